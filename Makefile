@@ -36,7 +36,7 @@ LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -lcrypto -lcsv -lcurl -levent -lhttp_
 	$(if $(WITH_ZOOKEEPER),-lzookeeper_mt)
 OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/zookeeper.c)
 
-FOLDERS = gateway worker events keeper rush ctl client compare codes lock common
+FOLDERS = gateway worker events keeper coupon rush ctl client compare codes lock common
 # A build with fault points compiles the files that have some, and takes the other objects from the
 # build without.
 PLAIN_DIR = $(BUILD_DIR:%-fault=%)
@@ -107,15 +107,16 @@ compare: ## the known ways of selling side by side: ONLY="5 10" USERS=2000 WITH_
 	@BUILD_DIR=$(BUILD_DIR) scripts/compare.sh
 
 $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway.a \
-	$(BUILD_DIR)/libcodes.a $(BUILD_DIR)/libcommon.a
+	$(BUILD_DIR)/libcodes.a $(BUILD_DIR)/libcoupon.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a \
-	$(BUILD_DIR)/libevents.a $(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/liblock.a \
-	$(BUILD_DIR)/libcommon.a
+	$(BUILD_DIR)/libevents.a $(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/libcoupon.a \
+	$(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libclient.a \
-	$(BUILD_DIR)/libevents.a $(BUILD_DIR)/libcodes.a $(BUILD_DIR)/liblock.a \
-	$(BUILD_DIR)/libcommon.a
+	$(BUILD_DIR)/libevents.a $(BUILD_DIR)/libcodes.a $(BUILD_DIR)/libcoupon.a \
+	$(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/coupon-rush: $(BUILD_DIR)/rush/main.o $(BUILD_DIR)/librush.a $(BUILD_DIR)/libctl.a \
-	$(BUILD_DIR)/libclient.a $(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
+	$(BUILD_DIR)/libclient.a $(BUILD_DIR)/libcoupon.a $(BUILD_DIR)/liblock.a \
+	$(BUILD_DIR)/libcommon.a
 $(PROGRAMS): $(PLAIN_DIR)/gen/version.o
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -129,6 +130,7 @@ $(BUILD_DIR)/compare-way: $(BUILD_DIR)/compare/main.o $(BUILD_DIR)/libcompare.a 
 $(BUILD_DIR)/libgateway.a: $(call library_objects,gateway)
 $(BUILD_DIR)/libworker.a: $(call library_objects,worker)
 $(BUILD_DIR)/libkeeper.a: $(call library_objects,keeper)
+$(BUILD_DIR)/libcoupon.a: $(call library_objects,coupon)
 $(BUILD_DIR)/librush.a: $(call library_objects,rush)
 $(BUILD_DIR)/libctl.a: $(call library_objects,ctl)
 $(BUILD_DIR)/libclient.a: $(call library_objects,client)
@@ -147,7 +149,8 @@ $(BUILD_DIR)/bench_fsync: $(BUILD_DIR)/bench/fsync.o $(BUILD_DIR)/libcommon.a
 
 # Built with TSan: the programs that link only the gateway, the worker's own and common/.
 $(THREAD_TESTS): $(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o \
-	$(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libcommon.a
+	$(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libcoupon.a \
+	$(BUILD_DIR)/libcommon.a
 	@mkdir -p $(@D)
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
@@ -168,7 +171,7 @@ $(BUILD_DIR)/tests/sim_%: $(BUILD_DIR)/tests/sim/%.o $(LIBRARIES)
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
 $(BUILD_DIR)/tests/models: $(BUILD_DIR)/tests/models.o $(BUILD_DIR)/libgateway.a \
-	$(BUILD_DIR)/libcommon.a
+	$(BUILD_DIR)/libcoupon.a $(BUILD_DIR)/libcommon.a
 	@mkdir -p $(@D)
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)

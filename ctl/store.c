@@ -13,7 +13,6 @@
 
 #define PAGE 500
 #define NAME_BYTES_MAX 100
-#define OUTBOX_COUNT 32 /* entries of a step; each may be 70 KB */
 
 struct db *store_postgres_open(const struct ctl *ctl)
 {
@@ -167,49 +166,4 @@ void store_run_id_read(struct redis_client *redis, char run_id[REDIS_RUN_ID_SIZE
 	int64_t uptime_s;
 
 	store_redis_check(redis, redis_client_process(redis, run_id, &uptime_s) == 0);
-}
-
-void store_hash_scan(struct redis_client *redis, int64_t coupon, enum coupon_key which, int count,
-		     store_scan_fn *step, void *context)
-{
-	char cursor[REDIS_CURSOR_SIZE] = "0", key[COUPON_KEY_SIZE];
-
-	coupon_key(coupon, which, key);
-	do {
-		redisReply *reply = redis_client_hscan(redis, key, cursor, count);
-
-		store_redis_check(redis, reply != NULL);
-		step(context, reply->element[1]);
-		freeReplyObject(reply);
-	} while (strcmp(cursor, "0") != 0);
-}
-
-struct scan {
-	outbox_fn *step;
-	void *context;
-};
-
-static void entries_take(void *context, const redisReply *entries)
-{
-	const struct scan *scan = context;
-	struct json_arena *arena = json_arena_new();
-	struct message *message = malloc(sizeof(*message));
-	const char *error;
-
-	check(message != NULL);
-	for (size_t i = 0; i + 1 < entries->elements; i += 2) {
-		const redisReply *body = entries->element[i + 1];
-
-		if (message_decode(arena, body->str, body->len, message, &error) == 0)
-			scan->step(scan->context, message);
-	}
-	free(message);
-	json_arena_free(arena);
-}
-
-void outbox_scan(struct redis_client *redis, int64_t coupon, outbox_fn *step, void *context)
-{
-	struct scan scan = { step, context };
-
-	store_hash_scan(redis, coupon, COUPON_KEY_OUTBOX, OUTBOX_COUNT, entries_take, &scan);
 }

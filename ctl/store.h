@@ -5,10 +5,9 @@
 #ifndef CTL_STORE_H
 #define CTL_STORE_H
 
-#include "common/message/message.h"
+#include "coupon/redis_coupon.h"
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
-#include "ctl/redis_coupon.h"
 
 /* The database that DATABASE_URL names. */
 struct db *store_postgres_open(const struct ctl *ctl);
@@ -51,19 +50,6 @@ void store_redis_check(const struct redis_client *redis, int ok);
 
 /* The run id of the Redis process. */
 void store_run_id_read(struct redis_client *redis, char run_id[REDIS_RUN_ID_SIZE]);
-
-/*
- * Scans a hash of a coupon from its beginning to its end, about `count` fields a step. `step` gets
- * the fields of a step as an array of names and values in turn. HSCAN may return a field in more
- * than one step.
- */
-typedef void store_scan_fn(void *context, const redisReply *fields);
-void store_hash_scan(struct redis_client *redis, int64_t coupon, enum coupon_key which, int count,
-		     store_scan_fn *step, void *context);
-
-/* `step` gets each message in the outbox of a coupon that can be read, at least once. */
-typedef void outbox_fn(void *context, const struct message *message);
-void outbox_scan(struct redis_client *redis, int64_t coupon, outbox_fn *step, void *context);
 
 /*
  * Whether PostgreSQL is behind Redis: it was put back to an earlier moment. Then only `couponctl

@@ -2,10 +2,9 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/postgres/settle_args.h"
+#include "coupon/slot.h"
 #include "embed.h"
 #include "keeper/dead.h"
-#include "keeper/user_slots.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,7 @@ struct page {
 	struct keeper_context *context;
 	int64_t coupon;
 	const struct coupon_look *look;
-	struct user_slots slots;
+	struct slots slots;
 	struct settle_args args;
 };
 
@@ -34,23 +33,12 @@ int slots_may_settle(const struct coupon_row *row, const struct coupon_look *loo
  * gets the lowest: it was accepted before the code was revoked, if it is by now. The time is that
  * of the batch's id.
  */
-static void slot_put(struct page *page, const struct user_slot *slot)
+static void slot_put(struct page *page, const struct slot *slot)
 {
-	const struct user_record *record = &slot->record;
-	int has_code = record->tail_len > record->key_len;
+	int has_code = slot->tail_len > slot->key_len;
 
-	settle_args_add(&page->args,
-			&(struct settle_receive){ .coupon = page->coupon,
-						  .generation = page->look->generation,
-						  .seq = has_code ? 1 : page->look->seq,
-						  .batch = &record->batch,
-						  .index = record->index,
-						  .user = &slot->user,
-						  .slot = record->slot,
-						  .tail = record->key,
-						  .key_len = record->key_len,
-						  .tail_len = record->tail_len,
-						  .at_ms = ulid_time_ms(&record->batch) });
+	slot_settle(slot, page->coupon, page->look->generation, has_code ? 1 : page->look->seq,
+		    ulid_time_ms(&slot->batch), &page->args);
 }
 
 /* Puts those that are not the operator's into the arguments. 0, or -1: Redis is lost. */
@@ -63,7 +51,7 @@ static int slots_put(struct page *page)
 
 	check(batches != NULL && dead != NULL && names != NULL);
 	for (size_t i = 0; i < n; i++)
-		names[i] = ulid_format(&page->slots.list[i].record.batch, batches[i]);
+		names[i] = ulid_format(&page->slots.list[i].batch, batches[i]);
 	rc = dead_read(page->context, page->coupon, names, n, dead);
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		if (!dead[i])
@@ -98,7 +86,7 @@ static int64_t page_run(struct page *page, const redisReply *pairs)
 {
 	int64_t settled;
 
-	user_slots_read(&page->slots, pairs);
+	slots_read(&page->slots, pairs);
 	settle_args_init(&page->args);
 	settled = slots_put(page) ? -1 : page_settle(page);
 	settle_args_fini(&page->args);
@@ -135,6 +123,6 @@ int slots_settle(struct keeper_context *context, const struct coupon_row *row,
 	struct page page = { .context = context, .coupon = row->id, .look = look };
 	int rc = pages_run(&page, pass, until_ms);
 
-	user_slots_fini(&page.slots);
+	slots_fini(&page.slots);
 	return rc;
 }

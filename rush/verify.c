@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "ctl/redis_coupon.h"
+#include "coupon/redis_coupon.h"
 #include "embed.h"
 
 #include <stdlib.h>

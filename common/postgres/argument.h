@@ -46,6 +46,15 @@ struct postgres_argument postgres_number(int64_t number);
 struct postgres_argument postgres_text(const char *text); /* NULL: SQL's NULL */
 struct postgres_argument postgres_array(const struct postgres_array *array);
 
+/* Arguments where a function takes their number and their array. */
+#define POSTGRES_ARGUMENTS(...)                                           \
+	(int)(sizeof((const struct postgres_argument[]){ __VA_ARGS__ }) / \
+	      sizeof(struct postgres_argument)),                          \
+		(const struct postgres_argument[])                        \
+	{                                                                 \
+		__VA_ARGS__                                               \
+	}
+
 /*
  * The argument as libpq takes it; `scratch` is used for numbers and for arrays without elements.
  * `*len` and `*is_binary` matter for arrays alone.

@@ -4,14 +4,16 @@
  */
 #include "ctl/audit/audit.h"
 
+#include "common/check.h"
+#include "common/clock.h"
 #include "common/log/log.h"
-#include "ctl/audit/group.h"
-#include "ctl/audit/postgres.h"
+#include "ctl/audit/pass.h"
 #include "ctl/store.h"
 #include "embed.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Exit statuses, besides 0 and 1. */
 #define NO_VERDICT 4 /* a store could not be read, or the data is undecided */
@@ -23,17 +25,198 @@
 #define STALLED_S 60
 #define SECONDS_MAX 86400
 
+#define GROUP_MAX 1000                   /* coupons */
+#define GROUP_SUSPECTS_MAX (1000 * 1000) /* 120 MB */
+#define PASSES_MAX 6
+#define SUSPECT_PASSES 3 /* that must find the sum wrong while receives are accepted */
+#define PATIENCE_PAUSE_MS 100
+#define LOOK_PAUSE_MS 250
+#define STALL_PAUSE_MS (LOCKS_OPEN_MS + 100)
+
+/* The audit of one coupon. */
+struct coupon_audit {
+	struct audit *audit;
+	int64_t coupon;
+	struct pass pass; /* the last one */
+	struct look look;
+	enum sum_verdict sum;
+	int passes_n;
+	int suspected_n; /* passes that found the sum wrong while receives were accepted */
+};
+
+/*
+ * Coupons that are audited together. Most are judged after one look. Those with receives that are
+ * overdue or stalled need several looks with pauses in between: they are kept, and looked at
+ * together, so that a pause is for all of them.
+ */
+struct group {
+	struct audit *audit;
+	cJSON *coupons; /* the figures of each; NULL: they are printed */
+	struct coupon_audit *list[GROUP_MAX];
+	size_t n;
+	size_t suspects_n;
+};
+
+/* Whether a keeper is about to load, verify or rebuild the coupon. */
+static int is_unsettled(const struct audit_row *row, const struct cut *cut)
+{
+	if (!cut->keeper || cut->bad || !row->known)
+		return 0;
+	if (!cut->present)
+		return strcmp(row->status, "published") == 0 || strcmp(row->status, "paused") == 0;
+	return !cut->verified || cut->coupon.generation != row->generation;
+}
+
+static void keeper_wait(struct audit *audit, int64_t coupon)
+{
+	struct audit_row row;
+	struct cut cut;
+
+	for (; audit->patience_ms > 0; audit->patience_ms -= PATIENCE_PAUSE_MS) {
+		row_read(audit->db, coupon, &row);
+		cut_read(audit, coupon, &cut, NULL, 0);
+		if (!is_unsettled(&row, &cut))
+			return;
+		store_run_id_read(audit->redis, audit->run_id);
+		usleep(PATIENCE_PAUSE_MS * 1000);
+	}
+}
+
+/* Whether the coupon was rebuilt, loaded or unloaded during the pass: then the pass is void. */
+static int was_replaced(const struct pass *pass)
+{
+	struct cut now;
+
+	cut_read(pass->audit, pass->coupon, &now, NULL, 0);
+	return !pass->cut.bad && (now.present != pass->cut.present ||
+				  now.coupon.generation != pass->cut.coupon.generation);
+}
+
+/* Passes until the sum is sure, and the first look. */
+static void passes_run(struct coupon_audit *one)
+{
+	int is_sure;
+
+	do {
+		if (one->passes_n++ > 0)
+			pass_fini(&one->pass);
+		keeper_wait(one->audit, one->coupon);
+		pass_run(&one->pass, one->audit, one->coupon);
+		one->sum = pass_sum(&one->pass);
+		if (one->sum == SUM_SUSPECT && ++one->suspected_n == SUSPECT_PASSES)
+			one->sum = SUM_WRONG;
+		is_sure = one->sum != SUM_SUSPECT && one->sum != SUM_UNSURE;
+	} while (!is_sure && one->passes_n < PASSES_MAX);
+	slot_set_fini(&one->pass.set); /* it is large, and of no more use */
+	one->look.done = 1;
+	if (is_sure)
+		look_start(&one->look, &one->pass);
+}
+
+/* After the looks. 1: the coupon was replaced meanwhile, and there is a new pass. */
+static int passes_run_again(struct coupon_audit *one)
+{
+	if (one->passes_n >= PASSES_MAX || !was_replaced(&one->pass))
+		return 0;
+	passes_run(one);
+	return 1;
+}
+
+static void coupon_audit_end(struct coupon_audit *one, cJSON *coupons)
+{
+	pass_judge(&one->pass, one->sum);
+	codes_judge(one->audit, one->coupon, one->pass.compared);
+	one->audit->stalled_n += one->pass.stall.n > 0;
+	one->audit->undecided_n += (one->pass.undecided && !one->pass.broker_ok) ||
+				   one->pass.cut.held;
+	if (coupons)
+		check(cJSON_AddItemToArray(coupons, figures_json(&one->pass)));
+	else
+		figures_print(&one->pass);
+	pass_fini(&one->pass);
+	free(one);
+}
+
+/* Looks until nothing else is to be found out about any of them. */
+static void group_look(struct group *group)
+{
+	int again;
+
+	for (size_t i = 0; i < group->n; i++)
+		if (!group->list[i]->look.done)
+			look_start(&group->list[i]->look, &group->list[i]->pass);
+	do {
+		usleep(LOOK_PAUSE_MS * 1000);
+		again = 0;
+		for (size_t i = 0; i < group->n; i++) {
+			look_again(&group->list[i]->look);
+			again |= !group->list[i]->look.done;
+		}
+		if (again)
+			continue;
+		for (size_t i = 0; i < group->n; i++)
+			again |= passes_run_again(group->list[i]);
+	} while (again);
+}
+
+static void group_seek_stalled(struct group *group)
+{
+	struct locks locks = { .n = 0 };
+	int found = 0;
+
+	for (size_t i = 0; i < group->n; i++)
+		found |= stall_search(&group->list[i]->pass);
+	if (!found)
+		return;
+	locks_look(&locks, group->audit->db, clock_monotonic_ms());
+	usleep(STALL_PAUSE_MS * 1000);
+	for (size_t i = 0; i < group->n; i++)
+		if (group->list[i]->pass.stall.n > 0)
+			stall_confirm(&group->list[i]->pass, &locks);
+}
+
+/* Judges those that were kept. */
+static void group_end(struct group *group)
+{
+	if (group->n == 0)
+		return;
+	group_look(group);
+	group_seek_stalled(group);
+	for (size_t i = 0; i < group->n; i++)
+		coupon_audit_end(group->list[i], group->coupons);
+	group->n = group->suspects_n = 0;
+}
+
+/* Audits a coupon that PostgreSQL has, or keeps it for group_end(). */
+static void group_audit(struct group *group, int64_t coupon)
+{
+	struct coupon_audit *one = calloc(1, sizeof(*one));
+
+	check(one != NULL);
+	one->audit = group->audit;
+	one->coupon = coupon;
+	passes_run(one);
+	while (one->look.done && passes_run_again(one))
+		;
+	if (one->look.done && !stall_search(&one->pass)) {
+		coupon_audit_end(one, group->coupons);
+		return;
+	}
+	group->list[group->n++] = one;
+	group->suspects_n += one->pass.open.n + one->pass.rows.n + one->pass.outbox.settled.n;
+	if (group->n == GROUP_MAX || group->suspects_n >= GROUP_SUSPECTS_MAX)
+		group_end(group);
+}
+
 /* Reports user coupons of coupons that do not exist. Returns how many. */
 static int64_t unknown_audit(struct audit *audit, const char *coupon)
 {
-	PGresult *rows = db_query(audit->db, sql_query_audit_unknown, 1, &coupon);
+	PGresult *rows = db_ask(audit->db, sql_query_audit_unknown, postgres_text(coupon));
 	int64_t n = PQntuples(rows);
-	struct columns columns;
 	struct slot slot;
 
-	columns_find(rows, &columns);
 	for (int row = 0; row < PQntuples(rows); row++) {
-		slot_read(rows, row, &columns, &slot);
+		slot_read(rows, row, 1, &slot);
 		finding_add(&audit->findings, FINDING_COUPON_UNKNOWN,
 			    &(struct place){ .coupon = db_int(rows, row, "coupon_id"),
 					     .user = &slot.user,
@@ -55,7 +238,7 @@ static int is_known(struct audit *audit, int64_t coupon)
 {
 	struct audit_row row;
 
-	audit_row_read(audit->db, coupon, &row);
+	row_read(audit->db, coupon, &row);
 	return row.known;
 }
 
@@ -100,7 +283,9 @@ static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons
 static void open_all(struct audit *audit, struct ctl *ctl)
 {
 	audit->db = store_postgres_open(ctl);
-	audit_session_set(audit->db);
+	/* Sorting a million receives needs memory. */
+	db_run(audit->db, "SET default_transaction_read_only = on; SET statement_timeout = '60s';"
+			  "SET work_mem = '64MB'; SET cursor_tuple_fraction = 1");
 	audit->redis = store_redis_open(ctl);
 	store_run_id_read(audit->redis, audit->run_id);
 	audit->behind = behind_read(audit->db, audit->redis);

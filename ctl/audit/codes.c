@@ -1,8 +1,11 @@
-#include "ctl/audit/codes.h"
+/*
+ * The exchange codes of a coupon: in PostgreSQL one is used exactly where a user coupon has it, and
+ * in Redis exactly where a record of its user has it.
+ */
+#include "ctl/audit/pass.h"
 
 #include "common/check.h"
 #include "common/redis/revoke.h"
-#include "common/redis/user_records.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -45,22 +48,9 @@ static void claim_add(struct claims *claims, const char *code, size_t len,
 	claim->user = *user;
 }
 
-/* The code for one use at the end of the record; 0: none. */
-static size_t code_of(const struct user_record *record, const char **code)
-{
-	size_t len;
-
-	*code = receive_tail_code(record->key, record->tail_len, record->key_len, &len);
-	return len && memchr(*code, '.', len) ? len : 0;
-}
-
 static redisReply *field_read(const struct claims *claims, enum coupon_key which, const char *field)
 {
-	char key[COUPON_KEY_SIZE];
-	redisReply *reply =
-		redis_client_call(claims->redis, 3,
-				  (const char *[]){ "HGET", coupon_key(claims->coupon, which, key),
-						    field });
+	redisReply *reply = coupon_call(claims->redis, claims->coupon, "HGET", which, field, NULL);
 
 	store_redis_check(claims->redis, reply != NULL);
 	return reply;
@@ -69,10 +59,10 @@ static redisReply *field_read(const struct claims *claims, enum coupon_key which
 static int records_have(const char *records, const char *code)
 {
 	const char *text = records, *own;
-	struct user_record record;
+	struct slot slot;
 
-	while (user_record_next(&text, &record) == 0)
-		if (code_of(&record, &own) == strlen(code) && memcmp(own, code, strlen(code)) == 0)
+	while (slot_next(&text, &slot) == 0)
+		if (slot_code(&slot, &own) == strlen(code) && memcmp(own, code, strlen(code)) == 0)
 			return 1;
 	return 0;
 }
@@ -104,7 +94,7 @@ static void claims_keep_wrong(struct claims *claims, size_t from)
 	claims->n = kept;
 }
 
-static void codes_take(void *context, const redisReply *fields)
+static int codes_take(void *context, const redisReply *fields)
 {
 	struct claims *claims = context;
 	size_t from = claims->n;
@@ -119,34 +109,33 @@ static void codes_take(void *context, const redisReply *fields)
 			claim_add(claims, code->str, code->len, &user);
 	}
 	claims_keep_wrong(claims, from);
+	return 0;
 }
 
-static void users_take(void *context, const redisReply *fields)
+static int users_take(void *context, const redisReply *users)
 {
 	struct claims *claims = context;
 	size_t from = claims->n, len;
+	struct slots slots = { 0 };
 	const char *code;
 
-	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
-		const char *text = fields->element[i + 1]->str;
-		struct user_record record;
-		struct user_id user;
-
-		if (user_id_parse(&user, fields->element[i]->str, fields->element[i]->len))
-			continue;
-		while (user_record_next(&text, &record) == 0)
-			if ((len = code_of(&record, &code)) > 0)
-				claim_add(claims, code, len, &user);
-	}
+	slots_read(&slots, users);
+	for (size_t i = 0; i < slots.n; i++)
+		if ((len = slot_code(&slots.list[i], &code)) > 0)
+			claim_add(claims, code, len, &slots.list[i].user);
+	slots_fini(&slots);
 	claims_keep_wrong(claims, from);
+	return 0;
 }
 
 static void redis_judge(struct audit *audit, int64_t coupon)
 {
 	struct claims claims = { .redis = audit->redis, .coupon = coupon };
 
-	store_hash_scan(audit->redis, coupon, COUPON_KEY_CODES, SCAN_COUNT, codes_take, &claims);
-	store_hash_scan(audit->redis, coupon, COUPON_KEY_USERS, SCAN_COUNT, users_take, &claims);
+	store_redis_check(audit->redis, coupon_scan(audit->redis, coupon, COUPON_KEY_CODES,
+						    SCAN_COUNT, codes_take, &claims) == 0);
+	store_redis_check(audit->redis, coupon_scan(audit->redis, coupon, COUPON_KEY_USERS,
+						    SCAN_COUNT, users_take, &claims) == 0);
 	for (int look = 1; claims.n > 0 && look < LOOKS; look++) {
 		usleep(LOOK_PAUSE_MS * 1000);
 		claims_keep_wrong(&claims, 0);
@@ -193,14 +182,12 @@ static void revoked_keep_wrong(struct audit *audit, int64_t coupon, struct revok
 
 static void revoked_read(struct audit *audit, int64_t coupon, struct revoked *revoked)
 {
-	char id[DB_NUMBER_SIZE];
 	int rows;
 
 	db_run(audit->db, "BEGIN");
-	PQclear(db_query(audit->db, sql_query_rebuild_revoked, 2,
-			 (const char *[]){ db_number(coupon, id), "0" }));
+	db_do(audit->db, sql_query_rebuild_revoked, postgres_number(coupon), postgres_number(0));
 	do {
-		PGresult *page = db_query(audit->db, sql_query_rebuild_fetch_revoked, 0, NULL);
+		PGresult *page = db_ask(audit->db, sql_query_rebuild_fetch_revoked);
 		size_t from = revoked->n;
 
 		rows = PQntuples(page);
@@ -242,13 +229,11 @@ static void revoked_judge(struct audit *audit, int64_t coupon)
 
 static void rows_judge(struct audit *audit, int64_t coupon)
 {
-	char id[DB_NUMBER_SIZE];
-	PGresult *rows = db_query(audit->db, sql_query_audit_codes, 1,
-				  (const char *[]){ db_number(coupon, id) });
+	PGresult *rows = db_ask(audit->db, sql_query_audit_codes, postgres_number(coupon));
 
 	for (int row = 0; row < PQntuples(rows); row++) {
 		const char *text = db_text(rows, row, "user_id");
-		int has_row = *db_text(rows, row, "has_row") == 't';
+		int has_row = db_is_true(rows, row, "has_row");
 		struct user_id user;
 
 		if (user_id_parse(&user, text, strlen(text)))
@@ -264,16 +249,14 @@ static void rows_judge(struct audit *audit, int64_t coupon)
 
 static int has_codes(struct audit *audit, int64_t coupon)
 {
-	char id[DB_NUMBER_SIZE];
-	PGresult *row = db_query(audit->db, sql_query_coupon_has_codes, 1,
-				 (const char *[]){ db_number(coupon, id) });
-	int has = *db_text(row, 0, "has_codes") == 't';
+	PGresult *row = db_ask(audit->db, sql_query_coupon_has_codes, postgres_number(coupon));
+	int has = db_is_true(row, 0, "has_codes");
 
 	PQclear(row);
 	return has;
 }
 
-void codes_audit(struct audit *audit, int64_t coupon, int in_redis)
+void codes_judge(struct audit *audit, int64_t coupon, int in_redis)
 {
 	if (!has_codes(audit, coupon))
 		return;

@@ -1,19 +1,21 @@
 #include "ctl/audit/pass.h"
 
 #include "common/check.h"
-#include "common/message/message.h"
-#include "ctl/audit/context.h"
-#include "ctl/audit/postgres.h"
-#include "ctl/audit/redis.h"
-#include "ctl/slots.h"
+#include "common/clock.h"
 #include "ctl/store.h"
+#include "embed.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define OUTBOX_ENTRIES_MAX 1000 /* of each kind that are kept */
+#define OUTBOX_ENTRIES_MAX 1000   /* of each kind that are kept */
+#define SET_MAX (8 * 1000 * 1000) /* 128 MB at most; what does not fit is looked up one by one */
+#define OPEN_MAX 50000            /* open slots to collect before their outcomes are read */
+#define RESOLVE_WAIT_MS 2000
+#define RESOLVE_PAUSE_MS 100
 
-void suspects_add(struct suspects *suspects, const struct slot *slot, enum slot_found how)
+static void suspects_add(struct suspects *suspects, const struct slot *slot, enum slot_found how)
 {
 	if (suspects->n == suspects->size) {
 		suspects->size = suspects->size ? suspects->size * 2 : 256;
@@ -27,12 +29,6 @@ static void suspects_fini(struct suspects *suspects)
 {
 	free(suspects->list);
 	memset(suspects, 0, sizeof(*suspects));
-}
-
-void suspects_restart(struct suspects *suspects)
-{
-	for (size_t i = 0; i < suspects->n; i++)
-		suspects->list[i].looks = 0;
 }
 
 void suspects_drop_gone(struct suspects *suspects)
@@ -63,24 +59,6 @@ int64_t suspects_count(const struct suspects *suspects, enum suspect_state state
 	return n;
 }
 
-int suspects_have(const struct suspects *suspects, const struct slot *slot)
-{
-	for (size_t i = 0; i < suspects->n; i++)
-		if (slot_compare(&suspects->list[i].slot, slot) == 0)
-			return 1;
-	return 0;
-}
-
-#define SCAN_STEP 16 /* entries, each of which may be 70 KB */
-
-struct reading {
-	struct outbox *outbox;
-	struct audit *audit;
-	const struct suspects *open;
-	int64_t coupon, before_ms;
-	struct json_arena *arena;
-};
-
 /* A scan may return an entry twice. */
 static void bad_add(struct outbox *outbox, const redisReply *batch, const char *error)
 {
@@ -97,14 +75,6 @@ static void bad_add(struct outbox *outbox, const redisReply *batch, const char *
 		outbox->bad[outbox->bad_n++] = bad;
 }
 
-static void settled_add(struct outbox *outbox, const struct slot *first)
-{
-	for (size_t i = 0; i < outbox->settled.n; i++)
-		if (slot_same_receive(&outbox->settled.list[i].slot, first))
-			return;
-	suspects_add(&outbox->settled, first, SLOT_SAME);
-}
-
 static int batch_compare(const void *key, const void *element)
 {
 	const struct suspect *suspect = element;
@@ -112,136 +82,282 @@ static int batch_compare(const void *key, const void *element)
 	return memcmp(key, &suspect->slot.batch, sizeof(suspect->slot.batch));
 }
 
-/* Most messages are in flight, and PostgreSQL need not be asked about them. */
-static int is_open(const struct reading *reading, const struct message *message)
-{
-	const struct suspects *open = reading->open;
-
-	return open->n > 0 && bsearch(&message->batch, open->list, open->n, sizeof(*open->list),
-				      batch_compare) != NULL;
-}
-
-/* Whether all receives of a message have an outcome. `*first` is its first receive. */
-static int is_settled(const struct reading *reading, const struct message *message,
-		      struct slot *first)
+/* Adds a message whose receives all have an outcome, named by the first of them. */
+static void settled_add(struct pass *pass, const struct message *message)
 {
 	static struct outcome outcomes[MESSAGE_RECEIVES_MAX];
-	static struct slot slots[MESSAGE_RECEIVES_MAX];
+	const struct suspects *open = &pass->open, *settled = &pass->outbox.settled;
+	struct slots slots = { 0 };
+	int is_settled;
 
-	for (size_t i = 0; i < message->receives_n; i++)
-		slots[i] = (struct slot){
-			.user = message->receives[i].user,
-			.batch = message->batch,
-			.number = (int16_t)message->receives[i].slot,
-			.index = (int16_t)i,
-		};
-	audit_outcomes_read(reading->audit->db, reading->coupon, slots, message->receives_n,
-			    outcomes);
-	for (size_t i = 0; i < message->receives_n; i++)
-		if (outcomes[i].issued_ms < 0 && outcomes[i].rejected_ms < 0)
-			return 0;
-	*first = slots[0];
-	return 1;
+	/* Most messages are in flight, and PostgreSQL need not be asked about them. */
+	if (open->n > 0 &&
+	    bsearch(&message->batch, open->list, open->n, sizeof(*open->list), batch_compare))
+		return;
+	slots_add_message(&slots, message);
+	is_settled = slots.n > 0;
+	outcomes_read(pass->audit->db, pass->coupon, slots.list, slots.n, outcomes);
+	for (size_t i = 0; i < slots.n; i++)
+		is_settled &= outcomes[i].issued_ms >= 0 || outcomes[i].rejected_ms >= 0;
+	for (size_t i = 0; i < settled->n && is_settled; i++)
+		is_settled &= !slot_same_receive(&settled->list[i].slot, &slots.list[0]);
+	if (is_settled)
+		suspects_add(&pass->outbox.settled, &slots.list[0], SLOT_SAME);
+	slots_fini(&slots);
 }
 
-static void entry_take(struct reading *reading, const redisReply *batch, const redisReply *body)
+static int entry_take(void *context, const redisReply *batch, const struct message *message,
+		      const char *error)
 {
-	static struct message message;
-	struct outbox *outbox = reading->outbox;
-	char text[ULID_SIZE];
-	struct slot first;
-	const char *error;
+	struct pass *pass = context;
 
-	if (message_decode(reading->arena, body->str, body->len, &message, &error))
-		bad_add(outbox, batch, error);
-	else if (strcmp(ulid_format(&message.batch, text), batch->str) != 0)
-		bad_add(outbox, batch, "its message is of another batch");
-	else if (message.coupon != reading->coupon)
-		bad_add(outbox, batch, "its message is of another coupon");
-	else if (message.at_ms < reading->before_ms && outbox->settled.n < OUTBOX_ENTRIES_MAX &&
-		 !is_open(reading, &message) && is_settled(reading, &message, &first))
-		settled_add(outbox, &first);
+	if (error)
+		bad_add(&pass->outbox, batch, error);
+	else if (message->at_ms < pass->after.at_ms - pass->audit->grace_ms &&
+		 pass->outbox.settled.n < OUTBOX_ENTRIES_MAX)
+		settled_add(pass, message);
+	return 0;
 }
 
-static void step_take(void *context, const redisReply *entries)
+/* Counts a receive by its time of acceptance. */
+static void time_count(struct pass *pass, int64_t accepted_ms)
 {
-	for (size_t i = 0; i + 1 < entries->elements; i += 2)
-		entry_take(context, entries->element[i], entries->element[i + 1]);
+	pass->by_time++;
+	if (accepted_ms < pass->cut.at_ms || (accepted_ms == pass->cut.at_ms && pass->cut.exact))
+		pass->counted++;
+	else if (accepted_ms == pass->cut.at_ms)
+		pass->doubtful++;
 }
 
-void outbox_read(struct outbox *outbox, struct audit *audit, int64_t coupon,
-		 const struct suspects *open, int64_t before_ms)
+static void suspect_resolve(struct pass *pass, struct suspect *suspect,
+			    const struct outcome *outcome)
 {
-	struct reading reading = {
-		.outbox = outbox,
-		.audit = audit,
-		.open = open,
-		.coupon = coupon,
-		.before_ms = before_ms,
-		.arena = json_arena_new(),
-	};
-
-	store_hash_scan(audit->redis, coupon, COUPON_KEY_OUTBOX, SCAN_STEP, step_take, &reading);
-	json_arena_free(reading.arena);
-}
-
-static void outbox_fini(struct outbox *outbox)
-{
-	free(outbox->bad);
-	suspects_fini(&outbox->settled);
-}
-
-static int batch_has(struct redis_client *redis, const char *command, const char *key,
-		     const struct ulid *batch)
-{
-	char text[ULID_SIZE];
-	redisReply *reply = redis_client_call(redis, 3,
-					      (const char *[]){ command, key,
-								ulid_format(batch, text) });
-	int has;
-
-	store_redis_check(redis, reply != NULL);
-	has = reply->integer == 1;
-	freeReplyObject(reply);
-	return has;
-}
-
-static void batches_find(struct redis_client *redis, const char *command, const char *key,
-			 const struct slot *slots, size_t n, int *has)
-{
-	for (size_t i = 0; i < n; i++) {
-		int same = i > 0 && memcmp(&slots[i].batch, &slots[i - 1].batch,
-					   sizeof(slots[i].batch)) == 0;
-
-		has[i] = same ? has[i - 1] : batch_has(redis, command, key, &slots[i].batch);
+	suspect->state = SUSPECT_NEW;
+	if (outcome->issued_ms >= 0) {
+		time_count(pass, outcome->issued_ms);
+		suspect->state = SUSPECT_GONE;
+	} else if (outcome->rejected_ms >= 0 && !outcome->is_released) {
+		time_count(pass, outcome->rejected_ms);
+		pass->pending++;
+		suspect->state = SUSPECT_GONE;
+	} else if (outcome->rejected_ms >= 0) {
+		suspect->state = SUSPECT_HELD;
 	}
 }
 
-void outbox_has(struct redis_client *redis, int64_t coupon, const struct slot *slots, size_t n,
-		int *has)
+/* By batch, for settled_add(). */
+static int compare(const void *a, const void *b)
 {
-	char key[COUPON_KEY_SIZE];
+	const struct suspect *one = a, *other = b;
+	int order = memcmp(&one->slot.batch, &other->slot.batch, sizeof(one->slot.batch));
 
-	batches_find(redis, "HEXISTS", coupon_key(coupon, COUPON_KEY_OUTBOX, key), slots, n, has);
+	return order ? order : slot_compare(&one->slot, &other->slot);
 }
 
-void outbox_dead(struct redis_client *redis, int64_t coupon, const struct slot *slots, size_t n,
-		 int *dead)
+/* Sorts the open slots by batch and removes duplicates, which a scan may return. */
+static void open_sort(struct suspects *open)
 {
-	char key[COUPON_KEY_SIZE];
+	size_t kept = 0;
 
-	batches_find(redis, "SISMEMBER", coupon_key(coupon, COUPON_KEY_DEAD, key), slots, n, dead);
+	if (open->n > 1)
+		qsort(open->list, open->n, sizeof(*open->list), compare);
+	for (size_t i = 0; i < open->n; i++)
+		if (kept == 0 || compare(&open->list[kept - 1], &open->list[i]) != 0 ||
+		    !slot_same_receive(&open->list[kept - 1].slot, &open->list[i].slot))
+			open->list[kept++] = open->list[i];
+	open->n = kept;
 }
 
-#define SET_MAX (8 * 1000 * 1000) /* 128 MB at most; what does not fit is looked up one by one */
+void pass_resolve(struct pass *pass)
+{
+	static struct outcome outcomes[COUPON_SLOTS_MAX];
+	static struct slot slots[COUPON_SLOTS_MAX];
+	struct suspects *open = &pass->open;
+	size_t kept = 0;
 
-void pass_init(struct pass *pass, struct audit *audit, int64_t coupon)
+	for (size_t at = 0, n; at < open->n; at += n) {
+		n = suspects_slots(open, at, COUPON_SLOTS_MAX, slots);
+		outcomes_read(pass->audit->db, pass->coupon, slots, n, outcomes);
+		for (size_t i = 0; i < n; i++) {
+			struct suspect *suspect = &open->list[at + i];
+			enum suspect_state before = suspect->state;
+
+			suspect_resolve(pass, suspect, &outcomes[i]);
+			if (suspect->state == SUSPECT_GONE)
+				continue;
+			if (suspect->state == SUSPECT_NEW && before != SUSPECT_HELD)
+				suspect->state = before;
+			if (suspect->state != before)
+				suspect->looks = 0;
+			open->list[kept++] = *suspect;
+		}
+	}
+	open->n = kept;
+}
+
+static void row_compare(struct pass *pass, const struct slot *slot, const redisReply *records)
+{
+	enum slot_found how = slot_look_up(slot, slot->tail, records);
+
+	switch (how) {
+	case SLOT_OTHER_KEY:
+		suspects_add(&pass->rows, slot, how);
+		/* fall through */
+	case SLOT_SAME:
+		pass->counted += slot_set_add(&pass->set, slot);
+		return;
+	case SLOT_NONE:
+		suspects_add(&pass->rows, slot, how);
+		return;
+	case SLOT_OTHER: /* found among the open slots */
+	case SLOT_MALFORMED:
+		return;
+	}
+}
+
+static void rows_compare(struct pass *pass, const struct slot *slots, size_t n)
+{
+	size_t step = records_step(pass->row.limit);
+
+	for (size_t at = 0; at < n; at += step) {
+		size_t part = n - at < step ? n - at : step;
+		redisReply *records = records_read(pass->audit, pass->coupon, slots + at, part);
+
+		for (size_t i = 0; i < part; i++)
+			row_compare(pass, &slots[at + i], records->element[i]);
+		freeReplyObject(records);
+	}
+}
+
+/* Whether the receive was read before, or may have been. */
+static int is_seen(struct slot_set *receives, const struct slot *slot)
+{
+	const struct slot receive = { .batch = slot->batch, .index = slot->index };
+
+	return slot_set_has(receives, &receive) || !slot_set_add(receives, &receive);
+}
+
+static void rows_read(struct pass *pass)
+{
+	static struct slot slots[DB_PAGE];
+	char id[DB_NUMBER_SIZE];
+	size_t n;
+
+	db_pages_begin(pass->audit->db, sql_query_audit_rows, 1,
+		       (const char *[]){ db_number(pass->coupon, id) });
+	do {
+		PGresult *rows = db_page(pass->audit->db);
+
+		n = (size_t)PQntuples(rows);
+		check(n <= DB_PAGE);
+		for (size_t i = 0; i < n; i++) {
+			slot_read(rows, (int)i, 0, &slots[i]);
+			if (slots[i].number > pass->row.limit)
+				slots_add(&pass->beyond, &slots[i]);
+			pass->may_be_twice |= is_seen(&pass->receives, &slots[i]);
+		}
+		pass->rows_n += (int64_t)n;
+		if (pass->compared)
+			rows_compare(pass, slots, n);
+		PQclear(rows);
+	} while (n > 0);
+	db_pages_end(pass->audit->db);
+}
+
+static void snapshot_read(struct pass *pass)
+{
+	struct db *db = pass->audit->db;
+
+	db_run(db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+	row_read(db, pass->coupon, &pass->row);
+	generations_read(db, pass->coupon, &pass->row, &pass->generations);
+	cut_read_exact(pass->audit, pass->coupon, &pass->cut, &pass->generations);
+	/* A Redis that lost data, or has another generation, is a finding of its own. */
+	pass->compared = pass->cut.present && !pass->cut.bad && !pass->cut.held &&
+			 pass->cut.coupon.generation == pass->row.generation &&
+			 (pass->cut.verified || pass->cut.coupon.seq >= pass->row.seq_seen);
+	rows_read(pass);
+	slot_set_fini(&pass->receives);
+	/* This query sorts all receives, which takes as long as the rest of the pass. */
+	if (pass->may_be_twice || pass->row.tombstones > 0)
+		pass->twice = db_ask(db, sql_query_audit_twice, postgres_number(pass->coupon));
+	db_run(db, "COMMIT");
+}
+
+/* Malformed records count as none. */
+static void records_take(struct pass *pass, struct slots *slots, const redisReply *user,
+			 const redisReply *records)
+{
+	struct slot malformed = { 0 };
+
+	slots->n = 0;
+	if (slots_add_user(slots, user, records)) {
+		(void)user_id_parse(&malformed.user, user->str, user->len);
+		slots_add(&pass->malformed, &malformed);
+		return;
+	}
+	pass->several_n += slots->n > 1;
+	for (size_t i = 0; i < slots->n; i++)
+		if (!slot_set_has(&pass->set, &slots->list[i]))
+			suspects_add(&pass->open, &slots->list[i], SLOT_SAME);
+}
+
+static int users_take(void *context, const redisReply *users)
+{
+	struct pass *pass = context;
+	struct slots slots = { 0 };
+
+	for (size_t i = 0; i + 1 < users->elements; i += 2)
+		records_take(pass, &slots, users->element[i], users->element[i + 1]);
+	slots_fini(&slots);
+	if (pass->open.n > OPEN_MAX && pass->set.n == pass->set.max)
+		pass_resolve(pass);
+	return 0;
+}
+
+static void users_scan(struct pass *pass)
+{
+	struct redis_client *redis = pass->audit->redis;
+
+	store_redis_check(redis,
+			  coupon_scan(redis, pass->coupon, COUPON_KEY_USERS,
+				      (int)records_step(pass->row.limit), users_take, pass) == 0);
+	slots_sort(&pass->malformed);
+	open_sort(&pass->open);
+}
+
+/* Where only an outcome says whether the cut counts a receive, waits a moment for outcomes. */
+static void open_wait(struct pass *pass)
+{
+	struct audit *audit = pass->audit;
+	int64_t until_ms = clock_monotonic_ms() + RESOLVE_WAIT_MS;
+
+	pass_resolve(pass);
+	while (!pass_counts_users(pass) && suspects_count(&pass->open, SUSPECT_NEW) > 0 &&
+	       clock_monotonic_ms() < until_ms && audit->resolve_ms > 0) {
+		usleep(RESOLVE_PAUSE_MS * 1000);
+		audit->resolve_ms -= RESOLVE_PAUSE_MS;
+		pass_resolve(pass);
+	}
+}
+
+void pass_run(struct pass *pass, struct audit *audit, int64_t coupon)
 {
 	memset(pass, 0, sizeof(*pass));
 	pass->audit = audit;
 	pass->coupon = coupon;
 	slot_set_init(&pass->set, SET_MAX);
 	slot_set_init(&pass->receives, SET_MAX);
+	snapshot_read(pass);
+	pass->after = pass->cut;
+	if (!pass->compared)
+		return;
+	users_scan(pass);
+	open_wait(pass);
+	cut_read(audit, coupon, &pass->after, NULL, 0);
+	if (pass->cut.outbox > 0)
+		store_redis_check(audit->redis,
+				  outbox_scan(audit->redis, coupon, entry_take, pass) == 0);
 }
 
 void pass_fini(struct pass *pass)
@@ -254,7 +370,8 @@ void pass_fini(struct pass *pass)
 	slots_fini(&pass->beyond);
 	suspects_fini(&pass->rows);
 	suspects_fini(&pass->open);
-	outbox_fini(&pass->outbox);
+	free(pass->outbox.bad);
+	suspects_fini(&pass->outbox.settled);
 }
 
 int64_t pass_gone(const struct pass *pass)
@@ -275,11 +392,6 @@ int pass_counts_users(const struct pass *pass)
 int64_t pass_outcomes_over(const struct pass *pass)
 {
 	return pass->rows_n + pass->row.rejected - pass->row.settled_sum;
-}
-
-int64_t pass_in_flight(const struct pass *pass)
-{
-	return generations_unsettled(&pass->generations, 0);
 }
 
 enum sum_verdict pass_sum(const struct pass *pass)

@@ -14,10 +14,8 @@
 #ifndef CTL_AUDIT_PASS_H
 #define CTL_AUDIT_PASS_H
 
-#include "ctl/audit/context.h"
-#include "ctl/audit/postgres.h"
-#include "ctl/audit/redis.h"
-#include "ctl/slots.h"
+#include "ctl/audit/stores.h"
+#include "ctl/output.h"
 
 /* What the last look found. */
 enum suspect_state {
@@ -57,7 +55,7 @@ struct outbox {
 	struct suspects settled;
 };
 
-/* Receives in flight without progress, and what they wait for: stall.h fills it. */
+/* Receives in flight without progress, and what they wait for: look.c finds them. */
 struct stall {
 	int64_t n;          /* stalled receives; 0: none, and the rest is unset */
 	int64_t unnamed;    /* of these, without a slot */
@@ -111,8 +109,11 @@ struct pass {
 	struct stall stall;
 };
 
-void pass_init(struct pass *pass, struct audit *audit, int64_t coupon);
+/* Reads the coupon in PostgreSQL and in Redis, and compares slot by slot. pass_fini() follows. */
+void pass_run(struct pass *pass, struct audit *audit, int64_t coupon);
 void pass_fini(struct pass *pass);
+/* Reads the outcomes of the open slots. Those that have one are counted and leave the list. */
+void pass_resolve(struct pass *pass);
 
 /*
  * How many user coupons or rejections PostgreSQL has counted and does not have. The counts of older
@@ -120,7 +121,6 @@ void pass_fini(struct pass *pass);
  * coupons is used.
  */
 int64_t pass_gone(const struct pass *pass);
-
 /*
  * Whether the number of users is the number of slots: every user has one. Then the sum is known at
  * the very moment of the cut.
@@ -128,8 +128,7 @@ int64_t pass_gone(const struct pass *pass);
 int pass_counts_users(const struct pass *pass);
 /* User coupons and rejections beyond those that were counted as settled; negative: fewer. */
 int64_t pass_outcomes_over(const struct pass *pass);
-/* Receives without an outcome, over all generations. */
-int64_t pass_in_flight(const struct pass *pass);
+
 /* Whether the counts of the cut agree with the slots that were found. */
 enum sum_verdict {
 	SUM_RIGHT,
@@ -140,28 +139,63 @@ enum sum_verdict {
 };
 
 enum sum_verdict pass_sum(const struct pass *pass);
-void suspects_add(struct suspects *suspects, const struct slot *slot, enum slot_found how);
-/* Looks at them do not count any more. */
-void suspects_restart(struct suspects *suspects);
+
 /* Removes those that are SUSPECT_GONE. */
 void suspects_drop_gone(struct suspects *suspects);
 /* Copies the slots of at most `most` of them, from the one at `at`. Returns how many. */
 size_t suspects_slots(const struct suspects *suspects, size_t at, size_t most, struct slot *slots);
 int64_t suspects_count(const struct suspects *suspects, enum suspect_state state);
-/* Whether one of them has this user and slot number. */
-int suspects_have(const struct suspects *suspects, const struct slot *slot);
 
 /*
- * Fills a zeroed `outbox`. Of settled entries only those that are older than `before_ms`. `open`
- * are slots without an outcome, sorted by batch.
+ * What looks at a pass have found, in look.c. Two reads of a running system are never of one
+ * moment, so a state counts when LOOKS consecutive looks found it. A receive that is only overdue
+ * must stay so for as long as a hanging worker may hold its message, which AMQP does not show:
+ * RabbitMQ takes the message back when there was no heartbeat for twice RABBIT_HEARTBEAT_S.
  */
-void outbox_read(struct outbox *outbox, struct audit *audit, int64_t coupon,
-		 const struct suspects *open, int64_t before_ms);
-/* Whether the batch of each slot is in the outbox. Slots of one batch should stand together. */
-void outbox_has(struct redis_client *redis, int64_t coupon, const struct slot *slots, size_t n,
-		int *has);
-/* The same for the batches that are marked as dead-lettered. */
-void outbox_dead(struct redis_client *redis, int64_t coupon, const struct slot *slots, size_t n,
-		 int *dead);
+struct look {
+	struct pass *pass;
+	int64_t begin_ms; /* on the monotonic clock */
+	int64_t now_ms;   /* of this look */
+	int64_t redis_ms; /* on Redis' clock */
+	int done;         /* no other look is needed */
+	int quiet;        /* every receive number has an outcome */
+	int keeper;       /* one is elected */
+	/* PostgreSQL's own counts lack an outcome: young slots are looked into, too. */
+	int ignore_age;
+	int busy_n;  /* consecutive looks that found messages in the receive queue */
+	int empty_n; /* looks that found both queues empty */
+	struct locks locks;
+	int idle; /* both queues are empty, and nothing consumes */
+	int unnamed_looks;
+	int64_t unnamed_since_ms;
+};
+
+/* The first look at the pass, which must stay where it is. Earlier looks at it do not count. */
+void look_start(struct look *look, struct pass *pass);
+void look_again(struct look *look); /* unless it is done */
+/* Whether a suspect is wrong, after the looks. */
+int look_found_wrong(const struct pass *pass, const struct suspect *suspect);
+
+/*
+ * After the looks: searches for receives that are in flight without progress. A receive is stalled
+ * when it is older than the limit, and either no receive of its coupon got an outcome for as long,
+ * or one that was accepted later by more than the limit has an outcome already. A receive of an
+ * older generation that Redis has only as a number is stalled when no receive of that generation
+ * got an outcome for as long.
+ */
+int stall_search(struct pass *pass); /* whether something is stalled */
+/*
+ * The same a second later, what was just on its way has an outcome then; finds what they wait for.
+ * `locks` has a look from before: a lock is seen to stay.
+ */
+void stall_confirm(struct pass *pass, struct locks *locks);
+
+/* In judge.c, after the looks. Reports what is wrong. */
+void pass_judge(struct pass *pass, enum sum_verdict sum);
+/* In codes.c. Reports what is wrong with the exchange codes; `in_redis`: they can be compared. */
+void codes_judge(struct audit *audit, int64_t coupon, int in_redis);
+/* In figures.c. Prints what the pass has found, or makes an object of it. */
+void figures_print(const struct pass *pass);
+cJSON *figures_json(const struct pass *pass);
 
 #endif

@@ -5,7 +5,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "ctl/lost.h"
-#include "ctl/redis_coupon.h"
+#include "coupon/redis_coupon.h"
 #include "ctl/store.h"
 #include "embed.h"
 

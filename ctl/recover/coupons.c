@@ -1,9 +1,11 @@
-#include "ctl/recover/coupons.h"
-
+/*
+ * The coupons that Redis holds, and their terms. Redis has these twice: the whole row of the
+ * coupon, as the keeper copied it, and those by which it decides. Either may be newer: couponctl
+ * changes the latter by itself, and a draft has the former only.
+ */
 #include "common/check.h"
 #include "common/message/id.h"
-#include "ctl/recover/context.h"
-#include "ctl/recover/report.h"
+#include "ctl/recover/recover.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -74,63 +76,22 @@ size_t coupons_find(struct redis_client *redis, int64_t **list)
 	return ids_unique(&ids);
 }
 
-static void high_add(struct recover_coupon *coupon, int64_t generation, int64_t high)
-{
-	postgres_array_add_number(&coupon->generations, generation);
-	postgres_array_add_number(&coupon->highs, high);
-}
-
-static void field_take(struct recover_coupon *coupon, const char *name, const char *value)
-{
-	const struct {
-		const char *name;
-		int64_t *number;
-	} numbers[] = {
-		{ "generation", &coupon->generation }, { "seq", &coupon->seq },
-		{ "reserved", &coupon->reserved },     { "fence", &coupon->fence },
-		{ "version", &coupon->version },       { "total", &coupon->total },
-		{ "begin", &coupon->begin_ms },        { "end", &coupon->end_ms },
-		{ "limit", &coupon->limit },           { "revocation", &coupon->revocation },
-	};
-
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		if (strcmp(name, numbers[i].name) == 0)
-			(void)number_parse(value, INT64_MAX, numbers[i].number);
-	if (strcmp(name, "status") == 0)
-		snprintf(coupon->status, sizeof(coupon->status), "%s", value);
-	if (strcmp(name, "placeholder") == 0)
-		coupon->has_hash = 0;
-}
-
 void recover_coupon_read(struct recover_coupon *coupon, struct recover *recover, int64_t id)
 {
-	char key[COUPON_KEY_SIZE];
-	const char *hgetall[] = { "HGETALL", coupon_key(id, COUPON_KEY_COUPON, key) };
-	redisReply *fields = redis_client_call(recover->redis, 2, hgetall);
+	redisReply *hash = coupon_call(recover->redis, id, "HGETALL", COUPON_KEY_COUPON, NULL);
 
-	store_redis_check(recover->redis, fields != NULL);
-	*coupon = (struct recover_coupon){ .recover = recover,
-					   .id = id,
-					   .has_hash = fields->elements > 0,
-					   .generations.type = POSTGRES_INT4,
-					   .highs.type = POSTGRES_INT8 };
-	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
-		const redisReply *name = fields->element[i], *value = fields->element[i + 1];
-		int64_t generation, high;
-
-		field_take(coupon, name->str, value->str);
-		if (redis_reply_high(name, value, &generation, &high) > 0)
-			high_add(coupon, generation, high);
-	}
-	freeReplyObject(fields);
-	if (coupon->has_hash && coupon->generation > 0)
-		high_add(coupon, coupon->generation, coupon->seq);
+	store_redis_check(recover->redis, hash != NULL);
+	*coupon = (struct recover_coupon){ .recover = recover, .id = id };
+	(void)redis_coupon_parse(&coupon->hash, hash, NULL, NULL);
+	coupon->has_hash = hash->elements > 0 && !coupon->hash.placeholder;
+	if (coupon->has_hash)
+		(void)generations_raise(&coupon->generations, hash, NULL);
+	freeReplyObject(hash);
 }
 
 void recover_coupon_fini(struct recover_coupon *coupon)
 {
-	postgres_array_fini(&coupon->generations);
-	postgres_array_fini(&coupon->highs);
+	generations_fini(&coupon->generations);
 	free(coupon->settled.list);
 	free(coupon->outbox.list);
 }
@@ -138,16 +99,13 @@ void recover_coupon_fini(struct recover_coupon *coupon)
 static void persist(const struct recover_coupon *coupon)
 {
 	struct redis_client *redis = coupon->recover->redis;
-	struct coupon_keys keys;
 
-	coupon_keys_make(&keys, coupon->id, COUPON_KEYS_ALL);
-	for (int i = 0; i < keys.n; i++) {
-		int64_t had;
+	for (unsigned which = 1; which <= COUPON_KEYS_ALL; which <<= 1) {
+		redisReply *reply = coupon_call(redis, coupon->id, "PERSIST",
+						(enum coupon_key)which, NULL);
 
-		store_redis_check(redis,
-				  redis_client_integer(redis, 2,
-						       (const char *[]){ "PERSIST", keys.names[i] },
-						       &had) == 0);
+		store_redis_check(redis, reply != NULL);
+		freeReplyObject(reply);
 	}
 }
 
@@ -160,10 +118,10 @@ void recover_coupon_hold(const struct recover_coupon *coupon)
 	redisReply *reply;
 
 	persist(coupon);
-	if (coupon->generation == 0)
+	if (coupon->hash.generation == 0)
 		return;
-	snprintf(fence, sizeof(fence), "%lld:" ALWAYS, (long long)coupon->fence);
-	number_text(coupon->generation, generation);
+	snprintf(fence, sizeof(fence), "%lld:" ALWAYS, (long long)coupon->hash.fence);
+	number_text(coupon->hash.generation, generation);
 	reply = redis_client_coupon_eval(redis, lua_hold, coupon->id, COUPON_KEYS_ISSUE, 2, argv);
 	store_redis_check(redis, reply != NULL);
 	freeReplyObject(reply);
@@ -185,45 +143,24 @@ void recover_coupon_delete(const struct recover_coupon *coupon)
 int64_t recover_coupon_users(const struct recover_coupon *coupon)
 {
 	struct redis_client *redis = coupon->recover->redis;
-	char key[COUPON_KEY_SIZE];
-	const char *hlen[] = { "HLEN", coupon_key(coupon->id, COUPON_KEY_USERS, key) };
+	redisReply *reply = coupon_call(redis, coupon->id, "HLEN", COUPON_KEY_USERS, NULL);
 	int64_t n;
 
-	store_redis_check(redis, redis_client_integer(redis, 2, hlen, &n) == 0);
+	store_redis_check(redis, reply != NULL);
+	n = redis_reply_number(reply);
+	freeReplyObject(reply);
 	return n;
 }
 
 /* "VERSION JSON". The reply, to be freed, with the JSON in `*json`; NULL there: it has none. */
-static redisReply *row_read(const struct recover_coupon *coupon, const char **json)
+static redisReply *row_read(const struct recover_coupon *coupon, char **json)
 {
-	char key[COUPON_KEY_SIZE];
-	const char *get[] = { "GET", coupon_key(coupon->id, COUPON_KEY_TERMS, key) };
-	redisReply *reply = redis_client_call(coupon->recover->redis, 2, get);
+	struct redis_client *redis = coupon->recover->redis;
+	redisReply *reply = coupon_call(redis, coupon->id, "GET", COUPON_KEY_TERMS, NULL);
 
-	store_redis_check(coupon->recover->redis, reply != NULL);
+	store_redis_check(redis, reply != NULL);
 	*json = reply->type == REDIS_REPLY_STRING ? strchr(reply->str, ' ') : NULL;
 	return reply;
-}
-
-static PGresult *row_apply(const struct recover_coupon *coupon, const char *json)
-{
-	char id[DB_NUMBER_SIZE];
-
-	return db_query(coupon->recover->db, sql_query_recover_terms, 2,
-			(const char *[]){ db_number(coupon->id, id), json });
-}
-
-static PGresult *hash_apply(const struct recover_coupon *coupon)
-{
-	char numbers[6][DB_NUMBER_SIZE];
-	const char *params[] = {
-		db_number(coupon->id, numbers[0]),       coupon->status,
-		db_number(coupon->total, numbers[1]),    db_number(coupon->limit, numbers[2]),
-		db_number(coupon->begin_ms, numbers[3]), db_number(coupon->end_ms, numbers[4]),
-		db_number(coupon->version, numbers[5]),
-	};
-
-	return db_query(coupon->recover->db, sql_query_recover_terms_hash, 7, params);
 }
 
 /* What a statement has done; it has no row when it did nothing. */
@@ -241,21 +178,26 @@ static void result_note(const PGresult *result, int *is_new, int *is_changed, ch
 void terms_restore(struct recover_coupon *coupon)
 {
 	struct recover *recover = coupon->recover;
+	const struct redis_coupon *hash = &coupon->hash;
 	int is_new = 0, is_changed = 0, is_guess;
-	char version[32] = "";
-	const char *json;
+	char version[32] = "", *json;
 	redisReply *reply = row_read(coupon, &json);
 	PGresult *result;
 
 	if (json) {
-		result = row_apply(coupon, json + 1);
+		result = db_ask(recover->db, sql_query_recover_terms, postgres_number(coupon->id),
+				postgres_text(json + 1));
 		result_note(result, &is_new, &is_changed, version);
 		PQclear(result);
 	}
 	freeReplyObject(reply);
 	is_guess = !is_new;
 	if (coupon->has_hash) {
-		result = hash_apply(coupon);
+		result = db_ask(recover->db, sql_query_recover_terms_hash,
+				postgres_number(coupon->id), postgres_text(hash->status),
+				postgres_number(hash->total), postgres_number(hash->limit),
+				postgres_number(hash->begin_ms), postgres_number(hash->end_ms),
+				postgres_number(hash->version));
 		result_note(result, &is_new, &is_changed, version);
 		PQclear(result);
 	}
@@ -270,18 +212,16 @@ void terms_restore(struct recover_coupon *coupon)
 
 void terms_keep(struct recover_coupon *coupon)
 {
-	char id[DB_NUMBER_SIZE], version_text[DB_NUMBER_SIZE];
-	const char *json;
+	int64_t version = coupon->hash.version, copied;
+	char *json;
 	redisReply *reply = row_read(coupon, &json);
-	int64_t version = coupon->version, copied;
 
 	if (json) {
-		reply->str[json - reply->str] = '\0';
+		*json = '\0';
 		if (number_parse(reply->str, INT32_MAX, &copied) == 0 && copied > version)
 			version = copied;
 	}
 	freeReplyObject(reply);
-	PQclear(db_query(coupon->recover->db, sql_query_coupon_version_raise, 2,
-			 (const char *[]){ db_number(coupon->id, id),
-					   db_number(version + 1, version_text) }));
+	db_do(coupon->recover->db, sql_query_coupon_version_raise, postgres_number(coupon->id),
+	      postgres_number(version + 1));
 }

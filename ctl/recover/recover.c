@@ -11,21 +11,107 @@
  * that. Each step may be repeated, so a run that was interrupted anywhere is finished by the next
  * one. After 4 the keeper rebuilds the coupons under their new generations, and opens them.
  */
+#include "ctl/recover/recover.h"
+
 #include "common/changes.h"
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "ctl/recover/context.h"
-#include "ctl/recover/coupons.h"
-#include "ctl/recover/receives.h"
-#include "ctl/recover/rejected.h"
-#include "ctl/recover/report.h"
 #include "ctl/store.h"
 #include "embed.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+void report_coupon(struct recover *recover, const char *what, int64_t coupon, const char *detail)
+{
+	cJSON *object;
+
+	progress_hide(&recover->progress);
+	if (!recover->is_json) {
+		printf("%s: coupon %" PRId64 "%s%s\n", what, coupon, detail ? ", " : "",
+		       detail ? detail : "");
+		return;
+	}
+	object = output_object();
+	output_text(object, "what", what);
+	output_id(object, "coupon", coupon);
+	output_text(object, "detail", detail);
+	output_print(object);
+}
+
+void report_receive(struct recover *recover, const char *what, int64_t coupon,
+		    const struct slot *slot, const char *reason)
+{
+	char text[RECEIVE_SIZE];
+	cJSON *object;
+
+	progress_hide(&recover->progress);
+	slot_receive_format(slot, coupon, text);
+	if (!recover->is_json) {
+		printf("%s: receive %s, user %s, slot %d%s%s\n", what, text, slot->user.text,
+		       slot->number, reason ? ": " : "", reason ? reason : "");
+		return;
+	}
+	object = output_object();
+	output_text(object, "what", what);
+	output_text(object, "receive", text);
+	output_id(object, "coupon", coupon);
+	output_text(object, "user", slot->user.text);
+	output_number(object, "slot", slot->number);
+	output_text(object, "reason", reason);
+	output_print(object);
+}
+
+static void json_print(const struct recover *recover, int64_t ms)
+{
+	const struct recover_counts *counts = &recover->counts;
+	cJSON *object = output_object();
+
+	output_text(object, "what", "end");
+	output_bool(object, "dry_run", recover->is_dry);
+	output_number(object, "coupons", counts->coupons);
+	output_number(object, "created", counts->created);
+	output_number(object, "changed", counts->changed);
+	output_number(object, "deleted", counts->deleted);
+	output_number(object, "left", counts->left);
+	output_number(object, "receives", counts->receives);
+	output_number(object, "receives_there", counts->receives_there);
+	output_number(object, "receives_rejected", counts->receives_rejected);
+	output_number(object, "receives_lost", counts->receives_lost);
+	output_number(object, "rejections", counts->rejections);
+	output_number(object, "rejections_there", counts->rejections_there);
+	output_number(object, "unreadable", counts->unreadable);
+	output_number(object, "ms", ms);
+	output_print(object);
+}
+
+static void report_end(struct recover *recover, int64_t ms)
+{
+	const struct recover_counts *counts = &recover->counts;
+
+	progress_end(&recover->progress);
+	if (recover->is_json) {
+		json_print(recover, ms);
+		return;
+	}
+	printf("coupons in Redis: %" PRId64 ", created in PostgreSQL %" PRId64
+	       ", terms changed %" PRId64 ", deleted in Redis %" PRId64
+	       "; in PostgreSQL alone, left as they are: %" PRId64 "\n",
+	       counts->coupons, counts->created, counts->changed, counts->deleted, counts->left);
+	printf("receives: brought back %" PRId64 ", there already %" PRId64 ", rejected %" PRId64
+	       ", lost %" PRId64 "\n",
+	       counts->receives, counts->receives_there, counts->receives_rejected,
+	       counts->receives_lost);
+	printf("earlier rejections: brought back %" PRId64 ", there already %" PRId64 "\n",
+	       counts->rejections, counts->rejections_there);
+	if (counts->unreadable > 0)
+		printf("unreadable records in Redis: %" PRId64 "\n", counts->unreadable);
+	printf("%s in %.1f s\n", recover->is_dry ? "nothing was changed; looked" : "recovered",
+	       (double)ms / 1000);
+}
 
 /*
  * The steps for one coupon. Each is committed by itself, or none of them if nothing is to be
@@ -42,33 +128,32 @@
 /* Whether PostgreSQL has the coupon. */
 static int generation_begin(struct recover_coupon *coupon)
 {
-	char id[DB_NUMBER_SIZE], generation[DB_NUMBER_SIZE], revocation[DB_NUMBER_SIZE];
-	PGresult *result = db_query(coupon->recover->db, sql_query_recover_begin, 2,
-				    (const char *[]){ db_number(coupon->id, id),
-						      db_number(coupon->generation, generation) });
+	struct db *db = coupon->recover->db;
+	PGresult *result = db_ask(db, sql_query_recover_begin, postgres_number(coupon->id),
+				  postgres_number(coupon->hash.generation));
 	int is_there = !db_is_null(result, 0, "generation");
 
 	coupon->settling = db_int(result, 0, "generation");
 	PQclear(result);
-	PQclear(db_query(coupon->recover->db, sql_query_recover_revocation, 3,
-			 (const char *[]){ id, db_number(coupon->revocation, revocation),
-					   db_number(coupon->settling, generation) }));
+	db_do(db, sql_query_recover_revocation, postgres_number(coupon->id),
+	      postgres_number(coupon->hash.revocation), postgres_number(coupon->settling));
 	return is_there;
 }
 
 static void generation_end(struct recover_coupon *coupon)
 {
+	struct postgres_array numbers = { .type = POSTGRES_INT4 },
+			      highs = { .type = POSTGRES_INT8 };
 	/* What Redis has reserved is in flight, and has no slot there. */
-	const struct postgres_argument arguments[] = {
-		postgres_number(coupon->id),
-		postgres_number(coupon->generation),
-		postgres_array(&coupon->generations),
-		postgres_array(&coupon->highs),
-		postgres_number(coupon->own_owed),
-		postgres_number(coupon->older_owed + (coupon->has_hash ? coupon->reserved : 0))
-	};
+	int64_t older_owed = coupon->older_owed + coupon->hash.reserved;
 
-	PQclear(db_query_arguments(coupon->recover->db, sql_query_recover_end, 6, arguments));
+	generations_arrays(&coupon->generations, &numbers, &highs);
+	db_do(coupon->recover->db, sql_query_recover_end, postgres_number(coupon->id),
+	      postgres_number(coupon->hash.generation), postgres_array(&numbers),
+	      postgres_array(&highs), postgres_number(coupon->own_owed),
+	      postgres_number(older_owed));
+	postgres_array_fini(&numbers);
+	postgres_array_fini(&highs);
 }
 
 /* PostgreSQL does not have the coupon. */
@@ -145,47 +230,36 @@ static int64_t coupons_hold(struct recover *recover, const int64_t *ids, size_t 
 		recover_coupon_read(&coupon, recover, ids[i]);
 		if (!recover->is_dry)
 			recover_coupon_hold(&coupon);
-		if (coupon.fence > fence)
-			fence = coupon.fence;
+		if (coupon.hash.fence > fence)
+			fence = coupon.hash.fence;
 		recover->users_n += recover_coupon_users(&coupon);
 		recover_coupon_fini(&coupon);
 	}
 	return fence;
 }
 
-static void fence_raise(struct recover *recover, int64_t fence)
-{
-	char text[DB_NUMBER_SIZE];
-
-	PQclear(db_query(recover->db, sql_query_recover_fence, 1,
-			 (const char *[]){ db_number(fence, text) }));
-}
-
 static void ids_advance(struct recover *recover, const int64_t *ids, size_t n)
 {
-	PGresult *result = db_query(recover->db, sql_query_recover_id_last, 0, NULL);
+	PGresult *result = db_ask(recover->db, sql_query_recover_id_last);
 	int64_t from = db_int(result, 0, "id"), last = from;
-	char text[DB_NUMBER_SIZE];
 
 	PQclear(result);
 	for (size_t i = 0; i < n; i++)
 		if (ids[i] > last && ids[i] - last <= IDS_GAP)
 			last = ids[i];
 	if (last > from)
-		PQclear(db_query(recover->db, sql_query_recover_ids, 1,
-				 (const char *[]){ db_number(last - from, text) }));
+		db_do(recover->db, sql_query_recover_ids, postgres_number(last - from));
 }
 
 /* Names the coupons of PostgreSQL that Redis does not hold, unless they are over. */
 static void left_report(struct recover *recover, const int64_t *ids, size_t n)
 {
 	struct postgres_array held = { .type = POSTGRES_INT8 };
-	const struct postgres_argument argument = postgres_array(&held);
 	PGresult *rows;
 
 	for (size_t i = 0; i < n; i++)
 		postgres_array_add_number(&held, ids[i]);
-	rows = db_query_arguments(recover->db, sql_query_recover_left, 1, &argument);
+	rows = db_ask(recover->db, sql_query_recover_left, postgres_array(&held));
 	recover->counts.left = PQntuples(rows);
 	for (int row = 0; row < PQntuples(rows); row++)
 		if (strcmp(db_text(rows, row, "is_settled"), "t") != 0)
@@ -200,8 +274,6 @@ static void behind_end(struct recover *recover)
 {
 	struct postgres_array stripes = { .type = POSTGRES_INT2 },
 			      numbers = { .type = POSTGRES_INT8 };
-	const struct postgres_argument arguments[] = { postgres_array(&stripes),
-						       postgres_array(&numbers) };
 	struct changes copy;
 
 	store_redis_check(recover->redis, changes_copy_read(&copy, recover->redis) == 0);
@@ -209,7 +281,8 @@ static void behind_end(struct recover *recover)
 		postgres_array_add_number(&stripes, i);
 		postgres_array_add_number(&numbers, copy.num[i]);
 	}
-	PQclear(db_query_arguments(recover->db, sql_query_recover_done, 2, arguments));
+	db_do(recover->db, sql_query_recover_done, postgres_array(&stripes),
+	      postgres_array(&numbers));
 	postgres_array_fini(&stripes);
 	postgres_array_fini(&numbers);
 }
@@ -222,7 +295,7 @@ static void all_run(struct recover *recover)
 	fence = coupons_hold(recover, ids, n);
 	fault_point(FAULT_RECOVER_HELD);
 	if (!recover->is_dry) {
-		fence_raise(recover, fence);
+		db_do(recover->db, sql_query_recover_fence, postgres_number(fence));
 		ids_advance(recover, ids, n);
 	}
 	fault_point(FAULT_RECOVER_FENCED);
@@ -251,7 +324,7 @@ static int recover_run(struct ctl *ctl)
 	recover.redis = store_redis_open(ctl);
 	if (!db_lock_try(recover.db, "recover"))
 		log_fatal("another couponctl recover is running");
-	PQclear(db_query(recover.db, sql_query_recover_session, 0, NULL));
+	db_do(recover.db, sql_query_recover_session);
 	behind = behind_read(recover.db, recover.redis);
 	store_redis_check(recover.redis, behind >= 0);
 	if (behind > 0)

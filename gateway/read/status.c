@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "gateway/admit/doubt.h"
-#include "common/redis/user_records.h"
+#include "coupon/slot.h"
 #include "common/redis/key.h"
 #include "gateway/read/row.h"
 
@@ -31,8 +31,7 @@ struct status_query {
 	char *records; /* of the user, from Redis; NULL: none */
 };
 
-static struct receive record_receive(const struct user_record *record,
-				     const struct request *request)
+static struct receive record_receive(const struct slot *record, const struct request *request)
 {
 	return (struct receive){ .coupon = request->coupon,
 				 .user = request->user,
@@ -40,7 +39,7 @@ static struct receive record_receive(const struct user_record *record,
 				 .index = record->index };
 }
 
-static int same_receive(const struct receive *receive, const struct user_record *record)
+static int same_receive(const struct receive *receive, const struct slot *record)
 {
 	return receive->index == record->index &&
 	       memcmp(&receive->batch, &record->batch, sizeof(record->batch)) == 0;
@@ -90,15 +89,15 @@ static void answer_none(struct status_query *query)
 static void answer_by_redis(struct status_query *query)
 {
 	const char *at = query->records;
-	struct user_record record;
+	struct slot record;
 	cJSON *object;
 
-	while (user_record_next(&at, &record) == 0) {
+	while (slot_next(&at, &record) == 0) {
 		if (!same_receive(&query->request->receive, &record))
 			continue;
 		object = cJSON_CreateObject();
 		check(object != NULL);
-		member_receive(object, &query->request->receive, record.slot);
+		member_receive(object, &query->request->receive, record.number);
 		request_answer_object(query->request, ANSWER_OK, "accepted", object);
 		return;
 	}
@@ -175,10 +174,10 @@ static void add_settled(cJSON *receives, const struct request *request, const PG
 static void add_in_flight(cJSON *receives, const struct status_query *query, const PGresult *rows)
 {
 	const char *at = query->records;
-	struct user_record record;
+	struct slot record;
 	struct receive settled;
 
-	while (user_record_next(&at, &record) == 0) {
+	while (slot_next(&at, &record) == 0) {
 		struct receive receive = record_receive(&record, query->request);
 		int found = 0;
 		cJSON *object;
@@ -191,7 +190,7 @@ static void add_in_flight(cJSON *receives, const struct status_query *query, con
 			continue;
 		object = cJSON_CreateObject();
 		check(object != NULL);
-		member_receive(object, &receive, record.slot);
+		member_receive(object, &receive, record.number);
 		cJSON_AddStringToObject(object, "state", "accepted");
 		cJSON_AddItemToArray(receives, object);
 	}
@@ -267,9 +266,9 @@ static int is_text(const redisReply *reply, const char *text)
 /* Whether the records are what issue.lua writes: what follows one that is not is unknown. */
 static int records_readable(const char *records)
 {
-	struct user_record record;
+	struct slot record;
 
-	while (user_record_next(&records, &record) == 0)
+	while (slot_next(&records, &record) == 0)
 		;
 	return records == NULL;
 }

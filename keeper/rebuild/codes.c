@@ -5,7 +5,7 @@
 #include "common/redis/revoke.h"
 #include "embed.h"
 #include "keeper/rebuild/slot_writer.h"
-#include "keeper/user_slots.h"
+#include "coupon/slot.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,33 +178,27 @@ static int page_compare(struct codes_compare *compare, int64_t coupon, struct pa
 	return 0;
 }
 
-/* The code for one use that the receive has redeemed; 0: none. */
-static int code_of(const struct user_record *record, char code[RECEIVE_CODE_MAX + 1])
-{
-	size_t len;
-	const char *first = receive_tail_code(record->key, record->tail_len, record->key_len, &len);
-
-	memcpy(code, first, len);
-	code[len] = '\0';
-	return strchr(code, '.') != NULL;
-}
-
 int codes_compare_users(struct codes_compare *compare, int64_t coupon, const redisReply *pairs)
 {
-	struct user_slots slots = { 0 };
+	struct slots slots = { 0 };
 	struct page page = { .n = 0 };
 	int rc = 0;
 
-	user_slots_read(&slots, pairs);
+	slots_read(&slots, pairs);
 	for (size_t i = 0; rc == 0 && i < slots.n; i++) {
-		if (!code_of(&slots.list[i].record, page.codes[page.n]))
+		const char *code;
+		size_t len = slot_code(&slots.list[i], &code);
+
+		if (len == 0)
 			continue;
+		memcpy(page.codes[page.n], code, len);
+		page.codes[page.n][len] = '\0';
 		page.users[page.n++] = slots.list[i].user;
 		compare->redeemed++;
 		if (page.n == PAGE_MAX)
 			rc = page_compare(compare, coupon, &page);
 	}
-	user_slots_fini(&slots);
+	slots_fini(&slots);
 	return rc ? rc : page_compare(compare, coupon, &page);
 }
 

@@ -1,6 +1,6 @@
 /* The slots of users in both stores, as couponctl compares them. */
 #include "ctl/output.h"
-#include "ctl/slots.h"
+#include "coupon/slot.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,11 +13,24 @@
 
 #define BATCH "01JD8Z6Q4T1M0V5K9X3B7C2N8R"
 
+static redisReply text_reply(const char *text)
+{
+	return (redisReply){ .type = REDIS_REPLY_STRING,
+			     .str = (char *)(uintptr_t)text,
+			     .len = strlen(text) };
+}
+
 static int add(struct slots *slots, int64_t user, const char *records)
 {
-	struct user_id id = user_id_of_number(user);
+	char user_text[NUMBER_SIZE];
+	redisReply user_reply = text_reply(number_text(user, user_text)),
+		   reply = text_reply(records);
+	size_t before = slots->n;
+	int rc = slots_add_user(slots, &user_reply, &reply);
 
-	return slots_add_records(slots, &id, records, strlen(records));
+	if (rc)
+		slots->n = before;
+	return rc;
 }
 
 static void test_reads_records(void **state)
@@ -91,10 +104,9 @@ static void test_sort_keeps_each_once(void **state)
 
 static int add_text(struct slots *slots, const char *user, const char *records)
 {
-	struct user_id id;
+	redisReply user_reply = text_reply(user), reply = text_reply(records);
 
-	assert_int_equal(user_id_parse(&id, user, strlen(user)), 0);
-	return slots_add_records(slots, &id, records, strlen(records));
+	return slots_add_user(slots, &user_reply, &reply);
 }
 
 /* Byte by byte, as the collation "C" of PostgreSQL orders them. */
@@ -122,14 +134,14 @@ static void test_sort_by_any_user(void **state)
 
 static enum slot_found look_up(const struct slot *wanted, const char *key, const char *records)
 {
-	struct slot found;
+	redisReply reply = text_reply(records);
 
-	return slot_look_up(wanted, key, records, strlen(records), &found);
+	return slot_look_up(wanted, key, &reply);
 }
 
 static void test_look_up(void **state)
 {
-	struct slot wanted = { .user = user_id_of_number(42), .number = 2, .index = 7 }, found;
+	struct slot wanted = { .user = user_id_of_number(42), .number = 2, .index = 7 };
 	const char *records = "1:" BATCH ":0:a\n2:" BATCH ":7:key\n3:" BATCH ":9:";
 
 	(void)state;
@@ -139,10 +151,7 @@ static void test_look_up(void **state)
 	assert_int_equal(look_up(&wanted, "", records), SLOT_OTHER_KEY);
 	assert_int_equal(look_up(&wanted, "ke", records), SLOT_OTHER_KEY);
 	wanted.index = 8;
-	assert_int_equal(slot_look_up(&wanted, "key", records, strlen(records), &found),
-			 SLOT_OTHER);
-	assert_int_equal(found.index, 7);
-	assert_string_equal(found.user.text, "42");
+	assert_int_equal(look_up(&wanted, "key", records), SLOT_OTHER);
 	wanted.number = 4;
 	assert_int_equal(look_up(&wanted, NULL, records), SLOT_NONE);
 	assert_int_equal(look_up(&wanted, NULL, "1:" BATCH ":0:\n"), SLOT_MALFORMED);

@@ -1,5 +1,5 @@
 /* A user's records in Redis: those that issue.lua writes are read, and no others. */
-#include "common/redis/user_records.h"
+#include "coupon/slot.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,27 +16,27 @@
 static void test_reads_each(void **state)
 {
 	const char *text = "2:" BATCH ":0:a:b \"\\\n1:" BATCH ":255:\n100:" BATCH ":7:" KEY_64;
-	struct user_record record;
+	struct slot record;
 
 	(void)state;
-	assert_int_equal(user_record_next(&text, &record), 0);
-	assert_int_equal(record.slot, 2);
+	assert_int_equal(slot_next(&text, &record), 0);
+	assert_int_equal(record.number, 2);
 	assert_int_equal(record.key_len, 6);
-	assert_memory_equal(record.key, "a:b \"\\", 6);
-	assert_int_equal(user_record_next(&text, &record), 0);
+	assert_memory_equal(record.tail, "a:b \"\\", 6);
+	assert_int_equal(slot_next(&text, &record), 0);
 	assert_int_equal(record.index, 255);
 	assert_int_equal(record.key_len, 0);
-	assert_int_equal(user_record_next(&text, &record), 0);
-	assert_int_equal(record.slot, 100);
+	assert_int_equal(slot_next(&text, &record), 0);
+	assert_int_equal(record.number, 100);
 	assert_int_equal(record.key_len, 64);
 	assert_null(text);
-	assert_int_equal(user_record_next(&text, &record), -1);
+	assert_int_equal(slot_next(&text, &record), -1);
 }
 
 /* No other reader of the record checks it: PostgreSQL would refuse a whole query for it. */
 static void test_a_key_that_is_none_is_unreadable(void **state)
 {
-	struct user_record record;
+	struct slot record;
 	char records[64], *byte;
 
 	(void)state;
@@ -47,7 +47,7 @@ static void test_a_key_that_is_none_is_unreadable(void **state)
 		int wanted = (c >= ' ' && c <= '~') || c == '\n' ? 0 : -1;
 
 		*byte = (char)c;
-		if (user_record_next(&text, &record) != wanted)
+		if (slot_next(&text, &record) != wanted)
 			fail_msg("byte 0x%02x", (unsigned)c);
 		assert_true(wanted == 0 || text == records);
 	}
@@ -70,7 +70,7 @@ static void test_stays_at_what_is_malformed(void **state)
 		"1:" BATCH ":0:\xff",
 		"1:" BATCH ":0:\x7f\n3:" BATCH ":0:",
 	};
-	struct user_record record;
+	struct slot record;
 	char records[256];
 
 	(void)state;
@@ -78,8 +78,8 @@ static void test_stays_at_what_is_malformed(void **state)
 		const char *text = records;
 
 		snprintf(records, sizeof(records), "2:%s:9:k\n%s", BATCH, wrong[i]);
-		assert_int_equal(user_record_next(&text, &record), 0);
-		if (user_record_next(&text, &record) == 0)
+		assert_int_equal(slot_next(&text, &record), 0);
+		if (slot_next(&text, &record) == 0)
 			fail_msg("taken: \"%s\"", wrong[i]);
 		assert_non_null(text);
 		assert_string_equal(text, wrong[i]);

@@ -1,8 +1,11 @@
-#include "ctl/audit/receives.h"
-
-#include "common/message/receive.h"
+/*
+ * Findings about single receives, slots and outbox entries, then about the counts. One fault shows
+ * in several counts: a deleted row, for instance, in issued_num, in settled_num and as a slot
+ * without an outcome. So the counts are judged later, and only for what the first findings do not
+ * explain.
+ */
 #include "ctl/audit/pass.h"
-#include "ctl/audit/watch.h"
+
 #include "embed.h"
 
 #include <inttypes.h>
@@ -11,8 +14,12 @@
 struct judge {
 	struct pass *pass;
 	struct findings *findings;
-	struct explained *explained;
+	struct place coupon;
 	struct slots named; /* user coupons that a finding names */
+	/* By how much the findings about single receives change the counts. */
+	int64_t both_n; /* receives that are issued and rejected */
+	int64_t rows_extra, rows_missing;
+	int64_t slots_extra, slots_missing; /* in Redis */
 };
 
 static struct place place_of(const struct pass *pass, const struct slot *slot)
@@ -35,27 +42,32 @@ static int is_named(const struct judge *judge, const struct slot *slot)
 }
 
 /* P3: one receive with several user coupons. Names one that Redis does not have, if any. */
+static int is_missing(const struct pass *pass, const struct slot *slot)
+{
+	for (size_t i = 0; i < pass->rows.n; i++)
+		if (slot_compare(&pass->rows.list[i].slot, slot) == 0)
+			return 1;
+	return 0;
+}
+
 static void issued_twice_judge(struct judge *judge, const char *batch, const char *index)
 {
 	struct pass *pass = judge->pass;
-	char id[DB_NUMBER_SIZE];
-	PGresult *rows = db_query(pass->audit->db, sql_query_audit_receive, 3,
-				  (const char *[]){ db_number(pass->coupon, id), batch, index });
+	PGresult *rows = db_ask(pass->audit->db, sql_query_audit_receive,
+				postgres_number(pass->coupon), postgres_text(batch),
+				postgres_text(index));
 	struct slot slot, chosen = { 0 };
-	struct columns columns;
 	struct place place;
 
-	columns_find(rows, &columns);
 	for (int i = 0; i < PQntuples(rows); i++) {
-		slot_read(rows, i, &columns, &slot);
+		slot_read(rows, i, 0, &slot);
 		slots_add(&judge->named, &slot);
-		if (chosen.user.len == 0 ||
-		    (suspects_have(&pass->rows, &slot) && !suspects_have(&pass->rows, &chosen)))
+		if (chosen.user.len == 0 || (is_missing(pass, &slot) && !is_missing(pass, &chosen)))
 			chosen = slot;
 	}
 	place = place_of(pass, &chosen);
 	if (PQntuples(rows) > 1) {
-		judge->explained->rows_extra += PQntuples(rows) - 1;
+		judge->rows_extra += PQntuples(rows) - 1;
 		finding_add(judge->findings, FINDING_ISSUED_TWICE, &place,
 			    "one receive has %d user coupons", PQntuples(rows));
 	}
@@ -65,14 +77,12 @@ static void issued_twice_judge(struct judge *judge, const char *batch, const cha
 /* P3: one receive with both outcomes. */
 static void both_judge(struct judge *judge, const PGresult *result, int row)
 {
-	struct columns columns;
 	struct place place;
 	struct slot slot;
 
-	columns_find(result, &columns);
-	slot_read(result, row, &columns, &slot);
+	slot_read(result, row, 2, &slot);
 	slots_add(&judge->named, &slot);
-	judge->explained->both_n++;
+	judge->both_n++;
 	place = place_of(judge->pass, &slot);
 	finding_add(judge->findings, FINDING_ISSUED_AND_REJECTED, &place,
 		    "issued and also rejected");
@@ -103,13 +113,11 @@ static int64_t user_rows(const PGresult *users, const struct user_id *user)
 static void limit_judge(struct judge *judge)
 {
 	struct pass *pass = judge->pass;
-	char id[DB_NUMBER_SIZE];
 	PGresult *users;
 
 	if (pass->beyond.n == 0)
 		return;
-	users = db_query(pass->audit->db, sql_query_audit_limit, 1,
-			 (const char *[]){ db_number(pass->coupon, id) });
+	users = db_ask(pass->audit->db, sql_query_audit_limit, postgres_number(pass->coupon));
 	slots_sort(&pass->beyond);
 	for (size_t i = 0; i < pass->beyond.n; i++) {
 		const struct slot *slot = &pass->beyond.list[i];
@@ -117,7 +125,7 @@ static void limit_judge(struct judge *judge)
 		int64_t rows = user_rows(users, &slot->user);
 
 		slots_add(&judge->named, slot);
-		judge->explained->rows_extra++;
+		judge->rows_extra++;
 		if (rows <= pass->row.limit)
 			finding_add(judge->findings, FINDING_SLOT_LIMIT, &place,
 				    "the limit is %" PRId64, pass->row.limit);
@@ -139,14 +147,14 @@ static void row_judge(struct judge *judge, const struct suspect *suspect, int un
 		return;
 	}
 	if (uncounted) {
-		judge->explained->rows_extra++;
+		judge->rows_extra++;
 		finding_add(
 			judge->findings, FINDING_ROW_UNKNOWN, &place,
 			"a user coupon that was never counted as settled, and that Redis does not "
 			"have");
 		return;
 	}
-	judge->explained->slots_missing++;
+	judge->slots_missing++;
 	finding_add(judge->findings, FINDING_SLOT_MISSING, &place,
 		    "issued, and Redis does not have it");
 }
@@ -155,16 +163,16 @@ static void rows_judge(struct judge *judge)
 {
 	const struct suspects *rows = &judge->pass->rows;
 	int64_t issued_over = judge->pass->rows_n - judge->pass->row.issued,
-		over = pass_outcomes_over(judge->pass) - judge->explained->both_n, n = 0;
+		over = pass_outcomes_over(judge->pass) - judge->both_n, n = 0;
 	int uncounted;
 
 	for (size_t i = 0; i < rows->n; i++)
 		n += rows->list[i].how == SLOT_NONE &&
-		     watch_found_wrong(judge->pass, &rows->list[i]) &&
+		     look_found_wrong(judge->pass, &rows->list[i]) &&
 		     !is_named(judge, &rows->list[i].slot);
-	uncounted = (over > issued_over ? over : issued_over) - judge->explained->rows_extra >= n;
+	uncounted = (over > issued_over ? over : issued_over) - judge->rows_extra >= n;
 	for (size_t i = 0; i < rows->n; i++)
-		if (watch_found_wrong(judge->pass, &rows->list[i]) &&
+		if (look_found_wrong(judge->pass, &rows->list[i]) &&
 		    !is_named(judge, &rows->list[i].slot))
 			row_judge(judge, &rows->list[i], uncounted);
 }
@@ -177,46 +185,35 @@ static int64_t accepted_of(const struct pass *pass, int64_t wrong_n)
 	return cut_taken(&pass->cut) - pass->counted;
 }
 
-static void gone_judge(struct judge *judge, const struct place *place)
-{
-	judge->explained->rows_missing++;
-	finding_add(judge->findings, FINDING_ROW_MISSING, place,
-		    "counted as settled, but it has neither a user coupon nor a rejection");
-}
-
-static void lost_judge(struct judge *judge, const struct place *place, int sure)
-{
-	finding_add(judge->findings, FINDING_RECEIVE_LOST, place,
-		    "%s; it has no outcome, and its message is neither in the outbox nor in a "
-		    "queue",
-		    sure ? "accepted" : "accepted, or written by hand");
-}
-
 static void open_judge(struct judge *judge, const struct suspect *suspect, int64_t wrong_n)
 {
 	struct place place = place_of(judge->pass, &suspect->slot);
 	int64_t accepted = accepted_of(judge->pass, wrong_n);
 	struct outcome outcome;
 
-	audit_outcomes_read(judge->pass->audit->db, judge->pass->coupon, &suspect->slot, 1,
-			    &outcome);
+	outcomes_read(judge->pass->audit->db, judge->pass->coupon, &suspect->slot, 1, &outcome);
 	if (suspect->state == SUSPECT_HELD) {
-		judge->explained->slots_extra++;
+		judge->slots_extra++;
 		finding_add(judge->findings, FINDING_SLOT_UNRELEASED, &place,
 			    "rejected and released, but it still holds its slot in Redis");
 	} else if (outcome.is_held) {
 		finding_add(judge->findings, FINDING_SLOT_RECEIVE, &place,
 			    "taken in Redis, but issued to another receive");
 	} else if (pass_gone(judge->pass) >= wrong_n) {
-		gone_judge(judge, &place);
+		judge->rows_missing++;
+		finding_add(judge->findings, FINDING_ROW_MISSING, &place,
+			    "counted as settled, but it has neither a user coupon nor a rejection");
 	} else if (suspect->state == SUSPECT_QUIET || accepted <= 0) {
-		judge->explained->slots_extra++;
+		judge->slots_extra++;
 		finding_add(
 			judge->findings, FINDING_SLOT_UNKNOWN, &place,
 			"taken in Redis by a receive that was never accepted: neither issued nor "
 			"rejected, and not in flight");
 	} else {
-		lost_judge(judge, &place, accepted >= wrong_n);
+		finding_add(judge->findings, FINDING_RECEIVE_LOST, &place,
+			    "%s; it has no outcome, and its message is neither in the outbox nor "
+			    "in a queue",
+			    accepted >= wrong_n ? "accepted" : "accepted, or written by hand");
 	}
 }
 
@@ -227,9 +224,9 @@ static void slots_judge(struct judge *judge)
 	int64_t n = 0;
 
 	for (size_t i = 0; i < pass->open.n; i++)
-		n += watch_found_wrong(pass, &pass->open.list[i]);
+		n += look_found_wrong(pass, &pass->open.list[i]);
 	for (size_t i = 0; i < pass->open.n; i++)
-		if (watch_found_wrong(pass, &pass->open.list[i]))
+		if (look_found_wrong(pass, &pass->open.list[i]))
 			open_judge(judge, &pass->open.list[i], n);
 	if (pass->unnamed_overdue)
 		finding_add(judge->findings, FINDING_RECEIVE_LOST, &place,
@@ -259,7 +256,7 @@ static void malformed_judge(struct judge *judge)
 			    pass->outbox.bad[i].error);
 	}
 	for (size_t i = 0; i < pass->outbox.settled.n; i++) {
-		if (!watch_found_wrong(pass, &pass->outbox.settled.list[i]))
+		if (!look_found_wrong(pass, &pass->outbox.settled.list[i]))
 			continue;
 		place = place_of(pass, &pass->outbox.settled.list[i].slot);
 		finding_add(judge->findings, FINDING_OUTBOX_SETTLED, &place,
@@ -267,85 +264,68 @@ static void malformed_judge(struct judge *judge)
 	}
 }
 
-void receives_judge(struct pass *pass, struct explained *explained)
-{
-	struct judge judge = {
-		.pass = pass,
-		.findings = &pass->audit->findings,
-		.explained = explained,
-	};
-
-	memset(explained, 0, sizeof(*explained));
-	twice_judge(&judge);
-	limit_judge(&judge);
-	rows_judge(&judge);
-	slots_judge(&judge);
-	malformed_judge(&judge);
-	slots_fini(&judge.named);
-}
-
 /* issued_num, against the rows. */
-static void issued_judge(struct pass *pass, const struct explained *explained)
+static void issued_judge(struct judge *judge)
 {
-	const struct audit_row *row = &pass->row;
-	struct place place = { .coupon = pass->coupon };
+	const struct pass *pass = judge->pass;
+	const struct audit_row *row = &judge->pass->row;
 	int64_t over = pass->rows_n - row->issued;
 
-	if (row->issued > row->total || pass->rows_n - explained->rows_extra > row->total)
-		finding_add(&pass->audit->findings, FINDING_OVERSOLD, &place,
+	if (row->issued > row->total || pass->rows_n - judge->rows_extra > row->total)
+		finding_add(judge->findings, FINDING_OVERSOLD, &judge->coupon,
 			    "the total is %" PRId64 ", issued %" PRId64 ", user coupons %" PRId64,
 			    row->total, row->issued, pass->rows_n);
-	else if (over > explained->rows_extra || over < -explained->rows_missing)
-		finding_add(&pass->audit->findings, FINDING_ISSUED_NUM, &place,
+	else if (over > judge->rows_extra || over < -judge->rows_missing)
+		finding_add(judge->findings, FINDING_ISSUED_NUM, &judge->coupon,
 			    "issued_num is %" PRId64 ", and there are %" PRId64 " user coupons",
 			    row->issued, pass->rows_n);
 }
 
 /* settled_num and seq_seen, against the outcomes and the numbers that Redis gave out. */
-static void settled_judge(struct pass *pass, const struct explained *explained)
+static void settled_judge(struct judge *judge)
 {
-	const struct audit_row *row = &pass->row;
-	struct place place = { .coupon = pass->coupon };
+	const struct pass *pass = judge->pass;
+	const struct audit_row *row = &judge->pass->row;
 	int64_t over = pass_outcomes_over(pass);
 
-	if (over > explained->rows_extra + explained->both_n ||
-	    (row->generation <= 1 && over < -explained->rows_missing))
-		finding_add(&pass->audit->findings, FINDING_SETTLED_NUM, &place,
+	if (over > judge->rows_extra + judge->both_n ||
+	    (row->generation <= 1 && over < -judge->rows_missing))
+		finding_add(judge->findings, FINDING_SETTLED_NUM, &judge->coupon,
 			    "settled_num is %" PRId64
 			    " over all generations, and there are %" PRId64
 			    " user coupons and %" PRId64 " rejections",
 			    row->settled_sum, pass->rows_n, row->rejected);
 	else if (row->settled > row->seq_seen)
-		finding_add(&pass->audit->findings, FINDING_SEQ_SEEN, &place,
+		finding_add(judge->findings, FINDING_SEQ_SEEN, &judge->coupon,
 			    "seq_seen is %" PRId64 ", and %" PRId64
 			    " receives of this generation are settled",
 			    row->seq_seen, row->settled);
 	else if (pass->compared && row->seq_seen > pass->cut.coupon.seq)
-		finding_add(&pass->audit->findings, FINDING_SEQ_SEEN, &place,
+		finding_add(judge->findings, FINDING_SEQ_SEEN, &judge->coupon,
 			    "seq_seen is %" PRId64
 			    ", and the last number that Redis gave out is %" PRId64,
 			    row->seq_seen, pass->cut.coupon.seq);
 }
 
 /* The sum of the counts in Redis. */
-static int sum_is_wrong(const struct pass *pass, const struct explained *explained,
-			enum sum_verdict sum)
+static int sum_is_wrong(const struct judge *judge, enum sum_verdict sum)
 {
+	const struct pass *pass = judge->pass;
 	int64_t over = cut_taken(&pass->cut) - pass->cut.users,
 		doubt = (int64_t)pass->malformed.n * RECEIVE_SLOT_MAX;
 
 	if (sum != SUM_AT_CUT)
 		return sum == SUM_WRONG;
-	return over > explained->slots_missing + doubt || over < -explained->slots_extra - doubt;
+	return over > judge->slots_missing + doubt || over < -judge->slots_extra - doubt;
 }
 
-static void sum_judge(struct pass *pass, const struct explained *explained, enum sum_verdict sum)
+static void sum_judge(struct judge *judge, enum sum_verdict sum)
 {
+	const struct pass *pass = judge->pass;
 	const struct redis_coupon *c = &pass->cut.coupon;
-	struct place place = { .coupon = pass->coupon };
 
-	if (pass->compared && sum_is_wrong(pass, explained, sum))
-		finding_add(&pass->audit->findings, FINDING_SUM, &place,
+	if (pass->compared && sum_is_wrong(judge, sum))
+		finding_add(judge->findings, FINDING_SUM, &judge->coupon,
 			    "stock %" PRId64 " + reserved %" PRId64 " + lost %" PRId64
 			    " leave %" PRId64 " of the total %" PRId64 ", and %" PRId64
 			    " slots are taken",
@@ -354,19 +334,19 @@ static void sum_judge(struct pass *pass, const struct explained *explained, enum
 						    : pass->counted + (int64_t)pass->open.n);
 }
 
-static void terms_judge(struct pass *pass)
+static void terms_judge(struct judge *judge)
 {
+	const struct pass *pass = judge->pass;
 	const struct redis_coupon *c = &pass->cut.coupon;
-	const struct audit_row *row = &pass->row;
+	const struct audit_row *row = &judge->pass->row;
 	const char *status = strcmp(row->status, "published") == 0 ? "open" : row->status;
-	struct place place = { .coupon = pass->coupon };
 
 	if (!pass->cut.present || pass->cut.bad || pass->cut.held || c->version != row->version)
 		return;
 	if (c->total == row->total && c->begin_ms == row->begin_ms && c->end_ms == row->end_ms &&
 	    c->limit == row->limit && strcmp(c->status, status) == 0)
 		return;
-	finding_add(&pass->audit->findings, FINDING_TERMS, &place,
+	finding_add(judge->findings, FINDING_TERMS, &judge->coupon,
 		    "version %" PRId64 " is status %s, total %" PRId64 ", begin %" PRId64
 		    ", end %" PRId64 ", limit %" PRId64 " in Redis, and %s, %" PRId64 ", %" PRId64
 		    ", %" PRId64 ", %" PRId64 " in PostgreSQL",
@@ -374,23 +354,35 @@ static void terms_judge(struct pass *pass)
 		    row->total, row->begin_ms, row->end_ms, row->limit);
 }
 
-static void behind_judge(struct pass *pass)
+static void behind_judge(struct judge *judge)
 {
-	struct place place = { .coupon = pass->coupon };
+	const struct pass *pass = judge->pass;
 
 	if (pass->cut.present && !pass->cut.bad && !pass->cut.held && !pass->compared)
-		finding_add(&pass->audit->findings, FINDING_REDIS_BEHIND, &place,
+		finding_add(judge->findings, FINDING_REDIS_BEHIND, &judge->coupon,
 			    "Redis has generation %" PRId64 " up to number %" PRId64
 			    ", PostgreSQL generation %" PRId64 " up to %" PRId64,
 			    pass->cut.coupon.generation, pass->cut.coupon.seq, pass->row.generation,
 			    pass->row.seq_seen);
 }
 
-void counts_judge(struct pass *pass, const struct explained *explained, enum sum_verdict sum)
+void pass_judge(struct pass *pass, enum sum_verdict sum)
 {
-	issued_judge(pass, explained);
-	settled_judge(pass, explained);
-	behind_judge(pass);
-	sum_judge(pass, explained, sum);
-	terms_judge(pass);
+	struct judge judge = {
+		.pass = pass,
+		.findings = &pass->audit->findings,
+		.coupon.coupon = pass->coupon,
+	};
+
+	twice_judge(&judge);
+	limit_judge(&judge);
+	rows_judge(&judge);
+	slots_judge(&judge);
+	malformed_judge(&judge);
+	slots_fini(&judge.named);
+	issued_judge(&judge);
+	settled_judge(&judge);
+	behind_judge(&judge);
+	sum_judge(&judge, sum);
+	terms_judge(&judge);
 }

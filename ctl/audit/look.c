@@ -1,14 +1,21 @@
-#include "ctl/audit/watch.h"
+/*
+ * Looks at what does not agree in both stores until it does, or is certainly wrong, or cannot be
+ * decided; then at what is in flight without progress.
+ */
+#include "ctl/audit/pass.h"
 
 #include "common/clock.h"
 #include "common/rabbit/connection.h"
-#include "ctl/audit/compare.h"
-#include "ctl/audit/pass.h"
-#include "ctl/audit/redis.h"
 
-#include <unistd.h>
+#include <string.h>
 
 #define SKEW_MS 60000 /* a batch that is younger than now by more has no usable age */
+#define LOOKS 3
+#define HOLD_MS (2 * RABBIT_HEARTBEAT_S * 1000 + 5000)
+#define BUSY_LOOKS 8   /* consecutive ones with messages in the queue: it will not be empty soon */
+#define LOCKED_MS 5000 /* a transaction that is open for so long will not end soon */
+#define RESENT_AFTER 5 /* times COUPON_RESEND_AFTER_MS: what is overtaken is sent again by then */
+#define EXTRA_MS 10000 /* beyond the time that a suspect has to be overdue, for interruptions */
 
 static void state_set(struct look *look, struct suspect *suspect, enum suspect_state state)
 {
@@ -26,7 +33,7 @@ typedef void look_fn(struct look *look, struct suspect *suspects, const struct s
 /* Calls `fn` with parts of the suspects and their slots. Those that are gone leave the list. */
 static void parts_look(struct look *look, struct suspects *suspects, look_fn *fn)
 {
-	static struct slot slots[AUDIT_ASK_MAX];
+	static struct slot slots[COUPON_SLOTS_MAX];
 	size_t step = records_step(look->pass->row.limit);
 
 	for (size_t at = 0, n; at < suspects->n; at += n) {
@@ -40,16 +47,15 @@ static void parts_look(struct look *look, struct suspects *suspects, look_fn *fn
 static void rows_look(struct look *look, struct suspect *suspects, const struct slot *slots,
 		      size_t n)
 {
-	static struct outcome outcomes[AUDIT_ASK_MAX];
+	static struct outcome outcomes[COUPON_SLOTS_MAX];
 	struct pass *pass = look->pass;
 	redisReply *records;
 
-	audit_outcomes_read(pass->audit->db, pass->coupon, slots, n, outcomes);
-	records = records_read(pass->audit->redis, pass->coupon, slots, n);
+	outcomes_read(pass->audit->db, pass->coupon, slots, n, outcomes);
+	records = records_read(pass->audit, pass->coupon, slots, n);
 	for (size_t i = 0; i < n; i++) {
-		struct slot found;
-		enum slot_found how = records_look_up(records->element[i], &slots[i],
-						      outcomes[i].holder_key, &found);
+		enum slot_found how = slot_look_up(&slots[i], outcomes[i].tail,
+						   records->element[i]);
 
 		if (outcomes[i].issued_ms < 0 || outcomes[i].is_late ||
 		    (how != SLOT_NONE && how != SLOT_OTHER_KEY)) {
@@ -62,14 +68,14 @@ static void rows_look(struct look *look, struct suspect *suspects, const struct 
 	freeReplyObject(records);
 }
 
-int look_is_future(int64_t redis_ms, const struct slot *slot)
+static int is_future(int64_t redis_ms, const struct slot *slot)
 {
 	return ulid_time_ms(&slot->batch) > redis_ms + SKEW_MS;
 }
 
 static int is_old(const struct look *look, const struct slot *slot)
 {
-	return look->ignore_age || look_is_future(look->redis_ms, slot) ||
+	return look->ignore_age || is_future(look->redis_ms, slot) ||
 	       look->redis_ms - ulid_time_ms(&slot->batch) > look->pass->audit->grace_ms;
 }
 
@@ -77,13 +83,12 @@ static int is_old(const struct look *look, const struct slot *slot)
 static void open_look(struct look *look, struct suspect *suspects, const struct slot *slots,
 		      size_t n)
 {
-	redisReply *records = records_read(look->pass->audit->redis, look->pass->coupon, slots, n);
-	struct slot found;
+	redisReply *records = records_read(look->pass->audit, look->pass->coupon, slots, n);
 
 	for (size_t i = 0; i < n; i++) {
 		struct suspect *suspect = &suspects[i];
 
-		if (records_look_up(records->element[i], &slots[i], NULL, &found) != SLOT_SAME)
+		if (slot_look_up(&slots[i], NULL, records->element[i]) != SLOT_SAME)
 			suspect->state = SUSPECT_GONE;
 		else if (suspect->state == SUSPECT_HELD)
 			state_set(look, suspect, SUSPECT_HELD);
@@ -103,9 +108,9 @@ static void open_look(struct look *look, struct suspect *suspects, const struct 
 static void outbox_look(struct look *look, struct suspect *suspects, const struct slot *slots,
 			size_t n)
 {
-	static int has[AUDIT_ASK_MAX];
+	static char has[COUPON_SLOTS_MAX];
 
-	outbox_has(look->pass->audit->redis, look->pass->coupon, slots, n, has);
+	has_read(look->pass->audit, look->pass->coupon, COUPON_KEY_OUTBOX, slots, n, has);
 	for (size_t i = 0; i < n; i++)
 		if (suspects[i].state == SUSPECT_OVERDUE || suspects[i].state == SUSPECT_OUTBOX)
 			state_set(look, &suspects[i], has[i] ? SUSPECT_OUTBOX : SUSPECT_OVERDUE);
@@ -119,12 +124,12 @@ static void outbox_look(struct look *look, struct suspect *suspects, const struc
 static void entries_look(struct look *look, struct suspect *suspects, const struct slot *slots,
 			 size_t n)
 {
-	static int has[AUDIT_ASK_MAX], dead[AUDIT_ASK_MAX];
+	static char has[COUPON_SLOTS_MAX], dead[COUPON_SLOTS_MAX];
 	const struct pass *pass = look->pass;
 	int waits = !look->keeper || !pass->broker_ok || pass->ready > 0;
 
-	outbox_has(pass->audit->redis, pass->coupon, slots, n, has);
-	outbox_dead(pass->audit->redis, pass->coupon, slots, n, dead);
+	has_read(pass->audit, pass->coupon, COUPON_KEY_OUTBOX, slots, n, has);
+	has_read(pass->audit, pass->coupon, COUPON_KEY_DEAD, slots, n, dead);
 	for (size_t i = 0; i < n; i++) {
 		if (has[i] && !dead[i])
 			state_set(look, &suspects[i], waits ? SUSPECT_FLIGHT : SUSPECT_OVERDUE);
@@ -159,8 +164,8 @@ static void numbers_look(struct look *look)
 	struct cut cut;
 	int64_t unnamed;
 
-	audit_row_read(pass->audit->db, pass->coupon, &row);
-	audit_generations_read(pass->audit->db, pass->coupon, &row, &generations);
+	row_read(pass->audit->db, pass->coupon, &row);
+	generations_read(pass->audit->db, pass->coupon, &row, &generations);
 	/* A number that PostgreSQL has and Redis never gave out is a finding of its own. */
 	if (pass->compared)
 		generation_find(&generations, row.generation)->high = 0;
@@ -211,7 +216,7 @@ static void look_once(struct look *look)
 
 	look->now_ms = clock_monotonic_ms();
 	parts_look(look, &pass->rows, rows_look);
-	open_resolve(pass);
+	pass_resolve(pass);
 	numbers_look(look);
 	parts_look(look, &pass->open, open_look);
 	if (suspects_count(&pass->open, SUSPECT_OVERDUE) > 0 ||
@@ -224,20 +229,12 @@ static void look_once(struct look *look)
 	parts_look(look, &pass->outbox.settled, entries_look);
 }
 
-#define LOOKS 3
-#define PAUSE_US 250000
-#define HOLD_MS (2 * RABBIT_HEARTBEAT_S * 1000 + 5000)
-#define BUSY_LOOKS 8   /* consecutive ones with messages in the queue: it will not be empty soon */
-#define LOCKED_MS 5000 /* a transaction that is open for so long will not end soon */
-#define RESENT_AFTER 5 /* times COUPON_RESEND_AFTER_MS: what is overtaken is sent again by then */
-#define EXTRA_MS 10000 /* beyond the time that a suspect has to be overdue, for interruptions */
-
 /* How long a slot has to be overdue before it is wrong. */
 static int64_t need_ms(const struct look *look, const struct slot *slot)
 {
 	int64_t grace_ms = look->pass->audit->grace_ms;
 
-	return look_is_future(look->redis_ms, slot) || grace_ms < HOLD_MS ? grace_ms : HOLD_MS;
+	return is_future(look->redis_ms, slot) || grace_ms < HOLD_MS ? grace_ms : HOLD_MS;
 }
 
 enum verdict {
@@ -256,13 +253,13 @@ static int is_hopeless(const struct look *look)
 }
 
 /* Receives without an outcome: both queues have to be empty. */
-static enum verdict overdue_judge(const struct look *look, int64_t begin_ms, int64_t since_ms,
-				  int64_t wanted_ms, int looks)
+static enum verdict overdue_judge(const struct look *look, int64_t since_ms, int64_t wanted_ms,
+				  int looks)
 {
 	if (looks >= LOOKS && look->empty_n >= LOOKS &&
 	    (look->idle || look->now_ms - since_ms >= wanted_ms))
 		return VERDICT_WRONG;
-	if (is_hopeless(look) || look->now_ms - begin_ms >= wanted_ms + EXTRA_MS)
+	if (is_hopeless(look) || look->now_ms - look->begin_ms >= wanted_ms + EXTRA_MS)
 		return VERDICT_NONE;
 	return VERDICT_LATER;
 }
@@ -281,16 +278,15 @@ static enum verdict entry_judge(const struct look *look, const struct suspect *e
 										    : VERDICT_LATER;
 }
 
-static enum verdict open_judge(const struct look *look, int64_t begin_ms,
-			       const struct suspect *suspect)
+static enum verdict open_judge(const struct look *look, const struct suspect *suspect)
 {
 	switch (suspect->state) {
 	case SUSPECT_HELD:
 	case SUSPECT_QUIET:
 		return suspect->looks >= LOOKS ? VERDICT_WRONG : VERDICT_LATER;
 	case SUSPECT_OVERDUE:
-		return overdue_judge(look, begin_ms, suspect->since_ms,
-				     need_ms(look, &suspect->slot), suspect->looks);
+		return overdue_judge(look, suspect->since_ms, need_ms(look, &suspect->slot),
+				     suspect->looks);
 	case SUSPECT_NEW:
 	case SUSPECT_FLIGHT:
 	case SUSPECT_OUTBOX:
@@ -302,7 +298,7 @@ static enum verdict open_judge(const struct look *look, int64_t begin_ms,
 }
 
 /* Whether no other look is needed. */
-static int is_done(const struct look *look, int64_t begin_ms)
+static int is_done(const struct look *look)
 {
 	struct pass *pass = look->pass;
 	int left[VERDICT_NONE + 1] = { 0 };
@@ -311,12 +307,12 @@ static int is_done(const struct look *look, int64_t begin_ms)
 	for (size_t i = 0; i < pass->rows.n; i++)
 		left[VERDICT_LATER] += pass->rows.list[i].looks < LOOKS;
 	for (size_t i = 0; i < pass->open.n; i++)
-		left[open_judge(look, begin_ms, &pass->open.list[i])]++;
+		left[open_judge(look, &pass->open.list[i])]++;
 	for (size_t i = 0; i < pass->outbox.settled.n; i++)
 		left[entry_judge(look, &pass->outbox.settled.list[i])]++;
 	if (pass->unnamed > 0) {
-		unnamed = overdue_judge(look, begin_ms, look->unnamed_since_ms,
-					pass->audit->grace_ms, look->unnamed_looks);
+		unnamed = overdue_judge(look, look->unnamed_since_ms, pass->audit->grace_ms,
+					look->unnamed_looks);
 		left[unnamed]++;
 		pass->unnamed_overdue = unnamed == VERDICT_WRONG;
 	}
@@ -324,33 +320,35 @@ static int is_done(const struct look *look, int64_t begin_ms)
 	return left[VERDICT_LATER] == 0;
 }
 
-void watch_start(struct watch *watch, struct pass *pass)
+void look_again(struct look *look)
 {
-	*watch = (struct watch){
-		.look = { .pass = pass, .ignore_age = pass_gone(pass) > 0 },
+	if (look->done)
+		return;
+	look_once(look);
+	look->done = is_done(look);
+}
+
+static void suspects_restart(struct suspects *suspects)
+{
+	for (size_t i = 0; i < suspects->n; i++)
+		suspects->list[i].looks = 0;
+}
+
+void look_start(struct look *look, struct pass *pass)
+{
+	*look = (struct look){
+		.pass = pass,
 		.begin_ms = clock_monotonic_ms(),
+		.ignore_age = pass_gone(pass) > 0,
 		.done = !pass->row.known || pass->cut.bad || pass->cut.held,
 	};
 	suspects_restart(&pass->rows);
 	suspects_restart(&pass->open);
 	suspects_restart(&pass->outbox.settled);
-	watch_look(watch);
+	look_again(look);
 }
 
-void watch_look(struct watch *watch)
-{
-	if (watch->done)
-		return;
-	look_once(&watch->look);
-	watch->done = is_done(&watch->look, watch->begin_ms);
-}
-
-void watch_pause(void)
-{
-	usleep(PAUSE_US);
-}
-
-int watch_found_wrong(const struct pass *pass, const struct suspect *suspect)
+int look_found_wrong(const struct pass *pass, const struct suspect *suspect)
 {
 	switch (suspect->state) {
 	case SUSPECT_HELD:
@@ -366,4 +364,151 @@ int watch_found_wrong(const struct pass *pass, const struct suspect *suspect)
 		return 0;
 	}
 	return 0;
+}
+
+/* What the search reads before it looks at the receives. */
+struct search {
+	struct pass *pass;
+	int64_t limit_ms;
+	int64_t redis_ms;
+	int64_t idle_ms;
+	int64_t newest_ms; /* of the receives that have an outcome; 0: none is new enough */
+};
+
+/* A batch that claims to be made in the future has no usable age: it counts as old. */
+static int is_aged(const struct search *search, const struct suspect *suspect)
+{
+	return search->redis_ms - ulid_time_ms(&suspect->slot.batch) > search->limit_ms ||
+	       is_future(search->redis_ms, &suspect->slot);
+}
+
+static int is_stalled(const struct search *search, const struct suspect *suspect)
+{
+	if (suspect->state == SUSPECT_HELD || look_found_wrong(search->pass, suspect) ||
+	    !is_aged(search, suspect))
+		return 0;
+	return search->idle_ms > search->limit_ms ||
+	       ulid_time_ms(&suspect->slot.batch) + search->limit_ms < search->newest_ms;
+}
+
+/* Receive numbers without an outcome in generations without progress. */
+static int64_t unnamed_stalled(const struct search *search, const struct audit_row *row)
+{
+	struct pass *pass = search->pass;
+	struct generations now = { 0 };
+	int64_t n = 0;
+
+	if (pass->unnamed == 0 || pass->unnamed_overdue)
+		return 0;
+	generations_read(pass->audit->db, pass->coupon, row, &now);
+	for (size_t i = 0; i < now.n; i++) {
+		const struct generation *then = generation_find(&pass->generations,
+								now.list[i].number);
+		int64_t high = then && then->high > now.list[i].high ? then->high
+								     : now.list[i].high;
+
+		if (now.list[i].idle_ms > search->limit_ms && high > now.list[i].settled)
+			n += high - now.list[i].settled;
+	}
+	generations_fini(&now);
+	return n < pass->unnamed ? n : pass->unnamed;
+}
+
+/* The age of the oldest receive that the search looks at; 0: there is none. */
+static int64_t oldest_age_ms(const struct search *search)
+{
+	const struct suspects *open = &search->pass->open;
+	int64_t oldest_ms = 0;
+
+	for (size_t i = 0; i < open->n; i++) {
+		int64_t age_ms = search->redis_ms - ulid_time_ms(&open->list[i].slot.batch);
+
+		if (is_aged(search, &open->list[i]) && age_ms > oldest_ms)
+			oldest_ms = age_ms;
+	}
+	return oldest_ms;
+}
+
+/* With `stalled` it collects those that have a slot. */
+static void stalled_count(const struct search *search, struct stall *stall, struct slots *stalled)
+{
+	const struct suspects *open = &search->pass->open;
+
+	for (size_t i = 0; i < open->n; i++) {
+		const struct suspect *suspect = &open->list[i];
+		int64_t age_ms = search->redis_ms - ulid_time_ms(&suspect->slot.batch);
+
+		if (!is_stalled(search, suspect))
+			continue;
+		if (stall->n++ == stall->unnamed || age_ms > stall->age_ms) {
+			stall->oldest = suspect->slot;
+			stall->age_ms = age_ms;
+		}
+		if (stalled)
+			slots_add(stalled, &suspect->slot);
+	}
+}
+
+/* One search for stalled receives. Outcomes are read last: what has one is not in flight. */
+static void stalled_find(struct pass *pass, struct slots *stalled)
+{
+	struct stall *stall = &pass->stall;
+	struct search search = { .pass = pass, .limit_ms = pass->audit->stalled_ms };
+	struct audit_row row;
+	struct cut cut;
+	int64_t age_ms;
+
+	cut_read(pass->audit, pass->coupon, &cut, NULL, 0);
+	search.redis_ms = cut.at_ms;
+	row_read(pass->audit->db, pass->coupon, &row);
+	search.idle_ms = row.idle_ms;
+	age_ms = oldest_age_ms(&search);
+	if (age_ms > search.limit_ms && search.idle_ms <= search.limit_ms)
+		search.newest_ms = newest_read(pass->audit->db, pass->coupon,
+					       cut.at_ms - age_ms + search.limit_ms);
+	pass_resolve(pass);
+	memset(stall, 0, sizeof(*stall));
+	stall->idle_ms = search.idle_ms;
+	stall->keeper = cut.keeper;
+	stall->unnamed = stall->n = unnamed_stalled(&search, &row);
+	stalled_count(&search, stall, stalled);
+}
+
+/* Where the messages of the stalled receives are. */
+static void messages_find(struct pass *pass, const struct slots *stalled)
+{
+	static char has[COUPON_SLOTS_MAX], dead[COUPON_SLOTS_MAX];
+
+	for (size_t at = 0, n; at < stalled->n; at += n) {
+		n = stalled->n - at < COUPON_SLOTS_MAX ? stalled->n - at : COUPON_SLOTS_MAX;
+		has_read(pass->audit, pass->coupon, COUPON_KEY_OUTBOX, stalled->list + at, n, has);
+		has_read(pass->audit, pass->coupon, COUPON_KEY_DEAD, stalled->list + at, n, dead);
+		for (size_t i = 0; i < n; i++) {
+			pass->stall.dead += dead[i];
+			pass->stall.outbox += has[i] && !dead[i];
+		}
+	}
+}
+
+int stall_search(struct pass *pass)
+{
+	if (!pass->row.known || pass->cut.bad || pass->cut.held ||
+	    (pass->open.n == 0 && pass->unnamed == 0))
+		return 0;
+	stalled_find(pass, NULL);
+	return pass->stall.n > 0;
+}
+
+void stall_confirm(struct pass *pass, struct locks *locks)
+{
+	struct slots stalled = { 0 };
+
+	stalled_find(pass, &stalled);
+	messages_find(pass, &stalled);
+	slots_fini(&stalled);
+	if (pass->stall.n == 0)
+		return;
+	pass->stall.locked_ms = locks_look(locks, pass->audit->db, clock_monotonic_ms());
+	pass->stall.held = locks_workers_hold(pass->audit->db);
+	broker_look(pass->audit->broker, &pass->stall.broker);
 }

@@ -1,0 +1,348 @@
+#include "coupon/redis_coupon.h"
+
+#include "common/check.h"
+#include "common/message/json.h"
+#include "common/message/number.h"
+#include "embed.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORDS_MAX 8
+#define OUTBOX_COUNT 16 /* entries of a step; each may be 70 KB */
+
+redisReply *coupon_call(struct redis_client *redis, int64_t coupon, const char *command,
+			enum coupon_key which, ...)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *argv[WORDS_MAX + 1] = { command, coupon_key(coupon, which, key) };
+	int argc = 2;
+	va_list words;
+
+	va_start(words, which);
+	while (argc <= WORDS_MAX && (argv[argc] = va_arg(words, const char *)))
+		argc++;
+	va_end(words);
+	check(argc <= WORDS_MAX);
+	return redis_client_call(redis, argc, argv);
+}
+
+/* The fields that are numbers. */
+static const struct field {
+	const char *name;
+	size_t offset; /* in struct redis_coupon */
+	int64_t least, most;
+	int is_optional;
+} fields[] = {
+#define FIELD(name_, member, least_, most_, is_optional_)                                        \
+	{                                                                                        \
+		.name = name_, .offset = offsetof(struct redis_coupon, member), .least = least_, \
+		.most = most_, .is_optional = is_optional_                                       \
+	}
+	FIELD("total", total, 0, JSON_INTEGER_MAX, 0),
+	FIELD("stock", stock, 0, JSON_INTEGER_MAX, 0),
+	FIELD("reserved", reserved, 0, JSON_INTEGER_MAX, 0),
+	FIELD("begin", begin_ms, 0, JSON_INTEGER_MAX, 0),
+	FIELD("end", end_ms, 0, JSON_INTEGER_MAX, 0),
+	FIELD("limit", limit, 1, RECEIVE_SLOT_MAX, 0),
+	FIELD("generation", generation, 1, JSON_INTEGER_MAX, 0),
+	FIELD("seq", seq, 0, JSON_INTEGER_MAX, 0),
+	FIELD("version", version, 1, JSON_INTEGER_MAX, 0),
+	FIELD("lost", lost, 0, JSON_INTEGER_MAX, 1),
+	FIELD("late", late, 0, JSON_INTEGER_MAX, 1),
+	FIELD("fence", fence, 0, JSON_INTEGER_MAX, 1),
+	FIELD("revocation", revocation, 0, JSON_INTEGER_MAX, 1),
+	FIELD("placeholder", placeholder, 0, JSON_INTEGER_MAX, 1),
+#undef FIELD
+};
+
+#define FIELDS (sizeof(fields) / sizeof(fields[0]))
+
+struct parsing {
+	struct redis_coupon *coupon;
+	int seen[FIELDS];
+	redis_coupon_bad_fn *bad;
+	void *context;
+	int bad_n;
+};
+
+static void bad_add(struct parsing *parsing, const char *field, const char *what)
+{
+	parsing->bad_n++;
+	if (parsing->bad)
+		parsing->bad(parsing->context, field, what);
+}
+
+/* Takes a text that `is_right`. */
+static void text_take(struct parsing *parsing, const char *field, const redisReply *text,
+		      int is_right, char *out, size_t size)
+{
+	if (is_right)
+		snprintf(out, size, "%s", text->str);
+	else
+		bad_add(parsing, field, "is malformed");
+}
+
+static void number_take(struct parsing *parsing, size_t i, const redisReply *text)
+{
+	int64_t *value = (int64_t *)(void *)((char *)parsing->coupon + fields[i].offset), number;
+
+	*value = strtoll(text->str, NULL, 10);
+	parsing->seen[i] = strlen(text->str) == text->len &&
+			   (text->len == 1 || *text->str != '0') &&
+			   number_parse(text->str, JSON_INTEGER_MAX, &number) == 0;
+	if (!parsing->seen[i] || *value < fields[i].least || *value > fields[i].most)
+		bad_add(parsing, fields[i].name, "is malformed");
+}
+
+static int is_run_id(const redisReply *text)
+{
+	return text->len == REDIS_RUN_ID_SIZE - 1 &&
+	       strspn(text->str, "0123456789abcdef") == text->len;
+}
+
+static int is_status(const redisReply *text)
+{
+	return strcmp(text->str, "open") == 0 || strcmp(text->str, "paused") == 0 ||
+	       strcmp(text->str, "closed") == 0;
+}
+
+static void field_take(struct parsing *parsing, const char *name, const redisReply *text)
+{
+	struct redis_coupon *coupon = parsing->coupon;
+
+	if (strcmp(name, "run_id") == 0)
+		text_take(parsing, name, text, is_run_id(text), coupon->run_id,
+			  sizeof(coupon->run_id));
+	else if (strcmp(name, "status") == 0)
+		text_take(parsing, name, text, is_status(text), coupon->status,
+			  sizeof(coupon->status));
+	for (size_t i = 0; i < FIELDS; i++)
+		if (strcmp(name, fields[i].name) == 0)
+			number_take(parsing, i, text);
+}
+
+/* The first one alone: what is malformed may be missing, too. */
+static void missing_find(struct parsing *parsing)
+{
+	int is_held = redis_coupon_is_held(parsing->coupon);
+
+	for (size_t i = 0; i < FIELDS && !is_held; i++)
+		if (!fields[i].is_optional && !parsing->seen[i] && parsing->bad_n == 0)
+			bad_add(parsing, fields[i].name, "is missing");
+	if (parsing->bad_n == 0 && !is_held && !*parsing->coupon->status)
+		bad_add(parsing, "status", "is missing");
+	if (parsing->bad_n == 0 && !*parsing->coupon->run_id)
+		bad_add(parsing, "run_id", "is missing");
+}
+
+int redis_coupon_parse(struct redis_coupon *coupon, const redisReply *hash,
+		       redis_coupon_bad_fn *bad, void *context)
+{
+	struct parsing parsing = { .coupon = coupon, .bad = bad, .context = context };
+
+	*coupon = (struct redis_coupon){ 0 };
+	for (size_t i = 0; i + 1 < hash->elements; i += 2)
+		field_take(&parsing, hash->element[i]->str, hash->element[i + 1]);
+	missing_find(&parsing);
+	return parsing.bad_n;
+}
+
+int redis_coupon_is_held(const struct redis_coupon *coupon)
+{
+	return strspn(coupon->run_id, "0") == REDIS_RUN_ID_SIZE - 1;
+}
+
+int redis_coupon_read(struct redis_client *redis, int64_t coupon, struct redis_coupon *read)
+{
+	redisReply *hash = coupon_call(redis, coupon, "HGETALL", COUPON_KEY_COUPON, NULL);
+	int is_there;
+
+	*read = (struct redis_coupon){ 0 };
+	if (!hash)
+		return -1;
+	is_there = hash->elements > 0;
+	(void)redis_coupon_parse(read, hash, NULL, NULL);
+	freeReplyObject(hash);
+	return is_there;
+}
+
+int redis_coupon_is_verified(struct redis_client *redis, const struct redis_coupon *read)
+{
+	char run_id[REDIS_RUN_ID_SIZE];
+	int64_t uptime_s;
+
+	return redis_client_process(redis, run_id, &uptime_s) == 0 &&
+	       strcmp(read->run_id, run_id) == 0;
+}
+
+int redis_coupon_filled(struct redis_client *redis, int64_t coupon, struct redis_filled *filled)
+{
+	redisReply *reply = coupon_call(redis, coupon, "GET", COUPON_KEY_FILLED, NULL);
+	int is_there = reply && reply->type == REDIS_REPLY_STRING &&
+		       sscanf(reply->str, "%" SCNd64 " %" SCNd64 " %" SCNd64, &filled->filled,
+			      &filled->rows, &filled->ms) == 3;
+
+	if (reply)
+		freeReplyObject(reply);
+	return is_there;
+}
+
+int64_t redis_filled_left_s(const struct redis_filled *filled)
+{
+	int64_t left = filled->rows > filled->filled ? filled->rows - filled->filled : 0;
+
+	if (filled->filled <= 0)
+		return 0;
+	return (int64_t)((double)filled->ms / 1000 * (double)left / (double)filled->filled + 0.5);
+}
+
+static enum terms_result terms_result_of(const redisReply *reply, int64_t *taken)
+{
+	char word[REDIS_WORD_SIZE];
+
+	redis_reply_word(reply, word);
+	if (strcmp(word, "applied") == 0)
+		return TERMS_APPLIED;
+	if (strcmp(word, "current") == 0)
+		return TERMS_CURRENT;
+	if (strcmp(word, "missing") == 0)
+		return TERMS_MISSING;
+	check(strcmp(word, "taken") == 0 && reply->elements == 2);
+	*taken = redis_reply_number(reply->element[1]);
+	return TERMS_TAKEN;
+}
+
+enum terms_result redis_coupon_terms(struct redis_client *redis, int64_t coupon,
+				     const struct terms *terms, int64_t *taken)
+{
+	const char *status = strcmp(terms->status, "published") == 0 ? "open" : terms->status;
+	char version[NUMBER_SIZE], total[NUMBER_SIZE], begin[NUMBER_SIZE], end[NUMBER_SIZE],
+		limit[NUMBER_SIZE];
+	const char *argv[] = {
+		number_text(terms->version, version), status,
+		number_text(terms->total, total),     number_text(terms->begin_ms, begin),
+		number_text(terms->end_ms, end),      number_text(terms->limit, limit)
+	};
+	redisReply *reply = redis_client_coupon_eval(redis, lua_terms, coupon, COUPON_KEYS_ISSUE, 6,
+						     argv);
+	enum terms_result result;
+
+	if (!reply)
+		return TERMS_FAILED;
+	result = terms_result_of(reply, taken);
+	freeReplyObject(reply);
+	return result;
+}
+
+int coupon_scan(struct redis_client *redis, int64_t coupon, enum coupon_key which, int count,
+		coupon_scan_fn *step, void *context)
+{
+	char cursor[REDIS_CURSOR_SIZE] = "0", key[COUPON_KEY_SIZE];
+	int rc;
+
+	coupon_key(coupon, which, key);
+	do {
+		redisReply *reply = redis_client_hscan(redis, key, cursor, count);
+
+		if (!reply)
+			return -1;
+		rc = step(context, reply->element[1]);
+		freeReplyObject(reply);
+	} while (rc == 0 && strcmp(cursor, "0") != 0);
+	return rc;
+}
+
+int outbox_entries(const redisReply *entries, int64_t coupon, outbox_fn *take, void *context)
+{
+	struct json_arena *arena = json_arena_new();
+	struct message *message = malloc(sizeof(*message));
+	char batch[ULID_SIZE];
+	int rc = 0;
+
+	check(message != NULL);
+	for (size_t i = 0; rc == 0 && i + 1 < entries->elements; i += 2) {
+		const redisReply *field = entries->element[i], *body = entries->element[i + 1];
+		const char *error = NULL;
+
+		if (message_decode(arena, body->str, body->len, message, &error)) {
+			rc = take(context, field, NULL, error);
+			continue;
+		}
+		if (strcmp(ulid_format(&message->batch, batch), field->str) != 0)
+			error = "its message is of another batch";
+		else
+			error = message->coupon != coupon ? "its message is of another coupon"
+							  : NULL;
+		rc = take(context, field, message, error);
+	}
+	free(message);
+	json_arena_free(arena);
+	return rc;
+}
+
+struct outbox_scan {
+	int64_t coupon;
+	outbox_fn *take;
+	void *context;
+};
+
+static int entries_take(void *context, const redisReply *entries)
+{
+	const struct outbox_scan *scan = context;
+
+	return outbox_entries(entries, scan->coupon, scan->take, scan->context);
+}
+
+int outbox_scan(struct redis_client *redis, int64_t coupon, outbox_fn *take, void *context)
+{
+	struct outbox_scan scan = { coupon, take, context };
+
+	return coupon_scan(redis, coupon, COUPON_KEY_OUTBOX, OUTBOX_COUNT, entries_take, &scan);
+}
+
+redisReply *coupon_records(struct redis_client *redis, int64_t coupon, const struct slot *slots,
+			   size_t n)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *argv[2 + COUPON_SLOTS_MAX] = { "HMGET",
+						   coupon_key(coupon, COUPON_KEY_USERS, key) };
+	redisReply *reply;
+
+	check(n >= 1 && n <= COUPON_SLOTS_MAX);
+	for (size_t i = 0; i < n; i++)
+		argv[2 + i] = slots[i].user.text;
+	reply = redis_client_call(redis, 2 + (int)n, argv);
+	check(!reply || (reply->type == REDIS_REPLY_ARRAY && reply->elements == n));
+	return reply;
+}
+
+int coupon_has(struct redis_client *redis, int64_t coupon, enum coupon_key which,
+	       const struct slot *slots, size_t n, char *has)
+{
+	char key[COUPON_KEY_SIZE], member[ULID_SIZE + 8];
+	const char *argv[] = { which == COUPON_KEY_OUTBOX ? "HEXISTS" : "SISMEMBER",
+			       coupon_key(coupon, which, key), member };
+	int rc = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		ulid_format(&slots[i].batch, member);
+		if (which == COUPON_KEY_KNOWN)
+			snprintf(member + ULID_LEN, sizeof(member) - ULID_LEN, ":%d",
+				 slots[i].index);
+		redis_client_append(redis, 3, argv);
+	}
+	for (size_t i = 0; i < n; i++) {
+		redisReply *reply = redis_client_next(redis);
+
+		has[i] = reply && redis_reply_number(reply) == 1;
+		rc |= reply ? 0 : -1;
+		if (reply)
+			freeReplyObject(reply);
+	}
+	return rc;
+}

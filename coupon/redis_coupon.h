@@ -1,0 +1,103 @@
+/*
+ * A coupon as Redis has it: its hash, its users, its outbox. No function ends the process or waits
+ * for more than the replies of Redis; "failed" is as of redis_client_call().
+ */
+#ifndef COUPON_REDIS_COUPON_H
+#define COUPON_REDIS_COUPON_H
+
+#include "common/message/message.h"
+#include "common/redis/client.h"
+#include "coupon/slot.h"
+
+/* Numbers are 0 where the hash does not have them. */
+struct redis_coupon {
+	char status[16];
+	char run_id[REDIS_RUN_ID_SIZE];
+	int64_t total, stock, reserved, lost, begin_ms, end_ms, limit, generation, seq, version;
+	int64_t late; /* the last outcome of an older generation that was applied */
+	int64_t fence, revocation;
+	int64_t placeholder; /* not 0: left by an unfinished rebuild, without other numbers */
+};
+
+/*
+ * Reads the reply to HGETALL. Returns how many fields no script has written, or are missing; `bad`,
+ * unless it is NULL, gets each of them. A coupon that a keeper holds may lack any field but its run
+ * id.
+ */
+typedef void redis_coupon_bad_fn(void *context, const char *field, const char *what);
+int redis_coupon_parse(struct redis_coupon *coupon, const redisReply *hash,
+		       redis_coupon_bad_fn *bad, void *context);
+/* A keeper is at work on it. */
+int redis_coupon_is_held(const struct redis_coupon *coupon);
+
+/*
+ * 1 when Redis has the coupon, 0 when it does not; below 0 when the call failed, for
+ * redis_client_error().
+ */
+int redis_coupon_read(struct redis_client *redis, int64_t coupon, struct redis_coupon *read);
+/* Whether it was verified on the connected Redis process; 0 also when that is unknown. */
+int redis_coupon_is_verified(struct redis_client *redis, const struct redis_coupon *read);
+
+/* How far a rebuild is. */
+struct redis_filled {
+	int64_t filled, rows; /* slots in Redis, of all */
+	int64_t ms;           /* since the first one */
+};
+
+/* 1 when the keeper has said so of a rebuild that takes longer; otherwise 0. */
+int redis_coupon_filled(struct redis_client *redis, int64_t coupon, struct redis_filled *filled);
+/* Of what is left, at the same speed, in s. */
+int64_t redis_filled_left_s(const struct redis_filled *filled);
+
+struct terms {
+	int64_t version;
+	const char *status;                     /* of PostgreSQL: published, paused or closed */
+	int64_t total, begin_ms, end_ms, limit; /* 0 ms: no bound */
+};
+
+enum terms_result { TERMS_APPLIED, TERMS_CURRENT, TERMS_MISSING, TERMS_TAKEN, TERMS_FAILED };
+
+/* lua/terms.lua; `*taken` is set when the result is TERMS_TAKEN. */
+enum terms_result redis_coupon_terms(struct redis_client *redis, int64_t coupon,
+				     const struct terms *terms, int64_t *taken);
+
+/* A command on one key of the coupon, with at most six words, then NULL. The reply, or NULL. */
+redisReply *coupon_call(struct redis_client *redis, int64_t coupon, const char *command,
+			enum coupon_key which, ...) __attribute__((sentinel));
+
+/*
+ * Scans a hash of a coupon, about `count` fields a step. `step` gets the fields of a step as an
+ * array of names and values in turn. HSCAN may return a field in more than one step. 0; -1: it
+ * failed; or what `step` has returned, if that was not 0: then the scan ends.
+ */
+typedef int coupon_scan_fn(void *context, const redisReply *fields);
+int coupon_scan(struct redis_client *redis, int64_t coupon, enum coupon_key which, int count,
+		coupon_scan_fn *step, void *context);
+
+/*
+ * One entry of the outbox. `error`, a constant: no script has written it, and `message` is NULL
+ * unless it can be decoded; otherwise NULL. 0, or what is to be returned.
+ */
+typedef int outbox_fn(void *context, const redisReply *batch, const struct message *message,
+		      const char *error);
+/* Each entry of one step of a scan. */
+int outbox_entries(const redisReply *entries, int64_t coupon, outbox_fn *take, void *context);
+/* Each entry, at least once. As coupon_scan(). */
+int outbox_scan(struct redis_client *redis, int64_t coupon, outbox_fn *take, void *context);
+
+#define COUPON_SLOTS_MAX 1000
+/*
+ * The records of the users of at most COUPON_SLOTS_MAX slots, in their order: an array of strings,
+ * nil where a user has none. NULL: it failed.
+ */
+redisReply *coupon_records(struct redis_client *redis, int64_t coupon, const struct slot *slots,
+			   size_t n);
+/*
+ * Whether the batch of each slot is in the outbox (COUPON_KEY_OUTBOX), or marked as dead-lettered
+ * (COUPON_KEY_DEAD), or whether the receive is known from an older generation (COUPON_KEY_KNOWN).
+ * 0, or -1: it failed.
+ */
+int coupon_has(struct redis_client *redis, int64_t coupon, enum coupon_key which,
+	       const struct slot *slots, size_t n, char *has);
+
+#endif

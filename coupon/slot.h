@@ -1,0 +1,114 @@
+/*
+ * Taken slots of a coupon: the records of its users in Redis, as issue.lua writes them, and the
+ * user coupons in PostgreSQL. A record is SLOT:BATCH:INDEX:KEY for each taken slot, a line each; if
+ * it has redeemed a code, a tab and the code follow. No I/O.
+ */
+#ifndef COUPON_SLOT_H
+#define COUPON_SLOT_H
+
+#include "common/message/message.h"
+#include "common/message/receive.h"
+#include "common/postgres/settle_args.h"
+
+#include <hiredis/hiredis.h>
+#include <libpq-fe.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct slot {
+	struct user_id user;
+	struct ulid batch;
+	int16_t number; /* 1…RECEIVE_SLOT_MAX */
+	int16_t index;
+	/* The key, which may be empty, and behind it the code: receive_tail_parse(). */
+	uint8_t key_len, tail_len;
+	const char *tail; /* lent, without a NUL of its own; NULL: not known */
+};
+
+/*
+ * Reads the next record, but not its user, and moves `*text` past it (NULL: that was the last one).
+ * 0, or -1 at the end, or where the text is not what issue.lua writes: then `*text` stays there,
+ * and is not NULL.
+ */
+int slot_next(const char **text, struct slot *slot);
+
+/*
+ * A row with the columns user_id, slot, batch, idx from column `first` on, and then the tail if it
+ * has that. 0, or -1: the user or the batch is malformed.
+ */
+int slot_of_row(struct slot *slot, const PGresult *rows, int row, int first);
+
+#define SLOT_RECORD_SIZE (ULID_SIZE + RECEIVE_TAIL_MAX + 16)
+/* Writes the record of a slot whose tail is known. Returns `out`. */
+char *slot_record_format(const struct slot *slot, char out[SLOT_RECORD_SIZE]);
+/* The id of the receive that has the slot. Returns `out`. */
+char *slot_receive_format(const struct slot *slot, int64_t coupon, char out[RECEIVE_SIZE]);
+/* The code for one use that the receive has redeemed. Its length; 0: none. */
+size_t slot_code(const struct slot *slot, const char **code);
+
+/* Orders by user and number. */
+int slot_compare(const struct slot *a, const struct slot *b);
+int slot_same_receive(const struct slot *a, const struct slot *b);
+
+/* What a user's records have in one slot. */
+enum slot_found {
+	SLOT_SAME,      /* this receive with this key */
+	SLOT_OTHER_KEY, /* this receive with another key or code */
+	SLOT_OTHER,     /* another receive */
+	SLOT_NONE,      /* nothing */
+	SLOT_MALFORMED, /* the records are malformed */
+};
+
+/* `tail` NULL: any. The records are the reply of Redis, which may be nil. */
+enum slot_found slot_look_up(const struct slot *wanted, const char *tail,
+			     const redisReply *records);
+
+/* All zero at first. */
+struct slots {
+	struct slot *list;
+	size_t n, size;
+};
+
+void slots_add(struct slots *slots, const struct slot *slot);
+/*
+ * Adds the records of a user, by which their tails are lent. 0, or -1: the user is no valid id, or
+ * a record is malformed or has the slot of another one; those before it are added.
+ */
+int slots_add_user(struct slots *slots, const redisReply *user, const redisReply *records);
+/* Replaces the list by the records of these users. Skips what is malformed. */
+void slots_read(struct slots *slots, const redisReply *users);
+/* Adds the receives of a message, by which their tails are lent. */
+void slots_add_message(struct slots *slots, const struct message *message);
+/* Sorts by user and number, and removes duplicates, which a scan may return. */
+void slots_sort(struct slots *slots);
+void slots_fini(struct slots *slots);
+
+/* The arguments of a statement on slots: arrays of one length. */
+struct slot_arrays {
+	struct postgres_array users, numbers, batches, indexes;
+	struct postgres_array generations, times; /* added by the caller */
+};
+
+void slot_arrays_init(struct slot_arrays *arrays);
+void slot_arrays_add(struct slot_arrays *arrays, const struct slot *slots, size_t n);
+void slot_arrays_fini(struct slot_arrays *arrays);
+/* Adds a slot whose tail is known to the arguments of settle(). */
+void slot_settle(const struct slot *slot, int64_t coupon, int64_t generation, int64_t seq,
+		 int64_t at_ms, struct settle_args *args);
+
+/*
+ * A set of at most `max` slots, kept as hashes of 64 bits. It may report a slot that was not added,
+ * with a probability of 10^-12 in a set of a million, and it lacks slots that were added when it
+ * was full.
+ */
+struct slot_set {
+	uint64_t *cells; /* 0: free */
+	size_t n, size, max;
+};
+
+void slot_set_init(struct slot_set *set, size_t max);
+int slot_set_add(struct slot_set *set, const struct slot *slot); /* 1, or 0 when it is full */
+int slot_set_has(const struct slot_set *set, const struct slot *slot);
+void slot_set_fini(struct slot_set *set);
+
+#endif
