@@ -86,16 +86,6 @@ PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 	return result;
 }
 
-PGresult *db_query(struct db *db, const char *sql, int params_n, const char *const *params)
-{
-	struct postgres_argument arguments[POSTGRES_ARGUMENTS_MAX];
-
-	check(params_n <= POSTGRES_ARGUMENTS_MAX);
-	for (int i = 0; i < params_n; i++)
-		arguments[i] = postgres_text(params[i]);
-	return db_query_arguments(db, sql, params_n, arguments);
-}
-
 int64_t db_value_take(PGresult *result)
 {
 	const char *text = PQntuples(result) > 0 ? PQgetvalue(result, 0, 0) : "";
@@ -143,13 +133,14 @@ void db_lock_wait(struct db *db, const char *name)
 		log_fatal("PostgreSQL: %s", db_error(db));
 }
 
-void db_pages_begin(struct db *db, const char *select, int params_n, const char *const *params)
+void db_pages_arguments(struct db *db, const char *select, int n,
+			const struct postgres_argument *arguments)
 {
 	char sql[4096];
 
 	check((size_t)snprintf(sql, sizeof(sql), "DECLARE pages NO SCROLL CURSOR FOR %s", select) <
 	      sizeof(sql));
-	PQclear(db_query(db, sql, params_n, params));
+	PQclear(db_query_arguments(db, sql, n, arguments));
 }
 
 PGresult *db_page(struct db *db)

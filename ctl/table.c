@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define SHOWN_MAX 100
+#define BOM "\xef\xbb\xbf" /* that some programs put in front of a text in UTF-8 */
 
 void text_buffer_fini(struct text_buffer *buffer)
 {
@@ -92,6 +93,10 @@ int line_next(struct line_reader *reader)
 	}
 	reader->number++;
 	reader->text[reader->len] = '\0';
+	if (reader->number == 1 && strncmp(reader->text, BOM, strlen(BOM)) == 0) {
+		reader->len -= strlen(BOM);
+		memmove(reader->text, reader->text + strlen(BOM), reader->len + 1);
+	}
 	return reader->len > 0 && !ferror(reader->file);
 }
 

@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 
 #define COLUMN "code"
-#define BOM "\xef\xbb\xbf"
 
 struct code_file {
 	const char *path; /* lent */
@@ -68,13 +67,8 @@ static void header_read(struct code_file *file)
 			  file->path);
 	wrong = csv_wrong(&row);
 	file->code_column = CSV_CELLS_MAX;
-	for (size_t i = 0; i < row.cells_n && !wrong; i++) {
-		int has_bom = i == 0 && row.cells[i].len >= strlen(BOM) &&
-			      memcmp(row.cells[i].text, BOM, strlen(BOM)) == 0;
-		size_t skip = has_bom ? strlen(BOM) : 0;
-
-		wrong = column_take(file, row.cells[i].text + skip, row.cells[i].len - skip);
-	}
+	for (size_t i = 0; i < row.cells_n && !wrong; i++)
+		wrong = column_take(file, row.cells[i].text, row.cells[i].len);
 	if (!wrong && file->code_column == CSV_CELLS_MAX)
 		wrong = "no column has the name code";
 	if (wrong)

@@ -56,8 +56,8 @@ struct cursor {
 static void cursor_begin(struct cursor *cursor, const struct exporting *e,
 			 const struct source *source)
 {
-	db_pages_begin(e->db, sql_query_code_rows, 2,
-		       (const char *[]){ source->id_text, e->is_all ? "true" : "false" });
+	db_pages_begin(e->db, sql_query_code_rows, postgres_number(source->id),
+		       postgres_text(e->is_all ? "true" : "false"));
 	*cursor = (struct cursor){ .db = e->db, .page = db_page(e->db) };
 }
 

@@ -125,12 +125,11 @@ static void issued_take(struct distribution *one, const char *user, const char *
 
 static void issued_read(struct distribution *one, struct db *db)
 {
-	char id[DB_NUMBER_SIZE];
 	int n;
 
 	db_run(db, "BEGIN READ ONLY");
-	db_pages_begin(db, sql_query_distribute_issued, 2,
-		       (const char *[]){ db_number(one->coupon, id), one->prefix });
+	db_pages_begin(db, sql_query_distribute_issued, postgres_number(one->coupon),
+		       postgres_text(one->prefix));
 	do {
 		PGresult *page = db_page(db);
 
