@@ -26,7 +26,10 @@ struct voiding {
 
 enum told { TOLD_NOT, TOLD, TOLD_GONE };
 
-/* `row` is what PostgreSQL says. TOLD_GONE: Redis does not have the coupon, and nobody will ask it. */
+/*
+ * `row` is what PostgreSQL says. TOLD_GONE: Redis does not have the coupon any more, and nobody
+ * will ask it.
+ */
 static enum told redis_void(struct voiding *voiding, const struct receive *receive,
 			    const PGresult *row)
 {

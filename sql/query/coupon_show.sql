@@ -1,5 +1,5 @@
--- One coupon as couponctl show prints it. in_flight: receives without an outcome, also those of older
--- generations, by the numbers that PostgreSQL has seen.
+-- One coupon as couponctl show prints it. in_flight: receives without an outcome, also those of
+-- older generations, by the numbers that PostgreSQL has seen.
 -- $1 coupon
 SELECT id::text AS coupon, campaign_state(status, begin_at, end_at, now()) AS state,
 	user_limit AS limit, name,
