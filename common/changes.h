@@ -60,7 +60,7 @@ enum relation changes_claim(struct redis_client *redis, const char *installation
 			    const char *instead_of);
 /* The relation by the word that lua/changes.lua replied. */
 enum relation changes_replied(const char *word);
-/* Takes the rows of sql/query/change_counts.sql. */
+/* Takes the rows of sql_query_change_counts. */
 void changes_take(struct changes *changes, const PGresult *rows);
 
 /*

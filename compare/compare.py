@@ -101,6 +101,7 @@ def workloads():
 
 def ways_chosen():
     ways = json.loads(subprocess.check_output([WAY, "--list"], text=True))
+    ways.sort(key=lambda way: (int(way["id"].rstrip("abcdefgh")), way["id"]))
     only = os.environ.get("ONLY", "").split()
     for name in only:
         if not any(is_one_of(way, [name]) for way in ways):

@@ -6,10 +6,9 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
-#include "compare/crowd.h"
 #include "compare/judge.h"
-#include "compare/tables.h"
-#include "compare/ways.h"
+#include "compare/load.h"
+#include "compare/way.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -111,32 +110,47 @@ static void market_services(void)
 	market.zookeeper = getenv("ZOOKEEPER_HOSTS");
 }
 
+static const struct way *const tables[] = { ways_postgres, ways_locks,    ways_redis,
+					    ways_queue,    ways_couponmq, NULL };
+
+static void way_list(cJSON *all, const struct way *way)
+{
+	cJSON *object = cJSON_CreateObject();
+
+	cJSON_AddStringToObject(object, "id", way->id);
+	cJSON_AddStringToObject(object, "name", way->name);
+	cJSON_AddStringToObject(object, "may", way->may ? way->may : "");
+	cJSON_AddItemToObject(object, "wrong",
+			      way->wrong ? cJSON_CreateString(way->wrong) : cJSON_CreateNull());
+	cJSON_AddBoolToObject(object, "is_durable", way->ledger != IN_REDIS);
+	cJSON_AddBoolToObject(object, "is_batch", way->is_batch);
+	cJSON_AddItemToArray(all, object);
+}
+
 static void list(void)
 {
 	cJSON *all = cJSON_CreateArray();
 	char *text;
 
-	for (int i = 0; ways[i]; i++) {
-		cJSON *way = cJSON_CreateObject();
-
-		cJSON_AddStringToObject(way, "id", ways[i]->id);
-		cJSON_AddStringToObject(way, "name", ways[i]->name);
-		cJSON_AddStringToObject(way, "may", ways[i]->may ? ways[i]->may : "");
-		cJSON_AddItemToObject(way, "wrong",
-				      ways[i]->wrong ? cJSON_CreateString(ways[i]->wrong)
-						     : cJSON_CreateNull());
-		cJSON_AddBoolToObject(way, "is_durable", ways[i]->ledger != IN_REDIS);
-		cJSON_AddBoolToObject(way, "is_batch", ways[i]->is_batch);
-		cJSON_AddItemToArray(all, way);
-	}
+	for (int i = 0; tables[i]; i++)
+		for (const struct way *way = tables[i]; way->id; way++)
+			way_list(all, way);
 	text = cJSON_PrintUnformatted(all);
 	puts(text);
 	cJSON_free(text);
 	cJSON_Delete(all);
 }
 
-static void print(const struct crowd_result *crowd, const struct load_result *result,
-		  const struct verdict *verdict)
+static const struct way *way_need(const char *id)
+{
+	for (int i = 0; tables[i]; i++)
+		for (const struct way *way = tables[i]; way->id; way++)
+			if (strcmp(way->id, id) == 0)
+				return way;
+	refuse("the way", id, "those of compare-way --list");
+}
+
+static void print(const struct result *result, const struct verdict *verdict)
 {
 	const struct {
 		const char *name;
@@ -145,8 +159,8 @@ static void print(const struct crowd_result *crowd, const struct load_result *re
 		{ "requests", result->requests },
 		{ "told_sold", result->sold },
 		{ "told_failed", result->failed },
-		{ "attempts", crowd->attempts ? crowd->attempts : result->requests },
-		{ "attempts_failed", crowd->attempts_failed },
+		{ "attempts", result->attempts ? result->attempts : result->requests },
+		{ "attempts_failed", result->attempts_failed },
 		{ "answered_us", result->answered_us },
 		{ "committed_us", result->committed_us },
 		{ "latency_p50_us", result->latency_p50_us },
@@ -166,27 +180,14 @@ static void print(const struct crowd_result *crowd, const struct load_result *re
 
 static void run(const struct way *way)
 {
-	struct load *load = load_new(&market);
-	struct crowd_result crowd;
-	struct load_result result;
+	struct result result;
 	struct verdict verdict;
 
 	tables_make(&market, way);
-	crowd_run(&market, way, load, &crowd);
-	load_result(load, &result);
-	load_free(load);
+	load_run(&market, way, &result);
 	judge(&market, way, &verdict);
 	tables_drop(&market);
-	print(&crowd, &result, &verdict);
-}
-
-static const struct way *way_need(const char *id)
-{
-	const struct way *way = ways_find(id);
-
-	if (!way)
-		refuse("the way", id, "those of compare-way --list");
-	return way;
+	print(&result, &verdict);
 }
 
 int main(int argc, char **argv)

@@ -6,7 +6,6 @@
 
 #define MARKET_ITEMS_MAX 100
 #define MARKET_CLIENTS_MAX 10000
-#define MARKET_SEGMENTS 10 /* of the stock of an item: ways/segments.c */
 
 struct market {
 	int users;
@@ -22,6 +21,18 @@ struct market {
 	const char *postgres, *postgres_locks, *redis, *rabbit, *zookeeper, *gateway;
 	/* of couponmq's coupons, by item; the last is of the connections' first sales */
 	int64_t coupons[MARKET_ITEMS_MAX + 2];
+};
+
+/* One request of a user, and what became of it. Both numbers are from 1. */
+struct request {
+	int user, item;
+};
+
+enum outcome {
+	SOLD,
+	SOLD_OUT,
+	HAS_ONE, /* the user bought one before */
+	FAILED   /* it may be tried again */
 };
 
 #endif

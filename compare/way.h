@@ -1,17 +1,18 @@
 /*
  * A way of selling: the code that serves one request, and what the comparison must know to run it
- * and to judge it. Each file of ways/ is one idea with its variants; the code is as plain as the
- * idea. Any error of a store ends the program: faults are not what is compared here.
+ * and to judge it. The code is as plain as the idea. Any error of a store ends the program: faults
+ * are not what is compared here.
  */
 #ifndef COMPARE_WAY_H
 #define COMPARE_WAY_H
 
-#include "compare/load.h"
-#include "compare/store/client.h"
+#include "compare/client.h"
+
+struct load;
 
 /* Where the sales are in the end. */
 enum ledger {
-	IN_POSTGRES, /* the tables item and sale: tables.c */
+	IN_POSTGRES, /* the tables item and sale: judge.c */
 	IN_REDIS,    /* they never reach PostgreSQL */
 	IN_COUPONMQ  /* couponmq's own tables */
 };
@@ -32,8 +33,12 @@ struct way {
 	int is_batch;  /* a transaction commits many sales */
 	/* NULL, or called once before the clients start, on fresh tables and an empty Redis */
 	void (*prepare)(struct client *client);
-	/* Serves one request, from the first try to the last: one in flight on a connection. */
+	/*
+	 * Serves one request: one in flight on a connection. What has FAILED is tried again, so
+	 * often at most and for so long; 0: without end.
+	 */
 	enum outcome (*buy)(struct client *client, const struct request *request);
+	int tries, tries_ms;
 	/*
 	 * Instead of buy(): a request for each client of the connection is in flight. flush() is
 	 * NULL, or sends what ask() has written. answer() waits for the one that was asked first;
@@ -50,5 +55,26 @@ struct way {
 	/* NULL, or one thread that waits for the last COMMIT of others */
 	void (*watch)(struct client *client, struct load *load);
 };
+
+/* The ways of docs/ways.md, by where they sell. The last of each has no id. */
+extern const struct way ways_postgres[], ways_locks[], ways_redis[], ways_queue[], ways_couponmq[];
+
+/* What several ways do. Ends the transaction without a sale; returns `outcome`. */
+enum outcome roll_back(struct client *client, enum outcome outcome);
+/*
+ * Reads the stock, and writes it back less one. The holder of a lock may stop in between, as the
+ * market says. FAILED: a higher fence was here meanwhile; 0: there is none.
+ */
+enum outcome sell_read_then_write(struct client *client, const struct request *request,
+				  long long fence);
+/* Has the user one? If not: takes a piece if there is one. */
+enum outcome sell_checked(struct client *client, const struct request *request);
+/* The script that decides in Redis, and what it needs. */
+void script_prepare(struct client *client);
+enum outcome script_buy(struct client *client, const struct request *request);
+void script_ask(struct client *client, const struct asked *asked);
+enum outcome script_answer(struct client *client, struct asked *asked);
+/* Copies the users of those requests that want the item. Returns how many. */
+int buyers_of(const struct request *requests, int n, int item, long long *buyers);
 
 #endif

@@ -25,7 +25,7 @@ int event_log_webhooks(struct event_log *log); /* whether events go to webhooks 
 
 /*
  * The oldest rows: at least one, where there are any, and no further ones beyond so many events.
- * Rows of sql/query/event_log_read.sql in binary form, to be cleared, or NULL.
+ * Rows of sql_query_event_log_read in binary form, to be cleared, or NULL.
  */
 PGresult *event_log_read(struct event_log *log, int rows_max, int64_t events_max);
 

@@ -17,7 +17,7 @@ struct row *row_new(const char *source); /* lent */
 void row_free(struct row *row);          /* NULL is allowed */
 
 /*
- * Begins with a row of sql/query/event_log_read.sql in binary form, which is lent. 0, or -1: it is
+ * Begins with a row of sql_query_event_log_read in binary form, which is lent. 0, or -1: it is
  * malformed.
  */
 int row_begin(struct row *row, const PGresult *result, int number);

@@ -235,7 +235,7 @@ static int is_kept(const struct coupon_row *row, const struct coupon_look *look)
 	       (row->status == COUPON_CLOSED && !look->present);
 }
 
-/* The rows of coupons, as of sql/query/coupon_terms.sql; NULL: PostgreSQL failed. */
+/* The rows of coupons, as of sql_query_coupon_terms; NULL: PostgreSQL failed. */
 static PGresult *terms_read(struct keeper_context *context, const struct coupon_row *const *rows,
 			    size_t n)
 {

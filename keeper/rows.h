@@ -30,7 +30,7 @@ int rows_of(struct keeper_database *database, const int64_t *ids, size_t ids_n,
 int rows_expiring(struct keeper_database *database, struct keeper_expiring *after,
 		  struct coupon_row rows[KEEPER_PAGE], size_t *n);
 
-/* One row of a page: the columns of sql/query/coupon_page.sql. */
+/* One row of a page: the columns of sql_query_coupon_page. */
 void rows_read(const PGresult *result, int i, struct coupon_row *row);
 
 #endif

@@ -6,7 +6,6 @@
 --
 -- Returns 1 if it is noted, 0 if there are too many. The set lives for 10 s after the last one; the
 -- gateways ask again while clients do.
--- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local MOST = 10000
 local LIFE_MS = '10000'

@@ -10,9 +10,6 @@
 -- Returns 'ok'; 'foreign': Redis has the id of another installation; or 'unclaimed': it has none.
 -- Only with 'ok' something was written. Also when Redis is out of memory, because what follows the
 -- copy frees memory. A key of another type has no id, and is replaced.
---
--- Errors: ERR couponmq: <the argument or key, and what is wrong with it>. On an error nothing is
--- written.
 
 local UUID = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x$'
 

@@ -9,12 +9,9 @@
 --       3 seq         0..2^53-1, the last receive number in it that PostgreSQL has settled
 --       4 keep_ms     1..2^53-1, time until the keys expire
 --
--- Returns 'expires'; otherwise nothing is written: 'missing'; 'fenced' if the coupon has a higher
--- fence or the keeper's lock may not be held any more; 'busy' if it is not closed, its generation
--- or seq differs, its `reserved` is not 0, or its outbox or its set of known receives is not empty.
---
--- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
--- nothing is written.
+-- Returns 'expires'; otherwise nothing is written: 'missing'; 'fenced'; 'busy' if it is not closed,
+-- its generation or seq differs, its `reserved` is not 0, or its outbox or its set of known
+-- receives is not empty.
 
 keys_check(':users', ':outbox', ':known', ':seen', ':dead', ':settled', ':rejected', ':terms',
 	':codes')

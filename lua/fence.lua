@@ -6,9 +6,6 @@
 --
 -- Returns 'raised'; otherwise nothing is written: 'current' if the coupon has this fence; 'fenced'
 -- if it has a higher one or the keeper's lock may not be held any more; 'missing'.
---
--- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
--- nothing is written.
 
 keys_check(':users', ':outbox')
 arguments_check(1, 1)

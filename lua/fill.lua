@@ -19,7 +19,6 @@
 --
 -- Returns the number of slots added, or -1 if the slots of earlier pieces have expired or the
 -- keeper's lock may not be held any more; then nothing is written.
--- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local HEAD = 5
 

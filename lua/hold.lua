@@ -8,9 +8,7 @@
 --       3 wait_ms     0 if absent: for how long the coupon must be held already, because gateways
 --                     report what they have seen when they are refused
 --
--- Returns 'held'; 'early' if it is held, but not for so long; 'fenced' if the coupon has a higher
--- fence or the keeper's lock may not be held any more; then nothing is written.
--- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
+-- Returns 'held'; 'early' if it is held, but not for so long; 'fenced'.
 
 keys_check(':users', ':outbox')
 arguments_check(2, 3)

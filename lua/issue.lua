@@ -42,10 +42,8 @@
 -- code_used, code_invalid, paused, ended, not_started, out_of_stock, limit_reached, busy.
 -- A part that cannot accept any request and has neither key nor code reads only the coupon's hash.
 --
--- Errors: ERR couponmq: <the argument or field, and what is wrong with it>; of run_id,
--- unsettled_max, a count and the number of KEYS instead of all replies, before the first write. A
--- user's records are checked when they are used. Errors of Redis itself (OOM, READONLY, ...) are
--- returned unchanged.
+-- Errors of run_id, unsettled_max, a count and the number of KEYS are returned instead of all
+-- replies. A user's records are checked when they are used.
 
 local concat = table.concat
 local argv = ARGV

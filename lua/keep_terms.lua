@@ -6,11 +6,7 @@
 --       2 version  1..2^53-1
 --       3 row      a JSON object
 --
--- Returns 'kept'; otherwise nothing is written: 'fenced' if the keeper's lock may not be held any
--- more; 'current' if a later version is there.
---
--- Errors: ERR couponmq: <the argument or key, and what is wrong with it>. On an error nothing is
--- written.
+-- Returns 'kept'; otherwise nothing is written: 'fenced'; 'current' if a later version is there.
 
 arguments_check(3, 3)
 if #KEYS ~= 1 or not find(KEYS[1], '^coupon:{[1-9]%d*}:terms$') then

@@ -17,12 +17,9 @@
 -- other receive is counted in `reserved`: its unit becomes its slot, stock, or lost. If there is no
 -- unit left for an issued receive, the taken slots exceed the total, and `rebuild` is set to 1.
 --
--- Returns 'fenced' if the coupon has a higher fence or the keeper's lock may not be held any more;
--- 'missing' if Redis does not have the coupon or it is held for a rebuild; 'gap' if earlier
--- numbers were never counted: a rebuild is needed, and the coupon's field `rebuild` is set to 1;
--- otherwise {'ok', late, stock, reserved}, where late is the last number counted.
---
--- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
+-- Returns 'fenced'; 'missing' if Redis does not have the coupon or it is held for a rebuild; 'gap'
+-- if earlier numbers were never counted: a rebuild is needed, and the coupon's field `rebuild` is
+-- set to 1; otherwise {'ok', late, stock, reserved}, where late is the last number counted.
 
 local HEAD, EACH = 1, 9
 

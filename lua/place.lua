@@ -33,8 +33,6 @@
 -- coupon has a higher fence or the keeper's lock may not be held any more, 'current' if it has this
 -- generation or a later one, 'gone' if the filled keys have expired or the coupon is not held any
 -- more (Redis was emptied), 'revoked' if codes were revoked meanwhile (revoke.lua).
---
--- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local HEAD, EACH = 12, 3
 local OLDER_MOST = 1000 -- their numbers are written in one command, and Lua's stack is bounded

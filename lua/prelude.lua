@@ -1,7 +1,9 @@
 -- Definitions that the scripts share. The build (scripts/lua.awk) prepends to each script the
 -- definitions that it uses, directly or indirectly. Blank lines separate the definitions.
 --
--- fail() and the checks that call it end the script. They are called only before the first write.
+-- fail() and the checks that call it end the script, which returns the error "ERR couponmq: <the
+-- argument, field or key, and what is wrong with it>". They are called only before the first write:
+-- where there is an error, nothing is written. Errors of Redis itself are returned unchanged.
 
 local SCRIPT = '' -- the name of the script, set by the build
 
@@ -223,7 +225,8 @@ end
 -- An argument of the keeper's scripts: 'NUMBER:FROM:UNTIL', the keeper's fence, and the times of
 -- Redis' clock (ms) within which its lock is held. Returns the number, and whether the script runs
 -- outside these times. Then another keeper may have been elected: nothing may be written. A time
--- before FROM means that the clock was set back.
+-- before FROM means that the clock was set back. A script that finds this, or that the coupon has a
+-- higher fence, writes nothing and returns 'fenced'.
 local function fence_check(i)
 	local number, from, to = match(ARGV[i] or '', '^(%d+):(%d+):(%d+)$')
 	number, from, to = integer(number), integer(from), integer(to)
@@ -282,107 +285,4 @@ local function records_read(text, wanted, lines, code)
 		from = stop and stop + 1
 	end
 	return taken, found or redeemed
-end
-
-local LOCK_LEASE_MOST_MS = 86400000 -- a day
-
-local LOCK_WAITER_MOST_MS = 60000
-
-local LOCK_SET_BACK_MS = 600000 -- ten minutes
-
--- For a lock: checks the keys and the arguments. Returns KIND:TOKEN.
-local function lock_check(count)
-	local base = KEYS[1] or ''
-	if #KEYS ~= 3 or #base > 256 or not find(base, '^couponmq:lock:{[!-~]+}$')
-		or KEYS[2] ~= base .. ':queue' or KEYS[3] ~= base .. ':seen' then
-		fail('KEYS: not a lock, and :queue, :seen of it')
-	end
-	arguments_check(count, count)
-	if not find(ARGV[1], '^[xfrw]$') then
-		fail('kind: not x, f, r or w')
-	end
-	if #ARGV[2] > 128 or not find(ARGV[2], '^[!-~]+%.%d+$') then
-		fail('token: not SESSION.NUMBER of 3 to 128 bytes of printable ASCII without space')
-	end
-	types_check('hash', 'zset', 'zset')
-	return ARGV[1] .. ':' .. ARGV[2]
-end
-
--- For a lock: `me` waits no longer.
-local function lock_leave(me)
-	call('ZREM', KEYS[2], me)
-	call('ZREM', KEYS[3], me)
-end
-
--- For a lock: ends the leases and the waits whose time is over. A lease that would last ten minutes
--- longer than it was given for is over as well: Redis' clock was set back. Returns the number of
--- holders, whether one of them shares with nobody, the ms until the next lease ends (0: none), and
--- the fence of `me` as text, if it has the lock.
-local function lock_look(now, me)
-	local holders, writer, left_ms, own = 0, false, 0, nil
-	local fields = call('HGETALL', KEYS[1])
-	for i = 1, #fields, 2 do
-		local holder = fields[i]
-		if sub(holder, 2, 2) == ':' then
-			local ends, fence, lease = match(fields[i + 1], '^(%d+) (%d+) (%d+)$')
-			local left = (integer(ends) or 0) - now
-			if left <= 0 or left > tonumber(lease) + LOCK_SET_BACK_MS then
-				call('HDEL', KEYS[1], holder)
-			else
-				holders = holders + 1
-				writer = writer or sub(holder, 1, 1) ~= 'r'
-				left_ms = left_ms == 0 and left or math.min(left_ms, left)
-				own = holder == me and fence or own
-			end
-		end
-	end
-	for _, range in ipairs({{'-inf', now}, {now + LOCK_WAITER_MOST_MS + 1, '+inf'}}) do
-		for _, waiter in ipairs(call('ZRANGEBYSCORE', KEYS[3], range[1], range[2])) do
-			lock_leave(waiter)
-		end
-	end
-	return holders, writer, left_ms, own
-end
-
--- For a lock: what is recorded of a holder. Returns the time until which it has the lock.
-local function lock_hold(holder, now, lease_ms, fence)
-	call('HSET', KEYS[1], holder,
-		decimal(now + lease_ms) .. ' ' .. fence .. ' ' .. decimal(lease_ms))
-	return now + lease_ms
-end
-
--- For a lock: its keys outlive every lease and every wait. With its hash the last fence is
--- forgotten; the clock has passed it by then.
-local function lock_keep()
-	call('PEXPIRE', KEYS[1], 2 * LOCK_LEASE_MOST_MS)
-	call('PEXPIRE', KEYS[2], 2 * LOCK_WAITER_MOST_MS)
-	call('PEXPIRE', KEYS[3], 2 * LOCK_WAITER_MOST_MS)
-end
-
--- For a lock: tells those who wait and can take it now: the first one, or the readers that are
--- first. A reader that takes it tells the next ones. Each listens to the channel of its session.
--- Without the right to publish they find out by themselves, later.
-local function lock_wake(holders, writer)
-	if writer then
-		return
-	end
-	for i, waiter in ipairs(call('ZRANGE', KEYS[2], 0, 15)) do
-		local reads = sub(waiter, 1, 1) == 'r'
-		if not reads and (holders > 0 or i > 1) then
-			return
-		end
-		-- Of a malformed one nobody listens.
-		local session = match(waiter, '^.:(.*)%.%d+$') or ''
-		pcall('PUBLISH', 'couponmq:lock:wake:' .. session, waiter)
-		if not reads then
-			return
-		end
-	end
-end
-
--- Redis' clock in ms, and in microseconds, since the epoch.
-local function now_ms_us()
-	local time = call('TIME')
-	local us = time[1] * 1000000 + time[2]
-	return math.floor(us / 1000), us
 end

@@ -28,9 +28,6 @@
 -- if the slot does not have that receive, or 'malformed' if the user's records are malformed; they
 -- are not changed.
 --
--- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. Errors of Redis
--- itself (OOM, READONLY, ...) are returned unchanged.
-
 local EACH = 5
 
 keys_check(':users', ':outbox', ':rejected', ':codes')
@@ -184,23 +181,13 @@ for code, user in pairs(losers) do
 		unused[#unused + 1] = code
 	end
 end
-if #hset > 2 then
-	writes[#writes + 1] = hset
-end
-if #hdel > 2 then
-	writes[#writes + 1] = hdel
-end
-if #redeemed > 2 then
-	writes[#writes + 1] = redeemed
-end
-if #unused > 2 then
-	writes[#writes + 1] = unused
+for _, write in ipairs({hset, hdel, redeemed, unused, listed}) do
+	if #write > 2 then
+		writes[#writes + 1] = write
+	end
 end
 if freed > 0 then
 	writes[#writes + 1] = {'HSET', KEYS[1], 'stock', decimal(stock)}
-end
-if #listed > 2 then
-	writes[#writes + 1] = listed
 end
 if dropped > 0 then
 	writes[#writes + 1] = {'HSET', KEYS[1], 'lost', decimal(lost), 'rebuild', '1'}

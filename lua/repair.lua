@@ -11,11 +11,8 @@
 --      10 stock  11 reserved
 --                     0..2^53-1: as they must be
 --
--- Returns 'right'; otherwise nothing is written: 'missing'; 'fenced' if the coupon has a higher
--- fence or the keeper's lock may not be held any more; 'changed' if a number differs.
---
--- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
--- nothing is written.
+-- Returns 'right'; otherwise nothing is written: 'missing'; 'fenced'; 'changed' if a number
+-- differs.
 
 keys_check(':users', ':outbox', ':known')
 arguments_check(11, 11)

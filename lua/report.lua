@@ -8,7 +8,6 @@
 --       2 seq         1..2^53-1
 --
 -- Returns 1 if the number was recorded, 0 if it is not higher than the one that Redis has.
--- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local ALONE_MS = '86400000' -- until a report expires whose coupon Redis does not have
 

@@ -17,9 +17,6 @@
 -- If the coupon is a placeholder (hold.lua), only the number is written, at once: also 'missing'.
 -- What is put in its place has been filled with all up to this number (place.lua). If Redis has
 -- another generation, or only revocations below `from`, nothing is written: 'behind'.
---
--- Errors: ERR couponmq: <the argument or key, and what is wrong with it>. On an error nothing is
--- written.
 
 local HEAD = 5
 

@@ -9,9 +9,6 @@
 --       (ms), followed by 'BATCH:INDEX:SLOT:REASON:USER' for each of its rejected receives
 --
 -- Returns how many batches were removed. Also when Redis is out of memory.
---
--- Errors: ERR couponmq: <the argument or key, and what is wrong with it>. On an error nothing is
--- written.
 
 local ULID = '^([0-7][0-9A-HJKMNP-TV-Z]*):'
 

@@ -13,13 +13,9 @@
 --       7 fence    NUMBER:FROM:UNTIL, see fence_check(); omitted by couponctl, which holds a lock
 --                  on the coupon in PostgreSQL
 --
--- Returns 'applied'; otherwise nothing is written: 'fenced' if the coupon has a higher fence or the
--- keeper's lock may not be held any more; 'missing'; 'current' if the coupon has this version or a
--- later one; {'taken', n} if total is less than n, the number of taken slots and reserved receives,
--- or if the limit would be lower and n is not 0.
---
--- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
--- nothing is written.
+-- Returns 'applied'; otherwise nothing is written: 'fenced'; 'missing'; 'current' if the coupon has
+-- this version or a later one; {'taken', n} if total is less than n, the number of taken slots and
+-- reserved receives, or if the limit would be lower and n is not 0.
 
 keys_check(':users', ':outbox')
 arguments_check(6, 7)

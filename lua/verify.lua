@@ -10,12 +10,9 @@
 --       6 revocation  0..2^53-1, the last revocation of codes in PostgreSQL
 --
 -- Returns 'verified', and run_id and fence are set and held_at (hold.lua) is removed; otherwise
--- nothing is written: 'fenced' if the coupon has a higher fence or the keeper's lock may not be
--- held any more; 'missing'; 'behind' if the generation differs, seq is lower than seq_seen or than
--- the number that gateways have reported, or counted late outcomes or revocations are missing.
---
--- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
--- nothing is written.
+-- nothing is written: 'fenced'; 'missing'; 'behind' if the generation differs, seq is lower than
+-- seq_seen or than the number that gateways have reported, or counted late outcomes or revocations
+-- are missing.
 
 keys_check(':users', ':outbox', ':seen')
 arguments_check(6, 6)

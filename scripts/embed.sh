@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Turns text files into C strings: embed.sh OUT.h OUT.c FILE…
 # lua/issue.lua becomes `lua_issue`, after the definitions of lua/prelude.lua that it uses;
-# sql/query/settle.sql becomes `sql_query_settle`. A file of docs/ has a tag that changes with it:
-# `docs_openapi_tag`.
+# the statement `settle` of sql/query/receive.sql becomes `sql_query_settle`. A file of docs/ has a
+# tag that changes with it: `docs_openapi_tag`.
 # The tables (sql/schema/*.sql, in the order of their names) are together the first of `migrations`;
 # later ones (sql/migration/NNNN_name.sql) follow in order. The files of functions
 # (sql/function/NAME.sql) are in the table `functions`. Both end with a name of NULL.
-# There are hundreds of files: none of them costs a process of its own.
+# No file costs a process of its own.
 set -euo pipefail
 
 header=$1
@@ -15,11 +15,15 @@ shift 2
 prelude=lua/prelude.lua
 scripts=${0%/*}
 declare -A names=() sums=()
-files=() lua=() others=() schema=()
+files=() lua=() others=() schema=() query=()
 for file in "$@"; do
 	[[ $file != "$prelude" ]] || continue
 	if [[ $file == sql/schema/* ]]; then
 		schema+=("$file")
+		continue
+	fi
+	if [[ $file == sql/query/* ]]; then
+		query+=("$file")
 		continue
 	fi
 	name=${file%.*}
@@ -51,6 +55,27 @@ readonly NAME='FNR == 1 {
 	printf "const char %s[] =\n", name
 }'
 readonly END='END { printf "\t\"\";\n\n" }'
+# Of files of statements: each statement is a paragraph that begins with `-- NAME: what it is for`.
+# The first paragraph is of the file.
+# shellcheck disable=SC2016
+readonly STATEMENT_NAME='BEGIN { RS = ""; FS = "\n" }
+FNR > 1 && !match($1, /^-- [a-z0-9_]+: /) {
+	printf "%s: \"%s\" must be \"-- NAME: …\"\n", FILENAME, $1 >"/dev/stderr"
+	exit 1
+}
+FNR > 1 { name = "sql_query_" substr($1, 4, RLENGTH - 5) }
+'
+# shellcheck disable=SC2016
+readonly STATEMENT_HEADER="$STATEMENT_NAME"'FNR > 1 { printf "extern const char %s[];\n", name }'
+# shellcheck disable=SC2016
+readonly STATEMENT="$STATEMENT_NAME"'FNR > 1 {
+	printf "const char %s[] =\n", name
+	gsub(/\\/, "&&")
+	gsub(/"/, "\\\\&")
+	gsub(/\t/, "\\t")
+	gsub(/\n/, "\\n\"\n\t\"")
+	printf "\t\"%s\\n\";\n\n", $0
+}'
 
 # function_header FILE LINE NAME PATTERN TEXT: sets HEADER to the value of `-- NAME: value`, which
 # must be that line.
@@ -81,6 +106,7 @@ function_row() {
 		printf 'extern const char %s[];\n' "${names[$file]}"
 		[[ $file != docs/* ]] || printf 'extern const char %s_tag[];\n' "${names[$file]}"
 	done
+	awk "$STATEMENT_HEADER" "${query[@]}"
 	cat <<'END'
 
 struct migration {
@@ -115,6 +141,7 @@ mv "$header.part" "$header"
 		printf '\t"";\n\n'
 	done
 	awk "$NAME$LINE$END" "${others[@]}"
+	awk "$STATEMENT" "${query[@]}"
 	printf 'static const char sql_schema[] =\n'
 	awk "$LINE" "${schema[@]}" </dev/null
 	printf '\t"";\n\n'

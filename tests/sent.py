@@ -1,11 +1,17 @@
 """What the programs send to Redis and PostgreSQL, for traps of relay.py: a program sends a script
-or a query as the text of its file, which the build embeds."""
+or a statement as the text of its file, which the build embeds."""
 
 import pathlib
+import re
 
 from script_coupon import script_text
 
-QUERIES = pathlib.Path(__file__).resolve().parents[1] / "sql/query"
+# The statements of sql/query by their names: each is a paragraph.
+QUERIES = {
+    name: text
+    for path in sorted((pathlib.Path(__file__).resolve().parents[1] / "sql/query").glob("*.sql"))
+    for text, name in re.findall(r"(?<=\n\n)(-- (\w+): (?:.+\n)+)", path.read_text())
+}
 
 
 def script_sent(name):
@@ -14,5 +20,5 @@ def script_sent(name):
 
 
 def query_sent(name):
-    """sql/query/NAME.sql."""
-    return (QUERIES / f"{name}.sql").read_text().strip()
+    """A statement of sql/query."""
+    return QUERIES[name].strip()

@@ -3,6 +3,7 @@
  * order of completion. The answer says that the receive is recorded (ack=accepted), or that it is
  * committed (ack=issued).
  */
+#include "compare/load.h"
 #include "compare/way.h"
 
 #include "common/check.h"
@@ -135,27 +136,30 @@ static void watch(struct client *client, struct load *load)
 	}
 }
 
-const struct way way_couponmq_accepted = {
-	.id = "10a",
-	.name = "couponmq, ack=accepted",
-	.ledger = IN_COUPONMQ,
-	.is_batch = 1,
-	.prepare = prepare,
-	.ask = ask_accepted,
-	.flush = flush,
-	.answer = answer,
-	.open = watch_open,
-	.watch = watch,
-};
-const struct way way_couponmq_issued = {
-	.id = "10b",
-	.name = "couponmq, ack=issued",
-	.ledger = IN_COUPONMQ,
-	.is_batch = 1,
-	.prepare = prepare,
-	.ask = ask_issued,
-	.flush = flush,
-	.answer = answer,
-	.open = watch_open,
-	.watch = watch,
+const struct way ways_couponmq[] = {
+	{
+		.id = "10a",
+		.name = "couponmq, ack=accepted",
+		.ledger = IN_COUPONMQ,
+		.is_batch = 1,
+		.prepare = prepare,
+		.ask = ask_accepted,
+		.flush = flush,
+		.answer = answer,
+		.open = watch_open,
+		.watch = watch,
+	},
+	{
+		.id = "10b",
+		.name = "couponmq, ack=issued",
+		.ledger = IN_COUPONMQ,
+		.is_batch = 1,
+		.prepare = prepare,
+		.ask = ask_issued,
+		.flush = flush,
+		.answer = answer,
+		.open = watch_open,
+		.watch = watch,
+	},
+	{ 0 },
 };

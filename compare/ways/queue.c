@@ -3,9 +3,9 @@
  * usual pipeline. The checks are separate commands, or one Lua script. The best of its kind writes
  * all messages that have arrived in one transaction, and carries many clients over a connection.
  */
-#include "compare/ways/sell.h"
-
 #include "common/check.h"
+#include "compare/load.h"
+#include "compare/way.h"
 
 #include <stdlib.h>
 
@@ -39,12 +39,12 @@ static enum outcome tell(struct client *client, const struct request *request, e
 
 static enum outcome buy_script(struct client *client, const struct request *request)
 {
-	return tell(client, request, script_run(client, request));
+	return tell(client, request, script_buy(client, request));
 }
 
 static enum outcome answer_script(struct client *client, struct asked *asked)
 {
-	return tell(client, asked->request, script_answer(client));
+	return tell(client, asked->request, script_answer(client, asked));
 }
 
 static void worker_open(struct client *client)
@@ -85,11 +85,8 @@ static int batch_take(struct client *client, struct request *batch)
 static void item_write(struct client *client, int item, const struct request *batch, int n)
 {
 	long long buyers[BATCH_MAX];
-	int buyers_n = 0;
+	int buyers_n = buyers_of(batch, n, item, buyers);
 
-	for (int i = 0; i < n; i++)
-		if (batch[i].item == item)
-			buyers[buyers_n++] = batch[i].user;
 	if (buyers_n == 0)
 		return;
 	sql_many(client, "INSERT INTO sale SELECT $1, unnest($2::bigint[])", item, buyers, buyers_n,
@@ -118,43 +115,47 @@ static void worker_run_batches(struct client *client, struct load *load)
 	free(batch);
 }
 
-const struct way way_queue_commands = {
-	.id = "9a",
-	.name = "commands, a message",
-	.may = "oversold over_limit",
-	.wrong = "between a client's check and its DECR others checked too: the stock falls below "
-		 "nothing, and a user who asks twice at once is found to have none twice",
-	.prepare = prepare,
-	.buy = buy_commands,
-	.open = worker_open,
-	.work = worker_run,
-};
-const struct way way_queue_script = {
-	.id = "9b",
-	.name = "Lua script, a message",
-	.prepare = prepare,
-	.buy = buy_script,
-	.open = worker_open,
-	.work = worker_run,
-};
-const struct way way_queue_batches = {
-	.id = "9c",
-	.name = "queue, rows in batches",
-	.is_batch = 1,
-	.prepare = prepare,
-	.buy = buy_script,
-	.open = worker_open,
-	.work = worker_run_batches,
-	.workers = WORKERS,
-};
-const struct way way_queue_pipelined = {
-	.id = "9d",
-	.name = "queue batches, pipelined",
-	.is_batch = 1,
-	.prepare = prepare,
-	.ask = script_ask,
-	.answer = answer_script,
-	.open = worker_open,
-	.work = worker_run_batches,
-	.workers = WORKERS,
+const struct way ways_queue[] = {
+	{
+		.id = "9a",
+		.name = "commands, a message",
+		.may = "oversold over_limit",
+		.wrong = "between a client's check and its DECR others checked too: the stock "
+			 "falls below "
+			 "nothing, and a user who asks twice at once is found to have none twice",
+		.prepare = prepare,
+		.buy = buy_commands,
+		.open = worker_open,
+		.work = worker_run,
+	},
+	{
+		.id = "9b",
+		.name = "Lua script, a message",
+		.prepare = prepare,
+		.buy = buy_script,
+		.open = worker_open,
+		.work = worker_run,
+	},
+	{
+		.id = "9c",
+		.name = "queue, rows in batches",
+		.is_batch = 1,
+		.prepare = prepare,
+		.buy = buy_script,
+		.open = worker_open,
+		.work = worker_run_batches,
+		.workers = WORKERS,
+	},
+	{
+		.id = "9d",
+		.name = "queue batches, pipelined",
+		.is_batch = 1,
+		.prepare = prepare,
+		.ask = script_ask,
+		.answer = answer_script,
+		.open = worker_open,
+		.work = worker_run_batches,
+		.workers = WORKERS,
+	},
+	{ 0 },
 };

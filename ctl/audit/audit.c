@@ -231,7 +231,7 @@ static int64_t unknown_audit(struct audit *audit, const char *coupon)
 
 static void row_audit(void *context, const PGresult *page, int row)
 {
-	group_audit(context, db_int(page, row, "id"));
+	group_audit(context, db_int(page, row, "coupon"));
 }
 
 static int is_known(struct audit *audit, int64_t coupon)
@@ -339,7 +339,7 @@ static int audit_run(struct ctl *ctl)
 	open_all(&audit, ctl);
 	if (!coupon) {
 		unknown_audit(&audit, NULL);
-		coupons_n = store_coupons_read(audit.db, sql_query_audit_coupons, 0, INT64_MAX,
+		coupons_n = store_coupons_read(audit.db, sql_query_coupon_list, 0, INT64_MAX,
 					       row_audit, &group);
 	} else if (is_known(&audit, args_coupon(&ctl->args))) {
 		group_audit(&group, args_coupon(&ctl->args));

@@ -153,7 +153,7 @@ static void others_find(struct revocation *r)
 	postgres_array_init(&texts, POSTGRES_TEXT);
 	for (size_t i = 0; i < r->n; i++)
 		postgres_array_add_text(&texts, r->codes[i].text, strlen(r->codes[i].text));
-	rows = db_ask(r->db, sql_query_code_texts, postgres_array(&texts));
+	rows = db_ask(r->db, sql_query_code_redeemable, postgres_array(&texts));
 	for (int row = 0; row < PQntuples(rows); row++) {
 		struct code *code = &r->codes[db_int(rows, row, "ord") - 1];
 

@@ -71,8 +71,8 @@ void lookup_free(struct lookup *lookup); /* ends what waits with NULL */
 
 /*
  * Each ends in `done`, never within the call. 0, or -1 when too many are waiting (then `done` is
- * not called). The columns are those of sql/query/coupon_state.sql, receive_outcome.sql and
- * user_outcomes.sql. What is found was true at some time after the call; with LOOKUP_SHOWING
+ * not called). The columns are those of sql_query_coupon_state, sql_query_receive_outcome and
+ * sql_query_user_outcomes. What is found was true at some time after the call; with LOOKUP_SHOWING
  * possibly before it.
  */
 int lookup_coupon(struct lookup *lookup, enum lookup_lane lane, int64_t coupon,
@@ -84,19 +84,19 @@ int lookup_user(struct lookup *lookup, int64_t coupon, const struct user_id *use
 
 /*
  * At most `rows_max` coupons of a user, newest first, that come after a place (NULL: all of them):
- * the columns are those of sql/query/user_coupon_page.sql.
+ * the columns are those of sql_query_user_coupon_page.
  */
 int lookup_user_coupons(struct lookup *lookup, const struct user_id *user,
 			const struct coupon_cursor *after, int rows_max, lookup_fn *done,
 			void *context);
 
-/* What the coupon gives: the columns are those of sql/query/coupon_offer.sql. */
+/* What the coupon gives: the columns are those of sql_query_coupon_offer. */
 int lookup_offer(struct lookup *lookup, int64_t coupon, lookup_fn *done, void *context);
 
-/* The durability settings of the server: the columns are those of sql/query/durability.sql. */
+/* The durability settings of the server: the columns are those of sql_query_durability. */
 int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context);
 
-/* Its numbers: the columns are those of sql/query/change_counts.sql. */
+/* Its numbers: the columns are those of sql_query_change_counts. */
 int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context);
 
 /*
@@ -109,8 +109,8 @@ int lookup_gone(struct lookup *lookup, const char *id, lookup_fn *done, void *co
 
 /*
  * Exchange codes: whether their sets have changed, the sets, and those of 1 to 256 texts that are
- * imported codes or words. The columns are those of sql/query/code_state.sql, code_catalogue.sql
- * and code_redeemable.sql.
+ * imported codes or words. The columns are those of sql_query_code_state, sql_query_code_catalogue
+ * and sql_query_code_redeemable.
  */
 int lookup_code_state(struct lookup *lookup, lookup_fn *done, void *context);
 int lookup_code_catalogue(struct lookup *lookup, lookup_fn *done, void *context);

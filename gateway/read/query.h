@@ -32,9 +32,10 @@ struct query {
 STAILQ_HEAD(query_list, query);
 
 /*
- * Each makes one. The columns are those of sql/query/receive_outcome.sql, user_outcomes.sql,
- * user_coupon_page.sql, coupon_offer.sql, durability.sql, change_counts.sql, code_state.sql,
- * code_catalogue.sql and code_redeemable.sql.
+ * Each makes one. The columns are those of sql_query_receive_outcome, sql_query_user_outcomes,
+ * sql_query_user_coupon_page, sql_query_coupon_offer, sql_query_durability,
+ * sql_query_change_counts, sql_query_code_state, sql_query_code_catalogue and
+ * sql_query_code_redeemable.
  */
 struct query *query_receive(const struct receive *receive, query_done_fn *done, void *context);
 struct query *query_user(int64_t coupon, const struct user_id *user, query_done_fn *done,

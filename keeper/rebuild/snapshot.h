@@ -10,7 +10,7 @@
 #include "keeper/database.h"
 #include "keeper/judge.h"
 
-#define SNAPSHOT_PAGE 512 /* rows in a page; see sql/query/rebuild_fetch.sql */
+#define SNAPSHOT_PAGE 512 /* rows in a page; see sql_query_rebuild_fetch */
 
 /* A generation that is no longer current; number 0: the sums of those that are folded. */
 struct snapshot_generation {

@@ -3,8 +3,8 @@
 --
 -- Records a revocation of codes of this coupon, after the codes. A generation that is opened later
 -- is filled from a state that has it: what is accepted under it and redeems such a code is too
--- late. Which receives of the present generation are, Redis knows: see
--- sql/query/code_revocation_cut.sql.
+-- late. Which receives of the present generation are, Redis knows:
+-- see sql_query_code_revocation_cut.
 CREATE OR REPLACE FUNCTION code_revocation_add(coupon bigint, num bigint)
 RETURNS void
 LANGUAGE plpgsql VOLATILE

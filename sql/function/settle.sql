@@ -1,4 +1,4 @@
--- version: 9
+-- version: 10
 -- function: settle(bigint[],int[],bigint[],uuid[],smallint[],text[],smallint[],text[],text[],bigint[])
 --
 -- settle() records the outcome of each receive of some messages, in the caller's transaction.
@@ -18,10 +18,9 @@
 --      stay, write tombstones;
 --   4. count.
 --
--- Most calls concern coupons in their current generation, and all their rows are inserted, within
--- the stock. Then the call ends after one UPDATE of all counts, if there are no tombstones; with
--- one coupon the UPDATE also takes the lock. Apart from its rows, a call costs its number of
--- statements.
+-- Most calls concern one coupon in its current generation, and all their rows are inserted, within
+-- the stock. Then the call ends after one UPDATE of all counts, which also takes the lock, if there
+-- are no tombstones. Apart from its rows, a call costs its number of statements.
 --
 -- The events of coupons that have them on are written last (event_add(), and the triggers of the
 -- tombstones). Coupons without events cost no further statement.
@@ -57,13 +56,12 @@ AS $$
 DECLARE
 	asked_num     int := cardinality(settle.coupon);
 	is_uniform    boolean;     -- all of one coupon and one generation
-	coupon_ids    bigint[];    -- distinct, ascending
-	-- Of each of them, if there are several: the number of its receives, their highest number
-	-- and their generation; NULL if they are of more than one.
+	-- The coupons, ascending; of each the number of its receives, their highest number and
+	-- their generation, NULL if they are of more than one.
+	coupon_ids    bigint[];
 	coupon_num    bigint[];
 	coupon_seq    bigint[];
 	coupon_generation int[];
-	suspect_ids   bigint[];    -- the coupons that have a tombstone
 	codes         text[];      -- as `code`, with NULL for ''; NULL: there are none at all
 	-- The elements that do not get their code, and why; NULL: there are none.
 	bad_ord       bigint[];
@@ -82,7 +80,6 @@ DECLARE
 	locked_generation int[];
 
 	all_issued    boolean;
-	is_rebuilt    boolean;     -- Redis may have lost keys that PostgreSQL still has
 	has_events    boolean;     -- one of the coupons has events on
 	-- From before the insert: which changes of terms it may have missed.
 	seen          pg_snapshot := pg_current_snapshot();
@@ -120,6 +117,8 @@ BEGIN
 		AND settle.generation[1] = ALL (settle.generation);
 	IF is_uniform THEN
 		coupon_ids := ARRAY[settle.coupon[1]];
+		coupon_num := ARRAY[asked_num];
+		coupon_generation := ARRAY[settle.generation[1]];
 	ELSE
 		SELECT coalesce(array_agg(id), '{}'), array_agg(num), array_agg(seq_most),
 			array_agg(CASE WHEN generation_least = generation_most
@@ -297,58 +296,8 @@ BEGIN
 			WHERE c.id = settle.coupon[1];
 		END IF;
 	END IF;
-
-	-- The same with several coupons. The counts are changed last.
-	IF NOT is_uniform AND own_num = asked_num AND asked_num > 0 AND bad_ord IS NULL THEN
-		SELECT count(*) = cardinality(coupon_ids)
-				AND bool_and(coalesce(l.generation = g.generation
-					AND g.num <= l.left_num, false)),
-			bool_or(l.generation > 1), bool_or(l.events_on)
-		INTO all_issued, is_rebuilt, has_events
-		FROM (SELECT id, total_num - issued_num AS left_num, generation, events_on
-				FROM coupon WHERE id = ANY (coupon_ids)
-				ORDER BY id FOR NO KEY UPDATE) AS l
-			JOIN unnest(coupon_ids, coupon_num, coupon_generation)
-				AS g (id, num, generation) ON g.id = l.id;
-		IF all_issued THEN
-			all_issued := NOT EXISTS (SELECT FROM receive_rejected AS t
-					WHERE t.coupon_id = ANY (coupon_ids))
-				OR NOT EXISTS (
-					SELECT FROM (SELECT DISTINCT c, b
-						FROM unnest(settle.coupon, settle.batch)
-							AS r (c, b)) AS one_each
-					WHERE (SELECT true FROM receive_rejected AS t
-						WHERE t.coupon_id = c AND t.batch = b LIMIT 1));
-		END IF;
-		IF all_issued AND is_rebuilt THEN
-			all_issued := NOT EXISTS (
-				SELECT FROM unnest(settle.coupon, settle.user_id, settle.slot,
-					settle.key) AS r (coupon, user_id, slot, key)
-				WHERE r.key <> '' AND (SELECT true FROM user_coupon AS u
-					WHERE u.user_id = r.user_id AND u.coupon_id = r.coupon
-						AND u.slot <> r.slot AND u.key = r.key LIMIT 1));
-		END IF;
-		IF all_issued THEN
-			UPDATE coupon AS c
-			SET issued_num = c.issued_num + g.num,
-				seq_seen = greatest(c.seq_seen, g.seq),
-				settled_num = c.settled_num + g.num,
-				outcome_at = clock_timestamp()
-			FROM unnest(coupon_ids, coupon_num, coupon_seq) AS g (id, num, seq)
-			WHERE c.id = g.id AND c.id = ANY (coupon_ids);
-			IF has_events THEN
-				PERFORM event_add(coupon_ids, settle.coupon, settle.batch,
-					settle.idx, settle.user_id, settle.slot, settle.key,
-					settle.at_ms, NULL, seen);
-			END IF;
-			RETURN;
-		END IF;
-	END IF;
-
-	IF own_num = asked_num THEN
-		own_coupon := settle.coupon;
-		own_user := settle.user_id;
-		own_slot := settle.slot;
+	IF is_uniform THEN
+		coupon_seq := ARRAY[(SELECT max(n) FROM unnest(settle.seq) AS n)];
 	END IF;
 
 	-- Step 2.
@@ -370,25 +319,23 @@ BEGIN
 	END IF;
 
 	-- Step 3. Tombstones are written under the lock, so no others can appear from here on. The
-	-- common case first: a few look-ups show that all rows were inserted, within the stock, and
-	-- that no receive of these batches was rejected.
-	SELECT coalesce(array_agg(c), '{}') INTO suspect_ids
-	FROM unnest(coupon_ids) AS c
-	WHERE (SELECT true FROM receive_rejected AS t WHERE t.coupon_id = c LIMIT 1);
-
+	-- common case first: all rows were inserted, within the stock, no receive of these batches
+	-- was rejected, and no user has the key with another slot: of later generations Redis may
+	-- have lost keys that PostgreSQL still has.
 	all_issued := own_num = asked_num AND bad_ord IS NULL
 		AND NOT EXISTS (
-			SELECT FROM (SELECT DISTINCT r.coupon, r.batch
-				FROM unnest(settle.coupon, settle.batch) AS r (coupon, batch)
-				WHERE r.coupon = ANY (suspect_ids)) AS r
-			WHERE (SELECT true FROM receive_rejected AS t
-				WHERE t.coupon_id = r.coupon AND t.batch = r.batch LIMIT 1))
-		AND NOT EXISTS (
-			SELECT FROM unnest(settle.coupon) AS r (coupon)
-				JOIN unnest(locked_id, locked_left)
-					AS c (id, left_num) ON c.id = r.coupon
-			GROUP BY c.id, c.left_num HAVING count(*) > c.left_num)
-		AND NOT EXISTS (
+			SELECT FROM unnest(coupon_ids, coupon_num) AS g (id, num)
+				JOIN unnest(locked_id, locked_left) AS c (id, left_num)
+					ON c.id = g.id
+			WHERE g.num > c.left_num)
+		AND (NOT EXISTS (SELECT FROM receive_rejected AS t
+				WHERE t.coupon_id = ANY (coupon_ids))
+			OR NOT EXISTS (
+				SELECT FROM (SELECT DISTINCT c, b
+					FROM unnest(settle.coupon, settle.batch) AS r (c, b)) AS r
+				WHERE (SELECT true FROM receive_rejected AS t
+					WHERE t.coupon_id = r.c AND t.batch = r.b LIMIT 1)))
+		AND (1 >= ALL (locked_generation) OR NOT EXISTS (
 			SELECT FROM unnest(settle.coupon, settle.user_id, settle.slot, settle.key)
 				AS r (coupon, user_id, slot, key)
 				JOIN unnest(locked_id, locked_generation)
@@ -396,9 +343,14 @@ BEGIN
 			WHERE r.key <> '' AND c.generation > 1
 				AND (SELECT true FROM user_coupon AS u
 				WHERE u.user_id = r.user_id AND u.coupon_id = r.coupon
-					AND u.slot <> r.slot AND u.key = r.key LIMIT 1));
+					AND u.slot <> r.slot AND u.key = r.key LIMIT 1)));
 
 	IF NOT all_issued THEN
+		IF own_num = asked_num THEN
+			own_coupon := settle.coupon;
+			own_user := settle.user_id;
+			own_slot := settle.slot;
+		END IF;
 		-- issued    inserted by this call; the row stays
 		-- doubled   inserted by this call, but the user has another coupon with the same
 		--           key, or its code is not to be had: the row is deleted, a tombstone is
@@ -548,42 +500,48 @@ BEGIN
 		ON CONFLICT DO NOTHING;
 	END IF;
 
-	-- Step 4. Redis counts receives of other generations as reserved. The keeper applies their
-	-- outcomes there from coupon_late, each once, in the order of the numbers that are assigned
-	-- here under the lock.
-	INSERT INTO coupon_late (coupon_id, num, generation, seq, user_id, slot, batch, idx, key,
-		reason)
-	SELECT c.id, c.late_num + row_number() OVER (PARTITION BY c.id ORDER BY r.ord),
-		r.generation, r.seq, r.user_id, r.slot, r.batch, r.idx,
-		r.key || coalesce(E'\t' || r.code, ''),
-		CASE WHEN all_issued OR j.state = 'issued' THEN NULL ELSE j.reason END
-	FROM unnest(settle.coupon, settle.generation, settle.seq, settle.user_id, settle.slot,
-				settle.batch, settle.idx, settle.key, codes)
-			WITH ORDINALITY
-				AS r (coupon, generation, seq, user_id, slot, batch, idx, key, code,
-					ord)
-		JOIN unnest(locked_id, locked_generation) AS l (id, generation)
-			ON l.id = r.coupon AND l.generation > 0 AND l.generation <> r.generation
-		JOIN coupon AS c ON c.id = l.id
-		LEFT JOIN unnest(judged_ord, judged_state, judged_reason)
-			AS j (ord, state, reason) ON j.ord = r.ord
-	WHERE c.id = ANY (coupon_ids)
-		AND (all_issued OR j.state IN ('issued', 'surplus', 'refused', 'doubled'));
-	IF FOUND THEN
+	-- Step 4. If all are of current generations, one statement counts them.
+	IF all_issued AND coupon_generation = locked_generation THEN
 		UPDATE coupon AS c
-		SET late_num = c.late_num + late.num
-		FROM (SELECT r.coupon, count(*) AS num
-			FROM unnest(settle.coupon, settle.generation) WITH ORDINALITY
-				AS r (coupon, generation, ord)
-				JOIN unnest(locked_id, locked_generation) AS l (id, generation)
-					ON l.id = r.coupon AND l.generation > 0
-						AND l.generation <> r.generation
-				LEFT JOIN unnest(judged_ord, judged_state)
-					AS j (ord, state) ON j.ord = r.ord
-			WHERE all_issued OR j.state IN ('issued', 'surplus', 'refused', 'doubled')
-			GROUP BY r.coupon) AS late
-		WHERE c.id = late.coupon AND c.id = ANY (coupon_ids);
+		SET issued_num = c.issued_num + g.num, seq_seen = greatest(c.seq_seen, g.seq),
+			settled_num = c.settled_num + g.num, outcome_at = clock_timestamp()
+		FROM unnest(coupon_ids, coupon_num, coupon_seq) AS g (id, num, seq)
+		WHERE c.id = g.id AND c.id = ANY (coupon_ids);
+		IF has_events THEN
+			PERFORM event_add(coupon_ids, settle.coupon, settle.batch, settle.idx,
+				settle.user_id, settle.slot, settle.key, settle.at_ms, NULL, seen);
+		END IF;
+		RETURN;
 	END IF;
+
+	-- Redis counts receives of other generations as reserved. The keeper applies their outcomes
+	-- there from coupon_late, each once, in the order of the numbers that are assigned here
+	-- under the lock.
+	WITH added AS (
+		INSERT INTO coupon_late (coupon_id, num, generation, seq, user_id, slot, batch, idx,
+			key, reason)
+		SELECT c.id, c.late_num + row_number() OVER (PARTITION BY c.id ORDER BY r.ord),
+			r.generation, r.seq, r.user_id, r.slot, r.batch, r.idx,
+			r.key || coalesce(E'\t' || r.code, ''),
+			CASE WHEN all_issued OR j.state = 'issued' THEN NULL ELSE j.reason END
+		FROM unnest(settle.coupon, settle.generation, settle.seq, settle.user_id,
+				settle.slot, settle.batch, settle.idx, settle.key, codes)
+				WITH ORDINALITY AS r (coupon, generation, seq, user_id, slot, batch,
+					idx, key, code, ord)
+			JOIN unnest(locked_id, locked_generation) AS l (id, generation)
+				ON l.id = r.coupon AND l.generation > 0
+					AND l.generation <> r.generation
+			JOIN coupon AS c ON c.id = l.id
+			LEFT JOIN unnest(judged_ord, judged_state, judged_reason)
+				AS j (ord, state, reason) ON j.ord = r.ord
+		WHERE c.id = ANY (coupon_ids)
+			AND (all_issued OR j.state IN ('issued', 'surplus', 'refused', 'doubled'))
+		RETURNING coupon_id
+	)
+	UPDATE coupon AS c
+	SET late_num = c.late_num + late.num
+	FROM (SELECT coupon_id, count(*) AS num FROM added GROUP BY coupon_id) AS late
+	WHERE c.id = late.coupon_id AND c.id = ANY (coupon_ids);
 
 	FOR sums IN
 		SELECT r.coupon, r.generation, max(r.seq) AS seq_max, count(*) AS settled_num,

@@ -19,7 +19,7 @@ CREATE TABLE code_space (
 );
 
 -- Codes of one coupon. Generated ones are a range of positions in a space. The ranges of a space do
--- not overlap: sql/query/code_set_generate.sql sees to that, under a lock. No foreign key to
+-- not overlap: the statement code_set_generate sees to that, under a lock. No foreign key to
 -- coupon: coupons are never deleted.
 CREATE TABLE code_set (
 	id             bigint PRIMARY KEY CHECK (id > 0),

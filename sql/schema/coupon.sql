@@ -64,8 +64,8 @@ CREATE TABLE coupon (
 	CONSTRAINT coupon_counts CHECK (generation >= 0 AND seq_seen >= 0 AND settled_num >= 0)
 ) WITH (fillfactor = 25);
 
--- What the keeper has to look at; see query/coupon_page.sql and query/coupon_expiring_page.sql,
--- which repeat the predicates.
+-- What the keeper has to look at; the statements coupon_page and coupon_expiring_page repeat the
+-- predicates.
 CREATE INDEX coupon_watched ON coupon (id)
 	WHERE status IN ('published', 'paused')
 		OR (status = 'closed' AND (settled_at IS NULL OR expires_at IS NULL));
@@ -120,7 +120,7 @@ CREATE TRIGGER campaign_history_add
 		metadata, void_returns, events_on ON coupon
 	FOR EACH ROW EXECUTE FUNCTION campaign_history_add();
 
--- Changes by operators and the keeper. Those of settle() are counted by sql/query/settle.sql.
+-- Changes by operators and the keeper. Those of settle() are counted by its caller.
 CREATE TRIGGER coupon_change_count
 	AFTER INSERT OR UPDATE OF name, total_num, user_limit, begin_at, end_at, valid_days,
 		valid_from, valid_to, status, version, generation, settled_at ON coupon

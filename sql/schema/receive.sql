@@ -51,7 +51,7 @@ CREATE TABLE receive_rejected (
 );
 
 CREATE INDEX receive_rejected_user ON receive_rejected (coupon_id, user_id);
--- See query/release_pending.sql, which repeats the predicate.
+-- The statement release_pending repeats the predicate.
 CREATE INDEX receive_rejected_pending ON receive_rejected (coupon_id, batch, idx)
 	WHERE released_at IS NULL;
 

@@ -535,24 +535,6 @@ def test_small_coupons_come_back_together_but_for_one(rough, rough_redis, rough_
     assert rejections(rough_pg, coupons[0]) == {}
 
 
-@pytest.mark.parametrize("step", ["hold", "fill", "place"])
-def test_the_keeper_dies_within_a_page(
-    step, rough, rough_redis, rough_pg, coupon_make, keeper_behind
-):
-    coupons = small_coupons(rough, coupon_make, 4, range(1, 4))
-    worker, gate = keeper_behind("REDIS_URL")
-    gate.trap(script_sent(step))  # the text is sent once for a page
-    rough_redis.flushall()
-    wait_until(lambda: gate.trapped_num() >= 1)
-    worker.kill9()
-    rough.start("worker-1")
-    for coupon in coupons:
-        wait_open(rough_redis, coupon, 2)
-        assert holders(rough_redis, coupon) == set("123")
-        assert count(rough_redis, coupon, "stock") == 97
-        assert rough.ctl_run("audit", coupon).returncode == 0
-
-
 def holders_add(pg, coupon, n):
     query = """INSERT INTO user_coupon
         (user_id, coupon_id, slot, idx, batch, received_at, valid_from)

@@ -1,23 +1,30 @@
-"""What the scripts of the keeper have in common: the fence, and the checks of types, keys and
-arguments."""
+"""The scripts of the keeper that open, close and correct a coupon: what they have in common, and
+verify.lua, expire.lua, keep_terms.lua, repair.lua and ask.lua."""
+
 import pytest
 import redis
 
 from keeper_scripts import (
     BIG,
     CLOSED,
-    LOAD,
-    TERMS,
-    VERIFY,
     expire,
     keys_of,
+    LOAD,
     load,
+    NUMBERS_BAD,
     refused,
     terms,
+    TERMS,
     unchanged,
+    VERIFY,
     verify,
 )
+from script_coupon import fence_of
 from ulid import ulid_make
+
+
+# What the scripts of the keeper have in common
+
 
 # The fence
 
@@ -142,3 +149,309 @@ def test_wrong_keys(coupon, script, defaults):
 def test_an_error_tells_its_script(coupon):
     with pytest.raises(redis.ResponseError, match=r"^couponmq: limit: .* \(terms\.lua\)"):
         terms(coupon, limit=0)
+
+
+# verify.lua
+
+
+def test_verify(coupon):
+    coupon.put(run_id="0" * 40, seq=7)
+    assert verify(coupon) == "verified"
+    assert (coupon.get("run_id"), coupon.get("fence")) == (coupon.run_id, "5")
+    assert coupon.issue("1").verdicts == [1]
+
+
+def test_verify_changes_nothing_else(coupon):
+    coupon.put(run_id="0" * 40, seq=9)
+    before = coupon.redis.hgetall(coupon.keys[0])
+    assert verify(coupon) == "verified"
+    assert coupon.redis.hgetall(coupon.keys[0]) == {**before, "run_id": coupon.run_id, "fence": "5"}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"seq_seen": 8}, {"generation": 2}, {"generation": 2, "seq_seen": 0}]
+)
+def test_verify_behind(coupon, changes):
+    coupon.put(run_id="0" * 40, seq=7)
+    unchanged(coupon, "behind", verify, **changes)
+
+
+def test_verify_of_an_older_generation_is_behind(coupon):
+    coupon.put(run_id="0" * 40, seq=7, generation=2)
+    unchanged(coupon, "behind", verify, generation=1)
+
+
+def test_verify_behind_what_gateways_told(coupon):
+    coupon.put(run_id="0" * 40, seq=7)
+    assert coupon.run("report", 1, 8, keys=[coupon.keys[0], coupon.seen]) == 1
+    unchanged(coupon, "behind", verify)
+    coupon.set(seq=8)
+    assert verify(coupon) == "verified"
+    assert not coupon.redis.exists(coupon.seen)
+
+
+def test_verify_behind_late_outcomes(coupon):
+    coupon.put(run_id="0" * 40, seq=7, late=3)
+    unchanged(coupon, "behind", verify, late=4)
+    assert verify(coupon, late=3) == "verified"
+
+
+def test_verify_never_opens_a_placeholder(coupon):
+    assert coupon.run("hold", 5, 1) == "held"
+    unchanged(coupon, "behind", verify, seq_seen=0)
+
+
+def test_verify_missing(coupon):
+    unchanged(coupon, "missing", verify)
+
+
+def test_verify_fenced(coupon):
+    coupon.put(run_id="0" * 40, seq=7, fence=6)
+    unchanged(coupon, "fenced", verify)
+    unchanged(coupon, "fenced", verify, seq_seen=99)
+    assert verify(coupon, fence=6) == "verified"
+
+
+@pytest.mark.parametrize("name", ["fence", "generation", "seq_seen"])
+@pytest.mark.parametrize("value", NUMBERS_BAD)
+def test_verify_bad_number(coupon, name, value):
+    coupon.put(seq=7)
+    refused(coupon, f"{name}: ", verify, **{name: value})
+
+
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [({"generation": 0}, "generation: "), ({"run_id": "x"}, "run_id: "), ({"extra": 1}, "ARGV: ")],
+)
+def test_verify_bad_argument(coupon, changes, sentence):
+    coupon.put(seq=7)
+    refused(coupon, sentence, verify, **changes)
+
+
+# expire.lua
+
+
+def test_expire_gives_all_keys_the_same_end(coupon):
+    coupon.put(**CLOSED)
+    coupon.redis.hset(coupon.keys[1], "1", "x")
+    coupon.redis.hset(coupon.keys[0] + ":seen", "1", "7")
+    coupon.redis.sadd(coupon.dead, "batch")
+    coupon.redis.rpush(coupon.settled, "batch:1")
+    coupon.redis.rpush(coupon.rejected, "batch:0:1:slot_taken:42")
+    coupon.redis.set(coupon.terms, "1 {}")
+    before = coupon.time_ms()
+    assert expire(coupon, fence=6) == "expires"
+    ends = {coupon.redis.execute_command("PEXPIRETIME", key) for key in coupon.snapshot()}
+    assert len(coupon.snapshot()) == 7 and len(ends) == 1
+    assert before + 60000 <= ends.pop() <= coupon.time_ms() + 60000
+    assert coupon.get("fence") == "6"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"status": "open"},
+        {"status": "paused"},
+        {"generation": 3},
+        {"seq": 4},
+        {"seq": 2},
+        {"reserved": 1},
+    ],
+)
+def test_expire_not_while_it_is_busy(coupon, fields):
+    coupon.put(**{**CLOSED, **fields})
+    unchanged(coupon, "busy", expire)
+
+
+def test_expire_not_while_anything_is_in_flight(coupon):
+    coupon.put(**CLOSED)
+    coupon.redis.hset(coupon.keys[2], "batch", "body")
+    unchanged(coupon, "busy", expire)
+    coupon.redis.delete(coupon.keys[2])
+    coupon.redis.sadd(coupon.keys[0] + ":known", "batch:0")
+    unchanged(coupon, "busy", expire)
+    coupon.redis.delete(coupon.keys[0] + ":known")
+    assert expire(coupon) == "expires"
+
+
+def test_expire_is_fenced(coupon):
+    unchanged(coupon, "missing", expire)
+    coupon.put(**CLOSED)
+    unchanged(coupon, "fenced", expire, fence=4)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"fence": "x"}, {"generation": 0}, {"seq": -1}, {"keep_ms": 0}, {"extra": 1}]
+)
+def test_expire_bad_argument(coupon, changes):
+    sentence = "ARGV: " if "extra" in changes else f"{next(iter(changes))}: "
+    refused(coupon.put(**CLOSED), sentence, expire, **changes)
+
+
+def test_expire_bad_keys(coupon):
+    coupon.put(**CLOSED)
+    refused(coupon, "KEYS: ", expire, keys=coupon.keys)
+    refused(coupon, "KEYS: ", expire, keys=[*coupon.keys, coupon.known, coupon.seen, coupon.dead])
+    for key in (coupon.known, coupon.dead, coupon.settled, coupon.rejected):
+        coupon.redis.set(key, "x")
+        refused(coupon, key, expire)
+        coupon.redis.delete(key)
+    coupon.redis.sadd(coupon.terms, "x")
+    refused(coupon, coupon.terms, expire)
+
+
+# keep_terms.lua
+
+
+ROW = '{"id": 1, "name": "a \\u00e4 \\" b"}'
+
+
+def keep(coupon, fence=5, version=3, row=ROW, keys=None):
+    return coupon.run("keep_terms", fence, version, row, keys=keys or [coupon.terms])
+
+
+def test_kept_as_it_is(coupon):
+    assert keep(coupon) == "kept"
+    assert coupon.redis.get(coupon.terms) == f"3 {ROW}"
+
+
+def test_newer_and_the_same_replace(coupon):
+    keep(coupon)
+    assert keep(coupon, version=3, row="{}") == "kept"
+    assert keep(coupon, version=10, row='{"a": 1}') == "kept"
+    assert coupon.redis.get(coupon.terms) == '10 {"a": 1}'
+
+
+def test_an_older_version_never_replaces(coupon):
+    keep(coupon, version=10)
+    unchanged(coupon, "current", keep, version=9)
+
+
+def test_what_is_malformed_is_replaced(coupon):
+    for text in ("", "x", " 3 {}", "-1 {}"):
+        coupon.redis.set(coupon.terms, text)
+        assert keep(coupon, version=1) == "kept"
+
+
+def test_the_expiry_time_stays(coupon):
+    keep(coupon)
+    coupon.redis.pexpire(coupon.terms, 60000)
+    assert keep(coupon, version=4) == "kept"
+    assert 0 < coupon.redis.pttl(coupon.terms) <= 60000
+
+
+def test_a_keeper_without_its_lock_writes_nothing(coupon):
+    keep(coupon)
+    unchanged(coupon, "fenced", keep, fence="5:0:1", version=4)
+
+
+@pytest.mark.parametrize("wrong", NUMBERS_BAD)
+def test_version(coupon, wrong):
+    refused(coupon, "version: ", keep, version=wrong)
+
+
+def test_other_keys(coupon):
+    refused(coupon, "KEYS: ", keep, keys=[coupon.keys[0]])
+    refused(coupon, "KEYS: ", keep, keys=[coupon.terms, coupon.terms])
+    coupon.redis.hset(coupon.terms, "a", "b")
+    refused(coupon, coupon.terms, keep)
+
+
+# repair.lua
+
+
+COMPARED = {
+    "fence": fence_of(5),
+    "generation": 2,
+    "seq": 9,
+    "total": 100,
+    "stock": 60,
+    "reserved": 7,
+    "lost": 0,
+    "late": 3,
+    "known": 2,
+}
+RIGHT = {"right_stock": 88, "right_reserved": 3}
+
+
+def repair(coupon, **changes):
+    keys = [*coupon.keys, coupon.known]
+    return coupon.run("repair", *{**COMPARED, **RIGHT, **changes}.values(), keys=keys)
+
+
+@pytest.fixture
+def compared(coupon):
+    coupon.put(generation=2, seq=9, total=100, stock=60, reserved=7, late=3, fence=5)
+    coupon.redis.sadd(coupon.known, "a", "b")
+    return coupon
+
+
+def test_repair_sets_both_and_nothing_else(compared):
+    before = compared.redis.hgetall(compared.keys[0])
+    assert repair(compared) == "right"
+    right = {**before, "stock": "88", "reserved": "3"}
+    assert compared.redis.hgetall(compared.keys[0]) == right
+    assert compared.issue("1").verdicts == [1], "it is open"
+
+
+@pytest.mark.parametrize("name", list(COMPARED)[1:])
+def test_repair_of_what_has_changed(compared, name):
+    unchanged(compared, "changed", repair, **{name: COMPARED[name] + 1})
+
+
+def test_repair_after_a_receive(compared):
+    assert compared.issue("1").verdicts == [1]
+    unchanged(compared, "changed", repair)
+
+
+def test_repair_without_a_coupon(coupon):
+    unchanged(coupon, "missing", repair)
+
+
+def test_repair_of_a_former_keeper(compared):
+    unchanged(compared, "fenced", repair, fence=fence_of(4))
+    unchanged(compared, "fenced", repair, fence="5:0:1")
+
+
+@pytest.mark.parametrize("name", [*list(COMPARED)[1:], "right_stock", "right_reserved"])
+@pytest.mark.parametrize("value", NUMBERS_BAD)
+def test_repair_bad_number(compared, name, value):
+    refused(compared, f"{name.removeprefix('right_')}: ", repair, **{name: value})
+
+
+# ask.lua
+
+
+MOST = 10_000
+
+
+def ask(coupon, asked="1001"):
+    return coupon.run("ask", asked, keys=["couponmq:asked"])
+
+
+@pytest.fixture
+def asking(private_coupon):
+    private_coupon.keys.append("couponmq:asked")
+    private_coupon.redis.delete("couponmq:asked")
+    return private_coupon
+
+
+def test_ask_noted_once_and_for_a_while(asking):
+    assert ask(asking) == ask(asking) == ask(asking, str(2**63 - 1)) == 1
+    assert asking.redis.smembers("couponmq:asked") == {"1001", str(2**63 - 1)}
+    assert 0 < asking.redis.pttl("couponmq:asked") <= 10_000
+
+
+def test_ask_no_more_than_the_bound(asking):
+    asking.redis.sadd("couponmq:asked", *range(1, MOST + 1))
+    unchanged(asking, 0, ask, asked="20000")
+
+
+@pytest.mark.parametrize("wrong", ("", "0", "01", "-1", "1.5", "x", "1" * 20))
+def test_ask_what_is_no_id(asking, wrong):
+    refused(asking, "id: ", ask, asked=wrong)
+
+
+def test_ask_a_key_of_another_type(asking):
+    asking.redis.set("couponmq:asked", "x")
+    refused(asking, "couponmq:asked: ", ask)

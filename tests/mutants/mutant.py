@@ -18,6 +18,7 @@ class Mutant:
     old: str
     new: str
     tests: tuple
+    waits: bool = False  # one of them fails only after it has waited for what never comes
 
     @property
     def name(self):
@@ -34,6 +35,6 @@ class Mutant:
         return text.replace(self.old, self.new)
 
 
-def mutant(promise, safeguard, file, old, new, *tests):
+def mutant(promise, safeguard, file, old, new, *tests, waits=False):
     assert tests, safeguard
-    return Mutant(promise, safeguard, file, old, new, tests)
+    return Mutant(promise, safeguard, file, old, new, tests, waits)

@@ -145,6 +145,7 @@ MUTANTS = [
         COUPONS + "test_report_when_refused",
         "tests/e2e/test_e2e_coming_back.py::"
         "test_what_only_one_gateway_has_seen_is_not_given_out_again",
+        waits=True,
     ),
     mutant(
         "P10",
@@ -161,6 +162,7 @@ MUTANTS = [
         "lookup_trust(comparison->lookup, is_behind ? LOOKUP_PUT_BACK : LOOKUP_TRUSTED);",
         "lookup_trust(comparison->lookup, LOOKUP_TRUSTED);",
         "tests/e2e/test_e2e_stores_lost.py::test_a_number_that_is_copied_later_is_noticed",
+        waits=True,
     ),
     mutant(
         "P11",

@@ -34,7 +34,7 @@ MUTANTS = [
         "\t\tSET issued_num = c.issued_num + sums.issued_num,\n",
         "\t\tSET issued_num = c.issued_num + sums.settled_num,\n",
         SETTLE + "test_stock_ends_within_a_batch",
-        "tests/sql/test_sql_settle_mixed.py::test_one_call_or_several",
+        "tests/sql/test_sql_model.py::test_one_call_or_several",
     ),
     mutant(
         "P2",
@@ -126,9 +126,9 @@ MUTANTS = [
         "P10",
         "the outcomes of older generations for Redis",
         "sql/function/settle.sql",
-        "\t\tAND (all_issued OR j.state IN ('issued', 'surplus', 'refused', 'doubled'));\n"
-        "\tIF FOUND THEN",
-        "\t\tAND false;\n\tIF FOUND THEN",
+        "\t\t\tAND (all_issued OR j.state IN ('issued', 'surplus', 'refused', 'doubled'))\n"
+        "\t\tRETURNING coupon_id",
+        "\t\t\tAND false\n\t\tRETURNING coupon_id",
         LATE + "test_each_late_outcome_once_and_numbered",
     ),
     mutant(
@@ -137,20 +137,20 @@ MUTANTS = [
         "sql/function/change_note.sql",
         "\t\tUPDATE change_count SET num = num + 1 WHERE stripe = own\n",
         "\t\tUPDATE change_count SET num = num WHERE stripe = own\n",
-        "tests/sql/test_sql_change.py::test_each_call_is_counted",
+        "tests/sql/test_sql_recover.py::test_each_call_is_counted",
     ),
     mutant(
         "P10",
         "the fence of the keeper in PostgreSQL",
-        "sql/query/coupon_settled_set.sql",
-        "SELECT fence FROM keeper WHERE fence = $2::bigint FOR SHARE",
-        "SELECT fence FROM keeper WHERE $2::bigint IS NOT NULL FOR SHARE",
+        "sql/query/keeper.sql",
+        "WHERE fence = $2::bigint FOR SHARE\n), owed AS (",
+        "WHERE $2::bigint IS NOT NULL FOR SHARE\n), owed AS (",
         QUERY_KEEPER + "test_settled_set_is_guarded",
     ),
     mutant(
         "P10",
         "the numbers in flight, before a coupon is settled",
-        "sql/query/coupon_settled_set.sql",
+        "sql/query/keeper.sql",
         "\t\tAND settled_num = $4::bigint AND seq_seen = $4::bigint\n",
         "",
         QUERY_KEEPER + "test_settled_set_wants_every_number_settled",

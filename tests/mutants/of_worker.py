@@ -40,6 +40,7 @@ MUTANTS = [
         "\tcase DATABASE_LOST:\n\t\ttransaction_retry(settler, now_ms);\n",
         "\tcase DATABASE_LOST:\n\t\tsettlement_commit(settler->settlement);\n",
         FAILURES + "test_a_transaction_cut_in_its_middle",
+        waits=True,
     ),
     mutant(
         "P3",
@@ -76,6 +77,7 @@ MUTANTS = [
         "return delivery->end == delivery->message->receives_n;",
         "unit_test_worker_parts::test_settled_by_its_last_part",
         OUTBOX + "test_a_message_of_which_one_receive_is_refused_stays",
+        waits=True,
     ),
     mutant(
         "P3",
@@ -92,6 +94,7 @@ MUTANTS = [
         "int is_rescued = envelope->delivery_count >= RESCUE_FROM_DELIVERIES;",
         "int is_rescued = 0;",
         "tests/e2e/test_e2e_delivery_limit.py::test_a_message_is_rescued_before_the_limit",
+        waits=True,
     ),
     mutant(
         "P4",
@@ -102,6 +105,7 @@ MUTANTS = [
         "\treturn look != NULL && row != NULL && known >= 0;\n",
         KEEPER + "test_equal_while_things_happen",
         "tests/e2e/test_e2e_keeper.py::test_numbers_that_do_not_add_up_are_told_once",
+        waits=True,
     ),
     mutant(
         "P4",
@@ -145,6 +149,7 @@ MUTANTS = [
         "",
         RESEND + "test_empty_queue",
         "tests/e2e/test_e2e_broker_lost.py::test_all_that_was_confirmed_is_lost",
+        waits=True,
     ),
     mutant(
         "P10",
@@ -162,6 +167,7 @@ MUTANTS = [
         "\tif (gate->is_open || gate->is_own)\n\t\treturn 1;\n",
         "tests/e2e/test_e2e_stores_lost.py::"
         "test_what_arrives_while_postgresql_is_behind_is_settled_after_the_recovery",
+        waits=True,
     ),
     mutant(
         "P10",
@@ -187,6 +193,7 @@ MUTANTS = [
         "\t\tcontext->may_open = 0;\n\telse if (n > 0)",
         "\t\tcontext->may_open = 1;\n\telse if (n > 0)",
         "tests/e2e/test_e2e_coming_back.py::test_a_known_gateway_that_is_frozen_is_waited_for",
+        waits=True,
     ),
     mutant(
         "P10",
@@ -203,6 +210,7 @@ MUTANTS = [
         "\tif (is_of_another(worker, envelope))\n",
         "\tif (!worker && is_of_another(worker, envelope))\n",
         INSTALLATION + "test_a_message_of_another_installation_goes_to_the_dead_letters",
+        waits=True,
     ),
     mutant(
         "P10",
@@ -212,6 +220,7 @@ MUTANTS = [
         "\t\t\t\t\t\t\t\t      : RELATION_OWN;\n",
         "unit_test_changes::test_relation",
         INSTALLATION + "test_a_worker_of_another_database_changes_nothing",
+        waits=True,
     ),
     mutant(
         "P11",
@@ -262,6 +271,7 @@ MUTANTS = [
         "\tconst char *kind = NULL;\n",
         "tests/e2e/test_e2e_webhook_failures.py::"
         "test_a_name_that_is_not_resolved_and_then_leads_inside",
+        waits=True,
     ),
     mutant(
         "events",
@@ -270,6 +280,7 @@ MUTANTS = [
         "\tSET(post, CURLOPT_SSL_VERIFYPEER, 1L);\n\tSET(post, CURLOPT_SSL_VERIFYHOST, 2L);\n",
         "\tSET(post, CURLOPT_SSL_VERIFYPEER, 0L);\n\tSET(post, CURLOPT_SSL_VERIFYHOST, 0L);\n",
         "tests/e2e/test_e2e_webhook_failures.py::test_certificates_are_verified",
+        waits=True,
     ),
     mutant(
         "events",

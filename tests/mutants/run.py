@@ -3,8 +3,8 @@ that must notice. Fails if one of them passes.
 
 Each of SHARDS=2 copies runs its share: first all tests of its mutants without any fault, which must
 pass (not with --faults-only, beside the tests themselves), then each mutant. ONLY=words chooses
-mutants by their names, promises and files; CHOOSE=n chooses n of them by SEED. --table prints them
-and runs nothing."""
+mutants by their names, promises and files; CHOOSE=n chooses n of them by SEED, but none whose tests
+wait for what never comes. --table prints them and runs nothing."""
 
 import argparse
 import os
@@ -76,8 +76,9 @@ def chosen(only, choose, seed):
     ]
     if not found:
         sys.exit(f"mutants: none matches {only}; there are: {' '.join(m.name for m in MUTANTS)}")
-    if 0 < choose < len(found):
-        found = random.Random(f"mutants {seed}").sample(found, choose)
+    if choose:
+        found = [one for one in found if not one.waits]
+        found = random.Random(f"mutants {seed}").sample(found, min(choose, len(found)))
     return found
 
 

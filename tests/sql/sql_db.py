@@ -1,4 +1,4 @@
-"""PostgreSQL as the C programs use it: each query a file, parameters and results as text."""
+"""PostgreSQL as the C programs use it: its statements by name, parameters and results as text."""
 
 import json
 import time
@@ -9,12 +9,13 @@ from pathlib import Path
 import psycopg
 from psycopg.pq import ExecStatus
 
+from sent import QUERIES
+
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = sorted((ROOT / "sql" / "schema").glob("*.sql"))
 MIGRATIONS = sorted((ROOT / "sql" / "migration").glob("*.sql"))  # those after it
 FUNCTIONS = sorted((ROOT / "sql" / "function").glob("*.sql"))
 ROLES = ROOT / "sql" / "roles.sql"
-QUERIES = {path.stem: path.read_text() for path in sorted((ROOT / "sql" / "query").glob("*.sql"))}
 AT_MS = 1700000000123
 
 
@@ -70,7 +71,7 @@ class Db:
         self.prepared.add(name)
 
     def coupon_create(self, coupon, total, limit=1, name="test", **terms):
-        """The rows of query/coupon_create.sql; terms are columns of the table."""
+        """The rows of `coupon_create`; terms are columns of the table."""
         terms = {"name": name, "total_num": total, "user_limit": limit, **terms}
         return self.query("coupon_create", coupon, json.dumps(terms))
 
@@ -81,7 +82,7 @@ class Db:
             self.execute("UPDATE coupon SET status = %s WHERE id = %s", step, coupon)
 
     def query(self, name, *params):
-        """Rows of sql/query/NAME.sql, as dictionaries of text."""
+        """Rows of this statement, as dictionaries of text."""
         values = [None if value is None else str(value).encode() for value in params]
         if name in self.prepared:
             result = self.connection.pgconn.exec_prepared(name.encode(), values)

@@ -1,8 +1,15 @@
-"""The statements of the keeper: what it watches, ends, settles, and loads under a new
-generation."""
+"""The statements of the keeper: coupons and their ends, rejected receives that are given back, and
+the gateways that it waits for."""
+
+import uuid
+from uuid import uuid4
 
 import pytest
-from sql_db import array_text, batch_make
+
+from sql_db import array_text, batch_make, Receive, users_make
+
+
+# Coupons
 
 
 def test_keeper_fence_rises(db):
@@ -238,3 +245,177 @@ def test_generation_is_above_every_one_ever_seen(db, coupon_new):
         {"generation": "21"}
     ], "above that of Redis"
     db.execute("ROLLBACK")
+
+
+# Rejected receives
+
+
+def release_pending(db, *coupons, page=256):
+    """The pending receives of these coupons, read in pages; those of other coupons are skipped."""
+    found, after = [], (min(coupons) - 1, uuid.UUID(int=0), 0)
+    while rows := db.query("release_pending", *after, page):
+        assert len(rows) <= page
+        found += rows
+        after = tuple(rows[-1][name] for name in ("coupon_id", "batch", "idx"))
+    return [row for row in found if int(row["coupon_id"]) in coupons]
+
+
+def release_done(db, *receives):
+    columns = (
+        array_text(getattr(one, field) for one in receives) for field in ("coupon", "batch", "idx")
+    )
+    db.query("release_done", *columns)
+
+
+def test_release_pending_tells_who_has_the_slot(db, coupon_new, coupon_id):
+    db.execute("BEGIN")  # not visible to a running keeper
+    coupon, full, nowhere = coupon_new(total=10), coupon_new(total=1), coupon_id()
+    holder = Receive(coupon, "1", uuid.uuid4(), 5, key="its: key")
+    db.settle(holder)
+    rejected = [
+        Receive(coupon, "1", uuid.uuid4(), 9, key="k"),
+        Receive(coupon, "2", uuid.uuid4(), 0, slot=2),
+        *batch_make(full, ["1", "2"])[1:],
+        Receive(nowhere, "1", uuid.uuid4(), 0),
+    ]
+    db.settle(Receive(full, "7", uuid.uuid4(), 0))
+    assert db.settle(*rejected) == ["slot_taken", "slot_invalid", "out_of_stock", "unknown_coupon"]
+    expected = [
+        {
+            "coupon_id": str(one.coupon),
+            "batch": str(one.batch),
+            "idx": str(one.idx),
+            "user_id": one.user,
+            "slot": str(one.slot),
+            "reason": reason,
+            "holder_batch": str(holder.batch) if reason == "slot_taken" else None,
+            "holder_idx": "5" if reason == "slot_taken" else None,
+            "holder_key": "its: key" if reason == "slot_taken" else "",
+            "is_over": "t",
+        }
+        for one, reason in zip(
+            rejected, ("slot_taken", "slot_invalid", "out_of_stock", "unknown_coupon")
+        )
+    ]
+    expected.sort(key=lambda row: (int(row["coupon_id"]), row["batch"], int(row["idx"])))
+    assert release_pending(db, coupon, full, nowhere) == expected
+    assert release_pending(db, coupon, full, nowhere, page=1) == expected
+    db.execute("ROLLBACK")
+
+
+def test_released_ones_are_not_pending(db, coupon_new):
+    db.execute("BEGIN")
+    coupon = coupon_new(total=1)
+    batch = batch_make(coupon, users_make(1, 12))
+    db.settle(*batch)
+    left = sorted(str(one.idx) for one in batch[1:])
+    release_done(db, batch[0], *batch[3:6])  # the first was issued
+    for one in batch[3:6]:
+        left.remove(str(one.idx))
+    assert sorted(row["idx"] for row in release_pending(db, coupon)) == left
+    when = (
+        "SELECT idx, released_at FROM receive_rejected WHERE coupon_id = %s AND released_at IS"
+        " NOT NULL ORDER BY idx"
+    )
+    marked = db.execute(when, coupon)
+    assert [row[0] for row in marked] == [one.idx for one in batch[3:6]]
+    release_done(db, *batch[3:6])
+    assert db.execute(when, coupon) == marked
+    assert db.settle(*batch[3:6]) == ["out_of_stock"] * 3
+    assert len(db.tombstones(coupon)) == 10
+    db.execute("ROLLBACK")
+
+
+def test_releasing_waits_for_nobody(db, db_new, coupon_new):
+    coupon = coupon_new(total=1)
+    batch = batch_make(coupon, ["1", "2", "3"])
+    db.settle(*batch)
+    other = db_new()
+    other.execute("BEGIN")
+    other.execute(
+        "SELECT FROM receive_rejected WHERE coupon_id = %s AND idx = 1 FOR UPDATE", coupon
+    )
+    db.execute("SET lock_timeout = '2s'")
+    release_done(db, *batch)
+    marked = "SELECT released_at IS NOT NULL FROM receive_rejected WHERE coupon_id = %s AND idx = 2"
+    assert db.execute(marked, coupon) == [(True,)]
+    other.execute("ROLLBACK")
+    db.execute("RESET lock_timeout")
+
+
+# Gateways
+
+
+def alive(db, gateway, place="here", is_new=False):
+    db.query("gateway_alive", array_text([gateway, place, "true" if is_new else "false"]))
+
+
+def gone(db, gateway):
+    db.query("gateway_gone", array_text([gateway]))
+
+
+def known(db):
+    rows = db.query("gateway_rows", 100)
+    return {row["id"]: row["coalesce"] == "t" for row in rows}
+
+
+def later(db, interval):
+    """Time passes: everything was that much earlier."""
+    db.execute(
+        "UPDATE gateway SET seen_at = seen_at - %s::interval, gone_at = gone_at - %s::interval",
+        interval,
+        interval,
+    )
+
+
+@pytest.fixture
+def two(db):
+    db.execute("DELETE FROM gateway")
+    return str(uuid4()), str(uuid4())
+
+
+def test_alive_until_it_ends(db, two):
+    one, other = two
+    alive(db, one, is_new=True)
+    alive(db, other, "there", is_new=True)
+    assert known(db) == {one: False, other: False}
+    gone(db, one)
+    gone(db, uuid4())
+    assert known(db) == {one: True, other: False}
+
+
+def test_the_next_one_at_its_place_takes_over_unless_it_calls_again(db, two):
+    one, other = two
+    alive(db, one, is_new=True)
+    alive(db, other, is_new=True)
+    assert known(db) == {one: False, other: False}, "two gateways may be given one place"
+    later(db, "5 s")
+    alive(db, one)
+    later(db, "5 s")
+    assert known(db) == {one: False, other: False}
+    alive(db, str(uuid4()), is_new=True)
+    alive(db, other)
+    later(db, "8 s")
+    assert known(db)[one] and not known(db)[other]
+
+
+def test_it_returns_after_it_was_taken_for_gone(db, two):
+    one, _ = two
+    alive(db, one)
+    gone(db, one)
+    alive(db, one)
+    assert known(db) == {one: False}
+
+
+def test_after_a_day_of_silence_it_is_gone_and_a_day_later_removed(db, two):
+    one, other = two
+    alive(db, one)
+    later(db, "23 hours")
+    alive(db, other, "there")
+    assert known(db) == {one: False, other: False}
+    later(db, "2 hours")
+    alive(db, other, "there")
+    assert known(db) == {one: True, other: False}
+    later(db, "25 hours")
+    alive(db, other, "there")
+    assert known(db) == {other: False}

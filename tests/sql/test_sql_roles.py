@@ -6,13 +6,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from sql_db import QUERIES, ROLES, ROOT
+from sent import QUERIES
+from sql_db import ROLES, ROOT
 from test_sql_query import OWNER_ONLY
 
 # The folders of a program's sources.
 FOLDERS = {
     "gateway": ("gateway", "common"),
-    "worker": ("worker", "keeper", "webhook", "common"),
+    "worker": ("worker", "keeper", "events", "common"),
     "operator": ("ctl", "rush", "lock", "common"),
 }
 CURSOR = re.compile(r"DECLARE \w+ (?:NO SCROLL )?CURSOR FOR\s+(.*)", re.DOTALL)
@@ -65,7 +66,7 @@ def test_it_may_run_the_statements_of_its_program(role, program):
                 + f"({', '.join(['NULL'] * parameters)})"[: None if parameters else 0]
             )
         except psycopg.errors.InsufficientPrivilege as error:
-            pytest.fail(f"couponmq_{program} may not run sql/query/{name}.sql: {error}")
+            pytest.fail(f"couponmq_{program} may not run {name}: {error}")
         tried += 1
     assert tried > 5
 

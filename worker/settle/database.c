@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #define STATEMENT "settle"
-/* As sql/query/audit_workers.sql reads them. */
+/* As the statement audit_workers of couponctl reads them. */
 #define DATABASE_NAME "coupon-worker"
 #define DATABASE_NAME_PUT_OFF "coupon-worker put off"
 #define SETUP_TIMEOUT_MS 5000 /* to connect, and for each statement but settle() */

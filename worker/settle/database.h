@@ -58,7 +58,7 @@ void database_count(struct database *database, int64_t now_ms);
 int64_t database_connected_ms(const struct database *database);
 
 /*
- * The rows of sql/query/settle.sql as text: ord, outcome, reason. Until the next call of
+ * The rows of sql_query_settle as text: ord, outcome, reason. Until the next call of
  * database_step().
  */
 const PGresult *database_result(const struct database *database);

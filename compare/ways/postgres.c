@@ -1,0 +1,507 @@
+/*
+ * The ways in PostgreSQL alone.
+ *
+ * 1. Reads the stock, and writes it back less one. Nothing keeps two clients apart.
+ * 2. SELECT … FOR UPDATE: the item's row is locked until COMMIT, and others wait for it.
+ * 3. A version column: the row is written only if its version is still the one that was read. Who
+ *    comes second has failed, and may try again.
+ * 4. UPDATE … WHERE stock > 0: the check and the write are one statement. One for each user is a
+ *    check before it, or a unique index.
+ * 8. The stock in ten rows instead of one, so that ten can commit at once. A user is sent to one of
+ *    them, and where it is sold out perhaps to the next.
+ * 11. A combiner: it collects requests while a transaction commits, and the next one settles all of
+ *    them. Here its clients are in the same process: no network is between them, as there is with
+ *    couponmq.
+ * 12. A row for each piece: a user takes the first that nobody else is taking, with FOR UPDATE SKIP
+ *    LOCKED, so that nobody waits for another's COMMIT. The sale comes first: nothing is rolled
+ *    back that others skipped.
+ *
+ * All of a sale can be one function: one round trip; and a connection in pipeline mode carries the
+ * calls of many clients.
+ */
+#include "common/check.h"
+#include "compare/way.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum outcome roll_back(struct client *client, enum outcome outcome)
+{
+	sql(client, "ROLLBACK");
+	return outcome;
+}
+
+static int user_has_one(struct client *client, const struct request *request)
+{
+	return sql(client, "SELECT count(*) FROM sale WHERE item = $1 AND buyer = $2",
+		   request->item, request->user) > 0;
+}
+
+static void sale_insert(struct client *client, const struct request *request)
+{
+	sql(client, "INSERT INTO sale VALUES ($1, $2)", request->item, request->user);
+}
+
+/* A function sell(item, user), which returns numbers of enum outcome. */
+#define FUNCTION(body)                                                                         \
+	"CREATE FUNCTION sell(wanted bigint, user_id bigint) RETURNS int LANGUAGE plpgsql AS " \
+	"$$ " body " $$"
+
+static enum outcome function_buy(struct client *client, const struct request *request)
+{
+	return (enum outcome)sql(client, "SELECT sell($1, $2)", request->item, request->user);
+}
+
+/* ---- 1 */
+
+/* As a long garbage collection or a virtual machine that is moved would stop it. */
+static void pause_now_and_then(const struct market *market, const struct request *request)
+{
+	static atomic_int sales;
+
+	if (market->pause_every && request->item <= market->items &&
+	    atomic_fetch_add(&sales, 1) % market->pause_every == market->pause_every - 1)
+		poll(NULL, 0, market->pause_ms);
+}
+
+/*
+ * Reads the stock. Who comes with a fence leaves it there, so that nobody with a lower one can
+ * write any more; NONE: a higher one was here before.
+ */
+static long long stock_read(struct client *client, int item, long long fence)
+{
+	if (fence == 0)
+		return sql(client, "SELECT stock FROM item WHERE id = $1", item);
+	return sql(client,
+		   "UPDATE item SET fence = $2 WHERE id = $1 AND fence <= $2 RETURNING stock", item,
+		   fence);
+}
+
+enum outcome sell_read_then_write(struct client *client, const struct request *request,
+				  long long fence)
+{
+	long long stock = stock_read(client, request->item, fence);
+
+	if (stock == NONE)
+		return FAILED;
+	if (stock == 0)
+		return SOLD_OUT;
+	if (user_has_one(client, request))
+		return HAS_ONE;
+	pause_now_and_then(client->market, request);
+	sql(client, "BEGIN");
+	if (!sql(client, "UPDATE item SET stock = $2 WHERE id = $1 AND fence <= $3", request->item,
+		 stock - 1, fence))
+		return roll_back(client, FAILED);
+	sale_insert(client, request);
+	sql(client, "COMMIT");
+	return SOLD;
+}
+
+static enum outcome read_then_write(struct client *client, const struct request *request)
+{
+	return sell_read_then_write(client, request, 0);
+}
+
+/* ---- 2 */
+
+static enum outcome row_lock(struct client *client, const struct request *request)
+{
+	long long stock;
+
+	sql(client, "BEGIN");
+	stock = sql(client, "SELECT stock FROM item WHERE id = $1 FOR UPDATE", request->item);
+	if (stock <= 0)
+		return roll_back(client, SOLD_OUT);
+	if (user_has_one(client, request))
+		return roll_back(client, HAS_ONE);
+	sql(client, "UPDATE item SET stock = $2 WHERE id = $1", request->item, stock - 1);
+	sale_insert(client, request);
+	sql(client, "COMMIT");
+	return SOLD;
+}
+
+static void row_lock_function(struct client *client)
+{
+	sql(client,
+	    FUNCTION("DECLARE left_n bigint; BEGIN "
+		     "SELECT stock INTO left_n FROM item WHERE id = wanted FOR UPDATE; "
+		     "IF left_n = 0 THEN RETURN 1; END IF; "
+		     "IF EXISTS (SELECT FROM sale WHERE item = wanted AND buyer = user_id) THEN "
+		     "	RETURN 2; END IF; "
+		     "UPDATE item SET stock = left_n - 1 WHERE id = wanted; "
+		     "INSERT INTO sale VALUES (wanted, user_id); "
+		     "RETURN 0; END"));
+}
+
+/* ---- 3 */
+
+static enum outcome version(struct client *client, const struct request *request)
+{
+	long long read = sql(client, "SELECT version FROM item WHERE id = $1 AND stock > 0",
+			     request->item);
+
+	if (read == NONE)
+		return SOLD_OUT;
+	if (user_has_one(client, request))
+		return HAS_ONE;
+	sql(client, "BEGIN");
+	sale_insert(client, request);
+	if (!sql(client,
+		 "UPDATE item SET stock = stock - 1, version = version + 1 "
+		 "WHERE id = $1 AND version = $2",
+		 request->item, read))
+		return roll_back(client, FAILED);
+	sql(client, "COMMIT");
+	return SOLD;
+}
+
+#define VERSION_WRONG                                                                         \
+	"of the clients that read one version only one can write: the others were sent away " \
+	"while there was stock"
+
+/* ---- 4, 8, 12: the sale, and where its piece comes from. $1 is the item. */
+
+#define FROM_STOCK "UPDATE item SET stock = stock - 1 WHERE id = $1 AND stock > 0"
+#define FROM_SEGMENT                            \
+	"UPDATE segment SET stock = stock - 1 " \
+	"WHERE item = $1 AND number = $2 AND stock > 0"
+#define FROM_PIECES                                                                 \
+	"DELETE FROM piece WHERE item = $1 AND number = (SELECT number FROM piece " \
+	"WHERE item = $1 ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED)"
+#define SEGMENTS 10
+
+enum outcome sell_checked(struct client *client, const struct request *request)
+{
+	if (user_has_one(client, request))
+		return HAS_ONE;
+	sql(client, "BEGIN");
+	sale_insert(client, request);
+	if (!sql(client, FROM_STOCK, request->item))
+		return roll_back(client, SOLD_OUT);
+	sql(client, "COMMIT");
+	return SOLD;
+}
+
+static long long stock_take(struct client *client, int item)
+{
+	return sql(client, FROM_STOCK, item);
+}
+
+static long long segment_take(struct client *client, int item)
+{
+	return sql(client, FROM_SEGMENT, item, rand_r(&client->random) % SEGMENTS);
+}
+
+static long long segments_take(struct client *client, int item)
+{
+	int first = rand_r(&client->random) % SEGMENTS;
+
+	for (int i = 0; i < SEGMENTS; i++)
+		if (sql(client, FROM_SEGMENT, item, (first + i) % SEGMENTS))
+			return 1;
+	return 0;
+}
+
+static long long piece_take(struct client *client, int item)
+{
+	return sql(client, FROM_PIECES, item);
+}
+
+static enum outcome sell_unique(struct client *client, const struct request *request,
+				long long (*take)(struct client *client, int item))
+{
+	sql(client, "BEGIN");
+	if (!sql(client, "INSERT INTO sale VALUES ($1, $2) ON CONFLICT DO NOTHING", request->item,
+		 request->user))
+		return roll_back(client, HAS_ONE);
+	if (!take(client, request->item))
+		return roll_back(client, SOLD_OUT);
+	sql(client, "COMMIT");
+	return SOLD;
+}
+
+static enum outcome conditional(struct client *client, const struct request *request)
+{
+	return sell_unique(client, request, stock_take);
+}
+
+static enum outcome segment(struct client *client, const struct request *request)
+{
+	return sell_unique(client, request, segment_take);
+}
+
+static enum outcome segments(struct client *client, const struct request *request)
+{
+	return sell_unique(client, request, segments_take);
+}
+
+static enum outcome pieces(struct client *client, const struct request *request)
+{
+	return sell_unique(client, request, piece_take);
+}
+
+/* The same as one function. `take` ends it if there was a piece. */
+#define UNIQUE_FUNCTION(take)                                                \
+	FUNCTION("BEGIN "                                                    \
+		 "INSERT INTO sale VALUES ($1, $2) ON CONFLICT DO NOTHING; " \
+		 "IF NOT FOUND THEN RETURN 2; END IF; " take                 \
+		 "DELETE FROM sale WHERE item = $1 AND buyer = $2; "         \
+		 "RETURN 1; END")
+#define IF_FOUND "; IF FOUND THEN RETURN 0; END IF; "
+
+static void conditional_function(struct client *client)
+{
+	sql(client, UNIQUE_FUNCTION(FROM_STOCK IF_FOUND));
+}
+
+/* Each is a transaction of its own, so that nothing is rolled back with another one. */
+static void function_ask(struct client *client, const struct asked *asked)
+{
+	sql_ask(client, "SELECT sell($1, $2)", asked->request->item, asked->request->user);
+}
+
+static enum outcome function_answer(struct client *client, struct asked *asked)
+{
+	(void)asked;
+	return (enum outcome)sql_answer(client);
+}
+
+static void segments_prepare(struct client *client)
+{
+	sql(client,
+	    "INSERT INTO segment SELECT id, n, stock / $1 + (n < stock % $1)::int "
+	    "FROM item, generate_series(0, $1::int - 1) AS n",
+	    SEGMENTS);
+	sql(client, "UPDATE item SET stock = 0");
+}
+
+static void segments_function(struct client *client)
+{
+	segments_prepare(client);
+	sql(client, UNIQUE_FUNCTION("FOR i IN 0 .. 9 LOOP "
+				    "	UPDATE segment SET stock = stock - 1 WHERE item = $1 "
+				    "		AND number = (i + (hashint8($2) & 255)) % 10 "
+				    "		AND stock > 0" IF_FOUND "END LOOP; "));
+}
+
+static void pieces_prepare(struct client *client)
+{
+	sql(client, "INSERT INTO piece SELECT id, generate_series(1, stock) FROM item");
+	sql(client, "UPDATE item SET stock = 0");
+}
+
+static void pieces_function(struct client *client)
+{
+	pieces_prepare(client);
+	sql(client, UNIQUE_FUNCTION(FROM_PIECES IF_FOUND));
+}
+
+/* ---- 11 */
+
+/* The outcome of each buyer, in their order: the numbers of enum outcome. */
+static const char *const sell_many =
+	"CREATE FUNCTION sell_many(wanted bigint, buyers bigint[]) RETURNS SETOF int "
+	"LANGUAGE plpgsql AS $$ "
+	"DECLARE left_n bigint; got bigint[]; "
+	"BEGIN "
+	"SELECT stock INTO left_n FROM item WHERE id = wanted FOR UPDATE; "
+	"WITH asked AS (SELECT b.buyer, min(b.ord) AS ord "
+	"	FROM unnest(buyers) WITH ORDINALITY AS b (buyer, ord) GROUP BY b.buyer), "
+	"sold AS (INSERT INTO sale SELECT wanted, a.buyer FROM asked AS a "
+	"	WHERE NOT EXISTS (SELECT FROM sale AS s "
+	"		WHERE s.item = wanted AND s.buyer = a.buyer) "
+	"	ORDER BY a.ord LIMIT left_n RETURNING sale.buyer) "
+	"SELECT coalesce(array_agg(buyer), '{}') INTO got FROM sold; "
+	"UPDATE item SET stock = stock - cardinality(got) WHERE id = wanted; "
+	"RETURN QUERY SELECT CASE WHEN g.buyer IS NULL THEN 1 "
+	"	WHEN row_number() OVER (PARTITION BY b.buyer ORDER BY b.ord) = 1 THEN 0 "
+	"	ELSE 2 END "
+	"	FROM unnest(buyers) WITH ORDINALITY AS b (buyer, ord) "
+	"		LEFT JOIN unnest(got) AS g (buyer) ON g.buyer = b.buyer "
+	"	ORDER BY b.ord; "
+	"END $$";
+
+struct combiner {
+	/* the next batch */
+	struct request waiting[MARKET_CLIENTS_MAX];
+	int waiting_n;
+	/* of the last one */
+	enum outcome outcomes[MARKET_CLIENTS_MAX];
+	int outcomes_n, answered_n;
+	/* of one item in it */
+	long long buyers[MARKET_CLIENTS_MAX], results[MARKET_CLIENTS_MAX];
+};
+
+static void combiner_prepare(struct client *client)
+{
+	sql(client, sell_many);
+}
+
+int buyers_of(const struct request *requests, int n, int item, long long *buyers)
+{
+	int buyers_n = 0;
+
+	for (int i = 0; i < n; i++)
+		if (requests[i].item == item)
+			buyers[buyers_n++] = requests[i].user;
+	return buyers_n;
+}
+
+static void item_sell(struct client *client, struct combiner *combiner, int item)
+{
+	int n = buyers_of(combiner->waiting, combiner->waiting_n, item, combiner->buyers);
+
+	if (n == 0)
+		return;
+	sql_many(client, "SELECT sell_many($1, $2)", item, combiner->buyers, n, combiner->results);
+	n = 0;
+	for (int i = 0; i < combiner->waiting_n; i++)
+		if (combiner->waiting[i].item == item)
+			combiner->outcomes[i] = (enum outcome)combiner->results[n++];
+}
+
+static void batch_commit(struct client *client, struct combiner *combiner)
+{
+	sql(client, "BEGIN");
+	for (int item = 1; item <= client->market->items + 1; item++)
+		item_sell(client, combiner, item);
+	sql(client, "COMMIT");
+	combiner->outcomes_n = combiner->waiting_n;
+	combiner->waiting_n = combiner->answered_n = 0;
+}
+
+static void combiner_ask(struct client *client, const struct asked *asked)
+{
+	struct combiner *combiner = client->own;
+
+	if (!combiner)
+		combiner = client->own = calloc(1, sizeof(*combiner));
+	check(combiner && combiner->waiting_n < MARKET_CLIENTS_MAX);
+	combiner->waiting[combiner->waiting_n++] = *asked->request;
+}
+
+static enum outcome combiner_answer(struct client *client, struct asked *asked)
+{
+	struct combiner *combiner = client->own;
+
+	(void)asked;
+	if (combiner->answered_n == combiner->outcomes_n)
+		batch_commit(client, combiner);
+	return combiner->outcomes[combiner->answered_n++];
+}
+
+const struct way ways_postgres[] = {
+	{
+		.id = "1",
+		.name = "read, then write",
+		.may = "oversold miscounted over_limit",
+		.wrong = "clients read the same stock, and each writes it back less one: one piece "
+			 "is sold several times, and a user who asks twice at once is found to "
+			 "have none twice",
+		.buy = read_then_write,
+	},
+	{ .id = "2a", .name = "SELECT … FOR UPDATE", .buy = row_lock },
+	{
+		.id = "2b",
+		.name = "FOR UPDATE, one function",
+		.prepare = row_lock_function,
+		.buy = function_buy,
+	},
+	{
+		.id = "3a",
+		.name = "version, once",
+		.may = "unsold",
+		.wrong = VERSION_WRONG,
+		.buy = version,
+		.tries = 1,
+	},
+	{
+		.id = "3b",
+		.name = "version, retried 100 ms",
+		.may = "unsold",
+		.wrong = VERSION_WRONG,
+		.buy = version,
+		.tries_ms = 100,
+	},
+	{
+		.id = "3c",
+		.name = "version, retried 3 times",
+		.may = "unsold",
+		.wrong = VERSION_WRONG,
+		.buy = version,
+		.tries = 4,
+	},
+	{
+		.id = "4a",
+		.name = "UPDATE … WHERE stock > 0",
+		.may = "over_limit",
+		.wrong = "a user who asks several times at once is checked before any of them has "
+			 "committed, and gets several",
+		.buy = sell_checked,
+	},
+	{ .id = "4b", .name = "UPDATE, a unique index", .is_unique = 1, .buy = conditional },
+	{
+		.id = "4c",
+		.name = "UPDATE, one function",
+		.is_unique = 1,
+		.prepare = conditional_function,
+		.buy = function_buy,
+	},
+	{
+		.id = "4d",
+		.name = "UPDATE, pipeline mode",
+		.is_unique = 1,
+		.prepare = conditional_function,
+		.ask = function_ask,
+		.answer = function_answer,
+	},
+	{
+		.id = "8a",
+		.name = "stock in 10 segments",
+		.may = "unsold",
+		.wrong = "a user whose segment was sold out was sent away while others had stock",
+		.is_unique = 1,
+		.prepare = segments_prepare,
+		.buy = segment,
+	},
+	{
+		.id = "8b",
+		.name = "segments, moving on",
+		.is_unique = 1,
+		.prepare = segments_prepare,
+		.buy = segments,
+	},
+	{
+		.id = "8c",
+		.name = "segments, one function",
+		.is_unique = 1,
+		.prepare = segments_function,
+		.buy = function_buy,
+	},
+	{
+		.id = "11",
+		.name = "a combiner, PostgreSQL",
+		.is_unique = 1,
+		.is_batch = 1,
+		.prepare = combiner_prepare,
+		.ask = combiner_ask,
+		.answer = combiner_answer,
+	},
+	{
+		.id = "12a",
+		.name = "pieces, SKIP LOCKED",
+		.is_unique = 1,
+		.prepare = pieces_prepare,
+		.buy = pieces,
+	},
+	{
+		.id = "12b",
+		.name = "pieces, one function",
+		.is_unique = 1,
+		.prepare = pieces_function,
+		.buy = function_buy,
+	},
+	{ 0 },
+};

@@ -1,6 +1,0 @@
--- All user coupons of a coupon, unordered; `key` as in a record of Redis, with a tab and the code
--- if one was redeemed. Read once, through a cursor.
--- $1 coupon
-SELECT user_id, slot, batch, idx, coalesce(key, '') || coalesce(E'\t' || code, '') AS key
-FROM user_coupon
-WHERE coupon_id = $1::bigint

@@ -1,0 +1,241 @@
+-- Exchange codes; see docs/codes.md.
+
+-- code_catalogue: The sets of codes with their spaces, those of the space that was made first
+-- first. Of a word its text; NULL: it is not stored yet.
+SELECT s.id, s.coupon_id, s.kind, s.first_position, s.code_num,
+	s.space_id, p.form, p.alphabet, p.key_version, k.fingerprint, w.text AS word
+FROM code_set AS s
+	LEFT JOIN code_space AS p ON p.id = s.space_id
+	LEFT JOIN code_key AS k ON k.version = p.key_version
+	LEFT JOIN code AS w ON s.kind = 'word' AND w.set_id = s.id AND w.serial = 0
+ORDER BY s.space_id, s.first_position, s.id
+
+-- code_changed: Counts the transaction as a change; see change_note(). The last statement before
+-- COMMIT.
+SELECT change_note() AS change
+
+-- code_import: Stores codes that others made. Those that exist are left out; returns how many were
+-- not. In the order of their texts, so that two that do this at once cannot deadlock.
+-- $1 set, $2 coupon, $3 serials, $4 texts, $5 spellings ('': the text), $6 metadata ('': none; the
+-- member `code` is left out): arrays of one length from $3 on
+WITH added AS (
+	INSERT INTO code (set_id, serial, coupon_id, text, spelling, state, metadata)
+	SELECT $1::bigint, g.serial, $2::bigint, g.text, nullif(g.spelling, ''), 'unused',
+		nullif(g.metadata, '')::jsonb - 'code'
+	FROM unnest($3::bigint[], $4::text[], $5::text[], $6::text[])
+		AS g (serial, text, spelling, metadata)
+	ORDER BY g.text COLLATE "C", g.serial
+	ON CONFLICT (text) WHERE text IS NOT NULL DO NOTHING
+	RETURNING 1
+)
+SELECT count(*) AS added FROM added
+
+-- code_key_add: Records a key, if its version is not recorded.
+-- $1 version, $2 fingerprint
+INSERT INTO code_key (version, fingerprint) VALUES ($1::int, $2::text)
+ON CONFLICT (version) DO NOTHING
+
+-- code_keys: The keys that have made codes, by their fingerprints.
+SELECT version, fingerprint FROM code_key ORDER BY version
+
+-- code_redeemable: Of these texts, those that are imported codes or words. Whether a code is
+-- revoked Redis decides: who has redeemed it before gets the same receive again. LATERAL with
+-- OFFSET 0: by the index, whatever the statistics say.
+-- $1 texts
+SELECT g.ord, c.set_id, c.serial, c.coupon_id, s.kind
+FROM unnest($1::text[]) WITH ORDINALITY AS g (text, ord),
+	LATERAL (SELECT * FROM code WHERE code.text = g.text OFFSET 0) AS c,
+	LATERAL (SELECT * FROM code_set WHERE code_set.id = c.set_id OFFSET 0) AS s
+ORDER BY g.ord
+
+-- code_revocation: The number of the last revocation of codes of a coupon.
+-- $1 coupon
+SELECT revocation_num FROM coupon WHERE id = $1::bigint
+
+-- code_revocation_cut: Records which receives were accepted before revocations: those up to the
+-- generation and number that Redis had when it had all of these revocations.
+-- $1 coupon, $2 above this revocation, $3 up to this one, $4 generation, $5 seq
+UPDATE code_revocation
+SET generation = $4::int, seq = $5::bigint
+WHERE coupon_id = $1::bigint AND num > $2::bigint AND num <= $3::bigint AND seq IS NULL
+	AND generation >= $4::int
+
+-- code_revoke: Revokes codes; those that are used stay as they are. Returns how many were not
+-- revoked before.
+-- $1 sets, $2 serials, $3 coupons: arrays of one length
+SELECT code_revoke($1::bigint[], $2::bigint[], $3::bigint[]) AS revoked
+
+-- code_rows: The rows of the codes of a set, in order.
+-- $1 set, $2 whether also those that are not used
+SELECT c.serial, coalesce(c.spelling, c.text) AS spelling, c.state, c.user_id, c.batch::text, c.idx,
+	c.metadata::text,
+	to_char(c.used_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS used_at
+FROM code AS c
+WHERE c.set_id = $1::bigint AND ($2::boolean OR c.state = 'used')
+ORDER BY c.serial
+
+-- code_serial: One code of a set, whose row may be absent: then it is unused. No row: there is no
+-- such set.
+-- $1 set, $2 serial
+SELECT s.id AS set_id, $2::bigint AS serial, s.coupon_id, s.kind, s.pattern, p.alphabet,
+	CASE WHEN s.revoked_at IS NOT NULL AND coalesce(c.state, 'unused') = 'unused' THEN 'revoked'
+		ELSE coalesce(c.state, 'unused') END AS state,
+	c.user_id, c.batch::text, c.idx, c.metadata::text,
+	to_char(c.used_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS used_at,
+	to_char(coalesce(c.revoked_at, s.revoked_at) AT TIME ZONE 'UTC',
+		'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at,
+	coalesce(c.revoked_by, s.revoked_by) AS revoked_by
+FROM code_set AS s LEFT JOIN code AS c ON c.set_id = s.id AND c.serial = $2::bigint
+	LEFT JOIN code_space AS p ON p.id = s.space_id
+WHERE s.id = $1::bigint
+
+-- code_set_add: Adds a set of codes that others made, or of a word. Returns the set. No row: there
+-- is no such coupon. To be run under the lock "codes"; see code_set_generate.sql about the id.
+-- $1 coupon, $2 kind, $3 request (NULL: none), $4 file (NULL: none)
+INSERT INTO code_set (id, coupon_id, kind, request, source, created_by)
+SELECT greatest((SELECT coalesce(max(s.id), 0) + 1 FROM code_set AS s),
+		extract(epoch FROM now())::bigint),
+	c.id, $2::text, $3::text, $4::text,
+	coalesce(nullif(current_setting('couponmq.by', true), ''), session_user)
+FROM coupon AS c
+WHERE c.id = $1::bigint
+RETURNING id
+
+-- code_set_complete: Records that the file of a set is complete.
+-- $1 set
+UPDATE code_set SET completed_at = now() WHERE id = $1::bigint AND completed_at IS NULL
+
+-- code_set_coupon: The coupon of a set. No row: there is no such set.
+-- $1 set
+SELECT coupon_id FROM code_set WHERE id = $1::bigint
+
+-- code_set_generate: Gives a range of positions to a set of codes. Returns the set. No row: there
+-- is no such coupon, or a part of the range is in use. To be run under the lock "codes". The id
+-- keeps up with the clock, so that no id is given twice when PostgreSQL was put back to an earlier
+-- moment.
+-- $1 coupon, $2 space, $3 first position, $4 number of codes, $5 pattern, $6 request, $7 file
+INSERT INTO code_set (id, coupon_id, kind, space_id, first_position, code_num, pattern, request,
+	source, created_by)
+SELECT greatest((SELECT coalesce(max(s.id), 0) + 1 FROM code_set AS s),
+		extract(epoch FROM now())::bigint),
+	c.id, 'generated', $2::int, $3::bigint, $4::bigint, $5::text, $6::text, $7::text,
+	coalesce(nullif(current_setting('couponmq.by', true), ''), session_user)
+FROM coupon AS c
+WHERE c.id = $1::bigint AND NOT EXISTS (SELECT FROM code_set AS s
+	WHERE s.space_id = $2::int AND s.first_position < $3::bigint + $4::bigint
+		AND s.first_position + s.code_num > $3::bigint)
+RETURNING id
+
+-- code_set_list: The sets of a coupon, or one set.
+-- $1 coupon (NULL: any), $2 set (NULL: any)
+SELECT s.id, s.coupon_id, s.kind, s.space_id, s.first_position, s.code_num, s.pattern,
+	s.revoked_at IS NOT NULL AS is_revoked, p.alphabet
+FROM code_set AS s LEFT JOIN code_space AS p ON p.id = s.space_id
+WHERE ($1::bigint IS NULL OR s.coupon_id = $1::bigint) AND ($2::bigint IS NULL OR s.id = $2::bigint)
+ORDER BY s.id
+
+-- code_set_request: The set that a command has made. No row: none yet.
+-- $1 request
+SELECT s.id, s.coupon_id, s.space_id, s.first_position, s.code_num, s.pattern, s.source,
+	s.revoked_at IS NOT NULL AS is_revoked,
+	p.alphabet, p.key_version
+FROM code_set AS s LEFT JOIN code_space AS p ON p.id = s.space_id
+WHERE s.request = $1::text
+
+-- code_set_revoke: Revokes a set.
+-- $1 set
+SELECT code_set_revoke($1::bigint)
+
+-- code_set_revoked: Who has revoked a set, and when.
+-- $1 set
+SELECT id::text AS set, coupon_id::text AS coupon, revoked_by,
+	to_char(revoked_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at
+FROM code_set WHERE id = $1::bigint AND revoked_at IS NOT NULL
+
+-- code_space_add: Records a space of codes, if it is not recorded.
+-- $1 form, $2 alphabet, $3 version of the key
+INSERT INTO code_space (form, alphabet, key_version) VALUES ($1::text, $2::text, $3::int)
+ON CONFLICT (form, alphabet, key_version) DO NOTHING
+
+-- code_space_id: The id of a space of codes. No row: it is not recorded.
+-- $1 form, $2 alphabet, $3 version of the key
+SELECT id FROM code_space WHERE form = $1::text AND alphabet = $2::text AND key_version = $3::int
+
+-- code_spaces: The spaces of codes, each with the number of codes in its sets.
+SELECT p.id, p.form, p.alphabet, p.key_version,
+	(SELECT coalesce(sum(s.code_num), 0)::bigint FROM code_set AS s WHERE s.space_id = p.id)
+		AS code_num
+FROM code_space AS p
+ORDER BY p.id
+
+-- code_state: Whether the sets of codes have changed since the same text was returned before.
+SELECT concat_ws(' ', count(*), max(id), count(completed_at)) AS state
+FROM code_set
+
+-- code_stats: The sets of a coupon with their numbers. In a revoked set all codes that are not used
+-- are revoked. A word is one code, which stays unused; redeemed is how often it was redeemed.
+-- $1 coupon
+WITH counted AS (
+	SELECT s.*, r.row_num, r.used_num, r.revoked_num, r.word,
+		coalesce(s.code_num, r.row_num) AS all_num
+	FROM code_set AS s LEFT JOIN LATERAL (
+		SELECT count(*) AS row_num, count(*) FILTER (WHERE c.state = 'used') AS used_num,
+			count(*) FILTER (WHERE c.state = 'revoked') AS revoked_num,
+			min(coalesce(c.spelling, c.text)) FILTER (WHERE s.kind = 'word') AS word
+		FROM code AS c WHERE c.set_id = s.id) AS r ON true
+	WHERE s.coupon_id = $1::bigint
+)
+SELECT c.id::text AS set, c.kind, coalesce(c.pattern, c.word) AS form, p.key_version AS key,
+	c.source AS file, c.completed_at IS NOT NULL AS complete, c.all_num AS codes,
+	CASE WHEN c.revoked_at IS NULL THEN c.all_num - c.used_num - c.revoked_num ELSE 0 END
+		AS unused,
+	c.used_num AS used,
+	CASE WHEN c.revoked_at IS NULL THEN c.revoked_num ELSE c.all_num - c.used_num END
+		AS revoked,
+	CASE WHEN c.kind = 'word' THEN (SELECT count(*) FROM user_coupon AS u
+		WHERE u.coupon_id = c.coupon_id AND u.code = c.id::text) END AS redeemed,
+	to_char(c.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at,
+	c.created_by,
+	to_char(c.revoked_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at,
+	c.revoked_by
+FROM counted AS c LEFT JOIN code_space AS p ON p.id = c.space_id
+ORDER BY c.id
+
+-- code_taken: Of codes that were to be stored, those whose text another row has. LATERAL with
+-- OFFSET 0: by the index, whatever the statistics say.
+-- $1 set, $2 serials, $3 texts: arrays of one length
+SELECT g.serial, c.set_id, c.serial AS other_serial, c.coupon_id
+FROM unnest($2::bigint[], $3::text[]) AS g (serial, text),
+	LATERAL (SELECT * FROM code WHERE code.text = g.text OFFSET 0) AS c
+WHERE (c.set_id, c.serial) <> ($1::bigint, g.serial)
+ORDER BY g.serial
+
+-- code_text: The code that others made, or the word, with this text. No row: none.
+-- $1 text
+SELECT c.set_id, c.serial, c.coupon_id, s.kind, coalesce(c.spelling, c.text) AS spelling,
+	CASE WHEN s.revoked_at IS NOT NULL AND c.state = 'unused' THEN 'revoked' ELSE c.state END
+		AS state,
+	c.user_id, c.batch::text, c.idx, c.metadata::text,
+	to_char(c.used_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS used_at,
+	to_char(coalesce(c.revoked_at, s.revoked_at) AT TIME ZONE 'UTC',
+		'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at,
+	coalesce(c.revoked_by, s.revoked_by) AS revoked_by
+FROM code AS c JOIN code_set AS s ON s.id = c.set_id
+WHERE c.text = $1::text
+
+-- code_used: Of these codes, those that are used. LATERAL with OFFSET 0: by the index, whatever the
+-- statistics say.
+-- $1 sets, $2 serials: arrays of one length
+SELECT g.ord, c.user_id
+FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS g (set_id, serial, ord),
+	LATERAL (SELECT * FROM code WHERE code.set_id = g.set_id AND code.serial = g.serial
+		OFFSET 0) AS c
+WHERE c.state = 'used'
+ORDER BY g.ord
+
+-- code_word: Stores a word. No row: a code has its text.
+-- $1 set, $2 coupon, $3 text, $4 as it is to be shown
+INSERT INTO code (set_id, serial, coupon_id, text, spelling, state)
+VALUES ($1::bigint, 0, $2::bigint, $3::text, nullif($4::text, $3::text), 'unused')
+ON CONFLICT DO NOTHING
+RETURNING set_id

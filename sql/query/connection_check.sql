@@ -1,2 +1,0 @@
--- Whether the server still answers on this connection.
-SELECT

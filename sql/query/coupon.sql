@@ -1,0 +1,260 @@
+-- Coupons, for operators, gateways and workers.
+
+-- coupon_create: Creates a draft and returns its id. No row: the id is in use.
+-- $1 id (NULL: the next free one), $2 its terms: a JSON object with columns of the table
+INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from,
+	valid_to, currency, amount_off, percent_off, threshold, cap, metadata, void_returns,
+	events_on)
+SELECT coalesce($1::bigint, coupon_id_next()), name, total_num, coalesce(user_limit, 1), begin_at,
+	end_at, valid_days, valid_from, valid_to, currency, amount_off, percent_off, threshold, cap,
+	metadata, coalesce(void_returns, true), coalesce(events_on, false)
+FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
+ON CONFLICT (id) DO NOTHING
+RETURNING id
+
+-- coupon_edit: Gives a coupon new terms. No row: nothing differs, or there is no such coupon.
+-- $1 coupon, $2 what is new: a JSON object with columns of the table
+WITH wanted AS (
+	SELECT w.* FROM coupon AS c, jsonb_populate_record(c, $2::jsonb) AS w
+	WHERE c.id = $1::bigint
+)
+UPDATE coupon AS c
+SET name = w.name, user_limit = w.user_limit, begin_at = w.begin_at, end_at = w.end_at,
+	valid_days = w.valid_days, valid_from = w.valid_from, valid_to = w.valid_to,
+	currency = w.currency, amount_off = w.amount_off, percent_off = w.percent_off,
+	threshold = w.threshold, cap = w.cap, metadata = w.metadata,
+	void_returns = w.void_returns, events_on = w.events_on, version = c.version + 1,
+	updated_at = now()
+FROM wanted AS w
+WHERE c.id = w.id
+	AND (c.name, c.user_limit, c.begin_at, c.end_at, c.valid_days, c.valid_from, c.valid_to,
+		c.currency, c.amount_off, c.percent_off, c.threshold, c.cap, c.metadata,
+		c.void_returns, c.events_on)
+	IS DISTINCT FROM (w.name, w.user_limit, w.begin_at, w.end_at, w.valid_days, w.valid_from,
+		w.valid_to, w.currency, w.amount_off, w.percent_off, w.threshold, w.cap, w.metadata,
+		w.void_returns, w.events_on)
+RETURNING c.version
+
+-- coupon_has_codes: Whether a coupon has exchange codes.
+-- $1 coupon
+SELECT EXISTS (SELECT FROM code_set WHERE coupon_id = $1::bigint) AS has_codes
+
+-- coupon_history: What happened to a campaign, in order: every recorded change, with the terms that
+-- it changed, and the moments at which it opened by the clock.
+-- $1 coupon
+WITH recorded AS (
+	SELECT h.*, (h.terms->>'begin_at')::timestamptz AS begin_at,
+		(h.terms->>'end_at')::timestamptz AS end_at,
+		lead(h.made_at) OVER (ORDER BY h.id) AS next_at,
+		lag(h.terms) OVER (ORDER BY h.id) AS terms_before
+	FROM campaign_history AS h
+	WHERE h.coupon_id = $1::bigint
+), happened AS (
+	SELECT id, made_at, made_by, action,
+		CASE WHEN from_status IS NOT NULL THEN
+			campaign_state(from_status, (terms_before->>'begin_at')::timestamptz,
+				(terms_before->>'end_at')::timestamptz, made_at) END AS from_state,
+		campaign_state(terms->>'status', begin_at, end_at, made_at) AS to_state,
+		version,
+		(SELECT jsonb_object_agg(t.key, jsonb_build_array(terms_before->t.key, t.value))
+			FROM jsonb_each(terms) AS t
+			WHERE t.key NOT IN ('status', 'valid_xid') AND terms_before IS NOT NULL
+				AND t.value IS DISTINCT FROM terms_before->t.key
+				-- A term that did not exist yet had its default.
+				AND (terms_before ? t.key OR t.value NOT IN ('null', 'false')))
+			AS changes
+	FROM recorded
+	UNION ALL
+	SELECT id, begin_at, 'the clock', 'open', 'scheduled', 'issuing', version, NULL
+	FROM recorded
+	WHERE terms->>'status' = 'published' AND begin_at > made_at
+		AND begin_at <= least(next_at, now())
+)
+SELECT to_char(made_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at,
+	made_by AS by, action, from_state AS from, to_state AS to, version, changes
+FROM happened
+ORDER BY id, made_at
+
+-- coupon_issued: The state of a coupon, and how many user coupons it has.
+-- $1 coupon
+SELECT status, issued_num FROM coupon WHERE id = $1::bigint
+
+-- coupon_list: A page of all coupons, in the order of their ids.
+-- $1 after this id, $2 limit
+SELECT id::text AS coupon, name, status, campaign_state(status, begin_at, end_at, now()) AS state,
+	total_num AS total, issued_num AS issued, user_limit AS limit,
+	to_char(begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS begin,
+	to_char(end_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS end
+FROM coupon
+WHERE id > $1::bigint
+ORDER BY id
+LIMIT $2::int
+
+-- coupon_lock: Reads a coupon and locks it until the transaction ends: until then its receives are
+-- not settled. Times in ms since the epoch, 0 = no bound.
+-- $1 coupon
+SELECT id, status, version, total_num, issued_num, user_limit,
+	coalesce(floor(extract(epoch FROM begin_at) * 1000)::bigint, 0) AS begin_ms,
+	coalesce(floor(extract(epoch FROM end_at) * 1000)::bigint, 0) AS end_ms,
+	generation, seq_seen, settled_num
+FROM coupon
+WHERE id = $1::bigint
+FOR NO KEY UPDATE
+
+-- coupon_locked: Those of the coupons whose rows other sessions have locked, so that settle() would
+-- wait. It waits for no row lock; its own end with the statement. A worker's settlement ends soon,
+-- and is not reported.
+-- $1 coupons
+WITH free AS MATERIALIZED (
+	SELECT id FROM coupon WHERE id = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT c.id
+FROM coupon AS c
+WHERE c.id = ANY ($1::bigint[])
+	AND NOT EXISTS (SELECT FROM free WHERE free.id = c.id)
+	AND NOT EXISTS (SELECT FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+		WHERE l.locktype = 'transactionid' AND l.transactionid = c.xmax AND l.granted
+			AND a.application_name LIKE 'coupon-worker%')
+
+-- coupon_offer: What a coupon gives to users: its discount, and metadata; and the version of its
+-- terms.
+-- $1 coupon
+SELECT version, currency, amount_off, percent_off, cap, threshold, metadata::text AS metadata
+FROM coupon
+WHERE id = $1::bigint
+
+-- coupon_show: One coupon as couponctl show prints it. in_flight: receives without an outcome, also
+-- those of older generations, by the numbers that PostgreSQL has seen.
+-- $1 coupon
+SELECT id::text AS coupon, campaign_state(status, begin_at, end_at, now()) AS state,
+	user_limit AS limit, name,
+	to_char(begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS begin,
+	to_char(end_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS end,
+	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_from,
+	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
+	to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at,
+	to_char(updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS updated_at,
+	to_char(outcome_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS outcome_at,
+	to_char(settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS settled_at,
+	to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS expires_at,
+	valid_days, amount_off AS "discount.amount_off", percent_off AS "discount.percent_off",
+	cap AS "discount.cap", threshold AS "discount.threshold", currency AS "discount.currency",
+	metadata, void_returns, events_on AS events, status AS "postgresql.status",
+	version AS "postgresql.version", total_num AS "postgresql.total",
+	issued_num AS "postgresql.issued",
+	(SELECT count(*) FROM receive_rejected AS t WHERE t.coupon_id = coupon.id)
+		AS "postgresql.rejected",
+	generation AS "postgresql.generation", seq_seen AS "postgresql.seq",
+	settled_num AS "postgresql.settled",
+	seq_seen - settled_num
+		+ (SELECT coalesce(sum(greatest(g.seq_seen - g.settled_num, 0)), 0)::bigint
+			FROM coupon_generation AS g WHERE g.coupon_id = coupon.id) AS in_flight
+FROM coupon
+WHERE id = $1::bigint
+
+-- coupon_state: The state of coupons that Redis does not have. Times in ms since the epoch, 0 = no
+-- bound; now_ms is the server's clock. Generation 0: the coupon was never loaded into Redis.
+-- settled: it is closed, and no receive is in flight.
+-- $1 coupons
+SELECT id, status,
+	coalesce(floor(extract(epoch FROM begin_at) * 1000)::bigint, 0) AS begin_ms,
+	coalesce(floor(extract(epoch FROM end_at) * 1000)::bigint, 0) AS end_ms,
+	floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
+	generation, settled_at IS NOT NULL AS settled
+FROM coupon
+WHERE id = ANY ($1::bigint[])
+
+-- coupon_status_set: Changes the status of a coupon: draft to published, published to paused and
+-- back, either to closed. Returns the resulting status, which differs from the wanted one if that
+-- change is not allowed. No row: no such coupon.
+-- $1 coupon, $2 wanted status
+WITH old AS (
+	SELECT id, status, version FROM coupon WHERE id = $1::bigint FOR NO KEY UPDATE
+), moved AS (
+	UPDATE coupon
+	SET status = $2::text, version = coupon.version + 1, updated_at = now()
+	FROM old
+	WHERE coupon.id = old.id
+		AND (old.status, $2::text) IN (('draft', 'published'), ('published', 'paused'),
+			('paused', 'published'), ('published', 'closed'), ('paused', 'closed'))
+	RETURNING coupon.id, coupon.status, coupon.version
+)
+SELECT old.id::text, old.status AS old_status, coalesce(moved.status, old.status) AS status,
+	coalesce(moved.version, old.version) AS version
+FROM old LEFT JOIN moved ON moved.id = old.id
+
+-- coupon_total_set: Sets the total of a coupon, unless it is less than the number issued. Returns
+-- the resulting total, which differs from the wanted one if that is too low. No row: no such
+-- coupon.
+-- $1 coupon, $2 wanted total
+WITH old AS (
+	SELECT id, status, total_num, issued_num, version FROM coupon
+	WHERE id = $1::bigint FOR NO KEY UPDATE
+), changed AS (
+	UPDATE coupon
+	SET total_num = $2::bigint, version = coupon.version + 1, updated_at = now()
+	FROM old
+	WHERE coupon.id = old.id AND $2::bigint >= old.issued_num
+		AND $2::bigint <> old.total_num
+	RETURNING coupon.id, coupon.total_num, coupon.version
+)
+SELECT old.id::text, old.status, old.total_num AS old_total_num,
+	coalesce(changed.total_num, old.total_num) AS total_num, old.issued_num,
+	coalesce(changed.version, old.version) AS version
+FROM old LEFT JOIN changed ON changed.id = old.id
+
+-- coupon_version_raise: Raises the version of a coupon's terms to that in Redis, which is higher
+-- after an interrupted `couponctl stock`.
+-- $1 coupon, $2 version
+UPDATE coupon SET version = $2::int, updated_at = now() WHERE id = $1::bigint AND version < $2::int
+
+-- coupon_void: Takes an issued receive back; see sql/function/coupon_void.sql.
+-- $1 coupon, $2 batch, $3 index, $4 user, $5 why (NULL: not told)
+SELECT result, is_returned, slot
+FROM coupon_void($1::bigint, $2::uuid, $3::smallint, $4::text, $5::text)
+
+-- distribute_issued: The users who got a coupon by a key that has a prefix, also if it was taken
+-- back; unordered, and some twice. Read once, through a cursor.
+-- $1 coupon, $2 prefix
+SELECT user_id, key
+FROM user_coupon
+WHERE coupon_id = $1::bigint AND starts_with(key, $2::text)
+UNION ALL
+SELECT user_id, key
+FROM coupon_void
+WHERE coupon_id = $1::bigint AND starts_with(key, $2::text)
+
+-- export_rows: All user coupons of a coupon for couponctl export, but for voided ones; unordered,
+-- times in ms since the epoch. Read once, through a cursor.
+-- $1 coupon
+SELECT user_id, slot, batch, idx, key,
+	(date_part('epoch', received_at) * 1000)::bigint AS received_ms,
+	(date_part('epoch', valid_from) * 1000)::bigint AS valid_from_ms,
+	(date_part('epoch', valid_to) * 1000)::bigint AS valid_to_ms
+FROM user_coupon AS u
+WHERE coupon_id = $1::bigint
+	AND NOT EXISTS (SELECT FROM coupon_void AS v WHERE v.coupon_id = $1::bigint
+		AND v.batch = u.batch AND v.idx = u.idx)
+
+-- generation_lost: Records as lost the numbers of an older generation that have no outcome, and
+-- returns how many there were. The caller must hold the lock on the coupon.
+-- $1 coupon, $2 generation, $3 its highest number in Redis, $4 how many of its receives without an
+-- outcome can still arrive
+WITH old AS (
+	SELECT coupon_id, generation, greatest(seq_seen, $3::bigint) AS seq, settled_num
+	FROM coupon_generation WHERE coupon_id = $1::bigint AND generation = $2::int
+), given_up AS (
+	UPDATE coupon_generation AS g SET seq_seen = old.seq, settled_num = old.seq - $4::bigint
+	FROM old
+	WHERE g.coupon_id = old.coupon_id AND g.generation = old.generation
+		AND old.settled_num < old.seq - $4::bigint
+	RETURNING old.seq - $4::bigint - old.settled_num AS lost_num
+)
+SELECT lost_num FROM given_up
+
+-- generation_seen: Stores the highest numbers of older generations that Redis has.
+-- $1 coupon, $2 generations and $3 numbers: arrays of one length
+UPDATE coupon_generation AS g
+SET seq_seen = seen.seq
+FROM unnest($2::int[], $3::bigint[]) AS seen (generation, seq)
+WHERE g.coupon_id = $1::bigint AND g.generation = seen.generation AND g.seq_seen < seen.seq

@@ -1,2 +1,0 @@
--- The fence of the lock that was just taken.
-SELECT lock_fence() AS fence

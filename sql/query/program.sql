@@ -1,0 +1,33 @@
+-- Sessions, processes and the installation.
+
+-- change_counts: The numbers that only grow (see change_note()), the fence of the keeper, and the
+-- id of the installation.
+SELECT c.stripe, c.num, (SELECT fence FROM keeper) AS fence, i.id AS installation
+FROM installation AS i LEFT JOIN change_count AS c ON true
+ORDER BY c.stripe
+
+-- clock: The server's clock, in ms since the epoch.
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
+
+-- connection_check: Whether the server still answers on this connection.
+SELECT
+
+-- durability: The settings of this session that common/program/durability_table.h checks.
+SELECT name, setting
+FROM pg_settings
+WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes')
+
+-- gateway_alive: This gateway process is there.
+-- $1 texts: its id, its place, and 'true' if it has not been recorded since its start
+SELECT gateway_alive(($1::text[])[1]::uuid, ($1::text[])[2], ($1::text[])[3]::boolean)
+
+-- gateway_gone: This gateway process ends.
+-- $1 texts: its id
+SELECT gateway_gone(($1::text[])[1]::uuid)
+
+-- installation_new: Gives the installation another id.
+UPDATE installation SET id = gen_random_uuid() RETURNING id
+
+-- session_by: Who makes the changes of this session, for campaign_history.
+-- $1 a name
+SELECT set_config('couponmq.by', $1::text, false)

@@ -1,2 +1,0 @@
--- Ends the transaction that rebuild_begin began.
-COMMIT

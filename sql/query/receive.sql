@@ -1,0 +1,109 @@
+-- Receives and their outcomes.
+
+-- lost_candidates: The positions of those receives of one coupon that have no outcome.
+-- $1 coupon, $2 users, $3 slots, $4 batches, $5 indexes: arrays of one length
+SELECT r.ord
+FROM unnest($2::text[], $3::smallint[], $4::uuid[], $5::smallint[])
+		WITH ORDINALITY AS r (user_id, slot, batch, idx, ord)
+WHERE (SELECT true FROM user_coupon AS u
+		WHERE u.user_id = r.user_id AND u.coupon_id = $1::bigint AND u.slot = r.slot
+			AND u.batch = r.batch AND u.idx = r.idx
+		LIMIT 1) IS NULL
+	AND (SELECT true FROM receive_rejected AS t
+		WHERE t.coupon_id = $1::bigint AND t.batch = r.batch AND t.idx = r.idx
+		LIMIT 1) IS NULL
+ORDER BY r.ord
+
+-- receive_lost: Records receives of one coupon as lost. Returns the elements that had no outcome.
+-- $1 coupon, $2 generations, $3 batches, $4 indexes, $5 users, $6 slots,
+-- $7 times of acceptance (ms): arrays of one length
+SELECT ord
+FROM receive_lost($1::bigint, $2::int[], $3::uuid[], $4::smallint[], $5::text[], $6::smallint[],
+	$7::bigint[]) AS ord
+
+-- receive_outcome: The outcome of one receive. No row: it is not settled.
+-- $1 coupon, $2 user, $3 batch, $4 index
+SELECT 'rejected' AS state, slot, 'voided' AS reason, NULL AS valid_from, NULL AS valid_to
+FROM coupon_void
+WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid AND idx = $4::smallint
+UNION ALL
+SELECT 'issued', slot, NULL,
+	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+FROM user_coupon
+WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid AND idx = $4::smallint
+UNION ALL
+SELECT 'rejected', slot, reason, NULL, NULL
+FROM receive_rejected
+WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid AND idx = $4::smallint
+LIMIT 1
+
+-- settle: Settles receives: element i of the arrays, which have one length, is one receive. Returns
+-- those that were not newly issued; then a row with ord 0 and as its reason the number of this
+-- transaction, 'STRIPE:NUM' (NULL: it has none). That one is read last, so that its row of
+-- change_count is locked for a short time only.
+-- $1 coupons, $2 generations, $3 numbers of the receives, $4 batches, $5 indexes, $6 users,
+-- $7 slots, $8 keys ('' = none), $9 codes ('' = none; an empty array: none at all), $10 times of
+-- acceptance (ms)
+SELECT ord, outcome, reason
+FROM settle($1::bigint[], $2::int[], $3::bigint[], $4::uuid[], $5::smallint[], $6::text[],
+	$7::smallint[], $8::text[], $9::text[], $10::bigint[])
+UNION ALL SELECT 0, 'changed', change_note()
+
+-- user_coupon_page: A page of a user's coupons, newest first: by the time of the receive, then by
+-- coupon and slot. received_us is that time in microseconds since the epoch, exactly. What is of
+-- the coupon is NULL where it does not exist. It is read for each row of the page only, whatever
+-- the planner estimates: with its LIMIT the subquery cannot become another kind of join.
+-- $1 user, $2 $3 $4 only what comes after this time (in microseconds; NULL: all), coupon and slot,
+-- $5 limit
+WITH page AS MATERIALIZED (
+	SELECT coupon_id, slot, batch, idx, received_at, valid_from, valid_to
+	FROM user_coupon
+	WHERE user_id = $1::text
+		AND (received_at, coupon_id, slot) < ((SELECT coalesce(
+			timestamptz 'epoch' + ($2::bigint || ' microseconds')::interval,
+			'infinity')), $3::bigint, $4::smallint)
+	ORDER BY received_at DESC, coupon_id DESC, slot DESC
+	LIMIT $5::int
+)
+SELECT page.coupon_id, page.batch, page.idx, page.slot,
+	EXISTS (SELECT FROM coupon_void AS v WHERE v.coupon_id = page.coupon_id
+		AND v.batch = page.batch AND v.idx = page.idx) AS is_voided,
+	c.name, c.currency, c.amount_off, c.percent_off, c.cap, c.threshold,
+	c.metadata::text AS metadata,
+	to_char(page.received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+		AS received_at,
+	to_char(page.valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_from,
+	to_char(page.valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
+	(extract(epoch FROM page.received_at) * 1000000)::bigint AS received_us
+FROM page LEFT JOIN LATERAL (
+	SELECT name, currency, amount_off, percent_off, cap, threshold, metadata
+	FROM coupon WHERE id = page.coupon_id LIMIT 1
+) AS c ON true
+ORDER BY page.received_at DESC, page.coupon_id DESC, page.slot DESC
+
+-- user_outcomes: The outcomes of all receives of one user for one coupon: the issued ones by slot,
+-- then the rejected ones, newest first. At most 200 rows; a user has at most 100 issued ones.
+-- $1 coupon, $2 user
+(SELECT batch, idx, u.slot, CASE WHEN v.slot IS NULL THEN 'issued' ELSE 'rejected' END AS state,
+	CASE WHEN v.slot IS NOT NULL THEN 'voided' END AS reason,
+	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_from,
+	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
+	coalesce(u.key, '') AS key
+FROM user_coupon AS u LEFT JOIN coupon_void AS v USING (coupon_id, batch, idx)
+WHERE coupon_id = $1::bigint AND u.user_id = $2::text
+ORDER BY u.slot
+LIMIT 100)
+UNION ALL
+(SELECT batch, idx, slot, 'rejected', reason, NULL, NULL, ''
+FROM receive_rejected
+WHERE coupon_id = $1::bigint AND user_id = $2::text
+ORDER BY rejected_at DESC, batch, idx
+LIMIT 100)
+
+-- void_receives: The issued and the voided receives of one user for one coupon.
+-- $1 coupon, $2 user
+SELECT batch, idx FROM user_coupon WHERE coupon_id = $1::bigint AND user_id = $2::text
+UNION
+SELECT batch, idx FROM coupon_void WHERE coupon_id = $1::bigint AND user_id = $2::text
+ORDER BY batch, idx

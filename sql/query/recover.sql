@@ -1,0 +1,104 @@
+-- couponctl recover; see docs/lifecycle.md.
+
+-- recover_begin: Returns the generation in which the receives of a coupon are to be settled; NULL:
+-- PostgreSQL does not have the coupon.
+-- $1 coupon, $2 generation in Redis
+SELECT coupon_recover_begin($1::bigint, $2::int) AS generation
+
+-- recover_done: Ends the recovery: PostgreSQL is not behind any more.
+-- $1 stripes, $2 their numbers in Redis: arrays of one length
+INSERT INTO change_count AS c (stripe, num)
+SELECT stripe, num + 1 FROM unnest($1::smallint[], $2::bigint[]) AS r (stripe, num)
+ON CONFLICT (stripe) DO UPDATE SET num = greatest(c.num + 1, excluded.num)
+
+-- recover_end: Corrects the counts of a coupon, and opens a new generation.
+-- $1 coupon, $2 generation in Redis, $3 generations and $4 their highest numbers in Redis: arrays
+-- of one length, $5 and $6 receives without an outcome, of that generation and of older ones
+SELECT coupon_recover_end($1::bigint, $2::int, $3::int[], $4::bigint[], $5::bigint, $6::bigint)
+	AS generation
+
+-- recover_fence: Raises the fence above those in Redis.
+-- $1 the highest fence in Redis
+UPDATE keeper SET fence = greatest(fence, $1::bigint) + 1
+
+-- recover_id_last: The last id that the sequence of coupon ids gave.
+SELECT coalesce(pg_sequence_last_value('coupon_id_seq'), 1000) AS id
+
+-- recover_ids: Advances the sequence of coupon ids.
+-- $1 by how many
+SELECT count(nextval('coupon_id_seq')) FROM generate_series(1, $1::bigint)
+
+-- recover_left: The coupons that were loaded and that Redis does not hold.
+-- $1 the coupons that it holds
+SELECT c.id, c.status, c.settled_at IS NOT NULL AS is_settled
+FROM coupon AS c
+WHERE c.generation > 0
+	AND NOT EXISTS (SELECT FROM unnest($1::bigint[]) AS r (id) WHERE r.id = c.id)
+ORDER BY c.id
+
+-- recover_rejected: See the function.
+-- $1 coupon, $2 batches, $3 indexes, $4 users, $5 slots, $6 reasons, $7 times of acceptance (ms),
+-- $8 whether they hold a slot (1, 0): arrays of one length
+SELECT ord
+FROM coupon_recover_rejected($1::bigint, $2::uuid[], $3::smallint[], $4::text[], $5::smallint[],
+	$6::text[], $7::bigint[], $8::smallint[]) AS ord
+
+-- recover_revocation: Raises the number of the last revocation of codes to that of Redis: a rebuild
+-- must not wait for revocations that PostgreSQL has lost. All that Redis has accepted, in this
+-- generation too, was accepted before those that PostgreSQL has.
+-- $1 coupon, $2 the number in Redis, $3 generation
+WITH raised AS (
+	UPDATE coupon SET revocation_num = $2::bigint
+	WHERE id = $1::bigint AND revocation_num < $2::bigint
+)
+UPDATE code_revocation
+SET generation = greatest(generation, $3::int), seq = NULL
+WHERE coupon_id = $1::bigint
+
+-- recover_session: See change_note(): until its end, nothing that the recovery does may count as a
+-- change.
+SELECT set_config('couponmq.recovering', 'on', false)
+
+-- recover_settle: Settles receives that Redis holds, as `settle`, with its parameters.
+SELECT ord, outcome, reason
+FROM settle($1::bigint[], $2::int[], $3::bigint[], $4::uuid[], $5::smallint[], $6::text[],
+	$7::smallint[], $8::text[], $9::text[], $10::bigint[])
+
+-- recover_terms: Creates a coupon with the terms that Redis has, or gives it those terms if their
+-- version is higher. No row: it has them, or later ones.
+-- $1 coupon, $2 its row, as of to_jsonb()
+INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from,
+	valid_to, currency, amount_off, percent_off, threshold, cap, metadata, void_returns,
+	events_on, status, version, created_at, updated_at)
+SELECT id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
+	currency, amount_off, percent_off, threshold, cap, metadata, coalesce(void_returns, true),
+	coalesce(events_on, false), status, version, created_at, updated_at
+FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
+WHERE id = $1::bigint
+ON CONFLICT (id) DO UPDATE
+SET name = excluded.name, total_num = excluded.total_num, user_limit = excluded.user_limit,
+	begin_at = excluded.begin_at, end_at = excluded.end_at, valid_days = excluded.valid_days,
+	valid_from = excluded.valid_from, valid_to = excluded.valid_to,
+	currency = excluded.currency, amount_off = excluded.amount_off,
+	percent_off = excluded.percent_off, threshold = excluded.threshold, cap = excluded.cap,
+	metadata = excluded.metadata, void_returns = excluded.void_returns,
+	events_on = excluded.events_on, status = excluded.status,
+	version = excluded.version, updated_at = excluded.updated_at
+WHERE coupon.version < excluded.version
+RETURNING version, xmax = 0 AS is_new
+
+-- recover_terms_hash: The same with the terms by which Redis decides, which may be newer than the
+-- row that it has. A new coupon has no other name and no end of validity.
+-- $1 coupon, $2 status in Redis, $3 total, $4 limit per user, $5 begin and $6 end (ms, 0 = no
+-- bound), $7 version
+INSERT INTO coupon (id, name, status, total_num, user_limit, begin_at, end_at, version)
+SELECT $1::bigint, 'recovered ' || $1::bigint,
+	CASE $2::text WHEN 'open' THEN 'published' ELSE $2::text END, $3::bigint, $4::int,
+	timestamptz 'epoch' + nullif($5::bigint, 0) * interval '1 ms',
+	timestamptz 'epoch' + nullif($6::bigint, 0) * interval '1 ms', $7::int
+ON CONFLICT (id) DO UPDATE
+SET status = excluded.status, total_num = excluded.total_num, user_limit = excluded.user_limit,
+	begin_at = excluded.begin_at, end_at = excluded.end_at, version = excluded.version,
+	updated_at = now()
+WHERE coupon.version < excluded.version
+RETURNING version, xmax = 0 AS is_new
