@@ -97,8 +97,7 @@ static const char *system_user(void)
 	return user ? user->pw_name : "unknown";
 }
 
-/* Records who makes the changes that follow in this session. */
-static void by_set(struct db *db, const struct args *args)
+void store_by_set(struct db *db, const struct args *args)
 {
 	const char *name = args_bytes(args, "by", NAME_BYTES_MAX);
 	char host[64] = "", own[NAME_BYTES_MAX + 1];
@@ -117,7 +116,7 @@ struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redi
 	struct db *db = store_postgres_open(ctl);
 
 	behind_refuse(db, opened);
-	by_set(db, &ctl->args);
+	store_by_set(db, &ctl->args);
 	if (redis)
 		*redis = opened;
 	else

@@ -27,6 +27,9 @@ struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redi
 	       "who makes this change, for couponctl history; default: " \
 	       "the user and the host of the system")
 
+/* Records who makes the changes that follow in this session. */
+void store_by_set(struct db *db, const struct args *args);
+
 /* One row of a coupon, by a query whose only parameter is its id. "There is no coupon" is fatal. */
 PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon);
 

@@ -44,8 +44,12 @@ void change_begin(struct change *change, struct ctl *ctl)
 	memset(change, 0, sizeof(*change));
 	change->args = &ctl->args;
 	change->coupon = args_coupon(&ctl->args);
+	change->db = store_postgres_open(ctl);
+	store_by_set(change->db, change->args);
 	/* Before the lock, for which settling waits: connecting may take seconds. */
-	change->db = store_changing_open(ctl, &change->redis);
+	change->redis = redis_client_new(ctl->config.redis_url, NULL);
+	(void)redis_client_open(change->redis); /* or every call fails */
+	behind_refuse(change->db, change->redis);
 	db_run(change->db, "BEGIN");
 	row_lock(change);
 	change->loaded = redis_coupon_read(change->redis, change->coupon, &change->in_redis);
