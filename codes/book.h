@@ -48,9 +48,9 @@ void code_space_write(struct code_space *space, const struct code_form *as, int6
 		      char *out);
 
 /*
- * The positions of `n` texts, at most CODE_LANES. -1: the text is not of this form; INT64_MAX also for what is beyond,
- * where no set is. Takes the same work for every text of the form. Many at once are faster. Not
- * from two threads at once.
+ * The positions of `n` texts, at most CODE_LANES. -1: the text is not of this form; INT64_MAX also
+ * for what is beyond, where no set is. Takes the same work for every text of the form. Many at once
+ * are faster. Not from two threads at once.
  */
 void code_space_read(struct code_space *space, const struct code_text *texts, size_t n,
 		     int64_t *positions);

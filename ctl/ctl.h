@@ -18,22 +18,12 @@ struct ctl {
 	struct args args;
 };
 
-extern const struct command migrate_command;
-extern const struct command create_command;
-extern const struct command publish_command, pause_command, resume_command, close_command;
-extern const struct command stock_command, edit_command, history_command, arm_command, void_command;
-extern const struct command show_command, list_command, events_command;
-extern const struct command issue_command, status_command;
-extern const struct command distribute_command, export_command;
-extern const struct command audit_command;
-extern const struct command rebuild_command;
-extern const struct command recover_command;
-extern const struct command queue_command;
-extern const struct command installation_command;
-extern const struct command lock_command;
-extern const struct command codes_command, codes_generate_command, codes_import_command,
-	codes_revoke_command, codes_export_command;
-extern const struct command webhook_command;
-extern const struct command dead_command;
+extern const struct command migrate_command, create_command, publish_command, pause_command,
+	resume_command, close_command, stock_command, edit_command, history_command, arm_command,
+	void_command, show_command, list_command, issue_command, status_command, audit_command,
+	rebuild_command, recover_command, dead_command, queue_command, lock_command,
+	distribute_command, export_command, codes_command, codes_generate_command,
+	codes_import_command, codes_revoke_command, codes_export_command, webhook_command,
+	events_command, installation_command;
 
 #endif

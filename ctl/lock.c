@@ -118,16 +118,6 @@ static int words_run(char **words, int stop_fd)
 	return status;
 }
 
-static enum lock_kind kind_read(const struct args *args)
-{
-	static const char *const names[] = { [LOCK_EXCLUSIVE] = "exclusive",
-					     [LOCK_FAIR] = "fair",
-					     [LOCK_READ] = "read",
-					     [LOCK_WRITE] = "write" };
-
-	return (enum lock_kind)args_choice(args, "kind", names, 4, LOCK_EXCLUSIVE);
-}
-
 static void wait_read(const struct args *args, struct lock_options *options)
 {
 	static const char *const names[] = { [LOCK_SKIP] = "skip",
@@ -150,15 +140,6 @@ static void wait_read(const struct args *args, struct lock_options *options)
 	    options->wait_ms > LOCK_LEASE_MOST_MS)
 		args_fail("--wait is \"%s\": allowed after the colon are 0 to %d ms", wait,
 			  LOCK_LEASE_MOST_MS);
-}
-
-static enum lock_backend_id backend_read(const struct args *args)
-{
-	static const char *const names[] = {
-		[LOCK_REDIS] = "redis", [LOCK_POSTGRES] = "postgres", [LOCK_ZOOKEEPER] = "zookeeper"
-	};
-
-	return (enum lock_backend_id)args_choice(args, "backend", names, 3, LOCK_REDIS);
 }
 
 static const char *url_of(const struct ctl *ctl, enum lock_backend_id backend)
@@ -227,16 +208,26 @@ static int take_and_run(struct lock_owner *owner, const struct ctl *ctl,
 
 static int lock_run(struct ctl *ctl)
 {
+	static const char *const kinds[] = { [LOCK_EXCLUSIVE] = "exclusive",
+					     [LOCK_FAIR] = "fair",
+					     [LOCK_READ] = "read",
+					     [LOCK_WRITE] = "write" };
+	static const char *const backends[] = {
+		[LOCK_REDIS] = "redis", [LOCK_POSTGRES] = "postgres", [LOCK_ZOOKEEPER] = "zookeeper"
+	};
 	const struct args *args = &ctl->args;
-	enum lock_backend_id backend = backend_read(args);
-	struct lock_options options = { .kind = kind_read(args),
-					.is_watched = !args_has(args, "fixed") };
+	enum lock_backend_id backend = (enum lock_backend_id)args_choice(args, "backend", backends,
+									 3, LOCK_REDIS);
+	struct lock_options options = {
+		.kind = (enum lock_kind)args_choice(args, "kind", kinds, 4, LOCK_EXCLUSIVE),
+		.is_watched = !args_has(args, "fixed"),
+		.lease_ms = args_number(args, "lease", LOCK_LEASE_LEAST_MS, LOCK_LEASE_MOST_MS,
+					LEASE_MS),
+	};
 	struct lock_owner *owner;
 	int lost_fd, status;
 
 	wait_read(args, &options);
-	options.lease_ms = args_number(args, "lease", LOCK_LEASE_LEAST_MS, LOCK_LEASE_MOST_MS,
-				       LEASE_MS);
 	if (!args->words || !args->words[0])
 		args_fail("lock needs -- and a command; see couponctl lock --help");
 	lost_fd = eventfd(0, EFD_CLOEXEC);

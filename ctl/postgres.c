@@ -86,14 +86,13 @@ PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 	return result;
 }
 
-PGresult *db_query(struct db *db, const char *sql, int params_n, const char *const *params)
+int64_t db_value_take(PGresult *result)
 {
-	struct postgres_argument arguments[POSTGRES_ARGUMENTS_MAX];
+	const char *text = PQntuples(result) > 0 ? PQgetvalue(result, 0, 0) : "";
+	int64_t value = *text == 't' ? 1 : strtoll(text, NULL, 10);
 
-	check(params_n <= POSTGRES_ARGUMENTS_MAX);
-	for (int i = 0; i < params_n; i++)
-		arguments[i] = postgres_text(params[i]);
-	return db_query_arguments(db, sql, params_n, arguments);
+	PQclear(result);
+	return value;
 }
 
 struct postgres_argument db_id(int64_t id)
@@ -134,13 +133,14 @@ void db_lock_wait(struct db *db, const char *name)
 		log_fatal("PostgreSQL: %s", db_error(db));
 }
 
-void db_pages_begin(struct db *db, const char *select, int params_n, const char *const *params)
+void db_pages_arguments(struct db *db, const char *select, int n,
+			const struct postgres_argument *arguments)
 {
 	char sql[4096];
 
 	check((size_t)snprintf(sql, sizeof(sql), "DECLARE pages NO SCROLL CURSOR FOR %s", select) <
 	      sizeof(sql));
-	PQclear(db_query(db, sql, params_n, params));
+	PQclear(db_query_arguments(db, sql, n, arguments));
 }
 
 PGresult *db_page(struct db *db)
@@ -217,9 +217,5 @@ int64_t locks_look(struct locks *locks, struct db *db, int64_t now_ms)
 
 int locks_workers_hold(struct db *db)
 {
-	PGresult *result = db_ask(db, sql_query_audit_workers);
-	int hold = db_int(result, 0, "hold_num") > 0;
-
-	PQclear(result);
-	return hold;
+	return db_value(db, sql_query_audit_workers) > 0;
 }

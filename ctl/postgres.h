@@ -36,10 +36,11 @@ int db_run_try(struct db *db, const char *sql);
  */
 #define db_ask(db, sql, ...) db_query_arguments(db, sql, POSTGRES_ARGUMENTS(__VA_ARGS__))
 #define db_do(db, sql, ...) PQclear(db_ask(db, sql, __VA_ARGS__))
+/* The first column of the first row, a number or a boolean; 0: it is NULL, or there is no row. */
+#define db_value(db, sql, ...) db_value_take(db_ask(db, sql, __VA_ARGS__))
+int64_t db_value_take(PGresult *result);
 PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 			     const struct postgres_argument *arguments);
-/* The same with texts alone; NULL in `params` is SQL's NULL. */
-PGresult *db_query(struct db *db, const char *sql, int params_n, const char *const *params);
 struct postgres_argument db_id(int64_t id); /* 0: SQL's NULL */
 const char *db_error(struct db *db);
 
@@ -54,7 +55,10 @@ void db_lock_wait(struct db *db, const char *name);
  * The rows of one SELECT in pages, within a transaction that the caller has begun: the table is
  * read once, and by no more than a page at a time. One at a time. db_page() has no row at the end.
  */
-void db_pages_begin(struct db *db, const char *select, int params_n, const char *const *params);
+#define db_pages_begin(db, select, ...) \
+	db_pages_arguments(db, select, DB_ARGUMENTS_N(__VA_ARGS__), DB_ARGUMENTS(__VA_ARGS__))
+void db_pages_arguments(struct db *db, const char *select, int n,
+			const struct postgres_argument *arguments);
 PGresult *db_page(struct db *db);
 void db_pages_end(struct db *db);
 #define DB_PAGE 5000

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define SHOWN_MAX 100
+#define BOM "\xef\xbb\xbf" /* that some programs put in front of a text in UTF-8 */
 
 void text_buffer_fini(struct text_buffer *buffer)
 {
@@ -92,6 +93,10 @@ int line_next(struct line_reader *reader)
 	}
 	reader->number++;
 	reader->text[reader->len] = '\0';
+	if (reader->number == 1 && strncmp(reader->text, BOM, strlen(BOM)) == 0) {
+		reader->len -= strlen(BOM);
+		memmove(reader->text, reader->text + strlen(BOM), reader->len + 1);
+	}
 	return reader->len > 0 && !ferror(reader->file);
 }
 
@@ -233,11 +238,6 @@ int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 	return 1;
 }
 
-enum csv_reader csv_reader_of(int has_option)
-{
-	return has_option ? CSV_READ_BY_SPREADSHEET : CSV_READ_EXACTLY;
-}
-
 static int needs_quotes(const char *text, size_t len)
 {
 	if (len == 0 || text[0] == ' ' || text[len - 1] == ' ')
@@ -282,7 +282,7 @@ enum csv_reader sheet_reader_read(const struct args *args, enum sheet_format for
 {
 	if (args_has(args, "spreadsheet") && format != SHEET_CSV)
 		args_fail("--spreadsheet is given with --format jsonl: allowed is csv");
-	return csv_reader_of(args_has(args, "spreadsheet"));
+	return args_has(args, "spreadsheet") ? CSV_READ_BY_SPREADSHEET : CSV_READ_EXACTLY;
 }
 
 void sheet_begin(struct sheet *sheet, const char *path)

@@ -76,8 +76,6 @@ int csv_rows_next(struct csv_rows *rows, struct csv_row *row);
  */
 enum csv_reader { CSV_READ_EXACTLY, CSV_READ_BY_SPREADSHEET };
 
-enum csv_reader csv_reader_of(int has_option);
-
 /* Writes one field, without what separates it from the next. */
 void csv_put(FILE *out, const char *text, size_t len, enum csv_reader reader);
 

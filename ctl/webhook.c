@@ -70,19 +70,6 @@ static void secret_read(char text[SECRET_TEXT_SIZE], const char *path)
 	snprintf(text, SECRET_TEXT_SIZE, "%.*s", SECRET_TEXT_SIZE - 1, line);
 }
 
-/*
- * Those before stay valid for `overlap_s`. 0, or -1: the webhook is absent or has too many.
- */
-static int secret_store(struct db *db, int64_t webhook, const char *secret, int64_t overlap_s)
-{
-	PGresult *row = db_ask(db, sql_query_webhook_secret_add, postgres_number(webhook),
-			       postgres_text(secret), postgres_number(overlap_s));
-	int is_stored = PQntuples(row) > 0;
-
-	PQclear(row);
-	return is_stored ? 0 : -1;
-}
-
 /* A new secret, or that of a file. Returns whether it is new: then it is printed, once. */
 static int secret_get(char secret[SECRET_TEXT_SIZE], const struct args *args)
 {
@@ -151,7 +138,6 @@ static int add_run(struct ctl *ctl)
 		batch = args_number(args, "batch", 1, 1000, BATCH_DEFAULT),
 		queue = args_number(args, "queue", 1, 1000000, QUEUE_DEFAULT);
 	char types[TYPES_SIZE], secret[SECRET_TEXT_SIZE];
-	PGresult *row;
 	struct db *db;
 	int is_new;
 
@@ -162,13 +148,12 @@ static int add_run(struct ctl *ctl)
 	if (coupon)
 		PQclear(store_coupon_row(db, sql_query_coupon_show, coupon));
 	db_run(db, "BEGIN");
-	row = db_ask(db, sql_query_webhook_add, postgres_text(args->argument), db_id(coupon),
-		     postgres_text(types), postgres_number(batch), postgres_number(queue));
-	if (PQntuples(row) == 0)
+	webhook = db_value(db, sql_query_webhook_add, postgres_text(args->argument), db_id(coupon),
+			   postgres_text(types), postgres_number(batch), postgres_number(queue));
+	if (!webhook)
 		log_fatal("there are 1,000 webhooks, and no more are allowed");
-	webhook = db_int(row, 0, "id");
-	PQclear(row);
-	check(secret_store(db, webhook, secret, 0) == 0);
+	check(db_value(db, sql_query_webhook_secret_add, postgres_number(webhook),
+		       postgres_text(secret), postgres_number(0)) != 0);
 	db_run(db, "COMMIT");
 	db_close(db);
 	secret_say(webhook, is_new ? secret : NULL, args);
@@ -202,7 +187,8 @@ static int rotate_run(struct ctl *ctl)
 	struct db *db = store_changing_open(ctl, NULL);
 
 	PQclear(hook_row(db, webhook));
-	if (secret_store(db, webhook, secret, overlap_s))
+	if (!db_value(db, sql_query_webhook_secret_add, postgres_number(webhook),
+		      postgres_text(secret), postgres_number(overlap_s)))
 		log_fatal("webhook %lld has %d valid secrets, and no more are allowed: wait until "
 			  "one expires, or use --overlap 0s",
 			  (long long)webhook, SIGNATURES_MAX);
@@ -216,13 +202,12 @@ static int state_set(struct ctl *ctl, const char *state, const char *why)
 {
 	int64_t webhook = args_argument_id(&ctl->args);
 	struct db *db = store_changing_open(ctl, NULL);
-	PGresult *row = state ? db_ask(db, sql_query_webhook_state_set, postgres_number(webhook),
-				       postgres_text(state), postgres_text(why))
-			      : db_ask(db, sql_query_webhook_remove, postgres_number(webhook));
+	int64_t found = state ? db_value(db, sql_query_webhook_state_set, postgres_number(webhook),
+					 postgres_text(state), postgres_text(why))
+			      : db_value(db, sql_query_webhook_remove, postgres_number(webhook));
 
-	if (PQntuples(row) == 0)
+	if (!found)
 		hook_absent(webhook);
-	PQclear(row);
 	db_do(db, sql_query_webhook_wake);
 	db_close(db);
 	return 0;

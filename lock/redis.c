@@ -1,9 +1,9 @@
 /*
- * Locks in one Redis, for owners: lua/lock_take.lua, lock_renew.lua and lock_release.lua. Who waits
- * listens to a channel of its session, and asks again when it is told, when the holder's lease
- * ends, and every ASK_MS in case the message was lost.
+ * Locks in one Redis, for owners: lua/lock.lua. Who waits listens to a channel of its session, and
+ * asks again when it is told, when the holder's lease ends, and every ASK_MS in case the message
+ * was lost.
  *
- *	commands ──▶ lock_take: no ──▶ listener: PUBLISH by the one who releases ──▶ lock_take: yes
+ *	commands ──▶ take: no ──▶ listener: PUBLISH by the one who releases ──▶ take: yes
  */
 #include "common/check.h"
 #include "common/clock.h"

@@ -31,9 +31,9 @@ void redis_lease_begin(struct redis_lease *lease, const struct lock_request *req
 	lease->fence = lease->until_ms = 0;
 }
 
-/* NULL: *failed tells how. Each script may be run again, because of its token. */
-static redisReply *script_run(struct redis_lease *lease, const char *script, int argc,
-			      const char **argv, enum lock_reply *failed)
+/* NULL: *failed tells how. The script may be run again, because of the token. */
+static redisReply *script_run(struct redis_lease *lease, int argc, const char **argv,
+			      enum lock_reply *failed)
 {
 	const char *keys[] = { lease->name, lease->queue, lease->seen };
 	int attempts = lease->is_reconnecting && redis_client_is_open(lease->client) ? 2 : 1;
@@ -41,7 +41,7 @@ static redisReply *script_run(struct redis_lease *lease, const char *script, int
 
 	while (!reply && attempts-- > 0) {
 		if (!lease->is_reconnecting || redis_client_open(lease->client) == 0)
-			reply = redis_client_eval(lease->client, script, 3, keys, argc, argv);
+			reply = redis_client_eval(lease->client, lua_lock, 3, keys, argc, argv);
 		if (redis_client_is_open(lease->client))
 			break;
 	}
@@ -52,10 +52,10 @@ static redisReply *script_run(struct redis_lease *lease, const char *script, int
 enum lock_reply redis_lease_take(struct redis_lease *lease, int64_t waiter_ms, int64_t *left_ms)
 {
 	char waiter[NUMBER_SIZE];
-	const char *argv[] = { lease->kind, lease->token, lease->lease,
+	const char *argv[] = { "take", lease->kind, lease->token, lease->lease,
 			       number_text(waiter_ms, waiter) };
 	enum lock_reply answer;
-	redisReply *reply = script_run(lease, lua_lock_take, 4, argv, &answer);
+	redisReply *reply = script_run(lease, 5, argv, &answer);
 
 	if (!reply)
 		return answer;
@@ -71,12 +71,12 @@ enum lock_reply redis_lease_take(struct redis_lease *lease, int64_t waiter_ms, i
 	return answer;
 }
 
-/* A script that replies a number: 0 means no. */
-static enum lock_reply script_number(struct redis_lease *lease, const char *script, int argc,
-				     const char **argv, int64_t *number)
+/* The reply is a number: 0 means no. */
+static enum lock_reply script_number(struct redis_lease *lease, int argc, const char **argv,
+				     int64_t *number)
 {
 	enum lock_reply answer;
-	redisReply *reply = script_run(lease, script, argc, argv, &answer);
+	redisReply *reply = script_run(lease, argc, argv, &answer);
 
 	if (!reply)
 		return answer;
@@ -87,9 +87,9 @@ static enum lock_reply script_number(struct redis_lease *lease, const char *scri
 
 enum lock_reply redis_lease_renew(struct redis_lease *lease)
 {
-	const char *argv[] = { lease->kind, lease->token, lease->lease };
+	const char *argv[] = { "renew", lease->kind, lease->token, lease->lease };
 	int64_t until_ms = 0;
-	enum lock_reply answer = script_number(lease, lua_lock_renew, 3, argv, &until_ms);
+	enum lock_reply answer = script_number(lease, 4, argv, &until_ms);
 
 	if (answer == LOCK_REPLY_YES)
 		lease->until_ms = until_ms;
@@ -98,8 +98,8 @@ enum lock_reply redis_lease_renew(struct redis_lease *lease)
 
 enum lock_reply redis_lease_release(struct redis_lease *lease)
 {
-	const char *argv[] = { lease->kind, lease->token };
+	const char *argv[] = { "release", lease->kind, lease->token };
 	int64_t is_released = 0;
 
-	return script_number(lease, lua_lock_release, 2, argv, &is_released);
+	return script_number(lease, 3, argv, &is_released);
 }

@@ -273,7 +273,7 @@ typedef void found_fn(struct rush_verify *verify, const PGresult *result, int ro
 static void audit_query(struct rush_verify *verify, const char *sql, const char *coupon,
 			found_fn *found)
 {
-	PGresult *result = db_query(verify->db, sql, 1, &coupon);
+	PGresult *result = db_ask(verify->db, sql, postgres_text(coupon));
 
 	for (int row = 0; row < PQntuples(result); row++)
 		if (rush_coupons_find(&verify->plan->coupons, db_int(result, row, "coupon_id")) >=

@@ -231,7 +231,7 @@ static int64_t unknown_audit(struct audit *audit, const char *coupon)
 
 static void row_audit(void *context, const PGresult *page, int row)
 {
-	group_audit(context, db_int(page, row, "id"));
+	group_audit(context, db_int(page, row, "coupon"));
 }
 
 static int is_known(struct audit *audit, int64_t coupon)

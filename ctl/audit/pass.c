@@ -240,11 +240,9 @@ static int is_seen(struct slot_set *receives, const struct slot *slot)
 static void rows_read(struct pass *pass)
 {
 	static struct slot slots[DB_PAGE];
-	char id[DB_NUMBER_SIZE];
 	size_t n;
 
-	db_pages_begin(pass->audit->db, sql_query_audit_rows, 1,
-		       (const char *[]){ db_number(pass->coupon, id) });
+	db_pages_begin(pass->audit->db, sql_query_audit_rows, postgres_number(pass->coupon));
 	do {
 		PGresult *rows = db_page(pass->audit->db);
 

@@ -173,11 +173,7 @@ static int64_t redis_clock_ms(struct arm *arm)
 
 static int64_t postgres_clock_ms(struct arm *arm)
 {
-	PGresult *result = db_ask(arm->db, sql_query_clock);
-	int64_t ms = db_int(result, 0, "now_ms");
-
-	PQclear(result);
-	return ms;
+	return db_value(arm->db, sql_query_clock);
 }
 
 /* How far a clock is ahead of this machine's, by the fastest of several answers. */

@@ -28,7 +28,6 @@ static void row_lock(struct change *change)
 
 	snprintf(change->status, sizeof(change->status), "%s", db_text(result, 0, "status"));
 	change->issued_num = db_int(result, 0, "issued_num");
-	change->generation = db_int(result, 0, "generation");
 	change->terms = (struct terms){
 		.version = db_int(result, 0, "version"),
 		.status = change->status,

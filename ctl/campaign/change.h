@@ -33,7 +33,7 @@ struct change {
 
 	/* The row as it is under the lock. */
 	char status[16];
-	int64_t issued_num, generation;
+	int64_t issued_num;
 	struct terms terms; /* terms.status is `status` */
 };
 

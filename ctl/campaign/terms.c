@@ -105,13 +105,6 @@ static int64_t time_read(const struct args *args, cJSON *terms, const char *opti
 	return wall_ms;
 }
 
-/* Replaces each bound that is given; 0: none. */
-static void terms_window(const struct args *args, int64_t *begin_ms, int64_t *end_ms)
-{
-	*begin_ms = time_given(args, "begin", *begin_ms);
-	*end_ms = time_given(args, "end", *end_ms);
-}
-
 static void window_read(const struct args *args, cJSON *terms)
 {
 	int64_t begin_ms = time_read(args, terms, "begin", "begin_at"),
@@ -274,49 +267,46 @@ static cJSON *terms_read(const struct args *args)
 	return terms;
 }
 
-/* Passes the terms of a coupon to a statement, whose result is the caller's. */
-static PGresult *terms_ask(struct db *db, const char *sql, int64_t id, cJSON *terms)
+/* Passes the terms of a coupon to a statement. Returns its value. */
+static int64_t terms_store(struct db *db, const char *sql, int64_t id, cJSON *terms)
 {
 	char *text = cJSON_PrintUnformatted(terms);
-	PGresult *result;
+	int64_t value;
 
 	check(text != NULL);
-	result = db_ask(db, sql, db_id(id), postgres_text(text));
+	value = db_value(db, sql, db_id(id), postgres_text(text));
 	cJSON_free(text);
 	cJSON_Delete(terms);
-	return result;
+	return value;
 }
 
 static int create_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
-	PGresult *result;
+	cJSON *terms, *object = output_object();
 	struct db *db;
-	cJSON *terms;
+	int64_t coupon;
 
 	args_required(args, "name");
 	args_required(args, "total");
 	terms = terms_read(args);
 	output_number(terms, "total_num", args_number(args, "total", 1, JSON_INTEGER_MAX, 0));
 	db = store_changing_open(ctl, NULL);
-	result = terms_ask(db, sql_query_coupon_create, args_id(args, "id"), terms);
-	if (PQntuples(result) == 0)
+	coupon = terms_store(db, sql_query_coupon_create, args_id(args, "id"), terms);
+	if (!coupon)
 		log_fatal("--id is \"%s\": a coupon with this id exists", args_text(args, "id"));
-	if (args_has(args, "json"))
-		printf("{\"coupon\":\"%s\"}\n", db_text(result, 0, "id"));
-	else
-		printf("%s\n", db_text(result, 0, "id"));
-	PQclear(result);
 	db_close(db);
+	output_id(object, "coupon", coupon);
+	output_say(object, "{coupon}\n", args_has(args, "json"));
 	return 0;
 }
 
 /* The window as it would be. */
 static void window_check(const struct change *change)
 {
-	int64_t begin_ms = change->terms.begin_ms, end_ms = change->terms.end_ms;
+	int64_t begin_ms = time_given(change->args, "begin", change->terms.begin_ms),
+		end_ms = time_given(change->args, "end", change->terms.end_ms);
 
-	terms_window(change->args, &begin_ms, &end_ms);
 	if (end_ms && end_ms != change->terms.end_ms && end_ms < clock_wall_ms() - PAST_MS)
 		args_fail("--end is \"%s\": allowed is a time that is not past, or now",
 			  args_text(change->args, "end"));
@@ -324,16 +314,6 @@ static void window_check(const struct change *change)
 		log_fatal("coupon %lld would end before it begins: give both --begin and --end; "
 			  "nothing was changed",
 			  (long long)change->coupon);
-}
-
-/* In the transaction. Returns whether anything differs. */
-static int edit_apply(struct change *change, cJSON *terms)
-{
-	PGresult *result = terms_ask(change->db, sql_query_coupon_edit, change->coupon, terms);
-	int differs = PQntuples(result) > 0;
-
-	PQclear(result);
-	return differs;
 }
 
 /* Before the COMMIT: Redis never accepts what PostgreSQL does not. */
@@ -370,7 +350,7 @@ static int edit_run(struct ctl *ctl)
 	if (strcmp(change.status, "closed") == 0)
 		log_fatal("coupon %lld is ended: its terms are final", (long long)change.coupon);
 	window_check(&change);
-	if (edit_apply(&change, terms)) {
+	if (terms_store(change.db, sql_query_coupon_edit, change.coupon, terms)) { /* it differs */
 		change_needed(&change);
 		if (limit < change.terms.limit)
 			limit_lower(&change, limit);

@@ -23,39 +23,20 @@ struct voiding {
 	int not_voided_n, not_told_n;
 };
 
-/* What PostgreSQL says of one receive. */
-struct voided {
-	char result[16];
-	int is_returned;
-	int64_t slot;
-};
-
-static void postgres_void(struct voiding *voiding, const struct receive *receive,
-			  struct voided *voided)
-{
-	char batch[ULID_UUID_SIZE];
-	PGresult *row = db_ask(voiding->db, sql_query_coupon_void, postgres_number(receive->coupon),
-			       postgres_text(ulid_to_uuid(&receive->batch, batch)),
-			       postgres_number(receive->index), postgres_text(receive->user.text),
-			       postgres_text(args_text(&voiding->ctl->args, "why")));
-
-	snprintf(voided->result, sizeof(voided->result), "%s", db_text(row, 0, "result"));
-	voided->is_returned = db_is_true(row, 0, "is_returned");
-	voided->slot = db_int(row, 0, "slot");
-	PQclear(row);
-}
-
 enum told { TOLD_NOT, TOLD, TOLD_GONE };
 
-/* TOLD_GONE: Redis does not have the coupon any more, and nobody will ask it. */
+/*
+ * `row` is what PostgreSQL says. TOLD_GONE: Redis does not have the coupon any more, and nobody
+ * will ask it.
+ */
 static enum told redis_void(struct voiding *voiding, const struct receive *receive,
-			    const struct voided *voided)
+			    const PGresult *row)
 {
-	char slot[DB_NUMBER_SIZE], batch[ULID_SIZE], index[DB_NUMBER_SIZE];
-	const char *argv[] = { receive->user.text, db_number(voided->slot, slot),
+	char batch[ULID_SIZE], index[DB_NUMBER_SIZE];
+	const char *argv[] = { receive->user.text, db_text(row, 0, "slot"),
 			       ulid_format(&receive->batch, batch),
 			       db_number(receive->index, index),
-			       voided->is_returned ? "void" : "keep" };
+			       db_is_true(row, 0, "is_returned") ? "void" : "keep" };
 	struct redis_coupon coupon;
 	redisReply *reply;
 	int told;
@@ -95,26 +76,29 @@ static void receive_void(struct voiding *voiding, const struct receive *receive)
 {
 	cJSON *object = output_object();
 	enum told told = TOLD_NOT;
-	char text[RECEIVE_SIZE];
-	struct voided voided;
-	int is_again, is_voided;
+	char text[RECEIVE_SIZE], batch[ULID_UUID_SIZE];
+	PGresult *row = db_ask(voiding->db, sql_query_coupon_void, postgres_number(receive->coupon),
+			       postgres_text(ulid_to_uuid(&receive->batch, batch)),
+			       postgres_number(receive->index), postgres_text(receive->user.text),
+			       postgres_text(args_text(&voiding->ctl->args, "why")));
+	const char *result = db_text(row, 0, "result");
+	int is_again = strcmp(result, "again") == 0,
+	    is_voided = is_again || strcmp(result, "voided") == 0,
+	    is_returned = db_is_true(row, 0, "is_returned");
 
-	postgres_void(voiding, receive, &voided);
-	is_again = strcmp(voided.result, "again") == 0;
-	is_voided = is_again || strcmp(voided.result, "voided") == 0;
 	fault_point(FAULT_VOID_BEFORE_REDIS);
 	if (is_voided)
-		told = redis_void(voiding, receive, &voided);
+		told = redis_void(voiding, receive, row);
 	fault_point(FAULT_VOID_BEFORE_MARK);
-	if (told == TOLD && voided.is_returned)
+	if (told == TOLD && is_returned)
 		released_mark(voiding, receive);
 	voiding->not_voided_n += !is_voided;
 	voiding->not_told_n += is_voided && told == TOLD_NOT;
 	receive_format(receive, text);
 	output_text(object, "receive", text);
-	output_text(object, "result", voided.result);
+	output_text(object, "result", result);
 	output_bool(object, "voided", is_voided);
-	output_bool(object, "returned", is_voided && voided.is_returned);
+	output_bool(object, "returned", is_voided && is_returned);
 	output_bool(object, "in_redis", told == TOLD);
 	output_say(
 		object,
@@ -122,12 +106,13 @@ static void receive_void(struct voiding *voiding, const struct receive *receive)
 			      "[returned come back][!returned stay taken]\n"
 		: is_voided ? "{receive} is voided: its stock and its slot "
 			      "[returned come back][!returned stay taken]\n"
-		: strcmp(voided.result, "rejected") == 0
+		: strcmp(result, "rejected") == 0
 			? "{receive} was rejected: there is nothing to void\n"
-		: strcmp(voided.result, "late") == 0
+		: strcmp(result, "late") == 0
 			? "{receive} is not issued in Redis yet, try again: nothing was changed\n"
 			: "{receive} is not issued: nothing was changed\n",
 		args_has(&voiding->ctl->args, "json"));
+	PQclear(row);
 }
 
 /* Every issued receive of the user. */

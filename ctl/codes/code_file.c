@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 
 #define COLUMN "code"
-#define BOM "\xef\xbb\xbf"
 
 struct code_file {
 	const char *path; /* lent */
@@ -68,13 +67,8 @@ static void header_read(struct code_file *file)
 			  file->path);
 	wrong = csv_wrong(&row);
 	file->code_column = CSV_CELLS_MAX;
-	for (size_t i = 0; i < row.cells_n && !wrong; i++) {
-		int has_bom = i == 0 && row.cells[i].len >= strlen(BOM) &&
-			      memcmp(row.cells[i].text, BOM, strlen(BOM)) == 0;
-		size_t skip = has_bom ? strlen(BOM) : 0;
-
-		wrong = column_take(file, row.cells[i].text + skip, row.cells[i].len - skip);
-	}
+	for (size_t i = 0; i < row.cells_n && !wrong; i++)
+		wrong = column_take(file, row.cells[i].text, row.cells[i].len);
 	if (!wrong && file->code_column == CSV_CELLS_MAX)
 		wrong = "no column has the name code";
 	if (wrong)
@@ -115,25 +109,12 @@ void code_file_close(struct code_file *file)
 	free(file);
 }
 
-/* The metadata that was collected in `file->metadata`, which has the head of each member. */
-static void metadata_end(struct code_file *file, struct code_row *row)
-{
-	const char *error;
-
-	if (file->metadata.len > 0)
-		text_add(&file->metadata, "}", 1);
-	row->metadata = file->metadata.len > 0 ? file->metadata.data : "";
-	row->metadata_len = file->metadata.len;
-	if (row->metadata_len > CODE_METADATA_MAX)
-		row->wrong = "its other columns have more than 4096 bytes as JSON";
-	else if (row->metadata_len > 0 &&
-		 !json_parse(file->arena, row->metadata, row->metadata_len, &error))
-		row->wrong = "its other columns are not UTF-8 without NUL characters";
-}
-
 /* Cells that are empty are left out. */
 static void csv_row_take(struct code_file *file, const struct csv_row *csv, struct code_row *row)
 {
+	struct text_buffer *metadata = &file->metadata;
+	const char *error;
+
 	row->line = csv->line;
 	row->wrong = csv_wrong(csv);
 	if (!row->wrong && csv->cells_n != file->columns_n)
@@ -143,16 +124,24 @@ static void csv_row_take(struct code_file *file, const struct csv_row *csv, stru
 		return;
 	row->code = csv->cells[file->code_column].text;
 	row->code_len = csv->cells[file->code_column].len;
-	text_buffer_clear(&file->metadata);
+	text_buffer_clear(metadata);
 	for (size_t i = 0; i < csv->cells_n; i++) {
 		if (i == file->code_column || csv->cells[i].len == 0)
 			continue;
-		text_add(&file->metadata, file->metadata.len ? "," : "{", 1);
-		text_add(&file->metadata, file->columns[i].data, file->columns[i].len);
-		text_add(&file->metadata, ":", 1);
-		text_add_json(&file->metadata, csv->cells[i].text, csv->cells[i].len);
+		text_add(metadata, metadata->len ? "," : "{", 1);
+		text_add(metadata, file->columns[i].data, file->columns[i].len);
+		text_add(metadata, ":", 1);
+		text_add_json(metadata, csv->cells[i].text, csv->cells[i].len);
 	}
-	metadata_end(file, row);
+	if (metadata->len == 0)
+		return;
+	text_add(metadata, "}", 1);
+	row->metadata = metadata->data;
+	row->metadata_len = metadata->len;
+	if (row->metadata_len > CODE_METADATA_MAX)
+		row->wrong = "its other columns have more than 4096 bytes as JSON";
+	else if (!json_parse(file->arena, row->metadata, row->metadata_len, &error))
+		row->wrong = "its other columns are not UTF-8 without NUL characters";
 }
 
 static void json_row_take(struct code_file *file, struct code_row *row)
@@ -181,19 +170,9 @@ static void json_row_take(struct code_file *file, struct code_row *row)
 		row->wrong = "the line has other members and more than 4096 bytes";
 }
 
-static int json_next(struct code_file *file, struct code_row *row)
-{
-	while (line_next(&file->reader)) {
-		if (strspn(file->reader.text, " \t\r\n") == file->reader.len)
-			continue;
-		json_row_take(file, row);
-		return 1;
-	}
-	return 0;
-}
-
 int code_file_next(struct code_file *file, struct code_row *row)
 {
+	struct line_reader *reader = &file->reader;
 	struct csv_row csv;
 	int is_row;
 
@@ -203,9 +182,13 @@ int code_file_next(struct code_file *file, struct code_row *row)
 		if (is_row)
 			csv_row_take(file, &csv, row);
 	} else {
-		is_row = json_next(file, row);
+		do
+			is_row = line_next(reader);
+		while (is_row && strspn(reader->text, " \t\r\n") == reader->len);
+		if (is_row)
+			json_row_take(file, row);
 	}
-	if (ferror(file->reader.file))
+	if (ferror(reader->file))
 		failed(file->path);
 	return is_row;
 }

@@ -55,12 +55,10 @@ static void generated_refuse(const struct ctl *ctl, struct db *db, const char *w
 static int64_t word_store(struct db *db, const char *word, const char *text, int64_t coupon)
 {
 	int64_t set = stored_set_add(db, coupon, "word", NULL, NULL);
-	PGresult *row = db_ask(db, sql_query_code_word, postgres_number(set),
-			       postgres_number(coupon), postgres_text(text), postgres_text(word));
 
-	if (PQntuples(row) == 0)
+	if (!db_value(db, sql_query_code_word, postgres_number(set), postgres_number(coupon),
+		      postgres_text(text), postgres_text(word)))
 		log_fatal("\"%s\" was stored by another command at this moment", text);
-	PQclear(row);
 	db_do(db, sql_query_code_set_complete, postgres_number(set));
 	return set;
 }

@@ -17,153 +17,118 @@ struct exporting {
 	struct stored stored;
 	struct sheet sheet;
 	int is_all;
-};
 
-/* The set whose codes are written at the moment. */
-struct source {
-	int64_t id, coupon, first, count;
-	char id_text[DB_NUMBER_SIZE], coupon_text[DB_NUMBER_SIZE];
+	/* The set whose codes are written at the moment. */
+	const char *set_text, *coupon_text;
+	int64_t coupon, first, count;
+	int is_revoked;
 	struct code_space *space; /* NULL: it has rows for all of its codes */
 	struct code_form form;
-	int is_revoked;
+	PGresult *page; /* of its rows */
+	int row;        /* below the rows of the page, unless all were read */
 };
 
-static void source_read(struct source *source, const struct exporting *e, const PGresult *sets,
-			int row)
+static int has_row(const struct exporting *e)
 {
-	*source = (struct source){
-		.id = db_int(sets, row, "id"),
-		.coupon = db_int(sets, row, "coupon_id"),
-		.first = db_int(sets, row, "first_position"),
-		.count = db_int(sets, row, "code_num"),
-		.is_revoked = db_is_true(sets, row, "is_revoked"),
-	};
-	db_number(source->id, source->id_text);
-	db_number(source->coupon, source->coupon_text);
-	if (db_is_null(sets, row, "space_id"))
+	return e->row < PQntuples(e->page);
+}
+
+static void row_next(struct exporting *e)
+{
+	if (++e->row < PQntuples(e->page))
 		return;
-	source->space = stored_space(&e->stored, db_int(sets, row, "space_id"));
-	stored_form(&source->form, sets, row, "pattern");
+	PQclear(e->page);
+	e->page = db_page(e->db);
+	e->row = 0;
 }
 
-/* The rows of a set, one after the other. */
-struct cursor {
-	struct db *db;
-	PGresult *page;
-	int row; /* below the rows of the page, unless all were read */
-};
-
-static void cursor_begin(struct cursor *cursor, const struct exporting *e,
-			 const struct source *source)
+/* A code, which has the present row or none. */
+static void code_write(struct exporting *e, const char *code, size_t len, int is_row)
 {
-	db_pages_begin(e->db, sql_query_code_rows, 2,
-		       (const char *[]){ source->id_text, e->is_all ? "true" : "false" });
-	*cursor = (struct cursor){ .db = e->db, .page = db_page(e->db) };
-}
-
-static int cursor_has(const struct cursor *cursor)
-{
-	return cursor->row < PQntuples(cursor->page);
-}
-
-static void cursor_next(struct cursor *cursor)
-{
-	if (++cursor->row < PQntuples(cursor->page))
-		return;
-	PQclear(cursor->page);
-	cursor->page = db_page(cursor->db);
-	cursor->row = 0;
-}
-
-static void cursor_end(struct cursor *cursor)
-{
-	PQclear(cursor->page);
-	db_pages_end(cursor->db);
-}
-
-/* A code and its row in `cursor`; NULL: it has none. */
-static void code_write(struct exporting *e, const struct source *source, const char *code,
-		       size_t len, const struct cursor *cursor)
-{
-	const char *state = cursor ? db_text(cursor->page, cursor->row, "state") : "unused";
+	const char *state = is_row ? db_text(e->page, e->row, "state") : "unused";
 	struct cell cells[8] = { { .text = code, .len = len },
-				 cell_text(source->coupon_text),
-				 cell_text(source->id_text) };
+				 cell_text(e->coupon_text),
+				 cell_text(e->set_text) };
 	char receive[RECEIVE_SIZE];
 
-	if (source->is_revoked && strcmp(state, "unused") == 0)
+	if (e->is_revoked && strcmp(state, "unused") == 0)
 		state = "revoked";
 	cells[3] = cell_text(state);
-	if (cursor) {
-		stored_receive(cursor->page, cursor->row, source->coupon, receive);
-		cells[4] = cell_text(db_text(cursor->page, cursor->row, "user_id"));
+	if (is_row) {
+		stored_receive(e->page, e->row, e->coupon, receive);
+		cells[4] = cell_text(db_text(e->page, e->row, "user_id"));
 		cells[5] = cell_text(receive);
-		cells[6] = cell_text(db_text(cursor->page, cursor->row, "used_at"));
-		cells[7] = cell_json(db_text(cursor->page, cursor->row, "metadata"));
+		cells[6] = cell_text(db_text(e->page, e->row, "used_at"));
+		cells[7] = cell_json(db_text(e->page, e->row, "metadata"));
 	}
 	sheet_row(&e->sheet, cells);
 }
 
-static void generated_all_write(struct exporting *e, const struct source *source,
-				struct cursor *cursor)
+static void generated_all_write(struct exporting *e)
 {
 	static char codes[CHUNK * CODE_WIDTH_MAX];
-	size_t n, width = source->form.width;
+	size_t n, width = e->form.width;
 
-	for (int64_t done = 0; done < source->count && !sheet_failed(&e->sheet);
-	     done += (int64_t)n) {
-		n = source->count - done < CHUNK ? (size_t)(source->count - done) : CHUNK;
-		code_space_write(source->space, &source->form, source->first + done, n, codes);
+	for (int64_t done = 0; done < e->count && !sheet_failed(&e->sheet); done += (int64_t)n) {
+		n = e->count - done < CHUNK ? (size_t)(e->count - done) : CHUNK;
+		code_space_write(e->space, &e->form, e->first + done, n, codes);
 		for (size_t i = 0; i < n; i++) {
-			int has_row = cursor_has(cursor) && db_int(cursor->page, cursor->row,
-								   "serial") == done + (int64_t)i;
+			int is_row = has_row(e) &&
+				     db_int(e->page, e->row, "serial") == done + (int64_t)i;
 
-			code_write(e, source, codes + i * width, width, has_row ? cursor : NULL);
-			if (has_row)
-				cursor_next(cursor);
+			code_write(e, codes + i * width, width, is_row);
+			if (is_row)
+				row_next(e);
 		}
 	}
 }
 
 /* The codes that have rows, which are all those that others made. */
-static void rows_write(struct exporting *e, const struct source *source, struct cursor *cursor)
+static void rows_write(struct exporting *e)
 {
 	char generated[CODE_WIDTH_MAX];
 
-	for (; cursor_has(cursor) && !sheet_failed(&e->sheet); cursor_next(cursor)) {
-		const char *code = db_text(cursor->page, cursor->row, "spelling");
-		size_t len = strlen(code);
+	for (; has_row(e) && !sheet_failed(&e->sheet); row_next(e)) {
+		const char *code = db_text(e->page, e->row, "spelling");
 
-		if (source->space) {
-			code_space_write(source->space, &source->form,
-					 source->first +
-						 db_int(cursor->page, cursor->row, "serial"),
-					 1, generated);
-			code = generated;
-			len = source->form.width;
-		}
-		code_write(e, source, code, len, cursor);
+		if (e->space)
+			code_space_write(e->space, &e->form,
+					 e->first + db_int(e->page, e->row, "serial"), 1,
+					 generated);
+		code_write(e, e->space ? generated : code, e->space ? e->form.width : strlen(code),
+			   1);
 	}
 }
 
-static void source_write(struct exporting *e, const struct source *source)
+/* The space of the set; NULL if others made its codes. */
+static struct code_space *space_of(const struct exporting *e, const PGresult *sets, int set)
 {
-	struct cursor cursor;
-
-	cursor_begin(&cursor, e, source);
-	if (source->space && e->is_all)
-		generated_all_write(e, source, &cursor);
-	else
-		rows_write(e, source, &cursor);
-	cursor_end(&cursor);
+	return db_is_null(sets, set, "space_id")
+		       ? NULL
+		       : stored_space(&e->stored, db_int(sets, set, "space_id"));
 }
 
-/* Before anything is written. */
-static void keys_check(const struct exporting *e, const PGresult *sets)
+static void set_write(struct exporting *e, const PGresult *sets, int set)
 {
-	for (int row = 0; row < PQntuples(sets); row++)
-		if (!db_is_null(sets, row, "space_id"))
-			stored_space(&e->stored, db_int(sets, row, "space_id"));
+	e->set_text = db_text(sets, set, "id");
+	e->coupon_text = db_text(sets, set, "coupon_id");
+	e->coupon = db_int(sets, set, "coupon_id");
+	e->first = db_int(sets, set, "first_position");
+	e->count = db_int(sets, set, "code_num");
+	e->is_revoked = db_is_true(sets, set, "is_revoked");
+	e->space = space_of(e, sets, set);
+	if (e->space)
+		stored_form(&e->form, sets, set, "pattern");
+	db_pages_begin(e->db, sql_query_code_rows, postgres_text(e->set_text),
+		       postgres_text(e->is_all ? "true" : "false"));
+	e->page = db_page(e->db);
+	e->row = 0;
+	if (e->space && e->is_all)
+		generated_all_write(e);
+	else
+		rows_write(e);
+	PQclear(e->page);
+	db_pages_end(e->db);
 }
 
 /* All of one moment. */
@@ -176,14 +141,11 @@ static void sets_write(struct exporting *e, int64_t coupon, int64_t set, const c
 	if (PQntuples(sets) == 0)
 		log_fatal("there is no set %s%lld", set ? "" : "of coupon ",
 			  (long long)(set ? set : coupon));
-	keys_check(e, sets);
+	for (int row = 0; row < PQntuples(sets); row++)
+		space_of(e, sets, row); /* has its key: before anything is written */
 	sheet_begin(&e->sheet, path);
-	for (int row = 0; row < PQntuples(sets); row++) {
-		static struct source source;
-
-		source_read(&source, e, sets, row);
-		source_write(e, &source);
-	}
+	for (int row = 0; row < PQntuples(sets); row++)
+		set_write(e, sets, row);
 	PQclear(sets);
 	db_run(e->db, "COMMIT");
 }

@@ -196,17 +196,11 @@ static int64_t space_id(struct db *db, const struct code_form *form, const struc
 	const struct postgres_argument plain = postgres_text(form->plain),
 				       alphabet = postgres_text(form->alphabet),
 				       version = postgres_number(key->version);
-	PGresult *row;
-	int64_t id;
 
 	db_do(db, sql_query_code_key_add, version,
 	      postgres_text(code_key_fingerprint(key, fingerprint)));
 	db_do(db, sql_query_code_space_add, plain, alphabet, version);
-	row = db_ask(db, sql_query_code_space_id, plain, alphabet, version);
-	check(PQntuples(row) == 1);
-	id = db_int(row, 0, "id");
-	PQclear(row);
-	return id;
+	return db_value(db, sql_query_code_space_id, plain, alphabet, version);
 }
 
 /*
@@ -223,24 +217,6 @@ static int64_t position_choose(const struct code_form *form, int64_t count)
 	return (int64_t)((unsigned __int128)random * (size - (uint64_t)count + 1) >> 64);
 }
 
-/* 0, or -1: a part of the range is in use. */
-static int set_insert(struct generation *g, struct db *db, int64_t space)
-{
-	PGresult *row;
-	int failed;
-
-	g->first = position_choose(&g->form, g->count);
-	row = db_ask(db, sql_query_code_set_generate, postgres_number(g->coupon),
-		     postgres_number(space), postgres_number(g->first), postgres_number(g->count),
-		     postgres_text(g->form.pattern), postgres_text(g->request.id),
-		     postgres_text(g->file));
-	failed = PQntuples(row) == 0;
-	if (!failed)
-		g->set = db_int(row, 0, "id");
-	PQclear(row);
-	return failed ? -1 : 0;
-}
-
 static void set_make(struct generation *g, struct db *db, const struct code_keys *keys)
 {
 	const struct code_key *key = code_keys_newest(keys);
@@ -255,8 +231,14 @@ static void set_make(struct generation *g, struct db *db, const struct code_keys
 	chance_check(db, g, key->version);
 	space = space_id(db, &g->form, key);
 	g->is_new = 1;
-	while (set_insert(g, db, space))
-		check(++tries < TRIES); /* at most a billionth of the positions is in use */
+	do {
+		check(tries++ < TRIES); /* at most a billionth of the positions is in use */
+		g->first = position_choose(&g->form, g->count);
+		g->set = db_value(db, sql_query_code_set_generate, postgres_number(g->coupon),
+				  postgres_number(space), postgres_number(g->first),
+				  postgres_number(g->count), postgres_text(g->form.pattern),
+				  postgres_text(g->request.id), postgres_text(g->file));
+	} while (!g->set);
 	g->space = code_space_new(&g->form, key);
 }
 

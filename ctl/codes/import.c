@@ -38,6 +38,9 @@ struct import {
 	struct progress progress;
 };
 
+/* Of code_import.sql. */
+enum { SERIALS, TEXTS, SPELLINGS, METADATA, COLUMNS_N };
+
 struct refusal {
 	int64_t line;
 	char *why;
@@ -50,7 +53,7 @@ struct lane {
 	int is_running; /* the thread has the connection and the chunk, which follows */
 	size_t rows_n, refusals_n;
 	int64_t added;
-	struct postgres_array serials, texts, spellings, metadata; /* of the rows to be stored */
+	struct postgres_array columns[COLUMNS_N]; /* of the rows to be stored */
 	struct refusal refusals[CHUNK];
 };
 
@@ -90,14 +93,14 @@ static void row_add(struct lane *lane, const struct code_row *row)
 		       found.set->id);
 	} else {
 		len = strlen(text);
-		postgres_array_add_number(&lane->serials, row->line);
-		postgres_array_add_text(&lane->texts, text, len);
+		postgres_array_add_number(&lane->columns[SERIALS], row->line);
+		postgres_array_add_text(&lane->columns[TEXTS], text, len);
 		/* Empty: it is the text. */
-		postgres_array_add_text(&lane->spellings, row->code,
+		postgres_array_add_text(&lane->columns[SPELLINGS], row->code,
 					row->code_len == len && memcmp(row->code, text, len) == 0
 						? 0
 						: row->code_len);
-		postgres_array_add_text(&lane->metadata, row->metadata, row->metadata_len);
+		postgres_array_add_text(&lane->columns[METADATA], row->metadata, row->metadata_len);
 	}
 }
 
@@ -106,7 +109,8 @@ static void taken_find(struct lane *lane)
 {
 	int64_t set = lane->import->set;
 	PGresult *taken = db_ask(lane->db, sql_query_code_taken, postgres_number(set),
-				 postgres_array(&lane->serials), postgres_array(&lane->texts));
+				 postgres_array(&lane->columns[SERIALS]),
+				 postgres_array(&lane->columns[TEXTS]));
 
 	for (int row = 0; row < PQntuples(taken); row++)
 		if (db_int(taken, row, "set_id") == set)
@@ -123,17 +127,16 @@ static void taken_find(struct lane *lane)
 static void *lane_store(void *context)
 {
 	struct lane *lane = context;
-	PGresult *result;
 
 	/* The rows are sorted in memory. */
 	db_run(lane->db, "BEGIN; SET LOCAL work_mem = '64MB'");
-	result = db_ask(lane->db, sql_query_code_import, postgres_number(lane->import->set),
-			postgres_number(lane->import->coupon), postgres_array(&lane->serials),
-			postgres_array(&lane->texts), postgres_array(&lane->spellings),
-			postgres_array(&lane->metadata));
-	lane->added = db_int(result, 0, "added");
-	PQclear(result);
-	if (lane->added < (int64_t)lane->serials.n)
+	lane->added = db_value(lane->db, sql_query_code_import, postgres_number(lane->import->set),
+			       postgres_number(lane->import->coupon),
+			       postgres_array(&lane->columns[SERIALS]),
+			       postgres_array(&lane->columns[TEXTS]),
+			       postgres_array(&lane->columns[SPELLINGS]),
+			       postgres_array(&lane->columns[METADATA]));
+	if (lane->added < (int64_t)lane->columns[SERIALS].n)
 		taken_find(lane);
 	if (lane->added > 0)
 		db_do(lane->db, sql_query_code_changed);
@@ -166,10 +169,8 @@ static void lane_end(struct lane *lane, struct import *import)
 	import->refused += (int64_t)lane->refusals_n;
 	import->present += (int64_t)(lane->rows_n - lane->refusals_n) - lane->added;
 	lane->rows_n = lane->refusals_n = 0;
-	postgres_array_clear(&lane->serials);
-	postgres_array_clear(&lane->texts);
-	postgres_array_clear(&lane->spellings);
-	postgres_array_clear(&lane->metadata);
+	for (int i = 0; i < COLUMNS_N; i++)
+		postgres_array_clear(&lane->columns[i]);
 	code_file_progress(import->file, &import->progress);
 }
 
@@ -190,18 +191,15 @@ static void lane_init(struct lane *lane, const struct import *import)
 {
 	lane->import = import;
 	lane->db = store_changing_open(import->ctl, NULL);
-	postgres_array_init(&lane->serials, POSTGRES_INT8);
-	postgres_array_init(&lane->texts, POSTGRES_TEXT);
-	postgres_array_init(&lane->spellings, POSTGRES_TEXT);
-	postgres_array_init(&lane->metadata, POSTGRES_TEXT);
+	for (int i = 0; i < COLUMNS_N; i++)
+		postgres_array_init(&lane->columns[i],
+				    i == SERIALS ? POSTGRES_INT8 : POSTGRES_TEXT);
 }
 
 static void lane_fini(struct lane *lane)
 {
-	postgres_array_fini(&lane->serials);
-	postgres_array_fini(&lane->texts);
-	postgres_array_fini(&lane->spellings);
-	postgres_array_fini(&lane->metadata);
+	for (int i = 0; i < COLUMNS_N; i++)
+		postgres_array_fini(&lane->columns[i]);
 	db_close(lane->db);
 }
 

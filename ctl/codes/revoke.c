@@ -224,42 +224,15 @@ static int64_t owners_look(struct revocation *r)
 	return used;
 }
 
-struct columns {
-	struct postgres_array sets, serials, coupons;
-	size_t at[CHUNK]; /* of each element: its place in the chunk */
-};
-
-static void columns_fill(struct columns *columns, const struct revocation *r, int redeemed)
+/* Of codes that were to be revoked, in arrays; `at` is the place of each element in the chunk. */
+static void used_note(struct revocation *r, const struct postgres_array *sets,
+		      const struct postgres_array *serials, const size_t *at)
 {
-	postgres_array_init(&columns->sets, POSTGRES_INT8);
-	postgres_array_init(&columns->serials, POSTGRES_INT8);
-	postgres_array_init(&columns->coupons, POSTGRES_INT8);
-	for (size_t i = 0; i < r->n; i++) {
-		const struct code *code = &r->codes[i];
-
-		if (!code->set || code->is_redeemed != redeemed)
-			continue;
-		columns->at[columns->sets.n] = i;
-		postgres_array_add_number(&columns->sets, code->set);
-		postgres_array_add_number(&columns->serials, code->serial);
-		postgres_array_add_number(&columns->coupons, code->coupon);
-	}
-}
-
-static void columns_fini(struct columns *columns)
-{
-	postgres_array_fini(&columns->sets);
-	postgres_array_fini(&columns->serials);
-	postgres_array_fini(&columns->coupons);
-}
-
-static void used_note(struct revocation *r, const struct columns *columns)
-{
-	PGresult *rows = db_ask(r->db, sql_query_code_used, postgres_array(&columns->sets),
-				postgres_array(&columns->serials));
+	PGresult *rows = db_ask(r->db, sql_query_code_used, postgres_array(sets),
+				postgres_array(serials));
 
 	for (int row = 0; row < PQntuples(rows); row++) {
-		struct code *code = &r->codes[columns->at[db_int(rows, row, "ord") - 1]];
+		struct code *code = &r->codes[at[db_int(rows, row, "ord") - 1]];
 
 		code->set = 0;
 		refuse(code, "it is used, by user %s", db_text(rows, row, "user_id"));
@@ -273,24 +246,33 @@ static void used_note(struct revocation *r, const struct columns *columns)
  */
 static int64_t part_revoke(struct revocation *r, int redeemed)
 {
-	static struct columns columns;
+	static size_t at[CHUNK];
+	struct postgres_array sets = { .type = POSTGRES_INT8 }, serials = sets, coupons = sets;
 	int64_t revoked = 0;
-	PGresult *result;
 
-	columns_fill(&columns, r, redeemed);
-	if (columns.sets.n > 0) {
+	for (size_t i = 0; i < r->n; i++) {
+		const struct code *code = &r->codes[i];
+
+		if (!code->set || code->is_redeemed != redeemed)
+			continue;
+		at[sets.n] = i;
+		postgres_array_add_number(&sets, code->set);
+		postgres_array_add_number(&serials, code->serial);
+		postgres_array_add_number(&coupons, code->coupon);
+	}
+	if (sets.n > 0) {
 		db_run(r->db, "BEGIN");
-		result = db_ask(r->db, sql_query_code_revoke, postgres_array(&columns.sets),
-				postgres_array(&columns.serials), postgres_array(&columns.coupons));
-		revoked = db_int(result, 0, "revoked");
-		PQclear(result);
+		revoked = db_value(r->db, sql_query_code_revoke, postgres_array(&sets),
+				   postgres_array(&serials), postgres_array(&coupons));
 		if (!redeemed)
-			used_note(r, &columns);
+			used_note(r, &sets, &serials, at);
 		if (revoked > 0)
 			db_do(r->db, sql_query_code_changed);
 		db_run(r->db, "COMMIT");
 	}
-	columns_fini(&columns);
+	postgres_array_fini(&sets);
+	postgres_array_fini(&serials);
+	postgres_array_fini(&coupons);
 	return revoked;
 }
 
@@ -423,14 +405,13 @@ static int codes_run(struct ctl *ctl)
 static int set_run(struct ctl *ctl, int64_t set)
 {
 	struct db *db = stored_lock(ctl);
-	PGresult *row = db_ask(db, sql_query_code_set_coupon, postgres_number(set));
+	int64_t coupon = db_value(db, sql_query_code_set_coupon, postgres_number(set));
 	struct redis_client *redis = store_redis_open(ctl);
 
-	if (PQntuples(row) == 0)
+	if (!coupon)
 		log_fatal("there is no set %" PRId64, set);
 	db_do(db, sql_query_code_set_revoke, postgres_number(set));
-	revocations_apply(db, redis, db_int(row, 0, "coupon_id"));
-	PQclear(row);
+	revocations_apply(db, redis, coupon);
 	redis_client_free(redis);
 	output_rows(db_ask(db, sql_query_code_set_revoked, postgres_number(set)), NULL,
 		    "set {set} of coupon {coupon} is revoked, by {revoked_by} at {revoked_at}\n",

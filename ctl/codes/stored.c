@@ -124,13 +124,11 @@ struct db *stored_lock(const struct ctl *ctl)
 int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const char *request,
 		       const char *source)
 {
-	PGresult *row = db_ask(db, sql_query_code_set_add, postgres_number(coupon),
+	int64_t set = db_value(db, sql_query_code_set_add, postgres_number(coupon),
 			       postgres_text(kind), postgres_text(request), postgres_text(source));
-	int64_t set = PQntuples(row) > 0 ? db_int(row, 0, "id") : 0;
 
 	if (!set)
 		log_fatal("there is no coupon %lld", (long long)coupon);
-	PQclear(row);
 	return set;
 }
 

@@ -85,7 +85,6 @@ static int export_run(struct ctl *ctl)
 				 .sheet = { .format = sheet_format_read(args, NULL),
 					    .columns = columns,
 					    .csv_end = CSV_END } };
-	char id[DB_NUMBER_SIZE];
 	struct db *db;
 	PGresult *row;
 
@@ -98,8 +97,7 @@ static int export_run(struct ctl *ctl)
 	export.total = db_int(row, 0, "issued_num");
 	PQclear(row);
 	sheet_begin(&export.sheet, path);
-	db_pages_begin(db, sql_query_export_rows, 1,
-		       (const char *[]){ db_number(export.coupon, id) });
+	db_pages_begin(db, sql_query_export_rows, postgres_number(export.coupon));
 	while (page_write(&export, db))
 		;
 	db_pages_end(db);

@@ -59,13 +59,6 @@ static int64_t version_check(struct db *db)
 	return version;
 }
 
-static void plan_print(int64_t version)
-{
-	for (const struct migration *m = migrations; m->name; m++)
-		if (m->version > version)
-			printf("%04d %s: to be applied\n", m->version, m->name);
-}
-
 static void progress_notice(void *context, const char *text)
 {
 	char step[PROGRESS_WHAT_SIZE];
@@ -136,22 +129,7 @@ static void function_apply(struct db *db, const struct function *function, const
 /* Whether the rights that the database has are others than those that were applied last. */
 static int roles_differ(struct db *db)
 {
-	PGresult *result = db_ask(db, sql_query_roles_record, postgres_text(sql_roles));
-	int is_new = db_is_true(result, 0, "is_new");
-
-	PQclear(result);
-	return is_new;
-}
-
-static void roles_apply(struct db *db)
-{
-	if (!roles_differ(db))
-		return;
-	if (db_run_try(db, sql_roles))
-		log_fatal("the rights of the roles could not be set, and nothing was changed: %s",
-			  db_error(db));
-	roles_differ(db);
-	printf("rights of the roles: applying\n");
+	return db_value(db, sql_query_roles_record, postgres_text(sql_roles)) != 0;
 }
 
 /* Applies the functions that differ, or prints what would be applied. */
@@ -168,6 +146,16 @@ static void functions_apply(struct db *db, int is_dry)
 	}
 }
 
+/* Applies the migrations above the version, or prints them. */
+static void migrations_apply(struct db *db, int64_t version, int is_dry)
+{
+	for (const struct migration *m = migrations; m->name; m++)
+		if (m->version > version && is_dry)
+			printf("%04d %s: to be applied\n", m->version, m->name);
+		else if (m->version > version)
+			migration_apply(db, m);
+}
+
 /*
  * In one transaction: nobody is without rights meanwhile, and no function without its tables. The
  * functions come first, because triggers call them: their bodies may be of tables and columns that
@@ -178,10 +166,15 @@ static void all_apply(struct db *db, int64_t version)
 	if (version < newest_version())
 		db_run(db, "SET LOCAL check_function_bodies = off");
 	functions_apply(db, 0);
-	for (const struct migration *m = migrations; m->name; m++)
-		if (m->version > version)
-			migration_apply(db, m);
-	roles_apply(db);
+	migrations_apply(db, version, 0);
+	if (roles_differ(db)) {
+		if (db_run_try(db, sql_roles))
+			log_fatal("the rights of the roles could not be set, and nothing was "
+				  "changed: %s",
+				  db_error(db));
+		roles_differ(db); /* records them */
+		printf("rights of the roles: applying\n");
+	}
 	fflush(stdout);
 	db_run(db, "COMMIT");
 	if (version < newest_version())
@@ -198,7 +191,7 @@ static int migrate_run(struct ctl *ctl)
 	version = version_check(db);
 	fflush(stdout);
 	if (args_has(&ctl->args, "dry-run")) {
-		plan_print(version);
+		migrations_apply(db, version, 1);
 		functions_apply(db, 1);
 		if (roles_differ(db))
 			printf("rights of the roles: to be applied\n");

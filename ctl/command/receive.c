@@ -56,15 +56,7 @@ static int request_run(struct ctl *ctl, cJSON *request)
 	return code == answer_code(ANSWER_OK) ? 0 : 1;
 }
 
-static cJSON *request_new(const char *op)
-{
-	cJSON *request = output_object();
-
-	output_text(request, "op", op);
-	return request;
-}
-
-/* As strings: a number beyond 2^53-1 is refused. */
+/* The ids are strings: a number beyond 2^53-1 is refused. */
 static void coupon_user_add(cJSON *request, const struct receive *receive)
 {
 	output_id(request, "coupon", receive->coupon);
@@ -76,9 +68,10 @@ static int issue_run(struct ctl *ctl)
 	static const char *const levels[] = { "accepted", "queued", "issued" };
 	const struct args *args = &ctl->args;
 	const char *key = args_text(args, "key");
-	cJSON *request = request_new("issue");
+	cJSON *request = output_object();
 	struct receive receive;
 
+	output_text(request, "op", "issue");
 	args_coupon_user(args, &receive);
 	coupon_user_add(request, &receive);
 	if (key && !receive_key_valid(key, strlen(key)))
@@ -93,9 +86,10 @@ static int issue_run(struct ctl *ctl)
 
 static int status_run(struct ctl *ctl)
 {
-	cJSON *request = request_new("status");
+	cJSON *request = output_object();
 	struct args_receive read;
 
+	output_text(request, "op", "status");
 	args_receive(&ctl->args, &read);
 	if (read.is_given)
 		output_text(request, "receive", ctl->args.argument);

@@ -321,15 +321,15 @@ static void installation_check(struct drop *drop)
 
 static int is_owed(struct drop *drop, const struct receive *receive)
 {
-	char coupon[DB_NUMBER_SIZE], index[DB_NUMBER_SIZE], batch[ULID_UUID_SIZE];
+	char batch[ULID_UUID_SIZE];
 	PGresult *rows;
 	int owed;
 
 	database_open(drop);
-	rows = db_query(drop->db, sql_query_receive_outcome, 4,
-			(const char *[]){ db_number(receive->coupon, coupon), receive->user.text,
-					  ulid_to_uuid(&receive->batch, batch),
-					  db_number(receive->index, index) });
+	rows = db_ask(drop->db, sql_query_receive_outcome, postgres_number(receive->coupon),
+		      postgres_text(receive->user.text),
+		      postgres_text(ulid_to_uuid(&receive->batch, batch)),
+		      postgres_number(receive->index));
 	owed = PQntuples(rows) == 0;
 	PQclear(rows);
 	return owed;

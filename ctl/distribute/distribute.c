@@ -25,7 +25,8 @@
 #define CONNECTIONS_MAX 64
 #define DELAY_MS 50
 #define PATIENCE_S 300
-#define REFUSED_HEADING "user,line,status,message" CSV_END
+
+static const char *const refused_columns[] = { "user", "line", "status", "message", NULL };
 
 struct distribution {
 	int64_t coupon;
@@ -34,8 +35,7 @@ struct distribution {
 	struct list_options list_options;
 	struct list list;
 	char *refused_path;
-	struct file_new refused;
-	enum csv_reader refused_reader;
+	struct sheet refused;
 	int64_t issued_before;  /* of those listed, when this run began */
 	int64_t counts[ENDS_N]; /* of users, at the end */
 	struct run_report run;
@@ -74,7 +74,9 @@ static void options_read(struct distribution *one, const struct args *args)
 	check((refused ? asprintf(&one->refused_path, "%s", refused)
 		       : asprintf(&one->refused_path, "%s.%lld.%s.refused.csv", path,
 				  (long long)one->coupon, one->name)) > 0);
-	one->refused_reader = csv_reader_of(args_has(args, "spreadsheet"));
+	one->refused = (struct sheet){ .columns = refused_columns,
+				       .csv_end = CSV_END,
+				       .reader = sheet_reader_read(args, SHEET_CSV) };
 }
 
 static void plan_read(struct run_plan *plan, const struct ctl *ctl)
@@ -123,12 +125,11 @@ static void issued_take(struct distribution *one, const char *user, const char *
 
 static void issued_read(struct distribution *one, struct db *db)
 {
-	char id[DB_NUMBER_SIZE];
 	int n;
 
 	db_run(db, "BEGIN READ ONLY");
-	db_pages_begin(db, sql_query_distribute_issued, 2,
-		       (const char *[]){ db_number(one->coupon, id), one->prefix });
+	db_pages_begin(db, sql_query_distribute_issued, postgres_number(one->coupon),
+		       postgres_text(one->prefix));
 	do {
 		PGresult *page = db_page(db);
 
@@ -147,29 +148,29 @@ static void issued_read(struct distribution *one, struct db *db)
  */
 static void refused_open(struct distribution *one)
 {
-	char head[sizeof(REFUSED_HEADING) - 1];
+	static const char heading[] = "user,line,status,message" CSV_END;
+	char head[sizeof(heading) - 1];
 	FILE *before;
 	size_t n;
 
-	file_new_open(&one->refused, one->refused_path);
+	sheet_begin(&one->refused, one->refused_path);
 	before = fopen(one->refused_path, "re");
 	n = before ? fread(head, 1, sizeof(head), before) : 0;
 	if (before)
 		fclose(before);
-	if (n == 0 || (n == sizeof(head) && memcmp(head, REFUSED_HEADING, n) == 0))
+	if (n == 0 || (n == sizeof(head) && memcmp(head, heading, n) == 0))
 		return;
-	file_new_drop(&one->refused);
+	file_new_drop(&one->refused.new);
 	log_fatal("--refused: %s exists, and is no file of refused users: name another file",
 		  one->refused_path);
 }
 
-static void refused_add(const struct distribution *one, uint32_t i)
+static void refused_add(struct distribution *one, uint32_t i)
 {
 	const struct listed *user = &one->list.users[i];
 	const char *text = list_text(&one->list, i), *message = end_text(user->end);
-	FILE *out = one->refused.stream;
+	char why[USER_ID_WHY_SIZE], line[DB_NUMBER_SIZE];
 	struct text_buffer shown = { 0 };
-	char why[USER_ID_WHY_SIZE];
 
 	if (user->end == END_INVALID) {
 		user_id_why(text, user->len, why);
@@ -178,17 +179,16 @@ static void refused_add(const struct distribution *one, uint32_t i)
 	} else {
 		text_add(&shown, text, user->len);
 	}
-	csv_put(out, shown.data ? shown.data : "", shown.len, one->refused_reader);
+	sheet_row(&one->refused, (const struct cell[]){ { .text = shown.data, .len = shown.len },
+							cell_text(db_number(user->line, line)),
+							cell_text(end_status(user->end)),
+							cell_text(message) });
 	text_buffer_fini(&shown);
-	fprintf(out, ",%u,%s,", user->line, end_status(user->end));
-	csv_put(out, message, strlen(message), one->refused_reader);
-	fputs(CSV_END, out);
 }
 
 /* Counts how the users have ended, and writes the file of those that were refused. */
 static void ends_write(struct distribution *one)
 {
-	fputs(REFUSED_HEADING, one->refused.stream);
 	for (uint32_t i = 0; i < one->list.n; i++) {
 		enum end end = one->list.users[i].end;
 
@@ -196,7 +196,7 @@ static void ends_write(struct distribution *one)
 		if (end_is_final(end) && end != END_ISSUED)
 			refused_add(one, i);
 	}
-	file_new_place(&one->refused, FILE_REPLACE);
+	sheet_end(&one->refused, FILE_REPLACE);
 }
 
 /* The report */

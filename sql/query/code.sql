@@ -172,9 +172,8 @@ ORDER BY p.id
 SELECT concat_ws(' ', count(*), max(id), count(completed_at)) AS state
 FROM code_set
 
--- code_stats: The sets of a coupon with their numbers. In a revoked set all codes that are not
--- used are revoked. A word is one code, which stays unused; redeemed is how often it was
--- redeemed.
+-- code_stats: The sets of a coupon with their numbers. In a revoked set all codes that are not used
+-- are revoked. A word is one code, which stays unused; redeemed is how often it was redeemed.
 -- $1 coupon
 WITH counted AS (
 	SELECT s.*, r.row_num, r.used_num, r.revoked_num, r.word,

@@ -123,8 +123,8 @@ SELECT version, currency, amount_off, percent_off, cap, threshold, metadata::tex
 FROM coupon
 WHERE id = $1::bigint
 
--- coupon_show: One coupon as couponctl show prints it. in_flight: receives without an outcome,
--- also those of older generations, by the numbers that PostgreSQL has seen.
+-- coupon_show: One coupon as couponctl show prints it. in_flight: receives without an outcome, also
+-- those of older generations, by the numbers that PostgreSQL has seen.
 -- $1 coupon
 SELECT id::text AS coupon, campaign_state(status, begin_at, end_at, now()) AS state,
 	user_limit AS limit, name,
@@ -213,8 +213,8 @@ UPDATE coupon SET version = $2::int, updated_at = now() WHERE id = $1::bigint AN
 SELECT result, is_returned, slot
 FROM coupon_void($1::bigint, $2::uuid, $3::smallint, $4::text, $5::text)
 
--- distribute_issued: The users who got a coupon by a key that has a prefix, also if it was
--- taken back; unordered, and some twice. Read once, through a cursor.
+-- distribute_issued: The users who got a coupon by a key that has a prefix, also if it was taken
+-- back; unordered, and some twice. Read once, through a cursor.
 -- $1 coupon, $2 prefix
 SELECT user_id, key
 FROM user_coupon

@@ -1,4 +1,4 @@
-"""lock_take.lua, lock_renew.lua and lock_release.lua."""
+"""lock.lua: a lock is taken, renewed and released."""
 
 import re
 import uuid
@@ -25,7 +25,7 @@ class Lock:
 
     def take(self, kind, token, lease=LEASE, waiter=0):
         """The fence, or None."""
-        answer = self.run("lock_take", kind, token + ".1", lease, waiter)
+        answer = self.run("lock", "take", kind, token + ".1", lease, waiter)
         self.left = None if answer[0] else answer[1]
         return answer[2] if answer[0] else None
 
@@ -33,10 +33,10 @@ class Lock:
         return self.take(kind, token, waiter=WAITER)
 
     def renew(self, kind, token, lease=LEASE):
-        return self.run("lock_renew", kind, token + ".1", lease)
+        return self.run("lock", "renew", kind, token + ".1", lease)
 
     def release(self, kind, token):
-        return self.run("lock_release", kind, token + ".1")
+        return self.run("lock", "release", kind, token + ".1")
 
     def now_ms(self):
         seconds, micros = self.redis.time()
@@ -244,26 +244,27 @@ def test_nothing_stays_behind(lock):
 
 
 @pytest.mark.parametrize(
-    "script, args, words",
+    "what, args, words",
     [
-        ("lock_take", ("y", "a.1", 1000, 0), "kind"),
-        ("lock_take", ("x", "a", 1000, 0), "token"),
-        ("lock_take", ("x", ".1", 1000, 0), "token"),
-        ("lock_take", ("x", "a b.1", 1000, 0), "token"),
-        ("lock_take", ("x", "a" * 127 + ".1", 1000, 0), "token"),
-        ("lock_take", ("x", "a.1", 99, 0), "lease_ms"),
-        ("lock_take", ("x", "a.1", DAY + 1, 0), "lease_ms"),
-        ("lock_take", ("x", "a.1", 1000, 60001), "waiter_ms"),
-        ("lock_take", ("x", "a.1", 1000), "ARGV"),
-        ("lock_renew", ("x", "a.1", "x"), "lease_ms"),
-        ("lock_renew", ("x", "a.1"), "ARGV"),
-        ("lock_release", ("x", "a.1", 1), "ARGV"),
-        ("lock_release", ("xx", "a.1"), "kind"),
+        ("take", ("y", "a.1", 1000, 0), "kind"),
+        ("take", ("x", "a", 1000, 0), "token"),
+        ("take", ("x", ".1", 1000, 0), "token"),
+        ("take", ("x", "a b.1", 1000, 0), "token"),
+        ("take", ("x", "a" * 127 + ".1", 1000, 0), "token"),
+        ("take", ("x", "a.1", 99, 0), "lease_ms"),
+        ("take", ("x", "a.1", DAY + 1, 0), "lease_ms"),
+        ("take", ("x", "a.1", 1000, 60001), "waiter_ms"),
+        ("take", ("x", "a.1", 1000), "ARGV"),
+        ("renew", ("x", "a.1", "x"), "lease_ms"),
+        ("renew", ("x", "a.1"), "ARGV"),
+        ("release", ("x", "a.1", 1), "ARGV"),
+        ("release", ("xx", "a.1"), "kind"),
+        ("keep", ("x", "a.1"), "what"),
     ],
 )
-def test_wrong_arguments(lock, script, args, words):
+def test_wrong_arguments(lock, what, args, words):
     with pytest.raises(redis_module.ResponseError, match=f"couponmq: {words}"):
-        lock.run(script, *args)
+        lock.run("lock", what, *args)
     assert lock.redis.exists(*lock.keys) == 0
 
 
@@ -276,7 +277,7 @@ def test_wrong_keys(lock):
         ["couponmq:lock:{}", "couponmq:lock:{}:queue", "couponmq:lock:{}:seen"],
     ):
         with pytest.raises(redis_module.ResponseError, match="couponmq: KEYS"):
-            lock.run("lock_take", "x", "a.1", 1000, 0, keys=keys)
+            lock.run("lock", "take", "x", "a.1", 1000, 0, keys=keys)
     lock.redis.set(base, "x")
     with pytest.raises(redis_module.ResponseError, match=re.escape(base) + ": not a hash"):
         lock.take("x", "a")
@@ -287,5 +288,5 @@ def test_any_printable_name(lock):
     base = f"couponmq:lock:{{{name}}}"
     keys = [base, base + ":queue", base + ":seen"]
     lock.coupon.keys.extend(keys)
-    assert lock.run("lock_take", "x", "a.1", 1000, 0, keys=keys)[0] == 1
-    assert lock.run("lock_release", "x", "a.1", keys=keys) == 1
+    assert lock.run("lock", "take", "x", "a.1", 1000, 0, keys=keys)[0] == 1
+    assert lock.run("lock", "release", "x", "a.1", keys=keys) == 1

@@ -291,15 +291,15 @@ MUTANTS = [
     mutant(
         "locks",
         "the owner of a lock, when it is released",
-        "lua/lock_release.lua",
-        "if own then\n\tcall('HDEL', KEYS[1], me)\n",
-        "if true then\n\tcall('DEL', KEYS[1])\n",
+        "lua/lock.lua",
+        "\tif own then\n\t\tcall('HDEL', KEYS[1], me)\n",
+        "\tif true then\n\t\tcall('DEL', KEYS[1])\n",
         "tests/lua/test_script_lock.py::test_nobody_releases_anothers",
     ),
     mutant(
         "locks",
         "the clock in the fence of a lock",
-        "lua/lock_take.lua",
+        "lua/lock.lua",
         "math.max((integer(call('HGET', KEYS[1], 'fence') or '0') or 0) + 1, now_us)",
         "(integer(call('HGET', KEYS[1], 'fence') or '0') or 0) + 1",
         "tests/lua/test_script_lock.py::test_the_fence_grows_when_the_data_are_lost",
@@ -307,7 +307,7 @@ MUTANTS = [
     mutant(
         "locks",
         "those who wait, before a lock is taken",
-        "lua/lock_take.lua",
+        "lua/lock.lua",
         "\t\tif other ~= 'x' and (kind ~= 'r' or other ~= 'r') then\n\t\t\treturn true\n",
         "\t\tif other ~= 'x' and (kind ~= 'r' or other ~= 'r') then\n\t\t\treturn false\n",
         "tests/lua/test_script_lock.py::test_a_try_does_not_overtake_those_who_wait",

@@ -128,7 +128,8 @@ def test_status_set(db, coupon_new, old, wanted):
     }
     assert db.query("coupon_status_set", coupon, wanted) == [expected]
     row = db.query("coupon_show", coupon)[0]
-    assert (row["postgresql.status"], row["postgresql.version"]) == (expected["status"], expected["version"])
+    assert row["postgresql.status"] == expected["status"]
+    assert row["postgresql.version"] == expected["version"]
     db.execute("ROLLBACK")
 
 
