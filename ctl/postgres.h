@@ -56,7 +56,7 @@ void db_lock_wait(struct db *db, const char *name);
  * read once, and by no more than a page at a time. One at a time. db_page() has no row at the end.
  */
 #define db_pages_begin(db, select, ...) \
-	db_pages_arguments(db, select, DB_ARGUMENTS_N(__VA_ARGS__), DB_ARGUMENTS(__VA_ARGS__))
+	db_pages_arguments(db, select, POSTGRES_ARGUMENTS(__VA_ARGS__))
 void db_pages_arguments(struct db *db, const char *select, int n,
 			const struct postgres_argument *arguments);
 PGresult *db_page(struct db *db);

@@ -41,7 +41,7 @@ enum coupon_key {
 	(COUPON_KEYS_PLACE | COUPON_KEY_DEAD | COUPON_KEY_SETTLED | COUPON_KEY_REJECTED | \
 	 COUPON_KEY_TERMS)
 
-#define KEEPER_LOCK_KEY "couponmq:lock:{keeper}" /* hash: see lua/lock_take.lua */
+#define KEEPER_LOCK_KEY "couponmq:lock:{keeper}" /* hash: see lua/lock.lua */
 #define CHANGES_KEY "couponmq:changes"           /* hash: a copy of the table change_count */
 #define GATEWAYS_KEY "couponmq:gateways" /* hash: gateway to the process that it reported to */
 #define ASKED_KEY "couponmq:asked"       /* set: coupons that clients ask for in vain */
