@@ -2,7 +2,7 @@
 #include "common/log/log.h"
 #include "common/program/config.h"
 #include "common/program/program.h"
-#include "common/serve/listener.h"
+#include "common/serve/loop.h"
 #include "events/relay.h"
 #include "events/webhooks.h"
 #include "keeper/keeper.h"

@@ -7,7 +7,7 @@
 #include "common/postgres/connection.h"
 #include "common/postgres/url.h"
 #include "common/resolving.h"
-#include "common/ticker.h"
+#include "common/serve/loop.h"
 
 #include <poll.h>
 #include <stdio.h>

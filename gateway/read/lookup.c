@@ -3,7 +3,7 @@
 #include "common/changes.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/ticker.h"
+#include "common/serve/loop.h"
 #include "gateway/metrics.h"
 #include "gateway/read/connection.h"
 #include "gateway/read/query.h"
