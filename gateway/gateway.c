@@ -5,18 +5,17 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/rabbit/topology.h"
-#include "common/serve/listener.h"
-#include "common/ticker.h"
+#include "common/serve/loop.h"
 #include "gateway/listen/http.h"
 #include "gateway/listen/intake.h"
 #include "gateway/listen/server.h"
 #include "gateway/metrics.h"
 #include "gateway/ports.h"
 #include "gateway/publish/waiters.h"
-#include "gateway/stores.h"
 #include "gateway/read/coupons.h"
 #include "gateway/read/status.h"
 #include "gateway/redeem/fair_queue.h"
+#include "gateway/stores.h"
 
 #include <event2/event.h>
 #include <signal.h>

@@ -10,7 +10,7 @@
 #include "common/log/log.h"
 #include "common/program/config.h"
 #include "common/program/program.h"
-#include "common/serve/listener.h"
+#include "common/serve/loop.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
 #include "gateway/gateway.h"

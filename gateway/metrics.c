@@ -62,6 +62,8 @@ static void add(atomic_int_least64_t *counter, int64_t amount)
 	atomic_fetch_add_explicit(counter, amount, memory_order_relaxed);
 }
 
+#define SUM(counter) sum_at(offsetof(struct page, counter))
+
 /* The sum over all pages of the counter at `offset` bytes into each. */
 static int64_t sum_at(size_t offset)
 {
@@ -82,19 +84,6 @@ void metrics_add(enum metric metric, int64_t amount)
 void metrics_set(enum metric metric, int64_t value)
 {
 	atomic_store_explicit(&mine->values[metric], value, memory_order_relaxed);
-}
-
-/* Over all processes. */
-static int64_t metrics_sum(enum metric metric)
-{
-	return sum_at(offsetof(struct page, values) +
-		      (size_t)metric * sizeof(atomic_int_least64_t));
-}
-
-static int64_t answers_sum(enum answer answer)
-{
-	return sum_at(offsetof(struct page, answers) +
-		      (size_t)answer * sizeof(atomic_int_least64_t));
 }
 
 void metrics_answer(enum answer answer)
@@ -119,15 +108,14 @@ static void issue_time_prometheus(struct evbuffer *out)
 	exposition_head(out, "issue_seconds", "histogram",
 			"Time from an issue request to its answer.");
 	for (size_t i = 0; i <= BOUNDS_N; i++) {
-		count += sum_at(offsetof(struct page, buckets) + i * sizeof(atomic_int_least64_t));
+		count += SUM(buckets[i]);
 		if (i < BOUNDS_N)
 			evbuffer_add_printf(out, "couponmq_issue_seconds_bucket{le=\"%g\"} %lld\n",
 					    (double)bounds_us[i] / 1e6, (long long)count);
 	}
 	evbuffer_add_printf(out, "couponmq_issue_seconds_bucket{le=\"+Inf\"} %lld\n",
 			    (long long)count);
-	evbuffer_add_printf(out, "couponmq_issue_seconds_sum %.6f\n",
-			    (double)sum_at(offsetof(struct page, time_us)) / 1e6);
+	evbuffer_add_printf(out, "couponmq_issue_seconds_sum %.6f\n", (double)SUM(time_us) / 1e6);
 	evbuffer_add_printf(out, "couponmq_issue_seconds_count %lld\n", (long long)count);
 }
 
@@ -135,12 +123,12 @@ void metrics_prometheus(struct evbuffer *out)
 {
 	for (int i = 0; i < METRIC_COUNT; i++) {
 		exposition_head(out, metrics[i].name, metrics[i].type, metrics[i].help);
-		exposition_value(out, metrics[i].name, metrics_sum((enum metric)i));
+		exposition_value(out, metrics[i].name, SUM(values[i]));
 	}
 	exposition_head(out, "answers_total", "counter", "Answers by status.");
 	for (int i = 0; i < ANSWER_COUNT; i++)
 		exposition_labelled(out, "answers_total", "status", answer_status((enum answer)i),
-				    answers_sum((enum answer)i));
+				    SUM(answers[i]));
 	issue_time_prometheus(out);
 }
 
@@ -150,12 +138,11 @@ static cJSON *metrics_json(void)
 
 	check(object != NULL);
 	for (int i = 0; i < METRIC_COUNT; i++)
-		cJSON_AddNumberToObject(object, metrics[i].name,
-					(double)metrics_sum((enum metric)i));
+		cJSON_AddNumberToObject(object, metrics[i].name, (double)SUM(values[i]));
 	answers = cJSON_AddObjectToObject(object, "answers");
 	for (int i = 0; i < ANSWER_COUNT; i++)
 		cJSON_AddNumberToObject(answers, answer_status((enum answer)i),
-					(double)answers_sum((enum answer)i));
+					(double)SUM(answers[i]));
 	return object;
 }
 

@@ -21,7 +21,7 @@
 #include "common/program/program.h"
 #include "common/rabbit/publisher.h"
 #include "common/rabbit/topology.h"
-#include "common/serve/listener.h"
+#include "common/serve/loop.h"
 #include "events/relay.h"
 #include "events/webhooks.h"
 #include "keeper/keeper.h"

@@ -8,7 +8,7 @@
 #include "common/clock.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/exposition.h"
-#include "common/serve/listener.h"
+#include "common/serve/loop.h"
 #include "events/relay.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"

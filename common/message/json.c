@@ -5,6 +5,8 @@
 
 #include <ctype.h>
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -357,4 +359,17 @@ int json_integer(const cJSON *item, int64_t least, int64_t most, int64_t *value)
 		return -1;
 	*value = (int64_t)item->valuedouble;
 	return 0;
+}
+
+void json_sentence_add(cJSON *array, const char *format, ...)
+{
+	char sentence[1024];
+	va_list args;
+	cJSON *item;
+
+	va_start(args, format);
+	vsnprintf(sentence, sizeof(sentence), format, args);
+	va_end(args);
+	item = cJSON_CreateString(sentence);
+	check(item != NULL && cJSON_AddItemToArray(array, item));
 }

@@ -41,6 +41,9 @@ const struct json_fault *json_fault(const struct json_arena *arena);
  */
 int json_id(const cJSON *item, int64_t *id, const char **error);
 
+/* Appends a sentence of at most 1023 bytes to an array. */
+void json_sentence_add(cJSON *array, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* An integer from `least` to `most`; 0, or -1. */
 int json_integer(const cJSON *item, int64_t least, int64_t most, int64_t *value);
 

@@ -1,7 +1,7 @@
 #include "common/program/durability.h"
 
-#include "common/check.h"
 #include "common/log/log.h"
+#include "common/message/json.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -110,35 +110,22 @@ void durability_unknown(struct durability *durability, enum durability_part part
 	log_warn("setting_unknown", LOG_S("part", part_names[part]), LOG_S("error", why));
 }
 
-static void sentence_add(cJSON *array, const char *sentence)
-{
-	cJSON *item = cJSON_CreateString(sentence);
-
-	check(item != NULL && cJSON_AddItemToArray(array, item));
-}
-
 void durability_warnings(const struct durability *durability, cJSON *array)
 {
-	char sentence[320];
-
 	for (int i = 0; i < DURABILITY_N; i++) {
 		const char *value = durability->states[i].value;
 
-		if (!*value || !is_weak(i, value))
-			continue;
-		snprintf(sentence, sizeof(sentence), "%s: %s is %s, wanted %s: %s",
-			 part_names[table[i].part], table[i].setting, value, table[i].values[0],
-			 table[i].lost);
-		sentence_add(array, sentence);
+		if (*value && is_weak(i, value))
+			json_sentence_add(array, "%s: %s is %s, wanted %s: %s",
+					  part_names[table[i].part], table[i].setting, value,
+					  table[i].values[0], table[i].lost);
 	}
-	for (int part = DURABILITY_REDIS; part <= DURABILITY_POSTGRESQL; part++) {
-		if (!durability->unknown[part])
-			continue;
-		snprintf(sentence, sizeof(sentence),
-			 "%s: does not show its settings: it is unknown whether the promises hold",
-			 part_names[part]);
-		sentence_add(array, sentence);
-	}
+	for (int part = DURABILITY_REDIS; part <= DURABILITY_POSTGRESQL; part++)
+		if (durability->unknown[part])
+			json_sentence_add(array,
+					  "%s: does not show its settings: it is unknown whether "
+					  "the promises hold",
+					  part_names[part]);
 }
 
 int durability_warnings_n(const struct durability *durability)

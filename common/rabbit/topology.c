@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/message/json.h"
 #include "common/rabbit/connection.h"
 
 #include <pthread.h>
@@ -211,20 +212,12 @@ int rabbit_topology_differing_n(void)
 
 void rabbit_topology_warnings(cJSON *array)
 {
-	char sentence[192];
-
-	for (enum rabbit_queue queue = 0; queue < RABBIT_QUEUES_N; queue++) {
-		cJSON *item;
-
-		if (!differs(queue))
-			continue;
-		snprintf(sentence, sizeof(sentence),
-			 "rabbitmq: %s exists with other arguments, for instance a delivery limit; "
-			 "run couponctl queue move",
-			 places[queue].name);
-		item = cJSON_CreateString(sentence);
-		check(item != NULL && cJSON_AddItemToArray(array, item));
-	}
+	for (enum rabbit_queue queue = 0; queue < RABBIT_QUEUES_N; queue++)
+		if (differs(queue))
+			json_sentence_add(array,
+					  "rabbitmq: %s exists with other arguments, for instance "
+					  "a delivery limit; run couponctl queue move",
+					  places[queue].name);
 }
 
 /*

@@ -7,7 +7,7 @@
 #include "common/message/number.h"
 #include "common/redis/redis.h"
 #include "common/resolving.h"
-#include "common/ticker.h"
+#include "common/serve/loop.h"
 
 #include <hiredis/async.h>
 #include <hiredis/adapters/libevent.h>

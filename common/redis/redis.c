@@ -9,33 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* In the order of their bits. */
 static const char *suffix_of(enum coupon_key key)
 {
-	switch (key) {
-	case COUPON_KEY_COUPON:
-		return "";
-	case COUPON_KEY_USERS:
-		return ":users";
-	case COUPON_KEY_OUTBOX:
-		return ":outbox";
-	case COUPON_KEY_KNOWN:
-		return ":known";
-	case COUPON_KEY_SEEN:
-		return ":seen";
-	case COUPON_KEY_DEAD:
-		return ":dead";
-	case COUPON_KEY_SETTLED:
-		return ":settled";
-	case COUPON_KEY_REJECTED:
-		return ":rejected";
-	case COUPON_KEY_TERMS:
-		return ":terms";
-	case COUPON_KEY_CODES:
-		return ":codes";
-	case COUPON_KEY_FILLED:
-		return ":filled";
-	}
-	return "";
+	static const char *const suffixes[] = { "",       ":users", ":outbox",  ":known",
+						":seen",  ":dead",  ":settled", ":rejected",
+						":terms", ":codes", ":filled" };
+
+	return suffixes[__builtin_ctz((unsigned)key)];
 }
 
 const char *coupon_key(int64_t coupon, enum coupon_key key, char out[COUPON_KEY_SIZE])

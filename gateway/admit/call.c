@@ -118,24 +118,16 @@ void bundle_command_make(struct bundle_command *command, const struct bundle *bu
 
 static int state_decode(const redisReply *element, enum call_state *state)
 {
-	static const struct {
-		const char *name;
-		enum call_state state;
-	} states[] = {
-		{ "ok", CALL_OK },
-		{ "missing", CALL_MISSING },
-		{ "unverified", CALL_UNVERIFIED },
-		{ "behind", CALL_BEHIND },
-	};
+	static const char *const names[] = { [CALL_OK] = "ok",
+					     [CALL_MISSING] = "missing",
+					     [CALL_UNVERIFIED] = "unverified",
+					     [CALL_BEHIND] = "behind" };
 
 	if (element->type != REDIS_REPLY_STRING)
 		return -1;
-	for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
-		if (strcmp(element->str, states[i].name) == 0) {
-			*state = states[i].state;
+	for (*state = CALL_OK; *state <= CALL_BEHIND; (*state)++)
+		if (strcmp(element->str, names[*state]) == 0)
 			return 0;
-		}
-	}
 	return -1;
 }
 

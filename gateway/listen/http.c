@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/serve/exposition.h"
-#include "common/ticker.h"
+#include "common/serve/loop.h"
 #include "gateway/listen/http_connection.h"
 #include "gateway/listen/http_request.h"
 #include "gateway/metrics.h"

@@ -185,24 +185,14 @@ static const char *connection_header(const struct http_connection *connection)
 	return connection->request.parser.http_minor == 0 ? "keep-alive" : NULL;
 }
 
-struct reply {
-	int status;
-	const char *type;
-	const char *body;
-	size_t len;
-	const char *end;   /* bytes after the body, or "" */
-	const char *extra; /* one more header, or NULL */
-};
-
-static void reply_send(struct http_connection *connection, const struct reply *reply)
+static void reply_send(struct http_connection *connection, struct http_reply *reply)
 {
 	const http_parser *parser = &connection->request.parser;
-	size_t end_len = strlen(reply->end);
 	char head[HTTP_HEAD_SIZE];
 	struct iovec pieces[] = {
 		{ .iov_base = head },
 		{ .iov_base = (void *)(uintptr_t)reply->body, .iov_len = reply->len },
-		{ .iov_base = (void *)(uintptr_t)reply->end, .iov_len = end_len },
+		{ .iov_base = (void *)(uintptr_t)reply->end, .iov_len = strlen(reply->end) },
 	};
 	int is_head_only = (connection->request.complete && parser->method == HTTP_HEAD) ||
 			   reply->status == 304;
@@ -211,16 +201,9 @@ static void reply_send(struct http_connection *connection, const struct reply *r
 	if (connection->member.room != INTAKE_ROOM || connection->is_refused ||
 	    intake_is_stopped(connection->shared->limits.intake) || !http_should_keep_alive(parser))
 		connection->is_last = 1;
-	pieces[0].iov_len =
-		http_head_write(&(struct http_head){ .minor = parser->http_major == 1
-								      ? parser->http_minor
-								      : 1,
-						     .status = reply->status,
-						     .type = reply->type,
-						     .length = reply->len + end_len,
-						     .connection = connection_header(connection),
-						     .extra = reply->extra },
-				head);
+	reply->minor = parser->http_major == 1 ? parser->http_minor : 1;
+	reply->connection = connection_header(connection);
+	pieces[0].iov_len = http_head_write(reply, head);
 	pieces_send(connection, pieces, is_head_only ? 1 : 3);
 }
 
@@ -228,18 +211,18 @@ void http_connection_reply(struct http_connection *connection, int status, const
 			   const char *body, size_t len)
 {
 	reply_send(connection,
-		   &(struct reply){
+		   &(struct http_reply){
 			   .status = status, .type = type, .body = body, .len = len, .end = "" });
 }
 
 void http_connection_reply_json(struct http_connection *connection, int status, const char *text,
 				size_t len)
 {
-	reply_send(connection, &(struct reply){ .status = status,
-						.type = JSON_TYPE,
-						.body = text,
-						.len = len,
-						.end = "\n" });
+	reply_send(connection, &(struct http_reply){ .status = status,
+						     .type = JSON_TYPE,
+						     .body = text,
+						     .len = len,
+						     .end = "\n" });
 }
 
 static void refusal_send(struct http_connection *connection, int status, enum answer answer,
@@ -247,12 +230,12 @@ static void refusal_send(struct http_connection *connection, int status, enum an
 {
 	char *text = answer_message_line("", answer, message);
 
-	reply_send(connection, &(struct reply){ .status = status,
-						.type = JSON_TYPE,
-						.body = text,
-						.len = strlen(text),
-						.end = "\n",
-						.extra = header });
+	reply_send(connection, &(struct http_reply){ .status = status,
+						     .type = JSON_TYPE,
+						     .body = text,
+						     .len = strlen(text),
+						     .end = "\n",
+						     .extra = header });
 	cJSON_free(text);
 }
 
@@ -278,13 +261,13 @@ void http_connection_reply_tagged(struct http_connection *connection, const char
 
 	snprintf(header, sizeof(header), "ETag: \"%s\"", tag);
 	reply_send(connection,
-		   &(struct reply){ .status = http_request_has_tag(&connection->request, tag) ? 304
-											      : 200,
-				    .type = JSON_TYPE,
-				    .body = text,
-				    .len = len,
-				    .end = "",
-				    .extra = header });
+		   &(struct http_reply){
+			   .status = http_request_has_tag(&connection->request, tag) ? 304 : 200,
+			   .type = JSON_TYPE,
+			   .body = text,
+			   .len = len,
+			   .end = "",
+			   .extra = header });
 }
 
 static void intake_reply(struct responder *responder, enum answer answer, const char *line,

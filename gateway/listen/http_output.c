@@ -90,20 +90,21 @@ static const char *date(void)
 	return text;
 }
 
-size_t http_head_write(const struct http_head *head, char out[HTTP_HEAD_SIZE])
+size_t http_head_write(const struct http_reply *reply, char out[HTTP_HEAD_SIZE])
 {
-	char *at = text_append(out, head->minor == 0 ? "HTTP/1.0 " : "HTTP/1.1 ");
+	char *at = text_append(out, reply->minor == 0 ? "HTTP/1.0 " : "HTTP/1.1 ");
 
-	check(strlen(head->type) < 128 && (!head->extra || strlen(head->extra) < 64));
-	at = text_append(number_append(at, head->status), " ");
-	at = text_append(at, http_status_str((enum http_status)head->status));
-	at = text_append(text_append(at, "\r\nContent-Type: "), head->type);
+	check(strlen(reply->type) < 128 && (!reply->extra || strlen(reply->extra) < 64));
+	at = text_append(number_append(at, reply->status), " ");
+	at = text_append(at, http_status_str((enum http_status)reply->status));
+	at = text_append(text_append(at, "\r\nContent-Type: "), reply->type);
 	at = text_append(text_append(at, "\r\nDate: "), date());
-	at = number_append(text_append(at, "\r\nContent-Length: "), (int64_t)head->length);
-	if (head->connection)
-		at = text_append(text_append(at, "\r\nConnection: "), head->connection);
-	if (head->extra)
-		at = text_append(text_append(at, "\r\n"), head->extra);
+	at = number_append(text_append(at, "\r\nContent-Length: "),
+			   (int64_t)(reply->len + strlen(reply->end)));
+	if (reply->connection)
+		at = text_append(text_append(at, "\r\nConnection: "), reply->connection);
+	if (reply->extra)
+		at = text_append(text_append(at, "\r\n"), reply->extra);
 	at = text_append(at, "\r\n\r\n");
 	return (size_t)(at - out);
 }

@@ -41,17 +41,19 @@ size_t http_output_length(const struct http_output *output); /* what is unsent *
 
 #define HTTP_HEAD_SIZE 512
 
-struct http_head {
-	int minor; /* of the version 1.x */
+struct http_reply {
 	int status;
-	const char *type;       /* of the body */
-	size_t length;          /* of the body */
-	const char *connection; /* the header's value, or NULL */
+	const char *type; /* of the body */
+	const char *body;
+	size_t len;
+	const char *end;        /* bytes after the body, or "" */
 	const char *extra;      /* one more header, without the end of its line, or NULL */
+	int minor;              /* of the version 1.x */
+	const char *connection; /* that header's value, or NULL */
 };
 
 /* Writes the head and the empty line, without a NUL, and returns the length. */
-size_t http_head_write(const struct http_head *head, char out[HTTP_HEAD_SIZE]);
+size_t http_head_write(const struct http_reply *reply, char out[HTTP_HEAD_SIZE]);
 
 /*
  * The limits of all HTTP connections of an event loop: how many there are, how long each may wait

@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "common/hash.h"
 #include "common/log/log.h"
-#include "common/serve/listener.h"
+#include "common/serve/loop.h"
 #include "common/serve/network.h"
 #include "gateway/metrics.h"
 

@@ -4,7 +4,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/ticker.h"
+#include "common/serve/loop.h"
 #include "gateway/listen/intake.h"
 #include "gateway/metrics.h"
 

@@ -4,6 +4,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/serve/loop.h"
 #include "common/ticker.h"
 #include "gateway/metrics.h"
 

@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/hash.h"
 #include "common/log/log.h"
+#include "common/message/json.h"
 #include "gateway/metrics.h"
 
 #include <stdio.h>
@@ -292,11 +293,8 @@ void catalogue_find(const struct catalogue *catalogue, const struct code_text *t
 
 void catalogue_warnings(const struct catalogue *catalogue, cJSON *array)
 {
-	char sentence[CODE_WHY_SIZE + 64];
-
-	if (!*catalogue->content.trouble)
-		return;
-	snprintf(sentence, sizeof(sentence), "exchange codes: %s: their codes are answered %s",
-		 catalogue->content.trouble, "code_invalid");
-	cJSON_AddItemToArray(array, cJSON_CreateString(sentence));
+	if (*catalogue->content.trouble)
+		json_sentence_add(array,
+				  "exchange codes: %s: their codes are answered code_invalid",
+				  catalogue->content.trouble);
 }

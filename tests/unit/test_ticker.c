@@ -1,5 +1,5 @@
 /* The ticker of a thread. */
-#include "common/ticker.h"
+#include "common/serve/loop.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,12 +1,14 @@
 /*
- * Listening sockets, and accepting in an event loop, some connections in each of its turns. It
- * pauses for a moment when file descriptors run out, instead of spinning, and reserves the last
- * ones for connections of the process to the services.
+ * What event loops have in common: listening sockets, accepting, some connections in each turn, and
+ * periodic timers. Accepting pauses for a moment when file descriptors run out, instead of
+ * spinning; the last ones are reserved for connections of the process to the services.
  */
-#ifndef COMMON_SERVE_LISTENER_H
-#define COMMON_SERVE_LISTENER_H
+#ifndef COMMON_SERVE_LOOP_H
+#define COMMON_SERVE_LOOP_H
 
+#include <event2/event.h>
 #include <event2/listener.h>
+#include <stdint.h>
 
 /* Non-blocking sockets, as named by settings. One that cannot be bound ends the process. */
 
@@ -36,5 +38,20 @@ struct evconnlistener *listener_new(struct event_base *base, int fd, evconnliste
  * one, and lets the loop look at its other sockets when many were accepted at once.
  */
 void listener_accepted(struct evconnlistener *listener);
+
+/* A periodic timer of an event loop that runs only while something waits. Its thread only. */
+
+struct ticker;
+
+/* Returns whether something still waits; 0 stops the timer. */
+typedef int ticker_fn(void *context);
+
+/* It does not run yet. */
+struct ticker *ticker_new(struct event_base *base, int64_t every_ms, ticker_fn *tick,
+			  void *context);
+void ticker_free(struct ticker *ticker);
+
+/* Something waits from now on: the first tick is a period later, or earlier if it runs already. */
+void ticker_start(struct ticker *ticker);
 
 #endif
