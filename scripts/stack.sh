@@ -63,12 +63,8 @@ shown() {
 . scripts/stack/process.sh
 # shellcheck source=scripts/stack/services.sh
 . scripts/stack/services.sh
-# shellcheck source=scripts/stack/zookeeper.sh
-. scripts/stack/zookeeper.sh
 # shellcheck source=scripts/stack/postgres.sh
 . scripts/stack/postgres.sh
-# shellcheck source=scripts/stack/programs.sh
-. scripts/stack/programs.sh
 # shellcheck source=scripts/stack/sample.sh
 . scripts/stack/sample.sh
 

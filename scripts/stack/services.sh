@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Redis, RabbitMQ and the port mapper of its Erlang node. Sourced by scripts/stack.sh.
+# Redis, RabbitMQ with the port mapper of its Erlang node, ZooKeeper for tests of the locks, and the
+# programs. Sourced by scripts/stack.sh.
 
 redis_spawn() {
 	local flags
@@ -107,4 +108,66 @@ rabbitmq_ready() {
 rabbitmq_started() {
 	process_runs rabbitmq
 	taskset -a -c -p "$(processors)" "$PID" >/dev/null
+}
+
+# ---- ZooKeeper
+
+# Short ticks, so that short sessions are allowed; a session lasts 2 to 20 ticks by default.
+zookeeper_spawn() {
+	mkdir -p "$RUN_DIR/zookeeper"
+	cat >"$RUN_DIR/zookeeper/zoo.cfg" <<-TEXT
+	tickTime=200
+	maxSessionTimeout=120000
+	maxClientCnxns=200
+	dataDir=$RUN_DIR/zookeeper/data
+	clientPort=$PORT_ZOOKEEPER
+	clientPortAddress=127.0.0.1
+	admin.enableServer=false
+	extendedTypesEnabled=true
+	4lw.commands.whitelist=dump
+	TEXT
+	process_spawn zookeeper java -Xmx128m \
+		-cp '/usr/share/java/zookeeper.jar:/usr/share/java/*' \
+		org.apache.zookeeper.server.quorum.QuorumPeerMain ./zoo.cfg
+}
+
+zookeeper_ready() {
+	port_answers "$PORT_ZOOKEEPER"
+}
+
+# ---- gateway and workers
+
+built() {
+	[[ -x $BUILD_DIR/$1 ]] || die "$BUILD_DIR/$1 is not built; type: make build"
+}
+
+# program_spawn NAME BINARY FLAGS: with its own logins, and without the owner's password, which only
+# couponctl migrate needs.
+program_spawn() {
+	local name=$1 flags
+	read -r -a flags <<<"$3"
+	[[ -d $RUN_DIR/$name ]] || mkdir "$RUN_DIR/$name"
+	env_load "${2#coupon-}"
+	process_spawn "$name" env -u DATABASE_ADMIN_URL "$BUILD_DIR/$2" "${flags[@]}"
+}
+
+gateway_spawn() {
+	program_spawn gateway coupon-gateway "${GATEWAY_FLAGS:-}"
+}
+
+gateway_ready() {
+	port_tells "$PORT_HTTP" \
+		'GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' &&
+		[[ $TOLD == 'HTTP/1.1 200 '* ]]
+}
+
+# The first nine have metrics, on the ports behind the gateway's HTTP.
+worker_spawn() {
+	ports_of "$1"
+	COUPON_WORKER_HTTP_LISTEN=${PORTS:+127.0.0.1:${PORTS[0]}} \
+		program_spawn "$1" coupon-worker "${WORKER_FLAGS:-}"
+}
+
+worker_ready() {
+	process_runs "$1" && log_since_start "$1" | grep -q 'event=ready'
 }

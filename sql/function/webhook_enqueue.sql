@@ -1,4 +1,4 @@
--- version: 2
+-- version: 3
 -- function: webhook_enqueue(bigint[],text[],text[])
 --
 -- Queues events for each webhook that wants them, in the transaction of the caller. Element i of
@@ -9,7 +9,6 @@
 -- When it is full the oldest of these give way; then the events that do not fit are dropped, and
 -- counted. A webhook never makes the caller wait: its queue is counted once, however many elements
 -- there are, and what does not fit is not looked at.
-DROP FUNCTION IF EXISTS webhook_enqueue(bigint, text, jsonb);
 CREATE OR REPLACE FUNCTION webhook_enqueue(coupon bigint[], type text[], events text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
