@@ -5,7 +5,6 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/serve/loop.h"
-#include "common/ticker.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"
