@@ -120,8 +120,8 @@ typedef PGresult *query_fn(struct postgres *postgres, const char *sql, int n,
 			   const struct postgres_patience *patience);
 
 /*
- * postgres_query() or postgres_query_binary(). NULL: it failed, and the session is lost, and with it
- * the lock: nothing runs in another session before that has the lock.
+ * postgres_query() or postgres_query_binary(). NULL: it failed, and the session is lost, and the
+ * lock with it: nothing runs in another session before that has the lock.
  */
 static PGresult *query(struct relay *relay, query_fn *run, const char *sql, int n,
 		       const struct postgres_argument *arguments)

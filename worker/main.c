@@ -60,7 +60,6 @@ enum source { SOURCE_RECEIVES, SOURCE_PARKED, SOURCES };
 
 struct worker {
 	const struct config *config;
-	struct keeper *keeper; /* not owned */
 	struct settlement *settlement;
 	struct settler settler;
 	struct rabbit_link *consumer;
@@ -172,7 +171,6 @@ static size_t put_off_max(const struct config *config)
 	return config->prefetch >= 4 ? (size_t)config->prefetch / 4 : 1;
 }
 
-/* `keeper` is woken after each transaction that rejected something. */
 static struct worker *worker_new(const struct config *config, struct keeper *keeper)
 {
 	static const struct rabbit_link_events events = { .opened = consumer_opened,
@@ -189,7 +187,6 @@ static struct worker *worker_new(const struct config *config, struct keeper *kee
 
 	check(worker != NULL);
 	worker->config = config;
-	worker->keeper = keeper;
 	worker->settlement = settlement_new(envelope_free, put_off_max(config),
 					    (size_t)config->prefetch);
 	worker->unpack = (struct unpack){ .settlement = worker->settlement,
@@ -333,8 +330,7 @@ static void worker_run(struct worker *worker, int signal_fd)
 		rabbit_link_read(worker->consumer);
 		rabbit_link_read(rabbit_publisher_link(worker->publisher));
 		now_ms = clock_monotonic_ms();
-		if (settler_turn(&worker->settler, now_ms) > 0)
-			keeper_wake(worker->keeper);
+		settler_turn(&worker->settler, now_ms);
 		settlement_rotate(worker->settlement, now_ms);
 		forward_send(&worker->forward, now_ms);
 		acks_turn(worker);

@@ -210,74 +210,54 @@ static int outcomes_read(struct settler *settler)
 	return rc;
 }
 
-static void outcomes_count(struct settler *settler)
+/* Returns how many were rejected. */
+static int outcomes_count(const struct delivery *delivery)
 {
 	static const enum metric metrics[] = { [OUTCOME_ISSUED] = METRIC_ISSUED,
 					       [OUTCOME_REPEATED] = METRIC_REPEATED,
 					       [OUTCOME_REJECTED] = METRIC_REJECTED };
-	int64_t receives = 0;
+	int rejected = 0;
 
-	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
-		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
-
-		receives += (int64_t)delivery_part_size(delivery);
-		for (size_t j = delivery->first; j < delivery->end; j++) {
-			metrics_count(metrics[delivery->outcomes[j].kind], 1);
-			if (delivery->outcomes[j].kind == OUTCOME_REJECTED)
-				metrics_rejected(delivery->outcomes[j].reason);
-		}
+	for (size_t i = delivery->first; i < delivery->end; i++) {
+		metrics_count(metrics[delivery->outcomes[i].kind], 1);
+		if (delivery->outcomes[i].kind != OUTCOME_REJECTED)
+			continue;
+		metrics_rejected(delivery->outcomes[i].reason);
+		rejected++;
 	}
-	metrics_count(METRIC_RECEIVES, receives);
-	metrics_count(METRIC_TRANSACTIONS, 1);
-	metrics_set(METRIC_BATCH, receives);
-	settler->linger_ms = receives < SETTLE_LINGER_RECEIVES
-				     ? clock_monotonic_ms() + SETTLE_LINGER_MS
-				     : 0;
+	return rejected;
 }
 
 /* A lost reply does no harm: the gateway looks the receive up at its deadline. */
-static void replies_send(struct settler *settler)
+static void reply_send(struct settler *settler, const struct delivery *delivery)
 {
+	const struct envelope *envelope = delivery->envelope;
 	char text[DELIVERY_REPLY_SIZE];
+	amqp_bytes_t body = { .bytes = text };
+	int rc;
 
-	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
-		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
-		const struct envelope *envelope = delivery->envelope;
-		amqp_bytes_t body = { .bytes = text };
-		int rc;
-
-		if (envelope->reply_to.len == 0)
-			continue;
-		body.len = delivery_reply(delivery, text);
-		rc = rabbit_publisher_reply(settler->publisher, envelope->reply_to,
-					    envelope->correlation_id, body);
-		metrics_count(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
-	}
+	if (envelope->reply_to.len == 0)
+		return;
+	body.len = delivery_reply(delivery, text);
+	rc = rabbit_publisher_reply(settler->publisher, envelope->reply_to,
+				    envelope->correlation_id, body);
+	metrics_count(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
 }
 
+/* After COMMIT. Also of deliveries whose connection was lost meanwhile. */
 static void outbox_clear(struct outboxes *outboxes, const struct delivery *delivery)
 {
 	const struct delivery_message *message = delivery->message;
 	const struct outcome *outcomes = delivery->outcomes;
 
+	if (!delivery_is_settled_by_part(delivery))
+		return;
 	outboxes_settled(outboxes, message->coupon, &message->batch, message->at_ms);
 	for (size_t i = 0; i < message->receives_n; i++)
 		if (outcomes[i].kind == OUTCOME_REJECTED)
 			outboxes_rejected(outboxes, i, message->receives[i].slot,
 					  outcome_reason_text(&outcomes[i]),
 					  &message->receives[i].user);
-}
-
-/* After COMMIT. Also of deliveries whose connection was lost meanwhile. */
-static void outboxes_clear(struct settler *settler)
-{
-	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
-		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
-
-		if (delivery_is_settled_by_part(delivery))
-			outbox_clear(settler->outboxes, delivery);
-	}
-	outboxes_send(settler->outboxes);
 }
 
 static void notices_log(struct settler *settler)
@@ -295,14 +275,33 @@ static void notices_log(struct settler *settler)
 
 static void transaction_settled(struct settler *settler)
 {
+	int is_known, rejected = 0;
+	int64_t receives = 0;
+
 	fault_point(FAULT_WORKER_AFTER_COMMIT);
 	backoff_reset(&settler->backoff);
 	/* With an unknown outcome the messages stay in the outbox, for a newer worker. */
-	if (outcomes_read(settler) == 0) {
-		replies_send(settler);
-		outboxes_clear(settler);
+	is_known = outcomes_read(settler) == 0;
+	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
+		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
+
+		receives += (int64_t)delivery_part_size(delivery);
+		rejected += outcomes_count(delivery);
+		if (!is_known)
+			continue;
+		reply_send(settler, delivery);
+		outbox_clear(settler->outboxes, delivery);
 	}
-	outcomes_count(settler);
+	if (is_known)
+		outboxes_send(settler->outboxes);
+	metrics_count(METRIC_RECEIVES, receives);
+	metrics_count(METRIC_TRANSACTIONS, 1);
+	metrics_set(METRIC_BATCH, receives);
+	settler->linger_ms = receives < SETTLE_LINGER_RECEIVES
+				     ? clock_monotonic_ms() + SETTLE_LINGER_MS
+				     : 0;
+	if (rejected > 0)
+		keeper_wake(settler->keeper);
 	settlement_commit(settler->settlement);
 }
 
@@ -477,10 +476,8 @@ static void statement_ended(struct settler *settler, int64_t now_ms)
 	}
 }
 
-int64_t settler_turn(struct settler *settler, int64_t now_ms)
+void settler_turn(struct settler *settler, int64_t now_ms)
 {
-	int64_t rejected = metrics_get(METRIC_REJECTED);
-
 	switch (postgres_step(settler->postgres, now_ms)) {
 	case POSTGRES_NOTHING:
 		break;
@@ -496,7 +493,6 @@ int64_t settler_turn(struct settler *settler, int64_t now_ms)
 	}
 	notices_log(settler);
 	transaction_begin(settler, now_ms);
-	return metrics_get(METRIC_REJECTED) - rejected;
 }
 
 int64_t settler_deadline_ms(const struct settler *settler)

@@ -63,7 +63,7 @@ struct settler {
 	struct settlement *settlement;      /* not owned, nor are the next four */
 	struct rabbit_publisher *publisher; /* of replies */
 	struct outboxes *outboxes;
-	struct keeper *keeper; /* which reads the copy */
+	struct keeper *keeper; /* reads the copy; is woken when receives were rejected */
 	int64_t settle_timeout_ms;
 	size_t transaction_receives_max;
 
@@ -82,8 +82,8 @@ struct settler {
 void settler_init(struct settler *settler, const char *database_url);
 void settler_fini(struct settler *settler);
 
-/* Does what can be done now. Returns how many receives were rejected. */
-int64_t settler_turn(struct settler *settler, int64_t now_ms);
+/* Does what can be done now. */
+void settler_turn(struct settler *settler, int64_t now_ms);
 
 /* When settler_turn() is to be called next; for poll() there is the socket of its session. */
 int64_t settler_deadline_ms(const struct settler *settler);

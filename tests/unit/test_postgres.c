@@ -1,4 +1,5 @@
 /* The arguments of a statement, byte by byte, and what the failures of statements mean. */
+#include "common/clock.h"
 #include "common/postgres/argument.h"
 #include "common/postgres/session.h"
 
@@ -171,13 +172,38 @@ static void test_nothing_listens(void **state)
 	postgres_free(postgres);
 }
 
+static void test_reconnects_after_a_pause(void **state)
+{
+	const struct postgres_options options = { .url = "host=/nonexistent",
+						  .connect_timeout_ms = 1000,
+						  .reconnects = 1 };
+	struct postgres *postgres = postgres_new(&options);
+	int64_t retry_ms;
+
+	(void)state;
+	assert_string_equal(postgres_why(postgres), "connecting");
+	assert_int_equal(postgres_step(postgres, clock_monotonic_ms()), POSTGRES_LOST);
+	retry_ms = postgres_deadline_ms(postgres);
+	assert_in_range(retry_ms, clock_monotonic_ms(), clock_monotonic_ms() + 2000);
+	assert_int_equal(postgres_step(postgres, retry_ms - 1), POSTGRES_NOTHING);
+	assert_int_equal(postgres_connect(postgres, retry_ms - 1), -1);
+	assert_int_equal(postgres_deadline_ms(postgres), retry_ms);
+	assert_int_equal(postgres_step(postgres, retry_ms), POSTGRES_LOST);
+	postgres_free(postgres);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_numbers),  cmocka_unit_test(test_texts),
-		cmocka_unit_test(test_uuids),    cmocka_unit_test(test_empty_and_cleared),
-		cmocka_unit_test(test_many),     cmocka_unit_test(test_scalars),
-		cmocka_unit_test(test_failures), cmocka_unit_test(test_nothing_listens),
+		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_texts),
+		cmocka_unit_test(test_uuids),
+		cmocka_unit_test(test_empty_and_cleared),
+		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_scalars),
+		cmocka_unit_test(test_failures),
+		cmocka_unit_test(test_nothing_listens),
+		cmocka_unit_test(test_reconnects_after_a_pause),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

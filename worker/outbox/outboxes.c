@@ -289,23 +289,15 @@ static size_t commands_append_dead(struct redis_client *redis, const struct entr
 }
 
 /* The number that Redis replied to such a command; -1: it refused, or the connection is lost. */
-static int64_t commands_reply_settled(struct redis_client *redis)
+static int64_t command_reply(struct redis_client *redis, enum kind kind)
 {
 	redisReply *reply = redis_client_next(redis);
 	int64_t number = reply ? redis_reply_number(reply) : -1;
 
 	if (reply)
 		freeReplyObject(reply);
-	return number;
-}
-
-static int64_t commands_reply_dead(struct redis_client *redis)
-{
-	int64_t number = commands_reply_settled(redis);
-	redisReply *expiry = redis_client_next(redis);
-
-	if (expiry)
-		freeReplyObject(expiry);
+	if (kind == KIND_DEAD && (reply = redis_client_next(redis))) /* to EXPIRE */
+		freeReplyObject(reply);
 	return number;
 }
 
@@ -329,8 +321,7 @@ static void succeeded(struct outboxes *outboxes, enum kind kind)
  */
 static int command_finish(struct outboxes *outboxes, enum kind kind, size_t n)
 {
-	int64_t number = kind == KIND_SETTLED ? commands_reply_settled(outboxes->redis)
-					      : commands_reply_dead(outboxes->redis);
+	int64_t number = command_reply(outboxes->redis, kind);
 
 	if (number < 0 && !redis_client_is_open(outboxes->redis))
 		return -1;
