@@ -5,11 +5,8 @@
 #include "common/log/log.h"
 #include "embed.h"
 #include "keeper/rebuild/codes.h"
-#include "keeper/rebuild/compare.h"
-#include "keeper/rebuild/page.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
-#include "keeper/rebuild/seen.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +22,7 @@ static int load(struct keeper_context *context, const struct coupon_row *row)
 	struct placing placing = { .row = row };
 	char word[REDIS_WORD_SIZE];
 
-	if (rebuild_hold(context, row))
+	if (rebuild_hold(context, row, 0))
 		return keeper_context_usable(context);
 	if (place_generation(context, row, 0, &placing.generation))
 		return keeper_context_failed(context);
@@ -67,7 +64,7 @@ static void foreign(struct keeper_context *context, const struct coupon_row *row
 static int rebuild_lost(struct keeper_context *context, const struct coupon_row *row,
 			const struct coupon_look *look, const char *why)
 {
-	int rc = rebuild_hold_for_reports(context, row);
+	int rc = rebuild_hold(context, row, REBUILD_REPORTS_MS);
 
 	if (rc == 0)
 		return rebuild_run(context, row, look, why);

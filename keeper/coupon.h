@@ -6,7 +6,7 @@
 #define KEEPER_COUPON_H
 
 #include "keeper/context.h"
-#include "keeper/rebuild/page.h"
+#include "keeper/rebuild/rebuild.h"
 
 /*
  * Keeps the coupon's row in Redis when its terms have changed: what Redis accepts receives for can

@@ -33,7 +33,6 @@
 #include "keeper/sweep.h"
 #include "keeper/watch.h"
 #include "keeper/metrics.h"
-#include "keeper/rebuild/late.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/release.h"
 

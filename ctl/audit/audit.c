@@ -127,7 +127,7 @@ static void coupon_audit_end(struct coupon_audit *one, cJSON *coupons)
 	pass_judge(&one->pass, one->sum);
 	codes_judge(one->audit, one->coupon, one->pass.compared);
 	one->audit->stalled_n += one->pass.stall.n > 0;
-	one->audit->undecided_n += (one->pass.undecided && !one->pass.broker_ok) ||
+	one->audit->undecided_n += (one->pass.undecided && !one->pass.broker.ok) ||
 				   one->pass.cut.held;
 	if (coupons)
 		check(cJSON_AddItemToArray(coupons, figures_json(&one->pass)));
@@ -218,11 +218,7 @@ static int64_t unknown_audit(struct audit *audit, const char *coupon)
 	for (int row = 0; row < PQntuples(rows); row++) {
 		slot_read(rows, row, 1, &slot);
 		finding_add(&audit->findings, FINDING_COUPON_UNKNOWN,
-			    &(struct place){ .coupon = db_int(rows, row, "coupon_id"),
-					     .user = &slot.user,
-					     .slot = slot.number,
-					     .batch = &slot.batch,
-					     .index = slot.index },
+			    db_int(rows, row, "coupon_id"), &slot,
 			    "a user coupon of a coupon that does not exist");
 	}
 	PQclear(rows);

@@ -102,10 +102,10 @@ struct pass {
 	/* Of the last look. */
 	int64_t unnamed; /* receive numbers without an outcome and without a slot */
 	int unnamed_overdue;
-	int broker_asked, broker_ok;
-	int64_t ready, dead; /* messages */
-	int64_t locked_ms;   /* another session has held a lock for so long; 0: none */
-	int undecided;       /* something is overdue, and cannot be called lost */
+	int broker_asked;
+	struct broker_look broker;
+	int64_t locked_ms; /* another session has held a lock for so long; 0: none */
+	int undecided;     /* something is overdue, and cannot be called lost */
 	struct stall stall;
 };
 

@@ -139,8 +139,7 @@ static void field_add(void *context, const char *field, const char *what)
 {
 	const struct malformed *malformed = context;
 
-	finding_add(&malformed->audit->findings, FINDING_COUPON_MALFORMED,
-		    &(struct place){ .coupon = malformed->coupon },
+	finding_add(&malformed->audit->findings, FINDING_COUPON_MALFORMED, malformed->coupon, NULL,
 		    "field %s of the coupon in Redis %s", field, what);
 }
 
@@ -168,8 +167,7 @@ static void types_check(struct audit *audit, int64_t coupon, struct cut *cut,
 			continue;
 		cut->bad = 1;
 		if (report)
-			finding_add(&audit->findings, FINDING_KEY_TYPE,
-				    &(struct place){ .coupon = coupon },
+			finding_add(&audit->findings, FINDING_KEY_TYPE, coupon, NULL,
 				    "key %s in Redis is a %s, and has to be a %s",
 				    coupon_key(coupon, keys[i].key, key), type, keys[i].type);
 	}

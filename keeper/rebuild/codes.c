@@ -3,16 +3,15 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/redis/revoke.h"
+#include "coupon/redis_coupon.h"
 #include "embed.h"
-#include "keeper/rebuild/slot_writer.h"
-#include "coupon/slot.h"
+#include "keeper/rebuild/fill.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE_MAX (SNAPSHOT_PAGE + 1) /* codes in a command */
-#define FILL_HEAD 5                  /* arguments of lua/fill.lua before its codes */
+#define PAGE_MAX FILL_WORDS_MAX /* codes in a command */
 #define SCAN_COUNT 512
 #define SETS_REVOKED "*" /* beside revoked sets and words: lua/issue.lua */
 
@@ -20,24 +19,16 @@
 static int page_fill(struct keeper_context *context, int64_t coupon, int64_t generation,
 		     const PGresult *page)
 {
-	char keys[3][COUPON_KEY_SIZE], fence[KEEPER_FENCE_SIZE], lasts[NUMBER_SIZE];
-	const char *names[] = { coupon_key_filling(coupon, generation, COUPON_KEY_USERS, keys[0]),
-				coupon_key_filling(coupon, generation, COUPON_KEY_KNOWN, keys[1]),
-				coupon_key_filling(coupon, generation, COUPON_KEY_CODES, keys[2]) };
-	const char *argv[FILL_HEAD + SNAPSHOT_PAGE] = { keeper_context_fence(context, fence),
-							"revoked", "0",
-							number_text(SLOT_WRITER_LASTS_MS, lasts),
-							"0" };
-	redisReply *reply;
-	int rows = PQntuples(page), rc;
+	struct piece piece = { .coupon = coupon,
+			       .generation = generation,
+			       .what = FILL_REVOKED,
+			       .words_n = PQntuples(page) };
+	char fence[KEEPER_FENCE_SIZE];
 
-	for (int i = 0; i < rows; i++)
-		argv[FILL_HEAD + i] = PQgetvalue(page, i, 0);
-	reply = redis_client_eval(context->redis, lua_fill, 3, names, FILL_HEAD + rows, argv);
-	rc = reply && reply->type == REDIS_REPLY_INTEGER && reply->integer == 0 ? 0 : -1;
-	if (reply)
-		freeReplyObject(reply);
-	return rc;
+	for (int i = 0; i < piece.words_n; i++)
+		piece.words[i] = PQgetvalue(page, i, 0);
+	piece_append(context->redis, &piece, keeper_context_fence(context, fence));
+	return piece_take(redis_client_next(context->redis)) == 0 ? 0 : -1;
 }
 
 int codes_fill(struct keeper_context *context, struct snapshot *snapshot, int64_t generation,
@@ -61,10 +52,9 @@ int codes_fill(struct keeper_context *context, struct snapshot *snapshot, int64_
 int codes_fill_more(struct keeper_context *context, int64_t coupon, int64_t generation,
 		    int64_t *revocation)
 {
-	const struct postgres_argument argument = postgres_number(coupon);
 	struct snapshot snapshot = { .database = context->database, .row.id = coupon };
-	PGresult *result = keeper_database_query(context->database, sql_query_code_revocation, 1,
-						 &argument);
+	PGresult *result = keeper_database_query(context->database, sql_query_code_revocation,
+						 POSTGRES_ARGUMENTS(postgres_number(coupon)));
 	int64_t last;
 	int rc;
 
@@ -82,22 +72,10 @@ int codes_fill_more(struct keeper_context *context, int64_t coupon, int64_t gene
 	return rc;
 }
 
-/* Marks a page of codes in the coupon itself. */
-static enum redis_revoked page_revoke(struct keeper_context *context,
-				      const struct redis_revocation *revocation,
-				      const PGresult *page, int64_t *seq)
-{
-	const char *codes[SNAPSHOT_PAGE];
-	size_t n = (size_t)PQntuples(page);
-
-	for (size_t i = 0; i < n; i++)
-		codes[i] = PQgetvalue(page, (int)i, 0);
-	return redis_revoke(context->redis, revocation, n == 0, n, codes, seq);
-}
-
 static enum redis_revoked pages_revoke(struct keeper_context *context, struct snapshot *snapshot,
 				       const struct redis_revocation *revocation, int64_t *seq)
 {
+	const char *codes[SNAPSHOT_PAGE];
 	enum redis_revoked done;
 	int rows;
 
@@ -108,7 +86,10 @@ static enum redis_revoked pages_revoke(struct keeper_context *context, struct sn
 		if (snapshot_revoked(snapshot) || keeper_context_goes_on(context))
 			return REDIS_REVOKED_FAILED;
 		rows = PQntuples(snapshot->page);
-		done = page_revoke(context, revocation, snapshot->page, seq);
+		for (int i = 0; i < rows; i++)
+			codes[i] = PQgetvalue(snapshot->page, i, 0);
+		done = redis_revoke(context->redis, revocation, rows == 0, (size_t)rows, codes,
+				    seq);
 	} while (rows > 0 && done == REDIS_REVOKED_DONE);
 	return done;
 }
@@ -133,13 +114,12 @@ int codes_revoke(struct keeper_context *context, const struct coupon_row *row,
 	log_info("coupon_revoked", LOG_I("coupon", row->id), LOG_I("revocation", row->revocation));
 	if (seq < 0)
 		return 0;
-	return keeper_database_run(context->database, sql_query_code_revocation_cut, 5,
-				   (const struct postgres_argument[]){
-					   postgres_number(row->id),
-					   postgres_number(revocation.from),
-					   postgres_number(revocation.to),
-					   postgres_number(revocation.generation),
-					   postgres_number(seq) });
+	return keeper_database_run(context->database, sql_query_code_revocation_cut,
+				   POSTGRES_ARGUMENTS(postgres_number(row->id),
+						      postgres_number(revocation.from),
+						      postgres_number(revocation.to),
+						      postgres_number(revocation.generation),
+						      postgres_number(seq)));
 }
 
 /* Codes with what Redis must have of each. */
@@ -178,28 +158,23 @@ static int page_compare(struct codes_compare *compare, int64_t coupon, struct pa
 	return 0;
 }
 
-int codes_compare_users(struct codes_compare *compare, int64_t coupon, const redisReply *pairs)
+int codes_compare_users(struct codes_compare *compare, int64_t coupon, const struct slots *slots)
 {
-	struct slots slots = { 0 };
 	struct page page = { .n = 0 };
-	int rc = 0;
 
-	slots_read(&slots, pairs);
-	for (size_t i = 0; rc == 0 && i < slots.n; i++) {
+	for (size_t i = 0; i < slots->n; i++) {
 		const char *code;
-		size_t len = slot_code(&slots.list[i], &code);
+		size_t len = slot_code(&slots->list[i], &code);
 
 		if (len == 0)
 			continue;
-		memcpy(page.codes[page.n], code, len);
-		page.codes[page.n][len] = '\0';
-		page.users[page.n++] = slots.list[i].user;
+		snprintf(page.codes[page.n], sizeof(page.codes[0]), "%.*s", (int)len, code);
+		page.users[page.n++] = slots->list[i].user;
 		compare->redeemed++;
-		if (page.n == PAGE_MAX)
-			rc = page_compare(compare, coupon, &page);
+		if (page.n == PAGE_MAX && page_compare(compare, coupon, &page))
+			return -1;
 	}
-	slots_fini(&slots);
-	return rc ? rc : page_compare(compare, coupon, &page);
+	return page_compare(compare, coupon, &page);
 }
 
 /* Redis must have every code that is revoked in PostgreSQL. */
@@ -232,35 +207,23 @@ static int revoked_compare(struct codes_compare *compare, struct snapshot *snaps
 	}
 }
 
-/* Adds to `redeemed` the codes in Redis that have a user. HSCAN may return some twice. */
-static int redeemed_count(struct codes_compare *compare, int64_t coupon, int64_t *redeemed)
+/* HSCAN may return some twice. */
+static int redeemed_count(void *context, const redisReply *codes)
 {
-	char cursor[REDIS_CURSOR_SIZE] = "0", key[COUPON_KEY_SIZE];
+	struct codes_compare *compare = context;
 
-	coupon_key(coupon, COUPON_KEY_CODES, key);
-	do {
-		redisReply *reply = redis_client_hscan(compare->context->redis, key, cursor,
-						       SCAN_COUNT);
-
-		if (!reply)
-			return -1;
-		for (size_t i = 1; i < reply->element[1]->elements; i += 2)
-			*redeemed += redis_code_user(reply->element[1]->element[i]) > 0;
-		freeReplyObject(reply);
-		if (keeper_context_goes_on(compare->context))
-			return -1;
-	} while (strcmp(cursor, "0") != 0);
-	return 0;
+	for (size_t i = 1; i < codes->elements; i += 2)
+		compare->found += redis_code_user(codes->element[i]) > 0;
+	return keeper_context_goes_on(compare->context);
 }
 
 int codes_compare_end(struct codes_compare *compare, struct snapshot *snapshot)
 {
-	int64_t redeemed = 0;
-
 	if (revoked_compare(compare, snapshot) ||
-	    redeemed_count(compare, snapshot->row.id, &redeemed))
+	    coupon_scan(compare->context->redis, snapshot->row.id, COUPON_KEY_CODES, SCAN_COUNT,
+			redeemed_count, compare))
 		return -1;
-	if (redeemed != compare->redeemed)
+	if (compare->found != compare->redeemed)
 		compare->differs = 1;
 	return 0;
 }

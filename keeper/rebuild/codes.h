@@ -28,17 +28,17 @@ int codes_revoke(struct keeper_context *context, const struct coupon_row *row,
 		 const struct coupon_look *look);
 
 /*
- * A comparison: first codes_compare_users() of every step of a scan of the users, then
+ * A comparison: first codes_compare_users() of the slots of every user, then
  * codes_compare_end(). Each 0, or -1 when a store failed. `differs` is set if Redis has other
  * codes than the records of the users and PostgreSQL say.
  */
 struct codes_compare {
 	struct keeper_context *context;
-	int64_t redeemed;
+	int64_t redeemed, found; /* by the records of the users, and in Redis */
 	int differs;
 };
 
-int codes_compare_users(struct codes_compare *compare, int64_t coupon, const redisReply *pairs);
+int codes_compare_users(struct codes_compare *compare, int64_t coupon, const struct slots *slots);
 int codes_compare_end(struct codes_compare *compare, struct snapshot *snapshot);
 
 #endif

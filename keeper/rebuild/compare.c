@@ -13,14 +13,11 @@
  * If only the numbers of the last two differ, they are put right (lua/repair.lua). Anything else is
  * a reason for a rebuild.
  */
-#include "keeper/rebuild/compare.h"
-
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/message/receive.h"
+#include "coupon/redis_coupon.h"
 #include "embed.h"
 #include "keeper/rebuild/codes.h"
-#include "keeper/rebuild/late.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/rebuild/snapshot.h"
 
@@ -33,11 +30,11 @@
 #define ATTEMPTS_MAX 5
 #define OPEN_ATTEMPTS 3 /* while it is open */
 #define ANSWER_SIZE 160
-#define RECORD_SIZE (ULID_SIZE + RECEIVE_TAIL_MAX + 16)
 
-/* Of a coupon in Redis. `known`: how many receives of older generations have their slots. */
+/* `known`: how many receives of older generations have their slots. */
 struct numbers {
-	int64_t generation, seq, total, stock, reserved, lost, late, version, known;
+	struct redis_coupon coupon;
+	int64_t known;
 };
 
 struct compare {
@@ -60,45 +57,21 @@ static void differ(struct compare *compare, const char *what)
 		compare->differs = what;
 }
 
-static int line_is_in(const char *text, const char *line)
-{
-	size_t len = strlen(line);
-
-	for (const char *at = text; at; at = strchr(at, '\n'), at = at ? at + 1 : NULL)
-		if (strncmp(at, line, len) == 0 && (at[len] == '\n' || at[len] == '\0'))
-			return 1;
-	return 0;
-}
-
-static void row_compare(struct compare *compare, int row, const redisReply *records)
-{
-	const PGresult *page = compare->snapshot.page;
-	char record[RECORD_SIZE], ulid_text[ULID_SIZE];
-	struct ulid ulid;
-
-	check(ulid_from_uuid(&ulid, PQgetvalue(page, row, 2)) == 0); /* PostgreSQL's own spelling */
-	snprintf(record, sizeof(record), "%s:%s:%s:%s", PQgetvalue(page, row, 1),
-		 ulid_format(&ulid, ulid_text), PQgetvalue(page, row, 3), PQgetvalue(page, row, 4));
-	if (records->type != REDIS_REPLY_STRING || !line_is_in(records->str, record))
-		differ(compare, "a user coupon that Redis does not have");
-}
-
 static int page_compare(struct compare *compare, int rows)
 {
-	char key[COUPON_KEY_SIZE];
-	const char *argv[2 + SNAPSHOT_PAGE] = { "HMGET", coupon_key(compare->snapshot.row.id,
-								    COUPON_KEY_USERS, key) };
-	redisReply *reply;
+	struct slot slots[SNAPSHOT_PAGE] = { 0 };
+	redisReply *records;
 
 	for (int i = 0; i < rows; i++)
-		argv[2 + i] = PQgetvalue(compare->snapshot.page, i, 0);
-	reply = redis_client_call(compare->context->redis, 2 + rows, argv);
-	if (!reply)
+		if (slot_of_row(&slots[i], compare->snapshot.page, i, 0))
+			return -1; /* rebuild_run() logs it */
+	records = coupon_records(compare->context->redis, compare->coupon, slots, (size_t)rows);
+	if (!records)
 		return -1;
-	check(reply->type == REDIS_REPLY_ARRAY && reply->elements == (size_t)rows);
 	for (int i = 0; i < rows; i++)
-		row_compare(compare, i, reply->element[i]);
-	freeReplyObject(reply);
+		if (slot_look_up(&slots[i], slots[i].tail, records->element[i]) != SLOT_SAME)
+			differ(compare, "a user coupon that Redis does not have");
+	freeReplyObject(records);
 	compare->rows += rows;
 	return keeper_context_goes_on(compare->context);
 }
@@ -117,15 +90,18 @@ static int rows_compare(struct compare *compare)
 	return 0;
 }
 
-static int64_t lines_in(const char *text)
+/* What is malformed is missing. */
+static int users_count(void *context, const redisReply *users)
 {
-	int64_t lines = 1;
+	struct compare *compare = context;
+	struct slots slots = { 0 };
+	int rc;
 
-	while ((text = strchr(text, '\n'))) {
-		text++;
-		lines++;
-	}
-	return lines;
+	slots_read(&slots, users);
+	compare->slots += (int64_t)slots.n;
+	rc = codes_compare_users(&compare->codes, compare->coupon, &slots);
+	slots_fini(&slots);
+	return rc ? rc : keeper_context_goes_on(compare->context);
 }
 
 /*
@@ -134,67 +110,39 @@ static int64_t lines_in(const char *text)
  */
 static int slots_count(struct compare *compare)
 {
-	char cursor[REDIS_CURSOR_SIZE] = "0", key[COUPON_KEY_SIZE];
-	int rc;
-
 	compare->codes.context = compare->context;
-
-	coupon_key(compare->snapshot.row.id, COUPON_KEY_USERS, key);
-	do {
-		redisReply *reply = redis_client_hscan(compare->context->redis, key, cursor,
-						       SCAN_COUNT);
-
-		if (!reply)
-			return -1;
-		for (size_t i = 1; i < reply->element[1]->elements; i += 2)
-			compare->slots += lines_in(reply->element[1]->element[i]->str);
-		rc = codes_compare_users(&compare->codes, compare->snapshot.row.id,
-					 reply->element[1]);
-		freeReplyObject(reply);
-		if (rc || keeper_context_goes_on(compare->context))
-			return -1;
-	} while (strcmp(cursor, "0") != 0);
-	if (codes_compare_end(&compare->codes, &compare->snapshot))
+	if (coupon_scan(compare->context->redis, compare->coupon, COUPON_KEY_USERS, SCAN_COUNT,
+			users_count, compare) ||
+	    codes_compare_end(&compare->codes, &compare->snapshot))
 		return -1;
 	if (compare->codes.differs)
 		differ(compare, "the exchange codes");
 	return 0;
 }
 
-/* Adds one older generation, with the higher of the numbers in both stores. 0, or -1. */
-static int older_add(struct compare *compare, const struct snapshot_generation *generation)
+/* Of older generations, with the higher of the numbers in both stores. */
+static void older_add(struct compare *compare, const redisReply *hash)
 {
-	char key[COUPON_KEY_SIZE], field[32];
-	const char *hmget[] = { "HMGET",
-				coupon_key(compare->snapshot.row.id, COUPON_KEY_COUPON, key),
-				field };
-	redisReply *reply;
-	int64_t high;
+	struct generations in_redis = { 0 };
 
-	snprintf(field, sizeof(field), "high:%" PRId64, generation->number);
-	reply = redis_client_call(compare->context->redis, 3, hmget);
-	if (!reply)
-		return -1;
-	high = redis_reply_number(reply->element[0]);
-	if (high < generation->seq_seen)
-		high = generation->seq_seen;
-	if (high > generation->settled)
-		compare->in_flight_older += high - generation->settled;
-	freeReplyObject(reply);
-	return 0;
+	(void)generations_raise(&in_redis, hash, NULL);
+	for (size_t i = 0; i < in_redis.n; i++)
+		snapshot_raise(&compare->snapshot, in_redis.list[i].number, in_redis.list[i].high);
+	generations_fini(&in_redis);
+	compare->in_flight_older = generations_unsettled(&compare->snapshot.generations, 0);
 }
 
 static void numbers_judge(struct compare *compare)
 {
 	const struct coupon_row *row = &compare->snapshot.row;
-	const struct numbers *found = &compare->after;
-	int64_t extra = compare->slots - compare->rows,
-		expected = found->seq - row->settled + found->known;
+	const struct redis_coupon *found = &compare->after.coupon;
+	int64_t extra = compare->slots - compare->rows, known = compare->after.known,
+		expected = found->seq - row->settled + known;
 
 	if (found->seq < row->seq_seen || found->seq < row->settled)
 		differ(compare, "numbers that PostgreSQL has seen and Redis has not given out");
 	compare->is_behind = found->late < compare->snapshot.late;
-	compare->reserved = compare->in_flight_older - found->known;
+	compare->reserved = compare->in_flight_older - known;
 	compare->stock = found->total - compare->slots - compare->reserved;
 	if (found->late != compare->snapshot.late || compare->reserved < 0)
 		differ(compare, "what is in flight of older generations");
@@ -207,36 +155,19 @@ static void numbers_judge(struct compare *compare)
 		differ(compare, "the total");
 }
 
-static int numbers_read(struct compare *compare, struct numbers *numbers)
+/* With `is_after` also those of older generations. */
+static int numbers_read(struct compare *compare, struct numbers *numbers, int is_after)
 {
-	char key[COUPON_KEY_SIZE];
-	const char *hmget[] = { "HMGET",      coupon_key(compare->coupon, COUPON_KEY_COUPON, key),
-				"generation", "seq",
-				"total",      "stock",
-				"reserved",   "lost",
-				"late",       "version" };
-	int64_t *const values[] = { &numbers->generation, &numbers->seq,      &numbers->total,
-				    &numbers->stock,      &numbers->reserved, &numbers->lost,
-				    &numbers->late,       &numbers->version };
-	redisReply *reply = redis_client_call(compare->context->redis, 10, hmget);
+	redisReply *hash = coupon_call(compare->context->redis, compare->coupon, "HGETALL",
+				       COUPON_KEY_COUPON, NULL);
 
-	if (!reply)
+	if (!hash)
 		return -1;
-	for (size_t i = 0; i < 8; i++)
-		*values[i] = redis_reply_number(reply->element[i]);
-	freeReplyObject(reply);
+	(void)redis_coupon_parse(&numbers->coupon, hash, NULL, NULL);
+	if (is_after)
+		older_add(compare, hash);
+	freeReplyObject(hash);
 	return look_known(compare->context->redis, compare->coupon, &numbers->known);
-}
-
-static int numbers_compare(struct compare *compare)
-{
-	for (size_t i = 0; i < compare->snapshot.generations_n; i++)
-		if (older_add(compare, &compare->snapshot.generations[i]))
-			return -1;
-	if (numbers_read(compare, &compare->after))
-		return -1;
-	numbers_judge(compare);
-	return 0;
 }
 
 /* Begins anew, whatever was compared before. */
@@ -246,11 +177,14 @@ static int all_compare(struct compare *compare)
 
 	snapshot_fini(&compare->snapshot);
 	*compare = (struct compare){ .context = compare->context, .coupon = compare->coupon };
-	if (numbers_read(compare, &compare->before) == 0 &&
+	if (numbers_read(compare, &compare->before, 0) == 0 &&
 	    snapshot_begin(&compare->snapshot, compare->context->database, compare->coupon,
 			   keeper_context_waiting, compare->context) == 0 &&
-	    rows_compare(compare) == 0 && slots_count(compare) == 0)
-		rc = numbers_compare(compare);
+	    rows_compare(compare) == 0 && slots_count(compare) == 0 &&
+	    numbers_read(compare, &compare->after, 1) == 0) {
+		numbers_judge(compare);
+		rc = 0;
+	}
 	snapshot_end(&compare->snapshot);
 	return rc;
 }
@@ -263,15 +197,16 @@ static int verify_prepare(struct keeper_context *context, const struct coupon_ro
 			  size_t n, int64_t *late)
 {
 	struct postgres_array ids = { .type = POSTGRES_INT8 };
-	const struct postgres_argument arguments[] = { postgres_array(&ids),
-						       postgres_number(context->fence) };
 	struct keeper_database *database = context->database;
 	PGresult *result = NULL;
 
 	for (size_t i = 0; i < n; i++)
 		postgres_array_add_number(&ids, rows[i]->id);
-	if (keeper_database_run(database, sql_query_release_again, 2, arguments) == 0)
-		result = keeper_database_query(database, sql_query_late_least, 1, arguments);
+	if (keeper_database_run(database, sql_query_release_again,
+				POSTGRES_ARGUMENTS(postgres_array(&ids),
+						   postgres_number(context->fence))) == 0)
+		result = keeper_database_query(database, sql_query_late_least,
+					       POSTGRES_ARGUMENTS(postgres_array(&ids)));
 	postgres_array_fini(&ids);
 	if (!result)
 		return -1;
@@ -317,17 +252,17 @@ int compare_verify(struct keeper_context *context, const struct coupon_row *cons
 
 static int numbers_are_right(const struct compare *compare)
 {
-	return compare->stock == compare->before.stock &&
-	       compare->reserved == compare->before.reserved;
+	return compare->stock == compare->before.coupon.stock &&
+	       compare->reserved == compare->before.coupon.reserved;
 }
 
 /* Puts the numbers right if they are still those that were compared: `word` is "right" then. */
 static void numbers_repair(struct compare *compare, char word[REDIS_WORD_SIZE])
 {
-	const struct numbers *before = &compare->before;
-	const int64_t numbers[] = { before->generation, before->seq,      before->total,
-				    before->stock,      before->reserved, before->lost,
-				    before->late,       before->known,    compare->stock,
+	const struct redis_coupon *before = &compare->before.coupon;
+	const int64_t numbers[] = { before->generation, before->seq,           before->total,
+				    before->stock,      before->reserved,      before->lost,
+				    before->late,       compare->before.known, compare->stock,
 				    compare->reserved };
 	char fence[KEEPER_FENCE_SIZE], texts[10][NUMBER_SIZE];
 	const char *argv[11] = { keeper_context_fence(compare->context, fence) };
@@ -361,8 +296,8 @@ static int open_again(struct compare *compare, const struct coupon_row *row,
 		snprintf(answer, sizeof(answer),
 			 "put right: stock %" PRId64 ", was %" PRId64 "; reserved %" PRId64
 			 ", was %" PRId64,
-			 compare->stock, compare->before.stock, compare->reserved,
-			 compare->before.reserved);
+			 compare->stock, compare->before.coupon.stock, compare->reserved,
+			 compare->before.coupon.reserved);
 	log_info("coupon_compared", LOG_I("coupon", row->id), LOG_I("generation", row->generation),
 		 LOG_S("what", answer));
 	return rebuild_answer(context, row, answer);
@@ -419,7 +354,7 @@ static int hold_and_compare(struct compare *compare, const struct coupon_row *ro
 	for (int i = 1;; i++) {
 		if (late_count(context, row->id) && keeper_context_usable(context))
 			return 1;
-		if (rebuild_hold(context, row))
+		if (rebuild_hold(context, row, 0))
 			return 1;
 		if (all_compare(compare))
 			return -1;

@@ -1,6 +1,5 @@
 #include "keeper/rebuild/place.h"
 
-#include "common/check.h"
 #include "common/log/log.h"
 #include "embed.h"
 #include "keeper/rebuild/codes.h"
@@ -16,12 +15,12 @@
 int place_generation(struct keeper_context *context, const struct coupon_row *row,
 		     int64_t redis_generation, int64_t *generation)
 {
-	const struct postgres_argument arguments[] = { postgres_number(row->id),
-						       postgres_number(row->generation),
-						       postgres_number(redis_generation),
-						       postgres_number(context->fence) };
-	PGresult *result = keeper_database_query(context->database,
-						 sql_query_coupon_generation_open, 4, arguments);
+	PGresult *result =
+		keeper_database_query(context->database, sql_query_coupon_generation_open,
+				      POSTGRES_ARGUMENTS(postgres_number(row->id),
+							 postgres_number(row->generation),
+							 postgres_number(redis_generation),
+							 postgres_number(context->fence)));
 
 	if (!result)
 		return -1;
@@ -30,11 +29,14 @@ int place_generation(struct keeper_context *context, const struct coupon_row *ro
 	return 0;
 }
 
+static const enum coupon_key filling[] = { COUPON_KEY_USERS, COUPON_KEY_KNOWN, COUPON_KEY_CODES };
+
 int place_append(struct keeper_context *context, const struct placing *placing, const char *fence)
 {
 	const struct coupon_row *row = placing->row;
+	const size_t older_n = placing->older ? placing->older->n : 0;
 	struct coupon_keys keys;
-	char users[COUPON_KEY_SIZE], known[COUPON_KEY_SIZE], codes[COUPON_KEY_SIZE];
+	char filled[3][COUPON_KEY_SIZE];
 	const char *names[KEYS_MAX];
 	char head[HEAD][NUMBER_SIZE], older[OLDER_MAX * EACH][NUMBER_SIZE];
 	const char *argv[HEAD + OLDER_MAX * EACH] = {
@@ -54,14 +56,14 @@ int place_append(struct keeper_context *context, const struct placing *placing, 
 	int argc = HEAD;
 
 	/* Leaving some out would give their receives in flight away as stock. */
-	if (placing->older_n > OLDER_MAX) {
+	if (older_n > OLDER_MAX) {
 		log_error("generations_too_many", LOG_I("coupon", row->id),
-			  LOG_I("generations", (int64_t)placing->older_n));
+			  LOG_I("generations", (int64_t)older_n));
 		return -1;
 	}
-	for (size_t i = 0; i < placing->older_n; i++) {
-		const struct snapshot_generation *generation = &placing->older[i];
-		const int64_t three[EACH] = { generation->number, generation->seq_seen,
+	for (size_t i = 0; i < older_n; i++) {
+		const struct generation *generation = &placing->older->list[i];
+		const int64_t three[EACH] = { generation->number, generation->high,
 					      generation->settled };
 
 		for (int j = 0; j < EACH; j++, argc++)
@@ -69,11 +71,9 @@ int place_append(struct keeper_context *context, const struct placing *placing, 
 	}
 	coupon_keys_make(&keys, row->id, COUPON_KEYS_PLACE);
 	memcpy(names, keys.names, (size_t)keys.n * sizeof(*names));
-	names[keys.n] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_USERS, users);
-	names[keys.n + 1] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_KNOWN,
-					       known);
-	names[keys.n + 2] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_CODES,
-					       codes);
+	for (int i = 0; i < 3; i++)
+		names[keys.n + i] = coupon_key_filling(row->id, placing->generation, filling[i],
+						       filled[i]);
 	redis_client_append_eval(context->redis, lua_place, keys.n + 3, names, argc, argv);
 	return 0;
 }
@@ -105,4 +105,50 @@ redisReply *place_run(struct keeper_context *context, struct placing *placing)
 int place_is_done(const redisReply *reply)
 {
 	return reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 5;
+}
+
+static void hash_append(struct keeper_context *context, int64_t coupon, enum coupon_key which)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *hgetall[] = { "HGETALL", coupon_key(coupon, which, key) };
+
+	redis_client_append(context->redis, 2, hgetall);
+}
+
+int rebuild_seen(struct keeper_context *context, const int64_t *coupons, size_t n)
+{
+	struct postgres_array ids = { .type = POSTGRES_INT8 }, numbers = { .type = POSTGRES_INT4 },
+			      highs = { .type = POSTGRES_INT8 };
+	int rc = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		hash_append(context, coupons[i], COUPON_KEY_COUPON);
+		hash_append(context, coupons[i], COUPON_KEY_SEEN);
+	}
+	for (size_t i = 0; i < n; i++) {
+		redisReply *hash = redis_client_next(context->redis);
+		redisReply *seen = redis_client_next(context->redis);
+		struct generations generations = { 0 };
+
+		/* place.lua reports a key that Redis refuses. */
+		(void)generations_raise(&generations, hash, seen);
+		generations_arrays(&generations, &numbers, &highs);
+		while (ids.n < numbers.n)
+			postgres_array_add_number(&ids, coupons[i]);
+		generations_fini(&generations);
+		freeReplyObject(hash);
+		freeReplyObject(seen);
+	}
+	if (!redis_client_is_open(context->redis))
+		rc = -1;
+	else if (ids.n > 0)
+		rc = keeper_database_run(context->database, sql_query_rebuild_seen,
+					 POSTGRES_ARGUMENTS(postgres_array(&ids),
+							    postgres_array(&numbers),
+							    postgres_array(&highs),
+							    postgres_number(context->fence)));
+	postgres_array_fini(&ids);
+	postgres_array_fini(&numbers);
+	postgres_array_fini(&highs);
+	return rc;
 }

@@ -1,22 +1,20 @@
 /*
  * Puts a coupon into Redis under a new generation (lua/place.lua). The script computes the stock
- * and puts the slots in place that were filled by slot_writer.h. The keeper's thread.
+ * and puts the slots in place that were filled by fill.h. The keeper's thread.
  */
 #ifndef KEEPER_REBUILD_PLACE_H
 #define KEEPER_REBUILD_PLACE_H
 
-#include "keeper/rebuild/snapshot.h"
-
+#include "coupon/generation.h"
 #include "keeper/context.h"
 
 struct placing {
 	const struct coupon_row *row;
-	int64_t generation; /* the new one */
-	int64_t issued;     /* PostgreSQL's rows, all of them filled */
-	int64_t late;       /* number of the last late outcome that is included */
-	int64_t revocation; /* the last one whose codes are filled */
-	const struct snapshot_generation *older;
-	size_t older_n;
+	int64_t generation;              /* the new one */
+	int64_t issued;                  /* PostgreSQL's rows, all of them filled */
+	int64_t late;                    /* number of the last late outcome that is included */
+	int64_t revocation;              /* the last one whose codes are filled */
+	const struct generations *older; /* NULL: none */
 };
 
 /*
@@ -37,5 +35,13 @@ int place_append(struct keeper_context *context, const struct placing *placing, 
 redisReply *place_run(struct keeper_context *context, struct placing *placing);
 /* Whether the coupon is in place: then `reply` has the five elements of the script. */
 int place_is_done(const redisReply *reply);
+
+/*
+ * Raises in PostgreSQL the highest number of each older generation of these coupons to what Redis
+ * has, and to what gateways have reported to it, before a rebuild replaces that. Gateways remember
+ * the latest generation only, so the next loss of Redis would lose these numbers. The coupons are
+ * held, and their new generations open. 0, or -1 when Redis or PostgreSQL failed.
+ */
+int rebuild_seen(struct keeper_context *context, const int64_t *coupons, size_t n);
 
 #endif
