@@ -4,7 +4,6 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "embed.h"
-#include "keeper/rebuild/codes.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
 
@@ -78,14 +77,14 @@ static void verified(struct keeper_context *context, const struct coupon_row *ro
 	log_info("coupon_verified", LOG_I("coupon", row->id), LOG_I("generation", row->generation));
 }
 
-/* As compare_verify(). */
+/* As place_verify(). */
 static int verify_some(struct keeper_context *context, const struct coupon_row *const *rows,
 		       size_t n, char (*words)[REDIS_WORD_SIZE])
 {
 	int rc;
 
 	fault_point(FAULT_KEEPER_BEFORE_VERIFY);
-	rc = compare_verify(context, rows, n, words);
+	rc = place_verify(context, rows, n, words);
 	if (rc == 0)
 		fault_point(FAULT_KEEPER_AFTER_VERIFY);
 	return rc;

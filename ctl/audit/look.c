@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/rabbit/connection.h"
+#include "embed.h"
 
 #include <string.h>
 
@@ -34,13 +35,16 @@ typedef void look_fn(struct look *look, struct suspect *suspects, const struct s
 static void parts_look(struct look *look, struct suspects *suspects, look_fn *fn)
 {
 	static struct slot slots[COUPON_SLOTS_MAX];
-	size_t step = records_step(look->pass->row.limit);
+	size_t step = records_step(look->pass->row.limit), kept = 0;
 
 	for (size_t at = 0, n; at < suspects->n; at += n) {
 		n = suspects_slots(suspects, at, step, slots);
 		fn(look, suspects->list + at, slots, n);
 	}
-	suspects_drop_gone(suspects);
+	for (size_t i = 0; i < suspects->n; i++)
+		if (suspects->list[i].state != SUSPECT_GONE)
+			suspects->list[kept++] = suspects->list[i];
+	suspects->n = kept;
 }
 
 /* User coupons that still exist, and that Redis does not have, or has with another key. */
@@ -390,15 +394,20 @@ static int64_t unnamed_stalled(struct pass *pass, const struct audit_row *row)
  */
 static int64_t newest_find(const struct pass *pass, int64_t redis_ms)
 {
-	int64_t oldest_ms = 0, limit_ms = pass->audit->stalled_ms;
+	int64_t oldest_ms = 0, limit_ms = pass->audit->stalled_ms, newest_ms;
+	PGresult *result;
 
 	for (size_t i = 0; i < pass->open.n; i++)
 		if (is_aged(pass, redis_ms, &pass->open.list[i]) &&
 		    age_ms(redis_ms, &pass->open.list[i]) > oldest_ms)
 			oldest_ms = age_ms(redis_ms, &pass->open.list[i]);
-	return oldest_ms > limit_ms
-		       ? newest_read(pass->audit->db, pass->coupon, redis_ms - oldest_ms + limit_ms)
-		       : 0;
+	if (oldest_ms <= limit_ms)
+		return 0;
+	result = db_ask(pass->audit->db, sql_query_audit_overtaken, postgres_number(pass->coupon),
+			postgres_number(redis_ms - oldest_ms + limit_ms));
+	newest_ms = db_int(result, 0, "newest_ms");
+	PQclear(result);
+	return newest_ms;
 }
 
 /*

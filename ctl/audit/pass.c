@@ -28,16 +28,6 @@ static void suspects_fini(struct suspects *suspects)
 	memset(suspects, 0, sizeof(*suspects));
 }
 
-void suspects_drop_gone(struct suspects *suspects)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < suspects->n; i++)
-		if (suspects->list[i].state != SUSPECT_GONE)
-			suspects->list[kept++] = suspects->list[i];
-	suspects->n = kept;
-}
-
 size_t suspects_slots(const struct suspects *suspects, size_t at, size_t most, struct slot *slots)
 {
 	size_t n = suspects->n - at < most ? suspects->n - at : most;

@@ -140,8 +140,6 @@ enum sum_verdict {
 
 enum sum_verdict pass_sum(const struct pass *pass);
 
-/* Removes those that are SUSPECT_GONE. */
-void suspects_drop_gone(struct suspects *suspects);
 /* Copies the slots of at most `most` of them, from the one at `at`. Returns how many. */
 size_t suspects_slots(const struct suspects *suspects, size_t at, size_t most, struct slot *slots);
 int64_t suspects_count(const struct suspects *suspects, enum suspect_state state);

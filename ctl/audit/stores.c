@@ -60,16 +60,6 @@ void generations_read(struct db *db, int64_t coupon, const struct audit_row *row
 	PQclear(result);
 }
 
-int64_t newest_read(struct db *db, int64_t coupon, int64_t after_ms)
-{
-	PGresult *result = db_ask(db, sql_query_audit_overtaken, postgres_number(coupon),
-				  postgres_number(after_ms));
-	int64_t newest_ms = db_int(result, 0, "newest_ms");
-
-	PQclear(result);
-	return newest_ms;
-}
-
 void slot_read(const PGresult *rows, int row, int first, struct slot *slot)
 {
 	if (slot_of_row(slot, rows, row, first))

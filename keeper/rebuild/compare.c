@@ -15,9 +15,10 @@
  */
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/redis/revoke.h"
 #include "coupon/redis_coupon.h"
 #include "embed.h"
-#include "keeper/rebuild/codes.h"
+#include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/rebuild/snapshot.h"
 
@@ -27,6 +28,8 @@
 #include <string.h>
 
 #define SCAN_COUNT 512
+#define CODES_MAX (SNAPSHOT_PAGE + 1) /* in a command */
+#define SETS_REVOKED "*"              /* beside revoked sets and words: lua/issue.lua */
 #define ATTEMPTS_MAX 5
 #define OPEN_ATTEMPTS 3 /* while it is open */
 #define ANSWER_SIZE 160
@@ -47,14 +50,121 @@ struct compare {
 	const char *differs; /* the first difference but in numbers, a constant */
 	struct numbers before, after;
 	int64_t stock, reserved; /* as they must be */
-	struct codes_compare codes;
-	int is_behind; /* Redis has not counted all late outcomes of the snapshot */
+	int64_t redeemed, found; /* codes, by the records of the users, and in Redis */
+	int is_behind;           /* Redis has not counted all late outcomes of the snapshot */
 };
 
 static void differ(struct compare *compare, const char *what)
 {
 	if (!compare->differs)
 		compare->differs = what;
+}
+
+/* Codes with what Redis must have of each. */
+struct codes_page {
+	char codes[CODES_MAX][RECEIVE_CODE_MAX + 1];
+	struct user_id users[CODES_MAX]; /* none: revoked */
+	int n;
+};
+
+/* Compares them, and empties the page. */
+static int codes_page_compare(struct compare *compare, struct codes_page *page)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *argv[2 + CODES_MAX] = { "HMGET",
+					    coupon_key(compare->coupon, COUPON_KEY_CODES, key) };
+	redisReply *reply;
+
+	if (page->n == 0)
+		return 0;
+	for (int i = 0; i < page->n; i++)
+		argv[2 + i] = page->codes[i];
+	reply = redis_client_call(compare->context->redis, 2 + page->n, argv);
+	if (!reply)
+		return -1;
+	check(reply->type == REDIS_REPLY_ARRAY && reply->elements == (size_t)page->n);
+	for (int i = 0; i < page->n; i++) {
+		const redisReply *value = reply->element[i];
+		const char *user = page->users[i].text;
+		size_t len = redis_code_user(value);
+
+		if (*user ? len != strlen(user) || memcmp(value->str, user, len) != 0
+			  : !redis_code_is_revoked(value))
+			differ(compare, "the exchange codes");
+	}
+	freeReplyObject(reply);
+	page->n = 0;
+	return 0;
+}
+
+static int users_codes_compare(struct compare *compare, const struct slots *slots)
+{
+	struct codes_page page = { .n = 0 };
+
+	for (size_t i = 0; i < slots->n; i++) {
+		const char *code;
+		size_t len = slot_code(&slots->list[i], &code);
+
+		if (len == 0)
+			continue;
+		snprintf(page.codes[page.n], sizeof(page.codes[0]), "%.*s", (int)len, code);
+		page.users[page.n++] = slots->list[i].user;
+		compare->redeemed++;
+		if (page.n == CODES_MAX && codes_page_compare(compare, &page))
+			return -1;
+	}
+	return codes_page_compare(compare, &page);
+}
+
+/* Redis must have every code that is revoked in PostgreSQL. */
+static int revoked_compare(struct compare *compare)
+{
+	struct snapshot *snapshot = &compare->snapshot;
+	struct codes_page page = { .n = 0 };
+	int has_set = 0;
+
+	if (snapshot_revoked_begin(snapshot, 0))
+		return -1;
+	for (;;) {
+		if (snapshot_revoked(snapshot))
+			return -1;
+		if (PQntuples(snapshot->page) == 0)
+			return 0;
+		for (int i = 0; i < PQntuples(snapshot->page); i++) {
+			snprintf(page.codes[page.n], sizeof(page.codes[0]), "%s",
+				 PQgetvalue(snapshot->page, i, 0));
+			has_set |= strchr(page.codes[page.n], '.') == NULL;
+			page.users[page.n++] = (struct user_id){ 0 };
+		}
+		if (has_set) {
+			strcpy(page.codes[page.n], SETS_REVOKED);
+			page.users[page.n++] = (struct user_id){ 0 };
+			has_set = 0;
+		}
+		if (codes_page_compare(compare, &page) || keeper_context_goes_on(compare->context))
+			return -1;
+	}
+}
+
+/* HSCAN may return some twice. */
+static int redeemed_count(void *context, const redisReply *codes)
+{
+	struct compare *compare = context;
+
+	for (size_t i = 1; i < codes->elements; i += 2)
+		compare->found += redis_code_user(codes->element[i]) > 0;
+	return keeper_context_goes_on(compare->context);
+}
+
+static int codes_compare(struct compare *compare)
+{
+	if (revoked_compare(compare) ||
+	    coupon_scan(compare->context->redis, compare->coupon, COUPON_KEY_CODES, SCAN_COUNT,
+			redeemed_count, compare))
+		return -1;
+	if (compare->found != compare->redeemed)
+		differ(compare, "the exchange codes");
+	return 0;
 }
 
 static int page_compare(struct compare *compare, int rows)
@@ -99,7 +209,7 @@ static int users_count(void *context, const redisReply *users)
 
 	slots_read(&slots, users);
 	compare->slots += (int64_t)slots.n;
-	rc = codes_compare_users(&compare->codes, compare->coupon, &slots);
+	rc = users_codes_compare(compare, &slots);
 	slots_fini(&slots);
 	return rc ? rc : keeper_context_goes_on(compare->context);
 }
@@ -110,14 +220,11 @@ static int users_count(void *context, const redisReply *users)
  */
 static int slots_count(struct compare *compare)
 {
-	compare->codes.context = compare->context;
-	if (coupon_scan(compare->context->redis, compare->coupon, COUPON_KEY_USERS, SCAN_COUNT,
-			users_count, compare) ||
-	    codes_compare_end(&compare->codes, &compare->snapshot))
-		return -1;
-	if (compare->codes.differs)
-		differ(compare, "the exchange codes");
-	return 0;
+	return coupon_scan(compare->context->redis, compare->coupon, COUPON_KEY_USERS, SCAN_COUNT,
+			   users_count, compare) ||
+			       codes_compare(compare)
+		       ? -1
+		       : 0;
 }
 
 /* Of older generations, with the higher of the numbers in both stores. */
@@ -189,67 +296,6 @@ static int all_compare(struct compare *compare)
 	return rc;
 }
 
-/*
- * Marks all releases as pending, and reads of each coupon the last late outcome that Redis must
- * have counted. 0, or -1.
- */
-static int verify_prepare(struct keeper_context *context, const struct coupon_row *const *rows,
-			  size_t n, int64_t *late)
-{
-	struct postgres_array ids = { .type = POSTGRES_INT8 };
-	struct keeper_database *database = context->database;
-	PGresult *result = NULL;
-
-	for (size_t i = 0; i < n; i++)
-		postgres_array_add_number(&ids, rows[i]->id);
-	if (keeper_database_run(database, sql_query_release_again,
-				POSTGRES_ARGUMENTS(postgres_array(&ids),
-						   postgres_number(context->fence))) == 0)
-		result = keeper_database_query(database, sql_query_late_least,
-					       POSTGRES_ARGUMENTS(postgres_array(&ids)));
-	postgres_array_fini(&ids);
-	if (!result)
-		return -1;
-	check(PQntuples(result) == (int)n);
-	for (size_t i = 0; i < n; i++)
-		late[i] = strtoll(PQgetvalue(result, (int)i, 0), NULL, 10);
-	PQclear(result);
-	return 0;
-}
-
-static void verify_append(struct keeper_context *context, const struct coupon_row *row,
-			  int64_t late, const char *fence)
-{
-	char generation[NUMBER_SIZE], seq[NUMBER_SIZE], late_text[NUMBER_SIZE],
-		revocation[NUMBER_SIZE];
-	const char *argv[] = { fence,
-			       context->run_id,
-			       number_text(row->generation, generation),
-			       number_text(row->seq_seen, seq),
-			       number_text(late, late_text),
-			       number_text(row->revocation, revocation) };
-
-	redis_client_append_coupon_eval(context->redis, lua_verify, row->id,
-					COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 6, argv);
-}
-
-int compare_verify(struct keeper_context *context, const struct coupon_row *const *rows, size_t n,
-		   char (*words)[REDIS_WORD_SIZE])
-{
-	char fence[KEEPER_FENCE_SIZE];
-	int64_t late[KEEPER_PAGE];
-
-	check(n <= KEEPER_PAGE);
-	if (verify_prepare(context, rows, n, late))
-		return -1;
-	keeper_context_fence(context, fence); /* may ask Redis: not between these commands */
-	for (size_t i = 0; i < n; i++)
-		verify_append(context, rows[i], late[i], fence);
-	for (size_t i = 0; i < n; i++)
-		redis_word_take(redis_client_next(context->redis), words[i]);
-	return 0;
-}
-
 static int numbers_are_right(const struct compare *compare)
 {
 	return compare->stock == compare->before.coupon.stock &&
@@ -286,7 +332,7 @@ static int open_again(struct compare *compare, const struct coupon_row *row,
 	struct keeper_context *context = compare->context;
 	char word[REDIS_WORD_SIZE], answer[ANSWER_SIZE] = "nothing differs";
 
-	if (compare_verify(context, &row, 1, &word))
+	if (place_verify(context, &row, 1, &word))
 		return -1;
 	if (strcmp(word, "verified") != 0)
 		return keeper_context_word(context, word)
@@ -360,7 +406,7 @@ static int hold_and_compare(struct compare *compare, const struct coupon_row *ro
 			return -1;
 		if (!compare->is_behind || i == ATTEMPTS_MAX)
 			break;
-		if (compare_verify(context, &row, 1, &word))
+		if (place_verify(context, &row, 1, &word))
 			return -1;
 		if (strcmp(word, "verified") != 0)
 			return 0;

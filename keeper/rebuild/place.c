@@ -1,8 +1,10 @@
 #include "keeper/rebuild/place.h"
 
+#include "common/check.h"
 #include "common/log/log.h"
+#include "common/redis/revoke.h"
 #include "embed.h"
-#include "keeper/rebuild/codes.h"
+#include "keeper/rebuild/fill.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +13,113 @@
 #define HEAD 12
 #define EACH 3
 #define OLDER_MAX ((REDIS_CLIENT_ARGS_MAX - HEAD) / EACH) /* of one call */
+
+/* Adds a page of revoked codes to those that are filled. 0, or -1. */
+static int page_fill(struct keeper_context *context, int64_t coupon, int64_t generation,
+		     const PGresult *page)
+{
+	struct piece piece = { .coupon = coupon,
+			       .generation = generation,
+			       .what = FILL_REVOKED,
+			       .words_n = PQntuples(page) };
+	char fence[KEEPER_FENCE_SIZE];
+
+	for (int i = 0; i < piece.words_n; i++)
+		piece.words[i] = PQgetvalue(page, i, 0);
+	piece_append(context->redis, &piece, keeper_context_fence(context, fence));
+	return piece_take(redis_client_next(context->redis)) == 0 ? 0 : -1;
+}
+
+int codes_fill(struct keeper_context *context, struct snapshot *snapshot, int64_t generation,
+	       int64_t above)
+{
+	int rows;
+
+	if (snapshot_revoked_begin(snapshot, above))
+		return -1;
+	do { /* the last page is empty: place.lua needs one */
+		if (snapshot_revoked(snapshot))
+			return -1;
+		rows = PQntuples(snapshot->page);
+		if (page_fill(context, snapshot->row.id, generation, snapshot->page) ||
+		    keeper_context_goes_on(context))
+			return -1;
+	} while (rows > 0);
+	return 0;
+}
+
+int codes_fill_more(struct keeper_context *context, int64_t coupon, int64_t generation,
+		    int64_t *revocation)
+{
+	struct snapshot snapshot = { .database = context->database, .row.id = coupon };
+	PGresult *result = keeper_database_query(context->database, sql_query_code_revocation,
+						 POSTGRES_ARGUMENTS(postgres_number(coupon)));
+	int64_t last;
+	int rc;
+
+	if (!result)
+		return -1;
+	last = PQntuples(result) == 1 ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : 0;
+	PQclear(result);
+	if (last <= *revocation)
+		return 0;
+	rc = keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL);
+	if (rc == 0)
+		rc = codes_fill(context, &snapshot, generation, *revocation);
+	snapshot_end(&snapshot);
+	*revocation = last;
+	return rc;
+}
+
+static enum redis_revoked pages_revoke(struct keeper_context *context, struct snapshot *snapshot,
+				       const struct redis_revocation *revocation, int64_t *seq)
+{
+	const char *codes[SNAPSHOT_PAGE];
+	enum redis_revoked done;
+	int rows;
+
+	if (keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL) ||
+	    snapshot_revoked_begin(snapshot, revocation->from))
+		return REDIS_REVOKED_FAILED;
+	do {
+		if (snapshot_revoked(snapshot) || keeper_context_goes_on(context))
+			return REDIS_REVOKED_FAILED;
+		rows = PQntuples(snapshot->page);
+		for (int i = 0; i < rows; i++)
+			codes[i] = PQgetvalue(snapshot->page, i, 0);
+		done = redis_revoke(context->redis, revocation, rows == 0, (size_t)rows, codes,
+				    seq);
+	} while (rows > 0 && done == REDIS_REVOKED_DONE);
+	return done;
+}
+
+int codes_revoke(struct keeper_context *context, const struct coupon_row *row,
+		 const struct coupon_look *look)
+{
+	const struct redis_revocation revocation = { .run_id = context->run_id,
+						     .coupon = row->id,
+						     .generation = look->generation,
+						     .from = look->revocation,
+						     .to = row->revocation };
+	struct snapshot snapshot = { .database = context->database, .row = *row };
+	int64_t seq = -1;
+	enum redis_revoked done = pages_revoke(context, &snapshot, &revocation, &seq);
+
+	snapshot_end(&snapshot);
+	if (done == REDIS_REVOKED_FAILED)
+		return -1;
+	if (done != REDIS_REVOKED_DONE)
+		return 0;
+	log_info("coupon_revoked", LOG_I("coupon", row->id), LOG_I("revocation", row->revocation));
+	if (seq < 0)
+		return 0;
+	return keeper_database_run(context->database, sql_query_code_revocation_cut,
+				   POSTGRES_ARGUMENTS(postgres_number(row->id),
+						      postgres_number(revocation.from),
+						      postgres_number(revocation.to),
+						      postgres_number(revocation.generation),
+						      postgres_number(seq)));
+}
 
 int place_generation(struct keeper_context *context, const struct coupon_row *row,
 		     int64_t redis_generation, int64_t *generation)
@@ -151,4 +260,65 @@ int rebuild_seen(struct keeper_context *context, const int64_t *coupons, size_t 
 	postgres_array_fini(&numbers);
 	postgres_array_fini(&highs);
 	return rc;
+}
+
+/*
+ * Marks all releases as pending, and reads of each coupon the last late outcome that Redis must
+ * have counted. 0, or -1.
+ */
+static int verify_prepare(struct keeper_context *context, const struct coupon_row *const *rows,
+			  size_t n, int64_t *late)
+{
+	struct postgres_array ids = { .type = POSTGRES_INT8 };
+	struct keeper_database *database = context->database;
+	PGresult *result = NULL;
+
+	for (size_t i = 0; i < n; i++)
+		postgres_array_add_number(&ids, rows[i]->id);
+	if (keeper_database_run(database, sql_query_release_again,
+				POSTGRES_ARGUMENTS(postgres_array(&ids),
+						   postgres_number(context->fence))) == 0)
+		result = keeper_database_query(database, sql_query_late_least,
+					       POSTGRES_ARGUMENTS(postgres_array(&ids)));
+	postgres_array_fini(&ids);
+	if (!result)
+		return -1;
+	check(PQntuples(result) == (int)n);
+	for (size_t i = 0; i < n; i++)
+		late[i] = strtoll(PQgetvalue(result, (int)i, 0), NULL, 10);
+	PQclear(result);
+	return 0;
+}
+
+static void verify_append(struct keeper_context *context, const struct coupon_row *row,
+			  int64_t late, const char *fence)
+{
+	char generation[NUMBER_SIZE], seq[NUMBER_SIZE], late_text[NUMBER_SIZE],
+		revocation[NUMBER_SIZE];
+	const char *argv[] = { fence,
+			       context->run_id,
+			       number_text(row->generation, generation),
+			       number_text(row->seq_seen, seq),
+			       number_text(late, late_text),
+			       number_text(row->revocation, revocation) };
+
+	redis_client_append_coupon_eval(context->redis, lua_verify, row->id,
+					COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 6, argv);
+}
+
+int place_verify(struct keeper_context *context, const struct coupon_row *const *rows, size_t n,
+		 char (*words)[REDIS_WORD_SIZE])
+{
+	char fence[KEEPER_FENCE_SIZE];
+	int64_t late[KEEPER_PAGE];
+
+	check(n <= KEEPER_PAGE);
+	if (verify_prepare(context, rows, n, late))
+		return -1;
+	keeper_context_fence(context, fence); /* may ask Redis: not between these commands */
+	for (size_t i = 0; i < n; i++)
+		verify_append(context, rows[i], late[i], fence);
+	for (size_t i = 0; i < n; i++)
+		redis_word_take(redis_client_next(context->redis), words[i]);
+	return 0;
 }

@@ -18,7 +18,6 @@
 #include "coupon/redis_coupon.h"
 #include "embed.h"
 #include "keeper/metrics.h"
-#include "keeper/rebuild/codes.h"
 #include "keeper/rebuild/fill.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/snapshot.h"

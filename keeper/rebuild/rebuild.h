@@ -81,15 +81,6 @@ int page_rebuild(struct keeper_context *context, struct page_coupon *coupons, si
  */
 int compare_run(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look);
-/*
- * After Redis was restarted: opens coupons, at most KEEPER_PAGE, on the connected Redis process if
- * no numbers are missing there: lua/verify.lua. All of them take two statements and one round trip
- * to Redis. Each of `words` gets the reply of the script, empty when Redis failed or refused.
- * Before that, all rejected receives are marked to be released again, because Redis may have lost
- * releases. 0, or -1 when PostgreSQL failed.
- */
-int compare_verify(struct keeper_context *context, const struct coupon_row *const *rows, size_t n,
-		   char (*words)[REDIS_WORD_SIZE]);
 
 /*
  * In late.c. Reports to Redis the outcomes of receives of older generations, which Redis counts as
