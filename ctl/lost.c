@@ -286,16 +286,16 @@ static void workers_need_hold_none(struct db *db)
 			  "a long transaction: these receives can still be settled");
 }
 
-void lost_release(struct ctl *ctl, struct db *db)
+void lost_release(struct ctl *ctl, struct db *db, struct redis_client *redis)
 {
 	int64_t older_s = args_number(&ctl->args, "older-than-s", 0, OLDER_MAX_S, OLDER_S);
 	struct lost lost = { .db = db,
+			     .redis = redis,
 			     .coupon = args_coupon(&ctl->args),
 			     .before_ms = clock_wall_ms() - older_s * 1000 };
 
 	queues_need_empty(ctl->config.amqp_url);
 	workers_need_hold_none(db);
-	lost.redis = store_redis_open(ctl);
 	generations_read(&lost);
 	store_redis_check(lost.redis,
 			  outbox_scan(lost.redis, lost.coupon, message_owe, &lost) == 0);
@@ -306,5 +306,4 @@ void lost_release(struct ctl *ctl, struct db *db)
 	printf("coupon %lld: %lld receives given up by name\n", (long long)lost.coupon,
 	       (long long)lost.named);
 	generations_fini(&lost.older);
-	redis_client_free(lost.redis);
 }
