@@ -1,5 +1,6 @@
 #include "coupon/generation.h"
 
+#include "common/array.h"
 #include "common/check.h"
 #include "common/redis/redis.h"
 
@@ -17,12 +18,8 @@ struct generation *generation_find(struct generations *generations, int64_t numb
 	for (size_t i = 0; i < generations->n; i++)
 		if (generations->list[i].number == number)
 			return &generations->list[i];
-	if (generations->n == generations->size) {
-		generations->size = 2 * generations->size + 8;
-		generations->list = reallocarray(generations->list, generations->size,
-						 sizeof(*generations->list));
-		check(generations->list != NULL);
-	}
+	generations->list = array_room(generations->list, generations->n, &generations->size,
+				       sizeof(*generations->list));
 	generations->list[generations->n] = (struct generation){ .number = number };
 	return &generations->list[generations->n++];
 }

@@ -16,6 +16,7 @@ struct generation {
 	int64_t high; /* the highest receive number that is known */
 	int64_t settled;
 	int64_t idle_ms; /* since its last outcome; INT64_MAX: none is recorded */
+	int64_t owed;    /* the caller's: receives without an outcome that can still arrive */
 };
 
 /* All zero at first. */

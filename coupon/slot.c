@@ -1,17 +1,13 @@
 #include "coupon/slot.h"
 
-#include "common/check.h"
+#include "common/array.h"
 #include "common/hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * Reads a number in canonical decimal, up to `most`, and the colon after it; moves `*text` past
- * both. -1: there is none.
- */
-static int number_take(const char **text, int most)
+int slot_number_take(const char **text, int most)
 {
 	const char *first = *text;
 	int number = 0;
@@ -33,12 +29,12 @@ int slot_next(const char **text, struct slot *slot)
 
 	if (!at)
 		return -1;
-	number = number_take(&at, RECEIVE_SLOT_MAX);
+	number = slot_number_take(&at, RECEIVE_SLOT_MAX);
 	if (number < 1 || strlen(at) <= ULID_LEN || ulid_parse(&slot->batch, at, ULID_LEN) ||
 	    at[ULID_LEN] != ':')
 		return -1;
 	at += ULID_LEN + 1;
-	index = number_take(&at, RECEIVE_INDEX_MAX);
+	index = slot_number_take(&at, RECEIVE_INDEX_MAX);
 	if (index < 0)
 		return -1;
 	stop = strchr(at, '\n');
@@ -135,11 +131,7 @@ enum slot_found slot_look_up(const struct slot *wanted, const char *tail, const 
 
 void slots_add(struct slots *slots, const struct slot *slot)
 {
-	if (slots->n == slots->size) {
-		slots->size = slots->size ? slots->size * 2 : 512;
-		slots->list = reallocarray(slots->list, slots->size, sizeof(*slots->list));
-		check(slots->list != NULL);
-	}
+	slots->list = array_room(slots->list, slots->n, &slots->size, sizeof(*slot));
 	slots->list[slots->n++] = *slot;
 }
 

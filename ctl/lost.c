@@ -33,23 +33,15 @@
 
 #define SCAN_COUNT 256
 
-/* A generation before the current one. */
-struct older {
-	int64_t number;
-	int64_t left; /* numbers without an outcome */
-	int64_t owed; /* of these, numbers of receives that can still arrive */
-};
-
 struct lost {
 	struct db *db;
 	struct redis_client *redis;
 	int64_t coupon;
-	int64_t before_ms;   /* only receives accepted before */
-	int64_t current;     /* generation of receives that are not known: the one in Redis */
-	struct older *older; /* in the order of their numbers */
-	size_t older_n;
-	int64_t young; /* known receives that are too young to be given up */
-	int64_t named; /* receives given up */
+	int64_t before_ms;        /* only receives accepted before */
+	int64_t current;          /* generation of receives that are not known: the one in Redis */
+	struct generations older; /* in the order of their numbers */
+	int64_t young;            /* known receives that are too young to be given up */
+	int64_t named;            /* receives given up */
 };
 
 /* Keeps the slots whose positions, from 1, PostgreSQL returned, and clears the result. */
@@ -124,28 +116,24 @@ static void generations_read(struct lost *lost)
 	PQclear(row);
 	highs_store(lost);
 	page = db_ask(lost->db, sql_query_coupon_generation_page, postgres_number(lost->coupon));
-	lost->older_n = (size_t)PQntuples(page);
-	lost->older = calloc(lost->older_n + 1, sizeof(*lost->older));
-	check(lost->older != NULL);
 	for (int i = 0; i < PQntuples(page); i++)
-		lost->older[i] = (struct older){ .number = db_int(page, i, "generation"),
-						 .left = db_int(page, i, "seq_seen") -
-							 db_int(page, i, "settled_num") };
+		generation_add_row(&lost->older, page, i, 0);
 	PQclear(page);
 }
 
 /* The generation to count a known receive in that is given up. */
 static int64_t generation_take(struct lost *lost)
 {
-	struct older *older = lost->older;
+	for (size_t i = 0; i < lost->older.n; i++) {
+		struct generation *older = &lost->older.list[i];
 
-	for (size_t i = 0; i < lost->older_n; i++)
-		if (older[i].left > older[i].owed) {
-			older[i].left--;
-			return older[i].number;
+		if (older->high > older->settled + older->owed) {
+			older->settled++;
+			return older->number;
 		}
+	}
 	/* receive_lost() counts it where it can. */
-	return lost->older_n > 0 ? older[lost->older_n - 1].number : lost->current;
+	return lost->older.n > 0 ? lost->older.list[lost->older.n - 1].number : lost->current;
 }
 
 /* Those that are too young are of the latest generations: their numbers stay in flight. */
@@ -153,9 +141,9 @@ static void young_owe(struct lost *lost)
 {
 	int64_t n = lost->young;
 
-	for (size_t i = lost->older_n; i > 0 && n > 0; i--) {
-		struct older *older = &lost->older[i - 1];
-		int64_t room = older->left - older->owed;
+	for (size_t i = lost->older.n; i > 0 && n > 0; i--) {
+		struct generation *older = &lost->older.list[i - 1];
+		int64_t room = older->high - older->settled - older->owed;
 		int64_t taken = room < n ? room : n;
 
 		if (taken > 0) {
@@ -168,8 +156,8 @@ static void young_owe(struct lost *lost)
 /* Gives up the numbers that are left, except those that are owed. */
 static void numbers_give_up(const struct lost *lost)
 {
-	for (const struct older *older = lost->older; older < lost->older + lost->older_n;
-	     older++) {
+	for (size_t i = 0; i < lost->older.n; i++) {
+		const struct generation *older = &lost->older.list[i];
 		PGresult *result;
 
 		db_run(lost->db, "BEGIN");
@@ -192,43 +180,37 @@ static void list_has(const struct lost *lost, enum coupon_key which, const struc
 			  coupon_has(lost->redis, lost->coupon, which, list, n, has) == 0);
 }
 
-/* Drops what is in the outbox, and what is too young: the known ones of these are counted. */
-static size_t list_drop(struct lost *lost, struct slot *list, size_t n)
+/*
+ * Gives up those that are not in the outbox. Of the others that are too young the known ones are
+ * counted. Returns how many are given up; they come first.
+ */
+static size_t list_give_up(struct lost *lost, struct slot *list, size_t n)
 {
 	char *sent = calloc(n + 1, 1), *known = calloc(n + 1, 1);
+	struct slot_arrays arrays;
 	size_t kept = 0;
 
 	check(sent != NULL && known != NULL);
 	list_has(lost, COUPON_KEY_OUTBOX, list, n, sent);
 	list_has(lost, COUPON_KEY_KNOWN, list, n, known);
+	slot_arrays_init(&arrays);
 	for (size_t i = 0; i < n; i++) {
+		int64_t at_ms = ulid_time_ms(&list[i].batch);
+
 		if (sent[i])
 			continue;
-		if (ulid_time_ms(&list[i].batch) < lost->before_ms)
-			list[kept++] = list[i];
-		else
+		if (at_ms >= lost->before_ms) {
 			lost->young += known[i];
+			continue;
+		}
+		postgres_array_add_number(&arrays.generations,
+					  known[i] ? generation_take(lost) : lost->current);
+		postgres_array_add_number(&arrays.times, at_ms);
+		list[kept++] = list[i];
 	}
 	free(sent);
 	free(known);
-	return kept;
-}
-
-static size_t list_record(struct lost *lost, struct slot *list, size_t n)
-{
-	char *known = calloc(n + 1, 1);
-	struct slot_arrays arrays;
-
-	check(known != NULL);
-	list_has(lost, COUPON_KEY_KNOWN, list, n, known);
-	slot_arrays_init(&arrays);
-	for (size_t i = 0; i < n; i++) {
-		postgres_array_add_number(&arrays.generations,
-					  known[i] ? generation_take(lost) : lost->current);
-		postgres_array_add_number(&arrays.times, ulid_time_ms(&list[i].batch));
-	}
-	free(known);
-	return lost_record(lost->db, lost->coupon, list, n, &arrays);
+	return lost_record(lost->db, lost->coupon, list, kept, &arrays);
 }
 
 /* In a statement of some users, which may be repeated. Malformed records are left to the audit. */
@@ -242,9 +224,7 @@ static int users_give_up(void *context, const redisReply *users)
 	slots_read(&slots, users);
 	slots_sort(&slots);
 	n = lost_keep_open(lost->db, lost->coupon, slots.list, slots.n);
-	n = list_drop(lost, slots.list, n);
-	if (n > 0)
-		n = list_record(lost, slots.list, n);
+	n = list_give_up(lost, slots.list, n);
 	for (size_t i = 0; i < n; i++)
 		printf("lost: receive %s, user %s, slot %d\n",
 		       slot_receive_format(&slots.list[i], lost->coupon, text),
@@ -262,12 +242,12 @@ static int message_owe(void *context, const redisReply *batch, const struct mess
 	struct slots slots = { 0 };
 
 	(void)batch, (void)error;
-	for (size_t i = 0; message && i < lost->older_n; i++) {
-		if (lost->older[i].number != message->generation)
+	for (size_t i = 0; message && i < lost->older.n; i++) {
+		if (lost->older.list[i].number != message->generation)
 			continue;
 		slots_add_message(&slots, message);
-		lost->older[i].owed += (int64_t)lost_keep_open(lost->db, lost->coupon, slots.list,
-							       slots.n);
+		lost->older.list[i].owed += (int64_t)lost_keep_open(lost->db, lost->coupon,
+								    slots.list, slots.n);
 	}
 	slots_fini(&slots);
 	return 0;
@@ -311,16 +291,16 @@ static void workers_need_hold_none(struct db *db)
 			  "a long transaction: these receives can still be settled");
 }
 
-void lost_release(struct ctl *ctl, struct db *db)
+void lost_release(struct ctl *ctl, struct db *db, struct redis_client *redis)
 {
 	int64_t older_s = args_number(&ctl->args, "older-than-s", 0, OLDER_MAX_S, OLDER_S);
 	struct lost lost = { .db = db,
+			     .redis = redis,
 			     .coupon = args_coupon(&ctl->args),
 			     .before_ms = clock_wall_ms() - older_s * 1000 };
 
 	queues_need_empty(ctl->config.amqp_url);
 	workers_need_hold_none(db);
-	lost.redis = store_redis_open(ctl);
 	generations_read(&lost);
 	store_redis_check(lost.redis,
 			  outbox_scan(lost.redis, lost.coupon, message_owe, &lost) == 0);
@@ -330,6 +310,5 @@ void lost_release(struct ctl *ctl, struct db *db)
 	numbers_give_up(&lost);
 	printf("coupon %lld: %lld receives given up by name\n", (long long)lost.coupon,
 	       (long long)lost.named);
-	free(lost.older);
-	redis_client_free(lost.redis);
+	generations_fini(&lost.older);
 }

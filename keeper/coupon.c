@@ -4,12 +4,8 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "embed.h"
-#include "keeper/rebuild/codes.h"
-#include "keeper/rebuild/compare.h"
-#include "keeper/rebuild/page.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
-#include "keeper/rebuild/seen.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +21,7 @@ static int load(struct keeper_context *context, const struct coupon_row *row)
 	struct placing placing = { .row = row };
 	char word[REDIS_WORD_SIZE];
 
-	if (rebuild_hold(context, row) || place_generation(context, row, 0, &placing.generation))
+	if (rebuild_hold(context, row, 0) || place_generation(context, row, 0, &placing.generation))
 		return keeper_context_failed(context);
 	if (placing.generation == 0)
 		return keeper_context_fenced(context);
@@ -63,7 +59,7 @@ static void foreign(struct keeper_context *context, const struct coupon_row *row
 static int rebuild_lost(struct keeper_context *context, const struct coupon_row *row,
 			const struct coupon_look *look, const char *why)
 {
-	int rc = rebuild_hold_for_reports(context, row);
+	int rc = rebuild_hold(context, row, REBUILD_REPORTS_MS);
 
 	if (rc == 0)
 		return rebuild_run(context, row, look, why);
@@ -76,14 +72,14 @@ static void verified(struct keeper_context *context, const struct coupon_row *ro
 	log_info("coupon_verified", LOG_I("coupon", row->id), LOG_I("generation", row->generation));
 }
 
-/* As compare_verify(). */
+/* As place_verify(). */
 static int verify_some(struct keeper_context *context, const struct coupon_row *const *rows,
 		       size_t n, char (*words)[REDIS_WORD_SIZE])
 {
 	int rc;
 
 	fault_point(FAULT_KEEPER_BEFORE_VERIFY);
-	rc = compare_verify(context, rows, n, words);
+	rc = place_verify(context, rows, n, words);
 	if (rc == 0)
 		fault_point(FAULT_KEEPER_AFTER_VERIFY);
 	return rc;

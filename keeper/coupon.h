@@ -6,7 +6,7 @@
 #define KEEPER_COUPON_H
 
 #include "keeper/context.h"
-#include "keeper/rebuild/page.h"
+#include "keeper/rebuild/rebuild.h"
 
 /*
  * Does together what some coupons of a page need, but for those with `skip`: keeps the rows of

@@ -30,7 +30,6 @@
 #include "keeper/put_back.h"
 #include "keeper/sweep.h"
 #include "keeper/metrics.h"
-#include "keeper/rebuild/late.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/release.h"
 

@@ -127,7 +127,7 @@ static void coupon_audit_end(struct coupon_audit *one, cJSON *coupons)
 	pass_judge(&one->pass, one->sum);
 	codes_judge(one->audit, one->coupon, one->pass.compared);
 	one->audit->stalled_n += one->pass.stall.n > 0;
-	one->audit->undecided_n += (one->pass.undecided && !one->pass.broker_ok) ||
+	one->audit->undecided_n += (one->pass.undecided && !one->pass.broker.ok) ||
 				   one->pass.cut.held;
 	if (coupons)
 		check(cJSON_AddItemToArray(coupons, figures_json(&one->pass)));
@@ -208,21 +208,17 @@ static void group_audit(struct group *group, int64_t coupon)
 		group_end(group);
 }
 
-/* Reports user coupons of coupons that do not exist. Returns how many. */
-static int64_t unknown_audit(struct audit *audit, const char *coupon)
+/* Reports user coupons of coupons that do not exist; 0: of any. Returns how many. */
+static int64_t unknown_audit(struct audit *audit, int64_t coupon)
 {
-	PGresult *rows = db_ask(audit->db, sql_query_audit_unknown, postgres_text(coupon));
+	PGresult *rows = db_ask(audit->db, sql_query_audit_unknown, db_id(coupon));
 	int64_t n = PQntuples(rows);
 	struct slot slot;
 
 	for (int row = 0; row < PQntuples(rows); row++) {
 		slot_read(rows, row, 1, &slot);
 		finding_add(&audit->findings, FINDING_COUPON_UNKNOWN,
-			    &(struct place){ .coupon = db_int(rows, row, "coupon_id"),
-					     .user = &slot.user,
-					     .slot = slot.number,
-					     .batch = &slot.batch,
-					     .index = slot.index },
+			    db_int(rows, row, "coupon_id"), &slot,
 			    "a user coupon of a coupon that does not exist");
 	}
 	PQclear(rows);
@@ -300,16 +296,21 @@ static void close_all(struct audit *audit)
 	db_close(audit->db);
 }
 
-const char *audit_coupon(struct ctl *ctl, int64_t coupon)
+static struct audit audit_make(const struct ctl *ctl)
 {
-	struct audit audit = { .findings.silent = 1,
-			       .patience_ms = PATIENCE_MS,
+	return (struct audit){ .patience_ms = PATIENCE_MS,
 			       .resolve_ms = RESOLVE_MS,
 			       .resend_after_ms = ctl->config.resend_after_ms,
 			       .grace_ms = 1000 * GRACE_S,
 			       .stalled_ms = 1000 * STALLED_S };
+}
+
+const char *audit_coupon(struct ctl *ctl, int64_t coupon)
+{
+	struct audit audit = audit_make(ctl);
 	struct group group = { .audit = &audit, .coupons = cJSON_CreateArray() };
 
+	audit.findings.silent = 1;
 	open_all(&audit, ctl);
 	group_audit(&group, coupon);
 	group_end(&group);
@@ -320,34 +321,31 @@ const char *audit_coupon(struct ctl *ctl, int64_t coupon)
 
 static int audit_run(struct ctl *ctl)
 {
-	int json = args_has(&ctl->args, "json");
-	const char *coupon = args_coupon(&ctl->args) ? ctl->args.argument : NULL;
-	struct audit audit = { .findings.json = json,
-			       .patience_ms = PATIENCE_MS,
-			       .resolve_ms = RESOLVE_MS };
-	cJSON *coupons = json ? cJSON_CreateArray() : NULL;
-	struct group group = { .audit = &audit, .coupons = coupons };
-	int64_t coupons_n = 1;
+	const struct args *args = &ctl->args;
+	int64_t coupon = args_coupon(args), coupons_n = 1;
+	struct audit audit = audit_make(ctl);
+	struct group group = { .audit = &audit };
 
-	if (!coupon == !args_has(&ctl->args, "all"))
+	if (!coupon == !args_has(args, "all"))
 		args_fail("audit takes either a coupon's ID or --all");
-	audit.resend_after_ms = ctl->config.resend_after_ms;
-	audit.grace_ms = 1000 * args_number(&ctl->args, "grace", 0, SECONDS_MAX, GRACE_S);
-	audit.stalled_ms = 1000 *
-			   args_number(&ctl->args, "stalled-after-s", 0, SECONDS_MAX, STALLED_S);
+	audit.findings.json = args_has(args, "json");
+	if (audit.findings.json)
+		group.coupons = cJSON_CreateArray();
+	audit.grace_ms = 1000 * args_number(args, "grace", 0, SECONDS_MAX, GRACE_S);
+	audit.stalled_ms = 1000 * args_number(args, "stalled-after-s", 0, SECONDS_MAX, STALLED_S);
 	log_fatal_status(NO_VERDICT);
 	open_all(&audit, ctl);
 	if (!coupon) {
-		unknown_audit(&audit, NULL);
+		unknown_audit(&audit, 0);
 		coupons_n = store_coupons_read(audit.db, sql_query_coupon_list, 0, INT64_MAX,
 					       row_audit, &group);
-	} else if (is_known(&audit, args_coupon(&ctl->args))) {
-		group_audit(&group, args_coupon(&ctl->args));
+	} else if (is_known(&audit, coupon)) {
+		group_audit(&group, coupon);
 	} else if (unknown_audit(&audit, coupon) == 0) {
-		log_fatal("there is no coupon %s", coupon);
+		log_fatal("there is no coupon %s", args->argument);
 	}
 	group_end(&group);
-	verdict_print(&audit, coupons_n, coupons);
+	verdict_print(&audit, coupons_n, group.coupons);
 	close_all(&audit);
 	return verdict(&audit);
 }

@@ -4,6 +4,7 @@
  */
 #include "ctl/audit/pass.h"
 
+#include "common/array.h"
 #include "common/check.h"
 #include "common/redis/client.h"
 #include "coupon/slot.h"
@@ -21,17 +22,17 @@
 #define REVOKED_LOOKS 60 /* three seconds: a round of the keeper, and its work */
 #define TOLD_MAX 100
 
-/* A code and a user, one of which has the other. */
+/* A code and a user, one of which has the other; no user: PostgreSQL has revoked the code. */
 struct claim {
 	char code[RECEIVE_CODE_MAX + 1];
 	struct user_id user;
 };
 
 struct claims {
-	struct redis_client *redis;
+	struct audit *audit;
 	int64_t coupon;
 	struct claim *list;
-	size_t n, room;
+	size_t n, size;
 };
 
 static void claim_add(struct claims *claims, const char *code, size_t len,
@@ -39,27 +40,31 @@ static void claim_add(struct claims *claims, const char *code, size_t len,
 {
 	struct claim *claim;
 
-	if (claims->n == claims->room) {
-		claims->room = 2 * claims->room + SCAN_COUNT;
-		claims->list = reallocarray(claims->list, claims->room, sizeof(*claims->list));
-		check(claims->list != NULL);
-	}
+	claims->list = array_room(claims->list, claims->n, &claims->size, sizeof(*claim));
 	claim = &claims->list[claims->n++];
 	snprintf(claim->code, sizeof(claim->code), "%.*s", (int)len, code);
 	claim->user = *user;
 }
 
-static redisReply *field_read(const struct claims *claims, enum coupon_key which, const char *field)
+static void field_append(const struct claims *claims, enum coupon_key which, const char *field)
 {
-	redisReply *reply = coupon_call(claims->redis, claims->coupon, "HGET", which, field, NULL);
+	char key[COUPON_KEY_SIZE];
+	const char *hget[] = { "HGET", coupon_key(claims->coupon, which, key), field };
 
-	store_redis_check(claims->redis, reply != NULL);
+	redis_client_append(claims->audit->redis, 3, hget);
+}
+
+static redisReply *field_take(const struct claims *claims)
+{
+	redisReply *reply = redis_client_next(claims->audit->redis);
+
+	store_redis_check(claims->audit->redis, reply != NULL);
 	return reply;
 }
 
-static int records_have(const char *records, const char *code)
+static int records_have(const redisReply *records, const char *code)
 {
-	const char *text = records, *own;
+	const char *text = records->str, *own;
 	struct slot slot;
 
 	while (slot_next(&text, &slot) == 0)
@@ -68,31 +73,62 @@ static int records_have(const char *records, const char *code)
 	return 0;
 }
 
-/* Whether the code has the user, and the user the code, or neither. */
-static int is_mutual(const struct claims *claims, const struct claim *claim)
+/* Whether the code has the user, and the user the code, or neither; or it is revoked. */
+static int is_right(const struct claims *claims, const struct claim *claim)
 {
-	redisReply *owner = field_read(claims, COUPON_KEY_CODES, claim->code);
-	redisReply *records = field_read(claims, COUPON_KEY_USERS, claim->user.text);
+	redisReply *owner = field_take(claims), *records;
 	size_t len = redis_code_user(owner);
-	int has_user = len > 0 && len == strlen(claim->user.text) &&
-		       memcmp(owner->str, claim->user.text, len) == 0;
-	int has_code = records->type == REDIS_REPLY_STRING &&
-		       records_have(records->str, claim->code);
+	int has_user = len > 0 && len == claim->user.len &&
+		       memcmp(owner->str, claim->user.text, len) == 0,
+	    right = redis_code_is_revoked(owner);
 
 	freeReplyObject(owner);
+	if (claim->user.len == 0)
+		return right;
+	records = field_take(claims);
+	right = has_user == records_have(records, claim->code);
 	freeReplyObject(records);
-	return has_user == has_code;
+	return right;
 }
 
-/* Each step of a scan leaves those claims that only one side makes. */
+/* Of those from `from` on. */
 static void claims_keep_wrong(struct claims *claims, size_t from)
 {
 	size_t kept = from;
 
-	for (size_t i = from; i < claims->n; i++)
-		if (!is_mutual(claims, &claims->list[i]))
-			claims->list[kept++] = claims->list[i];
+	for (size_t at = from, to; at < claims->n; at = to) {
+		to = claims->n - at < SCAN_COUNT ? claims->n : at + SCAN_COUNT;
+		for (size_t i = at; i < to; i++) {
+			field_append(claims, COUPON_KEY_CODES, claims->list[i].code);
+			if (claims->list[i].user.len > 0)
+				field_append(claims, COUPON_KEY_USERS, claims->list[i].user.text);
+		}
+		for (size_t i = at; i < to; i++)
+			if (!is_right(claims, &claims->list[i]))
+				claims->list[kept++] = claims->list[i];
+	}
 	claims->n = kept;
+}
+
+/* Looks at what is wrong until it is right, at most so many times; names what is left. */
+static void claims_judge(struct claims *claims, int looks, enum finding finding)
+{
+	for (int look = 1; claims->n > 0 && look < looks; look++) {
+		usleep(LOOK_PAUSE_MS * 1000);
+		claims_keep_wrong(claims, 0);
+	}
+	for (size_t i = 0; i < claims->n && i < TOLD_MAX; i++) {
+		const struct claim *claim = &claims->list[i];
+
+		finding_add(&claims->audit->findings, finding, claims->coupon,
+			    &(struct slot){ .user = claim->user },
+			    claim->user.len > 0 ? "the code %s and the records of the user do not "
+						  "agree"
+						: "the code %s is revoked, and Redis does not have "
+						  "that",
+			    claim->code);
+	}
+	free(claims->list);
 }
 
 static int codes_take(void *context, const redisReply *fields)
@@ -131,80 +167,13 @@ static int users_take(void *context, const redisReply *users)
 
 static void redis_judge(struct audit *audit, int64_t coupon)
 {
-	struct claims claims = { .redis = audit->redis, .coupon = coupon };
+	struct claims claims = { .audit = audit, .coupon = coupon };
 
 	store_redis_check(audit->redis, coupon_scan(audit->redis, coupon, COUPON_KEY_CODES,
 						    SCAN_COUNT, codes_take, &claims) == 0);
 	store_redis_check(audit->redis, coupon_scan(audit->redis, coupon, COUPON_KEY_USERS,
 						    SCAN_COUNT, users_take, &claims) == 0);
-	for (int look = 1; claims.n > 0 && look < LOOKS; look++) {
-		usleep(LOOK_PAUSE_MS * 1000);
-		claims_keep_wrong(&claims, 0);
-	}
-	for (size_t i = 0; i < claims.n && i < TOLD_MAX; i++)
-		finding_add(&audit->findings, FINDING_CODE_OWNER,
-			    &(struct place){ .coupon = coupon, .user = &claims.list[i].user },
-			    "the code %s and the records of the user do not agree",
-			    claims.list[i].code);
-	free(claims.list);
-}
-
-/* Revoked codes, as Redis names them, of which Redis has to know. */
-struct revoked {
-	char (*names)[RECEIVE_CODE_MAX + 1];
-	size_t n, room;
-};
-
-/* Keeps those of the first `n` names from `from` on that Redis does not have as revoked. */
-static void revoked_keep_wrong(struct audit *audit, int64_t coupon, struct revoked *revoked,
-			       size_t from)
-{
-	char key[COUPON_KEY_SIZE];
-	const char *argv[2 + SCAN_COUNT] = { "HMGET", coupon_key(coupon, COUPON_KEY_CODES, key) };
-	size_t kept = from;
-
-	while (from < revoked->n) {
-		size_t n = revoked->n - from < SCAN_COUNT ? revoked->n - from : SCAN_COUNT;
-		redisReply *reply;
-
-		for (size_t i = 0; i < n; i++)
-			argv[2 + i] = revoked->names[from + i];
-		reply = redis_client_call(audit->redis, 2 + (int)n, argv);
-		store_redis_check(audit->redis, reply != NULL);
-		for (size_t i = 0; i < n; i++)
-			if (!redis_code_is_revoked(reply->element[i]))
-				memmove(revoked->names[kept++], revoked->names[from + i],
-					sizeof(*revoked->names));
-		freeReplyObject(reply);
-		from += n;
-	}
-	revoked->n = kept;
-}
-
-static void revoked_read(struct audit *audit, int64_t coupon, struct revoked *revoked)
-{
-	int rows;
-
-	db_run(audit->db, "BEGIN");
-	db_do(audit->db, sql_query_rebuild_revoked, postgres_number(coupon), postgres_number(0));
-	do {
-		PGresult *page = db_ask(audit->db, sql_query_rebuild_fetch_revoked);
-		size_t from = revoked->n;
-
-		rows = PQntuples(page);
-		if (revoked->n + (size_t)rows > revoked->room) {
-			revoked->room = 2 * revoked->room + (size_t)rows;
-			revoked->names = reallocarray(revoked->names, revoked->room,
-						      sizeof(*revoked->names));
-			check(revoked->names != NULL);
-		}
-		for (int i = 0; i < rows; i++)
-			snprintf(revoked->names[revoked->n++], sizeof(*revoked->names), "%s",
-				 db_text(page, i, "code"));
-		PQclear(page);
-		revoked_keep_wrong(audit, coupon, revoked, from);
-	} while (rows > 0);
-	db_run(audit->db, "COMMIT");
+	claims_judge(&claims, LOOKS, FINDING_CODE_OWNER);
 }
 
 /*
@@ -213,19 +182,24 @@ static void revoked_read(struct audit *audit, int64_t coupon, struct revoked *re
  */
 static void revoked_judge(struct audit *audit, int64_t coupon)
 {
-	struct revoked revoked = { 0 };
+	struct claims claims = { .audit = audit, .coupon = coupon };
+	int rows;
 
-	revoked_read(audit, coupon, &revoked);
-	for (int look = 1; revoked.n > 0 && look < REVOKED_LOOKS; look++) {
-		usleep(LOOK_PAUSE_MS * 1000);
-		revoked_keep_wrong(audit, coupon, &revoked, 0);
-	}
-	for (size_t i = 0; i < revoked.n && i < TOLD_MAX; i++)
-		finding_add(&audit->findings, FINDING_CODE_REVOKED,
-			    &(struct place){ .coupon = coupon },
-			    "the code %s is revoked, and Redis does not have that",
-			    revoked.names[i]);
-	free(revoked.names);
+	db_run(audit->db, "BEGIN");
+	db_do(audit->db, sql_query_rebuild_revoked, postgres_number(coupon), postgres_number(0));
+	do {
+		PGresult *page = db_ask(audit->db, sql_query_rebuild_fetch_revoked);
+		size_t from = claims.n;
+
+		rows = PQntuples(page);
+		for (int i = 0; i < rows; i++)
+			claim_add(&claims, PQgetvalue(page, i, 0), (size_t)PQgetlength(page, i, 0),
+				  &(struct user_id){ 0 });
+		PQclear(page);
+		claims_keep_wrong(&claims, from);
+	} while (rows > 0);
+	db_run(audit->db, "COMMIT");
+	claims_judge(&claims, REVOKED_LOOKS, FINDING_CODE_REVOKED);
 }
 
 static void rows_judge(struct audit *audit, int64_t coupon)
@@ -235,12 +209,11 @@ static void rows_judge(struct audit *audit, int64_t coupon)
 	for (int row = 0; row < PQntuples(rows); row++) {
 		const char *text = db_text(rows, row, "user_id");
 		int has_row = db_is_true(rows, row, "has_row");
-		struct user_id user;
+		struct slot slot = { 0 };
 
-		if (user_id_parse(&user, text, strlen(text)))
+		if (user_id_parse(&slot.user, text, strlen(text)))
 			continue;
-		finding_add(&audit->findings, FINDING_CODE_ROW,
-			    &(struct place){ .coupon = coupon, .user = &user },
+		finding_add(&audit->findings, FINDING_CODE_ROW, coupon, &slot,
 			    has_row ? "the user coupon has the code %s, which is not used by it"
 				    : "the code %s is used, and no user coupon has it",
 			    db_text(rows, row, "code"));

@@ -203,7 +203,7 @@ static void undecided_print(const struct pass *pass)
 	printf("coupon %lld: %lld receives are older than the grace, and have neither an outcome "
 	       "nor a message in the outbox; ",
 	       (long long)pass->coupon, (long long)overdue(pass));
-	if (!pass->broker_ok)
+	if (!pass->broker.ok)
 		printf("RabbitMQ cannot be queried: %s\n", broker_error(pass->audit->broker));
 	else if (pass->locked_ms > 0)
 		printf("a transaction of another session has held a lock for %lld s or longer: "
@@ -212,32 +212,30 @@ static void undecided_print(const struct pass *pass)
 	else
 		printf("%lld messages in the queue, %lld in the dead-letter queue: whether a "
 		       "receive is lost cannot be decided yet\n",
-		       (long long)pass->ready, (long long)pass->dead);
+		       (long long)pass->broker.ready, (long long)pass->broker.dead);
 }
 
 void figures_print(const struct pass *pass)
 {
 	const struct redis_coupon *c = &pass->cut.coupon;
 
-	if (!pass->cut.present) {
+	if (pass->cut.present)
+		printf("coupon %lld: total %lld, stock %lld, taken slots %lld, reserved %lld, in "
+		       "flight %lld%s; %s\n",
+		       (long long)pass->coupon, (long long)c->total, (long long)c->stock,
+		       (long long)cut_taken(&pass->cut), (long long)c->reserved,
+		       (long long)in_flight(pass),
+		       pass->cut.verified ? ""
+		       : pass->cut.held   ? ", a keeper is at work on it"
+					  : ", not verified on this Redis process",
+		       is_settled(pass) ? "settled, and each slot was compared"
+		       : pass->compared ? "each slot was compared"
+					: "its slots cannot be compared");
+	else
 		printf("coupon %lld: not in Redis; user coupons %lld, in flight %lld\n",
 		       (long long)pass->coupon, (long long)pass->rows_n,
 		       (long long)in_flight(pass));
-		undecided_print(pass);
-		stall_print(pass);
-		return;
-	}
-	printf("coupon %lld: total %lld, stock %lld, taken slots %lld, reserved %lld, in flight "
-	       "%lld%s; %s\n",
-	       (long long)pass->coupon, (long long)c->total, (long long)c->stock,
-	       (long long)cut_taken(&pass->cut), (long long)c->reserved, (long long)in_flight(pass),
-	       pass->cut.verified ? ""
-	       : pass->cut.held   ? ", a keeper is at work on it"
-				  : ", not verified on this Redis process",
-	       is_settled(pass) ? "settled, and each slot was compared"
-	       : pass->compared ? "each slot was compared"
-				: "its slots cannot be compared");
-	if (unreleased(pass) > 0)
+	if (pass->cut.present && unreleased(pass) > 0)
 		printf("coupon %lld: %lld rejected receives, not released yet\n",
 		       (long long)pass->coupon, (long long)unreleased(pass));
 	if (c->lost)
@@ -260,9 +258,9 @@ cJSON *figures_json(const struct pass *pass)
 	output_number(object, "overdue", overdue(pass));
 	output_number(object, "stalled", pass->stall.n);
 	output_add(object, "waits_for", stall_json(pass));
-	if (pass->broker_asked && pass->broker_ok) {
-		output_number(object, "queued", pass->ready);
-		output_number(object, "dead", pass->dead);
+	if (pass->broker_asked && pass->broker.ok) {
+		output_number(object, "queued", pass->broker.ready);
+		output_number(object, "dead", pass->broker.dead);
 	}
 	if (!pass->cut.present)
 		return object;

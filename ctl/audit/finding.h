@@ -6,6 +6,7 @@
 #define CTL_AUDIT_FINDING_H
 
 #include "common/message/receive.h"
+#include "coupon/slot.h"
 #include "ctl/output.h"
 
 #include <stdint.h>
@@ -16,15 +17,6 @@ enum finding {
 #undef FINDING
 };
 
-/* What a finding is about. */
-struct place {
-	int64_t coupon;
-	const struct user_id *user; /* NULL: none */
-	int slot;                   /* 0: none */
-	const struct ulid *batch;   /* NULL: no receive */
-	int index;
-};
-
 struct findings {
 	int silent; /* they are only counted */
 	int json;
@@ -32,8 +24,10 @@ struct findings {
 	int64_t n;
 };
 
-void finding_add(struct findings *findings, enum finding finding, const struct place *place,
-		 const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* `slot` NULL: it is about the coupon; without a number: about its user, if it has one. */
+void finding_add(struct findings *findings, enum finding finding, int64_t coupon,
+		 const struct slot *slot, const char *format, ...)
+	__attribute__((format(printf, 5, 6)));
 
 /* With JSON: ends the list of findings, adds the members of `rest` to the object and frees it. */
 void findings_end(struct findings *findings, cJSON *rest);

@@ -14,24 +14,12 @@
 struct judge {
 	struct pass *pass;
 	struct findings *findings;
-	struct place coupon;
 	struct slots named; /* user coupons that a finding names */
 	/* By how much the findings about single receives change the counts. */
 	int64_t both_n; /* receives that are issued and rejected */
 	int64_t rows_extra, rows_missing;
 	int64_t slots_extra, slots_missing; /* in Redis */
 };
-
-static struct place place_of(const struct pass *pass, const struct slot *slot)
-{
-	return (struct place){
-		.coupon = pass->coupon,
-		.user = &slot->user,
-		.slot = slot->number,
-		.batch = &slot->batch,
-		.index = slot->index,
-	};
-}
 
 static int is_named(const struct judge *judge, const struct slot *slot)
 {
@@ -57,7 +45,6 @@ static void issued_twice_judge(struct judge *judge, const char *batch, const cha
 				postgres_number(pass->coupon), postgres_text(batch),
 				postgres_text(index));
 	struct slot slot, chosen = { 0 };
-	struct place place;
 
 	for (int i = 0; i < PQntuples(rows); i++) {
 		slot_read(rows, i, 0, &slot);
@@ -65,10 +52,9 @@ static void issued_twice_judge(struct judge *judge, const char *batch, const cha
 		if (chosen.user.len == 0 || (is_missing(pass, &slot) && !is_missing(pass, &chosen)))
 			chosen = slot;
 	}
-	place = place_of(pass, &chosen);
 	if (PQntuples(rows) > 1) {
 		judge->rows_extra += PQntuples(rows) - 1;
-		finding_add(judge->findings, FINDING_ISSUED_TWICE, &place,
+		finding_add(judge->findings, FINDING_ISSUED_TWICE, pass->coupon, &chosen,
 			    "one receive has %d user coupons", PQntuples(rows));
 	}
 	PQclear(rows);
@@ -77,14 +63,12 @@ static void issued_twice_judge(struct judge *judge, const char *batch, const cha
 /* P3: one receive with both outcomes. */
 static void both_judge(struct judge *judge, const PGresult *result, int row)
 {
-	struct place place;
 	struct slot slot;
 
 	slot_read(result, row, 2, &slot);
 	slots_add(&judge->named, &slot);
 	judge->both_n++;
-	place = place_of(judge->pass, &slot);
-	finding_add(judge->findings, FINDING_ISSUED_AND_REJECTED, &place,
+	finding_add(judge->findings, FINDING_ISSUED_AND_REJECTED, judge->pass->coupon, &slot,
 		    "issued and also rejected");
 }
 
@@ -121,16 +105,15 @@ static void limit_judge(struct judge *judge)
 	slots_sort(&pass->beyond);
 	for (size_t i = 0; i < pass->beyond.n; i++) {
 		const struct slot *slot = &pass->beyond.list[i];
-		struct place place = place_of(pass, slot);
 		int64_t rows = user_rows(users, &slot->user);
 
 		slots_add(&judge->named, slot);
 		judge->rows_extra++;
 		if (rows <= pass->row.limit)
-			finding_add(judge->findings, FINDING_SLOT_LIMIT, &place,
+			finding_add(judge->findings, FINDING_SLOT_LIMIT, pass->coupon, slot,
 				    "the limit is %" PRId64, pass->row.limit);
 		else if (i == 0 || !user_id_same(&pass->beyond.list[i - 1].user, &slot->user))
-			finding_add(judge->findings, FINDING_USER_LIMIT, &place,
+			finding_add(judge->findings, FINDING_USER_LIMIT, pass->coupon, slot,
 				    "the user has %" PRId64 " coupons, and the limit is %" PRId64,
 				    rows, pass->row.limit);
 	}
@@ -139,23 +122,23 @@ static void limit_judge(struct judge *judge)
 
 static void row_judge(struct judge *judge, const struct suspect *suspect, int uncounted)
 {
-	struct place place = place_of(judge->pass, &suspect->slot);
+	const int64_t coupon = judge->pass->coupon;
 
 	if (suspect->how == SLOT_OTHER_KEY) {
-		finding_add(judge->findings, FINDING_SLOT_KEY, &place,
+		finding_add(judge->findings, FINDING_SLOT_KEY, coupon, &suspect->slot,
 			    "issued, and Redis has another idempotency key for it");
 		return;
 	}
 	if (uncounted) {
 		judge->rows_extra++;
 		finding_add(
-			judge->findings, FINDING_ROW_UNKNOWN, &place,
+			judge->findings, FINDING_ROW_UNKNOWN, coupon, &suspect->slot,
 			"a user coupon that was never counted as settled, and that Redis does not "
 			"have");
 		return;
 	}
 	judge->slots_missing++;
-	finding_add(judge->findings, FINDING_SLOT_MISSING, &place,
+	finding_add(judge->findings, FINDING_SLOT_MISSING, coupon, &suspect->slot,
 		    "issued, and Redis does not have it");
 }
 
@@ -187,30 +170,30 @@ static int64_t accepted_of(const struct pass *pass, int64_t wrong_n)
 
 static void open_judge(struct judge *judge, const struct suspect *suspect, int64_t wrong_n)
 {
-	struct place place = place_of(judge->pass, &suspect->slot);
+	const int64_t coupon = judge->pass->coupon;
 	int64_t accepted = accepted_of(judge->pass, wrong_n);
 	struct outcome outcome;
 
 	outcomes_read(judge->pass->audit->db, judge->pass->coupon, &suspect->slot, 1, &outcome);
 	if (suspect->state == SUSPECT_HELD) {
 		judge->slots_extra++;
-		finding_add(judge->findings, FINDING_SLOT_UNRELEASED, &place,
+		finding_add(judge->findings, FINDING_SLOT_UNRELEASED, coupon, &suspect->slot,
 			    "rejected and released, but it still holds its slot in Redis");
 	} else if (outcome.is_held) {
-		finding_add(judge->findings, FINDING_SLOT_RECEIVE, &place,
+		finding_add(judge->findings, FINDING_SLOT_RECEIVE, coupon, &suspect->slot,
 			    "taken in Redis, but issued to another receive");
 	} else if (pass_gone(judge->pass) >= wrong_n) {
 		judge->rows_missing++;
-		finding_add(judge->findings, FINDING_ROW_MISSING, &place,
+		finding_add(judge->findings, FINDING_ROW_MISSING, coupon, &suspect->slot,
 			    "counted as settled, but it has neither a user coupon nor a rejection");
 	} else if (suspect->state == SUSPECT_QUIET || accepted <= 0) {
 		judge->slots_extra++;
 		finding_add(
-			judge->findings, FINDING_SLOT_UNKNOWN, &place,
+			judge->findings, FINDING_SLOT_UNKNOWN, coupon, &suspect->slot,
 			"taken in Redis by a receive that was never accepted: neither issued nor "
 			"rejected, and not in flight");
 	} else {
-		finding_add(judge->findings, FINDING_RECEIVE_LOST, &place,
+		finding_add(judge->findings, FINDING_RECEIVE_LOST, coupon, &suspect->slot,
 			    "%s; it has no outcome, and its message is neither in the outbox nor "
 			    "in a queue",
 			    accepted >= wrong_n ? "accepted" : "accepted, or written by hand");
@@ -220,7 +203,6 @@ static void open_judge(struct judge *judge, const struct suspect *suspect, int64
 static void slots_judge(struct judge *judge)
 {
 	struct pass *pass = judge->pass;
-	struct place place = { .coupon = pass->coupon };
 	int64_t n = 0;
 
 	for (size_t i = 0; i < pass->open.n; i++)
@@ -229,7 +211,7 @@ static void slots_judge(struct judge *judge)
 		if (look_found_wrong(pass, &pass->open.list[i]))
 			open_judge(judge, &pass->open.list[i], n);
 	if (pass->unnamed_overdue)
-		finding_add(judge->findings, FINDING_RECEIVE_LOST, &place,
+		finding_add(judge->findings, FINDING_RECEIVE_LOST, pass->coupon, NULL,
 			    "%" PRId64
 			    " accepted receives have no outcome, no slot and no message: "
 			    "they cannot be named",
@@ -238,30 +220,24 @@ static void slots_judge(struct judge *judge)
 
 static void malformed_judge(struct judge *judge)
 {
-	struct pass *pass = judge->pass;
-	struct place place = { .coupon = pass->coupon };
+	const struct pass *pass = judge->pass;
+	const struct suspects *settled = &pass->outbox.settled;
 
-	for (size_t i = 0; i < pass->malformed.n; i++) {
-		const struct user_id *user = &pass->malformed.list[i].user;
-
-		place.user = user->len ? user : NULL;
-		finding_add(judge->findings, FINDING_RECORDS_MALFORMED, &place,
-			    place.user ? "the user's records in Redis are malformed"
-				       : "a user in Redis is no valid id");
-	}
-	for (size_t i = 0; i < pass->outbox.bad_n; i++) {
-		place.user = NULL;
-		finding_add(judge->findings, FINDING_OUTBOX_MALFORMED, &place,
+	for (size_t i = 0; i < pass->malformed.n; i++)
+		finding_add(judge->findings, FINDING_RECORDS_MALFORMED, pass->coupon,
+			    &pass->malformed.list[i],
+			    pass->malformed.list[i].user.len > 0
+				    ? "the user's records in Redis are malformed"
+				    : "a user in Redis is no valid id");
+	for (size_t i = 0; i < pass->outbox.bad_n; i++)
+		finding_add(judge->findings, FINDING_OUTBOX_MALFORMED, pass->coupon, NULL,
 			    "entry %s of the outbox: %s", pass->outbox.bad[i].batch,
 			    pass->outbox.bad[i].error);
-	}
-	for (size_t i = 0; i < pass->outbox.settled.n; i++) {
-		if (!look_found_wrong(pass, &pass->outbox.settled.list[i]))
-			continue;
-		place = place_of(pass, &pass->outbox.settled.list[i].slot);
-		finding_add(judge->findings, FINDING_OUTBOX_SETTLED, &place,
-			    "its batch is settled, but the message is still in the outbox");
-	}
+	for (size_t i = 0; i < settled->n; i++)
+		if (look_found_wrong(pass, &settled->list[i]))
+			finding_add(judge->findings, FINDING_OUTBOX_SETTLED, pass->coupon,
+				    &settled->list[i].slot,
+				    "its batch is settled, but the message is still in the outbox");
 }
 
 /* issued_num, against the rows. */
@@ -272,11 +248,11 @@ static void issued_judge(struct judge *judge)
 	int64_t over = pass->rows_n - row->issued;
 
 	if (row->issued > row->total || pass->rows_n - judge->rows_extra > row->total)
-		finding_add(judge->findings, FINDING_OVERSOLD, &judge->coupon,
+		finding_add(judge->findings, FINDING_OVERSOLD, pass->coupon, NULL,
 			    "the total is %" PRId64 ", issued %" PRId64 ", user coupons %" PRId64,
 			    row->total, row->issued, pass->rows_n);
 	else if (over > judge->rows_extra || over < -judge->rows_missing)
-		finding_add(judge->findings, FINDING_ISSUED_NUM, &judge->coupon,
+		finding_add(judge->findings, FINDING_ISSUED_NUM, pass->coupon, NULL,
 			    "issued_num is %" PRId64 ", and there are %" PRId64 " user coupons",
 			    row->issued, pass->rows_n);
 }
@@ -290,18 +266,18 @@ static void settled_judge(struct judge *judge)
 
 	if (over > judge->rows_extra + judge->both_n ||
 	    (row->generation <= 1 && over < -judge->rows_missing))
-		finding_add(judge->findings, FINDING_SETTLED_NUM, &judge->coupon,
+		finding_add(judge->findings, FINDING_SETTLED_NUM, pass->coupon, NULL,
 			    "settled_num is %" PRId64
 			    " over all generations, and there are %" PRId64
 			    " user coupons and %" PRId64 " rejections",
 			    row->settled_sum, pass->rows_n, row->rejected);
 	else if (row->settled > row->seq_seen)
-		finding_add(judge->findings, FINDING_SEQ_SEEN, &judge->coupon,
+		finding_add(judge->findings, FINDING_SEQ_SEEN, pass->coupon, NULL,
 			    "seq_seen is %" PRId64 ", and %" PRId64
 			    " receives of this generation are settled",
 			    row->seq_seen, row->settled);
 	else if (pass->compared && row->seq_seen > pass->cut.coupon.seq)
-		finding_add(judge->findings, FINDING_SEQ_SEEN, &judge->coupon,
+		finding_add(judge->findings, FINDING_SEQ_SEEN, pass->coupon, NULL,
 			    "seq_seen is %" PRId64
 			    ", and the last number that Redis gave out is %" PRId64,
 			    row->seq_seen, pass->cut.coupon.seq);
@@ -325,7 +301,7 @@ static void sum_judge(struct judge *judge, enum sum_verdict sum)
 	const struct redis_coupon *c = &pass->cut.coupon;
 
 	if (pass->compared && sum_is_wrong(judge, sum))
-		finding_add(judge->findings, FINDING_SUM, &judge->coupon,
+		finding_add(judge->findings, FINDING_SUM, pass->coupon, NULL,
 			    "stock %" PRId64 " + reserved %" PRId64 " + lost %" PRId64
 			    " leave %" PRId64 " of the total %" PRId64 ", and %" PRId64
 			    " slots are taken",
@@ -346,7 +322,7 @@ static void terms_judge(struct judge *judge)
 	if (c->total == row->total && c->begin_ms == row->begin_ms && c->end_ms == row->end_ms &&
 	    c->limit == row->limit && strcmp(c->status, status) == 0)
 		return;
-	finding_add(judge->findings, FINDING_TERMS, &judge->coupon,
+	finding_add(judge->findings, FINDING_TERMS, pass->coupon, NULL,
 		    "version %" PRId64 " is status %s, total %" PRId64 ", begin %" PRId64
 		    ", end %" PRId64 ", limit %" PRId64 " in Redis, and %s, %" PRId64 ", %" PRId64
 		    ", %" PRId64 ", %" PRId64 " in PostgreSQL",
@@ -359,7 +335,7 @@ static void behind_judge(struct judge *judge)
 	const struct pass *pass = judge->pass;
 
 	if (pass->cut.present && !pass->cut.bad && !pass->cut.held && !pass->compared)
-		finding_add(judge->findings, FINDING_REDIS_BEHIND, &judge->coupon,
+		finding_add(judge->findings, FINDING_REDIS_BEHIND, pass->coupon, NULL,
 			    "Redis has generation %" PRId64 " up to number %" PRId64
 			    ", PostgreSQL generation %" PRId64 " up to %" PRId64,
 			    pass->cut.coupon.generation, pass->cut.coupon.seq, pass->row.generation,
@@ -371,7 +347,6 @@ void pass_judge(struct pass *pass, enum sum_verdict sum)
 	struct judge judge = {
 		.pass = pass,
 		.findings = &pass->audit->findings,
-		.coupon.coupon = pass->coupon,
 	};
 
 	twice_judge(&judge);

@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/rabbit/connection.h"
+#include "embed.h"
 
 #include <string.h>
 
@@ -34,13 +35,16 @@ typedef void look_fn(struct look *look, struct suspect *suspects, const struct s
 static void parts_look(struct look *look, struct suspects *suspects, look_fn *fn)
 {
 	static struct slot slots[COUPON_SLOTS_MAX];
-	size_t step = records_step(look->pass->row.limit);
+	size_t step = records_step(look->pass->row.limit), kept = 0;
 
 	for (size_t at = 0, n; at < suspects->n; at += n) {
 		n = suspects_slots(suspects, at, step, slots);
 		fn(look, suspects->list + at, slots, n);
 	}
-	suspects_drop_gone(suspects);
+	for (size_t i = 0; i < suspects->n; i++)
+		if (suspects->list[i].state != SUSPECT_GONE)
+			suspects->list[kept++] = suspects->list[i];
+	suspects->n = kept;
 }
 
 /* User coupons that still exist, and that Redis does not have, or has with another key. */
@@ -83,8 +87,14 @@ static int is_old(const struct look *look, const struct slot *slot)
 static void open_look(struct look *look, struct suspect *suspects, const struct slot *slots,
 		      size_t n)
 {
+	static char sent[COUPON_SLOTS_MAX];
 	redisReply *records = records_read(look->pass->audit, look->pass->coupon, slots, n);
+	int any_old = 0;
 
+	for (size_t i = 0; i < n && !look->quiet; i++)
+		any_old |= is_old(look, &slots[i]);
+	if (any_old)
+		has_read(look->pass->audit, look->pass->coupon, COUPON_KEY_OUTBOX, slots, n, sent);
 	for (size_t i = 0; i < n; i++) {
 		struct suspect *suspect = &suspects[i];
 
@@ -94,26 +104,12 @@ static void open_look(struct look *look, struct suspect *suspects, const struct 
 			state_set(look, suspect, SUSPECT_HELD);
 		else if (look->quiet)
 			state_set(look, suspect, SUSPECT_QUIET);
-		else if (!is_old(look, &suspect->slot))
+		else if (!is_old(look, &slots[i]))
 			state_set(look, suspect, SUSPECT_FLIGHT);
 		else
-			state_set(look, suspect,
-				  suspect->state == SUSPECT_OUTBOX ? SUSPECT_OUTBOX
-								   : SUSPECT_OVERDUE);
+			state_set(look, suspect, sent[i] ? SUSPECT_OUTBOX : SUSPECT_OVERDUE);
 	}
 	freeReplyObject(records);
-}
-
-/* Overdue slots: whether their message is in the outbox. */
-static void outbox_look(struct look *look, struct suspect *suspects, const struct slot *slots,
-			size_t n)
-{
-	static char has[COUPON_SLOTS_MAX];
-
-	has_read(look->pass->audit, look->pass->coupon, COUPON_KEY_OUTBOX, slots, n, has);
-	for (size_t i = 0; i < n; i++)
-		if (suspects[i].state == SUSPECT_OVERDUE || suspects[i].state == SUSPECT_OUTBOX)
-			state_set(look, &suspects[i], has[i] ? SUSPECT_OUTBOX : SUSPECT_OVERDUE);
 }
 
 /*
@@ -126,7 +122,7 @@ static void entries_look(struct look *look, struct suspect *suspects, const stru
 {
 	static char has[COUPON_SLOTS_MAX], dead[COUPON_SLOTS_MAX];
 	const struct pass *pass = look->pass;
-	int waits = !look->keeper || !pass->broker_ok || pass->ready > 0;
+	int waits = !look->keeper || !pass->broker.ok || pass->broker.ready > 0;
 
 	has_read(pass->audit, pass->coupon, COUPON_KEY_OUTBOX, slots, n, has);
 	has_read(pass->audit, pass->coupon, COUPON_KEY_DEAD, slots, n, dead);
@@ -185,18 +181,15 @@ static void numbers_look(struct look *look)
 static void broker_query(struct look *look)
 {
 	struct pass *pass = look->pass;
-	struct broker_look found;
 	int is_empty;
 
-	broker_look(pass->audit->broker, &found);
-	is_empty = found.ok && found.ready == 0 && found.dead == 0;
+	pass->broker = (struct broker_look){ 0 };
+	broker_look(pass->audit->broker, &pass->broker);
 	pass->broker_asked = 1;
-	pass->broker_ok = found.ok;
-	pass->ready = found.ok ? found.ready : 0;
-	pass->dead = found.ok ? found.dead : 0;
-	look->busy_n = pass->ready > 0 ? look->busy_n + 1 : 0;
+	is_empty = pass->broker.ok && pass->broker.ready == 0 && pass->broker.dead == 0;
+	look->busy_n = pass->broker.ok && pass->broker.ready > 0 ? look->busy_n + 1 : 0;
 	look->empty_n += is_empty;
-	look->idle = is_empty && found.consumers == 0;
+	look->idle = is_empty && pass->broker.consumers == 0;
 	pass->locked_ms = locks_look(&look->locks, pass->audit->db, look->now_ms);
 	/*
 	 * Workers hold the overdue receives while one of them is in a long transaction or has put
@@ -219,9 +212,6 @@ static void look_once(struct look *look)
 	pass_resolve(pass);
 	numbers_look(look);
 	parts_look(look, &pass->open, open_look);
-	if (suspects_count(&pass->open, SUSPECT_OVERDUE) > 0 ||
-	    suspects_count(&pass->open, SUSPECT_OUTBOX) > 0)
-		parts_look(look, &pass->open, outbox_look);
 	/* RabbitMQ may be on another network: it is queried only when it decides something. */
 	if (suspects_count(&pass->open, SUSPECT_OVERDUE) > 0 || pass->outbox.settled.n > 0 ||
 	    pass->unnamed > 0)
@@ -248,7 +238,7 @@ static int is_hopeless(const struct look *look)
 {
 	const struct pass *pass = look->pass;
 
-	return pass->broker_asked && (!pass->broker_ok || pass->dead > 0 ||
+	return pass->broker_asked && (!pass->broker.ok || pass->broker.dead > 0 ||
 				      look->busy_n >= BUSY_LOOKS || pass->locked_ms >= LOCKED_MS);
 }
 
@@ -366,35 +356,21 @@ int look_found_wrong(const struct pass *pass, const struct suspect *suspect)
 	return 0;
 }
 
-/* What the search reads before it looks at the receives. */
-struct search {
-	struct pass *pass;
-	int64_t limit_ms;
-	int64_t redis_ms;
-	int64_t idle_ms;
-	int64_t newest_ms; /* of the receives that have an outcome; 0: none is new enough */
-};
-
-/* A batch that claims to be made in the future has no usable age: it counts as old. */
-static int is_aged(const struct search *search, const struct suspect *suspect)
+static int64_t age_ms(int64_t redis_ms, const struct suspect *suspect)
 {
-	return search->redis_ms - ulid_time_ms(&suspect->slot.batch) > search->limit_ms ||
-	       is_future(search->redis_ms, &suspect->slot);
+	return redis_ms - ulid_time_ms(&suspect->slot.batch);
 }
 
-static int is_stalled(const struct search *search, const struct suspect *suspect)
+/* A batch that claims to be made in the future has no usable age: it counts as old. */
+static int is_aged(const struct pass *pass, int64_t redis_ms, const struct suspect *suspect)
 {
-	if (suspect->state == SUSPECT_HELD || look_found_wrong(search->pass, suspect) ||
-	    !is_aged(search, suspect))
-		return 0;
-	return search->idle_ms > search->limit_ms ||
-	       ulid_time_ms(&suspect->slot.batch) + search->limit_ms < search->newest_ms;
+	return age_ms(redis_ms, suspect) > pass->audit->stalled_ms ||
+	       is_future(redis_ms, &suspect->slot);
 }
 
 /* Receive numbers without an outcome in generations without progress. */
-static int64_t unnamed_stalled(const struct search *search, const struct audit_row *row)
+static int64_t unnamed_stalled(struct pass *pass, const struct audit_row *row)
 {
-	struct pass *pass = search->pass;
 	struct generations now = { 0 };
 	int64_t n = 0;
 
@@ -402,76 +378,70 @@ static int64_t unnamed_stalled(const struct search *search, const struct audit_r
 		return 0;
 	generations_read(pass->audit->db, pass->coupon, row, &now);
 	for (size_t i = 0; i < now.n; i++) {
-		const struct generation *then = generation_find(&pass->generations,
-								now.list[i].number);
-		int64_t high = then && then->high > now.list[i].high ? then->high
-								     : now.list[i].high;
+		int64_t then = generation_find(&pass->generations, now.list[i].number)->high;
+		int64_t high = then > now.list[i].high ? then : now.list[i].high;
 
-		if (now.list[i].idle_ms > search->limit_ms && high > now.list[i].settled)
+		if (now.list[i].idle_ms > pass->audit->stalled_ms && high > now.list[i].settled)
 			n += high - now.list[i].settled;
 	}
 	generations_fini(&now);
 	return n < pass->unnamed ? n : pass->unnamed;
 }
 
-/* The age of the oldest receive that the search looks at; 0: there is none. */
-static int64_t oldest_age_ms(const struct search *search)
+/*
+ * When the latest receive that has an outcome was made, if it is later by more than the limit than
+ * one that has none; 0: it is not.
+ */
+static int64_t newest_find(const struct pass *pass, int64_t redis_ms)
 {
-	const struct suspects *open = &search->pass->open;
-	int64_t oldest_ms = 0;
+	int64_t oldest_ms = 0, limit_ms = pass->audit->stalled_ms, newest_ms;
+	PGresult *result;
 
-	for (size_t i = 0; i < open->n; i++) {
-		int64_t age_ms = search->redis_ms - ulid_time_ms(&open->list[i].slot.batch);
-
-		if (is_aged(search, &open->list[i]) && age_ms > oldest_ms)
-			oldest_ms = age_ms;
-	}
-	return oldest_ms;
+	for (size_t i = 0; i < pass->open.n; i++)
+		if (is_aged(pass, redis_ms, &pass->open.list[i]) &&
+		    age_ms(redis_ms, &pass->open.list[i]) > oldest_ms)
+			oldest_ms = age_ms(redis_ms, &pass->open.list[i]);
+	if (oldest_ms <= limit_ms)
+		return 0;
+	result = db_ask(pass->audit->db, sql_query_audit_overtaken, postgres_number(pass->coupon),
+			postgres_number(redis_ms - oldest_ms + limit_ms));
+	newest_ms = db_int(result, 0, "newest_ms");
+	PQclear(result);
+	return newest_ms;
 }
 
-/* With `stalled` it collects those that have a slot. */
-static void stalled_count(const struct search *search, struct stall *stall, struct slots *stalled)
+/*
+ * One search for stalled receives; with `stalled` it collects those that have a slot. Outcomes are
+ * read last: what has one is not in flight.
+ */
+static void stalled_find(struct pass *pass, struct slots *stalled)
 {
-	const struct suspects *open = &search->pass->open;
+	const int64_t limit_ms = pass->audit->stalled_ms;
+	struct stall *stall = &pass->stall;
+	struct audit_row row;
+	struct cut cut;
+	int64_t newest_ms;
 
-	for (size_t i = 0; i < open->n; i++) {
-		const struct suspect *suspect = &open->list[i];
-		int64_t age_ms = search->redis_ms - ulid_time_ms(&suspect->slot.batch);
+	cut_read(pass->audit, pass->coupon, &cut, NULL, 0);
+	row_read(pass->audit->db, pass->coupon, &row);
+	newest_ms = row.idle_ms > limit_ms ? INT64_MAX : newest_find(pass, cut.at_ms);
+	pass_resolve(pass);
+	*stall = (struct stall){ .idle_ms = row.idle_ms, .keeper = cut.keeper };
+	stall->unnamed = stall->n = unnamed_stalled(pass, &row);
+	for (size_t i = 0; i < pass->open.n; i++) {
+		const struct suspect *suspect = &pass->open.list[i];
 
-		if (!is_stalled(search, suspect))
+		if (suspect->state == SUSPECT_HELD || look_found_wrong(pass, suspect) ||
+		    !is_aged(pass, cut.at_ms, suspect) ||
+		    ulid_time_ms(&suspect->slot.batch) + limit_ms >= newest_ms)
 			continue;
-		if (stall->n++ == stall->unnamed || age_ms > stall->age_ms) {
+		if (stall->n++ == stall->unnamed || age_ms(cut.at_ms, suspect) > stall->age_ms) {
 			stall->oldest = suspect->slot;
-			stall->age_ms = age_ms;
+			stall->age_ms = age_ms(cut.at_ms, suspect);
 		}
 		if (stalled)
 			slots_add(stalled, &suspect->slot);
 	}
-}
-
-/* One search for stalled receives. Outcomes are read last: what has one is not in flight. */
-static void stalled_find(struct pass *pass, struct slots *stalled)
-{
-	struct stall *stall = &pass->stall;
-	struct search search = { .pass = pass, .limit_ms = pass->audit->stalled_ms };
-	struct audit_row row;
-	struct cut cut;
-	int64_t age_ms;
-
-	cut_read(pass->audit, pass->coupon, &cut, NULL, 0);
-	search.redis_ms = cut.at_ms;
-	row_read(pass->audit->db, pass->coupon, &row);
-	search.idle_ms = row.idle_ms;
-	age_ms = oldest_age_ms(&search);
-	if (age_ms > search.limit_ms && search.idle_ms <= search.limit_ms)
-		search.newest_ms = newest_read(pass->audit->db, pass->coupon,
-					       cut.at_ms - age_ms + search.limit_ms);
-	pass_resolve(pass);
-	memset(stall, 0, sizeof(*stall));
-	stall->idle_ms = search.idle_ms;
-	stall->keeper = cut.keeper;
-	stall->unnamed = stall->n = unnamed_stalled(&search, &row);
-	stalled_count(&search, stall, stalled);
 }
 
 /* Where the messages of the stalled receives are. */

@@ -1,6 +1,6 @@
 #include "ctl/audit/pass.h"
 
-#include "common/check.h"
+#include "common/array.h"
 #include "common/clock.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -17,11 +17,8 @@
 
 static void suspects_add(struct suspects *suspects, const struct slot *slot, enum slot_found how)
 {
-	if (suspects->n == suspects->size) {
-		suspects->size = suspects->size ? suspects->size * 2 : 256;
-		suspects->list = realloc(suspects->list, suspects->size * sizeof(*suspects->list));
-		check(suspects->list != NULL);
-	}
+	suspects->list = array_room(suspects->list, suspects->n, &suspects->size,
+				    sizeof(*suspects->list));
 	suspects->list[suspects->n++] = (struct suspect){ .slot = *slot, .how = how };
 }
 
@@ -29,16 +26,6 @@ static void suspects_fini(struct suspects *suspects)
 {
 	free(suspects->list);
 	memset(suspects, 0, sizeof(*suspects));
-}
-
-void suspects_drop_gone(struct suspects *suspects)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < suspects->n; i++)
-		if (suspects->list[i].state != SUSPECT_GONE)
-			suspects->list[kept++] = suspects->list[i];
-	suspects->n = kept;
 }
 
 size_t suspects_slots(const struct suspects *suspects, size_t at, size_t most, struct slot *slots)

@@ -102,10 +102,10 @@ struct pass {
 	/* Of the last look. */
 	int64_t unnamed; /* receive numbers without an outcome and without a slot */
 	int unnamed_overdue;
-	int broker_asked, broker_ok;
-	int64_t ready, dead; /* messages */
-	int64_t locked_ms;   /* another session has held a lock for so long; 0: none */
-	int undecided;       /* something is overdue, and cannot be called lost */
+	int broker_asked;
+	struct broker_look broker;
+	int64_t locked_ms; /* another session has held a lock for so long; 0: none */
+	int undecided;     /* something is overdue, and cannot be called lost */
 	struct stall stall;
 };
 
@@ -140,8 +140,6 @@ enum sum_verdict {
 
 enum sum_verdict pass_sum(const struct pass *pass);
 
-/* Removes those that are SUSPECT_GONE. */
-void suspects_drop_gone(struct suspects *suspects);
 /* Copies the slots of at most `most` of them, from the one at `at`. Returns how many. */
 size_t suspects_slots(const struct suspects *suspects, size_t at, size_t most, struct slot *slots);
 int64_t suspects_count(const struct suspects *suspects, enum suspect_state state);

@@ -60,16 +60,6 @@ void generations_read(struct db *db, int64_t coupon, const struct audit_row *row
 	PQclear(result);
 }
 
-int64_t newest_read(struct db *db, int64_t coupon, int64_t after_ms)
-{
-	PGresult *result = db_ask(db, sql_query_audit_overtaken, postgres_number(coupon),
-				  postgres_number(after_ms));
-	int64_t newest_ms = db_int(result, 0, "newest_ms");
-
-	PQclear(result);
-	return newest_ms;
-}
-
 void slot_read(const PGresult *rows, int row, int first, struct slot *slot)
 {
 	if (slot_of_row(slot, rows, row, first))
@@ -139,8 +129,7 @@ static void field_add(void *context, const char *field, const char *what)
 {
 	const struct malformed *malformed = context;
 
-	finding_add(&malformed->audit->findings, FINDING_COUPON_MALFORMED,
-		    &(struct place){ .coupon = malformed->coupon },
+	finding_add(&malformed->audit->findings, FINDING_COUPON_MALFORMED, malformed->coupon, NULL,
 		    "field %s of the coupon in Redis %s", field, what);
 }
 
@@ -168,8 +157,7 @@ static void types_check(struct audit *audit, int64_t coupon, struct cut *cut,
 			continue;
 		cut->bad = 1;
 		if (report)
-			finding_add(&audit->findings, FINDING_KEY_TYPE,
-				    &(struct place){ .coupon = coupon },
+			finding_add(&audit->findings, FINDING_KEY_TYPE, coupon, NULL,
 				    "key %s in Redis is a %s, and has to be a %s",
 				    coupon_key(coupon, keys[i].key, key), type, keys[i].type);
 	}

@@ -41,11 +41,6 @@ void row_read(struct db *db, int64_t coupon, struct audit_row *row);
 /* Replaces the list, which is empty or was read before. `high` is that of PostgreSQL. */
 void generations_read(struct db *db, int64_t coupon, const struct audit_row *row,
 		      struct generations *generations);
-/*
- * When the latest receive that has an outcome was made, of those that were accepted after
- * `after_ms`; 0: there is none.
- */
-int64_t newest_read(struct db *db, int64_t coupon, int64_t after_ms);
 /* A slot, as of slot_of_row(). */
 void slot_read(const PGresult *rows, int row, int first, struct slot *slot);
 

@@ -74,7 +74,7 @@ static int rebuild_run(struct ctl *ctl)
 	redis = store_redis_open(ctl);
 	behind_refuse(db, redis);
 	if (args_has(&ctl->args, "release-lost"))
-		lost_release(ctl, db);
+		lost_release(ctl, db, redis);
 	asked = request_add(db, coupon);
 	until_ms = clock_monotonic_ms() + wait_s * 1000;
 	progress_ms = clock_monotonic_ms() + PROGRESS_MS;

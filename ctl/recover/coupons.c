@@ -3,6 +3,7 @@
  * coupon, as the keeper copied it, and those by which it decides. Either may be newer: couponctl
  * changes the latter by itself, and a draft has the former only.
  */
+#include "common/array.h"
 #include "common/check.h"
 #include "common/message/number.h"
 #include "ctl/recover/recover.h"
@@ -30,11 +31,7 @@ static void ids_take(struct ids *ids, const redisReply *keys)
 
 		if (!end || id_parse(first, (size_t)(end - first), &id))
 			continue;
-		if (ids->n == ids->size) {
-			ids->size = ids->size ? 2 * ids->size : 256;
-			ids->list = realloc(ids->list, ids->size * sizeof(*ids->list));
-			check(ids->list != NULL);
-		}
+		ids->list = array_room(ids->list, ids->n, &ids->size, sizeof(id));
 		ids->list[ids->n++] = id;
 	}
 }

@@ -1,5 +1,5 @@
 /* Brings the receives of a coupon in Redis back to PostgreSQL, or gives them up. */
-#include "common/check.h"
+#include "common/array.h"
 #include "common/fault.h"
 #include "common/message/number.h"
 #include "ctl/lost.h"
@@ -39,11 +39,7 @@ static void pages_read(struct recover_coupon *coupon, enum coupon_key which,
 
 static void times_add(struct times *times, const struct ulid *batch, int64_t at_ms)
 {
-	if (times->n == times->size) {
-		times->size = times->size ? 2 * times->size : 1024;
-		times->list = reallocarray(times->list, times->size, sizeof(*times->list));
-		check(times->list != NULL);
-	}
+	times->list = array_room(times->list, times->n, &times->size, sizeof(*times->list));
 	times->list[times->n++] = (struct time_of){ *batch, at_ms };
 }
 
@@ -280,24 +276,6 @@ void receives_name(struct recover_coupon *coupon)
 	slots_each(coupon, list_name);
 }
 
-/* Takes a number and the colon after it. 0, or -1. */
-static int number_take(const char **text, int64_t most, int16_t *number)
-{
-	size_t len = strcspn(*text, ":");
-	char digits[NUMBER_SIZE];
-	int64_t value;
-
-	if ((*text)[len] != ':' || len >= sizeof(digits))
-		return -1;
-	memcpy(digits, *text, len);
-	digits[len] = '\0';
-	if (number_parse(digits, most, &value))
-		return -1;
-	*number = (int16_t)value;
-	*text += len + 1;
-	return 0;
-}
-
 /* Whether settling gives it. A later version may have others. */
 static int reason_is_known(const char *reason)
 {
@@ -316,15 +294,19 @@ static int reason_is_known(const char *reason)
 /* Parses "BATCH:INDEX:SLOT:REASON:USER". 0, or -1. */
 static int rejected_parse(struct slot *slot, char reason[REASON_SIZE], const char *text)
 {
+	int index, number;
 	size_t len;
 
 	if (strlen(text) <= ULID_LEN || text[ULID_LEN] != ':' ||
 	    ulid_parse(&slot->batch, text, ULID_LEN))
 		return -1;
 	text += ULID_LEN + 1;
-	if (number_take(&text, RECEIVE_INDEX_MAX, &slot->index) ||
-	    number_take(&text, INT16_MAX, &slot->number))
+	index = slot_number_take(&text, RECEIVE_INDEX_MAX);
+	number = index < 0 ? -1 : slot_number_take(&text, INT16_MAX);
+	if (number < 0)
 		return -1;
+	slot->index = (int16_t)index;
+	slot->number = (int16_t)number;
 	len = strcspn(text, ":");
 	if (text[len] != ':' || len >= REASON_SIZE)
 		return -1;

@@ -13,14 +13,12 @@
  * If only the numbers of the last two differ, they are put right (lua/repair.lua). Anything else is
  * a reason for a rebuild.
  */
-#include "keeper/rebuild/compare.h"
-
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/message/receive.h"
+#include "common/redis/client.h"
+#include "coupon/redis_coupon.h"
 #include "embed.h"
-#include "keeper/rebuild/codes.h"
-#include "keeper/rebuild/late.h"
+#include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/rebuild/snapshot.h"
 
@@ -30,14 +28,16 @@
 #include <string.h>
 
 #define SCAN_COUNT 512
+#define CODES_MAX (SNAPSHOT_PAGE + 1) /* in a command */
+#define SETS_REVOKED "*"              /* beside revoked sets and words: lua/issue.lua */
 #define ATTEMPTS_MAX 5
 #define OPEN_ATTEMPTS 3 /* while it is open */
 #define ANSWER_SIZE 160
-#define RECORD_SIZE (ULID_SIZE + RECEIVE_TAIL_MAX + 16)
 
-/* Of a coupon in Redis. `known`: how many receives of older generations have their slots. */
+/* `known`: how many receives of older generations have their slots. */
 struct numbers {
-	int64_t generation, seq, total, stock, reserved, lost, late, version, known;
+	struct redis_coupon coupon;
+	int64_t known;
 };
 
 struct compare {
@@ -50,8 +50,8 @@ struct compare {
 	const char *differs; /* the first difference but in numbers, a constant */
 	struct numbers before, after;
 	int64_t stock, reserved; /* as they must be */
-	struct codes_compare codes;
-	int is_behind; /* Redis has not counted all late outcomes of the snapshot */
+	int64_t redeemed, found; /* codes, by the records of the users, and in Redis */
+	int is_behind;           /* Redis has not counted all late outcomes of the snapshot */
 };
 
 static void differ(struct compare *compare, const char *what)
@@ -60,45 +60,128 @@ static void differ(struct compare *compare, const char *what)
 		compare->differs = what;
 }
 
-static int line_is_in(const char *text, const char *line)
-{
-	size_t len = strlen(line);
+/* Codes with what Redis must have of each. */
+struct codes_page {
+	char codes[CODES_MAX][RECEIVE_CODE_MAX + 1];
+	struct user_id users[CODES_MAX]; /* none: revoked */
+	int n;
+};
 
-	for (const char *at = text; at; at = strchr(at, '\n'), at = at ? at + 1 : NULL)
-		if (strncmp(at, line, len) == 0 && (at[len] == '\n' || at[len] == '\0'))
-			return 1;
+/* Compares them, and empties the page. */
+static int codes_page_compare(struct compare *compare, struct codes_page *page)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *argv[2 + CODES_MAX] = { "HMGET",
+					    coupon_key(compare->coupon, COUPON_KEY_CODES, key) };
+	redisReply *reply;
+
+	if (page->n == 0)
+		return 0;
+	for (int i = 0; i < page->n; i++)
+		argv[2 + i] = page->codes[i];
+	reply = redis_client_call(compare->context->redis, 2 + page->n, argv);
+	if (!reply)
+		return -1;
+	check(reply->type == REDIS_REPLY_ARRAY && reply->elements == (size_t)page->n);
+	for (int i = 0; i < page->n; i++) {
+		const redisReply *value = reply->element[i];
+		const char *user = page->users[i].text;
+		size_t len = redis_code_user(value);
+
+		if (*user ? len != strlen(user) || memcmp(value->str, user, len) != 0
+			  : !redis_code_is_revoked(value))
+			differ(compare, "the exchange codes");
+	}
+	freeReplyObject(reply);
+	page->n = 0;
 	return 0;
 }
 
-static void row_compare(struct compare *compare, int row, const redisReply *records)
+static int users_codes_compare(struct compare *compare, const struct slots *slots)
 {
-	const PGresult *page = compare->snapshot.page;
-	char record[RECORD_SIZE], ulid_text[ULID_SIZE];
-	struct ulid ulid;
+	struct codes_page page = { .n = 0 };
 
-	check(ulid_from_uuid(&ulid, PQgetvalue(page, row, 2)) == 0); /* PostgreSQL's own spelling */
-	snprintf(record, sizeof(record), "%s:%s:%s:%s", PQgetvalue(page, row, 1),
-		 ulid_format(&ulid, ulid_text), PQgetvalue(page, row, 3), PQgetvalue(page, row, 4));
-	if (records->type != REDIS_REPLY_STRING || !line_is_in(records->str, record))
-		differ(compare, "a user coupon that Redis does not have");
+	for (size_t i = 0; i < slots->n; i++) {
+		const char *code;
+		size_t len = slot_code(&slots->list[i], &code);
+
+		if (len == 0)
+			continue;
+		snprintf(page.codes[page.n], sizeof(page.codes[0]), "%.*s", (int)len, code);
+		page.users[page.n++] = slots->list[i].user;
+		compare->redeemed++;
+		if (page.n == CODES_MAX && codes_page_compare(compare, &page))
+			return -1;
+	}
+	return codes_page_compare(compare, &page);
+}
+
+/* Redis must have every code that is revoked in PostgreSQL. */
+static int revoked_compare(struct compare *compare)
+{
+	struct snapshot *snapshot = &compare->snapshot;
+	struct codes_page page = { .n = 0 };
+	int has_set = 0;
+
+	if (snapshot_revoked_begin(snapshot, 0))
+		return -1;
+	for (;;) {
+		if (snapshot_revoked(snapshot))
+			return -1;
+		if (PQntuples(snapshot->page) == 0)
+			return 0;
+		for (int i = 0; i < PQntuples(snapshot->page); i++) {
+			snprintf(page.codes[page.n], sizeof(page.codes[0]), "%s",
+				 PQgetvalue(snapshot->page, i, 0));
+			has_set |= strchr(page.codes[page.n], '.') == NULL;
+			page.users[page.n++] = (struct user_id){ 0 };
+		}
+		if (has_set) {
+			strcpy(page.codes[page.n], SETS_REVOKED);
+			page.users[page.n++] = (struct user_id){ 0 };
+			has_set = 0;
+		}
+		if (codes_page_compare(compare, &page) || keeper_context_goes_on(compare->context))
+			return -1;
+	}
+}
+
+/* HSCAN may return some twice. */
+static int redeemed_count(void *context, const redisReply *codes)
+{
+	struct compare *compare = context;
+
+	for (size_t i = 1; i < codes->elements; i += 2)
+		compare->found += redis_code_user(codes->element[i]) > 0;
+	return keeper_context_goes_on(compare->context);
+}
+
+static int codes_compare(struct compare *compare)
+{
+	if (revoked_compare(compare) ||
+	    coupon_scan(compare->context->redis, compare->coupon, COUPON_KEY_CODES, SCAN_COUNT,
+			redeemed_count, compare))
+		return -1;
+	if (compare->found != compare->redeemed)
+		differ(compare, "the exchange codes");
+	return 0;
 }
 
 static int page_compare(struct compare *compare, int rows)
 {
-	char key[COUPON_KEY_SIZE];
-	const char *argv[2 + SNAPSHOT_PAGE] = { "HMGET", coupon_key(compare->snapshot.row.id,
-								    COUPON_KEY_USERS, key) };
-	redisReply *reply;
+	struct slot slots[SNAPSHOT_PAGE] = { 0 };
+	redisReply *records;
 
 	for (int i = 0; i < rows; i++)
-		argv[2 + i] = PQgetvalue(compare->snapshot.page, i, 0);
-	reply = redis_client_call(compare->context->redis, 2 + rows, argv);
-	if (!reply)
+		if (slot_of_row(&slots[i], compare->snapshot.page, i, 0))
+			return -1; /* rebuild_run() logs it */
+	records = coupon_records(compare->context->redis, compare->coupon, slots, (size_t)rows);
+	if (!records)
 		return -1;
-	check(reply->type == REDIS_REPLY_ARRAY && reply->elements == (size_t)rows);
 	for (int i = 0; i < rows; i++)
-		row_compare(compare, i, reply->element[i]);
-	freeReplyObject(reply);
+		if (slot_look_up(&slots[i], slots[i].tail, records->element[i]) != SLOT_SAME)
+			differ(compare, "a user coupon that Redis does not have");
+	freeReplyObject(records);
 	compare->rows += rows;
 	return keeper_context_goes_on(compare->context);
 }
@@ -117,15 +200,18 @@ static int rows_compare(struct compare *compare)
 	return 0;
 }
 
-static int64_t lines_in(const char *text)
+/* What is malformed is missing. */
+static int users_count(void *context, const redisReply *users)
 {
-	int64_t lines = 1;
+	struct compare *compare = context;
+	struct slots slots = { 0 };
+	int rc;
 
-	while ((text = strchr(text, '\n'))) {
-		text++;
-		lines++;
-	}
-	return lines;
+	slots_read(&slots, users);
+	compare->slots += (int64_t)slots.n;
+	rc = users_codes_compare(compare, &slots);
+	slots_fini(&slots);
+	return rc ? rc : keeper_context_goes_on(compare->context);
 }
 
 /*
@@ -134,67 +220,36 @@ static int64_t lines_in(const char *text)
  */
 static int slots_count(struct compare *compare)
 {
-	char cursor[REDIS_CURSOR_SIZE] = "0", key[COUPON_KEY_SIZE];
-	int rc;
-
-	compare->codes.context = compare->context;
-
-	coupon_key(compare->snapshot.row.id, COUPON_KEY_USERS, key);
-	do {
-		redisReply *reply = redis_client_hscan(compare->context->redis, key, cursor,
-						       SCAN_COUNT);
-
-		if (!reply)
-			return -1;
-		for (size_t i = 1; i < reply->element[1]->elements; i += 2)
-			compare->slots += lines_in(reply->element[1]->element[i]->str);
-		rc = codes_compare_users(&compare->codes, compare->snapshot.row.id,
-					 reply->element[1]);
-		freeReplyObject(reply);
-		if (rc || keeper_context_goes_on(compare->context))
-			return -1;
-	} while (strcmp(cursor, "0") != 0);
-	if (codes_compare_end(&compare->codes, &compare->snapshot))
-		return -1;
-	if (compare->codes.differs)
-		differ(compare, "the exchange codes");
-	return 0;
+	return coupon_scan(compare->context->redis, compare->coupon, COUPON_KEY_USERS, SCAN_COUNT,
+			   users_count, compare) ||
+			       codes_compare(compare)
+		       ? -1
+		       : 0;
 }
 
-/* Adds one older generation, with the higher of the numbers in both stores. 0, or -1. */
-static int older_add(struct compare *compare, const struct snapshot_generation *generation)
+/* Of older generations, with the higher of the numbers in both stores. */
+static void older_add(struct compare *compare, const redisReply *hash)
 {
-	char key[COUPON_KEY_SIZE], field[32];
-	const char *hmget[] = { "HMGET",
-				coupon_key(compare->snapshot.row.id, COUPON_KEY_COUPON, key),
-				field };
-	redisReply *reply;
-	int64_t high;
+	struct generations in_redis = { 0 };
 
-	snprintf(field, sizeof(field), "high:%" PRId64, generation->number);
-	reply = redis_client_call(compare->context->redis, 3, hmget);
-	if (!reply)
-		return -1;
-	high = redis_reply_number(reply->element[0]);
-	if (high < generation->seq_seen)
-		high = generation->seq_seen;
-	if (high > generation->settled)
-		compare->in_flight_older += high - generation->settled;
-	freeReplyObject(reply);
-	return 0;
+	(void)generations_raise(&in_redis, hash, NULL);
+	for (size_t i = 0; i < in_redis.n; i++)
+		snapshot_raise(&compare->snapshot, in_redis.list[i].number, in_redis.list[i].high);
+	generations_fini(&in_redis);
+	compare->in_flight_older = generations_unsettled(&compare->snapshot.generations, 0);
 }
 
 static void numbers_judge(struct compare *compare)
 {
 	const struct coupon_row *row = &compare->snapshot.row;
-	const struct numbers *found = &compare->after;
-	int64_t extra = compare->slots - compare->rows,
-		expected = found->seq - row->settled + found->known;
+	const struct redis_coupon *found = &compare->after.coupon;
+	int64_t extra = compare->slots - compare->rows, known = compare->after.known,
+		expected = found->seq - row->settled + known;
 
 	if (found->seq < row->seq_seen || found->seq < row->settled)
 		differ(compare, "numbers that PostgreSQL has seen and Redis has not given out");
 	compare->is_behind = found->late < compare->snapshot.late;
-	compare->reserved = compare->in_flight_older - found->known;
+	compare->reserved = compare->in_flight_older - known;
 	compare->stock = found->total - compare->slots - compare->reserved;
 	if (found->late != compare->snapshot.late || compare->reserved < 0)
 		differ(compare, "what is in flight of older generations");
@@ -207,36 +262,19 @@ static void numbers_judge(struct compare *compare)
 		differ(compare, "the total");
 }
 
-static int numbers_read(struct compare *compare, struct numbers *numbers)
+/* With `is_after` also those of older generations. */
+static int numbers_read(struct compare *compare, struct numbers *numbers, int is_after)
 {
-	char key[COUPON_KEY_SIZE];
-	const char *hmget[] = { "HMGET",      coupon_key(compare->coupon, COUPON_KEY_COUPON, key),
-				"generation", "seq",
-				"total",      "stock",
-				"reserved",   "lost",
-				"late",       "version" };
-	int64_t *const values[] = { &numbers->generation, &numbers->seq,      &numbers->total,
-				    &numbers->stock,      &numbers->reserved, &numbers->lost,
-				    &numbers->late,       &numbers->version };
-	redisReply *reply = redis_client_call(compare->context->redis, 10, hmget);
+	redisReply *hash = coupon_call(compare->context->redis, compare->coupon, "HGETALL",
+				       COUPON_KEY_COUPON, NULL);
 
-	if (!reply)
+	if (!hash)
 		return -1;
-	for (size_t i = 0; i < 8; i++)
-		*values[i] = redis_reply_number(reply->element[i]);
-	freeReplyObject(reply);
+	(void)redis_coupon_parse(&numbers->coupon, hash, NULL, NULL);
+	if (is_after)
+		older_add(compare, hash);
+	freeReplyObject(hash);
 	return coupon_known(compare->context->redis, compare->coupon, &numbers->known);
-}
-
-static int numbers_compare(struct compare *compare)
-{
-	for (size_t i = 0; i < compare->snapshot.generations_n; i++)
-		if (older_add(compare, &compare->snapshot.generations[i]))
-			return -1;
-	if (numbers_read(compare, &compare->after))
-		return -1;
-	numbers_judge(compare);
-	return 0;
 }
 
 /* Begins anew, whatever was compared before. */
@@ -246,88 +284,31 @@ static int all_compare(struct compare *compare)
 
 	snapshot_fini(&compare->snapshot);
 	*compare = (struct compare){ .context = compare->context, .coupon = compare->coupon };
-	if (numbers_read(compare, &compare->before) == 0 &&
+	if (numbers_read(compare, &compare->before, 0) == 0 &&
 	    snapshot_begin(&compare->snapshot, compare->context->database, compare->coupon,
 			   keeper_context_waiting, compare->context) == 0 &&
-	    rows_compare(compare) == 0 && slots_count(compare) == 0)
-		rc = numbers_compare(compare);
+	    rows_compare(compare) == 0 && slots_count(compare) == 0 &&
+	    numbers_read(compare, &compare->after, 1) == 0) {
+		numbers_judge(compare);
+		rc = 0;
+	}
 	snapshot_end(&compare->snapshot);
 	return rc;
 }
 
-/*
- * Marks all releases as pending, and reads of each coupon the last late outcome that Redis must
- * have counted. 0, or -1.
- */
-static int verify_prepare(struct keeper_context *context, const struct coupon_row *const *rows,
-			  size_t n, int64_t *late)
-{
-	struct postgres_array ids = { .type = POSTGRES_INT8 };
-	const struct postgres_argument arguments[] = { postgres_array(&ids),
-						       postgres_number(context->fence) };
-	struct keeper_database *database = context->database;
-	PGresult *result = NULL;
-
-	for (size_t i = 0; i < n; i++)
-		postgres_array_add_number(&ids, rows[i]->id);
-	if (keeper_database_run(database, sql_query_release_again, 2, arguments) == 0)
-		result = keeper_database_query(database, sql_query_late_least, 1, arguments);
-	postgres_array_fini(&ids);
-	if (!result)
-		return -1;
-	check(PQntuples(result) == (int)n);
-	for (size_t i = 0; i < n; i++)
-		late[i] = strtoll(PQgetvalue(result, (int)i, 0), NULL, 10);
-	PQclear(result);
-	return 0;
-}
-
-static void verify_append(struct keeper_context *context, const struct coupon_row *row,
-			  int64_t late, const char *fence)
-{
-	char generation[NUMBER_SIZE], seq[NUMBER_SIZE], late_text[NUMBER_SIZE],
-		revocation[NUMBER_SIZE];
-	const char *argv[] = { fence,
-			       context->run_id,
-			       number_text(row->generation, generation),
-			       number_text(row->seq_seen, seq),
-			       number_text(late, late_text),
-			       number_text(row->revocation, revocation) };
-
-	redis_client_append_coupon_eval(context->redis, lua_verify, row->id,
-					COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 6, argv);
-}
-
-int compare_verify(struct keeper_context *context, const struct coupon_row *const *rows, size_t n,
-		   char (*words)[REDIS_WORD_SIZE])
-{
-	char fence[KEEPER_FENCE_SIZE];
-	int64_t late[KEEPER_PAGE];
-
-	check(n <= KEEPER_PAGE);
-	if (verify_prepare(context, rows, n, late))
-		return -1;
-	keeper_context_fence(context, fence); /* may ask Redis: not between these commands */
-	for (size_t i = 0; i < n; i++)
-		verify_append(context, rows[i], late[i], fence);
-	for (size_t i = 0; i < n; i++)
-		redis_word_take(redis_client_next(context->redis), words[i]);
-	return 0;
-}
-
 static int numbers_are_right(const struct compare *compare)
 {
-	return compare->stock == compare->before.stock &&
-	       compare->reserved == compare->before.reserved;
+	return compare->stock == compare->before.coupon.stock &&
+	       compare->reserved == compare->before.coupon.reserved;
 }
 
 /* Puts the numbers right if they are still those that were compared: `word` is "right" then. */
 static void numbers_repair(struct compare *compare, char word[REDIS_WORD_SIZE])
 {
-	const struct numbers *before = &compare->before;
-	const int64_t numbers[] = { before->generation, before->seq,      before->total,
-				    before->stock,      before->reserved, before->lost,
-				    before->late,       before->known,    compare->stock,
+	const struct redis_coupon *before = &compare->before.coupon;
+	const int64_t numbers[] = { before->generation, before->seq,           before->total,
+				    before->stock,      before->reserved,      before->lost,
+				    before->late,       compare->before.known, compare->stock,
 				    compare->reserved };
 	char fence[KEEPER_FENCE_SIZE], texts[10][NUMBER_SIZE];
 	const char *argv[11] = { keeper_context_fence(compare->context, fence) };
@@ -351,7 +332,7 @@ static int open_again(struct compare *compare, const struct coupon_row *row,
 	struct keeper_context *context = compare->context;
 	char word[REDIS_WORD_SIZE], answer[ANSWER_SIZE] = "nothing differs";
 
-	if (compare_verify(context, &row, 1, &word))
+	if (place_verify(context, &row, 1, &word))
 		return -1;
 	if (strcmp(word, "verified") != 0)
 		return keeper_context_word(context, word)
@@ -361,8 +342,8 @@ static int open_again(struct compare *compare, const struct coupon_row *row,
 		snprintf(answer, sizeof(answer),
 			 "put right: stock %" PRId64 ", was %" PRId64 "; reserved %" PRId64
 			 ", was %" PRId64,
-			 compare->stock, compare->before.stock, compare->reserved,
-			 compare->before.reserved);
+			 compare->stock, compare->before.coupon.stock, compare->reserved,
+			 compare->before.coupon.reserved);
 	log_info("coupon_compared", LOG_I("coupon", row->id), LOG_I("generation", row->generation),
 		 LOG_S("what", answer));
 	return rebuild_answer(context, row, answer);
@@ -419,13 +400,13 @@ static int hold_and_compare(struct compare *compare, const struct coupon_row *ro
 	for (int i = 1;; i++) {
 		if (late_count(context, row->id) && keeper_context_usable(context))
 			return 1;
-		if (rebuild_hold(context, row))
+		if (rebuild_hold(context, row, 0))
 			return 1;
 		if (all_compare(compare))
 			return -1;
 		if (!compare->is_behind || i == ATTEMPTS_MAX)
 			break;
-		if (compare_verify(context, &row, 1, &word))
+		if (place_verify(context, &row, 1, &word))
 			return -1;
 		if (strcmp(word, "verified") != 0)
 			return 0;

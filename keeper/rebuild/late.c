@@ -1,11 +1,11 @@
-#include "keeper/rebuild/late.h"
-
+/* Reports the late outcomes of older generations to Redis (lua/late.lua). */
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/message/receive.h"
+#include "coupon/slot.h"
 #include "embed.h"
+#include "keeper/rebuild/rebuild.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,41 +37,27 @@ static const char *outcome_of(const char *reason)
 }
 
 /* Whether the script can have written the receive: other messages may name any slot. */
-static int is_possible(const struct part *part, int i)
+static int is_possible(const struct part *part, int i, struct slot *slot)
 {
-	long slot = strtol(value(part, i, SLOT), NULL, 10);
-	const char *user_text = value(part, i, USER_ID);
-	struct user_id user;
-
-	return user_id_parse(&user, user_text, strlen(user_text)) == 0 && slot >= 1 &&
-	       slot <= RECEIVE_SLOT_MAX &&
-	       strtol(value(part, i, IDX), NULL, 10) <= RECEIVE_INDEX_MAX &&
-	       strtoll(value(part, i, GENERATION), NULL, 10) >= 0 &&
-	       strtoll(value(part, i, SEQ), NULL, 10) >= 0;
+	return slot_of_row(slot, part->page, part->first + i, USER_ID) == 0 && slot->number >= 1 &&
+	       slot->number <= RECEIVE_SLOT_MAX && slot->index <= RECEIVE_INDEX_MAX &&
+	       *value(part, i, GENERATION) != '-' && *value(part, i, SEQ) != '-';
 }
 
 static void args_fill(struct part *part, int i)
 {
 	const char **argv = &part->argv[ARGS_HEAD + i * ARGS_EACH];
-	struct ulid batch;
+	const char *none[ARGS_EACH] = {
+		value(part, i, NUM), "0", "0", "1", "1", NO_BATCH, "0", "", "none"
+	};
+	struct slot slot;
 
-	if (!is_possible(part, i)) {
-		const char *none[ARGS_EACH] = {
-			value(part, i, NUM), "0", "0", "1", "1", NO_BATCH, "0", "", "none"
-		};
-
-		memcpy(argv, none, sizeof(none));
+	memcpy(argv, none, sizeof(none));
+	if (!is_possible(part, i, &slot))
 		return;
-	}
-	check(ulid_from_uuid(&batch, value(part, i, BATCH)) == 0); /* PostgreSQL's own spelling */
-	argv[0] = value(part, i, NUM);
-	argv[1] = value(part, i, GENERATION);
-	argv[2] = value(part, i, SEQ);
-	argv[3] = value(part, i, USER_ID);
-	argv[4] = value(part, i, SLOT);
-	argv[5] = ulid_format(&batch, part->batches[i]);
-	argv[6] = value(part, i, IDX);
-	argv[7] = value(part, i, KEY);
+	for (int j = 1; j < ARGS_EACH - 1; j++)
+		argv[j] = value(part, i, (enum column)(NUM + j));
+	argv[5] = ulid_format(&slot.batch, part->batches[i]);
 	argv[8] = outcome_of(value(part, i, REASON));
 }
 
@@ -79,13 +65,13 @@ static void args_fill(struct part *part, int i)
 static int counted(struct late *late, struct keeper_context *context, const struct part *part)
 {
 	int64_t coupon = strtoll(value(part, 0, COUPON), NULL, 10);
-	const struct postgres_argument arguments[] = { postgres_number(coupon),
-						       postgres_text(value(part, part->n - 1, NUM)),
-						       postgres_number(context->fence) };
 
 	if (put_off_waits(&late->put_off, coupon, clock_monotonic_ms()))
 		return 0;
-	if (keeper_database_run(context->database, sql_query_late_counted, 3, arguments) == 0) {
+	if (keeper_database_run(context->database, sql_query_late_counted,
+				POSTGRES_ARGUMENTS(postgres_number(coupon),
+						   postgres_text(value(part, part->n - 1, NUM)),
+						   postgres_number(context->fence))) == 0) {
 		put_off_end(&late->put_off, coupon);
 		return 0;
 	}
@@ -142,11 +128,10 @@ static int page_count(struct late *late, struct keeper_context *context, const P
 
 int late_step(struct late *late, struct keeper_context *context)
 {
-	const struct postgres_argument arguments[] = { postgres_number(late->coupon),
-						       postgres_number(late->number),
-						       postgres_number(LATE_PAGE) };
-	PGresult *page = keeper_database_query(context->database, sql_query_late_page, 3,
-					       arguments);
+	PGresult *page = keeper_database_query(context->database, sql_query_late_page,
+					       POSTGRES_ARGUMENTS(postgres_number(late->coupon),
+								  postgres_number(late->number),
+								  postgres_number(LATE_PAGE)));
 	int rows, rc;
 
 	if (!page)

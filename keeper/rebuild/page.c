@@ -5,25 +5,22 @@
  * A coupon drops out at any step and is left as an interrupted rebuild leaves it. Redis has nothing
  * of them in flight: neither users nor an outbox.
  */
-#include "keeper/rebuild/page.h"
-
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
 #include "embed.h"
+#include "keeper/rebuild/fill.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/rebuild/seen.h"
 #include "keeper/rebuild/slot_writer.h"
+#include "keeper/coupon_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define FILL_HEAD 5
-#define RECORD_SIZE (ULID_SIZE + RECEIVE_TAIL_MAX + 16)
 
 /* A coupon that has not dropped out. */
 struct entry {
@@ -32,7 +29,7 @@ struct entry {
 	struct coupon_row now; /* in the snapshot */
 	int64_t late;
 	int rows_first, rows_n; /* of the user coupons */
-	int older_first, older_n;
+	struct generations older;
 	int pieces; /* filled */
 	int is_out;
 };
@@ -42,7 +39,6 @@ struct page {
 	char fence[KEEPER_FENCE_SIZE];
 	struct entry entries[KEEPER_PAGE];
 	size_t n;
-	struct snapshot_generation *older;
 	PGresult *rows;
 	int64_t begun_ms;
 };
@@ -55,6 +51,8 @@ static int page_sift(struct page *page)
 	for (size_t i = 0; i < page->n; i++)
 		if (!page->entries[i].is_out)
 			page->entries[n++] = page->entries[i];
+		else
+			generations_fini(&page->entries[i].older);
 	page->n = n;
 	return n > 0 ? keeper_context_goes_on(page->context) : -1;
 }
@@ -67,27 +65,17 @@ static int64_t number_at(const PGresult *result, int row, int column)
 static PGresult *ids_query(struct page *page, const char *sql)
 {
 	struct postgres_array ids = { .type = POSTGRES_INT8 };
-	const struct postgres_argument argument = postgres_array(&ids);
 	PGresult *result;
 
 	for (size_t i = 0; i < page->n; i++)
 		postgres_array_add_number(&ids, page->entries[i].coupon->row.id);
-	result = keeper_database_query(page->context->database, sql, 1, &argument);
+	result = keeper_database_query(page->context->database, sql,
+				       POSTGRES_ARGUMENTS(postgres_array(&ids)));
 	postgres_array_fini(&ids);
 	return result;
 }
 
-/* Appends the commands that say whether Redis has users or an outbox of a coupon. */
-static void remains_append(struct page *page, int64_t coupon)
-{
-	char keys[2][COUPON_KEY_SIZE];
-	const char *exists[] = { "EXISTS", coupon_key(coupon, COUPON_KEY_USERS, keys[0]),
-				 coupon_key(coupon, COUPON_KEY_OUTBOX, keys[1]) };
-
-	redis_client_append(page->context->redis, 3, exists);
-}
-
-/* Holds the coupons. 0, or -1. */
+/* Holds the coupons of which Redis has neither users nor an outbox. 0, or -1. */
 static int all_hold(struct page *page)
 {
 	struct keeper_context *context = page->context;
@@ -98,10 +86,14 @@ static int all_hold(struct page *page)
 	keeper_context_fence(context, page->fence); /* may ask Redis: not between these commands */
 	for (size_t i = 0; i < page->n; i++) {
 		const struct page_coupon *coupon = page->entries[i].coupon;
+		const int64_t id = coupon->row.id;
+		char keys[2][COUPON_KEY_SIZE];
+		const char *exists[] = { "EXISTS", coupon_key(id, COUPON_KEY_USERS, keys[0]),
+					 coupon_key(id, COUPON_KEY_OUTBOX, keys[1]) };
 
 		rebuild_hold_append(context, &coupon->row, coupon->is_load ? 0 : REBUILD_REPORTS_MS,
 				    page->fence);
-		remains_append(page, coupon->row.id);
+		redis_client_append(context->redis, 3, exists);
 	}
 	for (size_t i = 0; i < page->n; i++) {
 		struct entry *entry = &page->entries[i];
@@ -114,8 +106,7 @@ static int all_hold(struct page *page)
 			entry->coupon->state = PAGE_WAITS;
 		entry->is_out = strcmp(word, "held") != 0 || !remains ||
 				remains->type != REDIS_REPLY_INTEGER || remains->integer != 0;
-		if (remains)
-			freeReplyObject(remains);
+		freeReplyObject(remains);
 	}
 	if (fenced)
 		return keeper_context_fenced(context);
@@ -127,10 +118,6 @@ static int generations_open(struct page *page)
 {
 	struct postgres_array ids = { .type = POSTGRES_INT8 }, expected = { .type = POSTGRES_INT4 },
 			      redis = { .type = POSTGRES_INT4 };
-	const struct postgres_argument arguments[] = { postgres_array(&ids),
-						       postgres_array(&expected),
-						       postgres_array(&redis),
-						       postgres_number(page->context->fence) };
 	PGresult *result;
 
 	for (size_t i = 0; i < page->n; i++) {
@@ -138,8 +125,11 @@ static int generations_open(struct page *page)
 		postgres_array_add_number(&expected, page->entries[i].coupon->row.generation);
 		postgres_array_add_number(&redis, page->entries[i].coupon->redis_generation);
 	}
-	result = keeper_database_query(page->context->database, sql_query_rebuild_page_open, 4,
-				       arguments);
+	result = keeper_database_query(page->context->database, sql_query_rebuild_page_open,
+				       POSTGRES_ARGUMENTS(postgres_array(&ids),
+							  postgres_array(&expected),
+							  postgres_array(&redis),
+							  postgres_number(page->context->fence)));
 	postgres_array_fini(&ids);
 	postgres_array_fini(&expected);
 	postgres_array_fini(&redis);
@@ -152,15 +142,6 @@ static int generations_open(struct page *page)
 	}
 	PQclear(result);
 	return page_sift(page);
-}
-
-static int seen_keep(struct page *page)
-{
-	int64_t ids[KEEPER_PAGE];
-
-	for (size_t i = 0; i < page->n; i++)
-		ids[i] = page->entries[i].coupon->row.id;
-	return rebuild_seen(page->context, ids, page->n);
 }
 
 /* Of a result that is ordered by coupon: how many rows from `from` on are this coupon's. */
@@ -199,23 +180,15 @@ static int coupons_read(struct page *page)
 static int older_read(struct page *page)
 {
 	PGresult *result = ids_query(page, sql_query_rebuild_page_generations);
-	int n, at = 0;
+	int row = 0;
 
 	if (!result)
 		return -1;
-	n = PQntuples(result);
-	page->older = calloc((size_t)n + 1, sizeof(*page->older));
-	check(page->older != NULL);
-	for (int i = 0; i < n; i++)
-		page->older[i] = (struct snapshot_generation){ .number = number_at(result, i, 1),
-							       .seq_seen = number_at(result, i, 2),
-							       .settled = number_at(result, i, 3) };
 	for (size_t i = 0; i < page->n; i++) {
 		struct entry *entry = &page->entries[i];
 
-		entry->older_first = at;
-		entry->older_n = rows_of_coupon(result, at, entry->now.id);
-		at += entry->older_n;
+		for (int n = rows_of_coupon(result, row, entry->now.id); n > 0; n--, row++)
+			generation_add_row(&entry->older, result, row, 1);
 	}
 	PQclear(result);
 	return 0;
@@ -247,60 +220,32 @@ static int snapshot_read(struct page *page)
 			 ? -1
 			 : 0;
 
-	keeper_database_run(database, sql_query_rebuild_end, 0,
-			    NULL); /* no effect on a dropped connection */
+	/* No effect on a dropped connection. */
+	keeper_database_run(database, sql_query_rebuild_end, 0, NULL);
 	return rc;
 }
 
 /* Appends one piece of a coupon's rows. 0, or -1: a row is malformed. */
-static int piece_append(struct page *page, const struct entry *entry, int first, int n)
+static int rows_append(struct page *page, const struct entry *entry, int first, int n)
 {
-	char records[SLOT_WRITER_PIECE][RECORD_SIZE], keys[3][COUPON_KEY_SIZE], past[NUMBER_SIZE],
-		room[NUMBER_SIZE], lasts[NUMBER_SIZE], ulid[ULID_SIZE];
-	const int64_t id = entry->now.id;
-	const char *names[] = {
-		coupon_key_filling(id, entry->generation, COUPON_KEY_USERS, keys[0]),
-		coupon_key_filling(id, entry->generation, COUPON_KEY_KNOWN, keys[1]),
-		coupon_key_filling(id, entry->generation, COUPON_KEY_CODES, keys[2])
-	};
-	const char *argv[FILL_HEAD + 2 * SLOT_WRITER_PIECE] = {
-		page->fence, entry->now.limit == 1 ? "single" : "issued",
-		number_text(entry->rows_n, room), number_text(SLOT_WRITER_LASTS_MS, lasts),
-		number_text(first - entry->rows_first, past)
-	};
+	char records[FILL_PIECE][SLOT_RECORD_SIZE];
+	struct piece piece = { .coupon = entry->now.id,
+			       .generation = entry->generation,
+			       .what = entry->now.limit == 1 ? FILL_SINGLE : FILL_ISSUED,
+			       .room = entry->rows_n,
+			       .past = first - entry->rows_first,
+			       .words_n = 2 * n };
 
 	for (int i = 0; i < n; i++) {
-		const char *user_text = PQgetvalue(page->rows, first + i, 1);
-		struct user_id user;
-		struct ulid batch;
+		struct slot slot;
 
-		if (user_id_parse(&user, user_text, strlen(user_text)))
+		if (slot_of_row(&slot, page->rows, first + i, 1))
 			return -1; /* rebuild_run() logs it */
-		check(ulid_from_uuid(&batch, PQgetvalue(page->rows, first + i, 3)) ==
-		      0); /* PostgreSQL's own spelling */
-		snprintf(records[i], RECORD_SIZE, "%s:%s:%s:%s",
-			 PQgetvalue(page->rows, first + i, 2), ulid_format(&batch, ulid),
-			 PQgetvalue(page->rows, first + i, 4),
-			 PQgetvalue(page->rows, first + i, 5));
-		argv[FILL_HEAD + 2 * i] = user_text;
-		argv[FILL_HEAD + 2 * i + 1] = records[i];
+		piece.words[2 * i] = PQgetvalue(page->rows, first + i, 1);
+		piece.words[2 * i + 1] = slot_record_format(&slot, records[i]);
 	}
-	redis_client_append_eval(page->context->redis, lua_fill, 3, names, FILL_HEAD + 2 * n, argv);
+	piece_append(page->context->redis, &piece, page->fence);
 	return 0;
-}
-
-static void rows_append(struct page *page, struct entry *entry)
-{
-	for (int at = 0; at < entry->rows_n; at += SLOT_WRITER_PIECE) {
-		int left = entry->rows_n - at;
-
-		entry->is_out |= piece_append(page, entry, entry->rows_first + at,
-					      left < SLOT_WRITER_PIECE ? left
-								       : SLOT_WRITER_PIECE) != 0;
-		if (entry->is_out)
-			return;
-		entry->pieces++;
-	}
 }
 
 /* Fills the rows of all under temporary names. 0, or -1. */
@@ -308,21 +253,27 @@ static int all_fill(struct page *page)
 {
 	redis_client_prepare(page->context->redis, lua_fill);
 	keeper_context_fence(page->context, page->fence);
-	for (size_t i = 0; i < page->n; i++)
-		rows_append(page, &page->entries[i]);
 	for (size_t i = 0; i < page->n; i++) {
 		struct entry *entry = &page->entries[i];
-		int64_t added = 0;
+
+		for (int at = 0; at < entry->rows_n && !entry->is_out; at += FILL_PIECE) {
+			int left = entry->rows_n - at;
+
+			entry->is_out = rows_append(page, entry, entry->rows_first + at,
+						    left < FILL_PIECE ? left : FILL_PIECE) != 0;
+			entry->pieces += !entry->is_out;
+		}
+	}
+	for (size_t i = 0; i < page->n; i++) {
+		struct entry *entry = &page->entries[i];
+		int64_t left = entry->rows_n;
 
 		for (int piece = 0; piece < entry->pieces; piece++) {
-			redisReply *reply = redis_client_next(page->context->redis);
+			int64_t added = piece_take(redis_client_next(page->context->redis));
 
-			if (reply && reply->type == REDIS_REPLY_INTEGER && reply->integer > 0)
-				added += reply->integer;
-			if (reply)
-				freeReplyObject(reply);
+			left -= added > 0 ? added : 0;
 		}
-		entry->is_out |= added != entry->rows_n;
+		entry->is_out |= left != 0;
 	}
 	return page_sift(page);
 }
@@ -359,8 +310,7 @@ static int all_place(struct page *page)
 						 .generation = entry->generation,
 						 .issued = entry->rows_n,
 						 .late = entry->late,
-						 .older = page->older + entry->older_first,
-						 .older_n = (size_t)entry->older_n };
+						 .older = &entry->older };
 
 		entry->is_out = place_append(page->context, &placing, page->fence) != 0;
 	}
@@ -387,13 +337,19 @@ static int all_place(struct page *page)
 
 static int all_do(struct page *page)
 {
+	int64_t ids[KEEPER_PAGE];
+
 	if (all_hold(page))
 		return -1;
 	fault_point(FAULT_PAGE_HELD);
 	if (generations_open(page))
 		return -1;
 	fault_point(FAULT_PAGE_OPENED);
-	return seen_keep(page) || snapshot_read(page) || all_fill(page) ? -1 : all_place(page);
+	for (size_t i = 0; i < page->n; i++)
+		ids[i] = page->entries[i].coupon->row.id;
+	return rebuild_seen(page->context, ids, page->n) || snapshot_read(page) || all_fill(page)
+		       ? -1
+		       : all_place(page);
 }
 
 int page_rebuild(struct keeper_context *context, struct page_coupon *coupons, size_t n)
@@ -408,7 +364,8 @@ int page_rebuild(struct keeper_context *context, struct page_coupon *coupons, si
 	all_do(page);
 	redis_client_prepared_end(context->redis);
 	PQclear(page->rows);
-	free(page->older);
+	for (size_t i = 0; i < page->n; i++)
+		generations_fini(&page->entries[i].older);
 	free(page);
 	return keeper_context_usable(context);
 }

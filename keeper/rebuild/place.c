@@ -2,8 +2,9 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/redis/client.h"
 #include "embed.h"
-#include "keeper/rebuild/codes.h"
+#include "keeper/rebuild/fill.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,15 +14,122 @@
 #define EACH 3
 #define OLDER_MAX ((REDIS_CLIENT_ARGS_MAX - HEAD) / EACH) /* of one call */
 
+/* Adds a page of revoked codes to those that are filled. 0, or -1. */
+static int page_fill(struct keeper_context *context, int64_t coupon, int64_t generation,
+		     const PGresult *page)
+{
+	struct piece piece = { .coupon = coupon,
+			       .generation = generation,
+			       .what = FILL_REVOKED,
+			       .words_n = PQntuples(page) };
+	char fence[KEEPER_FENCE_SIZE];
+
+	for (int i = 0; i < piece.words_n; i++)
+		piece.words[i] = PQgetvalue(page, i, 0);
+	piece_append(context->redis, &piece, keeper_context_fence(context, fence));
+	return piece_take(redis_client_next(context->redis)) == 0 ? 0 : -1;
+}
+
+int codes_fill(struct keeper_context *context, struct snapshot *snapshot, int64_t generation,
+	       int64_t above)
+{
+	int rows;
+
+	if (snapshot_revoked_begin(snapshot, above))
+		return -1;
+	do { /* the last page is empty: place.lua needs one */
+		if (snapshot_revoked(snapshot))
+			return -1;
+		rows = PQntuples(snapshot->page);
+		if (page_fill(context, snapshot->row.id, generation, snapshot->page) ||
+		    keeper_context_goes_on(context))
+			return -1;
+	} while (rows > 0);
+	return 0;
+}
+
+int codes_fill_more(struct keeper_context *context, int64_t coupon, int64_t generation,
+		    int64_t *revocation)
+{
+	struct snapshot snapshot = { .database = context->database, .row.id = coupon };
+	PGresult *result = keeper_database_query(context->database, sql_query_code_revocation,
+						 POSTGRES_ARGUMENTS(postgres_number(coupon)));
+	int64_t last;
+	int rc;
+
+	if (!result)
+		return -1;
+	last = PQntuples(result) == 1 ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : 0;
+	PQclear(result);
+	if (last <= *revocation)
+		return 0;
+	rc = keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL);
+	if (rc == 0)
+		rc = codes_fill(context, &snapshot, generation, *revocation);
+	snapshot_end(&snapshot);
+	*revocation = last;
+	return rc;
+}
+
+static enum redis_revoked pages_revoke(struct keeper_context *context, struct snapshot *snapshot,
+				       const struct redis_revocation *revocation, int64_t *seq)
+{
+	const char *codes[SNAPSHOT_PAGE];
+	enum redis_revoked done;
+	int rows;
+
+	if (keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL) ||
+	    snapshot_revoked_begin(snapshot, revocation->from))
+		return REDIS_REVOKED_FAILED;
+	do {
+		if (snapshot_revoked(snapshot) || keeper_context_goes_on(context))
+			return REDIS_REVOKED_FAILED;
+		rows = PQntuples(snapshot->page);
+		for (int i = 0; i < rows; i++)
+			codes[i] = PQgetvalue(snapshot->page, i, 0);
+		done = redis_revoke(context->redis, revocation, rows == 0, (size_t)rows, codes,
+				    seq);
+	} while (rows > 0 && done == REDIS_REVOKED_DONE);
+	return done;
+}
+
+int codes_revoke(struct keeper_context *context, const struct coupon_row *row,
+		 const struct coupon_look *look)
+{
+	const struct redis_revocation revocation = { .run_id = context->run_id,
+						     .coupon = row->id,
+						     .generation = look->generation,
+						     .from = look->revocation,
+						     .to = row->revocation };
+	struct snapshot snapshot = { .database = context->database, .row = *row };
+	int64_t seq = -1;
+	enum redis_revoked done = pages_revoke(context, &snapshot, &revocation, &seq);
+
+	snapshot_end(&snapshot);
+	if (done == REDIS_REVOKED_FAILED)
+		return -1;
+	if (done != REDIS_REVOKED_DONE)
+		return 0;
+	log_info("coupon_revoked", LOG_I("coupon", row->id), LOG_I("revocation", row->revocation));
+	if (seq < 0)
+		return 0;
+	return keeper_database_run(context->database, sql_query_code_revocation_cut,
+				   POSTGRES_ARGUMENTS(postgres_number(row->id),
+						      postgres_number(revocation.from),
+						      postgres_number(revocation.to),
+						      postgres_number(revocation.generation),
+						      postgres_number(seq)));
+}
+
 int place_generation(struct keeper_context *context, const struct coupon_row *row,
 		     int64_t redis_generation, int64_t *generation)
 {
-	const struct postgres_argument arguments[] = { postgres_number(row->id),
-						       postgres_number(row->generation),
-						       postgres_number(redis_generation),
-						       postgres_number(context->fence) };
-	PGresult *result = keeper_database_query(context->database,
-						 sql_query_coupon_generation_open, 4, arguments);
+	PGresult *result =
+		keeper_database_query(context->database, sql_query_coupon_generation_open,
+				      POSTGRES_ARGUMENTS(postgres_number(row->id),
+							 postgres_number(row->generation),
+							 postgres_number(redis_generation),
+							 postgres_number(context->fence)));
 
 	if (!result)
 		return -1;
@@ -30,11 +138,14 @@ int place_generation(struct keeper_context *context, const struct coupon_row *ro
 	return 0;
 }
 
+static const enum coupon_key filling[] = { COUPON_KEY_USERS, COUPON_KEY_KNOWN, COUPON_KEY_CODES };
+
 int place_append(struct keeper_context *context, const struct placing *placing, const char *fence)
 {
 	const struct coupon_row *row = placing->row;
+	const size_t older_n = placing->older ? placing->older->n : 0;
 	struct coupon_keys keys;
-	char users[COUPON_KEY_SIZE], known[COUPON_KEY_SIZE], codes[COUPON_KEY_SIZE];
+	char filled[3][COUPON_KEY_SIZE];
 	const char *names[KEYS_MAX];
 	char head[HEAD][NUMBER_SIZE], older[OLDER_MAX * EACH][NUMBER_SIZE];
 	const char *argv[HEAD + OLDER_MAX * EACH] = {
@@ -54,14 +165,14 @@ int place_append(struct keeper_context *context, const struct placing *placing, 
 	int argc = HEAD;
 
 	/* Leaving some out would give their receives in flight away as stock. */
-	if (placing->older_n > OLDER_MAX) {
+	if (older_n > OLDER_MAX) {
 		log_error("generations_too_many", LOG_I("coupon", row->id),
-			  LOG_I("generations", (int64_t)placing->older_n));
+			  LOG_I("generations", (int64_t)older_n));
 		return -1;
 	}
-	for (size_t i = 0; i < placing->older_n; i++) {
-		const struct snapshot_generation *generation = &placing->older[i];
-		const int64_t three[EACH] = { generation->number, generation->seq_seen,
+	for (size_t i = 0; i < older_n; i++) {
+		const struct generation *generation = &placing->older->list[i];
+		const int64_t three[EACH] = { generation->number, generation->high,
 					      generation->settled };
 
 		for (int j = 0; j < EACH; j++, argc++)
@@ -69,11 +180,9 @@ int place_append(struct keeper_context *context, const struct placing *placing, 
 	}
 	coupon_keys_make(&keys, row->id, COUPON_KEYS_PLACE);
 	memcpy(names, keys.names, (size_t)keys.n * sizeof(*names));
-	names[keys.n] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_USERS, users);
-	names[keys.n + 1] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_KNOWN,
-					       known);
-	names[keys.n + 2] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_CODES,
-					       codes);
+	for (int i = 0; i < 3; i++)
+		names[keys.n + i] = coupon_key_filling(row->id, placing->generation, filling[i],
+						       filled[i]);
 	redis_client_append_eval(context->redis, lua_place, keys.n + 3, names, argc, argv);
 	return 0;
 }
@@ -105,4 +214,111 @@ redisReply *place_run(struct keeper_context *context, struct placing *placing)
 int place_is_done(const redisReply *reply)
 {
 	return reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 5;
+}
+
+static void hash_append(struct keeper_context *context, int64_t coupon, enum coupon_key which)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *hgetall[] = { "HGETALL", coupon_key(coupon, which, key) };
+
+	redis_client_append(context->redis, 2, hgetall);
+}
+
+int rebuild_seen(struct keeper_context *context, const int64_t *coupons, size_t n)
+{
+	struct postgres_array ids = { .type = POSTGRES_INT8 }, numbers = { .type = POSTGRES_INT4 },
+			      highs = { .type = POSTGRES_INT8 };
+	int rc = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		hash_append(context, coupons[i], COUPON_KEY_COUPON);
+		hash_append(context, coupons[i], COUPON_KEY_SEEN);
+	}
+	for (size_t i = 0; i < n; i++) {
+		redisReply *hash = redis_client_next(context->redis);
+		redisReply *seen = redis_client_next(context->redis);
+		struct generations generations = { 0 };
+
+		/* place.lua reports a key that Redis refuses. */
+		(void)generations_raise(&generations, hash, seen);
+		generations_arrays(&generations, &numbers, &highs);
+		while (ids.n < numbers.n)
+			postgres_array_add_number(&ids, coupons[i]);
+		generations_fini(&generations);
+		freeReplyObject(hash);
+		freeReplyObject(seen);
+	}
+	if (!redis_client_is_open(context->redis))
+		rc = -1;
+	else if (ids.n > 0)
+		rc = keeper_database_run(context->database, sql_query_rebuild_seen,
+					 POSTGRES_ARGUMENTS(postgres_array(&ids),
+							    postgres_array(&numbers),
+							    postgres_array(&highs),
+							    postgres_number(context->fence)));
+	postgres_array_fini(&ids);
+	postgres_array_fini(&numbers);
+	postgres_array_fini(&highs);
+	return rc;
+}
+
+/*
+ * Marks all releases as pending, and reads of each coupon the last late outcome that Redis must
+ * have counted. 0, or -1.
+ */
+static int verify_prepare(struct keeper_context *context, const struct coupon_row *const *rows,
+			  size_t n, int64_t *late)
+{
+	struct postgres_array ids = { .type = POSTGRES_INT8 };
+	struct keeper_database *database = context->database;
+	PGresult *result = NULL;
+
+	for (size_t i = 0; i < n; i++)
+		postgres_array_add_number(&ids, rows[i]->id);
+	if (keeper_database_run(database, sql_query_release_again,
+				POSTGRES_ARGUMENTS(postgres_array(&ids),
+						   postgres_number(context->fence))) == 0)
+		result = keeper_database_query(database, sql_query_late_least,
+					       POSTGRES_ARGUMENTS(postgres_array(&ids)));
+	postgres_array_fini(&ids);
+	if (!result)
+		return -1;
+	check(PQntuples(result) == (int)n);
+	for (size_t i = 0; i < n; i++)
+		late[i] = strtoll(PQgetvalue(result, (int)i, 0), NULL, 10);
+	PQclear(result);
+	return 0;
+}
+
+static void verify_append(struct keeper_context *context, const struct coupon_row *row,
+			  int64_t late, const char *fence)
+{
+	char generation[NUMBER_SIZE], seq[NUMBER_SIZE], late_text[NUMBER_SIZE],
+		revocation[NUMBER_SIZE];
+	const char *argv[] = { fence,
+			       context->run_id,
+			       number_text(row->generation, generation),
+			       number_text(row->seq_seen, seq),
+			       number_text(late, late_text),
+			       number_text(row->revocation, revocation) };
+
+	redis_client_append_coupon_eval(context->redis, lua_verify, row->id,
+					COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 6, argv);
+}
+
+int place_verify(struct keeper_context *context, const struct coupon_row *const *rows, size_t n,
+		 char (*words)[REDIS_WORD_SIZE])
+{
+	char fence[KEEPER_FENCE_SIZE];
+	int64_t late[KEEPER_PAGE];
+
+	check(n <= KEEPER_PAGE);
+	if (verify_prepare(context, rows, n, late))
+		return -1;
+	keeper_context_fence(context, fence); /* may ask Redis: not between these commands */
+	for (size_t i = 0; i < n; i++)
+		verify_append(context, rows[i], late[i], fence);
+	for (size_t i = 0; i < n; i++)
+		redis_word_take(redis_client_next(context->redis), words[i]);
+	return 0;
 }

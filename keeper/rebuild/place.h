@@ -1,22 +1,22 @@
 /*
- * Puts a coupon into Redis under a new generation (lua/place.lua). The script computes the stock
- * and puts the slots in place that were filled by slot_writer.h. The keeper's thread.
+ * Opens a coupon in Redis: verifies what is there, or puts it there under a new generation
+ * (lua/place.lua), with its revoked codes. The script computes the stock and puts the slots in
+ * place that were filled by fill.h. The keeper's thread.
  */
 #ifndef KEEPER_REBUILD_PLACE_H
 #define KEEPER_REBUILD_PLACE_H
 
-#include "keeper/rebuild/snapshot.h"
-
+#include "coupon/generation.h"
 #include "keeper/context.h"
+#include "keeper/rebuild/snapshot.h"
 
 struct placing {
 	const struct coupon_row *row;
-	int64_t generation; /* the new one */
-	int64_t issued;     /* PostgreSQL's rows, all of them filled */
-	int64_t late;       /* number of the last late outcome that is included */
-	int64_t revocation; /* the last one whose codes are filled */
-	const struct snapshot_generation *older;
-	size_t older_n;
+	int64_t generation;              /* the new one */
+	int64_t issued;                  /* PostgreSQL's rows, all of them filled */
+	int64_t late;                    /* number of the last late outcome that is included */
+	int64_t revocation;              /* the last one whose codes are filled */
+	const struct generations *older; /* NULL: none */
 };
 
 /*
@@ -37,5 +37,42 @@ int place_append(struct keeper_context *context, const struct placing *placing, 
 redisReply *place_run(struct keeper_context *context, struct placing *placing);
 /* Whether the coupon is in place: then `reply` has the five elements of the script. */
 int place_is_done(const redisReply *reply);
+
+/*
+ * Writes the codes that were revoked after the revocation `above` under the temporary name of this
+ * generation. 0, or -1.
+ */
+int codes_fill(struct keeper_context *context, struct snapshot *snapshot, int64_t generation,
+	       int64_t above);
+
+/*
+ * The same in a transaction of its own, for codes that were revoked after a snapshot that has the
+ * revocations up to `revocation`; it becomes the number of the last one, or stays if there are
+ * none.
+ */
+int codes_fill_more(struct keeper_context *context, int64_t coupon, int64_t generation,
+		    int64_t *revocation);
+
+/* Marks the revoked codes that Redis does not have yet: couponctl has died meanwhile. 0, or -1. */
+int codes_revoke(struct keeper_context *context, const struct coupon_row *row,
+		 const struct coupon_look *look);
+
+/*
+ * Raises in PostgreSQL the highest number of each older generation of these coupons to what Redis
+ * has, and to what gateways have reported to it, before a rebuild replaces that. Gateways remember
+ * the latest generation only, so the next loss of Redis would lose these numbers. The coupons are
+ * held, and their new generations open. 0, or -1 when Redis or PostgreSQL failed.
+ */
+int rebuild_seen(struct keeper_context *context, const int64_t *coupons, size_t n);
+
+/*
+ * After Redis was restarted: opens coupons, at most KEEPER_PAGE, on the connected Redis process if
+ * no numbers are missing there: lua/verify.lua. All of them take two statements and one round trip
+ * to Redis. Each of `words` gets the reply of the script, empty when Redis failed or refused.
+ * Before that, all rejected receives are marked to be released again, because Redis may have lost
+ * releases. 0, or -1 when PostgreSQL failed.
+ */
+int place_verify(struct keeper_context *context, const struct coupon_row *const *rows, size_t n,
+		 char (*words)[REDIS_WORD_SIZE]);
 
 #endif

@@ -15,15 +15,12 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "coupon/redis_coupon.h"
 #include "embed.h"
 #include "keeper/metrics.h"
-#include "keeper/rebuild/codes.h"
-#include "keeper/rebuild/outbox.h"
+#include "keeper/rebuild/fill.h"
 #include "keeper/rebuild/place.h"
-#include "keeper/rebuild/seen.h"
-#include "keeper/rebuild/slot_writer.h"
 #include "keeper/rebuild/snapshot.h"
-#include "keeper/rebuild/users.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,7 +41,7 @@ struct rebuild {
 	int64_t generation, redis_generation; /* the new one; in Redis before, 0: none */
 	struct snapshot snapshot;
 	struct slot_writer *writer;
-	int64_t issued, known; /* filled */
+	int64_t issued; /* filled */
 	int64_t begun_ms;
 	int64_t rows_ms, told_ms; /* from when rows are written, and when it was told; 0: not yet */
 	char answer[ANSWER_SIZE];
@@ -62,7 +59,7 @@ void rebuild_hold_append(struct keeper_context *context, const struct coupon_row
 					argv);
 }
 
-static int hold(struct keeper_context *context, const struct coupon_row *row, int64_t wait_ms)
+int rebuild_hold(struct keeper_context *context, const struct coupon_row *row, int64_t wait_ms)
 {
 	char fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
 
@@ -76,48 +73,22 @@ static int hold(struct keeper_context *context, const struct coupon_row *row, in
 	return -1;
 }
 
-int rebuild_hold(struct keeper_context *context, const struct coupon_row *row)
-{
-	return hold(context, row, 0);
-}
-
-int rebuild_hold_for_reports(struct keeper_context *context, const struct coupon_row *row)
-{
-	return hold(context, row, REBUILD_REPORTS_MS);
-}
-
 int rebuild_answer(struct keeper_context *context, const struct coupon_row *row, const char *answer)
 {
-	const struct postgres_argument arguments[] = { postgres_number(row->id),
-						       postgres_number(row->rebuild_asked),
-						       postgres_text(answer),
-						       postgres_number(context->fence) };
-
 	if (row->rebuild_asked <= row->rebuild_done)
 		return 0;
-	return keeper_database_run(context->database, sql_query_rebuild_answer, 4, arguments);
-}
-
-static int generation_open(struct rebuild *rebuild)
-{
-	if (place_generation(rebuild->context, &rebuild->row, rebuild->redis_generation,
-			     &rebuild->generation))
-		return -1;
-	/*
-	 * Another keeper was elected, or the row has changed since it was read: the next round
-	 * reads it again.
-	 */
-	return rebuild->generation > 0 ? 0 : -1;
+	return keeper_database_run(context->database, sql_query_rebuild_answer,
+				   POSTGRES_ARGUMENTS(postgres_number(row->id),
+						      postgres_number(row->rebuild_asked),
+						      postgres_text(answer),
+						      postgres_number(context->fence)));
 }
 
 /* Tells couponctl and the metrics how far it is, from time to time. */
 static void progress_tell(struct rebuild *rebuild)
 {
 	int64_t now_ms = clock_monotonic_ms(), filled = slot_writer_added(rebuild->writer);
-	char key[COUPON_KEY_SIZE], text[3 * NUMBER_SIZE];
-	const char *set[] = { "SET", coupon_key(rebuild->coupon, COUPON_KEY_FILLED, key), text,
-			      "PX", TOLD_LASTS_MS };
-	redisReply *reply;
+	char text[3 * NUMBER_SIZE];
 
 	if (now_ms - (rebuild->told_ms ? rebuild->told_ms : rebuild->rows_ms) < TOLD_EVERY_MS)
 		return;
@@ -126,57 +97,32 @@ static void progress_tell(struct rebuild *rebuild)
 	keeper_metrics_set(KEEPER_METRIC_FILLED, filled);
 	snprintf(text, sizeof(text), "%" PRId64 " %" PRId64 " %" PRId64, filled,
 		 rebuild->snapshot.row.issued, now_ms - rebuild->rows_ms);
-	reply = redis_client_call(rebuild->context->redis, 5, set);
-	if (reply)
-		freeReplyObject(reply);
+	freeReplyObject(coupon_call(rebuild->context->redis, rebuild->coupon, "SET",
+				    COUPON_KEY_FILLED, text, "PX", TOLD_LASTS_MS, NULL));
 }
 
 static void progress_end(struct rebuild *rebuild)
 {
-	char key[COUPON_KEY_SIZE];
-	const char *del[] = { "DEL", coupon_key(rebuild->coupon, COUPON_KEY_FILLED, key) };
-	redisReply *reply;
-
 	keeper_metrics_set(KEEPER_METRIC_ROWS, 0);
 	keeper_metrics_set(KEEPER_METRIC_FILLED, 0);
-	if (rebuild->told_ms == 0)
-		return;
-	reply = redis_client_call(rebuild->context->redis, 2, del);
-	if (reply)
-		freeReplyObject(reply);
+	if (rebuild->told_ms)
+		freeReplyObject(coupon_call(rebuild->context->redis, rebuild->coupon, "DEL",
+					    COUPON_KEY_FILLED, NULL));
 }
 
 static int row_write(struct rebuild *rebuild, int i)
 {
 	const PGresult *page = rebuild->snapshot.page;
-	const char *user_text = PQgetvalue(page, i, 0);
-	struct user_id user;
-	struct ulid batch;
+	struct slot slot;
 
-	if (user_id_parse(&user, user_text, strlen(user_text))) {
-		log_error("rebuild_user", LOG_I("coupon", rebuild->coupon),
-			  LOG_S("user", user_text));
-		return -1;
-	}
-	check(ulid_from_uuid(&batch, PQgetvalue(page, i, 2)) == 0); /* PostgreSQL's own spelling */
-	return slot_writer_add(rebuild->writer, &user,
-			       (int)strtol(PQgetvalue(page, i, 1), NULL, 10), &batch,
-			       (int)strtol(PQgetvalue(page, i, 3), NULL, 10),
-			       PQgetvalue(page, i, 4));
+	if (slot_of_row(&slot, page, i, 0) == 0)
+		return slot_writer_add(rebuild->writer, &slot);
+	log_error("rebuild_user", LOG_I("coupon", rebuild->coupon),
+		  LOG_S("user", PQgetvalue(page, i, 0)));
+	return -1;
 }
 
-static int rows_begin(struct rebuild *rebuild)
-{
-	int is_single = rebuild->snapshot.row.limit == 1;
-
-	rebuild->rows_ms = clock_monotonic_ms();
-	if (slot_writer_begin(rebuild->writer, is_single ? SLOT_ISSUED_SINGLE : SLOT_ISSUED,
-			      ROOM_MAX))
-		return -1;
-	return snapshot_rows_ask(&rebuild->snapshot);
-}
-
-/* Writes a page. 1; 0: that was the last one; -1. */
+/* Writes a page of rows. 1; 0: that was the last one; -1. */
 static int rows_write(struct rebuild *rebuild)
 {
 	int rows;
@@ -196,86 +142,6 @@ static int rows_write(struct rebuild *rebuild)
 	return 0;
 }
 
-/*
- * Counts the receives in flight by the numbers of both stores, while the coupon is held. 0, or -1
- * when Redis failed.
- */
-static int in_flight_count(struct rebuild *rebuild, int64_t *in_flight)
-{
-	char key[COUPON_KEY_SIZE];
-	const char *hget[] = { "HGET", coupon_key(rebuild->coupon, COUPON_KEY_COUPON, key), "seq" };
-	redisReply *reply = redis_client_call(rebuild->context->redis, 3, hget);
-	int64_t seq;
-
-	if (!reply)
-		return -1;
-	seq = redis_reply_number(reply);
-	freeReplyObject(reply);
-	*in_flight = 0;
-	for (size_t i = 0; i < rebuild->snapshot.generations_n; i++) {
-		const struct snapshot_generation *generation = &rebuild->snapshot.generations[i];
-		int64_t high = generation->seq_seen;
-
-		if (generation->number == rebuild->redis_generation && seq > high)
-			high = seq;
-		if (high > generation->settled)
-			*in_flight += high - generation->settled;
-	}
-	return 0;
-}
-
-static int64_t less(int64_t a, int64_t b)
-{
-	int64_t least = a < b ? a : b;
-
-	return least > 0 ? least : 0;
-}
-
-/*
- * Writes receives in flight that have a slot in Redis: first those of the outbox, whose messages
- * are not lost, then those of the users' hash, up to the number in flight.
- */
-static int in_flight_write(struct rebuild *rebuild)
-{
-	struct snapshot *snapshot = &rebuild->snapshot;
-	int64_t room = snapshot->row.total - snapshot->row.issued, in_flight;
-
-	if (slot_writer_begin(rebuild->writer, SLOT_IN_FLIGHT, less(room, room)) ||
-	    rebuild_outbox(rebuild->context, snapshot, rebuild->writer) ||
-	    in_flight_count(rebuild, &in_flight))
-		return -1;
-	rebuild->known = slot_writer_added(rebuild->writer);
-	room = less(room - rebuild->known, in_flight - rebuild->known);
-	if (room == 0)
-		return 0;
-	if (slot_writer_begin(rebuild->writer, SLOT_IN_FLIGHT, room) ||
-	    rebuild_users(rebuild->context, snapshot, rebuild->writer))
-		return -1;
-	rebuild->known += slot_writer_added(rebuild->writer);
-	return 0;
-}
-
-static int codes_write(struct rebuild *rebuild)
-{
-	return rebuild->snapshot.row.revocation == 0
-		       ? 0
-		       : codes_fill(rebuild->context, &rebuild->snapshot, rebuild->generation, 0);
-}
-
-static redisReply *place(struct rebuild *rebuild)
-{
-	const struct snapshot *snapshot = &rebuild->snapshot;
-
-	return place_run(rebuild->context,
-			 &(struct placing){ .row = &snapshot->row,
-					    .generation = rebuild->generation,
-					    .issued = rebuild->issued,
-					    .late = snapshot->late,
-					    .revocation = snapshot->row.revocation,
-					    .older = snapshot->generations,
-					    .older_n = snapshot->generations_n });
-}
-
 void rebuild_placed_log(int64_t coupon, int64_t generation, int64_t issued, const redisReply *reply,
 			const char *why, int64_t ms)
 {
@@ -291,30 +157,30 @@ void rebuild_placed_log(int64_t coupon, int64_t generation, int64_t issued, cons
 		log_error("coupon_overdrawn", LOG_I("coupon", coupon), LOG_I("over", over));
 }
 
-static void answer_make(struct rebuild *rebuild, const redisReply *reply)
-{
-	int64_t in_flight = reply->element[2]->integer + reply->element[3]->integer;
-
-	snprintf(rebuild->answer, ANSWER_SIZE,
-		 "rebuilt as generation %" PRId64 ": %" PRId64 " issued, %" PRId64
-		 " in flight, stock %" PRId64,
-		 rebuild->generation, rebuild->issued, in_flight,
-		 (int64_t)reply->element[1]->integer);
-}
-
 /* Puts the coupon in place. 0, or -1. */
 static int placed(struct rebuild *rebuild)
 {
-	redisReply *reply;
+	struct placing placing = { .row = &rebuild->snapshot.row,
+				   .generation = rebuild->generation,
+				   .issued = rebuild->issued,
+				   .late = rebuild->snapshot.late,
+				   .revocation = rebuild->snapshot.row.revocation,
+				   .older = &rebuild->snapshot.generations };
 	char word[REDIS_WORD_SIZE];
+	redisReply *reply;
 
 	fault_point(FAULT_REBUILD_FILLED);
-	reply = place(rebuild);
+	reply = place_run(rebuild->context, &placing);
 	fault_point(FAULT_REBUILD_PLACED);
 	if (place_is_done(reply)) {
 		rebuild_placed_log(rebuild->coupon, rebuild->generation, rebuild->issued, reply,
 				   rebuild->why, clock_monotonic_ms() - rebuild->begun_ms);
-		answer_make(rebuild, reply);
+		snprintf(rebuild->answer, ANSWER_SIZE,
+			 "rebuilt as generation %" PRId64 ": %" PRId64 " issued, %lld in flight, "
+			 "stock %lld",
+			 rebuild->generation, rebuild->issued,
+			 reply->element[2]->integer + reply->element[3]->integer,
+			 reply->element[1]->integer);
 		freeReplyObject(reply);
 		return 0;
 	}
@@ -329,31 +195,29 @@ static int placed(struct rebuild *rebuild)
 static int rebuild_begin(struct rebuild *rebuild)
 {
 	struct keeper_context *context = rebuild->context;
+	struct snapshot *snapshot = &rebuild->snapshot;
 
-	if (rebuild_hold(context, &rebuild->row))
+	if (rebuild_hold(context, &rebuild->row, 0))
 		return -1;
 	fault_point(FAULT_REBUILD_HELD);
-	if (generation_open(rebuild))
+	/* 0: another keeper was elected, or the row has changed: the next round reads it again. */
+	if (place_generation(context, &rebuild->row, rebuild->redis_generation,
+			     &rebuild->generation) ||
+	    rebuild->generation == 0)
 		return -1;
 	fault_point(FAULT_REBUILD_OPENED);
 	log_info("rebuild_began", LOG_I("coupon", rebuild->coupon), LOG_S("why", rebuild->why),
 		 LOG_I("generation", rebuild->generation));
 	rebuild->writer = slot_writer_new(context, rebuild->coupon, rebuild->generation);
 	if (rebuild_seen(context, &rebuild->coupon, 1) ||
-	    snapshot_begin(&rebuild->snapshot, rebuild->database, rebuild->coupon,
-			   keeper_context_waiting, context) ||
-	    codes_write(rebuild))
+	    snapshot_begin(snapshot, rebuild->database, rebuild->coupon, keeper_context_waiting,
+			   context) ||
+	    (snapshot->row.revocation > 0 && codes_fill(context, snapshot, rebuild->generation, 0)))
 		return -1;
-	return rows_begin(rebuild);
-}
-
-/* After the last row. 0, or -1. */
-static int rebuild_finish(struct rebuild *rebuild)
-{
-	if (in_flight_write(rebuild))
-		return -1;
-	snapshot_end(&rebuild->snapshot);
-	return placed(rebuild) || rebuild_answer(rebuild->context, &rebuild->row, rebuild->answer)
+	rebuild->rows_ms = clock_monotonic_ms();
+	return slot_writer_begin(rebuild->writer,
+				 snapshot->row.limit == 1 ? FILL_SINGLE : FILL_ISSUED, ROOM_MAX) ||
+			       snapshot_rows_ask(snapshot)
 		       ? -1
 		       : 0;
 }
@@ -363,7 +227,15 @@ static int rebuild_step(struct rebuild *rebuild)
 {
 	int rc = rows_write(rebuild);
 
-	return rc == 0 ? rebuild_finish(rebuild) : rc;
+	if (rc != 0)
+		return rc;
+	if (flight_fill(rebuild->context, &rebuild->snapshot, rebuild->writer,
+			rebuild->redis_generation) < 0)
+		return -1;
+	snapshot_end(&rebuild->snapshot);
+	return placed(rebuild) || rebuild_answer(rebuild->context, &rebuild->row, rebuild->answer)
+		       ? -1
+		       : 0;
 }
 
 static struct rebuild *rebuild_new(struct keeper_context *context, const struct coupon_row *row,

@@ -6,16 +6,16 @@
 #ifndef KEEPER_REBUILD_REBUILD_H
 #define KEEPER_REBUILD_REBUILD_H
 
+#include "common/backoff.h"
 #include "keeper/context.h"
 
-/* Stops the issuing of a coupon: lua/hold.lua. 0, or -1. */
-int rebuild_hold(struct keeper_context *context, const struct coupon_row *row);
 /*
- * The same, where Redis has lost data. 1 until the coupon has been held for REBUILD_REPORTS_MS:
- * gateways are refused meanwhile, and report the numbers that they have seen.
+ * Stops the issuing of a coupon: lua/hold.lua. 0; 1 until it has been held for `wait_ms`; -1. Where
+ * Redis has lost data, gateways are refused for REBUILD_REPORTS_MS, and report the numbers that
+ * they have seen.
  */
-int rebuild_hold_for_reports(struct keeper_context *context, const struct coupon_row *row);
 #define REBUILD_REPORTS_MS 1000
+int rebuild_hold(struct keeper_context *context, const struct coupon_row *row, int64_t wait_ms);
 /* Appends the call of the script, for redis_client_next(). `fence` is of keeper_context_fence(). */
 void rebuild_hold_append(struct keeper_context *context, const struct coupon_row *row,
 			 int64_t wait_ms, const char *fence);
@@ -44,5 +44,60 @@ int rebuild_big_waits(const struct keeper_context *context, const struct coupon_
 int rebuild_big_step(struct keeper_context *context, int64_t for_ms);
 /* Gives it up. */
 void rebuild_big_stop(struct keeper_context *context);
+
+/*
+ * In page.c. Loads and rebuilds coupons that Redis does not have, and that have few rows, together:
+ * each step is done for all of them in one round trip and one transaction. After a loss of data in
+ * Redis most coupons are of this kind.
+ */
+#define PAGE_ROWS_EACH 1000 /* at most, of a coupon */
+#define PAGE_ROWS_ALL 10000 /* and of all coupons of a page */
+
+enum page_state {
+	PAGE_LEFT,  /* to rebuild_run(), or to the next round */
+	PAGE_WAITS, /* for the reports of gateways */
+	PAGE_DONE   /* opened */
+};
+
+struct page_coupon {
+	struct coupon_row row; /* as it was read; when it is done, as it is after that */
+	int64_t redis_generation;
+	int is_load; /* for the first time: no gateway can report anything */
+	enum page_state state;
+};
+
+/*
+ * Coupons of which Redis had nothing but a placeholder, in the order of their ids, at most
+ * KEEPER_PAGE, without revoked codes. 0, or -1: the round is over. What fails for one coupon leaves
+ * that one; where PostgreSQL refuses a statement for one, it leaves all.
+ */
+int page_rebuild(struct keeper_context *context, struct page_coupon *coupons, size_t n);
+
+/*
+ * In compare.c. For couponctl rebuild: compares a coupon slot by slot while it is open, and puts
+ * its numbers right; where it changes all the time or anything else differs, it is held and
+ * compared again, and rebuilt if that is so. 0, or -1 when Redis or PostgreSQL failed or another
+ * keeper was elected: the round is over.
+ */
+int compare_run(struct keeper_context *context, const struct coupon_row *row,
+		const struct coupon_look *look);
+
+/*
+ * In late.c. Reports to Redis the outcomes of receives of older generations, which Redis counts as
+ * reserved after a rebuild. Each outcome is counted once, in the order of their numbers.
+ */
+#define LATE_PAGE 128 /* outcomes in a step */
+
+/* The next step starts after this number of this coupon. Both 0: at the first. */
+struct late {
+	int64_t coupon, number;
+	struct put_off put_off; /* coupons whose outcomes are locked in PostgreSQL */
+};
+
+/*
+ * Reports the next page. 1 when there may be more, 0 when this was the last page and the next step
+ * starts at the first, -1 when Redis or PostgreSQL failed.
+ */
+int late_step(struct late *late, struct keeper_context *context);
 
 #endif

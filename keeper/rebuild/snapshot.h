@@ -7,25 +7,21 @@
 #define KEEPER_REBUILD_SNAPSHOT_H
 
 #include "common/message/receive.h"
+#include "coupon/generation.h"
+#include "coupon/slot.h"
 #include "keeper/coupon_state.h"
 #include "keeper/database.h"
 
 #define SNAPSHOT_PAGE 512 /* rows in a page; see sql_query_rebuild_fetch */
 
-/* A generation that is no longer current; number 0: the sums of those that are folded. */
-struct snapshot_generation {
-	int64_t number, seq_seen, settled;
-};
-
 struct snapshot {
 	struct keeper_database *database; /* NULL: it has ended, or was not begun */
 	struct coupon_row row;
 	int64_t late;       /* number of late outcomes that are included in the counts */
-	int64_t late_kept;  /* number of the latest of these that Redis may not have counted */
 	int64_t unreleased; /* rejected receives that may still hold a slot in Redis */
-	int64_t tombstone;  /* not 0: the coupon has rejected receives */
-	struct snapshot_generation *generations; /* coupon_generation_open() bounds their number */
-	size_t generations_n;
+	int has_rejected;   /* receives */
+	struct generations
+		generations; /* older ones; coupon_generation_open() bounds their number */
 	PGresult *page;
 	int is_ahead; /* the statement for the next page of rows was sent */
 };
@@ -37,9 +33,8 @@ struct snapshot {
 int snapshot_begin(struct snapshot *snapshot, struct keeper_database *database, int64_t coupon,
 		   int (*waiting)(void *context), void *context);
 /*
- * Reads the next page into snapshot->page; its columns are user, slot, batch (uuid), index, and the
- * tail of its record. No rows: the end. PostgreSQL reads the page after it meanwhile: no other
- * statement may be run before the end.
+ * Reads the next page into snapshot->page; its columns are those of slot_of_row(). No rows: the
+ * end. PostgreSQL reads the page after it meanwhile: no other statement may be run before the end.
  */
 int snapshot_rows(struct snapshot *snapshot);
 /* Asks for the first page, so that PostgreSQL reads it meanwhile. */
@@ -50,12 +45,12 @@ int snapshot_rows_ask(struct snapshot *snapshot);
  */
 int snapshot_revoked_begin(struct snapshot *snapshot, int64_t above);
 int snapshot_revoked(struct snapshot *snapshot);
-/*
- * Reads the rejected receives of these batches (uuid[]) into snapshot->page: batch, index.
- */
-int snapshot_rejected(struct snapshot *snapshot, const struct postgres_array *batches);
+/* Reads which receives of the batches of these slots are rejected, into snapshot->page. */
+int snapshot_rejected(struct snapshot *snapshot, const struct slot *slots, size_t n);
 /* Whether a receive is among those that snapshot_rejected() read. */
-int snapshot_is_rejected(const struct snapshot *snapshot, const struct ulid *batch, int index);
+int snapshot_is_rejected(const struct snapshot *snapshot, const struct slot *slot);
+/* Raises the highest number of an older generation, if there is one with this number. */
+void snapshot_raise(struct snapshot *snapshot, int64_t generation, int64_t high);
 /* Ends the transaction; the counts stay. Must be called, also after a failure. */
 void snapshot_end(struct snapshot *snapshot);
 void snapshot_fini(struct snapshot *snapshot);

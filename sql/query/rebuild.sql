@@ -23,9 +23,8 @@ SELECT rebuild_asked, pg_notify('couponmq_terms', id::text) FROM asked
 -- for no lock.
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
 
--- rebuild_coupon: Reads coupons for a rebuild. Times in ms since the epoch, 0 = no bound.
--- late_kept: the number of its late outcomes that Redis may not have counted. The first columns are
--- those of coupon_page.
+-- rebuild_coupon: Reads coupons for a rebuild. Times in ms since the epoch, 0 = no bound. The first
+-- columns are those of coupon_page.
 -- $1 coupons
 SELECT id, status, version, total_num, issued_num, user_limit,
 	coalesce(floor(extract(epoch FROM begin_at) * 1000)::bigint, 0) AS begin_ms,
@@ -37,7 +36,6 @@ SELECT id, status, version, total_num, issued_num, user_limit,
 	EXISTS (SELECT FROM coupon_late AS l WHERE l.coupon_id = coupon.id) AS is_late,
 	revocation_num,
 	late_num,
-	(SELECT count(*) FROM coupon_late AS l WHERE l.coupon_id = coupon.id) AS late_kept,
 	(SELECT count(*) FROM receive_rejected AS t
 		WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS unreleased_num,
 	EXISTS (SELECT FROM receive_rejected AS t WHERE t.coupon_id = coupon.id) AS has_rejected

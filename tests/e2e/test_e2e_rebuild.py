@@ -319,7 +319,10 @@ def test_by_hand_where_nothing_differs_nothing_changes(rough, rough_redis, rough
     assert generation_of(rough_pg, coupon) == 1
 
 
-NUMBERS_READ = b"$4\r\nlost\r\n$4\r\nlate\r\n"  # by the keeper, before it compares
+def numbers_read(coupon):
+    """As the keeper sends it, before it compares."""
+    key = key_of(coupon)
+    return f"HGETALL\r\n${len(key)}\r\n{key}\r\n".encode()
 
 
 @pytest.mark.parametrize("name, by, were", [("stock", 5, (45, 0)), ("reserved", 1, (40, 1))])
@@ -445,7 +448,7 @@ def test_by_hand_what_is_settled_meanwhile_is_no_difference(
     if it_is == "held":
         code_plant(rough_redis, coupon)
     with ThreadPoolExecutor(1) as pool:
-        gate.trap(NUMBERS_READ if it_is == "open" else script_sent("hold"))
+        gate.trap(numbers_read(coupon) if it_is == "open" else script_sent("hold"))
         told = pool.submit(rough.ctl, "rebuild", coupon)
         wait_until(lambda: gate.trapped_num() == 1)
         rough_redis.delete(key_of(coupon) + ":codes")

@@ -279,7 +279,7 @@ class Keeper:
             )
 
     def seen_keep(self):
-        """keeper/rebuild/seen.c"""
+        """keeper/rebuild/place.c"""
         c = self.coupon.redis.hgetall(self.coupon.keys[0])
         seen = [(name[5:], value) for name, value in c.items() if name.startswith("high:")]
         seen += [(c["generation"], c["seq"])] if c else []

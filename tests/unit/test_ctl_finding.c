@@ -19,20 +19,16 @@ static char printed[4096];
 static const char *finding_text(const char *user_text, int as_json)
 {
 	struct findings findings = { .json = as_json };
-	struct place place = { .coupon = INT64_MAX, .slot = 100, .index = 255 };
+	struct slot slot = { .number = 100, .index = 255 };
 	int saved = dup(STDOUT_FILENO);
 	FILE *file = tmpfile();
-	struct user_id user;
-	struct ulid batch;
 	size_t n;
 
-	assert_int_equal(user_id_parse(&user, user_text, strlen(user_text)), 0);
-	assert_int_equal(ulid_parse(&batch, BATCH, ULID_LEN), 0);
-	place.user = &user;
-	place.batch = &batch;
+	assert_int_equal(user_id_parse(&slot.user, user_text, strlen(user_text)), 0);
+	assert_int_equal(ulid_parse(&slot.batch, BATCH, ULID_LEN), 0);
 	fflush(stdout);
 	assert_true(file && dup2(fileno(file), STDOUT_FILENO) >= 0);
-	finding_add(&findings, FINDING_SLOT_LIMIT, &place, "beyond the limit");
+	finding_add(&findings, FINDING_SLOT_LIMIT, INT64_MAX, &slot, "beyond the limit");
 	if (as_json)
 		findings_end(&findings, cJSON_Parse("{\"ok\":false}"));
 	fflush(stdout);

@@ -1,0 +1,203 @@
+#include "keeper/rebuild/fill.h"
+
+#include "common/check.h"
+#include "common/fault.h"
+#include "embed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAD 5
+#define LANES 4
+#define LANE_WINDOW 3   /* pieces without a reply */
+#define LANES_FROM 1024 /* slots that go over the keeper's own connection */
+
+void piece_append(struct redis_client *redis, const struct piece *piece, const char *fence)
+{
+	char keys[3][COUPON_KEY_SIZE], room[NUMBER_SIZE], past[NUMBER_SIZE];
+	const int64_t coupon = piece->coupon, generation = piece->generation;
+	const char *names[] = { coupon_key_filling(coupon, generation, COUPON_KEY_USERS, keys[0]),
+				coupon_key_filling(coupon, generation, COUPON_KEY_KNOWN, keys[1]),
+				coupon_key_filling(coupon, generation, COUPON_KEY_CODES, keys[2]) };
+	const char *argv[HEAD + FILL_WORDS_MAX] = { fence, piece->what,
+						    number_text(piece->room, room), FILL_LASTS,
+						    number_text(piece->past, past) };
+
+	memcpy(argv + HEAD, piece->words, (size_t)piece->words_n * sizeof(*argv));
+	redis_client_append_eval(redis, lua_fill, 3, names, HEAD + piece->words_n, argv);
+}
+
+int64_t piece_take(redisReply *reply)
+{
+	int64_t added = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1;
+
+	freeReplyObject(reply);
+	return added;
+}
+
+/* A connection for pieces that do not wait for each other. */
+struct lane {
+	struct redis_client *redis;
+	int sent[LANE_WINDOW]; /* slots of the pieces without a reply, the oldest first */
+	int sent_n;
+};
+
+struct slot_writer {
+	struct keeper_context *context;
+	int64_t room;
+	int64_t added;
+	struct lane lanes[LANES];
+	int lanes_n;     /* of which are open */
+	int lanes_tried; /* to open them */
+	unsigned turn;   /* of the lanes */
+	int n;
+	struct user_id users[FILL_PIECE];
+	char records[FILL_PIECE][SLOT_RECORD_SIZE];
+	/*
+	 * Its words are users and records. `past`: added of all kinds, if the pieces without a
+	 * reply add all of theirs.
+	 */
+	struct piece piece;
+};
+
+struct slot_writer *slot_writer_new(struct keeper_context *context, int64_t coupon,
+				    int64_t generation)
+{
+	struct slot_writer *writer = calloc(1, sizeof(*writer));
+
+	check(writer != NULL);
+	writer->context = context;
+	writer->piece.coupon = coupon;
+	writer->piece.generation = generation;
+	for (int i = 0; i < FILL_PIECE; i++) {
+		writer->piece.words[2 * i] = writer->users[i].text;
+		writer->piece.words[2 * i + 1] = writer->records[i];
+	}
+	return writer;
+}
+
+void slot_writer_free(struct slot_writer *writer)
+{
+	for (int i = 0; i < LANES; i++)
+		redis_client_free(writer->lanes[i].redis);
+	free(writer);
+}
+
+/* Takes the reply to a piece of `sent` slots. 0, or -1. */
+static int reply_take(struct slot_writer *writer, redisReply *reply, int sent)
+{
+	int64_t added = piece_take(reply);
+
+	if (added < 0)
+		return -1;
+	writer->added += added;
+	writer->piece.past += added - sent;
+	return 0;
+}
+
+/* Takes the replies until at most `left` are missing. 0, or -1. */
+static int lane_take(struct slot_writer *writer, struct lane *lane, int left)
+{
+	int rc = 0;
+
+	while (lane->sent_n > left) {
+		rc |= reply_take(writer, redis_client_next(lane->redis), lane->sent[0]);
+		memmove(lane->sent, lane->sent + 1, (size_t)--lane->sent_n * sizeof(*lane->sent));
+	}
+	return rc;
+}
+
+/* Opens as many lanes as Redis allows; without any, all pieces go over the keeper's connection. */
+static void lanes_open(struct slot_writer *writer)
+{
+	writer->lanes_tried = 1;
+	for (; writer->lanes_n < LANES; writer->lanes_n++) {
+		struct lane *lane = &writer->lanes[writer->lanes_n];
+
+		lane->redis = redis_client_twin(writer->context->redis);
+		if (redis_client_open(lane->redis))
+			return;
+		redis_client_prepare(lane->redis, lua_fill);
+	}
+}
+
+/*
+ * The lane for a piece, or NULL: the keeper's connection, and the next piece waits for the reply.
+ * Of receives in flight the room of a piece depends on the reply to the one before. The first
+ * pieces of all have created the keys, so that no other one may do so.
+ */
+static struct lane *lane_for(struct slot_writer *writer)
+{
+	if (strcmp(writer->piece.what, FILL_FLIGHT) == 0 || writer->piece.past < LANES_FROM)
+		return NULL;
+	if (!writer->lanes_tried)
+		lanes_open(writer);
+	return writer->lanes_n > 0 ? &writer->lanes[writer->turn++ % (unsigned)writer->lanes_n]
+				   : NULL;
+}
+
+/* Sends the buffered slots. 0, or -1: Redis failed, or refused this or an earlier piece. */
+static int piece_send(struct slot_writer *writer)
+{
+	struct redis_client *redis = writer->context->redis;
+	char fence[KEEPER_FENCE_SIZE];
+	struct piece *piece = &writer->piece;
+	struct lane *lane;
+	int n = writer->n;
+
+	fault_point(FAULT_REBUILD_FILLING);
+	keeper_context_fence(writer->context, fence); /* may ask Redis */
+	piece->words_n = 2 * n;
+	writer->n = 0;
+	lane = lane_for(writer);
+	if (lane && lane_take(writer, lane, LANE_WINDOW - 1))
+		return -1;
+	piece->room = writer->room - writer->added;
+	piece_append(lane ? lane->redis : redis, piece, fence);
+	piece->past += n;
+	if (lane) {
+		redis_client_flush(lane->redis);
+		lane->sent[lane->sent_n++] = n;
+	} else if (reply_take(writer, redis_client_next(redis), n)) {
+		return -1;
+	}
+	return keeper_context_goes_on(writer->context);
+}
+
+int slot_writer_flush(struct slot_writer *writer)
+{
+	int rc = writer->n > 0 ? piece_send(writer) : 0;
+
+	for (int i = 0; i < writer->lanes_n; i++)
+		rc |= lane_take(writer, &writer->lanes[i], 0);
+	return rc ? -1 : 0;
+}
+
+int slot_writer_begin(struct slot_writer *writer, const char *what, int64_t room)
+{
+	if (slot_writer_flush(writer))
+		return -1;
+	writer->piece.what = what;
+	writer->room = room;
+	writer->added = 0;
+	return 0;
+}
+
+int slot_writer_add(struct slot_writer *writer, const struct slot *slot)
+{
+	if (writer->n == FILL_PIECE && piece_send(writer))
+		return -1;
+	writer->users[writer->n] = slot->user;
+	slot_record_format(slot, writer->records[writer->n++]);
+	return 0;
+}
+
+int slot_writer_is_full(const struct slot_writer *writer)
+{
+	return writer->added >= writer->room;
+}
+
+int64_t slot_writer_added(const struct slot_writer *writer)
+{
+	return writer->added;
+}
