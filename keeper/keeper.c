@@ -25,13 +25,13 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "embed.h"
-#include "keeper/gateways.h"
-#include "keeper/outbox.h"
-#include "keeper/put_back.h"
-#include "keeper/sweep.h"
 #include "keeper/metrics.h"
+#include "keeper/outbox.h"
+#include "keeper/rebuild/late.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/release.h"
+#include "keeper/stores.h"
+#include "keeper/sweep.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -57,8 +57,7 @@ struct keeper {
 	struct keeper_context context;
 	struct late late;
 	struct release release;
-	struct put_back put_back;
-	struct keeper_gateways gateways;
+	struct keeper_stores stores;
 	struct backoff backoff;
 	struct keeper_sweep *sweep;
 	int elected;
@@ -153,9 +152,9 @@ static void state_publish(const struct keeper *keeper)
 	const struct keeper_state state = {
 		.redis_up = redis_client_is_open(keeper->context.redis),
 		.elected = keeper->elected,
-		.is_behind = keeper->put_back.is_behind,
-		.relation = keeper->put_back.relation,
-		.installations_n = keeper->put_back.installations_n,
+		.is_behind = keeper->stores.is_behind,
+		.relation = keeper->stores.relation,
+		.installations_n = keeper->stores.installations_n,
 	};
 
 	pthread_mutex_lock(&published.mutex);
@@ -177,10 +176,10 @@ static int copy_read(struct keeper *keeper)
 	int64_t now_ms = clock_monotonic_ms();
 
 	keeper->copy_asked = 0; /* before it is read: a request meanwhile needs another one */
-	if (changes_copy_read(&keeper->put_back.copy, keeper->context.redis))
+	if (changes_copy_read(&keeper->stores.copy, keeper->context.redis))
 		return -1;
 	pthread_mutex_lock(&published.mutex);
-	published.copy = keeper->put_back.copy;
+	published.copy = keeper->stores.copy;
 	published.copy_ms = now_ms;
 	pthread_mutex_unlock(&published.mutex);
 	return 0;
@@ -226,7 +225,7 @@ static void wake_take(struct keeper *keeper)
 		return;
 	if (keeper->copy_asked)
 		copy_read(keeper);
-	if (!keeper->put_back.is_behind && keeper->put_back.relation == RELATION_OWN)
+	if (!keeper->stores.is_behind && keeper->stores.relation == RELATION_OWN)
 		release_run(keeper);
 }
 
@@ -271,15 +270,15 @@ static int behind_turn(struct keeper *keeper)
 	step_down(keeper);
 	if (keeper_lock_hold(&keeper->context) && !keeper_lock_take(&keeper->context))
 		return 0;
-	return put_back_hold(&keeper->put_back, &keeper->context);
+	return keeper_stores_hold(&keeper->stores, &keeper->context);
 }
 
 /* A turn while Redis belongs to another installation, or to none. Returns how long to pause. */
 static int64_t stranger_turn(struct keeper *keeper)
 {
 	step_down(keeper);
-	return keeper->put_back.relation == RELATION_UNCLAIMED ? UNCLAIMED_MS
-							       : keeper->config->keeper_round_ms;
+	return keeper->stores.relation == RELATION_UNCLAIMED ? UNCLAIMED_MS
+							     : keeper->config->keeper_round_ms;
 }
 
 /* Returns how long to pause. The snapshot of a big coupon is not kept open meanwhile. */
@@ -296,26 +295,26 @@ static int64_t turn(struct keeper *keeper)
 	int rc = 0;
 
 	if (!redis_client_is_open(keeper->context.redis))
-		keeper_gateways_lost(&keeper->gateways);
+		keeper_stores_lost(&keeper->stores);
 	/* The copy must not be newer than what it is compared with. */
 	if (redis_client_open(keeper->context.redis) || copy_read(keeper) ||
-	    keeper_gateways_read(&keeper->gateways, &keeper->context) ||
+	    keeper_stores_read(&keeper->stores, &keeper->context) ||
 	    keeper_database_open(keeper->context.database))
 		return turn_failed(keeper);
 	keeper_database_round(keeper->context.database);
-	if (put_back_look(&keeper->put_back, &keeper->context))
+	if (keeper_stores_compare(&keeper->stores, &keeper->context))
 		return turn_failed(keeper);
 	state_publish(keeper);
-	if (keeper->put_back.relation != RELATION_OWN)
+	if (keeper->stores.relation != RELATION_OWN)
 		return stranger_turn(keeper);
-	if (keeper->put_back.is_behind)
+	if (keeper->stores.is_behind)
 		return behind_turn(keeper) ? turn_failed(keeper) : pause_ms;
 	/* PostgreSQL may have been put back and recovered while this keeper could not reach it. */
-	if (keeper->elected && keeper->put_back.fence != keeper->context.fence)
+	if (keeper->elected && keeper->stores.fence != keeper->context.fence)
 		keeper_context_fenced(&keeper->context);
 	election_step(keeper);
 	if (keeper->elected &&
-	    (late_run(keeper) || keeper_gateways_round(&keeper->gateways, &keeper->context) ||
+	    (late_run(keeper) || keeper_stores_round(&keeper->stores, &keeper->context) ||
 	     keeper_sweep_round(keeper->sweep, &pause_ms)))
 		rc = -1;
 	/* The elected keeper also releases for workers that died, the others only when woken. */
@@ -377,7 +376,7 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->outbox = keeper_outbox_new(config->amqp_url, &keeper->context,
 					   config->resend_after_ms);
 	keeper->context.stop = &keeper->stop;
-	keeper->context.installation = keeper->put_back.installation;
+	keeper->context.installation = keeper->stores.installation;
 	keeper_lock_init(&keeper->context, config->keeper_lease_ms);
 	keeper->sweep = keeper_sweep_new(config, &keeper->context, keeper->outbox);
 	check(pthread_create(&keeper->thread, NULL, run, keeper) == 0);
@@ -392,7 +391,7 @@ void keeper_stop(struct keeper *keeper)
 	keeper_wake(keeper);
 	pthread_join(keeper->thread, NULL);
 	keeper_sweep_free(keeper->sweep);
-	keeper_gateways_fini(&keeper->gateways);
+	keeper_stores_fini(&keeper->stores);
 	put_off_clear(&keeper->late.put_off);
 	keeper_outbox_free(keeper->outbox);
 	redis_client_free(keeper->context.redis);

@@ -30,7 +30,6 @@ struct keeper_outbox {
 	struct resend *resend;
 	struct json_arena *arena;
 	struct message message;
-	int64_t resend_after_ms;
 	int64_t ask_due_ms;
 	int stuck; /* in this round: the broker does not confirm */
 	struct unreadable *confirmed;
@@ -101,7 +100,6 @@ struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct keeper_cont
 	check(outbox != NULL);
 	outbox->context = context;
 	outbox->resend = resend_new(resend_after_ms);
-	outbox->resend_after_ms = resend_after_ms;
 	outbox->arena = json_arena_new();
 	outbox->publisher = rabbit_publisher_new("keeper", amqp_url, &port, outbox);
 	return outbox;
@@ -222,14 +220,6 @@ static struct unreadable *unreadable_new(int64_t coupon, const redisReply *batch
 	return unreadable;
 }
 
-/* Old enough, or its time is in the future because Redis' clock was set back. */
-static int is_old(const struct keeper_outbox *outbox, int64_t at_ms, int64_t now_ms)
-{
-	int64_t age_ms = now_ms - at_ms;
-
-	return age_ms > outbox->resend_after_ms || age_ms < -outbox->resend_after_ms;
-}
-
 /* The item with which an entry is published in this pass; NULL: it is not. */
 static void *entry_item(struct keeper_outbox *outbox, const struct resend_pass *pass,
 			int64_t coupon, const redisReply *batch, const redisReply *body,
@@ -244,10 +234,10 @@ static void *entry_item(struct keeper_outbox *outbox, const struct resend_pass *
 		return unreadable_new(coupon, batch);
 	if (outbox->oldest_at_ms == 0 || message->at_ms < outbox->oldest_at_ms)
 		outbox->oldest_at_ms = message->at_ms;
-	if (!is_old(outbox, message->at_ms, now_ms) ||
-	    !resend_covers(pass, message->generation, message->seq))
-		return NULL;
-	return &readable;
+	return resend_covers(outbox->resend, pass, message->generation, message->seq,
+			     now_ms - message->at_ms)
+		       ? &readable
+		       : NULL;
 }
 
 /* Asks whether a batch is the operator's; dead_take() reads the answers in the same order. */

@@ -236,10 +236,13 @@ struct resend_pass *resend_look(struct resend *resend, const struct resend_coupo
 	return may_be_overtaken(entry) ? pass_begin(entry, RESEND_OVERTAKEN, now_ms) : NULL;
 }
 
-int resend_covers(const struct resend_pass *pass, int64_t generation, int64_t seq)
+int resend_covers(const struct resend *resend, const struct resend_pass *pass, int64_t generation,
+		  int64_t seq, int64_t age_ms)
 {
 	const struct place place = { generation, seq }, last = { pass->generation, pass->seq };
 
+	if (age_ms >= -resend->after_ms && age_ms <= resend->after_ms)
+		return 0;
 	return pass->kind == RESEND_ALL || !is_before(&last, &place);
 }
 

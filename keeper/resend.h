@@ -79,8 +79,12 @@ void resend_ready(struct resend *resend, enum resend_queue queue, int64_t ready,
 /* The pass to begin or to go on with; NULL: none is due. */
 struct resend_pass *resend_look(struct resend *resend, const struct resend_coupon *coupon,
 				int64_t now_ms);
-/* Whether a message is published again in this pass; `seq` is that of its first receive. */
-int resend_covers(const struct resend_pass *pass, int64_t generation, int64_t seq);
+/*
+ * Whether a message of this age is published again in this pass; `seq` is that of its first
+ * receive. The age is below 0 when Redis' clock was set back.
+ */
+int resend_covers(const struct resend *resend, const struct resend_pass *pass, int64_t generation,
+		  int64_t seq, int64_t age_ms);
 /* The pass has ended, or is not made now. */
 void resend_pass_end(struct resend *resend, const struct resend_coupon *coupon, int64_t now_ms);
 /* None of its receives is in flight. */

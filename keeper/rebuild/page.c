@@ -14,8 +14,6 @@
 #include "keeper/rebuild/fill.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
-#include "keeper/rebuild/seen.h"
-#include "keeper/rebuild/slot_writer.h"
 #include "keeper/coupon_state.h"
 
 #include <stdio.h>

@@ -189,7 +189,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the time for gateways to report, after Redis was restarted",
-        "keeper/gateways.c",
+        "keeper/stores.c",
         "\t\tcontext->may_open = 0;\n\telse if (n > 0)",
         "\t\tcontext->may_open = 1;\n\telse if (n > 0)",
         "tests/e2e/test_e2e_coming_back.py::test_a_known_gateway_that_is_frozen_is_waited_for",

@@ -21,8 +21,8 @@ static void entry_resend(struct resend_pass *pass, const struct outbox_entry *en
 	assert_int_equal(message_decode(workers[0].unpack.arena, entry->body, entry->len, &decoded,
 					&error),
 			 0);
-	if (redis_now_ms() - entry->at_ms < RESEND_AFTER_MS ||
-	    !resend_covers(pass, decoded.generation, decoded.seq))
+	if (!resend_covers(resend, pass, decoded.generation, decoded.seq,
+			   redis_now_ms() - entry->at_ms))
 		return;
 	pass->sent++;
 	broker_enqueue(MESSAGE_RECEIVES, entry->body, entry->len, 0);

@@ -68,8 +68,19 @@ static void test_empty_queue(void **state)
 	assert_non_null(pass);
 	assert_int_equal(now_ms, START_MS + AFTER_MS);
 	assert_int_equal(pass->kind, RESEND_ALL);
-	assert_true(resend_covers(pass, 2, 1000000));
+	assert_true(resend_covers(resend, pass, 2, 1000000, AFTER_MS + 1));
 	assert_string_equal(pass->cursor, "0");
+}
+
+static void test_age(void **state)
+{
+	struct resend_pass *pass = wait_for(60000, 0);
+
+	(void)state;
+	assert_non_null(pass);
+	assert_false(resend_covers(resend, pass, 2, 60, AFTER_MS));
+	assert_false(resend_covers(resend, pass, 2, 60, -AFTER_MS));
+	assert_true(resend_covers(resend, pass, 2, 60, -AFTER_MS - 1)); /* the clock was set back */
 }
 
 static void test_unknown_length(void **state)
@@ -120,10 +131,12 @@ static void test_overtaken(void **state)
 	pass = wait_for(60000, 5);
 	assert_non_null(pass);
 	assert_int_equal(pass->kind, RESEND_OVERTAKEN);
-	assert_true(resend_covers(pass, 1, 1000)); /* of an older generation */
-	assert_true(resend_covers(pass, 2, 80));
-	assert_false(resend_covers(pass, 2, 81)); /* settled, but not for long */
-	assert_false(resend_covers(pass, 3, 1));
+	assert_true(
+		resend_covers(resend, pass, 1, 1000, AFTER_MS + 1)); /* of an older generation */
+	assert_true(resend_covers(resend, pass, 2, 80, AFTER_MS + 1));
+	assert_false(
+		resend_covers(resend, pass, 2, 81, AFTER_MS + 1)); /* settled, but not for long */
+	assert_false(resend_covers(resend, pass, 3, 1, AFTER_MS + 1));
 }
 
 static void test_overtaken_again(void **state)
@@ -142,7 +155,7 @@ static void test_overtaken_again(void **state)
 	assert_null(wait_for(2 * AFTER_MS - 100, 5));
 	pass = wait_for(60000, 5);
 	assert_non_null(pass);
-	assert_true(resend_covers(pass, 2, coupon.seq));
+	assert_true(resend_covers(resend, pass, 2, coupon.seq, AFTER_MS + 1));
 }
 
 static void test_pauses(void **state)
@@ -235,9 +248,9 @@ static void test_a_new_generation(void **state)
 	coupon.seq_seen = coupon.settled = 10;
 	pass = wait_for(60000, 5);
 	assert_non_null(pass);
-	assert_true(resend_covers(pass, 2, 1000000));
-	assert_true(resend_covers(pass, 3, 10));
-	assert_false(resend_covers(pass, 3, 11));
+	assert_true(resend_covers(resend, pass, 2, 1000000, AFTER_MS + 1));
+	assert_true(resend_covers(resend, pass, 3, 10, AFTER_MS + 1));
+	assert_false(resend_covers(resend, pass, 3, 11, AFTER_MS + 1));
 }
 
 /* Everything that a pass over the slots needs, for so long. */
@@ -306,6 +319,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_empty_queue),
+		TEST(test_age),
 		TEST(test_unknown_length),
 		TEST(test_slow_queue),
 		TEST(test_a_queue_that_was_empty_only_for_a_moment),

@@ -1,0 +1,378 @@
+#include "keeper/stores.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/hash.h"
+#include "common/log/log.h"
+#include "common/message/number.h"
+#include "common/message/receive.h"
+#include "embed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Their backoff is at most 2 s: by then they have connected, and reported. */
+#define REPORTS_MS 2500
+#define KNOWN_MAX 1024
+/* A gateway without a row issues nothing before its mark is a second older than this. */
+#define MARKS_READ_MS 2000
+/* Over a new connection to PostgreSQL: by then gateways have connected, and written their rows. */
+#define ROWS_AFTER_MS 3000
+#define TIDY_MS 3600000
+#define SILENT_MS 86400000 /* without a row and without a mark: it is forgotten */
+#define HOLD_MS 2000       /* between two passes over all coupons */
+#define CLAIM_MS 3000      /* so long a Redis without an id is left to the gateways */
+#define SCAN_COUNT "1000"
+#define KEY_HEAD "coupon:{"
+
+struct keeper_gateway {
+	char id[ULID_UUID_SIZE];
+	UT_hash_handle hh;
+	int is_marked; /* it has reported to this process of Redis */
+	int has_row;
+	int64_t silent_ms; /* since when it is neither; 0: it is */
+};
+
+static void relation_set(struct keeper_stores *stores, enum relation relation)
+{
+	int was_foreign = stores->relation == RELATION_FOREIGN;
+
+	if (relation == RELATION_FOREIGN && !was_foreign)
+		log_error("installation_differs", LOG_S("postgresql", stores->installation),
+			  LOG_S("redis", stores->copy.installation),
+			  LOG_S("why", RELATION_FOREIGN_TEXT "; nothing is changed"),
+			  LOG_S("mend", "correct DATABASE_URL or REDIS_URL, or see couponctl "
+					"installation"));
+	else if (relation == RELATION_OWN && was_foreign)
+		log_info("installation_agrees", LOG_S("installation", stores->installation));
+	stores->relation = relation;
+}
+
+/* Redis has no id. The gateways get some time, then it gets the one of this PostgreSQL. */
+static void unclaimed_step(struct keeper_stores *stores, struct keeper_context *context)
+{
+	int64_t now_ms = clock_monotonic_ms();
+
+	if (stores->unclaimed_ms == 0)
+		stores->unclaimed_ms = now_ms;
+	if (now_ms - stores->unclaimed_ms < CLAIM_MS)
+		return;
+	if (changes_claim(context->redis, stores->installation, NULL) == RELATION_OWN)
+		log_info("installation_claimed", LOG_S("installation", stores->installation));
+}
+
+static void behind_set(struct keeper_stores *stores, int64_t transactions)
+{
+	if (transactions > 0 && !stores->is_behind)
+		log_error("postgresql_behind", LOG_I("transactions", transactions),
+			  LOG_S("why", "PostgreSQL was put back to an earlier moment"),
+			  LOG_S("mend", "couponctl recover"));
+	else if (transactions == 0 && stores->is_behind)
+		log_info("postgresql_recovered", LOG_S("by", "couponctl recover"));
+	if (!stores->is_behind)
+		stores->hold_due_ms = 0;
+	stores->is_behind = transactions > 0;
+}
+
+int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *context)
+{
+	const struct changes *copy = &stores->copy;
+	struct changes changes;
+	PGresult *rows;
+	int64_t transactions;
+
+	rows = keeper_database_query(context->database, sql_query_change_counts, 0, NULL);
+	if (!rows)
+		return -1;
+	changes_take(&changes, rows);
+	if (strcmp(stores->installation, changes.installation) != 0)
+		stores->installations_n++;
+	memcpy(stores->installation, changes.installation, INSTALLATION_SIZE);
+	stores->fence = PQntuples(rows) > 0 ? strtoll(PQgetvalue(rows, 0, 2), NULL, 10) : 0;
+	PQclear(rows);
+	relation_set(stores, changes_relate(stores->relation, &changes, copy));
+	if (stores->relation == RELATION_UNCLAIMED)
+		unclaimed_step(stores, context);
+	else
+		stores->unclaimed_ms = 0;
+	if (stores->relation != RELATION_OWN)
+		return 0;
+	transactions = changes_behind(&changes, copy);
+	behind_set(stores, transactions);
+	return transactions > 0 ? 0 : changes_copy_raise(context->redis, &changes, copy);
+}
+
+/* The coupon whose hash has this name; 0: it is another key. */
+static int64_t coupon_of(const char *name)
+{
+	size_t len = strlen(name), head = strlen(KEY_HEAD);
+	int64_t coupon;
+
+	if (len <= head + 1 || id_parse(name + head, len - head - 1, &coupon))
+		return 0;
+	return coupon;
+}
+
+/* The fence in PostgreSQL may be below that of the coupon, so the coupon's own is used. */
+static void coupon_hold(struct keeper_context *context, int64_t coupon)
+{
+	char key[COUPON_KEY_SIZE], fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
+	const char *hget[] = { "HGET", coupon_key(coupon, COUPON_KEY_COUPON, key), "fence" };
+	const char *argv[] = { fence, "1" };
+	int64_t own = context->fence;
+	redisReply *reply = redis_client_call(context->redis, 3, hget);
+
+	if (!reply)
+		return;
+	context->fence = redis_reply_number(reply);
+	keeper_context_fence(context, fence);
+	context->fence = own;
+	freeReplyObject(reply);
+	redis_word_take(redis_client_coupon_eval(context->redis, lua_hold, coupon,
+						 COUPON_KEYS_ISSUE, 2, argv),
+			word);
+	if (strcmp(word, "held") != 0)
+		log_warn("coupon_hold_failed", LOG_I("coupon", coupon), LOG_S("why", word));
+}
+
+int keeper_stores_hold(struct keeper_stores *stores, struct keeper_context *context)
+{
+	char cursor[REDIS_CURSOR_SIZE] = "0";
+	const char *scan[] = { "SCAN", cursor, "MATCH", KEY_HEAD "*}", "COUNT", SCAN_COUNT };
+
+	if (clock_monotonic_ms() < stores->hold_due_ms)
+		return 0;
+	do {
+		redisReply *reply;
+
+		if (keeper_context_goes_on(context))
+			return -1;
+		reply = redis_client_call(context->redis, 6, scan);
+		if (!reply || !redis_reply_is_scan(reply)) {
+			if (reply)
+				freeReplyObject(reply);
+			return -1;
+		}
+		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
+		for (size_t i = 0; i < reply->element[1]->elements; i++) {
+			int64_t coupon = coupon_of(reply->element[1]->element[i]->str);
+
+			if (coupon > 0)
+				coupon_hold(context, coupon);
+		}
+		freeReplyObject(reply);
+	} while (strcmp(cursor, "0") != 0);
+	stores->hold_due_ms = clock_monotonic_ms() + HOLD_MS;
+	return redis_client_is_open(context->redis) ? 0 : -1;
+}
+
+static void gateway_forget(struct keeper_stores *stores, struct keeper_gateway *gateway)
+{
+	HASH_DEL(stores->gateways, gateway);
+	free(gateway);
+}
+
+void keeper_stores_fini(struct keeper_stores *stores)
+{
+	while (stores->gateways)
+		gateway_forget(stores, stores->gateways);
+}
+
+/* The gateway with this id, or a new one; NULL: it is no id, or they are too many. */
+static struct keeper_gateway *gateway_get(struct keeper_stores *stores, const char *id)
+{
+	struct keeper_gateway *gateway;
+	size_t len = strlen(id);
+
+	HASH_FIND(hh, stores->gateways, id, len, gateway);
+	if (gateway || len == 0 || len >= sizeof(gateway->id))
+		return gateway;
+	if (HASH_COUNT(stores->gateways) >= KNOWN_MAX) {
+		stores->full_ms = clock_monotonic_ms();
+		return NULL;
+	}
+	gateway = calloc(1, sizeof(*gateway));
+	check(gateway != NULL);
+	memcpy(gateway->id, id, len + 1);
+	HASH_ADD_KEYPTR(hh, stores->gateways, gateway->id, len, gateway);
+	return gateway;
+}
+
+void keeper_stores_lost(struct keeper_stores *stores)
+{
+	if (stores->lost_ms == 0)
+		stores->lost_ms = clock_monotonic_ms();
+}
+
+static void marks_take(struct keeper_stores *stores, const char *run_id, const redisReply *fields)
+{
+	struct keeper_gateway *gateway, *next;
+
+	HASH_ITER (hh, stores->gateways, gateway, next)
+		gateway->is_marked = 0;
+	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
+		gateway = gateway_get(stores, fields->element[i]->str);
+		if (gateway)
+			gateway->is_marked = strcmp(fields->element[i + 1]->str, run_id) == 0;
+	}
+}
+
+/*
+ * Reads the process of Redis into the context. If it is another one than before: whether it is
+ * known who has seen anything of that one. 0, or -1.
+ */
+static int process_read(struct keeper_stores *stores, struct keeper_context *context)
+{
+	char run_id[REDIS_RUN_ID_SIZE];
+	int64_t uptime_s, now_ms = clock_monotonic_ms(),
+			  until_ms = stores->lost_ms ? stores->lost_ms : now_ms;
+
+	if (redis_client_process(context->redis, run_id, &uptime_s))
+		return -1;
+	if (strcmp(run_id, context->run_id) == 0)
+		return 0;
+	stores->is_complete = stores->read_ms > 0 && until_ms - stores->read_ms <= MARKS_READ_MS;
+	context->may_open = 0;
+	context->run_since_ms = *context->run_id ? now_ms : now_ms - uptime_s * 1000;
+	memcpy(context->run_id, run_id, sizeof(run_id));
+	return 0;
+}
+
+int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *context)
+{
+	const char *hgetall[] = { "HGETALL", GATEWAYS_KEY };
+	redisReply *reply;
+
+	if (process_read(stores, context))
+		return -1;
+	reply = redis_client_call(context->redis, 2, hgetall);
+	if (!reply && !redis_client_is_open(context->redis))
+		return -1;
+	/* A key of another type has no marks. */
+	if (reply && reply->type == REDIS_REPLY_ARRAY)
+		marks_take(stores, context->run_id, reply);
+	if (reply)
+		freeReplyObject(reply);
+	stores->read_ms = clock_monotonic_ms();
+	stores->lost_ms = 0;
+	return 0;
+}
+
+/* One that has ended, or was replaced, or was silent for too long. 0, or -1. */
+static int gateway_end(struct keeper_stores *stores, struct keeper_context *context,
+		       struct keeper_gateway *gateway)
+{
+	const char *hdel[] = { "HDEL", GATEWAYS_KEY, gateway->id };
+	redisReply *reply = redis_client_call(context->redis, 3, hdel);
+
+	if (reply)
+		freeReplyObject(reply);
+	gateway_forget(stores, gateway);
+	return redis_client_is_open(context->redis) ? 0 : -1;
+}
+
+/* 0, or -1. */
+static int row_take(struct keeper_stores *stores, struct keeper_context *context, const char *id,
+		    int is_gone)
+{
+	struct keeper_gateway *gateway;
+
+	if (is_gone) {
+		HASH_FIND(hh, stores->gateways, id, strlen(id), gateway);
+		return gateway ? gateway_end(stores, context, gateway) : 0;
+	}
+	gateway = gateway_get(stores, id);
+	if (gateway)
+		gateway->has_row = 1;
+	return 0;
+}
+
+static int rows_read(struct keeper_stores *stores, struct keeper_context *context)
+{
+	const struct postgres_argument most = postgres_number(2 * KNOWN_MAX);
+	PGresult *rows = keeper_database_query(context->database, sql_query_gateway_rows, 1, &most);
+	struct keeper_gateway *gateway, *next;
+	int rc = rows ? 0 : -1;
+
+	HASH_ITER (hh, stores->gateways, gateway, next)
+		gateway->has_row = 0;
+	for (int i = 0; rc == 0 && i < PQntuples(rows); i++)
+		rc = row_take(stores, context, PQgetvalue(rows, i, 0),
+			      *PQgetvalue(rows, i, 1) == 't');
+	PQclear(rows);
+	return rc;
+}
+
+/* Forgets those that are gone; without a row, those that were not heard of for a day. 0, or -1. */
+static int tidy(struct keeper_stores *stores, struct keeper_context *context)
+{
+	int64_t now_ms = clock_monotonic_ms();
+	struct keeper_gateway *gateway, *next;
+	int rc = rows_read(stores, context);
+
+	HASH_ITER (hh, stores->gateways, gateway, next) {
+		if (rc)
+			return rc;
+		if (gateway->has_row || gateway->is_marked)
+			gateway->silent_ms = 0;
+		else if (gateway->silent_ms == 0)
+			gateway->silent_ms = now_ms;
+		else if (now_ms - gateway->silent_ms >= SILENT_MS)
+			rc = gateway_end(stores, context, gateway);
+	}
+	return rc;
+}
+
+/* How many have not reported; -1: it cannot be told. */
+static int missing_count(const struct keeper_stores *stores, const char **missing)
+{
+	int64_t now_ms = clock_monotonic_ms();
+	struct keeper_gateway *gateway, *next;
+	int n = 0;
+
+	if (!stores->is_complete || !stores->gateways ||
+	    (stores->full_ms && now_ms - stores->full_ms < SILENT_MS))
+		return -1;
+	HASH_ITER (hh, stores->gateways, gateway, next) {
+		if (gateway->is_marked)
+			continue;
+		*missing = gateway->id;
+		n++;
+	}
+	return n;
+}
+
+static void reported_look(struct keeper_stores *stores, struct keeper_context *context)
+{
+	int64_t now_ms = clock_monotonic_ms();
+	const char *missing = "";
+	int n = missing_count(stores, &missing);
+
+	context->may_open = 1;
+	if (n == 0 && now_ms - keeper_database_since_ms(context->database) >= ROWS_AFTER_MS)
+		log_info("gateways_reported", LOG_I("gateways", HASH_COUNT(stores->gateways)),
+			 LOG_S("run_id", context->run_id));
+	else if (now_ms - context->run_since_ms < REPORTS_MS)
+		context->may_open = 0;
+	else if (n > 0)
+		log_warn("gateways_missing", LOG_I("gateways", n), LOG_S("one", missing),
+			 LOG_S("run_id", context->run_id));
+	else
+		log_info("gateways_unknown", LOG_S("run_id", context->run_id));
+}
+
+int keeper_stores_round(struct keeper_stores *stores, struct keeper_context *context)
+{
+	int64_t now_ms = clock_monotonic_ms();
+
+	if (!context->may_open) {
+		if (rows_read(stores, context))
+			return -1;
+		reported_look(stores, context);
+	}
+	if (now_ms < stores->tidy_ms)
+		return 0;
+	stores->tidy_ms = now_ms + TIDY_MS;
+	return tidy(stores, context);
+}
