@@ -27,7 +27,6 @@
 #include "embed.h"
 #include "keeper/metrics.h"
 #include "keeper/outbox.h"
-#include "keeper/rebuild/late.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/release.h"
 #include "keeper/stores.h"
