@@ -108,7 +108,7 @@ static void peer_stop(struct peer *peer)
 
 static struct publisher *publisher_at(int port, int *wake_fd)
 {
-	char url[64];
+	static char url[64]; /* outlives the publisher */
 
 	snprintf(url, sizeof(url), "amqp://guest:guest@127.0.0.1:%d/%%2f", port);
 	return publisher_new(url, wake_fd);
