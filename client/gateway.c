@@ -107,7 +107,7 @@ static const char *error_text(int error)
 char *gateway_exchange(const char *listen_text, const char *request)
 {
 	struct gateway_address address;
-	char *reply = malloc(REPLY_MAX), *stop = NULL;
+	char *reply = malloc(REPLY_MAX), *got, *stop = NULL;
 	FILE *stream;
 	int fd;
 
@@ -120,7 +120,12 @@ char *gateway_exchange(const char *listen_text, const char *request)
 	stream = fdopen(fd, "r");
 	check(stream != NULL);
 	errno = 0;
-	if (dprintf(fd, "%s\n", request) > 0 && fgets(reply, REPLY_MAX, stream)) {
+	got = dprintf(fd, "%s\n", request) > 0 ? fgets(reply, REPLY_MAX, stream) : NULL;
+	while (!got && ferror(stream) && errno == EINTR) { /* stopped, and continued */
+		clearerr(stream);
+		got = fgets(reply, REPLY_MAX, stream);
+	}
+	if (got) {
 		stop = strchr(reply, '\n');
 		errno = feof(stream) ? ECONNRESET : EMSGSIZE;
 	}

@@ -12,7 +12,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#define CONFIRM_TIMEOUT_MS 30000
+/* Less than two heartbeats: the other connection sends none meanwhile. */
+#define CONFIRM_TIMEOUT_MS 15000
 #define RETURN_WAIT_MS 1000
 #define RETURN_POLL_US 200
 #define HEADERS_MAX 64 /* of a copy: further ones are dropped */
@@ -275,6 +276,9 @@ int hold_take(struct hold *hold, amqp_message_t *message, uint64_t *tag, int wai
 {
 	int taken;
 
+	/* It sends its heartbeats inside. What it says is for hold_confirm(). */
+	if (hold->sender)
+		(void)rabbit_sender_wait(hold->sender, 0);
 	amqp_maybe_release_buffers(hold->connection);
 	taken = hold->consumes ? consume(hold, message, tag, wait_us) : get(hold, message, tag);
 	if (taken)

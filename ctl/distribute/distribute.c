@@ -15,9 +15,11 @@
 #include "ctl/store.h"
 #include "embed.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define NAME_ALLOWED "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 #define NAME_MAX_BYTES 40
@@ -142,9 +144,18 @@ static void issued_read(struct distribution *one, struct db *db)
 	db_run(db, "COMMIT");
 }
 
+static int is_same_file(const char *a, const char *b)
+{
+	struct stat of_a, of_b;
+
+	return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+	       of_a.st_ino == of_b.st_ino;
+}
+
 /*
  * The file of refused users, in the order of the list. Its .part is locked from here on: two runs
- * that would write the same file exclude each other. What is no such file is not replaced.
+ * that would write the same file exclude each other. What is no such file is not replaced, nor is
+ * the list itself: a run that is interrupted would drop those who were not asked for yet.
  */
 static void refused_open(struct distribution *one)
 {
@@ -152,15 +163,20 @@ static void refused_open(struct distribution *one)
 	char head[sizeof(heading) - 1];
 	FILE *before;
 	size_t n;
+	int is_refused;
 
 	sheet_begin(&one->refused, one->refused_path);
 	before = fopen(one->refused_path, "re");
+	is_refused = !before && errno == ENOENT;
 	n = before ? fread(head, 1, sizeof(head), before) : 0;
 	if (before)
 		fclose(before);
-	if (n == 0 || (n == sizeof(head) && memcmp(head, heading, n) == 0))
+	is_refused |= before && (n == 0 || (n == sizeof(head) && memcmp(head, heading, n) == 0));
+	if (is_refused && !is_same_file(one->list_options.path, one->refused_path))
 		return;
 	file_new_drop(&one->refused.new);
+	if (is_refused)
+		log_fatal("--refused: %s is the list: name another file", one->refused_path);
 	log_fatal("--refused: %s exists, and is no file of refused users: name another file",
 		  one->refused_path);
 }
@@ -193,7 +209,7 @@ static void ends_write(struct distribution *one)
 		enum end end = one->list.users[i].end;
 
 		one->counts[end]++;
-		if (end_is_final(end) && end != END_ISSUED)
+		if (end_is_final(end) && end != END_ISSUED && !sheet_failed(&one->refused))
 			refused_add(one, i);
 	}
 	sheet_end(&one->refused, FILE_REPLACE);

@@ -176,7 +176,7 @@ void list_read(struct list *list, const struct list_options *options)
 		rows_read(list, options, file);
 	else
 		lines_read(list, options, file);
-	if (ferror(file))
+	if (!feof(file))
 		unreadable(options->path);
 	fclose(file);
 	if (list->n == 0)

@@ -229,6 +229,9 @@ def test_only_a_file_of_refused_users_is_replaced(stack, make_coupon, users, tmp
     assert refused.read_text() == (
         "user,line,status,message\n2,3,duplicate,the user is listed before\n"
     )
+    again = Giving(stack, giving.coupon, refused, "--format", "csv", "--heading")
+    assert "is the list: name another file" in again.run("--refused", refused, status=FAILED)
+    assert refused.read_text().endswith("2,3,duplicate,the user is listed before\n")
 
 
 def test_a_spreadsheet_takes_no_refused_user_for_a_formula(stack, make_coupon, users):
