@@ -140,16 +140,17 @@ int slots_add_user(struct slots *slots, const redisReply *user, const redisReply
 	const char *text = records->str;
 	const size_t first = slots->n;
 	struct slot slot;
+	int is_twice = 0;
 
 	if (user_id_parse(&slot.user, user->str, user->len))
 		return -1;
 	while (slot_next(&text, &slot) == 0) {
 		for (size_t i = first; i < slots->n; i++)
 			if (slots->list[i].number == slot.number)
-				return -1; /* the script never takes a slot for two receives */
+				is_twice = 1; /* the script never takes a slot for two receives */
 		slots_add(slots, &slot);
 	}
-	return text || strlen(records->str) != records->len ? -1 : 0;
+	return is_twice || text || strlen(records->str) != records->len ? -1 : 0;
 }
 
 void slots_read(struct slots *slots, const redisReply *users)

@@ -78,7 +78,7 @@ struct slots {
 void slots_add(struct slots *slots, const struct slot *slot);
 /*
  * Adds the records of a user, by which their tails are lent. 0, or -1: the user is no valid id, or
- * a record is malformed or has the slot of another one; those before it are added.
+ * a record is malformed (those before it are added) or has the slot of another one (all are added).
  */
 int slots_add_user(struct slots *slots, const redisReply *user, const redisReply *records);
 /* Replaces the list by the records of these users. Skips what is malformed. */

@@ -75,11 +75,14 @@ size_t lost_record(struct db *db, int64_t coupon, struct slot *list, size_t n,
 		   struct slot_arrays *arrays)
 {
 	slot_arrays_add(arrays, list, n);
-	n = list_keep(list,
-		      db_ask(db, sql_query_receive_lost, postgres_number(coupon),
-			     postgres_array(&arrays->generations), postgres_array(&arrays->batches),
-			     postgres_array(&arrays->indexes), postgres_array(&arrays->users),
-			     postgres_array(&arrays->numbers), postgres_array(&arrays->times)));
+	if (n > 0)
+		n = list_keep(list, db_ask(db, sql_query_receive_lost, postgres_number(coupon),
+					   postgres_array(&arrays->generations),
+					   postgres_array(&arrays->batches),
+					   postgres_array(&arrays->indexes),
+					   postgres_array(&arrays->users),
+					   postgres_array(&arrays->numbers),
+					   postgres_array(&arrays->times)));
 	slot_arrays_fini(arrays);
 	return n;
 }

@@ -244,10 +244,12 @@ static const char *condition_enter(const char *text, const cJSON *object)
 {
 	int wanted = *text != '!', holds;
 	char name[NAME_SIZE], *value;
+	const cJSON *member;
 
 	text = name_take(text + !wanted, name);
-	value = text_of(member_find(object, name));
-	holds = *value && strcmp(value, "0") != 0 && strcmp(value, "false") != 0;
+	member = member_find(object, name);
+	value = text_of(member);
+	holds = *value && strcmp(value, "0") != 0 && !cJSON_IsFalse(member);
 	free(value);
 	return holds == wanted ? text + 1 : condition_skip(text);
 }

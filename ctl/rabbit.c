@@ -314,18 +314,24 @@ static void sent_done(void *context, void *item, enum confirm_result result)
 	}
 }
 
-void hold_send(struct hold *hold, uint64_t tag, const char *exchange, const char *routing_key,
-	       const amqp_basic_properties_t *properties, amqp_bytes_t body)
+void hold_send_begin(struct hold *hold)
 {
 	char error[RABBIT_ERROR_SIZE];
-	struct sent *sent;
 
-	check(hold->round_n < HOLD_ROUND);
-	sent = &hold->round[hold->round_n++];
 	if (!hold->sender)
 		hold->sender = rabbit_sender_open(hold->url, sent_done, hold, error);
 	if (!hold->sender)
 		unreachable(error);
+}
+
+void hold_send(struct hold *hold, uint64_t tag, const char *exchange, const char *routing_key,
+	       const amqp_basic_properties_t *properties, amqp_bytes_t body)
+{
+	struct sent *sent;
+
+	check(hold->round_n < HOLD_ROUND);
+	hold_send_begin(hold);
+	sent = &hold->round[hold->round_n++];
 	*sent = (struct sent){ .tag = tag };
 	rabbit_sender_send(hold->sender, exchange, routing_key, properties, body, sent);
 }

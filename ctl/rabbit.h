@@ -75,6 +75,8 @@ int64_t hold_count(const struct hold *hold);  /* taken and not removed */
 int hold_take(struct hold *hold, amqp_message_t *message, uint64_t *tag, int wait_us);
 void hold_remove(struct hold *hold, uint64_t tag);
 
+/* Connects for hold_send(), before something is changed that must not stay so without it. */
+void hold_send_begin(struct hold *hold);
 /*
  * Sends a held message, or 0 in `tag`: another one. At most HOLD_ROUND until hold_confirm().
  * hold_copy() sends it to a queue with all that it has but what describes its delivery, and the

@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WEBHOOKS_MAX 1000 /* that webhook_add.sql allows */
+#define WEBHOOKS_MAX 1000 /* that sql_query_webhook_add allows */
 #define BATCH_DEFAULT 100
 #define QUEUE_DEFAULT 10000
 #define COUNT_DEFAULT 20
@@ -38,7 +38,7 @@ _Noreturn static void hook_absent(int64_t id)
 	log_fatal("there is no webhook %lld", (long long)id);
 }
 
-/* The row of sql/query/webhook_list.sql; one that is absent ends the process. */
+/* The row of sql_query_webhook_list; one that is absent ends the process. */
 static PGresult *hook_row(struct db *db, int64_t id)
 {
 	PGresult *row = db_ask(db, sql_query_webhook_list, postgres_number(0), postgres_number(1),
@@ -354,7 +354,7 @@ static int deliveries_run(struct ctl *ctl)
 		    "delivery   state    coupon               type              events attempts  "
 		    "next                      last answer\n",
 		    "{delivery:-10} {state:-8} {coupon:-20} {type:-17} {events:6} {attempts:8}  "
-		    "{next_at:-24|-}  [last_status {last_status}[last_error   ]]{last_error}\n",
+		    "{next_at:-24|-}  [last_status {last_status}[last_error  ]]{last_error}\n",
 		    args_has(args, "json"));
 	db_close(db);
 	return 0;

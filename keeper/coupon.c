@@ -107,7 +107,7 @@ int keeper_coupon_is_kept(const struct coupon_row *row, const struct coupon_look
 	       (row->status == COUPON_CLOSED && !look->present);
 }
 
-/* The rows of those of the page that are not kept yet, as of sql/query/coupon_terms.sql. */
+/* The rows of those of the page that are not kept yet, as of sql_query_coupon_terms. */
 static PGresult *unkept_read(struct keeper_context *context, const struct coupon_page *page)
 {
 	struct postgres_array ids = { .type = POSTGRES_INT8 };

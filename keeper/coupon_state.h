@@ -83,7 +83,7 @@ int coupon_rebuild_is_due(const struct coupon_row *row);
 
 /* The status as Redis stores it. */
 const char *coupon_status_text(enum coupon_status status);
-/* Reads a row with the columns of sql/query/coupon_page.sql. */
+/* Reads a row with the columns of sql_query_coupon_page. */
 void coupon_row_read(const PGresult *result, int i, struct coupon_row *row);
 
 /* Some coupons, at most KEEPER_PAGE. */

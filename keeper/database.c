@@ -172,11 +172,6 @@ int keeper_database_check(struct keeper_database *database)
 	return keeper_database_run(database, sql_query_connection_check, 0, NULL);
 }
 
-int keeper_database_of_coupon(const struct keeper_database *database)
-{
-	return postgres_of_coupon(postgres_failure(database->postgres));
-}
-
 void keeper_database_patient(struct keeper_database *database, int (*waiting)(void *context),
 			     void *context)
 {
@@ -202,10 +197,16 @@ int keeper_database_fd(const struct keeper_database *database)
 	return postgres_fd(database->postgres);
 }
 
-static void notifications_read(const struct keeper_database *database)
+/* Those of a session that is lost are forgotten: a new one treats all terms as changed. */
+static void notifications_read(struct keeper_database *database)
 {
 	if (postgres_idle(database->postgres))
 		postgres_step(database->postgres, clock_monotonic_ms());
+	if (postgres_up(database->postgres))
+		return;
+	database->changed_n = 0;
+	database->changed_more = 0;
+	database->notified = 0;
 }
 
 int keeper_database_notified(struct keeper_database *database)

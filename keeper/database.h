@@ -1,7 +1,7 @@
 /*
  * The keeper's connection to PostgreSQL. Statements run one at a time, each with a timeout. A
- * failure concerns either the coupon of the statement (keeper_database_of_coupon(); the connection
- * is good) or the connection, which is dropped. Both are logged. One thread.
+ * failure concerns either the coupon of the statement (the connection is good) or the connection,
+ * which is dropped. Both are logged. One thread.
  */
 #ifndef KEEPER_DATABASE_H
 #define KEEPER_DATABASE_H
@@ -56,12 +56,6 @@ int keeper_database_run(struct keeper_database *database, const char *sql, int n
  * and TCP alone does not notice every peer that is gone. 0, or -1 and the connection is dropped.
  */
 int keeper_database_check(struct keeper_database *database);
-/*
- * Whether the last statement's failure concerns its coupon alone: a row of it is locked, or its
- * data is refused.
- */
-int keeper_database_of_coupon(const struct keeper_database *database);
-
 /*
  * Raises the timeout of the following statements to KEEPER_PATIENCE_MS, until it is called with
  * NULL. During a statement `waiting` is called several times a second; if it does not return 0, the

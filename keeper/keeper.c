@@ -295,10 +295,14 @@ static int64_t turn(struct keeper *keeper)
 
 	if (!redis_client_is_open(keeper->context.redis))
 		keeper_stores_lost(&keeper->stores);
-	/* The copy must not be newer than what it is compared with. */
-	if (redis_client_open(keeper->context.redis) || copy_read(keeper) ||
+	/*
+	 * The copy must not be newer than what it is compared with, nor older than the session:
+	 * what was connected meanwhile may be a PostgreSQL that was put back. The loop may need it
+	 * now.
+	 */
+	if (redis_client_open(keeper->context.redis) || (keeper->copy_asked && copy_read(keeper)) ||
 	    keeper_stores_read(&keeper->stores, &keeper->context) ||
-	    keeper_database_open(keeper->context.database))
+	    keeper_database_open(keeper->context.database) || copy_read(keeper))
 		return turn_failed(keeper);
 	keeper_database_round(keeper->context.database);
 	if (keeper_stores_compare(&keeper->stores, &keeper->context))

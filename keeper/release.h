@@ -3,7 +3,7 @@
  * them. Each step may be repeated: lua/release.lua changes a slot only if it still has that
  * receive. The keeper's thread of any worker, elected or not.
  *
- * Therefore no fence is needed, here or in query/release_done.sql: a delayed write is still valid.
+ * Therefore no fence is needed, here or in sql_query_release_done: a delayed write is still valid.
  */
 #ifndef KEEPER_RELEASE_H
 #define KEEPER_RELEASE_H

@@ -19,7 +19,8 @@
  * outcomes, releases, reports of gateways, new terms and lost keys are all writes. The rest ends at
  * the end of the next campaign.
  *
- * A failure that concerns one coupon alone puts that coupon off (put_off.h); the page continues.
+ * A failure that concerns one coupon alone puts that coupon off (common/backoff.h); the page
+ * continues.
  *
  * A big coupon, whose rebuild takes seconds, is filled at the end of each round for BIG_MS, and
  * rounds follow each other without pauses. It has no other turns until it is open.

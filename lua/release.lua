@@ -27,7 +27,7 @@
 -- the call, and for each receive 'free', 'drop', 'void', 'keep' or 'give' as it was done, 'other'
 -- if the slot does not have that receive, or 'malformed' if the user's records are malformed; they
 -- are not changed.
---
+
 local EACH = 5
 
 keys_check(':users', ':outbox', ':rejected', ':codes')

@@ -9,7 +9,7 @@ static amqp_bytes_t bytes_copy(amqp_bytes_t bytes)
 {
 	amqp_bytes_t copy = bytes.len ? amqp_bytes_malloc_dup(bytes) : amqp_empty_bytes;
 
-	check(copy.len == bytes.len);
+	check(copy.bytes || bytes.len == 0);
 	return copy;
 }
 

@@ -29,7 +29,7 @@ static int is_named(const struct judge *judge, const struct slot *slot)
 	return 0;
 }
 
-/* P3: one receive with several user coupons. Names one that Redis does not have, if any. */
+/* Whether Redis does not have the user coupon. */
 static int is_missing(const struct pass *pass, const struct slot *slot)
 {
 	for (size_t i = 0; i < pass->rows.n; i++)
@@ -38,6 +38,7 @@ static int is_missing(const struct pass *pass, const struct slot *slot)
 	return 0;
 }
 
+/* P3: one receive with several user coupons. Names one that Redis does not have, if any. */
 static void issued_twice_judge(struct judge *judge, const char *batch, const char *index)
 {
 	struct pass *pass = judge->pass;

@@ -23,7 +23,7 @@ struct arm {
 	int64_t coupon;
 	struct db *db;
 	struct redis_client *redis;
-	PGresult *row; /* of coupon_show.sql */
+	PGresult *row; /* of sql_query_coupon_show */
 	struct redis_coupon loaded;
 	int as_json;
 	cJSON *checks;

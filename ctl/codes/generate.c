@@ -367,13 +367,15 @@ static void file_write(const struct generation *g)
 	size_t n;
 
 	sheet_begin(&sheet, g->file);
-	for (int64_t done = 0; done < g->count && !sheet_failed(&sheet); done += (int64_t)n) {
+	for (int64_t done = 0; done < g->count; done += (int64_t)n) {
 		n = g->count - done < CHUNK ? (size_t)(g->count - done) : CHUNK;
 		code_space_write(g->space, &g->form, g->first + done, n, codes);
 		for (size_t i = 0; i < n; i++) {
 			cells[0].text = codes + i * g->form.width;
 			sheet_row(&sheet, cells);
 		}
+		if (sheet_failed(&sheet))
+			break;
 		progress_show(&progress, "codes", done + (int64_t)n, g->count);
 	}
 	progress_end(&progress);

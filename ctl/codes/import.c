@@ -38,7 +38,7 @@ struct import {
 	struct progress progress;
 };
 
-/* Of code_import.sql. */
+/* Of sql_query_code_import. */
 enum { SERIALS, TEXTS, SPELLINGS, METADATA, COLUMNS_N };
 
 struct refusal {

@@ -65,16 +65,17 @@ static void row_write(struct export *export, const PGresult *page, int row)
 static int page_write(struct export *export, struct db *db)
 {
 	PGresult *page = db_page(db);
-	int n = PQntuples(page);
+	int n = PQntuples(page), failed;
 
 	for (int row = 0; row < n; row++)
 		row_write(export, page, row);
+	fflush(export->sheet.file);
+	failed = sheet_failed(&export->sheet); /* here: it keeps errno */
 	PQclear(page);
 	export->done += n;
 	if (isatty(STDERR_FILENO))
 		progress_show(&export->progress, "exporting", export->done, export->total);
-	fflush(export->sheet.file);
-	return !sheet_failed(&export->sheet) && n > 0;
+	return !failed && n > 0;
 }
 
 static int export_run(struct ctl *ctl)

@@ -242,6 +242,7 @@ static const char *letters_requeue(struct requeue *requeue)
 	const char *trouble = NULL;
 
 	while (!trouble && dead_walk_next(&requeue->walk, &letter)) {
+		hold_send_begin(requeue->walk.hold);
 		outbox_unmark(&requeue->outbox, &letter);
 		letter_publish(requeue, &letter);
 		dead_letter_fini(&letter);

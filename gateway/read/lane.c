@@ -45,9 +45,13 @@ static void entry_free(struct lane_entry *entry)
 static struct postgres_argument argument_keep(struct lane_entry *entry,
 					      const struct postgres_argument *argument)
 {
+	char *text;
+
 	switch (argument->kind) {
 	case POSTGRES_OF_TEXT:
-		return postgres_text(argument->text ? strdup(argument->text) : NULL);
+		text = argument->text ? strdup(argument->text) : NULL;
+		check(text || !argument->text);
+		return postgres_text(text);
 	case POSTGRES_OF_ARRAY:
 		entry->array = *argument->array;
 		return postgres_array(&entry->array);

@@ -14,8 +14,8 @@
  *
  * PostgreSQL may be put back to an earlier moment, or be of another installation than Redis, and
  * what it says then is not final. So after each new connection look-ups wait until its numbers were
- * compared (comparison.h), and fail while that is so. What was sent before that was noticed fails
- * too, whatever it has found.
+ * compared (gateway/stores.h), and fail while that is so. What was sent before that was noticed
+ * fails too, whatever it has found.
  */
 #ifndef GATEWAY_READ_LOOKUP_H
 #define GATEWAY_READ_LOOKUP_H
@@ -37,23 +37,23 @@ enum lookup_use {
 };
 
 /*
- * What can be asked: a file of sql/query, which describes the arguments and the columns; and where
- * it waits.
+ * What can be asked: a statement of sql/query, which describes the arguments and the columns; and
+ * where it waits.
  */
 enum lookup_query {
-	LOOKUP_SETTINGS, /* durability.sql: what the gateway asks of PostgreSQL itself */
-	LOOKUP_CHANGES,  /* change_counts.sql */
-	LOOKUP_ALIVE,    /* gateway_alive.sql, which writes, as the next one */
-	LOOKUP_GONE,     /* gateway_gone.sql */
+	LOOKUP_SETTINGS, /* durability: what the gateway asks of PostgreSQL itself */
+	LOOKUP_CHANGES,  /* change_counts */
+	LOOKUP_ALIVE,    /* gateway_alive, which writes, as the next one */
+	LOOKUP_GONE,     /* gateway_gone */
 	LOOKUP_CODE_STATE,
 	LOOKUP_CODE_CATALOGUE,
-	LOOKUP_ISSUED,     /* receive_outcome.sql, for which a client waits with ack=issued */
+	LOOKUP_ISSUED,     /* receive_outcome, for which a client waits with ack=issued */
 	LOOKUP_RECEIVE,    /* the same for `status` */
-	LOOKUP_USER,       /* user_outcomes.sql */
-	LOOKUP_CODE_TEXTS, /* code_redeemable.sql, of 1 to 256 texts */
-	LOOKUP_PAGE,       /* user_coupon_page.sql */
-	LOOKUP_OFFER,      /* coupon_offer.sql */
-	LOOKUP_COUPON,     /* coupon_state.sql; only by lookup_coupon(), as the next one */
+	LOOKUP_USER,       /* user_outcomes */
+	LOOKUP_CODE_TEXTS, /* code_redeemable, of 1 to 256 texts */
+	LOOKUP_PAGE,       /* user_coupon_page */
+	LOOKUP_OFFER,      /* coupon_offer */
+	LOOKUP_COUPON,     /* coupon_state; only by lookup_coupon(), as the next one */
 	LOOKUP_STATUS_COUPON,
 	LOOKUP_QUERIES
 };
@@ -63,7 +63,7 @@ enum lookup_trust { LOOKUP_NOT_COMPARED, LOOKUP_TRUSTED, LOOKUP_PUT_BACK, LOOKUP
 
 struct lookup_options {
 	enum lookup_use use;
-	const char *database_url; /* lent until lookup_new() returns */
+	const char *database_url; /* lent */
 	int is_replica;           /* it may be behind, and is not compared */
 	size_t connections;
 	int64_t timeout_ms;
@@ -76,7 +76,7 @@ void lookup_free(struct lookup *lookup); /* ends what waits with NULL */
 /*
  * Each ends in `done`, never within the call. 0, or -1 when too many are waiting (then `done` is
  * not called). What is found was true at some time after the call; with LOOKUP_SHOWING possibly
- * before it. Arguments as of lane_query_new().
+ * before it. Arguments as of lane_add().
  */
 int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
 	       const struct postgres_argument *arguments, lookup_fn *done, void *context);

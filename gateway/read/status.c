@@ -5,7 +5,6 @@
 #include "common/redis/redis.h"
 #include "coupon/slot.h"
 #include "gateway/admit/coupon_table.h"
-#include "gateway/admit/coupon_table.h"
 #include "gateway/read/row.h"
 
 #include "embed.h"

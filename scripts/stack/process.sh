@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The processes of a stack: NAME.pid, NAME.log and NAME/ in its folder, and the ports they listen
-# on. Sourced by scripts/stack.sh. NAME_spawn and NAME_ready are in services.sh, postgres.sh and
-# programs.sh.
+# on. Sourced by scripts/stack.sh. NAME_spawn and NAME_ready are in services.sh and
+# postgres.sh.
 
 # Whether NAME runs, as PID. A process whose working directory is neither NAME's folder nor the
 # `data` in it is of another program. What is asked repeatedly makes no processes of its own.

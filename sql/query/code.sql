@@ -90,7 +90,7 @@ FROM code_set AS s LEFT JOIN code AS c ON c.set_id = s.id AND c.serial = $2::big
 WHERE s.id = $1::bigint
 
 -- code_set_add: Adds a set of codes that others made, or of a word. Returns the set. No row: there
--- is no such coupon. To be run under the lock "codes"; see code_set_generate.sql about the id.
+-- is no such coupon. To be run under the lock "codes"; see code_set_generate about the id.
 -- $1 coupon, $2 kind, $3 request (NULL: none), $4 file (NULL: none)
 INSERT INTO code_set (id, coupon_id, kind, request, source, created_by)
 SELECT greatest((SELECT coalesce(max(s.id), 0) + 1 FROM code_set AS s),

@@ -61,7 +61,7 @@ WHERE coupon_id = ANY ($1::bigint[])
 ORDER BY coupon_id, generation
 
 -- rebuild_page_open: Opens a new generation of each of these coupons, in the order of their ids,
--- and returns it. NULL: as where coupon_generation_open.sql has no row.
+-- and returns it. NULL: as where coupon_generation_open has no row.
 -- $1 coupons, ascending, $2 expected generations, $3 generations in Redis (0: none): arrays of one
 -- length, $4 the keeper's fence
 SELECT c.id, coupon_generation_open(c.id, c.expected, c.redis, $4::bigint) AS generation

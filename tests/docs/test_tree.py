@@ -5,6 +5,7 @@ includes, and no circles.
 import re
 import subprocess
 
+from next_version import PATCH
 from stack import FOLDERS, ROOT
 
 
@@ -124,3 +125,12 @@ def test_no_circle_of_files():
             edges.setdefault(module(path), set()).add(module(included))
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [["b", "c"]]
     assert circles(edges) == KNOWN_CIRCLES
+
+
+def test_the_patch_of_the_next_version_applies():
+    """The upgrade tests build that version: tests/next_version.py."""
+    done = subprocess.run(
+        ["patch", "-p1", "--fuzz=0", "--dry-run", "-i", str(PATCH)],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout

@@ -1,7 +1,9 @@
 """The election of the keeper: it holds a lock of the library."""
 
+import itertools
 import os
 import subprocess
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -102,3 +104,21 @@ def test_without_an_answer_to_a_renewal_it_keeps_its_lease(rough, rough_redis, w
         rough_redis.config_set("maxmemory", limit)
     wait_until(lambda: worker.log().count("keeper_elected") == 2)
     assert keeper_holders(rough_redis) == holder
+
+
+def test_between_two_sessions_that_are_refused_there_is_a_pause(rough, rough_pg, worker_make):
+    """PostgreSQL takes the session and refuses its first statement."""
+    rough.stop("worker-1")
+    worker = worker_make(rough)
+    rough_pg.execute("REVOKE SELECT ON change_count FROM couponmq_worker")
+    try:
+
+        def lost():
+            lines = [line for line in worker.log().splitlines() if "=keeper_database_lost" in line]
+            return [datetime.fromisoformat(line[5:28]) for line in lines]
+
+        wait_until(lambda: len(lost()) > 5)
+    finally:
+        rough_pg.execute("GRANT SELECT ON change_count TO couponmq_worker")
+    pauses = [after - before for before, after in itertools.pairwise(lost())]
+    assert min(pauses) > timedelta(milliseconds=20), pauses
