@@ -6,6 +6,7 @@
 #include "embed.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
+#include "keeper/stores.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -138,8 +139,9 @@ static void kept_set(struct coupon_page *page, int64_t coupon, int64_t version)
 
 /*
  * Keeps the coupons' rows in Redis when their terms have changed, and says so in `looks`: what
- * Redis accepts receives for can be made anew if PostgreSQL is put back to an earlier moment. What
- * is not kept is put off. 0, or -1.
+ * Redis accepts receives for can be made anew if PostgreSQL is put back to an earlier moment. The
+ * numbers of their transactions are copied before, so that this is noticed. What is not kept is put
+ * off. 0, or -1.
  */
 static int page_keep(struct keeper_context *context, struct coupon_page *page)
 {
@@ -147,6 +149,10 @@ static int page_keep(struct keeper_context *context, struct coupon_page *page)
 	PGresult *rows = unkept_read(context, page);
 	int n = PQntuples(rows), fenced = 0;
 
+	if (n > 0 && keeper_stores_copy(context)) {
+		PQclear(rows);
+		return -1;
+	}
 	if (n > 1)
 		redis_client_prepare(context->redis, lua_keep_terms);
 	if (n > 0)

@@ -13,13 +13,13 @@
  */
 #include "keeper/release.h"
 
-#include "common/changes.h"
 #include "common/check.h"
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/message/receive.h"
 #include "embed.h"
+#include "keeper/stores.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -232,22 +232,11 @@ static int rows_release(struct page *page)
 /* Copies the numbers of transactions if one of the receives is voided. 0, or -1. */
 static int numbers_copy(const struct page *page)
 {
-	struct changes changes, copy;
 	int voided_n = 0;
-	PGresult *rows;
 
 	for (int row = 0; row < PQntuples(page->rows); row++)
 		voided_n += strcmp(value(page, row, REASON), VOIDED) == 0;
-	if (voided_n == 0)
-		return 0;
-	if (changes_copy_read(&copy, page->context->redis))
-		return -1;
-	rows = keeper_database_query(page->context->database, sql_query_change_counts, 0, NULL);
-	if (!rows)
-		return -1;
-	changes_take(&changes, rows);
-	PQclear(rows);
-	return changes_copy_raise(page->context->redis, &changes, &copy);
+	return voided_n > 0 ? keeper_stores_copy(page->context) : 0;
 }
 
 /* 0, or -1. Also after a failure the receives that are done are marked. */

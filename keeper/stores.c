@@ -103,6 +103,21 @@ int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *c
 	return transactions > 0 ? 0 : changes_copy_raise(context->redis, &changes, copy);
 }
 
+int keeper_stores_copy(struct keeper_context *context)
+{
+	struct changes changes, copy;
+	PGresult *rows;
+
+	if (changes_copy_read(&copy, context->redis))
+		return -1;
+	rows = keeper_database_query(context->database, sql_query_change_counts, 0, NULL);
+	if (!rows)
+		return -1;
+	changes_take(&changes, rows);
+	PQclear(rows);
+	return changes_copy_raise(context->redis, &changes, &copy);
+}
+
 /* The coupon whose hash has this name; 0: it is another key. */
 static int64_t coupon_of(const char *name)
 {

@@ -61,6 +61,11 @@ int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *cont
  * and `fence` are set; or -1: Redis or PostgreSQL failed.
  */
 int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *context);
+/*
+ * Copies the numbers as they are now, before Redis is told what a transaction has changed that may
+ * be later than keeper_stores_compare(). 0, or -1: Redis or PostgreSQL failed.
+ */
+int keeper_stores_copy(struct keeper_context *context);
 /* Holds every coupon in Redis, when a pass is due. 0, or -1: Redis or the lock is lost. */
 int keeper_stores_hold(struct keeper_stores *stores, struct keeper_context *context);
 /*

@@ -38,6 +38,7 @@ end
 -- One expiry time for all keys, so that a coupon never exists in part.
 local at = decimal(now_ms() + keep_ms)
 call('HSET', KEYS[1], 'fence', decimal(fence))
+call('HDEL', KEYS[1], 'displaced') -- each of these has its outcome
 for i = 1, #KEYS do
 	call('PEXPIREAT', KEYS[i], at)
 end

@@ -17,6 +17,10 @@
 -- other receive is counted in `reserved`: its unit becomes its slot, stock, or lost. If there is no
 -- unit left for an issued receive, the taken slots exceed the total, and `rebuild` is set to 1.
 --
+-- An issued receive takes its slot and its code from whoever has them: that receive is in flight,
+-- and will be rejected, unless this one is voided before. Redis forgets it, so the coupon's field
+-- `displaced` is set to 1: see release.lua.
+--
 -- Returns 'fenced'; 'missing' if Redis does not have the coupon or it is held for a rebuild; 'gap'
 -- if earlier numbers were never counted: a rebuild is needed, and the coupon's field `rebuild` is
 -- set to 1; otherwise {'ok', late, stock, reserved}, where late is the last number counted.
@@ -46,7 +50,7 @@ end
 
 types_check('hash', 'hash', 'set', 'hash')
 local c = call('HMGET', KEYS[1], 'generation', 'stock', 'reserved', 'lost', 'late', 'run_id',
-	'fence')
+	'fence', 'displaced')
 if not c[1] or c[6] == RUN_ID_NONE then
 	return 'missing'
 end
@@ -65,7 +69,7 @@ end
 
 -- The outcomes, in the order of their numbers
 
-local rebuild = false
+local rebuild, displaced = false, c[8] == '1'
 
 -- Raises the highest known number of an older generation. The receives up to it are in flight:
 -- their units move from the stock to reserved.
@@ -94,30 +98,46 @@ local function unit_take()
 	return true
 end
 
--- The user who has redeemed the code loses it, if it is another one. That receive will be rejected.
+-- The code of a record that is replaced. Its receive may have been voided meanwhile: then one that
+-- it has displaced has the code.
+local function code_lose(code, user)
+	local freed = code_freed(call('HGET', KEYS[4], code), user)
+	if freed then
+		call('HSET', KEYS[4], code, freed)
+	elseif freed == false then
+		call('HDEL', KEYS[4], code)
+	end
+	rebuild = rebuild or displaced
+end
+
+-- Returns whether another record had the slot.
 local function slot_give(user, slot, record)
 	local text = call('HGET', KEYS[2], user)
-	local lines, had, code = {}, false, nil
+	local lines, had, left = {}, nil, nil
 	for line in string.gmatch((text or '') .. '\n', '([^\n]*)\n') do
 		if sub(line, 1, #slot + 1) == slot .. ':' then
-			had, code = true, code_of(line)
+			had, left = line, code_of(line)
 		elseif line ~= '' then
 			lines[#lines + 1] = line
 		end
 	end
 	lines[#lines + 1] = record
 	call('HSET', KEYS[2], user, table.concat(lines, '\n'))
-	local freed = code and code_freed(call('HGET', KEYS[4], code), user)
-	if freed then
-		call('HSET', KEYS[4], code, freed)
-	elseif freed == false then
-		call('HDEL', KEYS[4], code)
+	for _, line in ipairs(lines) do
+		if left and code_of(line) == left then
+			left = nil -- another record has it as well
+		end
 	end
-	code = code_of(record)
+	if left then
+		code_lose(left, user)
+	end
+	local code = code_of(record)
+	local there = code and call('HGET', KEYS[4], code)
 	if code then
-		call('HSET', KEYS[4], code, code_redeemed(call('HGET', KEYS[4], code), user))
+		call('HSET', KEYS[4], code, code_redeemed(there, user))
 	end
-	return had
+	displaced = displaced or code_is_of_another(there, user) or had and had ~= record or false
+	return had ~= nil
 end
 
 -- Counts the outcome of a receive that is not among the known ones.
@@ -160,5 +180,8 @@ if lost > 0 or c[4] then
 end
 if rebuild then
 	call('HSET', KEYS[1], 'rebuild', '1')
+end
+if displaced and not c[8] then
+	call('HSET', KEYS[1], 'displaced', '1')
 end
 return {'ok', late, stock, reserved}

@@ -67,6 +67,11 @@ local function code_freed(there, user)
 	return there == user .. REVOKED_THEN and '' or nil
 end
 
+-- Whether another user has redeemed the code.
+local function code_is_of_another(there, user)
+	return there and there ~= '' and there ~= user and there ~= user .. REVOKED_THEN or false
+end
+
 -- The command that marks codes as revoked, from argument `first` on; nil: all of them are. `key` is
 -- that of the codes.
 local function codes_revoke(key, first)

@@ -12,6 +12,8 @@
 --                 unchanged, the coupon's field `lost` is incremented, and `rebuild` is set to 1
 --         'void'  as free, of a receive that was issued. The list of rejected receives gets it,
 --                 whatever the slot has, so that it stays voided should PostgreSQL be put back
+--                 If the coupon's field `displaced` is set, the slot is not freed, and `rebuild`
+--                 is set to 1
 --         'keep'  it was voided as well, but its slot and its unit stay taken: the list alone
 --         'give SLOT:BATCH:INDEX:KEY', perhaps with a tab and a code
 --                 in PostgreSQL this other receive has the slot: its record replaces the
@@ -19,14 +21,19 @@
 --
 -- With its record a receive loses its code, unless another one of the user has the code as well or
 -- another user has redeemed it. The receive that is given the slot gets its code.
+--
+-- `displaced`: an issued receive has taken its slot or its code from one in flight, here or in
+-- late.lua, and Redis has forgotten that one. When the issued receive is voided, PostgreSQL issues
+-- the other one. Only a rebuild knows it: until then its slot, unit and code are not given out.
+--
 -- stock + taken slots + reserved + lost = total, before and after. A rebuild, which counts from
 -- PostgreSQL, clears `lost`.
 --
 -- Returns {'missing'} if Redis does not have the coupon or it is held for a rebuild; then nothing
 -- is written. Otherwise returns {'ok', stock, lost, result...}: stock and lost as they are after
--- the call, and for each receive 'free', 'drop', 'void', 'keep' or 'give' as it was done, 'other'
--- if the slot does not have that receive, or 'malformed' if the user's records are malformed; they
--- are not changed.
+-- the call, and for each receive 'free', 'drop', 'void', 'keep' or 'give' as it was done, 'rebuild'
+-- if a rebuild will free the slot, 'other' if the slot does not have that receive, or 'malformed'
+-- if the user's records are malformed; they are not changed.
 
 local EACH = 5
 
@@ -63,9 +70,9 @@ if run_id == RUN_ID_NONE or not run_id and call('EXISTS', KEYS[1]) == 0 then
 	return {'missing'}
 end
 
-local c = call('HMGET', KEYS[1], 'total', 'stock', 'reserved', 'lost')
+local c = call('HMGET', KEYS[1], 'total', 'stock', 'reserved', 'lost', 'displaced')
 local total, stock, reserved = integer(c[1]), integer(c[2]), integer(c[3])
-local lost = integer(c[4] or '0')
+local lost, displaced, rebuild = integer(c[4] or '0'), c[5] == '1', false
 if not total or not stock or not reserved or not lost or stock + reserved + lost > total then
 	fail('coupon: its total, stock, reserved or lost is malformed')
 end
@@ -105,6 +112,8 @@ for i = 1, count do
 		ended[i] = 'other'
 	elseif ARGV[i * EACH] == 'keep' then
 		ended[i] = 'keep'
+	elseif ARGV[i * EACH] == 'void' and displaced then
+		ended[i], rebuild = 'rebuild', true
 	else
 		records.at[receives[i]] = nil
 		local code = code_of(records.lines[place])
@@ -112,6 +121,8 @@ for i = 1, count do
 			losers[code] = users[i]
 		end
 		if gifts[i] then
+			-- It may have been voided.
+			rebuild = rebuild or displaced and code ~= nil
 			records.lines[place] = gifts[i]
 			local receive = record_parse(gifts[i])
 			records.at[receive] = place
@@ -167,9 +178,11 @@ end
 for _, gift in ipairs(given) do
 	local user, receive, code = gift[1], gift[2], gift[3]
 	if code and known[user].at[receive] then
+		local there = call('HGET', KEYS[5], code)
 		losers[code] = nil
 		redeemed[#redeemed + 1] = code
-		redeemed[#redeemed + 1] = code_redeemed(call('HGET', KEYS[5], code), user)
+		redeemed[#redeemed + 1] = code_redeemed(there, user)
+		displaced = displaced or code_is_of_another(there, user)
 	end
 end
 for code, user in pairs(losers) do
@@ -190,7 +203,13 @@ if freed > 0 then
 	writes[#writes + 1] = {'HSET', KEYS[1], 'stock', decimal(stock)}
 end
 if dropped > 0 then
-	writes[#writes + 1] = {'HSET', KEYS[1], 'lost', decimal(lost), 'rebuild', '1'}
+	writes[#writes + 1] = {'HSET', KEYS[1], 'lost', decimal(lost)}
+end
+if dropped > 0 or rebuild then
+	writes[#writes + 1] = {'HSET', KEYS[1], 'rebuild', '1'}
+end
+if displaced and not c[5] then
+	writes[#writes + 1] = {'HSET', KEYS[1], 'displaced', '1'}
 end
 -- With the other keys of a settled coupon, should this write make the list.
 local left_ms = call('PTTL', KEYS[1])

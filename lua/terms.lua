@@ -1,7 +1,8 @@
 -- Applies newer terms to a coupon, for the keeper and couponctl. Taken slots do not change: a
 -- change of the total changes the stock and, if the stock is used up, `lost` (see release.lua).
 -- When a rebuild is due and nothing is lost, more slots may be taken than are counted here: then a
--- greater total adds nothing to the stock, and the rebuild computes it.
+-- greater total adds nothing to the stock, and the rebuild computes it. It is not due any more when
+-- as much is taken as the total allows, unless a voided receive waits for it (release.lua).
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
 -- ARGV  1 version  1..2^53-1, of these terms
@@ -35,7 +36,7 @@ if call('HEXISTS', KEYS[1], 'placeholder') == 1 or call('EXISTS', KEYS[1]) == 0 
 end
 
 local c = call('HMGET', KEYS[1], 'version', 'total', 'stock', 'lost', 'fence', 'rebuild',
-	'limit')
+	'limit', 'displaced')
 local known, total_old, stock_old = integer(c[1], 1), integer(c[2]), integer(c[3])
 local lost_old = integer(c[4] or '0')
 if not known or not total_old or not stock_old or not lost_old
@@ -61,7 +62,10 @@ call('HSET', KEYS[1], 'version', ARGV[1], 'status', status, 'total', ARGV[3],
 	'stock', decimal(stock), 'begin', ARGV[4], 'end', ARGV[5],
 	'limit', ARGV[6])
 if total - taken == 0 then
-	call('HDEL', KEYS[1], 'lost', 'rebuild')
+	call('HDEL', KEYS[1], 'lost')
+	if not c[8] then
+		call('HDEL', KEYS[1], 'rebuild')
+	end
 elseif total - taken < lost_old then
 	call('HSET', KEYS[1], 'lost', decimal(total - taken))
 end

@@ -168,7 +168,9 @@ static int coupons_read(struct page *page)
 		coupon_row_read(result, (int)row, &entry->now);
 		entry->late = number_at(result, (int)row, 17);
 		entry->is_out = entry->now.revocation > 0 ||
-				entry->now.generation != entry->generation;
+				entry->now.generation != entry->generation ||
+				/* these terms are not kept yet */
+				entry->now.version > entry->coupon->row.version;
 		row++;
 	}
 	PQclear(result);

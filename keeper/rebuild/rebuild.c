@@ -211,8 +211,11 @@ static int rebuild_begin(struct rebuild *rebuild)
 	rebuild->writer = slot_writer_new(context, rebuild->coupon, rebuild->generation);
 	if (rebuild_seen(context, &rebuild->coupon, 1) ||
 	    snapshot_begin(snapshot, rebuild->database, rebuild->coupon, keeper_context_waiting,
-			   context) ||
-	    (snapshot->row.revocation > 0 && codes_fill(context, snapshot, rebuild->generation, 0)))
+			   context))
+		return -1;
+	if (snapshot->row.version > rebuild->row.version)
+		return -1; /* these terms are not kept yet: the next round does it first */
+	if (snapshot->row.revocation > 0 && codes_fill(context, snapshot, rebuild->generation, 0))
 		return -1;
 	rebuild->rows_ms = clock_monotonic_ms();
 	return slot_writer_begin(rebuild->writer,

@@ -276,3 +276,40 @@ def test_only_the_keeper_tells_of_coupons(rough, rough_coupon, worker_make):
         for name, value in other.metrics().items()
         if name.startswith("couponmq_keeper_coupons{")
     } == {0}
+
+
+# A PostgreSQL that may be put back
+
+
+def copied_before(monitor, coupon, total):
+    """The numbers that were copied to Redis before the coupon got that total."""
+    copied = {}
+    for told in monitor.listen():
+        words = told["command"].split()
+        fields = dict(zip(words[2::2], words[3::2]))
+        if words[:2] == ["HSET", "couponmq:changes"]:
+            copied |= fields
+        elif words[:2] == ["HSET", f"coupon:{{{coupon}}}"] and fields.get("total") == total:
+            return copied
+
+
+def test_the_number_of_new_terms_is_copied_before_redis_gets_them(rough, rough_coupon, rough_owner):
+    """They are committed after the keeper has compared the numbers, and before it reads them: it
+    waits for the row of another coupon meanwhile."""
+    one = rough_coupon(total=10)
+    counts = "SELECT stripe::text, num::text FROM change_count"
+    waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    raised = "UPDATE coupon SET total_num = 20, version = version + 1 WHERE id = %s"
+    rough.sigstop("worker-1")
+    other = rough.coupon_make(10)
+    with one.redis.monitor() as monitor:
+        with rough_owner.transaction():
+            rough_owner.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (other,))
+            rough.sigcont("worker-1")
+            wait_until(lambda: one.pg.execute(waiting).rowcount > 0)
+            before = set(one.pg.execute(counts).fetchall())
+            one.pg.execute(raised, (one.coupon,))
+            grown = dict(set(one.pg.execute(counts).fetchall()) - before)
+        wait_until(lambda: one.field("total") == "20")
+        assert grown.items() <= copied_before(monitor, one.coupon, "20").items()
+    assert len(grown) == 1

@@ -407,6 +407,44 @@ def test_a_late_receive_gets_its_code(coupon):
     consistent(coupon)
 
 
+@pytest.mark.parametrize("is_given", [False, True])
+def test_a_code_of_a_voided_receive_that_another_user_had(coupon, is_given):
+    """PostgreSQL then issues that of user 9."""
+    coupon.put(generation=2, reserved=1, stock=99, limit=1)
+    redeem(coupon, "9", "7.0", batch=B)
+    if is_given:
+        redeem(coupon, "1", "7.1", batch=C)
+        coupon.run("release", "1", 1, C, 0, f"give 1:{A}:0:\t7.0")
+    late(coupon, 1, 1, 1, "1", 1, A, 0, "\t7.0", "issued")
+    assert (coupon.get("displaced"), coupon.get("rebuild")) == ("1", None)
+    assert coupon.run("release", "1", 1, A, 0, "void")[3] == "rebuild"
+    assert coupon.redeemed() == {"7.0": "1"} and coupon.get("rebuild") == "1"
+    assert redeem(coupon, "2", "7.0") == CODE_USED
+
+
+@pytest.mark.parametrize("by", ["late", "give"])
+def test_a_code_that_another_user_had_is_lost_with_a_slot(coupon, by):
+    """The receive of user 1 was voided, and its slot is another one's in PostgreSQL already."""
+    coupon.put(generation=2, reserved=2, stock=98, limit=1)
+    redeem(coupon, "9", "7.0", batch=B)
+    late(coupon, 1, 1, 1, "1", 1, A, 0, "\t7.0", "issued")
+    if by == "late":
+        late(coupon, 2, 1, 2, "1", 1, C, 0, "", "issued")
+    else:
+        coupon.run("release", "1", 1, A, 0, f"give 1:{C}:0:")
+    assert coupon.users()["1"] == f"1:{C}:0:" and coupon.get("rebuild") == "1"
+
+
+def test_a_late_receive_takes_the_slot_of_one_with_its_code_in_another_slot(coupon):
+    coupon.put(generation=2, reserved=2, stock=98, limit=2)
+    redeem(coupon, "1", "7.0", batch=B)
+    late(coupon, 1, 1, 1, "1", 2, A, 1, "\t7.0", "issued")
+    late(coupon, 2, 1, 2, "1", 1, A, 0, "", "issued")
+    assert coupon.users()["1"].split("\n") == [f"2:{A}:1:\t7.0", f"1:{A}:0:"]
+    assert coupon.redeemed() == {"7.0": "1"}
+    consistent(coupon)
+
+
 def test_a_late_receive_replaces_one_with_a_code(coupon):
     coupon.put(generation=2, reserved=1, stock=99, limit=1)
     redeem(coupon, "1", "7.0", batch=B)

@@ -438,6 +438,35 @@ def test_late_takes_the_slot_from_who_asked_again(rebuilt):
     assert conserved(rebuilt)
 
 
+def test_late_is_voided_before_whom_it_has_displaced_is_settled(rebuilt):
+    """PostgreSQL then issues that one, which has neither slot nor unit here."""
+    rebuilt.issue("5", batch=D)
+    late(rebuilt, (1, 1, 3, 5, 1, C, 0, "", "issued"))
+    before = rebuilt.redis.hgetall(rebuilt.keys[0])
+    assert before["displaced"] == "1" and "rebuild" not in before
+    for _ in range(2):
+        assert rebuilt.run("release", "5", 1, C, 0, "void") == ["ok", 88, 0, "rebuild"]
+        assert rebuilt.users()["5"] == f"1:{C}:0:"
+        assert rebuilt.redis.hgetall(rebuilt.keys[0]) == {**before, "rebuild": "1"}
+    assert set(rebuilt.redis.lrange(rebuilt.rejected, 0, -1)) == {f"{C}:0:1:voided:5"}
+    fill(rebuilt, "issued", "1", f"1:{A}:0:", generation=3)
+    fill(rebuilt, "flight", "2", f"1:{B}:0:", "5", f"1:{D}:0:", generation=3)
+    assert place(rebuilt, 1, 12, 2, 2, 1, 0, generation=3, issued=1)[0] == "placed"
+    assert rebuilt.users()["5"] == f"1:{D}:0:"
+    assert (rebuilt.get("displaced"), rebuilt.get("rebuild")) == (None, None)
+    assert conserved(rebuilt)
+
+
+def test_late_that_displaces_nobody(rebuilt):
+    late(rebuilt, (1, 1, 3, 5, 1, C, 0, "", "issued"))
+    rebuilt.issue("6", batch=D)
+    assert rebuilt.run("release", "6", 1, D, 0, f"give 1:{C}:1:")[3] == "give"
+    late(rebuilt, (2, 1, 4, 6, 1, C, 1, "", "issued"))
+    assert rebuilt.get("displaced") is None
+    assert rebuilt.run("release", "5", 1, C, 0, "void")[3] == "void"
+    assert conserved(rebuilt)
+
+
 def test_late_after_the_slot_was_given_already(rebuilt):
     rebuilt.issue("5", batch=D)
     assert rebuilt.run("release", "5", 1, D, 0, f"give 1:{C}:0:")[3] == "give"

@@ -172,6 +172,14 @@ def test_a_greater_total_is_no_stock_before_a_rebuild_that_is_due(coupon, total,
     ]
 
 
+@pytest.mark.parametrize("displaced, rebuild", [({}, None), ({"displaced": 1}, "1")])
+def test_a_rebuild_stays_due_when_all_is_taken(coupon, displaced, rebuild):
+    """A voided receive holds its slot until then."""
+    coupon.put(total=5, stock=2, lost=1, rebuild=1, **displaced)
+    assert terms(coupon, total=2) == "applied"
+    assert (coupon.get("lost"), coupon.get("rebuild")) == (None, rebuild)
+
+
 def test_terms_missing(coupon):
     unchanged(coupon, "missing", terms)
 

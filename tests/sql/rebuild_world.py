@@ -119,6 +119,8 @@ class Keeper:
             }
             action = self.judge(row, self.look(row))
             yield
+            self.keep(row)
+            yield
             if self.coupon.get("fence") and int(self.coupon.get("fence")) < self.fence:
                 self.word("fence", self.fence)
             if action:
@@ -135,6 +137,12 @@ class Keeper:
             return False
         finally:
             self.db.execute("ROLLBACK")
+
+    def keep(self, row):
+        """page_keep(): before Redis gets terms that are new since, the numbers are copied."""
+        if row["version"] > self.world.kept_version:
+            self.world.numbers_copy(numbers_of(self.db))
+            self.world.kept_version = row["version"]
 
     def look(self, row):
         fields = self.coupon.redis.hgetall(self.coupon.keys[0])
@@ -255,6 +263,8 @@ class Keeper:
             int(g["generation"]): [int(g["seq_seen"]), int(g["settled_num"])]
             for g in self.db.query("coupon_generation_page", self.world.id)
         }
+        if int(now["version"]) > row["version"]:
+            return  # these terms are not kept yet
         self.db.query("rebuild_rows", self.world.id)
         yield
         yield from self.rows_fill()
@@ -414,6 +424,7 @@ class World:
         self.queue, self.delivered = [], []
         self.states, self.outcomes = [], {}
         self.actors = []  # generators: keepers' rounds and releases
+        self.kept_version = 0  # of the terms that Redis keeps; it may have lost them
 
     def report(self, generation, seq):
         self.coupon.run("report", generation, seq, keys=[self.coupon.keys[0], self.coupon.seen])
@@ -444,6 +455,7 @@ class World:
         keys = self.keys()
         if keys:
             self.coupon.redis.delete(*keys)
+        self.kept_version = 0
         for key in state:
             self.coupon.redis.restore(key, 0, state[key])
 

@@ -198,6 +198,23 @@ class Story(World):
         self.restart()
 
     def step_lose(self):
+        """What PostgreSQL was put back to before is in the outbox alone, once a worker has taken it
+        from the queue. If Redis loses it before it is settled again, two stores have lost it. In a
+        careful history the keeper publishes it again before."""
+        rejected = "SELECT batch, idx FROM receive_rejected WHERE coupon_id = %s"
+        issued = "SELECT batch, idx FROM user_coupon WHERE coupon_id = %s"
+        known = {*self.db.execute(rejected, self.id), *self.db.execute(issued, self.id)}
+        if self.careful:
+            self.queue += [
+                body
+                for body in self.coupon.outbox().values()
+                if body in self.delivered
+                and body not in self.queue
+                and not {(one.batch, one.idx) for one in receives_of(body)} <= known
+            ]
+        self.outcomes = {
+            one: outcome for one, outcome in self.outcomes.items() if (one.batch, one.idx) in known
+        }
         self.wipe(self.rng.choice(self.states) if self.states and self.rng.random() < 0.5 else ())
         self.backups = []
         if self.careful or self.rng.random() < 0.5:
