@@ -313,4 +313,13 @@ MUTANTS = [
         "tests/lua/test_script_lock.py::test_a_try_does_not_overtake_those_who_wait",
         "tests/lua/test_script_lock.py::test_readers_do_not_overtake_a_writer_that_waits",
     ),
+    mutant(
+        "P1",
+        "the void that waits for whom a late receive has displaced",
+        "lua/release.lua",
+        "elseif ARGV[i * EACH] == 'void' and displaced then",
+        "elseif ARGV[i * EACH] == 'void' and false then",
+        REBUILD + "test_late_is_voided_before_whom_it_has_displaced_is_settled",
+        CODES + "test_a_code_of_a_voided_receive_that_another_user_had",
+    ),
 ]

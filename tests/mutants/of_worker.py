@@ -292,4 +292,22 @@ MUTANTS = [
         WEBHOOK + "test_signatures_of_several_secrets",
         "tests/e2e/test_e2e_webhook.py::test_a_new_secret_overlaps_the_old_one",
     ),
+    mutant(
+        "P10",
+        "the number that is copied before Redis gets new terms",
+        "keeper/coupon.c",
+        "\tif (n > 0 && keeper_stores_copy(context)) {\n",
+        "\tif (n < 0) {\n",
+        "tests/e2e/test_e2e_keeper.py::"
+        "test_the_number_of_new_terms_is_copied_before_redis_gets_them",
+    ),
+    mutant(
+        "P9",
+        "the pause of a keeper whose session is refused",
+        "keeper/database.c",
+        "\tdatabase->notified = 0;\n}\n",
+        "}\n",
+        "tests/e2e/test_e2e_keeper_lock.py::"
+        "test_between_two_sessions_that_are_refused_there_is_a_pause",
+    ),
 ]
