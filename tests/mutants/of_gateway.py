@@ -26,6 +26,7 @@ MUTANTS = [
         "result",
         "unit_test_confirm::test_return_then_ack",
         "unit_test_rabbit_publisher::test_returned_by_tag",
+        waits=True,
     ),
     mutant(
         "P3",

@@ -34,6 +34,7 @@ BASE = ROOT / "build-mutants"
 OURS = ("ONLY", "SEED", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")  # not for what it starts
 LEFT_OUT = shutil.ignore_patterns("build-*", ".run*", ".git", "__pycache__")
 LIMIT_S = 900  # for the tests of one mutant; one that hangs is noticed as well
+PROGRAM_LIMIT_S = 120  # the same for a program of build/tests, which takes seconds
 WAIT_S = 40  # what a test waits for, at most: with a fault it may never come
 PYTHON = ["/usr/bin/python3", "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 
@@ -144,7 +145,7 @@ class Copy:
         """{test: 'passed', 'failed' or what happened instead}, and what was printed."""
         results, printed = {}, ""
         for program in sorted({test.split("::")[0] for test in tests if is_program(test)}):
-            code, output = self.run([f"build/tests/{program}"])
+            code, output = self.run([f"build/tests/{program}"], PROGRAM_LIMIT_S)
             printed += output
             for test in tests:
                 if test.split("::")[0] == program:
