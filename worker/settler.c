@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As sql_query_audit_workers reads them. */
+/* As the statement audit_workers of couponctl reads them. */
 #define APPLICATION_NAME "coupon-worker"
 #define APPLICATION_NAME_PUT_OFF "coupon-worker put off"
 #define SETUP_TIMEOUT_MS 5000 /* to connect, and for each statement but settle() */
