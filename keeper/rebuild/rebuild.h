@@ -29,8 +29,8 @@ void rebuild_placed_log(int64_t coupon, int64_t generation, int64_t issued, cons
 
 /*
  * `why` is for the log, a constant. 0, or -1 when Redis or PostgreSQL failed, another keeper was
- * elected, or the snapshot has newer terms than `row`: the round is over. The rebuild of a coupon of more than REBUILD_BIG_ROWS user coupons is
- * only begun, unless another one has not ended.
+ * elected, or the snapshot has newer terms than `row`: the round is over. The rebuild of a coupon
+ * of more than REBUILD_BIG_ROWS user coupons is only begun, unless another one has not ended.
  */
 int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look, const char *why);
