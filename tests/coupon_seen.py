@@ -62,3 +62,15 @@ def rounds_pass(worker, count=5):
 
     before = rounds()
     wait_until(lambda: rounds() > before + count)
+
+
+def copied_before(monitor, coupon, total):
+    """The numbers that were copied to Redis before the coupon got that total."""
+    copied = {}
+    for told in monitor.listen():
+        words = told["command"].split()
+        fields = dict(zip(words[2::2], words[3::2]))
+        if words[:2] == ["HSET", "couponmq:changes"]:
+            copied |= fields
+        elif words[:2] == ["HSET", f"coupon:{{{coupon}}}"] and fields.get("total") == total:
+            return copied

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from coupon_seen import Seen, keeper_fence, rounds_pass
+from coupon_seen import Seen, copied_before, keeper_fence, rounds_pass
 from stack import wait_until
 
 ENDED = 3
@@ -279,18 +279,6 @@ def test_only_the_keeper_tells_of_coupons(rough, rough_coupon, worker_make):
 
 
 # A PostgreSQL that may be put back
-
-
-def copied_before(monitor, coupon, total):
-    """The numbers that were copied to Redis before the coupon got that total."""
-    copied = {}
-    for told in monitor.listen():
-        words = told["command"].split()
-        fields = dict(zip(words[2::2], words[3::2]))
-        if words[:2] == ["HSET", "couponmq:changes"]:
-            copied |= fields
-        elif words[:2] == ["HSET", f"coupon:{{{coupon}}}"] and fields.get("total") == total:
-            return copied
 
 
 def test_the_number_of_new_terms_is_copied_before_redis_gets_them(rough, rough_coupon, rough_owner):

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pika
 import pytest
 
+from coupon_seen import copied_before
 from history import DEAD_QUEUE, QUEUE, History
 from message import message, message_publish, message_text
 from sent import query_sent, script_sent
@@ -574,6 +575,31 @@ def test_others_do_not_wait_for_a_big_coupon(
         gate.let_go()
     wait_open(rough_redis, big, 3 if dies else 2)
     assert rough_redis.hlen(key_of(big) + ":users") == rows
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_terms_that_only_the_snapshot_has_wait_for_their_number(
+    is_lost, rough_redis, rough_pg, coupon_make, keeper_behind
+):
+    """They are committed after the keeper has read the row, and before the snapshot is taken."""
+    coupon = coupon_make(10)
+    counts = "SELECT stripe::text, num::text FROM change_count"
+    raised = "UPDATE coupon SET total_num = 20, version = version + 1 WHERE id = %s"
+    _, gate = keeper_behind("DATABASE_URL")
+    gate.trap(query_sent("rebuild_coupon"))
+    if is_lost:
+        rough_redis.delete(key_of(coupon), key_of(coupon) + ":users")
+    else:
+        rough_redis.hset(key_of(coupon), "rebuild", 1)
+    wait_until(lambda: gate.trapped_num() == 1)
+    before = set(rough_pg.execute(counts).fetchall())
+    rough_pg.execute(raised, (coupon,))
+    grown = dict(set(rough_pg.execute(counts).fetchall()) - before)
+    with rough_redis.monitor() as monitor:
+        gate.let_go()
+        wait_until(lambda: rough_redis.hget(key_of(coupon), "total") == "20")
+        assert grown.items() <= copied_before(monitor, coupon, "20").items()
+    assert len(grown) == 1
 
 
 def test_show_says_how_far_a_rebuild_is(rough, rough_redis, coupon_make):
