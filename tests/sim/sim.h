@@ -58,7 +58,7 @@ static struct {
 	uint64_t seed, random;
 	int64_t now_ms;
 	uint64_t step;
-	const char *name; /* of the swept fault, for messages */
+	const char *name; /* of the swept fault, for messages; NULL: none is */
 	struct event heap[EVENTS_MAX];
 	size_t heap_n;
 	uint64_t order;
@@ -74,7 +74,7 @@ static struct {
 	do {                                                                        \
 		fprintf(stderr, "SEED=%llu RUNS=1, step %llu at %lld ms %s: ",      \
 			(unsigned long long)sim.seed, (unsigned long long)sim.step, \
-			(long long)sim.now_ms, sim.name);                           \
+			(long long)sim.now_ms, sim.name ? sim.name : "");           \
 		fprintf(stderr, __VA_ARGS__);                                       \
 		fputc('\n', stderr);                                                \
 		fail();                                                             \
