@@ -140,7 +140,7 @@ if what == 'renew' then
 	return 0
 end
 
--- Whether one who waits has to go before.
+-- Returns whether a waiter comes before this request.
 local function is_behind_another()
 	if kind == 'x' then
 		return false

@@ -1,4 +1,4 @@
--- version: 10
+-- version: 11
 -- function: settle(bigint[],int[],bigint[],uuid[],smallint[],text[],smallint[],text[],text[],bigint[])
 --
 -- settle() records the outcome of each receive of some messages, in the caller's transaction.
@@ -353,7 +353,7 @@ BEGIN
 		END IF;
 		-- issued    inserted by this call; the row stays
 		-- doubled   inserted by this call, but the user has another coupon with the same
-		--           key, or its code is not to be had: the row is deleted, a tombstone is
+		--           key, or it does not get its code: the row is deleted, a tombstone is
 		--           written
 		-- surplus   inserted by this call, but the stock is used up: the row is deleted, a
 		--           tombstone is written

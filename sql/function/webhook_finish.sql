@@ -1,4 +1,4 @@
--- version: 1
+-- version: 2
 -- function: webhook_finish(bigint,int,text,int,text,bigint,bigint,bigint,bigint)
 --
 -- Records what became of an attempt that webhook_claim() began:
@@ -6,7 +6,7 @@
 --   delivered  it has arrived: its row goes
 --   retry      it failed, and is due again after retry_ms
 --   failed     it failed for the last time; it stays, for couponctl webhook resend
---   gone       as retry; but the endpoint wants nothing any more: the webhook is disabled
+--   gone       as retry, and the webhook is disabled: the endpoint answered 410
 --   released   it was not tried to its end: it is due at once, and no attempt is counted
 --
 -- After three failures in a row nothing is sent to the webhook for pause_first_ms, twice as long
