@@ -57,18 +57,18 @@ struct count {
 
 /* In the order of struct count; $1 is the item, or its coupon. */
 static const char *const of_tables[] = {
-	"SELECT (SELECT stock FROM item WHERE id = $1) + "
-	"(SELECT coalesce(sum(stock), 0) FROM segment WHERE item = $1) + "
-	"(SELECT count(*) FROM piece WHERE item = $1)",
+	("SELECT (SELECT stock FROM item WHERE id = $1) + "
+	 "(SELECT coalesce(sum(stock), 0) FROM segment WHERE item = $1) + "
+	 "(SELECT count(*) FROM piece WHERE item = $1)"),
 	"SELECT count(*) FROM sale WHERE item = $1",
-	"SELECT count(*) FROM (SELECT FROM sale WHERE item = $1 "
-	"GROUP BY buyer HAVING count(*) > 1) AS twice",
+	("SELECT count(*) FROM (SELECT FROM sale WHERE item = $1 "
+	 "GROUP BY buyer HAVING count(*) > 1) AS twice"),
 };
 static const char *const of_couponmq[] = {
 	"SELECT total_num - issued_num FROM public.coupon WHERE id = $1",
 	"SELECT count(*) FROM public.user_coupon WHERE coupon_id = $1",
-	"SELECT count(*) FROM (SELECT FROM public.user_coupon WHERE coupon_id = $1 "
-	"GROUP BY user_id HAVING count(*) > 1) AS twice",
+	("SELECT count(*) FROM (SELECT FROM public.user_coupon WHERE coupon_id = $1 "
+	 "GROUP BY user_id HAVING count(*) > 1) AS twice"),
 };
 
 static void postgres_count(struct client *client, const char *const statements[3], long long id,
