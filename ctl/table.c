@@ -242,6 +242,9 @@ static int needs_quotes(const char *text, size_t len)
 {
 	if (len == 0 || text[0] == ' ' || text[len - 1] == ' ')
 		return 1;
+	/* As the first of a file it would be dropped. */
+	if (len >= strlen(BOM) && memcmp(text, BOM, strlen(BOM)) == 0)
+		return 1;
 	for (size_t i = 0; i < len; i++)
 		if (memchr(",\"\r\n", text[i], 5)) /* or a NUL */
 			return 1;
