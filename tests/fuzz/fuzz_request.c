@@ -46,7 +46,8 @@ static int names_a_member(const char *message)
 		     strncmp(message + len, " is ", 4) == 0))
 			return 1;
 	}
-	return strstr(message, ": no such member of ") != NULL;
+	/* any other member */
+	return strstr(message, ": no such member of ") || strstr(message, ": byte ");
 }
 
 static void refusal_check(void)
