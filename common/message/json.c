@@ -137,8 +137,14 @@ static size_t utf8_length(const unsigned char *p, const unsigned char *end)
  */
 static size_t scan_escape(const unsigned char *p, const unsigned char *end, const char **error)
 {
-	if (end - p < 2 || p[1] != 'u')
-		return end - p < 2 ? 1 : 2;
+	if (end - p < 2)
+		return 1;
+	if (p[1] != 'u') {
+		if (memchr("\"\\/bfnrt", p[1], 8))
+			return 2;
+		*error = "a backslash that begins no escape";
+		return 0;
+	}
 	for (int i = 2; i < 6; i++) {
 		if (end - p <= i)
 			return (size_t)(end - p);
