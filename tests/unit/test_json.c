@@ -101,7 +101,7 @@ static void test_not_json(void **state)
 	REFUSE("/* */1", "not JSON");
 	REFUSE("\"\\x41\"", "begins no escape");
 	REFUSE("\"\\\x94\"", "begins no escape"); /* or a reply would repeat the byte */
-	REFUSE("\"\\u12g4\"", "hexadecimal"); /* cJSON: a NUL */
+	REFUSE("\"\\u12g4\"", "hexadecimal");     /* cJSON: a NUL */
 	REFUSE("\"ab\\uzzzz\"", "hexadecimal");
 	REFUSE("\"\\u+001\"", "hexadecimal");
 	REFUSE("\"\\u00\"", "hexadecimal");
