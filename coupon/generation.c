@@ -49,30 +49,22 @@ void generation_add_row(struct generations *generations, const PGresult *rows, i
 					      : number_at(rows, row, first + 3);
 }
 
-static int texts_raise(struct generations *generations, const char *number_text,
-		       const char *high_text)
+static void texts_raise(struct generations *generations, const char *number_text,
+			const char *high_text)
 {
 	int64_t number, high;
 
-	if (number_parse(number_text, INT32_MAX, &number) ||
-	    number_parse(high_text, INT64_MAX, &high))
-		return -1;
-	generation_raise(generations, number, high);
-	return 0;
+	if (number_parse(number_text, INT32_MAX, &number) == 0 &&
+	    number_parse(high_text, INT64_MAX, &high) == 0)
+		generation_raise(generations, number, high);
 }
 
-static int is_array(const redisReply *reply)
-{
-	return reply && reply->type == REDIS_REPLY_ARRAY;
-}
-
-int generations_raise(struct generations *generations, const redisReply *hash,
-		      const redisReply *seen)
+void generations_raise(struct generations *generations, const redisReply *hash,
+		       const redisReply *seen)
 {
 	const char *own = "", *seq = "";
-	int rc = 0;
 
-	for (size_t i = 0; is_array(hash) && i + 1 < hash->elements; i += 2) {
+	for (size_t i = 0; hash && i + 1 < hash->elements; i += 2) {
 		const char *name = hash->element[i]->str, *value = hash->element[i + 1]->str;
 
 		if (strcmp(name, "generation") == 0)
@@ -80,13 +72,11 @@ int generations_raise(struct generations *generations, const redisReply *hash,
 		else if (strcmp(name, "seq") == 0)
 			seq = value;
 		else if (strncmp(name, "high:", 5) == 0)
-			rc |= texts_raise(generations, name + 5, value);
+			texts_raise(generations, name + 5, value);
 	}
-	if (*own && *seq)
-		rc |= texts_raise(generations, own, seq);
-	for (size_t i = 0; is_array(seen) && i + 1 < seen->elements; i += 2)
-		rc |= texts_raise(generations, seen->element[i]->str, seen->element[i + 1]->str);
-	return rc;
+	texts_raise(generations, own, seq);
+	for (size_t i = 0; seen && i + 1 < seen->elements; i += 2)
+		texts_raise(generations, seen->element[i]->str, seen->element[i + 1]->str);
 }
 
 int64_t generations_unsettled(const struct generations *generations, int64_t current)

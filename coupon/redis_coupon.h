@@ -9,6 +9,8 @@
 #include "common/redis/client.h"
 #include "coupon/slot.h"
 
+#define REDIS_COUPON_FIELDS 16
+
 /* Numbers are 0 where the hash does not have them. */
 struct redis_coupon {
 	char status[16];
@@ -17,16 +19,15 @@ struct redis_coupon {
 	int64_t late; /* the last outcome of an older generation that was applied */
 	int64_t fence, revocation;
 	int64_t placeholder; /* not 0: left by an unfinished rebuild, without other numbers */
+	/* Fields that no script has written, or that are missing: constants. */
+	struct redis_coupon_bad {
+		const char *field, *what;
+	} bad[REDIS_COUPON_FIELDS];
+	int bad_n;
 };
 
-/*
- * Reads the reply to HGETALL. Returns how many fields no script has written, or are missing; `bad`,
- * unless it is NULL, gets each of them. A coupon that a keeper holds may lack any field but its run
- * id.
- */
-typedef void redis_coupon_bad_fn(void *context, const char *field, const char *what);
-int redis_coupon_parse(struct redis_coupon *coupon, const redisReply *hash,
-		       redis_coupon_bad_fn *bad, void *context);
+/* Reads the reply to HGETALL. A coupon that a keeper holds may lack any field but its run id. */
+void redis_coupon_parse(struct redis_coupon *coupon, const redisReply *hash);
 /* A keeper is at work on it. */
 int redis_coupon_is_held(const struct redis_coupon *coupon);
 
@@ -42,12 +43,11 @@ int redis_coupon_is_verified(struct redis_client *redis, const struct redis_coup
 struct redis_filled {
 	int64_t filled, rows; /* slots in Redis, of all */
 	int64_t ms;           /* since the first one */
+	int64_t left_s;       /* at the same speed */
 };
 
 /* 1 when the keeper has said so of a rebuild that takes longer; otherwise 0. */
 int redis_coupon_filled(struct redis_client *redis, int64_t coupon, struct redis_filled *filled);
-/* Of what is left, at the same speed, in s. */
-int64_t redis_filled_left_s(const struct redis_filled *filled);
 
 struct terms {
 	int64_t version;
@@ -86,6 +86,9 @@ int outbox_entries(const redisReply *entries, int64_t coupon, outbox_fn *take, v
 int outbox_scan(struct redis_client *redis, int64_t coupon, outbox_fn *take, void *context);
 
 #define COUPON_SLOTS_MAX 1000
+/* HMGET of at most COUPON_SLOTS_MAX fields: an array of their values. NULL: it failed. */
+redisReply *coupon_fields(struct redis_client *redis, int64_t coupon, enum coupon_key which,
+			  const char *const *fields, size_t n);
 /*
  * The records of the users of at most COUPON_SLOTS_MAX slots, in their order: an array of strings,
  * nil where a user has none. NULL: it failed.

@@ -19,14 +19,19 @@
 
 /* What the last look found. */
 enum suspect_state {
-	SUSPECT_NEW,
-	SUSPECT_FLIGHT,    /* no outcome, and younger than the grace */
-	SUSPECT_OUTBOX,    /* no outcome, and its message is in the outbox */
+	SUSPECT_FLIGHT,    /* no outcome, and younger than the grace, or in the outbox */
 	SUSPECT_OVERDUE,   /* no outcome, and older than the grace: the queues are looked at */
 	SUSPECT_QUIET,     /* no outcome, though every receive number has one */
 	SUSPECT_HELD,      /* rejected and released, but it still has its slot */
 	SUSPECT_DIFFERENT, /* a user coupon that Redis does not have, or has with another key */
-	SUSPECT_GONE,      /* the stores agree now */
+	SUSPECT_GONE,      /* the stores agree now, or another finding names it */
+};
+
+enum verdict {
+	VERDICT_RIGHT,
+	VERDICT_LATER, /* another look may decide */
+	VERDICT_WRONG,
+	VERDICT_NONE, /* cannot be decided */
 };
 
 struct suspect {
@@ -35,6 +40,7 @@ struct suspect {
 	enum slot_found how; /* of a user coupon: how Redis has it */
 	int looks;           /* consecutive ones that found this state */
 	int64_t since_ms;    /* the first of them, on the monotonic clock */
+	enum verdict verdict;
 };
 
 struct suspects {
@@ -42,17 +48,42 @@ struct suspects {
 	size_t n, size;
 };
 
-/* An entry that no script wrote. */
+/* Whether the counts of the cut agree with the slots that were found. */
+enum sum_verdict {
+	SUM_RIGHT,
+	SUM_WRONG,   /* and nothing changed: another pass would find the same */
+	SUM_SUSPECT, /* wrong, as far as can be seen while receives are accepted */
+	SUM_UNSURE,  /* terms changed, or the like */
+	SUM_AT_CUT,  /* to be judged from the cut alone: pass_counts_users() */
+};
+
+/* An outbox entry that no script wrote. */
 struct outbox_bad {
 	char batch[48];
 	const char *error;
 };
 
-struct outbox {
-	struct outbox_bad *bad; /* NULL: none */
-	size_t bad_n;
-	/* Entries whose receives all have an outcome, each named by its first receive. */
-	struct suspects settled;
+/*
+ * What looks have found, in look.c. Two reads of a running system are never of one moment, so a
+ * state counts when LOOKS consecutive looks found it. A receive that is only overdue must stay so
+ * for as long as a hanging worker may hold its message, which AMQP does not show: RabbitMQ takes
+ * the message back when there was no heartbeat for twice RABBIT_HEARTBEAT_S.
+ */
+struct look {
+	int64_t begin_ms; /* on the monotonic clock */
+	int64_t now_ms;   /* of this look */
+	int64_t redis_ms; /* on Redis' clock */
+	int done;         /* no other look is needed */
+	int quiet;        /* every receive number has an outcome */
+	int keeper;       /* one is elected */
+	/* PostgreSQL's own counts lack an outcome: young slots are looked into, too. */
+	int ignore_age;
+	int busy_n;  /* consecutive looks that found messages in the receive queue */
+	int empty_n; /* looks that found both queues empty */
+	struct locks locks;
+	int idle; /* both queues are empty, and nothing consumes */
+	int unnamed_looks;
+	int64_t unnamed_since_ms;
 };
 
 /* Receives in flight without progress, and what they wait for: look.c finds them. */
@@ -75,6 +106,9 @@ struct stall {
 struct pass {
 	struct audit *audit;
 	int64_t coupon;
+	int passes_n;         /* of this coupon, with this one */
+	int suspected_n;      /* of these, that found SUM_SUSPECT */
+	enum sum_verdict sum; /* set by the caller */
 
 	/* From the snapshot. */
 	struct audit_row row;
@@ -97,8 +131,12 @@ struct pass {
 
 	struct suspects rows; /* user coupons that Redis does not have, or has with another key */
 	struct suspects open; /* slots that are no user coupons */
-	struct outbox outbox;
+	/* Outbox entries whose receives all have an outcome, each named by its first receive. */
+	struct suspects settled;
+	struct outbox_bad *bad;
+	size_t bad_n, bad_size;
 
+	struct look look;
 	/* Of the last look. */
 	int64_t unnamed; /* receive numbers without an outcome and without a slot */
 	int unnamed_overdue;
@@ -107,10 +145,18 @@ struct pass {
 	int64_t locked_ms; /* another session has held a lock for so long; 0: none */
 	int undecided;     /* something is overdue, and cannot be called lost */
 	struct stall stall;
+
+	/* By how much the findings about single receives change the counts. */
+	int64_t both_n; /* receives that are issued and rejected */
+	int64_t rows_extra, rows_missing;
+	int64_t slots_extra, slots_missing; /* in Redis */
 };
 
-/* Reads the coupon in PostgreSQL and in Redis, and compares slot by slot. pass_fini() follows. */
-void pass_run(struct pass *pass, struct audit *audit, int64_t coupon);
+/*
+ * Reads the coupon in PostgreSQL and in Redis, and compares slot by slot. Only the audit and the
+ * coupon are set before the first pass; another one replaces what was read. pass_fini() follows.
+ */
+void pass_run(struct pass *pass);
 void pass_fini(struct pass *pass);
 /* Reads the outcomes of the open slots. Those that have one are counted and leave the list. */
 void pass_resolve(struct pass *pass);
@@ -128,49 +174,15 @@ int64_t pass_gone(const struct pass *pass);
 int pass_counts_users(const struct pass *pass);
 /* User coupons and rejections beyond those that were counted as settled; negative: fewer. */
 int64_t pass_outcomes_over(const struct pass *pass);
-
-/* Whether the counts of the cut agree with the slots that were found. */
-enum sum_verdict {
-	SUM_RIGHT,
-	SUM_WRONG,   /* and nothing changed: another pass would find the same */
-	SUM_SUSPECT, /* wrong, as far as can be seen while receives are accepted */
-	SUM_UNSURE,  /* terms changed, or the like */
-	SUM_AT_CUT,  /* to be judged from the cut alone: pass_counts_users() */
-};
-
 enum sum_verdict pass_sum(const struct pass *pass);
 
 /* Copies the slots of at most `most` of them, from the one at `at`. Returns how many. */
 size_t suspects_slots(const struct suspects *suspects, size_t at, size_t most, struct slot *slots);
 int64_t suspects_count(const struct suspects *suspects, enum suspect_state state);
 
-/*
- * What looks at a pass have found, in look.c. Two reads of a running system are never of one
- * moment, so a state counts when LOOKS consecutive looks found it. A receive that is only overdue
- * must stay so for as long as a hanging worker may hold its message, which AMQP does not show:
- * RabbitMQ takes the message back when there was no heartbeat for twice RABBIT_HEARTBEAT_S.
- */
-struct look {
-	struct pass *pass;
-	int64_t begin_ms; /* on the monotonic clock */
-	int64_t now_ms;   /* of this look */
-	int64_t redis_ms; /* on Redis' clock */
-	int done;         /* no other look is needed */
-	int quiet;        /* every receive number has an outcome */
-	int keeper;       /* one is elected */
-	/* PostgreSQL's own counts lack an outcome: young slots are looked into, too. */
-	int ignore_age;
-	int busy_n;  /* consecutive looks that found messages in the receive queue */
-	int empty_n; /* looks that found both queues empty */
-	struct locks locks;
-	int idle; /* both queues are empty, and nothing consumes */
-	int unnamed_looks;
-	int64_t unnamed_since_ms;
-};
-
-/* The first look at the pass, which must stay where it is. Earlier looks at it do not count. */
-void look_start(struct look *look, struct pass *pass);
-void look_again(struct look *look); /* unless it is done */
+/* The first look at the pass. Earlier looks at it do not count. */
+void look_start(struct pass *pass);
+void look_again(struct pass *pass); /* unless it is done */
 /* Whether a suspect is wrong, after the looks. */
 int look_found_wrong(const struct pass *pass, const struct suspect *suspect);
 
@@ -179,20 +191,19 @@ int look_found_wrong(const struct pass *pass, const struct suspect *suspect);
  * when it is older than the limit, and either no receive of its coupon got an outcome for as long,
  * or one that was accepted later by more than the limit has an outcome already. A receive of an
  * older generation that Redis has only as a number is stalled when no receive of that generation
- * got an outcome for as long.
+ * got an outcome for as long. Returns whether something is stalled.
+ *
+ * `locks` NULL: the first search. The next one is a second later, what was just on its way has an
+ * outcome then. It finds what they wait for; `locks` has a look from before: a lock is seen to
+ * stay.
  */
-int stall_search(struct pass *pass); /* whether something is stalled */
-/*
- * The same a second later, what was just on its way has an outcome then; finds what they wait for.
- * `locks` has a look from before: a lock is seen to stay.
- */
-void stall_confirm(struct pass *pass, struct locks *locks);
+int stall_search(struct pass *pass, struct locks *locks);
 
 /* In judge.c, after the looks. Reports what is wrong. */
-void pass_judge(struct pass *pass, enum sum_verdict sum);
-/* In codes.c. Reports what is wrong with the exchange codes; `in_redis`: they can be compared. */
-void codes_judge(struct audit *audit, int64_t coupon, int in_redis);
-/* In figures.c. Prints what the pass has found, or makes an object of it. */
+void pass_judge(struct pass *pass);
+/* In codes.c. Reports what is wrong with the exchange codes. */
+void codes_judge(const struct pass *pass);
+/* In report.c. Prints what the pass has found, or makes an object of it. */
 void figures_print(const struct pass *pass);
 cJSON *figures_json(const struct pass *pass);
 

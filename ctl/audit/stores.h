@@ -1,12 +1,35 @@
-/* What the parts of an audit share, and what it reads in both stores. It changes nothing in any. */
+/*
+ * What the parts of an audit share: its findings, and what it reads in both stores. It changes
+ * nothing in any.
+ */
 #ifndef CTL_AUDIT_STORES_H
 #define CTL_AUDIT_STORES_H
 
 #include "coupon/generation.h"
 #include "coupon/redis_coupon.h"
-#include "ctl/audit/finding.h"
+#include "ctl/output.h"
 #include "ctl/postgres.h"
 #include "ctl/rabbit.h"
+
+enum finding {
+#define FINDING(name, word, promise, meaning) FINDING_##name,
+#include "ctl/audit/finding_table.h"
+#undef FINDING
+};
+
+/*
+ * Findings are printed as they are found: as lines for people, or as elements of the JSON object
+ * that the verdict ends.
+ */
+struct findings {
+	int silent; /* they are only counted */
+	int json;
+	int begun; /* the start of the JSON object was printed */
+	int64_t n;
+};
+
+/* With JSON: ends the list of findings, adds the members of `rest` to the object and frees it. */
+void findings_end(struct findings *findings, cJSON *rest);
 
 struct audit {
 	struct db *db;
@@ -24,9 +47,15 @@ struct audit {
 	int64_t behind;      /* transactions that PostgreSQL is behind Redis */
 };
 
+/* One over a coupon: see pass.h. Here only its audit and its coupon are used. */
+struct pass;
+
+/* `slot` NULL: it is about the coupon; without a number: about its user, if it has one. */
+void finding_add(const struct pass *pass, enum finding finding, const struct slot *slot,
+		 const char *format, ...) __attribute__((format(printf, 4, 5)));
+
 /* The state of one coupon in PostgreSQL. */
 struct audit_row {
-	int known;
 	char status[16];
 	int64_t version, total, issued, limit, begin_ms, end_ms;
 	int64_t generation, seq_seen, settled;
@@ -37,26 +66,16 @@ struct audit_row {
 	int64_t tombstones; /* the rejected receives, and those from before the coupon existed */
 };
 
-void row_read(struct db *db, int64_t coupon, struct audit_row *row);
-/* Replaces the list, which is empty or was read before. `high` is that of PostgreSQL. */
-void generations_read(struct db *db, int64_t coupon, const struct audit_row *row,
-		      struct generations *generations);
+/*
+ * `generations`, unless it is NULL, is empty or was read before: the list is replaced. `high` is
+ * that of PostgreSQL.
+ */
+void row_read(const struct pass *pass, struct audit_row *row, struct generations *generations);
 /* A slot, as of slot_of_row(). */
 void slot_read(const PGresult *rows, int row, int first, struct slot *slot);
 
-/* The outcome of one receive. */
-struct outcome {
-	int64_t issued_ms;   /* when it was accepted, on Redis' clock; -1: it has no user coupon */
-	int64_t rejected_ms; /* the same, if it is rejected; -1: it is not */
-	int is_released;
-	int is_late; /* of an older generation, and not counted in Redis yet */
-	int is_held; /* its slot is a user coupon, of this or another receive, with this tail: */
-	char tail[RECEIVE_TAIL_MAX + 1];
-};
-
-/* The outcomes of at most COUPON_SLOTS_MAX receives. */
-void outcomes_read(struct db *db, int64_t coupon, const struct slot *slots, size_t n,
-		   struct outcome *outcomes);
+/* The outcomes of receives, a row for each: see audit_outcomes. To be cleared with PQclear(). */
+PGresult *outcomes_read(const struct pass *pass, const struct slot *slots, size_t n);
 
 /* The counts of a coupon at one moment (MULTI). */
 struct cut {
@@ -78,10 +97,9 @@ struct cut {
  * `report` malformed keys and fields become findings. cut_read_exact() reports, and waits at most a
  * tenth of a second for a moment between two calls of the script.
  */
-void cut_read(struct audit *audit, int64_t coupon, struct cut *cut, struct generations *generations,
+void cut_read(const struct pass *pass, struct cut *cut, struct generations *generations,
 	      int report);
-void cut_read_exact(struct audit *audit, int64_t coupon, struct cut *cut,
-		    struct generations *generations);
+void cut_read_exact(const struct pass *pass, struct cut *cut, struct generations *generations);
 /* Taken slots, by the counts. */
 int64_t cut_taken(const struct cut *cut);
 
@@ -90,10 +108,7 @@ int64_t cut_taken(const struct cut *cut);
  * limit makes this smaller: each command holds Redis for a millisecond or two at most.
  */
 size_t records_step(int64_t limit);
-/* coupon_records() and coupon_has(), which end the process when they fail. */
-redisReply *records_read(const struct audit *audit, int64_t coupon, const struct slot *slots,
-			 size_t n);
-void has_read(const struct audit *audit, int64_t coupon, enum coupon_key which,
-	      const struct slot *slots, size_t n, char *has);
+/* coupon_records(), which ends the process when it fails. */
+redisReply *records_read(const struct pass *pass, const struct slot *slots, size_t n);
 
 #endif

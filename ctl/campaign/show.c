@@ -50,7 +50,7 @@ static cJSON *filled_json(const struct redis_filled *filled)
 	output_number(object, "filled", filled->filled);
 	output_number(object, "rows", filled->rows);
 	output_number(object, "seconds", filled->ms / 1000);
-	output_number(object, "seconds_left", redis_filled_left_s(filled));
+	output_number(object, "seconds_left", filled->left_s);
 	return object;
 }
 
