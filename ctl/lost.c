@@ -18,7 +18,6 @@
 #include "common/message/number.h"
 #include "common/redis/client.h"
 #include "common/redis/redis.h"
-#include "coupon/generation.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
@@ -29,7 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 
 #define SCAN_COUNT 256
 
@@ -262,12 +261,11 @@ static void queues_need_empty(const char *url)
 /* Where a lock or a time-out stops settling, workers hold receives that no queue shows. */
 static void workers_need_hold_none(struct db *db)
 {
-	struct timespec pause = { .tv_sec = 0, .tv_nsec = 200000000 };
 	struct locks locks = { .n = 0 };
 
 	locks_look(&locks, db, clock_monotonic_ms());
 	for (int i = 0; i < 6 && locks.n > 0; i++) {
-		nanosleep(&pause, NULL);
+		usleep(200000);
 		if (locks_look(&locks, db, clock_monotonic_ms()) > 0)
 			log_fatal("another session has a transaction open that holds locks on "
 				  "coupons or receives: receives that wait for it can still be "

@@ -3,6 +3,7 @@
 #include "common/changes.h"
 #include "common/check.h"
 #include "common/log/log.h"
+#include "coupon/redis_coupon.h"
 #include "embed.h"
 
 #include <pwd.h>

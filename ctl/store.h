@@ -5,7 +5,8 @@
 #ifndef CTL_STORE_H
 #define CTL_STORE_H
 
-#include "coupon/redis_coupon.h"
+#include "common/redis/client.h"
+#include "coupon/slot.h"
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
 

@@ -2,7 +2,7 @@
  * couponctl audit: checks the promises on a live system. It names what is wrong; the exit status is
  * the verdict.
  */
-#include "ctl/audit/pass.h"
+#include "ctl/audit/audit.h"
 
 #include "common/check.h"
 #include "common/clock.h"

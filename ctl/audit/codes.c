@@ -2,7 +2,7 @@
  * The exchange codes of a coupon: in PostgreSQL one is used exactly where a user coupon has it, and
  * in Redis exactly where a record of its user has it.
  */
-#include "ctl/audit/pass.h"
+#include "ctl/audit/audit.h"
 
 #include "common/array.h"
 #include "common/check.h"

@@ -4,7 +4,7 @@
  * without an outcome. So the counts are judged later, and only for what the first findings do not
  * explain.
  */
-#include "ctl/audit/pass.h"
+#include "ctl/audit/audit.h"
 
 #include "embed.h"
 
@@ -191,15 +191,18 @@ static void slots_judge(struct pass *pass)
 static void malformed_judge(struct pass *pass)
 {
 	const struct suspects *settled = &pass->settled;
+	const cJSON *bad;
 
 	for (size_t i = 0; i < pass->malformed.n; i++)
 		finding_add(pass, FINDING_RECORDS_MALFORMED, &pass->malformed.list[i],
 			    pass->malformed.list[i].user.len > 0
 				    ? "the user's records in Redis are malformed"
 				    : "a user in Redis is no valid id");
-	for (size_t i = 0; i < pass->bad_n; i++)
-		finding_add(pass, FINDING_OUTBOX_MALFORMED, NULL, "entry %s of the outbox: %s",
-			    pass->bad[i].batch, pass->bad[i].error);
+	cJSON_ArrayForEach(bad, pass->bad)
+	{
+		finding_add(pass, FINDING_OUTBOX_MALFORMED, NULL, "entry %.47s of the outbox: %s",
+			    bad->string, bad->valuestring);
+	}
 	for (size_t i = 0; i < settled->n; i++)
 		if (look_found_wrong(pass, &settled->list[i]))
 			finding_add(pass, FINDING_OUTBOX_SETTLED, &settled->list[i].slot,

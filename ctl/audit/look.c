@@ -2,7 +2,7 @@
  * Looks at what does not agree in both stores until it does, or is certainly wrong, or cannot be
  * decided; then at what is in flight without progress.
  */
-#include "ctl/audit/pass.h"
+#include "ctl/audit/audit.h"
 
 #include "common/clock.h"
 #include "common/rabbit/connection.h"

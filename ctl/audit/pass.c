@@ -1,4 +1,5 @@
-#include "ctl/audit/pass.h"
+/* Reads a coupon in both stores, and finds the slots that they do not have alike. */
+#include "ctl/audit/audit.h"
 
 #include "common/array.h"
 #include "common/clock.h"
@@ -42,17 +43,13 @@ int64_t suspects_count(const struct suspects *suspects, enum suspect_state state
 }
 
 /* A scan may return an entry twice. */
-static void bad_add(struct pass *pass, const redisReply *batch, const char *error)
+static void bad_add(struct pass *pass, const char *batch, const char *error)
 {
-	struct outbox_bad bad = { .error = error };
-
-	snprintf(bad.batch, sizeof(bad.batch), "%s", batch->str);
-	for (size_t i = 0; i < pass->bad_n; i++)
-		if (strcmp(pass->bad[i].batch, bad.batch) == 0)
-			return;
-	pass->bad = array_room(pass->bad, pass->bad_n, &pass->bad_size, sizeof(bad));
-	if (pass->bad_n < OUTBOX_ENTRIES_MAX)
-		pass->bad[pass->bad_n++] = bad;
+	if (!pass->bad)
+		pass->bad = output_object();
+	if (!cJSON_GetObjectItemCaseSensitive(pass->bad, batch) &&
+	    cJSON_GetArraySize(pass->bad) < OUTBOX_ENTRIES_MAX)
+		output_text(pass->bad, batch, error);
 }
 
 static int batch_compare(const void *key, const void *element)
@@ -89,7 +86,7 @@ static int entry_take(void *context, const redisReply *batch, const struct messa
 	struct pass *pass = context;
 
 	if (error)
-		bad_add(pass, batch, error);
+		bad_add(pass, batch->str, error);
 	else if (message->at_ms < pass->after.at_ms - pass->audit->grace_ms &&
 		 pass->settled.n < OUTBOX_ENTRIES_MAX)
 		settled_add(pass, message);
@@ -346,7 +343,7 @@ void pass_fini(struct pass *pass)
 	free(pass->rows.list);
 	free(pass->open.list);
 	free(pass->settled.list);
-	free(pass->bad);
+	cJSON_Delete(pass->bad);
 }
 
 int64_t pass_gone(const struct pass *pass)

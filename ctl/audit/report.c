@@ -1,5 +1,5 @@
 /* What an audit prints: findings, counts, and what stalled receives wait for. */
-#include "ctl/audit/pass.h"
+#include "ctl/audit/audit.h"
 
 #include "common/check.h"
 #include "common/message/number.h"

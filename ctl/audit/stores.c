@@ -1,4 +1,5 @@
-#include "ctl/audit/pass.h"
+/* What an audit reads in both stores. It changes nothing in any. */
+#include "ctl/audit/audit.h"
 
 #include "common/check.h"
 #include "common/log/log.h"

@@ -2,6 +2,7 @@
  * couponctl list, history, events, show: what there is. show has the state of one coupon in
  * PostgreSQL and in Redis, side by side.
  */
+#include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"

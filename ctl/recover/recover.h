@@ -2,7 +2,6 @@
 #ifndef CTL_RECOVER_RECOVER_H
 #define CTL_RECOVER_RECOVER_H
 
-#include "coupon/generation.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "ctl/postgres.h"

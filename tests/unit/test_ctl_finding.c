@@ -1,6 +1,6 @@
 /* Findings of an audit: the place is whole, and no user ends its line or its string. */
 #include "common/message/receive.h"
-#include "ctl/audit/pass.h"
+#include "ctl/audit/audit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

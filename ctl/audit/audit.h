@@ -11,11 +11,73 @@
  * time of acceptance, which is on Redis' clock, says whether it was taken at the cut. So the counts
  * of the cut can be compared exactly while the system runs.
  */
-#ifndef CTL_AUDIT_PASS_H
-#define CTL_AUDIT_PASS_H
+#ifndef CTL_AUDIT_AUDIT_H
+#define CTL_AUDIT_AUDIT_H
 
-#include "ctl/audit/stores.h"
+#include "coupon/redis_coupon.h"
 #include "ctl/output.h"
+#include "ctl/postgres.h"
+#include "ctl/rabbit.h"
+
+enum finding {
+#define FINDING(name, word, promise, meaning) FINDING_##name,
+#include "ctl/audit/finding_table.h"
+#undef FINDING
+};
+
+/*
+ * Findings are printed as they are found: as lines for people, or as elements of the JSON object
+ * that the verdict ends.
+ */
+struct findings {
+	int silent; /* they are only counted */
+	int json;
+	int begun; /* the start of the JSON object was printed */
+	int64_t n;
+};
+
+struct audit {
+	struct db *db;
+	struct redis_client *redis;
+	struct broker *broker;          /* queried only when a receive is overdue */
+	char run_id[REDIS_RUN_ID_SIZE]; /* of the Redis process */
+	int64_t grace_ms;               /* younger receives without an outcome are in flight */
+	int64_t resend_after_ms;        /* of the keeper */
+	int64_t stalled_ms;             /* longer in flight without progress: stalled */
+	int64_t patience_ms;            /* left to wait for a keeper at work, over all coupons */
+	int64_t resolve_ms;             /* the same to wait for outcomes */
+	struct findings findings;
+	int64_t stalled_n;   /* coupons with stalled receives */
+	int64_t undecided_n; /* coupons without a verdict */
+	int64_t behind;      /* transactions that PostgreSQL is behind Redis */
+};
+
+/* The state of one coupon in PostgreSQL. */
+struct audit_row {
+	char status[16];
+	int64_t version, total, issued, limit, begin_ms, end_ms;
+	int64_t generation, seq_seen, settled;
+	/* over all generations; includes receives that an operator gave up */
+	int64_t settled_sum;
+	int64_t rejected, unreleased;
+	int64_t idle_ms;    /* since the last outcome; INT64_MAX: none is recorded */
+	int64_t tombstones; /* the rejected receives, and those from before the coupon existed */
+};
+
+/* The counts of a coupon at one moment (MULTI). */
+struct cut {
+	int64_t at_ms; /* by Redis' clock: the counts include what was accepted before then, */
+	int exact;     /* and what was accepted in that very millisecond too */
+	int present;
+	int verified; /* on the running Redis process */
+	int held;     /* a keeper is at work on the coupon: counts may be missing */
+	int keeper;   /* a keeper is elected */
+	/* A key of another type, or a field that no script wrote: nothing can be compared. */
+	int bad;
+	struct redis_coupon coupon;
+	int64_t known;         /* receives of older generations that have a slot and no outcome */
+	int64_t users, outbox; /* numbers of fields */
+};
 
 /* What the last look found. */
 enum suspect_state {
@@ -24,7 +86,7 @@ enum suspect_state {
 	SUSPECT_QUIET,     /* no outcome, though every receive number has one */
 	SUSPECT_HELD,      /* rejected and released, but it still has its slot */
 	SUSPECT_DIFFERENT, /* a user coupon that Redis does not have, or has with another key */
-	SUSPECT_GONE,      /* the stores agree now, or another finding names it */
+	SUSPECT_GONE,      /* the stores agree now */
 };
 
 enum verdict {
@@ -57,14 +119,8 @@ enum sum_verdict {
 	SUM_AT_CUT,  /* to be judged from the cut alone: pass_counts_users() */
 };
 
-/* An outbox entry that no script wrote. */
-struct outbox_bad {
-	char batch[48];
-	const char *error;
-};
-
 /*
- * What looks have found, in look.c. Two reads of a running system are never of one moment, so a
+ * What looks have found. Two reads of a running system are never of one moment, so a
  * state counts when LOOKS consecutive looks found it. A receive that is only overdue must stay so
  * for as long as a hanging worker may hold its message, which AMQP does not show: RabbitMQ takes
  * the message back when there was no heartbeat for twice RABBIT_HEARTBEAT_S.
@@ -86,7 +142,7 @@ struct look {
 	int64_t unnamed_since_ms;
 };
 
-/* Receives in flight without progress, and what they wait for: look.c finds them. */
+/* Receives in flight without progress, and what they wait for. */
 struct stall {
 	int64_t n;          /* stalled receives; 0: none, and the rest is unset */
 	int64_t unnamed;    /* of these, without a slot */
@@ -133,8 +189,7 @@ struct pass {
 	struct suspects open; /* slots that are no user coupons */
 	/* Outbox entries whose receives all have an outcome, each named by its first receive. */
 	struct suspects settled;
-	struct outbox_bad *bad;
-	size_t bad_n, bad_size;
+	cJSON *bad; /* outbox entries that no script wrote: batches and errors; NULL: none */
 
 	struct look look;
 	/* Of the last look. */
@@ -151,6 +206,40 @@ struct pass {
 	int64_t rows_extra, rows_missing;
 	int64_t slots_extra, slots_missing; /* in Redis */
 };
+
+/* In stores.c. Only the audit and the coupon of a pass are used. */
+
+/*
+ * `generations`, unless it is NULL, is empty or was read before: the list is replaced. `high` is
+ * that of PostgreSQL.
+ */
+void row_read(const struct pass *pass, struct audit_row *row, struct generations *generations);
+/* A slot, as of slot_of_row(). */
+void slot_read(const PGresult *rows, int row, int first, struct slot *slot);
+
+/* The outcomes of receives, a row for each: see audit_outcomes. To be cleared with PQclear(). */
+PGresult *outcomes_read(const struct pass *pass, const struct slot *slots, size_t n);
+
+/*
+ * Reads the coupon. With `generations` it raises the `high` of each to what Redis has. With
+ * `report` malformed keys and fields become findings. cut_read_exact() reports, and waits at most a
+ * tenth of a second for a moment between two calls of the script.
+ */
+void cut_read(const struct pass *pass, struct cut *cut, struct generations *generations,
+	      int report);
+void cut_read_exact(const struct pass *pass, struct cut *cut, struct generations *generations);
+/* Taken slots, by the counts. */
+int64_t cut_taken(const struct cut *cut);
+
+/*
+ * How many users are read in one command. Users with many slots have long records, so a higher
+ * limit makes this smaller: each command holds Redis for a millisecond or two at most.
+ */
+size_t records_step(int64_t limit);
+/* coupon_records(), which ends the process when it fails. */
+redisReply *records_read(const struct pass *pass, const struct slot *slots, size_t n);
+
+/* In pass.c. */
 
 /*
  * Reads the coupon in PostgreSQL and in Redis, and compares slot by slot. Only the audit and the
@@ -180,6 +269,8 @@ enum sum_verdict pass_sum(const struct pass *pass);
 size_t suspects_slots(const struct suspects *suspects, size_t at, size_t most, struct slot *slots);
 int64_t suspects_count(const struct suspects *suspects, enum suspect_state state);
 
+/* In look.c. */
+
 /* The first look at the pass. Earlier looks at it do not count. */
 void look_start(struct pass *pass);
 void look_again(struct pass *pass); /* unless it is done */
@@ -203,7 +294,17 @@ int stall_search(struct pass *pass, struct locks *locks);
 void pass_judge(struct pass *pass);
 /* In codes.c. Reports what is wrong with the exchange codes. */
 void codes_judge(const struct pass *pass);
-/* In report.c. Prints what the pass has found, or makes an object of it. */
+
+/* In report.c. */
+
+/* `slot` NULL: it is about the coupon; without a number: about its user, if it has one. */
+void finding_add(const struct pass *pass, enum finding finding, const struct slot *slot,
+		 const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* With JSON: ends the list of findings, adds the members of `rest` to the object and frees it. */
+void findings_end(struct findings *findings, cJSON *rest);
+
+/* Prints what the pass has found, or makes an object of it. */
 void figures_print(const struct pass *pass);
 cJSON *figures_json(const struct pass *pass);
 
