@@ -265,8 +265,10 @@ int pass_counts_users(const struct pass *pass);
 int64_t pass_outcomes_over(const struct pass *pass);
 enum sum_verdict pass_sum(const struct pass *pass);
 
-/* Copies the slots of at most `most` of them, from the one at `at`. Returns how many. */
-size_t suspects_slots(const struct suspects *suspects, size_t at, size_t most, struct slot *slots);
+/* Calls `fn` with `step` of them at a time, and their slots. Those that are gone leave the list. */
+typedef void suspects_fn(struct pass *pass, struct suspect *suspects, const struct slot *slots,
+			 size_t n);
+void suspects_each(struct pass *pass, struct suspects *suspects, size_t step, suspects_fn *fn);
 int64_t suspects_count(const struct suspects *suspects, enum suspect_state state);
 
 /* In look.c. */

@@ -29,25 +29,6 @@ static void state_set(struct pass *pass, struct suspect *suspect, enum suspect_s
 	suspect->looks++;
 }
 
-typedef void look_fn(struct pass *pass, struct suspect *suspects, const struct slot *slots,
-		     size_t n);
-
-/* Calls `fn` with parts of the suspects and their slots. Those that are gone leave the list. */
-static void parts_look(struct pass *pass, struct suspects *suspects, look_fn *fn)
-{
-	static struct slot slots[COUPON_SLOTS_MAX];
-	size_t step = records_step(pass->row.limit), kept = 0;
-
-	for (size_t at = 0, n; at < suspects->n; at += n) {
-		n = suspects_slots(suspects, at, step, slots);
-		fn(pass, suspects->list + at, slots, n);
-	}
-	for (size_t i = 0; i < suspects->n; i++)
-		if (suspects->list[i].state != SUSPECT_GONE)
-			suspects->list[kept++] = suspects->list[i];
-	suspects->n = kept;
-}
-
 /* User coupons that still exist, and that Redis does not have, or has with another key. */
 static void rows_look(struct pass *pass, struct suspect *suspects, const struct slot *slots,
 		      size_t n)
@@ -204,16 +185,18 @@ static void broker_query(struct pass *pass)
 /* Updates the state of every suspect, and the counts of the pass that looks find. */
 static void look_once(struct pass *pass)
 {
+	size_t step = records_step(pass->row.limit);
+
 	pass->look.now_ms = clock_monotonic_ms();
-	parts_look(pass, &pass->rows, rows_look);
+	suspects_each(pass, &pass->rows, step, rows_look);
 	pass_resolve(pass);
 	numbers_look(pass);
-	parts_look(pass, &pass->open, open_look);
+	suspects_each(pass, &pass->open, step, open_look);
 	/* RabbitMQ may be on another network: it is queried only when it decides something. */
 	if (suspects_count(&pass->open, SUSPECT_OVERDUE) > 0 || pass->settled.n > 0 ||
 	    pass->unnamed > 0)
 		broker_query(pass);
-	parts_look(pass, &pass->settled, entries_look);
+	suspects_each(pass, &pass->settled, step, entries_look);
 }
 
 /* How long a slot has to be overdue before it is wrong. */

@@ -24,13 +24,21 @@ static void suspects_add(struct suspects *suspects, const struct slot *slot, enu
 	suspects->list[suspects->n++] = (struct suspect){ .slot = *slot, .how = how };
 }
 
-size_t suspects_slots(const struct suspects *suspects, size_t at, size_t most, struct slot *slots)
+void suspects_each(struct pass *pass, struct suspects *suspects, size_t step, suspects_fn *fn)
 {
-	size_t n = suspects->n - at < most ? suspects->n - at : most;
+	static struct slot slots[COUPON_SLOTS_MAX];
+	size_t kept = 0;
 
-	for (size_t i = 0; i < n; i++)
-		slots[i] = suspects->list[at + i].slot;
-	return n;
+	for (size_t at = 0, n; at < suspects->n; at += n) {
+		n = suspects->n - at < step ? suspects->n - at : step;
+		for (size_t i = 0; i < n; i++)
+			slots[i] = suspects->list[at + i].slot;
+		fn(pass, suspects->list + at, slots, n);
+	}
+	for (size_t i = 0; i < suspects->n; i++)
+		if (suspects->list[i].state != SUSPECT_GONE)
+			suspects->list[kept++] = suspects->list[i];
+	suspects->n = kept;
 }
 
 int64_t suspects_count(const struct suspects *suspects, enum suspect_state state)
@@ -103,9 +111,8 @@ static void time_count(struct pass *pass, int64_t accepted_ms)
 		pass->doubtful++;
 }
 
-/* 1: it has an outcome, and was counted. */
-static int suspect_resolve(struct pass *pass, struct suspect *suspect, const PGresult *outcomes,
-			   int row)
+static void suspect_resolve(struct pass *pass, struct suspect *suspect, const PGresult *outcomes,
+			    int row)
 {
 	int is_issued = !db_is_null(outcomes, row, "issued_ms"),
 	    is_rejected = !db_is_null(outcomes, row, "rejected_ms");
@@ -114,17 +121,31 @@ static int suspect_resolve(struct pass *pass, struct suspect *suspect, const PGr
 	if (is_issued || (is_rejected && !db_is_true(outcomes, row, "is_released"))) {
 		pass->pending += !is_issued;
 		time_count(pass, db_int(outcomes, row, is_issued ? "issued_ms" : "rejected_ms"));
-		return 1;
-	}
-	if (is_rejected)
+		suspect->state = SUSPECT_GONE;
+	} else if (is_rejected) {
 		suspect->state = SUSPECT_HELD;
-	else if (before == SUSPECT_HELD)
+	} else if (before == SUSPECT_HELD) {
 		suspect->state = SUSPECT_FLIGHT;
+	}
 	if (suspect->state != before) {
 		suspect->looks = 0;
 		suspect->verdict = VERDICT_RIGHT;
 	}
-	return 0;
+}
+
+static void open_resolve(struct pass *pass, struct suspect *suspects, const struct slot *slots,
+			 size_t n)
+{
+	PGresult *outcomes = outcomes_read(pass, slots, n);
+
+	for (size_t i = 0; i < n; i++)
+		suspect_resolve(pass, &suspects[i], outcomes, (int)i);
+	PQclear(outcomes);
+}
+
+void pass_resolve(struct pass *pass)
+{
+	suspects_each(pass, &pass->open, COUPON_SLOTS_MAX, open_resolve);
 }
 
 /* By batch, for settled_add(). */
@@ -147,24 +168,6 @@ static void open_sort(struct suspects *open)
 		if (kept == 0 || compare(&open->list[kept - 1], &open->list[i]) != 0 ||
 		    !slot_same_receive(&open->list[kept - 1].slot, &open->list[i].slot))
 			open->list[kept++] = open->list[i];
-	open->n = kept;
-}
-
-void pass_resolve(struct pass *pass)
-{
-	static struct slot slots[COUPON_SLOTS_MAX];
-	struct suspects *open = &pass->open;
-	PGresult *outcomes;
-	size_t kept = 0;
-
-	for (size_t at = 0, n; at < open->n; at += n) {
-		n = suspects_slots(open, at, COUPON_SLOTS_MAX, slots);
-		outcomes = outcomes_read(pass, slots, n);
-		for (size_t i = 0; i < n; i++)
-			if (!suspect_resolve(pass, &open->list[at + i], outcomes, (int)i))
-				open->list[kept++] = open->list[at + i];
-		PQclear(outcomes);
-	}
 	open->n = kept;
 }
 

@@ -17,22 +17,22 @@
 #define REASON_SIZE 32
 
 /* A receive that is lost, or rejected with this reason. */
-static void report_receive(struct recover *recover, const char *what, int64_t coupon,
-			   const struct slot *slot, const char *reason)
+static void report_receive(struct recover_coupon *coupon, const char *what, const struct slot *slot,
+			   const char *reason)
 {
 	cJSON *object = output_object();
 	char text[RECEIVE_SIZE];
 
-	progress_hide(&recover->progress);
+	progress_hide(&coupon->recover->progress);
 	output_text(object, "what", what);
-	output_text(object, "receive", slot_receive_format(slot, coupon, text));
-	output_id(object, "coupon", coupon);
+	output_text(object, "receive", slot_receive_format(slot, coupon->id, text));
+	output_id(object, "coupon", coupon->id);
 	output_text(object, "user", slot->user.text);
 	output_number(object, "slot", slot->number);
 	output_text(object, "reason", reason);
 	output_say(object,
 		   "{what}: receive {receive}, user {user}, slot {slot}[reason : {reason}]\n",
-		   recover->is_json);
+		   coupon->recover->is_json);
 }
 
 /* Reads a list of a coupon in Redis, page by page. */
@@ -187,8 +187,8 @@ static void outcomes_count(struct recover_coupon *coupon, const struct slot *lis
 			continue;
 		}
 		counts->receives_rejected++;
-		report_receive(coupon->recover, "rejected", coupon->id,
-			       &list[db_int(rows, row, "ord") - 1], db_text(rows, row, "reason"));
+		report_receive(coupon, "rejected", &list[db_int(rows, row, "ord") - 1],
+			       db_text(rows, row, "reason"));
 	}
 	counts->receives += (int64_t)n - PQntuples(rows);
 }
@@ -249,7 +249,7 @@ static size_t list_keep_gone(struct recover_coupon *coupon, struct slot *list, s
 static void list_name(struct recover_coupon *coupon, struct slot *list, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		report_receive(coupon->recover, "lost", coupon->id, &list[i], NULL);
+		report_receive(coupon, "lost", &list[i], NULL);
 	coupon->recover->counts.receives_lost += (int64_t)n;
 	fflush(stdout);
 }

@@ -49,7 +49,7 @@ struct recover_coupon {
 	int times_are_read;
 	/* Receives without an outcome that will get one from their messages. */
 	int64_t own_owed, older_owed;
-	/* While users are read: the slots of some, and what takes a part of them and may reorder it. */
+	/* While users are read: the slots of some; a part of them is taken, and may be reordered. */
 	struct slots slots;
 	slots_fn *take;
 };
