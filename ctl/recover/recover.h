@@ -49,7 +49,7 @@ struct recover_coupon {
 	int times_are_read;
 	/* Receives without an outcome that will get one from their messages. */
 	int64_t own_owed, older_owed;
-	/* While users are read: the slots of some; a part of them is taken, and may be reordered. */
+	/* While users are read: the slots of some. Parts of them are taken, and reordered. */
 	struct slots slots;
 	slots_fn *take;
 };
