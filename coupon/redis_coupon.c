@@ -1,5 +1,6 @@
 #include "coupon/redis_coupon.h"
 
+#include "common/array.h"
 #include "common/check.h"
 #include "common/message/json.h"
 #include "common/message/number.h"
@@ -61,42 +62,24 @@ static const struct field {
 };
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
+_Static_assert(FIELDS + 2 == REDIS_COUPON_FIELDS, "the status and the run id, too");
 
-struct parsing {
-	struct redis_coupon *coupon;
-	int seen[FIELDS];
-	redis_coupon_bad_fn *bad;
-	void *context;
-	int bad_n;
-};
-
-static void bad_add(struct parsing *parsing, const char *field, const char *what)
+static void bad_add(struct redis_coupon *coupon, const char *field, const char *what)
 {
-	parsing->bad_n++;
-	if (parsing->bad)
-		parsing->bad(parsing->context, field, what);
+	check(coupon->bad_n < REDIS_COUPON_FIELDS);
+	coupon->bad[coupon->bad_n++] = (struct redis_coupon_bad){ field, what };
 }
 
-/* Takes a text that `is_right`. */
-static void text_take(struct parsing *parsing, const char *field, const redisReply *text,
-		      int is_right, char *out, size_t size)
+static void number_take(struct redis_coupon *coupon, const struct field *field,
+			const redisReply *text)
 {
-	if (is_right)
-		snprintf(out, size, "%s", text->str);
-	else
-		bad_add(parsing, field, "is malformed");
-}
-
-static void number_take(struct parsing *parsing, size_t i, const redisReply *text)
-{
-	int64_t *value = (int64_t *)(void *)((char *)parsing->coupon + fields[i].offset), number;
+	int64_t *value = (int64_t *)(void *)((char *)coupon + field->offset), number;
 
 	*value = strtoll(text->str, NULL, 10);
-	parsing->seen[i] = strlen(text->str) == text->len &&
-			   (text->len == 1 || *text->str != '0') &&
-			   number_parse(text->str, JSON_INTEGER_MAX, &number) == 0;
-	if (!parsing->seen[i] || *value < fields[i].least || *value > fields[i].most)
-		bad_add(parsing, fields[i].name, "is malformed");
+	if (strlen(text->str) != text->len || (text->len > 1 && *text->str == '0') ||
+	    number_parse(text->str, JSON_INTEGER_MAX, &number) || *value < field->least ||
+	    *value > field->most)
+		bad_add(coupon, field->name, "is malformed");
 }
 
 static int is_run_id(const redisReply *text)
@@ -111,45 +94,40 @@ static int is_status(const redisReply *text)
 	       strcmp(text->str, "closed") == 0;
 }
 
-static void field_take(struct parsing *parsing, const char *name, const redisReply *text)
+/* Returns the bit of a number, by its place in the table. */
+static unsigned field_take(struct redis_coupon *coupon, const char *name, const redisReply *text)
 {
-	struct redis_coupon *coupon = parsing->coupon;
-
-	if (strcmp(name, "run_id") == 0)
-		text_take(parsing, name, text, is_run_id(text), coupon->run_id,
-			  sizeof(coupon->run_id));
-	else if (strcmp(name, "status") == 0)
-		text_take(parsing, name, text, is_status(text), coupon->status,
-			  sizeof(coupon->status));
-	for (size_t i = 0; i < FIELDS; i++)
-		if (strcmp(name, fields[i].name) == 0)
-			number_take(parsing, i, text);
+	if (strcmp(name, "run_id") == 0 && is_run_id(text))
+		snprintf(coupon->run_id, sizeof(coupon->run_id), "%s", text->str);
+	else if (strcmp(name, "status") == 0 && is_status(text))
+		snprintf(coupon->status, sizeof(coupon->status), "%s", text->str);
+	else if (strcmp(name, "run_id") == 0 || strcmp(name, "status") == 0)
+		bad_add(coupon, *name == 'r' ? "run_id" : "status", "is malformed");
+	for (unsigned i = 0; i < FIELDS; i++)
+		if (strcmp(name, fields[i].name) == 0) {
+			number_take(coupon, &fields[i], text);
+			return 1U << i;
+		}
+	return 0;
 }
 
-/* The first one alone: what is malformed may be missing, too. */
-static void missing_find(struct parsing *parsing)
+void redis_coupon_parse(struct redis_coupon *coupon, const redisReply *hash)
 {
-	int is_held = redis_coupon_is_held(parsing->coupon);
-
-	for (size_t i = 0; i < FIELDS && !is_held; i++)
-		if (!fields[i].is_optional && !parsing->seen[i] && parsing->bad_n == 0)
-			bad_add(parsing, fields[i].name, "is missing");
-	if (parsing->bad_n == 0 && !is_held && !*parsing->coupon->status)
-		bad_add(parsing, "status", "is missing");
-	if (parsing->bad_n == 0 && !*parsing->coupon->run_id)
-		bad_add(parsing, "run_id", "is missing");
-}
-
-int redis_coupon_parse(struct redis_coupon *coupon, const redisReply *hash,
-		       redis_coupon_bad_fn *bad, void *context)
-{
-	struct parsing parsing = { .coupon = coupon, .bad = bad, .context = context };
+	unsigned seen = 0;
+	int is_held;
 
 	*coupon = (struct redis_coupon){ 0 };
 	for (size_t i = 0; i + 1 < hash->elements; i += 2)
-		field_take(&parsing, hash->element[i]->str, hash->element[i + 1]);
-	missing_find(&parsing);
-	return parsing.bad_n;
+		seen |= field_take(coupon, hash->element[i]->str, hash->element[i + 1]);
+	/* The first one alone: what is malformed may be missing, too. */
+	is_held = redis_coupon_is_held(coupon);
+	for (size_t i = 0; i < FIELDS && !is_held; i++)
+		if (!fields[i].is_optional && !(seen & (1U << i)) && coupon->bad_n == 0)
+			bad_add(coupon, fields[i].name, "is missing");
+	if (coupon->bad_n == 0 && !is_held && !*coupon->status)
+		bad_add(coupon, "status", "is missing");
+	if (coupon->bad_n == 0 && !*coupon->run_id)
+		bad_add(coupon, "run_id", "is missing");
 }
 
 int redis_coupon_is_held(const struct redis_coupon *coupon)
@@ -166,7 +144,7 @@ int redis_coupon_read(struct redis_client *redis, int64_t coupon, struct redis_c
 	if (!hash)
 		return -1;
 	is_there = hash->elements > 0;
-	(void)redis_coupon_parse(read, hash, NULL, NULL);
+	redis_coupon_parse(read, hash);
 	freeReplyObject(hash);
 	return is_there;
 }
@@ -187,42 +165,26 @@ int redis_coupon_filled(struct redis_client *redis, int64_t coupon, struct redis
 		       sscanf(reply->str, "%" SCNd64 " %" SCNd64 " %" SCNd64, &filled->filled,
 			      &filled->rows, &filled->ms) == 3;
 
+	filled->left_s = 0;
+	if (is_there && filled->filled > 0 && filled->rows > filled->filled)
+		filled->left_s = (int64_t)((double)filled->ms / 1000 *
+						   (double)(filled->rows - filled->filled) /
+						   (double)filled->filled +
+					   0.5);
 	if (reply)
 		freeReplyObject(reply);
 	return is_there;
 }
 
-int64_t redis_filled_left_s(const struct redis_filled *filled)
-{
-	int64_t left = filled->rows > filled->filled ? filled->rows - filled->filled : 0;
-
-	if (filled->filled <= 0)
-		return 0;
-	return (int64_t)((double)filled->ms / 1000 * (double)left / (double)filled->filled + 0.5);
-}
-
-static enum terms_result terms_result_of(const redisReply *reply, int64_t *taken)
-{
-	char word[REDIS_WORD_SIZE];
-
-	redis_reply_word(reply, word);
-	if (strcmp(word, "applied") == 0)
-		return TERMS_APPLIED;
-	if (strcmp(word, "current") == 0)
-		return TERMS_CURRENT;
-	if (strcmp(word, "missing") == 0)
-		return TERMS_MISSING;
-	check(strcmp(word, "taken") == 0 && reply->elements == 2);
-	*taken = redis_reply_number(reply->element[1]);
-	return TERMS_TAKEN;
-}
-
 enum terms_result redis_coupon_terms(struct redis_client *redis, int64_t coupon,
 				     const struct terms *terms, int64_t *taken)
 {
+	static const char *const words[] = { [TERMS_APPLIED] = "applied",
+					     [TERMS_CURRENT] = "current",
+					     [TERMS_MISSING] = "missing" };
 	const char *status = strcmp(terms->status, "published") == 0 ? "open" : terms->status;
 	char version[NUMBER_SIZE], total[NUMBER_SIZE], begin[NUMBER_SIZE], end[NUMBER_SIZE],
-		limit[NUMBER_SIZE];
+		limit[NUMBER_SIZE], word[REDIS_WORD_SIZE];
 	const char *argv[] = {
 		number_text(terms->version, version), status,
 		number_text(terms->total, total),     number_text(terms->begin_ms, begin),
@@ -230,13 +192,114 @@ enum terms_result redis_coupon_terms(struct redis_client *redis, int64_t coupon,
 	};
 	redisReply *reply = redis_client_coupon_eval(redis, lua_terms, coupon, COUPON_KEYS_ISSUE, 6,
 						     argv);
-	enum terms_result result;
+	unsigned result = TERMS_APPLIED;
 
 	if (!reply)
 		return TERMS_FAILED;
-	result = terms_result_of(reply, taken);
+	redis_reply_word(reply, word);
+	while (result < TERMS_TAKEN && strcmp(word, words[result]) != 0)
+		result++;
+	if (result == TERMS_TAKEN) {
+		check(strcmp(word, "taken") == 0 && reply->elements == 2);
+		*taken = redis_reply_number(reply->element[1]);
+	}
 	freeReplyObject(reply);
-	return result;
+	return (enum terms_result)result;
+}
+
+void generations_fini(struct generations *generations)
+{
+	free(generations->list);
+	*generations = (struct generations){ 0 };
+}
+
+struct generation *generation_find(struct generations *generations, int64_t number)
+{
+	for (size_t i = 0; i < generations->n; i++)
+		if (generations->list[i].number == number)
+			return &generations->list[i];
+	generations->list = array_room(generations->list, generations->n, &generations->size,
+				       sizeof(*generations->list));
+	generations->list[generations->n] = (struct generation){ .number = number };
+	return &generations->list[generations->n++];
+}
+
+void generation_raise(struct generations *generations, int64_t number, int64_t high)
+{
+	struct generation *generation = generation_find(generations, number);
+
+	if (high > generation->high)
+		generation->high = high;
+}
+
+static int64_t number_at(const PGresult *rows, int row, int column)
+{
+	return strtoll(PQgetvalue(rows, row, column), NULL, 10);
+}
+
+void generation_add_row(struct generations *generations, const PGresult *rows, int row, int first)
+{
+	struct generation *generation = generation_find(generations, number_at(rows, row, first));
+
+	generation->high = number_at(rows, row, first + 1);
+	generation->settled = number_at(rows, row, first + 2);
+	if (first + 3 < PQnfields(rows))
+		generation->idle_ms = PQgetisnull(rows, row, first + 3)
+					      ? INT64_MAX
+					      : number_at(rows, row, first + 3);
+}
+
+static void texts_raise(struct generations *generations, const char *number_text,
+			const char *high_text)
+{
+	int64_t number, high;
+
+	if (number_parse(number_text, INT32_MAX, &number) == 0 &&
+	    number_parse(high_text, INT64_MAX, &high) == 0)
+		generation_raise(generations, number, high);
+}
+
+void generations_raise(struct generations *generations, const redisReply *hash,
+		       const redisReply *seen)
+{
+	const char *own = "", *seq = "";
+
+	for (size_t i = 0; hash && i + 1 < hash->elements; i += 2) {
+		const char *name = hash->element[i]->str, *value = hash->element[i + 1]->str;
+
+		if (strcmp(name, "generation") == 0)
+			own = value;
+		else if (strcmp(name, "seq") == 0)
+			seq = value;
+		else if (strncmp(name, "high:", 5) == 0)
+			texts_raise(generations, name + 5, value);
+	}
+	texts_raise(generations, own, seq);
+	for (size_t i = 0; seen && i + 1 < seen->elements; i += 2)
+		texts_raise(generations, seen->element[i]->str, seen->element[i + 1]->str);
+}
+
+int64_t generations_unsettled(const struct generations *generations, int64_t current)
+{
+	int64_t n = 0;
+
+	for (size_t i = 0; i < generations->n; i++) {
+		const struct generation *generation = &generations->list[i];
+
+		if ((current == 0 || generation->number != current) &&
+		    generation->high > generation->settled)
+			n += generation->high - generation->settled;
+	}
+	return n;
+}
+
+void generations_arrays(const struct generations *generations, struct postgres_array *numbers,
+			struct postgres_array *highs)
+{
+	for (size_t i = 0; i < generations->n; i++) {
+		postgres_array_add_number(numbers, generations->list[i].number);
+		postgres_array_add_number(highs, generations->list[i].high);
+	}
 }
 
 int coupon_scan(struct redis_client *redis, int64_t coupon, enum coupon_key which, int count,
@@ -305,20 +368,28 @@ int outbox_scan(struct redis_client *redis, int64_t coupon, outbox_fn *take, voi
 	return coupon_scan(redis, coupon, COUPON_KEY_OUTBOX, OUTBOX_COUNT, entries_take, &scan);
 }
 
-redisReply *coupon_records(struct redis_client *redis, int64_t coupon, const struct slot *slots,
-			   size_t n)
+redisReply *coupon_fields(struct redis_client *redis, int64_t coupon, enum coupon_key which,
+			  const char *const *names, size_t n)
 {
 	char key[COUPON_KEY_SIZE];
-	const char *argv[2 + COUPON_SLOTS_MAX] = { "HMGET",
-						   coupon_key(coupon, COUPON_KEY_USERS, key) };
+	const char *argv[2 + COUPON_SLOTS_MAX] = { "HMGET", coupon_key(coupon, which, key) };
 	redisReply *reply;
 
 	check(n >= 1 && n <= COUPON_SLOTS_MAX);
-	for (size_t i = 0; i < n; i++)
-		argv[2 + i] = slots[i].user.text;
+	memcpy(argv + 2, names, n * sizeof(*names));
 	reply = redis_client_call(redis, 2 + (int)n, argv);
 	check(!reply || (reply->type == REDIS_REPLY_ARRAY && reply->elements == n));
 	return reply;
+}
+
+redisReply *coupon_records(struct redis_client *redis, int64_t coupon, const struct slot *slots,
+			   size_t n)
+{
+	const char *users[COUPON_SLOTS_MAX];
+
+	for (size_t i = 0; i < n; i++)
+		users[i] = slots[i].user.text;
+	return coupon_fields(redis, coupon, COUPON_KEY_USERS, users, n);
 }
 
 int coupon_has(struct redis_client *redis, int64_t coupon, enum coupon_key which,

@@ -1,6 +1,6 @@
 /*
- * A coupon as Redis has it: its hash, its users, its outbox. No function ends the process or waits
- * for more than the replies of Redis; "failed" is as of redis_client_call().
+ * A coupon as Redis has it: its hash, its generations, its users, its outbox. No function ends the
+ * process or waits for more than the replies of Redis; "failed" is as of redis_client_call().
  */
 #ifndef COUPON_REDIS_COUPON_H
 #define COUPON_REDIS_COUPON_H
@@ -8,6 +8,8 @@
 #include "common/message/message.h"
 #include "common/redis/client.h"
 #include "coupon/slot.h"
+
+#define REDIS_COUPON_FIELDS 16
 
 /* Numbers are 0 where the hash does not have them. */
 struct redis_coupon {
@@ -17,16 +19,15 @@ struct redis_coupon {
 	int64_t late; /* the last outcome of an older generation that was applied */
 	int64_t fence, revocation;
 	int64_t placeholder; /* not 0: left by an unfinished rebuild, without other numbers */
+	/* Fields that no script has written, or that are missing: constants. */
+	struct redis_coupon_bad {
+		const char *field, *what;
+	} bad[REDIS_COUPON_FIELDS];
+	int bad_n;
 };
 
-/*
- * Reads the reply to HGETALL. Returns how many fields no script has written, or are missing; `bad`,
- * unless it is NULL, gets each of them. A coupon that a keeper holds may lack any field but its run
- * id.
- */
-typedef void redis_coupon_bad_fn(void *context, const char *field, const char *what);
-int redis_coupon_parse(struct redis_coupon *coupon, const redisReply *hash,
-		       redis_coupon_bad_fn *bad, void *context);
+/* Reads the reply to HGETALL. A coupon that a keeper holds may lack any field but its run id. */
+void redis_coupon_parse(struct redis_coupon *coupon, const redisReply *hash);
 /* A keeper is at work on it. */
 int redis_coupon_is_held(const struct redis_coupon *coupon);
 
@@ -42,12 +43,11 @@ int redis_coupon_is_verified(struct redis_client *redis, const struct redis_coup
 struct redis_filled {
 	int64_t filled, rows; /* slots in Redis, of all */
 	int64_t ms;           /* since the first one */
+	int64_t left_s;       /* at the same speed */
 };
 
 /* 1 when the keeper has said so of a rebuild that takes longer; otherwise 0. */
 int redis_coupon_filled(struct redis_client *redis, int64_t coupon, struct redis_filled *filled);
-/* Of what is left, at the same speed, in s. */
-int64_t redis_filled_left_s(const struct redis_filled *filled);
 
 struct terms {
 	int64_t version;
@@ -60,6 +60,48 @@ enum terms_result { TERMS_APPLIED, TERMS_CURRENT, TERMS_MISSING, TERMS_TAKEN, TE
 /* lua/terms.lua; `*taken` is set when the result is TERMS_TAKEN. */
 enum terms_result redis_coupon_terms(struct redis_client *redis, int64_t coupon,
 				     const struct terms *terms, int64_t *taken);
+
+/*
+ * The generations of a coupon, one for each rebuild in Redis, with their highest receive numbers in
+ * both stores. Number 0: the sums of those that PostgreSQL has folded.
+ */
+struct generation {
+	int64_t number;
+	int64_t high; /* the highest receive number that is known */
+	int64_t settled;
+	int64_t idle_ms; /* since its last outcome; INT64_MAX: none is recorded */
+	int64_t owed;    /* the caller's: receives without an outcome that can still arrive */
+};
+
+/* All zero at first. */
+struct generations {
+	struct generation *list;
+	size_t n, size;
+};
+
+void generations_fini(struct generations *generations);
+/* The generation with this number, added if it is new. Valid until the next one is added. */
+struct generation *generation_find(struct generations *generations, int64_t number);
+/* Raises `high`. */
+void generation_raise(struct generations *generations, int64_t number, int64_t high);
+/*
+ * Adds a row with the columns generation, seq_seen, settled_num from column `first` on, and then
+ * idle_ms if the row has it.
+ */
+void generation_add_row(struct generations *generations, const PGresult *rows, int row, int first);
+
+/*
+ * Raises each to what Redis has: `hash` is the coupon's, with its own number and those before, and
+ * `seen` what gateways have reported. Either may be NULL or an error. Skips what is malformed.
+ */
+void generations_raise(struct generations *generations, const redisReply *hash,
+		       const redisReply *seen);
+
+/* Receive numbers without an outcome, of all generations but `current`; 0: of all. */
+int64_t generations_unsettled(const struct generations *generations, int64_t current);
+/* Adds them all to arrays of int4 and int8. */
+void generations_arrays(const struct generations *generations, struct postgres_array *numbers,
+			struct postgres_array *highs);
 
 /* A command on one key of the coupon, with at most six words, then NULL. The reply, or NULL. */
 redisReply *coupon_call(struct redis_client *redis, int64_t coupon, const char *command,
@@ -86,6 +128,9 @@ int outbox_entries(const redisReply *entries, int64_t coupon, outbox_fn *take, v
 int outbox_scan(struct redis_client *redis, int64_t coupon, outbox_fn *take, void *context);
 
 #define COUPON_SLOTS_MAX 1000
+/* HMGET of at most COUPON_SLOTS_MAX fields: an array of their values. NULL: it failed. */
+redisReply *coupon_fields(struct redis_client *redis, int64_t coupon, enum coupon_key which,
+			  const char *const *fields, size_t n);
 /*
  * The records of the users of at most COUPON_SLOTS_MAX slots, in their order: an array of strings,
  * nil where a user has none. NULL: it failed.

@@ -33,12 +33,6 @@ struct slot {
 int slot_next(const char **text, struct slot *slot);
 
 /*
- * Reads a number in canonical decimal, up to `most`, and the colon after it; moves `*text` past
- * both. -1: there is none.
- */
-int slot_number_take(const char **text, int most);
-
-/*
  * A row with the columns user_id, slot, batch, idx from column `first` on, and then the tail if it
  * has that. 0, or -1: the user or the batch is malformed.
  */

@@ -18,6 +18,12 @@ struct ctl {
 	struct args args;
 };
 
+/*
+ * The verdict that couponctl audit would print of a coupon that exists: PASS, FAIL, UNKNOWN or
+ * STALLED. Ends the process when a store cannot be read.
+ */
+const char *audit_coupon(struct ctl *ctl, int64_t coupon);
+
 extern const struct command migrate_command, create_command, publish_command, pause_command,
 	resume_command, close_command, stock_command, edit_command, history_command, arm_command,
 	void_command, show_command, list_command, issue_command, status_command, audit_command,

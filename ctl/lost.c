@@ -18,7 +18,6 @@
 #include "common/message/number.h"
 #include "common/redis/client.h"
 #include "common/redis/redis.h"
-#include "coupon/generation.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
@@ -29,7 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 
 #define SCAN_COUNT 256
 
@@ -57,18 +56,9 @@ static size_t list_keep(struct slot *list, PGresult *ords)
 
 size_t lost_keep_open(struct db *db, int64_t coupon, struct slot *list, size_t n)
 {
-	struct slot_arrays arrays;
-
 	if (n == 0)
 		return 0;
-	slot_arrays_init(&arrays);
-	slot_arrays_add(&arrays, list, n);
-	n = list_keep(list,
-		      db_ask(db, sql_query_lost_candidates, postgres_number(coupon),
-			     postgres_array(&arrays.users), postgres_array(&arrays.numbers),
-			     postgres_array(&arrays.batches), postgres_array(&arrays.indexes)));
-	slot_arrays_fini(&arrays);
-	return n;
+	return list_keep(list, store_slots_ask(db, sql_query_lost_candidates, coupon, list, n));
 }
 
 size_t lost_record(struct db *db, int64_t coupon, struct slot *list, size_t n,
@@ -90,18 +80,18 @@ size_t lost_record(struct db *db, int64_t coupon, struct slot *list, size_t n,
 /* Stores in PostgreSQL the highest numbers of older generations that only Redis has. */
 static void highs_store(struct lost *lost)
 {
-	redisReply *hash = coupon_call(lost->redis, lost->coupon, "HGETALL", COUPON_KEY_COUPON,
-				       NULL);
+	redisReply *hash = store_reply(lost->redis,
+				       coupon_call(lost->redis, lost->coupon, "HGETALL",
+						   COUPON_KEY_COUPON, NULL));
 	struct postgres_array numbers = { .type = POSTGRES_INT4 },
 			      highs = { .type = POSTGRES_INT8 };
 	struct generations generations = { 0 };
 	struct redis_coupon in_redis;
 
-	store_redis_check(lost->redis, hash != NULL);
-	(void)redis_coupon_parse(&in_redis, hash, NULL, NULL);
+	redis_coupon_parse(&in_redis, hash);
 	if (in_redis.generation > 0 && in_redis.generation < lost->current)
 		lost->current = in_redis.generation;
-	(void)generations_raise(&generations, hash, NULL);
+	generations_raise(&generations, hash, NULL);
 	freeReplyObject(hash);
 	generations_arrays(&generations, &numbers, &highs);
 	generations_fini(&generations);
@@ -176,13 +166,6 @@ static void numbers_give_up(const struct lost *lost)
 	}
 }
 
-static void list_has(const struct lost *lost, enum coupon_key which, const struct slot *list,
-		     size_t n, char *has)
-{
-	store_redis_check(lost->redis,
-			  coupon_has(lost->redis, lost->coupon, which, list, n, has) == 0);
-}
-
 /*
  * Gives up those that are not in the outbox. Of the others that are too young the known ones are
  * counted. Returns how many are given up; they come first.
@@ -194,8 +177,8 @@ static size_t list_give_up(struct lost *lost, struct slot *list, size_t n)
 	size_t kept = 0;
 
 	check(sent != NULL && known != NULL);
-	list_has(lost, COUPON_KEY_OUTBOX, list, n, sent);
-	list_has(lost, COUPON_KEY_KNOWN, list, n, known);
+	store_has(lost->redis, lost->coupon, COUPON_KEY_OUTBOX, list, n, sent);
+	store_has(lost->redis, lost->coupon, COUPON_KEY_KNOWN, list, n, known);
 	slot_arrays_init(&arrays);
 	for (size_t i = 0; i < n; i++) {
 		int64_t at_ms = ulid_time_ms(&list[i].batch);
@@ -278,12 +261,11 @@ static void queues_need_empty(const char *url)
 /* Where a lock or a time-out stops settling, workers hold receives that no queue shows. */
 static void workers_need_hold_none(struct db *db)
 {
-	struct timespec pause = { .tv_sec = 0, .tv_nsec = 200000000 };
 	struct locks locks = { .n = 0 };
 
 	locks_look(&locks, db, clock_monotonic_ms());
 	for (int i = 0; i < 6 && locks.n > 0; i++) {
-		nanosleep(&pause, NULL);
+		usleep(200000);
 		if (locks_look(&locks, db, clock_monotonic_ms()) > 0)
 			log_fatal("another session has a transaction open that holds locks on "
 				  "coupons or receives: receives that wait for it can still be "

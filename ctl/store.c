@@ -3,6 +3,7 @@
 #include "common/changes.h"
 #include "common/check.h"
 #include "common/log/log.h"
+#include "coupon/redis_coupon.h"
 #include "embed.h"
 
 #include <pwd.h>
@@ -133,6 +134,21 @@ PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon)
 	return row;
 }
 
+PGresult *store_slots_ask(struct db *db, const char *sql, int64_t coupon, const struct slot *slots,
+			  size_t n)
+{
+	struct slot_arrays arrays;
+	PGresult *rows;
+
+	slot_arrays_init(&arrays);
+	slot_arrays_add(&arrays, slots, n);
+	rows = db_ask(db, sql, postgres_number(coupon), postgres_array(&arrays.users),
+		      postgres_array(&arrays.numbers), postgres_array(&arrays.batches),
+		      postgres_array(&arrays.indexes));
+	slot_arrays_fini(&arrays);
+	return rows;
+}
+
 int64_t store_coupons_read(struct db *db, const char *sql, int64_t after, int64_t count,
 			   store_row_fn *take, void *context)
 {
@@ -159,6 +175,18 @@ void store_redis_check(const struct redis_client *redis, int ok)
 {
 	if (!ok)
 		log_fatal("Redis: %s", redis_client_error(redis));
+}
+
+redisReply *store_reply(const struct redis_client *redis, redisReply *reply)
+{
+	store_redis_check(redis, reply != NULL);
+	return reply;
+}
+
+void store_has(struct redis_client *redis, int64_t coupon, enum coupon_key which,
+	       const struct slot *slots, size_t n, char *has)
+{
+	store_redis_check(redis, coupon_has(redis, coupon, which, slots, n, has) == 0);
 }
 
 void store_run_id_read(struct redis_client *redis, char run_id[REDIS_RUN_ID_SIZE])

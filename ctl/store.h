@@ -5,7 +5,8 @@
 #ifndef CTL_STORE_H
 #define CTL_STORE_H
 
-#include "coupon/redis_coupon.h"
+#include "common/redis/client.h"
+#include "coupon/slot.h"
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
 
@@ -33,6 +34,10 @@ void store_by_set(struct db *db, const struct args *args);
 /* One row of a coupon, by a query whose only parameter is its id. "There is no coupon" is fatal. */
 PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon);
 
+/* A query of the slots of a coupon: their users, numbers, batches and indexes. */
+PGresult *store_slots_ask(struct db *db, const char *sql, int64_t coupon, const struct slot *slots,
+			  size_t n);
+
 /*
  * Calls `take` for each row of a query of coupons, whose parameters are the id after which to begin
  * and a number of rows, and whose first column is the id. Reads in pages, without a transaction. At
@@ -47,6 +52,11 @@ struct redis_client *store_redis_open(const struct ctl *ctl);
 
 /* Ends the process unless `ok`: the last command failed. */
 void store_redis_check(const struct redis_client *redis, int ok);
+/* The reply, if there is one. */
+redisReply *store_reply(const struct redis_client *redis, redisReply *reply);
+/* coupon_has(), if it did not fail. */
+void store_has(struct redis_client *redis, int64_t coupon, enum coupon_key which,
+	       const struct slot *slots, size_t n, char *has);
 
 /* The run id of the Redis process. */
 void store_run_id_read(struct redis_client *redis, char run_id[REDIS_RUN_ID_SIZE]);

@@ -7,7 +7,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "ctl/audit/pass.h"
+#include "ctl/ctl.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -33,17 +33,6 @@
 #define LOOK_PAUSE_MS 250
 #define STALL_PAUSE_MS (LOCKS_OPEN_MS + 100)
 
-/* The audit of one coupon. */
-struct coupon_audit {
-	struct audit *audit;
-	int64_t coupon;
-	struct pass pass; /* the last one */
-	struct look look;
-	enum sum_verdict sum;
-	int passes_n;
-	int suspected_n; /* passes that found the sum wrong while receives were accepted */
-};
-
 /*
  * Coupons that are audited together. Most are judged after one look. Those with receives that are
  * overdue or stalled need several looks with pauses in between: they are kept, and looked at
@@ -51,8 +40,8 @@ struct coupon_audit {
  */
 struct group {
 	struct audit *audit;
-	cJSON *coupons; /* the figures of each; NULL: they are printed */
-	struct coupon_audit *list[GROUP_MAX];
+	cJSON *coupons;               /* the figures of each; NULL: they are printed */
+	struct pass *list[GROUP_MAX]; /* the last one of each coupon */
 	size_t n;
 	size_t suspects_n;
 };
@@ -60,21 +49,22 @@ struct group {
 /* Whether a keeper is about to load, verify or rebuild the coupon. */
 static int is_unsettled(const struct audit_row *row, const struct cut *cut)
 {
-	if (!cut->keeper || cut->bad || !row->known)
+	if (!cut->keeper || cut->bad)
 		return 0;
 	if (!cut->present)
 		return strcmp(row->status, "published") == 0 || strcmp(row->status, "paused") == 0;
 	return !cut->verified || cut->coupon.generation != row->generation;
 }
 
-static void keeper_wait(struct audit *audit, int64_t coupon)
+static void keeper_wait(const struct pass *pass)
 {
+	struct audit *audit = pass->audit;
 	struct audit_row row;
 	struct cut cut;
 
 	for (; audit->patience_ms > 0; audit->patience_ms -= PATIENCE_PAUSE_MS) {
-		row_read(audit->db, coupon, &row);
-		cut_read(audit, coupon, &cut, NULL, 0);
+		row_read(pass, &row, NULL);
+		cut_read(pass, &cut, NULL, 0);
 		if (!is_unsettled(&row, &cut))
 			return;
 		store_run_id_read(audit->redis, audit->run_id);
@@ -82,59 +72,55 @@ static void keeper_wait(struct audit *audit, int64_t coupon)
 	}
 }
 
-/* Whether the coupon was rebuilt, loaded or unloaded during the pass: then the pass is void. */
-static int was_replaced(const struct pass *pass)
+/*
+ * After the looks: whether the coupon was rebuilt, loaded or unloaded during the pass. Then another
+ * one is needed, unless there were enough.
+ */
+static int is_void(const struct pass *pass)
 {
 	struct cut now;
 
-	cut_read(pass->audit, pass->coupon, &now, NULL, 0);
+	if (pass->passes_n >= PASSES_MAX)
+		return 0;
+	cut_read(pass, &now, NULL, 0);
 	return !pass->cut.bad && (now.present != pass->cut.present ||
 				  now.coupon.generation != pass->cut.coupon.generation);
 }
 
 /* Passes until the sum is sure, and the first look. */
-static void passes_run(struct coupon_audit *one)
+static void passes_run(struct pass *pass)
 {
 	int is_sure;
 
 	do {
-		if (one->passes_n++ > 0)
-			pass_fini(&one->pass);
-		keeper_wait(one->audit, one->coupon);
-		pass_run(&one->pass, one->audit, one->coupon);
-		one->sum = pass_sum(&one->pass);
-		if (one->sum == SUM_SUSPECT && ++one->suspected_n == SUSPECT_PASSES)
-			one->sum = SUM_WRONG;
-		is_sure = one->sum != SUM_SUSPECT && one->sum != SUM_UNSURE;
-	} while (!is_sure && one->passes_n < PASSES_MAX);
-	slot_set_fini(&one->pass.set); /* it is large, and of no more use */
-	one->look.done = 1;
+		pass_fini(pass);
+		keeper_wait(pass);
+		pass_run(pass);
+		pass->sum = pass_sum(pass);
+		if (pass->sum == SUM_SUSPECT && ++pass->suspected_n == SUSPECT_PASSES)
+			pass->sum = SUM_WRONG;
+		is_sure = pass->sum != SUM_SUSPECT && pass->sum != SUM_UNSURE;
+	} while (!is_sure && pass->passes_n < PASSES_MAX);
+	slot_set_fini(&pass->set); /* it is large, and of no more use */
+	pass->look.done = 1;
 	if (is_sure)
-		look_start(&one->look, &one->pass);
+		look_start(pass);
 }
 
-/* After the looks. 1: the coupon was replaced meanwhile, and there is a new pass. */
-static int passes_run_again(struct coupon_audit *one)
+static void pass_end(struct pass *pass, cJSON *coupons)
 {
-	if (one->passes_n >= PASSES_MAX || !was_replaced(&one->pass))
-		return 0;
-	passes_run(one);
-	return 1;
-}
+	struct audit *audit = pass->audit;
 
-static void coupon_audit_end(struct coupon_audit *one, cJSON *coupons)
-{
-	pass_judge(&one->pass, one->sum);
-	codes_judge(one->audit, one->coupon, one->pass.compared);
-	one->audit->stalled_n += one->pass.stall.n > 0;
-	one->audit->undecided_n += (one->pass.undecided && !one->pass.broker.ok) ||
-				   one->pass.cut.held;
+	pass_judge(pass);
+	codes_judge(pass);
+	audit->stalled_n += pass->stall.n > 0;
+	audit->undecided_n += (pass->undecided && !pass->broker.ok) || pass->cut.held;
 	if (coupons)
-		check(cJSON_AddItemToArray(coupons, figures_json(&one->pass)));
+		check(cJSON_AddItemToArray(coupons, figures_json(pass)));
 	else
-		figures_print(&one->pass);
-	pass_fini(&one->pass);
-	free(one);
+		figures_print(pass);
+	pass_fini(pass);
+	free(pass);
 }
 
 /* Looks until nothing else is to be found out about any of them. */
@@ -144,18 +130,21 @@ static void group_look(struct group *group)
 
 	for (size_t i = 0; i < group->n; i++)
 		if (!group->list[i]->look.done)
-			look_start(&group->list[i]->look, &group->list[i]->pass);
+			look_start(group->list[i]);
 	do {
 		usleep(LOOK_PAUSE_MS * 1000);
 		again = 0;
 		for (size_t i = 0; i < group->n; i++) {
-			look_again(&group->list[i]->look);
+			look_again(group->list[i]);
 			again |= !group->list[i]->look.done;
 		}
 		if (again)
 			continue;
 		for (size_t i = 0; i < group->n; i++)
-			again |= passes_run_again(group->list[i]);
+			if (is_void(group->list[i])) {
+				passes_run(group->list[i]);
+				again = 1;
+			}
 	} while (again);
 }
 
@@ -165,14 +154,14 @@ static void group_seek_stalled(struct group *group)
 	int found = 0;
 
 	for (size_t i = 0; i < group->n; i++)
-		found |= stall_search(&group->list[i]->pass);
+		found |= stall_search(group->list[i], NULL);
 	if (!found)
 		return;
 	locks_look(&locks, group->audit->db, clock_monotonic_ms());
 	usleep(STALL_PAUSE_MS * 1000);
 	for (size_t i = 0; i < group->n; i++)
-		if (group->list[i]->pass.stall.n > 0)
-			stall_confirm(&group->list[i]->pass, &locks);
+		if (group->list[i]->stall.n > 0)
+			(void)stall_search(group->list[i], &locks);
 }
 
 /* Judges those that were kept. */
@@ -183,42 +172,43 @@ static void group_end(struct group *group)
 	group_look(group);
 	group_seek_stalled(group);
 	for (size_t i = 0; i < group->n; i++)
-		coupon_audit_end(group->list[i], group->coupons);
+		pass_end(group->list[i], group->coupons);
 	group->n = group->suspects_n = 0;
 }
 
 /* Audits a coupon that PostgreSQL has, or keeps it for group_end(). */
 static void group_audit(struct group *group, int64_t coupon)
 {
-	struct coupon_audit *one = calloc(1, sizeof(*one));
+	struct pass *pass = calloc(1, sizeof(*pass));
 
-	check(one != NULL);
-	one->audit = group->audit;
-	one->coupon = coupon;
-	passes_run(one);
-	while (one->look.done && passes_run_again(one))
-		;
-	if (one->look.done && !stall_search(&one->pass)) {
-		coupon_audit_end(one, group->coupons);
+	check(pass != NULL);
+	pass->audit = group->audit;
+	pass->coupon = coupon;
+	passes_run(pass);
+	while (pass->look.done && is_void(pass))
+		passes_run(pass);
+	if (pass->look.done && !stall_search(pass, NULL)) {
+		pass_end(pass, group->coupons);
 		return;
 	}
-	group->list[group->n++] = one;
-	group->suspects_n += one->pass.open.n + one->pass.rows.n + one->pass.outbox.settled.n;
+	group->list[group->n++] = pass;
+	group->suspects_n += pass->open.n + pass->rows.n + pass->settled.n;
 	if (group->n == GROUP_MAX || group->suspects_n >= GROUP_SUSPECTS_MAX)
 		group_end(group);
 }
 
 /* Reports user coupons of coupons that do not exist; 0: of any. Returns how many. */
-static int64_t unknown_audit(struct audit *audit, int64_t coupon)
+static int unknown_audit(struct audit *audit, int64_t coupon)
 {
 	PGresult *rows = db_ask(audit->db, sql_query_audit_unknown, db_id(coupon));
-	int64_t n = PQntuples(rows);
+	int n = PQntuples(rows);
 	struct slot slot;
 
-	for (int row = 0; row < PQntuples(rows); row++) {
+	for (int row = 0; row < n; row++) {
 		slot_read(rows, row, 1, &slot);
-		finding_add(&audit->findings, FINDING_COUPON_UNKNOWN,
-			    db_int(rows, row, "coupon_id"), &slot,
+		finding_add(&(struct pass){ .audit = audit,
+					    .coupon = db_int(rows, row, "coupon_id") },
+			    FINDING_COUPON_UNKNOWN, &slot,
 			    "a user coupon of a coupon that does not exist");
 	}
 	PQclear(rows);
@@ -230,12 +220,10 @@ static void row_audit(void *context, const PGresult *page, int row)
 	group_audit(context, db_int(page, row, "coupon"));
 }
 
-static int is_known(struct audit *audit, int64_t coupon)
+static int is_known(const struct audit *audit, int64_t coupon)
 {
-	struct audit_row row;
-
-	row_read(audit->db, coupon, &row);
-	return row.known;
+	return db_value(audit->db, sql_query_coupon_list, postgres_number(coupon - 1),
+			postgres_number(1)) == coupon;
 }
 
 static int verdict(const struct audit *audit)

@@ -2,7 +2,7 @@
  * The exchange codes of a coupon: in PostgreSQL one is used exactly where a user coupon has it, and
  * in Redis exactly where a record of its user has it.
  */
-#include "ctl/audit/pass.h"
+#include "ctl/audit/audit.h"
 
 #include "common/array.h"
 #include "common/check.h"
@@ -29,8 +29,7 @@ struct claim {
 };
 
 struct claims {
-	struct audit *audit;
-	int64_t coupon;
+	const struct pass *pass;
 	struct claim *list;
 	size_t n, size;
 };
@@ -46,22 +45,6 @@ static void claim_add(struct claims *claims, const char *code, size_t len,
 	claim->user = *user;
 }
 
-static void field_append(const struct claims *claims, enum coupon_key which, const char *field)
-{
-	char key[COUPON_KEY_SIZE];
-	const char *hget[] = { "HGET", coupon_key(claims->coupon, which, key), field };
-
-	redis_client_append(claims->audit->redis, 3, hget);
-}
-
-static redisReply *field_take(const struct claims *claims)
-{
-	redisReply *reply = redis_client_next(claims->audit->redis);
-
-	store_redis_check(claims->audit->redis, reply != NULL);
-	return reply;
-}
-
 static int records_have(const redisReply *records, const char *code)
 {
 	const char *text = records->str, *own;
@@ -74,38 +57,42 @@ static int records_have(const redisReply *records, const char *code)
 }
 
 /* Whether the code has the user, and the user the code, or neither; or it is revoked. */
-static int is_right(const struct claims *claims, const struct claim *claim)
+static int is_right(const struct claim *claim, const redisReply *owner, const redisReply *records)
 {
-	redisReply *owner = field_take(claims), *records;
 	size_t len = redis_code_user(owner);
 	int has_user = len > 0 && len == claim->user.len &&
-		       memcmp(owner->str, claim->user.text, len) == 0,
-	    right = redis_code_is_revoked(owner);
+		       memcmp(owner->str, claim->user.text, len) == 0;
 
-	freeReplyObject(owner);
 	if (claim->user.len == 0)
-		return right;
-	records = field_take(claims);
-	right = has_user == records_have(records, claim->code);
-	freeReplyObject(records);
-	return right;
+		return redis_code_is_revoked(owner);
+	return has_user == records_have(records, claim->code);
 }
 
 /* Of those from `from` on. */
 static void claims_keep_wrong(struct claims *claims, size_t from)
 {
+	struct redis_client *redis = claims->pass->audit->redis;
+	const char *codes[SCAN_COUNT], *users[SCAN_COUNT];
 	size_t kept = from;
 
-	for (size_t at = from, to; at < claims->n; at = to) {
-		to = claims->n - at < SCAN_COUNT ? claims->n : at + SCAN_COUNT;
-		for (size_t i = at; i < to; i++) {
-			field_append(claims, COUPON_KEY_CODES, claims->list[i].code);
-			if (claims->list[i].user.len > 0)
-				field_append(claims, COUPON_KEY_USERS, claims->list[i].user.text);
+	for (size_t at = from, n; at < claims->n; at += n) {
+		struct claim *list = claims->list + at;
+		redisReply *owners, *records;
+
+		n = claims->n - at < SCAN_COUNT ? claims->n - at : SCAN_COUNT;
+		for (size_t i = 0; i < n; i++) {
+			codes[i] = list[i].code;
+			users[i] = list[i].user.text;
 		}
-		for (size_t i = at; i < to; i++)
-			if (!is_right(claims, &claims->list[i]))
-				claims->list[kept++] = claims->list[i];
+		owners = store_reply(redis, coupon_fields(redis, claims->pass->coupon,
+							  COUPON_KEY_CODES, codes, n));
+		records = store_reply(redis, coupon_fields(redis, claims->pass->coupon,
+							   COUPON_KEY_USERS, users, n));
+		for (size_t i = 0; i < n; i++)
+			if (!is_right(&list[i], owners->element[i], records->element[i]))
+				claims->list[kept++] = list[i];
+		freeReplyObject(owners);
+		freeReplyObject(records);
 	}
 	claims->n = kept;
 }
@@ -120,8 +107,7 @@ static void claims_judge(struct claims *claims, int looks, enum finding finding)
 	for (size_t i = 0; i < claims->n && i < TOLD_MAX; i++) {
 		const struct claim *claim = &claims->list[i];
 
-		finding_add(&claims->audit->findings, finding, claims->coupon,
-			    &(struct slot){ .user = claim->user },
+		finding_add(claims->pass, finding, &(struct slot){ .user = claim->user },
 			    claim->user.len > 0 ? "the code %s and the records of the user do not "
 						  "agree"
 						: "the code %s is revoked, and Redis does not have "
@@ -138,9 +124,8 @@ static int codes_take(void *context, const redisReply *fields)
 
 	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
 		const redisReply *code = fields->element[i], *owner = fields->element[i + 1];
-		struct user_id user;
-
 		size_t len = redis_code_user(owner);
+		struct user_id user;
 
 		if (len > 0 && user_id_parse(&user, owner->str, len) == 0)
 			claim_add(claims, code->str, code->len, &user);
@@ -165,14 +150,15 @@ static int users_take(void *context, const redisReply *users)
 	return 0;
 }
 
-static void redis_judge(struct audit *audit, int64_t coupon)
+static void redis_judge(const struct pass *pass)
 {
-	struct claims claims = { .audit = audit, .coupon = coupon };
+	struct redis_client *redis = pass->audit->redis;
+	struct claims claims = { .pass = pass };
 
-	store_redis_check(audit->redis, coupon_scan(audit->redis, coupon, COUPON_KEY_CODES,
-						    SCAN_COUNT, codes_take, &claims) == 0);
-	store_redis_check(audit->redis, coupon_scan(audit->redis, coupon, COUPON_KEY_USERS,
-						    SCAN_COUNT, users_take, &claims) == 0);
+	store_redis_check(redis, coupon_scan(redis, pass->coupon, COUPON_KEY_CODES, SCAN_COUNT,
+					     codes_take, &claims) == 0);
+	store_redis_check(redis, coupon_scan(redis, pass->coupon, COUPON_KEY_USERS, SCAN_COUNT,
+					     users_take, &claims) == 0);
 	claims_judge(&claims, LOOKS, FINDING_CODE_OWNER);
 }
 
@@ -180,15 +166,16 @@ static void redis_judge(struct audit *audit, int64_t coupon)
  * PostgreSQL revokes a code first, so Redis has no other ones. The other way round it may take a
  * moment: couponctl or the keeper is about to tell Redis.
  */
-static void revoked_judge(struct audit *audit, int64_t coupon)
+static void revoked_judge(const struct pass *pass)
 {
-	struct claims claims = { .audit = audit, .coupon = coupon };
+	struct claims claims = { .pass = pass };
+	struct db *db = pass->audit->db;
 	int rows;
 
-	db_run(audit->db, "BEGIN");
-	db_do(audit->db, sql_query_rebuild_revoked, postgres_number(coupon), postgres_number(0));
+	db_run(db, "BEGIN");
+	db_do(db, sql_query_rebuild_revoked, postgres_number(pass->coupon), postgres_number(0));
 	do {
-		PGresult *page = db_ask(audit->db, sql_query_rebuild_fetch_revoked);
+		PGresult *page = db_ask(db, sql_query_rebuild_fetch_revoked);
 		size_t from = claims.n;
 
 		rows = PQntuples(page);
@@ -198,13 +185,14 @@ static void revoked_judge(struct audit *audit, int64_t coupon)
 		PQclear(page);
 		claims_keep_wrong(&claims, from);
 	} while (rows > 0);
-	db_run(audit->db, "COMMIT");
+	db_run(db, "COMMIT");
 	claims_judge(&claims, REVOKED_LOOKS, FINDING_CODE_REVOKED);
 }
 
-static void rows_judge(struct audit *audit, int64_t coupon)
+static void rows_judge(const struct pass *pass)
 {
-	PGresult *rows = db_ask(audit->db, sql_query_audit_codes, postgres_number(coupon));
+	PGresult *rows = db_ask(pass->audit->db, sql_query_audit_codes,
+				postgres_number(pass->coupon));
 
 	for (int row = 0; row < PQntuples(rows); row++) {
 		const char *text = db_text(rows, row, "user_id");
@@ -213,7 +201,7 @@ static void rows_judge(struct audit *audit, int64_t coupon)
 
 		if (user_id_parse(&slot.user, text, strlen(text)))
 			continue;
-		finding_add(&audit->findings, FINDING_CODE_ROW, coupon, &slot,
+		finding_add(pass, FINDING_CODE_ROW, &slot,
 			    has_row ? "the user coupon has the code %s, which is not used by it"
 				    : "the code %s is used, and no user coupon has it",
 			    db_text(rows, row, "code"));
@@ -221,22 +209,13 @@ static void rows_judge(struct audit *audit, int64_t coupon)
 	PQclear(rows);
 }
 
-static int has_codes(struct audit *audit, int64_t coupon)
+void codes_judge(const struct pass *pass)
 {
-	PGresult *row = db_ask(audit->db, sql_query_coupon_has_codes, postgres_number(coupon));
-	int has = db_is_true(row, 0, "has_codes");
-
-	PQclear(row);
-	return has;
-}
-
-void codes_judge(struct audit *audit, int64_t coupon, int in_redis)
-{
-	if (!has_codes(audit, coupon))
+	if (!db_value(pass->audit->db, sql_query_coupon_has_codes, postgres_number(pass->coupon)))
 		return;
-	rows_judge(audit, coupon);
-	if (in_redis) {
-		redis_judge(audit, coupon);
-		revoked_judge(audit, coupon);
+	rows_judge(pass);
+	if (pass->compared) {
+		redis_judge(pass);
+		revoked_judge(pass);
 	}
 }

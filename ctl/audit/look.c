@@ -2,10 +2,11 @@
  * Looks at what does not agree in both stores until it does, or is certainly wrong, or cannot be
  * decided; then at what is in flight without progress.
  */
-#include "ctl/audit/pass.h"
+#include "ctl/audit/audit.h"
 
 #include "common/clock.h"
 #include "common/rabbit/connection.h"
+#include "ctl/store.h"
 #include "embed.h"
 
 #include <string.h>
@@ -18,96 +19,78 @@
 #define RESENT_AFTER 5 /* times COUPON_RESEND_AFTER_MS: what is overtaken is sent again by then */
 #define EXTRA_MS 10000 /* beyond the time that a suspect has to be overdue, for interruptions */
 
-static void state_set(struct look *look, struct suspect *suspect, enum suspect_state state)
+static void state_set(struct pass *pass, struct suspect *suspect, enum suspect_state state)
 {
 	if (suspect->state != state || suspect->looks == 0) {
 		suspect->state = state;
 		suspect->looks = 0;
-		suspect->since_ms = look->now_ms;
+		suspect->since_ms = pass->look.now_ms;
 	}
 	suspect->looks++;
 }
 
-typedef void look_fn(struct look *look, struct suspect *suspects, const struct slot *slots,
-		     size_t n);
-
-/* Calls `fn` with parts of the suspects and their slots. Those that are gone leave the list. */
-static void parts_look(struct look *look, struct suspects *suspects, look_fn *fn)
-{
-	static struct slot slots[COUPON_SLOTS_MAX];
-	size_t step = records_step(look->pass->row.limit), kept = 0;
-
-	for (size_t at = 0, n; at < suspects->n; at += n) {
-		n = suspects_slots(suspects, at, step, slots);
-		fn(look, suspects->list + at, slots, n);
-	}
-	for (size_t i = 0; i < suspects->n; i++)
-		if (suspects->list[i].state != SUSPECT_GONE)
-			suspects->list[kept++] = suspects->list[i];
-	suspects->n = kept;
-}
-
 /* User coupons that still exist, and that Redis does not have, or has with another key. */
-static void rows_look(struct look *look, struct suspect *suspects, const struct slot *slots,
+static void rows_look(struct pass *pass, struct suspect *suspects, const struct slot *slots,
 		      size_t n)
 {
-	static struct outcome outcomes[COUPON_SLOTS_MAX];
-	struct pass *pass = look->pass;
-	redisReply *records;
+	PGresult *outcomes = outcomes_read(pass, slots, n);
+	redisReply *records = records_read(pass, slots, n);
 
-	outcomes_read(pass->audit->db, pass->coupon, slots, n, outcomes);
-	records = records_read(pass->audit, pass->coupon, slots, n);
 	for (size_t i = 0; i < n; i++) {
-		enum slot_found how = slot_look_up(&slots[i], outcomes[i].tail,
+		enum slot_found how = slot_look_up(&slots[i],
+						   db_text(outcomes, (int)i, "holder_key"),
 						   records->element[i]);
+		int is_wrong = !db_is_null(outcomes, (int)i, "issued_ms") &&
+			       !db_is_true(outcomes, (int)i, "is_late") &&
+			       (how == SLOT_NONE || how == SLOT_OTHER_KEY);
 
-		if (outcomes[i].issued_ms < 0 || outcomes[i].is_late ||
-		    (how != SLOT_NONE && how != SLOT_OTHER_KEY)) {
-			suspects[i].state = SUSPECT_GONE;
-			continue;
-		}
 		suspects[i].how = how;
-		state_set(look, &suspects[i], SUSPECT_DIFFERENT);
+		state_set(pass, &suspects[i], is_wrong ? SUSPECT_DIFFERENT : SUSPECT_GONE);
 	}
+	PQclear(outcomes);
 	freeReplyObject(records);
 }
 
-static int is_future(int64_t redis_ms, const struct slot *slot)
+static int64_t age_ms(int64_t redis_ms, const struct slot *slot)
 {
-	return ulid_time_ms(&slot->batch) > redis_ms + SKEW_MS;
+	return redis_ms - ulid_time_ms(&slot->batch);
 }
 
-static int is_old(const struct look *look, const struct slot *slot)
+/* A batch that claims to be made in the future has no usable age: it counts as old. */
+static int is_aged(int64_t redis_ms, const struct slot *slot, int64_t limit_ms)
 {
-	return look->ignore_age || is_future(look->redis_ms, slot) ||
-	       look->redis_ms - ulid_time_ms(&slot->batch) > look->pass->audit->grace_ms;
+	return age_ms(redis_ms, slot) > limit_ms || age_ms(redis_ms, slot) < -SKEW_MS;
+}
+
+static int is_old(const struct pass *pass, const struct slot *slot)
+{
+	return pass->look.ignore_age || is_aged(pass->look.redis_ms, slot, pass->audit->grace_ms);
 }
 
 /* Open slots without an outcome, or released, that Redis still has. */
-static void open_look(struct look *look, struct suspect *suspects, const struct slot *slots,
+static void open_look(struct pass *pass, struct suspect *suspects, const struct slot *slots,
 		      size_t n)
 {
 	static char sent[COUPON_SLOTS_MAX];
-	redisReply *records = records_read(look->pass->audit, look->pass->coupon, slots, n);
+	redisReply *records = records_read(pass, slots, n);
 	int any_old = 0;
 
-	for (size_t i = 0; i < n && !look->quiet; i++)
-		any_old |= is_old(look, &slots[i]);
+	for (size_t i = 0; i < n && !pass->look.quiet; i++)
+		any_old |= is_old(pass, &slots[i]);
 	if (any_old)
-		has_read(look->pass->audit, look->pass->coupon, COUPON_KEY_OUTBOX, slots, n, sent);
+		store_has(pass->audit->redis, pass->coupon, COUPON_KEY_OUTBOX, slots, n, sent);
 	for (size_t i = 0; i < n; i++) {
-		struct suspect *suspect = &suspects[i];
+		enum suspect_state state = SUSPECT_OVERDUE;
 
 		if (slot_look_up(&slots[i], NULL, records->element[i]) != SLOT_SAME)
-			suspect->state = SUSPECT_GONE;
-		else if (suspect->state == SUSPECT_HELD)
-			state_set(look, suspect, SUSPECT_HELD);
-		else if (look->quiet)
-			state_set(look, suspect, SUSPECT_QUIET);
-		else if (!is_old(look, &slots[i]))
-			state_set(look, suspect, SUSPECT_FLIGHT);
-		else
-			state_set(look, suspect, sent[i] ? SUSPECT_OUTBOX : SUSPECT_OVERDUE);
+			state = SUSPECT_GONE;
+		else if (suspects[i].state == SUSPECT_HELD)
+			state = SUSPECT_HELD;
+		else if (pass->look.quiet)
+			state = SUSPECT_QUIET;
+		else if (!is_old(pass, &slots[i]) || sent[i])
+			state = SUSPECT_FLIGHT;
+		state_set(pass, &suspects[i], state);
 	}
 	freeReplyObject(records);
 }
@@ -117,21 +100,19 @@ static void open_look(struct look *look, struct suspect *suspects, const struct 
  * keeper then publishes them again, and another worker removes them, once they have passed the
  * queue. Dead letters are left to an operator.
  */
-static void entries_look(struct look *look, struct suspect *suspects, const struct slot *slots,
+static void entries_look(struct pass *pass, struct suspect *suspects, const struct slot *slots,
 			 size_t n)
 {
 	static char has[COUPON_SLOTS_MAX], dead[COUPON_SLOTS_MAX];
-	const struct pass *pass = look->pass;
-	int waits = !look->keeper || !pass->broker.ok || pass->broker.ready > 0;
+	int waits = !pass->look.keeper || !pass->broker.ok || pass->broker.ready > 0;
 
-	has_read(pass->audit, pass->coupon, COUPON_KEY_OUTBOX, slots, n, has);
-	has_read(pass->audit, pass->coupon, COUPON_KEY_DEAD, slots, n, dead);
-	for (size_t i = 0; i < n; i++) {
-		if (has[i] && !dead[i])
-			state_set(look, &suspects[i], waits ? SUSPECT_FLIGHT : SUSPECT_OVERDUE);
-		else
-			suspects[i].state = SUSPECT_GONE;
-	}
+	store_has(pass->audit->redis, pass->coupon, COUPON_KEY_OUTBOX, slots, n, has);
+	store_has(pass->audit->redis, pass->coupon, COUPON_KEY_DEAD, slots, n, dead);
+	for (size_t i = 0; i < n; i++)
+		state_set(pass, &suspects[i],
+			  !has[i] || dead[i] ? SUSPECT_GONE
+			  : waits            ? SUSPECT_FLIGHT
+					     : SUSPECT_OVERDUE);
 }
 
 /* Receive numbers without an outcome that no slot names. */
@@ -152,20 +133,19 @@ static int64_t unnamed_count(const struct pass *pass, const struct generations *
 }
 
 /* Read after the outcomes: a receive that is settled in between lowers these counts. */
-static void numbers_look(struct look *look)
+static void numbers_look(struct pass *pass)
 {
-	struct pass *pass = look->pass;
 	struct generations generations = { 0 };
+	struct look *look = &pass->look;
 	struct audit_row row;
 	struct cut cut;
 	int64_t unnamed;
 
-	row_read(pass->audit->db, pass->coupon, &row);
-	generations_read(pass->audit->db, pass->coupon, &row, &generations);
+	row_read(pass, &row, &generations);
 	/* A number that PostgreSQL has and Redis never gave out is a finding of its own. */
 	if (pass->compared)
 		generation_find(&generations, row.generation)->high = 0;
-	cut_read(pass->audit, pass->coupon, &cut, &generations, 0);
+	cut_read(pass, &cut, &generations, 0);
 	look->redis_ms = cut.at_ms;
 	look->keeper = cut.keeper;
 	look->quiet = pass->compared && generations_unsettled(&generations, 0) == 0 &&
@@ -178,9 +158,9 @@ static void numbers_look(struct look *look)
 		pass->unnamed = unnamed;
 }
 
-static void broker_query(struct look *look)
+static void broker_query(struct pass *pass)
 {
-	struct pass *pass = look->pass;
+	struct look *look = &pass->look;
 	int is_empty;
 
 	pass->broker = (struct broker_look){ 0 };
@@ -203,119 +183,115 @@ static void broker_query(struct look *look)
 }
 
 /* Updates the state of every suspect, and the counts of the pass that looks find. */
-static void look_once(struct look *look)
+static void look_once(struct pass *pass)
 {
-	struct pass *pass = look->pass;
+	size_t step = records_step(pass->row.limit);
 
-	look->now_ms = clock_monotonic_ms();
-	parts_look(look, &pass->rows, rows_look);
+	pass->look.now_ms = clock_monotonic_ms();
+	suspects_each(pass, &pass->rows, step, rows_look);
 	pass_resolve(pass);
-	numbers_look(look);
-	parts_look(look, &pass->open, open_look);
+	numbers_look(pass);
+	suspects_each(pass, &pass->open, step, open_look);
 	/* RabbitMQ may be on another network: it is queried only when it decides something. */
-	if (suspects_count(&pass->open, SUSPECT_OVERDUE) > 0 || pass->outbox.settled.n > 0 ||
+	if (suspects_count(&pass->open, SUSPECT_OVERDUE) > 0 || pass->settled.n > 0 ||
 	    pass->unnamed > 0)
-		broker_query(look);
-	parts_look(look, &pass->outbox.settled, entries_look);
+		broker_query(pass);
+	suspects_each(pass, &pass->settled, step, entries_look);
 }
 
 /* How long a slot has to be overdue before it is wrong. */
-static int64_t need_ms(const struct look *look, const struct slot *slot)
+static int64_t need_ms(const struct pass *pass, const struct slot *slot)
 {
-	int64_t grace_ms = look->pass->audit->grace_ms;
+	int64_t grace_ms = pass->audit->grace_ms;
 
-	return is_future(look->redis_ms, slot) || grace_ms < HOLD_MS ? grace_ms : HOLD_MS;
+	return age_ms(pass->look.redis_ms, slot) < -SKEW_MS || grace_ms < HOLD_MS ? grace_ms
+										  : HOLD_MS;
 }
 
-enum verdict {
-	VERDICT_RIGHT,
-	VERDICT_LATER, /* another look may decide */
-	VERDICT_WRONG,
-	VERDICT_NONE, /* cannot be decided */
-};
-
-static int is_hopeless(const struct look *look)
+static int is_hopeless(const struct pass *pass)
 {
-	const struct pass *pass = look->pass;
-
-	return pass->broker_asked && (!pass->broker.ok || pass->broker.dead > 0 ||
-				      look->busy_n >= BUSY_LOOKS || pass->locked_ms >= LOCKED_MS);
+	return pass->broker_asked &&
+	       (!pass->broker.ok || pass->broker.dead > 0 || pass->look.busy_n >= BUSY_LOOKS ||
+		pass->locked_ms >= LOCKED_MS);
 }
 
 /* Receives without an outcome: both queues have to be empty. */
-static enum verdict overdue_judge(const struct look *look, int64_t since_ms, int64_t wanted_ms,
+static enum verdict overdue_judge(const struct pass *pass, int64_t since_ms, int64_t wanted_ms,
 				  int looks)
 {
+	const struct look *look = &pass->look;
+
 	if (looks >= LOOKS && look->empty_n >= LOOKS &&
 	    (look->idle || look->now_ms - since_ms >= wanted_ms))
 		return VERDICT_WRONG;
-	if (is_hopeless(look) || look->now_ms - look->begin_ms >= wanted_ms + EXTRA_MS)
+	if (is_hopeless(pass) || look->now_ms - look->begin_ms >= wanted_ms + EXTRA_MS)
 		return VERDICT_NONE;
 	return VERDICT_LATER;
 }
 
 /* A settled outbox entry: the keeper has had the time to publish it again. */
-static enum verdict entry_judge(const struct look *look, const struct suspect *entry)
+static enum verdict entry_judge(const struct pass *pass, const struct suspect *entry)
 {
-	int64_t wanted_ms = need_ms(look, &entry->slot);
-	int64_t resent_ms = look->pass->audit->resend_after_ms * RESENT_AFTER;
+	int64_t wanted_ms = need_ms(pass, &entry->slot);
+	int64_t resent_ms = pass->audit->resend_after_ms * RESENT_AFTER;
 
 	if (entry->state != SUSPECT_OVERDUE)
 		return VERDICT_RIGHT;
 	if (wanted_ms < resent_ms)
 		wanted_ms = resent_ms;
-	return entry->looks >= LOOKS && look->now_ms - entry->since_ms >= wanted_ms ? VERDICT_WRONG
-										    : VERDICT_LATER;
+	return entry->looks >= LOOKS && pass->look.now_ms - entry->since_ms >= wanted_ms
+		       ? VERDICT_WRONG
+		       : VERDICT_LATER;
 }
 
-static enum verdict open_judge(const struct look *look, const struct suspect *suspect)
+/* A slot or a user coupon. */
+static enum verdict slot_judge(const struct pass *pass, const struct suspect *suspect)
 {
 	switch (suspect->state) {
 	case SUSPECT_HELD:
 	case SUSPECT_QUIET:
+	case SUSPECT_DIFFERENT:
 		return suspect->looks >= LOOKS ? VERDICT_WRONG : VERDICT_LATER;
 	case SUSPECT_OVERDUE:
-		return overdue_judge(look, suspect->since_ms, need_ms(look, &suspect->slot),
+		return overdue_judge(pass, suspect->since_ms, need_ms(pass, &suspect->slot),
 				     suspect->looks);
-	case SUSPECT_NEW:
 	case SUSPECT_FLIGHT:
-	case SUSPECT_OUTBOX:
-	case SUSPECT_DIFFERENT:
 	case SUSPECT_GONE:
-		return VERDICT_RIGHT;
+		break;
 	}
 	return VERDICT_RIGHT;
 }
 
-/* Whether no other look is needed. */
-static int is_done(const struct look *look)
+static void suspects_judge(const struct pass *pass, struct suspects *suspects,
+			   enum verdict (*judge)(const struct pass *pass,
+						 const struct suspect *suspect),
+			   int left[VERDICT_NONE + 1])
 {
-	struct pass *pass = look->pass;
+	for (size_t i = 0; i < suspects->n; i++) {
+		suspects->list[i].verdict = judge(pass, &suspects->list[i]);
+		left[suspects->list[i].verdict]++;
+	}
+}
+
+void look_again(struct pass *pass)
+{
 	int left[VERDICT_NONE + 1] = { 0 };
 	enum verdict unnamed;
 
-	for (size_t i = 0; i < pass->rows.n; i++)
-		left[VERDICT_LATER] += pass->rows.list[i].looks < LOOKS;
-	for (size_t i = 0; i < pass->open.n; i++)
-		left[open_judge(look, &pass->open.list[i])]++;
-	for (size_t i = 0; i < pass->outbox.settled.n; i++)
-		left[entry_judge(look, &pass->outbox.settled.list[i])]++;
+	if (pass->look.done)
+		return;
+	look_once(pass);
+	suspects_judge(pass, &pass->rows, slot_judge, left);
+	suspects_judge(pass, &pass->open, slot_judge, left);
+	suspects_judge(pass, &pass->settled, entry_judge, left);
 	if (pass->unnamed > 0) {
-		unnamed = overdue_judge(look, look->unnamed_since_ms, pass->audit->grace_ms,
-					look->unnamed_looks);
+		unnamed = overdue_judge(pass, pass->look.unnamed_since_ms, pass->audit->grace_ms,
+					pass->look.unnamed_looks);
 		left[unnamed]++;
 		pass->unnamed_overdue = unnamed == VERDICT_WRONG;
 	}
 	pass->undecided = left[VERDICT_NONE] > 0;
-	return left[VERDICT_LATER] == 0;
-}
-
-void look_again(struct look *look)
-{
-	if (look->done)
-		return;
-	look_once(look);
-	look->done = is_done(look);
+	pass->look.done = left[VERDICT_LATER] == 0;
 }
 
 static void suspects_restart(struct suspects *suspects)
@@ -324,67 +300,39 @@ static void suspects_restart(struct suspects *suspects)
 		suspects->list[i].looks = 0;
 }
 
-void look_start(struct look *look, struct pass *pass)
+void look_start(struct pass *pass)
 {
-	*look = (struct look){
-		.pass = pass,
+	pass->look = (struct look){
 		.begin_ms = clock_monotonic_ms(),
 		.ignore_age = pass_gone(pass) > 0,
-		.done = !pass->row.known || pass->cut.bad || pass->cut.held,
+		.done = pass->cut.bad || pass->cut.held,
 	};
 	suspects_restart(&pass->rows);
 	suspects_restart(&pass->open);
-	suspects_restart(&pass->outbox.settled);
-	look_again(look);
+	suspects_restart(&pass->settled);
+	look_again(pass);
 }
 
 int look_found_wrong(const struct pass *pass, const struct suspect *suspect)
 {
-	switch (suspect->state) {
-	case SUSPECT_HELD:
-	case SUSPECT_QUIET:
-	case SUSPECT_DIFFERENT:
-		return suspect->looks >= LOOKS;
-	case SUSPECT_OVERDUE:
-		return !pass->undecided;
-	case SUSPECT_NEW:
-	case SUSPECT_FLIGHT:
-	case SUSPECT_OUTBOX:
-	case SUSPECT_GONE:
-		return 0;
-	}
-	return 0;
-}
-
-static int64_t age_ms(int64_t redis_ms, const struct suspect *suspect)
-{
-	return redis_ms - ulid_time_ms(&suspect->slot.batch);
-}
-
-/* A batch that claims to be made in the future has no usable age: it counts as old. */
-static int is_aged(const struct pass *pass, int64_t redis_ms, const struct suspect *suspect)
-{
-	return age_ms(redis_ms, suspect) > pass->audit->stalled_ms ||
-	       is_future(redis_ms, &suspect->slot);
+	return suspect->verdict == VERDICT_WRONG &&
+	       (suspect->state != SUSPECT_OVERDUE || !pass->undecided);
 }
 
 /* Receive numbers without an outcome in generations without progress. */
-static int64_t unnamed_stalled(struct pass *pass, const struct audit_row *row)
+static int64_t unnamed_stalled(struct pass *pass, const struct generations *now)
 {
-	struct generations now = { 0 };
 	int64_t n = 0;
 
-	if (pass->unnamed == 0 || pass->unnamed_overdue)
+	if (pass->unnamed_overdue)
 		return 0;
-	generations_read(pass->audit->db, pass->coupon, row, &now);
-	for (size_t i = 0; i < now.n; i++) {
-		int64_t then = generation_find(&pass->generations, now.list[i].number)->high;
-		int64_t high = then > now.list[i].high ? then : now.list[i].high;
+	for (size_t i = 0; i < now->n; i++) {
+		int64_t then = generation_find(&pass->generations, now->list[i].number)->high;
+		int64_t high = then > now->list[i].high ? then : now->list[i].high;
 
-		if (now.list[i].idle_ms > pass->audit->stalled_ms && high > now.list[i].settled)
-			n += high - now.list[i].settled;
+		if (now->list[i].idle_ms > pass->audit->stalled_ms && high > now->list[i].settled)
+			n += high - now->list[i].settled;
 	}
-	generations_fini(&now);
 	return n < pass->unnamed ? n : pass->unnamed;
 }
 
@@ -394,53 +342,50 @@ static int64_t unnamed_stalled(struct pass *pass, const struct audit_row *row)
  */
 static int64_t newest_find(const struct pass *pass, int64_t redis_ms)
 {
-	int64_t oldest_ms = 0, limit_ms = pass->audit->stalled_ms, newest_ms;
-	PGresult *result;
+	int64_t oldest_ms = 0, limit_ms = pass->audit->stalled_ms;
 
 	for (size_t i = 0; i < pass->open.n; i++)
-		if (is_aged(pass, redis_ms, &pass->open.list[i]) &&
-		    age_ms(redis_ms, &pass->open.list[i]) > oldest_ms)
-			oldest_ms = age_ms(redis_ms, &pass->open.list[i]);
+		if (age_ms(redis_ms, &pass->open.list[i].slot) > oldest_ms)
+			oldest_ms = age_ms(redis_ms, &pass->open.list[i].slot);
 	if (oldest_ms <= limit_ms)
 		return 0;
-	result = db_ask(pass->audit->db, sql_query_audit_overtaken, postgres_number(pass->coupon),
+	return db_value(pass->audit->db, sql_query_audit_overtaken, postgres_number(pass->coupon),
 			postgres_number(redis_ms - oldest_ms + limit_ms));
-	newest_ms = db_int(result, 0, "newest_ms");
-	PQclear(result);
-	return newest_ms;
 }
 
 /*
- * One search for stalled receives; with `stalled` it collects those that have a slot. Outcomes are
- * read last: what has one is not in flight.
+ * One search for stalled receives; `stalled` gets those that have a slot. Outcomes are read last:
+ * what has one is not in flight.
  */
 static void stalled_find(struct pass *pass, struct slots *stalled)
 {
 	const int64_t limit_ms = pass->audit->stalled_ms;
 	struct stall *stall = &pass->stall;
+	struct generations now = { 0 };
 	struct audit_row row;
 	struct cut cut;
 	int64_t newest_ms;
 
-	cut_read(pass->audit, pass->coupon, &cut, NULL, 0);
-	row_read(pass->audit->db, pass->coupon, &row);
+	cut_read(pass, &cut, NULL, 0);
+	row_read(pass, &row, &now);
 	newest_ms = row.idle_ms > limit_ms ? INT64_MAX : newest_find(pass, cut.at_ms);
 	pass_resolve(pass);
 	*stall = (struct stall){ .idle_ms = row.idle_ms, .keeper = cut.keeper };
-	stall->unnamed = stall->n = unnamed_stalled(pass, &row);
+	stall->unnamed = stall->n = unnamed_stalled(pass, &now);
+	generations_fini(&now);
 	for (size_t i = 0; i < pass->open.n; i++) {
 		const struct suspect *suspect = &pass->open.list[i];
 
 		if (suspect->state == SUSPECT_HELD || look_found_wrong(pass, suspect) ||
-		    !is_aged(pass, cut.at_ms, suspect) ||
+		    !is_aged(cut.at_ms, &suspect->slot, limit_ms) ||
 		    ulid_time_ms(&suspect->slot.batch) + limit_ms >= newest_ms)
 			continue;
-		if (stall->n++ == stall->unnamed || age_ms(cut.at_ms, suspect) > stall->age_ms) {
+		if (stall->n++ == stall->unnamed ||
+		    age_ms(cut.at_ms, &suspect->slot) > stall->age_ms) {
 			stall->oldest = suspect->slot;
-			stall->age_ms = age_ms(cut.at_ms, suspect);
+			stall->age_ms = age_ms(cut.at_ms, &suspect->slot);
 		}
-		if (stalled)
-			slots_add(stalled, &suspect->slot);
+		slots_add(stalled, &suspect->slot);
 	}
 }
 
@@ -448,11 +393,12 @@ static void stalled_find(struct pass *pass, struct slots *stalled)
 static void messages_find(struct pass *pass, const struct slots *stalled)
 {
 	static char has[COUPON_SLOTS_MAX], dead[COUPON_SLOTS_MAX];
+	struct redis_client *redis = pass->audit->redis;
 
 	for (size_t at = 0, n; at < stalled->n; at += n) {
 		n = stalled->n - at < COUPON_SLOTS_MAX ? stalled->n - at : COUPON_SLOTS_MAX;
-		has_read(pass->audit, pass->coupon, COUPON_KEY_OUTBOX, stalled->list + at, n, has);
-		has_read(pass->audit, pass->coupon, COUPON_KEY_DEAD, stalled->list + at, n, dead);
+		store_has(redis, pass->coupon, COUPON_KEY_OUTBOX, stalled->list + at, n, has);
+		store_has(redis, pass->coupon, COUPON_KEY_DEAD, stalled->list + at, n, dead);
 		for (size_t i = 0; i < n; i++) {
 			pass->stall.dead += dead[i];
 			pass->stall.outbox += has[i] && !dead[i];
@@ -460,25 +406,20 @@ static void messages_find(struct pass *pass, const struct slots *stalled)
 	}
 }
 
-int stall_search(struct pass *pass)
+int stall_search(struct pass *pass, struct locks *locks)
 {
-	if (!pass->row.known || pass->cut.bad || pass->cut.held ||
-	    (pass->open.n == 0 && pass->unnamed == 0))
-		return 0;
-	stalled_find(pass, NULL);
-	return pass->stall.n > 0;
-}
-
-void stall_confirm(struct pass *pass, struct locks *locks)
-{
+	struct stall *stall = &pass->stall;
 	struct slots stalled = { 0 };
 
+	if (pass->cut.bad || pass->cut.held || (pass->open.n == 0 && pass->unnamed == 0))
+		return 0;
 	stalled_find(pass, &stalled);
-	messages_find(pass, &stalled);
+	if (locks && stall->n > 0) {
+		messages_find(pass, &stalled);
+		stall->locked_ms = locks_look(locks, pass->audit->db, clock_monotonic_ms());
+		stall->held = locks_workers_hold(pass->audit->db);
+		broker_look(pass->audit->broker, &stall->broker);
+	}
 	slots_fini(&stalled);
-	if (pass->stall.n == 0)
-		return;
-	pass->stall.locked_ms = locks_look(locks, pass->audit->db, clock_monotonic_ms());
-	pass->stall.held = locks_workers_hold(pass->audit->db);
-	broker_look(pass->audit->broker, &pass->stall.broker);
+	return stall->n > 0;
 }

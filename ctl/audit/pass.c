@@ -1,7 +1,9 @@
-#include "ctl/audit/pass.h"
+/* Reads a coupon in both stores, and finds the slots that they do not have alike. */
+#include "ctl/audit/audit.h"
 
 #include "common/array.h"
 #include "common/clock.h"
+#include "ctl/lost.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -22,19 +24,21 @@ static void suspects_add(struct suspects *suspects, const struct slot *slot, enu
 	suspects->list[suspects->n++] = (struct suspect){ .slot = *slot, .how = how };
 }
 
-static void suspects_fini(struct suspects *suspects)
+void suspects_each(struct pass *pass, struct suspects *suspects, size_t step, suspects_fn *fn)
 {
-	free(suspects->list);
-	memset(suspects, 0, sizeof(*suspects));
-}
+	static struct slot slots[COUPON_SLOTS_MAX];
+	size_t kept = 0;
 
-size_t suspects_slots(const struct suspects *suspects, size_t at, size_t most, struct slot *slots)
-{
-	size_t n = suspects->n - at < most ? suspects->n - at : most;
-
-	for (size_t i = 0; i < n; i++)
-		slots[i] = suspects->list[at + i].slot;
-	return n;
+	for (size_t at = 0, n; at < suspects->n; at += n) {
+		n = suspects->n - at < step ? suspects->n - at : step;
+		for (size_t i = 0; i < n; i++)
+			slots[i] = suspects->list[at + i].slot;
+		fn(pass, suspects->list + at, slots, n);
+	}
+	for (size_t i = 0; i < suspects->n; i++)
+		if (suspects->list[i].state != SUSPECT_GONE)
+			suspects->list[kept++] = suspects->list[i];
+	suspects->n = kept;
 }
 
 int64_t suspects_count(const struct suspects *suspects, enum suspect_state state)
@@ -47,19 +51,13 @@ int64_t suspects_count(const struct suspects *suspects, enum suspect_state state
 }
 
 /* A scan may return an entry twice. */
-static void bad_add(struct outbox *outbox, const redisReply *batch, const char *error)
+static void bad_add(struct pass *pass, const char *batch, const char *error)
 {
-	struct outbox_bad bad = { .error = error };
-
-	snprintf(bad.batch, sizeof(bad.batch), "%s", batch->str);
-	for (size_t i = 0; i < outbox->bad_n; i++)
-		if (strcmp(outbox->bad[i].batch, bad.batch) == 0)
-			return;
-	if (!outbox->bad)
-		outbox->bad = calloc(OUTBOX_ENTRIES_MAX, sizeof(*outbox->bad));
-	check(outbox->bad != NULL);
-	if (outbox->bad_n < OUTBOX_ENTRIES_MAX)
-		outbox->bad[outbox->bad_n++] = bad;
+	if (!pass->bad)
+		pass->bad = output_object();
+	if (!cJSON_GetObjectItemCaseSensitive(pass->bad, batch) &&
+	    cJSON_GetArraySize(pass->bad) < OUTBOX_ENTRIES_MAX)
+		output_text(pass->bad, batch, error);
 }
 
 static int batch_compare(const void *key, const void *element)
@@ -72,8 +70,7 @@ static int batch_compare(const void *key, const void *element)
 /* Adds a message whose receives all have an outcome, named by the first of them. */
 static void settled_add(struct pass *pass, const struct message *message)
 {
-	static struct outcome outcomes[MESSAGE_RECEIVES_MAX];
-	const struct suspects *open = &pass->open, *settled = &pass->outbox.settled;
+	const struct suspects *open = &pass->open, *settled = &pass->settled;
 	struct slots slots = { 0 };
 	int is_settled;
 
@@ -82,14 +79,12 @@ static void settled_add(struct pass *pass, const struct message *message)
 	    bsearch(&message->batch, open->list, open->n, sizeof(*open->list), batch_compare))
 		return;
 	slots_add_message(&slots, message);
-	is_settled = slots.n > 0;
-	outcomes_read(pass->audit->db, pass->coupon, slots.list, slots.n, outcomes);
-	for (size_t i = 0; i < slots.n; i++)
-		is_settled &= outcomes[i].issued_ms >= 0 || outcomes[i].rejected_ms >= 0;
+	is_settled = slots.n > 0 &&
+		     lost_keep_open(pass->audit->db, pass->coupon, slots.list, slots.n) == 0;
 	for (size_t i = 0; i < settled->n && is_settled; i++)
 		is_settled &= !slot_same_receive(&settled->list[i].slot, &slots.list[0]);
 	if (is_settled)
-		suspects_add(&pass->outbox.settled, &slots.list[0], SLOT_SAME);
+		suspects_add(&pass->settled, &slots.list[0], SLOT_SAME);
 	slots_fini(&slots);
 }
 
@@ -99,9 +94,9 @@ static int entry_take(void *context, const redisReply *batch, const struct messa
 	struct pass *pass = context;
 
 	if (error)
-		bad_add(&pass->outbox, batch, error);
+		bad_add(pass, batch->str, error);
 	else if (message->at_ms < pass->after.at_ms - pass->audit->grace_ms &&
-		 pass->outbox.settled.n < OUTBOX_ENTRIES_MAX)
+		 pass->settled.n < OUTBOX_ENTRIES_MAX)
 		settled_add(pass, message);
 	return 0;
 }
@@ -116,20 +111,41 @@ static void time_count(struct pass *pass, int64_t accepted_ms)
 		pass->doubtful++;
 }
 
-static void suspect_resolve(struct pass *pass, struct suspect *suspect,
-			    const struct outcome *outcome)
+static void suspect_resolve(struct pass *pass, struct suspect *suspect, const PGresult *outcomes,
+			    int row)
 {
-	suspect->state = SUSPECT_NEW;
-	if (outcome->issued_ms >= 0) {
-		time_count(pass, outcome->issued_ms);
+	int is_issued = !db_is_null(outcomes, row, "issued_ms"),
+	    is_rejected = !db_is_null(outcomes, row, "rejected_ms");
+	enum suspect_state before = suspect->state;
+
+	if (is_issued || (is_rejected && !db_is_true(outcomes, row, "is_released"))) {
+		pass->pending += !is_issued;
+		time_count(pass, db_int(outcomes, row, is_issued ? "issued_ms" : "rejected_ms"));
 		suspect->state = SUSPECT_GONE;
-	} else if (outcome->rejected_ms >= 0 && !outcome->is_released) {
-		time_count(pass, outcome->rejected_ms);
-		pass->pending++;
-		suspect->state = SUSPECT_GONE;
-	} else if (outcome->rejected_ms >= 0) {
+	} else if (is_rejected) {
 		suspect->state = SUSPECT_HELD;
+	} else if (before == SUSPECT_HELD) {
+		suspect->state = SUSPECT_FLIGHT;
 	}
+	if (suspect->state != before) {
+		suspect->looks = 0;
+		suspect->verdict = VERDICT_RIGHT;
+	}
+}
+
+static void open_resolve(struct pass *pass, struct suspect *suspects, const struct slot *slots,
+			 size_t n)
+{
+	PGresult *outcomes = outcomes_read(pass, slots, n);
+
+	for (size_t i = 0; i < n; i++)
+		suspect_resolve(pass, &suspects[i], outcomes, (int)i);
+	PQclear(outcomes);
+}
+
+void pass_resolve(struct pass *pass)
+{
+	suspects_each(pass, &pass->open, COUPON_SLOTS_MAX, open_resolve);
 }
 
 /* By batch, for settled_add(). */
@@ -152,33 +168,6 @@ static void open_sort(struct suspects *open)
 		if (kept == 0 || compare(&open->list[kept - 1], &open->list[i]) != 0 ||
 		    !slot_same_receive(&open->list[kept - 1].slot, &open->list[i].slot))
 			open->list[kept++] = open->list[i];
-	open->n = kept;
-}
-
-void pass_resolve(struct pass *pass)
-{
-	static struct outcome outcomes[COUPON_SLOTS_MAX];
-	static struct slot slots[COUPON_SLOTS_MAX];
-	struct suspects *open = &pass->open;
-	size_t kept = 0;
-
-	for (size_t at = 0, n; at < open->n; at += n) {
-		n = suspects_slots(open, at, COUPON_SLOTS_MAX, slots);
-		outcomes_read(pass->audit->db, pass->coupon, slots, n, outcomes);
-		for (size_t i = 0; i < n; i++) {
-			struct suspect *suspect = &open->list[at + i];
-			enum suspect_state before = suspect->state;
-
-			suspect_resolve(pass, suspect, &outcomes[i]);
-			if (suspect->state == SUSPECT_GONE)
-				continue;
-			if (suspect->state == SUSPECT_NEW && before != SUSPECT_HELD)
-				suspect->state = before;
-			if (suspect->state != before)
-				suspect->looks = 0;
-			open->list[kept++] = *suspect;
-		}
-	}
 	open->n = kept;
 }
 
@@ -208,7 +197,7 @@ static void rows_compare(struct pass *pass, const struct slot *slots, size_t n)
 
 	for (size_t at = 0; at < n; at += step) {
 		size_t part = n - at < step ? n - at : step;
-		redisReply *records = records_read(pass->audit, pass->coupon, slots + at, part);
+		redisReply *records = records_read(pass, slots + at, part);
 
 		for (size_t i = 0; i < part; i++)
 			row_compare(pass, &slots[at + i], records->element[i]);
@@ -254,9 +243,8 @@ static void snapshot_read(struct pass *pass)
 	struct db *db = pass->audit->db;
 
 	db_run(db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-	row_read(db, pass->coupon, &pass->row);
-	generations_read(db, pass->coupon, &pass->row, &pass->generations);
-	cut_read_exact(pass->audit, pass->coupon, &pass->cut, &pass->generations);
+	row_read(pass, &pass->row, &pass->generations);
+	cut_read_exact(pass, &pass->cut, &pass->generations);
 	/* A Redis that lost data, or has another generation, is a finding of its own. */
 	pass->compared = pass->cut.present && !pass->cut.bad && !pass->cut.held &&
 			 pass->cut.coupon.generation == pass->row.generation &&
@@ -318,7 +306,7 @@ static void open_wait(struct pass *pass)
 	int64_t until_ms = clock_monotonic_ms() + RESOLVE_WAIT_MS;
 
 	pass_resolve(pass);
-	while (!pass_counts_users(pass) && suspects_count(&pass->open, SUSPECT_NEW) > 0 &&
+	while (!pass_counts_users(pass) && suspects_count(&pass->open, SUSPECT_FLIGHT) > 0 &&
 	       clock_monotonic_ms() < until_ms && audit->resolve_ms > 0) {
 		usleep(RESOLVE_PAUSE_MS * 1000);
 		audit->resolve_ms -= RESOLVE_PAUSE_MS;
@@ -326,11 +314,14 @@ static void open_wait(struct pass *pass)
 	}
 }
 
-void pass_run(struct pass *pass, struct audit *audit, int64_t coupon)
+void pass_run(struct pass *pass)
 {
-	memset(pass, 0, sizeof(*pass));
-	pass->audit = audit;
-	pass->coupon = coupon;
+	struct redis_client *redis = pass->audit->redis;
+
+	*pass = (struct pass){ .audit = pass->audit,
+			       .coupon = pass->coupon,
+			       .passes_n = pass->passes_n + 1,
+			       .suspected_n = pass->suspected_n };
 	slot_set_init(&pass->set, SET_MAX);
 	slot_set_init(&pass->receives, SET_MAX);
 	snapshot_read(pass);
@@ -339,10 +330,9 @@ void pass_run(struct pass *pass, struct audit *audit, int64_t coupon)
 		return;
 	users_scan(pass);
 	open_wait(pass);
-	cut_read(audit, coupon, &pass->after, NULL, 0);
+	cut_read(pass, &pass->after, NULL, 0);
 	if (pass->cut.outbox > 0)
-		store_redis_check(audit->redis,
-				  outbox_scan(audit->redis, coupon, entry_take, pass) == 0);
+		store_redis_check(redis, outbox_scan(redis, pass->coupon, entry_take, pass) == 0);
 }
 
 void pass_fini(struct pass *pass)
@@ -353,10 +343,10 @@ void pass_fini(struct pass *pass)
 	slot_set_fini(&pass->receives);
 	slots_fini(&pass->malformed);
 	slots_fini(&pass->beyond);
-	suspects_fini(&pass->rows);
-	suspects_fini(&pass->open);
-	free(pass->outbox.bad);
-	suspects_fini(&pass->outbox.settled);
+	free(pass->rows.list);
+	free(pass->open.list);
+	free(pass->settled.list);
+	cJSON_Delete(pass->bad);
 }
 
 int64_t pass_gone(const struct pass *pass)

@@ -4,7 +4,7 @@
  */
 #include "common/clock.h"
 #include "common/program/durability.h"
-#include "ctl/audit/audit.h"
+#include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "ctl/rabbit.h"
 #include "ctl/store.h"

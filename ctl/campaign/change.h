@@ -12,6 +12,7 @@
 #ifndef CTL_CAMPAIGN_CHANGE_H
 #define CTL_CAMPAIGN_CHANGE_H
 
+#include "coupon/redis_coupon.h"
 #include "ctl/store.h"
 
 #define CHANGE_OPTIONS                                                                          \

@@ -2,6 +2,7 @@
  * couponctl list, history, events, show: what there is. show has the state of one coupon in
  * PostgreSQL and in Redis, side by side.
  */
+#include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -50,7 +51,7 @@ static cJSON *filled_json(const struct redis_filled *filled)
 	output_number(object, "filled", filled->filled);
 	output_number(object, "rows", filled->rows);
 	output_number(object, "seconds", filled->ms / 1000);
-	output_number(object, "seconds_left", redis_filled_left_s(filled));
+	output_number(object, "seconds_left", filled->left_s);
 	return object;
 }
 

@@ -6,6 +6,7 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
+#include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"

@@ -55,8 +55,7 @@ static void progress_print(struct redis_client *redis, int64_t coupon, int64_t *
 	*due_ms = clock_monotonic_ms() + PROGRESS_MS;
 	if (redis_client_open(redis) == 0 && redis_coupon_filled(redis, coupon, &filled))
 		fprintf(stderr, "%lld of %lld user coupons, about %lld s left\n",
-			(long long)filled.filled, (long long)filled.rows,
-			(long long)redis_filled_left_s(&filled));
+			(long long)filled.filled, (long long)filled.rows, (long long)filled.left_s);
 }
 
 static int rebuild_run(struct ctl *ctl)

@@ -16,6 +16,25 @@
 #define TAKE_MAX 4000   /* slots in a statement */
 #define REASON_SIZE 32
 
+/* A receive that is lost, or rejected with this reason. */
+static void report_receive(struct recover_coupon *coupon, const char *what, const struct slot *slot,
+			   const char *reason)
+{
+	cJSON *object = output_object();
+	char text[RECEIVE_SIZE];
+
+	progress_hide(&coupon->recover->progress);
+	output_text(object, "what", what);
+	output_text(object, "receive", slot_receive_format(slot, coupon->id, text));
+	output_id(object, "coupon", coupon->id);
+	output_text(object, "user", slot->user.text);
+	output_number(object, "slot", slot->number);
+	output_text(object, "reason", reason);
+	output_say(object,
+		   "{what}: receive {receive}, user {user}, slot {slot}[reason : {reason}]\n",
+		   coupon->recover->is_json);
+}
+
 /* Reads a list of a coupon in Redis, page by page. */
 static void pages_read(struct recover_coupon *coupon, enum coupon_key which,
 		       void (*take)(struct recover_coupon *coupon, const redisReply *page))
@@ -25,11 +44,11 @@ static void pages_read(struct recover_coupon *coupon, enum coupon_key which,
 	size_t n = PAGE;
 
 	for (int64_t from = 0; n == PAGE; from += PAGE) {
-		redisReply *page = coupon_call(redis, coupon->id, "LRANGE", which,
-					       number_text(from, first),
-					       number_text(from + PAGE - 1, last), NULL);
+		redisReply *page =
+			store_reply(redis, coupon_call(redis, coupon->id, "LRANGE", which,
+						       number_text(from, first),
+						       number_text(from + PAGE - 1, last), NULL));
 
-		store_redis_check(redis, page != NULL);
 		n = page->elements;
 		if (n > 0)
 			take(coupon, page);
@@ -112,15 +131,6 @@ static int64_t accepted_ms(struct recover_coupon *coupon, const struct ulid *bat
 	return found ? found->at_ms : ulid_time_ms(batch);
 }
 
-/* A part of the slots, which may be reordered. */
-typedef void slots_fn(struct recover_coupon *coupon, struct slot *list, size_t n);
-
-struct reading {
-	struct recover_coupon *coupon;
-	slots_fn *take;
-	struct slots slots;
-};
-
 /* The id of a user may have any bytes. */
 static void unreadable(struct recover_coupon *coupon, const redisReply *id)
 {
@@ -135,17 +145,17 @@ static void unreadable(struct recover_coupon *coupon, const redisReply *id)
 
 static int users_take(void *context, const redisReply *users)
 {
-	struct reading *reading = context;
-	struct recover *recover = reading->coupon->recover;
-	struct slots *slots = &reading->slots;
+	struct recover_coupon *coupon = context;
+	struct recover *recover = coupon->recover;
+	struct slots *slots = &coupon->slots;
 
 	slots->n = 0;
 	for (size_t i = 0; i + 1 < users->elements; i += 2)
 		if (slots_add_user(slots, users->element[i], users->element[i + 1]))
-			unreadable(reading->coupon, users->element[i]);
+			unreadable(coupon, users->element[i]);
 	for (size_t at = 0; at < slots->n; at += TAKE_MAX)
-		reading->take(reading->coupon, slots->list + at,
-			      slots->n - at < TAKE_MAX ? slots->n - at : TAKE_MAX);
+		coupon->take(coupon, slots->list + at,
+			     slots->n - at < TAKE_MAX ? slots->n - at : TAKE_MAX);
 	recover->users_done += (int64_t)users->elements / 2;
 	/* A scan may return a user twice. */
 	if (recover->users_done > recover->users_n)
@@ -158,11 +168,11 @@ static int users_take(void *context, const redisReply *users)
 static void slots_each(struct recover_coupon *coupon, slots_fn *take)
 {
 	struct redis_client *redis = coupon->recover->redis;
-	struct reading reading = { .coupon = coupon, .take = take };
 
+	coupon->take = take;
 	store_redis_check(redis, coupon_scan(redis, coupon->id, COUPON_KEY_USERS, SCAN_COUNT,
-					     users_take, &reading) == 0);
-	slots_fini(&reading.slots);
+					     users_take, coupon) == 0);
+	slots_fini(&coupon->slots);
 }
 
 /* The rows: those that were not newly issued. */
@@ -177,8 +187,8 @@ static void outcomes_count(struct recover_coupon *coupon, const struct slot *lis
 			continue;
 		}
 		counts->receives_rejected++;
-		report_receive(coupon->recover, "rejected", coupon->id,
-			       &list[db_int(rows, row, "ord") - 1], db_text(rows, row, "reason"));
+		report_receive(coupon, "rejected", &list[db_int(rows, row, "ord") - 1],
+			       db_text(rows, row, "reason"));
 	}
 	counts->receives += (int64_t)n - PQntuples(rows);
 }
@@ -215,11 +225,6 @@ static void list_settle(struct recover_coupon *coupon, struct slot *list, size_t
 	settle_args_fini(&args);
 }
 
-void receives_settle(struct recover_coupon *coupon)
-{
-	slots_each(coupon, list_settle);
-}
-
 /* Keeps those whose message is gone. */
 static size_t list_keep_gone(struct recover_coupon *coupon, struct slot *list, size_t n)
 {
@@ -233,8 +238,7 @@ static size_t list_keep_gone(struct recover_coupon *coupon, struct slot *list, s
 			list[kept++] = list[i];
 			continue;
 		}
-		store_redis_check(redis, coupon_has(redis, coupon->id, COUPON_KEY_KNOWN, &list[i],
-						    1, &is_older) == 0);
+		store_has(redis, coupon->id, COUPON_KEY_KNOWN, &list[i], 1, &is_older);
 		coupon->older_owed += is_older;
 		coupon->own_owed += !is_older;
 	}
@@ -245,7 +249,7 @@ static size_t list_keep_gone(struct recover_coupon *coupon, struct slot *list, s
 static void list_name(struct recover_coupon *coupon, struct slot *list, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		report_receive(coupon->recover, "lost", coupon->id, &list[i], NULL);
+		report_receive(coupon, "lost", &list[i], NULL);
 	coupon->recover->counts.receives_lost += (int64_t)n;
 	fflush(stdout);
 }
@@ -266,9 +270,9 @@ static void list_give_up(struct recover_coupon *coupon, struct slot *list, size_
 	(void)lost_record(coupon->recover->db, coupon->id, list, n, &arrays);
 }
 
-void receives_give_up(struct recover_coupon *coupon)
+void receives_restore(struct recover_coupon *coupon)
 {
-	slots_each(coupon, list_give_up);
+	slots_each(coupon, coupon->recover->gives_up ? list_give_up : list_settle);
 }
 
 void receives_name(struct recover_coupon *coupon)
@@ -294,26 +298,18 @@ static int reason_is_known(const char *reason)
 /* Parses "BATCH:INDEX:SLOT:REASON:USER". 0, or -1. */
 static int rejected_parse(struct slot *slot, char reason[REASON_SIZE], const char *text)
 {
-	int index, number;
-	size_t len;
+	char batch[ULID_SIZE];
+	int user = 0;
 
-	if (strlen(text) <= ULID_LEN || text[ULID_LEN] != ':' ||
-	    ulid_parse(&slot->batch, text, ULID_LEN))
+	if (sscanf(text, "%26[^:]:%3hd:%5hd:%31[^:]:%n", batch, &slot->index, &slot->number, reason,
+		   &user) != 4 ||
+	    user == 0 || slot->index < 0 || slot->index > RECEIVE_INDEX_MAX || slot->number < 0)
 		return -1;
-	text += ULID_LEN + 1;
-	index = slot_number_take(&text, RECEIVE_INDEX_MAX);
-	number = index < 0 ? -1 : slot_number_take(&text, INT16_MAX);
-	if (number < 0)
-		return -1;
-	slot->index = (int16_t)index;
-	slot->number = (int16_t)number;
-	len = strcspn(text, ":");
-	if (text[len] != ':' || len >= REASON_SIZE)
-		return -1;
-	memcpy(reason, text, len);
-	reason[len] = '\0';
-	text += len + 1;
-	return !reason_is_known(reason) || user_id_parse(&slot->user, text, strlen(text)) ? -1 : 0;
+	text += user;
+	return ulid_parse(&slot->batch, batch, strlen(batch)) || !reason_is_known(reason) ||
+			       user_id_parse(&slot->user, text, strlen(text))
+		       ? -1
+		       : 0;
 }
 
 static void rejected_take(struct recover_coupon *coupon, const redisReply *page)
@@ -340,8 +336,7 @@ static void rejected_take(struct recover_coupon *coupon, const redisReply *page)
 	}
 	if (n == 0)
 		return;
-	records = coupon_records(recover->redis, coupon->id, list, n);
-	store_redis_check(recover->redis, records != NULL);
+	records = store_reply(recover->redis, coupon_records(recover->redis, coupon->id, list, n));
 	slot_arrays_init(&arrays);
 	slot_arrays_add(&arrays, list, n);
 	for (size_t i = 0; i < n; i++) {

@@ -13,10 +13,12 @@
  */
 #include "ctl/recover/recover.h"
 
+#include "common/array.h"
 #include "common/changes.h"
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "common/message/number.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -25,51 +27,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PREFIX "coupon:{"
+#define ALWAYS "0:9007199254740991" /* the hold is right at any time */
+
 void report_coupon(struct recover *recover, const char *what, int64_t coupon, const char *detail)
 {
-	cJSON *object;
+	cJSON *object = output_object();
 
 	progress_hide(&recover->progress);
-	if (!recover->is_json) {
-		printf("%s: coupon %" PRId64 "%s%s\n", what, coupon, detail ? ", " : "",
-		       detail ? detail : "");
-		return;
-	}
-	object = output_object();
 	output_text(object, "what", what);
 	output_id(object, "coupon", coupon);
 	output_text(object, "detail", detail);
-	output_print(object);
+	output_say(object, "{what}: coupon {coupon}[detail , {detail}]\n", recover->is_json);
 }
 
-void report_receive(struct recover *recover, const char *what, int64_t coupon,
-		    const struct slot *slot, const char *reason)
-{
-	char text[RECEIVE_SIZE];
-	cJSON *object;
+static const char end_template[] =
+	"coupons in Redis: {coupons}, created in PostgreSQL {created}, terms changed {changed}, "
+	"deleted in Redis {deleted}; in PostgreSQL alone, left as they are: {left}\n"
+	"receives: brought back {receives}, there already {receives_there}, rejected "
+	"{receives_rejected}, lost {receives_lost}\n"
+	"earlier rejections: brought back {rejections}, there already {rejections_there}\n"
+	"[unreadable unreadable records in Redis: {unreadable}\n]"
+	"[dry_run nothing was changed; looked][!dry_run recovered]";
 
-	progress_hide(&recover->progress);
-	slot_receive_format(slot, coupon, text);
-	if (!recover->is_json) {
-		printf("%s: receive %s, user %s, slot %d%s%s\n", what, text, slot->user.text,
-		       slot->number, reason ? ": " : "", reason ? reason : "");
-		return;
-	}
-	object = output_object();
-	output_text(object, "what", what);
-	output_text(object, "receive", text);
-	output_id(object, "coupon", coupon);
-	output_text(object, "user", slot->user.text);
-	output_number(object, "slot", slot->number);
-	output_text(object, "reason", reason);
-	output_print(object);
-}
-
-static void json_print(const struct recover *recover, int64_t ms)
+static void report_end(struct recover *recover, int64_t ms)
 {
 	const struct recover_counts *counts = &recover->counts;
 	cJSON *object = output_object();
 
+	progress_end(&recover->progress);
 	output_text(object, "what", "end");
 	output_bool(object, "dry_run", recover->is_dry);
 	output_number(object, "coupons", counts->coupons);
@@ -85,32 +71,149 @@ static void json_print(const struct recover *recover, int64_t ms)
 	output_number(object, "rejections_there", counts->rejections_there);
 	output_number(object, "unreadable", counts->unreadable);
 	output_number(object, "ms", ms);
-	output_print(object);
+	output_say(object, end_template, recover->is_json);
+	if (!recover->is_json)
+		printf(" in %.1f s\n", (double)ms / 1000);
 }
 
-static void report_end(struct recover *recover, int64_t ms)
+/* The ids of the coupons that Redis holds. */
+static void ids_take(struct recover *recover, const redisReply *keys)
 {
-	const struct recover_counts *counts = &recover->counts;
+	for (size_t i = 0; i < keys->elements; i++) {
+		const char *first = keys->element[i]->str + strlen(PREFIX);
+		const char *end = strchr(first, '}');
+		int64_t id;
 
-	progress_end(&recover->progress);
-	if (recover->is_json) {
-		json_print(recover, ms);
-		return;
+		if (!end || id_parse(first, (size_t)(end - first), &id))
+			continue;
+		recover->ids = array_room(recover->ids, recover->ids_n, &recover->ids_size,
+					  sizeof(id));
+		recover->ids[recover->ids_n++] = id;
 	}
-	printf("coupons in Redis: %" PRId64 ", created in PostgreSQL %" PRId64
-	       ", terms changed %" PRId64 ", deleted in Redis %" PRId64
-	       "; in PostgreSQL alone, left as they are: %" PRId64 "\n",
-	       counts->coupons, counts->created, counts->changed, counts->deleted, counts->left);
-	printf("receives: brought back %" PRId64 ", there already %" PRId64 ", rejected %" PRId64
-	       ", lost %" PRId64 "\n",
-	       counts->receives, counts->receives_there, counts->receives_rejected,
-	       counts->receives_lost);
-	printf("earlier rejections: brought back %" PRId64 ", there already %" PRId64 "\n",
-	       counts->rejections, counts->rejections_there);
-	if (counts->unreadable > 0)
-		printf("unreadable records in Redis: %" PRId64 "\n", counts->unreadable);
-	printf("%s in %.1f s\n", recover->is_dry ? "nothing was changed; looked" : "recovered",
-	       (double)ms / 1000);
+}
+
+static int id_compare(const void *a, const void *b)
+{
+	const int64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+static void ids_find(struct recover *recover)
+{
+	char cursor[REDIS_CURSOR_SIZE] = "0";
+	const char *scan[] = { "SCAN", cursor, "MATCH", PREFIX "*", "COUNT", "1000" };
+	size_t all_n;
+
+	do {
+		redisReply *reply = store_reply(recover->redis,
+						redis_client_call(recover->redis, 6, scan));
+
+		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
+		ids_take(recover, reply->element[1]);
+		freeReplyObject(reply);
+	} while (strcmp(cursor, "0") != 0);
+	all_n = recover->ids_n;
+	recover->ids_n = 0;
+	if (all_n > 1)
+		qsort(recover->ids, all_n, sizeof(*recover->ids), id_compare);
+	for (size_t i = 0, *n = &recover->ids_n; i < all_n; i++)
+		if (*n == 0 || recover->ids[*n - 1] != recover->ids[i])
+			recover->ids[(*n)++] = recover->ids[i];
+}
+
+static void recover_coupon_read(struct recover_coupon *coupon, struct recover *recover, int64_t id)
+{
+	redisReply *hash = store_reply(recover->redis, coupon_call(recover->redis, id, "HGETALL",
+								   COUPON_KEY_COUPON, NULL));
+
+	*coupon = (struct recover_coupon){ .recover = recover, .id = id };
+	redis_coupon_parse(&coupon->hash, hash);
+	coupon->has_hash = hash->elements > 0 && !coupon->hash.placeholder;
+	if (coupon->has_hash)
+		generations_raise(&coupon->generations, hash, NULL);
+	freeReplyObject(hash);
+}
+
+static void recover_coupon_fini(struct recover_coupon *coupon)
+{
+	generations_fini(&coupon->generations);
+	free(coupon->settled.list);
+	free(coupon->outbox.list);
+}
+
+/*
+ * Redis has the terms twice: the whole row of the coupon, as the keeper copied it, and those by
+ * which it decides. Either may be newer: couponctl changes the latter by itself, and a draft has
+ * the former only. This reads the row, "VERSION JSON": the reply, to be freed, with the JSON in
+ * `*json`; NULL there: it has none.
+ */
+static redisReply *row_read(const struct recover_coupon *coupon, char **json)
+{
+	struct redis_client *redis = coupon->recover->redis;
+	redisReply *reply = store_reply(redis, coupon_call(redis, coupon->id, "GET",
+							   COUPON_KEY_TERMS, NULL));
+
+	*json = reply->type == REDIS_REPLY_STRING ? strchr(reply->str, ' ') : NULL;
+	return reply;
+}
+
+/* What a statement has done; it has no row when it did nothing. */
+static void result_take(PGresult *result, int *is_new, char version[32])
+{
+	if (PQntuples(result) > 0) {
+		*is_new |= db_is_true(result, 0, "is_new");
+		snprintf(version, 32, "version %s", db_text(result, 0, "version"));
+	}
+	PQclear(result);
+}
+
+/* Creates the coupon in PostgreSQL, or gives it the terms that Redis has if they are newer. */
+static void terms_restore(struct recover_coupon *coupon)
+{
+	struct recover *recover = coupon->recover;
+	const struct redis_coupon *hash = &coupon->hash;
+	int is_new = 0, is_guess;
+	char version[32] = "", *json; /* "": nothing has changed */
+	redisReply *reply = row_read(coupon, &json);
+
+	if (json)
+		result_take(db_ask(recover->db, sql_query_recover_terms,
+				   postgres_number(coupon->id), postgres_text(json + 1)),
+			    &is_new, version);
+	freeReplyObject(reply);
+	is_guess = !is_new;
+	if (coupon->has_hash)
+		result_take(db_ask(recover->db, sql_query_recover_terms_hash,
+				   postgres_number(coupon->id), postgres_text(hash->status),
+				   postgres_number(hash->total), postgres_number(hash->limit),
+				   postgres_number(hash->begin_ms), postgres_number(hash->end_ms),
+				   postgres_number(hash->version)),
+			    &is_new, version);
+	recover->counts.created += is_new;
+	recover->counts.changed += !is_new && *version;
+	if (is_new && is_guess)
+		report_coupon(recover, "created", coupon->id,
+			      "but its name and its validity are not known: check both");
+	else if (*version)
+		report_coupon(recover, is_new ? "created" : "changed", coupon->id, version);
+}
+
+/* Raises the version in PostgreSQL above that of Redis, where PostgreSQL's terms then apply. */
+static void terms_keep(struct recover_coupon *coupon)
+{
+	int64_t version = coupon->hash.version, copied;
+	char *json;
+	redisReply *reply = row_read(coupon, &json);
+
+	if (json) {
+		*json = '\0';
+		if (number_parse(reply->str, INT32_MAX, &copied) == 0 && copied > version)
+			version = copied;
+	}
+	freeReplyObject(reply);
+	db_do(coupon->recover->db, sql_query_coupon_version_raise, postgres_number(coupon->id),
+	      postgres_number(version + 1));
 }
 
 /*
@@ -156,10 +259,13 @@ static void generation_end(struct recover_coupon *coupon)
 	postgres_array_fini(&highs);
 }
 
-/* PostgreSQL does not have the coupon. */
+/* PostgreSQL does not have the coupon: all its keys are removed, if it is given up. */
 static void coupon_miss(struct recover_coupon *coupon)
 {
+	const char *unlink[1 + COUPON_KEYS_MAX] = { "UNLINK" };
 	struct recover *recover = coupon->recover;
+	struct coupon_keys keys;
+	int64_t n;
 
 	if (!recover->gives_up) {
 		recover->counts.unreadable++;
@@ -169,8 +275,12 @@ static void coupon_miss(struct recover_coupon *coupon)
 	receives_name(coupon);
 	recover->counts.deleted++;
 	report_coupon(recover, "deleted", coupon->id, "PostgreSQL does not have it");
-	if (!recover->is_dry)
-		recover_coupon_delete(coupon);
+	if (recover->is_dry)
+		return;
+	coupon_keys_make(&keys, coupon->id, COUPON_KEYS_ALL);
+	memcpy(unlink + 1, keys.names, sizeof(keys.names));
+	store_redis_check(recover->redis,
+			  redis_client_integer(recover->redis, 1 + keys.n, unlink, &n) == 0);
 }
 
 static void coupon_run(struct recover_coupon *coupon)
@@ -190,10 +300,7 @@ static void coupon_run(struct recover_coupon *coupon)
 		terms_keep(coupon);
 	rejected_restore(coupon);
 	fault_point(FAULT_RECOVER_REJECTED);
-	if (recover->gives_up)
-		receives_give_up(coupon);
-	else
-		receives_settle(coupon);
+	receives_restore(coupon);
 	fault_point(FAULT_RECOVER_SETTLED);
 	generation_end(coupon);
 	fault_point(FAULT_RECOVER_OPENED);
@@ -219,50 +326,73 @@ static void recover_coupon_run(struct recover *recover, int64_t id)
  */
 #define IDS_GAP 100000
 
+/*
+ * Stops issuing, as the keeper does while PostgreSQL is behind, with the fence that the coupon has:
+ * it is no keeper's. Removes the expiry of a coupon that is over: nothing of it may vanish
+ * meanwhile.
+ */
+static void recover_coupon_hold(const struct recover_coupon *coupon)
+{
+	struct redis_client *redis = coupon->recover->redis;
+	char fence[3 * NUMBER_SIZE], generation[NUMBER_SIZE];
+	const char *argv[] = { fence, number_text(coupon->hash.generation, generation) };
+
+	for (unsigned which = 1; which <= COUPON_KEYS_ALL; which <<= 1)
+		freeReplyObject(store_reply(redis, coupon_call(redis, coupon->id, "PERSIST",
+							       (enum coupon_key)which, NULL)));
+	if (coupon->hash.generation == 0)
+		return;
+	snprintf(fence, sizeof(fence), "%lld:" ALWAYS, (long long)coupon->hash.fence);
+	freeReplyObject(store_reply(redis, redis_client_coupon_eval(redis, lua_hold, coupon->id,
+								    COUPON_KEYS_ISSUE, 2, argv)));
+}
+
 /* Step 1. Returns the highest fence. */
-static int64_t coupons_hold(struct recover *recover, const int64_t *ids, size_t n)
+static int64_t coupons_hold(struct recover *recover)
 {
 	int64_t fence = 0;
 
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < recover->ids_n; i++) {
 		struct recover_coupon coupon;
+		redisReply *users;
 
-		recover_coupon_read(&coupon, recover, ids[i]);
+		recover_coupon_read(&coupon, recover, recover->ids[i]);
 		if (!recover->is_dry)
 			recover_coupon_hold(&coupon);
 		if (coupon.hash.fence > fence)
 			fence = coupon.hash.fence;
-		recover->users_n += recover_coupon_users(&coupon);
+		users = store_reply(recover->redis, coupon_call(recover->redis, coupon.id, "HLEN",
+								COUPON_KEY_USERS, NULL));
+		recover->users_n += redis_reply_number(users);
+		freeReplyObject(users);
 		recover_coupon_fini(&coupon);
 	}
 	return fence;
 }
 
-static void ids_advance(struct recover *recover, const int64_t *ids, size_t n)
+static void ids_advance(const struct recover *recover)
 {
-	PGresult *result = db_ask(recover->db, sql_query_recover_id_last);
-	int64_t from = db_int(result, 0, "id"), last = from;
+	int64_t from = db_value_take(db_ask(recover->db, sql_query_recover_id_last)), last = from;
 
-	PQclear(result);
-	for (size_t i = 0; i < n; i++)
-		if (ids[i] > last && ids[i] - last <= IDS_GAP)
-			last = ids[i];
+	for (size_t i = 0; i < recover->ids_n; i++)
+		if (recover->ids[i] > last && recover->ids[i] - last <= IDS_GAP)
+			last = recover->ids[i];
 	if (last > from)
 		db_do(recover->db, sql_query_recover_ids, postgres_number(last - from));
 }
 
 /* Names the coupons of PostgreSQL that Redis does not hold, unless they are over. */
-static void left_report(struct recover *recover, const int64_t *ids, size_t n)
+static void left_report(struct recover *recover)
 {
 	struct postgres_array held = { .type = POSTGRES_INT8 };
 	PGresult *rows;
 
-	for (size_t i = 0; i < n; i++)
-		postgres_array_add_number(&held, ids[i]);
+	for (size_t i = 0; i < recover->ids_n; i++)
+		postgres_array_add_number(&held, recover->ids[i]);
 	rows = db_ask(recover->db, sql_query_recover_left, postgres_array(&held));
 	recover->counts.left = PQntuples(rows);
 	for (int row = 0; row < PQntuples(rows); row++)
-		if (strcmp(db_text(rows, row, "is_settled"), "t") != 0)
+		if (!db_is_true(rows, row, "is_settled"))
 			report_coupon(recover, "left", db_int(rows, row, "id"),
 				      db_text(rows, row, "status"));
 	PQclear(rows);
@@ -289,24 +419,24 @@ static void behind_end(struct recover *recover)
 
 static void all_run(struct recover *recover)
 {
-	int64_t *ids, fence, begun_ms = clock_monotonic_ms();
-	size_t n = coupons_find(recover->redis, &ids);
+	int64_t fence, begun_ms = clock_monotonic_ms();
 
-	fence = coupons_hold(recover, ids, n);
+	ids_find(recover);
+	fence = coupons_hold(recover);
 	fault_point(FAULT_RECOVER_HELD);
 	if (!recover->is_dry) {
 		db_do(recover->db, sql_query_recover_fence, postgres_number(fence));
-		ids_advance(recover, ids, n);
+		ids_advance(recover);
 	}
 	fault_point(FAULT_RECOVER_FENCED);
-	for (size_t i = 0; i < n; i++)
-		recover_coupon_run(recover, ids[i]);
-	left_report(recover, ids, n);
+	for (size_t i = 0; i < recover->ids_n; i++)
+		recover_coupon_run(recover, recover->ids[i]);
+	left_report(recover);
 	fault_point(FAULT_RECOVER_BEFORE_END);
 	if (!recover->is_dry)
 		behind_end(recover);
 	report_end(recover, clock_monotonic_ms() - begun_ms);
-	free(ids);
+	free(recover->ids);
 }
 
 static int recover_run(struct ctl *ctl)

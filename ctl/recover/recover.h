@@ -2,7 +2,6 @@
 #ifndef CTL_RECOVER_RECOVER_H
 #define CTL_RECOVER_RECOVER_H
 
-#include "coupon/generation.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "ctl/postgres.h"
@@ -14,7 +13,9 @@ struct recover {
 	int gives_up; /* --accept-loss */
 	int is_json;
 	struct progress progress;
-	int64_t users_n, users_done; /* of all coupons in Redis */
+	int64_t *ids; /* of the coupons that Redis holds, ascending */
+	size_t ids_n, ids_size;
+	int64_t users_n, users_done; /* of all these coupons */
 	struct recover_counts {
 		int64_t coupons, created, changed, deleted, left;
 		int64_t receives, receives_there, receives_rejected, receives_lost;
@@ -33,6 +34,9 @@ struct times {
 };
 
 /* A coupon as Redis has it. */
+struct recover_coupon;
+typedef void slots_fn(struct recover_coupon *coupon, struct slot *list, size_t n);
+
 struct recover_coupon {
 	struct recover *recover;
 	int64_t id;
@@ -45,29 +49,10 @@ struct recover_coupon {
 	int times_are_read;
 	/* Receives without an outcome that will get one from their messages. */
 	int64_t own_owed, older_owed;
+	/* While users are read: the slots of some. Parts of them are taken, and reordered. */
+	struct slots slots;
+	slots_fn *take;
 };
-
-/*
- * In coupons.c. The ids of the coupons that Redis holds, in ascending order, to be freed. Returns
- * how many there are.
- */
-size_t coupons_find(struct redis_client *redis, int64_t **ids);
-/* Reads one. recover_coupon_fini() follows. */
-void recover_coupon_read(struct recover_coupon *coupon, struct recover *recover, int64_t id);
-void recover_coupon_fini(struct recover_coupon *coupon);
-/*
- * Stops issuing, as the keeper does while PostgreSQL is behind, and removes the expiry of a coupon
- * that is over: nothing of it may vanish meanwhile.
- */
-void recover_coupon_hold(const struct recover_coupon *coupon);
-/* Removes all keys. */
-void recover_coupon_delete(const struct recover_coupon *coupon);
-/* The number of its users. */
-int64_t recover_coupon_users(const struct recover_coupon *coupon);
-/* Creates the coupon in PostgreSQL, or gives it the terms that Redis has if they are newer. */
-void terms_restore(struct recover_coupon *coupon);
-/* Raises the version in PostgreSQL above that of Redis, where PostgreSQL's terms then apply. */
-void terms_keep(struct recover_coupon *coupon);
 
 /*
  * In receives.c. Records in PostgreSQL the rejected receives that Redis has: they must never be
@@ -76,21 +61,14 @@ void terms_keep(struct recover_coupon *coupon);
 void rejected_restore(struct recover_coupon *coupon);
 /*
  * Settles every receive of the coupon that PostgreSQL has no outcome for, as a worker does, and
- * names those that are rejected.
+ * names those that are rejected. With --accept-loss: names each of them whose message is gone, and
+ * records it as lost; counts the others as owed.
  */
-void receives_settle(struct recover_coupon *coupon);
-/*
- * Names each receive of the coupon without an outcome whose message is gone, and records it as
- * lost. Counts the others that have no outcome as owed.
- */
-void receives_give_up(struct recover_coupon *coupon);
+void receives_restore(struct recover_coupon *coupon);
 /* Names every receive of a coupon that PostgreSQL does not have. Their messages are rejected. */
 void receives_name(struct recover_coupon *coupon);
 
 /* In recover.c. Prints a line. `what` is a constant such as "created"; `detail` may be NULL. */
 void report_coupon(struct recover *recover, const char *what, int64_t coupon, const char *detail);
-/* A receive that is lost, or rejected with this reason. */
-void report_receive(struct recover *recover, const char *what, int64_t coupon,
-		    const struct slot *slot, const char *reason);
 
 #endif

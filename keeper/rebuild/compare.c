@@ -232,7 +232,7 @@ static void older_add(struct compare *compare, const redisReply *hash)
 {
 	struct generations in_redis = { 0 };
 
-	(void)generations_raise(&in_redis, hash, NULL);
+	generations_raise(&in_redis, hash, NULL);
 	for (size_t i = 0; i < in_redis.n; i++)
 		snapshot_raise(&compare->snapshot, in_redis.list[i].number, in_redis.list[i].high);
 	generations_fini(&in_redis);
@@ -270,7 +270,7 @@ static int numbers_read(struct compare *compare, struct numbers *numbers, int is
 
 	if (!hash)
 		return -1;
-	(void)redis_coupon_parse(&numbers->coupon, hash, NULL, NULL);
+	redis_coupon_parse(&numbers->coupon, hash);
 	if (is_after)
 		older_add(compare, hash);
 	freeReplyObject(hash);

@@ -240,7 +240,7 @@ int rebuild_seen(struct keeper_context *context, const int64_t *coupons, size_t 
 		struct generations generations = { 0 };
 
 		/* place.lua reports a key that Redis refuses. */
-		(void)generations_raise(&generations, hash, seen);
+		generations_raise(&generations, hash, seen);
 		generations_arrays(&generations, &numbers, &highs);
 		while (ids.n < numbers.n)
 			postgres_array_add_number(&ids, coupons[i]);

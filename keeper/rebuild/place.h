@@ -6,7 +6,7 @@
 #ifndef KEEPER_REBUILD_PLACE_H
 #define KEEPER_REBUILD_PLACE_H
 
-#include "coupon/generation.h"
+#include "coupon/redis_coupon.h"
 #include "keeper/context.h"
 #include "keeper/rebuild/snapshot.h"
 

@@ -7,7 +7,7 @@
 #define KEEPER_REBUILD_SNAPSHOT_H
 
 #include "common/message/receive.h"
-#include "coupon/generation.h"
+#include "coupon/redis_coupon.h"
 #include "coupon/slot.h"
 #include "keeper/coupon_state.h"
 #include "keeper/database.h"

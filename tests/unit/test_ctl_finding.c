@@ -1,6 +1,6 @@
 /* Findings of an audit: the place is whole, and no user ends its line or its string. */
 #include "common/message/receive.h"
-#include "ctl/audit/finding.h"
+#include "ctl/audit/audit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,8 @@ static char printed[4096];
 /* What one finding about this user prints. */
 static const char *finding_text(const char *user_text, int as_json)
 {
-	struct findings findings = { .json = as_json };
+	struct audit audit = { .findings.json = as_json };
+	const struct pass pass = { .audit = &audit, .coupon = INT64_MAX };
 	struct slot slot = { .number = 100, .index = 255 };
 	int saved = dup(STDOUT_FILENO);
 	FILE *file = tmpfile();
@@ -28,9 +29,9 @@ static const char *finding_text(const char *user_text, int as_json)
 	assert_int_equal(ulid_parse(&slot.batch, BATCH, ULID_LEN), 0);
 	fflush(stdout);
 	assert_true(file && dup2(fileno(file), STDOUT_FILENO) >= 0);
-	finding_add(&findings, FINDING_SLOT_LIMIT, INT64_MAX, &slot, "beyond the limit");
+	finding_add(&pass, FINDING_SLOT_LIMIT, &slot, "beyond the limit");
 	if (as_json)
-		findings_end(&findings, cJSON_Parse("{\"ok\":false}"));
+		findings_end(&audit.findings, cJSON_Parse("{\"ok\":false}"));
 	fflush(stdout);
 	dup2(saved, STDOUT_FILENO);
 	close(saved);
