@@ -44,6 +44,7 @@
 #define STOP_GRACE_MS (GATEWAY_FINISH_MS + 3000)
 #define SETTLED_MS 10000 /* a process that ran this long did not fail at its start */
 #define WAIT_MAX_MS 60000
+#define KILLED_WAIT_MS 100
 
 struct process {
 	pid_t pid;        /* 0: it does not run */
@@ -170,19 +171,18 @@ static void processes_signal(const struct processes *processes, int signal)
 static int processes_stop(struct processes *processes)
 {
 	int64_t until_ms = clock_monotonic_ms() + STOP_GRACE_MS, left_ms;
+	int killed = 0;
 
 	processes_signal(processes, SIGTERM);
 	while (processes_reap(processes, 1) > 0) {
 		left_ms = until_ms - clock_monotonic_ms();
-		if (left_ms <= 0) {
+		if (left_ms <= 0 && !killed) {
 			processes_signal(processes, SIGKILL);
-			while (processes_reap(processes, 1) > 0)
-				signal_wait(processes, 100);
-			return 1;
+			killed = 1;
 		}
-		signal_wait(processes, left_ms);
+		signal_wait(processes, left_ms > 0 ? left_ms : KILLED_WAIT_MS);
 	}
-	return 0;
+	return killed;
 }
 
 /* Runs until SIGTERM or SIGINT. Returns the exit status: 1 when a process had to be killed. */

@@ -4,55 +4,71 @@
  *	               ┌────────────── sent ───────────────┐
  *	accepted ─▶ RECEIVING ─ request ─▶ ANSWERING ─ reply ─▶ SENDING
  *	               └─ too slow, too large, no HTTP: refused and closed
+ *
+ * A connection counts with those of the socket API. Beyond their limit a few more are served, for
+ * monitoring only.
  */
 #ifndef GATEWAY_LISTEN_HTTP_CONNECTION_H
 #define GATEWAY_LISTEN_HTTP_CONNECTION_H
 
-#include "gateway/listen/http_output.h"
+#include "gateway/listen/http.h"
 #include "gateway/listen/http_request.h"
-#include "gateway/listen/request.h"
 
-#include <event2/event.h>
-#include <stdint.h>
+#include <sys/queue.h>
 
-/* Answers a complete request, now or later, by its responder or by http_connection_reply(). */
-typedef void http_handle_fn(void *context, struct http_connection *connection,
-			    struct http_request *request);
+#define HTTP_JSON "application/json"
 
-/* What the connections of a loop share. */
-struct http_shared {
+/* The connections of an event loop. */
+struct http {
 	struct event_base *base;
-	struct http_limits limits;
-	http_handle_fn *handle;
+	const struct config *config;
+	struct intake *intake;
+	http_ready_fn *ready;
 	void *context;
-	size_t sending; /* connections whose reply is not yet written */
+	const struct timeval *waits[2]; /* common timeouts; of the reserve */
+	LIST_HEAD(, http_connection) connections;
+	size_t connections_n;
+	size_t reserve_n;
+	size_t received; /* bytes of requests, together */
+	size_t sending;  /* connections whose reply is not yet written */
 };
 
-/* Takes the socket, and waits for the first request. */
-void http_connection_open(struct http_shared *shared, int fd);
-/* It waits too long: the request is refused, or the connection closed. */
-void http_connection_expire(struct http_connection *connection);
+enum http_state { HTTP_RECEIVING, HTTP_ANSWERING, HTTP_SENDING };
+
+struct http_connection {
+	struct client client; /* first; while SENDING it holds what the kernel did not take */
+	struct http *http;
+	LIST_ENTRY(http_connection) next;
+	int fd;
+	struct event *read;
+	struct event *writable; /* pending while something is unsent */
+	struct event *timer;    /* it has waited for its client too long, unless ANSWERING */
+	enum http_state state;
+	struct http_request request;
+	size_t received;          /* bytes of the request so far, and the surplus */
+	struct evbuffer *surplus; /* what was read with a request, and belongs to the next ones */
+	struct evbuffer *unsent;
+	int is_unread; /* `read` is not pending: until it is served, and all is answered */
+	int is_last;   /* closed after the reply */
+	int is_refused;
+	int is_held; /* not to be freed */
+	int is_closed;
+};
+
+/* Sets what is common to the connections. */
+void http_connections_init(struct http *http);
 void http_connection_close(struct http_connection *connection);
 
-/* It may only be used for monitoring; http_connection_refuse_full() answers everything else. */
-int http_connection_is_reserve(const struct http_connection *connection);
-void http_connection_refuse_full(struct http_connection *connection);
+/* Answers a complete request, now or later, by its responder or by one of the functions below. */
+void http_handle(struct http_connection *connection, struct http_request *request);
 
-/* To answer a request of the intake. */
-struct responder *http_connection_responder(struct http_connection *connection);
-/* Any other reply, with a body of that type. */
+/* Any reply with a body of that type. `extra`: one more header, or NULL. */
 void http_connection_reply(struct http_connection *connection, int status, const char *type,
-			   const char *body, size_t len);
-/* JSON, and a newline after it. */
-void http_connection_reply_json(struct http_connection *connection, int status, const char *text,
-				size_t len);
+			   const char *extra, const char *body, size_t len);
 /* The JSON of a refusal. */
-void http_connection_reply_refusal(struct http_connection *connection, int status,
-				   enum answer answer, const char *message);
-/* 405: the path takes only the methods of this list. */
-void http_connection_reply_methods(struct http_connection *connection, const char *allowed);
-/* JSON that the client may keep by its tag; 304 without it, where the client has it already. */
-void http_connection_reply_tagged(struct http_connection *connection, const char *tag,
-				  const char *text, size_t len);
+void http_connection_refuse(struct http_connection *connection, int status, const char *extra,
+			    enum answer answer, const char *message);
+/* It is one of the reserve, and not used for monitoring. */
+void http_connection_refuse_full(struct http_connection *connection);
 
 #endif

@@ -119,13 +119,15 @@ void request_answer(struct request *request, const struct result *result)
 
 void request_fail(struct request *request, enum answer answer, const char *message)
 {
-	responder_fail(request->responder, request->text, answer, message);
+	responder_line(request->responder, answer,
+		       answer_message_line(request->text, answer, message));
 	free(request);
 }
 
 void request_answer_object(struct request *request, enum answer answer, const char *status,
 			   cJSON *object)
 {
-	responder_object(request->responder, request->text, answer, status, object);
+	responder_line(request->responder, answer,
+		       answer_line(request->text, answer, status, object));
 	free(request);
 }

@@ -15,10 +15,9 @@
 
 /*
  * The destination of replies: a connection of the socket API or an HTTP exchange. It does not
- * depend on requests, because a line that cannot be parsed is answered too.
+ * depend on requests, because a line that cannot be parsed is answered too. Embedded by its
+ * implementations.
  */
-
-/* Embedded by its implementations. One thread. */
 struct responder {
 	/* Takes one reply line (without its end) and counts the request as answered. */
 	void (*reply)(struct responder *responder, enum answer answer, const char *line,
@@ -27,13 +26,8 @@ struct responder {
 	int64_t codes_wrong_by_us; /* attempts.h */
 };
 
-/* Replies with answer_line(). */
-void responder_object(struct responder *responder, const char *id, enum answer answer,
-		      const char *status, cJSON *object);
-
-/* Replies with answer_message_line(). */
-void responder_fail(struct responder *responder, const char *id, enum answer answer,
-		    const char *message);
+/* Replies with this line, of answer.h, and frees it. */
+void responder_line(struct responder *responder, enum answer answer, char *line);
 
 #define REQUEST_ID_STRING_MAX 64                        /* bytes of a request's id */
 #define REQUEST_ID_SIZE (6 * REQUEST_ID_STRING_MAX + 8) /* the same as JSON, every byte escaped */
@@ -100,9 +94,15 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
  */
 int request_is_http(const char *line, size_t len);
 
+struct request_operation {
+	const char *name;
+	int reads; /* changes nothing, so that HTTP allows GET */
+	int cost;  /* intake.h */
+};
+
+extern const struct request_operation request_operations[OP_COUNT];
+
 /* The operation of this name, or OP_COUNT. */
 enum request_op request_op_find(const char *name);
-int request_op_reads(enum request_op op); /* changes nothing, so that HTTP allows GET */
-int request_op_cost(enum request_op op);
 
 #endif

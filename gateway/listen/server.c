@@ -64,17 +64,12 @@ static size_t output_length(const struct conn *conn)
 	return evbuffer_get_length(bufferevent_get_output(conn->bev));
 }
 
-static struct holdings *holdings_of(const struct conn *conn)
-{
-	return intake_holdings(conn->server->intake);
-}
-
 /* After a change of its input or output. What one that is cut has is freed soon. */
 static void conn_hold(struct conn *conn)
 {
 	size_t bytes = evbuffer_get_length(bufferevent_get_input(conn->bev)) + output_length(conn);
 
-	holdings_set(holdings_of(conn), &conn->client.holding, conn->cut ? 0 : bytes);
+	client_hold(&conn->client, conn->cut ? 0 : bytes);
 }
 
 static void conn_disconnect(struct conn *conn)
@@ -86,7 +81,7 @@ static void conn_disconnect(struct conn *conn)
 	conn->bev = NULL;
 	LIST_REMOVE(conn, all);
 	conn->server->conns_n--;
-	intake_connection_close(conn->server->intake, &conn->client, INTAKE_ROOM);
+	client_close(&conn->client);
 	metrics_set(METRIC_CONNECTIONS, (int64_t)conn->server->conns_n);
 }
 
@@ -115,7 +110,7 @@ static size_t inflight_max(const struct conn *conn)
 static int conn_is_full(const struct conn *conn)
 {
 	return conn->inflight >= inflight_max(conn) ||
-	       holdings_is_over_share(holdings_of(conn), output_length(conn));
+	       client_is_over_share(&conn->client, output_length(conn));
 }
 
 /*
@@ -125,10 +120,10 @@ static int conn_is_full(const struct conn *conn)
 static void conn_resume(struct conn *conn)
 {
 	if (!conn->paused || conn->server->stopped || conn->inflight > inflight_max(conn) / 2 ||
-	    holdings_is_over_share(holdings_of(conn), output_length(conn)))
+	    client_is_over_share(&conn->client, output_length(conn)))
 		return;
 	conn->paused = 0;
-	turn_enter(intake_turns(conn->server->intake), &conn->client.turn);
+	turn_enter(&conn->client.turn);
 }
 
 static void conn_inflight_add(struct conn *conn)
@@ -152,9 +147,9 @@ static void conn_mark_written(struct conn *conn)
 	TAILQ_INSERT_TAIL(&server->written, conn, next);
 }
 
-static void on_cut(void *owner)
+static void on_cut(struct client *client)
 {
-	struct conn *conn = owner;
+	struct conn *conn = (struct conn *)client;
 
 	conn->cut = 1;
 	conn_mark_written(conn); /* it is closed soon, and not from here */
@@ -164,7 +159,7 @@ static void conn_cut(struct conn *conn, const char *reason)
 {
 	log_warn("connection_cut", LOG_S("reason", reason));
 	metrics_add(METRIC_CONNECTIONS_CUT, 1);
-	on_cut(conn);
+	on_cut(&conn->client);
 }
 
 static void conn_write(struct conn *conn, const char *line, size_t len)
@@ -179,7 +174,7 @@ static void conn_write(struct conn *conn, const char *line, size_t len)
 	if ((int64_t)evbuffer_get_length(output) > conn->server->config->output_limit_bytes)
 		conn_cut(conn, "the client does not read its replies");
 	else
-		holdings_relieve(holdings_of(conn));
+		intake_relieve(conn->server->intake);
 }
 
 static void conn_reply(struct responder *responder, enum answer answer, const char *line,
@@ -220,7 +215,7 @@ static void conn_line(struct conn *conn, const char *line, size_t len)
 	if (len > 0 && line[len - 1] == '\r')
 		len--;
 	if (len == 0) {
-		turns_spend(intake_turns(conn->server->intake), EMPTY_LINE_COST);
+		turns_spend(conn->client.turn.turns, EMPTY_LINE_COST);
 		return;
 	}
 	if (*line != '{' && request_is_http(line, len)) {
@@ -288,7 +283,7 @@ static void conn_flow(struct conn *conn, int waits)
 {
 	size_t len = evbuffer_get_length(bufferevent_get_input(conn->bev));
 	int reads = bufferevent_get_enabled(conn->bev) & EV_READ;
-	int is_stalled = holdings_is_over_share(holdings_of(conn), len);
+	int is_stalled = client_is_over_share(&conn->client, len);
 	int may_read = !conn->paused && !conn->at_end && !conn->ended && !is_stalled &&
 		       !(waits && len >= READ_AHEAD_BYTES);
 
@@ -355,10 +350,10 @@ static void on_read(struct bufferevent *bev, void *data)
 	(void)bev;
 	if (conn->cut || conn->server->stopped)
 		return;
-	turn_enter(intake_turns(conn->server->intake), &conn->client.turn);
+	turn_enter(&conn->client.turn);
 	conn_hold(conn);
 	conn_flow(conn, 1);
-	holdings_relieve(holdings_of(conn));
+	intake_relieve(conn->server->intake);
 }
 
 /* All output is written that the kernel did not take at once. */
@@ -420,7 +415,7 @@ static void on_event(struct bufferevent *bev, short what, void *data)
 		conn->cut = 1;
 	} else if (what & BEV_EVENT_EOF) {
 		conn->at_end = 1;
-		turn_enter(intake_turns(conn->server->intake), &conn->client.turn);
+		turn_enter(&conn->client.turn);
 	} else {
 		conn->cut = 1;
 	}
@@ -438,7 +433,7 @@ static void fd_refuse(int fd, const char *message)
 	cJSON_free(text);
 }
 
-static void conn_open(void *context, int fd)
+void server_accept(void *context, int fd)
 {
 	struct server *server = context;
 	struct conn *conn = calloc(1, sizeof(*conn));
@@ -447,10 +442,10 @@ static void conn_open(void *context, int fd)
 	check(conn != NULL);
 	conn->client = (struct client){ .responder = { .reply = conn_reply },
 					.turn = { .serve = conn_serve, .owner = conn },
-					.holding = { .cut = on_cut, .owner = conn } };
-	room = intake_connection_open(server->intake, &conn->client, fd);
+					.cut = on_cut };
+	room = client_open(&conn->client, server->intake, fd);
 	if (room != INTAKE_ROOM) {
-		fd_refuse(fd, intake_connection_refused(room));
+		fd_refuse(fd, client_refused(room));
 		free(conn);
 		return;
 	}
@@ -486,11 +481,6 @@ struct server *server_new(struct event_base *base, const struct config *config,
 	server->stalled = ticker_new(base, STALLED_TICK_MS, on_stalled, server);
 	check(server->idle != NULL && server->send != NULL);
 	return server;
-}
-
-void server_listen(struct server *server, int fd)
-{
-	intake_listen(server->intake, fd, conn_open, server);
 }
 
 void server_stop(struct server *server)

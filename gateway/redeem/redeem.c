@@ -56,13 +56,6 @@ void redeem_free(struct redeem *redeem)
 	free(redeem);
 }
 
-static struct guesser guesser_of(const struct request *request)
-{
-	return (struct guesser){ .user = &request->user,
-				 .peer = request->responder->peer,
-				 .wrong_by_us = &request->responder->codes_wrong_by_us };
-}
-
 static void hold_back(struct request *request, int64_t wait_ms)
 {
 	char message[MESSAGE_SIZE];
@@ -82,21 +75,18 @@ static void hold_back(struct request *request, int64_t wait_ms)
 static void refuse(struct request *request, size_t ticket)
 {
 	const struct result result = { .answer = ANSWER_CODE_INVALID };
-	const struct guesser guesser = guesser_of(request);
 
 	metrics_add(METRIC_CODES_WRONG, 1);
-	attempts_end(ticket, &guesser, clock_monotonic_us());
+	attempts_end(ticket, request, clock_monotonic_us());
 	request_answer(request, &result);
 }
 
 void redeem_answered(const struct request *request, enum answer answer)
 {
-	const struct guesser guesser = guesser_of(request);
-
 	if (request->op != OP_REDEEM || answer != ANSWER_CODE_INVALID)
 		return;
 	metrics_add(METRIC_CODES_WRONG, 1);
-	attempts_wrong(&guesser, clock_monotonic_us());
+	attempts_wrong(request, clock_monotonic_us());
 }
 
 static void wait(struct redeem *redeem, struct request *request)
@@ -124,11 +114,6 @@ static void submit(struct redeem *redeem, struct request *request,
 
 static void waiting_send(struct redeem *redeem);
 
-static long row_ord(const PGresult *rows, int row)
-{
-	return strtol(column_text(rows, row, "ord"), NULL, 10);
-}
-
 static void submit_row(struct redeem *redeem, struct request *request, const PGresult *rows,
 		       int row)
 {
@@ -152,7 +137,8 @@ static void on_texts(void *context, const PGresult *rows)
 		struct request *request = redeem->asked[i].request;
 		size_t ticket = redeem->asked[i].ticket;
 
-		if (rows && !(row < PQntuples(rows) && row_ord(rows, row) == (long)i + 1)) {
+		if (rows && !(row < PQntuples(rows) &&
+			      strtoull(column_text(rows, row, "ord"), NULL, 10) == i + 1)) {
 			refuse(request, ticket);
 			continue;
 		}
@@ -166,25 +152,19 @@ static void on_texts(void *context, const PGresult *rows)
 	waiting_send(redeem);
 }
 
-/* It was taken for. */
-static void asked_add(struct redeem *redeem, struct request *request, size_t ticket)
-{
-	redeem->asked[redeem->asked_n++] = (struct asked){ request, ticket };
-}
-
-static void taken_decide(struct redeem *redeem, struct request *request, size_t ticket,
+static void taken_decide(struct redeem *redeem, const struct asked *taken,
 			 const struct catalogue_found *found)
 {
 	switch (found->kind) {
 	case CATALOGUE_CODE:
-		attempts_end(ticket, NULL, clock_monotonic_us());
-		submit(redeem, request, &found->code);
+		attempts_end(taken->ticket, NULL, clock_monotonic_us());
+		submit(redeem, taken->request, &found->code);
 		return;
 	case CATALOGUE_MAYBE:
-		asked_add(redeem, request, ticket);
+		redeem->asked[redeem->asked_n++] = *taken;
 		return;
 	case CATALOGUE_NONE:
-		refuse(request, ticket);
+		refuse(taken->request, taken->ticket);
 		return;
 	}
 }
@@ -200,8 +180,7 @@ static void waiting_take(struct redeem *redeem, struct request_list *again)
 
 	while (n < CATALOGUE_TEXTS_MAX && redeem->asked_n + n < TEXTS_MAX &&
 	       (request = fair_queue_take(redeem->waiting))) {
-		const struct guesser guesser = guesser_of(request);
-		struct attempt attempt = attempts_take(&guesser, clock_monotonic_us());
+		struct attempt attempt = attempts_take(request, clock_monotonic_us());
 
 		if (attempt.verdict == ATTEMPT_HELD) {
 			hold_back(request, attempt.wait_ms);
@@ -214,7 +193,7 @@ static void waiting_take(struct redeem *redeem, struct request_list *again)
 	}
 	catalogue_find(redeem->catalogue, texts, n, found);
 	for (size_t i = 0; i < n; i++)
-		taken_decide(redeem, taken[i].request, taken[i].ticket, &found[i]);
+		taken_decide(redeem, &taken[i], &found[i]);
 }
 
 static void asked_send(struct redeem *redeem)
@@ -266,11 +245,10 @@ static void waiting_send(struct redeem *redeem)
 static void decide(struct redeem *redeem, struct request *request,
 		   const struct catalogue_found *found)
 {
-	const struct guesser guesser = guesser_of(request);
-	struct attempt attempt = attempts_look(&guesser, clock_monotonic_us());
+	struct attempt attempt = attempts_look(request, clock_monotonic_us());
 
 	if (attempt.verdict == ATTEMPT_ALLOWED && found->kind == CATALOGUE_NONE)
-		attempt = attempts_take(&guesser, clock_monotonic_us());
+		attempt = attempts_take(request, clock_monotonic_us());
 	if (attempt.verdict == ATTEMPT_HELD)
 		hold_back(request, attempt.wait_ms);
 	else if (attempt.verdict == ATTEMPT_WAITS || found->kind == CATALOGUE_MAYBE)

@@ -52,14 +52,16 @@ static void expect_complete(const char *text, const char *target, const char *bo
 		assert_int_equal(feed(&request, bytes, len, cut), strlen(text));
 		assert_true(request.complete);
 		assert_int_equal(request.refusal, 0);
-		assert_string_equal(request.target.bytes, target);
-		assert_string_equal(request.body.bytes ? request.body.bytes : "", body);
+		assert_string_equal(request.texts[TEXT_TARGET].bytes, target);
+		assert_string_equal(request.texts[TEXT_BODY].bytes ? request.texts[TEXT_BODY].bytes
+								   : "",
+				    body);
 		assert_int_equal(http_should_keep_alive(&request.parser) != 0, keeps);
 		http_request_reset(&request);
 		feed(&request, NEXT, strlen(NEXT), strlen(NEXT));
 		assert_true(request.complete);
-		assert_string_equal(request.target.bytes, "/");
-		assert_int_equal(request.body.len, 0);
+		assert_string_equal(request.texts[TEXT_TARGET].bytes, "/");
+		assert_int_equal(request.texts[TEXT_BODY].len, 0);
 		http_request_fini(&request);
 	}
 }
@@ -350,16 +352,16 @@ static void test_large_texts_are_not_kept(void **state)
 	http_request_init(&request, BODY_LIMIT);
 	http_request_feed(&request, "GET /", 5);
 	http_request_feed(&request, target, sizeof(target));
-	assert_int_equal(request.target.len, sizeof(target) + 1);
+	assert_int_equal(request.texts[TEXT_TARGET].len, sizeof(target) + 1);
 	http_request_shrink(&request);
-	assert_null(request.target.bytes);
+	assert_null(request.texts[TEXT_TARGET].bytes);
 	http_request_fini(&request);
 }
 
 static int limit_heads(void **state)
 {
 	(void)state;
-	http_request_head_limit(HEAD_LIMIT);
+	http_parser_set_max_header_size(HEAD_LIMIT);
 	return 0;
 }
 
