@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <event2/buffer.h>
 #include <event2/http.h>
+#include <event2/keyvalq_struct.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,23 +22,22 @@
 struct target {
 	const char *host; /* with the port; NULL: the target is a path */
 	const char *path;
-	char *query;
+	const char *query;
 	int has_fragment;
 };
 
 /* Ends the part with a NUL; "" where there is none. */
-static char *part_end(const struct http_text *text, const struct http_parser_url *url,
-		      enum http_parser_url_fields part)
+static const char *part_end(char *text, const struct http_parser_url *url,
+			    enum http_parser_url_fields part)
 {
-	char *at = text->bytes + url->field_data[part].off;
-
 	if (!(url->field_set & 1u << part))
-		return text->bytes + text->len;
-	at[url->field_data[part].len] = '\0';
-	return at;
+		return "";
+	text += url->field_data[part].off;
+	text[url->field_data[part].len] = '\0';
+	return text;
 }
 
-/* Moved to the beginning, over the scheme, so that there is room for a NUL. */
+/* Moved by a byte, over the slash before it, so that there is room for a NUL. */
 static const char *host_end(char *text, const struct http_parser_url *url)
 {
 	size_t at = url->field_data[UF_HOST].off, end = at + url->field_data[UF_HOST].len;
@@ -48,9 +48,9 @@ static const char *host_end(char *text, const struct http_parser_url *url)
 	}
 	if (url->field_set & 1u << UF_PORT)
 		end = (size_t)url->field_data[UF_PORT].off + url->field_data[UF_PORT].len;
-	memmove(text, text + at, end - at);
-	text[end - at] = '\0';
-	return text;
+	memmove(text + at - 1, text + at, end - at);
+	text[end - 1] = '\0';
+	return text + at - 1;
 }
 
 /* 0, or -1: it is neither a path nor a URL. */
@@ -63,8 +63,8 @@ static int target_parse(struct http_text *text, struct target *target)
 	if (http_parser_parse_url(text->bytes, text->len, 0, &url))
 		return -1;
 	target->host = url.field_set & 1u << UF_HOST ? host_end(text->bytes, &url) : NULL;
-	target->path = part_end(text, &url, UF_PATH);
-	target->query = part_end(text, &url, UF_QUERY);
+	target->path = part_end(text->bytes, &url, UF_PATH);
+	target->query = part_end(text->bytes, &url, UF_QUERY);
 	return 0;
 }
 
@@ -98,20 +98,24 @@ static const char *percent_fault(const char *query)
 	return NULL;
 }
 
-/* Because of the byte at `fault` of a value; NULL: because of its form. */
-static void query_refuse(struct http_connection *connection, const char *name, const char *value,
-			 const char *fault)
+/* Refuses a query because of the byte at `fault`. NULL: because of its form. */
+static void query_refuse(struct http_connection *connection, const char *query, const char *fault)
 {
 	static const char allowed[] =
 		"must be percent-encoded name=value pairs joined by &, without NUL";
 	char why[256];
+	const char *name = fault, *value;
 	size_t byte = 1;
 
-	for (; fault && value < fault; value += *value == '%' ? 3 : 1)
+	while (name && name > query && name[-1] != '&')
+		name--;
+	value = name ? memchr(name, '=', (size_t)(fault - name)) : NULL;
+	for (const char *p = value ? value + 1 : fault; p < fault; p += *p == '%' ? 3 : 1)
 		byte++;
-	if (fault)
+	if (value)
 		snprintf(why, sizeof(why), "%.*s: byte %zu is not allowed: the query %s",
-			 NAME_SHOWN, name, byte, allowed);
+			 (int)(value - name < NAME_SHOWN ? value - name : NAME_SHOWN), name, byte,
+			 allowed);
 	else
 		snprintf(why, sizeof(why), "the query: %s", allowed);
 	intake_refuse(connection->http->intake, &connection->client.responder, ANSWER_BAD_REQUEST,
@@ -119,48 +123,42 @@ static void query_refuse(struct http_connection *connection, const char *name, c
 }
 
 /*
- * Adds the query's parameters to the object, whose text is then parsed as any request. Returns
- * whether it is a query; if not, it is refused.
+ * The query's parameters as a JSON object's text (malloc), so that there is one parser for all
+ * requests; NULL: not a query.
  */
-static int query_take(struct http_connection *connection, char *query, cJSON *object)
+static char *query_object(const char *query)
 {
-	char *pair, *text;
-	const char *fault;
+	struct evkeyvalq params;
+	struct evkeyval *param;
+	cJSON *object;
+	char *text;
 
-	while ((pair = strsep(&query, "&"))) {
-		const char *name = strsep(&pair, "=");
-
-		fault = pair ? percent_fault(pair) : NULL;
-		if (!pair || !*name || percent_fault(name) || fault) {
-			query_refuse(connection, name, pair, fault);
-			return 0;
-		}
-		text = evhttp_uridecode(pair, 1, NULL);
-		check(text != NULL);
-		cJSON_AddStringToObject(object, name, text);
-		free(text);
-	}
-	return 1;
+	if (evhttp_parse_query_str(query, &params))
+		return NULL;
+	object = cJSON_CreateObject();
+	check(object != NULL);
+	TAILQ_FOREACH (param, &params, next)
+		cJSON_AddStringToObject(object, param->key, param->value);
+	text = cJSON_PrintUnformatted(object);
+	check(text != NULL);
+	cJSON_Delete(object);
+	evhttp_clear_headers(&params);
+	return text;
 }
 
 /* Behind a # that was not encoded there may be the rest of an id. */
 static void api_get(struct http_connection *connection, const struct target *target,
 		    enum request_op op)
 {
-	cJSON *object = cJSON_CreateObject();
-	char *text;
+	const char *fault = percent_fault(target->query);
+	char *text = target->has_fragment || fault ? NULL : query_object(target->query);
 
-	check(object != NULL);
-	if (target->has_fragment) {
-		query_refuse(connection, NULL, NULL, NULL);
-	} else if (!*target->query || query_take(connection, target->query, object)) {
-		text = cJSON_PrintUnformatted(object);
-		check(text != NULL);
+	if (text)
 		intake_request(connection->http->intake, text, strlen(text), op,
 			       &connection->client.responder);
-		cJSON_free(text);
-	}
-	cJSON_Delete(object);
+	else
+		query_refuse(connection, target->query, fault);
+	free(text);
 }
 
 static void api_post(struct http_connection *connection, const struct http_request *request,
