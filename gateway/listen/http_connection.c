@@ -100,7 +100,7 @@ void http_connection_close(struct http_connection *connection)
 	client_close(&connection->client);
 	LIST_REMOVE(connection, next);
 	http->reserve_n -= (size_t)(connection->client.room == INTAKE_FULL);
-	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)--http->connections_n);
+	metrics_add(METRIC_HTTP_CONNECTIONS, -1);
 	connection->is_closed = 1;
 	if (!connection->is_held)
 		connection_free(connection);
@@ -432,7 +432,7 @@ void http_accept(void *context, int fd)
 	enum intake_room room = client_open(&connection->client, http->intake, fd);
 
 	LIST_INSERT_HEAD(&http->connections, connection, next);
-	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)++http->connections_n);
+	metrics_add(METRIC_HTTP_CONNECTIONS, 1);
 	http->reserve_n += (size_t)(room == INTAKE_FULL);
 	event_add(connection->read, NULL);
 	receive_begin(connection);

@@ -27,7 +27,6 @@ struct http {
 	void *context;
 	const struct timeval *waits[2]; /* common timeouts; of the reserve */
 	LIST_HEAD(, http_connection) connections;
-	size_t connections_n;
 	size_t reserve_n;
 	size_t received; /* bytes of requests, together */
 	size_t sending;  /* connections whose reply is not yet written */
