@@ -8,7 +8,7 @@
 #define GATEWAY_LISTEN_INTAKE_H
 
 #include "common/program/config.h"
-#include "gateway/listen/reply.h"
+#include "gateway/listen/request.h"
 
 #include <event2/event.h>
 #include <stddef.h>

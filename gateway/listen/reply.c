@@ -1,4 +1,4 @@
-#include "gateway/listen/reply.h"
+#include "gateway/listen/request.h"
 
 #include <stdio.h>
 #include <stdlib.h>

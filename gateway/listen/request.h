@@ -1,6 +1,4 @@
-/*
- * One parsed request of a client. It is ended exactly once, by one of the functions of reply.h.
- */
+/* Requests of clients, as they are parsed, and their replies. */
 #ifndef GATEWAY_LISTEN_REQUEST_H
 #define GATEWAY_LISTEN_REQUEST_H
 
@@ -87,6 +85,31 @@ const char *request_ack_name(enum request_ack ack);
  */
 struct request *request_parse(struct json_arena *arena, const char *text, size_t len,
 			      enum request_op op, struct responder *responder);
+
+/*
+ * Replies: the line that goes to the responder. Each request is answered exactly once, by one of
+ * these functions, which also free it.
+ */
+
+/* The fields of the answer to an issue, beside its code. */
+struct result {
+	enum answer answer;
+	enum request_ack reached; /* ANSWER_OK: accepted, queued or issued */
+	int slot;                 /* 0: the answer names no receive */
+	struct receive receive;
+	const char *reason; /* ANSWER_REJECTED */
+};
+
+/* Answers an issue. */
+void request_answer(struct request *request, const struct result *result);
+/* Answers with a code and a sentence; NULL: the code's own text. */
+void request_fail(struct request *request, enum answer answer, const char *message);
+/*
+ * Answers with id, code, status (NULL: the answer's own) and the members of `object`. Takes the
+ * object.
+ */
+void request_answer_object(struct request *request, enum answer answer, const char *status,
+			   cJSON *object);
 
 /*
  * Whether a line begins as one of HTTP does, or as the preface of HTTP/2. A web page can make a

@@ -4,7 +4,7 @@
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/redis/redis.h"
-#include "gateway/listen/reply.h"
+#include "gateway/listen/request.h"
 #include "gateway/read/row.h"
 
 #include "embed.h"

@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "gateway/listen/reply.h"
+#include "gateway/listen/request.h"
 #include "gateway/metrics.h"
 #include "gateway/redeem/attempts.h"
 #include "gateway/redeem/fair_queue.h"
