@@ -106,9 +106,8 @@ static void dispatch(void *context, struct request *request)
 		request_answer_object(request, ANSWER_OK, NULL, NULL);
 		return;
 	case OP_STATS: {
-		cJSON *object = cJSON_CreateObject();
+		cJSON *object = checked(cJSON_CreateObject());
 
-		check(object != NULL);
 		cJSON_AddRawToObject(object, "stats", metrics_snapshot(clock_monotonic_ms()));
 		request_answer_object(request, ANSWER_OK, NULL, object);
 		return;
@@ -223,8 +222,7 @@ static int ready(void *context, cJSON **body)
 	int all = gateway->stop_by_ms == 0;
 	cJSON *warnings;
 
-	*body = cJSON_CreateObject();
-	check(*body != NULL);
+	*body = checked(cJSON_CreateObject());
 	publisher_trouble(gateway->parts.publisher, trouble, sizeof(trouble));
 	all &= part_ready(*body, "redis", redis_pool_trouble(gateway->parts.redis));
 	all &= part_ready(*body, "rabbitmq", trouble);
@@ -240,8 +238,7 @@ static int ready(void *context, cJSON **body)
 		all = 0;
 	}
 	cJSON_AddBoolToObject(*body, "ready", all);
-	warnings = cJSON_AddArrayToObject(*body, "warnings");
-	check(warnings != NULL);
+	warnings = checked(cJSON_AddArrayToObject(*body, "warnings"));
 	durability_warnings(&gateway->weak_settings.durability, warnings);
 	rabbit_topology_warnings(warnings);
 	redeem_warnings(gateway->parts.redeem, warnings);

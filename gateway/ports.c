@@ -20,9 +20,8 @@ struct lookup_ticket {
 
 static struct lookup_ticket *ticket_new(struct parts *parts, int64_t coupon, uint64_t token)
 {
-	struct lookup_ticket *ticket = malloc(sizeof(*ticket));
+	struct lookup_ticket *ticket = checked(malloc(sizeof(*ticket)));
 
-	check(ticket != NULL);
 	*ticket = (struct lookup_ticket){ .parts = parts, .coupon = coupon, .token = token };
 	return ticket;
 }

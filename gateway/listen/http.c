@@ -135,12 +135,10 @@ static char *query_object(const char *query)
 
 	if (evhttp_parse_query_str(query, &params))
 		return NULL;
-	object = cJSON_CreateObject();
-	check(object != NULL);
+	object = checked(cJSON_CreateObject());
 	TAILQ_FOREACH (param, &params, next)
 		cJSON_AddStringToObject(object, param->key, param->value);
-	text = cJSON_PrintUnformatted(object);
-	check(text != NULL);
+	text = checked(cJSON_PrintUnformatted(object));
 	cJSON_Delete(object);
 	evhttp_clear_headers(&params);
 	return text;
@@ -232,10 +230,9 @@ static void on_readyz(struct http_connection *connection)
 
 static void on_metrics(struct http_connection *connection)
 {
-	struct evbuffer *body = evbuffer_new();
+	struct evbuffer *body = checked(evbuffer_new());
 	size_t len;
 
-	check(body != NULL);
 	metrics_prometheus(body);
 	len = evbuffer_get_length(body);
 	http_connection_reply(connection, 200, EXPOSITION_TYPE, NULL,
@@ -336,9 +333,8 @@ void http_handle(struct http_connection *connection, struct http_request *reques
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
 		      http_ready_fn *ready, void *context)
 {
-	struct http *http = calloc(1, sizeof(*http));
+	struct http *http = checked(calloc(1, sizeof(*http)));
 
-	check(http != NULL);
 	*http = (struct http){
 		.base = base, .config = config, .intake = intake, .ready = ready, .context = context
 	};

@@ -403,23 +403,21 @@ void http_connections_init(struct http *http)
 
 static struct http_connection *connection_new(struct http *http, int fd)
 {
-	struct http_connection *connection = calloc(1, sizeof(*connection));
+	struct http_connection *connection = checked(calloc(1, sizeof(*connection)));
 
-	check(connection != NULL);
 	connection->client = (struct client){ .responder = { .reply = intake_reply },
 					      .turn = { .serve = serve, .owner = connection },
 					      .cut = on_cut };
 	connection->http = http;
 	connection->fd = fd;
 	connection->state = HTTP_ANSWERING;
-	connection->read = event_new(http->base, fd, EV_READ | EV_PERSIST, on_readable, connection);
-	connection->writable = event_new(http->base, fd, EV_WRITE | EV_PERSIST, on_writable,
-					 connection);
-	connection->timer = event_new(http->base, -1, 0, on_timer, connection);
-	connection->surplus = evbuffer_new();
-	connection->unsent = evbuffer_new();
-	check(connection->read && connection->writable && connection->timer &&
-	      connection->surplus && connection->unsent);
+	connection->read = checked(
+		event_new(http->base, fd, EV_READ | EV_PERSIST, on_readable, connection));
+	connection->writable = checked(
+		event_new(http->base, fd, EV_WRITE | EV_PERSIST, on_writable, connection));
+	connection->timer = checked(event_new(http->base, -1, 0, on_timer, connection));
+	connection->surplus = checked(evbuffer_new());
+	connection->unsent = checked(evbuffer_new());
 	/* Up to the second limit the reply is that of a body that was read. */
 	http_request_init(&connection->request, 2 * (size_t)http->config->line_limit_bytes);
 	return connection;

@@ -27,8 +27,7 @@ static void text_add(struct http_text *text, const char *bytes, size_t len)
 		size_t room = text->room ? 2 * text->room : TEXT_ROOM;
 
 		text->room = room > text->len + len ? room : text->len + len + 1;
-		text->bytes = realloc(text->bytes, text->room);
-		check(text->bytes != NULL);
+		text->bytes = checked(realloc(text->bytes, text->room));
 	}
 	memcpy(text->bytes + text->len, bytes, len);
 	text->len += len;

@@ -202,10 +202,9 @@ static void on_turn(evutil_socket_t fd, short what, void *data)
 struct intake *intake_new(struct event_base *base, const struct config *config,
 			  intake_dispatch_fn *dispatch, void *context)
 {
-	struct intake *intake = calloc(1, sizeof(*intake));
+	struct intake *intake = checked(calloc(1, sizeof(*intake)));
 	char why[NETWORKS_WHY_SIZE];
 
-	check(intake != NULL);
 	intake->config = config;
 	intake->arena = json_arena_new();
 	intake->inflight_max = (size_t)config->inflight_max;
@@ -214,8 +213,7 @@ struct intake *intake_new(struct event_base *base, const struct config *config,
 	intake->context = context;
 	intake->base = base;
 	turns_init(&intake->turns, turns_wake, intake);
-	intake->turn = event_new(base, -1, 0, on_turn, intake);
-	check(intake->turn != NULL);
+	intake->turn = checked(event_new(base, -1, 0, on_turn, intake));
 	return intake;
 }
 
@@ -326,8 +324,7 @@ static struct address *address_of(struct intake *intake, uint64_t peer)
 	HASH_FIND(hh, intake->addresses, &peer, sizeof(peer), address);
 	if (address)
 		return address;
-	address = calloc(1, sizeof(*address));
-	check(address != NULL);
+	address = checked(calloc(1, sizeof(*address)));
 	address->peer = peer;
 	HASH_ADD(hh, intake->addresses, peer, sizeof(peer), address);
 	return address;

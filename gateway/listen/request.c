@@ -371,9 +371,9 @@ static struct request *request_new(const struct parse *parse)
 	/* One that is redeemed gets room for the reference of its code. */
 	size_t code_room = code_len > RECEIVE_CODE_MAX || !parse->code ? code_len
 								       : RECEIVE_CODE_MAX;
-	struct request *request = malloc(sizeof(*request) + id_len + key_len + code_room + 3);
+	struct request *request = checked(
+		malloc(sizeof(*request) + id_len + key_len + code_room + 3));
 
-	check(request != NULL);
 	*request = parse->request;
 	request->begun_us = clock_monotonic_us();
 	request->id_len = id_len;

@@ -418,10 +418,9 @@ static void fd_refuse(int fd, const char *message)
 void server_accept(void *context, int fd)
 {
 	struct server *server = context;
-	struct conn *conn = calloc(1, sizeof(*conn));
+	struct conn *conn = checked(calloc(1, sizeof(*conn)));
 	enum intake_room room;
 
-	check(conn != NULL);
 	conn->client = (struct client){ .responder = { .reply = conn_reply },
 					.turn = { .serve = conn_serve, .owner = conn },
 					.cut = on_cut };
@@ -432,8 +431,7 @@ void server_accept(void *context, int fd)
 		return;
 	}
 	conn->server = server;
-	conn->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
-	check(conn->bev != NULL);
+	conn->bev = checked(bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE));
 	bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
 	bufferevent_set_max_single_read(conn->bev, READ_BYTES);
 	bufferevent_set_timeouts(conn->bev, server->idle, server->idle);
@@ -447,18 +445,17 @@ void server_accept(void *context, int fd)
 struct server *server_new(struct event_base *base, const struct config *config,
 			  struct intake *intake)
 {
-	struct server *server = calloc(1, sizeof(*server));
+	struct server *server = checked(calloc(1, sizeof(*server)));
 	struct timeval idle = { .tv_sec = config->idle_timeout_ms / 1000,
 				.tv_usec = config->idle_timeout_ms % 1000 * 1000 };
 
-	check(server != NULL);
 	*server = (struct server){ .base = base, .config = config, .intake = intake };
 	server->idle = event_base_init_common_timeout(base, &idle);
 	LIST_INIT(&server->conns);
 	TAILQ_INIT(&server->written);
-	server->send = event_new(base, -1, 0, on_send, server);
+	server->send = checked(event_new(base, -1, 0, on_send, server));
 	server->stalled = ticker_new(base, STALLED_TICK_MS, on_stalled, server);
-	check(server->idle != NULL && server->send != NULL);
+	check(server->idle != NULL);
 	return server;
 }
 

@@ -48,9 +48,8 @@ struct catalogue {
 
 struct catalogue *catalogue_new(struct lookup *lookup, const char *keys_path)
 {
-	struct catalogue *catalogue = calloc(1, sizeof(*catalogue));
+	struct catalogue *catalogue = checked(calloc(1, sizeof(*catalogue)));
 
-	check(catalogue != NULL);
 	catalogue->lookup = lookup;
 	catalogue->keys_path = keys_path;
 	catalogue->content.book = code_book_new();
@@ -149,8 +148,7 @@ static void word_take(struct content *content, const PGresult *rows, int row)
 	HASH_FIND_STR(content->words, text, word);
 	if (word || strlen(text) > CODE_OTHERS_MAX)
 		return;
-	word = calloc(1, sizeof(*word));
-	check(word != NULL);
+	word = checked(calloc(1, sizeof(*word)));
 	strcpy(word->text, text);
 	word->code.coupon = number_of(rows, row, "coupon_id");
 	snprintf(word->code.code, sizeof(word->code.code), "%s", column_text(rows, row, "id"));

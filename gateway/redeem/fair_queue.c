@@ -33,9 +33,8 @@ struct fair_queue {
 
 struct fair_queue *fair_queue_new(size_t max)
 {
-	struct fair_queue *queue = calloc(1, sizeof(*queue));
+	struct fair_queue *queue = checked(calloc(1, sizeof(*queue)));
 
-	check(queue != NULL);
 	queue->max = max;
 	TAILQ_INIT(&queue->crowds);
 	return queue;
@@ -54,8 +53,7 @@ static struct crowd *crowd_of(struct fair_queue *queue, uint64_t peer)
 	HASH_FIND(hh, queue->by_peer, &peer, sizeof(peer), crowd);
 	if (crowd)
 		return crowd;
-	crowd = calloc(1, sizeof(*crowd));
-	check(crowd != NULL);
+	crowd = checked(calloc(1, sizeof(*crowd)));
 	crowd->peer = peer;
 	TAILQ_INIT(&crowd->lines);
 	HASH_ADD(hh, queue->by_peer, peer, sizeof(crowd->peer), crowd);
@@ -70,8 +68,7 @@ static struct line *line_of(struct fair_queue *queue, const struct responder *re
 	HASH_FIND_PTR(queue->by_responder, &responder, line);
 	if (line)
 		return line;
-	line = calloc(1, sizeof(*line));
-	check(line != NULL);
+	line = checked(calloc(1, sizeof(*line)));
 	line->responder = responder;
 	line->crowd = crowd_of(queue, responder->peer);
 	STAILQ_INIT(&line->requests);

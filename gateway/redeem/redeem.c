@@ -36,9 +36,8 @@ struct redeem {
 struct redeem *redeem_new(const struct config *config, struct lookup *lookup,
 			  struct admission *admission)
 {
-	struct redeem *redeem = calloc(1, sizeof(*redeem));
+	struct redeem *redeem = checked(calloc(1, sizeof(*redeem)));
 
-	check(redeem != NULL);
 	redeem->admission = admission;
 	redeem->lookup = lookup;
 	redeem->catalogue = catalogue_new(lookup, config->code_keys);
@@ -59,9 +58,8 @@ void redeem_free(struct redeem *redeem)
 static void hold_back(struct request *request, int64_t wait_ms)
 {
 	char message[MESSAGE_SIZE];
-	cJSON *object = cJSON_CreateObject();
+	cJSON *object = checked(cJSON_CreateObject());
 
-	check(object != NULL);
 	metrics_add(METRIC_CODES_HELD_BACK, 1);
 	snprintf(message, sizeof(message),
 		 "too many wrong codes: no code is looked at for %lld ms; nothing was done",
