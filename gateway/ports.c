@@ -106,10 +106,9 @@ static void on_receive_outcome(void *context, const PGresult *rows)
 	if (rows && PQntuples(rows) == 0) {
 		state = OUTCOME_NONE;
 	} else if (rows) {
-		state = strcmp(PQgetvalue(rows, 0, PQfnumber(rows, "state")), "issued") == 0
-				? OUTCOME_ISSUED
-				: OUTCOME_REJECTED;
-		reason = outcome_reason(PQgetvalue(rows, 0, PQfnumber(rows, "reason")));
+		state = strcmp(column_text(rows, 0, "state"), "issued") == 0 ? OUTCOME_ISSUED
+									     : OUTCOME_REJECTED;
+		reason = outcome_reason(column_text(rows, 0, "reason"));
 	}
 	waiters_looked_up(ticket->parts->waiters, ticket->token, state, reason);
 	free(ticket);

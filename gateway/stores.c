@@ -350,8 +350,7 @@ static void on_settings(void *context, const PGresult *rows)
 
 	for (int row = 0; rows && row < PQntuples(rows); row++)
 		durability_tell(&settings->durability, DURABILITY_POSTGRESQL,
-				PQgetvalue(rows, row, PQfnumber(rows, "name")),
-				PQgetvalue(rows, row, PQfnumber(rows, "setting")));
+				column_text(rows, row, "name"), column_text(rows, row, "setting"));
 }
 
 static void redis_ask(struct weak_settings *settings)

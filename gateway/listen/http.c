@@ -320,8 +320,10 @@ void http_handle(struct http_connection *connection, struct http_request *reques
 	}
 	page = page_find(target.path);
 	is_monitoring = page && page->is_monitoring;
-	if (connection->client.room == INTAKE_FULL && !is_monitoring)
-		http_connection_refuse_full(connection);
+	connection->is_refused = connection->client.room == INTAKE_FULL && !is_monitoring;
+	if (connection->is_refused)
+		http_connection_refuse(connection, 429, NULL, ANSWER_BUSY,
+				       client_refused(INTAKE_FULL));
 	else if (is_foreign(connection, request, &target, is_monitoring))
 		return;
 	else if (page)

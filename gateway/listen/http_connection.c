@@ -244,11 +244,6 @@ static void refuse(struct http_connection *connection, int status, enum answer a
 	http_connection_refuse(connection, status, NULL, answer, message);
 }
 
-void http_connection_refuse_full(struct http_connection *connection)
-{
-	refuse(connection, 429, ANSWER_BUSY, client_refused(INTAKE_FULL));
-}
-
 static void continue_send(struct http_connection *connection)
 {
 	static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";

@@ -47,10 +47,10 @@ struct http_connection {
 	size_t received;          /* bytes of the request so far, and the surplus */
 	struct evbuffer *surplus; /* what was read with a request, and belongs to the next ones */
 	struct evbuffer *unsent;
-	int is_unread; /* `read` is not pending: until it is served, and all is answered */
-	int is_last;   /* closed after the reply */
-	int is_refused;
-	int is_held; /* not to be freed */
+	int is_unread;  /* `read` is not pending: until it is served, and all is answered */
+	int is_last;    /* closed after the reply */
+	int is_refused; /* the same, and what of the request has not been read is dropped */
+	int is_held;    /* not to be freed */
 	int is_closed;
 };
 
@@ -67,7 +67,5 @@ void http_connection_reply(struct http_connection *connection, int status, const
 /* The JSON of a refusal. */
 void http_connection_refuse(struct http_connection *connection, int status, const char *extra,
 			    enum answer answer, const char *message);
-/* It is one of the reserve, and not used for monitoring. */
-void http_connection_refuse_full(struct http_connection *connection);
 
 #endif

@@ -118,7 +118,7 @@ static void submit_row(struct redeem *redeem, struct request *request, const PGr
 	int is_word = strcmp(column_text(rows, row, "kind"), "word") == 0;
 	struct catalogue_code code;
 
-	code.coupon = strtoll(column_text(rows, row, "coupon_id"), NULL, 10);
+	code.coupon = column_number(rows, row, "coupon_id");
 	snprintf(code.code, sizeof(code.code), "%s%s%s", column_text(rows, row, "set_id"),
 		 is_word ? "" : ".", is_word ? "" : column_text(rows, row, "serial"));
 	submit(redeem, request, &code);
@@ -135,8 +135,8 @@ static void on_texts(void *context, const PGresult *rows)
 		struct request *request = redeem->asked[i].request;
 		size_t ticket = redeem->asked[i].ticket;
 
-		if (rows && !(row < PQntuples(rows) &&
-			      strtoull(column_text(rows, row, "ord"), NULL, 10) == i + 1)) {
+		if (rows &&
+		    !(row < PQntuples(rows) && column_number(rows, row, "ord") == (int64_t)i + 1)) {
 			refuse(request, ticket);
 			continue;
 		}
