@@ -393,33 +393,10 @@ static void gateway_listen(struct gateway *gateway, const struct gateway_sockets
 		intake_listen(gateway->intake, sockets->http, http_accept, gateway->http);
 }
 
-static void gateway_close(struct gateway *gateway)
-{
-	struct parts *parts = &gateway->parts;
-	int unfinished = intake_inflight(gateway->intake) > 0;
-
-	publisher_free(parts->publisher, admission_unconfirmed(parts->admission) > 0);
-	if (unfinished)
-		return; /* many parts still hold requests, and the process ends now */
-	server_free(gateway->server);
-	http_free(gateway->http);
-	redis_pool_free(parts->redis);
-	lookup_free(parts->lookup);
-	lookup_free(parts->reads);
-	lookup_free(parts->codes);
-	redeem_free(parts->redeem);
-	offers_free(gateway->status.offers);
-	fair_queue_free(gateway->reads);
-	admission_free(parts->admission);
-	waiters_free(parts->waiters);
-	intake_free(gateway->intake);
-	json_arena_free(gateway->arena);
-	event_base_free(gateway->base);
-}
-
 int gateway_run(const struct config *config, const struct gateway_sockets *sockets, size_t process)
 {
-	struct gateway gateway;
+	static struct gateway gateway; /* what it has is freed with the process */
+	struct parts *parts = &gateway.parts;
 	int publisher_fd;
 
 	gateway_open(&gateway, config, process, &publisher_fd);
@@ -428,7 +405,13 @@ int gateway_run(const struct config *config, const struct gateway_sockets *socke
 		 LOG_S("unix", config->unix_socket));
 	loop(&gateway, publisher_fd);
 	log_info("stopped", LOG_I("inflight", intake_inflight(gateway.intake)),
-		 LOG_I("unconfirmed", admission_unconfirmed(gateway.parts.admission)));
-	gateway_close(&gateway);
+		 LOG_I("unconfirmed", admission_unconfirmed(parts->admission)));
+	publisher_free(parts->publisher, admission_unconfirmed(parts->admission) > 0);
+	if (intake_inflight(gateway.intake) > 0)
+		return 0; /* many parts still hold requests */
+	redis_pool_free(parts->redis);
+	lookup_free(parts->lookup);
+	lookup_free(parts->reads);
+	lookup_free(parts->codes);
 	return 0;
 }

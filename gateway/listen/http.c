@@ -349,16 +349,3 @@ size_t http_sending(const struct http *http)
 {
 	return http->sending;
 }
-
-void http_free(struct http *http)
-{
-	struct http_connection *connection;
-
-	if (!http)
-		return;
-	while ((connection = LIST_FIRST(&http->connections))) {
-		check(connection->state != HTTP_ANSWERING);
-		http_connection_close(connection);
-	}
-	free(http);
-}

@@ -18,8 +18,6 @@ typedef int http_ready_fn(void *context, cJSON **body);
 
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
 		      http_ready_fn *ready, void *context);
-/* Requires that every request has been answered. */
-void http_free(struct http *http);
 void http_accept(void *http, int fd);         /* intake_accept_fn */
 size_t http_sending(const struct http *http); /* replies that are not yet in the kernel */
 

@@ -84,7 +84,7 @@ static void unread_drop(int fd)
 		;
 }
 
-void http_connection_close(struct http_connection *connection)
+static void connection_close(struct http_connection *connection)
 {
 	struct http *http = connection->http;
 
@@ -98,7 +98,6 @@ void http_connection_close(struct http_connection *connection)
 		unread_drop(connection->fd);
 	close(connection->fd);
 	client_close(&connection->client);
-	LIST_REMOVE(connection, next);
 	http->reserve_n -= (size_t)(connection->client.room == INTAKE_FULL);
 	metrics_add(METRIC_HTTP_CONNECTIONS, -1);
 	connection->is_closed = 1;
@@ -127,7 +126,7 @@ static void receive_begin(struct http_connection *connection)
 static void reply_sent(struct http_connection *connection)
 {
 	if (connection->is_last)
-		http_connection_close(connection);
+		connection_close(connection);
 	else
 		receive_begin(connection);
 }
@@ -144,7 +143,7 @@ static void on_writable(evutil_socket_t fd, short what, void *data)
 	client_hold(&connection->client, 0);
 	state_set(connection, HTTP_ANSWERING);
 	if (is_lost)
-		http_connection_close(connection);
+		connection_close(connection);
 	else
 		reply_sent(connection);
 }
@@ -157,7 +156,7 @@ static void pieces_send(struct http_connection *connection, struct iovec *pieces
 	size_t sent = rc > 0 ? (size_t)rc : 0;
 
 	if (is_broken(rc)) {
-		http_connection_close(connection);
+		connection_close(connection);
 		return;
 	}
 	for (size_t i = 0; i < n; i++) {
@@ -250,7 +249,7 @@ static void continue_send(struct http_connection *connection)
 
 	connection->request.wants_continue = 0;
 	if (send(connection->fd, line, sizeof(line) - 1, MSG_NOSIGNAL) != sizeof(line) - 1)
-		http_connection_close(connection);
+		connection_close(connection);
 }
 
 static void request_handle(struct http_connection *connection)
@@ -300,7 +299,7 @@ static void socket_take(struct http_connection *connection)
 	ssize_t n = recv(connection->fd, bytes, room, 0);
 
 	if (n == 0 || is_broken(n))
-		http_connection_close(connection);
+		connection_close(connection);
 	if (n <= 0)
 		return;
 	received_set(connection, connection->received + (size_t)n);
@@ -362,7 +361,7 @@ static int serve(struct turn *turn)
 
 static void on_cut(struct client *client)
 {
-	http_connection_close((struct http_connection *)client);
+	connection_close((struct http_connection *)client);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *data)
@@ -379,14 +378,13 @@ static void on_timer(evutil_socket_t fd, short what, void *data)
 	}
 	if (connection->state == HTTP_SENDING)
 		metrics_add(METRIC_CONNECTIONS_CUT, 1);
-	http_connection_close(connection);
+	connection_close(connection);
 }
 
 void http_connections_init(struct http *http)
 {
 	const int64_t most_ms[] = { WAIT_MS, RESERVE_MS }, idle_ms = http->config->idle_timeout_ms;
 
-	LIST_INIT(&http->connections);
 	for (int i = 0; i < 2; i++) {
 		int64_t ms = idle_ms < most_ms[i] ? idle_ms : most_ms[i];
 		struct timeval wait = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
@@ -424,7 +422,6 @@ void http_accept(void *context, int fd)
 	struct http_connection *connection = connection_new(http, fd);
 	enum intake_room room = client_open(&connection->client, http->intake, fd);
 
-	LIST_INSERT_HEAD(&http->connections, connection, next);
 	metrics_add(METRIC_HTTP_CONNECTIONS, 1);
 	http->reserve_n += (size_t)(room == INTAKE_FULL);
 	event_add(connection->read, NULL);

@@ -14,8 +14,6 @@
 #include "gateway/listen/http.h"
 #include "gateway/listen/http_request.h"
 
-#include <sys/queue.h>
-
 #define HTTP_JSON "application/json"
 
 /* The connections of an event loop. */
@@ -26,7 +24,6 @@ struct http {
 	http_ready_fn *ready;
 	void *context;
 	const struct timeval *waits[2]; /* common timeouts; of the reserve */
-	LIST_HEAD(, http_connection) connections;
 	size_t reserve_n;
 	size_t received; /* bytes of requests, together */
 	size_t sending;  /* connections whose reply is not yet written */
@@ -37,7 +34,6 @@ enum http_state { HTTP_RECEIVING, HTTP_ANSWERING, HTTP_SENDING };
 struct http_connection {
 	struct client client; /* first; while SENDING it holds what the kernel did not take */
 	struct http *http;
-	LIST_ENTRY(http_connection) next;
 	int fd;
 	struct event *read;
 	struct event *writable; /* pending while something is unsent */
@@ -56,7 +52,6 @@ struct http_connection {
 
 /* Sets what is common to the connections. */
 void http_connections_init(struct http *http);
-void http_connection_close(struct http_connection *connection);
 
 /* Answers a complete request, now or later, by its responder or by one of the functions below. */
 void http_handle(struct http_connection *connection, struct http_request *request);

@@ -217,18 +217,6 @@ struct intake *intake_new(struct event_base *base, const struct config *config,
 	return intake;
 }
 
-void intake_free(struct intake *intake)
-{
-	if (!intake)
-		return;
-	check(intake->addresses == NULL);
-	for (size_t i = 0; i < intake->listening_n; i++)
-		evconnlistener_free(intake->listening[i].listener);
-	event_free(intake->turn);
-	json_arena_free(intake->arena);
-	free(intake);
-}
-
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
 		      int len, void *data)
 {

@@ -112,7 +112,6 @@ void intake_check(const struct config *config);
 
 struct intake *intake_new(struct event_base *base, const struct config *config,
 			  intake_dispatch_fn *dispatch, void *context);
-void intake_free(struct intake *intake);
 
 /* Accepts on a bound socket, which the caller keeps. */
 void intake_listen(struct intake *intake, int fd, intake_accept_fn *accept, void *context);

@@ -468,22 +468,6 @@ void server_stop(struct server *server)
 		bufferevent_disable(conn->bev, EV_READ);
 }
 
-void server_free(struct server *server)
-{
-	struct conn *conn;
-
-	if (!server)
-		return;
-	while ((conn = LIST_FIRST(&server->conns))) {
-		check(conn->inflight == 0);
-		conn->cut = 1;
-		conn_reap(conn);
-	}
-	ticker_free(server->stalled);
-	event_free(server->send);
-	free(server);
-}
-
 size_t server_unsent_bytes(const struct server *server)
 {
 	const struct conn *conn;

@@ -65,17 +65,6 @@ static void offer_forget(struct offers *offers, struct offer *offer)
 	free(offer);
 }
 
-void offers_free(struct offers *offers)
-{
-	struct offer *offer;
-
-	if (!offers)
-		return;
-	while ((offer = TAILQ_FIRST(&offers->by_use)))
-		offer_forget(offers, offer);
-	free(offers);
-}
-
 /* For a new one the least recently used is forgotten. NULL: it is being looked up. */
 static struct offer *offer_add(struct offers *offers, int64_t coupon)
 {

@@ -67,14 +67,6 @@ static void content_free(struct content *content)
 	code_book_free(content->book);
 }
 
-void catalogue_free(struct catalogue *catalogue)
-{
-	if (!catalogue)
-		return;
-	content_free(&catalogue->content);
-	free(catalogue);
-}
-
 /* The key of the row's space; NULL, with the reason in `content`. */
 static const struct code_key *key_of(struct content *content, const struct code_keys *keys,
 				     const PGresult *rows, int row)

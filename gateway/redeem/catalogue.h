@@ -34,7 +34,6 @@ struct catalogue;
 
 /* `keys_path` (COUPON_CODE_KEYS, "" for none) and `lookup` must outlive it. */
 struct catalogue *catalogue_new(struct lookup *lookup, const char *keys_path);
-void catalogue_free(struct catalogue *catalogue); /* NULL is allowed */
 
 /* To be called often. */
 void catalogue_tick(struct catalogue *catalogue, int64_t now_ms);

@@ -40,12 +40,6 @@ struct fair_queue *fair_queue_new(size_t max)
 	return queue;
 }
 
-void fair_queue_free(struct fair_queue *queue)
-{
-	check(!queue || queue->n == 0);
-	free(queue);
-}
-
 static struct crowd *crowd_of(struct fair_queue *queue, uint64_t peer)
 {
 	struct crowd *crowd;

@@ -46,15 +46,6 @@ struct redeem *redeem_new(const struct config *config, struct lookup *lookup,
 	return redeem;
 }
 
-void redeem_free(struct redeem *redeem)
-{
-	if (!redeem)
-		return;
-	catalogue_free(redeem->catalogue);
-	fair_queue_free(redeem->waiting);
-	free(redeem);
-}
-
 static void hold_back(struct request *request, int64_t wait_ms)
 {
 	char message[MESSAGE_SIZE];
