@@ -279,20 +279,20 @@ static int may_end(struct gateway *gateway)
 	       known_leave(&gateway->known, clock_monotonic_ms());
 }
 
+static void event_begin(struct gateway *gateway, int fd, short what, event_callback_fn callback)
+{
+	event_add(checked(event_new(gateway->base, fd, what | EV_PERSIST, callback, gateway)),
+		  NULL);
+}
+
 static void loop(struct gateway *gateway, int publisher_fd)
 {
 	struct ticker *ticker = ticker_new(gateway->base, TICK_MS, tick, gateway);
 	struct ticker *busy_ticker = ticker_new(gateway->base, BUSY_TICK_MS, on_busy_tick, gateway);
-	struct event *events[] = {
-		event_new(gateway->base, SIGTERM, EV_SIGNAL | EV_PERSIST, on_signal, gateway),
-		event_new(gateway->base, SIGINT, EV_SIGNAL | EV_PERSIST, on_signal, gateway),
-		event_new(gateway->base, publisher_fd, EV_READ | EV_PERSIST, on_publisher, gateway),
-	};
 
-	for (size_t i = 0; i < 3; i++) {
-		check(events[i] != NULL);
-		event_add(events[i], NULL);
-	}
+	event_begin(gateway, SIGTERM, EV_SIGNAL, on_signal);
+	event_begin(gateway, SIGINT, EV_SIGNAL, on_signal);
+	event_begin(gateway, publisher_fd, EV_READ, on_publisher);
 	ticker_start(ticker);
 	while (!may_end(gateway)) {
 		event_base_loop(gateway->base, EVLOOP_ONCE);
@@ -304,10 +304,6 @@ static void loop(struct gateway *gateway, int publisher_fd)
 		if (is_busy(gateway))
 			ticker_start(busy_ticker);
 	}
-	ticker_free(ticker);
-	ticker_free(busy_ticker);
-	for (size_t i = 0; i < 3; i++)
-		event_free(events[i]);
 }
 
 static void lookups_open(struct gateway *gateway, const struct config *config)
