@@ -61,14 +61,6 @@ struct processes {
 	sigset_t before;  /* the masks that the processes get */
 };
 
-static int process_run(const struct processes *processes, size_t process)
-{
-	metrics_enter(process);
-	doubt_enter(process, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
-	attempts_enter(process);
-	return gateway_run(processes->config, processes->sockets, process);
-}
-
 static void process_start(struct processes *processes, size_t i)
 {
 	struct process *process = &processes->list[i];
@@ -90,7 +82,10 @@ static void process_start(struct processes *processes, size_t i)
 	if (getppid() != parent)
 		exit(1);
 	sigprocmask(SIG_SETMASK, &processes->before, NULL);
-	exit(process_run(processes, i));
+	metrics_enter(i);
+	doubt_enter(i, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
+	attempts_enter(i);
+	exit(gateway_run(processes->config, processes->sockets, i));
 }
 
 /* Starts the processes that are due; returns the ms until the next one is. */
@@ -217,19 +212,6 @@ static void help(void)
 	config_help(CONFIG_GATEWAY, stdout);
 }
 
-/* Whether the settings are only to be checked. */
-static int arguments(struct config *config, int argc, char **argv)
-{
-	int left = config_read(config, CONFIG_GATEWAY, argc, argv), check_only = 0;
-
-	for (int i = 1; i < left; i++) {
-		if (strcmp(argv[i], "-n") != 0)
-			log_fatal("unknown argument %s; see --help", argv[i]);
-		check_only = 1;
-	}
-	return check_only;
-}
-
 /* Raises the limit of descriptors as far as the system allows. */
 static void descriptors_raise(void)
 {
@@ -254,12 +236,17 @@ int main(int argc, char **argv)
 {
 	struct gateway_sockets sockets;
 	struct config config;
-	int check_only, status;
+	int check_only = 0, status;
 
 	program_dump_nothing();
 	log_init("coupon-gateway", LOG_LEVEL_INFO, 0);
 	program_answer("coupon-gateway", help, argc, argv);
-	check_only = arguments(&config, argc, argv);
+	argc = config_read(&config, CONFIG_GATEWAY, argc, argv);
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "-n") != 0)
+			log_fatal("unknown argument %s; see --help", argv[i]);
+		check_only = 1;
+	}
 	config_log(&config, "coupon-gateway");
 	service_version_init();
 	program_check_urls(&config);
