@@ -22,7 +22,7 @@
 
 struct word {
 	char text[CODE_OTHERS_SIZE];
-	struct catalogue_code code;
+	struct catalogue_found found;
 	UT_hash_handle hh;
 };
 
@@ -133,8 +133,9 @@ static void word_take(struct content *content, const PGresult *rows, int row)
 		return;
 	word = checked(calloc(1, sizeof(*word)));
 	strcpy(word->text, text);
-	word->code.coupon = column_number(rows, row, "coupon_id");
-	snprintf(word->code.code, sizeof(word->code.code), "%s", column_text(rows, row, "id"));
+	word->found.kind = CATALOGUE_CODE;
+	word->found.coupon = column_number(rows, row, "coupon_id");
+	snprintf(word->found.code, sizeof(word->found.code), "%s", column_text(rows, row, "id"));
 	HASH_ADD_STR(content->words, text, word);
 }
 
@@ -240,12 +241,10 @@ static void other_find(const struct catalogue *catalogue, const struct code_text
 	if (code_text_spell(text->text, text->len, spelled))
 		return;
 	HASH_FIND_STR(catalogue->content.words, spelled, word);
-	if (word) {
-		found->kind = CATALOGUE_CODE;
-		found->code = word->code;
-	} else if (catalogue->content.has_imported) {
+	if (word)
+		*found = word->found;
+	else if (catalogue->content.has_imported)
 		found->kind = CATALOGUE_MAYBE;
-	}
 }
 
 void catalogue_find(const struct catalogue *catalogue, const struct code_text *texts, size_t n,
@@ -261,8 +260,8 @@ void catalogue_find(const struct catalogue *catalogue, const struct code_text *t
 			continue;
 		}
 		found[i].kind = CATALOGUE_CODE;
-		found[i].code.coupon = codes[i].set->coupon;
-		receive_code_format(codes[i].set->id, codes[i].serial, found[i].code.code);
+		found[i].coupon = codes[i].set->coupon;
+		receive_code_format(codes[i].set->id, codes[i].serial, found[i].code);
 	}
 }
 

@@ -94,10 +94,10 @@ static struct code_text text_of(const struct request *request)
 }
 
 static void submit(struct redeem *redeem, struct request *request,
-		   const struct catalogue_code *code)
+		   const struct catalogue_found *found)
 {
-	request->coupon = code->coupon;
-	request_code_set(request, code->code);
+	request->coupon = found->coupon;
+	request_code_set(request, found->code);
 	admission_submit(redeem->admission, request);
 }
 
@@ -107,12 +107,12 @@ static void submit_row(struct redeem *redeem, struct request *request, const PGr
 		       int row)
 {
 	int is_word = strcmp(column_text(rows, row, "kind"), "word") == 0;
-	struct catalogue_code code;
+	struct catalogue_found found;
 
-	code.coupon = column_number(rows, row, "coupon_id");
-	snprintf(code.code, sizeof(code.code), "%s%s%s", column_text(rows, row, "set_id"),
+	found.coupon = column_number(rows, row, "coupon_id");
+	snprintf(found.code, sizeof(found.code), "%s%s%s", column_text(rows, row, "set_id"),
 		 is_word ? "" : ".", is_word ? "" : column_text(rows, row, "serial"));
-	submit(redeem, request, &code);
+	submit(redeem, request, &found);
 }
 
 static void on_texts(void *context, const PGresult *rows)
@@ -147,7 +147,7 @@ static void taken_decide(struct redeem *redeem, const struct asked *taken,
 	switch (found->kind) {
 	case CATALOGUE_CODE:
 		attempts_end(taken->ticket, NULL, clock_monotonic_us());
-		submit(redeem, taken->request, &found->code);
+		submit(redeem, taken->request, found);
 		return;
 	case CATALOGUE_MAYBE:
 		redeem->asked[redeem->asked_n++] = *taken;
@@ -245,10 +245,10 @@ static void decide(struct redeem *redeem, struct request *request,
 	else if (found->kind == CATALOGUE_NONE)
 		refuse(request, attempt.ticket);
 	else
-		submit(redeem, request, &found->code);
+		submit(redeem, request, found);
 }
 
-static void arrived_decide(struct redeem *redeem)
+void redeem_flush(struct redeem *redeem)
 {
 	struct request_list arrived = STAILQ_HEAD_INITIALIZER(arrived);
 	struct code_text texts[CATALOGUE_TEXTS_MAX] = { 0 };
@@ -256,6 +256,8 @@ static void arrived_decide(struct redeem *redeem)
 	struct request *request;
 	size_t n = 0;
 
+	if (redeem->arrived_n == 0)
+		return;
 	STAILQ_CONCAT(&arrived, &redeem->arrived);
 	redeem->arrived_n = 0;
 	STAILQ_FOREACH (request, &arrived, next)
@@ -267,12 +269,6 @@ static void arrived_decide(struct redeem *redeem)
 		decide(redeem, request, &found[i]);
 	}
 	waiting_send(redeem);
-}
-
-void redeem_flush(struct redeem *redeem)
-{
-	if (redeem->arrived_n > 0)
-		arrived_decide(redeem);
 }
 
 size_t redeem_waiting(const struct redeem *redeem)
@@ -289,7 +285,7 @@ void redeem_submit(struct redeem *redeem, struct request *request)
 	}
 	STAILQ_INSERT_TAIL(&redeem->arrived, request, next);
 	if (++redeem->arrived_n == CATALOGUE_TEXTS_MAX)
-		arrived_decide(redeem);
+		redeem_flush(redeem);
 }
 
 void redeem_tick(struct redeem *redeem, int64_t now_ms)
