@@ -1,4 +1,4 @@
-#include "gateway/listen/http_connection.h"
+#include "gateway/listen/http.h"
 
 #include "common/check.h"
 #include "common/serve/exposition.h"

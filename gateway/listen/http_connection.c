@@ -1,4 +1,14 @@
-#include "gateway/listen/http_connection.h"
+/*
+ * One HTTP connection: its requests, one after the other, and their replies.
+ *
+ *	               ┌────────────── sent ───────────────┐
+ *	accepted ─▶ RECEIVING ─ request ─▶ ANSWERING ─ reply ─▶ SENDING
+ *	               └─ too slow, too large, no HTTP: refused and closed
+ *
+ * A connection counts with those of the socket API. Beyond their limit a few more are served, for
+ * monitoring only.
+ */
+#include "gateway/listen/http.h"
 
 #include "common/check.h"
 #include "gateway/metrics.h"

@@ -1,7 +1,7 @@
 /*
- * One HTTP request as it arrives in pieces, and the head of its reply. http-parser reads the protocol. Checked here are the
- * limits of a request, and what the parser lets pass although another program, for instance a
- * proxy, may read it otherwise. No I/O.
+ * One HTTP request as it arrives in pieces, and the head of its reply. http-parser reads the
+ * protocol. Checked here are the limits of a request, and what the parser lets pass although
+ * another program, for instance a proxy, may read it otherwise. No I/O.
  */
 #ifndef GATEWAY_LISTEN_HTTP_REQUEST_H
 #define GATEWAY_LISTEN_HTTP_REQUEST_H

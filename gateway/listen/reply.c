@@ -1,3 +1,4 @@
+/* The replies that end requests: the lines that go to their responders. */
 #include "gateway/listen/request.h"
 
 #include <stdio.h>
