@@ -21,27 +21,26 @@
 static void relation_set(struct comparison *comparison)
 {
 	struct changes own = { .num = { 0 } };
-	int was_foreign = comparison->relation == RELATION_FOREIGN;
+	int was_foreign = comparison->relation == RELATION_FOREIGN, is_foreign;
 
 	memcpy(own.installation, comparison->installation, INSTALLATION_SIZE);
 	comparison->relation = changes_relate(comparison->relation, &own, &comparison->copy);
-	if (comparison->relation == RELATION_FOREIGN) {
+	is_foreign = comparison->relation == RELATION_FOREIGN;
+	if (is_foreign)
 		lookup_trust(comparison->lookup, LOOKUP_FOREIGN);
-		if (!was_foreign)
-			comparison->due_ms = 0; /* PostgreSQL may have got another id, too */
-		if (!was_foreign && comparison->is_first)
-			log_error("installation_differs",
-				  LOG_S("postgresql", comparison->installation),
-				  LOG_S("redis", comparison->copy.installation),
-				  LOG_S("why", RELATION_FOREIGN_TEXT "; nothing is issued"),
-				  LOG_S("mend", "correct DATABASE_URL or REDIS_URL, or see "
-						"couponctl installation"));
-	} else if (was_foreign) {
-		if (comparison->is_first)
-			log_info("installation_agrees",
-				 LOG_S("installation", comparison->installation));
-		comparison->due_ms = 0;
-	}
+	if (is_foreign == was_foreign)
+		return;
+	comparison->due_ms = 0; /* PostgreSQL may have got another id, too */
+	if (!comparison->is_first)
+		return;
+	if (is_foreign)
+		log_error("installation_differs", LOG_S("postgresql", comparison->installation),
+			  LOG_S("redis", comparison->copy.installation),
+			  LOG_S("why", RELATION_FOREIGN_TEXT "; nothing is issued"),
+			  LOG_S("mend", "correct DATABASE_URL or REDIS_URL, or see "
+					"couponctl installation"));
+	else
+		log_info("installation_agrees", LOG_S("installation", comparison->installation));
 }
 
 static void on_changes(void *context, const PGresult *rows)
