@@ -10,7 +10,6 @@
 #include "gateway/listen/intake.h"
 #include "gateway/listen/server.h"
 #include "gateway/metrics.h"
-#include "gateway/ports.h"
 #include "gateway/publish/waiters.h"
 #include "gateway/read/coupons.h"
 #include "gateway/read/status.h"
@@ -389,7 +388,7 @@ static void gateway_listen(struct gateway *gateway, const struct gateway_sockets
 		intake_listen(gateway->intake, sockets->http, http_accept, gateway->http);
 }
 
-int gateway_run(const struct config *config, const struct gateway_sockets *sockets, size_t process)
+void gateway_run(const struct config *config, const struct gateway_sockets *sockets, size_t process)
 {
 	static struct gateway gateway; /* what it has is freed with the process */
 	struct parts *parts = &gateway.parts;
@@ -404,10 +403,9 @@ int gateway_run(const struct config *config, const struct gateway_sockets *socke
 		 LOG_I("unconfirmed", admission_unconfirmed(parts->admission)));
 	publisher_free(parts->publisher, admission_unconfirmed(parts->admission) > 0);
 	if (intake_inflight(gateway.intake) > 0)
-		return 0; /* many parts still hold requests */
+		return; /* many parts still hold requests */
 	redis_pool_free(parts->redis);
 	lookup_free(parts->lookup);
 	lookup_free(parts->reads);
 	lookup_free(parts->codes);
-	return 0;
 }

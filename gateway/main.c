@@ -85,7 +85,8 @@ static void process_start(struct processes *processes, size_t i)
 	metrics_enter(i);
 	doubt_enter(i, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
 	attempts_enter(i);
-	exit(gateway_run(processes->config, processes->sockets, i));
+	gateway_run(processes->config, processes->sockets, i);
+	exit(0);
 }
 
 /* Starts the processes that are due; returns the ms until the next one is. */
@@ -236,7 +237,7 @@ int main(int argc, char **argv)
 {
 	struct gateway_sockets sockets;
 	struct config config;
-	int check_only = 0, status;
+	int check_only = 0, status = 0;
 
 	program_dump_nothing();
 	log_init("coupon-gateway", LOG_LEVEL_INFO, 0);
@@ -267,7 +268,7 @@ int main(int argc, char **argv)
 		      &(struct attempts_limits){ .free_max = config.code_attempts,
 						 .wrong_max = config.code_wrong_max });
 	if (config.processes == 1)
-		status = gateway_run(&config, &sockets, 0);
+		gateway_run(&config, &sockets, 0);
 	else
 		status = processes_run(&config, &sockets);
 	if (*config.unix_socket)

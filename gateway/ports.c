@@ -1,4 +1,8 @@
-#include "gateway/ports.h"
+/*
+ * The ports of admission and of the waiters, connected to Redis, PostgreSQL, the publisher and the
+ * clocks.
+ */
+#include "gateway/gateway.h"
 
 #include "common/check.h"
 #include "common/clock.h"

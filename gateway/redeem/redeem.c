@@ -5,6 +5,7 @@
 #include "gateway/listen/request.h"
 #include "gateway/metrics.h"
 #include "gateway/redeem/attempts.h"
+#include "gateway/redeem/catalogue.h"
 #include "gateway/redeem/fair_queue.h"
 
 #include <stdio.h>

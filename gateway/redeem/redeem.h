@@ -14,7 +14,7 @@
 
 #include "common/program/config.h"
 #include "gateway/admit/admission.h"
-#include "gateway/redeem/catalogue.h"
+#include "gateway/read/lookup.h"
 
 struct redeem;
 
