@@ -27,7 +27,8 @@
 #define WAIT_MS 60000  /* for one request to arrive, between two, and for one reply */
 #define RESERVE 16     /* connections beyond the limit, for monitoring */
 #define RESERVE_MS 5000
-#define SMALL_BYTES 4096 /* a request of this size is taken whatever the others have sent */
+#define TEXT_KEPT_BYTES 1024 /* of each text, from one request to the next */
+#define SMALL_BYTES 4096     /* a request of this size is taken whatever the others have sent */
 
 static int is_reserve(const struct http_connection *connection)
 {
@@ -76,7 +77,7 @@ static size_t surplus_length(const struct http_connection *connection)
 
 static void connection_free(struct http_connection *connection)
 {
-	http_request_fini(&connection->request);
+	http_request_free(&connection->request, 0);
 	evbuffer_free(connection->surplus);
 	evbuffer_free(connection->unsent);
 	free(connection);
@@ -269,7 +270,7 @@ static void request_handle(struct http_connection *connection)
 	turns_spend(connection->client.turn.turns, REQUEST_COST);
 	http_handle(connection, &connection->request);
 	if (!connection->is_closed)
-		http_request_shrink(&connection->request);
+		http_request_free(&connection->request, TEXT_KEPT_BYTES);
 }
 
 /* Takes bytes of the request. Returns how many do not belong to it. */

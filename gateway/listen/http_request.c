@@ -18,7 +18,6 @@
 #define JSON_TYPE "application/json"
 #define BODY_BEFORE (-1) /* after the data of a chunk only the end of a line can follow */
 #define TEXT_ROOM 64     /* at first */
-#define TEXT_KEPT 1024   /* from one request to the next */
 #define TAG_SIZE 32
 
 static void text_add(struct http_text *text, const char *bytes, size_t len)
@@ -32,17 +31,6 @@ static void text_add(struct http_text *text, const char *bytes, size_t len)
 	memcpy(text->bytes + text->len, bytes, len);
 	text->len += len;
 	text->bytes[text->len] = '\0';
-}
-
-/* Those with room for more than `kept` bytes. */
-static void texts_free(struct http_request *request, size_t kept)
-{
-	for (int i = 0; i < TEXTS_N; i++) {
-		if (request->texts[i].room <= kept)
-			continue;
-		free(request->texts[i].bytes);
-		request->texts[i] = (struct http_text){ 0 };
-	}
 }
 
 /* The parser leaves the white space after a value. */
@@ -237,14 +225,14 @@ void http_request_init(struct http_request *request, size_t body_limit)
 	http_request_reset(request);
 }
 
-void http_request_fini(struct http_request *request)
+void http_request_free(struct http_request *request, size_t kept)
 {
-	texts_free(request, 0);
-}
-
-void http_request_shrink(struct http_request *request)
-{
-	texts_free(request, TEXT_KEPT);
+	for (int i = 0; i < TEXTS_N; i++) {
+		if (request->texts[i].room <= kept)
+			continue;
+		free(request->texts[i].bytes);
+		request->texts[i] = (struct http_text){ 0 };
+	}
 }
 
 void http_request_reset(struct http_request *request)

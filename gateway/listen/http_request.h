@@ -47,11 +47,10 @@ struct http_request {
 
 /* A body of more than `body_limit` bytes is refused. */
 void http_request_init(struct http_request *request, size_t body_limit);
-void http_request_fini(struct http_request *request);
+/* Frees the texts with room for more bytes than these. 0: it ends. */
+void http_request_free(struct http_request *request, size_t kept);
 /* Before the next request of the connection. */
 void http_request_reset(struct http_request *request);
-/* Frees what is too large to be kept until the reply. */
-void http_request_shrink(struct http_request *request);
 
 /*
  * Takes bytes until the request is complete or refused. Returns how many were taken; the others

@@ -45,15 +45,11 @@ struct taken {
 	atomic_uint_least32_t in_use, user, peer; /* number of the entry, from 1; 0: none */
 };
 
-struct page {
-	struct taken taken[ATTEMPTS_TAKEN_MAX];
-};
-
 struct shared {
 	struct entry users[USERS];
 	struct entry peers[PEERS];
 	word all;
-	struct page pages[];
+	struct taken taken[][ATTEMPTS_TAKEN_MAX]; /* of each process */
 };
 
 static struct shared *shared; /* NULL: no limits */
@@ -65,7 +61,7 @@ void attempts_init(size_t processes, const struct attempts_limits *wanted)
 {
 	if (shared)
 		munmap(shared, shared_bytes);
-	shared_bytes = sizeof(*shared) + processes * sizeof(shared->pages[0]);
+	shared_bytes = sizeof(*shared) + processes * sizeof(shared->taken[0]);
 	shared = mmap(NULL, shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
 	check(shared != MAP_FAILED && processes < CLAIMED_MAX);
@@ -124,8 +120,8 @@ void attempts_enter(size_t process)
 	check(shared && process < pages_n);
 	mine = process;
 	for (size_t i = 0; i < ATTEMPTS_TAKEN_MAX; i++)
-		if (atomic_load(&shared->pages[mine].taken[i].in_use))
-			taken_give_back(&shared->pages[mine].taken[i]);
+		if (atomic_load(&shared->taken[mine][i].in_use))
+			taken_give_back(&shared->taken[mine][i]);
 	claims_free(shared->users, USERS);
 	claims_free(shared->peers, PEERS);
 }
@@ -332,7 +328,7 @@ static size_t ticket_find(void)
 
 	for (size_t i = 0; i < ATTEMPTS_TAKEN_MAX; i++) {
 		ticket = (ticket + 1) % ATTEMPTS_TAKEN_MAX;
-		if (!atomic_load(&shared->pages[mine].taken[ticket].in_use))
+		if (!atomic_load(&shared->taken[mine][ticket].in_use))
 			return ticket;
 	}
 	check(0);
@@ -348,7 +344,7 @@ struct attempt attempts_take(const struct request *request, int64_t now_us)
 	if (!shared)
 		return attempt;
 	ticket = ticket_find();
-	taken = &shared->pages[mine].taken[ticket];
+	taken = &shared->taken[mine][ticket];
 	atomic_store(&taken->in_use, 1);
 	if (limits.free_max > 0)
 		attempt = entry_take(shared->users, user_find(request, 1), &taken->user, user_judge,
@@ -424,7 +420,7 @@ void attempts_end(size_t ticket, const struct request *wrong, int64_t now_us)
 
 	if (!shared)
 		return;
-	taken = &shared->pages[mine].taken[ticket];
+	taken = &shared->taken[mine][ticket];
 	if (wrong)
 		spend(entry_at(shared->users, atomic_load(&taken->user)),
 		      entry_at(shared->peers, atomic_load(&taken->peer)), wrong, now_us);

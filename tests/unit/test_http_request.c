@@ -62,7 +62,7 @@ static void expect_complete(const char *text, const char *target, const char *bo
 		assert_true(request.complete);
 		assert_string_equal(request.texts[TEXT_TARGET].bytes, "/");
 		assert_int_equal(request.texts[TEXT_BODY].len, 0);
-		http_request_fini(&request);
+		http_request_free(&request, 0);
 	}
 }
 
@@ -102,7 +102,7 @@ static int has_tag(const char *value, const char *tag)
 	http_request_reset(&request);
 	feed(&request, NEXT, strlen(NEXT), strlen(NEXT));
 	assert_false(http_request_has_tag(&request, tag));
-	http_request_fini(&request);
+	http_request_free(&request, 0);
 	return has;
 }
 
@@ -129,7 +129,7 @@ static void expect_refused(const char *bytes, size_t len, int status)
 		assert_false(request.complete);
 		assert_int_equal(request.refusal, status);
 		assert_non_null(request.refusal_text);
-		http_request_fini(&request);
+		http_request_free(&request, 0);
 	}
 }
 
@@ -211,7 +211,7 @@ static int is_json(const char *type)
 	http_request_reset(&request);
 	feed(&request, NEXT, strlen(NEXT), strlen(NEXT));
 	assert_false(http_request_is_json(&request));
-	http_request_fini(&request);
+	http_request_free(&request, 0);
 	return is;
 }
 
@@ -316,7 +316,7 @@ static void test_headers_are_limited(void **state)
 	feed(&request, most, strlen(most), 1000);
 	assert_true(request.complete);
 	assert_int_equal(request.headers_n, 100);
-	http_request_fini(&request);
+	http_request_free(&request, 0);
 	free(many);
 	free(long_one);
 	free(most);
@@ -339,7 +339,7 @@ static void test_continue_is_wanted_until_the_body_begins(void **state)
 	http_request_feed(&request, none, sizeof(none) - 1);
 	assert_true(request.complete);
 	assert_false(request.wants_continue);
-	http_request_fini(&request);
+	http_request_free(&request, 0);
 }
 
 static void test_large_texts_are_not_kept(void **state)
@@ -353,9 +353,9 @@ static void test_large_texts_are_not_kept(void **state)
 	http_request_feed(&request, "GET /", 5);
 	http_request_feed(&request, target, sizeof(target));
 	assert_int_equal(request.texts[TEXT_TARGET].len, sizeof(target) + 1);
-	http_request_shrink(&request);
+	http_request_free(&request, 1024);
 	assert_null(request.texts[TEXT_TARGET].bytes);
-	http_request_fini(&request);
+	http_request_free(&request, 0);
 }
 
 static int limit_heads(void **state)
