@@ -53,7 +53,6 @@ struct http_connection {
 	size_t received;          /* bytes of the request so far, and the surplus */
 	struct evbuffer *surplus; /* what was read with a request, and belongs to the next ones */
 	struct evbuffer *unsent;
-	int is_unread;  /* `read` is not pending: until it is served, and all is answered */
 	int is_last;    /* closed after the reply */
 	int is_refused; /* the same, and what of the request has not been read is dropped */
 	int is_held;    /* not to be freed */

@@ -116,13 +116,6 @@ static void connection_close(struct http_connection *connection)
 		connection_free(connection);
 }
 
-static void read_resume(struct http_connection *connection)
-{
-	if (connection->is_unread)
-		event_add(connection->read, NULL);
-	connection->is_unread = 0;
-}
-
 static void receive_begin(struct http_connection *connection)
 {
 	state_set(connection, HTTP_RECEIVING);
@@ -131,7 +124,7 @@ static void receive_begin(struct http_connection *connection)
 	if (surplus_length(connection) > 0)
 		turn_enter(&connection->client.turn);
 	else
-		read_resume(connection);
+		event_add(connection->read, NULL);
 }
 
 static void reply_sent(struct http_connection *connection)
@@ -331,7 +324,7 @@ static int advance(struct http_connection *connection)
 	if (connection->is_closed || connection->state != HTTP_RECEIVING)
 		return 0;
 	if (!connection->request.complete) {
-		read_resume(connection);
+		event_add(connection->read, NULL);
 		return 0;
 	}
 	if (!turn_affords(&connection->client.turn,
@@ -350,8 +343,7 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 	(void)what;
 	if (connection->state != HTTP_RECEIVING || surplus_length(connection) > 0 ||
 	    connection->client.turn.queue) {
-		event_del(connection->read);
-		connection->is_unread = 1;
+		event_del(connection->read); /* until it is served, and all is answered */
 		return;
 	}
 	turn_enter(&connection->client.turn);
@@ -435,7 +427,6 @@ void http_accept(void *context, int fd)
 
 	metrics_add(METRIC_HTTP_CONNECTIONS, 1);
 	http->reserve_n += (size_t)(room == INTAKE_FULL);
-	event_add(connection->read, NULL);
 	receive_begin(connection);
 	if (room == INTAKE_FULL_OF_ADDRESS || (room == INTAKE_FULL && http->reserve_n > RESERVE))
 		refuse(connection, 429, ANSWER_BUSY, client_refused(room));
