@@ -10,4 +10,11 @@ _Noreturn void check_failed(const char *file, int line, const char *condition);
 
 #define check(condition) ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, #condition))
 
+/* The pointer, which is NULL only if there is no memory: that ends the process, too. */
+static inline void *checked(void *pointer)
+{
+	check(pointer);
+	return pointer;
+}
+
 #endif

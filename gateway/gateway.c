@@ -10,7 +10,6 @@
 #include "gateway/listen/intake.h"
 #include "gateway/listen/server.h"
 #include "gateway/metrics.h"
-#include "gateway/ports.h"
 #include "gateway/publish/waiters.h"
 #include "gateway/read/coupons.h"
 #include "gateway/read/status.h"
@@ -36,7 +35,6 @@ struct gateway {
 	struct server *server;
 	struct http *http;
 	struct parts parts;
-	struct ticker *busy_ticker;
 	struct status_parts status;
 	struct fair_queue *reads; /* that wait for Redis */
 	size_t reads_in_redis;
@@ -51,14 +49,6 @@ struct gateway {
 static int is_foreign(const struct gateway *gateway)
 {
 	return gateway->comparisons[0].relation == RELATION_FOREIGN;
-}
-
-static void read_wait(struct gateway *gateway, struct request *request)
-{
-	struct request *refused = fair_queue_add(gateway->reads, request);
-
-	if (refused)
-		request_fail(refused, ANSWER_BUSY, NULL);
 }
 
 /* Sends to Redis what waits for it, as much as it may have. */
@@ -76,17 +66,23 @@ static void reads_flush(struct gateway *gateway)
 	}
 }
 
+/* Why nothing can be issued, or NULL. */
+static const char *issue_trouble(const struct gateway *gateway)
+{
+	if (is_foreign(gateway))
+		return RELATION_FOREIGN_TEXT;
+	return known_may_issue(&gateway->known, clock_monotonic_ms()) ? NULL : STARTING_TEXT;
+}
+
 static void dispatch(void *context, struct request *request)
 {
 	struct gateway *gateway = context;
+	const char *trouble = NULL;
 
-	if ((request->op == OP_ISSUE || request->op == OP_REDEEM) && is_foreign(gateway)) {
-		request_fail(request, ANSWER_UNAVAILABLE, RELATION_FOREIGN_TEXT);
-		return;
-	}
-	if ((request->op == OP_ISSUE || request->op == OP_REDEEM) &&
-	    !known_may_issue(&gateway->known, clock_monotonic_ms())) {
-		request_fail(request, ANSWER_UNAVAILABLE, STARTING_TEXT);
+	if (request->op == OP_ISSUE || request->op == OP_REDEEM)
+		trouble = issue_trouble(gateway);
+	if (trouble) {
+		request_fail(request, ANSWER_UNAVAILABLE, trouble);
 		return;
 	}
 	switch (request->op) {
@@ -98,7 +94,9 @@ static void dispatch(void *context, struct request *request)
 		return;
 	case OP_STATUS:
 	case OP_COUPON:
-		read_wait(gateway, request);
+		request = fair_queue_add(gateway->reads, request);
+		if (request)
+			request_fail(request, ANSWER_BUSY, NULL);
 		return;
 	case OP_COUPONS:
 		coupons_answer(gateway->parts.reads, request);
@@ -107,9 +105,8 @@ static void dispatch(void *context, struct request *request)
 		request_answer_object(request, ANSWER_OK, NULL, NULL);
 		return;
 	case OP_STATS: {
-		cJSON *object = cJSON_CreateObject();
+		cJSON *object = checked(cJSON_CreateObject());
 
-		check(object != NULL);
 		cJSON_AddRawToObject(object, "stats", metrics_snapshot(clock_monotonic_ms()));
 		request_answer_object(request, ANSWER_OK, NULL, object);
 		return;
@@ -120,11 +117,7 @@ static void dispatch(void *context, struct request *request)
 	check(0);
 }
 
-/*
- * Collects what the publisher has for the loop. The outbox entry of a confirmed batch stays: a
- * worker removes it after the COMMIT of its receives.
- */
-
+/* The outbox entry stays: a worker removes it after the COMMIT of its receives. */
 static void batch_confirmed(struct gateway *gateway, struct batch *batch)
 {
 	fault_point(FAULT_GATEWAY_AFTER_CONFIRM);
@@ -167,19 +160,23 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 	}
 }
 
-static void tick(struct gateway *gateway)
+/* Returns 1: there is always something to look after. */
+static int tick(void *context)
 {
+	struct gateway *gateway = context;
+	int64_t now_ms = clock_monotonic_ms();
+
 	waiters_tick(gateway->parts.waiters);
-	weak_settings_tick(&gateway->weak_settings, clock_monotonic_ms());
+	weak_settings_tick(&gateway->weak_settings, now_ms);
 	for (size_t i = 0; i < COMPARISONS_N; i++)
 		if (gateway->comparisons[i].lookup)
-			comparison_tick(&gateway->comparisons[i], clock_monotonic_ms());
-	known_tick(&gateway->known, clock_monotonic_ms());
+			comparison_tick(&gateway->comparisons[i], now_ms);
+	known_tick(&gateway->known, now_ms);
 	/* While Redis is foreign nothing is decided; what waits was decided before. */
 	if (*gateway->comparisons[0].copy.installation && !is_foreign(gateway))
 		publisher_installation(gateway->parts.publisher,
 				       gateway->comparisons[0].copy.installation);
-	redeem_tick(gateway->parts.redeem, clock_monotonic_ms());
+	redeem_tick(gateway->parts.redeem, now_ms);
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->parts.admission));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->parts.waiters));
 	metrics_set(METRIC_CODES_WAITING, (int64_t)redeem_waiting(gateway->parts.redeem));
@@ -188,13 +185,7 @@ static void tick(struct gateway *gateway)
 	metrics_set(METRIC_READS_WAITING, (int64_t)lookup_waiting(gateway->parts.reads));
 	metrics_set(METRIC_QUEUES_DIFFERING, rabbit_topology_differing_n());
 	metrics_set(METRIC_REDIS_UP, redis_pool_trouble(gateway->parts.redis) == NULL);
-}
-
-static void on_tick(evutil_socket_t fd, short what, void *data)
-{
-	(void)fd;
-	(void)what;
-	tick(data);
+	return 1;
 }
 
 /* Whether the next tick is urgent: there are deadlines, or a service is connected anew. */
@@ -230,8 +221,7 @@ static int ready(void *context, cJSON **body)
 	int all = gateway->stop_by_ms == 0;
 	cJSON *warnings;
 
-	*body = cJSON_CreateObject();
-	check(*body != NULL);
+	*body = checked(cJSON_CreateObject());
 	publisher_trouble(gateway->parts.publisher, trouble, sizeof(trouble));
 	all &= part_ready(*body, "redis", redis_pool_trouble(gateway->parts.redis));
 	all &= part_ready(*body, "rabbitmq", trouble);
@@ -247,10 +237,10 @@ static int ready(void *context, cJSON **body)
 		all = 0;
 	}
 	cJSON_AddBoolToObject(*body, "ready", all);
-	warnings = weak_settings_json(&gateway->weak_settings);
+	warnings = checked(cJSON_AddArrayToObject(*body, "warnings"));
+	durability_warnings(&gateway->weak_settings.durability, warnings);
 	rabbit_topology_warnings(warnings);
 	redeem_warnings(gateway->parts.redeem, warnings);
-	cJSON_AddItemToObject(*body, "warnings", warnings);
 	return all;
 }
 
@@ -288,21 +278,21 @@ static int may_end(struct gateway *gateway)
 	       known_leave(&gateway->known, clock_monotonic_ms());
 }
 
+static void event_begin(struct gateway *gateway, int fd, short what, event_callback_fn callback)
+{
+	event_add(checked(event_new(gateway->base, fd, what | EV_PERSIST, callback, gateway)),
+		  NULL);
+}
+
 static void loop(struct gateway *gateway, int publisher_fd)
 {
-	struct timeval tick_every = { .tv_usec = TICK_MS * 1000 };
-	struct event *events[] = {
-		event_new(gateway->base, SIGTERM, EV_SIGNAL | EV_PERSIST, on_signal, gateway),
-		event_new(gateway->base, SIGINT, EV_SIGNAL | EV_PERSIST, on_signal, gateway),
-		event_new(gateway->base, publisher_fd, EV_READ | EV_PERSIST, on_publisher, gateway),
-		event_new(gateway->base, -1, EV_PERSIST, on_tick, gateway),
-	};
+	struct ticker *ticker = ticker_new(gateway->base, TICK_MS, tick, gateway);
+	struct ticker *busy_ticker = ticker_new(gateway->base, BUSY_TICK_MS, on_busy_tick, gateway);
 
-	for (size_t i = 0; i < 4; i++) {
-		check(events[i] != NULL);
-		event_add(events[i], i == 3 ? &tick_every : NULL);
-	}
-	gateway->busy_ticker = ticker_new(gateway->base, BUSY_TICK_MS, on_busy_tick, gateway);
+	event_begin(gateway, SIGTERM, EV_SIGNAL, on_signal);
+	event_begin(gateway, SIGINT, EV_SIGNAL, on_signal);
+	event_begin(gateway, publisher_fd, EV_READ, on_publisher);
+	ticker_start(ticker);
 	while (!may_end(gateway)) {
 		event_base_loop(gateway->base, EVLOOP_ONCE);
 		redeem_flush(gateway->parts.redeem);
@@ -311,41 +301,28 @@ static void loop(struct gateway *gateway, int publisher_fd)
 		known_flush(&gateway->known);
 		redis_pool_flush(gateway->parts.redis);
 		if (is_busy(gateway))
-			ticker_start(gateway->busy_ticker);
+			ticker_start(busy_ticker);
 	}
-	ticker_free(gateway->busy_ticker);
-	for (size_t i = 0; i < 4; i++)
-		event_free(events[i]);
 }
 
 static void lookups_open(struct gateway *gateway, const struct config *config)
 {
-	const int is_other = *config->database_read_url != '\0';
+	struct lookup_options options = { .use = LOOKUP_DECIDING,
+					  .database_url = config->database_url,
+					  .connections = 1,
+					  .timeout_ms = config->call_timeout_ms,
+					  .waiting_max = (size_t)config->lookups_max };
 
-	gateway->parts.lookup = lookup_new(gateway->base,
-					   &(struct lookup_options){
-						   .use = LOOKUP_DECIDING,
-						   .database_url = config->database_url,
-						   .connections = 1,
-						   .timeout_ms = config->call_timeout_ms,
-						   .waiting_max = (size_t)config->lookups_max });
-	gateway->parts.codes = lookup_new(gateway->base,
-					  &(struct lookup_options){
-						  .use = LOOKUP_CODES,
-						  .database_url = config->database_url,
-						  .connections = 1,
-						  .timeout_ms = config->call_timeout_ms,
-						  .waiting_max = (size_t)config->lookups_max });
-	gateway->parts.reads =
-		lookup_new(gateway->base,
-			   &(struct lookup_options){
-				   .use = LOOKUP_SHOWING,
-				   .is_replica = is_other,
-				   .database_url = is_other ? config->database_read_url
-							    : config->database_url,
-				   .connections = (size_t)config->read_connections,
-				   .timeout_ms = config->call_timeout_ms,
-				   .waiting_max = (size_t)config->reads_max });
+	gateway->parts.lookup = lookup_new(gateway->base, &options);
+	options.use = LOOKUP_CODES;
+	gateway->parts.codes = lookup_new(gateway->base, &options);
+	options.use = LOOKUP_SHOWING;
+	options.is_replica = *config->database_read_url != '\0';
+	if (options.is_replica)
+		options.database_url = config->database_read_url;
+	options.connections = (size_t)config->read_connections;
+	options.waiting_max = (size_t)config->reads_max;
+	gateway->parts.reads = lookup_new(gateway->base, &options);
 }
 
 static void comparisons_make(struct gateway *gateway, const struct config *config)
@@ -405,38 +382,16 @@ static void gateway_listen(struct gateway *gateway, const struct gateway_sockets
 	listener_on_pause(accept_pause_count);
 	for (int i = 0; i < GATEWAY_LISTENERS_MAX; i++)
 		if (sockets->api[i] >= 0)
-			server_listen(gateway->server, sockets->api[i]);
+			intake_listen(gateway->intake, sockets->api[i], server_accept,
+				      gateway->server);
 	if (sockets->http >= 0)
-		http_listen(gateway->http, sockets->http);
+		intake_listen(gateway->intake, sockets->http, http_accept, gateway->http);
 }
 
-static void gateway_close(struct gateway *gateway)
+void gateway_run(const struct config *config, const struct gateway_sockets *sockets, size_t process)
 {
-	struct parts *parts = &gateway->parts;
-	int unfinished = intake_inflight(gateway->intake) > 0;
-
-	publisher_free(parts->publisher, admission_unconfirmed(parts->admission) > 0);
-	if (unfinished)
-		return; /* many parts still hold requests, and the process ends now */
-	server_free(gateway->server);
-	http_free(gateway->http);
-	redis_pool_free(parts->redis);
-	lookup_free(parts->lookup);
-	lookup_free(parts->reads);
-	lookup_free(parts->codes);
-	redeem_free(parts->redeem);
-	offers_free(gateway->status.offers);
-	fair_queue_free(gateway->reads);
-	admission_free(parts->admission);
-	waiters_free(parts->waiters);
-	intake_free(gateway->intake);
-	json_arena_free(gateway->arena);
-	event_base_free(gateway->base);
-}
-
-int gateway_run(const struct config *config, const struct gateway_sockets *sockets, size_t process)
-{
-	struct gateway gateway;
+	static struct gateway gateway; /* what it has is freed with the process */
+	struct parts *parts = &gateway.parts;
 	int publisher_fd;
 
 	gateway_open(&gateway, config, process, &publisher_fd);
@@ -445,7 +400,12 @@ int gateway_run(const struct config *config, const struct gateway_sockets *socke
 		 LOG_S("unix", config->unix_socket));
 	loop(&gateway, publisher_fd);
 	log_info("stopped", LOG_I("inflight", intake_inflight(gateway.intake)),
-		 LOG_I("unconfirmed", admission_unconfirmed(gateway.parts.admission)));
-	gateway_close(&gateway);
-	return 0;
+		 LOG_I("unconfirmed", admission_unconfirmed(parts->admission)));
+	publisher_free(parts->publisher, admission_unconfirmed(parts->admission) > 0);
+	if (intake_inflight(gateway.intake) > 0)
+		return; /* many parts still hold requests */
+	redis_pool_free(parts->redis);
+	lookup_free(parts->lookup);
+	lookup_free(parts->reads);
+	lookup_free(parts->codes);
 }

@@ -14,6 +14,12 @@
 #define GATEWAY_GATEWAY_H
 
 #include "common/program/config.h"
+#include "gateway/admit/admission.h"
+#include "gateway/admit/redis_pool.h"
+#include "gateway/publish/publisher.h"
+#include "gateway/publish/waiters.h"
+#include "gateway/read/lookup.h"
+#include "gateway/redeem/redeem.h"
 
 #define GATEWAY_LISTENERS_MAX 2
 
@@ -25,10 +31,29 @@ struct gateway_sockets {
 
 /*
  * `process` is its number among those of the gateway. Runs until SIGTERM or SIGINT, then finishes
- * the open requests for at most GATEWAY_FINISH_MS. Returns the exit status.
+ * the open requests for at most GATEWAY_FINISH_MS.
  */
-int gateway_run(const struct config *config, const struct gateway_sockets *sockets, size_t process);
+void gateway_run(const struct config *config, const struct gateway_sockets *sockets,
+		 size_t process);
 
 #define GATEWAY_FINISH_MS 10000
+
+/* The parts of a process that the ports connect. */
+struct parts {
+	struct redis_pool *redis;
+	struct lookup *lookup;
+	struct lookup *reads; /* of what is only shown to users */
+	struct lookup *codes; /* of exchange codes */
+	struct publisher *publisher;
+	struct waiters *waiters;
+	struct admission *admission;
+	struct redeem *redeem;
+};
+
+/*
+ * Makes `waiters`, `admission` and `redeem`; the caller has set the other members. `parts` must not
+ * move before these are freed.
+ */
+void ports_connect(struct parts *parts, const struct config *config);
 
 #endif

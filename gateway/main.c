@@ -44,6 +44,7 @@
 #define STOP_GRACE_MS (GATEWAY_FINISH_MS + 3000)
 #define SETTLED_MS 10000 /* a process that ran this long did not fail at its start */
 #define WAIT_MAX_MS 60000
+#define KILLED_WAIT_MS 100
 
 struct process {
 	pid_t pid;        /* 0: it does not run */
@@ -59,14 +60,6 @@ struct processes {
 	sigset_t signals; /* the parent waits for these */
 	sigset_t before;  /* the masks that the processes get */
 };
-
-static int process_run(const struct processes *processes, size_t process)
-{
-	metrics_enter(process);
-	doubt_enter(process, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
-	attempts_enter(process);
-	return gateway_run(processes->config, processes->sockets, process);
-}
 
 static void process_start(struct processes *processes, size_t i)
 {
@@ -89,7 +82,11 @@ static void process_start(struct processes *processes, size_t i)
 	if (getppid() != parent)
 		exit(1);
 	sigprocmask(SIG_SETMASK, &processes->before, NULL);
-	exit(process_run(processes, i));
+	metrics_enter(i);
+	doubt_enter(i, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
+	attempts_enter(i);
+	gateway_run(processes->config, processes->sockets, i);
+	exit(0);
 }
 
 /* Starts the processes that are due; returns the ms until the next one is. */
@@ -170,19 +167,18 @@ static void processes_signal(const struct processes *processes, int signal)
 static int processes_stop(struct processes *processes)
 {
 	int64_t until_ms = clock_monotonic_ms() + STOP_GRACE_MS, left_ms;
+	int killed = 0;
 
 	processes_signal(processes, SIGTERM);
 	while (processes_reap(processes, 1) > 0) {
 		left_ms = until_ms - clock_monotonic_ms();
-		if (left_ms <= 0) {
+		if (left_ms <= 0 && !killed) {
 			processes_signal(processes, SIGKILL);
-			while (processes_reap(processes, 1) > 0)
-				signal_wait(processes, 100);
-			return 1;
+			killed = 1;
 		}
-		signal_wait(processes, left_ms);
+		signal_wait(processes, left_ms > 0 ? left_ms : KILLED_WAIT_MS);
 	}
-	return 0;
+	return killed;
 }
 
 /* Runs until SIGTERM or SIGINT. Returns the exit status: 1 when a process had to be killed. */
@@ -217,19 +213,6 @@ static void help(void)
 	config_help(CONFIG_GATEWAY, stdout);
 }
 
-/* Whether the settings are only to be checked. */
-static int arguments(struct config *config, int argc, char **argv)
-{
-	int left = config_read(config, CONFIG_GATEWAY, argc, argv), check_only = 0;
-
-	for (int i = 1; i < left; i++) {
-		if (strcmp(argv[i], "-n") != 0)
-			log_fatal("unknown argument %s; see --help", argv[i]);
-		check_only = 1;
-	}
-	return check_only;
-}
-
 /* Raises the limit of descriptors as far as the system allows. */
 static void descriptors_raise(void)
 {
@@ -254,12 +237,17 @@ int main(int argc, char **argv)
 {
 	struct gateway_sockets sockets;
 	struct config config;
-	int check_only, status;
+	int check_only = 0, status = 0;
 
 	program_dump_nothing();
 	log_init("coupon-gateway", LOG_LEVEL_INFO, 0);
 	program_answer("coupon-gateway", help, argc, argv);
-	check_only = arguments(&config, argc, argv);
+	argc = config_read(&config, CONFIG_GATEWAY, argc, argv);
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "-n") != 0)
+			log_fatal("unknown argument %s; see --help", argv[i]);
+		check_only = 1;
+	}
 	config_log(&config, "coupon-gateway");
 	service_version_init();
 	program_check_urls(&config);
@@ -280,7 +268,7 @@ int main(int argc, char **argv)
 		      &(struct attempts_limits){ .free_max = config.code_attempts,
 						 .wrong_max = config.code_wrong_max });
 	if (config.processes == 1)
-		status = gateway_run(&config, &sockets, 0);
+		gateway_run(&config, &sockets, 0);
 	else
 		status = processes_run(&config, &sockets);
 	if (*config.unix_socket)

@@ -157,8 +157,7 @@ const char *metrics_snapshot(int64_t now_ms)
 		return text;
 	cJSON_free(text);
 	object = metrics_json();
-	text = cJSON_PrintUnformatted(object);
-	check(text != NULL);
+	text = checked(cJSON_PrintUnformatted(object));
 	cJSON_Delete(object);
 	until_ms = now_ms + METRICS_SNAPSHOT_MS;
 	return text;

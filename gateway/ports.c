@@ -1,4 +1,8 @@
-#include "gateway/ports.h"
+/*
+ * The ports of admission and of the waiters, connected to Redis, PostgreSQL, the publisher and the
+ * clocks.
+ */
+#include "gateway/gateway.h"
 
 #include "common/check.h"
 #include "common/clock.h"
@@ -20,9 +24,8 @@ struct lookup_ticket {
 
 static struct lookup_ticket *ticket_new(struct parts *parts, int64_t coupon, uint64_t token)
 {
-	struct lookup_ticket *ticket = malloc(sizeof(*ticket));
+	struct lookup_ticket *ticket = checked(malloc(sizeof(*ticket)));
 
-	check(ticket != NULL);
 	*ticket = (struct lookup_ticket){ .parts = parts, .coupon = coupon, .token = token };
 	return ticket;
 }
@@ -107,10 +110,9 @@ static void on_receive_outcome(void *context, const PGresult *rows)
 	if (rows && PQntuples(rows) == 0) {
 		state = OUTCOME_NONE;
 	} else if (rows) {
-		state = strcmp(PQgetvalue(rows, 0, PQfnumber(rows, "state")), "issued") == 0
-				? OUTCOME_ISSUED
-				: OUTCOME_REJECTED;
-		reason = outcome_reason(PQgetvalue(rows, 0, PQfnumber(rows, "reason")));
+		state = strcmp(column_text(rows, 0, "state"), "issued") == 0 ? OUTCOME_ISSUED
+									     : OUTCOME_REJECTED;
+		reason = outcome_reason(column_text(rows, 0, "reason"));
 	}
 	waiters_looked_up(ticket->parts->waiters, ticket->token, state, reason);
 	free(ticket);

@@ -21,27 +21,26 @@
 static void relation_set(struct comparison *comparison)
 {
 	struct changes own = { .num = { 0 } };
-	int was_foreign = comparison->relation == RELATION_FOREIGN;
+	int was_foreign = comparison->relation == RELATION_FOREIGN, is_foreign;
 
 	memcpy(own.installation, comparison->installation, INSTALLATION_SIZE);
 	comparison->relation = changes_relate(comparison->relation, &own, &comparison->copy);
-	if (comparison->relation == RELATION_FOREIGN) {
+	is_foreign = comparison->relation == RELATION_FOREIGN;
+	if (is_foreign)
 		lookup_trust(comparison->lookup, LOOKUP_FOREIGN);
-		if (!was_foreign)
-			comparison->due_ms = 0; /* PostgreSQL may have got another id, too */
-		if (!was_foreign && comparison->is_first)
-			log_error("installation_differs",
-				  LOG_S("postgresql", comparison->installation),
-				  LOG_S("redis", comparison->copy.installation),
-				  LOG_S("why", RELATION_FOREIGN_TEXT "; nothing is issued"),
-				  LOG_S("mend", "correct DATABASE_URL or REDIS_URL, or see "
-						"couponctl installation"));
-	} else if (was_foreign) {
-		if (comparison->is_first)
-			log_info("installation_agrees",
-				 LOG_S("installation", comparison->installation));
-		comparison->due_ms = 0;
-	}
+	if (is_foreign == was_foreign)
+		return;
+	comparison->due_ms = 0; /* PostgreSQL may have got another id, too */
+	if (!comparison->is_first)
+		return;
+	if (is_foreign)
+		log_error("installation_differs", LOG_S("postgresql", comparison->installation),
+			  LOG_S("redis", comparison->copy.installation),
+			  LOG_S("why", RELATION_FOREIGN_TEXT "; nothing is issued"),
+			  LOG_S("mend", "correct DATABASE_URL or REDIS_URL, or see "
+					"couponctl installation"));
+	else
+		log_info("installation_agrees", LOG_S("installation", comparison->installation));
 }
 
 static void on_changes(void *context, const PGresult *rows)
@@ -350,8 +349,7 @@ static void on_settings(void *context, const PGresult *rows)
 
 	for (int row = 0; rows && row < PQntuples(rows); row++)
 		durability_tell(&settings->durability, DURABILITY_POSTGRESQL,
-				PQgetvalue(rows, row, PQfnumber(rows, "name")),
-				PQgetvalue(rows, row, PQfnumber(rows, "setting")));
+				column_text(rows, row, "name"), column_text(rows, row, "setting"));
 }
 
 static void redis_ask(struct weak_settings *settings)
@@ -365,36 +363,28 @@ static void redis_ask(struct weak_settings *settings)
 	}
 }
 
-void weak_settings_tick(struct weak_settings *settings, int64_t now_ms)
+/* Whether the part's settings are to be read now. */
+static int part_is_due(struct weak_settings *settings, enum durability_part part, uint64_t connects,
+		       int is_connected, int64_t now_ms)
 {
-	uint64_t redis_connects = redis_pool_connects(settings->redis),
-		 lookup_connects = lookup_connects_n(settings->lookup);
-
-	if (redis_connects != settings->redis_connects)
-		durability_begin(&settings->durability, DURABILITY_REDIS);
-	if (redis_connects != settings->redis_connects ||
-	    (redis_connects > 0 && now_ms >= settings->redis_due_ms)) {
-		redis_ask(settings);
-		settings->redis_due_ms = now_ms + SETTINGS_AGAIN_MS;
+	if (connects != settings->parts[part].connects) {
+		durability_begin(&settings->durability, part);
+		settings->parts[part].due_ms = now_ms;
 	}
-	settings->redis_connects = redis_connects;
-	if (lookup_connects != settings->lookup_connects)
-		durability_begin(&settings->durability, DURABILITY_POSTGRESQL);
-	if ((lookup_connects != settings->lookup_connects ||
-	     (lookup_connects > 0 && now_ms >= settings->lookup_due_ms)) &&
-	    lookup_is_connected(settings->lookup)) {
-		lookup_ask(settings->lookup, LOOKUP_SETTINGS, 0, NULL, on_settings, settings);
-		settings->lookup_due_ms = now_ms + SETTINGS_AGAIN_MS;
-	}
-	settings->lookup_connects = lookup_connects;
-	metrics_set(METRIC_WEAK_SETTINGS, durability_warnings_n(&settings->durability));
+	settings->parts[part].connects = connects;
+	if (connects == 0 || now_ms < settings->parts[part].due_ms || !is_connected)
+		return 0;
+	settings->parts[part].due_ms = now_ms + SETTINGS_AGAIN_MS;
+	return 1;
 }
 
-cJSON *weak_settings_json(const struct weak_settings *settings)
+void weak_settings_tick(struct weak_settings *settings, int64_t now_ms)
 {
-	cJSON *array = cJSON_CreateArray();
-
-	check(array != NULL);
-	durability_warnings(&settings->durability, array);
-	return array;
+	if (part_is_due(settings, DURABILITY_REDIS, redis_pool_connects(settings->redis), 1,
+			now_ms))
+		redis_ask(settings);
+	if (part_is_due(settings, DURABILITY_POSTGRESQL, lookup_connects_n(settings->lookup),
+			lookup_is_connected(settings->lookup), now_ms))
+		lookup_ask(settings->lookup, LOOKUP_SETTINGS, 0, NULL, on_settings, settings);
+	metrics_set(METRIC_WEAK_SETTINGS, durability_warnings_n(&settings->durability));
 }

@@ -111,15 +111,12 @@ struct weak_settings {
 
 	/* Its own. */
 	struct durability durability;
-	uint64_t redis_connects; /* that were read over */
-	uint64_t lookup_connects;
-	int64_t redis_due_ms; /* read again */
-	int64_t lookup_due_ms;
+	struct {
+		uint64_t connects; /* that were read over */
+		int64_t due_ms;    /* read again */
+	} parts[2];                /* by enum durability_part */
 };
 
 void weak_settings_tick(struct weak_settings *settings, int64_t now_ms);
-
-/* For readyz: an array of sentences, empty when nothing is weak. */
-cJSON *weak_settings_json(const struct weak_settings *settings);
 
 #endif

@@ -15,7 +15,7 @@
 #define GATEWAY_ADMIT_ADMISSION_H
 
 #include "gateway/admit/call.h"
-#include "gateway/listen/reply.h"
+#include "gateway/listen/request.h"
 #include "gateway/publish/batch.h"
 #include "gateway/publish/waiters.h"
 

@@ -1,11 +1,7 @@
 #include "gateway/listen/http.h"
 
 #include "common/check.h"
-#include "common/clock.h"
 #include "common/serve/exposition.h"
-#include "common/serve/loop.h"
-#include "gateway/listen/http_connection.h"
-#include "gateway/listen/http_request.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"
@@ -20,18 +16,7 @@
 #define NAME_SHOWN 80 /* bytes of a name that an error repeats */
 #define API_PREFIX "/v1/"
 #define HEAD_BYTES_MAX 16384
-#define TICK_MIN_MS 50
-#define TICK_MAX_MS 250
-
-struct http {
-	struct http_shared shared; /* by its connections */
-	struct ticker *ticker;     /* while there is a connection */
-	const char *hosts;
-	size_t line_limit_bytes;
-	struct intake *intake;
-	http_ready_fn *ready;
-	void *context;
-};
+#define EXTRA_SIZE 64 /* of one more header */
 
 /* The parts of a request's target, in its text. */
 struct target {
@@ -94,7 +79,7 @@ static void header_refuse(struct http_connection *connection, int status, enum a
 		shown[len] = (char)(value[len] < ' ' || value[len] > '~' ? '?' : value[len]);
 	shown[len] = '\0';
 	snprintf(why, sizeof(why), "%s is \"%s\": %s", name, shown, allowed);
-	http_connection_reply_refusal(connection, status, answer, why);
+	http_connection_refuse(connection, status, NULL, answer, why);
 }
 
 /*
@@ -114,8 +99,7 @@ static const char *percent_fault(const char *query)
 }
 
 /* Refuses a query because of the byte at `fault`. NULL: because of its form. */
-static void query_refuse(struct http *http, struct responder *responder, const char *query,
-			 const char *fault)
+static void query_refuse(struct http_connection *connection, const char *query, const char *fault)
 {
 	static const char allowed[] =
 		"must be percent-encoded name=value pairs joined by &, without NUL";
@@ -134,7 +118,8 @@ static void query_refuse(struct http *http, struct responder *responder, const c
 			 allowed);
 	else
 		snprintf(why, sizeof(why), "the query: %s", allowed);
-	intake_refuse(http->intake, responder, ANSWER_BAD_REQUEST, why);
+	intake_refuse(connection->http->intake, &connection->client.responder, ANSWER_BAD_REQUEST,
+		      why);
 }
 
 /*
@@ -150,42 +135,42 @@ static char *query_object(const char *query)
 
 	if (evhttp_parse_query_str(query, &params))
 		return NULL;
-	object = cJSON_CreateObject();
-	check(object != NULL);
+	object = checked(cJSON_CreateObject());
 	TAILQ_FOREACH (param, &params, next)
 		cJSON_AddStringToObject(object, param->key, param->value);
-	text = cJSON_PrintUnformatted(object);
-	check(text != NULL);
+	text = checked(cJSON_PrintUnformatted(object));
 	cJSON_Delete(object);
 	evhttp_clear_headers(&params);
 	return text;
 }
 
 /* Behind a # that was not encoded there may be the rest of an id. */
-static void api_get(struct http *http, struct http_connection *connection,
-		    const struct target *target, enum request_op op)
+static void api_get(struct http_connection *connection, const struct target *target,
+		    enum request_op op)
 {
-	struct responder *responder = http_connection_responder(connection);
 	const char *fault = percent_fault(target->query);
 	char *text = target->has_fragment || fault ? NULL : query_object(target->query);
 
 	if (text)
-		intake_request(http->intake, text, strlen(text), op, responder);
+		intake_request(connection->http->intake, text, strlen(text), op,
+			       &connection->client.responder);
 	else
-		query_refuse(http, responder, target->query, fault);
+		query_refuse(connection, target->query, fault);
 	free(text);
 }
 
-static void api_post(struct http *http, struct http_connection *connection,
-		     const struct http_request *request, enum request_op op)
+static void api_post(struct http_connection *connection, const struct http_request *request,
+		     enum request_op op)
 {
-	struct responder *responder = http_connection_responder(connection);
-	const struct http_text *body = &request->body;
+	struct http *http = connection->http;
+	struct responder *responder = &connection->client.responder;
+	const struct http_text *body = &request->texts[TEXT_BODY];
 
 	if (body->len > 0 && !http_request_is_json(request))
 		header_refuse(connection, 415, ANSWER_BAD_REQUEST, "Content-Type",
-			      request->content_type.bytes, "a body must be application/json");
-	else if (body->len > http->line_limit_bytes)
+			      request->texts[TEXT_CONTENT_TYPE].bytes,
+			      "a body must be application/json");
+	else if (body->len > (size_t)http->config->line_limit_bytes)
 		intake_refuse(http->intake, responder, ANSWER_TOO_LARGE,
 			      "the body is longer than COUPON_LINE_LIMIT_BYTES");
 	else if (body->len > 0)
@@ -194,69 +179,82 @@ static void api_post(struct http *http, struct http_connection *connection,
 		intake_request(http->intake, "{}", 2, op, responder);
 }
 
-static void on_api(struct http *http, struct http_connection *connection,
-		   const struct http_request *request, const struct target *target)
+/* 405: the path takes only the methods of this list. */
+static void methods_refuse(struct http_connection *connection, const char *allowed)
 {
+	char header[EXTRA_SIZE], message[EXTRA_SIZE];
+
+	snprintf(header, sizeof(header), "Allow: %s", allowed);
+	snprintf(message, sizeof(message), "this path takes %s", allowed);
+	http_connection_refuse(connection, 405, header, ANSWER_BAD_REQUEST, message);
+}
+
+static void on_api(struct http_connection *connection, const struct http_request *request,
+		   const struct target *target)
+{
+	struct intake *intake = connection->http->intake;
 	int is_api = strncmp(target->path, API_PREFIX, strlen(API_PREFIX)) == 0;
 	enum request_op op = request_op_find(is_api ? target->path + strlen(API_PREFIX) : "");
 
-	if (intake_is_stopped(http->intake))
-		intake_refuse(http->intake, http_connection_responder(connection),
-			      ANSWER_UNAVAILABLE, "the gateway is stopping");
+	if (intake_is_stopped(intake))
+		intake_refuse(intake, &connection->client.responder, ANSWER_UNAVAILABLE,
+			      "the gateway is stopping");
 	else if (op == OP_COUNT)
-		http_connection_reply_refusal(connection, 404, ANSWER_BAD_REQUEST, "no such path");
+		http_connection_refuse(connection, 404, NULL, ANSWER_BAD_REQUEST, "no such path");
 	else if (request->parser.method == HTTP_POST)
-		api_post(http, connection, request, op);
-	else if (request->parser.method == HTTP_GET && request_op_reads(op))
-		api_get(http, connection, target, op);
+		api_post(connection, request, op);
+	else if (request->parser.method == HTTP_GET && request_operations[op].reads)
+		api_get(connection, target, op);
 	else
-		http_connection_reply_methods(connection,
-					      request_op_reads(op) ? "GET, POST" : "POST");
+		methods_refuse(connection, request_operations[op].reads ? "GET, POST" : "POST");
 }
 
-static void on_healthz(struct http *http, struct http_connection *connection)
+static void on_healthz(struct http_connection *connection)
 {
-	(void)http;
-	http_connection_reply_json(connection, 200, "{\"status\":\"ok\"}", 15);
+	http_connection_reply(connection, 200, HTTP_JSON, NULL, "{\"status\":\"ok\"}\n", 16);
 }
 
-static void on_readyz(struct http *http, struct http_connection *connection)
+static void on_readyz(struct http_connection *connection)
 {
 	cJSON *body;
-	int ready = http->ready(http->context, &body);
-	char *text = cJSON_PrintUnformatted(body);
+	int ready = connection->http->ready(connection->http->context, &body);
+	char *text = cJSON_PrintUnformatted(body), *line;
+	int len = text ? asprintf(&line, "%s\n", text) : -1;
 
-	check(text != NULL);
-	http_connection_reply_json(connection, ready ? 200 : 503, text, strlen(text));
+	check(len > 0);
+	http_connection_reply(connection, ready ? 200 : 503, HTTP_JSON, NULL, line, (size_t)len);
+	free(line);
 	cJSON_free(text);
 	cJSON_Delete(body);
 }
 
-static void on_metrics(struct http *http, struct http_connection *connection)
+static void on_metrics(struct http_connection *connection)
 {
-	struct evbuffer *body = evbuffer_new();
+	struct evbuffer *body = checked(evbuffer_new());
 	size_t len;
 
-	(void)http;
-	check(body != NULL);
 	metrics_prometheus(body);
 	len = evbuffer_get_length(body);
-	http_connection_reply(connection, 200, EXPOSITION_TYPE,
+	http_connection_reply(connection, 200, EXPOSITION_TYPE, NULL,
 			      (const char *)evbuffer_pullup(body, -1), len);
 	evbuffer_free(body);
 }
 
-static void on_openapi(struct http *http, struct http_connection *connection)
+/* The client may keep it by its tag. */
+static void on_openapi(struct http_connection *connection)
 {
-	(void)http;
-	http_connection_reply_tagged(connection, docs_openapi_tag, docs_openapi,
-				     strlen(docs_openapi));
+	int is_known = http_request_has_tag(&connection->request, docs_openapi_tag);
+	char header[EXTRA_SIZE];
+
+	snprintf(header, sizeof(header), "ETag: \"%s\"", docs_openapi_tag);
+	http_connection_reply(connection, is_known ? 304 : 200, HTTP_JSON, header, docs_openapi,
+			      strlen(docs_openapi));
 }
 
 /* A path beside those of the operations. It takes GET and HEAD. */
 struct page {
 	const char *path;
-	void (*answer)(struct http *http, struct http_connection *connection);
+	void (*answer)(struct http_connection *connection);
 	int is_monitoring; /* a few connections beyond COUPON_CONNECTIONS_MAX get it, too */
 	int cost;          /* in the event loop, in about microseconds (intake.h) */
 };
@@ -277,131 +275,77 @@ static const struct page *page_find(const char *path)
 	return NULL;
 }
 
-static void on_page(struct http *http, struct http_connection *connection,
-		    const struct http_request *request, const struct page *page)
+static void on_page(struct http_connection *connection, const struct http_request *request,
+		    const struct page *page)
 {
-	turns_spend(intake_turns(http->intake), page->cost);
+	turns_spend(connection->client.turn.turns, page->cost);
 	if (request->parser.method == HTTP_GET || request->parser.method == HTTP_HEAD)
-		page->answer(http, connection);
+		page->answer(connection);
 	else
-		http_connection_reply_methods(connection, "GET, HEAD");
+		methods_refuse(connection, "GET, HEAD");
 }
 
 /* Whether a web page may have sent the request that must not: then it is refused. */
-static int is_foreign(struct http *http, struct http_connection *connection,
-		      const struct http_request *request, const struct target *target,
-		      int is_monitoring)
+static int is_foreign(struct http_connection *connection, const struct http_request *request,
+		      const struct target *target, int is_monitoring)
 {
-	const char *host = target->host ? target->host : request->host.bytes;
+	const char *names = connection->http->config->http_hosts;
+	const char *host = target->host ? target->host : request->texts[TEXT_HOST].bytes;
+	const struct http_text *origin = &request->texts[TEXT_ORIGIN];
 	int has_host = target->host || request->hosts_n > 0; /* HTTP/1.0 may have none */
 
-	if (has_host && !is_monitoring && !http_hosts_has(http->hosts, host))
+	if (has_host && !is_monitoring && !http_hosts_has(names, host))
 		header_refuse(
 			connection, 421, ANSWER_BAD_REQUEST, "Host", host,
 			"allowed are addresses, localhost and the names of COUPON_HTTP_HOSTS");
-	else if (request->origin.len > 0 &&
-		 !http_hosts_has_origin(http->hosts, request->origin.bytes, has_host ? host : ""))
-		header_refuse(connection, 403, ANSWER_FORBIDDEN, "Origin", request->origin.bytes,
+	else if (origin->len > 0 &&
+		 !http_hosts_has_origin(names, origin->bytes, has_host ? host : ""))
+		header_refuse(connection, 403, ANSWER_FORBIDDEN, "Origin", origin->bytes,
 			      "allowed are the host itself and the names of COUPON_HTTP_HOSTS");
 	else
 		return 0;
 	return 1;
 }
 
-static void route(struct http *http, struct http_connection *connection,
-		  const struct http_request *request, const struct target *target)
+void http_handle(struct http_connection *connection, struct http_request *request)
 {
-	const struct page *page = page_find(target->path);
+	const struct page *page;
+	struct target target;
+	int is_monitoring;
 
-	int is_monitoring = page && page->is_monitoring;
-
-	if (http_connection_is_reserve(connection) && !is_monitoring)
-		http_connection_refuse_full(connection);
-	else if (is_foreign(http, connection, request, target, is_monitoring))
+	if (target_parse(&request->texts[TEXT_TARGET], &target)) {
+		http_connection_refuse(connection, 400, NULL, ANSWER_BAD_REQUEST,
+				       "not a path or a URL");
+		return;
+	}
+	page = page_find(target.path);
+	is_monitoring = page && page->is_monitoring;
+	connection->is_refused = connection->client.room == INTAKE_FULL && !is_monitoring;
+	if (connection->is_refused)
+		http_connection_refuse(connection, 429, NULL, ANSWER_BUSY,
+				       client_refused(INTAKE_FULL));
+	else if (is_foreign(connection, request, &target, is_monitoring))
 		return;
 	else if (page)
-		on_page(http, connection, request, page);
+		on_page(connection, request, page);
 	else
-		on_api(http, connection, request, target);
-}
-
-static void on_request(void *context, struct http_connection *connection,
-		       struct http_request *request)
-{
-	struct target target;
-
-	if (target_parse(&request->target, &target))
-		http_connection_reply_refusal(connection, 400, ANSWER_BAD_REQUEST,
-					      "not a path or a URL");
-	else
-		route(context, connection, request, &target);
-}
-
-/* Ends the connections that wait too long. */
-static int on_tick(void *context)
-{
-	struct http *http = context;
-	int64_t now_ms = clock_monotonic_ms();
-	struct http_connection *connection;
-
-	while ((connection = http_limits_expired(&http->shared.limits, now_ms)))
-		http_connection_expire(connection);
-	return http->shared.limits.n > 0;
-}
-
-/* Short time-outs are kept more exactly than long ones. */
-static int64_t tick_ms(const struct config *config)
-{
-	int64_t ms = config->idle_timeout_ms / 20;
-
-	return ms < TICK_MIN_MS ? TICK_MIN_MS : ms > TICK_MAX_MS ? TICK_MAX_MS : ms;
-}
-
-static void on_accept(void *context, int fd)
-{
-	struct http *http = context;
-
-	http_connection_open(&http->shared, fd);
-	ticker_start(http->ticker);
+		on_api(connection, request, &target);
 }
 
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
 		      http_ready_fn *ready, void *context)
 {
-	struct http *http = calloc(1, sizeof(*http));
+	struct http *http = checked(calloc(1, sizeof(*http)));
 
-	check(http != NULL);
-	http->intake = intake;
-	http->ready = ready;
-	http->context = context;
-	http->hosts = config->http_hosts;
-	http->line_limit_bytes = (size_t)config->line_limit_bytes;
-	http->shared = (struct http_shared){ .base = base, .handle = on_request, .context = http };
-	http_limits_init(&http->shared.limits, config, intake);
-	http_request_head_limit(HEAD_BYTES_MAX);
-	http->ticker = ticker_new(base, tick_ms(config), on_tick, http);
+	*http = (struct http){
+		.base = base, .config = config, .intake = intake, .ready = ready, .context = context
+	};
+	http_parser_set_max_header_size(HEAD_BYTES_MAX);
+	http_connections_init(http);
 	return http;
-}
-
-void http_listen(struct http *http, int fd)
-{
-	intake_listen(http->intake, fd, on_accept, http);
 }
 
 size_t http_sending(const struct http *http)
 {
-	return http->shared.sending;
-}
-
-void http_free(struct http *http)
-{
-	struct http_connection *connection;
-
-	if (!http)
-		return;
-	while ((connection = http_limits_expired(&http->shared.limits, INT64_MAX)))
-		http_connection_close(connection);
-	check(http->shared.limits.n == 0);
-	ticker_free(http->ticker);
-	free(http);
+	return http->sending;
 }

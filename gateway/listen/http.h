@@ -7,6 +7,7 @@
 #define GATEWAY_LISTEN_HTTP_H
 
 #include "common/program/config.h"
+#include "gateway/listen/http_request.h"
 #include "gateway/listen/intake.h"
 
 #include <event2/event.h>
@@ -18,9 +19,57 @@ typedef int http_ready_fn(void *context, cJSON **body);
 
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
 		      http_ready_fn *ready, void *context);
-/* Requires that every request has been answered. */
-void http_free(struct http *http);
-void http_listen(struct http *http, int fd);  /* a bound socket, which the caller keeps */
+void http_accept(void *http, int fd);         /* intake_accept_fn */
 size_t http_sending(const struct http *http); /* replies that are not yet in the kernel */
+
+/* What follows is between the connections and what answers their requests. */
+
+#define HTTP_JSON "application/json"
+
+/* The connections of an event loop. */
+struct http {
+	struct event_base *base;
+	const struct config *config;
+	struct intake *intake;
+	http_ready_fn *ready;
+	void *context;
+	const struct timeval *waits[2]; /* common timeouts; of the reserve */
+	size_t reserve_n;
+	size_t received; /* bytes of requests, together */
+	size_t sending;  /* connections whose reply is not yet written */
+};
+
+enum http_state { HTTP_RECEIVING, HTTP_ANSWERING, HTTP_SENDING };
+
+struct http_connection {
+	struct client client; /* first; while SENDING it holds what the kernel did not take */
+	struct http *http;
+	int fd;
+	struct event *read;
+	struct event *writable; /* pending while something is unsent */
+	struct event *timer;    /* it has waited for its client too long, unless ANSWERING */
+	enum http_state state;
+	struct http_request request;
+	size_t received;          /* bytes of the request so far, and the surplus */
+	struct evbuffer *surplus; /* what was read with a request, and belongs to the next ones */
+	struct evbuffer *unsent;
+	int is_last;    /* closed after the reply */
+	int is_refused; /* the same, and what of the request has not been read is dropped */
+	int is_held;    /* not to be freed */
+	int is_closed;
+};
+
+/* Sets what is common to the connections. */
+void http_connections_init(struct http *http);
+
+/* Answers a complete request, now or later, by its responder or by one of the functions below. */
+void http_handle(struct http_connection *connection, struct http_request *request);
+
+/* Any reply with a body of that type. `extra`: one more header, or NULL. */
+void http_connection_reply(struct http_connection *connection, int status, const char *type,
+			   const char *extra, const char *body, size_t len);
+/* The JSON of a refusal. */
+void http_connection_refuse(struct http_connection *connection, int status, const char *extra,
+			    enum answer answer, const char *message);
 
 #endif

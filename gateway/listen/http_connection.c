@@ -1,99 +1,85 @@
-#include "gateway/listen/http_connection.h"
+/*
+ * One HTTP connection: its requests, one after the other, and their replies.
+ *
+ *	               ┌────────────── sent ───────────────┐
+ *	accepted ─▶ RECEIVING ─ request ─▶ ANSWERING ─ reply ─▶ SENDING
+ *	               └─ too slow, too large, no HTTP: refused and closed
+ *
+ * A connection counts with those of the socket API. Beyond their limit a few more are served, for
+ * monitoring only.
+ */
+#include "gateway/listen/http.h"
 
 #include "common/check.h"
-#include "gateway/listen/http_output.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
-#include <stdio.h>
+#include <event2/buffer.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define READ_ONCE_BYTES 16384
-#define JSON_TYPE "application/json"
-#define EXTRA_SIZE 64  /* of one more header */
 #define REQUEST_COST 4 /* beside that of its operation (intake.h) */
+#define WAIT_MS 60000  /* for one request to arrive, between two, and for one reply */
+#define RESERVE 16     /* connections beyond the limit, for monitoring */
+#define RESERVE_MS 5000
+#define TEXT_KEPT_BYTES 1024 /* of each text, from one request to the next */
+#define SMALL_BYTES 4096     /* a request of this size is taken whatever the others have sent */
 
-enum state { RECEIVING, ANSWERING, SENDING };
+static int is_reserve(const struct http_connection *connection)
+{
+	return connection->client.room != INTAKE_ROOM;
+}
 
-/* What was read together with a request, and belongs to the next ones. */
-struct surplus {
-	char *bytes; /* NULL: nothing */
-	size_t at;   /* consumed until here */
-	size_t len;
-};
-
-struct http_connection {
-	struct client client; /* first; while SENDING it holds what the kernel did not take */
-	struct http_shared *shared;
-	struct http_member member; /* waits unless ANSWERING */
-	int fd;
-	struct event *read;
-	enum state state;
-	struct http_request request;
-	struct surplus surplus;
-	struct http_output output;
-	int is_unread; /* `read` is not pending: until it is served, and all is answered */
-	int is_last;   /* closed after the reply */
-	int is_refused;
-	int is_held; /* not to be freed */
-	int is_closed;
-};
-
-static void state_set(struct http_connection *connection, enum state state)
+/* While it is not ANSWERING, it waits for its client. */
+static void state_set(struct http_connection *connection, enum http_state state)
 {
 	static const unsigned allowed[] = {
-		[RECEIVING] = 1u << ANSWERING,
-		[ANSWERING] = 1u << RECEIVING | 1u << SENDING,
-		[SENDING] = 1u << ANSWERING,
+		[HTTP_RECEIVING] = 1u << HTTP_ANSWERING,
+		[HTTP_ANSWERING] = 1u << HTTP_RECEIVING | 1u << HTTP_SENDING,
+		[HTTP_SENDING] = 1u << HTTP_ANSWERING,
 	};
+	struct http *http = connection->http;
 
 	check(allowed[connection->state] & 1u << state);
-	if (connection->state != ANSWERING)
-		http_limits_wait_end(&connection->shared->limits, &connection->member);
-	connection->shared->sending += (size_t)(state == SENDING);
-	connection->shared->sending -= (size_t)(connection->state == SENDING);
+	http->sending += (size_t)(state == HTTP_SENDING);
+	http->sending -= (size_t)(connection->state == HTTP_SENDING);
 	connection->state = state;
-	if (state != ANSWERING)
-		http_limits_wait(&connection->shared->limits, &connection->member);
-}
-
-static struct turns *turns_of(const struct http_connection *connection)
-{
-	return intake_turns(connection->shared->limits.intake);
-}
-
-static void hold(struct http_connection *connection, size_t bytes)
-{
-	holdings_set(intake_holdings(connection->shared->limits.intake),
-		     &connection->client.holding, bytes);
+	if (state != HTTP_ANSWERING)
+		event_add(connection->timer, http->waits[is_reserve(connection)]);
 }
 
 static void received_set(struct http_connection *connection, size_t received)
 {
-	http_limits_received(&connection->shared->limits, &connection->member, received);
+	connection->http->received += received - connection->received;
+	connection->received = received;
 }
 
-static void surplus_free(struct surplus *surplus)
+/* Whether all requests together are too large for one that is not small. */
+static int is_over(const struct http *http)
 {
-	free(surplus->bytes);
-	*surplus = (struct surplus){ 0 };
+	return http->received > (size_t)http->config->http_buffer_bytes;
 }
 
-static void surplus_keep(struct surplus *surplus, const char *bytes, size_t len)
+static int is_broken(ssize_t rc)
 {
-	surplus->bytes = malloc(len);
-	check(surplus->bytes != NULL);
-	memcpy(surplus->bytes, bytes, len);
-	surplus->len = len;
+	return rc < 0 && errno != EAGAIN && errno != EINTR;
+}
+
+static size_t surplus_length(const struct http_connection *connection)
+{
+	return evbuffer_get_length(connection->surplus);
 }
 
 static void connection_free(struct http_connection *connection)
 {
-	http_request_fini(&connection->request);
-	surplus_free(&connection->surplus);
+	http_request_free(&connection->request, 0);
+	evbuffer_free(connection->surplus);
+	evbuffer_free(connection->unsent);
 	free(connection);
 }
 
@@ -109,200 +95,156 @@ static void unread_drop(int fd)
 		;
 }
 
-void http_connection_close(struct http_connection *connection)
+static void connection_close(struct http_connection *connection)
 {
-	if (connection->state != ANSWERING)
-		state_set(connection, ANSWERING);
+	struct http *http = connection->http;
+
+	if (connection->state != HTTP_ANSWERING)
+		state_set(connection, HTTP_ANSWERING);
 	received_set(connection, 0);
 	event_free(connection->read);
-	http_output_fini(&connection->output);
+	event_free(connection->writable);
+	event_free(connection->timer);
 	if (connection->is_refused)
 		unread_drop(connection->fd);
 	close(connection->fd);
-	http_limits_leave(&connection->shared->limits, &connection->member, &connection->client);
+	client_close(&connection->client);
+	http->reserve_n -= (size_t)(connection->client.room == INTAKE_FULL);
+	metrics_add(METRIC_HTTP_CONNECTIONS, -1);
 	connection->is_closed = 1;
 	if (!connection->is_held)
 		connection_free(connection);
 }
 
-static void read_resume(struct http_connection *connection)
-{
-	if (connection->is_unread)
-		event_add(connection->read, NULL);
-	connection->is_unread = 0;
-}
-
 static void receive_begin(struct http_connection *connection)
 {
-	state_set(connection, RECEIVING);
+	state_set(connection, HTTP_RECEIVING);
 	http_request_reset(&connection->request);
 	/* Not from here: the parts that answer must not be called back. */
-	if (connection->surplus.bytes)
-		turn_enter(turns_of(connection), &connection->client.turn);
+	if (surplus_length(connection) > 0)
+		turn_enter(&connection->client.turn);
 	else
-		read_resume(connection);
+		event_add(connection->read, NULL);
 }
 
 static void reply_sent(struct http_connection *connection)
 {
 	if (connection->is_last)
-		http_connection_close(connection);
+		connection_close(connection);
 	else
 		receive_begin(connection);
 }
 
-static void output_done(void *context, int rc)
+static void on_writable(evutil_socket_t fd, short what, void *data)
 {
-	struct http_connection *connection = context;
+	struct http_connection *connection = data;
+	int is_lost = is_broken(evbuffer_write(connection->unsent, fd));
 
-	hold(connection, 0);
-	state_set(connection, ANSWERING);
-	if (rc)
-		http_connection_close(connection);
+	(void)what;
+	if (!is_lost && evbuffer_get_length(connection->unsent) > 0)
+		return;
+	event_del(connection->writable);
+	client_hold(&connection->client, 0);
+	state_set(connection, HTTP_ANSWERING);
+	if (is_lost)
+		connection_close(connection);
 	else
 		reply_sent(connection);
 }
 
-static void pieces_send(struct http_connection *connection, const struct iovec *pieces, size_t n)
+/* Writes at once what the kernel takes, and the rest when the socket is writable again. */
+static void pieces_send(struct http_connection *connection, struct iovec *pieces, size_t n)
 {
-	int rc = http_output_write(&connection->output, pieces, n);
+	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = n };
+	ssize_t rc = sendmsg(connection->fd, &message, MSG_NOSIGNAL);
+	size_t sent = rc > 0 ? (size_t)rc : 0;
 
-	if (rc < 0) {
-		http_connection_close(connection);
-	} else if (rc == 0) {
-		reply_sent(connection);
-	} else {
-		state_set(connection, SENDING);
-		hold(connection, http_output_length(&connection->output));
-		holdings_relieve(intake_holdings(connection->shared->limits.intake));
+	if (is_broken(rc)) {
+		connection_close(connection);
+		return;
 	}
+	for (size_t i = 0; i < n; i++) {
+		size_t skip = sent < pieces[i].iov_len ? sent : pieces[i].iov_len;
+
+		sent -= skip;
+		if (skip < pieces[i].iov_len)
+			evbuffer_add(connection->unsent, (const char *)pieces[i].iov_base + skip,
+				     pieces[i].iov_len - skip);
+	}
+	if (evbuffer_get_length(connection->unsent) == 0) {
+		reply_sent(connection);
+		return;
+	}
+	event_add(connection->writable, NULL);
+	state_set(connection, HTTP_SENDING);
+	client_hold(&connection->client, evbuffer_get_length(connection->unsent));
+	intake_relieve(connection->http->intake);
 }
 
-static const char *connection_header(const struct http_connection *connection)
-{
-	if (connection->is_last)
-		return "close";
-	return connection->request.parser.http_minor == 0 ? "keep-alive" : NULL;
-}
-
-static void reply_send(struct http_connection *connection, struct http_reply *reply)
+/* `end` follows the body. */
+static void reply_send(struct http_connection *connection, struct http_head *head, const char *body,
+		       size_t len, const char *end)
 {
 	const http_parser *parser = &connection->request.parser;
-	char head[HTTP_HEAD_SIZE];
+	char bytes[HTTP_HEAD_SIZE];
 	struct iovec pieces[] = {
-		{ .iov_base = head },
-		{ .iov_base = (void *)(uintptr_t)reply->body, .iov_len = reply->len },
-		{ .iov_base = (void *)(uintptr_t)reply->end, .iov_len = strlen(reply->end) },
+		{ .iov_base = bytes },
+		{ .iov_base = (void *)(uintptr_t)body, .iov_len = len },
+		{ .iov_base = (void *)(uintptr_t)end, .iov_len = strlen(end) },
 	};
 	int is_head_only = (connection->request.complete && parser->method == HTTP_HEAD) ||
-			   reply->status == 304;
+			   head->status == 304;
 
-	check(connection->state == ANSWERING);
-	if (connection->member.room != INTAKE_ROOM || connection->is_refused ||
-	    intake_is_stopped(connection->shared->limits.intake) || !http_should_keep_alive(parser))
+	check(connection->state == HTTP_ANSWERING);
+	if (is_reserve(connection) || connection->is_refused ||
+	    intake_is_stopped(connection->http->intake) || !http_should_keep_alive(parser))
 		connection->is_last = 1;
-	reply->minor = parser->http_major == 1 ? parser->http_minor : 1;
-	reply->connection = connection_header(connection);
-	pieces[0].iov_len = http_head_write(reply, head);
+	head->minor = parser->http_major == 1 ? parser->http_minor : 1;
+	head->connection = connection->is_last       ? "close"
+			   : parser->http_minor == 0 ? "keep-alive"
+						     : NULL;
+	head->len = len + strlen(end);
+	pieces[0].iov_len = http_head_write(head, bytes);
 	pieces_send(connection, pieces, is_head_only ? 1 : 3);
 }
 
 void http_connection_reply(struct http_connection *connection, int status, const char *type,
-			   const char *body, size_t len)
+			   const char *extra, const char *body, size_t len)
 {
-	reply_send(connection,
-		   &(struct http_reply){
-			   .status = status, .type = type, .body = body, .len = len, .end = "" });
+	struct http_head head = { .status = status, .type = type, .extra = extra };
+
+	reply_send(connection, &head, body, len, "");
 }
 
-void http_connection_reply_json(struct http_connection *connection, int status, const char *text,
-				size_t len)
+void http_connection_refuse(struct http_connection *connection, int status, const char *extra,
+			    enum answer answer, const char *message)
 {
-	reply_send(connection, &(struct http_reply){ .status = status,
-						     .type = JSON_TYPE,
-						     .body = text,
-						     .len = len,
-						     .end = "\n" });
-}
-
-static void refusal_send(struct http_connection *connection, int status, enum answer answer,
-			 const char *message, const char *header)
-{
+	struct http_head head = { .status = status, .type = HTTP_JSON, .extra = extra };
 	char *text = answer_message_line("", answer, message);
 
-	reply_send(connection, &(struct http_reply){ .status = status,
-						     .type = JSON_TYPE,
-						     .body = text,
-						     .len = strlen(text),
-						     .end = "\n",
-						     .extra = header });
+	reply_send(connection, &head, text, strlen(text), "\n");
 	cJSON_free(text);
-}
-
-void http_connection_reply_refusal(struct http_connection *connection, int status,
-				   enum answer answer, const char *message)
-{
-	refusal_send(connection, status, answer, message, NULL);
-}
-
-void http_connection_reply_methods(struct http_connection *connection, const char *allowed)
-{
-	char header[EXTRA_SIZE], message[EXTRA_SIZE];
-
-	snprintf(header, sizeof(header), "Allow: %s", allowed);
-	snprintf(message, sizeof(message), "this path takes %s", allowed);
-	refusal_send(connection, 405, ANSWER_BAD_REQUEST, message, header);
-}
-
-void http_connection_reply_tagged(struct http_connection *connection, const char *tag,
-				  const char *text, size_t len)
-{
-	char header[EXTRA_SIZE];
-
-	snprintf(header, sizeof(header), "ETag: \"%s\"", tag);
-	reply_send(connection,
-		   &(struct http_reply){
-			   .status = http_request_has_tag(&connection->request, tag) ? 304 : 200,
-			   .type = JSON_TYPE,
-			   .body = text,
-			   .len = len,
-			   .end = "",
-			   .extra = header });
 }
 
 static void intake_reply(struct responder *responder, enum answer answer, const char *line,
 			 size_t len)
 {
 	struct http_connection *connection = (struct http_connection *)responder;
+	struct http_head head = { .status = answer_http(answer), .type = HTTP_JSON };
 
-	intake_answered(connection->shared->limits.intake, answer);
-	http_connection_reply_json(connection, answer_http(answer), line, len);
+	intake_answered(connection->http->intake, answer);
+	reply_send(connection, &head, line, len, "\n");
 }
 
 /* Replies and closes the connection, whatever of the request has not been read. */
 static void refuse(struct http_connection *connection, int status, enum answer answer,
 		   const char *message)
 {
-	if (connection->state != ANSWERING)
-		state_set(connection, ANSWERING);
+	if (connection->state != HTTP_ANSWERING)
+		state_set(connection, HTTP_ANSWERING);
 	received_set(connection, 0);
 	connection->is_refused = 1;
-	http_connection_reply_refusal(connection, status, answer, message);
-}
-
-int http_connection_is_reserve(const struct http_connection *connection)
-{
-	return connection->member.room == INTAKE_FULL;
-}
-
-void http_connection_refuse_full(struct http_connection *connection)
-{
-	refuse(connection, 429, ANSWER_BUSY, intake_connection_refused(INTAKE_FULL));
-}
-
-struct responder *http_connection_responder(struct http_connection *connection)
-{
-	return &connection->client.responder;
+	http_connection_refuse(connection, status, NULL, answer, message);
 }
 
 static void continue_send(struct http_connection *connection)
@@ -311,19 +253,17 @@ static void continue_send(struct http_connection *connection)
 
 	connection->request.wants_continue = 0;
 	if (send(connection->fd, line, sizeof(line) - 1, MSG_NOSIGNAL) != sizeof(line) - 1)
-		http_connection_close(connection);
+		connection_close(connection);
 }
 
-static void request_handle(struct http_connection *connection, size_t left)
+static void request_handle(struct http_connection *connection)
 {
-	struct http_shared *shared = connection->shared;
-
-	received_set(connection, left);
-	state_set(connection, ANSWERING);
-	turns_spend(turns_of(connection), REQUEST_COST);
-	shared->handle(shared->context, connection, &connection->request);
+	received_set(connection, surplus_length(connection));
+	state_set(connection, HTTP_ANSWERING);
+	turns_spend(connection->client.turn.turns, REQUEST_COST);
+	http_handle(connection, &connection->request);
 	if (!connection->is_closed)
-		http_request_shrink(&connection->request);
+		http_request_free(&connection->request, TEXT_KEPT_BYTES);
 }
 
 /* Takes bytes of the request. Returns how many do not belong to it. */
@@ -332,6 +272,7 @@ static size_t bytes_take(struct http_connection *connection, const char *bytes, 
 	struct http_request *request = &connection->request;
 	size_t left = len - http_request_feed(request, bytes, len);
 
+	turns_spend(connection->client.turn.turns, intake_text_cost(len - left));
 	if (request->complete)
 		return left;
 	if (request->refusal)
@@ -340,7 +281,7 @@ static size_t bytes_take(struct http_connection *connection, const char *bytes, 
 		       request->refusal_text);
 	else if (request->wants_continue)
 		continue_send(connection);
-	else if (http_limits_too_large(&connection->shared->limits, &connection->member))
+	else if (is_over(connection->http) && connection->received > SMALL_BYTES)
 		refuse(connection, 429, ANSWER_BUSY,
 		       "the requests of all clients are too large together");
 	return 0;
@@ -349,51 +290,47 @@ static size_t bytes_take(struct http_connection *connection, const char *bytes, 
 /* The surplus was counted as received when it was read. */
 static void surplus_take(struct http_connection *connection)
 {
-	struct surplus *surplus = &connection->surplus;
-	size_t len = surplus->len - surplus->at,
-	       left = bytes_take(connection, surplus->bytes + surplus->at, len);
+	size_t len = surplus_length(connection);
+	const char *bytes = (const char *)evbuffer_pullup(connection->surplus, -1);
 
-	turns_spend(turns_of(connection), intake_text_cost(len - left));
-	surplus->at = surplus->len - left;
-	if (left == 0)
-		surplus_free(surplus);
+	evbuffer_drain(connection->surplus, len - bytes_take(connection, bytes, len));
 }
 
 static void socket_take(struct http_connection *connection)
 {
 	char bytes[READ_ONCE_BYTES];
-	size_t room = http_limits_room(&connection->shared->limits, sizeof(bytes)), left;
+	size_t room = is_over(connection->http) ? SMALL_BYTES : sizeof(bytes), left;
 	ssize_t n = recv(connection->fd, bytes, room, 0);
 
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-		http_connection_close(connection);
+	if (n == 0 || is_broken(n))
+		connection_close(connection);
 	if (n <= 0)
 		return;
-	received_set(connection, connection->member.received + (size_t)n);
+	received_set(connection, connection->received + (size_t)n);
 	left = bytes_take(connection, bytes, (size_t)n);
-	turns_spend(turns_of(connection), intake_text_cost((size_t)n - left));
 	if (left > 0)
-		surplus_keep(&connection->surplus, bytes + (size_t)n - left, left);
+		evbuffer_add(connection->surplus, bytes + (size_t)n - left, left);
 }
 
 /* Goes on with its request. Returns whether it has to wait for another turn. */
 static int advance(struct http_connection *connection)
 {
-	if (connection->state == RECEIVING && !connection->request.complete) {
-		if (connection->surplus.bytes)
+	if (connection->state == HTTP_RECEIVING && !connection->request.complete) {
+		if (surplus_length(connection) > 0)
 			surplus_take(connection);
 		else
 			socket_take(connection);
 	}
-	if (connection->is_closed || connection->state != RECEIVING)
+	if (connection->is_closed || connection->state != HTTP_RECEIVING)
 		return 0;
 	if (!connection->request.complete) {
-		read_resume(connection);
+		event_add(connection->read, NULL);
 		return 0;
 	}
-	if (!turn_affords(&connection->client.turn, intake_text_cost(connection->request.body.len)))
+	if (!turn_affords(&connection->client.turn,
+			  intake_text_cost(connection->request.texts[TEXT_BODY].len)))
 		return 1;
-	request_handle(connection, connection->surplus.len - connection->surplus.at);
+	request_handle(connection);
 	return 0;
 }
 
@@ -404,13 +341,12 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 
 	(void)fd;
 	(void)what;
-	if (connection->state != RECEIVING || connection->surplus.bytes ||
+	if (connection->state != HTTP_RECEIVING || surplus_length(connection) > 0 ||
 	    connection->client.turn.queue) {
-		event_del(connection->read);
-		connection->is_unread = 1;
+		event_del(connection->read); /* until it is served, and all is answered */
 		return;
 	}
-	turn_enter(turns_of(connection), &connection->client.turn);
+	turn_enter(&connection->client.turn);
 }
 
 static int serve(struct turn *turn)
@@ -426,52 +362,72 @@ static int serve(struct turn *turn)
 	return more;
 }
 
-static void on_cut(void *owner)
+static void on_cut(struct client *client)
 {
-	http_connection_close(owner);
+	connection_close((struct http_connection *)client);
 }
 
-void http_connection_expire(struct http_connection *connection)
+static void on_timer(evutil_socket_t fd, short what, void *data)
 {
-	if (connection->state == RECEIVING && connection->member.received > 0) {
+	struct http_connection *connection = data;
+
+	(void)fd;
+	(void)what;
+	if (connection->state == HTTP_ANSWERING)
+		return;
+	if (connection->state == HTTP_RECEIVING && connection->received > 0) {
 		refuse(connection, 408, ANSWER_BAD_REQUEST, "the request took too long to arrive");
 		return;
 	}
-	if (connection->state == SENDING)
+	if (connection->state == HTTP_SENDING)
 		metrics_add(METRIC_CONNECTIONS_CUT, 1);
-	http_connection_close(connection);
+	connection_close(connection);
 }
 
-static struct http_connection *connection_new(struct http_shared *shared, int fd)
+void http_connections_init(struct http *http)
 {
-	size_t line_limit = (size_t)shared->limits.config->line_limit_bytes;
-	struct http_connection *connection = calloc(1, sizeof(*connection));
+	const int64_t most_ms[] = { WAIT_MS, RESERVE_MS }, idle_ms = http->config->idle_timeout_ms;
 
-	check(connection != NULL);
+	for (int i = 0; i < 2; i++) {
+		int64_t ms = idle_ms < most_ms[i] ? idle_ms : most_ms[i];
+		struct timeval wait = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
+
+		http->waits[i] = event_base_init_common_timeout(http->base, &wait);
+		check(http->waits[i] != NULL);
+	}
+}
+
+static struct http_connection *connection_new(struct http *http, int fd)
+{
+	struct http_connection *connection = checked(calloc(1, sizeof(*connection)));
+
 	connection->client = (struct client){ .responder = { .reply = intake_reply },
 					      .turn = { .serve = serve, .owner = connection },
-					      .holding = { .cut = on_cut, .owner = connection } };
-	connection->shared = shared;
-	connection->member.connection = connection;
+					      .cut = on_cut };
+	connection->http = http;
 	connection->fd = fd;
-	connection->state = ANSWERING;
-	connection->read = event_new(shared->base, fd, EV_READ | EV_PERSIST, on_readable,
-				     connection);
-	check(connection->read != NULL);
-	http_output_init(&connection->output, shared->base, fd, output_done, connection);
+	connection->state = HTTP_ANSWERING;
+	connection->read = checked(
+		event_new(http->base, fd, EV_READ | EV_PERSIST, on_readable, connection));
+	connection->writable = checked(
+		event_new(http->base, fd, EV_WRITE | EV_PERSIST, on_writable, connection));
+	connection->timer = checked(event_new(http->base, -1, 0, on_timer, connection));
+	connection->surplus = checked(evbuffer_new());
+	connection->unsent = checked(evbuffer_new());
 	/* Up to the second limit the reply is that of a body that was read. */
-	http_request_init(&connection->request, 2 * line_limit);
+	http_request_init(&connection->request, 2 * (size_t)http->config->line_limit_bytes);
 	return connection;
 }
 
-void http_connection_open(struct http_shared *shared, int fd)
+void http_accept(void *context, int fd)
 {
-	struct http_connection *connection = connection_new(shared, fd);
-	enum intake_room room = http_limits_enter(&shared->limits, &connection->member,
-						  &connection->client, fd);
+	struct http *http = context;
+	struct http_connection *connection = connection_new(http, fd);
+	enum intake_room room = client_open(&connection->client, http->intake, fd);
 
-	event_add(connection->read, NULL);
+	metrics_add(METRIC_HTTP_CONNECTIONS, 1);
+	http->reserve_n += (size_t)(room == INTAKE_FULL);
 	receive_begin(connection);
-	if (room != INTAKE_ROOM)
-		refuse(connection, 429, ANSWER_BUSY, intake_connection_refused(room));
+	if (room == INTAKE_FULL_OF_ADDRESS || (room == INTAKE_FULL && http->reserve_n > RESERVE))
+		refuse(connection, 429, ANSWER_BUSY, client_refused(room));
 }

@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/message/number.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -10,13 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #define HEADERS_MAX 100
 #define METHODS_KNOWN "this method is not known"
 #define JSON_TYPE "application/json"
 #define BODY_BEFORE (-1) /* after the data of a chunk only the end of a line can follow */
-#define TEXT_ROOM 256    /* at first */
-#define TEXT_KEPT 1024   /* from one request to the next */
+#define TEXT_ROOM 64     /* at first */
+#define TAG_SIZE 32
 
 static void text_add(struct http_text *text, const char *bytes, size_t len)
 {
@@ -24,24 +26,11 @@ static void text_add(struct http_text *text, const char *bytes, size_t len)
 		size_t room = text->room ? 2 * text->room : TEXT_ROOM;
 
 		text->room = room > text->len + len ? room : text->len + len + 1;
-		text->bytes = realloc(text->bytes, text->room);
-		check(text->bytes != NULL);
+		text->bytes = checked(realloc(text->bytes, text->room));
 	}
 	memcpy(text->bytes + text->len, bytes, len);
 	text->len += len;
 	text->bytes[text->len] = '\0';
-}
-
-static void text_free(struct http_text *text)
-{
-	free(text->bytes);
-	*text = (struct http_text){ 0 };
-}
-
-static void text_shrink(struct http_text *text)
-{
-	if (text->room > TEXT_KEPT)
-		text_free(text);
 }
 
 /* The parser leaves the white space after a value. */
@@ -58,17 +47,7 @@ static void text_empty(struct http_text *text)
 		*text->bytes = '\0';
 }
 
-static void header_text_add(struct http_header_text *text, const char *bytes, size_t len)
-{
-	if (text->len < sizeof(text->bytes)) {
-		size_t room = sizeof(text->bytes) - text->len;
-
-		memcpy(text->bytes + text->len, bytes, len < room ? len : room);
-	}
-	text->len += len;
-}
-
-static int header_text_is(const struct http_header_text *text, const char *word)
+static int text_is(const struct http_text *text, const char *word)
 {
 	return text->len == strlen(word) && strncasecmp(text->bytes, word, text->len) == 0;
 }
@@ -122,7 +101,7 @@ static int on_target(http_parser *parser, const char *at, size_t len)
 {
 	struct http_request *request = parser->data;
 
-	text_add(&request->target, at, len);
+	text_add(&request->texts[TEXT_TARGET], at, len);
 	return 0;
 }
 
@@ -133,7 +112,7 @@ static int on_name(http_parser *parser, const char *at, size_t len)
 
 	if (request->in_value || request->headers_n == 0) {
 		request->in_value = 0;
-		request->name.len = 0;
+		text_empty(&request->texts[TEXT_NAME]);
 		if (++request->headers_n > HEADERS_MAX)
 			return refuse_at(request, at, 431, "the request has more than 100 headers");
 	}
@@ -142,26 +121,25 @@ static int on_name(http_parser *parser, const char *at, size_t len)
 	if (space)
 		return refuse_at(request, space + 1, 400,
 				 http_errno_description(HPE_INVALID_HEADER_TOKEN));
-	header_text_add(&request->name, at, len);
+	text_add(&request->texts[TEXT_NAME], at, len);
 	return 0;
 }
 
 static int on_value(http_parser *parser, const char *at, size_t len)
 {
+	static const char *const names[TEXTS_N] = { [TEXT_HOST] = "host",
+						    [TEXT_ORIGIN] = "origin",
+						    [TEXT_CONTENT_TYPE] = "content-type",
+						    [TEXT_EXPECT] = "expect",
+						    [TEXT_NONE_MATCH] = "if-none-match" };
 	struct http_request *request = parser->data;
+	int of = TEXT_HOST;
 
-	if (header_text_is(&request->name, "host")) {
-		request->hosts_n += !request->in_value;
-		text_add(&request->host, at, len);
-	} else if (header_text_is(&request->name, "origin")) {
-		text_add(&request->origin, at, len);
-	} else if (header_text_is(&request->name, "content-type")) {
-		text_add(&request->content_type, at, len);
-	} else if (header_text_is(&request->name, "expect")) {
-		header_text_add(&request->expect, at, len);
-	} else if (header_text_is(&request->name, "if-none-match")) {
-		header_text_add(&request->none_match, at, len);
-	}
+	while (of < TEXTS_N && !text_is(&request->texts[TEXT_NAME], names[of]))
+		of++;
+	if (of < TEXTS_N)
+		text_add(&request->texts[of], at, len);
+	request->hosts_n += of == TEXT_HOST && !request->in_value;
 	request->in_value = 1;
 	return 0;
 }
@@ -189,16 +167,16 @@ static int on_head(http_parser *parser)
 	uint64_t length = parser->content_length; /* UINT64_MAX: not given */
 	int has_body = is_chunked || (length > 0 && length != UINT64_MAX);
 
-	text_trim(&request->host);
-	text_trim(&request->origin);
+	text_trim(&request->texts[TEXT_HOST]);
+	text_trim(&request->texts[TEXT_ORIGIN]);
 	parser->upgrade = 0; /* no other protocol is spoken: the request is answered as HTTP/1.1 */
 	if (head_check(request))
 		return -1;
 	if (has_body && !is_chunked && length > request->body_limit)
 		return refuse(request, 413, "the body is too long");
-	if (!has_body || parser->http_minor == 0 || request->expect.len == 0)
+	if (!has_body || parser->http_minor == 0 || request->texts[TEXT_EXPECT].len == 0)
 		return 0;
-	if (!header_text_is(&request->expect, "100-continue"))
+	if (!text_is(&request->texts[TEXT_EXPECT], "100-continue"))
 		return refuse(request, 417, "only 100-continue can be expected");
 	request->wants_continue = 1;
 	return 0;
@@ -210,12 +188,12 @@ static int on_body(http_parser *parser, const char *at, size_t len)
 
 	if (lines_check(request, at))
 		return -1;
-	if (len > request->body_limit - request->body.len)
+	if (len > request->body_limit - request->texts[TEXT_BODY].len)
 		return refuse_at(request, at, 413, "the body is too long");
 	request->unchecked = at + len;
 	request->before = BODY_BEFORE;
 	request->wants_continue = 0;
-	text_add(&request->body, at, len);
+	text_add(&request->texts[TEXT_BODY], at, len);
 	return 0;
 }
 
@@ -241,45 +219,30 @@ static void syntax_refuse(struct http_request *request, unsigned char at)
 		refuse(request, 400, http_errno_description(error));
 }
 
-void http_request_head_limit(size_t bytes)
-{
-	http_parser_set_max_header_size((uint32_t)bytes);
-}
-
 void http_request_init(struct http_request *request, size_t body_limit)
 {
 	*request = (struct http_request){ .body_limit = body_limit };
 	http_request_reset(request);
 }
 
-/* Calls the function with each text of the request. */
-static void texts_each(struct http_request *request, void (*each)(struct http_text *text))
+void http_request_free(struct http_request *request, size_t kept)
 {
-	each(&request->target);
-	each(&request->body);
-	each(&request->host);
-	each(&request->origin);
-	each(&request->content_type);
-}
-
-void http_request_fini(struct http_request *request)
-{
-	texts_each(request, text_free);
-}
-
-void http_request_shrink(struct http_request *request)
-{
-	texts_each(request, text_shrink);
+	for (int i = 0; i < TEXTS_N; i++) {
+		if (request->texts[i].room <= kept)
+			continue;
+		free(request->texts[i].bytes);
+		request->texts[i] = (struct http_text){ 0 };
+	}
 }
 
 void http_request_reset(struct http_request *request)
 {
 	http_parser_init(&request->parser, HTTP_REQUEST);
 	request->parser.data = request;
-	texts_each(request, text_empty);
+	for (int i = 0; i < TEXTS_N; i++)
+		text_empty(&request->texts[i]);
 	request->before = '\n';
 	request->hosts_n = request->headers_n = request->in_value = 0;
-	request->name.len = request->expect.len = request->none_match.len = 0;
 	request->complete = request->wants_continue = 0;
 }
 
@@ -307,7 +270,7 @@ size_t http_request_feed(struct http_request *request, const char *bytes, size_t
 int http_request_is_json(const struct http_request *request)
 {
 	const size_t len = strlen(JSON_TYPE);
-	const struct http_text *type = &request->content_type;
+	const struct http_text *type = &request->texts[TEXT_CONTENT_TYPE];
 
 	return type->len >= len && strncasecmp(type->bytes, JSON_TYPE, len) == 0 &&
 	       (type->len == len || strchr("; \t", type->bytes[len]));
@@ -315,14 +278,48 @@ int http_request_is_json(const struct http_request *request)
 
 int http_request_has_tag(const struct http_request *request, const char *tag)
 {
-	char strong[HTTP_HEADER_SIZE + 1], weak[HTTP_HEADER_SIZE + 1];
+	const struct http_text *given = &request->texts[TEXT_NONE_MATCH];
+	char weak[TAG_SIZE];
+	int len = snprintf(weak, sizeof(weak), "W/\"%s\"", tag); /* of a proxy that compressed it */
 
-	check(strlen(tag) <= HTTP_HEADER_SIZE - strlen("W/\"\""));
-	snprintf(strong, sizeof(strong), "\"%s\"", tag);
-	snprintf(weak, sizeof(weak), "W/\"%s\"", tag); /* of a proxy that has compressed it */
-	return header_text_is(&request->none_match, strong) ||
-	       header_text_is(&request->none_match, weak) ||
-	       header_text_is(&request->none_match, "*");
+	check(len > 0 && (size_t)len < sizeof(weak));
+	return text_is(given, weak) || text_is(given, weak + 2) || text_is(given, "*");
+}
+
+#define DATE_SIZE 64
+
+/* Formatted once a second. */
+static const char *date(void)
+{
+	static _Thread_local char text[DATE_SIZE];
+	static _Thread_local time_t formatted;
+	time_t now = time(NULL);
+	struct tm tm;
+
+	if (now == formatted)
+		return text;
+	gmtime_r(&now, &tm);
+	strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &tm);
+	formatted = now;
+	return text;
+}
+
+size_t http_head_write(const struct http_head *head, char out[HTTP_HEAD_SIZE])
+{
+	char *at = text_append(out, head->minor == 0 ? "HTTP/1.0 " : "HTTP/1.1 ");
+
+	check(strlen(head->type) < 128 && (!head->extra || strlen(head->extra) < 64));
+	at = text_append(number_append(at, head->status), " ");
+	at = text_append(at, http_status_str((enum http_status)head->status));
+	at = text_append(text_append(at, "\r\nContent-Type: "), head->type);
+	at = text_append(text_append(at, "\r\nDate: "), date());
+	at = number_append(text_append(at, "\r\nContent-Length: "), (int64_t)head->len);
+	if (head->connection)
+		at = text_append(text_append(at, "\r\nConnection: "), head->connection);
+	if (head->extra)
+		at = text_append(text_append(at, "\r\n"), head->extra);
+	at = text_append(at, "\r\n\r\n");
+	return (size_t)(at - out);
 }
 
 #define NAME_MAX_BYTES 253

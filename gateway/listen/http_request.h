@@ -1,15 +1,13 @@
 /*
- * One HTTP request as it arrives in pieces. http-parser reads the protocol. Checked here are the
- * limits of a request, and what the parser lets pass although another program, for instance a
- * proxy, may read it otherwise. No I/O.
+ * One HTTP request as it arrives in pieces, and the head of its reply. http-parser reads the
+ * protocol. Checked here are the limits of a request, and what the parser lets pass although
+ * another program, for instance a proxy, may read it otherwise. No I/O.
  */
 #ifndef GATEWAY_LISTEN_HTTP_REQUEST_H
 #define GATEWAY_LISTEN_HTTP_REQUEST_H
 
 #include <http_parser.h>
 #include <stddef.h>
-
-#define HTTP_HEADER_SIZE 16 /* no name or value of a header that matters is longer */
 
 /* Bytes that arrive in pieces, and a NUL after them; NULL: none have arrived. */
 struct http_text {
@@ -18,27 +16,28 @@ struct http_text {
 	size_t room;
 };
 
-struct http_header_text {
-	char bytes[HTTP_HEADER_SIZE]; /* its beginning */
-	size_t len;
+/* TEXT_NAME: of the last header; those after it: the values of the headers with these names. */
+enum http_text_of {
+	TEXT_TARGET,
+	TEXT_BODY,
+	TEXT_NAME,
+	TEXT_HOST,
+	TEXT_ORIGIN,
+	TEXT_CONTENT_TYPE,
+	TEXT_EXPECT,
+	TEXT_NONE_MATCH,
+	TEXTS_N
 };
 
 struct http_request {
 	http_parser parser;
 	size_t body_limit;
-	struct http_text target;
-	struct http_text body;
-	struct http_text host; /* the headers with these names */
-	struct http_text origin;
-	struct http_text content_type;
+	struct http_text texts[TEXTS_N];
 	const char *unchecked; /* in the piece that is read: the bytes from here on are no body */
 	int before;            /* the byte before them, or BODY_BEFORE */
 	int hosts_n;
 	int headers_n;
 	int in_value; /* of the last header */
-	struct http_header_text name;
-	struct http_header_text expect;
-	struct http_header_text none_match;
 	int complete;
 	int wants_continue; /* the client sends the body after a reply of 100 */
 	/* Not 0: the request is refused; nothing more of the connection can be read. */
@@ -46,16 +45,12 @@ struct http_request {
 	const char *refusal_text;
 };
 
-/* The limit of a request without its body; one for all requests of the process. */
-void http_request_head_limit(size_t bytes);
-
 /* A body of more than `body_limit` bytes is refused. */
 void http_request_init(struct http_request *request, size_t body_limit);
-void http_request_fini(struct http_request *request);
+/* Frees the texts with room for more bytes than these. 0: it ends. */
+void http_request_free(struct http_request *request, size_t kept);
 /* Before the next request of the connection. */
 void http_request_reset(struct http_request *request);
-/* Frees what is too large to be kept until the reply. */
-void http_request_shrink(struct http_request *request);
 
 /*
  * Takes bytes until the request is complete or refused. Returns how many were taken; the others
@@ -69,10 +64,25 @@ int http_request_is_json(const struct http_request *request);
 /* Whether the client has what is tagged so already: by one tag in If-None-Match, or by `*`. */
 int http_request_has_tag(const struct http_request *request, const char *tag);
 
+#define HTTP_HEAD_SIZE 512
+
+/* The head of a reply. */
+struct http_head {
+	int status;
+	int minor;              /* of the version 1.x */
+	size_t len;             /* of the body */
+	const char *type;       /* of the body */
+	const char *extra;      /* one more header, without the end of its line, or NULL */
+	const char *connection; /* that header's value, or NULL */
+};
+
+/* Writes the head and the empty line, without a NUL, and returns the length. */
+size_t http_head_write(const struct http_head *head, char out[HTTP_HEAD_SIZE]);
+
 /*
  * Which hosts an HTTP request may name, so that no web page can use the gateway through the browser
  * of somebody who can reach it. A page of another site is known by the header Origin; a page whose
- * own name was made to mean the gateway's address (DNS rebinding), by the header Host. No I/O.
+ * own name was made to mean the gateway's address (DNS rebinding), by the header Host.
  */
 
 /* Ends the process with a sentence unless COUPON_HTTP_HOSTS is a list of names. */

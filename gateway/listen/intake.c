@@ -38,8 +38,9 @@ static void queue_remove(struct turn *turn)
 	turn->queue = NULL;
 }
 
-void turn_enter(struct turns *turns, struct turn *turn)
+void turn_enter(struct turn *turn)
 {
+	struct turns *turns = turn->turns;
 	int was_empty = is_empty(turns);
 
 	if (turn->queue)
@@ -49,12 +50,12 @@ void turn_enter(struct turns *turns, struct turn *turn)
 		turns->wake(turns->context);
 }
 
-void turn_leave(struct turns *turns, struct turn *turn)
+void turn_leave(struct turn *turn)
 {
 	if (turn->queue)
 		queue_remove(turn);
-	if (turns->serving == turn)
-		turns->serving = NULL;
+	if (turn->turns->serving == turn)
+		turn->turns->serving = NULL;
 }
 
 void turns_spend(struct turns *turns, int64_t cost)
@@ -111,44 +112,6 @@ int turns_run(struct turns *turns)
 	return !is_empty(turns);
 }
 
-void holdings_set(struct holdings *holdings, struct holding *holding, size_t bytes)
-{
-	if (holding->bytes == 0 && bytes > 0) {
-		LIST_INSERT_HEAD(&holdings->all, holding, next);
-		holdings->n++;
-	} else if (holding->bytes > 0 && bytes == 0) {
-		LIST_REMOVE(holding, next);
-		holdings->n--;
-	}
-	holdings->bytes += bytes - holding->bytes;
-	holding->bytes = bytes;
-	metrics_set(METRIC_CONNECTIONS_HELD, (int64_t)holdings->bytes);
-}
-
-int holdings_is_over_share(const struct holdings *holdings, size_t bytes)
-{
-	size_t half = holdings->bytes_max / 2;
-
-	return holdings->bytes > half && bytes > half / holdings->n;
-}
-
-void holdings_relieve(struct holdings *holdings)
-{
-	while (holdings->bytes > holdings->bytes_max) {
-		struct holding *holding, *most = LIST_FIRST(&holdings->all);
-
-		LIST_FOREACH (holding, &holdings->all, next)
-			if (holding->bytes > most->bytes)
-				most = holding;
-		holdings_set(holdings, most, 0);
-		log_warn("connection_cut",
-			 LOG_S("reason",
-			       "all connections hold more than COUPON_SOCKET_BUFFER_BYTES"));
-		metrics_add(METRIC_CONNECTIONS_CUT, 1);
-		most->cut(most->owner);
-	}
-}
-
 #define NETWORK_BYTES 8 /* of an IPv6 address */
 
 uint64_t peer_of_address(const struct sockaddr *address)
@@ -186,20 +149,20 @@ struct listening {
 };
 
 struct intake {
+	const struct config *config;
 	struct json_arena *arena;
 	size_t inflight;
 	size_t inflight_max;
-	size_t inflight_per_connection_max;
 	size_t connections;
-	size_t connections_max;
 	struct address *addresses; /* those with connections that are counted */
-	size_t per_address_max;    /* 0: no limit */
 	struct networks unlimited;
 	intake_dispatch_fn *dispatch;
 	void *context;
 	struct turns turns;
-	struct event *turn; /* active while a connection waits for its turn */
-	struct holdings holdings;
+	struct event *turn;          /* active while a connection waits for its turn */
+	LIST_HEAD(, client) holding; /* those that hold something */
+	size_t holding_n;
+	size_t held_bytes;
 	struct event_base *base;
 	struct listening listening[LISTENERS_MAX];
 	size_t listening_n;
@@ -239,36 +202,19 @@ static void on_turn(evutil_socket_t fd, short what, void *data)
 struct intake *intake_new(struct event_base *base, const struct config *config,
 			  intake_dispatch_fn *dispatch, void *context)
 {
-	struct intake *intake = calloc(1, sizeof(*intake));
+	struct intake *intake = checked(calloc(1, sizeof(*intake)));
 	char why[NETWORKS_WHY_SIZE];
 
-	check(intake != NULL);
+	intake->config = config;
 	intake->arena = json_arena_new();
 	intake->inflight_max = (size_t)config->inflight_max;
-	intake->inflight_per_connection_max = (size_t)config->inflight_per_connection_max;
-	intake->connections_max = (size_t)config->connections_max;
-	intake->per_address_max = (size_t)config->connections_per_address_max;
 	check(networks_parse(&intake->unlimited, config->connections_networks, why) == 0);
 	intake->dispatch = dispatch;
 	intake->context = context;
-	intake->holdings.bytes_max = (size_t)config->socket_buffer_bytes;
 	intake->base = base;
 	turns_init(&intake->turns, turns_wake, intake);
-	intake->turn = event_new(base, -1, 0, on_turn, intake);
-	check(intake->turn != NULL);
+	intake->turn = checked(event_new(base, -1, 0, on_turn, intake));
 	return intake;
-}
-
-void intake_free(struct intake *intake)
-{
-	if (!intake)
-		return;
-	check(intake->addresses == NULL);
-	for (size_t i = 0; i < intake->listening_n; i++)
-		evconnlistener_free(intake->listening[i].listener);
-	event_free(intake->turn);
-	json_arena_free(intake->arena);
-	free(intake);
 }
 
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
@@ -330,7 +276,8 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 	request_enter(intake);
 	request = request_parse(intake->arena, text, len, op, responder);
 	turns_spend(&intake->turns,
-		    intake_text_cost(len) + (request ? request_op_cost(request->op) : COST_BAD));
+		    intake_text_cost(len) +
+			    (request ? request_operations[request->op].cost : COST_BAD));
 	if (!request)
 		return;
 	if (over)
@@ -344,7 +291,7 @@ void intake_refuse(struct intake *intake, struct responder *responder, enum answ
 {
 	request_enter(intake);
 	turns_spend(&intake->turns, COST_BAD);
-	responder_fail(responder, "", answer, message);
+	responder_line(responder, answer, answer_message_line("", answer, message));
 }
 
 /* Whether the connections of this address are counted. */
@@ -352,7 +299,7 @@ static int is_limited(const struct intake *intake, const struct sockaddr *addres
 {
 	struct network one;
 
-	if (intake->per_address_max == 0 || network_of_address(&one, address))
+	if (intake->config->connections_per_address_max == 0 || network_of_address(&one, address))
 		return 0;
 	network_unmap(&one);
 	return !networks_have(&intake->unlimited, &one);
@@ -365,8 +312,7 @@ static struct address *address_of(struct intake *intake, uint64_t peer)
 	HASH_FIND(hh, intake->addresses, &peer, sizeof(peer), address);
 	if (address)
 		return address;
-	address = calloc(1, sizeof(*address));
-	check(address != NULL);
+	address = checked(calloc(1, sizeof(*address)));
 	address->peer = peer;
 	HASH_ADD(hh, intake->addresses, peer, sizeof(peer), address);
 	return address;
@@ -381,7 +327,7 @@ static void full_log(const struct sockaddr *from, socklen_t len)
 		 LOG_S("reason", "COUPON_CONNECTIONS_PER_ADDRESS_MAX"));
 }
 
-enum intake_room intake_connection_open(struct intake *intake, struct client *client, int fd)
+static enum intake_room room_take(struct intake *intake, struct client *client, int fd)
 {
 	struct sockaddr_storage storage = { .ss_family = AF_UNSPEC };
 	struct sockaddr *from = (struct sockaddr *)&storage;
@@ -390,11 +336,11 @@ enum intake_room intake_connection_open(struct intake *intake, struct client *cl
 
 	getpeername(fd, from, &len);
 	client->responder.peer = peer_of_address(from);
-	if (intake->connections >= intake->connections_max)
+	if (intake->connections >= (size_t)intake->config->connections_max)
 		return INTAKE_FULL;
 	if (is_limited(intake, from)) {
 		address = address_of(intake, client->responder.peer);
-		if (address->connections >= intake->per_address_max) {
+		if (address->connections >= (size_t)intake->config->connections_per_address_max) {
 			full_log(from, len);
 			return INTAKE_FULL_OF_ADDRESS;
 		}
@@ -405,13 +351,22 @@ enum intake_room intake_connection_open(struct intake *intake, struct client *cl
 	return INTAKE_ROOM;
 }
 
-void intake_connection_close(struct intake *intake, struct client *client, enum intake_room room)
+enum intake_room client_open(struct client *client, struct intake *intake, int fd)
 {
+	client->intake = intake;
+	client->turn.turns = &intake->turns;
+	client->room = room_take(intake, client, fd);
+	return client->room;
+}
+
+void client_close(struct client *client)
+{
+	struct intake *intake = client->intake;
 	struct address *address;
 
-	holdings_set(&intake->holdings, &client->holding, 0);
-	turn_leave(&intake->turns, &client->turn);
-	if (room != INTAKE_ROOM)
+	client_hold(client, 0);
+	turn_leave(&client->turn);
+	if (client->room != INTAKE_ROOM)
 		return;
 	check(intake->connections > 0);
 	intake->connections--;
@@ -425,7 +380,7 @@ void intake_connection_close(struct intake *intake, struct client *client, enum 
 	free(address);
 }
 
-const char *intake_connection_refused(enum intake_room room)
+const char *client_refused(enum intake_room room)
 {
 	if (room == INTAKE_FULL) {
 		metrics_add(METRIC_CONNECTIONS_REFUSED, 1);
@@ -433,6 +388,47 @@ const char *intake_connection_refused(enum intake_room room)
 	}
 	metrics_add(METRIC_CONNECTIONS_REFUSED_ADDRESS, 1);
 	return "too many connections of your address";
+}
+
+void client_hold(struct client *client, size_t bytes)
+{
+	struct intake *intake = client->intake;
+
+	if (client->held_bytes == 0 && bytes > 0) {
+		LIST_INSERT_HEAD(&intake->holding, client, next);
+		intake->holding_n++;
+	} else if (client->held_bytes > 0 && bytes == 0) {
+		LIST_REMOVE(client, next);
+		intake->holding_n--;
+	}
+	intake->held_bytes += bytes - client->held_bytes;
+	client->held_bytes = bytes;
+	metrics_set(METRIC_CONNECTIONS_HELD, (int64_t)intake->held_bytes);
+}
+
+int client_is_over_share(const struct client *client, size_t bytes)
+{
+	const struct intake *intake = client->intake;
+	size_t half = (size_t)intake->config->socket_buffer_bytes / 2;
+
+	return intake->held_bytes > half && bytes > half / intake->holding_n;
+}
+
+void intake_relieve(struct intake *intake)
+{
+	while (intake->held_bytes > (size_t)intake->config->socket_buffer_bytes) {
+		struct client *client, *most = LIST_FIRST(&intake->holding);
+
+		LIST_FOREACH (client, &intake->holding, next)
+			if (client->held_bytes > most->held_bytes)
+				most = client;
+		client_hold(most, 0);
+		log_warn("connection_cut",
+			 LOG_S("reason",
+			       "all connections hold more than COUPON_SOCKET_BUFFER_BYTES"));
+		metrics_add(METRIC_CONNECTIONS_CUT, 1);
+		most->cut(most);
+	}
 }
 
 void intake_answered(struct intake *intake, enum answer answer)
@@ -450,21 +446,11 @@ size_t intake_inflight(const struct intake *intake)
 
 size_t intake_inflight_share(const struct intake *intake, size_t connections)
 {
-	size_t most = intake->inflight_per_connection_max, shared, share;
+	size_t most = (size_t)intake->config->inflight_per_connection_max, shared, share;
 
 	shared = intake->inflight_max / SHARED_INFLIGHT_PART;
 	if (shared < SHARED_INFLIGHT_LEAST || intake->inflight < shared)
 		return most;
 	share = connections > 0 ? shared / connections : shared;
 	return share < 1 ? 1 : share < most ? share : most;
-}
-
-struct turns *intake_turns(struct intake *intake)
-{
-	return &intake->turns;
-}
-
-struct holdings *intake_holdings(struct intake *intake)
-{
-	return &intake->holdings;
 }

@@ -8,7 +8,7 @@
 #define GATEWAY_LISTEN_INTAKE_H
 
 #include "common/program/config.h"
-#include "gateway/listen/reply.h"
+#include "gateway/listen/request.h"
 
 #include <event2/event.h>
 #include <stddef.h>
@@ -38,6 +38,7 @@ typedef int turn_serve_fn(struct turn *turn);
 /* Embedded by its owner. */
 struct turn {
 	TAILQ_ENTRY(turn) next;
+	struct turns *turns;
 	turn_serve_fn *serve;
 	struct turn_queue *queue; /* NULL: it has nothing to do */
 	int64_t credit;
@@ -62,9 +63,9 @@ void turns_init(struct turns *turns, void (*wake)(void *context), void *context)
 int turns_run(struct turns *turns);
 
 /* It has something to do. */
-void turn_enter(struct turns *turns, struct turn *turn);
+void turn_enter(struct turn *turn);
 /* It is served no more, until it enters again. */
-void turn_leave(struct turns *turns, struct turn *turn);
+void turn_leave(struct turn *turn);
 /* For who serves: something was done on behalf of the turn, and whether that was enough. */
 void turns_spend(struct turns *turns, int64_t cost);
 int turn_is_over(const struct turn *turn);
@@ -76,52 +77,30 @@ int turn_is_over(const struct turn *turn);
 int turn_affords(struct turn *turn, int64_t cost);
 
 /*
- * What connections hold in memory for their clients: input that is not served yet, and replies that
- * are not read. All together have a bound; beyond it those that hold most are cut. One thread, no
- * I/O.
- */
-
-/* Embedded by its owner. */
-struct holding {
-	LIST_ENTRY(holding) next; /* while it holds something */
-	size_t bytes;
-	void (*cut)(void *owner); /* closes the connection, now or soon */
-	void *owner;
-};
-
-struct holdings {
-	LIST_HEAD(, holding) all;
-	size_t n;
-	size_t bytes;
-	size_t bytes_max;
-};
-
-/* From now on it holds so much; 0 before it ends. */
-void holdings_set(struct holdings *holdings, struct holding *holding, size_t bytes);
-/*
- * Whether so many bytes are more than the share of one that holds anything. There are no shares
- * while all together hold less than half of what is allowed.
- */
-int holdings_is_over_share(const struct holdings *holdings, size_t bytes);
-/* Cuts those that hold most, logs and counts that, while all together hold more than is allowed. */
-void holdings_relieve(struct holdings *holdings);
-
-/*
  * Who sends, as far as a socket tells: the key for limits by client, the same in all processes of a
  * gateway. A keyed hash of the network: an IPv4 address, or the /64 of an IPv6 address, for who has
  * one address of it has all. All clients of Unix sockets have one.
  */
 uint64_t peer_of_address(const struct sockaddr *address);
 
+enum intake_room { INTAKE_ROOM, INTAKE_FULL, INTAKE_FULL_OF_ADDRESS };
+
 struct intake;
 
 typedef void intake_dispatch_fn(void *context, struct request *request);
 
-/* A connection, as intake knows it. Embedded by its owner. */
+/*
+ * A connection, as intake knows it. Embedded by its owner, which sets the reply of its responder,
+ * how it is served, and how it is cut.
+ */
 struct client {
 	struct responder responder; /* first: a responder is its client */
+	struct intake *intake;
 	struct turn turn;
-	struct holding holding;
+	LIST_ENTRY(client) next; /* while it holds something */
+	size_t held_bytes;
+	void (*cut)(struct client *client); /* closes the connection, now or soon */
+	enum intake_room room;
 	int is_counted; /* among those of its address */
 };
 
@@ -133,7 +112,6 @@ void intake_check(const struct config *config);
 
 struct intake *intake_new(struct event_base *base, const struct config *config,
 			  intake_dispatch_fn *dispatch, void *context);
-void intake_free(struct intake *intake);
 
 /* Accepts on a bound socket, which the caller keeps. */
 void intake_listen(struct intake *intake, int fd, intake_accept_fn *accept, void *context);
@@ -151,26 +129,34 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 void intake_refuse(struct intake *intake, struct responder *responder, enum answer answer,
 		   const char *message);
 
-enum intake_room { INTAKE_ROOM, INTAKE_FULL, INTAKE_FULL_OF_ADDRESS };
-
 /*
  * Sets whose connection it is, and counts it while there is room: by connections_max, and for its
- * address.
+ * address. Returns `room`.
  */
-enum intake_room intake_connection_open(struct intake *intake, struct client *client, int fd);
-/* It is served no more, and holds nothing. `room`: as it was opened. */
-void intake_connection_close(struct intake *intake, struct client *client, enum intake_room room);
+enum intake_room client_open(struct client *client, struct intake *intake, int fd);
+/* It is served no more, and holds nothing. */
+void client_close(struct client *client);
 /* Counts one that is refused, and returns the message for it. */
-const char *intake_connection_refused(enum intake_room room);
+const char *client_refused(enum intake_room room);
+
+/*
+ * What connections hold in memory for their clients: input that is not served yet, and replies that
+ * are not read. All together have a bound, COUPON_SOCKET_BUFFER_BYTES.
+ */
+
+/* From now on it holds so much. */
+void client_hold(struct client *client, size_t bytes);
+/*
+ * Whether so many bytes are more than the share of one that holds anything. There are no shares
+ * while all together hold less than half of what is allowed.
+ */
+int client_is_over_share(const struct client *client, size_t bytes);
+/* Cuts those that hold most, logs and counts that, while all together hold more than is allowed. */
+void intake_relieve(struct intake *intake);
 
 void intake_answered(struct intake *intake, enum answer answer);
 size_t intake_inflight(const struct intake *intake);
 /* How many a connection may have in flight, while so many have some. At least 1. */
 size_t intake_inflight_share(const struct intake *intake, size_t connections);
-
-/* Of the connections with input. They are served from the event loop. */
-struct turns *intake_turns(struct intake *intake);
-/* Of all connections. */
-struct holdings *intake_holdings(struct intake *intake);
 
 #endif

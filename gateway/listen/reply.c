@@ -1,4 +1,5 @@
-#include "gateway/listen/reply.h"
+/* The replies that end requests: the lines that go to their responders. */
+#include "gateway/listen/request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,14 +58,6 @@ static char *put_escaped(char *at, const char *text)
 	return at;
 }
 
-static char *receive_put(char *at, const struct receive *receive)
-{
-	char text[RECEIVE_SIZE];
-
-	receive_format(receive, text);
-	return put_escaped(at, text);
-}
-
 /* Of a code that was found, unless nothing was done or it is not known what. */
 static int names_coupon(const struct request *request, enum answer answer)
 {
@@ -79,7 +72,8 @@ static int names_coupon(const struct request *request, enum answer answer)
 void request_answer(struct request *request, const struct result *result)
 {
 	int done = result->answer == ANSWER_OK;
-	char line[LINE_SIZE], message[MESSAGE_SIZE], *at = text_append(line, "{");
+	char line[LINE_SIZE], message[MESSAGE_SIZE], receive[RECEIVE_SIZE];
+	char *at = text_append(line, "{");
 
 	_Static_assert(LINE_SIZE > REQUEST_ID_SIZE + MESSAGE_SIZE + RECEIVE_SIZE + 2 * USER_ID_MAX +
 					   ID_SIZE + 180,
@@ -100,7 +94,8 @@ void request_answer(struct request *request, const struct result *result)
 	}
 	if (result->slot) {
 		at = text_append(at, ",\"receive\":\"");
-		at = receive_put(at, &result->receive);
+		receive_format(&result->receive, receive);
+		at = put_escaped(at, receive);
 		at = number_append(text_append(at, "\",\"slot\":"), result->slot);
 	}
 	if (result->answer == ANSWER_REJECTED) {
@@ -119,13 +114,15 @@ void request_answer(struct request *request, const struct result *result)
 
 void request_fail(struct request *request, enum answer answer, const char *message)
 {
-	responder_fail(request->responder, request->text, answer, message);
+	responder_line(request->responder, answer,
+		       answer_message_line(request->text, answer, message));
 	free(request);
 }
 
 void request_answer_object(struct request *request, enum answer answer, const char *status,
 			   cJSON *object)
 {
-	responder_object(request->responder, request->text, answer, status, object);
+	responder_line(request->responder, answer,
+		       answer_line(request->text, answer, status, object));
 	free(request);
 }

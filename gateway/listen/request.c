@@ -8,32 +8,16 @@
 #include <string.h>
 #include <strings.h>
 
-static void line_reply(struct responder *responder, enum answer answer, char *text)
+void responder_line(struct responder *responder, enum answer answer, char *line)
 {
-	responder->reply(responder, answer, text, strlen(text));
-	cJSON_free(text);
-}
-
-void responder_object(struct responder *responder, const char *id, enum answer answer,
-		      const char *status, cJSON *object)
-{
-	line_reply(responder, answer, answer_line(id, answer, status, object));
-}
-
-void responder_fail(struct responder *responder, const char *id, enum answer answer,
-		    const char *message)
-{
-	line_reply(responder, answer, answer_message_line(id, answer, message));
+	responder->reply(responder, answer, line, strlen(line));
+	cJSON_free(line);
 }
 
 #define MESSAGE_SIZE 256
 #define VALUE_SHOWN 80 /* bytes of a wrong value that its error repeats */
 
-static const struct {
-	const char *name;
-	int reads;
-	int cost;
-} ops[] = {
+const struct request_operation request_operations[] = {
 #define OP(name, text, reads, cost) [name] = { text, reads, cost },
 #include "gateway/listen/op_table.h"
 #undef OP
@@ -43,18 +27,11 @@ static const char *const ack_names[] = { "accepted", "queued", "issued" };
 
 /* The members of a request's object, before the request is made. */
 struct parse {
-	struct responder *responder;
 	char id[REQUEST_ID_SIZE]; /* as JSON */
-	enum request_op op;
-	enum request_ack ack;
 	const char *key;
 	const char *code;
-	int64_t coupon;
-	struct user_id user;
-	struct receive receive;
-	int by_receive;
-	struct request_page page;
-	const cJSON *cursor; /* checked when the user is known; NULL: none */
+	const cJSON *cursor;    /* checked when the user is known; NULL: none */
+	struct request request; /* last: its text is not here */
 };
 
 const char *request_key(const struct request *request)
@@ -82,19 +59,9 @@ const char *request_ack_name(enum request_ack ack)
 enum request_op request_op_find(const char *name)
 {
 	for (int op = 0; op < OP_COUNT; op++)
-		if (strcmp(ops[op].name, name) == 0)
+		if (strcmp(request_operations[op].name, name) == 0)
 			return (enum request_op)op;
 	return OP_COUNT;
-}
-
-int request_op_reads(enum request_op op)
-{
-	return ops[op].reads;
-}
-
-int request_op_cost(enum request_op op)
-{
-	return ops[op].cost;
 }
 
 /* How many bytes of a wrong text an error repeats: whole UTF-8 characters only. */
@@ -108,25 +75,28 @@ static size_t shown_length(const char *text)
 	return n;
 }
 
+/* Always -1. */
+static int message_send(struct parse *parse, const char *message)
+{
+	responder_line(parse->request.responder, ANSWER_BAD_REQUEST,
+		       answer_message_line(parse->id, ANSWER_BAD_REQUEST, message));
+	return -1;
+}
+
 /* Sends bad_request: the member, its value and what is allowed. Always -1. */
 static int parse_fail(struct parse *parse, const char *member, const cJSON *value,
 		      const char *allowed)
 {
-	char message[MESSAGE_SIZE], shown[VALUE_SHOWN + 1] = "";
+	char message[MESSAGE_SIZE];
 	char *text = value ? cJSON_PrintUnformatted(value) : NULL;
 
-	if (text) {
-		size_t n = shown_length(text);
-
-		memcpy(shown, text, n);
-		shown[n] = '\0';
-		snprintf(message, sizeof(message), "%s is %s: %s", member, shown, allowed);
-	} else {
+	if (text)
+		snprintf(message, sizeof(message), "%s is %.*s: %s", member,
+			 (int)shown_length(text), text, allowed);
+	else
 		snprintf(message, sizeof(message), "%s: %s", member, allowed);
-	}
 	cJSON_free(text);
-	responder_fail(parse->responder, parse->id, ANSWER_BAD_REQUEST, message);
-	return -1;
+	return message_send(parse, message);
 }
 
 static int id_member(struct parse *parse, const cJSON *item)
@@ -151,7 +121,9 @@ static int coupon_member(struct parse *parse, const cJSON *item)
 {
 	const char *error;
 
-	return json_id(item, &parse->coupon, &error) ? parse_fail(parse, "coupon", item, error) : 0;
+	return json_id(item, &parse->request.coupon, &error)
+		       ? parse_fail(parse, "coupon", item, error)
+		       : 0;
 }
 
 static int user_text_member(struct parse *parse, const cJSON *item)
@@ -159,7 +131,7 @@ static int user_text_member(struct parse *parse, const cJSON *item)
 	char why[USER_ID_WHY_SIZE];
 	const char *text = item->valuestring;
 
-	if (user_id_parse(&parse->user, text, strlen(text)) == 0)
+	if (user_id_parse(&parse->request.user, text, strlen(text)) == 0)
 		return 0;
 	user_id_why(text, strlen(text), why);
 	return parse_fail(parse, "user", item, why);
@@ -178,7 +150,7 @@ static int user_member(struct parse *parse, const cJSON *item)
 				  cJSON_IsNumber(item) && item->valuedouble > 0
 					  ? "is beyond 2^53-1 as a number: send it as a string"
 					  : allowed);
-	parse->user = user_id_of_number(number);
+	parse->request.user = user_id_of_number(number);
 	return 0;
 }
 
@@ -188,19 +160,19 @@ static int op_fail(struct parse *parse, const cJSON *item)
 
 	for (int op = 0; op < OP_COUNT; op++) {
 		strcat(allowed, op > 0 ? ", " : "");
-		strcat(allowed, ops[op].name);
+		strcat(allowed, request_operations[op].name);
 	}
 	return parse_fail(parse, "op", item, allowed);
 }
 
 static int op_member(struct parse *parse, const cJSON *item)
 {
-	if (parse->op != OP_COUNT)
+	if (parse->request.op != OP_COUNT)
 		return parse_fail(parse, "op", item,
 				  "is not a member here: the path names the operation");
 	if (cJSON_IsString(item))
-		parse->op = request_op_find(item->valuestring);
-	return parse->op == OP_COUNT ? op_fail(parse, item) : 0;
+		parse->request.op = request_op_find(item->valuestring);
+	return parse->request.op == OP_COUNT ? op_fail(parse, item) : 0;
 }
 
 static int key_member(struct parse *parse, const cJSON *item)
@@ -228,7 +200,7 @@ static int ack_member(struct parse *parse, const cJSON *item)
 {
 	for (int ack = 0; cJSON_IsString(item) && ack <= ACK_ISSUED; ack++) {
 		if (strcmp(item->valuestring, ack_names[ack]) == 0) {
-			parse->ack = (enum request_ack)ack;
+			parse->request.ack = (enum request_ack)ack;
 			return 0;
 		}
 	}
@@ -247,11 +219,11 @@ static int receive_member(struct parse *parse, const cJSON *item)
 		snprintf(why, sizeof(why), "byte %zu is not allowed: " RECEIVE_ALLOWED, valid + 1);
 		return parse_fail(parse, "receive", item, why);
 	}
-	if (receive_parse(&parse->receive, text, valid))
+	if (receive_parse(&parse->request.receive, text, valid))
 		return parse_fail(parse, "receive", item, RECEIVE_ALLOWED);
-	parse->by_receive = 1;
-	parse->coupon = parse->receive.coupon;
-	parse->user = parse->receive.user;
+	parse->request.by_receive = 1;
+	parse->request.coupon = parse->request.receive.coupon;
+	parse->request.user = parse->request.receive.user;
 	return 0;
 }
 
@@ -265,7 +237,7 @@ static int limit_member(struct parse *parse, const cJSON *item)
 
 	if (rc || limit > REQUEST_PAGE_MAX)
 		return parse_fail(parse, "limit", item, "must be an integer from 1 to 100");
-	parse->page.limit = (int)limit;
+	parse->request.page.limit = (int)limit;
 	return 0;
 }
 
@@ -274,9 +246,9 @@ static int unknown_member(struct parse *parse, const cJSON *item)
 	char message[MESSAGE_SIZE];
 
 	snprintf(message, sizeof(message), "%.*s: no such member of %s",
-		 (int)shown_length(item->string), item->string, ops[parse->op].name);
-	responder_fail(parse->responder, parse->id, ANSWER_BAD_REQUEST, message);
-	return -1;
+		 (int)shown_length(item->string), item->string,
+		 request_operations[parse->request.op].name);
+	return message_send(parse, message);
 }
 
 /* It belongs to the user, who may be named after it: checked at the end. */
@@ -318,7 +290,7 @@ static int member_take(struct parse *parse, const cJSON *item, unsigned *seen)
 	for (size_t i = 0; i < MEMBERS_N; i++) {
 		if (strcmp(members[i].name, item->string) != 0)
 			continue;
-		if (!(members[i].ops & OF(parse->op)))
+		if (!(members[i].ops & OF(parse->request.op)))
 			break;
 		*seen |= 1u << i;
 		return members[i].take(parse, item);
@@ -328,12 +300,12 @@ static int member_take(struct parse *parse, const cJSON *item, unsigned *seen)
 
 static int members_required(struct parse *parse, unsigned seen)
 {
-	if (parse->op == OP_STATUS && seen != 1u << MEMBER_RECEIVE &&
+	if (parse->request.op == OP_STATUS && seen != 1u << MEMBER_RECEIVE &&
 	    seen != (1u << MEMBER_COUPON | 1u << MEMBER_USER))
 		return parse_fail(parse, "status", NULL,
 				  "takes either receive, or coupon and user");
 	for (size_t i = 0; i < MEMBERS_N; i++)
-		if (members[i].required & OF(parse->op) && !(seen & 1u << i))
+		if (members[i].required & OF(parse->request.op) && !(seen & 1u << i))
 			return parse_fail(parse, members[i].name, NULL, "is missing");
 	return 0;
 }
@@ -345,11 +317,11 @@ static int cursor_check(struct parse *parse)
 	if (!item)
 		return 0;
 	if (!cJSON_IsString(item) ||
-	    coupon_cursor_parse(&parse->page.after, &parse->user, item->valuestring,
+	    coupon_cursor_parse(&parse->request.page.after, &parse->request.user, item->valuestring,
 				strlen(item->valuestring)))
 		return parse_fail(parse, "cursor", item,
 				  "must be the cursor of a reply to coupons of the same user");
-	parse->page.is_next = 1;
+	parse->request.page.is_next = 1;
 	return 0;
 }
 
@@ -363,7 +335,7 @@ static int object_parse(struct parse *parse, const cJSON *root)
 	item = cJSON_GetObjectItemCaseSensitive(root, "op");
 	if (item && op_member(parse, item))
 		return -1;
-	if (parse->op == OP_COUNT)
+	if (parse->request.op == OP_COUNT)
 		return parse_fail(parse, "op", NULL, "is missing");
 	cJSON_ArrayForEach(item, root)
 	{
@@ -399,17 +371,10 @@ static struct request *request_new(const struct parse *parse)
 	/* One that is redeemed gets room for the reference of its code. */
 	size_t code_room = code_len > RECEIVE_CODE_MAX || !parse->code ? code_len
 								       : RECEIVE_CODE_MAX;
-	struct request *request = malloc(sizeof(*request) + id_len + key_len + code_room + 3);
+	struct request *request = checked(
+		malloc(sizeof(*request) + id_len + key_len + code_room + 3));
 
-	check(request != NULL);
-	request->responder = parse->responder;
-	request->op = parse->op;
-	request->ack = parse->ack;
-	request->by_receive = parse->by_receive;
-	request->coupon = parse->coupon;
-	request->user = parse->user;
-	request->receive = parse->receive;
-	request->page = parse->page;
+	*request = parse->request;
 	request->begun_us = clock_monotonic_us();
 	request->id_len = id_len;
 	request->key_len = key_len;
@@ -427,17 +392,12 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 	const char *error;
 	const cJSON *root = json_parse(arena, text, len, &error);
 
-	parse.responder = responder;
 	parse.id[0] = '\0';
-	parse.op = op;
-	parse.ack = ACK_ACCEPTED;
-	parse.key = NULL;
-	parse.code = NULL;
-	parse.coupon = 0;
-	parse.by_receive = 0;
-	parse.user = (struct user_id){ 0 };
-	parse.page = (struct request_page){ .limit = REQUEST_PAGE_DEFAULT };
+	parse.key = parse.code = NULL;
 	parse.cursor = NULL;
+	parse.request = (struct request){ .responder = responder,
+					  .op = op,
+					  .page.limit = REQUEST_PAGE_DEFAULT };
 	if (!root) {
 		json_fail(&parse, json_fault(arena), error);
 		return NULL;

@@ -1,6 +1,4 @@
-/*
- * One parsed request of a client. It is ended exactly once, by one of the functions of reply.h.
- */
+/* Requests of clients, as they are parsed, and their replies. */
 #ifndef GATEWAY_LISTEN_REQUEST_H
 #define GATEWAY_LISTEN_REQUEST_H
 
@@ -15,10 +13,9 @@
 
 /*
  * The destination of replies: a connection of the socket API or an HTTP exchange. It does not
- * depend on requests, because a line that cannot be parsed is answered too.
+ * depend on requests, because a line that cannot be parsed is answered too. Embedded by its
+ * implementations.
  */
-
-/* Embedded by its implementations. One thread. */
 struct responder {
 	/* Takes one reply line (without its end) and counts the request as answered. */
 	void (*reply)(struct responder *responder, enum answer answer, const char *line,
@@ -27,13 +24,8 @@ struct responder {
 	int64_t codes_wrong_by_us; /* attempts.h */
 };
 
-/* Replies with answer_line(). */
-void responder_object(struct responder *responder, const char *id, enum answer answer,
-		      const char *status, cJSON *object);
-
-/* Replies with answer_message_line(). */
-void responder_fail(struct responder *responder, const char *id, enum answer answer,
-		    const char *message);
+/* Replies with this line, of answer.h, and frees it. */
+void responder_line(struct responder *responder, enum answer answer, char *line);
 
 #define REQUEST_ID_STRING_MAX 64                        /* bytes of a request's id */
 #define REQUEST_ID_SIZE (6 * REQUEST_ID_STRING_MAX + 8) /* the same as JSON, every byte escaped */
@@ -95,14 +87,45 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 			      enum request_op op, struct responder *responder);
 
 /*
+ * Replies: the line that goes to the responder. Each request is answered exactly once, by one of
+ * these functions, which also free it.
+ */
+
+/* The fields of the answer to an issue, beside its code. */
+struct result {
+	enum answer answer;
+	enum request_ack reached; /* ANSWER_OK: accepted, queued or issued */
+	int slot;                 /* 0: the answer names no receive */
+	struct receive receive;
+	const char *reason; /* ANSWER_REJECTED */
+};
+
+/* Answers an issue. */
+void request_answer(struct request *request, const struct result *result);
+/* Answers with a code and a sentence; NULL: the code's own text. */
+void request_fail(struct request *request, enum answer answer, const char *message);
+/*
+ * Answers with id, code, status (NULL: the answer's own) and the members of `object`. Takes the
+ * object.
+ */
+void request_answer_object(struct request *request, enum answer answer, const char *status,
+			   cJSON *object);
+
+/*
  * Whether a line begins as one of HTTP does, or as the preface of HTTP/2. A web page can make a
  * browser send HTTP to any port, with a body that the page chooses.
  */
 int request_is_http(const char *line, size_t len);
 
+struct request_operation {
+	const char *name;
+	int reads; /* changes nothing, so that HTTP allows GET */
+	int cost;  /* intake.h */
+};
+
+extern const struct request_operation request_operations[OP_COUNT];
+
 /* The operation of this name, or OP_COUNT. */
 enum request_op request_op_find(const char *name);
-int request_op_reads(enum request_op op); /* changes nothing, so that HTTP allows GET */
-int request_op_cost(enum request_op op);
 
 #endif

@@ -18,8 +18,7 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-#define READ_ONCE_BYTES 16384
-#define READ_AHEAD_BYTES 16384 /* with as much input that waits for its turn, no more is read */
+#define READ_BYTES 16384 /* at once; with as much input that waits for its turn, no more is read */
 #define EMPTY_LINE_COST 1
 #define STALLED_TICK_MS 250
 #define STALLED_MOST_MS 10000
@@ -42,18 +41,14 @@ struct conn {
 	int written; /* has new output: is in the server's list */
 };
 
-LIST_HEAD(conn_list, conn);
-TAILQ_HEAD(conn_queue, conn);
-
 struct server {
 	struct event_base *base;
 	const struct config *config;
 	struct intake *intake;
-	struct conn_list conns;
-	size_t conns_n;
+	LIST_HEAD(, conn) conns;
 	size_t answering_n;     /* connections with something in flight, those closed too */
 	struct ticker *stalled; /* while a connection is not read from because it holds much */
-	struct conn_queue written;
+	TAILQ_HEAD(, conn) written;
 	struct event *send;         /* active when `written` is not empty */
 	const struct timeval *idle; /* a common timeout, so that thousands of timers are cheap */
 	int stopped;
@@ -64,17 +59,12 @@ static size_t output_length(const struct conn *conn)
 	return evbuffer_get_length(bufferevent_get_output(conn->bev));
 }
 
-static struct holdings *holdings_of(const struct conn *conn)
-{
-	return intake_holdings(conn->server->intake);
-}
-
 /* After a change of its input or output. What one that is cut has is freed soon. */
 static void conn_hold(struct conn *conn)
 {
 	size_t bytes = evbuffer_get_length(bufferevent_get_input(conn->bev)) + output_length(conn);
 
-	holdings_set(holdings_of(conn), &conn->client.holding, conn->cut ? 0 : bytes);
+	client_hold(&conn->client, conn->cut ? 0 : bytes);
 }
 
 static void conn_disconnect(struct conn *conn)
@@ -85,9 +75,8 @@ static void conn_disconnect(struct conn *conn)
 	bufferevent_free(conn->bev);
 	conn->bev = NULL;
 	LIST_REMOVE(conn, all);
-	conn->server->conns_n--;
-	intake_connection_close(conn->server->intake, &conn->client, INTAKE_ROOM);
-	metrics_set(METRIC_CONNECTIONS, (int64_t)conn->server->conns_n);
+	client_close(&conn->client);
+	metrics_add(METRIC_CONNECTIONS, -1);
 }
 
 /*
@@ -107,15 +96,16 @@ static void conn_reap(struct conn *conn)
 		free(conn);
 }
 
+/* Whether it has as many requests in flight as it may, or holds much output. */
+static int conn_is_full(const struct conn *conn, size_t inflight_max)
+{
+	return conn->inflight >= inflight_max ||
+	       client_is_over_share(&conn->client, output_length(conn));
+}
+
 static size_t inflight_max(const struct conn *conn)
 {
 	return intake_inflight_share(conn->server->intake, conn->server->answering_n);
-}
-
-static int conn_is_full(const struct conn *conn)
-{
-	return conn->inflight >= inflight_max(conn) ||
-	       holdings_is_over_share(holdings_of(conn), output_length(conn));
 }
 
 /*
@@ -124,16 +114,11 @@ static int conn_is_full(const struct conn *conn)
  */
 static void conn_resume(struct conn *conn)
 {
-	if (!conn->paused || conn->server->stopped || conn->inflight > inflight_max(conn) / 2 ||
-	    holdings_is_over_share(holdings_of(conn), output_length(conn)))
+	if (!conn->paused || conn->server->stopped ||
+	    conn_is_full(conn, inflight_max(conn) / 2 + 1))
 		return;
 	conn->paused = 0;
-	turn_enter(intake_turns(conn->server->intake), &conn->client.turn);
-}
-
-static void conn_inflight_add(struct conn *conn)
-{
-	conn->server->answering_n += (size_t)(conn->inflight++ == 0);
+	turn_enter(&conn->client.turn);
 }
 
 /*
@@ -152,9 +137,9 @@ static void conn_mark_written(struct conn *conn)
 	TAILQ_INSERT_TAIL(&server->written, conn, next);
 }
 
-static void on_cut(void *owner)
+static void on_cut(struct client *client)
 {
-	struct conn *conn = owner;
+	struct conn *conn = (struct conn *)client;
 
 	conn->cut = 1;
 	conn_mark_written(conn); /* it is closed soon, and not from here */
@@ -164,7 +149,7 @@ static void conn_cut(struct conn *conn, const char *reason)
 {
 	log_warn("connection_cut", LOG_S("reason", reason));
 	metrics_add(METRIC_CONNECTIONS_CUT, 1);
-	on_cut(conn);
+	on_cut(&conn->client);
 }
 
 static void conn_write(struct conn *conn, const char *line, size_t len)
@@ -179,7 +164,7 @@ static void conn_write(struct conn *conn, const char *line, size_t len)
 	if ((int64_t)evbuffer_get_length(output) > conn->server->config->output_limit_bytes)
 		conn_cut(conn, "the client does not read its replies");
 	else
-		holdings_relieve(holdings_of(conn));
+		intake_relieve(conn->server->intake);
 }
 
 static void conn_reply(struct responder *responder, enum answer answer, const char *line,
@@ -197,16 +182,6 @@ static void conn_reply(struct responder *responder, enum answer answer, const ch
 	conn_reap(conn);
 }
 
-static void conn_too_long(struct conn *conn)
-{
-	char message[128];
-
-	snprintf(message, sizeof(message), "the line is longer than %lld bytes",
-		 (long long)conn->server->config->line_limit_bytes);
-	conn_inflight_add(conn);
-	intake_refuse(conn->server->intake, &conn->client.responder, ANSWER_TOO_LARGE, message);
-}
-
 /* Takes nothing more from the client, so that the body is not executed. */
 static void conn_refuse_http(struct conn *conn)
 {
@@ -217,22 +192,27 @@ static void conn_refuse_http(struct conn *conn)
 
 static void conn_line(struct conn *conn, const char *line, size_t len)
 {
+	struct server *server = conn->server;
+	char message[128];
+
 	if (len > 0 && line[len - 1] == '\r')
 		len--;
 	if (len == 0) {
-		turns_spend(intake_turns(conn->server->intake), EMPTY_LINE_COST);
+		turns_spend(conn->client.turn.turns, EMPTY_LINE_COST);
 		return;
 	}
 	if (*line != '{' && request_is_http(line, len)) {
 		conn_refuse_http(conn);
 		return;
 	}
-	if ((int64_t)len > conn->server->config->line_limit_bytes) {
-		conn_too_long(conn);
+	server->answering_n += (size_t)(conn->inflight++ == 0);
+	if ((int64_t)len <= server->config->line_limit_bytes) {
+		intake_request(server->intake, line, len, OP_COUNT, &conn->client.responder);
 		return;
 	}
-	conn_inflight_add(conn);
-	intake_request(conn->server->intake, line, len, OP_COUNT, &conn->client.responder);
+	snprintf(message, sizeof(message), "the line is longer than %lld bytes",
+		 (long long)server->config->line_limit_bytes);
+	intake_refuse(server->intake, &conn->client.responder, ANSWER_TOO_LARGE, message);
 }
 
 /* The `len` bytes at the end of the input have no line's end. Returns how many were consumed. */
@@ -241,10 +221,7 @@ static size_t conn_partial_line(struct conn *conn, const char *line, size_t len)
 	conn->scanned = len;
 	if ((int64_t)len > conn->server->config->line_limit_bytes + 1 && !conn->skipping) {
 		conn->skipping = 1;
-		if (request_is_http(line, len))
-			conn_refuse_http(conn);
-		else
-			conn_too_long(conn);
+		conn_line(conn, line, len); /* which is too long */
 	}
 	if (!conn->skipping)
 		return 0;
@@ -262,7 +239,7 @@ static size_t conn_lines(struct conn *conn, const char *data, size_t len)
 
 	while (!conn->cut && !conn->ended) {
 		if (turn_is_over(&conn->client.turn) ||
-		    conn_is_full(conn)) /* what is left is scanned later */
+		    conn_is_full(conn, inflight_max(conn))) /* what is left is scanned later */
 			return (size_t)(at - data);
 		stop = memchr(at + conn->scanned, '\n', (size_t)(end - at) - conn->scanned);
 		if (!stop)
@@ -288,9 +265,9 @@ static void conn_flow(struct conn *conn, int waits)
 {
 	size_t len = evbuffer_get_length(bufferevent_get_input(conn->bev));
 	int reads = bufferevent_get_enabled(conn->bev) & EV_READ;
-	int is_stalled = holdings_is_over_share(holdings_of(conn), len);
+	int is_stalled = client_is_over_share(&conn->client, len);
 	int may_read = !conn->paused && !conn->at_end && !conn->ended && !is_stalled &&
-		       !(waits && len >= READ_AHEAD_BYTES);
+		       !(waits && len >= READ_BYTES);
 
 	if (is_stalled && !conn->stalled_ms) {
 		conn->stalled_ms = clock_monotonic_ms();
@@ -339,7 +316,7 @@ static int conn_serve(struct turn *turn)
 			       conn_lines(conn, (const char *)evbuffer_pullup(input, -1), len));
 	conn->serving = 0;
 	conn_hold(conn);
-	conn->paused = conn_is_full(conn);
+	conn->paused = conn_is_full(conn, inflight_max(conn));
 	more = turn_is_over(turn) && !conn->paused && evbuffer_get_length(input) > 0;
 	if (conn->at_end && !conn->paused && !more)
 		conn->ended = 1;
@@ -355,10 +332,10 @@ static void on_read(struct bufferevent *bev, void *data)
 	(void)bev;
 	if (conn->cut || conn->server->stopped)
 		return;
-	turn_enter(intake_turns(conn->server->intake), &conn->client.turn);
+	turn_enter(&conn->client.turn);
 	conn_hold(conn);
 	conn_flow(conn, 1);
-	holdings_relieve(holdings_of(conn));
+	intake_relieve(conn->server->intake);
 }
 
 /* All output is written that the kernel did not take at once. */
@@ -420,7 +397,7 @@ static void on_event(struct bufferevent *bev, short what, void *data)
 		conn->cut = 1;
 	} else if (what & BEV_EVENT_EOF) {
 		conn->at_end = 1;
-		turn_enter(intake_turns(conn->server->intake), &conn->client.turn);
+		turn_enter(&conn->client.turn);
 	} else {
 		conn->cut = 1;
 	}
@@ -438,59 +415,48 @@ static void fd_refuse(int fd, const char *message)
 	cJSON_free(text);
 }
 
-static void conn_open(void *context, int fd)
+void server_accept(void *context, int fd)
 {
 	struct server *server = context;
-	struct conn *conn = calloc(1, sizeof(*conn));
+	struct conn *conn = checked(calloc(1, sizeof(*conn)));
 	enum intake_room room;
 
-	check(conn != NULL);
 	conn->client = (struct client){ .responder = { .reply = conn_reply },
 					.turn = { .serve = conn_serve, .owner = conn },
-					.holding = { .cut = on_cut, .owner = conn } };
-	room = intake_connection_open(server->intake, &conn->client, fd);
+					.cut = on_cut };
+	room = client_open(&conn->client, server->intake, fd);
 	if (room != INTAKE_ROOM) {
-		fd_refuse(fd, intake_connection_refused(room));
+		fd_refuse(fd, client_refused(room));
 		free(conn);
 		return;
 	}
 	conn->server = server;
-	conn->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
-	check(conn->bev != NULL);
+	conn->bev = checked(bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE));
 	bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
-	bufferevent_set_max_single_read(conn->bev, READ_ONCE_BYTES);
+	bufferevent_set_max_single_read(conn->bev, READ_BYTES);
 	bufferevent_set_timeouts(conn->bev, server->idle, server->idle);
 	bufferevent_disable(conn->bev, EV_WRITE); /* until the kernel refuses some output */
 	bufferevent_enable(conn->bev, EV_READ);
 	LIST_INSERT_HEAD(&server->conns, conn, all);
-	server->conns_n++;
 	metrics_add(METRIC_CONNECTIONS_TOTAL, 1);
-	metrics_set(METRIC_CONNECTIONS, (int64_t)server->conns_n);
+	metrics_add(METRIC_CONNECTIONS, 1);
 }
 
 struct server *server_new(struct event_base *base, const struct config *config,
 			  struct intake *intake)
 {
-	struct server *server = calloc(1, sizeof(*server));
+	struct server *server = checked(calloc(1, sizeof(*server)));
 	struct timeval idle = { .tv_sec = config->idle_timeout_ms / 1000,
 				.tv_usec = config->idle_timeout_ms % 1000 * 1000 };
 
-	check(server != NULL);
-	server->base = base;
-	server->config = config;
-	server->intake = intake;
+	*server = (struct server){ .base = base, .config = config, .intake = intake };
 	server->idle = event_base_init_common_timeout(base, &idle);
 	LIST_INIT(&server->conns);
 	TAILQ_INIT(&server->written);
-	server->send = event_new(base, -1, 0, on_send, server);
+	server->send = checked(event_new(base, -1, 0, on_send, server));
 	server->stalled = ticker_new(base, STALLED_TICK_MS, on_stalled, server);
-	check(server->idle != NULL && server->send != NULL);
+	check(server->idle != NULL);
 	return server;
-}
-
-void server_listen(struct server *server, int fd)
-{
-	intake_listen(server->intake, fd, conn_open, server);
 }
 
 void server_stop(struct server *server)
@@ -500,22 +466,6 @@ void server_stop(struct server *server)
 	server->stopped = 1;
 	LIST_FOREACH (conn, &server->conns, all)
 		bufferevent_disable(conn->bev, EV_READ);
-}
-
-void server_free(struct server *server)
-{
-	struct conn *conn;
-
-	if (!server)
-		return;
-	while ((conn = LIST_FIRST(&server->conns))) {
-		check(conn->inflight == 0);
-		conn->cut = 1;
-		conn_reap(conn);
-	}
-	ticker_free(server->stalled);
-	event_free(server->send);
-	free(server);
 }
 
 size_t server_unsent_bytes(const struct server *server)

@@ -25,12 +25,8 @@ struct server;
 
 struct server *server_new(struct event_base *base, const struct config *config,
 			  struct intake *intake);
-/* Requires that every request has been answered. */
-void server_free(struct server *server);
-
-void server_listen(struct server *server, int fd); /* a bound socket, which the caller keeps */
-void server_stop(struct server *server);           /* reads no more */
-size_t server_unsent_bytes(
-	const struct server *server); /* replies that are not yet in the kernel */
+void server_accept(void *server, int fd);                /* intake_accept_fn */
+void server_stop(struct server *server);                 /* reads no more */
+size_t server_unsent_bytes(const struct server *server); /* replies not yet in the kernel */
 
 #endif

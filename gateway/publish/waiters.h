@@ -11,7 +11,7 @@
 #define GATEWAY_PUBLISH_WAITERS_H
 
 #include "common/message/json.h"
-#include "gateway/listen/reply.h"
+#include "gateway/listen/request.h"
 
 #define WAITERS_POLL_MS 200
 

@@ -4,7 +4,7 @@
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/redis/redis.h"
-#include "gateway/listen/reply.h"
+#include "gateway/listen/request.h"
 #include "gateway/read/row.h"
 
 #include "embed.h"
@@ -63,17 +63,6 @@ static void offer_forget(struct offers *offers, struct offer *offer)
 	TAILQ_REMOVE(&offers->by_use, offer, by_use);
 	cJSON_Delete(offer->members);
 	free(offer);
-}
-
-void offers_free(struct offers *offers)
-{
-	struct offer *offer;
-
-	if (!offers)
-		return;
-	while ((offer = TAILQ_FIRST(&offers->by_use)))
-		offer_forget(offers, offer);
-	free(offers);
 }
 
 /* For a new one the least recently used is forgotten. NULL: it is being looked up. */

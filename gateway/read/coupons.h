@@ -19,8 +19,6 @@
 struct offers;
 
 struct offers *offers_new(struct lookup *reads);
-/* After the look-ups have ended. */
-void offers_free(struct offers *offers);
 
 /* Each takes the request. */
 void coupon_answer(const struct status_parts *parts, struct request *request);

@@ -45,15 +45,11 @@ struct taken {
 	atomic_uint_least32_t in_use, user, peer; /* number of the entry, from 1; 0: none */
 };
 
-struct page {
-	struct taken taken[ATTEMPTS_TAKEN_MAX];
-};
-
 struct shared {
 	struct entry users[USERS];
 	struct entry peers[PEERS];
 	word all;
-	struct page pages[];
+	struct taken taken[][ATTEMPTS_TAKEN_MAX]; /* of each process */
 };
 
 static struct shared *shared; /* NULL: no limits */
@@ -65,7 +61,7 @@ void attempts_init(size_t processes, const struct attempts_limits *wanted)
 {
 	if (shared)
 		munmap(shared, shared_bytes);
-	shared_bytes = sizeof(*shared) + processes * sizeof(shared->pages[0]);
+	shared_bytes = sizeof(*shared) + processes * sizeof(shared->taken[0]);
 	shared = mmap(NULL, shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
 	check(shared != MAP_FAILED && processes < CLAIMED_MAX);
@@ -124,8 +120,8 @@ void attempts_enter(size_t process)
 	check(shared && process < pages_n);
 	mine = process;
 	for (size_t i = 0; i < ATTEMPTS_TAKEN_MAX; i++)
-		if (atomic_load(&shared->pages[mine].taken[i].in_use))
-			taken_give_back(&shared->pages[mine].taken[i]);
+		if (atomic_load(&shared->taken[mine][i].in_use))
+			taken_give_back(&shared->taken[mine][i]);
 	claims_free(shared->users, USERS);
 	claims_free(shared->peers, PEERS);
 }
@@ -185,17 +181,19 @@ static struct entry *entry_find(struct entry *table, size_t n, uint64_t key, int
 	return NULL;
 }
 
-static struct entry *user_find(const struct guesser *guesser, int make)
+static struct entry *user_find(const struct request *request, int make)
 {
 	return limits.free_max == 0
 		       ? NULL
 		       : entry_find(shared->users, USERS,
-				    hash_keyed(guesser->user->text, guesser->user->len), make);
+				    hash_keyed(request->user.text, request->user.len), make);
 }
 
-static struct entry *peer_find(const struct guesser *guesser, int make)
+static struct entry *peer_find(const struct request *request, int make)
 {
-	return limits.wrong_max == 0 ? NULL : entry_find(shared->peers, PEERS, guesser->peer, make);
+	return limits.wrong_max == 0
+		       ? NULL
+		       : entry_find(shared->peers, PEERS, request->responder->peer, make);
 }
 
 static int64_t user_until_ms(uint64_t budget)
@@ -210,15 +208,15 @@ static int64_t user_wrong(uint64_t budget, int64_t now_ms)
 		       : (int64_t)(budget >> TAKEN_BITS & WRONG_MASK);
 }
 
-/* Each judges a budget: whether the guesser may take one more from it. */
-typedef struct attempt judge_fn(uint64_t budget, const struct guesser *guesser, int64_t now_us);
+/* Each judges a budget: whether the request may take one more from it. */
+typedef struct attempt judge_fn(uint64_t budget, const struct request *request, int64_t now_us);
 
-static struct attempt user_judge(uint64_t budget, const struct guesser *guesser, int64_t now_us)
+static struct attempt user_judge(uint64_t budget, const struct request *request, int64_t now_us)
 {
 	int64_t now_ms = now_us / 1000, wait_ms = user_until_ms(budget) - now_ms;
 	unsigned n = taken_n(budget);
 
-	(void)guesser;
+	(void)request;
 	if (wait_ms > 0)
 		return (struct attempt){ .verdict = ATTEMPT_HELD, .wait_ms = wait_ms };
 	if (n > 0 && (n == TAKEN_MASK || user_wrong(budget, now_ms) + n >= limits.free_max))
@@ -245,47 +243,47 @@ static struct attempt rate_judge(uint64_t budget, int64_t rate, int64_t ahead_us
 	return (struct attempt){ .verdict = ATTEMPT_ALLOWED };
 }
 
-static int is_good(const struct guesser *guesser, int64_t now_us)
+static int is_good(const struct request *request, int64_t now_us)
 {
-	return *guesser->wrong_by_us - now_us < GOOD_US;
+	return request->responder->codes_wrong_by_us - now_us < GOOD_US;
 }
 
-static struct attempt peer_judge(uint64_t budget, const struct guesser *guesser, int64_t now_us)
+static struct attempt peer_judge(uint64_t budget, const struct request *request, int64_t now_us)
 {
 	return rate_judge(budget, limits.wrong_max,
-			  is_good(guesser, now_us) ? 2 * SECOND_US : SECOND_US, now_us);
+			  is_good(request, now_us) ? 2 * SECOND_US : SECOND_US, now_us);
 }
 
-static struct attempt all_judge(uint64_t budget, const struct guesser *guesser, int64_t now_us)
+static struct attempt all_judge(uint64_t budget, const struct request *request, int64_t now_us)
 {
-	if (is_good(guesser, now_us) && taken_n(budget) < TAKEN_MASK)
+	if (is_good(request, now_us) && taken_n(budget) < TAKEN_MASK)
 		return (struct attempt){ .verdict = ATTEMPT_ALLOWED };
 	return rate_judge(budget, ATTEMPTS_ALL_TIMES * limits.wrong_max, SECOND_US, now_us);
 }
 
-struct attempt attempts_look(const struct guesser *guesser, int64_t now_us)
+struct attempt attempts_look(const struct request *request, int64_t now_us)
 {
 	struct attempt attempt = { .verdict = ATTEMPT_ALLOWED };
-	const struct entry *user = shared ? user_find(guesser, 0) : NULL;
-	const struct entry *peer = shared ? peer_find(guesser, 0) : NULL;
+	const struct entry *user = shared ? user_find(request, 0) : NULL;
+	const struct entry *peer = shared ? peer_find(request, 0) : NULL;
 
 	if (user)
-		attempt = user_judge(atomic_load(&user->budget), guesser, now_us);
+		attempt = user_judge(atomic_load(&user->budget), request, now_us);
 	if (attempt.verdict == ATTEMPT_ALLOWED && peer)
-		attempt = peer_judge(atomic_load(&peer->budget), guesser, now_us);
+		attempt = peer_judge(atomic_load(&peer->budget), request, now_us);
 	if (attempt.verdict == ATTEMPT_ALLOWED && limits.wrong_max > 0)
-		attempt = all_judge(atomic_load(&shared->all), guesser, now_us);
+		attempt = all_judge(atomic_load(&shared->all), request, now_us);
 	return attempt;
 }
 
-static struct attempt budget_take(word *budget, judge_fn *judge, const struct guesser *guesser,
+static struct attempt budget_take(word *budget, judge_fn *judge, const struct request *request,
 				  int64_t now_us)
 {
 	uint64_t old = atomic_load(budget);
 	struct attempt attempt;
 
 	do
-		attempt = judge(old, guesser, now_us);
+		attempt = judge(old, request, now_us);
 	while (attempt.verdict == ATTEMPT_ALLOWED &&
 	       !atomic_compare_exchange_weak(budget, &old, old + 1));
 	return attempt;
@@ -294,29 +292,29 @@ static struct attempt budget_take(word *budget, judge_fn *judge, const struct gu
 /* From the table; its number is in `taken` before anything is taken. */
 static struct attempt entry_take(struct entry *table, struct entry *entry,
 				 atomic_uint_least32_t *taken, judge_fn *judge,
-				 const struct guesser *guesser, int64_t now_us)
+				 const struct request *request, int64_t now_us)
 {
 	struct attempt attempt = { .verdict = ATTEMPT_WAITS }; /* all of its set have guesses */
 
 	if (!entry)
 		return attempt;
 	atomic_store(taken, (uint32_t)(entry - table) + 1);
-	attempt = budget_take(&entry->budget, judge, guesser, now_us);
+	attempt = budget_take(&entry->budget, judge, request, now_us);
 	if (attempt.verdict != ATTEMPT_ALLOWED)
 		atomic_store(taken, 0);
 	return attempt;
 }
 
 /* From the address and from all, or from neither. */
-static struct attempt rates_take(struct taken *taken, const struct guesser *guesser, int64_t now_us)
+static struct attempt rates_take(struct taken *taken, const struct request *request, int64_t now_us)
 {
-	struct entry *peer = peer_find(guesser, 1);
-	struct attempt attempt = entry_take(shared->peers, peer, &taken->peer, peer_judge, guesser,
+	struct entry *peer = peer_find(request, 1);
+	struct attempt attempt = entry_take(shared->peers, peer, &taken->peer, peer_judge, request,
 					    now_us);
 
 	if (attempt.verdict != ATTEMPT_ALLOWED)
 		return attempt;
-	attempt = budget_take(&shared->all, all_judge, guesser, now_us);
+	attempt = budget_take(&shared->all, all_judge, request, now_us);
 	if (attempt.verdict != ATTEMPT_ALLOWED) {
 		atomic_store(&taken->peer, 0);
 		give_back(&peer->budget);
@@ -330,14 +328,14 @@ static size_t ticket_find(void)
 
 	for (size_t i = 0; i < ATTEMPTS_TAKEN_MAX; i++) {
 		ticket = (ticket + 1) % ATTEMPTS_TAKEN_MAX;
-		if (!atomic_load(&shared->pages[mine].taken[ticket].in_use))
+		if (!atomic_load(&shared->taken[mine][ticket].in_use))
 			return ticket;
 	}
 	check(0);
 	return 0;
 }
 
-struct attempt attempts_take(const struct guesser *guesser, int64_t now_us)
+struct attempt attempts_take(const struct request *request, int64_t now_us)
 {
 	struct attempt attempt = { .verdict = ATTEMPT_ALLOWED };
 	struct taken *taken;
@@ -346,13 +344,13 @@ struct attempt attempts_take(const struct guesser *guesser, int64_t now_us)
 	if (!shared)
 		return attempt;
 	ticket = ticket_find();
-	taken = &shared->pages[mine].taken[ticket];
+	taken = &shared->taken[mine][ticket];
 	atomic_store(&taken->in_use, 1);
 	if (limits.free_max > 0)
-		attempt = entry_take(shared->users, user_find(guesser, 1), &taken->user, user_judge,
-				     guesser, now_us);
+		attempt = entry_take(shared->users, user_find(request, 1), &taken->user, user_judge,
+				     request, now_us);
 	if (attempt.verdict == ATTEMPT_ALLOWED && limits.wrong_max > 0)
-		attempt = rates_take(taken, guesser, now_us);
+		attempt = rates_take(taken, request, now_us);
 	if (attempt.verdict != ATTEMPT_ALLOWED)
 		taken_give_back(taken);
 	attempt.ticket = ticket;
@@ -403,7 +401,7 @@ static void rate_spend(word *budget, int64_t rate, int64_t now_us)
 	while (!atomic_compare_exchange_weak(budget, &old, spent));
 }
 
-static void spend(struct entry *user, struct entry *peer, const struct guesser *guesser,
+static void spend(struct entry *user, struct entry *peer, const struct request *request,
 		  int64_t now_us)
 {
 	if (user)
@@ -412,24 +410,25 @@ static void spend(struct entry *user, struct entry *peer, const struct guesser *
 		rate_spend(&peer->budget, limits.wrong_max, now_us);
 		rate_spend(&shared->all, ATTEMPTS_ALL_TIMES * limits.wrong_max, now_us);
 	}
-	*guesser->wrong_by_us = later(*guesser->wrong_by_us, SECOND_US, BAD_US, now_us);
+	request->responder->codes_wrong_by_us = later(request->responder->codes_wrong_by_us,
+						      SECOND_US, BAD_US, now_us);
 }
 
-void attempts_end(size_t ticket, const struct guesser *wrong, int64_t now_us)
+void attempts_end(size_t ticket, const struct request *wrong, int64_t now_us)
 {
 	struct taken *taken;
 
 	if (!shared)
 		return;
-	taken = &shared->pages[mine].taken[ticket];
+	taken = &shared->taken[mine][ticket];
 	if (wrong)
 		spend(entry_at(shared->users, atomic_load(&taken->user)),
 		      entry_at(shared->peers, atomic_load(&taken->peer)), wrong, now_us);
 	taken_give_back(taken);
 }
 
-void attempts_wrong(const struct guesser *guesser, int64_t now_us)
+void attempts_wrong(const struct request *request, int64_t now_us)
 {
 	if (shared)
-		spend(user_find(guesser, 1), peer_find(guesser, 1), guesser, now_us);
+		spend(user_find(request, 1), peer_find(request, 1), request, now_us);
 }

@@ -20,7 +20,7 @@
 #ifndef GATEWAY_REDEEM_ATTEMPTS_H
 #define GATEWAY_REDEEM_ATTEMPTS_H
 
-#include "common/message/receive.h"
+#include "gateway/listen/request.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -41,13 +41,6 @@ void attempts_init(size_t processes, const struct attempts_limits *limits);
 /* From now on this process takes as `process`; what a predecessor had taken is given back. */
 void attempts_enter(size_t process);
 
-/* Who guesses. */
-struct guesser {
-	const struct user_id *user;
-	uint64_t peer;        /* struct client (intake.h) */
-	int64_t *wrong_by_us; /* of the connection, kept here; 0 at its beginning */
-};
-
 enum attempt_verdict {
 	ATTEMPT_ALLOWED,
 	ATTEMPT_WAITS, /* until guesses under way are judged */
@@ -60,13 +53,17 @@ struct attempt {
 	size_t ticket;   /* ATTEMPT_ALLOWED by attempts_take() */
 };
 
+/*
+ * Who guesses is the user of the request, the address of its responder, and the responder itself.
+ */
+
 /* Whether a guess is allowed now. One of the two before any answer tells about the code. */
-struct attempt attempts_look(const struct guesser *guesser, int64_t now_us);
+struct attempt attempts_look(const struct request *request, int64_t now_us);
 /* The same, and takes; attempts_end() follows. */
-struct attempt attempts_take(const struct guesser *guesser, int64_t now_us);
-/* `wrong`: who has sent the wrong code; NULL: it is right, or was not judged. */
-void attempts_end(size_t ticket, const struct guesser *wrong, int64_t now_us);
+struct attempt attempts_take(const struct request *request, int64_t now_us);
+/* `wrong`: has the wrong code; NULL: it is right, or was not judged. */
+void attempts_end(size_t ticket, const struct request *wrong, int64_t now_us);
 /* A wrong code that was not taken for. */
-void attempts_wrong(const struct guesser *guesser, int64_t now_us);
+void attempts_wrong(const struct request *request, int64_t now_us);
 
 #endif

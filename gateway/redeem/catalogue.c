@@ -22,7 +22,7 @@
 
 struct word {
 	char text[CODE_OTHERS_SIZE];
-	struct catalogue_code code;
+	struct catalogue_found found;
 	UT_hash_handle hh;
 };
 
@@ -48,9 +48,8 @@ struct catalogue {
 
 struct catalogue *catalogue_new(struct lookup *lookup, const char *keys_path)
 {
-	struct catalogue *catalogue = calloc(1, sizeof(*catalogue));
+	struct catalogue *catalogue = checked(calloc(1, sizeof(*catalogue)));
 
-	check(catalogue != NULL);
 	catalogue->lookup = lookup;
 	catalogue->keys_path = keys_path;
 	catalogue->content.book = code_book_new();
@@ -68,39 +67,22 @@ static void content_free(struct content *content)
 	code_book_free(content->book);
 }
 
-void catalogue_free(struct catalogue *catalogue)
-{
-	if (!catalogue)
-		return;
-	content_free(&catalogue->content);
-	free(catalogue);
-}
-
-static int64_t number_of(const PGresult *rows, int row, const char *name)
-{
-	return strtoll(column_text(rows, row, name), NULL, 10);
-}
-
 /* The key of the row's space; NULL, with the reason in `content`. */
 static const struct code_key *key_of(struct content *content, const struct code_keys *keys,
 				     const PGresult *rows, int row)
 {
-	int version = (int)number_of(rows, row, "key_version");
+	int version = (int)column_number(rows, row, "key_version");
 	const struct code_key *key = code_keys_find(keys, version);
 	char fingerprint[CODE_FINGERPRINT_SIZE];
 
-	if (!key) {
-		if (!*content->trouble)
-			snprintf(content->trouble, sizeof(content->trouble),
-				 "COUPON_CODE_KEYS names no file with the key of version %d",
-				 version);
-		return NULL;
-	}
-	if (strcmp(code_key_fingerprint(key, fingerprint), column_text(rows, row, "fingerprint")) ==
-	    0)
+	if (key && strcmp(code_key_fingerprint(key, fingerprint),
+			  column_text(rows, row, "fingerprint")) == 0)
 		return key;
-	snprintf(content->trouble, sizeof(content->trouble),
-		 "COUPON_CODE_KEYS names a file with another key as version %d", version);
+	if (key || !*content->trouble)
+		snprintf(content->trouble, sizeof(content->trouble),
+			 key ? "COUPON_CODE_KEYS names a file with another key as version %d"
+			     : "COUPON_CODE_KEYS names no file with the key of version %d",
+			 version);
 	return NULL;
 }
 
@@ -120,18 +102,18 @@ static void space_take(struct content *content, const struct code_keys *keys, co
 		snprintf(content->trouble, sizeof(content->trouble), "%s", why);
 		return;
 	}
-	code_book_add_space(content->book, number_of(rows, row, "space_id"),
+	code_book_add_space(content->book, column_number(rows, row, "space_id"),
 			    code_space_new(&form, key));
 }
 
 static void generated_take(struct content *content, const struct code_keys *keys,
 			   const PGresult *rows, int row, int is_first)
 {
-	int64_t space = number_of(rows, row, "space_id");
-	const struct code_set set = { .id = number_of(rows, row, "id"),
-				      .coupon = number_of(rows, row, "coupon_id"),
-				      .first = number_of(rows, row, "first_position"),
-				      .count = number_of(rows, row, "code_num") };
+	int64_t space = column_number(rows, row, "space_id");
+	const struct code_set set = { .id = column_number(rows, row, "id"),
+				      .coupon = column_number(rows, row, "coupon_id"),
+				      .first = column_number(rows, row, "first_position"),
+				      .count = column_number(rows, row, "code_num") };
 
 	if (is_first)
 		space_take(content, keys, rows, row);
@@ -149,29 +131,23 @@ static void word_take(struct content *content, const PGresult *rows, int row)
 	HASH_FIND_STR(content->words, text, word);
 	if (word || strlen(text) > CODE_OTHERS_MAX)
 		return;
-	word = calloc(1, sizeof(*word));
-	check(word != NULL);
+	word = checked(calloc(1, sizeof(*word)));
 	strcpy(word->text, text);
-	word->code.coupon = number_of(rows, row, "coupon_id");
-	snprintf(word->code.code, sizeof(word->code.code), "%s", column_text(rows, row, "id"));
+	word->found.kind = CATALOGUE_CODE;
+	word->found.coupon = column_number(rows, row, "coupon_id");
+	snprintf(word->found.code, sizeof(word->found.code), "%s", column_text(rows, row, "id"));
 	HASH_ADD_STR(content->words, text, word);
-}
-
-static void keys_read(struct content *content, const char *path, struct code_keys *keys)
-{
-	memset(keys, 0, sizeof(*keys));
-	if (*path && code_key_file_read(keys, path, content->trouble))
-		memset(keys, 0, sizeof(*keys));
 }
 
 static struct content content_read(const PGresult *rows, const char *keys_path)
 {
 	struct content content = { .book = code_book_new(), .sets = PQntuples(rows) };
 	const char *space = "";
-	struct code_keys keys;
+	struct code_keys keys = { 0 };
 
 	content.stamp = code_key_file_stamp(keys_path);
-	keys_read(&content, keys_path, &keys);
+	if (*keys_path && code_key_file_read(&keys, keys_path, content.trouble))
+		memset(&keys, 0, sizeof(keys));
 	for (int row = 0; row < PQntuples(rows); row++) {
 		const char *kind = column_text(rows, row, "kind");
 		const char *own = column_text(rows, row, "space_id");
@@ -265,12 +241,10 @@ static void other_find(const struct catalogue *catalogue, const struct code_text
 	if (code_text_spell(text->text, text->len, spelled))
 		return;
 	HASH_FIND_STR(catalogue->content.words, spelled, word);
-	if (word) {
-		found->kind = CATALOGUE_CODE;
-		found->code = word->code;
-	} else if (catalogue->content.has_imported) {
+	if (word)
+		*found = word->found;
+	else if (catalogue->content.has_imported)
 		found->kind = CATALOGUE_MAYBE;
-	}
 }
 
 void catalogue_find(const struct catalogue *catalogue, const struct code_text *texts, size_t n,
@@ -286,8 +260,8 @@ void catalogue_find(const struct catalogue *catalogue, const struct code_text *t
 			continue;
 		}
 		found[i].kind = CATALOGUE_CODE;
-		found[i].code.coupon = codes[i].set->coupon;
-		receive_code_format(codes[i].set->id, codes[i].serial, found[i].code.code);
+		found[i].coupon = codes[i].set->coupon;
+		receive_code_format(codes[i].set->id, codes[i].serial, found[i].code);
 	}
 }
 

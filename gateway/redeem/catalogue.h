@@ -12,29 +12,23 @@
 
 #include <cjson/cJSON.h>
 
-/* A code that can be redeemed. */
-struct catalogue_code {
-	int64_t coupon;
-	char code[RECEIVE_CODE_MAX + 1]; /* receive_code_valid() */
-};
-
 enum catalogue_kind {
 	CATALOGUE_CODE,
 	CATALOGUE_MAYBE, /* it may be an imported code: PostgreSQL knows */
 	CATALOGUE_NONE
 };
 
-/* What a text is. */
+/* What a text is, and of CATALOGUE_CODE the code that can be redeemed. */
 struct catalogue_found {
 	enum catalogue_kind kind;
-	struct catalogue_code code; /* CATALOGUE_CODE */
+	int64_t coupon;
+	char code[RECEIVE_CODE_MAX + 1]; /* receive_code_valid() */
 };
 
 struct catalogue;
 
 /* `keys_path` (COUPON_CODE_KEYS, "" for none) and `lookup` must outlive it. */
 struct catalogue *catalogue_new(struct lookup *lookup, const char *keys_path);
-void catalogue_free(struct catalogue *catalogue); /* NULL is allowed */
 
 /* To be called often. */
 void catalogue_tick(struct catalogue *catalogue, int64_t now_ms);

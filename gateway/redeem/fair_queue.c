@@ -5,149 +5,112 @@
 
 #include <stdlib.h>
 
-/* The requests of one connection. */
-struct line {
-	const struct responder *responder;
+/* Of what something is served in turn. */
+struct place {
+	const void *parent;
+	uint64_t key; /* an address, or a connection of it */
+};
+
+/*
+ * A tree of three levels: all requests, those of an address, and those of one of its connections,
+ * which has them.
+ */
+struct crowd {
+	struct place place;
 	UT_hash_handle hh;
-	TAILQ_ENTRY(line) next;
-	struct crowd *crowd;
-	size_t n;
+	struct crowd *parent; /* NULL: of all requests */
+	TAILQ_ENTRY(crowd) next;
+	size_t n;                           /* requests */
+	TAILQ_HEAD(crowd_list, crowd) list; /* the one to be served next is first */
 	struct request_list requests;
 };
 
-/* The connections of one address. */
-struct crowd {
-	uint64_t peer;
-	UT_hash_handle hh;
-	TAILQ_ENTRY(crowd) next;
-	size_t n;
-	TAILQ_HEAD(, line) lines; /* the one to be served next is first */
-};
-
 struct fair_queue {
-	size_t n, max;
-	struct crowd *by_peer;
-	struct line *by_responder;
-	TAILQ_HEAD(, crowd) crowds;
+	size_t max;
+	struct crowd all;
+	struct crowd *by_place; /* the others */
 };
 
 struct fair_queue *fair_queue_new(size_t max)
 {
-	struct fair_queue *queue = calloc(1, sizeof(*queue));
+	struct fair_queue *queue = checked(calloc(1, sizeof(*queue)));
 
-	check(queue != NULL);
 	queue->max = max;
-	TAILQ_INIT(&queue->crowds);
+	TAILQ_INIT(&queue->all.list);
 	return queue;
 }
 
-void fair_queue_free(struct fair_queue *queue)
+static struct crowd *crowd_of(struct fair_queue *queue, struct crowd *parent, uint64_t key)
 {
-	check(!queue || queue->n == 0);
-	free(queue);
-}
-
-static struct crowd *crowd_of(struct fair_queue *queue, uint64_t peer)
-{
+	const struct place place = { parent, key };
 	struct crowd *crowd;
 
-	HASH_FIND(hh, queue->by_peer, &peer, sizeof(peer), crowd);
+	HASH_FIND(hh, queue->by_place, &place, sizeof(place), crowd);
 	if (crowd)
 		return crowd;
-	crowd = calloc(1, sizeof(*crowd));
-	check(crowd != NULL);
-	crowd->peer = peer;
-	TAILQ_INIT(&crowd->lines);
-	HASH_ADD(hh, queue->by_peer, peer, sizeof(crowd->peer), crowd);
-	TAILQ_INSERT_TAIL(&queue->crowds, crowd, next);
+	crowd = checked(calloc(1, sizeof(*crowd)));
+	crowd->place = place;
+	crowd->parent = parent;
+	TAILQ_INIT(&crowd->list);
+	STAILQ_INIT(&crowd->requests);
+	HASH_ADD(hh, queue->by_place, place, sizeof(place), crowd);
+	TAILQ_INSERT_TAIL(&parent->list, crowd, next);
 	return crowd;
 }
 
-static struct line *line_of(struct fair_queue *queue, const struct responder *responder)
-{
-	struct line *line;
-
-	HASH_FIND_PTR(queue->by_responder, &responder, line);
-	if (line)
-		return line;
-	line = calloc(1, sizeof(*line));
-	check(line != NULL);
-	line->responder = responder;
-	line->crowd = crowd_of(queue, responder->peer);
-	STAILQ_INIT(&line->requests);
-	HASH_ADD_PTR(queue->by_responder, responder, line);
-	TAILQ_INSERT_TAIL(&line->crowd->lines, line, next);
-	return line;
-}
-
-/* Takes the oldest request of the line; the line and its crowd are then the last to be served. */
-static struct request *line_take(struct fair_queue *queue, struct line *line)
+/* Takes its oldest request; the connection and its address are then the last to be served. */
+static struct request *line_take(struct fair_queue *queue, struct crowd *line)
 {
 	struct request *request = STAILQ_FIRST(&line->requests);
-	struct crowd *crowd = line->crowd;
 
 	STAILQ_REMOVE_HEAD(&line->requests, next);
-	queue->n--;
-	TAILQ_REMOVE(&crowd->lines, line, next);
-	if (--line->n > 0) {
-		TAILQ_INSERT_TAIL(&crowd->lines, line, next);
-	} else {
-		HASH_DEL(queue->by_responder, line);
-		free(line);
-	}
-	TAILQ_REMOVE(&queue->crowds, crowd, next);
-	if (--crowd->n > 0) {
-		TAILQ_INSERT_TAIL(&queue->crowds, crowd, next);
-	} else {
-		HASH_DEL(queue->by_peer, crowd);
+	for (struct crowd *crowd = line, *parent; (parent = crowd->parent); crowd = parent) {
+		TAILQ_REMOVE(&parent->list, crowd, next);
+		if (--crowd->n > 0) {
+			TAILQ_INSERT_TAIL(&parent->list, crowd, next);
+			continue;
+		}
+		HASH_DEL(queue->by_place, crowd);
 		free(crowd);
 	}
+	queue->all.n--;
 	return request;
 }
 
-/* Begins with `crowd`, which mostly has more than half. */
-static struct crowd *crowd_longest(const struct fair_queue *queue, struct crowd *crowd)
+/* Of the parent's. Begins with `crowd`, which mostly has more than half. */
+static struct crowd *longest(const struct crowd *parent, struct crowd *crowd)
 {
 	struct crowd *other;
 
-	if (crowd->n <= queue->n / 2)
-		TAILQ_FOREACH (other, &queue->crowds, next)
+	if (crowd->n <= parent->n / 2)
+		TAILQ_FOREACH (other, &parent->list, next)
 			if (other->n > crowd->n)
 				crowd = other;
 	return crowd;
 }
 
-static struct line *line_longest(const struct crowd *crowd, struct line *line)
-{
-	struct line *longest = line->crowd == crowd ? line : TAILQ_FIRST(&crowd->lines), *other;
-
-	if (longest->n <= crowd->n / 2)
-		TAILQ_FOREACH (other, &crowd->lines, next)
-			if (other->n > longest->n)
-				longest = other;
-	return longest;
-}
-
 struct request *fair_queue_add(struct fair_queue *queue, struct request *request)
 {
-	struct line *line = line_of(queue, request->responder);
+	struct crowd *address = crowd_of(queue, &queue->all, request->responder->peer);
+	struct crowd *line = crowd_of(queue, address, (uintptr_t)request->responder), *most;
 
 	STAILQ_INSERT_TAIL(&line->requests, request, next);
 	line->n++;
-	line->crowd->n++;
-	if (++queue->n <= queue->max)
+	address->n++;
+	if (++queue->all.n <= queue->max)
 		return NULL;
-	return line_take(queue, line_longest(crowd_longest(queue, line->crowd), line));
+	most = longest(&queue->all, address);
+	return line_take(queue, longest(most, most == address ? line : TAILQ_FIRST(&most->list)));
 }
 
 struct request *fair_queue_take(struct fair_queue *queue)
 {
-	struct crowd *crowd = TAILQ_FIRST(&queue->crowds);
+	struct crowd *address = TAILQ_FIRST(&queue->all.list);
 
-	return crowd ? line_take(queue, TAILQ_FIRST(&crowd->lines)) : NULL;
+	return address ? line_take(queue, TAILQ_FIRST(&address->list)) : NULL;
 }
 
 size_t fair_queue_count(const struct fair_queue *queue)
 {
-	return queue->n;
+	return queue->all.n;
 }

@@ -9,8 +9,7 @@
 
 struct fair_queue;
 
-struct fair_queue *fair_queue_new(size_t max);
-void fair_queue_free(struct fair_queue *queue); /* empty; NULL is allowed */
+struct fair_queue *fair_queue_new(size_t max); /* malloc */
 
 /* Takes the request. Returns one that has no place, perhaps the same; NULL: all have one. */
 struct request *fair_queue_add(struct fair_queue *queue, struct request *request);

@@ -2,9 +2,10 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "gateway/listen/reply.h"
+#include "gateway/listen/request.h"
 #include "gateway/metrics.h"
 #include "gateway/redeem/attempts.h"
+#include "gateway/redeem/catalogue.h"
 #include "gateway/redeem/fair_queue.h"
 
 #include <stdio.h>
@@ -36,9 +37,8 @@ struct redeem {
 struct redeem *redeem_new(const struct config *config, struct lookup *lookup,
 			  struct admission *admission)
 {
-	struct redeem *redeem = calloc(1, sizeof(*redeem));
+	struct redeem *redeem = checked(calloc(1, sizeof(*redeem)));
 
-	check(redeem != NULL);
 	redeem->admission = admission;
 	redeem->lookup = lookup;
 	redeem->catalogue = catalogue_new(lookup, config->code_keys);
@@ -47,28 +47,11 @@ struct redeem *redeem_new(const struct config *config, struct lookup *lookup,
 	return redeem;
 }
 
-void redeem_free(struct redeem *redeem)
-{
-	if (!redeem)
-		return;
-	catalogue_free(redeem->catalogue);
-	fair_queue_free(redeem->waiting);
-	free(redeem);
-}
-
-static struct guesser guesser_of(const struct request *request)
-{
-	return (struct guesser){ .user = &request->user,
-				 .peer = request->responder->peer,
-				 .wrong_by_us = &request->responder->codes_wrong_by_us };
-}
-
 static void hold_back(struct request *request, int64_t wait_ms)
 {
 	char message[MESSAGE_SIZE];
-	cJSON *object = cJSON_CreateObject();
+	cJSON *object = checked(cJSON_CreateObject());
 
-	check(object != NULL);
 	metrics_add(METRIC_CODES_HELD_BACK, 1);
 	snprintf(message, sizeof(message),
 		 "too many wrong codes: no code is looked at for %lld ms; nothing was done",
@@ -82,21 +65,18 @@ static void hold_back(struct request *request, int64_t wait_ms)
 static void refuse(struct request *request, size_t ticket)
 {
 	const struct result result = { .answer = ANSWER_CODE_INVALID };
-	const struct guesser guesser = guesser_of(request);
 
 	metrics_add(METRIC_CODES_WRONG, 1);
-	attempts_end(ticket, &guesser, clock_monotonic_us());
+	attempts_end(ticket, request, clock_monotonic_us());
 	request_answer(request, &result);
 }
 
 void redeem_answered(const struct request *request, enum answer answer)
 {
-	const struct guesser guesser = guesser_of(request);
-
 	if (request->op != OP_REDEEM || answer != ANSWER_CODE_INVALID)
 		return;
 	metrics_add(METRIC_CODES_WRONG, 1);
-	attempts_wrong(&guesser, clock_monotonic_us());
+	attempts_wrong(request, clock_monotonic_us());
 }
 
 static void wait(struct redeem *redeem, struct request *request)
@@ -115,30 +95,25 @@ static struct code_text text_of(const struct request *request)
 }
 
 static void submit(struct redeem *redeem, struct request *request,
-		   const struct catalogue_code *code)
+		   const struct catalogue_found *found)
 {
-	request->coupon = code->coupon;
-	request_code_set(request, code->code);
+	request->coupon = found->coupon;
+	request_code_set(request, found->code);
 	admission_submit(redeem->admission, request);
 }
 
 static void waiting_send(struct redeem *redeem);
 
-static long row_ord(const PGresult *rows, int row)
-{
-	return strtol(column_text(rows, row, "ord"), NULL, 10);
-}
-
 static void submit_row(struct redeem *redeem, struct request *request, const PGresult *rows,
 		       int row)
 {
 	int is_word = strcmp(column_text(rows, row, "kind"), "word") == 0;
-	struct catalogue_code code;
+	struct catalogue_found found;
 
-	code.coupon = strtoll(column_text(rows, row, "coupon_id"), NULL, 10);
-	snprintf(code.code, sizeof(code.code), "%s%s%s", column_text(rows, row, "set_id"),
+	found.coupon = column_number(rows, row, "coupon_id");
+	snprintf(found.code, sizeof(found.code), "%s%s%s", column_text(rows, row, "set_id"),
 		 is_word ? "" : ".", is_word ? "" : column_text(rows, row, "serial"));
-	submit(redeem, request, &code);
+	submit(redeem, request, &found);
 }
 
 static void on_texts(void *context, const PGresult *rows)
@@ -152,7 +127,8 @@ static void on_texts(void *context, const PGresult *rows)
 		struct request *request = redeem->asked[i].request;
 		size_t ticket = redeem->asked[i].ticket;
 
-		if (rows && !(row < PQntuples(rows) && row_ord(rows, row) == (long)i + 1)) {
+		if (rows &&
+		    !(row < PQntuples(rows) && column_number(rows, row, "ord") == (int64_t)i + 1)) {
 			refuse(request, ticket);
 			continue;
 		}
@@ -166,25 +142,19 @@ static void on_texts(void *context, const PGresult *rows)
 	waiting_send(redeem);
 }
 
-/* It was taken for. */
-static void asked_add(struct redeem *redeem, struct request *request, size_t ticket)
-{
-	redeem->asked[redeem->asked_n++] = (struct asked){ request, ticket };
-}
-
-static void taken_decide(struct redeem *redeem, struct request *request, size_t ticket,
+static void taken_decide(struct redeem *redeem, const struct asked *taken,
 			 const struct catalogue_found *found)
 {
 	switch (found->kind) {
 	case CATALOGUE_CODE:
-		attempts_end(ticket, NULL, clock_monotonic_us());
-		submit(redeem, request, &found->code);
+		attempts_end(taken->ticket, NULL, clock_monotonic_us());
+		submit(redeem, taken->request, found);
 		return;
 	case CATALOGUE_MAYBE:
-		asked_add(redeem, request, ticket);
+		redeem->asked[redeem->asked_n++] = *taken;
 		return;
 	case CATALOGUE_NONE:
-		refuse(request, ticket);
+		refuse(taken->request, taken->ticket);
 		return;
 	}
 }
@@ -200,8 +170,7 @@ static void waiting_take(struct redeem *redeem, struct request_list *again)
 
 	while (n < CATALOGUE_TEXTS_MAX && redeem->asked_n + n < TEXTS_MAX &&
 	       (request = fair_queue_take(redeem->waiting))) {
-		const struct guesser guesser = guesser_of(request);
-		struct attempt attempt = attempts_take(&guesser, clock_monotonic_us());
+		struct attempt attempt = attempts_take(request, clock_monotonic_us());
 
 		if (attempt.verdict == ATTEMPT_HELD) {
 			hold_back(request, attempt.wait_ms);
@@ -214,7 +183,7 @@ static void waiting_take(struct redeem *redeem, struct request_list *again)
 	}
 	catalogue_find(redeem->catalogue, texts, n, found);
 	for (size_t i = 0; i < n; i++)
-		taken_decide(redeem, taken[i].request, taken[i].ticket, &found[i]);
+		taken_decide(redeem, &taken[i], &found[i]);
 }
 
 static void asked_send(struct redeem *redeem)
@@ -266,11 +235,10 @@ static void waiting_send(struct redeem *redeem)
 static void decide(struct redeem *redeem, struct request *request,
 		   const struct catalogue_found *found)
 {
-	const struct guesser guesser = guesser_of(request);
-	struct attempt attempt = attempts_look(&guesser, clock_monotonic_us());
+	struct attempt attempt = attempts_look(request, clock_monotonic_us());
 
 	if (attempt.verdict == ATTEMPT_ALLOWED && found->kind == CATALOGUE_NONE)
-		attempt = attempts_take(&guesser, clock_monotonic_us());
+		attempt = attempts_take(request, clock_monotonic_us());
 	if (attempt.verdict == ATTEMPT_HELD)
 		hold_back(request, attempt.wait_ms);
 	else if (attempt.verdict == ATTEMPT_WAITS || found->kind == CATALOGUE_MAYBE)
@@ -278,10 +246,10 @@ static void decide(struct redeem *redeem, struct request *request,
 	else if (found->kind == CATALOGUE_NONE)
 		refuse(request, attempt.ticket);
 	else
-		submit(redeem, request, &found->code);
+		submit(redeem, request, found);
 }
 
-static void arrived_decide(struct redeem *redeem)
+void redeem_flush(struct redeem *redeem)
 {
 	struct request_list arrived = STAILQ_HEAD_INITIALIZER(arrived);
 	struct code_text texts[CATALOGUE_TEXTS_MAX] = { 0 };
@@ -289,6 +257,8 @@ static void arrived_decide(struct redeem *redeem)
 	struct request *request;
 	size_t n = 0;
 
+	if (redeem->arrived_n == 0)
+		return;
 	STAILQ_CONCAT(&arrived, &redeem->arrived);
 	redeem->arrived_n = 0;
 	STAILQ_FOREACH (request, &arrived, next)
@@ -300,12 +270,6 @@ static void arrived_decide(struct redeem *redeem)
 		decide(redeem, request, &found[i]);
 	}
 	waiting_send(redeem);
-}
-
-void redeem_flush(struct redeem *redeem)
-{
-	if (redeem->arrived_n > 0)
-		arrived_decide(redeem);
 }
 
 size_t redeem_waiting(const struct redeem *redeem)
@@ -322,7 +286,7 @@ void redeem_submit(struct redeem *redeem, struct request *request)
 	}
 	STAILQ_INSERT_TAIL(&redeem->arrived, request, next);
 	if (++redeem->arrived_n == CATALOGUE_TEXTS_MAX)
-		arrived_decide(redeem);
+		redeem_flush(redeem);
 }
 
 void redeem_tick(struct redeem *redeem, int64_t now_ms)

@@ -14,13 +14,12 @@
 
 #include "common/program/config.h"
 #include "gateway/admit/admission.h"
-#include "gateway/redeem/catalogue.h"
+#include "gateway/read/lookup.h"
 
 struct redeem;
 
 struct redeem *redeem_new(const struct config *config, struct lookup *lookup,
 			  struct admission *admission);
-void redeem_free(struct redeem *redeem); /* NULL is allowed */
 
 void redeem_submit(struct redeem *redeem, struct request *request); /* takes it */
 void redeem_flush(struct redeem *redeem); /* decides what was submitted; once a turn of the loop */

@@ -133,8 +133,8 @@ MUTANTS = [
         "P9",
         "the connections of one address",
         "gateway/listen/intake.c",
-        "if (address->connections >= intake->per_address_max) {",
-        "if (address->connections >= intake->connections_max) {",
+        "if (address->connections >= (size_t)intake->config->connections_per_address_max) {",
+        "if (address->connections >= (size_t)intake->config->connections_max) {",
         "tests/e2e/test_e2e_limits.py::test_connections_of_an_address",
     ),
     mutant(

@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_REQUEST_RIG_H
 #define TESTS_UNIT_REQUEST_RIG_H
 
-#include "gateway/listen/reply.h"
+#include "gateway/listen/request.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -18,27 +18,26 @@
 #define GOOD 0
 #define BAD (INT64_MAX / 2) /* a connection in bad standing */
 
-/* The guesser `number` over an own connection, from the address `peer`. */
+/* The guess of the user `number` over an own connection, from the address `peer`. */
 struct one {
-	struct user_id user;
-	int64_t by_us;
-	struct guesser guesser;
+	struct responder responder;
+	struct request guess;
 };
 
 static struct one *one_of(int64_t number, uint64_t peer, int64_t standing)
 {
 	static struct one one;
 
-	one.user = user_id_of_number(number);
-	one.by_us = standing;
-	one.guesser = (struct guesser){ &one.user, peer, &one.by_us };
+	one.responder = (struct responder){ .peer = peer, .codes_wrong_by_us = standing };
+	one.guess.user = user_id_of_number(number);
+	one.guess.responder = &one.responder;
 	return &one;
 }
 
 /* Each user has an address of its own. */
-static const struct guesser *user(int64_t number)
+static const struct request *user(int64_t number)
 {
-	return &one_of(number, (uint64_t)number, GOOD)->guesser;
+	return &one_of(number, (uint64_t)number, GOOD)->guess;
 }
 
 static int setup(void **state)
@@ -55,10 +54,10 @@ static void assert_held(struct attempt attempt, int64_t wait_ms)
 }
 
 /* The verdict that both functions give; what it takes is given back. */
-static struct attempt verdict(const struct guesser *guesser, int64_t now_ms)
+static struct attempt verdict(const struct request *guess, int64_t now_ms)
 {
-	struct attempt looked = attempts_look(guesser, now_ms * US);
-	struct attempt taken = attempts_take(guesser, now_ms * US);
+	struct attempt looked = attempts_look(guess, now_ms * US);
+	struct attempt taken = attempts_take(guess, now_ms * US);
 
 	assert_int_equal(looked.verdict, taken.verdict);
 	assert_int_equal(looked.wait_ms, taken.wait_ms);
@@ -75,9 +74,9 @@ static int64_t wait_of(int64_t number, int64_t now_ms)
 	return attempt.wait_ms;
 }
 
-static size_t take(const struct guesser *guesser, int64_t now_ms)
+static size_t take(const struct request *guess, int64_t now_ms)
 {
-	struct attempt attempt = attempts_take(guesser, now_ms * US);
+	struct attempt attempt = attempts_take(guess, now_ms * US);
 
 	assert_int_equal(attempt.verdict, ATTEMPT_ALLOWED);
 	return attempt.ticket;
@@ -85,9 +84,9 @@ static size_t take(const struct guesser *guesser, int64_t now_ms)
 
 static void wrong(int64_t number, int64_t now_ms)
 {
-	const struct guesser *guesser = user(number);
+	const struct request *guess = user(number);
 
-	attempts_end(take(guesser, now_ms), guesser, now_ms * US);
+	attempts_end(take(guess, now_ms), guess, now_ms * US);
 }
 
 static void test_a_few_cost_nothing(void **state)
@@ -170,20 +169,20 @@ static void test_an_address_in_bad_standing(void **state)
 	for (int i = 0; i < RATE; i++) {
 		struct one *one = one_of(number++, 7, BAD);
 
-		attempts_end(take(&one->guesser, 5000), &one->guesser, 5000 * US);
+		attempts_end(take(&one->guess, 5000), &one->guess, 5000 * US);
 	}
-	assert_held(verdict(&one_of(number, 7, BAD)->guesser, 5000), 101);
-	assert_int_equal(verdict(&one_of(number, 8, BAD)->guesser, 5000).verdict, ATTEMPT_ALLOWED);
+	assert_held(verdict(&one_of(number, 7, BAD)->guess, 5000), 101);
+	assert_int_equal(verdict(&one_of(number, 8, BAD)->guess, 5000).verdict, ATTEMPT_ALLOWED);
 	/* Another connection from there, in good standing. */
-	assert_int_equal(verdict(&one_of(number, 7, GOOD)->guesser, 5000).verdict, ATTEMPT_ALLOWED);
-	assert_int_equal(verdict(&one_of(number, 7, BAD)->guesser, 5101).verdict, ATTEMPT_ALLOWED);
+	assert_int_equal(verdict(&one_of(number, 7, GOOD)->guess, 5000).verdict, ATTEMPT_ALLOWED);
+	assert_int_equal(verdict(&one_of(number, 7, BAD)->guess, 5101).verdict, ATTEMPT_ALLOWED);
 	/* New connections all the time have a bound too. */
 	for (int i = 0; i < RATE; i++) {
 		struct one *one = one_of(number++, 7, GOOD);
 
-		attempts_end(take(&one->guesser, 5000), &one->guesser, 5000 * US);
+		attempts_end(take(&one->guess, 5000), &one->guess, 5000 * US);
 	}
-	assert_held(verdict(&one_of(number, 7, GOOD)->guesser, 5000), 101);
+	assert_held(verdict(&one_of(number, 7, GOOD)->guess, 5000), 101);
 }
 
 static void test_the_standing_of_a_connection(void **state)
@@ -191,13 +190,13 @@ static void test_the_standing_of_a_connection(void **state)
 	struct one one = *one_of(1, 7, GOOD);
 
 	(void)state;
-	one.guesser = (struct guesser){ &one.user, 7, &one.by_us };
+	one.guess.responder = &one.responder;
 	for (int i = 0; i < 6; i++)
-		attempts_wrong(&one.guesser, 1000 * US);
-	assert_int_equal(one.by_us, 7000 * US);
+		attempts_wrong(&one.guess, 1000 * US);
+	assert_int_equal(one.responder.codes_wrong_by_us, 7000 * US);
 	for (int i = 0; i < 100; i++)
-		attempts_wrong(&one.guesser, 1000 * US);
-	assert_int_equal(one.by_us, 61000 * US);
+		attempts_wrong(&one.guess, 1000 * US);
+	assert_int_equal(one.responder.codes_wrong_by_us, 61000 * US);
 }
 
 /* What all addresses together have spent holds back those that were wrong, and nobody else. */
@@ -210,10 +209,10 @@ static void test_of_all(void **state)
 		struct one *one = one_of(number, (uint64_t)number, BAD);
 
 		number++;
-		attempts_end(take(&one->guesser, 5000), &one->guesser, 5000 * US);
+		attempts_end(take(&one->guess, 5000), &one->guess, 5000 * US);
 	}
-	assert_held(verdict(&one_of(number, 7, BAD)->guesser, 5000), 11);
-	assert_int_equal(verdict(&one_of(number, 7, GOOD)->guesser, 5000).verdict, ATTEMPT_ALLOWED);
+	assert_held(verdict(&one_of(number, 7, BAD)->guess, 5000), 11);
+	assert_int_equal(verdict(&one_of(number, 7, GOOD)->guess, 5000).verdict, ATTEMPT_ALLOWED);
 }
 
 static void test_an_address_waits_for_its_guesses_under_way(void **state)
@@ -222,11 +221,11 @@ static void test_an_address_waits_for_its_guesses_under_way(void **state)
 
 	(void)state;
 	for (int i = 0; i < RATE; i++)
-		tickets[i] = take(&one_of(i, 7, BAD)->guesser, 1000);
-	assert_int_equal(verdict(&one_of(99, 7, BAD)->guesser, 1000).verdict, ATTEMPT_WAITS);
+		tickets[i] = take(&one_of(i, 7, BAD)->guess, 1000);
+	assert_int_equal(verdict(&one_of(99, 7, BAD)->guess, 1000).verdict, ATTEMPT_WAITS);
 	for (int i = 0; i < RATE; i++)
 		attempts_end(tickets[i], NULL, 1000 * US);
-	assert_int_equal(verdict(&one_of(99, 7, BAD)->guesser, 1000).verdict, ATTEMPT_ALLOWED);
+	assert_int_equal(verdict(&one_of(99, 7, BAD)->guess, 1000).verdict, ATTEMPT_ALLOWED);
 }
 
 static void test_processes_share_the_budgets(void **state)

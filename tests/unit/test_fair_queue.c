@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -30,7 +31,8 @@ static int teardown(void **state)
 	(void)state;
 	while (fair_queue_take(queue))
 		;
-	fair_queue_free(queue);
+	assert_int_equal(fair_queue_count(queue), 0);
+	free(queue);
 	return 0;
 }
 

@@ -52,15 +52,17 @@ static void expect_complete(const char *text, const char *target, const char *bo
 		assert_int_equal(feed(&request, bytes, len, cut), strlen(text));
 		assert_true(request.complete);
 		assert_int_equal(request.refusal, 0);
-		assert_string_equal(request.target.bytes, target);
-		assert_string_equal(request.body.bytes ? request.body.bytes : "", body);
+		assert_string_equal(request.texts[TEXT_TARGET].bytes, target);
+		assert_string_equal(request.texts[TEXT_BODY].bytes ? request.texts[TEXT_BODY].bytes
+								   : "",
+				    body);
 		assert_int_equal(http_should_keep_alive(&request.parser) != 0, keeps);
 		http_request_reset(&request);
 		feed(&request, NEXT, strlen(NEXT), strlen(NEXT));
 		assert_true(request.complete);
-		assert_string_equal(request.target.bytes, "/");
-		assert_int_equal(request.body.len, 0);
-		http_request_fini(&request);
+		assert_string_equal(request.texts[TEXT_TARGET].bytes, "/");
+		assert_int_equal(request.texts[TEXT_BODY].len, 0);
+		http_request_free(&request, 0);
 	}
 }
 
@@ -100,7 +102,7 @@ static int has_tag(const char *value, const char *tag)
 	http_request_reset(&request);
 	feed(&request, NEXT, strlen(NEXT), strlen(NEXT));
 	assert_false(http_request_has_tag(&request, tag));
-	http_request_fini(&request);
+	http_request_free(&request, 0);
 	return has;
 }
 
@@ -127,7 +129,7 @@ static void expect_refused(const char *bytes, size_t len, int status)
 		assert_false(request.complete);
 		assert_int_equal(request.refusal, status);
 		assert_non_null(request.refusal_text);
-		http_request_fini(&request);
+		http_request_free(&request, 0);
 	}
 }
 
@@ -209,7 +211,7 @@ static int is_json(const char *type)
 	http_request_reset(&request);
 	feed(&request, NEXT, strlen(NEXT), strlen(NEXT));
 	assert_false(http_request_is_json(&request));
-	http_request_fini(&request);
+	http_request_free(&request, 0);
 	return is;
 }
 
@@ -314,7 +316,7 @@ static void test_headers_are_limited(void **state)
 	feed(&request, most, strlen(most), 1000);
 	assert_true(request.complete);
 	assert_int_equal(request.headers_n, 100);
-	http_request_fini(&request);
+	http_request_free(&request, 0);
 	free(many);
 	free(long_one);
 	free(most);
@@ -337,7 +339,7 @@ static void test_continue_is_wanted_until_the_body_begins(void **state)
 	http_request_feed(&request, none, sizeof(none) - 1);
 	assert_true(request.complete);
 	assert_false(request.wants_continue);
-	http_request_fini(&request);
+	http_request_free(&request, 0);
 }
 
 static void test_large_texts_are_not_kept(void **state)
@@ -350,16 +352,16 @@ static void test_large_texts_are_not_kept(void **state)
 	http_request_init(&request, BODY_LIMIT);
 	http_request_feed(&request, "GET /", 5);
 	http_request_feed(&request, target, sizeof(target));
-	assert_int_equal(request.target.len, sizeof(target) + 1);
-	http_request_shrink(&request);
-	assert_null(request.target.bytes);
-	http_request_fini(&request);
+	assert_int_equal(request.texts[TEXT_TARGET].len, sizeof(target) + 1);
+	http_request_free(&request, 1024);
+	assert_null(request.texts[TEXT_TARGET].bytes);
+	http_request_free(&request, 0);
 }
 
 static int limit_heads(void **state)
 {
 	(void)state;
-	http_request_head_limit(HEAD_LIMIT);
+	http_parser_set_max_header_size(HEAD_LIMIT);
 	return 0;
 }
 

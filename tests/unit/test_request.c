@@ -62,8 +62,8 @@ static void test_other_operations(void **state)
 	assert_int_equal(request_op_find("issue"), OP_ISSUE);
 	assert_int_equal(request_op_find("Issue"), OP_COUNT);
 	assert_int_equal(request_op_find(""), OP_COUNT);
-	assert_false(request_op_reads(OP_ISSUE));
-	assert_true(request_op_reads(OP_STATUS) && request_op_reads(OP_COUPON));
+	assert_false(request_operations[OP_ISSUE].reads);
+	assert_true(request_operations[OP_STATUS].reads && request_operations[OP_COUPON].reads);
 }
 
 /* The cursor of user 42 behind 1001 in slot 2. */
@@ -99,7 +99,7 @@ static void test_coupons(void **state)
 	snprintf(text, sizeof(text), "{\"op\":\"coupons\",\"user\":\"43\",\"cursor\":\"%s\"}",
 		 cursor);
 	refuse(*state, text, "must be the cursor of a reply to coupons of the same user");
-	assert_true(request_op_reads(OP_COUPONS));
+	assert_true(request_operations[OP_COUPONS].reads);
 }
 
 static void test_redeem(void **state)
@@ -124,7 +124,7 @@ static void test_redeem(void **state)
 	assert_string_equal(request_code(request), "17.5");
 	assert_string_equal(request_key(request), "k");
 	free(request);
-	assert_false(request_op_reads(OP_REDEEM));
+	assert_false(request_operations[OP_REDEEM].reads);
 }
 
 static void test_refused_redeem(void **state)
@@ -401,7 +401,8 @@ static void test_other_replies(void **state)
 	request_answer_object(parse(*state, "{\"op\":\"stats\"}"), ANSWER_OK, "issued", object);
 	assert_string_equal(client.line, "{\"code\":0,\"status\":\"issued\",\"a\":\"b\",\"n\":5}");
 	client.replies = 0;
-	responder_fail(&client.responder, "", ANSWER_TOO_LARGE, NULL);
+	responder_line(&client.responder, ANSWER_TOO_LARGE,
+		       answer_message_line("", ANSWER_TOO_LARGE, NULL));
 	assert_int_equal(client.replies, 1);
 	assert_string_equal(client.line, "{\"code\":43,\"status\":\"too_large\",\"message\":\"the "
 					 "request is larger than allowed\"}");

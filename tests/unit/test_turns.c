@@ -38,7 +38,7 @@ static int serve(struct turn *turn)
 		foreign++;
 		turns_spend(client->turns, client->cost);
 		if (client->leaves) {
-			turn_leave(client->turns, turn);
+			turn_leave(turn);
 			return 1;
 		}
 	}
@@ -48,7 +48,7 @@ static int serve(struct turn *turn)
 static void client_init(struct sender *client, struct turns *turns, int64_t left, int64_t cost)
 {
 	*client = (struct sender){ .turns = turns, .left = left, .cost = cost };
-	client->turn = (struct turn){ .serve = serve, .owner = client };
+	client->turn = (struct turn){ .turns = turns, .serve = serve, .owner = client };
 }
 
 static void floods_enter(struct turns *turns, struct sender *floods, int64_t cost)
@@ -56,7 +56,7 @@ static void floods_enter(struct turns *turns, struct sender *floods, int64_t cos
 	turns_init(turns, wake, NULL);
 	for (int i = 0; i < FLOODS; i++) {
 		client_init(&floods[i], turns, 1000000, cost);
-		turn_enter(turns, &floods[i].turn);
+		turn_enter(&floods[i].turn);
 	}
 }
 
@@ -76,7 +76,7 @@ static void test_one_line_does_not_wait_for_the_round(void **state)
 			if (line == 1)
 				client_init(&one, &turns, 0, 2);
 			one.left++;
-			turn_enter(&turns, &one.turn);
+			turn_enter(&one.turn);
 			foreign = 0;
 			while (one.served < line)
 				assert_true(turns_run(&turns));
@@ -99,7 +99,7 @@ static void test_shares_are_of_cost(void **state)
 	client_init(&clients[1], &turns, 1000000, 16);
 	client_init(&clients[2], &turns, 1000000, 1000);
 	for (int i = 0; i < 3; i++)
-		turn_enter(&turns, &clients[i].turn);
+		turn_enter(&clients[i].turn);
 	for (int i = 0; i < 200; i++)
 		assert_true(turns_run(&turns));
 	for (int i = 1; i < 3; i++) {
@@ -120,13 +120,13 @@ static void test_coming_again_and_again(void **state)
 	(void)state;
 	turns_init(&turns, wake, NULL);
 	client_init(&busy, &turns, 1000000, 2);
-	turn_enter(&turns, &busy.turn);
+	turn_enter(&busy.turn);
 	for (int i = 0; i < FLOODS; i++)
 		client_init(&sparse[i], &turns, 0, 2);
 	for (int run = 0; run < 1000; run++) {
 		for (int i = 0; i < FLOODS; i++) {
 			sparse[i].left = 1;
-			turn_enter(&turns, &sparse[i].turn);
+			turn_enter(&sparse[i].turn);
 		}
 		assert_true(turns_run(&turns));
 	}
@@ -143,16 +143,16 @@ static void test_wakes_once(void **state)
 	turns_init(&turns, wake, NULL);
 	for (int i = 0; i < 2; i++) {
 		client_init(&clients[i], &turns, 10, 2);
-		turn_enter(&turns, &clients[i].turn);
-		turn_enter(&turns, &clients[i].turn);
+		turn_enter(&clients[i].turn);
+		turn_enter(&clients[i].turn);
 	}
 	assert_int_equal(wakes, 1);
 	assert_false(turns_run(&turns));
 	assert_int_equal(clients[0].served + clients[1].served, 20);
 	clients[1].left = 1;
-	turn_enter(&turns, &clients[1].turn);
+	turn_enter(&clients[1].turn);
 	assert_int_equal(wakes, 2);
-	turn_leave(&turns, &clients[1].turn);
+	turn_leave(&clients[1].turn);
 	assert_false(turns_run(&turns));
 	assert_int_equal(clients[1].left, 1);
 }
@@ -167,7 +167,7 @@ static void test_leaves_while_it_is_served(void **state)
 	for (int i = 0; i < 2; i++) {
 		client_init(&clients[i], &turns, 10, 2);
 		clients[i].leaves = i == 0;
-		turn_enter(&turns, &clients[i].turn);
+		turn_enter(&clients[i].turn);
 	}
 	assert_false(turns_run(&turns));
 	assert_int_equal(clients[0].served, 1);
@@ -204,11 +204,12 @@ static void test_what_is_dear_is_paid_for_in_advance(void **state)
 	turns_init(&turns, wake, NULL);
 	for (int i = 0; i < FLOODS; i++) {
 		dear[i] = (struct dear){ .turns = &turns, .left = 1 };
-		dear[i].turn = (struct turn){ .serve = dear_serve, .owner = &dear[i] };
-		turn_enter(&turns, &dear[i].turn);
+		dear[i].turn =
+			(struct turn){ .turns = &turns, .serve = dear_serve, .owner = &dear[i] };
+		turn_enter(&dear[i].turn);
 	}
 	client_init(&one, &turns, 1, 2);
-	turn_enter(&turns, &one.turn);
+	turn_enter(&one.turn);
 	foreign = 0;
 	while (one.left > 0)
 		assert_true(turns_run(&turns));
