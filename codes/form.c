@@ -55,6 +55,7 @@ static void alphabet_set(struct code_form *form, const char *alphabet)
 		form->alphabet[form->radix++] = (char)c;
 	}
 	form->folds = !has_upper || !has_lower;
+	form->is_lower = has_lower;
 	for (unsigned i = 0; form->folds && i < form->radix; i++)
 		form->digits[(unsigned char)other_case(form->alphabet[i])] = (signed char)i;
 }
@@ -62,13 +63,9 @@ static void alphabet_set(struct code_form *form, const char *alphabet)
 /* A character that stands for itself, as codes have it. */
 static char literal(const struct code_form *form, char c)
 {
-	int is_lower = 0;
-
-	for (unsigned i = 0; i < form->radix; i++)
-		is_lower |= islower((unsigned char)form->alphabet[i]);
 	if (!form->folds)
 		return c;
-	return (char)(is_lower ? tolower((unsigned char)c) : toupper((unsigned char)c));
+	return (char)(form->is_lower ? tolower((unsigned char)c) : toupper((unsigned char)c));
 }
 
 static int pattern_set(struct code_form *form, const char *pattern, char why[CODE_WHY_SIZE])
@@ -177,8 +174,7 @@ void code_form_write(const struct code_form *form, const struct ff1_string *stri
 
 static int literal_matches(const struct code_form *form, char wanted, char c)
 {
-	return c == wanted || (form->folds && isalpha((unsigned char)wanted) && isascii(c) &&
-			       c == other_case(wanted));
+	return c == wanted || (form->folds && isascii(c) && c == other_case(wanted));
 }
 
 int code_form_read(const struct code_form *form, const char *text, size_t len,
