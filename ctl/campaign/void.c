@@ -58,18 +58,14 @@ static enum told redis_void(struct voiding *voiding, const struct receive *recei
 /* The keeper need not release it. */
 static void released_mark(struct voiding *voiding, const struct receive *receive)
 {
-	struct postgres_array coupons = { .type = POSTGRES_INT8 },
-			      batches = { .type = POSTGRES_UUID },
-			      indexes = { .type = POSTGRES_INT2 };
+	char coupons[DB_NUMBER_SIZE], batches[ULID_UUID_SIZE + 2], indexes[DB_NUMBER_SIZE];
+	char batch[ULID_UUID_SIZE];
 
-	postgres_array_add_number(&coupons, receive->coupon);
-	postgres_array_add_uuid(&batches, &receive->batch);
-	postgres_array_add_number(&indexes, receive->index);
-	db_do(voiding->db, sql_query_release_done, postgres_array(&coupons),
-	      postgres_array(&batches), postgres_array(&indexes));
-	postgres_array_fini(&coupons);
-	postgres_array_fini(&batches);
-	postgres_array_fini(&indexes);
+	snprintf(coupons, sizeof(coupons), "{%lld}", (long long)receive->coupon);
+	snprintf(batches, sizeof(batches), "{%s}", ulid_to_uuid(&receive->batch, batch));
+	snprintf(indexes, sizeof(indexes), "{%d}", receive->index);
+	db_do(voiding->db, sql_query_release_done, postgres_text(coupons), postgres_text(batches),
+	      postgres_text(indexes));
 }
 
 static void receive_void(struct voiding *voiding, const struct receive *receive)
