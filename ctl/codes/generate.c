@@ -70,19 +70,6 @@ static void text_read(const struct request *request, char text[REQUEST_SIZE])
 			  request->path);
 }
 
-/* Reads the id at the end; the length of what is before it, or 0: the text is incomplete. */
-static size_t lines_before_id(const char *text, struct ulid *id)
-{
-	const size_t len = strlen(REQUEST_ID) + ULID_LEN + 1, all = strlen(text);
-	const char *line = text + all - len;
-
-	if (all < strlen(REQUEST_HEAD) + len || line[-1] != '\n' || line[len - 1] != '\n' ||
-	    strncmp(line, REQUEST_ID, strlen(REQUEST_ID)) != 0 ||
-	    ulid_parse(id, line + strlen(REQUEST_ID), ULID_LEN))
-		return 0;
-	return all - len;
-}
-
 /* `is` are the lines of the file, and `wanted` those of this command; each ends with a newline. */
 static void wanted_check(const struct request *request, const char *is, const char *wanted)
 {
@@ -120,9 +107,9 @@ static void request_write(struct request *request, const char *wanted)
  */
 static void request_open(struct request *request, const char *file, const char *wanted)
 {
-	char text[REQUEST_SIZE];
+	char text[REQUEST_SIZE], *line;
+	const char *id_text;
 	struct ulid id;
-	size_t lines;
 
 	check(asprintf(&request->path, "%s.request", file) >= 0);
 	request->fd = file_lock(request->path, 0);
@@ -131,8 +118,10 @@ static void request_open(struct request *request, const char *file, const char *
 	if (request->fd < 0)
 		request_failed(request, "opened");
 	text_read(request, text);
-	lines = lines_before_id(text, &id);
-	request->is_new = lines == 0;
+	line = strstr(text, "\n" REQUEST_ID);
+	id_text = line ? line + 1 + strlen(REQUEST_ID) : "";
+	request->is_new = strlen(id_text) != ULID_LEN + 1 || id_text[ULID_LEN] != '\n' ||
+			  ulid_parse(&id, id_text, ULID_LEN);
 	if (request->is_new) {
 		ulid_new(&id, clock_wall_ms());
 		ulid_format(&id, request->id);
@@ -140,8 +129,8 @@ static void request_open(struct request *request, const char *file, const char *
 		check(atexit(unwritten_remove) == 0);
 		return;
 	}
-	text[lines] = '\0';
 	ulid_format(&id, request->id);
+	line[1] = '\0';
 	wanted_check(request, text + strlen(REQUEST_HEAD), wanted);
 }
 

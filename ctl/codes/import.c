@@ -187,22 +187,6 @@ static int lane_fill(struct lane *lane)
 	return 1;
 }
 
-static void lane_init(struct lane *lane, const struct import *import)
-{
-	lane->import = import;
-	lane->db = store_changing_open(import->ctl, NULL);
-	for (int i = 0; i < COLUMNS_N; i++)
-		postgres_array_init(&lane->columns[i],
-				    i == SERIALS ? POSTGRES_INT8 : POSTGRES_TEXT);
-}
-
-static void lane_fini(struct lane *lane)
-{
-	for (int i = 0; i < COLUMNS_N; i++)
-		postgres_array_fini(&lane->columns[i]);
-	db_close(lane->db);
-}
-
 /* Stores all rows, with progress; tells those that are refused, by ascending lines. */
 static void lanes_run(struct import *import)
 {
@@ -210,8 +194,13 @@ static void lanes_run(struct import *import)
 	int has_more = 1, i;
 
 	check(lanes != NULL);
-	for (i = 0; i < LANES; i++)
-		lane_init(&lanes[i], import);
+	for (i = 0; i < LANES; i++) {
+		lanes[i].import = import;
+		lanes[i].db = store_changing_open(import->ctl, NULL);
+		for (int k = 0; k < COLUMNS_N; k++)
+			postgres_array_init(&lanes[i].columns[k],
+					    k == SERIALS ? POSTGRES_INT8 : POSTGRES_TEXT);
+	}
 	for (i = 0; has_more; i = (i + 1) % LANES) {
 		lane_end(&lanes[i], import);
 		has_more = lane_fill(&lanes[i]);
@@ -221,8 +210,11 @@ static void lanes_run(struct import *import)
 	for (int k = 0; k < LANES; k++, i = (i + 1) % LANES)
 		lane_end(&lanes[i], import);
 	progress_end(&import->progress);
-	for (i = 0; i < LANES; i++)
-		lane_fini(&lanes[i]);
+	for (i = 0; i < LANES; i++) {
+		for (int k = 0; k < COLUMNS_N; k++)
+			postgres_array_fini(&lanes[i].columns[k]);
+		db_close(lanes[i].db);
+	}
 	free(lanes);
 }
 
