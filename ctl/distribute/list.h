@@ -35,15 +35,11 @@ enum end {
 	ENDS_N
 };
 
-/* What an answer means for the request. */
-enum verdict {
-	VERDICT_FINAL,
-	VERDICT_AGAIN, /* not decided, or not known: sent again with the same key */
-	VERDICT_STOP   /* no further request can be answered otherwise */
-};
-
-/* `*end` is set with VERDICT_FINAL. */
-enum verdict end_of_reply(const struct client_reply *reply, enum end *end);
+/*
+ * What an answer means for the request. END_WAITING: it is not decided, or not known, and is sent
+ * again with the same key. ENDS_N: no further request can be answered otherwise.
+ */
+enum end end_of_reply(const struct client_reply *reply);
 
 static inline int end_is_final(enum end end)
 {
@@ -57,15 +53,6 @@ static inline int end_is_final(enum end end)
 const char *end_status(enum end end);
 const char *end_text(enum end end);
 
-enum list_format { LIST_LINES, LIST_CSV };
-
-struct list_options {
-	const char *path;
-	enum list_format format;
-	int has_heading;  /* the first line that is not empty names the columns */
-	int with_repeats; /* a user gets as many coupons as it is listed; otherwise one */
-};
-
 struct listed {
 	uint64_t at; /* in the text */
 	uint32_t len, line;
@@ -73,10 +60,15 @@ struct listed {
 	enum end end;
 };
 
-struct list {
+struct list { /* the first four are the caller's; all else zero at first */
+	const char *path;
+	int is_csv;
+	int has_heading;         /* the first line that is not empty names the columns */
+	int with_repeats;        /* a user gets as many coupons as it is listed; otherwise one */
 	struct text_buffer text; /* the ids */
 	struct listed *users;
-	uint32_t n, size;
+	size_t size;
+	uint32_t n;
 	int has_entry; /* also if it was the heading */
 	/* finds a user and its repeat; 0: free, otherwise one more than in users */
 	uint32_t *index;
@@ -84,7 +76,7 @@ struct list {
 };
 
 /* A file that cannot be read, or has no users, ends the process. */
-void list_read(struct list *list, const struct list_options *options);
+void list_read(struct list *list);
 void list_fini(struct list *list);
 
 static inline const char *list_text(const struct list *list, uint32_t i)

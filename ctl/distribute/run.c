@@ -190,14 +190,6 @@ static void trouble(struct run *run, int is_busy, int64_t sent_us, const char *t
 		window_restart(&run->window, run->client.now_us);
 }
 
-static void request_ended(struct run *run, uint32_t number, enum end end)
-{
-	window_answer(&run->window, run->flights[number].sent_us, run->client.now_us);
-	flight_end(run, number, end);
-	run->ended_us = run->client.now_us;
-	backoff_reset(&run->backoff);
-}
-
 /* No repetition would change what `text` says. */
 static void fail(struct run *run, const char *text)
 {
@@ -209,12 +201,15 @@ static void fail(struct run *run, const char *text)
 static void reply_take(struct run *run, const struct client_reply *reply, uint32_t number)
 {
 	enum answer answer = answer_from_code(reply->code);
+	int64_t sent_us = run->flights[number].sent_us;
+	enum end end = end_of_reply(reply);
 	char text[200];
-	enum end end;
-	enum verdict verdict = end_of_reply(reply, &end);
 
-	if (verdict == VERDICT_FINAL) {
-		request_ended(run, number, end);
+	flight_end(run, number, end == ENDS_N ? END_WAITING : end);
+	if (end_is_final(end) && end != ENDS_N) {
+		window_answer(&run->window, sent_us, run->client.now_us);
+		run->ended_us = run->client.now_us;
+		backoff_reset(&run->backoff);
 		return;
 	}
 	if (answer == ANSWER_COUNT)
@@ -223,11 +218,10 @@ static void reply_take(struct run *run, const struct client_reply *reply, uint32
 	else
 		snprintf(text, sizeof(text), "the gateway answers %s: %s", answer_status(answer),
 			 answer_text(answer));
-	if (verdict == VERDICT_STOP)
+	if (end == ENDS_N)
 		fail(run, text);
 	else
-		trouble(run, answer == ANSWER_BUSY, run->flights[number].sent_us, text);
-	flight_end(run, number, END_WAITING);
+		trouble(run, answer == ANSWER_BUSY, sent_us, text);
 }
 
 static void answer_take(void *context, uint32_t i, const struct client_reply *reply,
