@@ -178,20 +178,6 @@ static void chance_check(struct db *db, const struct generation *g, int version)
 		log_fatal("%s", why);
 }
 
-/* The id of the space, which is recorded with its key if it is not yet. */
-static int64_t space_id(struct db *db, const struct code_form *form, const struct code_key *key)
-{
-	char fingerprint[CODE_FINGERPRINT_SIZE];
-	const struct postgres_argument plain = postgres_text(form->plain),
-				       alphabet = postgres_text(form->alphabet),
-				       version = postgres_number(key->version);
-
-	db_do(db, sql_query_code_key_add, version,
-	      postgres_text(code_key_fingerprint(key, fingerprint)));
-	db_do(db, sql_query_code_space_add, plain, alphabet, version);
-	return db_value(db, sql_query_code_space_id, plain, alphabet, version);
-}
-
 /*
  * Somewhere among all positions. When PostgreSQL was put back to an earlier moment it has forgotten
  * sets whose codes are in somebody's hands; next to the last one it knows, a new set would have the
@@ -206,19 +192,21 @@ static int64_t position_choose(const struct code_form *form, int64_t count)
 	return (int64_t)((unsigned __int128)random * (size - (uint64_t)count + 1) >> 64);
 }
 
-static void set_make(struct generation *g, struct db *db, const struct code_keys *keys)
+static void set_make(struct generation *g, struct db *db, const struct code_key *key, int newest)
 {
-	const struct code_key *key = code_keys_newest(keys);
+	char fingerprint[CODE_FINGERPRINT_SIZE];
 	int64_t space;
 	int tries = 0;
 
-	if (key->version < keyring_check(keys, db))
+	if (key->version < newest)
 		log_fatal("the file that COUPON_CODE_KEYS names has keys up to version %d, and a "
 			  "later one has made codes: it is not the newest file",
 			  key->version);
 	PQclear(store_coupon_row(db, sql_query_coupon_show, g->coupon));
 	chance_check(db, g, key->version);
-	space = space_id(db, &g->form, key);
+	space = db_value(db, sql_query_code_space_id, postgres_text(g->form.plain),
+			 postgres_text(g->form.alphabet), postgres_number(key->version),
+			 postgres_text(code_key_fingerprint(key, fingerprint)));
 	g->is_new = 1;
 	do {
 		check(tries++ < TRIES); /* at most a billionth of the positions is in use */
@@ -232,13 +220,11 @@ static void set_make(struct generation *g, struct db *db, const struct code_keys
 }
 
 /* Takes up the set of a command before, whose key is not always the newest one. */
-static void set_resume(struct generation *g, struct db *db, const struct code_keys *keys,
-		       const PGresult *row)
+static void set_resume(struct generation *g, const struct code_keys *keys, const PGresult *row)
 {
 	int version = (int)db_int(row, 0, "key_version");
 	const struct code_key *key = code_keys_find(keys, version);
 
-	keyring_check(keys, db);
 	if (!key)
 		log_fatal("the file that COUPON_CODE_KEYS names lacks the key of version %d, with "
 			  "which these codes were begun",
@@ -262,15 +248,16 @@ static void set_take(struct generation *g, const struct ctl *ctl, const char *wa
 	struct code_keys keys;
 	struct db *db;
 	PGresult *row;
+	int newest;
 
-	keyring_read(&keys, ctl);
 	db = stored_lock(ctl);
+	newest = keyring_read(&keys, ctl, db);
 	db_run(db, "BEGIN");
 	row = db_ask(db, sql_query_code_set_request, postgres_text(g->request.id));
 	if (PQntuples(row) > 0)
-		set_resume(g, db, &keys, row);
+		set_resume(g, &keys, row);
 	else
-		set_make(g, db, &keys);
+		set_make(g, db, code_keys_newest(&keys), newest);
 	PQclear(row);
 	code_keys_wipe(&keys);
 	if (is_there && g->is_new)

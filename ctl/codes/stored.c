@@ -8,26 +8,20 @@
 
 #define LOCK "codes"
 
-void keyring_read(struct code_keys *keys, const struct ctl *ctl)
+int keyring_read(struct code_keys *keys, const struct ctl *ctl, struct db *db)
 {
-	char why[CODE_WHY_SIZE];
+	char why[CODE_WHY_SIZE], fingerprint[CODE_FINGERPRINT_SIZE];
+	const struct code_key *key;
+	PGresult *rows;
+	int newest = 0;
 
 	if (!*ctl->config.code_keys)
 		log_fatal("COUPON_CODE_KEYS is not set: this needs the file with the keys of "
 			  "codes; couponctl codes key makes one");
 	if (code_key_file_read(keys, ctl->config.code_keys, why))
 		log_fatal("%s", why);
-}
-
-int keyring_check(const struct code_keys *keys, struct db *db)
-{
-	PGresult *rows = db_ask(db, sql_query_code_keys);
-	int newest = 0;
-
+	rows = db_ask(db, sql_query_code_keys);
 	for (int row = 0; row < PQntuples(rows); row++) {
-		const struct code_key *key;
-		char fingerprint[CODE_FINGERPRINT_SIZE];
-
 		newest = (int)db_int(rows, row, "version");
 		key = code_keys_find(keys, newest);
 		if (!key || strcmp(code_key_fingerprint(key, fingerprint),
@@ -84,10 +78,8 @@ void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db)
 
 		if (!space)
 			continue; /* not of generated codes */
-		if (keys.n == 0) {
-			keyring_read(&keys, ctl);
-			keyring_check(&keys, db);
-		}
+		if (keys.n == 0)
+			keyring_read(&keys, ctl, db);
 		if (!code_book_space(stored->book, space))
 			space_read(stored, &keys, rows, row);
 		if (code_book_space(stored->book, space))

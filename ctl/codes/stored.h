@@ -44,12 +44,11 @@ int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const ch
  */
 char *stored_receive(const PGresult *rows, int row, int64_t coupon, char out[RECEIVE_SIZE]);
 
-void keyring_read(struct code_keys *keys, const struct ctl *ctl);
-
 /*
- * Compares the keys with the fingerprints of those that have made codes. A key that the file lacks
- * is no error: its codes are then no codes. Returns the highest version in the database; 0: none.
+ * Reads the file, and compares its keys with the fingerprints of those that have made codes. A key
+ * that the file lacks is no error: its codes are then no codes. Returns the highest version in the
+ * database; 0: none.
  */
-int keyring_check(const struct code_keys *keys, struct db *db);
+int keyring_read(struct code_keys *keys, const struct ctl *ctl, struct db *db);
 
 #endif

@@ -54,7 +54,7 @@ struct run {
 	int64_t trouble_us;      /* the last trouble */
 	int64_t ended_us;        /* when a request ended last */
 	uint32_t disconnections; /* that were noticed */
-	int stops;               /* nothing new is sent */
+	enum run_end stop;       /* why nothing new is sent; RUN_DONE: it is */
 	int failed;
 	char trouble[300], shown[300]; /* why nothing ends; what the operator was told */
 };
@@ -134,7 +134,7 @@ static uint32_t room(struct run *run)
 	int64_t now_us = run->client.now_us;
 	uint32_t n;
 
-	if (run->stops || now_us < run->hold_us)
+	if (run->stop != RUN_DONE || now_us < run->hold_us)
 		return 0;
 	n = window_room(&run->window, inflight(run));
 	return n ? pace_room(&run->pace, now_us, n) : 0;
@@ -300,19 +300,9 @@ static int wait_ms(const struct run *run)
 				   ? run->hold_us - run->client.now_us
 				   : pace_wait_us(&run->pace, run->client.now_us);
 
-	if (until_us == 0 || until_us > WAIT_MS * 1000 || run->stops)
+	if (until_us == 0 || until_us > WAIT_MS * 1000 || run->stop != RUN_DONE)
 		return WAIT_MS;
 	return (int)(until_us / 1000 + 1);
-}
-
-static void turn(struct run *run)
-{
-	client_wait(&run->client, wait_ms(run));
-	client_connect(&run->client);
-	connections_watch(run);
-	overdue_close(run);
-	fill_all(run);
-	show(run);
 }
 
 /* Why nothing more is to be sent; RUN_DONE: there is no reason. */
@@ -325,20 +315,6 @@ static enum run_end stop_reason(const struct run *run)
 	if (run->client.now_us - run->ended_us > run->plan->patience_us)
 		return RUN_IMPATIENT;
 	return RUN_DONE;
-}
-
-/* Whether all have ended, or nothing is sent any more and nothing is in flight. */
-static int is_over(struct run *run, enum run_end *end)
-{
-	if (run->ended_n == run->list->n) {
-		*end = RUN_DONE;
-		return 1;
-	}
-	if (!run->stops) {
-		*end = stop_reason(run);
-		run->stops = *end != RUN_DONE;
-	}
-	return run->stops && inflight(run) == 0;
 }
 
 static struct run *run_new(struct list *list, const struct run_plan *plan)
@@ -367,18 +343,29 @@ static struct run *run_new(struct list *list, const struct run_plan *plan)
 
 void run(struct list *list, const struct run_plan *plan, struct run_report *report)
 {
-	struct run *one = run_new(list, plan);
-	uint32_t ended_before = one->ended_n;
+	struct run *run = run_new(list, plan);
+	uint32_t ended_before = run->ended_n;
 
 	client_stop_watch(1);
-	client_connect(&one->client);
-	while (!is_over(one, &report->end))
-		turn(one);
+	client_connect(&run->client);
+	while (run->ended_n < list->n) {
+		if (run->stop == RUN_DONE)
+			run->stop = stop_reason(run);
+		if (run->stop != RUN_DONE && inflight(run) == 0)
+			break;
+		client_wait(&run->client, wait_ms(run));
+		client_connect(&run->client);
+		connections_watch(run);
+		overdue_close(run);
+		fill_all(run);
+		show(run);
+	}
 	client_stop_watch(0);
-	progress_end(&one->progress);
-	report->answered_n = one->ended_n - ended_before;
-	report->duration_us = one->client.now_us;
-	snprintf(report->why, sizeof(report->why), "%s", one->trouble);
-	client_fini(&one->client);
-	free(one);
+	progress_end(&run->progress);
+	report->end = run->ended_n < list->n ? run->stop : RUN_DONE;
+	report->answered_n = run->ended_n - ended_before;
+	report->duration_us = run->client.now_us;
+	snprintf(report->why, sizeof(report->why), "%s", run->trouble);
+	client_fini(&run->client);
+	free(run);
 }
