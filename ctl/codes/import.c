@@ -11,6 +11,7 @@
  *
  * Of two rows with one code in chunks that are stored at once, either may be the one that is told.
  */
+#include "common/array.h"
 #include "common/check.h"
 #include "common/log/log.h"
 #include "ctl/codes/code_file.h"
@@ -42,7 +43,7 @@ struct import {
 enum { SERIALS, TEXTS, SPELLINGS, METADATA, COLUMNS_N };
 
 struct refusal {
-	int64_t line;
+	int64_t line; /* first: they are sorted by it */
 	char *why;
 };
 
@@ -144,13 +145,6 @@ static void *lane_store(void *context)
 	return NULL;
 }
 
-static int lines_compare(const void *a, const void *b)
-{
-	const struct refusal *left = a, *right = b;
-
-	return (left->line > right->line) - (left->line < right->line);
-}
-
 /* Tells the rows that are refused, and counts all. Then the chunk is empty. */
 static void lane_end(struct lane *lane, struct import *import)
 {
@@ -159,7 +153,7 @@ static void lane_end(struct lane *lane, struct import *import)
 	check(pthread_join(lane->thread, NULL) == 0);
 	lane->is_running = 0;
 	progress_hide(&import->progress);
-	qsort(lane->refusals, lane->refusals_n, sizeof(lane->refusals[0]), lines_compare);
+	qsort(lane->refusals, lane->refusals_n, sizeof(lane->refusals[0]), number_compare);
 	for (size_t i = 0; i < lane->refusals_n; i++) {
 		fprintf(stderr, "couponctl: %s:%" PRId64 ": %s\n", import->path,
 			lane->refusals[i].line, lane->refusals[i].why);

@@ -3,6 +3,7 @@
  * first, with a number for each of a coupon. Redis gets all those that it does not have, and then
  * the number: see docs/lifecycle.md.
  */
+#include "common/array.h"
 #include "common/check.h"
 #include "common/fault.h"
 #include "common/log/log.h"
@@ -259,13 +260,6 @@ static int64_t part_revoke(struct revocation *r, int redeemed)
 	return revoked;
 }
 
-static int numbers_compare(const void *a, const void *b)
-{
-	const int64_t *left = a, *right = b;
-
-	return (*left > *right) - (*left < *right);
-}
-
 /* Tells Redis of the revocations of each coupon once. */
 static void coupons_apply(const struct revocation *r)
 {
@@ -276,10 +270,9 @@ static void coupons_apply(const struct revocation *r)
 	for (size_t i = 0; i < r->n; i++)
 		if (r->codes[i].set)
 			coupons[n++] = r->codes[i].coupon;
-	qsort(coupons, n, sizeof(*coupons), numbers_compare);
+	n = numbers_unique(coupons, n);
 	for (size_t i = 0; i < n; i++)
-		if (i == 0 || coupons[i] != coupons[i - 1])
-			revocations_apply(r->db, r->redis, coupons[i]);
+		revocations_apply(r->db, r->redis, coupons[i]);
 	free(coupons);
 }
 

@@ -36,25 +36,6 @@ static void ids_take(struct ids *ids, const redisReply *keys)
 	}
 }
 
-static int id_compare(const void *a, const void *b)
-{
-	const int64_t *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
-static size_t ids_unique(struct ids *ids)
-{
-	size_t n = 0;
-
-	if (ids->n > 1)
-		qsort(ids->list, ids->n, sizeof(*ids->list), id_compare);
-	for (size_t i = 0; i < ids->n; i++)
-		if (n == 0 || ids->list[n - 1] != ids->list[i])
-			ids->list[n++] = ids->list[i];
-	return n;
-}
-
 size_t coupons_find(struct redis_client *redis, int64_t **list)
 {
 	char cursor[REDIS_CURSOR_SIZE] = "0";
@@ -70,7 +51,7 @@ size_t coupons_find(struct redis_client *redis, int64_t **list)
 		freeReplyObject(reply);
 	} while (strcmp(cursor, "0") != 0);
 	*list = ids.list;
-	return ids_unique(&ids);
+	return numbers_unique(ids.list, ids.n);
 }
 
 void recover_coupon_read(struct recover_coupon *coupon, struct recover *recover, int64_t id)
