@@ -1,7 +1,5 @@
 #include "codes/form.h"
 
-#include "common/check.h"
-
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>

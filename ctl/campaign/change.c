@@ -12,7 +12,6 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
-#include "ctl/store.h"
 #include "embed.h"
 
 #include <stdio.h>

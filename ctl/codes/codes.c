@@ -2,17 +2,14 @@
  * couponctl codes: word makes one code for all, show tells of a code, stats of a coupon's sets, and
  * key makes the file of keys.
  */
-#include "codes/key.h"
 #include "common/check.h"
 #include "common/log/log.h"
 #include "ctl/codes/stored.h"
-#include "ctl/file.h"
 #include "ctl/output.h"
 #include "ctl/table.h"
 #include "embed.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <openssl/crypto.h>
 #include <stdio.h>

@@ -12,14 +12,12 @@
 #include "common/log/log.h"
 #include "common/message/receive.h"
 #include "ctl/codes/stored.h"
-#include "ctl/file.h"
 #include "ctl/output.h"
 #include "ctl/table.h"
 #include "embed.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,6 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
-#include "common/redis/client.h"
 #include "ctl/codes/code_file.h"
 #include "ctl/codes/stored.h"
 #include "ctl/output.h"

@@ -1,12 +1,10 @@
-#include "ctl/distribute/list.h"
+#include "ctl/distribute/distribute.h"
 
 #include "common/array.h"
 #include "common/check.h"
 #include "common/hash.h"
 #include "common/message/answer.h"
 #include "common/message/receive.h"
-#include "ctl/args.h"
-#include "ctl/table.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
  * After an answer that decides nothing, everything holds for a while, which doubles until a request
  * ends again.
  */
-#include "ctl/distribute/run.h"
+#include "ctl/distribute/distribute.h"
 
 #include "common/check.h"
 #include "common/message/answer.h"

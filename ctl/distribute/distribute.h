@@ -3,8 +3,8 @@
  * or with CSV, of which the first column counts. Empty lines are skipped. An entry that is no valid
  * id, or that must not be sent, has an end from the beginning.
  */
-#ifndef CTL_DISTRIBUTE_LIST_H
-#define CTL_DISTRIBUTE_LIST_H
+#ifndef CTL_DISTRIBUTE_DISTRIBUTE_H
+#define CTL_DISTRIBUTE_DISTRIBUTE_H
 
 #include "client/client.h"
 #include "common/message/receive.h"
@@ -86,5 +86,37 @@ static inline const char *list_text(const struct list *list, uint32_t i)
 
 /* Which entry lists this user for the `repeat`th time: its index, or -1. */
 int64_t list_find(const struct list *list, const char *text, size_t len, uint32_t repeat);
+
+/* The run: sends the requests for all users that have not ended. */
+
+struct run_plan {
+	const char *coupon; /* its id */
+	const char *prefix; /* of the idempotency keys; the repeat of the user follows it */
+	struct gateway_address address;
+	uint32_t connections_n;
+	int64_t rate;        /* users a second, at most; 0: no limit */
+	int64_t target_us;   /* the delay of answers that is to be kept; see window.h */
+	int64_t patience_us; /* how long nothing may end */
+};
+
+enum run_end {
+	RUN_DONE,        /* all users have ended */
+	RUN_INTERRUPTED, /* SIGINT or SIGTERM */
+	RUN_IMPATIENT,   /* nothing has ended for too long */
+	RUN_FAILED       /* an answer that no repetition would change */
+};
+
+struct run_report {
+	enum run_end end;
+	uint32_t answered_n; /* users that ended in this run */
+	int64_t duration_us;
+	char why[300]; /* RUN_IMPATIENT, RUN_FAILED: what was answered last */
+};
+
+/*
+ * Sets the ends in the list. Returns when the run has ended and nothing is in flight, or what is in
+ * flight is not answered.
+ */
+void run(struct list *list, const struct run_plan *plan, struct run_report *report);
 
 #endif
