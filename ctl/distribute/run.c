@@ -102,30 +102,17 @@ static void flight_end(struct run *run, uint32_t number, enum end end)
 	run->free[run->free_n++] = number;
 }
 
-/* Copies a text of printable ASCII into a string of JSON. Returns its length. */
-static size_t string_put(char *out, const char *text, size_t len)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < len; i++) {
-		if (text[i] == '"' || text[i] == '\\')
-			out[n++] = '\\';
-		out[n++] = text[i];
-	}
-	return n;
-}
-
-static size_t line_put(const struct run *run, uint32_t number, char *out)
+/* Writes the request line; returns its end. */
+static char *line_put(const struct run *run, uint32_t number, char *at)
 {
 	uint32_t i = run->flights[number].user;
 	const struct listed *user = &run->list->users[i];
-	size_t n = (size_t)sprintf(out, "{\"id\":%u,\"op\":\"issue\",\"coupon\":\"%s\",\"user\":\"",
-				   number, run->plan->coupon);
 
-	n += string_put(out + n, list_text(run->list, i), user->len);
-	n += (size_t)sprintf(out + n, "\",\"key\":\"%s%u\",\"ack\":\"issued\"}\n",
-			     run->plan->prefix, user->repeat);
-	return n;
+	at += sprintf(at, "{\"id\":%u,\"op\":\"issue\",\"coupon\":\"%s\",\"user\":\"", number,
+		      run->plan->coupon);
+	at = escaped_append(at, list_text(run->list, i), user->len);
+	return at + sprintf(at, "\",\"key\":\"%s%u\",\"ack\":\"issued\"}\n", run->plan->prefix,
+			    user->repeat);
 }
 
 /* How many requests may be sent now. */
@@ -159,7 +146,7 @@ static void fill(void *context, uint32_t i)
 	while (sent < n && c->open < share(run) && next_find(run)) {
 		uint32_t number = flight_begin(run, i);
 
-		c->out_len += line_put(run, number, c->out + c->out_len);
+		c->out_len = (size_t)(line_put(run, number, c->out + c->out_len) - c->out);
 		c->open++;
 		sent++;
 	}

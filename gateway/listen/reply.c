@@ -42,27 +42,11 @@ static void refusal_text(const struct request *request, const struct result *res
 		snprintf(message, MESSAGE_SIZE, "%s", answer_text(result->answer));
 }
 
-/* As in a JSON string: users may contain these two bytes, and rarely do. */
-static char *put_escaped(char *at, const char *text)
-{
-	size_t len = strlen(text);
-
-	if (!memchr(text, '"', len) && !memchr(text, '\\', len))
-		return text_append(at, text);
-	for (; *text; text++) {
-		if (*text == '"' || *text == '\\')
-			*at++ = '\\';
-		*at++ = *text;
-	}
-	return at;
-}
-
 static char *receive_put(char *at, const struct receive *receive)
 {
 	char text[RECEIVE_SIZE];
 
-	receive_format(receive, text);
-	return put_escaped(at, text);
+	return escaped_append(at, text, receive_format(receive, text));
 }
 
 /* Of a code that was found, unless nothing was done or it is not known what. */
@@ -109,7 +93,7 @@ void request_answer(struct request *request, const struct result *result)
 	}
 	if (!done) {
 		refusal_text(request, result, message);
-		at = put_escaped(text_append(at, ",\"message\":\""), message);
+		at = escaped_append(text_append(at, ",\"message\":\""), message, strlen(message));
 		at = text_append(at, "\"");
 	}
 	at = text_append(at, "}");
