@@ -32,10 +32,10 @@ enum told { TOLD_NOT, TOLD, TOLD_GONE };
 static enum told redis_void(struct voiding *voiding, const struct receive *receive,
 			    const PGresult *row)
 {
-	char batch[ULID_SIZE], index[DB_NUMBER_SIZE];
+	char batch[ULID_SIZE], index[NUMBER_SIZE];
 	const char *argv[] = { receive->user.text, db_text(row, 0, "slot"),
 			       ulid_format(&receive->batch, batch),
-			       db_number(receive->index, index),
+			       number_text(receive->index, index),
 			       db_is_true(row, 0, "is_returned") ? "void" : "keep" };
 	struct redis_coupon coupon;
 	redisReply *reply;
@@ -58,7 +58,7 @@ static enum told redis_void(struct voiding *voiding, const struct receive *recei
 /* The keeper need not release it. */
 static void released_mark(struct voiding *voiding, const struct receive *receive)
 {
-	char coupons[DB_NUMBER_SIZE], batches[ULID_UUID_SIZE + 2], indexes[DB_NUMBER_SIZE];
+	char coupons[NUMBER_SIZE], batches[ULID_UUID_SIZE + 2], indexes[NUMBER_SIZE];
 	char batch[ULID_UUID_SIZE];
 
 	snprintf(coupons, sizeof(coupons), "{%lld}", (long long)receive->coupon);

@@ -29,7 +29,6 @@ static const char *const refused_columns[] = { "user", "line", "status", "messag
 
 struct distribution {
 	int64_t coupon;
-	char id[DB_NUMBER_SIZE]; /* its text */
 	const char *name;
 	char prefix[RECEIVE_KEY_MAX + 1]; /* of the keys */
 	struct run_plan plan;
@@ -81,7 +80,7 @@ static void options_read(struct distribution *one, const struct args *args)
 	one->plan.patience_us = args_number(args, "patience-s", 1, 86400 * 30, PATIENCE_S) *
 				1000000;
 	one->plan.prefix = one->prefix;
-	one->plan.coupon = db_number(one->coupon, one->id);
+	one->plan.coupon = one->coupon;
 }
 
 static void coupon_check(struct db *db, int64_t coupon)
@@ -162,7 +161,7 @@ static void refused_add(struct distribution *one, uint32_t i)
 {
 	const struct listed *user = &one->list.users[i];
 	const char *text = list_text(&one->list, i), *message = end_text(user->end);
-	char why[USER_ID_WHY_SIZE], line[DB_NUMBER_SIZE];
+	char why[USER_ID_WHY_SIZE], line[NUMBER_SIZE];
 	struct text_buffer shown = { 0 };
 
 	if (user->end == END_INVALID) {
@@ -173,7 +172,7 @@ static void refused_add(struct distribution *one, uint32_t i)
 		text_add(&shown, text, user->len);
 	}
 	sheet_row(&one->refused, (const struct cell[]){ { .text = shown.data, .len = shown.len },
-							cell_text(db_number(user->line, line)),
+							cell_text(number_text(user->line, line)),
 							cell_text(end_status(user->end)),
 							cell_text(message) });
 	text_buffer_fini(&shown);

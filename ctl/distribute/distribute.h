@@ -90,7 +90,7 @@ int64_t list_find(const struct list *list, const char *text, size_t len, uint32_
 /* The run: sends the requests for all users that have not ended. */
 
 struct run_plan {
-	const char *coupon; /* its id */
+	int64_t coupon;
 	const char *prefix; /* of the idempotency keys; the repeat of the user follows it */
 	struct gateway_address address;
 	uint32_t connections_n;

@@ -108,8 +108,8 @@ static char *line_put(const struct run *run, uint32_t number, char *at)
 	uint32_t i = run->flights[number].user;
 	const struct listed *user = &run->list->users[i];
 
-	at += sprintf(at, "{\"id\":%u,\"op\":\"issue\",\"coupon\":\"%s\",\"user\":\"", number,
-		      run->plan->coupon);
+	at += sprintf(at, "{\"id\":%u,\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":\"", number,
+		      (long long)run->plan->coupon);
 	at = escaped_append(at, list_text(run->list, i), user->len);
 	return at + sprintf(at, "\",\"key\":\"%s%u\",\"ack\":\"issued\"}\n", run->plan->prefix,
 			    user->repeat);
