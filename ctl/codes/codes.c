@@ -125,9 +125,9 @@ static PGresult *code_find(struct db *db, const struct stored *stored, const cha
 static void code_say(const PGresult *row, const char *code, int as_json)
 {
 	cJSON *object = output_object();
-	char receive[RECEIVE_SIZE];
+	char receive[STORE_RECEIVE_SIZE];
 
-	stored_receive(row, 0, db_int(row, 0, "coupon_id"), receive);
+	store_receive_text(row, 0, db_int(row, 0, "coupon_id"), receive);
 	output_text(object, "code", code);
 	output_text(object, "kind", db_text(row, 0, "kind"));
 	output_id(object, "set", db_int(row, 0, "set_id"));

@@ -49,15 +49,14 @@ static void code_write(struct exporting *e, const char *code, size_t len, int is
 	struct cell cells[8] = { { .text = code, .len = len },
 				 cell_text(e->coupon_text),
 				 cell_text(e->set_text) };
-	char receive[RECEIVE_SIZE];
+	char receive[STORE_RECEIVE_SIZE];
 
 	if (e->is_revoked && strcmp(state, "unused") == 0)
 		state = "revoked";
 	cells[3] = cell_text(state);
 	if (is_row) {
-		stored_receive(e->page, e->row, e->coupon, receive);
 		cells[4] = cell_text(db_text(e->page, e->row, "user_id"));
-		cells[5] = cell_text(receive);
+		cells[5] = cell_text(store_receive_text(e->page, e->row, e->coupon, receive));
 		cells[6] = cell_text(db_text(e->page, e->row, "used_at"));
 		cells[7] = cell_json(db_text(e->page, e->row, "metadata"));
 	}

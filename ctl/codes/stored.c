@@ -1,6 +1,5 @@
 #include "ctl/codes/stored.h"
 
-#include "common/check.h"
 #include "common/log/log.h"
 #include "embed.h"
 
@@ -122,18 +121,4 @@ int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const ch
 	if (!set)
 		log_fatal("there is no coupon %lld", (long long)coupon);
 	return set;
-}
-
-char *stored_receive(const PGresult *rows, int row, int64_t coupon, char out[RECEIVE_SIZE])
-{
-	const char *user = db_text(rows, row, "user_id");
-	struct receive receive = { .coupon = coupon, .index = (int)db_int(rows, row, "idx") };
-
-	out[0] = '\0';
-	if (!*user)
-		return out;
-	check(user_id_parse(&receive.user, user, strlen(user)) == 0);
-	check(ulid_from_uuid(&receive.batch, db_text(rows, row, "batch")) == 0);
-	receive_format(&receive, out);
-	return out;
 }

@@ -7,7 +7,6 @@
 
 #include "codes/book.h"
 #include "codes/key.h"
-#include "common/message/receive.h"
 #include "ctl/store.h"
 
 struct stored {
@@ -37,12 +36,6 @@ struct db *stored_lock(const struct ctl *ctl);
  */
 int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const char *request,
 		       const char *source);
-
-/*
- * Writes the receive by which a code was used, of a row with the columns `user_id`, `batch` and
- * `idx`; "" if it was not. Returns `out`.
- */
-char *stored_receive(const PGresult *rows, int row, int64_t coupon, char out[RECEIVE_SIZE]);
 
 /*
  * Reads the file, and compares its keys with the fingerprints of those that have made codes. A key
