@@ -259,47 +259,33 @@ static unsigned symbols_needed(const struct code_form *form, int64_t codes)
 	return 0;
 }
 
-/* All codes that a guess may hit. */
-static int guess_check(const struct code_form *form, int64_t before, int64_t count,
-		       char why[CODE_WHY_SIZE])
+int code_chance_check(const struct code_form *form, int64_t own, int64_t others, int64_t count,
+		      char why[CODE_WHY_SIZE])
 {
 	char text[CODE_CHANCE_SIZE], advice[64] = "a larger alphabet is needed";
-	int64_t most = code_chance_codes_max(form);
+	long double twice = (long double)(own + count) * (long double)others /
+			    (long double)form->size;
+	int64_t most = code_chance_codes_max(form), all = own + others + count;
 	unsigned symbols_n;
 
-	if (before + count <= most)
-		return 0;
-	symbols_n = symbols_needed(form, before + count);
-	if (symbols_n)
-		snprintf(advice, sizeof(advice), "%u symbols are enough", symbols_n);
-	snprintf(why, CODE_WHY_SIZE,
-		 "%" PRId64 " codes and %" PRId64 " that exist are too many for %s: %s; allowed is "
-		 "1 in %.0e or less, which is %" PRId64 " codes; %s",
-		 count, before, form->pattern, code_chance_text(form, before + count, text),
-		 (double)CODE_CHANCE_ONE_IN, most, advice);
-	return -1;
-}
-
-static int twice_check(const struct code_form *form, int64_t own, int64_t others,
-		       char why[CODE_WHY_SIZE])
-{
-	long double twice = (long double)own * (long double)others / (long double)form->size;
-
+	if (all > most) { /* those that a guess may hit */
+		symbols_n = symbols_needed(form, all);
+		if (symbols_n)
+			snprintf(advice, sizeof(advice), "%u symbols are enough", symbols_n);
+		snprintf(why, CODE_WHY_SIZE,
+			 "%" PRId64 " codes and %" PRId64 " that exist are too many for %s: %s; "
+			 "allowed is 1 in %.0e or less, which is %" PRId64 " codes; %s",
+			 count, own + others, form->pattern, code_chance_text(form, all, text),
+			 (double)CODE_CHANCE_ONE_IN, most, advice);
+		return -1;
+	}
 	if (twice * CODE_TWICE_ONE_IN <= 1)
 		return 0;
 	snprintf(why, CODE_WHY_SIZE,
 		 "%" PRId64 " codes of %s and %" PRId64 " of other keys or forms, which may have "
 		 "the same text: %.2Lg codes in %u^%u texts would be there twice; allowed is 1 in "
 		 "%d; choose another prefix, or more symbols",
-		 own, form->pattern, others, twice, form->radix, form->free_n, CODE_TWICE_ONE_IN);
+		 own + count, form->pattern, others, twice, form->radix, form->free_n,
+		 CODE_TWICE_ONE_IN);
 	return -1;
-}
-
-int code_chance_check(const struct code_form *form, int64_t own, int64_t others, int64_t count,
-		      char why[CODE_WHY_SIZE])
-{
-	return guess_check(form, own + others, count, why) ||
-			       twice_check(form, own + count, others, why)
-		       ? -1
-		       : 0;
 }

@@ -46,7 +46,7 @@ static void generated_refuse(const struct ctl *ctl, struct db *db, const char *w
 	stored_read(&stored, ctl, db);
 	if (code_book_find(stored.book, word, strlen(word), &found) == 0)
 		log_fatal("\"%s\" exists: a generated code, of set %" PRId64, word, found.set->id);
-	stored_fini(&stored);
+	code_book_free(stored.book);
 }
 
 static int64_t word_store(struct db *db, const char *word, const char *text, int64_t coupon)
@@ -181,7 +181,7 @@ static int show_run(struct ctl *ctl)
 		absent_tell(&stored, text);
 	PQclear(row);
 	text_buffer_fini(&code);
-	stored_fini(&stored);
+	code_book_free(stored.book);
 	db_close(db);
 	return !is_there;
 }

@@ -167,7 +167,7 @@ static int export_run(struct ctl *ctl)
 	stored_read(&e.stored, ctl, e.db);
 	sets_write(&e, coupon, set, path);
 	sheet_end(&e.sheet, FILE_KEEP);
-	stored_fini(&e.stored);
+	code_book_free(e.stored.book);
 	db_close(e.db);
 	return 0;
 }

@@ -248,7 +248,7 @@ static int import_run(struct ctl *ctl)
 	lanes_run(&import);
 	db_do(db, sql_query_code_set_complete, postgres_number(import.set));
 	code_file_close(import.file);
-	stored_fini(&import.stored);
+	code_book_free(import.stored.book);
 	db_close(db);
 	object = output_object();
 	output_id(object, "set", import.set);

@@ -337,22 +337,14 @@ static void code_add(struct revocation *r, const char *path, const struct code_r
 		chunk_revoke(r);
 }
 
-static void file_revoke(struct revocation *r, const char *path, enum sheet_format format)
-{
-	struct code_file *file = code_file_open(path, format);
-	struct code_row row;
-
-	while (code_file_next(file, &row))
-		code_add(r, path, &row);
-	code_file_close(file);
-}
-
 static int codes_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	const char *path = args_text(args, "file");
 	struct revocation r = { .codes = calloc(CHUNK, sizeof(*r.codes)) };
 	cJSON *object = output_object();
+	struct code_file *file;
+	struct code_row row;
 
 	check(r.codes != NULL);
 	r.db = store_changing_open(ctl, &r.redis);
@@ -361,11 +353,15 @@ static int codes_run(struct ctl *ctl)
 		code_add(&r, NULL,
 			 &(struct code_row){ .code = args->arguments[i],
 					     .code_len = strlen(args->arguments[i]) });
-	if (path)
-		file_revoke(&r, path, sheet_format_read(args, path));
+	if (path) {
+		file = code_file_open(path, sheet_format_read(args, path));
+		while (code_file_next(file, &row))
+			code_add(&r, path, &row);
+		code_file_close(file);
+	}
 	chunk_revoke(&r);
 	free(r.codes);
-	stored_fini(&r.stored);
+	code_book_free(r.stored.book);
 	redis_client_free(r.redis);
 	db_close(r.db);
 	output_number(object, "revoked", r.revoked);

@@ -88,11 +88,6 @@ void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db)
 	PQclear(rows);
 }
 
-void stored_fini(struct stored *stored)
-{
-	code_book_free(stored->book);
-}
-
 struct code_space *stored_space(const struct stored *stored, int64_t id)
 {
 	struct code_space *space = code_book_space(stored->book, id);

@@ -10,14 +10,13 @@
 #include "ctl/store.h"
 
 struct stored {
-	struct code_book *book;
-	int64_t unread; /* codes whose key the file lacks */
-	int unread_key; /* the version of one of these keys */
+	struct code_book *book; /* to be freed with code_book_free() */
+	int64_t unread;         /* codes whose key the file lacks */
+	int unread_key;         /* the version of one of these keys */
 };
 
 /* Reads all of them, with the keys, which are needed only if there are generated codes. */
 void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db);
-void stored_fini(struct stored *stored);
 
 /*
  * The form of a row with the column `alphabet`, and with `form` or, as a set is written, `pattern`.
