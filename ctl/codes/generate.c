@@ -151,7 +151,6 @@ struct generation {
 	/* The range of positions that PostgreSQL gives to the set. */
 	int64_t set, first;
 	struct code_space *space;
-	int is_new; /* no command before has made it */
 };
 
 /* Codes in its own space, and in those whose codes may have the same text: are more allowed? */
@@ -205,7 +204,6 @@ static void set_make(struct generation *g, struct db *db, const struct code_key 
 	space = db_value(db, sql_query_code_space_id, postgres_text(g->form.plain),
 			 postgres_text(g->form.alphabet), postgres_number(key->version),
 			 postgres_text(code_key_fingerprint(key, fingerprint)));
-	g->is_new = 1;
 	do {
 		check(tries++ < TRIES); /* at most a billionth of the positions is in use */
 		g->first = position_choose(&g->form, g->count);
@@ -246,19 +244,20 @@ static void set_take(struct generation *g, const struct ctl *ctl, const char *wa
 	struct code_keys keys;
 	struct db *db;
 	PGresult *row;
-	int newest;
+	int newest, is_made; /* by a command before */
 
 	db = stored_lock(ctl);
 	newest = keyring_read(&keys, ctl, db);
 	db_run(db, "BEGIN");
 	row = db_ask(db, sql_query_code_set_request, postgres_text(g->request.id));
-	if (PQntuples(row) > 0)
+	is_made = PQntuples(row) > 0;
+	if (is_made)
 		set_resume(g, &keys, row);
 	else
 		set_make(g, db, code_keys_newest(&keys), newest);
 	PQclear(row);
 	code_keys_wipe(&keys);
-	if (is_there && g->is_new)
+	if (is_there && !is_made)
 		log_fatal(
 			"the file \"%s\" exists, but PostgreSQL does not have its set: it was put "
 			"back to an earlier moment; move the file and \"%s\" away to begin anew",
