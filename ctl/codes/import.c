@@ -101,7 +101,8 @@ static void row_add(struct lane *lane, const struct code_row *row)
 					row->code_len == len && memcmp(row->code, text, len) == 0
 						? 0
 						: row->code_len);
-		postgres_array_add_text(&lane->columns[METADATA], row->metadata, row->metadata_len);
+		postgres_array_add_text(&lane->columns[METADATA], row->metadata,
+					strlen(row->metadata));
 	}
 }
 

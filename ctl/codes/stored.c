@@ -42,24 +42,6 @@ void stored_form(struct code_form *form, const PGresult *rows, int row, const ch
 		log_fatal("PostgreSQL has codes of a form that this version cannot read: %s", why);
 }
 
-/* Of a set whose space is not in the book yet. */
-static void space_read(struct stored *stored, const struct code_keys *keys, const PGresult *rows,
-		       int row)
-{
-	int version = (int)db_int(rows, row, "key_version");
-	const struct code_key *key = code_keys_find(keys, version);
-	struct code_form form;
-
-	stored_form(&form, rows, row, "form");
-	if (key) {
-		code_book_add_space(stored->book, db_int(rows, row, "space_id"),
-				    code_space_new(&form, key));
-		return;
-	}
-	stored->unread += db_int(rows, row, "code_num");
-	stored->unread_key = version;
-}
-
 void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db)
 {
 	PGresult *rows = db_ask(db, sql_query_code_catalogue);
@@ -68,21 +50,31 @@ void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db)
 	*stored = (struct stored){ .book = code_book_new() };
 	for (int row = 0; row < PQntuples(rows); row++) {
 		int64_t space = db_int(rows, row, "space_id");
+		int version = (int)db_int(rows, row, "key_version");
 		const struct code_set set = {
 			.id = db_int(rows, row, "id"),
 			.coupon = db_int(rows, row, "coupon_id"),
 			.first = db_int(rows, row, "first_position"),
 			.count = db_int(rows, row, "code_num"),
 		};
+		const struct code_key *key;
+		struct code_form form;
 
 		if (!space)
 			continue; /* not of generated codes */
 		if (keys.n == 0)
 			keyring_read(&keys, ctl, db);
-		if (!code_book_space(stored->book, space))
-			space_read(stored, &keys, rows, row);
-		if (code_book_space(stored->book, space))
-			code_book_add_set(stored->book, space, &set);
+		key = code_keys_find(&keys, version);
+		if (!key) {
+			stored->unread += set.count;
+			stored->unread_key = version;
+			continue;
+		}
+		if (!code_book_space(stored->book, space)) {
+			stored_form(&form, rows, row, "form");
+			code_book_add_space(stored->book, space, code_space_new(&form, key));
+		}
+		code_book_add_set(stored->book, space, &set);
 	}
 	code_keys_wipe(&keys);
 	PQclear(rows);
