@@ -1,8 +1,4 @@
-/*
- * The listed users, and how the request for each has ended. The list is a file with one id a line,
- * or with CSV, of which the first column counts. Empty lines are skipped. An entry that is no valid
- * id, or that must not be sent, has an end from the beginning.
- */
+/* A distribution: the listed users, and the run that sends their requests. */
 #ifndef CTL_DISTRIBUTE_DISTRIBUTE_H
 #define CTL_DISTRIBUTE_DISTRIBUTE_H
 
@@ -86,8 +82,6 @@ static inline const char *list_text(const struct list *list, uint32_t i)
 
 /* Which entry lists this user for the `repeat`th time: its index, or -1. */
 int64_t list_find(const struct list *list, const char *text, size_t len, uint32_t repeat);
-
-/* The run: sends the requests for all users that have not ended. */
 
 struct run_plan {
 	int64_t coupon;

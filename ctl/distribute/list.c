@@ -1,3 +1,8 @@
+/*
+ * The listed users, and how the request for each has ended. The list is a file with one id a line,
+ * or with CSV, of which the first column counts. Empty lines are skipped. An entry that is no valid
+ * id, or that must not be sent, has an end from the beginning.
+ */
 #include "ctl/distribute/distribute.h"
 
 #include "common/array.h"

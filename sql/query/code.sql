@@ -147,8 +147,8 @@ SELECT id::text AS set, coupon_id::text AS coupon, revoked_by,
 	to_char(revoked_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at
 FROM code_set WHERE id = $1::bigint AND revoked_at IS NOT NULL
 
--- code_space_id: The id of a space of codes. It is recorded, and so is its key, if it is not yet. To
--- be run under the lock "codes".
+-- code_space_id: The id of a space of codes. It is recorded, and so is its key, if it is not yet.
+-- To be run under the lock "codes".
 -- $1 form, $2 alphabet, $3 version of the key, $4 its fingerprint
 WITH key AS (
 	INSERT INTO code_key (version, fingerprint) VALUES ($3::int, $4::text)
