@@ -1,5 +1,6 @@
 #include "codes/book.h"
 
+#include "common/array.h"
 #include "common/check.h"
 
 #include <stdio.h>
@@ -26,29 +27,28 @@ int code_text_spell(const char *text, size_t len, char out[CODE_OTHERS_SIZE])
 }
 
 struct code_space {
+	int64_t id; /* in its book */
 	struct code_form form;
 	struct ff1 *ff1;
+	struct code_set *sets; /* ascending by their first position */
+	size_t sets_n, room;
 };
 
 /*
  * Two spaces with one key have different permutations: the tweak has the form. It never changes, or
  * the codes that exist would be others.
  */
-static size_t tweak_write(const struct code_form *form, char tweak[TWEAK_SIZE])
-{
-	return (size_t)snprintf(tweak, TWEAK_SIZE, "couponmq codes 1 %s %s", form->plain,
-				form->alphabet);
-}
-
 struct code_space *code_space_new(const struct code_form *form, const struct code_key *key)
 {
 	struct code_space *space = calloc(1, sizeof(*space));
 	char tweak[TWEAK_SIZE];
-	size_t len = tweak_write(form, tweak);
+	int len = snprintf(tweak, TWEAK_SIZE, "couponmq codes 1 %s %s", form->plain,
+			   form->alphabet);
 
 	check(space != NULL && len < TWEAK_SIZE);
 	space->form = *form;
-	space->ff1 = ff1_new(key->bytes, CODE_KEY_BYTES, form->radix, form->free_n, tweak, len);
+	space->ff1 = ff1_new(key->bytes, CODE_KEY_BYTES, form->radix, form->free_n, tweak,
+			     (size_t)len);
 	return space;
 }
 
@@ -57,6 +57,7 @@ void code_space_free(struct code_space *space)
 	if (!space)
 		return;
 	ff1_free(space->ff1);
+	free(space->sets);
 	free(space);
 }
 
@@ -82,13 +83,6 @@ void code_space_write(struct code_space *space, const struct code_form *as, int6
 	}
 }
 
-static int64_t position_of(const struct code_form *form, const struct ff1_string *string)
-{
-	unsigned __int128 position = (unsigned __int128)string->first * form->last_n + string->last;
-
-	return position > INT64_MAX ? INT64_MAX : (int64_t)position;
-}
-
 void code_space_read(struct code_space *space, const struct code_text *texts, size_t n,
 		     int64_t *positions)
 {
@@ -103,20 +97,17 @@ void code_space_read(struct code_space *space, const struct code_text *texts, si
 		places[found_n++] = i;
 	}
 	ff1_decrypt(space->ff1, strings, found_n);
-	for (size_t i = 0; i < found_n; i++)
-		positions[places[i]] = position_of(&space->form, &strings[i]);
+	for (size_t i = 0; i < found_n; i++) {
+		unsigned __int128 position =
+			(unsigned __int128)strings[i].first * space->form.last_n + strings[i].last;
+
+		positions[places[i]] = position > INT64_MAX ? INT64_MAX : (int64_t)position;
+	}
 }
 
-struct shelf {
-	int64_t id;
-	struct code_space *space;
-	struct code_set *sets; /* ascending by their first position */
-	size_t sets_n, room;
-};
-
 struct code_book {
-	struct shelf *shelves;
-	size_t n;
+	struct code_space **spaces;
+	size_t n, room;
 };
 
 struct code_book *code_book_new(void)
@@ -129,50 +120,38 @@ struct code_book *code_book_new(void)
 
 void code_book_free(struct code_book *book)
 {
-	for (size_t i = 0; book && i < book->n; i++) {
-		code_space_free(book->shelves[i].space);
-		free(book->shelves[i].sets);
-	}
-	if (book)
-		free(book->shelves);
-	free(book);
-}
-
-static struct shelf *shelf_find(const struct code_book *book, int64_t id)
-{
+	if (!book)
+		return;
 	for (size_t i = 0; i < book->n; i++)
-		if (book->shelves[i].id == id)
-			return &book->shelves[i];
-	return NULL;
+		code_space_free(book->spaces[i]);
+	free(book->spaces);
+	free(book);
 }
 
 void code_book_add_space(struct code_book *book, int64_t id, struct code_space *space)
 {
-	check(!shelf_find(book, id));
-	book->shelves = reallocarray(book->shelves, book->n + 1, sizeof(*book->shelves));
-	check(book->shelves != NULL);
-	book->shelves[book->n++] = (struct shelf){ .id = id, .space = space };
+	check(!code_book_space(book, id));
+	book->spaces = array_room(book->spaces, book->n, &book->room, sizeof(*book->spaces));
+	book->spaces[book->n++] = space;
+	space->id = id;
 }
 
 struct code_space *code_book_space(const struct code_book *book, int64_t id)
 {
-	const struct shelf *shelf = shelf_find(book, id);
-
-	return shelf ? shelf->space : NULL;
+	for (size_t i = 0; i < book->n; i++)
+		if (book->spaces[i]->id == id)
+			return book->spaces[i];
+	return NULL;
 }
 
-void code_book_add_set(struct code_book *book, int64_t space, const struct code_set *set)
+void code_book_add_set(struct code_book *book, int64_t id, const struct code_set *set)
 {
-	struct shelf *shelf = shelf_find(book, space);
+	struct code_space *space = code_book_space(book, id);
 
-	check(shelf != NULL);
-	if (shelf->sets_n == shelf->room) {
-		shelf->room = 2 * shelf->room + 16;
-		shelf->sets = reallocarray(shelf->sets, shelf->room, sizeof(*shelf->sets));
-		check(shelf->sets != NULL);
-	}
-	check(shelf->sets_n == 0 || shelf->sets[shelf->sets_n - 1].first < set->first);
-	shelf->sets[shelf->sets_n++] = *set;
+	check(space != NULL);
+	space->sets = array_room(space->sets, space->sets_n, &space->room, sizeof(*set));
+	check(space->sets_n == 0 || space->sets[space->sets_n - 1].first < set->first);
+	space->sets[space->sets_n++] = *set;
 }
 
 /* 0: the position is one of the set. */
@@ -185,13 +164,13 @@ static int position_compare(const void *a, const void *b)
 }
 
 /* Sets `found` if a set has the position and no space before this one has the code. */
-static void position_find(const struct shelf *shelf, int64_t position, struct code_found *found)
+static void position_find(const struct code_space *space, int64_t position,
+			  struct code_found *found)
 {
-	if (found->set || shelf->sets_n == 0)
+	if (found->set || space->sets_n == 0)
 		return;
-	found->set = bsearch(&position, shelf->sets, shelf->sets_n, sizeof(*shelf->sets),
+	found->set = bsearch(&position, space->sets, space->sets_n, sizeof(*space->sets),
 			     position_compare);
-	found->space = shelf->space;
 	found->serial = found->set ? position - found->set->first : 0;
 }
 
@@ -205,11 +184,9 @@ void code_book_find_all(struct code_book *book, const struct code_text *texts, s
 	for (; n > 0; n -= part_n, texts += part_n, found += part_n) {
 		part_n = n < CODE_LANES ? n : CODE_LANES;
 		for (size_t place = 0; place < book->n; place++) {
-			const struct shelf *shelf = &book->shelves[place];
-
-			code_space_read(shelf->space, texts, part_n, positions);
+			code_space_read(book->spaces[place], texts, part_n, positions);
 			for (size_t i = 0; i < part_n; i++)
-				position_find(shelf, positions[i], &found[i]);
+				position_find(book->spaces[place], positions[i], &found[i]);
 		}
 	}
 }

@@ -64,8 +64,7 @@ struct code_set {
 
 struct code_found {
 	const struct code_set *set; /* until the book changes; NULL: no set has the code */
-	const struct code_space *space;
-	int64_t serial; /* the number of the code in its set: 0… */
+	int64_t serial;             /* the number of the code in its set: 0… */
 };
 
 struct code_book;

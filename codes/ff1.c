@@ -11,6 +11,7 @@
 #include <endian.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,19 +43,6 @@ unsigned __int128 ff1_strings(unsigned radix, unsigned digits)
 
 	/* With first != 0, since u <= v. */
 	return radix < 2 || digits < 2 || strings < FF1_STRINGS_LEAST ? 0 : strings;
-}
-
-static const EVP_CIPHER *cipher_of(size_t key_len)
-{
-	switch (key_len) {
-	case 16:
-		return EVP_aes_128_ecb();
-	case 24:
-		return EVP_aes_192_ecb();
-	case 32:
-		return EVP_aes_256_ecb();
-	}
-	return NULL;
 }
 
 /* Encrypts `n` blocks in place, each by itself. */
@@ -102,7 +90,9 @@ struct ff1 *ff1_new(const uint8_t *key, size_t key_len, unsigned radix, unsigned
 		    const void *tweak, size_t tweak_len)
 {
 	struct ff1 *ff1 = calloc(1, sizeof(*ff1));
+	char cipher[16];
 
+	snprintf(cipher, sizeof(cipher), "AES-%u-ECB", (unsigned)key_len * 8);
 	check(ff1 != NULL && ff1_strings(radix, digits) != 0 && radix <= 65536);
 	ff1->first_n = ff1_power(radix, digits / 2);
 	ff1->last_n = ff1_power(radix, digits - digits / 2);
@@ -111,7 +101,7 @@ struct ff1 *ff1_new(const uint8_t *key, size_t key_len, unsigned radix, unsigned
 	ff1->d = 4 * ((ff1->b + 3) / 4) + 4;
 	ff1->aes = EVP_CIPHER_CTX_new();
 	check(ff1->aes != NULL);
-	check(EVP_EncryptInit_ex(ff1->aes, cipher_of(key_len), NULL, key, NULL) == 1);
+	check(EVP_EncryptInit_ex(ff1->aes, EVP_get_cipherbyname(cipher), NULL, key, NULL) == 1);
 	check(EVP_CIPHER_CTX_set_padding(ff1->aes, 0) == 1);
 	begin_set(ff1, radix, digits, tweak, tweak_len);
 	return ff1;
@@ -150,52 +140,42 @@ static uint64_t sum(uint64_t one, uint64_t other, uint64_t n)
 	return one < n - other ? one + other : one - (n - other);
 }
 
-/* Each number that goes into the round, `in`, changes the other one, `out`, which is below `n`. */
-static void round_do(struct ff1 *ff1, unsigned round, size_t lanes_n, const uint64_t *in,
-		     uint64_t *out, int decrypts)
+/*
+ * Instead of exchanging the halves, the rounds alternate: one half goes into a round, and changes
+ * the other one, which is below `n`. At most LANES strings.
+ */
+static void round_do(const struct ff1 *ff1, unsigned round, struct ff1_string *strings,
+		     size_t lanes_n, int decrypts)
 {
 	uint8_t blocks[LANES][BLOCK];
 	uint64_t n = round % 2 == 0 ? ff1->first_n : ff1->last_n;
 
 	for (size_t i = 0; i < lanes_n; i++)
-		block_fill(ff1, blocks[i], round, in[i]);
+		block_fill(ff1, blocks[i], round,
+			   round % 2 == 0 ? strings[i].last : strings[i].first);
 	aes(ff1, blocks[0], lanes_n);
 	for (size_t i = 0; i < lanes_n; i++) {
 		uint64_t number = block_number(ff1, blocks[i], n);
+		uint64_t *out = round % 2 == 0 ? &strings[i].first : &strings[i].last;
 
-		out[i] = sum(out[i], decrypts ? n - number : number, n);
+		*out = sum(*out, decrypts ? n - number : number, n);
 	}
 }
 
-/* At most LANES strings. Instead of exchanging the halves, the rounds alternate. */
-static void lanes_do(struct ff1 *ff1, struct ff1_string *strings, size_t n, int decrypts)
+static void strings_do(const struct ff1 *ff1, struct ff1_string *strings, size_t n, int decrypts)
 {
-	uint64_t first[LANES], last[LANES];
-
-	for (size_t i = 0; i < n; i++) {
-		first[i] = strings[i].first;
-		last[i] = strings[i].last;
-	}
-	for (unsigned k = 0; k < ROUNDS; k++) {
-		unsigned round = decrypts ? ROUNDS - 1 - k : k;
-
-		if (round % 2 == 0)
-			round_do(ff1, round, n, last, first, decrypts);
-		else
-			round_do(ff1, round, n, first, last, decrypts);
-	}
-	for (size_t i = 0; i < n; i++)
-		strings[i] = (struct ff1_string){ .first = first[i], .last = last[i] };
+	for (size_t i = 0; i < n; i += LANES)
+		for (unsigned k = 0; k < ROUNDS; k++)
+			round_do(ff1, decrypts ? ROUNDS - 1 - k : k, strings + i,
+				 n - i < LANES ? n - i : LANES, decrypts);
 }
 
 void ff1_encrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n)
 {
-	for (size_t i = 0; i < n; i += LANES)
-		lanes_do(ff1, strings + i, n - i < LANES ? n - i : LANES, 0);
+	strings_do(ff1, strings, n, 0);
 }
 
 void ff1_decrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n)
 {
-	for (size_t i = 0; i < n; i += LANES)
-		lanes_do(ff1, strings + i, n - i < LANES ? n - i : LANES, 1);
+	strings_do(ff1, strings, n, 1);
 }

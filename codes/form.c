@@ -1,7 +1,5 @@
 #include "codes/form.h"
 
-#include "common/check.h"
-
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,6 +53,7 @@ static void alphabet_set(struct code_form *form, const char *alphabet)
 		form->alphabet[form->radix++] = (char)c;
 	}
 	form->folds = !has_upper || !has_lower;
+	form->is_lower = has_lower;
 	for (unsigned i = 0; form->folds && i < form->radix; i++)
 		form->digits[(unsigned char)other_case(form->alphabet[i])] = (signed char)i;
 }
@@ -62,13 +61,9 @@ static void alphabet_set(struct code_form *form, const char *alphabet)
 /* A character that stands for itself, as codes have it. */
 static char literal(const struct code_form *form, char c)
 {
-	int is_lower = 0;
-
-	for (unsigned i = 0; i < form->radix; i++)
-		is_lower |= islower((unsigned char)form->alphabet[i]);
 	if (!form->folds)
 		return c;
-	return (char)(is_lower ? tolower((unsigned char)c) : toupper((unsigned char)c));
+	return (char)(form->is_lower ? tolower((unsigned char)c) : toupper((unsigned char)c));
 }
 
 static int pattern_set(struct code_form *form, const char *pattern, char why[CODE_WHY_SIZE])
@@ -177,8 +172,7 @@ void code_form_write(const struct code_form *form, const struct ff1_string *stri
 
 static int literal_matches(const struct code_form *form, char wanted, char c)
 {
-	return c == wanted || (form->folds && isalpha((unsigned char)wanted) && isascii(c) &&
-			       c == other_case(wanted));
+	return c == wanted || (form->folds && isascii(c) && c == other_case(wanted));
 }
 
 int code_form_read(const struct code_form *form, const char *text, size_t len,
@@ -265,47 +259,33 @@ static unsigned symbols_needed(const struct code_form *form, int64_t codes)
 	return 0;
 }
 
-/* All codes that a guess may hit. */
-static int guess_check(const struct code_form *form, int64_t before, int64_t count,
-		       char why[CODE_WHY_SIZE])
+int code_chance_check(const struct code_form *form, int64_t own, int64_t others, int64_t count,
+		      char why[CODE_WHY_SIZE])
 {
 	char text[CODE_CHANCE_SIZE], advice[64] = "a larger alphabet is needed";
-	int64_t most = code_chance_codes_max(form);
+	long double twice = (long double)(own + count) * (long double)others /
+			    (long double)form->size;
+	int64_t most = code_chance_codes_max(form), all = own + others + count;
 	unsigned symbols_n;
 
-	if (before + count <= most)
-		return 0;
-	symbols_n = symbols_needed(form, before + count);
-	if (symbols_n)
-		snprintf(advice, sizeof(advice), "%u symbols are enough", symbols_n);
-	snprintf(why, CODE_WHY_SIZE,
-		 "%" PRId64 " codes and %" PRId64 " that exist are too many for %s: %s; allowed is "
-		 "1 in %.0e or less, which is %" PRId64 " codes; %s",
-		 count, before, form->pattern, code_chance_text(form, before + count, text),
-		 (double)CODE_CHANCE_ONE_IN, most, advice);
-	return -1;
-}
-
-static int twice_check(const struct code_form *form, int64_t own, int64_t others,
-		       char why[CODE_WHY_SIZE])
-{
-	long double twice = (long double)own * (long double)others / (long double)form->size;
-
+	if (all > most) { /* those that a guess may hit */
+		symbols_n = symbols_needed(form, all);
+		if (symbols_n)
+			snprintf(advice, sizeof(advice), "%u symbols are enough", symbols_n);
+		snprintf(why, CODE_WHY_SIZE,
+			 "%" PRId64 " codes and %" PRId64 " that exist are too many for %s: %s; "
+			 "allowed is 1 in %.0e or less, which is %" PRId64 " codes; %s",
+			 count, own + others, form->pattern, code_chance_text(form, all, text),
+			 (double)CODE_CHANCE_ONE_IN, most, advice);
+		return -1;
+	}
 	if (twice * CODE_TWICE_ONE_IN <= 1)
 		return 0;
 	snprintf(why, CODE_WHY_SIZE,
 		 "%" PRId64 " codes of %s and %" PRId64 " of other keys or forms, which may have "
 		 "the same text: %.2Lg codes in %u^%u texts would be there twice; allowed is 1 in "
 		 "%d; choose another prefix, or more symbols",
-		 own, form->pattern, others, twice, form->radix, form->free_n, CODE_TWICE_ONE_IN);
+		 own + count, form->pattern, others, twice, form->radix, form->free_n,
+		 CODE_TWICE_ONE_IN);
 	return -1;
-}
-
-int code_chance_check(const struct code_form *form, int64_t own, int64_t others, int64_t count,
-		      char why[CODE_WHY_SIZE])
-{
-	return guess_check(form, own + others, count, why) ||
-			       twice_check(form, own + count, others, why)
-		       ? -1
-		       : 0;
 }

@@ -28,6 +28,7 @@ struct code_form {
 	size_t width, length;                 /* of the pattern, and without dashes */
 	unsigned radix, free_n;               /* symbols of the alphabet, and in a code */
 	int folds;                            /* the case of a letter does not matter */
+	int is_lower;                         /* then letters are written in lower case */
 	unsigned __int128 size;               /* number of texts: radix^free_n */
 	uint64_t last_n;                      /* radix^(digits of ff1_string.last) */
 	signed char digits[256];              /* by byte: its place in the alphabet, or -1 */

@@ -10,52 +10,29 @@
 #include <openssl/hmac.h>
 #include <sodium.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define BLANKS " \t\r"
 #define FORBIDDEN_MODE (S_IWGRP | S_IRWXO)
 #define ALLOWED "allowed is VERSION HEX, with a version from 1 to 32767 and 64 hexadecimal digits"
 
-static int is_blank(char c)
-{
-	return c == ' ' || c == '\t' || c == '\r';
-}
-
-static const char *blanks_skip(const char *p, const char *end)
-{
-	while (p < end && is_blank(*p))
-		p++;
-	return p;
-}
-
-/* The version at the beginning; NULL unless it is one. */
-static const char *version_read(const char *p, const char *end, int *version)
-{
-	*version = 0;
-	for (; p < end && isdigit((unsigned char)*p); p++) {
-		*version = *version * 10 + (*p - '0');
-		if (*version > CODE_KEY_VERSION_MAX)
-			return NULL;
-	}
-	return *version > 0 && p < end && is_blank(*p) ? p : NULL;
-}
-
 static int line_read(struct code_key *key, const char *p, const char *end)
 {
+	char *digits_end = NULL;
+	long version = isdigit((unsigned char)*p) ? strtol(p, &digits_end, 10) : 0;
 	size_t bytes_n;
 
-	p = version_read(p, end, &key->version);
-	if (!p)
+	if (version < 1 || version > CODE_KEY_VERSION_MAX || strspn(digits_end, BLANKS) == 0)
 		return -1;
-	p = blanks_skip(p, end);
-	if (end - p < 2 * CODE_KEY_BYTES ||
-	    sodium_hex2bin(key->bytes, CODE_KEY_BYTES, p, 2 * CODE_KEY_BYTES, NULL, &bytes_n,
-			   NULL) ||
+	key->version = (int)version;
+	p = digits_end + strspn(digits_end, BLANKS);
+	if (sodium_hex2bin(key->bytes, CODE_KEY_BYTES, p, (size_t)(end - p), NULL, &bytes_n, &p) ||
 	    bytes_n != CODE_KEY_BYTES)
 		return -1;
-	p += 2 * CODE_KEY_BYTES;
-	return blanks_skip(p, end) == end ? 0 : -1;
+	return p + strspn(p, BLANKS) == end ? 0 : -1;
 }
 
 /* Adds the key of the line. NULL, or what is wrong. */
@@ -86,7 +63,7 @@ int code_keys_parse(struct code_keys *keys, const char *text, size_t len, char w
 	for (const char *p = text, *next; p < end; p = next + 1, line++) {
 		next = memchr(p, '\n', (size_t)(end - p));
 		next = next ? next : end;
-		p = blanks_skip(p, next);
+		p += strspn(p, BLANKS);
 		if (p == next || *p == '#')
 			continue;
 		wrong = line_add(keys, p, next);
@@ -171,8 +148,8 @@ int code_key_file_read(struct code_keys *keys, const char *path, char why[CODE_W
 	/* Without O_NONBLOCK it would wait for the writer of a named pipe. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), failed = -1;
 	const char *wrong = fd < 0 ? strerror(errno) : file_check(fd);
-	char text[CODE_KEY_FILE_BYTES_MAX], line[CODE_WHY_SIZE];
-	ssize_t len = wrong ? 0 : all_read(fd, text, sizeof(text));
+	char text[CODE_KEY_FILE_BYTES_MAX + 1] = "", line[CODE_WHY_SIZE];
+	ssize_t len = wrong ? 0 : all_read(fd, text, CODE_KEY_FILE_BYTES_MAX);
 
 	if (wrong)
 		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\" cannot be used: %s", path,

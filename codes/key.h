@@ -27,8 +27,8 @@ struct code_keys {
 };
 
 /*
- * 0, or -1 with a sentence that names the line and what is allowed, and never a key. A version may
- * be there once, and so may a key.
+ * The text has a NUL behind its `len` bytes. 0, or -1 with a sentence that names the line and what
+ * is allowed, and never a key. A version may be there once, and so may a key.
  */
 int code_keys_parse(struct code_keys *keys, const char *text, size_t len, char why[CODE_WHY_SIZE]);
 void code_keys_wipe(struct code_keys *keys);

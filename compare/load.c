@@ -1,5 +1,6 @@
 #include "compare/load.h"
 
+#include "common/array.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "compare/way.h"
@@ -304,13 +305,6 @@ static void requests_deal(struct load *load, struct part *parts)
 
 /* ---- the result */
 
-static int time_compare(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Of the requests that were sold. */
 static void latencies_read(const struct load *load, struct result *result)
 {
@@ -321,7 +315,7 @@ static void latencies_read(const struct load *load, struct result *result)
 	for (int i = 0; i < load->n; i++)
 		if (load->outcomes[i] == SOLD)
 			took_us[n++] = load->took_us[i];
-	qsort(took_us, n, sizeof(*took_us), time_compare);
+	qsort(took_us, n, sizeof(*took_us), number_compare);
 	result->latency_p50_us = took_us[n / 2];
 	result->latency_p99_us = took_us[n * 99 / 100];
 	free(took_us);

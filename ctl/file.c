@@ -21,8 +21,7 @@ int file_sync(FILE *stream)
 	return fflush(stream) || (fsync(fileno(stream)) && errno != EINVAL) ? -1 : 0;
 }
 
-/* Whether `fd` is the file that has this name now: its writer may have put another in its place. */
-static int has_name(int fd, const char *path)
+int file_has_name(int fd, const char *path)
 {
 	struct stat opened, named;
 
@@ -58,7 +57,7 @@ int file_lock(const char *path, int flags)
 			return -1;
 		if (flock(fd, LOCK_EX | LOCK_NB))
 			return close_failed(fd);
-		if (has_name(fd, path))
+		if (file_has_name(fd, path))
 			return fd;
 		close(fd);
 	}

@@ -34,6 +34,9 @@ void file_new_drop(struct file_new *file);
  */
 int file_lock(const char *path, int flags);
 
+/* Whether `fd` is the file that has this name now: its writer may have put another in its place. */
+int file_has_name(int fd, const char *path);
+
 /* Brings what was written to the stream to disk. 0, or -1 with errno. */
 int file_sync(FILE *stream);
 /* Brings the names in the folder of this file to disk. 0, or -1 with errno. */

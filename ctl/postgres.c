@@ -153,12 +153,6 @@ void db_pages_end(struct db *db)
 	db_run(db, "CLOSE pages");
 }
 
-const char *db_number(int64_t number, char out[DB_NUMBER_SIZE])
-{
-	snprintf(out, DB_NUMBER_SIZE, "%lld", (long long)number);
-	return out;
-}
-
 static int column_find(const PGresult *result, const char *column)
 {
 	int i = PQfnumber(result, column);

@@ -149,6 +149,23 @@ PGresult *store_slots_ask(struct db *db, const char *sql, int64_t coupon, const 
 	return rows;
 }
 
+char *store_receive_text(const PGresult *rows, int row, int64_t coupon,
+			 char out[STORE_RECEIVE_SIZE])
+{
+	const char *user = db_text(rows, row, "user_id");
+	char batch[ULID_SIZE] = "";
+	struct ulid ulid;
+
+	out[0] = '\0';
+	if (!*user)
+		return out;
+	if (ulid_from_uuid(&ulid, db_text(rows, row, "batch")) == 0)
+		ulid_format(&ulid, batch);
+	snprintf(out, STORE_RECEIVE_SIZE, "%lld.%s.%s.%s", (long long)coupon, user, batch,
+		 db_text(rows, row, "idx"));
+	return out;
+}
+
 int64_t store_coupons_read(struct db *db, const char *sql, int64_t after, int64_t count,
 			   store_row_fn *take, void *context)
 {

@@ -39,6 +39,14 @@ PGresult *store_slots_ask(struct db *db, const char *sql, int64_t coupon, const 
 			  size_t n);
 
 /*
+ * Writes the receive of a row with the columns `user_id`, `batch` and `idx`; "" without a user,
+ * which is copied as it is, even if it is no valid id. Returns `out`.
+ */
+#define STORE_RECEIVE_SIZE (2 * RECEIVE_SIZE)
+char *store_receive_text(const PGresult *rows, int row, int64_t coupon,
+			 char out[STORE_RECEIVE_SIZE]);
+
+/*
  * Calls `take` for each row of a query of coupons, whose parameters are the id after which to begin
  * and a number of rows, and whose first column is the id. Reads in pages, without a transaction. At
  * most `count` rows. Returns how many there were.

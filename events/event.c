@@ -43,31 +43,12 @@ size_t event_size_max(const struct event *event)
 	       2 * length(event->key) + length(event->detail);
 }
 
-static char *put(char *p, const char *text)
-{
-	size_t len = strlen(text);
-
-	memcpy(p, text, len);
-	return p + len;
-}
-
-/* Printable ASCII inside a JSON string. */
-static char *put_escaped(char *p, const char *text, size_t len)
-{
-	for (size_t i = 0; i < len; i++) {
-		if (text[i] == '"' || text[i] == '\\')
-			*p++ = '\\';
-		*p++ = text[i];
-	}
-	return p;
-}
-
 static char *put_number(char *p, int64_t number)
 {
 	char digits[NUMBER_SIZE];
 
 	/* Most are ids and small; this is the quicker way. */
-	return number > 0 ? p + id_format(number, p) : put(p, number_text(number, digits));
+	return number > 0 ? p + id_format(number, p) : text_append(p, number_text(number, digits));
 }
 
 /* ,"name":"text" where there is a text. `start` has all of it up to the text. */
@@ -75,8 +56,8 @@ static char *put_member(char *p, const char *start, const char *text)
 {
 	if (!text)
 		return p;
-	p = put(p, start);
-	p = put_escaped(p, text, strlen(text));
+	p = text_append(p, start);
+	p = escaped_append(p, text, strlen(text));
 	*p++ = '"';
 	return p;
 }
@@ -92,35 +73,35 @@ static char *put_place(char *p, const struct receive *receive)
 static char *put_id(char *p, const struct event *event)
 {
 	if (event->type == EVENT_CHANGED) {
-		p = put(p, "campaign/");
+		p = text_append(p, "campaign/");
 		p = put_number(p, event->receive.coupon);
 		*p++ = '/';
-		return put(p, event->change);
+		return text_append(p, event->change);
 	}
 	p = put_place(p, &event->receive);
 	*p++ = '/';
-	return put(p, strchr(types[event->type], '.') + 1);
+	return text_append(p, strchr(types[event->type], '.') + 1);
 }
 
 static char *put_receive(char *p, const struct event *event)
 {
 	const struct user_id *user = &event->receive.user;
 
-	p = put(p, ",\"user\":\"");
-	p = put_escaped(p, user->text, user->len);
-	p = put(p, "\",\"receive\":\"");
+	p = text_append(p, ",\"user\":\"");
+	p = escaped_append(p, user->text, user->len);
+	p = text_append(p, "\",\"receive\":\"");
 	p = put_number(p, event->receive.coupon);
 	*p++ = '.';
-	p = put_escaped(p, user->text, user->len);
+	p = escaped_append(p, user->text, user->len);
 	*p++ = '.';
 	p = put_place(p, &event->receive);
-	p = put(p, "\",\"slot\":");
+	p = text_append(p, "\",\"slot\":");
 	return put_number(p, event->slot);
 }
 
 static char *put_data(char *p, const struct event *event)
 {
-	p = put(p, "{\"coupon\":\"");
+	p = text_append(p, "{\"coupon\":\"");
 	p = put_number(p, event->receive.coupon);
 	*p++ = '"';
 	if (event->type != EVENT_CHANGED)
@@ -132,7 +113,7 @@ static char *put_data(char *p, const struct event *event)
 	p = put_member(p, ",\"reason\":\"", event->reason);
 	if (event->detail) {
 		*p++ = ',';
-		return put(p, event->detail + 1); /* with its last brace */
+		return text_append(p, event->detail + 1); /* with its last brace */
 	}
 	*p++ = '}';
 	return p;
@@ -140,18 +121,18 @@ static char *put_data(char *p, const struct event *event)
 
 size_t event_write(const struct event *event, char *out)
 {
-	char *p = put(out, "{\"specversion\":\"1.0\",\"id\":\"");
+	char *p = text_append(out, "{\"specversion\":\"1.0\",\"id\":\"");
 
 	p = put_id(p, event);
-	p = put(p, "\",\"source\":\"");
-	p = put(p, event->source);
-	p = put(p, "\",\"type\":\"");
-	p = put(p, types[event->type]);
-	p = put(p, "\",\"subject\":\"");
+	p = text_append(p, "\",\"source\":\"");
+	p = text_append(p, event->source);
+	p = text_append(p, "\",\"type\":\"");
+	p = text_append(p, types[event->type]);
+	p = text_append(p, "\",\"subject\":\"");
 	p = put_number(p, event->receive.coupon);
-	p = put(p, "\",\"time\":\"");
-	p = put(p, event->time);
-	p = put(p, "\",\"data\":");
+	p = text_append(p, "\",\"time\":\"");
+	p = text_append(p, event->time);
+	p = text_append(p, "\",\"data\":");
 	p = put_data(p, event);
 	*p++ = '}';
 	return (size_t)(p - out);

@@ -1,6 +1,7 @@
 #include "rush/requests.h"
 
 #include "common/message/answer.h"
+#include "common/array.h"
 #include "common/check.h"
 #include "common/message/receive.h"
 
@@ -192,13 +193,6 @@ int64_t rush_percentile(const int64_t *sorted, size_t n, int permyriad)
 	if (n == 0)
 		return 0;
 	return sorted[rank > 0 ? rank - 1 : 0];
-}
-
-static int number_compare(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x > y) - (x < y);
 }
 
 void rush_requests_latency(const struct rush_requests *requests, int code,

@@ -30,6 +30,19 @@ static inline char *text_append(char *at, const char *text)
 	return at + len;
 }
 
+/* Printable ASCII as it is inside a string of JSON; rarely is there anything to escape. */
+static inline char *escaped_append(char *at, const char *text, size_t len)
+{
+	if (!memchr(text, '"', len) && !memchr(text, '\\', len))
+		return (char *)memcpy(at, text, len) + len;
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] == '"' || text[i] == '\\')
+			*at++ = '\\';
+		*at++ = text[i];
+	}
+	return at;
+}
+
 static inline char *number_append(char *at, int64_t number)
 {
 	return at + id_format(number, at);

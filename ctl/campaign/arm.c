@@ -24,7 +24,6 @@ struct arm {
 	struct db *db;
 	struct redis_client *redis;
 	PGresult *row; /* of sql_query_coupon_show */
-	struct redis_coupon loaded;
 	int as_json;
 	cJSON *checks;
 	int failed_n;
@@ -81,21 +80,21 @@ static void term_check(struct arm *arm, const char *term, int64_t redis, int64_t
 
 static void redis_check(struct arm *arm)
 {
-	int loaded = redis_coupon_read(arm->redis, arm->coupon, &arm->loaded);
-	const struct redis_coupon *c = &arm->loaded;
+	struct redis_coupon c;
+	int loaded = redis_coupon_read(arm->redis, arm->coupon, &c);
 
 	store_redis_check(arm->redis, loaded >= 0);
 	if (loaded == 0) {
 		reason_add(arm, "Redis does not have it: is a coupon-worker running?");
 	} else {
-		term_check(arm, "version", c->version, db_int(arm->row, 0, "postgresql.version"));
-		term_check(arm, "total", c->total, db_int(arm->row, 0, "postgresql.total"));
-		term_check(arm, "limit", c->limit, db_int(arm->row, 0, "limit"));
-		term_check(arm, "generation", c->generation,
+		term_check(arm, "version", c.version, db_int(arm->row, 0, "postgresql.version"));
+		term_check(arm, "total", c.total, db_int(arm->row, 0, "postgresql.total"));
+		term_check(arm, "limit", c.limit, db_int(arm->row, 0, "limit"));
+		term_check(arm, "generation", c.generation,
 			   db_int(arm->row, 0, "postgresql.generation"));
-		if (!redis_coupon_is_verified(arm->redis, c))
+		if (!redis_coupon_is_verified(arm->redis, &c))
 			reason_add(arm, "no keeper has verified it on this Redis process");
-		if (c->stock == 0)
+		if (c.stock == 0)
 			reason_add(arm, "its stock is 0");
 	}
 	if (behind_read(arm->db, arm->redis) > 0)
@@ -158,32 +157,19 @@ static void durability_check(struct arm *arm)
 	verdict_add(arm, "durability");
 }
 
-static int64_t redis_clock_ms(struct arm *arm)
-{
-	const char *time[] = { "TIME" };
-	redisReply *reply = redis_client_call(arm->redis, 1, time);
-	int64_t ms;
-
-	store_redis_check(arm->redis, reply && reply->elements == 2);
-	ms = strtoll(reply->element[0]->str, NULL, 10) * 1000 +
-	     strtoll(reply->element[1]->str, NULL, 10) / 1000;
-	freeReplyObject(reply);
-	return ms;
-}
-
-static int64_t postgres_clock_ms(struct arm *arm)
-{
-	return db_value(arm->db, sql_query_clock);
-}
-
 /* How far a clock is ahead of this machine's, by the fastest of several answers. */
-static int64_t clock_ahead_ms(struct arm *arm, int64_t (*read_ms)(struct arm *arm))
+static int64_t clock_ahead_ms(struct arm *arm, int is_redis)
 {
 	int64_t ahead_ms = 0, least_ms = INT64_MAX;
 
 	for (int i = 0; i < CLOCK_TRIES; i++) {
-		int64_t before_ms = clock_wall_ms(), ms = read_ms(arm), after_ms = clock_wall_ms();
+		int64_t before_ms = clock_wall_ms(), ms, after_ms;
 
+		if (is_redis)
+			store_redis_check(arm->redis, redis_client_time_ms(arm->redis, &ms) == 0);
+		else
+			ms = db_value(arm->db, sql_query_clock);
+		after_ms = clock_wall_ms();
 		if (after_ms - before_ms >= least_ms)
 			continue;
 		least_ms = after_ms - before_ms;
@@ -195,8 +181,7 @@ static int64_t clock_ahead_ms(struct arm *arm, int64_t (*read_ms)(struct arm *ar
 /* A campaign opens by the clock of Redis; its keeper and its operators go by the others. */
 static void clocks_check(struct arm *arm)
 {
-	int64_t redis_ms = clock_ahead_ms(arm, redis_clock_ms),
-		postgres_ms = clock_ahead_ms(arm, postgres_clock_ms);
+	int64_t redis_ms = clock_ahead_ms(arm, 1), postgres_ms = clock_ahead_ms(arm, 0);
 
 	if (llabs(redis_ms) > CLOCKS_DIFFER_MS)
 		reason_add(arm, "the clock of Redis differs from this machine's by %lld ms",

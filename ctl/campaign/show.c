@@ -10,38 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-struct redis_side {
-	char error[256]; /* "": Redis was read */
-	int loaded;
-	int verified;
-	struct redis_coupon coupon;
-	int is_filling; /* a rebuild is under way */
-	struct redis_filled filled;
-	int64_t outbox;
-	int64_t behind; /* transactions that PostgreSQL is behind Redis; below 0: unknown */
-	int64_t dead;   /* messages that are in the dead-letter queue, or were dropped from it */
-};
-
-static int outbox_length(struct redis_client *redis, int64_t coupon, struct redis_side *side)
+static int length_read(struct redis_client *redis, int64_t coupon, const char *command,
+		       enum coupon_key which, int64_t *n)
 {
-	char key[COUPON_KEY_SIZE], dead[COUPON_KEY_SIZE];
-	const char *hlen[] = { "HLEN", coupon_key(coupon, COUPON_KEY_OUTBOX, key) };
-	const char *scard[] = { "SCARD", coupon_key(coupon, COUPON_KEY_DEAD, dead) };
+	char key[COUPON_KEY_SIZE];
+	const char *argv[] = { command, coupon_key(coupon, which, key) };
 
-	return redis_client_integer(redis, 2, hlen, &side->outbox) ||
-	       redis_client_integer(redis, 2, scard, &side->dead);
-}
-
-static void redis_read(struct redis_side *side, struct redis_client *redis, int64_t coupon)
-{
-	if (side->behind < 0 ||
-	    (side->loaded = redis_coupon_read(redis, coupon, &side->coupon)) < 0 ||
-	    outbox_length(redis, coupon, side))
-		snprintf(side->error, sizeof(side->error), "%s", redis_client_error(redis));
-	else
-		side->verified = side->loaded && redis_coupon_is_verified(redis, &side->coupon);
-	if (!*side->error)
-		side->is_filling = redis_coupon_filled(redis, coupon, &side->filled);
+	return redis_client_integer(redis, 2, argv, n);
 }
 
 static cJSON *filled_json(const struct redis_filled *filled)
@@ -55,21 +30,26 @@ static cJSON *filled_json(const struct redis_filled *filled)
 	return object;
 }
 
-static cJSON *redis_json(const struct redis_side *redis)
+/* Reads what Redis has, unless it is known to fail; it becomes `c` as well. */
+static cJSON *redis_json(struct redis_client *redis, int64_t coupon, int fails,
+			 struct redis_coupon *c)
 {
-	const struct redis_coupon *c = &redis->coupon;
+	int loaded = fails ? -1 : redis_coupon_read(redis, coupon, c);
 	cJSON *object = output_object();
+	struct redis_filled filled;
+	int64_t outbox, dead; /* messages that are in the dead-letter queue, or were dropped */
 
-	if (*redis->error) {
-		output_text(object, "error", redis->error);
+	if (loaded < 0 || length_read(redis, coupon, "HLEN", COUPON_KEY_OUTBOX, &outbox) ||
+	    length_read(redis, coupon, "SCARD", COUPON_KEY_DEAD, &dead)) {
+		output_text(object, "error", redis_client_error(redis));
 		return object;
 	}
-	output_bool(object, "loaded", redis->loaded);
-	output_number(object, "outbox", redis->outbox);
-	output_number(object, "dead", redis->dead);
-	if (redis->is_filling)
-		output_add(object, "rebuild", filled_json(&redis->filled));
-	if (!redis->loaded)
+	output_bool(object, "loaded", loaded);
+	output_number(object, "outbox", outbox);
+	output_number(object, "dead", dead);
+	if (redis_coupon_filled(redis, coupon, &filled)) /* a rebuild is under way */
+		output_add(object, "rebuild", filled_json(&filled));
+	if (!loaded)
 		return object;
 	output_text(object, "status", c->status);
 	output_number(object, "version", c->version);
@@ -81,33 +61,7 @@ static cJSON *redis_json(const struct redis_side *redis)
 	output_number(object, "generation", c->generation);
 	output_number(object, "seq", c->seq);
 	output_text(object, "run_id", c->run_id);
-	output_bool(object, "verified", redis->verified);
-	return object;
-}
-
-/* What Redis has given out in this generation and PostgreSQL has not seen is in flight as well. */
-static int64_t unseen(const PGresult *row, const struct redis_side *redis)
-{
-	int64_t more = redis->coupon.seq - db_int(row, 0, "postgresql.seq");
-
-	return redis->loaded == 1 && more > 0 &&
-			       redis->coupon.generation == db_int(row, 0, "postgresql.generation")
-		       ? more
-		       : 0;
-}
-
-static cJSON *show_json(const PGresult *row, const struct redis_side *redis)
-{
-	cJSON *object = output_object();
-
-	output_row(object, row, 0);
-	cJSON_DeleteItemFromObject(object, "in_flight");
-	output_add(object, "redis", redis_json(redis));
-	output_number(object, "in_flight", db_int(row, 0, "in_flight") + unseen(row, redis));
-	if (redis->behind < 0)
-		output_null(object, "behind");
-	else
-		output_number(object, "behind", redis->behind);
+	output_bool(object, "verified", redis_coupon_is_verified(redis, c));
 	return object;
 }
 
@@ -153,25 +107,39 @@ static const char show_template[] =
 
 static int show_run(struct ctl *ctl)
 {
-	int64_t coupon = args_coupon(&ctl->args);
-	int as_json = args_has(&ctl->args, "json");
+	int64_t coupon = args_coupon(&ctl->args), behind = -1, unseen;
+	int as_json = args_has(&ctl->args, "json"), failed;
 	struct db *db = store_postgres_open(ctl);
 	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);
-	struct redis_side side = { .behind = -1 };
+	cJSON *object = output_object(), *side;
+	struct redis_coupon in_redis = { 0 };
 	PGresult *row;
 
 	if (redis_client_open(redis) == 0)
-		side.behind = behind_read(db, redis);
+		behind = behind_read(db, redis);
 	/* PostgreSQL is read first: then every settled receive is in the state of Redis. */
 	row = store_coupon_row(db, sql_query_coupon_show, coupon);
-	redis_read(&side, redis, coupon);
+	side = redis_json(redis, coupon, behind < 0, &in_redis);
+	failed = cJSON_HasObjectItem(side, "error");
 	redis_client_free(redis);
-	output_say(show_json(row, &side), show_template, as_json);
-	if (!as_json && side.behind > 0)
-		printf("\n" BEHIND_TEXT "\n", (long long)side.behind);
+	/* What Redis has given out in this generation and PostgreSQL has not seen is in flight. */
+	unseen = in_redis.seq - db_int(row, 0, "postgresql.seq");
+	if (unseen < 0 || in_redis.generation != db_int(row, 0, "postgresql.generation"))
+		unseen = 0;
+	output_row(object, row, 0);
+	cJSON_DeleteItemFromObject(object, "in_flight");
+	output_add(object, "redis", side);
+	output_number(object, "in_flight", db_int(row, 0, "in_flight") + unseen);
+	if (behind < 0)
+		output_null(object, "behind");
+	else
+		output_number(object, "behind", behind);
+	output_say(object, show_template, as_json);
+	if (!as_json && behind > 0)
+		printf("\n" BEHIND_TEXT "\n", (long long)behind);
 	PQclear(row);
 	db_close(db);
-	return *side.error ? 1 : 0;
+	return failed;
 }
 
 static void list_row_print(void *context, const PGresult *page, int row)

@@ -11,7 +11,6 @@
 #include "common/message/receive.h"
 #include "ctl/campaign/change.h"
 #include "ctl/output.h"
-#include "ctl/store.h"
 #include "embed.h"
 
 #include <stdio.h>

@@ -33,10 +33,10 @@ enum told { TOLD_NOT, TOLD, TOLD_GONE };
 static enum told redis_void(struct voiding *voiding, const struct receive *receive,
 			    const PGresult *row)
 {
-	char batch[ULID_SIZE], index[DB_NUMBER_SIZE];
+	char batch[ULID_SIZE], index[NUMBER_SIZE];
 	const char *argv[] = { receive->user.text, db_text(row, 0, "slot"),
 			       ulid_format(&receive->batch, batch),
-			       db_number(receive->index, index),
+			       number_text(receive->index, index),
 			       db_is_true(row, 0, "is_returned") ? "void" : "keep" };
 	struct redis_coupon coupon;
 	redisReply *reply;
@@ -59,18 +59,14 @@ static enum told redis_void(struct voiding *voiding, const struct receive *recei
 /* The keeper need not release it. */
 static void released_mark(struct voiding *voiding, const struct receive *receive)
 {
-	struct postgres_array coupons = { .type = POSTGRES_INT8 },
-			      batches = { .type = POSTGRES_UUID },
-			      indexes = { .type = POSTGRES_INT2 };
+	char coupons[NUMBER_SIZE], batches[ULID_UUID_SIZE + 2], indexes[NUMBER_SIZE];
+	char batch[ULID_UUID_SIZE];
 
-	postgres_array_add_number(&coupons, receive->coupon);
-	postgres_array_add_uuid(&batches, &receive->batch);
-	postgres_array_add_number(&indexes, receive->index);
-	db_do(voiding->db, sql_query_release_done, postgres_array(&coupons),
-	      postgres_array(&batches), postgres_array(&indexes));
-	postgres_array_fini(&coupons);
-	postgres_array_fini(&batches);
-	postgres_array_fini(&indexes);
+	snprintf(coupons, sizeof(coupons), "{%lld}", (long long)receive->coupon);
+	snprintf(batches, sizeof(batches), "{%s}", ulid_to_uuid(&receive->batch, batch));
+	snprintf(indexes, sizeof(indexes), "{%d}", receive->index);
+	db_do(voiding->db, sql_query_release_done, postgres_text(coupons), postgres_text(batches),
+	      postgres_text(indexes));
 }
 
 static void receive_void(struct voiding *voiding, const struct receive *receive)

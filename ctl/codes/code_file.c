@@ -137,10 +137,9 @@ static void csv_row_take(struct code_file *file, const struct csv_row *csv, stru
 		return;
 	text_add(metadata, "}", 1);
 	row->metadata = metadata->data;
-	row->metadata_len = metadata->len;
-	if (row->metadata_len > CODE_METADATA_MAX)
+	if (metadata->len > CODE_METADATA_MAX)
 		row->wrong = "its other columns have more than 4096 bytes as JSON";
-	else if (!json_parse(file->arena, row->metadata, row->metadata_len, &error))
+	else if (!json_parse(file->arena, metadata->data, metadata->len, &error))
 		row->wrong = "its other columns are not UTF-8 without NUL characters";
 }
 
@@ -165,8 +164,7 @@ static void json_row_take(struct code_file *file, struct code_row *row)
 	row->code = code->valuestring;
 	row->code_len = strlen(code->valuestring);
 	row->metadata = cJSON_GetArraySize(object) > 1 ? file->reader.text : "";
-	row->metadata_len = strlen(row->metadata);
-	if (row->metadata_len > CODE_METADATA_MAX)
+	if (strlen(row->metadata) > CODE_METADATA_MAX)
 		row->wrong = "the line has other members and more than 4096 bytes";
 }
 

@@ -20,7 +20,6 @@ struct code_row {
 	size_t code_len;
 	/* An object of JSON, perhaps with the code as the member `code`; "": there is none. */
 	const char *metadata;
-	size_t metadata_len;
 };
 
 struct code_file;

@@ -2,17 +2,14 @@
  * couponctl codes: word makes one code for all, show tells of a code, stats of a coupon's sets, and
  * key makes the file of keys.
  */
-#include "codes/key.h"
 #include "common/check.h"
 #include "common/log/log.h"
 #include "ctl/codes/stored.h"
-#include "ctl/file.h"
 #include "ctl/output.h"
 #include "ctl/table.h"
 #include "embed.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
@@ -49,7 +46,7 @@ static void generated_refuse(const struct ctl *ctl, struct db *db, const char *w
 	stored_read(&stored, ctl, db);
 	if (code_book_find(stored.book, word, strlen(word), &found) == 0)
 		log_fatal("\"%s\" exists: a generated code, of set %" PRId64, word, found.set->id);
-	stored_fini(&stored);
+	code_book_free(stored.book);
 }
 
 static int64_t word_store(struct db *db, const char *word, const char *text, int64_t coupon)
@@ -89,11 +86,6 @@ static int word_run(struct ctl *ctl)
 	return 0;
 }
 
-struct shown {
-	PGresult *row;
-	struct text_buffer code; /* in its one spelling */
-};
-
 /* The spelling of a text that is of the form of the row. */
 static void generated_spell(struct text_buffer *code, const PGresult *row, const char *text)
 {
@@ -107,32 +99,36 @@ static void generated_spell(struct text_buffer *code, const PGresult *row, const
 	text_add(code, spelled, form.width);
 }
 
-static int shown_find(struct shown *shown, struct db *db, const struct stored *stored,
-		      const char *text)
+/* The row of the code, with its one spelling; NULL: there is none. */
+static PGresult *code_find(struct db *db, const struct stored *stored, const char *text,
+			   struct text_buffer *code)
 {
 	char spelled[CODE_OTHERS_SIZE];
 	struct code_found found;
+	PGresult *row = NULL;
 
 	if (code_book_find(stored->book, text, strlen(text), &found) == 0) {
-		shown->row = db_ask(db, sql_query_code_serial, postgres_number(found.set->id),
-				    postgres_number(found.serial));
-		generated_spell(&shown->code, shown->row, text);
+		row = db_ask(db, sql_query_code_serial, postgres_number(found.set->id),
+			     postgres_number(found.serial));
+		generated_spell(code, row, text);
 	} else if (code_text_spell(text, strlen(text), spelled) == 0) {
-		shown->row = db_ask(db, sql_query_code_text, postgres_text(spelled));
-		if (PQntuples(shown->row) > 0)
-			text_add_string(&shown->code, db_text(shown->row, 0, "spelling"));
+		row = db_ask(db, sql_query_code_text, postgres_text(spelled));
+		if (PQntuples(row) > 0)
+			text_add_string(code, db_text(row, 0, "spelling"));
 	}
-	return shown->row && PQntuples(shown->row) > 0 ? 0 : -1;
+	if (code->len > 0)
+		return row;
+	PQclear(row);
+	return NULL;
 }
 
-static void shown_say(const struct shown *shown, int as_json)
+static void code_say(const PGresult *row, const char *code, int as_json)
 {
-	const PGresult *row = shown->row;
 	cJSON *object = output_object();
-	char receive[RECEIVE_SIZE];
+	char receive[STORE_RECEIVE_SIZE];
 
-	stored_receive(row, 0, db_int(row, 0, "coupon_id"), receive);
-	output_text(object, "code", shown->code.data);
+	store_receive_text(row, 0, db_int(row, 0, "coupon_id"), receive);
+	output_text(object, "code", code);
 	output_text(object, "kind", db_text(row, 0, "kind"));
 	output_id(object, "set", db_int(row, 0, "set_id"));
 	output_id(object, "coupon", db_int(row, 0, "coupon_id"));
@@ -169,22 +165,25 @@ static void absent_tell(const struct stored *stored, const char *text)
 
 static int show_run(struct ctl *ctl)
 {
+	const char *text = ctl->args.argument;
 	struct db *db = store_postgres_open(ctl);
-	struct shown shown = { 0 };
+	struct text_buffer code = { 0 };
 	struct stored stored;
-	int absent;
+	PGresult *row;
+	int is_there;
 
 	stored_read(&stored, ctl, db);
-	absent = shown_find(&shown, db, &stored, ctl->args.argument);
-	if (absent)
-		absent_tell(&stored, ctl->args.argument);
+	row = code_find(db, &stored, text, &code);
+	is_there = row != NULL;
+	if (is_there)
+		code_say(row, code.data, args_has(&ctl->args, "json"));
 	else
-		shown_say(&shown, args_has(&ctl->args, "json"));
-	PQclear(shown.row);
-	text_buffer_fini(&shown.code);
-	stored_fini(&stored);
+		absent_tell(&stored, text);
+	PQclear(row);
+	text_buffer_fini(&code);
+	code_book_free(stored.book);
 	db_close(db);
-	return absent ? 1 : 0;
+	return !is_there;
 }
 
 static int stats_run(struct ctl *ctl)

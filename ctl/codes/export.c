@@ -49,15 +49,14 @@ static void code_write(struct exporting *e, const char *code, size_t len, int is
 	struct cell cells[8] = { { .text = code, .len = len },
 				 cell_text(e->coupon_text),
 				 cell_text(e->set_text) };
-	char receive[RECEIVE_SIZE];
+	char receive[STORE_RECEIVE_SIZE];
 
 	if (e->is_revoked && strcmp(state, "unused") == 0)
 		state = "revoked";
 	cells[3] = cell_text(state);
 	if (is_row) {
-		stored_receive(e->page, e->row, e->coupon, receive);
 		cells[4] = cell_text(db_text(e->page, e->row, "user_id"));
-		cells[5] = cell_text(receive);
+		cells[5] = cell_text(store_receive_text(e->page, e->row, e->coupon, receive));
 		cells[6] = cell_text(db_text(e->page, e->row, "used_at"));
 		cells[7] = cell_json(db_text(e->page, e->row, "metadata"));
 	}
@@ -67,19 +66,18 @@ static void code_write(struct exporting *e, const char *code, size_t len, int is
 static void generated_all_write(struct exporting *e)
 {
 	static char codes[CHUNK * CODE_WIDTH_MAX];
-	size_t n, width = e->form.width;
+	size_t width = e->form.width;
 
-	for (int64_t done = 0; done < e->count && !sheet_failed(&e->sheet); done += (int64_t)n) {
-		n = e->count - done < CHUNK ? (size_t)(e->count - done) : CHUNK;
-		code_space_write(e->space, &e->form, e->first + done, n, codes);
-		for (size_t i = 0; i < n; i++) {
-			int is_row = has_row(e) &&
-				     db_int(e->page, e->row, "serial") == done + (int64_t)i;
+	for (int64_t serial = 0; serial < e->count && !sheet_failed(&e->sheet); serial++) {
+		int64_t left = e->count - serial;
+		int is_row = has_row(e) && db_int(e->page, e->row, "serial") == serial;
 
-			code_write(e, codes + i * width, width, is_row);
-			if (is_row)
-				row_next(e);
-		}
+		if (serial % CHUNK == 0)
+			code_space_write(e->space, &e->form, e->first + serial,
+					 left < CHUNK ? (size_t)left : CHUNK, codes);
+		code_write(e, codes + (size_t)(serial % CHUNK) * width, width, is_row);
+		if (is_row)
+			row_next(e);
 	}
 }
 
@@ -121,8 +119,8 @@ static void set_write(struct exporting *e, const PGresult *sets, int set)
 		stored_form(&e->form, sets, set, "pattern");
 	db_pages_begin(e->db, sql_query_code_rows, postgres_text(e->set_text),
 		       postgres_text(e->is_all ? "true" : "false"));
-	e->page = db_page(e->db);
-	e->row = 0;
+	e->page = NULL;
+	row_next(e);
 	if (e->space && e->is_all)
 		generated_all_write(e);
 	else
@@ -168,7 +166,7 @@ static int export_run(struct ctl *ctl)
 	stored_read(&e.stored, ctl, e.db);
 	sets_write(&e, coupon, set, path);
 	sheet_end(&e.sheet, FILE_KEEP);
-	stored_fini(&e.stored);
+	code_book_free(e.stored.book);
 	db_close(e.db);
 	return 0;
 }

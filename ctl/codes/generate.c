@@ -12,14 +12,12 @@
 #include "common/log/log.h"
 #include "common/message/receive.h"
 #include "ctl/codes/stored.h"
-#include "ctl/file.h"
 #include "ctl/output.h"
 #include "ctl/table.h"
 #include "embed.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,19 +68,6 @@ static void text_read(const struct request *request, char text[REQUEST_SIZE])
 			  request->path);
 }
 
-/* Reads the id at the end; the length of what is before it, or 0: the text is incomplete. */
-static size_t lines_before_id(const char *text, struct ulid *id)
-{
-	const size_t len = strlen(REQUEST_ID) + ULID_LEN + 1, all = strlen(text);
-	const char *line = text + all - len;
-
-	if (all < strlen(REQUEST_HEAD) + len || line[-1] != '\n' || line[len - 1] != '\n' ||
-	    strncmp(line, REQUEST_ID, strlen(REQUEST_ID)) != 0 ||
-	    ulid_parse(id, line + strlen(REQUEST_ID), ULID_LEN))
-		return 0;
-	return all - len;
-}
-
 /* `is` are the lines of the file, and `wanted` those of this command; each ends with a newline. */
 static void wanted_check(const struct request *request, const char *is, const char *wanted)
 {
@@ -120,9 +105,9 @@ static void request_write(struct request *request, const char *wanted)
  */
 static void request_open(struct request *request, const char *file, const char *wanted)
 {
-	char text[REQUEST_SIZE];
+	char text[REQUEST_SIZE], *line;
+	const char *id_text;
 	struct ulid id;
-	size_t lines;
 
 	check(asprintf(&request->path, "%s.request", file) >= 0);
 	request->fd = file_lock(request->path, 0);
@@ -131,8 +116,10 @@ static void request_open(struct request *request, const char *file, const char *
 	if (request->fd < 0)
 		request_failed(request, "opened");
 	text_read(request, text);
-	lines = lines_before_id(text, &id);
-	request->is_new = lines == 0;
+	line = strstr(text, "\n" REQUEST_ID);
+	id_text = line ? line + 1 + strlen(REQUEST_ID) : "";
+	request->is_new = strlen(id_text) != ULID_LEN + 1 || id_text[ULID_LEN] != '\n' ||
+			  ulid_parse(&id, id_text, ULID_LEN);
 	if (request->is_new) {
 		ulid_new(&id, clock_wall_ms());
 		ulid_format(&id, request->id);
@@ -140,8 +127,8 @@ static void request_open(struct request *request, const char *file, const char *
 		check(atexit(unwritten_remove) == 0);
 		return;
 	}
-	text[lines] = '\0';
 	ulid_format(&id, request->id);
+	line[1] = '\0';
 	wanted_check(request, text + strlen(REQUEST_HEAD), wanted);
 }
 
@@ -164,7 +151,6 @@ struct generation {
 	/* The range of positions that PostgreSQL gives to the set. */
 	int64_t set, first;
 	struct code_space *space;
-	int is_new; /* no command before has made it */
 };
 
 /* Codes in its own space, and in those whose codes may have the same text: are more allowed? */
@@ -189,20 +175,6 @@ static void chance_check(struct db *db, const struct generation *g, int version)
 		log_fatal("%s", why);
 }
 
-/* The id of the space, which is recorded with its key if it is not yet. */
-static int64_t space_id(struct db *db, const struct code_form *form, const struct code_key *key)
-{
-	char fingerprint[CODE_FINGERPRINT_SIZE];
-	const struct postgres_argument plain = postgres_text(form->plain),
-				       alphabet = postgres_text(form->alphabet),
-				       version = postgres_number(key->version);
-
-	db_do(db, sql_query_code_key_add, version,
-	      postgres_text(code_key_fingerprint(key, fingerprint)));
-	db_do(db, sql_query_code_space_add, plain, alphabet, version);
-	return db_value(db, sql_query_code_space_id, plain, alphabet, version);
-}
-
 /*
  * Somewhere among all positions. When PostgreSQL was put back to an earlier moment it has forgotten
  * sets whose codes are in somebody's hands; next to the last one it knows, a new set would have the
@@ -217,20 +189,21 @@ static int64_t position_choose(const struct code_form *form, int64_t count)
 	return (int64_t)((unsigned __int128)random * (size - (uint64_t)count + 1) >> 64);
 }
 
-static void set_make(struct generation *g, struct db *db, const struct code_keys *keys)
+static void set_make(struct generation *g, struct db *db, const struct code_key *key, int newest)
 {
-	const struct code_key *key = code_keys_newest(keys);
+	char fingerprint[CODE_FINGERPRINT_SIZE];
 	int64_t space;
 	int tries = 0;
 
-	if (key->version < keyring_check(keys, db))
+	if (key->version < newest)
 		log_fatal("the file that COUPON_CODE_KEYS names has keys up to version %d, and a "
 			  "later one has made codes: it is not the newest file",
 			  key->version);
 	PQclear(store_coupon_row(db, sql_query_coupon_show, g->coupon));
 	chance_check(db, g, key->version);
-	space = space_id(db, &g->form, key);
-	g->is_new = 1;
+	space = db_value(db, sql_query_code_space_id, postgres_text(g->form.plain),
+			 postgres_text(g->form.alphabet), postgres_number(key->version),
+			 postgres_text(code_key_fingerprint(key, fingerprint)));
 	do {
 		check(tries++ < TRIES); /* at most a billionth of the positions is in use */
 		g->first = position_choose(&g->form, g->count);
@@ -243,13 +216,11 @@ static void set_make(struct generation *g, struct db *db, const struct code_keys
 }
 
 /* Takes up the set of a command before, whose key is not always the newest one. */
-static void set_resume(struct generation *g, struct db *db, const struct code_keys *keys,
-		       const PGresult *row)
+static void set_resume(struct generation *g, const struct code_keys *keys, const PGresult *row)
 {
 	int version = (int)db_int(row, 0, "key_version");
 	const struct code_key *key = code_keys_find(keys, version);
 
-	keyring_check(keys, db);
 	if (!key)
 		log_fatal("the file that COUPON_CODE_KEYS names lacks the key of version %d, with "
 			  "which these codes were begun",
@@ -273,18 +244,20 @@ static void set_take(struct generation *g, const struct ctl *ctl, const char *wa
 	struct code_keys keys;
 	struct db *db;
 	PGresult *row;
+	int newest, is_made; /* by a command before */
 
-	keyring_read(&keys, ctl);
 	db = stored_lock(ctl);
+	newest = keyring_read(&keys, ctl, db);
 	db_run(db, "BEGIN");
 	row = db_ask(db, sql_query_code_set_request, postgres_text(g->request.id));
-	if (PQntuples(row) > 0)
-		set_resume(g, db, &keys, row);
+	is_made = PQntuples(row) > 0;
+	if (is_made)
+		set_resume(g, &keys, row);
 	else
-		set_make(g, db, &keys);
+		set_make(g, db, code_keys_newest(&keys), newest);
 	PQclear(row);
 	code_keys_wipe(&keys);
-	if (is_there && g->is_new)
+	if (is_there && !is_made)
 		log_fatal(
 			"the file \"%s\" exists, but PostgreSQL does not have its set: it was put "
 			"back to an earlier moment; move the file and \"%s\" away to begin anew",
@@ -359,10 +332,10 @@ static void file_write(const struct generation *g)
 	static const char *const columns[] = { "code", "coupon", "set", NULL };
 	static char codes[CHUNK * CODE_WIDTH_MAX];
 	struct sheet sheet = { .format = g->format, .columns = columns, .csv_end = "\n" };
-	char coupon[DB_NUMBER_SIZE], set[DB_NUMBER_SIZE];
+	char coupon[NUMBER_SIZE], set[NUMBER_SIZE];
 	struct cell cells[] = { { .len = g->form.width },
-				cell_text(db_number(g->coupon, coupon)),
-				cell_text(db_number(g->set, set)) };
+				cell_text(number_text(g->coupon, coupon)),
+				cell_text(number_text(g->set, set)) };
 	struct progress progress = { 0 };
 	size_t n;
 

@@ -11,6 +11,7 @@
  *
  * Of two rows with one code in chunks that are stored at once, either may be the one that is told.
  */
+#include "common/array.h"
 #include "common/check.h"
 #include "common/log/log.h"
 #include "ctl/codes/code_file.h"
@@ -42,7 +43,7 @@ struct import {
 enum { SERIALS, TEXTS, SPELLINGS, METADATA, COLUMNS_N };
 
 struct refusal {
-	int64_t line;
+	int64_t line; /* first: they are sorted by it */
 	char *why;
 };
 
@@ -100,7 +101,8 @@ static void row_add(struct lane *lane, const struct code_row *row)
 					row->code_len == len && memcmp(row->code, text, len) == 0
 						? 0
 						: row->code_len);
-		postgres_array_add_text(&lane->columns[METADATA], row->metadata, row->metadata_len);
+		postgres_array_add_text(&lane->columns[METADATA], row->metadata,
+					strlen(row->metadata));
 	}
 }
 
@@ -144,13 +146,6 @@ static void *lane_store(void *context)
 	return NULL;
 }
 
-static int lines_compare(const void *a, const void *b)
-{
-	const struct refusal *left = a, *right = b;
-
-	return (left->line > right->line) - (left->line < right->line);
-}
-
 /* Tells the rows that are refused, and counts all. Then the chunk is empty. */
 static void lane_end(struct lane *lane, struct import *import)
 {
@@ -159,7 +154,7 @@ static void lane_end(struct lane *lane, struct import *import)
 	check(pthread_join(lane->thread, NULL) == 0);
 	lane->is_running = 0;
 	progress_hide(&import->progress);
-	qsort(lane->refusals, lane->refusals_n, sizeof(lane->refusals[0]), lines_compare);
+	qsort(lane->refusals, lane->refusals_n, sizeof(lane->refusals[0]), number_compare);
 	for (size_t i = 0; i < lane->refusals_n; i++) {
 		fprintf(stderr, "couponctl: %s:%" PRId64 ": %s\n", import->path,
 			lane->refusals[i].line, lane->refusals[i].why);
@@ -187,22 +182,6 @@ static int lane_fill(struct lane *lane)
 	return 1;
 }
 
-static void lane_init(struct lane *lane, const struct import *import)
-{
-	lane->import = import;
-	lane->db = store_changing_open(import->ctl, NULL);
-	for (int i = 0; i < COLUMNS_N; i++)
-		postgres_array_init(&lane->columns[i],
-				    i == SERIALS ? POSTGRES_INT8 : POSTGRES_TEXT);
-}
-
-static void lane_fini(struct lane *lane)
-{
-	for (int i = 0; i < COLUMNS_N; i++)
-		postgres_array_fini(&lane->columns[i]);
-	db_close(lane->db);
-}
-
 /* Stores all rows, with progress; tells those that are refused, by ascending lines. */
 static void lanes_run(struct import *import)
 {
@@ -210,8 +189,13 @@ static void lanes_run(struct import *import)
 	int has_more = 1, i;
 
 	check(lanes != NULL);
-	for (i = 0; i < LANES; i++)
-		lane_init(&lanes[i], import);
+	for (i = 0; i < LANES; i++) {
+		lanes[i].import = import;
+		lanes[i].db = store_changing_open(import->ctl, NULL);
+		for (int k = 0; k < COLUMNS_N; k++)
+			postgres_array_init(&lanes[i].columns[k],
+					    k == SERIALS ? POSTGRES_INT8 : POSTGRES_TEXT);
+	}
 	for (i = 0; has_more; i = (i + 1) % LANES) {
 		lane_end(&lanes[i], import);
 		has_more = lane_fill(&lanes[i]);
@@ -221,8 +205,11 @@ static void lanes_run(struct import *import)
 	for (int k = 0; k < LANES; k++, i = (i + 1) % LANES)
 		lane_end(&lanes[i], import);
 	progress_end(&import->progress);
-	for (i = 0; i < LANES; i++)
-		lane_fini(&lanes[i]);
+	for (i = 0; i < LANES; i++) {
+		for (int k = 0; k < COLUMNS_N; k++)
+			postgres_array_fini(&lanes[i].columns[k]);
+		db_close(lanes[i].db);
+	}
 	free(lanes);
 }
 
@@ -262,7 +249,7 @@ static int import_run(struct ctl *ctl)
 	lanes_run(&import);
 	db_do(db, sql_query_code_set_complete, postgres_number(import.set));
 	code_file_close(import.file);
-	stored_fini(&import.stored);
+	code_book_free(import.stored.book);
 	db_close(db);
 	object = output_object();
 	output_id(object, "set", import.set);

@@ -3,18 +3,18 @@
  * first, with a number for each of a coupon. Redis gets all those that it does not have, and then
  * the number: see docs/lifecycle.md.
  */
+#include "common/array.h"
 #include "common/check.h"
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
-#include "common/redis/client.h"
 #include "ctl/codes/code_file.h"
 #include "ctl/codes/stored.h"
 #include "ctl/output.h"
+#include "coupon/redis_coupon.h"
 #include "embed.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,27 +30,20 @@ static _Noreturn void redis_fail(const struct redis_client *redis)
 		redis_client_error(redis));
 }
 
-/* Which revocations Redis does not have. 0, or -1: there are none, or it has no such coupon. */
+/* Whether there are revocations that Redis does not have; they become `revocation`. */
 static int missing_read(struct db *db, struct redis_client *redis,
 			struct redis_revocation *revocation)
 {
-	char key[COUPON_KEY_SIZE];
-	const char *hmget[] = { "HMGET", coupon_key(revocation->coupon, COUPON_KEY_COUPON, key),
-				"generation", "revocation" };
-	PGresult *row = db_ask(db, sql_query_code_revocation, postgres_number(revocation->coupon));
-	redisReply *fields = redis_client_call(redis, 4, hmget);
-	int is_there;
+	struct redis_coupon loaded;
 
-	if (!fields)
+	revocation->to = db_value(db, sql_query_code_revocation,
+				  postgres_number(revocation->coupon));
+	if (redis_coupon_read(redis, revocation->coupon, &loaded) < 0)
 		redis_fail(redis);
-	revocation->to = PQntuples(row) == 1 ? db_int(row, 0, "revocation_num") : 0;
-	revocation->generation = redis_reply_number(fields->element[0]);
-	revocation->from = redis_reply_number(fields->element[1]);
-	is_there = fields->element[0]->type == REDIS_REPLY_STRING;
-	freeReplyObject(fields);
-	PQclear(row);
+	revocation->generation = loaded.generation;
+	revocation->from = loaded.revocation;
 	/* A coupon that is loaded later is filled from a later state of PostgreSQL. */
-	return is_there && revocation->from < revocation->to ? 0 : -1;
+	return loaded.generation > 0 && loaded.revocation < revocation->to;
 }
 
 /* Marks all codes of these revocations. */
@@ -92,7 +85,7 @@ static void revocations_apply(struct db *db, struct redis_client *redis, int64_t
 	if (redis_client_process(redis, run_id, &(int64_t){ 0 }))
 		redis_fail(redis);
 	for (int i = 0; i < APPLY_TRIES; i++) {
-		if (missing_read(db, redis, &revocation))
+		if (!missing_read(db, redis, &revocation))
 			return;
 		switch (all_mark(db, redis, &revocation, &seq)) {
 		case REDIS_REVOKED_FAILED:
@@ -133,17 +126,6 @@ struct revocation {
 	size_t n;
 };
 
-static void refuse(struct code *code, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-static void refuse(struct code *code, const char *format, ...)
-{
-	va_list list;
-
-	va_start(list, format);
-	check(vasprintf(&code->why, format, list) >= 0);
-	va_end(list);
-}
-
 /* Finds those that are no generated codes. */
 static void others_find(struct revocation *r)
 {
@@ -166,7 +148,7 @@ static void others_find(struct revocation *r)
 	postgres_array_fini(&texts);
 	for (size_t i = 0; i < r->n; i++)
 		if (!r->codes[i].set && !r->codes[i].why)
-			refuse(&r->codes[i], "there is no such code");
+			r->codes[i].why = strdup("there is no such code");
 }
 
 /* Those that are redeemed in Redis are named. Returns how many. */
@@ -194,7 +176,8 @@ static int64_t run_look(struct redis_client *redis, struct code *const *run, siz
 		if (len == 0)
 			continue;
 		run[i]->is_redeemed = 1;
-		refuse(run[i], "it is used, by user %.*s", (int)len, reply->element[i]->str);
+		check(asprintf(&run[i]->why, "it is used, by user %.*s", (int)len,
+			       reply->element[i]->str) > 0);
 		used++;
 	}
 	freeReplyObject(reply);
@@ -235,7 +218,8 @@ static void used_note(struct revocation *r, const struct postgres_array *sets,
 		struct code *code = &r->codes[at[db_int(rows, row, "ord") - 1]];
 
 		code->set = 0;
-		refuse(code, "it is used, by user %s", db_text(rows, row, "user_id"));
+		check(asprintf(&code->why, "it is used, by user %s",
+			       db_text(rows, row, "user_id")) > 0);
 	}
 	PQclear(rows);
 }
@@ -276,13 +260,6 @@ static int64_t part_revoke(struct revocation *r, int redeemed)
 	return revoked;
 }
 
-static int numbers_compare(const void *a, const void *b)
-{
-	const int64_t *left = a, *right = b;
-
-	return (*left > *right) - (*left < *right);
-}
-
 /* Tells Redis of the revocations of each coupon once. */
 static void coupons_apply(const struct revocation *r)
 {
@@ -293,10 +270,9 @@ static void coupons_apply(const struct revocation *r)
 	for (size_t i = 0; i < r->n; i++)
 		if (r->codes[i].set)
 			coupons[n++] = r->codes[i].coupon;
-	qsort(coupons, n, sizeof(*coupons), numbers_compare);
+	n = numbers_unique(coupons, n);
 	for (size_t i = 0; i < n; i++)
-		if (i == 0 || coupons[i] != coupons[i - 1])
-			revocations_apply(r->db, r->redis, coupons[i]);
+		revocations_apply(r->db, r->redis, coupons[i]);
 	free(coupons);
 }
 
@@ -350,26 +326,16 @@ static void code_add(struct revocation *r, const char *path, const struct code_r
 	}
 	to->name = name.data;
 	if (row->wrong) {
-		refuse(to, "%s", row->wrong);
+		to->why = strdup(row->wrong);
 	} else if (code_book_find(r->stored.book, row->code, row->code_len, &found) == 0) {
 		to->set = found.set->id;
 		to->serial = found.serial;
 		to->coupon = found.set->coupon;
 	} else if (code_text_spell(row->code, row->code_len, to->text)) {
-		refuse(to, "there is no such code");
+		to->why = strdup("there is no such code");
 	}
 	if (r->n == CHUNK)
 		chunk_revoke(r);
-}
-
-static void file_revoke(struct revocation *r, const char *path, enum sheet_format format)
-{
-	struct code_file *file = code_file_open(path, format);
-	struct code_row row;
-
-	while (code_file_next(file, &row))
-		code_add(r, path, &row);
-	code_file_close(file);
 }
 
 static int codes_run(struct ctl *ctl)
@@ -378,6 +344,8 @@ static int codes_run(struct ctl *ctl)
 	const char *path = args_text(args, "file");
 	struct revocation r = { .codes = calloc(CHUNK, sizeof(*r.codes)) };
 	cJSON *object = output_object();
+	struct code_file *file;
+	struct code_row row;
 
 	check(r.codes != NULL);
 	r.db = store_changing_open(ctl, &r.redis);
@@ -386,11 +354,15 @@ static int codes_run(struct ctl *ctl)
 		code_add(&r, NULL,
 			 &(struct code_row){ .code = args->arguments[i],
 					     .code_len = strlen(args->arguments[i]) });
-	if (path)
-		file_revoke(&r, path, sheet_format_read(args, path));
+	if (path) {
+		file = code_file_open(path, sheet_format_read(args, path));
+		while (code_file_next(file, &row))
+			code_add(&r, path, &row);
+		code_file_close(file);
+	}
 	chunk_revoke(&r);
 	free(r.codes);
-	stored_fini(&r.stored);
+	code_book_free(r.stored.book);
 	redis_client_free(r.redis);
 	db_close(r.db);
 	output_number(object, "revoked", r.revoked);

@@ -1,6 +1,5 @@
 #include "ctl/codes/stored.h"
 
-#include "common/check.h"
 #include "common/log/log.h"
 #include "embed.h"
 
@@ -8,26 +7,20 @@
 
 #define LOCK "codes"
 
-void keyring_read(struct code_keys *keys, const struct ctl *ctl)
+int keyring_read(struct code_keys *keys, const struct ctl *ctl, struct db *db)
 {
-	char why[CODE_WHY_SIZE];
+	char why[CODE_WHY_SIZE], fingerprint[CODE_FINGERPRINT_SIZE];
+	const struct code_key *key;
+	PGresult *rows;
+	int newest = 0;
 
 	if (!*ctl->config.code_keys)
 		log_fatal("COUPON_CODE_KEYS is not set: this needs the file with the keys of "
 			  "codes; couponctl codes key makes one");
 	if (code_key_file_read(keys, ctl->config.code_keys, why))
 		log_fatal("%s", why);
-}
-
-int keyring_check(const struct code_keys *keys, struct db *db)
-{
-	PGresult *rows = db_ask(db, sql_query_code_keys);
-	int newest = 0;
-
+	rows = db_ask(db, sql_query_code_keys);
 	for (int row = 0; row < PQntuples(rows); row++) {
-		const struct code_key *key;
-		char fingerprint[CODE_FINGERPRINT_SIZE];
-
 		newest = (int)db_int(rows, row, "version");
 		key = code_keys_find(keys, newest);
 		if (!key || strcmp(code_key_fingerprint(key, fingerprint),
@@ -49,24 +42,6 @@ void stored_form(struct code_form *form, const PGresult *rows, int row, const ch
 		log_fatal("PostgreSQL has codes of a form that this version cannot read: %s", why);
 }
 
-/* Of a set whose space is not in the book yet. */
-static void space_read(struct stored *stored, const struct code_keys *keys, const PGresult *rows,
-		       int row)
-{
-	int version = (int)db_int(rows, row, "key_version");
-	const struct code_key *key = code_keys_find(keys, version);
-	struct code_form form;
-
-	stored_form(&form, rows, row, "form");
-	if (key) {
-		code_book_add_space(stored->book, db_int(rows, row, "space_id"),
-				    code_space_new(&form, key));
-		return;
-	}
-	stored->unread += db_int(rows, row, "code_num");
-	stored->unread_key = version;
-}
-
 void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db)
 {
 	PGresult *rows = db_ask(db, sql_query_code_catalogue);
@@ -75,31 +50,34 @@ void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db)
 	*stored = (struct stored){ .book = code_book_new() };
 	for (int row = 0; row < PQntuples(rows); row++) {
 		int64_t space = db_int(rows, row, "space_id");
+		int version = (int)db_int(rows, row, "key_version");
 		const struct code_set set = {
 			.id = db_int(rows, row, "id"),
 			.coupon = db_int(rows, row, "coupon_id"),
 			.first = db_int(rows, row, "first_position"),
 			.count = db_int(rows, row, "code_num"),
 		};
+		const struct code_key *key;
+		struct code_form form;
 
 		if (!space)
 			continue; /* not of generated codes */
-		if (keys.n == 0) {
-			keyring_read(&keys, ctl);
-			keyring_check(&keys, db);
+		if (keys.n == 0)
+			keyring_read(&keys, ctl, db);
+		key = code_keys_find(&keys, version);
+		if (!key) {
+			stored->unread += set.count;
+			stored->unread_key = version;
+			continue;
 		}
-		if (!code_book_space(stored->book, space))
-			space_read(stored, &keys, rows, row);
-		if (code_book_space(stored->book, space))
-			code_book_add_set(stored->book, space, &set);
+		if (!code_book_space(stored->book, space)) {
+			stored_form(&form, rows, row, "form");
+			code_book_add_space(stored->book, space, code_space_new(&form, key));
+		}
+		code_book_add_set(stored->book, space, &set);
 	}
 	code_keys_wipe(&keys);
 	PQclear(rows);
-}
-
-void stored_fini(struct stored *stored)
-{
-	code_book_free(stored->book);
 }
 
 struct code_space *stored_space(const struct stored *stored, int64_t id)
@@ -130,18 +108,4 @@ int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const ch
 	if (!set)
 		log_fatal("there is no coupon %lld", (long long)coupon);
 	return set;
-}
-
-char *stored_receive(const PGresult *rows, int row, int64_t coupon, char out[RECEIVE_SIZE])
-{
-	const char *user = db_text(rows, row, "user_id");
-	struct receive receive = { .coupon = coupon, .index = (int)db_int(rows, row, "idx") };
-
-	out[0] = '\0';
-	if (!*user)
-		return out;
-	check(user_id_parse(&receive.user, user, strlen(user)) == 0);
-	check(ulid_from_uuid(&receive.batch, db_text(rows, row, "batch")) == 0);
-	receive_format(&receive, out);
-	return out;
 }

@@ -7,18 +7,16 @@
 
 #include "codes/book.h"
 #include "codes/key.h"
-#include "common/message/receive.h"
 #include "ctl/store.h"
 
 struct stored {
-	struct code_book *book;
-	int64_t unread; /* codes whose key the file lacks */
-	int unread_key; /* the version of one of these keys */
+	struct code_book *book; /* to be freed with code_book_free() */
+	int64_t unread;         /* codes whose key the file lacks */
+	int unread_key;         /* the version of one of these keys */
 };
 
 /* Reads all of them, with the keys, which are needed only if there are generated codes. */
 void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db);
-void stored_fini(struct stored *stored);
 
 /*
  * The form of a row with the column `alphabet`, and with `form` or, as a set is written, `pattern`.
@@ -39,17 +37,10 @@ int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const ch
 		       const char *source);
 
 /*
- * Writes the receive by which a code was used, of a row with the columns `user_id`, `batch` and
- * `idx`; "" if it was not. Returns `out`.
+ * Reads the file, and compares its keys with the fingerprints of those that have made codes. A key
+ * that the file lacks is no error: its codes are then no codes. Returns the highest version in the
+ * database; 0: none.
  */
-char *stored_receive(const PGresult *rows, int row, int64_t coupon, char out[RECEIVE_SIZE]);
-
-void keyring_read(struct code_keys *keys, const struct ctl *ctl);
-
-/*
- * Compares the keys with the fingerprints of those that have made codes. A key that the file lacks
- * is no error: its codes are then no codes. Returns the highest version in the database; 0: none.
- */
-int keyring_check(const struct code_keys *keys, struct db *db);
+int keyring_read(struct code_keys *keys, const struct ctl *ctl, struct db *db);
 
 #endif

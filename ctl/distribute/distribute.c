@@ -8,9 +8,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
-#include "ctl/ctl.h"
-#include "ctl/distribute/run.h"
-#include "ctl/file.h"
+#include "ctl/distribute/distribute.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -19,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define NAME_ALLOWED "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 #define NAME_MAX_BYTES 40
@@ -34,7 +31,7 @@ struct distribution {
 	int64_t coupon;
 	const char *name;
 	char prefix[RECEIVE_KEY_MAX + 1]; /* of the keys */
-	struct list_options list_options;
+	struct run_plan plan;
 	struct list list;
 	char *refused_path;
 	struct sheet refused;
@@ -43,14 +40,13 @@ struct distribution {
 	struct run_report run;
 };
 
-static enum list_format format_read(const struct args *args, const char *path)
+static int is_csv(const struct args *args, const char *path)
 {
-	static const char *const formats[] = { [LIST_LINES] = "lines", [LIST_CSV] = "csv" };
+	static const char *const formats[] = { "lines", "csv" };
 	size_t len = strlen(path);
-	int is_csv = len > 4 && strcmp(path + len - 4, ".csv") == 0;
 
-	return (enum list_format)args_choice(args, "format", formats, 2,
-					     is_csv ? LIST_CSV : LIST_LINES);
+	return args_choice(args, "format", formats, 2,
+			   len > 4 && strcmp(path + len - 4, ".csv") == 0);
 }
 
 static void options_read(struct distribution *one, const struct args *args)
@@ -58,12 +54,10 @@ static void options_read(struct distribution *one, const struct args *args)
 	const char *path = args_required(args, "users"), *name = args_text(args, "name"),
 		   *refused = args_text(args, "refused");
 
-	one->list_options = (struct list_options){
-		.path = path,
-		.format = format_read(args, path),
-		.has_heading = args_has(args, "heading"),
-		.with_repeats = args_has(args, "repeats"),
-	};
+	one->list = (struct list){ .path = path,
+				   .is_csv = is_csv(args, path),
+				   .has_heading = args_has(args, "heading"),
+				   .with_repeats = args_has(args, "repeats") };
 	one->coupon = args_coupon(args);
 	one->name = name ? name : "1";
 	if (!*one->name || strlen(one->name) > NAME_MAX_BYTES ||
@@ -79,18 +73,14 @@ static void options_read(struct distribution *one, const struct args *args)
 	one->refused = (struct sheet){ .columns = refused_columns,
 				       .csv_end = CSV_END,
 				       .reader = sheet_reader_read(args, SHEET_CSV) };
-}
-
-static void plan_read(struct run_plan *plan, const struct ctl *ctl)
-{
-	const struct args *args = &ctl->args;
-
-	plan->connections_n = (uint32_t)args_number(args, "connections", 1, CONNECTIONS_MAX,
-						    CONNECTIONS);
-	plan->rate = args_number(args, "rate", 1, 10000000, 0);
-	plan->target_us = args_number(args, "delay-ms", 1, 60000, DELAY_MS) * 1000;
-	plan->patience_us = args_number(args, "patience-s", 1, 86400 * 30, PATIENCE_S) * 1000000;
-	gateway_address_read(&plan->address, ctl->config.listen);
+	one->plan.connections_n = (uint32_t)args_number(args, "connections", 1, CONNECTIONS_MAX,
+							CONNECTIONS);
+	one->plan.rate = args_number(args, "rate", 1, 10000000, 0);
+	one->plan.target_us = args_number(args, "delay-ms", 1, 60000, DELAY_MS) * 1000;
+	one->plan.patience_us = args_number(args, "patience-s", 1, 86400 * 30, PATIENCE_S) *
+				1000000;
+	one->plan.prefix = one->prefix;
+	one->plan.coupon = one->coupon;
 }
 
 static void coupon_check(struct db *db, int64_t coupon)
@@ -102,22 +92,15 @@ static void coupon_check(struct db *db, int64_t coupon)
 	PQclear(row);
 }
 
-/* The repeat of a key, or 0: it is of something else. */
-static uint32_t key_repeat(const struct distribution *one, const char *key)
-{
-	const char *digits = key + strlen(one->prefix);
-	size_t n = strspn(digits, "0123456789");
-
-	if (n == 0 || n > 6 || digits[n] || *digits == '0')
-		return 0;
-	return (uint32_t)strtoul(digits, NULL, 10);
-}
-
+/* A key whose end is no repeat is of something else. */
 static void issued_take(struct distribution *one, const char *user, const char *key)
 {
-	uint32_t repeat = key_repeat(one, key);
-	int64_t i = repeat ? list_find(&one->list, user, strlen(user), repeat) : -1;
+	const char *digits = key + strlen(one->prefix);
+	int64_t repeat, i;
 
+	if (id_parse(digits, strlen(digits), &repeat) || repeat > LIST_REPEATS_MAX)
+		return;
+	i = list_find(&one->list, user, strlen(user), (uint32_t)repeat);
 	/* A user coupon that was taken back and kept its slot is there twice. */
 	if (i < 0 || one->list.users[i].end != END_WAITING)
 		return;
@@ -144,14 +127,6 @@ static void issued_read(struct distribution *one, struct db *db)
 	db_run(db, "COMMIT");
 }
 
-static int is_same_file(const char *a, const char *b)
-{
-	struct stat of_a, of_b;
-
-	return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
-	       of_a.st_ino == of_b.st_ino;
-}
-
 /*
  * The file of refused users, in the order of the list. Its .part is locked from here on: two runs
  * that would write the same file exclude each other. What is no such file is not replaced, nor is
@@ -163,16 +138,17 @@ static void refused_open(struct distribution *one)
 	char head[sizeof(heading) - 1];
 	FILE *before;
 	size_t n;
-	int is_refused;
+	int is_refused, is_list;
 
 	sheet_begin(&one->refused, one->refused_path);
 	before = fopen(one->refused_path, "re");
 	is_refused = !before && errno == ENOENT;
 	n = before ? fread(head, 1, sizeof(head), before) : 0;
+	is_list = before && file_has_name(fileno(before), one->list.path);
 	if (before)
 		fclose(before);
 	is_refused |= before && (n == 0 || (n == sizeof(head) && memcmp(head, heading, n) == 0));
-	if (is_refused && !is_same_file(one->list_options.path, one->refused_path))
+	if (is_refused && !is_list)
 		return;
 	file_new_drop(&one->refused.new);
 	if (is_refused)
@@ -185,7 +161,7 @@ static void refused_add(struct distribution *one, uint32_t i)
 {
 	const struct listed *user = &one->list.users[i];
 	const char *text = list_text(&one->list, i), *message = end_text(user->end);
-	char why[USER_ID_WHY_SIZE], line[DB_NUMBER_SIZE];
+	char why[USER_ID_WHY_SIZE], line[NUMBER_SIZE];
 	struct text_buffer shown = { 0 };
 
 	if (user->end == END_INVALID) {
@@ -196,7 +172,7 @@ static void refused_add(struct distribution *one, uint32_t i)
 		text_add(&shown, text, user->len);
 	}
 	sheet_row(&one->refused, (const struct cell[]){ { .text = shown.data, .len = shown.len },
-							cell_text(db_number(user->line, line)),
+							cell_text(number_text(user->line, line)),
 							cell_text(end_status(user->end)),
 							cell_text(message) });
 	text_buffer_fini(&shown);
@@ -227,16 +203,21 @@ static int64_t refused_count(const struct distribution *one)
 	return one->list.n - left_count(one) - one->counts[END_ISSUED];
 }
 
-/* The number of users with the status of `*end`, which becomes the next one with another. */
-static int64_t status_take(const struct distribution *one, int *end)
+/* The numbers of users by their status. */
+static cJSON *refused_json(const struct distribution *one)
 {
-	const char *status = end_status((enum end) * end);
-	int64_t n = 0;
+	cJSON *refused = output_object();
 
-	do
-		n += one->counts[*end];
-	while (++*end < ENDS_N && strcmp(end_status((enum end) * end), status) == 0);
-	return n;
+	for (int end = END_ISSUED + 1, next; end < ENDS_N; end = next) {
+		const char *status = end_status((enum end)end);
+		int64_t n = 0;
+
+		for (next = end; next < ENDS_N && strcmp(end_status((enum end)next), status) == 0;)
+			n += one->counts[next++];
+		if (n > 0)
+			output_number(refused, status, n);
+	}
+	return refused;
 }
 
 static int64_t rate_of(const struct run_report *run)
@@ -253,22 +234,18 @@ static void count_print(const char *name, int64_t n)
 	printf("%-16s %12s\n", name, output_grouped(n, text));
 }
 
-static void text_print(const struct distribution *one)
+static void text_print(const struct distribution *one, const cJSON *refused)
 {
 	char text[OUTPUT_GROUPED_SIZE];
+	const cJSON *number;
 
 	printf("coupon %lld, distribution %s\n", (long long)one->coupon, one->name);
 	count_print("listed", one->list.n);
 	count_print("issued", one->counts[END_ISSUED]);
 	if (one->issued_before > 0)
 		count_print("  before this run", one->issued_before);
-	for (int end = END_ISSUED + 1; end < ENDS_N;) {
-		const char *status = end_status((enum end)end);
-		int64_t n = status_take(one, &end);
-
-		if (n > 0)
-			count_print(status, n);
-	}
+	cJSON_ArrayForEach(number, refused)
+		count_print(number->string, strtoll(number->valuestring, NULL, 10));
 	if (left_count(one) > 0)
 		count_print("left", left_count(one));
 	if (refused_count(one) > 0)
@@ -278,29 +255,24 @@ static void text_print(const struct distribution *one)
 		       output_grouped(rate_of(&one->run), text));
 }
 
-static void json_print(const struct distribution *one)
+static void report_print(const struct distribution *one, int as_json)
 {
-	cJSON *root = output_object(), *refused = output_object();
+	cJSON *root = output_object(), *refused = refused_json(one);
 
+	if (!as_json)
+		text_print(one, refused);
 	output_id(root, "coupon", one->coupon);
 	output_text(root, "name", one->name);
 	output_number(root, "listed", one->list.n);
 	output_number(root, "settled", one->list.n - left_count(one));
 	output_number(root, "issued", one->counts[END_ISSUED]);
 	output_number(root, "issued_before", one->issued_before);
-	for (int end = END_ISSUED + 1; end < ENDS_N;) {
-		const char *status = end_status((enum end)end);
-		int64_t n = status_take(one, &end);
-
-		if (n > 0)
-			output_number(refused, status, n);
-	}
 	output_add(root, "refused", refused);
 	output_bool(root, "finished", left_count(one) == 0);
 	output_text(root, "refused_file", one->refused_path);
 	output_number(root, "duration_us", one->run.duration_us);
 	output_number(root, "rate", rate_of(&one->run));
-	output_print(root);
+	output_say(root, "", as_json);
 }
 
 /* Tells on standard error why the run has not come to its end. */
@@ -328,25 +300,19 @@ static int exit_status(const struct distribution *one)
 static int distribute_run(struct ctl *ctl)
 {
 	struct distribution one = { .coupon = 0 };
-	struct run_plan plan = { .prefix = one.prefix };
-	char coupon[DB_NUMBER_SIZE];
 	struct db *db;
 
 	options_read(&one, &ctl->args);
-	plan_read(&plan, ctl);
-	plan.coupon = db_number(one.coupon, coupon);
+	gateway_address_read(&one.plan.address, ctl->config.listen);
 	db = store_postgres_open(ctl);
 	coupon_check(db, one.coupon);
-	list_read(&one.list, &one.list_options);
+	list_read(&one.list);
 	refused_open(&one);
 	issued_read(&one, db);
 	db_close(db);
-	run(&one.list, &plan, &one.run);
+	run(&one.list, &one.plan, &one.run);
 	ends_write(&one);
-	if (args_has(&ctl->args, "json"))
-		json_print(&one);
-	else
-		text_print(&one);
+	report_print(&one, args_has(&ctl->args, "json"));
 	list_fini(&one.list);
 	free(one.refused_path);
 	return exit_status(&one);

@@ -1,11 +1,15 @@
-#include "ctl/distribute/list.h"
+/*
+ * The listed users, and how the request for each has ended. The list is a file with one id a line,
+ * or with CSV, of which the first column counts. Empty lines are skipped. An entry that is no valid
+ * id, or that must not be sent, has an end from the beginning.
+ */
+#include "ctl/distribute/distribute.h"
 
+#include "common/array.h"
 #include "common/check.h"
 #include "common/hash.h"
 #include "common/message/answer.h"
 #include "common/message/receive.h"
-#include "ctl/args.h"
-#include "ctl/table.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,18 +17,14 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#define BOM "\xef\xbb\xbf" /* that some programs put in front of a text in UTF-8 */
-
 _Noreturn static void unreadable(const char *path)
 {
 	args_fail("--users is \"%s\", which cannot be read: %s", path, strerror(errno));
 }
 
-/* Behind the BOM, if it has one. */
 static FILE *file_open(const char *path)
 {
 	FILE *file = fopen(path, "re");
-	char first[sizeof(BOM) - 1];
 	struct stat about;
 
 	if (!file || fstat(fileno(file), &about))
@@ -32,43 +32,32 @@ static FILE *file_open(const char *path)
 	if (!S_ISREG(about.st_mode))
 		args_fail("--users is \"%s\", which is no file: allowed is the path of a file",
 			  path);
-	if (fread(first, sizeof(first), 1, file) != 1 || memcmp(first, BOM, sizeof(first)) != 0)
-		rewind(file);
 	return file;
 }
 
-static struct listed *user_add(struct list *list, const struct list_options *options)
+static int is_heading(const struct list *list, const char *text, size_t len)
 {
-	if (list->n == LIST_USERS_MAX)
-		args_fail("--users is \"%s\", which has too many lines: allowed are %d users",
-			  options->path, LIST_USERS_MAX);
-	if (list->n == list->size) {
-		list->size = list->size ? list->size * 2 : 4096;
-		list->users = realloc(list->users, list->size * sizeof(*list->users));
-		check(list->users != NULL);
-	}
-	return &list->users[list->n++];
+	return list->has_heading ||
+	       (list->is_csv && ((len == 4 && strncasecmp(text, "user", 4) == 0) ||
+				 (len == 7 && strncasecmp(text, "user_id", 7) == 0)));
 }
 
-static int is_heading(const char *text, size_t len, const struct list_options *options)
-{
-	if (options->has_heading)
-		return 1;
-	return options->format == LIST_CSV && ((len == 4 && strncasecmp(text, "user", 4) == 0) ||
-					       (len == 7 && strncasecmp(text, "user_id", 7) == 0));
-}
-
-/* Unless it is the heading. */
-static void entry_add(struct list *list, const struct list_options *options, const char *text,
-		      size_t len, int64_t line)
+/* Unless it is empty, or the heading. */
+static void entry_add(struct list *list, const char *text, size_t len, int64_t line)
 {
 	size_t valid = user_id_valid_length(text, len);
 	int is_first = !list->has_entry;
 
-	list->has_entry = 1;
-	if (is_first && is_heading(text, len, options))
+	if (len == 0 && !list->is_csv)
 		return;
-	*user_add(list, options) = (struct listed){
+	list->has_entry = 1;
+	if (is_first && is_heading(list, text, len))
+		return;
+	if (list->n == LIST_USERS_MAX)
+		args_fail("--users is \"%s\", which has too many lines: allowed are %d users",
+			  list->path, LIST_USERS_MAX);
+	list->users = array_room(list->users, list->n, &list->size, sizeof(*list->users));
+	list->users[list->n++] = (struct listed){
 		.at = list->text.len,
 		.len = (uint32_t)len,
 		.line = (uint32_t)line,
@@ -78,37 +67,31 @@ static void entry_add(struct list *list, const struct list_options *options, con
 	text_add(&list->text, text, len);
 }
 
-static void lines_read(struct list *list, const struct list_options *options, FILE *file)
-{
-	char *text = NULL;
-	size_t room = 0;
-	ssize_t len;
-
-	for (int64_t line = 1; (len = getline(&text, &room, file)) > 0; line++) {
-		len -= text[len - 1] == '\n';
-		len -= len > 0 && text[len - 1] == '\r';
-		if (len > 0)
-			entry_add(list, options, text, (size_t)len, line);
-	}
-	free(text);
-}
-
-/* The first cell of each row. */
-static void rows_read(struct list *list, const struct list_options *options, FILE *file)
+/* The lines, or the first cell of each row. */
+static void entries_read(struct list *list)
 {
 	struct line_reader *reader = calloc(1, sizeof(*reader));
 	struct csv_rows *rows;
 	struct csv_row row;
 
 	check(reader != NULL);
-	reader->file = file;
+	reader->file = file_open(list->path);
 	rows = csv_rows_new(reader, CSV_SPACES_KEEP);
-	while (csv_rows_next(rows, &row)) {
+	while (list->is_csv && csv_rows_next(rows, &row)) {
 		if (row.wrong)
-			args_fail("--users is \"%s\", which is no CSV: line %lld: %s",
-				  options->path, (long long)row.line, row.wrong);
-		entry_add(list, options, row.cells[0].text, row.cells[0].len, row.line);
+			args_fail("--users is \"%s\", which is no CSV: line %lld: %s", list->path,
+				  (long long)row.line, row.wrong);
+		entry_add(list, row.cells[0].text, row.cells[0].len, row.line);
 	}
+	while (!list->is_csv && line_next(reader)) {
+		size_t len = reader->len - (reader->text[reader->len - 1] == '\n');
+
+		len -= len > 0 && reader->text[len - 1] == '\r';
+		entry_add(list, reader->text, len, reader->number);
+	}
+	if (!feof(reader->file))
+		unreadable(list->path);
+	fclose(reader->file);
 	csv_rows_free(rows);
 	free(reader);
 }
@@ -145,9 +128,9 @@ int64_t list_find(const struct list *list, const char *text, size_t len, uint32_
 }
 
 /* Numbers the entries of each user, and ends those that are too many. */
-static void repeats_count(struct list *list, int with_repeats)
+static void repeats_count(struct list *list)
 {
-	uint32_t most = with_repeats ? LIST_REPEATS_MAX : 1;
+	uint32_t most = list->with_repeats ? LIST_REPEATS_MAX : 1;
 
 	for (uint32_t i = 0; i < list->n; i++) {
 		struct listed *user = &list->users[i];
@@ -159,7 +142,7 @@ static void repeats_count(struct list *list, int with_repeats)
 			cell = cell_find(list, list_text(list, i), user->len, ++repeat);
 		while (*cell && repeat < most);
 		if (*cell) {
-			user->end = with_repeats ? END_TOO_MANY : END_DUPLICATE;
+			user->end = list->with_repeats ? END_TOO_MANY : END_DUPLICATE;
 			continue;
 		}
 		user->repeat = repeat;
@@ -167,22 +150,13 @@ static void repeats_count(struct list *list, int with_repeats)
 	}
 }
 
-void list_read(struct list *list, const struct list_options *options)
+void list_read(struct list *list)
 {
-	FILE *file = file_open(options->path);
-
-	memset(list, 0, sizeof(*list));
-	if (options->format == LIST_CSV)
-		rows_read(list, options, file);
-	else
-		lines_read(list, options, file);
-	if (!feof(file))
-		unreadable(options->path);
-	fclose(file);
+	entries_read(list);
 	if (list->n == 0)
-		args_fail("--users is \"%s\", which has no users", options->path);
+		args_fail("--users is \"%s\", which has no users", list->path);
 	index_new(list);
-	repeats_count(list, options->with_repeats);
+	repeats_count(list);
 }
 
 void list_fini(struct list *list)
@@ -233,30 +207,25 @@ static enum end rejected_end(const char *reason)
 	return end == END_REJECTED_KEY_TAKEN ? END_ISSUED : (enum end)end;
 }
 
-enum verdict end_of_reply(const struct client_reply *reply, enum end *end)
+enum end end_of_reply(const struct client_reply *reply)
 {
 	switch (answer_from_code(reply->code)) {
 	case ANSWER_OK:
-		*end = END_ISSUED;
-		return VERDICT_FINAL;
+		return END_ISSUED;
 	case ANSWER_REJECTED:
-		*end = rejected_end(reply->reason);
-		return VERDICT_FINAL;
+		return rejected_end(reply->reason);
 	case ANSWER_OUT_OF_STOCK:
-		*end = END_OUT_OF_STOCK;
-		return VERDICT_FINAL;
+		return END_OUT_OF_STOCK;
 	case ANSWER_ENDED:
-		*end = END_ENDED;
-		return VERDICT_FINAL;
+		return END_ENDED;
 	case ANSWER_LIMIT_REACHED:
-		*end = END_LIMIT_REACHED;
-		return VERDICT_FINAL;
+		return END_LIMIT_REACHED;
 	case ANSWER_NOT_STARTED:
 	case ANSWER_PAUSED:
 	case ANSWER_BUSY:
 	case ANSWER_UNAVAILABLE:
 	case ANSWER_UNKNOWN:
-		return VERDICT_AGAIN;
+		return END_WAITING;
 	case ANSWER_NOT_FOUND:
 	case ANSWER_CODE_INVALID:
 	case ANSWER_CODE_USED:
@@ -267,5 +236,5 @@ enum verdict end_of_reply(const struct client_reply *reply, enum end *end)
 	case ANSWER_COUNT:
 		break;
 	}
-	return VERDICT_STOP;
+	return ENDS_N;
 }

@@ -13,7 +13,7 @@
  * After an answer that decides nothing, everything holds for a while, which doubles until a request
  * ends again.
  */
-#include "ctl/distribute/run.h"
+#include "ctl/distribute/distribute.h"
 
 #include "common/check.h"
 #include "common/message/answer.h"
@@ -54,7 +54,7 @@ struct run {
 	int64_t trouble_us;      /* the last trouble */
 	int64_t ended_us;        /* when a request ended last */
 	uint32_t disconnections; /* that were noticed */
-	int stops;               /* nothing new is sent */
+	enum run_end stop;       /* why nothing new is sent; RUN_DONE: it is */
 	int failed;
 	char trouble[300], shown[300]; /* why nothing ends; what the operator was told */
 };
@@ -102,30 +102,17 @@ static void flight_end(struct run *run, uint32_t number, enum end end)
 	run->free[run->free_n++] = number;
 }
 
-/* Copies a text of printable ASCII into a string of JSON. Returns its length. */
-static size_t string_put(char *out, const char *text, size_t len)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < len; i++) {
-		if (text[i] == '"' || text[i] == '\\')
-			out[n++] = '\\';
-		out[n++] = text[i];
-	}
-	return n;
-}
-
-static size_t line_put(const struct run *run, uint32_t number, char *out)
+/* Writes the request line; returns its end. */
+static char *line_put(const struct run *run, uint32_t number, char *at)
 {
 	uint32_t i = run->flights[number].user;
 	const struct listed *user = &run->list->users[i];
-	size_t n = (size_t)sprintf(out, "{\"id\":%u,\"op\":\"issue\",\"coupon\":\"%s\",\"user\":\"",
-				   number, run->plan->coupon);
 
-	n += string_put(out + n, list_text(run->list, i), user->len);
-	n += (size_t)sprintf(out + n, "\",\"key\":\"%s%u\",\"ack\":\"issued\"}\n",
-			     run->plan->prefix, user->repeat);
-	return n;
+	at += sprintf(at, "{\"id\":%u,\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":\"", number,
+		      (long long)run->plan->coupon);
+	at = escaped_append(at, list_text(run->list, i), user->len);
+	return at + sprintf(at, "\",\"key\":\"%s%u\",\"ack\":\"issued\"}\n", run->plan->prefix,
+			    user->repeat);
 }
 
 /* How many requests may be sent now. */
@@ -134,7 +121,7 @@ static uint32_t room(struct run *run)
 	int64_t now_us = run->client.now_us;
 	uint32_t n;
 
-	if (run->stops || now_us < run->hold_us)
+	if (run->stop != RUN_DONE || now_us < run->hold_us)
 		return 0;
 	n = window_room(&run->window, inflight(run));
 	return n ? pace_room(&run->pace, now_us, n) : 0;
@@ -159,7 +146,7 @@ static void fill(void *context, uint32_t i)
 	while (sent < n && c->open < share(run) && next_find(run)) {
 		uint32_t number = flight_begin(run, i);
 
-		c->out_len += line_put(run, number, c->out + c->out_len);
+		c->out_len = (size_t)(line_put(run, number, c->out + c->out_len) - c->out);
 		c->open++;
 		sent++;
 	}
@@ -190,14 +177,6 @@ static void trouble(struct run *run, int is_busy, int64_t sent_us, const char *t
 		window_restart(&run->window, run->client.now_us);
 }
 
-static void request_ended(struct run *run, uint32_t number, enum end end)
-{
-	window_answer(&run->window, run->flights[number].sent_us, run->client.now_us);
-	flight_end(run, number, end);
-	run->ended_us = run->client.now_us;
-	backoff_reset(&run->backoff);
-}
-
 /* No repetition would change what `text` says. */
 static void fail(struct run *run, const char *text)
 {
@@ -209,12 +188,15 @@ static void fail(struct run *run, const char *text)
 static void reply_take(struct run *run, const struct client_reply *reply, uint32_t number)
 {
 	enum answer answer = answer_from_code(reply->code);
+	int64_t sent_us = run->flights[number].sent_us;
+	enum end end = end_of_reply(reply);
 	char text[200];
-	enum end end;
-	enum verdict verdict = end_of_reply(reply, &end);
 
-	if (verdict == VERDICT_FINAL) {
-		request_ended(run, number, end);
+	flight_end(run, number, end == ENDS_N ? END_WAITING : end);
+	if (end_is_final(end) && end != ENDS_N) {
+		window_answer(&run->window, sent_us, run->client.now_us);
+		run->ended_us = run->client.now_us;
+		backoff_reset(&run->backoff);
 		return;
 	}
 	if (answer == ANSWER_COUNT)
@@ -223,11 +205,10 @@ static void reply_take(struct run *run, const struct client_reply *reply, uint32
 	else
 		snprintf(text, sizeof(text), "the gateway answers %s: %s", answer_status(answer),
 			 answer_text(answer));
-	if (verdict == VERDICT_STOP)
+	if (end == ENDS_N)
 		fail(run, text);
 	else
-		trouble(run, answer == ANSWER_BUSY, run->flights[number].sent_us, text);
-	flight_end(run, number, END_WAITING);
+		trouble(run, answer == ANSWER_BUSY, sent_us, text);
 }
 
 static void answer_take(void *context, uint32_t i, const struct client_reply *reply,
@@ -306,19 +287,9 @@ static int wait_ms(const struct run *run)
 				   ? run->hold_us - run->client.now_us
 				   : pace_wait_us(&run->pace, run->client.now_us);
 
-	if (until_us == 0 || until_us > WAIT_MS * 1000 || run->stops)
+	if (until_us == 0 || until_us > WAIT_MS * 1000 || run->stop != RUN_DONE)
 		return WAIT_MS;
 	return (int)(until_us / 1000 + 1);
-}
-
-static void turn(struct run *run)
-{
-	client_wait(&run->client, wait_ms(run));
-	client_connect(&run->client);
-	connections_watch(run);
-	overdue_close(run);
-	fill_all(run);
-	show(run);
 }
 
 /* Why nothing more is to be sent; RUN_DONE: there is no reason. */
@@ -331,20 +302,6 @@ static enum run_end stop_reason(const struct run *run)
 	if (run->client.now_us - run->ended_us > run->plan->patience_us)
 		return RUN_IMPATIENT;
 	return RUN_DONE;
-}
-
-/* Whether all have ended, or nothing is sent any more and nothing is in flight. */
-static int is_over(struct run *run, enum run_end *end)
-{
-	if (run->ended_n == run->list->n) {
-		*end = RUN_DONE;
-		return 1;
-	}
-	if (!run->stops) {
-		*end = stop_reason(run);
-		run->stops = *end != RUN_DONE;
-	}
-	return run->stops && inflight(run) == 0;
 }
 
 static struct run *run_new(struct list *list, const struct run_plan *plan)
@@ -373,18 +330,29 @@ static struct run *run_new(struct list *list, const struct run_plan *plan)
 
 void run(struct list *list, const struct run_plan *plan, struct run_report *report)
 {
-	struct run *one = run_new(list, plan);
-	uint32_t ended_before = one->ended_n;
+	struct run *run = run_new(list, plan);
+	uint32_t ended_before = run->ended_n;
 
 	client_stop_watch(1);
-	client_connect(&one->client);
-	while (!is_over(one, &report->end))
-		turn(one);
+	client_connect(&run->client);
+	while (run->ended_n < list->n) {
+		if (run->stop == RUN_DONE)
+			run->stop = stop_reason(run);
+		if (run->stop != RUN_DONE && inflight(run) == 0)
+			break;
+		client_wait(&run->client, wait_ms(run));
+		client_connect(&run->client);
+		connections_watch(run);
+		overdue_close(run);
+		fill_all(run);
+		show(run);
+	}
 	client_stop_watch(0);
-	progress_end(&one->progress);
-	report->answered_n = one->ended_n - ended_before;
-	report->duration_us = one->client.now_us;
-	snprintf(report->why, sizeof(report->why), "%s", one->trouble);
-	client_fini(&one->client);
-	free(one);
+	progress_end(&run->progress);
+	report->end = run->ended_n < list->n ? run->stop : RUN_DONE;
+	report->answered_n = run->ended_n - ended_before;
+	report->duration_us = run->client.now_us;
+	snprintf(report->why, sizeof(report->why), "%s", run->trouble);
+	client_fini(&run->client);
+	free(run);
 }

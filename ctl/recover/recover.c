@@ -92,18 +92,10 @@ static void ids_take(struct recover *recover, const redisReply *keys)
 	}
 }
 
-static int id_compare(const void *a, const void *b)
-{
-	const int64_t *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
 static void ids_find(struct recover *recover)
 {
 	char cursor[REDIS_CURSOR_SIZE] = "0";
 	const char *scan[] = { "SCAN", cursor, "MATCH", PREFIX "*", "COUNT", "1000" };
-	size_t all_n;
 
 	do {
 		redisReply *reply = store_reply(recover->redis,
@@ -113,13 +105,7 @@ static void ids_find(struct recover *recover)
 		ids_take(recover, reply->element[1]);
 		freeReplyObject(reply);
 	} while (strcmp(cursor, "0") != 0);
-	all_n = recover->ids_n;
-	recover->ids_n = 0;
-	if (all_n > 1)
-		qsort(recover->ids, all_n, sizeof(*recover->ids), id_compare);
-	for (size_t i = 0, *n = &recover->ids_n; i < all_n; i++)
-		if (*n == 0 || recover->ids[*n - 1] != recover->ids[i])
-			recover->ids[(*n)++] = recover->ids[i];
+	recover->ids_n = numbers_unique(recover->ids, recover->ids_n);
 }
 
 static void recover_coupon_read(struct recover_coupon *coupon, struct recover *recover, int64_t id)

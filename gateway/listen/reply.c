@@ -43,19 +43,11 @@ static void refusal_text(const struct request *request, const struct result *res
 		snprintf(message, MESSAGE_SIZE, "%s", answer_text(result->answer));
 }
 
-/* As in a JSON string: users may contain these two bytes, and rarely do. */
-static char *put_escaped(char *at, const char *text)
+static char *receive_put(char *at, const struct receive *receive)
 {
-	size_t len = strlen(text);
+	char text[RECEIVE_SIZE];
 
-	if (!memchr(text, '"', len) && !memchr(text, '\\', len))
-		return text_append(at, text);
-	for (; *text; text++) {
-		if (*text == '"' || *text == '\\')
-			*at++ = '\\';
-		*at++ = *text;
-	}
-	return at;
+	return escaped_append(at, text, receive_format(receive, text));
 }
 
 /* Of a code that was found, unless nothing was done or it is not known what. */
@@ -72,7 +64,7 @@ static int names_coupon(const struct request *request, enum answer answer)
 void request_answer(struct request *request, const struct result *result)
 {
 	int done = result->answer == ANSWER_OK;
-	char line[LINE_SIZE], message[MESSAGE_SIZE], receive[RECEIVE_SIZE];
+	char line[LINE_SIZE], message[MESSAGE_SIZE];
 	char *at = text_append(line, "{");
 
 	_Static_assert(LINE_SIZE > REQUEST_ID_SIZE + MESSAGE_SIZE + RECEIVE_SIZE + 2 * USER_ID_MAX +
@@ -94,8 +86,7 @@ void request_answer(struct request *request, const struct result *result)
 	}
 	if (result->slot) {
 		at = text_append(at, ",\"receive\":\"");
-		receive_format(&result->receive, receive);
-		at = put_escaped(at, receive);
+		at = receive_put(at, &result->receive);
 		at = number_append(text_append(at, "\",\"slot\":"), result->slot);
 	}
 	if (result->answer == ANSWER_REJECTED) {
@@ -104,7 +95,7 @@ void request_answer(struct request *request, const struct result *result)
 	}
 	if (!done) {
 		refusal_text(request, result, message);
-		at = put_escaped(text_append(at, ",\"message\":\""), message);
+		at = escaped_append(text_append(at, ",\"message\":\""), message, strlen(message));
 		at = text_append(at, "\"");
 	}
 	at = text_append(at, "}");

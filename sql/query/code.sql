@@ -30,11 +30,6 @@ WITH added AS (
 )
 SELECT count(*) AS added FROM added
 
--- code_key_add: Records a key, if its version is not recorded.
--- $1 version, $2 fingerprint
-INSERT INTO code_key (version, fingerprint) VALUES ($1::int, $2::text)
-ON CONFLICT (version) DO NOTHING
-
 -- code_keys: The keys that have made codes, by their fingerprints.
 SELECT version, fingerprint FROM code_key ORDER BY version
 
@@ -152,13 +147,19 @@ SELECT id::text AS set, coupon_id::text AS coupon, revoked_by,
 	to_char(revoked_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at
 FROM code_set WHERE id = $1::bigint AND revoked_at IS NOT NULL
 
--- code_space_add: Records a space of codes, if it is not recorded.
--- $1 form, $2 alphabet, $3 version of the key
-INSERT INTO code_space (form, alphabet, key_version) VALUES ($1::text, $2::text, $3::int)
-ON CONFLICT (form, alphabet, key_version) DO NOTHING
-
--- code_space_id: The id of a space of codes. No row: it is not recorded.
--- $1 form, $2 alphabet, $3 version of the key
+-- code_space_id: The id of a space of codes. It is recorded, and so is its key, if it is not yet.
+-- To be run under the lock "codes".
+-- $1 form, $2 alphabet, $3 version of the key, $4 its fingerprint
+WITH key AS (
+	INSERT INTO code_key (version, fingerprint) VALUES ($3::int, $4::text)
+	ON CONFLICT (version) DO NOTHING
+), space AS (
+	INSERT INTO code_space (form, alphabet, key_version) VALUES ($1::text, $2::text, $3::int)
+	ON CONFLICT (form, alphabet, key_version) DO NOTHING
+	RETURNING id
+)
+SELECT id FROM space
+UNION ALL
 SELECT id FROM code_space WHERE form = $1::text AND alphabet = $2::text AND key_version = $3::int
 
 -- code_spaces: The spaces of codes, each with the number of codes in its sets.

@@ -5,6 +5,7 @@
  */
 #include "worker/consume/settlement.h"
 
+#include "common/array.h"
 #include "common/check.h"
 #include "worker/consume/books.h"
 
@@ -74,13 +75,6 @@ int settlement_notice(struct settlement *settlement, struct settlement_notice *n
 	return 1;
 }
 
-static int id_compare(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* The coupons of the transaction in flight, each once, ascending. */
 struct coupons {
 	int64_t *ids;
@@ -95,10 +89,7 @@ static struct coupons taken_coupons(const struct settlement *settlement)
 	check(coupons.ids != NULL && n > 0);
 	for (size_t i = 0; i < n; i++)
 		coupons.ids[i] = settlement->taken[i]->message->coupon;
-	qsort(coupons.ids, n, sizeof(*coupons.ids), id_compare);
-	for (size_t i = 0; i < n; i++)
-		if (coupons.n == 0 || coupons.ids[i] != coupons.ids[coupons.n - 1])
-			coupons.ids[coupons.n++] = coupons.ids[i];
+	coupons.n = numbers_unique(coupons.ids, n);
 	return coupons;
 }
 

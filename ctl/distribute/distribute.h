@@ -1,0 +1,116 @@
+/* A distribution: the listed users, and the run that sends their requests. */
+#ifndef CTL_DISTRIBUTE_DISTRIBUTE_H
+#define CTL_DISTRIBUTE_DISTRIBUTE_H
+
+#include "client/client.h"
+#include "common/message/receive.h"
+#include "ctl/table.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LIST_USERS_MAX 50000000
+#define LIST_REPEATS_MAX RECEIVE_SLOT_MAX /* how often a user may be listed, with repeats */
+
+/* How a request has ended. */
+enum end {
+	END_WAITING, /* not sent yet, or to be sent again */
+	END_SENT,
+	END_ISSUED,
+	END_OUT_OF_STOCK,
+	END_ENDED,
+	END_LIMIT_REACHED,
+	/* what the list has wrong: not sent */
+	END_INVALID,
+	END_DUPLICATE,
+	END_TOO_MANY,
+	END_REJECTED, /* for a reason that this program does not know */
+#define REASON(name, text) END_REJECTED_##name,
+#include "common/message/reason_table.h"
+#undef REASON
+	ENDS_N
+};
+
+/*
+ * What an answer means for the request. END_WAITING: it is not decided, or not known, and is sent
+ * again with the same key. ENDS_N: no further request can be answered otherwise.
+ */
+enum end end_of_reply(const struct client_reply *reply);
+
+static inline int end_is_final(enum end end)
+{
+	return end >= END_ISSUED;
+}
+
+/*
+ * What the file of refused users has: the status, and a sentence. Ends with the same status follow
+ * each other.
+ */
+const char *end_status(enum end end);
+const char *end_text(enum end end);
+
+struct listed {
+	uint64_t at; /* in the text */
+	uint32_t len, line;
+	uint32_t repeat; /* 1: the user is listed for the first time */
+	enum end end;
+};
+
+struct list { /* the first four are the caller's; all else zero at first */
+	const char *path;
+	int is_csv;
+	int has_heading;         /* the first line that is not empty names the columns */
+	int with_repeats;        /* a user gets as many coupons as it is listed; otherwise one */
+	struct text_buffer text; /* the ids */
+	struct listed *users;
+	size_t size;
+	uint32_t n;
+	int has_entry; /* also if it was the heading */
+	/* finds a user and its repeat; 0: free, otherwise one more than in users */
+	uint32_t *index;
+	uint64_t index_mask;
+};
+
+/* A file that cannot be read, or has no users, ends the process. */
+void list_read(struct list *list);
+void list_fini(struct list *list);
+
+static inline const char *list_text(const struct list *list, uint32_t i)
+{
+	return list->text.data + list->users[i].at;
+}
+
+/* Which entry lists this user for the `repeat`th time: its index, or -1. */
+int64_t list_find(const struct list *list, const char *text, size_t len, uint32_t repeat);
+
+struct run_plan {
+	int64_t coupon;
+	const char *prefix; /* of the idempotency keys; the repeat of the user follows it */
+	struct gateway_address address;
+	uint32_t connections_n;
+	int64_t rate;        /* users a second, at most; 0: no limit */
+	int64_t target_us;   /* the delay of answers that is to be kept; see window.h */
+	int64_t patience_us; /* how long nothing may end */
+};
+
+enum run_end {
+	RUN_DONE,        /* all users have ended */
+	RUN_INTERRUPTED, /* SIGINT or SIGTERM */
+	RUN_IMPATIENT,   /* nothing has ended for too long */
+	RUN_FAILED       /* an answer that no repetition would change */
+};
+
+struct run_report {
+	enum run_end end;
+	uint32_t answered_n; /* users that ended in this run */
+	int64_t duration_us;
+	char why[300]; /* RUN_IMPATIENT, RUN_FAILED: what was answered last */
+};
+
+/*
+ * Sets the ends in the list. Returns when the run has ended and nothing is in flight, or what is in
+ * flight is not answered.
+ */
+void run(struct list *list, const struct run_plan *plan, struct run_report *report);
+
+#endif
