@@ -115,16 +115,11 @@ void db_run(struct db *db, const char *sql)
 
 int db_lock_try(struct db *db, const char *name)
 {
-	switch (lock_session_try(db->postgres, name)) {
-	case LOCK_REPLY_YES:
-		return 1;
-	case LOCK_REPLY_NO:
-		return 0;
-	case LOCK_REPLY_DOWN:
-	case LOCK_REPLY_ERROR:
-		break;
-	}
-	log_fatal("PostgreSQL: %s", db_error(db));
+	enum lock_reply reply = lock_session_try(db->postgres, name);
+
+	if (reply != LOCK_REPLY_YES && reply != LOCK_REPLY_NO)
+		log_fatal("PostgreSQL: %s", db_error(db));
+	return reply == LOCK_REPLY_YES;
 }
 
 void db_lock_wait(struct db *db, const char *name)
@@ -151,12 +146,6 @@ PGresult *db_page(struct db *db)
 void db_pages_end(struct db *db)
 {
 	db_run(db, "CLOSE pages");
-}
-
-const char *db_number(int64_t number, char out[DB_NUMBER_SIZE])
-{
-	snprintf(out, DB_NUMBER_SIZE, "%lld", (long long)number);
-	return out;
 }
 
 static int column_find(const PGresult *result, const char *column)

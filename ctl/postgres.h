@@ -13,7 +13,6 @@
 
 #define DB_CONNECT_TIMEOUT_S 20
 #define DB_LOCK_TIMEOUT_S 10 /* a row held longer than this by someone else: give up */
-#define DB_NUMBER_SIZE 24
 
 struct db;
 
@@ -62,9 +61,6 @@ void db_pages_arguments(struct db *db, const char *select, int n,
 PGresult *db_page(struct db *db);
 void db_pages_end(struct db *db);
 #define DB_PAGE 5000
-
-/* Writes the number for a parameter and returns `out`. */
-const char *db_number(int64_t number, char out[DB_NUMBER_SIZE]);
 
 /* A column by its name; a name that the statement does not have is a bug. */
 int db_is_null(const PGresult *result, int row, const char *column);

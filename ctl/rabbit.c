@@ -1,11 +1,13 @@
 #include "ctl/rabbit.h"
 
+#include "common/array.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/rabbit/envelope.h"
 #include "common/rabbit/publisher.h"
+#include "common/rabbit/topology.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -116,28 +118,6 @@ void broker_look(struct broker *broker, struct broker_look *look)
 	look->consumers += parked_consumers;
 }
 
-/* A message that was sent and whose confirm is awaited. */
-struct sent {
-	uint64_t tag; /* of the held one; 0: there is none */
-	int is_confirmed;
-};
-
-struct hold {
-	const char *url, *queue, *unroutable;
-	amqp_connection_state_t connection;
-	int consumes;
-	int64_t length;
-	char *is_held;  /* by delivery tag, which counts from 1 */
-	uint64_t taken; /* the last tag */
-	size_t size;    /* of is_held */
-	int64_t held;
-	struct rabbit_sender *sender; /* NULL: nothing was sent so far */
-	struct sent round[HOLD_ROUND];
-	size_t round_n;
-	const char *failure; /* of a message; NULL: none */
-	int64_t moved;
-};
-
 static void reply_check(const struct hold *hold, amqp_rpc_reply_t reply)
 {
 	char error[RABBIT_ERROR_SIZE];
@@ -181,16 +161,6 @@ struct hold *hold_open(const char *url, const char *queue, int consumes, const c
 	return hold;
 }
 
-int64_t hold_length(const struct hold *hold)
-{
-	return hold->length;
-}
-
-int64_t hold_count(const struct hold *hold)
-{
-	return hold->held;
-}
-
 /*
  * Returns messages one by one, each after the one before is back in the queue: RabbitMQ 3.10 loses
  * the order of messages that return at once. The wait is limited, because another consumer may take
@@ -230,11 +200,7 @@ void hold_close(struct hold *hold)
 static void held_add(struct hold *hold, uint64_t tag)
 {
 	check(tag == hold->taken + 1);
-	if (tag >= hold->size) {
-		hold->size = hold->size ? 2 * hold->size : 1024;
-		hold->is_held = realloc(hold->is_held, hold->size);
-		check(hold->is_held != NULL);
-	}
+	hold->is_held = array_room(hold->is_held, tag, &hold->size, 1);
 	hold->is_held[tag] = 1;
 	hold->taken = tag;
 	hold->held++;
@@ -297,7 +263,7 @@ void hold_remove(struct hold *hold, uint64_t tag)
 static void sent_done(void *context, void *item, enum confirm_result result)
 {
 	struct hold *hold = context;
-	struct sent *sent = item;
+	struct hold_sent *sent = item;
 
 	switch (result) {
 	case CONFIRM_DONE:
@@ -327,12 +293,12 @@ void hold_send_begin(struct hold *hold)
 void hold_send(struct hold *hold, uint64_t tag, const char *exchange, const char *routing_key,
 	       const amqp_basic_properties_t *properties, amqp_bytes_t body)
 {
-	struct sent *sent;
+	struct hold_sent *sent;
 
 	check(hold->round_n < HOLD_ROUND);
 	hold_send_begin(hold);
 	sent = &hold->round[hold->round_n++];
-	*sent = (struct sent){ .tag = tag };
+	*sent = (struct hold_sent){ .tag = tag };
 	rabbit_sender_send(hold->sender, exchange, routing_key, properties, body, sent);
 }
 
@@ -347,7 +313,8 @@ static int describes_delivery(amqp_bytes_t key)
 	return 0;
 }
 
-void hold_copy(struct hold *hold, uint64_t tag, const char *queue, const amqp_message_t *message)
+static void message_copy(struct hold *hold, uint64_t tag, const char *queue,
+			 const amqp_message_t *message)
 {
 	amqp_basic_properties_t properties = message->properties;
 	amqp_table_entry_t headers[HEADERS_MAX];
@@ -385,7 +352,29 @@ const char *hold_confirm(struct hold *hold)
 	return hold->failure ? hold->failure : trouble;
 }
 
-int64_t hold_moved(const struct hold *hold)
+static int is_leave(const amqp_basic_properties_t *properties)
 {
-	return hold->moved;
+	return properties->_flags & AMQP_BASIC_TYPE_FLAG &&
+	       properties->type.len == strlen(RABBIT_LEAVE_TYPE) &&
+	       memcmp(properties->type.bytes, RABBIT_LEAVE_TYPE, properties->type.len) == 0;
+}
+
+int hold_copy_round(struct hold *hold, const char *queue, int64_t most, int wait_us,
+		    const char **trouble)
+{
+	amqp_message_t message;
+	uint64_t tag;
+	int n = 0;
+
+	for (; n < most && !hold_is_full(hold) &&
+	       hold_take(hold, &message, &tag, n == 0 ? wait_us : 0);
+	     n++) {
+		if (is_leave(&message.properties))
+			hold_remove(hold, tag);
+		else
+			message_copy(hold, tag, queue, &message);
+		amqp_destroy_message(&message);
+	}
+	*trouble = n > 0 ? hold_confirm(hold) : NULL;
+	return n;
 }

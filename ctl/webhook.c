@@ -49,13 +49,19 @@ static PGresult *hook_row(struct db *db, int64_t id)
 	return row;
 }
 
-/* The secret of --secret-file. */
-static void secret_read(char text[SECRET_TEXT_SIZE], const char *path)
+/* That of --secret-file, or a new one. Returns whether it is new: then it is printed, once. */
+static int secret_get(char text[SECRET_TEXT_SIZE], const struct args *args)
 {
+	const char *path = args_text(args, "secret-file");
 	char line[SECRET_TEXT_SIZE + 2];
 	struct secret secret;
-	FILE *file = fopen(path, "re");
+	FILE *file;
 
+	if (!path) {
+		secret_make(text);
+		return 1;
+	}
+	file = fopen(path, "re");
 	if (!file)
 		args_fail("--secret-file is \"%s\": the file cannot be read: %s", path,
 			  strerror(errno));
@@ -68,18 +74,7 @@ static void secret_read(char text[SECRET_TEXT_SIZE], const char *path)
 			  "is " SECRET_PREFIX " and %d to %d bytes in base64",
 			  path, SECRET_BYTES_LEAST, SECRET_BYTES_MOST);
 	snprintf(text, SECRET_TEXT_SIZE, "%.*s", SECRET_TEXT_SIZE - 1, line);
-}
-
-/* A new secret, or that of a file. Returns whether it is new: then it is printed, once. */
-static int secret_get(char secret[SECRET_TEXT_SIZE], const struct args *args)
-{
-	const char *path = args_text(args, "secret-file");
-
-	if (path)
-		secret_read(secret, path);
-	else
-		secret_make(secret);
-	return !path;
+	return 0;
 }
 
 /* `secret` NULL: it is known. */
@@ -103,30 +98,25 @@ static void url_read(const struct ctl *ctl)
 		args_fail("URL is \"%s\": %s", url, why);
 }
 
-_Noreturn static void types_fail(const char *given)
-{
-	char allowed[TYPES_SIZE] = "";
-	size_t n = 0;
-
-	for (int i = 0; i < EVENT_TYPES; i++)
-		n += (size_t)snprintf(allowed + n, sizeof(allowed) - n, "%s%s", i ? ", " : "",
-				      event_type_text(i));
-	args_fail("--types is \"%s\": allowed are %s, each once, separated by commas", given,
-		  allowed);
-}
-
 /* As an array of PostgreSQL. */
 static void types_read(const struct args *args, char array[TYPES_SIZE])
 {
 	const char *given = args_has(args, "types") ? args_text(args, "types") : "";
 	char *copy = strdup(given), *rest = args_has(args, "types") ? copy : NULL, *word;
 	int seen[EVENT_TYPES] = { 0 };
+	char allowed[TYPES_SIZE] = "";
 	enum event_type type;
+	size_t n = 0;
 
 	check(copy != NULL);
+	for (int i = 0; i < EVENT_TYPES; i++)
+		n += (size_t)snprintf(allowed + n, sizeof(allowed) - n, "%s%s", i ? ", " : "",
+				      event_type_text(i));
 	while ((word = strsep(&rest, ",")) != NULL)
 		if (event_type_parse(word, &type) || seen[type]++)
-			types_fail(given);
+			args_fail("--types is \"%s\": allowed are %s, each once, separated by "
+				  "commas",
+				  given, allowed);
 	free(copy);
 	check(snprintf(array, TYPES_SIZE, "{%s}", given) < TYPES_SIZE);
 }
@@ -197,35 +187,24 @@ static int rotate_run(struct ctl *ctl)
 	return 0;
 }
 
-/* Gives the webhook this state, for a reason or NULL; `state` NULL: removes it. */
-static int state_set(struct ctl *ctl, const char *state, const char *why)
+/* disable, enable and remove */
+static int state_run(struct ctl *ctl)
 {
-	int64_t webhook = args_argument_id(&ctl->args);
+	const char *word = ctl->args.command->name + strlen("webhook ");
+	int disables = strcmp(word, "disable") == 0, removes = strcmp(word, "remove") == 0;
+	int64_t webhook = args_argument_id(&ctl->args), found;
+	const char *why = disables ? args_bytes(&ctl->args, "why", WHY_BYTES_MAX) : NULL;
 	struct db *db = store_changing_open(ctl, NULL);
-	int64_t found = state ? db_value(db, sql_query_webhook_state_set, postgres_number(webhook),
-					 postgres_text(state), postgres_text(why))
-			      : db_value(db, sql_query_webhook_remove, postgres_number(webhook));
 
+	found = removes ? db_value(db, sql_query_webhook_remove, postgres_number(webhook))
+			: db_value(db, sql_query_webhook_state_set, postgres_number(webhook),
+				   postgres_text(disables ? "disabled" : "enabled"),
+				   postgres_text(why));
 	if (!found)
 		hook_absent(webhook);
 	db_do(db, sql_query_webhook_wake);
 	db_close(db);
 	return 0;
-}
-
-static int disable_run(struct ctl *ctl)
-{
-	return state_set(ctl, "disabled", args_bytes(&ctl->args, "why", WHY_BYTES_MAX));
-}
-
-static int enable_run(struct ctl *ctl)
-{
-	return state_set(ctl, "enabled", NULL);
-}
-
-static int remove_run(struct ctl *ctl)
-{
-	return state_set(ctl, NULL, NULL);
 }
 
 static int resend_run(struct ctl *ctl)
@@ -476,7 +455,7 @@ static const struct command webhook_rotate_command = {
 
 static const struct command webhook_disable_command = {
 	.name = "webhook disable",
-	.run = disable_run,
+	.run = state_run,
 	.argument = "ID",
 	.options = OPTIONS(OPTION("why", "TEXT", "shown by list and show, 1 to 500 bytes"),
 			   BY_OPTION),
@@ -487,7 +466,7 @@ static const struct command webhook_disable_command = {
 
 static const struct command webhook_enable_command = {
 	.name = "webhook enable",
-	.run = enable_run,
+	.run = state_run,
 	.argument = "ID",
 	.options = OPTIONS(BY_OPTION),
 	.summary = "send to a webhook again, whoever disabled it",
@@ -496,7 +475,7 @@ static const struct command webhook_enable_command = {
 
 static const struct command webhook_remove_command = {
 	.name = "webhook remove",
-	.run = remove_run,
+	.run = state_run,
 	.argument = "ID",
 	.options = OPTIONS(BY_OPTION),
 	.summary = "remove a webhook with its secrets and all that is queued for it",

@@ -32,10 +32,10 @@ enum told { TOLD_NOT, TOLD, TOLD_GONE };
 static enum told redis_void(struct voiding *voiding, const struct receive *receive,
 			    const PGresult *row)
 {
-	char batch[ULID_SIZE], index[DB_NUMBER_SIZE];
+	char batch[ULID_SIZE], index[NUMBER_SIZE];
 	const char *argv[] = { receive->user.text, db_text(row, 0, "slot"),
 			       ulid_format(&receive->batch, batch),
-			       db_number(receive->index, index),
+			       number_text(receive->index, index),
 			       db_is_true(row, 0, "is_returned") ? "void" : "keep" };
 	struct redis_coupon coupon;
 	redisReply *reply;

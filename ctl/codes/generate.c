@@ -359,10 +359,10 @@ static void file_write(const struct generation *g)
 	static const char *const columns[] = { "code", "coupon", "set", NULL };
 	static char codes[CHUNK * CODE_WIDTH_MAX];
 	struct sheet sheet = { .format = g->format, .columns = columns, .csv_end = "\n" };
-	char coupon[DB_NUMBER_SIZE], set[DB_NUMBER_SIZE];
+	char coupon[NUMBER_SIZE], set[NUMBER_SIZE];
 	struct cell cells[] = { { .len = g->form.width },
-				cell_text(db_number(g->coupon, coupon)),
-				cell_text(db_number(g->set, set)) };
+				cell_text(number_text(g->coupon, coupon)),
+				cell_text(number_text(g->set, set)) };
 	struct progress progress = { 0 };
 	size_t n;
 

@@ -3,7 +3,6 @@
  * one read-only transaction, a page at a time: rows that are inserted meanwhile are not seen, no
  * row is locked, and neither program nor server holds more than a page.
  */
-#include "common/clock.h"
 #include "common/message/receive.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
@@ -23,41 +22,22 @@ struct export
 static const char *const columns[] = { "user",       "receive",  "slot", "received_at",
 				       "valid_from", "valid_to", "key",  NULL };
 
-static void time_read(const PGresult *page, int row, const char *column,
-		      char out[CLOCK_RFC3339_SIZE])
-{
-	out[0] = '\0';
-	if (!db_is_null(page, row, column))
-		clock_rfc3339(db_int(page, row, column), out);
-}
-
-/* COUPON.USER.BATCH.INDEX. The user is copied as it is, even if it is no valid id. */
-static void receive_write(const struct export *export, const PGresult *page, int row, char *out,
-			  size_t size)
-{
-	char batch[ULID_SIZE] = "";
-	struct ulid ulid;
-
-	if (ulid_from_uuid(&ulid, db_text(page, row, "batch")) == 0)
-		ulid_format(&ulid, batch);
-	snprintf(out, size, "%lld.%s.%s.%s", (long long)export->coupon,
-		 db_text(page, row, "user_id"), batch, db_text(page, row, "idx"));
-}
-
 static void row_write(struct export *export, const PGresult *page, int row)
 {
-	char receive[2 * RECEIVE_SIZE], received_at[CLOCK_RFC3339_SIZE];
-	char valid_from[CLOCK_RFC3339_SIZE], valid_to[CLOCK_RFC3339_SIZE];
+	char receive[2 * RECEIVE_SIZE], batch[ULID_SIZE] = "";
+	struct ulid ulid;
 
-	receive_write(export, page, row, receive, sizeof(receive));
-	time_read(page, row, "received_ms", received_at);
-	time_read(page, row, "valid_from_ms", valid_from);
-	time_read(page, row, "valid_to_ms", valid_to);
+	/* COUPON.USER.BATCH.INDEX. The user is copied as it is, even if it is no valid id. */
+	if (ulid_from_uuid(&ulid, db_text(page, row, "batch")) == 0)
+		ulid_format(&ulid, batch);
+	snprintf(receive, sizeof(receive), "%lld.%s.%s.%s", (long long)export->coupon,
+		 db_text(page, row, "user_id"), batch, db_text(page, row, "idx"));
 	sheet_row(&export->sheet,
 		  (const struct cell[]){ cell_text(db_text(page, row, "user_id")),
 					 cell_text(receive), cell_json(db_text(page, row, "slot")),
-					 cell_text(received_at), cell_text(valid_from),
-					 cell_text(valid_to),
+					 cell_text(db_text(page, row, "received_at")),
+					 cell_text(db_text(page, row, "valid_from")),
+					 cell_text(db_text(page, row, "valid_to")),
 					 cell_text(db_text(page, row, "key")) });
 }
 

@@ -185,7 +185,7 @@ static void refused_add(struct distribution *one, uint32_t i)
 {
 	const struct listed *user = &one->list.users[i];
 	const char *text = list_text(&one->list, i), *message = end_text(user->end);
-	char why[USER_ID_WHY_SIZE], line[DB_NUMBER_SIZE];
+	char why[USER_ID_WHY_SIZE], line[NUMBER_SIZE];
 	struct text_buffer shown = { 0 };
 
 	if (user->end == END_INVALID) {
@@ -196,7 +196,7 @@ static void refused_add(struct distribution *one, uint32_t i)
 		text_add(&shown, text, user->len);
 	}
 	sheet_row(&one->refused, (const struct cell[]){ { .text = shown.data, .len = shown.len },
-							cell_text(db_number(user->line, line)),
+							cell_text(number_text(user->line, line)),
 							cell_text(end_status(user->end)),
 							cell_text(message) });
 	text_buffer_fini(&shown);
@@ -329,12 +329,12 @@ static int distribute_run(struct ctl *ctl)
 {
 	struct distribution one = { .coupon = 0 };
 	struct run_plan plan = { .prefix = one.prefix };
-	char coupon[DB_NUMBER_SIZE];
+	char coupon[NUMBER_SIZE];
 	struct db *db;
 
 	options_read(&one, &ctl->args);
 	plan_read(&plan, ctl);
-	plan.coupon = db_number(one.coupon, coupon);
+	plan.coupon = number_text(one.coupon, coupon);
 	db = store_postgres_open(ctl);
 	coupon_check(db, one.coupon);
 	list_read(&one.list, &one.list_options);
