@@ -191,13 +191,13 @@ int64_t locks_look(struct locks *locks, struct db *db, int64_t now_ms)
 	int64_t longest_ms = 0;
 
 	for (int row = 0; row < PQntuples(result) && now.n < LOCKS_MAX; row++, now.n++) {
-		const char *transaction = db_text(result, row, "holder");
+		struct locks_held *held = &now.held[now.n];
 
-		snprintf(now.held[now.n].transaction, sizeof(now.held[0].transaction), "%s",
-			 transaction);
-		now.held[now.n].since_ms = since_ms(locks, transaction, now_ms);
-		if (now_ms - now.held[now.n].since_ms > longest_ms)
-			longest_ms = now_ms - now.held[now.n].since_ms;
+		snprintf(held->transaction, sizeof(held->transaction), "%s",
+			 db_text(result, row, "holder"));
+		held->since_ms = since_ms(locks, held->transaction, now_ms);
+		if (now_ms - held->since_ms > longest_ms)
+			longest_ms = now_ms - held->since_ms;
 	}
 	PQclear(result);
 	*locks = now;

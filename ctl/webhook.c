@@ -87,17 +87,6 @@ static void secret_say(int64_t webhook, const char *secret, const struct args *a
 	output_say(object, "webhook {webhook}\n[secret secret {secret}\n]", args_has(args, "json"));
 }
 
-static void url_read(const struct ctl *ctl)
-{
-	const char *url = ctl->args.argument;
-	char why[URL_WHY_SIZE];
-	struct rules rules;
-
-	rules_read(&rules, &ctl->config);
-	if (url_check(url, &rules, why))
-		args_fail("URL is \"%s\": %s", url, why);
-}
-
 /* As an array of PostgreSQL. */
 static void types_read(const struct args *args, char array[TYPES_SIZE])
 {
@@ -127,11 +116,14 @@ static int add_run(struct ctl *ctl)
 	int64_t coupon = args_id(args, "coupon"), webhook,
 		batch = args_number(args, "batch", 1, 1000, BATCH_DEFAULT),
 		queue = args_number(args, "queue", 1, 1000000, QUEUE_DEFAULT);
-	char types[TYPES_SIZE], secret[SECRET_TEXT_SIZE];
+	char types[TYPES_SIZE], secret[SECRET_TEXT_SIZE], why[URL_WHY_SIZE];
+	struct rules rules;
 	struct db *db;
 	int is_new;
 
-	url_read(ctl);
+	rules_read(&rules, &ctl->config);
+	if (url_check(args->argument, &rules, why))
+		args_fail("URL is \"%s\": %s", args->argument, why);
 	types_read(args, types);
 	is_new = secret_get(secret, args);
 	db = store_changing_open(ctl, NULL);
@@ -339,18 +331,6 @@ static int deliveries_run(struct ctl *ctl)
 	return 0;
 }
 
-/* A batch of one event; to be freed. */
-static char *body_make(int64_t webhook, const char *id)
-{
-	char now[CLOCK_RFC3339_SIZE], *body;
-
-	check(asprintf(&body,
-		       "[{\"specversion\":\"1.0\",\"id\":\"%s\",\"source\":\"/couponctl\","
-		       "\"type\":\"" TYPE "\",\"time\":\"%s\",\"data\":{\"webhook\":\"%lld\"}}]",
-		       id, clock_rfc3339(clock_wall_ms(), now), (long long)webhook) >= 0);
-	return body;
-}
-
 static void body_send(const struct ctl *ctl, const struct post_request *request,
 		      struct post_result *result)
 {
@@ -372,7 +352,7 @@ static int test_run(struct ctl *ctl)
 	struct db *db = store_postgres_open(ctl);
 	PGresult *hook = hook_row(db, webhook),
 		 *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));
-	char id[ULID_SIZE], message[ULID_SIZE + 4], *body;
+	char id[ULID_SIZE], message[ULID_SIZE + 4], now[CLOCK_RFC3339_SIZE], *body;
 	struct text_buffer secrets = { 0 };
 	struct post_result result;
 	cJSON *object = output_object();
@@ -386,7 +366,10 @@ static int test_run(struct ctl *ctl)
 	ulid_new(&ulid, clock_wall_ms());
 	ulid_format(&ulid, id);
 	snprintf(message, sizeof(message), "msg_%s", id);
-	body = body_make(webhook, id);
+	check(asprintf(&body,
+		       "[{\"specversion\":\"1.0\",\"id\":\"%s\",\"source\":\"/couponctl\","
+		       "\"type\":\"" TYPE "\",\"time\":\"%s\",\"data\":{\"webhook\":\"%lld\"}}]",
+		       id, clock_rfc3339(clock_wall_ms(), now), (long long)webhook) >= 0);
 	body_send(ctl,
 		  &(struct post_request){ .url = db_text(hook, 0, "url"),
 					  .secrets = secrets.data ? secrets.data : "",

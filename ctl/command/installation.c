@@ -93,8 +93,7 @@ static int adopt_run(struct ctl *ctl)
 		log_fatal("nothing was changed, because Redis belongs to %s. To take it over from "
 			  "that installation, add --instead-of %s",
 			  copy.installation, copy.installation);
-	if (relation != RELATION_OWN)
-		log_fatal("Redis: %s", redis_client_error(redis));
+	store_redis_check(redis, relation == RELATION_OWN);
 	puts(changes.installation);
 	redis_client_free(redis);
 	db_close(db);

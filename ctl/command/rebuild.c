@@ -91,19 +91,17 @@ static int rebuild_run(struct ctl *ctl)
 	return 0;
 }
 
-static const struct option rebuild_options[] = {
-	OPTION("wait-s", "S", "time to wait for the keeper, 1 to 3600; default 60"),
-	SWITCH("release-lost", "first give up receives that can no longer arrive, and name each"),
-	OPTION("older-than-s", "S",
-	       "with --release-lost: only receives accepted longer ago, 0 to 31536000; default 60"),
-	OPTIONS_END,
-};
-
 const struct command rebuild_command = {
 	.name = "rebuild",
 	.run = rebuild_run,
 	.argument = "ID",
-	.options = rebuild_options,
+	.options = OPTIONS(
+		OPTION("wait-s", "S", "time to wait for the keeper, 1 to 3600; default 60"),
+		SWITCH("release-lost",
+		       "first give up receives that can no longer arrive, and name each"),
+		OPTION("older-than-s", "S",
+		       "with --release-lost: only receives accepted longer ago, 0 to 31536000; "
+		       "default 60")),
 	.summary = "compare a coupon in Redis with PostgreSQL, and rebuild it if they differ",
 	.detail = "The keeper, a thread of coupon-worker, does it; clients get unavailable\n"
 		  "meanwhile: some seconds for a million user coupons. If it takes longer,\n"

@@ -269,29 +269,20 @@ void dead_letter_print(const struct dead_letter *letter)
 	putchar('\n');
 }
 
-/* Of binary data, which the caller frees. */
-static char *base64(amqp_bytes_t bytes)
-{
-	size_t size = sodium_base64_ENCODED_LEN(bytes.len, sodium_base64_VARIANT_ORIGINAL);
-	char *text = malloc(size);
-
-	check(text != NULL);
-	return sodium_bin2base64(text, size, bytes.bytes, bytes.len,
-				 sodium_base64_VARIANT_ORIGINAL);
-}
-
 /* Adds text unchanged, other bytes as base 64 under NAME_base64. */
 static void bytes_json(cJSON *object, const char *name, amqp_bytes_t bytes, int as_text)
 {
-	char other[128];
-	char *text = as_text ? malloc(bytes.len + 1) : base64(bytes);
+	size_t size = as_text ? bytes.len + 1
+			      : sodium_base64_ENCODED_LEN(bytes.len,
+							  sodium_base64_VARIANT_ORIGINAL);
+	char other[128], *text = malloc(size);
 
 	check(text != NULL);
-	if (as_text) {
-		if (bytes.len > 0) /* an empty one has no address */
-			memcpy(text, bytes.bytes, bytes.len);
-		text[bytes.len] = '\0';
-	}
+	if (as_text)
+		snprintf(text, size, "%.*s", (int)bytes.len, (const char *)bytes.bytes);
+	else
+		sodium_bin2base64(text, size, bytes.bytes, bytes.len,
+				  sodium_base64_VARIANT_ORIGINAL);
 	snprintf(other, sizeof(other), "%s%s", name, as_text ? "" : "_base64");
 	check(cJSON_AddStringToObject(object, other, text) != NULL);
 	free(text);
