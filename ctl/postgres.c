@@ -68,18 +68,12 @@ const char *db_error(struct db *db)
 	return postgres_why_long(db->postgres);
 }
 
-static PGresult *statement_try(struct db *db, const char *sql, int n,
-			       const struct postgres_argument *arguments)
-{
-	static const struct postgres_patience as_long_as_connected;
-
-	return postgres_query(db->postgres, sql, n, arguments, &as_long_as_connected);
-}
+static const struct postgres_patience as_long_as_connected;
 
 PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 			     const struct postgres_argument *arguments)
 {
-	PGresult *result = statement_try(db, sql, n, arguments);
+	PGresult *result = postgres_query(db->postgres, sql, n, arguments, &as_long_as_connected);
 
 	if (!result)
 		log_fatal("PostgreSQL: %s", db_error(db));
@@ -102,7 +96,7 @@ struct postgres_argument db_id(int64_t id)
 
 int db_run_try(struct db *db, const char *sql)
 {
-	PGresult *result = statement_try(db, sql, 0, NULL);
+	PGresult *result = postgres_query(db->postgres, sql, 0, NULL, &as_long_as_connected);
 
 	PQclear(result);
 	return result ? 0 : -1;

@@ -35,15 +35,24 @@ amqp_connection_state_t rabbit_open(const char *url)
 	return connection;
 }
 
-/* 1, or 0 when it does not exist, or -1 with `error`. */
+/* 1, or 0 when it does not exist, or -1 with `error`: then rabbit_connection_drop() follows. */
 static int queue_find(amqp_connection_state_t connection, const char *queue, int64_t *ready,
 		      int64_t *consumers, char error[RABBIT_ERROR_SIZE])
 {
-	int rc = rabbit_connection_queue_read(connection, queue, ready, consumers, error);
+	const amqp_queue_declare_ok_t *declared = amqp_queue_declare(connection, RABBIT_CHANNEL,
+								     amqp_cstring_bytes(queue), 1,
+								     0, 0, 0, amqp_empty_table);
+	amqp_rpc_reply_t reply = amqp_get_rpc_reply(connection);
 
-	if (rc <= 0)
-		return rc == 0 ? 1 : -1;
-	if (rabbit_channel_reopen(connection, 0, clock_monotonic_ms() + 1000 * RABBIT_TIMEOUT_S,
+	*ready = *consumers = 0;
+	if (rabbit_reply_check(reply, error) == 0) {
+		*ready = declared->message_count;
+		*consumers = declared->consumer_count;
+		amqp_maybe_release_buffers(connection);
+		return 1;
+	}
+	if (rabbit_reply_code(reply) != AMQP_NOT_FOUND ||
+	    rabbit_channel_reopen(connection, 0, clock_monotonic_ms() + 1000 * RABBIT_TIMEOUT_S,
 				  error))
 		return -1;
 	rabbit_time_restore(connection);

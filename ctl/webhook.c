@@ -22,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WEBHOOKS_MAX 1000 /* that sql_query_webhook_add allows */
 #define BATCH_DEFAULT 100
 #define QUEUE_DEFAULT 10000
 #define COUNT_DEFAULT 20
@@ -33,7 +32,7 @@
 #define WHY_BYTES_MAX 500
 #define TYPE "webhook.test"
 
-_Noreturn static void hook_absent(int64_t id)
+static _Noreturn void hook_absent(int64_t id)
 {
 	log_fatal("there is no webhook %lld", (long long)id);
 }
@@ -41,8 +40,7 @@ _Noreturn static void hook_absent(int64_t id)
 /* The row of sql_query_webhook_list; one that is absent ends the process. */
 static PGresult *hook_row(struct db *db, int64_t id)
 {
-	PGresult *row = db_ask(db, sql_query_webhook_list, postgres_number(0), postgres_number(1),
-			       postgres_number(id));
+	PGresult *row = db_ask(db, sql_query_webhook_list, postgres_number(id));
 
 	if (PQntuples(row) == 0)
 		hook_absent(id);
@@ -230,8 +228,7 @@ static int list_run(struct ctl *ctl)
 {
 	struct db *db = store_postgres_open(ctl);
 
-	output_rows(db_ask(db, sql_query_webhook_list, postgres_number(0),
-			   postgres_number(WEBHOOKS_MAX), postgres_text(NULL)),
+	output_rows(db_ask(db, sql_query_webhook_list, postgres_text(NULL)),
 		    "webhook  state     coupon                 waiting  given up   dropped  url\n",
 		    "{webhook:-8} {state:-9} {coupon:-20|every} {waiting:9} {given_up:9} "
 		    "{dropped_events:9}  {url}\n",

@@ -229,23 +229,6 @@ int rabbit_channel_reopen(amqp_connection_state_t connection, int confirms, int6
 	return -1;
 }
 
-int rabbit_connection_queue_read(amqp_connection_state_t connection, const char *queue,
-				 int64_t *ready, int64_t *consumers, char error[RABBIT_ERROR_SIZE])
-{
-	const amqp_queue_declare_ok_t *declared = amqp_queue_declare(connection, RABBIT_CHANNEL,
-								     amqp_cstring_bytes(queue), 1,
-								     0, 0, 0, amqp_empty_table);
-	amqp_rpc_reply_t reply = amqp_get_rpc_reply(connection);
-
-	*ready = *consumers = 0;
-	if (rabbit_reply_check(reply, error))
-		return rabbit_reply_code(reply) == AMQP_NOT_FOUND ? 1 : -1;
-	*ready = declared->message_count;
-	*consumers = declared->consumer_count;
-	amqp_maybe_release_buffers(connection);
-	return 0;
-}
-
 void rabbit_connection_close(amqp_connection_state_t connection)
 {
 	if (!connection)

@@ -209,9 +209,8 @@ static void queue_replace(struct move *move)
 {
 	const char *name = move->place->name;
 	char error[RABBIT_ERROR_SIZE];
-	int64_t ready, moved;
+	int64_t moved;
 
-	rabbit_queue_find(move->connection, name, &ready, &(int64_t){ 0 });
 	if (!move->helper_stays && queue_declare(move, move->helper, error))
 		rabbit_fatal(move->helper, error);
 	queue_bind(move, move->helper);
