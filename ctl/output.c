@@ -14,10 +14,7 @@
 
 cJSON *output_object(void)
 {
-	cJSON *object = cJSON_CreateObject();
-
-	check(object != NULL);
-	return object;
+	return checked(cJSON_CreateObject());
 }
 
 void output_text(cJSON *object, const char *name, const char *text)
@@ -64,9 +61,8 @@ void output_add(cJSON *object, const char *name, cJSON *child)
 
 void output_print(cJSON *object)
 {
-	char *text = cJSON_PrintUnformatted(object);
+	char *text = checked(cJSON_PrintUnformatted(object));
 
-	check(text != NULL);
 	puts(text);
 	cJSON_free(text);
 	cJSON_Delete(object);
@@ -89,9 +85,8 @@ char *output_grouped(int64_t number, char out[OUTPUT_GROUPED_SIZE])
 /* The elements of a text[] without special characters: {a,b}. */
 static cJSON *list_make(const char *text)
 {
-	cJSON *list = cJSON_CreateArray();
+	cJSON *list = checked(cJSON_CreateArray());
 
-	check(list != NULL);
 	for (text++; *text && *text != '}';) {
 		int len = (int)strcspn(text, ",}");
 		char one[64];

@@ -29,7 +29,7 @@ static void notice(void *context, const char *text)
 
 struct db *db_open(const char *setting, const char *url)
 {
-	struct db *db = calloc(1, sizeof(*db));
+	struct db *db = checked(calloc(1, sizeof(*db)));
 	const struct postgres_options options = {
 		.url = url,
 		.application_name = log_program_name(),
@@ -40,7 +40,6 @@ struct db *db_open(const char *setting, const char *url)
 		.context = db,
 	};
 
-	check(db != NULL);
 	postgres_url_check(setting, url);
 	db->postgres = postgres_new(&options);
 	if (postgres_open(db->postgres))

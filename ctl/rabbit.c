@@ -78,9 +78,8 @@ struct broker {
 
 struct broker *broker_new(const char *url)
 {
-	struct broker *broker = calloc(1, sizeof(*broker));
+	struct broker *broker = checked(calloc(1, sizeof(*broker)));
 
-	check(broker != NULL);
 	broker->url = url;
 	return broker;
 }
@@ -152,9 +151,8 @@ static int64_t length_read(const struct hold *hold)
 
 struct hold *hold_open(const char *url, const char *queue, int consumes, const char *unroutable)
 {
-	struct hold *hold = calloc(1, sizeof(*hold));
+	struct hold *hold = checked(malloc(sizeof(*hold)));
 
-	check(hold != NULL);
 	*hold = (struct hold){
 		.url = url, .queue = queue, .unroutable = unroutable, .consumes = consumes
 	};
@@ -317,7 +315,7 @@ static int describes_delivery(amqp_bytes_t key)
 					     ENVELOPE_TAG_HEADER };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (key.len == strlen(names[i]) && memcmp(key.bytes, names[i], key.len) == 0)
+		if (rabbit_text_is(key, names[i]))
 			return 1;
 	return 0;
 }
@@ -361,13 +359,6 @@ const char *hold_confirm(struct hold *hold)
 	return hold->failure ? hold->failure : trouble;
 }
 
-static int is_leave(const amqp_basic_properties_t *properties)
-{
-	return properties->_flags & AMQP_BASIC_TYPE_FLAG &&
-	       properties->type.len == strlen(RABBIT_LEAVE_TYPE) &&
-	       memcmp(properties->type.bytes, RABBIT_LEAVE_TYPE, properties->type.len) == 0;
-}
-
 int hold_copy_round(struct hold *hold, const char *queue, int64_t most, int wait_us,
 		    const char **trouble)
 {
@@ -378,7 +369,8 @@ int hold_copy_round(struct hold *hold, const char *queue, int64_t most, int wait
 	for (; n < most && !hold_is_full(hold) &&
 	       hold_take(hold, &message, &tag, n == 0 ? wait_us : 0);
 	     n++) {
-		if (is_leave(&message.properties))
+		if (message.properties._flags & AMQP_BASIC_TYPE_FLAG &&
+		    rabbit_text_is(message.properties.type, RABBIT_LEAVE_TYPE))
 			hold_remove(hold, tag);
 		else
 			message_copy(hold, tag, queue, &message);

@@ -28,8 +28,7 @@ void text_add(struct text_buffer *buffer, const char *text, size_t len)
 {
 	if (buffer->room - buffer->len <= len) {
 		buffer->room = 2 * buffer->room + len + 64;
-		buffer->data = realloc(buffer->data, buffer->room);
-		check(buffer->data != NULL);
+		buffer->data = checked(realloc(buffer->data, buffer->room));
 	}
 	memcpy(buffer->data + buffer->len, text, len);
 	buffer->len += len;
@@ -129,9 +128,8 @@ static void parser_begin(struct csv_rows *rows)
 
 struct csv_rows *csv_rows_new(struct line_reader *reader, enum csv_spaces spaces)
 {
-	struct csv_rows *rows = calloc(1, sizeof(*rows));
+	struct csv_rows *rows = checked(calloc(1, sizeof(*rows)));
 
-	check(rows != NULL);
 	rows->reader = reader;
 	rows->spaces = spaces;
 	parser_begin(rows);

@@ -89,13 +89,12 @@ static void secret_say(int64_t webhook, const char *secret, const struct args *a
 static void types_read(const struct args *args, char array[TYPES_SIZE])
 {
 	const char *given = args_has(args, "types") ? args_text(args, "types") : "";
-	char *copy = strdup(given), *rest = args_has(args, "types") ? copy : NULL, *word;
+	char *copy = checked(strdup(given)), *rest = args_has(args, "types") ? copy : NULL, *word;
 	int seen[EVENT_TYPES] = { 0 };
 	char allowed[TYPES_SIZE] = "";
 	enum event_type type;
 	size_t n = 0;
 
-	check(copy != NULL);
 	for (int i = 0; i < EVENT_TYPES; i++)
 		n += (size_t)snprintf(allowed + n, sizeof(allowed) - n, "%s%s", i ? ", " : "",
 				      event_type_text(i));
@@ -241,9 +240,8 @@ static int list_run(struct ctl *ctl)
 static cJSON *secrets_json(struct db *db, int64_t webhook)
 {
 	PGresult *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));
-	cJSON *list = cJSON_CreateArray();
+	cJSON *list = checked(cJSON_CreateArray());
 
-	check(list != NULL);
 	for (int row = 0; row < PQntuples(rows); row++) {
 		const char *text = db_text(rows, row, "secret");
 		char digits[SECRET_FINGERPRINT_SIZE] = "unreadable";

@@ -17,15 +17,16 @@
 
 #define TEXT_SIZE 32
 
+int rabbit_text_is(amqp_bytes_t bytes, const char *text)
+{
+	return bytes.len == strlen(text) && memcmp(bytes.bytes, text, bytes.len) == 0;
+}
+
 const amqp_field_value_t *rabbit_table_find(const amqp_table_t *table, const char *name)
 {
-	for (int i = 0; i < table->num_entries; i++) {
-		const amqp_table_entry_t *entry = &table->entries[i];
-
-		if (entry->key.len == strlen(name) &&
-		    memcmp(entry->key.bytes, name, entry->key.len) == 0)
-			return &entry->value;
-	}
+	for (int i = 0; i < table->num_entries; i++)
+		if (rabbit_text_is(table->entries[i].key, name))
+			return &table->entries[i].value;
 	return NULL;
 }
 

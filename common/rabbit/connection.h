@@ -58,6 +58,7 @@ void rabbit_time_left_set(amqp_connection_state_t connection, int64_t deadline_m
 /* Each RPC may take RABBIT_TIMEOUT_S again. */
 void rabbit_time_restore(amqp_connection_state_t connection);
 
+int rabbit_text_is(amqp_bytes_t bytes, const char *text);
 /* The value of this name in a table, or NULL. */
 const amqp_field_value_t *rabbit_table_find(const amqp_table_t *table, const char *name);
 

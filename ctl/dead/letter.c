@@ -275,9 +275,8 @@ static void bytes_json(cJSON *object, const char *name, amqp_bytes_t bytes, int 
 	size_t size = as_text ? bytes.len + 1
 			      : sodium_base64_ENCODED_LEN(bytes.len,
 							  sodium_base64_VARIANT_ORIGINAL);
-	char other[128], *text = malloc(size);
+	char other[128], *text = checked(malloc(size));
 
-	check(text != NULL);
 	if (as_text)
 		snprintf(text, size, "%.*s", (int)bytes.len, (const char *)bytes.bytes);
 	else
