@@ -19,19 +19,14 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
-#include "common/redis/client.h"
-#include "common/redis/redis.h"
 #include "coupon/generation.h"
 #include "coupon/redis_coupon.h"
-#include "ctl/ctl.h"
-#include "ctl/postgres.h"
 #include "ctl/rabbit.h"
 #include "ctl/store.h"
 #include "embed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 

@@ -10,7 +10,6 @@
 #include "common/rabbit/topology.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/time.h>
 #include <unistd.h>
 

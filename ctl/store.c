@@ -1,7 +1,6 @@
 #include "ctl/store.h"
 
 #include "common/changes.h"
-#include "common/check.h"
 #include "common/log/log.h"
 #include "ctl/output.h"
 #include "embed.h"

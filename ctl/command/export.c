@@ -9,7 +9,6 @@
 #include "ctl/table.h"
 #include "embed.h"
 
-#include <string.h>
 #include <unistd.h>
 
 struct export

@@ -4,7 +4,6 @@
  * Before a message is published again its mark in Redis is removed, so that the keeper sends it
  * again if RabbitMQ loses it.
  */
-#include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/message/receive.h"
