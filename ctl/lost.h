@@ -1,6 +1,6 @@
 /*
- * Accepted receives that PostgreSQL has no outcome for. Those that can no longer arrive are recorded
- * as rejected (lost); the keeper then releases their slots in Redis.
+ * Accepted receives that PostgreSQL has no outcome for. Those that can no longer arrive are
+ * recorded as rejected (lost); the keeper then releases their slots in Redis.
  */
 #ifndef CTL_LOST_H
 #define CTL_LOST_H
