@@ -10,11 +10,14 @@ _Noreturn void check_failed(const char *file, int line, const char *condition);
 
 #define check(condition) ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, #condition))
 
-/* The pointer, which is NULL only if there is no memory: that ends the process, too. */
-static inline void *checked(void *pointer)
+static inline void *check_memory(void *memory, const char *file, int line, const char *call)
 {
-	check(pointer);
-	return pointer;
+	if (!memory)
+		check_failed(file, line, call);
+	return memory;
 }
+
+/* What calloc(), strdup() and the like return: without memory the process ends. */
+#define checked(call) check_memory((call), __FILE__, __LINE__, #call)
 
 #endif

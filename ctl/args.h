@@ -24,14 +24,8 @@ struct option {
 	{                                                     \
 		.name = name_, .value = value_, .help = help_ \
 	}
-#define SWITCH(name_, help_)                 \
-	{                                    \
-		.name = name_, .help = help_ \
-	}
-#define OPTIONS_END          \
-	{                    \
-		.name = NULL \
-	}
+#define SWITCH(name_, help_) OPTION(name_, NULL, help_)
+#define OPTIONS_END OPTION(NULL, NULL, NULL)
 /* A table of options, or of commands, where it is used. */
 #define OPTIONS(...) ((const struct option[]){ __VA_ARGS__, OPTIONS_END })
 #define COMMANDS(...) ((const struct command *const[]){ __VA_ARGS__, NULL })

@@ -41,15 +41,6 @@ static void signals_fill(sigset_t *set)
 		sigaddset(set, passed_on[i]);
 }
 
-/* Before any other thread is made, which would take the signals. */
-static void signals_hold(void)
-{
-	sigset_t set;
-
-	signals_fill(&set);
-	check(sigprocmask(SIG_BLOCK, &set, &signals_before) == 0);
-}
-
 static _Noreturn void become(char **words, pid_t parent)
 {
 	int is_missing;
@@ -142,19 +133,6 @@ static void wait_read(const struct args *args, struct lock_options *options)
 			  LOCK_LEASE_MOST_MS);
 }
 
-static const char *url_of(const struct ctl *ctl, enum lock_backend_id backend)
-{
-	switch (backend) {
-	case LOCK_REDIS:
-		return ctl->config.redis_url;
-	case LOCK_POSTGRES:
-		return ctl->config.database_url;
-	case LOCK_ZOOKEEPER:
-		return ctl->config.zookeeper_hosts;
-	}
-	return NULL;
-}
-
 /* From the thread that renews. */
 static void on_lost(void *context, const char *name)
 {
@@ -224,19 +202,24 @@ static int lock_run(struct ctl *ctl)
 		.lease_ms = args_number(args, "lease", LOCK_LEASE_LEAST_MS, LOCK_LEASE_MOST_MS,
 					LEASE_MS),
 	};
+	const char *const urls[] = { [LOCK_REDIS] = ctl->config.redis_url,
+				     [LOCK_POSTGRES] = ctl->config.database_url,
+				     [LOCK_ZOOKEEPER] = ctl->config.zookeeper_hosts };
 	struct lock_owner *owner;
 	int lost_fd, status;
+	sigset_t set;
 
 	wait_read(args, &options);
 	if (!args->words || !args->words[0])
 		args_fail("lock needs -- and a command; see couponctl lock --help");
 	lost_fd = eventfd(0, EFD_CLOEXEC);
 	check(lost_fd >= 0);
-	owner = lock_owner_new(backend, url_of(ctl, backend), on_lost, &lost_fd);
+	owner = lock_owner_new(backend, urls[backend], on_lost, &lost_fd);
 	if (!owner)
 		args_fail("--backend is \"zookeeper\": this build has no ZooKeeper; make "
 			  "WITH_ZOOKEEPER=1 has it");
-	signals_hold();
+	signals_fill(&set);
+	check(sigprocmask(SIG_BLOCK, &set, &signals_before) == 0); /* before any other thread */
 	status = take_and_run(owner, ctl, &options, lost_fd);
 	lock_owner_free(owner);
 	close(lost_fd);

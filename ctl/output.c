@@ -1,6 +1,7 @@
 #include "ctl/output.h"
 
 #include "common/check.h"
+#include "common/message/number.h"
 #include "ctl/table.h"
 
 #include <stdlib.h>
@@ -13,10 +14,7 @@
 
 cJSON *output_object(void)
 {
-	cJSON *object = cJSON_CreateObject();
-
-	check(object != NULL);
-	return object;
+	return checked(cJSON_CreateObject());
 }
 
 void output_text(cJSON *object, const char *name, const char *text)
@@ -34,19 +32,16 @@ void output_raw(cJSON *object, const char *name, const char *json)
 
 void output_number(cJSON *object, const char *name, int64_t number)
 {
-	char text[24];
+	char text[NUMBER_SIZE];
 
-	snprintf(text, sizeof(text), "%lld", (long long)number);
-	output_raw(object, name, text);
+	output_raw(object, name, number_text(number, text));
 }
 
 void output_id(cJSON *object, const char *name, int64_t id)
 {
-	char text[24] = "";
+	char text[NUMBER_SIZE];
 
-	if (id > 0)
-		snprintf(text, sizeof(text), "%lld", (long long)id);
-	output_text(object, name, text);
+	output_text(object, name, id > 0 ? number_text(id, text) : NULL);
 }
 
 void output_bool(cJSON *object, const char *name, int truth)
@@ -66,9 +61,8 @@ void output_add(cJSON *object, const char *name, cJSON *child)
 
 void output_print(cJSON *object)
 {
-	char *text = cJSON_PrintUnformatted(object);
+	char *text = checked(cJSON_PrintUnformatted(object));
 
-	check(text != NULL);
 	puts(text);
 	cJSON_free(text);
 	cJSON_Delete(object);
@@ -76,25 +70,23 @@ void output_print(cJSON *object)
 
 char *output_grouped(int64_t number, char out[OUTPUT_GROUPED_SIZE])
 {
-	char digits[24];
-	size_t n = (size_t)snprintf(digits, sizeof(digits), "%lld", (long long)number), k = 0;
-	size_t first = digits[0] == '-' ? 1 : 0;
+	char digits[NUMBER_SIZE], *at = out;
+	size_t n = strlen(number_text(number, digits));
 
 	for (size_t i = 0; i < n; i++) {
-		if (i > first && (n - i) % 3 == 0)
-			out[k++] = ',';
-		out[k++] = digits[i];
+		if (i > (number < 0) && (n - i) % 3 == 0)
+			*at++ = ',';
+		*at++ = digits[i];
 	}
-	out[k] = '\0';
+	*at = '\0';
 	return out;
 }
 
 /* The elements of a text[] without special characters: {a,b}. */
 static cJSON *list_make(const char *text)
 {
-	cJSON *list = cJSON_CreateArray();
+	cJSON *list = checked(cJSON_CreateArray());
 
-	check(list != NULL);
 	for (text++; *text && *text != '}';) {
 		int len = (int)strcspn(text, ",}");
 		char one[64];
@@ -188,20 +180,19 @@ static char *text_of(const cJSON *member)
 	struct text_buffer text = { 0 };
 	const cJSON *element;
 
-	text_add_string(&text, "");
-	if (cJSON_IsString(member) ||
-	    (cJSON_IsRaw(member) && strcmp(member->valuestring, "null") != 0))
-		text_add_string(&text, member->valuestring);
-	else if (cJSON_IsBool(member))
-		text_add_string(&text, cJSON_IsTrue(member) ? "true" : "false");
-	else if (cJSON_IsArray(member))
+	if (cJSON_IsRaw(member) && strcmp(member->valuestring, "null") == 0)
+		member = NULL;
+	text_add_string(&text, cJSON_IsString(member) || cJSON_IsRaw(member) ? member->valuestring
+			       : cJSON_IsTrue(member)                        ? "true"
+			       : cJSON_IsFalse(member)                       ? "false"
+			       : cJSON_IsObject(member)                      ? "{}"
+									     : "");
+	if (cJSON_IsArray(member))
 		cJSON_ArrayForEach(element, member)
 		{
 			text_add_string(&text, text.len > 0 ? "," : "");
 			text_add_string(&text, element->valuestring);
 		}
-	else if (cJSON_IsObject(member))
-		text_add_string(&text, "{}");
 	return text.data;
 }
 
@@ -311,15 +302,14 @@ void progress_show(struct progress *progress, const char *what, int64_t done, in
 		snprintf(progress->what, sizeof(progress->what), "%s", what);
 		progress->percent = -1;
 	}
-	if (percent == progress->percent)
+	if (percent == progress->percent ||
+	    (!is_terminal && progress->percent >= 0 && percent / 10 == progress->percent / 10))
 		return;
-	if (is_terminal || percent / 10 != progress->percent / 10 || progress->percent < 0) {
-		progress->percent = percent;
-		if (is_terminal)
-			bar_draw(progress);
-		else
-			fprintf(stderr, "couponctl: %s: %d %%\n", what, percent);
-	}
+	progress->percent = percent;
+	if (is_terminal)
+		bar_draw(progress);
+	else
+		fprintf(stderr, "couponctl: %s: %d %%\n", what, percent);
 }
 
 void progress_hide(struct progress *progress)

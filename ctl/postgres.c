@@ -29,7 +29,7 @@ static void notice(void *context, const char *text)
 
 struct db *db_open(const char *setting, const char *url)
 {
-	struct db *db = calloc(1, sizeof(*db));
+	struct db *db = checked(calloc(1, sizeof(*db)));
 	const struct postgres_options options = {
 		.url = url,
 		.application_name = log_program_name(),
@@ -40,7 +40,6 @@ struct db *db_open(const char *setting, const char *url)
 		.context = db,
 	};
 
-	check(db != NULL);
 	postgres_url_check(setting, url);
 	db->postgres = postgres_new(&options);
 	if (postgres_open(db->postgres))
@@ -68,18 +67,12 @@ const char *db_error(struct db *db)
 	return postgres_why_long(db->postgres);
 }
 
-static PGresult *statement_try(struct db *db, const char *sql, int n,
-			       const struct postgres_argument *arguments)
-{
-	static const struct postgres_patience as_long_as_connected;
-
-	return postgres_query(db->postgres, sql, n, arguments, &as_long_as_connected);
-}
+static const struct postgres_patience as_long_as_connected;
 
 PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 			     const struct postgres_argument *arguments)
 {
-	PGresult *result = statement_try(db, sql, n, arguments);
+	PGresult *result = postgres_query(db->postgres, sql, n, arguments, &as_long_as_connected);
 
 	if (!result)
 		log_fatal("PostgreSQL: %s", db_error(db));
@@ -102,7 +95,7 @@ struct postgres_argument db_id(int64_t id)
 
 int db_run_try(struct db *db, const char *sql)
 {
-	PGresult *result = statement_try(db, sql, 0, NULL);
+	PGresult *result = postgres_query(db->postgres, sql, 0, NULL, &as_long_as_connected);
 
 	PQclear(result);
 	return result ? 0 : -1;
@@ -115,16 +108,11 @@ void db_run(struct db *db, const char *sql)
 
 int db_lock_try(struct db *db, const char *name)
 {
-	switch (lock_session_try(db->postgres, name)) {
-	case LOCK_REPLY_YES:
-		return 1;
-	case LOCK_REPLY_NO:
-		return 0;
-	case LOCK_REPLY_DOWN:
-	case LOCK_REPLY_ERROR:
-		break;
-	}
-	log_fatal("PostgreSQL: %s", db_error(db));
+	enum lock_reply reply = lock_session_try(db->postgres, name);
+
+	if (reply != LOCK_REPLY_YES && reply != LOCK_REPLY_NO)
+		log_fatal("PostgreSQL: %s", db_error(db));
+	return reply == LOCK_REPLY_YES;
 }
 
 void db_lock_wait(struct db *db, const char *name)
@@ -196,13 +184,13 @@ int64_t locks_look(struct locks *locks, struct db *db, int64_t now_ms)
 	int64_t longest_ms = 0;
 
 	for (int row = 0; row < PQntuples(result) && now.n < LOCKS_MAX; row++, now.n++) {
-		const char *transaction = db_text(result, row, "holder");
+		struct locks_held *held = &now.held[now.n];
 
-		snprintf(now.held[now.n].transaction, sizeof(now.held[0].transaction), "%s",
-			 transaction);
-		now.held[now.n].since_ms = since_ms(locks, transaction, now_ms);
-		if (now_ms - now.held[now.n].since_ms > longest_ms)
-			longest_ms = now_ms - now.held[now.n].since_ms;
+		snprintf(held->transaction, sizeof(held->transaction), "%s",
+			 db_text(result, row, "holder"));
+		held->since_ms = since_ms(locks, held->transaction, now_ms);
+		if (now_ms - held->since_ms > longest_ms)
+			longest_ms = now_ms - held->since_ms;
 	}
 	PQclear(result);
 	*locks = now;

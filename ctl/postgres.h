@@ -77,7 +77,7 @@ int db_is_true(const PGresult *result, int row, const char *column);      /* 0 f
 
 /* All zero at first. */
 struct locks {
-	struct {
+	struct locks_held {
 		char transaction[32]; /* its virtual id */
 		int64_t since_ms;     /* the first look that found it */
 	} held[LOCKS_MAX];

@@ -1,14 +1,15 @@
 #include "ctl/rabbit.h"
 
+#include "common/array.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/rabbit/envelope.h"
 #include "common/rabbit/publisher.h"
+#include "common/rabbit/topology.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -33,15 +34,24 @@ amqp_connection_state_t rabbit_open(const char *url)
 	return connection;
 }
 
-/* 1, or 0 when it does not exist, or -1 with `error`. */
+/* 1, or 0 when it does not exist, or -1 with `error`: then rabbit_connection_drop() follows. */
 static int queue_find(amqp_connection_state_t connection, const char *queue, int64_t *ready,
 		      int64_t *consumers, char error[RABBIT_ERROR_SIZE])
 {
-	int rc = rabbit_connection_queue_read(connection, queue, ready, consumers, error);
+	const amqp_queue_declare_ok_t *declared = amqp_queue_declare(connection, RABBIT_CHANNEL,
+								     amqp_cstring_bytes(queue), 1,
+								     0, 0, 0, amqp_empty_table);
+	amqp_rpc_reply_t reply = amqp_get_rpc_reply(connection);
 
-	if (rc <= 0)
-		return rc == 0 ? 1 : -1;
-	if (rabbit_channel_reopen(connection, 0, clock_monotonic_ms() + 1000 * RABBIT_TIMEOUT_S,
+	*ready = *consumers = 0;
+	if (rabbit_reply_check(reply, error) == 0) {
+		*ready = declared->message_count;
+		*consumers = declared->consumer_count;
+		amqp_maybe_release_buffers(connection);
+		return 1;
+	}
+	if (rabbit_reply_code(reply) != AMQP_NOT_FOUND ||
+	    rabbit_channel_reopen(connection, 0, clock_monotonic_ms() + 1000 * RABBIT_TIMEOUT_S,
 				  error))
 		return -1;
 	rabbit_time_restore(connection);
@@ -67,9 +77,8 @@ struct broker {
 
 struct broker *broker_new(const char *url)
 {
-	struct broker *broker = calloc(1, sizeof(*broker));
+	struct broker *broker = checked(calloc(1, sizeof(*broker)));
 
-	check(broker != NULL);
 	broker->url = url;
 	return broker;
 }
@@ -116,28 +125,6 @@ void broker_look(struct broker *broker, struct broker_look *look)
 	look->consumers += parked_consumers;
 }
 
-/* A message that was sent and whose confirm is awaited. */
-struct sent {
-	uint64_t tag; /* of the held one; 0: there is none */
-	int is_confirmed;
-};
-
-struct hold {
-	const char *url, *queue, *unroutable;
-	amqp_connection_state_t connection;
-	int consumes;
-	int64_t length;
-	char *is_held;  /* by delivery tag, which counts from 1 */
-	uint64_t taken; /* the last tag */
-	size_t size;    /* of is_held */
-	int64_t held;
-	struct rabbit_sender *sender; /* NULL: nothing was sent so far */
-	struct sent round[HOLD_ROUND];
-	size_t round_n;
-	const char *failure; /* of a message; NULL: none */
-	int64_t moved;
-};
-
 static void reply_check(const struct hold *hold, amqp_rpc_reply_t reply)
 {
 	char error[RABBIT_ERROR_SIZE];
@@ -163,9 +150,8 @@ static int64_t length_read(const struct hold *hold)
 
 struct hold *hold_open(const char *url, const char *queue, int consumes, const char *unroutable)
 {
-	struct hold *hold = calloc(1, sizeof(*hold));
+	struct hold *hold = checked(malloc(sizeof(*hold)));
 
-	check(hold != NULL);
 	*hold = (struct hold){
 		.url = url, .queue = queue, .unroutable = unroutable, .consumes = consumes
 	};
@@ -179,16 +165,6 @@ struct hold *hold_open(const char *url, const char *queue, int consumes, const c
 			   amqp_empty_bytes, 0, 0, 0, amqp_empty_table);
 	reply_check(hold, amqp_get_rpc_reply(hold->connection));
 	return hold;
-}
-
-int64_t hold_length(const struct hold *hold)
-{
-	return hold->length;
-}
-
-int64_t hold_count(const struct hold *hold)
-{
-	return hold->held;
 }
 
 /*
@@ -230,11 +206,7 @@ void hold_close(struct hold *hold)
 static void held_add(struct hold *hold, uint64_t tag)
 {
 	check(tag == hold->taken + 1);
-	if (tag >= hold->size) {
-		hold->size = hold->size ? 2 * hold->size : 1024;
-		hold->is_held = realloc(hold->is_held, hold->size);
-		check(hold->is_held != NULL);
-	}
+	hold->is_held = array_room(hold->is_held, tag, &hold->size, 1);
 	hold->is_held[tag] = 1;
 	hold->taken = tag;
 	hold->held++;
@@ -297,7 +269,7 @@ void hold_remove(struct hold *hold, uint64_t tag)
 static void sent_done(void *context, void *item, enum confirm_result result)
 {
 	struct hold *hold = context;
-	struct sent *sent = item;
+	struct hold_sent *sent = item;
 
 	switch (result) {
 	case CONFIRM_DONE:
@@ -327,12 +299,12 @@ void hold_send_begin(struct hold *hold)
 void hold_send(struct hold *hold, uint64_t tag, const char *exchange, const char *routing_key,
 	       const amqp_basic_properties_t *properties, amqp_bytes_t body)
 {
-	struct sent *sent;
+	struct hold_sent *sent;
 
 	check(hold->round_n < HOLD_ROUND);
 	hold_send_begin(hold);
 	sent = &hold->round[hold->round_n++];
-	*sent = (struct sent){ .tag = tag };
+	*sent = (struct hold_sent){ .tag = tag };
 	rabbit_sender_send(hold->sender, exchange, routing_key, properties, body, sent);
 }
 
@@ -342,12 +314,13 @@ static int describes_delivery(amqp_bytes_t key)
 					     ENVELOPE_TAG_HEADER };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (key.len == strlen(names[i]) && memcmp(key.bytes, names[i], key.len) == 0)
+		if (rabbit_text_is(key, names[i]))
 			return 1;
 	return 0;
 }
 
-void hold_copy(struct hold *hold, uint64_t tag, const char *queue, const amqp_message_t *message)
+static void message_copy(struct hold *hold, uint64_t tag, const char *queue,
+			 const amqp_message_t *message)
 {
 	amqp_basic_properties_t properties = message->properties;
 	amqp_table_entry_t headers[HEADERS_MAX];
@@ -385,7 +358,23 @@ const char *hold_confirm(struct hold *hold)
 	return hold->failure ? hold->failure : trouble;
 }
 
-int64_t hold_moved(const struct hold *hold)
+int hold_copy_round(struct hold *hold, const char *queue, int64_t most, int wait_us,
+		    const char **trouble)
 {
-	return hold->moved;
+	amqp_message_t message;
+	uint64_t tag;
+	int n = 0;
+
+	for (; n < most && !hold_is_full(hold) &&
+	       hold_take(hold, &message, &tag, n == 0 ? wait_us : 0);
+	     n++) {
+		if (message.properties._flags & AMQP_BASIC_TYPE_FLAG &&
+		    rabbit_text_is(message.properties.type, RABBIT_LEAVE_TYPE))
+			hold_remove(hold, tag);
+		else
+			message_copy(hold, tag, queue, &message);
+		amqp_destroy_message(&message);
+	}
+	*trouble = n > 0 ? hold_confirm(hold) : NULL;
+	return n;
 }

@@ -48,14 +48,33 @@ const char *broker_error(const struct broker *broker);
  * Two connections: one takes messages, which may block, the other sends. What fails ends the
  * process with a sentence, except in hold_confirm().
  */
-struct hold;
-
 #define HOLD_ROUND 128 /* messages sent between two waits for confirms */
 /*
  * RabbitMQ puts returned messages behind those that were not taken: the order is kept only when all
  * were taken. With more than this keeping it would take too long.
  */
 #define HOLD_ORDER_MAX 1000
+
+struct hold {
+	int64_t length; /* ready messages, when it was opened */
+	int64_t held;   /* taken and not removed */
+	int64_t moved;  /* sent, confirmed and removed so far */
+
+	/* For the functions below alone. */
+	const char *url, *queue, *unroutable;
+	amqp_connection_state_t connection;
+	int consumes;
+	char *is_held;                /* by delivery tag, which counts from 1 */
+	uint64_t taken;               /* the last tag */
+	size_t size;                  /* of is_held */
+	struct rabbit_sender *sender; /* NULL: nothing was sent so far */
+	struct hold_sent {            /* messages whose confirm is awaited */
+		uint64_t tag;         /* of the held one; 0: there is none */
+		int is_confirmed;
+	} round[HOLD_ROUND];
+	size_t round_n;
+	const char *failure; /* of a message; NULL: none */
+};
 
 /*
  * `consumes`: as a consumer, which gets many messages ahead; otherwise one by one. `unroutable`:
@@ -64,9 +83,6 @@ struct hold;
 struct hold *hold_open(const char *url, const char *queue, int consumes, const char *unroutable);
 /* Returns when RabbitMQ has done the removals. */
 void hold_close(struct hold *hold);
-
-int64_t hold_length(const struct hold *hold); /* ready messages, when it was opened */
-int64_t hold_count(const struct hold *hold);  /* taken and not removed */
 
 /*
  * Takes the next message, for amqp_destroy_message(). 1, or 0 when there is none; a consumer waits
@@ -77,21 +93,22 @@ void hold_remove(struct hold *hold, uint64_t tag);
 
 /* Connects for hold_send(), before something is changed that must not stay so without it. */
 void hold_send_begin(struct hold *hold);
-/*
- * Sends a held message, or 0 in `tag`: another one. At most HOLD_ROUND until hold_confirm().
- * hold_copy() sends it to a queue with all that it has but what describes its delivery, and the
- * user.
- */
+/* Sends a held message, or 0 in `tag`: another one. At most HOLD_ROUND until hold_confirm(). */
 void hold_send(struct hold *hold, uint64_t tag, const char *exchange, const char *routing_key,
 	       const amqp_basic_properties_t *properties, amqp_bytes_t body);
-void hold_copy(struct hold *hold, uint64_t tag, const char *queue, const amqp_message_t *message);
 int hold_is_full(const struct hold *hold);
-
 /*
  * Waits for the confirms, and removes what is confirmed. NULL, or why something was not; then
  * nothing more is to be sent.
  */
 const char *hold_confirm(struct hold *hold);
-int64_t hold_moved(const struct hold *hold); /* sent, confirmed and removed so far */
+
+/*
+ * Takes up to `most` messages, at most a round, and sends each to a queue with all that it has but
+ * what describes its delivery, and the user; a request to leave is only removed. Returns how many
+ * it has taken, with `trouble` as of hold_confirm().
+ */
+int hold_copy_round(struct hold *hold, const char *queue, int64_t most, int wait_us,
+		    const char **trouble);
 
 #endif

@@ -1,9 +1,9 @@
 #include "ctl/store.h"
 
 #include "common/changes.h"
-#include "common/check.h"
 #include "common/log/log.h"
 #include "coupon/redis_coupon.h"
+#include "ctl/output.h"
 #include "embed.h"
 
 #include <pwd.h>
@@ -37,6 +37,14 @@ struct redis_client *store_redis_open(const struct ctl *ctl)
 	return redis;
 }
 
+static void own_read(struct db *db, struct changes *changes)
+{
+	PGresult *rows = db_ask(db, sql_query_change_counts);
+
+	changes_take(changes, rows);
+	PQclear(rows);
+}
+
 /*
  * The copy first: it must not be newer than what it is compared with. 0, or -1. Ends the process if
  * they are of different installations.
@@ -44,13 +52,9 @@ struct redis_client *store_redis_open(const struct ctl *ctl)
 static int both_read(struct db *db, struct redis_client *redis, struct changes *changes,
 		     struct changes *copy)
 {
-	PGresult *rows;
-
 	if (changes_copy_read(copy, redis))
 		return -1;
-	rows = db_ask(db, sql_query_change_counts);
-	changes_take(changes, rows);
-	PQclear(rows);
+	own_read(db, changes);
 	if (changes_relate(RELATION_UNKNOWN, changes, copy) == RELATION_FOREIGN)
 		log_fatal("nothing was done, because PostgreSQL, which DATABASE_URL names, is of "
 			  "installation %s, and Redis, which REDIS_URL names, belongs to %s; see "
@@ -212,3 +216,119 @@ void store_run_id_read(struct redis_client *redis, char run_id[REDIS_RUN_ID_SIZE
 
 	store_redis_check(redis, redis_client_process(redis, run_id, &uptime_s) == 0);
 }
+
+/* couponctl installation */
+
+/* The copy, unless `redis` is NULL, and what it is compared with. */
+static void installation_read(struct db *db, struct redis_client *redis, struct changes *changes,
+			      struct changes *copy)
+{
+	if (redis)
+		store_redis_check(redis, changes_copy_read(copy, redis) == 0);
+	own_read(db, changes);
+	if (!*changes->installation)
+		log_fatal("PostgreSQL has no installation id: its table installation is empty");
+}
+
+static int show_run(struct ctl *ctl)
+{
+	struct db *db = store_postgres_open(ctl);
+	struct redis_client *redis = store_redis_open(ctl);
+	int as_json = args_has(&ctl->args, "json"), is_foreign;
+	cJSON *object = output_object();
+	struct changes changes, copy;
+
+	installation_read(db, redis, &changes, &copy);
+	is_foreign = changes_relate(RELATION_UNKNOWN, &changes, &copy) == RELATION_FOREIGN;
+	output_text(object, "postgresql", changes.installation);
+	output_text(object, "redis", copy.installation);
+	output_say(object, "PostgreSQL  {postgresql}\nRedis       {redis|none yet}\n", as_json);
+	if (is_foreign && !as_json)
+		puts(RELATION_FOREIGN_TEXT);
+	redis_client_free(redis);
+	db_close(db);
+	return is_foreign;
+}
+
+static int new_run(struct ctl *ctl)
+{
+	const char *instead_of = args_text(&ctl->args, "instead-of");
+	struct db *db = store_admin_open(ctl);
+	struct redis_client *redis = instead_of ? NULL : store_redis_open(ctl);
+	struct changes changes, copy;
+	PGresult *rows;
+
+	installation_read(db, redis, &changes, &copy);
+	if (instead_of && strcmp(instead_of, changes.installation) != 0)
+		args_fail("--instead-of is \"%s\": PostgreSQL has %s", instead_of,
+			  changes.installation);
+	/* A Redis with this id would be left without a PostgreSQL, and all programs would stop. */
+	if (redis && strcmp(changes.installation, copy.installation) == 0)
+		log_fatal("nothing was changed, because Redis, which REDIS_URL names, belongs to "
+			  "this PostgreSQL: with another id every program stops until couponctl "
+			  "installation adopt. If that is meant, add --instead-of %s",
+			  changes.installation);
+	rows = db_ask(db, sql_query_installation_new);
+	puts(db_text(rows, 0, "id"));
+	PQclear(rows);
+	redis_client_free(redis);
+	db_close(db);
+	return 0;
+}
+
+static int adopt_run(struct ctl *ctl)
+{
+	struct db *db = store_postgres_open(ctl);
+	struct redis_client *redis = store_redis_open(ctl);
+	struct changes changes, copy;
+	enum relation relation;
+
+	installation_read(db, redis, &changes, &copy);
+	relation = changes_claim(redis, changes.installation, args_text(&ctl->args, "instead-of"));
+	if (relation == RELATION_FOREIGN)
+		log_fatal("nothing was changed, because Redis belongs to %s. To take it over from "
+			  "that installation, add --instead-of %s",
+			  copy.installation, copy.installation);
+	store_redis_check(redis, relation == RELATION_OWN);
+	puts(changes.installation);
+	redis_client_free(redis);
+	db_close(db);
+	return 0;
+}
+
+static const struct command installation_show_command = {
+	.name = "installation show",
+	.run = show_run,
+	.options = OPTIONS(SWITCH("json", "print one JSON object")),
+	.summary = "print the installation of PostgreSQL and that of Redis",
+	.detail = "The exit status is 1 if they differ: then every program of this PostgreSQL and\n"
+		  "Redis stands still.",
+};
+
+static const struct command installation_new_command = {
+	.name = "installation new",
+	.run = new_run,
+	.options = OPTIONS(
+		OPTION("instead-of", "ID", "the present id: also where Redis has the same")),
+	.summary = "give PostgreSQL another id, and print it",
+	.detail = "For a copy of a database, for instance a staging system that was restored from\n"
+		  "the backup of production: before any program is started on it. Connects as the\n"
+		  "owner of the tables, DATABASE_ADMIN_URL.",
+};
+
+static const struct command installation_adopt_command = {
+	.name = "installation adopt",
+	.run = adopt_run,
+	.options = OPTIONS(OPTION("instead-of", "ID", "the id that Redis has")),
+	.summary = "give Redis the id of PostgreSQL, and print it",
+	.detail = "A Redis that has none is claimed by gateways and workers themselves. With\n"
+		  "--instead-of it is taken over, with all coupons, from another installation,\n"
+		  "whose programs stop: for a Redis that was copied together with PostgreSQL.",
+};
+
+const struct command installation_command = {
+	.name = "installation",
+	.subcommands = COMMANDS(&installation_show_command, &installation_new_command,
+				&installation_adopt_command),
+	.summary = "show the id that PostgreSQL and Redis share, or change it",
+};

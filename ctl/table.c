@@ -28,8 +28,7 @@ void text_add(struct text_buffer *buffer, const char *text, size_t len)
 {
 	if (buffer->room - buffer->len <= len) {
 		buffer->room = 2 * buffer->room + len + 64;
-		buffer->data = realloc(buffer->data, buffer->room);
-		check(buffer->data != NULL);
+		buffer->data = checked(realloc(buffer->data, buffer->room));
 	}
 	memcpy(buffer->data + buffer->len, text, len);
 	buffer->len += len;
@@ -118,8 +117,10 @@ static int is_never_space(unsigned char c)
 	return 0;
 }
 
+/* Begins, also in place of one that was in use. */
 static void parser_begin(struct csv_rows *rows)
 {
+	csv_free(&rows->parser);
 	check(csv_init(&rows->parser, CSV_STRICT | CSV_STRICT_FINI) == 0);
 	if (rows->spaces == CSV_SPACES_KEEP)
 		csv_set_space_func(&rows->parser, is_never_space);
@@ -127,9 +128,8 @@ static void parser_begin(struct csv_rows *rows)
 
 struct csv_rows *csv_rows_new(struct line_reader *reader, enum csv_spaces spaces)
 {
-	struct csv_rows *rows = calloc(1, sizeof(*rows));
+	struct csv_rows *rows = checked(calloc(1, sizeof(*rows)));
 
-	check(rows != NULL);
 	rows->reader = reader;
 	rows->spaces = spaces;
 	parser_begin(rows);
@@ -189,19 +189,6 @@ static void row_fill(const struct csv_rows *rows, struct csv_row *row)
 	}
 }
 
-static void row_begin(struct csv_rows *rows)
-{
-	text_buffer_clear(&rows->text);
-	rows->cells_n = rows->bytes = 0;
-	rows->rows_n = 0;
-}
-
-static void parser_renew(struct csv_rows *rows)
-{
-	csv_free(&rows->parser);
-	parser_begin(rows);
-}
-
 static int is_empty(const struct csv_rows *rows)
 {
 	const char *nothing = rows->spaces == CSV_SPACES_KEEP ? "\r\n" : " \t\r\n";
@@ -212,7 +199,9 @@ static int is_empty(const struct csv_rows *rows)
 int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 {
 	*row = (struct csv_row){ 0 };
-	row_begin(rows);
+	text_buffer_clear(&rows->text);
+	rows->cells_n = rows->bytes = 0;
+	rows->rows_n = 0;
 	while (line_next(rows->reader)) {
 		if (!row->line && is_empty(rows))
 			continue;
@@ -220,7 +209,7 @@ int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 			row->line = rows->reader->number;
 		row->wrong = line_feed(rows);
 		if (row->wrong) {
-			parser_renew(rows);
+			parser_begin(rows);
 			return 1;
 		}
 		if (rows->rows_n > 0) {
@@ -234,7 +223,7 @@ int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 	if (csv_fini(&rows->parser, on_cell, on_row, rows))
 		row->wrong = "a quoted cell does not end before the end of the file";
 	row_fill(rows, row);
-	parser_renew(rows);
+	parser_begin(rows);
 	return 1;
 }
 
@@ -333,14 +322,10 @@ static void json_row(struct sheet *sheet, const struct cell *cells)
 
 void sheet_row(struct sheet *sheet, const struct cell *cells)
 {
-	switch (sheet->format) {
-	case SHEET_CSV:
+	if (sheet->format == SHEET_CSV)
 		csv_row(sheet, cells);
-		break;
-	case SHEET_JSONL:
+	else
 		json_row(sheet, cells);
-		break;
-	}
 }
 
 int sheet_failed(struct sheet *sheet)

@@ -22,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WEBHOOKS_MAX 1000 /* that sql_query_webhook_add allows */
 #define BATCH_DEFAULT 100
 #define QUEUE_DEFAULT 10000
 #define COUNT_DEFAULT 20
@@ -33,7 +32,7 @@
 #define WHY_BYTES_MAX 500
 #define TYPE "webhook.test"
 
-_Noreturn static void hook_absent(int64_t id)
+static _Noreturn void hook_absent(int64_t id)
 {
 	log_fatal("there is no webhook %lld", (long long)id);
 }
@@ -41,21 +40,26 @@ _Noreturn static void hook_absent(int64_t id)
 /* The row of sql_query_webhook_list; one that is absent ends the process. */
 static PGresult *hook_row(struct db *db, int64_t id)
 {
-	PGresult *row = db_ask(db, sql_query_webhook_list, postgres_number(0), postgres_number(1),
-			       postgres_number(id));
+	PGresult *row = db_ask(db, sql_query_webhook_list, postgres_number(id));
 
 	if (PQntuples(row) == 0)
 		hook_absent(id);
 	return row;
 }
 
-/* The secret of --secret-file. */
-static void secret_read(char text[SECRET_TEXT_SIZE], const char *path)
+/* That of --secret-file, or a new one. Returns whether it is new: then it is printed, once. */
+static int secret_get(char text[SECRET_TEXT_SIZE], const struct args *args)
 {
+	const char *path = args_text(args, "secret-file");
 	char line[SECRET_TEXT_SIZE + 2];
 	struct secret secret;
-	FILE *file = fopen(path, "re");
+	FILE *file;
 
+	if (!path) {
+		secret_make(text);
+		return 1;
+	}
+	file = fopen(path, "re");
 	if (!file)
 		args_fail("--secret-file is \"%s\": the file cannot be read: %s", path,
 			  strerror(errno));
@@ -68,18 +72,7 @@ static void secret_read(char text[SECRET_TEXT_SIZE], const char *path)
 			  "is " SECRET_PREFIX " and %d to %d bytes in base64",
 			  path, SECRET_BYTES_LEAST, SECRET_BYTES_MOST);
 	snprintf(text, SECRET_TEXT_SIZE, "%.*s", SECRET_TEXT_SIZE - 1, line);
-}
-
-/* A new secret, or that of a file. Returns whether it is new: then it is printed, once. */
-static int secret_get(char secret[SECRET_TEXT_SIZE], const struct args *args)
-{
-	const char *path = args_text(args, "secret-file");
-
-	if (path)
-		secret_read(secret, path);
-	else
-		secret_make(secret);
-	return !path;
+	return 0;
 }
 
 /* `secret` NULL: it is known. */
@@ -92,41 +85,24 @@ static void secret_say(int64_t webhook, const char *secret, const struct args *a
 	output_say(object, "webhook {webhook}\n[secret secret {secret}\n]", args_has(args, "json"));
 }
 
-static void url_read(const struct ctl *ctl)
+/* As an array of PostgreSQL. */
+static void types_read(const struct args *args, char array[TYPES_SIZE])
 {
-	const char *url = ctl->args.argument;
-	char why[URL_WHY_SIZE];
-	struct rules rules;
-
-	rules_read(&rules, &ctl->config);
-	if (url_check(url, &rules, why))
-		args_fail("URL is \"%s\": %s", url, why);
-}
-
-_Noreturn static void types_fail(const char *given)
-{
+	const char *given = args_has(args, "types") ? args_text(args, "types") : "";
+	char *copy = checked(strdup(given)), *rest = args_has(args, "types") ? copy : NULL, *word;
+	int seen[EVENT_TYPES] = { 0 };
 	char allowed[TYPES_SIZE] = "";
+	enum event_type type;
 	size_t n = 0;
 
 	for (int i = 0; i < EVENT_TYPES; i++)
 		n += (size_t)snprintf(allowed + n, sizeof(allowed) - n, "%s%s", i ? ", " : "",
 				      event_type_text(i));
-	args_fail("--types is \"%s\": allowed are %s, each once, separated by commas", given,
-		  allowed);
-}
-
-/* As an array of PostgreSQL. */
-static void types_read(const struct args *args, char array[TYPES_SIZE])
-{
-	const char *given = args_has(args, "types") ? args_text(args, "types") : "";
-	char *copy = strdup(given), *rest = args_has(args, "types") ? copy : NULL, *word;
-	int seen[EVENT_TYPES] = { 0 };
-	enum event_type type;
-
-	check(copy != NULL);
 	while ((word = strsep(&rest, ",")) != NULL)
 		if (event_type_parse(word, &type) || seen[type]++)
-			types_fail(given);
+			args_fail("--types is \"%s\": allowed are %s, each once, separated by "
+				  "commas",
+				  given, allowed);
 	free(copy);
 	check(snprintf(array, TYPES_SIZE, "{%s}", given) < TYPES_SIZE);
 }
@@ -137,11 +113,14 @@ static int add_run(struct ctl *ctl)
 	int64_t coupon = args_id(args, "coupon"), webhook,
 		batch = args_number(args, "batch", 1, 1000, BATCH_DEFAULT),
 		queue = args_number(args, "queue", 1, 1000000, QUEUE_DEFAULT);
-	char types[TYPES_SIZE], secret[SECRET_TEXT_SIZE];
+	char types[TYPES_SIZE], secret[SECRET_TEXT_SIZE], why[URL_WHY_SIZE];
+	struct rules rules;
 	struct db *db;
 	int is_new;
 
-	url_read(ctl);
+	rules_read(&rules, &ctl->config);
+	if (url_check(args->argument, &rules, why))
+		args_fail("URL is \"%s\": %s", args->argument, why);
 	types_read(args, types);
 	is_new = secret_get(secret, args);
 	db = store_changing_open(ctl, NULL);
@@ -197,35 +176,24 @@ static int rotate_run(struct ctl *ctl)
 	return 0;
 }
 
-/* Gives the webhook this state, for a reason or NULL; `state` NULL: removes it. */
-static int state_set(struct ctl *ctl, const char *state, const char *why)
+/* disable, enable and remove */
+static int state_run(struct ctl *ctl)
 {
-	int64_t webhook = args_argument_id(&ctl->args);
+	const char *word = ctl->args.command->name + strlen("webhook ");
+	int disables = strcmp(word, "disable") == 0, removes = strcmp(word, "remove") == 0;
+	int64_t webhook = args_argument_id(&ctl->args), found;
+	const char *why = disables ? args_bytes(&ctl->args, "why", WHY_BYTES_MAX) : NULL;
 	struct db *db = store_changing_open(ctl, NULL);
-	int64_t found = state ? db_value(db, sql_query_webhook_state_set, postgres_number(webhook),
-					 postgres_text(state), postgres_text(why))
-			      : db_value(db, sql_query_webhook_remove, postgres_number(webhook));
 
+	found = removes ? db_value(db, sql_query_webhook_remove, postgres_number(webhook))
+			: db_value(db, sql_query_webhook_state_set, postgres_number(webhook),
+				   postgres_text(disables ? "disabled" : "enabled"),
+				   postgres_text(why));
 	if (!found)
 		hook_absent(webhook);
 	db_do(db, sql_query_webhook_wake);
 	db_close(db);
 	return 0;
-}
-
-static int disable_run(struct ctl *ctl)
-{
-	return state_set(ctl, "disabled", args_bytes(&ctl->args, "why", WHY_BYTES_MAX));
-}
-
-static int enable_run(struct ctl *ctl)
-{
-	return state_set(ctl, "enabled", NULL);
-}
-
-static int remove_run(struct ctl *ctl)
-{
-	return state_set(ctl, NULL, NULL);
 }
 
 static int resend_run(struct ctl *ctl)
@@ -259,8 +227,7 @@ static int list_run(struct ctl *ctl)
 {
 	struct db *db = store_postgres_open(ctl);
 
-	output_rows(db_ask(db, sql_query_webhook_list, postgres_number(0),
-			   postgres_number(WEBHOOKS_MAX), postgres_text(NULL)),
+	output_rows(db_ask(db, sql_query_webhook_list, postgres_text(NULL)),
 		    "webhook  state     coupon                 waiting  given up   dropped  url\n",
 		    "{webhook:-8} {state:-9} {coupon:-20|every} {waiting:9} {given_up:9} "
 		    "{dropped_events:9}  {url}\n",
@@ -273,9 +240,8 @@ static int list_run(struct ctl *ctl)
 static cJSON *secrets_json(struct db *db, int64_t webhook)
 {
 	PGresult *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));
-	cJSON *list = cJSON_CreateArray();
+	cJSON *list = checked(cJSON_CreateArray());
 
-	check(list != NULL);
 	for (int row = 0; row < PQntuples(rows); row++) {
 		const char *text = db_text(rows, row, "secret");
 		char digits[SECRET_FINGERPRINT_SIZE] = "unreadable";
@@ -360,18 +326,6 @@ static int deliveries_run(struct ctl *ctl)
 	return 0;
 }
 
-/* A batch of one event; to be freed. */
-static char *body_make(int64_t webhook, const char *id)
-{
-	char now[CLOCK_RFC3339_SIZE], *body;
-
-	check(asprintf(&body,
-		       "[{\"specversion\":\"1.0\",\"id\":\"%s\",\"source\":\"/couponctl\","
-		       "\"type\":\"" TYPE "\",\"time\":\"%s\",\"data\":{\"webhook\":\"%lld\"}}]",
-		       id, clock_rfc3339(clock_wall_ms(), now), (long long)webhook) >= 0);
-	return body;
-}
-
 static void body_send(const struct ctl *ctl, const struct post_request *request,
 		      struct post_result *result)
 {
@@ -393,7 +347,7 @@ static int test_run(struct ctl *ctl)
 	struct db *db = store_postgres_open(ctl);
 	PGresult *hook = hook_row(db, webhook),
 		 *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));
-	char id[ULID_SIZE], message[ULID_SIZE + 4], *body;
+	char id[ULID_SIZE], message[ULID_SIZE + 4], now[CLOCK_RFC3339_SIZE], *body;
 	struct text_buffer secrets = { 0 };
 	struct post_result result;
 	cJSON *object = output_object();
@@ -407,7 +361,10 @@ static int test_run(struct ctl *ctl)
 	ulid_new(&ulid, clock_wall_ms());
 	ulid_format(&ulid, id);
 	snprintf(message, sizeof(message), "msg_%s", id);
-	body = body_make(webhook, id);
+	check(asprintf(&body,
+		       "[{\"specversion\":\"1.0\",\"id\":\"%s\",\"source\":\"/couponctl\","
+		       "\"type\":\"" TYPE "\",\"time\":\"%s\",\"data\":{\"webhook\":\"%lld\"}}]",
+		       id, clock_rfc3339(clock_wall_ms(), now), (long long)webhook) >= 0);
 	body_send(ctl,
 		  &(struct post_request){ .url = db_text(hook, 0, "url"),
 					  .secrets = secrets.data ? secrets.data : "",
@@ -476,7 +433,7 @@ static const struct command webhook_rotate_command = {
 
 static const struct command webhook_disable_command = {
 	.name = "webhook disable",
-	.run = disable_run,
+	.run = state_run,
 	.argument = "ID",
 	.options = OPTIONS(OPTION("why", "TEXT", "shown by list and show, 1 to 500 bytes"),
 			   BY_OPTION),
@@ -487,7 +444,7 @@ static const struct command webhook_disable_command = {
 
 static const struct command webhook_enable_command = {
 	.name = "webhook enable",
-	.run = enable_run,
+	.run = state_run,
 	.argument = "ID",
 	.options = OPTIONS(BY_OPTION),
 	.summary = "send to a webhook again, whoever disabled it",
@@ -496,7 +453,7 @@ static const struct command webhook_enable_command = {
 
 static const struct command webhook_remove_command = {
 	.name = "webhook remove",
-	.run = remove_run,
+	.run = state_run,
 	.argument = "ID",
 	.options = OPTIONS(BY_OPTION),
 	.summary = "remove a webhook with its secrets and all that is queued for it",

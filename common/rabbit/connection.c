@@ -17,15 +17,16 @@
 
 #define TEXT_SIZE 32
 
+int rabbit_text_is(amqp_bytes_t bytes, const char *text)
+{
+	return bytes.len == strlen(text) && memcmp(bytes.bytes, text, bytes.len) == 0;
+}
+
 const amqp_field_value_t *rabbit_table_find(const amqp_table_t *table, const char *name)
 {
-	for (int i = 0; i < table->num_entries; i++) {
-		const amqp_table_entry_t *entry = &table->entries[i];
-
-		if (entry->key.len == strlen(name) &&
-		    memcmp(entry->key.bytes, name, entry->key.len) == 0)
-			return &entry->value;
-	}
+	for (int i = 0; i < table->num_entries; i++)
+		if (rabbit_text_is(table->entries[i].key, name))
+			return &table->entries[i].value;
 	return NULL;
 }
 
@@ -227,23 +228,6 @@ int rabbit_channel_reopen(amqp_connection_state_t connection, int confirms, int6
 		return channel_open(connection, confirms, deadline_ms, error);
 	snprintf(error, RABBIT_ERROR_SIZE, "%s", amqp_error_string2(status));
 	return -1;
-}
-
-int rabbit_connection_queue_read(amqp_connection_state_t connection, const char *queue,
-				 int64_t *ready, int64_t *consumers, char error[RABBIT_ERROR_SIZE])
-{
-	const amqp_queue_declare_ok_t *declared = amqp_queue_declare(connection, RABBIT_CHANNEL,
-								     amqp_cstring_bytes(queue), 1,
-								     0, 0, 0, amqp_empty_table);
-	amqp_rpc_reply_t reply = amqp_get_rpc_reply(connection);
-
-	*ready = *consumers = 0;
-	if (rabbit_reply_check(reply, error))
-		return rabbit_reply_code(reply) == AMQP_NOT_FOUND ? 1 : -1;
-	*ready = declared->message_count;
-	*consumers = declared->consumer_count;
-	amqp_maybe_release_buffers(connection);
-	return 0;
 }
 
 void rabbit_connection_close(amqp_connection_state_t connection)

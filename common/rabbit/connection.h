@@ -58,14 +58,7 @@ void rabbit_time_left_set(amqp_connection_state_t connection, int64_t deadline_m
 /* Each RPC may take RABBIT_TIMEOUT_S again. */
 void rabbit_time_restore(amqp_connection_state_t connection);
 
-/*
- * The number of ready messages in a queue, and of its consumers; does not create the queue. 0; 1
- * when there is no such queue; -1. After 1 and -1 `error` holds a sentence and the channel has
- * ended: rabbit_channel_reopen() is possible after 1, only rabbit_connection_drop() after -1.
- */
-int rabbit_connection_queue_read(amqp_connection_state_t connection, const char *queue,
-				 int64_t *ready, int64_t *consumers, char error[RABBIT_ERROR_SIZE]);
-
+int rabbit_text_is(amqp_bytes_t bytes, const char *text);
 /* The value of this name in a table, or NULL. */
 const amqp_field_value_t *rabbit_table_find(const amqp_table_t *table, const char *name);
 

@@ -19,33 +19,45 @@ static amqp_bytes_t property_copy(const amqp_basic_properties_t *properties, amq
 	return properties->_flags & flag ? bytes_copy(value) : amqp_empty_bytes;
 }
 
+int envelope_integer(const amqp_field_value_t *value, int64_t *number)
+{
+	switch (value->kind) {
+	case AMQP_FIELD_KIND_I8:
+		*number = value->value.i8;
+		break;
+	case AMQP_FIELD_KIND_U8:
+		*number = value->value.u8;
+		break;
+	case AMQP_FIELD_KIND_I16:
+		*number = value->value.i16;
+		break;
+	case AMQP_FIELD_KIND_U16:
+		*number = value->value.u16;
+		break;
+	case AMQP_FIELD_KIND_I32:
+		*number = value->value.i32;
+		break;
+	case AMQP_FIELD_KIND_U32:
+		*number = value->value.u32;
+		break;
+	case AMQP_FIELD_KIND_I64:
+		*number = value->value.i64;
+		break;
+	default: /* the kinds are not an enum */
+		return -1;
+	}
+	return 0;
+}
+
 /* A header that is an integer of any width; else 0. */
 static int64_t header_integer(const amqp_basic_properties_t *properties, const char *name)
 {
 	const amqp_field_value_t *value = properties->_flags & AMQP_BASIC_HEADERS_FLAG
 						  ? rabbit_table_find(&properties->headers, name)
 						  : NULL;
+	int64_t number;
 
-	if (!value)
-		return 0;
-	switch (value->kind) {
-	case AMQP_FIELD_KIND_I8:
-		return value->value.i8;
-	case AMQP_FIELD_KIND_U8:
-		return value->value.u8;
-	case AMQP_FIELD_KIND_I16:
-		return value->value.i16;
-	case AMQP_FIELD_KIND_U16:
-		return value->value.u16;
-	case AMQP_FIELD_KIND_I32:
-		return value->value.i32;
-	case AMQP_FIELD_KIND_U32:
-		return value->value.u32;
-	case AMQP_FIELD_KIND_I64:
-		return value->value.i64;
-	default: /* the kinds are not an enum */
-		return 0;
-	}
+	return value && envelope_integer(value, &number) == 0 ? number : 0;
 }
 
 int64_t envelope_delivery_count(const amqp_basic_properties_t *properties)

@@ -33,6 +33,8 @@ struct envelope {
 	char *body;
 };
 
+/* The value of a header that is an integer of any width. 0, or -1: it is none. */
+int envelope_integer(const amqp_field_value_t *value, int64_t *number);
 /* The delivery count of a message; 0 when it has none. */
 int64_t envelope_delivery_count(const amqp_basic_properties_t *properties);
 

@@ -3,13 +3,11 @@
  * one read-only transaction, a page at a time: rows that are inserted meanwhile are not seen, no
  * row is locked, and neither program nor server holds more than a page.
  */
-#include "common/clock.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "ctl/table.h"
 #include "embed.h"
 
-#include <string.h>
 #include <unistd.h>
 
 struct export
@@ -22,28 +20,18 @@ struct export
 static const char *const columns[] = { "user",       "receive",  "slot", "received_at",
 				       "valid_from", "valid_to", "key",  NULL };
 
-static void time_read(const PGresult *page, int row, const char *column,
-		      char out[CLOCK_RFC3339_SIZE])
-{
-	out[0] = '\0';
-	if (!db_is_null(page, row, column))
-		clock_rfc3339(db_int(page, row, column), out);
-}
-
 static void row_write(struct export *export, const PGresult *page, int row)
 {
-	char receive[STORE_RECEIVE_SIZE], received_at[CLOCK_RFC3339_SIZE];
-	char valid_from[CLOCK_RFC3339_SIZE], valid_to[CLOCK_RFC3339_SIZE];
+	char receive[STORE_RECEIVE_SIZE];
 
-	time_read(page, row, "received_ms", received_at);
-	time_read(page, row, "valid_from_ms", valid_from);
-	time_read(page, row, "valid_to_ms", valid_to);
 	sheet_row(&export->sheet,
 		  (const struct cell[]){
 			  cell_text(db_text(page, row, "user_id")),
 			  cell_text(store_receive_text(page, row, export->coupon, receive)),
-			  cell_json(db_text(page, row, "slot")), cell_text(received_at),
-			  cell_text(valid_from), cell_text(valid_to),
+			  cell_json(db_text(page, row, "slot")),
+			  cell_text(db_text(page, row, "received_at")),
+			  cell_text(db_text(page, row, "valid_from")),
+			  cell_text(db_text(page, row, "valid_to")),
 			  cell_text(db_text(page, row, "key")) });
 }
 

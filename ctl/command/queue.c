@@ -31,7 +31,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #define HELPER_SIZE 64
@@ -120,41 +119,11 @@ struct drain {
 	int64_t leave_sent_ms; /* the last time */
 };
 
-static int is_leave(const amqp_basic_properties_t *properties)
+static void trouble_check(const struct drain *drain, const char *trouble)
 {
-	return properties->_flags & AMQP_BASIC_TYPE_FLAG &&
-	       properties->type.len == strlen(RABBIT_LEAVE_TYPE) &&
-	       memcmp(properties->type.bytes, RABBIT_LEAVE_TYPE, properties->type.len) == 0;
-}
-
-static void confirm(const struct drain *drain)
-{
-	const char *trouble = hold_confirm(drain->hold);
-
 	if (trouble)
 		log_fatal("%s; what was not confirmed is still in %s. Run the command again",
 			  trouble, drain->from);
-}
-
-/* Moves what is there. Returns how many messages it was. */
-static int round_run(const struct drain *drain)
-{
-	amqp_message_t message;
-	uint64_t tag;
-	int n = 0;
-
-	for (; !hold_is_full(drain->hold) &&
-	       hold_take(drain->hold, &message, &tag, n == 0 ? TAKE_WAIT_US : 0);
-	     n++) {
-		if (is_leave(&message.properties))
-			hold_remove(drain->hold, tag);
-		else
-			hold_copy(drain->hold, tag, drain->to, &message);
-		amqp_destroy_message(&message);
-	}
-	if (n > 0)
-		confirm(drain);
-	return n;
 }
 
 /* Requests the other consumers to leave: one message for each. */
@@ -173,7 +142,7 @@ static void others_leave(struct drain *drain, int64_t others, int64_t now_ms)
 	/* Round robin: about half of them arrive here when there is one other consumer. */
 	for (int64_t i = 0; i < 2 * others && !hold_is_full(drain->hold); i++)
 		hold_send(drain->hold, 0, "", drain->from, &properties, amqp_empty_bytes);
-	confirm(drain);
+	trouble_check(drain, hold_confirm(drain->hold));
 }
 
 /* Whether the queue is empty and has no other consumer. */
@@ -199,7 +168,7 @@ static void progress(const struct drain *drain)
 {
 	if (drain->move->show_progress)
 		fprintf(stderr, "\rcouponctl: %s: %" PRId64 " messages moved",
-			drain->move->place->name, hold_moved(drain->hold));
+			drain->move->place->name, drain->hold->moved);
 }
 
 /* Returns how many were moved. `unbinds`: a program that reconnects binds the queue again. */
@@ -211,8 +180,10 @@ static int64_t drain_run(struct move *move, const char *from, const char *to, in
 	drain.hold = hold_open(move->ctl->config.amqp_url, from, 1,
 			       "the queue that is to take the messages is gone");
 	while (now_ms - quiet_since_ms < QUIET_MS) {
-		int n = round_run(&drain);
+		const char *trouble;
+		int n = hold_copy_round(drain.hold, to, INT64_MAX, TAKE_WAIT_US, &trouble);
 
+		trouble_check(&drain, trouble);
 		now_ms = clock_monotonic_ms();
 		if (n > 0)
 			quiet_since_ms = now_ms;
@@ -225,7 +196,7 @@ static int64_t drain_run(struct move *move, const char *from, const char *to, in
 		if (!is_empty(&drain, now_ms))
 			quiet_since_ms = now_ms;
 	}
-	moved = hold_moved(drain.hold);
+	moved = drain.hold->moved;
 	hold_close(drain.hold);
 	if (move->show_progress)
 		fputc('\n', stderr);
@@ -237,9 +208,8 @@ static void queue_replace(struct move *move)
 {
 	const char *name = move->place->name;
 	char error[RABBIT_ERROR_SIZE];
-	int64_t ready, moved;
+	int64_t moved;
 
-	rabbit_queue_find(move->connection, name, &ready, &(int64_t){ 0 });
 	if (!move->helper_stays && queue_declare(move, move->helper, error))
 		rabbit_fatal(move->helper, error);
 	queue_bind(move, move->helper);
@@ -368,17 +338,13 @@ static int move_run(struct ctl *ctl)
 	return 0;
 }
 
-static const struct option move_options[] = {
-	SWITCH("dry-run", "print what is to be done, and change nothing"),
-	OPTION("leave-timeout-s", "S",
-	       "how long to wait for consumers that do not leave; 1 to 86400, default 60"),
-	OPTIONS_END,
-};
-
 static const struct command queue_move_command = {
 	.name = "queue move",
 	.run = move_run,
-	.options = move_options,
+	.options = OPTIONS(
+		SWITCH("dry-run", "print what is to be done, and change nothing"),
+		OPTION("leave-timeout-s", "S",
+		       "how long to wait for consumers that do not leave; 1 to 86400, default 60")),
 	.summary = "replace queues that exist with other arguments than the programs declare",
 	.detail = "Such a queue is reported as queue_differs, for instance after an upgrade from "
 		  "RabbitMQ 3 to 4. Gateways and\n"
@@ -389,10 +355,8 @@ static const struct command queue_move_command = {
 		  "first.",
 };
 
-static const struct command *const queue_commands[] = { &queue_move_command, NULL };
-
 const struct command queue_command = {
 	.name = "queue",
-	.subcommands = queue_commands,
+	.subcommands = COMMANDS(&queue_move_command),
 	.summary = "replace queues that differ from what the programs declare",
 };

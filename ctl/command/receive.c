@@ -33,13 +33,12 @@ static void reply_print(const cJSON *reply, int depth)
 /* Sends the request, prints the reply and frees the request. Returns the exit status. */
 static int request_run(struct ctl *ctl, cJSON *request)
 {
-	char *text = cJSON_PrintUnformatted(request), *reply;
+	char *text = checked(cJSON_PrintUnformatted(request)), *reply;
 	struct json_arena *arena = json_arena_new();
 	const char *error;
 	const cJSON *root;
 	int64_t code;
 
-	check(text != NULL);
 	reply = gateway_exchange(ctl->config.listen, text);
 	root = json_parse(arena, reply, strlen(reply), &error);
 	if (!root ||

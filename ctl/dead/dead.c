@@ -4,63 +4,215 @@
  * Before a message is published again its mark in Redis is removed, so that the keeper sends it
  * again if RabbitMQ loses it.
  */
-#include "common/check.h"
 #include "common/log/log.h"
+#include "common/message/number.h"
 #include "common/message/receive.h"
-#include "ctl/dead/walk.h"
+#include "common/rabbit/envelope.h"
+#include "ctl/dead/letter.h"
+#include "ctl/rabbit.h"
 #include "ctl/store.h"
 #include "embed.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PAGE 20
 #define PAGE_MAX 1000
+#define PROGRESS_EVERY 500
+#define REFRESH_DELIVERIES 8 /* of a message: then all are published again */
+
+/* Goes through the queue from its oldest message, and chooses messages. All zero at first. */
+struct walk {
+	const struct ctl *ctl;
+	int64_t number;        /* only this one; 0: any */
+	char batch[ULID_SIZE]; /* only with this one; "": any */
+	int64_t most;          /* so many of those */
+
+	struct hold *hold;
+	struct json_arena *arena;
+	struct dead_letter letter; /* taken last; its `raw` is zero when there is none */
+	int64_t seen, chosen;      /* messages taken so far, and how many of them were chosen */
+	int64_t deliveries_most;   /* the highest delivery count of them */
+	int show_progress;
+};
+
+/* By the argument: a number or a batch. */
+static void choose(struct walk *walk, const char *text)
+{
+	struct ulid batch;
+
+	walk->most = INT64_MAX;
+	if (id_parse(text, strlen(text), &walk->number) == 0)
+		return;
+	if (ulid_parse(&batch, text, strlen(text)))
+		args_fail("\"%s\" is neither a number that couponctl dead list prints nor a batch "
+			  "of 26 characters",
+			  text);
+	ulid_format(&batch, walk->batch);
+}
+
+/* By the argument, --all or --limit. Exactly one must be given. */
+static void choose_many(struct walk *walk, const struct args *args)
+{
+	if (args_has(args, "all") + args_has(args, "limit") + (args->argument != NULL) != 1)
+		args_fail("%s needs one of: a number or a batch, --all, --limit N; see couponctl "
+			  "%s --help",
+			  args->command->name, args->command->name);
+	if (args->argument)
+		choose(walk, args->argument);
+	else
+		walk->most = args_number(args, "limit", 1, INT64_MAX, INT64_MAX);
+}
+
+static void walk_begin(struct walk *walk, const struct ctl *ctl)
+{
+	walk->ctl = ctl;
+	walk->arena = json_arena_new();
+	walk->show_progress = isatty(STDERR_FILENO);
+	walk->hold = hold_open(ctl->config.amqp_url, AMQP_DEAD_QUEUE, 0,
+			       "no queue took a message: start a coupon-worker, which "
+			       "declares " AMQP_QUEUE);
+}
+
+static void message_free(struct walk *walk)
+{
+	amqp_destroy_message(&walk->letter.raw);
+	walk->letter.raw = (amqp_message_t){ 0 };
+}
+
+/* Takes the next message in place of the last one. 1, or 0: there is none. */
+static int message_take(struct walk *walk)
+{
+	int64_t deliveries;
+
+	message_free(walk);
+	if (walk->seen >= walk->hold->length ||
+	    !hold_take(walk->hold, &walk->letter.raw, &walk->letter.tag, 0))
+		return 0;
+	deliveries = envelope_delivery_count(&walk->letter.raw.properties);
+	if (deliveries > walk->deliveries_most)
+		walk->deliveries_most = deliveries;
+	walk->letter.number = ++walk->seen;
+	if (walk->show_progress && walk->seen % PROGRESS_EVERY == 0)
+		fprintf(stderr, "\rcouponctl: %" PRId64 " of %" PRId64 " looked at", walk->seen,
+			walk->hold->length);
+	return 1;
+}
+
+static int is_chosen(const struct walk *walk)
+{
+	if (!*walk->batch)
+		return !walk->number || walk->number == walk->seen;
+	for (size_t i = 0; i < walk->letter.batches_n; i++)
+		if (strcmp(walk->letter.batches[i].ulid, walk->batch) == 0)
+			return 1;
+	return 0;
+}
+
+/*
+ * The next chosen message, until the next call; NULL: there is none. The last one is that which was
+ * the last in the queue at the start: one that is dead-lettered again is not taken again.
+ */
+static const struct dead_letter *walk_next(struct walk *walk)
+{
+	while (walk->chosen < walk->most && (!walk->number || walk->seen < walk->number) &&
+	       message_take(walk)) {
+		dead_letter_read(&walk->letter, walk->arena);
+		if (is_chosen(walk)) {
+			walk->chosen++;
+			return &walk->letter;
+		}
+	}
+	return NULL;
+}
+
+static void refresh(const char *url)
+{
+	struct hold *hold = hold_open(url, AMQP_DEAD_QUEUE, 0, "it does not take a message");
+	const char *trouble = NULL;
+	int64_t left = hold->length;
+	int n = 1;
+
+	for (; n > 0 && left > 0 && !trouble; left -= n)
+		n = hold_copy_round(hold, AMQP_DEAD_QUEUE, left, 0, &trouble);
+	if (trouble)
+		log_fatal("RabbitMQ, queue %s: %s", AMQP_DEAD_QUEUE, trouble);
+	hold_close(hold);
+}
+
+/*
+ * Messages that were not removed return to the queue. The remaining ones are taken before: when all
+ * return, their order and numbers stay the same.
+ *
+ * Each look is a delivery of every message, and RabbitMQ drops a message at the delivery limit that
+ * a policy may set. Before that all are published to the queue again, in their order, with a count
+ * of 0. After a failure of that a message may be in the queue twice.
+ */
+static void walk_end(struct walk *walk)
+{
+	while (walk->hold->length <= HOLD_ORDER_MAX && walk->hold->held > 0 && message_take(walk))
+		;
+	message_free(walk);
+	if (walk->show_progress && walk->seen >= PROGRESS_EVERY)
+		fputc('\n', stderr);
+	hold_close(walk->hold);
+	if (walk->deliveries_most >= REFRESH_DELIVERIES)
+		refresh(walk->ctl->config.amqp_url);
+	json_arena_free(walk->arena);
+}
+
+static void found_check(const struct walk *walk)
+{
+	if (walk->chosen > 0)
+		return;
+	if (walk->number)
+		log_fatal("there is no dead letter %" PRId64 ": %s has %" PRId64, walk->number,
+			  AMQP_DEAD_QUEUE, walk->seen);
+	if (*walk->batch)
+		log_fatal("none of the %" PRId64 " messages in %s is of batch %s", walk->seen,
+			  AMQP_DEAD_QUEUE, walk->batch);
+}
 
 /* dead list */
 
 static void row_print(const struct dead_letter *letter)
 {
-	const struct dead_batch *batch = dead_letter_batch(letter);
-	char coupon[ID_SIZE] = "-", ulid[ULID_SIZE] = "-", receives[24] = "-";
+	cJSON *row = dead_letter_json(letter);
+	char batches[40];
 
-	if (batch && batch->coupon)
-		id_format(batch->coupon, coupon);
-	if (!batch)
-		snprintf(ulid, sizeof(ulid), "%zu batches", letter->batches_n);
-	else if (*batch->ulid)
-		memcpy(ulid, batch->ulid, sizeof(ulid));
-	if (letter->receives_n >= 0)
-		snprintf(receives, sizeof(receives), "%" PRId64, letter->receives_n);
-	printf("%6" PRId64 "  %-20s %-26s %8s %8zu  %s\n", letter->number, coupon, ulid, receives,
-	       letter->raw.body.len, *letter->reason ? letter->reason : "-");
+	snprintf(batches, sizeof(batches), "%zu batches", letter->batches_n);
+	if (letter->batches_n > 1)
+		cJSON_ReplaceItemInObject(row, "batch", cJSON_CreateString(batches));
+	output_say(row,
+		   "{number:6}  {coupon:-20|-} {batch:-26|-} {receives:8|-} {bytes:8}  "
+		   "{reason|-}\n",
+		   0);
 }
 
 static int list_run(struct ctl *ctl)
 {
-	static struct dead_letter letter;
-	struct dead_walk walk = { .choice.first = args_number(&ctl->args, "limit", 1, PAGE_MAX,
-							      PAGE) };
+	static struct walk walk;
 	cJSON *messages = args_has(&ctl->args, "json") ? cJSON_CreateArray() : NULL, *object;
+	const struct dead_letter *letter;
 	int64_t length;
 
-	dead_walk_begin(&walk, ctl);
-	length = hold_length(walk.hold);
+	walk.most = args_number(&ctl->args, "limit", 1, PAGE_MAX, PAGE);
+	walk_begin(&walk, ctl);
+	length = walk.hold->length;
 	if (!messages && length == 0)
 		printf("%s is empty\n", AMQP_DEAD_QUEUE);
 	else if (!messages)
-		printf("%s has %" PRId64
-		       " message%s, the oldest first:\n\n%6s  %-20s %-26s %8s %8s  reason\n",
-		       AMQP_DEAD_QUEUE, length, length == 1 ? "" : "s", "number", "coupon", "batch",
-		       "receives", "bytes");
-	while (dead_walk_next(&walk, &letter)) {
+		printf("%s has %" PRId64 " message%s, the oldest first:\n\n"
+		       "number  coupon               batch                      receives    bytes  "
+		       "reason\n",
+		       AMQP_DEAD_QUEUE, length, length == 1 ? "" : "s");
+	while ((letter = walk_next(&walk)) != NULL)
 		if (messages)
-			cJSON_AddItemToArray(messages, dead_letter_json(&letter));
+			cJSON_AddItemToArray(messages, dead_letter_json(letter));
 		else
-			row_print(&letter);
-		dead_letter_fini(&letter);
-	}
+			row_print(letter);
 	if (messages) {
 		object = output_object();
 		output_text(object, "queue", AMQP_DEAD_QUEUE);
@@ -70,20 +222,15 @@ static int list_run(struct ctl *ctl)
 	} else if (walk.seen < length) {
 		printf("\n%" PRId64 " more\n", length - walk.seen);
 	}
-	dead_walk_end(&walk);
+	walk_end(&walk);
 	return 0;
 }
-
-static const struct option list_options[] = {
-	OPTION("limit", "N", "at most N messages, 1 to 1000; default 20"),
-	SWITCH("json", "print one JSON object"),
-	OPTIONS_END,
-};
 
 static const struct command dead_list_command = {
 	.name = "dead list",
 	.run = list_run,
-	.options = list_options,
+	.options = OPTIONS(OPTION("limit", "N", "at most N messages, 1 to 1000; default 20"),
+			   SWITCH("json", "print one JSON object")),
 	.summary = "print the number of dead letters, and the oldest of them",
 	.detail = "Consumes nothing: the messages return to their places. Concurrent commands\n"
 		  "each see only part of them.",
@@ -91,48 +238,52 @@ static const struct command dead_list_command = {
 
 /* dead show */
 
-static void letter_show(const struct dead_letter *letter, int as_json)
-{
-	cJSON *object;
-
-	if (!as_json) {
-		dead_letter_print(letter);
-		return;
-	}
-	object = dead_letter_json(letter);
-	dead_letter_json_add(letter, object);
-	output_print(object);
-}
-
 static int show_run(struct ctl *ctl)
 {
-	static struct dead_letter letter;
-	struct dead_walk walk;
+	static struct walk walk;
+	const struct dead_letter *letter;
+	cJSON *object;
 
-	dead_choice_read(&walk.choice, ctl);
-	walk.choice.first = 1;
-	dead_walk_begin(&walk, ctl);
-	if (dead_walk_next(&walk, &letter)) {
-		letter_show(&letter, args_has(&ctl->args, "json"));
-		dead_letter_fini(&letter);
+	choose(&walk, ctl->args.argument);
+	walk.most = 1;
+	walk_begin(&walk, ctl);
+	letter = walk_next(&walk);
+	if (letter && args_has(&ctl->args, "json")) {
+		object = dead_letter_json(letter);
+		dead_letter_json_add(letter, object);
+		output_print(object);
+	} else if (letter) {
+		dead_letter_print(letter);
 	}
-	dead_walk_end(&walk);
-	dead_walk_check_found(&walk);
+	walk_end(&walk);
+	found_check(&walk);
 	return 0;
 }
-
-static const struct option show_options[] = {
-	SWITCH("json", "print one JSON object"),
-	OPTIONS_END,
-};
 
 static const struct command dead_show_command = {
 	.name = "dead show",
 	.run = show_run,
 	.argument = "N|BATCH",
-	.options = show_options,
+	.options = OPTIONS(SWITCH("json", "print one JSON object")),
 	.summary = "print one dead letter, by its number or its batch",
 };
+
+/* What requeue and drop change. All zero at first. */
+struct change {
+	struct walk walk;
+	int is_adopted; /* requeue: the id of the installation is dropped */
+	int is_drop;
+	int sure;                   /* --yes */
+	struct redis_client *redis; /* NULL: not needed so far */
+	struct db *db;              /* NULL: not needed so far */
+	int64_t owed;               /* receives without an outcome */
+};
+
+static void database_open(struct change *change)
+{
+	if (!change->db)
+		change->db = store_postgres_open(change->walk.ctl);
+}
 
 /*
  * What Redis has of each batch of a dead letter: the entry in its coupon's outbox, and the mark,
@@ -140,88 +291,83 @@ static const struct command dead_show_command = {
  * whose coupon or id is unknown has neither. When Redis cannot be reached or refuses, the process
  * ends with one sentence.
  */
-struct outbox {
-	const struct ctl *ctl;
-	struct redis_client *redis; /* NULL: not needed so far */
-};
-
 static int is_named(const struct dead_batch *batch)
 {
 	return batch->coupon && *batch->ulid;
 }
 
-/* Connects, if Redis is needed for this letter. Before its change is announced or begun. */
-static void outbox_open(struct outbox *outbox, const struct dead_letter *letter)
+/*
+ * Connects, if Redis is needed for this letter. Before its change is announced or begun. What
+ * PostgreSQL says of a receive decides what is removed in Redis: they must belong together.
+ */
+static void redis_open(struct change *change, const struct dead_letter *letter)
 {
-	for (size_t i = 0; i < letter->batches_n && !outbox->redis; i++)
-		if (is_named(&letter->batches[i]))
-			outbox->redis = store_redis_open(outbox->ctl);
+	size_t i = 0;
+
+	while (i < letter->batches_n && !is_named(&letter->batches[i]))
+		i++;
+	if (change->redis || i == letter->batches_n)
+		return;
+	change->redis = store_redis_open(change->walk.ctl);
+	if (!change->is_drop)
+		return;
+	database_open(change);
+	store_redis_check(change->redis, behind_read(change->db, change->redis) >= 0);
 }
 
 /* The reply to a command with the batch's id as its only argument. */
-static redisReply *batch_call(struct outbox *outbox, const char *command, enum coupon_key key,
+static redisReply *batch_call(const struct change *change, const char *command, enum coupon_key key,
 			      const struct dead_batch *batch)
 {
 	char name[COUPON_KEY_SIZE];
 	const char *argv[] = { command, coupon_key(batch->coupon, key, name), batch->ulid };
-	redisReply *reply = redis_client_call(outbox->redis, 3, argv);
+	redisReply *reply = redis_client_call(change->redis, 3, argv);
 
-	store_redis_check(outbox->redis, reply != NULL);
+	store_redis_check(change->redis, reply != NULL);
 	return reply;
 }
 
-static int is_same_message(const redisReply *entry, const struct dead_batch *batch)
+/* Whether the outbox has this very message: another body is another one, which the keeper sends. */
+static int has_entry(const struct change *change, const struct dead_batch *batch)
 {
-	return entry->type == REDIS_REPLY_STRING && entry->len == batch->body.len &&
-	       memcmp(entry->str, batch->body.bytes, entry->len) == 0;
-}
+	redisReply *entry = batch_call(change, "HGET", COUPON_KEY_OUTBOX, batch);
+	int is_same = entry->type == REDIS_REPLY_STRING && entry->len == batch->body.len &&
+		      memcmp(entry->str, batch->body.bytes, entry->len) == 0;
 
-static void batch_unmark(struct outbox *outbox, const struct dead_batch *batch)
-{
-	freeReplyObject(batch_call(outbox, "SREM", COUPON_KEY_DEAD, batch));
-}
-
-/* Should RabbitMQ lose the message, the keeper sends its batches again. */
-static void outbox_unmark(struct outbox *outbox, const struct dead_letter *letter)
-{
-	outbox_open(outbox, letter);
-	for (size_t i = 0; i < letter->batches_n; i++)
-		if (is_named(&letter->batches[i]))
-			batch_unmark(outbox, &letter->batches[i]);
-}
-
-static void batch_remove(struct outbox *outbox, const struct dead_batch *batch)
-{
-	redisReply *entry = batch_call(outbox, "HGET", COUPON_KEY_OUTBOX, batch);
-
-	/*
-	 * Then the mark stays: without it the keeper could settle the receives from their slots.
-	 * Another body is another message, which the keeper sends.
-	 */
-	if (is_same_message(entry, batch))
-		freeReplyObject(batch_call(outbox, "HDEL", COUPON_KEY_OUTBOX, batch));
-	else
-		batch_unmark(outbox, batch);
 	freeReplyObject(entry);
+	return is_same;
 }
 
-static void outbox_remove(struct outbox *outbox, const struct dead_letter *letter)
+/*
+ * Removes the marks: should RabbitMQ lose the message, the keeper sends its batches again. Of one
+ * that is dropped the entry is removed, and the mark stays: without it the keeper could settle the
+ * receives from their slots.
+ */
+static void outbox_change(struct change *change, const struct dead_letter *letter)
 {
-	outbox_open(outbox, letter);
-	for (size_t i = 0; i < letter->batches_n; i++)
-		if (is_named(&letter->batches[i]))
-			batch_remove(outbox, &letter->batches[i]);
+	redis_open(change, letter);
+	for (size_t i = 0; i < letter->batches_n; i++) {
+		const struct dead_batch *batch = &letter->batches[i];
+
+		if (!is_named(batch))
+			continue;
+		if (change->is_drop && has_entry(change, batch))
+			freeReplyObject(batch_call(change, "HDEL", COUPON_KEY_OUTBOX, batch));
+		else
+			freeReplyObject(batch_call(change, "SREM", COUPON_KEY_DEAD, batch));
+	}
+}
+
+static void change_end(struct change *change)
+{
+	db_close(change->db);
+	redis_client_free(change->redis);
+	walk_end(&change->walk);
 }
 
 /* dead requeue */
 
-struct requeue {
-	struct dead_walk walk;
-	struct outbox outbox;
-	int is_adopted; /* the id of the installation is dropped */
-};
-
-static void letter_publish(struct requeue *requeue, const struct dead_letter *letter)
+static void letter_publish(const struct change *change, const struct dead_letter *letter)
 {
 	/* The properties that programs use. Headers are dropped: they describe the first death. */
 	static const amqp_flags_t kept = AMQP_BASIC_CONTENT_TYPE_FLAG |
@@ -230,61 +376,51 @@ static void letter_publish(struct requeue *requeue, const struct dead_letter *le
 					 AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_TYPE_FLAG;
 	amqp_basic_properties_t properties = letter->raw.properties;
 
-	properties._flags &= kept | (requeue->is_adopted ? 0 : AMQP_BASIC_APP_ID_FLAG);
-	hold_send(requeue->walk.hold, letter->tag, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties,
+	properties._flags &= kept | (change->is_adopted ? 0 : AMQP_BASIC_APP_ID_FLAG);
+	hold_send(change->walk.hold, letter->tag, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties,
 		  letter->raw.body);
-}
-
-/* NULL, or why not all were published. */
-static const char *letters_requeue(struct requeue *requeue)
-{
-	static struct dead_letter letter;
-	const char *trouble = NULL;
-
-	while (!trouble && dead_walk_next(&requeue->walk, &letter)) {
-		hold_send_begin(requeue->walk.hold);
-		outbox_unmark(&requeue->outbox, &letter);
-		letter_publish(requeue, &letter);
-		dead_letter_fini(&letter);
-		if (hold_is_full(requeue->walk.hold))
-			trouble = hold_confirm(requeue->walk.hold);
-	}
-	return trouble ? trouble : hold_confirm(requeue->walk.hold);
 }
 
 static int requeue_run(struct ctl *ctl)
 {
-	struct requeue requeue = { .outbox.ctl = ctl, .is_adopted = args_has(&ctl->args, "adopt") };
-	const char *failure;
+	static struct change change;
+	const struct dead_letter *letter;
+	const char *trouble = NULL;
+	struct hold *hold;
 	int64_t moved;
 
-	dead_choice_read_many(&requeue.walk.choice, ctl);
-	dead_walk_begin(&requeue.walk, ctl);
-	failure = letters_requeue(&requeue);
-	if (failure)
-		fprintf(stderr, "couponctl: %s; what was not confirmed is still in %s\n", failure,
+	choose_many(&change.walk, &ctl->args);
+	change.is_adopted = args_has(&ctl->args, "adopt");
+	walk_begin(&change.walk, ctl);
+	hold = change.walk.hold;
+	while (!trouble && (letter = walk_next(&change.walk)) != NULL) {
+		hold_send_begin(hold);
+		outbox_change(&change, letter);
+		letter_publish(&change, letter);
+		if (hold_is_full(hold))
+			trouble = hold_confirm(hold);
+	}
+	if (!trouble)
+		trouble = hold_confirm(hold);
+	if (trouble)
+		fprintf(stderr, "couponctl: %s; what was not confirmed is still in %s\n", trouble,
 			AMQP_DEAD_QUEUE);
-	moved = hold_moved(requeue.walk.hold);
-	redis_client_free(requeue.outbox.redis);
-	dead_walk_end(&requeue.walk);
-	if (!failure)
-		dead_walk_check_found(&requeue.walk);
+	moved = hold->moved;
+	change_end(&change);
+	if (!trouble)
+		found_check(&change.walk);
 	printf("%" PRId64 " message%s requeued\n", moved, moved == 1 ? "" : "s");
-	return failure ? 1 : 0;
+	return trouble ? 1 : 0;
 }
-
-static const struct option requeue_options[] = {
-	SWITCH("all", "all messages that are in the queue at the start"),
-	OPTION("limit", "N", "the N oldest messages"),
-	SWITCH("adopt", "as messages of this installation, whichever they are of"),
-	OPTIONS_END,
-};
 
 static const struct command dead_requeue_command = {
 	.name = "dead requeue",
 	.run = requeue_run,
 	.argument = "[N|BATCH]",
-	.options = requeue_options,
+	.options = OPTIONS(SWITCH("all", "all messages that are in the queue at the start"),
+			   OPTION("limit", "N", "the N oldest messages"),
+			   SWITCH("adopt",
+				  "as messages of this installation, whichever they are of")),
 	.summary = "publish dead letters to the workers again",
 	.detail = "First repair what made them fail, or they return. A message leaves the\n"
 		  "dead-letter queue only after RabbitMQ has confirmed its copy. After an\n"
@@ -294,40 +430,14 @@ static const struct command dead_requeue_command = {
 
 /* dead drop */
 
-struct drop {
-	struct dead_walk walk;
-	struct outbox outbox;
-	const struct ctl *ctl;
-	struct db *db;  /* NULL: not needed so far */
-	int sure;       /* --yes */
-	int is_checked; /* Redis is that of PostgreSQL */
-	int64_t owed;   /* receives without an outcome */
-};
-
-static void database_open(struct drop *drop)
-{
-	if (!drop->db)
-		drop->db = db_open("DATABASE_URL", drop->ctl->config.database_url);
-}
-
-/* What PostgreSQL says of a receive decides what is removed in Redis. */
-static void installation_check(struct drop *drop)
-{
-	if (!drop->outbox.redis || drop->is_checked)
-		return;
-	database_open(drop);
-	store_redis_check(drop->outbox.redis, behind_read(drop->db, drop->outbox.redis) >= 0);
-	drop->is_checked = 1;
-}
-
-static int is_owed(struct drop *drop, const struct receive *receive)
+static int is_owed(struct change *change, const struct receive *receive)
 {
 	char batch[ULID_UUID_SIZE];
 	PGresult *rows;
 	int owed;
 
-	database_open(drop);
-	rows = db_ask(drop->db, sql_query_receive_outcome, postgres_number(receive->coupon),
+	database_open(change);
+	rows = db_ask(change->db, sql_query_receive_outcome, postgres_number(receive->coupon),
 		      postgres_text(receive->user.text),
 		      postgres_text(ulid_to_uuid(&receive->batch, batch)),
 		      postgres_number(receive->index));
@@ -337,89 +447,76 @@ static int is_owed(struct drop *drop, const struct receive *receive)
 }
 
 /* A receive is owed unless another copy of its message was settled. */
-static void owed_print(struct drop *drop, const struct message *message)
+static void owed_print(struct change *change, const struct dead_batch *batch)
 {
+	static struct message message;
 	char text[RECEIVE_SIZE];
 
-	for (size_t i = 0; i < message->receives_n; i++) {
-		struct receive receive = { .coupon = message->coupon,
-					   .user = message->receives[i].user,
-					   .batch = message->batch,
+	if (message_decode(change->walk.arena, batch->body.bytes, batch->body.len, &message,
+			   &(const char *){ NULL })) {
+		printf("  cannot be read (%s): it may contain receives that are owed\n",
+		       batch->unreadable);
+		return;
+	}
+	for (size_t i = 0; i < message.receives_n; i++) {
+		struct receive receive = { .coupon = message.coupon,
+					   .user = message.receives[i].user,
+					   .batch = message.batch,
 					   .index = (int)i };
 
-		if (!is_owed(drop, &receive))
+		if (!is_owed(change, &receive))
 			continue;
 		receive_format(&receive, text);
 		printf("  owed: %s\n", text);
-		drop->owed++;
+		change->owed++;
 	}
 }
 
-static void batch_print(struct drop *drop, const struct dead_batch *batch)
+static void letter_drop(struct change *change, const struct dead_letter *letter)
 {
-	static struct message message;
-
-	if (dead_batch_decode(batch, drop->walk.arena, &message) == 0)
-		owed_print(drop, &message);
-	else
-		printf("  cannot be read (%s): it may contain receives that are owed\n",
-		       batch->unreadable);
-}
-
-static void letter_drop(struct drop *drop, const struct dead_letter *letter)
-{
-	if (drop->sure)
-		outbox_open(&drop->outbox, letter);
-	installation_check(drop);
-	printf("%s %" PRId64 ": ", drop->sure ? "dropped" : "would drop", letter->number);
+	if (change->sure)
+		redis_open(change, letter);
+	printf("%s %" PRId64 ": ", change->sure ? "dropped" : "would drop", letter->number);
 	dead_letter_summary_print(letter);
 	for (size_t i = 0; i < letter->batches_n; i++)
-		batch_print(drop, &letter->batches[i]);
+		owed_print(change, &letter->batches[i]);
 	/* Printed before the removal: then no receive vanishes unnamed. */
 	fflush(stdout);
-	if (!drop->sure)
+	if (!change->sure)
 		return;
 	/* Before the removal: interrupted in between, the command finds the letter once more. */
-	outbox_remove(&drop->outbox, letter);
-	hold_remove(drop->walk.hold, letter->tag);
+	outbox_change(change, letter);
+	hold_remove(change->walk.hold, letter->tag);
 }
 
 static int drop_run(struct ctl *ctl)
 {
-	static struct dead_letter letter;
-	struct drop drop = { .outbox.ctl = ctl, .ctl = ctl, .sure = args_has(&ctl->args, "yes") };
+	static struct change change = { .is_drop = 1 };
+	const struct walk *walk = &change.walk;
+	const struct dead_letter *letter;
 
-	dead_choice_read_many(&drop.walk.choice, ctl);
-	dead_walk_begin(&drop.walk, ctl);
-	while (dead_walk_next(&drop.walk, &letter)) {
-		letter_drop(&drop, &letter);
-		dead_letter_fini(&letter);
-	}
-	dead_walk_end(&drop.walk);
-	db_close(drop.db);
-	redis_client_free(drop.outbox.redis);
-	dead_walk_check_found(&drop.walk);
-	printf("%" PRId64 " message%s %s, with %" PRId64 " receive%s that %s owed\n",
-	       drop.walk.chosen, drop.walk.chosen == 1 ? "" : "s",
-	       drop.sure ? "dropped" : "would be dropped", drop.owed, drop.owed == 1 ? "" : "s",
-	       drop.owed == 1 ? "was" : "were");
-	if (!drop.sure)
+	choose_many(&change.walk, &ctl->args);
+	change.sure = args_has(&ctl->args, "yes");
+	walk_begin(&change.walk, ctl);
+	while ((letter = walk_next(&change.walk)) != NULL)
+		letter_drop(&change, letter);
+	change_end(&change);
+	found_check(walk);
+	printf("%" PRId64 " message%s %s, with %" PRId64 " receive%s that %s owed\n", walk->chosen,
+	       walk->chosen == 1 ? "" : "s", change.sure ? "dropped" : "would be dropped",
+	       change.owed, change.owed == 1 ? "" : "s", change.owed == 1 ? "was" : "were");
+	if (!change.sure)
 		args_fail("nothing was dropped: that needs --yes");
 	return 0;
 }
-
-static const struct option drop_options[] = {
-	SWITCH("all", "all messages that are in the queue at the start"),
-	OPTION("limit", "N", "the N oldest messages"),
-	SWITCH("yes", "delete; without it, only print what would be deleted"),
-	OPTIONS_END,
-};
 
 static const struct command dead_drop_command = {
 	.name = "dead drop",
 	.run = drop_run,
 	.argument = "[N|BATCH]",
-	.options = drop_options,
+	.options = OPTIONS(SWITCH("all", "all messages that are in the queue at the start"),
+			   OPTION("limit", "N", "the N oldest messages"),
+			   SWITCH("yes", "delete; without it, only print what would be deleted")),
 	.summary = "delete dead letters",
 	.detail = "A receive in the dead-letter queue is still owed to its user: each one that\n"
 		  "can be read and has no outcome is named. After the deletion it cannot get an\n"
@@ -427,12 +524,9 @@ static const struct command dead_drop_command = {
 		  "the outbox in Redis, too.",
 };
 
-static const struct command *const dead_commands[] = {
-	&dead_list_command, &dead_show_command, &dead_requeue_command, &dead_drop_command, NULL,
-};
-
 const struct command dead_command = {
 	.name = "dead",
-	.subcommands = dead_commands,
+	.subcommands = COMMANDS(&dead_list_command, &dead_show_command, &dead_requeue_command,
+				&dead_drop_command),
 	.summary = "list, show, requeue and drop dead letters",
 };

@@ -1,6 +1,7 @@
 #include "ctl/dead/letter.h"
 
 #include "common/check.h"
+#include "common/rabbit/envelope.h"
 
 #include <inttypes.h>
 #include <sodium.h>
@@ -23,30 +24,32 @@ static int is_text(amqp_bytes_t bytes)
 	return 1;
 }
 
-static void reason_read(struct dead_letter *letter)
+static amqp_table_t headers_of(const struct dead_letter *letter)
 {
 	const amqp_basic_properties_t *properties = &letter->raw.properties;
 
-	letter->reason[0] = '\0';
-	if (!(properties->_flags & AMQP_BASIC_HEADERS_FLAG))
-		return;
-	for (int i = 0; i < properties->headers.num_entries; i++) {
-		const amqp_table_entry_t *entry = &properties->headers.entries[i];
-		size_t n = 0;
+	return properties->_flags & AMQP_BASIC_HEADERS_FLAG ? properties->headers
+							    : amqp_empty_table;
+}
 
-		if (entry->key.len != strlen(AMQP_DEAD_REASON) ||
-		    memcmp(entry->key.bytes, AMQP_DEAD_REASON, entry->key.len) != 0)
-			continue;
-		if (entry->value.kind != AMQP_FIELD_KIND_UTF8 &&
-		    entry->value.kind != AMQP_FIELD_KIND_BYTES)
-			continue;
-		for (; n < entry->value.value.bytes.len && n + 1 < DEAD_REASON_SIZE; n++) {
-			char c = ((const char *)entry->value.value.bytes.bytes)[n];
+static int value_is_text(const amqp_field_value_t *value)
+{
+	return value->kind == AMQP_FIELD_KIND_UTF8 || value->kind == AMQP_FIELD_KIND_BYTES;
+}
+
+static void reason_read(struct dead_letter *letter)
+{
+	const amqp_table_t headers = headers_of(letter);
+	const amqp_field_value_t *value = rabbit_table_find(&headers, AMQP_DEAD_REASON);
+	size_t n = 0;
+
+	if (value && value_is_text(value))
+		for (; n < value->value.bytes.len && n + 1 < DEAD_REASON_SIZE; n++) {
+			char c = ((const char *)value->value.bytes.bytes)[n];
 
 			letter->reason[n] = is_printable(c) ? c : '?';
 		}
-		letter->reason[n] = '\0';
-	}
+	letter->reason[n] = '\0';
 }
 
 /* The members that every version of the message has, of a body that is JSON. */
@@ -109,22 +112,10 @@ void dead_letter_read(struct dead_letter *letter, struct json_arena *arena)
 			batch_add(letter, arena, text, len);
 }
 
-const struct dead_batch *dead_letter_batch(const struct dead_letter *letter)
+/* The only batch, or NULL: it has several. */
+static const struct dead_batch *batch_of(const struct dead_letter *letter)
 {
 	return letter->batches_n == 1 ? &letter->batches[0] : NULL;
-}
-
-int dead_batch_decode(const struct dead_batch *batch, struct json_arena *arena,
-		      struct message *message)
-{
-	const char *error;
-
-	return message_decode(arena, batch->body.bytes, batch->body.len, message, &error);
-}
-
-void dead_letter_fini(struct dead_letter *letter)
-{
-	amqp_destroy_message(&letter->raw);
 }
 
 /*
@@ -144,7 +135,7 @@ static void bytes_print(amqp_bytes_t bytes, int keep_lines)
 
 void dead_letter_summary_print(const struct dead_letter *letter)
 {
-	const struct dead_batch *batch = dead_letter_batch(letter);
+	const struct dead_batch *batch = batch_of(letter);
 
 	if (!batch)
 		printf("%zu batches, ", letter->batches_n);
@@ -161,7 +152,7 @@ void dead_letter_summary_print(const struct dead_letter *letter)
 
 cJSON *dead_letter_json(const struct dead_letter *letter)
 {
-	const struct dead_batch *batch = dead_letter_batch(letter);
+	const struct dead_batch *batch = batch_of(letter);
 	cJSON *object = output_object();
 
 	output_number(object, "number", letter->number);
@@ -178,100 +169,82 @@ cJSON *dead_letter_json(const struct dead_letter *letter)
 	return object;
 }
 
-/* Properties that are text. */
+/* The properties but the headers, as headers would have them. */
 static const struct {
 	const char *name;
+	uint8_t kind;
 	amqp_flags_t flag;
-	size_t offset;
-} text_properties[] = {
-#define PROPERTY(member, flag_)                                     \
-	{                                                           \
-		.name = #member, .flag = flag_,                     \
-		.offset = offsetof(amqp_basic_properties_t, member) \
+	size_t offset, size;
+} properties_table[] = {
+#define PROPERTY(member, kind_, flag_)                                       \
+	{                                                                    \
+		.name = #member, .kind = AMQP_FIELD_KIND_##kind_,            \
+		.flag = AMQP_BASIC_##flag_##_FLAG,                           \
+		.offset = offsetof(amqp_basic_properties_t, member),         \
+		.size = sizeof(((const amqp_basic_properties_t *)0)->member) \
 	}
-	PROPERTY(content_type, AMQP_BASIC_CONTENT_TYPE_FLAG),
-	PROPERTY(content_encoding, AMQP_BASIC_CONTENT_ENCODING_FLAG),
-	PROPERTY(correlation_id, AMQP_BASIC_CORRELATION_ID_FLAG),
-	PROPERTY(reply_to, AMQP_BASIC_REPLY_TO_FLAG),
-	PROPERTY(expiration, AMQP_BASIC_EXPIRATION_FLAG),
-	PROPERTY(message_id, AMQP_BASIC_MESSAGE_ID_FLAG),
-	PROPERTY(type, AMQP_BASIC_TYPE_FLAG),
-	PROPERTY(user_id, AMQP_BASIC_USER_ID_FLAG),
-	PROPERTY(app_id, AMQP_BASIC_APP_ID_FLAG),
+	PROPERTY(content_type, UTF8, CONTENT_TYPE),
+	PROPERTY(content_encoding, UTF8, CONTENT_ENCODING),
+	PROPERTY(correlation_id, UTF8, CORRELATION_ID),
+	PROPERTY(reply_to, UTF8, REPLY_TO),
+	PROPERTY(expiration, UTF8, EXPIRATION),
+	PROPERTY(message_id, UTF8, MESSAGE_ID),
+	PROPERTY(type, UTF8, TYPE),
+	PROPERTY(user_id, UTF8, USER_ID),
+	PROPERTY(app_id, UTF8, APP_ID),
+	PROPERTY(delivery_mode, U8, DELIVERY_MODE),
+	PROPERTY(priority, U8, PRIORITY),
+	PROPERTY(timestamp, TIMESTAMP, TIMESTAMP),
 #undef PROPERTY
 };
 
-#define TEXT_PROPERTIES_N (sizeof(text_properties) / sizeof(text_properties[0]))
+#define PROPERTIES_N (sizeof(properties_table) / sizeof(properties_table[0]))
 
-static const amqp_bytes_t *property_text(const struct dead_letter *letter, size_t i)
-{
-	if (!(letter->raw.properties._flags & text_properties[i].flag))
-		return NULL;
-	return (const amqp_bytes_t *)(const void *)((const char *)&letter->raw.properties +
-						    text_properties[i].offset);
-}
-
-/* The value of a header that is an integer or a boolean. 0, or -1 for other types. */
-static int header_number(const amqp_field_value_t *value, int64_t *number)
-{
-	switch (value->kind) {
-	case AMQP_FIELD_KIND_BOOLEAN:
-		*number = value->value.boolean;
-		return 0;
-	case AMQP_FIELD_KIND_I8:
-		*number = value->value.i8;
-		return 0;
-	case AMQP_FIELD_KIND_U8:
-		*number = value->value.u8;
-		return 0;
-	case AMQP_FIELD_KIND_I16:
-		*number = value->value.i16;
-		return 0;
-	case AMQP_FIELD_KIND_U16:
-		*number = value->value.u16;
-		return 0;
-	case AMQP_FIELD_KIND_I32:
-		*number = value->value.i32;
-		return 0;
-	case AMQP_FIELD_KIND_U32:
-		*number = value->value.u32;
-		return 0;
-	case AMQP_FIELD_KIND_I64:
-	case AMQP_FIELD_KIND_TIMESTAMP:
-		*number = value->value.i64;
-		return 0;
-	default: /* amqp_field_value_t.kind is not an enum */
-		return -1;
-	}
-}
-
-static int header_is_text(const amqp_field_value_t *value)
-{
-	return value->kind == AMQP_FIELD_KIND_UTF8 || value->kind == AMQP_FIELD_KIND_BYTES;
-}
-
-static amqp_table_t headers_of(const struct dead_letter *letter)
+/* Those that the message has. */
+static amqp_table_t properties_of(const struct dead_letter *letter,
+				  amqp_table_entry_t entries[PROPERTIES_N])
 {
 	const amqp_basic_properties_t *properties = &letter->raw.properties;
+	amqp_table_t table = { .entries = entries };
 
-	return properties->_flags & AMQP_BASIC_HEADERS_FLAG ? properties->headers
-							    : amqp_empty_table;
+	for (size_t i = 0; i < PROPERTIES_N; i++) {
+		amqp_table_entry_t *entry = &entries[table.num_entries];
+
+		if (!(properties->_flags & properties_table[i].flag))
+			continue;
+		entry->key = amqp_cstring_bytes(properties_table[i].name);
+		entry->value.kind = properties_table[i].kind;
+		memcpy(&entry->value.value, (const char *)properties + properties_table[i].offset,
+		       properties_table[i].size);
+		table.num_entries++;
+	}
+	return table;
 }
 
-static void headers_print(const struct dead_letter *letter)
+/* A value that is an integer, a time or a boolean. 0, or -1 for other types. */
+static int value_number(const amqp_field_value_t *value, int64_t *number)
 {
-	amqp_table_t headers = headers_of(letter);
+	if (value->kind == AMQP_FIELD_KIND_BOOLEAN)
+		*number = value->value.boolean;
+	else if (value->kind == AMQP_FIELD_KIND_TIMESTAMP)
+		*number = value->value.i64;
+	else
+		return envelope_integer(value, number);
+	return 0;
+}
 
-	for (int i = 0; i < headers.num_entries; i++) {
-		const amqp_table_entry_t *entry = &headers.entries[i];
+static void table_print(amqp_table_t table, const char *kind)
+{
+	for (int i = 0; i < table.num_entries; i++) {
+		const amqp_table_entry_t *entry = &table.entries[i];
 		int64_t number;
 
-		fputs("  header ", stdout);
+		printf("  %s", kind);
 		bytes_print(entry->key, 0);
 		fputs(": ", stdout);
-		if (header_is_text(&entry->value))
+		if (value_is_text(&entry->value))
 			bytes_print(entry->value.value.bytes, 0);
-		else if (header_number(&entry->value, &number) == 0)
+		else if (value_number(&entry->value, &number) == 0)
 			printf("%" PRId64, number);
 		else
 			printf("of AMQP type %c", entry->value.kind);
@@ -281,7 +254,7 @@ static void headers_print(const struct dead_letter *letter)
 
 void dead_letter_print(const struct dead_letter *letter)
 {
-	const amqp_basic_properties_t *properties = &letter->raw.properties;
+	amqp_table_entry_t entries[PROPERTIES_N];
 
 	printf("dead letter %" PRId64 ": ", letter->number);
 	dead_letter_summary_print(letter);
@@ -289,48 +262,26 @@ void dead_letter_print(const struct dead_letter *letter)
 	       letter->unreadable ? "workers of this version cannot read it: "
 				  : "workers of this version can read it",
 	       letter->unreadable ? letter->unreadable : "");
-	for (size_t i = 0; i < TEXT_PROPERTIES_N; i++) {
-		if (!property_text(letter, i))
-			continue;
-		printf("  %s: ", text_properties[i].name);
-		bytes_print(*property_text(letter, i), 0);
-		putchar('\n');
-	}
-	if (properties->_flags & AMQP_BASIC_DELIVERY_MODE_FLAG)
-		printf("  delivery_mode: %u\n", properties->delivery_mode);
-	if (properties->_flags & AMQP_BASIC_PRIORITY_FLAG)
-		printf("  priority: %u\n", properties->priority);
-	if (properties->_flags & AMQP_BASIC_TIMESTAMP_FLAG)
-		printf("  timestamp: %" PRIu64 "\n", properties->timestamp);
-	headers_print(letter);
+	table_print(properties_of(letter, entries), "");
+	table_print(headers_of(letter), "header ");
 	putchar('\n');
 	bytes_print(letter->raw.body, 1);
 	putchar('\n');
 }
 
-/* Of binary data, which the caller frees. */
-static char *base64(amqp_bytes_t bytes)
-{
-	size_t size = sodium_base64_ENCODED_LEN(bytes.len, sodium_base64_VARIANT_ORIGINAL);
-	char *text = malloc(size);
-
-	check(text != NULL);
-	return sodium_bin2base64(text, size, bytes.bytes, bytes.len,
-				 sodium_base64_VARIANT_ORIGINAL);
-}
-
 /* Adds text unchanged, other bytes as base 64 under NAME_base64. */
 static void bytes_json(cJSON *object, const char *name, amqp_bytes_t bytes, int as_text)
 {
-	char other[128];
-	char *text = as_text ? malloc(bytes.len + 1) : base64(bytes);
+	size_t size = as_text ? bytes.len + 1
+			      : sodium_base64_ENCODED_LEN(bytes.len,
+							  sodium_base64_VARIANT_ORIGINAL);
+	char other[128], *text = checked(malloc(size));
 
-	check(text != NULL);
-	if (as_text) {
-		if (bytes.len > 0) /* an empty one has no address */
-			memcpy(text, bytes.bytes, bytes.len);
-		text[bytes.len] = '\0';
-	}
+	if (as_text)
+		snprintf(text, size, "%.*s", (int)bytes.len, (const char *)bytes.bytes);
+	else
+		sodium_bin2base64(text, size, bytes.bytes, bytes.len,
+				  sodium_base64_VARIANT_ORIGINAL);
 	snprintf(other, sizeof(other), "%s%s", name, as_text ? "" : "_base64");
 	check(cJSON_AddStringToObject(object, other, text) != NULL);
 	free(text);
@@ -354,23 +305,22 @@ static int header_name(const cJSON *object, amqp_bytes_t key, char *name, size_t
 	return cJSON_GetObjectItemCaseSensitive(object, name) ? -1 : 0;
 }
 
-/* Of headers with the same name only the first. */
-static cJSON *headers_json(const struct dead_letter *letter)
+/* Of values with the same name only the first. */
+static cJSON *table_json(amqp_table_t table)
 {
-	amqp_table_t headers = headers_of(letter);
 	cJSON *object = output_object();
 
-	for (int i = 0; i < headers.num_entries; i++) {
-		const amqp_table_entry_t *entry = &headers.entries[i];
+	for (int i = 0; i < table.num_entries; i++) {
+		const amqp_table_entry_t *entry = &table.entries[i];
 		char name[96];
 		int64_t number;
 
 		if (header_name(object, entry->key, name, sizeof(name)))
 			continue;
-		if (header_is_text(&entry->value))
+		if (value_is_text(&entry->value))
 			bytes_json(object, name, entry->value.value.bytes,
 				   is_text(entry->value.value.bytes));
-		else if (header_number(&entry->value, &number) == 0)
+		else if (value_number(&entry->value, &number) == 0)
 			output_number(object, name, number);
 		else
 			output_null(object, name);
@@ -380,21 +330,10 @@ static cJSON *headers_json(const struct dead_letter *letter)
 
 void dead_letter_json_add(const struct dead_letter *letter, cJSON *object)
 {
-	const amqp_basic_properties_t *properties = &letter->raw.properties;
-	cJSON *named = output_object();
+	amqp_table_entry_t entries[PROPERTIES_N];
 
-	for (size_t i = 0; i < TEXT_PROPERTIES_N; i++)
-		if (property_text(letter, i))
-			bytes_json(named, text_properties[i].name, *property_text(letter, i),
-				   is_text(*property_text(letter, i)));
-	if (properties->_flags & AMQP_BASIC_DELIVERY_MODE_FLAG)
-		output_number(named, "delivery_mode", properties->delivery_mode);
-	if (properties->_flags & AMQP_BASIC_PRIORITY_FLAG)
-		output_number(named, "priority", properties->priority);
-	if (properties->_flags & AMQP_BASIC_TIMESTAMP_FLAG)
-		output_number(named, "timestamp", (int64_t)properties->timestamp);
 	output_text(object, "unreadable", letter->unreadable);
-	output_add(object, "properties", named);
-	output_add(object, "headers", headers_json(letter));
+	output_add(object, "properties", table_json(properties_of(letter, entries)));
+	output_add(object, "headers", table_json(headers_of(letter)));
 	bytes_json(object, "body", letter->raw.body, letter->body_is_text);
 }

@@ -35,13 +35,6 @@ struct dead_letter {
 
 /* Reads `raw`. */
 void dead_letter_read(struct dead_letter *letter, struct json_arena *arena);
-void dead_letter_fini(struct dead_letter *letter);
-
-/* The only batch, or NULL: it has several. */
-const struct dead_batch *dead_letter_batch(const struct dead_letter *letter);
-/* 0 with the batch's receives in `message`, or -1: it is not readable. */
-int dead_batch_decode(const struct dead_batch *batch, struct json_arena *arena,
-		      struct message *message);
 
 /* "coupon 1001, batch 01JD…, 2 receives, 120 bytes; reason", or "3 batches, …". */
 void dead_letter_summary_print(const struct dead_letter *letter);

@@ -224,13 +224,13 @@ SELECT user_id, key
 FROM coupon_void
 WHERE coupon_id = $1::bigint AND starts_with(key, $2::text)
 
--- export_rows: All user coupons of a coupon for couponctl export, but for voided ones; unordered,
--- times in ms since the epoch. Read once, through a cursor.
+-- export_rows: All user coupons of a coupon for couponctl export, but for voided ones; unordered.
+-- Read once, through a cursor.
 -- $1 coupon
 SELECT user_id, slot, batch, idx, key,
-	(date_part('epoch', received_at) * 1000)::bigint AS received_ms,
-	(date_part('epoch', valid_from) * 1000)::bigint AS valid_from_ms,
-	(date_part('epoch', valid_to) * 1000)::bigint AS valid_to_ms
+	to_char(received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS received_at,
+	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_from,
+	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to
 FROM user_coupon AS u
 WHERE coupon_id = $1::bigint
 	AND NOT EXISTS (SELECT FROM coupon_void AS v WHERE v.coupon_id = $1::bigint

@@ -47,9 +47,11 @@ static void json_check(const struct dead_letter *letter)
 static void batch_check(const struct dead_batch *batch)
 {
 	static struct message message;
+	const char *error;
 
 	check(batch->coupon >= 0 && batch->receives_n >= -1);
-	check((dead_batch_decode(batch, arena, &message) == 0) == !batch->unreadable);
+	check((message_decode(arena, batch->body.bytes, batch->body.len, &message, &error) == 0) ==
+	      !batch->unreadable);
 	if (batch->unreadable)
 		return;
 	check(batch->coupon == message.coupon && *batch->ulid);

@@ -55,7 +55,7 @@ class Queue:
         )
 
     def shown(self, hook):
-        [row] = self.db.query("webhook_list", 0, 10, hook)
+        [row] = self.db.query("webhook_list", hook)
         return row
 
     def paused_s(self, hook):
