@@ -3,20 +3,20 @@
  * come, and changes nothing.
  */
 #include "common/clock.h"
+#include "common/message/json.h"
 #include "common/program/durability.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "ctl/rabbit.h"
 #include "ctl/store.h"
+#include "ctl/table.h"
 #include "embed.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CLOCKS_DIFFER_MS 500 /* more than people notice */
 #define CLOCK_TRIES 3        /* the fastest answer counts */
-#define REASON_SIZE 512
 
 struct arm {
 	struct ctl *ctl;
@@ -27,34 +27,27 @@ struct arm {
 	int as_json;
 	cJSON *checks;
 	int failed_n;
-	char reason[REASON_SIZE]; /* why the present check fails; "": it does not */
+	cJSON *reasons; /* sentences, why the present check fails; empty: it does not */
 };
-
-/* Adds a sentence to those why the present check fails. */
-static void reason_add(struct arm *arm, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-static void reason_add(struct arm *arm, const char *format, ...)
-{
-	size_t n = strlen(arm->reason);
-	va_list list;
-
-	if (n > 0 && n + 3 < REASON_SIZE)
-		n += (size_t)snprintf(arm->reason + n, REASON_SIZE - n, "; ");
-	va_start(list, format);
-	vsnprintf(arm->reason + n, REASON_SIZE - n, format, list);
-	va_end(list);
-}
 
 /* Ends a check, which has passed if there is no reason. */
 static void verdict_add(struct arm *arm, const char *check)
 {
-	cJSON *object = output_object();
+	cJSON *object = output_object(), *sentence;
+	struct text_buffer reason = { 0 };
 
+	cJSON_ArrayForEach(sentence, arm->reasons)
+	{
+		text_add_string(&reason, reason.len > 0 ? "; " : "");
+		text_add_string(&reason, sentence->valuestring);
+	}
 	output_text(object, "check", check);
-	output_bool(object, "passed", !*arm->reason);
-	output_text(object, "reason", arm->reason);
-	arm->failed_n += *arm->reason != '\0';
-	arm->reason[0] = '\0';
+	output_bool(object, "passed", reason.len == 0);
+	output_text(object, "reason", reason.data);
+	arm->failed_n += reason.len > 0;
+	text_buffer_fini(&reason);
+	cJSON_Delete(arm->reasons);
+	arm->reasons = cJSON_CreateArray();
 	if (!arm->as_json)
 		output_template("[passed ok   ][!passed FAIL ] {check:-11} {reason}\n", object);
 	cJSON_AddItemToArray(arm->checks, object);
@@ -65,17 +58,17 @@ static void campaign_check(struct arm *arm)
 	const char *state = db_text(arm->row, 0, "state");
 
 	if (strcmp(state, "scheduled") != 0 && strcmp(state, "issuing") != 0)
-		reason_add(arm, "it is %s: allowed is scheduled or issuing", state);
+		json_sentence_add(arm->reasons, "it is %s: allowed is scheduled or issuing", state);
 	if (db_int(arm->row, 0, "postgresql.total") == 0)
-		reason_add(arm, "its total is 0");
+		json_sentence_add(arm->reasons, "its total is 0");
 	verdict_add(arm, "campaign");
 }
 
 static void term_check(struct arm *arm, const char *term, int64_t redis, int64_t postgres)
 {
 	if (redis != postgres)
-		reason_add(arm, "its %s is %lld in Redis and %lld in PostgreSQL", term,
-			   (long long)redis, (long long)postgres);
+		json_sentence_add(arm->reasons, "its %s is %lld in Redis and %lld in PostgreSQL",
+				  term, (long long)redis, (long long)postgres);
 }
 
 static void redis_check(struct arm *arm)
@@ -85,7 +78,8 @@ static void redis_check(struct arm *arm)
 
 	store_redis_check(arm->redis, loaded >= 0);
 	if (loaded == 0) {
-		reason_add(arm, "Redis does not have it: is a coupon-worker running?");
+		json_sentence_add(arm->reasons,
+				  "Redis does not have it: is a coupon-worker running?");
 	} else {
 		term_check(arm, "version", c.version, db_int(arm->row, 0, "postgresql.version"));
 		term_check(arm, "total", c.total, db_int(arm->row, 0, "postgresql.total"));
@@ -93,12 +87,13 @@ static void redis_check(struct arm *arm)
 		term_check(arm, "generation", c.generation,
 			   db_int(arm->row, 0, "postgresql.generation"));
 		if (!redis_coupon_is_verified(arm->redis, &c))
-			reason_add(arm, "no keeper has verified it on this Redis process");
+			json_sentence_add(arm->reasons,
+					  "no keeper has verified it on this Redis process");
 		if (c.stock == 0)
-			reason_add(arm, "its stock is 0");
+			json_sentence_add(arm->reasons, "its stock is 0");
 	}
 	if (behind_read(arm->db, arm->redis) > 0)
-		reason_add(arm, "PostgreSQL was put back to an earlier moment");
+		json_sentence_add(arm->reasons, "PostgreSQL was put back to an earlier moment");
 	verdict_add(arm, "redis");
 }
 
@@ -107,7 +102,8 @@ static void audit_check(struct arm *arm)
 	const char *word = audit_coupon(arm->ctl, arm->coupon);
 
 	if (strcmp(word, "PASS") != 0)
-		reason_add(arm, "%s: see couponctl audit %lld", word, (long long)arm->coupon);
+		json_sentence_add(arm->reasons, "%s: see couponctl audit %lld", word,
+				  (long long)arm->coupon);
 	verdict_add(arm, "audit");
 }
 
@@ -118,9 +114,10 @@ static void queue_check(struct arm *arm)
 
 	broker_look(broker, &look);
 	if (!look.ok)
-		reason_add(arm, "RabbitMQ cannot be queried: %s", broker_error(broker));
+		json_sentence_add(arm->reasons, "RabbitMQ cannot be queried: %s",
+				  broker_error(broker));
 	else if (look.consumers == 0)
-		reason_add(arm, "no coupon-worker consumes coupon.receive.queue");
+		json_sentence_add(arm->reasons, "no coupon-worker consumes coupon.receive.queue");
 	broker_free(broker);
 	verdict_add(arm, "queue");
 }
@@ -140,9 +137,7 @@ static void redis_setting_read(struct arm *arm, struct durability *durability, c
 static void durability_check(struct arm *arm)
 {
 	PGresult *rows = db_ask(arm->db, sql_query_durability);
-	cJSON *warnings = cJSON_CreateArray();
 	struct durability durability = { 0 };
-	const cJSON *warning;
 
 	for (int i = 0; i < DURABILITY_N; i++)
 		if (durability_part(i) == DURABILITY_REDIS)
@@ -150,9 +145,7 @@ static void durability_check(struct arm *arm)
 	for (int row = 0; row < PQntuples(rows); row++)
 		durability_tell(&durability, DURABILITY_POSTGRESQL, db_text(rows, row, "name"),
 				db_text(rows, row, "setting"));
-	durability_warnings(&durability, warnings);
-	cJSON_ArrayForEach(warning, warnings) reason_add(arm, "%s", warning->valuestring);
-	cJSON_Delete(warnings);
+	durability_warnings(&durability, arm->reasons);
 	PQclear(rows);
 	verdict_add(arm, "durability");
 }
@@ -184,11 +177,13 @@ static void clocks_check(struct arm *arm)
 	int64_t redis_ms = clock_ahead_ms(arm, 1), postgres_ms = clock_ahead_ms(arm, 0);
 
 	if (llabs(redis_ms) > CLOCKS_DIFFER_MS)
-		reason_add(arm, "the clock of Redis differs from this machine's by %lld ms",
-			   (long long)redis_ms);
+		json_sentence_add(arm->reasons,
+				  "the clock of Redis differs from this machine's by %lld ms",
+				  (long long)redis_ms);
 	if (llabs(redis_ms - postgres_ms) > CLOCKS_DIFFER_MS)
-		reason_add(arm, "the clock of Redis differs from PostgreSQL's by %lld ms",
-			   (long long)(redis_ms - postgres_ms));
+		json_sentence_add(arm->reasons,
+				  "the clock of Redis differs from PostgreSQL's by %lld ms",
+				  (long long)(redis_ms - postgres_ms));
 	verdict_add(arm, "clocks");
 }
 
@@ -199,7 +194,8 @@ static int arm_run(struct ctl *ctl)
 			   .db = store_postgres_open(ctl),
 			   .redis = store_redis_open(ctl),
 			   .as_json = args_has(&ctl->args, "json"),
-			   .checks = cJSON_CreateArray() };
+			   .checks = cJSON_CreateArray(),
+			   .reasons = cJSON_CreateArray() };
 	cJSON *object = output_object();
 
 	arm.row = store_coupon_row(arm.db, sql_query_coupon_show, arm.coupon);
@@ -216,6 +212,7 @@ static int arm_run(struct ctl *ctl)
 		   "[ready READY: coupon {coupon} may open\n]"
 		   "[!ready NOT READY: coupon {coupon}\n]",
 		   arm.as_json);
+	cJSON_Delete(arm.reasons);
 	PQclear(arm.row);
 	redis_client_free(arm.redis);
 	db_close(arm.db);
