@@ -313,7 +313,7 @@ static int wait_ms(const struct run *run)
 
 static void turn(struct run *run)
 {
-	client_wait(&run->client, wait_ms(run));
+	client_wait(&run->client, wait_ms(run) * 1000);
 	client_connect(&run->client);
 	connections_watch(run);
 	overdue_close(run);

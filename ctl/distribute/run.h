@@ -2,7 +2,7 @@
 #ifndef CTL_DISTRIBUTE_RUN_H
 #define CTL_DISTRIBUTE_RUN_H
 
-#include "client/gateway.h"
+#include "client/client.h"
 #include "ctl/distribute/list.h"
 
 struct run_plan {

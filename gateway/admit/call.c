@@ -131,21 +131,6 @@ static int state_decode(const redisReply *element, enum call_state *state)
 	return -1;
 }
 
-/*
- * The decimal number at `*text`, in canonical spelling, up to `most`; moves `*text` behind it. -1:
- * there is none.
- */
-static int number_take(const char **text, int most)
-{
-	const char *first = *text;
-	int number = 0;
-
-	for (; **text >= '0' && **text <= '9' && number <= most; (*text)++)
-		number = number * 10 + (**text - '0');
-	return *text == first || number > most || (*first == '0' && *text - first > 1) ? -1
-										       : number;
-}
-
 /* `SLOT:BATCH:INDEX` of a receive whose key was known. */
 static int repeated_decode(const redisReply *element, struct verdict *verdict)
 {
@@ -153,14 +138,14 @@ static int repeated_decode(const redisReply *element, struct verdict *verdict)
 
 	verdict->answer = ANSWER_OK;
 	verdict->repeated = 1;
-	verdict->slot = number_take(&text, RECEIVE_SLOT_MAX);
+	verdict->slot = (int)number_scan(&text, end, RECEIVE_SLOT_MAX);
 	if (verdict->slot < 1 || *text++ != ':')
 		return -1;
 	if (end - text < ULID_LEN + 2 || ulid_parse(&verdict->batch, text, ULID_LEN) ||
 	    text[ULID_LEN] != ':')
 		return -1;
 	text += ULID_LEN + 1;
-	verdict->index = number_take(&text, RECEIVE_INDEX_MAX);
+	verdict->index = (int)number_scan(&text, end, RECEIVE_INDEX_MAX);
 	return verdict->index < 0 || text != end ? -1 : 0;
 }
 

@@ -1,5 +1,5 @@
 /* Replies of the gateway as the client engine reads them. */
-#include "rush/requests.h"
+#include "rush/tally.h"
 #include "rush/plan.h"
 #include "client/client.h"
 
@@ -162,7 +162,7 @@ static void test_plan_lines_of_many_coupons(void **state)
 	struct rush_plan plan = { .users = { .n = 50, .first = 100, .seeded = 1, .seed = 3 },
 				  .requests_per_user = 2,
 				  .requests_n = 100 };
-	char line[RUSH_LINE_MAX + 1];
+	char line[RUSH_LINE_MAX + 1], text[ID_SIZE];
 	int seen[3] = { 0 };
 
 	(void)state;
@@ -172,7 +172,8 @@ static void test_plan_lines_of_many_coupons(void **state)
 		uint32_t coupon = rush_plan_coupon(&plan, i / 2);
 
 		line[rush_plan_line(&plan, i, line)] = '\0';
-		assert_non_null(strstr(line, plan.coupons.list[coupon].text));
+		id_format(plan.coupons.list[coupon], text);
+		assert_non_null(strstr(line, text));
 		seen[coupon]++;
 	}
 	for (int i = 0; i < 3; i++)
