@@ -69,10 +69,7 @@ static void reads_flush(struct gateway *gateway)
 	while (gateway->reads_in_redis < REDIS_READS_MAX &&
 	       (request = fair_queue_take(gateway->reads))) {
 		gateway->reads_in_redis++;
-		if (request->op == OP_STATUS)
-			status_answer(&gateway->status, request);
-		else
-			coupon_answer(&gateway->status, request);
+		status_answer(&gateway->status, request);
 	}
 }
 

@@ -47,17 +47,6 @@ size_t id_format(int64_t id, char out[ID_SIZE])
 	return n;
 }
 
-int64_t number_scan(const char **text, const char *end, int64_t most)
-{
-	const char *first = *text;
-	int64_t number = 0;
-
-	for (; *text < end && **text >= '0' && **text <= '9' && number <= most; (*text)++)
-		number = number * 10 + (**text - '0');
-	return *text == first || number > most || (*first == '0' && *text - first > 1) ? -1
-										       : number;
-}
-
 #define DIGITS_MAX 16
 
 const char *number_text(int64_t number, char out[NUMBER_SIZE])

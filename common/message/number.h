@@ -35,12 +35,6 @@ static inline char *number_append(char *at, int64_t number)
 	return at + id_format(number, at);
 }
 
-/*
- * The number at `*text` before `end`, in canonical decimal, up to `most`, which is below 10^18;
- * moves `*text` behind it. -1: there is none.
- */
-int64_t number_scan(const char **text, const char *end, int64_t most);
-
 #define NUMBER_SIZE 24 /* of any 64-bit number, with its NUL */
 
 /* Returns `out`. */

@@ -446,28 +446,24 @@ void admission_lost(struct admission *admission, struct call *call)
 	call_free(admission, call);
 }
 
-static enum answer coupon_answer(enum coupon_state state)
+enum answer coupon_state_answer(enum coupon_state state)
 {
-	switch (state) {
-	case COUPON_ABSENT:
-		return ANSWER_NOT_FOUND;
-	case COUPON_PAUSED:
-		return ANSWER_PAUSED;
-	case COUPON_ENDED:
-		return ANSWER_ENDED;
-	case COUPON_PUBLISHED: /* the keeper is about to load it */
-	case COUPON_LOOKUP_FAILED:
-		return ANSWER_UNAVAILABLE;
-	case COUPON_LOOKUP_BUSY:
-		return ANSWER_BUSY;
-	}
-	return ANSWER_UNAVAILABLE;
+	static const enum answer answers[] = {
+		[COUPON_ABSENT] = ANSWER_NOT_FOUND,
+		[COUPON_PUBLISHED] = ANSWER_UNAVAILABLE, /* the keeper is about to load it */
+		[COUPON_PAUSED] = ANSWER_PAUSED,
+		[COUPON_ENDED] = ANSWER_ENDED,
+		[COUPON_LOOKUP_FAILED] = ANSWER_UNAVAILABLE,
+		[COUPON_LOOKUP_BUSY] = ANSWER_BUSY,
+	};
+
+	return answers[state];
 }
 
 void admission_looked_up(struct admission *admission, int64_t id, enum coupon_state state)
 {
 	struct coupon *coupon = coupon_table_find(&admission->coupons, id);
-	enum answer code = coupon_answer(state);
+	enum answer code = coupon_state_answer(state);
 	struct request *request;
 
 	check(coupon != NULL && coupon->looking);

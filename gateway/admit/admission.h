@@ -76,6 +76,7 @@ enum coupon_state {
 	COUPON_LOOKUP_FAILED,
 	COUPON_LOOKUP_BUSY
 };
+enum answer coupon_state_answer(enum coupon_state state);
 
 struct admission *admission_new(const struct admission_port *port,
 				const struct admission_limits *limits, struct waiters *waiters);

@@ -73,7 +73,7 @@ enum lane_id {
 	LANES_N
 };
 
-static const struct {
+static const struct lane_query {
 	enum lane_id lane;
 	const char *sql;
 	int is_routine; /* sent all the time, whatever is asked for: not counted */
@@ -120,21 +120,19 @@ struct lookup {
 	struct session sessions[];
 };
 
-/* Coupons fail together. */
-static void lane_fail(struct lookup *lookup, struct lane *lane, int64_t before_ms)
-{
-	struct lane_list list = STAILQ_HEAD_INITIALIZER(list);
-	size_t n = lane_take(lane, SIZE_MAX, before_ms, &list);
-
-	metrics_add(lookup->use->failed, lane < &lookup->lanes[LANE_COUPONS] ? (int64_t)n : n > 0);
-	lane_list_end(&list, NULL);
-}
-
-/* Fails the look-ups that were queued before `before_ms`, not those added meanwhile. */
+/*
+ * Fails the look-ups that were queued before `before_ms`, not those added meanwhile. Coupons fail
+ * together.
+ */
 static void waiting_fail(struct lookup *lookup, size_t first, int64_t before_ms)
 {
-	for (size_t i = first; i < LANES_N; i++)
-		lane_fail(lookup, &lookup->lanes[i], before_ms);
+	for (size_t i = first; i < LANES_N; i++) {
+		struct lane_list list = STAILQ_HEAD_INITIALIZER(list);
+		size_t n = lane_take(&lookup->lanes[i], SIZE_MAX, before_ms, &list);
+
+		metrics_add(lookup->use->failed, i < LANE_COUPONS ? (int64_t)n : n > 0);
+		lane_list_end(&list, NULL);
+	}
 }
 
 static void on_socket(evutil_socket_t fd, short what, void *data);
@@ -235,8 +233,8 @@ size_t lookup_waiting(const struct lookup *lookup)
 	return n;
 }
 
-/* The next lane in turn in which something waits that may be sent, or NULL. */
-static struct lane *lane_next(struct lookup *lookup)
+/* Moves to the next lane in which something waits that may be sent. 0: there is none. */
+static int turn_next(struct lookup *lookup)
 {
 	for (size_t i = 1; i <= LANES_N; i++) {
 		size_t turn = (lookup->turn + i) % LANES_N;
@@ -245,33 +243,25 @@ static struct lane *lane_next(struct lookup *lookup)
 		    (turn != LANE_OWN && lookup->trust != LOOKUP_TRUSTED))
 			continue;
 		lookup->turn = turn;
-		return &lookup->lanes[turn];
+		return 1;
 	}
-	return NULL;
-}
-
-static int is_routine(const char *sql)
-{
-	for (size_t i = 0; i < LOOKUP_QUERIES; i++)
-		if (queries[i].sql == sql && queries[i].is_routine)
-			return 1;
 	return 0;
 }
 
 static void session_send(struct session *session)
 {
+	struct lookup *lookup = session->lookup;
 	const struct lane_entry *first;
-	struct lane *lane;
 
-	if (!postgres_idle(session->postgres) || !(lane = lane_next(session->lookup)))
+	if (!postgres_idle(session->postgres) || !turn_next(lookup))
 		return;
-	session->is_own = lane == &session->lookup->lanes[LANE_OWN];
-	lane_take(lane, lane < &session->lookup->lanes[LANE_COUPONS] ? 1 : LOOKUP_COUPONS_MAX,
-		  INT64_MAX, &session->sent);
+	session->is_own = lookup->turn == LANE_OWN;
+	lane_take(&lookup->lanes[lookup->turn],
+		  lookup->turn < LANE_COUPONS ? 1 : LOOKUP_COUPONS_MAX, INT64_MAX, &session->sent);
 	first = STAILQ_FIRST(&session->sent);
-	metrics_add(session->lookup->use->sent, is_routine(first->sql) ? 0 : 1);
-	if (first->sql)
-		statement_send(session, first->sql, first->n, first->arguments);
+	metrics_add(lookup->use->sent, first->query && first->query->is_routine ? 0 : 1);
+	if (first->query)
+		statement_send(session, first->query->sql, first->n, first->arguments);
 	else
 		coupons_send(session);
 }
@@ -471,8 +461,8 @@ static int added(struct lookup *lookup, int rc)
 	return rc;
 }
 
-int lookup_coupon(struct lookup *lookup, enum lookup_query what, int64_t coupon,
-		  lookup_coupon_fn *done, void *context)
+int lookup_coupon(struct lookup *lookup, enum lookup_query what, int64_t coupon, lookup_fn *done,
+		  void *context)
 {
 	check(what >= LOOKUP_COUPON);
 	return added(lookup,
@@ -483,7 +473,7 @@ int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
 	       const struct postgres_argument *arguments, lookup_fn *done, void *context)
 {
 	check(what < LOOKUP_COUPON);
-	return added(lookup, lane_add(&lookup->lanes[queries[what].lane], queries[what].sql, n,
+	return added(lookup, lane_add(&lookup->lanes[queries[what].lane], &queries[what], n,
 				      arguments, done, context));
 }
 

@@ -83,11 +83,10 @@ static void test_coupon_table(void **state)
 	coupon_table_fini(&table);
 }
 
-static void on_coupon(void *context, const PGresult *rows, int row)
+static void on_coupon(void *context, const PGresult *rows)
 {
 	(void)context;
 	(void)rows;
-	(void)row;
 }
 
 static void test_lane(void **state)
