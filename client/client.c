@@ -3,8 +3,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/message/answer.h"
-#include "common/message/number.h"
 #include "common/program/config.h"
 
 #include <errno.h>
@@ -132,7 +130,6 @@ char *gateway_exchange(const char *listen_text, const char *request)
 
 #define EVENTS_MAX 256
 #define IN_BYTES 65536
-#define NUMBER_MAX 999999999
 
 /* Closes the socket and empties the buffers. */
 static void connection_clear(struct client_connection *c)
@@ -335,8 +332,7 @@ static void connection_receive(struct client *client, uint32_t i)
 	}
 	now_set(client);
 	while ((line = line_next(c, &len))) {
-		int is_reply = client_scan(line, len, &reply) == 0 ||
-			       client_scan_strict(client->arena, line, len, &reply) == 0;
+		int is_reply = client_reply_read(client->arena, line, len, &reply) == 0;
 
 		client->owner.reply(client->owner.context, i, is_reply ? &reply : NULL, line, len);
 	}
@@ -381,78 +377,8 @@ void client_connect(struct client *client)
 			connection_open(client, i);
 }
 
-/* Moves `*p` behind `literal`. 0, or -1 when there is something else. */
-static int literal_take(const char **p, const char *end, const char *literal, size_t len)
-{
-	if ((size_t)(end - *p) < len || memcmp(*p, literal, len) != 0)
-		return -1;
-	*p += len;
-	return 0;
-}
-
-#define TAKE(p, end, literal) literal_take(p, end, literal, sizeof(literal) - 1)
-
-/* "1001" */
-static int coupon_take(const char **p, const char *end)
-{
-	const char *quote;
-	int64_t coupon;
-
-	if (TAKE(p, end, "\""))
-		return -1;
-	quote = memchr(*p, '"', (size_t)(end - *p));
-	if (!quote || id_parse(*p, (size_t)(quote - *p), &coupon))
-		return -1;
-	*p = quote + 1;
-	return 0;
-}
-
-/* ,"status":"accepted","receive":"…","slot":1}; "coupon" is before "receive" if a code told it. */
-static int accepted_scan(const char *p, const char *end, struct client_reply *reply)
-{
-	const char *quote;
-
-	if (TAKE(&p, end, ",\"status\":\"") ||
-	    (TAKE(&p, end, "accepted") && TAKE(&p, end, "issued") && TAKE(&p, end, "queued")) ||
-	    TAKE(&p, end, "\","))
-		return -1;
-	if (TAKE(&p, end, "\"coupon\":") == 0 && (coupon_take(&p, end) || TAKE(&p, end, ",")))
-		return -1;
-	if (TAKE(&p, end, "\"receive\":\""))
-		return -1;
-	quote = memchr(p, '"', (size_t)(end - p));
-	if (!quote)
-		return -1;
-	reply->receive = p;
-	reply->receive_len = (size_t)(quote - p);
-	p = quote;
-	if (TAKE(&p, end, "\",\"slot\":") || number_scan(&p, end, NUMBER_MAX) < 0)
-		return -1;
-	return TAKE(&p, end, "}") || p != end ? -1 : 0;
-}
-
-int client_scan(const char *line, size_t len, struct client_reply *reply)
-{
-	const char *p = line, *end = line + len;
-
-	reply->receive = NULL;
-	reply->receive_len = 0;
-	reply->reason = NULL;
-	if (TAKE(&p, end, "{\"id\":") || (reply->request = number_scan(&p, end, NUMBER_MAX)) < 0 ||
-	    TAKE(&p, end, ",\"code\":") ||
-	    (reply->code = (int)number_scan(&p, end, NUMBER_MAX)) < 0)
-		return -1;
-	if (reply->code == answer_code(ANSWER_OK))
-		return accepted_scan(p, end, reply);
-	/* These may have a receive in any position. */
-	if (reply->code == answer_code(ANSWER_REJECTED) ||
-	    reply->code == answer_code(ANSWER_UNKNOWN))
-		return -1;
-	return TAKE(&p, end, ",\"status\":\"") || end[-1] != '}' ? -1 : 0;
-}
-
-int client_scan_strict(struct json_arena *arena, const char *line, size_t len,
-		       struct client_reply *reply)
+int client_reply_read(struct json_arena *arena, const char *line, size_t len,
+		      struct client_reply *reply)
 {
 	const char *error;
 	const cJSON *root = json_parse(arena, line, len, &error), *item;
@@ -467,10 +393,8 @@ int client_scan_strict(struct json_arena *arena, const char *line, size_t len,
 			 &reply->request))
 		reply->request = -1;
 	item = cJSON_GetObjectItemCaseSensitive(root, "receive");
-	if (cJSON_IsString(item)) {
+	if (cJSON_IsString(item))
 		reply->receive = item->valuestring;
-		reply->receive_len = strlen(item->valuestring);
-	}
 	item = cJSON_GetObjectItemCaseSensitive(root, "reason");
 	if (cJSON_IsString(item))
 		reply->reason = item->valuestring;

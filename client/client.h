@@ -51,13 +51,12 @@ struct client_connection {
 	int64_t retry_us; /* closed: when to connect again */
 };
 
-/* A reply line, until the next one. */
+/* What a reply line has, until the next one. */
 struct client_reply {
 	int64_t request; /* the id; -1: it has none */
 	int code;
-	const char *receive; /* into the line or the arena, not ended by NUL; NULL: none */
-	size_t receive_len;
-	const char *reason; /* into the arena; NULL: none, or not read */
+	/* in the arena; NULL: none */
+	const char *receive, *reason;
 };
 
 struct client_owner {
@@ -114,13 +113,8 @@ void client_close(struct client *client, uint32_t i, const char *why);
 void client_stop_watch(int on);
 int client_stop_asked(void);
 
-/*
- * client_scan() accepts only the format that the gateway writes, and takes a few nanoseconds; other
- * lines are for client_scan_strict(), which reads any JSON. `line` has no line end. 0, or -1 when
- * it is not such a line.
- */
-int client_scan(const char *line, size_t len, struct client_reply *reply);
-int client_scan_strict(struct json_arena *arena, const char *line, size_t len,
-		       struct client_reply *reply);
+/* `line` has no line end. 0, or -1 when it is not a reply. */
+int client_reply_read(struct json_arena *arena, const char *line, size_t len,
+		      struct client_reply *reply);
 
 #endif

@@ -75,7 +75,7 @@ static int told_add(struct rush_requests *requests, uint32_t request,
 	struct user_id id = rush_users_id(&plan->users, user);
 	struct receive named;
 
-	if (!reply->receive || receive_parse(&named, reply->receive, reply->receive_len) ||
+	if (!reply->receive || receive_parse(&named, reply->receive, strlen(reply->receive)) ||
 	    named.coupon != plan->coupons.list[coupon] || !user_id_same(&named.user, &id))
 		return -1;
 	rush_receives_add(&requests->told, &(struct rush_receive){ .user = user,

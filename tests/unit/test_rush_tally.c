@@ -59,7 +59,6 @@ static int answer(struct fixture *f, int request, int code, const char *receive)
 {
 	struct client_reply reply = { .request = request, .code = code, .receive = receive };
 
-	reply.receive_len = receive ? strlen(receive) : 0;
 	return rush_requests_answer(&f->requests, &reply, 5000);
 }
 
