@@ -57,13 +57,25 @@ static void answer(struct admission *admission, struct request *request,
 	admission->port.answer(admission->port.context, request, result);
 }
 
+/* Whether requests for the coupon wait or are in a call. */
+static int has_requests(const struct coupon *coupon)
+{
+	return coupon->calls > 0 || !STAILQ_EMPTY(&coupon->waiting);
+}
+
+/* Whether its losing answer answers the request; never one with a key, which may be known. */
+static int remembers(const struct coupon *coupon, const struct request *request, int64_t now_ms)
+{
+	return request->key_len == 0 && request->code_len == 0 && coupon->memory_until_ms > now_ms;
+}
+
 /*
  * Reports to the port when the coupon's first request arrives, before it is sent, and when its last
  * one ends.
  */
 static void busy_report(struct admission *admission, struct coupon *coupon)
 {
-	int busy = coupon_has_requests(coupon);
+	int busy = has_requests(coupon);
 
 	if (busy == coupon->is_busy || !admission->port.busy)
 		return;
@@ -100,14 +112,12 @@ static void request_add(struct admission *admission, struct coupon *coupon, stru
 
 /* Answers a request that took no slot, and forgets it. */
 static void request_refuse(struct admission *admission, struct coupon *coupon,
-			   struct request *request, enum answer answer)
+			   struct request *request, enum answer code)
 {
-	struct result result = { .answer = answer };
-
 	coupon->open--;
 	admission->open--;
 	admission->waiting--;
-	admission->port.answer(admission->port.context, request, &result);
+	answer(admission, request, &(struct result){ .answer = code });
 }
 
 static void call_refuse(struct admission *admission, struct call *call, enum answer answer)
@@ -175,7 +185,7 @@ static struct call *call_gather(struct admission *admission, struct coupon *coup
 	while ((request = STAILQ_FIRST(&coupon->waiting)) && (!call || call->requests_n < most)) {
 		STAILQ_REMOVE_HEAD(&coupon->waiting, next);
 		admission->unsent--;
-		if (coupon_remembers(coupon, request, now_ms)) {
+		if (remembers(coupon, request, now_ms)) {
 			request_refuse(admission, coupon, request, coupon->memory);
 			continue;
 		}
@@ -230,7 +240,7 @@ void admission_submit(struct admission *admission, struct request *request)
 	int64_t now_ms = now_of(admission);
 	struct coupon *coupon = coupon_table_get(&admission->coupons, request->coupon, now_ms);
 
-	if (coupon && coupon_remembers(coupon, request, now_ms))
+	if (coupon && remembers(coupon, request, now_ms))
 		answer(admission, request, &(struct result){ .answer = coupon->memory });
 	else if (!coupon || is_full(admission, coupon))
 		answer(admission, request, &(struct result){ .answer = ANSWER_BUSY });
@@ -296,37 +306,42 @@ static void keeper_ask(struct admission *admission, struct coupon *coupon)
 
 void admission_report_begin(struct admission *admission)
 {
-	coupon_table_report_begin(&admission->coupons);
+	struct coupon_table *table = &admission->coupons;
+	struct coupon *coupon;
+
+	TAILQ_FOREACH_REVERSE(coupon, &table->by_use, coupons_by_use, by_use)
+	{
+		if (coupon->is_unreported || coupon->seen_generation == 0)
+			continue;
+		coupon->is_unreported = 1;
+		TAILQ_INSERT_TAIL(&table->unreported, coupon, next_unreported);
+	}
 }
 
 int admission_report_some(struct admission *admission, size_t most)
 {
 	struct coupon *coupon;
 
-	while (most-- > 0 && (coupon = coupon_table_report_next(&admission->coupons)))
+	while (most-- > 0 && (coupon = TAILQ_FIRST(&admission->coupons.unreported))) {
+		TAILQ_REMOVE(&admission->coupons.unreported, coupon, next_unreported);
+		coupon->is_unreported = 0;
 		report(admission, coupon->id, coupon->seen_generation, coupon->seen_seq);
+	}
 	return !TAILQ_EMPTY(&admission->coupons.unreported);
 }
 
-/* Remembers a losing answer, true for every user, for memory_ms, but not beyond `until_ms`. */
+/* Remembers a losing answer that is true for every user, for memory_ms, but not beyond `until_ms`. */
 static void remember(struct admission *admission, struct coupon *coupon, enum answer code,
 		     int64_t until_ms)
 {
-	int64_t memory_until_ms = now_of(admission) + admission->limits.memory_ms;
+	int64_t memory_until_ms;
 
+	if (code != ANSWER_NOT_FOUND && code != ANSWER_OUT_OF_STOCK && code != ANSWER_ENDED &&
+	    code != ANSWER_PAUSED && code != ANSWER_NOT_STARTED)
+		return;
+	memory_until_ms = now_of(admission) + admission->limits.memory_ms;
 	coupon->memory = code;
 	coupon->memory_until_ms = memory_until_ms < until_ms ? memory_until_ms : until_ms;
-}
-
-static void refusal_remember(struct admission *admission, const struct call *call, enum answer code,
-			     const struct call_reply *reply)
-{
-	if (code == ANSWER_OUT_OF_STOCK || code == ANSWER_ENDED || code == ANSWER_PAUSED)
-		remember(admission, call->coupon, code, INT64_MAX);
-	/* the script ran after the call was sent, at an unknown time */
-	else if (code == ANSWER_NOT_STARTED)
-		remember(admission, call->coupon, code,
-			 call->sent_ms + reply->begin_ms - reply->now_ms);
 }
 
 /* A request that got a slot, now or (`repeated`) earlier. */
@@ -335,12 +350,13 @@ static void request_accept(struct admission *admission, struct call *call, struc
 {
 	struct result result = { .answer = ANSWER_OK,
 				 .reached = ACK_ACCEPTED,
-				 .slot = verdict->slot };
+				 .slot = verdict->slot,
+				 .receive = { .coupon = call->coupon_id,
+					      .user = request->user,
+					      .batch = verdict->repeated ? verdict->batch
+									 : call->batch,
+					      .index = index } };
 
-	result.receive.coupon = call->coupon_id;
-	result.receive.user = request->user;
-	result.receive.batch = verdict->repeated ? verdict->batch : call->batch;
-	result.receive.index = verdict->repeated ? verdict->index : index;
 	admission->waiting--;
 	if (verdict->repeated) /* nothing new was taken: nothing to confirm */
 		receives_confirmed(admission, call->coupon, 1);
@@ -356,11 +372,9 @@ static struct batch *batch_new(const struct call *call, const struct call_reply 
 	struct batch *batch = malloc(sizeof(*batch) + reply->body_len);
 
 	check(batch != NULL);
-	batch->ulid = call->batch;
-	batch->coupon = call->coupon_id;
-	batch->receives = 0;
-	batch->wants_outcome = batch->awaited = 0;
-	batch->body_len = reply->body_len;
+	*batch = (struct batch){ .ulid = call->batch,
+				 .coupon = call->coupon_id,
+				 .body_len = reply->body_len };
 	memcpy(batch->body, reply->body, reply->body_len);
 	return batch;
 }
@@ -376,7 +390,11 @@ static void reply_take(struct admission *admission, struct call *call,
 		int fresh = verdict->answer == ANSWER_OK && !verdict->repeated;
 
 		if (verdict->answer != ANSWER_OK) {
-			refusal_remember(admission, call, verdict->answer, reply);
+			/* the script ran after the call was sent, at an unknown time */
+			remember(admission, call->coupon, verdict->answer,
+				 verdict->answer == ANSWER_NOT_STARTED
+					 ? call->sent_ms + reply->begin_ms - reply->now_ms
+					 : INT64_MAX);
 			request_refuse(admission, call->coupon, request, verdict->answer);
 			continue;
 		}
@@ -386,7 +404,7 @@ static void reply_take(struct admission *admission, struct call *call,
 			batch->awaited |= request->ack != ACK_ACCEPTED;
 		}
 		request_accept(admission, call, request, verdict,
-			       fresh ? (int)batch->receives++ : 0);
+			       fresh ? (int)batch->receives++ : verdict->index);
 	}
 	if (batch)
 		admission->port.publish(admission->port.context, batch);
@@ -470,8 +488,7 @@ void admission_looked_up(struct admission *admission, int64_t id, enum coupon_st
 	coupon->looking = 0;
 	if (state == COUPON_PUBLISHED)
 		keeper_ask(admission, coupon);
-	if (code != ANSWER_UNAVAILABLE && code != ANSWER_BUSY)
-		remember(admission, coupon, code, INT64_MAX);
+	remember(admission, coupon, code, INT64_MAX);
 	while ((request = STAILQ_FIRST(&coupon->parked))) {
 		STAILQ_REMOVE_HEAD(&coupon->parked, next);
 		request_refuse(admission, coupon, request, code);
@@ -492,7 +509,7 @@ int admission_in_doubt(const struct admission *admission, int64_t id)
 
 	if (!coupon)
 		return 0;
-	return coupon_has_requests(coupon) || coupon->doubt_until_ms > now_of(admission);
+	return has_requests(coupon) || coupon->doubt_until_ms > now_of(admission);
 }
 
 void admission_refused(struct admission *admission, int64_t id)

@@ -100,7 +100,8 @@ void admission_looked_up(struct admission *admission, int64_t coupon, enum coupo
 
 /*
  * A new connection to Redis. It may lead to another Redis, or to one that has lost data: what was
- * seen of all coupons is to be reported, the most recently used ones first.
+ * seen of all coupons is to be reported, the most recently used ones first. What is left from an
+ * earlier beginning is reported once.
  */
 void admission_report_begin(struct admission *admission);
 /* Reports some of it. Returns whether more is left. */
