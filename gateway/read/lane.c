@@ -89,7 +89,8 @@ int lane_add(struct lane *lane, const struct lane_query *query, int n,
 	return 0;
 }
 
-int lane_add_coupon(struct lane *lane, int64_t coupon, lookup_fn *done, void *context)
+int lane_add_coupon(struct lane *lane, const struct lane_query *query, int64_t coupon,
+		    lookup_fn *done, void *context)
 {
 	struct lane_entry *entry;
 
@@ -97,7 +98,7 @@ int lane_add_coupon(struct lane *lane, int64_t coupon, lookup_fn *done, void *co
 	if (!entry && lane->n >= lane->max)
 		return -1;
 	if (!entry) {
-		entry = entry_new(NULL);
+		entry = entry_new(query);
 		entry->coupon = coupon;
 		entry_put(lane, entry);
 		HASH_ADD(hh, lane->by_coupon, coupon, sizeof(entry->coupon), entry);
@@ -114,7 +115,7 @@ size_t lane_take(struct lane *lane, size_t n, int64_t before_ms, struct lane_lis
 	while (taken < n && (entry = STAILQ_FIRST(&lane->entries)) &&
 	       entry->queued_ms < before_ms) {
 		STAILQ_REMOVE_HEAD(&lane->entries, next);
-		if (!entry->query)
+		if (entry->coupon)
 			HASH_DELETE(hh, lane->by_coupon, entry);
 		STAILQ_INSERT_TAIL(to, entry, next);
 		lane->n--;

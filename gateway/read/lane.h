@@ -23,15 +23,13 @@ struct lane_query;
 struct lane_entry {
 	STAILQ_ENTRY(lane_entry) next;
 	int64_t queued_ms;
-	const struct lane_query *query; /* its statement; NULL: a coupon */
+	const struct lane_query *query; /* its statement */
 	STAILQ_HEAD(, lane_asker) askers;
-	/* of a query */
 	int n;
 	struct postgres_argument arguments[LANE_ARGUMENTS_MAX];
 	struct postgres_array array; /* of the one argument that is an array */
-	/* of a coupon */
-	int64_t coupon;
-	UT_hash_handle hh; /* while it waits */
+	int64_t coupon;              /* 0: a query */
+	UT_hash_handle hh;           /* while it waits */
 };
 
 STAILQ_HEAD(lane_list, lane_entry);
@@ -50,7 +48,8 @@ void lane_init(struct lane *lane, size_t max);
  */
 int lane_add(struct lane *lane, const struct lane_query *query, int n,
 	     const struct postgres_argument *arguments, lookup_fn *done, void *context);
-int lane_add_coupon(struct lane *lane, int64_t coupon, lookup_fn *done, void *context);
+int lane_add_coupon(struct lane *lane, const struct lane_query *query, int64_t coupon,
+		    lookup_fn *done, void *context);
 
 /*
  * Moves the first `n` at most that were queued before `before_ms` to the end of `to`. Returns how

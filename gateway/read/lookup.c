@@ -100,7 +100,6 @@ struct session {
 	struct postgres *postgres;
 	struct event *socket; /* for what it waits for now; NULL: down */
 	int was_up;
-	int is_own;       /* the statement is of LANE_OWN */
 	uint64_t trust_n; /* when it was sent */
 	struct lane_list sent;
 };
@@ -148,8 +147,9 @@ static void socket_forget(struct session *session)
 static int is_trusted(const struct session *session)
 {
 	const struct lookup *lookup = session->lookup;
+	const struct lane_entry *first = STAILQ_FIRST(&session->sent);
 
-	return session->is_own ||
+	return !first || first->query->lane == LANE_OWN ||
 	       (lookup->trust == LOOKUP_TRUSTED && session->trust_n == lookup->trust_n);
 }
 
@@ -189,32 +189,6 @@ static void socket_watch(struct session *session)
 	event_add(session->socket, NULL);
 }
 
-static void statement_send(struct session *session, const char *sql, int n,
-			   const struct postgres_argument *arguments)
-{
-	struct lookup *lookup = session->lookup;
-
-	session->trust_n = lookup->trust_n;
-	postgres_send(session->postgres, sql, n, arguments,
-		      clock_monotonic_ms() + lookup->timeout_ms);
-	socket_watch(session);
-	ticker_start(lookup->ticker);
-}
-
-static void coupons_send(struct session *session)
-{
-	struct postgres_argument argument;
-	struct lane_entry *entry;
-	struct postgres_array ids;
-
-	postgres_array_init(&ids, POSTGRES_INT8);
-	STAILQ_FOREACH (entry, &session->sent, next)
-		postgres_array_add_number(&ids, entry->coupon);
-	argument = postgres_array(&ids);
-	statement_send(session, sql_query_coupon_state, 1, &argument);
-	postgres_array_fini(&ids);
-}
-
 static size_t sessions_ready(const struct lookup *lookup)
 {
 	size_t n = 0;
@@ -251,19 +225,26 @@ static int turn_next(struct lookup *lookup)
 static void session_send(struct session *session)
 {
 	struct lookup *lookup = session->lookup;
-	const struct lane_entry *first;
+	struct lane_entry *first, *entry;
 
 	if (!postgres_idle(session->postgres) || !turn_next(lookup))
 		return;
-	session->is_own = lookup->turn == LANE_OWN;
 	lane_take(&lookup->lanes[lookup->turn],
 		  lookup->turn < LANE_COUPONS ? 1 : LOOKUP_COUPONS_MAX, INT64_MAX, &session->sent);
 	first = STAILQ_FIRST(&session->sent);
-	metrics_add(lookup->use->sent, first->query && first->query->is_routine ? 0 : 1);
-	if (first->query)
-		statement_send(session, first->query->sql, first->n, first->arguments);
-	else
-		coupons_send(session);
+	if (first->coupon) {
+		first->n = 1;
+		first->arguments[0] = postgres_array(&first->array);
+		postgres_array_init(&first->array, POSTGRES_INT8);
+		STAILQ_FOREACH (entry, &session->sent, next)
+			postgres_array_add_number(&first->array, entry->coupon);
+	}
+	metrics_add(lookup->use->sent, first->query->is_routine ? 0 : 1);
+	session->trust_n = lookup->trust_n;
+	postgres_send(session->postgres, first->query->sql, first->n, first->arguments,
+		      clock_monotonic_ms() + lookup->timeout_ms);
+	socket_watch(session);
+	ticker_start(lookup->ticker);
 }
 
 static void waiting_send(struct lookup *lookup)
@@ -385,19 +366,18 @@ static int on_tick(void *context)
 	return !is_idle || lookup_waiting(lookup) > 0;
 }
 
-static void session_open(struct lookup *lookup, struct session *session, const char *database_url)
+struct lookup *lookup_new(struct event_base *base, const struct lookup_options *options)
 {
-	const struct use *use = lookup->use;
-
-	session->lookup = lookup;
-	STAILQ_INIT(&session->sent);
-	session->postgres = postgres_new(&(struct postgres_options){
-		.url = database_url,
+	struct lookup *lookup = calloc(1, sizeof(*lookup) + options->connections *
+								    sizeof(lookup->sessions[0]));
+	const struct use *use = &uses[options->use];
+	const struct postgres_options session = {
+		.url = options->database_url,
 		.application_name = use->application_name,
-		.connect_timeout_ms = lookup->timeout_ms,
-		.statement_timeout_ms = lookup->timeout_ms,
+		.connect_timeout_ms = options->timeout_ms,
+		.statement_timeout_ms = options->timeout_ms,
 		/* fails this statement, before the session and what waits behind it */
-		.lock_timeout_ms = lookup->timeout_ms / 4 + 1,
+		.lock_timeout_ms = options->timeout_ms / 4 + 1,
 		.session = use->session,
 		.prepared = use->prepared,
 		.reconnects = 1,
@@ -405,16 +385,10 @@ static void session_open(struct lookup *lookup, struct session *session, const c
 		.lost_event = use->lost_event,
 		.unreachable_event = use->lost_event,
 		.notice_event = "database_notice",
-	});
-}
-
-struct lookup *lookup_new(struct event_base *base, const struct lookup_options *options)
-{
-	struct lookup *lookup = calloc(1, sizeof(*lookup) + options->connections *
-								    sizeof(lookup->sessions[0]));
+	};
 
 	check(lookup != NULL);
-	lookup->use = &uses[options->use];
+	lookup->use = use;
 	lookup->base = base;
 	lookup->timeout_ms = options->timeout_ms;
 	lookup->is_replica = options->is_replica;
@@ -423,8 +397,11 @@ struct lookup *lookup_new(struct event_base *base, const struct lookup_options *
 	for (size_t i = 0; i < LANES_N; i++)
 		lane_init(&lookup->lanes[i], options->waiting_max);
 	lookup->ticker = ticker_new(base, TICK_MS, on_tick, lookup);
-	for (size_t i = 0; i < lookup->sessions_n; i++)
-		session_open(lookup, &lookup->sessions[i], options->database_url);
+	for (size_t i = 0; i < lookup->sessions_n; i++) {
+		lookup->sessions[i].lookup = lookup;
+		STAILQ_INIT(&lookup->sessions[i].sent);
+		lookup->sessions[i].postgres = postgres_new(&session);
+	}
 	for (size_t i = 0; i < lookup->sessions_n; i++)
 		session_step(&lookup->sessions[i]);
 	ticker_start(lookup->ticker);
@@ -465,8 +442,8 @@ int lookup_coupon(struct lookup *lookup, enum lookup_query what, int64_t coupon,
 		  void *context)
 {
 	check(what >= LOOKUP_COUPON);
-	return added(lookup,
-		     lane_add_coupon(&lookup->lanes[queries[what].lane], coupon, done, context));
+	return added(lookup, lane_add_coupon(&lookup->lanes[queries[what].lane], &queries[what],
+					     coupon, done, context));
 }
 
 int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
