@@ -11,7 +11,7 @@
 #include "rush/load.h"
 
 #include <stdio.h>
-#include <sys/resource.h>
+#include <time.h>
 
 #define CONNECT_TIMEOUT_US 5000000 /* for all connections to be open at the start */
 #define SEND_GAP_US 200            /* with a rate: requests due within it are sent together */
@@ -163,15 +163,6 @@ static void progress_print(const struct load *load, int64_t *next_us)
 	*next_us = load->client.now_us + PROGRESS_US;
 }
 
-static int64_t cpu_us(void)
-{
-	struct rusage usage;
-
-	getrusage(RUSAGE_SELF, &usage);
-	return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000LL +
-	       usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
-}
-
 /* Opens the connections, then starts the clock and the requests. Returns how many are open. */
 static uint32_t begin(struct load *load)
 {
@@ -210,11 +201,12 @@ int rush_load_run(struct rush_requests *requests, const struct gateway_address *
 	const struct client_owner owner = {
 		.context = &load, .fill = fill, .reply = reply_take, .lost = lost
 	};
-	int64_t progress_us = 0, cpu_before_us;
+	clock_t cpu_before;
+	int64_t progress_us = 0;
 
 	client_init(&load.client, &owner, address, plan->connections_n,
 		    (size_t)plan->pipeline * RUSH_LINE_MAX);
-	cpu_before_us = cpu_us();
+	cpu_before = clock();
 	*figures = (struct rush_figures){ .connected = begin(&load) };
 	figures->begin_us = load.client.begin_us;
 	while (figures->connected > 0 && !is_over(&load)) {
@@ -225,7 +217,7 @@ int rush_load_run(struct rush_requests *requests, const struct gateway_address *
 	client_stop_watch(0);
 	if (progress)
 		fputs("\r\033[K", stderr);
-	figures->cpu_us = cpu_us() - cpu_before_us;
+	figures->cpu_us = (clock() - cpu_before) * 1000000LL / CLOCKS_PER_SEC;
 	figures->duration_us = rush_requests_answered(requests) == requests->next
 				       ? requests->answered_last_us
 				       : load.client.now_us;

@@ -178,49 +178,39 @@ static void unknown_wait(const struct rush_verify *verify, const struct rush_req
 }
 
 /*
- * Removes from `left`, coupons by their indexes, those that have as many more outcomes as `wanted`.
- * Returns how many stay.
- */
-static uint32_t page_look(const struct rush_verify *verify, const int64_t *wanted, uint32_t *left,
-			  uint32_t n)
-{
-	struct rush_counts counts[COUPONS_PAGE];
-	uint32_t stay = 0;
-
-	counts_read(verify, left, n, counts);
-	for (uint32_t i = 0; i < n; i++)
-		if (counts[i].settled - verify->counts[left[i]].settled < wanted[left[i]])
-			left[stay++] = left[i];
-	return stay;
-}
-
-/*
- * Waits until the receives that were accepted are settled. The coupons that are not settled yet are
- * looked at in pages, the last ones first. A page is read until it is settled; then the others are
- * too, or nearly. So the time when all were seen is never too early.
+ * Waits until the receives that were accepted are settled: until each coupon has as many more
+ * outcomes. Those that are not settled yet are looked at in pages, the last ones first. A page is
+ * read until it is settled; then the others are too, or nearly. So the time when all were seen is
+ * never too early.
  */
 static void settled_wait(struct rush_verify *verify, const struct rush_requests *requests,
 			 int64_t deadline_us)
 {
-	uint32_t coupons_n = verify->plan->coupons.n, n = 0, page_n, stay;
+	uint32_t coupons_n = verify->plan->coupons.n, n = 0;
 	int64_t *wanted = rush_array_new(coupons_n, sizeof(*wanted));
-	uint32_t *left = rush_array_new(coupons_n, sizeof(*left));
+	uint32_t *left = rush_array_new(coupons_n, sizeof(*left)); /* their indexes */
+	struct rush_counts counts[COUPONS_PAGE];
 
 	verify->new_n = rush_receives_new(&requests->told, &verify->before, wanted);
 	for (uint32_t i = 0; i < coupons_n; i++)
 		if (wanted[i] > 0)
 			left[n++] = i;
-	for (;;) {
-		page_n = n < COUPONS_PAGE ? n : COUPONS_PAGE;
-		stay = page_n ? page_look(verify, wanted, left + n - page_n, page_n) : 0;
-		n = n - page_n + stay;
-		if (n == 0)
-			verify->settled_us = clock_monotonic_us();
-		if (n == 0 || clock_monotonic_us() >= deadline_us)
+	while (n > 0) {
+		uint32_t page_n = n < COUPONS_PAGE ? n : COUPONS_PAGE, stay = 0;
+		uint32_t *page = left + n - page_n;
+
+		counts_read(verify, page, page_n, counts);
+		for (uint32_t i = 0; i < page_n; i++)
+			if (counts[i].settled - verify->counts[page[i]].settled < wanted[page[i]])
+				page[stay++] = page[i];
+		n -= page_n - stay;
+		if (n > 0 && clock_monotonic_us() >= deadline_us)
 			break;
 		if (stay > 0)
 			usleep(POLL_US);
 	}
+	if (n == 0)
+		verify->settled_us = clock_monotonic_us();
 	free(left);
 	free(wanted);
 }
