@@ -143,38 +143,6 @@ static void connection_clear(struct client_connection *c)
 	c->out_at = c->out_len = c->in_at = c->in_len = 0;
 }
 
-/* Sends as much as the kernel takes. NULL, or why the connection is broken. */
-static const char *bytes_send(struct client_connection *c)
-{
-	ssize_t n = send(c->fd, c->out + c->out_at, c->out_len - c->out_at, MSG_NOSIGNAL);
-
-	if (n < 0 && errno != EAGAIN && errno != EINTR)
-		return strerror(errno);
-	if (n > 0)
-		c->out_at += (size_t)n;
-	if (c->out_at == c->out_len)
-		c->out_at = c->out_len = 0;
-	return NULL;
-}
-
-/* Receives the available bytes. NULL, or why the connection has ended. */
-static const char *bytes_receive(struct client_connection *c)
-{
-	ssize_t n;
-
-	c->in_len -= c->in_at;
-	memmove(c->in, c->in + c->in_at, c->in_len);
-	c->in_at = 0;
-	n = recv(c->fd, c->in + c->in_len, IN_BYTES - c->in_len, 0);
-	if (n > 0)
-		c->in_len += (size_t)n;
-	else if (n == 0)
-		return "the gateway closed the connection";
-	else if (errno != EAGAIN && errno != EINTR)
-		return strerror(errno);
-	return NULL;
-}
-
 /*
  * The next complete line without its line end, valid until the next receive. NULL: there is none
  * yet. A line that does not fit into the buffer is returned in pieces.
@@ -303,11 +271,17 @@ static void connection_opened(struct client *client, uint32_t i)
 void client_send(struct client *client, uint32_t i)
 {
 	struct client_connection *c = &client->list[i];
-	const char *error = bytes_send(c);
+	ssize_t n = send(c->fd, c->out + c->out_at, c->out_len - c->out_at, MSG_NOSIGNAL);
 
-	if (error) {
-		client_close(client, i, error);
-	} else if (c->want_write != (c->out_len > 0)) {
+	if (n < 0 && errno != EAGAIN && errno != EINTR) {
+		client_close(client, i, strerror(errno));
+		return;
+	}
+	if (n > 0)
+		c->out_at += (size_t)n;
+	if (c->out_at == c->out_len)
+		c->out_at = c->out_len = 0;
+	if (c->want_write != (c->out_len > 0)) {
 		c->want_write = c->out_len > 0;
 		watch(client, i, EPOLL_CTL_MOD, c->want_write ? EPOLLIN | EPOLLOUT : EPOLLIN);
 	}
@@ -322,14 +296,20 @@ static void fill(struct client *client, uint32_t i)
 static void connection_receive(struct client *client, uint32_t i)
 {
 	struct client_connection *c = &client->list[i];
-	const char *error = bytes_receive(c), *line;
 	struct client_reply reply;
+	const char *line;
 	size_t len;
+	ssize_t n;
 
-	if (error) {
-		client_close(client, i, error);
+	c->in_len -= c->in_at;
+	memmove(c->in, c->in + c->in_at, c->in_len);
+	c->in_at = 0;
+	n = recv(c->fd, c->in + c->in_len, IN_BYTES - c->in_len, 0);
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+		client_close(client, i, n ? strerror(errno) : "the gateway closed the connection");
 		return;
 	}
+	c->in_len += n > 0 ? (size_t)n : 0;
 	now_set(client);
 	while ((line = line_next(c, &len))) {
 		int is_reply = client_reply_read(client->arena, line, len, &reply) == 0;
@@ -412,10 +392,8 @@ static void on_signal(int number)
 
 void client_stop_watch(int on)
 {
-	struct sigaction action = { .sa_handler = on ? on_signal : SIG_DFL };
-
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
+	signal(SIGINT, on ? on_signal : SIG_DFL);
+	signal(SIGTERM, on ? on_signal : SIG_DFL);
 }
 
 int client_stop_asked(void)

@@ -38,6 +38,7 @@ struct gateway {
 	struct parts parts;
 	struct ticker *busy_ticker;
 	struct status_parts status;
+	struct offers offers;
 	struct fair_queue *reads; /* that wait for Redis */
 	size_t reads_in_redis;
 	struct weak_settings weak_settings;
@@ -375,9 +376,10 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	gateway->status = (struct status_parts){ .redis = parts->redis,
 						 .lookup = parts->lookup,
 						 .reads = parts->reads,
-						 .offers = offers_new(parts->reads),
+						 .offers = &gateway->offers,
 						 .admission = parts->admission,
 						 .in_redis = &gateway->reads_in_redis };
+	gateway->offers.reads = parts->reads;
 	gateway->reads = fair_queue_new((size_t)config->inflight_max);
 	comparisons_make(gateway, config);
 	gateway->known = (struct known){ .redis = parts->redis,
@@ -422,7 +424,7 @@ static void gateway_close(struct gateway *gateway)
 	lookup_free(parts->reads);
 	lookup_free(parts->codes);
 	redeem_free(parts->redeem);
-	offers_free(gateway->status.offers);
+	offers_fini(&gateway->offers);
 	fair_queue_free(gateway->reads);
 	admission_free(parts->admission);
 	waiters_free(parts->waiters);

@@ -240,7 +240,6 @@ static void stock_found(struct rush_verify *verify, const PGresult *result, int 
 
 static void limit_found(struct rush_verify *verify, const PGresult *result, int row)
 {
-	verify->over_limit++;
 	rush_tally_note(&verify->tally,
 			"coupon %s, user %s: %s user coupons in slots %s to %s, allowed are %s",
 			db_text(result, row, "coupon_id"), db_text(result, row, "user_id"),
@@ -248,29 +247,31 @@ static void limit_found(struct rush_verify *verify, const PGresult *result, int 
 			db_text(result, row, "slot_max"), db_text(result, row, "user_limit"));
 }
 
-static void twice_found(struct rush_verify *verify, const PGresult *result, int row)
-{
-	(void)result;
-	(void)row;
-	verify->twice++;
-}
-
 typedef void found_fn(struct rush_verify *verify, const PGresult *result, int row);
 
-/* Calls `found` for what a query of the audit finds of the rush's coupons. */
-static void audit(struct rush_verify *verify, const char *sql, found_fn *found)
+/*
+ * Calls `found`, unless it is NULL, for what a query of the audit finds of the rush's coupons.
+ * Returns how much that is.
+ */
+static int64_t audit(struct rush_verify *verify, const char *sql, found_fn *found)
 {
 	const struct rush_coupons *coupons = &verify->plan->coupons;
 	int is_all = coupons->n > AUDIT_EACH_MAX;
+	int64_t n = 0;
 
 	for (uint32_t i = 0; i < (is_all ? 1 : coupons->n); i++) {
 		PGresult *result = db_ask(verify->db, sql, db_id(is_all ? 0 : coupons->list[i]));
 
-		for (int row = 0; row < PQntuples(result); row++)
-			if (rush_coupons_find(coupons, db_int(result, row, "coupon_id")) >= 0)
+		for (int row = 0; row < PQntuples(result); row++) {
+			if (rush_coupons_find(coupons, db_int(result, row, "coupon_id")) < 0)
+				continue;
+			n++;
+			if (found)
 				found(verify, result, row);
+		}
 		PQclear(result);
 	}
+	return n;
 }
 
 static void coupons_audit(struct rush_verify *verify)
@@ -286,8 +287,8 @@ static void coupons_audit(struct rush_verify *verify)
 	}
 	free(counts);
 	audit(verify, sql_query_audit_stock, stock_found);
-	audit(verify, sql_query_audit_limit, limit_found);
-	audit(verify, sql_query_audit_twice, twice_found);
+	verify->over_limit = audit(verify, sql_query_audit_limit, limit_found);
+	verify->twice = audit(verify, sql_query_audit_twice, NULL);
 }
 
 void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests)

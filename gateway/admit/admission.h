@@ -19,8 +19,6 @@
 #include "gateway/publish/batch.h"
 #include "gateway/publish/waiters.h"
 
-/* The port of admission to the stores and the clients, and its limits. */
-
 struct admission_limits {
 	size_t batch_receives_max;
 	int64_t calls_per_coupon_max;

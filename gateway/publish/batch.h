@@ -44,7 +44,6 @@ static inline void batch_list_free(struct batch_list *list)
  * receives for 256 there is room, as of a single batch, so that a worker's prefetch bounds what it
  * holds. No I/O.
  */
-
 struct packet {
 	struct batch_list batches; /* at least one; its first names the message */
 	size_t batches_n;

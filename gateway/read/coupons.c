@@ -13,30 +13,16 @@
 #define OFFERS_KEEP_MS 10000 /* then one is read again, in case PostgreSQL was put back */
 #define OFFERS_AGAIN_MS 1000 /* as long as PostgreSQL does not have the version, or failed */
 
-struct asker {
-	STAILQ_ENTRY(asker) next;
-	int64_t version; /* of the terms that it wants */
-	offer_fn *done;
-	void *context;
-};
-
 struct offer {
 	int64_t id; /* of the coupon */
 	UT_hash_handle hh;
-	TAILQ_ENTRY(offer) by_use;
 	int64_t version; /* of the members; 0: they were never read */
 	cJSON *members;
 	int64_t asked_for; /* version, by the last look-up */
 	int has_failed;    /* it did */
 	int64_t ended_ms;  /* when it ended */
 	int is_asked;      /* a look-up is in progress: the offer is not forgotten */
-	STAILQ_HEAD(, asker) askers;
-};
-
-struct offers {
-	struct lookup *reads;
-	struct offer *by_id;
-	TAILQ_HEAD(, offer) by_use; /* least recently used first */
+	STAILQ_HEAD(, offer_asker) askers;
 };
 
 cJSON *object_new(void)
@@ -49,8 +35,10 @@ cJSON *object_new(void)
 
 int row_of_coupon(const PGresult *rows, int64_t coupon)
 {
+	int column = PQfnumber(rows, "id");
+
 	for (int row = 0; row < PQntuples(rows); row++)
-		if (column_number(rows, row, "id") == coupon)
+		if (strtoll(PQgetvalue(rows, row, column), NULL, 10) == coupon)
 			return row;
 	return -1;
 }
@@ -106,64 +94,43 @@ void member_receive(cJSON *object, const struct receive *receive, int slot)
 	cJSON_AddNumberToObject(object, "slot", slot);
 }
 
-struct offers *offers_new(struct lookup *reads)
-{
-	struct offers *offers = calloc(1, sizeof(*offers));
-
-	check(offers != NULL);
-	offers->reads = reads;
-	TAILQ_INIT(&offers->by_use);
-	return offers;
-}
-
 static void offer_forget(struct offers *offers, struct offer *offer)
 {
 	check(!offer->is_asked);
 	HASH_DEL(offers->by_id, offer);
-	TAILQ_REMOVE(&offers->by_use, offer, by_use);
 	cJSON_Delete(offer->members);
 	free(offer);
 }
 
-void offers_free(struct offers *offers)
+void offers_fini(struct offers *offers)
 {
-	struct offer *offer;
-
-	if (!offers)
-		return;
-	while ((offer = TAILQ_FIRST(&offers->by_use)))
-		offer_forget(offers, offer);
-	free(offers);
+	while (offers->by_id)
+		offer_forget(offers, offers->by_id);
 }
 
-/* For a new one the least recently used is forgotten. NULL: it is being looked up. */
-static struct offer *offer_add(struct offers *offers, int64_t coupon)
-{
-	struct offer *offer = TAILQ_FIRST(&offers->by_use);
-
-	if (HASH_COUNT(offers->by_id) >= OFFERS_MAX) {
-		if (offer->is_asked)
-			return NULL;
-		offer_forget(offers, offer);
-	}
-	offer = calloc(1, sizeof(*offer));
-	check(offer != NULL);
-	offer->id = coupon;
-	STAILQ_INIT(&offer->askers);
-	HASH_ADD(hh, offers->by_id, id, sizeof(offer->id), offer);
-	TAILQ_INSERT_TAIL(&offers->by_use, offer, by_use);
-	return offer;
-}
-
+/*
+ * The first in the table is the least recently used, which is forgotten for a new one. NULL: it is
+ * being looked up.
+ */
 static struct offer *offer_get(struct offers *offers, int64_t coupon)
 {
 	struct offer *offer;
 
 	HASH_FIND(hh, offers->by_id, &coupon, sizeof(coupon), offer);
-	if (!offer)
-		return offer_add(offers, coupon);
-	TAILQ_REMOVE(&offers->by_use, offer, by_use);
-	TAILQ_INSERT_TAIL(&offers->by_use, offer, by_use);
+	if (offer) {
+		HASH_DEL(offers->by_id, offer);
+	} else {
+		if (HASH_COUNT(offers->by_id) >= OFFERS_MAX) {
+			if (offers->by_id->is_asked)
+				return NULL;
+			offer_forget(offers, offers->by_id);
+		}
+		offer = calloc(1, sizeof(*offer));
+		check(offer != NULL);
+		offer->id = coupon;
+		STAILQ_INIT(&offer->askers);
+	}
+	HASH_ADD(hh, offers->by_id, id, sizeof(offer->id), offer);
 	return offer;
 }
 
@@ -188,24 +155,14 @@ static void offer_read(struct offer *offer, const PGresult *rows)
 static void on_offer_row(void *context, const PGresult *rows)
 {
 	struct offer *offer = context;
-	struct asker *asker;
+	struct offer_asker *asker;
 
 	offer_read(offer, rows);
 	while ((asker = STAILQ_FIRST(&offer->askers))) {
 		STAILQ_REMOVE_HEAD(&offer->askers, next);
 		asker->done(asker->context, members_known(offer, asker->version));
-		free(asker);
 	}
 	offer->is_asked = 0; /* from here on it may be forgotten */
-}
-
-static void asker_add(struct offer *offer, int64_t version, offer_fn *done, void *context)
-{
-	struct asker *asker = malloc(sizeof(*asker));
-
-	check(asker != NULL);
-	*asker = (struct asker){ .version = version, .done = done, .context = context };
-	STAILQ_INSERT_TAIL(&offer->askers, asker, next);
 }
 
 /* Whether PostgreSQL is to be asked now: for that version, or whether there is another one. */
@@ -217,29 +174,28 @@ static int is_due(const struct offer *offer, int64_t version)
 	       (offer->asked_for < version || clock_monotonic_ms() - offer->ended_ms >= after_ms);
 }
 
-void offers_ask(struct offers *offers, int64_t coupon, int64_t version, offer_fn *done,
-		void *context)
+void offers_ask(struct offers *offers, int64_t coupon, struct offer_asker *asker)
 {
 	struct offer *offer = offer_get(offers, coupon);
 	int had_failed;
 
 	if (!offer) {
-		done(context, NULL);
+		asker->done(asker->context, NULL);
 		return;
 	}
 	had_failed = offer->has_failed;
-	if (is_due(offer, version)) {
-		offer->asked_for = version;
+	if (is_due(offer, asker->version)) {
+		offer->asked_for = asker->version;
 		if (lookup_ask(offers->reads, LOOKUP_OFFER,
 			       POSTGRES_ARGUMENTS(postgres_number(coupon)), on_offer_row, offer))
 			offer_read(offer, NULL);
 		else
 			offer->is_asked = 1;
 	}
-	if (offer->is_asked && offer->version < version && !had_failed)
-		asker_add(offer, version, done, context);
+	if (offer->is_asked && offer->version < asker->version && !had_failed)
+		STAILQ_INSERT_TAIL(&offer->askers, asker, next);
 	else
-		done(context, members_known(offer, version));
+		asker->done(asker->context, members_known(offer, asker->version));
 }
 
 #define PAGE_BYTES 131072 /* of the rows of a page, so that clients can read it in time */

@@ -16,21 +16,28 @@ void coupons_answer(struct lookup *reads, struct request *request); /* takes the
  * time, in PostgreSQL, which may be a replica. Event-loop thread only.
  */
 
-struct offers;
+struct offers {
+	struct lookup *reads;
+	struct offer *by_id; /* its own */
+};
 
-struct offers *offers_new(struct lookup *reads);
 /* After the look-ups have ended. */
-void offers_free(struct offers *offers);
+void offers_fini(struct offers *offers);
 
-/* The members for a reply, lent; NULL: they are not known. */
-typedef void offer_fn(void *context, const cJSON *members);
+struct offer_asker {
+	STAILQ_ENTRY(offer_asker) next;
+	int64_t version; /* of the terms that it wants */
+	/* The members for a reply, lent; NULL: they are not known. */
+	void (*done)(void *context, const cJSON *members);
+	void *context;
+};
+
 /*
- * Ends in `done`, possibly within the call. The members belong to that version or to a later one,
+ * Ends in done(), possibly within the call. The members belong to that version or to a later one,
  * and to an earlier one only while the replica is behind. Nobody waits for a PostgreSQL that failed
  * before.
  */
-void offers_ask(struct offers *offers, int64_t coupon, int64_t version, offer_fn *done,
-		void *context);
+void offers_ask(struct offers *offers, int64_t coupon, struct offer_asker *asker);
 
 /* The receive of a row with the columns batch and idx. */
 void row_receive(const PGresult *rows, int row, int64_t coupon, const struct user_id *user,

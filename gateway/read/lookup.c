@@ -269,20 +269,12 @@ void lookup_trust(struct lookup *lookup, enum lookup_trust trust)
 	waiting_send(lookup);
 }
 
-static void session_trace(struct session *session, int is_up)
-{
-	static const char *const names[] = { "down", "ready" };
-
-	trace_state(TRACE_LOOKUP, (int64_t)postgres_connects_n(session->postgres),
-		    names[session->was_up], names[is_up]);
-	session->was_up = is_up;
-}
-
 static void session_connected(struct session *session)
 {
 	struct lookup *lookup = session->lookup;
 
-	session_trace(session, 1);
+	trace_state(TRACE_LOOKUP, (int64_t)postgres_connects_n(session->postgres), "down", "ready");
+	session->was_up = 1;
 	log_info(lookup->use->ready_event,
 		 LOG_S("database", PQdb(postgres_libpq(session->postgres))));
 	metrics_set(lookup->use->up, (int64_t)sessions_ready(lookup));
@@ -311,7 +303,9 @@ static void session_lost(struct session *session)
 	struct lookup *lookup = session->lookup;
 	size_t ready = sessions_ready(lookup);
 
-	session_trace(session, 0);
+	trace_state(TRACE_LOOKUP, (int64_t)postgres_connects_n(session->postgres),
+		    session->was_up ? "ready" : "down", "down");
+	session->was_up = 0;
 	metrics_set(lookup->use->up, (int64_t)ready);
 	ticker_start(lookup->ticker);
 	sent_end(session, NULL);

@@ -22,8 +22,9 @@ struct query {
 	int complete;
 	int in_doubt;  /* at the start: a request may have taken effect after Redis was read */
 	char *records; /* of the user, from Redis; NULL: none */
-	/* Of `coupon`: the reply, before the offer is known. */
-	cJSON *object;
+	/* Of `coupon`: */
+	cJSON *object; /* the reply, before the offer is known */
+	struct offer_asker asker;
 };
 
 /* Each takes the query and its request. */
@@ -408,8 +409,8 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 		}
 	}
 	query->object = fields_object(query->request->coupon, fields);
-	offers_ask(query->parts->offers, query->request->coupon, field_number(fields, VERSION),
-		   on_offer, query);
+	query->asker.version = field_number(fields, VERSION);
+	offers_ask(query->parts->offers, query->request->coupon, &query->asker);
 }
 
 /* As in a call, the scripts get the highest that this process has seen of the coupon. */
@@ -425,7 +426,8 @@ void status_answer(const struct status_parts *parts, struct request *request)
 	check(query != NULL);
 	*query = (struct query){ .parts = parts,
 				 .request = request,
-				 .in_doubt = is_status && in_doubt(parts, request->coupon) };
+				 .in_doubt = is_status && in_doubt(parts, request->coupon),
+				 .asker = { .done = on_offer, .context = query } };
 	admission_seen(parts->admission, request->coupon, &generation, &seq);
 	argv[n++] = "EVAL";
 	argv[n++] = is_status ? lua_user_state : lua_coupon_state;
