@@ -120,12 +120,6 @@ static void request_refuse(struct admission *admission, struct coupon *coupon,
 	answer(admission, request, &(struct result){ .answer = code });
 }
 
-static void call_refuse(struct admission *admission, struct call *call, enum answer answer)
-{
-	for (size_t i = 0; i < call->requests_n; i++)
-		request_refuse(admission, call->coupon, call->requests[i], answer);
-}
-
 /* This number of accepted receives of the coupon is confirmed. */
 static void receives_confirmed(struct admission *admission, struct coupon *coupon, size_t receives)
 {
@@ -141,6 +135,14 @@ static void call_free(struct admission *admission, struct call *call)
 	busy_report(admission, call->coupon);
 	ready_mark(admission, call->coupon);
 	free(call);
+}
+
+/* Ends it with this answer to all of its requests. */
+static void call_refuse(struct admission *admission, struct call *call, enum answer code)
+{
+	for (size_t i = 0; i < call->requests_n; i++)
+		request_refuse(admission, call->coupon, call->requests[i], code);
+	call_free(admission, call);
 }
 
 static struct call *call_new(const struct admission *admission, struct coupon *coupon,
@@ -212,10 +214,8 @@ static void coupon_send(struct admission *admission, struct coupon *coupon)
 		}
 		coupon->calls++;
 		trace_state(TRACE_CALL, coupon->id, "waiting", "sent");
-		if (admission->port.send(admission->port.context, call)) {
+		if (admission->port.send(admission->port.context, call))
 			call_refuse(admission, call, ANSWER_UNAVAILABLE);
-			call_free(admission, call);
-		}
 	}
 }
 
@@ -431,10 +431,12 @@ void admission_replied(struct admission *admission, struct call *call,
 	case CALL_OK:
 		seen_raise(admission, call->coupon, reply->generation, reply->seq);
 		reply_take(admission, call, reply);
+		call_free(admission, call);
 		break;
 	case CALL_MISSING:
 		seen_report(admission, call->coupon);
 		call_park(admission, call);
+		call_free(admission, call);
 		break;
 	case CALL_UNVERIFIED:
 	case CALL_BEHIND:
@@ -443,14 +445,12 @@ void admission_replied(struct admission *admission, struct call *call,
 		call_refuse(admission, call, ANSWER_UNAVAILABLE);
 		break;
 	}
-	call_free(admission, call);
 }
 
 void admission_not_run(struct admission *admission, struct call *call)
 {
 	trace_state(TRACE_CALL, call->coupon_id, "sent", "not_run");
 	call_refuse(admission, call, ANSWER_UNAVAILABLE);
-	call_free(admission, call);
 }
 
 void admission_lost(struct admission *admission, struct call *call)
@@ -461,7 +461,6 @@ void admission_lost(struct admission *admission, struct call *call)
 		admission->port.doubt(admission->port.context, call->coupon_id,
 				      call->coupon->doubt_until_ms);
 	call_refuse(admission, call, ANSWER_UNKNOWN);
-	call_free(admission, call);
 }
 
 enum answer coupon_state_answer(enum coupon_state state)
