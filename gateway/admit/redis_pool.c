@@ -125,22 +125,18 @@ static int bundle_command(struct bundle *bundle)
 				  bundle_done, bundle);
 }
 
-static void bundle_free(struct bundle *bundle)
-{
-	bundle->pool->bundles--;
-	bundle->pool->calls -= bundle->calls_n;
-	free(bundle);
-}
-
 typedef void call_end_fn(struct admission *admission, struct call *call);
 
-/* Every call of the bundle ends in the same way. */
+/* The calls that are left in the bundle end in the same way. Frees it. */
 static void bundle_end(struct bundle *bundle, call_end_fn *end)
 {
 	struct call *call;
 
 	while ((call = bundle_take(bundle)))
 		end(bundle->pool->admission, call);
+	bundle->pool->bundles--;
+	bundle->pool->calls -= bundle->calls_n;
+	free(bundle);
 }
 
 /* How a call ends to which Redis replied an error. */
@@ -208,6 +204,7 @@ static void bundle_replied(struct bundle *bundle, const redisReply *reply)
 	}
 	for (size_t i = 0; (call = bundle_take(bundle)); i++)
 		call_replied(bundle->pool, call, reply->element[i]);
+	bundle_end(bundle, admission_lost); /* none is left */
 }
 
 static void bundle_done(void *context, const redisReply *reply)
@@ -223,7 +220,6 @@ static void bundle_done(void *context, const redisReply *reply)
 		metrics_add(METRIC_CALLS_LOST, 1);
 		bundle_end(bundle, admission_lost);
 	}
-	bundle_free(bundle);
 }
 
 static int may_begin(const struct redis_pool *pool, size_t requests, size_t coupons)
@@ -266,18 +262,6 @@ int redis_pool_send(struct redis_pool *pool, struct call *call)
 	return 0;
 }
 
-static void bundle_send(struct redis_pool *pool, struct bundle *bundle)
-{
-	bundle->link = redis_pool_pick(pool);
-	if (!bundle->link || bundle_command(bundle)) {
-		bundle_end(bundle, admission_not_run);
-		bundle_free(bundle);
-		return;
-	}
-	metrics_add(METRIC_CALLS, 1);
-	metrics_add(METRIC_CALL_REQUESTS, (int64_t)bundle->requests);
-}
-
 void redis_pool_flush(struct redis_pool *pool)
 {
 	struct bundle *bundle;
@@ -285,7 +269,13 @@ void redis_pool_flush(struct redis_pool *pool)
 	pool->last = NULL;
 	while ((bundle = STAILQ_FIRST(&pool->unsent))) {
 		STAILQ_REMOVE_HEAD(&pool->unsent, next);
-		bundle_send(pool, bundle);
+		bundle->link = redis_pool_pick(pool);
+		if (!bundle->link || bundle_command(bundle)) {
+			bundle_end(bundle, admission_not_run);
+			continue;
+		}
+		metrics_add(METRIC_CALLS, 1);
+		metrics_add(METRIC_CALL_REQUESTS, (int64_t)bundle->requests);
 	}
 	for (size_t i = 0; i < pool->links_n; i++) {
 		struct redis_link *link = pool->links[i];
