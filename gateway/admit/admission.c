@@ -77,7 +77,7 @@ static void busy_report(struct admission *admission, struct coupon *coupon)
 {
 	int busy = has_requests(coupon);
 
-	if (busy == coupon->is_busy || !admission->port.busy)
+	if (busy == coupon->is_busy)
 		return;
 	coupon->is_busy = busy;
 	admission->port.busy(admission->port.context, coupon->id, busy);
@@ -165,12 +165,10 @@ static struct call *call_new(const struct admission *admission, struct coupon *c
 /* How many requests the next call may have. */
 static size_t room(const struct admission *admission)
 {
-	const struct admission_port *port = &admission->port;
-	size_t most = admission->limits.batch_receives_max, n;
+	size_t most = admission->limits.batch_receives_max;
+	size_t n = admission->port.room(admission->port.context, admission->unsent,
+					admission->ready_n);
 
-	if (!port->room)
-		return most;
-	n = port->room(port->context, admission->unsent, admission->ready_n);
 	return n < most ? n : most;
 }
 
@@ -300,7 +298,7 @@ static void seen_report(struct admission *admission, struct coupon *coupon)
 /* A client asks for a coupon that waits for the keeper. */
 static void keeper_ask(struct admission *admission, struct coupon *coupon)
 {
-	if (admission->port.ask && pause_is_over(admission, &coupon->ask_after_ms))
+	if (pause_is_over(admission, &coupon->ask_after_ms))
 		admission->port.ask(admission->port.context, coupon->id);
 }
 
@@ -457,9 +455,8 @@ void admission_lost(struct admission *admission, struct call *call)
 {
 	trace_state(TRACE_CALL, call->coupon_id, "sent", "lost");
 	call->coupon->doubt_until_ms = now_of(admission) + ADMISSION_DOUBT_MS;
-	if (admission->port.doubt)
-		admission->port.doubt(admission->port.context, call->coupon_id,
-				      call->coupon->doubt_until_ms);
+	admission->port.doubt(admission->port.context, call->coupon_id,
+			      call->coupon->doubt_until_ms);
 	call_refuse(admission, call, ANSWER_UNKNOWN);
 }
 

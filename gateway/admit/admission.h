@@ -34,7 +34,7 @@ struct admission_port {
 	void (*ulid_new)(void *context, struct ulid *ulid);
 	/*
 	 * How many requests the next call may have, while so many requests and coupons wait for
-	 * one; 0: none may be sent now. May be NULL: there is no such limit.
+	 * one; 0: none may be sent now.
 	 */
 	size_t (*room)(void *context, size_t requests, size_t coupons);
 	/*
@@ -53,10 +53,10 @@ struct admission_port {
 	void (*report)(void *context, int64_t coupon, int64_t generation, int64_t seq);
 	/*
 	 * A client asks for a coupon that waits for the keeper, which does it before others. It may
-	 * fail, because it is asked repeatedly. May be NULL.
+	 * fail, because it is asked repeatedly.
 	 */
 	void (*ask)(void *context, int64_t coupon);
-	/* Recorded for the other processes (coupon_table.h); may be NULL. */
+	/* Recorded for the other processes (coupon_table.h). */
 	void (*busy)(void *context, int64_t coupon, int busy);
 	void (*doubt)(void *context, int64_t coupon, int64_t until_ms);
 };
