@@ -39,8 +39,6 @@ struct admission *admission_new(const struct admission_port *port,
 
 void admission_free(struct admission *admission)
 {
-	if (!admission)
-		return;
 	check(admission->waiting == 0);
 	coupon_table_fini(&admission->coupons);
 	free(admission);

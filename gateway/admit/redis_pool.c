@@ -81,8 +81,6 @@ void redis_pool_bind(struct redis_pool *pool, struct admission *admission)
 
 void redis_pool_free(struct redis_pool *pool)
 {
-	if (!pool)
-		return;
 	for (size_t i = 0; i < pool->links_n; i++)
 		redis_link_free(pool->links[i]);
 	check(pool->bundles == 0);

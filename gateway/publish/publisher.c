@@ -376,8 +376,6 @@ struct publisher *publisher_new(const char *amqp_url, int *wake_fd)
 
 void publisher_free(struct publisher *publisher, int abandon)
 {
-	if (!publisher)
-		return;
 	pthread_mutex_lock(&publisher->mutex);
 	publisher->stop = 1;
 	pthread_mutex_unlock(&publisher->mutex);

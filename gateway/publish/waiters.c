@@ -55,8 +55,6 @@ struct waiters *waiters_new(const struct waiters_port *port, int64_t timeout_ms)
 
 void waiters_free(struct waiters *waiters)
 {
-	if (!waiters)
-		return;
 	check(waiters->waiting == 0);
 	free(waiters);
 }

@@ -404,8 +404,6 @@ struct lookup *lookup_new(struct event_base *base, const struct lookup_options *
 
 void lookup_free(struct lookup *lookup)
 {
-	if (!lookup)
-		return;
 	lookup->closing = 1;
 	for (size_t i = 0; i < lookup->sessions_n; i++) {
 		struct session *session = &lookup->sessions[i];
