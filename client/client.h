@@ -1,7 +1,7 @@
 /*
- * Clients of the gateway's socket API: one request, or connections in one epoll set, for programs that have many requests in flight. A
- * connection that ends is opened again, with backoff. The owner writes request lines to `out` of a
- * connection and counts its unanswered requests in `open`:
+ * Clients of the gateway's socket API: one request, or connections in one epoll set, for programs
+ * that have many requests in flight. A connection that ends is opened again, with backoff. The
+ * owner writes request lines to `out` of a connection and counts its unanswered requests in `open`:
  *
  *	          ┌─ fill ─▶ out ─▶ client_send() ─┐
  *	owner ────┤                                ├── a connection

@@ -17,8 +17,8 @@
 #define RECHECK_US 200000 /* between two reads of the rows */
 
 /*
- * Of `n` coupons, by their ascending indexes in the plan; NULL: of all. Ends the process when one of
- * them does not exist.
+ * Of `n` coupons, by their ascending indexes in the plan; NULL: of all. Ends the process when one
+ * of them does not exist.
  */
 static void counts_read(const struct rush_verify *verify, const uint32_t *which, uint32_t n,
 			struct rush_counts *counts)

@@ -326,7 +326,7 @@ int admission_report_some(struct admission *admission, size_t most)
 	return !TAILQ_EMPTY(&admission->coupons.unreported);
 }
 
-/* Remembers a losing answer that is true for every user, for memory_ms, but not beyond `until_ms`. */
+/* Remembers a losing answer, true for every user, for memory_ms, but not beyond `until_ms`. */
 static void remember(struct admission *admission, struct coupon *coupon, enum answer code,
 		     int64_t until_ms)
 {
