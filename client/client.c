@@ -343,6 +343,7 @@ void client_wait(struct client *client, int64_t timeout_us)
 	struct epoll_event events[EVENTS_MAX];
 	int n = epoll_pwait2(client->epoll, events, EVENTS_MAX, &timeout, NULL);
 
+	check(n >= 0 || errno == EINTR);
 	now_set(client);
 	for (int i = 0; i < n; i++)
 		event_take(client, events[i].data.u32, events[i].events);
