@@ -2,30 +2,134 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/message/answer.h"
-#include "common/message/number.h"
+#include "common/log/log.h"
+#include "common/program/config.h"
 
 #include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#define TIMEOUT_S 15 /* to connect, send, receive: longer than the gateway's own deadlines */
+#define REPLY_MAX (1 << 20)
+
+static void path_read(struct gateway_address *address, const char *path)
+{
+	struct sockaddr_un *un = (struct sockaddr_un *)&address->address;
+
+	if (!*path || strlen(path) >= sizeof(un->sun_path))
+		log_fatal("COUPON_LISTEN is \"%s\": a Unix socket's path has 1 to %zu bytes", path,
+			  sizeof(un->sun_path) - 1);
+	un->sun_family = AF_UNIX;
+	memcpy(un->sun_path, path, strlen(path) + 1);
+	address->len = sizeof(*un);
+}
+
+static void host_read(struct gateway_address *address, const char *text)
+{
+	const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
+	struct addrinfo *found;
+	char *copy = strdup(text), *host, service[16];
+	int port, rc;
+
+	if (!copy || config_address(copy, &host, &port))
+		log_fatal("COUPON_LISTEN is \"%s\": allowed is host:port, /path or unix:path",
+			  text);
+	snprintf(service, sizeof(service), "%d", port);
+	rc = getaddrinfo(host, service, &hints, &found);
+	if (rc)
+		log_fatal("COUPON_LISTEN is \"%s\": the host is not known: %s", text,
+			  gai_strerror(rc));
+	memcpy(&address->address, found->ai_addr, found->ai_addrlen);
+	address->len = found->ai_addrlen;
+	freeaddrinfo(found);
+	free(copy);
+}
+
+void gateway_address_read(struct gateway_address *address, const char *text)
+{
+	memset(address, 0, sizeof(*address));
+	if (text[0] == '/')
+		path_read(address, text);
+	else if (strncmp(text, "unix:", 5) == 0)
+		path_read(address, text + 5);
+	else
+		host_read(address, text);
+}
+
+/* A socket that is connected, or connecting with SOCK_NONBLOCK. -1 with errno. */
+static int connect_begin(const struct gateway_address *address, int flags)
+{
+	const struct timeval timeout = { .tv_sec = TIMEOUT_S };
+	int fd = socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+	const int on = 1;
+	int error;
+
+	if (fd < 0)
+		return -1;
+	if (address->address.ss_family != AF_UNIX)
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	/* Of a socket that blocks; that to send is that to connect, too. */
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+	if (connect(fd, (const struct sockaddr *)&address->address, address->len) == 0 ||
+	    (errno == EINPROGRESS && flags == SOCK_NONBLOCK))
+		return fd;
+	error = errno;
+	close(fd);
+	errno = error;
+	return -1;
+}
+
+/* Of a socket with a time limit. */
+static const char *error_text(int error)
+{
+	return strerror(error == EAGAIN || error == EINPROGRESS ? ETIMEDOUT : error);
+}
+
+char *gateway_exchange(const char *listen_text, const char *request)
+{
+	struct gateway_address address;
+	char *reply = malloc(REPLY_MAX), *got, *stop = NULL;
+	FILE *stream;
+	int fd;
+
+	check(reply != NULL);
+	gateway_address_read(&address, listen_text);
+	fd = connect_begin(&address, 0);
+	if (fd < 0)
+		log_fatal("the gateway at COUPON_LISTEN, %s, cannot be reached: %s", listen_text,
+			  error_text(errno));
+	stream = fdopen(fd, "r");
+	check(stream != NULL);
+	errno = 0;
+	got = dprintf(fd, "%s\n", request) > 0 ? fgets(reply, REPLY_MAX, stream) : NULL;
+	while (!got && ferror(stream) && errno == EINTR) { /* stopped, and continued */
+		clearerr(stream);
+		got = fgets(reply, REPLY_MAX, stream);
+	}
+	if (got) {
+		stop = strchr(reply, '\n');
+		errno = feof(stream) ? ECONNRESET : EMSGSIZE;
+	}
+	if (!stop)
+		log_fatal("the gateway did not reply, and the outcome is unknown: %s",
+			  error_text(errno ? errno : ECONNRESET));
+	*stop = '\0';
+	fclose(stream);
+	return reply;
+}
 
 #define EVENTS_MAX 256
 #define IN_BYTES 65536
-#define NUMBER_DIGITS_MAX 9
-
-static void connection_init(struct client_connection *c, size_t out_bytes)
-{
-	memset(c, 0, sizeof(*c));
-	c->fd = -1;
-	c->out = malloc(out_bytes);
-	c->in = malloc(IN_BYTES);
-	check(c->out != NULL && c->in != NULL);
-}
 
 /* Closes the socket and empties the buffers. */
 static void connection_clear(struct client_connection *c)
@@ -37,45 +141,6 @@ static void connection_clear(struct client_connection *c)
 	c->want_write = 0;
 	c->open = 0;
 	c->out_at = c->out_len = c->in_at = c->in_len = 0;
-}
-
-static void connection_fini(struct client_connection *c)
-{
-	connection_clear(c);
-	free(c->out);
-	free(c->in);
-}
-
-/* Sends as much as the kernel takes. NULL, or why the connection is broken. */
-static const char *bytes_send(struct client_connection *c)
-{
-	ssize_t n = send(c->fd, c->out + c->out_at, c->out_len - c->out_at, MSG_NOSIGNAL);
-
-	if (n < 0 && errno != EAGAIN && errno != EINTR)
-		return strerror(errno);
-	if (n > 0)
-		c->out_at += (size_t)n;
-	if (c->out_at == c->out_len)
-		c->out_at = c->out_len = 0;
-	return NULL;
-}
-
-/* Receives the available bytes. NULL, or why the connection has ended. */
-static const char *bytes_receive(struct client_connection *c)
-{
-	ssize_t n;
-
-	c->in_len -= c->in_at;
-	memmove(c->in, c->in + c->in_at, c->in_len);
-	c->in_at = 0;
-	n = recv(c->fd, c->in + c->in_len, IN_BYTES - c->in_len, 0);
-	if (n > 0)
-		c->in_len += (size_t)n;
-	else if (n == 0)
-		return "the gateway closed the connection";
-	else if (errno != EAGAIN && errno != EINTR)
-		return strerror(errno);
-	return NULL;
 }
 
 /*
@@ -114,14 +179,21 @@ void client_init(struct client *client, const struct client_owner *owner,
 		.begin_us = clock_monotonic_us(),
 	};
 	check(client->list != NULL && client->epoll >= 0);
-	for (uint32_t i = 0; i < n; i++)
-		connection_init(&client->list[i], out_bytes);
+	for (uint32_t i = 0; i < n; i++) {
+		client->list[i].fd = -1;
+		client->list[i].out = malloc(out_bytes);
+		client->list[i].in = malloc(IN_BYTES);
+		check(client->list[i].out != NULL && client->list[i].in != NULL);
+	}
 }
 
 void client_fini(struct client *client)
 {
-	for (uint32_t i = 0; i < client->n; i++)
-		connection_fini(&client->list[i]);
+	for (uint32_t i = 0; i < client->n; i++) {
+		connection_clear(&client->list[i]);
+		free(client->list[i].out);
+		free(client->list[i].in);
+	}
 	free(client->list);
 	json_arena_free(client->arena);
 	close(client->epoll);
@@ -141,20 +213,21 @@ void client_start(struct client *client)
 		client->list[i].retry_us = 0;
 }
 
-static void watch(struct client *client, struct client_connection *c, int operation,
-		  uint32_t events)
+static void watch(struct client *client, uint32_t i, int operation, uint32_t events)
 {
-	struct epoll_event event = { .events = events, .data.u32 = (uint32_t)(c - client->list) };
+	struct epoll_event event = { .events = events, .data.u32 = i };
 
-	check(epoll_ctl(client->epoll, operation, c->fd, &event) == 0);
+	check(epoll_ctl(client->epoll, operation, client->list[i].fd, &event) == 0);
 }
 
-static void connection_closed(struct client *client, struct client_connection *c, const char *why)
+void client_close(struct client *client, uint32_t i, const char *why)
 {
+	struct client_connection *c = &client->list[i];
+
 	if (c->state == CLIENT_CONNECTED) {
 		client->open_n--;
 		client->disconnections++;
-		client->owner.lost(client->owner.context, (uint32_t)(c - client->list));
+		client->owner.lost(client->owner.context, i);
 	}
 	if (c->state != CLIENT_CLOSED)
 		client->closed_n++;
@@ -163,200 +236,130 @@ static void connection_closed(struct client *client, struct client_connection *c
 	c->retry_us = client->now_us + backoff_ms(&c->backoff) * 1000;
 }
 
-static void connection_open(struct client *client, struct client_connection *c)
+static void connection_open(struct client *client, uint32_t i)
 {
-	c->fd = gateway_connect(client->address);
+	struct client_connection *c = &client->list[i];
+
+	c->fd = connect_begin(client->address, SOCK_NONBLOCK);
 	if (c->fd < 0) {
-		connection_closed(client, c, strerror(errno));
+		client_close(client, i, strerror(errno));
 		return;
 	}
 	c->state = CLIENT_CONNECTING;
 	client->closed_n--;
-	watch(client, c, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
+	watch(client, i, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
 }
 
-static void connection_opened(struct client *client, struct client_connection *c)
+static void connection_opened(struct client *client, uint32_t i)
 {
-	int error = gateway_connect_error(c->fd);
+	struct client_connection *c = &client->list[i];
+	int error = 0;
+	socklen_t len = sizeof(error);
 
+	if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &len))
+		error = errno;
 	if (error) {
-		connection_closed(client, c, strerror(error));
+		client_close(client, i, strerror(error));
 		return;
 	}
 	c->state = CLIENT_CONNECTED;
 	client->open_n++;
 	backoff_reset(&c->backoff);
-	watch(client, c, EPOLL_CTL_MOD, EPOLLIN);
+	watch(client, i, EPOLL_CTL_MOD, EPOLLIN);
 }
 
 void client_send(struct client *client, uint32_t i)
 {
 	struct client_connection *c = &client->list[i];
-	const char *error = bytes_send(c);
+	ssize_t n = send(c->fd, c->out + c->out_at, c->out_len - c->out_at, MSG_NOSIGNAL);
 
-	if (error) {
-		connection_closed(client, c, error);
+	if (n < 0 && errno != EAGAIN && errno != EINTR) {
+		client_close(client, i, strerror(errno));
 		return;
 	}
+	if (n > 0)
+		c->out_at += (size_t)n;
+	if (c->out_at == c->out_len)
+		c->out_at = c->out_len = 0;
 	if (c->want_write != (c->out_len > 0)) {
 		c->want_write = c->out_len > 0;
-		watch(client, c, EPOLL_CTL_MOD, c->want_write ? EPOLLIN | EPOLLOUT : EPOLLIN);
+		watch(client, i, EPOLL_CTL_MOD, c->want_write ? EPOLLIN | EPOLLOUT : EPOLLIN);
 	}
 }
 
-void client_close(struct client *client, uint32_t i, const char *why)
+static void fill(struct client *client, uint32_t i)
 {
-	connection_closed(client, &client->list[i], why);
+	if (client->list[i].state == CLIENT_CONNECTED)
+		client->owner.fill(client->owner.context, i);
 }
 
-static void fill(struct client *client, struct client_connection *c)
+static void connection_receive(struct client *client, uint32_t i)
 {
-	if (c->state == CLIENT_CONNECTED)
-		client->owner.fill(client->owner.context, (uint32_t)(c - client->list));
-}
-
-static void connection_receive(struct client *client, struct client_connection *c)
-{
-	const char *error = bytes_receive(c), *line;
+	struct client_connection *c = &client->list[i];
 	struct client_reply reply;
+	const char *line;
 	size_t len;
+	ssize_t n;
 
-	if (error) {
-		connection_closed(client, c, error);
+	c->in_len -= c->in_at;
+	memmove(c->in, c->in + c->in_at, c->in_len);
+	c->in_at = 0;
+	n = recv(c->fd, c->in + c->in_len, IN_BYTES - c->in_len, 0);
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+		client_close(client, i, n ? strerror(errno) : "the gateway closed the connection");
 		return;
 	}
+	c->in_len += n > 0 ? (size_t)n : 0;
 	now_set(client);
 	while ((line = line_next(c, &len))) {
-		int is_reply = client_scan(line, len, &reply) == 0 ||
-			       client_scan_strict(client->arena, line, len, &reply) == 0;
+		int is_reply = client_reply_read(client->arena, line, len, &reply) == 0;
 
-		client->owner.reply(client->owner.context, (uint32_t)(c - client->list),
-				    is_reply ? &reply : NULL, line, len);
+		client->owner.reply(client->owner.context, i, is_reply ? &reply : NULL, line, len);
 	}
-	fill(client, c);
+	fill(client, i);
 }
 
-static void event_take(struct client *client, struct client_connection *c, uint32_t events)
+static void event_take(struct client *client, uint32_t i, uint32_t events)
 {
+	struct client_connection *c = &client->list[i];
+
 	if (c->state == CLIENT_CONNECTING) {
-		connection_opened(client, c);
-		fill(client, c);
+		connection_opened(client, i);
+		fill(client, i);
 		return;
 	}
 	if (c->state == CLIENT_CONNECTED && (events & EPOLLOUT)) {
-		client_send(client, (uint32_t)(c - client->list));
-		fill(client, c);
+		client_send(client, i);
+		fill(client, i);
 	}
 	if (c->state == CLIENT_CONNECTED && (events & ~(uint32_t)EPOLLOUT))
-		connection_receive(client, c);
+		connection_receive(client, i);
 }
 
-void client_wait(struct client *client, int timeout_ms)
+void client_wait(struct client *client, int64_t timeout_us)
 {
+	const struct timespec timeout = { .tv_sec = timeout_us / 1000000,
+					  .tv_nsec = timeout_us % 1000000 * 1000 };
 	struct epoll_event events[EVENTS_MAX];
-	int n = epoll_wait(client->epoll, events, EVENTS_MAX, timeout_ms);
+	int n = epoll_pwait2(client->epoll, events, EVENTS_MAX, &timeout, NULL);
 
+	check(n >= 0 || errno == EINTR);
 	now_set(client);
 	for (int i = 0; i < n; i++)
-		if (events[i].data.u32 < client->n)
-			event_take(client, &client->list[events[i].data.u32], events[i].events);
+		event_take(client, events[i].data.u32, events[i].events);
 	now_set(client);
 }
 
 void client_connect(struct client *client)
 {
-	for (uint32_t i = 0; client->closed_n > 0 && i < client->n; i++) {
-		struct client_connection *c = &client->list[i];
-
-		if (c->state == CLIENT_CLOSED && c->retry_us <= client->now_us)
-			connection_open(client, c);
-	}
+	for (uint32_t i = 0; client->closed_n > 0 && i < client->n; i++)
+		if (client->list[i].state == CLIENT_CLOSED &&
+		    client->list[i].retry_us <= client->now_us)
+			connection_open(client, i);
 }
 
-/* Moves `*p` behind `literal`. 0, or -1 when there is something else. */
-static int literal_take(const char **p, const char *end, const char *literal, size_t len)
-{
-	if ((size_t)(end - *p) < len || memcmp(*p, literal, len) != 0)
-		return -1;
-	*p += len;
-	return 0;
-}
-
-#define TAKE(p, end, literal) literal_take(p, end, literal, sizeof(literal) - 1)
-
-static int number_take(const char **p, const char *end, int64_t *number)
-{
-	const char *first = *p;
-
-	*number = 0;
-	while (*p < end && **p >= '0' && **p <= '9' && *p - first < NUMBER_DIGITS_MAX)
-		*number = *number * 10 + (*(*p)++ - '0');
-	return *p > first && (*p - first == 1 || *first != '0') ? 0 : -1;
-}
-
-/* "1001" */
-static int coupon_take(const char **p, const char *end)
-{
-	const char *quote;
-	int64_t coupon;
-
-	if (TAKE(p, end, "\""))
-		return -1;
-	quote = memchr(*p, '"', (size_t)(end - *p));
-	if (!quote || id_parse(*p, (size_t)(quote - *p), &coupon))
-		return -1;
-	*p = quote + 1;
-	return 0;
-}
-
-/* ,"status":"accepted","receive":"…","slot":1}; "coupon" is before "receive" if a code told it. */
-static int accepted_scan(const char *p, const char *end, struct client_reply *reply)
-{
-	const char *quote;
-	int64_t slot;
-
-	if (TAKE(&p, end, ",\"status\":\"") ||
-	    (TAKE(&p, end, "accepted") && TAKE(&p, end, "issued") && TAKE(&p, end, "queued")) ||
-	    TAKE(&p, end, "\","))
-		return -1;
-	if (TAKE(&p, end, "\"coupon\":") == 0 && (coupon_take(&p, end) || TAKE(&p, end, ",")))
-		return -1;
-	if (TAKE(&p, end, "\"receive\":\""))
-		return -1;
-	quote = memchr(p, '"', (size_t)(end - p));
-	if (!quote)
-		return -1;
-	reply->receive = p;
-	reply->receive_len = (size_t)(quote - p);
-	p = quote;
-	return TAKE(&p, end, "\",\"slot\":") || number_take(&p, end, &slot) || TAKE(&p, end, "}") ||
-			       p != end
-		       ? -1
-		       : 0;
-}
-
-int client_scan(const char *line, size_t len, struct client_reply *reply)
-{
-	const char *p = line, *end = line + len;
-	int64_t code;
-
-	reply->receive = NULL;
-	reply->receive_len = 0;
-	reply->reason = NULL;
-	if (TAKE(&p, end, "{\"id\":") || number_take(&p, end, &reply->request) ||
-	    TAKE(&p, end, ",\"code\":") || number_take(&p, end, &code))
-		return -1;
-	reply->code = (int)code;
-	if (code == answer_code(ANSWER_OK))
-		return accepted_scan(p, end, reply);
-	/* These may have a receive in any position. */
-	if (code == answer_code(ANSWER_REJECTED) || code == answer_code(ANSWER_UNKNOWN))
-		return -1;
-	return TAKE(&p, end, ",\"status\":\"") || end[-1] != '}' ? -1 : 0;
-}
-
-int client_scan_strict(struct json_arena *arena, const char *line, size_t len,
-		       struct client_reply *reply)
+int client_reply_read(struct json_arena *arena, const char *line, size_t len,
+		      struct client_reply *reply)
 {
 	const char *error;
 	const cJSON *root = json_parse(arena, line, len, &error), *item;
@@ -371,10 +374,8 @@ int client_scan_strict(struct json_arena *arena, const char *line, size_t len,
 			 &reply->request))
 		reply->request = -1;
 	item = cJSON_GetObjectItemCaseSensitive(root, "receive");
-	if (cJSON_IsString(item)) {
+	if (cJSON_IsString(item))
 		reply->receive = item->valuestring;
-		reply->receive_len = strlen(item->valuestring);
-	}
 	item = cJSON_GetObjectItemCaseSensitive(root, "reason");
 	if (cJSON_IsString(item))
 		reply->reason = item->valuestring;
@@ -392,10 +393,8 @@ static void on_signal(int number)
 
 void client_stop_watch(int on)
 {
-	struct sigaction action = { .sa_handler = on ? on_signal : SIG_DFL };
-
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
+	signal(SIGINT, on ? on_signal : SIG_DFL);
+	signal(SIGTERM, on ? on_signal : SIG_DFL);
 }
 
 int client_stop_asked(void)

@@ -1,7 +1,7 @@
 /*
- * Connections to the gateway in one epoll set, for programs that have many requests in flight. A
- * connection that ends is opened again, with backoff. The owner writes request lines to `out` of a
- * connection and counts its unanswered requests in `open`:
+ * Clients of the gateway's socket API: one request, or connections in one epoll set, for programs
+ * that have many requests in flight. A connection that ends is opened again, with backoff. The
+ * owner writes request lines to `out` of a connection and counts its unanswered requests in `open`:
  *
  *	          ┌─ fill ─▶ out ─▶ client_send() ─┐
  *	owner ────┤                                ├── a connection
@@ -10,12 +10,27 @@
 #ifndef CLIENT_CLIENT_H
 #define CLIENT_CLIENT_H
 
-#include "client/gateway.h"
 #include "common/backoff.h"
 #include "common/message/json.h"
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
+
+/* COUPON_LISTEN: host:port, or /path or unix:path of a Unix socket. */
+struct gateway_address {
+	struct sockaddr_storage address;
+	socklen_t len;
+};
+
+/* Resolves COUPON_LISTEN, whose value is `text`. An invalid one ends the process. */
+void gateway_address_read(struct gateway_address *address, const char *text);
+
+/*
+ * Sends one request line and returns the reply line, both without their line end; the caller frees
+ * it. Ends the process when there is no reply.
+ */
+char *gateway_exchange(const char *listen_text, const char *request);
 
 enum client_state { CLIENT_CLOSED, CLIENT_CONNECTING, CLIENT_CONNECTED };
 
@@ -36,13 +51,12 @@ struct client_connection {
 	int64_t retry_us; /* closed: when to connect again */
 };
 
-/* A reply line, until the next one. */
+/* What a reply line has, until the next one. */
 struct client_reply {
 	int64_t request; /* the id; -1: it has none */
 	int code;
-	const char *receive; /* into the line or the arena, not ended by NUL; NULL: none */
-	size_t receive_len;
-	const char *reason; /* into the arena; NULL: none, or not read */
+	/* in the arena; NULL: none */
+	const char *receive, *reason;
 };
 
 struct client_owner {
@@ -83,11 +97,8 @@ void client_start(struct client *client);
 /* Opens the closed connections whose time has come. */
 void client_connect(struct client *client);
 
-/*
- * Waits for events of connections, at most so long, and handles them. An event of another
- * descriptor in the epoll set, with data.u32 UINT32_MAX, only ends the wait.
- */
-void client_wait(struct client *client, int timeout_ms);
+/* Waits for events of connections, at most so long, and handles them. */
+void client_wait(struct client *client, int64_t timeout_us);
 
 /* Sends the output of connection `i`, as much as the kernel takes. */
 void client_send(struct client *client, uint32_t i);
@@ -102,13 +113,8 @@ void client_close(struct client *client, uint32_t i, const char *why);
 void client_stop_watch(int on);
 int client_stop_asked(void);
 
-/*
- * client_scan() accepts only the format that the gateway writes, and takes a few nanoseconds; other
- * lines are for client_scan_strict(), which reads any JSON. `line` has no line end. 0, or -1 when
- * it is not such a line.
- */
-int client_scan(const char *line, size_t len, struct client_reply *reply);
-int client_scan_strict(struct json_arena *arena, const char *line, size_t len,
-		       struct client_reply *reply);
+/* `line` has no line end. 0, or -1 when it is not a reply. */
+int client_reply_read(struct json_arena *arena, const char *line, size_t len,
+		      struct client_reply *reply);
 
 #endif

@@ -7,11 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * Reads a number in canonical decimal, up to `most`, and the colon after it; moves `*text` past
- * both. -1: there is none.
- */
-static int number_take(const char **text, int most)
+int slot_number_take(const char **text, int most)
 {
 	const char *first = *text;
 	int number = 0;
@@ -33,12 +29,12 @@ int slot_next(const char **text, struct slot *slot)
 
 	if (!at)
 		return -1;
-	number = number_take(&at, RECEIVE_SLOT_MAX);
+	number = slot_number_take(&at, RECEIVE_SLOT_MAX);
 	if (number < 1 || strlen(at) <= ULID_LEN || ulid_parse(&slot->batch, at, ULID_LEN) ||
 	    at[ULID_LEN] != ':')
 		return -1;
 	at += ULID_LEN + 1;
-	index = number_take(&at, RECEIVE_INDEX_MAX);
+	index = slot_number_take(&at, RECEIVE_INDEX_MAX);
 	if (index < 0)
 		return -1;
 	stop = strchr(at, '\n');

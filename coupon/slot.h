@@ -26,6 +26,12 @@ struct slot {
 };
 
 /*
+ * Reads a number in canonical decimal, up to `most`, and the colon after it; moves `*text` past
+ * both. -1: there is none.
+ */
+int slot_number_take(const char **text, int most);
+
+/*
  * Reads the next record, but not its user, and moves `*text` past it (NULL: that was the last one).
  * 0, or -1 at the end, or where the text is not what issue.lua writes: then `*text` stays there,
  * and is not NULL.

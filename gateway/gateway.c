@@ -36,6 +36,7 @@ struct gateway {
 	struct http *http;
 	struct parts parts;
 	struct status_parts status;
+	struct offers offers;
 	struct fair_queue *reads; /* that wait for Redis */
 	size_t reads_in_redis;
 	struct weak_settings weak_settings;
@@ -59,10 +60,7 @@ static void reads_flush(struct gateway *gateway)
 	while (gateway->reads_in_redis < REDIS_READS_MAX &&
 	       (request = fair_queue_take(gateway->reads))) {
 		gateway->reads_in_redis++;
-		if (request->op == OP_STATUS)
-			status_answer(&gateway->status, request);
-		else
-			coupon_answer(&gateway->status, request);
+		status_answer(&gateway->status, request);
 	}
 }
 
@@ -355,9 +353,10 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	gateway->status = (struct status_parts){ .redis = parts->redis,
 						 .lookup = parts->lookup,
 						 .reads = parts->reads,
-						 .offers = offers_new(parts->reads),
+						 .offers = &gateway->offers,
 						 .admission = parts->admission,
 						 .in_redis = &gateway->reads_in_redis };
+	gateway->offers.reads = parts->reads;
 	gateway->reads = fair_queue_new((size_t)config->inflight_max);
 	comparisons_make(gateway, config);
 	gateway->known = (struct known){ .redis = parts->redis,

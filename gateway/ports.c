@@ -8,7 +8,7 @@
 #include "common/clock.h"
 #include "gateway/admit/coupon_table.h"
 #include "gateway/metrics.h"
-#include "gateway/read/coupons.h"
+#include "gateway/read/status.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,11 +82,12 @@ static void port_ask(void *context, int64_t coupon)
 	redis_pool_ask(parts->redis, coupon);
 }
 
-static void on_coupon_state(void *context, const PGresult *rows, int row)
+static void on_coupon_state(void *context, const PGresult *rows)
 {
 	struct lookup_ticket *ticket = context;
 
-	admission_looked_up(ticket->parts->admission, ticket->coupon, coupon_state_of(rows, row));
+	admission_looked_up(ticket->parts->admission, ticket->coupon,
+			    coupon_state_of(rows, ticket->coupon));
 	free(ticket);
 }
 

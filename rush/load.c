@@ -1,6 +1,5 @@
 /*
- * One thread waits for the connections in one epoll set. With a rate, a timer in the same set wakes
- * it when the next request is due.
+ * One thread waits for the connections, and with a rate until the next request is due.
  *
  *	          ┌─ request lines, as many as the pipeline allows ─▶ ┐
  *	requests ─┤                                                   ├── the client's connections
@@ -11,16 +10,8 @@
  */
 #include "rush/load.h"
 
-#include "client/client.h"
-#include "common/check.h"
-#include "common/clock.h"
-
 #include <stdio.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/resource.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
+#include <time.h>
 
 #define CONNECT_TIMEOUT_US 5000000 /* for all connections to be open at the start */
 #define SEND_GAP_US 200            /* with a rate: requests due within it are sent together */
@@ -32,10 +23,8 @@ struct load {
 	const struct rush_plan *plan;
 	int may_send;  /* before, connections are only opened */
 	uint32_t turn; /* with a rate: the connection that is next */
-	int timer;
 	int64_t sent_last_us;
 	int64_t alive_us; /* when a connection was last open */
-	int64_t timer_us; /* what the timer is set to */
 };
 
 /* Sends requests before number `stop` on connection `i`, as many as its pipeline allows. */
@@ -144,35 +133,18 @@ static int64_t wake_us(struct load *load)
 	return wake;
 }
 
-/* epoll waits in milliseconds; the timer wakes at the microsecond. */
-static void timer_set(struct load *load, int64_t wake)
-{
-	int64_t at_us = load->client.begin_us + wake;
-	struct itimerspec spec = { .it_value = { .tv_sec = at_us / 1000000,
-						 .tv_nsec = at_us % 1000000 * 1000 } };
-
-	if (wake != load->timer_us)
-		check(timerfd_settime(load->timer, TFD_TIMER_ABSTIME, &spec, NULL) == 0);
-	load->timer_us = wake;
-}
-
 static void turn(struct load *load)
 {
-	int64_t wake = wake_us(load), wait_us = wake - load->client.now_us;
-	int timeout_ms = wait_us <= 0 ? 0 : (int)((wait_us + 999) / 1000);
-	int is_paced;
+	int64_t wait_us = wake_us(load) - load->client.now_us;
 
 	if (client_stop_asked())
 		load->may_send = 0;
-	is_paced = load->plan->rate && load->may_send;
-	if (is_paced)
-		timer_set(load, wake);
-	client_wait(&load->client, timeout_ms);
+	client_wait(&load->client, wait_us > 0 ? wait_us : 0);
 	if (load->client.open_n > 0)
 		load->alive_us = load->client.now_us;
 	expire(load);
 	client_connect(&load->client);
-	if (is_paced)
+	if (load->plan->rate && load->may_send)
 		send_due(load);
 }
 
@@ -191,35 +163,6 @@ static void progress_print(const struct load *load, int64_t *next_us)
 	*next_us = load->client.now_us + PROGRESS_US;
 }
 
-static int64_t cpu_us(void)
-{
-	struct rusage usage;
-
-	getrusage(RUSAGE_SELF, &usage);
-	return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000LL +
-	       usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
-}
-
-static void load_init(struct load *load, struct rush_requests *requests,
-		      const struct gateway_address *address)
-{
-	/* Edge-triggered: the timer is never read. */
-	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.u32 = UINT32_MAX };
-	const struct client_owner owner = {
-		.context = load,
-		.fill = fill,
-		.reply = reply_take,
-		.lost = lost,
-	};
-
-	*load = (struct load){ .requests = requests, .plan = requests->plan };
-	client_init(&load->client, &owner, address, requests->plan->connections_n,
-		    (size_t)requests->plan->pipeline * RUSH_LINE_MAX);
-	load->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-	check(load->timer >= 0);
-	check(epoll_ctl(load->client.epoll, EPOLL_CTL_ADD, load->timer, &event) == 0);
-}
-
 /* Opens the connections, then starts the clock and the requests. Returns how many are open. */
 static uint32_t begin(struct load *load)
 {
@@ -235,7 +178,6 @@ static uint32_t begin(struct load *load)
 	load->may_send = 1;
 	load->alive_us = 0;
 	load->sent_last_us = -SEND_GAP_US;
-	load->timer_us = -1;
 	fill_all(load);
 	if (load->plan->rate)
 		send_due(load);
@@ -254,13 +196,18 @@ static int is_over(const struct load *load)
 int rush_load_run(struct rush_requests *requests, const struct gateway_address *address,
 		  int progress, struct rush_figures *figures)
 {
-	struct load load;
-	int64_t progress_us = 0, cpu_before_us;
+	const struct rush_plan *plan = requests->plan;
+	struct load load = { .requests = requests, .plan = plan };
+	const struct client_owner owner = {
+		.context = &load, .fill = fill, .reply = reply_take, .lost = lost
+	};
+	clock_t cpu_before;
+	int64_t progress_us = 0;
 
-	memset(figures, 0, sizeof(*figures));
-	load_init(&load, requests, address);
-	cpu_before_us = cpu_us();
-	figures->connected = begin(&load);
+	client_init(&load.client, &owner, address, plan->connections_n,
+		    (size_t)plan->pipeline * RUSH_LINE_MAX);
+	cpu_before = clock();
+	*figures = (struct rush_figures){ .connected = begin(&load) };
 	figures->begin_us = load.client.begin_us;
 	while (figures->connected > 0 && !is_over(&load)) {
 		turn(&load);
@@ -270,14 +217,13 @@ int rush_load_run(struct rush_requests *requests, const struct gateway_address *
 	client_stop_watch(0);
 	if (progress)
 		fputs("\r\033[K", stderr);
-	figures->cpu_us = cpu_us() - cpu_before_us;
+	figures->cpu_us = (clock() - cpu_before) * 1000000LL / CLOCKS_PER_SEC;
 	figures->duration_us = rush_requests_answered(requests) == requests->next
 				       ? requests->answered_last_us
 				       : load.client.now_us;
 	figures->disconnections = load.client.disconnections;
-	figures->stopped = client_stop_asked() && requests->next < requests->plan->requests_n;
+	figures->stopped = client_stop_asked() && requests->next < plan->requests_n;
 	snprintf(figures->error, sizeof(figures->error), "%s", load.client.error);
-	close(load.timer);
 	client_fini(&load.client);
 	return figures->connected > 0 ? 0 : -1;
 }

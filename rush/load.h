@@ -2,8 +2,7 @@
 #ifndef RUSH_LOAD_H
 #define RUSH_LOAD_H
 
-#include "client/gateway.h"
-#include "rush/requests.h"
+#include "rush/tally.h"
 
 struct rush_figures {
 	int64_t begin_us;    /* the first request, on the monotonic clock */

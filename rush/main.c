@@ -22,15 +22,6 @@ struct report {
 	int passed;
 };
 
-/* 1,234,567; one of the last few texts. */
-static const char *grouped(int64_t number)
-{
-	static char texts[8][OUTPUT_GROUPED_SIZE];
-	static unsigned turn;
-
-	return output_grouped(number, texts[turn++ % 8]);
-}
-
 /* The name of an end. That of code 0 is the acknowledgement level. */
 static const char *end_name(const struct rush_plan *plan, int end)
 {
@@ -42,15 +33,10 @@ static const char *end_name(const struct rush_plan *plan, int end)
 	case RUSH_LATE:
 		return "unknown_no_answer";
 	case 0:
-		return rush_ack_text(plan->ack);
+		return rush_acks[plan->ack];
 	}
 	return answer_from_code(end) == ANSWER_COUNT ? "other"
 						     : answer_status(answer_from_code(end));
-}
-
-static double seconds(int64_t us)
-{
-	return (double)us / 1e6;
 }
 
 static int64_t per_second(int64_t n, int64_t us)
@@ -58,138 +44,13 @@ static int64_t per_second(int64_t n, int64_t us)
 	return us > 0 ? n * 1000000 / us : 0;
 }
 
-/* From the first request to the last committed row; 0: unknown. */
-static int64_t committed_us(const struct report *report)
+/* A member for the text alone. */
+static void seconds_add(cJSON *object, const char *name, int64_t us)
 {
-	const struct rush_verify *v = report->verify;
+	char text[32];
 
-	return v && v->settled_us && v->new_n > 0 ? v->settled_us - report->figures->begin_us : 0;
-}
-
-static void latency_print(const char *name, const struct rush_latency *l)
-{
-	printf("  %-22s %9.2f %9.2f %9.2f %9.2f %9.2f\n", name, (double)l->p50_us / 1e3,
-	       (double)l->p90_us / 1e3, (double)l->p99_us / 1e3, (double)l->p999_us / 1e3,
-	       (double)l->max_us / 1e3);
-}
-
-static void answers_print(const struct report *report)
-{
-	const struct rush_requests *requests = report->requests;
-	const struct rush_figures *figures = report->figures;
-	uint32_t answered = rush_requests_answered(requests);
-	struct rush_latency all, accepted;
-
-	for (int end = 0; end < RUSH_ENDS; end++)
-		if (requests->ends[end])
-			printf("  %-22s %12s\n", end_name(report->requests->plan, end),
-			       grouped(requests->ends[end]));
-	printf("  %-22s %12s in %.3f s, %s a second\n", "answered", grouped(answered),
-	       seconds(figures->duration_us), grouped(per_second(answered, figures->duration_us)));
-	if (figures->disconnections)
-		printf("  %-22s %12u, the last: %s\n", "connections lost", figures->disconnections,
-		       figures->error);
-	if (requests->overdue)
-		printf("  %-22s %12u\n", "answered too late", requests->overdue);
-	if (requests->strange)
-		printf("  %-22s %12u, the first: %s\n", "invalid lines", requests->strange,
-		       requests->strange_first);
-	rush_requests_latency(requests, RUSH_ENDS, &all);
-	rush_requests_latency(requests, answer_code(ANSWER_OK), &accepted);
-	printf("\n  %-22s %9s %9s %9s %9s %9s\n", "latency, ms", "p50", "p90", "p99", "p99.9",
-	       "max");
-	latency_print("all answers", &all);
-	if (accepted.n > 0 && accepted.n < all.n)
-		latency_print(rush_ack_text(report->requests->plan->ack), &accepted);
-}
-
-static void verify_print(const struct report *report)
-{
-	const struct rush_verify *v = report->verify;
-	const struct rush_tally *t = &v->tally;
-
-	if (committed_us(report))
-		printf("\n  last row committed %.3f s after the first request, %s receives a "
-		       "second\n",
-		       seconds(committed_us(report)),
-		       grouped(per_second(v->new_n, committed_us(report))));
-	else if (!v->settled_us)
-		printf("\n  not settled in time: %s of %s receives have their outcome\n",
-		       grouped(t->told - t->lost), grouped(t->told));
-	printf("\n  P1 %-4s %s issued of %s%s\n", v->oversold || v->rows_differ ? "NO" : "ok",
-	       grouped(v->issued), grouped(v->total),
-	       v->rows_differ ? ", but the number of rows differs" : "");
-	printf("  P2 %-4s %s users over the limit\n", v->over_limit ? "NO" : "ok",
-	       grouped(v->over_limit));
-	printf("  P3 %-4s %s accepted: %s rows", rush_tally_wrong(t) || v->twice ? "NO" : "ok",
-	       grouped(t->told), grouped(t->issued));
-	printf(", %s recorded rejections\n", grouped(t->rejected));
-	if (t->from_unknown)
-		printf("          and %s with unknown answers\n", grouped(t->from_unknown));
-	for (size_t i = 0; i < t->wrong_n; i++)
-		printf("     WRONG %s\n", t->wrong[i]);
-}
-
-static void verdict_print(const struct report *report)
-{
-	const struct rush_verify *v = report->verify;
-	const struct rush_requests *requests = report->requests;
-
-	printf("\n%s: ", report->passed ? "PASS" : "FAIL");
-	if (v) {
-		printf("%s accepted, %s rows, %s oversold, %s over the limit, ",
-		       grouped(v->tally.told), grouped(v->tally.issued), grouped(v->oversold),
-		       grouped(v->over_limit));
-		printf("%s lost, %s twice", grouped(v->tally.lost),
-		       grouped(v->tally.twice + v->tally.both));
-		if (v->tally.rejected)
-			printf(", %s rejected", grouped(v->tally.rejected));
-		if (v->tally.stray)
-			printf(", %s without an answer", grouped(v->tally.stray));
-		if (v->tally.other)
-			printf(", %s answered wrongly", grouped(v->tally.other));
-		if (v->tally.unkept)
-			printf(", %s keys or codes not kept", grouped(v->tally.unkept));
-	} else {
-		printf("%s answered, not verified", grouped(rush_requests_answered(requests)));
-	}
-	if (requests->ends[RUSH_NOT_SENT])
-		printf(", %s not sent: %s", grouped(requests->ends[RUSH_NOT_SENT]),
-		       report->figures->stopped ? "stopped by a signal" : report->figures->error);
-	if (requests->strange)
-		printf(", %s invalid lines", grouped(requests->strange));
-	putchar('\n');
-}
-
-static void coupons_print(const struct rush_coupons *coupons)
-{
-	const struct rush_coupon *list = coupons->list;
-
-	if (coupons->n == 1)
-		printf("rush on coupon %s", list[0].text);
-	else
-		printf("rush on %s coupons from %s to %s", grouped(coupons->n), list[0].text,
-		       list[coupons->n - 1].text);
-}
-
-static void text_print(const struct report *report)
-{
-	const struct rush_plan *plan = report->requests->plan;
-
-	coupons_print(&plan->coupons);
-	printf(": %s requests of %s users, %u connections x %u", grouped(plan->requests_n),
-	       grouped(plan->users.n), report->figures->connected, plan->pipeline);
-	if (plan->rate)
-		printf(", %s a second", grouped(plan->rate));
-	if (plan->users.form != RUSH_INT)
-		printf(", user ids %s", rush_form_text(plan->users.form));
-	if (plan->users.seeded)
-		printf(", user seed %lld", (long long)plan->users.seed);
-	printf(", ack %s\n\n", rush_ack_text(plan->ack));
-	answers_print(report);
-	if (report->verify)
-		verify_print(report);
-	verdict_print(report);
+	snprintf(text, sizeof(text), "%.3f", (double)us / 1e6);
+	output_text(object, name, text);
 }
 
 static cJSON *latency_json(const struct rush_requests *requests, int code)
@@ -207,6 +68,16 @@ static cJSON *latency_json(const struct rush_requests *requests, int code)
 	return object;
 }
 
+static void latency_print(const char *name, const cJSON *latency)
+{
+	const cJSON *member;
+
+	printf("  %-22s", name);
+	cJSON_ArrayForEach(member, latency) if (strcmp(member->string, "n") != 0)
+		printf(" %9.2f", strtod(member->valuestring, NULL) / 1e3);
+	putchar('\n');
+}
+
 static cJSON *answers_json(const struct report *report)
 {
 	cJSON *object = output_object();
@@ -216,6 +87,36 @@ static cJSON *answers_json(const struct report *report)
 			output_number(object, end_name(report->requests->plan, end),
 				      report->requests->ends[end]);
 	return object;
+}
+
+static void answers_print(const struct report *report, const cJSON *object)
+{
+	const struct rush_requests *requests = report->requests;
+	const struct rush_figures *figures = report->figures;
+	const cJSON *answers = cJSON_GetObjectItemCaseSensitive(object, "answers"), *answer;
+	uint32_t n = rush_requests_answered(requests);
+	char grouped[OUTPUT_GROUPED_SIZE];
+
+	cJSON_ArrayForEach(answer, answers)
+		printf("  %-22s %12s\n", answer->string,
+		       output_grouped(strtoll(answer->valuestring, NULL, 10), grouped));
+	printf("  %-22s %12s", "answered", output_grouped(n, grouped));
+	output_template(" in {seconds} s, {per_second:,} a second\n", object);
+	if (figures->disconnections)
+		printf("  %-22s %12u, the last: %s\n", "connections lost", figures->disconnections,
+		       figures->error);
+	if (requests->overdue)
+		printf("  %-22s %12u\n", "answered too late", requests->overdue);
+	if (requests->strange)
+		printf("  %-22s %12u, the first: %s\n", "invalid lines", requests->strange,
+		       requests->strange_first);
+	printf("\n  %-22s %9s %9s %9s %9s %9s\n", "latency, ms", "p50", "p90", "p99", "p99.9",
+	       "max");
+	latency_print("all answers", cJSON_GetObjectItemCaseSensitive(object, "latency_us"));
+	if (requests->ends[answer_code(ANSWER_OK)] > 0 &&
+	    requests->ends[answer_code(ANSWER_OK)] < n)
+		latency_print(rush_acks[requests->plan->ack],
+			      cJSON_GetObjectItemCaseSensitive(object, "latency_accepted_us"));
 }
 
 static cJSON *verify_json(const struct report *report)
@@ -242,8 +143,9 @@ static cJSON *verify_json(const struct report *report)
 	output_number(object, "keys_not_kept", t->unkept);
 	output_number(object, "never_told", t->stray);
 	output_number(object, "behind_unknown", t->from_unknown);
-	if (committed_us(report))
-		output_number(object, "committed_us", committed_us(report));
+	/* from the first request to the last row */
+	if (v->settled_us && v->new_n > 0)
+		output_number(object, "committed_us", v->settled_us - report->figures->begin_us);
 	else
 		output_null(object, "committed_us");
 	for (size_t i = 0; i < t->wrong_n; i++)
@@ -252,7 +154,54 @@ static cJSON *verify_json(const struct report *report)
 	return object;
 }
 
-static void json_print(const struct report *report)
+static void verify_print(const struct rush_verify *v, int64_t begin_us, cJSON *object)
+{
+	int64_t committed_us = v->settled_us - begin_us;
+
+	seconds_add(object, "seconds", committed_us);
+	output_number(object, "per_second", per_second(v->new_n, committed_us));
+	output_bool(object, "is_unsettled", !v->settled_us);
+	output_number(object, "settled", v->tally.told - v->tally.lost);
+	output_template("[committed_us \n  last row committed {seconds} s after the first request, "
+			"{per_second:,} receives a second\n]"
+			"[is_unsettled \n  not settled in time: {settled:,} of {accepted:,} "
+			"receives have their outcome\n]"
+			"\n  P1 [p1 ok  ][!p1 NO  ] {issued:,} issued of {total:,}"
+			"[rows_differ , but the number of rows differs]\n"
+			"  P2 [p2 ok  ][!p2 NO  ] {over_limit:,} users over the limit\n"
+			"  P3 [p3 ok  ][!p3 NO  ] {accepted:,} accepted: {rows:,} rows, "
+			"{rejected:,} recorded rejections\n"
+			"[behind_unknown           and {behind_unknown:,} with unknown answers\n]",
+			object);
+	for (size_t i = 0; i < v->tally.wrong_n; i++)
+		printf("     WRONG %s\n", v->tally.wrong[i]);
+}
+
+static void verdict_print(const struct report *report, cJSON *object, cJSON *verify)
+{
+	printf("\n%s: ", report->passed ? "PASS" : "FAIL");
+	if (report->verify) {
+		output_number(verify, "more_than_once",
+			      report->verify->tally.both + report->verify->tally.twice +
+				      report->verify->twice);
+		output_template(
+			"{accepted:,} accepted, {rows:,} rows, {oversold:,} oversold, "
+			"{over_limit:,} over the limit, {lost:,} lost, {more_than_once:,} twice"
+			"[rejected , {rejected:,} rejected]"
+			"[never_told , {never_told:,} without an answer]"
+			"[told_otherwise , {told_otherwise:,} answered wrongly]"
+			"[keys_not_kept , {keys_not_kept:,} keys or codes not kept]",
+			verify);
+	}
+	output_text(object, "why",
+		    report->figures->stopped ? "stopped by a signal" : report->figures->error);
+	output_template("[!verify {answered:,} answered, not verified]"
+			"[answers.not_sent , {answers.not_sent:,} not sent: {why}]"
+			"[not_understood , {not_understood:,} invalid lines]\n",
+			object);
+}
+
+static cJSON *report_json(const struct report *report)
 {
 	const struct rush_plan *plan = report->requests->plan;
 	const struct rush_figures *figures = report->figures;
@@ -260,13 +209,10 @@ static void json_print(const struct report *report)
 	cJSON *object = output_object();
 
 	output_bool(object, "passed", report->passed);
-	if (plan->coupons.n == 1)
-		output_text(object, "coupon", plan->coupons.list[0].text);
-	else
-		output_null(object, "coupon");
+	output_id(object, "coupon", plan->coupons.n == 1 ? plan->coupons.list[0] : 0);
 	output_number(object, "coupons", plan->coupons.n);
 	output_number(object, "users", plan->users.n);
-	output_text(object, "user_ids", rush_form_text(plan->users.form));
+	output_text(object, "user_ids", rush_forms[plan->users.form]);
 	if (plan->users.seeded)
 		output_number(object, "user_seed", plan->users.seed);
 	else
@@ -275,7 +221,7 @@ static void json_print(const struct report *report)
 	output_number(object, "connections", figures->connected);
 	output_number(object, "pipeline", plan->pipeline);
 	output_number(object, "rate", plan->rate);
-	output_text(object, "ack", rush_ack_text(plan->ack));
+	output_text(object, "ack", rush_acks[plan->ack]);
 	output_add(object, "answers", answers_json(report));
 	output_number(object, "answered", answered);
 	output_number(object, "unknown", rush_requests_unknown(report->requests));
@@ -294,15 +240,38 @@ static void json_print(const struct report *report)
 		output_add(object, "verify", verify_json(report));
 	else
 		output_null(object, "verify");
-	output_print(object);
+	return object;
+}
+
+/* The object gets further members, for the text alone. */
+static void text_print(const struct report *report, cJSON *object)
+{
+	const struct rush_plan *plan = report->requests->plan;
+	cJSON *verify = cJSON_GetObjectItemCaseSensitive(object, "verify");
+
+	output_id(object, "first", plan->coupons.list[0]);
+	output_id(object, "last", plan->coupons.list[plan->coupons.n - 1]);
+	output_text(object, "form", plan->users.form == RUSH_INT ? NULL : "uuid");
+	output_bool(object, "is_seeded", plan->users.seeded);
+	seconds_add(object, "seconds", report->figures->duration_us);
+	output_template("rush on [coupon coupon {coupon}]"
+			"[!coupon {coupons:,} coupons from {first} to {last}]"
+			": {requests:,} requests of {users:,} users, {connections} connections x "
+			"{pipeline}[rate , {rate:,} a second][form , user ids {form}]"
+			"[is_seeded , user seed {user_seed}], ack {ack}\n\n",
+			object);
+	answers_print(report, object);
+	if (report->verify)
+		verify_print(report->verify, report->figures->begin_us, verify);
+	verdict_print(report, object, verify);
+	cJSON_Delete(object);
 }
 
 /* Returns the exit status. */
 static int run(const struct config *config, const struct args *args)
 {
 	int verified = !args_has(args, "no-verify"), json = args_has(args, "json");
-	int64_t settle_timeout_s = args_number(args, "settle-timeout-s", 0, 86400,
-					       SETTLE_TIMEOUT_S);
+	int64_t timeout_s = args_number(args, "settle-timeout-s", 0, 86400, SETTLE_TIMEOUT_S);
 	struct gateway_address address;
 	struct rush_plan plan;
 	struct rush_requests requests;
@@ -319,7 +288,7 @@ static int run(const struct config *config, const struct args *args)
 	rush_requests_init(&requests, &plan);
 	if (verified)
 		rush_verify_begin(&verify, &plan, config->database_url, config->redis_url,
-				  settle_timeout_s * 1000);
+				  timeout_s);
 	if (rush_load_run(&requests, &address, !json && isatty(STDERR_FILENO), &figures))
 		log_fatal("the gateway at COUPON_LISTEN, %s, cannot be reached: %s", config->listen,
 			  figures.error);
@@ -329,9 +298,9 @@ static int run(const struct config *config, const struct args *args)
 			(figures.stopped || requests.ends[RUSH_NOT_SENT] == 0) &&
 			(!verified || rush_verify_passed(&verify));
 	if (json)
-		json_print(&report);
+		output_print(report_json(&report));
 	else
-		text_print(&report);
+		text_print(&report, report_json(&report));
 	if (verified)
 		rush_verify_fini(&verify);
 	rush_requests_fini(&requests);

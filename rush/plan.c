@@ -1,6 +1,6 @@
 #include "rush/plan.h"
 
-#include "common/check.h"
+#include "common/array.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/message/receive.h"
@@ -27,47 +27,24 @@
 
 /* Coupons. */
 
-void rush_coupons_fini(struct rush_coupons *coupons)
-{
-	free(coupons->list);
-	memset(coupons, 0, sizeof(*coupons));
-}
-
 void rush_coupons_add(struct rush_coupons *coupons, int64_t id)
 {
-	struct rush_coupon *coupon;
-
-	if (coupons->n == coupons->size) {
-		coupons->size = coupons->size ? coupons->size * 2 : 16;
-		coupons->list = realloc(coupons->list, coupons->size * sizeof(*coupons->list));
-		check(coupons->list != NULL);
-	}
-	coupon = &coupons->list[coupons->n++];
-	coupon->id = id;
-	coupon->len = id_format(id, coupon->text);
-}
-
-static int coupon_compare(const void *a, const void *b)
-{
-	const struct rush_coupon *x = a, *y = b;
-
-	return (x->id > y->id) - (x->id < y->id);
+	coupons->list = array_room(coupons->list, coupons->n, &coupons->size, sizeof(id));
+	coupons->list[coupons->n++] = id;
 }
 
 int64_t rush_coupons_sort(struct rush_coupons *coupons)
 {
-	qsort(coupons->list, coupons->n, sizeof(*coupons->list), coupon_compare);
+	qsort(coupons->list, coupons->n, sizeof(*coupons->list), number_compare);
 	for (uint32_t i = 1; i < coupons->n; i++)
-		if (coupons->list[i].id == coupons->list[i - 1].id)
-			return coupons->list[i].id;
+		if (coupons->list[i] == coupons->list[i - 1])
+			return coupons->list[i];
 	return 0;
 }
 
 int64_t rush_coupons_find(const struct rush_coupons *coupons, int64_t id)
 {
-	struct rush_coupon wanted = { .id = id };
-	const struct rush_coupon *found = bsearch(&wanted, coupons->list, coupons->n,
-						  sizeof(*coupons->list), coupon_compare);
+	const int64_t *found = bsearch(&id, coupons->list, coupons->n, sizeof(id), number_compare);
 
 	return found ? found - coupons->list : -1;
 }
@@ -101,34 +78,26 @@ static void list_read(struct rush_coupons *coupons, const char *text)
 }
 
 /* One id a line. Empty lines are skipped. */
-static void lines_read(struct rush_coupons *coupons, FILE *file, const char *name)
-{
-	char *line = NULL, where[300];
-	size_t room = 0;
-	ssize_t len;
-
-	for (int number = 1; (len = getline(&line, &room, file)) >= 0; number++) {
-		while (len > 0 && memchr(" \t\r\n", line[len - 1], 4))
-			len--;
-		if (len == 0)
-			continue;
-		snprintf(where, sizeof(where), "--coupons-from: line %d of %.200s", number, name);
-		text_add(coupons, line, (size_t)len, where);
-	}
-	free(line);
-}
-
 static void file_read(struct rush_coupons *coupons, const char *name)
 {
 	int is_stdin = strcmp(name, "-") == 0;
 	FILE *file = is_stdin ? stdin : fopen(name, "r");
+	char *line = NULL, where[300];
+	size_t room = 0;
+	ssize_t len;
 
 	if (is_stdin)
 		name = "standard input";
-	if (file)
-		lines_read(coupons, file, name);
+	for (int number = 1; file && (len = getline(&line, &room, file)) >= 0; number++) {
+		while (len > 0 && memchr(" \t\r\n", line[len - 1], 4))
+			len--;
+		snprintf(where, sizeof(where), "--coupons-from: line %d of %.200s", number, name);
+		if (len > 0)
+			text_add(coupons, line, (size_t)len, where);
+	}
 	if (!file || ferror(file))
 		args_fail("--coupons-from: %s cannot be read: %s", name, strerror(errno));
+	free(line);
 	if (!is_stdin)
 		fclose(file);
 	if (coupons->n == 0)
@@ -154,12 +123,7 @@ void rush_coupons_read(struct rush_coupons *coupons, const struct args *args)
 
 /* Users. */
 
-static const char *const forms[] = { "int", "uuid" };
-
-const char *rush_form_text(enum rush_form form)
-{
-	return forms[form];
-}
+const char *const rush_forms[] = { "int", "uuid" };
 
 static void users_read(struct rush_users *users, const struct args *args)
 {
@@ -169,7 +133,7 @@ static void users_read(struct rush_users *users, const struct args *args)
 	*users = (struct rush_users){
 		.n = (uint32_t)args_number(args, "users", 1, USERS_MAX, 1),
 		.first = args_has(args, "first-user") ? args_id(args, "first-user") : 1,
-		.form = (enum rush_form)args_choice(args, "user-ids", forms, 2, RUSH_INT),
+		.form = (enum rush_form)args_choice(args, "user-ids", rush_forms, 2, RUSH_INT),
 		.seeded = args_has(args, "user-seed"),
 		.seed = args_number(args, "user-seed", 0, JSON_INTEGER_MAX, 0),
 	};
@@ -240,58 +204,41 @@ uint32_t rush_users_choice(const struct rush_users *users, uint32_t i, uint32_t 
 	return (uint32_t)((mix(start + number * STEP, WORD) >> 32) * choices >> 32);
 }
 
-/* Codes. */
-
-/* Adds the line's code, unless it is the header. */
-static void line_take(struct rush_codes *codes, const char *path, const char *line, size_t number)
-{
-	size_t len = strcspn(line, ",\r\n");
-
-	if (number == 1 && len == 4 && memcmp(line, "code", len) == 0)
-		return;
-	if (len == 0 || len > RUSH_CODE_MAX || memchr(line, '"', len) || memchr(line, '\\', len))
-		log_fatal("%s:%zu: not a code: needed is a file that codes generate has written as "
-			  "CSV",
-			  path, number);
-	memcpy(codes->list[codes->n], line, len);
-	codes->list[codes->n++][len] = '\0';
-}
-
 /*
- * From the first column of the file that `couponctl codes generate` has written, the first `needed`
- * codes. Too few, or a wrong file, end the process.
+ * From the first column of the file that `couponctl codes generate` has written, below its head,
+ * the first `needed` codes. Too few, or a wrong file, end the process.
  */
-static void codes_read(struct rush_codes *codes, const struct args *args, size_t needed)
+static void codes_read(struct rush_plan *plan, const char *path, size_t needed)
 {
-	const char *path = args_text(args, "codes");
+	FILE *file = fopen(path, "r");
 	char *line = NULL;
-	size_t size = 0;
-	FILE *file;
+	size_t size = 0, n = 0;
 
-	*codes = (struct rush_codes){ .list = NULL };
-	if (!path)
-		return;
-	file = fopen(path, "r");
 	if (!file)
 		log_fatal("%s cannot be read: %s", path, strerror(errno));
-	codes->list = calloc(needed, sizeof(*codes->list));
-	check(codes->list != NULL);
-	for (size_t number = 1; codes->n < needed && getline(&line, &size, file) > 0; number++)
-		line_take(codes, path, line, number);
+	plan->codes = calloc(needed, sizeof(*plan->codes));
+	check(plan->codes != NULL);
+	for (size_t number = 1; n < needed && getline(&line, &size, file) > 0; number++) {
+		size_t len = strcspn(line, ",\r\n");
+
+		if (number == 1 && len == 4 && memcmp(line, "code", len) == 0)
+			continue;
+		if (len == 0 || len > RUSH_CODE_MAX || memchr(line, '"', len) ||
+		    memchr(line, '\\', len))
+			log_fatal("%s:%zu: not a code: needed is a file that codes generate has "
+				  "written as CSV",
+				  path, number);
+		memcpy(plan->codes[n++], line, len);
+	}
 	free(line);
 	fclose(file);
-	if (codes->n < needed)
-		log_fatal("%s has %zu codes, and the rush has %zu users", path, codes->n, needed);
+	if (n < needed)
+		log_fatal("%s has %zu codes, and the rush has %zu users", path, n, needed);
 }
 
 /* Requests. */
 
-static const char *const acks[] = { "accepted", "queued", "issued" };
-
-const char *rush_ack_text(enum rush_ack ack)
-{
-	return acks[ack];
-}
+const char *const rush_acks[] = { "accepted", "queued", "issued" };
 
 void rush_plan_read(struct rush_plan *plan, const struct args *args)
 {
@@ -300,8 +247,9 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 	memset(plan, 0, sizeof(*plan));
 	rush_coupons_read(&plan->coupons, args);
 	users_read(&plan->users, args);
-	codes_read(&plan->codes, args, plan->users.n);
-	if (plan->codes.list && plan->coupons.n > 1)
+	if (args_has(args, "codes"))
+		codes_read(plan, args_text(args, "codes"), plan->users.n);
+	if (plan->codes && plan->coupons.n > 1)
 		args_fail("--codes is for one coupon, that of the codes, and there are %u",
 			  (unsigned)plan->coupons.n);
 	plan->requests_per_user = (uint32_t)args_number(args, "requests-per-user", 1, 1000, 1);
@@ -312,7 +260,7 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 			  plan->requests_per_user, (long long)requests_n, RUSH_REQUESTS_MAX);
 	plan->requests_n = (uint32_t)requests_n;
 	plan->keys = args_has(args, "keys");
-	plan->ack = (enum rush_ack)args_choice(args, "ack", acks, 3, RUSH_ACCEPTED);
+	plan->ack = (enum rush_ack)args_choice(args, "ack", rush_acks, 3, RUSH_ACCEPTED);
 	plan->rate = args_number(args, "rate", 1, 10000000, 0);
 	plan->connections_n = (uint32_t)args_number(args, "connections", 1, CONNECTIONS_MAX,
 						    CONNECTIONS);
@@ -324,55 +272,29 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 
 void rush_plan_fini(struct rush_plan *plan)
 {
-	rush_coupons_fini(&plan->coupons);
-	free(plan->codes.list);
-}
-
-static char *put(char *out, const char *text, size_t len)
-{
-	memcpy(out, text, len);
-	return out + len;
-}
-
-#define PUT(out, literal) put(out, literal, sizeof(literal) - 1)
-
-static char *put_request(char *out, uint32_t request)
-{
-	if (request == 0)
-		return PUT(out, "0");
-	return out + id_format(request, out);
+	free(plan->coupons.list);
+	free(plan->codes);
 }
 
 size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out)
 {
 	uint32_t i = rush_plan_user(plan, request);
 	struct user_id user = rush_users_id(&plan->users, i);
-	const struct rush_coupon *coupon = &plan->coupons.list[rush_plan_coupon(plan, i)];
-	char *p = out;
+	char *p = number_append(text_append(out, "{\"id\":"), request);
 
-	p = PUT(p, "{\"id\":");
-	p = put_request(p, request);
-	if (plan->codes.list) {
-		p = PUT(p, ",\"op\":\"redeem\",\"code\":\"");
-		p = put(p, plan->codes.list[i], strlen(plan->codes.list[i]));
+	if (plan->codes) {
+		p = text_append(p, ",\"op\":\"redeem\",\"code\":\"");
+		p = text_append(p, plan->codes[i]);
 	} else {
-		p = PUT(p, ",\"op\":\"issue\",\"coupon\":\"");
-		p = put(p, coupon->text, coupon->len);
+		p = text_append(p, ",\"op\":\"issue\",\"coupon\":\"");
+		p = number_append(p, plan->coupons.list[rush_plan_coupon(plan, i)]);
 	}
-	p = PUT(p, "\",\"user\":\"");
-	p = put(p, user.text, user.len);
-	if (plan->keys) {
-		p = PUT(p, "\",\"key\":\"rush-");
-		p = put(p, user.text, user.len);
-	}
-	if (plan->ack != RUSH_ACCEPTED) {
-		const char *ack = rush_ack_text(plan->ack);
-
-		p = PUT(p, "\",\"ack\":\"");
-		p = put(p, ack, strlen(ack));
-	}
-	p = PUT(p, "\"}\n");
-	return (size_t)(p - out);
+	p = text_append(text_append(p, "\",\"user\":\""), user.text);
+	if (plan->keys)
+		p = text_append(text_append(p, "\",\"key\":\"rush-"), user.text);
+	if (plan->ack != RUSH_ACCEPTED)
+		p = text_append(text_append(p, "\",\"ack\":\""), rush_acks[plan->ack]);
+	return (size_t)(text_append(p, "\"}\n") - out);
 }
 
 int64_t rush_plan_due_us(const struct rush_plan *plan, uint32_t request)

@@ -22,22 +22,15 @@
 /* bytes of a request line: two numbers of 20 digits, two user ids and the words around them */
 #define RUSH_LINE_MAX (2 * 20 + 2 * RUSH_USER_MAX + RUSH_CODE_MAX + 80)
 
-struct rush_coupon {
-	int64_t id;
-	char text[ID_SIZE];
-	size_t len; /* of the text */
-};
-
-/* In the order of their ids. */
+/* Their ids, in order. */
 struct rush_coupons {
-	struct rush_coupon *list;
-	uint32_t n, size;
+	int64_t *list;
+	uint32_t n;
+	size_t size;
 };
 
 /* From the command line, as all that is read here. A wrong option ends the process. */
 void rush_coupons_read(struct rush_coupons *coupons, const struct args *args);
-void rush_coupons_fini(struct rush_coupons *coupons);
-
 void rush_coupons_add(struct rush_coupons *coupons, int64_t id);
 /* After the last one was added. Returns an id that was added twice, or 0. */
 int64_t rush_coupons_sort(struct rush_coupons *coupons);
@@ -46,6 +39,8 @@ int64_t rush_coupons_sort(struct rush_coupons *coupons);
 int64_t rush_coupons_find(const struct rush_coupons *coupons, int64_t id);
 
 enum rush_form { RUSH_INT, RUSH_UUID };
+enum rush_ack { RUSH_ACCEPTED, RUSH_QUEUED, RUSH_ISSUED };
+extern const char *const rush_forms[], *const rush_acks[]; /* their names */
 
 /*
  * The users have numbers, one after the other, and the id of a user is made of its number:
@@ -64,8 +59,6 @@ struct rush_users {
 	int64_t seed;
 };
 
-const char *rush_form_text(enum rush_form form);
-
 /* The id of user `i` of 0 to n - 1. */
 struct user_id rush_users_id(const struct rush_users *users, uint32_t i);
 
@@ -75,18 +68,10 @@ struct user_id rush_users_id(const struct rush_users *users, uint32_t i);
  */
 uint32_t rush_users_choice(const struct rush_users *users, uint32_t i, uint32_t choices);
 
-/* The exchange codes: one for each user, in the order of the file. */
-struct rush_codes {
-	char (*list)[RUSH_CODE_MAX + 1]; /* NULL: the rush issues without codes */
-	size_t n;
-};
-
-enum rush_ack { RUSH_ACCEPTED, RUSH_QUEUED, RUSH_ISSUED };
-
 struct rush_plan {
 	struct rush_coupons coupons;
 	struct rush_users users;
-	struct rush_codes codes;
+	char (*codes)[RUSH_CODE_MAX + 1]; /* to redeem, one for each user; NULL: none */
 	uint32_t requests_per_user;
 	uint32_t requests_n;
 	int keys; /* each user's requests carry the same idempotency key */
@@ -100,7 +85,7 @@ struct rush_plan {
 /* Whether all requests of a user must get one receive: they have one key, or one code. */
 static inline int rush_plan_repeats(const struct rush_plan *plan)
 {
-	return plan->keys || plan->codes.list;
+	return plan->keys || plan->codes;
 }
 
 /* The user of a request: its index in plan->users. */
@@ -117,8 +102,6 @@ static inline uint32_t rush_plan_coupon(const struct rush_plan *plan, uint32_t u
 
 void rush_plan_read(struct rush_plan *plan, const struct args *args);
 void rush_plan_fini(struct rush_plan *plan);
-
-const char *rush_ack_text(enum rush_ack ack);
 
 /* Writes the request's line with its end, at most RUSH_LINE_MAX bytes, and returns its length. */
 size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out);

@@ -11,42 +11,41 @@
 #include <unistd.h>
 
 #define USERS_PAGE 5000
-#define COUPONS_PAGE 500
+#define COUPONS_PAGE 500  /* whose counts are looked at together */
 #define POLL_US 5000      /* between two reads of counts, which must not disturb the measurement */
 #define AUDIT_EACH_MAX 8  /* coupons that are audited one by one; more: all of the database's */
 #define RECHECK_US 200000 /* between two reads of the rows */
 
-static void counts_page_read(struct db *db, const int64_t *ids, uint32_t n,
-			     struct rush_counts *counts)
+/*
+ * Of `n` coupons, by their ascending indexes in the plan; NULL: of all. Ends the process when one
+ * of them does not exist.
+ */
+static void counts_read(const struct rush_verify *verify, const uint32_t *which, uint32_t n,
+			struct rush_counts *counts)
 {
+	const int64_t *ids = verify->plan->coupons.list;
 	struct postgres_array array;
-	PGresult *page;
+	PGresult *rows;
 
 	postgres_array_init(&array, POSTGRES_INT8);
 	for (uint32_t i = 0; i < n; i++)
-		postgres_array_add_number(&array, ids[i]);
-	page = db_ask(db, sql_query_rush_settled, postgres_array(&array));
+		postgres_array_add_number(&array, ids[which ? which[i] : i]);
+	rows = db_ask(verify->db, sql_query_rush_settled, postgres_array(&array));
 	for (int row = 0; row < (int)n; row++) {
-		if (row >= PQntuples(page) || db_int(page, row, "id") != ids[row])
-			log_fatal("there is no coupon %lld", (long long)ids[row]);
+		int64_t id = ids[which ? which[row] : (uint32_t)row];
+
+		if (row >= PQntuples(rows) || db_int(rows, row, "id") != id)
+			log_fatal("there is no coupon %lld", (long long)id);
 		counts[row] = (struct rush_counts){
-			.total = db_int(page, row, "total_num"),
-			.issued = db_int(page, row, "issued_num"),
-			.generation = db_int(page, row, "generation"),
-			.settled = db_int(page, row, "settled_num"),
-			.settled_now = db_int(page, row, "settled_now_num"),
+			.total = db_int(rows, row, "total_num"),
+			.issued = db_int(rows, row, "issued_num"),
+			.generation = db_int(rows, row, "generation"),
+			.settled = db_int(rows, row, "settled_num"),
+			.settled_now = db_int(rows, row, "settled_now_num"),
 		};
 	}
-	PQclear(page);
+	PQclear(rows);
 	postgres_array_fini(&array);
-}
-
-/* Of `n` coupons, whose ids ascend. Ends the process when one of them does not exist. */
-static void counts_read(struct db *db, const int64_t *ids, uint32_t n, struct rush_counts *counts)
-{
-	for (uint32_t i = 0; i < n; i += COUPONS_PAGE)
-		counts_page_read(db, ids + i, n - i < COUPONS_PAGE ? n - i : COUPONS_PAGE,
-				 counts + i);
 }
 
 /* Adds the outcomes of a page of the plan's users, from `first` on, and clears the result. */
@@ -77,22 +76,22 @@ static void outcomes_add(struct rush_verify *verify, PGresult *result, uint32_t 
 static void page_read(struct rush_verify *verify, uint32_t first, uint32_t end,
 		      struct rush_receives *rows, struct rush_receives *rejections)
 {
-	struct postgres_array coupons, users;
 	const struct rush_plan *plan = verify->plan;
+	const int64_t *ids = plan->coupons.list;
+	struct postgres_array coupons, users;
 
 	postgres_array_init(&coupons, POSTGRES_INT8);
 	postgres_array_init(&users, POSTGRES_TEXT);
 	for (uint32_t i = first; i < end; i++) {
 		struct user_id user = rush_users_id(&plan->users, i);
 
-		postgres_array_add_number(&coupons, verify->ids[rush_plan_coupon(plan, i)]);
+		postgres_array_add_number(&coupons, ids[rush_plan_coupon(plan, i)]);
 		postgres_array_add_text(&users, user.text, user.len);
 	}
 	if (rows)
 		outcomes_add(verify,
-			     db_ask(verify->db, sql_query_rush_rows,
-				    postgres_number(verify->ids[0]),
-				    postgres_number(verify->ids[plan->coupons.n - 1]),
+			     db_ask(verify->db, sql_query_rush_rows, postgres_number(ids[0]),
+				    postgres_number(ids[plan->coupons.n - 1]),
 				    postgres_array(&users)),
 			     first, rows);
 	outcomes_add(verify,
@@ -103,7 +102,7 @@ static void page_read(struct rush_verify *verify, uint32_t first, uint32_t end,
 	postgres_array_fini(&users);
 }
 
-/* The same of all users. */
+/* The same of all users. Sorts them. */
 static void outcomes_read(struct rush_verify *verify, struct rush_receives *rows,
 			  struct rush_receives *rejections)
 {
@@ -111,31 +110,32 @@ static void outcomes_read(struct rush_verify *verify, struct rush_receives *rows
 
 	for (uint32_t i = 0; i < n; i += USERS_PAGE)
 		page_read(verify, i, n - i < USERS_PAGE ? n : i + USERS_PAGE, rows, rejections);
+	if (rows)
+		rush_receives_sort(rows);
+	rush_receives_sort(rejections);
 }
 
 void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
-		       const char *database_url, const char *redis_url, int64_t settle_timeout_ms)
+		       const char *database_url, const char *redis_url, int64_t settle_timeout_s)
 {
+	uint32_t n = plan->coupons.n;
 	int is_issued = 0;
 
-	memset(verify, 0, sizeof(*verify));
-	verify->plan = plan;
-	verify->redis_url = redis_url;
-	verify->settle_timeout_ms = settle_timeout_ms;
-	verify->db = db_open("DATABASE_URL", database_url);
+	*verify = (struct rush_verify){
+		.plan = plan,
+		.db = db_open("DATABASE_URL", database_url),
+		.redis_url = redis_url,
+		.settle_timeout_us = settle_timeout_s * 1000000,
+		.counts = rush_array_new(n, sizeof(*verify->counts)),
+	};
 	/* While most rows of a table are gone, its index may seem to cost more than a scan. */
 	db_run(verify->db, "SET enable_seqscan = off");
-	verify->ids = rush_array_new(plan->coupons.n, sizeof(*verify->ids));
-	for (uint32_t i = 0; i < plan->coupons.n; i++)
-		verify->ids[i] = plan->coupons.list[i].id;
-	verify->counts = rush_array_new(plan->coupons.n, sizeof(*verify->counts));
 	/* The counts first: an outcome that is added in between is then new in both. */
-	counts_read(verify->db, verify->ids, plan->coupons.n, verify->counts);
-	for (uint32_t i = 0; i < plan->coupons.n; i++)
+	counts_read(verify, NULL, n, verify->counts);
+	for (uint32_t i = 0; i < n; i++)
 		is_issued |= verify->counts[i].issued > 0;
 	/* Most rushes are on new coupons. */
 	outcomes_read(verify, is_issued ? &verify->before : NULL, &verify->before);
-	rush_receives_sort(&verify->before);
 }
 
 /*
@@ -143,14 +143,15 @@ void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
  * of the current generation of a coupon is in flight. Without Redis this returns at once, and with
  * other load on the coupon at the deadline; the checks are right in either case.
  */
-static void in_flight_wait(struct rush_verify *verify, struct redis_client *redis, int64_t coupon,
-			   int64_t deadline_us)
+static void in_flight_wait(const struct rush_verify *verify, struct redis_client *redis,
+			   uint32_t coupon, int64_t deadline_us)
 {
 	struct redis_coupon read;
 	struct rush_counts counts;
 
-	while (redis_coupon_read(redis, coupon, &read) == 1 && clock_monotonic_us() < deadline_us) {
-		counts_read(verify->db, &coupon, 1, &counts);
+	while (redis_coupon_read(redis, verify->plan->coupons.list[coupon], &read) == 1 &&
+	       clock_monotonic_us() < deadline_us) {
+		counts_read(verify, &coupon, 1, &counts);
 		if (counts.generation == read.generation && counts.settled_now >= read.seq)
 			break;
 		usleep(POLL_US);
@@ -158,7 +159,7 @@ static void in_flight_wait(struct rush_verify *verify, struct redis_client *redi
 }
 
 /* Of every coupon with an unknown answer. */
-static void unknown_wait(struct rush_verify *verify, const struct rush_requests *requests,
+static void unknown_wait(const struct rush_verify *verify, const struct rush_requests *requests,
 			 int64_t deadline_us)
 {
 	const struct rush_plan *plan = verify->plan;
@@ -171,58 +172,45 @@ static void unknown_wait(struct rush_verify *verify, const struct rush_requests 
 			unknown[rush_plan_coupon(plan, rush_plan_user(plan, i))] = 1;
 	for (uint32_t i = 0; i < plan->coupons.n; i++)
 		if (unknown[i])
-			in_flight_wait(verify, redis, verify->ids[i], deadline_us);
+			in_flight_wait(verify, redis, i, deadline_us);
 	free(unknown);
 	redis_client_free(redis);
 }
 
 /*
- * Removes from `left`, coupons by their indexes, those that have as many more outcomes as `wanted`.
- * Returns how many stay.
- */
-static uint32_t page_look(const struct rush_verify *verify, const int64_t *wanted, uint32_t *left,
-			  uint32_t n)
-{
-	struct rush_counts counts[COUPONS_PAGE];
-	int64_t ids[COUPONS_PAGE] = { 0 };
-	uint32_t stay = 0;
-
-	for (uint32_t i = 0; i < n; i++)
-		ids[i] = verify->ids[left[i]];
-	counts_read(verify->db, ids, n, counts);
-	for (uint32_t i = 0; i < n; i++)
-		if (counts[i].settled - verify->counts[left[i]].settled < wanted[left[i]])
-			left[stay++] = left[i];
-	return stay;
-}
-
-/*
- * Waits until the receives that were accepted are settled. The coupons that are not settled yet are
- * looked at in pages, the last ones first. A page is read until it is settled; then the others are
- * too, or nearly. So the time when all were seen is never too early.
+ * Waits until the receives that were accepted are settled: until each coupon has as many more
+ * outcomes. Those that are not settled yet are looked at in pages, the last ones first. A page is
+ * read until it is settled; then the others are too, or nearly. So the time when all were seen is
+ * never too early.
  */
 static void settled_wait(struct rush_verify *verify, const struct rush_requests *requests,
 			 int64_t deadline_us)
 {
-	uint32_t coupons_n = verify->plan->coupons.n, n = 0, page_n, stay;
+	uint32_t coupons_n = verify->plan->coupons.n, n = 0;
 	int64_t *wanted = rush_array_new(coupons_n, sizeof(*wanted));
-	uint32_t *left = rush_array_new(coupons_n, sizeof(*left));
+	uint32_t *left = rush_array_new(coupons_n, sizeof(*left)); /* their indexes */
+	struct rush_counts counts[COUPONS_PAGE];
 
 	verify->new_n = rush_receives_new(&requests->told, &verify->before, wanted);
 	for (uint32_t i = 0; i < coupons_n; i++)
 		if (wanted[i] > 0)
 			left[n++] = i;
-	for (;;) {
-		page_n = n < COUPONS_PAGE ? n : COUPONS_PAGE;
-		stay = page_n ? page_look(verify, wanted, left + n - page_n, page_n) : 0;
-		n = n - page_n + stay;
-		if (n == 0)
-			verify->settled_us = clock_monotonic_us();
-		if (n == 0 || clock_monotonic_us() >= deadline_us)
+	while (n > 0) {
+		uint32_t page_n = n < COUPONS_PAGE ? n : COUPONS_PAGE, stay = 0;
+		uint32_t *page = left + n - page_n;
+
+		counts_read(verify, page, page_n, counts);
+		for (uint32_t i = 0; i < page_n; i++)
+			if (counts[i].settled - verify->counts[page[i]].settled < wanted[page[i]])
+				page[stay++] = page[i];
+		n -= page_n - stay;
+		if (n > 0 && clock_monotonic_us() >= deadline_us)
 			break;
 		if (stay > 0)
 			usleep(POLL_US);
 	}
+	if (n == 0)
+		verify->settled_us = clock_monotonic_us();
 	free(left);
 	free(wanted);
 }
@@ -232,19 +220,19 @@ static void tally_make(struct rush_verify *verify, const struct rush_requests *r
 	struct rush_receives rows = { 0 }, rejections = { 0 };
 
 	outcomes_read(verify, &rows, &rejections);
-	rush_receives_sort(&rows);
-	rush_receives_sort(&rejections);
 	rush_tally(&verify->tally, requests, &verify->before, &rows, &rejections);
-	rush_receives_fini(&rows);
-	rush_receives_fini(&rejections);
+	free(rows.list);
+	free(rejections.list);
 }
 
 static void stock_found(struct rush_verify *verify, const PGresult *result, int row)
 {
-	int64_t issued = db_int(result, row, "issued_num"), rows = db_int(result, row, "row_num");
+	int64_t issued = db_int(result, row, "issued_num"), rows = db_int(result, row, "row_num"),
+		total = db_int(result, row, "total_num");
 
+	verify->oversold += issued > total ? issued - total : 0;
 	if (issued == rows)
-		return; /* oversold, which the counts show */
+		return;
 	verify->rows_differ++;
 	rush_tally_note(&verify->tally, "coupon %s: %lld issued by its count, but %lld rows",
 			db_text(result, row, "coupon_id"), (long long)issued, (long long)rows);
@@ -252,7 +240,6 @@ static void stock_found(struct rush_verify *verify, const PGresult *result, int 
 
 static void limit_found(struct rush_verify *verify, const PGresult *result, int row)
 {
-	verify->over_limit++;
 	rush_tally_note(&verify->tally,
 			"coupon %s, user %s: %s user coupons in slots %s to %s, allowed are %s",
 			db_text(result, row, "coupon_id"), db_text(result, row, "user_id"),
@@ -260,41 +247,31 @@ static void limit_found(struct rush_verify *verify, const PGresult *result, int 
 			db_text(result, row, "slot_max"), db_text(result, row, "user_limit"));
 }
 
-static void twice_found(struct rush_verify *verify, const PGresult *result, int row)
-{
-	(void)result;
-	(void)row;
-	verify->twice++;
-}
-
 typedef void found_fn(struct rush_verify *verify, const PGresult *result, int row);
 
-/* Calls `found` for the rows of the rush's coupons. `coupon`: NULL for all of the database. */
-static void audit_query(struct rush_verify *verify, const char *sql, const char *coupon,
-			found_fn *found)
-{
-	PGresult *result = db_ask(verify->db, sql, postgres_text(coupon));
-
-	for (int row = 0; row < PQntuples(result); row++)
-		if (rush_coupons_find(&verify->plan->coupons, db_int(result, row, "coupon_id")) >=
-		    0)
-			found(verify, result, row);
-	PQclear(result);
-}
-
-static void audit(struct rush_verify *verify, const char *sql, found_fn *found)
+/*
+ * Calls `found`, unless it is NULL, for what a query of the audit finds of the rush's coupons.
+ * Returns how much that is.
+ */
+static int64_t audit(struct rush_verify *verify, const char *sql, found_fn *found)
 {
 	const struct rush_coupons *coupons = &verify->plan->coupons;
+	int is_all = coupons->n > AUDIT_EACH_MAX;
+	int64_t n = 0;
 
-	if (coupons->n > AUDIT_EACH_MAX)
-		audit_query(verify, sql, NULL, found);
-	for (uint32_t i = 0; i < coupons->n && coupons->n <= AUDIT_EACH_MAX; i++)
-		audit_query(verify, sql, coupons->list[i].text, found);
-}
+	for (uint32_t i = 0; i < (is_all ? 1 : coupons->n); i++) {
+		PGresult *result = db_ask(verify->db, sql, db_id(is_all ? 0 : coupons->list[i]));
 
-static int64_t sum(int64_t a, int64_t b)
-{
-	return a > INT64_MAX - b ? INT64_MAX : a + b;
+		for (int row = 0; row < PQntuples(result); row++) {
+			if (rush_coupons_find(coupons, db_int(result, row, "coupon_id")) < 0)
+				continue;
+			n++;
+			if (found)
+				found(verify, result, row);
+		}
+		PQclear(result);
+	}
+	return n;
 }
 
 static void coupons_audit(struct rush_verify *verify)
@@ -302,22 +279,21 @@ static void coupons_audit(struct rush_verify *verify)
 	uint32_t n = verify->plan->coupons.n;
 	struct rush_counts *counts = rush_array_new(n, sizeof(*counts));
 
-	counts_read(verify->db, verify->ids, n, counts);
+	counts_read(verify, NULL, n, counts);
 	for (uint32_t i = 0; i < n; i++) {
-		verify->total = sum(verify->total, counts[i].total);
-		verify->issued = sum(verify->issued, counts[i].issued);
-		if (counts[i].issued > counts[i].total)
-			verify->oversold += counts[i].issued - counts[i].total;
+		if (__builtin_add_overflow(verify->total, counts[i].total, &verify->total))
+			verify->total = INT64_MAX;
+		verify->issued += counts[i].issued;
 	}
 	free(counts);
 	audit(verify, sql_query_audit_stock, stock_found);
-	audit(verify, sql_query_audit_limit, limit_found);
-	audit(verify, sql_query_audit_twice, twice_found);
+	verify->over_limit = audit(verify, sql_query_audit_limit, limit_found);
+	verify->twice = audit(verify, sql_query_audit_twice, NULL);
 }
 
 void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests)
 {
-	int64_t deadline_us = clock_monotonic_us() + verify->settle_timeout_ms * 1000;
+	int64_t deadline_us = clock_monotonic_us() + verify->settle_timeout_us;
 
 	rush_receives_sort(&requests->told);
 	settled_wait(verify, requests, deadline_us);
@@ -337,8 +313,7 @@ void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests)
 
 void rush_verify_fini(struct rush_verify *verify)
 {
-	rush_receives_fini(&verify->before);
-	free(verify->ids);
+	free(verify->before.list);
 	free(verify->counts);
 	db_close(verify->db);
 }

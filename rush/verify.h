@@ -17,9 +17,8 @@ struct rush_verify {
 	const struct rush_plan *plan;
 	struct db *db;
 	const char *redis_url;
-	int64_t settle_timeout_ms;
+	int64_t settle_timeout_us;
 
-	int64_t *ids;                /* of the coupons, ascending */
 	struct rush_receives before; /* outcomes of the plan's users when the rush began */
 	struct rush_counts *counts;  /* of each coupon, when the rush began */
 
@@ -36,7 +35,7 @@ struct rush_verify {
 
 /* Before the load. Ends the process when a coupon does not exist. */
 void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
-		       const char *database_url, const char *redis_url, int64_t settle_timeout_ms);
+		       const char *database_url, const char *redis_url, int64_t settle_timeout_s);
 /* After the load. Sorts what the answers told. */
 void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests);
 void rush_verify_fini(struct rush_verify *verify);

@@ -5,7 +5,7 @@
 #include "common/log/log.h"
 #include "common/message/receive.h"
 #include "ctl/ctl.h"
-#include "client/gateway.h"
+#include "client/client.h"
 #include "ctl/output.h"
 
 #include <stdlib.h>

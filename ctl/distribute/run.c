@@ -340,7 +340,7 @@ void run(struct list *list, const struct run_plan *plan, struct run_report *repo
 			run->stop = stop_reason(run);
 		if (run->stop != RUN_DONE && inflight(run) == 0)
 			break;
-		client_wait(&run->client, wait_ms(run));
+		client_wait(&run->client, wait_ms(run) * 1000);
 		client_connect(&run->client);
 		connections_watch(run);
 		overdue_close(run);

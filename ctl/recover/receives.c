@@ -299,12 +299,14 @@ static int reason_is_known(const char *reason)
 static int rejected_parse(struct slot *slot, char reason[REASON_SIZE], const char *text)
 {
 	char batch[ULID_SIZE];
-	int user = 0;
+	int index, number, user = 0;
 
-	if (sscanf(text, "%26[^:]:%3hd:%5hd:%31[^:]:%n", batch, &slot->index, &slot->number, reason,
-		   &user) != 4 ||
-	    user == 0 || slot->index < 0 || slot->index > RECEIVE_INDEX_MAX || slot->number < 0)
+	if (sscanf(text, "%26[^:]:%3d:%5d:%31[^:]:%n", batch, &index, &number, reason, &user) !=
+		    4 ||
+	    user == 0 || index < 0 || index > RECEIVE_INDEX_MAX || number < 0 || number > INT16_MAX)
 		return -1;
+	slot->index = (int16_t)index;
+	slot->number = (int16_t)number;
 	text += user;
 	return ulid_parse(&slot->batch, batch, strlen(batch)) || !reason_is_known(reason) ||
 			       user_id_parse(&slot->user, text, strlen(text))

@@ -39,8 +39,6 @@ struct admission *admission_new(const struct admission_port *port,
 
 void admission_free(struct admission *admission)
 {
-	if (!admission)
-		return;
 	check(admission->waiting == 0);
 	coupon_table_fini(&admission->coupons);
 	free(admission);
@@ -57,15 +55,27 @@ static void answer(struct admission *admission, struct request *request,
 	admission->port.answer(admission->port.context, request, result);
 }
 
+/* Whether requests for the coupon wait or are in a call. */
+static int has_requests(const struct coupon *coupon)
+{
+	return coupon->calls > 0 || !STAILQ_EMPTY(&coupon->waiting);
+}
+
+/* Whether its losing answer answers the request; never one with a key, which may be known. */
+static int remembers(const struct coupon *coupon, const struct request *request, int64_t now_ms)
+{
+	return request->key_len == 0 && request->code_len == 0 && coupon->memory_until_ms > now_ms;
+}
+
 /*
  * Reports to the port when the coupon's first request arrives, before it is sent, and when its last
  * one ends.
  */
 static void busy_report(struct admission *admission, struct coupon *coupon)
 {
-	int busy = coupon_has_requests(coupon);
+	int busy = has_requests(coupon);
 
-	if (busy == coupon->is_busy || !admission->port.busy)
+	if (busy == coupon->is_busy)
 		return;
 	coupon->is_busy = busy;
 	admission->port.busy(admission->port.context, coupon->id, busy);
@@ -100,20 +110,12 @@ static void request_add(struct admission *admission, struct coupon *coupon, stru
 
 /* Answers a request that took no slot, and forgets it. */
 static void request_refuse(struct admission *admission, struct coupon *coupon,
-			   struct request *request, enum answer answer)
+			   struct request *request, enum answer code)
 {
-	struct result result = { .answer = answer };
-
 	coupon->open--;
 	admission->open--;
 	admission->waiting--;
-	admission->port.answer(admission->port.context, request, &result);
-}
-
-static void call_refuse(struct admission *admission, struct call *call, enum answer answer)
-{
-	for (size_t i = 0; i < call->requests_n; i++)
-		request_refuse(admission, call->coupon, call->requests[i], answer);
+	answer(admission, request, &(struct result){ .answer = code });
 }
 
 /* This number of accepted receives of the coupon is confirmed. */
@@ -131,6 +133,14 @@ static void call_free(struct admission *admission, struct call *call)
 	busy_report(admission, call->coupon);
 	ready_mark(admission, call->coupon);
 	free(call);
+}
+
+/* Ends it with this answer to all of its requests. */
+static void call_refuse(struct admission *admission, struct call *call, enum answer code)
+{
+	for (size_t i = 0; i < call->requests_n; i++)
+		request_refuse(admission, call->coupon, call->requests[i], code);
+	call_free(admission, call);
 }
 
 static struct call *call_new(const struct admission *admission, struct coupon *coupon,
@@ -153,12 +163,10 @@ static struct call *call_new(const struct admission *admission, struct coupon *c
 /* How many requests the next call may have. */
 static size_t room(const struct admission *admission)
 {
-	const struct admission_port *port = &admission->port;
-	size_t most = admission->limits.batch_receives_max, n;
+	size_t most = admission->limits.batch_receives_max;
+	size_t n = admission->port.room(admission->port.context, admission->unsent,
+					admission->ready_n);
 
-	if (!port->room)
-		return most;
-	n = port->room(port->context, admission->unsent, admission->ready_n);
 	return n < most ? n : most;
 }
 
@@ -175,7 +183,7 @@ static struct call *call_gather(struct admission *admission, struct coupon *coup
 	while ((request = STAILQ_FIRST(&coupon->waiting)) && (!call || call->requests_n < most)) {
 		STAILQ_REMOVE_HEAD(&coupon->waiting, next);
 		admission->unsent--;
-		if (coupon_remembers(coupon, request, now_ms)) {
+		if (remembers(coupon, request, now_ms)) {
 			request_refuse(admission, coupon, request, coupon->memory);
 			continue;
 		}
@@ -202,10 +210,8 @@ static void coupon_send(struct admission *admission, struct coupon *coupon)
 		}
 		coupon->calls++;
 		trace_state(TRACE_CALL, coupon->id, "waiting", "sent");
-		if (admission->port.send(admission->port.context, call)) {
+		if (admission->port.send(admission->port.context, call))
 			call_refuse(admission, call, ANSWER_UNAVAILABLE);
-			call_free(admission, call);
-		}
 	}
 }
 
@@ -230,7 +236,7 @@ void admission_submit(struct admission *admission, struct request *request)
 	int64_t now_ms = now_of(admission);
 	struct coupon *coupon = coupon_table_get(&admission->coupons, request->coupon, now_ms);
 
-	if (coupon && coupon_remembers(coupon, request, now_ms))
+	if (coupon && remembers(coupon, request, now_ms))
 		answer(admission, request, &(struct result){ .answer = coupon->memory });
 	else if (!coupon || is_full(admission, coupon))
 		answer(admission, request, &(struct result){ .answer = ANSWER_BUSY });
@@ -290,21 +296,33 @@ static void seen_report(struct admission *admission, struct coupon *coupon)
 /* A client asks for a coupon that waits for the keeper. */
 static void keeper_ask(struct admission *admission, struct coupon *coupon)
 {
-	if (admission->port.ask && pause_is_over(admission, &coupon->ask_after_ms))
+	if (pause_is_over(admission, &coupon->ask_after_ms))
 		admission->port.ask(admission->port.context, coupon->id);
 }
 
 void admission_report_begin(struct admission *admission)
 {
-	coupon_table_report_begin(&admission->coupons);
+	struct coupon_table *table = &admission->coupons;
+	struct coupon *coupon;
+
+	TAILQ_FOREACH_REVERSE(coupon, &table->by_use, coupons_by_use, by_use)
+	{
+		if (coupon->is_unreported || coupon->seen_generation == 0)
+			continue;
+		coupon->is_unreported = 1;
+		TAILQ_INSERT_TAIL(&table->unreported, coupon, next_unreported);
+	}
 }
 
 int admission_report_some(struct admission *admission, size_t most)
 {
 	struct coupon *coupon;
 
-	while (most-- > 0 && (coupon = coupon_table_report_next(&admission->coupons)))
+	while (most-- > 0 && (coupon = TAILQ_FIRST(&admission->coupons.unreported))) {
+		TAILQ_REMOVE(&admission->coupons.unreported, coupon, next_unreported);
+		coupon->is_unreported = 0;
 		report(admission, coupon->id, coupon->seen_generation, coupon->seen_seq);
+	}
 	return !TAILQ_EMPTY(&admission->coupons.unreported);
 }
 
@@ -312,21 +330,14 @@ int admission_report_some(struct admission *admission, size_t most)
 static void remember(struct admission *admission, struct coupon *coupon, enum answer code,
 		     int64_t until_ms)
 {
-	int64_t memory_until_ms = now_of(admission) + admission->limits.memory_ms;
+	int64_t memory_until_ms;
 
+	if (code != ANSWER_NOT_FOUND && code != ANSWER_OUT_OF_STOCK && code != ANSWER_ENDED &&
+	    code != ANSWER_PAUSED && code != ANSWER_NOT_STARTED)
+		return;
+	memory_until_ms = now_of(admission) + admission->limits.memory_ms;
 	coupon->memory = code;
 	coupon->memory_until_ms = memory_until_ms < until_ms ? memory_until_ms : until_ms;
-}
-
-static void refusal_remember(struct admission *admission, const struct call *call, enum answer code,
-			     const struct call_reply *reply)
-{
-	if (code == ANSWER_OUT_OF_STOCK || code == ANSWER_ENDED || code == ANSWER_PAUSED)
-		remember(admission, call->coupon, code, INT64_MAX);
-	/* the script ran after the call was sent, at an unknown time */
-	else if (code == ANSWER_NOT_STARTED)
-		remember(admission, call->coupon, code,
-			 call->sent_ms + reply->begin_ms - reply->now_ms);
 }
 
 /* A request that got a slot, now or (`repeated`) earlier. */
@@ -335,12 +346,13 @@ static void request_accept(struct admission *admission, struct call *call, struc
 {
 	struct result result = { .answer = ANSWER_OK,
 				 .reached = ACK_ACCEPTED,
-				 .slot = verdict->slot };
+				 .slot = verdict->slot,
+				 .receive = { .coupon = call->coupon_id,
+					      .user = request->user,
+					      .batch = verdict->repeated ? verdict->batch
+									 : call->batch,
+					      .index = index } };
 
-	result.receive.coupon = call->coupon_id;
-	result.receive.user = request->user;
-	result.receive.batch = verdict->repeated ? verdict->batch : call->batch;
-	result.receive.index = verdict->repeated ? verdict->index : index;
 	admission->waiting--;
 	if (verdict->repeated) /* nothing new was taken: nothing to confirm */
 		receives_confirmed(admission, call->coupon, 1);
@@ -356,11 +368,9 @@ static struct batch *batch_new(const struct call *call, const struct call_reply 
 	struct batch *batch = malloc(sizeof(*batch) + reply->body_len);
 
 	check(batch != NULL);
-	batch->ulid = call->batch;
-	batch->coupon = call->coupon_id;
-	batch->receives = 0;
-	batch->wants_outcome = batch->awaited = 0;
-	batch->body_len = reply->body_len;
+	*batch = (struct batch){ .ulid = call->batch,
+				 .coupon = call->coupon_id,
+				 .body_len = reply->body_len };
 	memcpy(batch->body, reply->body, reply->body_len);
 	return batch;
 }
@@ -376,7 +386,11 @@ static void reply_take(struct admission *admission, struct call *call,
 		int fresh = verdict->answer == ANSWER_OK && !verdict->repeated;
 
 		if (verdict->answer != ANSWER_OK) {
-			refusal_remember(admission, call, verdict->answer, reply);
+			/* the script ran after the call was sent, at an unknown time */
+			remember(admission, call->coupon, verdict->answer,
+				 verdict->answer == ANSWER_NOT_STARTED
+					 ? call->sent_ms + reply->begin_ms - reply->now_ms
+					 : INT64_MAX);
 			request_refuse(admission, call->coupon, request, verdict->answer);
 			continue;
 		}
@@ -386,7 +400,7 @@ static void reply_take(struct admission *admission, struct call *call,
 			batch->awaited |= request->ack != ACK_ACCEPTED;
 		}
 		request_accept(admission, call, request, verdict,
-			       fresh ? (int)batch->receives++ : 0);
+			       fresh ? (int)batch->receives++ : verdict->index);
 	}
 	if (batch)
 		admission->port.publish(admission->port.context, batch);
@@ -413,10 +427,12 @@ void admission_replied(struct admission *admission, struct call *call,
 	case CALL_OK:
 		seen_raise(admission, call->coupon, reply->generation, reply->seq);
 		reply_take(admission, call, reply);
+		call_free(admission, call);
 		break;
 	case CALL_MISSING:
 		seen_report(admission, call->coupon);
 		call_park(admission, call);
+		call_free(admission, call);
 		break;
 	case CALL_UNVERIFIED:
 	case CALL_BEHIND:
@@ -425,57 +441,48 @@ void admission_replied(struct admission *admission, struct call *call,
 		call_refuse(admission, call, ANSWER_UNAVAILABLE);
 		break;
 	}
-	call_free(admission, call);
 }
 
 void admission_not_run(struct admission *admission, struct call *call)
 {
 	trace_state(TRACE_CALL, call->coupon_id, "sent", "not_run");
 	call_refuse(admission, call, ANSWER_UNAVAILABLE);
-	call_free(admission, call);
 }
 
 void admission_lost(struct admission *admission, struct call *call)
 {
 	trace_state(TRACE_CALL, call->coupon_id, "sent", "lost");
 	call->coupon->doubt_until_ms = now_of(admission) + ADMISSION_DOUBT_MS;
-	if (admission->port.doubt)
-		admission->port.doubt(admission->port.context, call->coupon_id,
-				      call->coupon->doubt_until_ms);
+	admission->port.doubt(admission->port.context, call->coupon_id,
+			      call->coupon->doubt_until_ms);
 	call_refuse(admission, call, ANSWER_UNKNOWN);
-	call_free(admission, call);
 }
 
-static enum answer coupon_answer(enum coupon_state state)
+enum answer coupon_state_answer(enum coupon_state state)
 {
-	switch (state) {
-	case COUPON_ABSENT:
-		return ANSWER_NOT_FOUND;
-	case COUPON_PAUSED:
-		return ANSWER_PAUSED;
-	case COUPON_ENDED:
-		return ANSWER_ENDED;
-	case COUPON_PUBLISHED: /* the keeper is about to load it */
-	case COUPON_LOOKUP_FAILED:
-		return ANSWER_UNAVAILABLE;
-	case COUPON_LOOKUP_BUSY:
-		return ANSWER_BUSY;
-	}
-	return ANSWER_UNAVAILABLE;
+	static const enum answer answers[] = {
+		[COUPON_ABSENT] = ANSWER_NOT_FOUND,
+		[COUPON_PUBLISHED] = ANSWER_UNAVAILABLE, /* the keeper is about to load it */
+		[COUPON_PAUSED] = ANSWER_PAUSED,
+		[COUPON_ENDED] = ANSWER_ENDED,
+		[COUPON_LOOKUP_FAILED] = ANSWER_UNAVAILABLE,
+		[COUPON_LOOKUP_BUSY] = ANSWER_BUSY,
+	};
+
+	return answers[state];
 }
 
 void admission_looked_up(struct admission *admission, int64_t id, enum coupon_state state)
 {
 	struct coupon *coupon = coupon_table_find(&admission->coupons, id);
-	enum answer code = coupon_answer(state);
+	enum answer code = coupon_state_answer(state);
 	struct request *request;
 
 	check(coupon != NULL && coupon->looking);
 	coupon->looking = 0;
 	if (state == COUPON_PUBLISHED)
 		keeper_ask(admission, coupon);
-	if (code != ANSWER_UNAVAILABLE && code != ANSWER_BUSY)
-		remember(admission, coupon, code, INT64_MAX);
+	remember(admission, coupon, code, INT64_MAX);
 	while ((request = STAILQ_FIRST(&coupon->parked))) {
 		STAILQ_REMOVE_HEAD(&coupon->parked, next);
 		request_refuse(admission, coupon, request, code);
@@ -496,7 +503,7 @@ int admission_in_doubt(const struct admission *admission, int64_t id)
 
 	if (!coupon)
 		return 0;
-	return coupon_has_requests(coupon) || coupon->doubt_until_ms > now_of(admission);
+	return has_requests(coupon) || coupon->doubt_until_ms > now_of(admission);
 }
 
 void admission_refused(struct admission *admission, int64_t id)

@@ -19,8 +19,6 @@
 #include "gateway/publish/batch.h"
 #include "gateway/publish/waiters.h"
 
-/* The port of admission to the stores and the clients, and its limits. */
-
 struct admission_limits {
 	size_t batch_receives_max;
 	int64_t calls_per_coupon_max;
@@ -36,7 +34,7 @@ struct admission_port {
 	void (*ulid_new)(void *context, struct ulid *ulid);
 	/*
 	 * How many requests the next call may have, while so many requests and coupons wait for
-	 * one; 0: none may be sent now. May be NULL: there is no such limit.
+	 * one; 0: none may be sent now.
 	 */
 	size_t (*room)(void *context, size_t requests, size_t coupons);
 	/*
@@ -55,10 +53,10 @@ struct admission_port {
 	void (*report)(void *context, int64_t coupon, int64_t generation, int64_t seq);
 	/*
 	 * A client asks for a coupon that waits for the keeper, which does it before others. It may
-	 * fail, because it is asked repeatedly. May be NULL.
+	 * fail, because it is asked repeatedly.
 	 */
 	void (*ask)(void *context, int64_t coupon);
-	/* Recorded for the other processes (coupon_table.h); may be NULL. */
+	/* Recorded for the other processes (coupon_table.h). */
 	void (*busy)(void *context, int64_t coupon, int busy);
 	void (*doubt)(void *context, int64_t coupon, int64_t until_ms);
 };
@@ -76,6 +74,7 @@ enum coupon_state {
 	COUPON_LOOKUP_FAILED,
 	COUPON_LOOKUP_BUSY
 };
+enum answer coupon_state_answer(enum coupon_state state);
 
 struct admission *admission_new(const struct admission_port *port,
 				const struct admission_limits *limits, struct waiters *waiters);
@@ -99,7 +98,8 @@ void admission_looked_up(struct admission *admission, int64_t coupon, enum coupo
 
 /*
  * A new connection to Redis. It may lead to another Redis, or to one that has lost data: what was
- * seen of all coupons is to be reported, the most recently used ones first.
+ * seen of all coupons is to be reported, the most recently used ones first. What is left from an
+ * earlier beginning is reported once.
  */
 void admission_report_begin(struct admission *admission);
 /* Reports some of it. Returns whether more is left. */

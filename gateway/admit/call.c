@@ -1,6 +1,7 @@
 #include "gateway/admit/call.h"
 
 #include "common/check.h"
+#include "coupon/slot.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -131,37 +132,23 @@ static int state_decode(const redisReply *element, enum call_state *state)
 	return -1;
 }
 
-/*
- * The decimal number at `*text`, in canonical spelling, up to `most`; moves `*text` behind it. -1:
- * there is none.
- */
-static int number_take(const char **text, int most)
-{
-	const char *first = *text;
-	int number = 0;
-
-	for (; **text >= '0' && **text <= '9' && number <= most; (*text)++)
-		number = number * 10 + (**text - '0');
-	return *text == first || number > most || (*first == '0' && *text - first > 1) ? -1
-										       : number;
-}
-
 /* `SLOT:BATCH:INDEX` of a receive whose key was known. */
 static int repeated_decode(const redisReply *element, struct verdict *verdict)
 {
 	const char *text = element->str, *end = element->str + element->len;
+	int64_t index;
 
 	verdict->answer = ANSWER_OK;
 	verdict->repeated = 1;
-	verdict->slot = number_take(&text, RECEIVE_SLOT_MAX);
-	if (verdict->slot < 1 || *text++ != ':')
-		return -1;
-	if (end - text < ULID_LEN + 2 || ulid_parse(&verdict->batch, text, ULID_LEN) ||
-	    text[ULID_LEN] != ':')
+	verdict->slot = slot_number_take(&text, RECEIVE_SLOT_MAX);
+	if (verdict->slot < 1 || end - text < ULID_LEN + 2 ||
+	    ulid_parse(&verdict->batch, text, ULID_LEN) || text[ULID_LEN] != ':')
 		return -1;
 	text += ULID_LEN + 1;
-	verdict->index = number_take(&text, RECEIVE_INDEX_MAX);
-	return verdict->index < 0 || text != end ? -1 : 0;
+	if (id_or_zero_parse(text, (size_t)(end - text), &index) || index > RECEIVE_INDEX_MAX)
+		return -1;
+	verdict->index = (int)index;
+	return 0;
 }
 
 /* Whether it is minus the code of an answer with which the script refuses. */

@@ -80,40 +80,6 @@ struct coupon *coupon_table_get(struct coupon_table *table, int64_t id, int64_t 
 	return coupon;
 }
 
-void coupon_table_report_begin(struct coupon_table *table)
-{
-	struct coupon *coupon;
-
-	TAILQ_FOREACH_REVERSE(coupon, &table->by_use, coupons_by_use, by_use)
-	{
-		if (coupon->is_unreported || coupon->seen_generation == 0)
-			continue;
-		coupon->is_unreported = 1;
-		TAILQ_INSERT_TAIL(&table->unreported, coupon, next_unreported);
-	}
-}
-
-struct coupon *coupon_table_report_next(struct coupon_table *table)
-{
-	struct coupon *coupon = TAILQ_FIRST(&table->unreported);
-
-	if (coupon) {
-		TAILQ_REMOVE(&table->unreported, coupon, next_unreported);
-		coupon->is_unreported = 0;
-	}
-	return coupon;
-}
-
-int coupon_has_requests(const struct coupon *coupon)
-{
-	return coupon->calls > 0 || !STAILQ_EMPTY(&coupon->waiting);
-}
-
-int coupon_remembers(const struct coupon *coupon, const struct request *request, int64_t now_ms)
-{
-	return request->key_len == 0 && request->code_len == 0 && coupon->memory_until_ms > now_ms;
-}
-
 #define SLOTS 4096 /* a power of two */
 
 /* What one process recorded. Only that process writes it. */

@@ -56,19 +56,6 @@ struct coupon *coupon_table_find(const struct coupon_table *table, int64_t id); 
 struct coupon *coupon_table_get(struct coupon_table *table, int64_t id, int64_t now_ms);
 
 /*
- * Everything that was seen is to be reported, the most recently used coupons first. Those that are
- * left from an earlier beginning are reported once.
- */
-void coupon_table_report_begin(struct coupon_table *table);
-struct coupon *coupon_table_report_next(struct coupon_table *table); /* NULL: none is left */
-
-/* Whether requests for it wait or are in a call. */
-int coupon_has_requests(const struct coupon *coupon);
-
-/* Whether its losing answer answers the request; never one with a key, which may be known. */
-int coupon_remembers(const struct coupon *coupon, const struct request *request, int64_t now_ms);
-
-/*
  * Coupons in doubt: a request for them may still take effect. Every process of the gateway records
  * in shared memory for which coupons it holds requests, and for which the outcome of a call became
  * unknown, and reads the records of the others. The records are kept by a hash of the coupon: of

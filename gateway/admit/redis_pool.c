@@ -81,8 +81,6 @@ void redis_pool_bind(struct redis_pool *pool, struct admission *admission)
 
 void redis_pool_free(struct redis_pool *pool)
 {
-	if (!pool)
-		return;
 	for (size_t i = 0; i < pool->links_n; i++)
 		redis_link_free(pool->links[i]);
 	check(pool->bundles == 0);
@@ -125,22 +123,18 @@ static int bundle_command(struct bundle *bundle)
 				  bundle_done, bundle);
 }
 
-static void bundle_free(struct bundle *bundle)
-{
-	bundle->pool->bundles--;
-	bundle->pool->calls -= bundle->calls_n;
-	free(bundle);
-}
-
 typedef void call_end_fn(struct admission *admission, struct call *call);
 
-/* Every call of the bundle ends in the same way. */
+/* The calls that are left in the bundle end in the same way. Frees it. */
 static void bundle_end(struct bundle *bundle, call_end_fn *end)
 {
 	struct call *call;
 
 	while ((call = bundle_take(bundle)))
 		end(bundle->pool->admission, call);
+	bundle->pool->bundles--;
+	bundle->pool->calls -= bundle->calls_n;
+	free(bundle);
 }
 
 /* How a call ends to which Redis replied an error. */
@@ -149,9 +143,9 @@ static call_end_fn *error_end(const char *error)
 	return redis_error_means_not_run(error) ? admission_not_run : admission_lost;
 }
 
-static int script_missing(const char *error)
+static int script_missing(const redisReply *reply)
 {
-	return strncmp(error, "NOSCRIPT", 8) == 0;
+	return reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) == 0;
 }
 
 /* Sends it again; 0, or -1. */
@@ -162,14 +156,6 @@ static int bundle_command_again(struct bundle *bundle)
 	metrics_add(METRIC_SCRIPT_RELOADS, 1);
 	redis_link_script_load(bundle->link);
 	return bundle_command(bundle);
-}
-
-static void call_refused(const struct call *call, enum call_state state)
-{
-	metrics_add(METRIC_CALLS_REFUSED, 1);
-	log_warn("coupon_refused", LOG_I("coupon", call->coupon_id),
-		 LOG_S("why", state == CALL_BEHIND ? "Redis is behind what was seen"
-						   : "not verified since Redis started"));
 }
 
 static void call_replied(struct redis_pool *pool, struct call *call, const redisReply *reply)
@@ -188,8 +174,13 @@ static void call_replied(struct redis_pool *pool, struct call *call, const redis
 		admission_lost(pool->admission, call);
 		return;
 	}
-	if (decoded.state == CALL_UNVERIFIED || decoded.state == CALL_BEHIND)
-		call_refused(call, decoded.state);
+	if (decoded.state == CALL_UNVERIFIED || decoded.state == CALL_BEHIND) {
+		metrics_add(METRIC_CALLS_REFUSED, 1);
+		log_warn("coupon_refused", LOG_I("coupon", call->coupon_id),
+			 LOG_S("why", decoded.state == CALL_BEHIND
+					      ? "Redis is behind what was seen"
+					      : "not verified since Redis started"));
+	}
 	admission_replied(pool->admission, call, &decoded);
 }
 
@@ -211,6 +202,7 @@ static void bundle_replied(struct bundle *bundle, const redisReply *reply)
 	}
 	for (size_t i = 0; (call = bundle_take(bundle)); i++)
 		call_replied(bundle->pool, call, reply->element[i]);
+	bundle_end(bundle, admission_lost); /* none is left */
 }
 
 static void bundle_done(void *context, const redisReply *reply)
@@ -218,8 +210,7 @@ static void bundle_done(void *context, const redisReply *reply)
 	struct bundle *bundle = context;
 
 	fault_point(FAULT_GATEWAY_AFTER_REPLY);
-	if (reply && reply->type == REDIS_REPLY_ERROR && script_missing(reply->str) &&
-	    bundle_command_again(bundle) == 0)
+	if (script_missing(reply) && bundle_command_again(bundle) == 0)
 		return;
 	if (reply) {
 		bundle_replied(bundle, reply);
@@ -227,7 +218,6 @@ static void bundle_done(void *context, const redisReply *reply)
 		metrics_add(METRIC_CALLS_LOST, 1);
 		bundle_end(bundle, admission_lost);
 	}
-	bundle_free(bundle);
 }
 
 static int may_begin(const struct redis_pool *pool, size_t requests, size_t coupons)
@@ -270,18 +260,6 @@ int redis_pool_send(struct redis_pool *pool, struct call *call)
 	return 0;
 }
 
-static void bundle_send(struct redis_pool *pool, struct bundle *bundle)
-{
-	bundle->link = redis_pool_pick(pool);
-	if (!bundle->link || bundle_command(bundle)) {
-		bundle_end(bundle, admission_not_run);
-		bundle_free(bundle);
-		return;
-	}
-	metrics_add(METRIC_CALLS, 1);
-	metrics_add(METRIC_CALL_REQUESTS, (int64_t)bundle->requests);
-}
-
 void redis_pool_flush(struct redis_pool *pool)
 {
 	struct bundle *bundle;
@@ -289,7 +267,13 @@ void redis_pool_flush(struct redis_pool *pool)
 	pool->last = NULL;
 	while ((bundle = STAILQ_FIRST(&pool->unsent))) {
 		STAILQ_REMOVE_HEAD(&pool->unsent, next);
-		bundle_send(pool, bundle);
+		bundle->link = redis_pool_pick(pool);
+		if (!bundle->link || bundle_command(bundle)) {
+			bundle_end(bundle, admission_not_run);
+			continue;
+		}
+		metrics_add(METRIC_CALLS, 1);
+		metrics_add(METRIC_CALL_REQUESTS, (int64_t)bundle->requests);
 	}
 	for (size_t i = 0; i < pool->links_n; i++) {
 		struct redis_link *link = pool->links[i];
@@ -317,13 +301,12 @@ static void report_done(void *context, const redisReply *reply)
 		return;
 	pool->reports_failed_n++;
 	pool->report_sha[0] = '\0';
-	if (reply && reply->type == REDIS_REPLY_ERROR && !script_missing(reply->str))
+	if (reply && reply->type == REDIS_REPLY_ERROR && !script_missing(reply))
 		log_warn("report", LOG_S("error", reply->str));
 }
 
 void redis_pool_report(struct redis_pool *pool, int64_t coupon, int64_t generation, int64_t seq)
 {
-	struct redis_link *link = redis_pool_pick(pool);
 	char keys[2][COUPON_KEY_SIZE], generation_text[NUMBER_SIZE], seq_text[NUMBER_SIZE];
 	const char *argv[] = { *pool->report_sha ? "EVALSHA" : "EVAL",
 			       *pool->report_sha ? pool->report_sha : lua_report,
@@ -333,10 +316,8 @@ void redis_pool_report(struct redis_pool *pool, int64_t coupon, int64_t generati
 			       number_text(generation, generation_text),
 			       number_text(seq, seq_text) };
 
-	if (link && redis_link_words(link, 7, argv, report_done, pool) == 0)
-		pool->reports++;
-	else
-		pool->reports_failed_n++;
+	pool->reports++;
+	redis_pool_query(redis_pool_pick(pool), 7, argv, report_done, pool);
 }
 
 static void report_loaded(void *context, const redisReply *reply)
@@ -350,11 +331,9 @@ static void report_loaded(void *context, const redisReply *reply)
 void redis_pool_report_begin(struct redis_pool *pool)
 {
 	const char *argv[] = { "SCRIPT", "LOAD", lua_report };
-	struct redis_link *link = redis_pool_pick(pool);
 
 	pool->report_sha[0] = '\0';
-	if (link)
-		redis_link_words(link, 3, argv, report_loaded, pool);
+	redis_pool_query(redis_pool_pick(pool), 3, argv, report_loaded, pool);
 }
 
 size_t redis_pool_reports(const struct redis_pool *pool)
@@ -376,12 +355,10 @@ static void ask_done(void *context, const redisReply *reply)
 
 void redis_pool_ask(struct redis_pool *pool, int64_t coupon)
 {
-	struct redis_link *link = redis_pool_pick(pool);
 	char id[NUMBER_SIZE];
 	const char *argv[] = { "EVAL", lua_ask, "1", ASKED_KEY, number_text(coupon, id) };
 
-	if (link)
-		redis_link_words(link, 5, argv, ask_done, NULL);
+	redis_pool_query(redis_pool_pick(pool), 5, argv, ask_done, NULL);
 }
 
 uint64_t redis_pool_connects_n(const struct redis_pool *pool)

@@ -47,12 +47,6 @@ void packet_open(struct packet *packet, struct batch_list *batches)
 	free(packet);
 }
 
-static char *append(char *to, const char *bytes, size_t len)
-{
-	memcpy(to, bytes, len);
-	return to + len;
-}
-
 char *packet_body(struct packet *packet, char buffer[PACKED_BYTES_MAX])
 {
 	struct batch *batch = STAILQ_FIRST(&packet->batches);
@@ -60,18 +54,13 @@ char *packet_body(struct packet *packet, char buffer[PACKED_BYTES_MAX])
 
 	if (packet->batches_n == 1)
 		return batch->body;
-	end = append(end, PACKED_HEAD, sizeof(PACKED_HEAD) - 1);
+	end = mempcpy(end, PACKED_HEAD, sizeof(PACKED_HEAD) - 1);
 	for (; batch; batch = STAILQ_NEXT(batch, next)) {
-		end = append(end, batch->body, batch->body_len);
+		end = mempcpy(end, batch->body, batch->body_len);
 		if (STAILQ_NEXT(batch, next))
-			end = append(end, PACKED_NEXT, NEXT_LEN);
+			end = mempcpy(end, PACKED_NEXT, NEXT_LEN);
 	}
-	end = append(end, PACKED_TAIL, sizeof(PACKED_TAIL) - 1);
+	end = mempcpy(end, PACKED_TAIL, sizeof(PACKED_TAIL) - 1);
 	check((size_t)(end - buffer) == packet->bytes);
 	return buffer;
-}
-
-const struct batch *packet_first(const struct packet *packet)
-{
-	return STAILQ_FIRST(&packet->batches);
 }

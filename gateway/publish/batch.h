@@ -44,9 +44,8 @@ static inline void batch_list_free(struct batch_list *list)
  * receives for 256 there is room, as of a single batch, so that a worker's prefetch bounds what it
  * holds. No I/O.
  */
-
 struct packet {
-	struct batch_list batches; /* at least one */
+	struct batch_list batches; /* at least one; its first names the message */
 	size_t batches_n;
 	size_t receives;
 	size_t bytes;      /* of the body */
@@ -60,7 +59,5 @@ void packet_open(struct packet *packet, struct batch_list *batches);
 
 /* The body: lent by the packet, or written to `buffer`. Its length is `bytes`. */
 char *packet_body(struct packet *packet, char buffer[PACKED_BYTES_MAX]);
-
-const struct batch *packet_first(const struct packet *packet);
 
 #endif

@@ -66,17 +66,12 @@ struct publisher {
 #define LINGER_MS 32         /* between bursts that no client waits for, at most */
 #define REPLY_TO "amq.rabbitmq.reply-to"
 
-static void message_refused(struct publisher *publisher, const char *why)
-{
-	log_warn("message_refused", LOG_S("queue", AMQP_QUEUE), LOG_S("why", why));
-	publisher->hold_until_ms = clock_monotonic_ms() + REFUSED_PAUSE_MS;
-}
-
 /* One message's end, from the confirm window. */
 static void packet_settled(void *context, void *item, enum confirm_result result)
 {
 	struct publisher *publisher = context;
 	struct packet *packet = item;
+	const char *why = NULL;
 
 	switch (result) {
 	case CONFIRM_DONE:
@@ -85,13 +80,17 @@ static void packet_settled(void *context, void *item, enum confirm_result result
 		return;
 	case CONFIRM_RETURNED:
 		log_warn("message_returned", LOG_S("queue", AMQP_QUEUE));
-		message_refused(publisher, "no queue took it");
+		why = "no queue took it";
 		break;
 	case CONFIRM_NACKED:
-		message_refused(publisher, "nack");
+		why = "nack";
 		break;
 	case CONFIRM_LOST:
 		break;
+	}
+	if (why) {
+		log_warn("message_refused", LOG_S("queue", AMQP_QUEUE), LOG_S("why", why));
+		publisher->hold_until_ms = clock_monotonic_ms() + REFUSED_PAUSE_MS;
 	}
 	metrics_add(METRIC_PUBLISH_FAILED, 1);
 	packet_open(packet, &publisher->again);
@@ -102,7 +101,7 @@ static int packet_same(const void *item, const void *wanted)
 	char text[ULID_SIZE];
 	const amqp_bytes_t *correlation = wanted;
 
-	ulid_format(&packet_first(item)->ulid, text);
+	ulid_format(&STAILQ_FIRST(&((const struct packet *)item)->batches)->ulid, text);
 	return correlation->len == ULID_LEN && memcmp(correlation->bytes, text, ULID_LEN) == 0;
 }
 
@@ -140,7 +139,7 @@ static void packet_publish(struct publisher *publisher, struct packet *packet)
 {
 	amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_CONTENT_TYPE_FLAG |
 							 AMQP_BASIC_CORRELATION_ID_FLAG };
-	const struct batch *first = packet_first(packet);
+	const struct batch *first = STAILQ_FIRST(&packet->batches);
 	amqp_bytes_t body = { .len = packet->bytes,
 			      .bytes = packet_body(packet, publisher->buffer) };
 	char ulid[ULID_SIZE];
@@ -239,22 +238,18 @@ static void again_prepend(struct publisher *publisher)
 	pending_add(publisher, &publisher->again);
 }
 
-static void cuts_count(struct publisher *publisher)
-{
-	uint64_t cuts = rabbit_link_cuts(publisher->link);
-
-	metrics_add(METRIC_PUBLISHER_CUTS, (int64_t)(cuts - publisher->cuts));
-	publisher->cuts = cuts;
-}
-
 /* Connects when that is due, reads what the broker sent, and publishes what is allowed. */
 static void turn_run(struct publisher *publisher)
 {
+	uint64_t cuts;
+
 	rabbit_link_step(publisher->link, clock_monotonic_ms());
 	rabbit_link_read(publisher->link);
 	pending_publish(publisher);
 	again_prepend(publisher);
-	cuts_count(publisher);
+	cuts = rabbit_link_cuts(publisher->link);
+	metrics_add(METRIC_PUBLISHER_CUTS, (int64_t)(cuts - publisher->cuts));
+	publisher->cuts = cuts;
 }
 
 /* how long a poll may last */
@@ -274,30 +269,16 @@ static int sleep_ms(const struct publisher *publisher)
 	return wait_ms > 0 ? (int)wait_ms : 0;
 }
 
-/* Ends the connection; it waits for the broker's answer unless messages are unconfirmed. */
-static void connection_close(struct publisher *publisher)
-{
-	/* A broker that does not confirm does not answer connection.close either. */
-	if (rabbit_publisher_open(publisher->amqp) > 0)
-		rabbit_link_drop(publisher->link);
-	else
-		rabbit_link_close(publisher->link);
-}
-
 static void wake(int fd)
 {
-	uint64_t one = 1;
-	ssize_t n = write(fd, &one, sizeof(one));
-
-	check(n == sizeof(one) || errno == EAGAIN);
+	check(eventfd_write(fd, 1) == 0 || errno == EAGAIN);
 }
 
 static void wake_clear(int fd)
 {
-	uint64_t count;
-	ssize_t n = read(fd, &count, sizeof(count));
+	eventfd_t count;
 
-	check(n == sizeof(count) || errno == EAGAIN);
+	check(eventfd_read(fd, &count) == 0 || errno == EAGAIN);
 }
 
 static int has_arrived(const struct publisher *publisher)
@@ -351,7 +332,11 @@ static void *thread_main(void *data)
 		if (!has_arrived(publisher) && !trouble_differs(publisher))
 			thread_sleep(publisher);
 	}
-	connection_close(publisher);
+	/* A broker that does not confirm does not answer connection.close either. */
+	if (rabbit_publisher_open(publisher->amqp) > 0)
+		rabbit_link_drop(publisher->link);
+	else
+		rabbit_link_close(publisher->link);
 	return NULL;
 }
 
@@ -391,8 +376,6 @@ struct publisher *publisher_new(const char *amqp_url, int *wake_fd)
 
 void publisher_free(struct publisher *publisher, int abandon)
 {
-	if (!publisher)
-		return;
 	pthread_mutex_lock(&publisher->mutex);
 	publisher->stop = 1;
 	pthread_mutex_unlock(&publisher->mutex);

@@ -55,8 +55,6 @@ struct waiters *waiters_new(const struct waiters_port *port, int64_t timeout_ms)
 
 void waiters_free(struct waiters *waiters)
 {
-	if (!waiters)
-		return;
 	check(waiters->waiting == 0);
 	free(waiters);
 }
@@ -91,11 +89,6 @@ static void batch_leave(struct waiters *waiters, struct waiter *waiter)
 		HASH_DEL(waiters->batches, batch);
 		free(batch);
 	}
-}
-
-static struct due_list *due_list_of(struct waiters *waiters, const struct waiter *waiter)
-{
-	return waiter->repeated ? &waiters->polled : &waiters->fresh;
 }
 
 static void look_up(struct waiters *waiters, struct waiter *waiter)
@@ -145,7 +138,7 @@ static void waiter_end(struct waiters *waiters, struct waiter *waiter, enum outc
 	if (waiter->looking)
 		HASH_DEL(waiters->looking, waiter);
 	else
-		TAILQ_REMOVE(due_list_of(waiters, waiter), waiter, due);
+		TAILQ_REMOVE(waiter->repeated ? &waiters->polled : &waiters->fresh, waiter, due);
 	if (!waiter->repeated)
 		batch_leave(waiters, waiter);
 	waiters->waiting--;
@@ -153,7 +146,9 @@ static void waiter_end(struct waiters *waiters, struct waiter *waiter, enum outc
 	free(waiter);
 }
 
-void waiters_confirmed(struct waiters *waiters, const struct ulid *ulid)
+/* Ends those of a batch whose receive has this index; -1: those that wait for ACK_QUEUED. */
+static void batch_end(struct waiters *waiters, const struct ulid *ulid, int index,
+		      enum outcome_state state, enum request_ack reached, const char *reason)
 {
 	struct waiting_batch *batch = batch_find(waiters, ulid);
 	struct waiter *waiter, *next;
@@ -161,23 +156,21 @@ void waiters_confirmed(struct waiters *waiters, const struct ulid *ulid)
 	/* The end of the last waiter frees the batch, so `next` is read before. */
 	for (waiter = batch ? LIST_FIRST(&batch->waiters) : NULL; waiter; waiter = next) {
 		next = LIST_NEXT(waiter, same_batch);
-		if (waiter->request->ack == ACK_QUEUED)
-			waiter_end(waiters, waiter, OUTCOME_ISSUED, ACK_QUEUED, NULL);
+		if (index < 0 ? waiter->request->ack == ACK_QUEUED : waiter->receive.index == index)
+			waiter_end(waiters, waiter, state, reached, reason);
 	}
+}
+
+void waiters_confirmed(struct waiters *waiters, const struct ulid *ulid)
+{
+	batch_end(waiters, ulid, -1, OUTCOME_ISSUED, ACK_QUEUED, NULL);
 }
 
 void waiters_settled(struct waiters *waiters, const struct ulid *ulid, int index,
 		     enum outcome_state state, const char *reason)
 {
-	struct waiting_batch *batch = batch_find(waiters, ulid);
-	struct waiter *waiter, *next;
-
-	check(state == OUTCOME_ISSUED || state == OUTCOME_REJECTED);
-	for (waiter = batch ? LIST_FIRST(&batch->waiters) : NULL; waiter; waiter = next) {
-		next = LIST_NEXT(waiter, same_batch);
-		if (waiter->receive.index == index)
-			waiter_end(waiters, waiter, state, ACK_ISSUED, reason);
-	}
+	check(index >= 0 && (state == OUTCOME_ISSUED || state == OUTCOME_REJECTED));
+	batch_end(waiters, ulid, index, state, ACK_ISSUED, reason);
 }
 
 void waiters_looked_up(struct waiters *waiters, uint64_t token, enum outcome_state state,

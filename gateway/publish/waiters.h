@@ -56,11 +56,9 @@ void waiters_tick(struct waiters *waiters);
 size_t waiters_count(const struct waiters *waiters);
 
 /*
- * The outcomes of one batch, as a worker sends them:
+ * A message from a worker, the outcomes of one batch:
  * {"v":1,"batch":"…","outcomes":[[0,"issued"],[1,"rejected","slot_taken"]]}.
  */
-
-/* A message from a worker: the outcomes of one batch, as JSON. */
 struct outcome_message {
 	STAILQ_ENTRY(outcome_message) next;
 	size_t len;

@@ -1,14 +1,14 @@
 /*
- * The read operations `coupon` and `coupons`. `coupon` reads Redis, or PostgreSQL (which may be a
- * replica) where Redis does not hold the coupon. `coupons` reads a page of a user's coupons from
- * PostgreSQL, which may be a replica.
+ * The read operation `coupons`: a page of a user's coupons from PostgreSQL, which may be a replica.
+ * And what all read operations show of rows.
  */
 #ifndef GATEWAY_READ_COUPONS_H
 #define GATEWAY_READ_COUPONS_H
 
 #include "gateway/listen/request.h"
 #include "gateway/read/lookup.h"
-#include "gateway/read/status.h"
+
+void coupons_answer(struct lookup *reads, struct request *request); /* takes the request */
 
 /*
  * What coupons give to users, their discount and metadata, as far as a process remembers it by the
@@ -16,15 +16,37 @@
  * time, in PostgreSQL, which may be a replica. Event-loop thread only.
  */
 
-struct offers;
+struct offers {
+	struct lookup *reads;
+	struct offer *by_id; /* its own */
+};
 
-struct offers *offers_new(struct lookup *reads);
 
-/* Each takes the request. */
-void coupon_answer(const struct status_parts *parts, struct request *request);
-void coupons_answer(struct lookup *reads, struct request *request);
+struct offer_asker {
+	STAILQ_ENTRY(offer_asker) next;
+	int64_t version; /* of the terms that it wants */
+	/* The members for a reply, lent; NULL: they are not known. */
+	void (*done)(void *context, const cJSON *members);
+	void *context;
+};
 
-/* What lookup_coupon() found, in the form of admission and the `coupon` operation. */
-enum coupon_state coupon_state_of(const PGresult *rows, int row);
+/*
+ * Ends in done(), possibly within the call. The members belong to that version or to a later one,
+ * and to an earlier one only while the replica is behind. Nobody waits for a PostgreSQL that failed
+ * before.
+ */
+void offers_ask(struct offers *offers, int64_t coupon, struct offer_asker *asker);
+
+/* The receive of a row with the columns batch and idx. */
+void row_receive(const PGresult *rows, int row, int64_t coupon, const struct user_id *user,
+		 struct receive *receive);
+/* The number of the coupon's row among those that lookup_coupon() found; -1: it has none. */
+int row_of_coupon(const PGresult *rows, int64_t coupon);
+
+cJSON *object_new(void); /* never NULL */
+/* Adds the column under its own name, where the row has it and it is not NULL. */
+void member_column(cJSON *object, const PGresult *rows, int row, const char *name);
+/* Adds `receive` and `slot`. */
+void member_receive(cJSON *object, const struct receive *receive, int slot);
 
 #endif

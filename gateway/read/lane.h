@@ -15,25 +15,21 @@
 
 /* The rows, lent; NULL: the look-up failed. */
 typedef void lookup_fn(void *context, const PGresult *rows);
-/* The number of the coupon's row; -1: there is no such coupon. Rows NULL: the look-up failed. */
-typedef void lookup_coupon_fn(void *context, const PGresult *rows, int row);
 
 #define LANE_ARGUMENTS_MAX 5
+
+struct lane_query;
 
 struct lane_entry {
 	STAILQ_ENTRY(lane_entry) next;
 	int64_t queued_ms;
-	/* of a query */
-	const char *sql; /* NULL: a coupon */
+	const struct lane_query *query; /* its statement */
+	STAILQ_HEAD(, lane_asker) askers;
 	int n;
 	struct postgres_argument arguments[LANE_ARGUMENTS_MAX];
 	struct postgres_array array; /* of the one argument that is an array */
-	lookup_fn *done;
-	void *context;
-	/* of a coupon */
-	int64_t coupon;
-	UT_hash_handle hh; /* while it waits */
-	STAILQ_HEAD(, lane_asker) askers;
+	int64_t coupon;              /* 0: a query */
+	UT_hash_handle hh;           /* while it waits */
 };
 
 STAILQ_HEAD(lane_list, lane_entry);
@@ -50,9 +46,10 @@ void lane_init(struct lane *lane, size_t max);
  * Each 0, or -1 when too many wait. Texts are copied; the memory of an array, of which there is one
  * argument at most, is taken over.
  */
-int lane_add(struct lane *lane, const char *sql, int n, const struct postgres_argument *arguments,
-	     lookup_fn *done, void *context);
-int lane_add_coupon(struct lane *lane, int64_t coupon, lookup_coupon_fn *done, void *context);
+int lane_add(struct lane *lane, const struct lane_query *query, int n,
+	     const struct postgres_argument *arguments, lookup_fn *done, void *context);
+int lane_add_coupon(struct lane *lane, const struct lane_query *query, int64_t coupon,
+		    lookup_fn *done, void *context);
 
 /*
  * Moves the first `n` at most that were queued before `before_ms` to the end of `to`. Returns how

@@ -73,7 +73,7 @@ enum lane_id {
 	LANES_N
 };
 
-static const struct {
+static const struct lane_query {
 	enum lane_id lane;
 	const char *sql;
 	int is_routine; /* sent all the time, whatever is asked for: not counted */
@@ -100,7 +100,6 @@ struct session {
 	struct postgres *postgres;
 	struct event *socket; /* for what it waits for now; NULL: down */
 	int was_up;
-	int is_own;       /* the statement is of LANE_OWN */
 	uint64_t trust_n; /* when it was sent */
 	struct lane_list sent;
 };
@@ -120,21 +119,19 @@ struct lookup {
 	struct session sessions[];
 };
 
-/* Coupons fail together. */
-static void lane_fail(struct lookup *lookup, struct lane *lane, int64_t before_ms)
-{
-	struct lane_list list = STAILQ_HEAD_INITIALIZER(list);
-	size_t n = lane_take(lane, SIZE_MAX, before_ms, &list);
-
-	metrics_add(lookup->use->failed, lane < &lookup->lanes[LANE_COUPONS] ? (int64_t)n : n > 0);
-	lane_list_end(&list, NULL);
-}
-
-/* Fails the look-ups that were queued before `before_ms`, not those added meanwhile. */
+/*
+ * Fails the look-ups that were queued before `before_ms`, not those added meanwhile. Coupons fail
+ * together.
+ */
 static void waiting_fail(struct lookup *lookup, size_t first, int64_t before_ms)
 {
-	for (size_t i = first; i < LANES_N; i++)
-		lane_fail(lookup, &lookup->lanes[i], before_ms);
+	for (size_t i = first; i < LANES_N; i++) {
+		struct lane_list list = STAILQ_HEAD_INITIALIZER(list);
+		size_t n = lane_take(&lookup->lanes[i], SIZE_MAX, before_ms, &list);
+
+		metrics_add(lookup->use->failed, i < LANE_COUPONS ? (int64_t)n : n > 0);
+		lane_list_end(&list, NULL);
+	}
 }
 
 static void on_socket(evutil_socket_t fd, short what, void *data);
@@ -150,8 +147,9 @@ static void socket_forget(struct session *session)
 static int is_trusted(const struct session *session)
 {
 	const struct lookup *lookup = session->lookup;
+	const struct lane_entry *first = STAILQ_FIRST(&session->sent);
 
-	return session->is_own ||
+	return !first || first->query->lane == LANE_OWN ||
 	       (lookup->trust == LOOKUP_TRUSTED && session->trust_n == lookup->trust_n);
 }
 
@@ -191,32 +189,6 @@ static void socket_watch(struct session *session)
 	event_add(session->socket, NULL);
 }
 
-static void statement_send(struct session *session, const char *sql, int n,
-			   const struct postgres_argument *arguments)
-{
-	struct lookup *lookup = session->lookup;
-
-	session->trust_n = lookup->trust_n;
-	postgres_send(session->postgres, sql, n, arguments,
-		      clock_monotonic_ms() + lookup->timeout_ms);
-	socket_watch(session);
-	ticker_start(lookup->ticker);
-}
-
-static void coupons_send(struct session *session)
-{
-	struct postgres_argument argument;
-	struct lane_entry *entry;
-	struct postgres_array ids;
-
-	postgres_array_init(&ids, POSTGRES_INT8);
-	STAILQ_FOREACH (entry, &session->sent, next)
-		postgres_array_add_number(&ids, entry->coupon);
-	argument = postgres_array(&ids);
-	statement_send(session, sql_query_coupon_state, 1, &argument);
-	postgres_array_fini(&ids);
-}
-
 static size_t sessions_ready(const struct lookup *lookup)
 {
 	size_t n = 0;
@@ -235,8 +207,8 @@ size_t lookup_waiting(const struct lookup *lookup)
 	return n;
 }
 
-/* The next lane in turn in which something waits that may be sent, or NULL. */
-static struct lane *lane_next(struct lookup *lookup)
+/* Moves to the next lane in which something waits that may be sent. 0: there is none. */
+static int turn_next(struct lookup *lookup)
 {
 	for (size_t i = 1; i <= LANES_N; i++) {
 		size_t turn = (lookup->turn + i) % LANES_N;
@@ -245,35 +217,34 @@ static struct lane *lane_next(struct lookup *lookup)
 		    (turn != LANE_OWN && lookup->trust != LOOKUP_TRUSTED))
 			continue;
 		lookup->turn = turn;
-		return &lookup->lanes[turn];
+		return 1;
 	}
-	return NULL;
-}
-
-static int is_routine(const char *sql)
-{
-	for (size_t i = 0; i < LOOKUP_QUERIES; i++)
-		if (queries[i].sql == sql && queries[i].is_routine)
-			return 1;
 	return 0;
 }
 
 static void session_send(struct session *session)
 {
-	const struct lane_entry *first;
-	struct lane *lane;
+	struct lookup *lookup = session->lookup;
+	struct lane_entry *first, *entry;
 
-	if (!postgres_idle(session->postgres) || !(lane = lane_next(session->lookup)))
+	if (!postgres_idle(session->postgres) || !turn_next(lookup))
 		return;
-	session->is_own = lane == &session->lookup->lanes[LANE_OWN];
-	lane_take(lane, lane < &session->lookup->lanes[LANE_COUPONS] ? 1 : LOOKUP_COUPONS_MAX,
-		  INT64_MAX, &session->sent);
+	lane_take(&lookup->lanes[lookup->turn],
+		  lookup->turn < LANE_COUPONS ? 1 : LOOKUP_COUPONS_MAX, INT64_MAX, &session->sent);
 	first = STAILQ_FIRST(&session->sent);
-	metrics_add(session->lookup->use->sent, is_routine(first->sql) ? 0 : 1);
-	if (first->sql)
-		statement_send(session, first->sql, first->n, first->arguments);
-	else
-		coupons_send(session);
+	if (first->coupon) {
+		first->n = 1;
+		first->arguments[0] = postgres_array(&first->array);
+		postgres_array_init(&first->array, POSTGRES_INT8);
+		STAILQ_FOREACH (entry, &session->sent, next)
+			postgres_array_add_number(&first->array, entry->coupon);
+	}
+	metrics_add(lookup->use->sent, first->query->is_routine ? 0 : 1);
+	session->trust_n = lookup->trust_n;
+	postgres_send(session->postgres, first->query->sql, first->n, first->arguments,
+		      clock_monotonic_ms() + lookup->timeout_ms);
+	socket_watch(session);
+	ticker_start(lookup->ticker);
 }
 
 static void waiting_send(struct lookup *lookup)
@@ -298,20 +269,12 @@ void lookup_trust(struct lookup *lookup, enum lookup_trust trust)
 	waiting_send(lookup);
 }
 
-static void session_trace(struct session *session, int is_up)
-{
-	static const char *const names[] = { "down", "ready" };
-
-	trace_state(TRACE_LOOKUP, (int64_t)postgres_connects_n(session->postgres),
-		    names[session->was_up], names[is_up]);
-	session->was_up = is_up;
-}
-
 static void session_connected(struct session *session)
 {
 	struct lookup *lookup = session->lookup;
 
-	session_trace(session, 1);
+	trace_state(TRACE_LOOKUP, (int64_t)postgres_connects_n(session->postgres), "down", "ready");
+	session->was_up = 1;
 	log_info(lookup->use->ready_event,
 		 LOG_S("database", PQdb(postgres_libpq(session->postgres))));
 	metrics_set(lookup->use->up, (int64_t)sessions_ready(lookup));
@@ -340,7 +303,9 @@ static void session_lost(struct session *session)
 	struct lookup *lookup = session->lookup;
 	size_t ready = sessions_ready(lookup);
 
-	session_trace(session, 0);
+	trace_state(TRACE_LOOKUP, (int64_t)postgres_connects_n(session->postgres),
+		    session->was_up ? "ready" : "down", "down");
+	session->was_up = 0;
 	metrics_set(lookup->use->up, (int64_t)ready);
 	ticker_start(lookup->ticker);
 	sent_end(session, NULL);
@@ -395,19 +360,18 @@ static int on_tick(void *context)
 	return !is_idle || lookup_waiting(lookup) > 0;
 }
 
-static void session_open(struct lookup *lookup, struct session *session, const char *database_url)
+struct lookup *lookup_new(struct event_base *base, const struct lookup_options *options)
 {
-	const struct use *use = lookup->use;
-
-	session->lookup = lookup;
-	STAILQ_INIT(&session->sent);
-	session->postgres = postgres_new(&(struct postgres_options){
-		.url = database_url,
+	struct lookup *lookup = calloc(1, sizeof(*lookup) + options->connections *
+								    sizeof(lookup->sessions[0]));
+	const struct use *use = &uses[options->use];
+	const struct postgres_options session = {
+		.url = options->database_url,
 		.application_name = use->application_name,
-		.connect_timeout_ms = lookup->timeout_ms,
-		.statement_timeout_ms = lookup->timeout_ms,
+		.connect_timeout_ms = options->timeout_ms,
+		.statement_timeout_ms = options->timeout_ms,
 		/* fails this statement, before the session and what waits behind it */
-		.lock_timeout_ms = lookup->timeout_ms / 4 + 1,
+		.lock_timeout_ms = options->timeout_ms / 4 + 1,
 		.session = use->session,
 		.prepared = use->prepared,
 		.reconnects = 1,
@@ -415,16 +379,10 @@ static void session_open(struct lookup *lookup, struct session *session, const c
 		.lost_event = use->lost_event,
 		.unreachable_event = use->lost_event,
 		.notice_event = "database_notice",
-	});
-}
-
-struct lookup *lookup_new(struct event_base *base, const struct lookup_options *options)
-{
-	struct lookup *lookup = calloc(1, sizeof(*lookup) + options->connections *
-								    sizeof(lookup->sessions[0]));
+	};
 
 	check(lookup != NULL);
-	lookup->use = &uses[options->use];
+	lookup->use = use;
 	lookup->base = base;
 	lookup->timeout_ms = options->timeout_ms;
 	lookup->is_replica = options->is_replica;
@@ -433,8 +391,11 @@ struct lookup *lookup_new(struct event_base *base, const struct lookup_options *
 	for (size_t i = 0; i < LANES_N; i++)
 		lane_init(&lookup->lanes[i], options->waiting_max);
 	lookup->ticker = ticker_new(base, TICK_MS, on_tick, lookup);
-	for (size_t i = 0; i < lookup->sessions_n; i++)
-		session_open(lookup, &lookup->sessions[i], options->database_url);
+	for (size_t i = 0; i < lookup->sessions_n; i++) {
+		lookup->sessions[i].lookup = lookup;
+		STAILQ_INIT(&lookup->sessions[i].sent);
+		lookup->sessions[i].postgres = postgres_new(&session);
+	}
 	for (size_t i = 0; i < lookup->sessions_n; i++)
 		session_step(&lookup->sessions[i]);
 	ticker_start(lookup->ticker);
@@ -443,8 +404,6 @@ struct lookup *lookup_new(struct event_base *base, const struct lookup_options *
 
 void lookup_free(struct lookup *lookup)
 {
-	if (!lookup)
-		return;
 	lookup->closing = 1;
 	for (size_t i = 0; i < lookup->sessions_n; i++) {
 		struct session *session = &lookup->sessions[i];
@@ -471,19 +430,19 @@ static int added(struct lookup *lookup, int rc)
 	return rc;
 }
 
-int lookup_coupon(struct lookup *lookup, enum lookup_query what, int64_t coupon,
-		  lookup_coupon_fn *done, void *context)
+int lookup_coupon(struct lookup *lookup, enum lookup_query what, int64_t coupon, lookup_fn *done,
+		  void *context)
 {
 	check(what >= LOOKUP_COUPON);
-	return added(lookup,
-		     lane_add_coupon(&lookup->lanes[queries[what].lane], coupon, done, context));
+	return added(lookup, lane_add_coupon(&lookup->lanes[queries[what].lane], &queries[what],
+					     coupon, done, context));
 }
 
 int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
 	       const struct postgres_argument *arguments, lookup_fn *done, void *context)
 {
 	check(what < LOOKUP_COUPON);
-	return added(lookup, lane_add(&lookup->lanes[queries[what].lane], queries[what].sql, n,
+	return added(lookup, lane_add(&lookup->lanes[queries[what].lane], &queries[what], n,
 				      arguments, done, context));
 }
 

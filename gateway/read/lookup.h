@@ -53,7 +53,7 @@ enum lookup_query {
 	LOOKUP_CODE_TEXTS, /* code_redeemable, of 1 to 256 texts */
 	LOOKUP_PAGE,       /* user_coupon_page */
 	LOOKUP_OFFER,      /* coupon_offer */
-	LOOKUP_COUPON,     /* coupon_state; only by lookup_coupon(), as the next one */
+	LOOKUP_COUPON,     /* coupon_state, of several; only by lookup_coupon(), as the next one */
 	LOOKUP_STATUS_COUPON,
 	LOOKUP_QUERIES
 };
@@ -82,8 +82,8 @@ int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
 	       const struct postgres_argument *arguments, lookup_fn *done, void *context);
 int lookup_receive(struct lookup *lookup, enum lookup_query what, const struct receive *receive,
 		   lookup_fn *done, void *context);
-int lookup_coupon(struct lookup *lookup, enum lookup_query what, int64_t coupon,
-		  lookup_coupon_fn *done, void *context);
+int lookup_coupon(struct lookup *lookup, enum lookup_query what, int64_t coupon, lookup_fn *done,
+		  void *context);
 
 size_t lookup_waiting(const struct lookup *lookup);      /* look-ups that wait to be sent */
 uint64_t lookup_connects_n(const struct lookup *lookup); /* how many times it was connected */

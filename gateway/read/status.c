@@ -2,44 +2,65 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/message/number.h"
 #include "common/redis/redis.h"
 #include "coupon/slot.h"
 #include "gateway/admit/coupon_table.h"
-#include "gateway/read/row.h"
 
 #include "embed.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* One status request between its steps. */
-struct status_query {
+/* One request between its steps. */
+struct query {
 	const struct status_parts *parts;
 	struct request *request;
+	/* Of `status`: */
 	int redis_answered;
 	/* by Redis and PostgreSQL, a receive that neither of them holds was not accepted */
 	int complete;
 	int in_doubt;  /* at the start: a request may have taken effect after Redis was read */
 	char *records; /* of the user, from Redis; NULL: none */
+	/* Of `coupon`: */
+	cJSON *object; /* the reply, before the offer is known */
+	struct offer_asker asker;
 };
+
+/* Each takes the query and its request. */
+static void query_answer(struct query *query, enum answer answer, const char *status, cJSON *object)
+{
+	request_answer_object(query->request, answer, status, object);
+	free(query->records);
+	free(query);
+}
+
+static void query_fail(struct query *query, enum answer answer, const char *message)
+{
+	request_fail(query->request, answer, message);
+	free(query->records);
+	free(query);
+}
+
+static void coupon_look_up(struct query *query, struct lookup *lookup, enum lookup_query what,
+			   lookup_fn *done)
+{
+	if (lookup_coupon(lookup, what, query->request->coupon, done, query))
+		query_fail(query, ANSWER_BUSY, NULL);
+}
+
+/* Redis does not hold the coupon, or is behind. */
+static void coupon_refused(const struct query *query)
+{
+	admission_refused(query->parts->admission, query->request->coupon);
+}
+
+/* `status` */
 
 static int same_receive(const struct receive *receive, const struct slot *record)
 {
 	return receive->index == record->index &&
 	       memcmp(&receive->batch, &record->batch, sizeof(record->batch)) == 0;
-}
-
-static void query_free(struct status_query *query)
-{
-	free(query->records);
-	free(query);
-}
-
-/* Takes the query and its request. */
-static void query_fail(struct status_query *query, enum answer answer, const char *message)
-{
-	request_fail(query->request, answer, message);
-	query_free(query);
 }
 
 /* Whether a request for the coupon, in any process of this gateway, may still take effect. */
@@ -53,50 +74,52 @@ static int in_doubt(const struct status_parts *parts, int64_t coupon)
  * Whether a receive that is absent now cannot appear later, as far as this gateway can
  * determine.
  */
-static int none_is_final(const struct status_query *query)
+static int none_is_final(const struct query *query)
 {
 	return query->complete && !query->in_doubt &&
 	       !in_doubt(query->parts, query->request->coupon);
 }
 
-static void answer_none(struct status_query *query)
+/* A receive that Redis has and PostgreSQL has not. */
+static cJSON *in_flight_object(const struct query *query, const struct slot *record)
 {
-	struct request *request = query->request;
-	cJSON *object;
+	const struct receive receive = { .coupon = query->request->coupon,
+					 .user = query->request->user,
+					 .batch = record->batch,
+					 .index = record->index };
+	cJSON *object = object_new();
 
-	if (!query->redis_answered) {
-		request_fail(request, ANSWER_UNAVAILABLE,
-			     "Redis is unreachable: it is unknown whether there is such a receive");
-		return;
-	}
-	object = cJSON_CreateObject();
-	check(object != NULL);
-	cJSON_AddBoolToObject(object, "final", none_is_final(query));
-	cJSON_AddStringToObject(object, "message", "there is no such receive");
-	request_answer_object(request, ANSWER_NOT_FOUND, NULL, object);
+	member_receive(object, &receive, record->number);
+	return object;
 }
 
 /* PostgreSQL does not hold the receive: answers with the state in Redis. */
-static void answer_by_redis(struct status_query *query)
+static void answer_by_redis(struct query *query)
 {
 	const char *at = query->records;
 	struct slot record;
 	cJSON *object;
 
 	while (slot_next(&at, &record) == 0) {
-		if (!same_receive(&query->request->receive, &record))
-			continue;
-		object = cJSON_CreateObject();
-		check(object != NULL);
-		member_receive(object, &query->request->receive, record.number);
-		request_answer_object(query->request, ANSWER_OK, "accepted", object);
+		if (same_receive(&query->request->receive, &record)) {
+			query_answer(query, ANSWER_OK, "accepted",
+				     in_flight_object(query, &record));
+			return;
+		}
+	}
+	if (!query->redis_answered) {
+		query_fail(query, ANSWER_UNAVAILABLE,
+			   "Redis is unreachable: it is unknown whether there is such a receive");
 		return;
 	}
-	answer_none(query);
+	object = object_new();
+	cJSON_AddBoolToObject(object, "final", none_is_final(query));
+	cJSON_AddStringToObject(object, "message", "there is no such receive");
+	query_answer(query, ANSWER_NOT_FOUND, NULL, object);
 }
 
 /* PostgreSQL has not answered, or what it answered may not be true any more. */
-static void fail_by_lookup(struct status_query *query)
+static void fail_by_lookup(struct query *query)
 {
 	const struct lookup *lookup = query->parts->lookup;
 
@@ -107,12 +130,25 @@ static void fail_by_lookup(struct status_query *query)
 			   : "PostgreSQL is unreachable: the outcome cannot be looked up");
 }
 
+/* A receive that PostgreSQL has; its state is a member, or is answered. */
+static cJSON *outcome_object(const struct receive *receive, const PGresult *rows, int row,
+			     int has_state)
+{
+	cJSON *object = object_new();
+
+	member_receive(object, receive, (int)column_number(rows, row, "slot"));
+	if (has_state)
+		member_column(object, rows, row, "state");
+	member_column(object, rows, row, "reason");
+	member_column(object, rows, row, "valid_from");
+	member_column(object, rows, row, "valid_to");
+	return object;
+}
+
 static void on_receive(void *context, const PGresult *rows)
 {
-	struct status_query *query = context;
-	struct request *request = query->request;
+	struct query *query = context;
 	cJSON *object;
-	int rejected;
 
 	if (!rows) {
 		fail_by_lookup(query);
@@ -120,65 +156,40 @@ static void on_receive(void *context, const PGresult *rows)
 	}
 	if (PQntuples(rows) == 0) {
 		answer_by_redis(query);
-		query_free(query);
 		return;
 	}
-	rejected = strcmp(column_text(rows, 0, "state"), "rejected") == 0;
-	object = cJSON_CreateObject();
-	check(object != NULL);
-	member_receive(object, &request->receive, (int)column_number(rows, 0, "slot"));
-	member_column(object, rows, 0, "reason");
-	member_column(object, rows, 0, "valid_from");
-	member_column(object, rows, 0, "valid_to");
-	if (rejected)
+	object = outcome_object(&query->request->receive, rows, 0, 0);
+	if (strcmp(column_text(rows, 0, "state"), "rejected") == 0) {
 		cJSON_AddStringToObject(object, "message", answer_text(ANSWER_REJECTED));
-	request_answer_object(request, rejected ? ANSWER_REJECTED : ANSWER_OK,
-			      rejected ? NULL : "issued", object);
-	query_free(query);
-}
-
-static void add_settled(cJSON *receives, const struct request *request, const PGresult *rows)
-{
-	for (int row = 0; row < PQntuples(rows); row++) {
-		cJSON *object = cJSON_CreateObject();
-		struct receive receive;
-
-		check(object != NULL);
-		row_receive(rows, row, request->coupon, &request->user, &receive);
-		member_receive(object, &receive, (int)column_number(rows, row, "slot"));
-		member_column(object, rows, row, "state");
-		member_column(object, rows, row, "reason");
-		member_column(object, rows, row, "valid_from");
-		member_column(object, rows, row, "valid_to");
-		cJSON_AddItemToArray(receives, object);
+		query_answer(query, ANSWER_REJECTED, NULL, object);
+	} else {
+		query_answer(query, ANSWER_OK, "issued", object);
 	}
 }
 
-/* The receives in flight: held by Redis and not by PostgreSQL. */
-static void add_in_flight(cJSON *receives, const struct status_query *query, const PGresult *rows)
+/* The receives in flight are those that Redis has and PostgreSQL has not. */
+static void receives_add(cJSON *receives, const struct query *query, const PGresult *rows)
 {
+	const struct request *request = query->request;
 	const char *at = query->records;
+	struct receive receive;
 	struct slot record;
-	struct receive settled;
 
+	for (int row = 0; row < PQntuples(rows); row++) {
+		row_receive(rows, row, request->coupon, &request->user, &receive);
+		cJSON_AddItemToArray(receives, outcome_object(&receive, rows, row, 1));
+	}
 	while (slot_next(&at, &record) == 0) {
-		struct receive receive = { .coupon = query->request->coupon,
-					   .user = query->request->user,
-					   .batch = record.batch,
-					   .index = record.index };
 		int found = 0;
 		cJSON *object;
 
 		for (int row = 0; row < PQntuples(rows) && !found; row++) {
-			row_receive(rows, row, query->request->coupon, &query->request->user,
-				    &settled);
-			found = same_receive(&settled, &record);
+			row_receive(rows, row, request->coupon, &request->user, &receive);
+			found = same_receive(&receive, &record);
 		}
 		if (found)
 			continue;
-		object = cJSON_CreateObject();
-		check(object != NULL);
-		member_receive(object, &receive, record.number);
+		object = in_flight_object(query, &record);
 		cJSON_AddStringToObject(object, "state", "accepted");
 		cJSON_AddItemToArray(receives, object);
 	}
@@ -186,8 +197,7 @@ static void add_in_flight(cJSON *receives, const struct status_query *query, con
 
 static void on_user(void *context, const PGresult *rows)
 {
-	struct status_query *query = context;
-	struct request *request = query->request;
+	struct query *query = context;
 	cJSON *object, *receives;
 	char id[ID_SIZE];
 
@@ -200,21 +210,18 @@ static void on_user(void *context, const PGresult *rows)
 			   "Redis is unreachable: receives in flight are unknown");
 		return;
 	}
-	object = cJSON_CreateObject();
-	check(object != NULL);
-	id_format(request->coupon, id);
+	object = object_new();
+	id_format(query->request->coupon, id);
 	cJSON_AddStringToObject(object, "coupon", id);
-	cJSON_AddStringToObject(object, "user", request->user.text);
+	cJSON_AddStringToObject(object, "user", query->request->user.text);
 	receives = cJSON_AddArrayToObject(object, "receives");
-	add_settled(receives, request, rows);
-	add_in_flight(receives, query, rows);
+	receives_add(receives, query, rows);
 	if (cJSON_GetArraySize(receives) == 0)
 		cJSON_AddBoolToObject(object, "final", none_is_final(query));
-	request_answer_object(request, ANSWER_OK, NULL, object);
-	query_free(query);
+	query_answer(query, ANSWER_OK, NULL, object);
 }
 
-static void outcome_look_up(struct status_query *query)
+static void outcome_look_up(struct query *query)
 {
 	struct request *request = query->request;
 	int rc;
@@ -235,9 +242,10 @@ static void outcome_look_up(struct status_query *query)
  * Redis does not hold the coupon. Nothing is in flight if the coupon was never loaded, or if the
  * keeper found it settled.
  */
-static void on_missing(void *context, const PGresult *rows, int row)
+static void on_missing(void *context, const PGresult *rows)
 {
-	struct status_query *query = context;
+	struct query *query = context;
+	int row = rows ? row_of_coupon(rows, query->request->coupon) : -1;
 
 	query->complete = rows &&
 			  (row < 0 || strcmp(column_text(rows, row, "generation"), "0") == 0 ||
@@ -262,7 +270,7 @@ static int records_readable(const char *records)
 
 static void on_records(void *context, const redisReply *reply)
 {
-	struct status_query *query = context;
+	struct query *query = context;
 	int missing = 0;
 
 	--*query->parts->in_redis;
@@ -274,52 +282,163 @@ static void on_records(void *context, const redisReply *reply)
 				  records_readable(query->records);
 		missing = is_text(reply->element[1], "missing");
 		if (missing || is_text(reply->element[1], "behind"))
-			admission_refused(query->parts->admission, query->request->coupon);
+			coupon_refused(query);
 	}
-	if (!missing) {
+	if (missing)
+		coupon_look_up(query, query->parts->lookup, LOOKUP_STATUS_COUPON, on_missing);
+	else
 		outcome_look_up(query);
-	} else if (lookup_coupon(query->parts->lookup, LOOKUP_STATUS_COUPON, query->request->coupon,
-				 on_missing, query)) {
-		request_fail(query->request, ANSWER_BUSY, NULL);
-		query_free(query);
+}
+
+/* `coupon` */
+
+enum coupon_state coupon_state_of(const PGresult *rows, int64_t coupon)
+{
+	int row = rows ? row_of_coupon(rows, coupon) : -1;
+	const char *status;
+	int64_t end_ms, now_ms;
+
+	if (!rows)
+		return COUPON_LOOKUP_FAILED;
+	if (row < 0)
+		return COUPON_ABSENT;
+	status = column_text(rows, row, "status");
+	end_ms = column_number(rows, row, "end_ms");
+	now_ms = column_number(rows, row, "now_ms");
+	if (strcmp(status, "draft") == 0)
+		return COUPON_ABSENT; /* clients cannot see drafts */
+	if (strcmp(status, "closed") == 0 || (end_ms > 0 && end_ms <= now_ms))
+		return COUPON_ENDED;
+	return strcmp(status, "paused") == 0 ? COUPON_PAUSED : COUPON_PUBLISHED;
+}
+
+static void on_coupon_row(void *context, const PGresult *rows)
+{
+	struct query *query = context;
+	enum coupon_state state = coupon_state_of(rows, query->request->coupon);
+
+	query_fail(query, coupon_state_answer(state),
+		   state == COUPON_PUBLISHED ? "the coupon is published, but not yet loaded"
+					     : NULL);
+}
+
+static void member_time(cJSON *object, const char *name, int64_t time_ms)
+{
+	char text[CLOCK_RFC3339_SIZE];
+
+	if (time_ms > 0)
+		cJSON_AddStringToObject(object, name, clock_rfc3339(time_ms, text));
+}
+
+/* What Redis has, in the order in which coupon_state.lua returns it. */
+enum field { STATUS, TOTAL, STOCK, LIMIT, BEGIN, END, VERSION, NOW, FIELDS_N };
+
+static int64_t field_number(char *const fields[FIELDS_N], enum field field)
+{
+	return strtoll(fields[field], NULL, 10);
+}
+
+static cJSON *fields_object(int64_t coupon, char *const fields[FIELDS_N])
+{
+	int64_t begin_ms = field_number(fields, BEGIN), end_ms = field_number(fields, END);
+	int64_t now_ms = field_number(fields, NOW);
+	const char *state = "open";
+	cJSON *object = object_new();
+	char id[ID_SIZE];
+
+	if (strcmp(fields[STATUS], "closed") == 0 || (end_ms > 0 && now_ms >= end_ms))
+		state = "ended";
+	else if (strcmp(fields[STATUS], "paused") == 0)
+		state = "paused";
+	else if (now_ms < begin_ms)
+		state = "not_started";
+	id_format(coupon, id);
+	cJSON_AddStringToObject(object, "coupon", id);
+	cJSON_AddStringToObject(object, "state", state);
+	cJSON_AddNumberToObject(object, "total", (double)field_number(fields, TOTAL));
+	cJSON_AddNumberToObject(object, "stock", (double)field_number(fields, STOCK));
+	cJSON_AddNumberToObject(object, "limit", (double)field_number(fields, LIMIT));
+	member_time(object, "begin", begin_ms);
+	member_time(object, "end", end_ms);
+	return object;
+}
+
+static void on_offer(void *context, const cJSON *members)
+{
+	struct query *query = context;
+	const cJSON *member;
+
+	cJSON_ArrayForEach(member, members)
+		cJSON_AddItemToObject(query->object, member->string, cJSON_Duplicate(member, 1));
+	if (!members)
+		check(cJSON_AddTrueToObject(query->object, "partial"));
+	query_answer(query, ANSWER_OK, NULL, query->object);
+}
+
+static void on_coupon_fields(void *context, const redisReply *reply)
+{
+	static const struct {
+		const char *status, *message;
+	} withheld[] = {
+		{ "behind", "Redis is behind what was seen of the coupon" },
+		{ "unverified", "the coupon is being compared with PostgreSQL" },
+		{ "counting", "Redis lost data of the coupon: its stock is being counted" },
+	};
+	struct query *query = context;
+	char *fields[FIELDS_N];
+
+	--*query->parts->in_redis;
+	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != FIELDS_N) {
+		query_fail(query, ANSWER_UNAVAILABLE, "Redis is unreachable");
+		return;
 	}
+	for (size_t i = 0; i < FIELDS_N; i++) {
+		fields[i] = reply->element[i]->str;
+		if (!fields[i]) {
+			coupon_refused(query);
+			coupon_look_up(query, query->parts->reads, LOOKUP_COUPON, on_coupon_row);
+			return;
+		}
+	}
+	if (strcmp(fields[STATUS], "behind") == 0)
+		coupon_refused(query);
+	for (size_t i = 0; i < sizeof(withheld) / sizeof(withheld[0]); i++) {
+		if (strcmp(fields[STATUS], withheld[i].status) == 0) {
+			query_fail(query, ANSWER_UNAVAILABLE, withheld[i].message);
+			return;
+		}
+	}
+	query->object = fields_object(query->request->coupon, fields);
+	query->asker.version = field_number(fields, VERSION);
+	offers_ask(query->parts->offers, query->request->coupon, &query->asker);
 }
 
-void status_seen(const struct status_parts *parts, int64_t coupon, struct seen_text *seen)
-{
-	int64_t generation, seq;
-
-	admission_seen(parts->admission, coupon, &generation, &seq);
-	number_text(generation, seen->generation);
-	number_text(seq, seen->seq);
-}
-
-static struct status_query *query_new(const struct status_parts *parts, struct request *request)
-{
-	struct status_query *query = calloc(1, sizeof(*query));
-
-	check(query != NULL);
-	query->parts = parts;
-	query->request = request;
-	query->in_doubt = in_doubt(parts, request->coupon);
-	return query;
-}
-
+/* As in a call, the scripts get the highest that this process has seen of the coupon. */
 void status_answer(const struct status_parts *parts, struct request *request)
 {
 	struct redis_link *link = redis_pool_pick(parts->redis);
-	char keys[2][COUPON_KEY_SIZE];
-	struct seen_text seen;
-	const char *argv[] = { "EVAL",
-			       lua_user_state,
-			       "2",
-			       coupon_key(request->coupon, COUPON_KEY_COUPON, keys[0]),
-			       coupon_key(request->coupon, COUPON_KEY_USERS, keys[1]),
-			       request->user.text,
-			       link ? redis_link_run_id(link) : "",
-			       seen.generation,
-			       seen.seq };
+	struct query *query = calloc(1, sizeof(*query));
+	int is_status = request->op == OP_STATUS, n = 0;
+	char keys[2][COUPON_KEY_SIZE], generation_text[NUMBER_SIZE], seq_text[NUMBER_SIZE];
+	const char *argv[9];
+	int64_t generation, seq;
 
-	status_seen(parts, request->coupon, &seen);
-	redis_pool_query(link, 9, argv, on_records, query_new(parts, request));
+	check(query != NULL);
+	*query = (struct query){ .parts = parts,
+				 .request = request,
+				 .in_doubt = is_status && in_doubt(parts, request->coupon),
+				 .asker = { .done = on_offer, .context = query } };
+	admission_seen(parts->admission, request->coupon, &generation, &seq);
+	argv[n++] = "EVAL";
+	argv[n++] = is_status ? lua_user_state : lua_coupon_state;
+	argv[n++] = is_status ? "2" : "1";
+	argv[n++] = coupon_key(request->coupon, COUPON_KEY_COUPON, keys[0]);
+	if (is_status) {
+		argv[n++] = coupon_key(request->coupon, COUPON_KEY_USERS, keys[1]);
+		argv[n++] = request->user.text;
+	}
+	argv[n++] = link ? redis_link_run_id(link) : "";
+	argv[n++] = number_text(generation, generation_text);
+	argv[n++] = number_text(seq, seq_text);
+	redis_pool_query(link, n, argv, is_status ? on_records : on_coupon_fields, query);
 }

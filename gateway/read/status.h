@@ -1,22 +1,20 @@
 /*
- * The read operation `status`: reads Redis first, which holds what is in flight, then PostgreSQL,
- * which holds the final outcome.
+ * The read operations `status` and `coupon`. Each reads Redis first.
  *
- *	Redis: the user's records, and whether they are complete
- *	  └─ it does not have the coupon ─▶ PostgreSQL: was it ever loaded, is it settled?
- *	     └─▶ PostgreSQL: the outcome ─▶ answered
+ *	status  Redis: the user's records, which are in flight, and whether they are complete
+ *	          └─ it does not have the coupon ─▶ PostgreSQL: was it ever loaded, is it settled?
+ *	             └─▶ PostgreSQL: the final outcome ─▶ answered
+ *	coupon  Redis: terms and stock ─▶ the offer (coupons.h) ─▶ answered
+ *	          └─ it does not have the coupon ─▶ PostgreSQL, which may be a replica ─▶ answered
  */
 #ifndef GATEWAY_READ_STATUS_H
 #define GATEWAY_READ_STATUS_H
 
-#include "common/message/number.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/redis_pool.h"
-#include "gateway/read/lookup.h"
+#include "gateway/read/coupons.h"
 
-struct offers;
-
-/* What the read operations use. */
+/* What they use. */
 struct status_parts {
 	struct redis_pool *redis;
 	struct lookup *lookup;
@@ -26,13 +24,10 @@ struct status_parts {
 	size_t *in_redis; /* how many Redis has; less one with its reply */
 };
 
-/* The highest that this process has seen of a coupon, for the scripts that read, as in a call. */
-struct seen_text {
-	char generation[NUMBER_SIZE], seq[NUMBER_SIZE];
-};
-void status_seen(const struct status_parts *parts, int64_t coupon, struct seen_text *seen);
+/* Takes the request; answers now or later. */
+void status_answer(const struct status_parts *parts, struct request *request);
 
-void status_answer(const struct status_parts *parts,
-		   struct request *request); /* takes the request; answers now or later */
+/* What lookup_coupon() found, in the form of admission and of `coupon`. */
+enum coupon_state coupon_state_of(const PGresult *rows, int64_t coupon);
 
 #endif

@@ -71,7 +71,7 @@ static void link_cut(void)
 
 static int packet_same(const void *item, const void *wanted)
 {
-	return ulid_same(&packet_first(item)->ulid, wanted);
+	return ulid_same(&STAILQ_FIRST(&((const struct packet *)item)->batches)->ulid, wanted);
 }
 
 static void confirm_tell(uint64_t tag)
@@ -150,7 +150,7 @@ static void packet_send(struct packet *packet)
 	static char buffer[PACKED_BYTES_MAX];
 	struct sent_message *sent = malloc(sizeof(*sent) + packet->bytes);
 
-	sent->batch = packet_first(packet)->ulid;
+	sent->batch = STAILQ_FIRST(&packet->batches)->ulid;
 	sent->reply_to = packet->wants_outcome ? gateway.incarnation : 0;
 	sent->len = packet->bytes;
 	memcpy(sent->body, packet_body(packet, buffer), packet->bytes);

@@ -121,6 +121,27 @@ static void port_report(void *context, int64_t coupon, int64_t generation, int64
 	(void)seq;
 }
 
+/* There is no keeper to be asked, and no other process. */
+static void port_ask(void *context, int64_t coupon)
+{
+	(void)context;
+	(void)coupon;
+}
+
+static void port_busy(void *context, int64_t coupon, int busy)
+{
+	(void)context;
+	(void)coupon;
+	(void)busy;
+}
+
+static void port_doubt(void *context, int64_t coupon, int64_t until_ms)
+{
+	(void)context;
+	(void)coupon;
+	(void)until_ms;
+}
+
 static void gateway_tick(void *context, uint64_t incarnation, uint64_t b)
 {
 	(void)context;
@@ -142,6 +163,9 @@ static void gateway_start(void)
 		.publish = port_publish,
 		.answer = port_answer,
 		.report = port_report,
+		.ask = port_ask,
+		.busy = port_busy,
+		.doubt = port_doubt,
 	};
 	static const struct waiters_port waiters_port = {
 		.now_ms = port_now_ms,

@@ -83,11 +83,10 @@ static void test_coupon_table(void **state)
 	coupon_table_fini(&table);
 }
 
-static void on_coupon(void *context, const PGresult *rows, int row)
+static void on_coupon(void *context, const PGresult *rows)
 {
 	(void)context;
 	(void)rows;
-	(void)row;
 }
 
 static void test_lane(void **state)
@@ -98,7 +97,7 @@ static void test_lane(void **state)
 	(void)state;
 	lane_init(&lane, IDS);
 	for (size_t i = 0; i < IDS; i++)
-		assert_int_equal(lane_add_coupon(&lane, ids[i], on_coupon, NULL), 0);
+		assert_int_equal(lane_add_coupon(&lane, NULL, ids[i], on_coupon, NULL), 0);
 	assert_in_range(chain_longest(lane.by_coupon->hh.tbl), 1, CHAIN_MAX);
 	assert_int_equal(lane_take(&lane, IDS, INT64_MAX, &taken), IDS);
 	lane_list_end(&taken, NULL);

@@ -58,9 +58,10 @@ static void test_a_batch_alone_is_as_in_the_outbox(void **state)
 	(void)state;
 	pending_add(&pending, 1, 256, 0);
 	packet = packet_take(&pending);
-	assert_ptr_equal(packet_body(packet, buffer), packet_first(packet)->body);
-	assert_int_equal(packet->bytes, packet_first(packet)->body_len);
-	assert_int_equal(packed_open(&packed, packet_first(packet)->body, packet->bytes, &error),
+	assert_ptr_equal(packet_body(packet, buffer), STAILQ_FIRST(&packet->batches)->body);
+	assert_int_equal(packet->bytes, STAILQ_FIRST(&packet->batches)->body_len);
+	assert_int_equal(packed_open(&packed, STAILQ_FIRST(&packet->batches)->body, packet->bytes,
+				     &error),
 			 0);
 	packet_drop(packet);
 }
@@ -87,7 +88,7 @@ static void test_as_many_as_fit(void **state)
 			if (!STAILQ_EMPTY(&pending))
 				assert_int_equal(packet->batches_n, cases[i].wanted);
 			assert_true(packet->bytes <= PACKED_BYTES_MAX);
-			assert_int_equal(packet_first(packet)->coupon, coupon);
+			assert_int_equal(STAILQ_FIRST(&packet->batches)->coupon, coupon);
 			coupon += (int64_t)packet->batches_n;
 			packet_drop(packet);
 		}

@@ -200,7 +200,6 @@ static void test_stopped_at_once(void **state)
 		publisher_submit(publisher, batch_make(i));
 		publisher_end(publisher);
 	}
-	publisher_free(NULL, 0);
 	close(fd);
 }
 
