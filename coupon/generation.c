@@ -2,6 +2,7 @@
 
 #include "common/array.h"
 #include "common/check.h"
+#include "common/postgres/session.h"
 #include "common/redis/redis.h"
 
 #include <stdlib.h>
@@ -30,11 +31,6 @@ void generation_raise(struct generations *generations, int64_t number, int64_t h
 
 	if (high > generation->high)
 		generation->high = high;
-}
-
-static int64_t number_at(const PGresult *rows, int row, int column)
-{
-	return strtoll(PQgetvalue(rows, row, column), NULL, 10);
 }
 
 void generation_add_row(struct generations *generations, const PGresult *rows, int row, int first)

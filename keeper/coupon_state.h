@@ -104,13 +104,14 @@ struct coupon_expiring {
 	int64_t coupon;
 };
 
-/* Each of the next three sets `n` and `rows`. 0, or -1: it failed, as keeper/database.h says. */
+/*
+ * Each of the next two sets `n` and `rows`, and waits on no row lock. 0, or -1: it failed, as
+ * keeper/database.h says.
+ */
 
-/* The coupons after `after`. Waits on no row lock. */
-int coupon_page_next(struct coupon_page *page, struct keeper_database *database, int64_t after);
-/* Those of these coupons, at most KEEPER_PAGE, that are watched. */
-int coupon_page_of(struct coupon_page *page, struct keeper_database *database, const int64_t *ids,
-		   size_t n);
+/* The watched coupons after `after`; of these alone, at most KEEPER_PAGE, if `n` is not 0. */
+int coupon_page_read(struct coupon_page *page, struct keeper_database *database, int64_t after,
+		     const int64_t *ids, size_t n);
 /*
  * Settled coupons whose keys have not expired yet, after `*after`, which is advanced. Only id,
  * generation and seq_seen are set.

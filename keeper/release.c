@@ -14,10 +14,10 @@
 #include "keeper/release.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/message/number.h"
-#include "common/message/receive.h"
+#include "coupon/slot.h"
 #include "embed.h"
 #include "keeper/stores.h"
 
@@ -29,19 +29,25 @@
 #define VOIDED "voided" /* the reason */
 #define WHAT_SIZE (sizeof(GIVE) + NUMBER_SIZE + ULID_SIZE + NUMBER_SIZE + RECEIVE_TAIL_MAX)
 #define ARGS_EACH 5
+#define LATE_ARGS_EACH 9
+#define NO_BATCH "00000000000000000000000000"
 #define ZERO_UUID "00000000-0000-0000-0000-000000000000"
 
+/* The last ones are those of release_pending, whose key is the holder's, or of late_page. */
 enum column {
 	COUPON,
-	BATCH,
-	IDX,
 	USER_ID,
 	SLOT,
+	BATCH,
+	IDX,
+	KEY,
 	REASON,
+	IS_OVER,
 	HOLDER_BATCH,
 	HOLDER_IDX,
-	HOLDER_KEY,
-	IS_OVER
+	NUM = HOLDER_BATCH,
+	GENERATION,
+	SEQ
 };
 
 struct page {
@@ -60,11 +66,6 @@ static const char *value(const struct page *page, int row, enum column column)
 	return PQgetvalue(page->rows, row, (int)column);
 }
 
-static int64_t number(const struct page *page, int row, enum column column)
-{
-	return strtoll(value(page, row, column), NULL, 10);
-}
-
 static struct ulid batch_at(const struct page *page, int row, enum column column)
 {
 	struct ulid batch;
@@ -77,9 +78,9 @@ static void done_add(struct page *page, int row)
 {
 	const struct ulid batch = batch_at(page, row, BATCH);
 
-	postgres_array_add_number(&page->done_coupons, number(page, row, COUPON));
+	postgres_array_add_number(&page->done_coupons, number_at(page->rows, row, COUPON));
 	postgres_array_add_uuid(&page->done_batches, &batch);
-	postgres_array_add_number(&page->done_indexes, number(page, row, IDX));
+	postgres_array_add_number(&page->done_indexes, number_at(page->rows, row, IDX));
 }
 
 /* Skips rows that are locked: they stay pending. */
@@ -110,7 +111,7 @@ static void what_format(const struct page *page, int row, char what[WHAT_SIZE])
 		holder = batch_at(page, row, HOLDER_BATCH);
 		snprintf(what, WHAT_SIZE, GIVE "%s:%s:%s:%s", value(page, row, SLOT),
 			 ulid_format(&holder, batch), value(page, row, HOLDER_IDX),
-			 value(page, row, HOLDER_KEY));
+			 value(page, row, KEY));
 		return;
 	}
 	if (strcmp(reason, VOIDED) == 0)
@@ -121,30 +122,21 @@ static void what_format(const struct page *page, int row, char what[WHAT_SIZE])
 		snprintf(what, WHAT_SIZE, "free");
 }
 
-/*
- * Whether Redis can have the receive: messages that the script did not write may name any slot.
- */
-static int is_possible(const struct page *page, int row)
+/* Whether Redis can have the receive: messages that the script did not write may name any slot. */
+static int is_possible(const PGresult *rows, int row, struct slot *slot)
 {
-	const char *user_text = value(page, row, USER_ID);
-	int64_t slot = number(page, row, SLOT);
-	struct user_id user;
-
-	return user_id_parse(&user, user_text, strlen(user_text)) == 0 && slot >= 1 &&
-	       slot <= RECEIVE_SLOT_MAX && number(page, row, IDX) <= RECEIVE_INDEX_MAX &&
-	       (PQgetisnull(page->rows, row, HOLDER_BATCH) ||
-		number(page, row, HOLDER_IDX) <= RECEIVE_INDEX_MAX);
+	return slot_of_row(slot, rows, row, USER_ID) == 0 && slot->number >= 1 &&
+	       slot->number <= RECEIVE_SLOT_MAX && slot->index <= RECEIVE_INDEX_MAX;
 }
 
-static void part_add(struct page *page, int row)
+static void part_add(struct page *page, int row, const struct slot *slot)
 {
 	const char **argv = &page->argv[page->part_n * ARGS_EACH];
-	const struct ulid batch = batch_at(page, row, BATCH);
 
 	what_format(page, row, page->whats[page->part_n]);
 	argv[0] = value(page, row, USER_ID);
 	argv[1] = value(page, row, SLOT);
-	argv[2] = ulid_format(&batch, page->batches[page->part_n]);
+	argv[2] = ulid_format(&slot->batch, page->batches[page->part_n]);
 	argv[3] = value(page, row, IDX);
 	argv[4] = page->whats[page->part_n];
 	page->part[page->part_n++] = row;
@@ -202,27 +194,32 @@ static int part_release(struct page *page)
 	if (page->part_n == 0)
 		return 0;
 	fault_point(FAULT_RELEASE_BEFORE_GIVE);
-	reply = redis_client_coupon_eval(redis, lua_release, number(page, page->part[0], COUPON),
+	reply = redis_client_coupon_eval(redis, lua_release,
+					 number_at(page->rows, page->part[0], COUPON),
 					 COUPON_KEYS_RELEASE, page->part_n * ARGS_EACH, page->argv);
 	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 1)
 		missing_take(page);
 	else if (reply && reply->type == REDIS_REPLY_ARRAY)
 		reply_take(page, reply);
-	if (reply)
-		freeReplyObject(reply);
+	freeReplyObject(reply);
 	page->part_n = 0;
 	return redis_client_is_open(redis) ? 0 : -1;
 }
 
 static int rows_release(struct page *page)
 {
+	struct slot slot;
+
 	for (int row = 0; row < PQntuples(page->rows); row++) {
 		if (page->part_n > 0 &&
-		    number(page, page->part[0], COUPON) != number(page, row, COUPON) &&
+		    number_at(page->rows, page->part[0], COUPON) !=
+			    number_at(page->rows, row, COUPON) &&
 		    part_release(page))
 			return -1;
-		if (is_possible(page, row))
-			part_add(page, row);
+		if (is_possible(page->rows, row, &slot) &&
+		    (PQgetisnull(page->rows, row, HOLDER_BATCH) ||
+		     number_at(page->rows, row, HOLDER_IDX) <= RECEIVE_INDEX_MAX))
+			part_add(page, row, &slot);
 		else
 			done_add(page, row);
 	}
@@ -274,11 +271,144 @@ int release_step(struct release *release, struct keeper_context *context)
 	rc = page_release(&page);
 	*release = (struct release){ 0 };
 	if (rc == 0 && last == RELEASE_PAGE - 1) {
-		release->coupon = number(&page, last, COUPON);
+		release->coupon = number_at(page.rows, last, COUPON);
 		snprintf(release->batch, sizeof(release->batch), "%s", value(&page, last, BATCH));
-		release->index = number(&page, last, IDX);
+		release->index = number_at(page.rows, last, IDX);
 		rc = 1;
 	}
 	PQclear(page.rows);
+	return rc;
+}
+
+/* Late outcomes */
+
+/* One coupon's part of a page. */
+struct part {
+	const PGresult *page;
+	int first, n;
+	const char *argv[1 + LATE_PAGE * LATE_ARGS_EACH];
+	char batches[LATE_PAGE][ULID_SIZE];
+};
+
+static const char *part_value(const struct part *part, int i, enum column column)
+{
+	return PQgetvalue(part->page, part->first + i, (int)column);
+}
+
+static const char *outcome_of(const char *reason)
+{
+	if (*reason == '\0')
+		return "issued";
+	return strcmp(reason, "out_of_stock") == 0 ? "drop" : "free";
+}
+
+static void args_fill(struct part *part, int i)
+{
+	const char **argv = &part->argv[1 + i * LATE_ARGS_EACH];
+	const char *num = part_value(part, i, NUM), *generation = part_value(part, i, GENERATION),
+		   *seq = part_value(part, i, SEQ);
+	const char *none[LATE_ARGS_EACH] = { num, "0", "0", "1", "1", NO_BATCH, "0", "", "none" };
+	struct slot slot;
+
+	if (!is_possible(part->page, part->first + i, &slot) || *generation == '-' || *seq == '-') {
+		memcpy(argv, none, sizeof(none));
+		return;
+	}
+	argv[0] = num;
+	argv[1] = generation;
+	argv[2] = seq;
+	argv[3] = part_value(part, i, USER_ID);
+	argv[4] = part_value(part, i, SLOT);
+	argv[5] = ulid_format(&slot.batch, part->batches[i]);
+	argv[6] = part_value(part, i, IDX);
+	argv[7] = part_value(part, i, KEY);
+	argv[8] = outcome_of(part_value(part, i, REASON));
+}
+
+/* Deletes the outcomes that Redis has counted. 0, or -1. Locked rows stay and are sent again. */
+static int counted(struct late *late, struct keeper_context *context, const struct part *part)
+{
+	int64_t coupon = number_at(part->page, part->first, COUPON);
+
+	if (put_off_waits(&late->put_off, coupon, clock_monotonic_ms()))
+		return 0;
+	if (keeper_database_run(context->database, sql_query_late_counted,
+				POSTGRES_ARGUMENTS(postgres_number(coupon),
+						   postgres_text(
+							   part_value(part, part->n - 1, NUM)),
+						   postgres_number(context->fence))) == 0) {
+		put_off_end(&late->put_off, coupon);
+		return 0;
+	}
+	if (keeper_context_failed(context))
+		return -1;
+	keeper_context_put_off(&late->put_off, coupon);
+	return 0;
+}
+
+/* 0, or -1. Outcomes stay if Redis does not have the coupon or refuses the call. */
+static int part_count(struct late *late, struct keeper_context *context, struct part *part)
+{
+	int64_t coupon = number_at(part->page, part->first, COUPON);
+	char word[REDIS_WORD_SIZE];
+
+	if (*part_value(part, 0, IS_OVER) == 't')
+		return counted(late, context, part);
+	part->argv[0] = keeper_context_fence(context);
+	for (int i = 0; i < part->n; i++)
+		args_fill(part, i);
+	redis_word_take(redis_client_coupon_eval(context->redis, lua_late, coupon,
+						 COUPON_KEY_COUPON | COUPON_KEY_USERS |
+							 COUPON_KEY_KNOWN | COUPON_KEY_CODES,
+						 1 + part->n * LATE_ARGS_EACH, part->argv),
+			word);
+	if (strcmp(word, "ok") == 0) {
+		fault_point(FAULT_LATE_COUNTED);
+		if (!put_off_waits(&late->put_off, coupon, clock_monotonic_ms()))
+			log_info("late_counted", LOG_I("coupon", coupon),
+				 LOG_I("receives", part->n));
+		return counted(late, context, part);
+	}
+	if (strcmp(word, "gap") == 0 && keeper_context_event_is_new(context, coupon, "late_gap"))
+		log_error("late_gap", LOG_I("coupon", coupon));
+	return keeper_context_word(context, word);
+}
+
+static int page_count(struct late *late, struct keeper_context *context, const PGresult *page)
+{
+	int rows = PQntuples(page), rc = 0;
+	struct part *part = malloc(sizeof(*part));
+
+	check(part != NULL);
+	for (int first = 0; rc == 0 && first < rows; first += part->n) {
+		*part = (struct part){ .page = page, .first = first, .n = 1 };
+		while (first + part->n < rows &&
+		       strcmp(part_value(part, part->n, COUPON), part_value(part, 0, COUPON)) == 0)
+			part->n++;
+		rc = keeper_context_goes_on(context) || part_count(late, context, part) ? -1 : 0;
+	}
+	free(part);
+	return rc;
+}
+
+int late_step(struct late *late, struct keeper_context *context)
+{
+	PGresult *page = keeper_database_query(context->database, sql_query_late_page,
+					       POSTGRES_ARGUMENTS(postgres_number(late->coupon),
+								  postgres_number(late->number),
+								  postgres_number(LATE_PAGE)));
+	int rows, rc;
+
+	if (!page)
+		return -1;
+	rows = PQntuples(page);
+	rc = page_count(late, context, page);
+	late->coupon = late->number = 0;
+	if (rc == 0 && rows == LATE_PAGE) {
+		late->coupon = number_at(page, rows - 1, COUPON);
+		late->number = number_at(page, rows - 1, NUM);
+		rc = 1;
+	}
+	PQclear(page);
 	return rc;
 }

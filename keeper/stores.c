@@ -6,7 +6,9 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/message/receive.h"
+#include "coupon/redis_coupon.h"
 #include "embed.h"
+#include "keeper/rebuild/rebuild.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,7 +91,7 @@ int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *c
 	if (strcmp(stores->installation, changes.installation) != 0)
 		stores->installations_n++;
 	memcpy(stores->installation, changes.installation, INSTALLATION_SIZE);
-	stores->fence = PQntuples(rows) > 0 ? strtoll(PQgetvalue(rows, 0, 2), NULL, 10) : 0;
+	stores->fence = PQntuples(rows) > 0 ? number_at(rows, 0, 2) : 0;
 	PQclear(rows);
 	relation_set(stores, changes_relate(stores->relation, &changes, copy));
 	if (stores->relation == RELATION_UNCLAIMED)
@@ -132,21 +134,19 @@ static int64_t coupon_of(const char *name)
 /* The fence in PostgreSQL may be below that of the coupon, so the coupon's own is used. */
 static void coupon_hold(struct keeper_context *context, int64_t coupon)
 {
-	char key[COUPON_KEY_SIZE], fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
-	const char *hget[] = { "HGET", coupon_key(coupon, COUPON_KEY_COUPON, key), "fence" };
-	const char *argv[] = { fence, "1" };
+	char word[REDIS_WORD_SIZE];
 	int64_t own = context->fence;
-	redisReply *reply = redis_client_call(context->redis, 3, hget);
+	redisReply *reply = coupon_call(context->redis, coupon, "HGET", COUPON_KEY_COUPON, "fence",
+					NULL);
 
 	if (!reply)
 		return;
 	context->fence = redis_reply_number(reply);
-	keeper_context_fence(context, fence);
-	context->fence = own;
 	freeReplyObject(reply);
-	redis_word_take(redis_client_coupon_eval(context->redis, lua_hold, coupon,
-						 COUPON_KEYS_ISSUE, 2, argv),
-			word);
+	keeper_context_fence(context);
+	context->fence = own;
+	rebuild_hold_append(context, &(struct coupon_row){ .id = coupon }, 0);
+	redis_word_take(redis_client_next(context->redis), word);
 	if (strcmp(word, "held") != 0)
 		log_warn("coupon_hold_failed", LOG_I("coupon", coupon), LOG_S("why", word));
 }
@@ -165,8 +165,7 @@ int keeper_stores_hold(struct keeper_stores *stores, struct keeper_context *cont
 			return -1;
 		reply = redis_client_call(context->redis, 6, scan);
 		if (!reply || !redis_reply_is_scan(reply)) {
-			if (reply)
-				freeReplyObject(reply);
+			freeReplyObject(reply);
 			return -1;
 		}
 		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
@@ -267,8 +266,7 @@ int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *cont
 	/* A key of another type has no marks. */
 	if (reply && reply->type == REDIS_REPLY_ARRAY)
 		marks_take(stores, context->run_id, reply);
-	if (reply)
-		freeReplyObject(reply);
+	freeReplyObject(reply);
 	stores->read_ms = clock_monotonic_ms();
 	stores->lost_ms = 0;
 	return 0;
@@ -279,10 +277,8 @@ static int gateway_end(struct keeper_stores *stores, struct keeper_context *cont
 		       struct keeper_gateway *gateway)
 {
 	const char *hdel[] = { "HDEL", GATEWAYS_KEY, gateway->id };
-	redisReply *reply = redis_client_call(context->redis, 3, hdel);
 
-	if (reply)
-		freeReplyObject(reply);
+	freeReplyObject(redis_client_call(context->redis, 3, hdel));
 	gateway_forget(stores, gateway);
 	return redis_client_is_open(context->redis) ? 0 : -1;
 }

@@ -9,8 +9,7 @@
 #include "common/message/receive.h"
 #include "coupon/generation.h"
 #include "coupon/slot.h"
-#include "keeper/coupon_state.h"
-#include "keeper/database.h"
+#include "keeper/context.h"
 
 #define SNAPSHOT_PAGE 512 /* rows in a page; see sql_query_rebuild_fetch */
 
@@ -27,11 +26,13 @@ struct snapshot {
 };
 
 /*
- * Each 0, or -1 when the statement failed, as keeper/database.h says. `waiting` as for
- * keeper_database_patient().
+ * Each 0, or -1 when the statement failed, as keeper/database.h says, or when the keeper must not
+ * go on.
  */
-int snapshot_begin(struct snapshot *snapshot, struct keeper_database *database, int64_t coupon,
-		   int (*waiting)(void *context), void *context);
+int snapshot_begin(struct snapshot *snapshot, struct keeper_context *context,
+		   struct keeper_database *database, int64_t coupon);
+/* Sets `row`, `late`, `unreleased` and `has_rejected` to a row of sql_query_rebuild_coupon. */
+void snapshot_row_read(struct snapshot *snapshot, const PGresult *rows, int i);
 /*
  * Reads the next page into snapshot->page; its columns are those of slot_of_row(). No rows: the
  * end. PostgreSQL reads the page after it meanwhile: no other statement may be run before the end.
