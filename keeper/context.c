@@ -73,7 +73,7 @@ int keeper_context_goes_on(struct keeper_context *context)
 int keeper_context_usable(struct keeper_context *context)
 {
 	return !context->fenced && redis_client_is_open(context->redis) &&
-			       keeper_database_fd(context->database) >= 0
+			       postgres_fd(keeper_database_session(context->database)) >= 0
 		       ? keeper_context_goes_on(context)
 		       : -1;
 }

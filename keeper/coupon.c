@@ -11,17 +11,31 @@
 
 #include <string.h>
 
-/*
- * PostgreSQL was restored to an earlier state and Redis has later data. An operator must decide
- * which is valid.
- */
-static void foreign(struct keeper_context *context, const struct coupon_row *row,
-		    const struct coupon_look *look)
+int keeper_coupons_look(struct keeper_context *context, struct coupon_page *page)
 {
-	if (keeper_context_event_is_new(context, row->id, "foreign"))
-		log_error("coupon_foreign", LOG_I("coupon", row->id),
-			  LOG_I("generation", row->generation),
-			  LOG_I("redis_generation", look->generation));
+	const struct coupon_row *old[KEEPER_PAGE]; /* those with a lower fence */
+	const char *fence = context->fence_text;
+	char word[REDIS_WORD_SIZE];
+	size_t n = 0;
+	int fenced = 0;
+
+	if (keeper_lock_hold(context) || coupon_page_look(page, context->redis))
+		return -1;
+	for (size_t i = 0; i < page->n; i++)
+		if (page->looks[i].present && !page->looks[i].broken &&
+		    page->looks[i].fence < context->fence)
+			old[n++] = &page->rows[i];
+	keeper_context_fence(context);
+	for (size_t i = 0; i < n; i++)
+		redis_client_append_coupon_eval(context->redis, lua_fence, old[i]->id,
+						COUPON_KEYS_ISSUE, 1, &fence);
+	for (size_t i = 0; i < n; i++) {
+		redis_word_take(redis_client_next(context->redis), word);
+		fenced |= strcmp(word, "fenced") == 0;
+	}
+	if (!redis_client_is_open(context->redis))
+		return -1;
+	return fenced ? keeper_context_fenced(context) : 0;
 }
 
 /*
@@ -42,22 +56,6 @@ static void verified(struct keeper_context *context, const struct coupon_row *ro
 {
 	keeper_context_event_is_new(context, row->id, "verified");
 	log_info("coupon_verified", LOG_I("coupon", row->id), LOG_I("generation", row->generation));
-}
-
-static int verify(struct keeper_context *context, const struct coupon_row *row,
-		  const struct coupon_look *look)
-{
-	char word[REDIS_WORD_SIZE];
-
-	if (!context->may_open)
-		return 0;
-	if (place_verify(context, &row, 1, &word))
-		return keeper_context_failed(context);
-	if (strcmp(word, "behind") == 0)
-		return rebuild_lost(context, row, look, "behind");
-	if (strcmp(word, "verified") == 0)
-		verified(context, row);
-	return keeper_context_word(context, word);
 }
 
 int keeper_coupon_is_kept(const struct coupon_row *row, const struct coupon_look *look)
@@ -185,14 +183,24 @@ static int terms(struct keeper_context *context, const struct coupon_row *row)
 	return keeper_context_word(context, word);
 }
 
-/* New terms first: a coupon must not be opened under terms that changed while Redis was down. */
-static int terms_and_verify(struct keeper_context *context, const struct coupon_row *row,
-			    const struct coupon_look *look)
+static int verify(struct keeper_context *context, const struct coupon_row *row,
+		  const struct coupon_look *look)
 {
+	char word[REDIS_WORD_SIZE];
+
+	/* New terms first: it must not be opened under terms that changed while Redis was down. */
 	if (look->generation == row->generation && row->version > look->version &&
 	    terms(context, row))
 		return -1;
-	return verify(context, row, look);
+	if (!context->may_open)
+		return 0;
+	if (place_verify(context, &row, 1, &word))
+		return keeper_context_failed(context);
+	if (strcmp(word, "behind") == 0)
+		return rebuild_lost(context, row, look, "behind");
+	if (strcmp(word, "verified") == 0)
+		verified(context, row);
+	return keeper_context_word(context, word);
 }
 
 /* What Redis has lost or miscounted. */
@@ -302,9 +310,13 @@ int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *
 			       ? compare_run(context, row, look)
 			       : 0;
 	case COUPON_VERIFY:
-		return terms_and_verify(context, row, look);
+		return verify(context, row, look);
 	case COUPON_FOREIGN:
-		foreign(context, row, look);
+		/* PostgreSQL was put back, and Redis has later data: an operator must decide. */
+		if (keeper_context_event_is_new(context, row->id, "foreign"))
+			log_error("coupon_foreign", LOG_I("coupon", row->id),
+				  LOG_I("generation", row->generation),
+				  LOG_I("redis_generation", look->generation));
 		return 0;
 	case COUPON_REVOKE:
 		return codes_revoke(context, row, look) ? keeper_context_failed(context) : 0;

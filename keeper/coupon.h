@@ -14,6 +14,11 @@
 #include "keeper/rebuild/rebuild.h"
 
 /*
+ * Reads the state of the page's coupons in Redis, and raises the fence of those whose fence is
+ * lower: later writes of an earlier keeper to them are refused. 0, or -1: the round is over.
+ */
+int keeper_coupons_look(struct keeper_context *context, struct coupon_page *page);
+/*
  * Does together what some coupons of a page need, but for those with `skip`: keeps the rows of
  * those whose terms have changed; verifies those that need nothing else; loads and rebuilds those
  * that Redis does not have, and that have few rows. `rows` and `looks` are those after it; `states`

@@ -229,30 +229,6 @@ int coupon_page_look(struct coupon_page *page, struct redis_client *redis)
 	return redis_client_is_open(redis) ? 0 : -1;
 }
 
-static int fence_is_old(const struct coupon_look *look, int64_t fence)
-{
-	return look->present && !look->broken && look->fence < fence;
-}
-
-int coupon_page_fence(const struct coupon_page *page, struct redis_client *redis, int64_t fence,
-		      const char *fence_text)
-{
-	char word[REDIS_WORD_SIZE];
-	int fenced = 0;
-
-	for (size_t i = 0; i < page->n; i++)
-		if (fence_is_old(&page->looks[i], fence))
-			redis_client_append_coupon_eval(redis, lua_fence, page->rows[i].id,
-							COUPON_KEYS_ISSUE, 1, &fence_text);
-	for (size_t i = 0; i < page->n; i++) {
-		if (!fence_is_old(&page->looks[i], fence))
-			continue;
-		redis_word_take(redis_client_next(redis), word);
-		fenced |= strcmp(word, "fenced") == 0;
-	}
-	return redis_client_is_open(redis) ? fenced : -1;
-}
-
 int coupon_known(struct redis_client *redis, int64_t coupon, int64_t *n)
 {
 	char key[COUPON_KEY_SIZE];

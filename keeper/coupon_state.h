@@ -122,14 +122,6 @@ int coupon_page_expiring(struct coupon_page *page, struct keeper_database *datab
 /* Reads the coupons in Redis, in one round trip. 0, or -1: the connection is lost. */
 int coupon_page_look(struct coupon_page *page, struct redis_client *redis);
 /*
- * Raises the fence of those coupons whose fence is lower. Later writes of an earlier keeper to them
- * are refused. `fence_text` is of keeper_context_fence(). 0, 1 when a coupon has a higher fence or
- * the lock is lost, or -1: the connection is lost.
- */
-int coupon_page_fence(const struct coupon_page *page, struct redis_client *redis, int64_t fence,
-		      const char *fence_text);
-
-/*
  * The number of known receives: of older generations, in flight, with a slot in Redis. 0, or -1 as
  * of redis_client_integer().
  */

@@ -185,19 +185,9 @@ void keeper_database_patient(struct keeper_database *database, int (*waiting)(vo
 	};
 }
 
-int keeper_database_open(struct keeper_database *database)
+struct postgres *keeper_database_session(const struct keeper_database *database)
 {
-	return postgres_open(database->postgres);
-}
-
-int64_t keeper_database_since_ms(const struct keeper_database *database)
-{
-	return postgres_since_ms(database->postgres);
-}
-
-int keeper_database_fd(const struct keeper_database *database)
-{
-	return postgres_fd(database->postgres);
+	return database->postgres;
 }
 
 /* Those of a session that is lost are forgotten: a new one treats all terms as changed. */

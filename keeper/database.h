@@ -18,12 +18,9 @@ struct keeper_database;
 struct keeper_database *keeper_database_new(const char *url);
 void keeper_database_free(struct keeper_database *database);
 
-/* Connects if it is not connected, and listens for new terms. 0, or -1 (logged). */
-int keeper_database_open(struct keeper_database *database);
+/* The session, for postgres_open(), postgres_since_ms() and postgres_fd(). Failures are logged. */
+struct postgres *keeper_database_session(const struct keeper_database *database);
 
-/* When the connection was made; monotonic. */
-int64_t keeper_database_since_ms(const struct keeper_database *database);
-int keeper_database_fd(const struct keeper_database *database); /* for poll(); -1 when down */
 /* Reads pending notifications, without waiting: 1 when terms have changed since the last call. */
 int keeper_database_notified(struct keeper_database *database);
 /* The coupons whose terms have changed; `*more`: terms of other coupons may have changed. */

@@ -159,7 +159,7 @@ static void state_publish(const struct keeper *keeper)
 	pthread_mutex_unlock(&published.mutex);
 	keeper_metrics_set(KEEPER_METRIC_REDIS_UP, state.redis_up);
 	keeper_metrics_set(KEEPER_METRIC_DATABASE_UP,
-			   keeper_database_fd(keeper->context.database) >= 0);
+			   postgres_fd(keeper_database_session(keeper->context.database)) >= 0);
 	keeper_metrics_set(KEEPER_METRIC_ELECTED, state.elected);
 	keeper_metrics_set(KEEPER_METRIC_BEHIND, state.is_behind);
 	keeper_metrics_set(KEEPER_METRIC_FOREIGN, state.relation == RELATION_FOREIGN);
@@ -234,10 +234,12 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 	while (!keeper->stop && !keeper_database_notified(keeper->context.database)) {
 		int64_t left_ms = until_ms - clock_monotonic_ms();
 		struct rabbit_link *link = keeper_outbox_link(keeper->outbox);
-		struct pollfd fds[] = { { .fd = keeper_database_fd(keeper->context.database),
-					  .events = POLLIN },
-					{ .fd = rabbit_link_fd(link), .events = POLLIN },
-					{ .fd = keeper->wake_fd, .events = POLLIN } };
+		struct pollfd fds[] = {
+			{ .fd = postgres_fd(keeper_database_session(keeper->context.database)),
+			  .events = POLLIN },
+			{ .fd = rabbit_link_fd(link), .events = POLLIN },
+			{ .fd = keeper->wake_fd, .events = POLLIN }
+		};
 
 		if (left_ms <= 0)
 			return;
@@ -300,7 +302,7 @@ static int64_t turn(struct keeper *keeper)
 	 */
 	if (redis_client_open(keeper->context.redis) || (keeper->copy_asked && copy_read(keeper)) ||
 	    keeper_stores_read(&keeper->stores, &keeper->context) ||
-	    keeper_database_open(keeper->context.database) || copy_read(keeper))
+	    postgres_open(keeper_database_session(keeper->context.database)) || copy_read(keeper))
 		return turn_failed(keeper);
 	keeper_database_round(keeper->context.database);
 	if (keeper_stores_compare(&keeper->stores, &keeper->context))

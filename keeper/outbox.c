@@ -113,8 +113,6 @@ struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct keeper_cont
 
 void keeper_outbox_free(struct keeper_outbox *outbox)
 {
-	if (!outbox)
-		return;
 	rabbit_publisher_free(outbox->publisher);
 	resend_free(outbox->resend);
 	json_arena_free(outbox->arena);

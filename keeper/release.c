@@ -30,6 +30,7 @@
 #define WHAT_SIZE (sizeof(GIVE) + NUMBER_SIZE + ULID_SIZE + NUMBER_SIZE + RECEIVE_TAIL_MAX)
 #define ARGS_EACH 5
 #define LATE_ARGS_EACH 9
+_Static_assert(1 + LATE_PAGE * LATE_ARGS_EACH <= RELEASE_PAGE * ARGS_EACH, "struct page has them");
 #define NO_BATCH "00000000000000000000000000"
 #define ZERO_UUID "00000000-0000-0000-0000-000000000000"
 
@@ -52,8 +53,9 @@ enum column {
 
 struct page {
 	struct keeper_context *context;
+	struct late *late; /* NULL: a page of rejected receives */
 	PGresult *rows;
-	/* Those of one coupon, and the arguments of release.lua for them. */
+	/* Those of one coupon, and the arguments of the script for them. */
 	int part[RELEASE_PAGE], part_n;
 	const char *argv[RELEASE_PAGE * ARGS_EACH];
 	char batches[RELEASE_PAGE][ULID_SIZE];
@@ -191,8 +193,6 @@ static int part_release(struct page *page)
 	struct redis_client *redis = page->context->redis;
 	redisReply *reply;
 
-	if (page->part_n == 0)
-		return 0;
 	fault_point(FAULT_RELEASE_BEFORE_GIVE);
 	reply = redis_client_coupon_eval(redis, lua_release,
 					 number_at(page->rows, page->part[0], COUPON),
@@ -206,7 +206,98 @@ static int part_release(struct page *page)
 	return redis_client_is_open(redis) ? 0 : -1;
 }
 
-static int rows_release(struct page *page)
+static const char *outcome_of(const char *reason)
+{
+	if (*reason == '\0')
+		return "issued";
+	return strcmp(reason, "out_of_stock") == 0 ? "drop" : "free";
+}
+
+static void late_args_fill(struct page *page, int i)
+{
+	const char **argv = &page->argv[1 + i * LATE_ARGS_EACH];
+	int row = page->part[i];
+	const char *num = value(page, row, NUM), *generation = value(page, row, GENERATION),
+		   *seq = value(page, row, SEQ);
+	const char *none[LATE_ARGS_EACH] = { num, "0", "0", "1", "1", NO_BATCH, "0", "", "none" };
+	struct slot slot;
+
+	if (!is_possible(page->rows, row, &slot) || *generation == '-' || *seq == '-') {
+		memcpy(argv, none, sizeof(none));
+		return;
+	}
+	argv[0] = num;
+	argv[1] = generation;
+	argv[2] = seq;
+	argv[3] = value(page, row, USER_ID);
+	argv[4] = value(page, row, SLOT);
+	argv[5] = ulid_format(&slot.batch, page->batches[i]);
+	argv[6] = value(page, row, IDX);
+	argv[7] = value(page, row, KEY);
+	argv[8] = outcome_of(value(page, row, REASON));
+}
+
+/*
+ * Deletes the outcomes that Redis has counted, up to this number. 0, or -1. Locked rows stay and
+ * are sent again.
+ */
+static int counted(const struct page *page, int64_t coupon, const char *last)
+{
+	struct put_off *put_off = &page->late->put_off;
+
+	if (put_off_waits(put_off, coupon, clock_monotonic_ms()))
+		return 0;
+	if (keeper_database_run(page->context->database, sql_query_late_counted,
+				POSTGRES_ARGUMENTS(postgres_number(coupon), postgres_text(last),
+						   postgres_number(page->context->fence))) == 0)
+		put_off_end(put_off, coupon);
+	else if (keeper_context_failed(page->context))
+		return -1;
+	else
+		keeper_context_put_off(put_off, coupon);
+	return 0;
+}
+
+/* 0, or -1. Outcomes stay if Redis does not have the coupon or refuses the call. */
+static int part_count(struct page *page)
+{
+	struct keeper_context *context = page->context;
+	int64_t coupon = number_at(page->rows, page->part[0], COUPON);
+	const char *last = value(page, page->part[page->part_n - 1], NUM);
+	int n = page->part_n;
+	char word[REDIS_WORD_SIZE];
+
+	page->part_n = 0;
+	if (keeper_context_goes_on(context))
+		return -1;
+	if (*value(page, page->part[0], IS_OVER) == 't')
+		return counted(page, coupon, last);
+	page->argv[0] = keeper_context_fence(context);
+	for (int i = 0; i < n; i++)
+		late_args_fill(page, i);
+	redis_word_take(redis_client_coupon_eval(context->redis, lua_late, coupon,
+						 COUPON_KEY_COUPON | COUPON_KEY_USERS |
+							 COUPON_KEY_KNOWN | COUPON_KEY_CODES,
+						 1 + n * LATE_ARGS_EACH, page->argv),
+			word);
+	if (strcmp(word, "ok") == 0) {
+		fault_point(FAULT_LATE_COUNTED);
+		if (!put_off_waits(&page->late->put_off, coupon, clock_monotonic_ms()))
+			log_info("late_counted", LOG_I("coupon", coupon), LOG_I("receives", n));
+		return counted(page, coupon, last);
+	}
+	if (strcmp(word, "gap") == 0 && keeper_context_event_is_new(context, coupon, "late_gap"))
+		log_error("late_gap", LOG_I("coupon", coupon));
+	return keeper_context_word(context, word);
+}
+
+static int part_end(struct page *page)
+{
+	return page->late ? part_count(page) : part_release(page);
+}
+
+/* Does what is to be done for the rows of each coupon. 0, or -1. */
+static int rows_run(struct page *page)
 {
 	struct slot slot;
 
@@ -214,16 +305,18 @@ static int rows_release(struct page *page)
 		if (page->part_n > 0 &&
 		    number_at(page->rows, page->part[0], COUPON) !=
 			    number_at(page->rows, row, COUPON) &&
-		    part_release(page))
+		    part_end(page))
 			return -1;
-		if (is_possible(page->rows, row, &slot) &&
-		    (PQgetisnull(page->rows, row, HOLDER_BATCH) ||
-		     number_at(page->rows, row, HOLDER_IDX) <= RECEIVE_INDEX_MAX))
+		if (page->late)
+			page->part[page->part_n++] = row;
+		else if (is_possible(page->rows, row, &slot) &&
+			 (PQgetisnull(page->rows, row, HOLDER_BATCH) ||
+			  number_at(page->rows, row, HOLDER_IDX) <= RECEIVE_INDEX_MAX))
 			part_add(page, row, &slot);
 		else
 			done_add(page, row);
 	}
-	return part_release(page);
+	return page->part_n > 0 ? part_end(page) : 0;
 }
 
 /* Copies the numbers of transactions if one of the receives is voided. 0, or -1. */
@@ -239,7 +332,7 @@ static int numbers_copy(const struct page *page)
 /* 0, or -1. Also after a failure the receives that are done are marked. */
 static int page_release(struct page *page)
 {
-	int rc = numbers_copy(page) || rows_release(page) ? -1 : 0;
+	int rc = numbers_copy(page) || rows_run(page) ? -1 : 0;
 
 	if (done_mark(page))
 		rc = -1;
@@ -280,135 +373,26 @@ int release_step(struct release *release, struct keeper_context *context)
 	return rc;
 }
 
-/* Late outcomes */
-
-/* One coupon's part of a page. */
-struct part {
-	const PGresult *page;
-	int first, n;
-	const char *argv[1 + LATE_PAGE * LATE_ARGS_EACH];
-	char batches[LATE_PAGE][ULID_SIZE];
-};
-
-static const char *part_value(const struct part *part, int i, enum column column)
-{
-	return PQgetvalue(part->page, part->first + i, (int)column);
-}
-
-static const char *outcome_of(const char *reason)
-{
-	if (*reason == '\0')
-		return "issued";
-	return strcmp(reason, "out_of_stock") == 0 ? "drop" : "free";
-}
-
-static void args_fill(struct part *part, int i)
-{
-	const char **argv = &part->argv[1 + i * LATE_ARGS_EACH];
-	const char *num = part_value(part, i, NUM), *generation = part_value(part, i, GENERATION),
-		   *seq = part_value(part, i, SEQ);
-	const char *none[LATE_ARGS_EACH] = { num, "0", "0", "1", "1", NO_BATCH, "0", "", "none" };
-	struct slot slot;
-
-	if (!is_possible(part->page, part->first + i, &slot) || *generation == '-' || *seq == '-') {
-		memcpy(argv, none, sizeof(none));
-		return;
-	}
-	argv[0] = num;
-	argv[1] = generation;
-	argv[2] = seq;
-	argv[3] = part_value(part, i, USER_ID);
-	argv[4] = part_value(part, i, SLOT);
-	argv[5] = ulid_format(&slot.batch, part->batches[i]);
-	argv[6] = part_value(part, i, IDX);
-	argv[7] = part_value(part, i, KEY);
-	argv[8] = outcome_of(part_value(part, i, REASON));
-}
-
-/* Deletes the outcomes that Redis has counted. 0, or -1. Locked rows stay and are sent again. */
-static int counted(struct late *late, struct keeper_context *context, const struct part *part)
-{
-	int64_t coupon = number_at(part->page, part->first, COUPON);
-
-	if (put_off_waits(&late->put_off, coupon, clock_monotonic_ms()))
-		return 0;
-	if (keeper_database_run(context->database, sql_query_late_counted,
-				POSTGRES_ARGUMENTS(postgres_number(coupon),
-						   postgres_text(
-							   part_value(part, part->n - 1, NUM)),
-						   postgres_number(context->fence))) == 0) {
-		put_off_end(&late->put_off, coupon);
-		return 0;
-	}
-	if (keeper_context_failed(context))
-		return -1;
-	keeper_context_put_off(&late->put_off, coupon);
-	return 0;
-}
-
-/* 0, or -1. Outcomes stay if Redis does not have the coupon or refuses the call. */
-static int part_count(struct late *late, struct keeper_context *context, struct part *part)
-{
-	int64_t coupon = number_at(part->page, part->first, COUPON);
-	char word[REDIS_WORD_SIZE];
-
-	if (*part_value(part, 0, IS_OVER) == 't')
-		return counted(late, context, part);
-	part->argv[0] = keeper_context_fence(context);
-	for (int i = 0; i < part->n; i++)
-		args_fill(part, i);
-	redis_word_take(redis_client_coupon_eval(context->redis, lua_late, coupon,
-						 COUPON_KEY_COUPON | COUPON_KEY_USERS |
-							 COUPON_KEY_KNOWN | COUPON_KEY_CODES,
-						 1 + part->n * LATE_ARGS_EACH, part->argv),
-			word);
-	if (strcmp(word, "ok") == 0) {
-		fault_point(FAULT_LATE_COUNTED);
-		if (!put_off_waits(&late->put_off, coupon, clock_monotonic_ms()))
-			log_info("late_counted", LOG_I("coupon", coupon),
-				 LOG_I("receives", part->n));
-		return counted(late, context, part);
-	}
-	if (strcmp(word, "gap") == 0 && keeper_context_event_is_new(context, coupon, "late_gap"))
-		log_error("late_gap", LOG_I("coupon", coupon));
-	return keeper_context_word(context, word);
-}
-
-static int page_count(struct late *late, struct keeper_context *context, const PGresult *page)
-{
-	int rows = PQntuples(page), rc = 0;
-	struct part *part = malloc(sizeof(*part));
-
-	check(part != NULL);
-	for (int first = 0; rc == 0 && first < rows; first += part->n) {
-		*part = (struct part){ .page = page, .first = first, .n = 1 };
-		while (first + part->n < rows &&
-		       strcmp(part_value(part, part->n, COUPON), part_value(part, 0, COUPON)) == 0)
-			part->n++;
-		rc = keeper_context_goes_on(context) || part_count(late, context, part) ? -1 : 0;
-	}
-	free(part);
-	return rc;
-}
-
 int late_step(struct late *late, struct keeper_context *context)
 {
-	PGresult *page = keeper_database_query(context->database, sql_query_late_page,
-					       POSTGRES_ARGUMENTS(postgres_number(late->coupon),
-								  postgres_number(late->number),
-								  postgres_number(LATE_PAGE)));
-	int rows, rc;
+	struct page page = { .context = context, .late = late };
+	int last, rc;
 
-	if (!page)
+	page.rows = keeper_database_query(context->database, sql_query_late_page,
+					  POSTGRES_ARGUMENTS(postgres_number(late->coupon),
+							     postgres_number(late->number),
+							     postgres_number(LATE_PAGE)));
+	if (!page.rows)
 		return -1;
-	rows = PQntuples(page);
-	rc = page_count(late, context, page);
+	last = PQntuples(page.rows) - 1;
+	check(last < LATE_PAGE);
+	rc = rows_run(&page);
 	late->coupon = late->number = 0;
-	if (rc == 0 && rows == LATE_PAGE) {
-		late->coupon = number_at(page, rows - 1, COUPON);
-		late->number = number_at(page, rows - 1, NUM);
+	if (rc == 0 && last == LATE_PAGE - 1) {
+		late->coupon = number_at(page.rows, last, COUPON);
+		late->number = number_at(page.rows, last, NUM);
 		rc = 1;
 	}
-	PQclear(page);
+	PQclear(page.rows);
 	return rc;
 }

@@ -77,22 +77,30 @@ static void behind_set(struct keeper_stores *stores, int64_t transactions)
 	stores->is_behind = transactions > 0;
 }
 
+/* Reads the numbers of PostgreSQL, and the fence. 0, or -1. */
+static int counts_read(struct keeper_context *context, struct changes *changes, int64_t *fence)
+{
+	PGresult *rows = keeper_database_query(context->database, sql_query_change_counts, 0, NULL);
+
+	if (!rows)
+		return -1;
+	changes_take(changes, rows);
+	*fence = PQntuples(rows) > 0 ? number_at(rows, 0, 2) : 0;
+	PQclear(rows);
+	return 0;
+}
+
 int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *context)
 {
 	const struct changes *copy = &stores->copy;
 	struct changes changes;
-	PGresult *rows;
 	int64_t transactions;
 
-	rows = keeper_database_query(context->database, sql_query_change_counts, 0, NULL);
-	if (!rows)
+	if (counts_read(context, &changes, &stores->fence))
 		return -1;
-	changes_take(&changes, rows);
 	if (strcmp(stores->installation, changes.installation) != 0)
 		stores->installations_n++;
 	memcpy(stores->installation, changes.installation, INSTALLATION_SIZE);
-	stores->fence = PQntuples(rows) > 0 ? number_at(rows, 0, 2) : 0;
-	PQclear(rows);
 	relation_set(stores, changes_relate(stores->relation, &changes, copy));
 	if (stores->relation == RELATION_UNCLAIMED)
 		unclaimed_step(stores, context);
@@ -108,15 +116,10 @@ int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *c
 int keeper_stores_copy(struct keeper_context *context)
 {
 	struct changes changes, copy;
-	PGresult *rows;
+	int64_t fence;
 
-	if (changes_copy_read(&copy, context->redis))
+	if (changes_copy_read(&copy, context->redis) || counts_read(context, &changes, &fence))
 		return -1;
-	rows = keeper_database_query(context->database, sql_query_change_counts, 0, NULL);
-	if (!rows)
-		return -1;
-	changes_take(&changes, rows);
-	PQclear(rows);
 	return changes_copy_raise(context->redis, &changes, &copy);
 }
 
@@ -283,34 +286,28 @@ static int gateway_end(struct keeper_stores *stores, struct keeper_context *cont
 	return redis_client_is_open(context->redis) ? 0 : -1;
 }
 
-/* 0, or -1. */
-static int row_take(struct keeper_stores *stores, struct keeper_context *context, const char *id,
-		    int is_gone)
-{
-	struct keeper_gateway *gateway;
-
-	if (is_gone) {
-		HASH_FIND(hh, stores->gateways, id, strlen(id), gateway);
-		return gateway ? gateway_end(stores, context, gateway) : 0;
-	}
-	gateway = gateway_get(stores, id);
-	if (gateway)
-		gateway->has_row = 1;
-	return 0;
-}
-
 static int rows_read(struct keeper_stores *stores, struct keeper_context *context)
 {
-	const struct postgres_argument most = postgres_number(2 * KNOWN_MAX);
-	PGresult *rows = keeper_database_query(context->database, sql_query_gateway_rows, 1, &most);
+	PGresult *rows = keeper_database_query(context->database, sql_query_gateway_rows,
+					       POSTGRES_ARGUMENTS(postgres_number(2 * KNOWN_MAX)));
 	struct keeper_gateway *gateway, *next;
 	int rc = rows ? 0 : -1;
 
 	HASH_ITER (hh, stores->gateways, gateway, next)
 		gateway->has_row = 0;
-	for (int i = 0; rc == 0 && i < PQntuples(rows); i++)
-		rc = row_take(stores, context, PQgetvalue(rows, i, 0),
-			      *PQgetvalue(rows, i, 1) == 't');
+	for (int i = 0; rc == 0 && i < PQntuples(rows); i++) {
+		const char *id = PQgetvalue(rows, i, 0);
+		int is_gone = *PQgetvalue(rows, i, 1) == 't';
+
+		if (is_gone)
+			HASH_FIND(hh, stores->gateways, id, strlen(id), gateway);
+		else
+			gateway = gateway_get(stores, id);
+		if (gateway && is_gone)
+			rc = gateway_end(stores, context, gateway);
+		else if (gateway)
+			gateway->has_row = 1;
+	}
 	PQclear(rows);
 	return rc;
 }
@@ -361,7 +358,8 @@ static void reported_look(struct keeper_stores *stores, struct keeper_context *c
 	int n = missing_count(stores, &missing);
 
 	context->may_open = 1;
-	if (n == 0 && now_ms - keeper_database_since_ms(context->database) >= ROWS_AFTER_MS)
+	if (n == 0 &&
+	    now_ms - postgres_since_ms(keeper_database_session(context->database)) >= ROWS_AFTER_MS)
 		log_info("gateways_reported", LOG_I("gateways", HASH_COUNT(stores->gateways)),
 			 LOG_S("run_id", context->run_id));
 	else if (now_ms - context->run_since_ms < REPORTS_MS)

@@ -196,16 +196,10 @@ static int outbox_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
  */
 static int page_look(struct keeper_sweep *sweep)
 {
-	struct keeper_context *context = sweep->context;
 	struct coupon_page *page = &sweep->page;
-	int fenced;
 
-	if (keeper_lock_hold(context) || coupon_page_look(page, context->redis))
+	if (keeper_coupons_look(sweep->context, page))
 		return -1;
-	fenced = coupon_page_fence(page, context->redis, context->fence,
-				   keeper_context_fence(context));
-	if (fenced)
-		return fenced > 0 ? keeper_context_fenced(context) : -1;
 	sweep->page_ms = clock_monotonic_ms();
 	for (size_t i = 0; i < page->n; i++)
 		page->skip[i] = close_due(&page->rows[i], sweep->now_ms) ||

@@ -275,7 +275,7 @@ static int all_compare(struct compare *compare)
 {
 	int rc = -1;
 
-	snapshot_fini(&compare->snapshot);
+	generations_fini(&compare->snapshot.generations);
 	*compare = (struct compare){ .context = compare->context, .coupon = compare->coupon };
 	if (numbers_read(compare, &compare->before, 0) == 0 &&
 	    snapshot_begin(&compare->snapshot, compare->context, compare->context->database,
@@ -433,7 +433,7 @@ int compare_run(struct keeper_context *context, const struct coupon_row *row,
 	} else if (rc == 0) {
 		rc = open_again(compare, row, look);
 	}
-	snapshot_fini(&compare->snapshot);
+	generations_fini(&compare->snapshot.generations);
 	free(compare);
 	if (rc == 0)
 		return 0;

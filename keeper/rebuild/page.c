@@ -32,6 +32,7 @@ struct entry {
 struct page {
 	struct keeper_context *context;
 	struct entry entries[KEEPER_PAGE];
+	int64_t ids[KEEPER_PAGE];
 	size_t n;
 	PGresult *rows;
 };
@@ -41,22 +42,15 @@ static int page_sift(struct page *page)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < page->n; i++)
+	for (size_t i = 0; i < page->n; i++) {
+		page->ids[n] = page->ids[i];
 		if (!page->entries[i].is_out)
 			page->entries[n++] = page->entries[i];
 		else
-			snapshot_fini(&page->entries[i].now);
+			generations_fini(&page->entries[i].now.generations);
+	}
 	page->n = n;
 	return n > 0 ? keeper_context_goes_on(page->context) : -1;
-}
-
-static PGresult *ids_query(struct page *page, const char *sql)
-{
-	int64_t ids[KEEPER_PAGE];
-
-	for (size_t i = 0; i < page->n; i++)
-		ids[i] = page->entries[i].row->id;
-	return keeper_database_coupons(page->context->database, sql, ids, page->n);
 }
 
 /* Holds the coupons of which Redis has neither users nor an outbox. 0, or -1. */
@@ -70,7 +64,7 @@ static int all_hold(struct page *page)
 	keeper_context_fence(context);
 	for (size_t i = 0; i < page->n; i++) {
 		const struct entry *entry = &page->entries[i];
-		const int64_t id = entry->row->id;
+		const int64_t id = page->ids[i];
 		char keys[2][COUPON_KEY_SIZE];
 		const char *exists[] = { "EXISTS", coupon_key(id, COUPON_KEY_USERS, keys[0]),
 					 coupon_key(id, COUPON_KEY_OUTBOX, keys[1]) };
@@ -106,7 +100,7 @@ static int generations_open(struct page *page)
 	PGresult *result;
 
 	for (size_t i = 0; i < page->n; i++) {
-		postgres_array_add_number(&ids, page->entries[i].row->id);
+		postgres_array_add_number(&ids, page->ids[i]);
 		postgres_array_add_number(&expected, page->entries[i].row->generation);
 		postgres_array_add_number(&redis, page->entries[i].look->generation);
 	}
@@ -139,76 +133,54 @@ static int rows_of_coupon(const PGresult *result, int from, int64_t coupon)
 	return to - from;
 }
 
-static int coupons_read(struct page *page)
+/* Takes the rows of each coupon from three results that are in the order of coupons. */
+static void rows_take(struct page *page, const PGresult *coupons, const PGresult *older)
 {
-	PGresult *result = ids_query(page, sql_query_rebuild_coupon);
+	int coupon = 0, generation = 0, user = 0;
 
-	if (!result)
-		return -1;
-	for (size_t i = 0, row = 0; i < page->n; i++) {
+	for (size_t i = 0; i < page->n; i++) {
 		struct entry *entry = &page->entries[i];
+		struct snapshot *now = &entry->now;
+		const int64_t id = page->ids[i];
+		const int is_there = rows_of_coupon(coupons, coupon, id);
 
-		if (!rows_of_coupon(result, (int)row, entry->row->id)) {
-			entry->is_out = 1;
-			continue;
-		}
-		snapshot_row_read(&entry->now, result, (int)row);
-		entry->is_out = entry->now.row.revocation > 0 ||
-				entry->now.row.generation != entry->placing.generation ||
+		if (is_there)
+			snapshot_row_read(now, coupons, coupon);
+		coupon += is_there;
+		for (int n = rows_of_coupon(older, generation, id); n > 0; n--, generation++)
+			generation_add_row(&now->generations, older, generation, 1);
+		entry->rows_first = user;
+		entry->placing.issued = rows_of_coupon(page->rows, user, id);
+		user += (int)entry->placing.issued;
+		entry->is_out = !is_there || now->row.revocation > 0 ||
+				now->row.generation != entry->placing.generation ||
 				/* these terms are not kept yet */
-				entry->now.row.version > entry->row->version;
-		row++;
+				now->row.version > entry->row->version;
 	}
-	PQclear(result);
-	return page_sift(page);
-}
-
-static int older_read(struct page *page)
-{
-	PGresult *result = ids_query(page, sql_query_rebuild_generations);
-	int row = 0;
-
-	if (!result)
-		return -1;
-	for (size_t i = 0; i < page->n; i++) {
-		struct entry *entry = &page->entries[i];
-
-		for (int n = rows_of_coupon(result, row, entry->now.row.id); n > 0; n--, row++)
-			generation_add_row(&entry->now.generations, result, row, 1);
-	}
-	PQclear(result);
-	return 0;
-}
-
-static int users_read(struct page *page)
-{
-	int at = 0;
-
-	page->rows = ids_query(page, sql_query_rebuild_page_rows);
-	if (!page->rows)
-		return -1;
-	for (size_t i = 0; i < page->n; i++) {
-		struct entry *entry = &page->entries[i];
-
-		entry->rows_first = at;
-		entry->placing.issued = rows_of_coupon(page->rows, at, entry->now.row.id);
-		at += (int)entry->placing.issued;
-	}
-	return 0;
 }
 
 /* Reads all that PostgreSQL has of them, in one snapshot. 0, or -1. */
 static int snapshot_read(struct page *page)
 {
 	struct keeper_database *database = page->context->database;
-	int rc = keeper_database_run(database, sql_query_rebuild_begin, 0, NULL) ||
-				 coupons_read(page) || older_read(page) || users_read(page)
-			 ? -1
-			 : 0;
+	PGresult *coupons = NULL, *older = NULL;
 
+	if (keeper_database_run(database, sql_query_rebuild_begin, 0, NULL) == 0)
+		coupons = keeper_database_coupons(database, sql_query_rebuild_coupon, page->ids,
+						  page->n);
+	if (coupons && keeper_context_goes_on(page->context) == 0)
+		older = keeper_database_coupons(database, sql_query_rebuild_generations, page->ids,
+						page->n);
+	if (older)
+		page->rows = keeper_database_coupons(database, sql_query_rebuild_page_rows,
+						     page->ids, page->n);
 	/* No effect on a dropped connection. */
 	keeper_database_run(database, sql_query_rebuild_end, 0, NULL);
-	return rc;
+	if (page->rows)
+		rows_take(page, coupons, older);
+	PQclear(coupons);
+	PQclear(older);
+	return page->rows ? page_sift(page) : -1;
 }
 
 /* Appends one piece of a coupon's rows. 0, or -1: a row is malformed. */
@@ -298,19 +270,16 @@ static int all_place(struct page *page)
 
 static int all_do(struct page *page)
 {
-	int64_t ids[KEEPER_PAGE];
-
 	if (all_hold(page))
 		return -1;
 	fault_point(FAULT_PAGE_HELD);
 	if (generations_open(page))
 		return -1;
 	fault_point(FAULT_PAGE_OPENED);
-	for (size_t i = 0; i < page->n; i++)
-		ids[i] = page->entries[i].row->id;
-	return rebuild_seen(page->context, ids, page->n) || snapshot_read(page) || all_fill(page)
-		       ? -1
-		       : all_place(page);
+	if (rebuild_seen(page->context, page->ids, page->n) || snapshot_read(page) ||
+	    all_fill(page))
+		return -1;
+	return all_place(page);
 }
 
 int page_rebuild(struct keeper_context *context, struct coupon_page *coupons,
@@ -327,6 +296,7 @@ int page_rebuild(struct keeper_context *context, struct coupon_page *coupons,
 		if (states[i] != PAGE_CHOSEN)
 			continue;
 		states[i] = PAGE_LEFT;
+		page->ids[page->n] = row->id;
 		page->entries[page->n++] = (struct entry){
 			.row = &coupons->rows[i],
 			.look = look,
@@ -339,7 +309,7 @@ int page_rebuild(struct keeper_context *context, struct coupon_page *coupons,
 	redis_client_prepared_end(context->redis);
 	PQclear(page->rows);
 	for (size_t i = 0; i < page->n; i++)
-		snapshot_fini(&page->entries[i].now);
+		generations_fini(&page->entries[i].now.generations);
 	free(page);
 	return keeper_context_usable(context);
 }

@@ -100,23 +100,6 @@ int codes_revoke(struct keeper_context *context, const struct coupon_row *row,
 						      postgres_number(seq)));
 }
 
-int place_generation(struct keeper_context *context, const struct coupon_row *row,
-		     int64_t redis_generation, int64_t *generation)
-{
-	PGresult *result =
-		keeper_database_query(context->database, sql_query_coupon_generation_open,
-				      POSTGRES_ARGUMENTS(postgres_number(row->id),
-							 postgres_number(row->generation),
-							 postgres_number(redis_generation),
-							 postgres_number(context->fence)));
-
-	if (!result)
-		return -1;
-	*generation = PQntuples(result) == 1 ? number_at(result, 0, 0) : 0;
-	PQclear(result);
-	return 0;
-}
-
 static const enum coupon_key filling[] = { COUPON_KEY_USERS, COUPON_KEY_KNOWN, COUPON_KEY_CODES };
 
 int place_append(struct keeper_context *context, const struct snapshot *snapshot,
@@ -326,22 +309,6 @@ static int verify_prepare(struct keeper_context *context, const struct coupon_ro
 	return 0;
 }
 
-static void verify_append(struct keeper_context *context, const struct coupon_row *row,
-			  int64_t late)
-{
-	char generation[NUMBER_SIZE], seq[NUMBER_SIZE], late_text[NUMBER_SIZE],
-		revocation[NUMBER_SIZE];
-	const char *argv[] = { context->fence_text,
-			       context->run_id,
-			       number_text(row->generation, generation),
-			       number_text(row->seq_seen, seq),
-			       number_text(late, late_text),
-			       number_text(row->revocation, revocation) };
-
-	redis_client_append_coupon_eval(context->redis, lua_verify, row->id,
-					COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 6, argv);
-}
-
 int place_verify(struct keeper_context *context, const struct coupon_row *const *rows, size_t n,
 		 char (*words)[REDIS_WORD_SIZE])
 {
@@ -352,8 +319,17 @@ int place_verify(struct keeper_context *context, const struct coupon_row *const 
 	if (verify_prepare(context, rows, n, late))
 		return -1;
 	keeper_context_fence(context);
-	for (size_t i = 0; i < n; i++)
-		verify_append(context, rows[i], late[i]);
+	for (size_t i = 0; i < n; i++) {
+		const int64_t numbers[] = { rows[i]->generation, rows[i]->seq_seen, late[i],
+					    rows[i]->revocation };
+		char texts[4][NUMBER_SIZE];
+		const char *argv[6] = { context->fence_text, context->run_id };
+
+		for (int j = 0; j < 4; j++)
+			argv[2 + j] = number_text(numbers[j], texts[j]);
+		redis_client_append_coupon_eval(context->redis, lua_verify, rows[i]->id,
+						COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 6, argv);
+	}
 	for (size_t i = 0; i < n; i++)
 		redis_word_take(redis_client_next(context->redis), words[i]);
 	fault_point(FAULT_KEEPER_AFTER_VERIFY);

@@ -17,12 +17,6 @@ struct placing {
 };
 
 /*
- * Opens a new generation in PostgreSQL, higher than the row's and than Redis'. 0, or -1: it failed.
- * `*generation` is 0 when another keeper was elected or the row's generation is no longer current.
- */
-int place_generation(struct keeper_context *context, const struct coupon_row *row,
-		     int64_t redis_generation, int64_t *generation);
-/*
  * Appends the call of the script with context->fence_text, for redis_client_next(). 0, or -1: the
  * coupon has too many generations.
  */

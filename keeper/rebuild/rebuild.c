@@ -160,6 +160,26 @@ static int placed(struct rebuild *rebuild)
 	return -1;
 }
 
+/*
+ * Opens a new generation in PostgreSQL, higher than the row's and than Redis'. 0; -1 also when
+ * another keeper was elected, or the row has changed: the next round reads it again.
+ */
+static int generation_open(struct rebuild *rebuild)
+{
+	PGresult *result =
+		keeper_database_query(rebuild->context->database, sql_query_coupon_generation_open,
+				      POSTGRES_ARGUMENTS(postgres_number(rebuild->row.id),
+							 postgres_number(rebuild->row.generation),
+							 postgres_number(rebuild->redis_generation),
+							 postgres_number(rebuild->context->fence)));
+	int rc = result && PQntuples(result) == 1 ? 0 : -1;
+
+	if (rc == 0)
+		rebuild->placing.generation = number_at(result, 0, 0);
+	PQclear(result);
+	return rc;
+}
+
 /* Until the snapshot is begun, and the revoked codes are written. 0, or -1. */
 static int rebuild_begin(struct rebuild *rebuild)
 {
@@ -173,10 +193,7 @@ static int rebuild_begin(struct rebuild *rebuild)
 	if (rebuild_hold(context, &rebuild->row, 0))
 		return -1;
 	fault_point(FAULT_REBUILD_HELD);
-	/* 0: another keeper was elected, or the row has changed: the next round reads it again. */
-	if (place_generation(context, &rebuild->row, rebuild->redis_generation,
-			     &placing->generation) ||
-	    placing->generation == 0)
+	if (generation_open(rebuild))
 		return -1;
 	fault_point(FAULT_REBUILD_OPENED);
 	if (placing->why)
@@ -214,7 +231,7 @@ static int rebuild_step(struct rebuild *rebuild)
 static void rebuild_free(struct rebuild *rebuild)
 {
 	snapshot_end(&rebuild->snapshot);
-	snapshot_fini(&rebuild->snapshot);
+	generations_fini(&rebuild->snapshot.generations);
 	if (rebuild->writer) {
 		slot_writer_free(rebuild->writer);
 		progress_end(rebuild);
@@ -250,7 +267,7 @@ int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
 	rebuild->placing.begun_ms = clock_monotonic_ms();
 	if (row->issued > REBUILD_BIG_ROWS) {
 		rebuild->own_database = keeper_database_new(context->database_url);
-		rc = keeper_database_open(rebuild->own_database) ? -1 : 1;
+		rc = postgres_open(keeper_database_session(rebuild->own_database)) ? -1 : 1;
 	}
 	if (rc > 0 && rebuild_begin(rebuild))
 		rc = -1;

@@ -144,8 +144,3 @@ void snapshot_end(struct snapshot *snapshot)
 	keeper_database_run(snapshot->database, sql_query_rebuild_end, 0, NULL);
 	snapshot->database = NULL;
 }
-
-void snapshot_fini(struct snapshot *snapshot)
-{
-	generations_fini(&snapshot->generations);
-}

@@ -19,8 +19,8 @@ struct snapshot {
 	int64_t late;       /* number of late outcomes that are included in the counts */
 	int64_t unreleased; /* rejected receives that may still hold a slot in Redis */
 	int has_rejected;   /* receives */
-	struct generations
-		generations; /* older ones; coupon_generation_open() bounds their number */
+	/* older ones; coupon_generation_open() bounds their number. The owner frees them. */
+	struct generations generations;
 	PGresult *page;
 	int is_ahead; /* the statement for the next page of rows was sent */
 };
@@ -54,6 +54,5 @@ int snapshot_is_rejected(const struct snapshot *snapshot, const struct slot *slo
 void snapshot_raise(struct snapshot *snapshot, int64_t generation, int64_t high);
 /* Ends the transaction; the counts stay. Must be called, also after a failure. */
 void snapshot_end(struct snapshot *snapshot);
-void snapshot_fini(struct snapshot *snapshot);
 
 #endif
