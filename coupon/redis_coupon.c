@@ -4,6 +4,7 @@
 #include "common/check.h"
 #include "common/message/json.h"
 #include "common/message/number.h"
+#include "common/postgres/session.h"
 #include "embed.h"
 
 #include <inttypes.h>
@@ -232,11 +233,6 @@ void generation_raise(struct generations *generations, int64_t number, int64_t h
 		generation->high = high;
 }
 
-static int64_t number_at(const PGresult *rows, int row, int column)
-{
-	return strtoll(PQgetvalue(rows, row, column), NULL, 10);
-}
-
 void generation_add_row(struct generations *generations, const PGresult *rows, int row, int first)
 {
 	struct generation *generation = generation_find(generations, number_at(rows, row, first));
@@ -249,20 +245,23 @@ void generation_add_row(struct generations *generations, const PGresult *rows, i
 					      : number_at(rows, row, first + 3);
 }
 
-static void texts_raise(struct generations *generations, const char *number_text,
-			const char *high_text)
+static int texts_raise(struct generations *generations, const char *number_text,
+		       const char *high_text)
 {
 	int64_t number, high;
 
-	if (number_parse(number_text, INT32_MAX, &number) == 0 &&
-	    number_parse(high_text, INT64_MAX, &high) == 0)
-		generation_raise(generations, number, high);
+	if (number_parse(number_text, INT32_MAX, &number) ||
+	    number_parse(high_text, INT64_MAX, &high))
+		return -1;
+	generation_raise(generations, number, high);
+	return 0;
 }
 
-void generations_raise(struct generations *generations, const redisReply *hash,
-		       const redisReply *seen)
+int generations_raise(struct generations *generations, const redisReply *hash,
+		      const redisReply *seen)
 {
 	const char *own = "", *seq = "";
+	int rc = 0;
 
 	for (size_t i = 0; hash && i + 1 < hash->elements; i += 2) {
 		const char *name = hash->element[i]->str, *value = hash->element[i + 1]->str;
@@ -272,11 +271,13 @@ void generations_raise(struct generations *generations, const redisReply *hash,
 		else if (strcmp(name, "seq") == 0)
 			seq = value;
 		else if (strncmp(name, "high:", 5) == 0)
-			texts_raise(generations, name + 5, value);
+			rc |= texts_raise(generations, name + 5, value);
 	}
-	texts_raise(generations, own, seq);
+	if (*own && *seq)
+		rc |= texts_raise(generations, own, seq);
 	for (size_t i = 0; seen && i + 1 < seen->elements; i += 2)
-		texts_raise(generations, seen->element[i]->str, seen->element[i + 1]->str);
+		rc |= texts_raise(generations, seen->element[i]->str, seen->element[i + 1]->str);
+	return rc;
 }
 
 int64_t generations_unsettled(const struct generations *generations, int64_t current)

@@ -92,10 +92,11 @@ void generation_add_row(struct generations *generations, const PGresult *rows, i
 
 /*
  * Raises each to what Redis has: `hash` is the coupon's, with its own number and those before, and
- * `seen` what gateways have reported. Either may be NULL or an error. Skips what is malformed.
+ * `seen` what gateways have reported. Either may be NULL or an error. 0, or -1: a number is
+ * malformed.
  */
-void generations_raise(struct generations *generations, const redisReply *hash,
-		       const redisReply *seen);
+int generations_raise(struct generations *generations, const redisReply *hash,
+		      const redisReply *seen);
 
 /* Receive numbers without an outcome, of all generations but `current`; 0: of all. */
 int64_t generations_unsettled(const struct generations *generations, int64_t current);

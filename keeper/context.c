@@ -10,12 +10,6 @@
 
 #define LOCK_NAME "keeper"
 
-void keeper_lock_init(struct keeper_context *context, int64_t lease_ms)
-{
-	context->lock.lease_ms = lease_ms;
-	redis_lease_init(&context->lock.lease, context->redis, 0);
-}
-
 static enum lock_reply renew(struct keeper_lock *lock)
 {
 	enum lock_reply reply = redis_lease_renew(&lock->lease);
@@ -76,15 +70,10 @@ int keeper_context_goes_on(struct keeper_context *context)
 	return *context->stop || keeper_lock_hold(context) ? -1 : 0;
 }
 
-int keeper_context_waiting(void *context)
-{
-	return keeper_context_goes_on(context);
-}
-
 int keeper_context_usable(struct keeper_context *context)
 {
 	return !context->fenced && redis_client_is_open(context->redis) &&
-			       keeper_database_fd(context->database) >= 0
+			       postgres_fd(keeper_database_session(context->database)) >= 0
 		       ? keeper_context_goes_on(context)
 		       : -1;
 }
@@ -109,16 +98,17 @@ int keeper_context_fenced(struct keeper_context *context)
 	return -1;
 }
 
-const char *keeper_context_fence(struct keeper_context *context, char text[KEEPER_FENCE_SIZE])
+const char *keeper_context_fence(struct keeper_context *context)
 {
 	const struct keeper_lock *lock = &context->lock;
 	int64_t until_ms;
 
 	(void)keeper_lock_hold(context);
 	until_ms = lock->lease.until_ms;
-	snprintf(text, KEEPER_FENCE_SIZE, "%" PRId64 ":%" PRId64 ":%" PRId64, context->fence,
+	snprintf(context->fence_text, sizeof(context->fence_text),
+		 "%" PRId64 ":%" PRId64 ":%" PRId64, context->fence,
 		 until_ms > lock->lease_ms ? until_ms - lock->lease_ms : 0, until_ms);
-	return text;
+	return context->fence_text;
 }
 
 static struct keeper_memory *memory_of(struct keeper_context *context, int64_t coupon)

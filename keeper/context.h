@@ -4,10 +4,7 @@
  *
  * The lock is the lock "keeper" of lock/, in Redis. Its lease is renewed after a third of it, by
  * the keeper's thread, so that one that hangs loses it, and over the connection of the keeper's
- * scripts. A worker that cannot verify that it holds the lock treats it as lost. The lock prevents
- * two keepers from working at the same time. The writes of an earlier keeper fail: each script
- * compares the fence, and refuses to run outside the times within which this worker has held the
- * lock.
+ * scripts. A worker that cannot verify that it holds the lock treats it as lost.
  */
 #ifndef KEEPER_CONTEXT_H
 #define KEEPER_CONTEXT_H
@@ -46,12 +43,12 @@ struct keeper_context {
 	struct redis_client *redis;
 	struct keeper_database *database;
 	const char *database_url;
-	int64_t database_timeout_ms; /* for one statement */
-	struct rebuild *big;         /* the rebuild of a big coupon; NULL: none */
+	struct rebuild *big; /* the rebuild of a big coupon; NULL: none */
 	struct keeper_lock lock;
 	const atomic_int *stop;
 	const char *installation; /* of PostgreSQL */
 	int64_t fence;
+	char fence_text[3 * NUMBER_SIZE]; /* of keeper_context_fence() */
 	int fenced; /* another keeper may have been elected: a new election is needed */
 	/*
 	 * Redis or PostgreSQL refused a command for this coupon alone, or a row of it is locked:
@@ -66,8 +63,6 @@ struct keeper_context {
 	struct keeper_memory memory[KEEPER_MEMORY_N];
 };
 
-/* After `redis` is set. */
-void keeper_lock_init(struct keeper_context *context, int64_t lease_ms);
 /*
  * Tries to take the lock. 1 when this process holds it. One that could not be renewed in time,
  * because Redis was away, is this worker's again if its lease has not ended.
@@ -80,8 +75,6 @@ void keeper_lock_release(struct keeper_context *context);
 
 /* Called between two steps: 0, or -1 when the lock may not be held, or the worker is stopping. */
 int keeper_context_goes_on(struct keeper_context *context);
-/* The same, for keeper_database_patient(). */
-int keeper_context_waiting(void *context);
 /*
  * After a failure with one coupon: 0 when the round can go on, -1 when it is over.
  */
@@ -102,11 +95,11 @@ int keeper_context_fenced(struct keeper_context *context);
 
 /*
  * The fence as the scripts take it, "NUMBER:FROM:UNTIL", with the times of Redis' clock within
- * which the lock is held. Renews the lock when due; a script with the times of a lost lock writes
- * nothing.
+ * which the lock is held: `fence_text`, until the next call. Renews the lock when due, so it may
+ * not be called between commands that are appended to `redis`; a script with the times of a lost
+ * lock writes nothing.
  */
-#define KEEPER_FENCE_SIZE (3 * NUMBER_SIZE)
-const char *keeper_context_fence(struct keeper_context *context, char text[KEEPER_FENCE_SIZE]);
+const char *keeper_context_fence(struct keeper_context *context);
 
 /* Records the last event of this coupon, a constant. 1 when it differs from the one before. */
 int keeper_context_event_is_new(struct keeper_context *context, int64_t coupon, const char *event);

@@ -1,56 +1,40 @@
 #include "keeper/coupon.h"
 
-#include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "coupon/redis_coupon.h"
 #include "embed.h"
+#include "keeper/metrics.h"
 #include "keeper/rebuild/place.h"
-#include "keeper/rebuild/rebuild.h"
 #include "keeper/stores.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-/*
- * Loads a coupon for the first time: none of its receives is issued or in flight, so place.lua
- * computes the stock from the total alone.
- */
-static int load(struct keeper_context *context, const struct coupon_row *row)
+int keeper_coupons_look(struct keeper_context *context, struct coupon_page *page)
 {
-	struct placing placing = { .row = row };
+	const struct coupon_row *old[KEEPER_PAGE]; /* those with a lower fence */
+	const char *fence = context->fence_text;
 	char word[REDIS_WORD_SIZE];
+	size_t n = 0;
+	int fenced = 0;
 
-	if (rebuild_hold(context, row, 0) || place_generation(context, row, 0, &placing.generation))
-		return keeper_context_failed(context);
-	if (placing.generation == 0)
-		return keeper_context_fenced(context);
-	fault_point(FAULT_KEEPER_AFTER_GENERATION);
-	/* Not from the row, which was read before the hold: then a revocation leaves no trace. */
-	if (codes_fill_more(context, row->id, placing.generation, &placing.revocation))
-		return keeper_context_failed(context);
-	redis_word_take(place_run(context, &placing), word);
-	if (strcmp(word, "placed") == 0) {
-		keeper_context_event_is_new(context, row->id, "loaded");
-		log_info("coupon_loaded", LOG_I("coupon", row->id),
-			 LOG_I("generation", placing.generation), LOG_I("stock", row->total),
-			 LOG_S("status", coupon_status_text(row->status)));
+	if (keeper_lock_hold(context) || coupon_page_look(page, context->redis))
+		return -1;
+	for (size_t i = 0; i < page->n; i++)
+		if (page->looks[i].present && !page->looks[i].broken &&
+		    page->looks[i].fence < context->fence)
+			old[n++] = &page->rows[i];
+	keeper_context_fence(context);
+	for (size_t i = 0; i < n; i++)
+		redis_client_append_coupon_eval(context->redis, lua_fence, old[i]->id,
+						COUPON_KEYS_ISSUE, 1, &fence);
+	for (size_t i = 0; i < n; i++) {
+		redis_word_take(redis_client_next(context->redis), word);
+		fenced |= strcmp(word, "fenced") == 0;
 	}
-	return keeper_context_word(context, word);
-}
-
-/*
- * PostgreSQL was restored to an earlier state and Redis has later data. An operator must decide
- * which is valid.
- */
-static void foreign(struct keeper_context *context, const struct coupon_row *row,
-		    const struct coupon_look *look)
-{
-	if (keeper_context_event_is_new(context, row->id, "foreign"))
-		log_error("coupon_foreign", LOG_I("coupon", row->id),
-			  LOG_I("generation", row->generation),
-			  LOG_I("redis_generation", look->generation));
+	if (!redis_client_is_open(context->redis))
+		return -1;
+	return fenced ? keeper_context_fenced(context) : 0;
 }
 
 /*
@@ -73,35 +57,6 @@ static void verified(struct keeper_context *context, const struct coupon_row *ro
 	log_info("coupon_verified", LOG_I("coupon", row->id), LOG_I("generation", row->generation));
 }
 
-/* As place_verify(). */
-static int verify_some(struct keeper_context *context, const struct coupon_row *const *rows,
-		       size_t n, char (*words)[REDIS_WORD_SIZE])
-{
-	int rc;
-
-	fault_point(FAULT_KEEPER_BEFORE_VERIFY);
-	rc = place_verify(context, rows, n, words);
-	if (rc == 0)
-		fault_point(FAULT_KEEPER_AFTER_VERIFY);
-	return rc;
-}
-
-static int verify(struct keeper_context *context, const struct coupon_row *row,
-		  const struct coupon_look *look)
-{
-	char word[REDIS_WORD_SIZE];
-
-	if (!context->may_open)
-		return 0;
-	if (verify_some(context, &row, 1, &word))
-		return keeper_context_failed(context);
-	if (strcmp(word, "behind") == 0)
-		return rebuild_lost(context, row, look, "behind");
-	if (strcmp(word, "verified") == 0)
-		verified(context, row);
-	return keeper_context_word(context, word);
-}
-
 int keeper_coupon_is_kept(const struct coupon_row *row, const struct coupon_look *look)
 {
 	return look->kept_version >= row->version ||
@@ -111,23 +66,14 @@ int keeper_coupon_is_kept(const struct coupon_row *row, const struct coupon_look
 /* The rows of those of the page that are not kept yet, as of sql_query_coupon_terms. */
 static PGresult *unkept_read(struct keeper_context *context, const struct coupon_page *page)
 {
-	struct postgres_array ids = { .type = POSTGRES_INT8 };
-	const struct postgres_argument argument = postgres_array(&ids);
-	PGresult *result = NULL;
+	int64_t ids[KEEPER_PAGE];
+	size_t n = 0;
 
 	for (size_t i = 0; i < page->n; i++)
 		if (!page->skip[i] && !keeper_coupon_is_kept(&page->rows[i], &page->looks[i]))
-			postgres_array_add_number(&ids, page->rows[i].id);
-	if (ids.n > 0)
-		result = keeper_database_query(context->database, sql_query_coupon_terms, 1,
-					       &argument);
-	postgres_array_fini(&ids);
-	return result;
-}
-
-static int64_t number_at(const PGresult *result, int row, int column)
-{
-	return strtoll(PQgetvalue(result, row, column), NULL, 10);
+			ids[n++] = page->rows[i].id;
+	return n > 0 ? keeper_database_coupons(context->database, sql_query_coupon_terms, ids, n)
+		     : NULL;
 }
 
 static void kept_set(struct coupon_page *page, int64_t coupon, int64_t version)
@@ -145,7 +91,7 @@ static void kept_set(struct coupon_page *page, int64_t coupon, int64_t version)
  */
 static int page_keep(struct keeper_context *context, struct coupon_page *page)
 {
-	char fence[KEEPER_FENCE_SIZE], key[COUPON_KEY_SIZE], word[REDIS_WORD_SIZE];
+	char key[COUPON_KEY_SIZE], word[REDIS_WORD_SIZE];
 	PGresult *rows = unkept_read(context, page);
 	int n = PQntuples(rows), fenced = 0;
 
@@ -156,10 +102,11 @@ static int page_keep(struct keeper_context *context, struct coupon_page *page)
 	if (n > 1)
 		redis_client_prepare(context->redis, lua_keep_terms);
 	if (n > 0)
-		keeper_context_fence(context, fence); /* may ask Redis: not between the commands */
+		keeper_context_fence(context);
 	for (int i = 0; i < n; i++) {
 		const char *keys[] = { coupon_key(number_at(rows, i, 0), COUPON_KEY_TERMS, key) };
-		const char *argv[] = { fence, PQgetvalue(rows, i, 1), PQgetvalue(rows, i, 2) };
+		const char *argv[] = { context->fence_text, PQgetvalue(rows, i, 1),
+				       PQgetvalue(rows, i, 2) };
 
 		redis_client_append_eval(context->redis, lua_keep_terms, 1, keys, 3, argv);
 	}
@@ -174,14 +121,6 @@ static int page_keep(struct keeper_context *context, struct coupon_page *page)
 	return fenced ? keeper_context_fenced(context) : keeper_context_usable(context);
 }
 
-/* Whether the coupon needs nothing but to be verified. */
-static int is_only_unverified(const struct keeper_context *context, const struct coupon_row *row,
-			      const struct coupon_look *look)
-{
-	return coupon_action(row, look, context->run_id) == COUPON_VERIFY &&
-	       row->version <= look->version && keeper_coupon_is_kept(row, look);
-}
-
 /* Verifies together those of a page that need nothing else, and says so in `looks`. 0, or -1. */
 static int page_verify(struct keeper_context *context, struct coupon_page *page)
 {
@@ -189,12 +128,18 @@ static int page_verify(struct keeper_context *context, struct coupon_page *page)
 	char words[KEEPER_PAGE][REDIS_WORD_SIZE];
 	size_t n = 0;
 
-	for (size_t i = 0; i < page->n && context->may_open; i++)
-		if (!page->skip[i] && is_only_unverified(context, &page->rows[i], &page->looks[i]))
-			list[n++] = &page->rows[i];
+	for (size_t i = 0; i < page->n && context->may_open; i++) {
+		const struct coupon_row *row = &page->rows[i];
+		const struct coupon_look *look = &page->looks[i];
+
+		if (!page->skip[i] && keeper_coupon_is_kept(row, look) &&
+		    row->version <= look->version &&
+		    coupon_action(row, look, context->run_id) == COUPON_VERIFY)
+			list[n++] = row;
+	}
 	if (n < 2) /* keeper_coupon_step() does one */
 		return 0;
-	if (verify_some(context, list, n, words))
+	if (place_verify(context, list, n, words))
 		return keeper_context_usable(context);
 	for (size_t i = 0; i < n; i++) {
 		if (strcmp(words[i], "fenced") == 0)
@@ -211,12 +156,12 @@ static int page_verify(struct keeper_context *context, struct coupon_page *page)
 static int terms(struct keeper_context *context, const struct coupon_row *row)
 {
 	char version[NUMBER_SIZE], total[NUMBER_SIZE], begin[NUMBER_SIZE], end[NUMBER_SIZE],
-		limit[NUMBER_SIZE], fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
+		limit[NUMBER_SIZE], word[REDIS_WORD_SIZE];
 	const char *argv[7] = {
-		number_text(row->version, version),  coupon_status_text(row->status),
-		number_text(row->total, total),      number_text(row->begin_ms, begin),
-		number_text(row->end_ms, end),       number_text(row->limit, limit),
-		keeper_context_fence(context, fence)
+		number_text(row->version, version), coupon_status_text(row->status),
+		number_text(row->total, total),     number_text(row->begin_ms, begin),
+		number_text(row->end_ms, end),      number_text(row->limit, limit),
+		keeper_context_fence(context)
 	};
 
 	fault_point(FAULT_KEEPER_BEFORE_TERMS);
@@ -237,14 +182,24 @@ static int terms(struct keeper_context *context, const struct coupon_row *row)
 	return keeper_context_word(context, word);
 }
 
-/* New terms first: a coupon must not be opened under terms that changed while Redis was down. */
-static int terms_and_verify(struct keeper_context *context, const struct coupon_row *row,
-			    const struct coupon_look *look)
+static int verify(struct keeper_context *context, const struct coupon_row *row,
+		  const struct coupon_look *look)
 {
+	char word[REDIS_WORD_SIZE];
+
+	/* New terms first: it must not be opened under terms that changed while Redis was down. */
 	if (look->generation == row->generation && row->version > look->version &&
 	    terms(context, row))
 		return -1;
-	return verify(context, row, look);
+	if (!context->may_open)
+		return 0;
+	if (place_verify(context, &row, 1, &word))
+		return keeper_context_failed(context);
+	if (strcmp(word, "behind") == 0)
+		return rebuild_lost(context, row, look, "behind");
+	if (strcmp(word, "verified") == 0)
+		verified(context, row);
+	return keeper_context_word(context, word);
 }
 
 /* What Redis has lost or miscounted. */
@@ -299,53 +254,35 @@ static int is_of_page(const struct keeper_context *context, const struct coupon_
 	return action == COUPON_LOAD || (action == COUPON_REBUILD && context->may_open);
 }
 
-/* Takes over what became of the coupons of a page, whose rows are in the same order. */
-static size_t rebuilt_take(const struct page_coupon *list, size_t n, struct coupon_page *page,
-			   enum page_state *states)
-{
-	size_t done = 0, i = 0;
-
-	for (size_t j = 0; j < n; j++, i++) {
-		while (page->rows[i].id != list[j].row.id)
-			i++;
-		states[i] = list[j].state;
-		if (list[j].state != PAGE_DONE)
-			continue;
-		page->rows[i] = list[j].row;
-		done++;
-	}
-	return done;
-}
-
 /* Loads and rebuilds together those of a page that page_rebuild() can do. 0, or -1. */
 static int page_fill(struct keeper_context *context, struct coupon_page *page,
 		     enum page_state *states)
 {
-	struct page_coupon list[KEEPER_PAGE];
-	size_t n = 0;
+	size_t n = 0, loads = 0, done = 0;
 	int64_t issued = 0;
 
 	for (size_t i = 0; i < page->n; i++) {
 		const struct coupon_row *row = &page->rows[i];
-		const struct coupon_look *look = &page->looks[i];
 
 		states[i] = PAGE_LEFT;
-		if (page->skip[i] || !is_of_page(context, row, look) ||
+		if (page->skip[i] || !is_of_page(context, row, &page->looks[i]) ||
 		    issued + row->issued > PAGE_ROWS_ALL)
 			continue;
 		issued += row->issued;
-		list[n++] = (struct page_coupon){ .row = *row,
-						  .redis_generation = look->generation,
-						  .is_load = !look->present &&
-							     row->generation == 0 };
+		states[i] = PAGE_CHOSEN;
+		n++;
+		loads += coupon_action(row, &page->looks[i], context->run_id) == COUPON_LOAD;
 	}
-	if (n < 2) /* keeper_coupon_step() does one */
+	if (n < 2 && loads == 0) {
+		for (size_t i = 0; i < page->n; i++)
+			states[i] = PAGE_LEFT; /* keeper_coupon_step() rebuilds one */
 		return 0;
-	if (page_rebuild(context, list, n))
+	}
+	if (page_rebuild(context, page, states))
 		return -1;
-	if (rebuilt_take(list, n, page, states) == 0)
-		return 0;
-	return coupon_page_look(page, context->redis);
+	for (size_t i = 0; i < page->n; i++)
+		done += states[i] == PAGE_DONE;
+	return done > 0 ? coupon_page_look(page, context->redis) : 0;
 }
 
 int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page,
@@ -364,7 +301,7 @@ int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *
 	case COUPON_KEEP:
 		return keep(context, row, look);
 	case COUPON_LOAD:
-		return load(context, row);
+		return rebuild_run(context, row, look, NULL);
 	case COUPON_REBUILD:
 		return rebuild(context, row, look);
 	case COUPON_COMPARE:
@@ -372,9 +309,13 @@ int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *
 			       ? compare_run(context, row, look)
 			       : 0;
 	case COUPON_VERIFY:
-		return terms_and_verify(context, row, look);
+		return verify(context, row, look);
 	case COUPON_FOREIGN:
-		foreign(context, row, look);
+		/* PostgreSQL was put back, and Redis has later data: an operator must decide. */
+		if (keeper_context_event_is_new(context, row->id, "foreign"))
+			log_error("coupon_foreign", LOG_I("coupon", row->id),
+				  LOG_I("generation", row->generation),
+				  LOG_I("redis_generation", look->generation));
 		return 0;
 	case COUPON_REVOKE:
 		return codes_revoke(context, row, look) ? keeper_context_failed(context) : 0;
@@ -382,4 +323,152 @@ int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *
 		return terms(context, row);
 	}
 	return 0;
+}
+
+/* The end of a campaign */
+
+int close_due(const struct coupon_row *row, int64_t now_ms)
+{
+	return row->status != COUPON_CLOSED && row->end_ms > 0 &&
+	       now_ms >= row->end_ms + CLOSE_GRACE_MS;
+}
+
+/*
+ * Runs a statement that returns whether this keeper is still elected, and whether the change was
+ * made (`*done`). 0, or -1 when the round is over. 0 with `refused` set: it failed for this coupon.
+ */
+static int fenced_change(struct keeper_context *context, const char *sql, int n,
+			 const struct postgres_argument *arguments, int *done)
+{
+	PGresult *result = keeper_database_query(context->database, sql, n, arguments);
+	int elected;
+
+	*done = 0;
+	if (!result)
+		return keeper_context_failed(context);
+	elected = *PQgetvalue(result, 0, 0) == 't';
+	*done = *PQgetvalue(result, 0, 1) == 't';
+	PQclear(result);
+	return elected ? 0 : keeper_context_fenced(context);
+}
+
+int close_ended(struct keeper_context *context, const struct coupon_row *row)
+{
+	const struct postgres_argument arguments[] = { postgres_number(row->id),
+						       postgres_number(row->version),
+						       postgres_number(context->fence) };
+	int closed, rc;
+
+	fault_point(FAULT_KEEPER_BEFORE_CLOSE);
+	rc = fenced_change(context, sql_query_coupon_ended_set, 3, arguments, &closed);
+	if (rc || !closed)
+		return rc; /* not closed: the terms have changed, the next sweep uses them */
+	log_info("coupon_ended", LOG_I("coupon", row->id), LOG_I("issued", row->issued),
+		 LOG_I("total", row->total));
+	keeper_metrics_add(KEEPER_METRIC_CLOSED, 1);
+	return 0;
+}
+
+/*
+ * Whether PostgreSQL has an outcome for every receive that Redis has accepted, by `row` and
+ * `look`. Receives of older generations and pending releases are checked when the coupon is
+ * marked. Pure.
+ */
+static int close_settles(const struct coupon_row *row, const struct coupon_look *look,
+			 const char *run_id)
+{
+	if (row->status != COUPON_CLOSED || look->broken || row->pending || row->late ||
+	    coupon_rebuild_is_due(row))
+		return 0;
+	if (!look->present) /* never loaded; or its keys are gone, after it was settled */
+		return (row->generation == 0 || row->is_settled) && !look->users_present &&
+		       look->outbox_n == 0;
+	if (look->placeholder || look->flagged || look->reported > look->seq)
+		return 0;
+	return coupon_is_verified(row, look, run_id) && look->version >= row->version &&
+	       look->seq == row->settled && row->seq_seen == row->settled && look->reserved == 0 &&
+	       look->outbox_n == 0;
+}
+
+/* 1 when it is marked as settled, 0 when it is not settled, -1. */
+static int settled_mark(struct keeper_context *context, const struct coupon_row *row)
+{
+	redisReply *hash = coupon_call(context->redis, row->id, "HGETALL", COUPON_KEY_COUPON, NULL);
+	struct generations generations = { 0 };
+	struct postgres_array numbers = { .type = POSTGRES_INT4 },
+			      highs = { .type = POSTGRES_INT8 };
+	int settled = 0, rc;
+
+	if (!hash || generations_raise(&generations, hash, NULL)) {
+		rc = keeper_context_failed(context);
+	} else {
+		generations_arrays(&generations, &numbers, &highs);
+		fault_point(FAULT_KEEPER_BEFORE_SETTLED);
+		rc = fenced_change(context, sql_query_coupon_settled_set,
+				   POSTGRES_ARGUMENTS(postgres_number(row->id),
+						      postgres_number(context->fence),
+						      postgres_number(row->generation),
+						      postgres_number(row->settled),
+						      postgres_array(&numbers),
+						      postgres_array(&highs)),
+				   &settled);
+	}
+	freeReplyObject(hash);
+	generations_fini(&generations);
+	postgres_array_fini(&numbers);
+	postgres_array_fini(&highs);
+	return rc ? rc : settled;
+}
+
+static void keys_expire(struct keeper_context *context, const struct coupon_row *row,
+			int64_t keep_ms, char word[REDIS_WORD_SIZE])
+{
+	char generation[NUMBER_SIZE], settled[NUMBER_SIZE], keep[NUMBER_SIZE];
+	const char *argv[] = { keeper_context_fence(context),
+			       number_text(row->generation, generation),
+			       number_text(row->settled, settled), number_text(keep_ms, keep) };
+
+	fault_point(FAULT_KEEPER_BEFORE_EXPIRE);
+	redis_word_take(redis_client_coupon_eval(context->redis, lua_expire, row->id,
+						 COUPON_KEYS_ALL, 4, argv),
+			word);
+}
+
+static int expiry_record(struct keeper_context *context, const struct coupon_row *row,
+			 int64_t keep_ms)
+{
+	const struct postgres_argument arguments[] = { postgres_number(row->id),
+						       postgres_number(context->fence),
+						       postgres_number(keep_ms) };
+	int recorded, rc;
+
+	fault_point(FAULT_KEEPER_BEFORE_EXPIRY_MARK);
+	rc = fenced_change(context, sql_query_coupon_expires_set, 3, arguments, &recorded);
+	if (rc || !recorded)
+		return rc; /* not recorded: a further outcome has arrived, the next sweep checks */
+	log_info("coupon_settled", LOG_I("coupon", row->id), LOG_I("issued", row->issued),
+		 LOG_I("kept_ms", keep_ms));
+	keeper_metrics_add(KEEPER_METRIC_SETTLED, 1);
+	return 1;
+}
+
+int close_step(struct keeper_context *context, const struct coupon_row *row,
+	       const struct coupon_look *look, int64_t keep_ms)
+{
+	int64_t known = 0;
+	char word[REDIS_WORD_SIZE];
+	int rc;
+
+	if (!close_settles(row, look, context->run_id))
+		return 0;
+	if (look->present && coupon_known(context->redis, row->id, &known))
+		return keeper_context_failed(context);
+	rc = known > 0 ? 0 : settled_mark(context, row);
+	if (rc <= 0)
+		return rc;
+	if (!look->present)
+		return expiry_record(context, row, 0);
+	keys_expire(context, row, keep_ms, word);
+	return strcmp(word, "expires") == 0 ? expiry_record(context, row, keep_ms)
+					    : keeper_context_word(context, word);
 }

@@ -64,20 +64,11 @@ int coupon_adds_up(const struct coupon_row *row, const struct coupon_look *look,
 
 const char *coupon_status_text(enum coupon_status status)
 {
-	switch (status) {
-	case COUPON_OPEN:
-		return "open";
-	case COUPON_PAUSED:
-		return "paused";
-	case COUPON_CLOSED:
-		return "closed";
-	}
-	return "closed";
-}
+	static const char *const texts[] = {
+		[COUPON_OPEN] = "open", [COUPON_PAUSED] = "paused", [COUPON_CLOSED] = "closed"
+	};
 
-static int64_t number_at(const PGresult *result, int row, int column)
-{
-	return strtoll(PQgetvalue(result, row, column), NULL, 10);
+	return texts[status];
 }
 
 static enum coupon_status status_parse(const char *text)
@@ -110,13 +101,20 @@ void coupon_row_read(const PGresult *result, int i, struct coupon_row *row)
 	};
 }
 
-static int page_query(struct coupon_page *page, struct keeper_database *database, int64_t after,
-		      struct postgres_argument ids)
+int coupon_page_read(struct coupon_page *page, struct keeper_database *database, int64_t after,
+		     const int64_t *ids, size_t n)
 {
-	const struct postgres_argument arguments[] = { postgres_number(after),
-						       postgres_number(KEEPER_PAGE), ids };
-	PGresult *result = keeper_database_query(database, sql_query_coupon_page, 3, arguments);
+	struct postgres_array array = { .type = POSTGRES_INT8 };
+	PGresult *result;
 
+	for (size_t i = 0; i < n; i++)
+		postgres_array_add_number(&array, ids[i]);
+	result = keeper_database_query(database, sql_query_coupon_page,
+				       POSTGRES_ARGUMENTS(postgres_number(after),
+							  postgres_number(KEEPER_PAGE),
+							  n > 0 ? postgres_array(&array)
+								: postgres_text(NULL)));
+	postgres_array_fini(&array);
 	if (!result)
 		return -1;
 	page->n = (size_t)PQntuples(result);
@@ -125,24 +123,6 @@ static int page_query(struct coupon_page *page, struct keeper_database *database
 		coupon_row_read(result, (int)i, &page->rows[i]);
 	PQclear(result);
 	return 0;
-}
-
-int coupon_page_next(struct coupon_page *page, struct keeper_database *database, int64_t after)
-{
-	return page_query(page, database, after, postgres_text(NULL));
-}
-
-int coupon_page_of(struct coupon_page *page, struct keeper_database *database, const int64_t *ids,
-		   size_t n)
-{
-	struct postgres_array array = { .type = POSTGRES_INT8 };
-	int rc;
-
-	for (size_t i = 0; i < n; i++)
-		postgres_array_add_number(&array, ids[i]);
-	rc = page_query(page, database, 0, postgres_array(&array));
-	postgres_array_fini(&array);
-	return rc;
 }
 
 int coupon_page_expiring(struct coupon_page *page, struct keeper_database *database,
@@ -247,30 +227,6 @@ int coupon_page_look(struct coupon_page *page, struct redis_client *redis)
 		freeReplyObject(reply);
 	}
 	return redis_client_is_open(redis) ? 0 : -1;
-}
-
-static int fence_is_old(const struct coupon_look *look, int64_t fence)
-{
-	return look->present && !look->broken && look->fence < fence;
-}
-
-int coupon_page_fence(const struct coupon_page *page, struct redis_client *redis, int64_t fence,
-		      const char *fence_text)
-{
-	char word[REDIS_WORD_SIZE];
-	int fenced = 0;
-
-	for (size_t i = 0; i < page->n; i++)
-		if (fence_is_old(&page->looks[i], fence))
-			redis_client_append_coupon_eval(redis, lua_fence, page->rows[i].id,
-							COUPON_KEYS_ISSUE, 1, &fence_text);
-	for (size_t i = 0; i < page->n; i++) {
-		if (!fence_is_old(&page->looks[i], fence))
-			continue;
-		redis_word_take(redis_client_next(redis), word);
-		fenced |= strcmp(word, "fenced") == 0;
-	}
-	return redis_client_is_open(redis) ? fenced : -1;
 }
 
 int coupon_known(struct redis_client *redis, int64_t coupon, int64_t *n)

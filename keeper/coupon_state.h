@@ -104,13 +104,14 @@ struct coupon_expiring {
 	int64_t coupon;
 };
 
-/* Each of the next three sets `n` and `rows`. 0, or -1: it failed, as keeper/database.h says. */
+/*
+ * Each of the next two sets `n` and `rows`, and waits on no row lock. 0, or -1: it failed, as
+ * keeper/database.h says.
+ */
 
-/* The coupons after `after`. Waits on no row lock. */
-int coupon_page_next(struct coupon_page *page, struct keeper_database *database, int64_t after);
-/* Those of these coupons, at most KEEPER_PAGE, that are watched. */
-int coupon_page_of(struct coupon_page *page, struct keeper_database *database, const int64_t *ids,
-		   size_t n);
+/* The watched coupons after `after`; of these alone, at most KEEPER_PAGE, if `n` is not 0. */
+int coupon_page_read(struct coupon_page *page, struct keeper_database *database, int64_t after,
+		     const int64_t *ids, size_t n);
 /*
  * Settled coupons whose keys have not expired yet, after `*after`, which is advanced. Only id,
  * generation and seq_seen are set.
@@ -120,14 +121,6 @@ int coupon_page_expiring(struct coupon_page *page, struct keeper_database *datab
 
 /* Reads the coupons in Redis, in one round trip. 0, or -1: the connection is lost. */
 int coupon_page_look(struct coupon_page *page, struct redis_client *redis);
-/*
- * Raises the fence of those coupons whose fence is lower. Later writes of an earlier keeper to them
- * are refused. `fence_text` is of keeper_context_fence(). 0, 1 when a coupon has a higher fence or
- * the lock is lost, or -1: the connection is lost.
- */
-int coupon_page_fence(const struct coupon_page *page, struct redis_client *redis, int64_t fence,
-		      const char *fence_text);
-
 /*
  * The number of known receives: of older generations, in flight, with a slot in Redis. 0, or -1 as
  * of redis_client_integer().

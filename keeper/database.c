@@ -2,7 +2,6 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "embed.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -10,8 +9,8 @@
 
 #define APPLICATION_NAME "coupon-keeper"
 #define CONNECT_TIMEOUT_MS 3000
-#define CHECK_EVERY_MS 5000
-#define GRACE_MS 1000 /* the server's timeout expires before ours */
+#define TIMEOUT_MS 3000 /* for one statement */
+#define GRACE_MS 1000   /* the server's timeout expires before ours */
 /*
  * For one lock. A worker's transaction locks a coupon for a few milliseconds. A longer lock delays
  * the other coupons by this much.
@@ -26,7 +25,6 @@
 
 struct keeper_database {
 	struct postgres *postgres;
-	int64_t timeout_ms;
 	struct postgres_patience patience;
 	int64_t changed[KEEPER_PAGE]; /* coupons named by NOTIFY */
 	size_t changed_n;
@@ -63,14 +61,14 @@ static void on_notified(void *context, const char *payload)
 	database->changed_more = 1;
 }
 
-struct keeper_database *keeper_database_new(const char *url, int64_t timeout_ms)
+struct keeper_database *keeper_database_new(const char *url)
 {
 	struct keeper_database *database = calloc(1, sizeof(*database));
 	const struct postgres_options options = {
 		.url = url,
 		.application_name = APPLICATION_NAME,
 		.connect_timeout_ms = CONNECT_TIMEOUT_MS,
-		.statement_timeout_ms = timeout_ms,
+		.statement_timeout_ms = TIMEOUT_MS,
 		.lock_timeout_ms = LOCK_TIMEOUT_MS,
 		.session = "LISTEN couponmq_terms",
 		.lost_event = "keeper_database_lost",
@@ -83,7 +81,6 @@ struct keeper_database *keeper_database_new(const char *url, int64_t timeout_ms)
 
 	check(database != NULL);
 	database->postgres = postgres_new(&options);
-	database->timeout_ms = timeout_ms;
 	keeper_database_patient(database, NULL, NULL);
 	return database;
 }
@@ -156,6 +153,19 @@ PGresult *keeper_database_query(struct keeper_database *database, const char *sq
 								 : keeper_database_take(database);
 }
 
+PGresult *keeper_database_coupons(struct keeper_database *database, const char *sql,
+				  const int64_t *ids, size_t n)
+{
+	struct postgres_array array = { .type = POSTGRES_INT8 };
+	PGresult *result;
+
+	for (size_t i = 0; i < n; i++)
+		postgres_array_add_number(&array, ids[i]);
+	result = keeper_database_query(database, sql, POSTGRES_ARGUMENTS(postgres_array(&array)));
+	postgres_array_fini(&array);
+	return result;
+}
+
 int keeper_database_run(struct keeper_database *database, const char *sql, int n,
 			const struct postgres_argument *arguments)
 {
@@ -165,36 +175,19 @@ int keeper_database_run(struct keeper_database *database, const char *sql, int n
 	return result ? 0 : -1;
 }
 
-int keeper_database_check(struct keeper_database *database)
-{
-	if (clock_monotonic_ms() - database->used_ms < CHECK_EVERY_MS)
-		return 0;
-	return keeper_database_run(database, sql_query_connection_check, 0, NULL);
-}
-
 void keeper_database_patient(struct keeper_database *database, int (*waiting)(void *context),
 			     void *context)
 {
 	database->patience = (struct postgres_patience){
-		.timeout_ms = (waiting ? KEEPER_PATIENCE_MS : database->timeout_ms) + GRACE_MS,
+		.timeout_ms = (waiting ? KEEPER_PATIENCE_MS : TIMEOUT_MS) + GRACE_MS,
 		.waiting = waiting,
 		.context = context,
 	};
 }
 
-int keeper_database_open(struct keeper_database *database)
+struct postgres *keeper_database_session(const struct keeper_database *database)
 {
-	return postgres_open(database->postgres);
-}
-
-int64_t keeper_database_since_ms(const struct keeper_database *database)
-{
-	return postgres_since_ms(database->postgres);
-}
-
-int keeper_database_fd(const struct keeper_database *database)
-{
-	return postgres_fd(database->postgres);
+	return database->postgres;
 }
 
 /* Those of a session that is lost are forgotten: a new one treats all terms as changed. */

@@ -15,15 +15,12 @@
 
 struct keeper_database;
 
-struct keeper_database *keeper_database_new(const char *url, int64_t timeout_ms);
+struct keeper_database *keeper_database_new(const char *url);
 void keeper_database_free(struct keeper_database *database);
 
-/* Connects if it is not connected, and listens for new terms. 0, or -1 (logged). */
-int keeper_database_open(struct keeper_database *database);
+/* The session, for postgres_open(), postgres_since_ms() and postgres_fd(). Failures are logged. */
+struct postgres *keeper_database_session(const struct keeper_database *database);
 
-/* When the connection was made; monotonic. */
-int64_t keeper_database_since_ms(const struct keeper_database *database);
-int keeper_database_fd(const struct keeper_database *database); /* for poll(); -1 when down */
 /* Reads pending notifications, without waiting: 1 when terms have changed since the last call. */
 int keeper_database_notified(struct keeper_database *database);
 /* The coupons whose terms have changed; `*more`: terms of other coupons may have changed. */
@@ -48,14 +45,12 @@ int keeper_database_send(struct keeper_database *database, const char *sql, int 
 PGresult *keeper_database_take(struct keeper_database *database);
 /* Before that: waits for the answer, at most so long. Whether it has to be waited for longer. */
 int keeper_database_waits(const struct keeper_database *database, int64_t for_ms);
+/* The same of a statement whose argument is an array of coupons. */
+PGresult *keeper_database_coupons(struct keeper_database *database, const char *sql,
+				  const int64_t *ids, size_t n);
 /* Runs a statement that returns no rows. 0, or -1: it failed. */
 int keeper_database_run(struct keeper_database *database, const char *sql, int n,
 			const struct postgres_argument *arguments);
-/*
- * Runs a statement if none has run for some seconds. A keeper that is not elected runs no others,
- * and TCP alone does not notice every peer that is gone. 0, or -1 and the connection is dropped.
- */
-int keeper_database_check(struct keeper_database *database);
 /*
  * Raises the timeout of the following statements to KEEPER_PATIENCE_MS, until it is called with
  * NULL. During a statement `waiting` is called several times a second; if it does not return 0, the

@@ -3,7 +3,7 @@
  *
  *	PostgreSQL ──coupons──▶ sweep ──look──▶ Redis
  *	     ▲                    ├─ load, verify, terms ──▶ Redis        (coupon)
- *	     └─ close at its end ─┤                                       (close)
+ *	     └─ close at its end ─┤                                       (coupon)
  *	                          ├─ outbox, where messages may be lost ──▶ RabbitMQ  (outbox)
  *	                          └─ sums ──▶ metrics                     (metrics)
  *
@@ -13,9 +13,8 @@
  *
  * The writes of a keeper that was suspended for longer than its lease fail: in Redis, because the
  * scripts refuse to run outside the times within which its lock is held, and each coupon that its
- * successor has checked has a higher fence; in PostgreSQL, because `keeper` has one. Two writes are
- * valid from any worker at any time and have no fence: outbox.c removes confirmed entries that
- * cannot be parsed, release.c releases rejected receives.
+ * successor has checked has a higher fence; in PostgreSQL, because `keeper` has one. outbox.c and
+ * release.c say which two writes need no fence.
  */
 #include "keeper/keeper.h"
 
@@ -40,8 +39,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define DATABASE_TIMEOUT_MS 3000 /* for one statement */
-#define RELEASE_STEPS 16         /* in a row */
+#define RELEASE_STEPS 16 /* in a row */
 #define LATE_STEPS 64
 #define UNCLAIMED_MS 100 /* while Redis belongs to nobody, between two looks */
 
@@ -78,7 +76,7 @@ static int fence_raise(struct keeper_context *context)
 	int rc = result && PQntuples(result) == 1 ? 0 : -1;
 
 	if (rc == 0)
-		context->fence = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+		context->fence = number_at(result, 0, 0);
 	PQclear(result);
 	return rc;
 }
@@ -161,7 +159,7 @@ static void state_publish(const struct keeper *keeper)
 	pthread_mutex_unlock(&published.mutex);
 	keeper_metrics_set(KEEPER_METRIC_REDIS_UP, state.redis_up);
 	keeper_metrics_set(KEEPER_METRIC_DATABASE_UP,
-			   keeper_database_fd(keeper->context.database) >= 0);
+			   postgres_fd(keeper_database_session(keeper->context.database)) >= 0);
 	keeper_metrics_set(KEEPER_METRIC_ELECTED, state.elected);
 	keeper_metrics_set(KEEPER_METRIC_BEHIND, state.is_behind);
 	keeper_metrics_set(KEEPER_METRIC_FOREIGN, state.relation == RELATION_FOREIGN);
@@ -236,10 +234,12 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 	while (!keeper->stop && !keeper_database_notified(keeper->context.database)) {
 		int64_t left_ms = until_ms - clock_monotonic_ms();
 		struct rabbit_link *link = keeper_outbox_link(keeper->outbox);
-		struct pollfd fds[] = { { .fd = keeper_database_fd(keeper->context.database),
-					  .events = POLLIN },
-					{ .fd = rabbit_link_fd(link), .events = POLLIN },
-					{ .fd = keeper->wake_fd, .events = POLLIN } };
+		struct pollfd fds[] = {
+			{ .fd = postgres_fd(keeper_database_session(keeper->context.database)),
+			  .events = POLLIN },
+			{ .fd = rabbit_link_fd(link), .events = POLLIN },
+			{ .fd = keeper->wake_fd, .events = POLLIN }
+		};
 
 		if (left_ms <= 0)
 			return;
@@ -302,7 +302,7 @@ static int64_t turn(struct keeper *keeper)
 	 */
 	if (redis_client_open(keeper->context.redis) || (keeper->copy_asked && copy_read(keeper)) ||
 	    keeper_stores_read(&keeper->stores, &keeper->context) ||
-	    keeper_database_open(keeper->context.database) || copy_read(keeper))
+	    postgres_open(keeper_database_session(keeper->context.database)) || copy_read(keeper))
 		return turn_failed(keeper);
 	keeper_database_round(keeper->context.database);
 	if (keeper_stores_compare(&keeper->stores, &keeper->context))
@@ -323,8 +323,6 @@ static int64_t turn(struct keeper *keeper)
 	/* The elected keeper also releases for workers that died, the others only when woken. */
 	if ((keeper->elected || keeper->release_due) && release_run(keeper))
 		rc = -1;
-	if (rc == 0)
-		rc = keeper_database_check(keeper->context.database);
 	if (rc)
 		return turn_failed(keeper);
 	backoff_reset(&keeper->backoff);
@@ -374,13 +372,13 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->late.put_off = (struct put_off)KEEPER_PUT_OFF;
 	keeper->context.redis = redis_client_new(config->redis_url, redis_failed);
 	keeper->context.database_url = config->database_url;
-	keeper->context.database_timeout_ms = DATABASE_TIMEOUT_MS;
-	keeper->context.database = keeper_database_new(config->database_url, DATABASE_TIMEOUT_MS);
+	keeper->context.database = keeper_database_new(config->database_url);
 	keeper->outbox = keeper_outbox_new(config->amqp_url, &keeper->context,
 					   config->resend_after_ms);
 	keeper->context.stop = &keeper->stop;
 	keeper->context.installation = keeper->stores.installation;
-	keeper_lock_init(&keeper->context, config->keeper_lease_ms);
+	keeper->context.lock.lease_ms = config->keeper_lease_ms;
+	redis_lease_init(&keeper->context.lock.lease, keeper->context.redis, 0);
 	keeper->sweep = keeper_sweep_new(config, &keeper->context, keeper->outbox);
 	check(pthread_create(&keeper->thread, NULL, run, keeper) == 0);
 	return keeper;

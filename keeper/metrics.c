@@ -66,25 +66,16 @@ static enum watch_state state_of(const struct coupon_row *row, int is_verified, 
 	return now_ms < row->begin_ms ? WATCH_NOT_STARTED : WATCH_OPEN;
 }
 
-/* The entry of a coupon, or NULL when another suspect of this sweep or the last one uses it. */
-static struct watch_suspect *suspect_find(struct keeper_watch *watch, int64_t coupon)
-{
-	struct watch_suspect *suspect = &watch->suspects[coupon % WATCH_SUSPECTS];
-
-	if (suspect->coupon != coupon && suspect->sweep >= watch->sweep - 1)
-		return NULL;
-	if (suspect->coupon != coupon || suspect->sweep < watch->sweep - 1)
-		*suspect = (struct watch_suspect){ .coupon = coupon };
-	return suspect;
-}
-
 static void suspect_add(struct keeper_watch *watch, const struct coupon_row *row,
 			const struct coupon_look *look, int64_t known)
 {
-	struct watch_suspect *suspect = suspect_find(watch, row->id);
+	struct watch_suspect *suspect = &watch->suspects[row->id % WATCH_SUSPECTS];
+	int is_old = suspect->sweep < watch->sweep - 1;
 
-	if (!suspect)
-		return;
+	if (suspect->coupon != row->id && !is_old)
+		return; /* another suspect of this sweep or the last one uses the entry */
+	if (is_old)
+		*suspect = (struct watch_suspect){ .coupon = row->id };
 	suspect->sweep = watch->sweep;
 	if (suspect->looks < WATCH_LOOKS && ++suspect->looks == WATCH_LOOKS)
 		log_error("coupon_unequal", LOG_I("coupon", row->id), LOG_I("total", look->total),

@@ -7,6 +7,7 @@
 #include "common/message/message.h"
 #include "common/rabbit/topology.h"
 #include "common/postgres/settle_args.h"
+#include "coupon/redis_coupon.h"
 #include "embed.h"
 #include "keeper/metrics.h"
 #include "keeper/resend.h"
@@ -31,8 +32,7 @@ struct keeper_outbox {
 	struct json_arena *arena;
 	struct message message;
 	int64_t ask_due_ms;
-	int stuck; /* in this round: the broker does not confirm */
-	struct unreadable *confirmed;
+	int stuck;            /* in this round: the broker does not confirm */
 	int64_t oldest_at_ms; /* of the entries that were read; 0: none */
 };
 
@@ -41,7 +41,6 @@ struct keeper_outbox {
  * so the keeper removes it when it is confirmed.
  */
 struct unreadable {
-	struct unreadable *next;
 	int64_t coupon;
 	char batch[];
 };
@@ -54,6 +53,13 @@ static const char *const queues[RESEND_QUEUES] = {
 
 static char readable; /* the item of every other message */
 
+/*
+ * What is not removed now, because Redis is lost or refuses, is sent again.
+ *
+ * Not fenced: a confirm is final, and the id of a batch is never reused. A keeper that was
+ * suspended may remove the entry after another keeper was elected; that keeper would send it again
+ * and then remove it too.
+ */
 static void copy_done(void *context, void *item, enum confirm_result result)
 {
 	struct keeper_outbox *outbox = context;
@@ -63,12 +69,12 @@ static void copy_done(void *context, void *item, enum confirm_result result)
 		keeper_metrics_add(KEEPER_METRIC_RESENT, 1);
 	if (item == &readable)
 		return;
-	if (result != CONFIRM_DONE) {
-		free(unreadable); /* it is still in the outbox */
-		return;
+	if (result == CONFIRM_DONE) {
+		fault_point(FAULT_KEEPER_BEFORE_REMOVE);
+		freeReplyObject(coupon_call(outbox->context->redis, unreadable->coupon, "HDEL",
+					    COUPON_KEY_OUTBOX, unreadable->batch, NULL));
 	}
-	unreadable->next = outbox->confirmed;
-	outbox->confirmed = unreadable;
+	free(unreadable);
 }
 
 static void link_opened(void *context)
@@ -105,21 +111,9 @@ struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct keeper_cont
 	return outbox;
 }
 
-static void confirmed_pop(struct keeper_outbox *outbox)
-{
-	struct unreadable *unreadable = outbox->confirmed;
-
-	outbox->confirmed = unreadable->next;
-	free(unreadable);
-}
-
 void keeper_outbox_free(struct keeper_outbox *outbox)
 {
-	if (!outbox)
-		return;
 	rabbit_publisher_free(outbox->publisher);
-	while (outbox->confirmed)
-		confirmed_pop(outbox);
 	resend_free(outbox->resend);
 	json_arena_free(outbox->arena);
 	free(outbox);
@@ -133,36 +127,6 @@ void keeper_outbox_restart(struct keeper_outbox *outbox)
 struct rabbit_link *keeper_outbox_link(struct keeper_outbox *outbox)
 {
 	return rabbit_publisher_link(outbox->publisher);
-}
-
-/*
- * Removes what cannot be parsed and is confirmed. 0, or -1 when Redis is lost: then it is sent
- * again.
- *
- * Not fenced: a confirm is final, and the id of a batch is never reused. A keeper that was
- * suspended may remove the entry after another keeper was elected; that keeper would send it again
- * and then remove it too.
- */
-static int confirmed_remove(struct keeper_outbox *outbox)
-{
-	while (outbox->confirmed) {
-		char key[COUPON_KEY_SIZE];
-		const char *hdel[] = {
-			"HDEL", coupon_key(outbox->confirmed->coupon, COUPON_KEY_OUTBOX, key),
-			outbox->confirmed->batch
-		};
-		redisReply *reply;
-
-		fault_point(FAULT_KEEPER_BEFORE_REMOVE);
-		reply = redis_client_call(outbox->context->redis, 3, hdel);
-		if (!reply && !redis_client_is_open(outbox->context->redis))
-			return -1;
-		/* A refused removal leaves the entry in the outbox. Other coupons go on. */
-		if (reply)
-			freeReplyObject(reply);
-		confirmed_pop(outbox);
-	}
-	return 0;
 }
 
 /*
@@ -185,7 +149,7 @@ static int window_wait(struct keeper_outbox *outbox)
 		left = rabbit_publisher_open(outbox->publisher);
 	}
 	outbox->stuck = left == open;
-	return confirmed_remove(outbox);
+	return redis_client_is_open(outbox->context->redis) ? 0 : -1;
 }
 
 /* Whether another message can be published now. */
@@ -255,8 +219,7 @@ static int dead_take(struct keeper_outbox *outbox)
 	redisReply *reply = redis_client_next(outbox->context->redis);
 	int is_dead = reply && redis_reply_number(reply) != 0;
 
-	if (reply)
-		freeReplyObject(reply);
+	freeReplyObject(reply);
 	return is_dead;
 }
 
@@ -401,15 +364,10 @@ static int pass_run(struct keeper_outbox *outbox, struct resend_pass *pass, int6
  */
 static int is_locked(struct keeper_outbox *outbox, int64_t coupon)
 {
-	struct postgres_array ids = { .type = POSTGRES_INT8 };
-	const struct postgres_argument argument = postgres_array(&ids);
-	PGresult *result;
+	PGresult *result = keeper_database_coupons(outbox->context->database,
+						   sql_query_coupon_locked, &coupon, 1);
 	int locked;
 
-	postgres_array_add_number(&ids, coupon);
-	result = keeper_database_query(outbox->context->database, sql_query_coupon_locked, 1,
-				       &argument);
-	postgres_array_fini(&ids);
 	if (!result)
 		return keeper_context_failed(outbox->context) ? -1 : 1;
 	locked = PQntuples(result) > 0;
@@ -471,7 +429,7 @@ int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *ro
 	}
 	rabbit_link_step(link, clock_monotonic_ms());
 	rabbit_link_read(link);
-	if (confirmed_remove(outbox))
+	if (!redis_client_is_open(outbox->context->redis))
 		return -1;
 	if (!rabbit_link_up(link) || !has_room(outbox))
 		return 0;

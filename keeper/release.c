@@ -14,10 +14,10 @@
 #include "keeper/release.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/message/number.h"
-#include "common/message/receive.h"
+#include "coupon/slot.h"
 #include "embed.h"
 #include "keeper/stores.h"
 
@@ -29,25 +29,33 @@
 #define VOIDED "voided" /* the reason */
 #define WHAT_SIZE (sizeof(GIVE) + NUMBER_SIZE + ULID_SIZE + NUMBER_SIZE + RECEIVE_TAIL_MAX)
 #define ARGS_EACH 5
+#define LATE_ARGS_EACH 9
+_Static_assert(1 + LATE_PAGE * LATE_ARGS_EACH <= RELEASE_PAGE * ARGS_EACH, "struct page has them");
+#define NO_BATCH "00000000000000000000000000"
 #define ZERO_UUID "00000000-0000-0000-0000-000000000000"
 
+/* The last ones are those of release_pending, whose key is the holder's, or of late_page. */
 enum column {
 	COUPON,
-	BATCH,
-	IDX,
 	USER_ID,
 	SLOT,
+	BATCH,
+	IDX,
+	KEY,
 	REASON,
+	IS_OVER,
 	HOLDER_BATCH,
 	HOLDER_IDX,
-	HOLDER_KEY,
-	IS_OVER
+	NUM = HOLDER_BATCH,
+	GENERATION,
+	SEQ
 };
 
 struct page {
 	struct keeper_context *context;
+	struct late *late; /* NULL: a page of rejected receives */
 	PGresult *rows;
-	/* Those of one coupon, and the arguments of release.lua for them. */
+	/* Those of one coupon, and the arguments of the script for them. */
 	int part[RELEASE_PAGE], part_n;
 	const char *argv[RELEASE_PAGE * ARGS_EACH];
 	char batches[RELEASE_PAGE][ULID_SIZE];
@@ -58,11 +66,6 @@ struct page {
 static const char *value(const struct page *page, int row, enum column column)
 {
 	return PQgetvalue(page->rows, row, (int)column);
-}
-
-static int64_t number(const struct page *page, int row, enum column column)
-{
-	return strtoll(value(page, row, column), NULL, 10);
 }
 
 static struct ulid batch_at(const struct page *page, int row, enum column column)
@@ -77,9 +80,9 @@ static void done_add(struct page *page, int row)
 {
 	const struct ulid batch = batch_at(page, row, BATCH);
 
-	postgres_array_add_number(&page->done_coupons, number(page, row, COUPON));
+	postgres_array_add_number(&page->done_coupons, number_at(page->rows, row, COUPON));
 	postgres_array_add_uuid(&page->done_batches, &batch);
-	postgres_array_add_number(&page->done_indexes, number(page, row, IDX));
+	postgres_array_add_number(&page->done_indexes, number_at(page->rows, row, IDX));
 }
 
 /* Skips rows that are locked: they stay pending. */
@@ -110,7 +113,7 @@ static void what_format(const struct page *page, int row, char what[WHAT_SIZE])
 		holder = batch_at(page, row, HOLDER_BATCH);
 		snprintf(what, WHAT_SIZE, GIVE "%s:%s:%s:%s", value(page, row, SLOT),
 			 ulid_format(&holder, batch), value(page, row, HOLDER_IDX),
-			 value(page, row, HOLDER_KEY));
+			 value(page, row, KEY));
 		return;
 	}
 	if (strcmp(reason, VOIDED) == 0)
@@ -121,30 +124,21 @@ static void what_format(const struct page *page, int row, char what[WHAT_SIZE])
 		snprintf(what, WHAT_SIZE, "free");
 }
 
-/*
- * Whether Redis can have the receive: messages that the script did not write may name any slot.
- */
-static int is_possible(const struct page *page, int row)
+/* Whether Redis can have the receive: messages that the script did not write may name any slot. */
+static int is_possible(const PGresult *rows, int row, struct slot *slot)
 {
-	const char *user_text = value(page, row, USER_ID);
-	int64_t slot = number(page, row, SLOT);
-	struct user_id user;
-
-	return user_id_parse(&user, user_text, strlen(user_text)) == 0 && slot >= 1 &&
-	       slot <= RECEIVE_SLOT_MAX && number(page, row, IDX) <= RECEIVE_INDEX_MAX &&
-	       (PQgetisnull(page->rows, row, HOLDER_BATCH) ||
-		number(page, row, HOLDER_IDX) <= RECEIVE_INDEX_MAX);
+	return slot_of_row(slot, rows, row, USER_ID) == 0 && slot->number >= 1 &&
+	       slot->number <= RECEIVE_SLOT_MAX && slot->index <= RECEIVE_INDEX_MAX;
 }
 
-static void part_add(struct page *page, int row)
+static void part_add(struct page *page, int row, const struct slot *slot)
 {
 	const char **argv = &page->argv[page->part_n * ARGS_EACH];
-	const struct ulid batch = batch_at(page, row, BATCH);
 
 	what_format(page, row, page->whats[page->part_n]);
 	argv[0] = value(page, row, USER_ID);
 	argv[1] = value(page, row, SLOT);
-	argv[2] = ulid_format(&batch, page->batches[page->part_n]);
+	argv[2] = ulid_format(&slot->batch, page->batches[page->part_n]);
 	argv[3] = value(page, row, IDX);
 	argv[4] = page->whats[page->part_n];
 	page->part[page->part_n++] = row;
@@ -199,34 +193,130 @@ static int part_release(struct page *page)
 	struct redis_client *redis = page->context->redis;
 	redisReply *reply;
 
-	if (page->part_n == 0)
-		return 0;
 	fault_point(FAULT_RELEASE_BEFORE_GIVE);
-	reply = redis_client_coupon_eval(redis, lua_release, number(page, page->part[0], COUPON),
+	reply = redis_client_coupon_eval(redis, lua_release,
+					 number_at(page->rows, page->part[0], COUPON),
 					 COUPON_KEYS_RELEASE, page->part_n * ARGS_EACH, page->argv);
 	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 1)
 		missing_take(page);
 	else if (reply && reply->type == REDIS_REPLY_ARRAY)
 		reply_take(page, reply);
-	if (reply)
-		freeReplyObject(reply);
+	freeReplyObject(reply);
 	page->part_n = 0;
 	return redis_client_is_open(redis) ? 0 : -1;
 }
 
-static int rows_release(struct page *page)
+static const char *outcome_of(const char *reason)
 {
+	if (*reason == '\0')
+		return "issued";
+	return strcmp(reason, "out_of_stock") == 0 ? "drop" : "free";
+}
+
+static void late_args_fill(struct page *page, int i)
+{
+	const char **argv = &page->argv[1 + i * LATE_ARGS_EACH];
+	int row = page->part[i];
+	const char *num = value(page, row, NUM), *generation = value(page, row, GENERATION),
+		   *seq = value(page, row, SEQ);
+	const char *none[LATE_ARGS_EACH] = { num, "0", "0", "1", "1", NO_BATCH, "0", "", "none" };
+	struct slot slot;
+
+	if (!is_possible(page->rows, row, &slot) || *generation == '-' || *seq == '-') {
+		memcpy(argv, none, sizeof(none));
+		return;
+	}
+	argv[0] = num;
+	argv[1] = generation;
+	argv[2] = seq;
+	argv[3] = value(page, row, USER_ID);
+	argv[4] = value(page, row, SLOT);
+	argv[5] = ulid_format(&slot.batch, page->batches[i]);
+	argv[6] = value(page, row, IDX);
+	argv[7] = value(page, row, KEY);
+	argv[8] = outcome_of(value(page, row, REASON));
+}
+
+/*
+ * Deletes the outcomes that Redis has counted, up to this number. 0, or -1. Locked rows stay and
+ * are sent again.
+ */
+static int counted(const struct page *page, int64_t coupon, const char *last)
+{
+	struct put_off *put_off = &page->late->put_off;
+
+	if (put_off_waits(put_off, coupon, clock_monotonic_ms()))
+		return 0;
+	if (keeper_database_run(page->context->database, sql_query_late_counted,
+				POSTGRES_ARGUMENTS(postgres_number(coupon), postgres_text(last),
+						   postgres_number(page->context->fence))) == 0)
+		put_off_end(put_off, coupon);
+	else if (keeper_context_failed(page->context))
+		return -1;
+	else
+		keeper_context_put_off(put_off, coupon);
+	return 0;
+}
+
+/* 0, or -1. Outcomes stay if Redis does not have the coupon or refuses the call. */
+static int part_count(struct page *page)
+{
+	struct keeper_context *context = page->context;
+	int64_t coupon = number_at(page->rows, page->part[0], COUPON);
+	const char *last = value(page, page->part[page->part_n - 1], NUM);
+	int n = page->part_n;
+	char word[REDIS_WORD_SIZE];
+
+	page->part_n = 0;
+	if (keeper_context_goes_on(context))
+		return -1;
+	if (*value(page, page->part[0], IS_OVER) == 't')
+		return counted(page, coupon, last);
+	page->argv[0] = keeper_context_fence(context);
+	for (int i = 0; i < n; i++)
+		late_args_fill(page, i);
+	redis_word_take(redis_client_coupon_eval(context->redis, lua_late, coupon,
+						 COUPON_KEY_COUPON | COUPON_KEY_USERS |
+							 COUPON_KEY_KNOWN | COUPON_KEY_CODES,
+						 1 + n * LATE_ARGS_EACH, page->argv),
+			word);
+	if (strcmp(word, "ok") == 0) {
+		fault_point(FAULT_LATE_COUNTED);
+		if (!put_off_waits(&page->late->put_off, coupon, clock_monotonic_ms()))
+			log_info("late_counted", LOG_I("coupon", coupon), LOG_I("receives", n));
+		return counted(page, coupon, last);
+	}
+	if (strcmp(word, "gap") == 0 && keeper_context_event_is_new(context, coupon, "late_gap"))
+		log_error("late_gap", LOG_I("coupon", coupon));
+	return keeper_context_word(context, word);
+}
+
+static int part_end(struct page *page)
+{
+	return page->late ? part_count(page) : part_release(page);
+}
+
+/* Does what is to be done for the rows of each coupon. 0, or -1. */
+static int rows_run(struct page *page)
+{
+	struct slot slot;
+
 	for (int row = 0; row < PQntuples(page->rows); row++) {
 		if (page->part_n > 0 &&
-		    number(page, page->part[0], COUPON) != number(page, row, COUPON) &&
-		    part_release(page))
+		    number_at(page->rows, page->part[0], COUPON) !=
+			    number_at(page->rows, row, COUPON) &&
+		    part_end(page))
 			return -1;
-		if (is_possible(page, row))
-			part_add(page, row);
+		if (page->late)
+			page->part[page->part_n++] = row;
+		else if (is_possible(page->rows, row, &slot) &&
+			 (PQgetisnull(page->rows, row, HOLDER_BATCH) ||
+			  number_at(page->rows, row, HOLDER_IDX) <= RECEIVE_INDEX_MAX))
+			part_add(page, row, &slot);
 		else
 			done_add(page, row);
 	}
-	return part_release(page);
+	return page->part_n > 0 ? part_end(page) : 0;
 }
 
 /* Copies the numbers of transactions if one of the receives is voided. 0, or -1. */
@@ -242,7 +332,7 @@ static int numbers_copy(const struct page *page)
 /* 0, or -1. Also after a failure the receives that are done are marked. */
 static int page_release(struct page *page)
 {
-	int rc = numbers_copy(page) || rows_release(page) ? -1 : 0;
+	int rc = numbers_copy(page) || rows_run(page) ? -1 : 0;
 
 	if (done_mark(page))
 		rc = -1;
@@ -274,9 +364,33 @@ int release_step(struct release *release, struct keeper_context *context)
 	rc = page_release(&page);
 	*release = (struct release){ 0 };
 	if (rc == 0 && last == RELEASE_PAGE - 1) {
-		release->coupon = number(&page, last, COUPON);
+		release->coupon = number_at(page.rows, last, COUPON);
 		snprintf(release->batch, sizeof(release->batch), "%s", value(&page, last, BATCH));
-		release->index = number(&page, last, IDX);
+		release->index = number_at(page.rows, last, IDX);
+		rc = 1;
+	}
+	PQclear(page.rows);
+	return rc;
+}
+
+int late_step(struct late *late, struct keeper_context *context)
+{
+	struct page page = { .context = context, .late = late };
+	int last, rc;
+
+	page.rows = keeper_database_query(context->database, sql_query_late_page,
+					  POSTGRES_ARGUMENTS(postgres_number(late->coupon),
+							     postgres_number(late->number),
+							     postgres_number(LATE_PAGE)));
+	if (!page.rows)
+		return -1;
+	last = PQntuples(page.rows) - 1;
+	check(last < LATE_PAGE);
+	rc = rows_run(&page);
+	late->coupon = late->number = 0;
+	if (rc == 0 && last == LATE_PAGE - 1) {
+		late->coupon = number_at(page.rows, last, COUPON);
+		late->number = number_at(page.rows, last, NUM);
 		rc = 1;
 	}
 	PQclear(page.rows);

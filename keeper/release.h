@@ -4,14 +4,16 @@
  * receive. The keeper's thread of any worker, elected or not.
  *
  * Therefore no fence is needed, here or in sql_query_release_done: a delayed write is still valid.
+ *
+ * The elected keeper also reports to Redis the outcomes of receives of older generations, which
+ * Redis counts as reserved after a rebuild: each once, in the order of their numbers.
  */
 #ifndef KEEPER_RELEASE_H
 #define KEEPER_RELEASE_H
 
+#include "common/backoff.h"
 #include "common/message/receive.h"
-#include "common/redis/client.h"
 #include "keeper/context.h"
-#include "keeper/database.h"
 
 #define RELEASE_PAGE 256 /* receives in a step; all may be of one coupon */
 
@@ -28,5 +30,16 @@ struct release {
  * that were not marked stay pending.
  */
 int release_step(struct release *release, struct keeper_context *context);
+
+#define LATE_PAGE 128 /* outcomes in a step */
+
+/* The next step starts after this number of this coupon. Both 0: at the first. */
+struct late {
+	int64_t coupon, number;
+	struct put_off put_off; /* coupons whose outcomes are locked in PostgreSQL */
+};
+
+/* The same with the next page of late outcomes. */
+int late_step(struct late *late, struct keeper_context *context);
 
 #endif

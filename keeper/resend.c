@@ -170,13 +170,6 @@ static int queue_is_empty(const struct resend *resend, int64_t now_ms)
 	return resend->empty_since_ms && now_ms - resend->empty_since_ms >= resend->after_ms;
 }
 
-static void progress_see(struct entry *entry, const struct resend_coupon *coupon, int64_t now_ms)
-{
-	if (coupon->settled != entry->seen_n)
-		entry->progress_ms = now_ms;
-	entry->seen_n = coupon->settled;
-}
-
 /* The workers hold its messages, and settle them slowly. */
 static int is_settling(const struct resend *resend, const struct entry *entry, int64_t now_ms)
 {
@@ -201,13 +194,8 @@ static struct resend_pass *pass_begin(struct entry *entry, enum resend_kind kind
 }
 
 /* Whether receives without a message have been in flight for long. */
-static int has_only_slots(const struct resend *resend, struct entry *entry,
-			  const struct resend_coupon *coupon, int64_t now_ms)
+static int has_only_slots(const struct resend *resend, const struct entry *entry, int64_t now_ms)
 {
-	if (coupon->outbox_n > 0)
-		entry->empty_ms = 0;
-	else if (entry->empty_ms == 0)
-		entry->empty_ms = now_ms;
 	return entry->empty_ms && now_ms - entry->empty_ms >= RESEND_SLOTS_MS &&
 	       now_ms - entry->progress_ms >= RESEND_SLOTS_MS && queue_is_empty(resend, now_ms) &&
 	       resend->ready[RESEND_PARKED] == 0 && resend->ready[RESEND_DEAD] == 0;
@@ -217,17 +205,21 @@ struct resend_pass *resend_look(struct resend *resend, const struct resend_coupo
 				int64_t now_ms)
 {
 	struct entry *entry = entry_of(resend, coupon);
-	int only_slots;
 
-	progress_see(entry, coupon, now_ms);
-	only_slots = has_only_slots(resend, entry, coupon, now_ms);
+	if (coupon->settled != entry->seen_n)
+		entry->progress_ms = now_ms;
+	entry->seen_n = coupon->settled;
+	if (coupon->outbox_n > 0)
+		entry->empty_ms = 0;
+	else if (entry->empty_ms == 0)
+		entry->empty_ms = now_ms;
 	mark_move(entry, coupon, 2 * resend->after_ms, now_ms);
 	if (entry->pass.is_running)
 		return &entry->pass;
 	pause_cut(resend, entry, coupon, now_ms);
 	if (now_ms < entry->due_ms)
 		return NULL;
-	if (only_slots)
+	if (has_only_slots(resend, entry, now_ms))
 		return pass_begin(entry, RESEND_SLOTS, now_ms);
 	if (coupon->outbox_n == 0)
 		return NULL;

@@ -6,7 +6,9 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/message/receive.h"
+#include "coupon/redis_coupon.h"
 #include "embed.h"
+#include "keeper/rebuild/rebuild.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,22 +77,30 @@ static void behind_set(struct keeper_stores *stores, int64_t transactions)
 	stores->is_behind = transactions > 0;
 }
 
+/* Reads the numbers of PostgreSQL, and the fence. 0, or -1. */
+static int counts_read(struct keeper_context *context, struct changes *changes, int64_t *fence)
+{
+	PGresult *rows = keeper_database_query(context->database, sql_query_change_counts, 0, NULL);
+
+	if (!rows)
+		return -1;
+	changes_take(changes, rows);
+	*fence = PQntuples(rows) > 0 ? number_at(rows, 0, 2) : 0;
+	PQclear(rows);
+	return 0;
+}
+
 int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *context)
 {
 	const struct changes *copy = &stores->copy;
 	struct changes changes;
-	PGresult *rows;
 	int64_t transactions;
 
-	rows = keeper_database_query(context->database, sql_query_change_counts, 0, NULL);
-	if (!rows)
+	if (counts_read(context, &changes, &stores->fence))
 		return -1;
-	changes_take(&changes, rows);
 	if (strcmp(stores->installation, changes.installation) != 0)
 		stores->installations_n++;
 	memcpy(stores->installation, changes.installation, INSTALLATION_SIZE);
-	stores->fence = PQntuples(rows) > 0 ? strtoll(PQgetvalue(rows, 0, 2), NULL, 10) : 0;
-	PQclear(rows);
 	relation_set(stores, changes_relate(stores->relation, &changes, copy));
 	if (stores->relation == RELATION_UNCLAIMED)
 		unclaimed_step(stores, context);
@@ -106,15 +116,10 @@ int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *c
 int keeper_stores_copy(struct keeper_context *context)
 {
 	struct changes changes, copy;
-	PGresult *rows;
+	int64_t fence;
 
-	if (changes_copy_read(&copy, context->redis))
+	if (changes_copy_read(&copy, context->redis) || counts_read(context, &changes, &fence))
 		return -1;
-	rows = keeper_database_query(context->database, sql_query_change_counts, 0, NULL);
-	if (!rows)
-		return -1;
-	changes_take(&changes, rows);
-	PQclear(rows);
 	return changes_copy_raise(context->redis, &changes, &copy);
 }
 
@@ -132,21 +137,19 @@ static int64_t coupon_of(const char *name)
 /* The fence in PostgreSQL may be below that of the coupon, so the coupon's own is used. */
 static void coupon_hold(struct keeper_context *context, int64_t coupon)
 {
-	char key[COUPON_KEY_SIZE], fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
-	const char *hget[] = { "HGET", coupon_key(coupon, COUPON_KEY_COUPON, key), "fence" };
-	const char *argv[] = { fence, "1" };
+	char word[REDIS_WORD_SIZE];
 	int64_t own = context->fence;
-	redisReply *reply = redis_client_call(context->redis, 3, hget);
+	redisReply *reply = coupon_call(context->redis, coupon, "HGET", COUPON_KEY_COUPON, "fence",
+					NULL);
 
 	if (!reply)
 		return;
 	context->fence = redis_reply_number(reply);
-	keeper_context_fence(context, fence);
-	context->fence = own;
 	freeReplyObject(reply);
-	redis_word_take(redis_client_coupon_eval(context->redis, lua_hold, coupon,
-						 COUPON_KEYS_ISSUE, 2, argv),
-			word);
+	keeper_context_fence(context);
+	context->fence = own;
+	rebuild_hold_append(context, &(struct coupon_row){ .id = coupon }, 0);
+	redis_word_take(redis_client_next(context->redis), word);
 	if (strcmp(word, "held") != 0)
 		log_warn("coupon_hold_failed", LOG_I("coupon", coupon), LOG_S("why", word));
 }
@@ -165,8 +168,7 @@ int keeper_stores_hold(struct keeper_stores *stores, struct keeper_context *cont
 			return -1;
 		reply = redis_client_call(context->redis, 6, scan);
 		if (!reply || !redis_reply_is_scan(reply)) {
-			if (reply)
-				freeReplyObject(reply);
+			freeReplyObject(reply);
 			return -1;
 		}
 		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
@@ -267,8 +269,7 @@ int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *cont
 	/* A key of another type has no marks. */
 	if (reply && reply->type == REDIS_REPLY_ARRAY)
 		marks_take(stores, context->run_id, reply);
-	if (reply)
-		freeReplyObject(reply);
+	freeReplyObject(reply);
 	stores->read_ms = clock_monotonic_ms();
 	stores->lost_ms = 0;
 	return 0;
@@ -279,42 +280,34 @@ static int gateway_end(struct keeper_stores *stores, struct keeper_context *cont
 		       struct keeper_gateway *gateway)
 {
 	const char *hdel[] = { "HDEL", GATEWAYS_KEY, gateway->id };
-	redisReply *reply = redis_client_call(context->redis, 3, hdel);
 
-	if (reply)
-		freeReplyObject(reply);
+	freeReplyObject(redis_client_call(context->redis, 3, hdel));
 	gateway_forget(stores, gateway);
 	return redis_client_is_open(context->redis) ? 0 : -1;
 }
 
-/* 0, or -1. */
-static int row_take(struct keeper_stores *stores, struct keeper_context *context, const char *id,
-		    int is_gone)
-{
-	struct keeper_gateway *gateway;
-
-	if (is_gone) {
-		HASH_FIND(hh, stores->gateways, id, strlen(id), gateway);
-		return gateway ? gateway_end(stores, context, gateway) : 0;
-	}
-	gateway = gateway_get(stores, id);
-	if (gateway)
-		gateway->has_row = 1;
-	return 0;
-}
-
 static int rows_read(struct keeper_stores *stores, struct keeper_context *context)
 {
-	const struct postgres_argument most = postgres_number(2 * KNOWN_MAX);
-	PGresult *rows = keeper_database_query(context->database, sql_query_gateway_rows, 1, &most);
+	PGresult *rows = keeper_database_query(context->database, sql_query_gateway_rows,
+					       POSTGRES_ARGUMENTS(postgres_number(2 * KNOWN_MAX)));
 	struct keeper_gateway *gateway, *next;
 	int rc = rows ? 0 : -1;
 
 	HASH_ITER (hh, stores->gateways, gateway, next)
 		gateway->has_row = 0;
-	for (int i = 0; rc == 0 && i < PQntuples(rows); i++)
-		rc = row_take(stores, context, PQgetvalue(rows, i, 0),
-			      *PQgetvalue(rows, i, 1) == 't');
+	for (int i = 0; rc == 0 && i < PQntuples(rows); i++) {
+		const char *id = PQgetvalue(rows, i, 0);
+		int is_gone = *PQgetvalue(rows, i, 1) == 't';
+
+		if (is_gone)
+			HASH_FIND(hh, stores->gateways, id, strlen(id), gateway);
+		else
+			gateway = gateway_get(stores, id);
+		if (gateway && is_gone)
+			rc = gateway_end(stores, context, gateway);
+		else if (gateway)
+			gateway->has_row = 1;
+	}
 	PQclear(rows);
 	return rc;
 }
@@ -365,7 +358,8 @@ static void reported_look(struct keeper_stores *stores, struct keeper_context *c
 	int n = missing_count(stores, &missing);
 
 	context->may_open = 1;
-	if (n == 0 && now_ms - keeper_database_since_ms(context->database) >= ROWS_AFTER_MS)
+	if (n == 0 &&
+	    now_ms - postgres_since_ms(keeper_database_session(context->database)) >= ROWS_AFTER_MS)
 		log_info("gateways_reported", LOG_I("gateways", HASH_COUNT(stores->gateways)),
 			 LOG_S("run_id", context->run_id));
 	else if (now_ms - context->run_since_ms < REPORTS_MS)

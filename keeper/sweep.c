@@ -6,7 +6,7 @@
  *	    ▲                                           │
  *	    └── while there are more, and there is time ┘
  *
- * For each coupon: close, settle, expire (close.h); load, verify, terms, rebuild (coupon.h); send
+ * For each coupon: load, verify, terms, rebuild, close, settle, expire (coupon.h); send
  * its outbox again (outbox.h).
  *
  * Rounds take about a fifth of the time: with more coupons a sweep takes longer, but the load does
@@ -32,7 +32,6 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/redis/redis.h"
-#include "keeper/close.h"
 #include "keeper/coupon.h"
 #include "keeper/metrics.h"
 #include "keeper/rebuild/rebuild.h"
@@ -148,12 +147,6 @@ static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
 	return 0;
 }
 
-/* The later of two times. */
-static int64_t later(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
-
 /* What a page of coupons is. */
 enum part {
 	PART_NAMED,   /* by NOTIFY or by clients, whatever the sweep's position */
@@ -161,26 +154,21 @@ enum part {
 	PART_SETTLED
 };
 
-/* A settled coupon only needs to be verified on a new Redis process. 0, or -1. */
-static int settled_step(struct keeper_sweep *sweep, const struct coupon_row *row,
-			const struct coupon_look *look)
-{
-	if (!look->present || strcmp(look->run_id, sweep->context->run_id) == 0)
-		return 0;
-	if (coupon_step(sweep, row, look))
-		return -1;
-	sweep->settled_left |= put_off_waits(&sweep->put_off, row->id, sweep->page_ms);
-	return 0;
-}
-
 static int coupon_turn(struct keeper_sweep *sweep, enum part part, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
 	if (keeper_context_goes_on(sweep->context))
 		return -1;
-	if (part == PART_SETTLED)
-		return settled_step(sweep, row, look);
-	return row->id == rebuild_big(sweep->context) ? 0 : coupon_step(sweep, row, look);
+	/* A settled coupon only needs to be verified on a new Redis process. */
+	if (part == PART_SETTLED
+		    ? !look->present || strcmp(look->run_id, sweep->context->run_id) == 0
+		    : row->id == rebuild_big(sweep->context))
+		return 0;
+	if (coupon_step(sweep, row, look))
+		return -1;
+	sweep->settled_left |= part == PART_SETTLED &&
+			       put_off_waits(&sweep->put_off, row->id, sweep->page_ms);
+	return 0;
 }
 
 /* Adds a coupon to what the sweep has found. 0, or -1. */
@@ -196,8 +184,10 @@ static int coupon_watch(struct keeper_sweep *sweep, const struct coupon_row *row
 static int outbox_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
+	int64_t least_ms = clock_monotonic_ms() + OUTBOX_MS;
+
 	return keeper_outbox_step(sweep->outbox, row, look,
-				  later(sweep->until_ms, clock_monotonic_ms() + OUTBOX_MS));
+				  sweep->until_ms > least_ms ? sweep->until_ms : least_ms);
 }
 
 /*
@@ -206,17 +196,10 @@ static int outbox_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
  */
 static int page_look(struct keeper_sweep *sweep)
 {
-	struct keeper_context *context = sweep->context;
 	struct coupon_page *page = &sweep->page;
-	char fence[KEEPER_FENCE_SIZE];
-	int fenced;
 
-	if (keeper_lock_hold(context) || coupon_page_look(page, context->redis))
+	if (keeper_coupons_look(sweep->context, page))
 		return -1;
-	fenced = coupon_page_fence(page, context->redis, context->fence,
-				   keeper_context_fence(context, fence));
-	if (fenced)
-		return fenced > 0 ? keeper_context_fenced(context) : -1;
 	sweep->page_ms = clock_monotonic_ms();
 	for (size_t i = 0; i < page->n; i++)
 		page->skip[i] = close_due(&page->rows[i], sweep->now_ms) ||
@@ -268,7 +251,7 @@ static int named_turn(struct keeper_sweep *sweep, const int64_t *ids, size_t n)
 {
 	if (n == 0)
 		return 0;
-	return coupon_page_of(&sweep->page, sweep->context->database, ids, n) ||
+	return coupon_page_read(&sweep->page, sweep->context->database, 0, ids, n) ||
 			       coupons_turn(sweep, PART_NAMED)
 		       ? -1
 		       : 0;
@@ -307,16 +290,15 @@ static int asked_turn(struct keeper_sweep *sweep)
 	if (!sweep->context->may_open)
 		return 0; /* they stay noted */
 	reply = redis_client_call(sweep->context->redis, 3, spop);
-	for (size_t i = 0; reply && i < reply->elements && n < KEEPER_PAGE; i++) {
+	if (!reply)
+		return redis_client_is_open(sweep->context->redis) ? 0 : -1;
+	for (size_t i = 0; i < reply->elements && n < KEEPER_PAGE; i++) {
 		const redisReply *id = reply->element[i];
 
 		if (id->type == REDIS_REPLY_STRING && id_parse(id->str, id->len, &ids[n]) == 0)
 			n++;
 	}
-	if (reply)
-		freeReplyObject(reply);
-	else if (!redis_client_is_open(sweep->context->redis))
-		return -1;
+	freeReplyObject(reply);
 	return named_turn(sweep, ids, n);
 }
 
@@ -359,8 +341,9 @@ static void sweep_end(struct keeper_sweep *sweep)
 	keeper_metrics_set(KEEPER_METRIC_SWEEP, clock_monotonic_ms() - sweep->begun_ms);
 	oldest_ms = keeper_outbox_oldest_take(sweep->outbox);
 	if (oldest_ms || sweep->watch.sums.outbox == 0)
-		keeper_metrics_set(KEEPER_METRIC_OUTBOX_AGE,
-				   oldest_ms ? later(sweep->now_ms - oldest_ms, 0) : 0);
+		keeper_metrics_set(KEEPER_METRIC_OUTBOX_AGE, oldest_ms && oldest_ms < sweep->now_ms
+								     ? sweep->now_ms - oldest_ms
+								     : 0);
 }
 
 static int watched_turn(struct keeper_sweep *sweep)
@@ -368,7 +351,7 @@ static int watched_turn(struct keeper_sweep *sweep)
 	const struct coupon_page *page = &sweep->page;
 	const struct watch_sums before = sweep->watch.sums;
 
-	if (coupon_page_next(&sweep->page, sweep->context->database, sweep->after))
+	if (coupon_page_read(&sweep->page, sweep->context->database, sweep->after, NULL, 0))
 		return -1;
 	if (coupons_turn(sweep, PART_WATCHED)) {
 		sweep->watch.sums = before; /* the page is repeated */
@@ -483,7 +466,9 @@ int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms)
 	    changed_turn(sweep) || pages_turn(sweep))
 		return -1;
 	took_ms = clock_monotonic_ms() - begun_ms;
-	*pause_ms = later(sweep->pages_due_ms - begun_ms - took_ms, 0);
+	*pause_ms = sweep->pages_due_ms - begun_ms - took_ms;
+	if (*pause_ms < 0)
+		*pause_ms = 0;
 	if (sweep->is_new && *pause_ms > REPORTS_MS)
 		*pause_ms = REPORTS_MS;
 	keeper_metrics_add(KEEPER_METRIC_ROUNDS, 1);

@@ -1,6 +1,7 @@
 #include "lock/name.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,6 +37,17 @@ static void value_write(struct writer *writer, const char *value)
 	}
 }
 
+__attribute__((format(printf, 2, 3))) static int refuse(char why[LOCK_NAME_WHY_SIZE],
+							const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(why, LOCK_NAME_WHY_SIZE, format, arguments);
+	va_end(arguments);
+	return -1;
+}
+
 static size_t argument_find(const struct lock_argument *arguments, size_t n, const char *name,
 			    size_t len)
 {
@@ -47,71 +59,39 @@ static size_t argument_find(const struct lock_argument *arguments, size_t n, con
 	return i;
 }
 
-/* Writes the argument of the placeholder at `p`. Returns the byte after it, or NULL with `why`. */
-static const char *placeholder_write(struct writer *writer, const char *p,
-				     const struct lock_argument *arguments, size_t n,
-				     uint32_t *used, char why[LOCK_NAME_WHY_SIZE])
-{
-	size_t len = strcspn(p + 1, "{}"), i;
-
-	if (p[1 + len] != '}' || len == 0) {
-		snprintf(why, LOCK_NAME_WHY_SIZE, "the template has a { without a name and }");
-		return NULL;
-	}
-	i = argument_find(arguments, n, p + 1, len);
-	if (i == n) {
-		snprintf(why, LOCK_NAME_WHY_SIZE, "there is no argument {%.*s}",
-			 (int)(len < 64 ? len : 64), p + 1);
-		return NULL;
-	}
-	*used |= (uint32_t)1 << i;
-	value_write(writer, arguments[i].value);
-	return p + len + 2;
-}
-
-static int all_are_used(const struct lock_argument *arguments, size_t n, uint32_t used,
-			char why[LOCK_NAME_WHY_SIZE])
-{
-	for (size_t i = 0; i < n; i++) {
-		if (used & (uint32_t)1 << i)
-			continue;
-		snprintf(why, LOCK_NAME_WHY_SIZE, "the template has no {%.64s}", arguments[i].name);
-		return 0;
-	}
-	return 1;
-}
-
 int lock_name_format(char out[LOCK_NAME_SIZE], const char *template,
 		     const struct lock_argument *arguments, size_t n, char why[LOCK_NAME_WHY_SIZE])
 {
 	struct writer writer = { .out = out };
 	uint32_t used = 0;
+	size_t len, i;
 
-	if (n > ARGUMENTS_MAX) {
-		snprintf(why, LOCK_NAME_WHY_SIZE, "there are more than %d arguments",
-			 ARGUMENTS_MAX);
-		return -1;
-	}
-	for (const char *p = template; *p;) {
-		if (*p == '}') {
-			snprintf(why, LOCK_NAME_WHY_SIZE, "the template has a } without {");
-			return -1;
-		}
+	if (n > ARGUMENTS_MAX)
+		return refuse(why, "there are more than %d arguments", ARGUMENTS_MAX);
+	for (const char *p = template; *p; p++) {
+		if (*p == '}')
+			return refuse(why, "the template has a } without {");
 		if (*p != '{') {
-			byte_write(&writer, *p++);
+			byte_write(&writer, *p);
 			continue;
 		}
-		p = placeholder_write(&writer, p, arguments, n, &used, why);
-		if (!p)
-			return -1;
+		len = strcspn(++p, "{}");
+		if (p[len] != '}' || len == 0)
+			return refuse(why, "the template has a { without a name and }");
+		i = argument_find(arguments, n, p, len);
+		if (i == n)
+			return refuse(why, "there is no argument {%.*s}",
+				      (int)(len < 64 ? len : 64), p);
+		used |= (uint32_t)1 << i;
+		value_write(&writer, arguments[i].value);
+		p += len;
 	}
-	if (!all_are_used(arguments, n, used, why))
-		return -1;
-	if (writer.len > LOCK_NAME_MAX) {
-		snprintf(why, LOCK_NAME_WHY_SIZE, "the name has %zu bytes: at most %d are allowed",
-			 writer.len, LOCK_NAME_MAX);
-		return -1;
-	}
+	for (i = 0; i < n; i++)
+		if (!(used & (uint32_t)1 << i))
+			return refuse(why, "the template has no {%.64s}", arguments[i].name);
+	if (writer.len > LOCK_NAME_MAX)
+		return refuse(why, "the name has %zu bytes: at most %d are allowed", writer.len,
+			      LOCK_NAME_MAX);
 	out[writer.len] = '\0';
 	return 0;
 }

@@ -1,14 +1,65 @@
-/* An owner of locks: takes, keeps and releases them, whatever the store. */
-#include "lock/lock.h"
+/*
+ * An owner of locks: takes, keeps and releases them, whatever the store.
+ *
+ * The threads of an owner that holds locks renew leases after a third, and tell the owner of each
+ * lease that has ended. A renewal that fails is tried again until the lease ends.
+ *
+ * There is a thread for each lock that is held, so that a renewal never waits for that of another
+ * lock. Any of them does what is due next. The store is asked without the owner's mutex: a lock
+ * that is busy meanwhile stays in the list, and its session is the thread's. The owner is told
+ * without it, too, and by one thread at a time.
+ */
+#include "lock/backend.h"
 
 #include "common/backoff.h"
 #include "common/check.h"
-#include "lock/state.h"
+#include "common/clock.h"
 
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#define SESSIONS_MAX 8 /* kept for later locks */
+#define ERROR_SIZE 320
+#define AGAIN_MS 100
+
+struct lock {
+	struct lock_owner *owner;
+	struct lock *next; /* of its owner */
+	void *session;
+	struct lock_options options;
+	int64_t fence;
+	int64_t renew_ms;         /* when it is to be renewed */
+	_Atomic int64_t until_ms; /* the end of its lease, by lock_clock_ms() */
+	int is_told;              /* its loss */
+	int is_busy;              /* a watcher uses its session */
+	int depth;                /* how often it is taken */
+	char name[LOCK_NAME_MAX + 1];
+};
+
+struct lock_owner {
+	const struct lock_backend *backend;
+	const char *url;
+	lock_lost_fn *lost;
+	void *context;
+	pthread_mutex_t mutex; /* of what follows, and of the locks that are held */
+	pthread_cond_t changed;
+	struct lock *held;
+	int held_n;
+	int telling_n; /* watchers that are telling the owner, or wait to */
+	int is_stopping;
+	pthread_mutex_t telling; /* `lost` is called by one of them at a time */
+	/* of the owner's thread alone */
+	pthread_t *watchers;
+	int watchers_n;
+	void *idle[SESSIONS_MAX];
+	int idle_n;
+	char error[ERROR_SIZE];
+};
 
 int64_t lock_clock_ms(void)
 {
@@ -18,34 +69,152 @@ int64_t lock_clock_ms(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static const struct lock_backend *backend_of(enum lock_backend_id id)
+int lock_is_held(const struct lock *lock)
 {
-	switch (id) {
-	case LOCK_REDIS:
-		return &lock_redis;
-	case LOCK_POSTGRES:
-		return &lock_postgres;
-	case LOCK_ZOOKEEPER:
-#ifdef WITH_ZOOKEEPER
-		return &lock_zookeeper;
-#else
-		return NULL;
-#endif
+	return lock_clock_ms() < lock->until_ms;
+}
+
+/* The lease that was asked for at this time is granted. */
+static void lease_begin(struct lock *lock, int64_t asked_ms)
+{
+	lock->until_ms = asked_ms + lock->options.lease_ms;
+	lock->renew_ms = asked_ms + lock->options.lease_ms / 3;
+}
+
+static int64_t due_ms(const struct lock *lock)
+{
+	if (lock->is_busy || lock->is_told)
+		return INT64_MAX;
+	return lock->options.is_watched && lock->renew_ms < lock->until_ms ? lock->renew_ms
+									   : lock->until_ms;
+}
+
+/* The one that is due first; NULL: none will be. */
+static struct lock *next_find(const struct lock_owner *owner)
+{
+	struct lock *next = NULL;
+
+	for (struct lock *lock = owner->held; lock; lock = lock->next)
+		if (due_ms(lock) < (next ? due_ms(next) : INT64_MAX))
+			next = lock;
+	return next;
+}
+
+static void busy_begin(struct lock *lock)
+{
+	lock->is_busy = 1;
+	pthread_mutex_unlock(&lock->owner->mutex);
+}
+
+static void busy_end(struct lock *lock)
+{
+	pthread_mutex_lock(&lock->owner->mutex);
+	lock->is_busy = 0;
+	pthread_cond_broadcast(&lock->owner->changed);
+}
+
+/*
+ * A lease that was not to be renewed is given up also where the session would go on. When the
+ * owner is told it may release the lock.
+ */
+static void lose(struct lock *lock)
+{
+	struct lock_owner *owner = lock->owner;
+	char name[LOCK_NAME_MAX + 1];
+
+	lock->until_ms = 0;
+	lock->is_told = 1;
+	if (!lock->options.is_watched) {
+		busy_begin(lock);
+		owner->backend->release(lock->session);
+		busy_end(lock);
 	}
+	if (!owner->lost)
+		return;
+	snprintf(name, sizeof(name), "%s", lock->name);
+	owner->telling_n++;
+	pthread_mutex_unlock(&owner->mutex);
+	pthread_mutex_lock(&owner->telling);
+	owner->lost(owner->context, name);
+	pthread_mutex_unlock(&owner->telling);
+	pthread_mutex_lock(&owner->mutex);
+	owner->telling_n--;
+}
+
+static void renew(struct lock *lock)
+{
+	int64_t asked_ms = lock_clock_ms();
+	enum lock_reply reply;
+
+	busy_begin(lock);
+	reply = lock->owner->backend->renew(lock->session);
+	busy_end(lock);
+	switch (reply) {
+	case LOCK_REPLY_YES:
+		lease_begin(lock, asked_ms);
+		break;
+	case LOCK_REPLY_NO:
+		lose(lock);
+		break;
+	case LOCK_REPLY_DOWN:
+	case LOCK_REPLY_ERROR:
+		lock->renew_ms = lock_clock_ms() + AGAIN_MS;
+		break;
+	}
+}
+
+/* Until then, or until something has changed. */
+static void wait_until(struct lock_owner *owner, int64_t until_ms)
+{
+	int64_t left_ms = until_ms - lock_clock_ms(), end_ms = clock_monotonic_ms() + left_ms;
+	const struct timespec end = { .tv_sec = end_ms / 1000, .tv_nsec = end_ms % 1000 * 1000000 };
+
+	if (until_ms == INT64_MAX)
+		pthread_cond_wait(&owner->changed, &owner->mutex);
+	else if (left_ms > 0)
+		pthread_cond_timedwait(&owner->changed, &owner->mutex, &end);
+}
+
+/* A thread: the argument is the owner. */
+static void *watch(void *opaque)
+{
+	struct lock_owner *owner = opaque;
+
+	pthread_mutex_lock(&owner->mutex);
+	while (!owner->is_stopping) {
+		struct lock *lock = next_find(owner);
+
+		if (!lock || due_ms(lock) > lock_clock_ms())
+			wait_until(owner, lock ? due_ms(lock) : INT64_MAX);
+		else if (lock_is_held(lock))
+			renew(lock);
+		else
+			lose(lock);
+	}
+	pthread_mutex_unlock(&owner->mutex);
 	return NULL;
 }
 
 struct lock_owner *lock_owner_new(enum lock_backend_id backend, const char *url, lock_lost_fn *lost,
 				  void *context)
 {
+	static const struct lock_backend *const backends[] = {
+		[LOCK_REDIS] = &lock_redis,
+		[LOCK_POSTGRES] = &lock_postgres,
+#ifdef WITH_ZOOKEEPER
+		[LOCK_ZOOKEEPER] = &lock_zookeeper,
+#else
+		[LOCK_ZOOKEEPER] = NULL,
+#endif
+	};
 	struct lock_owner *owner;
 	pthread_condattr_t monotonic;
 
-	if (!backend_of(backend))
+	if (!backends[backend])
 		return NULL;
 	owner = calloc(1, sizeof(*owner));
 	check(owner != NULL);
-	owner->backend = backend_of(backend);
+	owner->backend = backends[backend];
 	owner->url = url;
 	owner->lost = lost;
 	owner->context = context;
@@ -145,7 +314,7 @@ static void session_put(struct lock_owner *owner, void *session, enum lock_reply
 	if (last == LOCK_REPLY_DOWN || last == LOCK_REPLY_ERROR)
 		snprintf(owner->error, sizeof(owner->error), "%s: %s", owner->backend->name,
 			 owner->backend->why(session));
-	if (last != LOCK_REPLY_DOWN && owner->idle_n < LOCK_SESSIONS_MAX)
+	if (last != LOCK_REPLY_DOWN && owner->idle_n < SESSIONS_MAX)
 		owner->idle[owner->idle_n++] = session;
 	else
 		owner->backend->close(session);
@@ -167,13 +336,6 @@ static int64_t patience_ms(const struct lock_options *options)
 	return 0;
 }
 
-static void sleep_ms(int64_t ms)
-{
-	struct timespec time = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
-
-	nanosleep(&time, NULL);
-}
-
 /* Waits as long as the options let it, also for a store that cannot be reached. */
 static enum lock_reply ask(struct lock_owner *owner, void *session,
 			   const struct lock_request *request, const struct lock_options *options,
@@ -190,18 +352,12 @@ static enum lock_reply ask(struct lock_owner *owner, void *session,
 		if (reply != LOCK_REPLY_DOWN || left_ms <= 0)
 			return reply;
 		pause_ms = backoff_ms(&backoff);
-		sleep_ms(pause_ms < left_ms ? pause_ms : left_ms);
+		poll(NULL, 0, (int)(pause_ms < left_ms ? pause_ms : left_ms));
 		if (patience != LOCK_WAIT_FOREVER)
 			left_ms = patience - (lock_clock_ms() - begun_ms);
 		if (left_ms <= 0)
 			return reply;
 	}
-}
-
-void lock_lease_begin(struct lock *lock, int64_t asked_ms)
-{
-	lock->until_ms = asked_ms + lock->options.lease_ms;
-	lock->renew_ms = asked_ms + lock->options.lease_ms / 3;
 }
 
 static struct lock *lock_new(struct lock_owner *owner, void *session, const char *name,
@@ -216,7 +372,7 @@ static struct lock *lock_new(struct lock_owner *owner, void *session, const char
 	lock->fence = grant->fence;
 	lock->depth = 1;
 	snprintf(lock->name, sizeof(lock->name), "%s", name);
-	lock_lease_begin(lock, grant->asked_ms);
+	lease_begin(lock, grant->asked_ms);
 	return lock;
 }
 
@@ -225,7 +381,7 @@ static void watcher_add(struct lock_owner *owner)
 	owner->watchers = realloc(owner->watchers,
 				  (size_t)(owner->watchers_n + 1) * sizeof(*owner->watchers));
 	check(owner->watchers != NULL);
-	check(pthread_create(&owner->watchers[owner->watchers_n], NULL, lock_watch, owner) == 0);
+	check(pthread_create(&owner->watchers[owner->watchers_n], NULL, watch, owner) == 0);
 	owner->watchers_n++;
 }
 
@@ -291,11 +447,6 @@ enum lock_result lock_take(struct lock_owner *owner, const char *name,
 		return refuse(owner, "the lease must be 100 to 86400000 ms, the wait 0 or more");
 	*lock = held_find(owner, name); /* only this thread changes the list */
 	return *lock ? enter_again(*lock, options->kind) : take_new(owner, name, options, lock);
-}
-
-int lock_is_held(const struct lock *lock)
-{
-	return lock_clock_ms() < lock->until_ms;
 }
 
 int64_t lock_fence(const struct lock *lock)

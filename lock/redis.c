@@ -7,7 +7,6 @@
  */
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/redis/client.h"
 #include "lock/redis_lease.h"
 
 #include <poll.h>
@@ -18,93 +17,24 @@
 #define ASK_MS 1000
 #define DEAF_MS 100            /* the same where Redis lets it listen to no channel */
 #define WAITER_MS (3 * ASK_MS) /* who has not asked for so long is given up */
-#define CHANNEL_SIZE 128
-
-/*
- * A connection to Redis that listens to one channel. What is published while it is not connected is
- * missed: who waits for a message asks for the state after each redis_listener_open(), and from
- * time to time.
- */
-struct redis_listener {
-	struct redis_client *client;
-	char channel[CHANNEL_SIZE];
-};
-
-/* Does not connect. The channel is copied. A malformed URL ends the process. */
-static struct redis_listener *redis_listener_new(const char *url, const char *channel)
-{
-	struct redis_listener *listener = calloc(1, sizeof(*listener));
-
-	check(listener != NULL);
-	check((size_t)snprintf(listener->channel, CHANNEL_SIZE, "%s", channel) < CHANNEL_SIZE);
-	listener->client = redis_client_new(url, NULL);
-	return listener;
-}
-
-static void redis_listener_free(struct redis_listener *listener)
-{
-	if (!listener)
-		return;
-	redis_client_free(listener->client);
-	free(listener);
-}
-
-/* Connects and subscribes, where it is not. 0, or -1. */
-static int redis_listener_open(struct redis_listener *listener)
-{
-	const char *subscribe[] = { "SUBSCRIBE", listener->channel };
-	redisReply *reply;
-
-	if (redis_client_is_open(listener->client))
-		return 0;
-	if (redis_client_open(listener->client))
-		return -1;
-	reply = redis_client_call(listener->client, 2, subscribe);
-	if (!reply) {
-		redis_client_close(listener->client);
-		return -1;
-	}
-	freeReplyObject(reply);
-	return 0;
-}
-
-/* Waits for a message, at most `timeout_ms`. 1: one came; 0: none; -1: the connection is lost. */
-static int redis_listener_wait(struct redis_listener *listener, int64_t timeout_ms)
-{
-	struct pollfd ready = { .events = POLLIN };
-	redisReply *message;
-
-	if (!redis_client_is_open(listener->client))
-		return -1;
-	ready.fd = redis_client_fd(listener->client);
-	if (poll(&ready, 1, (int)timeout_ms) <= 0)
-		return 0;
-	do { /* several may have come: one is as good as all */
-		message = redis_client_next(listener->client);
-		if (!message)
-			return -1;
-		freeReplyObject(message);
-	} while (poll(&ready, 1, 0) > 0);
-	return 1;
-}
 
 struct session {
-	struct redis_client *commands;
-	struct redis_listener *listener;
+	struct redis_client *commands, *listener; /* to one channel */
 	struct redis_lease lease;
+	char channel[sizeof("couponmq:lock:wake:") + ULID_SIZE];
 	int is_asking; /* the last take did not end */
 };
 
 static void *session_open(const char *url)
 {
 	struct session *session = calloc(1, sizeof(*session));
-	char channel[64];
 
 	check(session != NULL);
 	session->commands = redis_client_new(url, NULL);
 	redis_lease_init(&session->lease, session->commands, 1);
-	snprintf(channel, sizeof(channel), "couponmq:lock:wake:%s", session->lease.session);
-	session->listener = redis_listener_new(url, channel);
+	snprintf(session->channel, sizeof(session->channel), "couponmq:lock:wake:%s",
+		 session->lease.session);
+	session->listener = redis_client_new(url, NULL);
 	return session;
 }
 
@@ -113,7 +43,7 @@ static void session_close(void *opaque)
 	struct session *session = opaque;
 
 	redis_client_free(session->commands);
-	redis_listener_free(session->listener);
+	redis_client_free(session->listener);
 	free(session);
 }
 
@@ -142,10 +72,35 @@ static enum lock_reply session_release(void *opaque)
 	return redis_lease_release(&session->lease);
 }
 
+/* What is published while it is not subscribed is missed: it asks after this, and now and then. */
+static void channel_open(struct session *session)
+{
+	const char *subscribe[] = { "SUBSCRIBE", session->channel };
+	redisReply *reply;
+
+	if (redis_client_is_open(session->listener) || redis_client_open(session->listener))
+		return;
+	reply = redis_client_call(session->listener, 2, subscribe);
+	if (!reply)
+		redis_client_close(session->listener);
+	freeReplyObject(reply);
+}
+
 /* Waits until it is told that the lock may be free, or for this time. */
 static void news_wait(struct session *session, int64_t wait_ms)
 {
-	if (redis_listener_wait(session->listener, wait_ms) < 0) /* it may not listen */
+	int is_deaf = !redis_client_is_open(session->listener); /* it may not listen */
+	struct pollfd ready = { .fd = is_deaf ? -1 : redis_client_fd(session->listener),
+				.events = POLLIN };
+
+	/* Several messages may have come: one is as good as all. */
+	for (int ms = (int)wait_ms; !is_deaf && poll(&ready, 1, ms) > 0; ms = 0) {
+		redisReply *message = redis_client_next(session->listener);
+
+		is_deaf = !message;
+		freeReplyObject(message);
+	}
+	if (is_deaf)
 		poll(NULL, 0, (int)least(wait_ms, DEAF_MS));
 }
 
@@ -156,7 +111,7 @@ static enum lock_reply wait_for(struct session *session, int64_t until_ms, struc
 	enum lock_reply answer;
 
 	for (;;) {
-		redis_listener_open(session->listener);
+		channel_open(session);
 		answer = ask(session, WAITER_MS, grant, &left_ms);
 		now_ms = clock_monotonic_ms();
 		if (answer != LOCK_REPLY_NO)

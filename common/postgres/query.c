@@ -63,6 +63,11 @@ int64_t column_number(const PGresult *rows, int row, const char *name)
 	return strtoll(column_text(rows, row, name), NULL, 10);
 }
 
+int64_t number_at(const PGresult *rows, int row, int column)
+{
+	return strtoll(PQgetvalue(rows, row, column), NULL, 10);
+}
+
 #define WAITING_EVERY_MS 250
 
 /* Waits until the socket is ready, the deadline has passed, or `waiting` is to be called again. */

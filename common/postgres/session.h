@@ -146,6 +146,7 @@ int64_t postgres_deadline_ms(const struct postgres *postgres);
 /* A column by its name, which the statement must have: its text, "" for NULL, and its number. */
 const char *column_text(const PGresult *rows, int row, const char *name);
 int64_t column_number(const PGresult *rows, int row, const char *name);
+int64_t number_at(const PGresult *rows, int row, int column); /* 0 for NULL */
 
 /* Blocking */
 

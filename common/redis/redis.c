@@ -254,16 +254,3 @@ int redis_reply_is_scan(const redisReply *reply)
 	       reply->element[0]->type == REDIS_REPLY_STRING &&
 	       reply->element[1]->type == REDIS_REPLY_ARRAY;
 }
-
-int redis_reply_high(const redisReply *name, const redisReply *value, int64_t *generation,
-		     int64_t *high)
-{
-	static const char prefix[] = "high:";
-
-	if (strncmp(name->str, prefix, strlen(prefix)) != 0)
-		return 0;
-	return number_parse(name->str + strlen(prefix), INT32_MAX, generation) ||
-			       number_parse(value->str, INT64_MAX, high)
-		       ? -1
-		       : 1;
-}

@@ -115,11 +115,4 @@ int redis_reply_writes(const redisReply *reply, int64_t *writes);
 /* Whether it is a reply to HSCAN: a cursor, and an array of fields and values. */
 int redis_reply_is_scan(const redisReply *reply);
 
-/*
- * Whether the field `name` of a coupon is the highest receive number of an older generation,
- * "high:GENERATION". 1 with both numbers; 0: it is another field; -1: no script wrote it.
- */
-int redis_reply_high(const redisReply *name, const redisReply *value, int64_t *generation,
-		     int64_t *high);
-
 #endif

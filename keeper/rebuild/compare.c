@@ -21,6 +21,7 @@
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/rebuild/snapshot.h"
+#include "keeper/release.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -133,14 +134,11 @@ static int revoked_compare(struct compare *compare)
 		for (int i = 0; i < PQntuples(snapshot->page); i++) {
 			snprintf(page.codes[page.n], sizeof(page.codes[0]), "%s",
 				 PQgetvalue(snapshot->page, i, 0));
-			has_set |= strchr(page.codes[page.n], '.') == NULL;
-			page.users[page.n++] = (struct user_id){ 0 };
+			has_set |= strchr(page.codes[page.n++], '.') == NULL;
 		}
-		if (has_set) {
-			strcpy(page.codes[page.n], SETS_REVOKED);
-			page.users[page.n++] = (struct user_id){ 0 };
-			has_set = 0;
-		}
+		if (has_set)
+			strcpy(page.codes[page.n++], SETS_REVOKED);
+		has_set = 0;
 		if (codes_page_compare(compare, &page) || keeper_context_goes_on(compare->context))
 			return -1;
 	}
@@ -188,16 +186,14 @@ static int page_compare(struct compare *compare, int rows)
 
 static int rows_compare(struct compare *compare)
 {
-	int rows;
-
-	do {
+	for (;;) {
 		if (snapshot_rows(&compare->snapshot))
 			return -1;
-		rows = PQntuples(compare->snapshot.page);
-		if (rows > 0 && page_compare(compare, rows))
+		if (PQntuples(compare->snapshot.page) == 0)
+			return 0;
+		if (page_compare(compare, PQntuples(compare->snapshot.page)))
 			return -1;
-	} while (rows > 0);
-	return 0;
+	}
 }
 
 /* What is malformed is missing. */
@@ -221,10 +217,7 @@ static int users_count(void *context, const redisReply *users)
 static int slots_count(struct compare *compare)
 {
 	return coupon_scan(compare->context->redis, compare->coupon, COUPON_KEY_USERS, SCAN_COUNT,
-			   users_count, compare) ||
-			       codes_compare(compare)
-		       ? -1
-		       : 0;
+			   users_count, compare);
 }
 
 /* Of older generations, with the higher of the numbers in both stores. */
@@ -282,13 +275,13 @@ static int all_compare(struct compare *compare)
 {
 	int rc = -1;
 
-	snapshot_fini(&compare->snapshot);
+	generations_fini(&compare->snapshot.generations);
 	*compare = (struct compare){ .context = compare->context, .coupon = compare->coupon };
 	if (numbers_read(compare, &compare->before, 0) == 0 &&
-	    snapshot_begin(&compare->snapshot, compare->context->database, compare->coupon,
-			   keeper_context_waiting, compare->context) == 0 &&
+	    snapshot_begin(&compare->snapshot, compare->context, compare->context->database,
+			   compare->coupon) == 0 &&
 	    rows_compare(compare) == 0 && slots_count(compare) == 0 &&
-	    numbers_read(compare, &compare->after, 1) == 0) {
+	    codes_compare(compare) == 0 && numbers_read(compare, &compare->after, 1) == 0) {
 		numbers_judge(compare);
 		rc = 0;
 	}
@@ -310,8 +303,8 @@ static void numbers_repair(struct compare *compare, char word[REDIS_WORD_SIZE])
 				    before->stock,      before->reserved,      before->lost,
 				    before->late,       compare->before.known, compare->stock,
 				    compare->reserved };
-	char fence[KEEPER_FENCE_SIZE], texts[10][NUMBER_SIZE];
-	const char *argv[11] = { keeper_context_fence(compare->context, fence) };
+	char texts[10][NUMBER_SIZE];
+	const char *argv[11] = { keeper_context_fence(compare->context) };
 
 	for (int i = 0; i < 10; i++)
 		argv[i + 1] = number_text(numbers[i], texts[i]);
@@ -419,15 +412,6 @@ static int hold_and_compare(struct compare *compare, const struct coupon_row *ro
 	return keeper_context_word(context, word);
 }
 
-static int rebuild_if_different(struct compare *compare, const struct coupon_row *row,
-				const struct coupon_look *look)
-{
-	if (!compare->differs)
-		return open_again(compare, row, look);
-	log_warn("coupon_differs", LOG_I("coupon", row->id), LOG_S("what", compare->differs));
-	return rebuild_run(compare->context, row, look, compare->differs);
-}
-
 int compare_run(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look)
 {
@@ -442,9 +426,14 @@ int compare_run(struct keeper_context *context, const struct coupon_row *row,
 		differ(compare, "what cannot be read");
 		rc = 0;
 	}
-	if (rc == 0)
-		rc = rebuild_if_different(compare, row, look);
-	snapshot_fini(&compare->snapshot);
+	if (rc == 0 && compare->differs) {
+		log_warn("coupon_differs", LOG_I("coupon", row->id),
+			 LOG_S("what", compare->differs));
+		rc = rebuild_run(context, row, look, compare->differs);
+	} else if (rc == 0) {
+		rc = open_again(compare, row, look);
+	}
+	generations_fini(&compare->snapshot.generations);
 	free(compare);
 	if (rc == 0)
 		return 0;

@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/fault.h"
+#include "coupon/redis_coupon.h"
 #include "embed.h"
 
 #include <stdlib.h>
@@ -11,6 +12,8 @@
 #define LANES 4
 #define LANE_WINDOW 3   /* pieces without a reply */
 #define LANES_FROM 1024 /* slots that go over the keeper's own connection */
+#define USERS_COUNT 256
+#define OUTBOX_COUNT 32 /* entries requested at a time; each may be 70 KB */
 
 void piece_append(struct redis_client *redis, const struct piece *piece, const char *fence)
 {
@@ -140,20 +143,19 @@ static struct lane *lane_for(struct slot_writer *writer)
 static int piece_send(struct slot_writer *writer)
 {
 	struct redis_client *redis = writer->context->redis;
-	char fence[KEEPER_FENCE_SIZE];
 	struct piece *piece = &writer->piece;
 	struct lane *lane;
 	int n = writer->n;
 
 	fault_point(FAULT_REBUILD_FILLING);
-	keeper_context_fence(writer->context, fence); /* may ask Redis */
+	keeper_context_fence(writer->context);
 	piece->words_n = 2 * n;
 	writer->n = 0;
 	lane = lane_for(writer);
 	if (lane && lane_take(writer, lane, LANE_WINDOW - 1))
 		return -1;
 	piece->room = writer->room - writer->added;
-	piece_append(lane ? lane->redis : redis, piece, fence);
+	piece_append(lane ? lane->redis : redis, piece, writer->context->fence_text);
 	piece->past += n;
 	if (lane) {
 		redis_client_flush(lane->redis);
@@ -192,12 +194,129 @@ int slot_writer_add(struct slot_writer *writer, const struct slot *slot)
 	return 0;
 }
 
-int slot_writer_is_full(const struct slot_writer *writer)
-{
-	return writer->added >= writer->room;
-}
-
 int64_t slot_writer_added(const struct slot_writer *writer)
 {
 	return writer->added;
+}
+
+/*
+ * Receives in flight: their users, slots and keys are in Redis alone. A message in the queue may no
+ * longer be in the outbox, but a repeated request must not get a second slot.
+ */
+struct flight {
+	struct snapshot *snapshot;
+	struct slot_writer *writer;
+	struct slots slots; /* of one step of a scan */
+};
+
+/* Adds the slots of those receives that are not rejected. 0, or -1. */
+static int slots_add_open(struct flight *flight, const struct slots *slots)
+{
+	for (size_t i = 0; i < slots->n; i++) {
+		const struct slot *slot = &slots->list[i];
+
+		if (slot->number >= 1 && slot->number <= RECEIVE_SLOT_MAX &&
+		    !snapshot_is_rejected(flight->snapshot, slot) &&
+		    slot_writer_add(flight->writer, slot))
+			return -1;
+	}
+	return 0;
+}
+
+/* Those that cannot be read will be dead-lettered; their numbers count as in flight. */
+static int message_add(void *context, const redisReply *batch, const struct message *message,
+		       const char *error)
+{
+	struct flight *flight = context;
+	struct slots slots = { 0 };
+	int rc;
+
+	(void)batch;
+	if (error)
+		return 0;
+	snapshot_raise(flight->snapshot, message->generation,
+		       message->seq + (int64_t)message->receives_n - 1);
+	slots_add_message(&slots, message);
+	rc = slots_add_open(flight, &slots);
+	slots_fini(&slots);
+	return rc;
+}
+
+static int entries_add(void *context, const redisReply *entries)
+{
+	struct flight *flight = context;
+	struct snapshot *snapshot = flight->snapshot;
+	struct slots batches = { 0 };
+	struct slot slot = { 0 };
+	int rc;
+
+	for (size_t i = 0; i + 1 < entries->elements; i += 2)
+		if (ulid_parse(&slot.batch, entries->element[i]->str, entries->element[i]->len) ==
+		    0)
+			slots_add(&batches, &slot);
+	rc = snapshot_rejected(snapshot, batches.list, batches.n);
+	slots_fini(&batches);
+	return rc ? -1 : outbox_entries(entries, snapshot->row.id, message_add, flight);
+}
+
+/* 0; 1: the writer is full; 2: it failed. Malformed records are skipped. */
+static int users_add(void *context, const redisReply *users)
+{
+	struct flight *flight = context;
+
+	slots_read(&flight->slots, users);
+	if (snapshot_rejected(flight->snapshot, flight->slots.list, flight->slots.n) ||
+	    slots_add_open(flight, &flight->slots) ||
+	    keeper_context_goes_on(flight->writer->context))
+		return 2;
+	return flight->writer->added >= flight->writer->room;
+}
+
+/*
+ * Counts the receives in flight by the numbers of both stores, while the coupon is held. -1: Redis
+ * failed.
+ */
+static int64_t flight_count(struct flight *flight, int64_t redis_generation)
+{
+	struct snapshot *snapshot = flight->snapshot;
+	redisReply *reply = coupon_call(flight->writer->context->redis, snapshot->row.id, "HGET",
+					COUPON_KEY_COUPON, "seq", NULL);
+
+	if (!reply)
+		return -1;
+	snapshot_raise(snapshot, redis_generation, redis_reply_number(reply));
+	freeReplyObject(reply);
+	return generations_unsettled(&snapshot->generations, 0);
+}
+
+/* A missing hash, or a key of another type, has none. */
+static int users_fill(struct flight *flight)
+{
+	struct redis_client *redis = flight->writer->context->redis;
+	int rc = coupon_scan(redis, flight->snapshot->row.id, COUPON_KEY_USERS, USERS_COUNT,
+			     users_add, flight);
+
+	slots_fini(&flight->slots);
+	if (rc == 2 || (rc < 0 && !redis_client_is_open(redis)))
+		return -1;
+	return slot_writer_flush(flight->writer);
+}
+
+int flight_fill(struct slot_writer *writer, struct snapshot *snapshot, int64_t redis_generation)
+{
+	struct flight flight = { .snapshot = snapshot, .writer = writer };
+	int64_t room = snapshot->row.total - snapshot->row.issued, in_flight;
+
+	if (slot_writer_begin(writer, FILL_FLIGHT, room > 0 ? room : 0) ||
+	    coupon_scan(writer->context->redis, snapshot->row.id, COUPON_KEY_OUTBOX, OUTBOX_COUNT,
+			entries_add, &flight) ||
+	    slot_writer_flush(writer))
+		return -1;
+	in_flight = flight_count(&flight, redis_generation);
+	if (in_flight < 0)
+		return -1;
+	room = (room < in_flight ? room : in_flight) - writer->added;
+	if (room <= 0)
+		return 0;
+	return slot_writer_begin(writer, FILL_FLIGHT, room) || users_fill(&flight) ? -1 : 0;
 }

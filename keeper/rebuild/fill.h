@@ -53,18 +53,14 @@ int slot_writer_begin(struct slot_writer *writer, const char *what, int64_t room
 int slot_writer_add(struct slot_writer *writer, const struct slot *slot);
 /* Sends the buffered slots, and waits for all replies. 0, or -1. */
 int slot_writer_flush(struct slot_writer *writer);
-/* Whether as many slots were sent as slot_writer_begin() allows. */
-int slot_writer_is_full(const struct slot_writer *writer);
 int64_t slot_writer_added(const struct slot_writer *writer); /* sent since slot_writer_begin() */
 
 /*
- * In flight.c. Fills the receives in flight that have a slot in Redis: first those of the outbox,
+ * Fills the receives in flight that have a slot in Redis: first those of the outbox,
  * whose messages are not lost, then those of the users' hash, however old they are, up to the
  * number in flight. Raises the highest numbers of snapshot->generations to those of the messages.
- * `redis_generation` is that of the coupon that is replaced; 0: none. Returns how many there are,
- * or -1.
+ * `redis_generation` is that of the coupon that is replaced; 0: none. 0, or -1.
  */
-int64_t flight_fill(struct keeper_context *context, struct snapshot *snapshot,
-		    struct slot_writer *writer, int64_t redis_generation);
+int flight_fill(struct slot_writer *writer, struct snapshot *snapshot, int64_t redis_generation);
 
 #endif

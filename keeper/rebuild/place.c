@@ -1,9 +1,12 @@
 #include "keeper/rebuild/place.h"
 
 #include "common/check.h"
+#include "common/clock.h"
+#include "common/fault.h"
 #include "common/log/log.h"
 #include "common/redis/client.h"
 #include "embed.h"
+#include "keeper/metrics.h"
 #include "keeper/rebuild/fill.h"
 
 #include <stdlib.h>
@@ -22,11 +25,10 @@ static int page_fill(struct keeper_context *context, int64_t coupon, int64_t gen
 			       .generation = generation,
 			       .what = FILL_REVOKED,
 			       .words_n = PQntuples(page) };
-	char fence[KEEPER_FENCE_SIZE];
 
 	for (int i = 0; i < piece.words_n; i++)
 		piece.words[i] = PQgetvalue(page, i, 0);
-	piece_append(context->redis, &piece, keeper_context_fence(context, fence));
+	piece_append(context->redis, &piece, keeper_context_fence(context));
 	return piece_take(redis_client_next(context->redis)) == 0 ? 0 : -1;
 }
 
@@ -46,29 +48,6 @@ int codes_fill(struct keeper_context *context, struct snapshot *snapshot, int64_
 			return -1;
 	} while (rows > 0);
 	return 0;
-}
-
-int codes_fill_more(struct keeper_context *context, int64_t coupon, int64_t generation,
-		    int64_t *revocation)
-{
-	struct snapshot snapshot = { .database = context->database, .row.id = coupon };
-	PGresult *result = keeper_database_query(context->database, sql_query_code_revocation,
-						 POSTGRES_ARGUMENTS(postgres_number(coupon)));
-	int64_t last;
-	int rc;
-
-	if (!result)
-		return -1;
-	last = PQntuples(result) == 1 ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : 0;
-	PQclear(result);
-	if (last <= *revocation)
-		return 0;
-	rc = keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL);
-	if (rc == 0)
-		rc = codes_fill(context, &snapshot, generation, *revocation);
-	snapshot_end(&snapshot);
-	*revocation = last;
-	return rc;
 }
 
 static enum redis_revoked pages_revoke(struct keeper_context *context, struct snapshot *snapshot,
@@ -121,35 +100,19 @@ int codes_revoke(struct keeper_context *context, const struct coupon_row *row,
 						      postgres_number(seq)));
 }
 
-int place_generation(struct keeper_context *context, const struct coupon_row *row,
-		     int64_t redis_generation, int64_t *generation)
-{
-	PGresult *result =
-		keeper_database_query(context->database, sql_query_coupon_generation_open,
-				      POSTGRES_ARGUMENTS(postgres_number(row->id),
-							 postgres_number(row->generation),
-							 postgres_number(redis_generation),
-							 postgres_number(context->fence)));
-
-	if (!result)
-		return -1;
-	*generation = PQntuples(result) == 1 ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : 0;
-	PQclear(result);
-	return 0;
-}
-
 static const enum coupon_key filling[] = { COUPON_KEY_USERS, COUPON_KEY_KNOWN, COUPON_KEY_CODES };
 
-int place_append(struct keeper_context *context, const struct placing *placing, const char *fence)
+int place_append(struct keeper_context *context, const struct snapshot *snapshot,
+		 const struct placing *placing)
 {
-	const struct coupon_row *row = placing->row;
-	const size_t older_n = placing->older ? placing->older->n : 0;
+	const struct coupon_row *row = &snapshot->row;
+	const size_t older_n = snapshot->generations.n;
 	struct coupon_keys keys;
 	char filled[3][COUPON_KEY_SIZE];
 	const char *names[KEYS_MAX];
 	char head[HEAD][NUMBER_SIZE], older[OLDER_MAX * EACH][NUMBER_SIZE];
 	const char *argv[HEAD + OLDER_MAX * EACH] = {
-		fence,
+		context->fence_text,
 		context->run_id,
 		number_text(placing->generation, head[2]),
 		number_text(row->version, head[3]),
@@ -159,8 +122,8 @@ int place_append(struct keeper_context *context, const struct placing *placing, 
 		number_text(row->end_ms, head[7]),
 		number_text(row->limit, head[8]),
 		number_text(placing->issued, head[9]),
-		number_text(placing->late, head[10]),
-		number_text(placing->revocation, head[11]),
+		number_text(snapshot->late, head[10]),
+		number_text(row->revocation, head[11]),
 	};
 	int argc = HEAD;
 
@@ -171,7 +134,7 @@ int place_append(struct keeper_context *context, const struct placing *placing, 
 		return -1;
 	}
 	for (size_t i = 0; i < older_n; i++) {
-		const struct generation *generation = &placing->older->list[i];
+		const struct generation *generation = &snapshot->generations.list[i];
 		const int64_t three[EACH] = { generation->number, generation->high,
 					      generation->settled };
 
@@ -187,23 +150,50 @@ int place_append(struct keeper_context *context, const struct placing *placing, 
 	return 0;
 }
 
-redisReply *place_run(struct keeper_context *context, struct placing *placing)
+/*
+ * Fills codes that were revoked after the snapshot, in a transaction of their own, and raises its
+ * revocation to the last one. 0, or -1; 0 also where there are none.
+ */
+static int codes_fill_more(struct keeper_context *context, struct snapshot *snapshot,
+			   int64_t generation)
+{
+	struct snapshot more = { .database = context->database, .row = snapshot->row };
+	PGresult *result = keeper_database_query(context->database, sql_query_code_revocation,
+						 POSTGRES_ARGUMENTS(
+							 postgres_number(snapshot->row.id)));
+	int64_t last;
+	int rc;
+
+	if (!result)
+		return -1;
+	last = PQntuples(result) == 1 ? number_at(result, 0, 0) : 0;
+	PQclear(result);
+	if (last <= snapshot->row.revocation)
+		return 0;
+	rc = keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL);
+	if (rc == 0)
+		rc = codes_fill(context, &more, generation, snapshot->row.revocation);
+	snapshot_end(&more);
+	snapshot->row.revocation = last;
+	return rc;
+}
+
+redisReply *place_run(struct keeper_context *context, struct snapshot *snapshot,
+		      const struct placing *placing)
 {
 	for (;;) {
-		char fence[KEEPER_FENCE_SIZE];
-		redisReply *reply = place_append(context, placing,
-						 keeper_context_fence(context, fence))
-					    ? NULL
-					    : redis_client_next(context->redis);
-		int64_t filled = placing->revocation;
+		int64_t filled = snapshot->row.revocation;
+		redisReply *reply = NULL;
 
+		keeper_context_fence(context);
+		if (place_append(context, snapshot, placing) == 0)
+			reply = redis_client_next(context->redis);
 		if (!reply || reply->type != REDIS_REPLY_STRING ||
 		    strcmp(reply->str, "revoked") != 0 || keeper_context_goes_on(context) ||
-		    codes_fill_more(context, placing->row->id, placing->generation,
-				    &placing->revocation))
+		    codes_fill_more(context, snapshot, placing->generation))
 			return reply;
-		if (placing->revocation == filled) {
-			log_error("revocations_lost", LOG_I("coupon", placing->row->id),
+		if (snapshot->row.revocation == filled) {
+			log_error("revocations_lost", LOG_I("coupon", snapshot->row.id),
 				  LOG_I("last", filled));
 			return reply;
 		}
@@ -211,9 +201,38 @@ redisReply *place_run(struct keeper_context *context, struct placing *placing)
 	}
 }
 
-int place_is_done(const redisReply *reply)
+int place_is_done(struct keeper_context *context, const struct snapshot *snapshot,
+		  const struct placing *placing, const redisReply *reply,
+		  char word[REDIS_WORD_SIZE])
 {
-	return reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 5;
+	int64_t coupon = snapshot->row.id, over;
+
+	word[0] = '\0';
+	if (reply)
+		redis_reply_word(reply, word);
+	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 5) {
+		log_warn("rebuild_refused", LOG_I("coupon", coupon),
+			 LOG_S("why", *word ? word : "error"));
+		return 0;
+	}
+	if (!placing->why) {
+		keeper_context_event_is_new(context, coupon, "loaded");
+		log_info("coupon_loaded", LOG_I("coupon", coupon),
+			 LOG_I("generation", placing->generation),
+			 LOG_I("stock", reply->element[1]->integer),
+			 LOG_S("status", coupon_status_text(snapshot->row.status)));
+		return 1;
+	}
+	keeper_metrics_add(KEEPER_METRIC_REBUILT, 1);
+	log_info("coupon_rebuilt", LOG_I("coupon", coupon), LOG_S("why", placing->why),
+		 LOG_I("generation", placing->generation), LOG_I("issued", placing->issued),
+		 LOG_I("stock", reply->element[1]->integer),
+		 LOG_I("in_flight", reply->element[2]->integer + reply->element[3]->integer),
+		 LOG_I("ms", clock_monotonic_ms() - placing->begun_ms));
+	over = reply->element[4]->integer;
+	if (over > 0)
+		log_error("coupon_overdrawn", LOG_I("coupon", coupon), LOG_I("over", over));
+	return 1;
 }
 
 static void hash_append(struct keeper_context *context, int64_t coupon, enum coupon_key which)
@@ -285,40 +304,34 @@ static int verify_prepare(struct keeper_context *context, const struct coupon_ro
 		return -1;
 	check(PQntuples(result) == (int)n);
 	for (size_t i = 0; i < n; i++)
-		late[i] = strtoll(PQgetvalue(result, (int)i, 0), NULL, 10);
+		late[i] = number_at(result, (int)i, 0);
 	PQclear(result);
 	return 0;
-}
-
-static void verify_append(struct keeper_context *context, const struct coupon_row *row,
-			  int64_t late, const char *fence)
-{
-	char generation[NUMBER_SIZE], seq[NUMBER_SIZE], late_text[NUMBER_SIZE],
-		revocation[NUMBER_SIZE];
-	const char *argv[] = { fence,
-			       context->run_id,
-			       number_text(row->generation, generation),
-			       number_text(row->seq_seen, seq),
-			       number_text(late, late_text),
-			       number_text(row->revocation, revocation) };
-
-	redis_client_append_coupon_eval(context->redis, lua_verify, row->id,
-					COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 6, argv);
 }
 
 int place_verify(struct keeper_context *context, const struct coupon_row *const *rows, size_t n,
 		 char (*words)[REDIS_WORD_SIZE])
 {
-	char fence[KEEPER_FENCE_SIZE];
 	int64_t late[KEEPER_PAGE];
 
 	check(n <= KEEPER_PAGE);
+	fault_point(FAULT_KEEPER_BEFORE_VERIFY);
 	if (verify_prepare(context, rows, n, late))
 		return -1;
-	keeper_context_fence(context, fence); /* may ask Redis: not between these commands */
-	for (size_t i = 0; i < n; i++)
-		verify_append(context, rows[i], late[i], fence);
+	keeper_context_fence(context);
+	for (size_t i = 0; i < n; i++) {
+		const int64_t numbers[] = { rows[i]->generation, rows[i]->seq_seen, late[i],
+					    rows[i]->revocation };
+		char texts[4][NUMBER_SIZE];
+		const char *argv[6] = { context->fence_text, context->run_id };
+
+		for (int j = 0; j < 4; j++)
+			argv[2 + j] = number_text(numbers[j], texts[j]);
+		redis_client_append_coupon_eval(context->redis, lua_verify, rows[i]->id,
+						COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 6, argv);
+	}
 	for (size_t i = 0; i < n; i++)
 		redis_word_take(redis_client_next(context->redis), words[i]);
+	fault_point(FAULT_KEEPER_AFTER_VERIFY);
 	return 0;
 }

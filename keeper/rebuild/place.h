@@ -6,37 +6,35 @@
 #ifndef KEEPER_REBUILD_PLACE_H
 #define KEEPER_REBUILD_PLACE_H
 
-#include "coupon/redis_coupon.h"
 #include "keeper/context.h"
 #include "keeper/rebuild/snapshot.h"
 
 struct placing {
-	const struct coupon_row *row;
-	int64_t generation;              /* the new one */
-	int64_t issued;                  /* PostgreSQL's rows, all of them filled */
-	int64_t late;                    /* number of the last late outcome that is included */
-	int64_t revocation;              /* the last one whose codes are filled */
-	const struct generations *older; /* NULL: none */
+	int64_t generation; /* the new one */
+	int64_t issued;     /* PostgreSQL's rows, all of them filled */
+	const char *why;    /* for the log, a constant; NULL: it is loaded for the first time */
+	int64_t begun_ms;
 };
 
 /*
- * Opens a new generation in PostgreSQL, higher than the row's and than Redis'. 0, or -1: it failed.
- * `*generation` is 0 when another keeper was elected or the row's generation is no longer current.
+ * Appends the call of the script with context->fence_text, for redis_client_next(). 0, or -1: the
+ * coupon has too many generations.
  */
-int place_generation(struct keeper_context *context, const struct coupon_row *row,
-		     int64_t redis_generation, int64_t *generation);
+int place_append(struct keeper_context *context, const struct snapshot *snapshot,
+		 const struct placing *placing);
 /*
- * Appends the call of the script, for redis_client_next(). `fence` is of keeper_context_fence(). 0,
- * or -1: the coupon has too many generations.
+ * The reply of the script; NULL: the call failed. Codes that were revoked since the snapshot, whose
+ * codes are filled, are filled too. The coupon is held (rebuild_hold()) since before it.
  */
-int place_append(struct keeper_context *context, const struct placing *placing, const char *fence);
+redisReply *place_run(struct keeper_context *context, struct snapshot *snapshot,
+		      const struct placing *placing);
 /*
- * The reply of the script; NULL: the call failed. Codes that were revoked since they were filled
- * are filled too. The coupon is held (rebuild_hold()) since before they were read.
+ * Logs the reply. Whether the coupon is in place: then it has the five elements of the script.
+ * `word` as of redis_word_take().
  */
-redisReply *place_run(struct keeper_context *context, struct placing *placing);
-/* Whether the coupon is in place: then `reply` has the five elements of the script. */
-int place_is_done(const redisReply *reply);
+int place_is_done(struct keeper_context *context, const struct snapshot *snapshot,
+		  const struct placing *placing, const redisReply *reply,
+		  char word[REDIS_WORD_SIZE]);
 
 /*
  * Writes the codes that were revoked after the revocation `above` under the temporary name of this
@@ -44,14 +42,6 @@ int place_is_done(const redisReply *reply);
  */
 int codes_fill(struct keeper_context *context, struct snapshot *snapshot, int64_t generation,
 	       int64_t above);
-
-/*
- * The same in a transaction of its own, for codes that were revoked after a snapshot that has the
- * revocations up to `revocation`; it becomes the number of the last one, or stays if there are
- * none.
- */
-int codes_fill_more(struct keeper_context *context, int64_t coupon, int64_t generation,
-		    int64_t *revocation);
 
 /* Marks the revoked codes that Redis does not have yet: couponctl has died meanwhile. 0, or -1. */
 int codes_revoke(struct keeper_context *context, const struct coupon_row *row,

@@ -34,24 +34,20 @@
 
 struct rebuild {
 	struct keeper_context *context;
-	struct keeper_database *database, *own_database; /* of the snapshot; NULL: the keeper's */
-	struct coupon_row row;                           /* when it began */
-	const char *why;
-	int64_t coupon;
-	int64_t generation, redis_generation; /* the new one; in Redis before, 0: none */
+	struct keeper_database *own_database; /* of the snapshot; NULL: the keeper's */
+	struct coupon_row row;                /* when it began */
+	int64_t redis_generation;             /* before; 0: none */
+	struct placing placing;
 	struct snapshot snapshot;
 	struct slot_writer *writer;
-	int64_t issued; /* filled */
-	int64_t begun_ms;
 	int64_t rows_ms, told_ms; /* from when rows are written, and when it was told; 0: not yet */
-	char answer[ANSWER_SIZE];
 };
 
 void rebuild_hold_append(struct keeper_context *context, const struct coupon_row *row,
-			 int64_t wait_ms, const char *fence)
+			 int64_t wait_ms)
 {
 	char generation[NUMBER_SIZE], wait[NUMBER_SIZE];
-	const char *argv[] = { fence,
+	const char *argv[] = { context->fence_text,
 			       number_text(row->generation > 0 ? row->generation : 1, generation),
 			       number_text(wait_ms, wait) };
 
@@ -61,9 +57,10 @@ void rebuild_hold_append(struct keeper_context *context, const struct coupon_row
 
 int rebuild_hold(struct keeper_context *context, const struct coupon_row *row, int64_t wait_ms)
 {
-	char fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
+	char word[REDIS_WORD_SIZE];
 
-	rebuild_hold_append(context, row, wait_ms, keeper_context_fence(context, fence));
+	keeper_context_fence(context);
+	rebuild_hold_append(context, row, wait_ms);
 	redis_word_take(redis_client_next(context->redis), word);
 	if (strcmp(word, "held") == 0)
 		return 0;
@@ -97,7 +94,7 @@ static void progress_tell(struct rebuild *rebuild)
 	keeper_metrics_set(KEEPER_METRIC_FILLED, filled);
 	snprintf(text, sizeof(text), "%" PRId64 " %" PRId64 " %" PRId64, filled,
 		 rebuild->snapshot.row.issued, now_ms - rebuild->rows_ms);
-	freeReplyObject(coupon_call(rebuild->context->redis, rebuild->coupon, "SET",
+	freeReplyObject(coupon_call(rebuild->context->redis, rebuild->row.id, "SET",
 				    COUPON_KEY_FILLED, text, "PX", TOLD_LASTS_MS, NULL));
 }
 
@@ -106,89 +103,81 @@ static void progress_end(struct rebuild *rebuild)
 	keeper_metrics_set(KEEPER_METRIC_ROWS, 0);
 	keeper_metrics_set(KEEPER_METRIC_FILLED, 0);
 	if (rebuild->told_ms)
-		freeReplyObject(coupon_call(rebuild->context->redis, rebuild->coupon, "DEL",
+		freeReplyObject(coupon_call(rebuild->context->redis, rebuild->row.id, "DEL",
 					    COUPON_KEY_FILLED, NULL));
-}
-
-static int row_write(struct rebuild *rebuild, int i)
-{
-	const PGresult *page = rebuild->snapshot.page;
-	struct slot slot;
-
-	if (slot_of_row(&slot, page, i, 0) == 0)
-		return slot_writer_add(rebuild->writer, &slot);
-	log_error("rebuild_user", LOG_I("coupon", rebuild->coupon),
-		  LOG_S("user", PQgetvalue(page, i, 0)));
-	return -1;
 }
 
 /* Writes a page of rows. 1; 0: that was the last one; -1. */
 static int rows_write(struct rebuild *rebuild)
 {
-	int rows;
+	const PGresult *page;
+	struct slot slot;
 
 	if (snapshot_rows(&rebuild->snapshot))
 		return -1;
-	rows = PQntuples(rebuild->snapshot.page);
-	for (int i = 0; i < rows; i++)
-		if (row_write(rebuild, i))
+	page = rebuild->snapshot.page;
+	for (int i = 0; i < PQntuples(page); i++) {
+		if (slot_of_row(&slot, page, i, 0)) {
+			log_error("rebuild_user", LOG_I("coupon", rebuild->row.id),
+				  LOG_S("user", PQgetvalue(page, i, 0)));
 			return -1;
+		}
+		if (slot_writer_add(rebuild->writer, &slot))
+			return -1;
+	}
 	progress_tell(rebuild);
-	if (rows > 0)
+	if (PQntuples(page) > 0)
 		return 1;
 	if (slot_writer_flush(rebuild->writer))
 		return -1;
-	rebuild->issued = slot_writer_added(rebuild->writer);
+	rebuild->placing.issued = slot_writer_added(rebuild->writer);
 	return 0;
-}
-
-void rebuild_placed_log(int64_t coupon, int64_t generation, int64_t issued, const redisReply *reply,
-			const char *why, int64_t ms)
-{
-	int64_t over = reply->element[4]->integer;
-
-	keeper_metrics_add(KEEPER_METRIC_REBUILT, 1);
-	log_info("coupon_rebuilt", LOG_I("coupon", coupon), LOG_S("why", why),
-		 LOG_I("generation", generation), LOG_I("issued", issued),
-		 LOG_I("stock", reply->element[1]->integer),
-		 LOG_I("in_flight", reply->element[2]->integer + reply->element[3]->integer),
-		 LOG_I("ms", ms));
-	if (over > 0)
-		log_error("coupon_overdrawn", LOG_I("coupon", coupon), LOG_I("over", over));
 }
 
 /* Puts the coupon in place. 0, or -1. */
 static int placed(struct rebuild *rebuild)
 {
-	struct placing placing = { .row = &rebuild->snapshot.row,
-				   .generation = rebuild->generation,
-				   .issued = rebuild->issued,
-				   .late = rebuild->snapshot.late,
-				   .revocation = rebuild->snapshot.row.revocation,
-				   .older = &rebuild->snapshot.generations };
-	char word[REDIS_WORD_SIZE];
+	const struct placing *placing = &rebuild->placing;
+	char word[REDIS_WORD_SIZE], answer[ANSWER_SIZE];
 	redisReply *reply;
+	int is_done;
 
 	fault_point(FAULT_REBUILD_FILLED);
-	reply = place_run(rebuild->context, &placing);
+	reply = place_run(rebuild->context, &rebuild->snapshot, placing);
 	fault_point(FAULT_REBUILD_PLACED);
-	if (place_is_done(reply)) {
-		rebuild_placed_log(rebuild->coupon, rebuild->generation, rebuild->issued, reply,
-				   rebuild->why, clock_monotonic_ms() - rebuild->begun_ms);
-		snprintf(rebuild->answer, ANSWER_SIZE,
+	is_done = place_is_done(rebuild->context, &rebuild->snapshot, placing, reply, word);
+	if (is_done)
+		snprintf(answer, sizeof(answer),
 			 "rebuilt as generation %" PRId64 ": %" PRId64 " issued, %lld in flight, "
 			 "stock %lld",
-			 rebuild->generation, rebuild->issued,
+			 placing->generation, placing->issued,
 			 reply->element[2]->integer + reply->element[3]->integer,
 			 reply->element[1]->integer);
-		freeReplyObject(reply);
-		return 0;
-	}
-	redis_word_take(reply, word);
-	log_warn("rebuild_refused", LOG_I("coupon", rebuild->coupon),
-		 LOG_S("why", *word ? word : "error"));
+	freeReplyObject(reply);
+	if (is_done)
+		return placing->why ? rebuild_answer(rebuild->context, &rebuild->row, answer) : 0;
 	keeper_context_word(rebuild->context, word);
 	return -1;
+}
+
+/*
+ * Opens a new generation in PostgreSQL, higher than the row's and than Redis'. 0; -1 also when
+ * another keeper was elected, or the row has changed: the next round reads it again.
+ */
+static int generation_open(struct rebuild *rebuild)
+{
+	PGresult *result =
+		keeper_database_query(rebuild->context->database, sql_query_coupon_generation_open,
+				      POSTGRES_ARGUMENTS(postgres_number(rebuild->row.id),
+							 postgres_number(rebuild->row.generation),
+							 postgres_number(rebuild->redis_generation),
+							 postgres_number(rebuild->context->fence)));
+	int rc = result && PQntuples(result) == 1 ? 0 : -1;
+
+	if (rc == 0)
+		rebuild->placing.generation = number_at(result, 0, 0);
+	PQclear(result);
+	return rc;
 }
 
 /* Until the snapshot is begun, and the revoked codes are written. 0, or -1. */
@@ -196,26 +185,27 @@ static int rebuild_begin(struct rebuild *rebuild)
 {
 	struct keeper_context *context = rebuild->context;
 	struct snapshot *snapshot = &rebuild->snapshot;
+	struct placing *placing = &rebuild->placing;
+	struct keeper_database *database = rebuild->own_database ? rebuild->own_database
+								 : context->database;
+	int64_t coupon = rebuild->row.id;
 
 	if (rebuild_hold(context, &rebuild->row, 0))
 		return -1;
 	fault_point(FAULT_REBUILD_HELD);
-	/* 0: another keeper was elected, or the row has changed: the next round reads it again. */
-	if (place_generation(context, &rebuild->row, rebuild->redis_generation,
-			     &rebuild->generation) ||
-	    rebuild->generation == 0)
+	if (generation_open(rebuild))
 		return -1;
 	fault_point(FAULT_REBUILD_OPENED);
-	log_info("rebuild_began", LOG_I("coupon", rebuild->coupon), LOG_S("why", rebuild->why),
-		 LOG_I("generation", rebuild->generation));
-	rebuild->writer = slot_writer_new(context, rebuild->coupon, rebuild->generation);
-	if (rebuild_seen(context, &rebuild->coupon, 1) ||
-	    snapshot_begin(snapshot, rebuild->database, rebuild->coupon, keeper_context_waiting,
-			   context))
+	if (placing->why)
+		log_info("rebuild_began", LOG_I("coupon", coupon), LOG_S("why", placing->why),
+			 LOG_I("generation", placing->generation));
+	rebuild->writer = slot_writer_new(context, coupon, placing->generation);
+	if (rebuild_seen(context, &coupon, 1) ||
+	    snapshot_begin(snapshot, context, database, coupon))
 		return -1;
 	if (snapshot->row.version > rebuild->row.version)
 		return -1; /* these terms are not kept yet: the next round does it first */
-	if (snapshot->row.revocation > 0 && codes_fill(context, snapshot, rebuild->generation, 0))
+	if (snapshot->row.revocation > 0 && codes_fill(context, snapshot, placing->generation, 0))
 		return -1;
 	rebuild->rows_ms = clock_monotonic_ms();
 	return slot_writer_begin(rebuild->writer,
@@ -232,35 +222,16 @@ static int rebuild_step(struct rebuild *rebuild)
 
 	if (rc != 0)
 		return rc;
-	if (flight_fill(rebuild->context, &rebuild->snapshot, rebuild->writer,
-			rebuild->redis_generation) < 0)
+	if (flight_fill(rebuild->writer, &rebuild->snapshot, rebuild->redis_generation))
 		return -1;
 	snapshot_end(&rebuild->snapshot);
-	return placed(rebuild) || rebuild_answer(rebuild->context, &rebuild->row, rebuild->answer)
-		       ? -1
-		       : 0;
-}
-
-static struct rebuild *rebuild_new(struct keeper_context *context, const struct coupon_row *row,
-				   const struct coupon_look *look, const char *why)
-{
-	struct rebuild *rebuild = calloc(1, sizeof(*rebuild));
-
-	check(rebuild != NULL);
-	rebuild->context = context;
-	rebuild->database = context->database;
-	rebuild->row = *row;
-	rebuild->coupon = row->id;
-	rebuild->redis_generation = look->present ? look->generation : 0;
-	rebuild->why = why;
-	rebuild->begun_ms = clock_monotonic_ms();
-	return rebuild;
+	return placed(rebuild);
 }
 
 static void rebuild_free(struct rebuild *rebuild)
 {
 	snapshot_end(&rebuild->snapshot);
-	snapshot_fini(&rebuild->snapshot);
+	generations_fini(&rebuild->snapshot.generations);
 	if (rebuild->writer) {
 		slot_writer_free(rebuild->writer);
 		progress_end(rebuild);
@@ -279,32 +250,31 @@ static int rebuild_end(struct rebuild *rebuild, int rc)
 	return rc == 0 ? 0 : keeper_context_usable(context);
 }
 
-/* Begins the rebuild of a big coupon; rebuild_big_step() continues it. As rebuild_run(). */
-static int big_begin(struct rebuild *rebuild)
-{
-	struct keeper_context *context = rebuild->context;
-
-	rebuild->own_database = keeper_database_new(context->database_url,
-						    context->database_timeout_ms);
-	rebuild->database = rebuild->own_database;
-	if (keeper_database_open(rebuild->database) || rebuild_begin(rebuild))
-		return rebuild_end(rebuild, -1);
-	context->big = rebuild;
-	return 0;
-}
-
 int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look, const char *why)
 {
 	struct rebuild *rebuild;
-	int rc;
+	int rc = 1;
 
 	if (rebuild_big_waits(context, row))
 		return 0;
-	rebuild = rebuild_new(context, row, look, why);
-	if (row->issued > REBUILD_BIG_ROWS)
-		return big_begin(rebuild);
-	rc = rebuild_begin(rebuild) ? -1 : 1;
+	rebuild = calloc(1, sizeof(*rebuild));
+	check(rebuild != NULL);
+	rebuild->context = context;
+	rebuild->row = *row;
+	rebuild->redis_generation = look->present ? look->generation : 0;
+	rebuild->placing.why = why;
+	rebuild->placing.begun_ms = clock_monotonic_ms();
+	if (row->issued > REBUILD_BIG_ROWS) {
+		rebuild->own_database = keeper_database_new(context->database_url);
+		rc = postgres_open(keeper_database_session(rebuild->own_database)) ? -1 : 1;
+	}
+	if (rc > 0 && rebuild_begin(rebuild))
+		rc = -1;
+	if (rc > 0 && rebuild->own_database) {
+		context->big = rebuild;
+		return 0;
+	}
 	while (rc > 0)
 		rc = rebuild_step(rebuild);
 	return rebuild_end(rebuild, rc);
@@ -312,7 +282,7 @@ int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
 
 int64_t rebuild_big(const struct keeper_context *context)
 {
-	return context->big ? context->big->coupon : 0;
+	return context->big ? context->big->row.id : 0;
 }
 
 int rebuild_big_waits(const struct keeper_context *context, const struct coupon_row *row)
@@ -327,7 +297,7 @@ int rebuild_big_step(struct keeper_context *context, int64_t for_ms)
 	int rc = 1;
 
 	while (rc > 0 && clock_monotonic_ms() < until_ms) {
-		if (keeper_database_waits(rebuild->database, until_ms - clock_monotonic_ms()))
+		if (keeper_database_waits(rebuild->own_database, until_ms - clock_monotonic_ms()))
 			return 0;
 		rc = rebuild_step(rebuild);
 	}

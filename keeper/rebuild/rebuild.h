@@ -6,7 +6,6 @@
 #ifndef KEEPER_REBUILD_REBUILD_H
 #define KEEPER_REBUILD_REBUILD_H
 
-#include "common/backoff.h"
 #include "keeper/context.h"
 
 /*
@@ -16,21 +15,18 @@
  */
 #define REBUILD_REPORTS_MS 1000
 int rebuild_hold(struct keeper_context *context, const struct coupon_row *row, int64_t wait_ms);
-/* Appends the call of the script, for redis_client_next(). `fence` is of keeper_context_fence(). */
+/* Appends the call of the script with context->fence_text, for redis_client_next(). */
 void rebuild_hold_append(struct keeper_context *context, const struct coupon_row *row,
-			 int64_t wait_ms, const char *fence);
+			 int64_t wait_ms);
 /* Records the result, if couponctl requested the rebuild. 0, or -1 when PostgreSQL failed. */
 int rebuild_answer(struct keeper_context *context, const struct coupon_row *row,
 		   const char *answer);
 
-/* Logs that a coupon is in place; `reply` is that of lua/place.lua. */
-void rebuild_placed_log(int64_t coupon, int64_t generation, int64_t issued, const redisReply *reply,
-			const char *why, int64_t ms);
-
 /*
- * `why` is for the log, a constant. 0, or -1 when Redis or PostgreSQL failed, another keeper was
- * elected, or the snapshot has newer terms than `row`: the round is over. The rebuild of a coupon
- * of more than REBUILD_BIG_ROWS user coupons is only begun, unless another one has not ended.
+ * `why` is for the log, a constant; NULL: it is loaded for the first time. 0, or -1 when Redis or
+ * PostgreSQL failed, another keeper was elected, or the snapshot has newer terms than `row`: the
+ * round is over. The rebuild of a coupon of more than REBUILD_BIG_ROWS user coupons is only begun,
+ * unless another one has not ended.
  */
 int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look, const char *why);
@@ -54,24 +50,19 @@ void rebuild_big_stop(struct keeper_context *context);
 #define PAGE_ROWS_ALL 10000 /* and of all coupons of a page */
 
 enum page_state {
-	PAGE_LEFT,  /* to rebuild_run(), or to the next round */
-	PAGE_WAITS, /* for the reports of gateways */
-	PAGE_DONE   /* opened */
-};
-
-struct page_coupon {
-	struct coupon_row row; /* as it was read; when it is done, as it is after that */
-	int64_t redis_generation;
-	int is_load; /* for the first time: no gateway can report anything */
-	enum page_state state;
+	PAGE_LEFT,   /* to rebuild_run(), or to the next round */
+	PAGE_CHOSEN, /* by the caller */
+	PAGE_WAITS,  /* for the reports of gateways */
+	PAGE_DONE    /* opened: its row is as it is after that */
 };
 
 /*
- * Coupons of which Redis had nothing but a placeholder, in the order of their ids, at most
- * KEEPER_PAGE, without revoked codes. 0, or -1: the round is over. What fails for one coupon leaves
- * that one; where PostgreSQL refuses a statement for one, it leaves all.
+ * Of coupons of which Redis has nothing but a placeholder, in the order of their ids, those whose
+ * state is PAGE_CHOSEN, which have no revoked codes. 0, or -1: the round is over. What fails for
+ * one coupon leaves that one; where PostgreSQL refuses a statement for one, it leaves all.
  */
-int page_rebuild(struct keeper_context *context, struct page_coupon *coupons, size_t n);
+int page_rebuild(struct keeper_context *context, struct coupon_page *coupons,
+		 enum page_state states[KEEPER_PAGE]);
 
 /*
  * In compare.c. For couponctl rebuild: compares a coupon slot by slot while it is open, and puts
@@ -81,23 +72,5 @@ int page_rebuild(struct keeper_context *context, struct page_coupon *coupons, si
  */
 int compare_run(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look);
-
-/*
- * In late.c. Reports to Redis the outcomes of receives of older generations, which Redis counts as
- * reserved after a rebuild. Each outcome is counted once, in the order of their numbers.
- */
-#define LATE_PAGE 128 /* outcomes in a step */
-
-/* The next step starts after this number of this coupon. Both 0: at the first. */
-struct late {
-	int64_t coupon, number;
-	struct put_off put_off; /* coupons whose outcomes are locked in PostgreSQL */
-};
-
-/*
- * Reports the next page. 1 when there may be more, 0 when this was the last page and the next step
- * starts at the first, -1 when Redis or PostgreSQL failed.
- */
-int late_step(struct late *late, struct keeper_context *context);
 
 #endif

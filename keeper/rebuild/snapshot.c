@@ -5,46 +5,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t number_at(const PGresult *result, int row, int column)
+void snapshot_row_read(struct snapshot *snapshot, const PGresult *rows, int i)
 {
-	return strtoll(PQgetvalue(result, row, column), NULL, 10);
+	coupon_row_read(rows, i, &snapshot->row);
+	snapshot->late = number_at(rows, i, 17);
+	snapshot->unreleased = number_at(rows, i, 18);
+	snapshot->has_rejected = *PQgetvalue(rows, i, 19) == 't';
 }
 
 static int coupon_read(struct snapshot *snapshot)
 {
-	struct postgres_array ids = { .type = POSTGRES_INT8 };
-	PGresult *result;
-	int rc;
+	PGresult *result = keeper_database_coupons(snapshot->database, sql_query_rebuild_coupon,
+						   &snapshot->row.id, 1);
+	int rc = result && PQntuples(result) == 1 ? 0 : -1;
 
-	postgres_array_add_number(&ids, snapshot->row.id);
-	result = keeper_database_query(snapshot->database, sql_query_rebuild_coupon,
-				       POSTGRES_ARGUMENTS(postgres_array(&ids)));
-	postgres_array_fini(&ids);
-	rc = result && PQntuples(result) == 1 ? 0 : -1;
-	if (rc == 0) {
-		coupon_row_read(result, 0, &snapshot->row);
-		snapshot->late = number_at(result, 0, 17);
-		snapshot->unreleased = number_at(result, 0, 18);
-		snapshot->has_rejected = *PQgetvalue(result, 0, 19) == 't';
-	}
+	if (rc == 0)
+		snapshot_row_read(snapshot, result, 0);
 	PQclear(result);
 	return rc;
 }
 
 static int older_read(struct snapshot *snapshot)
 {
-	PGresult *result =
-		keeper_database_query(snapshot->database, sql_query_coupon_generation_page,
-				      POSTGRES_ARGUMENTS(postgres_number(snapshot->row.id)));
+	PGresult *result = keeper_database_coupons(snapshot->database,
+						   sql_query_rebuild_generations, &snapshot->row.id,
+						   1);
 
 	for (int i = 0; result && i < PQntuples(result); i++)
-		generation_add_row(&snapshot->generations, result, i, 0);
+		generation_add_row(&snapshot->generations, result, i, 1);
 	PQclear(result);
 	return result ? 0 : -1;
 }
 
-int snapshot_begin(struct snapshot *snapshot, struct keeper_database *database, int64_t coupon,
-		   int (*waiting)(void *context), void *context)
+static int waiting(void *context)
+{
+	return keeper_context_goes_on(context);
+}
+
+int snapshot_begin(struct snapshot *snapshot, struct keeper_context *context,
+		   struct keeper_database *database, int64_t coupon)
 {
 	*snapshot = (struct snapshot){ .database = database, .row.id = coupon };
 	keeper_database_patient(database, waiting, context);
@@ -144,9 +143,4 @@ void snapshot_end(struct snapshot *snapshot)
 	/* No effect on a dropped connection. */
 	keeper_database_run(snapshot->database, sql_query_rebuild_end, 0, NULL);
 	snapshot->database = NULL;
-}
-
-void snapshot_fini(struct snapshot *snapshot)
-{
-	generations_fini(&snapshot->generations);
 }

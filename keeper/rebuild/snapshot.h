@@ -9,8 +9,7 @@
 #include "common/message/receive.h"
 #include "coupon/redis_coupon.h"
 #include "coupon/slot.h"
-#include "keeper/coupon_state.h"
-#include "keeper/database.h"
+#include "keeper/context.h"
 
 #define SNAPSHOT_PAGE 512 /* rows in a page; see sql_query_rebuild_fetch */
 
@@ -20,18 +19,20 @@ struct snapshot {
 	int64_t late;       /* number of late outcomes that are included in the counts */
 	int64_t unreleased; /* rejected receives that may still hold a slot in Redis */
 	int has_rejected;   /* receives */
-	struct generations
-		generations; /* older ones; coupon_generation_open() bounds their number */
+	/* older ones; coupon_generation_open() bounds their number. The owner frees them. */
+	struct generations generations;
 	PGresult *page;
 	int is_ahead; /* the statement for the next page of rows was sent */
 };
 
 /*
- * Each 0, or -1 when the statement failed, as keeper/database.h says. `waiting` as for
- * keeper_database_patient().
+ * Each 0, or -1 when the statement failed, as keeper/database.h says, or when the keeper must not
+ * go on.
  */
-int snapshot_begin(struct snapshot *snapshot, struct keeper_database *database, int64_t coupon,
-		   int (*waiting)(void *context), void *context);
+int snapshot_begin(struct snapshot *snapshot, struct keeper_context *context,
+		   struct keeper_database *database, int64_t coupon);
+/* Sets `row`, `late`, `unreleased` and `has_rejected` to a row of sql_query_rebuild_coupon. */
+void snapshot_row_read(struct snapshot *snapshot, const PGresult *rows, int i);
 /*
  * Reads the next page into snapshot->page; its columns are those of slot_of_row(). No rows: the
  * end. PostgreSQL reads the page after it meanwhile: no other statement may be run before the end.
@@ -53,6 +54,5 @@ int snapshot_is_rejected(const struct snapshot *snapshot, const struct slot *slo
 void snapshot_raise(struct snapshot *snapshot, int64_t generation, int64_t high);
 /* Ends the transaction; the counts stay. Must be called, also after a failure. */
 void snapshot_end(struct snapshot *snapshot);
-void snapshot_fini(struct snapshot *snapshot);
 
 #endif

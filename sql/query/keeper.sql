@@ -86,7 +86,7 @@ LIMIT $2::int
 -- receive that Redis has accepted, and no rejected receive is to be released. Returns whether this
 -- keeper is still elected, and whether the coupon is settled, marked now or before.
 -- $1 coupon, $2 the keeper's fence, $3 generation and $4 last receive number in Redis,
--- $5 and $6 arrays: older generations, and the highest number of each in Redis
+-- $5 and $6 arrays: the generations in Redis, and the highest number of each
 WITH elected AS (
 	SELECT fence FROM keeper WHERE fence = $2::bigint FOR SHARE
 ), owed AS (
@@ -98,7 +98,7 @@ WITH elected AS (
 	WHERE g.coupon_id = $1::bigint AND g.settled_num < greatest(g.seq_seen, high.seq)
 	UNION ALL
 	SELECT FROM unnest($5::int[], $6::bigint[]) AS high (generation, seq)
-	WHERE high.seq > 0 AND NOT EXISTS (
+	WHERE high.seq > 0 AND high.generation <> $3::int AND NOT EXISTS (
 		SELECT FROM coupon_generation AS g
 		WHERE g.coupon_id = $1::bigint AND g.generation = high.generation)
 ), settled AS (
@@ -152,10 +152,10 @@ ORDER BY ids.place
 -- late_page: A page of the late outcomes that Redis has not counted, in their order. is_over: the
 -- coupon will never be in Redis again.
 -- $1 after this coupon, $2 and this number, $3 limit
-SELECT l.coupon_id, l.num, l.generation, l.seq, l.user_id, l.slot, l.batch, l.idx, l.key,
-	coalesce(l.reason, '') AS reason,
+SELECT l.coupon_id, l.user_id, l.slot, l.batch, l.idx, l.key, coalesce(l.reason, '') AS reason,
 	coalesce((SELECT c.settled_at IS NOT NULL FROM coupon AS c WHERE c.id = l.coupon_id), true)
-		AS is_over
+		AS is_over,
+	l.num, l.generation, l.seq
 FROM coupon_late AS l
 WHERE (l.coupon_id, l.num) > ($1::bigint, $2::bigint)
 ORDER BY l.coupon_id, l.num
@@ -189,11 +189,11 @@ WHERE t.coupon_id = mine.coupon_id AND t.batch = mine.batch AND t.idx = mine.idx
 -- batch and index, each with the receive that has its slot in PostgreSQL (holder_batch NULL: none).
 -- is_over: the coupon will never be in Redis again.
 -- $1 $2 $3 after this coupon, batch and index, $4 limit
-SELECT t.coupon_id, t.batch, t.idx, t.user_id, t.slot, t.reason,
-	holder.batch AS holder_batch, holder.idx AS holder_idx,
-	coalesce(holder.key, '') || coalesce(E'\t' || holder.code, '') AS holder_key,
+SELECT t.coupon_id, t.user_id, t.slot, t.batch, t.idx,
+	coalesce(holder.key, '') || coalesce(E'\t' || holder.code, '') AS holder_key, t.reason,
 	coalesce((SELECT c.generation = 0 OR c.settled_at IS NOT NULL FROM coupon AS c
-		WHERE c.id = t.coupon_id), true) AS is_over
+		WHERE c.id = t.coupon_id), true) AS is_over,
+	holder.batch AS holder_batch, holder.idx AS holder_idx
 FROM (
 	SELECT coupon_id, batch, idx, user_id, slot, reason
 	FROM receive_rejected

@@ -9,9 +9,6 @@ ORDER BY c.stripe
 -- clock: The server's clock, in ms since the epoch.
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
 
--- connection_check: Whether the server still answers on this connection.
-SELECT
-
 -- durability: The settings of this session that common/program/durability_table.h checks.
 SELECT name, setting
 FROM pg_settings

@@ -52,8 +52,8 @@ FETCH 512 FROM rebuild_rows
 -- rebuild_fetch_revoked: The next page of rebuild_revoked.
 FETCH 512 FROM rebuild_revoked
 
--- rebuild_page_generations: The counts of the older generations of coupons; generation 0 has the
--- sums of those that are folded.
+-- rebuild_generations: The counts of the older generations of coupons; generation 0 has the sums of
+-- those that are folded.
 -- $1 coupons
 SELECT coupon_id, generation, seq_seen, settled_num
 FROM coupon_generation

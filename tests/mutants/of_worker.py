@@ -198,7 +198,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the grace, before a campaign is closed",
-        "keeper/close.c",
+        "keeper/coupon.c",
         "now_ms >= row->end_ms + CLOSE_GRACE_MS;",
         "now_ms >= row->end_ms - CLOSE_GRACE_MS;",
         KEEPER + "test_close_due",

@@ -86,7 +86,7 @@ class Gone(Exception):
 
 
 class Keeper:
-    """keeper/coupon.c, rebuild.c, late.c and release.c, with the scripts and the statements that
+    """keeper/coupon.c, rebuild.c and release.c, with the scripts and the statements that
     they use."""
 
     def __init__(self, world, db):
@@ -349,7 +349,7 @@ class Keeper:
             yield
 
     def late(self):
-        """late.c; True if there was nothing to do."""
+        """release.c; True if there was nothing to do."""
         page = self.db.query("late_page", self.world.id - 1, 2**62, 5)
         page = [one for one in page if int(one["coupon_id"]) == self.world.id]
         yield

@@ -194,13 +194,6 @@ def coupon_is_open(rig, coupon):
         rig.wait(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
 
 
-def keeper_after_generation(rig, _chance):
-    part = keeper_only(rig, "keeper_after_generation:1:kill")
-    coupon = rig.stack.coupon_make(10)
-    killed_keeper_is_replaced(rig, part)
-    coupon_is_open(rig, coupon)
-
-
 def keeper_verify(rig, chance, point):
     part = keeper_only(rig, f"{point}:{chance.randint(1, 3)}:kill")
     rig.keeper()
@@ -301,6 +294,17 @@ def keeper_in_a_page(rig, point):
     killed_keeper_is_replaced(rig, part)
 
 
+def rebuild_page_opened(rig, chance):
+    """Of several campaigns, or in the first load of one."""
+    if chance.randint(0, 1):
+        keeper_in_a_page(rig, "rebuild_page_opened")
+        return
+    part = keeper_only(rig, "rebuild_page_opened:1:kill")
+    coupon = rig.stack.coupon_make(10)
+    killed_keeper_is_replaced(rig, part)
+    coupon_is_open(rig, coupon)
+
+
 def late_counted(rig, _chance):
     """Nothing is settled while the coupons are rebuilt, so that all that is in flight is late."""
     part = keeper_only(rig, "late_counted:1:kill")
@@ -315,7 +319,7 @@ def late_counted(rig, _chance):
 
 KEEPER_KILLS = {
     "keeper_after_election": keeper_after_election,
-    "keeper_after_generation": keeper_after_generation,
+    "rebuild_page_opened": rebuild_page_opened,
     "keeper_before_verify": lambda rig, chance: keeper_verify(rig, chance, "keeper_before_verify"),
     "keeper_after_verify": lambda rig, chance: keeper_verify(rig, chance, "keeper_after_verify"),
     "keeper_before_terms": keeper_before_terms,

@@ -2,7 +2,7 @@
  * The keeper's decisions by counts alone: when a campaign has ended, and whether Redis and
  * PostgreSQL agree.
  */
-#include "keeper/close.h"
+#include "keeper/coupon.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
