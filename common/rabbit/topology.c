@@ -221,14 +221,11 @@ void rabbit_topology_warnings(cJSON *array)
 }
 
 /*
- * The thread owns the connection until it has set `state` to DONE; then its caller does. Each side
- * changes the state once, and the second one frees.
+ * The caller and the thread hold one reference each; the release of the last one closes and frees.
+ * The caller may read the result once the thread has released its reference.
  */
-
-enum state { RUNNING, DONE, ABANDONED };
-
 struct rabbit_opening {
-	atomic_int state;
+	atomic_int shares;
 	int fd;
 	struct rabbit_opening_plan plan;
 	amqp_connection_state_t connection;
@@ -236,8 +233,11 @@ struct rabbit_opening {
 	char url[];
 };
 
-static void opening_free(struct rabbit_opening *opening)
+void rabbit_opening_abandon(struct rabbit_opening *opening)
 {
+	if (!opening || atomic_fetch_sub(&opening->shares, 1) > 1)
+		return;
+	rabbit_connection_close(opening->connection);
 	close(opening->fd);
 	free(opening);
 }
@@ -270,7 +270,6 @@ static void *run(void *data)
 {
 	struct rabbit_opening *opening = data;
 	uint64_t one = 1;
-	int expected = RUNNING;
 
 	opening->connection = rabbit_connection_open(opening->url, opening->plan.confirms,
 						     opening->error);
@@ -278,12 +277,8 @@ static void *run(void *data)
 		rabbit_connection_drop(opening->connection);
 		opening->connection = NULL;
 	}
-	/* Before DONE: after it this memory may be freed. */
 	check(write(opening->fd, &one, sizeof(one)) == sizeof(one));
-	if (!atomic_compare_exchange_strong(&opening->state, &expected, DONE)) {
-		rabbit_connection_close(opening->connection);
-		opening_free(opening);
-	}
+	rabbit_opening_abandon(opening);
 	return NULL;
 }
 
@@ -294,6 +289,7 @@ struct rabbit_opening *rabbit_opening_begin(const char *url, const struct rabbit
 
 	check(opening != NULL);
 	strcpy(opening->url, url);
+	opening->shares = 2;
 	opening->plan = *plan;
 	opening->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	check(opening->fd >= 0 && pthread_create(&thread, NULL, run, opening) == 0);
@@ -308,7 +304,7 @@ int rabbit_opening_fd(const struct rabbit_opening *opening)
 
 int rabbit_opening_done(const struct rabbit_opening *opening)
 {
-	return opening->state == DONE;
+	return opening->shares == 1;
 }
 
 amqp_connection_state_t rabbit_opening_take(struct rabbit_opening *opening,
@@ -316,18 +312,9 @@ amqp_connection_state_t rabbit_opening_take(struct rabbit_opening *opening,
 {
 	amqp_connection_state_t connection = opening->connection;
 
-	check(opening->state == DONE);
+	check(rabbit_opening_done(opening));
 	memcpy(error, opening->error, RABBIT_ERROR_SIZE);
-	opening_free(opening);
+	opening->connection = NULL;
+	rabbit_opening_abandon(opening);
 	return connection;
-}
-
-void rabbit_opening_abandon(struct rabbit_opening *opening)
-{
-	int expected = RUNNING;
-
-	if (!opening || atomic_compare_exchange_strong(&opening->state, &expected, ABANDONED))
-		return;
-	rabbit_connection_close(opening->connection);
-	opening_free(opening);
 }

@@ -175,17 +175,11 @@ static void select_done(void *link, const redisReply *reply)
 static void info_done(void *context, const redisReply *reply)
 {
 	struct redis_link *link = context;
-	char version[REDIS_VERSION_SIZE];
-	const char *product;
 	int64_t uptime_s;
 
 	link->run_id[0] = '\0';
-	if (!reply || redis_reply_process(reply, link->run_id, &uptime_s)) {
+	if (!reply || redis_reply_process(reply, link->run_id, &uptime_s))
 		handshake_fail(link, "INFO", reply);
-		return;
-	}
-	product = redis_reply_version(reply, version);
-	service_version_log(SERVICE_REDIS, product, version);
 }
 
 static void script_done(void *context, const redisReply *reply)
