@@ -220,7 +220,7 @@ static void help(void)
 /* Whether the settings are only to be checked. */
 static int arguments(struct config *config, int argc, char **argv)
 {
-	int left = config_read(config, CONFIG_GATEWAY, argc, argv), check_only = 0;
+	int left = config_read(config, CONFIG_GATEWAY, argc, argv, NULL), check_only = 0;
 
 	for (int i = 1; i < left; i++) {
 		if (strcmp(argv[i], "-n") != 0)

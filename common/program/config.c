@@ -132,8 +132,8 @@ static void defaults_read(struct config *config, enum config_program program)
 	}
 }
 
-int config_read_beside(struct config *config, enum config_program program, int argc, char **argv,
-		       int (*takes_value)(const char *flag))
+int config_read(struct config *config, enum config_program program, int argc, char **argv,
+		int (*takes_value)(const char *flag))
 {
 	int left = 1;
 
@@ -161,11 +161,6 @@ int config_read_beside(struct config *config, enum config_program program, int a
 	}
 	argv[left] = NULL;
 	return left;
-}
-
-int config_read(struct config *config, enum config_program program, int argc, char **argv)
-{
-	return config_read_beside(config, program, argc, argv, NULL);
 }
 
 void config_free(struct config *config)
