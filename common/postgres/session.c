@@ -4,7 +4,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/postgres/url.h"
 #include "common/resolving.h"
 
 #include <inttypes.h>

@@ -141,6 +141,18 @@ short postgres_poll_events(const struct postgres *postgres);
 /* the latest time for the next postgres_step(); INT64_MAX: no limit */
 int64_t postgres_deadline_ms(const struct postgres *postgres);
 
+/*
+ * Ends the process with a sentence that names `setting` unless libpq can use the string. It repeats
+ * nothing of it: libpq's own messages repeat the part that libpq does not understand, which may be
+ * the password.
+ */
+void postgres_url_check(const char *setting, const char *url);
+/*
+ * The host name that libpq would look up (malloc), of a string that was checked. NULL: an address,
+ * the path of a socket, or several hosts, which libpq looks up in order.
+ */
+char *postgres_url_host(const char *url);
+
 /* Rows */
 
 /* A column by its name, which the statement must have: its text, "" for NULL, and its number. */
