@@ -218,7 +218,7 @@ static void mark(struct known *known)
 	const char *argv[] = { "HSET", GATEWAYS_KEY, known->id, known->run_id };
 
 	known->report = REPORT_MARKING;
-	if (!link || redis_link_words(link, 4, argv, on_mark, known))
+	if (!link || redis_link_command(link, 4, argv, NULL, on_mark, known))
 		on_mark(known, NULL);
 }
 
@@ -316,7 +316,7 @@ int known_leave(struct known *known, int64_t now_ms)
 	if (known->leave_ms == 0) {
 		known->leave_ms = now_ms + LEAVE_MS;
 		if (link && may_report(known) &&
-		    redis_link_words(link, 3, argv, on_unmarked, known) == 0)
+		    redis_link_command(link, 3, argv, NULL, on_unmarked, known) == 0)
 			known->leaving++;
 		if (is_own(known) &&
 		    lookup_ask(known->lookup, LOOKUP_GONE,

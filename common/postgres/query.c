@@ -202,14 +202,6 @@ PGresult *postgres_query(struct postgres *postgres, const char *sql, int n,
 	return postgres_query_take(postgres, patience);
 }
 
-PGresult *postgres_query_binary(struct postgres *postgres, const char *sql, int n,
-				const struct postgres_argument *arguments,
-				const struct postgres_patience *patience)
-{
-	postgres_send_binary(postgres, sql, n, arguments, deadline_ms(patience));
-	return postgres_query_take(postgres, patience);
-}
-
 PGresult *postgres_ask(struct postgres *postgres, const char *sql, int n,
 		       const struct postgres_argument *arguments,
 		       const struct postgres_patience *patience)

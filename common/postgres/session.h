@@ -51,6 +51,7 @@ struct postgres_options {
 	int64_t lock_timeout_ms;      /* and for one lock; 0: its own setting */
 	const char *session;          /* further SET statements, LISTEN; NULL: none */
 	const char *prepared;         /* the statement that is sent most often; NULL: none */
+	const char *binary; /* another, whose result is in PostgreSQL's binary form; NULL: none */
 
 	/* When it is lost, postgres_step() connects again after a pause. Else its owner decides. */
 	int reconnects;
@@ -110,9 +111,6 @@ enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms);
  */
 void postgres_send(struct postgres *postgres, const char *sql, int n,
 		   const struct postgres_argument *arguments, int64_t deadline_ms);
-/* Not of the prepared one, and with a result in PostgreSQL's binary form. */
-void postgres_send_binary(struct postgres *postgres, const char *sql, int n,
-			  const struct postgres_argument *arguments, int64_t deadline_ms);
 /*
  * Changes settings of the session. The name, which is shown in pg_stat_activity, is lent and
  * contains no quotes. 1: sent, and ends as a statement does; 0: it has these settings.
@@ -185,10 +183,6 @@ void postgres_query_send(struct postgres *postgres, const char *sql, int n,
 			 const struct postgres_argument *arguments,
 			 const struct postgres_patience *patience);
 PGresult *postgres_query_take(struct postgres *postgres, const struct postgres_patience *patience);
-/* The same with a result in PostgreSQL's binary form. */
-PGresult *postgres_query_binary(struct postgres *postgres, const char *sql, int n,
-				const struct postgres_argument *arguments,
-				const struct postgres_patience *patience);
 
 /*
  * The same for an owner that opens the session again: NULL also while it is down or busy, and after

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -263,7 +264,7 @@ void rabbit_connection_drop(amqp_connection_state_t connection)
 #define LOOK_EVERY_S 1
 
 struct watch {
-	struct watch *next;
+	LIST_ENTRY(watch) next;
 	int fd;           /* a duplicate: stays valid when the library closes its own */
 	int64_t begun_ms; /* 0: no call is in progress */
 	int cut;
@@ -271,12 +272,14 @@ struct watch {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static struct watch *watches;
+static LIST_HEAD(, watch) watches;
 static int started;
 
 static void look(int64_t now_ms)
 {
-	for (struct watch *watch = watches; watch; watch = watch->next) {
+	struct watch *watch;
+
+	LIST_FOREACH (watch, &watches, next) {
 		if (watch->begun_ms == 0 || now_ms - watch->begun_ms < WATCHDOG_CALL_MS)
 			continue;
 		log_warn("amqp_call_hangs", LOG_I("for_ms", now_ms - watch->begun_ms));
@@ -293,7 +296,7 @@ static void *run(void *unused)
 	for (;;) {
 		struct timespec until;
 
-		while (!watches)
+		while (LIST_EMPTY(&watches))
 			pthread_cond_wait(&changed, &mutex);
 		clock_gettime(CLOCK_REALTIME, &until);
 		until.tv_sec += LOOK_EVERY_S;
@@ -311,8 +314,7 @@ struct watch *watch_new(int fd)
 	check(watch != NULL);
 	watch->fd = dup(fd);
 	pthread_mutex_lock(&mutex);
-	watch->next = watches;
-	watches = watch;
+	LIST_INSERT_HEAD(&watches, watch, next);
 	if (!started) {
 		check(pthread_create(&thread, NULL, run, NULL) == 0);
 		pthread_detach(thread);
@@ -325,14 +327,10 @@ struct watch *watch_new(int fd)
 
 void watch_free(struct watch *watch)
 {
-	struct watch **at = &watches;
-
 	if (!watch)
 		return;
 	pthread_mutex_lock(&mutex);
-	while (*at != watch)
-		at = &(*at)->next;
-	*at = watch->next;
+	LIST_REMOVE(watch, next);
 	pthread_mutex_unlock(&mutex);
 	if (watch->fd >= 0)
 		close(watch->fd);
@@ -360,8 +358,10 @@ int watch_end(struct watch *watch)
 
 void watch_cut_all(void)
 {
+	struct watch *watch;
+
 	pthread_mutex_lock(&mutex);
-	for (struct watch *watch = watches; watch; watch = watch->next)
+	LIST_FOREACH (watch, &watches, next)
 		shutdown(watch->fd, SHUT_RDWR);
 	pthread_mutex_unlock(&mutex);
 }

@@ -18,7 +18,6 @@
 
 #define SHA_SIZE 41
 #define TROUBLE_SIZE 256
-#define WORDS_MAX 16
 #define TICK_MS 50
 
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_READY };
@@ -53,7 +52,6 @@ struct redis_link {
 	uint64_t connects;
 	int unflushed;
 	int closing;
-	int host_is_address;
 	struct resolving *resolving; /* NULL: nothing is being looked up */
 };
 
@@ -136,17 +134,6 @@ int redis_link_command(struct redis_link *link, int argc, const char **argv, con
 	return -1;
 }
 
-int redis_link_words(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
-		     void *context)
-{
-	size_t lengths[WORDS_MAX];
-
-	check(argc <= WORDS_MAX);
-	for (int i = 0; i < argc; i++)
-		lengths[i] = strlen(argv[i]);
-	return redis_link_command(link, argc, argv, lengths, done, context);
-}
-
 /*
  * A handshake step failed. The next tick closes the connection: hiredis does not allow that inside
  * a callback.
@@ -205,7 +192,7 @@ void redis_link_script_load(struct redis_link *link)
 {
 	const char *argv[] = { "SCRIPT", "LOAD", link->options.script };
 
-	redis_link_words(link, 3, argv, script_done, link);
+	redis_link_command(link, 3, argv, NULL, script_done, link);
 }
 
 static void handshake(struct redis_link *link)
@@ -217,10 +204,10 @@ static void handshake(struct redis_link *link)
 	const char *info[] = { "INFO", "server" };
 
 	if (link->url.password)
-		redis_link_words(link, link->url.user ? 3 : 2, auth, auth_done, link);
+		redis_link_command(link, link->url.user ? 3 : 2, auth, NULL, auth_done, link);
 	if (link->url.database)
-		redis_link_words(link, 2, select, select_done, link);
-	redis_link_words(link, 2, info, info_done, link);
+		redis_link_command(link, 2, select, NULL, select_done, link);
+	redis_link_command(link, 2, info, NULL, info_done, link);
 	redis_link_script_load(link);
 }
 
@@ -244,38 +231,22 @@ static void on_disconnect(const redisAsyncContext *async, int status)
 		link_down(link, status == REDIS_OK ? "disconnected" : async->errstr);
 }
 
-/*
- * The host's address: 0, or -1: it is still being looked up, or there is none and the link is down
- * again.
- */
-static int link_resolve(struct redis_link *link, char address[RESOLVED_SIZE])
-{
-	char error[TROUBLE_SIZE];
-	int rc;
-
-	if (!link->resolving) {
-		link->resolving = resolving_begin(link->url.host);
-		snprintf(link->trouble, sizeof(link->trouble),
-			 "the name of its host is being looked up");
-	}
-	if (!resolving_done(link->resolving))
-		return -1;
-	rc = resolving_take(link->resolving, address, error, sizeof(error));
-	link->resolving = NULL;
-	if (rc)
-		link_down(link, error);
-	return rc;
-}
-
 static void link_connect(struct redis_link *link)
 {
-	char address[RESOLVED_SIZE] = "";
+	char address[RESOLVED_SIZE], error[TROUBLE_SIZE];
+	int is_address = host_is_address(link->url.host);
+	int found = is_address ? 1
+			       : resolving_step(&link->resolving, link->url.host, address, error,
+						sizeof(error));
 	redisAsyncContext *async;
 
-	if (!link->host_is_address && link_resolve(link, address))
+	if (found < 0)
+		link_down(link, error);
+	else if (found == 0)
+		snprintf(link->trouble, sizeof(link->trouble), "%s", error);
+	if (found <= 0)
 		return;
-	async = redisAsyncConnect(link->host_is_address ? link->url.host : address, link->url.port);
-
+	async = redisAsyncConnect(is_address ? link->url.host : address, link->url.port);
 	if (!async || async->err) {
 		link_down(link, async ? async->errstr : "out of memory");
 		if (async)
@@ -359,7 +330,6 @@ struct redis_link *redis_link_new(const struct redis_link_options *options)
 	link->options = *options;
 	STAILQ_INIT(&link->commands);
 	redis_url_need(&link->url, options->url);
-	link->host_is_address = host_is_address(link->url.host);
 	link->ticker = ticker_new(options->base, TICK_MS, on_tick, link);
 	ticker_start(link->ticker);
 	snprintf(link->trouble, sizeof(link->trouble), "connecting");

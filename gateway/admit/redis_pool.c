@@ -304,7 +304,7 @@ void redis_pool_flush(struct redis_pool *pool)
 void redis_pool_query(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
 		      void *context)
 {
-	if (!link || redis_link_words(link, argc, argv, done, context))
+	if (!link || redis_link_command(link, argc, argv, NULL, done, context))
 		done(context, NULL);
 }
 
@@ -333,7 +333,7 @@ void redis_pool_report(struct redis_pool *pool, int64_t coupon, int64_t generati
 			       number_text(generation, generation_text),
 			       number_text(seq, seq_text) };
 
-	if (link && redis_link_words(link, 7, argv, report_done, pool) == 0)
+	if (link && redis_link_command(link, 7, argv, NULL, report_done, pool) == 0)
 		pool->reports++;
 	else
 		pool->reports_failed_n++;
@@ -354,7 +354,7 @@ void redis_pool_report_begin(struct redis_pool *pool)
 
 	pool->report_sha[0] = '\0';
 	if (link)
-		redis_link_words(link, 3, argv, report_loaded, pool);
+		redis_link_command(link, 3, argv, NULL, report_loaded, pool);
 }
 
 size_t redis_pool_reports(const struct redis_pool *pool)
@@ -381,7 +381,7 @@ void redis_pool_ask(struct redis_pool *pool, int64_t coupon)
 	const char *argv[] = { "EVAL", lua_ask, "1", ASKED_KEY, number_text(coupon, id) };
 
 	if (link)
-		redis_link_words(link, 5, argv, ask_done, NULL);
+		redis_link_command(link, 5, argv, NULL, ask_done, NULL);
 }
 
 uint64_t redis_pool_connects_n(const struct redis_pool *pool)
