@@ -337,7 +337,7 @@ static void on_config(void *context, const redisReply *reply)
 		return; /* the connection is lost: repeated over the next one */
 	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->str &&
 	    reply->element[1]->str)
-		durability_tell(&settings->durability, DURABILITY_REDIS, reply->element[0]->str,
+		durability_tell(&settings->durability, reply->element[0]->str,
 				reply->element[1]->str);
 	else
 		durability_unknown(&settings->durability, DURABILITY_REDIS,
@@ -349,20 +349,17 @@ static void on_settings(void *context, const PGresult *rows)
 	struct weak_settings *settings = context;
 
 	for (int row = 0; rows && row < PQntuples(rows); row++)
-		durability_tell(&settings->durability, DURABILITY_POSTGRESQL,
+		durability_tell(&settings->durability,
 				PQgetvalue(rows, row, PQfnumber(rows, "name")),
 				PQgetvalue(rows, row, PQfnumber(rows, "setting")));
 }
 
 static void redis_ask(struct weak_settings *settings)
 {
-	for (int i = 0; i < DURABILITY_N; i++) {
-		const char *argv[] = { "CONFIG", "GET", durability_setting(i) };
+	const char *argv[] = { "CONFIG", "GET", NULL };
 
-		if (durability_part(i) == DURABILITY_REDIS)
-			redis_pool_query(redis_pool_pick(settings->redis), 3, argv, on_config,
-					 settings);
-	}
+	for (int i = 0; (argv[2] = durability_redis_setting(i)); i++)
+		redis_pool_query(redis_pool_pick(settings->redis), 3, argv, on_config, settings);
 }
 
 void weak_settings_tick(struct weak_settings *settings, int64_t now_ms)
@@ -387,7 +384,7 @@ void weak_settings_tick(struct weak_settings *settings, int64_t now_ms)
 		settings->lookup_due_ms = now_ms + SETTINGS_AGAIN_MS;
 	}
 	settings->lookup_connects = lookup_connects;
-	metrics_set(METRIC_WEAK_SETTINGS, durability_warnings_n(&settings->durability));
+	metrics_set(METRIC_WEAK_SETTINGS, durability_warnings(&settings->durability, NULL));
 }
 
 cJSON *weak_settings_json(const struct weak_settings *settings)

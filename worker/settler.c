@@ -71,8 +71,8 @@ static void settings_read(struct settler *settler)
 		durability_unknown(&settler->durability, DURABILITY_POSTGRESQL,
 				   postgres_why(settler->postgres));
 	for (int row = 0; row < PQntuples(rows); row++)
-		durability_tell(&settler->durability, DURABILITY_POSTGRESQL,
-				PQgetvalue(rows, row, 0), PQgetvalue(rows, row, 1));
+		durability_tell(&settler->durability, PQgetvalue(rows, row, 0),
+				PQgetvalue(rows, row, 1));
 	log_info("database_connected",
 		 LOG_I("backend", PQbackendPID(postgres_libpq(settler->postgres))));
 }
