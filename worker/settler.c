@@ -236,11 +236,11 @@ static void reply_send(struct settler *settler, const struct delivery *delivery)
 	amqp_bytes_t body = { .bytes = text };
 	int rc;
 
-	if (envelope->reply_to.len == 0)
+	if (envelope->properties.reply_to.len == 0)
 		return;
 	body.len = delivery_reply(delivery, text);
-	rc = rabbit_publisher_reply(settler->publisher, envelope->reply_to,
-				    envelope->correlation_id, body);
+	rc = rabbit_publisher_reply(settler->publisher, envelope->properties.reply_to,
+				    envelope->properties.correlation_id, body);
 	metrics_count(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
 }
 

@@ -18,15 +18,16 @@
 
 #define TEXT_SIZE 32
 
+int rabbit_text_is(amqp_bytes_t bytes, const char *text)
+{
+	return bytes.len == strlen(text) && memcmp(bytes.bytes, text, bytes.len) == 0;
+}
+
 const amqp_field_value_t *rabbit_table_find(const amqp_table_t *table, const char *name)
 {
-	for (int i = 0; i < table->num_entries; i++) {
-		const amqp_table_entry_t *entry = &table->entries[i];
-
-		if (entry->key.len == strlen(name) &&
-		    memcmp(entry->key.bytes, name, entry->key.len) == 0)
-			return &entry->value;
-	}
+	for (int i = 0; i < table->num_entries; i++)
+		if (rabbit_text_is(table->entries[i].key, name))
+			return &table->entries[i].value;
 	return NULL;
 }
 
@@ -308,10 +309,9 @@ static void *run(void *unused)
 
 struct watch *watch_new(int fd)
 {
-	struct watch *watch = calloc(1, sizeof(*watch));
+	struct watch *watch = checked(calloc(1, sizeof(*watch)));
 	pthread_t thread;
 
-	check(watch != NULL);
 	watch->fd = dup(fd);
 	pthread_mutex_lock(&mutex);
 	LIST_INSERT_HEAD(&watches, watch, next);

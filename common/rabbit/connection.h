@@ -6,7 +6,6 @@
 #ifndef COMMON_RABBIT_CONNECTION_H
 #define COMMON_RABBIT_CONNECTION_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 /* Newer versions have them in a folder and warn about the old names; 0.11 has only those. */
@@ -66,6 +65,7 @@ void rabbit_time_restore(amqp_connection_state_t connection);
 int rabbit_connection_queue_read(amqp_connection_state_t connection, const char *queue,
 				 int64_t *ready, int64_t *consumers, char error[RABBIT_ERROR_SIZE]);
 
+int rabbit_text_is(amqp_bytes_t bytes, const char *text);
 /* The value of this name in a table, or NULL. */
 const amqp_field_value_t *rabbit_table_find(const amqp_table_t *table, const char *name);
 

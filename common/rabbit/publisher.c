@@ -30,14 +30,12 @@ static struct entry *entry_at(const struct confirm_window *window, uint64_t tag)
 
 struct confirm_window *confirm_new(confirm_fn *done, void *context)
 {
-	struct confirm_window *window = calloc(1, sizeof(*window));
+	struct confirm_window *window = checked(calloc(1, sizeof(*window)));
 
-	check(window != NULL);
 	window->done = done;
 	window->context = context;
 	window->size = 256;
-	window->ring = calloc(window->size, sizeof(*window->ring));
-	check(window->ring != NULL);
+	window->ring = checked(calloc(window->size, sizeof(*window->ring)));
 	window->first = window->next = 1;
 	return window;
 }
@@ -55,8 +53,7 @@ static void ring_grow(struct confirm_window *window)
 	struct confirm_window larger = *window;
 
 	larger.size *= 2;
-	larger.ring = calloc(larger.size, sizeof(*larger.ring));
-	check(larger.ring != NULL);
+	larger.ring = checked(calloc(larger.size, sizeof(*larger.ring)));
 	for (uint64_t tag = window->first; tag != window->next; tag++)
 		*entry_at(&larger, tag) = *entry_at(window, tag);
 	free(window->ring);
@@ -198,7 +195,8 @@ static void returned(void *context, const struct envelope *envelope)
 
 	publisher->declare_again = 1;
 	if (publisher->port->same)
-		confirm_return(publisher->window, publisher->port->same, &envelope->correlation_id);
+		confirm_return(publisher->window, publisher->port->same,
+			       &envelope->properties.correlation_id);
 	else
 		confirm_return_tag(publisher->window, (uint64_t)envelope->publish_tag);
 }
@@ -245,9 +243,8 @@ struct rabbit_publisher *rabbit_publisher_new(const char *name, const char *url,
 							  .confirmed = confirmed,
 							  .queue = queue_read,
 							  .lost = lost };
-	struct rabbit_publisher *publisher = calloc(1, sizeof(*publisher));
+	struct rabbit_publisher *publisher = checked(calloc(1, sizeof(*publisher)));
 
-	check(publisher != NULL);
 	publisher->port = port;
 	publisher->context = context;
 	publisher->window = confirm_new(item_done, publisher);
@@ -359,9 +356,8 @@ static void read_poll(const struct rabbit_link *link)
 struct rabbit_sender *rabbit_sender_open(const char *url, confirm_fn *done, void *context,
 					 char error[RABBIT_ERROR_SIZE])
 {
-	struct rabbit_sender *sender = calloc(1, sizeof(*sender));
+	struct rabbit_sender *sender = checked(calloc(1, sizeof(*sender)));
 
-	check(sender != NULL);
 	sender->port.done = done;
 	sender->context = context;
 	sender->publisher = rabbit_publisher_new("sender", url, &sender->port, context);
