@@ -64,10 +64,9 @@ static void *run(void *data)
 
 static struct resolving *begin(const char *host)
 {
-	struct resolving *resolving = calloc(1, sizeof(*resolving) + strlen(host) + 1);
+	struct resolving *resolving = checked(calloc(1, sizeof(*resolving) + strlen(host) + 1));
 	pthread_t thread;
 
-	check(resolving != NULL);
 	strcpy(resolving->host, host);
 	resolving->shares = 2;
 	if (pthread_create(&thread, NULL, run, resolving)) {

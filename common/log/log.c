@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* reserved at the end of a line, so that a line that is cut is still well-formed */
 #define LINE_RESERVE 128

@@ -198,8 +198,7 @@ void log_output_write(const char *line, size_t len)
 	pthread_mutex_unlock(&output.mutex);
 }
 
-/* Writes for LOG_OUTPUT_END_MS at most; `text` after what waits. */
-static void end_write(const char *text, size_t len)
+void log_output_last(const char *text, size_t len)
 {
 	int64_t until_ms = clock_monotonic_ms() + LOG_OUTPUT_END_MS;
 	int waits;
@@ -226,14 +225,9 @@ static void end_write(const char *text, size_t len)
 	pthread_mutex_unlock(&output.mutex);
 }
 
-void log_output_last(const char *text, size_t len)
-{
-	end_write(text, len);
-}
-
 static void on_exit_write(void)
 {
-	end_write("", 0);
+	log_output_last("", 0);
 }
 
 /* A child has no thread, and its parent writes what waits. */

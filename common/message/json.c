@@ -45,9 +45,8 @@ static void hooks_install(void)
 
 struct json_arena *json_arena_new(void)
 {
-	struct json_arena *arena = calloc(1, sizeof(*arena));
+	struct json_arena *arena = checked(calloc(1, sizeof(*arena)));
 
-	check(arena != NULL);
 	pthread_once(&hooks_once, hooks_install);
 	obstack_begin(&arena->memory, CHUNK_BYTES);
 	arena->base = obstack_alloc(&arena->memory, 0);

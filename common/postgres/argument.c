@@ -27,8 +27,7 @@ static void put(struct postgres_array *array, const void *bytes, size_t len)
 {
 	if (array->room - array->len < len) {
 		array->room = 2 * array->room + len + 256;
-		array->data = realloc(array->data, array->room);
-		check(array->data != NULL);
+		array->data = checked(realloc(array->data, array->room));
 	}
 	if (len)
 		memcpy(array->data + array->len, bytes, len);

@@ -55,16 +55,14 @@ void postgres_url_check(const char *setting, const char *url)
 
 char *postgres_url_host(const char *url)
 {
-	PQconninfoOption *options = PQconninfoParse(url, NULL);
+	PQconninfoOption *options = checked(PQconninfoParse(url, NULL));
 	const char *host;
 	char *name = NULL;
 
-	check(options != NULL);
 	host = option_value(options, "host");
 	if (*host && !strchr(host, ',') && !*option_value(options, "hostaddr") &&
 	    !host_is_address(host)) {
-		name = strdup(host);
-		check(name != NULL);
+		name = checked(strdup(host));
 	}
 	PQconninfoFree(options);
 	return name;

@@ -188,8 +188,7 @@ static int connect_start(struct postgres *postgres, const char *address, int64_t
 				       address,
 				       NULL };
 
-	postgres->libpq = PQconnectStartParams(keywords, values, 1);
-	check(postgres->libpq != NULL);
+	postgres->libpq = checked(PQconnectStartParams(keywords, values, 1));
 	PQsetNoticeReceiver(postgres->libpq, notice, postgres);
 	postgres->polling = PGRES_POLLING_WRITING;
 	postgres->state = CONNECTING;

@@ -8,7 +8,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -284,10 +283,9 @@ static void *run(void *data)
 
 struct rabbit_opening *rabbit_opening_begin(const char *url, const struct rabbit_opening_plan *plan)
 {
-	struct rabbit_opening *opening = calloc(1, sizeof(*opening) + strlen(url) + 1);
+	struct rabbit_opening *opening = checked(calloc(1, sizeof(*opening) + strlen(url) + 1));
 	pthread_t thread;
 
-	check(opening != NULL);
 	strcpy(opening->url, url);
 	opening->shares = 2;
 	opening->plan = *plan;

@@ -33,12 +33,10 @@ struct redis_client {
 
 struct redis_client *redis_client_new(const char *url, redis_failed_fn *failed)
 {
-	struct redis_client *client = calloc(1, sizeof(*client));
+	struct redis_client *client = checked(calloc(1, sizeof(*client)));
 
-	check(client != NULL);
 	redis_url_need(&client->url, url);
-	client->url_text = strdup(url);
-	check(client->url_text != NULL);
+	client->url_text = checked(strdup(url));
 	client->failed = failed;
 	return client;
 }
@@ -188,8 +186,8 @@ int redis_client_open(struct redis_client *client)
 
 	if (client->connection)
 		return 0;
-	client->connection = redisConnectWithTimeout(client->url.host, client->url.port, timeout);
-	check(client->connection != NULL);
+	client->connection = checked(
+		redisConnectWithTimeout(client->url.host, client->url.port, timeout));
 	if (client->connection->err) {
 		fail(client, REDIS_UNREACHABLE, client->connection->errstr);
 		return -1;

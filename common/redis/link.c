@@ -116,8 +116,7 @@ int redis_link_command(struct redis_link *link, int argc, const char **argv, con
 
 	if (!link->async)
 		return -1;
-	command = malloc(sizeof(*command));
-	check(command != NULL);
+	command = checked(malloc(sizeof(*command)));
 	*command = (struct command){
 		.link = link, .sent_ms = clock_monotonic_ms(), .done = done, .context = context
 	};
@@ -324,9 +323,8 @@ static int on_tick(void *context)
 
 struct redis_link *redis_link_new(const struct redis_link_options *options)
 {
-	struct redis_link *link = calloc(1, sizeof(*link));
+	struct redis_link *link = checked(calloc(1, sizeof(*link)));
 
-	check(link != NULL);
 	link->options = *options;
 	STAILQ_INIT(&link->commands);
 	redis_url_need(&link->url, options->url);

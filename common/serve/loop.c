@@ -26,8 +26,7 @@ static char *address_split(const char *setting, const char *address, char **host
 
 	if (strcmp(address, "off") == 0)
 		return NULL;
-	text = strdup(address);
-	check(text != NULL);
+	text = checked(strdup(address));
 	if (config_address(text, host, port))
 		log_fatal("%s is \"%s\": allowed is host:port with a port from 1 to 65535, or off",
 			  setting, address);
@@ -257,15 +256,13 @@ static void on_timeout(evutil_socket_t fd, short what, void *data)
 
 struct ticker *ticker_new(struct event_base *base, int64_t every_ms, ticker_fn *tick, void *context)
 {
-	struct ticker *ticker = calloc(1, sizeof(*ticker));
+	struct ticker *ticker = checked(calloc(1, sizeof(*ticker)));
 
-	check(ticker != NULL);
 	ticker->every.tv_sec = every_ms / 1000;
 	ticker->every.tv_usec = every_ms % 1000 * 1000;
 	ticker->tick = tick;
 	ticker->context = context;
-	ticker->event = evtimer_new(base, on_timeout, ticker);
-	check(ticker->event != NULL);
+	ticker->event = checked(evtimer_new(base, on_timeout, ticker));
 	return ticker;
 }
 
