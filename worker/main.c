@@ -280,7 +280,7 @@ static void consumer_step(struct worker *worker, int64_t now_ms)
 	if (worker->settler.gate.is_own) {
 		rabbit_link_step(worker->consumer, now_ms);
 	} else if (rabbit_link_fd(worker->consumer) >= 0) {
-		rabbit_link_close(worker->consumer);
+		rabbit_link_close(worker->consumer, 1);
 		settlement_reset(worker->settlement);
 	}
 }

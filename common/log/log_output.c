@@ -26,8 +26,7 @@ enum way {
 
 static struct {
 	pthread_mutex_t mutex; /* guards all of this */
-	log_dropped_fn *dropped_line;
-	int is_known; /* what standard error is: */
+	int is_known;          /* what standard error is: */
 	dev_t device;
 	ino_t inode;
 	enum way way;
@@ -144,8 +143,7 @@ static int drain(void)
 	while (output.len == 0 && output.dropped > 0) {
 		dropped = output.dropped;
 		output.dropped = 0;
-		if (output.dropped_line)
-			wait_add(line, output.dropped_line(dropped, line));
+		wait_add(line, log_dropped_line(dropped, line));
 		lines_write();
 	}
 	return output.len > 0;
@@ -255,10 +253,9 @@ static void init_once(void)
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
-void log_output_init(log_dropped_fn *dropped)
+void log_output_init(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, init_once);
-	output.dropped_line = dropped;
 }

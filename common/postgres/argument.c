@@ -72,18 +72,14 @@ static void head_write(const struct postgres_array *array, char head[HEAD_SIZE])
 	memcpy(head, words, sizeof(words));
 }
 
-static void head_put(struct postgres_array *array)
+static void element_put(struct postgres_array *array, const void *bytes, size_t len)
 {
 	char head[HEAD_SIZE];
 
-	head_write(array, head);
-	put(array, head, sizeof(head));
-}
-
-static void element_put(struct postgres_array *array, const void *bytes, size_t len)
-{
-	if (array->len == 0)
-		head_put(array);
+	if (array->len == 0) {
+		head_write(array, head);
+		put(array, head, sizeof(head));
+	}
 	put32(array, (uint32_t)len);
 	put(array, bytes, len);
 	set32(array, COUNT_AT, (uint32_t)++array->n);

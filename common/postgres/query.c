@@ -92,18 +92,7 @@ enum postgres_failure postgres_classify(const char *sqlstate)
 
 int postgres_of_coupon(enum postgres_failure failure)
 {
-	switch (failure) {
-	case POSTGRES_BLOCKED:
-	case POSTGRES_CANCELLED:
-	case POSTGRES_REFUSED:
-	case POSTGRES_AGAIN:
-		return 1;
-	case POSTGRES_OK:
-	case POSTGRES_UNFIT:
-	case POSTGRES_DOWN:
-		return 0;
-	}
-	return 0;
+	return failure >= POSTGRES_BLOCKED && failure <= POSTGRES_AGAIN;
 }
 
 const char *column_text(const PGresult *rows, int row, const char *name)
@@ -132,45 +121,29 @@ static void socket_wait(struct postgres *postgres)
 		poll(&pollfd, 1, (int)(left_ms < WAITING_EVERY_MS ? left_ms : WAITING_EVERY_MS));
 }
 
+/* What happens next; the session is lost when `patience`, unless it is NULL, ends the wait. */
+static enum postgres_event event_wait(struct postgres *postgres,
+				      const struct postgres_patience *patience)
+{
+	enum postgres_event event;
+
+	while ((event = postgres_step(postgres, clock_monotonic_ms())) == POSTGRES_NOTHING) {
+		if (patience && patience->waiting && patience->waiting(patience->context)) {
+			postgres_lose(postgres, "the wait was ended");
+			return POSTGRES_LOST;
+		}
+		socket_wait(postgres);
+	}
+	return event;
+}
+
 int postgres_open(struct postgres *postgres)
 {
 	if (postgres_up(postgres))
 		return 0;
 	if (postgres_connect(postgres, clock_monotonic_ms()))
 		return -1;
-	for (;;) {
-		switch (postgres_step(postgres, clock_monotonic_ms())) {
-		case POSTGRES_NOTHING:
-		case POSTGRES_ENDED:
-			socket_wait(postgres);
-			break;
-		case POSTGRES_CONNECTED:
-			return 0;
-		case POSTGRES_LOST:
-			return -1;
-		}
-	}
-}
-
-/* 0 when the statement has ended, -1 when the connection is lost. */
-static int end_wait(struct postgres *postgres, const struct postgres_patience *patience)
-{
-	for (;;) {
-		switch (postgres_step(postgres, clock_monotonic_ms())) {
-		case POSTGRES_NOTHING:
-		case POSTGRES_CONNECTED:
-			break;
-		case POSTGRES_ENDED:
-			return 0;
-		case POSTGRES_LOST:
-			return -1;
-		}
-		if (patience->waiting && patience->waiting(patience->context)) {
-			postgres_lose(postgres, "the wait was ended");
-			return -1;
-		}
-		socket_wait(postgres);
-	}
+	return event_wait(postgres, NULL) == POSTGRES_CONNECTED ? 0 : -1;
 }
 
 static int64_t deadline_ms(const struct postgres_patience *patience)
@@ -180,7 +153,8 @@ static int64_t deadline_ms(const struct postgres_patience *patience)
 
 PGresult *postgres_query_take(struct postgres *postgres, const struct postgres_patience *patience)
 {
-	if (end_wait(postgres, patience) || postgres_failure(postgres) != POSTGRES_OK)
+	if (event_wait(postgres, patience) != POSTGRES_ENDED ||
+	    postgres_failure(postgres) != POSTGRES_OK)
 		return NULL;
 	return postgres_result_take(postgres);
 }

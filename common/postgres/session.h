@@ -22,11 +22,12 @@
  */
 enum postgres_failure {
 	POSTGRES_OK,
+	/* of the coupons: postgres_of_coupon() */
 	POSTGRES_BLOCKED,   /* 55P03: a lock was not granted within lock_timeout */
 	POSTGRES_CANCELLED, /* 57014: by statement_timeout, or by an operator */
 	POSTGRES_REFUSED,   /* classes 22 and 23: the data is refused, also when sent again */
 	POSTGRES_AGAIN,     /* 40001, 40P01: another transaction was in the way */
-	/* any other error: a full disk, for instance, or a schema that is not as expected */
+	/* of the session; any other error: a full disk, for instance, or a schema that is not as expected */
 	POSTGRES_UNFIT,
 	POSTGRES_DOWN /* there is no session; whether the statement took effect is unknown */
 };

@@ -54,15 +54,6 @@ int rabbit_server_major(amqp_connection_state_t connection)
 	return atoi(text_read(connection, "version", version));
 }
 
-/* Logs its product and version. */
-static void server_log(amqp_connection_state_t connection)
-{
-	char product[TEXT_SIZE], version[TEXT_SIZE];
-
-	service_version_log(SERVICE_RABBITMQ, text_read(connection, "product", product),
-			    text_read(connection, "version", version));
-}
-
 int rabbit_reply_check(amqp_rpc_reply_t reply, char error[RABBIT_ERROR_SIZE])
 {
 	const amqp_connection_close_t *connection_close;
@@ -168,7 +159,7 @@ amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 	struct amqp_connection_info info;
 	amqp_connection_state_t connection = NULL;
 	amqp_socket_t *socket;
-	char *text = strdup(url);
+	char product[TEXT_SIZE], version[TEXT_SIZE], *text = strdup(url);
 	int status;
 
 	snprintf(error, RABBIT_ERROR_SIZE, "out of memory");
@@ -197,7 +188,8 @@ amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 	rabbit_time_left_set(connection, deadline_ms);
 	if (rabbit_reply_check(login(connection, &info), error))
 		goto fail;
-	server_log(connection);
+	service_version_log(SERVICE_RABBITMQ, text_read(connection, "product", product),
+			    text_read(connection, "version", version));
 	if (channel_open(connection, confirms, deadline_ms, error))
 		goto fail;
 	rabbit_time_restore(connection);

@@ -253,6 +253,12 @@ struct rabbit_publisher *rabbit_publisher_new(const char *name, const char *url,
 	return publisher;
 }
 
+void rabbit_publisher_close(struct rabbit_publisher *publisher)
+{
+	rabbit_link_close(publisher->link, confirm_open(publisher->window) == 0 &&
+						   !rabbit_link_blocked(publisher->link));
+}
+
 void rabbit_publisher_free(struct rabbit_publisher *publisher)
 {
 	if (!publisher)
@@ -377,9 +383,7 @@ struct rabbit_sender *rabbit_sender_open(const char *url, confirm_fn *done, void
 
 void rabbit_sender_close(struct rabbit_sender *sender)
 {
-	/* A broker that does not confirm, or does not read, does not answer connection.close. */
-	if (rabbit_publisher_open(sender->publisher) > 0 || rabbit_link_blocked(sender->link))
-		rabbit_link_drop(sender->link);
+	rabbit_publisher_close(sender->publisher);
 	rabbit_publisher_free(sender->publisher);
 	free(sender);
 }

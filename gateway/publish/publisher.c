@@ -274,16 +274,6 @@ static int sleep_ms(const struct publisher *publisher)
 	return wait_ms > 0 ? (int)wait_ms : 0;
 }
 
-/* Ends the connection; it waits for the broker's answer unless messages are unconfirmed. */
-static void connection_close(struct publisher *publisher)
-{
-	/* A broker that does not confirm does not answer connection.close either. */
-	if (rabbit_publisher_open(publisher->amqp) > 0)
-		rabbit_link_drop(publisher->link);
-	else
-		rabbit_link_close(publisher->link);
-}
-
 static void wake(int fd)
 {
 	uint64_t one = 1;
@@ -351,7 +341,7 @@ static void *thread_main(void *data)
 		if (!has_arrived(publisher) && !trouble_differs(publisher))
 			thread_sleep(publisher);
 	}
-	connection_close(publisher);
+	rabbit_publisher_close(publisher->amqp);
 	return NULL;
 }
 
