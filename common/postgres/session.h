@@ -27,7 +27,10 @@ enum postgres_failure {
 	POSTGRES_CANCELLED, /* 57014: by statement_timeout, or by an operator */
 	POSTGRES_REFUSED,   /* classes 22 and 23: the data is refused, also when sent again */
 	POSTGRES_AGAIN,     /* 40001, 40P01: another transaction was in the way */
-	/* of the session; any other error: a full disk, for instance, or a schema that is not as expected */
+	/*
+	 * of the session; any other error: a full disk, for instance, or a schema that is not as
+	 * expected
+	 */
 	POSTGRES_UNFIT,
 	POSTGRES_DOWN /* there is no session; whether the statement took effect is unknown */
 };

@@ -7,8 +7,9 @@
 #include <string.h>
 
 /*
- * How the services must be set for the promises to hold, those of Redis first. `values` are the sufficient ones, the recommended one first; `lost` is what a weaker one loses.
- * docs/operations.md describes them in full.
+ * How the services must be set for the promises to hold, those of Redis first. `values` are the
+ * sufficient ones, the recommended one first; `lost` is what a weaker one loses. docs/operations.md
+ * describes them in full.
  *
  * RabbitMQ is not listed, because AMQP does not report settings. The programs declare its queues,
  * and RabbitMQ refuses a declaration that differs.
