@@ -17,9 +17,7 @@ static inline void *array_room(void *list, size_t n, size_t *size, size_t elemen
 	if (n < *size)
 		return list;
 	*size = *size ? 2 * *size : 64;
-	list = reallocarray(list, *size, element_bytes);
-	check(list != NULL);
-	return list;
+	return checked(reallocarray(list, *size, element_bytes));
 }
 
 /* Of int64_t, for qsort(); also of structs that begin with one. */

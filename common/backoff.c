@@ -88,9 +88,8 @@ static void oldest_forget(struct put_off *put_off)
 
 static struct put_off_coupon *entry_new(struct put_off *put_off, int64_t coupon)
 {
-	struct put_off_coupon *entry = calloc(1, sizeof(*entry));
+	struct put_off_coupon *entry = checked(calloc(1, sizeof(*entry)));
 
-	check(entry != NULL);
 	if (HASH_COUNT(put_off->coupons) >= PUT_OFF_MAX)
 		oldest_forget(put_off);
 	entry->coupon = coupon;

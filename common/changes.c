@@ -4,7 +4,6 @@
 #include "common/redis/redis.h"
 #include "embed.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static void installation_take(struct changes *changes, const char *text)

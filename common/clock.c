@@ -1,5 +1,8 @@
 #include "common/clock.h"
 
+#include "common/check.h"
+
+#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,61 +46,31 @@ char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE])
 	return out;
 }
 
-/* `form`: 0 stands for a digit, T for the separator of date and time, + for a sign. */
-static int fits(char form, char c)
-{
-	switch (form) {
-	case '0':
-		return c >= '0' && c <= '9';
-	case 'T':
-		return c == 'T' || c == 't' || c == ' ';
-	case '+':
-		return c == '+' || c == '-';
-	}
-	return c == form;
-}
-
-/*
- * Returns the text after the form, or NULL when `text` does not match it. Needed because strptime()
- * also accepts numbers with fewer digits, with signs and after spaces.
- */
-static const char *form_skip(const char *text, const char *form)
-{
-	for (; *form; form++, text++)
-		if (!fits(*form, *text))
-			return NULL;
-	return text;
-}
-
-/* Milliseconds of a fraction, if there is one; moves `*text` past it. */
-static int fraction_take(const char **text)
-{
-	int ms = 0, scale = 100;
-
-	if (form_skip(*text, ".0"))
-		for ((*text)++; fits('0', **text); (*text)++, scale /= 10)
-			ms += (**text - '0') * scale;
-	return ms;
-}
-
 int rfc3339_parse(const char *text, int64_t *wall_ms)
 {
-	const char *offset = form_skip(text, "0000-00-00T00:00:00"), *end;
+	/* strptime() also takes numbers with fewer digits, with signs and after spaces. */
+	static const char form[] = "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}"
+				   "(\\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$";
 	char plain[sizeof("2026-11-21 12:00:00+01:00")];
+	const char *offset, *digit;
+	regmatch_t parts[3]; /* all, the fraction, the offset */
+	regex_t regex;
 	struct tm tm = { 0 };
-	int ms, day, second;
+	int rc, ms = 0, day, second;
 	long offset_s;
 	time_t minute_s;
 
-	if (!offset)
+	check(regcomp(&regex, form, REG_EXTENDED) == 0);
+	rc = regexec(&regex, text, 3, parts, 0);
+	regfree(&regex);
+	if (rc)
 		return -1;
-	ms = fraction_take(&offset);
-	if (strcmp(offset, "Z") == 0 || strcmp(offset, "z") == 0)
-		offset = "+00:00";
-	end = form_skip(offset, "+00:00");
-	if (!end || *end)
-		return -1;
-	snprintf(plain, sizeof(plain), "%.10s %.8s%s", text, text + 11, offset);
+	offset = text + parts[2].rm_so;
+	digit = text + parts[1].rm_so + 1; /* not used without a fraction */
+	for (int scale = 100; parts[1].rm_so >= 0 && digit < offset; digit++, scale /= 10)
+		ms += (*digit - '0') * scale;
+	snprintf(plain, sizeof(plain), "%.10s %.8s%s", text, text + 11,
+		 strchr("Zz", *offset) ? "+00:00" : offset);
 	if (!strptime(plain, "%Y-%m-%d %H:%M:%S%z", &tm) || tm.tm_sec > 60 ||
 	    labs(tm.tm_gmtoff) >= 24 * 3600)
 		return -1;

@@ -5,7 +5,6 @@
 #ifndef COMMON_CLOCK_H
 #define COMMON_CLOCK_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 int64_t clock_monotonic_ms(void); /* milliseconds since a fixed moment of this boot */

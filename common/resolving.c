@@ -62,12 +62,11 @@ static void *run(void *data)
 	return NULL;
 }
 
-struct resolving *resolving_begin(const char *host)
+static struct resolving *begin(const char *host)
 {
-	struct resolving *resolving = calloc(1, sizeof(*resolving) + strlen(host) + 1);
+	struct resolving *resolving = checked(calloc(1, sizeof(*resolving) + strlen(host) + 1));
 	pthread_t thread;
 
-	check(resolving != NULL);
 	strcpy(resolving->host, host);
 	resolving->shares = 2;
 	if (pthread_create(&thread, NULL, run, resolving)) {
@@ -79,19 +78,21 @@ struct resolving *resolving_begin(const char *host)
 	return resolving;
 }
 
-int resolving_done(const struct resolving *resolving)
+int resolving_step(struct resolving **resolving, const char *host, char address[RESOLVED_SIZE],
+		   char *error, size_t size)
 {
-	return resolving->shares == 1;
-}
+	struct resolving *one = *resolving ? *resolving : begin(host);
+	int rc;
 
-int resolving_take(struct resolving *resolving, char address[RESOLVED_SIZE], char *error,
-		   size_t size)
-{
-	int rc = resolving->rc;
-
-	check(resolving_done(resolving));
-	snprintf(error, size, "%s: %s", resolving->host, gai_strerror(rc));
-	memcpy(address, resolving->address, RESOLVED_SIZE);
-	resolving_abandon(resolving);
-	return rc ? -1 : 0;
+	*resolving = one;
+	if (one->shares > 1) {
+		snprintf(error, size, "the name of its host is being looked up");
+		return 0;
+	}
+	rc = one->rc;
+	snprintf(error, size, "%s: %s", host, gai_strerror(rc));
+	memcpy(address, one->address, RESOLVED_SIZE);
+	resolving_abandon(one);
+	*resolving = NULL;
+	return rc ? -1 : 1;
 }

@@ -1,7 +1,6 @@
 /*
  * Looks up a host name on a thread of its own: getaddrinfo() can take half a minute when a name
- * server does not answer, and an event loop must not wait for it. The caller polls
- * resolving_done().
+ * server does not answer, and an event loop must not wait for it.
  */
 #ifndef COMMON_RESOLVING_H
 #define COMMON_RESOLVING_H
@@ -16,15 +15,13 @@ struct resolving;
 /* Whether `host` is an address already, or the path of a socket: nothing to look up. */
 int host_is_address(const char *host);
 
-struct resolving *resolving_begin(const char *host);
-int resolving_done(const struct resolving *resolving);
-
 /*
- * Once it is done: 0 with the first address in digits (IPv4 before IPv6), or -1 with a sentence in
- * `error`. Frees it.
+ * Begins with `*resolving` NULL, and is to be called again until it has ended, which sets that to
+ * NULL: 1 with the first address in digits (IPv4 before IPv6), 0: not yet, or -1. After 0 and -1
+ * `error` has a sentence.
  */
-int resolving_take(struct resolving *resolving, char address[RESOLVED_SIZE], char *error,
-		   size_t size);
+int resolving_step(struct resolving **resolving, const char *host, char address[RESOLVED_SIZE],
+		   char *error, size_t size);
 
 /* At any time, done or not; NULL is allowed. Does not wait for the look-up. */
 void resolving_abandon(struct resolving *resolving);

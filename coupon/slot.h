@@ -8,7 +8,7 @@
 
 #include "common/message/message.h"
 #include "common/message/receive.h"
-#include "common/postgres/settle_args.h"
+#include "common/postgres/argument.h"
 
 #include <hiredis/hiredis.h>
 #include <libpq-fe.h>

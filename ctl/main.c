@@ -154,7 +154,7 @@ int main(int argc, char **argv)
 	}
 	signal(SIGPIPE, SIG_IGN);
 	log_init("couponctl", LOG_LEVEL_WARN, 0);
-	argc = config_read_beside(&ctl.config, CONFIG_CTL, argc, argv, is_option_with_value);
+	argc = config_read(&ctl.config, CONFIG_CTL, argc, argv, is_option_with_value);
 	config_log(&ctl.config, "couponctl");
 	if (argc < 2) {
 		help_print(stderr);

@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/postgres/url.h"
+#include "common/postgres/session.h"
 #include "embed.h"
 #include "lock/postgres.h"
 

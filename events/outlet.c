@@ -68,8 +68,7 @@ struct outlet *outlet_new(const char *url, const char *source, const atomic_int 
 /* Open messages are nothing to wait for: their events are still in the log. */
 static void publisher_close(struct outlet *outlet)
 {
-	if (rabbit_publisher_open(outlet->publisher) > 0)
-		rabbit_link_drop(rabbit_publisher_link(outlet->publisher));
+	rabbit_publisher_close(outlet->publisher);
 	rabbit_publisher_free(outlet->publisher);
 }
 

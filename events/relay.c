@@ -115,21 +115,17 @@ static int is_over(void *context)
 	return relay->stop_by_ms && clock_monotonic_ms() >= relay->stop_by_ms;
 }
 
-typedef PGresult *query_fn(struct postgres *postgres, const char *sql, int n,
-			   const struct postgres_argument *arguments,
-			   const struct postgres_patience *patience);
-
 /*
- * postgres_query() or postgres_query_binary(). NULL: it failed, and the session is lost, and the
- * lock with it: nothing runs in another session before that has the lock.
+ * NULL: it failed, and the session is lost, and the lock with it: nothing runs in another session
+ * before that has the lock.
  */
-static PGresult *query(struct relay *relay, query_fn *run, const char *sql, int n,
+static PGresult *query(struct relay *relay, const char *sql, int n,
 		       const struct postgres_argument *arguments)
 {
 	const struct postgres_patience patience = { .timeout_ms = STATEMENT_TIMEOUT_MS + GRACE_MS,
 						    .waiting = is_over,
 						    .context = relay };
-	PGresult *result = run(relay->postgres, sql, n, arguments, &patience);
+	PGresult *result = postgres_query(relay->postgres, sql, n, arguments, &patience);
 
 	if (!result)
 		postgres_lose(relay->postgres, NULL);
@@ -155,7 +151,7 @@ static int lock_take(struct relay *relay)
 	if (relay->held_n == postgres_connects_n(relay->postgres))
 		return 1;
 	locked = truth_take(
-		query(relay, postgres_query, sql_query_lock_try,
+		query(relay, sql_query_lock_try,
 		      POSTGRES_ARGUMENTS(postgres_text(LOCK_NAME), postgres_text("write"))));
 	if (locked > 0) {
 		log_info("relay_elected", LOG_S("lock", LOCK_NAME));
@@ -252,7 +248,7 @@ static int done_remove(struct relay *relay)
 
 	for (int i = 0; i < DONE_N; i++)
 		arguments[i] = postgres_array(&relay->done[i]);
-	result = query(relay, postgres_query, sql_query_event_log_remove, DONE_N, arguments);
+	result = query(relay, sql_query_event_log_remove, DONE_N, arguments);
 	PQclear(result);
 	return result ? 0 : -1;
 }
@@ -263,8 +259,7 @@ static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 	int is_full;
 
 	done_clear(relay);
-	relay->has_webhooks = truth_take(
-		query(relay, postgres_query, sql_query_event_webhooks, 0, NULL));
+	relay->has_webhooks = truth_take(query(relay, sql_query_event_webhooks, 0, NULL));
 	if (relay->has_webhooks < 0)
 		return backoff_ms(&relay->backoff);
 	if (rows_publish(relay, rows))
@@ -285,7 +280,7 @@ static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 /* The oldest rows: at least one, if there are any, and no more than so many events. */
 static int64_t rows_turn(struct relay *relay)
 {
-	PGresult *rows = query(relay, postgres_query_binary, sql_query_event_log_read,
+	PGresult *rows = query(relay, sql_query_event_log_read,
 			       POSTGRES_ARGUMENTS(postgres_number(relay->rows_max),
 						  postgres_number(EVENTS_MAX)));
 	int64_t pause_ms = IDLE_MS;
@@ -331,7 +326,7 @@ static int lag_step(struct relay *relay)
 
 	if (begin_ms < relay->lag_due_ms)
 		return 0;
-	lag = query(relay, postgres_query, sql_query_event_log_lag, 0, NULL);
+	lag = query(relay, sql_query_event_log_lag, 0, NULL);
 	end_ms = clock_monotonic_ms();
 	relay->lag_due_ms = end_ms + LAG_EVERY_MS + 10 * (end_ms - begin_ms);
 	if (relay->lag_due_ms > end_ms + LAG_EVERY_MOST_MS)
@@ -393,6 +388,7 @@ struct relay *relay_start(const struct config *config)
 		.connect_timeout_ms = CONNECT_TIMEOUT_MS,
 		.statement_timeout_ms = STATEMENT_TIMEOUT_MS,
 		.session = SESSION,
+		.binary = sql_query_event_log_read,
 		.lost_event = "relay_database_lost",
 		.unreachable_event = "relay_database_unreachable",
 		.notice_event = "relay_database_notice",

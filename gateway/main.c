@@ -242,7 +242,7 @@ int main(int argc, char **argv)
 	program_dump_nothing();
 	log_init("coupon-gateway", LOG_LEVEL_INFO, 0);
 	program_answer("coupon-gateway", help, argc, argv);
-	argc = config_read(&config, CONFIG_GATEWAY, argc, argv);
+	argc = config_read(&config, CONFIG_GATEWAY, argc, argv, NULL);
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "-n") != 0)
 			log_fatal("unknown argument %s; see --help", argv[i]);

@@ -217,7 +217,7 @@ static void mark(struct known *known)
 	const char *argv[] = { "HSET", GATEWAYS_KEY, known->id, known->run_id };
 
 	known->report = REPORT_MARKING;
-	if (!link || redis_link_words(link, 4, argv, on_mark, known))
+	if (!link || redis_link_command(link, 4, argv, NULL, on_mark, known))
 		on_mark(known, NULL);
 }
 
@@ -315,7 +315,7 @@ int known_leave(struct known *known, int64_t now_ms)
 	if (known->leave_ms == 0) {
 		known->leave_ms = now_ms + LEAVE_MS;
 		if (link && may_report(known) &&
-		    redis_link_words(link, 3, argv, on_unmarked, known) == 0)
+		    redis_link_command(link, 3, argv, NULL, on_unmarked, known) == 0)
 			known->leaving++;
 		if (is_own(known) &&
 		    lookup_ask(known->lookup, LOOKUP_GONE,
@@ -336,7 +336,7 @@ static void on_config(void *context, const redisReply *reply)
 		return; /* the connection is lost: repeated over the next one */
 	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->str &&
 	    reply->element[1]->str)
-		durability_tell(&settings->durability, DURABILITY_REDIS, reply->element[0]->str,
+		durability_tell(&settings->durability, reply->element[0]->str,
 				reply->element[1]->str);
 	else
 		durability_unknown(&settings->durability, DURABILITY_REDIS,
@@ -348,19 +348,16 @@ static void on_settings(void *context, const PGresult *rows)
 	struct weak_settings *settings = context;
 
 	for (int row = 0; rows && row < PQntuples(rows); row++)
-		durability_tell(&settings->durability, DURABILITY_POSTGRESQL,
-				column_text(rows, row, "name"), column_text(rows, row, "setting"));
+		durability_tell(&settings->durability, column_text(rows, row, "name"),
+				column_text(rows, row, "setting"));
 }
 
 static void redis_ask(struct weak_settings *settings)
 {
-	for (int i = 0; i < DURABILITY_N; i++) {
-		const char *argv[] = { "CONFIG", "GET", durability_setting(i) };
+	const char *argv[] = { "CONFIG", "GET", NULL };
 
-		if (durability_part(i) == DURABILITY_REDIS)
-			redis_pool_query(redis_pool_pick(settings->redis), 3, argv, on_config,
-					 settings);
-	}
+	for (int i = 0; (argv[2] = durability_redis_setting(i)); i++)
+		redis_pool_query(redis_pool_pick(settings->redis), 3, argv, on_config, settings);
 }
 
 /* Whether the part's settings are to be read now. */
@@ -386,5 +383,5 @@ void weak_settings_tick(struct weak_settings *settings, int64_t now_ms)
 	if (part_is_due(settings, DURABILITY_POSTGRESQL, lookup_connects_n(settings->lookup),
 			lookup_is_connected(settings->lookup), now_ms))
 		lookup_ask(settings->lookup, LOOKUP_SETTINGS, 0, NULL, on_settings, settings);
-	metrics_set(METRIC_WEAK_SETTINGS, durability_warnings_n(&settings->durability));
+	metrics_set(METRIC_WEAK_SETTINGS, durability_warnings(&settings->durability, NULL));
 }

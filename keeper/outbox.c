@@ -6,7 +6,7 @@
 #include "common/log/log.h"
 #include "common/message/message.h"
 #include "common/rabbit/topology.h"
-#include "common/postgres/settle_args.h"
+#include "common/postgres/argument.h"
 #include "coupon/redis_coupon.h"
 #include "embed.h"
 #include "keeper/metrics.h"

@@ -378,7 +378,7 @@ int main(int argc, char **argv)
 	log_init("coupon-rush", LOG_LEVEL_WARN, 0);
 	program_answer("coupon-rush", help, argc, argv);
 	signal(SIGPIPE, SIG_IGN);
-	argc = config_read_beside(&config, CONFIG_RUSH, argc, argv, takes_value);
+	argc = config_read(&config, CONFIG_RUSH, argc, argv, takes_value);
 	config_log(&config, "coupon-rush");
 	args_read(&args, &command, argc - 1, argv + 1);
 	status = run(&config, &args);

@@ -95,7 +95,7 @@ static unsigned arrival_of(const struct envelope *envelope, size_t source)
 			 LOG_S("queue", source == SOURCE_PARKED ? AMQP_PARKED_QUEUE : AMQP_QUEUE),
 			 LOG_I("count", envelope->delivery_count));
 	return (is_rescued ? SETTLEMENT_RESCUE : 0) |
-	       (envelope->reply_to.len ? SETTLEMENT_AWAITED : 0) |
+	       (envelope->properties.reply_to.len ? SETTLEMENT_AWAITED : 0) |
 	       (envelope->delivery_count >= ALONE_FROM_DELIVERIES ? SETTLEMENT_ALONE : 0) |
 	       (envelope->delivery_count >= APART_FROM_DELIVERIES ? SETTLEMENT_APART : 0) |
 	       (source == SOURCE_PARKED ? SETTLEMENT_FROM_PARKING : 0);
@@ -103,18 +103,14 @@ static unsigned arrival_of(const struct envelope *envelope, size_t source)
 
 static int is_leave(const struct envelope *envelope)
 {
-	return envelope->type.len == strlen(RABBIT_LEAVE_TYPE) &&
-	       memcmp(envelope->type.bytes, RABBIT_LEAVE_TYPE, envelope->type.len) == 0;
+	return rabbit_text_is(envelope->properties.type, RABBIT_LEAVE_TYPE);
 }
 
 /* A message without an id was published by a version that knew none, or by hand. */
 static int is_of_another(const struct worker *worker, const struct envelope *envelope)
 {
-	const char *own = worker->settler.gate.installation;
-
-	return envelope->app_id.len > 0 &&
-	       (envelope->app_id.len != strlen(own) ||
-		memcmp(envelope->app_id.bytes, own, envelope->app_id.len) != 0);
+	return envelope->properties.app_id.len > 0 &&
+	       !rabbit_text_is(envelope->properties.app_id, worker->settler.gate.installation);
 }
 
 /* First the ack: otherwise this message returns to the queue too. */
@@ -284,7 +280,7 @@ static void consumer_step(struct worker *worker, int64_t now_ms)
 	if (worker->settler.gate.is_own) {
 		rabbit_link_step(worker->consumer, now_ms);
 	} else if (rabbit_link_fd(worker->consumer) >= 0) {
-		rabbit_link_close(worker->consumer);
+		rabbit_link_close(worker->consumer, 1);
 		settlement_reset(worker->settlement);
 	}
 }
@@ -384,7 +380,7 @@ int main(int argc, char **argv)
 	program_dump_nothing();
 	log_init("coupon-worker", LOG_LEVEL_INFO, 0);
 	program_answer("coupon-worker", help, argc, argv);
-	argc = config_read(&config, CONFIG_WORKER, argc, argv);
+	argc = config_read(&config, CONFIG_WORKER, argc, argv, NULL);
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "-n") != 0)
 			log_fatal("unknown argument %s; see --help", argv[i]);

@@ -71,8 +71,8 @@ static void settings_read(struct settler *settler)
 		durability_unknown(&settler->durability, DURABILITY_POSTGRESQL,
 				   postgres_why(settler->postgres));
 	for (int row = 0; row < PQntuples(rows); row++)
-		durability_tell(&settler->durability, DURABILITY_POSTGRESQL,
-				PQgetvalue(rows, row, 0), PQgetvalue(rows, row, 1));
+		durability_tell(&settler->durability, PQgetvalue(rows, row, 0),
+				PQgetvalue(rows, row, 1));
 	log_info("database_connected",
 		 LOG_I("backend", PQbackendPID(postgres_libpq(settler->postgres))));
 }
@@ -236,11 +236,11 @@ static void reply_send(struct settler *settler, const struct delivery *delivery)
 	amqp_bytes_t body = { .bytes = text };
 	int rc;
 
-	if (envelope->reply_to.len == 0)
+	if (envelope->properties.reply_to.len == 0)
 		return;
 	body.len = delivery_reply(delivery, text);
-	rc = rabbit_publisher_reply(settler->publisher, envelope->reply_to,
-				    envelope->correlation_id, body);
+	rc = rabbit_publisher_reply(settler->publisher, envelope->properties.reply_to,
+				    envelope->properties.correlation_id, body);
 	metrics_count(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
 }
 

@@ -17,7 +17,6 @@
 #include "common/backoff.h"
 #include "common/changes.h"
 #include "common/postgres/session.h"
-#include "common/postgres/settle_args.h"
 #include "common/program/durability.h"
 #include "common/rabbit/publisher.h"
 #include "keeper/keeper.h"

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* reserved at the end of a line, so that a line that is cut is still well-formed */
 #define LINE_RESERVE 128
@@ -171,7 +170,7 @@ static void event_write(enum log_level level, const char *event, const struct lo
 	log_output_write(line.text, line.len);
 }
 
-static size_t dropped_line(int64_t lines, char text[LOG_LINE_SIZE])
+size_t log_dropped_line(int64_t lines, char text[LOG_LINE_SIZE])
 {
 	struct line line;
 
@@ -186,7 +185,7 @@ void log_init(const char *program, enum log_level least, int as_json)
 	log_program = program;
 	log_least = least;
 	log_as_json = as_json;
-	log_output_init(dropped_line);
+	log_output_init();
 }
 
 const char *log_program_name(void)

@@ -26,8 +26,7 @@ enum way {
 
 static struct {
 	pthread_mutex_t mutex; /* guards all of this */
-	log_dropped_fn *dropped_line;
-	int is_known; /* what standard error is: */
+	int is_known;          /* what standard error is: */
 	dev_t device;
 	ino_t inode;
 	enum way way;
@@ -144,8 +143,7 @@ static int drain(void)
 	while (output.len == 0 && output.dropped > 0) {
 		dropped = output.dropped;
 		output.dropped = 0;
-		if (output.dropped_line)
-			wait_add(line, output.dropped_line(dropped, line));
+		wait_add(line, log_dropped_line(dropped, line));
 		lines_write();
 	}
 	return output.len > 0;
@@ -198,8 +196,7 @@ void log_output_write(const char *line, size_t len)
 	pthread_mutex_unlock(&output.mutex);
 }
 
-/* Writes for LOG_OUTPUT_END_MS at most; `text` after what waits. */
-static void end_write(const char *text, size_t len)
+void log_output_last(const char *text, size_t len)
 {
 	int64_t until_ms = clock_monotonic_ms() + LOG_OUTPUT_END_MS;
 	int waits;
@@ -226,14 +223,9 @@ static void end_write(const char *text, size_t len)
 	pthread_mutex_unlock(&output.mutex);
 }
 
-void log_output_last(const char *text, size_t len)
-{
-	end_write(text, len);
-}
-
 static void on_exit_write(void)
 {
-	end_write("", 0);
+	log_output_last("", 0);
 }
 
 /* A child has no thread, and its parent writes what waits. */
@@ -261,10 +253,9 @@ static void init_once(void)
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
-void log_output_init(log_dropped_fn *dropped)
+void log_output_init(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, init_once);
-	output.dropped_line = dropped;
 }

@@ -17,11 +17,10 @@
 #define LOG_OUTPUT_BYTES 262144
 #define LOG_OUTPUT_END_MS 500
 
-/* Makes the line that reports how many lines were dropped; returns its length. Any thread. */
-typedef size_t log_dropped_fn(int64_t lines, char line[LOG_LINE_SIZE]);
+/* Of log.c: makes the line that reports how many lines were dropped; returns its length. */
+size_t log_dropped_line(int64_t lines, char line[LOG_LINE_SIZE]);
 
-/* Once, before threads start. */
-void log_output_init(log_dropped_fn *dropped);
+void log_output_init(void); /* once, before threads start */
 
 /* Writes a line, which ends with a newline. */
 void log_output_write(const char *line, size_t len);

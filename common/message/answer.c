@@ -49,10 +49,9 @@ enum answer answer_from_code(int code)
 
 char *answer_line(const char *id, enum answer answer, const char *status, cJSON *object)
 {
-	cJSON *line = cJSON_CreateObject(), *member;
+	cJSON *line = checked(cJSON_CreateObject()), *member;
 	char *text;
 
-	check(line != NULL);
 	if (*id)
 		cJSON_AddRawToObject(line, "id", id);
 	cJSON_AddNumberToObject(line, "code", answer_code(answer));
@@ -62,17 +61,15 @@ char *answer_line(const char *id, enum answer answer, const char *status, cJSON 
 		cJSON_AddItemToObject(line, member->string, member);
 	}
 	cJSON_Delete(object);
-	text = cJSON_PrintUnformatted(line);
-	check(text != NULL);
+	text = checked(cJSON_PrintUnformatted(line));
 	cJSON_Delete(line);
 	return text;
 }
 
 char *answer_message_line(const char *id, enum answer answer, const char *message)
 {
-	cJSON *object = cJSON_CreateObject();
+	cJSON *object = checked(cJSON_CreateObject());
 
-	check(object != NULL);
 	cJSON_AddStringToObject(object, "message", message ? message : answer_text(answer));
 	return answer_line(id, answer, NULL, object);
 }

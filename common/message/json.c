@@ -4,6 +4,7 @@
 #include "common/message/number.h"
 
 #include <ctype.h>
+#include <obstack.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,16 +12,12 @@
 #include <string.h>
 
 #define CHUNK_BYTES 65536
-
-struct chunk {
-	struct chunk *next;
-	size_t size;
-	size_t used;
-	_Alignas(16) char bytes[];
-};
+#define obstack_chunk_alloc malloc
+#define obstack_chunk_free free
 
 struct json_arena {
-	struct chunk *first; /* kept over a reset; the others are freed by it */
+	struct obstack memory;
+	void *base; /* its first object: a reset frees what follows */
 	struct json_fault fault;
 };
 
@@ -28,51 +25,9 @@ struct json_arena {
 static _Thread_local struct json_arena *arena_current;
 static pthread_once_t hooks_once = PTHREAD_ONCE_INIT;
 
-static struct chunk *chunk_new(size_t size, struct chunk *next)
-{
-	struct chunk *chunk = malloc(sizeof(*chunk) + size);
-
-	check(chunk != NULL);
-	chunk->next = next;
-	chunk->size = size;
-	chunk->used = 0;
-	return chunk;
-}
-
-static void *arena_alloc(struct json_arena *arena, size_t size)
-{
-	struct chunk *chunk = arena->first;
-	void *at;
-
-	size = (size + 15) & ~(size_t)15;
-	if (chunk->size - chunk->used < size) {
-		/*
-		 * The first chunk stays first, so that a reset finds it; the one in use follows it.
-		 */
-		if (!chunk->next || chunk->next->size - chunk->next->used < size)
-			chunk->next = chunk_new(size > CHUNK_BYTES ? size : CHUNK_BYTES,
-						chunk->next);
-		chunk = chunk->next;
-	}
-	at = chunk->bytes + chunk->used;
-	chunk->used += size;
-	return at;
-}
-
-static void arena_reset(struct json_arena *arena)
-{
-	while (arena->first->next) {
-		struct chunk *chunk = arena->first->next;
-
-		arena->first->next = chunk->next;
-		free(chunk);
-	}
-	arena->first->used = 0;
-}
-
 static void *hook_malloc(size_t size)
 {
-	return arena_current ? arena_alloc(arena_current, size) : malloc(size);
+	return arena_current ? obstack_alloc(&arena_current->memory, (int)size) : malloc(size);
 }
 
 static void hook_free(void *at)
@@ -90,12 +45,11 @@ static void hooks_install(void)
 
 struct json_arena *json_arena_new(void)
 {
-	struct json_arena *arena = malloc(sizeof(*arena));
+	struct json_arena *arena = checked(calloc(1, sizeof(*arena)));
 
-	check(arena != NULL);
 	pthread_once(&hooks_once, hooks_install);
-	arena->first = chunk_new(CHUNK_BYTES, NULL);
-	arena->fault = (struct json_fault){ 0 };
+	obstack_begin(&arena->memory, CHUNK_BYTES);
+	arena->base = obstack_alloc(&arena->memory, 0);
 	return arena;
 }
 
@@ -103,8 +57,7 @@ void json_arena_free(struct json_arena *arena)
 {
 	if (!arena)
 		return;
-	arena_reset(arena);
-	free(arena->first);
+	obstack_free(&arena->memory, NULL);
 	free(arena);
 }
 
@@ -314,7 +267,7 @@ const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, 
 	const char *end = NULL;
 	const cJSON *root;
 
-	arena_reset(arena);
+	obstack_free(&arena->memory, arena->base);
 	arena->fault = (struct json_fault){ 0 };
 	if (text_scan(text, len, error, &arena->fault))
 		return NULL;

@@ -12,10 +12,10 @@ static int string_member(const cJSON *root, const char *name, const char **text)
 	return 0;
 }
 
-static int integer_member(const cJSON *root, const char *name, int64_t least, int64_t *value)
+static int integer_member(const cJSON *root, const char *name, int64_t least, int64_t most,
+			  int64_t *value)
 {
-	return json_integer(cJSON_GetObjectItemCaseSensitive(root, name), least, JSON_INTEGER_MAX,
-			    value);
+	return json_integer(cJSON_GetObjectItemCaseSensitive(root, name), least, most, value);
 }
 
 static int head_decode(const cJSON *root, struct message *message, const char **error)
@@ -24,7 +24,7 @@ static int head_decode(const cJSON *root, struct message *message, const char **
 	int64_t version;
 
 	*error = "no version";
-	if (integer_member(root, "v", 0, &version))
+	if (integer_member(root, "v", 0, JSON_INTEGER_MAX, &version))
 		return -1;
 	*error = "unknown version";
 	if (version < 1 || version > MESSAGE_VERSION)
@@ -36,15 +36,13 @@ static int head_decode(const cJSON *root, struct message *message, const char **
 	if (string_member(root, "coupon", &text) || id_parse(text, strlen(text), &message->coupon))
 		return -1;
 	*error = "generation is not an integer";
-	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "generation"), 0, INT32_MAX,
-			 &message->generation))
+	if (integer_member(root, "generation", 0, INT32_MAX, &message->generation))
 		return -1;
 	*error = "seq is not an integer";
-	if (integer_member(root, "seq", 1, &message->seq))
+	if (integer_member(root, "seq", 1, JSON_INTEGER_MAX, &message->seq))
 		return -1;
 	*error = "at is not a time in milliseconds";
-	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "at"), 0, 253402300799999,
-			 &message->at_ms))
+	if (integer_member(root, "at", 0, 253402300799999, &message->at_ms))
 		return -1;
 	return 0;
 }

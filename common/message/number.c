@@ -26,12 +26,6 @@ int id_parse(const char *text, size_t len, int64_t *id)
 	return 0;
 }
 
-int id_or_zero_parse(const char *text, size_t len, int64_t *number)
-{
-	*number = 0;
-	return len == 1 && text[0] == '0' ? 0 : id_parse(text, len, number);
-}
-
 size_t id_format(int64_t id, char out[ID_SIZE])
 {
 	char digits[ID_SIZE];

@@ -15,9 +15,6 @@
 /* Parses exactly `len` bytes. 0, or -1 unless they are an id from 1 to 9223372036854775807. */
 int id_parse(const char *text, size_t len, int64_t *id);
 
-/* The same, or 0. */
-int id_or_zero_parse(const char *text, size_t len, int64_t *number);
-
 /* Writes the id, or 0, with its NUL and returns the length without it. */
 size_t id_format(int64_t id, char out[ID_SIZE]);
 

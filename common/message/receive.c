@@ -164,6 +164,13 @@ size_t receive_format(const struct receive *receive, char out[RECEIVE_SIZE])
 	return (size_t)(p - out);
 }
 
+/* An id, or 0. */
+static int id_or_zero_parse(const char *text, size_t len, int64_t *number)
+{
+	*number = 0;
+	return len == 1 && text[0] == '0' ? 0 : id_parse(text, len, number);
+}
+
 /* From both ends: the user may contain dots. */
 int receive_parse(struct receive *receive, const char *text, size_t len)
 {

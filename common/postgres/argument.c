@@ -27,8 +27,7 @@ static void put(struct postgres_array *array, const void *bytes, size_t len)
 {
 	if (array->room - array->len < len) {
 		array->room = 2 * array->room + len + 256;
-		array->data = realloc(array->data, array->room);
-		check(array->data != NULL);
+		array->data = checked(realloc(array->data, array->room));
 	}
 	if (len)
 		memcpy(array->data + array->len, bytes, len);
@@ -73,18 +72,14 @@ static void head_write(const struct postgres_array *array, char head[HEAD_SIZE])
 	memcpy(head, words, sizeof(words));
 }
 
-static void head_put(struct postgres_array *array)
+static void element_put(struct postgres_array *array, const void *bytes, size_t len)
 {
 	char head[HEAD_SIZE];
 
-	head_write(array, head);
-	put(array, head, sizeof(head));
-}
-
-static void element_put(struct postgres_array *array, const void *bytes, size_t len)
-{
-	if (array->len == 0)
-		head_put(array);
+	if (array->len == 0) {
+		head_write(array, head);
+		put(array, head, sizeof(head));
+	}
 	put32(array, (uint32_t)len);
 	put(array, bytes, len);
 	set32(array, COUNT_AT, (uint32_t)++array->n);
@@ -147,4 +142,69 @@ const char *postgres_argument_value(const struct postgres_argument *argument,
 		return scratch;
 	}
 	return NULL;
+}
+
+enum { COUPON, GENERATION, SEQ, BATCH, IDX, USER_ID, SLOT, KEY, CODE, AT_MS };
+
+static const enum postgres_type types[SETTLE_ARGS_N] = {
+	[COUPON] = POSTGRES_INT8, [GENERATION] = POSTGRES_INT4, [SEQ] = POSTGRES_INT8,
+	[BATCH] = POSTGRES_UUID,  [IDX] = POSTGRES_INT2,        [USER_ID] = POSTGRES_TEXT,
+	[SLOT] = POSTGRES_INT2,   [KEY] = POSTGRES_TEXT,        [CODE] = POSTGRES_TEXT,
+	[AT_MS] = POSTGRES_INT8,
+};
+
+void settle_args_init(struct settle_args *args)
+{
+	for (int i = 0; i < SETTLE_ARGS_N; i++)
+		postgres_array_init(&args->arrays[i], types[i]);
+	args->has_codes = 0;
+}
+
+void settle_args_fini(struct settle_args *args)
+{
+	for (int i = 0; i < SETTLE_ARGS_N; i++)
+		postgres_array_fini(&args->arrays[i]);
+}
+
+void settle_args_clear(struct settle_args *args)
+{
+	for (int i = 0; i < SETTLE_ARGS_N; i++)
+		postgres_array_clear(&args->arrays[i]);
+	args->has_codes = 0;
+}
+
+void settle_args_add(struct settle_args *args, const struct settle_receive *receive)
+{
+	struct postgres_array *arrays = args->arrays;
+	size_t code_len;
+	const char *code = receive_tail_code(receive->tail, receive->tail_len, receive->key_len,
+					     &code_len);
+
+	postgres_array_add_number(&arrays[COUPON], receive->coupon);
+	postgres_array_add_number(&arrays[GENERATION], receive->generation);
+	postgres_array_add_number(&arrays[SEQ], receive->seq);
+	postgres_array_add_uuid(&arrays[BATCH], receive->batch);
+	postgres_array_add_number(&arrays[IDX], receive->index);
+	postgres_array_add_text(&arrays[USER_ID], receive->user->text, receive->user->len);
+	postgres_array_add_number(&arrays[SLOT], receive->slot);
+	postgres_array_add_text(&arrays[KEY], receive->tail, receive->key_len);
+	postgres_array_add_text(&arrays[CODE], code, code_len);
+	postgres_array_add_number(&arrays[AT_MS], receive->at_ms);
+	args->has_codes |= code_len > 0;
+}
+
+size_t settle_args_receives(const struct settle_args *args)
+{
+	return args->arrays[COUPON].n;
+}
+
+void settle_args_arguments(const struct settle_args *args,
+			   struct postgres_argument arguments[SETTLE_ARGS_N])
+{
+	static const struct postgres_array no_codes = { .type = POSTGRES_TEXT };
+
+	for (int i = 0; i < SETTLE_ARGS_N; i++)
+		arguments[i] = postgres_array(&args->arrays[i]);
+	if (!args->has_codes)
+		arguments[CODE] = postgres_array(&no_codes);
 }

@@ -1,16 +1,72 @@
 /*
- * What failures mean, rows, and the blocking face of a session, which waits for the steps that a
- * loop would call.
+ * Connection strings, what failures mean, rows, and the blocking face of a session, which waits for
+ * the steps that a loop would call.
  */
 #include "common/postgres/session.h"
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/log/log.h"
+#include "common/resolving.h"
 
 #include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The value of one keyword; "" when it is absent. */
+static const char *option_value(const PQconninfoOption *options, const char *keyword)
+{
+	for (; options->keyword; options++)
+		if (strcmp(options->keyword, keyword) == 0)
+			return options->val ? options->val : "";
+	return "";
+}
+
+/* One or several host names: an @ may only begin one, which is an abstract Unix socket then. */
+static int hosts_are_wrong(const char *hosts)
+{
+	for (const char *p = hosts; *p; p++)
+		if (*p == '@' && p > hosts && p[-1] != ',')
+			return 1;
+	return 0;
+}
+
+void postgres_url_check(const char *setting, const char *url)
+{
+	PQconninfoOption *options = PQconninfoParse(url, NULL);
+
+	if (!options)
+		log_fatal(
+			"%s is not a libpq connection string, postgresql://user:password@host:"
+			"port/database or \"host=… password=…\": percent-encode : / @ ? and %% in "
+			"a user name or password of the first form, and put single quotes around "
+			"a value with spaces in the second",
+			setting);
+	if (strspn(option_value(options, "port"), "0123456789,") !=
+	    strlen(option_value(options, "port")))
+		log_fatal("%s: the port is not a number; a / in the password must be written %%2f",
+			  setting);
+	if (hosts_are_wrong(option_value(options, "host")))
+		log_fatal("%s: the host contains @; an @ in the password must be written %%40",
+			  setting);
+	PQconninfoFree(options);
+}
+
+char *postgres_url_host(const char *url)
+{
+	PQconninfoOption *options = checked(PQconninfoParse(url, NULL));
+	const char *host;
+	char *name = NULL;
+
+	host = option_value(options, "host");
+	if (*host && !strchr(host, ',') && !*option_value(options, "hostaddr") &&
+	    !host_is_address(host)) {
+		name = checked(strdup(host));
+	}
+	PQconninfoFree(options);
+	return name;
+}
 
 enum postgres_failure postgres_classify(const char *sqlstate)
 {
@@ -36,18 +92,7 @@ enum postgres_failure postgres_classify(const char *sqlstate)
 
 int postgres_of_coupon(enum postgres_failure failure)
 {
-	switch (failure) {
-	case POSTGRES_BLOCKED:
-	case POSTGRES_CANCELLED:
-	case POSTGRES_REFUSED:
-	case POSTGRES_AGAIN:
-		return 1;
-	case POSTGRES_OK:
-	case POSTGRES_UNFIT:
-	case POSTGRES_DOWN:
-		return 0;
-	}
-	return 0;
+	return failure >= POSTGRES_BLOCKED && failure <= POSTGRES_AGAIN;
 }
 
 const char *column_text(const PGresult *rows, int row, const char *name)
@@ -81,45 +126,29 @@ static void socket_wait(struct postgres *postgres)
 		poll(&pollfd, 1, (int)(left_ms < WAITING_EVERY_MS ? left_ms : WAITING_EVERY_MS));
 }
 
+/* What happens next; the session is lost when `patience`, unless it is NULL, ends the wait. */
+static enum postgres_event event_wait(struct postgres *postgres,
+				      const struct postgres_patience *patience)
+{
+	enum postgres_event event;
+
+	while ((event = postgres_step(postgres, clock_monotonic_ms())) == POSTGRES_NOTHING) {
+		if (patience && patience->waiting && patience->waiting(patience->context)) {
+			postgres_lose(postgres, "the wait was ended");
+			return POSTGRES_LOST;
+		}
+		socket_wait(postgres);
+	}
+	return event;
+}
+
 int postgres_open(struct postgres *postgres)
 {
 	if (postgres_up(postgres))
 		return 0;
 	if (postgres_connect(postgres, clock_monotonic_ms()))
 		return -1;
-	for (;;) {
-		switch (postgres_step(postgres, clock_monotonic_ms())) {
-		case POSTGRES_NOTHING:
-		case POSTGRES_ENDED:
-			socket_wait(postgres);
-			break;
-		case POSTGRES_CONNECTED:
-			return 0;
-		case POSTGRES_LOST:
-			return -1;
-		}
-	}
-}
-
-/* 0 when the statement has ended, -1 when the connection is lost. */
-static int end_wait(struct postgres *postgres, const struct postgres_patience *patience)
-{
-	for (;;) {
-		switch (postgres_step(postgres, clock_monotonic_ms())) {
-		case POSTGRES_NOTHING:
-		case POSTGRES_CONNECTED:
-			break;
-		case POSTGRES_ENDED:
-			return 0;
-		case POSTGRES_LOST:
-			return -1;
-		}
-		if (patience->waiting && patience->waiting(patience->context)) {
-			postgres_lose(postgres, "the wait was ended");
-			return -1;
-		}
-		socket_wait(postgres);
-	}
+	return event_wait(postgres, NULL) == POSTGRES_CONNECTED ? 0 : -1;
 }
 
 static int64_t deadline_ms(const struct postgres_patience *patience)
@@ -129,7 +158,8 @@ static int64_t deadline_ms(const struct postgres_patience *patience)
 
 PGresult *postgres_query_take(struct postgres *postgres, const struct postgres_patience *patience)
 {
-	if (end_wait(postgres, patience) || postgres_failure(postgres) != POSTGRES_OK)
+	if (event_wait(postgres, patience) != POSTGRES_ENDED ||
+	    postgres_failure(postgres) != POSTGRES_OK)
 		return NULL;
 	return postgres_result_take(postgres);
 }
@@ -146,14 +176,6 @@ PGresult *postgres_query(struct postgres *postgres, const char *sql, int n,
 			 const struct postgres_patience *patience)
 {
 	postgres_query_send(postgres, sql, n, arguments, patience);
-	return postgres_query_take(postgres, patience);
-}
-
-PGresult *postgres_query_binary(struct postgres *postgres, const char *sql, int n,
-				const struct postgres_argument *arguments,
-				const struct postgres_patience *patience)
-{
-	postgres_send_binary(postgres, sql, n, arguments, deadline_ms(patience));
 	return postgres_query_take(postgres, patience);
 }
 

@@ -4,7 +4,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/postgres/url.h"
 #include "common/resolving.h"
 
 #include <inttypes.h>
@@ -189,8 +188,7 @@ static int connect_start(struct postgres *postgres, const char *address, int64_t
 				       address,
 				       NULL };
 
-	postgres->libpq = PQconnectStartParams(keywords, values, 1);
-	check(postgres->libpq != NULL);
+	postgres->libpq = checked(PQconnectStartParams(keywords, values, 1));
 	PQsetNoticeReceiver(postgres->libpq, notice, postgres);
 	postgres->polling = PGRES_POLLING_WRITING;
 	postgres->state = CONNECTING;
@@ -201,28 +199,9 @@ static int connect_start(struct postgres *postgres, const char *address, int64_t
 	return -1;
 }
 
-/* The address of the host: 1; 0: its name is still being looked up; -1: it has none. */
-static int host_resolve(struct postgres *postgres, char address[RESOLVED_SIZE])
-{
-	char error[WHY_SIZE];
-	int rc;
-
-	if (!postgres->resolving) {
-		postgres->resolving = resolving_begin(postgres->host);
-		why_keep(postgres, "the name of its host is being looked up");
-	}
-	if (!resolving_done(postgres->resolving))
-		return 0;
-	rc = resolving_take(postgres->resolving, address, error, sizeof(error));
-	postgres->resolving = NULL;
-	if (rc)
-		lost(postgres, error);
-	return rc ? -1 : 1;
-}
-
 int postgres_connect(struct postgres *postgres, int64_t now_ms)
 {
-	char address[RESOLVED_SIZE];
+	char address[RESOLVED_SIZE], error[WHY_SIZE];
 	int found;
 
 	check(postgres->state == DOWN);
@@ -230,10 +209,16 @@ int postgres_connect(struct postgres *postgres, int64_t now_ms)
 		return -1;
 	if (!postgres->host)
 		return connect_start(postgres, NULL, now_ms);
-	found = host_resolve(postgres, address);
-	if (found == 0)
-		postgres->retry_ms = now_ms + LOOK_UP_MS;
-	return found > 0 ? connect_start(postgres, address, now_ms) : found;
+	found = resolving_step(&postgres->resolving, postgres->host, address, error, sizeof(error));
+	if (found > 0)
+		return connect_start(postgres, address, now_ms);
+	if (found < 0) {
+		lost(postgres, error);
+		return -1;
+	}
+	why_keep(postgres, error);
+	postgres->retry_ms = now_ms + LOOK_UP_MS;
+	return 0;
 }
 
 /* A statement was handed to libpq; `done` is what that returned. */
@@ -452,20 +437,8 @@ void postgres_send(struct postgres *postgres, const char *sql, int n,
 		done = PQsendQuery(postgres->libpq, sql);
 	else
 		done = PQsendQueryParams(postgres->libpq, sql, n, NULL, a.values, a.lengths,
-					 a.formats, 0);
+					 a.formats, sql == postgres->options.binary);
 	sent(postgres, done, BUSY, deadline_ms);
-}
-
-void postgres_send_binary(struct postgres *postgres, const char *sql, int n,
-			  const struct postgres_argument *arguments, int64_t deadline_ms)
-{
-	struct libpq_arguments a;
-
-	check(postgres->state == IDLE);
-	arguments_fill(&a, n, arguments);
-	sent(postgres,
-	     PQsendQueryParams(postgres->libpq, sql, n, NULL, a.values, a.lengths, a.formats, 1),
-	     BUSY, deadline_ms);
 }
 
 int postgres_set(struct postgres *postgres, int64_t lock_timeout_ms, const char *application_name,

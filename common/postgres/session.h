@@ -22,11 +22,15 @@
  */
 enum postgres_failure {
 	POSTGRES_OK,
+	/* of the coupons: postgres_of_coupon() */
 	POSTGRES_BLOCKED,   /* 55P03: a lock was not granted within lock_timeout */
 	POSTGRES_CANCELLED, /* 57014: by statement_timeout, or by an operator */
 	POSTGRES_REFUSED,   /* classes 22 and 23: the data is refused, also when sent again */
 	POSTGRES_AGAIN,     /* 40001, 40P01: another transaction was in the way */
-	/* any other error: a full disk, for instance, or a schema that is not as expected */
+	/*
+	 * of the session; any other error: a full disk, for instance, or a schema that is not as
+	 * expected
+	 */
 	POSTGRES_UNFIT,
 	POSTGRES_DOWN /* there is no session; whether the statement took effect is unknown */
 };
@@ -51,6 +55,7 @@ struct postgres_options {
 	int64_t lock_timeout_ms;      /* and for one lock; 0: its own setting */
 	const char *session;          /* further SET statements, LISTEN; NULL: none */
 	const char *prepared;         /* the statement that is sent most often; NULL: none */
+	const char *binary; /* another, whose result is in PostgreSQL's binary form; NULL: none */
 
 	/* When it is lost, postgres_step() connects again after a pause. Else its owner decides. */
 	int reconnects;
@@ -110,9 +115,6 @@ enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms);
  */
 void postgres_send(struct postgres *postgres, const char *sql, int n,
 		   const struct postgres_argument *arguments, int64_t deadline_ms);
-/* Not of the prepared one, and with a result in PostgreSQL's binary form. */
-void postgres_send_binary(struct postgres *postgres, const char *sql, int n,
-			  const struct postgres_argument *arguments, int64_t deadline_ms);
 /*
  * Changes settings of the session. The name, which is shown in pg_stat_activity, is lent and
  * contains no quotes. 1: sent, and ends as a statement does; 0: it has these settings.
@@ -140,6 +142,18 @@ int postgres_fd(const struct postgres *postgres); /* for poll(); -1 when down */
 short postgres_poll_events(const struct postgres *postgres);
 /* the latest time for the next postgres_step(); INT64_MAX: no limit */
 int64_t postgres_deadline_ms(const struct postgres *postgres);
+
+/*
+ * Ends the process with a sentence that names `setting` unless libpq can use the string. It repeats
+ * nothing of it: libpq's own messages repeat the part that libpq does not understand, which may be
+ * the password.
+ */
+void postgres_url_check(const char *setting, const char *url);
+/*
+ * The host name that libpq would look up (malloc), of a string that was checked. NULL: an address,
+ * the path of a socket, or several hosts, which libpq looks up in order.
+ */
+char *postgres_url_host(const char *url);
 
 /* Rows */
 
@@ -174,10 +188,6 @@ void postgres_query_send(struct postgres *postgres, const char *sql, int n,
 			 const struct postgres_argument *arguments,
 			 const struct postgres_patience *patience);
 PGresult *postgres_query_take(struct postgres *postgres, const struct postgres_patience *patience);
-/* The same with a result in PostgreSQL's binary form. */
-PGresult *postgres_query_binary(struct postgres *postgres, const char *sql, int n,
-				const struct postgres_argument *arguments,
-				const struct postgres_patience *patience);
 
 /*
  * The same for an owner that opens the session again: NULL also while it is down or busy, and after

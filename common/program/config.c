@@ -48,14 +48,6 @@ static int64_t *number_at(struct config *config, const struct setting *setting)
 	return (int64_t *)(void *)((char *)config + setting->offset);
 }
 
-static char *text_copy(const char *text)
-{
-	char *copy = strdup(text);
-
-	check(copy != NULL);
-	return copy;
-}
-
 static void setting_set(struct config *config, const struct setting *setting, const char *given_by,
 			const char *value)
 {
@@ -64,7 +56,7 @@ static void setting_set(struct config *config, const struct setting *setting, co
 
 	if (setting->fallback) {
 		free(*text_at(config, setting));
-		*text_at(config, setting) = text_copy(value);
+		*text_at(config, setting) = checked(strdup(value));
 		return;
 	}
 	errno = 0;
@@ -124,7 +116,7 @@ static void defaults_read(struct config *config, enum config_program program)
 	memset(config, 0, sizeof(*config));
 	for (size_t i = 0; i < SETTINGS_N; i++) {
 		if (settings[i].fallback)
-			*text_at(config, &settings[i]) = text_copy(settings[i].fallback);
+			*text_at(config, &settings[i]) = checked(strdup(settings[i].fallback));
 		else
 			*number_at(config, &settings[i]) = settings[i].number;
 		if (settings[i].programs & (int)program)
@@ -132,8 +124,8 @@ static void defaults_read(struct config *config, enum config_program program)
 	}
 }
 
-int config_read_beside(struct config *config, enum config_program program, int argc, char **argv,
-		       int (*takes_value)(const char *flag))
+int config_read(struct config *config, enum config_program program, int argc, char **argv,
+		int (*takes_value)(const char *flag))
 {
 	int left = 1;
 
@@ -161,11 +153,6 @@ int config_read_beside(struct config *config, enum config_program program, int a
 	}
 	argv[left] = NULL;
 	return left;
-}
-
-int config_read(struct config *config, enum config_program program, int argc, char **argv)
-{
-	return config_read_beside(config, program, argc, argv, NULL);
 }
 
 void config_free(struct config *config)

@@ -21,15 +21,13 @@ struct config {
 
 /*
  * Fills `config` for `program` from the environment and then from the flags (`--flag value` or
- * `--flag=value`) in argv[1…]. Unknown flags are left: returns how many arguments remain in `argv`
- * (argv[0] included), in order, and with them all from `--` on. A wrong value ends the process with
- * a sentence that names the setting, the value and what is allowed.
+ * `--flag=value`) in argv[1…]. Unknown flags are left, with the word after those for which
+ * `takes_value` is true (NULL: none): returns how many arguments remain in `argv` (argv[0]
+ * included), in order, and with them all from `--` on. A wrong value ends the process with a
+ * sentence that names the setting, the value and what is allowed.
  */
-int config_read(struct config *config, enum config_program program, int argc, char **argv);
-
-/* The same, but the word after a flag for which `takes_value` is true is left with it, unread. */
-int config_read_beside(struct config *config, enum config_program program, int argc, char **argv,
-		       int (*takes_value)(const char *flag));
+int config_read(struct config *config, enum config_program program, int argc, char **argv,
+		int (*takes_value)(const char *flag));
 void config_free(struct config *config);
 
 void config_help(enum config_program program, FILE *out); /* the settings part of --help */

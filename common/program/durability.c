@@ -7,9 +7,9 @@
 #include <string.h>
 
 /*
- * How the services must be set for the promises to hold.
- * `values` are the sufficient ones, the recommended one first; `lost` is what a weaker one loses.
- * docs/operations.md describes them in full.
+ * How the services must be set for the promises to hold, those of Redis first. `values` are the
+ * sufficient ones, the recommended one first; `lost` is what a weaker one loses. docs/operations.md
+ * describes them in full.
  *
  * RabbitMQ is not listed, because AMQP does not report settings. The programs declare its queues,
  * and RabbitMQ refuses a declaration that differs.
@@ -52,14 +52,9 @@ _Static_assert(sizeof(table) / sizeof(table[0]) == DURABILITY_N,
 
 static const char *const part_names[] = { "redis", "postgresql" };
 
-enum durability_part durability_part(int i)
+const char *durability_redis_setting(int i)
 {
-	return table[i].part;
-}
-
-const char *durability_setting(int i)
-{
-	return table[i].setting;
+	return i < DURABILITY_N && table[i].part == DURABILITY_REDIS ? table[i].setting : NULL;
 }
 
 static int is_weak(int i, const char *value)
@@ -75,30 +70,25 @@ void durability_begin(struct durability *durability, enum durability_part part)
 	durability->unknown[part] = 0;
 	for (int i = 0; i < DURABILITY_N; i++)
 		if (table[i].part == part)
-			memset(&durability->states[i], 0, sizeof(durability->states[i]));
+			durability->values[i][0] = '\0';
 }
 
-static void state_tell(struct durability_state *state, int i, const char *value)
+static void value_tell(char known[DURABILITY_VALUE_SIZE], int i, const char *value)
 {
-	if (strcmp(state->value, value) != 0)
-		state->logged = 0;
-	snprintf(state->value, sizeof(state->value), "%s", value);
-	if (state->logged)
+	if (strcmp(known, value) == 0)
 		return;
-	state->logged = 1;
-	if (!is_weak(i, value))
-		return;
-	log_warn("weak_setting", LOG_S("part", part_names[table[i].part]),
-		 LOG_S("setting", table[i].setting), LOG_S("value", value),
-		 LOG_S("wanted", table[i].values[0]), LOG_S("effect", table[i].lost));
+	snprintf(known, DURABILITY_VALUE_SIZE, "%s", value);
+	if (is_weak(i, value))
+		log_warn("weak_setting", LOG_S("part", part_names[table[i].part]),
+			 LOG_S("setting", table[i].setting), LOG_S("value", value),
+			 LOG_S("wanted", table[i].values[0]), LOG_S("effect", table[i].lost));
 }
 
-void durability_tell(struct durability *durability, enum durability_part part, const char *setting,
-		     const char *value)
+void durability_tell(struct durability *durability, const char *setting, const char *value)
 {
 	for (int i = 0; i < DURABILITY_N; i++)
-		if (table[i].part == part && strcmp(table[i].setting, setting) == 0)
-			state_tell(&durability->states[i], i, value);
+		if (strcmp(table[i].setting, setting) == 0)
+			value_tell(durability->values[i], i, value);
 }
 
 void durability_unknown(struct durability *durability, enum durability_part part, const char *why)
@@ -110,29 +100,28 @@ void durability_unknown(struct durability *durability, enum durability_part part
 	log_warn("setting_unknown", LOG_S("part", part_names[part]), LOG_S("error", why));
 }
 
-void durability_warnings(const struct durability *durability, cJSON *array)
+int durability_warnings(const struct durability *durability, cJSON *array)
 {
-	for (int i = 0; i < DURABILITY_N; i++) {
-		const char *value = durability->states[i].value;
+	int n = 0;
 
-		if (*value && is_weak(i, value))
+	for (int i = 0; i < DURABILITY_N; i++) {
+		const char *value = durability->values[i];
+
+		if (!*value || !is_weak(i, value))
+			continue;
+		n++;
+		if (array)
 			json_sentence_add(array, "%s: %s is %s, wanted %s: %s",
 					  part_names[table[i].part], table[i].setting, value,
 					  table[i].values[0], table[i].lost);
 	}
-	for (int part = DURABILITY_REDIS; part <= DURABILITY_POSTGRESQL; part++)
-		if (durability->unknown[part])
+	for (int part = DURABILITY_REDIS; part <= DURABILITY_POSTGRESQL; part++) {
+		n += durability->unknown[part];
+		if (array && durability->unknown[part])
 			json_sentence_add(array,
 					  "%s: does not show its settings: it is unknown whether "
 					  "the promises hold",
 					  part_names[part]);
-}
-
-int durability_warnings_n(const struct durability *durability)
-{
-	int n = durability->unknown[DURABILITY_REDIS] + durability->unknown[DURABILITY_POSTGRESQL];
-
-	for (int i = 0; i < DURABILITY_N; i++)
-		n += *durability->states[i].value && is_weak(i, durability->states[i].value);
+	}
 	return n;
 }

@@ -13,35 +13,27 @@
 
 enum durability_part { DURABILITY_REDIS, DURABILITY_POSTGRESQL };
 
-struct durability_state {
-	char value[DURABILITY_VALUE_SIZE]; /* "": not read yet */
-	int logged;                        /* the value was */
-};
-
 /* All zero at first. */
 struct durability {
-	struct durability_state states[DURABILITY_N];
-	int unknown[2]; /* by part: its settings cannot be read */
+	char values[DURABILITY_N][DURABILITY_VALUE_SIZE]; /* "": not read yet */
+	int unknown[2];                                   /* by part: its settings cannot be read */
 	int unknown_logged[2];
 };
 
-/* The settings of the table; `i` below DURABILITY_N. */
-enum durability_part durability_part(int i);
-const char *durability_setting(int i);
+/* The settings of Redis that are to be read, from `i` = 0 on; NULL: these were all. */
+const char *durability_redis_setting(int i);
 
 /* A new connection: the settings of its server are unknown. */
 void durability_begin(struct durability *durability, enum durability_part part);
 /* One setting's value; a setting that is not in the table is ignored. */
-void durability_tell(struct durability *durability, enum durability_part part, const char *setting,
-		     const char *value);
+void durability_tell(struct durability *durability, const char *setting, const char *value);
 /* The part does not show its settings, for instance because that is forbidden. */
 void durability_unknown(struct durability *durability, enum durability_part part, const char *why);
 
 /*
  * Appends a sentence for each setting that is weak, and for each part that does not show its
- * settings.
+ * settings, to `array` unless it is NULL. Returns their number.
  */
-void durability_warnings(const struct durability *durability, cJSON *array);
-int durability_warnings_n(const struct durability *durability); /* the number of these sentences */
+int durability_warnings(const struct durability *durability, cJSON *array);
 
 #endif

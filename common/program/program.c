@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/postgres/url.h"
+#include "common/postgres/session.h"
 #include "common/rabbit/connection.h"
 #include "common/redis/redis.h"
 
@@ -47,11 +47,10 @@ void program_answer(const char *name, void (*help)(void), int argc, char **argv)
 /* The URLs hold passwords, so the messages do not repeat them. */
 void program_check_urls(const struct config *config)
 {
-	char *url = strdup(config->amqp_url);
+	char *url = checked(strdup(config->amqp_url));
 	struct amqp_connection_info amqp;
 	struct redis_url redis;
 
-	check(url != NULL);
 	if (amqp_parse_url(url, &amqp) != AMQP_STATUS_OK || amqp.ssl)
 		log_fatal("AMQP_URL is not of the form amqp://user:password@host:port/vhost");
 	free(url);

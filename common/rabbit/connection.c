@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,15 +52,6 @@ int rabbit_server_major(amqp_connection_state_t connection)
 	if (strcmp(text_read(connection, "product", product), "RabbitMQ") != 0)
 		return 0;
 	return atoi(text_read(connection, "version", version));
-}
-
-/* Logs its product and version. */
-static void server_log(amqp_connection_state_t connection)
-{
-	char product[TEXT_SIZE], version[TEXT_SIZE];
-
-	service_version_log(SERVICE_RABBITMQ, text_read(connection, "product", product),
-			    text_read(connection, "version", version));
 }
 
 int rabbit_reply_check(amqp_rpc_reply_t reply, char error[RABBIT_ERROR_SIZE])
@@ -167,7 +159,7 @@ amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 	struct amqp_connection_info info;
 	amqp_connection_state_t connection = NULL;
 	amqp_socket_t *socket;
-	char *text = strdup(url);
+	char product[TEXT_SIZE], version[TEXT_SIZE], *text = strdup(url);
 	int status;
 
 	snprintf(error, RABBIT_ERROR_SIZE, "out of memory");
@@ -196,7 +188,8 @@ amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 	rabbit_time_left_set(connection, deadline_ms);
 	if (rabbit_reply_check(login(connection, &info), error))
 		goto fail;
-	server_log(connection);
+	service_version_log(SERVICE_RABBITMQ, text_read(connection, "product", product),
+			    text_read(connection, "version", version));
 	if (channel_open(connection, confirms, deadline_ms, error))
 		goto fail;
 	rabbit_time_restore(connection);
@@ -247,7 +240,7 @@ void rabbit_connection_drop(amqp_connection_state_t connection)
 #define LOOK_EVERY_S 1
 
 struct watch {
-	struct watch *next;
+	LIST_ENTRY(watch) next;
 	int fd;           /* a duplicate: stays valid when the library closes its own */
 	int64_t begun_ms; /* 0: no call is in progress */
 	int cut;
@@ -255,12 +248,14 @@ struct watch {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static struct watch *watches;
+static LIST_HEAD(, watch) watches;
 static int started;
 
 static void look(int64_t now_ms)
 {
-	for (struct watch *watch = watches; watch; watch = watch->next) {
+	struct watch *watch;
+
+	LIST_FOREACH (watch, &watches, next) {
 		if (watch->begun_ms == 0 || now_ms - watch->begun_ms < WATCHDOG_CALL_MS)
 			continue;
 		log_warn("amqp_call_hangs", LOG_I("for_ms", now_ms - watch->begun_ms));
@@ -277,7 +272,7 @@ static void *run(void *unused)
 	for (;;) {
 		struct timespec until;
 
-		while (!watches)
+		while (LIST_EMPTY(&watches))
 			pthread_cond_wait(&changed, &mutex);
 		clock_gettime(CLOCK_REALTIME, &until);
 		until.tv_sec += LOOK_EVERY_S;
@@ -289,14 +284,12 @@ static void *run(void *unused)
 
 struct watch *watch_new(int fd)
 {
-	struct watch *watch = calloc(1, sizeof(*watch));
+	struct watch *watch = checked(calloc(1, sizeof(*watch)));
 	pthread_t thread;
 
-	check(watch != NULL);
 	watch->fd = dup(fd);
 	pthread_mutex_lock(&mutex);
-	watch->next = watches;
-	watches = watch;
+	LIST_INSERT_HEAD(&watches, watch, next);
 	if (!started) {
 		check(pthread_create(&thread, NULL, run, NULL) == 0);
 		pthread_detach(thread);
@@ -309,14 +302,10 @@ struct watch *watch_new(int fd)
 
 void watch_free(struct watch *watch)
 {
-	struct watch **at = &watches;
-
 	if (!watch)
 		return;
 	pthread_mutex_lock(&mutex);
-	while (*at != watch)
-		at = &(*at)->next;
-	*at = watch->next;
+	LIST_REMOVE(watch, next);
 	pthread_mutex_unlock(&mutex);
 	if (watch->fd >= 0)
 		close(watch->fd);
@@ -344,8 +333,10 @@ int watch_end(struct watch *watch)
 
 void watch_cut_all(void)
 {
+	struct watch *watch;
+
 	pthread_mutex_lock(&mutex);
-	for (struct watch *watch = watches; watch; watch = watch->next)
+	LIST_FOREACH (watch, &watches, next)
 		shutdown(watch->fd, SHUT_RDWR);
 	pthread_mutex_unlock(&mutex);
 }

@@ -6,7 +6,6 @@
 #ifndef COMMON_RABBIT_CONNECTION_H
 #define COMMON_RABBIT_CONNECTION_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 /* Newer versions have them in a folder and warn about the old names; 0.11 has only those. */

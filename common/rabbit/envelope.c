@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,10 +14,36 @@ static amqp_bytes_t bytes_copy(amqp_bytes_t bytes)
 	return copy;
 }
 
-static amqp_bytes_t property_copy(const amqp_basic_properties_t *properties, amqp_flags_t flag,
-				  amqp_bytes_t value)
+/* The properties that are kept, if they are not empty. app_id is the installation's. */
+static const struct {
+	amqp_flags_t flag;
+	size_t offset;
+} kept[] = {
+	{ AMQP_BASIC_CONTENT_TYPE_FLAG, offsetof(amqp_basic_properties_t, content_type) },
+	{ AMQP_BASIC_CONTENT_ENCODING_FLAG, offsetof(amqp_basic_properties_t, content_encoding) },
+	{ AMQP_BASIC_CORRELATION_ID_FLAG, offsetof(amqp_basic_properties_t, correlation_id) },
+	{ AMQP_BASIC_REPLY_TO_FLAG, offsetof(amqp_basic_properties_t, reply_to) },
+	{ AMQP_BASIC_MESSAGE_ID_FLAG, offsetof(amqp_basic_properties_t, message_id) },
+	{ AMQP_BASIC_TYPE_FLAG, offsetof(amqp_basic_properties_t, type) },
+	{ AMQP_BASIC_APP_ID_FLAG, offsetof(amqp_basic_properties_t, app_id) },
+};
+
+#define KEPT_N (sizeof(kept) / sizeof(kept[0]))
+
+static amqp_basic_properties_t properties_copy(const amqp_basic_properties_t *properties)
 {
-	return properties->_flags & flag ? bytes_copy(value) : amqp_empty_bytes;
+	amqp_basic_properties_t copy = { 0 };
+	amqp_bytes_t bytes;
+
+	for (size_t i = 0; i < KEPT_N; i++) {
+		if (!(properties->_flags & kept[i].flag))
+			continue;
+		memcpy(&bytes, (const char *)properties + kept[i].offset, sizeof(bytes));
+		bytes = bytes_copy(bytes);
+		memcpy((char *)&copy + kept[i].offset, &bytes, sizeof(bytes));
+		copy._flags |= bytes.len ? kept[i].flag : 0;
+	}
+	return copy;
 }
 
 int envelope_integer(const amqp_field_value_t *value, int64_t *number)
@@ -67,49 +94,31 @@ int64_t envelope_delivery_count(const amqp_basic_properties_t *properties)
 
 struct envelope *envelope_new(const amqp_basic_properties_t *properties, uint64_t body_size)
 {
-	struct envelope *envelope = calloc(1, sizeof(*envelope));
+	struct envelope *envelope = checked(calloc(1, sizeof(*envelope)));
 
-	check(envelope != NULL);
 	envelope->delivery_count = envelope_delivery_count(properties);
 	envelope->publish_tag = header_integer(properties, ENVELOPE_TAG_HEADER);
-	envelope->reply_to = property_copy(properties, AMQP_BASIC_REPLY_TO_FLAG,
-					   properties->reply_to);
-	envelope->correlation_id = property_copy(properties, AMQP_BASIC_CORRELATION_ID_FLAG,
-						 properties->correlation_id);
-	envelope->content_type = property_copy(properties, AMQP_BASIC_CONTENT_TYPE_FLAG,
-					       properties->content_type);
-	envelope->content_encoding = property_copy(properties, AMQP_BASIC_CONTENT_ENCODING_FLAG,
-						   properties->content_encoding);
-	envelope->message_id = property_copy(properties, AMQP_BASIC_MESSAGE_ID_FLAG,
-					     properties->message_id);
-	envelope->type = property_copy(properties, AMQP_BASIC_TYPE_FLAG, properties->type);
-	envelope->app_id = property_copy(properties, AMQP_BASIC_APP_ID_FLAG, properties->app_id);
+	envelope->properties = properties_copy(properties);
 	envelope->body_size = body_size;
 	envelope->body_room = body_size < ENVELOPE_BODY_MAX ? (size_t)body_size : ENVELOPE_BODY_MAX;
-	envelope->body = malloc(envelope->body_room + 1);
-	check(envelope->body != NULL);
+	envelope->body = checked(malloc(envelope->body_room + 1));
 	return envelope;
 }
 
 struct envelope *envelope_new_part(const struct envelope *whole, amqp_bytes_t correlation_id,
 				   const char *body, size_t len)
 {
-	struct envelope *envelope = malloc(sizeof(*envelope));
+	struct envelope *envelope = checked(malloc(sizeof(*envelope)));
+	amqp_basic_properties_t properties = whole->properties;
 
-	check(envelope != NULL);
+	properties.correlation_id = correlation_id;
+	properties._flags |= AMQP_BASIC_CORRELATION_ID_FLAG;
 	*envelope = (struct envelope){ .delivery_count = whole->delivery_count,
-				       .reply_to = bytes_copy(whole->reply_to),
-				       .correlation_id = bytes_copy(correlation_id),
-				       .content_type = bytes_copy(whole->content_type),
-				       .content_encoding = bytes_copy(whole->content_encoding),
-				       .message_id = bytes_copy(whole->message_id),
-				       .type = bytes_copy(whole->type),
-				       .app_id = bytes_copy(whole->app_id),
+				       .properties = properties_copy(&properties),
 				       .body_size = len,
 				       .body_len = len,
 				       .body_room = len,
-				       .body = malloc(len + 1) };
-	check(envelope->body != NULL);
+				       .body = checked(malloc(len + 1)) };
 	memcpy(envelope->body, body, len);
 	return envelope;
 }
@@ -117,16 +126,14 @@ struct envelope *envelope_new_part(const struct envelope *whole, amqp_bytes_t co
 void envelope_free(void *memory)
 {
 	struct envelope *envelope = memory;
+	amqp_bytes_t bytes;
 
 	if (!envelope)
 		return;
-	amqp_bytes_free(envelope->reply_to);
-	amqp_bytes_free(envelope->correlation_id);
-	amqp_bytes_free(envelope->content_type);
-	amqp_bytes_free(envelope->content_encoding);
-	amqp_bytes_free(envelope->message_id);
-	amqp_bytes_free(envelope->type);
-	amqp_bytes_free(envelope->app_id);
+	for (size_t i = 0; i < KEPT_N; i++) {
+		memcpy(&bytes, (const char *)&envelope->properties + kept[i].offset, sizeof(bytes));
+		amqp_bytes_free(bytes);
+	}
 	free(envelope->body);
 	free(envelope);
 }

@@ -20,15 +20,10 @@
 struct envelope {
 	int64_t delivery_count; /* how many times a quorum queue delivered it before */
 	int64_t publish_tag;    /* of a returned message: the tag of its publish; 0: none */
-	amqp_bytes_t reply_to;
-	amqp_bytes_t correlation_id;
-	amqp_bytes_t content_type;
-	amqp_bytes_t content_encoding;
-	amqp_bytes_t message_id;
-	amqp_bytes_t type;
-	amqp_bytes_t app_id; /* the installation that it is of */
-	uint64_t body_size;  /* the length that was sent */
-	size_t body_len;     /* the length that is kept, at most ENVELOPE_BODY_MAX */
+	/* Those that are kept; without a flag, a property is empty. */
+	amqp_basic_properties_t properties;
+	uint64_t body_size; /* the length that was sent */
+	size_t body_len;    /* the length that is kept, at most ENVELOPE_BODY_MAX */
 	size_t body_room;
 	char *body;
 };

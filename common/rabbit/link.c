@@ -86,28 +86,18 @@ static void connection_end(struct rabbit_link *link, int politely)
 	arriving_reset(&link->arriving);
 }
 
-static void link_end(struct rabbit_link *link, int politely)
+void rabbit_link_close(struct rabbit_link *link, int politely)
 {
 	opening_forget(link);
 	snprintf(link->trouble, sizeof(link->trouble), "closed");
 	connection_end(link, politely);
 }
 
-void rabbit_link_close(struct rabbit_link *link)
-{
-	link_end(link, 1);
-}
-
-void rabbit_link_drop(struct rabbit_link *link)
-{
-	link_end(link, 0);
-}
-
 void rabbit_link_free(struct rabbit_link *link)
 {
 	if (!link)
 		return;
-	rabbit_link_close(link);
+	rabbit_link_close(link, 1);
 	free(link);
 }
 

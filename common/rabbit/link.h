@@ -38,16 +38,17 @@ struct rabbit_link_events {
 struct rabbit_link *rabbit_link_new(const char *name, const char *url,
 				    const struct rabbit_source *sources, size_t sources_n,
 				    const struct rabbit_link_events *events, void *context);
-/* As rabbit_link_close(), then frees. */
+/* Closes it politely, then frees. */
 void rabbit_link_free(struct rabbit_link *link);
 
 /* Makes it declare and log nothing, for a command. Before the first rabbit_link_step(). */
 void rabbit_link_set_passive(struct rabbit_link *link);
 
-/* Ends the connection with connection.close, and waits for the reply; lost() is not called. */
-void rabbit_link_close(struct rabbit_link *link);
-/* The same without connection.close: for a broker that does not answer. */
-void rabbit_link_drop(struct rabbit_link *link);
+/*
+ * Ends the connection; lost() is not called. Politely: with connection.close, and waits for the
+ * reply, which a broker that does not confirm, or does not read, does not send.
+ */
+void rabbit_link_close(struct rabbit_link *link, int politely);
 
 /*
  * Begins to connect when it is down and an attempt is due. Does not block: a thread connects

@@ -30,14 +30,12 @@ static struct entry *entry_at(const struct confirm_window *window, uint64_t tag)
 
 struct confirm_window *confirm_new(confirm_fn *done, void *context)
 {
-	struct confirm_window *window = calloc(1, sizeof(*window));
+	struct confirm_window *window = checked(calloc(1, sizeof(*window)));
 
-	check(window != NULL);
 	window->done = done;
 	window->context = context;
 	window->size = 256;
-	window->ring = calloc(window->size, sizeof(*window->ring));
-	check(window->ring != NULL);
+	window->ring = checked(calloc(window->size, sizeof(*window->ring)));
 	window->first = window->next = 1;
 	return window;
 }
@@ -55,8 +53,7 @@ static void ring_grow(struct confirm_window *window)
 	struct confirm_window larger = *window;
 
 	larger.size *= 2;
-	larger.ring = calloc(larger.size, sizeof(*larger.ring));
-	check(larger.ring != NULL);
+	larger.ring = checked(calloc(larger.size, sizeof(*larger.ring)));
 	for (uint64_t tag = window->first; tag != window->next; tag++)
 		*entry_at(&larger, tag) = *entry_at(window, tag);
 	free(window->ring);
@@ -198,7 +195,8 @@ static void returned(void *context, const struct envelope *envelope)
 
 	publisher->declare_again = 1;
 	if (publisher->port->same)
-		confirm_return(publisher->window, publisher->port->same, &envelope->correlation_id);
+		confirm_return(publisher->window, publisher->port->same,
+			       &envelope->properties.correlation_id);
 	else
 		confirm_return_tag(publisher->window, (uint64_t)envelope->publish_tag);
 }
@@ -245,15 +243,20 @@ struct rabbit_publisher *rabbit_publisher_new(const char *name, const char *url,
 							  .confirmed = confirmed,
 							  .queue = queue_read,
 							  .lost = lost };
-	struct rabbit_publisher *publisher = calloc(1, sizeof(*publisher));
+	struct rabbit_publisher *publisher = checked(calloc(1, sizeof(*publisher)));
 
-	check(publisher != NULL);
 	publisher->port = port;
 	publisher->context = context;
 	publisher->window = confirm_new(item_done, publisher);
 	publisher->link = rabbit_link_new(name, url, port->source, port->source ? 1 : 0, &events,
 					  publisher);
 	return publisher;
+}
+
+void rabbit_publisher_close(struct rabbit_publisher *publisher)
+{
+	rabbit_link_close(publisher->link, confirm_open(publisher->window) == 0 &&
+						   !rabbit_link_blocked(publisher->link));
 }
 
 void rabbit_publisher_free(struct rabbit_publisher *publisher)
@@ -359,9 +362,8 @@ static void read_poll(const struct rabbit_link *link)
 struct rabbit_sender *rabbit_sender_open(const char *url, confirm_fn *done, void *context,
 					 char error[RABBIT_ERROR_SIZE])
 {
-	struct rabbit_sender *sender = calloc(1, sizeof(*sender));
+	struct rabbit_sender *sender = checked(calloc(1, sizeof(*sender)));
 
-	check(sender != NULL);
 	sender->port.done = done;
 	sender->context = context;
 	sender->publisher = rabbit_publisher_new("sender", url, &sender->port, context);
@@ -381,9 +383,7 @@ struct rabbit_sender *rabbit_sender_open(const char *url, confirm_fn *done, void
 
 void rabbit_sender_close(struct rabbit_sender *sender)
 {
-	/* A broker that does not confirm, or does not read, does not answer connection.close. */
-	if (rabbit_publisher_open(sender->publisher) > 0 || rabbit_link_blocked(sender->link))
-		rabbit_link_drop(sender->link);
+	rabbit_publisher_close(sender->publisher);
 	rabbit_publisher_free(sender->publisher);
 	free(sender);
 }

@@ -104,6 +104,8 @@ struct rabbit_publisher_port {
 struct rabbit_publisher *rabbit_publisher_new(const char *name, const char *url,
 					      const struct rabbit_publisher_port *port,
 					      void *context);
+/* Ends the connection; waits for the broker only if it has confirmed everything and reads. */
+void rabbit_publisher_close(struct rabbit_publisher *publisher);
 /* Open items end as CONFIRM_LOST. NULL is allowed. */
 void rabbit_publisher_free(struct rabbit_publisher *publisher);
 

@@ -8,7 +8,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -221,14 +220,11 @@ void rabbit_topology_warnings(cJSON *array)
 }
 
 /*
- * The thread owns the connection until it has set `state` to DONE; then its caller does. Each side
- * changes the state once, and the second one frees.
+ * The caller and the thread hold one reference each; the release of the last one closes and frees.
+ * The caller may read the result once the thread has released its reference.
  */
-
-enum state { RUNNING, DONE, ABANDONED };
-
 struct rabbit_opening {
-	atomic_int state;
+	atomic_int shares;
 	int fd;
 	struct rabbit_opening_plan plan;
 	amqp_connection_state_t connection;
@@ -236,8 +232,11 @@ struct rabbit_opening {
 	char url[];
 };
 
-static void opening_free(struct rabbit_opening *opening)
+void rabbit_opening_abandon(struct rabbit_opening *opening)
 {
+	if (!opening || atomic_fetch_sub(&opening->shares, 1) > 1)
+		return;
+	rabbit_connection_close(opening->connection);
 	close(opening->fd);
 	free(opening);
 }
@@ -270,7 +269,6 @@ static void *run(void *data)
 {
 	struct rabbit_opening *opening = data;
 	uint64_t one = 1;
-	int expected = RUNNING;
 
 	opening->connection = rabbit_connection_open(opening->url, opening->plan.confirms,
 						     opening->error);
@@ -278,22 +276,18 @@ static void *run(void *data)
 		rabbit_connection_drop(opening->connection);
 		opening->connection = NULL;
 	}
-	/* Before DONE: after it this memory may be freed. */
 	check(write(opening->fd, &one, sizeof(one)) == sizeof(one));
-	if (!atomic_compare_exchange_strong(&opening->state, &expected, DONE)) {
-		rabbit_connection_close(opening->connection);
-		opening_free(opening);
-	}
+	rabbit_opening_abandon(opening);
 	return NULL;
 }
 
 struct rabbit_opening *rabbit_opening_begin(const char *url, const struct rabbit_opening_plan *plan)
 {
-	struct rabbit_opening *opening = calloc(1, sizeof(*opening) + strlen(url) + 1);
+	struct rabbit_opening *opening = checked(calloc(1, sizeof(*opening) + strlen(url) + 1));
 	pthread_t thread;
 
-	check(opening != NULL);
 	strcpy(opening->url, url);
+	opening->shares = 2;
 	opening->plan = *plan;
 	opening->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	check(opening->fd >= 0 && pthread_create(&thread, NULL, run, opening) == 0);
@@ -308,7 +302,7 @@ int rabbit_opening_fd(const struct rabbit_opening *opening)
 
 int rabbit_opening_done(const struct rabbit_opening *opening)
 {
-	return opening->state == DONE;
+	return opening->shares == 1;
 }
 
 amqp_connection_state_t rabbit_opening_take(struct rabbit_opening *opening,
@@ -316,18 +310,9 @@ amqp_connection_state_t rabbit_opening_take(struct rabbit_opening *opening,
 {
 	amqp_connection_state_t connection = opening->connection;
 
-	check(opening->state == DONE);
+	check(rabbit_opening_done(opening));
 	memcpy(error, opening->error, RABBIT_ERROR_SIZE);
-	opening_free(opening);
+	opening->connection = NULL;
+	rabbit_opening_abandon(opening);
 	return connection;
-}
-
-void rabbit_opening_abandon(struct rabbit_opening *opening)
-{
-	int expected = RUNNING;
-
-	if (!opening || atomic_compare_exchange_strong(&opening->state, &expected, ABANDONED))
-		return;
-	rabbit_connection_close(opening->connection);
-	opening_free(opening);
 }

@@ -1,7 +1,6 @@
 #include "common/redis/client.h"
 
 #include "common/check.h"
-#include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/redis/redis.h"
 #include "embed.h"
@@ -34,12 +33,10 @@ struct redis_client {
 
 struct redis_client *redis_client_new(const char *url, redis_failed_fn *failed)
 {
-	struct redis_client *client = calloc(1, sizeof(*client));
+	struct redis_client *client = checked(calloc(1, sizeof(*client)));
 
-	check(client != NULL);
 	redis_url_need(&client->url, url);
-	client->url_text = strdup(url);
-	check(client->url_text != NULL);
+	client->url_text = checked(strdup(url));
 	client->failed = failed;
 	return client;
 }
@@ -113,11 +110,27 @@ static redisReply *reply_check(struct redis_client *client, redisReply *reply)
 	return NULL;
 }
 
-redisReply *redis_client_call(struct redis_client *client, int argc, const char **argv)
+void redis_client_append(struct redis_client *client, int argc, const char **argv)
 {
+	if (client->connection)
+		check(redisAppendCommandArgv(client->connection, argc, argv, NULL) == REDIS_OK);
+}
+
+redisReply *redis_client_next(struct redis_client *client)
+{
+	void *reply = NULL;
+
 	if (!client->connection)
 		return NULL;
-	return reply_check(client, redisCommandArgv(client->connection, argc, argv, NULL));
+	if (redisGetReply(client->connection, &reply) != REDIS_OK)
+		reply = NULL;
+	return reply_check(client, reply);
+}
+
+redisReply *redis_client_call(struct redis_client *client, int argc, const char **argv)
+{
+	redis_client_append(client, argc, argv);
+	return redis_client_next(client);
 }
 
 /* Frees the reply. 0, or -1: it is of another form than expected, which is handled as a refusal. */
@@ -173,8 +186,8 @@ int redis_client_open(struct redis_client *client)
 
 	if (client->connection)
 		return 0;
-	client->connection = redisConnectWithTimeout(client->url.host, client->url.port, timeout);
-	check(client->connection != NULL);
+	client->connection = checked(
+		redisConnectWithTimeout(client->url.host, client->url.port, timeout));
 	if (client->connection->err) {
 		fail(client, REDIS_UNREACHABLE, client->connection->errstr);
 		return -1;
@@ -208,24 +221,6 @@ static void eval_make(struct eval *eval, const char *command, const char *script
 		memcpy(eval->argv + EVAL_HEAD + keys_n, argv, (size_t)argc * sizeof(*argv));
 }
 
-redisReply *redis_client_eval(struct redis_client *client, const char *script, int keys_n,
-			      const char *const *keys, int argc, const char **argv)
-{
-	struct eval eval;
-
-	eval_make(&eval, "EVAL", script, keys_n, keys, argc, argv);
-	return redis_client_call(client, eval.argc, eval.argv);
-}
-
-redisReply *redis_client_coupon_eval(struct redis_client *client, const char *script,
-				     int64_t coupon, unsigned keys, int argc, const char **argv)
-{
-	struct coupon_keys names;
-
-	coupon_keys_make(&names, coupon, keys);
-	return redis_client_eval(client, script, names.n, names.names, argc, argv);
-}
-
 void redis_word_take(redisReply *reply, char word[REDIS_WORD_SIZE])
 {
 	word[0] = '\0';
@@ -233,12 +228,6 @@ void redis_word_take(redisReply *reply, char word[REDIS_WORD_SIZE])
 		return;
 	redis_reply_word(reply, word);
 	freeReplyObject(reply);
-}
-
-void redis_client_append(struct redis_client *client, int argc, const char **argv)
-{
-	if (client->connection)
-		check(redisAppendCommandArgv(client->connection, argc, argv, NULL) == REDIS_OK);
 }
 
 void redis_client_flush(struct redis_client *client)
@@ -302,6 +291,20 @@ void redis_client_append_coupon_eval(struct redis_client *client, const char *sc
 	redis_client_append_eval(client, script, names.n, names.names, argc, argv);
 }
 
+redisReply *redis_client_eval(struct redis_client *client, const char *script, int keys_n,
+			      const char *const *keys, int argc, const char **argv)
+{
+	redis_client_append_eval(client, script, keys_n, keys, argc, argv);
+	return redis_client_next(client);
+}
+
+redisReply *redis_client_coupon_eval(struct redis_client *client, const char *script,
+				     int64_t coupon, unsigned keys, int argc, const char **argv)
+{
+	redis_client_append_coupon_eval(client, script, coupon, keys, argc, argv);
+	return redis_client_next(client);
+}
+
 void redis_client_append_coupon_evalsha(struct redis_client *client, const char *sha,
 					int64_t coupon, unsigned keys, int argc, const char **argv)
 {
@@ -311,17 +314,6 @@ void redis_client_append_coupon_evalsha(struct redis_client *client, const char 
 	coupon_keys_make(&names, coupon, keys);
 	eval_make(&eval, "EVALSHA", sha, names.n, names.names, argc, argv);
 	redis_client_append(client, eval.argc, eval.argv);
-}
-
-redisReply *redis_client_next(struct redis_client *client)
-{
-	void *reply = NULL;
-
-	if (!client->connection)
-		return NULL;
-	if (redisGetReply(client->connection, &reply) != REDIS_OK)
-		reply = NULL;
-	return reply_check(client, reply);
 }
 
 static void words_append(struct redis_client *client, const struct redis_words *command)
@@ -380,17 +372,10 @@ int redis_client_process(struct redis_client *client, char run_id[REDIS_RUN_ID_S
 {
 	const char *info[] = { "INFO", "server" };
 	redisReply *reply = redis_client_call(client, 2, info);
-	char version[REDIS_VERSION_SIZE];
-	const char *product;
-	int rc;
 
-	if (!reply)
-		return -1;
-	rc = redis_reply_process(reply, run_id, uptime_s);
-	product = redis_reply_version(reply, version);
-	if (rc == 0)
-		service_version_log(SERVICE_REDIS, product, version);
-	return reply_end(client, reply, "INFO", rc);
+	return reply ? reply_end(client, reply, "INFO",
+				 redis_reply_process(reply, run_id, uptime_s))
+		     : -1;
 }
 
 int redis_client_writes(struct redis_client *client, int64_t *writes)

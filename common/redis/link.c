@@ -18,7 +18,6 @@
 
 #define SHA_SIZE 41
 #define TROUBLE_SIZE 256
-#define WORDS_MAX 16
 #define TICK_MS 50
 
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_READY };
@@ -53,7 +52,6 @@ struct redis_link {
 	uint64_t connects;
 	int unflushed;
 	int closing;
-	int host_is_address;
 	struct resolving *resolving; /* NULL: nothing is being looked up */
 };
 
@@ -118,8 +116,7 @@ int redis_link_command(struct redis_link *link, int argc, const char **argv, con
 
 	if (!link->async)
 		return -1;
-	command = malloc(sizeof(*command));
-	check(command != NULL);
+	command = checked(malloc(sizeof(*command)));
 	*command = (struct command){
 		.link = link, .sent_ms = clock_monotonic_ms(), .done = done, .context = context
 	};
@@ -134,17 +131,6 @@ int redis_link_command(struct redis_link *link, int argc, const char **argv, con
 	STAILQ_REMOVE(&link->commands, command, command, next);
 	free(command);
 	return -1;
-}
-
-int redis_link_words(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
-		     void *context)
-{
-	size_t lengths[WORDS_MAX];
-
-	check(argc <= WORDS_MAX);
-	for (int i = 0; i < argc; i++)
-		lengths[i] = strlen(argv[i]);
-	return redis_link_command(link, argc, argv, lengths, done, context);
 }
 
 /*
@@ -175,17 +161,11 @@ static void select_done(void *link, const redisReply *reply)
 static void info_done(void *context, const redisReply *reply)
 {
 	struct redis_link *link = context;
-	char version[REDIS_VERSION_SIZE];
-	const char *product;
 	int64_t uptime_s;
 
 	link->run_id[0] = '\0';
-	if (!reply || redis_reply_process(reply, link->run_id, &uptime_s)) {
+	if (!reply || redis_reply_process(reply, link->run_id, &uptime_s))
 		handshake_fail(link, "INFO", reply);
-		return;
-	}
-	product = redis_reply_version(reply, version);
-	service_version_log(SERVICE_REDIS, product, version);
 }
 
 static void script_done(void *context, const redisReply *reply)
@@ -211,7 +191,7 @@ void redis_link_script_load(struct redis_link *link)
 {
 	const char *argv[] = { "SCRIPT", "LOAD", link->options.script };
 
-	redis_link_words(link, 3, argv, script_done, link);
+	redis_link_command(link, 3, argv, NULL, script_done, link);
 }
 
 static void handshake(struct redis_link *link)
@@ -223,10 +203,10 @@ static void handshake(struct redis_link *link)
 	const char *info[] = { "INFO", "server" };
 
 	if (link->url.password)
-		redis_link_words(link, link->url.user ? 3 : 2, auth, auth_done, link);
+		redis_link_command(link, link->url.user ? 3 : 2, auth, NULL, auth_done, link);
 	if (link->url.database)
-		redis_link_words(link, 2, select, select_done, link);
-	redis_link_words(link, 2, info, info_done, link);
+		redis_link_command(link, 2, select, NULL, select_done, link);
+	redis_link_command(link, 2, info, NULL, info_done, link);
 	redis_link_script_load(link);
 }
 
@@ -250,38 +230,22 @@ static void on_disconnect(const redisAsyncContext *async, int status)
 		link_down(link, status == REDIS_OK ? "disconnected" : async->errstr);
 }
 
-/*
- * The host's address: 0, or -1: it is still being looked up, or there is none and the link is down
- * again.
- */
-static int link_resolve(struct redis_link *link, char address[RESOLVED_SIZE])
-{
-	char error[TROUBLE_SIZE];
-	int rc;
-
-	if (!link->resolving) {
-		link->resolving = resolving_begin(link->url.host);
-		snprintf(link->trouble, sizeof(link->trouble),
-			 "the name of its host is being looked up");
-	}
-	if (!resolving_done(link->resolving))
-		return -1;
-	rc = resolving_take(link->resolving, address, error, sizeof(error));
-	link->resolving = NULL;
-	if (rc)
-		link_down(link, error);
-	return rc;
-}
-
 static void link_connect(struct redis_link *link)
 {
-	char address[RESOLVED_SIZE] = "";
+	char address[RESOLVED_SIZE], error[TROUBLE_SIZE];
+	int is_address = host_is_address(link->url.host);
+	int found = is_address ? 1
+			       : resolving_step(&link->resolving, link->url.host, address, error,
+						sizeof(error));
 	redisAsyncContext *async;
 
-	if (!link->host_is_address && link_resolve(link, address))
+	if (found < 0)
+		link_down(link, error);
+	else if (found == 0)
+		snprintf(link->trouble, sizeof(link->trouble), "%s", error);
+	if (found <= 0)
 		return;
-	async = redisAsyncConnect(link->host_is_address ? link->url.host : address, link->url.port);
-
+	async = redisAsyncConnect(is_address ? link->url.host : address, link->url.port);
 	if (!async || async->err) {
 		link_down(link, async ? async->errstr : "out of memory");
 		if (async)
@@ -359,13 +323,11 @@ static int on_tick(void *context)
 
 struct redis_link *redis_link_new(const struct redis_link_options *options)
 {
-	struct redis_link *link = calloc(1, sizeof(*link));
+	struct redis_link *link = checked(calloc(1, sizeof(*link)));
 
-	check(link != NULL);
 	link->options = *options;
 	STAILQ_INIT(&link->commands);
 	redis_url_need(&link->url, options->url);
-	link->host_is_address = host_is_address(link->url.host);
 	link->ticker = ticker_new(options->base, TICK_MS, on_tick, link);
 	ticker_start(link->ticker);
 	snprintf(link->trouble, sizeof(link->trouble), "connecting");

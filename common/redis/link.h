@@ -32,13 +32,11 @@ struct redis_link *redis_link_new(const struct redis_link_options *options);
 void redis_link_free(struct redis_link *link); /* ends what is in flight with NULL */
 
 /*
- * Queues a command. 0, and `done` is called later; or -1: there is no connection, nothing was sent.
+ * Queues a command; `lengths` is NULL for arguments without NUL bytes. 0, and `done` is called
+ * later; or -1: there is no connection, nothing was sent.
  */
 int redis_link_command(struct redis_link *link, int argc, const char **argv, const size_t *lengths,
 		       redis_done_fn *done, void *context);
-/* The same for at most 16 arguments without NUL bytes. */
-int redis_link_words(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
-		     void *context);
 
 /* Writes the gathered commands. To be called once at the end of every loop turn. */
 void redis_link_flush(struct redis_link *link);

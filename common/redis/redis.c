@@ -215,16 +215,28 @@ static const char *info_find(const redisReply *reply, const char *line)
 	return at ? at + strlen(line) : NULL;
 }
 
+const char *redis_reply_version(const redisReply *reply, char version[REDIS_VERSION_SIZE])
+{
+	const char *valkey = info_find(reply, "\nvalkey_version:");
+	const char *redis = info_find(reply, "\nredis_version:");
+	const char *at = valkey ? valkey : redis ? redis : "";
+
+	snprintf(version, REDIS_VERSION_SIZE, "%.*s", (int)strcspn(at, "\r\n"), at);
+	return valkey ? "Valkey" : "Redis";
+}
+
 int redis_reply_process(const redisReply *reply, char run_id[REDIS_RUN_ID_SIZE], int64_t *uptime_s)
 {
 	const char *id = info_find(reply, "\nrun_id:");
 	const char *uptime = info_find(reply, "\nuptime_in_seconds:");
+	char version[REDIS_VERSION_SIZE];
 
 	if (!id || !uptime || strspn(id, "0123456789abcdef") != REDIS_RUN_ID_SIZE - 1)
 		return -1;
 	memcpy(run_id, id, REDIS_RUN_ID_SIZE - 1);
 	run_id[REDIS_RUN_ID_SIZE - 1] = '\0';
 	*uptime_s = strtoll(uptime, NULL, 10);
+	service_version_log(SERVICE_REDIS, redis_reply_version(reply, version), version);
 	return 0;
 }
 
@@ -236,16 +248,6 @@ int redis_reply_writes(const redisReply *reply, int64_t *writes)
 		return -1;
 	*writes = strtoll(changes, NULL, 10);
 	return 0;
-}
-
-const char *redis_reply_version(const redisReply *reply, char version[REDIS_VERSION_SIZE])
-{
-	const char *valkey = info_find(reply, "\nvalkey_version:");
-	const char *redis = info_find(reply, "\nredis_version:");
-	const char *at = valkey ? valkey : redis ? redis : "";
-
-	snprintf(version, REDIS_VERSION_SIZE, "%.*s", (int)strcspn(at, "\r\n"), at);
-	return valkey ? "Valkey" : "Redis";
 }
 
 int redis_reply_is_scan(const redisReply *reply)

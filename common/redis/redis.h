@@ -1,6 +1,6 @@
 /*
  * What all connections to Redis have in common: the names of the keys, the address, and the meaning
- * of replies. Pure.
+ * of replies. No I/O.
  */
 #ifndef COMMON_REDIS_REDIS_H
 #define COMMON_REDIS_REDIS_H
@@ -102,7 +102,10 @@ void redis_reply_word(const redisReply *reply, char word[REDIS_WORD_SIZE]);
 
 /* The reply to TIME. 0, or -1 when it is something else. */
 int redis_reply_time_ms(const redisReply *reply, int64_t *time_ms);
-/* The reply to INFO server: the process, and for how long it has run. 0, or -1. */
+/*
+ * The reply to INFO server: the process, and for how long it has run. 0, and the version of Redis
+ * is logged (service_version_log()), or -1.
+ */
 int redis_reply_process(const redisReply *reply, char run_id[REDIS_RUN_ID_SIZE], int64_t *uptime_s);
 #define REDIS_VERSION_SIZE 32
 /*

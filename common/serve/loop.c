@@ -19,21 +19,26 @@
 
 #define BACKLOG 4096
 
-static void malformed(const char *setting, const char *address)
+/* Splits a copy of the address, which is returned; NULL for off. */
+static char *address_split(const char *setting, const char *address, char **host, int *port)
 {
-	log_fatal("%s is \"%s\": allowed is host:port with a port from 1 to 65535, or off", setting,
-		  address);
+	char *text;
+
+	if (strcmp(address, "off") == 0)
+		return NULL;
+	text = checked(strdup(address));
+	if (config_address(text, host, port))
+		log_fatal("%s is \"%s\": allowed is host:port with a port from 1 to 65535, or off",
+			  setting, address);
+	return text;
 }
 
 void bind_check(const char *setting, const char *address)
 {
-	char *text = strdup(address), *host;
+	char *host;
 	int port;
 
-	check(text != NULL);
-	if (strcmp(address, "off") != 0 && config_address(text, &host, &port))
-		malformed(setting, address);
-	free(text);
+	free(address_split(setting, address, &host, &port));
 }
 
 int bind_tcp(const char *setting, const char *address)
@@ -42,16 +47,11 @@ int bind_tcp(const char *setting, const char *address)
 				  .ai_socktype = SOCK_STREAM,
 				  .ai_flags = AI_PASSIVE },
 			*list;
-	char *text = strdup(address), *host, service[16];
 	int port, fd, rc, on = 1;
+	char *host, service[16], *text = address_split(setting, address, &host, &port);
 
-	check(text != NULL);
-	if (strcmp(address, "off") == 0) {
-		free(text);
+	if (!text)
 		return -1;
-	}
-	if (config_address(text, &host, &port))
-		malformed(setting, address);
 	snprintf(service, sizeof(service), "%d", port);
 	rc = getaddrinfo(host, service, &hints, &list);
 	if (rc)
@@ -242,7 +242,6 @@ struct ticker {
 	struct timeval every;
 	ticker_fn *tick;
 	void *context;
-	int runs;
 };
 
 static void on_timeout(evutil_socket_t fd, short what, void *data)
@@ -251,22 +250,19 @@ static void on_timeout(evutil_socket_t fd, short what, void *data)
 
 	(void)fd;
 	(void)what;
-	ticker->runs = 0;
 	if (ticker->tick(ticker->context))
 		ticker_start(ticker);
 }
 
 struct ticker *ticker_new(struct event_base *base, int64_t every_ms, ticker_fn *tick, void *context)
 {
-	struct ticker *ticker = calloc(1, sizeof(*ticker));
+	struct ticker *ticker = checked(calloc(1, sizeof(*ticker)));
 
-	check(ticker != NULL);
 	ticker->every.tv_sec = every_ms / 1000;
 	ticker->every.tv_usec = every_ms % 1000 * 1000;
 	ticker->tick = tick;
 	ticker->context = context;
-	ticker->event = evtimer_new(base, on_timeout, ticker);
-	check(ticker->event != NULL);
+	ticker->event = checked(evtimer_new(base, on_timeout, ticker));
 	return ticker;
 }
 
@@ -278,8 +274,6 @@ void ticker_free(struct ticker *ticker)
 
 void ticker_start(struct ticker *ticker)
 {
-	if (ticker->runs)
-		return;
-	ticker->runs = 1;
-	event_add(ticker->event, &ticker->every);
+	if (!event_pending(ticker->event, EV_TIMEOUT, NULL))
+		event_add(ticker->event, &ticker->every);
 }

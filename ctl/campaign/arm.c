@@ -128,7 +128,7 @@ static void redis_setting_read(struct arm *arm, struct durability *durability, c
 	redisReply *reply = redis_client_call(arm->redis, 3, get);
 
 	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
-		durability_tell(durability, DURABILITY_REDIS, setting, reply->element[1]->str);
+		durability_tell(durability, setting, reply->element[1]->str);
 	else
 		durability_unknown(durability, DURABILITY_REDIS, redis_client_error(arm->redis));
 	freeReplyObject(reply);
@@ -138,12 +138,12 @@ static void durability_check(struct arm *arm)
 {
 	PGresult *rows = db_ask(arm->db, sql_query_durability);
 	struct durability durability = { 0 };
+	const char *setting;
 
-	for (int i = 0; i < DURABILITY_N; i++)
-		if (durability_part(i) == DURABILITY_REDIS)
-			redis_setting_read(arm, &durability, durability_setting(i));
+	for (int i = 0; (setting = durability_redis_setting(i)); i++)
+		redis_setting_read(arm, &durability, setting);
 	for (int row = 0; row < PQntuples(rows); row++)
-		durability_tell(&durability, DURABILITY_POSTGRESQL, db_text(rows, row, "name"),
+		durability_tell(&durability, db_text(rows, row, "name"),
 				db_text(rows, row, "setting"));
 	durability_warnings(&durability, arm->reasons);
 	PQclear(rows);

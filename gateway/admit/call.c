@@ -145,7 +145,7 @@ static int repeated_decode(const redisReply *element, struct verdict *verdict)
 	    ulid_parse(&verdict->batch, text, ULID_LEN) || text[ULID_LEN] != ':')
 		return -1;
 	text += ULID_LEN + 1;
-	if (id_or_zero_parse(text, (size_t)(end - text), &index) || index > RECEIVE_INDEX_MAX)
+	if (number_parse(text, RECEIVE_INDEX_MAX, &index))
 		return -1;
 	verdict->index = (int)index;
 	return 0;

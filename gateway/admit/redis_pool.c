@@ -288,7 +288,7 @@ void redis_pool_flush(struct redis_pool *pool)
 void redis_pool_query(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
 		      void *context)
 {
-	if (!link || redis_link_words(link, argc, argv, done, context))
+	if (!link || redis_link_command(link, argc, argv, NULL, done, context))
 		done(context, NULL);
 }
 

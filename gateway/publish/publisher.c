@@ -332,11 +332,7 @@ static void *thread_main(void *data)
 		if (!has_arrived(publisher) && !trouble_differs(publisher))
 			thread_sleep(publisher);
 	}
-	/* A broker that does not confirm does not answer connection.close either. */
-	if (rabbit_publisher_open(publisher->amqp) > 0)
-		rabbit_link_drop(publisher->link);
-	else
-		rabbit_link_close(publisher->link);
+	rabbit_publisher_close(publisher->amqp);
 	return NULL;
 }
 

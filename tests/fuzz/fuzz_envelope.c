@@ -18,20 +18,21 @@ static void property_check(amqp_bytes_t copy, int present, amqp_bytes_t value)
 static void envelope_check(const struct envelope *envelope,
 			   const amqp_basic_properties_t *properties)
 {
-	property_check(envelope->reply_to, (properties->_flags & AMQP_BASIC_REPLY_TO_FLAG) != 0,
-		       properties->reply_to);
-	property_check(envelope->correlation_id,
+	property_check(envelope->properties.reply_to,
+		       (properties->_flags & AMQP_BASIC_REPLY_TO_FLAG) != 0, properties->reply_to);
+	property_check(envelope->properties.correlation_id,
 		       (properties->_flags & AMQP_BASIC_CORRELATION_ID_FLAG) != 0,
 		       properties->correlation_id);
-	property_check(envelope->content_type,
+	property_check(envelope->properties.content_type,
 		       (properties->_flags & AMQP_BASIC_CONTENT_TYPE_FLAG) != 0,
 		       properties->content_type);
-	property_check(envelope->message_id, (properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG) != 0,
+	property_check(envelope->properties.message_id,
+		       (properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG) != 0,
 		       properties->message_id);
-	property_check(envelope->type, (properties->_flags & AMQP_BASIC_TYPE_FLAG) != 0,
+	property_check(envelope->properties.type, (properties->_flags & AMQP_BASIC_TYPE_FLAG) != 0,
 		       properties->type);
-	property_check(envelope->app_id, (properties->_flags & AMQP_BASIC_APP_ID_FLAG) != 0,
-		       properties->app_id);
+	property_check(envelope->properties.app_id,
+		       (properties->_flags & AMQP_BASIC_APP_ID_FLAG) != 0, properties->app_id);
 }
 
 /* One byte of seed, two bytes for the body's size in the header, the properties, the body. */

@@ -49,7 +49,7 @@ static void test_defaults(void **state)
 	struct config config;
 
 	(void)state;
-	assert_int_equal(config_read(&config, CONFIG_GATEWAY, 1, argv), 1);
+	assert_int_equal(config_read(&config, CONFIG_GATEWAY, 1, argv, NULL), 1);
 #define SETTING_TEXT(field, env, flag, programs, fallback, help) \
 	assert_string_equal(config.field, fallback);
 #define SETTING_NUMBER(field, env, flag, programs, fallback, least, most, help) \
@@ -74,7 +74,7 @@ static void test_environment_and_flags(void **state)
 	setenv("REDIS_URL", "redis://h", 1);
 	setenv("COUPON_UNIX_SOCKET", "/x", 1);
 	setenv("COUPON_HTTP_LISTEN", "", 1); /* an empty value counts as not set */
-	assert_int_equal(config_read(&config, CONFIG_GATEWAY, argv_count(argv), argv), 7);
+	assert_int_equal(config_read(&config, CONFIG_GATEWAY, argv_count(argv), argv, NULL), 7);
 	assert_string_equal(config.listen, "0.0.0.0:1");
 	assert_true(config.memory_ms == 7);
 	assert_true(config.processes == 3);
@@ -100,7 +100,7 @@ static void test_programs(void **state)
 
 	(void)state;
 	setenv("COUPON_MEMORY_MS", "not a number", 1);
-	assert_int_equal(config_read(&config, CONFIG_WORKER, 3, argv), 2);
+	assert_int_equal(config_read(&config, CONFIG_WORKER, 3, argv, NULL), 2);
 	assert_string_equal(argv[1], "--http-listen=off");
 	assert_true(config.prefetch == 5);
 	assert_true(config.memory_ms == 100);
@@ -127,11 +127,11 @@ static void test_file(void **state)
 	(void)state;
 	file_make(path, "postgresql://u:secret@h/d\r\nsecond line\n");
 	setenv("DATABASE_URL_FILE", path, 1);
-	config_read(&config, CONFIG_WORKER, 1, argv);
+	config_read(&config, CONFIG_WORKER, 1, argv, NULL);
 	assert_string_equal(config.database_url, "postgresql://u:secret@h/d");
 	config_free(&config);
 	setenv("DATABASE_URL", "postgresql://plain", 1); /* is nearer */
-	config_read(&config, CONFIG_WORKER, 1, argv);
+	config_read(&config, CONFIG_WORKER, 1, argv, NULL);
 	assert_string_equal(config.database_url, "postgresql://plain");
 	config_free(&config);
 	unlink(path);
@@ -151,7 +151,7 @@ static void fatal_expect(char **argv, const char *sentence)
 		struct config config;
 
 		dup2(fds[1], STDERR_FILENO);
-		config_read(&config, CONFIG_GATEWAY, argv_count(argv), argv);
+		config_read(&config, CONFIG_GATEWAY, argv_count(argv), argv, NULL);
 		config_log(&config, "prog");
 		_exit(0);
 	}

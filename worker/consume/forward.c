@@ -84,30 +84,6 @@ size_t forward_way(const void *item)
 	return ((const struct copy *)item)->way;
 }
 
-static amqp_flags_t flag_if(amqp_bytes_t value, amqp_flags_t flag)
-{
-	return value.len ? flag : 0;
-}
-
-/* The properties that a copy keeps. */
-static amqp_basic_properties_t properties_of(const struct envelope *envelope)
-{
-	return (amqp_basic_properties_t){
-		._flags = flag_if(envelope->content_type, AMQP_BASIC_CONTENT_TYPE_FLAG) |
-			  flag_if(envelope->content_encoding, AMQP_BASIC_CONTENT_ENCODING_FLAG) |
-			  flag_if(envelope->correlation_id, AMQP_BASIC_CORRELATION_ID_FLAG) |
-			  flag_if(envelope->message_id, AMQP_BASIC_MESSAGE_ID_FLAG) |
-			  flag_if(envelope->type, AMQP_BASIC_TYPE_FLAG) |
-			  flag_if(envelope->app_id, AMQP_BASIC_APP_ID_FLAG),
-		.content_type = envelope->content_type,
-		.content_encoding = envelope->content_encoding,
-		.correlation_id = envelope->correlation_id,
-		.message_id = envelope->message_id,
-		.type = envelope->type,
-		.app_id = envelope->app_id,
-	};
-}
-
 /* The reply address is kept, unless it is a dead letter: the client may still be waiting. */
 static void copy_publish(struct forward *forward, const struct delivery *delivery,
 			 struct copy *copy)
@@ -122,17 +98,15 @@ static void copy_publish(struct forward *forward, const struct delivery *deliver
 	const struct envelope *envelope = delivery->envelope;
 	amqp_table_entry_t reason = { .key = amqp_cstring_bytes(AMQP_DEAD_REASON),
 				      .value = { .kind = AMQP_FIELD_KIND_UTF8 } };
-	amqp_basic_properties_t properties = properties_of(envelope);
+	amqp_basic_properties_t properties = envelope->properties;
 
 	if (copy->way == WAY_DEAD) {
 		reason.value.value.bytes = amqp_cstring_bytes(delivery->reason);
+		properties._flags &= (amqp_flags_t)~AMQP_BASIC_REPLY_TO_FLAG;
 		properties._flags |= AMQP_BASIC_HEADERS_FLAG;
 		properties.headers = (amqp_table_t){ .num_entries = 1, .entries = &reason };
 		log_warn("dead_letter", LOG_S("reason", delivery->reason),
 			 LOG_I("bytes", envelope->body_size));
-	} else {
-		properties._flags |= flag_if(envelope->reply_to, AMQP_BASIC_REPLY_TO_FLAG);
-		properties.reply_to = envelope->reply_to;
 	}
 	rabbit_publisher_send(forward->publisher, ways[copy->way].exchange,
 			      ways[copy->way].routing_key, &properties,
