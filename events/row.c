@@ -1,5 +1,6 @@
 #include "events/row.h"
 
+#include "common/array.h"
 #include "common/check.h"
 #include "common/clock.h"
 
@@ -173,17 +174,6 @@ static int compare(const void *left, const void *right)
 	return a->at_ms < b->at_ms ? -1 : a->at_ms > b->at_ms;
 }
 
-static struct validity *validity_add(struct row *row)
-{
-	if (row->validities_n == row->validities_room) {
-		row->validities_room = row->validities_room ? 2 * row->validities_room : 16;
-		row->validities = realloc(row->validities,
-					  row->validities_room * sizeof(*row->validities));
-		check(row->validities != NULL);
-	}
-	return &row->validities[row->validities_n++];
-}
-
 static void validities_read(struct row *row)
 {
 	struct binary_array *arrays = row->arrays;
@@ -197,7 +187,9 @@ static void validities_read(struct row *row)
 	       binary_array_number(&arrays[VALID_TO], &one.to_ms) == 0) {
 		one.days = 0; /* where none has days there are no elements */
 		binary_array_number(&arrays[VALID_DAYS], &one.days);
-		*validity_add(row) = one;
+		row->validities = array_room(row->validities, row->validities_n,
+					     &row->validities_room, sizeof(one));
+		row->validities[row->validities_n++] = one;
 	}
 	if (row->validities_n > 1)
 		qsort(row->validities, row->validities_n, sizeof(one), compare);

@@ -43,7 +43,7 @@
 /*
  * One request to a webhook, from its claim until PostgreSQL has its outcome:
  *
- *	FREE ──begin()──▶ SENDING ──end(), release()──▶ ENDED ──record()──▶ FREE
+ *	FREE ──begin()──▶ SENDING ──end()──▶ ENDED ──record()──▶ FREE
  */
 enum sending_state { SENDING_FREE, SENDING_SENDING, SENDING_ENDED };
 
@@ -82,26 +82,16 @@ static PGresult *ask(struct webhooks *webhooks, const char *sql, int n,
 	return postgres_ask(webhooks->postgres, sql, n, arguments, &patience);
 }
 
-static void post_drop(struct sending *sending)
+/* It was performed; or `is_released`: it is given up, whatever has become of it. */
+static void sending_end(struct sending *sending, CURLcode code, int is_released)
 {
+	check(sending->state == SENDING_SENDING);
+	sending->is_released = is_released;
+	if (!is_released)
+		post_result(sending->post, code, &sending->result);
 	post_free(sending->post);
 	sending->post = NULL;
 	sending->state = SENDING_ENDED;
-}
-
-static void sending_end(struct sending *sending, CURLcode code)
-{
-	check(sending->state == SENDING_SENDING);
-	post_result(sending->post, code, &sending->result);
-	post_drop(sending);
-}
-
-/* It is given up, whatever has become of it. */
-static void sending_release(struct sending *sending)
-{
-	check(sending->state == SENDING_SENDING);
-	sending->is_released = 1;
-	post_drop(sending);
 }
 
 static void end_note(const struct sending *sending, enum post_end end)
@@ -272,7 +262,7 @@ static void requests_step(struct webhooks *webhooks)
 
 		check(curl_easy_getinfo(curl, CURLINFO_PRIVATE, (char **)&sending) == CURLE_OK);
 		check(curl_multi_remove_handle(webhooks->multi, curl) == CURLM_OK);
-		sending_end(sending, code);
+		sending_end(sending, code, 0);
 	}
 }
 
@@ -291,13 +281,6 @@ static void record_step(struct webhooks *webhooks)
 		if (sending->state == SENDING_FREE)
 			webhooks->claim_ms = 0;
 	}
-}
-
-static void dropped_note(struct webhooks *webhooks, int64_t dropped)
-{
-	if (webhooks->dropped >= 0 && dropped > webhooks->dropped)
-		log_error("webhook_dropped", LOG_I("events", dropped - webhooks->dropped));
-	webhooks->dropped = dropped;
 }
 
 /* Counting takes at most a fiftieth of the time, however much there is. */
@@ -321,16 +304,20 @@ static void count_step(struct webhooks *webhooks)
 		{ METRIC_WEBHOOK_DISABLED, "disabled_num" },
 		{ METRIC_WEBHOOK_DROPPED, "dropped_num" },
 	};
-	int64_t now_ms = clock_monotonic_ms();
+	int64_t now_ms = clock_monotonic_ms(), dropped;
 	PGresult *row = NULL;
 
 	metrics_set(METRIC_WEBHOOK_SENDING, (int64_t)sendings_count(webhooks, SENDING_SENDING));
 	if (now_ms < webhooks->count_ms || !postgres_up(webhooks->postgres))
 		return;
-	if (!keeper_state().elected)
+	if (!keeper_state().elected) {
 		webhooks->dropped = -1;
-	else if ((row = ask(webhooks, sql_query_webhook_counts, 0, NULL)))
-		dropped_note(webhooks, column_number(row, 0, "dropped_num"));
+	} else if ((row = ask(webhooks, sql_query_webhook_counts, 0, NULL))) {
+		dropped = column_number(row, 0, "dropped_num");
+		if (webhooks->dropped >= 0 && dropped > webhooks->dropped)
+			log_error("webhook_dropped", LOG_I("events", dropped - webhooks->dropped));
+		webhooks->dropped = dropped;
+	}
 	webhooks->count_ms = count_next_ms(now_ms);
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
 		metrics_set(counts[i].metric, row ? column_number(row, 0, counts[i].column) : 0);
@@ -400,7 +387,7 @@ static void sendings_release(struct webhooks *webhooks)
 	while ((sending = sending_find(webhooks, SENDING_SENDING))) {
 		check(curl_multi_remove_handle(webhooks->multi, post_handle(sending->post)) ==
 		      CURLM_OK);
-		sending_release(sending);
+		sending_end(sending, CURLE_OK, 1);
 	}
 	record_step(webhooks);
 }
@@ -432,27 +419,6 @@ static void *run(void *argument)
 	return NULL;
 }
 
-static struct postgres *session_new(struct webhooks *webhooks)
-{
-	const struct postgres_options options = {
-		.url = webhooks->config->database_url,
-		.application_name = "coupon-webhooks",
-		.connect_timeout_ms = CONNECT_TIMEOUT_MS,
-		.statement_timeout_ms = STATEMENT_TIMEOUT_MS,
-		.lock_timeout_ms = LOCK_TIMEOUT_MS,
-		.session = "LISTEN couponmq_webhook",
-		.reconnects = 1,
-		.lost_event = "webhook_database_lost",
-		.unreachable_event = "webhook_database_unreachable",
-		.refused_event = "webhook_database_refused",
-		.notice_event = "webhook_database_notice",
-		.notified = on_notified,
-		.context = webhooks,
-	};
-
-	return postgres_new(&options);
-}
-
 struct webhooks *webhooks_start(const struct config *config, const struct rules *rules)
 {
 	struct webhooks *webhooks = calloc(1, sizeof(*webhooks));
@@ -469,7 +435,21 @@ struct webhooks *webhooks_start(const struct config *config, const struct rules 
 	check(webhooks->sendings != NULL && webhooks->stop_fd >= 0 && webhooks->multi != NULL);
 	check(curl_multi_setopt(webhooks->multi, CURLMOPT_MAXCONNECTS,
 				(long)config->webhook_connections) == CURLM_OK);
-	webhooks->postgres = session_new(webhooks);
+	webhooks->postgres = postgres_new(&(struct postgres_options){
+		.url = config->database_url,
+		.application_name = "coupon-webhooks",
+		.connect_timeout_ms = CONNECT_TIMEOUT_MS,
+		.statement_timeout_ms = STATEMENT_TIMEOUT_MS,
+		.lock_timeout_ms = LOCK_TIMEOUT_MS,
+		.session = "LISTEN couponmq_webhook",
+		.reconnects = 1,
+		.lost_event = "webhook_database_lost",
+		.unreachable_event = "webhook_database_unreachable",
+		.refused_event = "webhook_database_refused",
+		.notice_event = "webhook_database_notice",
+		.notified = on_notified,
+		.context = webhooks,
+	});
 	check(pthread_create(&webhooks->thread, NULL, run, webhooks) == 0);
 	return webhooks;
 }

@@ -285,7 +285,7 @@ MUTANTS = [
     mutant(
         "events",
         "the newest secret in a signature",
-        "events/signature.c",
+        "events/post.c",
         "\tfor (; *secrets && rc == 0; n++) {\n",
         "\tif (strchr(secrets, ' '))\n\t\tsecrets = strchr(secrets, ' ') + 1;\n"
         "\tfor (; *secrets && rc == 0; n++) {\n",

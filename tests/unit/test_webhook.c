@@ -1,7 +1,6 @@
 /* What webhooks are signed with, where they may be sent to, and when they are tried again. */
 #include "events/endpoint.h"
 #include "events/post.h"
-#include "events/signature.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
