@@ -252,7 +252,7 @@ static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
 		deadline = earlier(deadline, rabbit_link_deadline_ms(worker->consumer, now_ms));
 	if (worker->stop_by_ms)
 		deadline = earlier(deadline, worker->stop_by_ms);
-	if (settlement_put_off_coupons(worker->settlement) > 0)
+	if (settlement_counts(worker->settlement).coupons > 0)
 		deadline = earlier(deadline, now_ms + SETTLEMENT_ROTATE_MS);
 	return earlier(deadline, forward_deadline_ms(&worker->forward));
 }
@@ -272,7 +272,7 @@ static void wait_for_work(struct worker *worker, int signal_fd)
 	wait_ms = wait_ms < 0 ? 0 : earlier(wait_ms, STATS_EVERY_MS);
 	poll(fds, 4, (int)wait_ms);
 	if (fds[0].revents) {
-		log_info("stopping", LOG_I("held", settlement_held(worker->settlement)));
+		log_info("stopping", LOG_I("held", settlement_counts(worker->settlement).held));
 		worker->stop_by_ms = clock_monotonic_ms() + WORKER_STOP_MS;
 		rabbit_link_cancel(worker->consumer);
 	}
@@ -295,11 +295,11 @@ static void metrics_update(struct worker *worker, int64_t now_ms)
 	const struct rabbit_link *publisher = rabbit_publisher_link(worker->publisher);
 
 	stats_step(now_ms);
-	metrics_set(METRIC_HELD, (int64_t)settlement_held(settlement));
-	metrics_set(METRIC_WAITING, (int64_t)settlement_waiting(settlement));
-	metrics_set(METRIC_DEAD_WAITING, (int64_t)settlement_dead_waiting(settlement));
-	metrics_set(METRIC_PUT_OFF, (int64_t)settlement_put_off(settlement));
-	metrics_set(METRIC_PUT_OFF_COUPONS, (int64_t)settlement_put_off_coupons(settlement));
+	metrics_set(METRIC_HELD, (int64_t)settlement_counts(settlement).held);
+	metrics_set(METRIC_WAITING, (int64_t)settlement_counts(settlement).waiting);
+	metrics_set(METRIC_DEAD_WAITING, (int64_t)settlement_counts(settlement).dead);
+	metrics_set(METRIC_PUT_OFF, (int64_t)settlement_counts(settlement).put_off);
+	metrics_set(METRIC_PUT_OFF_COUPONS, (int64_t)settlement_counts(settlement).coupons);
 	metrics_set(METRIC_CONSUMER_UP, rabbit_link_up(worker->consumer));
 	metrics_set(METRIC_PUBLISHER_UP,
 		    rabbit_link_up(publisher) && !rabbit_link_blocked(publisher));

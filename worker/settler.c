@@ -358,10 +358,10 @@ static int64_t lock_timeout_ms(const struct settler *settler)
 	int64_t longest_ms = settler->settle_timeout_ms / 2 + 1, wait_ms;
 
 	if (settlement_lock_suspect(settler->settlement))
-		return settlement_waiting(settler->settlement) > 0 ? SETTLE_LOCK_SUSPECT_MS
-								   : SETTLE_LOCK_IDLE_MS;
-	wait_ms = settlement_put_off_coupons(settler->settlement) ? SETTLE_LOCK_AGAIN_MS
-								  : SETTLE_LOCK_MS;
+		return settlement_counts(settler->settlement).waiting > 0 ? SETTLE_LOCK_SUSPECT_MS
+									  : SETTLE_LOCK_IDLE_MS;
+	wait_ms = settlement_counts(settler->settlement).coupons ? SETTLE_LOCK_AGAIN_MS
+								 : SETTLE_LOCK_MS;
 	return longest_ms < wait_ms ? longest_ms : wait_ms;
 }
 
@@ -376,8 +376,8 @@ static int holds_put_off(const struct settler *settler)
 static int64_t begin_ms(const struct settler *settler)
 {
 	const struct settlement *settlement = settler->settlement;
-	int lingers = settlement_waiting(settlement) < SETTLE_LINGER_RECEIVES &&
-		      settlement_awaited(settlement) == 0;
+	int lingers = settlement_counts(settlement).waiting < SETTLE_LINGER_RECEIVES &&
+		      settlement_counts(settlement).awaited == 0;
 
 	return lingers && settler->linger_ms > settler->due_ms ? settler->linger_ms
 							       : settler->due_ms;
@@ -504,7 +504,7 @@ int64_t settler_deadline_ms(const struct settler *settler)
 		return deadline_ms;
 	if (!settler->gate.is_open)
 		return gate_deadline_ms(&settler->gate, clock_monotonic_ms());
-	if (settlement_waiting(settler->settlement) > 0)
+	if (settlement_counts(settler->settlement).waiting > 0)
 		due_ms = 0;
 	if (due_ms < begin_ms(settler))
 		due_ms = begin_ms(settler);

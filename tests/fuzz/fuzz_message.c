@@ -124,7 +124,6 @@ static void arrival_check(const char *body, size_t len)
 {
 	struct unpack *unpack = calloc(1, sizeof(*unpack));
 	const struct delivery *delivery;
-	enum destination destination;
 	uint64_t tag;
 	int multiple;
 
@@ -137,11 +136,11 @@ static void arrival_check(const char *body, size_t len)
 	unpack_add(unpack, 1, body, len, 0, unpack);
 	while (settlement_take(unpack->settlement, 100, 0) > 0)
 		settlement_commit(unpack->settlement);
-	while ((delivery = settlement_forward(unpack->settlement, &destination)))
+	while ((delivery = settlement_forward(unpack->settlement)))
 		settlement_forwarded(unpack->settlement, settlement_epoch(unpack->settlement), 1,
-				     delivery->position);
+				     delivery->position, 1);
 	check(settlement_ack(unpack->settlement, &tag, &multiple) && tag == 1 && !multiple);
-	check(settlement_held(unpack->settlement) == 0 && envelopes == 0);
+	check(settlement_counts(unpack->settlement).held == 0 && envelopes == 0);
 	settlement_free(unpack->settlement);
 	free(unpack);
 }

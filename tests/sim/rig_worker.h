@@ -82,9 +82,9 @@ static struct forwarding forwarding_of(uint64_t number)
 static void forward_told(struct worker_rig *worker, const struct forwarding *it, int succeeded)
 {
 	if (succeeded)
-		settlement_forwarded(worker->settlement, it->epoch, it->tag, it->position);
+		settlement_forwarded(worker->settlement, it->epoch, it->tag, it->position, 1);
 	else
-		settlement_forward_failed(worker->settlement, it->epoch, it->tag, it->position);
+		settlement_forwarded(worker->settlement, it->epoch, it->tag, it->position, 0);
 }
 
 static void dead_told(void *context, uint64_t process, uint64_t number)
@@ -136,11 +136,11 @@ static void parked_confirmed(void *context, uint64_t process, uint64_t number)
 static void forward_all(struct worker_rig *worker)
 {
 	const struct delivery *delivery;
-	enum destination destination;
 
 	settlement_rotate(worker->settlement, sim.now_ms);
-	while ((delivery = settlement_forward(worker->settlement, &destination)))
-		event_in(1, 20, destination == DESTINATION_DEAD ? dead_told : parked_confirmed,
+	while ((delivery = settlement_forward(worker->settlement)))
+		event_in(1, 20,
+			 delivery->state == DELIVERY_DEAD_SENT ? dead_told : parked_confirmed,
 			 worker, worker->process, forwarding_number(worker, delivery));
 }
 

@@ -61,19 +61,18 @@ static inline void add(struct settlement *s, uint64_t tag, size_t receives, int 
 }
 
 /* The next delivery to forward, which must go to `wanted`; NULL: none. */
-static inline const struct delivery *forward_take(struct settlement *s, enum destination wanted)
+static inline const struct delivery *forward_take(struct settlement *s, enum delivery_state wanted)
 {
-	enum destination destination;
-	const struct delivery *delivery = settlement_forward(s, &destination);
+	const struct delivery *delivery = settlement_forward(s);
 
 	if (delivery)
-		assert_int_equal(destination, wanted);
+		assert_int_equal(delivery->state, wanted);
 	return delivery;
 }
 
 static inline const struct delivery *dead_take(struct settlement *s)
 {
-	return forward_take(s, DESTINATION_DEAD);
+	return forward_take(s, DELIVERY_DEAD_SENT);
 }
 
 static inline void ack_expect(struct settlement *s, uint64_t tag, int multiple)

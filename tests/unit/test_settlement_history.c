@@ -68,7 +68,7 @@ static void model_park(struct model *model, struct settlement *s, const struct d
 		   SETTLEMENT_FROM_PARKING);
 	model_add(model, 1);
 	model->truth[item_of(model, delivery)] = FINISHED;
-	settlement_forwarded(s, settlement_epoch(s), delivery->tag, delivery->position);
+	settlement_forwarded(s, settlement_epoch(s), delivery->tag, delivery->position, 1);
 }
 
 /*
@@ -162,12 +162,11 @@ static void transaction_end(struct history *history)
 /* Takes the next delivery to forward; returns whether there was one. */
 static int forward_next(struct history *history)
 {
-	enum destination destination;
-	const struct delivery *delivery = settlement_forward(history->s, &destination);
+	const struct delivery *delivery = settlement_forward(history->s);
 
 	if (!delivery)
 		return 0;
-	if (destination == DESTINATION_PARKING)
+	if (delivery->state == DELIVERY_PARKING_SENT)
 		model_park(&history->model, history->s, delivery);
 	else
 		history->dead[history->dead_n++] = delivery;
@@ -180,15 +179,15 @@ static void dead_confirmed(struct history *history)
 
 	history->model.truth[item_of(&history->model, delivery)] = FINISHED;
 	settlement_forwarded(history->s, settlement_epoch(history->s), delivery->tag,
-			     delivery->position);
+			     delivery->position, 1);
 }
 
 static void dead_refused(struct history *history)
 {
 	const struct delivery *delivery = history->dead[--history->dead_n];
 
-	settlement_forward_failed(history->s, settlement_epoch(history->s), delivery->tag,
-				  delivery->position);
+	settlement_forwarded(history->s, settlement_epoch(history->s), delivery->tag,
+			     delivery->position, 0);
 }
 
 static void acks_take(struct history *history)
@@ -254,11 +253,11 @@ static void history_end(struct history *history)
 		model_commit(model, history->s);
 		settlement_commit(history->s);
 	}
-	assert_int_equal(settlement_put_off_coupons(history->s), 0);
+	assert_int_equal(settlement_counts(history->s).coupons, 0);
 	while (history->dead_n > 0)
 		dead_confirmed(history);
 	acks_take(history);
-	assert_int_equal(settlement_held(history->s), 0);
+	assert_int_equal(settlement_counts(history->s).held, 0);
 	for (size_t item = 0; item < model->first[model->next_tag]; item++)
 		assert_int_equal(model->truth[item], ACKED);
 }

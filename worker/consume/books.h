@@ -1,14 +1,12 @@
 /*
  * The list of the deliveries that a worker holds, and the one place where their states change. Only
- * for the files of settlement.h: settlement.c and locked.c.
+ * for the files of settlement.h: settlement.c and locked.c; the functions are in delivery.c.
  */
 #ifndef WORKER_CONSUME_BOOKS_H
 #define WORKER_CONSUME_BOOKS_H
 
 #include "common/backoff.h"
 #include "worker/consume/delivery.h"
-
-struct settlement_notice;
 
 /*
  * All held deliveries are in one list in the order of their tags, and so are the parcels they came
@@ -17,9 +15,9 @@ struct settlement_notice;
  */
 struct settlement {
 	void (*envelope_free)(void *envelope);
-	struct delivery *oldest, *newest;
-	struct parcel *oldest_parcel, *newest_parcel;
-	size_t parcels;
+	TAILQ_HEAD(deliveries, delivery) deliveries; /* oldest first */
+	TAILQ_HEAD(parcels, parcel) parcels;
+	size_t parcels_n;
 	size_t finished_parcels;          /* of these, nothing is left */
 	size_t in_state[DELIVERY_STATES]; /* of those in the list */
 	size_t awaited_n;                 /* of those that wait, by a client */

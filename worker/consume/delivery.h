@@ -11,6 +11,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #define SETTLEMENT_REASON_SIZE 96
 
@@ -69,18 +70,18 @@ enum delivery_state {
  * acked when all of them are done.
  */
 struct parcel {
-	struct parcel *older, *newer;
+	TAILQ_ENTRY(parcel) next;
 	uint64_t tag;
-	struct delivery *first, *last; /* its batches, adjacent in the list of deliveries */
-	size_t held;                   /* how many these are */
-	size_t left;                   /* of these, not DONE */
-	size_t outgoing;               /* of these, to be forwarded */
+	struct delivery *first; /* of its batches, adjacent in the list of deliveries */
+	size_t held;            /* how many these are */
+	size_t left;            /* of these, not DONE */
+	size_t outgoing;        /* of these, to be forwarded */
 };
 
-/* Only the files of books.h and delivery.c change it. */
+/* Only the files of books.h change it. */
 struct delivery {
 	/* of the books */
-	struct delivery *older, *newer;
+	TAILQ_ENTRY(delivery) next;
 	struct parcel *parcel;
 	enum delivery_state state;
 	uint64_t epoch;

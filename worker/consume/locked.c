@@ -5,6 +5,7 @@
  */
 #include "worker/consume/settlement.h"
 
+#include "common/array.h"
 #include "common/check.h"
 #include "worker/consume/books.h"
 
@@ -23,16 +24,6 @@ enum delivery_state locked_state(const struct settlement *settlement,
 			       settlement->put_off_max
 		       ? DELIVERY_PUT_OFF
 		       : DELIVERY_PARKING;
-}
-
-size_t settlement_put_off(const struct settlement *settlement)
-{
-	return settlement->in_state[DELIVERY_PUT_OFF];
-}
-
-size_t settlement_put_off_coupons(const struct settlement *settlement)
-{
-	return HASH_COUNT(settlement->put_off.coupons);
 }
 
 int settlement_crowded(const struct settlement *settlement)
@@ -56,13 +47,8 @@ static int is_put_off(const struct delivery *delivery)
 
 static void notice_add(struct settlement *settlement, const struct settlement_notice *notice)
 {
-	if (settlement->notices_n == settlement->notices_size) {
-		settlement->notices_size = settlement->notices_size ? 2 * settlement->notices_size
-								    : 16;
-		settlement->notices = realloc(settlement->notices,
-					      settlement->notices_size * sizeof(*notice));
-		check(settlement->notices != NULL);
-	}
+	settlement->notices = array_room(settlement->notices, settlement->notices_n,
+					 &settlement->notices_size, sizeof(*notice));
 	settlement->notices[settlement->notices_n++] = *notice;
 }
 
@@ -148,7 +134,9 @@ static void coupon_put_off(struct settlement *settlement, int64_t coupon, int ap
 /* Of the coupons that have just failed: holds deliveries while there is room, parks the others. */
 static void deliveries_put_off(struct settlement *settlement, int64_t now_ms)
 {
-	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer) {
+	struct delivery *delivery;
+
+	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
 		const struct put_off_coupon *put_off =
 			delivery->message
 				? put_off_find(&settlement->put_off, delivery->message->coupon)
@@ -234,6 +222,7 @@ static void stale_forget(struct settlement *settlement, int64_t now_ms)
 
 void settlement_rotate(struct settlement *settlement, int64_t now_ms)
 {
+	struct delivery *delivery;
 	int full = settlement->put_off_parking_n >= settlement->parking_max;
 
 	stale_forget(settlement, now_ms);
@@ -243,7 +232,7 @@ void settlement_rotate(struct settlement *settlement, int64_t now_ms)
 	    (full ? SETTLEMENT_ROTATE_MS : SETTLEMENT_ROTATE_IDLE_MS))
 		return;
 	settlement->rotated_ms = now_ms;
-	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer)
+	TAILQ_FOREACH (delivery, &settlement->deliveries, next)
 		if (delivery->state == DELIVERY_PUT_OFF && delivery->from_parking)
 			books_set_state(settlement, delivery, DELIVERY_PARKING);
 }
@@ -284,9 +273,11 @@ static int delivery_try(struct settlement *settlement, struct delivery *delivery
 static void coupon_take(struct settlement *settlement, const struct put_off_coupon *put_off,
 			size_t receives_max)
 {
+	struct delivery *delivery;
+
 	if (put_off->items_max && put_off->items_max < receives_max)
 		receives_max = put_off->items_max;
-	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer) {
+	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
 		if (!is_put_off(delivery) || delivery->message->coupon != put_off->coupon)
 			continue;
 		if (put_off->items_max && settlement->taken_n == 0)
@@ -299,9 +290,10 @@ static void coupon_take(struct settlement *settlement, const struct put_off_coup
 /* Every other coupon that is due. */
 static void others_take(struct settlement *settlement, size_t receives_max, int64_t now_ms)
 {
+	struct delivery *delivery;
 	const struct put_off_coupon *put_off;
 
-	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer) {
+	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
 		if (!is_put_off(delivery))
 			continue;
 		put_off = put_off_find(&settlement->put_off, delivery->message->coupon);
@@ -327,7 +319,9 @@ void trial_take(struct settlement *settlement, size_t receives_max, int64_t now_
 /* The coupon can be settled again. */
 static void put_off_over(struct settlement *settlement, int64_t coupon)
 {
-	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer)
+	struct delivery *delivery;
+
+	TAILQ_FOREACH (delivery, &settlement->deliveries, next)
 		if (is_put_off(delivery) && delivery->message->coupon == coupon)
 			books_set_state(settlement, delivery, DELIVERY_WAITING);
 	put_off_end(&settlement->put_off, coupon);

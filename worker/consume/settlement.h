@@ -106,11 +106,17 @@ struct unpack {
 void unpack_add(struct unpack *unpack, uint64_t tag, const char *body, size_t len, unsigned how,
 		void *envelope);
 
-size_t settlement_held(const struct settlement *settlement);    /* messages not yet acked */
-size_t settlement_waiting(const struct settlement *settlement); /* ready for a transaction */
-size_t settlement_awaited(const struct settlement *settlement); /* of these, by a client */
-size_t settlement_put_off(const struct settlement *settlement); /* of coupons that are put off */
-size_t settlement_put_off_coupons(const struct settlement *settlement);
+struct settlement_counts {
+	size_t held;     /* messages not yet acked */
+	size_t waiting;  /* batches that are ready for a transaction */
+	size_t awaited;  /* of these, by a client */
+	size_t put_off;  /* of coupons that are put off */
+	size_t coupons;  /* that are put off */
+	size_t dead;     /* to be dead-lettered */
+	size_t outgoing; /* to be forwarded anywhere */
+};
+
+struct settlement_counts settlement_counts(const struct settlement *settlement);
 /* Whether nothing is left to be done but for coupons that are put off. */
 int settlement_rests(const struct settlement *settlement);
 
@@ -180,19 +186,14 @@ void settlement_rotate(struct settlement *settlement, int64_t now_ms);
 /* Whether deliveries of coupons that are put off fill half of the prefetch of the receive queue. */
 int settlement_crowded(const struct settlement *settlement);
 
-/* The destination of a delivery that this worker does not settle. */
-enum destination { DESTINATION_DEAD, DESTINATION_PARKING, DESTINATION_RESCUE };
-
-size_t settlement_dead_waiting(const struct settlement *settlement); /* to be dead-lettered */
-size_t settlement_outgoing(const struct settlement *settlement);     /* to be forwarded anywhere */
-/* The next delivery to forward, or NULL. It is to be published now. */
-const struct delivery *settlement_forward(struct settlement *settlement,
-					  enum destination *destination);
+/*
+ * The next delivery that this worker does not settle, or NULL. It is to be published now, where to
+ * its state tells: DEAD_SENT, PARKING_SENT or RESCUE_SENT.
+ */
+const struct delivery *settlement_forward(struct settlement *settlement);
 /* The outcome of the publish; a tag that is unknown since a reset is ignored. */
 void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_t tag,
-			  size_t position);
-void settlement_forward_failed(struct settlement *settlement, uint64_t epoch, uint64_t tag,
-			       size_t position);
+			  size_t position, int is_confirmed);
 
 /* Nothing can be published for some time: what waits to be rescued is settled instead. */
 void settlement_rescue_end(struct settlement *settlement);
