@@ -57,6 +57,7 @@
 
 /* The queues that a worker consumes. */
 enum source { SOURCE_RECEIVES, SOURCE_PARKED, SOURCES };
+static const char *const queue_names[SOURCES] = { AMQP_QUEUE, AMQP_PARKED_QUEUE };
 
 struct worker {
 	const struct config *config;
@@ -91,8 +92,7 @@ static unsigned arrival_of(const struct envelope *envelope, size_t source)
 	int is_rescued = envelope->delivery_count >= RESCUE_FROM_DELIVERIES;
 
 	if (is_rescued)
-		log_warn("delivered_often",
-			 LOG_S("queue", source == SOURCE_PARKED ? AMQP_PARKED_QUEUE : AMQP_QUEUE),
+		log_warn("delivered_often", LOG_S("queue", queue_names[source]),
 			 LOG_I("count", envelope->delivery_count));
 	return (is_rescued ? SETTLEMENT_RESCUE : 0) |
 	       (envelope->reply_to.len ? SETTLEMENT_AWAITED : 0) |
@@ -101,30 +101,16 @@ static unsigned arrival_of(const struct envelope *envelope, size_t source)
 	       (source == SOURCE_PARKED ? SETTLEMENT_FROM_PARKING : 0);
 }
 
-static int is_leave(const struct envelope *envelope)
+static int is_text(amqp_bytes_t bytes, const char *text)
 {
-	return envelope->type.len == strlen(RABBIT_LEAVE_TYPE) &&
-	       memcmp(envelope->type.bytes, RABBIT_LEAVE_TYPE, envelope->type.len) == 0;
+	return bytes.len == strlen(text) && memcmp(bytes.bytes, text, bytes.len) == 0;
 }
 
 /* A message without an id was published by a version that knew none, or by hand. */
 static int is_of_another(const struct worker *worker, const struct envelope *envelope)
 {
-	const char *own = worker->settler.gate.installation;
-
 	return envelope->app_id.len > 0 &&
-	       (envelope->app_id.len != strlen(own) ||
-		memcmp(envelope->app_id.bytes, own, envelope->app_id.len) != 0);
-}
-
-/* First the ack: otherwise this message returns to the queue too. */
-static void source_leave(struct worker *worker, size_t source, uint64_t tag)
-{
-	log_info("queue_left",
-		 LOG_S("queue", source == SOURCE_PARKED ? AMQP_PARKED_QUEUE : AMQP_QUEUE),
-		 LOG_I("for_ms", RABBIT_LEAVE_MS));
-	rabbit_link_ack(worker->consumer, tag, 0);
-	rabbit_link_leave(worker->consumer, source, RABBIT_LEAVE_MS);
+	       !is_text(envelope->app_id, worker->settler.gate.installation);
 }
 
 /* As if the batch had come in a message of its own. */
@@ -142,9 +128,13 @@ static void consumer_delivered(void *context, size_t source, uint64_t tag,
 {
 	struct worker *worker = context;
 
-	if (is_leave(envelope)) {
+	if (is_text(envelope->type, RABBIT_LEAVE_TYPE)) {
 		envelope_free(envelope);
-		source_leave(worker, source, tag);
+		log_info("queue_left", LOG_S("queue", queue_names[source]),
+			 LOG_I("for_ms", RABBIT_LEAVE_MS));
+		/* First the ack: otherwise this message returns to the queue too. */
+		rabbit_link_ack(worker->consumer, tag, 0);
+		rabbit_link_leave(worker->consumer, source, RABBIT_LEAVE_MS);
 		return;
 	}
 	metrics_count(METRIC_MESSAGES, 1);
@@ -176,16 +166,15 @@ static struct worker *worker_new(const struct config *config, struct keeper *kee
 	static const struct rabbit_link_events events = { .opened = consumer_opened,
 							  .delivered = consumer_delivered,
 							  .lost = consumer_lost };
-	const struct rabbit_source sources[SOURCES] = {
-		[SOURCE_RECEIVES] = { .queue = AMQP_QUEUE, .prefetch = (uint16_t)config->prefetch },
-		[SOURCE_PARKED] = { .queue = AMQP_PARKED_QUEUE,
-				    .prefetch = (uint16_t)config->prefetch },
-	};
+	struct rabbit_source sources[SOURCES];
 	static const struct rabbit_publisher_port port = { .done = forward_done,
 							   .way = forward_way };
 	struct worker *worker = calloc(1, sizeof(*worker));
 
 	check(worker != NULL);
+	for (int i = 0; i < SOURCES; i++)
+		sources[i] = (struct rabbit_source){ .queue = queue_names[i],
+						     .prefetch = (uint16_t)config->prefetch };
 	worker->config = config;
 	worker->settlement = settlement_new(envelope_free, put_off_max(config),
 					    (size_t)config->prefetch);
@@ -231,9 +220,7 @@ static void acks_turn(struct worker *worker)
 	uint64_t tag;
 	int multiple;
 
-	/*
-	 * If the connection breaks here, the books are reset and no acks are left.
-	 */
+	/* If the connection breaks here, the books are reset and no acks are left. */
 	while (settlement_ack(worker->settlement, &tag, &multiple)) {
 		fault_point(FAULT_WORKER_BEFORE_ACK);
 		rabbit_link_ack(worker->consumer, tag, multiple);
@@ -291,15 +278,15 @@ static void consumer_step(struct worker *worker, int64_t now_ms)
 
 static void metrics_update(struct worker *worker, int64_t now_ms)
 {
-	const struct settlement *settlement = worker->settlement;
+	const struct settlement_counts counts = settlement_counts(worker->settlement);
 	const struct rabbit_link *publisher = rabbit_publisher_link(worker->publisher);
 
 	stats_step(now_ms);
-	metrics_set(METRIC_HELD, (int64_t)settlement_counts(settlement).held);
-	metrics_set(METRIC_WAITING, (int64_t)settlement_counts(settlement).waiting);
-	metrics_set(METRIC_DEAD_WAITING, (int64_t)settlement_counts(settlement).dead);
-	metrics_set(METRIC_PUT_OFF, (int64_t)settlement_counts(settlement).put_off);
-	metrics_set(METRIC_PUT_OFF_COUPONS, (int64_t)settlement_counts(settlement).coupons);
+	metrics_set(METRIC_HELD, (int64_t)counts.held);
+	metrics_set(METRIC_WAITING, (int64_t)counts.waiting);
+	metrics_set(METRIC_DEAD_WAITING, (int64_t)counts.dead);
+	metrics_set(METRIC_PUT_OFF, (int64_t)counts.put_off);
+	metrics_set(METRIC_PUT_OFF_COUPONS, (int64_t)counts.coupons);
 	metrics_set(METRIC_CONSUMER_UP, rabbit_link_up(worker->consumer));
 	metrics_set(METRIC_PUBLISHER_UP,
 		    rabbit_link_up(publisher) && !rabbit_link_blocked(publisher));

@@ -71,7 +71,6 @@ struct settler {
 	enum settler_statement statement; /* the last one */
 	struct durability durability;
 	struct settle_args args;
-	struct postgres_array coupons; /* of a look */
 	struct gate gate;
 	struct backoff backoff;
 	int64_t due_ms;    /* no transaction before this time */

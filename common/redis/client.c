@@ -302,17 +302,6 @@ void redis_client_append_coupon_eval(struct redis_client *client, const char *sc
 	redis_client_append_eval(client, script, names.n, names.names, argc, argv);
 }
 
-void redis_client_append_coupon_evalsha(struct redis_client *client, const char *sha,
-					int64_t coupon, unsigned keys, int argc, const char **argv)
-{
-	struct coupon_keys names;
-	struct eval eval;
-
-	coupon_keys_make(&names, coupon, keys);
-	eval_make(&eval, "EVALSHA", sha, names.n, names.names, argc, argv);
-	redis_client_append(client, eval.argc, eval.argv);
-}
-
 redisReply *redis_client_next(struct redis_client *client)
 {
 	void *reply = NULL;

@@ -67,36 +67,34 @@ void entries_join(struct entries *entries, struct entries *other)
 
 struct group {
 	int64_t coupon;
-	struct entries entries;
+	struct entry *last;
 	UT_hash_handle hh;
 };
-
-static struct group *group_of(struct group **groups, int64_t coupon)
-{
-	struct group *group;
-
-	HASH_FIND(hh, *groups, &coupon, sizeof(coupon), group);
-	if (group)
-		return group;
-	group = calloc(1, sizeof(*group));
-	check(group != NULL);
-	group->coupon = coupon;
-	entries_init(&group->entries);
-	HASH_ADD(hh, *groups, coupon, sizeof(group->coupon), group);
-	return group;
-}
 
 void entries_group(struct entries *entries)
 {
 	struct group *groups = NULL, *group, *next;
+	struct entries grouped = { .size = entries->size };
+	struct entry *entry;
 
-	while (!entries_is_empty(entries)) {
-		struct entry *entry = take(entries);
-
-		append(&group_of(&groups, entry->coupon)->entries, entry);
+	STAILQ_INIT(&grouped.head);
+	while ((entry = STAILQ_FIRST(&entries->head))) {
+		STAILQ_REMOVE_HEAD(&entries->head, next);
+		HASH_FIND(hh, groups, &entry->coupon, sizeof(group->coupon), group);
+		if (group) {
+			STAILQ_INSERT_AFTER(&grouped.head, group->last, entry, next);
+		} else {
+			group = calloc(1, sizeof(*group));
+			check(group != NULL);
+			group->coupon = entry->coupon;
+			HASH_ADD(hh, groups, coupon, sizeof(group->coupon), group);
+			STAILQ_INSERT_TAIL(&grouped.head, entry, next);
+		}
+		group->last = entry;
 	}
+	entries->size = 0;
+	entries_join(entries, &grouped);
 	HASH_ITER (hh, groups, group, next) {
-		entries_join(entries, &group->entries);
 		HASH_DEL(groups, group);
 		free(group);
 	}

@@ -32,7 +32,6 @@
 #define MANY 16384       /* with so many batches the thread waits for no more */
 #define COMMANDS_MAX 256 /* sent before their replies are read */
 
-#define SHA_SIZE 41
 #define DEAD_S 2592000 /* 30 days: the set of dead ones expires so long after the last */
 #define BATCHES_MAX 64 /* of one command, as of lua/settled.lua */
 #define BATCH_SIZE (ULID_SIZE + NUMBER_SIZE) /* 'BATCH:AT' */
@@ -62,7 +61,6 @@ struct outboxes {
 	struct redis_client *redis;
 	struct entries work[KINDS];
 	struct changes work_changes;
-	char settled_sha[SHA_SIZE];
 	int64_t retry_ms[KINDS]; /* after a failure: nothing is sent before; 0: none */
 	struct backoff backoff[KINDS];
 };
@@ -188,52 +186,6 @@ static int work_take(struct outboxes *outboxes, int is_due[KINDS])
 
 /* The thread: commands to Redis about batches that have come to their end, and the replies */
 
-/* Returns whether there were any. */
-static int changes_append(struct redis_client *redis, const struct changes *changes)
-{
-	char texts[CHANGES_STRIPES][2][NUMBER_SIZE];
-	const char *argv[6 + 2 * CHANGES_STRIPES] = { "EVAL",      lua_changes,           "1",
-						      CHANGES_KEY, changes->installation, "" };
-	int argc = 6;
-
-	for (int i = 0; i < CHANGES_STRIPES; i++) {
-		if (changes->num[i] == 0)
-			continue;
-		argv[argc++] = number_text(i, texts[i][0]);
-		argv[argc++] = number_text(changes->num[i], texts[i][1]);
-	}
-	if (argc > 6)
-		redis_client_append(redis, argc, argv);
-	return argc > 6;
-}
-
-/*
- * Loads lua/settled.lua, each time, since it may have been flushed, and copies the numbers: in a
- * round trip of its own, so that nothing is removed should Redis refuse it. 0, or -1: also when
- * Redis does not belong to this installation.
- */
-static int commands_prepare(struct redis_client *redis, const struct changes *changes,
-			    char sha[SHA_SIZE])
-{
-	const char *load[] = { "SCRIPT", "LOAD", lua_settled };
-	char word[REDIS_WORD_SIZE];
-	redisReply *reply;
-	int has_changes, rc;
-
-	redis_client_append(redis, 3, load);
-	has_changes = changes_append(redis, changes);
-	reply = redis_client_next(redis);
-	rc = reply && reply->type == REDIS_REPLY_STRING && reply->len < SHA_SIZE ? 0 : -1;
-	if (rc == 0)
-		memcpy(sha, reply->str, (size_t)reply->len + 1);
-	if (reply)
-		freeReplyObject(reply);
-	if (!has_changes)
-		return rc;
-	redis_word_take(redis_client_next(redis), word);
-	return changes_replied(word) == RELATION_OWN ? rc : -1;
-}
-
 /* A settled batch as arguments of lua/settled.lua. */
 static size_t settled_put(const struct entry *entry, char batch[BATCH_SIZE], const char **argv)
 {
@@ -251,8 +203,7 @@ static size_t settled_put(const struct entry *entry, char batch[BATCH_SIZE], con
  * Appends the command for `*at` and those of the same coupon that follow it, and moves `*at` behind
  * them. Returns how many they are.
  */
-static size_t commands_append_settled(struct redis_client *redis, const char *sha,
-				      const struct entry **at)
+static size_t commands_append_settled(struct redis_client *redis, const struct entry **at)
 {
 	char batches[BATCHES_MAX][BATCH_SIZE];
 	const char *argv[REDIS_CLIENT_ARGS_MAX];
@@ -265,8 +216,8 @@ static size_t commands_append_settled(struct redis_client *redis, const char *sh
 		argc += settled_put(*at, batches[n], argv + argc);
 		*at = STAILQ_NEXT(*at, next);
 	}
-	redis_client_append_coupon_evalsha(redis, sha, coupon, COUPON_KEYS_SETTLED, (int)argc,
-					   argv);
+	redis_client_append_coupon_eval(redis, lua_settled, coupon, COUPON_KEYS_SETTLED, (int)argc,
+					argv);
 	return n;
 }
 
@@ -302,18 +253,6 @@ static int64_t command_reply(struct redis_client *redis, enum kind kind)
 }
 
 /* The thread: sending */
-
-static void failed(struct outboxes *outboxes, enum kind kind)
-{
-	outboxes->retry_ms[kind] = clock_monotonic_ms() +
-				   backoff_connect_ms(&outboxes->backoff[kind]);
-}
-
-static void succeeded(struct outboxes *outboxes, enum kind kind)
-{
-	outboxes->retry_ms[kind] = 0;
-	backoff_reset(&outboxes->backoff[kind]);
-}
 
 /*
  * Reads the reply to the command for the first `n` batches of the work. 0 when these are finished,
@@ -352,31 +291,37 @@ static int commands_send(struct outboxes *outboxes, enum kind kind)
 	int rc = 0;
 
 	for (; at && n < COMMANDS_MAX; n++)
-		counts[n] = kind == KIND_SETTLED
-				    ? commands_append_settled(outboxes->redis,
-							      outboxes->settled_sha, &at)
-				    : commands_append_dead(outboxes->redis, &at);
+		counts[n] = kind == KIND_SETTLED ? commands_append_settled(outboxes->redis, &at)
+						 : commands_append_dead(outboxes->redis, &at);
 	for (size_t i = 0; i < n; i++)
 		if (is_over(outboxes) || command_finish(outboxes, kind, counts[i]))
 			rc = -1;
 	return rc;
 }
 
-/* Sends what is there of the kind, as far as it fits. 0, or -1: not all. */
+/*
+ * Sends what is there of the kind, as far as it fits. 0, or -1: not all. Before settled batches the
+ * numbers are copied, in a round trip of its own, so that nothing is removed should Redis refuse it
+ * or not belong to this installation. The script is loaded each time: it may have been flushed.
+ */
 static int kind_send(struct outboxes *outboxes, enum kind kind)
 {
+	static const struct changes none;
 	struct entries *work = &outboxes->work[kind];
 	int rc = 0;
 
 	entries_group(work);
 	fault_point(FAULT_WORKER_BEFORE_REMOVE);
 	if (kind == KIND_SETTLED) {
-		rc = commands_prepare(outboxes->redis, &outboxes->work_changes,
-				      outboxes->settled_sha);
+		redis_client_prepare(outboxes->redis, lua_settled);
+		rc = changes_copy(outboxes->redis, &outboxes->work_changes, &none) == RELATION_OWN
+			     ? 0
+			     : -1;
 		fault_point(FAULT_WORKER_COPIED);
 	}
 	if (rc == 0 && !is_over(outboxes))
 		rc = commands_send(outboxes, kind);
+	redis_client_prepared_end(outboxes->redis);
 	if (kind == KIND_SETTLED && entries_is_empty(work))
 		memset(&outboxes->work_changes, 0, sizeof(outboxes->work_changes));
 	pthread_mutex_lock(&outboxes->mutex);
@@ -393,10 +338,13 @@ static void round_run(struct outboxes *outboxes, const int is_due[KINDS])
 	for (enum kind kind = 0; kind < KINDS; kind++) {
 		if (!is_due[kind] || is_over(outboxes))
 			continue;
-		if (redis_client_is_open(outboxes->redis) && kind_send(outboxes, kind) == 0)
-			succeeded(outboxes, kind);
-		else
-			failed(outboxes, kind);
+		if (redis_client_is_open(outboxes->redis) && kind_send(outboxes, kind) == 0) {
+			outboxes->retry_ms[kind] = 0;
+			backoff_reset(&outboxes->backoff[kind]);
+		} else {
+			outboxes->retry_ms[kind] = clock_monotonic_ms() +
+						   backoff_connect_ms(&outboxes->backoff[kind]);
+		}
 	}
 }
 
