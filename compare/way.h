@@ -65,8 +65,8 @@ struct way {
 	/* What distinguishes ways that have functions in common: */
 	const char *take; /* the statement that takes a piece of the item $1… */
 	int segments;     /* …from the segment $2, trying so many of them; 0: there are none */
-	/* The lock: of the shop, of the item, or of the user's item. */
-	enum { LOCK_OF_SHOP, LOCK_OF_ITEM, LOCK_OF_USER } lock_of;
+	/* The lock: of the item, of all of them, or of the user's item. */
+	enum { LOCK_OF_ITEM, LOCK_OF_SHOP, LOCK_OF_USER } lock_of;
 	enum lock_backend_id lock_store;
 	enum lock_kind lock_kind;
 	const char *ack; /* of requests to the gateway */

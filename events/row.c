@@ -228,18 +228,9 @@ static int coupon_read(struct row *row, int64_t *coupon)
 	return *coupon > 0 ? 0 : -1;
 }
 
-static int number_read(struct row *row, enum column column, int *value)
-{
-	int64_t number;
-
-	if (binary_array_number(&row->arrays[column], &number))
-		return -1;
-	*value = (int)number;
-	return 0;
-}
-
 static int receive_read(struct row *row, struct event *event)
 {
+	int64_t index, slot;
 	size_t len;
 	const char *bytes = binary_array_next(&row->arrays[BATCH], &len);
 
@@ -247,12 +238,13 @@ static int receive_read(struct row *row, struct event *event)
 		return -1;
 	memcpy(event->receive.batch.bytes, bytes, len);
 	bytes = binary_array_next(&row->arrays[USER], &len);
-	if (!bytes || user_id_parse(&event->receive.user, bytes, len))
+	if (!bytes || user_id_parse(&event->receive.user, bytes, len) ||
+	    binary_array_number(&row->arrays[INDEX], &index) ||
+	    binary_array_number(&row->arrays[SLOT], &slot))
 		return -1;
-	return number_read(row, INDEX, &event->receive.index) ||
-			       number_read(row, SLOT, &event->slot)
-		       ? -1
-		       : 0;
+	event->receive.index = (int)index;
+	event->slot = (int)slot;
+	return 0;
 }
 
 static int time_read(struct row *row, struct event *event)

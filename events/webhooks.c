@@ -283,14 +283,6 @@ static void record_step(struct webhooks *webhooks)
 	}
 }
 
-/* Counting takes at most a fiftieth of the time, however much there is. */
-static int64_t count_next_ms(int64_t begun_ms)
-{
-	int64_t now_ms = clock_monotonic_ms(), pause_ms = 50 * (now_ms - begun_ms);
-
-	return now_ms + (pause_ms > COUNT_EVERY_MS ? pause_ms : COUNT_EVERY_MS);
-}
-
 /* The numbers of all webhooks are those of one worker, so that their sum over workers is right. */
 static void count_step(struct webhooks *webhooks)
 {
@@ -304,7 +296,7 @@ static void count_step(struct webhooks *webhooks)
 		{ METRIC_WEBHOOK_DISABLED, "disabled_num" },
 		{ METRIC_WEBHOOK_DROPPED, "dropped_num" },
 	};
-	int64_t now_ms = clock_monotonic_ms(), dropped;
+	int64_t now_ms = clock_monotonic_ms(), end_ms, pause_ms, dropped;
 	PGresult *row = NULL;
 
 	metrics_set(METRIC_WEBHOOK_SENDING, (int64_t)sendings_count(webhooks, SENDING_SENDING));
@@ -318,7 +310,10 @@ static void count_step(struct webhooks *webhooks)
 			log_error("webhook_dropped", LOG_I("events", dropped - webhooks->dropped));
 		webhooks->dropped = dropped;
 	}
-	webhooks->count_ms = count_next_ms(now_ms);
+	/* Counting takes at most a fiftieth of the time, however much there is. */
+	end_ms = clock_monotonic_ms();
+	pause_ms = 50 * (end_ms - now_ms);
+	webhooks->count_ms = end_ms + (pause_ms > COUNT_EVERY_MS ? pause_ms : COUNT_EVERY_MS);
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
 		metrics_set(counts[i].metric, row ? column_number(row, 0, counts[i].column) : 0);
 	PQclear(row);
@@ -392,21 +387,16 @@ static void sendings_release(struct webhooks *webhooks)
 	record_step(webhooks);
 }
 
-/* Connects when that is due, and reads what is announced. */
-static void session_step(struct webhooks *webhooks)
-{
-	if (postgres_up(webhooks->postgres))
-		postgres_step(webhooks->postgres, clock_monotonic_ms());
-	else
-		postgres_open(webhooks->postgres);
-}
-
 static void *run(void *argument)
 {
 	struct webhooks *webhooks = argument;
 
 	while (!webhooks->stop) {
-		session_step(webhooks);
+		/* Connects when that is due, and reads what is announced. */
+		if (postgres_up(webhooks->postgres))
+			postgres_step(webhooks->postgres, clock_monotonic_ms());
+		else
+			postgres_open(webhooks->postgres);
 		requests_step(webhooks);
 		record_step(webhooks);
 		claim_step(webhooks);

@@ -161,6 +161,15 @@ static size_t put_off_max(const struct config *config)
 	return config->prefetch >= 4 ? (size_t)config->prefetch / 4 : 1;
 }
 
+static void notice_log(const struct settlement_notice *notice)
+{
+	if (notice->failures)
+		log_warn("coupon_put_off", LOG_I("coupon", notice->coupon),
+			 LOG_I("for_ms", notice->wait_ms), LOG_I("failures", notice->failures));
+	else
+		log_info("coupon_resumed", LOG_I("coupon", notice->coupon));
+}
+
 static struct worker *worker_new(const struct config *config, struct keeper *keeper)
 {
 	static const struct rabbit_link_events events = { .opened = consumer_opened,
@@ -176,12 +185,11 @@ static struct worker *worker_new(const struct config *config, struct keeper *kee
 		sources[i] = (struct rabbit_source){ .queue = queue_names[i],
 						     .prefetch = (uint16_t)config->prefetch };
 	worker->config = config;
-	worker->settlement = settlement_new(envelope_free, put_off_max(config),
+	worker->settlement = settlement_new(envelope_free, notice_log, put_off_max(config),
 					    (size_t)config->prefetch);
 	worker->unpack = (struct unpack){ .settlement = worker->settlement,
 					  .arena = json_arena_new(),
-					  .part_new = part_new,
-					  .envelope_free = envelope_free };
+					  .part_new = part_new };
 	worker->consumer = rabbit_link_new("consumer", config->amqp_url, sources, SOURCES, &events,
 					   worker);
 	worker->publisher = rabbit_publisher_new("publisher", config->amqp_url, &port,

@@ -56,15 +56,11 @@ static void http_reply(struct evhttp_request *request, int status, const char *t
 	evbuffer_free(body);
 }
 
-/* JSON, and a newline after it. */
-static void http_reply_json(struct evhttp_request *request, int status, const char *text,
-			    size_t len)
+static void http_reply_json(struct evhttp_request *request, int status, const char *text)
 {
 	struct evbuffer *body = evbuffer_new();
 
-	check(body != NULL);
-	evbuffer_add(body, text, len);
-	evbuffer_add(body, "\n", 1);
+	check(body != NULL && evbuffer_add_printf(body, "%s\n", text) > 0);
 	http_reply(request, status, "application/json", body);
 }
 
@@ -72,13 +68,12 @@ static void on_healthz(struct evhttp_request *request)
 {
 	int64_t silent_ms = clock_monotonic_ms() -
 			    atomic_load_explicit(&beat_ms, memory_order_relaxed);
+	int is_ok = silent_ms < MONITOR_SILENCE_MS;
 	char text[96];
-	int n;
 
-	n = snprintf(text, sizeof(text), "{\"status\":\"%s\",\"silent_ms\":%lld}",
-		     silent_ms < MONITOR_SILENCE_MS ? "ok" : "stuck", (long long)silent_ms);
-	http_reply_json(request, silent_ms < MONITOR_SILENCE_MS ? HTTP_OK : HTTP_SERVUNAVAIL, text,
-			(size_t)n);
+	snprintf(text, sizeof(text), "{\"status\":\"%s\",\"silent_ms\":%lld}",
+		 is_ok ? "ok" : "stuck", (long long)silent_ms);
+	http_reply_json(request, is_ok ? HTTP_OK : HTTP_SERVUNAVAIL, text);
 }
 
 static const char *word(int up)
@@ -132,7 +127,7 @@ static void on_readyz(struct evhttp_request *request)
 	relay_warnings(warnings);
 	text = cJSON_PrintUnformatted(body);
 	check(text != NULL);
-	http_reply_json(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text, strlen(text));
+	http_reply_json(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text);
 	free(text);
 	cJSON_Delete(body);
 }
@@ -149,8 +144,6 @@ static void on_metrics(struct evhttp_request *request)
 
 static void on_request(struct evhttp_request *request, void *unused)
 {
-	static const char no_path[] =
-		"{\"message\":\"no such path: there are /metrics, /healthz and /readyz\"}";
 	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
 
 	(void)unused;
@@ -163,7 +156,9 @@ static void on_request(struct evhttp_request *request, void *unused)
 	else if (strcmp(path, "/readyz") == 0)
 		on_readyz(request);
 	else
-		http_reply_json(request, HTTP_NOTFOUND, no_path, sizeof(no_path) - 1);
+		http_reply_json(request, HTTP_NOTFOUND,
+				"{\"message\":\"no such path: there are /metrics, /healthz and "
+				"/readyz\"}");
 }
 
 /* Called by evhttp for each accepted connection. */

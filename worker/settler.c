@@ -251,19 +251,6 @@ static void outbox_clear(struct outboxes *outboxes, const struct delivery *deliv
 					  &message->receives[i].user);
 }
 
-static void notices_log(struct settler *settler)
-{
-	struct settlement_notice notice;
-
-	while (settlement_notice(settler->settlement, &notice))
-		if (notice.failures)
-			log_warn("coupon_put_off", LOG_I("coupon", notice.coupon),
-				 LOG_I("for_ms", notice.wait_ms),
-				 LOG_I("failures", notice.failures));
-		else
-			log_info("coupon_resumed", LOG_I("coupon", notice.coupon));
-}
-
 static void transaction_settled(struct settler *settler)
 {
 	int is_known, rejected = 0;
@@ -463,7 +450,6 @@ void settler_turn(struct settler *settler, int64_t now_ms)
 		session_lost(settler, now_ms);
 		break;
 	}
-	notices_log(settler);
 	transaction_begin(settler, now_ms);
 }
 

@@ -237,27 +237,27 @@ static enum outcome function_answer(struct client *client, struct asked *asked)
 /* ---- 11 */
 
 /* The outcome of each buyer, in their order: the numbers of enum outcome. */
-#define SELL_MANY_FUNCTION                                                             \
-	"CREATE FUNCTION sell_many(wanted bigint, buyers bigint[]) RETURNS SETOF int " \
-	"LANGUAGE plpgsql AS $$ "                                                      \
-	"DECLARE left_n bigint; got bigint[]; "                                        \
-	"BEGIN "                                                                       \
-	"SELECT stock INTO left_n FROM item WHERE id = wanted FOR UPDATE; "            \
-	"WITH asked AS (SELECT b.buyer, min(b.ord) AS ord "                            \
-	"	FROM unnest(buyers) WITH ORDINALITY AS b (buyer, ord) GROUP BY b.buyer), "   \
-	"sold AS (INSERT INTO sale SELECT wanted, a.buyer FROM asked AS a "            \
-	"	WHERE NOT EXISTS (SELECT FROM sale AS s "                                    \
-	"		WHERE s.item = wanted AND s.buyer = a.buyer) "                              \
-	"	ORDER BY a.ord LIMIT left_n RETURNING sale.buyer) "                          \
-	"SELECT coalesce(array_agg(buyer), '{}') INTO got FROM sold; "                 \
-	"UPDATE item SET stock = stock - cardinality(got) WHERE id = wanted; "         \
-	"RETURN QUERY SELECT CASE WHEN g.buyer IS NULL THEN 1 "                        \
-	"	WHEN row_number() OVER (PARTITION BY b.buyer ORDER BY b.ord) = 1 THEN 0 "    \
-	"	ELSE 2 END "                                                                 \
-	"	FROM unnest(buyers) WITH ORDINALITY AS b (buyer, ord) "                      \
-	"		LEFT JOIN unnest(got) AS g (buyer) ON g.buyer = b.buyer "                   \
-	"	ORDER BY b.ord; "                                                            \
-	"END $$"
+static const char sell_many[] =
+	"CREATE FUNCTION sell_many(wanted bigint, buyers bigint[]) RETURNS SETOF int "
+	"LANGUAGE plpgsql AS $$ "
+	"DECLARE left_n bigint; got bigint[]; "
+	"BEGIN "
+	"SELECT stock INTO left_n FROM item WHERE id = wanted FOR UPDATE; "
+	"WITH asked AS (SELECT b.buyer, min(b.ord) AS ord "
+	"	FROM unnest(buyers) WITH ORDINALITY AS b (buyer, ord) GROUP BY b.buyer), "
+	"sold AS (INSERT INTO sale SELECT wanted, a.buyer FROM asked AS a "
+	"	WHERE NOT EXISTS (SELECT FROM sale AS s "
+	"		WHERE s.item = wanted AND s.buyer = a.buyer) "
+	"	ORDER BY a.ord LIMIT left_n RETURNING sale.buyer) "
+	"SELECT coalesce(array_agg(buyer), '{}') INTO got FROM sold; "
+	"UPDATE item SET stock = stock - cardinality(got) WHERE id = wanted; "
+	"RETURN QUERY SELECT CASE WHEN g.buyer IS NULL THEN 1 "
+	"	WHEN row_number() OVER (PARTITION BY b.buyer ORDER BY b.ord) = 1 THEN 0 "
+	"	ELSE 2 END "
+	"	FROM unnest(buyers) WITH ORDINALITY AS b (buyer, ord) "
+	"		LEFT JOIN unnest(got) AS g (buyer) ON g.buyer = b.buyer "
+	"	ORDER BY b.ord; "
+	"END $$";
 
 struct combiner {
 	/* the next batch */
@@ -426,7 +426,7 @@ const struct way ways_postgres[] = {
 		.name = "a combiner, PostgreSQL",
 		.is_unique = 1,
 		.is_batch = 1,
-		.script = SELL_MANY_FUNCTION,
+		.script = sell_many,
 		.ask = combiner_ask,
 		.answer = combiner_answer,
 	},

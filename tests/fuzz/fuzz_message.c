@@ -86,7 +86,7 @@ static void same_again_check(const struct message *message)
 
 static void settlement_check(const struct message *message)
 {
-	struct settlement *settlement = settlement_new(NULL, 16, 16);
+	struct settlement *settlement = settlement_new(NULL, NULL, 16, 16);
 	struct settle_args args;
 	int has_codes = 0;
 
@@ -128,10 +128,9 @@ static void arrival_check(const char *body, size_t len)
 	int multiple;
 
 	check(unpack != NULL);
-	unpack->settlement = settlement_new(envelope_drop, 16, 16);
+	unpack->settlement = settlement_new(envelope_drop, NULL, 16, 16);
 	unpack->arena = arena;
 	unpack->part_new = part_new;
-	unpack->envelope_free = envelope_drop;
 	envelopes = 1;
 	unpack_add(unpack, 1, body, len, 0, unpack);
 	while (settlement_take(unpack->settlement, 100, 0) > 0)

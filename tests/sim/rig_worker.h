@@ -46,12 +46,16 @@ static void *part_new(const void *whole, const char *text, size_t len, const str
 	return reply_to;
 }
 
+static void notice_ignore(const struct settlement_notice *notice)
+{
+	(void)notice;
+}
+
 static void settlement_make(struct worker_rig *worker)
 {
-	worker->settlement = settlement_new(free, PREFETCH / 4, PREFETCH);
+	worker->settlement = settlement_new(free, notice_ignore, PREFETCH / 4, PREFETCH);
 	worker->unpack.settlement = worker->settlement;
 	worker->unpack.part_new = part_new;
-	worker->unpack.envelope_free = free;
 }
 
 static void worker_crash(struct worker_rig *worker)

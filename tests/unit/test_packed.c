@@ -134,8 +134,7 @@ static void unpack(struct settlement *s, const char *body, size_t len, unsigned 
 	static uint64_t tag = 1;
 	struct unpack unpack = { .settlement = s,
 				 .arena = json_arena_new(),
-				 .part_new = part_new,
-				 .envelope_free = envelope_drop };
+				 .part_new = part_new };
 
 	unpack_add(&unpack, tag++, body, len, how, envelope_make());
 	json_arena_free(unpack.arena);

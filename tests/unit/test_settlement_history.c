@@ -142,7 +142,7 @@ static void message_arrives(struct history *history)
 	model_add(&history->model, parts);
 }
 
-static void transaction_end(struct history *history)
+static void transaction_ends(struct history *history)
 {
 	struct settlement *s = history->s;
 
@@ -218,7 +218,7 @@ static void history_step(struct history *history)
 	case 6:
 	case 7:
 		if (settlement_taken(s) > 0)
-			transaction_end(history);
+			transaction_ends(history);
 		break;
 	case 8:
 		forward_next(history);
@@ -262,9 +262,14 @@ static void history_end(struct history *history)
 		assert_int_equal(model->truth[item], ACKED);
 }
 
+static void notice_ignore(const struct settlement_notice *notice)
+{
+	(void)notice;
+}
+
 static void history_run(unsigned seed)
 {
-	struct history history = { .s = settlement_new(envelope_drop, 16, 16),
+	struct history history = { .s = settlement_new(envelope_drop, notice_ignore, 16, 16),
 				   .model = { .next_tag = 1 },
 				   .random = seed };
 

@@ -1,4 +1,4 @@
-#include "worker/consume/books.h"
+#include "worker/consume/delivery.h"
 
 #include "common/check.h"
 #include "common/log/log.h"

@@ -5,9 +5,7 @@
  */
 #include "worker/consume/settlement.h"
 
-#include "common/array.h"
 #include "common/check.h"
-#include "worker/consume/books.h"
 
 #include <stdlib.h>
 
@@ -43,21 +41,6 @@ int settlement_crowded(const struct settlement *settlement)
 static int is_put_off(const struct delivery *delivery)
 {
 	return delivery->state == DELIVERY_PUT_OFF || delivery->state == DELIVERY_PARKING;
-}
-
-static void notice_add(struct settlement *settlement, const struct settlement_notice *notice)
-{
-	settlement->notices = array_room(settlement->notices, settlement->notices_n,
-					 &settlement->notices_size, sizeof(*notice));
-	settlement->notices[settlement->notices_n++] = *notice;
-}
-
-int settlement_notice(struct settlement *settlement, struct settlement_notice *notice)
-{
-	if (settlement->notices_n == 0)
-		return 0;
-	*notice = settlement->notices[--settlement->notices_n];
-	return 1;
 }
 
 static int id_compare(const void *a, const void *b)
@@ -126,9 +109,8 @@ static void coupon_put_off(struct settlement *settlement, int64_t coupon, int ap
 	struct put_off_coupon *put_off = put_off_add(&settlement->put_off, coupon, now_ms);
 
 	put_off->apart = apart || put_off->items_max;
-	notice_add(settlement, &(struct settlement_notice){ .coupon = coupon,
-							    .wait_ms = put_off->wait_ms,
-							    .failures = put_off->failures });
+	settlement->noticed(&(struct settlement_notice){
+		.coupon = coupon, .wait_ms = put_off->wait_ms, .failures = put_off->failures });
 }
 
 /* Of the coupons that have just failed: holds deliveries while there is room, parks the others. */
@@ -325,7 +307,7 @@ static void put_off_over(struct settlement *settlement, int64_t coupon)
 		if (is_put_off(delivery) && delivery->message->coupon == coupon)
 			books_set_state(settlement, delivery, DELIVERY_WAITING);
 	put_off_end(&settlement->put_off, coupon);
-	notice_add(settlement, &(struct settlement_notice){ .coupon = coupon });
+	settlement->noticed(&(struct settlement_notice){ .coupon = coupon });
 }
 
 int64_t trial_succeeded(struct settlement *settlement)

@@ -4,13 +4,13 @@
 #include "common/array.h"
 #include "common/check.h"
 #include "common/message/message.h"
-#include "worker/consume/books.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-struct settlement *settlement_new(void (*envelope_free)(void *envelope), size_t put_off_max,
-				  size_t parking_max)
+struct settlement *settlement_new(void (*envelope_free)(void *envelope),
+				  void (*noticed)(const struct settlement_notice *notice),
+				  size_t put_off_max, size_t parking_max)
 {
 	struct settlement *settlement = calloc(1, sizeof(*settlement));
 
@@ -18,6 +18,7 @@ struct settlement *settlement_new(void (*envelope_free)(void *envelope), size_t 
 	TAILQ_INIT(&settlement->deliveries);
 	TAILQ_INIT(&settlement->parcels);
 	settlement->envelope_free = envelope_free;
+	settlement->noticed = noticed;
 	settlement->epoch = 1;
 	settlement->next_group = 1;
 	settlement->put_off.first_ms = SETTLEMENT_PUT_OFF_FIRST_MS;
@@ -36,7 +37,6 @@ void settlement_free(struct settlement *settlement)
 		delivery_free(settlement->taken[i], settlement->envelope_free);
 	put_off_clear(&settlement->put_off);
 	free(settlement->taken);
-	free(settlement->notices);
 	free(settlement);
 }
 
@@ -114,7 +114,7 @@ void unpack_add(struct unpack *unpack, uint64_t tag, const char *body, size_t le
 	}
 	while (packed_next(&packed, &text, &len))
 		batch_add(unpack, tag, text, len, how, NULL, envelope);
-	unpack->envelope_free(envelope);
+	unpack->settlement->envelope_free(envelope);
 }
 
 struct settlement_counts settlement_counts(const struct settlement *settlement)

@@ -61,11 +61,12 @@ struct settlement;
 
 /*
  * `envelope_free` frees what was handed over with settlement_add(). At most `put_off_max`
- * deliveries of the receive queue are held of coupons that are put off; `parking_max` is the
- * prefetch of the parking queue.
+ * deliveries of the receive queue are held of coupons that are put off, of which `noticed` tells;
+ * `parking_max` is the prefetch of the parking queue.
  */
-struct settlement *settlement_new(void (*envelope_free)(void *envelope), size_t put_off_max,
-				  size_t parking_max);
+struct settlement *settlement_new(void (*envelope_free)(void *envelope),
+				  void (*noticed)(const struct settlement_notice *notice),
+				  size_t put_off_max, size_t parking_max);
 void settlement_free(struct settlement *settlement);
 
 /* How a message arrived. */
@@ -98,7 +99,6 @@ struct unpack {
 	 */
 	void *(*part_new)(const void *whole, const char *text, size_t len,
 			  const struct ulid *batch);
-	void (*envelope_free)(void *envelope);
 	struct message message; /* its own */
 };
 
@@ -165,16 +165,6 @@ void settlement_blocked(struct settlement *settlement, const struct lock_look *l
 			int64_t now_ms);
 /* It was cancelled, after statement_timeout or by an operator, and did nothing. */
 void settlement_cancelled(struct settlement *settlement, int64_t now_ms);
-
-/* A coupon was put off, or is no longer put off. */
-struct settlement_notice {
-	int64_t coupon;
-	int64_t wait_ms;   /* until the next trial */
-	unsigned failures; /* in a row; 0: it is no longer put off */
-};
-
-/* The next notice, in no particular order: 1, or 0 when there is none. */
-int settlement_notice(struct settlement *settlement, struct settlement_notice *notice);
 
 /*
  * Moves the deliveries held of the parking queue to that queue's end, when that is due, and forgets

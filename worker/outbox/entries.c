@@ -106,18 +106,16 @@ void entries_rotate(struct entries *entries, size_t n)
 		append(entries, take(entries));
 }
 
-static void entry_free(struct entry *entry)
-{
-	for (size_t i = 0; i < entry->rejected_n; i++)
-		free(entry->rejected[i]);
-	free(entry->rejected);
-	free(entry);
-}
-
 void entries_free(struct entries *entries, size_t n)
 {
-	for (; n > 0; n--)
-		entry_free(take(entries));
+	for (; n > 0; n--) {
+		struct entry *entry = take(entries);
+
+		for (size_t i = 0; i < entry->rejected_n; i++)
+			free(entry->rejected[i]);
+		free(entry->rejected);
+		free(entry);
+	}
 }
 
 void entries_forget(struct entries *entries, size_t n, const char *why)
