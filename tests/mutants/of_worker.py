@@ -46,8 +46,8 @@ MUTANTS = [
         "P3",
         "the older deliveries that an ack of several must wait for",
         "worker/consume/settlement.c",
-        "\t\twhile (parcel->left > 0)\n\t\t\tparcel = TAILQ_NEXT(parcel, next);\n\t\t*tag = parcel->tag;\n",
-        "\t\twhile (parcel->left > 0)\n\t\t\tparcel = TAILQ_NEXT(parcel, next);\n\t\t*tag = parcel->tag;\n"
+        "\t\t\tparcel = TAILQ_NEXT(parcel, next);\n\t\t*tag = parcel->tag;\n",
+        "\t\t\tparcel = TAILQ_NEXT(parcel, next);\n\t\t*tag = parcel->tag;\n"
         "\t\t*multiple = 1;\n",
         SETTLEMENT + "test_dead_holds_the_prefix_back",
         HISTORIES,
