@@ -1,10 +1,11 @@
-/* Lists that grow. */
+/* Lists that grow, and lists of numbers. */
 #ifndef COMMON_ARRAY_H
 #define COMMON_ARRAY_H
 
 #include "common/check.h"
 
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 /*
@@ -19,6 +20,27 @@ static inline void *array_room(void *list, size_t n, size_t *size, size_t elemen
 	list = reallocarray(list, *size, element_bytes);
 	check(list != NULL);
 	return list;
+}
+
+/* Of int64_t, for qsort(); also of structs that begin with one. */
+static inline int number_compare(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Sorts numbers, and leaves each of them once. Returns how many are left. */
+static inline size_t numbers_unique(int64_t *list, size_t n)
+{
+	size_t kept = 0;
+
+	if (n > 1)
+		qsort(list, n, sizeof(*list), number_compare);
+	for (size_t i = 0; i < n; i++)
+		if (kept == 0 || list[kept - 1] != list[i])
+			list[kept++] = list[i];
+	return kept;
 }
 
 #endif

@@ -6,8 +6,18 @@
 #ifndef COMMON_CHECK_H
 #define COMMON_CHECK_H
 
+#include <stddef.h>
+
 _Noreturn void check_failed(const char *file, int line, const char *condition);
 
 #define check(condition) ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, #condition))
+
+static inline void *check_memory(void *memory, const char *file, int line, const char *call)
+{
+	return memory ? memory : (check_failed(file, line, call), NULL);
+}
+
+/* What calloc(), strdup() and the like return: without memory the process ends. */
+#define checked(call) check_memory((call), __FILE__, __LINE__, #call)
 
 #endif

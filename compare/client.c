@@ -383,9 +383,8 @@ void gateway_open(struct client *client)
 
 struct client *client_new(struct market *market, const struct way *way)
 {
-	struct client *client = calloc(1, sizeof(*client));
+	struct client *client = checked(calloc(1, sizeof(*client)));
 
-	check(client != NULL);
 	client->market = market;
 	client->way = way;
 	return client;

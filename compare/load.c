@@ -13,6 +13,7 @@
  */
 #include "compare/way.h"
 
+#include "common/array.h"
 #include "common/check.h"
 #include "common/clock.h"
 
@@ -248,9 +249,9 @@ static int parts_start(struct load *load, struct part *parts, int n,
 			.client = client_new(load->market, load->way),
 			.run = run,
 			.number = i + 1,
-			.asked = calloc((size_t)load->market->clients, sizeof(struct asked)),
+			.asked = checked(
+				calloc((size_t)load->market->clients, sizeof(struct asked))),
 		};
-		check(parts[i].asked != NULL);
 		parts[i].client->random = load->market->seed + (unsigned)i;
 		if (pthread_create(&parts[i].thread, &attr, part_run, &parts[i]))
 			client_fail("system", "start a thread", "too many");
@@ -275,20 +276,13 @@ static void requests_deal(struct load *load, struct part *parts)
 
 /* ---- the result */
 
-static int time_compare(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void result_read(const struct load *load, struct result *result)
 {
 	int64_t begun_us = load->made[0].asked_us, last_us = 0;
-	int64_t *took_us = calloc((size_t)load->n + 1, sizeof(*took_us)); /* of those sold */
+	/* Of those that were sold. */
+	int64_t *took_us = checked(calloc((size_t)load->n + 1, sizeof(*took_us)));
 	size_t n = 0;
 
-	check(took_us != NULL);
 	for (const struct made *made = load->made; made < load->made + load->n; made++) {
 		if (made->outcome == SOLD)
 			took_us[n++] = made->took_us;
@@ -298,7 +292,7 @@ static void result_read(const struct load *load, struct result *result)
 		if (made->asked_us + made->took_us > last_us)
 			last_us = made->asked_us + made->took_us;
 	}
-	qsort(took_us, n, sizeof(*took_us), time_compare);
+	qsort(took_us, n, sizeof(*took_us), number_compare);
 	result->requests = load->n;
 	result->told_sold = (long long)n;
 	result->answered_us = last_us - begun_us;

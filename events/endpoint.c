@@ -206,8 +206,7 @@ int url_check(const char *url, const struct rules *rules, char why[URL_WHY_SIZE]
 		return refuse(why, "it has %zu bytes: allowed are %d", strlen(url), URL_BYTES_MAX);
 	if (!is_plain(url))
 		return refuse(why, "allowed is printable ASCII without spaces and backslashes");
-	parsed = curl_url();
-	check(parsed != NULL);
+	parsed = checked(curl_url());
 	rc = url_parse(parsed, url) ? refuse(why, "allowed is a URL as https://host/path")
 				    : parts_check(parsed, rules, why);
 	curl_url_cleanup(parsed);

@@ -107,9 +107,8 @@ struct packets {
 
 struct packets *packets_new(void)
 {
-	struct packets *packets = calloc(1, sizeof(*packets));
+	struct packets *packets = checked(calloc(1, sizeof(*packets)));
 
-	check(packets != NULL);
 	STAILQ_INIT(&packets->complete);
 	return packets;
 }
@@ -130,9 +129,8 @@ void packets_free(struct packets *packets)
 
 static struct packet *packet_open(struct packets *packets, const struct event *event)
 {
-	struct packet *packet = calloc(1, sizeof(*packet));
+	struct packet *packet = checked(calloc(1, sizeof(*packet)));
 
-	check(packet != NULL);
 	packet->coupon = event->receive.coupon;
 	packet->type = event->type;
 	HASH_ADD(hh, packets->open, coupon, sizeof(packet->coupon), packet);
@@ -144,8 +142,7 @@ static void packet_reserve(struct packet *packet, size_t size)
 {
 	if (packet->room - packet->len < size + 3) {
 		packet->room = 2 * (packet->len + size + 3);
-		packet->body = realloc(packet->body, packet->room);
-		check(packet->body != NULL);
+		packet->body = checked(realloc(packet->body, packet->room));
 	}
 }
 

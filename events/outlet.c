@@ -47,9 +47,8 @@ static void message_done(void *context, void *item, enum confirm_result result)
 
 struct outlet *outlet_new(const char *url, const char *source, const atomic_int *stop, int stop_fd)
 {
-	struct outlet *outlet = calloc(1, sizeof(*outlet));
+	struct outlet *outlet = checked(calloc(1, sizeof(*outlet)));
 
-	check(outlet != NULL);
 	outlet->url = url;
 	outlet->source = source;
 	outlet->stop = stop;

@@ -147,8 +147,7 @@ __attribute__((format(printf, 2, 3))) static void header_add(struct post *post, 
 	va_start(list, format);
 	check(vasprintf(&line, format, list) >= 0);
 	va_end(list);
-	post->headers = curl_slist_append(post->headers, line);
-	check(post->headers != NULL);
+	post->headers = checked(curl_slist_append(post->headers, line));
 	free(line);
 }
 
@@ -212,18 +211,16 @@ static void options_set(struct post *post, const char *url)
 struct post *post_new(const struct rules *rules, const struct post_request *request,
 		      struct post_result *result)
 {
-	struct post *post = calloc(1, sizeof(*post));
+	struct post *post = checked(calloc(1, sizeof(*post)));
 
-	check(post != NULL);
 	post->rules = rules;
 	*result = (struct post_result){ .status = 0 };
 	if (url_check(request->url, rules, result->why) || headers_make(post, request, result)) {
 		post_free(post);
 		return NULL;
 	}
-	post->body = strdup(request->body);
-	post->curl = curl_easy_init();
-	check(post->body != NULL && post->curl != NULL);
+	post->body = checked(strdup(request->body));
+	post->curl = checked(curl_easy_init());
 	options_set(post, request->url);
 	return post;
 }

@@ -367,9 +367,8 @@ static void *run(void *argument)
 
 struct relay *relay_start(const struct config *config)
 {
-	struct relay *relay = calloc(1, sizeof(*relay));
+	struct relay *relay = checked(calloc(1, sizeof(*relay)));
 
-	check(relay != NULL);
 	relay->config = config;
 	relay->rows_max = ROWS_MAX;
 	atomic_store(&events_max, config->event_log_max);

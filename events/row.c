@@ -129,9 +129,8 @@ int binary_array_number(struct binary_array *array, int64_t *number)
 
 struct row *row_new(const char *source)
 {
-	struct row *row = calloc(1, sizeof(*row));
+	struct row *row = checked(calloc(1, sizeof(*row)));
 
-	check(row != NULL);
 	row->source = source;
 	return row;
 }

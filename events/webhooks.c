@@ -411,9 +411,8 @@ static void *run(void *argument)
 
 struct webhooks *webhooks_start(const struct config *config, const struct rules *rules)
 {
-	struct webhooks *webhooks = calloc(1, sizeof(*webhooks));
+	struct webhooks *webhooks = checked(calloc(1, sizeof(*webhooks)));
 
-	check(webhooks != NULL);
 	webhooks->config = config;
 	webhooks->rules = rules;
 	webhooks->dropped = -1;

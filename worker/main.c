@@ -178,9 +178,8 @@ static struct worker *worker_new(const struct config *config, struct keeper *kee
 	struct rabbit_source sources[SOURCES];
 	static const struct rabbit_publisher_port port = { .done = forward_done,
 							   .way = forward_way };
-	struct worker *worker = calloc(1, sizeof(*worker));
+	struct worker *worker = checked(calloc(1, sizeof(*worker)));
 
-	check(worker != NULL);
 	for (int i = 0; i < SOURCES; i++)
 		sources[i] = (struct rabbit_source){ .queue = queue_names[i],
 						     .prefetch = (uint16_t)config->prefetch };

@@ -121,12 +121,10 @@ static void on_readyz(struct evhttp_request *request)
 	cJSON_AddStringToObject(body, "redis", redis_word(&keeper));
 	cJSON_AddBoolToObject(body, "keeper", keeper.elected);
 	cJSON_AddBoolToObject(body, "ready", ready);
-	warnings = cJSON_AddArrayToObject(body, "warnings");
-	check(warnings != NULL);
+	warnings = checked(cJSON_AddArrayToObject(body, "warnings"));
 	rabbit_topology_warnings(warnings);
 	relay_warnings(warnings);
-	text = cJSON_PrintUnformatted(body);
-	check(text != NULL);
+	text = checked(cJSON_PrintUnformatted(body));
 	http_reply_json(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text);
 	free(text);
 	cJSON_Delete(body);
@@ -134,9 +132,8 @@ static void on_readyz(struct evhttp_request *request)
 
 static void on_metrics(struct evhttp_request *request)
 {
-	struct evbuffer *body = evbuffer_new();
+	struct evbuffer *body = checked(evbuffer_new());
 
-	check(body != NULL);
 	metrics_prometheus(body);
 	keeper_exposition(body);
 	http_reply(request, HTTP_OK, EXPOSITION_TYPE, body);
@@ -191,8 +188,7 @@ struct monitor *monitor_start(int fd)
 
 	if (fd < 0)
 		return NULL;
-	monitor = calloc(1, sizeof(*monitor));
-	check(monitor != NULL);
+	monitor = checked(calloc(1, sizeof(*monitor)));
 	monitor_beat();
 	monitor->base = event_base_new();
 	monitor->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

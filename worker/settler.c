@@ -304,9 +304,8 @@ static void transaction_blocked(struct settler *settler, int64_t now_ms)
 {
 	const PGresult *result = read_rows(settler, "lock_look_failed");
 	struct lock_look look = { .n = (size_t)PQntuples(result) };
-	int64_t *ids = calloc(look.n + 1, sizeof(*ids));
+	int64_t *ids = checked(calloc(look.n + 1, sizeof(*ids)));
 
-	check(ids != NULL);
 	for (size_t i = 0; i < look.n; i++)
 		ids[i] = strtoll(PQgetvalue(result, (int)i, 0), NULL, 10);
 	look.locked = ids;

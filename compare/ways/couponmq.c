@@ -28,8 +28,7 @@ static long long ctl(const char *words)
 	program[len] = '\0';
 	*strrchr(program, '/') = '\0';
 	snprintf(command, sizeof(command), "%s/couponctl %s", program, words);
-	output = popen(command, "r");
-	check(output != NULL);
+	output = checked(popen(command, "r"));
 	if (!fgets(line, sizeof(line), output))
 		line[0] = '\0';
 	if (pclose(output))

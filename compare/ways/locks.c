@@ -95,8 +95,7 @@ static struct lock_owner *owner_of(struct client *client)
 	enum lock_backend_id store = client->way->lock_store;
 
 	if (!client->locks)
-		client->locks = lock_owner_new(store, urls[store], NULL, NULL);
-	check(client->locks != NULL);
+		client->locks = checked(lock_owner_new(store, urls[store], NULL, NULL));
 	return client->locks;
 }
 

@@ -95,9 +95,8 @@ static void item_write(struct client *client, int item, const struct request *ba
 
 static void worker_run_batches(struct client *client, struct load *load)
 {
-	struct request *batch = calloc(BATCH_MAX, sizeof(*batch));
+	struct request *batch = checked(calloc(BATCH_MAX, sizeof(*batch)));
 
-	check(batch != NULL);
 	while (!load_is_written(load)) {
 		int n = batch_take(client, batch);
 

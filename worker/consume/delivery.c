@@ -13,18 +13,10 @@
  */
 #define BAD_MAX 4
 
-static void *allocate(size_t size)
-{
-	void *memory = calloc(1, size);
-
-	check(memory != NULL);
-	return memory;
-}
-
 static struct delivery_message *message_copy(const struct message *message)
 {
 	size_t receives_bytes = message->receives_n * sizeof(message->receives[0]);
-	struct delivery_message *copy = allocate(sizeof(*copy) + receives_bytes);
+	struct delivery_message *copy = checked(calloc(1, sizeof(*copy) + receives_bytes));
 
 	copy->batch = message->batch;
 	copy->coupon = message->coupon;
@@ -38,14 +30,14 @@ static struct delivery_message *message_copy(const struct message *message)
 
 struct delivery *delivery_new(uint64_t tag, const struct message *message, void *envelope)
 {
-	struct delivery *delivery = allocate(sizeof(*delivery));
+	struct delivery *delivery = checked(calloc(1, sizeof(*delivery)));
 
 	check(message->receives_n > 0 && message->receives_n <= MESSAGE_RECEIVES_MAX);
 	delivery->state = DELIVERY_WAITING;
 	delivery->tag = tag;
 	delivery->envelope = envelope;
 	delivery->message = message_copy(message);
-	delivery->outcomes = allocate(message->receives_n * sizeof(*delivery->outcomes));
+	delivery->outcomes = checked(calloc(message->receives_n, sizeof(*delivery->outcomes)));
 	delivery->end = message->receives_n;
 	return delivery;
 }
@@ -53,13 +45,12 @@ struct delivery *delivery_new(uint64_t tag, const struct message *message, void 
 static void reason_set(struct delivery *delivery, const char *reason)
 {
 	free(delivery->reason);
-	delivery->reason = strndup(reason, SETTLEMENT_REASON_SIZE - 1);
-	check(delivery->reason != NULL);
+	delivery->reason = checked(strndup(reason, SETTLEMENT_REASON_SIZE - 1));
 }
 
 struct delivery *delivery_new_dead(uint64_t tag, const char *reason, void *envelope)
 {
-	struct delivery *delivery = allocate(sizeof(*delivery));
+	struct delivery *delivery = checked(calloc(1, sizeof(*delivery)));
 
 	delivery->state = DELIVERY_DEAD;
 	delivery->tag = tag;
@@ -266,7 +257,7 @@ void books_set_state(struct settlement *settlement, struct delivery *delivery,
 
 static struct parcel *parcel_append(struct settlement *settlement, struct delivery *delivery)
 {
-	struct parcel *parcel = allocate(sizeof(*parcel));
+	struct parcel *parcel = checked(calloc(1, sizeof(*parcel)));
 
 	parcel->tag = delivery->tag;
 	parcel->first = delivery;

@@ -149,9 +149,8 @@ static void copy_send(struct forward *forward, const struct delivery *delivery, 
 {
 	const struct delivery_message *message = delivery->message;
 	int requeued = requeues && delivery->state == DELIVERY_PARKING_SENT;
-	struct copy *copy = malloc(sizeof(*copy));
+	struct copy *copy = checked(malloc(sizeof(*copy)));
 
-	check(copy != NULL);
 	*copy = (struct copy){ .state = delivery->state,
 			       .way = way_of(delivery, requeued),
 			       .requeued = requeued,

@@ -5,6 +5,7 @@
  */
 #include "worker/consume/settlement.h"
 
+#include "common/array.h"
 #include "common/check.h"
 
 #include <stdlib.h>
@@ -43,13 +44,6 @@ static int is_put_off(const struct delivery *delivery)
 	return delivery->state == DELIVERY_PUT_OFF || delivery->state == DELIVERY_PARKING;
 }
 
-static int id_compare(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* The coupons of the transaction in flight, each once, ascending. */
 struct coupons {
 	int64_t *ids;
@@ -58,16 +52,13 @@ struct coupons {
 
 static struct coupons taken_coupons(const struct settlement *settlement)
 {
-	struct coupons coupons = { .ids = calloc(settlement->taken_n, sizeof(*coupons.ids)) };
 	size_t n = settlement->taken_n;
+	struct coupons coupons = { .ids = checked(calloc(n, sizeof(*coupons.ids))) };
 
-	check(coupons.ids != NULL && n > 0);
 	for (size_t i = 0; i < n; i++)
 		coupons.ids[i] = settlement->taken[i]->message->coupon;
-	qsort(coupons.ids, n, sizeof(*coupons.ids), id_compare);
-	for (size_t i = 0; i < n; i++)
-		if (coupons.n == 0 || coupons.ids[i] != coupons.ids[coupons.n - 1])
-			coupons.ids[coupons.n++] = coupons.ids[i];
+	coupons.n = numbers_unique(coupons.ids, n);
+	check(coupons.n > 0);
 	return coupons;
 }
 

@@ -12,9 +12,8 @@ struct settlement *settlement_new(void (*envelope_free)(void *envelope),
 				  void (*noticed)(const struct settlement_notice *notice),
 				  size_t put_off_max, size_t parking_max)
 {
-	struct settlement *settlement = calloc(1, sizeof(*settlement));
+	struct settlement *settlement = checked(calloc(1, sizeof(*settlement)));
 
-	check(settlement != NULL);
 	TAILQ_INIT(&settlement->deliveries);
 	TAILQ_INIT(&settlement->parcels);
 	settlement->envelope_free = envelope_free;

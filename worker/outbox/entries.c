@@ -36,9 +36,8 @@ static struct entry *take(struct entries *entries)
 
 struct entry *entries_add(struct entries *entries, int64_t coupon, const struct ulid *batch)
 {
-	struct entry *entry = calloc(1, sizeof(*entry));
+	struct entry *entry = checked(calloc(1, sizeof(*entry)));
 
-	check(entry != NULL);
 	entry->coupon = coupon;
 	entry->batch = *batch;
 	append(entries, entry);
@@ -50,8 +49,8 @@ void entries_add_rejected(struct entries *entries, struct entry *entry, size_t i
 {
 	char batch[ULID_SIZE], **text;
 
-	entry->rejected = realloc(entry->rejected, (entry->rejected_n + 1) * sizeof(*text));
-	check(entry->rejected != NULL);
+	entry->rejected = checked(
+		realloc(entry->rejected, (entry->rejected_n + 1) * sizeof(*text)));
 	text = &entry->rejected[entry->rejected_n++];
 	entries->size++;
 	check(asprintf(text, "%s:%zu:%d:%s:%s", ulid_format(&entry->batch, batch), index, slot,
@@ -84,8 +83,7 @@ void entries_group(struct entries *entries)
 		if (group) {
 			STAILQ_INSERT_AFTER(&grouped.head, group->last, entry, next);
 		} else {
-			group = calloc(1, sizeof(*group));
-			check(group != NULL);
+			group = checked(calloc(1, sizeof(*group)));
 			group->coupon = entry->coupon;
 			HASH_ADD(hh, groups, coupon, sizeof(group->coupon), group);
 			STAILQ_INSERT_TAIL(&grouped.head, entry, next);

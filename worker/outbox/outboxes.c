@@ -376,9 +376,8 @@ static void changed_init(pthread_cond_t *changed)
 
 struct outboxes *outboxes_start(const char *redis_url, int64_t gather_ms)
 {
-	struct outboxes *outboxes = calloc(1, sizeof(*outboxes));
+	struct outboxes *outboxes = checked(calloc(1, sizeof(*outboxes)));
 
-	check(outboxes != NULL);
 	outboxes->gather_ms = gather_ms;
 	entries_init(&outboxes->settled);
 	for (enum kind kind = 0; kind < KINDS; kind++) {
