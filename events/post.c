@@ -72,14 +72,14 @@ char *secret_fingerprint(const struct secret *secret, char out[SECRET_FINGERPRIN
 	return sodium_bin2hex(out, SECRET_FINGERPRINT_SIZE, mac, (SECRET_FINGERPRINT_SIZE - 1) / 2);
 }
 
-int signature_write(const struct signed_message *message, const char *secrets,
+int signature_write(const char *message, int64_t at_s, const char *body, const char *secrets,
 		    char out[SIGNATURES_SIZE])
 {
 	unsigned char mac[crypto_auth_hmacsha256_BYTES];
 	char *head, *at = out;
 	int n = 0, rc = 0;
 
-	check(asprintf(&head, "%s.%" PRId64 ".", message->id, message->at_s) > 0);
+	check(asprintf(&head, "%s.%" PRId64 ".", message, at_s) > 0);
 	for (; *secrets && rc == 0; n++) {
 		size_t len = strcspn(secrets, " ");
 		struct secret secret;
@@ -88,7 +88,7 @@ int signature_write(const struct signed_message *message, const char *secrets,
 			rc = -1;
 			break;
 		}
-		mac_make(&secret, head, message->body, mac);
+		mac_make(&secret, head, body, mac);
 		sodium_memzero(&secret, sizeof(secret));
 		at += sprintf(at, n ? " v1," : "v1,");
 		sodium_bin2base64(at, (size_t)(out + SIGNATURES_SIZE - at), mac, sizeof(mac),
@@ -155,12 +155,10 @@ __attribute__((format(printf, 2, 3))) static void header_add(struct post *post, 
 static int headers_make(struct post *post, const struct post_request *request,
 			struct post_result *result)
 {
-	const struct signed_message message = { .id = request->message,
-						.at_s = clock_wall_ms() / 1000,
-						.body = request->body };
+	int64_t at_s = clock_wall_ms() / 1000;
 	char signatures[SIGNATURES_SIZE];
 
-	if (signature_write(&message, request->secrets, signatures)) {
+	if (signature_write(request->message, at_s, request->body, request->secrets, signatures)) {
 		snprintf(result->why, POST_WHY_SIZE, "the webhook has no secret that can be used");
 		return -1;
 	}
@@ -168,7 +166,7 @@ static int headers_make(struct post *post, const struct post_request *request,
 	header_add(post, "Expect:"); /* or libcurl waits for a go-ahead with a large body */
 	header_add(post, "Accept: */*");
 	header_add(post, "webhook-id: %s", request->message);
-	header_add(post, "webhook-timestamp: %" PRId64, message.at_s);
+	header_add(post, "webhook-timestamp: %" PRId64, at_s);
 	header_add(post, "webhook-signature: %s", signatures);
 	return 0;
 }

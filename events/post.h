@@ -43,17 +43,11 @@ char *secret_fingerprint(const struct secret *secret, char out[SECRET_FINGERPRIN
 #define SIGNATURES_MAX 4
 #define SIGNATURES_SIZE (SIGNATURES_MAX * 48 + 1) /* "v1,", 44 characters, a space or NUL each */
 
-struct signed_message {
-	const char *id;
-	int64_t at_s; /* since 1970 */
-	const char *body;
-};
-
 /*
- * Writes the header webhook-signature: one signature for each of the secrets, which are separated
- * by spaces. 0, or -1: one is no secret, there is none, or there are more than SIGNATURES_MAX.
+ * Writes the header webhook-signature of a message by its id and a time since 1970: one signature
+ * for each of the secrets, which are separated by spaces. 0, or -1: one is no secret, there is none, or there are more than SIGNATURES_MAX.
  */
-int signature_write(const struct signed_message *message, const char *secrets,
+int signature_write(const char *message, int64_t at_s, const char *body, const char *secrets,
 		    char out[SIGNATURES_SIZE]);
 
 #define POST_WHY_SIZE 256

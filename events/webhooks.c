@@ -122,28 +122,6 @@ static void end_note(const struct sending *sending, enum post_end end)
 	}
 }
 
-/* The row of webhook_finish(), to be cleared. NULL: it failed. */
-static PGresult *sending_finish(struct webhooks *webhooks, const struct sending *sending,
-				enum post_end end)
-{
-	const struct config *config = webhooks->config;
-	const struct post_result *result = &sending->result;
-	const struct postgres_argument arguments[] = {
-		postgres_number(sending->delivery),
-		postgres_number(sending->lease),
-		postgres_text(post_end_name(end)),
-		postgres_number(result->status),
-		postgres_text(*result->why ? result->why : NULL),
-		postgres_number(post_retry_ms(sending->attempts, config->webhook_retry_ms,
-					      randombytes_random())),
-		postgres_number(post_pause_ms(result)),
-		postgres_number(config->webhook_retry_ms),
-		postgres_number(config->webhook_disable_s),
-	};
-
-	return ask(webhooks, sql_query_webhook_finish, 9, arguments);
-}
-
 /*
  * Writes the outcome to PostgreSQL. Afterwards it is free, unless that failed while its lease
  * lasts: then it is to be called again, after `retry_ms`. A delivery that is another worker's by
@@ -151,13 +129,26 @@ static PGresult *sending_finish(struct webhooks *webhooks, const struct sending 
  */
 static void sending_record(struct webhooks *webhooks, struct sending *sending)
 {
+	const struct config *config = webhooks->config;
+	const struct post_result *result = &sending->result;
 	enum post_end end = sending->is_released ? POST_RELEASED
-						 : post_end_of(&sending->result, sending->attempts,
-							       webhooks->config->webhook_attempts);
+						 : post_end_of(result, sending->attempts,
+							       config->webhook_attempts);
+	int64_t retry_ms = post_retry_ms(sending->attempts, config->webhook_retry_ms,
+					 randombytes_random());
 	PGresult *row;
 
 	check(sending->state == SENDING_ENDED);
-	row = sending_finish(webhooks, sending, end);
+	row = ask(webhooks, sql_query_webhook_finish,
+		  POSTGRES_ARGUMENTS(postgres_number(sending->delivery),
+				     postgres_number(sending->lease),
+				     postgres_text(post_end_name(end)),
+				     postgres_number(result->status),
+				     postgres_text(*result->why ? result->why : NULL),
+				     postgres_number(retry_ms),
+				     postgres_number(post_pause_ms(result)),
+				     postgres_number(config->webhook_retry_ms),
+				     postgres_number(config->webhook_disable_s)));
 	sending->retry_ms = clock_monotonic_ms() + RECORD_AGAIN_MS;
 	if (!row && clock_monotonic_ms() < sending->lease_ms)
 		return;

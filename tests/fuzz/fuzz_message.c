@@ -136,7 +136,7 @@ static void arrival_check(const char *body, size_t len)
 	while (settlement_take(unpack->settlement, 100, 0) > 0)
 		settlement_commit(unpack->settlement);
 	while ((delivery = settlement_forward(unpack->settlement)))
-		settlement_forwarded(unpack->settlement, settlement_epoch(unpack->settlement), 1,
+		settlement_forwarded(unpack->settlement, unpack->settlement->epoch, 1,
 				     delivery->position, 1);
 	check(settlement_ack(unpack->settlement, &tag, &multiple) && tag == 1 && !multiple);
 	check(settlement_counts(unpack->settlement).held == 0 && envelopes == 0);

@@ -75,7 +75,7 @@ struct forwarding {
 
 static uint64_t forwarding_number(const struct worker_rig *worker, const struct delivery *delivery)
 {
-	return settlement_epoch(worker->settlement) << 40 | delivery->tag << 8 | delivery->position;
+	return worker->settlement->epoch << 40 | delivery->tag << 8 | delivery->position;
 }
 
 static struct forwarding forwarding_of(uint64_t number)
@@ -114,7 +114,7 @@ static void parked_confirmed(void *context, uint64_t process, uint64_t number)
 
 	if (process != worker->process)
 		return;
-	if (it.epoch != settlement_epoch(worker->settlement) || fault(FAULT_DEAD)) {
+	if (it.epoch != worker->settlement->epoch || fault(FAULT_DEAD)) {
 		forward_told(worker, &it, 0);
 		worker_turn(worker);
 		return;

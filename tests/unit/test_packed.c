@@ -248,7 +248,7 @@ static void test_a_batch_that_cannot_be_read_is_dead_alone(void **state)
 		dead = dead_take(s);
 		assert_int_equal(dead->position, position);
 		ack_expect_none(s);
-		settlement_forwarded(s, settlement_epoch(s), dead->tag, position, 1);
+		settlement_forwarded(s, s->epoch, dead->tag, position, 1);
 	}
 	ack_expect(s, dead->tag, 0);
 }

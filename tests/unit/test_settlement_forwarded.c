@@ -14,7 +14,7 @@ static void test_a_delivery_with_a_high_count_is_rescued(void **state)
 	assert_int_equal(forward_take(s, DELIVERY_RESCUE_SENT)->tag, 1);
 	assert_int_equal(settlement_take(s, 100, 0), 0);
 	ack_expect_none(s);
-	settlement_forwarded(s, settlement_epoch(s), 1, 0, 1);
+	settlement_forwarded(s, s->epoch, 1, 0, 1);
 	ack_expect(s, 1, 0);
 }
 
@@ -25,7 +25,7 @@ static void test_a_delivery_that_cannot_be_rescued_is_settled(void **state)
 	add_coupon(s, 1, 7, 1, SETTLEMENT_RESCUE);
 	add_coupon(s, 2, 7, 1, SETTLEMENT_RESCUE | SETTLEMENT_FROM_PARKING);
 	assert_int_equal(forward_take(s, DELIVERY_RESCUE_SENT)->tag, 1);
-	settlement_forwarded(s, settlement_epoch(s), 1, 0, 0);
+	settlement_forwarded(s, s->epoch, 1, 0, 0);
 	settlement_rescue_end(s);
 	assert_null(forward_take(s, DELIVERY_RESCUE_SENT));
 	assert_int_equal(settlement_take(s, 100, 0), 2);
@@ -59,10 +59,10 @@ static void test_a_coupon_that_stays_locked_is_parked(void **state)
 	}
 	assert_null(forward_take(s, DELIVERY_PARKING_SENT));
 	ack_expect_none(s); /* not before the confirm */
-	settlement_forwarded(s, settlement_epoch(s), 2, 0, 0);
-	settlement_forwarded(s, settlement_epoch(s), 1, 0, 1);
+	settlement_forwarded(s, s->epoch, 2, 0, 0);
+	settlement_forwarded(s, s->epoch, 1, 0, 1);
 	ack_expect(s, 1, 0);
-	settlement_forwarded(s, settlement_epoch(s), 3, 0, 1);
+	settlement_forwarded(s, s->epoch, 3, 0, 1);
 	ack_expect(s, 3, 0);
 	/* They are delivered from the parking queue, and are held for the next trial. */
 	add_coupon(s, 4, 7, 1, SETTLEMENT_FROM_PARKING);
@@ -92,12 +92,12 @@ static void test_what_cannot_be_parked_is_tried(void **state)
 	add_locked_twice(s);
 	assert_non_null(forward_take(s, DELIVERY_PARKING_SENT));
 	assert_int_equal(settlement_take(s, 100, 10000), 0); /* it may be in the queue by now */
-	settlement_forwarded(s, settlement_epoch(s), 1, 0, 0);
+	settlement_forwarded(s, s->epoch, 1, 0, 0);
 	assert_int_equal(settlement_take(s, 100, 10000), 1);
 	blocked(s, 10000);
 	assert_int_equal(notice_of(s).failures, 3);
 	assert_non_null(forward_take(s, DELIVERY_PARKING_SENT));
-	settlement_forwarded(s, settlement_epoch(s), 1, 0, 0);
+	settlement_forwarded(s, s->epoch, 1, 0, 0);
 	assert_int_equal(settlement_take(s, 100, 20000), 1);
 	commit_resumes(s, 7);
 	assert_int_equal(settlement_counts(s).outgoing, 0);
@@ -154,14 +154,14 @@ static void test_a_stale_entry_does_no_harm(void **state)
 
 	add_locked_twice(s);
 	assert_non_null(forward_take(s, DELIVERY_PARKING_SENT));
-	settlement_forwarded(s, settlement_epoch(s), 1, 0, 1);
+	settlement_forwarded(s, s->epoch, 1, 0, 1);
 	assert_int_equal(settlement_ack(s, &tag, &multiple), 1);
 	add_coupon(s, 2, 7, 1, 0);
 	assert_null(forward_take(s, DELIVERY_PARKING_SENT));
 	assert_int_equal(settlement_take(s, 100, 5000), 1);
 	blocked(s, 5000); /* the lock has not ended */
 	assert_non_null(forward_take(s, DELIVERY_PARKING_SENT));
-	settlement_forwarded(s, settlement_epoch(s), 2, 0, 1);
+	settlement_forwarded(s, s->epoch, 2, 0, 1);
 	assert_int_equal(settlement_counts(s).coupons, 1);
 	settlement_rotate(s, 5000 + SETTLEMENT_FORGET_MS);
 	assert_int_equal(settlement_counts(s).coupons, 1);
@@ -178,7 +178,7 @@ static void test_a_rescue_that_fails_while_its_coupon_is_put_off(void **state)
 	add_coupon(s, 2, 7, 1, SETTLEMENT_RESCUE);
 	add_coupon(s, 3, 7, 1, SETTLEMENT_RESCUE);
 	assert_int_equal(settlement_forward(s)->tag, 2);
-	settlement_forwarded(s, settlement_epoch(s), 2, 0, 0);
+	settlement_forwarded(s, s->epoch, 2, 0, 0);
 	settlement_rescue_end(s);
 	assert_int_equal(settlement_counts(s).put_off, 3);
 	assert_int_equal(settlement_counts(s).waiting, 0);

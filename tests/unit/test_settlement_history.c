@@ -68,7 +68,7 @@ static void model_park(struct model *model, struct settlement *s, const struct d
 		   SETTLEMENT_FROM_PARKING);
 	model_add(model, 1);
 	model->truth[item_of(model, delivery)] = FINISHED;
-	settlement_forwarded(s, settlement_epoch(s), delivery->tag, delivery->position, 1);
+	settlement_forwarded(s, s->epoch, delivery->tag, delivery->position, 1);
 }
 
 /*
@@ -178,16 +178,14 @@ static void dead_confirmed(struct history *history)
 	const struct delivery *delivery = history->dead[--history->dead_n];
 
 	history->model.truth[item_of(&history->model, delivery)] = FINISHED;
-	settlement_forwarded(history->s, settlement_epoch(history->s), delivery->tag,
-			     delivery->position, 1);
+	settlement_forwarded(history->s, history->s->epoch, delivery->tag, delivery->position, 1);
 }
 
 static void dead_refused(struct history *history)
 {
 	const struct delivery *delivery = history->dead[--history->dead_n];
 
-	settlement_forwarded(history->s, settlement_epoch(history->s), delivery->tag,
-			     delivery->position, 0);
+	settlement_forwarded(history->s, history->s->epoch, delivery->tag, delivery->position, 0);
 }
 
 static void acks_take(struct history *history)

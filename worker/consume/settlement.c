@@ -254,11 +254,6 @@ void settlement_reset(struct settlement *settlement)
 	settlement->epoch++;
 }
 
-uint64_t settlement_epoch(const struct settlement *settlement)
-{
-	return settlement->epoch;
-}
-
 /* The transaction in flight: which deliveries it takes, and what its end means for each of them. */
 
 int transaction_add(struct settlement *settlement, struct delivery *delivery, size_t receives_max)

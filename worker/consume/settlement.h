@@ -194,6 +194,4 @@ int settlement_ack(struct settlement *settlement, uint64_t *tag, int *multiple);
 /* The connection is gone, and with it every tag. */
 void settlement_reset(struct settlement *settlement);
 
-uint64_t settlement_epoch(const struct settlement *settlement); /* rises with every reset */
-
 #endif

@@ -14,11 +14,6 @@ void entries_init(struct entries *entries)
 	entries->size = 0;
 }
 
-int entries_is_empty(const struct entries *entries)
-{
-	return STAILQ_EMPTY(&entries->head);
-}
-
 static void append(struct entries *entries, struct entry *entry)
 {
 	STAILQ_INSERT_TAIL(&entries->head, entry, next);

@@ -22,11 +22,10 @@ STAILQ_HEAD(entry_head, entry);
 
 struct entries {
 	struct entry_head head;
-	size_t size; /* entries and their rejected receives */
+	size_t size; /* entries and their rejected receives; 0: it is empty */
 };
 
 void entries_init(struct entries *entries);
-int entries_is_empty(const struct entries *entries);
 struct entry *entries_add(struct entries *entries, int64_t coupon, const struct ulid *batch);
 /* To one that is in the list. */
 void entries_add_rejected(struct entries *entries, struct entry *entry, size_t index, int slot,

@@ -30,6 +30,7 @@
 #include <time.h>
 
 #define MANY 16384       /* with so many batches the thread waits for no more */
+#define WAIT_MS 60000    /* at most, and then it looks again */
 #define COMMANDS_MAX 256 /* sent before their replies are read */
 
 #define DEAD_S 2592000 /* 30 days: the set of dead ones expires so long after the last */
@@ -111,7 +112,7 @@ void outboxes_rejected(struct outboxes *outboxes, size_t index, int slot, const 
 
 void outboxes_send(struct outboxes *outboxes)
 {
-	if (entries_is_empty(&outboxes->settled))
+	if (outboxes->settled.size == 0)
 		return;
 	memcpy(outboxes->changes.installation, outboxes->installation, INSTALLATION_SIZE);
 	hand_over(outboxes, KIND_SETTLED, &outboxes->settled);
@@ -139,22 +140,21 @@ static int64_t kind_due_ms(const struct outboxes *outboxes, enum kind kind)
 	return outboxes->held[kind] >= MANY ? 0 : outboxes->since_ms[kind] + outboxes->gather_ms;
 }
 
-static int64_t due_ms(const struct outboxes *outboxes)
+/* Waits until batches of a kind are due, or for a while. 0: some are, or the thread is to stop. */
+static int changed_wait(struct outboxes *outboxes)
 {
-	int64_t settled_ms = kind_due_ms(outboxes, KIND_SETTLED),
-		dead_ms = kind_due_ms(outboxes, KIND_DEAD);
+	int64_t now_ms = clock_monotonic_ms(), until_ms = now_ms + WAIT_MS;
+	struct timespec until;
 
-	return settled_ms < dead_ms ? settled_ms : dead_ms;
-}
-
-static void changed_wait(struct outboxes *outboxes, int64_t until_ms)
-{
-	struct timespec until = { .tv_sec = until_ms / 1000, .tv_nsec = until_ms % 1000 * 1000000 };
-
-	if (until_ms == INT64_MAX)
-		pthread_cond_wait(&outboxes->changed, &outboxes->mutex);
-	else
-		pthread_cond_timedwait(&outboxes->changed, &outboxes->mutex, &until);
+	for (enum kind kind = 0; kind < KINDS; kind++)
+		if (kind_due_ms(outboxes, kind) < until_ms)
+			until_ms = kind_due_ms(outboxes, kind);
+	if (outboxes->stop_by_ms || until_ms <= now_ms)
+		return 0;
+	until = (struct timespec){ .tv_sec = until_ms / 1000,
+				   .tv_nsec = until_ms % 1000 * 1000000 };
+	pthread_cond_clockwait(&outboxes->changed, &outboxes->mutex, CLOCK_MONOTONIC, &until);
+	return 1;
 }
 
 /* Whether batches of the kind are sent now; while it stops, those that did not fail before. */
@@ -169,11 +169,9 @@ static int kind_is_due(const struct outboxes *outboxes, enum kind kind)
 /* Waits until there is something to send, and takes it. 0: the thread is to end. */
 static int work_take(struct outboxes *outboxes, int is_due[KINDS])
 {
-	int64_t until_ms;
-
 	pthread_mutex_lock(&outboxes->mutex);
-	while (!outboxes->stop_by_ms && (until_ms = due_ms(outboxes)) > clock_monotonic_ms())
-		changed_wait(outboxes, until_ms);
+	while (changed_wait(outboxes))
+		;
 	for (enum kind kind = 0; kind < KINDS; kind++) {
 		entries_join(&outboxes->work[kind], &outboxes->inbox[kind]);
 		is_due[kind] = kind_is_due(outboxes, kind);
@@ -239,9 +237,13 @@ static size_t commands_append_dead(struct redis_client *redis, const struct entr
 	return n;
 }
 
-/* The number that Redis replied to such a command; -1: it refused, or the connection is lost. */
-static int64_t command_reply(struct redis_client *redis, enum kind kind)
+/*
+ * Reads the reply to the command for the first `n` batches of the work. 0 when these are finished,
+ * or -1; a refused addition is not, because Redis refuses it when it is out of memory.
+ */
+static int command_finish(struct outboxes *outboxes, enum kind kind, size_t n)
 {
+	struct redis_client *redis = outboxes->redis;
 	redisReply *reply = redis_client_next(redis);
 	int64_t number = reply ? redis_reply_number(reply) : -1;
 
@@ -249,27 +251,14 @@ static int64_t command_reply(struct redis_client *redis, enum kind kind)
 		freeReplyObject(reply);
 	if (kind == KIND_DEAD && (reply = redis_client_next(redis))) /* to EXPIRE */
 		freeReplyObject(reply);
-	return number;
-}
-
-/* The thread: sending */
-
-/*
- * Reads the reply to the command for the first `n` batches of the work. 0 when these are finished,
- * or -1; a refused addition is not, because Redis refuses it when it is out of memory.
- */
-static int command_finish(struct outboxes *outboxes, enum kind kind, size_t n)
-{
-	int64_t number = command_reply(outboxes->redis, kind);
-
-	if (number < 0 && !redis_client_is_open(outboxes->redis))
+	if (number < 0 && !redis_client_is_open(redis))
 		return -1;
 	if (number < 0 && kind == KIND_DEAD) {
 		entries_rotate(&outboxes->work[kind], n);
 		return -1;
 	}
 	if (number < 0) {
-		entries_forget(&outboxes->work[kind], n, redis_client_error(outboxes->redis));
+		entries_forget(&outboxes->work[kind], n, redis_client_error(redis));
 		return 0;
 	}
 	if (kind == KIND_SETTLED)
@@ -322,11 +311,11 @@ static int kind_send(struct outboxes *outboxes, enum kind kind)
 	if (rc == 0 && !is_over(outboxes))
 		rc = commands_send(outboxes, kind);
 	redis_client_prepared_end(outboxes->redis);
-	if (kind == KIND_SETTLED && entries_is_empty(work))
+	if (kind == KIND_SETTLED && work->size == 0)
 		memset(&outboxes->work_changes, 0, sizeof(outboxes->work_changes));
 	pthread_mutex_lock(&outboxes->mutex);
 	outboxes->held[kind] = outboxes->inbox[kind].size + work->size;
-	if (entries_is_empty(work)) /* what is held came meanwhile */
+	if (work->size == 0) /* what is held came meanwhile */
 		outboxes->since_ms[kind] = clock_monotonic_ms();
 	pthread_mutex_unlock(&outboxes->mutex);
 	return rc;
@@ -364,16 +353,6 @@ static void redis_failed(enum redis_failure failure, const char *why)
 	log_warn("outbox_failed", LOG_S("why", why));
 }
 
-static void changed_init(pthread_cond_t *changed)
-{
-	pthread_condattr_t attributes;
-
-	check(pthread_condattr_init(&attributes) == 0);
-	check(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
-	check(pthread_cond_init(changed, &attributes) == 0);
-	pthread_condattr_destroy(&attributes);
-}
-
 struct outboxes *outboxes_start(const char *redis_url, int64_t gather_ms)
 {
 	struct outboxes *outboxes = checked(calloc(1, sizeof(*outboxes)));
@@ -385,7 +364,7 @@ struct outboxes *outboxes_start(const char *redis_url, int64_t gather_ms)
 		entries_init(&outboxes->work[kind]);
 	}
 	outboxes->redis = redis_client_new(redis_url, redis_failed);
-	changed_init(&outboxes->changed);
+	check(pthread_cond_init(&outboxes->changed, NULL) == 0);
 	check(pthread_mutex_init(&outboxes->mutex, NULL) == 0);
 	check(pthread_create(&outboxes->thread, NULL, run, outboxes) == 0);
 	return outboxes;
