@@ -44,8 +44,9 @@ char *secret_fingerprint(const struct secret *secret, char out[SECRET_FINGERPRIN
 #define SIGNATURES_SIZE (SIGNATURES_MAX * 48 + 1) /* "v1,", 44 characters, a space or NUL each */
 
 /*
- * Writes the header webhook-signature of a message by its id and a time since 1970: one signature
- * for each of the secrets, which are separated by spaces. 0, or -1: one is no secret, there is none, or there are more than SIGNATURES_MAX.
+ * Writes the header webhook-signature of a message, by its id and a time in seconds since 1970: one
+ * signature for each of the secrets, which are separated by spaces. 0, or -1: one is no secret,
+ * there is none, or there are more than SIGNATURES_MAX.
  */
 int signature_write(const char *message, int64_t at_s, const char *body, const char *secrets,
 		    char out[SIGNATURES_SIZE]);

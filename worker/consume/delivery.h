@@ -164,7 +164,7 @@ struct settlement {
 	size_t finished_parcels;          /* of these, nothing is left */
 	size_t in_state[DELIVERY_STATES]; /* of those in the list */
 	size_t awaited_n;                 /* of those that wait, by a client */
-	uint64_t epoch; /* rises with every reset */
+	uint64_t epoch;                   /* rises with every reset */
 	uint64_t next_group;
 	struct delivery **taken;
 	size_t taken_n;
