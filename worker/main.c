@@ -29,7 +29,7 @@
 #include "worker/consume/settlement.h"
 #include "worker/metrics.h"
 #include "worker/monitor.h"
-#include "worker/outbox/outboxes.h"
+#include "worker/outboxes.h"
 #include "worker/settler.h"
 
 #include <poll.h>

@@ -22,7 +22,7 @@
 #include "common/rabbit/publisher.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
-#include "worker/outbox/outboxes.h"
+#include "worker/outboxes.h"
 #include "worker/consume/settlement.h"
 
 /*

@@ -134,7 +134,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the number of a transaction in Redis, before its messages leave the outbox",
-        "worker/outbox/outboxes.c",
+        "worker/outboxes.c",
         "if (rc == 0 && !is_over(outboxes))",
         "if (!is_over(outboxes))",
         OUTBOXES + "test_without_the_copy_nothing_is_removed",

@@ -8,25 +8,26 @@
  * The numbers of transactions go the same way, and stay until `work` is empty. Each round copies
  * them, and removes batches only after Redis has replied to that.
  */
-#include "worker/outbox/outboxes.h"
+#include "worker/outboxes.h"
 
 #include "common/backoff.h"
 #include "common/changes.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
+#include "common/hash.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/redis/client.h"
 #include "embed.h"
 #include "worker/metrics.h"
-#include "worker/outbox/entries.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <time.h>
 
 #define MANY 16384       /* with so many batches the thread waits for no more */
@@ -36,6 +37,122 @@
 #define DEAD_S 2592000 /* 30 days: the set of dead ones expires so long after the last */
 #define BATCHES_MAX 64 /* of one command, as of lua/settled.lua */
 #define BATCH_SIZE (ULID_SIZE + NUMBER_SIZE) /* 'BATCH:AT' */
+
+/* Lists of batches that have come to their end. */
+
+struct entry {
+	STAILQ_ENTRY(entry) next;
+	int64_t coupon;
+	struct ulid batch;
+	/* of a settled one: */
+	int64_t at_ms;
+	char **rejected; /* 'BATCH:INDEX:SLOT:REASON:USER' */
+	size_t rejected_n;
+};
+
+struct entries {
+	STAILQ_HEAD(, entry) head;
+	size_t size; /* entries and their rejected receives; 0: it is empty */
+};
+
+static void append(struct entries *entries, struct entry *entry)
+{
+	STAILQ_INSERT_TAIL(&entries->head, entry, next);
+	entries->size += 1 + entry->rejected_n;
+}
+
+static struct entry *take(struct entries *entries)
+{
+	struct entry *entry = STAILQ_FIRST(&entries->head);
+
+	STAILQ_REMOVE_HEAD(&entries->head, next);
+	entries->size -= 1 + entry->rejected_n;
+	return entry;
+}
+
+static struct entry *entries_add(struct entries *entries, int64_t coupon, const struct ulid *batch)
+{
+	struct entry *entry = checked(calloc(1, sizeof(*entry)));
+
+	entry->coupon = coupon;
+	entry->batch = *batch;
+	append(entries, entry);
+	return entry;
+}
+
+/* Appends a list, which is empty afterwards. */
+static void entries_join(struct entries *entries, struct entries *other)
+{
+	STAILQ_CONCAT(&entries->head, &other->head);
+	entries->size += other->size;
+	other->size = 0;
+}
+
+struct group {
+	int64_t coupon;
+	struct entry *last;
+	UT_hash_handle hh;
+};
+
+/* Brings the entries of each coupon together, in their order. */
+static void entries_group(struct entries *entries)
+{
+	struct group *groups = NULL, *group, *next;
+	struct entries grouped = { .size = entries->size };
+	struct entry *entry;
+
+	STAILQ_INIT(&grouped.head);
+	while ((entry = STAILQ_FIRST(&entries->head))) {
+		STAILQ_REMOVE_HEAD(&entries->head, next);
+		HASH_FIND(hh, groups, &entry->coupon, sizeof(group->coupon), group);
+		if (group) {
+			STAILQ_INSERT_AFTER(&grouped.head, group->last, entry, next);
+		} else {
+			group = checked(calloc(1, sizeof(*group)));
+			group->coupon = entry->coupon;
+			HASH_ADD(hh, groups, coupon, sizeof(group->coupon), group);
+			STAILQ_INSERT_TAIL(&grouped.head, entry, next);
+		}
+		group->last = entry;
+	}
+	entries->size = 0;
+	entries_join(entries, &grouped);
+	HASH_ITER (hh, groups, group, next) {
+		HASH_DEL(groups, group);
+		free(group);
+	}
+}
+
+static void entries_free(struct entries *entries, size_t n)
+{
+	for (; n > 0; n--) {
+		struct entry *entry = take(entries);
+
+		for (size_t i = 0; i < entry->rejected_n; i++)
+			free(entry->rejected[i]);
+		free(entry->rejected);
+		free(entry);
+	}
+}
+
+/* The first `n`, which is logged and counted. */
+static void entries_forget(struct entries *entries, size_t n, const char *why)
+{
+	entries_free(entries, n);
+	metrics_count(METRIC_OUTBOX_FORGOTTEN, (int64_t)n);
+	log_warn("outbox_forgotten", LOG_I("batches", n), LOG_S("why", why));
+}
+
+static void entries_forget_all(struct entries *entries, const char *why)
+{
+	const struct entry *entry;
+	size_t n = 0;
+
+	STAILQ_FOREACH (entry, &entries->head, next)
+		n++;
+	if (n > 0)
+		entries_forget(entries, n, why);
+}
 
 enum kind { KIND_SETTLED, KIND_DEAD, KINDS };
 
@@ -107,7 +224,15 @@ void outboxes_settled(struct outboxes *outboxes, int64_t coupon, const struct ul
 void outboxes_rejected(struct outboxes *outboxes, size_t index, int slot, const char *reason,
 		       const struct user_id *user)
 {
-	entries_add_rejected(&outboxes->settled, outboxes->last, index, slot, reason, user);
+	struct entry *entry = outboxes->last;
+	char batch[ULID_SIZE], **text;
+
+	entry->rejected = checked(
+		realloc(entry->rejected, (entry->rejected_n + 1) * sizeof(*text)));
+	text = &entry->rejected[entry->rejected_n++];
+	outboxes->settled.size++;
+	check(asprintf(text, "%s:%zu:%d:%s:%s", ulid_format(&entry->batch, batch), index, slot,
+		       reason, user->text) > 0);
 }
 
 void outboxes_send(struct outboxes *outboxes)
@@ -121,9 +246,9 @@ void outboxes_send(struct outboxes *outboxes)
 
 void outboxes_dead(struct outboxes *outboxes, int64_t coupon, const struct ulid *batch)
 {
-	struct entries list;
+	struct entries list = { .size = 0 };
 
-	entries_init(&list);
+	STAILQ_INIT(&list.head);
 	entries_add(&list, coupon, batch);
 	hand_over(outboxes, KIND_DEAD, &list);
 }
@@ -184,26 +309,13 @@ static int work_take(struct outboxes *outboxes, int is_due[KINDS])
 
 /* The thread: commands to Redis about batches that have come to their end, and the replies */
 
-/* A settled batch as arguments of lua/settled.lua. */
-static size_t settled_put(const struct entry *entry, char batch[BATCH_SIZE], const char **argv)
-{
-	char ulid[ULID_SIZE], number[NUMBER_SIZE];
-
-	snprintf(batch, BATCH_SIZE, "%s:%s", ulid_format(&entry->batch, ulid),
-		 number_text(entry->at_ms, number));
-	argv[0] = batch;
-	for (size_t i = 0; i < entry->rejected_n; i++)
-		argv[1 + i] = entry->rejected[i];
-	return 1 + entry->rejected_n;
-}
-
 /*
  * Appends the command for `*at` and those of the same coupon that follow it, and moves `*at` behind
  * them. Returns how many they are.
  */
 static size_t commands_append_settled(struct redis_client *redis, const struct entry **at)
 {
-	char batches[BATCHES_MAX][BATCH_SIZE];
+	char batches[BATCHES_MAX][BATCH_SIZE], ulid[ULID_SIZE], number[NUMBER_SIZE];
 	const char *argv[REDIS_CLIENT_ARGS_MAX];
 	int64_t coupon = (*at)->coupon;
 	size_t n = 0, argc = 0;
@@ -211,7 +323,11 @@ static size_t commands_append_settled(struct redis_client *redis, const struct e
 	for (; *at && (*at)->coupon == coupon && n < BATCHES_MAX; n++) {
 		if (argc + 1 + (*at)->rejected_n > REDIS_CLIENT_ARGS_MAX)
 			break;
-		argc += settled_put(*at, batches[n], argv + argc);
+		snprintf(batches[n], BATCH_SIZE, "%s:%s", ulid_format(&(*at)->batch, ulid),
+			 number_text((*at)->at_ms, number));
+		argv[argc++] = batches[n];
+		for (size_t i = 0; i < (*at)->rejected_n; i++)
+			argv[argc++] = (*at)->rejected[i];
 		*at = STAILQ_NEXT(*at, next);
 	}
 	redis_client_append_coupon_eval(redis, lua_settled, coupon, COUPON_KEYS_SETTLED, (int)argc,
@@ -254,7 +370,8 @@ static int command_finish(struct outboxes *outboxes, enum kind kind, size_t n)
 	if (number < 0 && !redis_client_is_open(redis))
 		return -1;
 	if (number < 0 && kind == KIND_DEAD) {
-		entries_rotate(&outboxes->work[kind], n);
+		for (; n > 0; n--) /* others go first */
+			append(&outboxes->work[kind], take(&outboxes->work[kind]));
 		return -1;
 	}
 	if (number < 0) {
@@ -321,29 +438,27 @@ static int kind_send(struct outboxes *outboxes, enum kind kind)
 	return rc;
 }
 
-static void round_run(struct outboxes *outboxes, const int is_due[KINDS])
-{
-	redis_client_open(outboxes->redis);
-	for (enum kind kind = 0; kind < KINDS; kind++) {
-		if (!is_due[kind] || is_over(outboxes))
-			continue;
-		if (redis_client_is_open(outboxes->redis) && kind_send(outboxes, kind) == 0) {
-			outboxes->retry_ms[kind] = 0;
-			backoff_reset(&outboxes->backoff[kind]);
-		} else {
-			outboxes->retry_ms[kind] = clock_monotonic_ms() +
-						   backoff_connect_ms(&outboxes->backoff[kind]);
-		}
-	}
-}
-
 static void *run(void *argument)
 {
 	struct outboxes *outboxes = argument;
 	int is_due[KINDS];
 
-	while (work_take(outboxes, is_due))
-		round_run(outboxes, is_due);
+	while (work_take(outboxes, is_due)) {
+		redis_client_open(outboxes->redis);
+		for (enum kind kind = 0; kind < KINDS; kind++) {
+			if (!is_due[kind] || is_over(outboxes))
+				continue;
+			if (redis_client_is_open(outboxes->redis) &&
+			    kind_send(outboxes, kind) == 0) {
+				outboxes->retry_ms[kind] = 0;
+				backoff_reset(&outboxes->backoff[kind]);
+			} else {
+				outboxes->retry_ms[kind] = clock_monotonic_ms() +
+							   backoff_connect_ms(
+								   &outboxes->backoff[kind]);
+			}
+		}
+	}
 	return NULL;
 }
 
@@ -358,10 +473,10 @@ struct outboxes *outboxes_start(const char *redis_url, int64_t gather_ms)
 	struct outboxes *outboxes = checked(calloc(1, sizeof(*outboxes)));
 
 	outboxes->gather_ms = gather_ms;
-	entries_init(&outboxes->settled);
+	STAILQ_INIT(&outboxes->settled.head);
 	for (enum kind kind = 0; kind < KINDS; kind++) {
-		entries_init(&outboxes->inbox[kind]);
-		entries_init(&outboxes->work[kind]);
+		STAILQ_INIT(&outboxes->inbox[kind].head);
+		STAILQ_INIT(&outboxes->work[kind].head);
 	}
 	outboxes->redis = redis_client_new(redis_url, redis_failed);
 	check(pthread_cond_init(&outboxes->changed, NULL) == 0);
