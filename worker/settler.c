@@ -187,12 +187,16 @@ static int outcomes_read(struct settler *settler)
 		long ord = strtol(PQgetvalue(result, row, 0), NULL, 10);
 		const char *kind = PQgetvalue(result, row, 1), *reason = PQgetvalue(result, row, 2);
 		struct outcome outcome;
+		int is_known;
 
-		if (ord == 0 ? PQgetisnull(result, row, 2) ||
-				       outboxes_changed(settler->outboxes, reason) == 0
-			     : ord > 0 && outcome_parse(kind, reason, &outcome) == 0 &&
-				       settlement_outcome(settler->settlement, (size_t)ord - 1,
-							  outcome) == 0)
+		if (ord == 0)
+			is_known = PQgetisnull(result, row, 2) ||
+				   outboxes_changed(settler->outboxes, reason) == 0;
+		else
+			is_known = ord > 0 && outcome_parse(kind, reason, &outcome) == 0 &&
+				   settlement_outcome(settler->settlement, (size_t)ord - 1,
+						      outcome) == 0;
+		if (is_known)
 			continue;
 		log_error("outcome_unreadable", LOG_S("ord", PQgetvalue(result, row, 0)),
 			  LOG_S("outcome", kind), LOG_S("reason", reason));
