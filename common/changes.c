@@ -98,12 +98,11 @@ static enum relation changes_eval(struct redis_client *redis, int argc, const ch
 	return changes_replied(word);
 }
 
-int changes_copy_raise(struct redis_client *redis, const struct changes *changes,
-		       const struct changes *copy)
+enum relation changes_copy(struct redis_client *redis, const struct changes *changes,
+			   const struct changes *copy)
 {
 	char texts[CHANGES_STRIPES][2][NUMBER_SIZE];
 	const char *argv[2 + 2 * CHANGES_STRIPES] = { changes->installation, "" };
-	enum relation relation;
 	int n = 2;
 
 	for (int i = 0; i < CHANGES_STRIPES; i++) {
@@ -112,9 +111,14 @@ int changes_copy_raise(struct redis_client *redis, const struct changes *changes
 		argv[n++] = number_text(i, texts[i][0]);
 		argv[n++] = number_text(changes->num[i], texts[i][1]);
 	}
-	if (n == 2)
-		return 0;
-	relation = changes_eval(redis, n, argv);
+	return n == 2 ? RELATION_OWN : changes_eval(redis, n, argv);
+}
+
+int changes_copy_raise(struct redis_client *redis, const struct changes *changes,
+		       const struct changes *copy)
+{
+	enum relation relation = changes_copy(redis, changes, copy);
+
 	if (relation == RELATION_FOREIGN)
 		return -1;
 	return relation != RELATION_UNKNOWN || redis_client_is_open(redis) ? 0 : -1;

@@ -47,8 +47,14 @@ int changes_copy_read(struct changes *copy, struct redis_client *redis);
 /* The same with the reply to HGETALL of CHANGES_KEY. */
 int changes_copy_take(struct changes *copy, const redisReply *reply);
 /*
- * Raises the copies of the numbers that have grown: lua/changes.lua. 0, also when Redis belongs to
- * nobody, and nothing was copied; or -1: also when it belongs to another installation.
+ * Raises the copies of the numbers that have grown: lua/changes.lua. RELATION_OWN: they are copied,
+ * or none has grown; else nothing was copied, with RELATION_UNKNOWN because Redis has failed.
+ */
+enum relation changes_copy(struct redis_client *redis, const struct changes *changes,
+			   const struct changes *copy);
+/*
+ * The same. 0, also when Redis belongs to nobody; or -1: also when it belongs to another
+ * installation.
  */
 int changes_copy_raise(struct redis_client *redis, const struct changes *changes,
 		       const struct changes *copy);

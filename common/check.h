@@ -6,6 +6,8 @@
 #ifndef COMMON_CHECK_H
 #define COMMON_CHECK_H
 
+#include <stddef.h>
+
 _Noreturn void check_failed(const char *file, int line, const char *condition);
 
 #define check(condition) ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, #condition))

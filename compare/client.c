@@ -1,4 +1,3 @@
-/* A client's connections to the stores. */
 #include "compare/client.h"
 
 #include "common/check.h"
@@ -13,9 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #define NUMBERS_MAX 8 /* of a statement */
+
+#define QUEUE "compare"
+#define PREFETCH 500
+#define MESSAGE_SIZE 32
 
 void client_fail(const char *store, const char *what, const char *why)
 {
@@ -34,7 +38,25 @@ static void postgres_open(struct client *client)
 		       "SET search_path = compare; SET client_min_messages = warning"));
 }
 
-/* The name under which it is prepared. Each statement is one constant of the program. */
+void sql_script(struct client *client, const char *script)
+{
+	PGresult *result;
+
+	if (!client->postgres)
+		postgres_open(client);
+	result = PQexec(client->postgres, script);
+	if (PQresultStatus(result) != PGRES_COMMAND_OK)
+		client_fail("PostgreSQL", script, PQerrorMessage(client->postgres));
+	PQclear(result);
+}
+
+/* A statement's name, and its arguments. */
+struct call {
+	char name[16], texts[NUMBERS_MAX][NUMBER_SIZE];
+	const char *values[NUMBERS_MAX];
+};
+
+/* Prepares it when it is new. Each statement is one constant of the program. */
 static const char *prepared(struct client *client, const char *statement, int n, char name[16])
 {
 	int i = 0;
@@ -72,24 +94,23 @@ static PGresult *result_check(struct client *client, const char *statement, PGre
 	return result;
 }
 
-static void numbers_write(const long long *numbers, int n, char texts[][NUMBER_SIZE],
-			  const char **values)
+static void call_make(struct client *client, const char *statement, const long long *numbers, int n,
+		      struct call *call)
 {
 	check(n <= NUMBERS_MAX);
+	prepared(client, statement, n, call->name);
 	for (int i = 0; i < n; i++)
-		values[i] = number_text(numbers[i], texts[i]);
+		call->values[i] = number_text(numbers[i], call->texts[i]);
 }
 
 long long sql_run(struct client *client, const char *statement, const long long *numbers, int n)
 {
-	char texts[NUMBERS_MAX][NUMBER_SIZE], name[16];
-	const char *values[NUMBERS_MAX];
+	struct call call;
 	PGresult *result;
 	long long number;
 
-	numbers_write(numbers, n, texts, values);
-	result = PQexecPrepared(client->postgres, prepared(client, statement, n, name), n, values,
-				NULL, NULL, 0);
+	call_make(client, statement, numbers, n, &call);
+	result = PQexecPrepared(client->postgres, call.name, n, call.values, NULL, NULL, 0);
 	number = result_number(result_check(client, statement, result));
 	PQclear(result);
 	return number;
@@ -125,13 +146,11 @@ void sql_many(struct client *client, const char *statement, long long number, co
 
 void sql_send(struct client *client, const char *statement, const long long *numbers, int n)
 {
-	char texts[NUMBERS_MAX][NUMBER_SIZE], name[16];
-	const char *values[NUMBERS_MAX];
+	struct call call;
 
-	numbers_write(numbers, n, texts, values);
-	prepared(client, statement, n, name);
+	call_make(client, statement, numbers, n, &call);
 	PQenterPipelineMode(client->postgres);
-	if (!PQsendQueryPrepared(client->postgres, name, n, values, NULL, NULL, 0) ||
+	if (!PQsendQueryPrepared(client->postgres, call.name, n, call.values, NULL, NULL, 0) ||
 	    !PQpipelineSync(client->postgres))
 		client_fail("PostgreSQL", statement, PQerrorMessage(client->postgres));
 }
@@ -244,6 +263,91 @@ void redis_script_load(struct client *client, const char *script, char sha[REDIS
 	freeReplyObject(reply);
 }
 
+/* ---- the queue of a pipeline: a connection with one channel */
+
+static void rpc_check(struct client *client, const char *what)
+{
+	char error[RABBIT_ERROR_SIZE];
+
+	if (rabbit_reply_check(amqp_get_rpc_reply(client->queue), error))
+		client_fail("RabbitMQ", what, error);
+}
+
+static void queue_open(struct client *client)
+{
+	char error[RABBIT_ERROR_SIZE];
+
+	if (client->queue)
+		return;
+	client->queue = rabbit_connection_open(client->market->rabbit, 0, error);
+	if (!client->queue)
+		client_fail("RabbitMQ", "connect", error);
+	amqp_queue_declare(client->queue, RABBIT_CHANNEL, amqp_cstring_bytes(QUEUE), 0, 1, 0, 0,
+			   amqp_empty_table);
+	rpc_check(client, "declare the queue");
+}
+
+void queue_clear(struct client *client)
+{
+	queue_open(client);
+	amqp_queue_purge(client->queue, RABBIT_CHANNEL, amqp_cstring_bytes(QUEUE));
+	rpc_check(client, "purge the queue");
+}
+
+void queue_publish(struct client *client, const struct request *request)
+{
+	char body[MESSAGE_SIZE];
+	amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_DELIVERY_MODE_FLAG,
+					       .delivery_mode = AMQP_DELIVERY_PERSISTENT };
+
+	queue_open(client);
+	snprintf(body, sizeof(body), "%d %d", request->item, request->user);
+	if (amqp_basic_publish(client->queue, RABBIT_CHANNEL, amqp_empty_bytes,
+			       amqp_cstring_bytes(QUEUE), 0, 0, &properties,
+			       amqp_cstring_bytes(body)) != AMQP_STATUS_OK)
+		client_fail("RabbitMQ", "publish", body);
+}
+
+static void consume(struct client *client)
+{
+	queue_open(client);
+	amqp_basic_qos(client->queue, RABBIT_CHANNEL, 0, PREFETCH, 0);
+	amqp_basic_consume(client->queue, RABBIT_CHANNEL, amqp_cstring_bytes(QUEUE),
+			   amqp_empty_bytes, 0, 0, 0, amqp_empty_table);
+	rpc_check(client, "consume");
+	client->is_consuming = 1;
+}
+
+int queue_take(struct client *client, struct request *request, int wait_us)
+{
+	char body[MESSAGE_SIZE] = "", error[RABBIT_ERROR_SIZE];
+	amqp_envelope_t envelope;
+	amqp_rpc_reply_t reply;
+
+	if (!client->is_consuming)
+		consume(client);
+	amqp_maybe_release_buffers(client->queue);
+	reply = amqp_consume_message(client->queue, &envelope,
+				     &(struct timeval){ .tv_usec = wait_us }, 0);
+	if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
+	    reply.library_error == AMQP_STATUS_TIMEOUT)
+		return 0;
+	if (rabbit_reply_check(reply, error))
+		client_fail("RabbitMQ", "consume", error);
+	check(envelope.message.body.len < sizeof(body));
+	memcpy(body, envelope.message.body.bytes, envelope.message.body.len);
+	check(sscanf(body, "%d %d", &request->item, &request->user) == 2);
+	client->queue_tag = envelope.delivery_tag;
+	amqp_destroy_envelope(&envelope);
+	return 1;
+}
+
+void queue_ack(struct client *client, int multiple)
+{
+	if (amqp_basic_ack(client->queue, RABBIT_CHANNEL, client->queue_tag, multiple))
+		client_fail("RabbitMQ", "ack", "the connection is lost");
+}
+
 /* ---- couponmq's gateway: lines in, lines out */
 
 static int gateway_connect(const char *address)
@@ -277,42 +381,13 @@ void gateway_open(struct client *client)
 
 /* ---- the client */
 
-struct client *client_new(struct market *market)
+struct client *client_new(struct market *market, const struct way *way)
 {
-	struct client *client = calloc(1, sizeof(*client));
+	struct client *client = checked(calloc(1, sizeof(*client)));
 
-	check(client != NULL);
 	client->market = market;
+	client->way = way;
 	return client;
-}
-
-/* A client uses one store for its locks. */
-static struct lock_owner *locks_open(struct client *client, enum lock_backend_id store)
-{
-	const struct market *market = client->market;
-	const char *const urls[] = { [LOCK_REDIS] = market->redis,
-				     [LOCK_POSTGRES] = market->postgres_locks,
-				     [LOCK_ZOOKEEPER] = market->zookeeper };
-
-	if (!client->locks)
-		client->locks = lock_owner_new(store, urls[store], NULL, NULL);
-	check(client->locks != NULL);
-	return client->locks;
-}
-
-struct lock *client_lock(struct client *client, enum lock_backend_id store, enum lock_kind kind,
-			 const char *name)
-{
-	const struct lock_options options = { .kind = kind,
-					      .wait = LOCK_KEEP_TRYING,
-					      .lease_ms = client->market->lease_ms,
-					      .is_watched = client->market->pause_every == 0 };
-	struct lock_owner *owner = locks_open(client, store);
-	struct lock *lock;
-
-	if (lock_take(owner, name, &options, &lock) != LOCK_TAKEN)
-		client_fail("lock", name, lock_error(owner));
-	return lock;
 }
 
 void client_free(struct client *client)
@@ -323,7 +398,7 @@ void client_free(struct client *client)
 	if (client->gateway_out)
 		fclose(client->gateway_out);
 	if (client->queue)
-		queue_close(client->queue);
+		amqp_destroy_connection(client->queue);
 	if (client->redis)
 		redisFree(client->redis);
 	if (client->postgres)

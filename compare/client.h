@@ -1,11 +1,11 @@
 /*
- * The connections of one client to the stores, opened at their first use. An error ends the
- * program.
+ * What is sold, to whom, and over which services; and the connections of one client to these,
+ * opened at their first use. An error ends the program.
  */
 #ifndef COMPARE_CLIENT_H
 #define COMPARE_CLIENT_H
 
-#include "compare/market.h"
+#include "common/rabbit/connection.h"
 #include "lock/lock.h"
 
 #include <hiredis/hiredis.h>
@@ -13,25 +13,54 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#define MARKET_ITEMS_MAX 100
+#define MARKET_CLIENTS_MAX 10000
+
+/* The settings of a run. */
+struct market {
+	int users;
+	int items;       /* each user wants one of them */
+	int stock;       /* pieces of each item */
+	int clients;     /* requests at once */
+	int connections; /* that carry them, to each store */
+	int lease_ms;    /* of locks */
+	int pause_ms;    /* a holder of a lock stops for so long… */
+	int pause_every; /* …at every so many-th sale; 0: never */
+	unsigned seed;
+	/* of the services, from the environment */
+	const char *postgres, *postgres_locks, *redis, *rabbit, *zookeeper, *gateway;
+	/* of couponmq's coupons, by item; the last is of the connections' first sales */
+	int64_t coupons[MARKET_ITEMS_MAX + 2];
+};
+
+/* One request of a user. Both numbers are from 1. */
+struct request {
+	int user, item;
+};
+
 #define NONE (-1) /* instead of a number: no row, no key, or EXEC did nothing */
 #define STATEMENTS_MAX 16
 
-struct queue;
+struct way;
 
 struct client {
 	struct market *market;
+	const struct way *way;
 	unsigned random; /* for rand_r() */
+	long long fence; /* of the lock that it holds; 0: none */
 	void *own;       /* what the way keeps for a connection; freed with the client */
 	/* the stores */
 	PGconn *postgres;
 	const char *statements[STATEMENTS_MAX]; /* that are prepared */
 	redisContext *redis;
-	struct queue *queue;
+	amqp_connection_state_t queue;
+	uint64_t queue_tag; /* of the message that was taken last */
+	int is_consuming;
 	struct lock_owner *locks;
 	FILE *gateway_in, *gateway_out;
 };
 
-struct client *client_new(struct market *market);
+struct client *client_new(struct market *market, const struct way *way);
 void client_free(struct client *client);
 
 _Noreturn void client_fail(const char *store, const char *what, const char *why);
@@ -58,6 +87,8 @@ void sql_many(struct client *client, const char *statement, long long number, co
 		 (int)(sizeof((const long long[]){ 0, ##__VA_ARGS__ }) / sizeof(long long)) - 1)
 void sql_send(struct client *client, const char *statement, const long long *numbers, int n);
 long long sql_answer(struct client *client);
+/* Statements that return nothing. */
+void sql_script(struct client *client, const char *script);
 
 /*
  * A command, as of redisCommand(). Returns its number; of a text reply the number in it, of an
@@ -83,13 +114,8 @@ int queue_take(struct client *client, struct request *request, int wait_us);
 /* Of the message that was taken last, or with `multiple` also of all before it. */
 void queue_ack(struct client *client, int multiple);
 void queue_clear(struct client *client);
-void queue_close(struct queue *queue);
 
 /* Connects to couponmq's gateway. */
 void gateway_open(struct client *client);
-
-/* Waits for a lock of lock/, with the lease of the market; it is watched unless holders stop. */
-struct lock *client_lock(struct client *client, enum lock_backend_id store, enum lock_kind kind,
-			 const char *name);
 
 #endif

@@ -1,9 +1,21 @@
-#include "compare/load.h"
+/*
+ * The requests of a run in the order in which they are made, their answers, and the clients that
+ * make them. Every tenth user asks three times in a row. Each client asks for one piece, waits for
+ * the answer, and asks for the next one. A connection is a thread that carries its share of the
+ * clients, whatever the way:
+ *
+ *	asked: [ 7 ][ 3 ][ 9 ][ 4 ] … one place for each client, answered in turn
+ *	         │ way->buy(): the first is served, the others wait for the connection
+ *	         │ way->ask(), way->answer(): all have been sent
+ *
+ * A request's time runs from when its client asks. way->work(): a thread for each worker;
+ * way->watch(): one.
+ */
+#include "compare/way.h"
 
 #include "common/array.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "compare/way.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,13 +26,18 @@
 
 #define STACK_BYTES (256 * 1024) /* of a thread */
 
+/* A request, and what became of it. */
+struct made {
+	struct request request;
+	int64_t asked_us, took_us;
+	enum outcome outcome;
+};
+
 struct load {
 	struct market *market;
 	const struct way *way;
 	pthread_barrier_t barrier;
-	struct request *requests;
-	int64_t *asked_us, *took_us; /* by request */
-	enum outcome *outcomes;
+	struct made *made;
 	int n;
 	atomic_int next, answered;
 	atomic_llong sold, written;
@@ -44,36 +61,26 @@ static void requests_make(struct load *load)
 	const struct market *market = load->market;
 	int *users = calloc((size_t)market->users, sizeof(*users));
 
-	check(users != NULL);
-	load->requests = calloc((size_t)market->users * REPEATS, sizeof(*load->requests));
-	check(load->requests != NULL);
+	load->made = calloc((size_t)market->users * REPEATS, sizeof(*load->made));
+	check(users && load->made);
 	users_shuffle(users, market->users, market->seed);
 	for (int i = 0; i < market->users; i++)
 		for (int times = users[i] % REPEATERS ? 1 : REPEATS; times > 0; times--)
-			load->requests[load->n++] = (struct request){
+			load->made[load->n++].request = (struct request){
 				.user = users[i], .item = users[i] % market->items + 1
 			};
 	free(users);
 }
 
-static void load_init(struct load *load, struct market *market, const struct way *way)
+/* The next request, which is made now. 0: there are no more. */
+static int load_next(struct load *load, struct asked *asked)
 {
-	*load = (struct load){ .market = market, .way = way };
-	requests_make(load);
-	load->asked_us = calloc((size_t)load->n, sizeof(*load->asked_us));
-	load->took_us = calloc((size_t)load->n, sizeof(*load->took_us));
-	load->outcomes = calloc((size_t)load->n, sizeof(*load->outcomes));
-	check(load->asked_us && load->took_us && load->outcomes);
-}
-
-/* The next request, which is made now. NULL: there are no more. */
-static const struct request *load_next(struct load *load, int *number)
-{
-	*number = atomic_fetch_add(&load->next, 1);
-	if (*number >= load->n)
-		return NULL;
-	load->asked_us[*number] = clock_monotonic_us();
-	return &load->requests[*number];
+	asked->number = atomic_fetch_add(&load->next, 1);
+	if (asked->number >= load->n)
+		return 0;
+	load->made[asked->number].asked_us = clock_monotonic_us();
+	asked->request = &load->made[asked->number].request;
+	return 1;
 }
 
 void load_committed(struct load *load)
@@ -92,30 +99,25 @@ void load_written(struct load *load, const struct request *request)
 		atomic_fetch_add(&load->written, 1);
 }
 
-long long load_written_n(const struct load *load)
-{
-	return load->written;
-}
-
 static void load_answer(struct load *load, int number, enum outcome outcome)
 {
-	int64_t now_us = clock_monotonic_us();
+	struct made *made = &load->made[number];
 
-	load->took_us[number] = now_us - load->asked_us[number];
-	load->outcomes[number] = outcome;
+	made->took_us = clock_monotonic_us() - made->asked_us;
+	made->outcome = outcome;
 	if (outcome == SOLD)
 		atomic_fetch_add(&load->sold, 1);
 	atomic_fetch_add(&load->answered, 1);
 }
 
-int load_is_over(const struct load *load)
+int load_is_over(const struct load *load, long long sales)
 {
-	return load->answered >= load->n;
+	return load->answered >= load->n && sales >= load->sold;
 }
 
-long long load_sold(const struct load *load)
+int load_is_written(const struct load *load)
 {
-	return load->sold;
+	return load_is_over(load, load->written);
 }
 
 /* ---- the clients */
@@ -125,24 +127,12 @@ struct part {
 	struct load *load;
 	struct client *client;
 	pthread_t thread;
-	/* of a thread for clients */
+	void (*run)(struct client *client, struct load *load); /* NULL: for clients */
 	int number;
 	struct asked *asked;
 	int n;
 	long long attempts, attempts_failed;
-	/* of a thread behind them */
-	void (*run)(struct client *client, struct load *load);
 };
-
-static void thread_start(struct part *part, void *(*run)(void *))
-{
-	pthread_attr_t attr;
-
-	check(pthread_attr_init(&attr) == 0 && pthread_attr_setstacksize(&attr, STACK_BYTES) == 0);
-	if (pthread_create(&part->thread, &attr, run, part))
-		client_fail("system", "start a thread", "too many");
-	pthread_attr_destroy(&attr);
-}
 
 static enum outcome buy(struct part *part, const struct request *request)
 {
@@ -183,7 +173,7 @@ static void clients_serve(struct part *part)
 {
 	const struct way *way = part->load->way;
 	struct load *load = part->load;
-	int unsent = 0, left = part->n;
+	int unsent = 0, left = part->n, is_next;
 
 	for (int i = 0; i < part->n && way->ask; i++)
 		way->ask(part->client, &part->asked[i]);
@@ -193,13 +183,13 @@ static void clients_serve(struct part *part)
 		enum outcome outcome = answer_get(part, asked);
 
 		load_answer(load, asked->number, outcome);
-		asked->request = load_next(load, &asked->number);
-		if (!asked->request)
+		is_next = load_next(load, asked);
+		if (!is_next)
 			left--;
 		else if (way->ask)
 			way->ask(part->client, asked);
 		unsent++;
-		if (asked->request && unsent < part->n / 4)
+		if (is_next && unsent < part->n / 4)
 			continue;
 		flush(part);
 		unsent = 0;
@@ -227,63 +217,46 @@ static void first_sell(struct part *part)
 	part->attempts = part->attempts_failed = 0;
 }
 
-static void *clients_run(void *opaque)
+static void *part_run(void *opaque)
 {
 	struct part *part = opaque;
-	pthread_barrier_t *barrier = &part->load->barrier;
+	struct load *load = part->load;
 
-	first_sell(part);
-	pthread_barrier_wait(barrier);
-	pthread_barrier_wait(barrier);
-	pthread_barrier_wait(barrier);
-	clients_serve(part);
+	if (!part->run)
+		first_sell(part);
+	pthread_barrier_wait(&load->barrier);
+	if (part->run && load->way->open)
+		load->way->open(part->client);
+	pthread_barrier_wait(&load->barrier);
+	pthread_barrier_wait(&load->barrier);
+	if (part->run)
+		part->run(part->client, load);
+	else
+		clients_serve(part);
 	return NULL;
 }
 
-static void *other_run(void *opaque)
+/* Starts `n` threads. */
+static int parts_start(struct load *load, struct part *parts, int n,
+		       void (*run)(struct client *client, struct load *load))
 {
-	struct part *part = opaque;
-	pthread_barrier_t *barrier = &part->load->barrier;
+	pthread_attr_t attr;
 
-	pthread_barrier_wait(barrier);
-	if (part->load->way->open)
-		part->load->way->open(part->client);
-	pthread_barrier_wait(barrier);
-	pthread_barrier_wait(barrier);
-	part->run(part->client, part->load);
-	return NULL;
-}
-
-static struct part part_new(struct load *load)
-{
-	return (struct part){ .load = load, .client = client_new(load->market) };
-}
-
-static void connections_start(struct load *load, struct part *parts)
-{
-	const struct market *market = load->market;
-
-	for (int i = 0; i < market->connections; i++) {
-		parts[i] = part_new(load);
-		parts[i].client->random = market->seed + (unsigned)i;
-		parts[i].asked = calloc((size_t)market->clients, sizeof(*parts[i].asked));
-		check(parts[i].asked != NULL);
-		parts[i].number = i + 1;
-		thread_start(&parts[i], clients_run);
-	}
-}
-
-/* `n` threads, or none where the way has no such function. */
-static int others_start(struct load *load, struct part *parts, int n,
-			void (*run)(struct client *client, struct load *load))
-{
-	if (!run)
-		return 0;
+	check(pthread_attr_init(&attr) == 0 && pthread_attr_setstacksize(&attr, STACK_BYTES) == 0);
 	for (int i = 0; i < n; i++) {
-		parts[i] = part_new(load);
-		parts[i].run = run;
-		thread_start(&parts[i], other_run);
+		parts[i] = (struct part){
+			.load = load,
+			.client = client_new(load->market, load->way),
+			.run = run,
+			.number = i + 1,
+			.asked = checked(
+				calloc((size_t)load->market->clients, sizeof(struct asked))),
+		};
+		parts[i].client->random = load->market->seed + (unsigned)i;
+		if (pthread_create(&parts[i].thread, &attr, part_run, &parts[i]))
+			client_fail("system", "start a thread", "too many");
 	}
+	pthread_attr_destroy(&attr);
 	return n;
 }
 
@@ -294,10 +267,8 @@ static void requests_deal(struct load *load, struct part *parts)
 
 	for (int i = 0; i < load->market->clients; i++) {
 		struct part *part = &parts[i % connections];
-		struct asked *asked = &part->asked[part->n];
 
-		asked->request = load_next(load, &asked->number);
-		if (!asked->request)
+		if (!load_next(load, &part->asked[part->n]))
 			break;
 		part->n++;
 	}
@@ -305,40 +276,30 @@ static void requests_deal(struct load *load, struct part *parts)
 
 /* ---- the result */
 
-/* Of the requests that were sold. */
-static void latencies_read(const struct load *load, struct result *result)
+static void result_read(const struct load *load, struct result *result)
 {
-	int64_t *took_us = calloc((size_t)load->n + 1, sizeof(*took_us));
+	int64_t begun_us = load->made[0].asked_us, last_us = 0;
+	/* Of those that were sold. */
+	int64_t *took_us = checked(calloc((size_t)load->n + 1, sizeof(*took_us)));
 	size_t n = 0;
 
-	check(took_us != NULL);
-	for (int i = 0; i < load->n; i++)
-		if (load->outcomes[i] == SOLD)
-			took_us[n++] = load->took_us[i];
+	for (const struct made *made = load->made; made < load->made + load->n; made++) {
+		if (made->outcome == SOLD)
+			took_us[n++] = made->took_us;
+		result->told_failed += made->outcome == FAILED;
+		if (made->asked_us < begun_us)
+			begun_us = made->asked_us;
+		if (made->asked_us + made->took_us > last_us)
+			last_us = made->asked_us + made->took_us;
+	}
 	qsort(took_us, n, sizeof(*took_us), number_compare);
+	result->requests = load->n;
+	result->told_sold = (long long)n;
+	result->answered_us = last_us - begun_us;
+	result->committed_us = load->committed_us ? load->committed_us - begun_us : 0;
 	result->latency_p50_us = took_us[n / 2];
 	result->latency_p99_us = took_us[n * 99 / 100];
 	free(took_us);
-}
-
-static void result_read(const struct load *load, struct result *result)
-{
-	int64_t begun_us = load->asked_us[0], last_us = 0;
-
-	result->requests = load->n;
-	for (int i = 0; i < load->n; i++) {
-		int64_t answered_us = load->asked_us[i] + load->took_us[i];
-
-		result->sold += load->outcomes[i] == SOLD;
-		result->failed += load->outcomes[i] == FAILED;
-		if (load->asked_us[i] < begun_us)
-			begun_us = load->asked_us[i];
-		if (answered_us > last_us)
-			last_us = answered_us;
-	}
-	result->answered_us = last_us - begun_us;
-	result->committed_us = load->committed_us ? load->committed_us - begun_us : 0;
-	latencies_read(load, result);
 }
 
 static void part_end(struct part *part, struct result *result)
@@ -351,32 +312,30 @@ static void part_end(struct part *part, struct result *result)
 
 void load_run(struct market *market, const struct way *way, struct result *result)
 {
-	struct load load;
+	struct load load = { .market = market, .way = way };
 	int connections = market->connections, workers = way->workers ? way->workers : connections,
 	    most = connections + (way->work ? workers : 0) + (way->watch ? 1 : 0), n = connections;
 	struct part *parts = calloc((size_t)most, sizeof(*parts));
 
 	*result = (struct result){ 0 };
-	load_init(&load, market, way);
+	requests_make(&load);
 	check(parts && pthread_barrier_init(&load.barrier, NULL, (unsigned)most + 1) == 0);
-	connections_start(&load, parts);
-	n += others_start(&load, parts + n, workers, way->work);
-	n += others_start(&load, parts + n, 1, way->watch);
-	check(n == most);
+	parts_start(&load, parts, connections, NULL);
+	if (way->work)
+		n += parts_start(&load, parts + n, workers, way->work);
+	if (way->watch)
+		parts_start(&load, parts + n, 1, way->watch);
 	pthread_barrier_wait(&load.barrier); /* the first sales are made */
 	pthread_barrier_wait(&load.barrier); /* all connections are open */
 	requests_deal(&load, parts);
 	pthread_barrier_wait(&load.barrier);
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < most; i++)
 		pthread_join(parts[i].thread, NULL);
 	/* Not earlier: RabbitMQ may drop what a connection has sent when it closes. */
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < most; i++)
 		part_end(&parts[i], result);
 	pthread_barrier_destroy(&load.barrier);
 	free(parts);
 	result_read(&load, result);
-	free(load.requests);
-	free(load.asked_us);
-	free(load.took_us);
-	free(load.outcomes);
+	free(load.made);
 }

@@ -10,9 +10,16 @@
 
 struct load;
 
+enum outcome {
+	SOLD,
+	SOLD_OUT,
+	HAS_ONE, /* the user bought one before */
+	FAILED   /* it may be tried again */
+};
+
 /* Where the sales are in the end. */
 enum ledger {
-	IN_POSTGRES, /* the tables item and sale: judge.c */
+	IN_POSTGRES, /* the tables item and sale: judge() */
 	IN_REDIS,    /* they never reach PostgreSQL */
 	IN_COUPONMQ  /* couponmq's own tables */
 };
@@ -31,7 +38,8 @@ struct way {
 	enum ledger ledger;
 	int is_unique; /* PostgreSQL refuses a second sale to a user: a unique index */
 	int is_batch;  /* a transaction commits many sales */
-	/* NULL, or called once before the clients start, on fresh tables and an empty Redis */
+	/* NULL, or run once before the clients start, on fresh tables and an empty Redis */
+	const char *script; /* of SQL */
 	void (*prepare)(struct client *client);
 	/*
 	 * Serves one request: one in flight on a connection. What has FAILED is tried again, so
@@ -54,19 +62,25 @@ struct way {
 	int workers; /* 0: one for each connection */
 	/* NULL, or one thread that waits for the last COMMIT of others */
 	void (*watch)(struct client *client, struct load *load);
+	/* What distinguishes ways that have functions in common: */
+	const char *take; /* the statement that takes a piece of the item $1… */
+	int segments;     /* …from the segment $2, trying so many of them; 0: there are none */
+	/* The lock: of the item, of all of them, or of the user's item. */
+	enum { LOCK_OF_ITEM, LOCK_OF_SHOP, LOCK_OF_USER } lock_of;
+	enum lock_backend_id lock_store;
+	enum lock_kind lock_kind;
+	const char *ack; /* of requests to the gateway */
 };
 
 /* The ways of docs/ways.md, by where they sell. The last of each has no id. */
 extern const struct way ways_postgres[], ways_locks[], ways_redis[], ways_queue[], ways_couponmq[];
 
-/* What several ways do. Ends the transaction without a sale; returns `outcome`. */
-enum outcome roll_back(struct client *client, enum outcome outcome);
+/* What several ways do. */
 /*
  * Reads the stock, and writes it back less one. The holder of a lock may stop in between, as the
- * market says. FAILED: a higher fence was here meanwhile; 0: there is none.
+ * market says. FAILED: a higher fence than the client's was here meanwhile.
  */
-enum outcome sell_read_then_write(struct client *client, const struct request *request,
-				  long long fence);
+enum outcome sell_read_then_write(struct client *client, const struct request *request);
 /* Has the user one? If not: takes a piece if there is one. */
 enum outcome sell_checked(struct client *client, const struct request *request);
 /* The script that decides in Redis, and what it needs. */
@@ -76,5 +90,29 @@ void script_ask(struct client *client, const struct asked *asked);
 enum outcome script_answer(struct client *client, struct asked *asked);
 /* Copies the users of those requests that want the item. Returns how many. */
 int buyers_of(const struct request *requests, int n, int item, long long *buyers);
+
+struct result {
+	long long requests, told_sold, told_failed; /* requests by their outcomes */
+	long long attempts, attempts_failed;        /* 0: the way does not try again */
+	int64_t answered_us, committed_us;          /* from the first request to the last… */
+	int64_t latency_p50_us, latency_p99_us;     /* of the requests that were sold */
+	/* by what the stores have in the end, whatever clients were told */
+	long long stock, sold; /* what is left, and what users have */
+	long long oversold;    /* sold beyond the stock that there was */
+	long long miscounted;  /* sales that the stock does not show */
+	long long over_limit;  /* users with several */
+	long long unsold;      /* there was stock, and users who asked got none */
+};
+
+/* Makes the requests by this way, until all are answered and committed. */
+void load_run(struct market *market, const struct way *way, struct result *result);
+
+/* For workers and watchers, in any thread. All are answered, and no more than so many sold: */
+int load_is_over(const struct load *load, long long sales);
+int load_is_written(const struct load *load); /* the same of those that were written */
+/* The sales that were answered so far are committed, now. */
+void load_committed(struct load *load);
+/* This one is. */
+void load_written(struct load *load, const struct request *request);
 
 #endif

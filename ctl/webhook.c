@@ -13,7 +13,6 @@
 #include "events/endpoint.h"
 #include "events/event.h"
 #include "events/post.h"
-#include "events/signature.h"
 
 #include <ctype.h>
 #include <errno.h>

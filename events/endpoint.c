@@ -5,6 +5,7 @@
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,19 +13,18 @@
 
 /* Below are mail, remote shells and the like, which must not get requests by mistake. */
 #define PORT_LEAST 1024
-static int schemes_read(const char *schemes)
-{
-	if (strcmp(schemes, "https") != 0 && strcmp(schemes, "https,http") != 0)
-		log_fatal("COUPON_WEBHOOK_SCHEMES is \"%s\": allowed are https and https,http",
-			  schemes);
-	return strcmp(schemes, "https") != 0;
-}
+
+enum part { SCHEME, HOST, PORT, USER, PASSWORD, FRAGMENT, PARTS };
 
 void rules_read(struct rules *rules, const struct config *config)
 {
+	const char *schemes = config->webhook_schemes;
 	char why[NETWORKS_WHY_SIZE];
 
-	rules->is_http_allowed = schemes_read(config->webhook_schemes);
+	rules->is_http_allowed = strcmp(schemes, "https,http") == 0;
+	if (!rules->is_http_allowed && strcmp(schemes, "https") != 0)
+		log_fatal("COUPON_WEBHOOK_SCHEMES is \"%s\": allowed are https and https,http",
+			  schemes);
 	if (networks_parse(&rules->networks, config->webhook_networks, why))
 		log_fatal("COUPON_WEBHOOK_NETWORKS is \"%s\": %s", config->webhook_networks, why);
 	rules->ca_file = config->webhook_ca;
@@ -122,86 +122,68 @@ static int is_plain(const char *url)
 	return 1;
 }
 
-/* A part of the URL, to be freed with curl_free(); NULL: it has none. */
-static char *part_of(CURLU *parsed, CURLUPart part, unsigned flags)
+/* Returns -1. */
+__attribute__((format(printf, 2, 3))) static int refuse(char why[URL_WHY_SIZE], const char *format,
+							...)
 {
-	char *text = NULL;
+	va_list list;
 
-	return curl_url_get(parsed, part, &text, flags) == CURLUE_OK ? text : NULL;
+	va_start(list, format);
+	vsnprintf(why, URL_WHY_SIZE, format, list);
+	va_end(list);
+	return -1;
 }
 
-static int has_part(CURLU *parsed, CURLUPart part)
+/* 0, or -1. `parts`: NULL where the URL has none. */
+static int parts_judge(char *const parts[], const struct rules *rules, char why[URL_WHY_SIZE])
 {
-	char *text = part_of(parsed, part, 0);
-
-	curl_free(text);
-	return text != NULL;
-}
-
-static int scheme_check(CURLU *parsed, const struct rules *rules, char why[URL_WHY_SIZE])
-{
-	char *scheme = part_of(parsed, CURLUPART_SCHEME, 0);
-	int is_allowed = scheme && (strcmp(scheme, "https") == 0 ||
-				    (rules->is_http_allowed && strcmp(scheme, "http") == 0));
-
-	if (!is_allowed)
-		snprintf(why, URL_WHY_SIZE, "the scheme is \"%.20s\": allowed is %s",
-			 scheme ? scheme : "",
-			 rules->is_http_allowed
-				 ? "https or http"
-				 : "https; http with COUPON_WEBHOOK_SCHEMES=https,http");
-	curl_free(scheme);
-	return is_allowed ? 0 : -1;
-}
-
-static int port_check(CURLU *parsed, char why[URL_WHY_SIZE])
-{
-	char *text = part_of(parsed, CURLUPART_PORT, CURLU_DEFAULT_PORT);
-	long port = text ? strtol(text, NULL, 10) : 0;
-	int is_allowed = port == 80 || port == 443 || port >= PORT_LEAST;
-
-	if (!is_allowed)
-		snprintf(why, URL_WHY_SIZE, "the port is %ld: allowed are 443, 80 and %d to 65535",
-			 port, PORT_LEAST);
-	curl_free(text);
-	return is_allowed ? 0 : -1;
-}
-
-/* A host that is an address, in whatever form of digits. */
-static int host_check(CURLU *parsed, const struct rules *rules, char why[URL_WHY_SIZE])
-{
-	char *host = part_of(parsed, CURLUPART_HOST, 0), address[256] = "";
+	const char *scheme = parts[SCHEME] ? parts[SCHEME] : "", *host = parts[HOST];
+	long port = parts[PORT] ? strtol(parts[PORT], NULL, 10) : 0;
+	char address[256] = "";
 	const char *kind;
 
+	if (parts[USER] || parts[PASSWORD])
+		return refuse(why, "it has a user or a password: allowed is none");
+	if (parts[FRAGMENT])
+		return refuse(why, "it has a fragment (#): allowed is none");
+	if (strcmp(scheme, "https") != 0 &&
+	    !(rules->is_http_allowed && strcmp(scheme, "http") == 0))
+		return refuse(why, "the scheme is \"%.20s\": allowed is %s", scheme,
+			      rules->is_http_allowed
+				      ? "https or http"
+				      : "https; http with COUPON_WEBHOOK_SCHEMES=https,http");
+	if (port != 80 && port != 443 && port < PORT_LEAST)
+		return refuse(why, "the port is %ld: allowed are 443, 80 and %d to 65535", port,
+			      PORT_LEAST);
+	/* A host that is an address, in whatever form of digits. */
 	if (host && *host == '[')
 		snprintf(address, sizeof(address), "%.*s", (int)strcspn(host + 1, "]"), host + 1);
 	else if (host)
 		snprintf(address, sizeof(address), "%s", host);
-	curl_free(host);
 	kind = networks_refusal_text(&rules->networks, address);
-	if (!kind)
-		return 0;
-	snprintf(why, URL_WHY_SIZE,
-		 "the address %.64s is %s: allowed are addresses of the Internet, and those in "
-		 "COUPON_WEBHOOK_NETWORKS",
-		 address, kind);
-	return -1;
+	return kind ? refuse(why,
+			     "the address %.64s is %s: allowed are addresses of the Internet, and "
+			     "those in COUPON_WEBHOOK_NETWORKS",
+			     address, kind)
+		    : 0;
 }
 
 static int parts_check(CURLU *parsed, const struct rules *rules, char why[URL_WHY_SIZE])
 {
-	if (has_part(parsed, CURLUPART_USER) || has_part(parsed, CURLUPART_PASSWORD)) {
-		snprintf(why, URL_WHY_SIZE, "it has a user or a password: allowed is none");
-		return -1;
-	}
-	if (has_part(parsed, CURLUPART_FRAGMENT)) {
-		snprintf(why, URL_WHY_SIZE, "it has a fragment (#): allowed is none");
-		return -1;
-	}
-	return scheme_check(parsed, rules, why) || port_check(parsed, why) ||
-			       host_check(parsed, rules, why)
-		       ? -1
-		       : 0;
+	static const CURLUPart names[PARTS] = {
+		[SCHEME] = CURLUPART_SCHEME,     [HOST] = CURLUPART_HOST,
+		[PORT] = CURLUPART_PORT,         [USER] = CURLUPART_USER,
+		[PASSWORD] = CURLUPART_PASSWORD, [FRAGMENT] = CURLUPART_FRAGMENT,
+	};
+	char *parts[PARTS] = { NULL };
+	int rc;
+
+	for (int i = 0; i < PARTS; i++)
+		curl_url_get(parsed, names[i], &parts[i], i == PORT ? CURLU_DEFAULT_PORT : 0);
+	rc = parts_judge(parts, rules, why);
+	for (int i = 0; i < PARTS; i++)
+		curl_free(parts[i]);
+	return rc;
 }
 
 /* 0, or -1: it is none. Libcurl takes a host after one slash or more than two, too. */
@@ -211,32 +193,22 @@ static int url_parse(CURLU *parsed, const char *url)
 
 	if (!end || strncmp(end, "://", 3) != 0 || end[3] == '/')
 		return -1;
-	if (curl_url_set(parsed, CURLUPART_URL, url, CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK)
-		return -1;
-	return 0;
+	return curl_url_set(parsed, CURLUPART_URL, url, CURLU_NON_SUPPORT_SCHEME) == CURLUE_OK ? 0
+											       : -1;
 }
 
 int url_check(const char *url, const struct rules *rules, char why[URL_WHY_SIZE])
 {
 	CURLU *parsed;
-	int rc = -1;
+	int rc;
 
-	if (strlen(url) > URL_BYTES_MAX) {
-		snprintf(why, URL_WHY_SIZE, "it has %zu bytes: allowed are %d", strlen(url),
-			 URL_BYTES_MAX);
-		return -1;
-	}
-	if (!is_plain(url)) {
-		snprintf(why, URL_WHY_SIZE,
-			 "allowed is printable ASCII without spaces and backslashes");
-		return -1;
-	}
-	parsed = curl_url();
-	check(parsed != NULL);
-	if (url_parse(parsed, url))
-		snprintf(why, URL_WHY_SIZE, "allowed is a URL as https://host/path");
-	else
-		rc = parts_check(parsed, rules, why);
+	if (strlen(url) > URL_BYTES_MAX)
+		return refuse(why, "it has %zu bytes: allowed are %d", strlen(url), URL_BYTES_MAX);
+	if (!is_plain(url))
+		return refuse(why, "allowed is printable ASCII without spaces and backslashes");
+	parsed = checked(curl_url());
+	rc = url_parse(parsed, url) ? refuse(why, "allowed is a URL as https://host/path")
+				    : parts_check(parsed, rules, why);
 	curl_url_cleanup(parsed);
 	return rc;
 }

@@ -1,14 +1,14 @@
 #include "events/event.h"
 
 #include "common/check.h"
-#include "common/message/number.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* What is written beside the texts that are counted in event_size_max(). */
 #define EVENT_FIXED_SIZE 1024
-#define BODY_FIRST 2048 /* of a packet */
 
 static const char *const types[EVENT_TYPES] = {
 #define EVENT(name, text) [name] = text,
@@ -43,98 +43,57 @@ size_t event_size_max(const struct event *event)
 	       2 * length(event->key) + length(event->detail);
 }
 
-static char *put_number(char *p, int64_t number)
+/* Printable ASCII as it is inside a JSON string. Returns `out`. */
+static const char *escaped(const char *text, char *out)
 {
-	char digits[NUMBER_SIZE];
+	char *p = out;
 
-	/* Most are ids and small; this is the quicker way. */
-	return number > 0 ? p + id_format(number, p) : text_append(p, number_text(number, digits));
+	for (; *text; *p++ = *text++)
+		if (*text == '"' || *text == '\\')
+			*p++ = '\\';
+	*p = '\0';
+	return out;
 }
 
-/* ,"name":"text" where there is a text. `start` has all of it up to the text. */
-static char *put_member(char *p, const char *start, const char *text)
-{
-	if (!text)
-		return p;
-	p = text_append(p, start);
-	p = escaped_append(p, text, strlen(text));
-	*p++ = '"';
-	return p;
-}
-
-/* BATCH.INDEX, by which a receive is unique. */
-static char *put_place(char *p, const struct receive *receive)
-{
-	p = ulid_format(&receive->batch, p) + ULID_LEN;
-	*p++ = '.';
-	return put_number(p, receive->index);
-}
-
-static char *put_id(char *p, const struct event *event)
-{
-	if (event->type == EVENT_CHANGED) {
-		p = text_append(p, "campaign/");
-		p = put_number(p, event->receive.coupon);
-		*p++ = '/';
-		return text_append(p, event->change);
-	}
-	p = put_place(p, &event->receive);
-	*p++ = '/';
-	return text_append(p, strchr(types[event->type], '.') + 1);
-}
-
-static char *put_receive(char *p, const struct event *event)
-{
-	const struct user_id *user = &event->receive.user;
-
-	p = text_append(p, ",\"user\":\"");
-	p = escaped_append(p, user->text, user->len);
-	p = text_append(p, "\",\"receive\":\"");
-	p = put_number(p, event->receive.coupon);
-	*p++ = '.';
-	p = escaped_append(p, user->text, user->len);
-	*p++ = '.';
-	p = put_place(p, &event->receive);
-	p = text_append(p, "\",\"slot\":");
-	return put_number(p, event->slot);
-}
-
-static char *put_data(char *p, const struct event *event)
-{
-	p = text_append(p, "{\"coupon\":\"");
-	p = put_number(p, event->receive.coupon);
-	*p++ = '"';
-	if (event->type != EVENT_CHANGED)
-		p = put_receive(p, event);
-	p = put_member(p, ",\"received_at\":\"", event->received_at);
-	p = put_member(p, ",\"valid_from\":\"", event->valid_from);
-	p = put_member(p, ",\"valid_to\":\"", event->valid_to);
-	p = put_member(p, ",\"key\":\"", event->key);
-	p = put_member(p, ",\"reason\":\"", event->reason);
-	if (event->detail) {
-		*p++ = ',';
-		return text_append(p, event->detail + 1); /* with its last brace */
-	}
-	*p++ = '}';
-	return p;
-}
-
+/* The id of a receive's event is BATCH.INDEX, by which the receive is unique, and the type. */
 size_t event_write(const struct event *event, char *out)
 {
-	char *p = text_append(out, "{\"specversion\":\"1.0\",\"id\":\"");
+	const struct receive *receive = &event->receive;
+	char batch[ULID_SIZE], user[2 * USER_ID_SIZE], key[2 * RECEIVE_KEY_MAX + 1];
+	const struct {
+		const char *name, *text;
+	} members[] = {
+		{ "received_at", event->received_at },
+		{ "valid_from", event->valid_from },
+		{ "valid_to", event->valid_to },
+		{ "key", event->key ? escaped(event->key, key) : NULL },
+		{ "reason", event->reason },
+	};
+	char *p = out + sprintf(out, "{\"specversion\":\"1.0\",\"id\":\"");
 
-	p = put_id(p, event);
-	p = text_append(p, "\",\"source\":\"");
-	p = text_append(p, event->source);
-	p = text_append(p, "\",\"type\":\"");
-	p = text_append(p, types[event->type]);
-	p = text_append(p, "\",\"subject\":\"");
-	p = put_number(p, event->receive.coupon);
-	p = text_append(p, "\",\"time\":\"");
-	p = text_append(p, event->time);
-	p = text_append(p, "\",\"data\":");
-	p = put_data(p, event);
-	*p++ = '}';
+	ulid_format(&receive->batch, batch);
+	if (event->type == EVENT_CHANGED)
+		p += sprintf(p, "campaign/%" PRId64 "/%s", receive->coupon, event->change);
+	else
+		p += sprintf(p, "%s.%d/%s", batch, receive->index,
+			     strchr(types[event->type], '.') + 1);
+	p += sprintf(p,
+		     "\",\"source\":\"%s\",\"type\":\"%s\",\"subject\":\"%" PRId64
+		     "\",\"time\":\"%s\",\"data\":{\"coupon\":\"%" PRId64 "\"",
+		     event->source, types[event->type], receive->coupon, event->time,
+		     receive->coupon);
+	if (event->type != EVENT_CHANGED) {
+		escaped(receive->user.text, user);
+		p += sprintf(p, ",\"user\":\"%s\",\"receive\":\"%" PRId64 ".%s.%s.%d\",\"slot\":%d",
+			     user, receive->coupon, user, batch, receive->index, event->slot);
+	}
+	for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
+		if (members[i].text)
+			p += sprintf(p, ",\"%s\":\"%s\"", members[i].name, members[i].text);
+	if (event->detail) /* with its last brace */
+		p += sprintf(p, ",%s}", event->detail + 1);
+	else
+		p += sprintf(p, "}}");
 	return (size_t)(p - out);
 }
 
@@ -142,16 +101,15 @@ size_t event_write(const struct event *event, char *out)
  *	add ──▶ open: one for each coupon ──full, another type, close──▶ complete ──▶ take
  */
 struct packets {
-	struct packet *open;          /* by coupon */
-	struct packet *first, **last; /* complete */
+	struct packet *open; /* by coupon */
+	STAILQ_HEAD(, packet) complete;
 };
 
 struct packets *packets_new(void)
 {
-	struct packets *packets = calloc(1, sizeof(*packets));
+	struct packets *packets = checked(calloc(1, sizeof(*packets)));
 
-	check(packets != NULL);
-	packets->last = &packets->first;
+	STAILQ_INIT(&packets->complete);
 	return packets;
 }
 
@@ -171,26 +129,21 @@ void packets_free(struct packets *packets)
 
 static struct packet *packet_open(struct packets *packets, const struct event *event)
 {
-	struct packet *packet = calloc(1, sizeof(*packet));
+	struct packet *packet = checked(calloc(1, sizeof(*packet)));
 
-	check(packet != NULL);
 	packet->coupon = event->receive.coupon;
 	packet->type = event->type;
-	packet->room = BODY_FIRST;
-	packet->body = malloc(packet->room);
-	check(packet->body != NULL);
-	packet->body[packet->len++] = '[';
 	HASH_ADD(hh, packets->open, coupon, sizeof(packet->coupon), packet);
 	return packet;
 }
 
-/* There is always room for the end of the array and a NUL. */
+/* There is always room for what encloses the events, and a NUL. */
 static void packet_reserve(struct packet *packet, size_t size)
 {
-	while (packet->room - packet->len < size + 3)
-		packet->room *= 2;
-	packet->body = realloc(packet->body, packet->room);
-	check(packet->body != NULL);
+	if (packet->room - packet->len < size + 3) {
+		packet->room = 2 * (packet->len + size + 3);
+		packet->body = checked(realloc(packet->body, packet->room));
+	}
 }
 
 static void packet_end(struct packets *packets, struct packet *packet)
@@ -198,8 +151,7 @@ static void packet_end(struct packets *packets, struct packet *packet)
 	HASH_DEL(packets->open, packet);
 	packet->body[packet->len++] = ']';
 	packet->body[packet->len] = '\0';
-	*packets->last = packet;
-	packets->last = &packet->next;
+	STAILQ_INSERT_TAIL(&packets->complete, packet, next);
 }
 
 static int is_full(const struct packet *packet, const struct event *event, size_t size)
@@ -221,8 +173,7 @@ void packets_add(struct packets *packets, const struct event *event)
 	if (!packet)
 		packet = packet_open(packets, event);
 	packet_reserve(packet, size);
-	if (packet->events++ > 0)
-		packet->body[packet->len++] = ',';
+	packet->body[packet->len++] = packet->events++ ? ',' : '[';
 	packet->len += event_write(event, packet->body + packet->len);
 }
 
@@ -234,14 +185,10 @@ void packets_close(struct packets *packets)
 
 struct packet *packets_take(struct packets *packets)
 {
-	struct packet *packet = packets->first;
+	struct packet *packet = STAILQ_FIRST(&packets->complete);
 
-	if (!packet)
-		return NULL;
-	packets->first = packet->next;
-	if (!packets->first)
-		packets->last = &packets->first;
-	packet->next = NULL;
+	if (packet)
+		STAILQ_REMOVE_HEAD(&packets->complete, next);
 	return packet;
 }
 

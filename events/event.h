@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 enum event_type {
 #define EVENT(name, text) name,
@@ -37,9 +38,9 @@ struct event {
 const char *event_type_text(enum event_type type);
 int event_type_parse(const char *text, enum event_type *type); /* 0, or -1 */
 
-/* No more than this is written. */
+/* No more than this is written before the NUL. */
 size_t event_size_max(const struct event *event);
-/* Writes it without a NUL, and returns its length. */
+/* Writes it and a NUL, and returns its length. */
 size_t event_write(const struct event *event, char *out);
 
 /*
@@ -51,7 +52,7 @@ size_t event_write(const struct event *event, char *out);
 #define PACKET_BYTES_MAX 131072 /* unless a single event is larger */
 
 struct packet {
-	struct packet *next;
+	STAILQ_ENTRY(packet) next;
 	int64_t coupon;
 	enum event_type type;
 	int events;

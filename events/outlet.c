@@ -45,23 +45,17 @@ static void message_done(void *context, void *item, enum confirm_result result)
 		why_set(outlet, "RabbitMQ refused a message");
 }
 
-static void publisher_open(struct outlet *outlet)
-{
-	outlet->publisher = rabbit_publisher_new("events", outlet->url, &outlet->port, outlet);
-}
-
 struct outlet *outlet_new(const char *url, const char *source, const atomic_int *stop, int stop_fd)
 {
-	struct outlet *outlet = calloc(1, sizeof(*outlet));
+	struct outlet *outlet = checked(calloc(1, sizeof(*outlet)));
 
-	check(outlet != NULL);
 	outlet->url = url;
 	outlet->source = source;
 	outlet->stop = stop;
 	outlet->stop_fd = stop_fd;
 	outlet->port.done = message_done;
 	outlet->port.drops_unrouted = 1;
-	publisher_open(outlet);
+	outlet->publisher = rabbit_publisher_new("events", url, &outlet->port, outlet);
 	return outlet;
 }
 
@@ -85,7 +79,8 @@ void outlet_reset(struct outlet *outlet)
 	/* A connection that is lost, or all of whose messages are answered, goes on. */
 	if (rabbit_link_up(link) && rabbit_publisher_open(outlet->publisher) > 0) {
 		publisher_close(outlet);
-		publisher_open(outlet);
+		outlet->publisher = rabbit_publisher_new("events", outlet->url, &outlet->port,
+							 outlet);
 	}
 	outlet->failed = 0;
 }

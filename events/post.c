@@ -3,10 +3,11 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/program/program.h"
-#include "events/signature.h"
 
 #include <inttypes.h>
 #include <netdb.h>
+#include <sodium.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,84 @@
 #define CONTENT_TYPE "Content-Type: application/cloudevents-batch+json"
 
 _Static_assert(POST_WHY_SIZE >= URL_WHY_SIZE, "a reason of url_check() fits");
+
+#define MADE_BYTES 32
+#define FINGERPRINT_OF "couponmq webhook secret"
+
+int secret_parse(struct secret *secret, const char *text, size_t len)
+{
+	size_t prefix = strlen(SECRET_PREFIX);
+
+	if (len > prefix && strncmp(text, SECRET_PREFIX, prefix) == 0 &&
+	    sodium_base642bin(secret->bytes, sizeof(secret->bytes), text + prefix, len - prefix,
+			      NULL, &secret->n, NULL, sodium_base64_VARIANT_ORIGINAL) == 0 &&
+	    secret->n >= SECRET_BYTES_LEAST)
+		return 0;
+	sodium_memzero(secret, sizeof(*secret));
+	return -1;
+}
+
+void secret_make(char text[SECRET_TEXT_SIZE])
+{
+	unsigned char bytes[MADE_BYTES];
+	size_t prefix = strlen(SECRET_PREFIX);
+
+	randombytes_buf(bytes, sizeof(bytes));
+	strcpy(text, SECRET_PREFIX);
+	sodium_bin2base64(text + prefix, SECRET_TEXT_SIZE - prefix, bytes, sizeof(bytes),
+			  sodium_base64_VARIANT_ORIGINAL);
+	sodium_memzero(bytes, sizeof(bytes));
+}
+
+/* The HMAC-SHA-256 of two texts, one after the other. */
+static void mac_make(const struct secret *secret, const char *text, const char *more,
+		     unsigned char mac[crypto_auth_hmacsha256_BYTES])
+{
+	crypto_auth_hmacsha256_state state;
+
+	crypto_auth_hmacsha256_init(&state, secret->bytes, secret->n);
+	crypto_auth_hmacsha256_update(&state, (const unsigned char *)text, strlen(text));
+	crypto_auth_hmacsha256_update(&state, (const unsigned char *)more, strlen(more));
+	crypto_auth_hmacsha256_final(&state, mac);
+	sodium_memzero(&state, sizeof(state));
+}
+
+char *secret_fingerprint(const struct secret *secret, char out[SECRET_FINGERPRINT_SIZE])
+{
+	unsigned char mac[crypto_auth_hmacsha256_BYTES];
+
+	mac_make(secret, FINGERPRINT_OF, "", mac);
+	return sodium_bin2hex(out, SECRET_FINGERPRINT_SIZE, mac, (SECRET_FINGERPRINT_SIZE - 1) / 2);
+}
+
+int signature_write(const char *message, int64_t at_s, const char *body, const char *secrets,
+		    char out[SIGNATURES_SIZE])
+{
+	unsigned char mac[crypto_auth_hmacsha256_BYTES];
+	char *head, *at = out;
+	int n = 0, rc = 0;
+
+	check(asprintf(&head, "%s.%" PRId64 ".", message, at_s) > 0);
+	for (; *secrets && rc == 0; n++) {
+		size_t len = strcspn(secrets, " ");
+		struct secret secret;
+
+		if (n == SIGNATURES_MAX || secret_parse(&secret, secrets, len)) {
+			rc = -1;
+			break;
+		}
+		mac_make(&secret, head, body, mac);
+		sodium_memzero(&secret, sizeof(secret));
+		at += sprintf(at, n ? " v1," : "v1,");
+		sodium_bin2base64(at, (size_t)(out + SIGNATURES_SIZE - at), mac, sizeof(mac),
+				  sodium_base64_VARIANT_ORIGINAL);
+		at += strlen(at);
+		secrets += len + (secrets[len] == ' ');
+	}
+	*at = '\0';
+	free(head);
+	return n > 0 ? rc : -1;
+}
 
 struct post {
 	const struct rules *rules;
@@ -59,43 +138,43 @@ static size_t on_bytes(char *bytes, size_t size, size_t n, void *data)
 	return *count <= ANSWER_BYTES_MAX ? size * n : 0;
 }
 
-static void header_add(struct post *post, const char *text)
+__attribute__((format(printf, 2, 3))) static void header_add(struct post *post, const char *format,
+							     ...)
 {
-	struct curl_slist *headers = curl_slist_append(post->headers, text);
+	char *line;
+	va_list list;
 
-	check(headers != NULL);
-	post->headers = headers;
+	va_start(list, format);
+	check(vasprintf(&line, format, list) >= 0);
+	va_end(list);
+	post->headers = checked(curl_slist_append(post->headers, line));
+	free(line);
 }
 
 /* 0, or -1: the secrets cannot be used. */
 static int headers_make(struct post *post, const struct post_request *request,
 			struct post_result *result)
 {
-	const struct signed_message message = { .id = request->message,
-						.at_s = clock_wall_ms() / 1000,
-						.body = request->body };
-	char signatures[SIGNATURES_SIZE], line[SIGNATURES_SIZE + 32];
+	int64_t at_s = clock_wall_ms() / 1000;
+	char signatures[SIGNATURES_SIZE];
 
-	if (signature_write(&message, request->secrets, signatures)) {
+	if (signature_write(request->message, at_s, request->body, request->secrets, signatures)) {
 		snprintf(result->why, POST_WHY_SIZE, "the webhook has no secret that can be used");
 		return -1;
 	}
 	header_add(post, CONTENT_TYPE);
 	header_add(post, "Expect:"); /* or libcurl waits for a go-ahead with a large body */
 	header_add(post, "Accept: */*");
-	snprintf(line, sizeof(line), "webhook-id: %s", request->message);
-	header_add(post, line);
-	snprintf(line, sizeof(line), "webhook-timestamp: %" PRId64, message.at_s);
-	header_add(post, line);
-	snprintf(line, sizeof(line), "webhook-signature: %s", signatures);
-	header_add(post, line);
+	header_add(post, "webhook-id: %s", request->message);
+	header_add(post, "webhook-timestamp: %" PRId64, at_s);
+	header_add(post, "webhook-signature: %s", signatures);
 	return 0;
 }
 
 #define SET(post, option, value) \
 	check(curl_easy_setopt((post)->curl, (option), (value)) == CURLE_OK)
 
-static void where_set(struct post *post, const char *url)
+static void options_set(struct post *post, const char *url)
 {
 	SET(post, CURLOPT_URL, url);
 	SET(post, CURLOPT_PROTOCOLS_STR, post->rules->is_http_allowed ? "https,http" : "https");
@@ -109,10 +188,6 @@ static void where_set(struct post *post, const char *url)
 	SET(post, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 	if (*post->rules->ca_file)
 		SET(post, CURLOPT_CAINFO, post->rules->ca_file);
-}
-
-static void what_set(struct post *post)
-{
 	SET(post, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	SET(post, CURLOPT_POST, 1L);
 	SET(post, CURLOPT_POSTFIELDS, post->body);
@@ -124,10 +199,6 @@ static void what_set(struct post *post)
 	SET(post, CURLOPT_WRITEFUNCTION, on_bytes);
 	SET(post, CURLOPT_WRITEDATA, &post->body_bytes);
 	SET(post, CURLOPT_ERRORBUFFER, post->error);
-}
-
-static void limits_set(struct post *post)
-{
 	SET(post, CURLOPT_TIMEOUT_MS, (long)post->rules->timeout_ms);
 	SET(post, CURLOPT_CONNECTTIMEOUT_MS, (long)post->rules->timeout_ms);
 	SET(post, CURLOPT_NOSIGNAL, 1L);
@@ -138,48 +209,23 @@ static void limits_set(struct post *post)
 struct post *post_new(const struct rules *rules, const struct post_request *request,
 		      struct post_result *result)
 {
-	struct post *post = calloc(1, sizeof(*post));
+	struct post *post = checked(calloc(1, sizeof(*post)));
 
-	check(post != NULL);
 	post->rules = rules;
 	*result = (struct post_result){ .status = 0 };
 	if (url_check(request->url, rules, result->why) || headers_make(post, request, result)) {
 		post_free(post);
 		return NULL;
 	}
-	post->body = strdup(request->body);
-	post->curl = curl_easy_init();
-	check(post->body != NULL && post->curl != NULL);
-	where_set(post, request->url);
-	what_set(post);
-	limits_set(post);
+	post->body = checked(strdup(request->body));
+	post->curl = checked(curl_easy_init());
+	options_set(post, request->url);
 	return post;
 }
 
 CURL *post_handle(struct post *post)
 {
 	return post->curl;
-}
-
-static long info_long(const struct post *post, CURLINFO info)
-{
-	long value = 0;
-
-	check(curl_easy_getinfo(post->curl, info, &value) == CURLE_OK);
-	return value;
-}
-
-static int64_t info_number(const struct post *post, CURLINFO info)
-{
-	curl_off_t value = 0;
-
-	check(curl_easy_getinfo(post->curl, info, &value) == CURLE_OK);
-	return value;
-}
-
-static int is_too_long(const struct post *post)
-{
-	return post->head_bytes > ANSWER_BYTES_MAX || post->body_bytes > ANSWER_BYTES_MAX;
 }
 
 /* Texts of libcurl may have parts of a certificate. */
@@ -194,20 +240,24 @@ static void printable_copy(char out[POST_WHY_SIZE], const char *text)
 
 void post_result(const struct post *post, CURLcode code, struct post_result *result)
 {
-	*result = (struct post_result){
-		.status = (int)info_long(post, CURLINFO_RESPONSE_CODE),
-		.retry_after_s = info_number(post, CURLINFO_RETRY_AFTER),
-		.duration_ms = info_number(post, CURLINFO_TOTAL_TIME_T) / 1000,
-	};
+	long status = 0;
+	curl_off_t retry_after_s = 0, duration_us = 0;
+
+	check(curl_easy_getinfo(post->curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK);
+	check(curl_easy_getinfo(post->curl, CURLINFO_RETRY_AFTER, &retry_after_s) == CURLE_OK);
+	check(curl_easy_getinfo(post->curl, CURLINFO_TOTAL_TIME_T, &duration_us) == CURLE_OK);
+	*result = (struct post_result){ .status = (int)status,
+					.retry_after_s = retry_after_s,
+					.duration_ms = duration_us / 1000 };
 	if (code == CURLE_OK)
 		return;
-	if (is_too_long(post))
+	if (post->head_bytes > ANSWER_BYTES_MAX || post->body_bytes > ANSWER_BYTES_MAX)
 		snprintf(result->why, POST_WHY_SIZE, "the answer has more than %d bytes",
 			 ANSWER_BYTES_MAX);
-	else if (*post->refused)
-		printable_copy(result->why, post->refused);
 	else
-		printable_copy(result->why, *post->error ? post->error : curl_easy_strerror(code));
+		printable_copy(result->why, *post->refused ? post->refused
+					    : *post->error ? post->error
+							   : curl_easy_strerror(code));
 }
 
 void post_free(struct post *post)
@@ -222,11 +272,11 @@ void post_free(struct post *post)
 
 const char *post_end_name(enum post_end end)
 {
-	static const char *const names[] = {
-#define POST_END(name, text) [name] = text,
-		POST_ENDS(POST_END)
-#undef POST_END
-	};
+	static const char *const names[] = { [POST_DELIVERED] = "delivered",
+					     [POST_RETRY] = "retry",
+					     [POST_FAILED] = "failed",
+					     [POST_GONE] = "gone",
+					     [POST_RELEASED] = "released" };
 
 	return names[end];
 }

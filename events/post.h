@@ -12,6 +12,45 @@
 #include <curl/curl.h>
 #include <stdint.h>
 
+/*
+ * Secrets of webhooks and signatures of requests, by Standard Webhooks: a secret is "whsec_" and 24
+ * to 64 bytes in base64; the signature is the HMAC-SHA-256 of a request's id, time and body.
+ */
+
+#define SECRET_PREFIX "whsec_"
+#define SECRET_BYTES_LEAST 24
+#define SECRET_BYTES_MOST 64
+#define SECRET_TEXT_SIZE 96 /* enough for the longest, with its NUL */
+#define SECRET_FINGERPRINT_SIZE 17
+
+struct secret {
+	unsigned char bytes[SECRET_BYTES_MOST];
+	size_t n;
+};
+
+/* A text of `len` bytes. 0, or -1: it is no secret. */
+int secret_parse(struct secret *secret, const char *text, size_t len);
+
+/* Writes a new one of 32 random bytes. */
+void secret_make(char text[SECRET_TEXT_SIZE]);
+
+/*
+ * Sixteen digits by which two secrets can be compared; nothing follows from them about the secret.
+ * Returns `out`.
+ */
+char *secret_fingerprint(const struct secret *secret, char out[SECRET_FINGERPRINT_SIZE]);
+
+#define SIGNATURES_MAX 4
+#define SIGNATURES_SIZE (SIGNATURES_MAX * 48 + 1) /* "v1,", 44 characters, a space or NUL each */
+
+/*
+ * Writes the header webhook-signature of a message, by its id and a time in seconds since 1970: one
+ * signature for each of the secrets, which are separated by spaces. 0, or -1: one is no secret,
+ * there is none, or there are more than SIGNATURES_MAX.
+ */
+int signature_write(const char *message, int64_t at_s, const char *body, const char *secrets,
+		    char out[SIGNATURES_SIZE]);
+
 #define POST_WHY_SIZE 256
 
 /* Texts are copied. */
@@ -43,22 +82,18 @@ void post_result(const struct post *post, CURLcode code, struct post_result *res
 /* The handle must not be in a multi handle any more. NULL is allowed. */
 void post_free(struct post *post);
 
-/* How an attempt has ended, with the names that webhook_finish() in PostgreSQL knows. */
-#define POST_ENDS(X)                                                                \
-	X(POST_DELIVERED, "delivered") /* 2xx */                                    \
-	X(POST_RETRY, "retry")         /* anything else: it is tried again */       \
-	X(POST_FAILED, "failed")       /* as before, but it was the last attempt */ \
-	X(POST_GONE, "gone")           /* 410: the webhook is disabled */           \
-	X(POST_RELEASED, "released")   /* it was not tried to its end */
-
+/* How an attempt has ended. */
 enum post_end {
-#define POST_END(name, text) name,
-	POST_ENDS(POST_END)
-#undef POST_END
+	POST_DELIVERED, /* 2xx */
+	POST_RETRY,     /* anything else: it is tried again */
+	POST_FAILED,    /* as before, but it was the last attempt */
+	POST_GONE,      /* 410: the webhook is disabled */
+	POST_RELEASED   /* it was not tried to its end */
 };
 
 #define RETRY_AFTER_S_MAX 3600 /* an endpoint cannot ask for a longer pause */
 
+/* The name that webhook_finish() in PostgreSQL knows. */
 const char *post_end_name(enum post_end end);
 
 /* `attempts`: with this one; of `attempts_most`. */

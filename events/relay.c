@@ -224,22 +224,6 @@ static int rows_publish(struct relay *relay, const PGresult *rows)
 	return rc ? -1 : outlet_confirm(relay->outlet);
 }
 
-static int64_t attempt_failed(struct relay *relay)
-{
-	metrics_count(METRIC_RELAY_FAILURES, 1);
-	if (!relay->stop)
-		log_warn("events_not_published", LOG_S("why", outlet_why(relay->outlet)));
-	outlet_reset(relay->outlet);
-	return backoff_ms(&relay->backoff);
-}
-
-static int64_t gather_ms(const struct relay *relay)
-{
-	int64_t wait_ms = GATHER_MS + relay->messages;
-
-	return wait_ms < GATHER_MOST_MS ? wait_ms : GATHER_MOST_MS;
-}
-
 /* 0, or -1. */
 static int done_remove(struct relay *relay)
 {
@@ -256,14 +240,20 @@ static int done_remove(struct relay *relay)
 /* Publishes these rows and removes them. Returns how long to pause after it. */
 static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 {
+	int64_t gather_ms;
 	int is_full;
 
 	done_clear(relay);
 	relay->has_webhooks = truth_take(query(relay, sql_query_event_webhooks, 0, NULL));
 	if (relay->has_webhooks < 0)
 		return backoff_ms(&relay->backoff);
-	if (rows_publish(relay, rows))
-		return attempt_failed(relay);
+	if (rows_publish(relay, rows)) {
+		metrics_count(METRIC_RELAY_FAILURES, 1);
+		if (!relay->stop)
+			log_warn("events_not_published", LOG_S("why", outlet_why(relay->outlet)));
+		outlet_reset(relay->outlet);
+		return backoff_ms(&relay->backoff);
+	}
 	fault_point(FAULT_RELAY_BEFORE_DELETE);
 	if (done_remove(relay)) {
 		relay->rows_max = relay->rows_max / 2 + 1;
@@ -274,7 +264,10 @@ static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 	backoff_reset(&relay->backoff);
 	is_full = PQntuples(rows) == relay->rows_max;
 	relay->rows_max = relay->rows_max < ROWS_MAX / 2 ? 2 * relay->rows_max : ROWS_MAX;
-	return is_full || relay->events >= EVENTS_MAX / 2 ? 0 : gather_ms(relay);
+	if (is_full || relay->events >= EVENTS_MAX / 2)
+		return 0;
+	gather_ms = GATHER_MS + relay->messages;
+	return gather_ms < GATHER_MOST_MS ? gather_ms : GATHER_MOST_MS;
 }
 
 /* The oldest rows: at least one, if there are any, and no more than so many events. */
@@ -305,23 +298,10 @@ static int64_t lag_set(const PGresult *lag)
 	return events;
 }
 
-static void lag_look(struct relay *relay, const PGresult *lag, int64_t now_ms)
-{
-	int64_t events = lag_set(lag);
-
-	if (events <= relay->config->event_log_max || now_ms < relay->alarm_due_ms)
-		return;
-	relay->alarm_due_ms = now_ms + ALARM_EVERY_MS;
-	log_error("event_log_full", LOG_I("events", events),
-		  LOG_I("allowed", relay->config->event_log_max),
-		  LOG_I("oldest_ms", column_number(lag, 0, "age_ms")),
-		  LOG_I("bytes", column_number(lag, 0, "size_bytes")));
-}
-
 /* Counting takes long when much waits: then it is done less often. 0, or -1. */
 static int lag_step(struct relay *relay)
 {
-	int64_t begin_ms = clock_monotonic_ms(), end_ms;
+	int64_t begin_ms = clock_monotonic_ms(), end_ms, events;
 	PGresult *lag;
 
 	if (begin_ms < relay->lag_due_ms)
@@ -331,10 +311,18 @@ static int lag_step(struct relay *relay)
 	relay->lag_due_ms = end_ms + LAG_EVERY_MS + 10 * (end_ms - begin_ms);
 	if (relay->lag_due_ms > end_ms + LAG_EVERY_MOST_MS)
 		relay->lag_due_ms = end_ms + LAG_EVERY_MOST_MS;
-	if (lag)
-		lag_look(relay, lag, end_ms);
+	if (!lag)
+		return -1;
+	events = lag_set(lag);
+	if (events > relay->config->event_log_max && end_ms >= relay->alarm_due_ms) {
+		relay->alarm_due_ms = end_ms + ALARM_EVERY_MS;
+		log_error("event_log_full", LOG_I("events", events),
+			  LOG_I("allowed", relay->config->event_log_max),
+			  LOG_I("oldest_ms", column_number(lag, 0, "age_ms")),
+			  LOG_I("bytes", column_number(lag, 0, "size_bytes")));
+	}
 	PQclear(lag);
-	return lag ? 0 : -1;
+	return 0;
 }
 
 /* Another worker publishes, or none can. */
@@ -374,9 +362,8 @@ static void *run(void *argument)
 
 struct relay *relay_start(const struct config *config)
 {
-	struct relay *relay = calloc(1, sizeof(*relay));
+	struct relay *relay = checked(calloc(1, sizeof(*relay)));
 
-	check(relay != NULL);
 	relay->config = config;
 	relay->rows_max = ROWS_MAX;
 	atomic_store(&events_max, config->event_log_max);

@@ -1,5 +1,6 @@
 #include "events/row.h"
 
+#include "common/array.h"
 #include "common/check.h"
 #include "common/clock.h"
 
@@ -128,9 +129,8 @@ int binary_array_number(struct binary_array *array, int64_t *number)
 
 struct row *row_new(const char *source)
 {
-	struct row *row = calloc(1, sizeof(*row));
+	struct row *row = checked(calloc(1, sizeof(*row)));
 
-	check(row != NULL);
 	row->source = source;
 	return row;
 }
@@ -173,17 +173,6 @@ static int compare(const void *left, const void *right)
 	return a->at_ms < b->at_ms ? -1 : a->at_ms > b->at_ms;
 }
 
-static struct validity *validity_add(struct row *row)
-{
-	if (row->validities_n == row->validities_room) {
-		row->validities_room = row->validities_room ? 2 * row->validities_room : 16;
-		row->validities = realloc(row->validities,
-					  row->validities_room * sizeof(*row->validities));
-		check(row->validities != NULL);
-	}
-	return &row->validities[row->validities_n++];
-}
-
 static void validities_read(struct row *row)
 {
 	struct binary_array *arrays = row->arrays;
@@ -197,7 +186,9 @@ static void validities_read(struct row *row)
 	       binary_array_number(&arrays[VALID_TO], &one.to_ms) == 0) {
 		one.days = 0; /* where none has days there are no elements */
 		binary_array_number(&arrays[VALID_DAYS], &one.days);
-		*validity_add(row) = one;
+		row->validities = array_room(row->validities, row->validities_n,
+					     &row->validities_room, sizeof(one));
+		row->validities[row->validities_n++] = one;
 	}
 	if (row->validities_n > 1)
 		qsort(row->validities, row->validities_n, sizeof(one), compare);
@@ -236,18 +227,9 @@ static int coupon_read(struct row *row, int64_t *coupon)
 	return *coupon > 0 ? 0 : -1;
 }
 
-static int number_read(struct row *row, enum column column, int *value)
-{
-	int64_t number;
-
-	if (binary_array_number(&row->arrays[column], &number))
-		return -1;
-	*value = (int)number;
-	return 0;
-}
-
 static int receive_read(struct row *row, struct event *event)
 {
+	int64_t index, slot;
 	size_t len;
 	const char *bytes = binary_array_next(&row->arrays[BATCH], &len);
 
@@ -255,12 +237,13 @@ static int receive_read(struct row *row, struct event *event)
 		return -1;
 	memcpy(event->receive.batch.bytes, bytes, len);
 	bytes = binary_array_next(&row->arrays[USER], &len);
-	if (!bytes || user_id_parse(&event->receive.user, bytes, len))
+	if (!bytes || user_id_parse(&event->receive.user, bytes, len) ||
+	    binary_array_number(&row->arrays[INDEX], &index) ||
+	    binary_array_number(&row->arrays[SLOT], &slot))
 		return -1;
-	return number_read(row, INDEX, &event->receive.index) ||
-			       number_read(row, SLOT, &event->slot)
-		       ? -1
-		       : 0;
+	event->receive.index = (int)index;
+	event->slot = (int)slot;
+	return 0;
 }
 
 static int time_read(struct row *row, struct event *event)

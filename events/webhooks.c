@@ -43,7 +43,7 @@
 /*
  * One request to a webhook, from its claim until PostgreSQL has its outcome:
  *
- *	FREE ──begin()──▶ SENDING ──end(), release()──▶ ENDED ──record()──▶ FREE
+ *	FREE ──begin()──▶ SENDING ──end()──▶ ENDED ──record()──▶ FREE
  */
 enum sending_state { SENDING_FREE, SENDING_SENDING, SENDING_ENDED };
 
@@ -82,26 +82,16 @@ static PGresult *ask(struct webhooks *webhooks, const char *sql, int n,
 	return postgres_ask(webhooks->postgres, sql, n, arguments, &patience);
 }
 
-static void post_drop(struct sending *sending)
+/* It was performed; or `is_released`: it is given up, whatever has become of it. */
+static void sending_end(struct sending *sending, CURLcode code, int is_released)
 {
+	check(sending->state == SENDING_SENDING);
+	sending->is_released = is_released;
+	if (!is_released)
+		post_result(sending->post, code, &sending->result);
 	post_free(sending->post);
 	sending->post = NULL;
 	sending->state = SENDING_ENDED;
-}
-
-static void sending_end(struct sending *sending, CURLcode code)
-{
-	check(sending->state == SENDING_SENDING);
-	post_result(sending->post, code, &sending->result);
-	post_drop(sending);
-}
-
-/* It is given up, whatever has become of it. */
-static void sending_release(struct sending *sending)
-{
-	check(sending->state == SENDING_SENDING);
-	sending->is_released = 1;
-	post_drop(sending);
 }
 
 static void end_note(const struct sending *sending, enum post_end end)
@@ -132,28 +122,6 @@ static void end_note(const struct sending *sending, enum post_end end)
 	}
 }
 
-/* The row of webhook_finish(), to be cleared. NULL: it failed. */
-static PGresult *sending_finish(struct webhooks *webhooks, const struct sending *sending,
-				enum post_end end)
-{
-	const struct config *config = webhooks->config;
-	const struct post_result *result = &sending->result;
-	const struct postgres_argument arguments[] = {
-		postgres_number(sending->delivery),
-		postgres_number(sending->lease),
-		postgres_text(post_end_name(end)),
-		postgres_number(result->status),
-		postgres_text(*result->why ? result->why : NULL),
-		postgres_number(post_retry_ms(sending->attempts, config->webhook_retry_ms,
-					      randombytes_random())),
-		postgres_number(post_pause_ms(result)),
-		postgres_number(config->webhook_retry_ms),
-		postgres_number(config->webhook_disable_s),
-	};
-
-	return ask(webhooks, sql_query_webhook_finish, 9, arguments);
-}
-
 /*
  * Writes the outcome to PostgreSQL. Afterwards it is free, unless that failed while its lease
  * lasts: then it is to be called again, after `retry_ms`. A delivery that is another worker's by
@@ -161,13 +129,26 @@ static PGresult *sending_finish(struct webhooks *webhooks, const struct sending 
  */
 static void sending_record(struct webhooks *webhooks, struct sending *sending)
 {
+	const struct config *config = webhooks->config;
+	const struct post_result *result = &sending->result;
 	enum post_end end = sending->is_released ? POST_RELEASED
-						 : post_end_of(&sending->result, sending->attempts,
-							       webhooks->config->webhook_attempts);
+						 : post_end_of(result, sending->attempts,
+							       config->webhook_attempts);
+	int64_t retry_ms = post_retry_ms(sending->attempts, config->webhook_retry_ms,
+					 randombytes_random());
 	PGresult *row;
 
 	check(sending->state == SENDING_ENDED);
-	row = sending_finish(webhooks, sending, end);
+	row = ask(webhooks, sql_query_webhook_finish,
+		  POSTGRES_ARGUMENTS(postgres_number(sending->delivery),
+				     postgres_number(sending->lease),
+				     postgres_text(post_end_name(end)),
+				     postgres_number(result->status),
+				     postgres_text(*result->why ? result->why : NULL),
+				     postgres_number(retry_ms),
+				     postgres_number(post_pause_ms(result)),
+				     postgres_number(config->webhook_retry_ms),
+				     postgres_number(config->webhook_disable_s)));
 	sending->retry_ms = clock_monotonic_ms() + RECORD_AGAIN_MS;
 	if (!row && clock_monotonic_ms() < sending->lease_ms)
 		return;
@@ -272,7 +253,7 @@ static void requests_step(struct webhooks *webhooks)
 
 		check(curl_easy_getinfo(curl, CURLINFO_PRIVATE, (char **)&sending) == CURLE_OK);
 		check(curl_multi_remove_handle(webhooks->multi, curl) == CURLM_OK);
-		sending_end(sending, code);
+		sending_end(sending, code, 0);
 	}
 }
 
@@ -293,21 +274,6 @@ static void record_step(struct webhooks *webhooks)
 	}
 }
 
-static void dropped_note(struct webhooks *webhooks, int64_t dropped)
-{
-	if (webhooks->dropped >= 0 && dropped > webhooks->dropped)
-		log_error("webhook_dropped", LOG_I("events", dropped - webhooks->dropped));
-	webhooks->dropped = dropped;
-}
-
-/* Counting takes at most a fiftieth of the time, however much there is. */
-static int64_t count_next_ms(int64_t begun_ms)
-{
-	int64_t now_ms = clock_monotonic_ms(), pause_ms = 50 * (now_ms - begun_ms);
-
-	return now_ms + (pause_ms > COUNT_EVERY_MS ? pause_ms : COUNT_EVERY_MS);
-}
-
 /* The numbers of all webhooks are those of one worker, so that their sum over workers is right. */
 static void count_step(struct webhooks *webhooks)
 {
@@ -321,17 +287,24 @@ static void count_step(struct webhooks *webhooks)
 		{ METRIC_WEBHOOK_DISABLED, "disabled_num" },
 		{ METRIC_WEBHOOK_DROPPED, "dropped_num" },
 	};
-	int64_t now_ms = clock_monotonic_ms();
+	int64_t now_ms = clock_monotonic_ms(), end_ms, pause_ms, dropped;
 	PGresult *row = NULL;
 
 	metrics_set(METRIC_WEBHOOK_SENDING, (int64_t)sendings_count(webhooks, SENDING_SENDING));
 	if (now_ms < webhooks->count_ms || !postgres_up(webhooks->postgres))
 		return;
-	if (!keeper_state().elected)
+	if (!keeper_state().elected) {
 		webhooks->dropped = -1;
-	else if ((row = ask(webhooks, sql_query_webhook_counts, 0, NULL)))
-		dropped_note(webhooks, column_number(row, 0, "dropped_num"));
-	webhooks->count_ms = count_next_ms(now_ms);
+	} else if ((row = ask(webhooks, sql_query_webhook_counts, 0, NULL))) {
+		dropped = column_number(row, 0, "dropped_num");
+		if (webhooks->dropped >= 0 && dropped > webhooks->dropped)
+			log_error("webhook_dropped", LOG_I("events", dropped - webhooks->dropped));
+		webhooks->dropped = dropped;
+	}
+	/* Counting takes at most a fiftieth of the time, however much there is. */
+	end_ms = clock_monotonic_ms();
+	pause_ms = 50 * (end_ms - now_ms);
+	webhooks->count_ms = end_ms + (pause_ms > COUNT_EVERY_MS ? pause_ms : COUNT_EVERY_MS);
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
 		metrics_set(counts[i].metric, row ? column_number(row, 0, counts[i].column) : 0);
 	PQclear(row);
@@ -400,18 +373,9 @@ static void sendings_release(struct webhooks *webhooks)
 	while ((sending = sending_find(webhooks, SENDING_SENDING))) {
 		check(curl_multi_remove_handle(webhooks->multi, post_handle(sending->post)) ==
 		      CURLM_OK);
-		sending_release(sending);
+		sending_end(sending, CURLE_OK, 1);
 	}
 	record_step(webhooks);
-}
-
-/* Connects when that is due, and reads what is announced. */
-static void session_step(struct webhooks *webhooks)
-{
-	if (postgres_up(webhooks->postgres))
-		postgres_step(webhooks->postgres, clock_monotonic_ms());
-	else
-		postgres_open(webhooks->postgres);
 }
 
 static void *run(void *argument)
@@ -419,7 +383,11 @@ static void *run(void *argument)
 	struct webhooks *webhooks = argument;
 
 	while (!webhooks->stop) {
-		session_step(webhooks);
+		/* Connects when that is due, and reads what is announced. */
+		if (postgres_up(webhooks->postgres))
+			postgres_step(webhooks->postgres, clock_monotonic_ms());
+		else
+			postgres_open(webhooks->postgres);
 		requests_step(webhooks);
 		record_step(webhooks);
 		claim_step(webhooks);
@@ -432,10 +400,23 @@ static void *run(void *argument)
 	return NULL;
 }
 
-static struct postgres *session_new(struct webhooks *webhooks)
+struct webhooks *webhooks_start(const struct config *config, const struct rules *rules)
 {
-	const struct postgres_options options = {
-		.url = webhooks->config->database_url,
+	struct webhooks *webhooks = checked(calloc(1, sizeof(*webhooks)));
+
+	webhooks->config = config;
+	webhooks->rules = rules;
+	webhooks->dropped = -1;
+	webhooks->sendings_n = (size_t)config->webhook_connections;
+	webhooks->sendings = calloc(webhooks->sendings_n + 1, sizeof(*webhooks->sendings));
+	webhooks->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	check(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
+	webhooks->multi = curl_multi_init();
+	check(webhooks->sendings != NULL && webhooks->stop_fd >= 0 && webhooks->multi != NULL);
+	check(curl_multi_setopt(webhooks->multi, CURLMOPT_MAXCONNECTS,
+				(long)config->webhook_connections) == CURLM_OK);
+	webhooks->postgres = postgres_new(&(struct postgres_options){
+		.url = config->database_url,
 		.application_name = "coupon-webhooks",
 		.connect_timeout_ms = CONNECT_TIMEOUT_MS,
 		.statement_timeout_ms = STATEMENT_TIMEOUT_MS,
@@ -448,28 +429,7 @@ static struct postgres *session_new(struct webhooks *webhooks)
 		.notice_event = "webhook_database_notice",
 		.notified = on_notified,
 		.context = webhooks,
-	};
-
-	return postgres_new(&options);
-}
-
-struct webhooks *webhooks_start(const struct config *config, const struct rules *rules)
-{
-	struct webhooks *webhooks = calloc(1, sizeof(*webhooks));
-
-	check(webhooks != NULL);
-	webhooks->config = config;
-	webhooks->rules = rules;
-	webhooks->dropped = -1;
-	webhooks->sendings_n = (size_t)config->webhook_connections;
-	webhooks->sendings = calloc(webhooks->sendings_n + 1, sizeof(*webhooks->sendings));
-	webhooks->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	check(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
-	webhooks->multi = curl_multi_init();
-	check(webhooks->sendings != NULL && webhooks->stop_fd >= 0 && webhooks->multi != NULL);
-	check(curl_multi_setopt(webhooks->multi, CURLMOPT_MAXCONNECTS,
-				(long)config->webhook_connections) == CURLM_OK);
-	webhooks->postgres = session_new(webhooks);
+	});
 	check(pthread_create(&webhooks->thread, NULL, run, webhooks) == 0);
 	return webhooks;
 }

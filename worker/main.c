@@ -29,7 +29,7 @@
 #include "worker/consume/settlement.h"
 #include "worker/metrics.h"
 #include "worker/monitor.h"
-#include "worker/outbox/outboxes.h"
+#include "worker/outboxes.h"
 #include "worker/settler.h"
 
 #include <poll.h>
@@ -57,6 +57,7 @@
 
 /* The queues that a worker consumes. */
 enum source { SOURCE_RECEIVES, SOURCE_PARKED, SOURCES };
+static const char *const queue_names[SOURCES] = { AMQP_QUEUE, AMQP_PARKED_QUEUE };
 
 struct worker {
 	const struct config *config;
@@ -91,8 +92,7 @@ static unsigned arrival_of(const struct envelope *envelope, size_t source)
 	int is_rescued = envelope->delivery_count >= RESCUE_FROM_DELIVERIES;
 
 	if (is_rescued)
-		log_warn("delivered_often",
-			 LOG_S("queue", source == SOURCE_PARKED ? AMQP_PARKED_QUEUE : AMQP_QUEUE),
+		log_warn("delivered_often", LOG_S("queue", queue_names[source]),
 			 LOG_I("count", envelope->delivery_count));
 	return (is_rescued ? SETTLEMENT_RESCUE : 0) |
 	       (envelope->properties.reply_to.len ? SETTLEMENT_AWAITED : 0) |
@@ -101,26 +101,11 @@ static unsigned arrival_of(const struct envelope *envelope, size_t source)
 	       (source == SOURCE_PARKED ? SETTLEMENT_FROM_PARKING : 0);
 }
 
-static int is_leave(const struct envelope *envelope)
-{
-	return rabbit_text_is(envelope->properties.type, RABBIT_LEAVE_TYPE);
-}
-
 /* A message without an id was published by a version that knew none, or by hand. */
 static int is_of_another(const struct worker *worker, const struct envelope *envelope)
 {
 	return envelope->properties.app_id.len > 0 &&
 	       !rabbit_text_is(envelope->properties.app_id, worker->settler.gate.installation);
-}
-
-/* First the ack: otherwise this message returns to the queue too. */
-static void source_leave(struct worker *worker, size_t source, uint64_t tag)
-{
-	log_info("queue_left",
-		 LOG_S("queue", source == SOURCE_PARKED ? AMQP_PARKED_QUEUE : AMQP_QUEUE),
-		 LOG_I("for_ms", RABBIT_LEAVE_MS));
-	rabbit_link_ack(worker->consumer, tag, 0);
-	rabbit_link_leave(worker->consumer, source, RABBIT_LEAVE_MS);
 }
 
 /* As if the batch had come in a message of its own. */
@@ -138,9 +123,13 @@ static void consumer_delivered(void *context, size_t source, uint64_t tag,
 {
 	struct worker *worker = context;
 
-	if (is_leave(envelope)) {
+	if (rabbit_text_is(envelope->properties.type, RABBIT_LEAVE_TYPE)) {
 		envelope_free(envelope);
-		source_leave(worker, source, tag);
+		log_info("queue_left", LOG_S("queue", queue_names[source]),
+			 LOG_I("for_ms", RABBIT_LEAVE_MS));
+		/* First the ack: otherwise this message returns to the queue too. */
+		rabbit_link_ack(worker->consumer, tag, 0);
+		rabbit_link_leave(worker->consumer, source, RABBIT_LEAVE_MS);
 		return;
 	}
 	metrics_count(METRIC_MESSAGES, 1);
@@ -167,28 +156,34 @@ static size_t put_off_max(const struct config *config)
 	return config->prefetch >= 4 ? (size_t)config->prefetch / 4 : 1;
 }
 
+static void notice_log(const struct settlement_notice *notice)
+{
+	if (notice->failures)
+		log_warn("coupon_put_off", LOG_I("coupon", notice->coupon),
+			 LOG_I("for_ms", notice->wait_ms), LOG_I("failures", notice->failures));
+	else
+		log_info("coupon_resumed", LOG_I("coupon", notice->coupon));
+}
+
 static struct worker *worker_new(const struct config *config, struct keeper *keeper)
 {
 	static const struct rabbit_link_events events = { .opened = consumer_opened,
 							  .delivered = consumer_delivered,
 							  .lost = consumer_lost };
-	const struct rabbit_source sources[SOURCES] = {
-		[SOURCE_RECEIVES] = { .queue = AMQP_QUEUE, .prefetch = (uint16_t)config->prefetch },
-		[SOURCE_PARKED] = { .queue = AMQP_PARKED_QUEUE,
-				    .prefetch = (uint16_t)config->prefetch },
-	};
+	struct rabbit_source sources[SOURCES];
 	static const struct rabbit_publisher_port port = { .done = forward_done,
 							   .way = forward_way };
-	struct worker *worker = calloc(1, sizeof(*worker));
+	struct worker *worker = checked(calloc(1, sizeof(*worker)));
 
-	check(worker != NULL);
+	for (int i = 0; i < SOURCES; i++)
+		sources[i] = (struct rabbit_source){ .queue = queue_names[i],
+						     .prefetch = (uint16_t)config->prefetch };
 	worker->config = config;
-	worker->settlement = settlement_new(envelope_free, put_off_max(config),
+	worker->settlement = settlement_new(envelope_free, notice_log, put_off_max(config),
 					    (size_t)config->prefetch);
 	worker->unpack = (struct unpack){ .settlement = worker->settlement,
 					  .arena = json_arena_new(),
-					  .part_new = part_new,
-					  .envelope_free = envelope_free };
+					  .part_new = part_new };
 	worker->consumer = rabbit_link_new("consumer", config->amqp_url, sources, SOURCES, &events,
 					   worker);
 	worker->publisher = rabbit_publisher_new("publisher", config->amqp_url, &port,
@@ -227,9 +222,7 @@ static void acks_turn(struct worker *worker)
 	uint64_t tag;
 	int multiple;
 
-	/*
-	 * If the connection breaks here, the books are reset and no acks are left.
-	 */
+	/* If the connection breaks here, the books are reset and no acks are left. */
 	while (settlement_ack(worker->settlement, &tag, &multiple)) {
 		fault_point(FAULT_WORKER_BEFORE_ACK);
 		rabbit_link_ack(worker->consumer, tag, multiple);
@@ -248,7 +241,7 @@ static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
 		deadline = earlier(deadline, rabbit_link_deadline_ms(worker->consumer, now_ms));
 	if (worker->stop_by_ms)
 		deadline = earlier(deadline, worker->stop_by_ms);
-	if (settlement_put_off_coupons(worker->settlement) > 0)
+	if (settlement_counts(worker->settlement).coupons > 0)
 		deadline = earlier(deadline, now_ms + SETTLEMENT_ROTATE_MS);
 	return earlier(deadline, forward_deadline_ms(&worker->forward));
 }
@@ -268,7 +261,7 @@ static void wait_for_work(struct worker *worker, int signal_fd)
 	wait_ms = wait_ms < 0 ? 0 : earlier(wait_ms, STATS_EVERY_MS);
 	poll(fds, 4, (int)wait_ms);
 	if (fds[0].revents) {
-		log_info("stopping", LOG_I("held", settlement_held(worker->settlement)));
+		log_info("stopping", LOG_I("held", settlement_counts(worker->settlement).held));
 		worker->stop_by_ms = clock_monotonic_ms() + WORKER_STOP_MS;
 		rabbit_link_cancel(worker->consumer);
 	}
@@ -287,15 +280,15 @@ static void consumer_step(struct worker *worker, int64_t now_ms)
 
 static void metrics_update(struct worker *worker, int64_t now_ms)
 {
-	const struct settlement *settlement = worker->settlement;
+	const struct settlement_counts counts = settlement_counts(worker->settlement);
 	const struct rabbit_link *publisher = rabbit_publisher_link(worker->publisher);
 
 	stats_step(now_ms);
-	metrics_set(METRIC_HELD, (int64_t)settlement_held(settlement));
-	metrics_set(METRIC_WAITING, (int64_t)settlement_waiting(settlement));
-	metrics_set(METRIC_DEAD_WAITING, (int64_t)settlement_dead_waiting(settlement));
-	metrics_set(METRIC_PUT_OFF, (int64_t)settlement_put_off(settlement));
-	metrics_set(METRIC_PUT_OFF_COUPONS, (int64_t)settlement_put_off_coupons(settlement));
+	metrics_set(METRIC_HELD, (int64_t)counts.held);
+	metrics_set(METRIC_WAITING, (int64_t)counts.waiting);
+	metrics_set(METRIC_DEAD_WAITING, (int64_t)counts.dead);
+	metrics_set(METRIC_PUT_OFF, (int64_t)counts.put_off);
+	metrics_set(METRIC_PUT_OFF_COUPONS, (int64_t)counts.coupons);
 	metrics_set(METRIC_CONSUMER_UP, rabbit_link_up(worker->consumer));
 	metrics_set(METRIC_PUBLISHER_UP,
 		    rabbit_link_up(publisher) && !rabbit_link_blocked(publisher));

@@ -29,34 +29,24 @@ static const struct {
 #undef STAT
 };
 
-static void store(atomic_int_least64_t *at, int64_t value)
-{
-	atomic_store_explicit(at, value, memory_order_relaxed);
-}
-
-static int64_t load(atomic_int_least64_t *at)
-{
-	return atomic_load_explicit(at, memory_order_relaxed);
-}
-
 void metrics_set(enum metric metric, int64_t value)
 {
-	store(&values[metric], value);
+	values[metric] = value;
 }
 
 void metrics_count(enum metric metric, int64_t n)
 {
-	atomic_fetch_add_explicit(&values[metric], n, memory_order_relaxed);
+	values[metric] += n;
 }
 
 int64_t metrics_get(enum metric metric)
 {
-	return load(&values[metric]);
+	return values[metric];
 }
 
 void metrics_rejected(size_t reason)
 {
-	atomic_fetch_add_explicit(&rejected[reason], 1, memory_order_relaxed);
+	rejected[reason]++;
 }
 
 void metrics_prometheus(struct evbuffer *out)
@@ -64,17 +54,17 @@ void metrics_prometheus(struct evbuffer *out)
 	exposition_head(out, "worker_rejections_total", "counter", "Rejected receives by reason.");
 	for (size_t i = 1; i < REASONS; i++)
 		exposition_labelled(out, "worker_rejections_total", "reason", reasons[i],
-				    load(&rejected[i]));
+				    rejected[i]);
 	for (int i = 0; i < METRIC_COUNT; i++) {
 		exposition_head(out, metrics[i].name, metrics[i].type, metrics[i].help);
-		exposition_value(out, metrics[i].name, load(&values[i]));
+		exposition_value(out, metrics[i].name, values[i]);
 	}
 }
 
 static int64_t counters_sum(void)
 {
 	return 0
-#define STAT(id, text, about) +load(&values[id])
+#define STAT(id, text, about) +values[id]
 #define METRIC(id, text, kind, about)
 #include "worker/metric_table.h"
 #undef STAT
@@ -84,7 +74,7 @@ static int64_t counters_sum(void)
 void stats_log(void)
 {
 	const struct log_field fields[] = {
-#define STAT(id, text, about) LOG_I(text, load(&values[id])),
+#define STAT(id, text, about) LOG_I(text, values[id]),
 #include "worker/metric_table.h"
 #undef METRIC
 #undef STAT

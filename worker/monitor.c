@@ -42,7 +42,7 @@ static atomic_int_least64_t beat_ms;
 
 void monitor_beat(void)
 {
-	atomic_store_explicit(&beat_ms, clock_monotonic_ms(), memory_order_relaxed);
+	beat_ms = clock_monotonic_ms();
 }
 
 /* Takes the body. evhttp would send it after HEAD too, which must have none. */
@@ -56,29 +56,23 @@ static void http_reply(struct evhttp_request *request, int status, const char *t
 	evbuffer_free(body);
 }
 
-/* JSON, and a newline after it. */
-static void http_reply_json(struct evhttp_request *request, int status, const char *text,
-			    size_t len)
+static void http_reply_json(struct evhttp_request *request, int status, const char *text)
 {
 	struct evbuffer *body = evbuffer_new();
 
-	check(body != NULL);
-	evbuffer_add(body, text, len);
-	evbuffer_add(body, "\n", 1);
+	check(body != NULL && evbuffer_add_printf(body, "%s\n", text) > 0);
 	http_reply(request, status, "application/json", body);
 }
 
 static void on_healthz(struct evhttp_request *request)
 {
-	int64_t silent_ms = clock_monotonic_ms() -
-			    atomic_load_explicit(&beat_ms, memory_order_relaxed);
+	int64_t silent_ms = clock_monotonic_ms() - beat_ms;
+	int is_ok = silent_ms < MONITOR_SILENCE_MS;
 	char text[96];
-	int n;
 
-	n = snprintf(text, sizeof(text), "{\"status\":\"%s\",\"silent_ms\":%lld}",
-		     silent_ms < MONITOR_SILENCE_MS ? "ok" : "stuck", (long long)silent_ms);
-	http_reply_json(request, silent_ms < MONITOR_SILENCE_MS ? HTTP_OK : HTTP_SERVUNAVAIL, text,
-			(size_t)n);
+	snprintf(text, sizeof(text), "{\"status\":\"%s\",\"silent_ms\":%lld}",
+		 is_ok ? "ok" : "stuck", (long long)silent_ms);
+	http_reply_json(request, is_ok ? HTTP_OK : HTTP_SERVUNAVAIL, text);
 }
 
 static const char *word(int up)
@@ -126,22 +120,19 @@ static void on_readyz(struct evhttp_request *request)
 	cJSON_AddStringToObject(body, "redis", redis_word(&keeper));
 	cJSON_AddBoolToObject(body, "keeper", keeper.elected);
 	cJSON_AddBoolToObject(body, "ready", ready);
-	warnings = cJSON_AddArrayToObject(body, "warnings");
-	check(warnings != NULL);
+	warnings = checked(cJSON_AddArrayToObject(body, "warnings"));
 	rabbit_topology_warnings(warnings);
 	relay_warnings(warnings);
-	text = cJSON_PrintUnformatted(body);
-	check(text != NULL);
-	http_reply_json(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text, strlen(text));
+	text = checked(cJSON_PrintUnformatted(body));
+	http_reply_json(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text);
 	free(text);
 	cJSON_Delete(body);
 }
 
 static void on_metrics(struct evhttp_request *request)
 {
-	struct evbuffer *body = evbuffer_new();
+	struct evbuffer *body = checked(evbuffer_new());
 
-	check(body != NULL);
 	metrics_prometheus(body);
 	keeper_exposition(body);
 	http_reply(request, HTTP_OK, EXPOSITION_TYPE, body);
@@ -149,8 +140,6 @@ static void on_metrics(struct evhttp_request *request)
 
 static void on_request(struct evhttp_request *request, void *unused)
 {
-	static const char no_path[] =
-		"{\"message\":\"no such path: there are /metrics, /healthz and /readyz\"}";
 	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
 
 	(void)unused;
@@ -163,7 +152,9 @@ static void on_request(struct evhttp_request *request, void *unused)
 	else if (strcmp(path, "/readyz") == 0)
 		on_readyz(request);
 	else
-		http_reply_json(request, HTTP_NOTFOUND, no_path, sizeof(no_path) - 1);
+		http_reply_json(request, HTTP_NOTFOUND,
+				"{\"message\":\"no such path: there are /metrics, /healthz and "
+				"/readyz\"}");
 }
 
 /* Called by evhttp for each accepted connection. */
@@ -196,8 +187,7 @@ struct monitor *monitor_start(int fd)
 
 	if (fd < 0)
 		return NULL;
-	monitor = calloc(1, sizeof(*monitor));
-	check(monitor != NULL);
+	monitor = checked(calloc(1, sizeof(*monitor)));
 	monitor_beat();
 	monitor->base = event_base_new();
 	monitor->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -35,14 +35,12 @@ void settler_init(struct settler *settler, const char *database_url)
 		.notice_event = "database_notice",
 	});
 	settle_args_init(&settler->args);
-	postgres_array_init(&settler->coupons, POSTGRES_INT8);
 }
 
 void settler_fini(struct settler *settler)
 {
 	postgres_free(settler->postgres);
 	settle_args_fini(&settler->args);
-	postgres_array_fini(&settler->coupons);
 }
 
 /* A statement that only reads. */
@@ -77,33 +75,31 @@ static void settings_read(struct settler *settler)
 		 LOG_I("backend", PQbackendPID(postgres_libpq(settler->postgres))));
 }
 
-static void delivery_put(struct settle_args *args, const struct delivery *delivery)
-{
-	const struct delivery_message *message = delivery->message;
-
-	for (size_t i = delivery->first; i < delivery->end; i++) {
-		const struct message_receive *receive = &message->receives[i];
-
-		settle_args_add(args, &(struct settle_receive){
-					      .coupon = message->coupon,
-					      .generation = message->generation,
-					      .seq = message->seq + (int64_t)i,
-					      .batch = &message->batch,
-					      .index = (int)i,
-					      .user = &receive->user,
-					      .slot = receive->slot,
-					      .tail = receive->tail,
-					      .key_len = receive_tail_key_len(receive->tail),
-					      .tail_len = strlen(receive->tail),
-					      .at_ms = message->at_ms });
-	}
-}
-
 void settlement_args_fill(struct settle_args *args, const struct settlement *settlement)
 {
 	settle_args_clear(args);
-	for (size_t i = 0; i < settlement_taken(settlement); i++)
-		delivery_put(args, settlement_taken_at(settlement, i));
+	for (size_t n = 0; n < settlement_taken(settlement); n++) {
+		const struct delivery *delivery = settlement_taken_at(settlement, n);
+		const struct delivery_message *message = delivery->message;
+
+		for (size_t i = delivery->first; i < delivery->end; i++) {
+			const struct message_receive *receive = &message->receives[i];
+
+			settle_args_add(args,
+					&(struct settle_receive){
+						.coupon = message->coupon,
+						.generation = message->generation,
+						.seq = message->seq + (int64_t)i,
+						.batch = &message->batch,
+						.index = (int)i,
+						.user = &receive->user,
+						.slot = receive->slot,
+						.tail = receive->tail,
+						.key_len = receive_tail_key_len(receive->tail),
+						.tail_len = strlen(receive->tail),
+						.at_ms = message->at_ms });
+		}
+	}
 }
 
 static void gate_restart(struct gate *gate, int64_t connected_ms)
@@ -178,34 +174,33 @@ static int64_t gate_deadline_ms(const struct gate *gate, int64_t now_ms)
 	return now_ms + (now_ms - gate->asked_ms < POLL_SLOWLY_AFTER_MS ? POLL_MS : POLL_SLOWLY_MS);
 }
 
-/* A receive that was not newly issued, or the number of the transaction. 0, or -1: unknown. */
-static int row_read(struct settler *settler, const PGresult *result, int row)
-{
-	long ord = strtol(PQgetvalue(result, row, 0), NULL, 10);
-	const char *reason = PQgetvalue(result, row, 2);
-	struct outcome outcome;
-
-	if (ord == 0)
-		return PQgetisnull(result, row, 2) ? 0
-						   : outboxes_changed(settler->outboxes, reason);
-	if (ord < 0 || outcome_parse(PQgetvalue(result, row, 1), reason, &outcome))
-		return -1;
-	return settlement_outcome(settler->settlement, (size_t)ord - 1, outcome);
-}
-
-/* Copies the exceptions into the books. 0, or -1 when settle() returned an unknown outcome. */
+/*
+ * Copies the exceptions into the books: the receives that were not newly issued; and keeps the
+ * number of the transaction. 0, or -1 when settle() returned something unknown.
+ */
 static int outcomes_read(struct settler *settler)
 {
 	const PGresult *result = postgres_result(settler->postgres);
 	int rc = 0;
 
 	for (int row = 0; row < PQntuples(result); row++) {
-		if (row_read(settler, result, row)) {
-			log_error("outcome_unreadable", LOG_S("ord", PQgetvalue(result, row, 0)),
-				  LOG_S("outcome", PQgetvalue(result, row, 1)),
-				  LOG_S("reason", PQgetvalue(result, row, 2)));
-			rc = -1;
-		}
+		long ord = strtol(PQgetvalue(result, row, 0), NULL, 10);
+		const char *kind = PQgetvalue(result, row, 1), *reason = PQgetvalue(result, row, 2);
+		struct outcome outcome;
+		int is_known;
+
+		if (ord == 0)
+			is_known = PQgetisnull(result, row, 2) ||
+				   outboxes_changed(settler->outboxes, reason) == 0;
+		else
+			is_known = ord > 0 && outcome_parse(kind, reason, &outcome) == 0 &&
+				   settlement_outcome(settler->settlement, (size_t)ord - 1,
+						      outcome) == 0;
+		if (is_known)
+			continue;
+		log_error("outcome_unreadable", LOG_S("ord", PQgetvalue(result, row, 0)),
+			  LOG_S("outcome", kind), LOG_S("reason", reason));
+		rc = -1;
 	}
 	return rc;
 }
@@ -260,19 +255,6 @@ static void outbox_clear(struct outboxes *outboxes, const struct delivery *deliv
 					  &message->receives[i].user);
 }
 
-static void notices_log(struct settler *settler)
-{
-	struct settlement_notice notice;
-
-	while (settlement_notice(settler->settlement, &notice))
-		if (notice.failures)
-			log_warn("coupon_put_off", LOG_I("coupon", notice.coupon),
-				 LOG_I("for_ms", notice.wait_ms),
-				 LOG_I("failures", notice.failures));
-		else
-			log_info("coupon_resumed", LOG_I("coupon", notice.coupon));
-}
-
 static void transaction_settled(struct settler *settler)
 {
 	int is_known, rejected = 0;
@@ -312,34 +294,22 @@ static void transaction_retry(struct settler *settler, int64_t now_ms)
 	settlement_retry(settler->settlement);
 }
 
-/* A retry of the whole cannot succeed, but parts of the data may. */
-static void transaction_refused(struct settler *settler)
-{
-	metrics_count(METRIC_RETRIES, 1);
-	settlement_refuse(settler->settlement, postgres_sqlstate(settler->postgres));
-}
-
 /* The transaction stays in the books until the look has ended. */
 static void look_begin(struct settler *settler, int64_t now_ms)
 {
-	const struct postgres_argument coupons = postgres_array(&settler->coupons);
+	struct postgres_argument arguments[SETTLE_ARGS_N]; /* the coupons are the first */
 
 	metrics_count(METRIC_BLOCKED, 1);
-	postgres_array_clear(&settler->coupons);
-	for (size_t i = 0; i < settlement_taken(settler->settlement); i++)
-		postgres_array_add_number(&settler->coupons,
-					  settlement_taken_at(settler->settlement, i)
-						  ->message->coupon);
-	read_send(settler, STATEMENT_LOOK, sql_query_coupon_locked, 1, &coupons, now_ms);
+	settle_args_arguments(&settler->args, arguments);
+	read_send(settler, STATEMENT_LOOK, sql_query_coupon_locked, 1, arguments, now_ms);
 }
 
 static void transaction_blocked(struct settler *settler, int64_t now_ms)
 {
 	const PGresult *result = read_rows(settler, "lock_look_failed");
 	struct lock_look look = { .n = (size_t)PQntuples(result) };
-	int64_t *ids = calloc(look.n + 1, sizeof(*ids));
+	int64_t *ids = checked(calloc(look.n + 1, sizeof(*ids)));
 
-	check(ids != NULL);
 	for (size_t i = 0; i < look.n; i++)
 		ids[i] = strtoll(PQgetvalue(result, (int)i, 0), NULL, 10);
 	look.locked = ids;
@@ -347,37 +317,22 @@ static void transaction_blocked(struct settler *settler, int64_t now_ms)
 	free(ids);
 }
 
-static void transaction_cancelled(struct settler *settler, int64_t now_ms)
-{
-	metrics_count(METRIC_BLOCKED, 1);
-	settlement_cancelled(settler->settlement, now_ms);
-}
-
 static int64_t lock_timeout_ms(const struct settler *settler)
 {
-	int64_t longest_ms = settler->settle_timeout_ms / 2 + 1, wait_ms;
+	const struct settlement_counts counts = settlement_counts(settler->settlement);
+	int64_t longest_ms = settler->settle_timeout_ms / 2 + 1,
+		wait_ms = counts.coupons ? SETTLE_LOCK_AGAIN_MS : SETTLE_LOCK_MS;
 
 	if (settlement_lock_suspect(settler->settlement))
-		return settlement_waiting(settler->settlement) > 0 ? SETTLE_LOCK_SUSPECT_MS
-								   : SETTLE_LOCK_IDLE_MS;
-	wait_ms = settlement_put_off_coupons(settler->settlement) ? SETTLE_LOCK_AGAIN_MS
-								  : SETTLE_LOCK_MS;
+		return counts.waiting > 0 ? SETTLE_LOCK_SUSPECT_MS : SETTLE_LOCK_IDLE_MS;
 	return longest_ms < wait_ms ? longest_ms : wait_ms;
-}
-
-/* Whether receives wait here that the transaction before this one could not settle. */
-static int holds_put_off(const struct settler *settler)
-{
-	return settlement_lock_suspect(settler->settlement) ||
-	       settlement_trial_ms(settler->settlement) < INT64_MAX;
 }
 
 /* No transaction begins before this time. */
 static int64_t begin_ms(const struct settler *settler)
 {
-	const struct settlement *settlement = settler->settlement;
-	int lingers = settlement_waiting(settlement) < SETTLE_LINGER_RECEIVES &&
-		      settlement_awaited(settlement) == 0;
+	const struct settlement_counts counts = settlement_counts(settler->settlement);
+	int lingers = counts.waiting < SETTLE_LINGER_RECEIVES && counts.awaited == 0;
 
 	return lingers && settler->linger_ms > settler->due_ms ? settler->linger_ms
 							       : settler->due_ms;
@@ -404,7 +359,11 @@ static void transaction_begin(struct settler *settler, int64_t now_ms)
 	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
 		return;
 	settlement_args_fill(&settler->args, settler->settlement);
-	name = holds_put_off(settler) ? APPLICATION_NAME_PUT_OFF : APPLICATION_NAME;
+	/* Whether receives wait here that the transaction before this one could not settle. */
+	name = settlement_lock_suspect(settler->settlement) ||
+			       settlement_trial_ms(settler->settlement) < INT64_MAX
+		       ? APPLICATION_NAME_PUT_OFF
+		       : APPLICATION_NAME;
 	fault_point(FAULT_WORKER_BEFORE_BEGIN);
 	settler->statement = STATEMENT_LIMIT;
 	if (!postgres_set(settler->postgres, lock_timeout_ms(settler), name,
@@ -428,11 +387,14 @@ static void settle_ended(struct settler *settler, int64_t now_ms)
 		break;
 	case POSTGRES_CANCELLED:
 		log_warn("settle_cancelled", LOG_S("why", why));
-		transaction_cancelled(settler, now_ms);
+		metrics_count(METRIC_BLOCKED, 1);
+		settlement_cancelled(settler->settlement, now_ms);
 		break;
 	case POSTGRES_REFUSED:
 		log_warn("settle_refused", LOG_S("why", why));
-		transaction_refused(settler);
+		/* A retry of the whole cannot succeed, but parts of the data may. */
+		metrics_count(METRIC_RETRIES, 1);
+		settlement_refuse(settler->settlement, postgres_sqlstate(settler->postgres));
 		break;
 	case POSTGRES_AGAIN:
 	case POSTGRES_UNFIT:
@@ -491,7 +453,6 @@ void settler_turn(struct settler *settler, int64_t now_ms)
 		session_lost(settler, now_ms);
 		break;
 	}
-	notices_log(settler);
 	transaction_begin(settler, now_ms);
 }
 
@@ -504,7 +465,7 @@ int64_t settler_deadline_ms(const struct settler *settler)
 		return deadline_ms;
 	if (!settler->gate.is_open)
 		return gate_deadline_ms(&settler->gate, clock_monotonic_ms());
-	if (settlement_waiting(settler->settlement) > 0)
+	if (settlement_counts(settler->settlement).waiting > 0)
 		due_ms = 0;
 	if (due_ms < begin_ms(settler))
 		due_ms = begin_ms(settler);

@@ -21,7 +21,7 @@
 #include "common/rabbit/publisher.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
-#include "worker/outbox/outboxes.h"
+#include "worker/outboxes.h"
 #include "worker/consume/settlement.h"
 
 /*
@@ -70,7 +70,6 @@ struct settler {
 	enum settler_statement statement; /* the last one */
 	struct durability durability;
 	struct settle_args args;
-	struct postgres_array coupons; /* of a look */
 	struct gate gate;
 	struct backoff backoff;
 	int64_t due_ms;    /* no transaction before this time */

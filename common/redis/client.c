@@ -305,17 +305,6 @@ redisReply *redis_client_coupon_eval(struct redis_client *client, const char *sc
 	return redis_client_next(client);
 }
 
-void redis_client_append_coupon_evalsha(struct redis_client *client, const char *sha,
-					int64_t coupon, unsigned keys, int argc, const char **argv)
-{
-	struct coupon_keys names;
-	struct eval eval;
-
-	coupon_keys_make(&names, coupon, keys);
-	eval_make(&eval, "EVALSHA", sha, names.n, names.names, argc, argv);
-	redis_client_append(client, eval.argc, eval.argv);
-}
-
 static void words_append(struct redis_client *client, const struct redis_words *command)
 {
 	const char *argv[8];

@@ -75,9 +75,6 @@ void redis_client_append_eval(struct redis_client *client, const char *script, i
 			      const char *const *keys, int argc, const char **argv);
 void redis_client_append_coupon_eval(struct redis_client *client, const char *script,
 				     int64_t coupon, unsigned keys, int argc, const char **argv);
-/* A script that was loaded: `sha` is the reply to SCRIPT LOAD. */
-void redis_client_append_coupon_evalsha(struct redis_client *client, const char *sha,
-					int64_t coupon, unsigned keys, int argc, const char **argv);
 redisReply *redis_client_next(struct redis_client *client);
 
 /* The words of a command, at most eight; the last one is NULL. */

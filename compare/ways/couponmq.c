@@ -3,7 +3,6 @@
  * order of completion. The answer says that the receive is recorded (ack=accepted), or that it is
  * committed (ack=issued).
  */
-#include "compare/load.h"
 #include "compare/way.h"
 
 #include "common/check.h"
@@ -29,8 +28,7 @@ static long long ctl(const char *words)
 	program[len] = '\0';
 	*strrchr(program, '/') = '\0';
 	snprintf(command, sizeof(command), "%s/couponctl %s", program, words);
-	output = popen(command, "r");
-	check(output != NULL);
+	output = checked(popen(command, "r"));
 	if (!fgets(line, sizeof(line), output))
 		line[0] = '\0';
 	if (pclose(output))
@@ -82,24 +80,14 @@ static enum outcome outcome_of(int code)
 	}
 }
 
-static void ask(struct client *client, const struct asked *asked, const char *ack)
+static void ask(struct client *client, const struct asked *asked)
 {
 	if (!client->gateway_out)
 		gateway_open(client);
 	fprintf(client->gateway_out,
 		"{\"id\":%d,\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":%d,\"ack\":\"%s\"}\n",
 		asked->number, (long long)client->market->coupons[asked->request->item],
-		asked->request->user, ack);
-}
-
-static void ask_accepted(struct client *client, const struct asked *asked)
-{
-	ask(client, asked, "accepted");
-}
-
-static void ask_issued(struct client *client, const struct asked *asked)
-{
-	ask(client, asked, "issued");
+		asked->request->user, client->way->ack);
 }
 
 static void flush(struct client *client)
@@ -126,7 +114,7 @@ static void watch(struct client *client, struct load *load)
 {
 	long long seen = 0;
 
-	while (!load_is_over(load) || seen < load_sold(load)) {
+	while (!load_is_over(load, seen)) {
 		long long now = issued(client);
 
 		if (now > seen)
@@ -143,7 +131,8 @@ const struct way ways_couponmq[] = {
 		.ledger = IN_COUPONMQ,
 		.is_batch = 1,
 		.prepare = prepare,
-		.ask = ask_accepted,
+		.ask = ask,
+		.ack = "accepted",
 		.flush = flush,
 		.answer = answer,
 		.open = watch_open,
@@ -155,7 +144,8 @@ const struct way ways_couponmq[] = {
 		.ledger = IN_COUPONMQ,
 		.is_batch = 1,
 		.prepare = prepare,
-		.ask = ask_issued,
+		.ask = ask,
+		.ack = "issued",
 		.flush = flush,
 		.answer = answer,
 		.open = watch_open,

@@ -9,7 +9,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "compare/way.h"
-#include "lock/name.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -40,7 +39,7 @@ static int64_t getset_lock(struct client *client, int item)
 static enum outcome buy_getset(struct client *client, const struct request *request)
 {
 	int64_t until_ms = getset_lock(client, request->item);
-	enum outcome outcome = sell_read_then_write(client, request, 0);
+	enum outcome outcome = sell_read_then_write(client, request);
 
 	if (clock_wall_ms() < until_ms)
 		redis_run(client, "DEL lock:%d", request->item);
@@ -66,7 +65,7 @@ static enum outcome buy_token(struct client *client, const struct request *reque
 	while (redis_run(client, "SET lock:%d %d NX PX %d", request->item, token,
 			 client->market->lease_ms) == NONE)
 		poll(NULL, 0, ASK_MS);
-	outcome = sell_read_then_write(client, request, 0);
+	outcome = sell_read_then_write(client, request);
 	redis_run(client, "EVALSHA %s 1 lock:%d %d", release_sha, request->item, token);
 	return outcome;
 }
@@ -79,70 +78,50 @@ static enum outcome buy_ownerless(struct client *client, const struct request *r
 	while (redis_run(client, "SET lock:%d 1 NX PX %d", request->item,
 			 client->market->lease_ms) == NONE)
 		poll(NULL, 0, ASK_MS);
-	outcome = sell_read_then_write(client, request, 0);
+	outcome = sell_read_then_write(client, request);
 	redis_run(client, "DEL lock:%d", request->item);
 	return outcome;
 }
 
 /* ---- lock/ */
 
-/* The lock of these of the request's numbers: `n` of {item} and {user}. */
-static struct lock *lock_need(struct client *client, const struct request *request,
-			      enum lock_backend_id store, enum lock_kind kind, int n)
+/* A client uses one store for its locks. */
+static struct lock_owner *owner_of(struct client *client)
 {
-	static const char *const templates[] = { "compare:shop", "compare:item:{item}",
-						 "compare:item:{item}:user:{user}" };
-	char name[LOCK_NAME_SIZE], why[LOCK_NAME_WHY_SIZE], item[16], user[16];
-	const struct lock_argument arguments[] = { { "item", item }, { "user", user } };
+	const struct market *market = client->market;
+	const char *const urls[] = { [LOCK_REDIS] = market->redis,
+				     [LOCK_POSTGRES] = market->postgres_locks,
+				     [LOCK_ZOOKEEPER] = market->zookeeper };
+	enum lock_backend_id store = client->way->lock_store;
 
-	snprintf(item, sizeof(item), "%d", request->item);
-	snprintf(user, sizeof(user), "%d", request->user);
-	check(lock_name_format(name, templates[n], arguments, (size_t)n, why) == 0);
-	return client_lock(client, store, kind, name);
+	if (!client->locks)
+		client->locks = checked(lock_owner_new(store, urls[store], NULL, NULL));
+	return client->locks;
 }
 
-static enum outcome buy_under(struct client *client, const struct request *request,
-			      enum lock_backend_id store, enum lock_kind kind, int n)
+/* With the lease of the market; it is watched unless holders stop. */
+static enum outcome buy_under(struct client *client, const struct request *request)
 {
-	struct lock *lock = lock_need(client, request, store, kind, n);
-	enum outcome outcome = sell_read_then_write(client, request, lock_fence(lock));
+	const struct way *way = client->way;
+	const struct lock_options options = { .kind = way->lock_kind,
+					      .wait = LOCK_KEEP_TRYING,
+					      .lease_ms = client->market->lease_ms,
+					      .is_watched = client->market->pause_every == 0 };
+	struct lock_owner *owner = owner_of(client);
+	enum outcome outcome;
+	struct lock *lock;
+	char name[64] = "compare:shop";
 
-	lock_release(lock);
-	return outcome;
-}
-
-static enum outcome buy_redis(struct client *client, const struct request *request)
-{
-	return buy_under(client, request, LOCK_REDIS, LOCK_EXCLUSIVE, 1);
-}
-
-static enum outcome buy_redis_fair(struct client *client, const struct request *request)
-{
-	return buy_under(client, request, LOCK_REDIS, LOCK_FAIR, 1);
-}
-
-static enum outcome buy_redis_one(struct client *client, const struct request *request)
-{
-	return buy_under(client, request, LOCK_REDIS, LOCK_EXCLUSIVE, 0);
-}
-
-static enum outcome buy_postgres(struct client *client, const struct request *request)
-{
-	return buy_under(client, request, LOCK_POSTGRES, LOCK_EXCLUSIVE, 1);
-}
-
-#ifdef WITH_ZOOKEEPER
-static enum outcome buy_zookeeper(struct client *client, const struct request *request)
-{
-	return buy_under(client, request, LOCK_ZOOKEEPER, LOCK_EXCLUSIVE, 1);
-}
-#endif
-
-static enum outcome buy_of_user(struct client *client, const struct request *request)
-{
-	struct lock *lock = lock_need(client, request, LOCK_REDIS, LOCK_EXCLUSIVE, 2);
-	enum outcome outcome = sell_checked(client, request);
-
+	if (way->lock_of == LOCK_OF_ITEM)
+		snprintf(name, sizeof(name), "compare:item:%d", request->item);
+	else if (way->lock_of == LOCK_OF_USER)
+		snprintf(name, sizeof(name), "compare:item:%d:user:%d", request->item,
+			 request->user);
+	if (lock_take(owner, name, &options, &lock) != LOCK_TAKEN)
+		client_fail("lock", name, lock_error(owner));
+	client->fence = lock_fence(lock);
+	outcome = way->lock_of == LOCK_OF_USER ? sell_checked(client, request)
+					       : sell_read_then_write(client, request);
 	lock_release(lock);
 	return outcome;
 }
@@ -174,13 +153,16 @@ const struct way ways_locks[] = {
 			 "next one: from then on two work at once",
 		.buy = buy_ownerless,
 	},
-	{ .id = "5d", .name = "lock/ Redis", .buy = buy_redis },
-	{ .id = "5e", .name = "lock/ Redis, fair", .buy = buy_redis_fair },
-	{ .id = "5f", .name = "lock/ Redis, one for all", .buy = buy_redis_one },
-	{ .id = "5g", .name = "lock/ PostgreSQL", .buy = buy_postgres },
+	{ .id = "5d", .name = "lock/ Redis", .buy = buy_under },
+	{ .id = "5e", .name = "lock/ Redis, fair", .buy = buy_under, .lock_kind = LOCK_FAIR },
+	{ .id = "5f",
+	  .name = "lock/ Redis, one for all",
+	  .buy = buy_under,
+	  .lock_of = LOCK_OF_SHOP },
+	{ .id = "5g", .name = "lock/ PostgreSQL", .buy = buy_under, .lock_store = LOCK_POSTGRES },
 #ifdef WITH_ZOOKEEPER
-	{ .id = "5h", .name = "lock/ ZooKeeper", .buy = buy_zookeeper },
+	{ .id = "5h", .name = "lock/ ZooKeeper", .buy = buy_under, .lock_store = LOCK_ZOOKEEPER },
 #endif
-	{ .id = "6", .name = "lock for each user", .buy = buy_of_user },
+	{ .id = "6", .name = "lock for each user", .buy = buy_under, .lock_of = LOCK_OF_USER },
 	{ 0 },
 };

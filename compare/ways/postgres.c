@@ -26,7 +26,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum outcome roll_back(struct client *client, enum outcome outcome)
+/* Ends the transaction without a sale; returns `outcome`. */
+static enum outcome roll_back(struct client *client, enum outcome outcome)
 {
 	sql(client, "ROLLBACK");
 	return outcome;
@@ -69,19 +70,18 @@ static void pause_now_and_then(const struct market *market, const struct request
  * Reads the stock. Who comes with a fence leaves it there, so that nobody with a lower one can
  * write any more; NONE: a higher one was here before.
  */
-static long long stock_read(struct client *client, int item, long long fence)
+static long long stock_read(struct client *client, int item)
 {
-	if (fence == 0)
+	if (client->fence == 0)
 		return sql(client, "SELECT stock FROM item WHERE id = $1", item);
 	return sql(client,
 		   "UPDATE item SET fence = $2 WHERE id = $1 AND fence <= $2 RETURNING stock", item,
-		   fence);
+		   client->fence);
 }
 
-enum outcome sell_read_then_write(struct client *client, const struct request *request,
-				  long long fence)
+enum outcome sell_read_then_write(struct client *client, const struct request *request)
 {
-	long long stock = stock_read(client, request->item, fence);
+	long long stock = stock_read(client, request->item);
 
 	if (stock == NONE)
 		return FAILED;
@@ -92,16 +92,11 @@ enum outcome sell_read_then_write(struct client *client, const struct request *r
 	pause_now_and_then(client->market, request);
 	sql(client, "BEGIN");
 	if (!sql(client, "UPDATE item SET stock = $2 WHERE id = $1 AND fence <= $3", request->item,
-		 stock - 1, fence))
+		 stock - 1, client->fence))
 		return roll_back(client, FAILED);
 	sale_insert(client, request);
 	sql(client, "COMMIT");
 	return SOLD;
-}
-
-static enum outcome read_then_write(struct client *client, const struct request *request)
-{
-	return sell_read_then_write(client, request, 0);
 }
 
 /* ---- 2 */
@@ -122,18 +117,15 @@ static enum outcome row_lock(struct client *client, const struct request *reques
 	return SOLD;
 }
 
-static void row_lock_function(struct client *client)
-{
-	sql(client,
-	    FUNCTION("DECLARE left_n bigint; BEGIN "
-		     "SELECT stock INTO left_n FROM item WHERE id = wanted FOR UPDATE; "
-		     "IF left_n = 0 THEN RETURN 1; END IF; "
-		     "IF EXISTS (SELECT FROM sale WHERE item = wanted AND buyer = user_id) THEN "
-		     "	RETURN 2; END IF; "
-		     "UPDATE item SET stock = left_n - 1 WHERE id = wanted; "
-		     "INSERT INTO sale VALUES (wanted, user_id); "
-		     "RETURN 0; END"));
-}
+#define ROW_LOCK_FUNCTION                                                                     \
+	FUNCTION("DECLARE left_n bigint; BEGIN "                                              \
+		 "SELECT stock INTO left_n FROM item WHERE id = wanted FOR UPDATE; "          \
+		 "IF left_n = 0 THEN RETURN 1; END IF; "                                      \
+		 "IF EXISTS (SELECT FROM sale WHERE item = wanted AND buyer = user_id) THEN " \
+		 "	RETURN 2; END IF; "                                                        \
+		 "UPDATE item SET stock = left_n - 1 WHERE id = wanted; "                     \
+		 "INSERT INTO sale VALUES (wanted, user_id); "                                \
+		 "RETURN 0; END")
 
 /* ---- 3 */
 
@@ -184,62 +176,29 @@ enum outcome sell_checked(struct client *client, const struct request *request)
 	return SOLD;
 }
 
-static long long stock_take(struct client *client, int item)
+static int piece_take(struct client *client, int item)
 {
-	return sql(client, FROM_STOCK, item);
-}
-
-static long long segment_take(struct client *client, int item)
-{
-	return sql(client, FROM_SEGMENT, item, rand_r(&client->random) % SEGMENTS);
-}
-
-static long long segments_take(struct client *client, int item)
-{
+	const struct way *way = client->way;
 	int first = rand_r(&client->random) % SEGMENTS;
 
-	for (int i = 0; i < SEGMENTS; i++)
-		if (sql(client, FROM_SEGMENT, item, (first + i) % SEGMENTS))
+	if (way->segments == 0)
+		return sql(client, way->take, item) > 0;
+	for (int i = 0; i < way->segments; i++)
+		if (sql(client, way->take, item, (first + i) % SEGMENTS))
 			return 1;
 	return 0;
 }
 
-static long long piece_take(struct client *client, int item)
-{
-	return sql(client, FROM_PIECES, item);
-}
-
-static enum outcome sell_unique(struct client *client, const struct request *request,
-				long long (*take)(struct client *client, int item))
+static enum outcome sell_unique(struct client *client, const struct request *request)
 {
 	sql(client, "BEGIN");
 	if (!sql(client, "INSERT INTO sale VALUES ($1, $2) ON CONFLICT DO NOTHING", request->item,
 		 request->user))
 		return roll_back(client, HAS_ONE);
-	if (!take(client, request->item))
+	if (!piece_take(client, request->item))
 		return roll_back(client, SOLD_OUT);
 	sql(client, "COMMIT");
 	return SOLD;
-}
-
-static enum outcome conditional(struct client *client, const struct request *request)
-{
-	return sell_unique(client, request, stock_take);
-}
-
-static enum outcome segment(struct client *client, const struct request *request)
-{
-	return sell_unique(client, request, segment_take);
-}
-
-static enum outcome segments(struct client *client, const struct request *request)
-{
-	return sell_unique(client, request, segments_take);
-}
-
-static enum outcome pieces(struct client *client, const struct request *request)
-{
-	return sell_unique(client, request, piece_take);
 }
 
 /* The same as one function. `take` ends it if there was a piece. */
@@ -250,11 +209,6 @@ static enum outcome pieces(struct client *client, const struct request *request)
 		 "DELETE FROM sale WHERE item = $1 AND buyer = $2; "         \
 		 "RETURN 1; END")
 #define IF_FOUND "; IF FOUND THEN RETURN 0; END IF; "
-
-static void conditional_function(struct client *client)
-{
-	sql(client, UNIQUE_FUNCTION(FROM_STOCK IF_FOUND));
-}
 
 /* Each is a transaction of its own, so that nothing is rolled back with another one. */
 static void function_ask(struct client *client, const struct asked *asked)
@@ -268,40 +222,22 @@ static enum outcome function_answer(struct client *client, struct asked *asked)
 	return (enum outcome)sql_answer(client);
 }
 
-static void segments_prepare(struct client *client)
-{
-	sql(client,
-	    "INSERT INTO segment SELECT id, n, stock / $1 + (n < stock % $1)::int "
-	    "FROM item, generate_series(0, $1::int - 1) AS n",
-	    SEGMENTS);
-	sql(client, "UPDATE item SET stock = 0");
-}
-
-static void segments_function(struct client *client)
-{
-	segments_prepare(client);
-	sql(client, UNIQUE_FUNCTION("FOR i IN 0 .. 9 LOOP "
-				    "	UPDATE segment SET stock = stock - 1 WHERE item = $1 "
-				    "		AND number = (i + (hashint8($2) & 255)) % 10 "
-				    "		AND stock > 0" IF_FOUND "END LOOP; "));
-}
-
-static void pieces_prepare(struct client *client)
-{
-	sql(client, "INSERT INTO piece SELECT id, generate_series(1, stock) FROM item");
-	sql(client, "UPDATE item SET stock = 0");
-}
-
-static void pieces_function(struct client *client)
-{
-	pieces_prepare(client);
-	sql(client, UNIQUE_FUNCTION(FROM_PIECES IF_FOUND));
-}
+#define SEGMENTS_FILL                                                           \
+	"INSERT INTO segment SELECT id, n, stock / 10 + (n < stock % 10)::int " \
+	"FROM item, generate_series(0, 9) AS n; UPDATE item SET stock = 0;"
+#define SEGMENTS_FUNCTION                                                        \
+	UNIQUE_FUNCTION("FOR i IN 0 .. 9 LOOP "                                  \
+			"	UPDATE segment SET stock = stock - 1 WHERE item = $1 " \
+			"		AND number = (i + (hashint8($2) & 255)) % 10 "        \
+			"		AND stock > 0" IF_FOUND "END LOOP; ")
+#define PIECES_FILL                                                          \
+	"INSERT INTO piece SELECT id, generate_series(1, stock) FROM item; " \
+	"UPDATE item SET stock = 0;"
 
 /* ---- 11 */
 
 /* The outcome of each buyer, in their order: the numbers of enum outcome. */
-static const char *const sell_many =
+static const char sell_many[] =
 	"CREATE FUNCTION sell_many(wanted bigint, buyers bigint[]) RETURNS SETOF int "
 	"LANGUAGE plpgsql AS $$ "
 	"DECLARE left_n bigint; got bigint[]; "
@@ -333,11 +269,6 @@ struct combiner {
 	/* of one item in it */
 	long long buyers[MARKET_CLIENTS_MAX], results[MARKET_CLIENTS_MAX];
 };
-
-static void combiner_prepare(struct client *client)
-{
-	sql(client, sell_many);
-}
 
 int buyers_of(const struct request *requests, int n, int item, long long *buyers)
 {
@@ -400,13 +331,13 @@ const struct way ways_postgres[] = {
 		.wrong = "clients read the same stock, and each writes it back less one: one piece "
 			 "is sold several times, and a user who asks twice at once is found to "
 			 "have none twice",
-		.buy = read_then_write,
+		.buy = sell_read_then_write,
 	},
 	{ .id = "2a", .name = "SELECT … FOR UPDATE", .buy = row_lock },
 	{
 		.id = "2b",
 		.name = "FOR UPDATE, one function",
-		.prepare = row_lock_function,
+		.script = ROW_LOCK_FUNCTION,
 		.buy = function_buy,
 	},
 	{
@@ -441,19 +372,25 @@ const struct way ways_postgres[] = {
 			 "committed, and gets several",
 		.buy = sell_checked,
 	},
-	{ .id = "4b", .name = "UPDATE, a unique index", .is_unique = 1, .buy = conditional },
+	{
+		.id = "4b",
+		.name = "UPDATE, a unique index",
+		.is_unique = 1,
+		.buy = sell_unique,
+		.take = FROM_STOCK,
+	},
 	{
 		.id = "4c",
 		.name = "UPDATE, one function",
 		.is_unique = 1,
-		.prepare = conditional_function,
+		.script = UNIQUE_FUNCTION(FROM_STOCK IF_FOUND),
 		.buy = function_buy,
 	},
 	{
 		.id = "4d",
 		.name = "UPDATE, pipeline mode",
 		.is_unique = 1,
-		.prepare = conditional_function,
+		.script = UNIQUE_FUNCTION(FROM_STOCK IF_FOUND),
 		.ask = function_ask,
 		.answer = function_answer,
 	},
@@ -463,21 +400,25 @@ const struct way ways_postgres[] = {
 		.may = "unsold",
 		.wrong = "a user whose segment was sold out was sent away while others had stock",
 		.is_unique = 1,
-		.prepare = segments_prepare,
-		.buy = segment,
+		.script = SEGMENTS_FILL,
+		.buy = sell_unique,
+		.take = FROM_SEGMENT,
+		.segments = 1,
 	},
 	{
 		.id = "8b",
 		.name = "segments, moving on",
 		.is_unique = 1,
-		.prepare = segments_prepare,
-		.buy = segments,
+		.script = SEGMENTS_FILL,
+		.buy = sell_unique,
+		.take = FROM_SEGMENT,
+		.segments = SEGMENTS,
 	},
 	{
 		.id = "8c",
 		.name = "segments, one function",
 		.is_unique = 1,
-		.prepare = segments_function,
+		.script = SEGMENTS_FILL SEGMENTS_FUNCTION,
 		.buy = function_buy,
 	},
 	{
@@ -485,7 +426,7 @@ const struct way ways_postgres[] = {
 		.name = "a combiner, PostgreSQL",
 		.is_unique = 1,
 		.is_batch = 1,
-		.prepare = combiner_prepare,
+		.script = sell_many,
 		.ask = combiner_ask,
 		.answer = combiner_answer,
 	},
@@ -493,14 +434,15 @@ const struct way ways_postgres[] = {
 		.id = "12a",
 		.name = "pieces, SKIP LOCKED",
 		.is_unique = 1,
-		.prepare = pieces_prepare,
-		.buy = pieces,
+		.script = PIECES_FILL,
+		.buy = sell_unique,
+		.take = FROM_PIECES,
 	},
 	{
 		.id = "12b",
 		.name = "pieces, one function",
 		.is_unique = 1,
-		.prepare = pieces_function,
+		.script = PIECES_FILL UNIQUE_FUNCTION(FROM_PIECES IF_FOUND),
 		.buy = function_buy,
 	},
 	{ 0 },

@@ -4,7 +4,6 @@
  * all messages that have arrived in one transaction, and carries many clients over a connection.
  */
 #include "common/check.h"
-#include "compare/load.h"
 #include "compare/way.h"
 
 #include <stdlib.h>
@@ -60,7 +59,7 @@ static void worker_run(struct client *client, struct load *load)
 {
 	struct request request;
 
-	while (!load_is_over(load) || load_written_n(load) < load_sold(load)) {
+	while (!load_is_written(load)) {
 		if (!queue_take(client, &request, QUEUE_MOMENT_US))
 			continue;
 		sql(client, "BEGIN");
@@ -96,10 +95,9 @@ static void item_write(struct client *client, int item, const struct request *ba
 
 static void worker_run_batches(struct client *client, struct load *load)
 {
-	struct request *batch = calloc(BATCH_MAX, sizeof(*batch));
+	struct request *batch = checked(calloc(BATCH_MAX, sizeof(*batch)));
 
-	check(batch != NULL);
-	while (!load_is_over(load) || load_written_n(load) < load_sold(load)) {
+	while (!load_is_written(load)) {
 		int n = batch_take(client, batch);
 
 		if (n == 0)

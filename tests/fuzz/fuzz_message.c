@@ -86,7 +86,7 @@ static void same_again_check(const struct message *message)
 
 static void settlement_check(const struct message *message)
 {
-	struct settlement *settlement = settlement_new(NULL, 16, 16);
+	struct settlement *settlement = settlement_new(NULL, NULL, 16, 16);
 	struct settle_args args;
 	int has_codes = 0;
 
@@ -124,24 +124,22 @@ static void arrival_check(const char *body, size_t len)
 {
 	struct unpack *unpack = calloc(1, sizeof(*unpack));
 	const struct delivery *delivery;
-	enum destination destination;
 	uint64_t tag;
 	int multiple;
 
 	check(unpack != NULL);
-	unpack->settlement = settlement_new(envelope_drop, 16, 16);
+	unpack->settlement = settlement_new(envelope_drop, NULL, 16, 16);
 	unpack->arena = arena;
 	unpack->part_new = part_new;
-	unpack->envelope_free = envelope_drop;
 	envelopes = 1;
 	unpack_add(unpack, 1, body, len, 0, unpack);
 	while (settlement_take(unpack->settlement, 100, 0) > 0)
 		settlement_commit(unpack->settlement);
-	while ((delivery = settlement_forward(unpack->settlement, &destination)))
-		settlement_forwarded(unpack->settlement, settlement_epoch(unpack->settlement), 1,
-				     delivery->position);
+	while ((delivery = settlement_forward(unpack->settlement)))
+		settlement_forwarded(unpack->settlement, unpack->settlement->epoch, 1,
+				     delivery->position, 1);
 	check(settlement_ack(unpack->settlement, &tag, &multiple) && tag == 1 && !multiple);
-	check(settlement_held(unpack->settlement) == 0 && envelopes == 0);
+	check(settlement_counts(unpack->settlement).held == 0 && envelopes == 0);
 	settlement_free(unpack->settlement);
 	free(unpack);
 }

@@ -44,7 +44,7 @@ static PGresult *result_make(struct bytes *bytes)
 static void event_check(const struct event *event)
 {
 	size_t size = event_size_max(event);
-	char *out = malloc(size);
+	char *out = malloc(size + 1);
 
 	check(out != NULL && event->receive.coupon > 0);
 	check(event_write(event, out) <= size);

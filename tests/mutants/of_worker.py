@@ -46,8 +46,8 @@ MUTANTS = [
         "P3",
         "the older deliveries that an ack of several must wait for",
         "worker/consume/settlement.c",
-        "\t\twhile (parcel->left > 0)\n\t\t\tparcel = parcel->newer;\n\t\t*tag = parcel->tag;\n",
-        "\t\twhile (parcel->left > 0)\n\t\t\tparcel = parcel->newer;\n\t\t*tag = parcel->tag;\n"
+        "\t\t\tparcel = TAILQ_NEXT(parcel, next);\n\t\t*tag = parcel->tag;\n",
+        "\t\t\tparcel = TAILQ_NEXT(parcel, next);\n\t\t*tag = parcel->tag;\n"
         "\t\t*multiple = 1;\n",
         SETTLEMENT + "test_dead_holds_the_prefix_back",
         HISTORIES,
@@ -134,7 +134,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the number of a transaction in Redis, before its messages leave the outbox",
-        "worker/outbox/outboxes.c",
+        "worker/outboxes.c",
         "if (rc == 0 && !is_over(outboxes))",
         "if (!is_over(outboxes))",
         OUTBOXES + "test_without_the_copy_nothing_is_removed",
@@ -285,7 +285,7 @@ MUTANTS = [
     mutant(
         "events",
         "the newest secret in a signature",
-        "events/signature.c",
+        "events/post.c",
         "\tfor (; *secrets && rc == 0; n++) {\n",
         "\tif (strchr(secrets, ' '))\n\t\tsecrets = strchr(secrets, ' ') + 1;\n"
         "\tfor (; *secrets && rc == 0; n++) {\n",

@@ -70,9 +70,9 @@ static void promises_of_gateway(void)
 static void promises_of_workers(void)
 {
 	for (int i = 0; i < WORKERS; i++) {
-		sim_check(settlement_held(workers[i].settlement) <= unacked(&workers[i]),
+		sim_check(settlement_counts(workers[i].settlement).held <= unacked(&workers[i]),
 			  "books of %zu, but %zu are un-acked",
-			  settlement_held(workers[i].settlement), unacked(&workers[i]));
+			  settlement_counts(workers[i].settlement).held, unacked(&workers[i]));
 		sim_check(workers[i].unacked_n[RECEIVES] <= PREFETCH &&
 				  workers[i].unacked_n[PARKING] <= PREFETCH,
 			  "P9: more than the prefetch");

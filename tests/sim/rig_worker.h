@@ -46,12 +46,16 @@ static void *part_new(const void *whole, const char *text, size_t len, const str
 	return reply_to;
 }
 
+static void notice_ignore(const struct settlement_notice *notice)
+{
+	(void)notice;
+}
+
 static void settlement_make(struct worker_rig *worker)
 {
-	worker->settlement = settlement_new(free, PREFETCH / 4, PREFETCH);
+	worker->settlement = settlement_new(free, notice_ignore, PREFETCH / 4, PREFETCH);
 	worker->unpack.settlement = worker->settlement;
 	worker->unpack.part_new = part_new;
-	worker->unpack.envelope_free = free;
 }
 
 static void worker_crash(struct worker_rig *worker)
@@ -71,7 +75,7 @@ struct forwarding {
 
 static uint64_t forwarding_number(const struct worker_rig *worker, const struct delivery *delivery)
 {
-	return settlement_epoch(worker->settlement) << 40 | delivery->tag << 8 | delivery->position;
+	return worker->settlement->epoch << 40 | delivery->tag << 8 | delivery->position;
 }
 
 static struct forwarding forwarding_of(uint64_t number)
@@ -82,9 +86,9 @@ static struct forwarding forwarding_of(uint64_t number)
 static void forward_told(struct worker_rig *worker, const struct forwarding *it, int succeeded)
 {
 	if (succeeded)
-		settlement_forwarded(worker->settlement, it->epoch, it->tag, it->position);
+		settlement_forwarded(worker->settlement, it->epoch, it->tag, it->position, 1);
 	else
-		settlement_forward_failed(worker->settlement, it->epoch, it->tag, it->position);
+		settlement_forwarded(worker->settlement, it->epoch, it->tag, it->position, 0);
 }
 
 static void dead_told(void *context, uint64_t process, uint64_t number)
@@ -110,7 +114,7 @@ static void parked_confirmed(void *context, uint64_t process, uint64_t number)
 
 	if (process != worker->process)
 		return;
-	if (it.epoch != settlement_epoch(worker->settlement) || fault(FAULT_DEAD)) {
+	if (it.epoch != worker->settlement->epoch || fault(FAULT_DEAD)) {
 		forward_told(worker, &it, 0);
 		worker_turn(worker);
 		return;
@@ -136,11 +140,11 @@ static void parked_confirmed(void *context, uint64_t process, uint64_t number)
 static void forward_all(struct worker_rig *worker)
 {
 	const struct delivery *delivery;
-	enum destination destination;
 
 	settlement_rotate(worker->settlement, sim.now_ms);
-	while ((delivery = settlement_forward(worker->settlement, &destination)))
-		event_in(1, 20, destination == DESTINATION_DEAD ? dead_told : parked_confirmed,
+	while ((delivery = settlement_forward(worker->settlement)))
+		event_in(1, 20,
+			 delivery->state == DELIVERY_DEAD_SENT ? dead_told : parked_confirmed,
 			 worker, worker->process, forwarding_number(worker, delivery));
 }
 

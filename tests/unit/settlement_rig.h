@@ -28,10 +28,30 @@ static inline void envelope_drop(void *envelope)
 	free(envelope);
 }
 
+static struct settlement_notice notices[64]; /* not yet read */
+static size_t notices_n;
+
+static inline void notice_take(const struct settlement_notice *notice)
+{
+	assert_true(notices_n < 64);
+	notices[notices_n++] = *notice;
+}
+
+/* The next notice, in no particular order: 1, or 0 when there is none. */
+static inline int settlement_notice(struct settlement *s, struct settlement_notice *notice)
+{
+	(void)s;
+	if (notices_n == 0)
+		return 0;
+	*notice = notices[--notices_n];
+	return 1;
+}
+
 static inline int setup(void **state)
 {
 	envelopes = 0;
-	*state = settlement_new(envelope_drop, 16, 16);
+	notices_n = 0;
+	*state = settlement_new(envelope_drop, notice_take, 16, 16);
 	return 0;
 }
 
@@ -61,19 +81,18 @@ static inline void add(struct settlement *s, uint64_t tag, size_t receives, int 
 }
 
 /* The next delivery to forward, which must go to `wanted`; NULL: none. */
-static inline const struct delivery *forward_take(struct settlement *s, enum destination wanted)
+static inline const struct delivery *forward_take(struct settlement *s, enum delivery_state wanted)
 {
-	enum destination destination;
-	const struct delivery *delivery = settlement_forward(s, &destination);
+	const struct delivery *delivery = settlement_forward(s);
 
 	if (delivery)
-		assert_int_equal(destination, wanted);
+		assert_int_equal(delivery->state, wanted);
 	return delivery;
 }
 
 static inline const struct delivery *dead_take(struct settlement *s)
 {
-	return forward_take(s, DESTINATION_DEAD);
+	return forward_take(s, DELIVERY_DEAD_SENT);
 }
 
 static inline void ack_expect(struct settlement *s, uint64_t tag, int multiple)

@@ -3,7 +3,7 @@
  * when Redis refuses one or is away. The server is a thread with canned replies.
  */
 #include "worker/metrics.h"
-#include "worker/outbox/outboxes.h"
+#include "worker/outboxes.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>

@@ -133,10 +133,7 @@ static void *part_new(const void *whole, const char *text, size_t len, const str
 static void unpack(struct settlement *s, const char *body, size_t len, unsigned how)
 {
 	static uint64_t tag = 1;
-	struct unpack unpack = { .settlement = s,
-				 .arena = json_arena_new(),
-				 .part_new = part_new,
-				 .envelope_free = envelope_drop };
+	struct unpack unpack = { .settlement = s, .arena = json_arena_new(), .part_new = part_new };
 
 	unpack_add(&unpack, tag++, body, len, how, envelope_make());
 	json_arena_free(unpack.arena);
@@ -153,7 +150,7 @@ static void test_the_worker_finds_each_batch(void **state)
 	pending_add(&pending, 200, 1, 3);
 	packet = packet_take(&pending);
 	unpack(s, packet_body(packet, buffer), packet->bytes, 0);
-	assert_int_equal(settlement_held(s), 1);
+	assert_int_equal(settlement_counts(s).held, 1);
 	assert_int_equal(settlement_take(s, 150, 0), 150);
 	for (size_t i = 0; i < 150; i++) {
 		const struct delivery *delivery = settlement_taken_at(s, i);
@@ -168,7 +165,7 @@ static void test_the_worker_finds_each_batch(void **state)
 	settlement_commit(s);
 	assert_int_equal(settlement_ack(s, &tag, &multiple), 1);
 	assert_int_equal(multiple, 0);
-	assert_int_equal(settlement_held(s), 0);
+	assert_int_equal(settlement_counts(s).held, 0);
 	packet_drop(packet);
 }
 
@@ -230,7 +227,7 @@ static void test_users_are_as_they_were(void **state)
 	}
 	settlement_commit(s);
 	assert_int_equal(settlement_ack(s, &tag, &multiple), 1);
-	assert_int_equal(settlement_dead_waiting(s), 0);
+	assert_int_equal(settlement_counts(s).dead, 0);
 	packet_drop(packet);
 }
 
@@ -252,7 +249,7 @@ static void test_a_batch_that_cannot_be_read_is_dead_alone(void **state)
 		dead = dead_take(s);
 		assert_int_equal(dead->position, position);
 		ack_expect_none(s);
-		settlement_forwarded(s, settlement_epoch(s), dead->tag, position);
+		settlement_forwarded(s, s->epoch, dead->tag, position, 1);
 	}
 	ack_expect(s, dead->tag, 0);
 }
@@ -275,7 +272,7 @@ static void test_frames_that_are_none(void **state)
 	for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
 		assert_int_equal(packed_open(&packed, bodies[i], strlen(bodies[i]), &error), 0);
 		unpack(s, bodies[i], strlen(bodies[i]), 0);
-		assert_int_equal(settlement_dead_waiting(s), i + 1);
+		assert_int_equal(settlement_counts(s).dead, i + 1);
 	}
 }
 
@@ -289,7 +286,7 @@ static void test_too_many_batches(void **state)
 		len += (size_t)sprintf(buffer + len, "%s{}", i ? PACKED_NEXT : "");
 	len += (size_t)sprintf(buffer + len, "%s", PACKED_TAIL);
 	unpack(s, buffer, len, 0);
-	assert_int_equal(settlement_dead_waiting(s), 1);
+	assert_int_equal(settlement_counts(s).dead, 1);
 	assert_string_equal(dead_take(s)->reason, "unreadable: more than 256 batches");
 }
 

@@ -11,12 +11,12 @@ static void test_commit_acks_once(void **state)
 	for (uint64_t tag = 1; tag <= 3; tag++)
 		add(s, tag, 2, 0);
 	assert_int_equal(settlement_take(s, 100, 0), 6);
-	assert_int_equal(settlement_waiting(s), 0);
+	assert_int_equal(settlement_counts(s).waiting, 0);
 	ack_expect_none(s);
 	settlement_commit(s);
 	ack_expect(s, 3, 1);
 	ack_expect_none(s);
-	assert_int_equal(settlement_held(s), 0);
+	assert_int_equal(settlement_counts(s).held, 0);
 }
 
 static void test_take_bounds(void **state)
@@ -62,7 +62,7 @@ static void test_retry_acks_nothing(void **state)
 	assert_int_equal(settlement_take(s, 100, 0), 8);
 	settlement_retry(s);
 	ack_expect_none(s);
-	assert_int_equal(settlement_waiting(s), 2);
+	assert_int_equal(settlement_counts(s).waiting, 2);
 	assert_int_equal(settlement_take(s, 100, 0), 8);
 	settlement_commit(s);
 	ack_expect(s, 2, 1);
@@ -138,19 +138,19 @@ static void test_dead_holds_the_prefix_back(void **state)
 	ack_expect(s, 4, 0);
 	ack_expect_none(s);
 	/* The broker refused it: it is tried again and not acked. */
-	settlement_forward_failed(s, settlement_epoch(s), 2, 0);
+	settlement_forwarded(s, s->epoch, 2, 0, 0);
 	ack_expect_none(s);
-	assert_int_equal(settlement_dead_waiting(s), 1);
+	assert_int_equal(settlement_counts(s).dead, 1);
 	assert_non_null(dead_take(s));
-	settlement_forwarded(s, settlement_epoch(s), 2, 0);
+	settlement_forwarded(s, s->epoch, 2, 0, 1);
 	ack_expect(s, 2, 0);
-	assert_int_equal(settlement_held(s), 0);
+	assert_int_equal(settlement_counts(s).held, 0);
 }
 
 static void test_reset_forgets_and_never_acks(void **state)
 {
 	struct settlement *s = *state;
-	uint64_t epoch = settlement_epoch(s);
+	uint64_t epoch = s->epoch;
 
 	add(s, 1, 1, 0);
 	add(s, 2, 1, 0);
@@ -158,13 +158,13 @@ static void test_reset_forgets_and_never_acks(void **state)
 	assert_int_equal(settlement_take(s, 1, 0), 1);
 	assert_non_null(dead_take(s));
 	settlement_reset(s);
-	assert_int_equal(settlement_held(s), 0);
-	assert_int_equal(settlement_waiting(s), 0);
+	assert_int_equal(settlement_counts(s).held, 0);
+	assert_int_equal(settlement_counts(s).waiting, 0);
 	/* The transaction is still there, for its replies. */
 	assert_int_equal(settlement_taken(s), 1);
 	/* The same tags again, on the new connection. */
 	add(s, 1, 1, 0);
-	settlement_forwarded(s, epoch, 3, 0);
+	settlement_forwarded(s, epoch, 3, 0, 1);
 	settlement_commit(s);
 	ack_expect_none(s);
 	assert_int_equal(settlement_take(s, 100, 0), 1);
@@ -185,7 +185,7 @@ static void test_reset_in_flight_then_failure(void **state)
 	assert_int_equal(settlement_take(s, 1, 0), 1);
 	settlement_reset(s);
 	settlement_refuse(s, "22003"); /* alone, but this worker may no longer dead-letter it */
-	assert_int_equal(settlement_dead_waiting(s), 0);
+	assert_int_equal(settlement_counts(s).dead, 0);
 	ack_expect_none(s);
 }
 

@@ -68,7 +68,7 @@ static void model_park(struct model *model, struct settlement *s, const struct d
 		   SETTLEMENT_FROM_PARKING);
 	model_add(model, 1);
 	model->truth[item_of(model, delivery)] = FINISHED;
-	settlement_forwarded(s, settlement_epoch(s), delivery->tag, delivery->position);
+	settlement_forwarded(s, s->epoch, delivery->tag, delivery->position, 1);
 }
 
 /*
@@ -142,7 +142,7 @@ static void message_arrives(struct history *history)
 	model_add(&history->model, parts);
 }
 
-static void transaction_end(struct history *history)
+static void transaction_ends(struct history *history)
 {
 	struct settlement *s = history->s;
 
@@ -162,12 +162,11 @@ static void transaction_end(struct history *history)
 /* Takes the next delivery to forward; returns whether there was one. */
 static int forward_next(struct history *history)
 {
-	enum destination destination;
-	const struct delivery *delivery = settlement_forward(history->s, &destination);
+	const struct delivery *delivery = settlement_forward(history->s);
 
 	if (!delivery)
 		return 0;
-	if (destination == DESTINATION_PARKING)
+	if (delivery->state == DELIVERY_PARKING_SENT)
 		model_park(&history->model, history->s, delivery);
 	else
 		history->dead[history->dead_n++] = delivery;
@@ -179,16 +178,14 @@ static void dead_confirmed(struct history *history)
 	const struct delivery *delivery = history->dead[--history->dead_n];
 
 	history->model.truth[item_of(&history->model, delivery)] = FINISHED;
-	settlement_forwarded(history->s, settlement_epoch(history->s), delivery->tag,
-			     delivery->position);
+	settlement_forwarded(history->s, history->s->epoch, delivery->tag, delivery->position, 1);
 }
 
 static void dead_refused(struct history *history)
 {
 	const struct delivery *delivery = history->dead[--history->dead_n];
 
-	settlement_forward_failed(history->s, settlement_epoch(history->s), delivery->tag,
-				  delivery->position);
+	settlement_forwarded(history->s, history->s->epoch, delivery->tag, delivery->position, 0);
 }
 
 static void acks_take(struct history *history)
@@ -219,7 +216,7 @@ static void history_step(struct history *history)
 	case 6:
 	case 7:
 		if (settlement_taken(s) > 0)
-			transaction_end(history);
+			transaction_ends(history);
 		break;
 	case 8:
 		forward_next(history);
@@ -254,18 +251,23 @@ static void history_end(struct history *history)
 		model_commit(model, history->s);
 		settlement_commit(history->s);
 	}
-	assert_int_equal(settlement_put_off_coupons(history->s), 0);
+	assert_int_equal(settlement_counts(history->s).coupons, 0);
 	while (history->dead_n > 0)
 		dead_confirmed(history);
 	acks_take(history);
-	assert_int_equal(settlement_held(history->s), 0);
+	assert_int_equal(settlement_counts(history->s).held, 0);
 	for (size_t item = 0; item < model->first[model->next_tag]; item++)
 		assert_int_equal(model->truth[item], ACKED);
 }
 
+static void notice_ignore(const struct settlement_notice *notice)
+{
+	(void)notice;
+}
+
 static void history_run(unsigned seed)
 {
-	struct history history = { .s = settlement_new(envelope_drop, 16, 16),
+	struct history history = { .s = settlement_new(envelope_drop, notice_ignore, 16, 16),
 				   .model = { .next_tag = 1 },
 				   .random = seed };
 

@@ -29,15 +29,15 @@ static void test_a_locked_coupon_is_found_and_put_off(void **state)
 		assert_int_equal(notice.coupon, locked);
 		assert_int_equal(notice.wait_ms, SETTLEMENT_PUT_OFF_FIRST_MS);
 		assert_int_equal(notice.failures, 1);
-		assert_int_equal(settlement_put_off(s), 1);
+		assert_int_equal(settlement_counts(s).put_off, 1);
 		/* It is not tried before it is due, whatever other work there is. */
 		now_ms = settlement_trial_ms(s);
 		assert_int_equal(settlement_take(s, 1000, now_ms - 1), 0);
 		assert_int_equal(settlement_take(s, 1000, now_ms), 2);
 		assert_int_equal(settlement_lock_suspect(s), 1);
 		commit_resumes(s, locked);
-		assert_int_equal(settlement_put_off_coupons(s), 0);
-		while (settlement_held(s) > 0) {
+		assert_int_equal(settlement_counts(s).coupons, 0);
+		while (settlement_counts(s).held > 0) {
 			uint64_t tag;
 			int multiple;
 
@@ -62,7 +62,7 @@ static void test_arrivals_of_a_locked_coupon_stay_apart(void **state)
 	/* Both go into the trial, and a lost connection keeps them where they are. */
 	assert_int_equal(settlement_take(s, 100, 1000), 2);
 	settlement_retry(s);
-	assert_int_equal(settlement_put_off(s), 2);
+	assert_int_equal(settlement_counts(s).put_off, 2);
 	assert_int_equal(settlement_take(s, 100, 1000), 2);
 	commit_resumes(s, 7);
 	ack_expect(s, 2, 1);
@@ -101,7 +101,7 @@ static void test_many_locked_coupons_are_put_off_together(void **state)
 		resumed++;
 	}
 	assert_int_equal(resumed, 2);
-	assert_int_equal(settlement_put_off_coupons(s), 4);
+	assert_int_equal(settlement_counts(s).coupons, 4);
 }
 
 /* A trial of several coupons that fails for a reason that no look shows: then one by one. */
@@ -123,7 +123,7 @@ static void test_a_trial_that_cannot_be_explained(void **state)
 		assert_int_equal(settlement_take(s, 100, now_ms), 1);
 		settlement_commit(s);
 	}
-	assert_int_equal(settlement_put_off_coupons(s), 0);
+	assert_int_equal(settlement_counts(s).coupons, 0);
 }
 
 /*
@@ -140,7 +140,7 @@ static void test_a_coupon_that_is_too_slow_goes_in_steps(void **state)
 	for (uint64_t tag = 1; tag <= 4; tag++)
 		add_coupon(s, tag, 7, 10, 0);
 	add_coupon(s, 5, 8, 1, 0);
-	for (; settlement_held(s) > 0; now_ms += 10) {
+	for (; settlement_counts(s).held > 0; now_ms += 10) {
 		uint64_t tag;
 		int multiple;
 
@@ -160,7 +160,7 @@ static void test_a_coupon_that_is_too_slow_goes_in_steps(void **state)
 	}
 	assert_int_equal(settled, 41);
 	assert_int_equal(most, 3);
-	assert_int_equal(settlement_put_off_coupons(s), 0);
+	assert_int_equal(settlement_counts(s).coupons, 0);
 }
 
 /* After a slow trial, the other coupons are settled for as long as it took. */
@@ -191,7 +191,7 @@ static void test_reset_keeps_in_mind_what_is_locked(void **state)
 
 	add_locked(s, 1, 7);
 	settlement_reset(s);
-	assert_int_equal(settlement_put_off(s), 0);
+	assert_int_equal(settlement_counts(s).put_off, 0);
 	assert_int_equal(settlement_trial_ms(s), INT64_MAX);
 	add_coupon(s, 1, 7, 1, 0);
 	add_coupon(s, 2, 8, 1, 0);
@@ -208,7 +208,7 @@ static void test_a_refusal_ends_the_putting_off(void **state)
 	add_locked(s, 1, 7);
 	assert_int_equal(settlement_take(s, 100, 1000), 1);
 	settlement_refuse(s, "22003");
-	assert_int_equal(settlement_put_off_coupons(s), 0);
+	assert_int_equal(settlement_counts(s).coupons, 0);
 	assert_non_null(dead_take(s));
 }
 

@@ -37,7 +37,7 @@ static void test_bisect_finds_each_poison(void **state)
 			add(s, base + i, 1, 0);
 		/* Halves of 13: at most 4 levels of two. */
 		assert_in_range(settle_all(s, base + poison, 0), 4, 9);
-		assert_int_equal(settlement_dead_waiting(s), 1);
+		assert_int_equal(settlement_counts(s).dead, 1);
 		dead = dead_take(s);
 		assert_int_equal(dead->tag, base + poison);
 		assert_string_equal(dead->reason, "unstorable: SQLSTATE 22P02");
@@ -48,8 +48,8 @@ static void test_bisect_finds_each_poison(void **state)
 			acked++;
 		}
 		assert_true(acked > 0);
-		assert_int_equal(settlement_held(s), 1);
-		settlement_forwarded(s, settlement_epoch(s), base + poison, 0);
+		assert_int_equal(settlement_counts(s).held, 1);
+		settlement_forwarded(s, s->epoch, base + poison, 0, 1);
 		ack_expect(s, base + poison, 0);
 	}
 }
@@ -90,7 +90,7 @@ static void test_bisect_goes_on_within_a_message(void **state)
 				 "unstorable: SQLSTATE 23514, 1 of %zu receives from index %zu on",
 				 n, bad);
 			assert_string_equal(dead_take(s)->reason, reason);
-			settlement_forwarded(s, settlement_epoch(s), tag, 0);
+			settlement_forwarded(s, s->epoch, tag, 0, 1);
 			ack_expect(s, tag, 0);
 		}
 	}
@@ -108,7 +108,7 @@ static void test_a_message_of_which_everything_is_refused(void **state)
 	assert_in_range(runs, 9, 40);
 	assert_string_equal(dead_take(s)->reason,
 			    "unstorable: SQLSTATE 23514, 256 of 256 receives from index 0 on");
-	settlement_forwarded(s, settlement_epoch(s), 1, 0);
+	settlement_forwarded(s, s->epoch, 1, 0, 1);
 	ack_expect(s, 1, 0);
 }
 

@@ -1,7 +1,6 @@
 /* What webhooks are signed with, where they may be sent to, and when they are tried again. */
 #include "events/endpoint.h"
 #include "events/post.h"
-#include "events/signature.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -19,16 +18,14 @@
 #define SECRET "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 #define SIGNATURE "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
-static const struct signed_message sample = { .id = "msg_p5jXN8AQM9LWM0D4loKWxJek",
-					      .at_s = 1614265330,
-					      .body = "{\"test\": 2432232314}" };
+#define SAMPLE "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, "{\"test\": 2432232314}"
 
 static void test_signature_of_the_sample(void **state)
 {
 	char out[SIGNATURES_SIZE];
 
 	(void)state;
-	assert_int_equal(signature_write(&sample, SECRET, out), 0);
+	assert_int_equal(signature_write(SAMPLE, SECRET, out), 0);
 	assert_string_equal(out, SIGNATURE);
 }
 
@@ -37,16 +34,16 @@ static void test_signatures_of_several_secrets(void **state)
 	char out[SIGNATURES_SIZE];
 
 	(void)state;
-	assert_int_equal(signature_write(&sample, SECRET " " SECRET, out), 0);
+	assert_int_equal(signature_write(SAMPLE, SECRET " " SECRET, out), 0);
 	assert_string_equal(out, SIGNATURE " " SIGNATURE);
-	assert_int_equal(signature_write(&sample, SECRET " " SECRET " " SECRET " " SECRET, out), 0);
+	assert_int_equal(signature_write(SAMPLE, SECRET " " SECRET " " SECRET " " SECRET, out), 0);
 	assert_int_equal(strlen(out), 4 * strlen(SIGNATURE) + 3);
-	assert_int_equal(signature_write(&sample,
-					 SECRET " " SECRET " " SECRET " " SECRET " " SECRET, out),
+	assert_int_equal(signature_write(SAMPLE, SECRET " " SECRET " " SECRET " " SECRET " " SECRET,
+					 out),
 			 -1);
-	assert_int_equal(signature_write(&sample, "", out), -1);
-	assert_int_equal(signature_write(&sample, SECRET "  " SECRET, out), -1);
-	assert_int_equal(signature_write(&sample, "whsec_", out), -1);
+	assert_int_equal(signature_write(SAMPLE, "", out), -1);
+	assert_int_equal(signature_write(SAMPLE, SECRET "  " SECRET, out), -1);
+	assert_int_equal(signature_write(SAMPLE, "whsec_", out), -1);
 }
 
 static void test_secrets(void **state)

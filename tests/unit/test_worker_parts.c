@@ -18,7 +18,7 @@ static struct user_id second_user; /* of the second receive; none: 43 */
 
 static struct settlement *taken_make(size_t receives, const char *key)
 {
-	struct settlement *s = settlement_new(NULL, 16, 16);
+	struct settlement *s = settlement_new(NULL, NULL, 16, 16);
 
 	memset(&message, 0, sizeof(message));
 	assert_int_equal(ulid_parse(&message.batch, "01ARZ3NDEKTSV4RRFFQ69G5FAV", 26), 0);
@@ -158,7 +158,7 @@ static void test_arguments_with_a_code(void **state)
 	(void)state;
 	strcpy(message.receives[1].tail, "\t17.5");
 	settlement_free(s);
-	s = settlement_new(NULL, 16, 16);
+	s = settlement_new(NULL, NULL, 16, 16);
 	settlement_add(s, 1, &message, 0, NULL);
 	settlement_take(s, 1000, 0);
 	settle_args_init(&args);

@@ -1,6 +1,7 @@
 #include "worker/consume/delivery.h"
 
 #include "common/check.h"
+#include "common/log/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,18 +13,10 @@
  */
 #define BAD_MAX 4
 
-static void *allocate(size_t size)
-{
-	void *memory = calloc(1, size);
-
-	check(memory != NULL);
-	return memory;
-}
-
 static struct delivery_message *message_copy(const struct message *message)
 {
 	size_t receives_bytes = message->receives_n * sizeof(message->receives[0]);
-	struct delivery_message *copy = allocate(sizeof(*copy) + receives_bytes);
+	struct delivery_message *copy = checked(calloc(1, sizeof(*copy) + receives_bytes));
 
 	copy->batch = message->batch;
 	copy->coupon = message->coupon;
@@ -37,14 +30,14 @@ static struct delivery_message *message_copy(const struct message *message)
 
 struct delivery *delivery_new(uint64_t tag, const struct message *message, void *envelope)
 {
-	struct delivery *delivery = allocate(sizeof(*delivery));
+	struct delivery *delivery = checked(calloc(1, sizeof(*delivery)));
 
 	check(message->receives_n > 0 && message->receives_n <= MESSAGE_RECEIVES_MAX);
 	delivery->state = DELIVERY_WAITING;
 	delivery->tag = tag;
 	delivery->envelope = envelope;
 	delivery->message = message_copy(message);
-	delivery->outcomes = allocate(message->receives_n * sizeof(*delivery->outcomes));
+	delivery->outcomes = checked(calloc(message->receives_n, sizeof(*delivery->outcomes)));
 	delivery->end = message->receives_n;
 	return delivery;
 }
@@ -52,13 +45,12 @@ struct delivery *delivery_new(uint64_t tag, const struct message *message, void 
 static void reason_set(struct delivery *delivery, const char *reason)
 {
 	free(delivery->reason);
-	delivery->reason = strndup(reason, SETTLEMENT_REASON_SIZE - 1);
-	check(delivery->reason != NULL);
+	delivery->reason = checked(strndup(reason, SETTLEMENT_REASON_SIZE - 1));
 }
 
 struct delivery *delivery_new_dead(uint64_t tag, const char *reason, void *envelope)
 {
-	struct delivery *delivery = allocate(sizeof(*delivery));
+	struct delivery *delivery = checked(calloc(1, sizeof(*delivery)));
 
 	delivery->state = DELIVERY_DEAD;
 	delivery->tag = tag;
@@ -190,4 +182,136 @@ size_t delivery_reply(const struct delivery *delivery, char out[DELIVERY_REPLY_S
 	len += (size_t)snprintf(out + len, DELIVERY_REPLY_SIZE - len, "]}");
 	check(len < DELIVERY_REPLY_SIZE);
 	return len;
+}
+
+/* The books: counts, states, and the lists of deliveries and parcels. */
+
+static void put_off_count(struct settlement *settlement, const struct delivery *delivery, int sign)
+{
+	struct put_off_coupon *put_off = put_off_find(&settlement->put_off,
+						      delivery->message->coupon);
+
+	if (put_off)
+		put_off->held += (size_t)sign;
+	if (delivery->state == DELIVERY_PUT_OFF && delivery->from_parking)
+		settlement->put_off_parking_n += (size_t)sign;
+}
+
+int books_is_outgoing(enum delivery_state state)
+{
+	return state == DELIVERY_DEAD || state == DELIVERY_PARKING || state == DELIVERY_RESCUE;
+}
+
+/* Adds the delivery to the counts of the lists (`sign` 1), or subtracts it (-1). */
+static void count(struct settlement *settlement, const struct delivery *delivery, int sign)
+{
+	struct parcel *parcel = delivery->parcel;
+
+	settlement->in_state[delivery->state] += (size_t)sign;
+	if (delivery->state == DELIVERY_WAITING && delivery->awaited)
+		settlement->awaited_n += (size_t)sign;
+	parcel->held += (size_t)sign;
+	if (books_is_outgoing(delivery->state))
+		parcel->outgoing += (size_t)sign;
+	if (delivery->state != DELIVERY_DONE)
+		parcel->left += (size_t)sign;
+	if (delivery->state == DELIVERY_PUT_OFF || delivery->state == DELIVERY_PARKING)
+		put_off_count(settlement, delivery, sign);
+}
+
+void books_set_state(struct settlement *settlement, struct delivery *delivery,
+		     enum delivery_state state)
+{
+	/* [from] is the set of states that may follow it. */
+	static const unsigned allowed[DELIVERY_STATES] = {
+		[DELIVERY_WAITING] = 1u << DELIVERY_SENT | 1u << DELIVERY_PUT_OFF,
+		[DELIVERY_PUT_OFF] = 1u << DELIVERY_SENT | 1u << DELIVERY_WAITING |
+				     1u << DELIVERY_PARKING,
+		[DELIVERY_SENT] = 1u << DELIVERY_WAITING | 1u << DELIVERY_PUT_OFF |
+				  1u << DELIVERY_DONE | 1u << DELIVERY_DEAD,
+		[DELIVERY_DEAD] = 1u << DELIVERY_DEAD_SENT,
+		[DELIVERY_DEAD_SENT] = 1u << DELIVERY_DEAD | 1u << DELIVERY_DONE,
+		[DELIVERY_PARKING] = 1u << DELIVERY_PARKING_SENT | 1u << DELIVERY_WAITING |
+				     1u << DELIVERY_SENT,
+		[DELIVERY_PARKING_SENT] = 1u << DELIVERY_PARKING | 1u << DELIVERY_DONE,
+		[DELIVERY_RESCUE] = 1u << DELIVERY_RESCUE_SENT | 1u << DELIVERY_WAITING,
+		[DELIVERY_RESCUE_SENT] = 1u << DELIVERY_WAITING | 1u << DELIVERY_DONE,
+		[DELIVERY_DONE] = 0,
+	};
+	static const char *const names[DELIVERY_STATES] = {
+		"waiting", "put_off",      "sent",   "dead",        "dead_sent",
+		"parking", "parking_sent", "rescue", "rescue_sent", "done"
+	};
+
+	check(allowed[delivery->state] & 1u << state);
+	trace_state(TRACE_DELIVERY, (int64_t)delivery->tag, names[delivery->state], names[state]);
+	if (delivery->epoch == settlement->epoch)
+		count(settlement, delivery, -1);
+	delivery->state = state;
+	if (delivery->epoch != settlement->epoch)
+		return;
+	count(settlement, delivery, 1);
+	if (delivery->parcel->left == 0)
+		settlement->finished_parcels++;
+}
+
+static struct parcel *parcel_append(struct settlement *settlement, struct delivery *delivery)
+{
+	struct parcel *parcel = checked(calloc(1, sizeof(*parcel)));
+
+	parcel->tag = delivery->tag;
+	parcel->first = delivery;
+	TAILQ_INSERT_TAIL(&settlement->parcels, parcel, next);
+	settlement->parcels_n++;
+	return parcel;
+}
+
+void books_append(struct settlement *settlement, struct delivery *delivery)
+{
+	struct parcel *parcel = TAILQ_LAST(&settlement->parcels, parcels);
+
+	check(!parcel || parcel->tag <= delivery->tag);
+	if (!parcel || parcel->tag != delivery->tag)
+		parcel = parcel_append(settlement, delivery);
+	delivery->parcel = parcel;
+	delivery->position = parcel->held;
+	delivery->epoch = settlement->epoch;
+	TAILQ_INSERT_TAIL(&settlement->deliveries, delivery, next);
+	count(settlement, delivery, 1);
+}
+
+void books_remove(struct settlement *settlement, struct parcel *parcel)
+{
+	struct delivery *delivery = parcel->first, *next;
+
+	check(parcel->left == 0);
+	for (; parcel->held > 0; delivery = next) {
+		next = TAILQ_NEXT(delivery, next);
+		TAILQ_REMOVE(&settlement->deliveries, delivery, next);
+		count(settlement, delivery, -1);
+		delivery_free(delivery, settlement->envelope_free);
+	}
+	TAILQ_REMOVE(&settlement->parcels, parcel, next);
+	settlement->parcels_n--;
+	settlement->finished_parcels--;
+	free(parcel);
+}
+
+void books_clear(struct settlement *settlement)
+{
+	struct delivery *delivery;
+	struct parcel *parcel;
+
+	while ((delivery = TAILQ_FIRST(&settlement->deliveries))) {
+		TAILQ_REMOVE(&settlement->deliveries, delivery, next);
+		count(settlement, delivery, -1);
+		delivery->parcel = NULL;
+		if (delivery->state != DELIVERY_SENT)
+			delivery_free(delivery, settlement->envelope_free);
+	}
+	while ((parcel = TAILQ_FIRST(&settlement->parcels))) {
+		TAILQ_REMOVE(&settlement->parcels, parcel, next);
+		free(parcel);
+	}
+	settlement->parcels_n = settlement->finished_parcels = 0;
 }

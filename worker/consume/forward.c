@@ -14,7 +14,7 @@ enum way { WAY_RECEIVES, WAY_PARKED, WAY_DEAD };
 
 /* A copy that is published and not yet confirmed. */
 struct copy {
-	enum destination destination;
+	enum delivery_state state; /* of the delivery meanwhile */
 	enum way way;
 	int requeued; /* it went to the receive queue instead of the parking queue */
 	uint64_t epoch;
@@ -26,56 +26,53 @@ struct copy {
 
 static void copy_confirmed(struct forward *forward, const struct copy *copy)
 {
-	switch (copy->destination) {
-	case DESTINATION_DEAD:
+	if (copy->state == DELIVERY_DEAD_SENT) {
 		metrics_count(METRIC_DEAD, 1);
 		if (copy->coupon)
 			outboxes_dead(forward->outboxes, copy->coupon, &copy->batch);
-		break;
-	case DESTINATION_PARKING:
+	} else if (copy->state == DELIVERY_PARKING_SENT) {
 		fault_point(FAULT_WORKER_AFTER_PARK);
 		metrics_count(copy->requeued ? METRIC_REQUEUED : METRIC_PARKED, 1);
-		break;
-	case DESTINATION_RESCUE:
+	} else {
 		fault_point(FAULT_WORKER_AFTER_RESCUE);
 		metrics_count(METRIC_RESCUED, 1);
-		break;
 	}
 	backoff_reset(&forward->backoff);
-	settlement_forwarded(forward->settlement, copy->epoch, copy->tag, copy->position);
 }
 
 static void copy_failed(struct forward *forward, const struct copy *copy,
 			enum confirm_result result)
 {
-	static const char *const events[] = { [DESTINATION_DEAD] = "dead_letter_failed",
-					      [DESTINATION_PARKING] = "park_failed",
-					      [DESTINATION_RESCUE] = "rescue_failed" };
+	static const char *const events[] = { [DELIVERY_DEAD_SENT] = "dead_letter_failed",
+					      [DELIVERY_PARKING_SENT] = "park_failed",
+					      [DELIVERY_RESCUE_SENT] = "rescue_failed" };
 	static const char *const whys[] = { [CONFIRM_NACKED] = "nacked",
 					    [CONFIRM_RETURNED] = "returned",
 					    [CONFIRM_LOST] = "lost" };
-	int refused = result == CONFIRM_NACKED || result == CONFIRM_RETURNED;
+	int64_t now_ms = clock_monotonic_ms();
 
 	/*
 	 * Copies that fail together count as one failure: the pause must not grow with their
 	 * number.
 	 */
-	if (clock_monotonic_ms() >= forward->due_ms)
-		forward->due_ms = clock_monotonic_ms() + backoff_ms(&forward->backoff);
-	log_warn(events[copy->destination], LOG_S("why", whys[result]));
-	if (refused && copy->destination == DESTINATION_PARKING && !copy->requeued)
-		forward->refused_ms = clock_monotonic_ms();
-	settlement_forward_failed(forward->settlement, copy->epoch, copy->tag, copy->position);
+	if (now_ms >= forward->due_ms)
+		forward->due_ms = now_ms + backoff_ms(&forward->backoff);
+	log_warn(events[copy->state], LOG_S("why", whys[result]));
+	if (result != CONFIRM_LOST && copy->state == DELIVERY_PARKING_SENT && !copy->requeued)
+		forward->refused_ms = now_ms;
 }
 
 void forward_done(void *context, void *item, enum confirm_result result)
 {
+	struct forward *forward = context;
 	struct copy *copy = item;
 
 	if (result == CONFIRM_DONE)
-		copy_confirmed(context, copy);
+		copy_confirmed(forward, copy);
 	else
-		copy_failed(context, copy, result);
+		copy_failed(forward, copy, result);
+	settlement_forwarded(forward->settlement, copy->epoch, copy->tag, copy->position,
+			     result == CONFIRM_DONE);
 	free(copy);
 }
 
@@ -113,40 +110,34 @@ static void copy_publish(struct forward *forward, const struct delivery *deliver
 			      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
 }
 
-static enum way way_of(const struct delivery *delivery, enum destination destination, int requeued)
+static enum way way_of(const struct delivery *delivery, int requeued)
 {
-	switch (destination) {
-	case DESTINATION_DEAD:
+	if (delivery->state == DELIVERY_DEAD_SENT)
 		return WAY_DEAD;
-	case DESTINATION_PARKING:
+	if (delivery->state == DELIVERY_PARKING_SENT)
 		return requeued ? WAY_RECEIVES : WAY_PARKED;
-	case DESTINATION_RESCUE:
-		return delivery->from_parking ? WAY_PARKED : WAY_RECEIVES;
-	}
-	return WAY_RECEIVES;
+	return delivery->from_parking ? WAY_PARKED : WAY_RECEIVES;
 }
 
-static void copy_send(struct forward *forward, const struct delivery *delivery,
-		      enum destination destination, int requeues)
+static void copy_send(struct forward *forward, const struct delivery *delivery, int requeues)
 {
 	const struct delivery_message *message = delivery->message;
-	int requeued = requeues && destination == DESTINATION_PARKING;
-	struct copy *copy = malloc(sizeof(*copy));
+	int requeued = requeues && delivery->state == DELIVERY_PARKING_SENT;
+	struct copy *copy = checked(malloc(sizeof(*copy)));
 
-	check(copy != NULL);
-	*copy = (struct copy){ .destination = destination,
-			       .way = way_of(delivery, destination, requeued),
+	*copy = (struct copy){ .state = delivery->state,
+			       .way = way_of(delivery, requeued),
 			       .requeued = requeued,
-			       .epoch = settlement_epoch(forward->settlement),
+			       .epoch = delivery->epoch,
 			       .tag = delivery->tag,
 			       .position = delivery->position };
 	if (message) {
 		copy->coupon = message->coupon;
 		copy->batch = message->batch;
 	}
-	if (destination == DESTINATION_PARKING)
+	if (delivery->state == DELIVERY_PARKING_SENT)
 		fault_point(FAULT_WORKER_BEFORE_PARK);
-	else if (destination == DESTINATION_RESCUE)
+	else if (delivery->state == DELIVERY_RESCUE_SENT)
 		fault_point(FAULT_WORKER_BEFORE_RESCUE);
 	copy_publish(forward, delivery, copy);
 }
@@ -154,7 +145,6 @@ static void copy_send(struct forward *forward, const struct delivery *delivery,
 void forward_send(struct forward *forward, int64_t now_ms)
 {
 	const struct delivery *delivery;
-	enum destination destination;
 	int requeues;
 
 	if (rabbit_publisher_ready(forward->publisher))
@@ -168,13 +158,13 @@ void forward_send(struct forward *forward, int64_t now_ms)
 	if (requeues)
 		forward->due_ms = now_ms + FORWARD_REQUEUE_MS;
 	while (rabbit_publisher_ready(forward->publisher) &&
-	       (delivery = settlement_forward(forward->settlement, &destination)))
-		copy_send(forward, delivery, destination, requeues);
+	       (delivery = settlement_forward(forward->settlement)))
+		copy_send(forward, delivery, requeues);
 }
 
 int64_t forward_deadline_ms(const struct forward *forward)
 {
-	if (settlement_outgoing(forward->settlement) == 0 ||
+	if (settlement_counts(forward->settlement).outgoing == 0 ||
 	    !rabbit_publisher_ready(forward->publisher))
 		return INT64_MAX;
 	return forward->due_ms;

@@ -16,7 +16,7 @@
 #include "common/backoff.h"
 #include "common/rabbit/publisher.h"
 #include "worker/metrics.h"
-#include "worker/outbox/outboxes.h"
+#include "worker/outboxes.h"
 #include "worker/consume/settlement.h"
 
 #define FORWARD_REFUSED_MS 5000 /* so long after a refusal the parking queue is not tried again */

@@ -7,7 +7,6 @@
 
 #include "common/array.h"
 #include "common/check.h"
-#include "worker/consume/books.h"
 
 #include <stdlib.h>
 
@@ -24,16 +23,6 @@ enum delivery_state locked_state(const struct settlement *settlement,
 			       settlement->put_off_max
 		       ? DELIVERY_PUT_OFF
 		       : DELIVERY_PARKING;
-}
-
-size_t settlement_put_off(const struct settlement *settlement)
-{
-	return settlement->in_state[DELIVERY_PUT_OFF];
-}
-
-size_t settlement_put_off_coupons(const struct settlement *settlement)
-{
-	return HASH_COUNT(settlement->put_off.coupons);
 }
 
 int settlement_crowded(const struct settlement *settlement)
@@ -55,26 +44,6 @@ static int is_put_off(const struct delivery *delivery)
 	return delivery->state == DELIVERY_PUT_OFF || delivery->state == DELIVERY_PARKING;
 }
 
-static void notice_add(struct settlement *settlement, const struct settlement_notice *notice)
-{
-	if (settlement->notices_n == settlement->notices_size) {
-		settlement->notices_size = settlement->notices_size ? 2 * settlement->notices_size
-								    : 16;
-		settlement->notices = realloc(settlement->notices,
-					      settlement->notices_size * sizeof(*notice));
-		check(settlement->notices != NULL);
-	}
-	settlement->notices[settlement->notices_n++] = *notice;
-}
-
-int settlement_notice(struct settlement *settlement, struct settlement_notice *notice)
-{
-	if (settlement->notices_n == 0)
-		return 0;
-	*notice = settlement->notices[--settlement->notices_n];
-	return 1;
-}
-
 /* The coupons of the transaction in flight, each once, ascending. */
 struct coupons {
 	int64_t *ids;
@@ -83,13 +52,13 @@ struct coupons {
 
 static struct coupons taken_coupons(const struct settlement *settlement)
 {
-	struct coupons coupons = { .ids = calloc(settlement->taken_n, sizeof(*coupons.ids)) };
 	size_t n = settlement->taken_n;
+	struct coupons coupons = { .ids = checked(calloc(n, sizeof(*coupons.ids))) };
 
-	check(coupons.ids != NULL && n > 0);
 	for (size_t i = 0; i < n; i++)
 		coupons.ids[i] = settlement->taken[i]->message->coupon;
 	coupons.n = numbers_unique(coupons.ids, n);
+	check(coupons.n > 0);
 	return coupons;
 }
 
@@ -131,15 +100,16 @@ static void coupon_put_off(struct settlement *settlement, int64_t coupon, int ap
 	struct put_off_coupon *put_off = put_off_add(&settlement->put_off, coupon, now_ms);
 
 	put_off->apart = apart || put_off->items_max;
-	notice_add(settlement, &(struct settlement_notice){ .coupon = coupon,
-							    .wait_ms = put_off->wait_ms,
-							    .failures = put_off->failures });
+	settlement->noticed(&(struct settlement_notice){
+		.coupon = coupon, .wait_ms = put_off->wait_ms, .failures = put_off->failures });
 }
 
 /* Of the coupons that have just failed: holds deliveries while there is room, parks the others. */
 static void deliveries_put_off(struct settlement *settlement, int64_t now_ms)
 {
-	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer) {
+	struct delivery *delivery;
+
+	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
 		const struct put_off_coupon *put_off =
 			delivery->message
 				? put_off_find(&settlement->put_off, delivery->message->coupon)
@@ -225,6 +195,7 @@ static void stale_forget(struct settlement *settlement, int64_t now_ms)
 
 void settlement_rotate(struct settlement *settlement, int64_t now_ms)
 {
+	struct delivery *delivery;
 	int full = settlement->put_off_parking_n >= settlement->parking_max;
 
 	stale_forget(settlement, now_ms);
@@ -234,7 +205,7 @@ void settlement_rotate(struct settlement *settlement, int64_t now_ms)
 	    (full ? SETTLEMENT_ROTATE_MS : SETTLEMENT_ROTATE_IDLE_MS))
 		return;
 	settlement->rotated_ms = now_ms;
-	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer)
+	TAILQ_FOREACH (delivery, &settlement->deliveries, next)
 		if (delivery->state == DELIVERY_PUT_OFF && delivery->from_parking)
 			books_set_state(settlement, delivery, DELIVERY_PARKING);
 }
@@ -275,9 +246,11 @@ static int delivery_try(struct settlement *settlement, struct delivery *delivery
 static void coupon_take(struct settlement *settlement, const struct put_off_coupon *put_off,
 			size_t receives_max)
 {
+	struct delivery *delivery;
+
 	if (put_off->items_max && put_off->items_max < receives_max)
 		receives_max = put_off->items_max;
-	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer) {
+	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
 		if (!is_put_off(delivery) || delivery->message->coupon != put_off->coupon)
 			continue;
 		if (put_off->items_max && settlement->taken_n == 0)
@@ -290,9 +263,10 @@ static void coupon_take(struct settlement *settlement, const struct put_off_coup
 /* Every other coupon that is due. */
 static void others_take(struct settlement *settlement, size_t receives_max, int64_t now_ms)
 {
+	struct delivery *delivery;
 	const struct put_off_coupon *put_off;
 
-	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer) {
+	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
 		if (!is_put_off(delivery))
 			continue;
 		put_off = put_off_find(&settlement->put_off, delivery->message->coupon);
@@ -318,11 +292,13 @@ void trial_take(struct settlement *settlement, size_t receives_max, int64_t now_
 /* The coupon can be settled again. */
 static void put_off_over(struct settlement *settlement, int64_t coupon)
 {
-	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer)
+	struct delivery *delivery;
+
+	TAILQ_FOREACH (delivery, &settlement->deliveries, next)
 		if (is_put_off(delivery) && delivery->message->coupon == coupon)
 			books_set_state(settlement, delivery, DELIVERY_WAITING);
 	put_off_end(&settlement->put_off, coupon);
-	notice_add(settlement, &(struct settlement_notice){ .coupon = coupon });
+	settlement->noticed(&(struct settlement_notice){ .coupon = coupon });
 }
 
 int64_t trial_succeeded(struct settlement *settlement)

@@ -1,20 +1,23 @@
 /* Deliveries that arrive, deliveries that are forwarded, acks; and the transaction in flight. */
 #include "worker/consume/settlement.h"
 
+#include "common/array.h"
 #include "common/check.h"
 #include "common/message/message.h"
-#include "worker/consume/books.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-struct settlement *settlement_new(void (*envelope_free)(void *envelope), size_t put_off_max,
-				  size_t parking_max)
+struct settlement *settlement_new(void (*envelope_free)(void *envelope),
+				  void (*noticed)(const struct settlement_notice *notice),
+				  size_t put_off_max, size_t parking_max)
 {
-	struct settlement *settlement = calloc(1, sizeof(*settlement));
+	struct settlement *settlement = checked(calloc(1, sizeof(*settlement)));
 
-	check(settlement != NULL);
+	TAILQ_INIT(&settlement->deliveries);
+	TAILQ_INIT(&settlement->parcels);
 	settlement->envelope_free = envelope_free;
+	settlement->noticed = noticed;
 	settlement->epoch = 1;
 	settlement->next_group = 1;
 	settlement->put_off.first_ms = SETTLEMENT_PUT_OFF_FIRST_MS;
@@ -33,14 +36,13 @@ void settlement_free(struct settlement *settlement)
 		delivery_free(settlement->taken[i], settlement->envelope_free);
 	put_off_clear(&settlement->put_off);
 	free(settlement->taken);
-	free(settlement->notices);
 	free(settlement);
 }
 
 /* A group for a delivery that goes alone: with the other batches of its message, or apart. */
 static uint64_t group_of(struct settlement *settlement, uint64_t tag, unsigned how)
 {
-	const struct delivery *before = settlement->newest;
+	const struct delivery *before = TAILQ_LAST(&settlement->deliveries, deliveries);
 
 	if (before && before->tag == tag && before->group && !(how & SETTLEMENT_APART))
 		return before->group;
@@ -111,12 +113,23 @@ void unpack_add(struct unpack *unpack, uint64_t tag, const char *body, size_t le
 	}
 	while (packed_next(&packed, &text, &len))
 		batch_add(unpack, tag, text, len, how, NULL, envelope);
-	unpack->envelope_free(envelope);
+	unpack->settlement->envelope_free(envelope);
 }
 
-size_t settlement_held(const struct settlement *settlement)
+struct settlement_counts settlement_counts(const struct settlement *settlement)
 {
-	return settlement->parcels;
+	const size_t *in_state = settlement->in_state;
+
+	return (struct settlement_counts){
+		.held = settlement->parcels_n,
+		.waiting = in_state[DELIVERY_WAITING],
+		.awaited = settlement->awaited_n,
+		.put_off = in_state[DELIVERY_PUT_OFF],
+		.coupons = HASH_COUNT(settlement->put_off.coupons),
+		.dead = in_state[DELIVERY_DEAD],
+		.outgoing = in_state[DELIVERY_DEAD] + in_state[DELIVERY_PARKING] +
+			    in_state[DELIVERY_RESCUE],
+	};
 }
 
 int settlement_rests(const struct settlement *settlement)
@@ -129,87 +142,42 @@ int settlement_rests(const struct settlement *settlement)
 	return n == 0 && settlement->finished_parcels == 0 && settlement->taken_n == 0;
 }
 
-size_t settlement_waiting(const struct settlement *settlement)
+const struct delivery *settlement_forward(struct settlement *settlement)
 {
-	return settlement->in_state[DELIVERY_WAITING];
-}
-
-size_t settlement_awaited(const struct settlement *settlement)
-{
-	return settlement->awaited_n;
-}
-
-size_t settlement_dead_waiting(const struct settlement *settlement)
-{
-	return settlement->in_state[DELIVERY_DEAD];
-}
-
-size_t settlement_outgoing(const struct settlement *settlement)
-{
-	return settlement->in_state[DELIVERY_DEAD] + settlement->in_state[DELIVERY_PARKING] +
-	       settlement->in_state[DELIVERY_RESCUE];
-}
-
-/* Deliveries that are to be forwarded: where to, and their state meanwhile. */
-static const struct {
-	enum destination destination;
-	enum delivery_state sent;
-} forwards[DELIVERY_STATES] = {
-	[DELIVERY_DEAD] = { .destination = DESTINATION_DEAD, .sent = DELIVERY_DEAD_SENT },
-	[DELIVERY_PARKING] = { .destination = DESTINATION_PARKING, .sent = DELIVERY_PARKING_SENT },
-	[DELIVERY_RESCUE] = { .destination = DESTINATION_RESCUE, .sent = DELIVERY_RESCUE_SENT },
-};
-
-/* The first parcel with something to forward; there is one. */
-static struct delivery *outgoing_first(const struct settlement *settlement)
-{
-	const struct parcel *parcel = settlement->oldest_parcel;
+	static const enum delivery_state sent[DELIVERY_STATES] = {
+		[DELIVERY_DEAD] = DELIVERY_DEAD_SENT,
+		[DELIVERY_PARKING] = DELIVERY_PARKING_SENT,
+		[DELIVERY_RESCUE] = DELIVERY_RESCUE_SENT,
+	};
+	const struct parcel *parcel = TAILQ_FIRST(&settlement->parcels);
 	struct delivery *delivery;
 
+	if (settlement_counts(settlement).outgoing == 0)
+		return NULL;
 	while (parcel->outgoing == 0)
-		parcel = parcel->newer;
+		parcel = TAILQ_NEXT(parcel, next);
 	delivery = parcel->first;
 	while (!books_is_outgoing(delivery->state))
-		delivery = delivery->newer;
-	return delivery;
-}
-
-const struct delivery *settlement_forward(struct settlement *settlement,
-					  enum destination *destination)
-{
-	struct delivery *delivery;
-
-	if (settlement_outgoing(settlement) == 0)
-		return NULL;
-	delivery = outgoing_first(settlement);
-	*destination = forwards[delivery->state].destination;
-	books_set_state(settlement, delivery, forwards[delivery->state].sent);
+		delivery = TAILQ_NEXT(delivery, next);
+	books_set_state(settlement, delivery, sent[delivery->state]);
 	return delivery;
 }
 
 static struct delivery *delivery_find(const struct settlement *settlement, uint64_t epoch,
 				      uint64_t tag, size_t position)
 {
-	const struct parcel *parcel = settlement->oldest_parcel;
+	const struct parcel *parcel;
 	struct delivery *delivery;
 
 	if (epoch != settlement->epoch)
 		return NULL;
-	while (parcel && parcel->tag != tag)
-		parcel = parcel->newer;
+	TAILQ_FOREACH (parcel, &settlement->parcels, next)
+		if (parcel->tag == tag)
+			break;
 	check(parcel != NULL && position < parcel->held);
 	for (delivery = parcel->first; position > 0; position--)
-		delivery = delivery->newer;
+		delivery = TAILQ_NEXT(delivery, next);
 	return delivery;
-}
-
-void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_t tag,
-			  size_t position)
-{
-	struct delivery *delivery = delivery_find(settlement, epoch, tag, position);
-
-	if (delivery)
-		books_set_state(settlement, delivery, DELIVERY_DONE);
 }
 
 /* It is settled as any other. */
@@ -220,13 +188,17 @@ static void rescue_over(struct settlement *settlement, struct delivery *delivery
 		books_set_state(settlement, delivery, DELIVERY_PUT_OFF);
 }
 
-void settlement_forward_failed(struct settlement *settlement, uint64_t epoch, uint64_t tag,
-			       size_t position)
+void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_t tag,
+			  size_t position, int is_confirmed)
 {
 	struct delivery *delivery = delivery_find(settlement, epoch, tag, position);
 
 	if (!delivery)
 		return;
+	if (is_confirmed) {
+		books_set_state(settlement, delivery, DELIVERY_DONE);
+		return;
+	}
 	if (delivery->state == DELIVERY_DEAD_SENT) {
 		books_set_state(settlement, delivery, DELIVERY_DEAD);
 		return;
@@ -243,30 +215,32 @@ void settlement_forward_failed(struct settlement *settlement, uint64_t epoch, ui
 
 void settlement_rescue_end(struct settlement *settlement)
 {
-	struct delivery *delivery = settlement->oldest;
+	struct delivery *delivery;
 
-	for (; settlement->in_state[DELIVERY_RESCUE] > 0; delivery = delivery->newer)
+	if (settlement->in_state[DELIVERY_RESCUE] == 0)
+		return;
+	TAILQ_FOREACH (delivery, &settlement->deliveries, next)
 		if (delivery->state == DELIVERY_RESCUE)
 			rescue_over(settlement, delivery);
 }
 
 int settlement_ack(struct settlement *settlement, uint64_t *tag, int *multiple)
 {
-	struct parcel *parcel = settlement->oldest_parcel;
+	struct parcel *parcel = TAILQ_FIRST(&settlement->parcels);
 
 	if (settlement->finished_parcels == 0)
 		return 0;
 	*multiple = 0;
 	if (parcel->left > 0) { /* an older one is still held: this one is acked alone */
 		while (parcel->left > 0)
-			parcel = parcel->newer;
+			parcel = TAILQ_NEXT(parcel, next);
 		*tag = parcel->tag;
 		books_remove(settlement, parcel);
 		return 1;
 	}
 	*tag = parcel->tag;
 	books_remove(settlement, parcel);
-	while ((parcel = settlement->oldest_parcel) && parcel->left == 0) {
+	while ((parcel = TAILQ_FIRST(&settlement->parcels)) && parcel->left == 0) {
 		*tag = parcel->tag;
 		*multiple = 1;
 		books_remove(settlement, parcel);
@@ -280,27 +254,7 @@ void settlement_reset(struct settlement *settlement)
 	settlement->epoch++;
 }
 
-uint64_t settlement_epoch(const struct settlement *settlement)
-{
-	return settlement->epoch;
-}
-
 /* The transaction in flight: which deliveries it takes, and what its end means for each of them. */
-
-static void taken_push(struct settlement *settlement, struct delivery *delivery)
-{
-	if (settlement->taken_n == settlement->taken_size) {
-		settlement->taken_size = settlement->taken_size ? 2 * settlement->taken_size : 64;
-		settlement->taken = realloc(settlement->taken,
-					    settlement->taken_size * sizeof(struct delivery *));
-		check(settlement->taken != NULL);
-	}
-	settlement->taken[settlement->taken_n++] = delivery;
-	settlement->taken_receives += delivery_part_size(delivery);
-	settlement->lock_suspect |= delivery->lock_suspect;
-	delivery_part_begin(delivery);
-	books_set_state(settlement, delivery, DELIVERY_SENT);
-}
 
 int transaction_add(struct settlement *settlement, struct delivery *delivery, size_t receives_max)
 {
@@ -308,22 +262,24 @@ int transaction_add(struct settlement *settlement, struct delivery *delivery, si
 	if (settlement->taken_n > 0 &&
 	    settlement->taken_receives + delivery_part_size(delivery) > receives_max)
 		return -1;
-	taken_push(settlement, delivery);
+	settlement->taken = array_room(settlement->taken, settlement->taken_n,
+				       &settlement->taken_size, sizeof(struct delivery *));
+	settlement->taken[settlement->taken_n++] = delivery;
+	settlement->taken_receives += delivery_part_size(delivery);
+	settlement->lock_suspect |= delivery->lock_suspect;
+	delivery_part_begin(delivery);
+	books_set_state(settlement, delivery, DELIVERY_SENT);
 	return 0;
 }
 
+/* The oldest that waits, and those that go with it. */
 static void waiting_take(struct settlement *settlement, size_t receives_max)
 {
-	struct delivery *delivery = settlement->oldest;
-	uint64_t group;
+	struct delivery *delivery;
 
-	while (delivery && delivery->state != DELIVERY_WAITING)
-		delivery = delivery->newer;
-	if (!delivery)
-		return;
-	group = delivery->group;
-	for (; delivery; delivery = delivery->newer) {
-		if (delivery->state != DELIVERY_WAITING || delivery->group != group)
+	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
+		if (delivery->state != DELIVERY_WAITING ||
+		    (settlement->taken_n > 0 && delivery->group != settlement->taken[0]->group))
 			continue;
 		if (transaction_add(settlement, delivery, receives_max))
 			break;

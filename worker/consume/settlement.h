@@ -61,11 +61,12 @@ struct settlement;
 
 /*
  * `envelope_free` frees what was handed over with settlement_add(). At most `put_off_max`
- * deliveries of the receive queue are held of coupons that are put off; `parking_max` is the
- * prefetch of the parking queue.
+ * deliveries of the receive queue are held of coupons that are put off, of which `noticed` tells;
+ * `parking_max` is the prefetch of the parking queue.
  */
-struct settlement *settlement_new(void (*envelope_free)(void *envelope), size_t put_off_max,
-				  size_t parking_max);
+struct settlement *settlement_new(void (*envelope_free)(void *envelope),
+				  void (*noticed)(const struct settlement_notice *notice),
+				  size_t put_off_max, size_t parking_max);
 void settlement_free(struct settlement *settlement);
 
 /* How a message arrived. */
@@ -98,7 +99,6 @@ struct unpack {
 	 */
 	void *(*part_new)(const void *whole, const char *text, size_t len,
 			  const struct ulid *batch);
-	void (*envelope_free)(void *envelope);
 	struct message message; /* its own */
 };
 
@@ -106,11 +106,17 @@ struct unpack {
 void unpack_add(struct unpack *unpack, uint64_t tag, const char *body, size_t len, unsigned how,
 		void *envelope);
 
-size_t settlement_held(const struct settlement *settlement);    /* messages not yet acked */
-size_t settlement_waiting(const struct settlement *settlement); /* ready for a transaction */
-size_t settlement_awaited(const struct settlement *settlement); /* of these, by a client */
-size_t settlement_put_off(const struct settlement *settlement); /* of coupons that are put off */
-size_t settlement_put_off_coupons(const struct settlement *settlement);
+struct settlement_counts {
+	size_t held;     /* messages not yet acked */
+	size_t waiting;  /* batches that are ready for a transaction */
+	size_t awaited;  /* of these, by a client */
+	size_t put_off;  /* of coupons that are put off */
+	size_t coupons;  /* that are put off */
+	size_t dead;     /* to be dead-lettered */
+	size_t outgoing; /* to be forwarded anywhere */
+};
+
+struct settlement_counts settlement_counts(const struct settlement *settlement);
 /* Whether nothing is left to be done but for coupons that are put off. */
 int settlement_rests(const struct settlement *settlement);
 
@@ -160,16 +166,6 @@ void settlement_blocked(struct settlement *settlement, const struct lock_look *l
 /* It was cancelled, after statement_timeout or by an operator, and did nothing. */
 void settlement_cancelled(struct settlement *settlement, int64_t now_ms);
 
-/* A coupon was put off, or is no longer put off. */
-struct settlement_notice {
-	int64_t coupon;
-	int64_t wait_ms;   /* until the next trial */
-	unsigned failures; /* in a row; 0: it is no longer put off */
-};
-
-/* The next notice, in no particular order: 1, or 0 when there is none. */
-int settlement_notice(struct settlement *settlement, struct settlement_notice *notice);
-
 /*
  * Moves the deliveries held of the parking queue to that queue's end, when that is due, and forgets
  * coupons of which nothing is held. To be called every SETTLEMENT_ROTATE_MS while coupons are put
@@ -180,19 +176,14 @@ void settlement_rotate(struct settlement *settlement, int64_t now_ms);
 /* Whether deliveries of coupons that are put off fill half of the prefetch of the receive queue. */
 int settlement_crowded(const struct settlement *settlement);
 
-/* The destination of a delivery that this worker does not settle. */
-enum destination { DESTINATION_DEAD, DESTINATION_PARKING, DESTINATION_RESCUE };
-
-size_t settlement_dead_waiting(const struct settlement *settlement); /* to be dead-lettered */
-size_t settlement_outgoing(const struct settlement *settlement);     /* to be forwarded anywhere */
-/* The next delivery to forward, or NULL. It is to be published now. */
-const struct delivery *settlement_forward(struct settlement *settlement,
-					  enum destination *destination);
+/*
+ * The next delivery that this worker does not settle, or NULL. It is to be published now, where to
+ * its state tells: DEAD_SENT, PARKING_SENT or RESCUE_SENT.
+ */
+const struct delivery *settlement_forward(struct settlement *settlement);
 /* The outcome of the publish; a tag that is unknown since a reset is ignored. */
 void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_t tag,
-			  size_t position);
-void settlement_forward_failed(struct settlement *settlement, uint64_t epoch, uint64_t tag,
-			       size_t position);
+			  size_t position, int is_confirmed);
 
 /* Nothing can be published for some time: what waits to be rescued is settled instead. */
 void settlement_rescue_end(struct settlement *settlement);
@@ -202,7 +193,5 @@ int settlement_ack(struct settlement *settlement, uint64_t *tag, int *multiple);
 
 /* The connection is gone, and with it every tag. */
 void settlement_reset(struct settlement *settlement);
-
-uint64_t settlement_epoch(const struct settlement *settlement); /* rises with every reset */
 
 #endif

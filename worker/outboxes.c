@@ -8,34 +8,151 @@
  * The numbers of transactions go the same way, and stay until `work` is empty. Each round copies
  * them, and removes batches only after Redis has replied to that.
  */
-#include "worker/outbox/outboxes.h"
+#include "worker/outboxes.h"
 
 #include "common/backoff.h"
 #include "common/changes.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
+#include "common/hash.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/redis/client.h"
 #include "embed.h"
 #include "worker/metrics.h"
-#include "worker/outbox/entries.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <time.h>
 
 #define MANY 16384       /* with so many batches the thread waits for no more */
+#define WAIT_MS 60000    /* at most, and then it looks again */
 #define COMMANDS_MAX 256 /* sent before their replies are read */
 
-#define SHA_SIZE 41
 #define DEAD_S 2592000 /* 30 days: the set of dead ones expires so long after the last */
 #define BATCHES_MAX 64 /* of one command, as of lua/settled.lua */
 #define BATCH_SIZE (ULID_SIZE + NUMBER_SIZE) /* 'BATCH:AT' */
+
+/* Lists of batches that have come to their end. */
+
+struct entry {
+	STAILQ_ENTRY(entry) next;
+	int64_t coupon;
+	struct ulid batch;
+	/* of a settled one: */
+	int64_t at_ms;
+	char **rejected; /* 'BATCH:INDEX:SLOT:REASON:USER' */
+	size_t rejected_n;
+};
+
+struct entries {
+	STAILQ_HEAD(, entry) head;
+	size_t size; /* entries and their rejected receives; 0: it is empty */
+};
+
+static void append(struct entries *entries, struct entry *entry)
+{
+	STAILQ_INSERT_TAIL(&entries->head, entry, next);
+	entries->size += 1 + entry->rejected_n;
+}
+
+static struct entry *take(struct entries *entries)
+{
+	struct entry *entry = STAILQ_FIRST(&entries->head);
+
+	STAILQ_REMOVE_HEAD(&entries->head, next);
+	entries->size -= 1 + entry->rejected_n;
+	return entry;
+}
+
+static struct entry *entries_add(struct entries *entries, int64_t coupon, const struct ulid *batch)
+{
+	struct entry *entry = checked(calloc(1, sizeof(*entry)));
+
+	entry->coupon = coupon;
+	entry->batch = *batch;
+	append(entries, entry);
+	return entry;
+}
+
+/* Appends a list, which is empty afterwards. */
+static void entries_join(struct entries *entries, struct entries *other)
+{
+	STAILQ_CONCAT(&entries->head, &other->head);
+	entries->size += other->size;
+	other->size = 0;
+}
+
+struct group {
+	int64_t coupon;
+	struct entry *last;
+	UT_hash_handle hh;
+};
+
+/* Brings the entries of each coupon together, in their order. */
+static void entries_group(struct entries *entries)
+{
+	struct group *groups = NULL, *group, *next;
+	struct entries grouped = { .size = entries->size };
+	struct entry *entry;
+
+	STAILQ_INIT(&grouped.head);
+	while ((entry = STAILQ_FIRST(&entries->head))) {
+		STAILQ_REMOVE_HEAD(&entries->head, next);
+		HASH_FIND(hh, groups, &entry->coupon, sizeof(group->coupon), group);
+		if (group) {
+			STAILQ_INSERT_AFTER(&grouped.head, group->last, entry, next);
+		} else {
+			group = checked(calloc(1, sizeof(*group)));
+			group->coupon = entry->coupon;
+			HASH_ADD(hh, groups, coupon, sizeof(group->coupon), group);
+			STAILQ_INSERT_TAIL(&grouped.head, entry, next);
+		}
+		group->last = entry;
+	}
+	entries->size = 0;
+	entries_join(entries, &grouped);
+	HASH_ITER (hh, groups, group, next) {
+		HASH_DEL(groups, group);
+		free(group);
+	}
+}
+
+static void entries_free(struct entries *entries, size_t n)
+{
+	for (; n > 0; n--) {
+		struct entry *entry = take(entries);
+
+		for (size_t i = 0; i < entry->rejected_n; i++)
+			free(entry->rejected[i]);
+		free(entry->rejected);
+		free(entry);
+	}
+}
+
+/* The first `n`, which is logged and counted. */
+static void entries_forget(struct entries *entries, size_t n, const char *why)
+{
+	entries_free(entries, n);
+	metrics_count(METRIC_OUTBOX_FORGOTTEN, (int64_t)n);
+	log_warn("outbox_forgotten", LOG_I("batches", n), LOG_S("why", why));
+}
+
+static void entries_forget_all(struct entries *entries, const char *why)
+{
+	const struct entry *entry;
+	size_t n = 0;
+
+	STAILQ_FOREACH (entry, &entries->head, next)
+		n++;
+	if (n > 0)
+		entries_forget(entries, n, why);
+}
 
 enum kind { KIND_SETTLED, KIND_DEAD, KINDS };
 
@@ -62,7 +179,6 @@ struct outboxes {
 	struct redis_client *redis;
 	struct entries work[KINDS];
 	struct changes work_changes;
-	char settled_sha[SHA_SIZE];
 	int64_t retry_ms[KINDS]; /* after a failure: nothing is sent before; 0: none */
 	struct backoff backoff[KINDS];
 };
@@ -108,12 +224,20 @@ void outboxes_settled(struct outboxes *outboxes, int64_t coupon, const struct ul
 void outboxes_rejected(struct outboxes *outboxes, size_t index, int slot, const char *reason,
 		       const struct user_id *user)
 {
-	entries_add_rejected(&outboxes->settled, outboxes->last, index, slot, reason, user);
+	struct entry *entry = outboxes->last;
+	char batch[ULID_SIZE], **text;
+
+	entry->rejected = checked(
+		realloc(entry->rejected, (entry->rejected_n + 1) * sizeof(*text)));
+	text = &entry->rejected[entry->rejected_n++];
+	outboxes->settled.size++;
+	check(asprintf(text, "%s:%zu:%d:%s:%s", ulid_format(&entry->batch, batch), index, slot,
+		       reason, user->text) > 0);
 }
 
 void outboxes_send(struct outboxes *outboxes)
 {
-	if (entries_is_empty(&outboxes->settled))
+	if (outboxes->settled.size == 0)
 		return;
 	memcpy(outboxes->changes.installation, outboxes->installation, INSTALLATION_SIZE);
 	hand_over(outboxes, KIND_SETTLED, &outboxes->settled);
@@ -122,9 +246,9 @@ void outboxes_send(struct outboxes *outboxes)
 
 void outboxes_dead(struct outboxes *outboxes, int64_t coupon, const struct ulid *batch)
 {
-	struct entries list;
+	struct entries list = { .size = 0 };
 
-	entries_init(&list);
+	STAILQ_INIT(&list.head);
 	entries_add(&list, coupon, batch);
 	hand_over(outboxes, KIND_DEAD, &list);
 }
@@ -141,22 +265,21 @@ static int64_t kind_due_ms(const struct outboxes *outboxes, enum kind kind)
 	return outboxes->held[kind] >= MANY ? 0 : outboxes->since_ms[kind] + outboxes->gather_ms;
 }
 
-static int64_t due_ms(const struct outboxes *outboxes)
+/* Waits until batches of a kind are due, or for a while. 0: some are, or the thread is to stop. */
+static int changed_wait(struct outboxes *outboxes)
 {
-	int64_t settled_ms = kind_due_ms(outboxes, KIND_SETTLED),
-		dead_ms = kind_due_ms(outboxes, KIND_DEAD);
+	int64_t now_ms = clock_monotonic_ms(), until_ms = now_ms + WAIT_MS;
+	struct timespec until;
 
-	return settled_ms < dead_ms ? settled_ms : dead_ms;
-}
-
-static void changed_wait(struct outboxes *outboxes, int64_t until_ms)
-{
-	struct timespec until = { .tv_sec = until_ms / 1000, .tv_nsec = until_ms % 1000 * 1000000 };
-
-	if (until_ms == INT64_MAX)
-		pthread_cond_wait(&outboxes->changed, &outboxes->mutex);
-	else
-		pthread_cond_timedwait(&outboxes->changed, &outboxes->mutex, &until);
+	for (enum kind kind = 0; kind < KINDS; kind++)
+		if (kind_due_ms(outboxes, kind) < until_ms)
+			until_ms = kind_due_ms(outboxes, kind);
+	if (outboxes->stop_by_ms || until_ms <= now_ms)
+		return 0;
+	until = (struct timespec){ .tv_sec = until_ms / 1000,
+				   .tv_nsec = until_ms % 1000 * 1000000 };
+	pthread_cond_clockwait(&outboxes->changed, &outboxes->mutex, CLOCK_MONOTONIC, &until);
+	return 1;
 }
 
 /* Whether batches of the kind are sent now; while it stops, those that did not fail before. */
@@ -171,11 +294,9 @@ static int kind_is_due(const struct outboxes *outboxes, enum kind kind)
 /* Waits until there is something to send, and takes it. 0: the thread is to end. */
 static int work_take(struct outboxes *outboxes, int is_due[KINDS])
 {
-	int64_t until_ms;
-
 	pthread_mutex_lock(&outboxes->mutex);
-	while (!outboxes->stop_by_ms && (until_ms = due_ms(outboxes)) > clock_monotonic_ms())
-		changed_wait(outboxes, until_ms);
+	while (changed_wait(outboxes))
+		;
 	for (enum kind kind = 0; kind < KINDS; kind++) {
 		entries_join(&outboxes->work[kind], &outboxes->inbox[kind]);
 		is_due[kind] = kind_is_due(outboxes, kind);
@@ -188,73 +309,13 @@ static int work_take(struct outboxes *outboxes, int is_due[KINDS])
 
 /* The thread: commands to Redis about batches that have come to their end, and the replies */
 
-/* Returns whether there were any. */
-static int changes_append(struct redis_client *redis, const struct changes *changes)
-{
-	char texts[CHANGES_STRIPES][2][NUMBER_SIZE];
-	const char *argv[6 + 2 * CHANGES_STRIPES] = { "EVAL",      lua_changes,           "1",
-						      CHANGES_KEY, changes->installation, "" };
-	int argc = 6;
-
-	for (int i = 0; i < CHANGES_STRIPES; i++) {
-		if (changes->num[i] == 0)
-			continue;
-		argv[argc++] = number_text(i, texts[i][0]);
-		argv[argc++] = number_text(changes->num[i], texts[i][1]);
-	}
-	if (argc > 6)
-		redis_client_append(redis, argc, argv);
-	return argc > 6;
-}
-
-/*
- * Loads lua/settled.lua, each time, since it may have been flushed, and copies the numbers: in a
- * round trip of its own, so that nothing is removed should Redis refuse it. 0, or -1: also when
- * Redis does not belong to this installation.
- */
-static int commands_prepare(struct redis_client *redis, const struct changes *changes,
-			    char sha[SHA_SIZE])
-{
-	const char *load[] = { "SCRIPT", "LOAD", lua_settled };
-	char word[REDIS_WORD_SIZE];
-	redisReply *reply;
-	int has_changes, rc;
-
-	redis_client_append(redis, 3, load);
-	has_changes = changes_append(redis, changes);
-	reply = redis_client_next(redis);
-	rc = reply && reply->type == REDIS_REPLY_STRING && reply->len < SHA_SIZE ? 0 : -1;
-	if (rc == 0)
-		memcpy(sha, reply->str, (size_t)reply->len + 1);
-	if (reply)
-		freeReplyObject(reply);
-	if (!has_changes)
-		return rc;
-	redis_word_take(redis_client_next(redis), word);
-	return changes_replied(word) == RELATION_OWN ? rc : -1;
-}
-
-/* A settled batch as arguments of lua/settled.lua. */
-static size_t settled_put(const struct entry *entry, char batch[BATCH_SIZE], const char **argv)
-{
-	char ulid[ULID_SIZE], number[NUMBER_SIZE];
-
-	snprintf(batch, BATCH_SIZE, "%s:%s", ulid_format(&entry->batch, ulid),
-		 number_text(entry->at_ms, number));
-	argv[0] = batch;
-	for (size_t i = 0; i < entry->rejected_n; i++)
-		argv[1 + i] = entry->rejected[i];
-	return 1 + entry->rejected_n;
-}
-
 /*
  * Appends the command for `*at` and those of the same coupon that follow it, and moves `*at` behind
  * them. Returns how many they are.
  */
-static size_t commands_append_settled(struct redis_client *redis, const char *sha,
-				      const struct entry **at)
+static size_t commands_append_settled(struct redis_client *redis, const struct entry **at)
 {
-	char batches[BATCHES_MAX][BATCH_SIZE];
+	char batches[BATCHES_MAX][BATCH_SIZE], ulid[ULID_SIZE], number[NUMBER_SIZE];
 	const char *argv[REDIS_CLIENT_ARGS_MAX];
 	int64_t coupon = (*at)->coupon;
 	size_t n = 0, argc = 0;
@@ -262,11 +323,15 @@ static size_t commands_append_settled(struct redis_client *redis, const char *sh
 	for (; *at && (*at)->coupon == coupon && n < BATCHES_MAX; n++) {
 		if (argc + 1 + (*at)->rejected_n > REDIS_CLIENT_ARGS_MAX)
 			break;
-		argc += settled_put(*at, batches[n], argv + argc);
+		snprintf(batches[n], BATCH_SIZE, "%s:%s", ulid_format(&(*at)->batch, ulid),
+			 number_text((*at)->at_ms, number));
+		argv[argc++] = batches[n];
+		for (size_t i = 0; i < (*at)->rejected_n; i++)
+			argv[argc++] = (*at)->rejected[i];
 		*at = STAILQ_NEXT(*at, next);
 	}
-	redis_client_append_coupon_evalsha(redis, sha, coupon, COUPON_KEYS_SETTLED, (int)argc,
-					   argv);
+	redis_client_append_coupon_eval(redis, lua_settled, coupon, COUPON_KEYS_SETTLED, (int)argc,
+					argv);
 	return n;
 }
 
@@ -288,9 +353,13 @@ static size_t commands_append_dead(struct redis_client *redis, const struct entr
 	return n;
 }
 
-/* The number that Redis replied to such a command; -1: it refused, or the connection is lost. */
-static int64_t command_reply(struct redis_client *redis, enum kind kind)
+/*
+ * Reads the reply to the command for the first `n` batches of the work. 0 when these are finished,
+ * or -1; a refused addition is not, because Redis refuses it when it is out of memory.
+ */
+static int command_finish(struct outboxes *outboxes, enum kind kind, size_t n)
 {
+	struct redis_client *redis = outboxes->redis;
 	redisReply *reply = redis_client_next(redis);
 	int64_t number = reply ? redis_reply_number(reply) : -1;
 
@@ -298,39 +367,15 @@ static int64_t command_reply(struct redis_client *redis, enum kind kind)
 		freeReplyObject(reply);
 	if (kind == KIND_DEAD && (reply = redis_client_next(redis))) /* to EXPIRE */
 		freeReplyObject(reply);
-	return number;
-}
-
-/* The thread: sending */
-
-static void failed(struct outboxes *outboxes, enum kind kind)
-{
-	outboxes->retry_ms[kind] = clock_monotonic_ms() +
-				   backoff_connect_ms(&outboxes->backoff[kind]);
-}
-
-static void succeeded(struct outboxes *outboxes, enum kind kind)
-{
-	outboxes->retry_ms[kind] = 0;
-	backoff_reset(&outboxes->backoff[kind]);
-}
-
-/*
- * Reads the reply to the command for the first `n` batches of the work. 0 when these are finished,
- * or -1; a refused addition is not, because Redis refuses it when it is out of memory.
- */
-static int command_finish(struct outboxes *outboxes, enum kind kind, size_t n)
-{
-	int64_t number = command_reply(outboxes->redis, kind);
-
-	if (number < 0 && !redis_client_is_open(outboxes->redis))
+	if (number < 0 && !redis_client_is_open(redis))
 		return -1;
 	if (number < 0 && kind == KIND_DEAD) {
-		entries_rotate(&outboxes->work[kind], n);
+		for (; n > 0; n--) /* others go first */
+			append(&outboxes->work[kind], take(&outboxes->work[kind]));
 		return -1;
 	}
 	if (number < 0) {
-		entries_forget(&outboxes->work[kind], n, redis_client_error(outboxes->redis));
+		entries_forget(&outboxes->work[kind], n, redis_client_error(redis));
 		return 0;
 	}
 	if (kind == KIND_SETTLED)
@@ -352,52 +397,45 @@ static int commands_send(struct outboxes *outboxes, enum kind kind)
 	int rc = 0;
 
 	for (; at && n < COMMANDS_MAX; n++)
-		counts[n] = kind == KIND_SETTLED
-				    ? commands_append_settled(outboxes->redis,
-							      outboxes->settled_sha, &at)
-				    : commands_append_dead(outboxes->redis, &at);
+		counts[n] = kind == KIND_SETTLED ? commands_append_settled(outboxes->redis, &at)
+						 : commands_append_dead(outboxes->redis, &at);
 	for (size_t i = 0; i < n; i++)
 		if (is_over(outboxes) || command_finish(outboxes, kind, counts[i]))
 			rc = -1;
 	return rc;
 }
 
-/* Sends what is there of the kind, as far as it fits. 0, or -1: not all. */
+/*
+ * Sends what is there of the kind, as far as it fits. 0, or -1: not all. Before settled batches the
+ * numbers are copied, in a round trip of its own, so that nothing is removed should Redis refuse it
+ * or not belong to this installation. The script is loaded each time: it may have been flushed.
+ */
 static int kind_send(struct outboxes *outboxes, enum kind kind)
 {
+	static const struct changes none;
 	struct entries *work = &outboxes->work[kind];
 	int rc = 0;
 
 	entries_group(work);
 	fault_point(FAULT_WORKER_BEFORE_REMOVE);
 	if (kind == KIND_SETTLED) {
-		rc = commands_prepare(outboxes->redis, &outboxes->work_changes,
-				      outboxes->settled_sha);
+		redis_client_prepare(outboxes->redis, lua_settled);
+		rc = changes_copy(outboxes->redis, &outboxes->work_changes, &none) == RELATION_OWN
+			     ? 0
+			     : -1;
 		fault_point(FAULT_WORKER_COPIED);
 	}
 	if (rc == 0 && !is_over(outboxes))
 		rc = commands_send(outboxes, kind);
-	if (kind == KIND_SETTLED && entries_is_empty(work))
+	redis_client_prepared_end(outboxes->redis);
+	if (kind == KIND_SETTLED && work->size == 0)
 		memset(&outboxes->work_changes, 0, sizeof(outboxes->work_changes));
 	pthread_mutex_lock(&outboxes->mutex);
 	outboxes->held[kind] = outboxes->inbox[kind].size + work->size;
-	if (entries_is_empty(work)) /* what is held came meanwhile */
+	if (work->size == 0) /* what is held came meanwhile */
 		outboxes->since_ms[kind] = clock_monotonic_ms();
 	pthread_mutex_unlock(&outboxes->mutex);
 	return rc;
-}
-
-static void round_run(struct outboxes *outboxes, const int is_due[KINDS])
-{
-	redis_client_open(outboxes->redis);
-	for (enum kind kind = 0; kind < KINDS; kind++) {
-		if (!is_due[kind] || is_over(outboxes))
-			continue;
-		if (redis_client_is_open(outboxes->redis) && kind_send(outboxes, kind) == 0)
-			succeeded(outboxes, kind);
-		else
-			failed(outboxes, kind);
-	}
 }
 
 static void *run(void *argument)
@@ -405,8 +443,22 @@ static void *run(void *argument)
 	struct outboxes *outboxes = argument;
 	int is_due[KINDS];
 
-	while (work_take(outboxes, is_due))
-		round_run(outboxes, is_due);
+	while (work_take(outboxes, is_due)) {
+		redis_client_open(outboxes->redis);
+		for (enum kind kind = 0; kind < KINDS; kind++) {
+			if (!is_due[kind] || is_over(outboxes))
+				continue;
+			if (redis_client_is_open(outboxes->redis) &&
+			    kind_send(outboxes, kind) == 0) {
+				outboxes->retry_ms[kind] = 0;
+				backoff_reset(&outboxes->backoff[kind]);
+			} else {
+				outboxes->retry_ms[kind] = clock_monotonic_ms() +
+							   backoff_connect_ms(
+								   &outboxes->backoff[kind]);
+			}
+		}
+	}
 	return NULL;
 }
 
@@ -416,29 +468,18 @@ static void redis_failed(enum redis_failure failure, const char *why)
 	log_warn("outbox_failed", LOG_S("why", why));
 }
 
-static void changed_init(pthread_cond_t *changed)
-{
-	pthread_condattr_t attributes;
-
-	check(pthread_condattr_init(&attributes) == 0);
-	check(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
-	check(pthread_cond_init(changed, &attributes) == 0);
-	pthread_condattr_destroy(&attributes);
-}
-
 struct outboxes *outboxes_start(const char *redis_url, int64_t gather_ms)
 {
-	struct outboxes *outboxes = calloc(1, sizeof(*outboxes));
+	struct outboxes *outboxes = checked(calloc(1, sizeof(*outboxes)));
 
-	check(outboxes != NULL);
 	outboxes->gather_ms = gather_ms;
-	entries_init(&outboxes->settled);
+	STAILQ_INIT(&outboxes->settled.head);
 	for (enum kind kind = 0; kind < KINDS; kind++) {
-		entries_init(&outboxes->inbox[kind]);
-		entries_init(&outboxes->work[kind]);
+		STAILQ_INIT(&outboxes->inbox[kind].head);
+		STAILQ_INIT(&outboxes->work[kind].head);
 	}
 	outboxes->redis = redis_client_new(redis_url, redis_failed);
-	changed_init(&outboxes->changed);
+	check(pthread_cond_init(&outboxes->changed, NULL) == 0);
 	check(pthread_mutex_init(&outboxes->mutex, NULL) == 0);
 	check(pthread_create(&outboxes->thread, NULL, run, outboxes) == 0);
 	return outboxes;

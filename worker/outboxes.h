@@ -12,8 +12,8 @@
  * is forgotten and counted: the keeper publishes it again, and it is settled again, which changes
  * nothing, or dead-lettered again.
  */
-#ifndef WORKER_OUTBOX_OUTBOXES_H
-#define WORKER_OUTBOX_OUTBOXES_H
+#ifndef WORKER_OUTBOXES_H
+#define WORKER_OUTBOXES_H
 
 #include "common/message/receive.h"
 
