@@ -145,7 +145,8 @@ static int repeated_decode(const redisReply *element, struct verdict *verdict)
 	    ulid_parse(&verdict->batch, text, ULID_LEN) || text[ULID_LEN] != ':')
 		return -1;
 	text += ULID_LEN + 1;
-	if (number_parse(text, RECEIVE_INDEX_MAX, &index))
+	if (strlen(text) != (size_t)(end - text) || (*text == '0' && text[1]) ||
+	    number_parse(text, RECEIVE_INDEX_MAX, &index))
 		return -1;
 	verdict->index = (int)index;
 	return 0;

@@ -21,7 +21,6 @@ struct offers {
 	struct offer *by_id; /* its own */
 };
 
-
 struct offer_asker {
 	STAILQ_ENTRY(offer_asker) next;
 	int64_t version; /* of the terms that it wants */
