@@ -57,7 +57,7 @@ static size_t list_keep(struct slot *list, PGresult *ords)
 	size_t n = (size_t)PQntuples(ords);
 
 	for (size_t i = 0; i < n; i++)
-		list[i] = list[db_int(ords, (int)i, "ord") - 1];
+		list[i] = list[column_number(ords, (int)i, "ord") - 1];
 	PQclear(ords);
 	return n;
 }
@@ -113,7 +113,7 @@ static void generations_read(struct lost *lost)
 {
 	PGresult *row = store_coupon_row(lost->db, sql_query_coupon_show, lost->coupon), *page;
 
-	lost->current = db_int(row, 0, "postgresql.generation");
+	lost->current = column_number(row, 0, "postgresql.generation");
 	PQclear(row);
 	highs_store(lost);
 	page = db_ask(lost->db, sql_query_coupon_generation_page, postgres_number(lost->coupon));
@@ -169,7 +169,7 @@ static void numbers_give_up(const struct lost *lost)
 		db_run(lost->db, "COMMIT");
 		if (PQntuples(result) == 1)
 			printf("lost: %s receives of generation %lld that nothing names\n",
-			       db_text(result, 0, "lost_num"), (long long)older->number);
+			       column_text(result, 0, "lost_num"), (long long)older->number);
 		PQclear(result);
 	}
 }
@@ -314,7 +314,7 @@ static int64_t request_add(struct db *db, const char *coupon)
 		log_fatal("there is nothing to rebuild: coupon %s does not exist, is a draft, or "
 			  "is closed and settled",
 			  coupon);
-	asked = db_int(result, 0, "rebuild_asked");
+	asked = column_number(result, 0, "rebuild_asked");
 	PQclear(result);
 	return asked;
 }
@@ -323,10 +323,10 @@ static int64_t request_add(struct db *db, const char *coupon)
 static int result_print(struct db *db, const char *coupon, int64_t asked)
 {
 	PGresult *result = db_ask(db, sql_query_rebuild_state, postgres_text(coupon));
-	int is_done = PQntuples(result) == 1 && db_int(result, 0, "rebuild_done") >= asked;
+	int is_done = PQntuples(result) == 1 && column_number(result, 0, "rebuild_done") >= asked;
 
 	if (is_done)
-		printf("coupon %s: %s\n", coupon, db_text(result, 0, "rebuild_told"));
+		printf("coupon %s: %s\n", coupon, column_text(result, 0, "rebuild_told"));
 	PQclear(result);
 	return is_done;
 }

@@ -154,19 +154,9 @@ int db_is_null(const PGresult *result, int row, const char *column)
 	return PQgetisnull(result, row, column_find(result, column));
 }
 
-const char *db_text(const PGresult *result, int row, const char *column)
-{
-	return PQgetvalue(result, row, column_find(result, column));
-}
-
-int64_t db_int(const PGresult *result, int row, const char *column)
-{
-	return strtoll(db_text(result, row, column), NULL, 10);
-}
-
 int db_is_true(const PGresult *result, int row, const char *column)
 {
-	return *db_text(result, row, column) == 't';
+	return *column_text(result, row, column) == 't';
 }
 
 static int64_t since_ms(const struct locks *locks, const char *transaction, int64_t now_ms)
@@ -187,7 +177,7 @@ int64_t locks_look(struct locks *locks, struct db *db, int64_t now_ms)
 		struct locks_held *held = &now.held[now.n];
 
 		snprintf(held->transaction, sizeof(held->transaction), "%s",
-			 db_text(result, row, "holder"));
+			 column_text(result, row, "holder"));
 		held->since_ms = since_ms(locks, held->transaction, now_ms);
 		if (now_ms - held->since_ms > longest_ms)
 			longest_ms = now_ms - held->since_ms;

@@ -64,9 +64,7 @@ void db_pages_end(struct db *db);
 
 /* A column by its name; a name that the statement does not have is a bug. */
 int db_is_null(const PGresult *result, int row, const char *column);
-const char *db_text(const PGresult *result, int row, const char *column); /* "" for NULL */
-int64_t db_int(const PGresult *result, int row, const char *column);      /* 0 for NULL */
-int db_is_true(const PGresult *result, int row, const char *column);      /* 0 for NULL */
+int db_is_true(const PGresult *result, int row, const char *column); /* 0 for NULL */
 
 /*
  * Transactions that hold locks on the tables that settling writes. While one stays open, workers

@@ -156,17 +156,17 @@ PGresult *store_slots_ask(struct db *db, const char *sql, int64_t coupon, const 
 char *store_receive_text(const PGresult *rows, int row, int64_t coupon,
 			 char out[STORE_RECEIVE_SIZE])
 {
-	const char *user = db_text(rows, row, "user_id");
+	const char *user = column_text(rows, row, "user_id");
 	char batch[ULID_SIZE] = "";
 	struct ulid ulid;
 
 	out[0] = '\0';
 	if (!*user)
 		return out;
-	if (ulid_from_uuid(&ulid, db_text(rows, row, "batch")) == 0)
+	if (ulid_from_uuid(&ulid, column_text(rows, row, "batch")) == 0)
 		ulid_format(&ulid, batch);
 	snprintf(out, STORE_RECEIVE_SIZE, "%lld.%s.%s.%s", (long long)coupon, user, batch,
-		 db_text(rows, row, "idx"));
+		 column_text(rows, row, "idx"));
 	return out;
 }
 
@@ -269,7 +269,7 @@ static int new_run(struct ctl *ctl)
 			  "installation adopt. If that is meant, add --instead-of %s",
 			  changes.installation);
 	rows = db_ask(db, sql_query_installation_new);
-	puts(db_text(rows, 0, "id"));
+	puts(column_text(rows, 0, "id"));
 	PQclear(rows);
 	redis_client_free(redis);
 	db_close(db);

@@ -208,7 +208,7 @@ static int resend_run(struct ctl *ctl)
 			  (long long)delivery);
 	db_do(db, sql_query_webhook_wake);
 	db_close(db);
-	if (strcmp(db_text(hook, 0, "state"), "disabled") == 0)
+	if (strcmp(column_text(hook, 0, "state"), "disabled") == 0)
 		fprintf(stderr,
 			"couponctl: warning: webhook %lld is disabled: they are sent once it is "
 			"enabled\n",
@@ -242,7 +242,7 @@ static cJSON *secrets_json(struct db *db, int64_t webhook)
 	cJSON *list = checked(cJSON_CreateArray());
 
 	for (int row = 0; row < PQntuples(rows); row++) {
-		const char *text = db_text(rows, row, "secret");
+		const char *text = column_text(rows, row, "secret");
 		char digits[SECRET_FINGERPRINT_SIZE] = "unreadable";
 		cJSON *object = output_object();
 		struct secret secret;
@@ -355,7 +355,7 @@ static int test_run(struct ctl *ctl)
 	db_close(db);
 	for (int row = 0; row < PQntuples(rows); row++) {
 		text_add_string(&secrets, row ? " " : "");
-		text_add_string(&secrets, db_text(rows, row, "secret"));
+		text_add_string(&secrets, column_text(rows, row, "secret"));
 	}
 	ulid_new(&ulid, clock_wall_ms());
 	ulid_format(&ulid, id);
@@ -365,12 +365,12 @@ static int test_run(struct ctl *ctl)
 		       "\"type\":\"" TYPE "\",\"time\":\"%s\",\"data\":{\"webhook\":\"%lld\"}}]",
 		       id, clock_rfc3339(clock_wall_ms(), now), (long long)webhook) >= 0);
 	body_send(ctl,
-		  &(struct post_request){ .url = db_text(hook, 0, "url"),
+		  &(struct post_request){ .url = column_text(hook, 0, "url"),
 					  .secrets = secrets.data ? secrets.data : "",
 					  .message = message,
 					  .body = body },
 		  &result);
-	output_text(object, "url", db_text(hook, 0, "url"));
+	output_text(object, "url", column_text(hook, 0, "url"));
 	output_text(object, "message", message);
 	output_bool(object, "delivered", post_is_delivered(&result));
 	if (result.status)

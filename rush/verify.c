@@ -34,14 +34,14 @@ static void counts_read(const struct rush_verify *verify, const uint32_t *which,
 	for (int row = 0; row < (int)n; row++) {
 		int64_t id = ids[which ? which[row] : (uint32_t)row];
 
-		if (row >= PQntuples(rows) || db_int(rows, row, "id") != id)
+		if (row >= PQntuples(rows) || column_number(rows, row, "id") != id)
 			log_fatal("there is no coupon %lld", (long long)id);
 		counts[row] = (struct rush_counts){
-			.total = db_int(rows, row, "total_num"),
-			.issued = db_int(rows, row, "issued_num"),
-			.generation = db_int(rows, row, "generation"),
-			.settled = db_int(rows, row, "settled_num"),
-			.settled_now = db_int(rows, row, "settled_now_num"),
+			.total = column_number(rows, row, "total_num"),
+			.issued = column_number(rows, row, "issued_num"),
+			.generation = column_number(rows, row, "generation"),
+			.settled = column_number(rows, row, "settled_num"),
+			.settled_now = column_number(rows, row, "settled_now_num"),
 		};
 	}
 	PQclear(rows);
@@ -54,16 +54,16 @@ static void outcomes_add(struct rush_verify *verify, PGresult *result, uint32_t 
 {
 	for (int row = 0; row < PQntuples(result); row++) {
 		struct rush_receive receive = {
-			.user = first + (uint32_t)db_int(result, row, "ord") - 1,
-			.index = (int16_t)db_int(result, row, "idx"),
+			.user = first + (uint32_t)column_number(result, row, "ord") - 1,
+			.index = (int16_t)column_number(result, row, "idx"),
 		};
 		int64_t coupon = rush_coupons_find(&verify->plan->coupons,
-						   db_int(result, row, "coupon_id"));
+						   column_number(result, row, "coupon_id"));
 
 		if (coupon < 0)
 			continue; /* between the rush's coupons, but none of them */
 		receive.coupon = (uint32_t)coupon;
-		check(ulid_from_uuid(&receive.batch, db_text(result, row, "batch")) == 0);
+		check(ulid_from_uuid(&receive.batch, column_text(result, row, "batch")) == 0);
 		rush_receives_add(outcomes, &receive);
 	}
 	PQclear(result);
@@ -227,24 +227,26 @@ static void tally_make(struct rush_verify *verify, const struct rush_requests *r
 
 static void stock_found(struct rush_verify *verify, const PGresult *result, int row)
 {
-	int64_t issued = db_int(result, row, "issued_num"), rows = db_int(result, row, "row_num"),
-		total = db_int(result, row, "total_num");
+	int64_t issued = column_number(result, row, "issued_num"),
+		rows = column_number(result, row, "row_num"),
+		total = column_number(result, row, "total_num");
 
 	verify->oversold += issued > total ? issued - total : 0;
 	if (issued == rows)
 		return;
 	verify->rows_differ++;
 	rush_tally_note(&verify->tally, "coupon %s: %lld issued by its count, but %lld rows",
-			db_text(result, row, "coupon_id"), (long long)issued, (long long)rows);
+			column_text(result, row, "coupon_id"), (long long)issued, (long long)rows);
 }
 
 static void limit_found(struct rush_verify *verify, const PGresult *result, int row)
 {
 	rush_tally_note(&verify->tally,
 			"coupon %s, user %s: %s user coupons in slots %s to %s, allowed are %s",
-			db_text(result, row, "coupon_id"), db_text(result, row, "user_id"),
-			db_text(result, row, "row_num"), db_text(result, row, "slot_min"),
-			db_text(result, row, "slot_max"), db_text(result, row, "user_limit"));
+			column_text(result, row, "coupon_id"), column_text(result, row, "user_id"),
+			column_text(result, row, "row_num"), column_text(result, row, "slot_min"),
+			column_text(result, row, "slot_max"),
+			column_text(result, row, "user_limit"));
 }
 
 typedef void found_fn(struct rush_verify *verify, const PGresult *result, int row);
@@ -263,7 +265,7 @@ static int64_t audit(struct rush_verify *verify, const char *sql, found_fn *foun
 		PGresult *result = db_ask(verify->db, sql, db_id(is_all ? 0 : coupons->list[i]));
 
 		for (int row = 0; row < PQntuples(result); row++) {
-			if (rush_coupons_find(coupons, db_int(result, row, "coupon_id")) < 0)
+			if (rush_coupons_find(coupons, column_number(result, row, "coupon_id")) < 0)
 				continue;
 			n++;
 			if (found)

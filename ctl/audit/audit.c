@@ -207,7 +207,7 @@ static int unknown_audit(struct audit *audit, int64_t coupon)
 	for (int row = 0; row < n; row++) {
 		slot_read(rows, row, 1, &slot);
 		finding_add(&(struct pass){ .audit = audit,
-					    .coupon = db_int(rows, row, "coupon_id") },
+					    .coupon = column_number(rows, row, "coupon_id") },
 			    FINDING_COUPON_UNKNOWN, &slot,
 			    "a user coupon of a coupon that does not exist");
 	}
@@ -217,7 +217,7 @@ static int unknown_audit(struct audit *audit, int64_t coupon)
 
 static void row_audit(void *context, const PGresult *page, int row)
 {
-	group_audit(context, db_int(page, row, "coupon"));
+	group_audit(context, column_number(page, row, "coupon"));
 }
 
 static int is_known(const struct audit *audit, int64_t coupon)

@@ -195,7 +195,7 @@ static void rows_judge(const struct pass *pass)
 				postgres_number(pass->coupon));
 
 	for (int row = 0; row < PQntuples(rows); row++) {
-		const char *text = db_text(rows, row, "user_id");
+		const char *text = column_text(rows, row, "user_id");
 		int has_row = db_is_true(rows, row, "has_row");
 		struct slot slot = { 0 };
 
@@ -204,7 +204,7 @@ static void rows_judge(const struct pass *pass)
 		finding_add(pass, FINDING_CODE_ROW, &slot,
 			    has_row ? "the user coupon has the code %s, which is not used by it"
 				    : "the code %s is used, and no user coupon has it",
-			    db_text(rows, row, "code"));
+			    column_text(rows, row, "code"));
 	}
 	PQclear(rows);
 }

@@ -50,9 +50,9 @@ static void twice_judge(struct pass *pass)
 	struct slot slot;
 
 	for (int row = 0; twice && row < PQntuples(twice); row++) {
-		if (strcmp(db_text(twice, row, "what"), "issued_twice") == 0) {
-			issued_twice_judge(pass, db_text(twice, row, "batch"),
-					   db_text(twice, row, "idx"));
+		if (strcmp(column_text(twice, row, "what"), "issued_twice") == 0) {
+			issued_twice_judge(pass, column_text(twice, row, "batch"),
+					   column_text(twice, row, "idx"));
 			continue;
 		}
 		slot_read(twice, row, 2, &slot);
@@ -65,8 +65,8 @@ static void twice_judge(struct pass *pass)
 static int64_t user_rows(const PGresult *users, const struct user_id *user)
 {
 	for (int row = 0; row < PQntuples(users); row++)
-		if (strcmp(db_text(users, row, "user_id"), user->text) == 0)
-			return db_int(users, row, "row_num");
+		if (strcmp(column_text(users, row, "user_id"), user->text) == 0)
+			return column_number(users, row, "row_num");
 	return 0;
 }
 

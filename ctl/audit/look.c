@@ -38,7 +38,7 @@ static void rows_look(struct pass *pass, struct suspect *suspects, const struct 
 
 	for (size_t i = 0; i < n; i++) {
 		enum slot_found how = slot_look_up(&slots[i],
-						   db_text(outcomes, (int)i, "holder_key"),
+						   column_text(outcomes, (int)i, "holder_key"),
 						   records->element[i]);
 		int is_wrong = !db_is_null(outcomes, (int)i, "issued_ms") &&
 			       !db_is_true(outcomes, (int)i, "is_late") &&

@@ -120,7 +120,8 @@ static void suspect_resolve(struct pass *pass, struct suspect *suspect, const PG
 
 	if (is_issued || (is_rejected && !db_is_true(outcomes, row, "is_released"))) {
 		pass->pending += !is_issued;
-		time_count(pass, db_int(outcomes, row, is_issued ? "issued_ms" : "rejected_ms"));
+		time_count(pass,
+			   column_number(outcomes, row, is_issued ? "issued_ms" : "rejected_ms"));
 		suspect->state = SUSPECT_GONE;
 	} else if (is_rejected) {
 		suspect->state = SUSPECT_HELD;

@@ -19,23 +19,23 @@ void row_read(const struct pass *pass, struct audit_row *row, struct generations
 	struct db *db = pass->audit->db;
 	PGresult *result = store_coupon_row(db, sql_query_audit_coupon, pass->coupon);
 
-	*row = (struct audit_row){ .version = db_int(result, 0, "version"),
-				   .total = db_int(result, 0, "total_num"),
-				   .issued = db_int(result, 0, "issued_num"),
-				   .limit = db_int(result, 0, "user_limit"),
-				   .begin_ms = db_int(result, 0, "begin_ms"),
-				   .end_ms = db_int(result, 0, "end_ms"),
-				   .generation = db_int(result, 0, "generation"),
-				   .seq_seen = db_int(result, 0, "seq_seen"),
-				   .settled = db_int(result, 0, "settled_num"),
+	*row = (struct audit_row){ .version = column_number(result, 0, "version"),
+				   .total = column_number(result, 0, "total_num"),
+				   .issued = column_number(result, 0, "issued_num"),
+				   .limit = column_number(result, 0, "user_limit"),
+				   .begin_ms = column_number(result, 0, "begin_ms"),
+				   .end_ms = column_number(result, 0, "end_ms"),
+				   .generation = column_number(result, 0, "generation"),
+				   .seq_seen = column_number(result, 0, "seq_seen"),
+				   .settled = column_number(result, 0, "settled_num"),
 				   .idle_ms = INT64_MAX,
-				   .rejected = db_int(result, 0, "rejected_num"),
-				   .tombstones = db_int(result, 0, "tombstone_num"),
-				   .unreleased = db_int(result, 0, "unreleased_num") };
+				   .rejected = column_number(result, 0, "rejected_num"),
+				   .tombstones = column_number(result, 0, "tombstone_num"),
+				   .unreleased = column_number(result, 0, "unreleased_num") };
 	if (!db_is_null(result, 0, "idle_ms"))
-		row->idle_ms = db_int(result, 0, "idle_ms");
-	row->settled_sum = row->settled + db_int(result, 0, "older_settled_num");
-	snprintf(row->status, sizeof(row->status), "%s", db_text(result, 0, "status"));
+		row->idle_ms = column_number(result, 0, "idle_ms");
+	row->settled_sum = row->settled + column_number(result, 0, "older_settled_num");
+	snprintf(row->status, sizeof(row->status), "%s", column_text(result, 0, "status"));
 	PQclear(result);
 	if (!generations)
 		return;

@@ -55,11 +55,11 @@ static void verdict_add(struct arm *arm, const char *check)
 
 static void campaign_check(struct arm *arm)
 {
-	const char *state = db_text(arm->row, 0, "state");
+	const char *state = column_text(arm->row, 0, "state");
 
 	if (strcmp(state, "scheduled") != 0 && strcmp(state, "issuing") != 0)
 		json_sentence_add(arm->reasons, "it is %s: allowed is scheduled or issuing", state);
-	if (db_int(arm->row, 0, "postgresql.total") == 0)
+	if (column_number(arm->row, 0, "postgresql.total") == 0)
 		json_sentence_add(arm->reasons, "its total is 0");
 	verdict_add(arm, "campaign");
 }
@@ -81,11 +81,12 @@ static void redis_check(struct arm *arm)
 		json_sentence_add(arm->reasons,
 				  "Redis does not have it: is a coupon-worker running?");
 	} else {
-		term_check(arm, "version", c.version, db_int(arm->row, 0, "postgresql.version"));
-		term_check(arm, "total", c.total, db_int(arm->row, 0, "postgresql.total"));
-		term_check(arm, "limit", c.limit, db_int(arm->row, 0, "limit"));
+		term_check(arm, "version", c.version,
+			   column_number(arm->row, 0, "postgresql.version"));
+		term_check(arm, "total", c.total, column_number(arm->row, 0, "postgresql.total"));
+		term_check(arm, "limit", c.limit, column_number(arm->row, 0, "limit"));
 		term_check(arm, "generation", c.generation,
-			   db_int(arm->row, 0, "postgresql.generation"));
+			   column_number(arm->row, 0, "postgresql.generation"));
 		if (!redis_coupon_is_verified(arm->redis, &c))
 			json_sentence_add(arm->reasons,
 					  "no keeper has verified it on this Redis process");
@@ -143,8 +144,8 @@ static void durability_check(struct arm *arm)
 	for (int i = 0; (setting = durability_redis_setting(i)); i++)
 		redis_setting_read(arm, &durability, setting);
 	for (int row = 0; row < PQntuples(rows); row++)
-		durability_tell(&durability, db_text(rows, row, "name"),
-				db_text(rows, row, "setting"));
+		durability_tell(&durability, column_text(rows, row, "name"),
+				column_text(rows, row, "setting"));
 	durability_warnings(&durability, arm->reasons);
 	PQclear(rows);
 	verdict_add(arm, "durability");

@@ -25,15 +25,15 @@ static void row_lock(struct change *change)
 {
 	PGresult *result = store_coupon_row(change->db, sql_query_coupon_lock, change->coupon);
 
-	snprintf(change->status, sizeof(change->status), "%s", db_text(result, 0, "status"));
-	change->issued_num = db_int(result, 0, "issued_num");
+	snprintf(change->status, sizeof(change->status), "%s", column_text(result, 0, "status"));
+	change->issued_num = column_number(result, 0, "issued_num");
 	change->terms = (struct terms){
-		.version = db_int(result, 0, "version"),
+		.version = column_number(result, 0, "version"),
 		.status = change->status,
-		.total = db_int(result, 0, "total_num"),
-		.begin_ms = db_int(result, 0, "begin_ms"),
-		.end_ms = db_int(result, 0, "end_ms"),
-		.limit = db_int(result, 0, "user_limit"),
+		.total = column_number(result, 0, "total_num"),
+		.begin_ms = column_number(result, 0, "begin_ms"),
+		.end_ms = column_number(result, 0, "end_ms"),
+		.limit = column_number(result, 0, "user_limit"),
 	};
 	PQclear(result);
 }
@@ -274,7 +274,8 @@ static void total_set(struct change *change, int64_t total)
 {
 	PGresult *result = db_ask(change->db, sql_query_coupon_total_set,
 				  postgres_number(change->coupon), postgres_number(total));
-	int64_t set = db_int(result, 0, "total_num"), issued = db_int(result, 0, "issued_num");
+	int64_t set = column_number(result, 0, "total_num"),
+		issued = column_number(result, 0, "issued_num");
 
 	PQclear(result);
 	if (set != total)

@@ -123,13 +123,13 @@ static int show_run(struct ctl *ctl)
 	failed = cJSON_HasObjectItem(side, "error");
 	redis_client_free(redis);
 	/* What Redis has given out in this generation and PostgreSQL has not seen is in flight. */
-	unseen = in_redis.seq - db_int(row, 0, "postgresql.seq");
-	if (unseen < 0 || in_redis.generation != db_int(row, 0, "postgresql.generation"))
+	unseen = in_redis.seq - column_number(row, 0, "postgresql.seq");
+	if (unseen < 0 || in_redis.generation != column_number(row, 0, "postgresql.generation"))
 		unseen = 0;
 	output_row(object, row, 0);
 	cJSON_DeleteItemFromObject(object, "in_flight");
 	output_add(object, "redis", side);
-	output_number(object, "in_flight", db_int(row, 0, "in_flight") + unseen);
+	output_number(object, "in_flight", column_number(row, 0, "in_flight") + unseen);
 	if (behind < 0)
 		output_null(object, "behind");
 	else
@@ -189,7 +189,7 @@ static void changes_print(const char *text)
 
 static void entry_print(const PGresult *entries, int row)
 {
-	const char *from = db_text(entries, row, "from"), *to = db_text(entries, row, "to");
+	const char *from = column_text(entries, row, "from"), *to = column_text(entries, row, "to");
 	cJSON *entry = output_object();
 
 	output_row(entry, entries, row);
@@ -197,7 +197,7 @@ static void entry_print(const PGresult *entries, int row)
 	if (*from && strcmp(from, to) != 0)
 		printf("%s -> ", from);
 	output_say(entry, "{to}, by {by}\n", 0);
-	changes_print(db_text(entries, row, "changes"));
+	changes_print(column_text(entries, row, "changes"));
 }
 
 static int history_run(struct ctl *ctl)
@@ -222,15 +222,15 @@ static int events_run(struct ctl *ctl)
 {
 	struct db *db = store_postgres_open(ctl);
 	PGresult *lag = db_ask(db, sql_query_event_log_lag);
-	int64_t allowed = ctl->config.event_log_max, waiting = db_int(lag, 0, "events_num");
+	int64_t allowed = ctl->config.event_log_max, waiting = column_number(lag, 0, "events_num");
 	cJSON *object = output_object();
 
 	output_number(object, "waiting", waiting);
 	output_number(object, "allowed", allowed);
-	output_number(object, "transactions", db_int(lag, 0, "rows_num"));
-	output_number(object, "oldest_ms", db_int(lag, 0, "age_ms"));
-	output_number(object, "bytes", db_int(lag, 0, "size_bytes"));
-	output_number(object, "relays", db_int(lag, 0, "relays_num"));
+	output_number(object, "transactions", column_number(lag, 0, "rows_num"));
+	output_number(object, "oldest_ms", column_number(lag, 0, "age_ms"));
+	output_number(object, "bytes", column_number(lag, 0, "size_bytes"));
+	output_number(object, "relays", column_number(lag, 0, "relays_num"));
 	output_say(object,
 		   "events that wait    {waiting:,} of {transactions} transactions; {allowed:,} "
 		   "are allowed\n"

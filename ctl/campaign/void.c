@@ -34,7 +34,7 @@ static enum told redis_void(struct voiding *voiding, const struct receive *recei
 			    const PGresult *row)
 {
 	char batch[ULID_SIZE], index[NUMBER_SIZE];
-	const char *argv[] = { receive->user.text, db_text(row, 0, "slot"),
+	const char *argv[] = { receive->user.text, column_text(row, 0, "slot"),
 			       ulid_format(&receive->batch, batch),
 			       number_text(receive->index, index),
 			       db_is_true(row, 0, "is_returned") ? "void" : "keep" };
@@ -78,7 +78,7 @@ static void receive_void(struct voiding *voiding, const struct receive *receive)
 			       postgres_text(ulid_to_uuid(&receive->batch, batch)),
 			       postgres_number(receive->index), postgres_text(receive->user.text),
 			       postgres_text(args_text(&voiding->ctl->args, "why")));
-	const char *result = db_text(row, 0, "result");
+	const char *result = column_text(row, 0, "result");
 	int is_again = strcmp(result, "again") == 0,
 	    is_voided = is_again || strcmp(result, "voided") == 0,
 	    is_returned = db_is_true(row, 0, "is_returned");
@@ -123,8 +123,8 @@ static void user_void(struct voiding *voiding, struct receive *receive)
 		log_fatal("user %s has no issued receive of coupon %lld", receive->user.text,
 			  (long long)receive->coupon);
 	for (int row = 0; row < PQntuples(rows); row++) {
-		ulid_from_uuid(&receive->batch, db_text(rows, row, "batch"));
-		receive->index = (int)db_int(rows, row, "idx");
+		ulid_from_uuid(&receive->batch, column_text(rows, row, "batch"));
+		receive->index = (int)column_number(rows, row, "idx");
 		receive_void(voiding, receive);
 	}
 	PQclear(rows);

@@ -26,13 +26,13 @@
 static int64_t present_find(struct db *db, const char *text, int64_t coupon)
 {
 	PGresult *row = db_ask(db, sql_query_code_text, postgres_text(text));
-	int64_t set = PQntuples(row) > 0 ? db_int(row, 0, "set_id") : 0;
+	int64_t set = PQntuples(row) > 0 ? column_number(row, 0, "set_id") : 0;
 
-	if (set &&
-	    (db_int(row, 0, "coupon_id") != coupon || strcmp(db_text(row, 0, "kind"), "word") != 0))
+	if (set && (column_number(row, 0, "coupon_id") != coupon ||
+		    strcmp(column_text(row, 0, "kind"), "word") != 0))
 		log_fatal("\"%s\" exists: %s, of set %" PRId64 " of coupon %s", text,
-			  db_text(row, 0, "kind"), set, db_text(row, 0, "coupon_id"));
-	if (set && strcmp(db_text(row, 0, "state"), "revoked") == 0)
+			  column_text(row, 0, "kind"), set, column_text(row, 0, "coupon_id"));
+	if (set && strcmp(column_text(row, 0, "state"), "revoked") == 0)
 		log_fatal("\"%s\" was revoked, in set %" PRId64 ": choose another word", text, set);
 	PQclear(row);
 	return set;
@@ -114,7 +114,7 @@ static PGresult *code_find(struct db *db, const struct stored *stored, const cha
 	} else if (code_text_spell(text, strlen(text), spelled) == 0) {
 		row = db_ask(db, sql_query_code_text, postgres_text(spelled));
 		if (PQntuples(row) > 0)
-			text_add_string(code, db_text(row, 0, "spelling"));
+			text_add_string(code, column_text(row, 0, "spelling"));
 	}
 	if (code->len > 0)
 		return row;
@@ -127,18 +127,18 @@ static void code_say(const PGresult *row, const char *code, int as_json)
 	cJSON *object = output_object();
 	char receive[STORE_RECEIVE_SIZE];
 
-	store_receive_text(row, 0, db_int(row, 0, "coupon_id"), receive);
+	store_receive_text(row, 0, column_number(row, 0, "coupon_id"), receive);
 	output_text(object, "code", code);
-	output_text(object, "kind", db_text(row, 0, "kind"));
-	output_id(object, "set", db_int(row, 0, "set_id"));
-	output_id(object, "coupon", db_int(row, 0, "coupon_id"));
-	output_text(object, "state", db_text(row, 0, "state"));
-	output_text(object, "user", db_text(row, 0, "user_id"));
+	output_text(object, "kind", column_text(row, 0, "kind"));
+	output_id(object, "set", column_number(row, 0, "set_id"));
+	output_id(object, "coupon", column_number(row, 0, "coupon_id"));
+	output_text(object, "state", column_text(row, 0, "state"));
+	output_text(object, "user", column_text(row, 0, "user_id"));
 	output_text(object, "receive", receive);
-	output_text(object, "used_at", db_text(row, 0, "used_at"));
-	output_text(object, "revoked_at", *receive ? "" : db_text(row, 0, "revoked_at"));
-	output_text(object, "revoked_by", *receive ? "" : db_text(row, 0, "revoked_by"));
-	output_raw(object, "metadata", db_text(row, 0, "metadata"));
+	output_text(object, "used_at", column_text(row, 0, "used_at"));
+	output_text(object, "revoked_at", *receive ? "" : column_text(row, 0, "revoked_at"));
+	output_text(object, "revoked_by", *receive ? "" : column_text(row, 0, "revoked_by"));
+	output_raw(object, "metadata", column_text(row, 0, "metadata"));
 	output_say(object,
 		   "code {code}, {kind}, of set {set} of coupon {coupon}\n"
 		   "  state    {state}[receive  by user {user} at {used_at}\n  receive  {receive}]"
@@ -204,7 +204,7 @@ static int stats_run(struct ctl *ctl)
 		int64_t sum = 0;
 
 		for (int row = 0; row < PQntuples(sets); row++)
-			sum += db_int(sets, row, numbers[i]);
+			sum += column_number(sets, row, numbers[i]);
 		output_number(object, numbers[i], sum);
 	}
 	for (int row = 0; row < PQntuples(sets); row++) {

@@ -45,7 +45,7 @@ static void row_next(struct exporting *e)
 /* A code, which has the present row or none. */
 static void code_write(struct exporting *e, const char *code, size_t len, int is_row)
 {
-	const char *state = is_row ? db_text(e->page, e->row, "state") : "unused";
+	const char *state = is_row ? column_text(e->page, e->row, "state") : "unused";
 	struct cell cells[8] = { { .text = code, .len = len },
 				 cell_text(e->coupon_text),
 				 cell_text(e->set_text) };
@@ -55,10 +55,10 @@ static void code_write(struct exporting *e, const char *code, size_t len, int is
 		state = "revoked";
 	cells[3] = cell_text(state);
 	if (is_row) {
-		cells[4] = cell_text(db_text(e->page, e->row, "user_id"));
+		cells[4] = cell_text(column_text(e->page, e->row, "user_id"));
 		cells[5] = cell_text(store_receive_text(e->page, e->row, e->coupon, receive));
-		cells[6] = cell_text(db_text(e->page, e->row, "used_at"));
-		cells[7] = cell_json(db_text(e->page, e->row, "metadata"));
+		cells[6] = cell_text(column_text(e->page, e->row, "used_at"));
+		cells[7] = cell_json(column_text(e->page, e->row, "metadata"));
 	}
 	sheet_row(&e->sheet, cells);
 }
@@ -70,7 +70,7 @@ static void generated_all_write(struct exporting *e)
 
 	for (int64_t serial = 0; serial < e->count && !sheet_failed(&e->sheet); serial++) {
 		int64_t left = e->count - serial;
-		int is_row = has_row(e) && db_int(e->page, e->row, "serial") == serial;
+		int is_row = has_row(e) && column_number(e->page, e->row, "serial") == serial;
 
 		if (serial % CHUNK == 0)
 			code_space_write(e->space, &e->form, e->first + serial,
@@ -87,11 +87,11 @@ static void rows_write(struct exporting *e)
 	char generated[CODE_WIDTH_MAX];
 
 	for (; has_row(e) && !sheet_failed(&e->sheet); row_next(e)) {
-		const char *code = db_text(e->page, e->row, "spelling");
+		const char *code = column_text(e->page, e->row, "spelling");
 
 		if (e->space)
 			code_space_write(e->space, &e->form,
-					 e->first + db_int(e->page, e->row, "serial"), 1,
+					 e->first + column_number(e->page, e->row, "serial"), 1,
 					 generated);
 		code_write(e, e->space ? generated : code, e->space ? e->form.width : strlen(code),
 			   1);
@@ -103,16 +103,16 @@ static struct code_space *space_of(const struct exporting *e, const PGresult *se
 {
 	return db_is_null(sets, set, "space_id")
 		       ? NULL
-		       : stored_space(&e->stored, db_int(sets, set, "space_id"));
+		       : stored_space(&e->stored, column_number(sets, set, "space_id"));
 }
 
 static void set_write(struct exporting *e, const PGresult *sets, int set)
 {
-	e->set_text = db_text(sets, set, "id");
-	e->coupon_text = db_text(sets, set, "coupon_id");
-	e->coupon = db_int(sets, set, "coupon_id");
-	e->first = db_int(sets, set, "first_position");
-	e->count = db_int(sets, set, "code_num");
+	e->set_text = column_text(sets, set, "id");
+	e->coupon_text = column_text(sets, set, "coupon_id");
+	e->coupon = column_number(sets, set, "coupon_id");
+	e->first = column_number(sets, set, "first_position");
+	e->count = column_number(sets, set, "code_num");
 	e->is_revoked = db_is_true(sets, set, "is_revoked");
 	e->space = space_of(e, sets, set);
 	if (e->space)

@@ -165,10 +165,10 @@ static void chance_check(struct db *db, const struct generation *g, int version)
 
 		stored_form(&other, rows, row, "form");
 		if (code_forms_same(&other, &g->form) &&
-		    db_int(rows, row, "key_version") == version)
-			own = db_int(rows, row, "code_num");
+		    column_number(rows, row, "key_version") == version)
+			own = column_number(rows, row, "code_num");
 		else if (code_forms_overlap(&other, &g->form))
-			others += db_int(rows, row, "code_num");
+			others += column_number(rows, row, "code_num");
 	}
 	PQclear(rows);
 	if (code_chance_check(&g->form, own, others, g->count, why))
@@ -218,16 +218,16 @@ static void set_make(struct generation *g, struct db *db, const struct code_key 
 /* Takes up the set of a command before, whose key is not always the newest one. */
 static void set_resume(struct generation *g, const struct code_keys *keys, const PGresult *row)
 {
-	int version = (int)db_int(row, 0, "key_version");
+	int version = (int)column_number(row, 0, "key_version");
 	const struct code_key *key = code_keys_find(keys, version);
 
 	if (!key)
 		log_fatal("the file that COUPON_CODE_KEYS names lacks the key of version %d, with "
 			  "which these codes were begun",
 			  version);
-	check(db_int(row, 0, "code_num") == g->count);
-	g->set = db_int(row, 0, "id");
-	g->first = db_int(row, 0, "first_position");
+	check(column_number(row, 0, "code_num") == g->count);
+	g->set = column_number(row, 0, "id");
+	g->first = column_number(row, 0, "first_position");
 	g->space = code_space_new(&g->form, key);
 	if (db_is_true(row, 0, "is_revoked"))
 		log_fatal("the set %" PRId64 " of this unfinished command was revoked: remove "

@@ -115,13 +115,15 @@ static void taken_find(struct lane *lane)
 				 postgres_array(&lane->columns[TEXTS]));
 
 	for (int row = 0; row < PQntuples(taken); row++)
-		if (db_int(taken, row, "set_id") == set)
-			refuse(lane, db_int(taken, row, "serial"), "the code is that of line %s",
-			       db_text(taken, row, "other_serial"));
+		if (column_number(taken, row, "set_id") == set)
+			refuse(lane, column_number(taken, row, "serial"),
+			       "the code is that of line %s",
+			       column_text(taken, row, "other_serial"));
 		else
-			refuse(lane, db_int(taken, row, "serial"),
+			refuse(lane, column_number(taken, row, "serial"),
 			       "the code exists in set %s of coupon %s",
-			       db_text(taken, row, "set_id"), db_text(taken, row, "coupon_id"));
+			       column_text(taken, row, "set_id"),
+			       column_text(taken, row, "coupon_id"));
 	PQclear(taken);
 }
 
@@ -226,9 +228,9 @@ static int64_t set_find(const struct import *import)
 	row = db_ask(db, sql_query_code_set_request, postgres_text(request));
 	if (PQntuples(row) > 0 && db_is_true(row, 0, "is_revoked"))
 		log_fatal("this file was imported as set %s, which was revoked",
-			  db_text(row, 0, "id"));
+			  column_text(row, 0, "id"));
 	set = PQntuples(row) > 0
-		      ? db_int(row, 0, "id")
+		      ? column_number(row, 0, "id")
 		      : stored_set_add(db, import->coupon, "imported", request, import->path);
 	PQclear(row);
 	db_close(db);

@@ -63,7 +63,7 @@ static enum redis_revoked all_mark(struct db *db, struct redis_client *redis,
 		rows = PQntuples(page);
 		check(rows <= REDIS_REVOKE_CODES_MAX);
 		for (int i = 0; i < rows; i++)
-			codes[i] = db_text(page, i, "code");
+			codes[i] = column_text(page, i, "code");
 		done = redis_revoke(redis, revocation, rows == 0, (size_t)rows, codes, seq);
 		PQclear(page);
 	} while (rows > 0 && done == REDIS_REVOKED_DONE);
@@ -137,12 +137,12 @@ static void others_find(struct revocation *r)
 		postgres_array_add_text(&texts, r->codes[i].text, strlen(r->codes[i].text));
 	rows = db_ask(r->db, sql_query_code_redeemable, postgres_array(&texts));
 	for (int row = 0; row < PQntuples(rows); row++) {
-		struct code *code = &r->codes[db_int(rows, row, "ord") - 1];
+		struct code *code = &r->codes[column_number(rows, row, "ord") - 1];
 
-		code->set = db_int(rows, row, "set_id");
-		code->serial = db_int(rows, row, "serial");
-		code->coupon = db_int(rows, row, "coupon_id");
-		code->is_word = strcmp(db_text(rows, row, "kind"), "word") == 0;
+		code->set = column_number(rows, row, "set_id");
+		code->serial = column_number(rows, row, "serial");
+		code->coupon = column_number(rows, row, "coupon_id");
+		code->is_word = strcmp(column_text(rows, row, "kind"), "word") == 0;
 	}
 	PQclear(rows);
 	postgres_array_fini(&texts);
@@ -215,11 +215,11 @@ static void used_note(struct revocation *r, const struct postgres_array *sets,
 				postgres_array(serials));
 
 	for (int row = 0; row < PQntuples(rows); row++) {
-		struct code *code = &r->codes[at[db_int(rows, row, "ord") - 1]];
+		struct code *code = &r->codes[at[column_number(rows, row, "ord") - 1]];
 
 		code->set = 0;
 		check(asprintf(&code->why, "it is used, by user %s",
-			       db_text(rows, row, "user_id")) > 0);
+			       column_text(rows, row, "user_id")) > 0);
 	}
 	PQclear(rows);
 }

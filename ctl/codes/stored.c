@@ -21,14 +21,14 @@ int keyring_read(struct code_keys *keys, const struct ctl *ctl, struct db *db)
 		log_fatal("%s", why);
 	rows = db_ask(db, sql_query_code_keys);
 	for (int row = 0; row < PQntuples(rows); row++) {
-		newest = (int)db_int(rows, row, "version");
+		newest = (int)column_number(rows, row, "version");
 		key = code_keys_find(keys, newest);
 		if (!key || strcmp(code_key_fingerprint(key, fingerprint),
-				   db_text(rows, row, "fingerprint")) == 0)
+				   column_text(rows, row, "fingerprint")) == 0)
 			continue;
 		log_fatal("COUPON_CODE_KEYS names a file with another key as version %d: its "
 			  "fingerprint is %s, and the key that has made codes has %s",
-			  newest, fingerprint, db_text(rows, row, "fingerprint"));
+			  newest, fingerprint, column_text(rows, row, "fingerprint"));
 	}
 	PQclear(rows);
 	return newest;
@@ -38,7 +38,8 @@ void stored_form(struct code_form *form, const PGresult *rows, int row, const ch
 {
 	char why[CODE_WHY_SIZE];
 
-	if (code_form_parse(form, db_text(rows, row, column), db_text(rows, row, "alphabet"), why))
+	if (code_form_parse(form, column_text(rows, row, column),
+			    column_text(rows, row, "alphabet"), why))
 		log_fatal("PostgreSQL has codes of a form that this version cannot read: %s", why);
 }
 
@@ -49,13 +50,13 @@ void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db)
 
 	*stored = (struct stored){ .book = code_book_new() };
 	for (int row = 0; row < PQntuples(rows); row++) {
-		int64_t space = db_int(rows, row, "space_id");
-		int version = (int)db_int(rows, row, "key_version");
+		int64_t space = column_number(rows, row, "space_id");
+		int version = (int)column_number(rows, row, "key_version");
 		const struct code_set set = {
-			.id = db_int(rows, row, "id"),
-			.coupon = db_int(rows, row, "coupon_id"),
-			.first = db_int(rows, row, "first_position"),
-			.count = db_int(rows, row, "code_num"),
+			.id = column_number(rows, row, "id"),
+			.coupon = column_number(rows, row, "coupon_id"),
+			.first = column_number(rows, row, "first_position"),
+			.count = column_number(rows, row, "code_num"),
 		};
 		const struct code_key *key;
 		struct code_form form;

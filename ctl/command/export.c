@@ -26,13 +26,13 @@ static void row_write(struct export *export, const PGresult *page, int row)
 
 	sheet_row(&export->sheet,
 		  (const struct cell[]){
-			  cell_text(db_text(page, row, "user_id")),
+			  cell_text(column_text(page, row, "user_id")),
 			  cell_text(store_receive_text(page, row, export->coupon, receive)),
-			  cell_json(db_text(page, row, "slot")),
-			  cell_text(db_text(page, row, "received_at")),
-			  cell_text(db_text(page, row, "valid_from")),
-			  cell_text(db_text(page, row, "valid_to")),
-			  cell_text(db_text(page, row, "key")) });
+			  cell_json(column_text(page, row, "slot")),
+			  cell_text(column_text(page, row, "received_at")),
+			  cell_text(column_text(page, row, "valid_from")),
+			  cell_text(column_text(page, row, "valid_to")),
+			  cell_text(column_text(page, row, "key")) });
 }
 
 /* 0: there are no more rows, or the file cannot be written. */
@@ -69,7 +69,7 @@ static int export_run(struct ctl *ctl)
 	db = store_postgres_open(ctl);
 	db_run(db, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY");
 	row = store_coupon_row(db, sql_query_coupon_issued, export.coupon);
-	export.total = db_int(row, 0, "issued_num");
+	export.total = column_number(row, 0, "issued_num");
 	PQclear(row);
 	sheet_begin(&export.sheet, path);
 	db_pages_begin(db, sql_query_export_rows, postgres_number(export.coupon));

@@ -25,15 +25,15 @@ static int newest_version(void)
  */
 static void checksum_check(const PGresult *result, int row)
 {
-	long long version = (long long)db_int(result, row, "version");
+	long long version = (long long)column_number(result, row, "version");
 
 	for (const struct migration *m = migrations; m->name; m++)
 		if (m->version == version &&
-		    strcmp(db_text(result, row, "checksum"), m->checksum) != 0)
+		    strcmp(column_text(result, row, "checksum"), m->checksum) != 0)
 			log_fatal("the database has another migration %04lld, \"%s\", than this "
 				  "program: it was made by a version before 0.9.0, or by another "
 				  "build of it, and cannot be upgraded: create a new database",
-				  version, db_text(result, row, "name"));
+				  version, column_text(result, row, "name"));
 }
 
 /* The version of the database, which may be upgraded to this program's. 0: it is empty. */
@@ -47,7 +47,7 @@ static int64_t version_check(struct db *db)
 	result = db_ask(db, sql_query_migration_list);
 	for (int row = 0; row < PQntuples(result); row++) {
 		checksum_check(result, row);
-		version = db_int(result, row, "version");
+		version = column_number(result, row, "version");
 	}
 	PQclear(result);
 	if (version > newest_version())
@@ -95,12 +95,13 @@ static const char *function_reason(struct db *db, const struct function *functio
 
 	if (PQntuples(result) == 0) {
 		reason = "";
-	} else if (db_int(result, 0, "version") > function->version) {
+	} else if (column_number(result, 0, "version") > function->version) {
 		printf("function %s: version %lld is newer than this program's %d and stays\n",
-		       function->name, (long long)db_int(result, 0, "version"), function->version);
-	} else if (db_int(result, 0, "version") < function->version) {
+		       function->name, (long long)column_number(result, 0, "version"),
+		       function->version);
+	} else if (column_number(result, 0, "version") < function->version) {
 		reason = "";
-	} else if (strcmp(db_text(result, 0, "checksum"), function->checksum) != 0) {
+	} else if (strcmp(column_text(result, 0, "checksum"), function->checksum) != 0) {
 		reason = " in place of another text of this version";
 	} else if (!db_is_true(result, 0, "is_live")) {
 		reason = " again, since the database has another";

@@ -87,7 +87,7 @@ static void coupon_check(struct db *db, int64_t coupon)
 {
 	PGresult *row = store_coupon_row(db, sql_query_coupon_issued, coupon);
 
-	if (strcmp(db_text(row, 0, "status"), "draft") == 0)
+	if (strcmp(column_text(row, 0, "status"), "draft") == 0)
 		log_fatal("coupon %lld is a draft: publish it first", (long long)coupon);
 	PQclear(row);
 }
@@ -120,7 +120,8 @@ static void issued_read(struct distribution *one, struct db *db)
 
 		n = PQntuples(page);
 		for (int row = 0; row < n; row++)
-			issued_take(one, db_text(page, row, "user_id"), db_text(page, row, "key"));
+			issued_take(one, column_text(page, row, "user_id"),
+				    column_text(page, row, "key"));
 		PQclear(page);
 	} while (n > 0);
 	db_pages_end(db);

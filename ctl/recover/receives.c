@@ -182,13 +182,13 @@ static void outcomes_count(struct recover_coupon *coupon, const struct slot *lis
 	struct recover_counts *counts = &coupon->recover->counts;
 
 	for (int row = 0; row < PQntuples(rows); row++) {
-		if (strcmp(db_text(rows, row, "outcome"), "rejected") != 0) {
+		if (strcmp(column_text(rows, row, "outcome"), "rejected") != 0) {
 			counts->receives_there++;
 			continue;
 		}
 		counts->receives_rejected++;
-		report_receive(coupon, "rejected", &list[db_int(rows, row, "ord") - 1],
-			       db_text(rows, row, "reason"));
+		report_receive(coupon, "rejected", &list[column_number(rows, row, "ord") - 1],
+			       column_text(rows, row, "reason"));
 	}
 	counts->receives += (int64_t)n - PQntuples(rows);
 }

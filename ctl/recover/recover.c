@@ -149,7 +149,7 @@ static void result_take(PGresult *result, int *is_new, char version[32])
 {
 	if (PQntuples(result) > 0) {
 		*is_new |= db_is_true(result, 0, "is_new");
-		snprintf(version, 32, "version %s", db_text(result, 0, "version"));
+		snprintf(version, 32, "version %s", column_text(result, 0, "version"));
 	}
 	PQclear(result);
 }
@@ -222,7 +222,7 @@ static int generation_begin(struct recover_coupon *coupon)
 				  postgres_number(coupon->hash.generation));
 	int is_there = !db_is_null(result, 0, "generation");
 
-	coupon->settling = db_int(result, 0, "generation");
+	coupon->settling = column_number(result, 0, "generation");
 	PQclear(result);
 	db_do(db, sql_query_recover_revocation, postgres_number(coupon->id),
 	      postgres_number(coupon->hash.revocation), postgres_number(coupon->settling));
@@ -379,8 +379,8 @@ static void left_report(struct recover *recover)
 	recover->counts.left = PQntuples(rows);
 	for (int row = 0; row < PQntuples(rows); row++)
 		if (!db_is_true(rows, row, "is_settled"))
-			report_coupon(recover, "left", db_int(rows, row, "id"),
-				      db_text(rows, row, "status"));
+			report_coupon(recover, "left", column_number(rows, row, "id"),
+				      column_text(rows, row, "status"));
 	PQclear(rows);
 	postgres_array_fini(&held);
 }
