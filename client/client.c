@@ -98,18 +98,16 @@ static const char *error_text(int error)
 char *gateway_exchange(const char *listen_text, const char *request)
 {
 	struct gateway_address address;
-	char *reply = malloc(REPLY_MAX), *got, *stop = NULL;
+	char *reply = checked(malloc(REPLY_MAX)), *got, *stop = NULL;
 	FILE *stream;
 	int fd;
 
-	check(reply != NULL);
 	gateway_address_read(&address, listen_text);
 	fd = connect_begin(&address, 0);
 	if (fd < 0)
 		log_fatal("the gateway at COUPON_LISTEN, %s, cannot be reached: %s", listen_text,
 			  error_text(errno));
-	stream = fdopen(fd, "r");
-	check(stream != NULL);
+	stream = checked(fdopen(fd, "r"));
 	errno = 0;
 	got = dprintf(fd, "%s\n", request) > 0 ? fgets(reply, REPLY_MAX, stream) : NULL;
 	while (!got && ferror(stream) && errno == EINTR) { /* stopped, and continued */

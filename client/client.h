@@ -7,8 +7,7 @@
  *	owner ────┤                                ├── a connection
  *	          └─ reply ◀─ in ◀─────────────────┘
  */
-#ifndef CLIENT_CLIENT_H
-#define CLIENT_CLIENT_H
+#pragma once
 
 #include "common/backoff.h"
 #include "common/message/json.h"
@@ -116,5 +115,3 @@ int client_stop_asked(void);
 /* `line` has no line end. 0, or -1 when it is not a reply. */
 int client_reply_read(struct json_arena *arena, const char *line, size_t len,
 		      struct client_reply *reply);
-
-#endif

@@ -112,9 +112,8 @@ struct code_book {
 
 struct code_book *code_book_new(void)
 {
-	struct code_book *book = calloc(1, sizeof(*book));
+	struct code_book *book = checked(calloc(1, sizeof(*book)));
 
-	check(book != NULL);
 	return book;
 }
 

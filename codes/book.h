@@ -3,8 +3,7 @@
  * sets in them, as far as a program knows them, which tells which code a text is. In memory; one
  * thread.
  */
-#ifndef CODES_BOOK_H
-#define CODES_BOOK_H
+#pragma once
 
 #include "codes/form.h"
 #include "codes/key.h"
@@ -89,5 +88,3 @@ void code_book_find_all(struct code_book *book, const struct code_text *texts, s
 			struct code_found *found);
 /* The same of one text. 0, or -1: it is no code. */
 int code_book_find(struct code_book *book, const char *text, size_t len, struct code_found *found);
-
-#endif

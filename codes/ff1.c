@@ -70,9 +70,8 @@ static void begin_set(struct ff1 *ff1, unsigned radix, unsigned digits, const vo
 		1, 2, 1, 0, (uint8_t)(radix >> 8), (uint8_t)radix, ROUNDS, (uint8_t)(digits / 2)
 	};
 	size_t blocks_n = (tweak_len + 1 + ff1->b + BLOCK - 1) / BLOCK;
-	uint8_t *q = calloc(blocks_n, BLOCK);
+	uint8_t *q = checked(calloc(blocks_n, BLOCK));
 
-	check(q != NULL);
 	if (tweak_len)
 		memcpy(q, tweak, tweak_len);
 	memcpy(p + 8, &(uint32_t){ htobe32(digits) }, 4);
@@ -99,8 +98,7 @@ struct ff1 *ff1_new(const uint8_t *key, size_t key_len, unsigned radix, unsigned
 	while (ff1->b < 8 && (ff1->last_n - 1) >> (8 * ff1->b))
 		ff1->b++;
 	ff1->d = 4 * ((ff1->b + 3) / 4) + 4;
-	ff1->aes = EVP_CIPHER_CTX_new();
-	check(ff1->aes != NULL);
+	ff1->aes = checked(EVP_CIPHER_CTX_new());
 	check(EVP_EncryptInit_ex(ff1->aes, EVP_get_cipherbyname(cipher), NULL, key, NULL) == 1);
 	check(EVP_CIPHER_CTX_set_padding(ff1->aes, 0) == 1);
 	begin_set(ff1, radix, digits, tweak, tweak_len);

@@ -4,8 +4,7 @@
  *
  * A string is two numbers, of its first and its last digits. Each must fit into 64 bits.
  */
-#ifndef CODES_FF1_H
-#define CODES_FF1_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ void ff1_free(struct ff1 *ff1); /* NULL is allowed; wipes the key */
 /* Each replaces `n` strings; many at once are faster. Not from two threads at once. */
 void ff1_encrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n);
 void ff1_decrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n);
-
-#endif

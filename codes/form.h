@@ -5,8 +5,7 @@
  * If all letters of the alphabet have one case, codes are written in it and read in either. In an
  * alphabet with letters of both cases they differ, and codes are read as they are written.
  */
-#ifndef CODES_FORM_H
-#define CODES_FORM_H
+#pragma once
 
 #include "codes/ff1.h"
 
@@ -92,5 +91,3 @@ int code_chance_check(const struct code_form *form, int64_t own, int64_t others,
 /* Writes "32^13 = 3.7e19 texts: a guess hits with 1 in 3.7e13" for so many codes; returns `out`. */
 #define CODE_CHANCE_SIZE 160
 char *code_chance_text(const struct code_form *form, int64_t codes, char out[CODE_CHANCE_SIZE]);
-
-#endif

@@ -2,8 +2,7 @@
  * Keys of generated codes: AES-256, each with a version. The text of a key file has a line
  * `VERSION HEX` for each; empty lines and lines that begin with # are ignored.
  */
-#ifndef CODES_KEY_H
-#define CODES_KEY_H
+#pragma once
 
 #include "codes/form.h"
 
@@ -51,5 +50,3 @@ struct code_key_stamp {
 };
 
 struct code_key_stamp code_key_file_stamp(const char *path);
-
-#endif

@@ -1,6 +1,5 @@
 /* Lists that grow, and lists of numbers. */
-#ifndef COMMON_ARRAY_H
-#define COMMON_ARRAY_H
+#pragma once
 
 #include "common/check.h"
 
@@ -40,5 +39,3 @@ static inline size_t numbers_unique(int64_t *list, size_t n)
 			list[kept++] = list[i];
 	return kept;
 }
-
-#endif

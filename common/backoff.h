@@ -3,8 +3,7 @@
  * 2 s. That of a connection stays at 200 ms for the first attempts, because a store that was
  * restarted is back within seconds, and what waits for it should not wait longer than that.
  */
-#ifndef COMMON_BACKOFF_H
-#define COMMON_BACKOFF_H
+#pragma once
 
 #include "common/hash.h"
 
@@ -70,5 +69,3 @@ struct put_off_coupon *put_off_add(struct put_off *put_off, int64_t coupon, int6
 void put_off_end(struct put_off *put_off, int64_t coupon);
 /* The cause may be gone: the next attempt is due now. */
 void put_off_hurry(struct put_off *put_off, int64_t coupon);
-
-#endif

@@ -6,8 +6,7 @@
  * With them goes the id of the installation: a PostgreSQL and a Redis with different ones do not
  * belong together, and their numbers cannot be compared. A Redis that has none is empty, or new.
  */
-#ifndef COMMON_CHANGES_H
-#define COMMON_CHANGES_H
+#pragma once
 
 #include "common/redis/client.h"
 
@@ -78,5 +77,3 @@ enum relation changes_relate(enum relation before, const struct changes *changes
 
 /* How many transactions PostgreSQL is behind its copy, at least; 0: it is not. */
 int64_t changes_behind(const struct changes *changes, const struct changes *copy);
-
-#endif

@@ -3,8 +3,7 @@
  * the place and the condition. Not for input, for the network or for anything that can fail at run
  * time.
  */
-#ifndef COMMON_CHECK_H
-#define COMMON_CHECK_H
+#pragma once
 
 #include <stddef.h>
 
@@ -21,5 +20,3 @@ static inline void *check_memory(void *memory, const char *file, int line, const
 
 /* What calloc(), strdup() and the like return: without memory the process ends. */
 #define checked(call) check_memory((call), __FILE__, __LINE__, #call)
-
-#endif

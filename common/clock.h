@@ -2,8 +2,7 @@
  * The two clocks: a monotonic one for waiting, and the wall clock for ids and logs; and times as
  * RFC 3339 writes them.
  */
-#ifndef COMMON_CLOCK_H
-#define COMMON_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -23,5 +22,3 @@ char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE]);
  * 0, or -1 when the whole text is not such a time.
  */
 int rfc3339_parse(const char *text, int64_t *wall_ms);
-
-#endif

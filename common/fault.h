@@ -7,8 +7,7 @@
  * stop (SIGSTOP) or sleep (100 ms, that time and each later one). A line that begins with "fault: "
  * is printed on standard error first. Other builds have no code here.
  */
-#ifndef COMMON_FAULT_H
-#define COMMON_FAULT_H
+#pragma once
 
 #ifdef COUPON_FAULTS
 
@@ -34,7 +33,5 @@ void fault_point_half(enum fault fault, int fd, const void *data, size_t len);
 
 #define fault_point(fault) ((void)0)
 #define fault_point_half(fault, fd, data, len) ((void)0)
-
-#endif
 
 #endif

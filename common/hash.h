@@ -3,8 +3,7 @@
  * client that chooses its ids so that they have the same hash would make a table a list. Included
  * instead of <uthash.h>.
  */
-#ifndef COMMON_HASH_H
-#define COMMON_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -14,5 +13,3 @@ uint64_t hash_keyed(const void *bytes, size_t len);
 
 #define HASH_FUNCTION(bytes, len, hash) ((hash) = (unsigned)hash_keyed((bytes), (len)))
 #include <uthash.h>
-
-#endif

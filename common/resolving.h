@@ -2,8 +2,7 @@
  * Looks up a host name on a thread of its own: getaddrinfo() can take half a minute when a name
  * server does not answer, and an event loop must not wait for it.
  */
-#ifndef COMMON_RESOLVING_H
-#define COMMON_RESOLVING_H
+#pragma once
 
 #include <netinet/in.h>
 #include <stddef.h>
@@ -25,5 +24,3 @@ int resolving_step(struct resolving **resolving, const char *host, char address[
 
 /* At any time, done or not; NULL is allowed. Does not wait for the look-up. */
 void resolving_abandon(struct resolving *resolving);
-
-#endif

@@ -2,8 +2,7 @@
  * What is sold, to whom, and over which services; and the connections of one client to these,
  * opened at their first use. An error ends the program.
  */
-#ifndef COMPARE_CLIENT_H
-#define COMPARE_CLIENT_H
+#pragma once
 
 #include "common/rabbit/connection.h"
 #include "lock/lock.h"
@@ -117,5 +116,3 @@ void queue_clear(struct client *client);
 
 /* Connects to couponmq's gateway. */
 void gateway_open(struct client *client);
-
-#endif

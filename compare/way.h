@@ -3,8 +3,7 @@
  * and to judge it. The code is as plain as the idea. Any error of a store ends the program: faults
  * are not what is compared here.
  */
-#ifndef COMPARE_WAY_H
-#define COMPARE_WAY_H
+#pragma once
 
 #include "compare/client.h"
 
@@ -114,5 +113,3 @@ int load_is_written(const struct load *load); /* the same of those that were wri
 void load_committed(struct load *load);
 /* This one is. */
 void load_written(struct load *load, const struct request *request);
-
-#endif

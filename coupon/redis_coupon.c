@@ -324,11 +324,10 @@ int coupon_scan(struct redis_client *redis, int64_t coupon, enum coupon_key whic
 int outbox_entries(const redisReply *entries, int64_t coupon, outbox_fn *take, void *context)
 {
 	struct json_arena *arena = json_arena_new();
-	struct message *message = malloc(sizeof(*message));
+	struct message *message = checked(malloc(sizeof(*message)));
 	char batch[ULID_SIZE];
 	int rc = 0;
 
-	check(message != NULL);
 	for (size_t i = 0; rc == 0 && i + 1 < entries->elements; i += 2) {
 		const redisReply *field = entries->element[i], *body = entries->element[i + 1];
 		const char *error = NULL;

@@ -2,8 +2,7 @@
  * A coupon as Redis has it: its hash, its generations, its users, its outbox. No function ends the
  * process or waits for more than the replies of Redis; "failed" is as of redis_client_call().
  */
-#ifndef COUPON_REDIS_COUPON_H
-#define COUPON_REDIS_COUPON_H
+#pragma once
 
 #include "common/message/message.h"
 #include "common/redis/client.h"
@@ -145,5 +144,3 @@ redisReply *coupon_records(struct redis_client *redis, int64_t coupon, const str
  */
 int coupon_has(struct redis_client *redis, int64_t coupon, enum coupon_key which,
 	       const struct slot *slots, size_t n, char *has);
-
-#endif

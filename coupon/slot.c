@@ -286,8 +286,7 @@ static void grow(struct slot_set *set)
 	struct slot_set old = *set;
 
 	set->size = old.size ? old.size * 2 : 1024;
-	set->cells = calloc(set->size, sizeof(*set->cells));
-	check(set->cells != NULL);
+	set->cells = checked(calloc(set->size, sizeof(*set->cells)));
 	set->n = 0;
 	for (size_t i = 0; i < old.size; i++)
 		if (old.cells[i])

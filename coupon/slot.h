@@ -3,8 +3,7 @@
  * user coupons in PostgreSQL. A record is SLOT:BATCH:INDEX:KEY for each taken slot, a line each; if
  * it has redeemed a code, a tab and the code follow. No I/O.
  */
-#ifndef COUPON_SLOT_H
-#define COUPON_SLOT_H
+#pragma once
 
 #include "common/message/message.h"
 #include "common/message/receive.h"
@@ -116,5 +115,3 @@ void slot_set_init(struct slot_set *set, size_t max);
 int slot_set_add(struct slot_set *set, const struct slot *slot); /* 1, or 0 when it is full */
 int slot_set_has(const struct slot_set *set, const struct slot *slot);
 void slot_set_fini(struct slot_set *set);
-
-#endif

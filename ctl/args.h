@@ -3,8 +3,7 @@
  * with exit status 2 and one sentence without control bytes: the option, its value and what is
  * allowed.
  */
-#ifndef CTL_ARGS_H
-#define CTL_ARGS_H
+#pragma once
 
 #include "common/message/receive.h"
 
@@ -90,5 +89,3 @@ struct args_receive {
 void args_receive(const struct args *args, struct args_receive *read);
 /* --coupon and --user, which must be given. */
 void args_coupon_user(const struct args *args, struct receive *receive);
-
-#endif

@@ -1,6 +1,5 @@
 /* What every command of couponctl gets, and the tables that describe the commands. */
-#ifndef CTL_CTL_H
-#define CTL_CTL_H
+#pragma once
 
 #include "common/program/config.h"
 #include "ctl/args.h"
@@ -31,5 +30,3 @@ extern const struct command migrate_command, create_command, publish_command, pa
 	distribute_command, export_command, codes_command, codes_generate_command,
 	codes_import_command, codes_revoke_command, codes_export_command, webhook_command,
 	events_command, installation_command;
-
-#endif

@@ -107,10 +107,9 @@ void file_new_open(struct file_new *file, const char *path)
 
 int file_folder_sync(const char *path)
 {
-	char *copy = strdup(path);
+	char *copy = checked(strdup(path));
 	int fd, rc;
 
-	check(copy != NULL);
 	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	free(copy);
 	if (fd < 0)

@@ -4,8 +4,7 @@
  * meanwhile; one that a killed process has left is replaced. Only the owner may read the file: it
  * names users, or has codes or keys.
  */
-#ifndef CTL_FILE_H
-#define CTL_FILE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -41,5 +40,3 @@ int file_has_name(int fd, const char *path);
 int file_sync(FILE *stream);
 /* Brings the names in the folder of this file to disk. 0, or -1 with errno. */
 int file_folder_sync(const char *path);
-
-#endif

@@ -2,8 +2,7 @@
  * Accepted receives that PostgreSQL has no outcome for. Those that can no longer arrive are
  * recorded as rejected (lost); the keeper then releases their slots in Redis.
  */
-#ifndef CTL_LOST_H
-#define CTL_LOST_H
+#pragma once
 
 #include "coupon/slot.h"
 #include "ctl/postgres.h"
@@ -16,5 +15,3 @@ size_t lost_keep_open(struct db *db, int64_t coupon, struct slot *list, size_t n
  */
 size_t lost_record(struct db *db, int64_t coupon, struct slot *list, size_t n,
 		   struct slot_arrays *arrays);
-
-#endif

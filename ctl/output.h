@@ -1,6 +1,5 @@
 /* What commands print: JSON for --json, rows of a query, numbers for people, progress. */
-#ifndef CTL_OUTPUT_H
-#define CTL_OUTPUT_H
+#pragma once
 
 #include <cjson/cJSON.h>
 #include <libpq-fe.h>
@@ -68,5 +67,3 @@ void progress_hide(struct progress *progress);
 
 /* Ends the line of the bar. */
 void progress_end(struct progress *progress);
-
-#endif

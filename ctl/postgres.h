@@ -3,8 +3,7 @@
  * sentence and exit status 1, which rolls back what is open; db_run_try() alone leaves it to the
  * caller.
  */
-#ifndef CTL_POSTGRES_H
-#define CTL_POSTGRES_H
+#pragma once
 
 #include "common/postgres/session.h"
 
@@ -90,5 +89,3 @@ int64_t locks_look(struct locks *locks, struct db *db, int64_t now_ms);
  * also when no lock is the reason, and until it has retried them after one.
  */
 int locks_workers_hold(struct db *db);
-
-#endif

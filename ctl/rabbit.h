@@ -1,6 +1,5 @@
 /* RabbitMQ as couponctl uses it: looks at queues, and holds the messages of one. */
-#ifndef CTL_RABBIT_H
-#define CTL_RABBIT_H
+#pragma once
 
 #include "common/rabbit/connection.h"
 
@@ -110,5 +109,3 @@ const char *hold_confirm(struct hold *hold);
  */
 int hold_copy_round(struct hold *hold, const char *queue, int64_t most, int wait_us,
 		    const char **trouble);
-
-#endif

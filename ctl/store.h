@@ -2,8 +2,7 @@
  * The stores as the settings name them. Every function here ends the process with one sentence when
  * its store cannot be reached or refuses.
  */
-#ifndef CTL_STORE_H
-#define CTL_STORE_H
+#pragma once
 
 #include "common/redis/client.h"
 #include "coupon/slot.h"
@@ -92,5 +91,3 @@ int behind_copy(struct db *db, struct redis_client *redis);
 
 /* For a command that changes something: ends the process if it is behind, or if that is unknown. */
 void behind_refuse(struct db *db, struct redis_client *redis);
-
-#endif

@@ -3,8 +3,7 @@
  * request, and the address that a request connects to. Addresses that are not reachable from the
  * whole Internet are refused: with them, whoever chooses a URL would make requests from inside.
  */
-#ifndef EVENTS_ENDPOINT_H
-#define EVENTS_ENDPOINT_H
+#pragma once
 
 #include "common/program/config.h"
 #include "common/serve/network.h"
@@ -33,5 +32,3 @@ const char *networks_refusal_text(const struct networks *allowed, const char *te
  * something is sent; which address it has is checked then, each time.
  */
 int url_check(const char *url, const struct rules *rules, char why[URL_WHY_SIZE]);
-
-#endif

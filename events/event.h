@@ -2,8 +2,7 @@
  * Events as CloudEvents 1.0 in JSON, and packed into messages; docs/events.md describes the
  * members. Pure.
  */
-#ifndef EVENTS_EVENT_H
-#define EVENTS_EVENT_H
+#pragma once
 
 #include "common/hash.h"
 #include "common/message/receive.h"
@@ -74,5 +73,3 @@ struct packet *packets_take(struct packets *packets);
 void packets_clear(struct packets *packets);
 
 void packet_free(struct packet *packet);
-
-#endif

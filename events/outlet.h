@@ -2,8 +2,7 @@
  * Publishes messages of events to RabbitMQ, in order on one channel, and waits for their confirms.
  * A message that no queue takes is dropped by the broker. One thread.
  */
-#ifndef EVENTS_OUTLET_H
-#define EVENTS_OUTLET_H
+#pragma once
 
 #include "events/event.h"
 
@@ -28,5 +27,3 @@ const char *outlet_why(const struct outlet *outlet);
 
 /* After a failure: what was sent is forgotten, over a new connection. */
 void outlet_reset(struct outlet *outlet);
-
-#endif

@@ -4,8 +4,7 @@
  * no .netrc; the address is checked when it is connected to, so that it does not matter what a name
  * has meant before.
  */
-#ifndef EVENTS_POST_H
-#define EVENTS_POST_H
+#pragma once
 
 #include "events/endpoint.h"
 
@@ -111,5 +110,3 @@ int64_t post_pause_ms(const struct post_result *result);
  * 30 min, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h, 24 h …; longer by up to a quarter, as `random` says.
  */
 int64_t post_retry_ms(int64_t n, int64_t first_ms, uint32_t random);
-
-#endif

@@ -3,8 +3,7 @@
  * removes it. Of all workers one does so, the holder of the lock of the log; the threads of the
  * others wait for it. Nothing waits for this thread.
  */
-#ifndef EVENTS_RELAY_H
-#define EVENTS_RELAY_H
+#pragma once
 
 #include "common/program/config.h"
 
@@ -21,5 +20,3 @@ void relay_stop(struct relay *relay);
 
 /* Adds a sentence when more events wait than the setting says. Any thread. */
 void relay_warnings(cJSON *array);
-
-#endif

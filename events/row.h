@@ -2,8 +2,7 @@
  * The events of one row of event_log, one after the other. The texts of an event are valid until
  * the next one is read. One thread.
  */
-#ifndef EVENTS_ROW_H
-#define EVENTS_ROW_H
+#pragma once
 
 #include "events/event.h"
 
@@ -42,5 +41,3 @@ struct binary_array binary_array_begin(const char *bytes, size_t len);
 const char *binary_array_next(struct binary_array *array, size_t *len);
 /* The same of a number. 0, or -1. */
 int binary_array_number(struct binary_array *array, int64_t *number);
-
-#endif

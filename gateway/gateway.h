@@ -10,8 +10,7 @@
  * Every turn of the loop: the events of the sockets, then admission_flush (the waiting requests
  * become script calls), then redis_pool_flush (one write for all of them).
  */
-#ifndef GATEWAY_GATEWAY_H
-#define GATEWAY_GATEWAY_H
+#pragma once
 
 #include "common/program/config.h"
 #include "gateway/admit/admission.h"
@@ -55,5 +54,3 @@ struct parts {
  * move before these are freed.
  */
 void ports_connect(struct parts *parts, const struct config *config);
-
-#endif

@@ -134,9 +134,8 @@ void metrics_prometheus(struct evbuffer *out)
 
 static cJSON *metrics_json(void)
 {
-	cJSON *object = cJSON_CreateObject(), *answers;
+	cJSON *object = checked(cJSON_CreateObject()), *answers;
 
-	check(object != NULL);
 	for (int i = 0; i < METRIC_COUNT; i++)
 		cJSON_AddNumberToObject(object, metrics[i].name, (double)SUM(values[i]));
 	answers = cJSON_AddObjectToObject(object, "answers");

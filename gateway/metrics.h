@@ -2,8 +2,7 @@
  * Counters and gauges, one page per process in memory shared by all processes of the gateway, so
  * that any of them can report the sum. Adding is safe from any thread.
  */
-#ifndef GATEWAY_METRICS_H
-#define GATEWAY_METRICS_H
+#pragma once
 
 #include "common/message/answer.h"
 
@@ -39,5 +38,3 @@ void metrics_issue_time(int64_t time_us);
 void metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */
 /* A JSON object, at most METRICS_SNAPSHOT_MS old; valid until the next call. */
 const char *metrics_snapshot(int64_t now_ms);
-
-#endif

@@ -3,8 +3,7 @@
  * decided: whether PostgreSQL and Redis belong together, which processes there are, and whether the
  * stores keep what they are told. Event-loop thread only.
  */
-#ifndef GATEWAY_STORES_H
-#define GATEWAY_STORES_H
+#pragma once
 
 #include "common/changes.h"
 #include "common/program/durability.h"
@@ -118,5 +117,3 @@ struct weak_settings {
 };
 
 void weak_settings_tick(struct weak_settings *settings, int64_t now_ms);
-
-#endif

@@ -6,8 +6,7 @@
  * the keeper's thread, so that one that hangs loses it, and over the connection of the keeper's
  * scripts. A worker that cannot verify that it holds the lock treats it as lost.
  */
-#ifndef KEEPER_CONTEXT_H
-#define KEEPER_CONTEXT_H
+#pragma once
 
 #include "common/backoff.h"
 #include "common/message/number.h"
@@ -116,5 +115,3 @@ int keeper_context_reserved_changed(struct keeper_context *context, int64_t coup
 		.first_ms = 1000, .longest_ms = 10000 \
 	}
 void keeper_context_put_off(struct put_off *put_off, int64_t coupon);
-
-#endif

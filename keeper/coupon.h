@@ -8,8 +8,7 @@
  * A step that was interrupted is repeated by the next sweep. Each step may be repeated. The
  * keeper's thread.
  */
-#ifndef KEEPER_COUPON_H
-#define KEEPER_COUPON_H
+#pragma once
 
 #include "keeper/rebuild/rebuild.h"
 
@@ -55,5 +54,3 @@ int close_ended(struct keeper_context *context, const struct coupon_row *row);
  */
 int close_step(struct keeper_context *context, const struct coupon_row *row,
 	       const struct coupon_look *look, int64_t keep_ms);
-
-#endif

@@ -2,8 +2,7 @@
  * What a coupon is in PostgreSQL and in Redis, and which action it needs by that. Coupons are read
  * up to KEEPER_PAGE at a time. One thread.
  */
-#ifndef KEEPER_COUPON_STATE_H
-#define KEEPER_COUPON_STATE_H
+#pragma once
 
 #include "common/redis/client.h"
 #include "keeper/database.h"
@@ -126,5 +125,3 @@ int coupon_page_look(struct coupon_page *page, struct redis_client *redis);
  * of redis_client_integer().
  */
 int coupon_known(struct redis_client *redis, int64_t coupon, int64_t *n);
-
-#endif

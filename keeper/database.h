@@ -3,8 +3,7 @@
  * failure concerns either the coupon of the statement (the connection is good) or the connection,
  * which is dropped. Both are logged. One thread.
  */
-#ifndef KEEPER_DATABASE_H
-#define KEEPER_DATABASE_H
+#pragma once
 
 #include "common/postgres/session.h"
 
@@ -59,5 +58,3 @@ int keeper_database_run(struct keeper_database *database, const char *sql, int n
 #define KEEPER_PATIENCE_MS 120000
 void keeper_database_patient(struct keeper_database *database, int (*waiting)(void *context),
 			     void *context);
-
-#endif

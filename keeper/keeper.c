@@ -363,9 +363,8 @@ static void redis_failed(enum redis_failure failure, const char *why)
 
 struct keeper *keeper_start(const struct config *config)
 {
-	struct keeper *keeper = calloc(1, sizeof(*keeper));
+	struct keeper *keeper = checked(calloc(1, sizeof(*keeper)));
 
-	check(keeper != NULL);
 	keeper->config = config;
 	keeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	check(keeper->wake_fd >= 0);

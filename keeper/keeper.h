@@ -4,8 +4,7 @@
  * receives. In every other worker the same thread waits to be elected, and releases slots when it
  * is woken.
  */
-#ifndef KEEPER_KEEPER_H
-#define KEEPER_KEEPER_H
+#pragma once
 
 #include "common/changes.h"
 #include "common/program/config.h"
@@ -38,5 +37,3 @@ struct keeper_state {
 struct keeper_state keeper_state(void);
 /* The metrics of the keeper, in the text exposition format 0.0.4. Any thread. */
 void keeper_exposition(struct evbuffer *out);
-
-#endif

@@ -3,8 +3,7 @@
  * writes, any thread reads. No metric has a label per coupon: neither the size of the page nor the
  * memory depends on their number.
  */
-#ifndef KEEPER_METRICS_H
-#define KEEPER_METRICS_H
+#pragma once
 
 #include "keeper/coupon_state.h"
 
@@ -73,5 +72,3 @@ int keeper_watch_add(struct keeper_watch *watch, struct redis_client *redis, con
 void keeper_watch_publish(const struct watch_sums *sums);
 /* Sets all of them to 0, while this worker is not the keeper. */
 void keeper_watch_none(void);
-
-#endif

@@ -101,9 +101,8 @@ struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct keeper_cont
 	static const struct rabbit_publisher_port port = { .done = copy_done,
 							   .opened = link_opened,
 							   .queue = queue_read };
-	struct keeper_outbox *outbox = calloc(1, sizeof(*outbox));
+	struct keeper_outbox *outbox = checked(calloc(1, sizeof(*outbox)));
 
-	check(outbox != NULL);
 	outbox->context = context;
 	outbox->resend = resend_new(resend_after_ms);
 	outbox->arena = json_arena_new();
@@ -176,9 +175,8 @@ static void copy_send(struct keeper_outbox *outbox, const redisReply *batch, con
 
 static struct unreadable *unreadable_new(int64_t coupon, const redisReply *batch)
 {
-	struct unreadable *unreadable = calloc(1, sizeof(*unreadable) + batch->len + 1);
+	struct unreadable *unreadable = checked(calloc(1, sizeof(*unreadable) + batch->len + 1));
 
-	check(unreadable != NULL);
 	unreadable->coupon = coupon;
 	memcpy(unreadable->batch, batch->str, batch->len);
 	return unreadable;
@@ -228,10 +226,9 @@ static int entries_send(struct keeper_outbox *outbox, struct resend_pass *pass, 
 			const redisReply *entries, int64_t now_ms)
 {
 	size_t n = entries->elements / 2;
-	char *dead = calloc(n + 1, 1);
+	char *dead = checked(calloc(n + 1, 1));
 	int rc;
 
-	check(dead != NULL);
 	for (size_t i = 0; i < n; i++)
 		dead_append(outbox, coupon, entries->element[2 * i]->str);
 	for (size_t i = 0; i < n; i++)

@@ -5,8 +5,7 @@
  * settled, are settled from their slots. What is in the dead-letter queue, or was dropped from it,
  * is the operator's, and is left alone. The keeper's thread; waits for no connection to RabbitMQ.
  */
-#ifndef KEEPER_OUTBOX_H
-#define KEEPER_OUTBOX_H
+#pragma once
 
 #include "common/rabbit/publisher.h"
 #include "keeper/context.h"
@@ -39,5 +38,3 @@ int64_t keeper_outbox_oldest_take(struct keeper_outbox *outbox);
  * The AMQP connection. While the keeper waits, it polls and reads it, which keeps heartbeats going.
  */
 struct rabbit_link *keeper_outbox_link(struct keeper_outbox *outbox);
-
-#endif

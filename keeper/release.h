@@ -8,8 +8,7 @@
  * The elected keeper also reports to Redis the outcomes of receives of older generations, which
  * Redis counts as reserved after a rebuild: each once, in the order of their numbers.
  */
-#ifndef KEEPER_RELEASE_H
-#define KEEPER_RELEASE_H
+#pragma once
 
 #include "common/backoff.h"
 #include "common/message/receive.h"
@@ -41,5 +40,3 @@ struct late {
 
 /* The same with the next page of late outcomes. */
 int late_step(struct late *late, struct keeper_context *context);
-
-#endif

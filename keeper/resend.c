@@ -47,9 +47,8 @@ static void queues_forget(struct resend *resend)
 
 struct resend *resend_new(int64_t after_ms)
 {
-	struct resend *resend = calloc(1, sizeof(*resend));
+	struct resend *resend = checked(calloc(1, sizeof(*resend)));
 
-	check(resend != NULL);
 	resend->after_ms = after_ms;
 	queues_forget(resend);
 	return resend;
@@ -116,8 +115,7 @@ static struct entry *entry_of(struct resend *resend, const struct resend_coupon 
 		return entry;
 	if (HASH_COUNT(resend->entries) >= RESEND_COUPONS_MAX)
 		entry_free(resend, resend->entries);
-	entry = calloc(1, sizeof(*entry));
-	check(entry != NULL);
+	entry = checked(calloc(1, sizeof(*entry)));
 	entry->coupon = coupon->id;
 	entry->seen_n = coupon->settled;
 	HASH_ADD(hh, resend->entries, coupon, sizeof(entry->coupon), entry);

@@ -19,8 +19,7 @@
  *
  * Pure: no I/O, no clock (`now_ms` is monotonic). One thread.
  */
-#ifndef KEEPER_RESEND_H
-#define KEEPER_RESEND_H
+#pragma once
 
 #include "common/redis/client.h"
 
@@ -89,5 +88,3 @@ int resend_covers(const struct resend *resend, const struct resend_pass *pass, i
 void resend_pass_end(struct resend *resend, const struct resend_coupon *coupon, int64_t now_ms);
 /* None of its receives is in flight. */
 void resend_forget(struct resend *resend, int64_t coupon);
-
-#endif

@@ -209,8 +209,7 @@ static struct keeper_gateway *gateway_get(struct keeper_stores *stores, const ch
 		stores->full_ms = clock_monotonic_ms();
 		return NULL;
 	}
-	gateway = calloc(1, sizeof(*gateway));
-	check(gateway != NULL);
+	gateway = checked(calloc(1, sizeof(*gateway)));
 	memcpy(gateway->id, id, len + 1);
 	HASH_ADD_KEYPTR(hh, stores->gateways, gateway->id, len, gateway);
 	return gateway;

@@ -20,8 +20,7 @@
  *
  * The keeper's thread.
  */
-#ifndef KEEPER_STORES_H
-#define KEEPER_STORES_H
+#pragma once
 
 #include "common/changes.h"
 #include "keeper/context.h"
@@ -73,5 +72,3 @@ int keeper_stores_hold(struct keeper_stores *stores, struct keeper_context *cont
  * 0, or -1: Redis or PostgreSQL failed.
  */
 int keeper_stores_round(struct keeper_stores *stores, struct keeper_context *context);
-
-#endif

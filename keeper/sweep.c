@@ -81,9 +81,8 @@ struct keeper_sweep {
 struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper_context *context,
 				      struct keeper_outbox *outbox)
 {
-	struct keeper_sweep *sweep = calloc(1, sizeof(*sweep));
+	struct keeper_sweep *sweep = checked(calloc(1, sizeof(*sweep)));
 
-	check(sweep != NULL);
 	sweep->config = config;
 	sweep->context = context;
 	sweep->outbox = outbox;

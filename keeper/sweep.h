@@ -3,8 +3,7 @@
  * sweep as its time allows, and the next round continues it. Each round starts with the coupons
  * whose terms have changed. The keeper's thread.
  */
-#ifndef KEEPER_SWEEP_H
-#define KEEPER_SWEEP_H
+#pragma once
 
 #include "common/program/config.h"
 #include "keeper/outbox.h"
@@ -26,5 +25,3 @@ void keeper_sweep_restart(struct keeper_sweep *sweep);
  * was lost.
  */
 int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms);
-
-#endif

@@ -2,8 +2,7 @@
  * What a store must offer. A session holds one lock at a time; an owner uses as many sessions as it
  * holds locks at once, and keeps them for later locks. Calls of one session do not overlap.
  */
-#ifndef LOCK_BACKEND_H
-#define LOCK_BACKEND_H
+#pragma once
 
 #include "lock/lock.h"
 
@@ -44,5 +43,3 @@ struct lock_backend {
 };
 
 extern const struct lock_backend lock_redis, lock_postgres, lock_zookeeper;
-
-#endif

@@ -8,8 +8,7 @@
  * highest fence that it has seen, and refuse a lower one. docs/locks.md tells what each store
  * promises.
  */
-#ifndef LOCK_LOCK_H
-#define LOCK_LOCK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -87,5 +86,3 @@ int64_t lock_fence(const struct lock *lock); /* 1…2^63-1 */
  * could not be reached, and the lock is free at its end. Frees the object after the last time.
  */
 int lock_release(struct lock *lock);
-
-#endif

@@ -2,8 +2,7 @@
  * Names of locks from a template: "lock:coupon:{coupon}:user:{user}", so that only those wait for
  * each other who contend for the same thing.
  */
-#ifndef LOCK_NAME_H
-#define LOCK_NAME_H
+#pragma once
 
 #include "lock/lock.h"
 
@@ -24,5 +23,3 @@ struct lock_argument {
  */
 int lock_name_format(char out[LOCK_NAME_SIZE], const char *template,
 		     const struct lock_argument *arguments, size_t n, char why[LOCK_NAME_WHY_SIZE]);
-
-#endif

@@ -212,8 +212,7 @@ struct lock_owner *lock_owner_new(enum lock_backend_id backend, const char *url,
 
 	if (!backends[backend])
 		return NULL;
-	owner = calloc(1, sizeof(*owner));
-	check(owner != NULL);
+	owner = checked(calloc(1, sizeof(*owner)));
 	owner->backend = backends[backend];
 	owner->url = url;
 	owner->lost = lost;
@@ -363,9 +362,8 @@ static enum lock_reply ask(struct lock_owner *owner, void *session,
 static struct lock *lock_new(struct lock_owner *owner, void *session, const char *name,
 			     const struct lock_options *options, const struct lock_grant *grant)
 {
-	struct lock *lock = calloc(1, sizeof(*lock));
+	struct lock *lock = checked(calloc(1, sizeof(*lock)));
 
-	check(lock != NULL);
 	lock->owner = owner;
 	lock->session = session;
 	lock->options = *options;
@@ -378,9 +376,8 @@ static struct lock *lock_new(struct lock_owner *owner, void *session, const char
 
 static void watcher_add(struct lock_owner *owner)
 {
-	owner->watchers = realloc(owner->watchers,
-				  (size_t)(owner->watchers_n + 1) * sizeof(*owner->watchers));
-	check(owner->watchers != NULL);
+	owner->watchers = checked(realloc(owner->watchers, (size_t)(owner->watchers_n + 1) *
+								   sizeof(*owner->watchers)));
 	check(pthread_create(&owner->watchers[owner->watchers_n], NULL, watch, owner) == 0);
 	owner->watchers_n++;
 }

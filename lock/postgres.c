@@ -27,9 +27,8 @@ struct session {
 
 static void *session_open(const char *url)
 {
-	struct session *session = calloc(1, sizeof(*session));
+	struct session *session = checked(calloc(1, sizeof(*session)));
 
-	check(session != NULL);
 	session->postgres = postgres_new(
 		&(struct postgres_options){ .url = url,
 					    .application_name = "couponmq-lock",

@@ -4,8 +4,7 @@
  * neither a lease nor a fence. It excludes the locks of LOCK_POSTGRES with the same name, and they
  * exclude it. The tables of couponmq need not exist.
  */
-#ifndef LOCK_POSTGRES_H
-#define LOCK_POSTGRES_H
+#pragma once
 
 #include "common/postgres/session.h"
 #include "lock/backend.h"
@@ -17,5 +16,3 @@
  */
 enum lock_reply lock_session_try(struct postgres *postgres, const char *name);
 enum lock_reply lock_session_wait(struct postgres *postgres, const char *name);
-
-#endif

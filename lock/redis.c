@@ -27,9 +27,8 @@ struct session {
 
 static void *session_open(const char *url)
 {
-	struct session *session = calloc(1, sizeof(*session));
+	struct session *session = checked(calloc(1, sizeof(*session)));
 
-	check(session != NULL);
 	session->commands = redis_client_new(url, NULL);
 	redis_lease_init(&session->lease, session->commands, 1);
 	snprintf(session->channel, sizeof(session->channel), "couponmq:lock:wake:%s",

@@ -3,8 +3,7 @@
  * over that connection, and whose lease has to end when he hangs. It is a lock of LOCK_REDIS: it
  * excludes the locks of that name, and they exclude it. One thread.
  */
-#ifndef LOCK_REDIS_LEASE_H
-#define LOCK_REDIS_LEASE_H
+#pragma once
 
 #include "common/message/number.h"
 #include "common/message/receive.h"
@@ -44,5 +43,3 @@ enum lock_reply redis_lease_renew(struct redis_lease *lease);
 enum lock_reply redis_lease_release(struct redis_lease *lease);
 
 #define REDIS_LEASE_RENEWAL_WRITES 2 /* to Redis, while nobody waits */
-
-#endif

@@ -80,10 +80,9 @@ static void on_watch(zhandle_t *handle, int type, int state, const char *path, v
 
 static void *session_open(const char *hosts)
 {
-	struct session *session = calloc(1, sizeof(*session));
+	struct session *session = checked(calloc(1, sizeof(*session)));
 	pthread_condattr_t monotonic;
 
-	check(session != NULL);
 	session->hosts = hosts;
 	check(pthread_mutex_init(&session->mutex, NULL) == 0);
 	check(pthread_condattr_init(&monotonic) == 0);

@@ -1,6 +1,5 @@
 /* Sends the requests of a rush and records every answer. */
-#ifndef RUSH_LOAD_H
-#define RUSH_LOAD_H
+#pragma once
 
 #include "rush/tally.h"
 
@@ -21,5 +20,3 @@ struct rush_figures {
  */
 int rush_load_run(struct rush_requests *requests, const struct gateway_address *address,
 		  int progress, struct rush_figures *figures);
-
-#endif

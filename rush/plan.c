@@ -216,8 +216,7 @@ static void codes_read(struct rush_plan *plan, const char *path, size_t needed)
 
 	if (!file)
 		log_fatal("%s cannot be read: %s", path, strerror(errno));
-	plan->codes = calloc(needed, sizeof(*plan->codes));
-	check(plan->codes != NULL);
+	plan->codes = checked(calloc(needed, sizeof(*plan->codes)));
 	for (size_t number = 1; n < needed && getline(&line, &size, file) > 0; number++) {
 		size_t len = strcspn(line, ",\r\n");
 

@@ -3,8 +3,7 @@
  * Those of one user are for one coupon, and are sent one directly after the other, so that they
  * race.
  */
-#ifndef RUSH_PLAN_H
-#define RUSH_PLAN_H
+#pragma once
 
 #include "common/message/number.h"
 #include "common/message/receive.h"
@@ -108,5 +107,3 @@ size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out)
 
 /* When the request is due, in microseconds from the start. Only for plans with a rate. */
 int64_t rush_plan_due_us(const struct rush_plan *plan, uint32_t request);
-
-#endif

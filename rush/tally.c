@@ -10,9 +10,8 @@
 
 void *rush_array_new(size_t n, size_t size)
 {
-	void *array = calloc(n ? n : 1, size);
+	void *array = checked(calloc(n ? n : 1, size));
 
-	check(array != NULL);
 	return array;
 }
 

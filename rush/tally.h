@@ -7,8 +7,7 @@
  *
  * Requests are sent in the order of their numbers, so the oldest open one times out next.
  */
-#ifndef RUSH_TALLY_H
-#define RUSH_TALLY_H
+#pragma once
 
 #include "client/client.h"
 #include "rush/plan.h"
@@ -151,5 +150,3 @@ void rush_tally_note(struct rush_tally *tally, const char *format, ...)
 
 /* The number of violations. */
 int64_t rush_tally_wrong(const struct rush_tally *tally);
-
-#endif

@@ -1,6 +1,5 @@
 /* Waits until the receives of a rush are settled, and checks P1, P2 and P3 in PostgreSQL. */
-#ifndef RUSH_VERIFY_H
-#define RUSH_VERIFY_H
+#pragma once
 
 #include "ctl/postgres.h"
 #include "rush/tally.h"
@@ -41,5 +40,3 @@ void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests)
 void rush_verify_fini(struct rush_verify *verify);
 
 int rush_verify_passed(const struct rush_verify *verify);
-
-#endif

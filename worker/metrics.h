@@ -1,6 +1,5 @@
 /* The worker's metrics, which any thread may write and read, and the log line `stats`. */
-#ifndef WORKER_METRICS_H
-#define WORKER_METRICS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ void stats_step(int64_t now_ms);
 void stats_log(void);
 
 void metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */
-
-#endif

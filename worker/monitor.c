@@ -105,10 +105,9 @@ static void on_readyz(struct evhttp_request *request)
 	struct keeper_state keeper = keeper_state();
 	int is_own = keeper.relation == RELATION_OWN,
 	    ready = rabbitmq && postgresql && is_own && !keeper.is_behind;
-	cJSON *body = cJSON_CreateObject(), *warnings;
+	cJSON *body = checked(cJSON_CreateObject()), *warnings;
 	char *text;
 
-	check(body != NULL);
 	cJSON_AddStringToObject(body, "rabbitmq",
 				rabbitmq || is_own ? word(rabbitmq)
 						   : "not consumed before Redis is known");

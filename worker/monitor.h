@@ -2,8 +2,7 @@
  * GET /metrics, /healthz and /readyz over HTTP, in a thread of its own, so that it also answers
  * while the loop or the keeper waits for a service.
  */
-#ifndef WORKER_MONITOR_H
-#define WORKER_MONITOR_H
+#pragma once
 
 struct monitor;
 
@@ -17,5 +16,3 @@ void monitor_stop(struct monitor *monitor);
  */
 #define MONITOR_SILENCE_MS 30000
 void monitor_beat(void);
-
-#endif

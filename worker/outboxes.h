@@ -12,8 +12,7 @@
  * is forgotten and counted: the keeper publishes it again, and it is settled again, which changes
  * nothing, or dead-lettered again.
  */
-#ifndef WORKER_OUTBOXES_H
-#define WORKER_OUTBOXES_H
+#pragma once
 
 #include "common/message/receive.h"
 
@@ -60,5 +59,3 @@ void outboxes_send(struct outboxes *outboxes);
 
 /* RabbitMQ has confirmed the dead letter of this batch. */
 void outboxes_dead(struct outboxes *outboxes, int64_t coupon, const struct ulid *batch);
-
-#endif

@@ -11,8 +11,7 @@
  * behind, the comparison is repeated; couponctl recover ends that. So it is while Redis does not
  * belong to this PostgreSQL; then the worker does not consume, either.
  */
-#ifndef WORKER_SETTLER_H
-#define WORKER_SETTLER_H
+#pragma once
 
 #include "common/backoff.h"
 #include "common/changes.h"
@@ -91,5 +90,3 @@ int64_t settler_deadline_ms(const struct settler *settler);
  * The memory of earlier calls is reused.
  */
 void settlement_args_fill(struct settle_args *args, const struct settlement *settlement);
-
-#endif

@@ -5,8 +5,7 @@
  *
  *	log_warn("redis_lost", LOG_S("address", address), LOG_I("pending", pending));
  */
-#ifndef COMMON_LOG_LOG_H
-#define COMMON_LOG_LOG_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -108,5 +107,3 @@ void service_version_init(void);
 
 /* What a server states when a connection to it is opened. An empty version is ignored. */
 void service_version_log(enum service service, const char *product, const char *version);
-
-#endif

@@ -7,8 +7,7 @@
  *	log_output_write() ─▶ buffer is empty ─▶ standard error
  *	                  └─▶ buffer ─▶ thread ─┘
  */
-#ifndef COMMON_LOG_LOG_OUTPUT_H
-#define COMMON_LOG_LOG_OUTPUT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ void log_output_write(const char *line, size_t len);
 
 /* The same for the last words before exit() or abort(): waits for up to LOG_OUTPUT_END_MS. */
 void log_output_last(const char *text, size_t len);
-
-#endif

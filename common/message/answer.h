@@ -1,8 +1,7 @@
 /*
  * The answers to a request: one table (answer_table.h) for socket, HTTP, CLI and docs.
  */
-#ifndef COMMON_MESSAGE_ANSWER_H
-#define COMMON_MESSAGE_ANSWER_H
+#pragma once
 
 #include <cjson/cJSON.h>
 
@@ -28,5 +27,3 @@ enum answer answer_from_code(int code);
 char *answer_line(const char *id, enum answer answer, const char *status, cJSON *object);
 /* The same with a sentence; NULL: the answer's own. */
 char *answer_message_line(const char *id, enum answer answer, const char *message);
-
-#endif

@@ -7,8 +7,7 @@
  * The tree lives in an arena that is reset by the next parse: never call cJSON_Delete on it, keep
  * no pointer into it. One arena serves one thread.
  */
-#ifndef COMMON_MESSAGE_JSON_H
-#define COMMON_MESSAGE_JSON_H
+#pragma once
 
 #include <cjson/cJSON.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ void json_sentence_add(cJSON *array, const char *format, ...) __attribute__((for
 
 /* An integer from `least` to `most`; 0, or -1. */
 int json_integer(const cJSON *item, int64_t least, int64_t most, int64_t *value);
-
-#endif

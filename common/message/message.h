@@ -8,8 +8,7 @@
  * `seq` is the first receive's number in its generation, `at` is Redis time in milliseconds, a
  * receive is user, slot, idempotency key and, if it has redeemed one, the exchange code.
  */
-#ifndef COMMON_MESSAGE_MESSAGE_H
-#define COMMON_MESSAGE_MESSAGE_H
+#pragma once
 
 #include "common/message/json.h"
 #include "common/message/receive.h"
@@ -75,5 +74,3 @@ struct packed {
 int packed_open(struct packed *packed, const char *body, size_t len, const char **error);
 /* The next batch, lent from the body: 1, or 0 when there is none. There is at least one. */
 int packed_next(struct packed *packed, const char **batch, size_t *len);
-
-#endif

@@ -1,6 +1,5 @@
 /* Whole numbers as text: coupon ids, and the arguments of commands and queries. */
-#ifndef COMMON_MESSAGE_NUMBER_H
-#define COMMON_MESSAGE_NUMBER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -54,5 +53,3 @@ const char *number_text(int64_t number, char out[NUMBER_SIZE]);
  * `most`.
  */
 int number_parse(const char *text, int64_t most, int64_t *number);
-
-#endif

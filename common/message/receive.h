@@ -2,8 +2,7 @@
  * A receive: one accepted request, written <coupon>.<user>.<batch>.<index>, so that one look-up
  * finds its outcome. The user may contain dots, the other parts do not.
  */
-#ifndef COMMON_MESSAGE_RECEIVE_H
-#define COMMON_MESSAGE_RECEIVE_H
+#pragma once
 
 #include "common/message/number.h"
 
@@ -152,5 +151,3 @@ char *coupon_cursor_format(const struct coupon_cursor *cursor, const struct user
 /* Parses exactly `len` bytes. 0, or -1 unless coupon_cursor_format() wrote them for this user. */
 int coupon_cursor_parse(struct coupon_cursor *cursor, const struct user_id *user, const char *text,
 			size_t len);
-
-#endif

@@ -2,8 +2,7 @@
  * The arguments of a statement: numbers, texts, and arrays, which are built element by element in
  * PostgreSQL's binary form. The statement must give each its type, as in `$1::bigint[]`.
  */
-#ifndef COMMON_POSTGRES_ARGUMENT_H
-#define COMMON_POSTGRES_ARGUMENT_H
+#pragma once
 
 #include "common/message/number.h"
 #include "common/message/receive.h"
@@ -99,5 +98,3 @@ size_t settle_args_receives(const struct settle_args *args);
 /* As the arguments of the statement; lent from `args`. */
 void settle_args_arguments(const struct settle_args *args,
 			   struct postgres_argument arguments[SETTLE_ARGS_N]);
-
-#endif

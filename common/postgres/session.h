@@ -8,8 +8,7 @@
  *	  ▲               │                 │                   │               │ ended      │
  *	  └───────────────┴─ any loss, any missed deadline, postgres_lose() ────┴────────────┘
  */
-#ifndef COMMON_POSTGRES_SESSION_H
-#define COMMON_POSTGRES_SESSION_H
+#pragma once
 
 #include "common/postgres/argument.h"
 
@@ -196,5 +195,3 @@ PGresult *postgres_query_take(struct postgres *postgres, const struct postgres_p
 PGresult *postgres_ask(struct postgres *postgres, const char *sql, int n,
 		       const struct postgres_argument *arguments,
 		       const struct postgres_patience *patience);
-
-#endif

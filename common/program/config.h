@@ -3,8 +3,7 @@
  * flags and the environment; flags have precedence. A text setting NAME may instead be given as
  * NAME_FILE, the path of a file that holds the value (for secrets).
  */
-#ifndef COMMON_PROGRAM_CONFIG_H
-#define COMMON_PROGRAM_CONFIG_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -37,5 +36,3 @@ void config_log(const struct config *config, const char *name);
 
 /* Splits host:port ([host]:port for IPv6) in place; 0, or -1. `*port` is 1–65535. */
 int config_address(char *text, char **host, int *port);
-
-#endif

@@ -3,8 +3,7 @@
  * is logged (weak_setting) once for each connection and whenever it changes; one that cannot be
  * read is logged once. Belongs to one thread. No I/O.
  */
-#ifndef COMMON_PROGRAM_DURABILITY_H
-#define COMMON_PROGRAM_DURABILITY_H
+#pragma once
 
 #include <cjson/cJSON.h>
 
@@ -35,5 +34,3 @@ void durability_unknown(struct durability *durability, enum durability_part part
  * settings, to `array` unless it is NULL. Returns their number.
  */
 int durability_warnings(const struct durability *durability, cJSON *array);
-
-#endif

@@ -2,8 +2,7 @@
  * Common to the main function of every program: the version, and checks of settings beyond those of
  * config_read.
  */
-#ifndef COMMON_PROGRAM_PROGRAM_H
-#define COMMON_PROGRAM_PROGRAM_H
+#pragma once
 
 #include "common/program/config.h"
 
@@ -27,5 +26,3 @@ void program_answer(const char *name, void (*help)(void), int argc, char **argv)
  * Checks the URLs without connecting; a malformed one ends the process with a sentence.
  */
 void program_check_urls(const struct config *config);
-
-#endif

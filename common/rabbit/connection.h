@@ -3,8 +3,7 @@
  * that couponmq needs (connection.blocked, consumer_cancel_notify, basic.nack, publisher_confirms).
  * Every call blocks. A connection belongs to one thread.
  */
-#ifndef COMMON_RABBIT_CONNECTION_H
-#define COMMON_RABBIT_CONNECTION_H
+#pragma once
 
 #include <stdint.h>
 
@@ -102,5 +101,3 @@ int watch_end(struct watch *watch); /* 1 when the watchdog has ended this call *
  * stops without waiting for the broker.
  */
 void watch_cut_all(void);
-
-#endif

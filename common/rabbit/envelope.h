@@ -2,8 +2,7 @@
  * A message as received: the body, and those of its properties that couponmq uses or passes on; how
  * it is assembled from frames, and copied.
  */
-#ifndef COMMON_RABBIT_ENVELOPE_H
-#define COMMON_RABBIT_ENVELOPE_H
+#pragma once
 
 #include "common/rabbit/connection.h"
 
@@ -82,5 +81,3 @@ struct arriving {
 struct arrival arriving_add(struct arriving *arriving, const amqp_frame_t *frame);
 /* Forgets an incomplete message. */
 void arriving_reset(struct arriving *arriving);
-
-#endif

@@ -3,8 +3,7 @@
  * returns frames; the link turns them into whole messages, confirms and the one event "lost". It
  * belongs to one thread.
  */
-#ifndef COMMON_RABBIT_LINK_H
-#define COMMON_RABBIT_LINK_H
+#pragma once
 
 #include "common/rabbit/connection.h"
 #include "common/rabbit/envelope.h"
@@ -100,5 +99,3 @@ int rabbit_link_queue_ask(struct rabbit_link *link, const char *queue);
 int rabbit_link_ack(struct rabbit_link *link, uint64_t tag, int multiple);
 /* Ends every consumer, for good: the broker sends no more deliveries. */
 int rabbit_link_cancel(struct rabbit_link *link);
-
-#endif

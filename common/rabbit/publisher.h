@@ -4,8 +4,7 @@
  * memory or disk, it reads nothing from a connection that has published, acks included, so the
  * queue that fills it could not be emptied. It belongs to one thread.
  */
-#ifndef COMMON_RABBIT_PUBLISHER_H
-#define COMMON_RABBIT_PUBLISHER_H
+#pragma once
 
 #include "common/rabbit/link.h"
 
@@ -155,5 +154,3 @@ void rabbit_sender_send(struct rabbit_sender *sender, const char *exchange, cons
  * heartbeats are sent inside it.
  */
 const char *rabbit_sender_wait(struct rabbit_sender *sender, int64_t timeout_ms);
-
-#endif

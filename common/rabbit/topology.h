@@ -9,8 +9,7 @@
  * -1 switches it off. On RabbitMQ 3 there is none by default, and a negative one acts as 0: there
  * the argument is left out.
  */
-#ifndef COMMON_RABBIT_TOPOLOGY_H
-#define COMMON_RABBIT_TOPOLOGY_H
+#pragma once
 
 #include "common/rabbit/connection.h"
 
@@ -98,5 +97,3 @@ amqp_connection_state_t rabbit_opening_take(struct rabbit_opening *opening,
  * allowed.
  */
 void rabbit_opening_abandon(struct rabbit_opening *opening);
-
-#endif

@@ -7,8 +7,7 @@
  * not reply in time, or Redis cannot serve any command now; the connection is closed, and whether
  * the command ran is unknown.
  */
-#ifndef COMMON_REDIS_CLIENT_H
-#define COMMON_REDIS_CLIENT_H
+#pragma once
 
 #include "common/redis/redis.h"
 
@@ -140,5 +139,3 @@ enum redis_revoked redis_revoke(struct redis_client *redis,
  */
 size_t redis_code_user(const redisReply *value);
 int redis_code_is_revoked(const redisReply *value); /* now, or later */
-
-#endif

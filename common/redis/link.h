@@ -7,8 +7,7 @@
  * connection stays open, and redis_error_means_not_run() returns whether the command had no effect.
  * Without a reply the connection is lost, and whether the command ran is unknown.
  */
-#ifndef COMMON_REDIS_LINK_H
-#define COMMON_REDIS_LINK_H
+#pragma once
 
 #include <event2/event.h>
 #include <hiredis/hiredis.h>
@@ -52,5 +51,3 @@ uint64_t redis_link_connects(const struct redis_link *link); /* how many times i
 
 /* NULL when connected and ready, else the reason (a text that is valid until the next turn). */
 const char *redis_link_trouble(const struct redis_link *link);
-
-#endif

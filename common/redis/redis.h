@@ -2,8 +2,7 @@
  * What all connections to Redis have in common: the names of the keys, the address, and the meaning
  * of replies. No I/O.
  */
-#ifndef COMMON_REDIS_REDIS_H
-#define COMMON_REDIS_REDIS_H
+#pragma once
 
 #include <hiredis/hiredis.h>
 #include <stdint.h>
@@ -117,5 +116,3 @@ const char *redis_reply_version(const redisReply *reply, char version[REDIS_VERS
 int redis_reply_writes(const redisReply *reply, int64_t *writes);
 /* Whether it is a reply to HSCAN: a cursor, and an array of fields and values. */
 int redis_reply_is_scan(const redisReply *reply);
-
-#endif

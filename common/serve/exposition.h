@@ -1,6 +1,5 @@
 /* Metrics in Prometheus' text format 0.0.4. Every name is written with the prefix couponmq_. */
-#ifndef COMMON_SERVE_EXPOSITION_H
-#define COMMON_SERVE_EXPOSITION_H
+#pragma once
 
 #include <event2/buffer.h>
 #include <inttypes.h>
@@ -26,5 +25,3 @@ static inline void exposition_labelled(struct evbuffer *out, const char *name, c
 {
 	evbuffer_add_printf(out, "couponmq_%s{%s=\"%s\"} %" PRId64 "\n", name, label, text, value);
 }
-
-#endif

@@ -3,8 +3,7 @@
  * periodic timers. Accepting pauses for a moment when file descriptors run out, instead of
  * spinning; the last ones are reserved for connections of the process to the services.
  */
-#ifndef COMMON_SERVE_LOOP_H
-#define COMMON_SERVE_LOOP_H
+#pragma once
 
 #include <event2/event.h>
 #include <event2/listener.h>
@@ -53,5 +52,3 @@ void ticker_free(struct ticker *ticker);
 
 /* Something waits from now on: the first tick is a period later, or earlier if it runs already. */
 void ticker_start(struct ticker *ticker);
-
-#endif

@@ -1,6 +1,5 @@
 /* Networks of IP, as in CIDR notation, and which addresses are in them. */
-#ifndef COMMON_SERVE_NETWORK_H
-#define COMMON_SERVE_NETWORK_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/socket.h>
@@ -35,5 +34,3 @@ int network_has(const struct network *network, const struct network *address);
  */
 int networks_parse(struct networks *networks, const char *text, char why[NETWORKS_WHY_SIZE]);
 int networks_have(const struct networks *networks, const struct network *address);
-
-#endif

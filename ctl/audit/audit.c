@@ -179,9 +179,8 @@ static void group_end(struct group *group)
 /* Audits a coupon that PostgreSQL has, or keeps it for group_end(). */
 static void group_audit(struct group *group, int64_t coupon)
 {
-	struct pass *pass = calloc(1, sizeof(*pass));
+	struct pass *pass = checked(calloc(1, sizeof(*pass)));
 
-	check(pass != NULL);
 	pass->audit = group->audit;
 	pass->coupon = coupon;
 	passes_run(pass);

@@ -11,8 +11,7 @@
  * time of acceptance, which is on Redis' clock, says whether it was taken at the cut. So the counts
  * of the cut can be compared exactly while the system runs.
  */
-#ifndef CTL_AUDIT_AUDIT_H
-#define CTL_AUDIT_AUDIT_H
+#pragma once
 
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
@@ -309,5 +308,3 @@ void findings_end(struct findings *findings, cJSON *rest);
 /* Prints what the pass has found, or makes an object of it. */
 void figures_print(const struct pass *pass);
 cJSON *figures_json(const struct pass *pass);
-
-#endif

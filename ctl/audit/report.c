@@ -44,8 +44,7 @@ void finding_add(const struct pass *pass, enum finding finding, const struct slo
 	output_text(object, "receive", receive);
 	output_text(object, "text", text);
 	if (findings->json) {
-		line = cJSON_PrintUnformatted(object);
-		check(line != NULL);
+		line = checked(cJSON_PrintUnformatted(object));
 		printf("%s%s", findings->begun ? "," : "{\"wrong\":[", line);
 		findings->begun = 1;
 		cJSON_free(line);

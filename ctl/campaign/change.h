@@ -9,8 +9,7 @@
  *	  …              the caller's statements on change->db
  *	change_commit()  COMMIT, update Redis
  */
-#ifndef CTL_CAMPAIGN_CHANGE_H
-#define CTL_CAMPAIGN_CHANGE_H
+#pragma once
 
 #include "coupon/redis_coupon.h"
 #include "ctl/store.h"
@@ -62,5 +61,3 @@ void change_version_raise(struct change *change, int64_t version);
 int change_commit(struct change *change);
 
 void change_fini(struct change *change);
-
-#endif

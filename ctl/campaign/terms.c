@@ -269,10 +269,9 @@ static cJSON *terms_read(const struct args *args)
 /* Passes the terms of a coupon to a statement. Returns its value. */
 static int64_t terms_store(struct db *db, const char *sql, int64_t id, cJSON *terms)
 {
-	char *text = cJSON_PrintUnformatted(terms);
+	char *text = checked(cJSON_PrintUnformatted(terms));
 	int64_t value;
 
-	check(text != NULL);
 	value = db_value(db, sql, db_id(id), postgres_text(text));
 	cJSON_free(text);
 	cJSON_Delete(terms);

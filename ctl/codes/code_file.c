@@ -78,10 +78,9 @@ static void header_read(struct code_file *file)
 
 struct code_file *code_file_open(const char *path, enum sheet_format format)
 {
-	struct code_file *file = calloc(1, sizeof(*file));
+	struct code_file *file = checked(calloc(1, sizeof(*file)));
 	struct stat stat;
 
-	check(file != NULL);
 	file->path = path;
 	file->arena = json_arena_new();
 	file->reader.file = fopen(path, "re");

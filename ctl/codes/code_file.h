@@ -2,8 +2,7 @@
  * A file with codes: CSV with a header, one of whose columns is `code`, or JSON lines, objects with
  * the member `code`. What else a row has is metadata.
  */
-#ifndef CTL_CODES_CODE_FILE_H
-#define CTL_CODES_CODE_FILE_H
+#pragma once
 
 #include "ctl/output.h"
 #include "ctl/table.h"
@@ -37,5 +36,3 @@ void code_file_progress(const struct code_file *file, struct progress *progress)
 /* Writes the SHA-256 of the whole file as hexadecimal digits; returns `out`. */
 #define CODE_FILE_HASH_SIZE 65
 char *code_file_hash(const char *path, char out[CODE_FILE_HASH_SIZE]);
-
-#endif

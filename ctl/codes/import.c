@@ -187,10 +187,9 @@ static int lane_fill(struct lane *lane)
 /* Stores all rows, with progress; tells those that are refused, by ascending lines. */
 static void lanes_run(struct import *import)
 {
-	struct lane *lanes = calloc(LANES, sizeof(*lanes));
+	struct lane *lanes = checked(calloc(LANES, sizeof(*lanes)));
 	int has_more = 1, i;
 
-	check(lanes != NULL);
 	for (i = 0; i < LANES; i++) {
 		lanes[i].import = import;
 		lanes[i].db = store_changing_open(import->ctl, NULL);

@@ -263,10 +263,9 @@ static int64_t part_revoke(struct revocation *r, int redeemed)
 /* Tells Redis of the revocations of each coupon once. */
 static void coupons_apply(const struct revocation *r)
 {
-	int64_t *coupons = calloc(r->n + 1, sizeof(*coupons));
+	int64_t *coupons = checked(calloc(r->n + 1, sizeof(*coupons)));
 	size_t n = 0;
 
-	check(coupons != NULL);
 	for (size_t i = 0; i < r->n; i++)
 		if (r->codes[i].set)
 			coupons[n++] = r->codes[i].coupon;

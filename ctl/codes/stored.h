@@ -2,8 +2,7 @@
  * What the stores have of codes: the spaces and sets of generated codes in PostgreSQL, and the keys
  * in the file that COUPON_CODE_KEYS names. A file that cannot be used ends the process.
  */
-#ifndef CTL_CODES_STORED_H
-#define CTL_CODES_STORED_H
+#pragma once
 
 #include "codes/book.h"
 #include "codes/key.h"
@@ -42,5 +41,3 @@ int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const ch
  * database; 0: none.
  */
 int keyring_read(struct code_keys *keys, const struct ctl *ctl, struct db *db);
-
-#endif

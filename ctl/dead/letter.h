@@ -1,6 +1,5 @@
 /* A message in the dead-letter queue, and what can be read of it. */
-#ifndef CTL_DEAD_LETTER_H
-#define CTL_DEAD_LETTER_H
+#pragma once
 
 #include "common/message/message.h"
 #include "common/rabbit/connection.h"
@@ -46,5 +45,3 @@ cJSON *dead_letter_json(const struct dead_letter *letter);
 void dead_letter_print(const struct dead_letter *letter);
 /* Adds the members that dead_letter_json() lacks. */
 void dead_letter_json_add(const struct dead_letter *letter, cJSON *object);
-
-#endif

@@ -1,6 +1,5 @@
 /* A distribution: the listed users, and the run that sends their requests. */
-#ifndef CTL_DISTRIBUTE_DISTRIBUTE_H
-#define CTL_DISTRIBUTE_DISTRIBUTE_H
+#pragma once
 
 #include "client/client.h"
 #include "common/message/receive.h"
@@ -112,5 +111,3 @@ struct run_report {
  * flight is not answered.
  */
 void run(struct list *list, const struct run_plan *plan, struct run_report *report);
-
-#endif

@@ -70,11 +70,10 @@ static void entry_add(struct list *list, const char *text, size_t len, int64_t l
 /* The lines, or the first cell of each row. */
 static void entries_read(struct list *list)
 {
-	struct line_reader *reader = calloc(1, sizeof(*reader));
+	struct line_reader *reader = checked(calloc(1, sizeof(*reader)));
 	struct csv_rows *rows;
 	struct csv_row row;
 
-	check(reader != NULL);
 	reader->file = file_open(list->path);
 	rows = csv_rows_new(reader, CSV_SPACES_KEEP);
 	while (list->is_csv && csv_rows_next(rows, &row)) {
@@ -102,8 +101,7 @@ static void index_new(struct list *list)
 
 	while (size < (uint64_t)list->n * 2)
 		size *= 2;
-	list->index = calloc(size, sizeof(*list->index));
-	check(list->index != NULL);
+	list->index = checked(calloc(size, sizeof(*list->index)));
 	list->index_mask = size - 1;
 }
 

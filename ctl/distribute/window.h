@@ -9,8 +9,7 @@
  * target over the fastest answer so far: that delay is the signal of background transfers that give
  * way to others (LEDBAT, RFC 6817).
  */
-#ifndef CTL_DISTRIBUTE_WINDOW_H
-#define CTL_DISTRIBUTE_WINDOW_H
+#pragma once
 
 #include <stdint.h>
 
@@ -54,5 +53,3 @@ void pace_sent(struct pace *pace, uint32_t n);
 
 /* How long until the next one is due; 0: it is. */
 int64_t pace_wait_us(const struct pace *pace, int64_t now_us);
-
-#endif

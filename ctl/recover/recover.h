@@ -1,6 +1,5 @@
 /* What the parts of couponctl recover share. Each ends the process when a store fails. */
-#ifndef CTL_RECOVER_RECOVER_H
-#define CTL_RECOVER_RECOVER_H
+#pragma once
 
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
@@ -70,5 +69,3 @@ void receives_name(struct recover_coupon *coupon);
 
 /* In recover.c. Prints a line. `what` is a constant such as "created"; `detail` may be NULL. */
 void report_coupon(struct recover *recover, const char *what, int64_t coupon, const char *detail);
-
-#endif

@@ -146,9 +146,8 @@ static void call_refuse(struct admission *admission, struct call *call, enum ans
 static struct call *call_new(const struct admission *admission, struct coupon *coupon,
 			     int64_t now_ms)
 {
-	struct call *call = malloc(sizeof(*call));
+	struct call *call = checked(malloc(sizeof(*call)));
 
-	check(call != NULL);
 	call->coupon = coupon;
 	call->coupon_id = coupon->id;
 	call->seen_generation = coupon->seen_generation;
@@ -365,9 +364,8 @@ static void request_accept(struct admission *admission, struct call *call, struc
 
 static struct batch *batch_new(const struct call *call, const struct call_reply *reply)
 {
-	struct batch *batch = malloc(sizeof(*batch) + reply->body_len);
+	struct batch *batch = checked(malloc(sizeof(*batch) + reply->body_len));
 
-	check(batch != NULL);
 	*batch = (struct batch){ .ulid = call->batch,
 				 .coupon = call->coupon_id,
 				 .body_len = reply->body_len };

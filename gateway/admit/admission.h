@@ -11,8 +11,7 @@
  * Every request that is submitted is answered exactly once, also when Redis fails. coupon_table.h
  * holds what is remembered of each coupon, and detects a Redis that has fallen behind.
  */
-#ifndef GATEWAY_ADMIT_ADMISSION_H
-#define GATEWAY_ADMIT_ADMISSION_H
+#pragma once
 
 #include "gateway/admit/call.h"
 #include "gateway/listen/request.h"
@@ -128,5 +127,3 @@ void admission_seen(const struct admission *admission, int64_t coupon, int64_t *
 		    int64_t *seq);
 
 size_t admission_unconfirmed(const struct admission *admission);
-
-#endif

@@ -10,9 +10,8 @@
 
 struct bundle *bundle_new(void)
 {
-	struct bundle *bundle = calloc(1, sizeof(*bundle));
+	struct bundle *bundle = checked(calloc(1, sizeof(*bundle)));
 
-	check(bundle != NULL);
 	STAILQ_INIT(&bundle->calls);
 	return bundle;
 }

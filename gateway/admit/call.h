@@ -1,6 +1,5 @@
 /* The requests for one coupon that the script decides together, and its reply. */
-#ifndef GATEWAY_ADMIT_CALL_H
-#define GATEWAY_ADMIT_CALL_H
+#pragma once
 
 #include "common/message/answer.h"
 #include "common/message/message.h"
@@ -107,5 +106,3 @@ void bundle_command_make(struct bundle_command *command, const struct bundle *bu
  * the reply. 0, or -1 when it is of another form.
  */
 int script_reply_decode(const redisReply *reply, size_t requests_n, struct call_reply *decoded);
-
-#endif

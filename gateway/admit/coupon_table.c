@@ -70,8 +70,7 @@ struct coupon *coupon_table_get(struct coupon_table *table, int64_t id, int64_t 
 	}
 	if (HASH_COUNT(table->coupons) >= table->max && evict(table, now_ms))
 		return NULL;
-	coupon = calloc(1, sizeof(*coupon));
-	check(coupon != NULL);
+	coupon = checked(calloc(1, sizeof(*coupon)));
 	coupon->id = id;
 	STAILQ_INIT(&coupon->waiting);
 	STAILQ_INIT(&coupon->parked);

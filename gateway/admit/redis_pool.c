@@ -67,8 +67,7 @@ struct redis_pool *redis_pool_new(struct event_base *base, const char *url, size
 	check(pool != NULL && connections >= 1 && connections <= LINKS_MAX);
 	number_text(unsettled_max, pool->unsettled_max);
 	STAILQ_INIT(&pool->unsent);
-	pool->wake = evtimer_new(base, on_wake, NULL);
-	check(pool->wake != NULL);
+	pool->wake = checked(evtimer_new(base, on_wake, NULL));
 	for (pool->links_n = 0; pool->links_n < connections; pool->links_n++)
 		pool->links[pool->links_n] = redis_link_new(&options);
 	return pool;

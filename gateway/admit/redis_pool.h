@@ -8,8 +8,7 @@
  * A script call whose reply was lost is never sent again; one that did not run, as Redis replied,
  * is.
  */
-#ifndef GATEWAY_ADMIT_REDIS_POOL_H
-#define GATEWAY_ADMIT_REDIS_POOL_H
+#pragma once
 
 #include "common/redis/link.h"
 #include "gateway/admit/admission.h"
@@ -72,5 +71,3 @@ void redis_pool_flush(struct redis_pool *pool);
 int redis_pool_is_idle(const struct redis_pool *pool); /* nothing is in flight */
 /* NULL when all connections are ready, else the reason. */
 const char *redis_pool_trouble(const struct redis_pool *pool);
-
-#endif

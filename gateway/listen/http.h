@@ -3,8 +3,7 @@
  * intake is stopped, requests on open connections are answered unavailable. Belongs to one event
  * loop.
  */
-#ifndef GATEWAY_LISTEN_HTTP_H
-#define GATEWAY_LISTEN_HTTP_H
+#pragma once
 
 #include "common/program/config.h"
 #include "gateway/listen/http_request.h"
@@ -71,5 +70,3 @@ void http_connection_reply(struct http_connection *connection, int status, const
 /* The JSON of a refusal. */
 void http_connection_refuse(struct http_connection *connection, int status, const char *extra,
 			    enum answer answer, const char *message);
-
-#endif

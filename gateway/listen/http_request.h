@@ -3,8 +3,7 @@
  * protocol. Checked here are the limits of a request, and what the parser lets pass although
  * another program, for instance a proxy, may read it otherwise. No I/O.
  */
-#ifndef GATEWAY_LISTEN_HTTP_REQUEST_H
-#define GATEWAY_LISTEN_HTTP_REQUEST_H
+#pragma once
 
 #include <http_parser.h>
 #include <stddef.h>
@@ -93,5 +92,3 @@ int http_hosts_has(const char *names, const char *host);
 
 /* Whether the origin is that of the gateway, which the client calls `host`, or of a name. */
 int http_hosts_has_origin(const char *names, const char *origin, const char *host);
-
-#endif

@@ -4,8 +4,7 @@
  * by address, lets them take turns, and bounds what they hold. The responder's reply function calls
  * intake_answered() for each reply.
  */
-#ifndef GATEWAY_LISTEN_INTAKE_H
-#define GATEWAY_LISTEN_INTAKE_H
+#pragma once
 
 #include "common/program/config.h"
 #include "gateway/listen/request.h"
@@ -158,5 +157,3 @@ void intake_answered(struct intake *intake, enum answer answer);
 size_t intake_inflight(const struct intake *intake);
 /* How many a connection may have in flight, while so many have some. At least 1. */
 size_t intake_inflight_share(const struct intake *intake, size_t connections);
-
-#endif

@@ -1,6 +1,5 @@
 /* Requests of clients, as they are parsed, and their replies. */
-#ifndef GATEWAY_LISTEN_REQUEST_H
-#define GATEWAY_LISTEN_REQUEST_H
+#pragma once
 
 #include "common/message/answer.h"
 #include "common/message/json.h"
@@ -127,5 +126,3 @@ extern const struct request_operation request_operations[OP_COUNT];
 
 /* The operation of this name, or OP_COUNT. */
 enum request_op request_op_find(const char *name);
-
-#endif

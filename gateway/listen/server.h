@@ -13,8 +13,7 @@
  * whose output is more than its share is not served, and one whose input is more is not read from,
  * for ten seconds at most; beyond it those that hold most are closed.
  */
-#ifndef GATEWAY_LISTEN_SERVER_H
-#define GATEWAY_LISTEN_SERVER_H
+#pragma once
 
 #include "common/program/config.h"
 #include "gateway/listen/intake.h"
@@ -28,5 +27,3 @@ struct server *server_new(struct event_base *base, const struct config *config,
 void server_accept(void *server, int fd);                /* intake_accept_fn */
 void server_stop(struct server *server);                 /* reads no more */
 size_t server_unsent_bytes(const struct server *server); /* replies not yet in the kernel */
-
-#endif

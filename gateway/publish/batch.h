@@ -4,8 +4,7 @@
  *
  *	admission ──▶ publisher ──(confirmed)──▶ event loop: frees it
  */
-#ifndef GATEWAY_PUBLISH_BATCH_H
-#define GATEWAY_PUBLISH_BATCH_H
+#pragma once
 
 #include "common/message/message.h"
 #include "common/message/receive.h"
@@ -59,5 +58,3 @@ void packet_open(struct packet *packet, struct batch_list *batches);
 
 /* The body: lent by the packet, or written to `buffer`. Its length is `bytes`. */
 char *packet_body(struct packet *packet, char buffer[PACKED_BYTES_MAX]);
-
-#endif

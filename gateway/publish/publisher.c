@@ -124,11 +124,10 @@ static void lost(void *context)
 static void delivered(void *context, size_t source, uint64_t tag, struct envelope *envelope)
 {
 	struct publisher *publisher = context;
-	struct outcome_message *outcome = malloc(sizeof(*outcome) + envelope->body_len);
+	struct outcome_message *outcome = checked(malloc(sizeof(*outcome) + envelope->body_len));
 
 	(void)source;
 	(void)tag;
-	check(outcome != NULL);
 	outcome->len = envelope->body_len;
 	memcpy(outcome->body, envelope->body, envelope->body_len);
 	STAILQ_INSERT_TAIL(&publisher->arrived, outcome, next);
@@ -345,9 +344,8 @@ struct publisher *publisher_new(const char *amqp_url, int *wake_fd)
 							   .lost = lost,
 							   .source = &replies,
 							   .delivered = delivered };
-	struct publisher *publisher = calloc(1, sizeof(*publisher));
+	struct publisher *publisher = checked(calloc(1, sizeof(*publisher)));
 
-	check(publisher != NULL);
 	publisher->wake_thread = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	publisher->wake_loop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	STAILQ_INIT(&publisher->inbox);

@@ -11,8 +11,7 @@
  * inbox, confirmed and outcomes are the only shared lists, under one mutex; an eventfd wakes each
  * side. All functions are for the event loop's thread.
  */
-#ifndef GATEWAY_PUBLISH_PUBLISHER_H
-#define GATEWAY_PUBLISH_PUBLISHER_H
+#pragma once
 
 #include "gateway/publish/batch.h"
 #include "gateway/publish/waiters.h"
@@ -41,5 +40,3 @@ void publisher_collect(struct publisher *publisher, struct batch_list *confirmed
 
 /* Writes the reason why it is not ready, or an empty string when it is. */
 void publisher_trouble(struct publisher *publisher, char *text, size_t size);
-
-#endif

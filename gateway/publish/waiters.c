@@ -43,9 +43,8 @@ struct waiters {
 
 struct waiters *waiters_new(const struct waiters_port *port, int64_t timeout_ms)
 {
-	struct waiters *waiters = calloc(1, sizeof(*waiters));
+	struct waiters *waiters = checked(calloc(1, sizeof(*waiters)));
 
-	check(waiters != NULL);
 	waiters->port = *port;
 	waiters->timeout_ms = timeout_ms;
 	TAILQ_INIT(&waiters->fresh);
@@ -72,8 +71,7 @@ static void batch_join(struct waiters *waiters, struct waiter *waiter)
 	struct waiting_batch *batch = batch_find(waiters, &waiter->receive.batch);
 
 	if (!batch) {
-		batch = calloc(1, sizeof(*batch));
-		check(batch != NULL);
+		batch = checked(calloc(1, sizeof(*batch)));
 		batch->ulid = waiter->receive.batch;
 		HASH_ADD(hh, waiters->batches, ulid, sizeof(batch->ulid), batch);
 	}

@@ -7,8 +7,7 @@
  * A waiter whose receive is of an earlier batch (its key was known) has no message to wait for: it
  * is looked up at once, and again every WAITERS_POLL_MS until its deadline.
  */
-#ifndef GATEWAY_PUBLISH_WAITERS_H
-#define GATEWAY_PUBLISH_WAITERS_H
+#pragma once
 
 #include "common/message/json.h"
 #include "gateway/listen/request.h"
@@ -81,5 +80,3 @@ int outcome_message_decode(struct json_arena *arena, const char *body, size_t le
 
 /* The constant for this reason of a rejection; "other" for an unknown one. */
 const char *outcome_reason(const char *text);
-
-#endif

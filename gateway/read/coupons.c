@@ -27,9 +27,8 @@ struct offer {
 
 cJSON *object_new(void)
 {
-	cJSON *object = cJSON_CreateObject();
+	cJSON *object = checked(cJSON_CreateObject());
 
-	check(object != NULL);
 	return object;
 }
 
@@ -119,8 +118,7 @@ static struct offer *offer_get(struct offers *offers, int64_t coupon)
 				return NULL;
 			offer_forget(offers, offers->by_id);
 		}
-		offer = calloc(1, sizeof(*offer));
-		check(offer != NULL);
+		offer = checked(calloc(1, sizeof(*offer)));
 		offer->id = coupon;
 		STAILQ_INIT(&offer->askers);
 	}

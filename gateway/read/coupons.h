@@ -2,8 +2,7 @@
  * The read operation `coupons`: a page of a user's coupons from PostgreSQL, which may be a replica.
  * And what all read operations show of rows.
  */
-#ifndef GATEWAY_READ_COUPONS_H
-#define GATEWAY_READ_COUPONS_H
+#pragma once
 
 #include "gateway/listen/request.h"
 #include "gateway/read/lookup.h"
@@ -47,5 +46,3 @@ cJSON *object_new(void); /* never NULL */
 void member_column(cJSON *object, const PGresult *rows, int row, const char *name);
 /* Adds `receive` and `slot`. */
 void member_receive(cJSON *object, const struct receive *receive, int slot);
-
-#endif

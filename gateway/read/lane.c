@@ -20,9 +20,8 @@ void lane_init(struct lane *lane, size_t max)
 
 static struct lane_entry *entry_new(const struct lane_query *query)
 {
-	struct lane_entry *entry = calloc(1, sizeof(*entry));
+	struct lane_entry *entry = checked(calloc(1, sizeof(*entry)));
 
-	check(entry != NULL);
 	entry->query = query;
 	entry->queued_ms = clock_monotonic_ms();
 	STAILQ_INIT(&entry->askers);
@@ -31,9 +30,8 @@ static struct lane_entry *entry_new(const struct lane_query *query)
 
 static void asker_add(struct lane_entry *entry, lookup_fn *done, void *context)
 {
-	struct lane_asker *asker = malloc(sizeof(*asker));
+	struct lane_asker *asker = checked(malloc(sizeof(*asker)));
 
-	check(asker != NULL);
 	*asker = (struct lane_asker){ .done = done, .context = context };
 	STAILQ_INSERT_TAIL(&entry->askers, asker, next);
 }

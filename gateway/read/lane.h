@@ -3,8 +3,7 @@
  * which many go into one statement. Requests for one coupon share its look-up until it is taken to
  * be sent. Part of lookup.
  */
-#ifndef GATEWAY_READ_LANE_H
-#define GATEWAY_READ_LANE_H
+#pragma once
 
 #include "common/hash.h"
 #include "common/postgres/argument.h"
@@ -58,5 +57,3 @@ int lane_add_coupon(struct lane *lane, const struct lane_query *query, int64_t c
 size_t lane_take(struct lane *lane, size_t n, int64_t before_ms, struct lane_list *to);
 /* Reports to everyone who asked, and frees the entries. Rows NULL: the look-up failed. */
 void lane_list_end(struct lane_list *list, const PGresult *rows);
-
-#endif

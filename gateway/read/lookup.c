@@ -184,8 +184,7 @@ static void socket_watch(struct session *session)
 	socket_forget(session);
 	if (fd < 0)
 		return;
-	session->socket = event_new(session->lookup->base, fd, what, on_socket, session);
-	check(session->socket != NULL);
+	session->socket = checked(event_new(session->lookup->base, fd, what, on_socket, session));
 	event_add(session->socket, NULL);
 }
 

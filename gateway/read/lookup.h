@@ -17,8 +17,7 @@
  * compared (gateway/stores.h), and fail while that is so. What was sent before that was noticed
  * fails too, whatever it has found.
  */
-#ifndef GATEWAY_READ_LOOKUP_H
-#define GATEWAY_READ_LOOKUP_H
+#pragma once
 
 #include "common/message/receive.h"
 #include "common/postgres/session.h"
@@ -93,5 +92,3 @@ const char *lookup_trouble(const struct lookup *lookup);
 
 /* By the comparison. */
 void lookup_trust(struct lookup *lookup, enum lookup_trust trust);
-
-#endif

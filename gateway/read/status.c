@@ -417,13 +417,12 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 void status_answer(const struct status_parts *parts, struct request *request)
 {
 	struct redis_link *link = redis_pool_pick(parts->redis);
-	struct query *query = calloc(1, sizeof(*query));
+	struct query *query = checked(calloc(1, sizeof(*query)));
 	int is_status = request->op == OP_STATUS, n = 0;
 	char keys[2][COUPON_KEY_SIZE], generation_text[NUMBER_SIZE], seq_text[NUMBER_SIZE];
 	const char *argv[9];
 	int64_t generation, seq;
 
-	check(query != NULL);
 	*query = (struct query){ .parts = parts,
 				 .request = request,
 				 .in_doubt = is_status && in_doubt(parts, request->coupon),

@@ -7,8 +7,7 @@
  *	coupon  Redis: terms and stock ─▶ the offer (coupons.h) ─▶ answered
  *	          └─ it does not have the coupon ─▶ PostgreSQL, which may be a replica ─▶ answered
  */
-#ifndef GATEWAY_READ_STATUS_H
-#define GATEWAY_READ_STATUS_H
+#pragma once
 
 #include "gateway/admit/admission.h"
 #include "gateway/admit/redis_pool.h"
@@ -29,5 +28,3 @@ void status_answer(const struct status_parts *parts, struct request *request);
 
 /* What lookup_coupon() found, in the form of admission and of `coupon`. */
 enum coupon_state coupon_state_of(const PGresult *rows, int64_t coupon);
-
-#endif

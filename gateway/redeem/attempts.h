@@ -17,8 +17,7 @@
  * No locks: each budget is one atomic word. What a process held when it died is given back by its
  * successor. One thread of each process.
  */
-#ifndef GATEWAY_REDEEM_ATTEMPTS_H
-#define GATEWAY_REDEEM_ATTEMPTS_H
+#pragma once
 
 #include "gateway/listen/request.h"
 
@@ -65,5 +64,3 @@ struct attempt attempts_take(const struct request *request, int64_t now_us);
 void attempts_end(size_t ticket, const struct request *wrong, int64_t now_us);
 /* A wrong code that was not taken for. */
 void attempts_wrong(const struct request *request, int64_t now_us);
-
-#endif

@@ -3,8 +3,7 @@
  * keys, and the words. It asks PostgreSQL every second whether they have changed. Event-loop thread
  * only.
  */
-#ifndef GATEWAY_REDEEM_CATALOGUE_H
-#define GATEWAY_REDEEM_CATALOGUE_H
+#pragma once
 
 #include "codes/book.h"
 #include "common/message/receive.h"
@@ -45,5 +44,3 @@ void catalogue_find(const struct catalogue *catalogue, const struct code_text *t
 
 /* Appends a sentence for each key that is missing or another one. */
 void catalogue_warnings(const struct catalogue *catalogue, cJSON *array);
-
-#endif

@@ -2,8 +2,7 @@
  * Requests that wait, served in turn by address, and by connection within an address. Bounded: when
  * it is full, the connection that has most requests here, of the address that has most, loses one.
  */
-#ifndef GATEWAY_REDEEM_FAIR_QUEUE_H
-#define GATEWAY_REDEEM_FAIR_QUEUE_H
+#pragma once
 
 #include "gateway/listen/request.h"
 
@@ -15,5 +14,3 @@ struct fair_queue *fair_queue_new(size_t max); /* malloc */
 struct request *fair_queue_add(struct fair_queue *queue, struct request *request);
 struct request *fair_queue_take(struct fair_queue *queue); /* the next one, or NULL */
 size_t fair_queue_count(const struct fair_queue *queue);
-
-#endif

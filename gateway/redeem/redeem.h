@@ -9,8 +9,7 @@
  * A wrong code is refused without Redis, and without PostgreSQL if no codes are imported. The
  * loop's thread only.
  */
-#ifndef GATEWAY_REDEEM_REDEEM_H
-#define GATEWAY_REDEEM_REDEEM_H
+#pragma once
 
 #include "common/program/config.h"
 #include "gateway/admit/admission.h"
@@ -29,5 +28,3 @@ size_t redeem_waiting(const struct redeem *redeem); /* requests that wait for a 
 
 void redeem_tick(struct redeem *redeem, int64_t now_ms);
 void redeem_warnings(const struct redeem *redeem, cJSON *array);
-
-#endif

@@ -415,10 +415,9 @@ static int hold_and_compare(struct compare *compare, const struct coupon_row *ro
 int compare_run(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look)
 {
-	struct compare *compare = calloc(1, sizeof(*compare));
+	struct compare *compare = checked(calloc(1, sizeof(*compare)));
 	int rc;
 
-	check(compare != NULL);
 	compare->context = context;
 	compare->coupon = row->id;
 	rc = open_compare(compare) > 0 ? 0 : hold_and_compare(compare, row);

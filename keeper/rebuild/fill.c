@@ -66,9 +66,8 @@ struct slot_writer {
 struct slot_writer *slot_writer_new(struct keeper_context *context, int64_t coupon,
 				    int64_t generation)
 {
-	struct slot_writer *writer = calloc(1, sizeof(*writer));
+	struct slot_writer *writer = checked(calloc(1, sizeof(*writer)));
 
-	check(writer != NULL);
 	writer->context = context;
 	writer->piece.coupon = coupon;
 	writer->piece.generation = generation;

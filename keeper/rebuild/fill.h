@@ -3,8 +3,7 @@
  * occupies Redis for less than a millisecond. The filled keys expire unless they are put in place.
  * The keeper's thread.
  */
-#ifndef KEEPER_REBUILD_FILL_H
-#define KEEPER_REBUILD_FILL_H
+#pragma once
 
 #include "coupon/slot.h"
 #include "keeper/context.h"
@@ -62,5 +61,3 @@ int64_t slot_writer_added(const struct slot_writer *writer); /* sent since slot_
  * `redis_generation` is that of the coupon that is replaced; 0: none. 0, or -1.
  */
 int flight_fill(struct slot_writer *writer, struct snapshot *snapshot, int64_t redis_generation);
-
-#endif

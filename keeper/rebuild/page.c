@@ -285,9 +285,8 @@ static int all_do(struct page *page)
 int page_rebuild(struct keeper_context *context, struct coupon_page *coupons,
 		 enum page_state states[KEEPER_PAGE])
 {
-	struct page *page = calloc(1, sizeof(*page));
+	struct page *page = checked(calloc(1, sizeof(*page)));
 
-	check(page != NULL);
 	page->context = context;
 	for (size_t i = 0; i < coupons->n; i++) {
 		const struct coupon_row *row = &coupons->rows[i];

@@ -3,8 +3,7 @@
  * (lua/place.lua), with its revoked codes. The script computes the stock and puts the slots in
  * place that were filled by fill.h. The keeper's thread.
  */
-#ifndef KEEPER_REBUILD_PLACE_H
-#define KEEPER_REBUILD_PLACE_H
+#pragma once
 
 #include "keeper/context.h"
 #include "keeper/rebuild/snapshot.h"
@@ -64,5 +63,3 @@ int rebuild_seen(struct keeper_context *context, const int64_t *coupons, size_t 
  */
 int place_verify(struct keeper_context *context, const struct coupon_row *const *rows, size_t n,
 		 char (*words)[REDIS_WORD_SIZE]);
-
-#endif

@@ -258,8 +258,7 @@ int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
 
 	if (rebuild_big_waits(context, row))
 		return 0;
-	rebuild = calloc(1, sizeof(*rebuild));
-	check(rebuild != NULL);
+	rebuild = checked(calloc(1, sizeof(*rebuild)));
 	rebuild->context = context;
 	rebuild->row = *row;
 	rebuild->redis_generation = look->present ? look->generation : 0;

@@ -3,8 +3,7 @@
  * flight are counted, and settle as usual. docs/lifecycle.md describes the state after a failure at
  * each step. The keeper's thread.
  */
-#ifndef KEEPER_REBUILD_REBUILD_H
-#define KEEPER_REBUILD_REBUILD_H
+#pragma once
 
 #include "keeper/context.h"
 
@@ -72,5 +71,3 @@ int page_rebuild(struct keeper_context *context, struct coupon_page *coupons,
  */
 int compare_run(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look);
-
-#endif

@@ -3,8 +3,7 @@
  * rows, page by page. Between snapshot_begin() and snapshot_end() the connection is this
  * snapshot's alone. The keeper's thread.
  */
-#ifndef KEEPER_REBUILD_SNAPSHOT_H
-#define KEEPER_REBUILD_SNAPSHOT_H
+#pragma once
 
 #include "common/message/receive.h"
 #include "coupon/redis_coupon.h"
@@ -54,5 +53,3 @@ int snapshot_is_rejected(const struct snapshot *snapshot, const struct slot *slo
 void snapshot_raise(struct snapshot *snapshot, int64_t generation, int64_t high);
 /* Ends the transaction; the counts stay. Must be called, also after a failure. */
 void snapshot_end(struct snapshot *snapshot);
-
-#endif

@@ -3,8 +3,7 @@
  * bytes to a parser and checks with check() what must hold for every input. `make fuzz` links it
  * with libFuzzer, `make test` with replay.c.
  */
-#ifndef TESTS_FUZZ_H
-#define TESTS_FUZZ_H
+#pragma once
 
 #include "common/check.h"
 
@@ -51,5 +50,3 @@ static inline size_t cut_next(uint32_t *seed, size_t left)
 	piece = 1 + (*seed >> 16) % ((*seed & 0x8000) ? 4 : 96);
 	return piece < left ? piece : left;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * Properties of a message as received, decoded by librabbitmq: flags and fields may be anything.
  */
-#ifndef TESTS_FUZZ_PROPERTIES_H
-#define TESTS_FUZZ_PROPERTIES_H
+#pragma once
 
 #include "common/rabbit/connection.h"
 #include "tests/fuzz/fuzz.h"
@@ -27,5 +26,3 @@ static inline int properties_take(struct bytes *bytes, amqp_pool_t *pool,
 	*properties = *(amqp_basic_properties_t *)decoded;
 	return 0;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * the replies are kept. The requests end in the dispatch function, which answers with the request
  * itself, at once or later and out of order.
  */
-#ifndef TESTS_FUZZ_WIRE_H
-#define TESTS_FUZZ_WIRE_H
+#pragma once
 
 #include "tests/fuzz/fuzz.h"
 
@@ -185,5 +184,3 @@ static inline void wire_run(struct wire *wire, const uint8_t *data, size_t size,
 	wire_turn(wire);
 	check(intake_inflight(wire->intake) == 0);
 }
-
-#endif

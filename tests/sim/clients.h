@@ -1,8 +1,7 @@
 /*
  * The clients: what they request, and what they check of each answer.
  */
-#ifndef TESTS_SIM_CLIENTS_H
-#define TESTS_SIM_CLIENTS_H
+#pragma once
 
 #include "tests/sim/rig_gateway.h"
 
@@ -250,5 +249,3 @@ static void clients_burst(void *context, uint64_t a, uint64_t b)
 	}
 	event_in(1, 60, clients_burst, NULL, 0, 0);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * What happens to the gateway and the workers: the keeper's turns, changed terms, crashes, cuts,
  * restarts, a wiped Redis.
  */
-#ifndef TESTS_SIM_DISTURBANCES_H
-#define TESTS_SIM_DISTURBANCES_H
+#pragma once
 
 #include "keeper/resend.h"
 #include "tests/sim/clients.h"
@@ -186,5 +185,3 @@ static void catastrophe(void *context, uint64_t kind, uint64_t place)
 		return;
 	}
 }
-
-#endif

@@ -2,8 +2,7 @@
  * The gateway's connection to Redis, behind the port of admission: calls and replies take time, get
  * lost, or time out.
  */
-#ifndef TESTS_SIM_GATEWAY_CALLS_H
-#define TESTS_SIM_GATEWAY_CALLS_H
+#pragma once
 
 #include "tests/sim/gateway_state.h"
 
@@ -159,5 +158,3 @@ static int port_send(void *context, struct call *call)
 		 (uint64_t)sim.now_ms);
 	return 0;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * The gateway's publisher and its channel: the real confirm window, and a broker that confirms,
  * refuses, returns, or is cut off.
  */
-#ifndef TESTS_SIM_GATEWAY_PUBLISHER_H
-#define TESTS_SIM_GATEWAY_PUBLISHER_H
+#pragma once
 
 #include "tests/sim/gateway_calls.h"
 
@@ -191,5 +190,3 @@ static void port_publish(void *context, struct batch *batch)
 	STAILQ_INSERT_TAIL(&gateway.pending[batch->awaited], batch, next);
 	publisher_pump(NULL, 0, 0);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * What a gateway of the simulation has, between two events.
  */
-#ifndef TESTS_SIM_GATEWAY_STATE_H
-#define TESTS_SIM_GATEWAY_STATE_H
+#pragma once
 
 #include "common/rabbit/publisher.h"
 #include "gateway/publish/waiters.h"
@@ -57,5 +56,3 @@ static struct {
 	uint64_t tokens[TOKENS_MAX];
 	size_t tokens_n;
 } gateway;
-
-#endif

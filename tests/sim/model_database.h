@@ -1,6 +1,5 @@
 /* PostgreSQL as couponmq uses it: the effects of settle(), one transaction after another. */
-#ifndef TESTS_SIM_MODEL_DATABASE_H
-#define TESTS_SIM_MODEL_DATABASE_H
+#pragma once
 
 #include "tests/sim/model_redis.h"
 
@@ -96,5 +95,3 @@ static enum settled database_settle_one(const struct receive *receive, int slot,
 	coupon->issued++;
 	return SETTLED_ISSUED;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * Redis as couponmq uses it: issue.lua's rules on coupons with their users and outbox, and a record
  * of what really happened.
  */
-#ifndef TESTS_SIM_MODEL_REDIS_H
-#define TESTS_SIM_MODEL_REDIS_H
+#pragma once
 
 #include "gateway/admit/admission.h"
 #include "tests/sim/sim.h"
@@ -282,5 +281,3 @@ static void redis_wipe(struct redis_coupon *coupon)
 		free(coupon->outbox[--coupon->outbox_n].body);
 	memset(coupon, 0, sizeof(*coupon));
 }
-
-#endif

@@ -2,8 +2,7 @@
  * The promises of the design: those that hold after every event, and those that hold when
  * everything has ended.
  */
-#ifndef TESTS_SIM_PROMISES_H
-#define TESTS_SIM_PROMISES_H
+#pragma once
 
 #include "tests/sim/disturbances.h"
 
@@ -160,5 +159,3 @@ static void end_check(void)
 			sim_check(truth_find(&world.intents[i].receive) != NULL,
 				  "P6: an answered receive does not exist");
 }
-
-#endif

@@ -2,8 +2,7 @@
  * A gateway: the real admission, waiters and confirm window, with models of the Redis connection,
  * the publisher and the look-ups behind their ports. It may crash at any event and restarts empty.
  */
-#ifndef TESTS_SIM_RIG_GATEWAY_H
-#define TESTS_SIM_RIG_GATEWAY_H
+#pragma once
 
 #include "tests/sim/gateway_publisher.h"
 
@@ -226,5 +225,3 @@ static void gateway_die(void)
 	batch_list_free(&gateway.again);
 	gateway.dying = 0;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * The workers: the real books of settlement (worker/consume/settlement.c) between the broker and
  * the database. A worker may crash or lose its connection at any event.
  */
-#ifndef TESTS_SIM_RIG_WORKER_H
-#define TESTS_SIM_RIG_WORKER_H
+#pragma once
 
 #include "tests/sim/worker_transactions.h"
 
@@ -217,5 +216,3 @@ static void workers_stop(void)
 		json_arena_free(workers[i].unpack.arena);
 	}
 }
-
-#endif

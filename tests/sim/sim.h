@@ -2,8 +2,7 @@
  * The base of a simulation: a virtual clock, one queue of events ordered by time, and one seeded
  * generator for every choice. The same seed gives the same run, event by event.
  */
-#ifndef TESTS_SIM_SIM_H
-#define TESTS_SIM_SIM_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -177,5 +176,3 @@ static int64_t line_time(int64_t *busy_until_ms, int64_t least_ms, int64_t most_
 		at_ms = *busy_until_ms;
 	return *busy_until_ms = at_ms;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * The broker: it delivers, redelivers and duplicates messages, and checks every ack against the
  * database at once.
  */
-#ifndef TESTS_SIM_WORKER_BROKER_H
-#define TESTS_SIM_WORKER_BROKER_H
+#pragma once
 
 #include "common/message/message.h"
 #include "tests/sim/worker_state.h"
@@ -223,5 +222,3 @@ static void queued_free(struct queued_list *list)
 		free(message);
 	}
 }
-
-#endif

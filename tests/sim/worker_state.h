@@ -1,8 +1,7 @@
 /*
  * What the broker and the workers of the simulation have, between two events.
  */
-#ifndef TESTS_SIM_WORKER_STATE_H
-#define TESTS_SIM_WORKER_STATE_H
+#pragma once
 
 #include "tests/sim/model_database.h"
 
@@ -83,5 +82,3 @@ static size_t unacked(const struct worker_rig *worker)
 
 static void worker_turn(struct worker_rig *worker);
 static void gateway_outcomes_arrive(void *context, uint64_t incarnation, uint64_t len);
-
-#endif

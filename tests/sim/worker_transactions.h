@@ -1,8 +1,7 @@
 /*
  * The transactions of a worker, in a database that fails, refuses data, or has locked coupons.
  */
-#ifndef TESTS_SIM_WORKER_TRANSACTIONS_H
-#define TESTS_SIM_WORKER_TRANSACTIONS_H
+#pragma once
 
 #include "tests/sim/worker_broker.h"
 
@@ -173,5 +172,3 @@ static void transaction_arrived(void *context, uint64_t transaction, uint64_t b)
 	}
 	event_in(1, 10, transaction_told, worker, transaction, says);
 }
-
-#endif

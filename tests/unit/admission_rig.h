@@ -1,8 +1,7 @@
 /*
  * Admission behind a port that records what it sends, publishes, looks up and reports.
  */
-#ifndef TESTS_UNIT_ADMISSION_RIG_H
-#define TESTS_UNIT_ADMISSION_RIG_H
+#pragma once
 
 #include "gateway/admit/admission.h"
 
@@ -321,5 +320,3 @@ static inline void answer_expect(const struct client *client, enum answer answer
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-#endif

@@ -3,8 +3,7 @@
  * common/rabbit/: the handshake, declarations, consumers and publishes. `plan` defines the reply to
  * each publish. Every connection is accepted, and has a thread.
  */
-#ifndef TESTS_UNIT_FAKE_BROKER_H
-#define TESTS_UNIT_FAKE_BROKER_H
+#pragma once
 
 #include "common/rabbit/connection.h"
 
@@ -380,5 +379,3 @@ static void fake_broker_stop(struct fake_broker *broker)
 	}
 	close(broker->listener);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A client whose requests are parsed, and whose replies are kept. */
-#ifndef TESTS_UNIT_REQUEST_RIG_H
-#define TESTS_UNIT_REQUEST_RIG_H
+#pragma once
 
 #include "gateway/listen/request.h"
 
@@ -106,5 +105,3 @@ static struct result result_make(enum answer answer, enum request_ack reached, i
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-#endif

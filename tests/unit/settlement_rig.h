@@ -1,8 +1,7 @@
 /*
  * For the tests of settlement: deliveries that arrive, locks, and what is expected next.
  */
-#ifndef TESTS_UNIT_SETTLEMENT_RIG_H
-#define TESTS_UNIT_SETTLEMENT_RIG_H
+#pragma once
 
 #include "worker/consume/settlement.h"
 
@@ -179,5 +178,3 @@ static inline void add_locked(struct settlement *s, uint64_t tag, int64_t coupon
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-#endif

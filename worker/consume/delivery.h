@@ -4,8 +4,7 @@
  * A batch that PostgreSQL refuses alone is tried in parts, so that one bad receive does not
  * prevent the others from being settled. The part that is tried is [first, end).
  */
-#ifndef WORKER_CONSUME_DELIVERY_H
-#define WORKER_CONSUME_DELIVERY_H
+#pragma once
 
 #include "common/backoff.h"
 #include "common/message/message.h"
@@ -227,5 +226,3 @@ void trial_take(struct settlement *settlement, size_t receives_max, int64_t now_
 int64_t trial_succeeded(struct settlement *settlement);
 /* The coupon is no longer put off if nothing is held of it. */
 void trial_rest(struct settlement *settlement, int64_t coupon);
-
-#endif

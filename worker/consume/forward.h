@@ -10,8 +10,7 @@
  * The batch of a confirmed dead letter is marked in Redis, so that the keeper does not send it
  * again.
  */
-#ifndef WORKER_CONSUME_FORWARD_H
-#define WORKER_CONSUME_FORWARD_H
+#pragma once
 
 #include "common/backoff.h"
 #include "common/rabbit/publisher.h"
@@ -40,5 +39,3 @@ void forward_done(void *forward, void *item, enum confirm_result result);
 size_t forward_way(const void *item);
 /* When forward_send() is to be called next; INT64_MAX when it has nothing to do. */
 int64_t forward_deadline_ms(const struct forward *forward);
-
-#endif

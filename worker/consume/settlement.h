@@ -41,8 +41,7 @@
  *	RESCUE ──forward──▶ RESCUE_SENT ──confirmed──▶ DONE
  *	   └──────────────────────┴─ not confirmed ──▶ WAITING
  */
-#ifndef WORKER_CONSUME_SETTLEMENT_H
-#define WORKER_CONSUME_SETTLEMENT_H
+#pragma once
 
 #include "worker/consume/delivery.h"
 
@@ -193,5 +192,3 @@ int settlement_ack(struct settlement *settlement, uint64_t *tag, int *multiple);
 
 /* The connection is gone, and with it every tag. */
 void settlement_reset(struct settlement *settlement);
-
-#endif
