@@ -1,8 +1,7 @@
 /*
  * Tables in files: CSV by RFC 4180, and JSON lines. One reader, one writer.
  */
-#ifndef CTL_TABLE_H
-#define CTL_TABLE_H
+#pragma once
 
 #include "ctl/args.h"
 #include "ctl/file.h"
@@ -124,5 +123,3 @@ void sheet_end(struct sheet *sheet, enum file_place place);
 
 struct cell cell_text(const char *text); /* NULL or "": empty */
 struct cell cell_json(const char *text);
-
-#endif

@@ -1,21 +1,14 @@
 #include "worker/metrics.h"
 
 #include "common/log/log.h"
+#include "common/message/answer.h"
 #include "common/serve/exposition.h"
 
 #include <stdatomic.h>
 
 static atomic_int_least64_t values[METRIC_COUNT];
-static const char *const reasons[] = {
-	"",
-#define REASON(name, text) text,
-#include "common/message/reason_table.h"
-#undef REASON
-};
 
-#define REASONS (sizeof(reasons) / sizeof(reasons[0]))
-
-static atomic_int_least64_t rejected[REASONS];
+static atomic_int_least64_t rejected[REASON_COUNT];
 
 static const struct {
 	const char *name;
@@ -52,9 +45,9 @@ void metrics_rejected(size_t reason)
 void metrics_prometheus(struct evbuffer *out)
 {
 	exposition_head(out, "worker_rejections_total", "counter", "Rejected receives by reason.");
-	for (size_t i = 1; i < REASONS; i++)
-		exposition_labelled(out, "worker_rejections_total", "reason", reasons[i],
-				    rejected[i]);
+	for (size_t i = 1; i < REASON_COUNT; i++)
+		exposition_labelled(out, "worker_rejections_total", "reason",
+				    reason_text((enum reason)i), rejected[i]);
 	for (int i = 0; i < METRIC_COUNT; i++) {
 		exposition_head(out, metrics[i].name, metrics[i].type, metrics[i].help);
 		exposition_value(out, metrics[i].name, values[i]);

@@ -251,7 +251,7 @@ static void outbox_clear(struct outboxes *outboxes, const struct delivery *deliv
 	for (size_t i = 0; i < message->receives_n; i++)
 		if (outcomes[i].kind == OUTCOME_REJECTED)
 			outboxes_rejected(outboxes, i, message->receives[i].slot,
-					  outcome_reason_text(&outcomes[i]),
+					  reason_text(outcomes[i].reason),
 					  &message->receives[i].user);
 }
 

@@ -3,6 +3,7 @@
 #include "common/check.h"
 
 #include <stddef.h>
+#include <string.h>
 
 static const struct {
 	int code;
@@ -45,6 +46,27 @@ enum answer answer_from_code(int code)
 		if (answers[i].code == code)
 			return (enum answer)i;
 	return ANSWER_COUNT;
+}
+
+static const char *const reasons[] = {
+	[REASON_NONE] = "",
+#define REASON(name, text) [REASON_##name] = text,
+#include "common/message/reason_table.h"
+#undef REASON
+};
+
+const char *reason_text(enum reason reason)
+{
+	return reasons[reason];
+}
+
+enum reason reason_find(const char *text)
+{
+	int reason = REASON_COUNT - 1;
+
+	while (reason > REASON_NONE && strcmp(reasons[reason], text) != 0)
+		reason--;
+	return (enum reason)reason;
 }
 
 char *answer_line(const char *id, enum answer answer, const char *status, cJSON *object)

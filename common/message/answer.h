@@ -20,6 +20,18 @@ const char *answer_text(enum answer answer);   /* a readable line */
 /* The answer with this number, or ANSWER_COUNT. */
 enum answer answer_from_code(int code);
 
+/* Why a receive was rejected; REASON_NONE: it was not, or for one that this version does not know. */
+enum reason {
+	REASON_NONE,
+#define REASON(name, text) REASON_##name,
+#include "common/message/reason_table.h"
+#undef REASON
+	REASON_COUNT
+};
+
+const char *reason_text(enum reason reason); /* "" for none */
+enum reason reason_find(const char *text);
+
 /*
  * The object with `id` (as JSON; empty: none), code, status (NULL: the answer's own) and the
  * members of `object`, which it takes (NULL: none). To be freed with cJSON_free().

@@ -197,12 +197,11 @@ const char *end_text(enum end end)
 
 static enum end rejected_end(const char *reason)
 {
-	int end = ENDS_N - 1;
+	enum reason found = reason ? reason_find(reason) : REASON_NONE;
 
-	while (end > END_REJECTED && !(reason && strcmp(reason, ends[end].text) == 0))
-		end--;
+	_Static_assert(END_REJECTED_LOST == END_REJECTED + (int)REASON_LOST, "one order");
 	/* Redis had lost the key: the user has its coupon, by an earlier request. */
-	return end == END_REJECTED_KEY_TAKEN ? END_ISSUED : (enum end)end;
+	return found == REASON_KEY_TAKEN ? END_ISSUED : (enum end)(END_REJECTED + (int)found);
 }
 
 enum end end_of_reply(const struct client_reply *reply)

@@ -1,4 +1,5 @@
 /* Brings the receives of a coupon in Redis back to PostgreSQL, or gives them up. */
+#include "common/message/answer.h"
 #include "common/array.h"
 #include "common/fault.h"
 #include "common/message/number.h"
@@ -283,16 +284,7 @@ void receives_name(struct recover_coupon *coupon)
 /* Whether settling gives it. A later version may have others. */
 static int reason_is_known(const char *reason)
 {
-	static const char *const reasons[] = {
-#define REASON(name, text) text,
-#include "common/message/reason_table.h"
-#undef REASON
-	};
-
-	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
-		if (strcmp(reasons[i], reason) == 0)
-			return 1;
-	return strcmp(reason, "void_kept") == 0; /* of lua/release.lua */
+	return reason_find(reason) || strcmp(reason, "void_kept") == 0; /* of lua/release.lua */
 }
 
 /* Parses "BATCH:INDEX:SLOT:REASON:USER". 0, or -1. */

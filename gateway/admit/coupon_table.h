@@ -2,8 +2,7 @@
  * The coupons that a process of the gateway remembers, up to a limit. For a new one, the least
  * recently used one that nothing depends on is forgotten. Part of admission.
  */
-#ifndef GATEWAY_ADMIT_COUPON_TABLE_H
-#define GATEWAY_ADMIT_COUPON_TABLE_H
+#pragma once
 
 #include "common/hash.h"
 #include "gateway/listen/request.h"
@@ -83,5 +82,3 @@ void doubt_until(int64_t coupon, int64_t until_ms);
  * one.
  */
 int doubt_elsewhere(int64_t coupon, int64_t now_ms);
-
-#endif

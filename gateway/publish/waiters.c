@@ -1,5 +1,6 @@
 #include "gateway/publish/waiters.h"
 
+#include "common/message/answer.h"
 #include "common/check.h"
 #include "common/hash.h"
 
@@ -222,16 +223,9 @@ void outcome_message_list_free(struct outcome_message_list *list)
 
 const char *outcome_reason(const char *text)
 {
-	static const char *const reasons[] = {
-#define REASON(name, text) text,
-#include "common/message/reason_table.h"
-#undef REASON
-	};
+	enum reason reason = reason_find(text);
 
-	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
-		if (strcmp(reasons[i], text) == 0)
-			return reasons[i];
-	return "other";
+	return reason ? reason_text(reason) : "other";
 }
 
 static int outcome_decode(const cJSON *item, int64_t *index, enum outcome_state *state,

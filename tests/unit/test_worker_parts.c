@@ -48,7 +48,7 @@ static void test_outcome_words(void **state)
 	assert_int_equal(outcome.kind, OUTCOME_REPEATED);
 	assert_int_equal(outcome_parse("rejected", "out_of_stock", &outcome), 0);
 	assert_int_equal(outcome.kind, OUTCOME_REJECTED);
-	assert_string_equal(outcome_reason_text(&outcome), "out_of_stock");
+	assert_string_equal(reason_text(outcome.reason), "out_of_stock");
 	assert_int_equal(outcome_parse("rejected", "", &outcome), -1);
 	assert_int_equal(outcome_parse("rejected", NULL, &outcome), -1);
 	assert_int_equal(outcome_parse("rejected", "weather", &outcome), -1);

@@ -129,13 +129,6 @@ enum delivery_state delivery_part_refused(struct delivery *delivery, const char 
 	return delivery_part_committed(delivery);
 }
 
-static const char *const reasons[REASON_COUNT] = {
-	[REASON_NONE] = "",
-#define REASON(name, text) [REASON_##name] = text,
-#include "common/message/reason_table.h"
-#undef REASON
-};
-
 int outcome_parse(const char *kind, const char *reason, struct outcome *outcome)
 {
 	*outcome = (struct outcome){ OUTCOME_REPEATED, REASON_NONE };
@@ -144,18 +137,8 @@ int outcome_parse(const char *kind, const char *reason, struct outcome *outcome)
 	if (strcmp(kind, "rejected") != 0)
 		return -1;
 	outcome->kind = OUTCOME_REJECTED;
-	for (unsigned char i = REASON_NONE + 1; i < REASON_COUNT; i++) {
-		if (reason && strcmp(reasons[i], reason) == 0) {
-			outcome->reason = i;
-			return 0;
-		}
-	}
-	return -1;
-}
-
-const char *outcome_reason_text(const struct outcome *outcome)
-{
-	return reasons[outcome->reason];
+	outcome->reason = (unsigned char)(reason ? reason_find(reason) : REASON_NONE);
+	return outcome->reason == REASON_NONE ? -1 : 0;
 }
 
 size_t delivery_reply(const struct delivery *delivery, char out[DELIVERY_REPLY_SIZE])
@@ -173,7 +156,7 @@ size_t delivery_reply(const struct delivery *delivery, char out[DELIVERY_REPLY_S
 		if (outcome->kind == OUTCOME_REJECTED)
 			len += (size_t)snprintf(out + len, DELIVERY_REPLY_SIZE - len,
 						"%s[%zu,\"rejected\",\"%s\"]", comma, i,
-						outcome_reason_text(outcome));
+						reason_text(outcome->reason));
 		else
 			len += (size_t)snprintf(out + len, DELIVERY_REPLY_SIZE - len,
 						"%s[%zu,\"issued\"]", comma, i);

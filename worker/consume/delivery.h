@@ -7,6 +7,7 @@
 #pragma once
 
 #include "common/backoff.h"
+#include "common/message/answer.h"
 #include "common/message/message.h"
 
 #include <stddef.h>
@@ -19,17 +20,9 @@
 
 enum outcome_kind { OUTCOME_ISSUED, OUTCOME_REPEATED, OUTCOME_REJECTED };
 
-enum outcome_reason {
-	REASON_NONE,
-#define REASON(name, text) REASON_##name,
-#include "common/message/reason_table.h"
-#undef REASON
-	REASON_COUNT
-};
-
 struct outcome {
 	unsigned char kind;   /* enum outcome_kind */
-	unsigned char reason; /* enum outcome_reason; REASON_NONE unless rejected */
+	unsigned char reason; /* enum reason; REASON_NONE unless rejected */
 };
 
 /*
@@ -37,7 +30,6 @@ struct outcome {
  * none.
  */
 int outcome_parse(const char *kind, const char *reason, struct outcome *outcome);
-const char *outcome_reason_text(const struct outcome *outcome);
 
 /* A decoded message, in no more memory than it needs. */
 struct delivery_message {
