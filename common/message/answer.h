@@ -20,7 +20,7 @@ const char *answer_text(enum answer answer);   /* a readable line */
 /* The answer with this number, or ANSWER_COUNT. */
 enum answer answer_from_code(int code);
 
-/* Why a receive was rejected; REASON_NONE: it was not, or for one that this version does not know. */
+/* Why a receive was rejected. REASON_NONE: it was not, or this version does not know why. */
 enum reason {
 	REASON_NONE,
 #define REASON(name, text) REASON_##name,
