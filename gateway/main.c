@@ -257,6 +257,7 @@ int main(int argc, char **argv)
 	intake_check(&config);
 	if (check_only) {
 		printf("the settings are well-formed\n");
+		config_free(&config);
 		return 0;
 	}
 	signal(SIGPIPE, SIG_IGN);
