@@ -86,5 +86,5 @@ void code_book_add_set(struct code_book *book, int64_t space, const struct code_
  */
 void code_book_find_all(struct code_book *book, const struct code_text *texts, size_t n,
 			struct code_found *found);
-/* The same of one text. 0, or -1: it is no code. */
+/* Which code one text is. 0, or -1: it is none. */
 int code_book_find(struct code_book *book, const char *text, size_t len, struct code_found *found);

@@ -39,5 +39,5 @@ struct binary_array {
 struct binary_array binary_array_begin(const char *bytes, size_t len);
 /* The next element, which is lent, and its length. NULL: there is none, or it is malformed. */
 const char *binary_array_next(struct binary_array *array, size_t *len);
-/* The same of a number. 0, or -1. */
+/* Reads the next element as a number. 0, or -1. */
 int binary_array_number(struct binary_array *array, int64_t *number);

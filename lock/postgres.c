@@ -87,7 +87,7 @@ static enum lock_reply run(struct postgres *postgres, const char *sql, const cha
 	return LOCK_REPLY_YES;
 }
 
-/* The same of a truth value: NO when it is false. */
+/* Of a statement that returns a truth value: NO when it is false. */
 static enum lock_reply ask(struct postgres *postgres, const char *sql, const char *name,
 			   const char *kind, int64_t timeout_ms)
 {

@@ -102,7 +102,7 @@ static void page_read(struct rush_verify *verify, uint32_t first, uint32_t end,
 	postgres_array_fini(&users);
 }
 
-/* The same of all users. Sorts them. */
+/* Reads the outcomes of all users, and sorts them. */
 static void outcomes_read(struct rush_verify *verify, struct rush_receives *rows,
 			  struct rush_receives *rejections)
 {

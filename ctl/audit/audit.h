@@ -88,11 +88,11 @@ enum suspect_state {
 	SUSPECT_GONE,      /* the stores agree now */
 };
 
-enum verdict {
-	VERDICT_RIGHT,
-	VERDICT_LATER, /* another look may decide */
-	VERDICT_WRONG,
-	VERDICT_NONE, /* cannot be decided */
+enum look_result {
+	LOOK_RIGHT,
+	LOOK_LATER, /* another look may decide */
+	LOOK_WRONG,
+	LOOK_NONE, /* cannot be decided */
 };
 
 struct suspect {
@@ -101,7 +101,7 @@ struct suspect {
 	enum slot_found how; /* of a user coupon: how Redis has it */
 	int looks;           /* consecutive ones that found this state */
 	int64_t since_ms;    /* the first of them, on the monotonic clock */
-	enum verdict verdict;
+	enum look_result result;
 };
 
 struct suspects {

@@ -16,7 +16,7 @@ static int row_take(struct pass *pass, const struct slot *slot)
 {
 	for (size_t i = 0; i < pass->rows.n; i++)
 		if (slot_compare(&pass->rows.list[i].slot, slot) == 0) {
-			pass->rows.list[i].verdict = VERDICT_RIGHT;
+			pass->rows.list[i].result = LOOK_RIGHT;
 			return 1;
 		}
 	return 0;

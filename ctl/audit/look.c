@@ -216,42 +216,42 @@ static int is_hopeless(const struct pass *pass)
 }
 
 /* Receives without an outcome: both queues have to be empty. */
-static enum verdict overdue_judge(const struct pass *pass, int64_t since_ms, int64_t wanted_ms,
+static enum look_result overdue_judge(const struct pass *pass, int64_t since_ms, int64_t wanted_ms,
 				  int looks)
 {
 	const struct look *look = &pass->look;
 
 	if (looks >= LOOKS && look->empty_n >= LOOKS &&
 	    (look->idle || look->now_ms - since_ms >= wanted_ms))
-		return VERDICT_WRONG;
+		return LOOK_WRONG;
 	if (is_hopeless(pass) || look->now_ms - look->begin_ms >= wanted_ms + EXTRA_MS)
-		return VERDICT_NONE;
-	return VERDICT_LATER;
+		return LOOK_NONE;
+	return LOOK_LATER;
 }
 
 /* A settled outbox entry: the keeper has had the time to publish it again. */
-static enum verdict entry_judge(const struct pass *pass, const struct suspect *entry)
+static enum look_result entry_judge(const struct pass *pass, const struct suspect *entry)
 {
 	int64_t wanted_ms = need_ms(pass, &entry->slot);
 	int64_t resent_ms = pass->audit->resend_after_ms * RESENT_AFTER;
 
 	if (entry->state != SUSPECT_OVERDUE)
-		return VERDICT_RIGHT;
+		return LOOK_RIGHT;
 	if (wanted_ms < resent_ms)
 		wanted_ms = resent_ms;
 	return entry->looks >= LOOKS && pass->look.now_ms - entry->since_ms >= wanted_ms
-		       ? VERDICT_WRONG
-		       : VERDICT_LATER;
+		       ? LOOK_WRONG
+		       : LOOK_LATER;
 }
 
 /* A slot or a user coupon. */
-static enum verdict slot_judge(const struct pass *pass, const struct suspect *suspect)
+static enum look_result slot_judge(const struct pass *pass, const struct suspect *suspect)
 {
 	switch (suspect->state) {
 	case SUSPECT_HELD:
 	case SUSPECT_QUIET:
 	case SUSPECT_DIFFERENT:
-		return suspect->looks >= LOOKS ? VERDICT_WRONG : VERDICT_LATER;
+		return suspect->looks >= LOOKS ? LOOK_WRONG : LOOK_LATER;
 	case SUSPECT_OVERDUE:
 		return overdue_judge(pass, suspect->since_ms, need_ms(pass, &suspect->slot),
 				     suspect->looks);
@@ -259,24 +259,24 @@ static enum verdict slot_judge(const struct pass *pass, const struct suspect *su
 	case SUSPECT_GONE:
 		break;
 	}
-	return VERDICT_RIGHT;
+	return LOOK_RIGHT;
 }
 
 static void suspects_judge(const struct pass *pass, struct suspects *suspects,
-			   enum verdict (*judge)(const struct pass *pass,
+			   enum look_result (*judge)(const struct pass *pass,
 						 const struct suspect *suspect),
-			   int left[VERDICT_NONE + 1])
+			   int left[LOOK_NONE + 1])
 {
 	for (size_t i = 0; i < suspects->n; i++) {
-		suspects->list[i].verdict = judge(pass, &suspects->list[i]);
-		left[suspects->list[i].verdict]++;
+		suspects->list[i].result = judge(pass, &suspects->list[i]);
+		left[suspects->list[i].result]++;
 	}
 }
 
 void look_again(struct pass *pass)
 {
-	int left[VERDICT_NONE + 1] = { 0 };
-	enum verdict unnamed;
+	int left[LOOK_NONE + 1] = { 0 };
+	enum look_result unnamed;
 
 	if (pass->look.done)
 		return;
@@ -288,10 +288,10 @@ void look_again(struct pass *pass)
 		unnamed = overdue_judge(pass, pass->look.unnamed_since_ms, pass->audit->grace_ms,
 					pass->look.unnamed_looks);
 		left[unnamed]++;
-		pass->unnamed_overdue = unnamed == VERDICT_WRONG;
+		pass->unnamed_overdue = unnamed == LOOK_WRONG;
 	}
-	pass->undecided = left[VERDICT_NONE] > 0;
-	pass->look.done = left[VERDICT_LATER] == 0;
+	pass->undecided = left[LOOK_NONE] > 0;
+	pass->look.done = left[LOOK_LATER] == 0;
 }
 
 static void suspects_restart(struct suspects *suspects)
@@ -315,7 +315,7 @@ void look_start(struct pass *pass)
 
 int look_found_wrong(const struct pass *pass, const struct suspect *suspect)
 {
-	return suspect->verdict == VERDICT_WRONG &&
+	return suspect->result == LOOK_WRONG &&
 	       (suspect->state != SUSPECT_OVERDUE || !pass->undecided);
 }
 

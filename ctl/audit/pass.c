@@ -130,7 +130,7 @@ static void suspect_resolve(struct pass *pass, struct suspect *suspect, const PG
 	}
 	if (suspect->state != before) {
 		suspect->looks = 0;
-		suspect->verdict = VERDICT_RIGHT;
+		suspect->result = LOOK_RIGHT;
 	}
 }
 

@@ -184,7 +184,7 @@ static int64_t run_look(struct redis_client *redis, struct code *const *run, siz
 	return used;
 }
 
-/* The same of all codes but those found before, each run of one coupon in a call. */
+/* Looks at all codes but those found before, each run of one coupon in a call. */
 static int64_t owners_look(struct revocation *r)
 {
 	struct code *run[REDIS_REVOKE_CODES_MAX];
