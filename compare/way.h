@@ -108,7 +108,7 @@ void load_run(struct market *market, const struct way *way, struct result *resul
 
 /* For workers and watchers, in any thread. All are answered, and no more than so many sold: */
 int load_is_over(const struct load *load, long long sales);
-int load_is_written(const struct load *load); /* all that were sold are written, too */
+int load_is_written(const struct load *load); /* ... than were written */
 /* The sales that were answered so far are committed, now. */
 void load_committed(struct load *load);
 /* This one is. */

@@ -44,7 +44,7 @@ int keeper_database_send(struct keeper_database *database, const char *sql, int 
 PGresult *keeper_database_take(struct keeper_database *database);
 /* Before that: waits for the answer, at most so long. Whether it has to be waited for longer. */
 int keeper_database_waits(const struct keeper_database *database, int64_t for_ms);
-/* As keeper_database_ask(), with an array of coupons as the argument. */
+/* As keeper_database_query(), with an array of coupons as the argument. */
 PGresult *keeper_database_coupons(struct keeper_database *database, const char *sql,
 				  const int64_t *ids, size_t n);
 /* Runs a statement that returns no rows. 0, or -1: it failed. */
