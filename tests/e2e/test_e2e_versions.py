@@ -37,7 +37,7 @@ def source_version(tmp_path, *commands):
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
     for command in commands:
         subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *command], check=True)
-    make = ["make", "-C", str(tmp_path), "--no-print-directory", "build/gen/version.o"]
+    make = ["make", "-C", str(tmp_path), "SAN=", "BUILD_DIR=build", "build/gen/version.o"]
     subprocess.run(make, check=True, capture_output=True)
     (text,) = re.findall('"(.*)"', (tmp_path / "build/gen/version.c").read_text())
     return text
