@@ -9,6 +9,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -338,10 +339,14 @@ void client_wait(struct client *client, int64_t timeout_us)
 {
 	const struct timespec timeout = { .tv_sec = timeout_us / 1000000,
 					  .tv_nsec = timeout_us % 1000000 * 1000 };
+	struct pollfd waited = { .fd = client->epoll, .events = POLLIN };
 	struct epoll_event events[EVENTS_MAX];
-	int n = epoll_pwait2(client->epoll, events, EVENTS_MAX, &timeout, NULL);
+	int n;
 
-	check(n >= 0 || errno == EINTR);
+	/* epoll_wait() counts in ms, and epoll_pwait2() needs Linux 5.11. */
+	if (timeout_us > 0)
+		ppoll(&waited, 1, &timeout, NULL);
+	n = epoll_wait(client->epoll, events, EVENTS_MAX, 0);
 	now_set(client);
 	for (int i = 0; i < n; i++)
 		event_take(client, events[i].data.u32, events[i].events);
