@@ -67,8 +67,9 @@ _Static_assert(FIELDS + 2 == REDIS_COUPON_FIELDS, "the status and the run id, to
 
 static void bad_add(struct redis_coupon *coupon, const char *field, const char *what)
 {
-	check(coupon->bad_n < REDIS_COUPON_FIELDS);
-	coupon->bad[coupon->bad_n++] = (struct redis_coupon_bad){ field, what };
+	/* Names with a NUL, which only hands write, may repeat one. */
+	if (coupon->bad_n < REDIS_COUPON_FIELDS)
+		coupon->bad[coupon->bad_n++] = (struct redis_coupon_bad){ field, what };
 }
 
 static void number_take(struct redis_coupon *coupon, const struct field *field,

@@ -35,8 +35,11 @@ void keeper_database_round(struct keeper_database *database);
 /* Runs one statement. Returns its rows, which the caller clears, or NULL: it failed. */
 PGresult *keeper_database_query(struct keeper_database *database, const char *sql, int n,
 				const struct postgres_argument *arguments);
+/* The same with an array of coupons as the argument. */
+PGresult *keeper_database_coupons(struct keeper_database *database, const char *sql,
+				  const int64_t *ids, size_t n);
 /*
- * The same in two steps, to work while the statement runs. No other statement may be run in
+ * A statement in two steps, to work while the statement runs. No other statement may be run in
  * between. 0, or -1: it was not sent, and there is nothing to take.
  */
 int keeper_database_send(struct keeper_database *database, const char *sql, int n,
@@ -44,9 +47,6 @@ int keeper_database_send(struct keeper_database *database, const char *sql, int 
 PGresult *keeper_database_take(struct keeper_database *database);
 /* Before that: waits for the answer, at most so long. Whether it has to be waited for longer. */
 int keeper_database_waits(const struct keeper_database *database, int64_t for_ms);
-/* As keeper_database_query(), with an array of coupons as the argument. */
-PGresult *keeper_database_coupons(struct keeper_database *database, const char *sql,
-				  const int64_t *ids, size_t n);
 /* Runs a statement that returns no rows. 0, or -1: it failed. */
 int keeper_database_run(struct keeper_database *database, const char *sql, int n,
 			const struct postgres_argument *arguments);

@@ -14,7 +14,7 @@
  * The writes of a keeper that was suspended for longer than its lease fail: in Redis, because the
  * scripts refuse to run outside the times within which its lock is held, and each coupon that its
  * successor has checked has a higher fence; in PostgreSQL, because `keeper` has one. outbox.c and
- * release.c say which two writes need no fence.
+ * release.h say which two writes need no fence.
  */
 #include "keeper/keeper.h"
 

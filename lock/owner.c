@@ -166,7 +166,8 @@ static void renew(struct lock *lock)
 /* Until then, or until something has changed. */
 static void wait_until(struct lock_owner *owner, int64_t until_ms)
 {
-	int64_t left_ms = until_ms - lock_clock_ms(), end_ms = clock_monotonic_ms() + left_ms;
+	int64_t left_ms = until_ms - lock_clock_ms(),
+		end_ms = until_ms == INT64_MAX ? 0 : clock_monotonic_ms() + left_ms;
 	const struct timespec end = { .tv_sec = end_ms / 1000, .tv_nsec = end_ms % 1000 * 1000000 };
 
 	if (until_ms == INT64_MAX)
