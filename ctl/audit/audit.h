@@ -110,7 +110,7 @@ struct suspects {
 };
 
 /* Whether the counts of the cut agree with the slots that were found. */
-enum sum_verdict {
+enum sum_state {
 	SUM_RIGHT,
 	SUM_WRONG,   /* and nothing changed: another pass would find the same */
 	SUM_SUSPECT, /* wrong, as far as can be seen while receives are accepted */
@@ -161,9 +161,9 @@ struct stall {
 struct pass {
 	struct audit *audit;
 	int64_t coupon;
-	int passes_n;         /* of this coupon, with this one */
-	int suspected_n;      /* of these, that found SUM_SUSPECT */
-	enum sum_verdict sum; /* set by the caller */
+	int passes_n;       /* of this coupon, with this one */
+	int suspected_n;    /* of these, that found SUM_SUSPECT */
+	enum sum_state sum; /* set by the caller */
 
 	/* From the snapshot. */
 	struct audit_row row;
@@ -262,7 +262,7 @@ int64_t pass_gone(const struct pass *pass);
 int pass_counts_users(const struct pass *pass);
 /* User coupons and rejections beyond those that were counted as settled; negative: fewer. */
 int64_t pass_outcomes_over(const struct pass *pass);
-enum sum_verdict pass_sum(const struct pass *pass);
+enum sum_state pass_sum(const struct pass *pass);
 
 /* Calls `fn` with `step` of them at a time, and their slots. Those that are gone leave the list. */
 typedef void suspects_fn(struct pass *pass, struct suspect *suspects, const struct slot *slots,

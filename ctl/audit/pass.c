@@ -370,7 +370,7 @@ int64_t pass_outcomes_over(const struct pass *pass)
 	return pass->rows_n + pass->row.rejected - pass->row.settled_sum;
 }
 
-enum sum_verdict pass_sum(const struct pass *pass)
+enum sum_state pass_sum(const struct pass *pass)
 {
 	const struct redis_coupon *a = &pass->cut.coupon, *b = &pass->after.coupon;
 	int64_t freed = b->stock + b->seq - a->stock - a->seq + b->lost - a->lost;

@@ -290,20 +290,26 @@ static int reason_is_known(const char *reason)
 /* Parses "BATCH:INDEX:SLOT:REASON:USER". 0, or -1. */
 static int rejected_parse(struct slot *slot, char reason[REASON_SIZE], const char *text)
 {
-	char batch[ULID_SIZE];
-	int index, number, user = 0;
+	int index, number;
+	size_t len;
 
-	if (sscanf(text, "%26[^:]:%3d:%5d:%31[^:]:%n", batch, &index, &number, reason, &user) !=
-		    4 ||
-	    user == 0 || index < 0 || index > RECEIVE_INDEX_MAX || number < 0 || number > INT16_MAX)
+	if (strlen(text) <= ULID_LEN || text[ULID_LEN] != ':' ||
+	    ulid_parse(&slot->batch, text, ULID_LEN))
+		return -1;
+	text += ULID_LEN + 1;
+	index = slot_number_take(&text, RECEIVE_INDEX_MAX);
+	number = index < 0 ? -1 : slot_number_take(&text, INT16_MAX);
+	if (number < 0)
 		return -1;
 	slot->index = (int16_t)index;
 	slot->number = (int16_t)number;
-	text += user;
-	return ulid_parse(&slot->batch, batch, strlen(batch)) || !reason_is_known(reason) ||
-			       user_id_parse(&slot->user, text, strlen(text))
-		       ? -1
-		       : 0;
+	len = strcspn(text, ":");
+	if (text[len] != ':' || len >= REASON_SIZE)
+		return -1;
+	memcpy(reason, text, len);
+	reason[len] = '\0';
+	text += len + 1;
+	return !reason_is_known(reason) || user_id_parse(&slot->user, text, strlen(text)) ? -1 : 0;
 }
 
 static void rejected_take(struct recover_coupon *coupon, const redisReply *page)
