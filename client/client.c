@@ -341,12 +341,11 @@ void client_wait(struct client *client, int64_t timeout_us)
 					  .tv_nsec = timeout_us % 1000000 * 1000 };
 	struct pollfd waited = { .fd = client->epoll, .events = POLLIN };
 	struct epoll_event events[EVENTS_MAX];
-	int n;
+	int n = epoll_wait(client->epoll, events, EVENTS_MAX, 0);
 
 	/* epoll_wait() counts in ms, and epoll_pwait2() needs Linux 5.11. */
-	if (timeout_us > 0)
-		ppoll(&waited, 1, &timeout, NULL);
-	n = epoll_wait(client->epoll, events, EVENTS_MAX, 0);
+	if (n == 0 && ppoll(&waited, 1, &timeout, NULL) > 0)
+		n = epoll_wait(client->epoll, events, EVENTS_MAX, 0);
 	now_set(client);
 	for (int i = 0; i < n; i++)
 		event_take(client, events[i].data.u32, events[i].events);

@@ -47,7 +47,8 @@ int changes_copy_read(struct changes *copy, struct redis_client *redis);
 int changes_copy_take(struct changes *copy, const redisReply *reply);
 /*
  * Raises the copies of the numbers that have grown: lua/changes.lua. RELATION_OWN: they are copied,
- * or none has grown; else nothing was copied, with RELATION_UNKNOWN because Redis has failed.
+ * or none has grown; RELATION_UNKNOWN: Redis has failed, and may have copied them; else nothing was
+ * copied.
  */
 enum relation changes_copy(struct redis_client *redis, const struct changes *changes,
 			   const struct changes *copy);

@@ -56,7 +56,7 @@ struct way {
 	enum outcome (*answer)(struct client *client, struct asked *asked);
 	/* NULL, or connects for work() and watch(), before the clock runs */
 	void (*open)(struct client *client);
-	/* NULL, or a worker behind a queue, until load_is_over() and all is written */
+	/* NULL, or a worker behind a queue, until load_is_written() */
 	void (*work)(struct client *client, struct load *load);
 	int workers; /* 0: one for each connection */
 	/* NULL, or one thread that waits for the last COMMIT of others */

@@ -388,6 +388,7 @@ redisReply *coupon_records(struct redis_client *redis, int64_t coupon, const str
 {
 	const char *users[COUPON_SLOTS_MAX];
 
+	check(n <= COUPON_SLOTS_MAX);
 	for (size_t i = 0; i < n; i++)
 		users[i] = slots[i].user.text;
 	return coupon_fields(redis, coupon, COUPON_KEY_USERS, users, n);

@@ -29,7 +29,7 @@ struct event {
 	const char *valid_from;
 	const char *valid_to;
 	const char *key;
-	const char *reason;
+	const char *reason; /* of reason_table.h: nothing in it is escaped */
 	const char *change; /* of a changed campaign: what tells its changes apart */
 	const char *detail; /* a JSON object, whose members are added to `data` */
 };

@@ -51,6 +51,6 @@ struct parts {
 
 /*
  * Makes `waiters`, `admission` and `redeem`; the caller has set the other members. `parts` must not
- * move before these are freed.
+ * move.
  */
 void ports_connect(struct parts *parts, const struct config *config);

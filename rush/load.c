@@ -3,7 +3,7 @@
  *
  *	          ┌─ request lines, as many as the pipeline allows ─▶ ┐
  *	requests ─┤                                                   ├── the client's connections
- *	          └─ answers ◀─ scan ◀─ lines ◀───────────────────────┘
+ *	          └─ answers ◀─ JSON ◀─ lines ◀───────────────────────┘
  *
  * A connection is filled again when half of its pipeline is answered, so that one send carries many
  * requests. With a rate, one connection after the other is filled with the requests that are due.
@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 #include <time.h>
+#include <sys/prctl.h>
 
 #define CONNECT_TIMEOUT_US 5000000 /* for all connections to be open at the start */
 #define SEND_GAP_US 200            /* with a rate: requests due within it are sent together */
@@ -204,6 +205,8 @@ int rush_load_run(struct rush_requests *requests, const struct gateway_address *
 	clock_t cpu_before;
 	int64_t progress_us = 0;
 
+	/* The kernel may wake a thread 50 us late otherwise, which would count as latency. */
+	prctl(PR_SET_TIMERSLACK, 1UL);
 	client_init(&load.client, &owner, address, plan->connections_n,
 		    (size_t)plan->pipeline * RUSH_LINE_MAX);
 	cpu_before = clock();

@@ -420,9 +420,9 @@ static int kind_send(struct outboxes *outboxes, enum kind kind)
 	fault_point(FAULT_WORKER_BEFORE_REMOVE);
 	if (kind == KIND_SETTLED) {
 		redis_client_prepare(outboxes->redis, lua_settled);
-		rc = changes_copy(outboxes->redis, &outboxes->work_changes, &none) == RELATION_OWN
-			     ? 0
-			     : -1;
+		if (is_over(outboxes) ||
+		    changes_copy(outboxes->redis, &outboxes->work_changes, &none) != RELATION_OWN)
+			rc = -1;
 		fault_point(FAULT_WORKER_COPIED);
 	}
 	if (rc == 0 && !is_over(outboxes))

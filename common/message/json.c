@@ -12,7 +12,13 @@
 #include <string.h>
 
 #define CHUNK_BYTES 65536
-#define obstack_chunk_alloc malloc
+
+static void *chunk_new(size_t size)
+{
+	return checked(malloc(size));
+}
+
+#define obstack_chunk_alloc chunk_new
 #define obstack_chunk_free free
 
 struct json_arena {

@@ -433,7 +433,7 @@ void postgres_send(struct postgres *postgres, const char *sql, int n,
 	if (sql == postgres->options.prepared)
 		done = PQsendQueryPrepared(postgres->libpq, STATEMENT, n, a.values, a.lengths,
 					   a.formats, 0);
-	else if (n == 0)
+	else if (n == 0 && sql != postgres->options.binary)
 		done = PQsendQuery(postgres->libpq, sql);
 	else
 		done = PQsendQueryParams(postgres->libpq, sql, n, NULL, a.values, a.lengths,

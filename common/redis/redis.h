@@ -1,6 +1,6 @@
 /*
  * What all connections to Redis have in common: the names of the keys, the address, and the meaning
- * of replies. No I/O.
+ * of replies. No I/O but a line of the log.
  */
 #pragma once
 

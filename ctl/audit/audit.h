@@ -100,8 +100,8 @@ struct suspect {
 	enum suspect_state state;
 	enum slot_found how; /* of a user coupon: how Redis has it */
 	int looks;           /* consecutive ones that found this state */
-	int64_t since_ms;    /* the first of them, on the monotonic clock */
 	enum look_result result;
+	int64_t since_ms; /* the first of these looks, on the monotonic clock */
 };
 
 struct suspects {

@@ -148,7 +148,7 @@ static void others_find(struct revocation *r)
 	postgres_array_fini(&texts);
 	for (size_t i = 0; i < r->n; i++)
 		if (!r->codes[i].set && !r->codes[i].why)
-			r->codes[i].why = strdup("there is no such code");
+			r->codes[i].why = checked(strdup("there is no such code"));
 }
 
 /* Those that are redeemed in Redis are named. Returns how many. */
@@ -325,13 +325,13 @@ static void code_add(struct revocation *r, const char *path, const struct code_r
 	}
 	to->name = name.data;
 	if (row->wrong) {
-		to->why = strdup(row->wrong);
+		to->why = checked(strdup(row->wrong));
 	} else if (code_book_find(r->stored.book, row->code, row->code_len, &found) == 0) {
 		to->set = found.set->id;
 		to->serial = found.serial;
 		to->coupon = found.set->coupon;
 	} else if (code_text_spell(row->code, row->code_len, to->text)) {
-		to->why = strdup("there is no such code");
+		to->why = checked(strdup("there is no such code"));
 	}
 	if (r->n == CHUNK)
 		chunk_revoke(r);

@@ -113,7 +113,7 @@ static int queue_declare(const struct move *move, const char *queue, char error[
 struct drain {
 	struct move *move;
 	struct hold *hold;
-	const char *from, *to;
+	const char *from;
 	/* others have been requested to leave since then; 0: there are none */
 	int64_t leave_since_ms;
 	int64_t leave_sent_ms; /* the last time */
@@ -174,7 +174,7 @@ static void progress(const struct drain *drain)
 /* Returns how many were moved. `unbinds`: a program that reconnects binds the queue again. */
 static int64_t drain_run(struct move *move, const char *from, const char *to, int unbinds)
 {
-	struct drain drain = { .move = move, .from = from, .to = to };
+	struct drain drain = { .move = move, .from = from };
 	int64_t now_ms = clock_monotonic_ms(), quiet_since_ms = now_ms, looked_ms = now_ms, moved;
 
 	drain.hold = hold_open(move->ctl->config.amqp_url, from, 1,

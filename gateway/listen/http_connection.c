@@ -27,7 +27,7 @@
 #define WAIT_MS 60000  /* for one request to arrive, between two, and for one reply */
 #define RESERVE 16     /* connections beyond the limit, for monitoring */
 #define RESERVE_MS 5000
-#define TEXT_KEPT_BYTES 1024 /* of each text, from one request to the next */
+#define TEXT_KEPT_BYTES 512 /* of each text, from one request to the next */
 #define SMALL_BYTES 4096     /* a request of this size is taken whatever the others have sent */
 
 static int is_reserve(const struct http_connection *connection)

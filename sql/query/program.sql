@@ -9,7 +9,7 @@ ORDER BY c.stripe
 -- clock: The server's clock, in ms since the epoch.
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
 
--- durability: The settings of this session that common/program/durability_table.h checks.
+-- durability: The settings of this session that common/program/durability.c checks.
 SELECT name, setting
 FROM pg_settings
 WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes')
