@@ -67,8 +67,9 @@ void csv_rows_free(struct csv_rows *rows);
 int csv_rows_next(struct csv_rows *rows, struct csv_row *row);
 
 /*
- * Writes CSV by RFC 4180: a field that contains a comma, a quote or the end of a line, or that is
- * empty, begins or ends with a space or begins with a byte order mark, is in quotes; a line ends with CR LF.
+ * Writes CSV by RFC 4180: a field that contains a comma, a quote or the end of a line, that is
+ * empty, begins or ends with a space or begins with a byte order mark, is in quotes; a line ends
+ * with CR LF.
  *
  * A spreadsheet takes a field that begins with = + - @, a tab or a CR for a formula, also in
  * quotes. For a spreadsheet such a field gets an apostrophe in front, which makes it text.

@@ -217,7 +217,7 @@ static int is_hopeless(const struct pass *pass)
 
 /* Receives without an outcome: both queues have to be empty. */
 static enum look_result overdue_judge(const struct pass *pass, int64_t since_ms, int64_t wanted_ms,
-				  int looks)
+				      int looks)
 {
 	const struct look *look = &pass->look;
 
@@ -264,7 +264,7 @@ static enum look_result slot_judge(const struct pass *pass, const struct suspect
 
 static void suspects_judge(const struct pass *pass, struct suspects *suspects,
 			   enum look_result (*judge)(const struct pass *pass,
-						 const struct suspect *suspect),
+						     const struct suspect *suspect),
 			   int left[LOOK_NONE + 1])
 {
 	for (size_t i = 0; i < suspects->n; i++) {

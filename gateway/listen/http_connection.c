@@ -28,7 +28,7 @@
 #define RESERVE 16     /* connections beyond the limit, for monitoring */
 #define RESERVE_MS 5000
 #define TEXT_KEPT_BYTES 512 /* of each text, from one request to the next */
-#define SMALL_BYTES 4096     /* a request of this size is taken whatever the others have sent */
+#define SMALL_BYTES 4096    /* a request of this size is taken whatever the others have sent */
 
 static int is_reserve(const struct http_connection *connection)
 {
