@@ -34,7 +34,7 @@ int64_t clock_wall_ms(void)
 char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE])
 {
 	int ms = (int)((wall_ms % 1000 + 1000) % 1000); /* before 1970 too */
-	time_t seconds = (time_t)((wall_ms - ms) / 1000);
+	time_t seconds = (time_t)(wall_ms / 1000 - (wall_ms % 1000 < 0));
 	struct tm tm;
 	size_t n;
 

@@ -4,7 +4,6 @@
 #include "common/message/number.h"
 
 #include <ctype.h>
-#include <obstack.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,17 +12,15 @@
 
 #define CHUNK_BYTES 65536
 
-static void *chunk_new(size_t size)
-{
-	return checked(malloc(size));
-}
-
-#define obstack_chunk_alloc chunk_new
-#define obstack_chunk_free free
+struct chunk {
+	struct chunk *next;
+	size_t size;
+	size_t used;
+	_Alignas(16) char bytes[];
+};
 
 struct json_arena {
-	struct obstack memory;
-	void *base; /* its first object: a reset frees what follows */
+	struct chunk *first; /* kept over a reset; the others are freed by it */
 	struct json_fault fault;
 };
 
@@ -31,9 +28,50 @@ struct json_arena {
 static _Thread_local struct json_arena *arena_current;
 static pthread_once_t hooks_once = PTHREAD_ONCE_INIT;
 
+static struct chunk *chunk_new(size_t size, struct chunk *next)
+{
+	struct chunk *chunk = checked(malloc(sizeof(*chunk) + size));
+
+	chunk->next = next;
+	chunk->size = size;
+	chunk->used = 0;
+	return chunk;
+}
+
+static void *arena_alloc(struct json_arena *arena, size_t size)
+{
+	struct chunk *chunk = arena->first;
+	void *at;
+
+	size = (size + 15) & ~(size_t)15;
+	if (chunk->size - chunk->used < size) {
+		/*
+		 * The first chunk stays first, so that a reset finds it; the one in use follows it.
+		 */
+		if (!chunk->next || chunk->next->size - chunk->next->used < size)
+			chunk->next = chunk_new(size > CHUNK_BYTES ? size : CHUNK_BYTES,
+						chunk->next);
+		chunk = chunk->next;
+	}
+	at = chunk->bytes + chunk->used;
+	chunk->used += size;
+	return at;
+}
+
+static void arena_reset(struct json_arena *arena)
+{
+	while (arena->first->next) {
+		struct chunk *chunk = arena->first->next;
+
+		arena->first->next = chunk->next;
+		free(chunk);
+	}
+	arena->first->used = 0;
+}
+
 static void *hook_malloc(size_t size)
 {
-	return arena_current ? obstack_alloc(&arena_current->memory, (int)size) : malloc(size);
+	return arena_current ? arena_alloc(arena_current, size) : malloc(size);
 }
 
 static void hook_free(void *at)
@@ -54,8 +92,7 @@ struct json_arena *json_arena_new(void)
 	struct json_arena *arena = checked(calloc(1, sizeof(*arena)));
 
 	pthread_once(&hooks_once, hooks_install);
-	obstack_begin(&arena->memory, CHUNK_BYTES);
-	arena->base = obstack_alloc(&arena->memory, 0);
+	arena->first = chunk_new(CHUNK_BYTES, NULL);
 	return arena;
 }
 
@@ -63,7 +100,8 @@ void json_arena_free(struct json_arena *arena)
 {
 	if (!arena)
 		return;
-	obstack_free(&arena->memory, NULL);
+	arena_reset(arena);
+	free(arena->first);
 	free(arena);
 }
 
@@ -273,7 +311,7 @@ const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, 
 	const char *end = NULL;
 	const cJSON *root;
 
-	obstack_free(&arena->memory, arena->base);
+	arena_reset(arena);
 	arena->fault = (struct json_fault){ 0 };
 	if (text_scan(text, len, error, &arena->fault))
 		return NULL;
