@@ -69,31 +69,6 @@ int rabbit_queue_find(amqp_connection_state_t connection, const char *queue, int
 	return found;
 }
 
-struct broker {
-	const char *url;
-	amqp_connection_state_t connection; /* NULL: not connected */
-	char error[RABBIT_ERROR_SIZE];
-};
-
-struct broker *broker_new(const char *url)
-{
-	struct broker *broker = checked(calloc(1, sizeof(*broker)));
-
-	broker->url = url;
-	return broker;
-}
-
-void broker_free(struct broker *broker)
-{
-	rabbit_connection_close(broker->connection);
-	free(broker);
-}
-
-const char *broker_error(const struct broker *broker)
-{
-	return broker->error;
-}
-
 /* 0, or -1; a queue that does not exist is empty. */
 static int queue_read(struct broker *broker, const char *queue, int64_t *ready, int64_t *consumers)
 {
