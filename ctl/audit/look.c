@@ -163,7 +163,6 @@ static void broker_query(struct pass *pass)
 	struct look *look = &pass->look;
 	int is_empty;
 
-	pass->broker = (struct broker_look){ 0 };
 	broker_look(&pass->audit->broker, &pass->broker);
 	pass->broker_asked = 1;
 	is_empty = pass->broker.ok && pass->broker.ready == 0 && pass->broker.dead == 0;

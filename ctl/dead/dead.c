@@ -189,7 +189,7 @@ static void found_check(const struct walk *walk)
 
 static void row_print(const struct dead_letter *letter)
 {
-	cJSON *row = dead_letter_json(letter);
+	cJSON *row = dead_letter_json(letter, 0);
 	char batches[40];
 
 	snprintf(batches, sizeof(batches), "%zu batches", letter->batches_n);
@@ -220,7 +220,7 @@ static int list_run(struct ctl *ctl)
 		       AMQP_DEAD_QUEUE, length, length == 1 ? "" : "s");
 	while ((letter = walk_next(&walk)) != NULL)
 		if (messages)
-			cJSON_AddItemToArray(messages, dead_letter_json(letter));
+			cJSON_AddItemToArray(messages, dead_letter_json(letter, 0));
 		else
 			row_print(letter);
 	if (messages) {
@@ -252,19 +252,15 @@ static int show_run(struct ctl *ctl)
 {
 	static struct walk walk;
 	const struct dead_letter *letter;
-	cJSON *object;
 
 	choose(&walk, ctl->args.argument);
 	walk.most = 1;
 	walk_begin(&walk, ctl);
 	letter = walk_next(&walk);
-	if (letter && args_has(&ctl->args, "json")) {
-		object = dead_letter_json(letter);
-		dead_letter_json_add(letter, object);
-		output_print(object);
-	} else if (letter) {
+	if (letter && args_has(&ctl->args, "json"))
+		output_print(dead_letter_json(letter, 1));
+	else if (letter)
 		dead_letter_print(letter);
-	}
 	walk_end(&walk);
 	found_check(&walk);
 	return 0;
