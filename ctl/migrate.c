@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int newest; /* version of this program */
+static int newest; /* the version that this program brings */
 
 /*
  * A migration that is applied is never changed. Until 0.9.0 is released the schema is: then its
