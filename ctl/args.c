@@ -1,7 +1,6 @@
 #include "ctl/args.h"
 
 #include "common/check.h"
-#include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 
@@ -237,23 +236,6 @@ int64_t args_id(const struct args *args, const char *name)
 	return id_read(what, args_text(args, name));
 }
 
-int64_t args_time(const struct args *args, const char *name, int64_t fallback_ms)
-{
-	const char *value = args_text(args, name);
-	int64_t wall_ms;
-
-	if (!value)
-		return fallback_ms;
-	if (rfc3339_parse(value, &wall_ms))
-		args_fail("--%s is \"%s\": allowed is a time as 2026-11-21T12:00:00Z or "
-			  "2026-11-21T12:00:00+01:00",
-			  name, value);
-	if (wall_ms <= 0)
-		args_fail("--%s is \"%s\": allowed is a time after 1970-01-01T00:00:00Z", name,
-			  value);
-	return wall_ms;
-}
-
 int64_t args_coupon(const struct args *args)
 {
 	return id_read("ID", args->argument);
@@ -282,34 +264,4 @@ int args_choice(const struct args *args, const char *name, const char *const *wo
 	if (value)
 		args_fail("--%s is \"%s\": allowed are %s", name, value, allowed);
 	return fallback;
-}
-
-void args_coupon_user(const struct args *args, struct receive *receive)
-{
-	const char *text;
-	char why[USER_ID_WHY_SIZE];
-
-	args_required(args, "coupon");
-	receive->coupon = args_id(args, "coupon");
-	text = args_required(args, "user");
-	if (user_id_parse(&receive->user, text, strlen(text)) == 0)
-		return;
-	user_id_why(text, strlen(text), why);
-	args_fail("--user is \"%s\": %s", text, why);
-}
-
-void args_receive(const struct args *args, struct args_receive *read)
-{
-	const char *text = args->argument;
-
-	read->is_given = text != NULL;
-	if (text && (args_has(args, "coupon") || args_has(args, "user")))
-		args_fail("%s takes a RECEIVE, or --coupon and --user, not both",
-			  args->command->name);
-	if (!text)
-		args_coupon_user(args, &read->receive);
-	else if (receive_parse(&read->receive, text, strlen(text)))
-		args_fail("RECEIVE is \"%s\": allowed is <coupon>.<user>.<batch>.<index>, as in "
-			  "the answer",
-			  text);
 }

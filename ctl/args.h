@@ -5,8 +5,6 @@
  */
 #pragma once
 
-#include "common/message/receive.h"
-
 #include <stdint.h>
 #include <stdio.h>
 
@@ -76,16 +74,6 @@ int64_t args_id(const struct args *args, const char *name); /* 0: not given */
 /* The place of the value among `n` words; any other ends the process. */
 int args_choice(const struct args *args, const char *name, const char *const *words, int n,
 		int fallback);
-int64_t args_time(const struct args *args, const char *name, int64_t fallback_ms);
 /* The argument as the id of something that is no coupon; 0: not given. */
 int64_t args_argument_id(const struct args *args);
 int64_t args_coupon(const struct args *args); /* the argument as a coupon; 0: not given */
-
-/* A receive as the argument, or --coupon and --user instead. */
-struct args_receive {
-	int is_given; /* the receive; otherwise its coupon and user are set */
-	struct receive receive;
-};
-void args_receive(const struct args *args, struct args_receive *read);
-/* --coupon and --user, which must be given. */
-void args_coupon_user(const struct args *args, struct receive *receive);

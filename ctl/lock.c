@@ -10,14 +10,11 @@
 #include "ctl/ctl.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,6 +26,8 @@
 #define STATUS_NOT_EXECUTABLE 126 /* as of env(1) */
 #define STATUS_NOT_FOUND 127
 
+#define LOST SIGRTMIN /* to this process by itself: the lock is lost */
+
 static const int passed_on[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT };
 
 static sigset_t signals_before;
@@ -37,6 +36,7 @@ static void signals_fill(sigset_t *set)
 {
 	sigemptyset(set);
 	sigaddset(set, SIGCHLD);
+	sigaddset(set, LOST);
 	for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
 		sigaddset(set, passed_on[i]);
 }
@@ -67,23 +67,14 @@ static int has_ended(pid_t child, int *status)
 	return 1;
 }
 
-static void signals_pass(int signals, pid_t child)
-{
-	struct signalfd_siginfo info;
-
-	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
-		if (info.ssi_signo != SIGCHLD && info.ssi_code != SI_KERNEL)
-			kill(child, (int)info.ssi_signo);
-}
-
 /*
- * Runs words[0] with these words until it ends. When something can be read from `stop_fd`, it gets
- * SIGTERM once. Its exit status; 128 and the signal's number if a signal ended it.
+ * Runs words[0] with these words until it ends. When the lock is lost it gets SIGTERM. Its exit
+ * status; 128 and the signal's number if a signal ended it.
  */
-static int words_run(char **words, int stop_fd)
+static int words_run(char **words)
 {
 	pid_t parent = getpid(), child;
-	struct pollfd ready[2] = { { .events = POLLIN }, { .fd = stop_fd, .events = POLLIN } };
+	siginfo_t info;
 	sigset_t set;
 	int status;
 
@@ -94,18 +85,14 @@ static int words_run(char **words, int stop_fd)
 	if (child == 0)
 		become(words, parent);
 	signals_fill(&set);
-	ready[0].fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-	check(ready[0].fd >= 0);
 	while (!has_ended(child, &status)) {
-		poll(ready, 2, -1);
-		signals_pass(ready[0].fd, child);
-		if (ready[1].revents) {
+		if (sigwaitinfo(&set, &info) < 0)
+			continue;
+		if (info.si_signo == LOST)
 			kill(child, SIGTERM);
-			ready[1].fd = -1;
-			ready[1].revents = 0;
-		}
+		else if (info.si_signo != SIGCHLD && info.si_code != SI_KERNEL)
+			kill(child, info.si_signo);
 	}
-	close(ready[0].fd);
 	return status;
 }
 
@@ -136,15 +123,13 @@ static void wait_read(const struct args *args, struct lock_options *options)
 /* From the thread that renews. */
 static void on_lost(void *context, const char *name)
 {
-	const int *fd = context;
-
+	(void)context;
 	fprintf(stderr, "couponctl: the lock \"%s\" is lost: the command gets SIGTERM\n", name);
-	eventfd_write(*fd, 1);
+	kill(getpid(), LOST);
 }
 
 /* The exit status. */
-static int run_locked(struct lock_owner *owner, struct lock *lock, const struct ctl *ctl,
-		      int lost_fd)
+static int run_locked(struct lock_owner *owner, struct lock *lock, const struct ctl *ctl)
 {
 	char fence[24];
 	int status, is_held;
@@ -152,7 +137,7 @@ static int run_locked(struct lock_owner *owner, struct lock *lock, const struct 
 	snprintf(fence, sizeof(fence), "%lld", (long long)lock_fence(lock));
 	setenv("COUPON_LOCK_NAME", ctl->args.argument, 1);
 	setenv("COUPON_LOCK_FENCE", fence, 1);
-	status = words_run(ctl->args.words, lost_fd);
+	status = words_run(ctl->args.words);
 	is_held = lock_is_held(lock);
 	if (lock_release(lock) == 0)
 		return status;
@@ -164,13 +149,13 @@ static int run_locked(struct lock_owner *owner, struct lock *lock, const struct 
 }
 
 static int take_and_run(struct lock_owner *owner, const struct ctl *ctl,
-			const struct lock_options *options, int lost_fd)
+			const struct lock_options *options)
 {
 	struct lock *lock;
 
 	switch (lock_take(owner, ctl->args.argument, options, &lock)) {
 	case LOCK_TAKEN:
-		return run_locked(owner, lock, ctl, lost_fd);
+		return run_locked(owner, lock, ctl);
 	case LOCK_SKIPPED:
 		return STATUS_SKIPPED;
 	case LOCK_FAILED:
@@ -206,23 +191,20 @@ static int lock_run(struct ctl *ctl)
 				     [LOCK_POSTGRES] = ctl->config.database_url,
 				     [LOCK_ZOOKEEPER] = ctl->config.zookeeper_hosts };
 	struct lock_owner *owner;
-	int lost_fd, status;
+	int status;
 	sigset_t set;
 
 	wait_read(args, &options);
 	if (!args->words || !args->words[0])
 		args_fail("lock needs -- and a command; see couponctl lock --help");
-	lost_fd = eventfd(0, EFD_CLOEXEC);
-	check(lost_fd >= 0);
-	owner = lock_owner_new(backend, urls[backend], on_lost, &lost_fd);
+	owner = lock_owner_new(backend, urls[backend], on_lost, NULL);
 	if (!owner)
 		args_fail("--backend is \"zookeeper\": this build has no ZooKeeper; make "
 			  "WITH_ZOOKEEPER=1 has it");
 	signals_fill(&set);
 	check(sigprocmask(SIG_BLOCK, &set, &signals_before) == 0); /* before any other thread */
-	status = take_and_run(owner, ctl, &options, lost_fd);
+	status = take_and_run(owner, ctl, &options);
 	lock_owner_free(owner);
-	close(lost_fd);
 	return status;
 }
 

@@ -248,18 +248,17 @@ static int message_owe(void *context, const redisReply *batch, const struct mess
 
 static void queues_need_empty(const char *url)
 {
-	struct broker *broker = broker_new(url);
+	struct broker broker = { .url = url };
 	struct broker_look look;
 
-	broker_look(broker, &look);
+	broker_look(&broker, &look);
 	if (!look.ok)
-		log_fatal("RabbitMQ, which AMQP_URL names, cannot be queried: %s",
-			  broker_error(broker));
+		log_fatal("RabbitMQ, which AMQP_URL names, cannot be queried: %s", broker.error);
 	if (look.ready > 0 || look.dead > 0)
 		log_fatal("the receive queue holds %lld messages and the dead-letter queue %lld: "
 			  "these messages can still arrive",
 			  (long long)look.ready, (long long)look.dead);
-	broker_free(broker);
+	rabbit_connection_close(broker.connection);
 }
 
 /* Where a lock or a time-out stops settling, workers hold receives that no queue shows. */

@@ -69,60 +69,34 @@ int rabbit_queue_find(amqp_connection_state_t connection, const char *queue, int
 	return found;
 }
 
-struct broker {
-	const char *url;
-	amqp_connection_state_t connection; /* NULL: not connected */
-	char error[RABBIT_ERROR_SIZE];
-};
-
-struct broker *broker_new(const char *url)
-{
-	struct broker *broker = checked(calloc(1, sizeof(*broker)));
-
-	broker->url = url;
-	return broker;
-}
-
-void broker_free(struct broker *broker)
-{
-	rabbit_connection_close(broker->connection);
-	free(broker);
-}
-
-const char *broker_error(const struct broker *broker)
-{
-	return broker->error;
-}
-
-/* 0, or -1; a queue that does not exist is empty. */
-static int queue_read(struct broker *broker, const char *queue, int64_t *ready, int64_t *consumers)
-{
-	if (!broker->connection)
-		broker->connection = rabbit_connection_open(broker->url, 0, broker->error);
-	if (!broker->connection)
-		return -1;
-	if (queue_find(broker->connection, queue, ready, consumers, broker->error) >= 0)
-		return 0;
-	rabbit_connection_drop(broker->connection);
-	broker->connection = NULL;
-	return -1;
-}
-
+/* A queue that does not exist is empty. */
 void broker_look(struct broker *broker, struct broker_look *look)
 {
-	int64_t parked, parked_consumers, none, parked_moving, dead_moving;
+	static const struct {
+		const char *name;
+		int is_dead, is_consumed;
+	} queues[] = {
+		{ AMQP_QUEUE, 0, 1 },
+		{ AMQP_PARKED_QUEUE, 0, 1 },
+		{ AMQP_DEAD_QUEUE, 1, 0 },
+		{ AMQP_PARKED_QUEUE AMQP_MOVING_SUFFIX, 0, 0 },
+		{ AMQP_DEAD_QUEUE AMQP_MOVING_SUFFIX, 1, 0 },
+	};
+	int64_t ready, consumers;
 
-	look->ok = queue_read(broker, AMQP_QUEUE, &look->ready, &look->consumers) == 0 &&
-		   queue_read(broker, AMQP_PARKED_QUEUE, &parked, &parked_consumers) == 0 &&
-		   queue_read(broker, AMQP_DEAD_QUEUE, &look->dead, &none) == 0 &&
-		   queue_read(broker, AMQP_PARKED_QUEUE AMQP_MOVING_SUFFIX, &parked_moving,
-			      &none) == 0 &&
-		   queue_read(broker, AMQP_DEAD_QUEUE AMQP_MOVING_SUFFIX, &dead_moving, &none) == 0;
-	if (!look->ok)
+	if (!broker->connection)
+		broker->connection = rabbit_connection_open(broker->url, 0, broker->error);
+	*look = (struct broker_look){ .ok = broker->connection != NULL };
+	for (size_t i = 0; i < sizeof(queues) / sizeof(queues[0]) && look->ok; i++) {
+		look->ok = queue_find(broker->connection, queues[i].name, &ready, &consumers,
+				      broker->error) >= 0;
+		*(queues[i].is_dead ? &look->dead : &look->ready) += ready;
+		look->consumers += queues[i].is_consumed ? consumers : 0;
+	}
+	if (look->ok)
 		return;
-	look->ready += parked + parked_moving;
-	look->dead += dead_moving;
-	look->consumers += parked_consumers;
+	rabbit_connection_drop(broker->connection);
+	broker->connection = NULL;
 }
 
 static void reply_check(const struct hold *hold, amqp_rpc_reply_t reply)

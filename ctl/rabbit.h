@@ -17,21 +17,22 @@ int rabbit_queue_find(amqp_connection_state_t connection, const char *queue, int
 
 /*
  * The numbers of ready messages and consumers of the queues. AMQP does not report the messages that
- * workers hold unacked. Connects at the first look.
+ * workers hold unacked. The first look connects; rabbit_connection_close() follows the last one.
  */
-struct broker;
+struct broker { /* all zero but `url` */
+	const char *url;
+	amqp_connection_state_t connection; /* NULL: not connected */
+	char error[RABBIT_ERROR_SIZE];      /* why it cannot be queried */
+};
 
 struct broker_look {
-	int ok;            /* 0: it cannot be queried; broker_error() has the reason */
+	int ok;            /* 0: it cannot be queried */
 	int64_t ready;     /* in the receive and the parking queue; none where a queue is missing */
 	int64_t consumers; /* of both: with none, no message is unacked */
 	int64_t dead;      /* in the dead-letter queue */
 };
 
-struct broker *broker_new(const char *url);
-void broker_free(struct broker *broker);
 void broker_look(struct broker *broker, struct broker_look *look);
-const char *broker_error(const struct broker *broker);
 
 /*
  * Messages of a queue that are held, un-acked, while it is decided what becomes of each:
@@ -58,9 +59,10 @@ struct hold {
 	int64_t length; /* ready messages, when it was opened */
 	int64_t held;   /* taken and not removed */
 	int64_t moved;  /* sent, confirmed and removed so far */
+	const char *queue;
 
 	/* For the functions below alone. */
-	const char *url, *queue, *unroutable;
+	const char *url, *unroutable;
 	amqp_connection_state_t connection;
 	int consumes;
 	char *is_held;                /* by delivery tag, which counts from 1 */

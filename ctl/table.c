@@ -104,11 +104,11 @@ struct csv_rows {
 	struct csv_parser parser;
 	enum csv_spaces spaces;
 	struct line_reader *reader;
-	struct text_buffer text; /* the cells of the row, one after the other */
-	size_t ends[CSV_CELLS_MAX];
-	size_t cells_n;
-	size_t bytes; /* of the row so far */
-	int rows_n;   /* that have ended in this line */
+	struct csv_row *row; /* the caller's */
+	size_t bytes;        /* of the row so far */
+	int rows_n;          /* that have ended in this line */
+	size_t text_len;
+	char text[LINE_READER_MAX]; /* the cells of the row, one after the other */
 };
 
 static int is_never_space(unsigned char c)
@@ -139,18 +139,23 @@ struct csv_rows *csv_rows_new(struct line_reader *reader, enum csv_spaces spaces
 void csv_rows_free(struct csv_rows *rows)
 {
 	csv_free(&rows->parser);
-	text_buffer_fini(&rows->text);
 	free(rows);
 }
 
 static void on_cell(void *text, size_t len, void *context)
 {
 	struct csv_rows *rows = context;
+	struct csv_row *row = rows->row;
+	char *copy = rows->text + rows->text_len;
 
-	text_add(&rows->text, text ? text : "", len);
-	if (rows->cells_n < CSV_CELLS_MAX)
-		rows->ends[rows->cells_n] = rows->text.len;
-	rows->cells_n++;
+	check(len <= sizeof(rows->text) - rows->text_len);
+	memcpy(copy, text ? text : "", len);
+	rows->text_len += len;
+	if (row->cells_n < CSV_CELLS_MAX) {
+		row->cells[row->cells_n].text = copy;
+		row->cells[row->cells_n].len = len;
+	}
+	row->cells_n++;
 }
 
 static void on_row(int end, void *context)
@@ -177,18 +182,6 @@ static const char *line_feed(struct csv_rows *rows)
 	return rows->rows_n > 1 ? "a carriage return is in the middle of the line" : NULL;
 }
 
-static void row_fill(const struct csv_rows *rows, struct csv_row *row)
-{
-	size_t begin = 0;
-
-	row->cells_n = rows->cells_n;
-	for (size_t i = 0; i < rows->cells_n && i < CSV_CELLS_MAX; i++) {
-		row->cells[i].text = rows->text.data + begin;
-		row->cells[i].len = rows->ends[i] - begin;
-		begin = rows->ends[i];
-	}
-}
-
 static int is_empty(const struct csv_rows *rows)
 {
 	const char *nothing = rows->spaces == CSV_SPACES_KEEP ? "\r\n" : " \t\r\n";
@@ -199,8 +192,8 @@ static int is_empty(const struct csv_rows *rows)
 int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 {
 	*row = (struct csv_row){ 0 };
-	text_buffer_clear(&rows->text);
-	rows->cells_n = rows->bytes = 0;
+	rows->row = row;
+	rows->bytes = rows->text_len = 0;
 	rows->rows_n = 0;
 	while (line_next(rows->reader)) {
 		if (!row->line && is_empty(rows))
@@ -209,20 +202,18 @@ int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 			row->line = rows->reader->number;
 		row->wrong = line_feed(rows);
 		if (row->wrong) {
+			row->cells_n = 0;
 			parser_begin(rows);
 			return 1;
 		}
-		if (rows->rows_n > 0) {
-			row_fill(rows, row);
+		if (rows->rows_n > 0)
 			return 1;
-		}
 	}
 	if (!row->line)
 		return 0;
 	/* The end of the file may end a row. */
 	if (csv_fini(&rows->parser, on_cell, on_row, rows))
 		row->wrong = "a quoted cell does not end before the end of the file";
-	row_fill(rows, row);
 	parser_begin(rows);
 	return 1;
 }

@@ -273,12 +273,12 @@ static void open_all(struct audit *audit, struct ctl *ctl)
 	store_run_id_read(audit->redis, audit->run_id);
 	audit->behind = behind_read(audit->db, audit->redis);
 	store_redis_check(audit->redis, audit->behind >= 0);
-	audit->broker = broker_new(ctl->config.amqp_url);
+	audit->broker.url = ctl->config.amqp_url;
 }
 
 static void close_all(struct audit *audit)
 {
-	broker_free(audit->broker);
+	rabbit_connection_close(audit->broker.connection);
 	redis_client_free(audit->redis);
 	db_close(audit->db);
 }

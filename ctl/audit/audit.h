@@ -38,7 +38,7 @@ struct findings {
 struct audit {
 	struct db *db;
 	struct redis_client *redis;
-	struct broker *broker;          /* queried only when a receive is overdue */
+	struct broker broker;           /* queried only when a receive is overdue */
 	char run_id[REDIS_RUN_ID_SIZE]; /* of the Redis process */
 	int64_t grace_ms;               /* younger receives without an outcome are in flight */
 	int64_t resend_after_ms;        /* of the keeper */

@@ -163,8 +163,7 @@ static void broker_query(struct pass *pass)
 	struct look *look = &pass->look;
 	int is_empty;
 
-	pass->broker = (struct broker_look){ 0 };
-	broker_look(pass->audit->broker, &pass->broker);
+	broker_look(&pass->audit->broker, &pass->broker);
 	pass->broker_asked = 1;
 	is_empty = pass->broker.ok && pass->broker.ready == 0 && pass->broker.dead == 0;
 	look->busy_n = pass->broker.ok && pass->broker.ready > 0 ? look->busy_n + 1 : 0;
@@ -418,7 +417,7 @@ int stall_search(struct pass *pass, struct locks *locks)
 		messages_find(pass, &stalled);
 		stall->locked_ms = locks_look(locks, pass->audit->db, clock_monotonic_ms());
 		stall->held = locks_workers_hold(pass->audit->db);
-		broker_look(pass->audit->broker, &stall->broker);
+		broker_look(&pass->audit->broker, &stall->broker);
 	}
 	slots_fini(&stalled);
 	return stall->n > 0;

@@ -98,7 +98,7 @@ static void reasons_explain(cJSON *reasons, const struct pass *pass)
 	char key[COUPON_KEY_SIZE];
 
 	reason_add(reasons, !broker->ok, "rabbitmq", "RabbitMQ, which cannot be queried: %s",
-		   broker_error(pass->audit->broker));
+		   pass->audit->broker.error);
 	reason_add(reasons, broker->ok && broker->ready > 0, "queue",
 		   "a worker: %" PRId64 " messages in the queues, of any coupon, and %" PRId64
 		   " consumers",
@@ -223,7 +223,7 @@ void figures_print(const struct pass *pass)
 	output_bool(object, "held", pass->cut.held);
 	output_bool(object, "undecided", pass->undecided);
 	if (!pass->broker.ok)
-		output_text(object, "rabbitmq", broker_error(pass->audit->broker));
+		output_text(object, "rabbitmq", pass->audit->broker.error);
 	else
 		output_number(object, "locked_s", pass->locked_ms / 1000);
 	if (stall->n > stall->unnamed)

@@ -110,16 +110,15 @@ static void audit_check(struct arm *arm)
 
 static void queue_check(struct arm *arm)
 {
-	struct broker *broker = broker_new(arm->ctl->config.amqp_url);
+	struct broker broker = { .url = arm->ctl->config.amqp_url };
 	struct broker_look look;
 
-	broker_look(broker, &look);
+	broker_look(&broker, &look);
 	if (!look.ok)
-		json_sentence_add(arm->reasons, "RabbitMQ cannot be queried: %s",
-				  broker_error(broker));
+		json_sentence_add(arm->reasons, "RabbitMQ cannot be queried: %s", broker.error);
 	else if (look.consumers == 0)
 		json_sentence_add(arm->reasons, "no coupon-worker consumes coupon.receive.queue");
-	broker_free(broker);
+	rabbit_connection_close(broker.connection);
 	verdict_add(arm, "queue");
 }
 

@@ -88,9 +88,23 @@ static void number_read(const struct args *args, cJSON *terms, const char *optio
 /* The time, or `fallback_ms` when none is given. */
 static int64_t time_given(const struct args *args, const char *option, int64_t fallback_ms)
 {
+	const char *value = args_text(args, option);
+	int64_t wall_ms;
+
+	if (!value)
+		return fallback_ms;
 	if (is_word(args, option, NONE))
 		return 0;
-	return is_word(args, option, NOW) ? clock_wall_ms() : args_time(args, option, fallback_ms);
+	if (is_word(args, option, NOW))
+		return clock_wall_ms();
+	if (rfc3339_parse(value, &wall_ms))
+		args_fail("--%s is \"%s\": allowed is a time as 2026-11-21T12:00:00Z or "
+			  "2026-11-21T12:00:00+01:00",
+			  option, value);
+	if (wall_ms <= 0)
+		args_fail("--%s is \"%s\": allowed is a time after 1970-01-01T00:00:00Z", option,
+			  value);
+	return wall_ms;
 }
 
 static int64_t time_read(const struct args *args, cJSON *terms, const char *option,

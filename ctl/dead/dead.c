@@ -26,6 +26,9 @@
 /* Goes through the queue from its oldest message, and chooses messages. All zero at first. */
 struct walk {
 	const struct ctl *ctl;
+	int is_adopted; /* requeue: the id of the installation is dropped */
+	int is_drop;
+	int sure;              /* drop: --yes */
 	int64_t number;        /* only this one; 0: any */
 	char batch[ULID_SIZE]; /* only with this one; "": any */
 	int64_t most;          /* so many of those */
@@ -36,6 +39,11 @@ struct walk {
 	int64_t seen, chosen;      /* messages taken so far, and how many of them were chosen */
 	int64_t deliveries_most;   /* the highest delivery count of them */
 	int show_progress;
+
+	/* What requeue and drop walk. */
+	struct redis_client *redis; /* NULL: not needed so far */
+	struct db *db;              /* NULL: not needed so far */
+	int64_t owed;               /* receives without an outcome */
 };
 
 /* By the argument: a number or a batch. */
@@ -161,6 +169,8 @@ static void walk_end(struct walk *walk)
 	if (walk->deliveries_most >= REFRESH_DELIVERIES)
 		refresh(walk->ctl->config.amqp_url);
 	json_arena_free(walk->arena);
+	redis_client_free(walk->redis);
+	db_close(walk->db);
 }
 
 static void found_check(const struct walk *walk)
@@ -179,7 +189,7 @@ static void found_check(const struct walk *walk)
 
 static void row_print(const struct dead_letter *letter)
 {
-	cJSON *row = dead_letter_json(letter);
+	cJSON *row = dead_letter_json(letter, 0);
 	char batches[40];
 
 	snprintf(batches, sizeof(batches), "%zu batches", letter->batches_n);
@@ -210,7 +220,7 @@ static int list_run(struct ctl *ctl)
 		       AMQP_DEAD_QUEUE, length, length == 1 ? "" : "s");
 	while ((letter = walk_next(&walk)) != NULL)
 		if (messages)
-			cJSON_AddItemToArray(messages, dead_letter_json(letter));
+			cJSON_AddItemToArray(messages, dead_letter_json(letter, 0));
 		else
 			row_print(letter);
 	if (messages) {
@@ -242,19 +252,15 @@ static int show_run(struct ctl *ctl)
 {
 	static struct walk walk;
 	const struct dead_letter *letter;
-	cJSON *object;
 
 	choose(&walk, ctl->args.argument);
 	walk.most = 1;
 	walk_begin(&walk, ctl);
 	letter = walk_next(&walk);
-	if (letter && args_has(&ctl->args, "json")) {
-		object = dead_letter_json(letter);
-		dead_letter_json_add(letter, object);
-		output_print(object);
-	} else if (letter) {
+	if (letter && args_has(&ctl->args, "json"))
+		output_print(dead_letter_json(letter, 1));
+	else if (letter)
 		dead_letter_print(letter);
-	}
 	walk_end(&walk);
 	found_check(&walk);
 	return 0;
@@ -268,21 +274,10 @@ static const struct command dead_show_command = {
 	.summary = "print one dead letter, by its number or its batch",
 };
 
-/* What requeue and drop change. All zero at first. */
-struct change {
-	struct walk walk;
-	int is_adopted; /* requeue: the id of the installation is dropped */
-	int is_drop;
-	int sure;                   /* --yes */
-	struct redis_client *redis; /* NULL: not needed so far */
-	struct db *db;              /* NULL: not needed so far */
-	int64_t owed;               /* receives without an outcome */
-};
-
-static void database_open(struct change *change)
+static void database_open(struct walk *walk)
 {
-	if (!change->db)
-		change->db = store_postgres_open(change->walk.ctl);
+	if (!walk->db)
+		walk->db = store_postgres_open(walk->ctl);
 }
 
 /*
@@ -300,37 +295,37 @@ static int is_named(const struct dead_batch *batch)
  * Connects, if Redis is needed for this letter. Before its change is announced or begun. What
  * PostgreSQL says of a receive decides what is removed in Redis: they must belong together.
  */
-static void redis_open(struct change *change, const struct dead_letter *letter)
+static void redis_open(struct walk *walk, const struct dead_letter *letter)
 {
 	size_t i = 0;
 
 	while (i < letter->batches_n && !is_named(&letter->batches[i]))
 		i++;
-	if (change->redis || i == letter->batches_n)
+	if (walk->redis || i == letter->batches_n)
 		return;
-	change->redis = store_redis_open(change->walk.ctl);
-	if (!change->is_drop)
+	walk->redis = store_redis_open(walk->ctl);
+	if (!walk->is_drop)
 		return;
-	database_open(change);
-	store_redis_check(change->redis, behind_read(change->db, change->redis) >= 0);
+	database_open(walk);
+	store_redis_check(walk->redis, behind_read(walk->db, walk->redis) >= 0);
 }
 
 /* The reply to a command with the batch's id as its only argument. */
-static redisReply *batch_call(const struct change *change, const char *command, enum coupon_key key,
+static redisReply *batch_call(const struct walk *walk, const char *command, enum coupon_key key,
 			      const struct dead_batch *batch)
 {
 	char name[COUPON_KEY_SIZE];
 	const char *argv[] = { command, coupon_key(batch->coupon, key, name), batch->ulid };
-	redisReply *reply = redis_client_call(change->redis, 3, argv);
+	redisReply *reply = redis_client_call(walk->redis, 3, argv);
 
-	store_redis_check(change->redis, reply != NULL);
+	store_redis_check(walk->redis, reply != NULL);
 	return reply;
 }
 
 /* Whether the outbox has this very message: another body is another one, which the keeper sends. */
-static int has_entry(const struct change *change, const struct dead_batch *batch)
+static int has_entry(const struct walk *walk, const struct dead_batch *batch)
 {
-	redisReply *entry = batch_call(change, "HGET", COUPON_KEY_OUTBOX, batch);
+	redisReply *entry = batch_call(walk, "HGET", COUPON_KEY_OUTBOX, batch);
 	int is_same = entry->type == REDIS_REPLY_STRING && entry->len == batch->body.len &&
 		      memcmp(entry->str, batch->body.bytes, entry->len) == 0;
 
@@ -343,31 +338,24 @@ static int has_entry(const struct change *change, const struct dead_batch *batch
  * that is dropped the entry is removed, and the mark stays: without it the keeper could settle the
  * receives from their slots.
  */
-static void outbox_change(struct change *change, const struct dead_letter *letter)
+static void outbox_change(struct walk *walk, const struct dead_letter *letter)
 {
-	redis_open(change, letter);
+	redis_open(walk, letter);
 	for (size_t i = 0; i < letter->batches_n; i++) {
 		const struct dead_batch *batch = &letter->batches[i];
 
 		if (!is_named(batch))
 			continue;
-		if (change->is_drop && has_entry(change, batch))
-			freeReplyObject(batch_call(change, "HDEL", COUPON_KEY_OUTBOX, batch));
+		if (walk->is_drop && has_entry(walk, batch))
+			freeReplyObject(batch_call(walk, "HDEL", COUPON_KEY_OUTBOX, batch));
 		else
-			freeReplyObject(batch_call(change, "SREM", COUPON_KEY_DEAD, batch));
+			freeReplyObject(batch_call(walk, "SREM", COUPON_KEY_DEAD, batch));
 	}
-}
-
-static void change_end(struct change *change)
-{
-	db_close(change->db);
-	redis_client_free(change->redis);
-	walk_end(&change->walk);
 }
 
 /* dead requeue */
 
-static void letter_publish(const struct change *change, const struct dead_letter *letter)
+static void letter_publish(const struct walk *walk, const struct dead_letter *letter)
 {
 	/* The properties that programs use. Headers are dropped: they describe the first death. */
 	static const amqp_flags_t kept = AMQP_BASIC_CONTENT_TYPE_FLAG |
@@ -376,27 +364,27 @@ static void letter_publish(const struct change *change, const struct dead_letter
 					 AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_TYPE_FLAG;
 	amqp_basic_properties_t properties = letter->raw.properties;
 
-	properties._flags &= kept | (change->is_adopted ? 0 : AMQP_BASIC_APP_ID_FLAG);
-	hold_send(change->walk.hold, letter->tag, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties,
+	properties._flags &= kept | (walk->is_adopted ? 0 : AMQP_BASIC_APP_ID_FLAG);
+	hold_send(walk->hold, letter->tag, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties,
 		  letter->raw.body);
 }
 
 static int requeue_run(struct ctl *ctl)
 {
-	static struct change change;
+	static struct walk walk;
 	const struct dead_letter *letter;
 	const char *trouble = NULL;
 	struct hold *hold;
 	int64_t moved;
 
-	choose_many(&change.walk, &ctl->args);
-	change.is_adopted = args_has(&ctl->args, "adopt");
-	walk_begin(&change.walk, ctl);
-	hold = change.walk.hold;
-	while (!trouble && (letter = walk_next(&change.walk)) != NULL) {
+	choose_many(&walk, &ctl->args);
+	walk.is_adopted = args_has(&ctl->args, "adopt");
+	walk_begin(&walk, ctl);
+	hold = walk.hold;
+	while (!trouble && (letter = walk_next(&walk)) != NULL) {
 		hold_send_begin(hold);
-		outbox_change(&change, letter);
-		letter_publish(&change, letter);
+		outbox_change(&walk, letter);
+		letter_publish(&walk, letter);
 		if (hold_is_full(hold))
 			trouble = hold_confirm(hold);
 	}
@@ -406,9 +394,9 @@ static int requeue_run(struct ctl *ctl)
 		fprintf(stderr, "couponctl: %s; what was not confirmed is still in %s\n", trouble,
 			AMQP_DEAD_QUEUE);
 	moved = hold->moved;
-	change_end(&change);
+	walk_end(&walk);
 	if (!trouble)
-		found_check(&change.walk);
+		found_check(&walk);
 	printf("%" PRId64 " message%s requeued\n", moved, moved == 1 ? "" : "s");
 	return trouble ? 1 : 0;
 }
@@ -430,14 +418,14 @@ static const struct command dead_requeue_command = {
 
 /* dead drop */
 
-static int is_owed(struct change *change, const struct receive *receive)
+static int is_owed(struct walk *walk, const struct receive *receive)
 {
 	char batch[ULID_UUID_SIZE];
 	PGresult *rows;
 	int owed;
 
-	database_open(change);
-	rows = db_ask(change->db, sql_query_receive_outcome, postgres_number(receive->coupon),
+	database_open(walk);
+	rows = db_ask(walk->db, sql_query_receive_outcome, postgres_number(receive->coupon),
 		      postgres_text(receive->user.text),
 		      postgres_text(ulid_to_uuid(&receive->batch, batch)),
 		      postgres_number(receive->index));
@@ -447,12 +435,12 @@ static int is_owed(struct change *change, const struct receive *receive)
 }
 
 /* A receive is owed unless another copy of its message was settled. */
-static void owed_print(struct change *change, const struct dead_batch *batch)
+static void owed_print(struct walk *walk, const struct dead_batch *batch)
 {
 	static struct message message;
 	char text[RECEIVE_SIZE];
 
-	if (message_decode(change->walk.arena, batch->body.bytes, batch->body.len, &message,
+	if (message_decode(walk->arena, batch->body.bytes, batch->body.len, &message,
 			   &(const char *){ NULL })) {
 		printf("  cannot be read (%s): it may contain receives that are owed\n",
 		       batch->unreadable);
@@ -464,48 +452,47 @@ static void owed_print(struct change *change, const struct dead_batch *batch)
 					   .batch = message.batch,
 					   .index = (int)i };
 
-		if (!is_owed(change, &receive))
+		if (!is_owed(walk, &receive))
 			continue;
 		receive_format(&receive, text);
 		printf("  owed: %s\n", text);
-		change->owed++;
+		walk->owed++;
 	}
 }
 
-static void letter_drop(struct change *change, const struct dead_letter *letter)
+static void letter_drop(struct walk *walk, const struct dead_letter *letter)
 {
-	if (change->sure)
-		redis_open(change, letter);
-	printf("%s %" PRId64 ": ", change->sure ? "dropped" : "would drop", letter->number);
+	if (walk->sure)
+		redis_open(walk, letter);
+	printf("%s %" PRId64 ": ", walk->sure ? "dropped" : "would drop", letter->number);
 	dead_letter_summary_print(letter);
 	for (size_t i = 0; i < letter->batches_n; i++)
-		owed_print(change, &letter->batches[i]);
+		owed_print(walk, &letter->batches[i]);
 	/* Printed before the removal: then no receive vanishes unnamed. */
 	fflush(stdout);
-	if (!change->sure)
+	if (!walk->sure)
 		return;
 	/* Before the removal: interrupted in between, the command finds the letter once more. */
-	outbox_change(change, letter);
-	hold_remove(change->walk.hold, letter->tag);
+	outbox_change(walk, letter);
+	hold_remove(walk->hold, letter->tag);
 }
 
 static int drop_run(struct ctl *ctl)
 {
-	static struct change change = { .is_drop = 1 };
-	const struct walk *walk = &change.walk;
+	static struct walk walk = { .is_drop = 1 };
 	const struct dead_letter *letter;
 
-	choose_many(&change.walk, &ctl->args);
-	change.sure = args_has(&ctl->args, "yes");
-	walk_begin(&change.walk, ctl);
-	while ((letter = walk_next(&change.walk)) != NULL)
-		letter_drop(&change, letter);
-	change_end(&change);
-	found_check(walk);
-	printf("%" PRId64 " message%s %s, with %" PRId64 " receive%s that %s owed\n", walk->chosen,
-	       walk->chosen == 1 ? "" : "s", change.sure ? "dropped" : "would be dropped",
-	       change.owed, change.owed == 1 ? "" : "s", change.owed == 1 ? "was" : "were");
-	if (!change.sure)
+	choose_many(&walk, &ctl->args);
+	walk.sure = args_has(&ctl->args, "yes");
+	walk_begin(&walk, ctl);
+	while ((letter = walk_next(&walk)) != NULL)
+		letter_drop(&walk, letter);
+	walk_end(&walk);
+	found_check(&walk);
+	printf("%" PRId64 " message%s %s, with %" PRId64 " receive%s that %s owed\n", walk.chosen,
+	       walk.chosen == 1 ? "" : "s", walk.sure ? "dropped" : "would be dropped", walk.owed,
+	       walk.owed == 1 ? "" : "s", walk.owed == 1 ? "was" : "were");
+	if (!walk.sure)
 		args_fail("nothing was dropped: that needs --yes");
 	return 0;
 }

@@ -150,25 +150,6 @@ void dead_letter_summary_print(const struct dead_letter *letter)
 	       *letter->reason ? letter->reason : "no reason given");
 }
 
-cJSON *dead_letter_json(const struct dead_letter *letter)
-{
-	const struct dead_batch *batch = batch_of(letter);
-	cJSON *object = output_object();
-
-	output_number(object, "number", letter->number);
-	output_text(object, "reason", letter->reason);
-	output_number(object, "batches", (int64_t)letter->batches_n);
-	output_id(object, "coupon", batch ? batch->coupon : 0);
-	output_text(object, "batch", batch ? batch->ulid : "");
-	if (letter->receives_n >= 0)
-		output_number(object, "receives", letter->receives_n);
-	else
-		output_null(object, "receives");
-	output_number(object, "bytes", (int64_t)letter->raw.body.len);
-	output_bool(object, "readable", !letter->unreadable);
-	return object;
-}
-
 /* The properties but the headers, as headers would have them. */
 static const struct {
 	const char *name;
@@ -328,12 +309,28 @@ static cJSON *table_json(amqp_table_t table)
 	return object;
 }
 
-void dead_letter_json_add(const struct dead_letter *letter, cJSON *object)
+cJSON *dead_letter_json(const struct dead_letter *letter, int is_whole)
 {
+	const struct dead_batch *batch = batch_of(letter);
 	amqp_table_entry_t entries[PROPERTIES_N];
+	cJSON *object = output_object();
 
+	output_number(object, "number", letter->number);
+	output_text(object, "reason", letter->reason);
+	output_number(object, "batches", (int64_t)letter->batches_n);
+	output_id(object, "coupon", batch ? batch->coupon : 0);
+	output_text(object, "batch", batch ? batch->ulid : "");
+	if (letter->receives_n >= 0)
+		output_number(object, "receives", letter->receives_n);
+	else
+		output_null(object, "receives");
+	output_number(object, "bytes", (int64_t)letter->raw.body.len);
+	output_bool(object, "readable", !letter->unreadable);
+	if (!is_whole)
+		return object;
 	output_text(object, "unreadable", letter->unreadable);
 	output_add(object, "properties", table_json(properties_of(letter, entries)));
 	output_add(object, "headers", table_json(headers_of(letter)));
 	bytes_json(object, "body", letter->raw.body, letter->body_is_text);
+	return object;
 }

@@ -38,10 +38,7 @@ void dead_letter_read(struct dead_letter *letter, struct json_arena *arena);
 /* "coupon 1001, batch 01JD…, 2 receives, 120 bytes; reason", or "3 batches, …". */
 void dead_letter_summary_print(const struct dead_letter *letter);
 
-/* The members that list and show have in common. */
-cJSON *dead_letter_json(const struct dead_letter *letter);
-
 /* The letter with its properties, headers and body. */
 void dead_letter_print(const struct dead_letter *letter);
-/* Adds the members that dead_letter_json() lacks. */
-void dead_letter_json_add(const struct dead_letter *letter, cJSON *object);
+/* Also with these, or else what a list has of it. */
+cJSON *dead_letter_json(const struct dead_letter *letter, int is_whole);

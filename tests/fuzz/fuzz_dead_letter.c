@@ -29,12 +29,10 @@ static void printed_check(const struct dead_letter *letter)
 
 static void json_check(const struct dead_letter *letter)
 {
-	cJSON *object = dead_letter_json(letter);
+	cJSON *object = dead_letter_json(letter, 1);
 	const char *error;
-	char *text;
+	char *text = cJSON_PrintUnformatted(object);
 
-	dead_letter_json_add(letter, object);
-	text = cJSON_PrintUnformatted(object);
 	check(text != NULL);
 	if (!json_parse(arena, text, strlen(text), &error)) {
 		fprintf(stderr, "%s: %s\n", error, text);

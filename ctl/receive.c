@@ -1,10 +1,15 @@
 /*
- * couponctl void: takes issued receives back. PostgreSQL decides; then Redis gives back what comes
- * back, and remembers that the receive is voided, should PostgreSQL be put back to before it. What
- * Redis does not get now it gets from the keeper; it gets what is kept when this is run again.
+ * couponctl issue and status: one request over the gateway's socket API. void takes issued receives
+ * back: PostgreSQL decides; then Redis gives back what comes back, and remembers that the receive is
+ * voided, should PostgreSQL be put back to before it. What Redis does not get now it gets from the
+ * keeper; it gets what is kept when void is run again.
  */
+#include "client/client.h"
+#include "common/check.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "common/message/answer.h"
+#include "common/message/json.h"
 #include "common/message/receive.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
@@ -16,6 +21,150 @@
 #include <string.h>
 
 #define WHY_BYTES_MAX 500
+
+/* --coupon and --user, which must be given. */
+static void coupon_user_read(const struct args *args, struct receive *receive)
+{
+	const char *text;
+	char why[USER_ID_WHY_SIZE];
+
+	args_required(args, "coupon");
+	receive->coupon = args_id(args, "coupon");
+	text = args_required(args, "user");
+	if (user_id_parse(&receive->user, text, strlen(text)) == 0)
+		return;
+	user_id_why(text, strlen(text), why);
+	args_fail("--user is \"%s\": %s", text, why);
+}
+
+/* A receive as the argument, or --coupon and --user instead: then only these are set. */
+static void receive_read(const struct args *args, struct receive *receive)
+{
+	const char *text = args->argument;
+
+	if (text && (args_has(args, "coupon") || args_has(args, "user")))
+		args_fail("%s takes a RECEIVE, or --coupon and --user, not both",
+			  args->command->name);
+	if (!text)
+		coupon_user_read(args, receive);
+	else if (receive_parse(receive, text, strlen(text)))
+		args_fail("RECEIVE is \"%s\": allowed is <coupon>.<user>.<batch>.<index>, as in "
+			  "the answer",
+			  text);
+}
+
+static void reply_print(const cJSON *reply, int depth)
+{
+	for (const cJSON *item = reply->child; item; item = item->next) {
+		const char *name = item->string ? item->string : "-";
+
+		if (cJSON_IsString(item) || cJSON_IsBool(item))
+			printf("%*s%-10s %s\n", depth, "", name,
+			       cJSON_IsString(item) ? item->valuestring
+			       : cJSON_IsTrue(item) ? "true"
+						    : "false");
+		else if (cJSON_IsNumber(item))
+			printf("%*s%-10s %.0f\n", depth, "", name, item->valuedouble);
+		else if (cJSON_IsArray(item) || cJSON_IsObject(item)) {
+			printf("%*s%s\n", depth, "", name);
+			reply_print(item, depth + 2);
+		}
+	}
+}
+
+/* Sends the request, prints the reply and frees the request. Returns the exit status. */
+static int request_run(struct ctl *ctl, cJSON *request)
+{
+	char *text = checked(cJSON_PrintUnformatted(request)), *reply;
+	struct json_arena *arena = json_arena_new();
+	const char *error;
+	const cJSON *root;
+	int64_t code;
+
+	reply = gateway_exchange(ctl->config.listen, text);
+	root = json_parse(arena, reply, strlen(reply), &error);
+	if (!root ||
+	    json_integer(cJSON_GetObjectItemCaseSensitive(root, "code"), 0, INT32_MAX, &code))
+		log_fatal("the gateway's reply has no code: %s", reply);
+	if (args_has(&ctl->args, "json"))
+		puts(reply);
+	else
+		reply_print(root, 0);
+	free(reply);
+	json_arena_free(arena);
+	cJSON_free(text);
+	cJSON_Delete(request);
+	return code == answer_code(ANSWER_OK) ? 0 : 1;
+}
+
+/* The ids are strings: a number beyond 2^53-1 is refused. */
+static void coupon_user_add(cJSON *request, const struct receive *receive)
+{
+	output_id(request, "coupon", receive->coupon);
+	output_text(request, "user", receive->user.text);
+}
+
+static int issue_run(struct ctl *ctl)
+{
+	static const char *const levels[] = { "accepted", "queued", "issued" };
+	const struct args *args = &ctl->args;
+	const char *key = args_text(args, "key");
+	cJSON *request = output_object();
+	struct receive receive;
+
+	output_text(request, "op", "issue");
+	coupon_user_read(args, &receive);
+	coupon_user_add(request, &receive);
+	if (key && !receive_key_valid(key, strlen(key)))
+		args_fail("--key is \"%s\": allowed are 1 to %d bytes of printable ASCII", key,
+			  RECEIVE_KEY_MAX);
+	if (key)
+		output_text(request, "key", key);
+	if (args_has(args, "ack"))
+		output_text(request, "ack", levels[args_choice(args, "ack", levels, 3, 0)]);
+	return request_run(ctl, request);
+}
+
+static int status_run(struct ctl *ctl)
+{
+	cJSON *request = output_object();
+	struct receive receive;
+
+	output_text(request, "op", "status");
+	receive_read(&ctl->args, &receive);
+	if (ctl->args.argument)
+		output_text(request, "receive", ctl->args.argument);
+	else
+		coupon_user_add(request, &receive);
+	return request_run(ctl, request);
+}
+
+const struct command issue_command = {
+	.name = "issue",
+	.run = issue_run,
+	.options = OPTIONS(OPTION("coupon", "ID", "the coupon"), OPTION("user", "ID", "the user"),
+			   OPTION("key", "KEY",
+				  "idempotency key: a repeated key returns the same receive"),
+			   OPTION("ack", "LEVEL",
+				  "reply when the receive is accepted (default), queued or issued"),
+			   SWITCH("json", "print the reply unchanged")),
+	.summary = "request a coupon for a user",
+	.detail = "Needs --coupon and --user. Sends the request to the gateway at\n"
+		  "COUPON_LISTEN. The exit status is 0 only if the answer's code is 0.",
+};
+
+const struct command status_command = {
+	.name = "status",
+	.run = status_run,
+	.argument = "[RECEIVE]",
+	.options = OPTIONS(
+		OPTION("coupon", "ID",
+		       "instead of RECEIVE, with --user: all receives of a user of this coupon"),
+		OPTION("user", "ID", "the user"), SWITCH("json", "print the reply unchanged")),
+	.summary = "print the status of a receive, or of a user's receives",
+	.detail = "Sends the request to the gateway at COUPON_LISTEN. The exit status is 0 only\n"
+		  "if the answer's code is 0.",
+};
 
 struct voiding {
 	struct ctl *ctl;
@@ -133,15 +282,15 @@ static void user_void(struct voiding *voiding, struct receive *receive)
 static int void_run(struct ctl *ctl)
 {
 	struct voiding voiding = { .ctl = ctl };
-	struct args_receive read;
+	struct receive receive;
 
 	args_bytes(&ctl->args, "why", WHY_BYTES_MAX);
-	args_receive(&ctl->args, &read);
+	receive_read(&ctl->args, &receive);
 	voiding.db = store_changing_open(ctl, &voiding.redis);
-	if (read.is_given)
-		receive_void(&voiding, &read.receive);
+	if (ctl->args.argument)
+		receive_void(&voiding, &receive);
 	else
-		user_void(&voiding, &read.receive);
+		user_void(&voiding, &receive);
 	redis_client_free(voiding.redis);
 	db_close(voiding.db);
 	if (voiding.not_told_n > 0)

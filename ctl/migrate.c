@@ -10,14 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int newest_version(void)
-{
-	int newest = 0;
-
-	for (const struct migration *m = migrations; m->name; m++)
-		newest = m->version;
-	return newest;
-}
+static int newest; /* the version that this program brings */
 
 /*
  * A migration that is applied is never changed. Until 0.9.0 is released the schema is: then its
@@ -50,12 +43,12 @@ static int64_t version_check(struct db *db)
 		version = column_number(result, row, "version");
 	}
 	PQclear(result);
-	if (version > newest_version())
+	if (version > newest)
 		log_fatal("the database is at version %lld, newer than this program's %d: use a "
 			  "newer couponctl",
-			  (long long)version, newest_version());
-	if (version == newest_version())
-		printf("the database is at version %d already\n", newest_version());
+			  (long long)version, newest);
+	if (version == newest)
+		printf("the database is at version %d already\n", newest);
 	return version;
 }
 
@@ -164,7 +157,7 @@ static void migrations_apply(struct db *db, int64_t version, int is_dry)
  */
 static void all_apply(struct db *db, int64_t version)
 {
-	if (version < newest_version())
+	if (version < newest)
 		db_run(db, "SET LOCAL check_function_bodies = off");
 	functions_apply(db, 0);
 	migrations_apply(db, version, 0);
@@ -178,8 +171,8 @@ static void all_apply(struct db *db, int64_t version)
 	}
 	fflush(stdout);
 	db_run(db, "COMMIT");
-	if (version < newest_version())
-		printf("the database is at version %d\n", newest_version());
+	if (version < newest)
+		printf("the database is at version %d\n", newest);
 }
 
 static int migrate_run(struct ctl *ctl)
@@ -187,6 +180,8 @@ static int migrate_run(struct ctl *ctl)
 	struct db *db = store_admin_open(ctl);
 	int64_t version;
 
+	for (const struct migration *m = migrations; m->name; m++)
+		newest = m->version;
 	db_lock_wait(db, "migrate");
 	db_run(db, "BEGIN");
 	version = version_check(db);

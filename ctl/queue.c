@@ -54,6 +54,11 @@ struct move {
 	int had_consumers;
 	int64_t leave_timeout_ms;
 	int show_progress;
+
+	/* While a queue is drained. */
+	struct hold *hold;
+	int64_t leave_since_ms; /* others have been requested to leave; 0: there are none */
+	int64_t leave_sent_ms;  /* the last time */
 };
 
 static _Noreturn void rabbit_fatal(const char *queue, const char *error)
@@ -109,81 +114,68 @@ static int queue_declare(const struct move *move, const char *queue, char error[
 	return rc;
 }
 
-/* Moves the messages of a queue to another one, until nobody holds any of its messages. */
-struct drain {
-	struct move *move;
-	struct hold *hold;
-	const char *from;
-	/* others have been requested to leave since then; 0: there are none */
-	int64_t leave_since_ms;
-	int64_t leave_sent_ms; /* the last time */
-};
-
-static void trouble_check(const struct drain *drain, const char *trouble)
+static void trouble_check(const struct move *move, const char *trouble)
 {
 	if (trouble)
 		log_fatal("%s; what was not confirmed is still in %s. Run the command again",
-			  trouble, drain->from);
+			  trouble, move->hold->queue);
 }
 
 /* Requests the other consumers to leave: one message for each. */
-static void others_leave(struct drain *drain, int64_t others, int64_t now_ms)
+static void others_leave(struct move *move, int64_t others, int64_t now_ms)
 {
 	amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_TYPE_FLAG |
 							 AMQP_BASIC_EXPIRATION_FLAG,
 					       .type = amqp_cstring_bytes(RABBIT_LEAVE_TYPE),
 					       .expiration = amqp_cstring_bytes(LEAVE_TTL_MS) };
 
-	if (now_ms - drain->leave_sent_ms < LEAVE_EVERY_MS)
+	if (now_ms - move->leave_sent_ms < LEAVE_EVERY_MS)
 		return;
-	drain->leave_sent_ms = now_ms;
-	if (!drain->leave_since_ms)
-		drain->leave_since_ms = now_ms;
+	move->leave_sent_ms = now_ms;
+	if (!move->leave_since_ms)
+		move->leave_since_ms = now_ms;
 	/* Round robin: about half of them arrive here when there is one other consumer. */
-	for (int64_t i = 0; i < 2 * others && !hold_is_full(drain->hold); i++)
-		hold_send(drain->hold, 0, "", drain->from, &properties, amqp_empty_bytes);
-	trouble_check(drain, hold_confirm(drain->hold));
+	for (int64_t i = 0; i < 2 * others && !hold_is_full(move->hold); i++)
+		hold_send(move->hold, 0, "", move->hold->queue, &properties, amqp_empty_bytes);
+	trouble_check(move, hold_confirm(move->hold));
 }
 
-/* Whether the queue is empty and has no other consumer. */
-static int is_empty(struct drain *drain, int64_t now_ms)
+/* Whether the queue that is drained is empty and has no other consumer. */
+static int is_empty(struct move *move, int64_t now_ms)
 {
+	const char *from = move->hold->queue;
 	int64_t ready, consumers;
 
-	if (!rabbit_queue_find(drain->move->connection, drain->from, &ready, &consumers))
-		rabbit_fatal(drain->from, "it does not exist any more");
+	if (!rabbit_queue_find(move->connection, from, &ready, &consumers))
+		rabbit_fatal(from, "it does not exist any more");
 	if (consumers <= 1)
-		drain->leave_since_ms = 0;
-	else if (ready == 0 && drain->leave_since_ms &&
-		 now_ms - drain->leave_since_ms >= drain->move->leave_timeout_ms)
+		move->leave_since_ms = 0;
+	else if (ready == 0 && move->leave_since_ms &&
+		 now_ms - move->leave_since_ms >= move->leave_timeout_ms)
 		log_fatal("%" PRId64 " other consumers of %s do not leave: programs of another "
 			  "version, or other clients. End them, and run the command again",
-			  consumers - 1, drain->from);
+			  consumers - 1, from);
 	else if (ready == 0)
-		others_leave(drain, consumers - 1, now_ms);
+		others_leave(move, consumers - 1, now_ms);
 	return ready == 0 && consumers <= 1;
 }
 
-static void progress(const struct drain *drain)
+/*
+ * Moves the messages of a queue to another one, until nobody holds any of its messages. Returns how
+ * many were moved. `unbinds`: a program that reconnects binds the queue again.
+ */
+static int64_t drain(struct move *move, const char *from, const char *to, int unbinds)
 {
-	if (drain->move->show_progress)
-		fprintf(stderr, "\rcouponctl: %s: %" PRId64 " messages moved",
-			drain->move->place->name, drain->hold->moved);
-}
-
-/* Returns how many were moved. `unbinds`: a program that reconnects binds the queue again. */
-static int64_t drain_run(struct move *move, const char *from, const char *to, int unbinds)
-{
-	struct drain drain = { .move = move, .from = from };
 	int64_t now_ms = clock_monotonic_ms(), quiet_since_ms = now_ms, looked_ms = now_ms, moved;
 
-	drain.hold = hold_open(move->ctl->config.amqp_url, from, 1,
+	move->leave_since_ms = move->leave_sent_ms = 0;
+	move->hold = hold_open(move->ctl->config.amqp_url, from, 1,
 			       "the queue that is to take the messages is gone");
 	while (now_ms - quiet_since_ms < QUIET_MS) {
 		const char *trouble;
-		int n = hold_copy_round(drain.hold, to, INT64_MAX, TAKE_WAIT_US, &trouble);
+		int n = hold_copy_round(move->hold, to, INT64_MAX, TAKE_WAIT_US, &trouble);
 
-		trouble_check(&drain, trouble);
+		trouble_check(move, trouble);
 		now_ms = clock_monotonic_ms();
 		if (n > 0)
 			quiet_since_ms = now_ms;
@@ -192,12 +184,14 @@ static int64_t drain_run(struct move *move, const char *from, const char *to, in
 		looked_ms = now_ms;
 		if (unbinds)
 			queue_unbind(move, from);
-		progress(&drain);
-		if (!is_empty(&drain, now_ms))
+		if (move->show_progress)
+			fprintf(stderr, "\rcouponctl: %s: %" PRId64 " messages moved",
+				move->place->name, move->hold->moved);
+		if (!is_empty(move, now_ms))
 			quiet_since_ms = now_ms;
 	}
-	moved = drain.hold->moved;
-	hold_close(drain.hold);
+	moved = move->hold->moved;
+	hold_close(move->hold);
 	if (move->show_progress)
 		fputc('\n', stderr);
 	return moved;
@@ -216,7 +210,7 @@ static void queue_replace(struct move *move)
 	fault_point(FAULT_MOVE_BOUND);
 	queue_unbind(move, name);
 	fault_point(FAULT_MOVE_UNBOUND);
-	moved = drain_run(move, name, move->helper, 1);
+	moved = drain(move, name, move->helper, 1);
 	lock_check(move);
 	fault_point(FAULT_MOVE_BEFORE_DELETE);
 	queue_delete(move, name);
@@ -258,7 +252,7 @@ static void helper_end(struct move *move)
 	queue_unbind(move, move->helper);
 	if (move->helper_stays)
 		return;
-	drain_run(move, move->helper, move->place->name, 0);
+	drain(move, move->helper, move->place->name, 0);
 	lock_check(move);
 	queue_delete(move, move->helper);
 }
