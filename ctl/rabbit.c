@@ -34,7 +34,7 @@ amqp_connection_state_t rabbit_open(const char *url)
 	return connection;
 }
 
-/* 1, or 0 when it does not exist, or -1 with `error`: then rabbit_connection_drop() follows. */
+/* 1, or 0 when it does not exist, or -1 with `error`: then amqp_destroy_connection() follows. */
 static int queue_find(amqp_connection_state_t connection, const char *queue, int64_t *ready,
 		      int64_t *consumers, char error[RABBIT_ERROR_SIZE])
 {
@@ -103,7 +103,7 @@ static int queue_read(struct broker *broker, const char *queue, int64_t *ready, 
 		return -1;
 	if (queue_find(broker->connection, queue, ready, consumers, broker->error) >= 0)
 		return 0;
-	rabbit_connection_drop(broker->connection);
+	amqp_destroy_connection(broker->connection);
 	broker->connection = NULL;
 	return -1;
 }
@@ -192,8 +192,10 @@ static void held_return(struct hold *hold)
 
 void hold_close(struct hold *hold)
 {
-	if (hold->sender)
-		rabbit_sender_close(hold->sender);
+	if (hold->sender) {
+		rabbit_publisher_close(hold->sender);
+		rabbit_publisher_free(hold->sender);
+	}
 	if (hold->held > 0 && hold->taken <= HOLD_ORDER_MAX)
 		held_return(hold);
 	/* RabbitMQ confirms the end of the channel after the removals before it. */
@@ -288,10 +290,11 @@ static void sent_done(void *context, void *item, enum confirm_result result)
 
 void hold_send_begin(struct hold *hold)
 {
+	static const struct rabbit_publisher_port port = { .done = sent_done };
 	char error[RABBIT_ERROR_SIZE];
 
 	if (!hold->sender)
-		hold->sender = rabbit_sender_open(hold->url, sent_done, hold, error);
+		hold->sender = rabbit_sender_open(hold->url, &port, hold, error);
 	if (!hold->sender)
 		unreachable(error);
 }

@@ -86,7 +86,7 @@ static void connection_end(struct rabbit_link *link, int politely)
 		watch_begin(link->watch);
 		rabbit_connection_close(link->connection);
 	} else {
-		rabbit_connection_drop(link->connection);
+		amqp_destroy_connection(link->connection);
 	}
 	watch_free(link->watch);
 	link->watch = NULL;

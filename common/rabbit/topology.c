@@ -273,7 +273,7 @@ static void *run(void *data)
 	opening->connection = rabbit_connection_open(opening->url, opening->plan.confirms,
 						     opening->error);
 	if (opening->connection && open_all(opening)) {
-		rabbit_connection_drop(opening->connection);
+		amqp_destroy_connection(opening->connection);
 		opening->connection = NULL;
 	}
 	check(write(opening->fd, &one, sizeof(one)) == sizeof(one));

@@ -458,7 +458,7 @@ static void test_queues_that_differ_for_a_time(void **state)
 	rig_stop(&rig);
 }
 
-static void sender_item_send(struct rabbit_sender *sender, struct rig *rig, int i)
+static void sender_item_send(struct rabbit_publisher *sender, struct rig *rig, int i)
 {
 	amqp_basic_properties_t properties = { 0 };
 
@@ -473,12 +473,12 @@ static void test_sender(void **state)
 	static const enum confirm_result results[] = { CONFIRM_DONE, CONFIRM_RETURNED,
 						       CONFIRM_NACKED, CONFIRM_DONE };
 	char error[RABBIT_ERROR_SIZE] = "";
-	struct rabbit_sender *sender;
+	struct rabbit_publisher *sender;
 	struct rig rig;
 
 	(void)state;
 	rig_start(&rig, plan, 5);
-	sender = rabbit_sender_open(rig.url, item_done, &rig, error);
+	sender = rabbit_sender_open(rig.url, &by_tag, &rig, error);
 	assert_non_null(sender);
 	for (int i = 0; i < 3; i++)
 		sender_item_send(sender, &rig, i);
@@ -489,7 +489,8 @@ static void test_sender(void **state)
 	assert_int_equal(rig.broker.declared, 0);
 	sender_item_send(sender, &rig, 4);
 	assert_non_null(rabbit_sender_wait(sender, 50));
-	rabbit_sender_close(sender);
+	rabbit_publisher_close(sender);
+	rabbit_publisher_free(sender);
 	assert_int_equal(rig.items[4].result, CONFIRM_LOST);
 	rig_stop(&rig);
 }
@@ -499,23 +500,24 @@ static void test_sender_whose_connection_is_lost(void **state)
 {
 	static const enum fake_answer plan[] = { FAKE_HANG_UP };
 	char error[RABBIT_ERROR_SIZE] = "";
-	struct rabbit_sender *sender;
+	struct rabbit_publisher *sender;
 	struct rig rig;
 
 	(void)state;
 	rig_start(&rig, plan, 1);
-	sender = rabbit_sender_open(rig.url, item_done, &rig, error);
+	sender = rabbit_sender_open(rig.url, &by_tag, &rig, error);
 	assert_non_null(sender);
 	sender_item_send(sender, &rig, 0);
 	assert_non_null(rabbit_sender_wait(sender, WAIT_MS));
 	sender_item_send(sender, &rig, 1);
 	assert_non_null(rabbit_sender_wait(sender, WAIT_MS));
 	results_expect(&rig, 2, (enum confirm_result[]){ CONFIRM_LOST, CONFIRM_LOST });
-	rabbit_sender_close(sender);
+	rabbit_publisher_close(sender);
+	rabbit_publisher_free(sender);
 	fake_broker_stop(&rig.broker);
 	assert_int_equal(rig.broker.connections, 1);
 	/* Nothing listens any more. */
-	assert_null(rabbit_sender_open(rig.url, item_done, &rig, error));
+	assert_null(rabbit_sender_open(rig.url, &by_tag, &rig, error));
 	assert_true(strlen(error) > 0);
 }
 
