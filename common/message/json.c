@@ -153,34 +153,7 @@ static const unsigned char *scan_string(const unsigned char *p, const unsigned c
 	return p + 1;
 }
 
-/* The byte before the white space that is before `p`, or one byte before `text`. */
-static const unsigned char *before_space(const unsigned char *text, const unsigned char *p)
-{
-	do
-		p--;
-	while (p >= text && strchr(" \t\r\n", *p));
-	return p;
-}
-
-/* The string after the quote at `quote` is wrong at `at`. */
-static void fault_note(struct json_fault *fault, const unsigned char *text,
-		       const unsigned char *quote, const unsigned char *at)
-{
-	const unsigned char *p = before_space(text, quote), *last;
-
-	if (p < text || *p != ':')
-		return;
-	last = before_space(text, p);
-	if (last < text || *last != '"')
-		return;
-	for (p = last - 1; p >= text && !(*p == '"' && (p == text || p[-1] != '\\')); p--)
-		;
-	fault->member = (const char *)p + 1;
-	fault->member_len = (size_t)(last - p - 1);
-	fault->byte = (size_t)(at - quote);
-}
-
-/* Checks a number. Returns the byte after it, or NULL with `*error`. */
+/* Checks a number. Returns the byte after it; with `*error` what it returns has no meaning. */
 static const unsigned char *scan_number(const unsigned char *p, const unsigned char *end,
 					const char **error)
 {
@@ -191,55 +164,52 @@ static const unsigned char *scan_number(const unsigned char *p, const unsigned c
 	first = p;
 	while (p < end && *p >= '0' && *p <= '9')
 		p++;
-	if (p == first || (*first == '0' && p - first > 1)) {
+	if (p == first || (*first == '0' && p - first > 1))
 		*error = "a number with a leading zero or without digits";
-		return NULL;
-	}
-	if (p < end && (*p == '.' || *p == 'e' || *p == 'E')) {
+	else if (p < end && (*p == '.' || *p == 'e' || *p == 'E'))
 		*error = "a number with a fraction or an exponent; only integers are taken";
-		return NULL;
-	}
 	return p;
 }
 
 /* Checks what cJSON does not. 0, or -1 with `*error`. */
 static int text_scan(const char *text, size_t len, const char **error, struct json_fault *fault)
 {
-	const unsigned char *p = (const unsigned char *)text, *end = p + len, *quote;
+	const unsigned char *p = (const unsigned char *)text, *end = p + len, *token;
+	struct json_fault named = { 0 }; /* by the string before, or the one before a colon */
 	int depth = 0;
+	char before = '\0'; /* the first byte of the token before */
 
 	*error = NULL;
 	while (p < end) {
 		unsigned char c = *p;
 
+		token = p++;
 		if (c == '"') {
-			quote = p;
-			p = scan_string(p + 1, end, error);
-			if (*error) {
-				if (p < end)
-					fault_note(fault, (const unsigned char *)text, quote, p);
-				return -1;
+			p = scan_string(p, end, error);
+			if (*error && p < end && before == ':' && named.member) {
+				*fault = named;
+				fault->byte = (size_t)(p - token);
 			}
+			named.member = (const char *)token + 1;
+			named.member_len = (size_t)(p - token) - 2;
 		} else if (c == '-' || (c >= '0' && c <= '9')) {
-			p = scan_number(p, end, error);
+			p = scan_number(token, end, error);
 		} else if (c == '{' || c == '[') {
-			if (++depth > JSON_DEPTH_MAX) {
+			if (++depth > JSON_DEPTH_MAX)
 				*error = "more than 16 arrays or objects inside each other";
-				return -1;
-			}
-			p++;
 		} else if (c == '}' || c == ']') {
 			depth--;
-			p++;
-		} else if (c == ',' || c == ':' || c == ' ' || c == '\t' || c == '\r' ||
-			   c == '\n' || (c >= 'a' && c <= 'z')) {
-			p++;
-		} else {
+		} else if (c == ':') {
+			if (before != '"')
+				named.member = NULL;
+		} else if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
+			continue;
+		} else if (c != ',' && (c < 'a' || c > 'z')) {
 			*error = "not JSON";
-			return -1;
 		}
-		if (!p)
+		if (*error)
 			return -1;
+		before = (char)c;
 	}
 	return 0;
 }
