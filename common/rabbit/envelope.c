@@ -6,14 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static amqp_bytes_t bytes_copy(amqp_bytes_t bytes)
-{
-	amqp_bytes_t copy = bytes.len ? amqp_bytes_malloc_dup(bytes) : amqp_empty_bytes;
-
-	check(copy.bytes || bytes.len == 0);
-	return copy;
-}
-
 /* The properties that are kept, if they are not empty. app_id is the installation's. */
 static const struct {
 	amqp_flags_t flag;
@@ -39,9 +31,12 @@ static amqp_basic_properties_t properties_copy(const amqp_basic_properties_t *pr
 		if (!(properties->_flags & kept[i].flag))
 			continue;
 		memcpy(&bytes, (const char *)properties + kept[i].offset, sizeof(bytes));
-		bytes = bytes_copy(bytes);
+		if (bytes.len == 0)
+			continue;
+		bytes = amqp_bytes_malloc_dup(bytes);
+		check(bytes.bytes != NULL);
 		memcpy((char *)&copy + kept[i].offset, &bytes, sizeof(bytes));
-		copy._flags |= bytes.len ? kept[i].flag : 0;
+		copy._flags |= kept[i].flag;
 	}
 	return copy;
 }

@@ -144,7 +144,10 @@ static int queue_bind(const struct declaring *declaring, const struct rabbit_que
 	return step(declaring, AMQP_QUEUE_BIND_METHOD, &method, &code);
 }
 
-/* 0, or the status of the step that failed. */
+/*
+ * Declares all of it; everything is idempotent. 0, or the status of the step that failed. An
+ * exchange that exists with other properties is an error and is logged too.
+ */
 static int declaring_run(const struct declaring *declaring)
 {
 	static const char *const exchanges[] = { AMQP_EXCHANGE, AMQP_DEAD_EXCHANGE,
@@ -168,21 +171,6 @@ static struct declaring declaring_begin(amqp_connection_state_t connection, int 
 				   .confirms = confirms,
 				   .deadline_ms = clock_monotonic_ms() + 2000 * RABBIT_TIMEOUT_S,
 				   .error = error };
-}
-
-/*
- * Declares all of it; everything is idempotent. 0, or -1 with `error`. `confirms` as for
- * rabbit_connection_open(): a queue that differs ends the channel, which is opened again. An
- * exchange that exists with other properties is an error and is logged too.
- */
-static int declare_all(amqp_connection_state_t connection, int confirms,
-		       char error[RABBIT_ERROR_SIZE])
-{
-	struct declaring declaring = declaring_begin(connection, confirms, error);
-	int rc = declaring_run(&declaring);
-
-	rabbit_time_restore(connection);
-	return rc;
 }
 
 int rabbit_topology_declare_send(amqp_connection_state_t connection)
@@ -256,9 +244,12 @@ static int source_consume(struct rabbit_opening *opening, const struct rabbit_so
 
 static int open_all(struct rabbit_opening *opening)
 {
-	if (!opening->plan.passive &&
-	    declare_all(opening->connection, opening->plan.confirms, opening->error))
+	struct declaring declaring = declaring_begin(opening->connection, opening->plan.confirms,
+						     opening->error);
+
+	if (!opening->plan.passive && declaring_run(&declaring))
 		return -1;
+	rabbit_time_restore(opening->connection);
 	for (size_t i = 0; i < opening->plan.sources_n; i++)
 		if (source_consume(opening, &opening->plan.sources[i]))
 			return -1;
