@@ -67,26 +67,22 @@ void json_arena_free(struct json_arena *arena)
 	free(arena);
 }
 
-/* The length of the UTF-8 sequence at `p` (RFC 3629), or 0 when it is none. */
+/* The length of the UTF-8 sequence at `p` (RFC 3629), not of ASCII, or 0 when it is none. */
 static size_t utf8_length(const unsigned char *p, const unsigned char *end)
 {
-	size_t len = p[0] < 0x80                   ? 1
-		     : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+	/* of the second byte: nothing overlong, no surrogate, nothing beyond U+10FFFF */
+	unsigned char least = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
+	unsigned char most = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
+	size_t len = p[0] >= 0xc2 && p[0] < 0xe0   ? 2
 		     : (p[0] & 0xf0) == 0xe0       ? 3
 		     : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
 						   : 0;
 
-	if (len == 0 || (size_t)(end - p) < len)
+	if (len == 0 || (size_t)(end - p) < len || p[1] < least || p[1] > most)
 		return 0;
-	for (size_t i = 1; i < len; i++)
+	for (size_t i = 2; i < len; i++)
 		if ((p[i] & 0xc0) != 0x80)
 			return 0;
-	if ((p[0] == 0xe0 && p[1] < 0xa0) ||
-	    (p[0] == 0xed && p[1] > 0x9f)) /* overlong, surrogate */
-		return 0;
-	if ((p[0] == 0xf0 && p[1] < 0x90) ||
-	    (p[0] == 0xf4 && p[1] > 0x8f)) /* overlong, beyond U+10FFFF */
-		return 0;
 	return len;
 }
 

@@ -103,19 +103,16 @@ struct envelope *envelope_new(const amqp_basic_properties_t *properties, uint64_
 struct envelope *envelope_new_part(const struct envelope *whole, amqp_bytes_t correlation_id,
 				   const char *body, size_t len)
 {
-	struct envelope *envelope = checked(malloc(sizeof(*envelope)));
 	amqp_basic_properties_t properties = whole->properties;
+	struct envelope *part;
 
 	properties.correlation_id = correlation_id;
 	properties._flags |= AMQP_BASIC_CORRELATION_ID_FLAG;
-	*envelope = (struct envelope){ .delivery_count = whole->delivery_count,
-				       .properties = properties_copy(&properties),
-				       .body_size = len,
-				       .body_len = len,
-				       .body_room = len,
-				       .body = checked(malloc(len + 1)) };
-	memcpy(envelope->body, body, len);
-	return envelope;
+	part = envelope_new(&properties, len);
+	part->delivery_count = whole->delivery_count;
+	part->body_len = len;
+	memcpy(part->body, body, len);
+	return part;
 }
 
 void envelope_free(void *memory)

@@ -15,7 +15,7 @@
 
 #define UNLIMITED_FROM 4 /* the major version of RabbitMQ that has a delivery limit by default */
 
-static const struct rabbit_queue_place places[RABBIT_QUEUES_N] = {
+const struct rabbit_queue_place rabbit_queue_places[RABBIT_QUEUES_N] = {
 	[RABBIT_QUEUE_RECEIVES] = { .name = AMQP_QUEUE,
 				    .exchange = AMQP_EXCHANGE,
 				    .routing_key = AMQP_ROUTING_KEY },
@@ -28,11 +28,6 @@ static const struct rabbit_queue_place places[RABBIT_QUEUES_N] = {
 };
 
 static atomic_uint differing; /* a bit for each queue; all connections have the same broker */
-
-const struct rabbit_queue_place *rabbit_queue_place(enum rabbit_queue queue)
-{
-	return &places[queue];
-}
 
 static int differs(enum rabbit_queue queue)
 {
@@ -117,7 +112,7 @@ static int queue_declare_or_reopen(const struct declaring *declaring, const char
 /* Declares the queue, or finds it as it is. */
 static int queue_ensure(const struct declaring *declaring, enum rabbit_queue queue)
 {
-	const char *name = places[queue].name;
+	const char *name = rabbit_queue_places[queue].name;
 	int code, status;
 
 	if (declaring->nowait)
@@ -159,7 +154,7 @@ static int declaring_run(const struct declaring *declaring)
 			return status;
 	for (enum rabbit_queue queue = 0; queue < RABBIT_QUEUES_N; queue++)
 		if ((status = queue_ensure(declaring, queue)) ||
-		    (status = queue_bind(declaring, &places[queue])))
+		    (status = queue_bind(declaring, &rabbit_queue_places[queue])))
 			return status;
 	return 0;
 }
@@ -204,7 +199,7 @@ void rabbit_topology_warnings(cJSON *array)
 			json_sentence_add(array,
 					  "rabbitmq: %s exists with other arguments, for instance "
 					  "a delivery limit; run couponctl queue move",
-					  places[queue].name);
+					  rabbit_queue_places[queue].name);
 }
 
 /*
