@@ -170,15 +170,6 @@ void rabbit_link_leave(struct rabbit_link *link, size_t source, int64_t for_ms)
 	link->left_until_ms[source] = link->renew_ms + for_ms;
 }
 
-/* Closes the connection, to open it at once. */
-static void renew(struct rabbit_link *link, int64_t now_ms)
-{
-	connection_end(link, 1);
-	link->due_ms = now_ms;
-	if (link->events->lost)
-		link->events->lost(link->context);
-}
-
 static void opening_begin(struct rabbit_link *link, int64_t now_ms)
 {
 	struct rabbit_opening_plan plan = link->plan;
@@ -214,8 +205,12 @@ static void recheck_step(struct rabbit_link *link, int64_t now_ms)
 void rabbit_link_step(struct rabbit_link *link, int64_t now_ms)
 {
 	opening_take(link);
-	if (link->connection && link->renew_ms && now_ms >= link->renew_ms)
-		renew(link, now_ms);
+	if (link->connection && link->renew_ms && now_ms >= link->renew_ms) {
+		connection_end(link, 1); /* to open it at once */
+		link->due_ms = now_ms;
+		if (link->events->lost)
+			link->events->lost(link->context);
+	}
 	if (!link->connection && !link->opening && now_ms >= link->due_ms)
 		opening_begin(link, now_ms);
 	recheck_step(link, now_ms);
