@@ -263,7 +263,7 @@ static struct move move_begin(const struct ctl *ctl, amqp_connection_state_t con
 	struct move move = { .ctl = ctl,
 			     .db = db,
 			     .connection = connection,
-			     .place = rabbit_queue_place(queue),
+			     .place = &rabbit_queue_places[queue],
 			     .helper_stays = queue == RABBIT_QUEUE_RECEIVES,
 			     .leave_timeout_ms = 1000 * args_number(&ctl->args, "leave-timeout-s",
 								    1, SECONDS_MAX, LEAVE_S),

@@ -34,7 +34,7 @@ amqp_connection_state_t rabbit_open(const char *url)
 	return connection;
 }
 
-/* 1, or 0 when it does not exist, or -1 with `error`: then rabbit_connection_drop() follows. */
+/* 1, or 0 when it does not exist, or -1 with `error`: then amqp_destroy_connection() follows. */
 static int queue_find(amqp_connection_state_t connection, const char *queue, int64_t *ready,
 		      int64_t *consumers, char error[RABBIT_ERROR_SIZE])
 {
@@ -82,12 +82,13 @@ void broker_look(struct broker *broker, struct broker_look *look)
 		{ AMQP_PARKED_QUEUE AMQP_MOVING_SUFFIX, 0, 0 },
 		{ AMQP_DEAD_QUEUE AMQP_MOVING_SUFFIX, 1, 0 },
 	};
-	int64_t ready, consumers;
 
 	if (!broker->connection)
 		broker->connection = rabbit_connection_open(broker->url, 0, broker->error);
 	*look = (struct broker_look){ .ok = broker->connection != NULL };
 	for (size_t i = 0; i < sizeof(queues) / sizeof(queues[0]) && look->ok; i++) {
+		int64_t ready = 0, consumers = 0;
+
 		look->ok = queue_find(broker->connection, queues[i].name, &ready, &consumers,
 				      broker->error) >= 0;
 		*(queues[i].is_dead ? &look->dead : &look->ready) += ready;
@@ -95,7 +96,7 @@ void broker_look(struct broker *broker, struct broker_look *look)
 	}
 	if (look->ok)
 		return;
-	rabbit_connection_drop(broker->connection);
+	amqp_destroy_connection(broker->connection);
 	broker->connection = NULL;
 }
 
@@ -166,8 +167,10 @@ static void held_return(struct hold *hold)
 
 void hold_close(struct hold *hold)
 {
-	if (hold->sender)
-		rabbit_sender_close(hold->sender);
+	if (hold->sender) {
+		rabbit_publisher_close(hold->sender);
+		rabbit_publisher_free(hold->sender);
+	}
 	if (hold->held > 0 && hold->taken <= HOLD_ORDER_MAX)
 		held_return(hold);
 	/* RabbitMQ confirms the end of the channel after the removals before it. */
@@ -262,10 +265,11 @@ static void sent_done(void *context, void *item, enum confirm_result result)
 
 void hold_send_begin(struct hold *hold)
 {
+	static const struct rabbit_publisher_port port = { .done = sent_done };
 	char error[RABBIT_ERROR_SIZE];
 
 	if (!hold->sender)
-		hold->sender = rabbit_sender_open(hold->url, sent_done, hold, error);
+		hold->sender = rabbit_sender_open(hold->url, &port, hold, error);
 	if (!hold->sender)
 		unreachable(error);
 }

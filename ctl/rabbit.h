@@ -65,12 +65,12 @@ struct hold {
 	const char *url, *unroutable;
 	amqp_connection_state_t connection;
 	int consumes;
-	char *is_held;                /* by delivery tag, which counts from 1 */
-	uint64_t taken;               /* the last tag */
-	size_t size;                  /* of is_held */
-	struct rabbit_sender *sender; /* NULL: nothing was sent so far */
-	struct hold_sent {            /* messages whose confirm is awaited */
-		uint64_t tag;         /* of the held one; 0: there is none */
+	char *is_held;                   /* by delivery tag, which counts from 1 */
+	uint64_t taken;                  /* the last tag */
+	size_t size;                     /* of is_held */
+	struct rabbit_publisher *sender; /* NULL: nothing was sent so far */
+	struct hold_sent {               /* messages whose confirm is awaited */
+		uint64_t tag;            /* of the held one; 0: there is none */
 		int is_confirmed;
 	} round[HOLD_ROUND];
 	size_t round_n;

@@ -108,11 +108,6 @@ static void line_quote(struct line *line, const char *text)
 	line_put(line, "\"", 1);
 }
 
-static int text_needs_quotes(const char *text)
-{
-	return !*text || text[strcspn(text, " \t\r\n\"\\=")] != '\0';
-}
-
 static void line_field(struct line *line, const struct log_field *field)
 {
 	char number[32];
@@ -129,7 +124,8 @@ static void line_field(struct line *line, const struct log_field *field)
 	if (!field->text) {
 		snprintf(number, sizeof(number), "%lld", (long long)field->number);
 		line_put(line, number, strlen(number));
-	} else if (log_as_json || text_needs_quotes(field->text)) {
+	} else if (log_as_json || !*field->text ||
+		   field->text[strcspn(field->text, " \t\r\n\"\\=")]) {
 		line_quote(line, field->text);
 	} else {
 		line_put(line, field->text, strlen(field->text));

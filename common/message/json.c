@@ -105,26 +105,22 @@ void json_arena_free(struct json_arena *arena)
 	free(arena);
 }
 
-/* The length of the UTF-8 sequence at `p` (RFC 3629), or 0 when it is none. */
+/* The length of the UTF-8 sequence at `p` (RFC 3629), not of ASCII, or 0 when it is none. */
 static size_t utf8_length(const unsigned char *p, const unsigned char *end)
 {
-	size_t len = p[0] < 0x80                   ? 1
-		     : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+	/* of the second byte: nothing overlong, no surrogate, nothing beyond U+10FFFF */
+	unsigned char least = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
+	unsigned char most = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
+	size_t len = p[0] >= 0xc2 && p[0] < 0xe0   ? 2
 		     : (p[0] & 0xf0) == 0xe0       ? 3
 		     : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
 						   : 0;
 
-	if (len == 0 || (size_t)(end - p) < len)
+	if (len == 0 || (size_t)(end - p) < len || p[1] < least || p[1] > most)
 		return 0;
-	for (size_t i = 1; i < len; i++)
+	for (size_t i = 2; i < len; i++)
 		if ((p[i] & 0xc0) != 0x80)
 			return 0;
-	if ((p[0] == 0xe0 && p[1] < 0xa0) ||
-	    (p[0] == 0xed && p[1] > 0x9f)) /* overlong, surrogate */
-		return 0;
-	if ((p[0] == 0xf0 && p[1] < 0x90) ||
-	    (p[0] == 0xf4 && p[1] > 0x8f)) /* overlong, beyond U+10FFFF */
-		return 0;
 	return len;
 }
 
@@ -191,34 +187,7 @@ static const unsigned char *scan_string(const unsigned char *p, const unsigned c
 	return p + 1;
 }
 
-/* The byte before the white space that is before `p`, or one byte before `text`. */
-static const unsigned char *before_space(const unsigned char *text, const unsigned char *p)
-{
-	do
-		p--;
-	while (p >= text && strchr(" \t\r\n", *p));
-	return p;
-}
-
-/* The string after the quote at `quote` is wrong at `at`. */
-static void fault_note(struct json_fault *fault, const unsigned char *text,
-		       const unsigned char *quote, const unsigned char *at)
-{
-	const unsigned char *p = before_space(text, quote), *last;
-
-	if (p < text || *p != ':')
-		return;
-	last = before_space(text, p);
-	if (last < text || *last != '"')
-		return;
-	for (p = last - 1; p >= text && !(*p == '"' && (p == text || p[-1] != '\\')); p--)
-		;
-	fault->member = (const char *)p + 1;
-	fault->member_len = (size_t)(last - p - 1);
-	fault->byte = (size_t)(at - quote);
-}
-
-/* Checks a number. Returns the byte after it, or NULL with `*error`. */
+/* Checks a number. Returns the byte after it; with `*error` what it returns has no meaning. */
 static const unsigned char *scan_number(const unsigned char *p, const unsigned char *end,
 					const char **error)
 {
@@ -229,55 +198,52 @@ static const unsigned char *scan_number(const unsigned char *p, const unsigned c
 	first = p;
 	while (p < end && *p >= '0' && *p <= '9')
 		p++;
-	if (p == first || (*first == '0' && p - first > 1)) {
+	if (p == first || (*first == '0' && p - first > 1))
 		*error = "a number with a leading zero or without digits";
-		return NULL;
-	}
-	if (p < end && (*p == '.' || *p == 'e' || *p == 'E')) {
+	else if (p < end && (*p == '.' || *p == 'e' || *p == 'E'))
 		*error = "a number with a fraction or an exponent; only integers are taken";
-		return NULL;
-	}
 	return p;
 }
 
 /* Checks what cJSON does not. 0, or -1 with `*error`. */
 static int text_scan(const char *text, size_t len, const char **error, struct json_fault *fault)
 {
-	const unsigned char *p = (const unsigned char *)text, *end = p + len, *quote;
+	const unsigned char *p = (const unsigned char *)text, *end = p + len, *token;
+	struct json_fault named = { 0 }; /* by the string before, or the one before a colon */
 	int depth = 0;
+	char before = '\0'; /* the first byte of the token before */
 
 	*error = NULL;
 	while (p < end) {
 		unsigned char c = *p;
 
+		token = p++;
 		if (c == '"') {
-			quote = p;
-			p = scan_string(p + 1, end, error);
-			if (*error) {
-				if (p < end)
-					fault_note(fault, (const unsigned char *)text, quote, p);
-				return -1;
+			p = scan_string(p, end, error);
+			if (*error && p < end && before == ':' && named.member) {
+				*fault = named;
+				fault->byte = (size_t)(p - token);
 			}
+			named.member = (const char *)token + 1;
+			named.member_len = (size_t)(p - token) - 2;
 		} else if (c == '-' || (c >= '0' && c <= '9')) {
-			p = scan_number(p, end, error);
+			p = scan_number(token, end, error);
 		} else if (c == '{' || c == '[') {
-			if (++depth > JSON_DEPTH_MAX) {
+			if (++depth > JSON_DEPTH_MAX)
 				*error = "more than 16 arrays or objects inside each other";
-				return -1;
-			}
-			p++;
 		} else if (c == '}' || c == ']') {
 			depth--;
-			p++;
-		} else if (c == ',' || c == ':' || c == ' ' || c == '\t' || c == '\r' ||
-			   c == '\n' || (c >= 'a' && c <= 'z')) {
-			p++;
-		} else {
+		} else if (c == ':') {
+			if (before != '"')
+				named.member = NULL;
+		} else if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
+			continue;
+		} else if (c != ',' && (c < 'a' || c > 'z')) {
 			*error = "not JSON";
-			return -1;
 		}
-		if (!p)
+		if (*error)
 			return -1;
+		before = (char)c;
 	}
 	return 0;
 }

@@ -17,25 +17,17 @@ void ulid_new(struct ulid *ulid, int64_t wall_ms)
 	check(getrandom(ulid->bytes + 6, 10, 0) == 10);
 }
 
-/* The 128 bits as two numbers, the first bits in `high`. */
-static void ulid_words(const struct ulid *ulid, uint64_t *high, uint64_t *low)
-{
-	uint64_t words[2];
-
-	memcpy(words, ulid->bytes, sizeof(words));
-	*high = be64toh(words[0]);
-	*low = be64toh(words[1]);
-}
-
 /*
  * From the last character, five bits each: 12 are entirely in `low`, the 13th is in both, the
  * others are in `high`.
  */
 char *ulid_format(const struct ulid *ulid, char out[ULID_SIZE])
 {
-	uint64_t high, low;
+	uint64_t words[2], high, low;
 
-	ulid_words(ulid, &high, &low);
+	memcpy(words, ulid->bytes, sizeof(words));
+	high = be64toh(words[0]);
+	low = be64toh(words[1]);
 	out[ULID_LEN] = '\0';
 	for (int i = ULID_LEN - 1; i >= ULID_LEN - 12; i--, low >>= 5)
 		out[i] = crockford[low & 31];

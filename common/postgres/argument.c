@@ -34,20 +34,6 @@ static void put(struct postgres_array *array, const void *bytes, size_t len)
 	array->len += len;
 }
 
-static void put32(struct postgres_array *array, uint32_t number)
-{
-	uint32_t bytes = htonl(number);
-
-	put(array, &bytes, sizeof(bytes));
-}
-
-static void set32(struct postgres_array *array, size_t at, uint32_t number)
-{
-	uint32_t bytes = htonl(number);
-
-	memcpy(array->data + at, &bytes, sizeof(bytes));
-}
-
 void postgres_array_init(struct postgres_array *array, enum postgres_type type)
 {
 	*array = (struct postgres_array){ .type = type };
@@ -74,15 +60,16 @@ static void head_write(const struct postgres_array *array, char head[HEAD_SIZE])
 
 static void element_put(struct postgres_array *array, const void *bytes, size_t len)
 {
+	uint32_t len_sent = htonl((uint32_t)len), n_sent = htonl((uint32_t)++array->n);
 	char head[HEAD_SIZE];
 
 	if (array->len == 0) {
 		head_write(array, head);
 		put(array, head, sizeof(head));
 	}
-	put32(array, (uint32_t)len);
+	put(array, &len_sent, sizeof(len_sent));
 	put(array, bytes, len);
-	set32(array, COUNT_AT, (uint32_t)++array->n);
+	memcpy(array->data + COUNT_AT, &n_sent, sizeof(n_sent));
 }
 
 void postgres_array_add_number(struct postgres_array *array, int64_t number)

@@ -56,14 +56,12 @@ void postgres_url_check(const char *setting, const char *url)
 char *postgres_url_host(const char *url)
 {
 	PQconninfoOption *options = checked(PQconninfoParse(url, NULL));
-	const char *host;
+	const char *host = option_value(options, "host");
 	char *name = NULL;
 
-	host = option_value(options, "host");
 	if (*host && !strchr(host, ',') && !*option_value(options, "hostaddr") &&
-	    !host_is_address(host)) {
+	    !host_is_address(host))
 		name = checked(strdup(host));
-	}
 	PQconninfoFree(options);
 	return name;
 }
@@ -151,11 +149,6 @@ int postgres_open(struct postgres *postgres)
 	return event_wait(postgres, NULL) == POSTGRES_CONNECTED ? 0 : -1;
 }
 
-static int64_t deadline_ms(const struct postgres_patience *patience)
-{
-	return patience->timeout_ms ? clock_monotonic_ms() + patience->timeout_ms : INT64_MAX;
-}
-
 PGresult *postgres_query_take(struct postgres *postgres, const struct postgres_patience *patience)
 {
 	if (event_wait(postgres, patience) != POSTGRES_ENDED ||
@@ -168,7 +161,9 @@ void postgres_query_send(struct postgres *postgres, const char *sql, int n,
 			 const struct postgres_argument *arguments,
 			 const struct postgres_patience *patience)
 {
-	postgres_send(postgres, sql, n, arguments, deadline_ms(patience));
+	postgres_send(postgres, sql, n, arguments,
+		      patience->timeout_ms ? clock_monotonic_ms() + patience->timeout_ms
+					   : INT64_MAX);
 }
 
 PGresult *postgres_query(struct postgres *postgres, const char *sql, int n,

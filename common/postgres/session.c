@@ -405,39 +405,25 @@ enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms)
 	return POSTGRES_NOTHING;
 }
 
-/* The arguments as libpq takes them. */
-struct libpq_arguments {
-	char numbers[POSTGRES_ARGUMENTS_MAX][NUMBER_SIZE];
-	const char *values[POSTGRES_ARGUMENTS_MAX];
-	int lengths[POSTGRES_ARGUMENTS_MAX];
-	int formats[POSTGRES_ARGUMENTS_MAX];
-};
-
-static void arguments_fill(struct libpq_arguments *to, int n,
-			   const struct postgres_argument *arguments)
-{
-	check(n <= POSTGRES_ARGUMENTS_MAX);
-	for (int i = 0; i < n; i++)
-		to->values[i] = postgres_argument_value(&arguments[i], to->numbers[i],
-							&to->lengths[i], &to->formats[i]);
-}
-
 void postgres_send(struct postgres *postgres, const char *sql, int n,
 		   const struct postgres_argument *arguments, int64_t deadline_ms)
 {
-	struct libpq_arguments a;
-	int done;
+	char numbers[POSTGRES_ARGUMENTS_MAX][NUMBER_SIZE];
+	const char *values[POSTGRES_ARGUMENTS_MAX];
+	int lengths[POSTGRES_ARGUMENTS_MAX], formats[POSTGRES_ARGUMENTS_MAX], done;
 
-	check(postgres->state == IDLE);
-	arguments_fill(&a, n, arguments);
+	check(postgres->state == IDLE && n <= POSTGRES_ARGUMENTS_MAX);
+	for (int i = 0; i < n; i++)
+		values[i] = postgres_argument_value(&arguments[i], numbers[i], &lengths[i],
+						    &formats[i]);
 	if (sql == postgres->options.prepared)
-		done = PQsendQueryPrepared(postgres->libpq, STATEMENT, n, a.values, a.lengths,
-					   a.formats, 0);
+		done = PQsendQueryPrepared(postgres->libpq, STATEMENT, n, values, lengths, formats,
+					   0);
 	else if (n == 0 && sql != postgres->options.binary)
 		done = PQsendQuery(postgres->libpq, sql);
 	else
-		done = PQsendQueryParams(postgres->libpq, sql, n, NULL, a.values, a.lengths,
-					 a.formats, sql == postgres->options.binary);
+		done = PQsendQueryParams(postgres->libpq, sql, n, NULL, values, lengths, formats,
+					 sql == postgres->options.binary);
 	sent(postgres, done, BUSY, deadline_ms);
 }
 

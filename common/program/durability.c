@@ -73,22 +73,20 @@ void durability_begin(struct durability *durability, enum durability_part part)
 			durability->values[i][0] = '\0';
 }
 
-static void value_tell(char known[DURABILITY_VALUE_SIZE], int i, const char *value)
-{
-	if (strcmp(known, value) == 0)
-		return;
-	snprintf(known, DURABILITY_VALUE_SIZE, "%s", value);
-	if (is_weak(i, value))
-		log_warn("weak_setting", LOG_S("part", part_names[table[i].part]),
-			 LOG_S("setting", table[i].setting), LOG_S("value", value),
-			 LOG_S("wanted", table[i].values[0]), LOG_S("effect", table[i].lost));
-}
-
 void durability_tell(struct durability *durability, const char *setting, const char *value)
 {
-	for (int i = 0; i < DURABILITY_N; i++)
-		if (strcmp(table[i].setting, setting) == 0)
-			value_tell(durability->values[i], i, value);
+	for (int i = 0; i < DURABILITY_N; i++) {
+		char *known = durability->values[i];
+
+		if (strcmp(table[i].setting, setting) != 0 || strcmp(known, value) == 0)
+			continue;
+		snprintf(known, DURABILITY_VALUE_SIZE, "%s", value);
+		if (is_weak(i, value))
+			log_warn("weak_setting", LOG_S("part", part_names[table[i].part]),
+				 LOG_S("setting", table[i].setting), LOG_S("value", value),
+				 LOG_S("wanted", table[i].values[0]),
+				 LOG_S("effect", table[i].lost));
+	}
 }
 
 void durability_unknown(struct durability *durability, enum durability_part part, const char *why)

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define TEXT_SIZE 32
@@ -56,8 +55,7 @@ int rabbit_server_major(amqp_connection_state_t connection)
 
 int rabbit_reply_check(amqp_rpc_reply_t reply, char error[RABBIT_ERROR_SIZE])
 {
-	const amqp_connection_close_t *connection_close;
-	const amqp_channel_close_t *channel_close;
+	amqp_bytes_t text;
 
 	switch (reply.reply_type) {
 	case AMQP_RESPONSE_NORMAL:
@@ -72,15 +70,13 @@ int rabbit_reply_check(amqp_rpc_reply_t reply, char error[RABBIT_ERROR_SIZE])
 		break;
 	}
 	if (reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD) {
-		connection_close = reply.reply.decoded;
+		text = ((const amqp_connection_close_t *)reply.reply.decoded)->reply_text;
 		snprintf(error, RABBIT_ERROR_SIZE, "the broker closed the connection: %.*s",
-			 (int)connection_close->reply_text.len,
-			 (const char *)connection_close->reply_text.bytes);
+			 (int)text.len, (const char *)text.bytes);
 	} else if (reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD) {
-		channel_close = reply.reply.decoded;
+		text = ((const amqp_channel_close_t *)reply.reply.decoded)->reply_text;
 		snprintf(error, RABBIT_ERROR_SIZE, "the broker closed the channel: %.*s",
-			 (int)channel_close->reply_text.len,
-			 (const char *)channel_close->reply_text.bytes);
+			 (int)text.len, (const char *)text.bytes);
 	} else {
 		snprintf(error, RABBIT_ERROR_SIZE, "the broker sent method 0x%08X", reply.reply.id);
 	}
@@ -195,7 +191,7 @@ amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 	rabbit_time_restore(connection);
 	goto out;
 fail:
-	rabbit_connection_drop(connection);
+	amqp_destroy_connection(connection);
 	connection = NULL;
 out:
 	free(text);
@@ -231,12 +227,6 @@ void rabbit_connection_close(amqp_connection_state_t connection)
 	amqp_destroy_connection(connection);
 }
 
-void rabbit_connection_drop(amqp_connection_state_t connection)
-{
-	if (connection)
-		amqp_destroy_connection(connection);
-}
-
 #define LOOK_EVERY_S 1
 
 struct watch {
@@ -247,7 +237,6 @@ struct watch {
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static LIST_HEAD(, watch) watches;
 static int started;
 
@@ -268,16 +257,11 @@ static void look(int64_t now_ms)
 static void *run(void *unused)
 {
 	(void)unused;
-	pthread_mutex_lock(&mutex);
 	for (;;) {
-		struct timespec until;
-
-		while (LIST_EMPTY(&watches))
-			pthread_cond_wait(&changed, &mutex);
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_sec += LOOK_EVERY_S;
-		pthread_cond_timedwait(&changed, &mutex, &until);
+		sleep(LOOK_EVERY_S);
+		pthread_mutex_lock(&mutex);
 		look(clock_monotonic_ms());
+		pthread_mutex_unlock(&mutex);
 	}
 	return NULL;
 }
@@ -295,7 +279,6 @@ struct watch *watch_new(int fd)
 		pthread_detach(thread);
 		started = 1;
 	}
-	pthread_cond_signal(&changed);
 	pthread_mutex_unlock(&mutex);
 	return watch;
 }

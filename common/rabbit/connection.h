@@ -66,10 +66,11 @@ const amqp_field_value_t *rabbit_table_find(const amqp_table_t *table, const cha
  */
 int rabbit_server_major(amqp_connection_state_t connection);
 
-/* Sends connection.close without waiting long, then frees. NULL is allowed. */
+/*
+ * Sends connection.close without waiting long, then frees. NULL is allowed. For a connection that
+ * is broken there is amqp_destroy_connection().
+ */
 void rabbit_connection_close(amqp_connection_state_t connection);
-/* Frees without connection.close: for a connection that is broken. NULL is allowed. */
-void rabbit_connection_drop(amqp_connection_state_t connection);
 
 /* The outcome of an RPC: 0, or -1 with a sentence in `error`. */
 int rabbit_reply_check(amqp_rpc_reply_t reply, char error[RABBIT_ERROR_SIZE]);

@@ -18,6 +18,15 @@
 #define RECHECK_MS 30000   /* while a queue differs: whether it has been replaced */
 #define STEADY_MS 2000     /* a connection that lasted this long resets the backoff */
 
+/* A message whose frames are arriving: a method, a header and pieces of a body. */
+struct arriving {
+	amqp_method_number_t method; /* basic.deliver or basic.return; 0: there is no message */
+	size_t source;               /* of a delivery */
+	uint64_t tag;                /* of a delivery */
+	struct envelope *envelope;   /* from the header on */
+	uint64_t body_left;
+};
+
 struct rabbit_link {
 	const char *name;
 	const char *url;
@@ -77,13 +86,14 @@ static void connection_end(struct rabbit_link *link, int politely)
 		watch_begin(link->watch);
 		rabbit_connection_close(link->connection);
 	} else {
-		rabbit_connection_drop(link->connection);
+		amqp_destroy_connection(link->connection);
 	}
 	watch_free(link->watch);
 	link->watch = NULL;
 	link->connection = NULL;
 	link->blocked = 0;
-	arriving_reset(&link->arriving);
+	envelope_free(link->arriving.envelope);
+	link->arriving = (struct arriving){ 0 };
 }
 
 void rabbit_link_close(struct rabbit_link *link, int politely)
@@ -160,15 +170,6 @@ void rabbit_link_leave(struct rabbit_link *link, size_t source, int64_t for_ms)
 	link->left_until_ms[source] = link->renew_ms + for_ms;
 }
 
-/* Closes the connection, to open it at once. */
-static void renew(struct rabbit_link *link, int64_t now_ms)
-{
-	connection_end(link, 1);
-	link->due_ms = now_ms;
-	if (link->events->lost)
-		link->events->lost(link->context);
-}
-
 static void opening_begin(struct rabbit_link *link, int64_t now_ms)
 {
 	struct rabbit_opening_plan plan = link->plan;
@@ -204,80 +205,138 @@ static void recheck_step(struct rabbit_link *link, int64_t now_ms)
 void rabbit_link_step(struct rabbit_link *link, int64_t now_ms)
 {
 	opening_take(link);
-	if (link->connection && link->renew_ms && now_ms >= link->renew_ms)
-		renew(link, now_ms);
+	if (link->connection && link->renew_ms && now_ms >= link->renew_ms) {
+		connection_end(link, 1); /* to open it at once */
+		link->due_ms = now_ms;
+		if (link->events->lost)
+			link->events->lost(link->context);
+	}
 	if (!link->connection && !link->opening && now_ms >= link->due_ms)
 		opening_begin(link, now_ms);
 	recheck_step(link, now_ms);
 }
 
-/* 0, or -1: no consumer of this link has that tag. Takes over the envelope. */
-static int delivery_pass(struct rabbit_link *link, const struct arrival *delivery)
+/* The next functions return NULL, or the reason why the connection is of no further use. */
+
+static const char *delivery_begin(struct rabbit_link *link, const amqp_basic_deliver_t *deliver)
 {
-	for (size_t i = 0; i < link->plan.sources_n && link->events->delivered; i++) {
-		if (strcmp(delivery->name, link->plan.sources[i].queue) != 0)
-			continue;
-		link->events->delivered(link->context, i, delivery->tag, delivery->envelope);
-		return 0;
-	}
-	envelope_free(delivery->envelope);
-	return -1;
+	size_t i = 0, n = link->events->delivered ? link->plan.sources_n : 0;
+
+	while (i < n && !rabbit_text_is(deliver->consumer_tag, link->plan.sources[i].queue))
+		i++;
+	link->arriving = (struct arriving){ .method = AMQP_BASIC_DELIVER_METHOD,
+					    .source = i,
+					    .tag = deliver->delivery_tag };
+	return i < n ? NULL : "the broker delivered for an unknown consumer";
 }
 
-static int confirm_pass(struct rabbit_link *link, const struct arrival *confirm)
+static const char *confirm_pass(struct rabbit_link *link, uint64_t tag, int multiple, int acked)
 {
-	return link->events->confirmed
-		       ? link->events->confirmed(link->context, confirm->tag, confirm->multiple,
-						 confirm->kind == ARRIVAL_ACK)
-		       : 0;
+	return link->events->confirmed &&
+			       link->events->confirmed(link->context, tag, multiple, acked)
+		       ? "the broker refuses the messages for a queue"
+		       : NULL;
 }
 
-static void blocked_set(struct rabbit_link *link, int blocked)
+static const char *queue_pass(struct rabbit_link *link, const amqp_queue_declare_ok_t *queue)
+{
+	char name[256]; /* a short string of AMQP, with its end */
+
+	snprintf(name, sizeof(name), "%.*s", (int)queue->queue.len,
+		 (const char *)queue->queue.bytes);
+	if (link->events->queue)
+		link->events->queue(link->context, name, queue->message_count);
+	return NULL;
+}
+
+static const char *blocked_set(struct rabbit_link *link, int blocked)
 {
 	link->blocked = blocked;
 	if (!link->plan.passive)
 		log_warn(blocked ? "amqp_blocked" : "amqp_unblocked",
 			 LOG_S("connection", link->name));
+	return NULL;
 }
 
-/* NULL, or the reason why the connection is of no further use. */
-static const char *arrival_pass(struct rabbit_link *link, const struct arrival *arrival)
+static const char *method_pass(struct rabbit_link *link, const amqp_method_t *method)
 {
-	switch (arrival->kind) {
-	case ARRIVAL_NONE:
-		break;
-	case ARRIVAL_DELIVERY:
-		if (delivery_pass(link, arrival))
-			return "the broker delivered for an unknown consumer";
-		break;
-	case ARRIVAL_RETURN:
-		if (link->events->returned)
-			link->events->returned(link->context, arrival->envelope);
-		envelope_free(arrival->envelope);
-		break;
-	case ARRIVAL_ACK:
-	case ARRIVAL_NACK:
-		if (confirm_pass(link, arrival))
-			return "the broker refuses the messages for a queue";
-		break;
-	case ARRIVAL_QUEUE:
-		if (link->events->queue)
-			link->events->queue(link->context, arrival->name, arrival->ready);
-		break;
-	case ARRIVAL_BLOCKED:
-	case ARRIVAL_UNBLOCKED:
-		blocked_set(link, arrival->kind == ARRIVAL_BLOCKED);
-		break;
-	case ARRIVAL_END:
-		return arrival->why;
+	const amqp_basic_ack_t *ack = method->decoded;
+	const amqp_basic_nack_t *nack = method->decoded;
+
+	switch (method->id) {
+	case AMQP_BASIC_DELIVER_METHOD:
+		return delivery_begin(link, method->decoded);
+	case AMQP_BASIC_RETURN_METHOD:
+		link->arriving.method = method->id;
+		return NULL;
+	case AMQP_BASIC_ACK_METHOD:
+		return confirm_pass(link, ack->delivery_tag, ack->multiple, 1);
+	case AMQP_BASIC_NACK_METHOD:
+		return confirm_pass(link, nack->delivery_tag, nack->multiple, 0);
+	case AMQP_QUEUE_DECLARE_OK_METHOD:
+		return queue_pass(link, method->decoded);
+	case AMQP_CONNECTION_BLOCKED_METHOD:
+	case AMQP_CONNECTION_UNBLOCKED_METHOD:
+		return blocked_set(link, method->id == AMQP_CONNECTION_BLOCKED_METHOD);
+	case AMQP_BASIC_CANCEL_OK_METHOD:
+		return NULL;
+	case AMQP_BASIC_CANCEL_METHOD:
+		return "the broker ended the consumer";
+	case AMQP_CHANNEL_CLOSE_METHOD:
+		return "the broker closed the channel";
+	case AMQP_CONNECTION_CLOSE_METHOD:
+		return "the broker closed the connection";
+	default:
+		return "the broker sent an unexpected method";
 	}
+}
+
+static const char *message_pass(struct rabbit_link *link)
+{
+	struct arriving message = link->arriving;
+
+	link->arriving = (struct arriving){ 0 };
+	if (message.method == AMQP_BASIC_DELIVER_METHOD) {
+		link->events->delivered(link->context, message.source, message.tag,
+					message.envelope);
+		return NULL;
+	}
+	if (link->events->returned)
+		link->events->returned(link->context, message.envelope);
+	envelope_free(message.envelope);
 	return NULL;
+}
+
+static const char *frame_pass(struct rabbit_link *link, const amqp_frame_t *frame)
+{
+	static const char out_of_order[] = "the broker sent frames out of order";
+	struct arriving *arriving = &link->arriving;
+
+	switch (frame->frame_type) {
+	case AMQP_FRAME_METHOD:
+		return arriving->method ? out_of_order : method_pass(link, &frame->payload.method);
+	case AMQP_FRAME_HEADER:
+		if (!arriving->method || arriving->envelope)
+			return out_of_order;
+		arriving->body_left = frame->payload.properties.body_size;
+		arriving->envelope = envelope_new(frame->payload.properties.decoded,
+						  arriving->body_left);
+		break;
+	case AMQP_FRAME_BODY:
+		if (!arriving->envelope)
+			return out_of_order;
+		envelope_append(arriving->envelope, frame->payload.body_fragment,
+				&arriving->body_left);
+		break;
+	default: /* the library handles heartbeats internally */
+		return NULL;
+	}
+	return arriving->body_left == 0 ? message_pass(link) : NULL;
 }
 
 void rabbit_link_read(struct rabbit_link *link)
 {
 	static const struct timeval no_wait;
-	struct arrival arrival;
 	const char *why;
 
 	opening_take(link);
@@ -295,8 +354,7 @@ void rabbit_link_read(struct rabbit_link *link)
 			fail(link, amqp_error_string2(status));
 			return;
 		}
-		arrival = arriving_add(&link->arriving, &frame);
-		why = arrival_pass(link, &arrival);
+		why = frame_pass(link, &frame);
 		if (why)
 			fail(link, why);
 	}

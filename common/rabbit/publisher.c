@@ -345,13 +345,6 @@ int rabbit_publisher_reply(struct rabbit_publisher *publisher, amqp_bytes_t repl
 
 #define POLL_MS 100
 
-struct rabbit_sender {
-	struct rabbit_publisher_port port;
-	struct rabbit_publisher *publisher;
-	struct rabbit_link *link; /* of the publisher */
-	void *context;
-};
-
 static void read_poll(const struct rabbit_link *link)
 {
 	struct pollfd pollfd = { .fd = rabbit_link_fd(link), .events = POLLIN };
@@ -359,15 +352,12 @@ static void read_poll(const struct rabbit_link *link)
 	poll(&pollfd, 1, POLL_MS);
 }
 
-struct rabbit_sender *rabbit_sender_open(const char *url, confirm_fn *done, void *context,
-					 char error[RABBIT_ERROR_SIZE])
+struct rabbit_publisher *rabbit_sender_open(const char *url,
+					    const struct rabbit_publisher_port *port, void *context,
+					    char error[RABBIT_ERROR_SIZE])
 {
-	struct rabbit_sender *sender = checked(calloc(1, sizeof(*sender)));
+	struct rabbit_publisher *sender = rabbit_publisher_new("sender", url, port, context);
 
-	sender->port.done = done;
-	sender->context = context;
-	sender->publisher = rabbit_publisher_new("sender", url, &sender->port, context);
-	sender->link = rabbit_publisher_link(sender->publisher);
 	rabbit_link_set_passive(sender->link);
 	rabbit_link_step(sender->link, clock_monotonic_ms());
 	while (rabbit_link_opens(sender->link)) { /* opening has a time limit, so this loop ends */
@@ -377,28 +367,21 @@ struct rabbit_sender *rabbit_sender_open(const char *url, confirm_fn *done, void
 	if (rabbit_link_up(sender->link))
 		return sender;
 	snprintf(error, RABBIT_ERROR_SIZE, "%s", rabbit_link_trouble(sender->link));
-	rabbit_sender_close(sender);
+	rabbit_publisher_free(sender);
 	return NULL;
 }
 
-void rabbit_sender_close(struct rabbit_sender *sender)
-{
-	rabbit_publisher_close(sender->publisher);
-	rabbit_publisher_free(sender->publisher);
-	free(sender);
-}
-
-void rabbit_sender_send(struct rabbit_sender *sender, const char *exchange, const char *routing_key,
-			const amqp_basic_properties_t *properties, amqp_bytes_t body, void *item)
+void rabbit_sender_send(struct rabbit_publisher *sender, const char *exchange,
+			const char *routing_key, const amqp_basic_properties_t *properties,
+			amqp_bytes_t body, void *item)
 {
 	if (rabbit_link_up(sender->link) && !rabbit_link_blocked(sender->link))
-		rabbit_publisher_send(sender->publisher, exchange, routing_key, properties, body,
-				      item);
+		rabbit_publisher_send(sender, exchange, routing_key, properties, body, item);
 	else
-		sender->port.done(sender->context, item, CONFIRM_LOST);
+		sender->port->done(sender->context, item, CONFIRM_LOST);
 }
 
-const char *rabbit_sender_wait(struct rabbit_sender *sender, int64_t timeout_ms)
+const char *rabbit_sender_wait(struct rabbit_publisher *sender, int64_t timeout_ms)
 {
 	int64_t until_ms = clock_monotonic_ms() + timeout_ms;
 
@@ -408,7 +391,7 @@ const char *rabbit_sender_wait(struct rabbit_sender *sender, int64_t timeout_ms)
 			return rabbit_link_trouble(sender->link);
 		if (rabbit_link_blocked(sender->link))
 			return "RabbitMQ takes no messages: it has an alarm for memory or disk";
-		if (rabbit_publisher_open(sender->publisher) == 0)
+		if (rabbit_publisher_open(sender) == 0)
 			return NULL;
 		if (clock_monotonic_ms() >= until_ms)
 			return "RabbitMQ does not confirm";

@@ -15,7 +15,7 @@
 
 #define UNLIMITED_FROM 4 /* the major version of RabbitMQ that has a delivery limit by default */
 
-static const struct rabbit_queue_place places[RABBIT_QUEUES_N] = {
+const struct rabbit_queue_place rabbit_queue_places[RABBIT_QUEUES_N] = {
 	[RABBIT_QUEUE_RECEIVES] = { .name = AMQP_QUEUE,
 				    .exchange = AMQP_EXCHANGE,
 				    .routing_key = AMQP_ROUTING_KEY },
@@ -28,11 +28,6 @@ static const struct rabbit_queue_place places[RABBIT_QUEUES_N] = {
 };
 
 static atomic_uint differing; /* a bit for each queue; all connections have the same broker */
-
-const struct rabbit_queue_place *rabbit_queue_place(enum rabbit_queue queue)
-{
-	return &places[queue];
-}
 
 static int differs(enum rabbit_queue queue)
 {
@@ -117,7 +112,7 @@ static int queue_declare_or_reopen(const struct declaring *declaring, const char
 /* Declares the queue, or finds it as it is. */
 static int queue_ensure(const struct declaring *declaring, enum rabbit_queue queue)
 {
-	const char *name = places[queue].name;
+	const char *name = rabbit_queue_places[queue].name;
 	int code, status;
 
 	if (declaring->nowait)
@@ -144,7 +139,10 @@ static int queue_bind(const struct declaring *declaring, const struct rabbit_que
 	return step(declaring, AMQP_QUEUE_BIND_METHOD, &method, &code);
 }
 
-/* 0, or the status of the step that failed. */
+/*
+ * Declares all of it; everything is idempotent. 0, or the status of the step that failed. An
+ * exchange that exists with other properties is an error and is logged too.
+ */
 static int declaring_run(const struct declaring *declaring)
 {
 	static const char *const exchanges[] = { AMQP_EXCHANGE, AMQP_DEAD_EXCHANGE,
@@ -156,7 +154,7 @@ static int declaring_run(const struct declaring *declaring)
 			return status;
 	for (enum rabbit_queue queue = 0; queue < RABBIT_QUEUES_N; queue++)
 		if ((status = queue_ensure(declaring, queue)) ||
-		    (status = queue_bind(declaring, &places[queue])))
+		    (status = queue_bind(declaring, &rabbit_queue_places[queue])))
 			return status;
 	return 0;
 }
@@ -168,21 +166,6 @@ static struct declaring declaring_begin(amqp_connection_state_t connection, int 
 				   .confirms = confirms,
 				   .deadline_ms = clock_monotonic_ms() + 2000 * RABBIT_TIMEOUT_S,
 				   .error = error };
-}
-
-/*
- * Declares all of it; everything is idempotent. 0, or -1 with `error`. `confirms` as for
- * rabbit_connection_open(): a queue that differs ends the channel, which is opened again. An
- * exchange that exists with other properties is an error and is logged too.
- */
-static int declare_all(amqp_connection_state_t connection, int confirms,
-		       char error[RABBIT_ERROR_SIZE])
-{
-	struct declaring declaring = declaring_begin(connection, confirms, error);
-	int rc = declaring_run(&declaring);
-
-	rabbit_time_restore(connection);
-	return rc;
 }
 
 int rabbit_topology_declare_send(amqp_connection_state_t connection)
@@ -216,7 +199,7 @@ void rabbit_topology_warnings(cJSON *array)
 			json_sentence_add(array,
 					  "rabbitmq: %s exists with other arguments, for instance "
 					  "a delivery limit; run couponctl queue move",
-					  places[queue].name);
+					  rabbit_queue_places[queue].name);
 }
 
 /*
@@ -256,9 +239,12 @@ static int source_consume(struct rabbit_opening *opening, const struct rabbit_so
 
 static int open_all(struct rabbit_opening *opening)
 {
-	if (!opening->plan.passive &&
-	    declare_all(opening->connection, opening->plan.confirms, opening->error))
+	struct declaring declaring = declaring_begin(opening->connection, opening->plan.confirms,
+						     opening->error);
+
+	if (!opening->plan.passive && declaring_run(&declaring))
 		return -1;
+	rabbit_time_restore(opening->connection);
 	for (size_t i = 0; i < opening->plan.sources_n; i++)
 		if (source_consume(opening, &opening->plan.sources[i]))
 			return -1;
@@ -273,7 +259,7 @@ static void *run(void *data)
 	opening->connection = rabbit_connection_open(opening->url, opening->plan.confirms,
 						     opening->error);
 	if (opening->connection && open_all(opening)) {
-		rabbit_connection_drop(opening->connection);
+		amqp_destroy_connection(opening->connection);
 		opening->connection = NULL;
 	}
 	check(write(opening->fd, &one, sizeof(one)) == sizeof(one));

@@ -36,7 +36,7 @@ struct rabbit_queue_place {
 	const char *routing_key;
 };
 
-const struct rabbit_queue_place *rabbit_queue_place(enum rabbit_queue queue);
+extern const struct rabbit_queue_place rabbit_queue_places[RABBIT_QUEUES_N];
 
 /*
  * Declares all of it without waiting: should the broker refuse, it closes the channel. Returns a

@@ -133,12 +133,14 @@ redisReply *redis_client_call(struct redis_client *client, int argc, const char 
 	return redis_client_next(client);
 }
 
-/* Frees the reply. 0, or -1: it is of another form than expected, which is handled as a refusal. */
+/* Frees the reply. 0, or -1: none, or one of another form than expected, which is a refusal. */
 static int reply_end(struct redis_client *client, redisReply *reply, const char *command,
 		     int is_other)
 {
 	char why[ERROR_SIZE];
 
+	if (!reply)
+		return -1;
 	if (is_other) {
 		snprintf(why, sizeof(why), "%s replied something else", command);
 		fail(client, REDIS_REFUSED, why);
@@ -362,9 +364,8 @@ int redis_client_process(struct redis_client *client, char run_id[REDIS_RUN_ID_S
 	const char *info[] = { "INFO", "server" };
 	redisReply *reply = redis_client_call(client, 2, info);
 
-	return reply ? reply_end(client, reply, "INFO",
-				 redis_reply_process(reply, run_id, uptime_s))
-		     : -1;
+	return reply_end(client, reply, "INFO",
+			 reply && redis_reply_process(reply, run_id, uptime_s));
 }
 
 int redis_client_writes(struct redis_client *client, int64_t *writes)
@@ -372,7 +373,7 @@ int redis_client_writes(struct redis_client *client, int64_t *writes)
 	const char *info[] = { "INFO", "persistence" };
 	redisReply *reply = redis_client_call(client, 2, info);
 
-	return reply ? reply_end(client, reply, "INFO", redis_reply_writes(reply, writes)) : -1;
+	return reply_end(client, reply, "INFO", reply && redis_reply_writes(reply, writes));
 }
 
 int redis_client_time_ms(struct redis_client *client, int64_t *now_ms)
@@ -380,7 +381,7 @@ int redis_client_time_ms(struct redis_client *client, int64_t *now_ms)
 	const char *time[] = { "TIME" };
 	redisReply *reply = redis_client_call(client, 1, time);
 
-	return reply ? reply_end(client, reply, "TIME", redis_reply_time_ms(reply, now_ms)) : -1;
+	return reply_end(client, reply, "TIME", reply && redis_reply_time_ms(reply, now_ms));
 }
 
 #define HEAD_ARGS 5

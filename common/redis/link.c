@@ -120,17 +120,16 @@ int redis_link_command(struct redis_link *link, int argc, const char **argv, con
 	*command = (struct command){
 		.link = link, .sent_ms = clock_monotonic_ms(), .done = done, .context = context
 	};
-	STAILQ_INSERT_TAIL(&link->commands, command, next);
-	if (redisAsyncCommandArgv(link->async, command_reply, command, argc, argv, lengths) ==
+	if (redisAsyncCommandArgv(link->async, command_reply, command, argc, argv, lengths) !=
 	    REDIS_OK) {
-		link->unflushed = 1;
-		link->in_flight++;
-		ticker_start(link->ticker);
-		return 0;
+		free(command);
+		return -1;
 	}
-	STAILQ_REMOVE(&link->commands, command, command, next);
-	free(command);
-	return -1;
+	STAILQ_INSERT_TAIL(&link->commands, command, next);
+	link->unflushed = 1;
+	link->in_flight++;
+	ticker_start(link->ticker);
+	return 0;
 }
 
 /*

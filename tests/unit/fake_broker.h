@@ -23,7 +23,21 @@
 #define FAKE_PLAN_MAX 64
 #define FAKE_CONNECTIONS_MAX 64
 
-enum fake_answer { FAKE_ACK, FAKE_NACK, FAKE_RETURN, FAKE_HANG_UP, FAKE_SILENCE, FAKE_BLOCK };
+enum fake_answer {
+	FAKE_ACK,
+	FAKE_NACK,
+	FAKE_RETURN,
+	FAKE_HANG_UP,
+	FAKE_SILENCE,
+	FAKE_BLOCK,
+	/* Frames that do not belong together: */
+	FAKE_BODY_FIRST,
+	FAKE_HEADER_FIRST,
+	FAKE_TWO_HEADERS,
+	FAKE_NO_HEADER,
+	FAKE_TWO_METHODS,
+	FAKE_CANCEL
+};
 
 struct fake_connection {
 	struct fake_broker *broker;
@@ -139,7 +153,8 @@ static int fake_deliver(struct fake_connection *connection, amqp_bytes_t consume
 	static const char header[14] = { 0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0 };
 
 	return fake_message(connection, AMQP_BASIC_DELIVER_METHOD, &deliver, header, sizeof(header),
-			    "body", 4);
+			    "bo", 2) ||
+	       fake_frame(connection, AMQP_FRAME_BODY, 1, "dy", 2);
 }
 
 static int fake_publish_answer(struct fake_connection *connection)
@@ -154,6 +169,7 @@ static int fake_publish_answer(struct fake_connection *connection)
 	amqp_connection_blocked_t blocked = { .reason = amqp_cstring_bytes("low on memory") };
 	amqp_connection_unblocked_t unblocked = { 0 };
 	static const char body[1] = "b";
+	amqp_basic_cancel_t cancel = { .consumer_tag = amqp_cstring_bytes("c") };
 
 	switch (connection->broker->plan[n % FAKE_PLAN_MAX]) {
 	case FAKE_ACK:
@@ -176,6 +192,24 @@ static int fake_publish_answer(struct fake_connection *connection)
 		if (fake_method(connection, 0, AMQP_CONNECTION_UNBLOCKED_METHOD, &unblocked))
 			return -1;
 		break;
+	case FAKE_BODY_FIRST:
+		return fake_frame(connection, AMQP_FRAME_BODY, 1, body, sizeof(body));
+	case FAKE_HEADER_FIRST:
+		return fake_frame(connection, AMQP_FRAME_HEADER, 1, connection->header,
+				  connection->header_len);
+	case FAKE_TWO_HEADERS:
+		return fake_message(connection, AMQP_BASIC_RETURN_METHOD, &returned,
+				    connection->header, connection->header_len, body, 0) ||
+		       fake_frame(connection, AMQP_FRAME_HEADER, 1, connection->header,
+				  connection->header_len);
+	case FAKE_NO_HEADER:
+		return fake_method(connection, 1, AMQP_BASIC_RETURN_METHOD, &returned) ||
+		       fake_frame(connection, AMQP_FRAME_BODY, 1, body, sizeof(body));
+	case FAKE_TWO_METHODS:
+		return fake_method(connection, 1, AMQP_BASIC_RETURN_METHOD, &returned) ||
+		       fake_method(connection, 1, AMQP_BASIC_ACK_METHOD, &ack);
+	case FAKE_CANCEL:
+		return fake_method(connection, 1, AMQP_BASIC_CANCEL_METHOD, &cancel);
 	}
 	return fake_method(connection, 1, AMQP_BASIC_ACK_METHOD, &ack);
 }

@@ -102,6 +102,7 @@ static void delivered(void *context, size_t source, uint64_t tag, struct envelop
 	assert_true(source < 2);
 	assert_true(tag == rig->last_tag + 1);
 	assert_int_equal(envelope->body_len, 4);
+	assert_memory_equal(envelope->body, "body", 4);
 	rig->deliveries[source]++;
 	rig->last_tag = tag;
 	envelope_free(envelope);
@@ -345,6 +346,33 @@ static void test_open_items_end_when_it_is_freed(void **state)
 	results_expect(&rig, 1, (enum confirm_result[]){ CONFIRM_LOST });
 }
 
+/* Each ends the connection, and the next one works. */
+static void test_frames_that_do_not_belong_together(void **state)
+{
+	static const enum fake_answer plan[] = { FAKE_BODY_FIRST,  FAKE_HEADER_FIRST,
+						 FAKE_TWO_HEADERS, FAKE_NO_HEADER,
+						 FAKE_TWO_METHODS, FAKE_CANCEL };
+	struct rig rig;
+
+	(void)state;
+	rig_start(&rig, plan, 6);
+	publisher_start(&rig, &by_tag);
+	for (int i = 0; i < 6; i++) {
+		struct rabbit_link *link = rabbit_publisher_link(rig.publisher);
+
+		items_send(&rig, i, 1);
+		assert_int_equal(rig.items[i].result, CONFIRM_LOST);
+		assert_int_equal(rig.lost, i + 1);
+		assert_string_equal(rabbit_link_trouble(link),
+				    i < 5 ? "the broker sent frames out of order"
+					  : "the broker ended the consumer");
+		UNTIL(link, rabbit_publisher_ready(rig.publisher));
+	}
+	items_send(&rig, 6, 1);
+	assert_int_equal(rig.items[6].result, CONFIRM_DONE);
+	rig_stop(&rig);
+}
+
 static void test_replies_are_consumed_on_the_same_channel(void **state)
 {
 	struct rig rig;
@@ -430,7 +458,7 @@ static void test_queues_that_differ_for_a_time(void **state)
 	rig_stop(&rig);
 }
 
-static void sender_item_send(struct rabbit_sender *sender, struct rig *rig, int i)
+static void sender_item_send(struct rabbit_publisher *sender, struct rig *rig, int i)
 {
 	amqp_basic_properties_t properties = { 0 };
 
@@ -445,12 +473,12 @@ static void test_sender(void **state)
 	static const enum confirm_result results[] = { CONFIRM_DONE, CONFIRM_RETURNED,
 						       CONFIRM_NACKED, CONFIRM_DONE };
 	char error[RABBIT_ERROR_SIZE] = "";
-	struct rabbit_sender *sender;
+	struct rabbit_publisher *sender;
 	struct rig rig;
 
 	(void)state;
 	rig_start(&rig, plan, 5);
-	sender = rabbit_sender_open(rig.url, item_done, &rig, error);
+	sender = rabbit_sender_open(rig.url, &by_tag, &rig, error);
 	assert_non_null(sender);
 	for (int i = 0; i < 3; i++)
 		sender_item_send(sender, &rig, i);
@@ -461,7 +489,8 @@ static void test_sender(void **state)
 	assert_int_equal(rig.broker.declared, 0);
 	sender_item_send(sender, &rig, 4);
 	assert_non_null(rabbit_sender_wait(sender, 50));
-	rabbit_sender_close(sender);
+	rabbit_publisher_close(sender);
+	rabbit_publisher_free(sender);
 	assert_int_equal(rig.items[4].result, CONFIRM_LOST);
 	rig_stop(&rig);
 }
@@ -471,23 +500,24 @@ static void test_sender_whose_connection_is_lost(void **state)
 {
 	static const enum fake_answer plan[] = { FAKE_HANG_UP };
 	char error[RABBIT_ERROR_SIZE] = "";
-	struct rabbit_sender *sender;
+	struct rabbit_publisher *sender;
 	struct rig rig;
 
 	(void)state;
 	rig_start(&rig, plan, 1);
-	sender = rabbit_sender_open(rig.url, item_done, &rig, error);
+	sender = rabbit_sender_open(rig.url, &by_tag, &rig, error);
 	assert_non_null(sender);
 	sender_item_send(sender, &rig, 0);
 	assert_non_null(rabbit_sender_wait(sender, WAIT_MS));
 	sender_item_send(sender, &rig, 1);
 	assert_non_null(rabbit_sender_wait(sender, WAIT_MS));
 	results_expect(&rig, 2, (enum confirm_result[]){ CONFIRM_LOST, CONFIRM_LOST });
-	rabbit_sender_close(sender);
+	rabbit_publisher_close(sender);
+	rabbit_publisher_free(sender);
 	fake_broker_stop(&rig.broker);
 	assert_int_equal(rig.broker.connections, 1);
 	/* Nothing listens any more. */
-	assert_null(rabbit_sender_open(rig.url, item_done, &rig, error));
+	assert_null(rabbit_sender_open(rig.url, &by_tag, &rig, error));
 	assert_true(strlen(error) > 0);
 }
 
@@ -502,6 +532,7 @@ int main(void)
 		cmocka_unit_test(test_connection_lost),
 		cmocka_unit_test(test_blocked_for_a_moment),
 		cmocka_unit_test(test_open_items_end_when_it_is_freed),
+		cmocka_unit_test(test_frames_that_do_not_belong_together),
 		cmocka_unit_test(test_replies_are_consumed_on_the_same_channel),
 		cmocka_unit_test(test_a_link_of_two_sources),
 		cmocka_unit_test(test_queues_that_differ_for_a_time),
