@@ -45,7 +45,7 @@ static void state_set(struct http_connection *connection, enum http_state state)
 	static const unsigned allowed[] = {
 		[HTTP_RECEIVING] = 1u << HTTP_ANSWERING,
 		[HTTP_ANSWERING] = 1u << HTTP_RECEIVING | 1u << HTTP_SENDING,
-		[HTTP_SENDING] = 1u << HTTP_ANSWERING,
+		[HTTP_SENDING] = 1u << HTTP_RECEIVING,
 	};
 
 	check(allowed[connection->state] & 1u << state);
@@ -98,10 +98,6 @@ static void unread_drop(int fd)
 
 static void connection_close(struct http_connection *connection)
 {
-	struct http *http = connection->http;
-
-	if (connection->state != HTTP_ANSWERING)
-		state_set(connection, HTTP_ANSWERING);
 	received_set(connection, 0);
 	event_free(connection->read);
 	event_free(connection->writable);
@@ -110,7 +106,7 @@ static void connection_close(struct http_connection *connection)
 		unread_drop(connection->fd);
 	close(connection->fd);
 	client_close(&connection->client);
-	http->reserve_n -= (size_t)(connection->client.room == INTAKE_FULL);
+	connection->http->reserve_n -= (size_t)(connection->client.room == INTAKE_FULL);
 	metrics_add(METRIC_HTTP_CONNECTIONS, -1);
 	connection->is_closed = 1;
 	if (!connection->is_held)
@@ -139,18 +135,15 @@ static void reply_sent(struct http_connection *connection)
 static void on_writable(evutil_socket_t fd, short what, void *data)
 {
 	struct http_connection *connection = data;
-	int is_lost = is_broken(evbuffer_write(connection->unsent, fd));
 
 	(void)what;
-	if (!is_lost && evbuffer_get_length(connection->unsent) > 0)
-		return;
-	event_del(connection->writable);
-	client_hold(&connection->client, 0);
-	state_set(connection, HTTP_ANSWERING);
-	if (is_lost)
+	if (is_broken(evbuffer_write(connection->unsent, fd))) {
 		connection_close(connection);
-	else
+	} else if (evbuffer_get_length(connection->unsent) == 0) {
+		event_del(connection->writable);
+		client_hold(&connection->client, 0);
 		reply_sent(connection);
+	}
 }
 
 /* Writes at once what the kernel takes, and the rest when the socket is writable again. */
@@ -269,8 +262,7 @@ static void intake_reply(struct responder *responder, enum answer answer, const 
 /* Replies and closes the connection, whatever of the request has not been read. */
 static void refuse(struct http_connection *connection, int status, const char *message)
 {
-	if (connection->state != HTTP_ANSWERING)
-		state_set(connection, HTTP_ANSWERING);
+	state_set(connection, HTTP_ANSWERING);
 	received_set(connection, 0);
 	connection->is_refused = 1;
 	http_connection_refuse(connection, status, NULL, message);

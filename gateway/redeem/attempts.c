@@ -52,18 +52,14 @@ struct shared {
 	struct taken taken[][ATTEMPTS_TAKEN_MAX]; /* of each process */
 };
 
-static struct shared *shared; /* NULL: no limits */
-static size_t shared_bytes;
+static struct shared *shared;
 static struct attempts_limits limits;
 static size_t mine, pages_n;
 
 void attempts_init(size_t processes, const struct attempts_limits *wanted)
 {
-	if (shared)
-		munmap(shared, shared_bytes);
-	shared_bytes = sizeof(*shared) + processes * sizeof(shared->taken[0]);
-	shared = mmap(NULL, shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
+	shared = mmap(NULL, sizeof(*shared) + processes * sizeof(shared->taken[0]),
+		      PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(shared != MAP_FAILED && processes < CLAIMED_MAX);
 	limits = *wanted;
 	pages_n = processes;
@@ -264,8 +260,7 @@ static struct attempt all_judge(uint64_t budget, const struct request *request, 
 struct attempt attempts_look(const struct request *request, int64_t now_us)
 {
 	struct attempt attempt = { .verdict = ATTEMPT_ALLOWED };
-	const struct entry *user = shared ? user_find(request, 0) : NULL;
-	const struct entry *peer = shared ? peer_find(request, 0) : NULL;
+	const struct entry *user = user_find(request, 0), *peer = peer_find(request, 0);
 
 	if (user)
 		attempt = user_judge(atomic_load(&user->budget), request, now_us);
@@ -338,13 +333,9 @@ static size_t ticket_find(void)
 struct attempt attempts_take(const struct request *request, int64_t now_us)
 {
 	struct attempt attempt = { .verdict = ATTEMPT_ALLOWED };
-	struct taken *taken;
-	size_t ticket;
+	size_t ticket = ticket_find();
+	struct taken *taken = &shared->taken[mine][ticket];
 
-	if (!shared)
-		return attempt;
-	ticket = ticket_find();
-	taken = &shared->taken[mine][ticket];
 	atomic_store(&taken->in_use, 1);
 	if (limits.free_max > 0)
 		attempt = entry_take(shared->users, user_find(request, 1), &taken->user, user_judge,
@@ -416,11 +407,8 @@ static void spend(struct entry *user, struct entry *peer, const struct request *
 
 void attempts_end(size_t ticket, const struct request *wrong, int64_t now_us)
 {
-	struct taken *taken;
+	struct taken *taken = &shared->taken[mine][ticket];
 
-	if (!shared)
-		return;
-	taken = &shared->taken[mine][ticket];
 	if (wrong)
 		spend(entry_at(shared->users, atomic_load(&taken->user)),
 		      entry_at(shared->peers, atomic_load(&taken->peer)), wrong, now_us);
@@ -429,6 +417,5 @@ void attempts_end(size_t ticket, const struct request *wrong, int64_t now_us)
 
 void attempts_wrong(const struct request *request, int64_t now_us)
 {
-	if (shared)
-		spend(user_find(request, 1), peer_find(request, 1), request, now_us);
+	spend(user_find(request, 1), peer_find(request, 1), request, now_us);
 }
