@@ -23,7 +23,7 @@ const struct request_operation request_operations[] = {
 #undef OP
 };
 
-static const char *const ack_names[] = { "accepted", "queued", "issued" };
+const char *const request_ack_names[] = { "accepted", "queued", "issued" };
 
 /* The members of a request's object, before the request is made. */
 struct parse {
@@ -50,11 +50,6 @@ void request_code_set(struct request *request, const char *code)
 	request->code_len = strlen(code);
 	check(request->code_len <= RECEIVE_CODE_MAX);
 	memcpy(request->text + request->id_len + request->key_len + 2, code, request->code_len + 1);
-}
-
-const char *request_ack_name(enum request_ack ack)
-{
-	return ack_names[ack];
 }
 
 enum request_op request_op_find(const char *name)
@@ -188,7 +183,7 @@ static const char *code_member(struct parse *parse, const cJSON *item)
 static const char *ack_member(struct parse *parse, const cJSON *item)
 {
 	for (int ack = 0; cJSON_IsString(item) && ack <= ACK_ISSUED; ack++) {
-		if (strcmp(item->valuestring, ack_names[ack]) == 0) {
+		if (strcmp(item->valuestring, request_ack_names[ack]) == 0) {
 			parse->request.ack = (enum request_ack)ack;
 			return NULL;
 		}

@@ -448,7 +448,6 @@ struct server *server_new(struct event_base *base, const struct config *config,
 
 	*server = (struct server){ .base = base, .config = config, .intake = intake };
 	server->idle = event_base_init_common_timeout(base, &idle);
-	LIST_INIT(&server->conns);
 	TAILQ_INIT(&server->written);
 	server->send = checked(event_new(base, -1, 0, on_send, server));
 	server->stalled = ticker_new(base, STALLED_TICK_MS, on_stalled, server);
