@@ -272,7 +272,7 @@ static int may_end(struct gateway *gateway)
 	return intake_inflight(gateway->intake) == 0 &&
 	       admission_unconfirmed(gateway->parts.admission) == 0 &&
 	       redis_pool_is_idle(gateway->parts.redis) &&
-	       server_unsent_bytes(gateway->server) == 0 && http_sending(gateway->http) == 0 &&
+	       intake_held_bytes(gateway->intake) == 0 &&
 	       known_leave(&gateway->known, clock_monotonic_ms());
 }
 

@@ -15,12 +15,10 @@
 
 #define NAME_SHOWN 80 /* bytes of a name that an error repeats */
 #define API_PREFIX "/v1/"
-#define HEAD_BYTES_MAX 16384
 #define EXTRA_SIZE 64 /* of one more header */
 
 /* The parts of a request's target, in its text. */
 struct target {
-	const char *host; /* with the port; NULL: the target is a path */
 	const char *path;
 	const char *query;
 	int has_fragment;
@@ -37,10 +35,12 @@ static const char *part_end(char *text, const struct http_parser_url *url,
 	return text;
 }
 
-/* Moved by a byte, over the slash before it, so that there is room for a NUL. */
-static const char *host_end(char *text, const struct http_parser_url *url)
+/* The host of a URL, with its port, replaces that of the header: RFC 9112, 3.2.2. */
+static void host_set(struct http_request *request, const struct http_parser_url *url)
 {
 	size_t at = url->field_data[UF_HOST].off, end = at + url->field_data[UF_HOST].len;
+	const char *text = request->texts[TEXT_TARGET].bytes;
+	struct http_text *host = &request->texts[TEXT_HOST];
 
 	if (text[at - 1] == '[') {
 		at--;
@@ -48,29 +48,33 @@ static const char *host_end(char *text, const struct http_parser_url *url)
 	}
 	if (url->field_set & 1u << UF_PORT)
 		end = (size_t)url->field_data[UF_PORT].off + url->field_data[UF_PORT].len;
-	memmove(text + at - 1, text + at, end - at);
-	text[end - 1] = '\0';
-	return text + at - 1;
+	free(host->bytes);
+	*host = (struct http_text){ .bytes = checked(strndup(text + at, end - at)),
+				    .len = end - at,
+				    .room = end - at + 1 };
+	request->hosts_n = 1;
 }
 
 /* 0, or -1: it is neither a path nor a URL. */
-static int target_parse(struct http_text *text, struct target *target)
+static int target_parse(struct http_request *request, struct target *target)
 {
+	const struct http_text *text = &request->texts[TEXT_TARGET];
 	struct http_parser_url url;
 
 	target->has_fragment = memchr(text->bytes, '#', text->len) != NULL; /* an empty one, too */
 	http_parser_url_init(&url);
 	if (http_parser_parse_url(text->bytes, text->len, 0, &url))
 		return -1;
-	target->host = url.field_set & 1u << UF_HOST ? host_end(text->bytes, &url) : NULL;
+	if (url.field_set & 1u << UF_HOST)
+		host_set(request, &url);
 	target->path = part_end(text->bytes, &url, UF_PATH);
 	target->query = part_end(text->bytes, &url, UF_QUERY);
 	return 0;
 }
 
 /* Refuses a request because of a header, whose value may be NULL. */
-static void header_refuse(struct http_connection *connection, int status, enum answer answer,
-			  const char *name, const char *value, const char *allowed)
+static void header_refuse(struct http_connection *connection, int status, const char *name,
+			  const char *value, const char *allowed)
 {
 	char shown[NAME_SHOWN + 1], why[256];
 	size_t len = 0;
@@ -79,7 +83,7 @@ static void header_refuse(struct http_connection *connection, int status, enum a
 		shown[len] = (char)(value[len] < ' ' || value[len] > '~' ? '?' : value[len]);
 	shown[len] = '\0';
 	snprintf(why, sizeof(why), "%s is \"%s\": %s", name, shown, allowed);
-	http_connection_refuse(connection, status, NULL, answer, why);
+	http_connection_refuse(connection, status, NULL, why);
 }
 
 /*
@@ -159,15 +163,15 @@ static void api_get(struct http_connection *connection, const struct target *tar
 	free(text);
 }
 
-static void api_post(struct http_connection *connection, const struct http_request *request,
-		     enum request_op op)
+static void api_post(struct http_connection *connection, enum request_op op)
 {
+	const struct http_request *request = &connection->request;
 	struct http *http = connection->http;
 	struct responder *responder = &connection->client.responder;
 	const struct http_text *body = &request->texts[TEXT_BODY];
 
 	if (body->len > 0 && !http_request_is_json(request))
-		header_refuse(connection, 415, ANSWER_BAD_REQUEST, "Content-Type",
+		header_refuse(connection, 415, "Content-Type",
 			      request->texts[TEXT_CONTENT_TYPE].bytes,
 			      "a body must be application/json");
 	else if (body->len > (size_t)http->config->line_limit_bytes)
@@ -186,11 +190,10 @@ static void methods_refuse(struct http_connection *connection, const char *allow
 
 	snprintf(header, sizeof(header), "Allow: %s", allowed);
 	snprintf(message, sizeof(message), "this path takes %s", allowed);
-	http_connection_refuse(connection, 405, header, ANSWER_BAD_REQUEST, message);
+	http_connection_refuse(connection, 405, header, message);
 }
 
-static void on_api(struct http_connection *connection, const struct http_request *request,
-		   const struct target *target)
+static void on_api(struct http_connection *connection, const struct target *target)
 {
 	struct intake *intake = connection->http->intake;
 	int is_api = strncmp(target->path, API_PREFIX, strlen(API_PREFIX)) == 0;
@@ -200,10 +203,10 @@ static void on_api(struct http_connection *connection, const struct http_request
 		intake_refuse(intake, &connection->client.responder, ANSWER_UNAVAILABLE,
 			      "the gateway is stopping");
 	else if (op == OP_COUNT)
-		http_connection_refuse(connection, 404, NULL, ANSWER_BAD_REQUEST, "no such path");
-	else if (request->parser.method == HTTP_POST)
-		api_post(connection, request, op);
-	else if (request->parser.method == HTTP_GET && request_operations[op].reads)
+		http_connection_refuse(connection, 404, NULL, "no such path");
+	else if (connection->request.parser.method == HTTP_POST)
+		api_post(connection, op);
+	else if (connection->request.parser.method == HTTP_GET && request_operations[op].reads)
 		api_get(connection, target, op);
 	else
 		methods_refuse(connection, request_operations[op].reads ? "GET, POST" : "POST");
@@ -211,19 +214,16 @@ static void on_api(struct http_connection *connection, const struct http_request
 
 static void on_healthz(struct http_connection *connection)
 {
-	http_connection_reply(connection, 200, HTTP_JSON, NULL, "{\"status\":\"ok\"}\n", 16);
+	http_connection_reply(connection, 200, NULL, NULL, "{\"status\":\"ok\"}", 15);
 }
 
 static void on_readyz(struct http_connection *connection)
 {
 	cJSON *body;
 	int ready = connection->http->ready(connection->http->context, &body);
-	char *text = cJSON_PrintUnformatted(body), *line;
-	int len = text ? asprintf(&line, "%s\n", text) : -1;
+	char *text = checked(cJSON_PrintUnformatted(body));
 
-	check(len > 0);
-	http_connection_reply(connection, ready ? 200 : 503, HTTP_JSON, NULL, line, (size_t)len);
-	free(line);
+	http_connection_reply(connection, ready ? 200 : 503, NULL, NULL, text, strlen(text));
 	cJSON_free(text);
 	cJSON_Delete(body);
 }
@@ -275,77 +275,58 @@ static const struct page *page_find(const char *path)
 	return NULL;
 }
 
-static void on_page(struct http_connection *connection, const struct http_request *request,
-		    const struct page *page)
+static void on_page(struct http_connection *connection, const struct page *page)
 {
+	unsigned method = connection->request.parser.method;
+
 	turns_spend(connection->client.turn.turns, page->cost);
-	if (request->parser.method == HTTP_GET || request->parser.method == HTTP_HEAD)
+	if (method == HTTP_GET || method == HTTP_HEAD)
 		page->answer(connection);
 	else
 		methods_refuse(connection, "GET, HEAD");
 }
 
 /* Whether a web page may have sent the request that must not: then it is refused. */
-static int is_foreign(struct http_connection *connection, const struct http_request *request,
-		      const struct target *target, int is_monitoring)
+static int is_foreign(struct http_connection *connection, int is_monitoring)
 {
+	const struct http_request *request = &connection->request;
 	const char *names = connection->http->config->http_hosts;
-	const char *host = target->host ? target->host : request->texts[TEXT_HOST].bytes;
+	const char *host = request->texts[TEXT_HOST].bytes;
 	const struct http_text *origin = &request->texts[TEXT_ORIGIN];
-	int has_host = target->host || request->hosts_n > 0; /* HTTP/1.0 may have none */
+	int has_host = request->hosts_n > 0; /* HTTP/1.0 may have none */
 
 	if (has_host && !is_monitoring && !http_hosts_has(names, host))
 		header_refuse(
-			connection, 421, ANSWER_BAD_REQUEST, "Host", host,
+			connection, 421, "Host", host,
 			"allowed are addresses, localhost and the names of COUPON_HTTP_HOSTS");
 	else if (origin->len > 0 &&
 		 !http_hosts_has_origin(names, origin->bytes, has_host ? host : ""))
-		header_refuse(connection, 403, ANSWER_FORBIDDEN, "Origin", origin->bytes,
+		header_refuse(connection, 403, "Origin", origin->bytes,
 			      "allowed are the host itself and the names of COUPON_HTTP_HOSTS");
 	else
 		return 0;
 	return 1;
 }
 
-void http_handle(struct http_connection *connection, struct http_request *request)
+void http_handle(struct http_connection *connection)
 {
 	const struct page *page;
 	struct target target;
 	int is_monitoring;
 
-	if (target_parse(&request->texts[TEXT_TARGET], &target)) {
-		http_connection_refuse(connection, 400, NULL, ANSWER_BAD_REQUEST,
-				       "not a path or a URL");
+	if (target_parse(&connection->request, &target)) {
+		http_connection_refuse(connection, 400, NULL, "not a path or a URL");
 		return;
 	}
 	page = page_find(target.path);
 	is_monitoring = page && page->is_monitoring;
 	connection->is_refused = connection->client.room == INTAKE_FULL && !is_monitoring;
 	if (connection->is_refused)
-		http_connection_refuse(connection, 429, NULL, ANSWER_BUSY,
-				       client_refused(INTAKE_FULL));
-	else if (is_foreign(connection, request, &target, is_monitoring))
+		http_connection_refuse(connection, 429, NULL, client_refused(INTAKE_FULL));
+	else if (is_foreign(connection, is_monitoring))
 		return;
 	else if (page)
-		on_page(connection, request, page);
+		on_page(connection, page);
 	else
-		on_api(connection, request, &target);
-}
-
-struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
-		      http_ready_fn *ready, void *context)
-{
-	struct http *http = checked(calloc(1, sizeof(*http)));
-
-	*http = (struct http){
-		.base = base, .config = config, .intake = intake, .ready = ready, .context = context
-	};
-	http_parser_set_max_header_size(HEAD_BYTES_MAX);
-	http_connections_init(http);
-	return http;
-}
-
-size_t http_sending(const struct http *http)
-{
-	return http->sending;
+		on_api(connection, &target);
 }

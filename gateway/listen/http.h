@@ -18,12 +18,9 @@ typedef int http_ready_fn(void *context, cJSON **body);
 
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
 		      http_ready_fn *ready, void *context);
-void http_accept(void *http, int fd);         /* intake_accept_fn */
-size_t http_sending(const struct http *http); /* replies that are not yet in the kernel */
+void http_accept(void *http, int fd); /* intake_accept_fn */
 
 /* What follows is between the connections and what answers their requests. */
-
-#define HTTP_JSON "application/json"
 
 /* The connections of an event loop. */
 struct http {
@@ -35,7 +32,6 @@ struct http {
 	const struct timeval *waits[2]; /* common timeouts; of the reserve */
 	size_t reserve_n;
 	size_t received; /* bytes of requests, together */
-	size_t sending;  /* connections whose reply is not yet written */
 };
 
 enum http_state { HTTP_RECEIVING, HTTP_ANSWERING, HTTP_SENDING };
@@ -58,15 +54,15 @@ struct http_connection {
 	int is_closed;
 };
 
-/* Sets what is common to the connections. */
-void http_connections_init(struct http *http);
-
 /* Answers a complete request, now or later, by its responder or by one of the functions below. */
-void http_handle(struct http_connection *connection, struct http_request *request);
+void http_handle(struct http_connection *connection);
 
-/* Any reply with a body of that type. `extra`: one more header, or NULL. */
+/*
+ * Replies with a body of that type; NULL: a line of JSON, whose end is appended. `extra`: one more
+ * header, or NULL.
+ */
 void http_connection_reply(struct http_connection *connection, int status, const char *type,
 			   const char *extra, const char *body, size_t len);
-/* The JSON of a refusal. */
+/* The JSON of a refusal, with the answer of that status, or bad_request. */
 void http_connection_refuse(struct http_connection *connection, int status, const char *extra,
-			    enum answer answer, const char *message);
+			    const char *message);

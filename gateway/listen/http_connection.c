@@ -11,6 +11,7 @@
 #include "gateway/listen/http.h"
 
 #include "common/check.h"
+#include "common/message/number.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
@@ -20,12 +21,15 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #define READ_ONCE_BYTES 16384
 #define REQUEST_COST 4 /* beside that of its operation (intake.h) */
-#define WAIT_MS 60000  /* for one request to arrive, between two, and for one reply */
-#define RESERVE 16     /* connections beyond the limit, for monitoring */
+#define HEAD_SIZE 512
+#define HEAD_BYTES_MAX 16384 /* of a request */
+#define WAIT_MS 60000        /* for one request to arrive, between two, and for one reply */
+#define RESERVE 16           /* connections beyond the limit, for monitoring */
 #define RESERVE_MS 5000
 #define TEXT_KEPT_BYTES 512 /* of each text, from one request to the next */
 #define SMALL_BYTES 4096    /* a request of this size is taken whatever the others have sent */
@@ -41,16 +45,13 @@ static void state_set(struct http_connection *connection, enum http_state state)
 	static const unsigned allowed[] = {
 		[HTTP_RECEIVING] = 1u << HTTP_ANSWERING,
 		[HTTP_ANSWERING] = 1u << HTTP_RECEIVING | 1u << HTTP_SENDING,
-		[HTTP_SENDING] = 1u << HTTP_ANSWERING,
+		[HTTP_SENDING] = 1u << HTTP_RECEIVING,
 	};
-	struct http *http = connection->http;
 
 	check(allowed[connection->state] & 1u << state);
-	http->sending += (size_t)(state == HTTP_SENDING);
-	http->sending -= (size_t)(connection->state == HTTP_SENDING);
 	connection->state = state;
 	if (state != HTTP_ANSWERING)
-		event_add(connection->timer, http->waits[is_reserve(connection)]);
+		event_add(connection->timer, connection->http->waits[is_reserve(connection)]);
 }
 
 static void received_set(struct http_connection *connection, size_t received)
@@ -97,10 +98,6 @@ static void unread_drop(int fd)
 
 static void connection_close(struct http_connection *connection)
 {
-	struct http *http = connection->http;
-
-	if (connection->state != HTTP_ANSWERING)
-		state_set(connection, HTTP_ANSWERING);
 	received_set(connection, 0);
 	event_free(connection->read);
 	event_free(connection->writable);
@@ -109,7 +106,7 @@ static void connection_close(struct http_connection *connection)
 		unread_drop(connection->fd);
 	close(connection->fd);
 	client_close(&connection->client);
-	http->reserve_n -= (size_t)(connection->client.room == INTAKE_FULL);
+	connection->http->reserve_n -= (size_t)(connection->client.room == INTAKE_FULL);
 	metrics_add(METRIC_HTTP_CONNECTIONS, -1);
 	connection->is_closed = 1;
 	if (!connection->is_held)
@@ -138,18 +135,15 @@ static void reply_sent(struct http_connection *connection)
 static void on_writable(evutil_socket_t fd, short what, void *data)
 {
 	struct http_connection *connection = data;
-	int is_lost = is_broken(evbuffer_write(connection->unsent, fd));
 
 	(void)what;
-	if (!is_lost && evbuffer_get_length(connection->unsent) > 0)
-		return;
-	event_del(connection->writable);
-	client_hold(&connection->client, 0);
-	state_set(connection, HTTP_ANSWERING);
-	if (is_lost)
+	if (is_broken(evbuffer_write(connection->unsent, fd))) {
 		connection_close(connection);
-	else
+	} else if (evbuffer_get_length(connection->unsent) == 0) {
+		event_del(connection->writable);
+		client_hold(&connection->client, 0);
 		reply_sent(connection);
+	}
 }
 
 /* Writes at once what the kernel takes, and the rest when the socket is writable again. */
@@ -181,48 +175,78 @@ static void pieces_send(struct http_connection *connection, struct iovec *pieces
 	intake_relieve(connection->http->intake);
 }
 
-/* `end` follows the body. */
-static void reply_send(struct http_connection *connection, struct http_head *head, const char *body,
-		       size_t len, const char *end)
+/* Formatted once a second. */
+static const char *date(void)
+{
+	static _Thread_local char text[64];
+	static _Thread_local time_t formatted;
+	time_t now = time(NULL);
+	struct tm tm;
+
+	if (now == formatted)
+		return text;
+	gmtime_r(&now, &tm);
+	strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &tm);
+	formatted = now;
+	return text;
+}
+
+/* Writes the head of a reply and the empty line, without a NUL, and returns the length. */
+static size_t head_write(const struct http_connection *connection, int status, const char *type,
+			 const char *extra, size_t len, char out[HEAD_SIZE])
 {
 	const http_parser *parser = &connection->request.parser;
-	char bytes[HTTP_HEAD_SIZE];
+	int is_old = parser->http_major == 1 && parser->http_minor == 0;
+	char *at = text_append(out, is_old ? "HTTP/1.0 " : "HTTP/1.1 ");
+
+	check(strlen(type) < 128 && (!extra || strlen(extra) < 64));
+	at = text_append(number_append(at, status), " ");
+	at = text_append(at, http_status_str((enum http_status)status));
+	at = text_append(text_append(at, "\r\nContent-Type: "), type);
+	at = text_append(text_append(at, "\r\nDate: "), date());
+	at = number_append(text_append(at, "\r\nContent-Length: "), (int64_t)len);
+	if (connection->is_last)
+		at = text_append(at, "\r\nConnection: close");
+	else if (is_old)
+		at = text_append(at, "\r\nConnection: keep-alive");
+	if (extra)
+		at = text_append(text_append(at, "\r\n"), extra);
+	return (size_t)(text_append(at, "\r\n\r\n") - out);
+}
+
+void http_connection_reply(struct http_connection *connection, int status, const char *type,
+			   const char *extra, const char *body, size_t len)
+{
+	const http_parser *parser = &connection->request.parser;
+	const char *end = type ? "" : "\n";
+	char bytes[HEAD_SIZE];
 	struct iovec pieces[] = {
 		{ .iov_base = bytes },
 		{ .iov_base = (void *)(uintptr_t)body, .iov_len = len },
 		{ .iov_base = (void *)(uintptr_t)end, .iov_len = strlen(end) },
 	};
 	int is_head_only = (connection->request.complete && parser->method == HTTP_HEAD) ||
-			   head->status == 304;
+			   status == 304;
 
 	check(connection->state == HTTP_ANSWERING);
 	if (is_reserve(connection) || connection->is_refused ||
 	    intake_is_stopped(connection->http->intake) || !http_should_keep_alive(parser))
 		connection->is_last = 1;
-	head->minor = parser->http_major == 1 ? parser->http_minor : 1;
-	head->connection = connection->is_last       ? "close"
-			   : parser->http_minor == 0 ? "keep-alive"
-						     : NULL;
-	head->len = len + strlen(end);
-	pieces[0].iov_len = http_head_write(head, bytes);
+	pieces[0].iov_len = head_write(connection, status, type ? type : HTTP_JSON, extra,
+				       len + strlen(end), bytes);
 	pieces_send(connection, pieces, is_head_only ? 1 : 3);
 }
 
-void http_connection_reply(struct http_connection *connection, int status, const char *type,
-			   const char *extra, const char *body, size_t len)
-{
-	struct http_head head = { .status = status, .type = type, .extra = extra };
-
-	reply_send(connection, &head, body, len, "");
-}
-
 void http_connection_refuse(struct http_connection *connection, int status, const char *extra,
-			    enum answer answer, const char *message)
+			    const char *message)
 {
-	struct http_head head = { .status = status, .type = HTTP_JSON, .extra = extra };
+	enum answer answer = status == 403   ? ANSWER_FORBIDDEN
+			     : status == 413 ? ANSWER_TOO_LARGE
+			     : status == 429 ? ANSWER_BUSY
+					     : ANSWER_BAD_REQUEST;
 	char *text = answer_message_line("", answer, message);
 
-	reply_send(connection, &head, text, strlen(text), "\n");
+	http_connection_reply(connection, status, NULL, extra, text, strlen(text));
 	cJSON_free(text);
 }
 
@@ -230,21 +254,18 @@ static void intake_reply(struct responder *responder, enum answer answer, const 
 			 size_t len)
 {
 	struct http_connection *connection = (struct http_connection *)responder;
-	struct http_head head = { .status = answer_http(answer), .type = HTTP_JSON };
 
 	intake_answered(connection->http->intake, answer);
-	reply_send(connection, &head, line, len, "\n");
+	http_connection_reply(connection, answer_http(answer), NULL, NULL, line, len);
 }
 
 /* Replies and closes the connection, whatever of the request has not been read. */
-static void refuse(struct http_connection *connection, int status, enum answer answer,
-		   const char *message)
+static void refuse(struct http_connection *connection, int status, const char *message)
 {
-	if (connection->state != HTTP_ANSWERING)
-		state_set(connection, HTTP_ANSWERING);
+	state_set(connection, HTTP_ANSWERING);
 	received_set(connection, 0);
 	connection->is_refused = 1;
-	http_connection_refuse(connection, status, NULL, answer, message);
+	http_connection_refuse(connection, status, NULL, message);
 }
 
 static void continue_send(struct http_connection *connection)
@@ -261,7 +282,7 @@ static void request_handle(struct http_connection *connection)
 	received_set(connection, surplus_length(connection));
 	state_set(connection, HTTP_ANSWERING);
 	turns_spend(connection->client.turn.turns, REQUEST_COST);
-	http_handle(connection, &connection->request);
+	http_handle(connection);
 	if (!connection->is_closed)
 		http_request_free(&connection->request, TEXT_KEPT_BYTES);
 }
@@ -276,14 +297,11 @@ static size_t bytes_take(struct http_connection *connection, const char *bytes, 
 	if (request->complete)
 		return left;
 	if (request->refusal)
-		refuse(connection, request->refusal,
-		       request->refusal == 413 ? ANSWER_TOO_LARGE : ANSWER_BAD_REQUEST,
-		       request->refusal_text);
+		refuse(connection, request->refusal, request->refusal_text);
 	else if (request->wants_continue)
 		continue_send(connection);
 	else if (is_over(connection->http) && connection->received > SMALL_BYTES)
-		refuse(connection, 429, ANSWER_BUSY,
-		       "the requests of all clients are too large together");
+		refuse(connection, 429, "the requests of all clients are too large together");
 	return 0;
 }
 
@@ -376,7 +394,7 @@ static void on_timer(evutil_socket_t fd, short what, void *data)
 	if (connection->state == HTTP_ANSWERING)
 		return;
 	if (connection->state == HTTP_RECEIVING && connection->received > 0) {
-		refuse(connection, 408, ANSWER_BAD_REQUEST, "the request took too long to arrive");
+		refuse(connection, 408, "the request took too long to arrive");
 		return;
 	}
 	if (connection->state == HTTP_SENDING)
@@ -384,17 +402,24 @@ static void on_timer(evutil_socket_t fd, short what, void *data)
 	connection_close(connection);
 }
 
-void http_connections_init(struct http *http)
+struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
+		      http_ready_fn *ready, void *context)
 {
-	const int64_t most_ms[] = { WAIT_MS, RESERVE_MS }, idle_ms = http->config->idle_timeout_ms;
+	const int64_t most_ms[] = { WAIT_MS, RESERVE_MS }, idle_ms = config->idle_timeout_ms;
+	struct http *http = checked(calloc(1, sizeof(*http)));
 
+	*http = (struct http){
+		.base = base, .config = config, .intake = intake, .ready = ready, .context = context
+	};
+	http_parser_set_max_header_size(HEAD_BYTES_MAX);
 	for (int i = 0; i < 2; i++) {
 		int64_t ms = idle_ms < most_ms[i] ? idle_ms : most_ms[i];
 		struct timeval wait = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
 
-		http->waits[i] = event_base_init_common_timeout(http->base, &wait);
+		http->waits[i] = event_base_init_common_timeout(base, &wait);
 		check(http->waits[i] != NULL);
 	}
+	return http;
 }
 
 static struct http_connection *connection_new(struct http *http, int fd)
@@ -429,5 +454,5 @@ void http_accept(void *context, int fd)
 	http->reserve_n += (size_t)(room == INTAKE_FULL);
 	receive_begin(connection);
 	if (room == INTAKE_FULL_OF_ADDRESS || (room == INTAKE_FULL && http->reserve_n > RESERVE))
-		refuse(connection, 429, ANSWER_BUSY, client_refused(room));
+		refuse(connection, 429, client_refused(room));
 }

@@ -2,7 +2,6 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/message/number.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -11,11 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #define HEADERS_MAX 100
 #define METHODS_KNOWN "this method is not known"
-#define JSON_TYPE "application/json"
 #define BODY_BEFORE (-1) /* after the data of a chunk only the end of a line can follow */
 #define TEXT_ROOM 64     /* at first */
 #define TAG_SIZE 32
@@ -269,10 +266,10 @@ size_t http_request_feed(struct http_request *request, const char *bytes, size_t
 
 int http_request_is_json(const struct http_request *request)
 {
-	const size_t len = strlen(JSON_TYPE);
+	const size_t len = strlen(HTTP_JSON);
 	const struct http_text *type = &request->texts[TEXT_CONTENT_TYPE];
 
-	return type->len >= len && strncasecmp(type->bytes, JSON_TYPE, len) == 0 &&
+	return type->len >= len && strncasecmp(type->bytes, HTTP_JSON, len) == 0 &&
 	       (type->len == len || strchr("; \t", type->bytes[len]));
 }
 
@@ -284,42 +281,6 @@ int http_request_has_tag(const struct http_request *request, const char *tag)
 
 	check(len > 0 && (size_t)len < sizeof(weak));
 	return text_is(given, weak) || text_is(given, weak + 2) || text_is(given, "*");
-}
-
-#define DATE_SIZE 64
-
-/* Formatted once a second. */
-static const char *date(void)
-{
-	static _Thread_local char text[DATE_SIZE];
-	static _Thread_local time_t formatted;
-	time_t now = time(NULL);
-	struct tm tm;
-
-	if (now == formatted)
-		return text;
-	gmtime_r(&now, &tm);
-	strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &tm);
-	formatted = now;
-	return text;
-}
-
-size_t http_head_write(const struct http_head *head, char out[HTTP_HEAD_SIZE])
-{
-	char *at = text_append(out, head->minor == 0 ? "HTTP/1.0 " : "HTTP/1.1 ");
-
-	check(strlen(head->type) < 128 && (!head->extra || strlen(head->extra) < 64));
-	at = text_append(number_append(at, head->status), " ");
-	at = text_append(at, http_status_str((enum http_status)head->status));
-	at = text_append(text_append(at, "\r\nContent-Type: "), head->type);
-	at = text_append(text_append(at, "\r\nDate: "), date());
-	at = number_append(text_append(at, "\r\nContent-Length: "), (int64_t)head->len);
-	if (head->connection)
-		at = text_append(text_append(at, "\r\nConnection: "), head->connection);
-	if (head->extra)
-		at = text_append(text_append(at, "\r\n"), head->extra);
-	at = text_append(at, "\r\n\r\n");
-	return (size_t)(at - out);
 }
 
 #define NAME_MAX_BYTES 253

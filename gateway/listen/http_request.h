@@ -1,7 +1,7 @@
 /*
- * One HTTP request as it arrives in pieces, and the head of its reply. http-parser reads the
- * protocol. Checked here are the limits of a request, and what the parser lets pass although
- * another program, for instance a proxy, may read it otherwise. No I/O.
+ * One HTTP request as it arrives in pieces. http-parser reads the protocol. Checked here are the
+ * limits of a request, and what the parser lets pass although another program, for instance a
+ * proxy, may read it otherwise. No I/O.
  */
 #pragma once
 
@@ -57,26 +57,13 @@ void http_request_reset(struct http_request *request);
  */
 size_t http_request_feed(struct http_request *request, const char *bytes, size_t len);
 
+#define HTTP_JSON "application/json"
+
 /* Whether the body is JSON by its Content-Type. */
 int http_request_is_json(const struct http_request *request);
 
 /* Whether the client has what is tagged so already: by one tag in If-None-Match, or by `*`. */
 int http_request_has_tag(const struct http_request *request, const char *tag);
-
-#define HTTP_HEAD_SIZE 512
-
-/* The head of a reply. */
-struct http_head {
-	int status;
-	int minor;              /* of the version 1.x */
-	size_t len;             /* of the body */
-	const char *type;       /* of the body */
-	const char *extra;      /* one more header, without the end of its line, or NULL */
-	const char *connection; /* that header's value, or NULL */
-};
-
-/* Writes the head and the empty line, without a NUL, and returns the length. */
-size_t http_head_write(const struct http_head *head, char out[HTTP_HEAD_SIZE]);
 
 /*
  * Which hosts an HTTP request may name, so that no web page can use the gateway through the browser

@@ -414,6 +414,13 @@ int client_is_over_share(const struct client *client, size_t bytes)
 	return intake->held_bytes > half && bytes > half / intake->holding_n;
 }
 
+void client_cut(struct client *client, const char *reason)
+{
+	log_warn("connection_cut", LOG_S("reason", reason));
+	metrics_add(METRIC_CONNECTIONS_CUT, 1);
+	client->cut(client);
+}
+
 void intake_relieve(struct intake *intake)
 {
 	while (intake->held_bytes > (size_t)intake->config->socket_buffer_bytes) {
@@ -423,11 +430,7 @@ void intake_relieve(struct intake *intake)
 			if (client->held_bytes > most->held_bytes)
 				most = client;
 		client_hold(most, 0);
-		log_warn("connection_cut",
-			 LOG_S("reason",
-			       "all connections hold more than COUPON_SOCKET_BUFFER_BYTES"));
-		metrics_add(METRIC_CONNECTIONS_CUT, 1);
-		most->cut(most);
+		client_cut(most, "all connections hold more than COUPON_SOCKET_BUFFER_BYTES");
 	}
 }
 
@@ -442,6 +445,11 @@ void intake_answered(struct intake *intake, enum answer answer)
 size_t intake_inflight(const struct intake *intake)
 {
 	return intake->inflight;
+}
+
+size_t intake_held_bytes(const struct intake *intake)
+{
+	return intake->held_bytes;
 }
 
 size_t intake_inflight_share(const struct intake *intake, size_t connections)

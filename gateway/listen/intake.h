@@ -150,10 +150,14 @@ void client_hold(struct client *client, size_t bytes);
  * while all together hold less than half of what is allowed.
  */
 int client_is_over_share(const struct client *client, size_t bytes);
-/* Cuts those that hold most, logs and counts that, while all together hold more than is allowed. */
+/* Logs, counts and cuts. */
+void client_cut(struct client *client, const char *reason);
+/* Cuts those that hold most, while all together hold more than is allowed. */
 void intake_relieve(struct intake *intake);
 
 void intake_answered(struct intake *intake, enum answer answer);
 size_t intake_inflight(const struct intake *intake);
+/* What all connections hold; once they are stopped, replies that are not yet in the kernel. */
+size_t intake_held_bytes(const struct intake *intake);
 /* How many a connection may have in flight, while so many have some. At least 1. */
 size_t intake_inflight_share(const struct intake *intake, size_t connections);

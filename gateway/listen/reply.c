@@ -78,7 +78,7 @@ void request_answer(struct request *request, const struct result *result)
 	at = number_append(text_append(at, "\"code\":"), answer_code(result->answer));
 	at = text_append(at, ",\"status\":\"");
 	at = text_append(at,
-			 done ? request_ack_name(result->reached) : answer_status(result->answer));
+			 done ? request_ack_names[result->reached] : answer_status(result->answer));
 	at = text_append(at, "\"");
 	if (names_coupon(request, result->answer)) {
 		at = text_append(at, ",\"coupon\":\"");

@@ -23,7 +23,7 @@ const struct request_operation request_operations[] = {
 #undef OP
 };
 
-static const char *const ack_names[] = { "accepted", "queued", "issued" };
+const char *const request_ack_names[] = { "accepted", "queued", "issued" };
 
 /* The members of a request's object, before the request is made. */
 struct parse {
@@ -31,6 +31,7 @@ struct parse {
 	const char *key;
 	const char *code;
 	const cJSON *cursor;    /* checked when the user is known; NULL: none */
+	char why[MESSAGE_SIZE]; /* what is wrong with a member */
 	struct request request; /* last: its text is not here */
 };
 
@@ -49,11 +50,6 @@ void request_code_set(struct request *request, const char *code)
 	request->code_len = strlen(code);
 	check(request->code_len <= RECEIVE_CODE_MAX);
 	memcpy(request->text + request->id_len + request->key_len + 2, code, request->code_len + 1);
-}
-
-const char *request_ack_name(enum request_ack ack)
-{
-	return ack_names[ack];
 }
 
 enum request_op request_op_find(const char *name)
@@ -83,13 +79,15 @@ static int message_send(struct parse *parse, const char *message)
 	return -1;
 }
 
-/* Sends bad_request: the member, its value and what is allowed. Always -1. */
+/* Sends bad_request: the member, its value and what is allowed, and returns -1. NULL: 0. */
 static int parse_fail(struct parse *parse, const char *member, const cJSON *value,
 		      const char *allowed)
 {
-	char message[MESSAGE_SIZE];
-	char *text = value ? cJSON_PrintUnformatted(value) : NULL;
+	char message[MESSAGE_SIZE], *text;
 
+	if (!allowed)
+		return 0;
+	text = value ? cJSON_PrintUnformatted(value) : NULL;
 	if (text)
 		snprintf(message, sizeof(message), "%s is %.*s: %s", member,
 			 (int)shown_length(text), text, allowed);
@@ -99,136 +97,122 @@ static int parse_fail(struct parse *parse, const char *member, const cJSON *valu
 	return message_send(parse, message);
 }
 
-static int id_member(struct parse *parse, const cJSON *item)
+/* The members: each takes one, and returns NULL or what is allowed. */
+
+static const char *id_member(struct parse *parse, const cJSON *item)
 {
-	static const char allowed[] =
-		"must be an integer from -(2^53-1) to 2^53-1 or a string of at most 64 bytes";
 	int64_t number;
 
 	if (cJSON_IsString(item) && strlen(item->valuestring) <= REQUEST_ID_STRING_MAX) {
 		if (cJSON_PrintPreallocated((cJSON *)(uintptr_t)item, parse->id, sizeof(parse->id),
 					    0))
-			return 0;
+			return NULL;
 		parse->id[0] = '\0';
 	}
 	if (json_integer(item, -JSON_INTEGER_MAX, JSON_INTEGER_MAX, &number))
-		return parse_fail(parse, "id", item, allowed);
+		return "must be an integer from -(2^53-1) to 2^53-1 or a string of at most 64 "
+		       "bytes";
 	snprintf(parse->id, sizeof(parse->id), "%lld", (long long)number);
-	return 0;
+	return NULL;
 }
 
-static int coupon_member(struct parse *parse, const cJSON *item)
+static const char *coupon_member(struct parse *parse, const cJSON *item)
 {
 	const char *error;
 
-	return json_id(item, &parse->request.coupon, &error)
-		       ? parse_fail(parse, "coupon", item, error)
-		       : 0;
+	return json_id(item, &parse->request.coupon, &error) ? error : NULL;
 }
 
-static int user_text_member(struct parse *parse, const cJSON *item)
+static const char *user_member(struct parse *parse, const cJSON *item)
 {
-	char why[USER_ID_WHY_SIZE];
-	const char *text = item->valuestring;
-
-	if (user_id_parse(&parse->request.user, text, strlen(text)) == 0)
-		return 0;
-	user_id_why(text, strlen(text), why);
-	return parse_fail(parse, "user", item, why);
-}
-
-static int user_member(struct parse *parse, const cJSON *item)
-{
-	static const char allowed[] = "must be a string of " USER_ID_ALLOWED
-				      ", or an integer from 0 to 2^53-1";
 	int64_t number;
 
-	if (cJSON_IsString(item))
-		return user_text_member(parse, item);
-	if (json_integer(item, 0, JSON_INTEGER_MAX, &number))
-		return parse_fail(parse, "user", item,
-				  cJSON_IsNumber(item) && item->valuedouble > 0
-					  ? "is beyond 2^53-1 as a number: send it as a string"
-					  : allowed);
-	parse->request.user = user_id_of_number(number);
-	return 0;
-}
+	if (cJSON_IsString(item)) {
+		const char *text = item->valuestring;
 
-static int op_fail(struct parse *parse, const cJSON *item)
-{
-	char allowed[MESSAGE_SIZE] = "must be one of ";
-
-	for (int op = 0; op < OP_COUNT; op++) {
-		strcat(allowed, op > 0 ? ", " : "");
-		strcat(allowed, request_operations[op].name);
+		if (user_id_parse(&parse->request.user, text, strlen(text)) == 0)
+			return NULL;
+		user_id_why(text, strlen(text), parse->why);
+		return parse->why;
 	}
-	return parse_fail(parse, "op", item, allowed);
+	if (json_integer(item, 0, JSON_INTEGER_MAX, &number))
+		return cJSON_IsNumber(item) && item->valuedouble > 0
+			       ? "is beyond 2^53-1 as a number: send it as a string"
+			       : "must be a string of " USER_ID_ALLOWED
+				 ", or an integer from 0 to 2^53-1";
+	parse->request.user = user_id_of_number(number);
+	return NULL;
 }
 
-static int op_member(struct parse *parse, const cJSON *item)
+static const char *op_member(struct parse *parse, const cJSON *item)
 {
 	if (parse->request.op != OP_COUNT)
-		return parse_fail(parse, "op", item,
-				  "is not a member here: the path names the operation");
+		return "is not a member here: the path names the operation";
 	if (cJSON_IsString(item))
 		parse->request.op = request_op_find(item->valuestring);
-	return parse->request.op == OP_COUNT ? op_fail(parse, item) : 0;
+	if (parse->request.op != OP_COUNT)
+		return NULL;
+	strcpy(parse->why, "must be one of ");
+	for (int op = 0; op < OP_COUNT; op++) {
+		strcat(parse->why, op > 0 ? ", " : "");
+		strcat(parse->why, request_operations[op].name);
+	}
+	return parse->why;
 }
 
-static int key_member(struct parse *parse, const cJSON *item)
+static const char *key_member(struct parse *parse, const cJSON *item)
 {
 	if (!cJSON_IsString(item) ||
 	    !receive_key_valid(item->valuestring, strlen(item->valuestring)))
-		return parse_fail(parse, "key", item,
-				  "must be a string of 1 to 64 printable ASCII bytes");
+		return "must be a string of 1 to 64 printable ASCII bytes";
 	parse->key = item->valuestring;
-	return 0;
+	return NULL;
 }
 
 /* Its form is checked later: whatever is no code gets one answer. */
-static int code_member(struct parse *parse, const cJSON *item)
+static const char *code_member(struct parse *parse, const cJSON *item)
 {
 	size_t len = cJSON_IsString(item) ? strlen(item->valuestring) : 0;
 
 	if (len == 0 || len > REQUEST_CODE_MAX)
-		return parse_fail(parse, "code", item, "must be a string of 1 to 128 bytes");
+		return "must be a string of 1 to 128 bytes";
 	parse->code = item->valuestring;
-	return 0;
+	return NULL;
 }
 
-static int ack_member(struct parse *parse, const cJSON *item)
+static const char *ack_member(struct parse *parse, const cJSON *item)
 {
 	for (int ack = 0; cJSON_IsString(item) && ack <= ACK_ISSUED; ack++) {
-		if (strcmp(item->valuestring, ack_names[ack]) == 0) {
+		if (strcmp(item->valuestring, request_ack_names[ack]) == 0) {
 			parse->request.ack = (enum request_ack)ack;
-			return 0;
+			return NULL;
 		}
 	}
-	return parse_fail(parse, "ack", item, "must be accepted, queued or issued");
+	return "must be accepted, queued or issued";
 }
 
 #define RECEIVE_ALLOWED "must be a receive as an answer named it, <coupon>.<user>.<batch>.<index>"
 
-static int receive_member(struct parse *parse, const cJSON *item)
+static const char *receive_member(struct parse *parse, const cJSON *item)
 {
 	const char *text = cJSON_IsString(item) ? item->valuestring : "";
-	char why[sizeof(RECEIVE_ALLOWED) + 40];
 	size_t valid = user_id_valid_length(text, strlen(text));
 
 	if (text[valid]) {
-		snprintf(why, sizeof(why), "byte %zu is not allowed: " RECEIVE_ALLOWED, valid + 1);
-		return parse_fail(parse, "receive", item, why);
+		snprintf(parse->why, sizeof(parse->why),
+			 "byte %zu is not allowed: " RECEIVE_ALLOWED, valid + 1);
+		return parse->why;
 	}
 	if (receive_parse(&parse->request.receive, text, valid))
-		return parse_fail(parse, "receive", item, RECEIVE_ALLOWED);
+		return RECEIVE_ALLOWED;
 	parse->request.by_receive = 1;
 	parse->request.coupon = parse->request.receive.coupon;
 	parse->request.user = parse->request.receive.user;
-	return 0;
+	return NULL;
 }
 
 /* A text, too: a query over HTTP has only texts. */
-static int limit_member(struct parse *parse, const cJSON *item)
+static const char *limit_member(struct parse *parse, const cJSON *item)
 {
 	int64_t limit;
 	int rc = cJSON_IsString(item)
@@ -236,9 +220,16 @@ static int limit_member(struct parse *parse, const cJSON *item)
 			 : json_integer(item, 1, REQUEST_PAGE_MAX, &limit);
 
 	if (rc || limit > REQUEST_PAGE_MAX)
-		return parse_fail(parse, "limit", item, "must be an integer from 1 to 100");
+		return "must be an integer from 1 to 100";
 	parse->request.page.limit = (int)limit;
-	return 0;
+	return NULL;
+}
+
+/* It belongs to the user, who may be named after it: checked at the end. */
+static const char *cursor_member(struct parse *parse, const cJSON *item)
+{
+	parse->cursor = item;
+	return NULL;
 }
 
 static int unknown_member(struct parse *parse, const cJSON *item)
@@ -251,13 +242,6 @@ static int unknown_member(struct parse *parse, const cJSON *item)
 	return message_send(parse, message);
 }
 
-/* It belongs to the user, who may be named after it: checked at the end. */
-static int cursor_member(struct parse *parse, const cJSON *item)
-{
-	parse->cursor = item;
-	return 0;
-}
-
 #define OF(op) (1u << (op))
 
 enum member { MEMBER_COUPON, MEMBER_CODE, MEMBER_USER, MEMBER_RECEIVE, MEMBER_OTHER };
@@ -265,7 +249,7 @@ enum member { MEMBER_COUPON, MEMBER_CODE, MEMBER_USER, MEMBER_RECEIVE, MEMBER_OT
 /* The members beside id and op, those that are missed first in front. */
 static const struct {
 	const char *name;
-	int (*take)(struct parse *parse, const cJSON *item);
+	const char *(*take)(struct parse *parse, const cJSON *item);
 	unsigned ops;      /* that take it */
 	unsigned required; /* by these */
 } members[] = {
@@ -293,7 +277,7 @@ static int member_take(struct parse *parse, const cJSON *item, unsigned *seen)
 		if (!(members[i].ops & OF(parse->request.op)))
 			break;
 		*seen |= 1u << i;
-		return members[i].take(parse, item);
+		return parse_fail(parse, members[i].name, item, members[i].take(parse, item));
 	}
 	return unknown_member(parse, item);
 }
@@ -330,10 +314,10 @@ static int object_parse(struct parse *parse, const cJSON *root)
 	const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, "id");
 	unsigned seen = 0;
 
-	if (item && id_member(parse, item))
+	if (item && parse_fail(parse, "id", item, id_member(parse, item)))
 		return -1;
 	item = cJSON_GetObjectItemCaseSensitive(root, "op");
-	if (item && op_member(parse, item))
+	if (item && parse_fail(parse, "op", item, op_member(parse, item)))
 		return -1;
 	if (parse->request.op == OP_COUNT)
 		return parse_fail(parse, "op", NULL, "is missing");

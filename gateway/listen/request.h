@@ -75,7 +75,8 @@ const char *request_key(const struct request *request);
 const char *request_code(const struct request *request);
 /* Which code it is (receive_code_valid()); its coupon is then that of the request. */
 void request_code_set(struct request *request, const char *code);
-const char *request_ack_name(enum request_ack ack);
+
+extern const char *const request_ack_names[]; /* by enum request_ack */
 
 /*
  * Parses a request's object. `op` is OP_COUNT when the object itself must name it (socket), else

@@ -51,7 +51,6 @@ struct server {
 	TAILQ_HEAD(, conn) written;
 	struct event *send;         /* active when `written` is not empty */
 	const struct timeval *idle; /* a common timeout, so that thousands of timers are cheap */
-	int stopped;
 };
 
 static size_t output_length(const struct conn *conn)
@@ -59,11 +58,16 @@ static size_t output_length(const struct conn *conn)
 	return evbuffer_get_length(bufferevent_get_output(conn->bev));
 }
 
-/* After a change of its input or output. What one that is cut has is freed soon. */
+/*
+ * After a change of its input or output. What one that is cut has is freed soon; input is served no
+ * more when the intake is stopped.
+ */
 static void conn_hold(struct conn *conn)
 {
-	size_t bytes = evbuffer_get_length(bufferevent_get_input(conn->bev)) + output_length(conn);
+	size_t bytes = output_length(conn);
 
+	if (!intake_is_stopped(conn->server->intake))
+		bytes += evbuffer_get_length(bufferevent_get_input(conn->bev));
 	client_hold(&conn->client, conn->cut ? 0 : bytes);
 }
 
@@ -114,7 +118,7 @@ static size_t inflight_max(const struct conn *conn)
  */
 static void conn_resume(struct conn *conn)
 {
-	if (!conn->paused || conn->server->stopped ||
+	if (!conn->paused || intake_is_stopped(conn->server->intake) ||
 	    conn_is_full(conn, inflight_max(conn) / 2 + 1))
 		return;
 	conn->paused = 0;
@@ -145,13 +149,6 @@ static void on_cut(struct client *client)
 	conn_mark_written(conn); /* it is closed soon, and not from here */
 }
 
-static void conn_cut(struct conn *conn, const char *reason)
-{
-	log_warn("connection_cut", LOG_S("reason", reason));
-	metrics_add(METRIC_CONNECTIONS_CUT, 1);
-	on_cut(&conn->client);
-}
-
 static void conn_write(struct conn *conn, const char *line, size_t len)
 {
 	struct evbuffer *output = bufferevent_get_output(conn->bev);
@@ -162,7 +159,7 @@ static void conn_write(struct conn *conn, const char *line, size_t len)
 	conn_mark_written(conn);
 	conn_hold(conn);
 	if ((int64_t)evbuffer_get_length(output) > conn->server->config->output_limit_bytes)
-		conn_cut(conn, "the client does not read its replies");
+		client_cut(&conn->client, "the client does not read its replies");
 	else
 		intake_relieve(conn->server->intake);
 }
@@ -290,10 +287,10 @@ static int on_stalled(void *context)
 	int stalled_n = 0;
 
 	LIST_FOREACH (conn, &server->conns, all) {
-		if (!conn->stalled_ms || conn->cut || server->stopped)
+		if (!conn->stalled_ms || conn->cut || intake_is_stopped(server->intake))
 			continue;
 		if (now_ms - conn->stalled_ms >= STALLED_MOST_MS)
-			conn_cut(conn, "the client sends parts of lines");
+			client_cut(&conn->client, "the client sends parts of lines");
 		else
 			conn_flow(conn, conn->client.turn.queue != NULL);
 		stalled_n += conn->stalled_ms != 0;
@@ -308,7 +305,7 @@ static int conn_serve(struct turn *turn)
 	size_t len = evbuffer_get_length(input);
 	int more;
 
-	if (conn->cut || conn->server->stopped)
+	if (conn->cut || intake_is_stopped(conn->server->intake))
 		return 0;
 	conn->serving = 1;
 	if (len > 0)
@@ -330,7 +327,7 @@ static void on_read(struct bufferevent *bev, void *data)
 	struct conn *conn = data;
 
 	(void)bev;
-	if (conn->cut || conn->server->stopped)
+	if (conn->cut || intake_is_stopped(conn->server->intake))
 		return;
 	turn_enter(&conn->client.turn);
 	conn_hold(conn);
@@ -451,7 +448,6 @@ struct server *server_new(struct event_base *base, const struct config *config,
 
 	*server = (struct server){ .base = base, .config = config, .intake = intake };
 	server->idle = event_base_init_common_timeout(base, &idle);
-	LIST_INIT(&server->conns);
 	TAILQ_INIT(&server->written);
 	server->send = checked(event_new(base, -1, 0, on_send, server));
 	server->stalled = ticker_new(base, STALLED_TICK_MS, on_stalled, server);
@@ -463,17 +459,8 @@ void server_stop(struct server *server)
 {
 	struct conn *conn;
 
-	server->stopped = 1;
-	LIST_FOREACH (conn, &server->conns, all)
+	LIST_FOREACH (conn, &server->conns, all) {
 		bufferevent_disable(conn->bev, EV_READ);
-}
-
-size_t server_unsent_bytes(const struct server *server)
-{
-	const struct conn *conn;
-	size_t bytes = 0;
-
-	LIST_FOREACH (conn, &server->conns, all)
-		bytes += output_length(conn);
-	return bytes;
+		conn_hold(conn);
+	}
 }

@@ -31,6 +31,7 @@
 #define WAYS 8
 #define USERS 65536
 #define PEERS 16384
+#define ENTRIES (USERS + PEERS)
 #define CLAIMED_MAX 4096 /* keys below it: claimed by the process with this number, less 1 */
 
 typedef atomic_uint_least64_t word;
@@ -46,24 +47,19 @@ struct taken {
 };
 
 struct shared {
-	struct entry users[USERS];
-	struct entry peers[PEERS];
+	struct entry entries[ENTRIES]; /* of users, then of addresses */
 	word all;
 	struct taken taken[][ATTEMPTS_TAKEN_MAX]; /* of each process */
 };
 
-static struct shared *shared; /* NULL: no limits */
-static size_t shared_bytes;
+static struct shared *shared;
 static struct attempts_limits limits;
 static size_t mine, pages_n;
 
 void attempts_init(size_t processes, const struct attempts_limits *wanted)
 {
-	if (shared)
-		munmap(shared, shared_bytes);
-	shared_bytes = sizeof(*shared) + processes * sizeof(shared->taken[0]);
-	shared = mmap(NULL, shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
+	shared = mmap(NULL, sizeof(*shared) + processes * sizeof(shared->taken[0]),
+		      PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(shared != MAP_FAILED && processes < CLAIMED_MAX);
 	limits = *wanted;
 	pages_n = processes;
@@ -83,16 +79,16 @@ static void give_back(word *budget)
 		;
 }
 
-static struct entry *entry_at(struct entry *table, uint32_t number)
+static struct entry *entry_at(uint32_t number)
 {
-	return number ? &table[number - 1] : NULL;
+	return number ? &shared->entries[number - 1] : NULL;
 }
 
 /* If the process dies between two steps, one is given back twice, or one that was not taken. */
 static void taken_give_back(struct taken *taken)
 {
-	struct entry *user = entry_at(shared->users, atomic_load(&taken->user));
-	struct entry *peer = entry_at(shared->peers, atomic_load(&taken->peer));
+	struct entry *user = entry_at(atomic_load(&taken->user));
+	struct entry *peer = entry_at(atomic_load(&taken->peer));
 
 	if (user)
 		give_back(&user->budget);
@@ -105,16 +101,6 @@ static void taken_give_back(struct taken *taken)
 	atomic_store(&taken->in_use, 0);
 }
 
-/* A process died while it gave entries to other keys. */
-static void claims_free(struct entry *table, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		uint64_t claimed = mine + 1;
-
-		atomic_compare_exchange_strong(&table[i].key, &claimed, 0);
-	}
-}
-
 void attempts_enter(size_t process)
 {
 	check(shared && process < pages_n);
@@ -122,8 +108,11 @@ void attempts_enter(size_t process)
 	for (size_t i = 0; i < ATTEMPTS_TAKEN_MAX; i++)
 		if (atomic_load(&shared->taken[mine][i].in_use))
 			taken_give_back(&shared->taken[mine][i]);
-	claims_free(shared->users, USERS);
-	claims_free(shared->peers, PEERS);
+	for (size_t i = 0; i < ENTRIES; i++) {
+		uint64_t claimed = mine + 1; /* it died while it gave this one to another key */
+
+		atomic_compare_exchange_strong(&shared->entries[i].key, &claimed, 0);
+	}
 }
 
 /* Of a set: one that nobody uses, else the one that is over first, of those without guesses. */
@@ -164,10 +153,10 @@ static int entry_claim(struct entry *entry, uint64_t key)
 	return 0;
 }
 
-/* NULL: there is none, and none can be made now. */
-static struct entry *entry_find(struct entry *table, size_t n, uint64_t key, int make)
+/* Among `n` from the `first` on. NULL: there is none, and none can be made now. */
+static struct entry *entry_find(size_t first, size_t n, uint64_t key, int make)
 {
-	struct entry *set = &table[key % (n / WAYS) * WAYS], *victim;
+	struct entry *set = &shared->entries[first + key % (n / WAYS) * WAYS], *victim;
 
 	key |= CLAIMED_MAX; /* never one of the small ones */
 	for (size_t i = 0; i < WAYS; i++)
@@ -185,15 +174,14 @@ static struct entry *user_find(const struct request *request, int make)
 {
 	return limits.free_max == 0
 		       ? NULL
-		       : entry_find(shared->users, USERS,
-				    hash_keyed(request->user.text, request->user.len), make);
+		       : entry_find(0, USERS, hash_keyed(request->user.text, request->user.len),
+				    make);
 }
 
 static struct entry *peer_find(const struct request *request, int make)
 {
-	return limits.wrong_max == 0
-		       ? NULL
-		       : entry_find(shared->peers, PEERS, request->responder->peer, make);
+	return limits.wrong_max == 0 ? NULL
+				     : entry_find(USERS, PEERS, request->responder->peer, make);
 }
 
 static int64_t user_until_ms(uint64_t budget)
@@ -264,8 +252,7 @@ static struct attempt all_judge(uint64_t budget, const struct request *request, 
 struct attempt attempts_look(const struct request *request, int64_t now_us)
 {
 	struct attempt attempt = { .verdict = ATTEMPT_ALLOWED };
-	const struct entry *user = shared ? user_find(request, 0) : NULL;
-	const struct entry *peer = shared ? peer_find(request, 0) : NULL;
+	const struct entry *user = user_find(request, 0), *peer = peer_find(request, 0);
 
 	if (user)
 		attempt = user_judge(atomic_load(&user->budget), request, now_us);
@@ -289,16 +276,15 @@ static struct attempt budget_take(word *budget, judge_fn *judge, const struct re
 	return attempt;
 }
 
-/* From the table; its number is in `taken` before anything is taken. */
-static struct attempt entry_take(struct entry *table, struct entry *entry,
-				 atomic_uint_least32_t *taken, judge_fn *judge,
+/* Its number is in `taken` before anything is taken. */
+static struct attempt entry_take(struct entry *entry, atomic_uint_least32_t *taken, judge_fn *judge,
 				 const struct request *request, int64_t now_us)
 {
 	struct attempt attempt = { .verdict = ATTEMPT_WAITS }; /* all of its set have guesses */
 
 	if (!entry)
 		return attempt;
-	atomic_store(taken, (uint32_t)(entry - table) + 1);
+	atomic_store(taken, (uint32_t)(entry - shared->entries) + 1);
 	attempt = budget_take(&entry->budget, judge, request, now_us);
 	if (attempt.verdict != ATTEMPT_ALLOWED)
 		atomic_store(taken, 0);
@@ -309,8 +295,7 @@ static struct attempt entry_take(struct entry *table, struct entry *entry,
 static struct attempt rates_take(struct taken *taken, const struct request *request, int64_t now_us)
 {
 	struct entry *peer = peer_find(request, 1);
-	struct attempt attempt = entry_take(shared->peers, peer, &taken->peer, peer_judge, request,
-					    now_us);
+	struct attempt attempt = entry_take(peer, &taken->peer, peer_judge, request, now_us);
 
 	if (attempt.verdict != ATTEMPT_ALLOWED)
 		return attempt;
@@ -338,17 +323,13 @@ static size_t ticket_find(void)
 struct attempt attempts_take(const struct request *request, int64_t now_us)
 {
 	struct attempt attempt = { .verdict = ATTEMPT_ALLOWED };
-	struct taken *taken;
-	size_t ticket;
+	size_t ticket = ticket_find();
+	struct taken *taken = &shared->taken[mine][ticket];
 
-	if (!shared)
-		return attempt;
-	ticket = ticket_find();
-	taken = &shared->taken[mine][ticket];
 	atomic_store(&taken->in_use, 1);
 	if (limits.free_max > 0)
-		attempt = entry_take(shared->users, user_find(request, 1), &taken->user, user_judge,
-				     request, now_us);
+		attempt = entry_take(user_find(request, 1), &taken->user, user_judge, request,
+				     now_us);
 	if (attempt.verdict == ATTEMPT_ALLOWED && limits.wrong_max > 0)
 		attempt = rates_take(taken, request, now_us);
 	if (attempt.verdict != ATTEMPT_ALLOWED)
@@ -416,19 +397,15 @@ static void spend(struct entry *user, struct entry *peer, const struct request *
 
 void attempts_end(size_t ticket, const struct request *wrong, int64_t now_us)
 {
-	struct taken *taken;
+	struct taken *taken = &shared->taken[mine][ticket];
 
-	if (!shared)
-		return;
-	taken = &shared->taken[mine][ticket];
 	if (wrong)
-		spend(entry_at(shared->users, atomic_load(&taken->user)),
-		      entry_at(shared->peers, atomic_load(&taken->peer)), wrong, now_us);
+		spend(entry_at(atomic_load(&taken->user)), entry_at(atomic_load(&taken->peer)),
+		      wrong, now_us);
 	taken_give_back(taken);
 }
 
 void attempts_wrong(const struct request *request, int64_t now_us)
 {
-	if (shared)
-		spend(user_find(request, 1), peer_find(request, 1), request, now_us);
+	spend(user_find(request, 1), peer_find(request, 1), request, now_us);
 }

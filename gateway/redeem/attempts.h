@@ -35,7 +35,7 @@ struct attempts_limits {
 	int64_t wrong_max; /* a second, of an address; 0: no limit of addresses and of all */
 };
 
-/* Before the fork. Without it there are no limits. */
+/* Before the fork. */
 void attempts_init(size_t processes, const struct attempts_limits *limits);
 /* From now on this process takes as `process`; what a predecessor had taken is given back. */
 void attempts_enter(size_t process);

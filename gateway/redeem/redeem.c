@@ -94,27 +94,14 @@ static struct code_text text_of(const struct request *request)
 	return (struct code_text){ .text = request_code(request), .len = request->code_len };
 }
 
-static void submit(struct redeem *redeem, struct request *request,
-		   const struct catalogue_found *found)
+static void submit(struct redeem *redeem, struct request *request, int64_t coupon, const char *code)
 {
-	request->coupon = found->coupon;
-	request_code_set(request, found->code);
+	request->coupon = coupon;
+	request_code_set(request, code);
 	admission_submit(redeem->admission, request);
 }
 
 static void waiting_send(struct redeem *redeem);
-
-static void submit_row(struct redeem *redeem, struct request *request, const PGresult *rows,
-		       int row)
-{
-	int is_word = strcmp(column_text(rows, row, "kind"), "word") == 0;
-	struct catalogue_found found;
-
-	found.coupon = column_number(rows, row, "coupon_id");
-	snprintf(found.code, sizeof(found.code), "%s%s%s", column_text(rows, row, "set_id"),
-		 is_word ? "" : ".", is_word ? "" : column_text(rows, row, "serial"));
-	submit(redeem, request, &found);
-}
 
 static void on_texts(void *context, const PGresult *rows)
 {
@@ -134,10 +121,12 @@ static void on_texts(void *context, const PGresult *rows)
 		}
 		attempts_end(ticket, NULL, clock_monotonic_us());
 		if (rows)
-			submit_row(redeem, request, rows, row++);
+			submit(redeem, request, column_number(rows, row, "coupon_id"),
+			       column_text(rows, row, "code"));
 		else
 			request_fail(request, ANSWER_UNAVAILABLE,
 				     "PostgreSQL is unreachable: the code cannot be looked up");
+		row++;
 	}
 	waiting_send(redeem);
 }
@@ -148,7 +137,7 @@ static void taken_decide(struct redeem *redeem, const struct asked *taken,
 	switch (found->kind) {
 	case CATALOGUE_CODE:
 		attempts_end(taken->ticket, NULL, clock_monotonic_us());
-		submit(redeem, taken->request, found);
+		submit(redeem, taken->request, found->coupon, found->code);
 		return;
 	case CATALOGUE_MAYBE:
 		redeem->asked[redeem->asked_n++] = *taken;
@@ -246,7 +235,7 @@ static void decide(struct redeem *redeem, struct request *request,
 	else if (found->kind == CATALOGUE_NONE)
 		refuse(request, attempt.ticket);
 	else
-		submit(redeem, request, found);
+		submit(redeem, request, found->coupon, found->code);
 }
 
 void redeem_flush(struct redeem *redeem)

@@ -33,11 +33,12 @@ SELECT count(*) AS added FROM added
 -- code_keys: The keys that have made codes, by their fingerprints.
 SELECT version, fingerprint FROM code_key ORDER BY version
 
--- code_redeemable: Of these texts, those that are imported codes or words. Whether a code is
--- revoked Redis decides: who has redeemed it before gets the same receive again. LATERAL with
--- OFFSET 0: by the index, whatever the statistics say.
+-- code_redeemable: Of these texts, those that are imported codes or words; `code` is as
+-- receives name it. Whether a code is revoked Redis decides: who has redeemed it before gets the
+-- same receive again. LATERAL with OFFSET 0: by the index, whatever the statistics say.
 -- $1 texts
-SELECT g.ord, c.set_id, c.serial, c.coupon_id, s.kind
+SELECT g.ord, c.set_id, c.serial, c.coupon_id, s.kind,
+	c.set_id || CASE s.kind WHEN 'word' THEN '' ELSE '.' || c.serial END AS code
 FROM unnest($1::text[]) WITH ORDINALITY AS g (text, ord),
 	LATERAL (SELECT * FROM code WHERE code.text = g.text OFFSET 0) AS c,
 	LATERAL (SELECT * FROM code_set WHERE code_set.id = c.set_id OFFSET 0) AS s

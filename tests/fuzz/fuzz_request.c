@@ -115,7 +115,7 @@ static char *request_text(const struct request *request, int with_op)
 		cJSON_AddStringToObject(object, "code", request_code(request));
 	}
 	if (request->op == OP_ISSUE || request->op == OP_REDEEM)
-		cJSON_AddStringToObject(object, "ack", request_ack_name(request->ack));
+		cJSON_AddStringToObject(object, "ack", request_ack_names[request->ack]);
 	text = cJSON_PrintUnformatted(object);
 	cJSON_Delete(object);
 	check(text != NULL);

@@ -406,7 +406,7 @@ static void test_other_replies(void **state)
 	assert_int_equal(client.replies, 1);
 	assert_string_equal(client.line, "{\"code\":43,\"status\":\"too_large\",\"message\":\"the "
 					 "request is larger than allowed\"}");
-	assert_string_equal(request_ack_name(ACK_QUEUED), "queued");
+	assert_string_equal(request_ack_names[ACK_QUEUED], "queued");
 }
 
 int main(void)
