@@ -144,7 +144,6 @@ static void turn(struct load *load)
 	if (load->client.open_n > 0)
 		load->alive_us = load->client.now_us;
 	expire(load);
-	client_connect(&load->client);
 	if (load->plan->rate && load->may_send)
 		send_due(load);
 }
@@ -169,7 +168,6 @@ static uint32_t begin(struct load *load)
 {
 	uint32_t connected;
 
-	client_connect(&load->client);
 	while (load->client.open_n < load->plan->connections_n &&
 	       load->client.now_us < CONNECT_TIMEOUT_US)
 		turn(load);
