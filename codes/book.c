@@ -55,8 +55,6 @@ struct code_space *code_space_new(const struct code_form *form, const struct cod
 
 void code_space_free(struct code_space *space)
 {
-	if (!space)
-		return;
 	ff1_free(space->ff1);
 	free(space->sets);
 	free(space);
@@ -118,8 +116,6 @@ struct code_book *code_book_new(void)
 
 void code_book_free(struct code_book *book)
 {
-	if (!book)
-		return;
 	for (size_t i = 0; i < book->n; i++)
 		code_space_free(book->spaces[i]);
 	free(book->spaces);

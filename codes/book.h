@@ -38,7 +38,7 @@ struct code_space;
 
 /* Both are copied. */
 struct code_space *code_space_new(const struct code_form *form, const struct code_key *key);
-void code_space_free(struct code_space *space); /* NULL is allowed */
+void code_space_free(struct code_space *space);
 
 /*
  * Writes the codes of `n` positions from `first` on, each of `width` characters of `as`, without
@@ -71,7 +71,7 @@ struct code_found {
 struct code_book;
 
 struct code_book *code_book_new(void);
-void code_book_free(struct code_book *book); /* NULL is allowed */
+void code_book_free(struct code_book *book);
 
 /* A space with an id that the book does not have. It belongs to the book from then on. */
 void code_book_add_space(struct code_book *book, int64_t id, struct code_space *space);

@@ -107,8 +107,6 @@ struct ff1 *ff1_new(const uint8_t *key, size_t key_len, unsigned radix, unsigned
 
 void ff1_free(struct ff1 *ff1)
 {
-	if (!ff1)
-		return;
 	EVP_CIPHER_CTX_free(ff1->aes);
 	OPENSSL_cleanse(ff1, sizeof(*ff1));
 	free(ff1);
