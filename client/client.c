@@ -171,18 +171,17 @@ void client_init(struct client *client, const struct client_owner *owner,
 		.owner = *owner,
 		.address = address,
 		.arena = json_arena_new(),
-		.list = calloc(n, sizeof(*client->list)),
+		.list = checked(calloc(n, sizeof(*client->list))),
 		.n = n,
 		.closed_n = n,
 		.epoll = epoll_create1(EPOLL_CLOEXEC),
 		.begin_us = clock_monotonic_us(),
 	};
-	check(client->list != NULL && client->epoll >= 0);
+	check(client->epoll >= 0);
 	for (uint32_t i = 0; i < n; i++) {
 		client->list[i].fd = -1;
-		client->list[i].out = malloc(out_bytes);
-		client->list[i].in = malloc(IN_BYTES);
-		check(client->list[i].out != NULL && client->list[i].in != NULL);
+		client->list[i].out = checked(malloc(out_bytes));
+		client->list[i].in = checked(malloc(IN_BYTES));
 	}
 }
 
@@ -341,8 +340,13 @@ void client_wait(struct client *client, int64_t timeout_us)
 					  .tv_nsec = timeout_us % 1000000 * 1000 };
 	struct pollfd waited = { .fd = client->epoll, .events = POLLIN };
 	struct epoll_event events[EVENTS_MAX];
-	int n = epoll_wait(client->epoll, events, EVENTS_MAX, 0);
+	int n;
 
+	for (uint32_t i = 0; client->closed_n > 0 && i < client->n; i++)
+		if (client->list[i].state == CLIENT_CLOSED &&
+		    client->list[i].retry_us <= client->now_us)
+			connection_open(client, i);
+	n = epoll_wait(client->epoll, events, EVENTS_MAX, 0);
 	/* epoll_wait() counts in ms, and epoll_pwait2() needs Linux 5.11. */
 	if (n == 0 && ppoll(&waited, 1, &timeout, NULL) > 0)
 		n = epoll_wait(client->epoll, events, EVENTS_MAX, 0);
@@ -352,19 +356,11 @@ void client_wait(struct client *client, int64_t timeout_us)
 	now_set(client);
 }
 
-void client_connect(struct client *client)
-{
-	for (uint32_t i = 0; client->closed_n > 0 && i < client->n; i++)
-		if (client->list[i].state == CLIENT_CLOSED &&
-		    client->list[i].retry_us <= client->now_us)
-			connection_open(client, i);
-}
-
 int client_reply_read(struct json_arena *arena, const char *line, size_t len,
 		      struct client_reply *reply)
 {
 	const char *error;
-	const cJSON *root = json_parse(arena, line, len, &error), *item;
+	const cJSON *root = json_parse(arena, line, len, &error);
 	int64_t code;
 
 	memset(reply, 0, sizeof(*reply));
@@ -375,12 +371,8 @@ int client_reply_read(struct json_arena *arena, const char *line, size_t len,
 	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "id"), 0, JSON_INTEGER_MAX,
 			 &reply->request))
 		reply->request = -1;
-	item = cJSON_GetObjectItemCaseSensitive(root, "receive");
-	if (cJSON_IsString(item))
-		reply->receive = item->valuestring;
-	item = cJSON_GetObjectItemCaseSensitive(root, "reason");
-	if (cJSON_IsString(item))
-		reply->reason = item->valuestring;
+	reply->receive = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "receive"));
+	reply->reason = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "reason"));
 	return 0;
 }
 

@@ -93,10 +93,10 @@ void client_fini(struct client *client);
 /* Sets the clock to 0. */
 void client_start(struct client *client);
 
-/* Opens the closed connections whose time has come. */
-void client_connect(struct client *client);
-
-/* Waits for events of connections, at most so long, and handles them. */
+/*
+ * Opens the closed connections whose time has come, waits for events of connections, at most so
+ * long, and handles them.
+ */
 void client_wait(struct client *client, int64_t timeout_us);
 
 /* Sends the output of connection `i`, as much as the kernel takes. */

@@ -2,6 +2,7 @@
 
 #include "common/array.h"
 #include "common/check.h"
+#include "common/postgres/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,8 +55,6 @@ struct code_space *code_space_new(const struct code_form *form, const struct cod
 
 void code_space_free(struct code_space *space)
 {
-	if (!space)
-		return;
 	ff1_free(space->ff1);
 	free(space->sets);
 	free(space);
@@ -77,7 +76,7 @@ void code_space_write(struct code_space *space, const struct code_form *as, int6
 			strings[i] = (struct ff1_string){ .first = position / as->last_n,
 							  .last = position % as->last_n };
 		}
-		ff1_encrypt(space->ff1, strings, part_n);
+		ff1_permute(space->ff1, FF1_ENCRYPT, strings, part_n);
 		for (size_t i = 0; i < part_n; i++, out += as->width)
 			code_form_write(as, &strings[i], out);
 	}
@@ -96,7 +95,7 @@ void code_space_read(struct code_space *space, const struct code_text *texts, si
 			continue;
 		places[found_n++] = i;
 	}
-	ff1_decrypt(space->ff1, strings, found_n);
+	ff1_permute(space->ff1, FF1_DECRYPT, strings, found_n);
 	for (size_t i = 0; i < found_n; i++) {
 		unsigned __int128 position =
 			(unsigned __int128)strings[i].first * space->form.last_n + strings[i].last;
@@ -112,15 +111,11 @@ struct code_book {
 
 struct code_book *code_book_new(void)
 {
-	struct code_book *book = checked(calloc(1, sizeof(*book)));
-
-	return book;
+	return checked(calloc(1, sizeof(struct code_book)));
 }
 
 void code_book_free(struct code_book *book)
 {
-	if (!book)
-		return;
 	for (size_t i = 0; i < book->n; i++)
 		code_space_free(book->spaces[i]);
 	free(book->spaces);
@@ -151,6 +146,38 @@ void code_book_add_set(struct code_book *book, int64_t id, const struct code_set
 	space->sets = array_room(space->sets, space->sets_n, &space->room, sizeof(*set));
 	check(space->sets_n == 0 || space->sets[space->sets_n - 1].first < set->first);
 	space->sets[space->sets_n++] = *set;
+}
+
+enum code_taken code_book_take(struct code_book *book, const struct code_keys *keys,
+			       const PGresult *rows, int row, char why[CODE_WHY_SIZE])
+{
+	int64_t space = column_number(rows, row, "space_id");
+	int version = (int)column_number(rows, row, "key_version");
+	const struct code_key *key = code_keys_find(keys, version);
+	const struct code_set set = { .id = column_number(rows, row, "id"),
+				      .coupon = column_number(rows, row, "coupon_id"),
+				      .first = column_number(rows, row, "first_position"),
+				      .count = column_number(rows, row, "code_num") };
+	char fingerprint[CODE_FINGERPRINT_SIZE];
+	struct code_form form;
+
+	if (!code_book_space(book, space)) {
+		if (!key || strcmp(code_key_fingerprint(key, fingerprint),
+				   column_text(rows, row, "fingerprint")) != 0) {
+			snprintf(
+				why, CODE_WHY_SIZE,
+				key ? "COUPON_CODE_KEYS names a file with another key as version %d"
+				    : "COUPON_CODE_KEYS names no file with the key of version %d",
+				version);
+			return key ? CODE_KEY_OTHER : CODE_KEY_MISSING;
+		}
+		if (code_form_parse(&form, column_text(rows, row, "form"),
+				    column_text(rows, row, "alphabet"), why))
+			return CODE_FORM_WRONG;
+		code_book_add_space(book, space, code_space_new(&form, key));
+	}
+	code_book_add_set(book, space, &set);
+	return CODE_TAKEN;
 }
 
 /* 0: the position is one of the set. */

@@ -8,6 +8,8 @@
 #include "codes/form.h"
 #include "codes/key.h"
 
+#include <libpq-fe.h>
+
 /*
  * The one spelling of a code that others made, and of a word for all, is its letters in upper case,
  * without spaces and dashes.
@@ -36,7 +38,7 @@ struct code_space;
 
 /* Both are copied. */
 struct code_space *code_space_new(const struct code_form *form, const struct code_key *key);
-void code_space_free(struct code_space *space); /* NULL is allowed */
+void code_space_free(struct code_space *space);
 
 /*
  * Writes the codes of `n` positions from `first` on, each of `width` characters of `as`, without
@@ -69,7 +71,7 @@ struct code_found {
 struct code_book;
 
 struct code_book *code_book_new(void);
-void code_book_free(struct code_book *book); /* NULL is allowed */
+void code_book_free(struct code_book *book);
 
 /* A space with an id that the book does not have. It belongs to the book from then on. */
 void code_book_add_space(struct code_book *book, int64_t id, struct code_space *space);
@@ -77,6 +79,20 @@ struct code_space *code_book_space(const struct code_book *book, int64_t id); /*
 
 /* Adds a set to the space with this id, by ascending positions; the sets do not overlap. */
 void code_book_add_set(struct code_book *book, int64_t space, const struct code_set *set);
+
+enum code_taken {
+	CODE_TAKEN,
+	CODE_KEY_MISSING, /* the keys lack that of its space */
+	CODE_KEY_OTHER,   /* or have another one with its version */
+	CODE_FORM_WRONG   /* this version cannot read its form */
+};
+
+/*
+ * Adds the generated set of a row of sql_query_code_catalogue, in their order, and its space with
+ * the first of its sets. If it cannot, `why` is a sentence.
+ */
+enum code_taken code_book_take(struct code_book *book, const struct code_keys *keys,
+			       const PGresult *rows, int row, char why[CODE_WHY_SIZE]);
 
 /*
  * Which codes `n` texts are; spaces and dashes are ignored. Each space whose form a text has is

@@ -107,8 +107,6 @@ struct ff1 *ff1_new(const uint8_t *key, size_t key_len, unsigned radix, unsigned
 
 void ff1_free(struct ff1 *ff1)
 {
-	if (!ff1)
-		return;
 	EVP_CIPHER_CTX_free(ff1->aes);
 	OPENSSL_cleanse(ff1, sizeof(*ff1));
 	free(ff1);
@@ -142,8 +140,8 @@ static uint64_t sum(uint64_t one, uint64_t other, uint64_t n)
  * Instead of exchanging the halves, the rounds alternate: one half goes into a round, and changes
  * the other one, which is below `n`. At most LANES strings.
  */
-static void round_do(const struct ff1 *ff1, unsigned round, struct ff1_string *strings,
-		     size_t lanes_n, int decrypts)
+static void round_do(const struct ff1 *ff1, unsigned round, enum ff1_way way,
+		     struct ff1_string *strings, size_t lanes_n)
 {
 	uint8_t blocks[LANES][BLOCK];
 	uint64_t n = round % 2 == 0 ? ff1->first_n : ff1->last_n;
@@ -156,24 +154,14 @@ static void round_do(const struct ff1 *ff1, unsigned round, struct ff1_string *s
 		uint64_t number = block_number(ff1, blocks[i], n);
 		uint64_t *out = round % 2 == 0 ? &strings[i].first : &strings[i].last;
 
-		*out = sum(*out, decrypts ? n - number : number, n);
+		*out = sum(*out, way == FF1_DECRYPT ? n - number : number, n);
 	}
 }
 
-static void strings_do(const struct ff1 *ff1, struct ff1_string *strings, size_t n, int decrypts)
+void ff1_permute(struct ff1 *ff1, enum ff1_way way, struct ff1_string *strings, size_t n)
 {
 	for (size_t i = 0; i < n; i += LANES)
 		for (unsigned k = 0; k < ROUNDS; k++)
-			round_do(ff1, decrypts ? ROUNDS - 1 - k : k, strings + i,
-				 n - i < LANES ? n - i : LANES, decrypts);
-}
-
-void ff1_encrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n)
-{
-	strings_do(ff1, strings, n, 0);
-}
-
-void ff1_decrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n)
-{
-	strings_do(ff1, strings, n, 1);
+			round_do(ff1, way == FF1_DECRYPT ? ROUNDS - 1 - k : k, way, strings + i,
+				 n - i < LANES ? n - i : LANES);
 }

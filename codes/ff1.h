@@ -27,8 +27,9 @@ uint64_t ff1_power(unsigned radix, unsigned n);
 /* `key_len` is 16, 24 or 32 bytes. ff1_strings() of the radix and digits must not be 0. */
 struct ff1 *ff1_new(const uint8_t *key, size_t key_len, unsigned radix, unsigned digits,
 		    const void *tweak, size_t tweak_len);
-void ff1_free(struct ff1 *ff1); /* NULL is allowed; wipes the key */
+void ff1_free(struct ff1 *ff1); /* wipes the key */
 
-/* Each replaces `n` strings; many at once are faster. Not from two threads at once. */
-void ff1_encrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n);
-void ff1_decrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n);
+enum ff1_way { FF1_ENCRYPT, FF1_DECRYPT };
+
+/* Replaces `n` strings; many at once are faster. Not from two threads at once. */
+void ff1_permute(struct ff1 *ff1, enum ff1_way way, struct ff1_string *strings, size_t n);

@@ -129,39 +129,30 @@ static const char *file_check(int fd)
 	return NULL;
 }
 
-/* The number of bytes, or -1. */
-static ssize_t all_read(int fd, char *text, size_t size)
-{
-	size_t len = 0;
-	ssize_t n;
-
-	while (len < size && (n = read(fd, text + len, size - len)) != 0) {
-		if (n < 0 && errno != EINTR)
-			return -1;
-		len += n > 0 ? (size_t)n : 0;
-	}
-	return (ssize_t)len;
-}
-
 int code_key_file_read(struct code_keys *keys, const char *path, char why[CODE_WHY_SIZE])
 {
 	/* Without O_NONBLOCK it would wait for the writer of a named pipe. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), failed = -1;
 	const char *wrong = fd < 0 ? strerror(errno) : file_check(fd);
 	char text[CODE_KEY_FILE_BYTES_MAX + 1] = "", line[CODE_WHY_SIZE];
-	ssize_t len = wrong ? 0 : all_read(fd, text, CODE_KEY_FILE_BYTES_MAX);
+	FILE *file = fd < 0 ? NULL : checked(fdopen(fd, "r"));
+	size_t len = 0;
 
+	if (!wrong) {
+		setvbuf(file, NULL, _IONBF, 0); /* no other copy of the keys */
+		len = fread(text, 1, CODE_KEY_FILE_BYTES_MAX, file);
+	}
 	if (wrong)
 		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\" cannot be used: %s", path,
 			 wrong);
-	else if (len < 0)
+	else if (ferror(file))
 		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\" cannot be read: %s", path,
 			 strerror(errno));
-	else if ((failed = code_keys_parse(keys, text, (size_t)len, line)) != 0)
+	else if ((failed = code_keys_parse(keys, text, len, line)) != 0)
 		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\": %.150s", path, line);
 	OPENSSL_cleanse(text, sizeof(text));
-	if (fd >= 0)
-		close(fd);
+	if (file)
+		fclose(file);
 	return failed;
 }
 

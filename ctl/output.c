@@ -200,20 +200,21 @@ static char *text_of(const cJSON *member)
 static const char *field_print(const char *text, const cJSON *object)
 {
 	char name[NAME_SIZE], grouped[OUTPUT_GROUPED_SIZE], *value, *end;
-	int width = 0;
+	int width = 0, is_grouped = 0;
 
 	text = name_take(text, name);
 	value = text_of(member_find(object, name));
-	if (*text == ':' && text[1] != ',') {
-		width = (int)strtol(text + 1, &end, 10);
+	if (*text == ':') {
+		is_grouped = text[1] == ',';
+		width = (int)strtol(text + 1 + is_grouped, &end, 10);
 		text = end;
 	}
 	end = strchr(text, '}');
 	check(end != NULL);
 	if (*text == '|' && !*value)
 		printf("%*.*s", width, (int)(end - text - 1), text + 1);
-	else if (*text == ':')
-		printf("%s", output_grouped(strtoll(value, NULL, 10), grouped));
+	else if (is_grouped)
+		printf("%*s", width, output_grouped(strtoll(value, NULL, 10), grouped));
 	else
 		printf("%*s", width, value);
 	free(value);

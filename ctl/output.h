@@ -36,7 +36,7 @@ void output_row(cJSON *object, const PGresult *rows, int row);
  *
  *	{member|word}   the word, where the member is absent, null or empty
  *	{member:-20}    in a field of 20 characters, to the left; {member:20} to the right
- *	{member:,}      a number with commas
+ *	{member:,}      a number with commas; {member:,12} in a field of 12 characters
  *	[member text]   the text, which may have fields and brackets, unless the member is absent,
  *	                null, empty, false or 0; [!member text] if it is
  */

@@ -7,7 +7,7 @@ struct rush_figures {
 	int64_t begin_us;    /* the first request, on the monotonic clock */
 	int64_t duration_us; /* until the last answer, or the last request ended */
 	int64_t cpu_us;      /* of this process during that time */
-	uint32_t connected;  /* connections that were open at the start */
+	uint32_t connected;  /* connections that were open at the start; 0: nothing was sent */
 	uint32_t disconnections;
 	int stopped;     /* by a signal, before all were sent */
 	char error[160]; /* why the last connection ended or could not be opened */
@@ -15,8 +15,7 @@ struct rush_figures {
 
 /*
  * Returns when every request has ended, or nothing can be sent any more. SIGINT or SIGTERM: no more
- * requests are sent; the second signal ends the process. 0, or -1 when no connection could be
- * opened at all.
+ * requests are sent; the second signal ends the process.
  */
-int rush_load_run(struct rush_requests *requests, const struct gateway_address *address,
-		  int progress, struct rush_figures *figures);
+void rush_load_run(struct rush_requests *requests, const struct gateway_address *address,
+		   int progress, struct rush_figures *figures);

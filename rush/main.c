@@ -55,16 +55,16 @@ static void seconds_add(cJSON *object, const char *name, int64_t us)
 
 static cJSON *latency_json(const struct rush_requests *requests, int code)
 {
+	static const char *const names[] = { "p50", "p90", "p99", "p99_9", "max" };
+	static const int permyriads[] = { 5000, 9000, 9900, 9990, 10000 };
 	cJSON *object = output_object();
-	struct rush_latency latency;
+	size_t n;
+	int64_t *times_us = rush_requests_times_us(requests, code, &n);
 
-	rush_requests_latency(requests, code, &latency);
-	output_number(object, "n", (int64_t)latency.n);
-	output_number(object, "p50", latency.p50_us);
-	output_number(object, "p90", latency.p90_us);
-	output_number(object, "p99", latency.p99_us);
-	output_number(object, "p99_9", latency.p999_us);
-	output_number(object, "max", latency.max_us);
+	output_number(object, "n", (int64_t)n);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		output_number(object, names[i], rush_percentile(times_us, n, permyriads[i]));
+	free(times_us);
 	return object;
 }
 
@@ -289,7 +289,8 @@ static int run(const struct config *config, const struct args *args)
 	if (verified)
 		rush_verify_begin(&verify, &plan, config->database_url, config->redis_url,
 				  timeout_s);
-	if (rush_load_run(&requests, &address, !json && isatty(STDERR_FILENO), &figures))
+	rush_load_run(&requests, &address, !json && isatty(STDERR_FILENO), &figures);
+	if (!figures.connected)
 		log_fatal("the gateway at COUPON_LISTEN, %s, cannot be reached: %s", config->listen,
 			  figures.error);
 	if (verified)

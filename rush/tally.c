@@ -10,9 +10,7 @@
 
 void *rush_array_new(size_t n, size_t size)
 {
-	void *array = checked(calloc(n ? n : 1, size));
-
-	return array;
+	return checked(calloc(n ? n : 1, size));
 }
 
 void rush_requests_init(struct rush_requests *requests, const struct rush_plan *plan)
@@ -178,29 +176,20 @@ int64_t rush_percentile(const int64_t *sorted, size_t n, int permyriad)
 {
 	size_t rank = (n * (size_t)permyriad + 9999) / 10000;
 
-	return n == 0 ? 0 : sorted[rank > 0 ? rank - 1 : 0];
+	return rank > 0 ? sorted[rank - 1] : 0;
 }
 
-void rush_requests_latency(const struct rush_requests *requests, int code,
-			   struct rush_latency *latency)
+int64_t *rush_requests_times_us(const struct rush_requests *requests, int code, size_t *n)
 {
 	int64_t *times_us = rush_array_new(requests->next, sizeof(*times_us));
-	size_t n = 0;
 
+	*n = 0;
 	for (uint32_t i = 0; i < requests->next; i++)
 		if (requests->list[i].end < RUSH_CODES_MAX &&
 		    (code == RUSH_ENDS || requests->list[i].end == code))
-			times_us[n++] = requests->list[i].time_us;
-	qsort(times_us, n, sizeof(*times_us), number_compare);
-	*latency = (struct rush_latency){
-		.n = n,
-		.p50_us = rush_percentile(times_us, n, 5000),
-		.p90_us = rush_percentile(times_us, n, 9000),
-		.p99_us = rush_percentile(times_us, n, 9900),
-		.p999_us = rush_percentile(times_us, n, 9990),
-		.max_us = rush_percentile(times_us, n, 10000),
-	};
-	free(times_us);
+			times_us[(*n)++] = requests->list[i].time_us;
+	qsort(times_us, *n, sizeof(*times_us), number_compare);
+	return times_us;
 }
 
 static int receive_compare(const void *a, const void *b)

@@ -89,15 +89,11 @@ uint32_t rush_requests_answered(const struct rush_requests *requests);
 uint32_t rush_requests_unknown(const struct rush_requests *requests);
 int rush_requests_is_unknown(const struct rush_requests *requests, uint32_t request);
 
-/* How long answers took: exact, from all of them. */
-struct rush_latency {
-	size_t n;
-	int64_t p50_us, p90_us, p99_us, p999_us, max_us; /* 0 when n is 0 */
-};
-
-/* Of the answers of one code, or of all with RUSH_ENDS. */
-void rush_requests_latency(const struct rush_requests *requests, int code,
-			   struct rush_latency *latency);
+/*
+ * How long the answers of one code took, or with RUSH_ENDS all of them: exact, ascending, to be
+ * freed.
+ */
+int64_t *rush_requests_times_us(const struct rush_requests *requests, int code, size_t *n);
 
 /* The smallest value that `permyriad` of 10000 values do not exceed; 0 when n is 0. */
 int64_t rush_percentile(const int64_t *sorted, size_t n, int permyriad);

@@ -1,10 +1,10 @@
 /*
  * couponctl codes: word makes one code for all, show tells of a code, stats of a coupon's sets, and
- * key makes the file of keys.
+ * key makes the file of keys. Before them, what all commands of codes share.
  */
 #include "common/check.h"
 #include "common/log/log.h"
-#include "ctl/codes/stored.h"
+#include "ctl/codes/codes.h"
 #include "ctl/output.h"
 #include "ctl/table.h"
 #include "embed.h"
@@ -19,8 +19,105 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define LOCK "codes"
+#define FORM_WRONG "PostgreSQL has codes of a form that this version cannot read: %s"
 #define WORD_LEAST 3
 #define KEYS_HEAD "# Keys of exchange codes: VERSION HEX. Who has them can make codes.\n"
+
+int keyring_read(struct code_keys *keys, const struct ctl *ctl, struct db *db)
+{
+	char why[CODE_WHY_SIZE], fingerprint[CODE_FINGERPRINT_SIZE];
+	const struct code_key *key;
+	PGresult *rows;
+	int newest = 0;
+
+	if (!*ctl->config.code_keys)
+		log_fatal("COUPON_CODE_KEYS is not set: this needs the file with the keys of "
+			  "codes; couponctl codes key makes one");
+	if (code_key_file_read(keys, ctl->config.code_keys, why))
+		log_fatal("%s", why);
+	rows = db_ask(db, sql_query_code_keys);
+	for (int row = 0; row < PQntuples(rows); row++) {
+		newest = (int)column_number(rows, row, "version");
+		key = code_keys_find(keys, newest);
+		if (!key || strcmp(code_key_fingerprint(key, fingerprint),
+				   column_text(rows, row, "fingerprint")) == 0)
+			continue;
+		log_fatal("COUPON_CODE_KEYS names a file with another key as version %d: its "
+			  "fingerprint is %s, and the key that has made codes has %s",
+			  newest, fingerprint, column_text(rows, row, "fingerprint"));
+	}
+	PQclear(rows);
+	return newest;
+}
+
+void stored_form(struct code_form *form, const PGresult *rows, int row, const char *column)
+{
+	char why[CODE_WHY_SIZE];
+
+	if (code_form_parse(form, column_text(rows, row, column),
+			    column_text(rows, row, "alphabet"), why))
+		log_fatal(FORM_WRONG, why);
+}
+
+void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db)
+{
+	PGresult *rows = db_ask(db, sql_query_code_catalogue);
+	struct code_keys keys = { .n = 0 };
+	char why[CODE_WHY_SIZE];
+
+	*stored = (struct stored){ .book = code_book_new() };
+	for (int row = 0; row < PQntuples(rows); row++) {
+		if (db_is_null(rows, row, "space_id"))
+			continue; /* not of generated codes */
+		if (keys.n == 0)
+			keyring_read(&keys, ctl, db);
+		switch (code_book_take(stored->book, &keys, rows, row, why)) {
+		case CODE_TAKEN:
+			break;
+		case CODE_KEY_MISSING:
+			stored->unread += column_number(rows, row, "code_num");
+			stored->unread_key = (int)column_number(rows, row, "key_version");
+			break;
+		case CODE_KEY_OTHER:
+			log_fatal("%s", why);
+		case CODE_FORM_WRONG:
+			log_fatal(FORM_WRONG, why);
+		}
+	}
+	code_keys_wipe(&keys);
+	PQclear(rows);
+}
+
+struct code_space *stored_space(const struct stored *stored, int64_t id)
+{
+	struct code_space *space = code_book_space(stored->book, id);
+
+	if (!space)
+		log_fatal("the file that COUPON_CODE_KEYS names lacks the key of version %d, which "
+			  "has made these codes",
+			  stored->unread_key);
+	return space;
+}
+
+struct db *stored_lock(const struct ctl *ctl)
+{
+	struct db *db = store_changing_open(ctl, NULL);
+
+	db_lock_wait(db, LOCK);
+	return db;
+}
+
+int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const char *request,
+		       const char *source)
+{
+	int64_t set = db_value(db, sql_query_code_set_add, postgres_number(coupon),
+			       postgres_text(kind), postgres_text(request), postgres_text(source));
+
+	if (!set)
+		log_fatal("there is no coupon %lld", (long long)coupon);
+	return set;
+}
 
 /* The set of this coupon that has the word; 0: no code has its text. Another's ends the process. */
 static int64_t present_find(struct db *db, const char *text, int64_t coupon)
@@ -149,18 +246,16 @@ static void code_say(const PGresult *row, const char *code, int as_json)
 
 static void absent_tell(const struct stored *stored, const char *text)
 {
-	struct text_buffer words = { 0 };
+	struct text_buffer shown = { 0 };
 
-	text_add_string(&words, "there is no code \"");
-	text_add_shown(&words, text, strlen(text));
-	text_add_string(&words, "\"");
-	fprintf(stderr, "couponctl: %s", words.data);
+	text_add_shown(&shown, text, strlen(text));
+	fprintf(stderr, "couponctl: there is no code \"%s\"", shown.data ? shown.data : "");
 	if (stored->unread > 0)
 		fprintf(stderr,
 			", unless it is one of %lld codes of key %d, which the file of keys lacks",
 			(long long)stored->unread, stored->unread_key);
 	fputc('\n', stderr);
-	text_buffer_fini(&words);
+	text_buffer_fini(&shown);
 }
 
 static int show_run(struct ctl *ctl)

@@ -1,6 +1,6 @@
 /* couponctl codes export: the codes of a coupon or a set that are used, or all of them. */
 #include "common/log/log.h"
-#include "ctl/codes/stored.h"
+#include "ctl/codes/codes.h"
 #include "ctl/table.h"
 #include "embed.h"
 

@@ -11,7 +11,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
-#include "ctl/codes/stored.h"
+#include "ctl/codes/codes.h"
 #include "ctl/output.h"
 #include "ctl/table.h"
 #include "embed.h"

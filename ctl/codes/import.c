@@ -15,7 +15,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "ctl/codes/code_file.h"
-#include "ctl/codes/stored.h"
+#include "ctl/codes/codes.h"
 #include "ctl/output.h"
 #include "embed.h"
 

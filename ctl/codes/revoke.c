@@ -9,7 +9,7 @@
 #include "common/log/log.h"
 #include "common/message/receive.h"
 #include "ctl/codes/code_file.h"
-#include "ctl/codes/stored.h"
+#include "ctl/codes/codes.h"
 #include "ctl/output.h"
 #include "coupon/redis_coupon.h"
 #include "embed.h"
@@ -151,58 +151,38 @@ static void others_find(struct revocation *r)
 			r->codes[i].why = checked(strdup("there is no such code"));
 }
 
-/* Those that are redeemed in Redis are named. Returns how many. */
-static int64_t run_look(struct redis_client *redis, struct code *const *run, size_t n)
-{
-	static char names[REDIS_REVOKE_CODES_MAX][RECEIVE_CODE_MAX + 1];
-	const char *argv[2 + REDIS_REVOKE_CODES_MAX] = { "HMGET" };
-	char key[COUPON_KEY_SIZE];
-	redisReply *reply;
-	int64_t used = 0;
-
-	argv[1] = coupon_key(run[0]->coupon, COUPON_KEY_CODES, key);
-	for (size_t i = 0; i < n; i++) {
-		if (run[i]->is_word)
-			id_format(run[i]->set, names[i]);
-		else
-			receive_code_format(run[i]->set, run[i]->serial, names[i]);
-		argv[2 + i] = names[i];
-	}
-	reply = redis_client_call(redis, 2 + (int)n, argv);
-	store_redis_check(redis, reply != NULL);
-	for (size_t i = 0; i < n; i++) {
-		size_t len = redis_code_user(reply->element[i]);
-
-		if (len == 0)
-			continue;
-		run[i]->is_redeemed = 1;
-		check(asprintf(&run[i]->why, "it is used, by user %.*s", (int)len,
-			       reply->element[i]->str) > 0);
-		used++;
-	}
-	freeReplyObject(reply);
-	return used;
-}
-
-/* Looks at all codes but those found before, each run of one coupon in a call. */
+/* Names the codes that are redeemed in Redis, but for those found before. Returns how many. */
 static int64_t owners_look(struct revocation *r)
 {
-	struct code *run[REDIS_REVOKE_CODES_MAX];
+	char key[COUPON_KEY_SIZE], name[RECEIVE_CODE_MAX + 1];
+	const char *argv[] = { "HGET", key, name };
 	int64_t used = 0;
-	size_t n = 0;
 
-	for (size_t i = 0; i <= r->n; i++) {
-		struct code *code = i < r->n ? &r->codes[i] : NULL;
+	for (size_t i = 0; i < r->n; i++) {
+		const struct code *code = &r->codes[i];
 
-		if (code && (!code->set || code->is_redeemed))
+		if (!code->set || code->is_redeemed)
 			continue;
-		if (n > 0 &&
-		    (!code || n == REDIS_REVOKE_CODES_MAX || code->coupon != run[0]->coupon)) {
-			used += run_look(r->redis, run, n);
-			n = 0;
-		}
-		if (code)
-			run[n++] = code;
+		coupon_key(code->coupon, COUPON_KEY_CODES, key);
+		if (code->is_word)
+			id_format(code->set, name);
+		else
+			receive_code_format(code->set, code->serial, name);
+		redis_client_append(r->redis, 3, argv);
+	}
+	for (size_t i = 0; i < r->n; i++) {
+		struct code *code = &r->codes[i];
+		redisReply *reply;
+
+		if (!code->set || code->is_redeemed)
+			continue;
+		reply = store_reply(r->redis, redis_client_next(r->redis));
+		code->is_redeemed = redis_code_user(reply) > 0;
+		if (code->is_redeemed)
+			check(asprintf(&code->why, "it is used, by user %.*s",
+				       (int)redis_code_user(reply), reply->str) > 0);
+		used += code->is_redeemed;
+		freeReplyObject(reply);
 	}
 	return used;
 }
@@ -341,12 +321,11 @@ static int codes_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	const char *path = args_text(args, "file");
-	struct revocation r = { .codes = calloc(CHUNK, sizeof(*r.codes)) };
+	struct revocation r = { .codes = checked(calloc(CHUNK, sizeof(*r.codes))) };
 	cJSON *object = output_object();
 	struct code_file *file;
 	struct code_row row;
 
-	check(r.codes != NULL);
 	r.db = store_changing_open(ctl, &r.redis);
 	stored_read(&r.stored, ctl, r.db);
 	for (int i = 0; i < args->arguments_n; i++)

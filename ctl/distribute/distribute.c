@@ -28,9 +28,7 @@
 static const char *const refused_columns[] = { "user", "line", "status", "message", NULL };
 
 struct distribution {
-	int64_t coupon;
 	const char *name;
-	char prefix[RECEIVE_KEY_MAX + 1]; /* of the keys */
 	struct run_plan plan;
 	struct list list;
 	char *refused_path;
@@ -58,18 +56,18 @@ static void options_read(struct distribution *one, const struct args *args)
 				   .is_csv = is_csv(args, path),
 				   .has_heading = args_has(args, "heading"),
 				   .with_repeats = args_has(args, "repeats") };
-	one->coupon = args_coupon(args);
+	one->plan.coupon = args_coupon(args);
 	one->name = name ? name : "1";
 	if (!*one->name || strlen(one->name) > NAME_MAX_BYTES ||
 	    one->name[strspn(one->name, NAME_ALLOWED)])
 		args_fail("--name is \"%s\": allowed are 1 to %d letters, digits and . _ -",
 			  one->name, NAME_MAX_BYTES);
-	snprintf(one->prefix, sizeof(one->prefix), "distribute/%s/", one->name);
+	snprintf(one->plan.prefix, sizeof(one->plan.prefix), "distribute/%s/", one->name);
 	if (refused && !*refused)
 		args_fail("--refused is \"\": allowed is the path of a file");
 	check((refused ? asprintf(&one->refused_path, "%s", refused)
 		       : asprintf(&one->refused_path, "%s.%lld.%s.refused.csv", path,
-				  (long long)one->coupon, one->name)) > 0);
+				  (long long)one->plan.coupon, one->name)) > 0);
 	one->refused = (struct sheet){ .columns = refused_columns,
 				       .csv_end = CSV_END,
 				       .reader = sheet_reader_read(args, SHEET_CSV) };
@@ -79,8 +77,6 @@ static void options_read(struct distribution *one, const struct args *args)
 	one->plan.target_us = args_number(args, "delay-ms", 1, 60000, DELAY_MS) * 1000;
 	one->plan.patience_us = args_number(args, "patience-s", 1, 86400 * 30, PATIENCE_S) *
 				1000000;
-	one->plan.prefix = one->prefix;
-	one->plan.coupon = one->coupon;
 }
 
 static void coupon_check(struct db *db, int64_t coupon)
@@ -95,7 +91,7 @@ static void coupon_check(struct db *db, int64_t coupon)
 /* A key whose end is no repeat is of something else. */
 static void issued_take(struct distribution *one, const char *user, const char *key)
 {
-	const char *digits = key + strlen(one->prefix);
+	const char *digits = key + strlen(one->plan.prefix);
 	int64_t repeat, i;
 
 	if (id_parse(digits, strlen(digits), &repeat) || repeat > LIST_REPEATS_MAX)
@@ -113,8 +109,8 @@ static void issued_read(struct distribution *one, struct db *db)
 	int n;
 
 	db_run(db, "BEGIN READ ONLY");
-	db_pages_begin(db, sql_query_distribute_issued, postgres_number(one->coupon),
-		       postgres_text(one->prefix));
+	db_pages_begin(db, sql_query_distribute_issued, postgres_number(one->plan.coupon),
+		       postgres_text(one->plan.prefix));
 	do {
 		PGresult *page = db_page(db);
 
@@ -221,59 +217,52 @@ static cJSON *refused_json(const struct distribution *one)
 	return refused;
 }
 
-static int64_t rate_of(const struct run_report *run)
+/* The object gets further members, for the text alone. */
+static void text_print(const struct distribution *one, cJSON *object)
 {
-	return run->duration_us > 0
-		       ? (int64_t)((double)run->answered_n * 1e6 / (double)run->duration_us)
-		       : 0;
-}
-
-static void count_print(const char *name, int64_t n)
-{
+	const cJSON *refused = cJSON_GetObjectItemCaseSensitive(object, "refused"), *number;
 	char text[OUTPUT_GROUPED_SIZE];
 
-	printf("%-16s %12s\n", name, output_grouped(n, text));
-}
-
-static void text_print(const struct distribution *one, const cJSON *refused)
-{
-	char text[OUTPUT_GROUPED_SIZE];
-	const cJSON *number;
-
-	printf("coupon %lld, distribution %s\n", (long long)one->coupon, one->name);
-	count_print("listed", one->list.n);
-	count_print("issued", one->counts[END_ISSUED]);
-	if (one->issued_before > 0)
-		count_print("  before this run", one->issued_before);
+	output_template("coupon {coupon}, distribution {name}\n"
+			"listed           {listed:,12}\n"
+			"issued           {issued:,12}\n"
+			"[issued_before   before this run {issued_before:,12}\n]",
+			object);
 	cJSON_ArrayForEach(number, refused)
-		count_print(number->string, strtoll(number->valuestring, NULL, 10));
-	if (left_count(one) > 0)
-		count_print("left", left_count(one));
-	if (refused_count(one) > 0)
-		printf("the users without a coupon are in %s\n", one->refused_path);
-	if (one->run.duration_us > 0)
-		printf("%.1f s, %s users/s\n", (double)one->run.duration_us / 1e6,
-		       output_grouped(rate_of(&one->run), text));
+		printf("%-16s %12s\n", number->string,
+		       output_grouped(strtoll(number->valuestring, NULL, 10), text));
+	output_number(object, "left", left_count(one));
+	output_number(object, "refused_n", refused_count(one));
+	snprintf(text, sizeof(text), "%.1f", (double)one->run.duration_us / 1e6);
+	output_text(object, "seconds", text);
+	output_template("[left left             {left:,12}\n]"
+			"[refused_n the users without a coupon are in {refused_file}\n]"
+			"[duration_us {seconds} s, {rate:,} users/s\n]",
+			object);
+	cJSON_Delete(object);
 }
 
 static void report_print(const struct distribution *one, int as_json)
 {
-	cJSON *root = output_object(), *refused = refused_json(one);
+	cJSON *object = output_object();
+	int64_t us = one->run.duration_us;
 
-	if (!as_json)
-		text_print(one, refused);
-	output_id(root, "coupon", one->coupon);
-	output_text(root, "name", one->name);
-	output_number(root, "listed", one->list.n);
-	output_number(root, "settled", one->list.n - left_count(one));
-	output_number(root, "issued", one->counts[END_ISSUED]);
-	output_number(root, "issued_before", one->issued_before);
-	output_add(root, "refused", refused);
-	output_bool(root, "finished", left_count(one) == 0);
-	output_text(root, "refused_file", one->refused_path);
-	output_number(root, "duration_us", one->run.duration_us);
-	output_number(root, "rate", rate_of(&one->run));
-	output_say(root, "", as_json);
+	output_id(object, "coupon", one->plan.coupon);
+	output_text(object, "name", one->name);
+	output_number(object, "listed", one->list.n);
+	output_number(object, "settled", one->list.n - left_count(one));
+	output_number(object, "issued", one->counts[END_ISSUED]);
+	output_number(object, "issued_before", one->issued_before);
+	output_add(object, "refused", refused_json(one));
+	output_bool(object, "finished", left_count(one) == 0);
+	output_text(object, "refused_file", one->refused_path);
+	output_number(object, "duration_us", us);
+	output_number(object, "rate",
+		      us > 0 ? (int64_t)(one->run.answered_n * 1e6 / (double)us) : 0);
+	if (as_json)
+		output_print(object);
+	else
+		text_print(one, object);
 }
 
 /* Tells on standard error why the run has not come to its end. */
@@ -300,13 +289,13 @@ static int exit_status(const struct distribution *one)
 
 static int distribute_run(struct ctl *ctl)
 {
-	struct distribution one = { .coupon = 0 };
+	struct distribution one = { 0 };
 	struct db *db;
 
 	options_read(&one, &ctl->args);
 	gateway_address_read(&one.plan.address, ctl->config.listen);
 	db = store_postgres_open(ctl);
-	coupon_check(db, one.coupon);
+	coupon_check(db, one.plan.coupon);
 	list_read(&one.list);
 	refused_open(&one);
 	issued_read(&one, db);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "client/client.h"
+#include "common/message/answer.h"
 #include "common/message/receive.h"
 #include "ctl/table.h"
 
@@ -15,19 +16,14 @@
 enum end {
 	END_WAITING, /* not sent yet, or to be sent again */
 	END_SENT,
-	END_ISSUED,
-	END_OUT_OF_STOCK,
-	END_ENDED,
-	END_LIMIT_REACHED,
+	END_ANSWERED, /* and the answer, unless that is ANSWER_REJECTED */
+	END_ISSUED = END_ANSWERED + ANSWER_OK,
 	/* what the list has wrong: not sent */
-	END_INVALID,
+	END_INVALID = END_ANSWERED + ANSWER_COUNT,
 	END_DUPLICATE,
 	END_TOO_MANY,
-	END_REJECTED, /* for a reason that this program does not know */
-#define REASON(name, text) END_REJECTED_##name,
-#include "common/message/reason_table.h"
-#undef REASON
-	ENDS_N
+	END_REJECTED, /* and the reason; REASON_NONE: one that this program does not know */
+	ENDS_N = END_REJECTED + REASON_COUNT
 };
 
 /*
@@ -38,7 +34,7 @@ enum end end_of_reply(const struct client_reply *reply);
 
 static inline int end_is_final(enum end end)
 {
-	return end >= END_ISSUED;
+	return end >= END_ANSWERED;
 }
 
 /*
@@ -84,7 +80,7 @@ int64_t list_find(const struct list *list, const char *text, size_t len, uint32_
 
 struct run_plan {
 	int64_t coupon;
-	const char *prefix; /* of the idempotency keys; the repeat of the user follows it */
+	char prefix[RECEIVE_KEY_MAX + 1]; /* of the keys; the repeat of the user follows it */
 	struct gateway_address address;
 	uint32_t connections_n;
 	int64_t rate;        /* users a second, at most; 0: no limit */

@@ -8,7 +8,6 @@
 #include "common/array.h"
 #include "common/check.h"
 #include "common/hash.h"
-#include "common/message/answer.h"
 #include "common/message/receive.h"
 
 #include <errno.h>
@@ -166,57 +165,50 @@ void list_fini(struct list *list)
 
 /* Ends */
 
-/* NULL: as of the answer. */
-static const struct {
-	enum answer answer;
-	const char *status, *text;
-} ends[ENDS_N] = {
-	[END_ISSUED] = { .status = "issued" },
-	[END_OUT_OF_STOCK] = { .answer = ANSWER_OUT_OF_STOCK },
-	[END_ENDED] = { .answer = ANSWER_ENDED },
-	[END_LIMIT_REACHED] = { .answer = ANSWER_LIMIT_REACHED },
-	[END_INVALID] = { .status = "invalid", .text = "the line has no valid user id" },
-	[END_DUPLICATE] = { .status = "duplicate", .text = "the user is listed before" },
-	[END_TOO_MANY] = { .status = "duplicate",
-			   .text = "the user is listed more often than any limit allows" },
-	[END_REJECTED] = { .answer = ANSWER_REJECTED },
-#define REASON(name, text_) [END_REJECTED_##name] = { .answer = ANSWER_REJECTED, .text = text_ },
-#include "common/message/reason_table.h"
-#undef REASON
-};
-
 const char *end_status(enum end end)
 {
-	return ends[end].status ? ends[end].status : answer_status(ends[end].answer);
+	if (end >= END_REJECTED)
+		return answer_status(ANSWER_REJECTED);
+	if (end >= END_INVALID)
+		return end == END_INVALID ? "invalid" : "duplicate";
+	return answer_status((enum answer)(end - END_ANSWERED));
 }
 
 const char *end_text(enum end end)
 {
-	return ends[end].text ? ends[end].text : answer_text(ends[end].answer);
+	static const char *const wrong[] = {
+		"the line has no valid user id", "the user is listed before",
+		"the user is listed more often than any limit allows"
+	};
+
+	if (end > END_REJECTED)
+		return reason_text((enum reason)(end - END_REJECTED));
+	if (end == END_REJECTED)
+		return answer_text(ANSWER_REJECTED);
+	return end >= END_INVALID ? wrong[end - END_INVALID]
+				  : answer_text((enum answer)(end - END_ANSWERED));
 }
 
 static enum end rejected_end(const char *reason)
 {
 	enum reason found = reason ? reason_find(reason) : REASON_NONE;
 
-	_Static_assert(END_REJECTED_LOST == END_REJECTED + (int)REASON_LOST, "one order");
 	/* Redis had lost the key: the user has its coupon, by an earlier request. */
 	return found == REASON_KEY_TAKEN ? END_ISSUED : (enum end)(END_REJECTED + (int)found);
 }
 
 enum end end_of_reply(const struct client_reply *reply)
 {
-	switch (answer_from_code(reply->code)) {
+	enum answer answer = answer_from_code(reply->code);
+
+	switch (answer) {
 	case ANSWER_OK:
-		return END_ISSUED;
+	case ANSWER_OUT_OF_STOCK:
+	case ANSWER_ENDED:
+	case ANSWER_LIMIT_REACHED:
+		return (enum end)(END_ANSWERED + (int)answer);
 	case ANSWER_REJECTED:
 		return rejected_end(reply->reason);
-	case ANSWER_OUT_OF_STOCK:
-		return END_OUT_OF_STOCK;
-	case ANSWER_ENDED:
-		return END_ENDED;
-	case ANSWER_LIMIT_REACHED:
-		return END_LIMIT_REACHED;
 	case ANSWER_NOT_STARTED:
 	case ANSWER_PAUSED:
 	case ANSWER_BUSY:

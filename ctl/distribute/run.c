@@ -16,7 +16,6 @@
 #include "ctl/distribute/distribute.h"
 
 #include "common/check.h"
-#include "common/message/answer.h"
 #include "ctl/distribute/window.h"
 #include "ctl/output.h"
 
@@ -306,12 +305,11 @@ static enum run_end stop_reason(const struct run *run)
 
 static struct run *run_new(struct list *list, const struct run_plan *plan)
 {
-	struct run *run = calloc(1, sizeof(*run));
+	struct run *run = checked(calloc(1, sizeof(*run)));
 	struct client_owner owner = {
 		.context = run, .fill = fill, .reply = answer_take, .lost = lost
 	};
 
-	check(run != NULL);
 	run->plan = plan;
 	run->list = list;
 	for (uint32_t i = 0; i < list->n; i++)
@@ -334,14 +332,12 @@ void run(struct list *list, const struct run_plan *plan, struct run_report *repo
 	uint32_t ended_before = run->ended_n;
 
 	client_stop_watch(1);
-	client_connect(&run->client);
 	while (run->ended_n < list->n) {
 		if (run->stop == RUN_DONE)
 			run->stop = stop_reason(run);
 		if (run->stop != RUN_DONE && inflight(run) == 0)
 			break;
 		client_wait(&run->client, wait_ms(run) * 1000);
-		client_connect(&run->client);
 		connections_watch(run);
 		overdue_close(run);
 		fill_all(run);

@@ -30,7 +30,6 @@ struct word {
 struct content {
 	struct code_book *book;
 	struct word *words;
-	int64_t sets;
 	int64_t keys_missing;
 	int has_imported;
 	char trouble[CODE_WHY_SIZE]; /* why codes cannot be read; "" if all can */
@@ -67,58 +66,18 @@ static void content_free(struct content *content)
 	code_book_free(content->book);
 }
 
-/* The key of the row's space; NULL, with the reason in `content`. */
-static const struct code_key *key_of(struct content *content, const struct code_keys *keys,
-				     const PGresult *rows, int row)
-{
-	int version = (int)column_number(rows, row, "key_version");
-	const struct code_key *key = code_keys_find(keys, version);
-	char fingerprint[CODE_FINGERPRINT_SIZE];
-
-	if (key && strcmp(code_key_fingerprint(key, fingerprint),
-			  column_text(rows, row, "fingerprint")) == 0)
-		return key;
-	if (key || !*content->trouble)
-		snprintf(content->trouble, sizeof(content->trouble),
-			 key ? "COUPON_CODE_KEYS names a file with another key as version %d"
-			     : "COUPON_CODE_KEYS names no file with the key of version %d",
-			 version);
-	return NULL;
-}
-
-static void space_take(struct content *content, const struct code_keys *keys, const PGresult *rows,
-		       int row)
-{
-	const struct code_key *key = key_of(content, keys, rows, row);
-	struct code_form form;
-	char why[CODE_WHY_SIZE];
-
-	if (!key) {
-		content->keys_missing++;
-		return;
-	}
-	if (code_form_parse(&form, column_text(rows, row, "form"),
-			    column_text(rows, row, "alphabet"), why)) {
-		snprintf(content->trouble, sizeof(content->trouble), "%s", why);
-		return;
-	}
-	code_book_add_space(content->book, column_number(rows, row, "space_id"),
-			    code_space_new(&form, key));
-}
-
+/* `is_first`: the first set of its space. */
 static void generated_take(struct content *content, const struct code_keys *keys,
 			   const PGresult *rows, int row, int is_first)
 {
-	int64_t space = column_number(rows, row, "space_id");
-	const struct code_set set = { .id = column_number(rows, row, "id"),
-				      .coupon = column_number(rows, row, "coupon_id"),
-				      .first = column_number(rows, row, "first_position"),
-				      .count = column_number(rows, row, "code_num") };
+	char why[CODE_WHY_SIZE];
+	enum code_taken taken = code_book_take(content->book, keys, rows, row, why);
 
-	if (is_first)
-		space_take(content, keys, rows, row);
-	if (code_book_space(content->book, space))
-		code_book_add_set(content->book, space, &set);
+	if (taken == CODE_TAKEN)
+		return;
+	content->keys_missing += is_first && taken != CODE_FORM_WRONG;
+	if (taken != CODE_KEY_MISSING || !*content->trouble)
+		strcpy(content->trouble, why);
 }
 
 static void word_take(struct content *content, const PGresult *rows, int row)
@@ -141,7 +100,7 @@ static void word_take(struct content *content, const PGresult *rows, int row)
 
 static struct content content_read(const PGresult *rows, const char *keys_path)
 {
-	struct content content = { .book = code_book_new(), .sets = PQntuples(rows) };
+	struct content content = { .book = code_book_new() };
 	const char *space = "";
 	struct code_keys keys = { 0 };
 
@@ -164,30 +123,25 @@ static struct content content_read(const PGresult *rows, const char *keys_path)
 	return content;
 }
 
-static void content_put(struct catalogue *catalogue, const struct content *content)
-{
-	if (*content->trouble && strcmp(content->trouble, catalogue->content.trouble) != 0)
-		log_error("code_keys", LOG_S("why", content->trouble),
-			  LOG_I("forms_unreadable", content->keys_missing));
-	content_free(&catalogue->content);
-	catalogue->content = *content;
-	catalogue->is_loaded = 1;
-	strcpy(catalogue->state, catalogue->asked);
-	metrics_add(METRIC_CODE_SETS_READ, 1);
-	metrics_set(METRIC_CODE_SETS, content->sets);
-	metrics_set(METRIC_CODE_KEYS_MISSING, content->keys_missing);
-}
-
 static void on_catalogue(void *context, const PGresult *rows)
 {
 	struct catalogue *catalogue = context;
+	struct content content;
 
 	catalogue->is_asking = 0;
-	if (rows) {
-		struct content content = content_read(rows, catalogue->keys_path);
-
-		content_put(catalogue, &content);
-	}
+	if (!rows)
+		return;
+	content = content_read(rows, catalogue->keys_path);
+	if (*content.trouble && strcmp(content.trouble, catalogue->content.trouble) != 0)
+		log_error("code_keys", LOG_S("why", content.trouble),
+			  LOG_I("forms_unreadable", content.keys_missing));
+	content_free(&catalogue->content);
+	catalogue->content = content;
+	catalogue->is_loaded = 1;
+	strcpy(catalogue->state, catalogue->asked);
+	metrics_add(METRIC_CODE_SETS_READ, 1);
+	metrics_set(METRIC_CODE_SETS, PQntuples(rows));
+	metrics_set(METRIC_CODE_KEYS_MISSING, content.keys_missing);
 }
 
 /* Whether a key that is missing may have been put into the file. */

@@ -87,6 +87,7 @@ static void test_fields(void **state)
 	assert_printed("<{id:3}><{id:-3}>", "<  7><7  >");
 	assert_printed("<{none:-6|-}><{none:4|-}>", "<-     ><   ->");
 	assert_printed("{total:,} {id:,} {none:,}", "9,007,199,254,740,993 7 0");
+	assert_printed("<{total:,24}><{id:,3}>", "<   9,007,199,254,740,993><  7>");
 }
 
 static void test_conditions(void **state)
