@@ -70,7 +70,8 @@ static PGresult *unkept_read(struct keeper_context *context, const struct coupon
 	size_t n = 0;
 
 	for (size_t i = 0; i < page->n; i++)
-		if (!page->skip[i] && !keeper_coupon_is_kept(&page->rows[i], &page->looks[i]))
+		if (page->states[i] == PAGE_LEFT &&
+		    !keeper_coupon_is_kept(&page->rows[i], &page->looks[i]))
 			ids[n++] = page->rows[i].id;
 	return n > 0 ? keeper_database_coupons(context->database, sql_query_coupon_terms, ids, n)
 		     : NULL;
@@ -132,7 +133,7 @@ static int page_verify(struct keeper_context *context, struct coupon_page *page)
 		const struct coupon_row *row = &page->rows[i];
 		const struct coupon_look *look = &page->looks[i];
 
-		if (!page->skip[i] && keeper_coupon_is_kept(row, look) &&
+		if (page->states[i] == PAGE_LEFT && keeper_coupon_is_kept(row, look) &&
 		    row->version <= look->version &&
 		    coupon_action(row, look, context->run_id) == COUPON_VERIFY)
 			list[n++] = row;
@@ -255,8 +256,7 @@ static int is_of_page(const struct keeper_context *context, const struct coupon_
 }
 
 /* Loads and rebuilds together those of a page that page_rebuild() can do. 0, or -1. */
-static int page_fill(struct keeper_context *context, struct coupon_page *page,
-		     enum page_state *states)
+static int page_fill(struct keeper_context *context, struct coupon_page *page)
 {
 	size_t n = 0, loads = 0, done = 0;
 	int64_t issued = 0;
@@ -264,32 +264,29 @@ static int page_fill(struct keeper_context *context, struct coupon_page *page,
 	for (size_t i = 0; i < page->n; i++) {
 		const struct coupon_row *row = &page->rows[i];
 
-		states[i] = PAGE_LEFT;
-		if (page->skip[i] || !is_of_page(context, row, &page->looks[i]) ||
+		if (page->states[i] != PAGE_LEFT || !is_of_page(context, row, &page->looks[i]) ||
 		    issued + row->issued > PAGE_ROWS_ALL)
 			continue;
 		issued += row->issued;
-		states[i] = PAGE_CHOSEN;
+		page->states[i] = PAGE_CHOSEN;
 		n++;
 		loads += coupon_action(row, &page->looks[i], context->run_id) == COUPON_LOAD;
 	}
 	if (n < 2 && loads == 0) {
 		for (size_t i = 0; i < page->n; i++)
-			states[i] = PAGE_LEFT; /* keeper_coupon_step() rebuilds one */
+			page->states[i] = PAGE_LEFT; /* keeper_coupon_step() rebuilds one */
 		return 0;
 	}
-	if (page_rebuild(context, page, states))
+	if (page_rebuild(context, page))
 		return -1;
 	for (size_t i = 0; i < page->n; i++)
-		done += states[i] == PAGE_DONE;
+		done += page->states[i] == PAGE_DONE;
 	return done > 0 ? coupon_page_look(page, context->redis) : 0;
 }
 
-int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page,
-			enum page_state states[KEEPER_PAGE])
+int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page)
 {
-	return page_keep(context, page) || page_verify(context, page) ||
-			       page_fill(context, page, states)
+	return page_keep(context, page) || page_verify(context, page) || page_fill(context, page)
 		       ? -1
 		       : 0;
 }

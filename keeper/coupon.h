@@ -18,14 +18,12 @@
  */
 int keeper_coupons_look(struct keeper_context *context, struct coupon_page *page);
 /*
- * Does together what some coupons of a page need, but for those with `skip`: keeps the rows of
+ * Does together what some coupons of a page need, of those that are PAGE_LEFT: keeps the rows of
  * those whose terms have changed; verifies those that need nothing else; loads and rebuilds those
- * that Redis does not have, and that have few rows. `rows` and `looks` are those after it; `states`
- * says which are loaded or rebuilt, or wait for reports. The others, and those that are refused,
- * are left to keeper_coupon_step(). As keeper_coupon_step().
+ * that Redis does not have, and that have few rows. The page is as it is after that. What is not
+ * PAGE_WAITS or PAGE_DONE then is left to keeper_coupon_step(). As keeper_coupon_step().
  */
-int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page,
-			enum page_state states[KEEPER_PAGE]);
+int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page);
 
 /* Whether the row is kept in Redis. Before that nothing else is done in Redis. Pure. */
 int keeper_coupon_is_kept(const struct coupon_row *row, const struct coupon_look *look);

@@ -201,25 +201,28 @@ static int page_look(struct keeper_sweep *sweep)
 		return -1;
 	sweep->page_ms = clock_monotonic_ms();
 	for (size_t i = 0; i < page->n; i++)
-		page->skip[i] = close_due(&page->rows[i], sweep->now_ms) ||
-				put_off_waits(&sweep->put_off, page->rows[i].id, sweep->page_ms);
+		page->states[i] = close_due(&page->rows[i], sweep->now_ms) ||
+						  put_off_waits(&sweep->put_off, page->rows[i].id,
+								sweep->page_ms)
+					  ? PAGE_APART
+					  : PAGE_LEFT;
 	return 0;
 }
 
 /* Does together what can be. 0, or -1. */
-static int page_step(struct keeper_sweep *sweep, enum page_state states[KEEPER_PAGE])
+static int page_step(struct keeper_sweep *sweep)
 {
 	struct coupon_page *page = &sweep->page;
 	char was_absent[KEEPER_PAGE];
 
 	for (size_t i = 0; i < page->n; i++)
 		was_absent[i] = !page->looks[i].present;
-	if (keeper_coupons_step(sweep->context, page, states))
+	if (keeper_coupons_step(sweep->context, page))
 		return -1;
 	for (size_t i = 0; i < page->n; i++) {
-		sweep->acted |= states[i] == PAGE_DONE ||
-				(states[i] == PAGE_WAITS && was_absent[i]);
-		if (states[i] == PAGE_DONE)
+		sweep->acted |= page->states[i] == PAGE_DONE ||
+				(page->states[i] == PAGE_WAITS && was_absent[i]);
+		if (page->states[i] == PAGE_DONE)
 			put_off_end(&sweep->put_off, page->rows[i].id);
 	}
 	return 0;
@@ -229,16 +232,15 @@ static int page_step(struct keeper_sweep *sweep, enum page_state states[KEEPER_P
 static int coupons_turn(struct keeper_sweep *sweep, enum part part)
 {
 	const struct coupon_page *page = &sweep->page;
-	enum page_state states[KEEPER_PAGE];
 
-	if (page_look(sweep) || page_step(sweep, states))
+	if (page_look(sweep) || page_step(sweep))
 		return -1;
 	for (size_t i = 0; i < page->n; i++) {
 		const struct coupon_row *row = &page->rows[i];
 		const struct coupon_look *look = &page->looks[i];
 
 		if ((part == PART_WATCHED && coupon_watch(sweep, row, look)) ||
-		    (states[i] == PAGE_LEFT && coupon_turn(sweep, part, row, look)) ||
+		    (page->states[i] <= PAGE_APART && coupon_turn(sweep, part, row, look)) ||
 		    (part == PART_WATCHED && outbox_turn(sweep, row, look)))
 			return -1;
 	}
@@ -324,7 +326,8 @@ static int has_work(const struct keeper_sweep *sweep)
 {
 	const struct watch_sums *sums = &sweep->watch.sums;
 
-	return sums->in_flight || sums->outbox || sums->reserved || sums->unreleased ||
+	return sums->of[KEEPER_METRIC_IN_FLIGHT] || sums->of[KEEPER_METRIC_OUTBOX] ||
+	       sums->of[KEEPER_METRIC_RESERVED] || sums->of[KEEPER_METRIC_UNRELEASED] ||
 	       sums->states[WATCH_UNAVAILABLE] || sweep->put_off.coupons || sweep->settled_left;
 }
 
@@ -339,7 +342,7 @@ static void sweep_end(struct keeper_sweep *sweep)
 	sweep->rest.due_ms = sweep->rest.end_ms;
 	keeper_metrics_set(KEEPER_METRIC_SWEEP, clock_monotonic_ms() - sweep->begun_ms);
 	oldest_ms = keeper_outbox_oldest_take(sweep->outbox);
-	if (oldest_ms || sweep->watch.sums.outbox == 0)
+	if (oldest_ms || sweep->watch.sums.of[KEEPER_METRIC_OUTBOX] == 0)
 		keeper_metrics_set(KEEPER_METRIC_OUTBOX_AGE, oldest_ms && oldest_ms < sweep->now_ms
 								     ? sweep->now_ms - oldest_ms
 								     : 0);

@@ -10,7 +10,6 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "embed.h"
-#include "keeper/rebuild/fill.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
 
@@ -123,39 +122,23 @@ static int generations_open(struct page *page)
 	return page_sift(page);
 }
 
-/* Of a result that is ordered by coupon: how many rows from `from` on are this coupon's. */
-static int rows_of_coupon(const PGresult *result, int from, int64_t coupon)
+/* Finds the rows of each coupon, which are in their order. */
+static void rows_take(struct page *page)
 {
-	int to = from;
-
-	while (to < PQntuples(result) && number_at(result, to, 0) == coupon)
-		to++;
-	return to - from;
-}
-
-/* Takes the rows of each coupon from three results that are in the order of coupons. */
-static void rows_take(struct page *page, const PGresult *coupons, const PGresult *older)
-{
-	int coupon = 0, generation = 0, user = 0;
+	int user = 0;
 
 	for (size_t i = 0; i < page->n; i++) {
 		struct entry *entry = &page->entries[i];
-		struct snapshot *now = &entry->now;
-		const int64_t id = page->ids[i];
-		const int is_there = rows_of_coupon(coupons, coupon, id);
+		const struct coupon_row *now = &entry->now.row; /* all zero: it is gone */
 
-		if (is_there)
-			snapshot_row_read(now, coupons, coupon);
-		coupon += is_there;
-		for (int n = rows_of_coupon(older, generation, id); n > 0; n--, generation++)
-			generation_add_row(&now->generations, older, generation, 1);
 		entry->rows_first = user;
-		entry->placing.issued = rows_of_coupon(page->rows, user, id);
-		user += (int)entry->placing.issued;
-		entry->is_out = !is_there || now->row.revocation > 0 ||
-				now->row.generation != entry->placing.generation ||
-				/* these terms are not kept yet */
-				now->row.version > entry->row->version;
+		while (user < PQntuples(page->rows) &&
+		       number_at(page->rows, user, 0) == page->ids[i])
+			user++;
+		entry->placing.issued = user - entry->rows_first;
+		entry->is_out = now->revocation > 0 ||
+				now->generation != entry->placing.generation ||
+				now->version > entry->row->version; /* its terms are not kept yet */
 	}
 }
 
@@ -163,24 +146,20 @@ static void rows_take(struct page *page, const PGresult *coupons, const PGresult
 static int snapshot_read(struct page *page)
 {
 	struct keeper_database *database = page->context->database;
-	PGresult *coupons = NULL, *older = NULL;
+	struct snapshot *list[KEEPER_PAGE];
 
-	if (keeper_database_run(database, sql_query_rebuild_begin, 0, NULL) == 0)
-		coupons = keeper_database_coupons(database, sql_query_rebuild_coupon, page->ids,
-						  page->n);
-	if (coupons && keeper_context_goes_on(page->context) == 0)
-		older = keeper_database_coupons(database, sql_query_rebuild_generations, page->ids,
-						page->n);
-	if (older)
+	for (size_t i = 0; i < page->n; i++)
+		list[i] = &page->entries[i].now;
+	if (keeper_database_run(database, sql_query_rebuild_begin, 0, NULL) == 0 &&
+	    snapshots_read(page->context, database, list, page->ids, page->n) == 0)
 		page->rows = keeper_database_coupons(database, sql_query_rebuild_page_rows,
 						     page->ids, page->n);
 	/* No effect on a dropped connection. */
 	keeper_database_run(database, sql_query_rebuild_end, 0, NULL);
-	if (page->rows)
-		rows_take(page, coupons, older);
-	PQclear(coupons);
-	PQclear(older);
-	return page->rows ? page_sift(page) : -1;
+	if (!page->rows)
+		return -1;
+	rows_take(page);
+	return page_sift(page);
 }
 
 /* Appends one piece of a coupon's rows. 0, or -1: a row is malformed. */
@@ -282,8 +261,7 @@ static int all_do(struct page *page)
 	return all_place(page);
 }
 
-int page_rebuild(struct keeper_context *context, struct coupon_page *coupons,
-		 enum page_state states[KEEPER_PAGE])
+int page_rebuild(struct keeper_context *context, struct coupon_page *coupons)
 {
 	struct page *page = checked(calloc(1, sizeof(*page)));
 
@@ -292,14 +270,14 @@ int page_rebuild(struct keeper_context *context, struct coupon_page *coupons,
 		const struct coupon_row *row = &coupons->rows[i];
 		const struct coupon_look *look = &coupons->looks[i];
 
-		if (states[i] != PAGE_CHOSEN)
+		if (coupons->states[i] != PAGE_CHOSEN)
 			continue;
-		states[i] = PAGE_LEFT;
+		coupons->states[i] = PAGE_LEFT;
 		page->ids[page->n] = row->id;
 		page->entries[page->n++] = (struct entry){
 			.row = &coupons->rows[i],
 			.look = look,
-			.state = &states[i],
+			.state = &coupons->states[i],
 			.placing = { .why = look->present || row->generation > 0 ? "missing" : NULL,
 				     .begun_ms = clock_monotonic_ms() },
 		};

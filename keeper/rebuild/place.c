@@ -4,10 +4,8 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/redis/client.h"
 #include "embed.h"
 #include "keeper/metrics.h"
-#include "keeper/rebuild/fill.h"
 
 #include <stdlib.h>
 #include <string.h>

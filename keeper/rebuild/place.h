@@ -6,7 +6,7 @@
 #pragma once
 
 #include "keeper/context.h"
-#include "keeper/rebuild/snapshot.h"
+#include "keeper/rebuild/fill.h"
 
 struct placing {
 	int64_t generation; /* the new one */

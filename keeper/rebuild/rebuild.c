@@ -15,12 +15,9 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "coupon/redis_coupon.h"
 #include "embed.h"
 #include "keeper/metrics.h"
-#include "keeper/rebuild/fill.h"
 #include "keeper/rebuild/place.h"
-#include "keeper/rebuild/snapshot.h"
 
 #include <inttypes.h>
 #include <stdio.h>
