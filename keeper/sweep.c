@@ -86,7 +86,6 @@ struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper
 	sweep->config = config;
 	sweep->context = context;
 	sweep->outbox = outbox;
-	sweep->put_off = (struct put_off)KEEPER_PUT_OFF;
 	return sweep;
 }
 
@@ -108,37 +107,20 @@ void keeper_sweep_restart(struct keeper_sweep *sweep)
 	sweep->hurry = 1;
 }
 
-/* Does what the coupon's terms and its state in Redis require. 0, or -1: the round is over. */
-static int coupon_work(struct keeper_sweep *sweep, const struct coupon_row *row,
+/* Does what the coupon needs, unless it is put off. 0, or -1: the round is over. */
+static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
 	int rc;
 
-	if (close_due(row, sweep->now_ms))
-		return close_ended(sweep->context, row);
-	if (!keeper_coupon_is_kept(row, look)) {
-		sweep->context->refused = 1;
-		return 0;
-	}
-	rc = close_step(sweep->context, row, look, sweep->config->keep_closed_s * 1000);
-	sweep->acted |= rc > 0;
-	if (rc != 0 || sweep->context->refused)
-		return rc < 0 ? -1 : 0;
-	if (keeper_coupon_step(sweep->context, row, look))
-		return -1;
-	sweep->acted |= !look->present && row->status != COUPON_CLOSED && !sweep->context->refused;
-	return 0;
-}
-
-/* The same, unless the coupon is put off. 0, or -1. */
-static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
-		       const struct coupon_look *look)
-{
 	if (put_off_waits(&sweep->put_off, row->id, sweep->page_ms))
 		return 0;
 	sweep->context->refused = 0;
-	if (coupon_work(sweep, row, look))
+	rc = keeper_coupon_step(sweep->context, row, look, sweep->now_ms,
+				sweep->config->keep_closed_s * 1000);
+	if (rc < 0)
 		return -1;
+	sweep->acted |= rc;
 	if (sweep->context->refused)
 		keeper_context_put_off(&sweep->put_off, row->id);
 	else
@@ -307,7 +289,7 @@ static void settled_begin(struct keeper_sweep *sweep)
 {
 	sweep->settled_too = 1;
 	sweep->settled_left = 0;
-	sweep->settled = (struct coupon_expiring)COUPON_EXPIRING_FIRST;
+	sweep->settled = (struct coupon_expiring){ 0 };
 }
 
 static void sweep_begin(struct keeper_sweep *sweep)

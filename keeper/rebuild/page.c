@@ -57,7 +57,6 @@ static int all_hold(struct page *page)
 {
 	struct keeper_context *context = page->context;
 	char word[REDIS_WORD_SIZE];
-	int fenced = 0;
 
 	redis_client_prepare(context->redis, lua_hold);
 	keeper_context_fence(context);
@@ -77,18 +76,15 @@ static int all_hold(struct page *page)
 		struct entry *entry = &page->entries[i];
 		redisReply *remains;
 
-		redis_word_take(redis_client_next(context->redis), word);
+		keeper_context_next(context, word);
 		remains = redis_client_next(context->redis);
-		fenced |= strcmp(word, "fenced") == 0;
 		if (strcmp(word, "early") == 0)
 			*entry->state = PAGE_WAITS;
 		entry->is_out = strcmp(word, "held") != 0 || !remains ||
 				remains->type != REDIS_REPLY_INTEGER || remains->integer != 0;
 		freeReplyObject(remains);
 	}
-	if (fenced)
-		return keeper_context_fenced(context);
-	return page_sift(page);
+	return context->fenced ? -1 : page_sift(page);
 }
 
 /* Opens a new generation of each. 0, or -1. */
@@ -215,11 +211,9 @@ static int all_fill(struct page *page)
 	return page_sift(page);
 }
 
-/* Puts the coupons in place. 0, or -1. */
-static int all_place(struct page *page)
+/* Puts the coupons in place. */
+static void all_place(struct page *page)
 {
-	int fenced = 0;
-
 	fault_point(FAULT_PAGE_FILLED);
 	redis_client_prepare(page->context->redis, lua_place);
 	keeper_context_fence(page->context);
@@ -241,24 +235,23 @@ static int all_place(struct page *page)
 			*entry->state = PAGE_DONE;
 		}
 		freeReplyObject(reply);
-		fenced |= strcmp(word, "fenced") == 0;
+		if (strcmp(word, "fenced") == 0)
+			keeper_context_fenced(page->context);
 	}
 	fault_point(FAULT_PAGE_PLACED);
-	return fenced ? keeper_context_fenced(page->context) : 0;
 }
 
-static int all_do(struct page *page)
+static void all_do(struct page *page)
 {
 	if (all_hold(page))
-		return -1;
+		return;
 	fault_point(FAULT_PAGE_HELD);
 	if (generations_open(page))
-		return -1;
+		return;
 	fault_point(FAULT_PAGE_OPENED);
-	if (rebuild_seen(page->context, page->ids, page->n) || snapshot_read(page) ||
-	    all_fill(page))
-		return -1;
-	return all_place(page);
+	if (rebuild_seen(page->context, page->ids, page->n) == 0 && snapshot_read(page) == 0 &&
+	    all_fill(page) == 0)
+		all_place(page);
 }
 
 int page_rebuild(struct keeper_context *context, struct coupon_page *coupons)
