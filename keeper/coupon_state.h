@@ -102,7 +102,7 @@ struct coupon_page {
 	enum page_state states[KEEPER_PAGE];   /* of the caller */
 };
 
-/* A position in the list of expiring coupons, which is ordered by time and id. All zero: at first. */
+/* A position in the list of expiring coupons, by time and id. All zero: at first. */
 struct coupon_expiring {
 	char at[48]; /* as PostgreSQL writes it */
 	int64_t coupon;
