@@ -26,7 +26,7 @@
 #include <string.h>
 
 #define SCAN_COUNT 512
-#define CODES_MAX (SNAPSHOT_PAGE + 1) /* in a command, of COUPON_SLOTS_MAX */
+#define CODES_MAX (SNAPSHOT_PAGE + 1) /* in a command; at most COUPON_SLOTS_MAX */
 #define SETS_REVOKED "*"              /* beside revoked sets and words: lua/issue.lua */
 #define ATTEMPTS_MAX 5
 #define OPEN_ATTEMPTS 3 /* while it is open */
