@@ -9,6 +9,8 @@
 #include <string.h>
 
 #define LOCK_NAME "keeper"
+#define PUT_OFF_FIRST_MS 1000
+#define PUT_OFF_LONGEST_MS 10000
 
 static enum lock_reply renew(struct keeper_lock *lock)
 {
@@ -93,9 +95,17 @@ int keeper_context_word(struct keeper_context *context, const char *word)
 
 int keeper_context_fenced(struct keeper_context *context)
 {
-	log_warn("keeper_fenced", LOG_I("fence", context->fence));
+	if (!context->fenced)
+		log_warn("keeper_fenced", LOG_I("fence", context->fence));
 	context->fenced = 1;
 	return -1;
+}
+
+void keeper_context_next(struct keeper_context *context, char word[REDIS_WORD_SIZE])
+{
+	redis_word_take(redis_client_next(context->redis), word);
+	if (strcmp(word, "fenced") == 0)
+		keeper_context_fenced(context);
 }
 
 const char *keeper_context_fence(struct keeper_context *context)
@@ -142,8 +152,11 @@ int keeper_context_reserved_changed(struct keeper_context *context, int64_t coup
 
 void keeper_context_put_off(struct put_off *put_off, int64_t coupon)
 {
-	const struct put_off_coupon *entry = put_off_add(put_off, coupon, clock_monotonic_ms());
+	const struct put_off_coupon *entry;
 
+	put_off->first_ms = PUT_OFF_FIRST_MS;
+	put_off->longest_ms = PUT_OFF_LONGEST_MS;
+	entry = put_off_add(put_off, coupon, clock_monotonic_ms());
 	log_warn("coupon_put_off", LOG_I("coupon", coupon), LOG_I("for_ms", entry->wait_ms),
 		 LOG_I("failures", entry->failures));
 	keeper_metrics_add(KEEPER_METRIC_PUT_OFF, 1);

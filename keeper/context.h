@@ -89,6 +89,11 @@ int keeper_context_failed(struct keeper_context *context);
  * if Redis refused it for this coupon.
  */
 int keeper_context_word(struct keeper_context *context, const char *word);
+/*
+ * The word that the next script of a round trip replied, as of redis_word_take(). If it is
+ * "fenced", that is recorded.
+ */
+void keeper_context_next(struct keeper_context *context, char word[REDIS_WORD_SIZE]);
 /* Records that another keeper has a higher fence, or may have been elected (logged). Returns -1. */
 int keeper_context_fenced(struct keeper_context *context);
 
@@ -106,12 +111,5 @@ int keeper_context_event_is_new(struct keeper_context *context, int64_t coupon, 
 int keeper_context_reserved_changed(struct keeper_context *context, int64_t coupon,
 				    int64_t reserved);
 
-/*
- * Puts a coupon off after a step has failed for it alone (logged and counted). The table is
- * initialized with KEEPER_PUT_OFF.
- */
-#define KEEPER_PUT_OFF                                \
-	{                                             \
-		.first_ms = 1000, .longest_ms = 10000 \
-	}
+/* Puts a coupon off after a step has failed for it alone (logged and counted). */
 void keeper_context_put_off(struct put_off *put_off, int64_t coupon);

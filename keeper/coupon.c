@@ -16,7 +16,6 @@ int keeper_coupons_look(struct keeper_context *context, struct coupon_page *page
 	const char *fence = context->fence_text;
 	char word[REDIS_WORD_SIZE];
 	size_t n = 0;
-	int fenced = 0;
 
 	if (keeper_lock_hold(context) || coupon_page_look(page, context->redis))
 		return -1;
@@ -28,13 +27,9 @@ int keeper_coupons_look(struct keeper_context *context, struct coupon_page *page
 	for (size_t i = 0; i < n; i++)
 		redis_client_append_coupon_eval(context->redis, lua_fence, old[i]->id,
 						COUPON_KEYS_ISSUE, 1, &fence);
-	for (size_t i = 0; i < n; i++) {
-		redis_word_take(redis_client_next(context->redis), word);
-		fenced |= strcmp(word, "fenced") == 0;
-	}
-	if (!redis_client_is_open(context->redis))
-		return -1;
-	return fenced ? keeper_context_fenced(context) : 0;
+	for (size_t i = 0; i < n; i++)
+		keeper_context_next(context, word);
+	return context->fenced || !redis_client_is_open(context->redis) ? -1 : 0;
 }
 
 /*
@@ -57,7 +52,8 @@ static void verified(struct keeper_context *context, const struct coupon_row *ro
 	log_info("coupon_verified", LOG_I("coupon", row->id), LOG_I("generation", row->generation));
 }
 
-int keeper_coupon_is_kept(const struct coupon_row *row, const struct coupon_look *look)
+/* Whether the row is kept in Redis. Before that nothing else is done in Redis. */
+static int is_kept(const struct coupon_row *row, const struct coupon_look *look)
 {
 	return look->kept_version >= row->version ||
 	       (row->status == COUPON_CLOSED && !look->present);
@@ -70,7 +66,7 @@ static PGresult *unkept_read(struct keeper_context *context, const struct coupon
 	size_t n = 0;
 
 	for (size_t i = 0; i < page->n; i++)
-		if (!page->skip[i] && !keeper_coupon_is_kept(&page->rows[i], &page->looks[i]))
+		if (page->states[i] == PAGE_LEFT && !is_kept(&page->rows[i], &page->looks[i]))
 			ids[n++] = page->rows[i].id;
 	return n > 0 ? keeper_database_coupons(context->database, sql_query_coupon_terms, ids, n)
 		     : NULL;
@@ -93,7 +89,7 @@ static int page_keep(struct keeper_context *context, struct coupon_page *page)
 {
 	char key[COUPON_KEY_SIZE], word[REDIS_WORD_SIZE];
 	PGresult *rows = unkept_read(context, page);
-	int n = PQntuples(rows), fenced = 0;
+	int n = PQntuples(rows);
 
 	if (n > 0 && keeper_stores_copy(context)) {
 		PQclear(rows);
@@ -111,14 +107,13 @@ static int page_keep(struct keeper_context *context, struct coupon_page *page)
 		redis_client_append_eval(context->redis, lua_keep_terms, 1, keys, 3, argv);
 	}
 	for (int i = 0; i < n; i++) {
-		redis_word_take(redis_client_next(context->redis), word);
-		fenced |= strcmp(word, "fenced") == 0;
+		keeper_context_next(context, word);
 		if (strcmp(word, "kept") == 0 || strcmp(word, "current") == 0)
 			kept_set(page, number_at(rows, i, 0), number_at(rows, i, 1));
 	}
 	redis_client_prepared_end(context->redis);
 	PQclear(rows);
-	return fenced ? keeper_context_fenced(context) : keeper_context_usable(context);
+	return keeper_context_usable(context);
 }
 
 /* Verifies together those of a page that need nothing else, and says so in `looks`. 0, or -1. */
@@ -132,7 +127,7 @@ static int page_verify(struct keeper_context *context, struct coupon_page *page)
 		const struct coupon_row *row = &page->rows[i];
 		const struct coupon_look *look = &page->looks[i];
 
-		if (!page->skip[i] && keeper_coupon_is_kept(row, look) &&
+		if (page->states[i] == PAGE_LEFT && is_kept(row, look) &&
 		    row->version <= look->version &&
 		    coupon_action(row, look, context->run_id) == COUPON_VERIFY)
 			list[n++] = row;
@@ -142,8 +137,6 @@ static int page_verify(struct keeper_context *context, struct coupon_page *page)
 	if (place_verify(context, list, n, words))
 		return keeper_context_usable(context);
 	for (size_t i = 0; i < n; i++) {
-		if (strcmp(words[i], "fenced") == 0)
-			return keeper_context_fenced(context);
 		if (strcmp(words[i], "verified") != 0)
 			continue;
 		verified(context, list[i]);
@@ -246,17 +239,15 @@ static int is_of_page(const struct keeper_context *context, const struct coupon_
 {
 	enum coupon_action action = coupon_action(row, look, context->run_id);
 
-	if (!keeper_coupon_is_kept(row, look) || look->broken || look->users_present ||
-	    look->outbox_n > 0 || (look->present && !look->placeholder) ||
-	    row->status == COUPON_CLOSED || row->issued > PAGE_ROWS_EACH || row->revocation > 0 ||
-	    coupon_rebuild_is_due(row))
+	if (!is_kept(row, look) || look->broken || look->users_present || look->outbox_n > 0 ||
+	    (look->present && !look->placeholder) || row->status == COUPON_CLOSED ||
+	    row->issued > PAGE_ROWS_EACH || row->revocation > 0 || coupon_rebuild_is_due(row))
 		return 0;
 	return action == COUPON_LOAD || (action == COUPON_REBUILD && context->may_open);
 }
 
 /* Loads and rebuilds together those of a page that page_rebuild() can do. 0, or -1. */
-static int page_fill(struct keeper_context *context, struct coupon_page *page,
-		     enum page_state *states)
+static int page_fill(struct keeper_context *context, struct coupon_page *page)
 {
 	size_t n = 0, loads = 0, done = 0;
 	int64_t issued = 0;
@@ -264,38 +255,36 @@ static int page_fill(struct keeper_context *context, struct coupon_page *page,
 	for (size_t i = 0; i < page->n; i++) {
 		const struct coupon_row *row = &page->rows[i];
 
-		states[i] = PAGE_LEFT;
-		if (page->skip[i] || !is_of_page(context, row, &page->looks[i]) ||
+		if (page->states[i] != PAGE_LEFT || !is_of_page(context, row, &page->looks[i]) ||
 		    issued + row->issued > PAGE_ROWS_ALL)
 			continue;
 		issued += row->issued;
-		states[i] = PAGE_CHOSEN;
+		page->states[i] = PAGE_CHOSEN;
 		n++;
 		loads += coupon_action(row, &page->looks[i], context->run_id) == COUPON_LOAD;
 	}
 	if (n < 2 && loads == 0) {
 		for (size_t i = 0; i < page->n; i++)
-			states[i] = PAGE_LEFT; /* keeper_coupon_step() rebuilds one */
+			page->states[i] = PAGE_LEFT; /* keeper_coupon_step() rebuilds one */
 		return 0;
 	}
-	if (page_rebuild(context, page, states))
+	if (page_rebuild(context, page))
 		return -1;
 	for (size_t i = 0; i < page->n; i++)
-		done += states[i] == PAGE_DONE;
+		done += page->states[i] == PAGE_DONE;
 	return done > 0 ? coupon_page_look(page, context->redis) : 0;
 }
 
-int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page,
-			enum page_state states[KEEPER_PAGE])
+int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page)
 {
-	return page_keep(context, page) || page_verify(context, page) ||
-			       page_fill(context, page, states)
+	return page_keep(context, page) || page_verify(context, page) || page_fill(context, page)
 		       ? -1
 		       : 0;
 }
 
-int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *row,
-		       const struct coupon_look *look)
+/* Does what the state of the coupon in Redis requires. 0, or -1. */
+static int action_do(struct keeper_context *context, const struct coupon_row *row,
+		     const struct coupon_look *look)
 {
 	switch (coupon_action(row, look, context->run_id)) {
 	case COUPON_KEEP:
@@ -352,7 +341,8 @@ static int fenced_change(struct keeper_context *context, const char *sql, int n,
 	return elected ? 0 : keeper_context_fenced(context);
 }
 
-int close_ended(struct keeper_context *context, const struct coupon_row *row)
+/* Closes the coupon in PostgreSQL. Redis receives this as new terms. 0, or -1. */
+static int close_ended(struct keeper_context *context, const struct coupon_row *row)
 {
 	const struct postgres_argument arguments[] = { postgres_number(row->id),
 						       postgres_number(row->version),
@@ -452,8 +442,12 @@ static int expiry_record(struct keeper_context *context, const struct coupon_row
 	return 1;
 }
 
-int close_step(struct keeper_context *context, const struct coupon_row *row,
-	       const struct coupon_look *look, int64_t keep_ms)
+/*
+ * Marks a closed coupon as settled, if it is, and sets its keys to expire. 1 when both are done, 0
+ * when other work for the coupon may be due, -1.
+ */
+static int close_step(struct keeper_context *context, const struct coupon_row *row,
+		      const struct coupon_look *look, int64_t keep_ms)
 {
 	int64_t known = 0;
 	char word[REDIS_WORD_SIZE];
@@ -471,4 +465,23 @@ int close_step(struct keeper_context *context, const struct coupon_row *row,
 	keys_expire(context, row, keep_ms, word);
 	return strcmp(word, "expires") == 0 ? expiry_record(context, row, keep_ms)
 					    : keeper_context_word(context, word);
+}
+
+int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *row,
+		       const struct coupon_look *look, int64_t now_ms, int64_t keep_ms)
+{
+	int rc;
+
+	if (close_due(row, now_ms))
+		return close_ended(context, row);
+	if (!is_kept(row, look)) {
+		context->refused = 1;
+		return 0;
+	}
+	rc = close_step(context, row, look, keep_ms);
+	if (rc != 0 || context->refused)
+		return rc;
+	if (action_do(context, row, look))
+		return -1;
+	return !look->present && row->status != COUPON_CLOSED && !context->refused;
 }

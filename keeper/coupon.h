@@ -18,20 +18,20 @@
  */
 int keeper_coupons_look(struct keeper_context *context, struct coupon_page *page);
 /*
- * Does together what some coupons of a page need, but for those with `skip`: keeps the rows of
+ * Does together what some coupons of a page need, of those that are PAGE_LEFT: keeps the rows of
  * those whose terms have changed; verifies those that need nothing else; loads and rebuilds those
- * that Redis does not have, and that have few rows. `rows` and `looks` are those after it; `states`
- * says which are loaded or rebuilt, or wait for reports. The others, and those that are refused,
- * are left to keeper_coupon_step(). As keeper_coupon_step().
+ * that Redis does not have, and that have few rows. The page is as it is after that. What is not
+ * PAGE_WAITS or PAGE_DONE then is left to keeper_coupon_step(). 0, or -1: the round is over.
  */
-int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page,
-			enum page_state states[KEEPER_PAGE]);
+int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page);
 
-/* Whether the row is kept in Redis. Before that nothing else is done in Redis. Pure. */
-int keeper_coupon_is_kept(const struct coupon_row *row, const struct coupon_look *look);
-/* 0, or -1 when Redis or PostgreSQL failed or another keeper was elected: the round is over. */
+/*
+ * Does what the coupon needs next, at Redis' time `now_ms`. If it is closed and settled, its keys
+ * are set to expire in `keep_ms`. 1 when it is loaded or settled now; 0; -1 when Redis or
+ * PostgreSQL failed or another keeper was elected: the round is over.
+ */
 int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *row,
-		       const struct coupon_look *look);
+		       const struct coupon_look *look, int64_t now_ms, int64_t keep_ms);
 
 /*
  * A coupon is closed this long after its end, so that a clock that is set back slightly does not
@@ -41,16 +41,3 @@ int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *
 
 /* Whether the coupon's end has passed at Redis' time `now_ms` and it is not closed yet. Pure. */
 int close_due(const struct coupon_row *row, int64_t now_ms);
-/*
- * Closes the coupon in PostgreSQL. Redis receives this as new terms. 0, or -1 when PostgreSQL
- * failed or another keeper was elected.
- */
-int close_ended(struct keeper_context *context, const struct coupon_row *row);
-
-/*
- * Marks a closed coupon as settled, if it is, and sets its keys to expire in `keep_ms`. 1 when
- * both are done, 0 when other work for the coupon may be due, -1 when Redis or PostgreSQL failed
- * or another keeper was elected.
- */
-int close_step(struct keeper_context *context, const struct coupon_row *row,
-	       const struct coupon_look *look, int64_t keep_ms);

@@ -128,9 +128,10 @@ int coupon_page_read(struct coupon_page *page, struct keeper_database *database,
 int coupon_page_expiring(struct coupon_page *page, struct keeper_database *database,
 			 struct coupon_expiring *after)
 {
-	const struct postgres_argument arguments[] = { postgres_text(after->at),
-						       postgres_number(after->coupon),
-						       postgres_number(KEEPER_PAGE) };
+	const struct postgres_argument arguments[] = {
+		postgres_text(*after->at ? after->at : "-infinity"), postgres_number(after->coupon),
+		postgres_number(KEEPER_PAGE)
+	};
 	PGresult *result = keeper_database_query(database, sql_query_coupon_expiring_page, 3,
 						 arguments);
 	int n;

@@ -85,19 +85,24 @@ const char *coupon_status_text(enum coupon_status status);
 /* Reads a row with the columns of sql_query_coupon_page. */
 void coupon_row_read(const PGresult *result, int i, struct coupon_row *row);
 
+/* What is done for a coupon together with others of its page. */
+enum page_state {
+	PAGE_LEFT,   /* nothing: it is left to keeper_coupon_step(), or to the next round */
+	PAGE_APART,  /* the same, since it is put off, or something else comes first */
+	PAGE_CHOSEN, /* for page_rebuild() */
+	PAGE_WAITS,  /* for the reports of gateways */
+	PAGE_DONE    /* opened: its row is as it is after that */
+};
+
 /* Some coupons, at most KEEPER_PAGE. */
 struct coupon_page {
 	size_t n;
 	struct coupon_row rows[KEEPER_PAGE];
 	struct coupon_look looks[KEEPER_PAGE]; /* after coupon_page_look() */
-	char skip[KEEPER_PAGE]; /* of the caller: put off, or something else comes first */
+	enum page_state states[KEEPER_PAGE];   /* of the caller */
 };
 
-/* A position in the list of expiring coupons, which is ordered by time and id. */
-#define COUPON_EXPIRING_FIRST  \
-	{                      \
-		"-infinity", 0 \
-	}
+/* A position in the list of expiring coupons, by time and id. All zero: at first. */
 struct coupon_expiring {
 	char at[48]; /* as PostgreSQL writes it */
 	int64_t coupon;

@@ -368,7 +368,6 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->config = config;
 	keeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	check(keeper->wake_fd >= 0);
-	keeper->late.put_off = (struct put_off)KEEPER_PUT_OFF;
 	keeper->context.redis = redis_client_new(config->redis_url, redis_failed);
 	keeper->context.database_url = config->database_url;
 	keeper->context.database = keeper_database_new(config->database_url);

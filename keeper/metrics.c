@@ -83,7 +83,7 @@ static void suspect_add(struct keeper_watch *watch, const struct coupon_row *row
 			  LOG_I("lost", look->lost), LOG_I("seq", look->seq),
 			  LOG_I("issued", row->issued), LOG_I("settled", row->settled),
 			  LOG_I("known", known));
-	watch->sums.unequal += suspect->looks == WATCH_LOOKS;
+	watch->sums.of[KEEPER_METRIC_UNEQUAL] += suspect->looks == WATCH_LOOKS;
 }
 
 /*
@@ -108,10 +108,11 @@ int keeper_watch_add(struct keeper_watch *watch, struct redis_client *redis, con
 		     const struct coupon_row *row, const struct coupon_look *look, int64_t now_ms)
 {
 	int is_verified = coupon_is_verified(row, look, run_id);
+	int64_t *of = watch->sums.of;
 
 	watch->sums.states[state_of(row, is_verified, now_ms)]++;
-	watch->sums.unreleased += row->pending;
-	watch->sums.outbox += look->outbox_n;
+	of[KEEPER_METRIC_UNRELEASED] += row->pending;
+	of[KEEPER_METRIC_OUTBOX] += look->outbox_n;
 	if (!is_verified)
 		return 0;
 	/*
@@ -119,10 +120,10 @@ int keeper_watch_add(struct keeper_watch *watch, struct redis_client *redis, con
 	 * the next sweep.
 	 */
 	if (look->seq > row->settled)
-		watch->sums.in_flight += look->seq - row->settled;
-	watch->sums.in_flight += look->reserved;
-	watch->sums.reserved += look->reserved;
-	watch->sums.lost += look->lost;
+		of[KEEPER_METRIC_IN_FLIGHT] += look->seq - row->settled;
+	of[KEEPER_METRIC_IN_FLIGHT] += look->reserved;
+	of[KEEPER_METRIC_RESERVED] += look->reserved;
+	of[KEEPER_METRIC_LOST] += look->lost;
 	return numbers_compare(watch, redis, row, look);
 }
 
@@ -130,12 +131,8 @@ void keeper_watch_publish(const struct watch_sums *sums)
 {
 	for (int i = 0; i < WATCH_STATE_COUNT; i++)
 		atomic_store_explicit(&coupons[i], sums->states[i], memory_order_relaxed);
-	keeper_metrics_set(KEEPER_METRIC_UNEQUAL, sums->unequal);
-	keeper_metrics_set(KEEPER_METRIC_IN_FLIGHT, sums->in_flight);
-	keeper_metrics_set(KEEPER_METRIC_RESERVED, sums->reserved);
-	keeper_metrics_set(KEEPER_METRIC_UNRELEASED, sums->unreleased);
-	keeper_metrics_set(KEEPER_METRIC_LOST, sums->lost);
-	keeper_metrics_set(KEEPER_METRIC_OUTBOX, sums->outbox);
+	for (int i = KEEPER_METRIC_UNEQUAL; i <= KEEPER_METRIC_OUTBOX; i++)
+		keeper_metrics_set((enum keeper_metric)i, sums->of[i]);
 }
 
 void keeper_watch_none(void)

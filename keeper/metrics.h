@@ -37,12 +37,7 @@ enum watch_state {
 
 struct watch_sums {
 	int64_t states[WATCH_STATE_COUNT];
-	int64_t unequal;
-	int64_t in_flight;
-	int64_t reserved;
-	int64_t unreleased; /* coupons */
-	int64_t lost;
-	int64_t outbox;
+	int64_t of[KEEPER_METRIC_COUNT]; /* of the metrics from UNEQUAL to OUTBOX */
 };
 
 #define WATCH_LOOKS 3       /* consecutive mismatches of a coupon before it is logged */

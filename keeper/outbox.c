@@ -202,38 +202,27 @@ static void *entry_item(struct keeper_outbox *outbox, const struct resend_pass *
 		       : NULL;
 }
 
-/* Asks whether a batch is the operator's; dead_take() reads the answers in the same order. */
-static void dead_append(struct keeper_outbox *outbox, int64_t coupon, const char *batch)
-{
-	char key[COUPON_KEY_SIZE];
-	const char *sismember[] = { "SISMEMBER", coupon_key(coupon, COUPON_KEY_DEAD, key), batch };
-
-	redis_client_append(outbox->context->redis, 3, sismember);
-}
-
-/* 0 also where Redis refuses, or is lost. */
-static int dead_take(struct keeper_outbox *outbox)
-{
-	redisReply *reply = redis_client_next(outbox->context->redis);
-	int is_dead = reply && redis_reply_number(reply) != 0;
-
-	freeReplyObject(reply);
-	return is_dead;
-}
-
 /* Publishes those entries of a step of a scan that are due. 0, or -1: the round is over. */
 static int entries_send(struct keeper_outbox *outbox, struct resend_pass *pass, int64_t coupon,
 			const redisReply *entries, int64_t now_ms)
 {
+	struct redis_client *redis = outbox->context->redis;
 	size_t n = entries->elements / 2;
-	char *dead = checked(calloc(n + 1, 1));
+	char key[COUPON_KEY_SIZE], *dead = checked(calloc(n + 1, 1)); /* the operator's */
+	const char *sismember[] = { "SISMEMBER", coupon_key(coupon, COUPON_KEY_DEAD, key), NULL };
 	int rc;
 
-	for (size_t i = 0; i < n; i++)
-		dead_append(outbox, coupon, entries->element[2 * i]->str);
-	for (size_t i = 0; i < n; i++)
-		dead[i] = (char)dead_take(outbox);
-	rc = redis_client_is_open(outbox->context->redis) ? 0 : -1;
+	for (size_t i = 0; i < n; i++) {
+		sismember[2] = entries->element[2 * i]->str;
+		redis_client_append(redis, 3, sismember);
+	}
+	for (size_t i = 0; i < n; i++) {
+		redisReply *reply = redis_client_next(redis);
+
+		dead[i] = reply && redis_reply_number(reply) != 0;
+		freeReplyObject(reply);
+	}
+	rc = redis_client_is_open(redis) ? 0 : -1;
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		const redisReply *batch = entries->element[2 * i],
 				 *body = entries->element[2 * i + 1];
@@ -305,20 +294,21 @@ static int slots_settle(struct keeper_outbox *outbox, struct resend_pass *pass, 
 {
 	struct slots slots = { 0 };
 	struct settle_args args;
-	char batch[ULID_SIZE];
+	char *dead;
 	int rc = -1;
 
 	slots_read(&slots, users);
 	settle_args_init(&args);
+	dead = checked(calloc(slots.n + 1, 1)); /* 0 also where Redis refuses to tell */
+	coupon_has(outbox->context->redis, coupon, COUPON_KEY_DEAD, slots.list, slots.n, dead);
 	for (size_t i = 0; i < slots.n; i++)
-		dead_append(outbox, coupon, ulid_format(&slots.list[i].batch, batch));
-	for (size_t i = 0; i < slots.n; i++)
-		if (!dead_take(outbox))
+		if (!dead[i])
 			slot_add(&args, coupon, look, &slots.list[i]);
 	if (redis_client_is_open(outbox->context->redis))
 		rc = args_settle(outbox, &args, &pass->sent);
 	settle_args_fini(&args);
 	slots_fini(&slots);
+	free(dead);
 	return rc;
 }
 

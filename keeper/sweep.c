@@ -86,7 +86,6 @@ struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper
 	sweep->config = config;
 	sweep->context = context;
 	sweep->outbox = outbox;
-	sweep->put_off = (struct put_off)KEEPER_PUT_OFF;
 	return sweep;
 }
 
@@ -108,37 +107,20 @@ void keeper_sweep_restart(struct keeper_sweep *sweep)
 	sweep->hurry = 1;
 }
 
-/* Does what the coupon's terms and its state in Redis require. 0, or -1: the round is over. */
-static int coupon_work(struct keeper_sweep *sweep, const struct coupon_row *row,
+/* Does what the coupon needs, unless it is put off. 0, or -1: the round is over. */
+static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
 	int rc;
 
-	if (close_due(row, sweep->now_ms))
-		return close_ended(sweep->context, row);
-	if (!keeper_coupon_is_kept(row, look)) {
-		sweep->context->refused = 1;
-		return 0;
-	}
-	rc = close_step(sweep->context, row, look, sweep->config->keep_closed_s * 1000);
-	sweep->acted |= rc > 0;
-	if (rc != 0 || sweep->context->refused)
-		return rc < 0 ? -1 : 0;
-	if (keeper_coupon_step(sweep->context, row, look))
-		return -1;
-	sweep->acted |= !look->present && row->status != COUPON_CLOSED && !sweep->context->refused;
-	return 0;
-}
-
-/* The same, unless the coupon is put off. 0, or -1. */
-static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
-		       const struct coupon_look *look)
-{
 	if (put_off_waits(&sweep->put_off, row->id, sweep->page_ms))
 		return 0;
 	sweep->context->refused = 0;
-	if (coupon_work(sweep, row, look))
+	rc = keeper_coupon_step(sweep->context, row, look, sweep->now_ms,
+				sweep->config->keep_closed_s * 1000);
+	if (rc < 0)
 		return -1;
+	sweep->acted |= rc;
 	if (sweep->context->refused)
 		keeper_context_put_off(&sweep->put_off, row->id);
 	else
@@ -201,25 +183,28 @@ static int page_look(struct keeper_sweep *sweep)
 		return -1;
 	sweep->page_ms = clock_monotonic_ms();
 	for (size_t i = 0; i < page->n; i++)
-		page->skip[i] = close_due(&page->rows[i], sweep->now_ms) ||
-				put_off_waits(&sweep->put_off, page->rows[i].id, sweep->page_ms);
+		page->states[i] = close_due(&page->rows[i], sweep->now_ms) ||
+						  put_off_waits(&sweep->put_off, page->rows[i].id,
+								sweep->page_ms)
+					  ? PAGE_APART
+					  : PAGE_LEFT;
 	return 0;
 }
 
 /* Does together what can be. 0, or -1. */
-static int page_step(struct keeper_sweep *sweep, enum page_state states[KEEPER_PAGE])
+static int page_step(struct keeper_sweep *sweep)
 {
 	struct coupon_page *page = &sweep->page;
 	char was_absent[KEEPER_PAGE];
 
 	for (size_t i = 0; i < page->n; i++)
 		was_absent[i] = !page->looks[i].present;
-	if (keeper_coupons_step(sweep->context, page, states))
+	if (keeper_coupons_step(sweep->context, page))
 		return -1;
 	for (size_t i = 0; i < page->n; i++) {
-		sweep->acted |= states[i] == PAGE_DONE ||
-				(states[i] == PAGE_WAITS && was_absent[i]);
-		if (states[i] == PAGE_DONE)
+		sweep->acted |= page->states[i] == PAGE_DONE ||
+				(page->states[i] == PAGE_WAITS && was_absent[i]);
+		if (page->states[i] == PAGE_DONE)
 			put_off_end(&sweep->put_off, page->rows[i].id);
 	}
 	return 0;
@@ -229,16 +214,15 @@ static int page_step(struct keeper_sweep *sweep, enum page_state states[KEEPER_P
 static int coupons_turn(struct keeper_sweep *sweep, enum part part)
 {
 	const struct coupon_page *page = &sweep->page;
-	enum page_state states[KEEPER_PAGE];
 
-	if (page_look(sweep) || page_step(sweep, states))
+	if (page_look(sweep) || page_step(sweep))
 		return -1;
 	for (size_t i = 0; i < page->n; i++) {
 		const struct coupon_row *row = &page->rows[i];
 		const struct coupon_look *look = &page->looks[i];
 
 		if ((part == PART_WATCHED && coupon_watch(sweep, row, look)) ||
-		    (states[i] == PAGE_LEFT && coupon_turn(sweep, part, row, look)) ||
+		    (page->states[i] <= PAGE_APART && coupon_turn(sweep, part, row, look)) ||
 		    (part == PART_WATCHED && outbox_turn(sweep, row, look)))
 			return -1;
 	}
@@ -305,7 +289,7 @@ static void settled_begin(struct keeper_sweep *sweep)
 {
 	sweep->settled_too = 1;
 	sweep->settled_left = 0;
-	sweep->settled = (struct coupon_expiring)COUPON_EXPIRING_FIRST;
+	sweep->settled = (struct coupon_expiring){ 0 };
 }
 
 static void sweep_begin(struct keeper_sweep *sweep)
@@ -324,7 +308,8 @@ static int has_work(const struct keeper_sweep *sweep)
 {
 	const struct watch_sums *sums = &sweep->watch.sums;
 
-	return sums->in_flight || sums->outbox || sums->reserved || sums->unreleased ||
+	return sums->of[KEEPER_METRIC_IN_FLIGHT] || sums->of[KEEPER_METRIC_OUTBOX] ||
+	       sums->of[KEEPER_METRIC_RESERVED] || sums->of[KEEPER_METRIC_UNRELEASED] ||
 	       sums->states[WATCH_UNAVAILABLE] || sweep->put_off.coupons || sweep->settled_left;
 }
 
@@ -339,7 +324,7 @@ static void sweep_end(struct keeper_sweep *sweep)
 	sweep->rest.due_ms = sweep->rest.end_ms;
 	keeper_metrics_set(KEEPER_METRIC_SWEEP, clock_monotonic_ms() - sweep->begun_ms);
 	oldest_ms = keeper_outbox_oldest_take(sweep->outbox);
-	if (oldest_ms || sweep->watch.sums.outbox == 0)
+	if (oldest_ms || sweep->watch.sums.of[KEEPER_METRIC_OUTBOX] == 0)
 		keeper_metrics_set(KEEPER_METRIC_OUTBOX_AGE, oldest_ms && oldest_ms < sweep->now_ms
 								     ? sweep->now_ms - oldest_ms
 								     : 0);

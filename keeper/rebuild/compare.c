@@ -15,12 +15,9 @@
  */
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/redis/client.h"
-#include "coupon/redis_coupon.h"
 #include "embed.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
-#include "keeper/rebuild/snapshot.h"
 #include "keeper/release.h"
 
 #include <inttypes.h>
@@ -29,7 +26,7 @@
 #include <string.h>
 
 #define SCAN_COUNT 512
-#define CODES_MAX (SNAPSHOT_PAGE + 1) /* in a command */
+#define CODES_MAX (SNAPSHOT_PAGE + 1) /* in a command; at most COUPON_SLOTS_MAX */
 #define SETS_REVOKED "*"              /* beside revoked sets and words: lua/issue.lua */
 #define ATTEMPTS_MAX 5
 #define OPEN_ATTEMPTS 3 /* while it is open */
@@ -71,19 +68,17 @@ struct codes_page {
 /* Compares them, and empties the page. */
 static int codes_page_compare(struct compare *compare, struct codes_page *page)
 {
-	char key[COUPON_KEY_SIZE];
-	const char *argv[2 + CODES_MAX] = { "HMGET",
-					    coupon_key(compare->coupon, COUPON_KEY_CODES, key) };
+	const char *codes[CODES_MAX];
 	redisReply *reply;
 
 	if (page->n == 0)
 		return 0;
 	for (int i = 0; i < page->n; i++)
-		argv[2 + i] = page->codes[i];
-	reply = redis_client_call(compare->context->redis, 2 + page->n, argv);
+		codes[i] = page->codes[i];
+	reply = coupon_fields(compare->context->redis, compare->coupon, COUPON_KEY_CODES, codes,
+			      (size_t)page->n);
 	if (!reply)
 		return -1;
-	check(reply->type == REDIS_REPLY_ARRAY && reply->elements == (size_t)page->n);
 	for (int i = 0; i < page->n; i++) {
 		const redisReply *value = reply->element[i];
 		const char *user = page->users[i].text;

@@ -2,7 +2,6 @@
 
 #include "common/check.h"
 #include "common/fault.h"
-#include "coupon/redis_coupon.h"
 #include "embed.h"
 
 #include <stdlib.h>
@@ -14,6 +13,146 @@
 #define LANES_FROM 1024 /* slots that go over the keeper's own connection */
 #define USERS_COUNT 256
 #define OUTBOX_COUNT 32 /* entries requested at a time; each may be 70 KB */
+
+static void row_read(struct snapshot *snapshot, const PGresult *rows, int i)
+{
+	coupon_row_read(rows, i, &snapshot->row);
+	snapshot->late = number_at(rows, i, 17);
+	snapshot->unreleased = number_at(rows, i, 18);
+	snapshot->has_rejected = *PQgetvalue(rows, i, 19) == 't';
+}
+
+int snapshots_read(struct keeper_context *context, struct keeper_database *database,
+		   struct snapshot *const *list, const int64_t *ids, size_t n)
+{
+	PGresult *older = NULL,
+		 *coupons = keeper_database_coupons(database, sql_query_rebuild_coupon, ids, n);
+	int coupon = 0, generation = 0, rc = -1;
+
+	if (coupons && keeper_context_goes_on(context) == 0)
+		older = keeper_database_coupons(database, sql_query_rebuild_generations, ids, n);
+	for (size_t i = 0; older && i < n; i++) {
+		if (coupon < PQntuples(coupons) && number_at(coupons, coupon, 0) == ids[i])
+			row_read(list[i], coupons, coupon++);
+		for (; generation < PQntuples(older) && number_at(older, generation, 0) == ids[i];
+		     generation++)
+			generation_add_row(&list[i]->generations, older, generation, 1);
+	}
+	if (older)
+		rc = 0;
+	PQclear(coupons);
+	PQclear(older);
+	return rc;
+}
+
+static int waiting(void *context)
+{
+	return keeper_context_goes_on(context);
+}
+
+int snapshot_begin(struct snapshot *snapshot, struct keeper_context *context,
+		   struct keeper_database *database, int64_t coupon)
+{
+	*snapshot = (struct snapshot){ .database = database };
+	keeper_database_patient(database, waiting, context);
+	if (keeper_database_run(database, sql_query_rebuild_begin, 0, NULL) ||
+	    keeper_database_run(database, sql_query_rebuild_patience, 0, NULL) ||
+	    snapshots_read(context, database, &snapshot, &coupon, 1) || snapshot->row.id != coupon)
+		return -1;
+	return keeper_database_run(database, sql_query_rebuild_rows,
+				   POSTGRES_ARGUMENTS(postgres_number(coupon)));
+}
+
+static int page_take(struct snapshot *snapshot, PGresult *page)
+{
+	PQclear(snapshot->page);
+	snapshot->page = page;
+	return page ? 0 : -1;
+}
+
+int snapshot_rows_ask(struct snapshot *snapshot)
+{
+	snapshot->is_ahead = keeper_database_send(snapshot->database, sql_query_rebuild_fetch, 0,
+						  NULL) == 0;
+	return snapshot->is_ahead ? 0 : -1;
+}
+
+int snapshot_rows(struct snapshot *snapshot)
+{
+	if (!snapshot->is_ahead && snapshot_rows_ask(snapshot))
+		return -1;
+	snapshot->is_ahead = 0;
+	if (page_take(snapshot, keeper_database_take(snapshot->database)))
+		return -1;
+	return PQntuples(snapshot->page) > 0 ? snapshot_rows_ask(snapshot) : 0;
+}
+
+int snapshot_revoked_begin(struct snapshot *snapshot, int64_t above)
+{
+	return keeper_database_run(snapshot->database, sql_query_rebuild_revoked,
+				   POSTGRES_ARGUMENTS(postgres_number(snapshot->row.id),
+						      postgres_number(above)));
+}
+
+int snapshot_revoked(struct snapshot *snapshot)
+{
+	return page_take(snapshot, keeper_database_query(snapshot->database,
+							 sql_query_rebuild_fetch_revoked, 0, NULL));
+}
+
+/* Reads which receives of the batches of these slots are rejected, into snapshot->page. */
+static int rejected_read(struct snapshot *snapshot, const struct slot *slots, size_t n)
+{
+	struct postgres_array batches = { .type = POSTGRES_UUID };
+	int rc;
+
+	if (!snapshot->has_rejected || n == 0)
+		return 0;
+	for (size_t i = 0; i < n; i++)
+		postgres_array_add_uuid(&batches, &slots[i].batch);
+	rc = page_take(snapshot,
+		       keeper_database_query(snapshot->database, sql_query_rebuild_rejected,
+					     POSTGRES_ARGUMENTS(postgres_number(snapshot->row.id),
+								postgres_array(&batches))));
+	postgres_array_fini(&batches);
+	return rc;
+}
+
+static int is_rejected(const struct snapshot *snapshot, const struct slot *slot)
+{
+	char uuid[ULID_UUID_SIZE];
+
+	if (!snapshot->has_rejected)
+		return 0;
+	ulid_to_uuid(&slot->batch, uuid);
+	for (int row = 0; row < PQntuples(snapshot->page); row++)
+		if (number_at(snapshot->page, row, 1) == slot->index &&
+		    strcmp(PQgetvalue(snapshot->page, row, 0), uuid) == 0)
+			return 1;
+	return 0;
+}
+
+void snapshot_raise(struct snapshot *snapshot, int64_t generation, int64_t high)
+{
+	for (size_t i = 0; i < snapshot->generations.n; i++)
+		if (snapshot->generations.list[i].number == generation)
+			generation_raise(&snapshot->generations, generation, high);
+}
+
+void snapshot_end(struct snapshot *snapshot)
+{
+	if (!snapshot->database)
+		return;
+	PQclear(snapshot->page);
+	snapshot->page = NULL;
+	if (snapshot->is_ahead)
+		PQclear(keeper_database_take(snapshot->database));
+	snapshot->is_ahead = 0;
+	keeper_database_patient(snapshot->database, NULL, NULL);
+	/* No effect on a dropped connection. */
+	keeper_database_run(snapshot->database, sql_query_rebuild_end, 0, NULL);
+	snapshot->database = NULL;
+}
 
 void piece_append(struct redis_client *redis, const struct piece *piece, const char *fence)
 {
@@ -215,8 +354,7 @@ static int slots_add_open(struct flight *flight, const struct slots *slots)
 		const struct slot *slot = &slots->list[i];
 
 		if (slot->number >= 1 && slot->number <= RECEIVE_SLOT_MAX &&
-		    !snapshot_is_rejected(flight->snapshot, slot) &&
-		    slot_writer_add(flight->writer, slot))
+		    !is_rejected(flight->snapshot, slot) && slot_writer_add(flight->writer, slot))
 			return -1;
 	}
 	return 0;
@@ -253,7 +391,7 @@ static int entries_add(void *context, const redisReply *entries)
 		if (ulid_parse(&slot.batch, entries->element[i]->str, entries->element[i]->len) ==
 		    0)
 			slots_add(&batches, &slot);
-	rc = snapshot_rejected(snapshot, batches.list, batches.n);
+	rc = rejected_read(snapshot, batches.list, batches.n);
 	slots_fini(&batches);
 	return rc ? -1 : outbox_entries(entries, snapshot->row.id, message_add, flight);
 }
@@ -264,7 +402,7 @@ static int users_add(void *context, const redisReply *users)
 	struct flight *flight = context;
 
 	slots_read(&flight->slots, users);
-	if (snapshot_rejected(flight->snapshot, flight->slots.list, flight->slots.n) ||
+	if (rejected_read(flight->snapshot, flight->slots.list, flight->slots.n) ||
 	    slots_add_open(flight, &flight->slots) ||
 	    keeper_context_goes_on(flight->writer->context))
 		return 2;

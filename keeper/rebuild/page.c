@@ -10,7 +10,6 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "embed.h"
-#include "keeper/rebuild/fill.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
 
@@ -58,7 +57,6 @@ static int all_hold(struct page *page)
 {
 	struct keeper_context *context = page->context;
 	char word[REDIS_WORD_SIZE];
-	int fenced = 0;
 
 	redis_client_prepare(context->redis, lua_hold);
 	keeper_context_fence(context);
@@ -78,18 +76,15 @@ static int all_hold(struct page *page)
 		struct entry *entry = &page->entries[i];
 		redisReply *remains;
 
-		redis_word_take(redis_client_next(context->redis), word);
+		keeper_context_next(context, word);
 		remains = redis_client_next(context->redis);
-		fenced |= strcmp(word, "fenced") == 0;
 		if (strcmp(word, "early") == 0)
 			*entry->state = PAGE_WAITS;
 		entry->is_out = strcmp(word, "held") != 0 || !remains ||
 				remains->type != REDIS_REPLY_INTEGER || remains->integer != 0;
 		freeReplyObject(remains);
 	}
-	if (fenced)
-		return keeper_context_fenced(context);
-	return page_sift(page);
+	return context->fenced ? -1 : page_sift(page);
 }
 
 /* Opens a new generation of each. 0, or -1. */
@@ -123,39 +118,23 @@ static int generations_open(struct page *page)
 	return page_sift(page);
 }
 
-/* Of a result that is ordered by coupon: how many rows from `from` on are this coupon's. */
-static int rows_of_coupon(const PGresult *result, int from, int64_t coupon)
+/* Finds the rows of each coupon, which are in their order. */
+static void rows_take(struct page *page)
 {
-	int to = from;
-
-	while (to < PQntuples(result) && number_at(result, to, 0) == coupon)
-		to++;
-	return to - from;
-}
-
-/* Takes the rows of each coupon from three results that are in the order of coupons. */
-static void rows_take(struct page *page, const PGresult *coupons, const PGresult *older)
-{
-	int coupon = 0, generation = 0, user = 0;
+	int user = 0;
 
 	for (size_t i = 0; i < page->n; i++) {
 		struct entry *entry = &page->entries[i];
-		struct snapshot *now = &entry->now;
-		const int64_t id = page->ids[i];
-		const int is_there = rows_of_coupon(coupons, coupon, id);
+		const struct coupon_row *now = &entry->now.row; /* all zero: it is gone */
 
-		if (is_there)
-			snapshot_row_read(now, coupons, coupon);
-		coupon += is_there;
-		for (int n = rows_of_coupon(older, generation, id); n > 0; n--, generation++)
-			generation_add_row(&now->generations, older, generation, 1);
 		entry->rows_first = user;
-		entry->placing.issued = rows_of_coupon(page->rows, user, id);
-		user += (int)entry->placing.issued;
-		entry->is_out = !is_there || now->row.revocation > 0 ||
-				now->row.generation != entry->placing.generation ||
-				/* these terms are not kept yet */
-				now->row.version > entry->row->version;
+		while (user < PQntuples(page->rows) &&
+		       number_at(page->rows, user, 0) == page->ids[i])
+			user++;
+		entry->placing.issued = user - entry->rows_first;
+		entry->is_out = now->revocation > 0 ||
+				now->generation != entry->placing.generation ||
+				now->version > entry->row->version; /* its terms are not kept yet */
 	}
 }
 
@@ -163,24 +142,20 @@ static void rows_take(struct page *page, const PGresult *coupons, const PGresult
 static int snapshot_read(struct page *page)
 {
 	struct keeper_database *database = page->context->database;
-	PGresult *coupons = NULL, *older = NULL;
+	struct snapshot *list[KEEPER_PAGE];
 
-	if (keeper_database_run(database, sql_query_rebuild_begin, 0, NULL) == 0)
-		coupons = keeper_database_coupons(database, sql_query_rebuild_coupon, page->ids,
-						  page->n);
-	if (coupons && keeper_context_goes_on(page->context) == 0)
-		older = keeper_database_coupons(database, sql_query_rebuild_generations, page->ids,
-						page->n);
-	if (older)
+	for (size_t i = 0; i < page->n; i++)
+		list[i] = &page->entries[i].now;
+	if (keeper_database_run(database, sql_query_rebuild_begin, 0, NULL) == 0 &&
+	    snapshots_read(page->context, database, list, page->ids, page->n) == 0)
 		page->rows = keeper_database_coupons(database, sql_query_rebuild_page_rows,
 						     page->ids, page->n);
 	/* No effect on a dropped connection. */
 	keeper_database_run(database, sql_query_rebuild_end, 0, NULL);
-	if (page->rows)
-		rows_take(page, coupons, older);
-	PQclear(coupons);
-	PQclear(older);
-	return page->rows ? page_sift(page) : -1;
+	if (!page->rows)
+		return -1;
+	rows_take(page);
+	return page_sift(page);
 }
 
 /* Appends one piece of a coupon's rows. 0, or -1: a row is malformed. */
@@ -236,11 +211,9 @@ static int all_fill(struct page *page)
 	return page_sift(page);
 }
 
-/* Puts the coupons in place. 0, or -1. */
-static int all_place(struct page *page)
+/* Puts the coupons in place. */
+static void all_place(struct page *page)
 {
-	int fenced = 0;
-
 	fault_point(FAULT_PAGE_FILLED);
 	redis_client_prepare(page->context->redis, lua_place);
 	keeper_context_fence(page->context);
@@ -262,28 +235,26 @@ static int all_place(struct page *page)
 			*entry->state = PAGE_DONE;
 		}
 		freeReplyObject(reply);
-		fenced |= strcmp(word, "fenced") == 0;
+		if (strcmp(word, "fenced") == 0)
+			keeper_context_fenced(page->context);
 	}
 	fault_point(FAULT_PAGE_PLACED);
-	return fenced ? keeper_context_fenced(page->context) : 0;
 }
 
-static int all_do(struct page *page)
+static void all_do(struct page *page)
 {
 	if (all_hold(page))
-		return -1;
+		return;
 	fault_point(FAULT_PAGE_HELD);
 	if (generations_open(page))
-		return -1;
+		return;
 	fault_point(FAULT_PAGE_OPENED);
-	if (rebuild_seen(page->context, page->ids, page->n) || snapshot_read(page) ||
-	    all_fill(page))
-		return -1;
-	return all_place(page);
+	if (rebuild_seen(page->context, page->ids, page->n) == 0 && snapshot_read(page) == 0 &&
+	    all_fill(page) == 0)
+		all_place(page);
 }
 
-int page_rebuild(struct keeper_context *context, struct coupon_page *coupons,
-		 enum page_state states[KEEPER_PAGE])
+int page_rebuild(struct keeper_context *context, struct coupon_page *coupons)
 {
 	struct page *page = checked(calloc(1, sizeof(*page)));
 
@@ -292,14 +263,14 @@ int page_rebuild(struct keeper_context *context, struct coupon_page *coupons,
 		const struct coupon_row *row = &coupons->rows[i];
 		const struct coupon_look *look = &coupons->looks[i];
 
-		if (states[i] != PAGE_CHOSEN)
+		if (coupons->states[i] != PAGE_CHOSEN)
 			continue;
-		states[i] = PAGE_LEFT;
+		coupons->states[i] = PAGE_LEFT;
 		page->ids[page->n] = row->id;
 		page->entries[page->n++] = (struct entry){
 			.row = &coupons->rows[i],
 			.look = look,
-			.state = &states[i],
+			.state = &coupons->states[i],
 			.placing = { .why = look->present || row->generation > 0 ? "missing" : NULL,
 				     .begun_ms = clock_monotonic_ms() },
 		};

@@ -4,10 +4,8 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/redis/client.h"
 #include "embed.h"
 #include "keeper/metrics.h"
-#include "keeper/rebuild/fill.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,39 +14,6 @@
 #define HEAD 12
 #define EACH 3
 #define OLDER_MAX ((REDIS_CLIENT_ARGS_MAX - HEAD) / EACH) /* of one call */
-
-/* Adds a page of revoked codes to those that are filled. 0, or -1. */
-static int page_fill(struct keeper_context *context, int64_t coupon, int64_t generation,
-		     const PGresult *page)
-{
-	struct piece piece = { .coupon = coupon,
-			       .generation = generation,
-			       .what = FILL_REVOKED,
-			       .words_n = PQntuples(page) };
-
-	for (int i = 0; i < piece.words_n; i++)
-		piece.words[i] = PQgetvalue(page, i, 0);
-	piece_append(context->redis, &piece, keeper_context_fence(context));
-	return piece_take(redis_client_next(context->redis)) == 0 ? 0 : -1;
-}
-
-int codes_fill(struct keeper_context *context, struct snapshot *snapshot, int64_t generation,
-	       int64_t above)
-{
-	int rows;
-
-	if (snapshot_revoked_begin(snapshot, above))
-		return -1;
-	do { /* the last page is empty: place.lua needs one */
-		if (snapshot_revoked(snapshot))
-			return -1;
-		rows = PQntuples(snapshot->page);
-		if (page_fill(context, snapshot->row.id, generation, snapshot->page) ||
-		    keeper_context_goes_on(context))
-			return -1;
-	} while (rows > 0);
-	return 0;
-}
 
 static enum redis_revoked pages_revoke(struct keeper_context *context, struct snapshot *snapshot,
 				       const struct redis_revocation *revocation, int64_t *seq)
@@ -150,57 +115,6 @@ int place_append(struct keeper_context *context, const struct snapshot *snapshot
 	return 0;
 }
 
-/*
- * Fills codes that were revoked after the snapshot, in a transaction of their own, and raises its
- * revocation to the last one. 0, or -1; 0 also where there are none.
- */
-static int codes_fill_more(struct keeper_context *context, struct snapshot *snapshot,
-			   int64_t generation)
-{
-	struct snapshot more = { .database = context->database, .row = snapshot->row };
-	PGresult *result = keeper_database_query(context->database, sql_query_code_revocation,
-						 POSTGRES_ARGUMENTS(
-							 postgres_number(snapshot->row.id)));
-	int64_t last;
-	int rc;
-
-	if (!result)
-		return -1;
-	last = PQntuples(result) == 1 ? number_at(result, 0, 0) : 0;
-	PQclear(result);
-	if (last <= snapshot->row.revocation)
-		return 0;
-	rc = keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL);
-	if (rc == 0)
-		rc = codes_fill(context, &more, generation, snapshot->row.revocation);
-	snapshot_end(&more);
-	snapshot->row.revocation = last;
-	return rc;
-}
-
-redisReply *place_run(struct keeper_context *context, struct snapshot *snapshot,
-		      const struct placing *placing)
-{
-	for (;;) {
-		int64_t filled = snapshot->row.revocation;
-		redisReply *reply = NULL;
-
-		keeper_context_fence(context);
-		if (place_append(context, snapshot, placing) == 0)
-			reply = redis_client_next(context->redis);
-		if (!reply || reply->type != REDIS_REPLY_STRING ||
-		    strcmp(reply->str, "revoked") != 0 || keeper_context_goes_on(context) ||
-		    codes_fill_more(context, snapshot, placing->generation))
-			return reply;
-		if (snapshot->row.revocation == filled) {
-			log_error("revocations_lost", LOG_I("coupon", snapshot->row.id),
-				  LOG_I("last", filled));
-			return reply;
-		}
-		freeReplyObject(reply);
-	}
-}
-
 int place_is_done(struct keeper_context *context, const struct snapshot *snapshot,
 		  const struct placing *placing, const redisReply *reply,
 		  char word[REDIS_WORD_SIZE])
@@ -289,16 +203,13 @@ static int verify_prepare(struct keeper_context *context, const struct coupon_ro
 			  size_t n, int64_t *late)
 {
 	struct postgres_array ids = { .type = POSTGRES_INT8 };
-	struct keeper_database *database = context->database;
-	PGresult *result = NULL;
+	PGresult *result;
 
 	for (size_t i = 0; i < n; i++)
 		postgres_array_add_number(&ids, rows[i]->id);
-	if (keeper_database_run(database, sql_query_release_again,
-				POSTGRES_ARGUMENTS(postgres_array(&ids),
-						   postgres_number(context->fence))) == 0)
-		result = keeper_database_query(database, sql_query_late_least,
-					       POSTGRES_ARGUMENTS(postgres_array(&ids)));
+	result = keeper_database_query(context->database, sql_query_release_again,
+				       POSTGRES_ARGUMENTS(postgres_array(&ids),
+							  postgres_number(context->fence)));
 	postgres_array_fini(&ids);
 	if (!result)
 		return -1;
@@ -331,7 +242,7 @@ int place_verify(struct keeper_context *context, const struct coupon_row *const 
 						COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 6, argv);
 	}
 	for (size_t i = 0; i < n; i++)
-		redis_word_take(redis_client_next(context->redis), words[i]);
+		keeper_context_next(context, words[i]);
 	fault_point(FAULT_KEEPER_AFTER_VERIFY);
 	return 0;
 }

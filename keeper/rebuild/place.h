@@ -6,7 +6,7 @@
 #pragma once
 
 #include "keeper/context.h"
-#include "keeper/rebuild/snapshot.h"
+#include "keeper/rebuild/fill.h"
 
 struct placing {
 	int64_t generation; /* the new one */
@@ -22,25 +22,12 @@ struct placing {
 int place_append(struct keeper_context *context, const struct snapshot *snapshot,
 		 const struct placing *placing);
 /*
- * The reply of the script; NULL: the call failed. Codes that were revoked since the snapshot, whose
- * codes are filled, are filled too. The coupon is held (rebuild_hold()) since before it.
- */
-redisReply *place_run(struct keeper_context *context, struct snapshot *snapshot,
-		      const struct placing *placing);
-/*
  * Logs the reply. Whether the coupon is in place: then it has the five elements of the script.
  * `word` as of redis_word_take().
  */
 int place_is_done(struct keeper_context *context, const struct snapshot *snapshot,
 		  const struct placing *placing, const redisReply *reply,
 		  char word[REDIS_WORD_SIZE]);
-
-/*
- * Writes the codes that were revoked after the revocation `above` under the temporary name of this
- * generation. 0, or -1.
- */
-int codes_fill(struct keeper_context *context, struct snapshot *snapshot, int64_t generation,
-	       int64_t above);
 
 /* Marks the revoked codes that Redis does not have yet: couponctl has died meanwhile. 0, or -1. */
 int codes_revoke(struct keeper_context *context, const struct coupon_row *row,
@@ -56,7 +43,7 @@ int rebuild_seen(struct keeper_context *context, const int64_t *coupons, size_t 
 
 /*
  * After Redis was restarted: opens coupons, at most KEEPER_PAGE, on the connected Redis process if
- * no numbers are missing there: lua/verify.lua. All of them take two statements and one round trip
+ * no numbers are missing there: lua/verify.lua. All of them take one statement and one round trip
  * to Redis. Each of `words` gets the reply of the script, empty when Redis failed or refused.
  * Before that, all rejected receives are marked to be released again, because Redis may have lost
  * releases. 0, or -1 when PostgreSQL failed.

@@ -15,12 +15,9 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "coupon/redis_coupon.h"
 #include "embed.h"
 #include "keeper/metrics.h"
-#include "keeper/rebuild/fill.h"
 #include "keeper/rebuild/place.h"
-#include "keeper/rebuild/snapshot.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -132,6 +129,98 @@ static int rows_write(struct rebuild *rebuild)
 		return -1;
 	rebuild->placing.issued = slot_writer_added(rebuild->writer);
 	return 0;
+}
+
+/* Adds a page of revoked codes to those that are filled. 0, or -1. */
+static int codes_page_fill(struct keeper_context *context, int64_t coupon, int64_t generation,
+			   const PGresult *page)
+{
+	struct piece piece = { .coupon = coupon,
+			       .generation = generation,
+			       .what = FILL_REVOKED,
+			       .words_n = PQntuples(page) };
+
+	for (int i = 0; i < piece.words_n; i++)
+		piece.words[i] = PQgetvalue(page, i, 0);
+	piece_append(context->redis, &piece, keeper_context_fence(context));
+	return piece_take(redis_client_next(context->redis)) == 0 ? 0 : -1;
+}
+
+/*
+ * Writes the codes that were revoked after the revocation `above` under the temporary name of this
+ * generation. 0, or -1.
+ */
+static int codes_fill(struct keeper_context *context, struct snapshot *snapshot, int64_t generation,
+		      int64_t above)
+{
+	int rows;
+
+	if (snapshot_revoked_begin(snapshot, above))
+		return -1;
+	do { /* the last page is empty: place.lua needs one */
+		if (snapshot_revoked(snapshot))
+			return -1;
+		rows = PQntuples(snapshot->page);
+		if (codes_page_fill(context, snapshot->row.id, generation, snapshot->page) ||
+		    keeper_context_goes_on(context))
+			return -1;
+	} while (rows > 0);
+	return 0;
+}
+
+/*
+ * Fills codes that were revoked after the snapshot, in a transaction of their own, and raises its
+ * revocation to the last one. 0, or -1; 0 also where there are none.
+ */
+static int codes_fill_more(struct keeper_context *context, struct snapshot *snapshot,
+			   int64_t generation)
+{
+	struct snapshot more = { .database = context->database, .row = snapshot->row };
+	PGresult *result = keeper_database_query(context->database, sql_query_code_revocation,
+						 POSTGRES_ARGUMENTS(
+							 postgres_number(snapshot->row.id)));
+	int64_t last;
+	int rc;
+
+	if (!result)
+		return -1;
+	last = PQntuples(result) == 1 ? number_at(result, 0, 0) : 0;
+	PQclear(result);
+	if (last <= snapshot->row.revocation)
+		return 0;
+	rc = keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL);
+	if (rc == 0)
+		rc = codes_fill(context, &more, generation, snapshot->row.revocation);
+	snapshot_end(&more);
+	snapshot->row.revocation = last;
+	return rc;
+}
+
+/*
+ * The reply of the script; NULL: the call failed. Codes that were revoked since the snapshot, whose
+ * codes are filled, are filled too.
+ */
+static redisReply *place_run(struct keeper_context *context, struct snapshot *snapshot,
+			     const struct placing *placing)
+{
+	for (;;) {
+		int64_t filled = snapshot->row.revocation;
+		redisReply *reply = NULL;
+
+		keeper_context_fence(context);
+		if (place_append(context, snapshot, placing) == 0)
+			reply = redis_client_next(context->redis);
+		if (!reply || reply->type != REDIS_REPLY_STRING ||
+		    strcmp(reply->str, "revoked") != 0 || keeper_context_goes_on(context) ||
+		    codes_fill_more(context, snapshot, placing->generation))
+			return reply;
+		if (snapshot->row.revocation == filled) {
+			log_error("revocations_lost", LOG_I("coupon", snapshot->row.id),
+				  LOG_I("last", filled));
+			return reply;
+		}
+		freeReplyObject(reply);
+	}
 }
 
 /* Puts the coupon in place. 0, or -1. */

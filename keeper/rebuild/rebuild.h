@@ -48,20 +48,12 @@ void rebuild_big_stop(struct keeper_context *context);
 #define PAGE_ROWS_EACH 1000 /* at most, of a coupon */
 #define PAGE_ROWS_ALL 10000 /* and of all coupons of a page */
 
-enum page_state {
-	PAGE_LEFT,   /* to rebuild_run(), or to the next round */
-	PAGE_CHOSEN, /* by the caller */
-	PAGE_WAITS,  /* for the reports of gateways */
-	PAGE_DONE    /* opened: its row is as it is after that */
-};
-
 /*
  * Of coupons of which Redis has nothing but a placeholder, in the order of their ids, those whose
  * state is PAGE_CHOSEN, which have no revoked codes. 0, or -1: the round is over. What fails for
  * one coupon leaves that one; where PostgreSQL refuses a statement for one, it leaves all.
  */
-int page_rebuild(struct keeper_context *context, struct coupon_page *coupons,
-		 enum page_state states[KEEPER_PAGE]);
+int page_rebuild(struct keeper_context *context, struct coupon_page *coupons);
 
 /*
  * In compare.c. For couponctl rebuild: compares a coupon slot by slot while it is open, and puts

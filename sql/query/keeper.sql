@@ -140,15 +140,6 @@ DELETE FROM coupon_late
 USING (SELECT fence FROM keeper WHERE fence = $3::bigint FOR SHARE) AS elected
 WHERE coupon_id = $1::bigint AND num <= $2::bigint
 
--- late_least: Of each of these coupons, in their order, the last late outcome that Redis must have
--- counted.
--- $1 coupons
-SELECT coalesce(late_num, 0) -
-	(SELECT count(*) FROM coupon_late AS l WHERE l.coupon_id = ids.id) AS late_least
-FROM unnest($1::bigint[]) WITH ORDINALITY AS ids (id, place)
-LEFT JOIN coupon ON coupon.id = ids.id
-ORDER BY ids.place
-
 -- late_page: A page of the late outcomes that Redis has not counted, in their order. is_over: the
 -- coupon will never be in Redis again.
 -- $1 after this coupon, $2 and this number, $3 limit
@@ -163,12 +154,20 @@ LIMIT $3::int
 
 -- release_again: Marks all rejected receives of these coupons as not released, because a restarted
 -- Redis may have lost releases. Releasing a receive again changes nothing where the release is
--- still present.
+-- still present. Returns of each coupon, in their order, the last late outcome that Redis must have
+-- counted.
 -- $1 coupons, $2 the keeper's fence
-UPDATE receive_rejected
-SET released_at = NULL
-FROM (SELECT fence FROM keeper WHERE fence = $2::bigint FOR SHARE) AS elected
-WHERE coupon_id = ANY ($1::bigint[]) AND released_at IS NOT NULL
+WITH again AS (
+	UPDATE receive_rejected
+	SET released_at = NULL
+	FROM (SELECT fence FROM keeper WHERE fence = $2::bigint FOR SHARE) AS elected
+	WHERE coupon_id = ANY ($1::bigint[]) AND released_at IS NOT NULL
+)
+SELECT coalesce(late_num, 0) -
+	(SELECT count(*) FROM coupon_late AS l WHERE l.coupon_id = ids.id) AS late_least
+FROM unnest($1::bigint[]) WITH ORDINALITY AS ids (id, place)
+LEFT JOIN coupon ON coupon.id = ids.id
+ORDER BY ids.place
 
 -- release_done: Marks these rejected receives as released in Redis. Skips rows that another worker
 -- has locked.

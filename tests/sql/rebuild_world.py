@@ -220,8 +220,7 @@ class Keeper:
     def verify(self, row, cache):
         if row["version"] > cache["version"]:
             yield from self.terms(row, cache)
-        self.db.query("release_again", "{%d}" % self.world.id, self.fence)
-        least = self.db.query("late_least", "{%d}" % self.world.id)[0]["late_least"]
+        least = self.db.query("release_again", "{%d}" % self.world.id, self.fence)[0]["late_least"]
         yield
         keys = self.coupon.keys + [self.coupon.seen]
         word = self.word(
