@@ -4,7 +4,6 @@
 #include "common/log/log.h"
 #include "common/postgres/session.h"
 #include "embed.h"
-#include "lock/postgres.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,17 +107,12 @@ void db_run(struct db *db, const char *sql)
 
 int db_lock_try(struct db *db, const char *name)
 {
-	enum lock_reply reply = lock_session_try(db->postgres, name);
-
-	if (reply != LOCK_REPLY_YES && reply != LOCK_REPLY_NO)
-		log_fatal("PostgreSQL: %s", db_error(db));
-	return reply == LOCK_REPLY_YES;
+	return db_value(db, sql_query_lock_try, postgres_text(name), postgres_text("write")) == 1;
 }
 
 void db_lock_wait(struct db *db, const char *name)
 {
-	if (lock_session_wait(db->postgres, name) != LOCK_REPLY_YES)
-		log_fatal("PostgreSQL: %s", db_error(db));
+	db_do(db, sql_query_lock_wait, postgres_text(name), postgres_text("write"));
 }
 
 void db_pages_arguments(struct db *db, const char *select, int n,

@@ -43,8 +43,10 @@ struct postgres_argument db_id(int64_t id); /* 0: SQL's NULL */
 const char *db_error(struct db *db);
 
 /*
- * Each takes the lock of this name for this session, until db_close(); see lock/postgres.h. Other
- * commands run under it by couponctl lock, too.
+ * Each takes the lock of this name for this session, until db_close(): nothing can be written in
+ * the session after the lock has been lost, so it needs neither a lease nor a fence. It and the
+ * locks of LOCK_POSTGRES with the same name exclude each other: other commands run under it by
+ * couponctl lock, too. The tables of couponmq need not exist.
  */
 int db_lock_try(struct db *db, const char *name); /* 1, or 0: another has it */
 void db_lock_wait(struct db *db, const char *name);

@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define LOCK_NAME_MAX 200 /* bytes of printable ASCII without spaces */
@@ -86,3 +87,20 @@ int64_t lock_fence(const struct lock *lock); /* 1…2^63-1 */
  * could not be reached, and the lock is free at its end. Frees the object after the last time.
  */
 int lock_release(struct lock *lock);
+
+struct lock_argument {
+	const char *name, *value;
+};
+
+/*
+ * The name of a lock from a template, as "lock:coupon:{coupon}:user:{user}", so that only those
+ * wait for each other who contend for the same thing: replaces each {NAME} by the value of that
+ * argument. In a value, every byte that is no letter, digit, '-', '.', '_', '~', '|' or '@' becomes
+ * %XX, so that two lists of values never make the same name. 0, or -1 with a sentence in `why`: the
+ * template is malformed, an argument is missing or not used, or the name is longer than
+ * LOCK_NAME_MAX.
+ */
+#define LOCK_NAME_SIZE (LOCK_NAME_MAX + 1)
+#define LOCK_NAME_WHY_SIZE 128
+int lock_name_format(char out[LOCK_NAME_SIZE], const char *template,
+		     const struct lock_argument *arguments, size_t n, char why[LOCK_NAME_WHY_SIZE]);

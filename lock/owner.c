@@ -278,12 +278,6 @@ static int name_is_valid(const char *name)
 	return 1;
 }
 
-static int options_are_valid(const struct lock_options *options)
-{
-	return options->lease_ms >= LOCK_LEASE_LEAST_MS &&
-	       options->lease_ms <= LOCK_LEASE_MOST_MS && options->wait_ms >= 0;
-}
-
 static struct lock *held_find(const struct lock_owner *owner, const char *name)
 {
 	struct lock *lock = owner->held;
@@ -302,11 +296,6 @@ static enum lock_result enter_again(struct lock *lock, enum lock_kind kind)
 		return refuse(lock->owner, "a reader cannot become a writer: release it first");
 	lock->depth++;
 	return LOCK_TAKEN;
-}
-
-static void *session_get(struct lock_owner *owner)
-{
-	return owner->idle_n > 0 ? owner->idle[--owner->idle_n] : owner->backend->open(owner->url);
 }
 
 static void session_put(struct lock_owner *owner, void *session, enum lock_reply last)
@@ -360,21 +349,6 @@ static enum lock_reply ask(struct lock_owner *owner, void *session,
 	}
 }
 
-static struct lock *lock_new(struct lock_owner *owner, void *session, const char *name,
-			     const struct lock_options *options, const struct lock_grant *grant)
-{
-	struct lock *lock = checked(calloc(1, sizeof(*lock)));
-
-	lock->owner = owner;
-	lock->session = session;
-	lock->options = *options;
-	lock->fence = grant->fence;
-	lock->depth = 1;
-	snprintf(lock->name, sizeof(lock->name), "%s", name);
-	lease_begin(lock, grant->asked_ms);
-	return lock;
-}
-
 static void watcher_add(struct lock_owner *owner)
 {
 	owner->watchers = checked(realloc(owner->watchers, (size_t)(owner->watchers_n + 1) *
@@ -383,10 +357,20 @@ static void watcher_add(struct lock_owner *owner)
 	owner->watchers_n++;
 }
 
-static void lock_add(struct lock_owner *owner, struct lock *lock)
+static void lock_add(struct lock_owner *owner, void *session, const char *name,
+		     const struct lock_options *options, const struct lock_grant *grant,
+		     struct lock **added)
 {
+	struct lock *lock = *added = checked(calloc(1, sizeof(*lock)));
 	int is_watcher_missing;
 
+	lock->owner = owner;
+	lock->session = session;
+	lock->options = *options;
+	lock->fence = grant->fence;
+	lock->depth = 1;
+	snprintf(lock->name, sizeof(lock->name), "%s", name);
+	lease_begin(lock, grant->asked_ms);
 	pthread_mutex_lock(&owner->mutex);
 	lock->next = owner->held;
 	owner->held = lock;
@@ -420,16 +404,15 @@ static enum lock_result take_new(struct lock_owner *owner, const char *name,
 	const struct lock_request request = { .name = name,
 					      .kind = options->kind,
 					      .lease_ms = options->lease_ms };
-	void *session = session_get(owner);
+	void *session = owner->idle_n > 0 ? owner->idle[--owner->idle_n]
+					  : owner->backend->open(owner->url);
 	struct lock_grant grant;
 	enum lock_reply reply = ask(owner, session, &request, options, &grant);
 
-	if (reply == LOCK_REPLY_YES) {
-		*lock = lock_new(owner, session, name, options, &grant);
-		lock_add(owner, *lock);
-	} else {
+	if (reply == LOCK_REPLY_YES)
+		lock_add(owner, session, name, options, &grant, lock);
+	else
 		session_put(owner, session, reply);
-	}
 	return result_of(reply, options->wait);
 }
 
@@ -441,7 +424,8 @@ enum lock_result lock_take(struct lock_owner *owner, const char *name,
 	if (!name_is_valid(name))
 		return refuse(owner, "the name must be 1 to 200 bytes of printable ASCII without "
 				     "spaces, and must not begin with }");
-	if (!options_are_valid(options))
+	if (options->lease_ms < LOCK_LEASE_LEAST_MS || options->lease_ms > LOCK_LEASE_MOST_MS ||
+	    options->wait_ms < 0)
 		return refuse(owner, "the lease must be 100 to 86400000 ms, the wait 0 or more");
 	*lock = held_find(owner, name); /* only this thread changes the list */
 	return *lock ? enter_again(*lock, options->kind) : take_new(owner, name, options, lock);

@@ -11,7 +11,7 @@
 static const struct {
 	const char *word, *promise;
 } kinds[] = {
-#define FINDING(name, word, promise, meaning) { word, promise },
+#define FINDING(name, word, promise) { word, promise },
 #include "ctl/audit/finding_table.h"
 #undef FINDING
 };

@@ -71,8 +71,7 @@ static int batch_compare(const void *a, const void *b)
 static void times_sort(struct times *times)
 {
 	_Static_assert(offsetof(struct time_of, batch) == 0, "compared from its beginning");
-	if (times->n > 1)
-		qsort(times->list, times->n, sizeof(*times->list), batch_compare);
+	times->n = list_unique(times->list, times->n, sizeof(*times->list), batch_compare);
 }
 
 /* Of "BATCH:AT". */
