@@ -55,12 +55,6 @@ void db_close(struct db *db)
 	free(db);
 }
 
-void db_on_notice(struct db *db, db_notice_fn *fn, void *context)
-{
-	db->notice = fn;
-	db->notice_context = context;
-}
-
 const char *db_error(struct db *db)
 {
 	return postgres_why_long(db->postgres);
@@ -92,10 +86,14 @@ struct postgres_argument db_id(int64_t id)
 	return id ? postgres_number(id) : postgres_text(NULL);
 }
 
-int db_run_try(struct db *db, const char *sql)
+int db_run_try(struct db *db, const char *sql, db_notice_fn *fn, void *context)
 {
-	PGresult *result = postgres_query(db->postgres, sql, 0, NULL, &as_long_as_connected);
+	PGresult *result;
 
+	db->notice = fn;
+	db->notice_context = context;
+	result = postgres_query(db->postgres, sql, 0, NULL, &as_long_as_connected);
+	db->notice = NULL;
 	PQclear(result);
 	return result ? 0 : -1;
 }
@@ -135,17 +133,9 @@ void db_pages_end(struct db *db)
 	db_run(db, "CLOSE pages");
 }
 
-static int column_find(const PGresult *result, const char *column)
-{
-	int i = PQfnumber(result, column);
-
-	check(i >= 0);
-	return i;
-}
-
 int db_is_null(const PGresult *result, int row, const char *column)
 {
-	return PQgetisnull(result, row, column_find(result, column));
+	return *column_text(result, row, column) == '\0';
 }
 
 int db_is_true(const PGresult *result, int row, const char *column)

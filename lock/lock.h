@@ -26,24 +26,20 @@ enum lock_backend_id { LOCK_REDIS, LOCK_POSTGRES, LOCK_ZOOKEEPER };
  */
 enum lock_kind { LOCK_EXCLUSIVE, LOCK_FAIR, LOCK_READ, LOCK_WRITE };
 
-/*
- * What to do when another owner has the lock. To skip and to fail differ in the result alone: the
- * caller's work is not needed, or it could not be done.
- */
-enum lock_wait { LOCK_SKIP, LOCK_FAIL, LOCK_KEEP_TRYING, LOCK_SKIP_AFTER, LOCK_FAIL_AFTER };
+#define LOCK_WAIT_FOREVER INT64_MAX
 
 enum lock_result {
 	LOCK_TAKEN,
-	LOCK_SKIPPED,
-	LOCK_FAILED,
+	LOCK_SKIPPED,     /* another owner has it: what the caller would do is not needed, */
+	LOCK_FAILED,      /* or could not be done */
 	LOCK_UNREACHABLE, /* the store, until the end of the wait; it may have granted the lock */
 	LOCK_REFUSED      /* bad arguments, or the store refuses the command */
 };
 
 struct lock_options {
 	enum lock_kind kind;
-	enum lock_wait wait;
-	int64_t wait_ms;  /* of LOCK_SKIP_AFTER and LOCK_FAIL_AFTER */
+	int64_t wait_ms;  /* how long to wait while another owner has it; 0: not at all */
+	int skips;        /* then LOCK_SKIPPED, not LOCK_FAILED */
 	int64_t lease_ms; /* LOCK_LEASE_LEAST_MS…LOCK_LEASE_MOST_MS */
 	int is_watched;   /* threads renew the lease while this process lives; 0: it ends */
 };

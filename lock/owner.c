@@ -278,15 +278,6 @@ static int name_is_valid(const char *name)
 	return 1;
 }
 
-static struct lock *held_find(const struct lock_owner *owner, const char *name)
-{
-	struct lock *lock = owner->held;
-
-	while (lock && strcmp(lock->name, name) != 0)
-		lock = lock->next;
-	return lock;
-}
-
 /* The owner has it: once more. */
 static enum lock_result enter_again(struct lock *lock, enum lock_kind kind)
 {
@@ -309,28 +300,12 @@ static void session_put(struct lock_owner *owner, void *session, enum lock_reply
 		owner->backend->close(session);
 }
 
-/* How long the options let it wait. */
-static int64_t patience_ms(const struct lock_options *options)
-{
-	switch (options->wait) {
-	case LOCK_SKIP:
-	case LOCK_FAIL:
-		return 0;
-	case LOCK_KEEP_TRYING:
-		return LOCK_WAIT_FOREVER;
-	case LOCK_SKIP_AFTER:
-	case LOCK_FAIL_AFTER:
-		return options->wait_ms;
-	}
-	return 0;
-}
-
 /* Waits as long as the options let it, also for a store that cannot be reached. */
 static enum lock_reply ask(struct lock_owner *owner, void *session,
 			   const struct lock_request *request, const struct lock_options *options,
 			   struct lock_grant *grant)
 {
-	int64_t patience = patience_ms(options), begun_ms = lock_clock_ms(), left_ms = patience;
+	int64_t begun_ms = lock_clock_ms(), left_ms = options->wait_ms;
 	struct backoff backoff = { 0 };
 	enum lock_reply reply;
 
@@ -342,8 +317,7 @@ static enum lock_reply ask(struct lock_owner *owner, void *session,
 			return reply;
 		pause_ms = backoff_ms(&backoff);
 		poll(NULL, 0, (int)(pause_ms < left_ms ? pause_ms : left_ms));
-		if (patience != LOCK_WAIT_FOREVER)
-			left_ms = patience - (lock_clock_ms() - begun_ms);
+		left_ms = options->wait_ms - (lock_clock_ms() - begun_ms);
 		if (left_ms <= 0)
 			return reply;
 	}
@@ -382,13 +356,13 @@ static void lock_add(struct lock_owner *owner, void *session, const char *name,
 		watcher_add(owner);
 }
 
-static enum lock_result result_of(enum lock_reply reply, enum lock_wait wait)
+static enum lock_result result_of(enum lock_reply reply, int skips)
 {
 	switch (reply) {
 	case LOCK_REPLY_YES:
 		return LOCK_TAKEN;
 	case LOCK_REPLY_NO:
-		return wait == LOCK_SKIP || wait == LOCK_SKIP_AFTER ? LOCK_SKIPPED : LOCK_FAILED;
+		return skips ? LOCK_SKIPPED : LOCK_FAILED;
 	case LOCK_REPLY_DOWN:
 		return LOCK_UNREACHABLE;
 	case LOCK_REPLY_ERROR:
@@ -413,7 +387,7 @@ static enum lock_result take_new(struct lock_owner *owner, const char *name,
 		lock_add(owner, session, name, options, &grant, lock);
 	else
 		session_put(owner, session, reply);
-	return result_of(reply, options->wait);
+	return result_of(reply, options->skips);
 }
 
 enum lock_result lock_take(struct lock_owner *owner, const char *name,
@@ -427,7 +401,9 @@ enum lock_result lock_take(struct lock_owner *owner, const char *name,
 	if (options->lease_ms < LOCK_LEASE_LEAST_MS || options->lease_ms > LOCK_LEASE_MOST_MS ||
 	    options->wait_ms < 0)
 		return refuse(owner, "the lease must be 100 to 86400000 ms, the wait 0 or more");
-	*lock = held_find(owner, name); /* only this thread changes the list */
+	*lock = owner->held; /* only this thread changes the list */
+	while (*lock && strcmp((*lock)->name, name) != 0)
+		*lock = (*lock)->next;
 	return *lock ? enter_again(*lock, options->kind) : take_new(owner, name, options, lock);
 }
 

@@ -3,7 +3,6 @@
 
 #include "common/array.h"
 #include "common/clock.h"
-#include "ctl/lost.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -80,7 +79,7 @@ static void settled_add(struct pass *pass, const struct message *message)
 		return;
 	slots_add_message(&slots, message);
 	is_settled = slots.n > 0 &&
-		     lost_keep_open(pass->audit->db, pass->coupon, slots.list, slots.n) == 0;
+		     store_keep_open(pass->audit->db, pass->coupon, slots.list, slots.n) == 0;
 	for (size_t i = 0; i < settled->n && is_settled; i++)
 		is_settled &= !slot_same_receive(&settled->list[i].slot, &slots.list[0]);
 	if (is_settled)
