@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 /*
  * The list with room for one more element than the `n` that it has: it may have moved. `*size` is
@@ -27,15 +28,26 @@ static inline int number_compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Sorts numbers, and leaves each of them once. Returns how many are left. */
-static inline size_t numbers_unique(int64_t *list, size_t n)
+/* Sorts a list, and leaves each element once. Returns how many are left. */
+static inline size_t list_unique(void *list, size_t n, size_t element_bytes,
+				 int (*compare)(const void *a, const void *b))
 {
-	size_t kept = 0;
+	char *kept = list, *at = list;
+	size_t kept_n = 0;
 
 	if (n > 1)
-		qsort(list, n, sizeof(*list), number_compare);
-	for (size_t i = 0; i < n; i++)
-		if (kept == 0 || list[kept - 1] != list[i])
-			list[kept++] = list[i];
-	return kept;
+		qsort(list, n, element_bytes, compare);
+	for (size_t i = 0; i < n; i++, at += element_bytes) {
+		if (kept_n > 0 && compare(kept - element_bytes, at) == 0)
+			continue;
+		memmove(kept, at, element_bytes);
+		kept += element_bytes;
+		kept_n++;
+	}
+	return kept_n;
+}
+
+static inline size_t numbers_unique(int64_t *list, size_t n)
+{
+	return list_unique(list, n, sizeof(*list), number_compare);
 }

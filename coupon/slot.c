@@ -179,23 +179,17 @@ void slots_add_message(struct slots *slots, const struct message *message)
 
 static int compare(const void *a, const void *b)
 {
-	return slot_compare(a, b);
+	const struct slot *one = a, *other = b;
+	int order = slot_compare(one, other);
+
+	if (order == 0)
+		order = memcmp(&one->batch, &other->batch, sizeof(one->batch));
+	return order ? order : one->index - other->index;
 }
 
 void slots_sort(struct slots *slots)
 {
-	size_t kept = 0;
-
-	if (slots->n > 1)
-		qsort(slots->list, slots->n, sizeof(*slots->list), compare);
-	for (size_t i = 0; i < slots->n; i++) {
-		const struct slot *slot = &slots->list[i];
-
-		if (kept == 0 || slot_compare(&slots->list[kept - 1], slot) != 0 ||
-		    !slot_same_receive(&slots->list[kept - 1], slot))
-			slots->list[kept++] = *slot;
-	}
-	slots->n = kept;
+	slots->n = list_unique(slots->list, slots->n, sizeof(*slots->list), compare);
 }
 
 void slots_fini(struct slots *slots)
@@ -266,19 +260,14 @@ static uint64_t print_make(const struct slot *slot)
 	return print ? print : 1;
 }
 
-void slot_set_init(struct slot_set *set, size_t max)
-{
-	*set = (struct slot_set){ .max = max };
-}
-
-static void cell_take(struct slot_set *set, uint64_t print)
+/* Where it is, or is to be put. */
+static uint64_t *cell_find(const struct slot_set *set, uint64_t print)
 {
 	size_t i = (size_t)print & (set->size - 1);
 
 	while (set->cells[i] && set->cells[i] != print)
 		i = (i + 1) & (set->size - 1);
-	set->n += set->cells[i] == 0;
-	set->cells[i] = print;
+	return &set->cells[i];
 }
 
 static void grow(struct slot_set *set)
@@ -287,34 +276,29 @@ static void grow(struct slot_set *set)
 
 	set->size = old.size ? old.size * 2 : 1024;
 	set->cells = checked(calloc(set->size, sizeof(*set->cells)));
-	set->n = 0;
 	for (size_t i = 0; i < old.size; i++)
 		if (old.cells[i])
-			cell_take(set, old.cells[i]);
+			*cell_find(set, old.cells[i]) = old.cells[i];
 	free(old.cells);
 }
 
 int slot_set_add(struct slot_set *set, const struct slot *slot)
 {
+	uint64_t print = print_make(slot), *cell;
+
 	if (set->n >= set->max)
 		return 0;
 	if (set->n * 3 >= set->size * 2)
 		grow(set);
-	cell_take(set, print_make(slot));
+	cell = cell_find(set, print);
+	set->n += *cell == 0;
+	*cell = print;
 	return 1;
 }
 
 int slot_set_has(const struct slot_set *set, const struct slot *slot)
 {
-	uint64_t print = print_make(slot);
-	size_t i;
-
-	if (set->size == 0)
-		return 0;
-	for (i = (size_t)print & (set->size - 1); set->cells[i]; i = (i + 1) & (set->size - 1))
-		if (set->cells[i] == print)
-			return 1;
-	return 0;
+	return set->size > 0 && *cell_find(set, print_make(slot));
 }
 
 void slot_set_fini(struct slot_set *set)

@@ -104,14 +104,13 @@ void slot_settle(const struct slot *slot, int64_t coupon, int64_t generation, in
 /*
  * A set of at most `max` slots, kept as hashes of 64 bits. It may report a slot that was not added,
  * with a probability of 10^-12 in a set of a million, and it lacks slots that were added when it
- * was full.
+ * was full. All zero but `max` at first.
  */
 struct slot_set {
 	uint64_t *cells; /* 0: free */
 	size_t n, size, max;
 };
 
-void slot_set_init(struct slot_set *set, size_t max);
 int slot_set_add(struct slot_set *set, const struct slot *slot); /* 1, or 0 when it is full */
 int slot_set_has(const struct slot_set *set, const struct slot *slot);
 void slot_set_fini(struct slot_set *set);

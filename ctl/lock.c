@@ -98,21 +98,16 @@ static int words_run(char **words)
 
 static void wait_read(const struct args *args, struct lock_options *options)
 {
-	static const char *const names[] = { [LOCK_SKIP] = "skip",
-					     [LOCK_FAIL] = "fail",
-					     [LOCK_KEEP_TRYING] = "keep",
-					     [LOCK_SKIP_AFTER] = "skip:MS",
-					     [LOCK_FAIL_AFTER] = "fail:MS" };
+	static const char *const names[] = { "skip", "fail", "keep", "skip:MS", "fail:MS" };
 	const char *wait = args_text(args, "wait");
-	int skips = wait && strncmp(wait, "skip:", 5) == 0;
 	char *end;
 
-	if (!skips && (!wait || strncmp(wait, "fail:", 5) != 0)) {
-		options->wait = (enum lock_wait)args_choice(args, "wait", names, 5,
-							    LOCK_KEEP_TRYING);
+	options->skips = wait && strncmp(wait, "skip", 4) == 0;
+	if (!wait || (strncmp(wait, "skip:", 5) != 0 && strncmp(wait, "fail:", 5) != 0)) {
+		options->wait_ms = args_choice(args, "wait", names, 5, 2) == 2 ? LOCK_WAIT_FOREVER
+									       : 0;
 		return;
 	}
-	options->wait = skips ? LOCK_SKIP_AFTER : LOCK_FAIL_AFTER;
 	options->wait_ms = strtoll(wait + 5, &end, 10);
 	if (end == wait + 5 || *end || options->wait_ms < 0 ||
 	    options->wait_ms > LOCK_LEASE_MOST_MS)

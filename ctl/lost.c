@@ -13,8 +13,6 @@
  * has numbers left, without those of receives that can still arrive: the generations of receives in
  * the outbox are in their messages, and younger receives are of the latest generations.
  */
-#include "ctl/lost.h"
-
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
@@ -49,40 +47,6 @@ struct lost {
 	int64_t young;            /* known receives that are too young to be given up */
 	int64_t named;            /* receives given up */
 };
-
-/* Keeps the slots whose positions, from 1, PostgreSQL returned, and clears the result. */
-static size_t list_keep(struct slot *list, PGresult *ords)
-{
-	size_t n = (size_t)PQntuples(ords);
-
-	for (size_t i = 0; i < n; i++)
-		list[i] = list[column_number(ords, (int)i, "ord") - 1];
-	PQclear(ords);
-	return n;
-}
-
-size_t lost_keep_open(struct db *db, int64_t coupon, struct slot *list, size_t n)
-{
-	if (n == 0)
-		return 0;
-	return list_keep(list, store_slots_ask(db, sql_query_lost_candidates, coupon, list, n));
-}
-
-size_t lost_record(struct db *db, int64_t coupon, struct slot *list, size_t n,
-		   struct slot_arrays *arrays)
-{
-	slot_arrays_add(arrays, list, n);
-	if (n > 0)
-		n = list_keep(list, db_ask(db, sql_query_receive_lost, postgres_number(coupon),
-					   postgres_array(&arrays->generations),
-					   postgres_array(&arrays->batches),
-					   postgres_array(&arrays->indexes),
-					   postgres_array(&arrays->users),
-					   postgres_array(&arrays->numbers),
-					   postgres_array(&arrays->times)));
-	slot_arrays_fini(arrays);
-	return n;
-}
 
 /* Stores in PostgreSQL the highest numbers of older generations that only Redis has. */
 static void highs_store(struct lost *lost)
@@ -203,7 +167,7 @@ static size_t list_give_up(struct lost *lost, struct slot *list, size_t n)
 	}
 	free(sent);
 	free(known);
-	return lost_record(lost->db, lost->coupon, list, kept, &arrays);
+	return store_lost_record(lost->db, lost->coupon, list, kept, &arrays);
 }
 
 /* In a statement of some users, which may be repeated. Malformed records are left to the audit. */
@@ -216,7 +180,7 @@ static int users_give_up(void *context, const redisReply *users)
 
 	slots_read(&slots, users);
 	slots_sort(&slots);
-	n = lost_keep_open(lost->db, lost->coupon, slots.list, slots.n);
+	n = store_keep_open(lost->db, lost->coupon, slots.list, slots.n);
 	n = list_give_up(lost, slots.list, n);
 	for (size_t i = 0; i < n; i++)
 		printf("lost: receive %s, user %s, slot %d\n",
@@ -239,8 +203,8 @@ static int message_owe(void *context, const redisReply *batch, const struct mess
 		if (lost->older.list[i].number != message->generation)
 			continue;
 		slots_add_message(&slots, message);
-		lost->older.list[i].owed += (int64_t)lost_keep_open(lost->db, lost->coupon,
-								    slots.list, slots.n);
+		lost->older.list[i].owed += (int64_t)store_keep_open(lost->db, lost->coupon,
+								     slots.list, slots.n);
 	}
 	slots_fini(&slots);
 	return 0;

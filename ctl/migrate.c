@@ -66,9 +66,7 @@ static void migration_apply(struct db *db, const struct migration *migration)
 	struct progress progress = { 0 };
 	int failed;
 
-	db_on_notice(db, progress_notice, &progress);
-	failed = db_run_try(db, migration->sql);
-	db_on_notice(db, NULL, NULL);
+	failed = db_run_try(db, migration->sql, progress_notice, &progress);
 	progress_end(&progress);
 	if (failed)
 		log_fatal("migration %04d %s failed, and nothing was changed: %s",
@@ -107,7 +105,7 @@ static void function_apply(struct db *db, const struct function *function, const
 {
 	PGresult *result;
 
-	if (db_run_try(db, function->sql))
+	if (db_run_try(db, function->sql, NULL, NULL))
 		log_fatal("function %s failed, and nothing was changed: %s", function->name,
 			  db_error(db));
 	result = db_ask(db, sql_query_function_record, postgres_text(function->name),
@@ -162,7 +160,7 @@ static void all_apply(struct db *db, int64_t version)
 	functions_apply(db, 0);
 	migrations_apply(db, version, 0);
 	if (roles_differ(db)) {
-		if (db_run_try(db, sql_roles))
+		if (db_run_try(db, sql_roles, NULL, NULL))
 			log_fatal("the rights of the roles could not be set, and nothing was "
 				  "changed: %s",
 				  db_error(db));

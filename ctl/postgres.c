@@ -4,7 +4,6 @@
 #include "common/log/log.h"
 #include "common/postgres/session.h"
 #include "embed.h"
-#include "lock/postgres.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,12 +55,6 @@ void db_close(struct db *db)
 	free(db);
 }
 
-void db_on_notice(struct db *db, db_notice_fn *fn, void *context)
-{
-	db->notice = fn;
-	db->notice_context = context;
-}
-
 const char *db_error(struct db *db)
 {
 	return postgres_why_long(db->postgres);
@@ -93,10 +86,14 @@ struct postgres_argument db_id(int64_t id)
 	return id ? postgres_number(id) : postgres_text(NULL);
 }
 
-int db_run_try(struct db *db, const char *sql)
+int db_run_try(struct db *db, const char *sql, db_notice_fn *fn, void *context)
 {
-	PGresult *result = postgres_query(db->postgres, sql, 0, NULL, &as_long_as_connected);
+	PGresult *result;
 
+	db->notice = fn;
+	db->notice_context = context;
+	result = postgres_query(db->postgres, sql, 0, NULL, &as_long_as_connected);
+	db->notice = NULL;
 	PQclear(result);
 	return result ? 0 : -1;
 }
@@ -108,17 +105,12 @@ void db_run(struct db *db, const char *sql)
 
 int db_lock_try(struct db *db, const char *name)
 {
-	enum lock_reply reply = lock_session_try(db->postgres, name);
-
-	if (reply != LOCK_REPLY_YES && reply != LOCK_REPLY_NO)
-		log_fatal("PostgreSQL: %s", db_error(db));
-	return reply == LOCK_REPLY_YES;
+	return db_value(db, sql_query_lock_try, postgres_text(name), postgres_text("write")) == 1;
 }
 
 void db_lock_wait(struct db *db, const char *name)
 {
-	if (lock_session_wait(db->postgres, name) != LOCK_REPLY_YES)
-		log_fatal("PostgreSQL: %s", db_error(db));
+	db_do(db, sql_query_lock_wait, postgres_text(name), postgres_text("write"));
 }
 
 void db_pages_arguments(struct db *db, const char *select, int n,
@@ -141,17 +133,9 @@ void db_pages_end(struct db *db)
 	db_run(db, "CLOSE pages");
 }
 
-static int column_find(const PGresult *result, const char *column)
-{
-	int i = PQfnumber(result, column);
-
-	check(i >= 0);
-	return i;
-}
-
 int db_is_null(const PGresult *result, int row, const char *column)
 {
-	return PQgetisnull(result, row, column_find(result, column));
+	return *column_text(result, row, column) == '\0';
 }
 
 int db_is_true(const PGresult *result, int row, const char *column)

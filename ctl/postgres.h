@@ -19,14 +19,11 @@ struct db;
 struct db *db_open(const char *setting, const char *url);
 void db_close(struct db *db); /* NULL is allowed */
 
-/* The server's notices are passed to `fn` while a statement runs. NULL: dropped. */
-typedef void db_notice_fn(void *context, const char *text);
-void db_on_notice(struct db *db, db_notice_fn *fn, void *context);
-
 /* Statements without parameters and without rows; several are allowed. */
 void db_run(struct db *db, const char *sql);
-/* The same; 0, or -1 with the sentence in db_error(). */
-int db_run_try(struct db *db, const char *sql);
+/* The same; 0, or -1 with the sentence in db_error(). `fn` gets the server's notices meanwhile. */
+typedef void db_notice_fn(void *context, const char *text);
+int db_run_try(struct db *db, const char *sql, db_notice_fn *fn, void *context);
 
 /*
  * One statement with its arguments, as of postgres_text(), postgres_number(), postgres_array() and
@@ -43,8 +40,10 @@ struct postgres_argument db_id(int64_t id); /* 0: SQL's NULL */
 const char *db_error(struct db *db);
 
 /*
- * Each takes the lock of this name for this session, until db_close(); see lock/postgres.h. Other
- * commands run under it by couponctl lock, too.
+ * Each takes the lock of this name for this session, until db_close(): nothing can be written in
+ * the session after the lock has been lost, so it needs neither a lease nor a fence. It and the
+ * locks of LOCK_POSTGRES with the same name exclude each other: other commands run under it by
+ * couponctl lock, too. The tables of couponmq need not exist.
  */
 int db_lock_try(struct db *db, const char *name); /* 1, or 0: another has it */
 void db_lock_wait(struct db *db, const char *name);
@@ -62,7 +61,7 @@ void db_pages_end(struct db *db);
 #define DB_PAGE 5000
 
 /* A column by its name; a name that the statement does not have is a bug. */
-int db_is_null(const PGresult *result, int row, const char *column);
+int db_is_null(const PGresult *result, int row, const char *column); /* none of texts */
 int db_is_true(const PGresult *result, int row, const char *column); /* 0 for NULL */
 
 /*

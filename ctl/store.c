@@ -153,6 +153,40 @@ PGresult *store_slots_ask(struct db *db, const char *sql, int64_t coupon, const 
 	return rows;
 }
 
+/* Keeps the slots whose positions, from 1, PostgreSQL returned, and clears the result. */
+static size_t list_keep(struct slot *list, PGresult *ords)
+{
+	size_t n = (size_t)PQntuples(ords);
+
+	for (size_t i = 0; i < n; i++)
+		list[i] = list[column_number(ords, (int)i, "ord") - 1];
+	PQclear(ords);
+	return n;
+}
+
+size_t store_keep_open(struct db *db, int64_t coupon, struct slot *list, size_t n)
+{
+	if (n == 0)
+		return 0;
+	return list_keep(list, store_slots_ask(db, sql_query_lost_candidates, coupon, list, n));
+}
+
+size_t store_lost_record(struct db *db, int64_t coupon, struct slot *list, size_t n,
+			 struct slot_arrays *arrays)
+{
+	slot_arrays_add(arrays, list, n);
+	if (n > 0)
+		n = list_keep(list, db_ask(db, sql_query_receive_lost, postgres_number(coupon),
+					   postgres_array(&arrays->generations),
+					   postgres_array(&arrays->batches),
+					   postgres_array(&arrays->indexes),
+					   postgres_array(&arrays->users),
+					   postgres_array(&arrays->numbers),
+					   postgres_array(&arrays->times)));
+	slot_arrays_fini(arrays);
+	return n;
+}
+
 char *store_receive_text(const PGresult *rows, int row, int64_t coupon,
 			 char out[STORE_RECEIVE_SIZE])
 {

@@ -37,6 +37,16 @@ PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon);
 PGresult *store_slots_ask(struct db *db, const char *sql, int64_t coupon, const struct slot *slots,
 			  size_t n);
 
+/* Keeps the slots whose receives have no outcome, and returns how many there are. */
+size_t store_keep_open(struct db *db, int64_t coupon, struct slot *list, size_t n);
+/*
+ * Records their receives as rejected (lost), each of its generation in `arrays`, with its time of
+ * acceptance, and ends `arrays`. Keeps those that had no outcome until then, and returns how many
+ * there are. The keeper then releases their slots in Redis.
+ */
+size_t store_lost_record(struct db *db, int64_t coupon, struct slot *list, size_t n,
+			 struct slot_arrays *arrays);
+
 /*
  * Writes the receive of a row with the columns `user_id`, `batch` and `idx`; "" without a user,
  * which is copied as it is, even if it is no valid id. Returns `out`.

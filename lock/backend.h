@@ -6,8 +6,6 @@
 
 #include "lock/lock.h"
 
-#define LOCK_WAIT_FOREVER INT64_MAX
-
 enum lock_reply {
 	LOCK_REPLY_YES,  /* taken, renewed or released */
 	LOCK_REPLY_NO,   /* another owner has it, or this one does not have it any more */

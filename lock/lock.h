@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define LOCK_NAME_MAX 200 /* bytes of printable ASCII without spaces */
@@ -25,24 +26,20 @@ enum lock_backend_id { LOCK_REDIS, LOCK_POSTGRES, LOCK_ZOOKEEPER };
  */
 enum lock_kind { LOCK_EXCLUSIVE, LOCK_FAIR, LOCK_READ, LOCK_WRITE };
 
-/*
- * What to do when another owner has the lock. To skip and to fail differ in the result alone: the
- * caller's work is not needed, or it could not be done.
- */
-enum lock_wait { LOCK_SKIP, LOCK_FAIL, LOCK_KEEP_TRYING, LOCK_SKIP_AFTER, LOCK_FAIL_AFTER };
+#define LOCK_WAIT_FOREVER INT64_MAX
 
 enum lock_result {
 	LOCK_TAKEN,
-	LOCK_SKIPPED,
-	LOCK_FAILED,
+	LOCK_SKIPPED,     /* another owner has it: what the caller would do is not needed, */
+	LOCK_FAILED,      /* or could not be done */
 	LOCK_UNREACHABLE, /* the store, until the end of the wait; it may have granted the lock */
 	LOCK_REFUSED      /* bad arguments, or the store refuses the command */
 };
 
 struct lock_options {
 	enum lock_kind kind;
-	enum lock_wait wait;
-	int64_t wait_ms;  /* of LOCK_SKIP_AFTER and LOCK_FAIL_AFTER */
+	int64_t wait_ms;  /* how long to wait while another owner has it; 0: not at all */
+	int skips;        /* then LOCK_SKIPPED, not LOCK_FAILED */
 	int64_t lease_ms; /* LOCK_LEASE_LEAST_MS…LOCK_LEASE_MOST_MS */
 	int is_watched;   /* threads renew the lease while this process lives; 0: it ends */
 };
@@ -86,3 +83,20 @@ int64_t lock_fence(const struct lock *lock); /* 1…2^63-1 */
  * could not be reached, and the lock is free at its end. Frees the object after the last time.
  */
 int lock_release(struct lock *lock);
+
+struct lock_argument {
+	const char *name, *value;
+};
+
+/*
+ * The name of a lock from a template, as "lock:coupon:{coupon}:user:{user}", so that only those
+ * wait for each other who contend for the same thing: replaces each {NAME} by the value of that
+ * argument. In a value, every byte that is no letter, digit, '-', '.', '_', '~', '|' or '@' becomes
+ * %XX, so that two lists of values never make the same name. 0, or -1 with a sentence in `why`: the
+ * template is malformed, an argument is missing or not used, or the name is longer than
+ * LOCK_NAME_MAX.
+ */
+#define LOCK_NAME_SIZE (LOCK_NAME_MAX + 1)
+#define LOCK_NAME_WHY_SIZE 128
+int lock_name_format(char out[LOCK_NAME_SIZE], const char *template,
+		     const struct lock_argument *arguments, size_t n, char why[LOCK_NAME_WHY_SIZE]);

@@ -1,40 +1,24 @@
-#include "lock/name.h"
+/* Names of locks from templates. */
+#include "lock/lock.h"
+
+#include "common/check.h"
 
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ARGUMENTS_MAX 32
 
-struct writer {
-	char *out;
-	size_t len; /* may exceed LOCK_NAME_MAX: then it is too long */
-};
-
-static void byte_write(struct writer *writer, char byte)
+static void value_write(FILE *out, const char *value)
 {
-	if (writer->len < LOCK_NAME_MAX)
-		writer->out[writer->len] = byte;
-	writer->len++;
-}
-
-static void value_write(struct writer *writer, const char *value)
-{
-	static const char digits[] = "0123456789ABCDEF";
-
-	for (; *value; value++) {
-		unsigned char byte = (unsigned char)*value;
-
-		if (isalnum(byte) || strchr("-._~|@", byte)) {
-			byte_write(writer, *value);
-			continue;
-		}
-		byte_write(writer, '%');
-		byte_write(writer, digits[byte >> 4]);
-		byte_write(writer, digits[byte & 15]);
-	}
+	for (; *value; value++)
+		fprintf(out,
+			isalnum((unsigned char)*value) || strchr("-._~|@", *value) ? "%c"
+										   : "%%%02X",
+			(unsigned char)*value);
 }
 
 __attribute__((format(printf, 2, 3))) static int refuse(char why[LOCK_NAME_WHY_SIZE],
@@ -59,10 +43,9 @@ static size_t argument_find(const struct lock_argument *arguments, size_t n, con
 	return i;
 }
 
-int lock_name_format(char out[LOCK_NAME_SIZE], const char *template,
-		     const struct lock_argument *arguments, size_t n, char why[LOCK_NAME_WHY_SIZE])
+static int name_write(FILE *out, const char *template, const struct lock_argument *arguments,
+		      size_t n, char why[LOCK_NAME_WHY_SIZE])
 {
-	struct writer writer = { .out = out };
 	uint32_t used = 0;
 	size_t len, i;
 
@@ -72,7 +55,7 @@ int lock_name_format(char out[LOCK_NAME_SIZE], const char *template,
 		if (*p == '}')
 			return refuse(why, "the template has a } without {");
 		if (*p != '{') {
-			byte_write(&writer, *p);
+			fputc(*p, out);
 			continue;
 		}
 		len = strcspn(++p, "{}");
@@ -83,15 +66,29 @@ int lock_name_format(char out[LOCK_NAME_SIZE], const char *template,
 			return refuse(why, "there is no argument {%.*s}",
 				      (int)(len < 64 ? len : 64), p);
 		used |= (uint32_t)1 << i;
-		value_write(&writer, arguments[i].value);
+		value_write(out, arguments[i].value);
 		p += len;
 	}
 	for (i = 0; i < n; i++)
 		if (!(used & (uint32_t)1 << i))
 			return refuse(why, "the template has no {%.64s}", arguments[i].name);
-	if (writer.len > LOCK_NAME_MAX)
-		return refuse(why, "the name has %zu bytes: at most %d are allowed", writer.len,
-			      LOCK_NAME_MAX);
-	out[writer.len] = '\0';
 	return 0;
+}
+
+int lock_name_format(char out[LOCK_NAME_SIZE], const char *template,
+		     const struct lock_argument *arguments, size_t n, char why[LOCK_NAME_WHY_SIZE])
+{
+	size_t len;
+	char *text;
+	FILE *stream = checked(open_memstream(&text, &len));
+	int rc = name_write(stream, template, arguments, n, why);
+
+	check(fclose(stream) == 0);
+	if (rc == 0 && len > LOCK_NAME_MAX)
+		rc = refuse(why, "the name has %zu bytes: at most %d are allowed", len,
+			    LOCK_NAME_MAX);
+	if (rc == 0)
+		memcpy(out, text, len + 1);
+	free(text);
+	return rc;
 }

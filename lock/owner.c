@@ -278,21 +278,6 @@ static int name_is_valid(const char *name)
 	return 1;
 }
 
-static int options_are_valid(const struct lock_options *options)
-{
-	return options->lease_ms >= LOCK_LEASE_LEAST_MS &&
-	       options->lease_ms <= LOCK_LEASE_MOST_MS && options->wait_ms >= 0;
-}
-
-static struct lock *held_find(const struct lock_owner *owner, const char *name)
-{
-	struct lock *lock = owner->held;
-
-	while (lock && strcmp(lock->name, name) != 0)
-		lock = lock->next;
-	return lock;
-}
-
 /* The owner has it: once more. */
 static enum lock_result enter_again(struct lock *lock, enum lock_kind kind)
 {
@@ -302,11 +287,6 @@ static enum lock_result enter_again(struct lock *lock, enum lock_kind kind)
 		return refuse(lock->owner, "a reader cannot become a writer: release it first");
 	lock->depth++;
 	return LOCK_TAKEN;
-}
-
-static void *session_get(struct lock_owner *owner)
-{
-	return owner->idle_n > 0 ? owner->idle[--owner->idle_n] : owner->backend->open(owner->url);
 }
 
 static void session_put(struct lock_owner *owner, void *session, enum lock_reply last)
@@ -320,28 +300,12 @@ static void session_put(struct lock_owner *owner, void *session, enum lock_reply
 		owner->backend->close(session);
 }
 
-/* How long the options let it wait. */
-static int64_t patience_ms(const struct lock_options *options)
-{
-	switch (options->wait) {
-	case LOCK_SKIP:
-	case LOCK_FAIL:
-		return 0;
-	case LOCK_KEEP_TRYING:
-		return LOCK_WAIT_FOREVER;
-	case LOCK_SKIP_AFTER:
-	case LOCK_FAIL_AFTER:
-		return options->wait_ms;
-	}
-	return 0;
-}
-
 /* Waits as long as the options let it, also for a store that cannot be reached. */
 static enum lock_reply ask(struct lock_owner *owner, void *session,
 			   const struct lock_request *request, const struct lock_options *options,
 			   struct lock_grant *grant)
 {
-	int64_t patience = patience_ms(options), begun_ms = lock_clock_ms(), left_ms = patience;
+	int64_t begun_ms = lock_clock_ms(), left_ms = options->wait_ms;
 	struct backoff backoff = { 0 };
 	enum lock_reply reply;
 
@@ -353,26 +317,10 @@ static enum lock_reply ask(struct lock_owner *owner, void *session,
 			return reply;
 		pause_ms = backoff_ms(&backoff);
 		poll(NULL, 0, (int)(pause_ms < left_ms ? pause_ms : left_ms));
-		if (patience != LOCK_WAIT_FOREVER)
-			left_ms = patience - (lock_clock_ms() - begun_ms);
+		left_ms = options->wait_ms - (lock_clock_ms() - begun_ms);
 		if (left_ms <= 0)
 			return reply;
 	}
-}
-
-static struct lock *lock_new(struct lock_owner *owner, void *session, const char *name,
-			     const struct lock_options *options, const struct lock_grant *grant)
-{
-	struct lock *lock = checked(calloc(1, sizeof(*lock)));
-
-	lock->owner = owner;
-	lock->session = session;
-	lock->options = *options;
-	lock->fence = grant->fence;
-	lock->depth = 1;
-	snprintf(lock->name, sizeof(lock->name), "%s", name);
-	lease_begin(lock, grant->asked_ms);
-	return lock;
 }
 
 static void watcher_add(struct lock_owner *owner)
@@ -383,10 +331,20 @@ static void watcher_add(struct lock_owner *owner)
 	owner->watchers_n++;
 }
 
-static void lock_add(struct lock_owner *owner, struct lock *lock)
+static void lock_add(struct lock_owner *owner, void *session, const char *name,
+		     const struct lock_options *options, const struct lock_grant *grant,
+		     struct lock **added)
 {
+	struct lock *lock = *added = checked(calloc(1, sizeof(*lock)));
 	int is_watcher_missing;
 
+	lock->owner = owner;
+	lock->session = session;
+	lock->options = *options;
+	lock->fence = grant->fence;
+	lock->depth = 1;
+	snprintf(lock->name, sizeof(lock->name), "%s", name);
+	lease_begin(lock, grant->asked_ms);
 	pthread_mutex_lock(&owner->mutex);
 	lock->next = owner->held;
 	owner->held = lock;
@@ -398,13 +356,13 @@ static void lock_add(struct lock_owner *owner, struct lock *lock)
 		watcher_add(owner);
 }
 
-static enum lock_result result_of(enum lock_reply reply, enum lock_wait wait)
+static enum lock_result result_of(enum lock_reply reply, int skips)
 {
 	switch (reply) {
 	case LOCK_REPLY_YES:
 		return LOCK_TAKEN;
 	case LOCK_REPLY_NO:
-		return wait == LOCK_SKIP || wait == LOCK_SKIP_AFTER ? LOCK_SKIPPED : LOCK_FAILED;
+		return skips ? LOCK_SKIPPED : LOCK_FAILED;
 	case LOCK_REPLY_DOWN:
 		return LOCK_UNREACHABLE;
 	case LOCK_REPLY_ERROR:
@@ -420,17 +378,16 @@ static enum lock_result take_new(struct lock_owner *owner, const char *name,
 	const struct lock_request request = { .name = name,
 					      .kind = options->kind,
 					      .lease_ms = options->lease_ms };
-	void *session = session_get(owner);
+	void *session = owner->idle_n > 0 ? owner->idle[--owner->idle_n]
+					  : owner->backend->open(owner->url);
 	struct lock_grant grant;
 	enum lock_reply reply = ask(owner, session, &request, options, &grant);
 
-	if (reply == LOCK_REPLY_YES) {
-		*lock = lock_new(owner, session, name, options, &grant);
-		lock_add(owner, *lock);
-	} else {
+	if (reply == LOCK_REPLY_YES)
+		lock_add(owner, session, name, options, &grant, lock);
+	else
 		session_put(owner, session, reply);
-	}
-	return result_of(reply, options->wait);
+	return result_of(reply, options->skips);
 }
 
 enum lock_result lock_take(struct lock_owner *owner, const char *name,
@@ -441,9 +398,12 @@ enum lock_result lock_take(struct lock_owner *owner, const char *name,
 	if (!name_is_valid(name))
 		return refuse(owner, "the name must be 1 to 200 bytes of printable ASCII without "
 				     "spaces, and must not begin with }");
-	if (!options_are_valid(options))
+	if (options->lease_ms < LOCK_LEASE_LEAST_MS || options->lease_ms > LOCK_LEASE_MOST_MS ||
+	    options->wait_ms < 0)
 		return refuse(owner, "the lease must be 100 to 86400000 ms, the wait 0 or more");
-	*lock = held_find(owner, name); /* only this thread changes the list */
+	*lock = owner->held; /* only this thread changes the list */
+	while (*lock && strcmp((*lock)->name, name) != 0)
+		*lock = (*lock)->next;
 	return *lock ? enter_again(*lock, options->kind) : take_new(owner, name, options, lock);
 }
 

@@ -7,9 +7,10 @@
  * The lease is the session's idle_session_timeout: the server ends a session that asks nothing for
  * so long, and its lock with it. A renewal is any statement.
  */
-#include "lock/postgres.h"
+#include "lock/backend.h"
 
 #include "common/check.h"
+#include "common/postgres/session.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -66,7 +67,7 @@ static enum lock_reply failure_reply(const struct postgres *postgres)
  * One statement; its first column is a truth value or a number: *value, if it is not NULL. Without
  * a time-out it lasts as long as the connection.
  */
-static enum lock_reply run(struct postgres *postgres, const char *sql, const char *first,
+static enum lock_reply run(struct session *session, const char *sql, const char *first,
 			   const char *second, int64_t timeout_ms, int64_t *value)
 {
 	const struct postgres_argument arguments[] = { postgres_text(first),
@@ -74,11 +75,11 @@ static enum lock_reply run(struct postgres *postgres, const char *sql, const cha
 	const struct postgres_patience patience = { .timeout_ms = timeout_ms };
 	PGresult *result;
 
-	if (!postgres_up(postgres))
+	if (!postgres_up(session->postgres))
 		return LOCK_REPLY_DOWN;
-	result = postgres_query(postgres, sql, second ? 2 : first ? 1 : 0, arguments, &patience);
+	result = postgres_query(session->postgres, sql, second ? 2 : 0, arguments, &patience);
 	if (!result)
-		return failure_reply(postgres);
+		return failure_reply(session->postgres);
 	if (value)
 		*value = strcmp(PQgetvalue(result, 0, 0), "t") == 0
 				 ? 1
@@ -87,41 +88,19 @@ static enum lock_reply run(struct postgres *postgres, const char *sql, const cha
 	return LOCK_REPLY_YES;
 }
 
-/* Of a statement that returns a truth value: NO when it is false. */
-static enum lock_reply ask(struct postgres *postgres, const char *sql, const char *name,
-			   const char *kind, int64_t timeout_ms)
+/* Of a statement on the session's lock that returns a truth value: NO when it is false. */
+static enum lock_reply ask(struct session *session, const char *sql)
 {
 	int64_t is_true = 0;
-	enum lock_reply reply = run(postgres, sql, name, kind, timeout_ms, &is_true);
+	enum lock_reply reply = run(session, sql, session->name, session->kind, REPLY_TIMEOUT_MS,
+				    &is_true);
 
 	return reply == LOCK_REPLY_YES && !is_true ? LOCK_REPLY_NO : reply;
 }
 
-enum lock_reply lock_session_try(struct postgres *postgres, const char *name)
-{
-	return ask(postgres, sql_query_lock_try, name, "write", 0);
-}
-
-enum lock_reply lock_session_wait(struct postgres *postgres, const char *name)
-{
-	return run(postgres, sql_query_lock_wait, name, "write", 0, NULL);
-}
-
 static enum lock_reply session_release(void *opaque)
 {
-	struct session *session = opaque;
-
-	return ask(session->postgres, sql_query_lock_release, session->name, session->kind,
-		   REPLY_TIMEOUT_MS);
-}
-
-/* Waits for the lock, if it may. */
-static enum lock_reply lock_get(struct session *session, int64_t wait_ms)
-{
-	return wait_ms > 0 ? run(session->postgres, sql_query_lock_wait, session->name,
-				 session->kind, 0, NULL)
-			   : ask(session->postgres, sql_query_lock_try, session->name,
-				 session->kind, REPLY_TIMEOUT_MS);
+	return ask(opaque, sql_query_lock_release);
 }
 
 /*
@@ -138,8 +117,8 @@ static enum lock_reply session_set(struct session *session, int64_t lease_ms, in
 	number_text(wait_ms > INT32_MAX ? 0 : wait_ms, wait);
 	while (reply == LOCK_REPLY_DOWN && attempts-- > 0)
 		if (postgres_open(session->postgres) == 0)
-			reply = run(session->postgres, sql_query_lock_session, lease, wait,
-				    REPLY_TIMEOUT_MS, NULL);
+			reply = run(session, sql_query_lock_session, lease, wait, REPLY_TIMEOUT_MS,
+				    NULL);
 	return reply;
 }
 
@@ -153,12 +132,13 @@ static enum lock_reply session_take(void *opaque, const struct lock_request *req
 	session->kind = request->kind == LOCK_READ ? "read" : "write";
 	reply = session_set(session, request->lease_ms, wait_ms);
 	if (reply == LOCK_REPLY_YES)
-		reply = lock_get(session, wait_ms);
+		reply = wait_ms > 0 ? run(session, sql_query_lock_wait, session->name,
+					  session->kind, 0, NULL)
+				    : ask(session, sql_query_lock_try);
 	if (reply != LOCK_REPLY_YES)
 		return reply;
 	grant->asked_ms = lock_clock_ms();
-	reply = run(session->postgres, sql_query_lock_fence, NULL, NULL, REPLY_TIMEOUT_MS,
-		    &grant->fence);
+	reply = run(session, sql_query_lock_fence, NULL, NULL, REPLY_TIMEOUT_MS, &grant->fence);
 	if (reply != LOCK_REPLY_YES)
 		session_release(session);
 	return reply;
@@ -167,9 +147,7 @@ static enum lock_reply session_take(void *opaque, const struct lock_request *req
 /* Without its session the lock is lost. */
 static enum lock_reply session_renew(void *opaque)
 {
-	struct session *session = opaque;
-	enum lock_reply reply = run(session->postgres, "SELECT 1", NULL, NULL, REPLY_TIMEOUT_MS,
-				    NULL);
+	enum lock_reply reply = run(opaque, "SELECT 1", NULL, NULL, REPLY_TIMEOUT_MS, NULL);
 
 	return reply == LOCK_REPLY_DOWN ? LOCK_REPLY_NO : reply;
 }

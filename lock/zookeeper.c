@@ -52,8 +52,7 @@ static void on_session(zhandle_t *handle, int type, int state, const char *path,
 {
 	struct session *session = opaque;
 
-	(void)handle;
-	(void)path;
+	(void)handle, (void)path;
 	if (type != ZOO_SESSION_EVENT)
 		return;
 	pthread_mutex_lock(&session->mutex);
@@ -68,10 +67,7 @@ static void on_watch(zhandle_t *handle, int type, int state, const char *path, v
 {
 	struct session *session = opaque;
 
-	(void)handle;
-	(void)type;
-	(void)state;
-	(void)path;
+	(void)handle, (void)type, (void)state, (void)path;
 	pthread_mutex_lock(&session->mutex);
 	session->has_left = 1;
 	pthread_cond_signal(&session->changed);

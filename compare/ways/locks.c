@@ -104,7 +104,7 @@ static enum outcome buy_under(struct client *client, const struct request *reque
 {
 	const struct way *way = client->way;
 	const struct lock_options options = { .kind = way->lock_kind,
-					      .wait = LOCK_KEEP_TRYING,
+					      .wait_ms = LOCK_WAIT_FOREVER,
 					      .lease_ms = client->market->lease_ms,
 					      .is_watched = client->market->pause_every == 0 };
 	struct lock_owner *owner = owner_of(client);

@@ -337,22 +337,19 @@ static int audit_run(struct ctl *ctl)
 	return verdict(&audit);
 }
 
-static const struct option audit_options[] = {
-	SWITCH("all", "audit every coupon"),
-	OPTION("grace", "S",
-	       "receives that are younger count as in flight, in seconds; 0 to 86400, default 30"),
-	OPTION("stalled-after-s", "S",
-	       "receives in flight without progress for longer are stalled; 0 to 86400, default "
-	       "60"),
-	SWITCH("json", "print one JSON object"),
-	OPTIONS_END,
-};
-
 const struct command audit_command = {
 	.name = "audit",
 	.run = audit_run,
 	.argument = "[ID]",
-	.options = audit_options,
+	.options = OPTIONS(SWITCH("all", "audit every coupon"),
+			   OPTION("grace", "S",
+				  "receives that are younger count as in flight, in seconds; 0 to "
+				  "86400, default 30"),
+			   OPTION("stalled-after-s", "S",
+				  "receives in flight without progress for longer are stalled; 0 "
+				  "to 86400, default "
+				  "60"),
+			   SWITCH("json", "print one JSON object")),
 	.summary = "check the promises on a live system",
 	.detail = "P1: nothing is oversold. P2: no user is over the limit. P3: each receive has\n"
 		  "one outcome. P4: in Redis, stock + taken slots + reserved + lost = total,\n"

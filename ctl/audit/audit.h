@@ -19,7 +19,7 @@
 #include "ctl/rabbit.h"
 
 enum finding {
-#define FINDING(name, word, promise, meaning) FINDING_##name,
+#define FINDING(name, word, promise) FINDING_##name,
 #include "ctl/audit/finding_table.h"
 #undef FINDING
 };
@@ -169,10 +169,9 @@ struct pass {
 	struct audit_row row;
 	struct generations generations; /* also from the cut */
 	int64_t rows_n;
-	struct slots beyond;      /* user coupons beyond the limit */
-	struct slot_set receives; /* of the user coupons, while they are read */
-	int may_be_twice;         /* a receive may have several user coupons */
-	PGresult *twice;          /* receives with two outcomes; NULL: there can be none */
+	struct slots beyond; /* user coupons beyond the limit */
+	int may_be_twice;    /* a receive may have several user coupons */
+	PGresult *twice;     /* receives with two outcomes; NULL: there can be none */
 
 	struct cut cut, after;
 	int compared;           /* the slots were compared */

@@ -3,7 +3,6 @@
 
 #include "common/array.h"
 #include "common/clock.h"
-#include "ctl/lost.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -80,7 +79,7 @@ static void settled_add(struct pass *pass, const struct message *message)
 		return;
 	slots_add_message(&slots, message);
 	is_settled = slots.n > 0 &&
-		     lost_keep_open(pass->audit->db, pass->coupon, slots.list, slots.n) == 0;
+		     store_keep_open(pass->audit->db, pass->coupon, slots.list, slots.n) == 0;
 	for (size_t i = 0; i < settled->n && is_settled; i++)
 		is_settled &= !slot_same_receive(&settled->list[i].slot, &slots.list[0]);
 	if (is_settled)
@@ -155,21 +154,9 @@ static int compare(const void *a, const void *b)
 	const struct suspect *one = a, *other = b;
 	int order = memcmp(&one->slot.batch, &other->slot.batch, sizeof(one->slot.batch));
 
-	return order ? order : slot_compare(&one->slot, &other->slot);
-}
-
-/* Sorts the open slots by batch and removes duplicates, which a scan may return. */
-static void open_sort(struct suspects *open)
-{
-	size_t kept = 0;
-
-	if (open->n > 1)
-		qsort(open->list, open->n, sizeof(*open->list), compare);
-	for (size_t i = 0; i < open->n; i++)
-		if (kept == 0 || compare(&open->list[kept - 1], &open->list[i]) != 0 ||
-		    !slot_same_receive(&open->list[kept - 1].slot, &open->list[i].slot))
-			open->list[kept++] = open->list[i];
-	open->n = kept;
+	if (order == 0)
+		order = slot_compare(&one->slot, &other->slot);
+	return order ? order : one->slot.index - other->slot.index;
 }
 
 static void row_compare(struct pass *pass, const struct slot *slot, const redisReply *records)
@@ -216,6 +203,7 @@ static int is_seen(struct slot_set *receives, const struct slot *slot)
 
 static void rows_read(struct pass *pass)
 {
+	struct slot_set receives = { .max = SET_MAX };
 	static struct slot slots[DB_PAGE];
 	size_t n;
 
@@ -229,7 +217,7 @@ static void rows_read(struct pass *pass)
 			slot_read(rows, (int)i, 0, &slots[i]);
 			if (slots[i].number > pass->row.limit)
 				slots_add(&pass->beyond, &slots[i]);
-			pass->may_be_twice |= is_seen(&pass->receives, &slots[i]);
+			pass->may_be_twice |= is_seen(&receives, &slots[i]);
 		}
 		pass->rows_n += (int64_t)n;
 		if (pass->compared)
@@ -237,6 +225,7 @@ static void rows_read(struct pass *pass)
 		PQclear(rows);
 	} while (n > 0);
 	db_pages_end(pass->audit->db);
+	slot_set_fini(&receives);
 }
 
 static void snapshot_read(struct pass *pass)
@@ -251,7 +240,6 @@ static void snapshot_read(struct pass *pass)
 			 pass->cut.coupon.generation == pass->row.generation &&
 			 (pass->cut.verified || pass->cut.coupon.seq >= pass->row.seq_seen);
 	rows_read(pass);
-	slot_set_fini(&pass->receives);
 	/* This query sorts all receives, which takes as long as the rest of the pass. */
 	if (pass->may_be_twice || pass->row.tombstones > 0)
 		pass->twice = db_ask(db, sql_query_audit_twice, postgres_number(pass->coupon));
@@ -297,7 +285,8 @@ static void users_scan(struct pass *pass)
 			  coupon_scan(redis, pass->coupon, COUPON_KEY_USERS,
 				      (int)records_step(pass->row.limit), users_take, pass) == 0);
 	slots_sort(&pass->malformed);
-	open_sort(&pass->open);
+	pass->open.n = list_unique(pass->open.list, pass->open.n, sizeof(*pass->open.list),
+				   compare); /* a scan may return one twice */
 }
 
 /* Where only an outcome says whether the cut counts a receive, waits a moment for outcomes. */
@@ -322,9 +311,8 @@ void pass_run(struct pass *pass)
 	*pass = (struct pass){ .audit = pass->audit,
 			       .coupon = pass->coupon,
 			       .passes_n = pass->passes_n + 1,
-			       .suspected_n = pass->suspected_n };
-	slot_set_init(&pass->set, SET_MAX);
-	slot_set_init(&pass->receives, SET_MAX);
+			       .suspected_n = pass->suspected_n,
+			       .set.max = SET_MAX };
 	snapshot_read(pass);
 	pass->after = pass->cut;
 	if (!pass->compared)
@@ -341,7 +329,6 @@ void pass_fini(struct pass *pass)
 	generations_fini(&pass->generations);
 	PQclear(pass->twice);
 	slot_set_fini(&pass->set);
-	slot_set_fini(&pass->receives);
 	slots_fini(&pass->malformed);
 	slots_fini(&pass->beyond);
 	free(pass->rows.list);

@@ -11,7 +11,7 @@
 static const struct {
 	const char *word, *promise;
 } kinds[] = {
-#define FINDING(name, word, promise, meaning) { word, promise },
+#define FINDING(name, word, promise) { word, promise },
 #include "ctl/audit/finding_table.h"
 #undef FINDING
 };
@@ -137,23 +137,6 @@ static void reasons_explain(cJSON *reasons, const struct pass *pass)
 		   outside);
 }
 
-/* Receives without an outcome, over all generations. */
-static int64_t in_flight(const struct pass *pass)
-{
-	return generations_unsettled(&pass->generations, 0);
-}
-
-/* Rejected receives whose slots Redis still holds. */
-static int64_t unreleased(const struct pass *pass)
-{
-	return pass->pending > pass->row.unreleased ? pass->pending : pass->row.unreleased;
-}
-
-static int is_settled(const struct pass *pass)
-{
-	return pass->compared && pass->open.n == 0 && unreleased(pass) == 0 && in_flight(pass) == 0;
-}
-
 static int64_t overdue(const struct pass *pass)
 {
 	int64_t n = pass->undecided ? pass->unnamed : 0;
@@ -167,12 +150,16 @@ cJSON *figures_json(const struct pass *pass)
 {
 	const struct redis_coupon *c = &pass->cut.coupon;
 	cJSON *object = output_object(), *reasons = cJSON_CreateArray();
+	int64_t in_flight = generations_unsettled(&pass->generations, 0);
+	/* Rejected receives whose slots Redis still holds. */
+	int64_t unreleased = pass->pending > pass->row.unreleased ? pass->pending
+								  : pass->row.unreleased;
 
 	output_id(object, "coupon", pass->coupon);
 	output_bool(object, "loaded", pass->cut.present);
 	output_number(object, "issued", pass->rows_n);
 	output_number(object, "rejected", pass->row.rejected);
-	output_number(object, "in_flight", in_flight(pass));
+	output_number(object, "in_flight", in_flight);
 	output_number(object, "overdue", overdue(pass));
 	output_number(object, "stalled", pass->stall.n);
 	output_add(object, "waits_for", reasons);
@@ -190,8 +177,9 @@ cJSON *figures_json(const struct pass *pass)
 	output_number(object, "taken", cut_taken(&pass->cut));
 	output_number(object, "reserved", c->reserved);
 	output_bool(object, "compared", pass->compared);
-	output_bool(object, "settled", is_settled(pass));
-	output_number(object, "unreleased", unreleased(pass));
+	output_bool(object, "settled",
+		    pass->compared && pass->open.n == 0 && unreleased == 0 && in_flight == 0);
+	output_number(object, "unreleased", unreleased);
 	output_number(object, "lost", c->lost);
 	return object;
 }

@@ -3,7 +3,6 @@
 #include "common/array.h"
 #include "common/fault.h"
 #include "common/message/number.h"
-#include "ctl/lost.h"
 #include "ctl/recover/recover.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -71,8 +70,7 @@ static int batch_compare(const void *a, const void *b)
 static void times_sort(struct times *times)
 {
 	_Static_assert(offsetof(struct time_of, batch) == 0, "compared from its beginning");
-	if (times->n > 1)
-		qsort(times->list, times->n, sizeof(*times->list), batch_compare);
+	times->n = list_unique(times->list, times->n, sizeof(*times->list), batch_compare);
 }
 
 /* Of "BATCH:AT". */
@@ -196,7 +194,7 @@ static void outcomes_count(struct recover_coupon *coupon, const struct slot *lis
 
 static size_t list_keep_open(struct recover_coupon *coupon, struct slot *list, size_t n)
 {
-	size_t open = lost_keep_open(coupon->recover->db, coupon->id, list, n);
+	size_t open = store_keep_open(coupon->recover->db, coupon->id, list, n);
 
 	coupon->recover->counts.receives_there += (int64_t)(n - open);
 	return open;
@@ -268,7 +266,7 @@ static void list_give_up(struct recover_coupon *coupon, struct slot *list, size_
 		postgres_array_add_number(&arrays.generations, coupon->settling);
 		postgres_array_add_number(&arrays.times, accepted_ms(coupon, &list[i].batch));
 	}
-	(void)lost_record(coupon->recover->db, coupon->id, list, n, &arrays);
+	(void)store_lost_record(coupon->recover->db, coupon->id, list, n, &arrays);
 }
 
 void receives_restore(struct recover_coupon *coupon)

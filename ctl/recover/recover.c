@@ -456,19 +456,18 @@ static int recover_run(struct ctl *ctl)
 	return 0;
 }
 
-static const struct option recover_options[] = {
-	SWITCH("all", "bring back every receive that Redis holds"),
-	SWITCH("accept-loss", "name each receive that PostgreSQL has lost, and give it up"),
-	SWITCH("yes", "with --accept-loss: do it; without it, only print what would be lost"),
-	SWITCH("dry-run", "do the same in transactions that are rolled back, and change nothing"),
-	SWITCH("json", "print a JSON object for each thing that is named, and one at the end"),
-	OPTIONS_END,
-};
-
 const struct command recover_command = {
 	.name = "recover",
 	.run = recover_run,
-	.options = recover_options,
+	.options = OPTIONS(
+		SWITCH("all", "bring back every receive that Redis holds"),
+		SWITCH("accept-loss", "name each receive that PostgreSQL has lost, and give it up"),
+		SWITCH("yes",
+		       "with --accept-loss: do it; without it, only print what would be lost"),
+		SWITCH("dry-run",
+		       "do the same in transactions that are rolled back, and change nothing"),
+		SWITCH("json",
+		       "print a JSON object for each thing that is named, and one at the end")),
 	.summary = "recover after PostgreSQL was put back to an earlier moment",
 	.detail =
 		"Needs --all or --accept-loss. As long as PostgreSQL is behind Redis, nothing is\n"

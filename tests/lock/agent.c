@@ -64,7 +64,7 @@ static int held_place(const char *name)
 /* This thread calls the library while the other one waits for a command. */
 static void on_lost(void *context, const char *name)
 {
-	struct lock_options options = { LOCK_EXCLUSIVE, LOCK_FAIL, 0, again_ms, 1 };
+	struct lock_options options = { LOCK_EXCLUSIVE, 0, 0, again_ms, 1 };
 	int i;
 
 	(void)context;
@@ -90,7 +90,8 @@ static void take(const char *line)
 
 	check(sscanf(line, "take %511s %d %d %lld %lld %d", name, &kind, &wait, &wait_ms, &lease_ms,
 		     &watched) == 6);
-	options = (struct lock_options){ (enum lock_kind)kind, (enum lock_wait)wait, wait_ms,
+	options = (struct lock_options){ (enum lock_kind)kind,
+					 wait == 2 ? LOCK_WAIT_FOREVER : wait_ms, wait % 3 == 0,
 					 lease_ms, watched };
 	result = lock_take(owner, name, &options, &lock);
 	if (result != LOCK_TAKEN) {
@@ -140,7 +141,7 @@ static void number_write(const char *path, long long number)
 static void count(const char *line)
 {
 	char path[TEXT_SIZE], name[TEXT_SIZE];
-	struct lock_options options = { LOCK_EXCLUSIVE, LOCK_KEEP_TRYING, 0, 30000, 1 };
+	struct lock_options options = { LOCK_EXCLUSIVE, LOCK_WAIT_FOREVER, 0, 30000, 1 };
 	long long fence = 0;
 	int n, kind;
 

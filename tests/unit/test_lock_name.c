@@ -1,5 +1,5 @@
 /* Names of locks from templates. */
-#include "lock/name.h"
+#include "lock/lock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
