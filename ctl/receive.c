@@ -1,8 +1,8 @@
 /*
  * couponctl issue and status: one request over the gateway's socket API. void takes issued receives
- * back: PostgreSQL decides; then Redis gives back what comes back, and remembers that the receive is
- * voided, should PostgreSQL be put back to before it. What Redis does not get now it gets from the
- * keeper; it gets what is kept when void is run again.
+ * back: PostgreSQL decides; then Redis gives back what comes back, and remembers that the receive
+ * is voided, should PostgreSQL be put back to before it. What Redis does not get now it gets from
+ * the keeper; it gets what is kept when void is run again.
  */
 #include "client/client.h"
 #include "common/check.h"
