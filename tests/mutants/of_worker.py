@@ -251,8 +251,8 @@ MUTANTS = [
         "events",
         "the confirm, before an event leaves the log",
         "events/outlet.c",
-        "\tif (!why && outlet->failed)\n",
-        "\tif (0)\n",
+        "is_there && for_confirms && !outlet->failed ? NULL : why;",
+        "is_there && for_confirms ? NULL : why;",
         "tests/e2e/test_e2e_events.py::test_a_queue_that_refuses_is_tried_again",
     ),
     mutant(
