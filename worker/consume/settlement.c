@@ -197,20 +197,16 @@ void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_
 		return;
 	if (is_confirmed) {
 		books_set_state(settlement, delivery, DELIVERY_DONE);
-		return;
-	}
-	if (delivery->state == DELIVERY_DEAD_SENT) {
+	} else if (delivery->state == DELIVERY_DEAD_SENT) {
 		books_set_state(settlement, delivery, DELIVERY_DEAD);
-		return;
-	}
-	if (delivery->state == DELIVERY_RESCUE_SENT) {
+	} else if (delivery->state == DELIVERY_RESCUE_SENT) {
 		rescue_over(settlement, delivery);
-		return;
+	} else {
+		books_set_state(settlement, delivery, DELIVERY_PARKING);
+		if (!put_off_find(&settlement->put_off, delivery->message->coupon))
+			books_set_state(settlement, delivery,
+					DELIVERY_WAITING); /* the lock ended meanwhile */
 	}
-	books_set_state(settlement, delivery, DELIVERY_PARKING);
-	if (!put_off_find(&settlement->put_off, delivery->message->coupon))
-		books_set_state(settlement, delivery,
-				DELIVERY_WAITING); /* the lock ended meanwhile */
 }
 
 void settlement_rescue_end(struct settlement *settlement)
@@ -231,15 +227,11 @@ int settlement_ack(struct settlement *settlement, uint64_t *tag, int *multiple)
 	if (settlement->finished_parcels == 0)
 		return 0;
 	*multiple = 0;
-	if (parcel->left > 0) { /* an older one is still held: this one is acked alone */
-		while (parcel->left > 0)
-			parcel = TAILQ_NEXT(parcel, next);
-		*tag = parcel->tag;
-		books_remove(settlement, parcel);
-		return 1;
-	}
+	while (parcel->left > 0) /* an older one is still held: this one is acked alone */
+		parcel = TAILQ_NEXT(parcel, next);
 	*tag = parcel->tag;
 	books_remove(settlement, parcel);
+	/* What is finished at the front then had this one before it. */
 	while ((parcel = TAILQ_FIRST(&settlement->parcels)) && parcel->left == 0) {
 		*tag = parcel->tag;
 		*multiple = 1;
