@@ -150,7 +150,7 @@ static void consumer_lost(void *context)
 	settlement_reset(worker->settlement);
 }
 
-static void notice_log(const struct settlement_notice *notice)
+static void notice_log(const struct put_off_coupon *notice)
 {
 	if (notice->failures)
 		log_warn("coupon_put_off", LOG_I("coupon", notice->coupon),

@@ -143,9 +143,8 @@ struct outboxes {
 
 	/* of the loop */
 	struct entries settled;
-	struct entry *last; /* of `settled` */
-	struct changes changes;
-	char installation[INSTALLATION_SIZE];
+	struct entry *last;     /* of `settled` */
+	struct changes changes; /* the numbers since the last one was sent */
 
 	pthread_mutex_t mutex; /* guards from here … */
 	pthread_cond_t changed;
@@ -192,7 +191,7 @@ int outboxes_changed(struct outboxes *outboxes, const char *number)
 
 void outboxes_installation(struct outboxes *outboxes, const char *installation)
 {
-	snprintf(outboxes->installation, sizeof(outboxes->installation), "%s", installation);
+	snprintf(outboxes->changes.installation, INSTALLATION_SIZE, "%s", installation);
 }
 
 void outboxes_settled(struct outboxes *outboxes, int64_t coupon, const struct ulid *batch,
@@ -220,9 +219,8 @@ void outboxes_send(struct outboxes *outboxes)
 {
 	if (outboxes->settled.size == 0)
 		return;
-	memcpy(outboxes->changes.installation, outboxes->installation, INSTALLATION_SIZE);
 	hand_over(outboxes, KIND_SETTLED, &outboxes->settled);
-	memset(&outboxes->changes, 0, sizeof(outboxes->changes));
+	memset(outboxes->changes.num, 0, sizeof(outboxes->changes.num));
 }
 
 void outboxes_dead(struct outboxes *outboxes, int64_t coupon, const struct ulid *batch)

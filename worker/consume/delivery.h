@@ -134,13 +134,6 @@ size_t delivery_part_size(const struct delivery *delivery);
  * change. From here on only for the files of settlement.h: settlement.c and transaction.c.
  */
 
-/* A coupon was put off, or is no longer put off. */
-struct settlement_notice {
-	int64_t coupon;
-	int64_t wait_ms;   /* until the next trial */
-	unsigned failures; /* in a row; 0: it is no longer put off */
-};
-
 /*
  * All held deliveries are in one list in the order of their tags, and so are the parcels they came
  * in, so that the finished parcels at the front can be acked together. Deliveries of a transaction
@@ -148,7 +141,7 @@ struct settlement_notice {
  */
 struct settlement {
 	void (*envelope_free)(void *envelope);
-	void (*noticed)(const struct settlement_notice *notice);
+	void (*noticed)(const struct put_off_coupon *notice);
 	TAILQ_HEAD(deliveries, delivery) deliveries; /* oldest first */
 	TAILQ_HEAD(parcels, parcel) parcels;
 	size_t parcels_n;

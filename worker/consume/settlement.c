@@ -145,7 +145,7 @@ static void clear(struct settlement *settlement)
 }
 
 struct settlement *settlement_new(void (*envelope_free)(void *envelope),
-				  void (*noticed)(const struct settlement_notice *notice),
+				  void (*noticed)(const struct put_off_coupon *notice),
 				  size_t put_off_max, size_t parking_max)
 {
 	struct settlement *settlement = checked(calloc(1, sizeof(*settlement)));

@@ -14,10 +14,13 @@
 /* How a transaction ended. */
 enum ending { ENDED_COMMITTED, ENDED_UNKNOWN, ENDED_REFUSED_ALONE };
 
-/* Adds a delivery to the transaction, if it fits. 0, or -1 when there is no room. */
+/* Adds a delivery, if it goes with those that were added before. -1: there is no room. */
 static int transaction_add(struct settlement *settlement, struct delivery *delivery,
 			   size_t receives_max)
 {
+	if (settlement->taken_n > 0 && delivery->group != settlement->taken[0]->group)
+		return 0;
+	delivery->lock_suspect |= settlement->trial;
 	/* There is always room for one. */
 	if (settlement->taken_n > 0 &&
 	    settlement->taken_receives + delivery_part_size(delivery) > receives_max)
@@ -153,8 +156,7 @@ static void coupon_put_off(struct settlement *settlement, int64_t coupon, int ap
 	struct put_off_coupon *put_off = put_off_add(&settlement->put_off, coupon, now_ms);
 
 	put_off->apart = apart || put_off->items_max;
-	settlement->noticed(&(struct settlement_notice){
-		.coupon = coupon, .wait_ms = put_off->wait_ms, .failures = put_off->failures });
+	settlement->noticed(put_off);
 }
 
 /* Of the coupons that have just failed: holds deliveries while there is room, parks the others. */
@@ -285,16 +287,6 @@ int64_t settlement_trial_ms(const struct settlement *settlement)
 	return next->due_ms > settlement->trial_ms ? next->due_ms : settlement->trial_ms;
 }
 
-/* Adds a delivery, if it goes with those that were added before. -1: there is no room. */
-static int delivery_try(struct settlement *settlement, struct delivery *delivery,
-			size_t receives_max)
-{
-	if (settlement->taken_n > 0 && delivery->group != settlement->taken[0]->group)
-		return 0;
-	delivery->lock_suspect = 1;
-	return transaction_add(settlement, delivery, receives_max);
-}
-
 /* The coupon of the trial; in steps of a limited size where more was too slow. */
 static void coupon_take(struct settlement *settlement, const struct put_off_coupon *put_off,
 			size_t receives_max)
@@ -308,7 +300,7 @@ static void coupon_take(struct settlement *settlement, const struct put_off_coup
 			continue;
 		if (put_off->items_max && settlement->taken_n == 0)
 			delivery_part_limit(delivery, receives_max);
-		if (delivery_try(settlement, delivery, receives_max))
+		if (transaction_add(settlement, delivery, receives_max))
 			return;
 	}
 }
@@ -324,7 +316,7 @@ static void others_take(struct settlement *settlement, size_t receives_max, int6
 			continue;
 		put_off = put_off_find(&settlement->put_off, delivery->message->coupon);
 		if (!put_off->apart && put_off->due_ms <= now_ms &&
-		    delivery_try(settlement, delivery, receives_max))
+		    transaction_add(settlement, delivery, receives_max))
 			return;
 	}
 }
@@ -352,7 +344,7 @@ static void put_off_over(struct settlement *settlement, int64_t coupon)
 		if (is_put_off(delivery) && delivery->message->coupon == coupon)
 			books_set_state(settlement, delivery, DELIVERY_WAITING);
 	put_off_end(&settlement->put_off, coupon);
-	settlement->noticed(&(struct settlement_notice){ .coupon = coupon });
+	settlement->noticed(&(struct put_off_coupon){ .coupon = coupon });
 }
 
 /*
@@ -397,10 +389,8 @@ static void waiting_take(struct settlement *settlement, size_t receives_max)
 	struct delivery *delivery;
 
 	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
-		if (delivery->state != DELIVERY_WAITING ||
-		    (settlement->taken_n > 0 && delivery->group != settlement->taken[0]->group))
-			continue;
-		if (transaction_add(settlement, delivery, receives_max))
+		if (delivery->state == DELIVERY_WAITING &&
+		    transaction_add(settlement, delivery, receives_max))
 			break;
 	}
 }
