@@ -104,15 +104,3 @@ long long redis_answer(struct client *client);
 /* For EVALSHA. */
 #define REDIS_SHA_SIZE 41
 void redis_script_load(struct client *client, const char *script, char sha[REDIS_SHA_SIZE]);
-
-/* The queue of a pipeline: durable, with persistent messages of one request each. */
-void queue_publish(struct client *client, const struct request *request);
-/* Waits so long for a message. 0: there was none. */
-#define QUEUE_MOMENT_US 20000
-int queue_take(struct client *client, struct request *request, int wait_us);
-/* Of the message that was taken last, or with `multiple` also of all before it. */
-void queue_ack(struct client *client, int multiple);
-void queue_clear(struct client *client);
-
-/* Connects to couponmq's gateway. */
-void gateway_open(struct client *client);

@@ -54,7 +54,7 @@ struct way {
 	void (*ask)(struct client *client, const struct asked *asked);
 	void (*flush)(struct client *client);
 	enum outcome (*answer)(struct client *client, struct asked *asked);
-	/* NULL, or connects for work() and watch(), before the clock runs */
+	/* NULL, or before the clock runs, for work() and watch(): PostgreSQL is open already */
 	void (*open)(struct client *client);
 	/* NULL, or a worker behind a queue, until load_is_written() */
 	void (*work)(struct client *client, struct load *load);
