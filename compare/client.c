@@ -1,4 +1,4 @@
-#include "compare/client.h"
+#include "compare/way.h"
 
 #include "common/check.h"
 #include "common/message/number.h"

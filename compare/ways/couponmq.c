@@ -65,11 +65,11 @@ static long long issued(struct client *client)
 	return n;
 }
 
-static int gateway_connect(const char *address)
+static void gateway_open(struct client *client)
 {
-	char host[256];
-	const char *colon = strrchr(address, ':');
+	const char *address = client->market->gateway, *colon = strrchr(address, ':');
 	struct addrinfo *found, hints = { .ai_socktype = SOCK_STREAM };
+	char host[256];
 	int fd;
 
 	if (!colon || colon - address >= (long)sizeof(host))
@@ -82,16 +82,8 @@ static int gateway_connect(const char *address)
 		client_fail("gateway", "connect", address);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
 	freeaddrinfo(found);
-	return fd;
-}
-
-static void gateway_open(struct client *client)
-{
-	int fd = gateway_connect(client->market->gateway);
-
-	client->gateway_in = fdopen(fd, "r");
-	client->gateway_out = fdopen(dup(fd), "w");
-	check(client->gateway_in && client->gateway_out);
+	client->gateway_in = checked(fdopen(fd, "r"));
+	client->gateway_out = checked(fdopen(dup(fd), "w"));
 }
 
 static enum outcome outcome_of(int code)
