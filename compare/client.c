@@ -1,3 +1,4 @@
+/* A client, and its connections: statements of PostgreSQL, commands of Redis. */
 #include "compare/way.h"
 
 #include "common/check.h"
