@@ -1,25 +1,16 @@
-#include "compare/client.h"
+/* A client, and its connections: statements of PostgreSQL, commands of Redis. */
+#include "compare/way.h"
 
 #include "common/check.h"
 #include "common/message/number.h"
 #include "common/redis/redis.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 
 #define NUMBERS_MAX 8 /* of a statement */
-
-#define QUEUE "compare"
-#define PREFETCH 500
-#define MESSAGE_SIZE 32
 
 void client_fail(const char *store, const char *what, const char *why)
 {
@@ -38,53 +29,6 @@ static void postgres_open(struct client *client)
 		       "SET search_path = compare; SET client_min_messages = warning"));
 }
 
-void sql_script(struct client *client, const char *script)
-{
-	PGresult *result;
-
-	if (!client->postgres)
-		postgres_open(client);
-	result = PQexec(client->postgres, script);
-	if (PQresultStatus(result) != PGRES_COMMAND_OK)
-		client_fail("PostgreSQL", script, PQerrorMessage(client->postgres));
-	PQclear(result);
-}
-
-/* A statement's name, and its arguments. */
-struct call {
-	char name[16], texts[NUMBERS_MAX][NUMBER_SIZE];
-	const char *values[NUMBERS_MAX];
-};
-
-/* Prepares it when it is new. Each statement is one constant of the program. */
-static const char *prepared(struct client *client, const char *statement, int n, char name[16])
-{
-	int i = 0;
-	PGresult *result;
-
-	if (!client->postgres)
-		postgres_open(client);
-	while (i < STATEMENTS_MAX && client->statements[i] && client->statements[i] != statement)
-		i++;
-	check(i < STATEMENTS_MAX);
-	snprintf(name, 16, "s%d", i);
-	if (client->statements[i])
-		return name;
-	client->statements[i] = statement;
-	result = PQprepare(client->postgres, name, statement, n, NULL);
-	if (PQresultStatus(result) != PGRES_COMMAND_OK)
-		client_fail("PostgreSQL", statement, PQerrorMessage(client->postgres));
-	PQclear(result);
-	return name;
-}
-
-static long long result_number(const PGresult *result)
-{
-	if (PQresultStatus(result) == PGRES_COMMAND_OK)
-		return strtoll(PQcmdTuples((PGresult *)(uintptr_t)result), NULL, 10);
-	return PQntuples(result) > 0 ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : NONE;
-}
-
 static PGresult *result_check(struct client *client, const char *statement, PGresult *result)
 {
 	ExecStatusType status = PQresultStatus(result);
@@ -94,34 +38,83 @@ static PGresult *result_check(struct client *client, const char *statement, PGre
 	return result;
 }
 
+void sql_script(struct client *client, const char *script)
+{
+	if (!client->postgres)
+		postgres_open(client);
+	PQclear(result_check(client, script, PQexec(client->postgres, script)));
+}
+
+/* A prepared statement, and its arguments. */
+struct call {
+	char name[16], texts[NUMBERS_MAX][NUMBER_SIZE];
+	const char *values[NUMBERS_MAX + 1];
+	int n;
+};
+
+/* Prepares it when it is new. Each statement is one constant of the program. */
+static void prepare(struct client *client, const char *statement, struct call *call)
+{
+	int i = 0;
+
+	if (!client->postgres)
+		postgres_open(client);
+	while (i < STATEMENTS_MAX && client->statements[i] && client->statements[i] != statement)
+		i++;
+	check(i < STATEMENTS_MAX);
+	snprintf(call->name, sizeof(call->name), "s%d", i);
+	if (client->statements[i])
+		return;
+	client->statements[i] = statement;
+	PQclear(result_check(client, statement,
+			     PQprepare(client->postgres, call->name, statement, call->n, NULL)));
+}
+
+/* `array`: NULL, or the last argument. */
 static void call_make(struct client *client, const char *statement, const long long *numbers, int n,
-		      struct call *call)
+		      const char *array, struct call *call)
 {
 	check(n <= NUMBERS_MAX);
-	prepared(client, statement, n, call->name);
 	for (int i = 0; i < n; i++)
 		call->values[i] = number_text(numbers[i], call->texts[i]);
+	call->values[n] = array;
+	call->n = n + (array != NULL);
+	prepare(client, statement, call);
+}
+
+static PGresult *call_run(struct client *client, const char *statement, const long long *numbers,
+			  int n, const char *array)
+{
+	struct call call;
+
+	call_make(client, statement, numbers, n, array, &call);
+	return result_check(client, statement,
+			    PQexecPrepared(client->postgres, call.name, call.n, call.values, NULL,
+					   NULL, 0));
+}
+
+static long long result_take(PGresult *result)
+{
+	long long number = NONE;
+
+	if (PQresultStatus(result) == PGRES_COMMAND_OK)
+		number = strtoll(PQcmdTuples(result), NULL, 10);
+	else if (PQntuples(result) > 0)
+		number = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+	PQclear(result);
+	return number;
 }
 
 long long sql_run(struct client *client, const char *statement, const long long *numbers, int n)
 {
-	struct call call;
-	PGresult *result;
-	long long number;
-
-	call_make(client, statement, numbers, n, &call);
-	result = PQexecPrepared(client->postgres, call.name, n, call.values, NULL, NULL, 0);
-	number = result_number(result_check(client, statement, result));
-	PQclear(result);
-	return number;
+	return result_take(call_run(client, statement, numbers, n, NULL));
 }
 
 /* An array of PostgreSQL, allocated. */
 static char *array_write(const long long *numbers, int n)
 {
-	char *text = malloc((size_t)n * (NUMBER_SIZE + 1) + 3), *at = text;
+	char *text = checked(malloc((size_t)n * (NUMBER_SIZE + 1) + 3)), *at = text;
 
-	check(text != NULL);
 	for (int i = 0; i < n; i++)
 		at += sprintf(at, "%c%lld", i ? ',' : '{', numbers[i]);
 	strcpy(at, n ? "}" : "{}");
@@ -131,12 +124,9 @@ static char *array_write(const long long *numbers, int n)
 void sql_many(struct client *client, const char *statement, long long number, const long long *many,
 	      int n, long long *out)
 {
-	char text[NUMBER_SIZE], name[16], *array = array_write(many, n);
-	const char *values[] = { number_text(number, text), array };
-	PGresult *result = PQexecPrepared(client->postgres, prepared(client, statement, 2, name), 2,
-					  values, NULL, NULL, 0);
+	char *array = array_write(many, n);
+	PGresult *result = call_run(client, statement, &number, 1, array);
 
-	result_check(client, statement, result);
 	check(!out || PQntuples(result) == n);
 	for (int i = 0; out && i < n; i++)
 		out[i] = strtoll(PQgetvalue(result, i, 0), NULL, 10);
@@ -148,7 +138,7 @@ void sql_send(struct client *client, const char *statement, const long long *num
 {
 	struct call call;
 
-	call_make(client, statement, numbers, n, &call);
+	call_make(client, statement, numbers, n, NULL, &call);
 	PQenterPipelineMode(client->postgres);
 	if (!PQsendQueryPrepared(client->postgres, call.name, n, call.values, NULL, NULL, 0) ||
 	    !PQpipelineSync(client->postgres))
@@ -158,9 +148,8 @@ void sql_send(struct client *client, const char *statement, const long long *num
 long long sql_answer(struct client *client)
 {
 	PGresult *result = PQgetResult(client->postgres);
-	long long number = result_number(result_check(client, "a pipeline", result));
+	long long number = result_take(result_check(client, "a pipeline", result));
 
-	PQclear(result);
 	check(PQgetResult(client->postgres) == NULL);
 	result = PQgetResult(client->postgres);
 	check(PQresultStatus(result) == PGRES_PIPELINE_SYNC);
@@ -261,122 +250,6 @@ void redis_script_load(struct client *client, const char *script, char sha[REDIS
 	check(reply->type == REDIS_REPLY_STRING && reply->len == REDIS_SHA_SIZE - 1);
 	memcpy(sha, reply->str, REDIS_SHA_SIZE);
 	freeReplyObject(reply);
-}
-
-/* ---- the queue of a pipeline: a connection with one channel */
-
-static void rpc_check(struct client *client, const char *what)
-{
-	char error[RABBIT_ERROR_SIZE];
-
-	if (rabbit_reply_check(amqp_get_rpc_reply(client->queue), error))
-		client_fail("RabbitMQ", what, error);
-}
-
-static void queue_open(struct client *client)
-{
-	char error[RABBIT_ERROR_SIZE];
-
-	if (client->queue)
-		return;
-	client->queue = rabbit_connection_open(client->market->rabbit, 0, error);
-	if (!client->queue)
-		client_fail("RabbitMQ", "connect", error);
-	amqp_queue_declare(client->queue, RABBIT_CHANNEL, amqp_cstring_bytes(QUEUE), 0, 1, 0, 0,
-			   amqp_empty_table);
-	rpc_check(client, "declare the queue");
-}
-
-void queue_clear(struct client *client)
-{
-	queue_open(client);
-	amqp_queue_purge(client->queue, RABBIT_CHANNEL, amqp_cstring_bytes(QUEUE));
-	rpc_check(client, "purge the queue");
-}
-
-void queue_publish(struct client *client, const struct request *request)
-{
-	char body[MESSAGE_SIZE];
-	amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_DELIVERY_MODE_FLAG,
-					       .delivery_mode = AMQP_DELIVERY_PERSISTENT };
-
-	queue_open(client);
-	snprintf(body, sizeof(body), "%d %d", request->item, request->user);
-	if (amqp_basic_publish(client->queue, RABBIT_CHANNEL, amqp_empty_bytes,
-			       amqp_cstring_bytes(QUEUE), 0, 0, &properties,
-			       amqp_cstring_bytes(body)) != AMQP_STATUS_OK)
-		client_fail("RabbitMQ", "publish", body);
-}
-
-static void consume(struct client *client)
-{
-	queue_open(client);
-	amqp_basic_qos(client->queue, RABBIT_CHANNEL, 0, PREFETCH, 0);
-	amqp_basic_consume(client->queue, RABBIT_CHANNEL, amqp_cstring_bytes(QUEUE),
-			   amqp_empty_bytes, 0, 0, 0, amqp_empty_table);
-	rpc_check(client, "consume");
-	client->is_consuming = 1;
-}
-
-int queue_take(struct client *client, struct request *request, int wait_us)
-{
-	char body[MESSAGE_SIZE] = "", error[RABBIT_ERROR_SIZE];
-	amqp_envelope_t envelope;
-	amqp_rpc_reply_t reply;
-
-	if (!client->is_consuming)
-		consume(client);
-	amqp_maybe_release_buffers(client->queue);
-	reply = amqp_consume_message(client->queue, &envelope,
-				     &(struct timeval){ .tv_usec = wait_us }, 0);
-	if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
-	    reply.library_error == AMQP_STATUS_TIMEOUT)
-		return 0;
-	if (rabbit_reply_check(reply, error))
-		client_fail("RabbitMQ", "consume", error);
-	check(envelope.message.body.len < sizeof(body));
-	memcpy(body, envelope.message.body.bytes, envelope.message.body.len);
-	check(sscanf(body, "%d %d", &request->item, &request->user) == 2);
-	client->queue_tag = envelope.delivery_tag;
-	amqp_destroy_envelope(&envelope);
-	return 1;
-}
-
-void queue_ack(struct client *client, int multiple)
-{
-	if (amqp_basic_ack(client->queue, RABBIT_CHANNEL, client->queue_tag, multiple))
-		client_fail("RabbitMQ", "ack", "the connection is lost");
-}
-
-/* ---- couponmq's gateway: lines in, lines out */
-
-static int gateway_connect(const char *address)
-{
-	char host[256];
-	const char *colon = strrchr(address, ':');
-	struct addrinfo *found, hints = { .ai_socktype = SOCK_STREAM };
-	int fd;
-
-	if (!colon || colon - address >= (long)sizeof(host))
-		client_fail("gateway", "COUPON_LISTEN", address);
-	snprintf(host, sizeof(host), "%.*s", (int)(colon - address), address);
-	if (getaddrinfo(host, colon + 1, &hints, &found))
-		client_fail("gateway", "resolve", address);
-	fd = socket(found->ai_family, SOCK_STREAM, 0);
-	if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen))
-		client_fail("gateway", "connect", address);
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
-	freeaddrinfo(found);
-	return fd;
-}
-
-void gateway_open(struct client *client)
-{
-	int fd = gateway_connect(client->market->gateway);
-
-	client->gateway_in = fdopen(fd, "r");
-	client->gateway_out = fdopen(dup(fd), "w");
-	check(client->gateway_in && client->gateway_out);
 }
 
 /* ---- the client */

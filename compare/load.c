@@ -24,8 +24,6 @@
 #define REPEATERS 10 /* every tenth user… */
 #define REPEATS 3    /* …asks so often at once */
 
-#define STACK_BYTES (256 * 1024) /* of a thread */
-
 /* A request, and what became of it. */
 struct made {
 	struct request request;
@@ -210,10 +208,7 @@ static void first_sell(struct part *part)
 	if (way->ask)
 		way->ask(part->client, &asked);
 	flush(part);
-	if (way->ask)
-		way->answer(part->client, &asked);
-	else
-		buy(part, &request);
+	answer_get(part, &asked);
 	part->attempts = part->attempts_failed = 0;
 }
 
@@ -225,6 +220,8 @@ static void *part_run(void *opaque)
 	if (!part->run)
 		first_sell(part);
 	pthread_barrier_wait(&load->barrier);
+	if (part->run)
+		sql(part->client, "SELECT 1");
 	if (part->run && load->way->open)
 		load->way->open(part->client);
 	pthread_barrier_wait(&load->barrier);
@@ -240,9 +237,6 @@ static void *part_run(void *opaque)
 static int parts_start(struct load *load, struct part *parts, int n,
 		       void (*run)(struct client *client, struct load *load))
 {
-	pthread_attr_t attr;
-
-	check(pthread_attr_init(&attr) == 0 && pthread_attr_setstacksize(&attr, STACK_BYTES) == 0);
 	for (int i = 0; i < n; i++) {
 		parts[i] = (struct part){
 			.load = load,
@@ -253,10 +247,9 @@ static int parts_start(struct load *load, struct part *parts, int n,
 				calloc((size_t)load->market->clients, sizeof(struct asked))),
 		};
 		parts[i].client->random = load->market->seed + (unsigned)i;
-		if (pthread_create(&parts[i].thread, &attr, part_run, &parts[i]))
+		if (pthread_create(&parts[i].thread, NULL, part_run, &parts[i]))
 			client_fail("system", "start a thread", "too many");
 	}
-	pthread_attr_destroy(&attr);
 	return n;
 }
 
@@ -325,7 +318,8 @@ void load_run(struct market *market, const struct way *way, struct result *resul
 		n += parts_start(&load, parts + n, workers, way->work);
 	if (way->watch)
 		parts_start(&load, parts + n, 1, way->watch);
-	pthread_barrier_wait(&load.barrier); /* the first sales are made */
+	pthread_barrier_wait(&load.barrier); /* the first sales are made, which do not count */
+	load.committed_us = 0;
 	pthread_barrier_wait(&load.barrier); /* all connections are open */
 	requests_deal(&load, parts);
 	pthread_barrier_wait(&load.barrier);

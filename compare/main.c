@@ -236,12 +236,6 @@ static void item_count(struct client *client, enum ledger ledger, int item, stru
 	}
 }
 
-/* How many users want the item. */
-static long long demand(int item)
-{
-	return (market.users - (item - 1) + market.items - 1) / market.items;
-}
-
 static long long above_zero(long long n)
 {
 	return n > 0 ? n : 0;
@@ -253,8 +247,11 @@ static void judge(const struct way *way, struct result *result)
 
 	for (int item = 1; item <= market.items; item++) {
 		struct count count = { 0 };
-		long long wanted = demand(item) < market.stock ? demand(item) : market.stock;
+		/* Of the users who want the item, those for whom there was a piece. */
+		long long wanted = (market.users - item + market.items) / market.items;
 
+		if (wanted > market.stock)
+			wanted = market.stock;
 		item_count(client, way->ledger, item, &count);
 		result->stock += count.stock;
 		result->sold += count.sold;

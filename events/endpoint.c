@@ -95,23 +95,22 @@ static const char *kind_of(const struct network *address)
 	return address->family == AF_INET6 && !is_in(GLOBAL, address) ? "reserved" : NULL;
 }
 
-static const char *refusal(const struct networks *allowed, const struct network *address)
-{
-	return networks_have(allowed, address) ? NULL : kind_of(address);
-}
-
 const char *networks_refusal(const struct networks *allowed, const struct sockaddr *address)
 {
 	struct network one;
 
-	return network_of_address(&one, address) ? "not of IP" : refusal(allowed, &one);
+	if (network_of_address(&one, address))
+		return "not of IP";
+	return networks_have(allowed, &one) ? NULL : kind_of(&one);
 }
 
 const char *networks_refusal_text(const struct networks *allowed, const char *text)
 {
 	struct network one;
 
-	return network_of_text(&one, text) ? NULL : refusal(allowed, &one);
+	if (network_of_text(&one, text) || networks_have(allowed, &one))
+		return NULL;
+	return kind_of(&one);
 }
 
 static int is_plain(const char *url)

@@ -21,28 +21,17 @@ struct outlet {
 	int stop_fd;
 	struct rabbit_publisher_port port;
 	struct rabbit_publisher *publisher;
-	int failed; /* a message was not confirmed */
-	char why[RABBIT_ERROR_SIZE];
+	int failed; /* a message was not confirmed: it was refused, or is lost with the connection */
 };
 
 static char any; /* the item of every message */
-
-static void why_set(struct outlet *outlet, const char *why)
-{
-	if (why != outlet->why)
-		snprintf(outlet->why, sizeof(outlet->why), "%s", why);
-}
 
 static void message_done(void *context, void *item, enum confirm_result result)
 {
 	struct outlet *outlet = context;
 
 	(void)item;
-	if (result == CONFIRM_DONE)
-		return;
-	outlet->failed = 1;
-	if (result == CONFIRM_NACKED)
-		why_set(outlet, "RabbitMQ refused a message");
+	outlet->failed |= result != CONFIRM_DONE;
 }
 
 struct outlet *outlet_new(const char *url, const char *source, const atomic_int *stop, int stop_fd)
@@ -111,10 +100,7 @@ int outlet_ready(struct outlet *outlet)
 {
 	struct rabbit_link *link = link_read(outlet);
 
-	if (rabbit_link_up(link) && !rabbit_link_blocked(link))
-		return 1;
-	why_set(outlet, rabbit_link_trouble(link));
-	return 0;
+	return rabbit_link_up(link) && !rabbit_link_blocked(link);
 }
 
 void outlet_pause(struct outlet *outlet, int64_t wait_ms)
@@ -138,28 +124,34 @@ static const char *failure(struct outlet *outlet, int64_t until_ms)
 	if (rabbit_link_blocked(link))
 		return "RabbitMQ takes no messages: it has an alarm for memory or disk";
 	if (outlet->failed)
-		return outlet->why;
+		return "RabbitMQ refused a message";
 	if (*outlet->stop)
 		return "the worker stops";
 	return clock_monotonic_ms() < until_ms ? NULL : "RabbitMQ does not answer";
 }
 
-/* 0 once a message can be sent, or -1. */
-static int room_wait(struct outlet *outlet)
+/* Until all is confirmed, or until a message can be sent. NULL, or why that cannot be expected. */
+static const char *await(struct outlet *outlet, int for_confirms)
 {
-	struct rabbit_link *link = rabbit_publisher_link(outlet->publisher);
+	struct rabbit_publisher *publisher = outlet->publisher;
+	struct rabbit_link *link = rabbit_publisher_link(publisher);
 	int64_t until_ms = clock_monotonic_ms() + WAIT_MS;
 	const char *why;
+	int is_there;
 
-	rabbit_link_read(link);
-	while (!(why = failure(outlet, until_ms)) && !rabbit_publisher_ready(outlet->publisher)) {
-		/* For a confirm where the window is full, for the socket where that is. */
-		poll_for(outlet, POLL_MS, rabbit_link_writable(link) ? POLLIN : POLLIN | POLLOUT);
+	for (;;) {
 		rabbit_link_read(link);
+		is_there = for_confirms ? rabbit_publisher_open(publisher) == 0
+					: rabbit_publisher_ready(publisher);
+		why = failure(outlet, until_ms);
+		if (is_there || why)
+			break;
+		/* For a confirm where the window is full, for the socket where that is. */
+		poll_for(outlet, POLL_MS,
+			 for_confirms || rabbit_link_writable(link) ? POLLIN : POLLIN | POLLOUT);
 	}
-	if (why)
-		why_set(outlet, why);
-	return why ? -1 : 0;
+	/* What is confirmed is so, whatever has happened since. */
+	return is_there && for_confirms && !outlet->failed ? NULL : why;
 }
 
 /* CloudEvents has no attributes of a batch: these are those that all its events share. */
@@ -180,7 +172,7 @@ static void headers_fill(const struct outlet *outlet, const struct packet *packe
 	}
 }
 
-int outlet_send(struct outlet *outlet, const struct packet *packet)
+const char *outlet_send(struct outlet *outlet, const struct packet *packet)
 {
 	amqp_table_entry_t headers[4];
 	amqp_basic_properties_t properties = {
@@ -189,36 +181,20 @@ int outlet_send(struct outlet *outlet, const struct packet *packet)
 		.headers = { .num_entries = 4, .entries = headers },
 	};
 	char key[ROUTING_KEY_SIZE], coupon[NUMBER_SIZE];
+	const char *why;
 
-	if (room_wait(outlet))
-		return -1;
+	why = await(outlet, 0);
+	if (why)
+		return why;
 	headers_fill(outlet, packet, coupon, headers);
 	snprintf(key, sizeof(key), "event.%" PRId64 ".%s", packet->coupon,
 		 event_type_text(packet->type));
 	rabbit_publisher_send(outlet->publisher, AMQP_EVENT_EXCHANGE, key, &properties,
 			      (amqp_bytes_t){ .len = packet->len, .bytes = packet->body }, &any);
-	return 0;
+	return NULL;
 }
 
-int outlet_confirm(struct outlet *outlet)
+const char *outlet_confirm(struct outlet *outlet)
 {
-	struct rabbit_link *link = rabbit_publisher_link(outlet->publisher);
-	int64_t until_ms = clock_monotonic_ms() + WAIT_MS;
-	const char *why = NULL;
-
-	rabbit_link_read(link);
-	while (rabbit_publisher_open(outlet->publisher) > 0 && !(why = failure(outlet, until_ms))) {
-		poll_for(outlet, POLL_MS, POLLIN);
-		rabbit_link_read(link);
-	}
-	if (!why && outlet->failed)
-		why = rabbit_link_up(link) ? outlet->why : rabbit_link_trouble(link);
-	if (why)
-		why_set(outlet, why);
-	return why ? -1 : 0;
-}
-
-const char *outlet_why(const struct outlet *outlet)
-{
-	return outlet->why;
+	return await(outlet, 1);
 }

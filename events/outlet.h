@@ -19,11 +19,10 @@ int outlet_ready(struct outlet *outlet);
 /* Waits for `wait_ms`, or until the thread is to stop; keeps the connection alive meanwhile. */
 void outlet_pause(struct outlet *outlet, int64_t wait_ms);
 
-/* Each 0, or -1 with outlet_why(). */
-int outlet_send(struct outlet *outlet, const struct packet *packet);
+/* Each NULL, or why it has failed, until the next call. */
+const char *outlet_send(struct outlet *outlet, const struct packet *packet);
 /* Waits until all that was sent is confirmed. */
-int outlet_confirm(struct outlet *outlet);
-const char *outlet_why(const struct outlet *outlet);
+const char *outlet_confirm(struct outlet *outlet);
 
 /* After a failure: what was sent is forgotten, over a new connection. */
 void outlet_reset(struct outlet *outlet);

@@ -88,8 +88,8 @@ struct relay {
 	int64_t stop_by_ms; /* 0: not stopping, or not noticed yet */
 };
 
-/* For the monitor's thread: how many wait, and COUPON_EVENT_LOG_MAX. */
-static atomic_int_least64_t events_waiting, events_max;
+/* For the monitor's thread: COUPON_EVENT_LOG_MAX. */
+static atomic_int_least64_t events_max;
 
 void relay_check(const struct config *config)
 {
@@ -178,25 +178,25 @@ static void webhooks_note(struct relay *relay, const struct packet *packet)
 	postgres_array_add_text(&relay->done[DONE_EVENTS], packet->body, packet->len);
 }
 
-/* Publishes the messages that are complete. 0, or -1. */
-static int packets_send(struct relay *relay)
+/* Publishes the messages that are complete. NULL, or why that has failed, as the next two. */
+static const char *packets_send(struct relay *relay)
 {
 	struct packet *packet;
-	int rc = 0;
+	const char *why = NULL;
 
-	while (rc == 0 && (packet = packets_take(relay->packets))) {
-		rc = outlet_send(relay->outlet, packet);
+	while (!why && (packet = packets_take(relay->packets))) {
+		why = outlet_send(relay->outlet, packet);
 		if (relay->has_webhooks)
 			webhooks_note(relay, packet);
 		relay->events += packet->events;
 		relay->messages++;
 		packet_free(packet);
 	}
-	return rc;
+	return why;
 }
 
 /* A row that is malformed, which no program writes, must not keep the others back. */
-static int row_send(struct relay *relay, const PGresult *rows, int number)
+static const char *row_send(struct relay *relay, const PGresult *rows, int number)
 {
 	struct event event;
 	int rc = row_begin(relay->row, rows, number) ? -1 : 1;
@@ -209,19 +209,19 @@ static int row_send(struct relay *relay, const PGresult *rows, int number)
 	return packets_send(relay);
 }
 
-/* 0 once all of them are confirmed, or -1. */
-static int rows_publish(struct relay *relay, const PGresult *rows)
+/* Until all of them are confirmed. */
+static const char *rows_publish(struct relay *relay, const PGresult *rows)
 {
-	int rc = 0;
+	const char *why = NULL;
 
 	fault_point(FAULT_RELAY_BEFORE_PUBLISH);
-	for (int i = 0; rc == 0 && i < PQntuples(rows); i++)
-		rc = row_send(relay, rows, i);
-	if (rc == 0) {
+	for (int i = 0; !why && i < PQntuples(rows); i++)
+		why = row_send(relay, rows, i);
+	if (!why) {
 		packets_close(relay->packets);
-		rc = packets_send(relay);
+		why = packets_send(relay);
 	}
-	return rc ? -1 : outlet_confirm(relay->outlet);
+	return why ? why : outlet_confirm(relay->outlet);
 }
 
 /* 0, or -1. */
@@ -240,6 +240,7 @@ static int done_remove(struct relay *relay)
 /* Publishes these rows and removes them. Returns how long to pause after it. */
 static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 {
+	const char *why;
 	int64_t gather_ms;
 	int is_full;
 
@@ -247,10 +248,11 @@ static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 	relay->has_webhooks = truth_take(query(relay, sql_query_event_webhooks, 0, NULL));
 	if (relay->has_webhooks < 0)
 		return backoff_ms(&relay->backoff);
-	if (rows_publish(relay, rows)) {
+	why = rows_publish(relay, rows);
+	if (why) {
 		metrics_count(METRIC_RELAY_FAILURES, 1);
 		if (!relay->stop)
-			log_warn("events_not_published", LOG_S("why", outlet_why(relay->outlet)));
+			log_warn("events_not_published", LOG_S("why", why));
 		outlet_reset(relay->outlet);
 		return backoff_ms(&relay->backoff);
 	}
@@ -291,7 +293,6 @@ static int64_t lag_set(const PGresult *lag)
 {
 	int64_t events = lag ? column_number(lag, 0, "events_num") : 0;
 
-	atomic_store(&events_waiting, events);
 	metrics_set(METRIC_EVENTS_WAITING, events);
 	metrics_set(METRIC_EVENTS_AGE_MS, lag ? column_number(lag, 0, "age_ms") : 0);
 	metrics_set(METRIC_EVENTS_BYTES, lag ? column_number(lag, 0, "size_bytes") : 0);
@@ -410,7 +411,7 @@ void relay_stop(struct relay *relay)
 
 void relay_warnings(cJSON *array)
 {
-	int64_t waiting = atomic_load(&events_waiting), allowed = atomic_load(&events_max);
+	int64_t waiting = metrics_get(METRIC_EVENTS_WAITING), allowed = atomic_load(&events_max);
 	char sentence[192];
 	cJSON *item;
 

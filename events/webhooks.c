@@ -25,8 +25,6 @@
 #include <sodium.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #define LEASE_GRACE_MS 5000 /* of the lease, beyond the time-out of the request */
 #define CLAIM_EVERY_MS 1000 /* while nothing is announced: what is due to be tried again */
@@ -64,8 +62,7 @@ struct webhooks {
 	const struct config *config;
 	const struct rules *rules;
 	pthread_t thread;
-	int stop_fd;     /* readable: stop */
-	atomic_int stop; /* the same */
+	atomic_int stop;
 	CURLM *multi;
 	struct postgres *postgres; /* blocking */
 	struct sending *sendings;
@@ -341,16 +338,13 @@ static int64_t due_ms(const struct webhooks *webhooks)
 
 static void wait_step(struct webhooks *webhooks)
 {
-	struct curl_waitfd fds[] = {
-		{ .fd = webhooks->stop_fd, .events = CURL_WAIT_POLLIN },
-		{ .fd = postgres_fd(webhooks->postgres), .events = CURL_WAIT_POLLIN },
-	};
-	unsigned fds_n = fds[1].fd >= 0 ? 2 : 1;
+	struct curl_waitfd fd = { .fd = postgres_fd(webhooks->postgres),
+				  .events = CURL_WAIT_POLLIN };
 	int64_t left_ms = due_ms(webhooks) - clock_monotonic_ms();
 
 	if (left_ms < 0)
 		left_ms = 0;
-	check(curl_multi_poll(webhooks->multi, fds, fds_n, (int)left_ms, NULL) == CURLM_OK);
+	check(curl_multi_poll(webhooks->multi, &fd, fd.fd >= 0, (int)left_ms, NULL) == CURLM_OK);
 }
 
 /* Until nothing is being sent, or for STOP_MS. */
@@ -409,10 +403,9 @@ struct webhooks *webhooks_start(const struct config *config, const struct rules 
 	webhooks->dropped = -1;
 	webhooks->sendings_n = (size_t)config->webhook_connections;
 	webhooks->sendings = calloc(webhooks->sendings_n + 1, sizeof(*webhooks->sendings));
-	webhooks->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	check(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
 	webhooks->multi = curl_multi_init();
-	check(webhooks->sendings != NULL && webhooks->stop_fd >= 0 && webhooks->multi != NULL);
+	check(webhooks->sendings != NULL && webhooks->multi != NULL);
 	check(curl_multi_setopt(webhooks->multi, CURLMOPT_MAXCONNECTS,
 				(long)config->webhook_connections) == CURLM_OK);
 	webhooks->postgres = postgres_new(&(struct postgres_options){
@@ -436,15 +429,12 @@ struct webhooks *webhooks_start(const struct config *config, const struct rules 
 
 void webhooks_stop(struct webhooks *webhooks)
 {
-	uint64_t one = 1;
-
 	webhooks->stop = 1;
-	check(write(webhooks->stop_fd, &one, sizeof(one)) == sizeof(one));
+	check(curl_multi_wakeup(webhooks->multi) == CURLM_OK);
 	pthread_join(webhooks->thread, NULL);
 	postgres_free(webhooks->postgres);
 	curl_multi_cleanup(webhooks->multi);
 	curl_global_cleanup();
 	free(webhooks->sendings);
-	close(webhooks->stop_fd);
 	free(webhooks);
 }

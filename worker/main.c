@@ -150,13 +150,7 @@ static void consumer_lost(void *context)
 	settlement_reset(worker->settlement);
 }
 
-/* At most this many messages of locked coupons are held of the receive queue; others are parked. */
-static size_t put_off_max(const struct config *config)
-{
-	return config->prefetch >= 4 ? (size_t)config->prefetch / 4 : 1;
-}
-
-static void notice_log(const struct settlement_notice *notice)
+static void notice_log(const struct put_off_coupon *notice)
 {
 	if (notice->failures)
 		log_warn("coupon_put_off", LOG_I("coupon", notice->coupon),
@@ -179,7 +173,10 @@ static struct worker *worker_new(const struct config *config, struct keeper *kee
 		sources[i] = (struct rabbit_source){ .queue = queue_names[i],
 						     .prefetch = (uint16_t)config->prefetch };
 	worker->config = config;
-	worker->settlement = settlement_new(envelope_free, notice_log, put_off_max(config),
+	/* A quarter of the prefetch for messages of locked coupons; others are parked. */
+	worker->settlement = settlement_new(envelope_free, notice_log,
+					    config->prefetch >= 4 ? (size_t)config->prefetch / 4
+								  : 1,
 					    (size_t)config->prefetch);
 	worker->unpack = (struct unpack){ .settlement = worker->settlement,
 					  .arena = json_arena_new(),
@@ -300,9 +297,8 @@ static void metrics_update(struct worker *worker, int64_t now_ms)
 /* Deliveries that wait for another session's lock are not finished: another worker gets them. */
 static int finished(const struct worker *worker, int64_t now_ms)
 {
-	if (!worker->stop_by_ms)
-		return 0;
-	return now_ms >= worker->stop_by_ms || settlement_rests(worker->settlement);
+	return worker->stop_by_ms &&
+	       (now_ms >= worker->stop_by_ms || settlement_rests(worker->settlement));
 }
 
 /*

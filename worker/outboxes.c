@@ -48,6 +48,7 @@ struct entry {
 	int64_t at_ms;
 	char **rejected; /* 'BATCH:INDEX:SLOT:REASON:USER' */
 	size_t rejected_n;
+	UT_hash_handle hh; /* while they are grouped */
 };
 
 struct entries {
@@ -88,44 +89,32 @@ static void entries_join(struct entries *entries, struct entries *other)
 	other->size = 0;
 }
 
-struct group {
-	int64_t coupon;
-	struct entry *last;
-	UT_hash_handle hh;
-};
-
 /* Brings the entries of each coupon together, in their order. */
 static void entries_group(struct entries *entries)
 {
-	struct group *groups = NULL, *group, *next;
 	struct entries grouped = { .size = entries->size };
-	struct entry *entry;
+	struct entry *entry, *last, *lasts = NULL; /* the last one of each coupon */
 
 	STAILQ_INIT(&grouped.head);
 	while ((entry = STAILQ_FIRST(&entries->head))) {
 		STAILQ_REMOVE_HEAD(&entries->head, next);
-		HASH_FIND(hh, groups, &entry->coupon, sizeof(group->coupon), group);
-		if (group) {
-			STAILQ_INSERT_AFTER(&grouped.head, group->last, entry, next);
-		} else {
-			group = checked(calloc(1, sizeof(*group)));
-			group->coupon = entry->coupon;
-			HASH_ADD(hh, groups, coupon, sizeof(group->coupon), group);
+		HASH_REPLACE(hh, lasts, coupon, sizeof(entry->coupon), entry, last);
+		if (last)
+			STAILQ_INSERT_AFTER(&grouped.head, last, entry, next);
+		else
 			STAILQ_INSERT_TAIL(&grouped.head, entry, next);
-		}
-		group->last = entry;
 	}
+	HASH_CLEAR(hh, lasts);
 	entries->size = 0;
 	entries_join(entries, &grouped);
-	HASH_ITER (hh, groups, group, next) {
-		HASH_DEL(groups, group);
-		free(group);
-	}
 }
 
-static void entries_free(struct entries *entries, size_t n)
+/* The first `n`, or all. Returns how many these are. */
+static size_t entries_free(struct entries *entries, size_t n)
 {
-	for (; n > 0; n--) {
+	size_t freed = 0;
+
+	for (; freed < n && entries->size > 0; freed++) {
 		struct entry *entry = take(entries);
 
 		for (size_t i = 0; i < entry->rejected_n; i++)
@@ -133,25 +122,17 @@ static void entries_free(struct entries *entries, size_t n)
 		free(entry->rejected);
 		free(entry);
 	}
+	return freed;
 }
 
-/* The first `n`, which is logged and counted. */
+/* The same; it is logged and counted. */
 static void entries_forget(struct entries *entries, size_t n, const char *why)
 {
-	entries_free(entries, n);
+	n = entries_free(entries, n);
+	if (n == 0)
+		return;
 	metrics_count(METRIC_OUTBOX_FORGOTTEN, (int64_t)n);
 	log_warn("outbox_forgotten", LOG_I("batches", n), LOG_S("why", why));
-}
-
-static void entries_forget_all(struct entries *entries, const char *why)
-{
-	const struct entry *entry;
-	size_t n = 0;
-
-	STAILQ_FOREACH (entry, &entries->head, next)
-		n++;
-	if (n > 0)
-		entries_forget(entries, n, why);
 }
 
 enum kind { KIND_SETTLED, KIND_DEAD, KINDS };
@@ -162,9 +143,8 @@ struct outboxes {
 
 	/* of the loop */
 	struct entries settled;
-	struct entry *last; /* of `settled` */
-	struct changes changes;
-	char installation[INSTALLATION_SIZE];
+	struct entry *last;     /* of `settled` */
+	struct changes changes; /* the numbers since the last one was sent */
 
 	pthread_mutex_t mutex; /* guards from here … */
 	pthread_cond_t changed;
@@ -201,7 +181,7 @@ static void hand_over(struct outboxes *outboxes, enum kind kind, struct entries 
 	}
 	changes_raise(&outboxes->inbox_changes, &outboxes->changes);
 	pthread_mutex_unlock(&outboxes->mutex);
-	entries_forget_all(list, "too many wait for Redis");
+	entries_forget(list, SIZE_MAX, "too many wait for Redis");
 }
 
 int outboxes_changed(struct outboxes *outboxes, const char *number)
@@ -211,7 +191,7 @@ int outboxes_changed(struct outboxes *outboxes, const char *number)
 
 void outboxes_installation(struct outboxes *outboxes, const char *installation)
 {
-	snprintf(outboxes->installation, sizeof(outboxes->installation), "%s", installation);
+	snprintf(outboxes->changes.installation, INSTALLATION_SIZE, "%s", installation);
 }
 
 void outboxes_settled(struct outboxes *outboxes, int64_t coupon, const struct ulid *batch,
@@ -239,9 +219,8 @@ void outboxes_send(struct outboxes *outboxes)
 {
 	if (outboxes->settled.size == 0)
 		return;
-	memcpy(outboxes->changes.installation, outboxes->installation, INSTALLATION_SIZE);
 	hand_over(outboxes, KIND_SETTLED, &outboxes->settled);
-	memset(&outboxes->changes, 0, sizeof(outboxes->changes));
+	memset(outboxes->changes.num, 0, sizeof(outboxes->changes.num));
 }
 
 void outboxes_dead(struct outboxes *outboxes, int64_t coupon, const struct ulid *batch)
@@ -496,7 +475,7 @@ void outboxes_stop(struct outboxes *outboxes)
 	pthread_mutex_unlock(&outboxes->mutex);
 	pthread_join(outboxes->thread, NULL);
 	for (enum kind kind = 0; kind < KINDS; kind++)
-		entries_forget_all(&outboxes->work[kind], "the worker ends");
+		entries_forget(&outboxes->work[kind], SIZE_MAX, "the worker ends");
 	redis_client_free(outboxes->redis);
 	pthread_cond_destroy(&outboxes->changed);
 	pthread_mutex_destroy(&outboxes->mutex);

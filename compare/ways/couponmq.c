@@ -8,10 +8,14 @@
 #include "common/check.h"
 #include "common/message/answer.h"
 
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define LINE_SIZE 512
@@ -61,9 +65,25 @@ static long long issued(struct client *client)
 	return n;
 }
 
-static void watch_open(struct client *client)
+static void gateway_open(struct client *client)
 {
-	issued(client);
+	const char *address = client->market->gateway, *colon = strrchr(address, ':');
+	struct addrinfo *found, hints = { .ai_socktype = SOCK_STREAM };
+	char host[256];
+	int fd;
+
+	if (!colon || colon - address >= (long)sizeof(host))
+		client_fail("gateway", "COUPON_LISTEN", address);
+	snprintf(host, sizeof(host), "%.*s", (int)(colon - address), address);
+	if (getaddrinfo(host, colon + 1, &hints, &found))
+		client_fail("gateway", "resolve", address);
+	fd = socket(found->ai_family, SOCK_STREAM, 0);
+	if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen))
+		client_fail("gateway", "connect", address);
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
+	freeaddrinfo(found);
+	client->gateway_in = checked(fdopen(fd, "r"));
+	client->gateway_out = checked(fdopen(dup(fd), "w"));
 }
 
 static enum outcome outcome_of(int code)
@@ -135,7 +155,6 @@ const struct way ways_couponmq[] = {
 		.ack = "accepted",
 		.flush = flush,
 		.answer = answer,
-		.open = watch_open,
 		.watch = watch,
 	},
 	{
@@ -148,7 +167,6 @@ const struct way ways_couponmq[] = {
 		.ack = "issued",
 		.flush = flush,
 		.answer = answer,
-		.open = watch_open,
 		.watch = watch,
 	},
 	{ 0 },

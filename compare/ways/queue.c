@@ -6,10 +6,107 @@
 #include "common/check.h"
 #include "compare/way.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+
+#define QUEUE "compare"
+#define PREFETCH 500
+#define MESSAGE_SIZE 32
+#define QUEUE_MOMENT_US 20000 /* for a message */
 
 #define BATCH_MAX 500 /* rows in a transaction */
 #define WORKERS 2     /* that write batches: more would only wait for each other's row */
+
+/* ---- the queue: durable, with persistent messages of one request each */
+
+static void rpc_check(struct client *client, const char *what)
+{
+	char error[RABBIT_ERROR_SIZE];
+
+	if (rabbit_reply_check(amqp_get_rpc_reply(client->queue), error))
+		client_fail("RabbitMQ", what, error);
+}
+
+static void queue_open(struct client *client)
+{
+	char error[RABBIT_ERROR_SIZE];
+
+	if (client->queue)
+		return;
+	client->queue = rabbit_connection_open(client->market->rabbit, 0, error);
+	if (!client->queue)
+		client_fail("RabbitMQ", "connect", error);
+	amqp_queue_declare(client->queue, RABBIT_CHANNEL, amqp_cstring_bytes(QUEUE), 0, 1, 0, 0,
+			   amqp_empty_table);
+	rpc_check(client, "declare the queue");
+}
+
+static void queue_clear(struct client *client)
+{
+	queue_open(client);
+	amqp_queue_purge(client->queue, RABBIT_CHANNEL, amqp_cstring_bytes(QUEUE));
+	rpc_check(client, "purge the queue");
+}
+
+static void queue_publish(struct client *client, const struct request *request)
+{
+	char body[MESSAGE_SIZE];
+	amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_DELIVERY_MODE_FLAG,
+					       .delivery_mode = AMQP_DELIVERY_PERSISTENT };
+
+	queue_open(client);
+	snprintf(body, sizeof(body), "%d %d", request->item, request->user);
+	if (amqp_basic_publish(client->queue, RABBIT_CHANNEL, amqp_empty_bytes,
+			       amqp_cstring_bytes(QUEUE), 0, 0, &properties,
+			       amqp_cstring_bytes(body)) != AMQP_STATUS_OK)
+		client_fail("RabbitMQ", "publish", body);
+}
+
+static void consume(struct client *client)
+{
+	queue_open(client);
+	amqp_basic_qos(client->queue, RABBIT_CHANNEL, 0, PREFETCH, 0);
+	amqp_basic_consume(client->queue, RABBIT_CHANNEL, amqp_cstring_bytes(QUEUE),
+			   amqp_empty_bytes, 0, 0, 0, amqp_empty_table);
+	rpc_check(client, "consume");
+	client->is_consuming = 1;
+}
+
+/* Waits so long for a message. 0: there was none. */
+static int queue_take(struct client *client, struct request *request, int wait_us)
+{
+	char body[MESSAGE_SIZE] = "", error[RABBIT_ERROR_SIZE];
+	amqp_envelope_t envelope;
+	amqp_rpc_reply_t reply;
+
+	if (!client->is_consuming)
+		consume(client);
+	amqp_maybe_release_buffers(client->queue);
+	reply = amqp_consume_message(client->queue, &envelope,
+				     &(struct timeval){ .tv_usec = wait_us }, 0);
+	if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
+	    reply.library_error == AMQP_STATUS_TIMEOUT)
+		return 0;
+	if (rabbit_reply_check(reply, error))
+		client_fail("RabbitMQ", "consume", error);
+	check(envelope.message.body.len < sizeof(body));
+	memcpy(body, envelope.message.body.bytes, envelope.message.body.len);
+	check(sscanf(body, "%d %d", &request->item, &request->user) == 2);
+	client->queue_tag = envelope.delivery_tag;
+	amqp_destroy_envelope(&envelope);
+	return 1;
+}
+
+/* Of the message that was taken last, or with `multiple` also of all before it. */
+static void queue_ack(struct client *client, int multiple)
+{
+	if (amqp_basic_ack(client->queue, RABBIT_CHANNEL, client->queue_tag, multiple))
+		client_fail("RabbitMQ", "ack", "the connection is lost");
+}
+
+/* ---- the ways */
 
 static void prepare(struct client *client)
 {
@@ -50,7 +147,6 @@ static void worker_open(struct client *client)
 {
 	struct request request;
 
-	sql(client, "SELECT 1");
 	while (queue_take(client, &request, QUEUE_MOMENT_US)) /* of the first sales */
 		queue_ack(client, 0);
 }

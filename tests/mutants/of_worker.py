@@ -27,7 +27,7 @@ MUTANTS = [
     mutant(
         "P3",
         "the ack of what is settled alone",
-        "worker/consume/settlement.c",
+        "worker/consume/transaction.c",
         "\ttransaction_end(settlement, ENDED_UNKNOWN, NULL);\n}\n\nvoid settlement_refuse",
         "\ttransaction_end(settlement, ENDED_COMMITTED, NULL);\n}\n\nvoid settlement_refuse",
         SETTLEMENT + "test_retry_acks_nothing",
@@ -46,9 +46,8 @@ MUTANTS = [
         "P3",
         "the older deliveries that an ack of several must wait for",
         "worker/consume/settlement.c",
-        "\t\t\tparcel = TAILQ_NEXT(parcel, next);\n\t\t*tag = parcel->tag;\n",
-        "\t\t\tparcel = TAILQ_NEXT(parcel, next);\n\t\t*tag = parcel->tag;\n"
-        "\t\t*multiple = 1;\n",
+        "\t*multiple = 0;\n",
+        "\t*multiple = parcel->left > 0;\n",
         SETTLEMENT + "test_dead_holds_the_prefix_back",
         HISTORIES,
     ),
@@ -64,8 +63,8 @@ MUTANTS = [
         "P3",
         "the confirm, before a dead letter is acked",
         "worker/consume/settlement.c",
-        "\t\tbooks_set_state(settlement, delivery, DELIVERY_DEAD);\n\t\treturn;\n",
-        "\t\tbooks_set_state(settlement, delivery, DELIVERY_DONE);\n\t\treturn;\n",
+        "\t\tbooks_set_state(settlement, delivery, DELIVERY_DEAD);\n\t} else",
+        "\t\tbooks_set_state(settlement, delivery, DELIVERY_DONE);\n\t} else",
         SETTLEMENT + "test_dead_holds_the_prefix_back",
         HISTORIES,
     ),
@@ -118,7 +117,7 @@ MUTANTS = [
     mutant(
         "P9",
         "the bound of what a worker holds of locked coupons",
-        "worker/consume/locked.c",
+        "worker/consume/transaction.c",
         "\t\t       ? DELIVERY_PUT_OFF\n\t\t       : DELIVERY_PARKING;\n",
         "\t\t       ? DELIVERY_PUT_OFF\n\t\t       : DELIVERY_PUT_OFF;\n",
         FORWARDED + "test_a_locked_coupon_never_fills_the_worker",
@@ -225,7 +224,7 @@ MUTANTS = [
     mutant(
         "P11",
         "the message that PostgreSQL refuses alone",
-        "worker/consume/settlement.c",
+        "worker/consume/transaction.c",
         "enum ending ending = settlement->taken_n == 1 ? ENDED_REFUSED_ALONE : ENDED_UNKNOWN;",
         "enum ending ending = ENDED_REFUSED_ALONE;",
         REFUSED + "test_bisect_finds_each_poison",
@@ -234,7 +233,7 @@ MUTANTS = [
     mutant(
         "P11",
         "the locked coupon that is put off alone",
-        "worker/consume/locked.c",
+        "worker/consume/transaction.c",
         "\t\tif (is_locked(look, coupons->ids[i]))\n\t\t\tcoupon_put_off(",
         "\t\tif (look)\n\t\t\tcoupon_put_off(",
         LOCKED + "test_many_locked_coupons_are_put_off_together",
@@ -242,7 +241,7 @@ MUTANTS = [
     mutant(
         "P11",
         "the time that slow trials leave to the others",
-        "worker/consume/settlement.c",
+        "worker/consume/transaction.c",
         "settlement->waiting_first_ms = now_ms + (now_ms - settlement->taken_ms);",
         "settlement->waiting_first_ms = now_ms;",
         LOCKED + "test_slow_trials_leave_time_to_the_others",
@@ -251,8 +250,8 @@ MUTANTS = [
         "events",
         "the confirm, before an event leaves the log",
         "events/outlet.c",
-        "\tif (!why && outlet->failed)\n",
-        "\tif (0)\n",
+        "is_there && for_confirms && !outlet->failed ? NULL : why;",
+        "is_there && for_confirms ? NULL : why;",
         "tests/e2e/test_e2e_events.py::test_a_queue_that_refuses_is_tried_again",
     ),
     mutant(

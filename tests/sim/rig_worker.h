@@ -45,7 +45,7 @@ static void *part_new(const void *whole, const char *text, size_t len, const str
 	return reply_to;
 }
 
-static void notice_ignore(const struct settlement_notice *notice)
+static void notice_ignore(const struct put_off_coupon *notice)
 {
 	(void)notice;
 }

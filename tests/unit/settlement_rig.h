@@ -27,17 +27,17 @@ static inline void envelope_drop(void *envelope)
 	free(envelope);
 }
 
-static struct settlement_notice notices[64]; /* not yet read */
+static struct put_off_coupon notices[64]; /* not yet read */
 static size_t notices_n;
 
-static inline void notice_take(const struct settlement_notice *notice)
+static inline void notice_take(const struct put_off_coupon *notice)
 {
 	assert_true(notices_n < 64);
 	notices[notices_n++] = *notice;
 }
 
 /* The next notice, in no particular order: 1, or 0 when there is none. */
-static inline int settlement_notice(struct settlement *s, struct settlement_notice *notice)
+static inline int settlement_notice(struct settlement *s, struct put_off_coupon *notice)
 {
 	(void)s;
 	if (notices_n == 0)
@@ -152,9 +152,9 @@ static inline void blocked(struct settlement *s, int64_t now_ms)
 }
 
 /* The only notice. */
-static inline struct settlement_notice notice_of(struct settlement *s)
+static inline struct put_off_coupon notice_of(struct settlement *s)
 {
-	struct settlement_notice notice, more;
+	struct put_off_coupon notice, more;
 
 	assert_int_equal(settlement_notice(s, &notice), 1);
 	assert_int_equal(settlement_notice(s, &more), 0);

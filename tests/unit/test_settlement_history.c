@@ -260,7 +260,7 @@ static void history_end(struct history *history)
 		assert_int_equal(model->truth[item], ACKED);
 }
 
-static void notice_ignore(const struct settlement_notice *notice)
+static void notice_ignore(const struct put_off_coupon *notice)
 {
 	(void)notice;
 }

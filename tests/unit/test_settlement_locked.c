@@ -11,7 +11,7 @@ static void test_a_locked_coupon_is_found_and_put_off(void **state)
 	uint64_t base = 0;
 
 	for (int64_t locked = 1; locked <= 13; locked++, base += 13) {
-		struct settlement_notice notice;
+		struct put_off_coupon notice;
 		int64_t now_ms = locked * 100000;
 		int runs = 0;
 
@@ -73,7 +73,7 @@ static void test_many_locked_coupons_are_put_off_together(void **state)
 {
 	const int64_t locked[] = { 1, 3, 5, 7, 9, 11 };
 	struct settlement *s = *state;
-	struct settlement_notice notice;
+	struct put_off_coupon notice;
 	unsigned put_off = 0, resumed = 0;
 
 	for (uint64_t i = 1; i <= 12; i++)

@@ -70,7 +70,7 @@ struct parcel {
 	size_t outgoing;        /* of these, to be forwarded */
 };
 
-/* Only settlement.c, locked.c and delivery.c change it. */
+/* Only settlement.c, transaction.c and delivery.c change it. */
 struct delivery {
 	/* of the books */
 	TAILQ_ENTRY(delivery) next;
@@ -131,15 +131,8 @@ size_t delivery_part_size(const struct delivery *delivery);
 
 /*
  * The books: the list of the deliveries that a worker holds, and the one place where their states
- * change. From here on only for the files of settlement.h: settlement.c and locked.c.
+ * change. From here on only for the files of settlement.h: settlement.c and transaction.c.
  */
-
-/* A coupon was put off, or is no longer put off. */
-struct settlement_notice {
-	int64_t coupon;
-	int64_t wait_ms;   /* until the next trial */
-	unsigned failures; /* in a row; 0: it is no longer put off */
-};
 
 /*
  * All held deliveries are in one list in the order of their tags, and so are the parcels they came
@@ -148,7 +141,7 @@ struct settlement_notice {
  */
 struct settlement {
 	void (*envelope_free)(void *envelope);
-	void (*noticed)(const struct settlement_notice *notice);
+	void (*noticed)(const struct put_off_coupon *notice);
 	TAILQ_HEAD(deliveries, delivery) deliveries; /* oldest first */
 	TAILQ_HEAD(parcels, parcel) parcels;
 	size_t parcels_n;
@@ -179,27 +172,6 @@ struct settlement {
 /* Changes the state and the counts. The transition must be an allowed one. */
 void books_set_state(struct settlement *settlement, struct delivery *delivery,
 		     enum delivery_state state);
-/* Appends to the list; tags ascend. Those with the same tag are of one parcel. */
-void books_append(struct settlement *settlement, struct delivery *delivery);
-/* Whether a delivery in this state is to be forwarded. */
-int books_is_outgoing(enum delivery_state state);
-/* Removes a finished parcel with its deliveries, and frees them. */
-void books_remove(struct settlement *settlement, struct parcel *parcel);
-/* Removes everything from the lists. The deliveries in flight stay in `taken`. */
-void books_clear(struct settlement *settlement);
-
-/* settlement.c, for locked.c */
-
-/* How a transaction ended. */
-enum ending { ENDED_COMMITTED, ENDED_UNKNOWN, ENDED_REFUSED_ALONE };
-
-/* Ends the transaction; the deliveries of a lost connection are forgotten. */
-void transaction_end(struct settlement *settlement, enum ending ending, const char *sqlstate);
-/* Adds a delivery to the transaction, if it fits. 0, or -1 when there is no room. */
-int transaction_add(struct settlement *settlement, struct delivery *delivery, size_t receives_max);
-
-/* locked.c, for settlement.c */
-
 /*
  * The state for a delivery of a coupon that is put off: held here while there is room, else
  * parked.
@@ -207,14 +179,3 @@ int transaction_add(struct settlement *settlement, struct delivery *delivery, si
 enum delivery_state locked_state(const struct settlement *settlement,
 				 const struct delivery *delivery,
 				 const struct put_off_coupon *put_off);
-
-/* Takes a trial into the transaction, if one is due. */
-void trial_take(struct settlement *settlement, size_t receives_max, int64_t now_ms);
-/*
- * The transaction in flight met no lock, and was not cancelled: its coupons are no longer put off.
- * One that is tried in small steps stays so: it is returned, else 0, and is to be passed to
- * trial_rest() when the transaction has ended.
- */
-int64_t trial_succeeded(struct settlement *settlement);
-/* The coupon is no longer put off if nothing is held of it. */
-void trial_rest(struct settlement *settlement, int64_t coupon);

@@ -9,14 +9,13 @@
 
 #define RESCUE_WAIT_MS 3000 /* for a publisher that is not ready; then settled as any other */
 
-/* The queue that a copy goes to. */
+/* The queue that a copy goes to; one to be parked goes to WAY_RECEIVES while parking is refused. */
 enum way { WAY_RECEIVES, WAY_PARKED, WAY_DEAD };
 
 /* A copy that is published and not yet confirmed. */
 struct copy {
 	enum delivery_state state; /* of the delivery meanwhile */
 	enum way way;
-	int requeued; /* it went to the receive queue instead of the parking queue */
 	uint64_t epoch;
 	uint64_t tag;
 	size_t position;
@@ -32,7 +31,7 @@ static void copy_confirmed(struct forward *forward, const struct copy *copy)
 			outboxes_dead(forward->outboxes, copy->coupon, &copy->batch);
 	} else if (copy->state == DELIVERY_PARKING_SENT) {
 		fault_point(FAULT_WORKER_AFTER_PARK);
-		metrics_count(copy->requeued ? METRIC_REQUEUED : METRIC_PARKED, 1);
+		metrics_count(copy->way == WAY_PARKED ? METRIC_PARKED : METRIC_REQUEUED, 1);
 	} else {
 		fault_point(FAULT_WORKER_AFTER_RESCUE);
 		metrics_count(METRIC_RESCUED, 1);
@@ -58,7 +57,8 @@ static void copy_failed(struct forward *forward, const struct copy *copy,
 	if (now_ms >= forward->due_ms)
 		forward->due_ms = now_ms + backoff_ms(&forward->backoff);
 	log_warn(events[copy->state], LOG_S("why", whys[result]));
-	if (result != CONFIRM_LOST && copy->state == DELIVERY_PARKING_SENT && !copy->requeued)
+	if (result != CONFIRM_LOST && copy->state == DELIVERY_PARKING_SENT &&
+	    copy->way == WAY_PARKED)
 		forward->refused_ms = now_ms;
 }
 
@@ -110,24 +110,22 @@ static void copy_publish(struct forward *forward, const struct delivery *deliver
 			      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
 }
 
-static enum way way_of(const struct delivery *delivery, int requeued)
+static enum way way_of(const struct delivery *delivery, int requeues)
 {
 	if (delivery->state == DELIVERY_DEAD_SENT)
 		return WAY_DEAD;
 	if (delivery->state == DELIVERY_PARKING_SENT)
-		return requeued ? WAY_RECEIVES : WAY_PARKED;
+		return requeues ? WAY_RECEIVES : WAY_PARKED;
 	return delivery->from_parking ? WAY_PARKED : WAY_RECEIVES;
 }
 
 static void copy_send(struct forward *forward, const struct delivery *delivery, int requeues)
 {
 	const struct delivery_message *message = delivery->message;
-	int requeued = requeues && delivery->state == DELIVERY_PARKING_SENT;
 	struct copy *copy = checked(malloc(sizeof(*copy)));
 
 	*copy = (struct copy){ .state = delivery->state,
-			       .way = way_of(delivery, requeued),
-			       .requeued = requeued,
+			       .way = way_of(delivery, requeues),
 			       .epoch = delivery->epoch,
 			       .tag = delivery->tag,
 			       .position = delivery->position };

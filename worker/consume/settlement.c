@@ -1,15 +1,151 @@
-/* Deliveries that arrive, deliveries that are forwarded, acks; and the transaction in flight. */
+/*
+ * Counts, states, and the lists of deliveries and parcels; deliveries that arrive, deliveries that
+ * are forwarded, and acks.
+ */
 #include "worker/consume/settlement.h"
 
-#include "common/array.h"
 #include "common/check.h"
+#include "common/log/log.h"
 #include "common/message/message.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
+static void put_off_count(struct settlement *settlement, const struct delivery *delivery, int sign)
+{
+	struct put_off_coupon *put_off = put_off_find(&settlement->put_off,
+						      delivery->message->coupon);
+
+	if (put_off)
+		put_off->held += (size_t)sign;
+	if (delivery->state == DELIVERY_PUT_OFF && delivery->from_parking)
+		settlement->put_off_parking_n += (size_t)sign;
+}
+
+static int is_outgoing(enum delivery_state state)
+{
+	return state == DELIVERY_DEAD || state == DELIVERY_PARKING || state == DELIVERY_RESCUE;
+}
+
+/* Adds the delivery to the counts of the lists (`sign` 1), or subtracts it (-1). */
+static void count(struct settlement *settlement, const struct delivery *delivery, int sign)
+{
+	struct parcel *parcel = delivery->parcel;
+
+	settlement->in_state[delivery->state] += (size_t)sign;
+	if (delivery->state == DELIVERY_WAITING && delivery->awaited)
+		settlement->awaited_n += (size_t)sign;
+	parcel->held += (size_t)sign;
+	if (is_outgoing(delivery->state))
+		parcel->outgoing += (size_t)sign;
+	if (delivery->state != DELIVERY_DONE)
+		parcel->left += (size_t)sign;
+	if (delivery->state == DELIVERY_PUT_OFF || delivery->state == DELIVERY_PARKING)
+		put_off_count(settlement, delivery, sign);
+}
+
+void books_set_state(struct settlement *settlement, struct delivery *delivery,
+		     enum delivery_state state)
+{
+	/* [from] is the set of states that may follow it. */
+	static const unsigned allowed[DELIVERY_STATES] = {
+		[DELIVERY_WAITING] = 1u << DELIVERY_SENT | 1u << DELIVERY_PUT_OFF,
+		[DELIVERY_PUT_OFF] = 1u << DELIVERY_SENT | 1u << DELIVERY_WAITING |
+				     1u << DELIVERY_PARKING,
+		[DELIVERY_SENT] = 1u << DELIVERY_WAITING | 1u << DELIVERY_PUT_OFF |
+				  1u << DELIVERY_DONE | 1u << DELIVERY_DEAD,
+		[DELIVERY_DEAD] = 1u << DELIVERY_DEAD_SENT,
+		[DELIVERY_DEAD_SENT] = 1u << DELIVERY_DEAD | 1u << DELIVERY_DONE,
+		[DELIVERY_PARKING] = 1u << DELIVERY_PARKING_SENT | 1u << DELIVERY_WAITING |
+				     1u << DELIVERY_SENT,
+		[DELIVERY_PARKING_SENT] = 1u << DELIVERY_PARKING | 1u << DELIVERY_DONE,
+		[DELIVERY_RESCUE] = 1u << DELIVERY_RESCUE_SENT | 1u << DELIVERY_WAITING,
+		[DELIVERY_RESCUE_SENT] = 1u << DELIVERY_WAITING | 1u << DELIVERY_DONE,
+		[DELIVERY_DONE] = 0,
+	};
+	static const char *const names[DELIVERY_STATES] = {
+		"waiting", "put_off",      "sent",   "dead",        "dead_sent",
+		"parking", "parking_sent", "rescue", "rescue_sent", "done"
+	};
+
+	check(allowed[delivery->state] & 1u << state);
+	trace_state(TRACE_DELIVERY, (int64_t)delivery->tag, names[delivery->state], names[state]);
+	if (delivery->epoch == settlement->epoch)
+		count(settlement, delivery, -1);
+	delivery->state = state;
+	if (delivery->epoch != settlement->epoch)
+		return;
+	count(settlement, delivery, 1);
+	if (delivery->parcel->left == 0)
+		settlement->finished_parcels++;
+}
+
+static struct parcel *parcel_append(struct settlement *settlement, struct delivery *delivery)
+{
+	struct parcel *parcel = checked(calloc(1, sizeof(*parcel)));
+
+	parcel->tag = delivery->tag;
+	parcel->first = delivery;
+	TAILQ_INSERT_TAIL(&settlement->parcels, parcel, next);
+	settlement->parcels_n++;
+	return parcel;
+}
+
+/* Appends to the list; tags ascend. Those with the same tag are of one parcel. */
+static void append(struct settlement *settlement, struct delivery *delivery)
+{
+	struct parcel *parcel = TAILQ_LAST(&settlement->parcels, parcels);
+
+	check(!parcel || parcel->tag <= delivery->tag);
+	if (!parcel || parcel->tag != delivery->tag)
+		parcel = parcel_append(settlement, delivery);
+	delivery->parcel = parcel;
+	delivery->position = parcel->held;
+	delivery->epoch = settlement->epoch;
+	TAILQ_INSERT_TAIL(&settlement->deliveries, delivery, next);
+	count(settlement, delivery, 1);
+}
+
+/* Removes a finished parcel with its deliveries, and frees them. */
+static void parcel_remove(struct settlement *settlement, struct parcel *parcel)
+{
+	struct delivery *delivery = parcel->first, *next;
+
+	check(parcel->left == 0);
+	for (; parcel->held > 0; delivery = next) {
+		next = TAILQ_NEXT(delivery, next);
+		TAILQ_REMOVE(&settlement->deliveries, delivery, next);
+		count(settlement, delivery, -1);
+		delivery_free(delivery, settlement->envelope_free);
+	}
+	TAILQ_REMOVE(&settlement->parcels, parcel, next);
+	settlement->parcels_n--;
+	settlement->finished_parcels--;
+	free(parcel);
+}
+
+/* Removes everything from the lists. The deliveries in flight stay in `taken`. */
+static void clear(struct settlement *settlement)
+{
+	struct delivery *delivery;
+	struct parcel *parcel;
+
+	while ((delivery = TAILQ_FIRST(&settlement->deliveries))) {
+		TAILQ_REMOVE(&settlement->deliveries, delivery, next);
+		count(settlement, delivery, -1);
+		delivery->parcel = NULL;
+		if (delivery->state != DELIVERY_SENT)
+			delivery_free(delivery, settlement->envelope_free);
+	}
+	while ((parcel = TAILQ_FIRST(&settlement->parcels))) {
+		TAILQ_REMOVE(&settlement->parcels, parcel, next);
+		free(parcel);
+	}
+	settlement->parcels_n = settlement->finished_parcels = 0;
+}
+
 struct settlement *settlement_new(void (*envelope_free)(void *envelope),
-				  void (*noticed)(const struct settlement_notice *notice),
+				  void (*noticed)(const struct put_off_coupon *notice),
 				  size_t put_off_max, size_t parking_max)
 {
 	struct settlement *settlement = checked(calloc(1, sizeof(*settlement)));
@@ -63,13 +199,13 @@ void settlement_add(struct settlement *settlement, uint64_t tag, const struct me
 		delivery->state = DELIVERY_RESCUE;
 	else if (put_off)
 		delivery->state = locked_state(settlement, delivery, put_off);
-	books_append(settlement, delivery);
+	append(settlement, delivery);
 }
 
 void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char *reason,
 			 void *envelope)
 {
-	books_append(settlement, delivery_new_dead(tag, reason, envelope));
+	append(settlement, delivery_new_dead(tag, reason, envelope));
 }
 
 static void dead_add(struct unpack *unpack, uint64_t tag, const char *error, void *envelope)
@@ -157,7 +293,7 @@ const struct delivery *settlement_forward(struct settlement *settlement)
 	while (parcel->outgoing == 0)
 		parcel = TAILQ_NEXT(parcel, next);
 	delivery = parcel->first;
-	while (!books_is_outgoing(delivery->state))
+	while (!is_outgoing(delivery->state))
 		delivery = TAILQ_NEXT(delivery, next);
 	books_set_state(settlement, delivery, sent[delivery->state]);
 	return delivery;
@@ -197,20 +333,16 @@ void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_
 		return;
 	if (is_confirmed) {
 		books_set_state(settlement, delivery, DELIVERY_DONE);
-		return;
-	}
-	if (delivery->state == DELIVERY_DEAD_SENT) {
+	} else if (delivery->state == DELIVERY_DEAD_SENT) {
 		books_set_state(settlement, delivery, DELIVERY_DEAD);
-		return;
-	}
-	if (delivery->state == DELIVERY_RESCUE_SENT) {
+	} else if (delivery->state == DELIVERY_RESCUE_SENT) {
 		rescue_over(settlement, delivery);
-		return;
+	} else {
+		books_set_state(settlement, delivery, DELIVERY_PARKING);
+		if (!put_off_find(&settlement->put_off, delivery->message->coupon))
+			books_set_state(settlement, delivery,
+					DELIVERY_WAITING); /* the lock ended meanwhile */
 	}
-	books_set_state(settlement, delivery, DELIVERY_PARKING);
-	if (!put_off_find(&settlement->put_off, delivery->message->coupon))
-		books_set_state(settlement, delivery,
-				DELIVERY_WAITING); /* the lock ended meanwhile */
 }
 
 void settlement_rescue_end(struct settlement *settlement)
@@ -231,167 +363,21 @@ int settlement_ack(struct settlement *settlement, uint64_t *tag, int *multiple)
 	if (settlement->finished_parcels == 0)
 		return 0;
 	*multiple = 0;
-	if (parcel->left > 0) { /* an older one is still held: this one is acked alone */
-		while (parcel->left > 0)
-			parcel = TAILQ_NEXT(parcel, next);
-		*tag = parcel->tag;
-		books_remove(settlement, parcel);
-		return 1;
-	}
+	while (parcel->left > 0) /* an older one is still held: this one is acked alone */
+		parcel = TAILQ_NEXT(parcel, next);
 	*tag = parcel->tag;
-	books_remove(settlement, parcel);
+	parcel_remove(settlement, parcel);
+	/* What is finished at the front then had this one before it. */
 	while ((parcel = TAILQ_FIRST(&settlement->parcels)) && parcel->left == 0) {
 		*tag = parcel->tag;
 		*multiple = 1;
-		books_remove(settlement, parcel);
+		parcel_remove(settlement, parcel);
 	}
 	return 1;
 }
 
 void settlement_reset(struct settlement *settlement)
 {
-	books_clear(settlement);
+	clear(settlement);
 	settlement->epoch++;
-}
-
-/* The transaction in flight: which deliveries it takes, and what its end means for each of them. */
-
-int transaction_add(struct settlement *settlement, struct delivery *delivery, size_t receives_max)
-{
-	/* There is always room for one. */
-	if (settlement->taken_n > 0 &&
-	    settlement->taken_receives + delivery_part_size(delivery) > receives_max)
-		return -1;
-	settlement->taken = array_room(settlement->taken, settlement->taken_n,
-				       &settlement->taken_size, sizeof(struct delivery *));
-	settlement->taken[settlement->taken_n++] = delivery;
-	settlement->taken_receives += delivery_part_size(delivery);
-	settlement->lock_suspect |= delivery->lock_suspect;
-	delivery_part_begin(delivery);
-	books_set_state(settlement, delivery, DELIVERY_SENT);
-	return 0;
-}
-
-/* The oldest that waits, and those that go with it. */
-static void waiting_take(struct settlement *settlement, size_t receives_max)
-{
-	struct delivery *delivery;
-
-	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
-		if (delivery->state != DELIVERY_WAITING ||
-		    (settlement->taken_n > 0 && delivery->group != settlement->taken[0]->group))
-			continue;
-		if (transaction_add(settlement, delivery, receives_max))
-			break;
-	}
-}
-
-size_t settlement_take(struct settlement *settlement, size_t receives_max, int64_t now_ms)
-{
-	check(settlement->taken_n == 0);
-	/* A slow trial leaves the same time to the other coupons. */
-	if (settlement->trial)
-		settlement->waiting_first_ms = now_ms + (now_ms - settlement->taken_ms);
-	settlement->trial = 0;
-	settlement->lock_suspect = 0;
-	settlement->taken_ms = now_ms;
-	settlement->receives_max = receives_max;
-	if (now_ms >= settlement->waiting_first_ms)
-		trial_take(settlement, receives_max, now_ms);
-	if (settlement->taken_n == 0)
-		waiting_take(settlement, receives_max);
-	if (settlement->taken_n == 0)
-		trial_take(settlement, receives_max, now_ms);
-	return settlement->taken_receives;
-}
-
-int settlement_lock_suspect(const struct settlement *settlement)
-{
-	return settlement->lock_suspect;
-}
-
-size_t settlement_taken(const struct settlement *settlement)
-{
-	return settlement->taken_n;
-}
-
-const struct delivery *settlement_taken_at(const struct settlement *settlement, size_t i)
-{
-	check(i < settlement->taken_n);
-	return settlement->taken[i];
-}
-
-int settlement_outcome(struct settlement *settlement, size_t position, struct outcome outcome)
-{
-	for (size_t i = 0; i < settlement->taken_n; i++) {
-		struct delivery *delivery = settlement->taken[i];
-
-		if (position < delivery_part_size(delivery)) {
-			delivery->outcomes[delivery->first + position] = outcome;
-			return 0;
-		}
-		position -= delivery_part_size(delivery);
-	}
-	return -1;
-}
-
-static enum delivery_state state_after(struct settlement *settlement, struct delivery *delivery,
-				       enum ending ending, const char *sqlstate)
-{
-	enum delivery_state state = DELIVERY_WAITING;
-
-	if (ending == ENDED_COMMITTED)
-		state = delivery_part_committed(delivery);
-	else if (ending == ENDED_REFUSED_ALONE)
-		state = delivery_part_refused(delivery, sqlstate);
-	if (state == DELIVERY_WAITING &&
-	    put_off_find(&settlement->put_off, delivery->message->coupon))
-		state = DELIVERY_PUT_OFF;
-	return state;
-}
-
-void transaction_end(struct settlement *settlement, enum ending ending, const char *sqlstate)
-{
-	for (size_t i = 0; i < settlement->taken_n; i++) {
-		struct delivery *delivery = settlement->taken[i];
-
-		if (delivery->epoch == settlement->epoch)
-			books_set_state(settlement, delivery,
-					state_after(settlement, delivery, ending, sqlstate));
-		else
-			delivery_free(delivery, settlement->envelope_free);
-	}
-	settlement->taken_n = 0;
-	settlement->taken_receives = 0;
-}
-
-static void transaction_judged(struct settlement *settlement, enum ending ending,
-			       const char *sqlstate)
-{
-	int64_t limited = trial_succeeded(settlement);
-
-	transaction_end(settlement, ending, sqlstate);
-	trial_rest(settlement, limited);
-}
-
-void settlement_commit(struct settlement *settlement)
-{
-	transaction_judged(settlement, ENDED_COMMITTED, NULL);
-}
-
-void settlement_retry(struct settlement *settlement)
-{
-	transaction_end(settlement, ENDED_UNKNOWN, NULL);
-}
-
-void settlement_refuse(struct settlement *settlement, const char *sqlstate)
-{
-	size_t half = settlement->taken_n / 2;
-	enum ending ending = settlement->taken_n == 1 ? ENDED_REFUSED_ALONE : ENDED_UNKNOWN;
-
-	for (size_t i = 0; i < settlement->taken_n; i++)
-		settlement->taken[i]->group = settlement->next_group + (i >= half);
-	settlement->next_group += 2;
-	/* PostgreSQL has checked the data, so no lock was in the way. */
-	transaction_judged(settlement, ending, sqlstate);
 }

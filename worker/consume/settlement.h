@@ -60,11 +60,12 @@ struct settlement;
 
 /*
  * `envelope_free` frees what was handed over with settlement_add(). At most `put_off_max`
- * deliveries of the receive queue are held of coupons that are put off, of which `noticed` tells;
- * `parking_max` is the prefetch of the parking queue.
+ * deliveries of the receive queue are held of coupons that are put off; `noticed` tells when a
+ * coupon is put off, and, with no failures, that it is so no longer. `parking_max` is the prefetch
+ * of the parking queue.
  */
 struct settlement *settlement_new(void (*envelope_free)(void *envelope),
-				  void (*noticed)(const struct settlement_notice *notice),
+				  void (*noticed)(const struct put_off_coupon *notice),
 				  size_t put_off_max, size_t parking_max);
 void settlement_free(struct settlement *settlement);
 

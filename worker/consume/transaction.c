@@ -1,7 +1,8 @@
 /*
- * Coupons that cannot be settled now, because another session has locked rows of them, or because
- * it takes too long: finds them, puts them off, parks their messages, and tries them again. See
- * settlement.h.
+ * The transaction in flight: which deliveries it takes, and what its end means for each of them;
+ * and coupons that cannot be settled now, because another session has locked rows of them, or
+ * because it takes too long: finds them, puts them off, parks their messages, and tries them again.
+ * See settlement.h.
  */
 #include "worker/consume/settlement.h"
 
@@ -9,6 +10,61 @@
 #include "common/check.h"
 
 #include <stdlib.h>
+
+/* How a transaction ended. */
+enum ending { ENDED_COMMITTED, ENDED_UNKNOWN, ENDED_REFUSED_ALONE };
+
+/* Adds a delivery, if it goes with those that were added before. -1: there is no room. */
+static int transaction_add(struct settlement *settlement, struct delivery *delivery,
+			   size_t receives_max)
+{
+	if (settlement->taken_n > 0 && delivery->group != settlement->taken[0]->group)
+		return 0;
+	delivery->lock_suspect |= settlement->trial;
+	/* There is always room for one. */
+	if (settlement->taken_n > 0 &&
+	    settlement->taken_receives + delivery_part_size(delivery) > receives_max)
+		return -1;
+	settlement->taken = array_room(settlement->taken, settlement->taken_n,
+				       &settlement->taken_size, sizeof(struct delivery *));
+	settlement->taken[settlement->taken_n++] = delivery;
+	settlement->taken_receives += delivery_part_size(delivery);
+	settlement->lock_suspect |= delivery->lock_suspect;
+	delivery_part_begin(delivery);
+	books_set_state(settlement, delivery, DELIVERY_SENT);
+	return 0;
+}
+
+static enum delivery_state state_after(struct settlement *settlement, struct delivery *delivery,
+				       enum ending ending, const char *sqlstate)
+{
+	enum delivery_state state = DELIVERY_WAITING;
+
+	if (ending == ENDED_COMMITTED)
+		state = delivery_part_committed(delivery);
+	else if (ending == ENDED_REFUSED_ALONE)
+		state = delivery_part_refused(delivery, sqlstate);
+	if (state == DELIVERY_WAITING &&
+	    put_off_find(&settlement->put_off, delivery->message->coupon))
+		state = DELIVERY_PUT_OFF;
+	return state;
+}
+
+/* The deliveries of a lost connection are forgotten. */
+static void transaction_end(struct settlement *settlement, enum ending ending, const char *sqlstate)
+{
+	for (size_t i = 0; i < settlement->taken_n; i++) {
+		struct delivery *delivery = settlement->taken[i];
+
+		if (delivery->epoch == settlement->epoch)
+			books_set_state(settlement, delivery,
+					state_after(settlement, delivery, ending, sqlstate));
+		else
+			delivery_free(delivery, settlement->envelope_free);
+	}
+	settlement->taken_n = 0;
+	settlement->taken_receives = 0;
+}
 
 enum delivery_state locked_state(const struct settlement *settlement,
 				 const struct delivery *delivery,
@@ -100,8 +156,7 @@ static void coupon_put_off(struct settlement *settlement, int64_t coupon, int ap
 	struct put_off_coupon *put_off = put_off_add(&settlement->put_off, coupon, now_ms);
 
 	put_off->apart = apart || put_off->items_max;
-	settlement->noticed(&(struct settlement_notice){
-		.coupon = coupon, .wait_ms = put_off->wait_ms, .failures = put_off->failures });
+	settlement->noticed(put_off);
 }
 
 /* Of the coupons that have just failed: holds deliveries while there is room, parks the others. */
@@ -232,16 +287,6 @@ int64_t settlement_trial_ms(const struct settlement *settlement)
 	return next->due_ms > settlement->trial_ms ? next->due_ms : settlement->trial_ms;
 }
 
-/* Adds a delivery, if it goes with those that were added before. -1: there is no room. */
-static int delivery_try(struct settlement *settlement, struct delivery *delivery,
-			size_t receives_max)
-{
-	if (settlement->taken_n > 0 && delivery->group != settlement->taken[0]->group)
-		return 0;
-	delivery->lock_suspect = 1;
-	return transaction_add(settlement, delivery, receives_max);
-}
-
 /* The coupon of the trial; in steps of a limited size where more was too slow. */
 static void coupon_take(struct settlement *settlement, const struct put_off_coupon *put_off,
 			size_t receives_max)
@@ -255,7 +300,7 @@ static void coupon_take(struct settlement *settlement, const struct put_off_coup
 			continue;
 		if (put_off->items_max && settlement->taken_n == 0)
 			delivery_part_limit(delivery, receives_max);
-		if (delivery_try(settlement, delivery, receives_max))
+		if (transaction_add(settlement, delivery, receives_max))
 			return;
 	}
 }
@@ -271,12 +316,13 @@ static void others_take(struct settlement *settlement, size_t receives_max, int6
 			continue;
 		put_off = put_off_find(&settlement->put_off, delivery->message->coupon);
 		if (!put_off->apart && put_off->due_ms <= now_ms &&
-		    delivery_try(settlement, delivery, receives_max))
+		    transaction_add(settlement, delivery, receives_max))
 			return;
 	}
 }
 
-void trial_take(struct settlement *settlement, size_t receives_max, int64_t now_ms)
+/* Takes a trial into the transaction, if one is due. */
+static void trial_take(struct settlement *settlement, size_t receives_max, int64_t now_ms)
 {
 	const struct put_off_coupon *first;
 
@@ -298,10 +344,15 @@ static void put_off_over(struct settlement *settlement, int64_t coupon)
 		if (is_put_off(delivery) && delivery->message->coupon == coupon)
 			books_set_state(settlement, delivery, DELIVERY_WAITING);
 	put_off_end(&settlement->put_off, coupon);
-	settlement->noticed(&(struct settlement_notice){ .coupon = coupon });
+	settlement->noticed(&(struct put_off_coupon){ .coupon = coupon });
 }
 
-int64_t trial_succeeded(struct settlement *settlement)
+/*
+ * The transaction in flight met no lock, and was not cancelled: its coupons are no longer put off.
+ * One that is tried in small steps stays so: it is returned, else 0, and is to be passed to
+ * trial_rest() when the transaction has ended.
+ */
+static int64_t trial_succeeded(struct settlement *settlement)
 {
 	int64_t limited = 0;
 
@@ -323,10 +374,103 @@ int64_t trial_succeeded(struct settlement *settlement)
 	return limited;
 }
 
-void trial_rest(struct settlement *settlement, int64_t coupon)
+/* The coupon is no longer put off if nothing is held of it. */
+static void trial_rest(struct settlement *settlement, int64_t coupon)
 {
 	const struct put_off_coupon *put_off = put_off_find(&settlement->put_off, coupon);
 
 	if (put_off && put_off->held == 0)
 		put_off_over(settlement, coupon);
+}
+
+/* The oldest that waits, and those that go with it. */
+static void waiting_take(struct settlement *settlement, size_t receives_max)
+{
+	struct delivery *delivery;
+
+	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
+		if (delivery->state == DELIVERY_WAITING &&
+		    transaction_add(settlement, delivery, receives_max))
+			break;
+	}
+}
+
+size_t settlement_take(struct settlement *settlement, size_t receives_max, int64_t now_ms)
+{
+	check(settlement->taken_n == 0);
+	/* A slow trial leaves the same time to the other coupons. */
+	if (settlement->trial)
+		settlement->waiting_first_ms = now_ms + (now_ms - settlement->taken_ms);
+	settlement->trial = 0;
+	settlement->lock_suspect = 0;
+	settlement->taken_ms = now_ms;
+	settlement->receives_max = receives_max;
+	if (now_ms >= settlement->waiting_first_ms)
+		trial_take(settlement, receives_max, now_ms);
+	if (settlement->taken_n == 0)
+		waiting_take(settlement, receives_max);
+	if (settlement->taken_n == 0)
+		trial_take(settlement, receives_max, now_ms);
+	return settlement->taken_receives;
+}
+
+int settlement_lock_suspect(const struct settlement *settlement)
+{
+	return settlement->lock_suspect;
+}
+
+size_t settlement_taken(const struct settlement *settlement)
+{
+	return settlement->taken_n;
+}
+
+const struct delivery *settlement_taken_at(const struct settlement *settlement, size_t i)
+{
+	check(i < settlement->taken_n);
+	return settlement->taken[i];
+}
+
+int settlement_outcome(struct settlement *settlement, size_t position, struct outcome outcome)
+{
+	for (size_t i = 0; i < settlement->taken_n; i++) {
+		struct delivery *delivery = settlement->taken[i];
+
+		if (position < delivery_part_size(delivery)) {
+			delivery->outcomes[delivery->first + position] = outcome;
+			return 0;
+		}
+		position -= delivery_part_size(delivery);
+	}
+	return -1;
+}
+
+static void transaction_judged(struct settlement *settlement, enum ending ending,
+			       const char *sqlstate)
+{
+	int64_t limited = trial_succeeded(settlement);
+
+	transaction_end(settlement, ending, sqlstate);
+	trial_rest(settlement, limited);
+}
+
+void settlement_commit(struct settlement *settlement)
+{
+	transaction_judged(settlement, ENDED_COMMITTED, NULL);
+}
+
+void settlement_retry(struct settlement *settlement)
+{
+	transaction_end(settlement, ENDED_UNKNOWN, NULL);
+}
+
+void settlement_refuse(struct settlement *settlement, const char *sqlstate)
+{
+	size_t half = settlement->taken_n / 2;
+	enum ending ending = settlement->taken_n == 1 ? ENDED_REFUSED_ALONE : ENDED_UNKNOWN;
+
+	for (size_t i = 0; i < settlement->taken_n; i++)
+		settlement->taken[i]->group = settlement->next_group + (i >= half);
+	settlement->next_group += 2;
+	/* PostgreSQL has checked the data, so no lock was in the way. */
+	transaction_judged(settlement, ending, sqlstate);
 }
