@@ -44,17 +44,6 @@ void admission_free(struct admission *admission)
 	free(admission);
 }
 
-static int64_t now_of(const struct admission *admission)
-{
-	return admission->port.now_ms(admission->port.context);
-}
-
-static void answer(struct admission *admission, struct request *request,
-		   const struct result *result)
-{
-	admission->port.answer(admission->port.context, request, result);
-}
-
 /* Whether requests for the coupon wait or are in a call. */
 static int has_requests(const struct coupon *coupon)
 {
@@ -78,7 +67,7 @@ static void busy_report(struct admission *admission, struct coupon *coupon)
 	if (busy == coupon->is_busy)
 		return;
 	coupon->is_busy = busy;
-	admission->port.busy(admission->port.context, coupon->id, busy);
+	admission->port.busy(coupon->id, busy);
 }
 
 static void ready_mark(struct admission *admission, struct coupon *coupon)
@@ -115,7 +104,7 @@ static void request_refuse(struct admission *admission, struct coupon *coupon,
 	coupon->open--;
 	admission->open--;
 	admission->waiting--;
-	answer(admission, request, &(struct result){ .answer = code });
+	admission->port.answer(request, &(struct result){ .answer = code });
 }
 
 /* This number of accepted receives of the coupon is confirmed. */
@@ -155,7 +144,7 @@ static struct call *call_new(const struct admission *admission, struct coupon *c
 	call->sent_ms = now_ms;
 	call->has_keys = call->has_codes = 0;
 	call->requests_n = 0;
-	admission->port.ulid_new(admission->port.context, &call->batch);
+	admission->port.ulid_new(&call->batch);
 	return call;
 }
 
@@ -163,7 +152,7 @@ static struct call *call_new(const struct admission *admission, struct coupon *c
 static size_t room(const struct admission *admission)
 {
 	size_t most = admission->limits.batch_receives_max;
-	size_t n = admission->port.room(admission->port.context, admission->unsent,
+	size_t n = admission->port.room(admission->port.redis, admission->unsent,
 					admission->ready_n);
 
 	return n < most ? n : most;
@@ -175,7 +164,7 @@ static size_t room(const struct admission *admission)
  */
 static struct call *call_gather(struct admission *admission, struct coupon *coupon, size_t most)
 {
-	int64_t now_ms = now_of(admission);
+	int64_t now_ms = admission->port.now_ms();
 	struct call *call = NULL;
 	struct request *request;
 
@@ -209,7 +198,7 @@ static void coupon_send(struct admission *admission, struct coupon *coupon)
 		}
 		coupon->calls++;
 		trace_state(TRACE_CALL, coupon->id, "waiting", "sent");
-		if (admission->port.send(admission->port.context, call))
+		if (admission->port.send(admission->port.redis, call))
 			call_refuse(admission, call, ANSWER_UNAVAILABLE);
 	}
 }
@@ -232,13 +221,13 @@ void admission_flush(struct admission *admission)
 
 void admission_submit(struct admission *admission, struct request *request)
 {
-	int64_t now_ms = now_of(admission);
+	int64_t now_ms = admission->port.now_ms();
 	struct coupon *coupon = coupon_table_get(&admission->coupons, request->coupon, now_ms);
 
 	if (coupon && remembers(coupon, request, now_ms))
-		answer(admission, request, &(struct result){ .answer = coupon->memory });
+		admission->port.answer(request, &(struct result){ .answer = coupon->memory });
 	else if (!coupon || is_full(admission, coupon))
-		answer(admission, request, &(struct result){ .answer = ANSWER_BUSY });
+		admission->port.answer(request, &(struct result){ .answer = ANSWER_BUSY });
 	else
 		request_add(admission, coupon, request);
 }
@@ -253,7 +242,7 @@ void admission_submit(struct admission *admission, struct request *request)
 static void report(struct admission *admission, int64_t coupon, int64_t generation, int64_t seq)
 {
 	if (generation > 0 && seq > 0)
-		admission->port.report(admission->port.context, coupon, generation, seq);
+		admission->port.report(admission->port.redis, coupon, generation, seq);
 }
 
 /* Redis named this generation and seq in a reply with a decision. */
@@ -277,7 +266,7 @@ static void seen_raise(struct admission *admission, struct coupon *coupon, int64
 /* Whether the pause until `*after_ms` is over; then the next one begins. */
 static int pause_is_over(struct admission *admission, int64_t *after_ms)
 {
-	int64_t now_ms = now_of(admission);
+	int64_t now_ms = admission->port.now_ms();
 
 	if (now_ms < *after_ms)
 		return 0;
@@ -296,7 +285,7 @@ static void seen_report(struct admission *admission, struct coupon *coupon)
 static void keeper_ask(struct admission *admission, struct coupon *coupon)
 {
 	if (pause_is_over(admission, &coupon->ask_after_ms))
-		admission->port.ask(admission->port.context, coupon->id);
+		admission->port.ask(admission->port.redis, coupon->id);
 }
 
 void admission_report_begin(struct admission *admission)
@@ -334,7 +323,7 @@ static void remember(struct admission *admission, struct coupon *coupon, enum an
 	if (code != ANSWER_NOT_FOUND && code != ANSWER_OUT_OF_STOCK && code != ANSWER_ENDED &&
 	    code != ANSWER_PAUSED && code != ANSWER_NOT_STARTED)
 		return;
-	memory_until_ms = now_of(admission) + admission->limits.memory_ms;
+	memory_until_ms = admission->port.now_ms() + admission->limits.memory_ms;
 	coupon->memory = code;
 	coupon->memory_until_ms = memory_until_ms < until_ms ? memory_until_ms : until_ms;
 }
@@ -356,7 +345,7 @@ static void request_accept(struct admission *admission, struct call *call, struc
 	if (verdict->repeated) /* nothing new was taken: nothing to confirm */
 		receives_confirmed(admission, call->coupon, 1);
 	if (request->ack == ACK_ACCEPTED)
-		answer(admission, request, &result);
+		admission->port.answer(request, &result);
 	else
 		waiters_add(admission->waiters, request, &result.receive, verdict->slot,
 			    verdict->repeated);
@@ -401,7 +390,7 @@ static void reply_take(struct admission *admission, struct call *call,
 			       fresh ? (int)batch->receives++ : verdict->index);
 	}
 	if (batch)
-		admission->port.publish(admission->port.context, batch);
+		admission->port.publish(admission->port.publisher, batch);
 }
 
 /* Redis does not hold the coupon: the requests wait for a look-up in PostgreSQL. */
@@ -413,7 +402,7 @@ static void call_park(struct admission *admission, struct call *call)
 		STAILQ_INSERT_TAIL(&coupon->parked, call->requests[i], next);
 	if (!coupon->looking) {
 		coupon->looking = 1;
-		admission->port.look_up(admission->port.context, coupon->id);
+		admission->port.look_up(admission->port.lookup, coupon->id);
 	}
 }
 
@@ -450,9 +439,8 @@ void admission_not_run(struct admission *admission, struct call *call)
 void admission_lost(struct admission *admission, struct call *call)
 {
 	trace_state(TRACE_CALL, call->coupon_id, "sent", "lost");
-	call->coupon->doubt_until_ms = now_of(admission) + ADMISSION_DOUBT_MS;
-	admission->port.doubt(admission->port.context, call->coupon_id,
-			      call->coupon->doubt_until_ms);
+	call->coupon->doubt_until_ms = admission->port.now_ms() + ADMISSION_DOUBT_MS;
+	admission->port.doubt(call->coupon_id, call->coupon->doubt_until_ms);
 	call_refuse(admission, call, ANSWER_UNKNOWN);
 }
 
@@ -501,7 +489,7 @@ int admission_in_doubt(const struct admission *admission, int64_t id)
 
 	if (!coupon)
 		return 0;
-	return has_requests(coupon) || coupon->doubt_until_ms > now_of(admission);
+	return has_requests(coupon) || coupon->doubt_until_ms > admission->port.now_ms();
 }
 
 void admission_refused(struct admission *admission, int64_t id)

@@ -28,36 +28,40 @@ struct admission_limits {
 };
 
 struct admission_port {
-	void *context;
-	int64_t (*now_ms)(void *context); /* monotonic */
-	void (*ulid_new)(void *context, struct ulid *ulid);
+	int64_t (*now_ms)(void); /* monotonic */
+	void (*ulid_new)(struct ulid *ulid);
+
+	struct redis_pool *redis; /* of these: */
 	/*
 	 * How many requests the next call may have, while so many requests and coupons wait for
 	 * one; 0: none may be sent now.
 	 */
-	size_t (*room)(void *context, size_t requests, size_t coupons);
+	size_t (*room)(struct redis_pool *redis, size_t requests, size_t coupons);
 	/*
 	 * Sends the call: 0, and one of admission_replied, _not_run, _lost follows later; or -1,
 	 * nothing was sent.
 	 */
-	int (*send)(void *context, struct call *call);
-	/* Ends in admission_looked_up, within the call or later. */
-	void (*look_up)(void *context, int64_t coupon);
-	void (*publish)(void *context, struct batch *batch); /* takes the batch */
-	void (*answer)(void *context, struct request *request, const struct result *result);
+	int (*send)(struct redis_pool *redis, struct call *call);
 	/*
 	 * Reports this seq of this generation to Redis, which may have lost it. It may fail,
 	 * because it is reported repeatedly.
 	 */
-	void (*report)(void *context, int64_t coupon, int64_t generation, int64_t seq);
+	void (*report)(struct redis_pool *redis, int64_t coupon, int64_t generation, int64_t seq);
 	/*
 	 * A client asks for a coupon that waits for the keeper, which does it before others. It may
 	 * fail, because it is asked repeatedly.
 	 */
-	void (*ask)(void *context, int64_t coupon);
+	void (*ask)(struct redis_pool *redis, int64_t coupon);
+
+	void *lookup;
+	/* Ends in admission_looked_up, within the call or later. */
+	void (*look_up)(void *lookup, int64_t coupon);
+	struct publisher *publisher;
+	void (*publish)(struct publisher *publisher, struct batch *batch); /* takes the batch */
+	void (*answer)(struct request *request, const struct result *result);
 	/* Recorded for the other processes (coupon_table.h). */
-	void (*busy)(void *context, int64_t coupon, int busy);
-	void (*doubt)(void *context, int64_t coupon, int64_t until_ms);
+	void (*busy)(int64_t coupon, int busy);
+	void (*doubt)(int64_t coupon, int64_t until_ms);
 };
 
 struct admission;

@@ -29,7 +29,7 @@ struct redis_pool {
 	struct redis_link *links[LINKS_MAX];
 	size_t links_n;
 	struct admission *admission;
-	char unsettled_max[NUMBER_SIZE]; /* an argument of the script */
+	char unsettled_max[NUMBER_SIZE]; /* of one coupon in its outbox: none is added */
 	struct bundle_list unsent;       /* until the end of the loop's turn */
 	struct bundle *last;             /* of these; NULL: none */
 	size_t bundles;                  /* unsent, or in flight */
@@ -54,18 +54,18 @@ static void on_wake(evutil_socket_t fd, short what, void *data)
 	(void)data; /* the waiting requests are sent at the end of the turn */
 }
 
-struct redis_pool *redis_pool_new(struct event_base *base, const char *url, size_t connections,
-				  int64_t timeout_ms, int64_t unsettled_max)
+struct redis_pool *redis_pool_new(struct event_base *base, const struct config *config)
 {
 	const struct redis_link_options options = { .base = base,
-						    .url = url,
-						    .timeout_ms = timeout_ms,
+						    .url = config->redis_url,
+						    .timeout_ms = config->call_timeout_ms,
 						    .script = lua_issue,
 						    .timed_out = command_timed_out };
-	struct redis_pool *pool = calloc(1, sizeof(*pool));
+	struct redis_pool *pool = checked(calloc(1, sizeof(*pool)));
+	size_t connections = (size_t)config->redis_connections;
 
-	check(pool != NULL && connections >= 1 && connections <= LINKS_MAX);
-	number_text(unsettled_max, pool->unsettled_max);
+	check(connections >= 1 && connections <= LINKS_MAX);
+	number_text(config->unsettled_max, pool->unsettled_max);
 	STAILQ_INIT(&pool->unsent);
 	pool->wake = checked(evtimer_new(base, on_wake, NULL));
 	for (pool->links_n = 0; pool->links_n < connections; pool->links_n++)

@@ -10,14 +10,13 @@
  */
 #pragma once
 
+#include "common/program/config.h"
 #include "common/redis/link.h"
 #include "gateway/admit/admission.h"
 
 struct redis_pool;
 
-/* `unsettled_max`: messages of one coupon in its outbox, at which none is added. */
-struct redis_pool *redis_pool_new(struct event_base *base, const char *url, size_t connections,
-				  int64_t timeout_ms, int64_t unsettled_max);
+struct redis_pool *redis_pool_new(struct event_base *base, const struct config *config);
 void redis_pool_free(struct redis_pool *pool);
 /* Sets the admission that gets the ends of script calls. Before the first call. */
 void redis_pool_bind(struct redis_pool *pool, struct admission *admission);

@@ -404,6 +404,7 @@ void publisher_submit(struct publisher *publisher, struct batch *batch)
 {
 	int was_empty;
 
+	metrics_add(METRIC_ACCEPTED, (int64_t)batch->receives);
 	pthread_mutex_lock(&publisher->mutex);
 	was_empty = STAILQ_EMPTY(&publisher->inbox);
 	STAILQ_INSERT_TAIL(&publisher->inbox, batch, next);

@@ -45,7 +45,8 @@ static void query_fail(struct query *query, enum answer answer, const char *mess
 static void coupon_look_up(struct query *query, struct lookup *lookup, enum lookup_query what,
 			   lookup_fn *done)
 {
-	if (lookup_coupon(lookup, what, query->request->coupon, done, query))
+	if (lookup_ask(lookup, what, POSTGRES_ARGUMENTS(postgres_number(query->request->coupon)),
+		       done, query))
 		query_fail(query, ANSWER_BUSY, NULL);
 }
 
@@ -87,7 +88,7 @@ static cJSON *in_flight_object(const struct query *query, const struct slot *rec
 					 .user = query->request->user,
 					 .batch = record->batch,
 					 .index = record->index };
-	cJSON *object = object_new();
+	cJSON *object = checked(cJSON_CreateObject());
 
 	member_receive(object, &receive, record->number);
 	return object;
@@ -112,7 +113,7 @@ static void answer_by_redis(struct query *query)
 			   "Redis is unreachable: it is unknown whether there is such a receive");
 		return;
 	}
-	object = object_new();
+	object = checked(cJSON_CreateObject());
 	cJSON_AddBoolToObject(object, "final", none_is_final(query));
 	cJSON_AddStringToObject(object, "message", "there is no such receive");
 	query_answer(query, ANSWER_NOT_FOUND, NULL, object);
@@ -134,7 +135,7 @@ static void fail_by_lookup(struct query *query)
 static cJSON *outcome_object(const struct receive *receive, const PGresult *rows, int row,
 			     int has_state)
 {
-	cJSON *object = object_new();
+	cJSON *object = checked(cJSON_CreateObject());
 
 	member_receive(object, receive, (int)column_number(rows, row, "slot"));
 	if (has_state)
@@ -210,7 +211,7 @@ static void on_user(void *context, const PGresult *rows)
 			   "Redis is unreachable: receives in flight are unknown");
 		return;
 	}
-	object = object_new();
+	object = checked(cJSON_CreateObject());
 	id_format(query->request->coupon, id);
 	cJSON_AddStringToObject(object, "coupon", id);
 	cJSON_AddStringToObject(object, "user", query->request->user.text);
@@ -343,7 +344,7 @@ static cJSON *fields_object(int64_t coupon, char *const fields[FIELDS_N])
 	int64_t begin_ms = field_number(fields, BEGIN), end_ms = field_number(fields, END);
 	int64_t now_ms = field_number(fields, NOW);
 	const char *state = "open";
-	cJSON *object = object_new();
+	cJSON *object = checked(cJSON_CreateObject());
 	char id[ID_SIZE];
 
 	if (strcmp(fields[STATUS], "closed") == 0 || (end_ms > 0 && now_ms >= end_ms))

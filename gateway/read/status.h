@@ -26,5 +26,5 @@ struct status_parts {
 /* Takes the request; answers now or later. */
 void status_answer(const struct status_parts *parts, struct request *request);
 
-/* What lookup_coupon() found, in the form of admission and of `coupon`. */
+/* What LOOKUP_COUPON found, in the form of admission and of `coupon`. */
 enum coupon_state coupon_state_of(const PGresult *rows, int64_t coupon);
