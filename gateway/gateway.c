@@ -208,7 +208,8 @@ static int is_busy(const struct gateway *gateway)
 			return 1;
 	return gateway->stop_by_ms || waiters_count(gateway->waiters) > 0 ||
 	       admission_unconfirmed(gateway->admission) > 0 ||
-	       redeem_waiting(gateway->redeem) > 0 || known_is_busy(&gateway->known);
+	       redeem_waiting(gateway->redeem) > 0 ||
+	       known_is_busy(&gateway->known, clock_monotonic_ms());
 }
 
 static int on_busy_tick(void *context)
@@ -391,8 +392,9 @@ static void deciders_make(struct gateway *gateway, const struct config *config)
 						       .redis = gateway->redis,
 						       .room = redis_pool_room,
 						       .send = redis_pool_send,
-						       .report = redis_pool_report,
 						       .ask = redis_pool_ask,
+						       .known = &gateway->known,
+						       .report = known_report,
 						       .lookup = gateway,
 						       .look_up = port_look_up_coupon,
 						       .publisher = gateway->publisher,
@@ -400,17 +402,9 @@ static void deciders_make(struct gateway *gateway, const struct config *config)
 						       .answer = port_answer,
 						       .busy = doubt_busy,
 						       .doubt = doubt_until };
-	const struct admission_limits limits = {
-		.batch_receives_max = (size_t)config->batch_receives_max,
-		.calls_per_coupon_max = config->calls_per_coupon_max,
-		.unconfirmed_max = (size_t)config->unconfirmed_max,
-		.unconfirmed_per_coupon_max = (size_t)config->unconfirmed_per_coupon_max,
-		.memory_ms = config->memory_ms,
-		.coupons_max = COUPONS_MAX,
-	};
 
 	gateway->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
-	gateway->admission = admission_new(&admission_port, &limits, gateway->waiters);
+	gateway->admission = admission_new(&admission_port, config, COUPONS_MAX, gateway->waiters);
 	gateway->redeem = redeem_new(config, gateway->codes, gateway->admission);
 	redis_pool_bind(gateway->redis, gateway->admission);
 }

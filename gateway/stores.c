@@ -231,29 +231,66 @@ static int may_report(const struct known *known)
 	       known->comparison->relation != RELATION_FOREIGN;
 }
 
+static void report_done(void *context, const redisReply *reply)
+{
+	struct known *known = context;
+
+	known->reports--;
+	if (reply && reply->type == REDIS_REPLY_INTEGER)
+		return;
+	known->has_failed = 1;
+	known->report_sha[0] = '\0';
+	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) != 0)
+		log_warn("report", LOG_S("error", reply->str));
+}
+
+void known_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq)
+{
+	char keys[2][COUPON_KEY_SIZE], generation_text[NUMBER_SIZE], seq_text[NUMBER_SIZE];
+	const char *argv[] = { *known->report_sha ? "EVALSHA" : "EVAL",
+			       *known->report_sha ? known->report_sha : lua_report,
+			       "2",
+			       coupon_key(coupon, COUPON_KEY_COUPON, keys[0]),
+			       coupon_key(coupon, COUPON_KEY_SEEN, keys[1]),
+			       number_text(generation, generation_text),
+			       number_text(seq, seq_text) };
+
+	known->reports++;
+	redis_pool_query(redis_pool_pick(known->redis), 7, argv, report_done, known);
+}
+
+static void report_loaded(void *context, const redisReply *reply)
+{
+	struct known *known = context;
+
+	if (reply && reply->type == REDIS_REPLY_STRING && reply->len < sizeof(known->report_sha))
+		memcpy(known->report_sha, reply->str, reply->len + 1);
+}
+
+/* Many reports follow: the script is loaded, so that it is not sent with each. */
 static void report_begin(struct known *known)
 {
+	const char *argv[] = { "SCRIPT", "LOAD", lua_report };
 	const char *run_id = redis_pool_run_id(known->redis);
 
 	known->report = REPORT_RUNNING;
 	known->redis_connects = redis_pool_connects_n(known->redis);
-	known->failed_n = redis_pool_reports_failed_n(known->redis);
+	known->has_failed = 0;
 	snprintf(known->run_id, sizeof(known->run_id), "%s", run_id ? run_id : "");
-	redis_pool_report_begin(known->redis);
+	known->report_sha[0] = '\0';
+	redis_pool_query(redis_pool_pick(known->redis), 3, argv, report_loaded, known);
 	admission_report_begin(known->admission);
 }
 
 void known_flush(struct known *known)
 {
-	size_t reports = redis_pool_reports(known->redis);
-
 	if (known->report != REPORT_RUNNING)
 		return;
-	if (reports < REPORTS_MAX)
-		admission_report_some(known->admission, REPORTS_MAX - reports);
-	if (redis_pool_reports(known->redis) > 0)
+	if (known->reports < REPORTS_MAX)
+		admission_report_some(known->admission, REPORTS_MAX - known->reports);
+	if (known->reports > 0)
 		return;
-	if (known->failed_n != redis_pool_reports_failed_n(known->redis)) {
+	if (known->has_failed) {
 		known->report = REPORT_FAILED;
 		known->again_ms = clock_monotonic_ms() + REPORT_AGAIN_MS;
 	} else if (*known->run_id) {
@@ -278,11 +315,9 @@ void known_tick(struct known *known, int64_t now_ms)
 		report_begin(known);
 }
 
-int known_is_busy(const struct known *known)
+int known_is_busy(const struct known *known, int64_t now_ms)
 {
-	return (may_report(known) &&
-		known->redis_connects != redis_pool_connects_n(known->redis)) ||
-	       (is_own(known) && known->lookup_connects != lookup_connects_n(known->lookup));
+	return report_is_due(known, now_ms) || row_is_due(known, now_ms);
 }
 
 int known_may_issue(const struct known *known, int64_t now_ms)

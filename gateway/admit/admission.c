@@ -12,7 +12,7 @@ STAILQ_HEAD(coupon_list, coupon);
 /* What is open: receives waiting, in a call, being looked up, or not confirmed. */
 struct admission {
 	struct admission_port port;
-	struct admission_limits limits;
+	struct config limits; /* those of it that admission has */
 	struct waiters *waiters;
 	struct coupon_table coupons;
 	struct coupon_list ready; /* have something to send, oldest first */
@@ -22,18 +22,18 @@ struct admission {
 	size_t waiting; /* requests that are not answered */
 };
 
-struct admission *admission_new(const struct admission_port *port,
-				const struct admission_limits *limits, struct waiters *waiters)
+struct admission *admission_new(const struct admission_port *port, const struct config *config,
+				size_t coupons_max, struct waiters *waiters)
 {
-	struct admission *admission = calloc(1, sizeof(*admission));
+	struct admission *admission = checked(calloc(1, sizeof(*admission)));
 
-	check(admission != NULL && limits->batch_receives_max >= 1 &&
-	      limits->batch_receives_max <= MESSAGE_RECEIVES_MAX);
+	check(config->batch_receives_max >= 1 &&
+	      config->batch_receives_max <= MESSAGE_RECEIVES_MAX);
 	admission->port = *port;
-	admission->limits = *limits;
+	admission->limits = *config;
 	admission->waiters = waiters;
 	STAILQ_INIT(&admission->ready);
-	coupon_table_init(&admission->coupons, limits->coupons_max);
+	coupon_table_init(&admission->coupons, coupons_max);
 	return admission;
 }
 
@@ -82,8 +82,8 @@ static void ready_mark(struct admission *admission, struct coupon *coupon)
 /* Whether the limit of what is open is reached, of this coupon or of all. */
 static int is_full(const struct admission *admission, const struct coupon *coupon)
 {
-	return admission->open >= admission->limits.unconfirmed_max ||
-	       coupon->open >= admission->limits.unconfirmed_per_coupon_max;
+	return (int64_t)admission->open >= admission->limits.unconfirmed_max ||
+	       (int64_t)coupon->open >= admission->limits.unconfirmed_per_coupon_max;
 }
 
 static void request_add(struct admission *admission, struct coupon *coupon, struct request *request)
@@ -151,7 +151,7 @@ static struct call *call_new(const struct admission *admission, struct coupon *c
 /* How many requests the next call may have. */
 static size_t room(const struct admission *admission)
 {
-	size_t most = admission->limits.batch_receives_max;
+	size_t most = (size_t)admission->limits.batch_receives_max;
 	size_t n = admission->port.room(admission->port.redis, admission->unsent,
 					admission->ready_n);
 
@@ -242,7 +242,7 @@ void admission_submit(struct admission *admission, struct request *request)
 static void report(struct admission *admission, int64_t coupon, int64_t generation, int64_t seq)
 {
 	if (generation > 0 && seq > 0)
-		admission->port.report(admission->port.redis, coupon, generation, seq);
+		admission->port.report(admission->port.known, coupon, generation, seq);
 }
 
 /* Redis named this generation and seq in a reply with a decision. */

@@ -13,19 +13,11 @@
  */
 #pragma once
 
+#include "common/program/config.h"
 #include "gateway/admit/call.h"
 #include "gateway/listen/request.h"
 #include "gateway/publish/batch.h"
 #include "gateway/publish/waiters.h"
-
-struct admission_limits {
-	size_t batch_receives_max;
-	int64_t calls_per_coupon_max;
-	size_t unconfirmed_max; /* receives that are waiting, in a call, or not confirmed */
-	size_t unconfirmed_per_coupon_max; /* the same of one coupon */
-	int64_t memory_ms;                 /* how long a losing answer is repeated; 0: never */
-	size_t coupons_max;                /* coupons remembered */
-};
 
 struct admission_port {
 	int64_t (*now_ms)(void); /* monotonic */
@@ -43,16 +35,17 @@ struct admission_port {
 	 */
 	int (*send)(struct redis_pool *redis, struct call *call);
 	/*
-	 * Reports this seq of this generation to Redis, which may have lost it. It may fail,
-	 * because it is reported repeatedly.
-	 */
-	void (*report)(struct redis_pool *redis, int64_t coupon, int64_t generation, int64_t seq);
-	/*
 	 * A client asks for a coupon that waits for the keeper, which does it before others. It may
 	 * fail, because it is asked repeatedly.
 	 */
 	void (*ask)(struct redis_pool *redis, int64_t coupon);
 
+	struct known *known;
+	/*
+	 * Reports this seq of this generation to Redis, which may have lost it. It may fail,
+	 * because it is reported repeatedly.
+	 */
+	void (*report)(struct known *known, int64_t coupon, int64_t generation, int64_t seq);
 	void *lookup;
 	/* Ends in admission_looked_up, within the call or later. */
 	void (*look_up)(void *lookup, int64_t coupon);
@@ -79,8 +72,9 @@ enum coupon_state {
 };
 enum answer coupon_state_answer(enum coupon_state state);
 
-struct admission *admission_new(const struct admission_port *port,
-				const struct admission_limits *limits, struct waiters *waiters);
+/* It remembers at most `coupons_max` coupons, and copies the limits of the config. */
+struct admission *admission_new(const struct admission_port *port, const struct config *config,
+				size_t coupons_max, struct waiters *waiters);
 /* Requires that no request is left in it. */
 void admission_free(struct admission *admission);
 

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #define LINKS_MAX 16
-#define SHA_SIZE 41
 #define NOSCRIPT_TRIES 3
 
 /* While a bundle is in flight only full ones are sent, so that what arrives goes together. */
@@ -37,9 +36,6 @@ struct redis_pool {
 	int64_t sent_ms;                 /* the last bundle */
 	struct event *wake;              /* the loop's turn after a pause */
 	struct bundle_command command;   /* the one that is being sent */
-	size_t reports;                  /* in flight */
-	uint64_t reports_failed_n;
-	char report_sha[SHA_SIZE]; /* of lua/report.lua, once Redis has named it; or empty */
 };
 
 static void command_timed_out(void)
@@ -289,60 +285,6 @@ void redis_pool_query(struct redis_link *link, int argc, const char **argv, redi
 {
 	if (!link || redis_link_command(link, argc, argv, NULL, done, context))
 		done(context, NULL);
-}
-
-static void report_done(void *context, const redisReply *reply)
-{
-	struct redis_pool *pool = context;
-
-	pool->reports--;
-	if (reply && reply->type == REDIS_REPLY_INTEGER)
-		return;
-	pool->reports_failed_n++;
-	pool->report_sha[0] = '\0';
-	if (reply && reply->type == REDIS_REPLY_ERROR && !script_missing(reply))
-		log_warn("report", LOG_S("error", reply->str));
-}
-
-void redis_pool_report(struct redis_pool *pool, int64_t coupon, int64_t generation, int64_t seq)
-{
-	char keys[2][COUPON_KEY_SIZE], generation_text[NUMBER_SIZE], seq_text[NUMBER_SIZE];
-	const char *argv[] = { *pool->report_sha ? "EVALSHA" : "EVAL",
-			       *pool->report_sha ? pool->report_sha : lua_report,
-			       "2",
-			       coupon_key(coupon, COUPON_KEY_COUPON, keys[0]),
-			       coupon_key(coupon, COUPON_KEY_SEEN, keys[1]),
-			       number_text(generation, generation_text),
-			       number_text(seq, seq_text) };
-
-	pool->reports++;
-	redis_pool_query(redis_pool_pick(pool), 7, argv, report_done, pool);
-}
-
-static void report_loaded(void *context, const redisReply *reply)
-{
-	struct redis_pool *pool = context;
-
-	if (reply && reply->type == REDIS_REPLY_STRING && reply->len < sizeof(pool->report_sha))
-		memcpy(pool->report_sha, reply->str, reply->len + 1);
-}
-
-void redis_pool_report_begin(struct redis_pool *pool)
-{
-	const char *argv[] = { "SCRIPT", "LOAD", lua_report };
-
-	pool->report_sha[0] = '\0';
-	redis_pool_query(redis_pool_pick(pool), 3, argv, report_loaded, pool);
-}
-
-size_t redis_pool_reports(const struct redis_pool *pool)
-{
-	return pool->reports;
-}
-
-uint64_t redis_pool_reports_failed_n(const struct redis_pool *pool)
-{
-	return pool->reports_failed_n;
 }
 
 static void ask_done(void *context, const redisReply *reply)

@@ -105,9 +105,9 @@ static void port_ulid_new(struct ulid *ulid)
 }
 
 /* Redis loses no data here. */
-static void port_report(struct redis_pool *pool, int64_t coupon, int64_t generation, int64_t seq)
+static void port_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq)
 {
-	(void)pool;
+	(void)known;
 	(void)coupon;
 	(void)generation;
 	(void)seq;
@@ -162,17 +162,16 @@ static void gateway_start(void)
 		.look_up = port_look_up_receive,
 		.answer = client_answered,
 	};
-	static const struct admission_limits limits = {
+	static const struct config limits = {
 		.batch_receives_max = 16,
 		.calls_per_coupon_max = 2,
 		.unconfirmed_max = UNCONFIRMED_MAX,
 		.unconfirmed_per_coupon_max = UNCONFIRMED_PER_COUPON_MAX,
 		.memory_ms = MEMORY_MS,
-		.coupons_max = 64,
 	};
 
 	gateway.waiters = waiters_new(&waiters_port, ISSUED_TIMEOUT_MS);
-	gateway.admission = admission_new(&port, &limits, gateway.waiters);
+	gateway.admission = admission_new(&port, &limits, 64, gateway.waiters);
 	gateway.arena = json_arena_new();
 	gateway.window = confirm_new(packet_settled, NULL);
 	STAILQ_INIT(&gateway.pending[0]);

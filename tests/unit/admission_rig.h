@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #define CALLS_MAX 4096
+#define COUPONS_MAX 8 /* remembered */
 #define COUPONS_TOLD 1000
 #define REQUESTS_MAX 4096
 
@@ -51,13 +52,12 @@ static struct {
 	size_t clients_n;
 } rig;
 
-static const struct admission_limits limits_default = {
+static const struct config limits_default = {
 	.batch_receives_max = 256,
 	.calls_per_coupon_max = 2,
 	.unconfirmed_max = 3000,
 	.unconfirmed_per_coupon_max = 2000,
 	.memory_ms = 100,
-	.coupons_max = 8,
 };
 
 static inline int64_t port_now_ms(void)
@@ -127,10 +127,9 @@ static inline void port_look_up_receive(void *lookup, const struct receive *rece
 	waiters_looked_up(waiter, OUTCOME_ISSUED, NULL);
 }
 
-static inline void port_report(struct redis_pool *redis, int64_t coupon, int64_t generation,
-			       int64_t seq)
+static inline void port_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq)
 {
-	(void)redis;
+	(void)known;
 	rig.reports++;
 	rig.reported_coupon = coupon;
 	rig.reported_generation = generation;
@@ -158,7 +157,7 @@ static inline void port_doubt(int64_t coupon, int64_t until_ms)
 	rig.doubt_until_ms = until_ms;
 }
 
-static inline void rig_up(const struct admission_limits *limits)
+static inline void rig_up(const struct config *limits, size_t coupons_max)
 {
 	static const struct admission_port port = {
 		.now_ms = port_now_ms,
@@ -183,13 +182,13 @@ static inline void rig_up(const struct admission_limits *limits)
 	rig.now_ms = 1000;
 	STAILQ_INIT(&rig.published);
 	rig.waiters = waiters_new(&waiters_port, 5000);
-	rig.admission = admission_new(&port, limits, rig.waiters);
+	rig.admission = admission_new(&port, limits, coupons_max, rig.waiters);
 }
 
 static inline int setup(void **state)
 {
 	(void)state;
-	rig_up(&limits_default);
+	rig_up(&limits_default, COUPONS_MAX);
 	return 0;
 }
 

@@ -10,7 +10,7 @@ static void missing_expect(enum coupon_state coupon_state, enum answer answer, i
 {
 	struct client *clients[4];
 
-	rig_up(&limits_default);
+	rig_up(&limits_default, COUPONS_MAX);
 	clients[0] = submit(1, 1);
 	admission_flush(rig.admission);
 	clients[1] = submit(1, 2);
@@ -180,7 +180,7 @@ static void seen_of(int64_t coupon)
 
 static void test_report_of_all_coupons_in_pieces(void **state)
 {
-	const int coupons = (int)limits_default.coupons_max;
+	const int coupons = COUPONS_MAX;
 
 	(void)state;
 	for (int64_t coupon = 1; coupon <= coupons; coupon++)
@@ -226,7 +226,7 @@ static void test_the_keeper_is_asked_for_what_waits_for_it(void **state)
 static void test_eviction(void **state)
 {
 	(void)state;
-	for (int64_t coupon = 1; coupon <= (int64_t)limits_default.coupons_max; coupon++) {
+	for (int64_t coupon = 1; coupon <= COUPONS_MAX; coupon++) {
 		submit(coupon, 1);
 		admission_flush(rig.admission);
 		call_answer(coupon == 1 ? ANSWER_OK : ANSWER_LIMIT_REACHED);
@@ -246,7 +246,7 @@ static void test_eviction_impossible(void **state)
 	struct client *client;
 
 	(void)state;
-	for (int64_t coupon = 1; coupon <= (int64_t)limits_default.coupons_max; coupon++)
+	for (int64_t coupon = 1; coupon <= COUPONS_MAX; coupon++)
 		submit(coupon, 1);
 	answer_expect(submit(100, 1), ANSWER_BUSY);
 	admission_flush(rig.admission);
@@ -264,12 +264,11 @@ static void test_eviction_impossible(void **state)
  */
 static void test_eviction_after_failed_send(void **state)
 {
-	struct admission_limits limits = limits_default;
+	struct config limits = limits_default;
 
 	(void)state;
-	limits.coupons_max = 1;
 	limits.batch_receives_max = 2;
-	rig_up(&limits);
+	rig_up(&limits, 1);
 	for (int i = 0; i < 4; i++)
 		submit(1, 1 + i);
 	rig.send_fails = 2;
