@@ -338,12 +338,13 @@ struct coupon_ticket {
 	int64_t coupon;
 };
 
-static void on_coupon_state(void *context, const PGresult *rows)
+static void on_coupon_rows(void *context, const PGresult *rows)
 {
 	struct coupon_ticket *ticket = context;
+	int is_published;
+	enum answer answer = coupon_row_answer(rows, ticket->coupon, &is_published);
 
-	admission_looked_up(ticket->admission, ticket->coupon,
-			    coupon_state_of(rows, ticket->coupon));
+	admission_looked_up(ticket->admission, ticket->coupon, answer, is_published);
 	free(ticket);
 }
 
@@ -354,9 +355,9 @@ static void port_look_up_coupon(void *context, int64_t coupon)
 
 	*ticket = (struct coupon_ticket){ gateway->admission, coupon };
 	if (lookup_ask(gateway->lookup, LOOKUP_COUPON, POSTGRES_ARGUMENTS(postgres_number(coupon)),
-		       on_coupon_state, ticket)) {
+		       on_coupon_rows, ticket)) {
 		free(ticket);
-		admission_looked_up(gateway->admission, coupon, COUPON_LOOKUP_BUSY);
+		admission_looked_up(gateway->admission, coupon, ANSWER_BUSY, 0);
 	}
 }
 
@@ -365,9 +366,7 @@ static void on_receive_outcome(void *context, const PGresult *rows)
 	enum outcome_state state = OUTCOME_UNKNOWN;
 	const char *reason = NULL;
 
-	if (rows && PQntuples(rows) == 0) {
-		state = OUTCOME_NONE;
-	} else if (rows) {
+	if (rows && PQntuples(rows) > 0) {
 		state = strcmp(column_text(rows, 0, "state"), "issued") == 0 ? OUTCOME_ISSUED
 									     : OUTCOME_REJECTED;
 		reason = outcome_reason(column_text(rows, 0, "reason"));

@@ -213,12 +213,10 @@ static void on_mark(void *context, const redisReply *reply)
 
 static void mark(struct known *known)
 {
-	struct redis_link *link = redis_pool_pick(known->redis);
 	const char *argv[] = { "HSET", GATEWAYS_KEY, known->id, known->run_id };
 
 	known->report = REPORT_MARKING;
-	if (!link || redis_link_command(link, 4, argv, NULL, on_mark, known))
-		on_mark(known, NULL);
+	redis_pool_query(redis_pool_pick(known->redis), 4, argv, on_mark, known);
 }
 
 /*
@@ -344,14 +342,15 @@ static void on_unmarked(void *context, const redisReply *reply)
 
 int known_leave(struct known *known, int64_t now_ms)
 {
-	struct redis_link *link = redis_pool_pick(known->redis);
 	const char *argv[] = { "HDEL", GATEWAYS_KEY, known->id };
 
 	if (known->leave_ms == 0) {
 		known->leave_ms = now_ms + LEAVE_MS;
-		if (link && may_report(known) &&
-		    redis_link_command(link, 3, argv, NULL, on_unmarked, known) == 0)
+		if (may_report(known)) {
 			known->leaving++;
+			redis_pool_query(redis_pool_pick(known->redis), 3, argv, on_unmarked,
+					 known);
+		}
 		if (is_own(known) &&
 		    lookup_ask(known->lookup, LOOKUP_GONE,
 			       POSTGRES_ARGUMENTS(postgres_text(known->id)), on_gone, known) == 0)

@@ -444,34 +444,20 @@ void admission_lost(struct admission *admission, struct call *call)
 	call_refuse(admission, call, ANSWER_UNKNOWN);
 }
 
-enum answer coupon_state_answer(enum coupon_state state)
-{
-	static const enum answer answers[] = {
-		[COUPON_ABSENT] = ANSWER_NOT_FOUND,
-		[COUPON_PUBLISHED] = ANSWER_UNAVAILABLE, /* the keeper is about to load it */
-		[COUPON_PAUSED] = ANSWER_PAUSED,
-		[COUPON_ENDED] = ANSWER_ENDED,
-		[COUPON_LOOKUP_FAILED] = ANSWER_UNAVAILABLE,
-		[COUPON_LOOKUP_BUSY] = ANSWER_BUSY,
-	};
-
-	return answers[state];
-}
-
-void admission_looked_up(struct admission *admission, int64_t id, enum coupon_state state)
+void admission_looked_up(struct admission *admission, int64_t id, enum answer answer,
+			 int is_published)
 {
 	struct coupon *coupon = coupon_table_find(&admission->coupons, id);
-	enum answer code = coupon_state_answer(state);
 	struct request *request;
 
 	check(coupon != NULL && coupon->looking);
 	coupon->looking = 0;
-	if (state == COUPON_PUBLISHED)
+	if (is_published)
 		keeper_ask(admission, coupon);
-	remember(admission, coupon, code, INT64_MAX);
+	remember(admission, coupon, answer, INT64_MAX);
 	while ((request = STAILQ_FIRST(&coupon->parked))) {
 		STAILQ_REMOVE_HEAD(&coupon->parked, next);
-		request_refuse(admission, coupon, request, code);
+		request_refuse(admission, coupon, request, answer);
 	}
 }
 

@@ -61,17 +61,6 @@ struct admission;
 
 #define ADMISSION_DOUBT_MS 60000 /* how long a lost call may still take effect */
 
-/* The state in PostgreSQL of a coupon that Redis does not hold. */
-enum coupon_state {
-	COUPON_ABSENT,
-	COUPON_PUBLISHED,
-	COUPON_PAUSED,
-	COUPON_ENDED,
-	COUPON_LOOKUP_FAILED,
-	COUPON_LOOKUP_BUSY
-};
-enum answer coupon_state_answer(enum coupon_state state);
-
 /* It remembers at most `coupons_max` coupons, and copies the limits of the config. */
 struct admission *admission_new(const struct admission_port *port, const struct config *config,
 				size_t coupons_max, struct waiters *waiters);
@@ -91,7 +80,12 @@ void admission_not_run(struct admission *admission, struct call *call);
 /* Redis may have run it: there was no reply, or one that leaves it open. */
 void admission_lost(struct admission *admission, struct call *call);
 
-void admission_looked_up(struct admission *admission, int64_t coupon, enum coupon_state state);
+/*
+ * What PostgreSQL says of a coupon that Redis does not hold, or ANSWER_BUSY; `is_published`: the
+ * keeper is about to load it.
+ */
+void admission_looked_up(struct admission *admission, int64_t coupon, enum answer answer,
+			 int is_published);
 
 /*
  * A new connection to Redis. It may lead to another Redis, or to one that has lost data: what was

@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "common/message/message.h"
 #include "common/rabbit/connection.h"
 #include "common/rabbit/publisher.h"
 #include "gateway/metrics.h"
@@ -19,6 +20,66 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#define FRAME_LEN (sizeof(PACKED_HEAD) - 1 + sizeof(PACKED_TAIL) - 1)
+#define NEXT_LEN (sizeof(PACKED_NEXT) - 1)
+
+/* The size of the body with one batch more. */
+static size_t bytes_with(const struct packet *packet, const struct batch *batch)
+{
+	size_t before = packet->batches_n > 1 ? packet->bytes : packet->bytes + FRAME_LEN;
+
+	return before + NEXT_LEN + batch->body_len;
+}
+
+static int fits(const struct packet *packet, const struct batch *batch)
+{
+	return packet->batches_n < PACKED_BATCHES_MAX &&
+	       packet->receives + batch->receives <= MESSAGE_RECEIVES_MAX &&
+	       bytes_with(packet, batch) <= PACKED_BYTES_MAX;
+}
+
+struct packet *packet_take(struct batch_list *pending)
+{
+	struct packet *packet = calloc(1, sizeof(*packet));
+	struct batch *batch = STAILQ_FIRST(pending);
+
+	check(packet != NULL && batch != NULL);
+	STAILQ_INIT(&packet->batches);
+	do {
+		packet->bytes = packet->batches_n > 0 ? bytes_with(packet, batch) : batch->body_len;
+		packet->receives += batch->receives;
+		packet->wants_outcome |= batch->wants_outcome;
+		packet->batches_n++;
+		STAILQ_REMOVE_HEAD(pending, next);
+		STAILQ_INSERT_TAIL(&packet->batches, batch, next);
+	} while ((batch = STAILQ_FIRST(pending)) && fits(packet, batch));
+	return packet;
+}
+
+void packet_open(struct packet *packet, struct batch_list *batches)
+{
+	STAILQ_CONCAT(batches, &packet->batches);
+	free(packet);
+}
+
+char *packet_body(struct packet *packet, char buffer[PACKED_BYTES_MAX])
+{
+	struct batch *batch = STAILQ_FIRST(&packet->batches);
+	char *end = buffer;
+
+	if (packet->batches_n == 1)
+		return batch->body;
+	end = mempcpy(end, PACKED_HEAD, sizeof(PACKED_HEAD) - 1);
+	for (; batch; batch = STAILQ_NEXT(batch, next)) {
+		end = mempcpy(end, batch->body, batch->body_len);
+		if (STAILQ_NEXT(batch, next))
+			end = mempcpy(end, PACKED_NEXT, NEXT_LEN);
+	}
+	end = mempcpy(end, PACKED_TAIL, sizeof(PACKED_TAIL) - 1);
+	check((size_t)(end - buffer) == packet->bytes);
+	return buffer;
+}
 
 /*
  * What the thread does with the batches:

@@ -165,7 +165,7 @@ void waiters_confirmed(struct waiters *waiters, const struct ulid *ulid)
 void waiters_settled(struct waiters *waiters, const struct ulid *ulid, int index,
 		     enum outcome_state state, const char *reason)
 {
-	check(index >= 0 && (state == OUTCOME_ISSUED || state == OUTCOME_REJECTED));
+	check(index >= 0 && state != OUTCOME_UNKNOWN);
 	batch_end(waiters, ulid, index, state, ACK_ISSUED, reason);
 }
 
@@ -179,7 +179,7 @@ void waiters_looked_up(struct waiter *waiter, enum outcome_state state, const ch
 		free(waiter);
 		return;
 	}
-	if (state == OUTCOME_ISSUED || state == OUTCOME_REJECTED || now_ms >= waiter->deadline_ms) {
+	if (state != OUTCOME_UNKNOWN || now_ms >= waiter->deadline_ms) {
 		waiter_end(waiter, state, ACK_ISSUED, reason);
 		return;
 	}

@@ -16,13 +16,8 @@
 
 struct waiters;
 
-/* The outcome of a receive in PostgreSQL. */
-enum outcome_state {
-	OUTCOME_NONE, /* nothing yet */
-	OUTCOME_ISSUED,
-	OUTCOME_REJECTED,
-	OUTCOME_UNKNOWN /* the look-up itself failed */
-};
+/* OUTCOME_UNKNOWN: PostgreSQL has none yet, or the look-up itself failed. */
+enum outcome_state { OUTCOME_UNKNOWN, OUTCOME_ISSUED, OUTCOME_REJECTED };
 
 struct waiter;
 

@@ -293,34 +293,34 @@ static void on_records(void *context, const redisReply *reply)
 
 /* `coupon` */
 
-enum coupon_state coupon_state_of(const PGresult *rows, int64_t coupon)
+enum answer coupon_row_answer(const PGresult *rows, int64_t coupon, int *is_published)
 {
 	int row = rows ? row_of_coupon(rows, coupon) : -1;
 	const char *status;
-	int64_t end_ms, now_ms;
+	int64_t end_ms;
 
+	*is_published = 0;
 	if (!rows)
-		return COUPON_LOOKUP_FAILED;
-	if (row < 0)
-		return COUPON_ABSENT;
-	status = column_text(rows, row, "status");
-	end_ms = column_number(rows, row, "end_ms");
-	now_ms = column_number(rows, row, "now_ms");
+		return ANSWER_UNAVAILABLE;
+	status = row < 0 ? "draft" : column_text(rows, row, "status");
 	if (strcmp(status, "draft") == 0)
-		return COUPON_ABSENT; /* clients cannot see drafts */
-	if (strcmp(status, "closed") == 0 || (end_ms > 0 && end_ms <= now_ms))
-		return COUPON_ENDED;
-	return strcmp(status, "paused") == 0 ? COUPON_PAUSED : COUPON_PUBLISHED;
+		return ANSWER_NOT_FOUND; /* clients cannot see drafts */
+	end_ms = column_number(rows, row, "end_ms");
+	if (strcmp(status, "closed") == 0 ||
+	    (end_ms > 0 && end_ms <= column_number(rows, row, "now_ms")))
+		return ANSWER_ENDED;
+	*is_published = strcmp(status, "paused") != 0;
+	return *is_published ? ANSWER_UNAVAILABLE : ANSWER_PAUSED;
 }
 
 static void on_coupon_row(void *context, const PGresult *rows)
 {
 	struct query *query = context;
-	enum coupon_state state = coupon_state_of(rows, query->request->coupon);
+	int is_published;
+	enum answer answer = coupon_row_answer(rows, query->request->coupon, &is_published);
 
-	query_fail(query, coupon_state_answer(state),
-		   state == COUPON_PUBLISHED ? "the coupon is published, but not yet loaded"
-					     : NULL);
+	query_fail(query, answer,
+		   is_published ? "the coupon is published, but not yet loaded" : NULL);
 }
 
 static void member_time(cJSON *object, const char *name, int64_t time_ms)

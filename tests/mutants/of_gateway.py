@@ -117,8 +117,8 @@ MUTANTS = [
         "P9",
         "the deadline of those who wait for an outcome",
         "gateway/publish/waiters.c",
-        "state == OUTCOME_REJECTED || now_ms >= waiter->deadline_ms) {",
-        "state == OUTCOME_REJECTED || !waiter->repeated) {",
+        "state != OUTCOME_UNKNOWN || now_ms >= waiter->deadline_ms) {",
+        "state != OUTCOME_UNKNOWN || !waiter->repeated) {",
         WAITERS + "test_repeated_polls",
     ),
     mutant(

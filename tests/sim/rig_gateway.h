@@ -11,19 +11,20 @@
 static void coupon_looked_up(void *context, uint64_t id, uint64_t incarnation)
 {
 	const struct database_coupon *coupon = database_coupon((int64_t)id);
-	enum coupon_state state = COUPON_ABSENT;
+	int is_published = coupon && coupon->published;
+	enum answer answer = is_published ? ANSWER_UNAVAILABLE : ANSWER_NOT_FOUND;
 
 	(void)context;
 	if (incarnation != gateway.incarnation)
 		return;
-	if (fault(FAULT_LOOKUP))
-		state = COUPON_LOOKUP_FAILED;
-	else if (coupon)
-		state = coupon->published ? COUPON_PUBLISHED : COUPON_ABSENT;
-	if (state == COUPON_ABSENT)
-		gateway.told_ms[id - COUPON_FIRST][ANSWER_NOT_FOUND] = sim.now_ms;
+	if (fault(FAULT_LOOKUP)) {
+		is_published = 0;
+		answer = ANSWER_UNAVAILABLE;
+	}
+	if (answer == ANSWER_NOT_FOUND)
+		gateway.told_ms[id - COUPON_FIRST][answer] = sim.now_ms;
 	gateway.looking[id - COUPON_FIRST] = 0;
-	admission_looked_up(gateway.admission, (int64_t)id, state);
+	admission_looked_up(gateway.admission, (int64_t)id, answer, is_published);
 }
 
 static void port_look_up(void *lookup, int64_t coupon)
@@ -39,7 +40,7 @@ static void receive_looked_up(void *context, uint64_t asking, uint64_t incarnati
 {
 	struct waiter *waiter = (struct waiter *)(uintptr_t)asking; /* of this incarnation */
 	struct receive *receive = context;
-	enum outcome_state state = OUTCOME_NONE;
+	enum outcome_state state = OUTCOME_UNKNOWN;
 
 	if (incarnation == gateway.incarnation) {
 		for (size_t i = 0; i < gateway.asking_n; i++)
@@ -197,8 +198,8 @@ static void gateway_die(void)
 	redis_connection_cut();
 	for (int i = 0; i < COUPONS; i++)
 		if (gateway.looking[i])
-			admission_looked_up(gateway.admission, COUPON_FIRST + i,
-					    COUPON_LOOKUP_FAILED);
+			admission_looked_up(gateway.admission, COUPON_FIRST + i, ANSWER_UNAVAILABLE,
+					    0);
 	memset(gateway.looking, 0, sizeof(gateway.looking));
 	admission_flush(gateway.admission);
 	while (gateway.asking_n > 0)

@@ -39,7 +39,7 @@ static struct {
 	size_t sent; /* in all */
 	int lookups;
 	int64_t lookup_coupon;
-	int lookup_at_once; /* a coupon_state + 1: the look-up ends within the call */
+	enum answer lookup_at_once; /* not ANSWER_OK: the look-up ends within the call */
 	int reports;
 	int64_t reported_coupon, reported_generation, reported_seq;
 	int asks;
@@ -98,9 +98,8 @@ static inline void port_look_up(void *lookup, int64_t coupon)
 	(void)lookup;
 	rig.lookups++;
 	rig.lookup_coupon = coupon;
-	if (rig.lookup_at_once)
-		admission_looked_up(rig.admission, coupon,
-				    (enum coupon_state)(rig.lookup_at_once - 1));
+	if (rig.lookup_at_once != ANSWER_OK)
+		admission_looked_up(rig.admission, coupon, rig.lookup_at_once, 0);
 }
 
 static inline void port_publish(struct publisher *publisher, struct batch *batch)
