@@ -129,15 +129,6 @@ static void dispatch(void *context, struct request *request)
 	check(0);
 }
 
-/* The outbox entry stays: a worker removes it after the COMMIT of its receives. */
-static void batch_confirmed(struct gateway *gateway, struct batch *batch)
-{
-	fault_point(FAULT_GATEWAY_AFTER_CONFIRM);
-	admission_confirmed(gateway->admission, batch);
-	waiters_confirmed(gateway->waiters, &batch->ulid);
-	free(batch);
-}
-
 static void on_outcome(void *context, const struct ulid *batch, int index, enum outcome_state state,
 		       const char *reason)
 {
@@ -160,7 +151,11 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 	publisher_collect(gateway->publisher, &confirmed, &messages);
 	while ((batch = STAILQ_FIRST(&confirmed))) {
 		STAILQ_REMOVE_HEAD(&confirmed, next);
-		batch_confirmed(gateway, batch);
+		fault_point(FAULT_GATEWAY_AFTER_CONFIRM);
+		/* Its outbox entry stays: a worker removes it after the COMMIT of its receives. */
+		admission_confirmed(gateway->admission, batch);
+		waiters_confirmed(gateway->waiters, &batch->ulid);
+		free(batch);
 	}
 	while ((message = STAILQ_FIRST(&messages))) {
 		STAILQ_REMOVE_HEAD(&messages, next);
@@ -483,10 +478,7 @@ void gateway_run(const struct config *config, const struct gateway_sockets *sock
 	log_info("stopped", LOG_I("inflight", intake_inflight(gateway.intake)),
 		 LOG_I("unconfirmed", admission_unconfirmed(gateway.admission)));
 	publisher_free(gateway.publisher, admission_unconfirmed(gateway.admission) > 0);
-	if (intake_inflight(gateway.intake) > 0)
-		return; /* many parts still hold requests */
-	redis_pool_free(gateway.redis);
-	lookup_free(gateway.lookup);
-	lookup_free(gateway.reads);
-	lookup_free(gateway.codes);
+	lookup_close(gateway.lookup);
+	lookup_close(gateway.reads);
+	lookup_close(gateway.codes);
 }

@@ -386,14 +386,6 @@ static void on_settings(void *context, const PGresult *rows)
 				column_text(rows, row, "setting"));
 }
 
-static void redis_ask(struct weak_settings *settings)
-{
-	const char *argv[] = { "CONFIG", "GET", NULL };
-
-	for (int i = 0; (argv[2] = durability_redis_setting(i)); i++)
-		redis_pool_query(redis_pool_pick(settings->redis), 3, argv, on_config, settings);
-}
-
 /* Whether the part's settings are to be read now. */
 static int part_is_due(struct weak_settings *settings, enum durability_part part, uint64_t connects,
 		       int is_connected, int64_t now_ms)
@@ -411,9 +403,13 @@ static int part_is_due(struct weak_settings *settings, enum durability_part part
 
 void weak_settings_tick(struct weak_settings *settings, int64_t now_ms)
 {
+	const char *argv[] = { "CONFIG", "GET", NULL };
+
 	if (part_is_due(settings, DURABILITY_REDIS, redis_pool_connects(settings->redis), 1,
 			now_ms))
-		redis_ask(settings);
+		for (int i = 0; (argv[2] = durability_redis_setting(i)); i++)
+			redis_pool_query(redis_pool_pick(settings->redis), 3, argv, on_config,
+					 settings);
 	if (part_is_due(settings, DURABILITY_POSTGRESQL, lookup_connects_n(settings->lookup),
 			lookup_is_connected(settings->lookup), now_ms))
 		lookup_ask(settings->lookup, LOOKUP_SETTINGS, 0, NULL, on_settings, settings);

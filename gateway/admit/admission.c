@@ -97,22 +97,21 @@ static void request_add(struct admission *admission, struct coupon *coupon, stru
 	ready_mark(admission, coupon);
 }
 
-/* Answers a request that took no slot, and forgets it. */
-static void request_refuse(struct admission *admission, struct coupon *coupon,
-			   struct request *request, enum answer code)
-{
-	coupon->open--;
-	admission->open--;
-	admission->waiting--;
-	admission->port.answer(request, &(struct result){ .answer = code });
-}
-
-/* This number of accepted receives of the coupon is confirmed. */
-static void receives_confirmed(struct admission *admission, struct coupon *coupon, size_t receives)
+/* This number of receives of the coupon is confirmed, or was never accepted. */
+static void receives_end(struct admission *admission, struct coupon *coupon, size_t receives)
 {
 	check(coupon->open >= receives);
 	coupon->open -= receives;
 	admission->open -= receives;
+}
+
+/* Answers a request that took no slot, and forgets it. */
+static void request_refuse(struct admission *admission, struct coupon *coupon,
+			   struct request *request, enum answer code)
+{
+	receives_end(admission, coupon, 1);
+	admission->waiting--;
+	admission->port.answer(request, &(struct result){ .answer = code });
 }
 
 /* Ends a call whose requests have all been refused, accepted, or kept for a look-up. */
@@ -293,7 +292,7 @@ void admission_report_begin(struct admission *admission)
 	struct coupon_table *table = &admission->coupons;
 	struct coupon *coupon;
 
-	TAILQ_FOREACH_REVERSE(coupon, &table->by_use, coupons_by_use, by_use)
+	TAILQ_FOREACH_REVERSE(coupon, &table->by_use, coupons, by_use)
 	{
 		if (coupon->is_unreported || coupon->seen_generation == 0)
 			continue;
@@ -343,7 +342,7 @@ static void request_accept(struct admission *admission, struct call *call, struc
 
 	admission->waiting--;
 	if (verdict->repeated) /* nothing new was taken: nothing to confirm */
-		receives_confirmed(admission, call->coupon, 1);
+		receives_end(admission, call->coupon, 1);
 	if (request->ack == ACK_ACCEPTED)
 		admission->port.answer(request, &result);
 	else
@@ -466,7 +465,7 @@ void admission_confirmed(struct admission *admission, const struct batch *batch)
 	struct coupon *coupon = coupon_table_find(&admission->coupons, batch->coupon);
 
 	check(coupon != NULL);
-	receives_confirmed(admission, coupon, batch->receives);
+	receives_end(admission, coupon, batch->receives);
 }
 
 int admission_in_doubt(const struct admission *admission, int64_t id)

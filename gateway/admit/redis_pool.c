@@ -74,15 +74,6 @@ void redis_pool_bind(struct redis_pool *pool, struct admission *admission)
 	pool->admission = admission;
 }
 
-void redis_pool_free(struct redis_pool *pool)
-{
-	for (size_t i = 0; i < pool->links_n; i++)
-		redis_link_free(pool->links[i]);
-	check(pool->bundles == 0);
-	event_free(pool->wake);
-	free(pool);
-}
-
 /*
  * The ready connection with the fewest commands in flight, or NULL. Redis reads a limited amount of
  * each connection before it syncs its log, so that several connections get more calls under one
@@ -136,11 +127,6 @@ static void bundle_end(struct bundle *bundle, call_end_fn *end)
 static call_end_fn *error_end(const char *error)
 {
 	return redis_error_means_not_run(error) ? admission_not_run : admission_lost;
-}
-
-static int script_missing(const redisReply *reply)
-{
-	return reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) == 0;
 }
 
 /* Sends it again; 0, or -1. */
@@ -205,7 +191,8 @@ static void bundle_done(void *context, const redisReply *reply)
 	struct bundle *bundle = context;
 
 	fault_point(FAULT_GATEWAY_AFTER_REPLY);
-	if (script_missing(reply) && bundle_command_again(bundle) == 0)
+	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) == 0 &&
+	    bundle_command_again(bundle) == 0)
 		return;
 	if (reply) {
 		bundle_replied(bundle, reply);

@@ -17,7 +17,6 @@
 struct redis_pool;
 
 struct redis_pool *redis_pool_new(struct event_base *base, const struct config *config);
-void redis_pool_free(struct redis_pool *pool);
 /* Sets the admission that gets the ends of script calls. Before the first call. */
 void redis_pool_bind(struct redis_pool *pool, struct admission *admission);
 

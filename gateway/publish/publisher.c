@@ -341,37 +341,28 @@ static void wake_clear(int fd)
 	check(eventfd_read(fd, &count) == 0 || errno == EAGAIN);
 }
 
-static int has_arrived(const struct publisher *publisher)
-{
-	return !STAILQ_EMPTY(&publisher->finished) || !STAILQ_EMPTY(&publisher->arrived);
-}
-
-/* Only the thread writes `trouble`, so it may read it without the mutex. */
-static int trouble_differs(const struct publisher *publisher)
-{
-	return strcmp(publisher->trouble, rabbit_link_trouble(publisher->link)) != 0;
-}
-
-/* Exchanges the lists with the event loop; 1 when the thread is to stop. */
-static int lists_exchange(struct publisher *publisher)
+/* Exchanges the lists with the event loop. Returns whether something was exchanged. */
+static int lists_exchange(struct publisher *publisher, int *stop)
 {
 	struct batch_list submitted = STAILQ_HEAD_INITIALIZER(submitted);
-	int arrived = has_arrived(publisher), stop;
+	const char *trouble = rabbit_link_trouble(publisher->link);
+	int has_arrived = !STAILQ_EMPTY(&publisher->finished) || !STAILQ_EMPTY(&publisher->arrived),
+	    is_submitted;
 
 	pthread_mutex_lock(&publisher->mutex);
 	STAILQ_CONCAT(&submitted, &publisher->inbox);
 	STAILQ_CONCAT(&publisher->confirmed, &publisher->finished);
 	STAILQ_CONCAT(&publisher->outcomes, &publisher->arrived);
-	if (trouble_differs(publisher))
-		snprintf(publisher->trouble, sizeof(publisher->trouble), "%s",
-			 rabbit_link_trouble(publisher->link));
+	if (strcmp(publisher->trouble, trouble) != 0)
+		snprintf(publisher->trouble, sizeof(publisher->trouble), "%s", trouble);
 	memcpy(publisher->installation, publisher->installation_next, INSTALLATION_SIZE);
-	stop = publisher->stop;
+	*stop = publisher->stop;
 	pthread_mutex_unlock(&publisher->mutex);
+	is_submitted = !STAILQ_EMPTY(&submitted);
 	pending_add(publisher, &submitted);
-	if (arrived)
+	if (has_arrived)
 		wake(publisher->wake_loop);
-	return stop;
+	return has_arrived || is_submitted;
 }
 
 static void thread_sleep(struct publisher *publisher)
@@ -386,12 +377,13 @@ static void thread_sleep(struct publisher *publisher)
 static void *thread_main(void *data)
 {
 	struct publisher *publisher = data;
+	int stop = 0;
 
-	while (!lists_exchange(publisher)) {
+	do {
 		turn_run(publisher);
-		if (!has_arrived(publisher) && !trouble_differs(publisher))
+		if (!lists_exchange(publisher, &stop) && !stop)
 			thread_sleep(publisher);
-	}
+	} while (!stop);
 	rabbit_publisher_close(publisher->amqp);
 	return NULL;
 }

@@ -113,7 +113,6 @@ struct lookup {
 	enum lookup_trust trust;
 	uint64_t trust_n; /* how many times it has changed */
 	int is_replica;
-	int closing;
 	struct ticker *ticker; /* while a look-up waits, or a session is not idle */
 	size_t sessions_n;
 	struct session sessions[];
@@ -307,7 +306,7 @@ static void session_lost(struct session *session)
 	metrics_set(lookup->use->up, (int64_t)ready);
 	ticker_start(lookup->ticker);
 	sent_end(session, NULL);
-	if (ready == 0 || lookup->closing)
+	if (ready == 0)
 		waiting_fail(lookup, 0, INT64_MAX);
 }
 
@@ -402,20 +401,11 @@ struct lookup *lookup_new(struct event_base *base, const struct config *config, 
 	return lookup;
 }
 
-void lookup_free(struct lookup *lookup)
+void lookup_close(struct lookup *lookup)
 {
-	lookup->closing = 1;
-	for (size_t i = 0; i < lookup->sessions_n; i++) {
-		struct session *session = &lookup->sessions[i];
-
-		socket_forget(session);
-		postgres_close(session->postgres);
-		session_lost(session);
-	}
 	for (size_t i = 0; i < lookup->sessions_n; i++)
-		postgres_free(lookup->sessions[i].postgres);
-	ticker_free(lookup->ticker);
-	free(lookup);
+		postgres_close(lookup->sessions[i].postgres);
+	metrics_set(lookup->use->up, 0);
 }
 
 int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,

@@ -64,7 +64,7 @@ enum lookup_trust { LOOKUP_NOT_COMPARED, LOOKUP_TRUSTED, LOOKUP_PUT_BACK, LOOKUP
 /* The config is lent. */
 struct lookup *lookup_new(struct event_base *base, const struct config *config,
 			  enum lookup_use use);
-void lookup_free(struct lookup *lookup); /* ends what waits with NULL */
+void lookup_close(struct lookup *lookup); /* ends its sessions; what waits is not reported */
 
 /*
  * Each ends in `done`, never within the call. 0, or -1 when too many are waiting (then `done` is

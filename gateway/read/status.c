@@ -50,12 +50,6 @@ static void coupon_look_up(struct query *query, struct lookup *lookup, enum look
 		query_fail(query, ANSWER_BUSY, NULL);
 }
 
-/* Redis does not hold the coupon, or is behind. */
-static void coupon_refused(const struct query *query)
-{
-	admission_refused(query->parts->admission, query->request->coupon);
-}
-
 /* `status` */
 
 static int same_receive(const struct receive *receive, const struct slot *record)
@@ -283,7 +277,7 @@ static void on_records(void *context, const redisReply *reply)
 				  records_readable(query->records);
 		missing = is_text(reply->element[1], "missing");
 		if (missing || is_text(reply->element[1], "behind"))
-			coupon_refused(query);
+			admission_refused(query->parts->admission, query->request->coupon);
 	}
 	if (missing)
 		coupon_look_up(query, query->parts->lookup, LOOKUP_STATUS_COUPON, on_missing);
@@ -334,31 +328,32 @@ static void member_time(cJSON *object, const char *name, int64_t time_ms)
 /* What Redis has, in the order in which coupon_state.lua returns it. */
 enum field { STATUS, TOTAL, STOCK, LIMIT, BEGIN, END, VERSION, NOW, FIELDS_N };
 
-static int64_t field_number(char *const fields[FIELDS_N], enum field field)
+static int64_t field_number(const redisReply *reply, enum field field)
 {
-	return strtoll(fields[field], NULL, 10);
+	return strtoll(reply->element[field]->str, NULL, 10);
 }
 
-static cJSON *fields_object(int64_t coupon, char *const fields[FIELDS_N])
+static cJSON *fields_object(int64_t coupon, const redisReply *reply)
 {
-	int64_t begin_ms = field_number(fields, BEGIN), end_ms = field_number(fields, END);
-	int64_t now_ms = field_number(fields, NOW);
+	const char *status = reply->element[STATUS]->str;
+	int64_t begin_ms = field_number(reply, BEGIN), end_ms = field_number(reply, END);
+	int64_t now_ms = field_number(reply, NOW);
 	const char *state = "open";
 	cJSON *object = checked(cJSON_CreateObject());
 	char id[ID_SIZE];
 
-	if (strcmp(fields[STATUS], "closed") == 0 || (end_ms > 0 && now_ms >= end_ms))
+	if (strcmp(status, "closed") == 0 || (end_ms > 0 && now_ms >= end_ms))
 		state = "ended";
-	else if (strcmp(fields[STATUS], "paused") == 0)
+	else if (strcmp(status, "paused") == 0)
 		state = "paused";
 	else if (now_ms < begin_ms)
 		state = "not_started";
 	id_format(coupon, id);
 	cJSON_AddStringToObject(object, "coupon", id);
 	cJSON_AddStringToObject(object, "state", state);
-	cJSON_AddNumberToObject(object, "total", (double)field_number(fields, TOTAL));
-	cJSON_AddNumberToObject(object, "stock", (double)field_number(fields, STOCK));
-	cJSON_AddNumberToObject(object, "limit", (double)field_number(fields, LIMIT));
+	cJSON_AddNumberToObject(object, "total", (double)field_number(reply, TOTAL));
+	cJSON_AddNumberToObject(object, "stock", (double)field_number(reply, STOCK));
+	cJSON_AddNumberToObject(object, "limit", (double)field_number(reply, LIMIT));
 	member_time(object, "begin", begin_ms);
 	member_time(object, "end", end_ms);
 	return object;
@@ -386,7 +381,7 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 		{ "counting", "Redis lost data of the coupon: its stock is being counted" },
 	};
 	struct query *query = context;
-	char *fields[FIELDS_N];
+	const char *status;
 
 	--*query->parts->in_redis;
 	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != FIELDS_N) {
@@ -394,23 +389,23 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 		return;
 	}
 	for (size_t i = 0; i < FIELDS_N; i++) {
-		fields[i] = reply->element[i]->str;
-		if (!fields[i]) {
-			coupon_refused(query);
+		if (!reply->element[i]->str) {
+			admission_refused(query->parts->admission, query->request->coupon);
 			coupon_look_up(query, query->parts->reads, LOOKUP_COUPON, on_coupon_row);
 			return;
 		}
 	}
-	if (strcmp(fields[STATUS], "behind") == 0)
-		coupon_refused(query);
+	status = reply->element[STATUS]->str;
+	if (strcmp(status, "behind") == 0)
+		admission_refused(query->parts->admission, query->request->coupon);
 	for (size_t i = 0; i < sizeof(withheld) / sizeof(withheld[0]); i++) {
-		if (strcmp(fields[STATUS], withheld[i].status) == 0) {
+		if (strcmp(status, withheld[i].status) == 0) {
 			query_fail(query, ANSWER_UNAVAILABLE, withheld[i].message);
 			return;
 		}
 	}
-	query->object = fields_object(query->request->coupon, fields);
-	query->asker.version = field_number(fields, VERSION);
+	query->object = fields_object(query->request->coupon, reply);
+	query->asker.version = field_number(reply, VERSION);
 	offers_ask(query->parts->offers, query->request->coupon, &query->asker);
 }
 
