@@ -1,6 +1,5 @@
 #include "gateway/stores.h"
 
-#include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
