@@ -6,14 +6,20 @@
 #include "common/log/log.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/loop.h"
+#include "gateway/admit/admission.h"
+#include "gateway/admit/coupon_table.h"
+#include "gateway/admit/redis_pool.h"
 #include "gateway/listen/http.h"
 #include "gateway/listen/intake.h"
 #include "gateway/listen/server.h"
 #include "gateway/metrics.h"
+#include "gateway/publish/publisher.h"
 #include "gateway/publish/waiters.h"
 #include "gateway/read/coupons.h"
+#include "gateway/read/lookup.h"
 #include "gateway/read/status.h"
 #include "gateway/redeem/fair_queue.h"
+#include "gateway/redeem/redeem.h"
 #include "gateway/stores.h"
 
 #include <event2/event.h>
@@ -24,7 +30,8 @@
 #define TICK_MS 250     /* of what the gateway looks after by itself */
 #define BUSY_TICK_MS 20 /* while something has a deadline */
 #define TROUBLE_SIZE 256
-#define COMPARISONS_N 3 /* one for each lookup */
+#define COMPARISONS_N 3   /* one for each lookup */
+#define COUPONS_MAX 65536 /* coupons that one process remembers */
 /* `status` and `coupon` that Redis has at once: what is issued waits behind them. */
 #define REDIS_READS_MAX 128
 #define STARTING_TEXT "this gateway has just started"
@@ -34,10 +41,17 @@ struct gateway {
 	struct intake *intake;
 	struct server *server;
 	struct http *http;
-	struct parts parts;
+	struct redis_pool *redis;
+	struct lookup *lookup;
+	struct lookup *reads; /* of what is only shown to users */
+	struct lookup *codes; /* of exchange codes */
+	struct publisher *publisher;
+	struct waiters *waiters;
+	struct admission *admission;
+	struct redeem *redeem;
 	struct status_parts status;
 	struct offers offers;
-	struct fair_queue *reads; /* that wait for Redis */
+	struct fair_queue *queue; /* reads that wait for Redis */
 	size_t reads_in_redis;
 	struct weak_settings weak_settings;
 	struct comparison comparisons[COMPARISONS_N];
@@ -58,7 +72,7 @@ static void reads_flush(struct gateway *gateway)
 	struct request *request;
 
 	while (gateway->reads_in_redis < REDIS_READS_MAX &&
-	       (request = fair_queue_take(gateway->reads))) {
+	       (request = fair_queue_take(gateway->queue))) {
 		gateway->reads_in_redis++;
 		status_answer(&gateway->status, request);
 	}
@@ -85,19 +99,19 @@ static void dispatch(void *context, struct request *request)
 	}
 	switch (request->op) {
 	case OP_ISSUE:
-		admission_submit(gateway->parts.admission, request);
+		admission_submit(gateway->admission, request);
 		return;
 	case OP_REDEEM:
-		redeem_submit(gateway->parts.redeem, request);
+		redeem_submit(gateway->redeem, request);
 		return;
 	case OP_STATUS:
 	case OP_COUPON:
-		request = fair_queue_add(gateway->reads, request);
+		request = fair_queue_add(gateway->queue, request);
 		if (request)
 			request_fail(request, ANSWER_BUSY, NULL);
 		return;
 	case OP_COUPONS:
-		coupons_answer(gateway->parts.reads, request);
+		coupons_answer(gateway->reads, request);
 		return;
 	case OP_PING:
 		request_answer_object(request, ANSWER_OK, NULL, NULL);
@@ -115,22 +129,13 @@ static void dispatch(void *context, struct request *request)
 	check(0);
 }
 
-/* The outbox entry stays: a worker removes it after the COMMIT of its receives. */
-static void batch_confirmed(struct gateway *gateway, struct batch *batch)
-{
-	fault_point(FAULT_GATEWAY_AFTER_CONFIRM);
-	admission_confirmed(gateway->parts.admission, batch);
-	waiters_confirmed(gateway->parts.waiters, &batch->ulid);
-	free(batch);
-}
-
 static void on_outcome(void *context, const struct ulid *batch, int index, enum outcome_state state,
 		       const char *reason)
 {
 	struct gateway *gateway = context;
 
 	metrics_add(METRIC_OUTCOMES, 1);
-	waiters_settled(gateway->parts.waiters, batch, index, state, reason);
+	waiters_settled(gateway->waiters, batch, index, state, reason);
 }
 
 static void on_publisher(evutil_socket_t fd, short what, void *data)
@@ -143,10 +148,14 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 
 	(void)fd;
 	(void)what;
-	publisher_collect(gateway->parts.publisher, &confirmed, &messages);
+	publisher_collect(gateway->publisher, &confirmed, &messages);
 	while ((batch = STAILQ_FIRST(&confirmed))) {
 		STAILQ_REMOVE_HEAD(&confirmed, next);
-		batch_confirmed(gateway, batch);
+		fault_point(FAULT_GATEWAY_AFTER_CONFIRM);
+		/* Its outbox entry stays: a worker removes it after the COMMIT of its receives. */
+		admission_confirmed(gateway->admission, batch);
+		waiters_confirmed(gateway->waiters, &batch->ulid);
+		free(batch);
 	}
 	while ((message = STAILQ_FIRST(&messages))) {
 		STAILQ_REMOVE_HEAD(&messages, next);
@@ -164,7 +173,7 @@ static int tick(void *context)
 	struct gateway *gateway = context;
 	int64_t now_ms = clock_monotonic_ms();
 
-	waiters_tick(gateway->parts.waiters);
+	waiters_tick(gateway->waiters);
 	weak_settings_tick(&gateway->weak_settings, now_ms);
 	for (size_t i = 0; i < COMPARISONS_N; i++)
 		if (gateway->comparisons[i].lookup)
@@ -172,17 +181,17 @@ static int tick(void *context)
 	known_tick(&gateway->known, now_ms);
 	/* While Redis is foreign nothing is decided; what waits was decided before. */
 	if (*gateway->comparisons[0].copy.installation && !is_foreign(gateway))
-		publisher_installation(gateway->parts.publisher,
+		publisher_installation(gateway->publisher,
 				       gateway->comparisons[0].copy.installation);
-	redeem_tick(gateway->parts.redeem, now_ms);
-	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->parts.admission));
-	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->parts.waiters));
-	metrics_set(METRIC_CODES_WAITING, (int64_t)redeem_waiting(gateway->parts.redeem));
-	metrics_set(METRIC_LOOKUPS_WAITING, (int64_t)(lookup_waiting(gateway->parts.lookup) +
-						      lookup_waiting(gateway->parts.codes)));
-	metrics_set(METRIC_READS_WAITING, (int64_t)lookup_waiting(gateway->parts.reads));
+	redeem_tick(gateway->redeem, now_ms);
+	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->admission));
+	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->waiters));
+	metrics_set(METRIC_CODES_WAITING, (int64_t)redeem_waiting(gateway->redeem));
+	metrics_set(METRIC_LOOKUPS_WAITING,
+		    (int64_t)(lookup_waiting(gateway->lookup) + lookup_waiting(gateway->codes)));
+	metrics_set(METRIC_READS_WAITING, (int64_t)lookup_waiting(gateway->reads));
 	metrics_set(METRIC_QUEUES_DIFFERING, rabbit_topology_differing_n());
-	metrics_set(METRIC_REDIS_UP, redis_pool_trouble(gateway->parts.redis) == NULL);
+	metrics_set(METRIC_REDIS_UP, redis_pool_trouble(gateway->redis) == NULL);
 	return 1;
 }
 
@@ -192,9 +201,10 @@ static int is_busy(const struct gateway *gateway)
 	for (size_t i = 0; i < COMPARISONS_N; i++)
 		if (gateway->comparisons[i].lookup && comparison_is_due(&gateway->comparisons[i]))
 			return 1;
-	return gateway->stop_by_ms || waiters_count(gateway->parts.waiters) > 0 ||
-	       admission_unconfirmed(gateway->parts.admission) > 0 ||
-	       redeem_waiting(gateway->parts.redeem) > 0 || known_is_busy(&gateway->known);
+	return gateway->stop_by_ms || waiters_count(gateway->waiters) > 0 ||
+	       admission_unconfirmed(gateway->admission) > 0 ||
+	       redeem_waiting(gateway->redeem) > 0 ||
+	       known_is_busy(&gateway->known, clock_monotonic_ms());
 }
 
 static int on_busy_tick(void *context)
@@ -214,20 +224,20 @@ static int part_ready(cJSON *body, const char *part, const char *trouble)
 static int ready(void *context, cJSON **body)
 {
 	struct gateway *gateway = context;
-	const char *database_trouble = lookup_trouble(gateway->parts.lookup);
+	const char *database_trouble = lookup_trouble(gateway->lookup);
 	char trouble[TROUBLE_SIZE];
 	int all = gateway->stop_by_ms == 0;
 	cJSON *warnings;
 
 	*body = checked(cJSON_CreateObject());
-	publisher_trouble(gateway->parts.publisher, trouble, sizeof(trouble));
-	all &= part_ready(*body, "redis", redis_pool_trouble(gateway->parts.redis));
+	publisher_trouble(gateway->publisher, trouble, sizeof(trouble));
+	all &= part_ready(*body, "redis", redis_pool_trouble(gateway->redis));
 	all &= part_ready(*body, "rabbitmq", trouble);
 	all &= part_ready(*body, "postgresql", database_trouble);
-	if (lookup_trouble(gateway->parts.reads))
-		part_ready(*body, "reads", lookup_trouble(gateway->parts.reads));
-	if (lookup_trouble(gateway->parts.codes))
-		part_ready(*body, "codes", lookup_trouble(gateway->parts.codes));
+	if (lookup_trouble(gateway->reads))
+		part_ready(*body, "reads", lookup_trouble(gateway->reads));
+	if (lookup_trouble(gateway->codes))
+		part_ready(*body, "codes", lookup_trouble(gateway->codes));
 	if (gateway->stop_by_ms) {
 		cJSON_AddStringToObject(*body, "gateway", "stopping");
 	} else if (!known_may_issue(&gateway->known, clock_monotonic_ms())) {
@@ -238,7 +248,7 @@ static int ready(void *context, cJSON **body)
 	warnings = checked(cJSON_AddArrayToObject(*body, "warnings"));
 	durability_warnings(&gateway->weak_settings.durability, warnings);
 	rabbit_topology_warnings(warnings);
-	redeem_warnings(gateway->parts.redeem, warnings);
+	redeem_warnings(gateway->redeem, warnings);
 	return all;
 }
 
@@ -251,7 +261,7 @@ static void on_signal(evutil_socket_t fd, short what, void *data)
 		return;
 	log_info("stopping", LOG_I("signal", fd),
 		 LOG_I("inflight", intake_inflight(gateway->intake)),
-		 LOG_I("unconfirmed", admission_unconfirmed(gateway->parts.admission)));
+		 LOG_I("unconfirmed", admission_unconfirmed(gateway->admission)));
 	gateway->stop_by_ms = clock_monotonic_ms() + GATEWAY_FINISH_MS;
 	intake_stop(gateway->intake);
 	server_stop(gateway->server);
@@ -270,9 +280,8 @@ static int may_end(struct gateway *gateway)
 	if (gateway->known.leave_ms)
 		return known_leave(&gateway->known, clock_monotonic_ms());
 	return intake_inflight(gateway->intake) == 0 &&
-	       admission_unconfirmed(gateway->parts.admission) == 0 &&
-	       redis_pool_is_idle(gateway->parts.redis) &&
-	       intake_held_bytes(gateway->intake) == 0 &&
+	       admission_unconfirmed(gateway->admission) == 0 &&
+	       redis_pool_is_idle(gateway->redis) && intake_held_bytes(gateway->intake) == 0 &&
 	       known_leave(&gateway->known, clock_monotonic_ms());
 }
 
@@ -293,46 +302,116 @@ static void loop(struct gateway *gateway, int publisher_fd)
 	ticker_start(ticker);
 	while (!may_end(gateway)) {
 		event_base_loop(gateway->base, EVLOOP_ONCE);
-		redeem_flush(gateway->parts.redeem);
+		redeem_flush(gateway->redeem);
 		reads_flush(gateway);
-		admission_flush(gateway->parts.admission);
+		admission_flush(gateway->admission);
 		known_flush(&gateway->known);
-		redis_pool_flush(gateway->parts.redis);
+		redis_pool_flush(gateway->redis);
 		if (is_busy(gateway))
 			ticker_start(busy_ticker);
 	}
 }
 
-static void lookups_open(struct gateway *gateway, const struct config *config)
-{
-	struct lookup_options options = { .use = LOOKUP_DECIDING,
-					  .database_url = config->database_url,
-					  .connections = 1,
-					  .timeout_ms = config->call_timeout_ms,
-					  .waiting_max = (size_t)config->lookups_max };
+/* The ports of admission and of the waiters */
 
-	gateway->parts.lookup = lookup_new(gateway->base, &options);
-	options.use = LOOKUP_CODES;
-	gateway->parts.codes = lookup_new(gateway->base, &options);
-	options.use = LOOKUP_SHOWING;
-	options.is_replica = *config->database_read_url != '\0';
-	if (options.is_replica)
-		options.database_url = config->database_read_url;
-	options.connections = (size_t)config->read_connections;
-	options.waiting_max = (size_t)config->reads_max;
-	gateway->parts.reads = lookup_new(gateway->base, &options);
+static void port_ulid_new(struct ulid *ulid)
+{
+	ulid_new(ulid, clock_wall_ms());
+}
+
+static void port_answer(struct request *request, const struct result *result)
+{
+	redeem_answered(request, result->answer);
+	metrics_issue_time(clock_monotonic_us() - request->begun_us);
+	request_answer(request, result);
+}
+
+/* A coupon that is being looked up for admission. */
+struct coupon_ticket {
+	struct admission *admission;
+	int64_t coupon;
+};
+
+static void on_coupon_rows(void *context, const PGresult *rows)
+{
+	struct coupon_ticket *ticket = context;
+	int is_published;
+	enum answer answer = coupon_row_answer(rows, ticket->coupon, &is_published);
+
+	admission_looked_up(ticket->admission, ticket->coupon, answer, is_published);
+	free(ticket);
+}
+
+static void port_look_up_coupon(void *context, int64_t coupon)
+{
+	struct gateway *gateway = context;
+	struct coupon_ticket *ticket = checked(malloc(sizeof(*ticket)));
+
+	*ticket = (struct coupon_ticket){ gateway->admission, coupon };
+	if (lookup_ask(gateway->lookup, LOOKUP_COUPON, POSTGRES_ARGUMENTS(postgres_number(coupon)),
+		       on_coupon_rows, ticket)) {
+		free(ticket);
+		admission_looked_up(gateway->admission, coupon, ANSWER_BUSY, 0);
+	}
+}
+
+static void on_receive_outcome(void *context, const PGresult *rows)
+{
+	enum outcome_state state = OUTCOME_UNKNOWN;
+	const char *reason = NULL;
+
+	if (rows && PQntuples(rows) > 0) {
+		state = strcmp(column_text(rows, 0, "state"), "issued") == 0 ? OUTCOME_ISSUED
+									     : OUTCOME_REJECTED;
+		reason = outcome_reason(column_text(rows, 0, "reason"));
+	}
+	waiters_looked_up(context, state, reason);
+}
+
+static void port_look_up_receive(void *lookup, const struct receive *receive, struct waiter *waiter)
+{
+	if (lookup_receive(lookup, LOOKUP_ISSUED, receive, on_receive_outcome, waiter))
+		waiters_looked_up(waiter, OUTCOME_UNKNOWN, NULL);
+}
+
+static void deciders_make(struct gateway *gateway, const struct config *config)
+{
+	const struct waiters_port waiters_port = { .now_ms = clock_monotonic_ms,
+						   .lookup = gateway->lookup,
+						   .look_up = port_look_up_receive,
+						   .answer = port_answer };
+	const struct admission_port admission_port = { .now_ms = clock_monotonic_ms,
+						       .ulid_new = port_ulid_new,
+						       .redis = gateway->redis,
+						       .room = redis_pool_room,
+						       .send = redis_pool_send,
+						       .ask = redis_pool_ask,
+						       .known = &gateway->known,
+						       .report = known_report,
+						       .lookup = gateway,
+						       .look_up = port_look_up_coupon,
+						       .publisher = gateway->publisher,
+						       .publish = publisher_submit,
+						       .answer = port_answer,
+						       .busy = doubt_busy,
+						       .doubt = doubt_until };
+
+	gateway->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
+	gateway->admission = admission_new(&admission_port, config, COUPONS_MAX, gateway->waiters);
+	gateway->redeem = redeem_new(config, gateway->codes, gateway->admission);
+	redis_pool_bind(gateway->redis, gateway->admission);
 }
 
 static void comparisons_make(struct gateway *gateway, const struct config *config)
 {
 	struct lookup *const lookups[COMPARISONS_N] = {
-		gateway->parts.lookup,
-		gateway->parts.codes,
-		*config->database_read_url ? NULL : gateway->parts.reads,
+		gateway->lookup,
+		gateway->codes,
+		*config->database_read_url ? NULL : gateway->reads,
 	};
 
 	for (size_t i = 0; i < COMPARISONS_N; i++)
-		gateway->comparisons[i] = (struct comparison){ .redis = gateway->parts.redis,
+		gateway->comparisons[i] = (struct comparison){ .redis = gateway->redis,
 							       .lookup = lookups[i],
 							       .is_first = i == 0 };
 }
@@ -340,32 +419,30 @@ static void comparisons_make(struct gateway *gateway, const struct config *confi
 static void gateway_open(struct gateway *gateway, const struct config *config, size_t process,
 			 int *publisher_fd)
 {
-	struct parts *parts = &gateway->parts;
-
 	*gateway = (struct gateway){ .base = event_base_new(), .arena = json_arena_new() };
 	check(gateway->base != NULL);
-	parts->redis = redis_pool_new(gateway->base, config->redis_url,
-				      (size_t)config->redis_connections, config->call_timeout_ms,
-				      config->unsettled_max);
-	lookups_open(gateway, config);
-	parts->publisher = publisher_new(config->amqp_url, publisher_fd);
-	ports_connect(parts, config);
-	gateway->status = (struct status_parts){ .redis = parts->redis,
-						 .lookup = parts->lookup,
-						 .reads = parts->reads,
+	gateway->redis = redis_pool_new(gateway->base, config);
+	gateway->lookup = lookup_new(gateway->base, config, LOOKUP_DECIDING);
+	gateway->codes = lookup_new(gateway->base, config, LOOKUP_CODES);
+	gateway->reads = lookup_new(gateway->base, config, LOOKUP_SHOWING);
+	gateway->publisher = publisher_new(config->amqp_url, publisher_fd);
+	deciders_make(gateway, config);
+	gateway->status = (struct status_parts){ .redis = gateway->redis,
+						 .lookup = gateway->lookup,
+						 .reads = gateway->reads,
 						 .offers = &gateway->offers,
-						 .admission = parts->admission,
+						 .admission = gateway->admission,
 						 .in_redis = &gateway->reads_in_redis };
-	gateway->offers.reads = parts->reads;
-	gateway->reads = fair_queue_new((size_t)config->inflight_max);
+	gateway->offers.reads = gateway->reads;
+	gateway->queue = fair_queue_new((size_t)config->inflight_max);
 	comparisons_make(gateway, config);
-	gateway->known = (struct known){ .redis = parts->redis,
-					 .lookup = parts->lookup,
-					 .admission = parts->admission,
+	gateway->known = (struct known){ .redis = gateway->redis,
+					 .lookup = gateway->lookup,
+					 .admission = gateway->admission,
 					 .comparison = &gateway->comparisons[0] };
 	known_init(&gateway->known, config->listen, process);
-	gateway->weak_settings = (struct weak_settings){ .redis = parts->redis,
-							 .lookup = parts->lookup };
+	gateway->weak_settings = (struct weak_settings){ .redis = gateway->redis,
+							 .lookup = gateway->lookup };
 	gateway->intake = intake_new(gateway->base, config, dispatch, gateway);
 	gateway->server = server_new(gateway->base, config, gateway->intake);
 	gateway->http = http_new(gateway->base, config, gateway->intake, ready, gateway);
@@ -390,7 +467,6 @@ static void gateway_listen(struct gateway *gateway, const struct gateway_sockets
 void gateway_run(const struct config *config, const struct gateway_sockets *sockets, size_t process)
 {
 	static struct gateway gateway; /* what it has is freed with the process */
-	struct parts *parts = &gateway.parts;
 	int publisher_fd;
 
 	gateway_open(&gateway, config, process, &publisher_fd);
@@ -399,12 +475,9 @@ void gateway_run(const struct config *config, const struct gateway_sockets *sock
 		 LOG_S("unix", config->unix_socket));
 	loop(&gateway, publisher_fd);
 	log_info("stopped", LOG_I("inflight", intake_inflight(gateway.intake)),
-		 LOG_I("unconfirmed", admission_unconfirmed(parts->admission)));
-	publisher_free(parts->publisher, admission_unconfirmed(parts->admission) > 0);
-	if (intake_inflight(gateway.intake) > 0)
-		return; /* many parts still hold requests */
-	redis_pool_free(parts->redis);
-	lookup_free(parts->lookup);
-	lookup_free(parts->reads);
-	lookup_free(parts->codes);
+		 LOG_I("unconfirmed", admission_unconfirmed(gateway.admission)));
+	publisher_free(gateway.publisher, admission_unconfirmed(gateway.admission) > 0);
+	lookup_close(gateway.lookup);
+	lookup_close(gateway.reads);
+	lookup_close(gateway.codes);
 }

@@ -13,12 +13,6 @@
 #pragma once
 
 #include "common/program/config.h"
-#include "gateway/admit/admission.h"
-#include "gateway/admit/redis_pool.h"
-#include "gateway/publish/publisher.h"
-#include "gateway/publish/waiters.h"
-#include "gateway/read/lookup.h"
-#include "gateway/redeem/redeem.h"
 
 #define GATEWAY_LISTENERS_MAX 2
 
@@ -36,21 +30,3 @@ void gateway_run(const struct config *config, const struct gateway_sockets *sock
 		 size_t process);
 
 #define GATEWAY_FINISH_MS 10000
-
-/* The parts of a process that the ports connect. */
-struct parts {
-	struct redis_pool *redis;
-	struct lookup *lookup;
-	struct lookup *reads; /* of what is only shown to users */
-	struct lookup *codes; /* of exchange codes */
-	struct publisher *publisher;
-	struct waiters *waiters;
-	struct admission *admission;
-	struct redeem *redeem;
-};
-
-/*
- * Makes `waiters`, `admission` and `redeem`; the caller has set the other members. `parts` must not
- * move.
- */
-void ports_connect(struct parts *parts, const struct config *config);

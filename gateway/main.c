@@ -92,23 +92,17 @@ static void process_start(struct processes *processes, size_t i)
 /* Starts the processes that are due; returns the ms until the next one is. */
 static int64_t processes_start(struct processes *processes)
 {
-	int64_t wait_ms = WAIT_MAX_MS;
+	int64_t now_ms = clock_monotonic_ms(), wait_ms = WAIT_MAX_MS;
 
 	for (size_t i = 0; i < processes->n; i++) {
-		struct process *process = &processes->list[i];
-		int64_t due_ms = process->start_ms - clock_monotonic_ms();
+		const struct process *process = &processes->list[i];
 
-		if (process->pid)
-			continue;
-		if (due_ms <= 0) {
+		if (!process->pid && process->start_ms <= now_ms)
 			process_start(processes, i);
-			due_ms = process->pid ? WAIT_MAX_MS
-					      : process->start_ms - clock_monotonic_ms();
-		}
-		if (due_ms < wait_ms)
-			wait_ms = due_ms;
+		if (!process->pid && process->start_ms - now_ms < wait_ms)
+			wait_ms = process->start_ms - now_ms;
 	}
-	return wait_ms > 0 ? wait_ms : 0;
+	return wait_ms;
 }
 
 static void process_ended(struct process *process, int status, int stopping)

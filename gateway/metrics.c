@@ -6,7 +6,6 @@
 #include <cjson/cJSON.h>
 #include <event2/buffer.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 

@@ -1,6 +1,5 @@
 #include "gateway/stores.h"
 
-#include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
@@ -213,12 +212,10 @@ static void on_mark(void *context, const redisReply *reply)
 
 static void mark(struct known *known)
 {
-	struct redis_link *link = redis_pool_pick(known->redis);
 	const char *argv[] = { "HSET", GATEWAYS_KEY, known->id, known->run_id };
 
 	known->report = REPORT_MARKING;
-	if (!link || redis_link_command(link, 4, argv, NULL, on_mark, known))
-		on_mark(known, NULL);
+	redis_pool_query(redis_pool_pick(known->redis), 4, argv, on_mark, known);
 }
 
 /*
@@ -231,29 +228,66 @@ static int may_report(const struct known *known)
 	       known->comparison->relation != RELATION_FOREIGN;
 }
 
+static void report_done(void *context, const redisReply *reply)
+{
+	struct known *known = context;
+
+	known->reports--;
+	if (reply && reply->type == REDIS_REPLY_INTEGER)
+		return;
+	known->has_failed = 1;
+	known->report_sha[0] = '\0';
+	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) != 0)
+		log_warn("report", LOG_S("error", reply->str));
+}
+
+void known_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq)
+{
+	char keys[2][COUPON_KEY_SIZE], generation_text[NUMBER_SIZE], seq_text[NUMBER_SIZE];
+	const char *argv[] = { *known->report_sha ? "EVALSHA" : "EVAL",
+			       *known->report_sha ? known->report_sha : lua_report,
+			       "2",
+			       coupon_key(coupon, COUPON_KEY_COUPON, keys[0]),
+			       coupon_key(coupon, COUPON_KEY_SEEN, keys[1]),
+			       number_text(generation, generation_text),
+			       number_text(seq, seq_text) };
+
+	known->reports++;
+	redis_pool_query(redis_pool_pick(known->redis), 7, argv, report_done, known);
+}
+
+static void report_loaded(void *context, const redisReply *reply)
+{
+	struct known *known = context;
+
+	if (reply && reply->type == REDIS_REPLY_STRING && reply->len < sizeof(known->report_sha))
+		memcpy(known->report_sha, reply->str, reply->len + 1);
+}
+
+/* Many reports follow: the script is loaded, so that it is not sent with each. */
 static void report_begin(struct known *known)
 {
+	const char *argv[] = { "SCRIPT", "LOAD", lua_report };
 	const char *run_id = redis_pool_run_id(known->redis);
 
 	known->report = REPORT_RUNNING;
 	known->redis_connects = redis_pool_connects_n(known->redis);
-	known->failed_n = redis_pool_reports_failed_n(known->redis);
+	known->has_failed = 0;
 	snprintf(known->run_id, sizeof(known->run_id), "%s", run_id ? run_id : "");
-	redis_pool_report_begin(known->redis);
+	known->report_sha[0] = '\0';
+	redis_pool_query(redis_pool_pick(known->redis), 3, argv, report_loaded, known);
 	admission_report_begin(known->admission);
 }
 
 void known_flush(struct known *known)
 {
-	size_t reports = redis_pool_reports(known->redis);
-
 	if (known->report != REPORT_RUNNING)
 		return;
-	if (reports < REPORTS_MAX)
-		admission_report_some(known->admission, REPORTS_MAX - reports);
-	if (redis_pool_reports(known->redis) > 0)
+	if (known->reports < REPORTS_MAX)
+		admission_report_some(known->admission, REPORTS_MAX - known->reports);
+	if (known->reports > 0)
 		return;
-	if (known->failed_n != redis_pool_reports_failed_n(known->redis)) {
+	if (known->has_failed) {
 		known->report = REPORT_FAILED;
 		known->again_ms = clock_monotonic_ms() + REPORT_AGAIN_MS;
 	} else if (*known->run_id) {
@@ -278,11 +312,9 @@ void known_tick(struct known *known, int64_t now_ms)
 		report_begin(known);
 }
 
-int known_is_busy(const struct known *known)
+int known_is_busy(const struct known *known, int64_t now_ms)
 {
-	return (may_report(known) &&
-		known->redis_connects != redis_pool_connects_n(known->redis)) ||
-	       (is_own(known) && known->lookup_connects != lookup_connects_n(known->lookup));
+	return report_is_due(known, now_ms) || row_is_due(known, now_ms);
 }
 
 int known_may_issue(const struct known *known, int64_t now_ms)
@@ -309,14 +341,15 @@ static void on_unmarked(void *context, const redisReply *reply)
 
 int known_leave(struct known *known, int64_t now_ms)
 {
-	struct redis_link *link = redis_pool_pick(known->redis);
 	const char *argv[] = { "HDEL", GATEWAYS_KEY, known->id };
 
 	if (known->leave_ms == 0) {
 		known->leave_ms = now_ms + LEAVE_MS;
-		if (link && may_report(known) &&
-		    redis_link_command(link, 3, argv, NULL, on_unmarked, known) == 0)
+		if (may_report(known)) {
 			known->leaving++;
+			redis_pool_query(redis_pool_pick(known->redis), 3, argv, on_unmarked,
+					 known);
+		}
 		if (is_own(known) &&
 		    lookup_ask(known->lookup, LOOKUP_GONE,
 			       POSTGRES_ARGUMENTS(postgres_text(known->id)), on_gone, known) == 0)
@@ -352,14 +385,6 @@ static void on_settings(void *context, const PGresult *rows)
 				column_text(rows, row, "setting"));
 }
 
-static void redis_ask(struct weak_settings *settings)
-{
-	const char *argv[] = { "CONFIG", "GET", NULL };
-
-	for (int i = 0; (argv[2] = durability_redis_setting(i)); i++)
-		redis_pool_query(redis_pool_pick(settings->redis), 3, argv, on_config, settings);
-}
-
 /* Whether the part's settings are to be read now. */
 static int part_is_due(struct weak_settings *settings, enum durability_part part, uint64_t connects,
 		       int is_connected, int64_t now_ms)
@@ -377,9 +402,13 @@ static int part_is_due(struct weak_settings *settings, enum durability_part part
 
 void weak_settings_tick(struct weak_settings *settings, int64_t now_ms)
 {
+	const char *argv[] = { "CONFIG", "GET", NULL };
+
 	if (part_is_due(settings, DURABILITY_REDIS, redis_pool_connects(settings->redis), 1,
 			now_ms))
-		redis_ask(settings);
+		for (int i = 0; (argv[2] = durability_redis_setting(i)); i++)
+			redis_pool_query(redis_pool_pick(settings->redis), 3, argv, on_config,
+					 settings);
 	if (part_is_due(settings, DURABILITY_POSTGRESQL, lookup_connects_n(settings->lookup),
 			lookup_is_connected(settings->lookup), now_ms))
 		lookup_ask(settings->lookup, LOOKUP_SETTINGS, 0, NULL, on_settings, settings);

@@ -62,6 +62,7 @@ int comparison_is_due(const struct comparison *comparison);
  */
 
 #define KNOWN_PLACE_SIZE 512
+#define SHA_SIZE 41
 
 enum known_report { REPORT_NONE, REPORT_RUNNING, REPORT_MARKING, REPORT_FAILED };
 
@@ -76,7 +77,9 @@ struct known {
 	/* Its own. */
 	enum known_report report;
 	uint64_t redis_connects;        /* to which it reports, or has reported */
-	uint64_t failed_n;              /* of reports, when it began */
+	size_t reports;                 /* in flight */
+	int has_failed;                 /* one of them, since it began */
+	char report_sha[SHA_SIZE];      /* of lua/report.lua, once Redis has named it; or empty */
 	int64_t again_ms;               /* REPORT_FAILED: when it begins anew */
 	char run_id[REDIS_RUN_ID_SIZE]; /* for the mark; empty: none is written */
 	int64_t marked_ms;              /* when the first mark was answered; 0: it was not */
@@ -96,7 +99,11 @@ void known_tick(struct known *known, int64_t now_ms);
  * the end of every loop turn.
  */
 void known_flush(struct known *known);
-int known_is_busy(const struct known *known); /* the next tick is urgent */
+int known_is_busy(const struct known *known, int64_t now_ms); /* the next tick is urgent */
+/*
+ * Reports to Redis the highest seq seen of a generation (lua/report.lua). The report may be lost.
+ */
+void known_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq);
 
 /* Whether requests may be decided. */
 int known_may_issue(const struct known *known, int64_t now_ms);

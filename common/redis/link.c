@@ -51,7 +51,6 @@ struct redis_link {
 	char logged[TROUBLE_SIZE]; /* the last reason in the log, until it is ready again */
 	uint64_t connects;
 	int unflushed;
-	int closing;
 	struct resolving *resolving; /* NULL: nothing is being looked up */
 };
 
@@ -72,7 +71,7 @@ static void state_set(struct redis_link *link, enum link_state state)
 
 static void link_down(struct redis_link *link, const char *why)
 {
-	if (!link->closing && (link->state == LINK_READY || strcmp(link->logged, why) != 0))
+	if (link->state == LINK_READY || strcmp(link->logged, why) != 0)
 		log_warn("redis_lost", LOG_S("host", link->url.host), LOG_I("port", link->url.port),
 			 LOG_S("error", why));
 	snprintf(link->logged, sizeof(link->logged), "%s", why);
@@ -332,16 +331,4 @@ struct redis_link *redis_link_new(const struct redis_link_options *options)
 	snprintf(link->trouble, sizeof(link->trouble), "connecting");
 	link_connect(link);
 	return link;
-}
-
-void redis_link_free(struct redis_link *link)
-{
-	if (!link)
-		return;
-	link->closing = 1;
-	link_cut(link, "closing");
-	resolving_abandon(link->resolving);
-	ticker_free(link->ticker);
-	redis_url_fini(&link->url);
-	free(link);
 }

@@ -27,8 +27,8 @@ struct redis_link_options {
 /* The reply, lent; NULL: none was received. */
 typedef void redis_done_fn(void *context, const redisReply *reply);
 
+/* It lives as long as the process. */
 struct redis_link *redis_link_new(const struct redis_link_options *options);
-void redis_link_free(struct redis_link *link); /* ends what is in flight with NULL */
 
 /*
  * Queues a command; `lengths` is NULL for arguments without NUL bytes. 0, and `done` is called

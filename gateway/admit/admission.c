@@ -12,7 +12,7 @@ STAILQ_HEAD(coupon_list, coupon);
 /* What is open: receives waiting, in a call, being looked up, or not confirmed. */
 struct admission {
 	struct admission_port port;
-	struct admission_limits limits;
+	struct config limits; /* those of it that admission has */
 	struct waiters *waiters;
 	struct coupon_table coupons;
 	struct coupon_list ready; /* have something to send, oldest first */
@@ -22,18 +22,18 @@ struct admission {
 	size_t waiting; /* requests that are not answered */
 };
 
-struct admission *admission_new(const struct admission_port *port,
-				const struct admission_limits *limits, struct waiters *waiters)
+struct admission *admission_new(const struct admission_port *port, const struct config *config,
+				size_t coupons_max, struct waiters *waiters)
 {
-	struct admission *admission = calloc(1, sizeof(*admission));
+	struct admission *admission = checked(calloc(1, sizeof(*admission)));
 
-	check(admission != NULL && limits->batch_receives_max >= 1 &&
-	      limits->batch_receives_max <= MESSAGE_RECEIVES_MAX);
+	check(config->batch_receives_max >= 1 &&
+	      config->batch_receives_max <= MESSAGE_RECEIVES_MAX);
 	admission->port = *port;
-	admission->limits = *limits;
+	admission->limits = *config;
 	admission->waiters = waiters;
 	STAILQ_INIT(&admission->ready);
-	coupon_table_init(&admission->coupons, limits->coupons_max);
+	coupon_table_init(&admission->coupons, coupons_max);
 	return admission;
 }
 
@@ -42,17 +42,6 @@ void admission_free(struct admission *admission)
 	check(admission->waiting == 0);
 	coupon_table_fini(&admission->coupons);
 	free(admission);
-}
-
-static int64_t now_of(const struct admission *admission)
-{
-	return admission->port.now_ms(admission->port.context);
-}
-
-static void answer(struct admission *admission, struct request *request,
-		   const struct result *result)
-{
-	admission->port.answer(admission->port.context, request, result);
 }
 
 /* Whether requests for the coupon wait or are in a call. */
@@ -78,7 +67,7 @@ static void busy_report(struct admission *admission, struct coupon *coupon)
 	if (busy == coupon->is_busy)
 		return;
 	coupon->is_busy = busy;
-	admission->port.busy(admission->port.context, coupon->id, busy);
+	admission->port.busy(coupon->id, busy);
 }
 
 static void ready_mark(struct admission *admission, struct coupon *coupon)
@@ -93,8 +82,8 @@ static void ready_mark(struct admission *admission, struct coupon *coupon)
 /* Whether the limit of what is open is reached, of this coupon or of all. */
 static int is_full(const struct admission *admission, const struct coupon *coupon)
 {
-	return admission->open >= admission->limits.unconfirmed_max ||
-	       coupon->open >= admission->limits.unconfirmed_per_coupon_max;
+	return (int64_t)admission->open >= admission->limits.unconfirmed_max ||
+	       (int64_t)coupon->open >= admission->limits.unconfirmed_per_coupon_max;
 }
 
 static void request_add(struct admission *admission, struct coupon *coupon, struct request *request)
@@ -108,22 +97,21 @@ static void request_add(struct admission *admission, struct coupon *coupon, stru
 	ready_mark(admission, coupon);
 }
 
-/* Answers a request that took no slot, and forgets it. */
-static void request_refuse(struct admission *admission, struct coupon *coupon,
-			   struct request *request, enum answer code)
-{
-	coupon->open--;
-	admission->open--;
-	admission->waiting--;
-	answer(admission, request, &(struct result){ .answer = code });
-}
-
-/* This number of accepted receives of the coupon is confirmed. */
-static void receives_confirmed(struct admission *admission, struct coupon *coupon, size_t receives)
+/* This number of receives of the coupon is confirmed, or was never accepted. */
+static void receives_end(struct admission *admission, struct coupon *coupon, size_t receives)
 {
 	check(coupon->open >= receives);
 	coupon->open -= receives;
 	admission->open -= receives;
+}
+
+/* Answers a request that took no slot, and forgets it. */
+static void request_refuse(struct admission *admission, struct coupon *coupon,
+			   struct request *request, enum answer code)
+{
+	receives_end(admission, coupon, 1);
+	admission->waiting--;
+	admission->port.answer(request, &(struct result){ .answer = code });
 }
 
 /* Ends a call whose requests have all been refused, accepted, or kept for a look-up. */
@@ -155,15 +143,15 @@ static struct call *call_new(const struct admission *admission, struct coupon *c
 	call->sent_ms = now_ms;
 	call->has_keys = call->has_codes = 0;
 	call->requests_n = 0;
-	admission->port.ulid_new(admission->port.context, &call->batch);
+	admission->port.ulid_new(&call->batch);
 	return call;
 }
 
 /* How many requests the next call may have. */
 static size_t room(const struct admission *admission)
 {
-	size_t most = admission->limits.batch_receives_max;
-	size_t n = admission->port.room(admission->port.context, admission->unsent,
+	size_t most = (size_t)admission->limits.batch_receives_max;
+	size_t n = admission->port.room(admission->port.redis, admission->unsent,
 					admission->ready_n);
 
 	return n < most ? n : most;
@@ -175,7 +163,7 @@ static size_t room(const struct admission *admission)
  */
 static struct call *call_gather(struct admission *admission, struct coupon *coupon, size_t most)
 {
-	int64_t now_ms = now_of(admission);
+	int64_t now_ms = admission->port.now_ms();
 	struct call *call = NULL;
 	struct request *request;
 
@@ -209,7 +197,7 @@ static void coupon_send(struct admission *admission, struct coupon *coupon)
 		}
 		coupon->calls++;
 		trace_state(TRACE_CALL, coupon->id, "waiting", "sent");
-		if (admission->port.send(admission->port.context, call))
+		if (admission->port.send(admission->port.redis, call))
 			call_refuse(admission, call, ANSWER_UNAVAILABLE);
 	}
 }
@@ -232,13 +220,13 @@ void admission_flush(struct admission *admission)
 
 void admission_submit(struct admission *admission, struct request *request)
 {
-	int64_t now_ms = now_of(admission);
+	int64_t now_ms = admission->port.now_ms();
 	struct coupon *coupon = coupon_table_get(&admission->coupons, request->coupon, now_ms);
 
 	if (coupon && remembers(coupon, request, now_ms))
-		answer(admission, request, &(struct result){ .answer = coupon->memory });
+		admission->port.answer(request, &(struct result){ .answer = coupon->memory });
 	else if (!coupon || is_full(admission, coupon))
-		answer(admission, request, &(struct result){ .answer = ANSWER_BUSY });
+		admission->port.answer(request, &(struct result){ .answer = ANSWER_BUSY });
 	else
 		request_add(admission, coupon, request);
 }
@@ -253,7 +241,7 @@ void admission_submit(struct admission *admission, struct request *request)
 static void report(struct admission *admission, int64_t coupon, int64_t generation, int64_t seq)
 {
 	if (generation > 0 && seq > 0)
-		admission->port.report(admission->port.context, coupon, generation, seq);
+		admission->port.report(admission->port.known, coupon, generation, seq);
 }
 
 /* Redis named this generation and seq in a reply with a decision. */
@@ -277,7 +265,7 @@ static void seen_raise(struct admission *admission, struct coupon *coupon, int64
 /* Whether the pause until `*after_ms` is over; then the next one begins. */
 static int pause_is_over(struct admission *admission, int64_t *after_ms)
 {
-	int64_t now_ms = now_of(admission);
+	int64_t now_ms = admission->port.now_ms();
 
 	if (now_ms < *after_ms)
 		return 0;
@@ -296,7 +284,7 @@ static void seen_report(struct admission *admission, struct coupon *coupon)
 static void keeper_ask(struct admission *admission, struct coupon *coupon)
 {
 	if (pause_is_over(admission, &coupon->ask_after_ms))
-		admission->port.ask(admission->port.context, coupon->id);
+		admission->port.ask(admission->port.redis, coupon->id);
 }
 
 void admission_report_begin(struct admission *admission)
@@ -304,7 +292,7 @@ void admission_report_begin(struct admission *admission)
 	struct coupon_table *table = &admission->coupons;
 	struct coupon *coupon;
 
-	TAILQ_FOREACH_REVERSE(coupon, &table->by_use, coupons_by_use, by_use)
+	TAILQ_FOREACH_REVERSE(coupon, &table->by_use, coupons, by_use)
 	{
 		if (coupon->is_unreported || coupon->seen_generation == 0)
 			continue;
@@ -334,7 +322,7 @@ static void remember(struct admission *admission, struct coupon *coupon, enum an
 	if (code != ANSWER_NOT_FOUND && code != ANSWER_OUT_OF_STOCK && code != ANSWER_ENDED &&
 	    code != ANSWER_PAUSED && code != ANSWER_NOT_STARTED)
 		return;
-	memory_until_ms = now_of(admission) + admission->limits.memory_ms;
+	memory_until_ms = admission->port.now_ms() + admission->limits.memory_ms;
 	coupon->memory = code;
 	coupon->memory_until_ms = memory_until_ms < until_ms ? memory_until_ms : until_ms;
 }
@@ -354,9 +342,9 @@ static void request_accept(struct admission *admission, struct call *call, struc
 
 	admission->waiting--;
 	if (verdict->repeated) /* nothing new was taken: nothing to confirm */
-		receives_confirmed(admission, call->coupon, 1);
+		receives_end(admission, call->coupon, 1);
 	if (request->ack == ACK_ACCEPTED)
-		answer(admission, request, &result);
+		admission->port.answer(request, &result);
 	else
 		waiters_add(admission->waiters, request, &result.receive, verdict->slot,
 			    verdict->repeated);
@@ -401,7 +389,7 @@ static void reply_take(struct admission *admission, struct call *call,
 			       fresh ? (int)batch->receives++ : verdict->index);
 	}
 	if (batch)
-		admission->port.publish(admission->port.context, batch);
+		admission->port.publish(admission->port.publisher, batch);
 }
 
 /* Redis does not hold the coupon: the requests wait for a look-up in PostgreSQL. */
@@ -413,7 +401,7 @@ static void call_park(struct admission *admission, struct call *call)
 		STAILQ_INSERT_TAIL(&coupon->parked, call->requests[i], next);
 	if (!coupon->looking) {
 		coupon->looking = 1;
-		admission->port.look_up(admission->port.context, coupon->id);
+		admission->port.look_up(admission->port.lookup, coupon->id);
 	}
 }
 
@@ -450,40 +438,25 @@ void admission_not_run(struct admission *admission, struct call *call)
 void admission_lost(struct admission *admission, struct call *call)
 {
 	trace_state(TRACE_CALL, call->coupon_id, "sent", "lost");
-	call->coupon->doubt_until_ms = now_of(admission) + ADMISSION_DOUBT_MS;
-	admission->port.doubt(admission->port.context, call->coupon_id,
-			      call->coupon->doubt_until_ms);
+	call->coupon->doubt_until_ms = admission->port.now_ms() + ADMISSION_DOUBT_MS;
+	admission->port.doubt(call->coupon_id, call->coupon->doubt_until_ms);
 	call_refuse(admission, call, ANSWER_UNKNOWN);
 }
 
-enum answer coupon_state_answer(enum coupon_state state)
-{
-	static const enum answer answers[] = {
-		[COUPON_ABSENT] = ANSWER_NOT_FOUND,
-		[COUPON_PUBLISHED] = ANSWER_UNAVAILABLE, /* the keeper is about to load it */
-		[COUPON_PAUSED] = ANSWER_PAUSED,
-		[COUPON_ENDED] = ANSWER_ENDED,
-		[COUPON_LOOKUP_FAILED] = ANSWER_UNAVAILABLE,
-		[COUPON_LOOKUP_BUSY] = ANSWER_BUSY,
-	};
-
-	return answers[state];
-}
-
-void admission_looked_up(struct admission *admission, int64_t id, enum coupon_state state)
+void admission_looked_up(struct admission *admission, int64_t id, enum answer answer,
+			 int is_published)
 {
 	struct coupon *coupon = coupon_table_find(&admission->coupons, id);
-	enum answer code = coupon_state_answer(state);
 	struct request *request;
 
 	check(coupon != NULL && coupon->looking);
 	coupon->looking = 0;
-	if (state == COUPON_PUBLISHED)
+	if (is_published)
 		keeper_ask(admission, coupon);
-	remember(admission, coupon, code, INT64_MAX);
+	remember(admission, coupon, answer, INT64_MAX);
 	while ((request = STAILQ_FIRST(&coupon->parked))) {
 		STAILQ_REMOVE_HEAD(&coupon->parked, next);
-		request_refuse(admission, coupon, request, code);
+		request_refuse(admission, coupon, request, answer);
 	}
 }
 
@@ -492,7 +465,7 @@ void admission_confirmed(struct admission *admission, const struct batch *batch)
 	struct coupon *coupon = coupon_table_find(&admission->coupons, batch->coupon);
 
 	check(coupon != NULL);
-	receives_confirmed(admission, coupon, batch->receives);
+	receives_end(admission, coupon, batch->receives);
 }
 
 int admission_in_doubt(const struct admission *admission, int64_t id)
@@ -501,7 +474,7 @@ int admission_in_doubt(const struct admission *admission, int64_t id)
 
 	if (!coupon)
 		return 0;
-	return has_requests(coupon) || coupon->doubt_until_ms > now_of(admission);
+	return has_requests(coupon) || coupon->doubt_until_ms > admission->port.now_ms();
 }
 
 void admission_refused(struct admission *admission, int64_t id)

@@ -13,70 +13,57 @@
  */
 #pragma once
 
+#include "common/program/config.h"
 #include "gateway/admit/call.h"
 #include "gateway/listen/request.h"
 #include "gateway/publish/batch.h"
 #include "gateway/publish/waiters.h"
 
-struct admission_limits {
-	size_t batch_receives_max;
-	int64_t calls_per_coupon_max;
-	size_t unconfirmed_max; /* receives that are waiting, in a call, or not confirmed */
-	size_t unconfirmed_per_coupon_max; /* the same of one coupon */
-	int64_t memory_ms;                 /* how long a losing answer is repeated; 0: never */
-	size_t coupons_max;                /* coupons remembered */
-};
-
 struct admission_port {
-	void *context;
-	int64_t (*now_ms)(void *context); /* monotonic */
-	void (*ulid_new)(void *context, struct ulid *ulid);
+	int64_t (*now_ms)(void); /* monotonic */
+	void (*ulid_new)(struct ulid *ulid);
+
+	struct redis_pool *redis; /* of these: */
 	/*
 	 * How many requests the next call may have, while so many requests and coupons wait for
 	 * one; 0: none may be sent now.
 	 */
-	size_t (*room)(void *context, size_t requests, size_t coupons);
+	size_t (*room)(struct redis_pool *redis, size_t requests, size_t coupons);
 	/*
 	 * Sends the call: 0, and one of admission_replied, _not_run, _lost follows later; or -1,
 	 * nothing was sent.
 	 */
-	int (*send)(void *context, struct call *call);
-	/* Ends in admission_looked_up, within the call or later. */
-	void (*look_up)(void *context, int64_t coupon);
-	void (*publish)(void *context, struct batch *batch); /* takes the batch */
-	void (*answer)(void *context, struct request *request, const struct result *result);
-	/*
-	 * Reports this seq of this generation to Redis, which may have lost it. It may fail,
-	 * because it is reported repeatedly.
-	 */
-	void (*report)(void *context, int64_t coupon, int64_t generation, int64_t seq);
+	int (*send)(struct redis_pool *redis, struct call *call);
 	/*
 	 * A client asks for a coupon that waits for the keeper, which does it before others. It may
 	 * fail, because it is asked repeatedly.
 	 */
-	void (*ask)(void *context, int64_t coupon);
+	void (*ask)(struct redis_pool *redis, int64_t coupon);
+
+	struct known *known;
+	/*
+	 * Reports this seq of this generation to Redis, which may have lost it. It may fail,
+	 * because it is reported repeatedly.
+	 */
+	void (*report)(struct known *known, int64_t coupon, int64_t generation, int64_t seq);
+	void *lookup;
+	/* Ends in admission_looked_up, within the call or later. */
+	void (*look_up)(void *lookup, int64_t coupon);
+	struct publisher *publisher;
+	void (*publish)(struct publisher *publisher, struct batch *batch); /* takes the batch */
+	void (*answer)(struct request *request, const struct result *result);
 	/* Recorded for the other processes (coupon_table.h). */
-	void (*busy)(void *context, int64_t coupon, int busy);
-	void (*doubt)(void *context, int64_t coupon, int64_t until_ms);
+	void (*busy)(int64_t coupon, int busy);
+	void (*doubt)(int64_t coupon, int64_t until_ms);
 };
 
 struct admission;
 
 #define ADMISSION_DOUBT_MS 60000 /* how long a lost call may still take effect */
 
-/* The state in PostgreSQL of a coupon that Redis does not hold. */
-enum coupon_state {
-	COUPON_ABSENT,
-	COUPON_PUBLISHED,
-	COUPON_PAUSED,
-	COUPON_ENDED,
-	COUPON_LOOKUP_FAILED,
-	COUPON_LOOKUP_BUSY
-};
-enum answer coupon_state_answer(enum coupon_state state);
-
-struct admission *admission_new(const struct admission_port *port,
-				const struct admission_limits *limits, struct waiters *waiters);
+/* It remembers at most `coupons_max` coupons, and copies the limits of the config. */
+struct admission *admission_new(const struct admission_port *port, const struct config *config,
+				size_t coupons_max, struct waiters *waiters);
 /* Requires that no request is left in it. */
 void admission_free(struct admission *admission);
 
@@ -93,7 +80,12 @@ void admission_not_run(struct admission *admission, struct call *call);
 /* Redis may have run it: there was no reply, or one that leaves it open. */
 void admission_lost(struct admission *admission, struct call *call);
 
-void admission_looked_up(struct admission *admission, int64_t coupon, enum coupon_state state);
+/*
+ * What PostgreSQL says of a coupon that Redis does not hold, or ANSWER_BUSY; `is_published`: the
+ * keeper is about to load it.
+ */
+void admission_looked_up(struct admission *admission, int64_t coupon, enum answer answer,
+			 int is_published);
 
 /*
  * A new connection to Redis. It may lead to another Redis, or to one that has lost data: what was

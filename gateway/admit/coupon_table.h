@@ -36,14 +36,13 @@ struct coupon {
 	int64_t doubt_until_ms; /* a call whose outcome is unknown may still take effect */
 };
 
-TAILQ_HEAD(coupons_by_use, coupon);
-TAILQ_HEAD(coupons_unreported, coupon);
+TAILQ_HEAD(coupons, coupon);
 
 struct coupon_table {
 	struct coupon *coupons;
-	struct coupons_by_use by_use; /* least recently used first */
+	struct coupons by_use; /* least recently used first */
 	/* To be reported to a new process of Redis; none of them is forgotten. */
-	struct coupons_unreported unreported;
+	struct coupons unreported;
 	size_t max;
 };
 

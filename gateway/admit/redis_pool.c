@@ -14,7 +14,6 @@
 #include <string.h>
 
 #define LINKS_MAX 16
-#define SHA_SIZE 41
 #define NOSCRIPT_TRIES 3
 
 /* While a bundle is in flight only full ones are sent, so that what arrives goes together. */
@@ -29,7 +28,7 @@ struct redis_pool {
 	struct redis_link *links[LINKS_MAX];
 	size_t links_n;
 	struct admission *admission;
-	char unsettled_max[NUMBER_SIZE]; /* an argument of the script */
+	char unsettled_max[NUMBER_SIZE]; /* of one coupon in its outbox: none is added */
 	struct bundle_list unsent;       /* until the end of the loop's turn */
 	struct bundle *last;             /* of these; NULL: none */
 	size_t bundles;                  /* unsent, or in flight */
@@ -37,9 +36,6 @@ struct redis_pool {
 	int64_t sent_ms;                 /* the last bundle */
 	struct event *wake;              /* the loop's turn after a pause */
 	struct bundle_command command;   /* the one that is being sent */
-	size_t reports;                  /* in flight */
-	uint64_t reports_failed_n;
-	char report_sha[SHA_SIZE]; /* of lua/report.lua, once Redis has named it; or empty */
 };
 
 static void command_timed_out(void)
@@ -54,18 +50,18 @@ static void on_wake(evutil_socket_t fd, short what, void *data)
 	(void)data; /* the waiting requests are sent at the end of the turn */
 }
 
-struct redis_pool *redis_pool_new(struct event_base *base, const char *url, size_t connections,
-				  int64_t timeout_ms, int64_t unsettled_max)
+struct redis_pool *redis_pool_new(struct event_base *base, const struct config *config)
 {
 	const struct redis_link_options options = { .base = base,
-						    .url = url,
-						    .timeout_ms = timeout_ms,
+						    .url = config->redis_url,
+						    .timeout_ms = config->call_timeout_ms,
 						    .script = lua_issue,
 						    .timed_out = command_timed_out };
-	struct redis_pool *pool = calloc(1, sizeof(*pool));
+	struct redis_pool *pool = checked(calloc(1, sizeof(*pool)));
+	size_t connections = (size_t)config->redis_connections;
 
-	check(pool != NULL && connections >= 1 && connections <= LINKS_MAX);
-	number_text(unsettled_max, pool->unsettled_max);
+	check(connections >= 1 && connections <= LINKS_MAX);
+	number_text(config->unsettled_max, pool->unsettled_max);
 	STAILQ_INIT(&pool->unsent);
 	pool->wake = checked(evtimer_new(base, on_wake, NULL));
 	for (pool->links_n = 0; pool->links_n < connections; pool->links_n++)
@@ -76,15 +72,6 @@ struct redis_pool *redis_pool_new(struct event_base *base, const char *url, size
 void redis_pool_bind(struct redis_pool *pool, struct admission *admission)
 {
 	pool->admission = admission;
-}
-
-void redis_pool_free(struct redis_pool *pool)
-{
-	for (size_t i = 0; i < pool->links_n; i++)
-		redis_link_free(pool->links[i]);
-	check(pool->bundles == 0);
-	event_free(pool->wake);
-	free(pool);
 }
 
 /*
@@ -140,11 +127,6 @@ static void bundle_end(struct bundle *bundle, call_end_fn *end)
 static call_end_fn *error_end(const char *error)
 {
 	return redis_error_means_not_run(error) ? admission_not_run : admission_lost;
-}
-
-static int script_missing(const redisReply *reply)
-{
-	return reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) == 0;
 }
 
 /* Sends it again; 0, or -1. */
@@ -209,7 +191,8 @@ static void bundle_done(void *context, const redisReply *reply)
 	struct bundle *bundle = context;
 
 	fault_point(FAULT_GATEWAY_AFTER_REPLY);
-	if (script_missing(reply) && bundle_command_again(bundle) == 0)
+	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) == 0 &&
+	    bundle_command_again(bundle) == 0)
 		return;
 	if (reply) {
 		bundle_replied(bundle, reply);
@@ -289,60 +272,6 @@ void redis_pool_query(struct redis_link *link, int argc, const char **argv, redi
 {
 	if (!link || redis_link_command(link, argc, argv, NULL, done, context))
 		done(context, NULL);
-}
-
-static void report_done(void *context, const redisReply *reply)
-{
-	struct redis_pool *pool = context;
-
-	pool->reports--;
-	if (reply && reply->type == REDIS_REPLY_INTEGER)
-		return;
-	pool->reports_failed_n++;
-	pool->report_sha[0] = '\0';
-	if (reply && reply->type == REDIS_REPLY_ERROR && !script_missing(reply))
-		log_warn("report", LOG_S("error", reply->str));
-}
-
-void redis_pool_report(struct redis_pool *pool, int64_t coupon, int64_t generation, int64_t seq)
-{
-	char keys[2][COUPON_KEY_SIZE], generation_text[NUMBER_SIZE], seq_text[NUMBER_SIZE];
-	const char *argv[] = { *pool->report_sha ? "EVALSHA" : "EVAL",
-			       *pool->report_sha ? pool->report_sha : lua_report,
-			       "2",
-			       coupon_key(coupon, COUPON_KEY_COUPON, keys[0]),
-			       coupon_key(coupon, COUPON_KEY_SEEN, keys[1]),
-			       number_text(generation, generation_text),
-			       number_text(seq, seq_text) };
-
-	pool->reports++;
-	redis_pool_query(redis_pool_pick(pool), 7, argv, report_done, pool);
-}
-
-static void report_loaded(void *context, const redisReply *reply)
-{
-	struct redis_pool *pool = context;
-
-	if (reply && reply->type == REDIS_REPLY_STRING && reply->len < sizeof(pool->report_sha))
-		memcpy(pool->report_sha, reply->str, reply->len + 1);
-}
-
-void redis_pool_report_begin(struct redis_pool *pool)
-{
-	const char *argv[] = { "SCRIPT", "LOAD", lua_report };
-
-	pool->report_sha[0] = '\0';
-	redis_pool_query(redis_pool_pick(pool), 3, argv, report_loaded, pool);
-}
-
-size_t redis_pool_reports(const struct redis_pool *pool)
-{
-	return pool->reports;
-}
-
-uint64_t redis_pool_reports_failed_n(const struct redis_pool *pool)
-{
-	return pool->reports_failed_n;
 }
 
 static void ask_done(void *context, const redisReply *reply)

@@ -10,15 +10,13 @@
  */
 #pragma once
 
+#include "common/program/config.h"
 #include "common/redis/link.h"
 #include "gateway/admit/admission.h"
 
 struct redis_pool;
 
-/* `unsettled_max`: messages of one coupon in its outbox, at which none is added. */
-struct redis_pool *redis_pool_new(struct event_base *base, const char *url, size_t connections,
-				  int64_t timeout_ms, int64_t unsettled_max);
-void redis_pool_free(struct redis_pool *pool);
+struct redis_pool *redis_pool_new(struct event_base *base, const struct config *config);
 /* Sets the admission that gets the ends of script calls. Before the first call. */
 void redis_pool_bind(struct redis_pool *pool, struct admission *admission);
 
@@ -33,17 +31,6 @@ size_t redis_pool_room(struct redis_pool *pool, size_t requests, size_t coupons)
  * was sent.
  */
 int redis_pool_send(struct redis_pool *pool, struct call *call);
-
-/*
- * Reports to Redis the highest seq seen of a generation (lua/report.lua). The report may be
- * lost.
- */
-void redis_pool_report(struct redis_pool *pool, int64_t coupon, int64_t generation, int64_t seq);
-/* Many reports follow: the script is loaded, so that it is not sent with each. */
-void redis_pool_report_begin(struct redis_pool *pool);
-size_t redis_pool_reports(const struct redis_pool *pool); /* in flight */
-/* How many were not sent, or were not answered as recorded. */
-uint64_t redis_pool_reports_failed_n(const struct redis_pool *pool);
 
 /* Tells the keeper that a client asks for the coupon (lua/ask.lua). It may be lost. */
 void redis_pool_ask(struct redis_pool *pool, int64_t coupon);

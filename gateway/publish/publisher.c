@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "common/message/message.h"
 #include "common/rabbit/connection.h"
 #include "common/rabbit/publisher.h"
 #include "gateway/metrics.h"
@@ -19,6 +20,66 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#define FRAME_LEN (sizeof(PACKED_HEAD) - 1 + sizeof(PACKED_TAIL) - 1)
+#define NEXT_LEN (sizeof(PACKED_NEXT) - 1)
+
+/* The size of the body with one batch more. */
+static size_t bytes_with(const struct packet *packet, const struct batch *batch)
+{
+	size_t before = packet->batches_n > 1 ? packet->bytes : packet->bytes + FRAME_LEN;
+
+	return before + NEXT_LEN + batch->body_len;
+}
+
+static int fits(const struct packet *packet, const struct batch *batch)
+{
+	return packet->batches_n < PACKED_BATCHES_MAX &&
+	       packet->receives + batch->receives <= MESSAGE_RECEIVES_MAX &&
+	       bytes_with(packet, batch) <= PACKED_BYTES_MAX;
+}
+
+struct packet *packet_take(struct batch_list *pending)
+{
+	struct packet *packet = calloc(1, sizeof(*packet));
+	struct batch *batch = STAILQ_FIRST(pending);
+
+	check(packet != NULL && batch != NULL);
+	STAILQ_INIT(&packet->batches);
+	do {
+		packet->bytes = packet->batches_n > 0 ? bytes_with(packet, batch) : batch->body_len;
+		packet->receives += batch->receives;
+		packet->wants_outcome |= batch->wants_outcome;
+		packet->batches_n++;
+		STAILQ_REMOVE_HEAD(pending, next);
+		STAILQ_INSERT_TAIL(&packet->batches, batch, next);
+	} while ((batch = STAILQ_FIRST(pending)) && fits(packet, batch));
+	return packet;
+}
+
+void packet_open(struct packet *packet, struct batch_list *batches)
+{
+	STAILQ_CONCAT(batches, &packet->batches);
+	free(packet);
+}
+
+char *packet_body(struct packet *packet, char buffer[PACKED_BYTES_MAX])
+{
+	struct batch *batch = STAILQ_FIRST(&packet->batches);
+	char *end = buffer;
+
+	if (packet->batches_n == 1)
+		return batch->body;
+	end = mempcpy(end, PACKED_HEAD, sizeof(PACKED_HEAD) - 1);
+	for (; batch; batch = STAILQ_NEXT(batch, next)) {
+		end = mempcpy(end, batch->body, batch->body_len);
+		if (STAILQ_NEXT(batch, next))
+			end = mempcpy(end, PACKED_NEXT, NEXT_LEN);
+	}
+	end = mempcpy(end, PACKED_TAIL, sizeof(PACKED_TAIL) - 1);
+	check((size_t)(end - buffer) == packet->bytes);
+	return buffer;
+}
 
 /*
  * What the thread does with the batches:
@@ -280,37 +341,28 @@ static void wake_clear(int fd)
 	check(eventfd_read(fd, &count) == 0 || errno == EAGAIN);
 }
 
-static int has_arrived(const struct publisher *publisher)
-{
-	return !STAILQ_EMPTY(&publisher->finished) || !STAILQ_EMPTY(&publisher->arrived);
-}
-
-/* Only the thread writes `trouble`, so it may read it without the mutex. */
-static int trouble_differs(const struct publisher *publisher)
-{
-	return strcmp(publisher->trouble, rabbit_link_trouble(publisher->link)) != 0;
-}
-
-/* Exchanges the lists with the event loop; 1 when the thread is to stop. */
-static int lists_exchange(struct publisher *publisher)
+/* Exchanges the lists with the event loop. Returns whether something was exchanged. */
+static int lists_exchange(struct publisher *publisher, int *stop)
 {
 	struct batch_list submitted = STAILQ_HEAD_INITIALIZER(submitted);
-	int arrived = has_arrived(publisher), stop;
+	const char *trouble = rabbit_link_trouble(publisher->link);
+	int has_arrived = !STAILQ_EMPTY(&publisher->finished) || !STAILQ_EMPTY(&publisher->arrived),
+	    is_submitted;
 
 	pthread_mutex_lock(&publisher->mutex);
 	STAILQ_CONCAT(&submitted, &publisher->inbox);
 	STAILQ_CONCAT(&publisher->confirmed, &publisher->finished);
 	STAILQ_CONCAT(&publisher->outcomes, &publisher->arrived);
-	if (trouble_differs(publisher))
-		snprintf(publisher->trouble, sizeof(publisher->trouble), "%s",
-			 rabbit_link_trouble(publisher->link));
+	if (strcmp(publisher->trouble, trouble) != 0)
+		snprintf(publisher->trouble, sizeof(publisher->trouble), "%s", trouble);
 	memcpy(publisher->installation, publisher->installation_next, INSTALLATION_SIZE);
-	stop = publisher->stop;
+	*stop = publisher->stop;
 	pthread_mutex_unlock(&publisher->mutex);
+	is_submitted = !STAILQ_EMPTY(&submitted);
 	pending_add(publisher, &submitted);
-	if (arrived)
+	if (has_arrived)
 		wake(publisher->wake_loop);
-	return stop;
+	return has_arrived || is_submitted;
 }
 
 static void thread_sleep(struct publisher *publisher)
@@ -325,12 +377,13 @@ static void thread_sleep(struct publisher *publisher)
 static void *thread_main(void *data)
 {
 	struct publisher *publisher = data;
+	int stop = 0;
 
-	while (!lists_exchange(publisher)) {
+	do {
 		turn_run(publisher);
-		if (!has_arrived(publisher) && !trouble_differs(publisher))
+		if (!lists_exchange(publisher, &stop) && !stop)
 			thread_sleep(publisher);
-	}
+	} while (!stop);
 	rabbit_publisher_close(publisher->amqp);
 	return NULL;
 }
@@ -404,6 +457,7 @@ void publisher_submit(struct publisher *publisher, struct batch *batch)
 {
 	int was_empty;
 
+	metrics_add(METRIC_ACCEPTED, (int64_t)batch->receives);
 	pthread_mutex_lock(&publisher->mutex);
 	was_empty = STAILQ_EMPTY(&publisher->inbox);
 	STAILQ_INSERT_TAIL(&publisher->inbox, batch, next);

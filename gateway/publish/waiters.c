@@ -8,8 +8,8 @@
 #include <string.h>
 
 struct waiter {
-	uint64_t token;
-	struct request *request;
+	struct waiters *waiters;
+	struct request *request; /* NULL: it was answered during the look-up */
 	struct receive receive;
 	int slot;
 	int repeated;
@@ -17,7 +17,6 @@ struct waiter {
 	int64_t deadline_ms;
 	TAILQ_ENTRY(waiter) due;       /* in `fresh` or `polled`, unless looking */
 	LIST_ENTRY(waiter) same_batch; /* unless repeated */
-	UT_hash_handle hh;             /* by token, while looking */
 	int64_t due_ms;
 };
 
@@ -33,10 +32,8 @@ struct waiting_batch {
 struct waiters {
 	struct waiters_port port;
 	int64_t timeout_ms;
-	uint64_t next_token;
 	size_t waiting;
 	struct waiting_batch *batches;
-	struct waiter *looking;
 	/* Each in the order of due_ms, because each has one constant wait. */
 	struct due_list fresh;  /* wait for a message until their deadline */
 	struct due_list polled; /* are looked up every WAITERS_POLL_MS */
@@ -90,11 +87,10 @@ static void batch_leave(struct waiters *waiters, struct waiter *waiter)
 	}
 }
 
-static void look_up(struct waiters *waiters, struct waiter *waiter)
+static void look_up(const struct waiters *waiters, struct waiter *waiter)
 {
 	waiter->looking = 1;
-	HASH_ADD(hh, waiters->looking, token, sizeof(waiter->token), waiter);
-	waiters->port.look_up(waiters->port.context, &waiter->receive, waiter->token);
+	waiters->port.look_up(waiters->port.lookup, &waiter->receive, waiter);
 }
 
 void waiters_add(struct waiters *waiters, struct request *request, const struct receive *receive,
@@ -103,13 +99,12 @@ void waiters_add(struct waiters *waiters, struct request *request, const struct 
 	struct waiter *waiter = calloc(1, sizeof(*waiter));
 
 	check(waiter != NULL && slot > 0);
-	waiter->token = ++waiters->next_token;
+	waiter->waiters = waiters;
 	waiter->request = request;
 	waiter->receive = *receive;
 	waiter->slot = slot;
 	waiter->repeated = repeated;
-	waiter->deadline_ms = waiter->due_ms = waiters->port.now_ms(waiters->port.context) +
-					       waiters->timeout_ms;
+	waiter->deadline_ms = waiter->due_ms = waiters->port.now_ms() + waiters->timeout_ms;
 	waiters->waiting++;
 	if (repeated) {
 		look_up(waiters, waiter);
@@ -119,10 +114,11 @@ void waiters_add(struct waiters *waiters, struct request *request, const struct 
 	TAILQ_INSERT_TAIL(&waiters->fresh, waiter, due);
 }
 
-/* Answers the waiter and forgets it. */
-static void waiter_end(struct waiters *waiters, struct waiter *waiter, enum outcome_state state,
-		       enum request_ack reached, const char *reason)
+/* Answers the waiter, which is in no list of those due, and forgets it. */
+static void waiter_end(struct waiter *waiter, enum outcome_state state, enum request_ack reached,
+		       const char *reason)
 {
+	struct waiters *waiters = waiter->waiters;
 	struct result result = { .answer = ANSWER_UNKNOWN,
 				 .slot = waiter->slot,
 				 .receive = waiter->receive };
@@ -134,15 +130,13 @@ static void waiter_end(struct waiters *waiters, struct waiter *waiter, enum outc
 		result.answer = ANSWER_REJECTED;
 		result.reason = reason;
 	}
-	if (waiter->looking)
-		HASH_DEL(waiters->looking, waiter);
-	else
-		TAILQ_REMOVE(waiter->repeated ? &waiters->polled : &waiters->fresh, waiter, due);
 	if (!waiter->repeated)
 		batch_leave(waiters, waiter);
 	waiters->waiting--;
-	waiters->port.answer(waiters->port.context, waiter->request, &result);
-	free(waiter);
+	waiters->port.answer(waiter->request, &result);
+	waiter->request = NULL;
+	if (!waiter->looking)
+		free(waiter);
 }
 
 /* Ends those of a batch whose receive has this index; -1: those that wait for ACK_QUEUED. */
@@ -155,8 +149,11 @@ static void batch_end(struct waiters *waiters, const struct ulid *ulid, int inde
 	/* The end of the last waiter frees the batch, so `next` is read before. */
 	for (waiter = batch ? LIST_FIRST(&batch->waiters) : NULL; waiter; waiter = next) {
 		next = LIST_NEXT(waiter, same_batch);
-		if (index < 0 ? waiter->request->ack == ACK_QUEUED : waiter->receive.index == index)
-			waiter_end(waiters, waiter, state, reached, reason);
+		if (index < 0 ? waiter->request->ack != ACK_QUEUED : waiter->receive.index != index)
+			continue;
+		if (!waiter->looking)
+			TAILQ_REMOVE(&waiters->fresh, waiter, due);
+		waiter_end(waiter, state, reached, reason);
 	}
 }
 
@@ -168,33 +165,32 @@ void waiters_confirmed(struct waiters *waiters, const struct ulid *ulid)
 void waiters_settled(struct waiters *waiters, const struct ulid *ulid, int index,
 		     enum outcome_state state, const char *reason)
 {
-	check(index >= 0 && (state == OUTCOME_ISSUED || state == OUTCOME_REJECTED));
+	check(index >= 0 && state != OUTCOME_UNKNOWN);
 	batch_end(waiters, ulid, index, state, ACK_ISSUED, reason);
 }
 
-void waiters_looked_up(struct waiters *waiters, uint64_t token, enum outcome_state state,
-		       const char *reason)
+void waiters_looked_up(struct waiter *waiter, enum outcome_state state, const char *reason)
 {
-	int64_t now_ms = waiters->port.now_ms(waiters->port.context);
-	struct waiter *waiter;
+	struct waiters *waiters = waiter->waiters;
+	int64_t now_ms = waiters->port.now_ms();
 
-	HASH_FIND(hh, waiters->looking, &token, sizeof(token), waiter);
-	if (!waiter)
-		return; /* its outcome arrived by message during the look-up */
-	if (state == OUTCOME_ISSUED || state == OUTCOME_REJECTED || now_ms >= waiter->deadline_ms) {
-		waiter_end(waiters, waiter, state, ACK_ISSUED, reason);
+	waiter->looking = 0;
+	if (!waiter->request) {
+		free(waiter);
+		return;
+	}
+	if (state != OUTCOME_UNKNOWN || now_ms >= waiter->deadline_ms) {
+		waiter_end(waiter, state, ACK_ISSUED, reason);
 		return;
 	}
 	check(waiter->repeated);
-	HASH_DEL(waiters->looking, waiter);
-	waiter->looking = 0;
 	waiter->due_ms = now_ms + WAITERS_POLL_MS;
 	TAILQ_INSERT_TAIL(&waiters->polled, waiter, due);
 }
 
 void waiters_tick(struct waiters *waiters)
 {
-	int64_t now_ms = waiters->port.now_ms(waiters->port.context);
+	int64_t now_ms = waiters->port.now_ms();
 	struct due_list *lists[] = { &waiters->fresh, &waiters->polled };
 	struct waiter *waiter;
 

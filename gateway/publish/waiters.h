@@ -16,20 +16,17 @@
 
 struct waiters;
 
-/* The outcome of a receive in PostgreSQL. */
-enum outcome_state {
-	OUTCOME_NONE, /* nothing yet */
-	OUTCOME_ISSUED,
-	OUTCOME_REJECTED,
-	OUTCOME_UNKNOWN /* the look-up itself failed */
-};
+/* OUTCOME_UNKNOWN: PostgreSQL has none yet, or the look-up itself failed. */
+enum outcome_state { OUTCOME_UNKNOWN, OUTCOME_ISSUED, OUTCOME_REJECTED };
+
+struct waiter;
 
 struct waiters_port {
-	void *context;
-	int64_t (*now_ms)(void *context);
-	/* Ends in waiters_looked_up() with the same token, now or later. */
-	void (*look_up)(void *context, const struct receive *receive, uint64_t token);
-	void (*answer)(void *context, struct request *request, const struct result *result);
+	int64_t (*now_ms)(void);
+	void *lookup;
+	/* Ends in waiters_looked_up() of the same waiter, now or later. */
+	void (*look_up)(void *lookup, const struct receive *receive, struct waiter *waiter);
+	void (*answer)(struct request *request, const struct result *result);
 };
 
 struct waiters *waiters_new(const struct waiters_port *port, int64_t timeout_ms);
@@ -47,8 +44,8 @@ void waiters_confirmed(struct waiters *waiters, const struct ulid *batch);
  */
 void waiters_settled(struct waiters *waiters, const struct ulid *batch, int index,
 		     enum outcome_state state, const char *reason);
-void waiters_looked_up(struct waiters *waiters, uint64_t token, enum outcome_state state,
-		       const char *reason);
+/* Ends a look-up, which the waiter outlives even if its outcome arrives by message meanwhile. */
+void waiters_looked_up(struct waiter *waiter, enum outcome_state state, const char *reason);
 
 /* Looks up the receives that are due. */
 void waiters_tick(struct waiters *waiters);

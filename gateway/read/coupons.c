@@ -25,13 +25,6 @@ struct offer {
 	STAILQ_HEAD(, offer_asker) askers;
 };
 
-cJSON *object_new(void)
-{
-	cJSON *object = checked(cJSON_CreateObject());
-
-	return object;
-}
-
 int row_of_coupon(const PGresult *rows, int64_t coupon)
 {
 	int column = PQfnumber(rows, "id");
@@ -70,7 +63,7 @@ static void member_raw(cJSON *object, const PGresult *rows, int row, const char 
 /* `discount` and `metadata`, as far as the row has them. */
 static void member_offer(cJSON *object, const PGresult *rows, int row)
 {
-	cJSON *discount = object_new();
+	cJSON *discount = checked(cJSON_CreateObject());
 
 	member_raw(discount, rows, row, "amount_off");
 	member_raw(discount, rows, row, "percent_off");
@@ -139,7 +132,7 @@ static void offer_read(struct offer *offer, const PGresult *rows)
 	if (offer->has_failed)
 		return;
 	cJSON_Delete(offer->members);
-	offer->members = object_new();
+	offer->members = checked(cJSON_CreateObject());
 	offer->version = column_number(rows, 0, "version");
 	member_offer(offer->members, rows, 0);
 }
@@ -214,7 +207,7 @@ static int page_rows(const PGresult *rows, int limit)
 
 static void coupon_add(cJSON *coupons, const struct user_id *user, const PGresult *rows, int row)
 {
-	cJSON *object = object_new();
+	cJSON *object = checked(cJSON_CreateObject());
 	struct receive receive;
 
 	row_receive(rows, row, column_number(rows, row, "coupon_id"), user, &receive);
@@ -254,7 +247,7 @@ static void on_rows(void *context, const PGresult *rows)
 			     "PostgreSQL is unreachable: the coupons cannot be looked up");
 		return;
 	}
-	object = object_new();
+	object = checked(cJSON_CreateObject());
 	cJSON_AddStringToObject(object, "user", request->user.text);
 	coupons = cJSON_AddArrayToObject(object, "coupons");
 	n = page_rows(rows, request->page.limit);

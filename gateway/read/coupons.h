@@ -38,10 +38,9 @@ void offers_ask(struct offers *offers, int64_t coupon, struct offer_asker *asker
 /* The receive of a row with the columns batch and idx. */
 void row_receive(const PGresult *rows, int row, int64_t coupon, const struct user_id *user,
 		 struct receive *receive);
-/* The number of the coupon's row among those that lookup_coupon() found; -1: it has none. */
+/* The number of the coupon's row among those that a look-up of coupons found; -1: it has none. */
 int row_of_coupon(const PGresult *rows, int64_t coupon);
 
-cJSON *object_new(void); /* never NULL */
 /* Adds the column under its own name, where the row has it and it is not NULL. */
 void member_column(cJSON *object, const PGresult *rows, int row, const char *name);
 /* Adds `receive` and `slot`. */

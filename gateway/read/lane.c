@@ -18,30 +18,6 @@ void lane_init(struct lane *lane, size_t max)
 	STAILQ_INIT(&lane->entries);
 }
 
-static struct lane_entry *entry_new(const struct lane_query *query)
-{
-	struct lane_entry *entry = checked(calloc(1, sizeof(*entry)));
-
-	entry->query = query;
-	entry->queued_ms = clock_monotonic_ms();
-	STAILQ_INIT(&entry->askers);
-	return entry;
-}
-
-static void asker_add(struct lane_entry *entry, lookup_fn *done, void *context)
-{
-	struct lane_asker *asker = checked(malloc(sizeof(*asker)));
-
-	*asker = (struct lane_asker){ .done = done, .context = context };
-	STAILQ_INSERT_TAIL(&entry->askers, asker, next);
-}
-
-static void entry_put(struct lane *lane, struct lane_entry *entry)
-{
-	STAILQ_INSERT_TAIL(&lane->entries, entry, next);
-	lane->n++;
-}
-
 static void entry_free(struct lane_entry *entry)
 {
 	for (int i = 0; i < entry->n; i++)
@@ -69,39 +45,44 @@ static struct postgres_argument argument_keep(struct lane_entry *entry,
 	return *argument;
 }
 
-int lane_add(struct lane *lane, const struct lane_query *query, int n,
-	     const struct postgres_argument *arguments, lookup_fn *done, void *context)
+static struct lane_entry *entry_new(const struct lane_query *query, int64_t coupon, int n,
+				    const struct postgres_argument *arguments)
 {
-	struct lane_entry *entry = entry_new(query);
+	struct lane_entry *entry = checked(calloc(1, sizeof(*entry)));
 
 	check(n <= LANE_ARGUMENTS_MAX);
+	entry->query = query;
+	entry->queued_ms = clock_monotonic_ms();
+	entry->coupon = coupon;
 	entry->n = n;
 	for (int i = 0; i < n; i++)
 		entry->arguments[i] = argument_keep(entry, &arguments[i]);
-	if (lane->n >= lane->max) {
-		entry_free(entry);
-		return -1;
-	}
-	asker_add(entry, done, context);
-	entry_put(lane, entry);
-	return 0;
+	STAILQ_INIT(&entry->askers);
+	return entry;
 }
 
-int lane_add_coupon(struct lane *lane, const struct lane_query *query, int64_t coupon,
-		    lookup_fn *done, void *context)
+int lane_add(struct lane *lane, const struct lane_query *query, int64_t coupon, int n,
+	     const struct postgres_argument *arguments, lookup_fn *done, void *context)
 {
-	struct lane_entry *entry;
+	struct lane_entry *entry = NULL;
+	struct lane_asker *asker;
 
-	HASH_FIND(hh, lane->by_coupon, &coupon, sizeof(coupon), entry);
-	if (!entry && lane->n >= lane->max)
-		return -1;
+	if (coupon)
+		HASH_FIND(hh, lane->by_coupon, &coupon, sizeof(coupon), entry);
 	if (!entry) {
-		entry = entry_new(query);
-		entry->coupon = coupon;
-		entry_put(lane, entry);
-		HASH_ADD(hh, lane->by_coupon, coupon, sizeof(entry->coupon), entry);
+		entry = entry_new(query, coupon, n, arguments);
+		if (lane->n >= lane->max) {
+			entry_free(entry);
+			return -1;
+		}
+		STAILQ_INSERT_TAIL(&lane->entries, entry, next);
+		lane->n++;
+		if (coupon)
+			HASH_ADD(hh, lane->by_coupon, coupon, sizeof(entry->coupon), entry);
 	}
-	asker_add(entry, done, context);
+	asker = checked(malloc(sizeof(*asker)));
+	*asker = (struct lane_asker){ .done = done, .context = context };
+	STAILQ_INSERT_TAIL(&entry->askers, asker, next);
 	return 0;
 }
 

@@ -42,13 +42,11 @@ struct lane {
 void lane_init(struct lane *lane, size_t max);
 
 /*
- * Each 0, or -1 when too many wait. Texts are copied; the memory of an array, of which there is one
- * argument at most, is taken over.
+ * 0, or -1 when too many wait. `coupon`: the one argument of a statement for many, or 0. Texts are
+ * copied; the memory of an array, of which there is one argument at most, is taken over.
  */
-int lane_add(struct lane *lane, const struct lane_query *query, int n,
+int lane_add(struct lane *lane, const struct lane_query *query, int64_t coupon, int n,
 	     const struct postgres_argument *arguments, lookup_fn *done, void *context);
-int lane_add_coupon(struct lane *lane, const struct lane_query *query, int64_t coupon,
-		    lookup_fn *done, void *context);
 
 /*
  * Moves the first `n` at most that were queued before `before_ms` to the end of `to`. Returns how

@@ -113,7 +113,6 @@ struct lookup {
 	enum lookup_trust trust;
 	uint64_t trust_n; /* how many times it has changed */
 	int is_replica;
-	int closing;
 	struct ticker *ticker; /* while a look-up waits, or a session is not idle */
 	size_t sessions_n;
 	struct session sessions[];
@@ -232,7 +231,6 @@ static void session_send(struct session *session)
 		  lookup->turn < LANE_COUPONS ? 1 : LOOKUP_COUPONS_MAX, INT64_MAX, &session->sent);
 	first = STAILQ_FIRST(&session->sent);
 	if (first->coupon) {
-		first->n = 1;
 		first->arguments[0] = postgres_array(&first->array);
 		postgres_array_init(&first->array, POSTGRES_INT8);
 		STAILQ_FOREACH (entry, &session->sent, next)
@@ -308,7 +306,7 @@ static void session_lost(struct session *session)
 	metrics_set(lookup->use->up, (int64_t)ready);
 	ticker_start(lookup->ticker);
 	sent_end(session, NULL);
-	if (ready == 0 || lookup->closing)
+	if (ready == 0)
 		waiting_fail(lookup, 0, INT64_MAX);
 }
 
@@ -359,18 +357,20 @@ static int on_tick(void *context)
 	return !is_idle || lookup_waiting(lookup) > 0;
 }
 
-struct lookup *lookup_new(struct event_base *base, const struct lookup_options *options)
+struct lookup *lookup_new(struct event_base *base, const struct config *config, enum lookup_use id)
 {
-	struct lookup *lookup = calloc(1, sizeof(*lookup) + options->connections *
-								    sizeof(lookup->sessions[0]));
-	const struct use *use = &uses[options->use];
+	const struct use *use = &uses[id];
+	int shows = id == LOOKUP_SHOWING, is_replica = shows && *config->database_read_url;
+	size_t sessions_n = shows ? (size_t)config->read_connections : 1;
+	struct lookup *lookup = checked(
+		calloc(1, sizeof(*lookup) + sessions_n * sizeof(lookup->sessions[0])));
 	const struct postgres_options session = {
-		.url = options->database_url,
+		.url = is_replica ? config->database_read_url : config->database_url,
 		.application_name = use->application_name,
-		.connect_timeout_ms = options->timeout_ms,
-		.statement_timeout_ms = options->timeout_ms,
+		.connect_timeout_ms = config->call_timeout_ms,
+		.statement_timeout_ms = config->call_timeout_ms,
 		/* fails this statement, before the session and what waits behind it */
-		.lock_timeout_ms = options->timeout_ms / 4 + 1,
+		.lock_timeout_ms = config->call_timeout_ms / 4 + 1,
 		.session = use->session,
 		.prepared = use->prepared,
 		.reconnects = 1,
@@ -380,15 +380,15 @@ struct lookup *lookup_new(struct event_base *base, const struct lookup_options *
 		.notice_event = "database_notice",
 	};
 
-	check(lookup != NULL);
 	lookup->use = use;
 	lookup->base = base;
-	lookup->timeout_ms = options->timeout_ms;
-	lookup->is_replica = options->is_replica;
-	lookup->trust = options->is_replica ? LOOKUP_TRUSTED : LOOKUP_NOT_COMPARED;
-	lookup->sessions_n = options->connections;
+	lookup->timeout_ms = config->call_timeout_ms;
+	lookup->is_replica = is_replica;
+	lookup->trust = is_replica ? LOOKUP_TRUSTED : LOOKUP_NOT_COMPARED;
+	lookup->sessions_n = sessions_n;
 	for (size_t i = 0; i < LANES_N; i++)
-		lane_init(&lookup->lanes[i], options->waiting_max);
+		lane_init(&lookup->lanes[i],
+			  (size_t)(shows ? config->reads_max : config->lookups_max));
 	lookup->ticker = ticker_new(base, TICK_MS, on_tick, lookup);
 	for (size_t i = 0; i < lookup->sessions_n; i++) {
 		lookup->sessions[i].lookup = lookup;
@@ -401,25 +401,20 @@ struct lookup *lookup_new(struct event_base *base, const struct lookup_options *
 	return lookup;
 }
 
-void lookup_free(struct lookup *lookup)
+void lookup_close(struct lookup *lookup)
 {
-	lookup->closing = 1;
-	for (size_t i = 0; i < lookup->sessions_n; i++) {
-		struct session *session = &lookup->sessions[i];
-
-		socket_forget(session);
-		postgres_close(session->postgres);
-		session_lost(session);
-	}
 	for (size_t i = 0; i < lookup->sessions_n; i++)
-		postgres_free(lookup->sessions[i].postgres);
-	ticker_free(lookup->ticker);
-	free(lookup);
+		postgres_close(lookup->sessions[i].postgres);
+	metrics_set(lookup->use->up, 0);
 }
 
-/* `rc`: whether there was no room. */
-static int added(struct lookup *lookup, int rc)
+int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
+	       const struct postgres_argument *arguments, lookup_fn *done, void *context)
 {
+	const struct lane_query *query = &queries[what];
+	int64_t coupon = query->lane < LANE_COUPONS ? 0 : arguments[0].number;
+	int rc = lane_add(&lookup->lanes[query->lane], query, coupon, n, arguments, done, context);
+
 	if (rc)
 		metrics_add(lookup->use->refused, 1);
 	else
@@ -427,22 +422,6 @@ static int added(struct lookup *lookup, int rc)
 	if (lookup_waiting(lookup) > 0)
 		ticker_start(lookup->ticker);
 	return rc;
-}
-
-int lookup_coupon(struct lookup *lookup, enum lookup_query what, int64_t coupon, lookup_fn *done,
-		  void *context)
-{
-	check(what >= LOOKUP_COUPON);
-	return added(lookup, lane_add_coupon(&lookup->lanes[queries[what].lane], &queries[what],
-					     coupon, done, context));
-}
-
-int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
-	       const struct postgres_argument *arguments, lookup_fn *done, void *context)
-{
-	check(what < LOOKUP_COUPON);
-	return added(lookup, lane_add(&lookup->lanes[queries[what].lane], &queries[what], n,
-				      arguments, done, context));
 }
 
 int lookup_receive(struct lookup *lookup, enum lookup_query what, const struct receive *receive,

@@ -21,6 +21,7 @@
 
 #include "common/message/receive.h"
 #include "common/postgres/session.h"
+#include "common/program/config.h"
 #include "gateway/read/lane.h"
 
 #include <event2/event.h>
@@ -31,8 +32,8 @@ struct lookup;
 
 enum lookup_use {
 	LOOKUP_DECIDING, /* an answer depends on it: PostgreSQL itself */
-	LOOKUP_SHOWING,  /* shown to users as it is there: may be a replica */
-	LOOKUP_CODES     /* exchange codes: PostgreSQL itself */
+	LOOKUP_SHOWING, /* shown to users as it is there: may be a replica, which is not compared */
+	LOOKUP_CODES    /* exchange codes: PostgreSQL itself */
 };
 
 /*
@@ -46,31 +47,24 @@ enum lookup_query {
 	LOOKUP_GONE,     /* gateway_gone */
 	LOOKUP_CODE_STATE,
 	LOOKUP_CODE_CATALOGUE,
-	LOOKUP_ISSUED,     /* receive_outcome, for which a client waits with ack=issued */
-	LOOKUP_RECEIVE,    /* the same for `status` */
-	LOOKUP_USER,       /* user_outcomes */
-	LOOKUP_CODE_TEXTS, /* code_redeemable, of 1 to 256 texts */
-	LOOKUP_PAGE,       /* user_coupon_page */
-	LOOKUP_OFFER,      /* coupon_offer */
-	LOOKUP_COUPON,     /* coupon_state, of several; only by lookup_coupon(), as the next one */
-	LOOKUP_STATUS_COUPON,
+	LOOKUP_ISSUED,        /* receive_outcome, for which a client waits with ack=issued */
+	LOOKUP_RECEIVE,       /* the same for `status` */
+	LOOKUP_USER,          /* user_outcomes */
+	LOOKUP_CODE_TEXTS,    /* code_redeemable, of 1 to 256 texts */
+	LOOKUP_PAGE,          /* user_coupon_page */
+	LOOKUP_OFFER,         /* coupon_offer */
+	LOOKUP_COUPON,        /* coupon_state, asked for one coupon: the rows are of several */
+	LOOKUP_STATUS_COUPON, /* the same for `status` */
 	LOOKUP_QUERIES
 };
 
 /* What is known of the PostgreSQL that it is connected to. */
 enum lookup_trust { LOOKUP_NOT_COMPARED, LOOKUP_TRUSTED, LOOKUP_PUT_BACK, LOOKUP_FOREIGN };
 
-struct lookup_options {
-	enum lookup_use use;
-	const char *database_url; /* lent */
-	int is_replica;           /* it may be behind, and is not compared */
-	size_t connections;
-	int64_t timeout_ms;
-	size_t waiting_max; /* in each lane */
-};
-
-struct lookup *lookup_new(struct event_base *base, const struct lookup_options *options);
-void lookup_free(struct lookup *lookup); /* ends what waits with NULL */
+/* The config is lent. */
+struct lookup *lookup_new(struct event_base *base, const struct config *config,
+			  enum lookup_use use);
+void lookup_close(struct lookup *lookup); /* ends its sessions; what waits is not reported */
 
 /*
  * Each ends in `done`, never within the call. 0, or -1 when too many are waiting (then `done` is
@@ -81,8 +75,6 @@ int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
 	       const struct postgres_argument *arguments, lookup_fn *done, void *context);
 int lookup_receive(struct lookup *lookup, enum lookup_query what, const struct receive *receive,
 		   lookup_fn *done, void *context);
-int lookup_coupon(struct lookup *lookup, enum lookup_query what, int64_t coupon, lookup_fn *done,
-		  void *context);
 
 size_t lookup_waiting(const struct lookup *lookup);      /* look-ups that wait to be sent */
 uint64_t lookup_connects_n(const struct lookup *lookup); /* how many times it was connected */

@@ -45,14 +45,9 @@ static void query_fail(struct query *query, enum answer answer, const char *mess
 static void coupon_look_up(struct query *query, struct lookup *lookup, enum lookup_query what,
 			   lookup_fn *done)
 {
-	if (lookup_coupon(lookup, what, query->request->coupon, done, query))
+	if (lookup_ask(lookup, what, POSTGRES_ARGUMENTS(postgres_number(query->request->coupon)),
+		       done, query))
 		query_fail(query, ANSWER_BUSY, NULL);
-}
-
-/* Redis does not hold the coupon, or is behind. */
-static void coupon_refused(const struct query *query)
-{
-	admission_refused(query->parts->admission, query->request->coupon);
 }
 
 /* `status` */
@@ -87,7 +82,7 @@ static cJSON *in_flight_object(const struct query *query, const struct slot *rec
 					 .user = query->request->user,
 					 .batch = record->batch,
 					 .index = record->index };
-	cJSON *object = object_new();
+	cJSON *object = checked(cJSON_CreateObject());
 
 	member_receive(object, &receive, record->number);
 	return object;
@@ -112,7 +107,7 @@ static void answer_by_redis(struct query *query)
 			   "Redis is unreachable: it is unknown whether there is such a receive");
 		return;
 	}
-	object = object_new();
+	object = checked(cJSON_CreateObject());
 	cJSON_AddBoolToObject(object, "final", none_is_final(query));
 	cJSON_AddStringToObject(object, "message", "there is no such receive");
 	query_answer(query, ANSWER_NOT_FOUND, NULL, object);
@@ -134,7 +129,7 @@ static void fail_by_lookup(struct query *query)
 static cJSON *outcome_object(const struct receive *receive, const PGresult *rows, int row,
 			     int has_state)
 {
-	cJSON *object = object_new();
+	cJSON *object = checked(cJSON_CreateObject());
 
 	member_receive(object, receive, (int)column_number(rows, row, "slot"));
 	if (has_state)
@@ -210,7 +205,7 @@ static void on_user(void *context, const PGresult *rows)
 			   "Redis is unreachable: receives in flight are unknown");
 		return;
 	}
-	object = object_new();
+	object = checked(cJSON_CreateObject());
 	id_format(query->request->coupon, id);
 	cJSON_AddStringToObject(object, "coupon", id);
 	cJSON_AddStringToObject(object, "user", query->request->user.text);
@@ -282,7 +277,7 @@ static void on_records(void *context, const redisReply *reply)
 				  records_readable(query->records);
 		missing = is_text(reply->element[1], "missing");
 		if (missing || is_text(reply->element[1], "behind"))
-			coupon_refused(query);
+			admission_refused(query->parts->admission, query->request->coupon);
 	}
 	if (missing)
 		coupon_look_up(query, query->parts->lookup, LOOKUP_STATUS_COUPON, on_missing);
@@ -292,34 +287,34 @@ static void on_records(void *context, const redisReply *reply)
 
 /* `coupon` */
 
-enum coupon_state coupon_state_of(const PGresult *rows, int64_t coupon)
+enum answer coupon_row_answer(const PGresult *rows, int64_t coupon, int *is_published)
 {
 	int row = rows ? row_of_coupon(rows, coupon) : -1;
 	const char *status;
-	int64_t end_ms, now_ms;
+	int64_t end_ms;
 
+	*is_published = 0;
 	if (!rows)
-		return COUPON_LOOKUP_FAILED;
-	if (row < 0)
-		return COUPON_ABSENT;
-	status = column_text(rows, row, "status");
-	end_ms = column_number(rows, row, "end_ms");
-	now_ms = column_number(rows, row, "now_ms");
+		return ANSWER_UNAVAILABLE;
+	status = row < 0 ? "draft" : column_text(rows, row, "status");
 	if (strcmp(status, "draft") == 0)
-		return COUPON_ABSENT; /* clients cannot see drafts */
-	if (strcmp(status, "closed") == 0 || (end_ms > 0 && end_ms <= now_ms))
-		return COUPON_ENDED;
-	return strcmp(status, "paused") == 0 ? COUPON_PAUSED : COUPON_PUBLISHED;
+		return ANSWER_NOT_FOUND; /* clients cannot see drafts */
+	end_ms = column_number(rows, row, "end_ms");
+	if (strcmp(status, "closed") == 0 ||
+	    (end_ms > 0 && end_ms <= column_number(rows, row, "now_ms")))
+		return ANSWER_ENDED;
+	*is_published = strcmp(status, "paused") != 0;
+	return *is_published ? ANSWER_UNAVAILABLE : ANSWER_PAUSED;
 }
 
 static void on_coupon_row(void *context, const PGresult *rows)
 {
 	struct query *query = context;
-	enum coupon_state state = coupon_state_of(rows, query->request->coupon);
+	int is_published;
+	enum answer answer = coupon_row_answer(rows, query->request->coupon, &is_published);
 
-	query_fail(query, coupon_state_answer(state),
-		   state == COUPON_PUBLISHED ? "the coupon is published, but not yet loaded"
-					     : NULL);
+	query_fail(query, answer,
+		   is_published ? "the coupon is published, but not yet loaded" : NULL);
 }
 
 static void member_time(cJSON *object, const char *name, int64_t time_ms)
@@ -333,31 +328,32 @@ static void member_time(cJSON *object, const char *name, int64_t time_ms)
 /* What Redis has, in the order in which coupon_state.lua returns it. */
 enum field { STATUS, TOTAL, STOCK, LIMIT, BEGIN, END, VERSION, NOW, FIELDS_N };
 
-static int64_t field_number(char *const fields[FIELDS_N], enum field field)
+static int64_t field_number(const redisReply *reply, enum field field)
 {
-	return strtoll(fields[field], NULL, 10);
+	return strtoll(reply->element[field]->str, NULL, 10);
 }
 
-static cJSON *fields_object(int64_t coupon, char *const fields[FIELDS_N])
+static cJSON *fields_object(int64_t coupon, const redisReply *reply)
 {
-	int64_t begin_ms = field_number(fields, BEGIN), end_ms = field_number(fields, END);
-	int64_t now_ms = field_number(fields, NOW);
+	const char *status = reply->element[STATUS]->str;
+	int64_t begin_ms = field_number(reply, BEGIN), end_ms = field_number(reply, END);
+	int64_t now_ms = field_number(reply, NOW);
 	const char *state = "open";
-	cJSON *object = object_new();
+	cJSON *object = checked(cJSON_CreateObject());
 	char id[ID_SIZE];
 
-	if (strcmp(fields[STATUS], "closed") == 0 || (end_ms > 0 && now_ms >= end_ms))
+	if (strcmp(status, "closed") == 0 || (end_ms > 0 && now_ms >= end_ms))
 		state = "ended";
-	else if (strcmp(fields[STATUS], "paused") == 0)
+	else if (strcmp(status, "paused") == 0)
 		state = "paused";
 	else if (now_ms < begin_ms)
 		state = "not_started";
 	id_format(coupon, id);
 	cJSON_AddStringToObject(object, "coupon", id);
 	cJSON_AddStringToObject(object, "state", state);
-	cJSON_AddNumberToObject(object, "total", (double)field_number(fields, TOTAL));
-	cJSON_AddNumberToObject(object, "stock", (double)field_number(fields, STOCK));
-	cJSON_AddNumberToObject(object, "limit", (double)field_number(fields, LIMIT));
+	cJSON_AddNumberToObject(object, "total", (double)field_number(reply, TOTAL));
+	cJSON_AddNumberToObject(object, "stock", (double)field_number(reply, STOCK));
+	cJSON_AddNumberToObject(object, "limit", (double)field_number(reply, LIMIT));
 	member_time(object, "begin", begin_ms);
 	member_time(object, "end", end_ms);
 	return object;
@@ -385,7 +381,7 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 		{ "counting", "Redis lost data of the coupon: its stock is being counted" },
 	};
 	struct query *query = context;
-	char *fields[FIELDS_N];
+	const char *status;
 
 	--*query->parts->in_redis;
 	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != FIELDS_N) {
@@ -393,23 +389,23 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 		return;
 	}
 	for (size_t i = 0; i < FIELDS_N; i++) {
-		fields[i] = reply->element[i]->str;
-		if (!fields[i]) {
-			coupon_refused(query);
+		if (!reply->element[i]->str) {
+			admission_refused(query->parts->admission, query->request->coupon);
 			coupon_look_up(query, query->parts->reads, LOOKUP_COUPON, on_coupon_row);
 			return;
 		}
 	}
-	if (strcmp(fields[STATUS], "behind") == 0)
-		coupon_refused(query);
+	status = reply->element[STATUS]->str;
+	if (strcmp(status, "behind") == 0)
+		admission_refused(query->parts->admission, query->request->coupon);
 	for (size_t i = 0; i < sizeof(withheld) / sizeof(withheld[0]); i++) {
-		if (strcmp(fields[STATUS], withheld[i].status) == 0) {
+		if (strcmp(status, withheld[i].status) == 0) {
 			query_fail(query, ANSWER_UNAVAILABLE, withheld[i].message);
 			return;
 		}
 	}
-	query->object = fields_object(query->request->coupon, fields);
-	query->asker.version = field_number(fields, VERSION);
+	query->object = fields_object(query->request->coupon, reply);
+	query->asker.version = field_number(reply, VERSION);
 	offers_ask(query->parts->offers, query->request->coupon, &query->asker);
 }
 

@@ -26,5 +26,8 @@ struct status_parts {
 /* Takes the request; answers now or later. */
 void status_answer(const struct status_parts *parts, struct request *request);
 
-/* What lookup_coupon() found, in the form of admission and of `coupon`. */
-enum coupon_state coupon_state_of(const PGresult *rows, int64_t coupon);
+/*
+ * The answer by what LOOKUP_COUPON found of a coupon that Redis does not hold; `*is_published`: it
+ * waits for the keeper.
+ */
+enum answer coupon_row_answer(const PGresult *rows, int64_t coupon, int *is_published);

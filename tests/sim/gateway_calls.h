@@ -109,21 +109,21 @@ static void call_arrived(void *context, uint64_t a, uint64_t b)
 }
 
 /* While calls are in flight it often has little room, or none. */
-static size_t port_room(void *context, size_t requests, size_t coupons)
+static size_t port_room(struct redis_pool *pool, size_t requests, size_t coupons)
 {
-	(void)context;
+	(void)pool;
 	sim_check(requests > 0 && coupons > 0, "room is asked for where nothing waits");
 	if (gateway.dying || !gateway.oldest || sim_chance(500))
 		return MESSAGE_RECEIVES_MAX;
 	return (size_t)sim_between(0, 4);
 }
 
-static int port_send(void *context, struct call *call)
+static int port_send(struct redis_pool *pool, struct call *call)
 {
 	size_t attempts[MESSAGE_RECEIVES_MAX];
 	struct redis_call *sent;
 
-	(void)context;
+	(void)pool;
 	for (size_t i = 0; i < call->requests_n; i++) /* a second attempt is an error */
 		attempts[i] = client_sent(call->requests[i]);
 	if (gateway.dying || !gateway.connected || fault(FAULT_SEND))

@@ -177,9 +177,9 @@ static void publisher_pump(void *context, uint64_t a, uint64_t b)
 			packet_send(packet_take(&gateway.pending[i]));
 }
 
-static void port_publish(void *context, struct batch *batch)
+static void port_publish(struct publisher *publisher, struct batch *batch)
 {
-	(void)context;
+	(void)publisher;
 	for (size_t i = truths_n, n = batch->receives; i-- > 0 && n > 0;) {
 		if (ulid_same(&truths[i].receive.batch, &batch->ulid)) {
 			truths[i].held = 1;

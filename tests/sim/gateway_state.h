@@ -15,7 +15,7 @@
 #define MEMORY_MS 100
 #define WINDOW_MAX 16
 #define CHANNEL_TAGS_MAX 8192
-#define TOKENS_MAX 4096
+#define ASKING_MAX 4096
 
 /* The client's side: the answer to a request. */
 static void client_answered(struct request *request, const struct result *result);
@@ -53,6 +53,6 @@ static struct {
 	uint64_t channel_received, channel_told;
 	/* Look-ups in flight */
 	int looking[COUPONS];
-	uint64_t tokens[TOKENS_MAX];
-	size_t tokens_n;
+	struct waiter *asking[ASKING_MAX];
+	size_t asking_n;
 } gateway;

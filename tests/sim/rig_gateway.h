@@ -11,64 +11,66 @@
 static void coupon_looked_up(void *context, uint64_t id, uint64_t incarnation)
 {
 	const struct database_coupon *coupon = database_coupon((int64_t)id);
-	enum coupon_state state = COUPON_ABSENT;
+	int is_published = coupon && coupon->published;
+	enum answer answer = is_published ? ANSWER_UNAVAILABLE : ANSWER_NOT_FOUND;
 
 	(void)context;
 	if (incarnation != gateway.incarnation)
 		return;
-	if (fault(FAULT_LOOKUP))
-		state = COUPON_LOOKUP_FAILED;
-	else if (coupon)
-		state = coupon->published ? COUPON_PUBLISHED : COUPON_ABSENT;
-	if (state == COUPON_ABSENT)
-		gateway.told_ms[id - COUPON_FIRST][ANSWER_NOT_FOUND] = sim.now_ms;
+	if (fault(FAULT_LOOKUP)) {
+		is_published = 0;
+		answer = ANSWER_UNAVAILABLE;
+	}
+	if (answer == ANSWER_NOT_FOUND)
+		gateway.told_ms[id - COUPON_FIRST][answer] = sim.now_ms;
 	gateway.looking[id - COUPON_FIRST] = 0;
-	admission_looked_up(gateway.admission, (int64_t)id, state);
+	admission_looked_up(gateway.admission, (int64_t)id, answer, is_published);
 }
 
-static void port_look_up(void *context, int64_t coupon)
+static void port_look_up(void *lookup, int64_t coupon)
 {
-	(void)context;
+	(void)lookup;
 	sim_check(!gateway.looking[coupon - COUPON_FIRST], "a second look-up of coupon %lld",
 		  (long long)coupon);
 	gateway.looking[coupon - COUPON_FIRST] = 1;
 	event_in(2, 60, coupon_looked_up, NULL, (uint64_t)coupon, gateway.incarnation);
 }
 
-static void receive_looked_up(void *context, uint64_t token, uint64_t incarnation)
+static void receive_looked_up(void *context, uint64_t asking, uint64_t incarnation)
 {
+	struct waiter *waiter = (struct waiter *)(uintptr_t)asking; /* of this incarnation */
 	struct receive *receive = context;
-	enum outcome_state state = OUTCOME_NONE;
+	enum outcome_state state = OUTCOME_UNKNOWN;
 
 	if (incarnation == gateway.incarnation) {
-		for (size_t i = 0; i < gateway.tokens_n; i++)
-			if (gateway.tokens[i] == token)
-				gateway.tokens[i--] = gateway.tokens[--gateway.tokens_n];
+		for (size_t i = 0; i < gateway.asking_n; i++)
+			if (gateway.asking[i] == waiter)
+				gateway.asking[i--] = gateway.asking[--gateway.asking_n];
 		if (fault(FAULT_LOOKUP))
 			state = OUTCOME_UNKNOWN;
 		else if (row_issued(receive))
 			state = OUTCOME_ISSUED;
 		else if (row_rejected(receive))
 			state = OUTCOME_REJECTED;
-		waiters_looked_up(gateway.waiters, token, state, "other");
+		waiters_looked_up(waiter, state, "other");
 	}
 	free(receive);
 }
 
-static void port_look_up_receive(void *context, const struct receive *receive, uint64_t token)
+static void port_look_up_receive(void *lookup, const struct receive *receive, struct waiter *waiter)
 {
 	struct receive *copy;
 
-	(void)context;
+	(void)lookup;
 	if (gateway.dying) {
-		waiters_looked_up(gateway.waiters, token, OUTCOME_UNKNOWN, NULL);
+		waiters_looked_up(waiter, OUTCOME_UNKNOWN, NULL);
 		return;
 	}
 	copy = malloc(sizeof(*copy));
 	*copy = *receive;
-	assert_true(gateway.tokens_n < TOKENS_MAX);
-	gateway.tokens[gateway.tokens_n++] = token;
-	event_in(2, 60, receive_looked_up, copy, token, gateway.incarnation);
+	assert_true(gateway.asking_n < ASKING_MAX);
+	gateway.asking[gateway.asking_n++] = waiter;
+	event_in(2, 60, receive_looked_up, copy, (uintptr_t)waiter, gateway.incarnation);
 }
 
 /* Outcomes */
@@ -91,52 +93,42 @@ static void gateway_outcomes_arrive(void *context, uint64_t incarnation, uint64_
 
 /* Its life */
 
-static int64_t port_now_ms(void *context)
+static int64_t port_now_ms(void)
 {
-	(void)context;
 	return sim.now_ms + (gateway.dying ? 1000000000 : 0);
 }
 
-static void port_ulid_new(void *context, struct ulid *ulid)
+static void port_ulid_new(struct ulid *ulid)
 {
 	uint64_t words[2] = { sim_random(), sim_random() };
 
-	(void)context;
 	memcpy(ulid, words, sizeof(*ulid));
 }
 
-static void port_answer(void *context, struct request *request, const struct result *result)
-{
-	(void)context;
-	client_answered(request, result);
-}
-
 /* Redis loses no data here. */
-static void port_report(void *context, int64_t coupon, int64_t generation, int64_t seq)
+static void port_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq)
 {
-	(void)context;
+	(void)known;
 	(void)coupon;
 	(void)generation;
 	(void)seq;
 }
 
 /* There is no keeper to be asked, and no other process. */
-static void port_ask(void *context, int64_t coupon)
+static void port_ask(struct redis_pool *pool, int64_t coupon)
 {
-	(void)context;
+	(void)pool;
 	(void)coupon;
 }
 
-static void port_busy(void *context, int64_t coupon, int busy)
+static void port_busy(int64_t coupon, int busy)
 {
-	(void)context;
 	(void)coupon;
 	(void)busy;
 }
 
-static void port_doubt(void *context, int64_t coupon, int64_t until_ms)
+static void port_doubt(int64_t coupon, int64_t until_ms)
 {
-	(void)context;
 	(void)coupon;
 	(void)until_ms;
 }
@@ -160,7 +152,7 @@ static void gateway_start(void)
 		.send = port_send,
 		.look_up = port_look_up,
 		.publish = port_publish,
-		.answer = port_answer,
+		.answer = client_answered,
 		.report = port_report,
 		.ask = port_ask,
 		.busy = port_busy,
@@ -169,19 +161,18 @@ static void gateway_start(void)
 	static const struct waiters_port waiters_port = {
 		.now_ms = port_now_ms,
 		.look_up = port_look_up_receive,
-		.answer = port_answer,
+		.answer = client_answered,
 	};
-	static const struct admission_limits limits = {
+	static const struct config limits = {
 		.batch_receives_max = 16,
 		.calls_per_coupon_max = 2,
 		.unconfirmed_max = UNCONFIRMED_MAX,
 		.unconfirmed_per_coupon_max = UNCONFIRMED_PER_COUPON_MAX,
 		.memory_ms = MEMORY_MS,
-		.coupons_max = 64,
 	};
 
 	gateway.waiters = waiters_new(&waiters_port, ISSUED_TIMEOUT_MS);
-	gateway.admission = admission_new(&port, &limits, gateway.waiters);
+	gateway.admission = admission_new(&port, &limits, 64, gateway.waiters);
 	gateway.arena = json_arena_new();
 	gateway.window = confirm_new(packet_settled, NULL);
 	STAILQ_INIT(&gateway.pending[0]);
@@ -207,13 +198,12 @@ static void gateway_die(void)
 	redis_connection_cut();
 	for (int i = 0; i < COUPONS; i++)
 		if (gateway.looking[i])
-			admission_looked_up(gateway.admission, COUPON_FIRST + i,
-					    COUPON_LOOKUP_FAILED);
+			admission_looked_up(gateway.admission, COUPON_FIRST + i, ANSWER_UNAVAILABLE,
+					    0);
 	memset(gateway.looking, 0, sizeof(gateway.looking));
 	admission_flush(gateway.admission);
-	while (gateway.tokens_n > 0)
-		waiters_looked_up(gateway.waiters, gateway.tokens[--gateway.tokens_n],
-				  OUTCOME_UNKNOWN, NULL);
+	while (gateway.asking_n > 0)
+		waiters_looked_up(gateway.asking[--gateway.asking_n], OUTCOME_UNKNOWN, NULL);
 	waiters_tick(gateway.waiters);
 	admission_free(gateway.admission);
 	waiters_free(gateway.waiters);

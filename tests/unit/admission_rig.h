@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #define CALLS_MAX 4096
+#define COUPONS_MAX 8 /* remembered */
 #define COUPONS_TOLD 1000
 #define REQUESTS_MAX 4096
 
@@ -38,7 +39,7 @@ static struct {
 	size_t sent; /* in all */
 	int lookups;
 	int64_t lookup_coupon;
-	int lookup_at_once; /* a coupon_state + 1: the look-up ends within the call */
+	enum answer lookup_at_once; /* not ANSWER_OK: the look-up ends within the call */
 	int reports;
 	int64_t reported_coupon, reported_generation, reported_seq;
 	int asks;
@@ -51,40 +52,37 @@ static struct {
 	size_t clients_n;
 } rig;
 
-static const struct admission_limits limits_default = {
+static const struct config limits_default = {
 	.batch_receives_max = 256,
 	.calls_per_coupon_max = 2,
 	.unconfirmed_max = 3000,
 	.unconfirmed_per_coupon_max = 2000,
 	.memory_ms = 100,
-	.coupons_max = 8,
 };
 
-static inline int64_t port_now_ms(void *context)
+static inline int64_t port_now_ms(void)
 {
-	(void)context;
 	return rig.now_ms;
 }
 
-static inline void port_ulid_new(void *context, struct ulid *ulid)
+static inline void port_ulid_new(struct ulid *ulid)
 {
-	(void)context;
 	memset(ulid, 0, sizeof(*ulid));
 	rig.ulids++;
 	memcpy(ulid->bytes + 12, &rig.ulids, sizeof(rig.ulids));
 }
 
-static inline size_t port_room(void *context, size_t requests, size_t coupons)
+static inline size_t port_room(struct redis_pool *redis, size_t requests, size_t coupons)
 {
-	(void)context;
+	(void)redis;
 	rig.room_requests = requests;
 	rig.room_coupons = coupons;
 	return rig.is_limited ? rig.room : MESSAGE_RECEIVES_MAX;
 }
 
-static inline int port_send(void *context, struct call *call)
+static inline int port_send(struct redis_pool *redis, struct call *call)
 {
-	(void)context;
+	(void)redis;
 	if (rig.send_fails) {
 		rig.send_fails--;
 		return -1;
@@ -95,74 +93,70 @@ static inline int port_send(void *context, struct call *call)
 	return 0;
 }
 
-static inline void port_look_up(void *context, int64_t coupon)
+static inline void port_look_up(void *lookup, int64_t coupon)
 {
-	(void)context;
+	(void)lookup;
 	rig.lookups++;
 	rig.lookup_coupon = coupon;
-	if (rig.lookup_at_once)
-		admission_looked_up(rig.admission, coupon,
-				    (enum coupon_state)(rig.lookup_at_once - 1));
+	if (rig.lookup_at_once != ANSWER_OK)
+		admission_looked_up(rig.admission, coupon, rig.lookup_at_once, 0);
 }
 
-static inline void port_publish(void *context, struct batch *batch)
+static inline void port_publish(struct publisher *publisher, struct batch *batch)
 {
-	(void)context;
+	(void)publisher;
 	STAILQ_INSERT_TAIL(&rig.published, batch, next);
 	rig.published_n++;
 }
 
-static inline void port_answer(void *context, struct request *request, const struct result *result)
+static inline void port_answer(struct request *request, const struct result *result)
 {
 	struct client *client = (struct client *)(void *)request;
 
-	(void)context;
 	client->answers++;
 	client->result = *result;
 	assert_int_equal(client->answers, 1);
 }
 
-static inline void port_look_up_receive(void *context, const struct receive *receive,
-					uint64_t token)
+static inline void port_look_up_receive(void *lookup, const struct receive *receive,
+					struct waiter *waiter)
 {
-	(void)context;
+	(void)lookup;
 	(void)receive;
-	waiters_looked_up(rig.waiters, token, OUTCOME_ISSUED, NULL);
+	waiters_looked_up(waiter, OUTCOME_ISSUED, NULL);
 }
 
-static inline void port_report(void *context, int64_t coupon, int64_t generation, int64_t seq)
+static inline void port_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq)
 {
-	(void)context;
+	(void)known;
 	rig.reports++;
 	rig.reported_coupon = coupon;
 	rig.reported_generation = generation;
 	rig.reported_seq = seq;
 }
 
-static inline void port_ask(void *context, int64_t coupon)
+static inline void port_ask(struct redis_pool *redis, int64_t coupon)
 {
-	(void)context;
+	(void)redis;
 	rig.asks++;
 	rig.asked_coupon = coupon;
 }
 
 /* Reported only on a change. */
-static inline void port_busy(void *context, int64_t coupon, int busy)
+static inline void port_busy(int64_t coupon, int busy)
 {
-	(void)context;
 	assert_in_range(coupon, 0, COUPONS_TOLD - 1);
 	assert_int_equal(rig.busy[coupon], !busy);
 	rig.busy[coupon] = busy;
 }
 
-static inline void port_doubt(void *context, int64_t coupon, int64_t until_ms)
+static inline void port_doubt(int64_t coupon, int64_t until_ms)
 {
-	(void)context;
 	rig.doubt_coupon = coupon;
 	rig.doubt_until_ms = until_ms;
 }
 
-static inline void rig_up(const struct admission_limits *limits)
+static inline void rig_up(const struct config *limits, size_t coupons_max)
 {
 	static const struct admission_port port = {
 		.now_ms = port_now_ms,
@@ -187,13 +181,13 @@ static inline void rig_up(const struct admission_limits *limits)
 	rig.now_ms = 1000;
 	STAILQ_INIT(&rig.published);
 	rig.waiters = waiters_new(&waiters_port, 5000);
-	rig.admission = admission_new(&port, limits, rig.waiters);
+	rig.admission = admission_new(&port, limits, coupons_max, rig.waiters);
 }
 
 static inline int setup(void **state)
 {
 	(void)state;
-	rig_up(&limits_default);
+	rig_up(&limits_default, COUPONS_MAX);
 	return 0;
 }
 

@@ -221,11 +221,11 @@ static void test_repeated_waits_for_its_outcome(void **state)
 
 static void test_busy_per_coupon(void **state)
 {
-	struct admission_limits limits = limits_default;
+	struct config limits = limits_default;
 
 	(void)state;
 	limits.unconfirmed_per_coupon_max = 10;
-	rig_up(&limits);
+	rig_up(&limits, COUPONS_MAX);
 	for (int i = 0; i < 10; i++)
 		submit(1, 1 + i);
 	answer_expect(submit(1, 11), ANSWER_BUSY);
@@ -243,11 +243,11 @@ static void test_busy_per_coupon(void **state)
 
 static void test_busy_in_all(void **state)
 {
-	struct admission_limits limits = limits_default;
+	struct config limits = limits_default;
 
 	(void)state;
 	limits.unconfirmed_max = 7;
-	rig_up(&limits);
+	rig_up(&limits, COUPONS_MAX);
 	for (int i = 0; i < 7; i++)
 		submit(1 + i % 3, 1 + i);
 	answer_expect(submit(4, 1), ANSWER_BUSY);

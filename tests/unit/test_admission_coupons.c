@@ -6,11 +6,11 @@
 
 /* Coupons that Redis does not have */
 
-static void missing_expect(enum coupon_state coupon_state, enum answer answer, int remembered)
+static void missing_expect(enum answer answer, int is_published, int remembered)
 {
 	struct client *clients[4];
 
-	rig_up(&limits_default);
+	rig_up(&limits_default, COUPONS_MAX);
 	clients[0] = submit(1, 1);
 	admission_flush(rig.admission);
 	clients[1] = submit(1, 2);
@@ -23,7 +23,7 @@ static void missing_expect(enum coupon_state coupon_state, enum answer answer, i
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(clients[i]->answers, 0);
 	assert_int_equal(requests_open(), 3);
-	admission_looked_up(rig.admission, 1, coupon_state);
+	admission_looked_up(rig.admission, 1, answer, is_published);
 	for (int i = 0; i < 3; i++)
 		answer_expect(clients[i], answer);
 	assert_int_equal(requests_open(), 0);
@@ -38,12 +38,12 @@ static void missing_expect(enum coupon_state coupon_state, enum answer answer, i
 static void test_missing(void **state)
 {
 	(void)state;
-	missing_expect(COUPON_ABSENT, ANSWER_NOT_FOUND, 1);
-	missing_expect(COUPON_PAUSED, ANSWER_PAUSED, 1);
-	missing_expect(COUPON_ENDED, ANSWER_ENDED, 1);
-	missing_expect(COUPON_PUBLISHED, ANSWER_UNAVAILABLE, 0);
-	missing_expect(COUPON_LOOKUP_FAILED, ANSWER_UNAVAILABLE, 0);
-	missing_expect(COUPON_LOOKUP_BUSY, ANSWER_BUSY, 0);
+	missing_expect(ANSWER_NOT_FOUND, 0, 1);
+	missing_expect(ANSWER_PAUSED, 0, 1);
+	missing_expect(ANSWER_ENDED, 0, 1);
+	missing_expect(ANSWER_UNAVAILABLE, 1, 0);
+	missing_expect(ANSWER_UNAVAILABLE, 0, 0);
+	missing_expect(ANSWER_BUSY, 0, 0);
 }
 
 static void test_looked_up_at_once(void **state)
@@ -51,7 +51,7 @@ static void test_looked_up_at_once(void **state)
 	struct client *client = submit(1, 1);
 
 	(void)state;
-	rig.lookup_at_once = COUPON_LOOKUP_BUSY + 1;
+	rig.lookup_at_once = ANSWER_BUSY;
 	admission_flush(rig.admission);
 	call_state(CALL_MISSING);
 	answer_expect(client, ANSWER_BUSY);
@@ -118,7 +118,7 @@ static void refused(enum call_state state)
 	admission_flush(rig.admission);
 	call_state(state);
 	if (state == CALL_MISSING)
-		admission_looked_up(rig.admission, 1, COUPON_LOOKUP_FAILED);
+		admission_looked_up(rig.admission, 1, ANSWER_UNAVAILABLE, 0);
 }
 
 static void report_expect(int reports, int64_t generation, int64_t seq)
@@ -180,7 +180,7 @@ static void seen_of(int64_t coupon)
 
 static void test_report_of_all_coupons_in_pieces(void **state)
 {
-	const int coupons = (int)limits_default.coupons_max;
+	const int coupons = COUPONS_MAX;
 
 	(void)state;
 	for (int64_t coupon = 1; coupon <= coupons; coupon++)
@@ -199,9 +199,9 @@ static void test_report_of_all_coupons_in_pieces(void **state)
 static void test_the_keeper_is_asked_for_what_waits_for_it(void **state)
 {
 	static const struct {
-		enum coupon_state state;
-		int asks;
-	} looked_up[] = { { COUPON_ABSENT, 2 }, { COUPON_PUBLISHED, 3 } };
+		enum answer answer;
+		int is_published, asks;
+	} looked_up[] = { { ANSWER_NOT_FOUND, 0, 2 }, { ANSWER_UNAVAILABLE, 1, 3 } };
 
 	(void)state;
 	refused(CALL_UNVERIFIED);
@@ -216,7 +216,8 @@ static void test_the_keeper_is_asked_for_what_waits_for_it(void **state)
 		submit(1, 1);
 		admission_flush(rig.admission);
 		call_state(CALL_MISSING);
-		admission_looked_up(rig.admission, 1, looked_up[i].state);
+		admission_looked_up(rig.admission, 1, looked_up[i].answer,
+				    looked_up[i].is_published);
 		assert_int_equal(rig.asks, looked_up[i].asks);
 	}
 }
@@ -226,7 +227,7 @@ static void test_the_keeper_is_asked_for_what_waits_for_it(void **state)
 static void test_eviction(void **state)
 {
 	(void)state;
-	for (int64_t coupon = 1; coupon <= (int64_t)limits_default.coupons_max; coupon++) {
+	for (int64_t coupon = 1; coupon <= COUPONS_MAX; coupon++) {
 		submit(coupon, 1);
 		admission_flush(rig.admission);
 		call_answer(coupon == 1 ? ANSWER_OK : ANSWER_LIMIT_REACHED);
@@ -246,7 +247,7 @@ static void test_eviction_impossible(void **state)
 	struct client *client;
 
 	(void)state;
-	for (int64_t coupon = 1; coupon <= (int64_t)limits_default.coupons_max; coupon++)
+	for (int64_t coupon = 1; coupon <= COUPONS_MAX; coupon++)
 		submit(coupon, 1);
 	answer_expect(submit(100, 1), ANSWER_BUSY);
 	admission_flush(rig.admission);
@@ -264,12 +265,11 @@ static void test_eviction_impossible(void **state)
  */
 static void test_eviction_after_failed_send(void **state)
 {
-	struct admission_limits limits = limits_default;
+	struct config limits = limits_default;
 
 	(void)state;
-	limits.coupons_max = 1;
 	limits.batch_receives_max = 2;
-	rig_up(&limits);
+	rig_up(&limits, 1);
 	for (int i = 0; i < 4; i++)
 		submit(1, 1 + i);
 	rig.send_fails = 2;

@@ -73,11 +73,11 @@ static void test_no_memory_of_busy(void **state)
 
 static void test_memory_switched_off(void **state)
 {
-	struct admission_limits limits = limits_default;
+	struct config limits = limits_default;
 
 	(void)state;
 	limits.memory_ms = 0;
-	rig_up(&limits);
+	rig_up(&limits, COUPONS_MAX);
 	submit(1, 1);
 	admission_flush(rig.admission);
 	call_answer(ANSWER_OUT_OF_STOCK);
@@ -168,11 +168,11 @@ static void test_memory_not_started_too_late_reply(void **state)
 /* Sold out is answered from memory even when full. */
 static void test_memory_before_busy(void **state)
 {
-	struct admission_limits limits = limits_default;
+	struct config limits = limits_default;
 
 	(void)state;
 	limits.unconfirmed_per_coupon_max = 2;
-	rig_up(&limits);
+	rig_up(&limits, COUPONS_MAX);
 	submit(1, 1);
 	admission_flush(rig.admission);
 	submit_as(1, 2, "k", ACK_ACCEPTED);

@@ -97,7 +97,7 @@ static void test_lane(void **state)
 	(void)state;
 	lane_init(&lane, IDS);
 	for (size_t i = 0; i < IDS; i++)
-		assert_int_equal(lane_add_coupon(&lane, NULL, ids[i], on_coupon, NULL), 0);
+		assert_int_equal(lane_add(&lane, NULL, ids[i], 0, NULL, on_coupon, NULL), 0);
 	assert_in_range(chain_longest(lane.by_coupon->hh.tbl), 1, CHAIN_MAX);
 	assert_int_equal(lane_take(&lane, IDS, INT64_MAX, &taken), IDS);
 	lane_list_end(&taken, NULL);

@@ -25,7 +25,8 @@ static struct {
 	struct waiters *waiters;
 	int64_t now_ms;
 	int lookups;
-	uint64_t token; /* of the last look-up */
+	struct waiter *waiter; /* of the last look-up, and of the one before it */
+	struct waiter *before;
 	struct receive looked_up;
 	int at_once; /* an outcome_state + 1: each look-up ends within the call */
 	struct client *clients[CLIENTS_MAX];
@@ -34,29 +35,27 @@ static struct {
 
 static const struct ulid batch_a = { { 1 } }, batch_b = { { 2 } };
 
-static int64_t port_now_ms(void *context)
+static int64_t port_now_ms(void)
 {
-	(void)context;
 	return rig.now_ms;
 }
 
-static void port_look_up(void *context, const struct receive *receive, uint64_t token)
+static void port_look_up(void *lookup, const struct receive *receive, struct waiter *waiter)
 {
-	(void)context;
+	(void)lookup;
 	rig.lookups++;
-	rig.token = token;
+	rig.before = rig.waiter;
+	rig.waiter = waiter;
 	rig.looked_up = *receive;
 	if (rig.at_once)
-		waiters_looked_up(rig.waiters, token, (enum outcome_state)(rig.at_once - 1),
-				  "slot_taken");
+		waiters_looked_up(waiter, (enum outcome_state)(rig.at_once - 1), "slot_taken");
 }
 
-static void port_answer(void *context, struct request *request, const struct result *result)
+static void port_answer(struct request *request, const struct result *result)
 {
 	struct client *client = (struct client *)(void *)((char *)request -
 							  offsetof(struct client, request));
 
-	(void)context;
 	client->answers++;
 	client->result = *result;
 }
@@ -186,7 +185,7 @@ static void deadline_expect(enum request_ack ack, enum outcome_state found, enum
 	waiters_tick(rig.waiters);
 	assert_int_equal(rig.lookups, lookups + 1);
 	assert_int_equal(client->answers, 0);
-	waiters_looked_up(rig.waiters, rig.token, found, "out_of_stock");
+	waiters_looked_up(rig.waiter, found, "out_of_stock");
 	answer_expect(client, answer);
 	if (answer == ANSWER_OK)
 		assert_int_equal(client->result.reached, ACK_ISSUED);
@@ -197,11 +196,10 @@ static void deadline_expect(enum request_ack ack, enum outcome_state found, enum
 static void test_deadline(void **state)
 {
 	(void)state;
-	deadline_expect(ACK_ISSUED, OUTCOME_NONE, ANSWER_UNKNOWN);
 	deadline_expect(ACK_ISSUED, OUTCOME_UNKNOWN, ANSWER_UNKNOWN);
 	deadline_expect(ACK_ISSUED, OUTCOME_ISSUED, ANSWER_OK);
 	deadline_expect(ACK_ISSUED, OUTCOME_REJECTED, ANSWER_REJECTED);
-	deadline_expect(ACK_QUEUED, OUTCOME_NONE, ANSWER_UNKNOWN);
+	deadline_expect(ACK_QUEUED, OUTCOME_UNKNOWN, ANSWER_UNKNOWN);
 	deadline_expect(ACK_QUEUED, OUTCOME_ISSUED, ANSWER_OK);
 }
 
@@ -210,21 +208,17 @@ static void test_word_overtakes_look_up(void **state)
 {
 	struct client *issued = wait(ACK_ISSUED, &batch_a, 0, 0),
 		      *queued = wait(ACK_QUEUED, &batch_a, 1, 0);
-	uint64_t tokens[2];
 
 	(void)state;
 	rig.now_ms += TIMEOUT_MS;
 	waiters_tick(rig.waiters);
 	assert_int_equal(rig.lookups, 2);
-	tokens[1] = rig.token;
-	tokens[0] = rig.token - 1;
 	waiters_settled(rig.waiters, &batch_a, 0, OUTCOME_ISSUED, NULL);
 	waiters_confirmed(rig.waiters, &batch_a);
 	answer_expect(issued, ANSWER_OK);
 	answer_expect(queued, ANSWER_OK);
-	waiters_looked_up(rig.waiters, tokens[0], OUTCOME_NONE, NULL);
-	waiters_looked_up(rig.waiters, tokens[1], OUTCOME_REJECTED, "slot_taken");
-	waiters_looked_up(rig.waiters, 999, OUTCOME_NONE, NULL);
+	waiters_looked_up(rig.before, OUTCOME_UNKNOWN, NULL);
+	waiters_looked_up(rig.waiter, OUTCOME_REJECTED, "slot_taken");
 	assert_int_equal(issued->answers + queued->answers, 2);
 	waiters_tick(rig.waiters);
 	assert_int_equal(rig.lookups, 2);
@@ -239,8 +233,7 @@ static void test_repeated_polls(void **state)
 	(void)state;
 	assert_int_equal(rig.lookups, 1);
 	for (int64_t waited = 0; waited < TIMEOUT_MS; waited += WAITERS_POLL_MS) {
-		waiters_looked_up(rig.waiters, rig.token,
-				  waited % 400 ? OUTCOME_NONE : OUTCOME_UNKNOWN, NULL);
+		waiters_looked_up(rig.waiter, OUTCOME_UNKNOWN, NULL);
 		assert_int_equal(client->answers, 0);
 		rig.now_ms += WAITERS_POLL_MS - 1;
 		waiters_tick(rig.waiters);
@@ -251,7 +244,7 @@ static void test_repeated_polls(void **state)
 		waiters_tick(rig.waiters);
 		assert_int_equal(rig.lookups, lookups);
 	}
-	waiters_looked_up(rig.waiters, rig.token, OUTCOME_NONE, NULL);
+	waiters_looked_up(rig.waiter, OUTCOME_UNKNOWN, NULL);
 	answer_expect(client, ANSWER_UNKNOWN);
 }
 
@@ -260,10 +253,10 @@ static void test_repeated_ends(void **state)
 	struct client *issued = wait(ACK_QUEUED, &batch_a, 0, 1), *rejected;
 
 	(void)state;
-	waiters_looked_up(rig.waiters, rig.token, OUTCOME_NONE, NULL);
+	waiters_looked_up(rig.waiter, OUTCOME_UNKNOWN, NULL);
 	rig.now_ms += WAITERS_POLL_MS;
 	waiters_tick(rig.waiters);
-	waiters_looked_up(rig.waiters, rig.token, OUTCOME_ISSUED, NULL);
+	waiters_looked_up(rig.waiter, OUTCOME_ISSUED, NULL);
 	answer_expect(issued, ANSWER_OK);
 	assert_int_equal(issued->result.reached, ACK_ISSUED);
 	rig.at_once = OUTCOME_REJECTED + 1;
