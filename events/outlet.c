@@ -21,7 +21,7 @@ struct outlet {
 	int stop_fd;
 	struct rabbit_publisher_port port;
 	struct rabbit_publisher *publisher;
-	int failed; /* a message was not confirmed: it was refused, or is lost with the connection */
+	int failed; /* a message was refused, or is lost with the connection */
 };
 
 static char any; /* the item of every message */
