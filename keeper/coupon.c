@@ -265,7 +265,8 @@ static int page_fill(struct keeper_context *context, struct coupon_page *page)
 	}
 	if (n < 2 && loads == 0) {
 		for (size_t i = 0; i < page->n; i++)
-			page->states[i] = PAGE_LEFT; /* keeper_coupon_step() rebuilds one */
+			if (page->states[i] == PAGE_CHOSEN)
+				page->states[i] = PAGE_LEFT; /* keeper_coupon_step() rebuilds one */
 		return 0;
 	}
 	if (page_rebuild(context, page))

@@ -27,8 +27,9 @@ int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page
 
 /*
  * Does what the coupon needs next, at Redis' time `now_ms`. If it is closed and settled, its keys
- * are set to expire in `keep_ms`. 1 when it is loaded or settled now; 0; -1 when Redis or
- * PostgreSQL failed or another keeper was elected: the round is over.
+ * are set to expire in `keep_ms`. 1 when it is settled now, or was not in Redis and something is
+ * done or awaited for it; 0; -1 when Redis or PostgreSQL failed or another keeper was elected: the
+ * round is over.
  */
 int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *row,
 		       const struct coupon_look *look, int64_t now_ms, int64_t keep_ms);

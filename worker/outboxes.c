@@ -144,7 +144,7 @@ struct outboxes {
 	/* of the loop */
 	struct entries settled;
 	struct entry *last;     /* of `settled` */
-	struct changes changes; /* the numbers since the last one was sent */
+	struct changes changes; /* the numbers since the last one was sent, and the installation */
 
 	pthread_mutex_t mutex; /* guards from here … */
 	pthread_cond_t changed;

@@ -136,7 +136,10 @@ int rabbit_publisher_reply(struct rabbit_publisher *publisher, amqp_bytes_t repl
  * a time. It declares nothing, connects once, and writes no log lines. One failure is final.
  */
 
-/* Connects. NULL with a sentence in `error`. To be closed, then freed. */
+/*
+ * Connects. NULL with a sentence in `error`. `port` is lent; done() is called once for every item.
+ * To be closed, then freed: items that are open end as CONFIRM_LOST.
+ */
 struct rabbit_publisher *rabbit_sender_open(const char *url,
 					    const struct rabbit_publisher_port *port, void *context,
 					    char error[RABBIT_ERROR_SIZE]);

@@ -27,6 +27,7 @@ enum fake_answer {
 	FAKE_ACK,
 	FAKE_NACK,
 	FAKE_RETURN,
+	FAKE_RETURN_WITHOUT_BODY,
 	FAKE_HANG_UP,
 	FAKE_SILENCE,
 	FAKE_BLOCK,
@@ -36,7 +37,8 @@ enum fake_answer {
 	FAKE_TWO_HEADERS,
 	FAKE_NO_HEADER,
 	FAKE_TWO_METHODS,
-	FAKE_CANCEL
+	FAKE_CANCEL,
+	FAKE_UNEXPECTED
 };
 
 struct fake_connection {
@@ -170,6 +172,7 @@ static int fake_publish_answer(struct fake_connection *connection)
 	amqp_connection_unblocked_t unblocked = { 0 };
 	static const char body[1] = "b";
 	amqp_basic_cancel_t cancel = { .consumer_tag = amqp_cstring_bytes("c") };
+	amqp_queue_purge_t purge = { 0 };
 
 	switch (connection->broker->plan[n % FAKE_PLAN_MAX]) {
 	case FAKE_ACK:
@@ -179,6 +182,12 @@ static int fake_publish_answer(struct fake_connection *connection)
 	case FAKE_RETURN: /* then acks, as RabbitMQ does */
 		if (fake_message(connection, AMQP_BASIC_RETURN_METHOD, &returned,
 				 connection->header, connection->header_len, body, sizeof(body)))
+			return -1;
+		break;
+	case FAKE_RETURN_WITHOUT_BODY:
+		memset(connection->header + 4, 0, 8);
+		if (fake_message(connection, AMQP_BASIC_RETURN_METHOD, &returned,
+				 connection->header, connection->header_len, body, 0))
 			return -1;
 		break;
 	case FAKE_HANG_UP:
@@ -210,6 +219,8 @@ static int fake_publish_answer(struct fake_connection *connection)
 		       fake_method(connection, 1, AMQP_BASIC_ACK_METHOD, &ack);
 	case FAKE_CANCEL:
 		return fake_method(connection, 1, AMQP_BASIC_CANCEL_METHOD, &cancel);
+	case FAKE_UNEXPECTED:
+		return fake_method(connection, 1, AMQP_QUEUE_PURGE_METHOD, &purge);
 	}
 	return fake_method(connection, 1, AMQP_BASIC_ACK_METHOD, &ack);
 }

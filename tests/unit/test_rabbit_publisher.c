@@ -200,10 +200,10 @@ static void test_confirmed_and_refused(void **state)
 }
 
 /* The returned message is identified, and everything is declared again before the next one. */
-static void return_run(const struct rabbit_publisher_port *port, int tagged)
+static void return_run(const struct rabbit_publisher_port *port, enum fake_answer answer,
+		       int tagged)
 {
-	static const enum fake_answer plan[] = { FAKE_ACK, FAKE_RETURN, FAKE_ACK, FAKE_ACK,
-						 FAKE_ACK };
+	const enum fake_answer plan[] = { FAKE_ACK, answer, FAKE_ACK, FAKE_ACK, FAKE_ACK };
 	static const enum confirm_result results[] = { CONFIRM_DONE, CONFIRM_RETURNED, CONFIRM_DONE,
 						       CONFIRM_DONE, CONFIRM_DONE };
 	struct rig rig;
@@ -225,13 +225,14 @@ static void return_run(const struct rabbit_publisher_port *port, int tagged)
 static void test_returned_by_tag(void **state)
 {
 	(void)state;
-	return_run(&by_tag, 5);
+	return_run(&by_tag, FAKE_RETURN, 5);
+	return_run(&by_tag, FAKE_RETURN_WITHOUT_BODY, 5);
 }
 
 static void test_returned_by_correlation(void **state)
 {
 	(void)state;
-	return_run(&by_correlation, 0);
+	return_run(&by_correlation, FAKE_RETURN, 0);
 }
 
 /* Items 0 to 7 go to one queue, the others to another. */
@@ -351,25 +352,27 @@ static void test_frames_that_do_not_belong_together(void **state)
 {
 	static const enum fake_answer plan[] = { FAKE_BODY_FIRST,  FAKE_HEADER_FIRST,
 						 FAKE_TWO_HEADERS, FAKE_NO_HEADER,
-						 FAKE_TWO_METHODS, FAKE_CANCEL };
+						 FAKE_TWO_METHODS, FAKE_CANCEL,
+						 FAKE_UNEXPECTED };
 	struct rig rig;
 
 	(void)state;
-	rig_start(&rig, plan, 6);
+	rig_start(&rig, plan, 7);
 	publisher_start(&rig, &by_tag);
-	for (int i = 0; i < 6; i++) {
+	for (int i = 0; i < 7; i++) {
 		struct rabbit_link *link = rabbit_publisher_link(rig.publisher);
 
 		items_send(&rig, i, 1);
 		assert_int_equal(rig.items[i].result, CONFIRM_LOST);
 		assert_int_equal(rig.lost, i + 1);
 		assert_string_equal(rabbit_link_trouble(link),
-				    i < 5 ? "the broker sent frames out of order"
-					  : "the broker ended the consumer");
+				    i < 5    ? "the broker sent frames out of order"
+				    : i == 5 ? "the broker ended the consumer"
+					     : "the broker sent an unexpected method");
 		UNTIL(link, rabbit_publisher_ready(rig.publisher));
 	}
-	items_send(&rig, 6, 1);
-	assert_int_equal(rig.items[6].result, CONFIRM_DONE);
+	items_send(&rig, 7, 1);
+	assert_int_equal(rig.items[7].result, CONFIRM_DONE);
 	rig_stop(&rig);
 }
 
