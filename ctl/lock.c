@@ -196,6 +196,7 @@ static int lock_run(struct ctl *ctl)
 	if (!owner)
 		args_fail("--backend is \"zookeeper\": this build has no ZooKeeper; make "
 			  "WITH_ZOOKEEPER=1 has it");
+	signal(SIGCHLD, SIG_DFL); /* ignored, as some callers leave it, no end would be told */
 	signals_fill(&set);
 	check(sigprocmask(SIG_BLOCK, &set, &signals_before) == 0); /* before any other thread */
 	status = take_and_run(owner, ctl, &options);

@@ -12,10 +12,10 @@ from relay import Relay, port_of
 from stack import wait_until
 
 
-def lock_start(stack, *words):
+def lock_start(stack, *words, signals="--default-signal"):
     """Whatever signals this test run ignores, as under nohup(1), the command does not."""
     return subprocess.Popen(
-        ["env", "--default-signal", BUILD / "couponctl", "lock", *map(str, words)],
+        ["env", signals, BUILD / "couponctl", "lock", *map(str, words)],
         env={**os.environ, **stack.env_of("operator")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -51,6 +51,11 @@ def test_a_command_runs_under_a_lock(stack, store, name):
 )
 def test_the_exit_status_is_that_of_the_command(stack, name, command, status):
     assert lock_run(stack, name, "--", *command)[0] == status
+
+
+def test_a_caller_that_ignores_the_end_of_its_children(stack, name):
+    process = lock_start(stack, name, "--", "sh", "-c", "exit 7", signals="--ignore-signal=CHLD")
+    assert process.wait(timeout=120) == 7
 
 
 def test_the_store_is_gone_at_the_end(stack, name, tmp_path):

@@ -184,6 +184,8 @@ static void test_refuses_what_is_no_row(void **state)
 		{ "x,\"a\n1\n2\n", "does not end" },   { "\"a\"b\n", "quote is neither" },
 		{ "\"a\" b,c\n", "quote is neither" }, { "a\"b,c\n", "quote is neither" },
 		{ "\"a\"\"", "does not end" },         { "a\rb,c\n", "carriage return" },
+		{ "a\rb", "carriage return" },         { "a\r\"b\nc\"\n", "carriage return" },
+		{ "a\r,", "carriage return" },
 	};
 
 	(void)state;
