@@ -180,8 +180,8 @@ static const char *line_feed(struct csv_rows *rows)
 		return "a quote is neither at the end of its cell nor doubled";
 	}
 	/* What follows a row in its line would be lost, or become part of the next one. */
-	return rows->rows_n > 0 && (csv_fini(&rows->parser, on_cell, on_row, rows) ||
-				    rows->rows_n > 1)
+	return rows->rows_n > 0 &&
+			       (csv_fini(&rows->parser, on_cell, on_row, rows) || rows->rows_n > 1)
 		       ? "a carriage return is in the middle of the line"
 		       : NULL;
 }

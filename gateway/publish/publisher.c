@@ -381,8 +381,10 @@ static void *thread_main(void *data)
 
 	do {
 		turn_run(publisher);
-		if (!lists_exchange(publisher, &stop) && !stop)
+		if (!lists_exchange(publisher, &stop) && !stop) {
 			thread_sleep(publisher);
+			lists_exchange(publisher, &stop);
+		}
 	} while (!stop);
 	rabbit_publisher_close(publisher->amqp);
 	return NULL;
