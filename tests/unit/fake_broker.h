@@ -25,6 +25,7 @@
 
 enum fake_answer {
 	FAKE_ACK,
+	FAKE_ACK_ALL, /* those before it, too */
 	FAKE_NACK,
 	FAKE_RETURN,
 	FAKE_RETURN_WITHOUT_BODY,
@@ -176,6 +177,9 @@ static int fake_publish_answer(struct fake_connection *connection)
 
 	switch (connection->broker->plan[n % FAKE_PLAN_MAX]) {
 	case FAKE_ACK:
+		break;
+	case FAKE_ACK_ALL:
+		ack.multiple = 1;
 		break;
 	case FAKE_NACK:
 		return fake_method(connection, 1, AMQP_BASIC_NACK_METHOD, &nack);

@@ -199,6 +199,21 @@ static void test_confirmed_and_refused(void **state)
 	assert_int_equal(rig.broker.tagged, 3);
 }
 
+static void test_one_ack_of_several(void **state)
+{
+	static const enum fake_answer plan[] = { FAKE_SILENCE, FAKE_SILENCE, FAKE_ACK_ALL };
+	static const enum confirm_result results[] = { CONFIRM_DONE, CONFIRM_DONE, CONFIRM_DONE };
+	struct rig rig;
+
+	(void)state;
+	rig_start(&rig, plan, 3);
+	publisher_start(&rig, &by_tag);
+	items_send(&rig, 0, 3);
+	results_expect(&rig, 3, results);
+	assert_int_equal(rig.lost, 0);
+	rig_stop(&rig);
+}
+
 /* The returned message is identified, and everything is declared again before the next one. */
 static void return_run(const struct rabbit_publisher_port *port, enum fake_answer answer,
 		       int tagged)
@@ -528,6 +543,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_confirmed_and_refused),
+		cmocka_unit_test(test_one_ack_of_several),
 		cmocka_unit_test(test_returned_by_tag),
 		cmocka_unit_test(test_returned_by_correlation),
 		cmocka_unit_test(test_a_queue_that_refuses_beside_another),

@@ -90,85 +90,86 @@ static void test_made_secrets_are_read_and_differ(void **state)
 	assert_string_not_equal(one_digits, other_digits);
 }
 
+static const struct {
+	const char *address;
+	const char *kind; /* NULL: of the Internet */
+} addresses[] = {
+	{ "8.8.8.8", NULL },
+	{ "1.0.0.1", NULL },
+	{ "9.255.255.255", NULL },
+	{ "11.0.0.0", NULL },
+	{ "100.63.255.255", NULL },
+	{ "100.128.0.0", NULL },
+	{ "172.15.255.255", NULL },
+	{ "172.32.0.0", NULL },
+	{ "192.167.255.255", NULL },
+	{ "192.169.0.0", NULL },
+	{ "223.255.255.255", NULL },
+	{ "0.0.0.0", "this network" },
+	{ "0.1.2.3", "this network" },
+	{ "10.0.0.0", "private" },
+	{ "10.255.255.255", "private" },
+	{ "100.64.0.0", "of a carrier's NAT" },
+	{ "100.100.100.200", "of a carrier's NAT" },
+	{ "100.127.255.255", "of a carrier's NAT" },
+	{ "127.0.0.1", "loopback" },
+	{ "127.255.255.255", "loopback" },
+	{ "168.63.129.16", "of a cloud's own services" },
+	{ "168.63.129.17", NULL },
+	{ "169.254.169.254", "link-local" },
+	{ "172.16.0.0", "private" },
+	{ "172.31.255.255", "private" },
+	{ "192.0.0.192", "reserved" },
+	{ "192.0.2.1", "for documentation" },
+	{ "192.88.99.1", "reserved" },
+	{ "192.168.0.1", "private" },
+	{ "198.18.0.1", "for benchmarks" },
+	{ "198.19.255.255", "for benchmarks" },
+	{ "198.20.0.0", NULL },
+	{ "198.51.100.1", "for documentation" },
+	{ "203.0.113.1", "for documentation" },
+	{ "224.0.0.1", "multicast" },
+	{ "239.255.255.255", "multicast" },
+	{ "240.0.0.1", "reserved" },
+	{ "255.255.255.255", "reserved" },
+	{ "2606:4700::1111", NULL },
+	{ "2000::1", NULL },
+	{ "2001:200::1", NULL },
+	{ "3ffe:ffff::", NULL },
+	{ "::", "unspecified" },
+	{ "::1", "loopback" },
+	{ "::2", "reserved" },
+	{ "::127.0.0.1", "reserved" },
+	{ "::ffff:127.0.0.1", "IPv4 written as IPv6" },
+	{ "::ffff:8.8.8.8", "IPv4 written as IPv6" },
+	{ "64:ff9b::8.8.8.8", NULL },
+	{ "64:ff9b::127.0.0.1", "loopback" },
+	{ "64:ff9b::169.254.169.254", "link-local" },
+	{ "64:ff9b:1::8.8.8.8", "reserved" },
+	{ "100::1", "reserved" },
+	{ "2001::1", "reserved" },
+	{ "2001:db8::1", "for documentation" },
+	{ "2002:7f00:1::", "6to4" },
+	{ "3fff::1", "for documentation" },
+	{ "4000::1", "reserved" },
+	{ "5f00::1", "reserved" },
+	{ "fc00::1", "private" },
+	{ "fd00:ec2::254", "private" },
+	{ "fe80::1", "link-local" },
+	{ "fec0::1", "site-local" },
+	{ "ff02::1", "multicast" },
+};
+
 static void test_addresses(void **state)
 {
-	static const struct {
-		const char *address;
-		const char *kind; /* NULL: of the Internet */
-	} cases[] = {
-		{ "8.8.8.8", NULL },
-		{ "1.0.0.1", NULL },
-		{ "9.255.255.255", NULL },
-		{ "11.0.0.0", NULL },
-		{ "100.63.255.255", NULL },
-		{ "100.128.0.0", NULL },
-		{ "172.15.255.255", NULL },
-		{ "172.32.0.0", NULL },
-		{ "192.167.255.255", NULL },
-		{ "192.169.0.0", NULL },
-		{ "223.255.255.255", NULL },
-		{ "0.0.0.0", "this network" },
-		{ "0.1.2.3", "this network" },
-		{ "10.0.0.0", "private" },
-		{ "10.255.255.255", "private" },
-		{ "100.64.0.0", "of a carrier's NAT" },
-		{ "100.100.100.200", "of a carrier's NAT" },
-		{ "100.127.255.255", "of a carrier's NAT" },
-		{ "127.0.0.1", "loopback" },
-		{ "127.255.255.255", "loopback" },
-		{ "168.63.129.16", "of a cloud's own services" },
-		{ "168.63.129.17", NULL },
-		{ "169.254.169.254", "link-local" },
-		{ "172.16.0.0", "private" },
-		{ "172.31.255.255", "private" },
-		{ "192.0.0.192", "reserved" },
-		{ "192.0.2.1", "for documentation" },
-		{ "192.88.99.1", "reserved" },
-		{ "192.168.0.1", "private" },
-		{ "198.18.0.1", "for benchmarks" },
-		{ "198.19.255.255", "for benchmarks" },
-		{ "198.20.0.0", NULL },
-		{ "198.51.100.1", "for documentation" },
-		{ "203.0.113.1", "for documentation" },
-		{ "224.0.0.1", "multicast" },
-		{ "239.255.255.255", "multicast" },
-		{ "240.0.0.1", "reserved" },
-		{ "255.255.255.255", "reserved" },
-		{ "2606:4700::1111", NULL },
-		{ "2000::1", NULL },
-		{ "2001:200::1", NULL },
-		{ "3ffe:ffff::", NULL },
-		{ "::", "unspecified" },
-		{ "::1", "loopback" },
-		{ "::2", "reserved" },
-		{ "::127.0.0.1", "reserved" },
-		{ "::ffff:127.0.0.1", "IPv4 written as IPv6" },
-		{ "::ffff:8.8.8.8", "IPv4 written as IPv6" },
-		{ "64:ff9b::8.8.8.8", NULL },
-		{ "64:ff9b::127.0.0.1", "loopback" },
-		{ "64:ff9b::169.254.169.254", "link-local" },
-		{ "64:ff9b:1::8.8.8.8", "reserved" },
-		{ "100::1", "reserved" },
-		{ "2001::1", "reserved" },
-		{ "2001:db8::1", "for documentation" },
-		{ "2002:7f00:1::", "6to4" },
-		{ "3fff::1", "for documentation" },
-		{ "4000::1", "reserved" },
-		{ "5f00::1", "reserved" },
-		{ "fc00::1", "private" },
-		{ "fd00:ec2::254", "private" },
-		{ "fe80::1", "link-local" },
-		{ "fec0::1", "site-local" },
-		{ "ff02::1", "multicast" },
-	};
 	struct networks none = { .n = 0 };
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		const char *kind = networks_refusal_text(&none, cases[i].address);
+	for (size_t i = 0; i < sizeof(addresses) / sizeof(addresses[0]); i++) {
+		const char *kind = networks_refusal_text(&none, addresses[i].address);
 
-		if (!kind != !cases[i].kind || (kind && strcmp(kind, cases[i].kind) != 0))
-			fail_msg("%s is %s", cases[i].address, kind ? kind : "allowed");
+		if (!kind != !addresses[i].kind || (kind && strcmp(kind, addresses[i].kind) != 0))
+			fail_msg("%s is %s", addresses[i].address, kind ? kind : "allowed");
 	}
 }
 
