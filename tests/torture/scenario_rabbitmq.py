@@ -152,7 +152,7 @@ def rabbitmq_channels_killed(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario(**OUTCOMES_LATE)
+@scenario(events="lost", **OUTCOMES_LATE)
 def rabbitmq_exchanges_deleted(rig, chance):
     """Exchanges deleted: the next publish gets its channel closed (404); they are declared
     again."""
