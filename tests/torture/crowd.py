@@ -7,10 +7,9 @@ does.
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
-from pathlib import Path
+import threading
 
 from services import say
 
@@ -19,6 +18,7 @@ ENDS_S = 240
 MEASURED_N = 20_000  # users of one gateway, to learn the rate
 SHARE = 2 / 3  # of that rate is the load
 LASTS_S = 20  # longer than most faults
+USERS_S = 30  # who would ask for so long: the load never ends by itself
 
 
 def rush_start(rig, coupons, part, first, users, rate):
@@ -49,12 +49,6 @@ def rushes_start(rig, coupons, first, users, rate=0):
     ]
 
 
-def catches(pid, number):
-    """coupon-rush catches a signal to stop while it asks: it would end while it verifies."""
-    caught = re.search(r"SigCgt:\s+(\w+)", Path(f"/proc/{pid}/status").read_text())
-    return bool(int(caught[1], 16) >> (number - 1) & 1)
-
-
 @contextlib.contextmanager
 def rushes(rig, coupons, first, users, rate=0):
     started = rushes_start(rig, coupons, first, users, rate)
@@ -68,7 +62,8 @@ def rushes(rig, coupons, first, users, rate=0):
 
 
 class Crowd:
-    """Asks from when it is made until stop(), or for 20 s."""
+    """Asks from when it is made until stop(), or for 20 s: then it is frozen, so that it verifies
+    when all faults are over."""
 
     def __init__(self, rig):
         self.coupon = rig.stack.coupon_make(100_000_000, name="crowd")
@@ -78,8 +73,10 @@ class Crowd:
             say(f"the machine settles {rig.machine_rate:.0f} receives a second")
         rate = max(1, int(SHARE * rig.machine_rate / len(rig.gateways)))
         asked = int(rig.redis_get(self.coupon, "seq") or 0)
-        self.rig, self.started = rig, rushes_start(rig, coupons, 10**6, rate * LASTS_S, rate)
+        self.rig, self.started = rig, rushes_start(rig, coupons, 10**6, rate * USERS_S, rate)
         rig.on_end(self._kill)
+        self.freeze = threading.Timer(LASTS_S, self._signal, (signal.SIGSTOP,))
+        self.freeze.start()
         rig.wait(lambda: int(rig.redis_get(self.coupon, "seq") or 0) > asked + rate)
 
     def _machine_rate(self, rig, coupons):
@@ -89,15 +86,20 @@ class Crowd:
         begun_us = min(one["begin_us"] for one in told)
         return MEASURED_N * len(told) * 1e6 / (max(ends_us) - begun_us)
 
-    def _kill(self):
+    def _signal(self, number):
         for one in self.started:
-            one.kill()
+            one.send_signal(number)
+
+    def _kill(self):
+        self.freeze.cancel()
+        self._signal(signal.SIGKILL)
 
     def stop(self):
         """Returns how many were accepted."""
-        for one in self.started:
-            if catches(one.pid, signal.SIGTERM):
-                one.send_signal(signal.SIGTERM)
+        self.freeze.cancel()
+        self.freeze.join()
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
         told = [rush_ended(one) for one in self.started]
         self.rig.stack.ctl("close", self.coupon)
         return sum(one["answers"].get("accepted", 0) for one in told)
