@@ -115,6 +115,16 @@ static void outcomes_read(struct rush_verify *verify, struct rush_receives *rows
 	rush_receives_sort(rejections);
 }
 
+/* While most rows of a table are gone, its index may seem to cost more than a scan. */
+static const char session_sql[] = "SET enable_seqscan = off";
+
+static void database_open(struct rush_verify *verify)
+{
+	db_close(verify->db);
+	verify->db = db_open("DATABASE_URL", verify->database_url);
+	db_run(verify->db, session_sql);
+}
+
 void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 		       const char *database_url, const char *redis_url, int64_t settle_timeout_s)
 {
@@ -123,13 +133,12 @@ void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 
 	*verify = (struct rush_verify){
 		.plan = plan,
-		.db = db_open("DATABASE_URL", database_url),
+		.database_url = database_url,
 		.redis_url = redis_url,
 		.settle_timeout_us = settle_timeout_s * 1000000,
 		.counts = rush_array_new(n, sizeof(*verify->counts)),
 	};
-	/* While most rows of a table are gone, its index may seem to cost more than a scan. */
-	db_run(verify->db, "SET enable_seqscan = off");
+	database_open(verify);
 	/* The counts first: an outcome that is added in between is then new in both. */
 	counts_read(verify, NULL, n, verify->counts);
 	for (uint32_t i = 0; i < n; i++)
@@ -297,6 +306,9 @@ void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests)
 {
 	int64_t deadline_us = clock_monotonic_us() + verify->settle_timeout_us;
 
+	/* PostgreSQL may have been restarted during the load. */
+	if (db_run_try(verify->db, session_sql, NULL, NULL))
+		database_open(verify);
 	rush_receives_sort(&requests->told);
 	settled_wait(verify, requests, deadline_us);
 	if (rush_requests_unknown(requests) > 0)

@@ -15,7 +15,7 @@ struct rush_counts {
 struct rush_verify {
 	const struct rush_plan *plan;
 	struct db *db;
-	const char *redis_url;
+	const char *database_url, *redis_url;
 	int64_t settle_timeout_us;
 
 	struct rush_receives before; /* outcomes of the plan's users when the rush began */

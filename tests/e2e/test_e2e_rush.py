@@ -8,12 +8,17 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from stack import wait_until
 
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 SEED = ("--user-seed", 7)
+TERMINATED = (
+    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+    " WHERE application_name = 'coupon-rush'"
+)
 
 
 def rush(stack, coupon, *options, passed=True):
@@ -72,7 +77,9 @@ def test_a_seed_names_the_same_users_again(stack, make_coupon):
         assert other["answers"] == {"issued": 50}, options
 
 
-def test_a_signal_ends_the_sending_and_what_was_sent_is_checked(stack, make_coupon, pg):
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_signal_ends_the_sending_and_what_was_sent_is_checked(stack, make_coupon, pg, cut):
+    """cut: its connection to PostgreSQL is closed while it asks."""
     coupon = make_coupon(100_000)
     options = ("--coupon", coupon, "--users", "100000", "--rate", "300", "--json")
     process = subprocess.Popen(
@@ -82,6 +89,9 @@ def test_a_signal_ends_the_sending_and_what_was_sent_is_checked(stack, make_coup
         text=True,
     )
     wait_until(lambda: len(users_of(pg, coupon)) > 30)
+    if cut:
+        with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as admin:
+            assert admin.execute(TERMINATED).fetchall() == [(True,)]
     process.terminate()
     told = json.loads(process.communicate(timeout=60)[0])
     assert process.returncode == 0 and told["passed"] and told["stopped"]
