@@ -1,7 +1,7 @@
 /*
  * The thread owns everything here but `stop`. A turn:
  *
- *	PostgreSQL ──oldest rows──▶ row ──events──▶ packets ──messages──▶ outlet ──▶ RabbitMQ
+ *	PostgreSQL ──oldest rows──▶ packets ──messages──▶ outlet ──▶ RabbitMQ
  *	     ▲                                                              │
  *	     └── these are removed; webhooks get their events ◀── all confirmed
  *
@@ -19,7 +19,6 @@
 #include "common/postgres/session.h"
 #include "embed.h"
 #include "events/outlet.h"
-#include "events/row.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
 
@@ -76,7 +75,6 @@ struct relay {
 	struct postgres *postgres; /* blocking */
 	uint64_t held_n;           /* the session that holds the lock; 0: none */
 	struct outlet *outlet;
-	struct row *row;
 	struct packets *packets;
 	struct postgres_array done[DONE_N]; /* of this turn */
 	int has_webhooks;
@@ -198,14 +196,11 @@ static const char *packets_send(struct relay *relay)
 /* A row that is malformed, which no program writes, must not keep the others back. */
 static const char *row_send(struct relay *relay, const PGresult *rows, int number)
 {
-	struct event event;
-	int rc = row_begin(relay->row, rows, number) ? -1 : 1;
+	int64_t id;
 
-	while (rc > 0 && (rc = row_next(relay->row, &event)) > 0)
-		packets_add(relay->packets, &event);
-	if (rc < 0)
-		log_error("event_row_malformed", LOG_I("id", row_id(relay->row)));
-	postgres_array_add_number(&relay->done[DONE_IDS], row_id(relay->row));
+	if (packets_add(relay->packets, rows, number, &id))
+		log_error("event_row_malformed", LOG_I("id", id));
+	postgres_array_add_number(&relay->done[DONE_IDS], id);
 	return packets_send(relay);
 }
 
@@ -383,8 +378,7 @@ struct relay *relay_start(const struct config *config)
 	});
 	relay->outlet = outlet_new(config->amqp_url, config->event_source, &relay->stop,
 				   relay->stop_fd);
-	relay->row = row_new(config->event_source);
-	relay->packets = packets_new();
+	relay->packets = packets_new(config->event_source);
 	for (int i = 0; i < DONE_N; i++)
 		postgres_array_init(&relay->done[i],
 				    i < DONE_TYPES ? POSTGRES_INT8 : POSTGRES_TEXT);
@@ -402,7 +396,6 @@ void relay_stop(struct relay *relay)
 	for (int i = 0; i < DONE_N; i++)
 		postgres_array_fini(&relay->done[i]);
 	packets_free(relay->packets);
-	row_free(relay->row);
 	outlet_free(relay->outlet);
 	postgres_free(relay->postgres);
 	close(relay->stop_fd);
