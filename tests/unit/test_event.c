@@ -43,7 +43,7 @@ enum column {
 
 #define ROW_ID 77
 
-/* A row to be, with an element of each array for each event; what is NULL, 0 or "" is SQL's NULL. */
+/* A row to be, with an element of each array for each event; what is NULL or 0 is SQL's NULL. */
 struct made {
 	enum event_type type;
 	int64_t n; /* 0: one event */
