@@ -1,6 +1,6 @@
 /*
- *	row of event_log ──event by event──▶ open: a packet for each coupon
- *	                                      └─full, another type, close─▶ complete ─▶ take
+ *	row of event_log ──event by event──▶ a packet for each coupon
+ *	                                      └─full, another type, close──▶ send
  */
 #include "events/event.h"
 
@@ -89,9 +89,10 @@ struct row {
 
 struct packets {
 	const char *source;
+	packet_fn *send;
+	void *context;
 	struct row row;
 	struct packet *open; /* by coupon */
-	STAILQ_HEAD(, packet) complete;
 };
 
 static const char *const types[EVENT_TYPES] = {
@@ -393,19 +394,27 @@ static size_t event_write(const struct row *row, const char *source, char *out)
 	return (size_t)(p - out);
 }
 
-struct packets *packets_new(const char *source)
+struct packets *packets_new(const char *source, packet_fn *send, void *context)
 {
 	struct packets *packets = checked(calloc(1, sizeof(*packets)));
 
 	packets->source = source;
-	STAILQ_INIT(&packets->complete);
+	packets->send = send;
+	packets->context = context;
 	return packets;
 }
 
-void packet_free(struct packet *packet)
+static void packet_drop(struct packets *packets, struct packet *packet)
 {
+	HASH_DEL(packets->open, packet);
 	free(packet->body);
 	free(packet);
+}
+
+void packets_clear(struct packets *packets)
+{
+	while (packets->open)
+		packet_drop(packets, packets->open);
 }
 
 void packets_free(struct packets *packets)
@@ -419,10 +428,10 @@ void packets_free(struct packets *packets)
 
 static void packet_end(struct packets *packets, struct packet *packet)
 {
-	HASH_DEL(packets->open, packet);
 	packet->body[packet->len++] = ']';
 	packet->body[packet->len] = '\0';
-	STAILQ_INSERT_TAIL(&packets->complete, packet, next);
+	packets->send(packets->context, packet);
+	packet_drop(packets, packet);
 }
 
 /* The packet of the event, with room for these bytes, for what encloses them, and for a NUL. */
@@ -479,22 +488,4 @@ void packets_close(struct packets *packets)
 {
 	while (packets->open)
 		packet_end(packets, packets->open);
-}
-
-struct packet *packets_take(struct packets *packets)
-{
-	struct packet *packet = STAILQ_FIRST(&packets->complete);
-
-	if (packet)
-		STAILQ_REMOVE_HEAD(&packets->complete, next);
-	return packet;
-}
-
-void packets_clear(struct packets *packets)
-{
-	struct packet *packet;
-
-	packets_close(packets);
-	while ((packet = packets_take(packets)))
-		packet_free(packet);
 }

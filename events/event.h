@@ -9,7 +9,6 @@
 #include <libpq-fe.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/queue.h>
 
 enum event_type {
 #define EVENT(name, text) name,
@@ -23,26 +22,28 @@ int event_type_parse(const char *text, enum event_type *type); /* 0, or -1 */
 
 /*
  * The events of a coupon that follow each other and have one type go together into a packet, the
- * body of a message, in the order in which they are added. Packets of one coupon leave in that
+ * body of a message, in the order in which they are added. Packets of one coupon are sent in that
  * order.
  */
 #define PACKET_EVENTS_MAX 256
 #define PACKET_BYTES_MAX 131072 /* unless a single event is larger */
 
 struct packet {
-	STAILQ_ENTRY(packet) next;
 	int64_t coupon;
 	enum event_type type;
 	int events;
-	char *body; /* a JSON array, not ended by a NUL until the packet is taken */
+	char *body; /* a JSON array, ended by a NUL when the packet is sent */
 	size_t len, room;
 	UT_hash_handle hh;
 };
 
+/* Called for each packet that is complete, which is lent. */
+typedef void packet_fn(void *context, const struct packet *packet);
+
 struct packets;
 
 /* `source`, which is lent: printable ASCII without quotes and backslashes. */
-struct packets *packets_new(const char *source);
+struct packets *packets_new(const char *source, packet_fn *send, void *context);
 void packets_free(struct packets *packets); /* NULL is allowed */
 
 /*
@@ -50,10 +51,5 @@ void packets_free(struct packets *packets); /* NULL is allowed */
  * -1: it is malformed; the events before that are added.
  */
 int packets_add(struct packets *packets, const PGresult *rows, int number, int64_t *id);
-/* Nothing more is added to the packets that are open. */
-void packets_close(struct packets *packets);
-/* The next packet that is complete, which the caller then owns; NULL: none. */
-struct packet *packets_take(struct packets *packets);
-void packets_clear(struct packets *packets);
-
-void packet_free(struct packet *packet);
+void packets_close(struct packets *packets); /* sends those that are not full */
+void packets_clear(struct packets *packets); /* drops them */

@@ -46,9 +46,9 @@ static PGresult *result_make(struct bytes *bytes)
 	return result;
 }
 
-static void packet_check(const struct packet *packet)
+static void packet_check(void *context, const struct packet *packet)
 {
-	check(packet->coupon > 0 && packet->events > 0);
+	check(context == NULL && packet->coupon > 0 && packet->events > 0);
 	check(packet->body[0] == '[' && packet->body[packet->len - 1] == ']' &&
 	      packet->body[packet->len] == '\0');
 }
@@ -57,16 +57,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct bytes bytes = { data, size };
 	PGresult *result = result_make(&bytes);
-	struct packets *packets = packets_new("https://coupons.example");
-	struct packet *packet;
+	struct packets *packets = packets_new("https://coupons.example", packet_check, NULL);
 	int64_t id;
 
 	packets_add(packets, result, 0, &id);
 	packets_close(packets);
-	while ((packet = packets_take(packets))) {
-		packet_check(packet);
-		packet_free(packet);
-	}
 	packets_free(packets);
 	PQclear(result);
 	return 0;

@@ -140,6 +140,32 @@ static PGresult *row_make(const struct made *made)
 	return rows;
 }
 
+#define SENT_MAX 8192
+
+/* The messages that were sent and not looked at yet, of which each is a copy. */
+static struct packet sent[SENT_MAX];
+static size_t sent_from, sent_n;
+
+static void on_packet(void *context, const struct packet *packet)
+{
+	assert_null(context);
+	assert_true(sent_n < SENT_MAX);
+	sent[sent_n] = *packet;
+	sent[sent_n++].body = strdup(packet->body);
+}
+
+static struct packets *packets_make(const char *source)
+{
+	sent_from = sent_n = 0;
+	return packets_new(source, on_packet, NULL);
+}
+
+/* NULL: none. Its body is to be freed. */
+static struct packet *packet_next(void)
+{
+	return sent_from < sent_n ? &sent[sent_from++] : NULL;
+}
+
 static int row_add(struct packets *packets, PGresult *rows)
 {
 	int64_t id;
@@ -165,20 +191,20 @@ static struct made made_of(int64_t coupon, const char *user)
 /* The last event of a row as another parser reads it. */
 static cJSON *written(const struct made *made, const char *source)
 {
-	struct packets *packets = packets_new(source);
+	struct packets *packets = packets_make(source);
 	struct packet *packet;
 	cJSON *parsed, *event;
 
 	add(packets, made);
 	packets_close(packets);
-	packet = packets_take(packets);
+	packet = packet_next();
 	assert_non_null(packet);
 	parsed = cJSON_ParseWithOpts(packet->body, NULL, 1);
 	assert_non_null(parsed);
 	event = cJSON_DetachItemFromArray(parsed, cJSON_GetArraySize(parsed) - 1);
 	assert_non_null(event);
 	cJSON_Delete(parsed);
-	packet_free(packet);
+	free(packet->body);
 	packets_free(packets);
 	return event;
 }
@@ -286,9 +312,9 @@ static void test_the_longest(void **state)
 }
 
 /* The next message: its coupon, its type and how many events its JSON has. NULL: none. */
-static struct packet *taken(struct packets *packets, int64_t coupon, enum event_type type, int n)
+static struct packet *taken(int64_t coupon, enum event_type type, int n)
 {
-	struct packet *packet = packets_take(packets);
+	struct packet *packet = packet_next();
 	cJSON *parsed;
 
 	assert_non_null(packet);
@@ -304,7 +330,7 @@ static struct packet *taken(struct packets *packets, int64_t coupon, enum event_
 
 static void test_a_message_has_one_coupon_and_type(void **state)
 {
-	struct packets *packets = packets_new(SOURCE);
+	struct packets *packets = packets_make(SOURCE);
 	struct made one = made_of(1, "u"), two = made_of(2, "u");
 	struct packet *first;
 
@@ -314,22 +340,22 @@ static void test_a_message_has_one_coupon_and_type(void **state)
 	add(packets, &one);
 	one.type = EVENT_VOIDED;
 	add(packets, &one);
-	packet_free(taken(packets, 1, EVENT_ISSUED, 2));
-	assert_null(packets_take(packets));
+	free(taken(1, EVENT_ISSUED, 2)->body);
+	assert_null(packet_next());
 	packets_close(packets);
-	first = packets_take(packets); /* those of two coupons have no order */
+	first = packet_next(); /* those of two coupons have no order */
 	if (first->coupon == 1)
-		packet_free(taken(packets, 2, EVENT_ISSUED, 1));
+		free(taken(2, EVENT_ISSUED, 1)->body);
 	else
-		packet_free(taken(packets, 1, EVENT_VOIDED, 1));
-	assert_null(packets_take(packets));
-	packet_free(first);
+		free(taken(1, EVENT_VOIDED, 1)->body);
+	assert_null(packet_next());
+	free(first->body);
 	packets_free(packets);
 }
 
 static void test_a_message_is_bounded(void **state)
 {
-	struct packets *packets = packets_new(SOURCE);
+	struct packets *packets = packets_make(SOURCE);
 	struct made made = made_of(1, "u");
 	struct packet *packet;
 	char *detail = calloc(1, 60001);
@@ -337,18 +363,18 @@ static void test_a_message_is_bounded(void **state)
 	(void)state;
 	made.n = 2 * PACKET_EVENTS_MAX;
 	add(packets, &made);
-	packet_free(taken(packets, 1, EVENT_ISSUED, PACKET_EVENTS_MAX));
+	free(taken(1, EVENT_ISSUED, PACKET_EVENTS_MAX)->body);
 	packets_close(packets);
-	packet_free(taken(packets, 1, EVENT_ISSUED, PACKET_EVENTS_MAX));
+	free(taken(1, EVENT_ISSUED, PACKET_EVENTS_MAX)->body);
 	memset(detail, ' ', 60000);
 	detail[0] = '{';
 	memcpy(detail + 59990, "\"a\":\"b\" }", 10);
 	made.detail = detail;
 	made.n = 3;
 	add(packets, &made);
-	packet = taken(packets, 1, EVENT_ISSUED, 2);
+	packet = taken(1, EVENT_ISSUED, 2);
 	assert_true(packet->len <= PACKET_BYTES_MAX);
-	packet_free(packet);
+	free(packet->body);
 	packets_free(packets);
 	free(detail);
 }
@@ -357,7 +383,7 @@ static void test_a_message_is_bounded(void **state)
 static void test_many_coupons(void **state)
 {
 	enum { COUPONS = 1000, EACH = 5 };
-	struct packets *packets = packets_new(SOURCE);
+	struct packets *packets = packets_make(SOURCE);
 	struct packet *packet;
 	int seen[COUPONS] = { 0 };
 
@@ -370,7 +396,7 @@ static void test_many_coupons(void **state)
 		add(packets, &made);
 	}
 	packets_close(packets);
-	while ((packet = packets_take(packets))) {
+	while ((packet = packet_next())) {
 		cJSON *events = cJSON_Parse(packet->body);
 		const cJSON *event;
 
@@ -382,7 +408,7 @@ static void test_many_coupons(void **state)
 					 seen[INT64_MAX - packet->coupon]++);
 		}
 		cJSON_Delete(events);
-		packet_free(packet);
+		free(packet->body);
 	}
 	for (int i = 0; i < COUPONS; i++)
 		assert_int_equal(seen[i], EACH);
@@ -401,17 +427,17 @@ static void test_a_malformed_row(void **state)
 	(void)state;
 	made.n = 2;
 	for (size_t cut = 0; cut < sizeof(slots); cut++) {
-		struct packets *packets = packets_new(SOURCE);
+		struct packets *packets = packets_make(SOURCE);
 		PGresult *rows = row_make(&made);
 
 		value_set(rows, SLOT, slots, cut);
 		assert_int_equal(row_add(packets, rows), -1);
 		packets_close(packets);
-		packet = packets_take(packets);
+		packet = packet_next();
 		assert_int_equal(packet != NULL, cut >= 26);
 		if (packet) {
 			assert_non_null(strstr(packet->body, "\"slot\":-2}"));
-			packet_free(packet);
+			free(packet->body);
 		}
 		packets_free(packets);
 	}
