@@ -1,14 +1,99 @@
+/*
+ *	row of event_log ──event by event──▶ a packet for each coupon
+ *	                                      └─full, another type, close──▶ send
+ */
 #include "events/event.h"
 
+#include "common/array.h"
 #include "common/check.h"
+#include "common/clock.h"
+#include "common/hash.h"
+#include "common/message/receive.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What is written beside the texts that are counted in event_size_max(). */
-#define EVENT_FIXED_SIZE 1024
+/* What is written of an event beside the texts that are counted in size_max(). */
+#define FIXED_SIZE 1024
+#define REASON_SIZE 32
+
+/*
+ * An array in PostgreSQL's binary form begins with its dimensions, flags and type; then come, of
+ * its one dimension, the number of elements and the first index.
+ */
+#define HEAD_SIZE 20
+#define LENGTH_SIZE 4
+
+/* The columns of the query, in its order. */
+enum column {
+	ID,
+	MADE,
+	TYPE,
+	NUM,
+	COUPON,
+	BATCH,
+	INDEX,
+	USER,
+	SLOT,
+	KEY,
+	AT,
+	REASON,
+	VALID_COUPON,
+	VALID_AT,
+	VALID_FROM,
+	VALID_DAYS,
+	VALID_TO,
+	HISTORY,
+	DETAIL,
+	COLUMNS
+};
+
+#define DAY_MS INT64_C(86400000)
+
+/* How long a receive of this coupon and time is valid; see event_log. */
+struct validity {
+	int64_t coupon, at_ms;
+	int64_t from_ms, days, to_ms;
+};
+
+/* A row, and the event of it that was read last. Texts are "" where the event has none. */
+struct row {
+	const PGresult *rows;
+	int number;
+	struct elements {
+		const char *at;
+		size_t len;
+	} left[COLUMNS];             /* of each array, what was not read yet */
+	struct validity *validities; /* sorted */
+	size_t validities_n, validities_room;
+	/* That of the last event, and what it means for its time. */
+	const struct validity *validity;
+	int64_t validity_at_ms;
+	char valid_from[CLOCK_RFC3339_SIZE];
+	char valid_to[CLOCK_RFC3339_SIZE];
+	/* Of all events of the row: */
+	enum event_type type;
+	char time[CLOCK_RFC3339_SIZE];
+	int64_t made_ms;
+	const char *detail; /* a JSON object, whose members are added to `data` */
+	/* Of one: */
+	struct receive receive; /* of a changed campaign its coupon alone */
+	int slot;
+	int64_t at_ms;
+	char received_at[CLOCK_RFC3339_SIZE];
+	char key[RECEIVE_KEY_MAX + 1];
+	char reason[REASON_SIZE]; /* of reason_table.h: nothing in it is escaped */
+};
+
+struct packets {
+	const char *source;
+	packet_fn *send;
+	void *context;
+	struct row row;
+	struct packet *open; /* by coupon */
+};
 
 static const char *const types[EVENT_TYPES] = {
 #define EVENT(name, text) [name] = text,
@@ -31,16 +116,226 @@ int event_type_parse(const char *text, enum event_type *type)
 	return -1;
 }
 
-static size_t length(const char *text)
+/* A signed integer of 2, 4 or 8 bytes; 0 for any other length. */
+static int64_t binary_number(const char *bytes, size_t len)
 {
-	return text ? strlen(text) : 0;
+	int64_t number;
+
+	if (len != 2 && len != 4 && len != 8)
+		return 0;
+	number = (signed char)bytes[0];
+	for (size_t i = 1; i < len; i++)
+		number = number * 256 + (unsigned char)bytes[i];
+	return number;
 }
 
-size_t event_size_max(const struct event *event)
+static int has(const struct row *row, enum column column)
+{
+	return !PQgetisnull(row->rows, row->number, (int)column);
+}
+
+/* libpq ends each value with a NUL. */
+static const char *text_of(const struct row *row, enum column column)
+{
+	return PQgetvalue(row->rows, row->number, (int)column);
+}
+
+static size_t length_of(const struct row *row, enum column column)
+{
+	return (size_t)PQgetlength(row->rows, row->number, (int)column);
+}
+
+static int64_t number_of(const struct row *row, enum column column)
+{
+	return binary_number(text_of(row, column), length_of(row, column));
+}
+
+/* An array without elements is shorter than its head. */
+static struct elements elements_of(const struct row *row, enum column column)
+{
+	size_t len = length_of(row, column), head = len < HEAD_SIZE ? len : HEAD_SIZE;
+
+	return (struct elements){ .at = text_of(row, column) + head, .len = len - head };
+}
+
+/* The next element, which is lent, and its length. NULL: there is none, or it is malformed. */
+static const char *element_next(struct row *row, enum column column, size_t *len)
+{
+	struct elements *left = &row->left[column];
+	const char *element = left->at + LENGTH_SIZE;
+	int64_t length;
+
+	if (left->len < LENGTH_SIZE)
+		return NULL;
+	length = binary_number(left->at, LENGTH_SIZE);
+	if (length < 0 || (uint64_t)length > left->len - LENGTH_SIZE)
+		return NULL; /* below 0: SQL's NULL */
+	*len = (size_t)length;
+	left->at = element + *len;
+	left->len -= LENGTH_SIZE + *len;
+	return element;
+}
+
+/* Reads the next element as a number. 0, or -1: `number` is as before. */
+static int number_next(struct row *row, enum column column, int64_t *number)
+{
+	size_t len;
+	const char *bytes = element_next(row, column, &len);
+
+	if (!bytes)
+		return -1;
+	*number = binary_number(bytes, len);
+	return 0;
+}
+
+/* The same of a text, where the row has the column. */
+static int text_next(struct row *row, enum column column, char *out, size_t size)
+{
+	const char *bytes;
+	size_t len;
+
+	if (!has(row, column))
+		return 0;
+	bytes = element_next(row, column, &len);
+	if (!bytes || len >= size)
+		return -1;
+	memcpy(out, bytes, len);
+	out[len] = '\0';
+	return 0;
+}
+
+static int compare(const void *left, const void *right)
+{
+	const struct validity *a = left, *b = right;
+
+	if (a->coupon != b->coupon)
+		return a->coupon < b->coupon ? -1 : 1;
+	return a->at_ms < b->at_ms ? -1 : a->at_ms > b->at_ms;
+}
+
+static void validities_read(struct row *row)
+{
+	struct validity one;
+
+	row->validities_n = 0;
+	row->validity = NULL;
+	while (number_next(row, VALID_COUPON, &one.coupon) == 0 &&
+	       number_next(row, VALID_AT, &one.at_ms) == 0 &&
+	       number_next(row, VALID_FROM, &one.from_ms) == 0 &&
+	       number_next(row, VALID_TO, &one.to_ms) == 0) {
+		one.days = 0; /* where none has days there are no elements */
+		number_next(row, VALID_DAYS, &one.days);
+		row->validities = array_room(row->validities, row->validities_n,
+					     &row->validities_room, sizeof(one));
+		row->validities[row->validities_n++] = one;
+	}
+	if (row->validities_n > 1)
+		qsort(row->validities, row->validities_n, sizeof(one), compare);
+}
+
+static int row_begin(struct row *row, const PGresult *rows, int number)
+{
+	check(PQnfields(rows) == COLUMNS);
+	row->rows = rows;
+	row->number = number;
+	row->receive = (struct receive){ 0 };
+	row->at_ms = -1;
+	row->detail = text_of(row, DETAIL);
+	*row->received_at = *row->valid_from = *row->valid_to = *row->key = *row->reason = '\0';
+	row->made_ms = number_of(row, MADE);
+	clock_rfc3339(row->made_ms, row->time);
+	for (enum column i = COUPON; i <= VALID_TO; i++)
+		row->left[i] = elements_of(row, i);
+	validities_read(row);
+	return event_type_parse(text_of(row, TYPE), &row->type);
+}
+
+static int receive_read(struct row *row)
+{
+	struct receive *receive = &row->receive;
+	int64_t index, slot;
+	size_t len;
+	const char *bytes = element_next(row, BATCH, &len);
+
+	if (!bytes || len != sizeof(receive->batch.bytes))
+		return -1;
+	memcpy(receive->batch.bytes, bytes, len);
+	bytes = element_next(row, USER, &len);
+	if (!bytes || user_id_parse(&receive->user, bytes, len) ||
+	    number_next(row, INDEX, &index) || number_next(row, SLOT, &slot))
+		return -1;
+	receive->index = (int)index;
+	row->slot = (int)slot;
+	return 0;
+}
+
+static int time_read(struct row *row)
+{
+	int64_t before_ms = row->at_ms;
+
+	if (!has(row, AT))
+		return 0;
+	if (number_next(row, AT, &row->at_ms))
+		return -1;
+	if (row->at_ms != before_ms)
+		clock_rfc3339(row->at_ms, row->received_at);
+	return 0;
+}
+
+/* Of this time, or of any. */
+static const struct validity *validity_find(const struct row *row)
+{
+	struct validity wanted = { .coupon = row->receive.coupon, .at_ms = row->at_ms };
+	const struct validity *found = bsearch(&wanted, row->validities, row->validities_n,
+					       sizeof(wanted), compare);
+
+	wanted.at_ms = 0;
+	return found ? found
+		     : bsearch(&wanted, row->validities, row->validities_n, sizeof(wanted),
+			       compare);
+}
+
+static void validity_read(struct row *row)
+{
+	const struct validity *validity = row->validity;
+	int64_t at_ms = row->at_ms, to_ms;
+
+	if (row->validities_n == 0 ||
+	    (validity && validity->coupon == row->receive.coupon && row->validity_at_ms == at_ms))
+		return;
+	row->validity = validity = validity_find(row);
+	row->validity_at_ms = at_ms;
+	*row->valid_from = *row->valid_to = '\0';
+	if (!validity)
+		return;
+	clock_rfc3339(validity->from_ms ? validity->from_ms : at_ms, row->valid_from);
+	to_ms = validity->days ? at_ms + validity->days * DAY_MS : validity->to_ms;
+	if (to_ms)
+		clock_rfc3339(to_ms, row->valid_to);
+}
+
+/* Reads the next event. 0, or -1: the row is malformed. */
+static int event_next(struct row *row)
+{
+	number_next(row, COUPON, &row->receive.coupon); /* a single one is that of all events */
+	if (row->receive.coupon <= 0)
+		return -1;
+	if (row->type == EVENT_CHANGED)
+		return 0;
+	if (receive_read(row) || time_read(row) ||
+	    text_next(row, KEY, row->key, sizeof(row->key)) ||
+	    text_next(row, REASON, row->reason, sizeof(row->reason)))
+		return -1;
+	validity_read(row);
+	return 0;
+}
+
+/* No more than this is written before the NUL. */
+static size_t size_max(const struct row *row, const char *source)
 {
 	/* The user is written twice, and each of its bytes may need a backslash. */
-	return EVENT_FIXED_SIZE + 4 * (size_t)event->receive.user.len + length(event->source) +
-	       2 * length(event->key) + length(event->detail);
+	return FIXED_SIZE + 4 * (size_t)row->receive.user.len + strlen(source) +
+	       2 * strlen(row->key) + strlen(row->detail);
 }
 
 /* Printable ASCII as it is inside a JSON string. Returns `out`. */
@@ -55,68 +350,71 @@ static const char *escaped(const char *text, char *out)
 	return out;
 }
 
-/* The id of a receive's event is BATCH.INDEX, by which the receive is unique, and the type. */
-size_t event_write(const struct event *event, char *out)
+/*
+ * Writes the event and a NUL, and returns its length. The id of a receive's event is BATCH.INDEX,
+ * by which the receive is unique, and the type; that of a campaign's, its row of campaign_history
+ * and the time.
+ */
+static size_t event_write(const struct row *row, const char *source, char *out)
 {
-	const struct receive *receive = &event->receive;
+	const struct receive *receive = &row->receive;
+	const char *type = types[row->type];
 	char batch[ULID_SIZE], user[2 * USER_ID_SIZE], key[2 * RECEIVE_KEY_MAX + 1];
 	const struct {
 		const char *name, *text;
 	} members[] = {
-		{ "received_at", event->received_at },
-		{ "valid_from", event->valid_from },
-		{ "valid_to", event->valid_to },
-		{ "key", event->key ? escaped(event->key, key) : NULL },
-		{ "reason", event->reason },
+		{ "received_at", row->received_at }, { "valid_from", row->valid_from },
+		{ "valid_to", row->valid_to },       { "key", escaped(row->key, key) },
+		{ "reason", row->reason },
 	};
 	char *p = out + sprintf(out, "{\"specversion\":\"1.0\",\"id\":\"");
 
 	ulid_format(&receive->batch, batch);
-	if (event->type == EVENT_CHANGED)
-		p += sprintf(p, "campaign/%" PRId64 "/%s", receive->coupon, event->change);
+	if (row->type == EVENT_CHANGED)
+		p += sprintf(p, "campaign/%" PRId64 "/%" PRId64 "-%" PRId64, receive->coupon,
+			     number_of(row, HISTORY), row->made_ms);
 	else
-		p += sprintf(p, "%s.%d/%s", batch, receive->index,
-			     strchr(types[event->type], '.') + 1);
+		p += sprintf(p, "%s.%d/%s", batch, receive->index, strchr(type, '.') + 1);
 	p += sprintf(p,
 		     "\",\"source\":\"%s\",\"type\":\"%s\",\"subject\":\"%" PRId64
 		     "\",\"time\":\"%s\",\"data\":{\"coupon\":\"%" PRId64 "\"",
-		     event->source, types[event->type], receive->coupon, event->time,
-		     receive->coupon);
-	if (event->type != EVENT_CHANGED) {
+		     source, type, receive->coupon, row->time, receive->coupon);
+	if (row->type != EVENT_CHANGED) {
 		escaped(receive->user.text, user);
 		p += sprintf(p, ",\"user\":\"%s\",\"receive\":\"%" PRId64 ".%s.%s.%d\",\"slot\":%d",
-			     user, receive->coupon, user, batch, receive->index, event->slot);
+			     user, receive->coupon, user, batch, receive->index, row->slot);
 	}
 	for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
-		if (members[i].text)
+		if (*members[i].text)
 			p += sprintf(p, ",\"%s\":\"%s\"", members[i].name, members[i].text);
-	if (event->detail) /* with its last brace */
-		p += sprintf(p, ",%s}", event->detail + 1);
+	if (*row->detail) /* with its last brace */
+		p += sprintf(p, ",%s}", row->detail + 1);
 	else
 		p += sprintf(p, "}}");
 	return (size_t)(p - out);
 }
 
-/*
- *	add ──▶ open: one for each coupon ──full, another type, close──▶ complete ──▶ take
- */
-struct packets {
-	struct packet *open; /* by coupon */
-	STAILQ_HEAD(, packet) complete;
-};
-
-struct packets *packets_new(void)
+struct packets *packets_new(const char *source, packet_fn *send, void *context)
 {
 	struct packets *packets = checked(calloc(1, sizeof(*packets)));
 
-	STAILQ_INIT(&packets->complete);
+	packets->source = source;
+	packets->send = send;
+	packets->context = context;
 	return packets;
 }
 
-void packet_free(struct packet *packet)
+static void packet_drop(struct packets *packets, struct packet *packet)
 {
+	HASH_DEL(packets->open, packet);
 	free(packet->body);
 	free(packet);
+}
+
+void packets_clear(struct packets *packets)
+{
+	while (packets->open)
+		packet_drop(packets, packets->open);
 }
 
 void packets_free(struct packets *packets)
@@ -124,79 +422,70 @@ void packets_free(struct packets *packets)
 	if (!packets)
 		return;
 	packets_clear(packets);
+	free(packets->row.validities);
 	free(packets);
-}
-
-static struct packet *packet_open(struct packets *packets, const struct event *event)
-{
-	struct packet *packet = checked(calloc(1, sizeof(*packet)));
-
-	packet->coupon = event->receive.coupon;
-	packet->type = event->type;
-	HASH_ADD(hh, packets->open, coupon, sizeof(packet->coupon), packet);
-	return packet;
-}
-
-/* There is always room for what encloses the events, and a NUL. */
-static void packet_reserve(struct packet *packet, size_t size)
-{
-	if (packet->room - packet->len < size + 3) {
-		packet->room = 2 * (packet->len + size + 3);
-		packet->body = checked(realloc(packet->body, packet->room));
-	}
 }
 
 static void packet_end(struct packets *packets, struct packet *packet)
 {
-	HASH_DEL(packets->open, packet);
 	packet->body[packet->len++] = ']';
 	packet->body[packet->len] = '\0';
-	STAILQ_INSERT_TAIL(&packets->complete, packet, next);
+	packets->send(packets->context, packet);
+	packet_drop(packets, packet);
 }
 
-static int is_full(const struct packet *packet, const struct event *event, size_t size)
+/* The packet of the event, with room for these bytes, for what encloses them, and for a NUL. */
+static struct packet *packet_of(struct packets *packets, const struct row *row, size_t size)
 {
-	return packet->type != event->type || packet->events == PACKET_EVENTS_MAX ||
-	       packet->len + size + 2 > PACKET_BYTES_MAX;
-}
-
-void packets_add(struct packets *packets, const struct event *event)
-{
-	size_t size = event_size_max(event);
 	struct packet *packet;
 
-	HASH_FIND(hh, packets->open, &event->receive.coupon, sizeof(packet->coupon), packet);
-	if (packet && is_full(packet, event, size)) {
+	HASH_FIND(hh, packets->open, &row->receive.coupon, sizeof(packet->coupon), packet);
+	if (packet && (packet->type != row->type || packet->events == PACKET_EVENTS_MAX ||
+		       packet->len + size + 2 > PACKET_BYTES_MAX)) {
 		packet_end(packets, packet);
 		packet = NULL;
 	}
-	if (!packet)
-		packet = packet_open(packets, event);
-	packet_reserve(packet, size);
+	if (!packet) {
+		packet = checked(calloc(1, sizeof(*packet)));
+		packet->coupon = row->receive.coupon;
+		packet->type = row->type;
+		HASH_ADD(hh, packets->open, coupon, sizeof(packet->coupon), packet);
+	}
+	if (packet->room - packet->len < size + 3) {
+		packet->room = 2 * (packet->len + size + 3);
+		packet->body = checked(realloc(packet->body, packet->room));
+	}
+	return packet;
+}
+
+static void event_add(struct packets *packets)
+{
+	const struct row *row = &packets->row;
+	size_t size = size_max(row, packets->source), len;
+	struct packet *packet = packet_of(packets, row, size);
+
 	packet->body[packet->len++] = packet->events++ ? ',' : '[';
-	packet->len += event_write(event, packet->body + packet->len);
+	len = event_write(row, packets->source, packet->body + packet->len);
+	check(len <= size);
+	packet->len += len;
+}
+
+int packets_add(struct packets *packets, const PGresult *rows, int number, int64_t *id)
+{
+	struct row *row = &packets->row;
+	int rc = row_begin(row, rows, number);
+
+	*id = number_of(row, ID);
+	for (int64_t left = number_of(row, NUM); rc == 0 && left > 0; left--) {
+		rc = event_next(row);
+		if (rc == 0)
+			event_add(packets);
+	}
+	return rc;
 }
 
 void packets_close(struct packets *packets)
 {
 	while (packets->open)
 		packet_end(packets, packets->open);
-}
-
-struct packet *packets_take(struct packets *packets)
-{
-	struct packet *packet = STAILQ_FIRST(&packets->complete);
-
-	if (packet)
-		STAILQ_REMOVE_HEAD(&packets->complete, next);
-	return packet;
-}
-
-void packets_clear(struct packets *packets)
-{
-	struct packet *packet;
-
-	packets_close(packets);
-	while ((packet = packets_take(packets)))
-		packet_free(packet);
 }

@@ -1,7 +1,7 @@
 /*
  * The thread owns everything here but `stop`. A turn:
  *
- *	PostgreSQL ──oldest rows──▶ row ──events──▶ packets ──messages──▶ outlet ──▶ RabbitMQ
+ *	PostgreSQL ──oldest rows──▶ packets ──messages──▶ outlet ──▶ RabbitMQ
  *	     ▲                                                              │
  *	     └── these are removed; webhooks get their events ◀── all confirmed
  *
@@ -19,7 +19,6 @@
 #include "common/postgres/session.h"
 #include "embed.h"
 #include "events/outlet.h"
-#include "events/row.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
 
@@ -76,12 +75,12 @@ struct relay {
 	struct postgres *postgres; /* blocking */
 	uint64_t held_n;           /* the session that holds the lock; 0: none */
 	struct outlet *outlet;
-	struct row *row;
 	struct packets *packets;
 	struct postgres_array done[DONE_N]; /* of this turn */
 	int has_webhooks;
-	int rows_max;   /* of the next turn: fewer after one that PostgreSQL could not end */
-	int64_t events; /* published in this turn */
+	int rows_max;    /* of the next turn: fewer after one that PostgreSQL could not end */
+	const char *why; /* publishing has failed in this turn; NULL: it has not */
+	int64_t events;  /* published in this turn */
 	int64_t messages;
 	struct backoff backoff;
 	int64_t lag_due_ms, alarm_due_ms;
@@ -165,6 +164,7 @@ static void done_clear(struct relay *relay)
 	for (int i = 0; i < DONE_N; i++)
 		postgres_array_clear(&relay->done[i]);
 	packets_clear(relay->packets);
+	relay->why = NULL;
 	relay->events = 0;
 	relay->messages = 0;
 }
@@ -178,50 +178,38 @@ static void webhooks_note(struct relay *relay, const struct packet *packet)
 	postgres_array_add_text(&relay->done[DONE_EVENTS], packet->body, packet->len);
 }
 
-/* Publishes the messages that are complete. NULL, or why that has failed, as the next two. */
-static const char *packets_send(struct relay *relay)
+static void packet_send(void *context, const struct packet *packet)
 {
-	struct packet *packet;
-	const char *why = NULL;
+	struct relay *relay = context;
 
-	while (!why && (packet = packets_take(relay->packets))) {
-		why = outlet_send(relay->outlet, packet);
-		if (relay->has_webhooks)
-			webhooks_note(relay, packet);
-		relay->events += packet->events;
-		relay->messages++;
-		packet_free(packet);
-	}
-	return why;
+	if (relay->why)
+		return;
+	relay->why = outlet_send(relay->outlet, packet);
+	if (relay->has_webhooks)
+		webhooks_note(relay, packet);
+	relay->events += packet->events;
+	relay->messages++;
 }
 
 /* A row that is malformed, which no program writes, must not keep the others back. */
-static const char *row_send(struct relay *relay, const PGresult *rows, int number)
+static void row_send(struct relay *relay, const PGresult *rows, int number)
 {
-	struct event event;
-	int rc = row_begin(relay->row, rows, number) ? -1 : 1;
+	int64_t id;
 
-	while (rc > 0 && (rc = row_next(relay->row, &event)) > 0)
-		packets_add(relay->packets, &event);
-	if (rc < 0)
-		log_error("event_row_malformed", LOG_I("id", row_id(relay->row)));
-	postgres_array_add_number(&relay->done[DONE_IDS], row_id(relay->row));
-	return packets_send(relay);
+	if (packets_add(relay->packets, rows, number, &id))
+		log_error("event_row_malformed", LOG_I("id", id));
+	postgres_array_add_number(&relay->done[DONE_IDS], id);
 }
 
-/* Until all of them are confirmed. */
+/* Until all of them are confirmed. NULL, or why that has failed. */
 static const char *rows_publish(struct relay *relay, const PGresult *rows)
 {
-	const char *why = NULL;
-
 	fault_point(FAULT_RELAY_BEFORE_PUBLISH);
-	for (int i = 0; !why && i < PQntuples(rows); i++)
-		why = row_send(relay, rows, i);
-	if (!why) {
+	for (int i = 0; !relay->why && i < PQntuples(rows); i++)
+		row_send(relay, rows, i);
+	if (!relay->why)
 		packets_close(relay->packets);
-		why = packets_send(relay);
-	}
-	return why ? why : outlet_confirm(relay->outlet);
+	return relay->why ? relay->why : outlet_confirm(relay->outlet);
 }
 
 /* 0, or -1. */
@@ -383,8 +371,7 @@ struct relay *relay_start(const struct config *config)
 	});
 	relay->outlet = outlet_new(config->amqp_url, config->event_source, &relay->stop,
 				   relay->stop_fd);
-	relay->row = row_new(config->event_source);
-	relay->packets = packets_new();
+	relay->packets = packets_new(config->event_source, packet_send, relay);
 	for (int i = 0; i < DONE_N; i++)
 		postgres_array_init(&relay->done[i],
 				    i < DONE_TYPES ? POSTGRES_INT8 : POSTGRES_TEXT);
@@ -402,7 +389,6 @@ void relay_stop(struct relay *relay)
 	for (int i = 0; i < DONE_N; i++)
 		postgres_array_fini(&relay->done[i]);
 	packets_free(relay->packets);
-	row_free(relay->row);
 	outlet_free(relay->outlet);
 	postgres_free(relay->postgres);
 	close(relay->stop_fd);

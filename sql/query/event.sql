@@ -15,8 +15,8 @@ FROM event_log
 
 -- event_log_read: Reads the oldest rows of the event log: at least one, and no further ones beyond
 -- so many events. Rows that a transaction adds while this runs are read the next time: they are not
--- older than any row of the same coupon that is read here. events/row.c knows the columns by their
--- order.
+-- older than any row of the same coupon that is read here. The columns are known by their order to
+-- events/event.c.
 -- $1 rows at most, $2 events at most
 SELECT l.id, floor(extract(epoch FROM l.made_at) * 1000)::bigint AS made_ms, l.type, l.num,
 	l.coupon, l.batch, l.idx, l.user_id, l.slot, l.key, l.at_ms, l.reason, l.valid_coupon,

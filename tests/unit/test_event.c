@@ -1,8 +1,10 @@
-/* Events as CloudEvents in JSON, and packed into messages; rows of the log in binary form. */
+/* Rows of the event log as CloudEvents in JSON, packed into messages. */
+#include "common/message/receive.h"
+#include "common/postgres/argument.h"
 #include "events/event.h"
-#include "events/row.h"
 
 #include <cjson/cJSON.h>
+#include <endian.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,34 +14,199 @@
 #include <cmocka.h>
 
 #define TIME "2026-11-21T12:00:00.123Z"
+#define TIME_MS INT64_C(1795262400123)
+#define SOURCE "/couponmq"
 
-static struct event event_of(int64_t coupon, const char *user)
+/* As in sql_query_event_log_read. */
+enum column {
+	ID,
+	MADE,
+	TYPE,
+	NUM,
+	COUPON,
+	BATCH,
+	INDEX,
+	USER,
+	SLOT,
+	KEY,
+	AT,
+	REASON,
+	VALID_COUPON,
+	VALID_AT,
+	VALID_FROM,
+	VALID_DAYS,
+	VALID_TO,
+	HISTORY,
+	DETAIL,
+	COLUMNS
+};
+
+#define ROW_ID 77
+
+/* A row to be, with an element of each array for each event; what is NULL or 0 is SQL's NULL. */
+struct made {
+	enum event_type type;
+	int64_t n; /* 0: one event */
+	int64_t coupon, index, slot;
+	const char *user, *key, *reason, *detail;
+	int64_t at_ms, valid_from_ms, valid_to_ms, valid_days, history;
+};
+
+static void value_set(PGresult *rows, enum column column, const void *value, size_t len)
 {
-	struct event event = {
-		.type = EVENT_ISSUED,
-		.source = "/couponmq",
-		.time = TIME,
-		.receive = { .coupon = coupon, .index = 3 },
-		.slot = 1,
-	};
-
-	assert_int_equal(user_id_parse(&event.receive.user, user, strlen(user)), 0);
-	return event;
+	assert_true(PQsetvalue(rows, 0, (int)column, (char *)(uintptr_t)value, (int)len));
 }
 
-/* The event as another parser reads it. */
-static cJSON *written(const struct event *event)
+static void number_set(PGresult *rows, enum column column, int64_t number)
 {
-	char *text = malloc(event_size_max(event) + 1);
-	size_t len = event_write(event, text);
-	cJSON *parsed;
+	const uint64_t bytes = htobe64((uint64_t)number);
 
-	assert_true(len <= event_size_max(event));
-	text[len] = '\0';
-	parsed = cJSON_ParseWithOpts(text, NULL, 1);
+	value_set(rows, column, &bytes, sizeof(bytes));
+}
+
+static void numbers_set(PGresult *rows, enum column column, enum postgres_type type, int64_t n,
+			int64_t number)
+{
+	struct postgres_array array = { .type = type };
+
+	for (int64_t i = 0; i < n; i++)
+		postgres_array_add_number(&array, number);
+	value_set(rows, column, array.data, array.len);
+	postgres_array_fini(&array);
+}
+
+static void texts_set(PGresult *rows, enum column column, int64_t n, const char *text)
+{
+	struct postgres_array array = { .type = POSTGRES_TEXT };
+
+	for (int64_t i = 0; text && i < n; i++)
+		postgres_array_add_text(&array, text, strlen(text));
+	if (text)
+		value_set(rows, column, array.data, array.len);
+	postgres_array_fini(&array);
+}
+
+static void batches_set(PGresult *rows, int64_t n)
+{
+	struct postgres_array array = { .type = POSTGRES_UUID };
+
+	for (int64_t i = 0; i < n; i++)
+		postgres_array_add_uuid(&array, &(struct ulid){ .bytes = { 0 } });
+	value_set(rows, BATCH, array.data, array.len);
+	postgres_array_fini(&array);
+}
+
+static void validity_set(PGresult *rows, const struct made *made)
+{
+	if (!made->valid_from_ms && !made->valid_to_ms && !made->valid_days)
+		return;
+	numbers_set(rows, VALID_COUPON, POSTGRES_INT8, 1, made->coupon);
+	numbers_set(rows, VALID_AT, POSTGRES_INT8, 1, 0);
+	numbers_set(rows, VALID_FROM, POSTGRES_INT8, 1, made->valid_from_ms);
+	numbers_set(rows, VALID_DAYS, POSTGRES_INT4, 1, made->valid_days);
+	numbers_set(rows, VALID_TO, POSTGRES_INT8, 1, made->valid_to_ms);
+}
+
+static PGresult *row_make(const struct made *made)
+{
+	PGresult *rows = PQmakeEmptyPGresult(NULL, PGRES_TUPLES_OK);
+	PGresAttDesc attributes[COLUMNS] = { 0 };
+	int64_t n = made->n ? made->n : 1;
+	char name[] = "x";
+
+	for (int i = 0; i < COLUMNS; i++)
+		attributes[i] = (PGresAttDesc){ .name = name, .format = 1 };
+	assert_true(PQsetResultAttrs(rows, COLUMNS, attributes));
+	number_set(rows, ID, ROW_ID);
+	number_set(rows, MADE, TIME_MS);
+	value_set(rows, TYPE, event_type_text(made->type), strlen(event_type_text(made->type)));
+	number_set(rows, NUM, n);
+	numbers_set(rows, COUPON, POSTGRES_INT8, 1, made->coupon);
+	if (made->history)
+		number_set(rows, HISTORY, made->history);
+	if (made->detail)
+		value_set(rows, DETAIL, made->detail, strlen(made->detail));
+	if (made->type == EVENT_CHANGED)
+		return rows;
+	batches_set(rows, n);
+	numbers_set(rows, INDEX, POSTGRES_INT2, n, made->index);
+	texts_set(rows, USER, n, made->user);
+	numbers_set(rows, SLOT, POSTGRES_INT2, n, made->slot);
+	texts_set(rows, KEY, n, made->key);
+	texts_set(rows, REASON, n, made->reason);
+	if (made->at_ms)
+		numbers_set(rows, AT, POSTGRES_INT8, n, made->at_ms);
+	validity_set(rows, made);
+	return rows;
+}
+
+#define SENT_MAX 8192
+
+/* The messages that were sent and not looked at yet, of which each is a copy. */
+static struct packet sent[SENT_MAX];
+static size_t sent_from, sent_n;
+
+static void on_packet(void *context, const struct packet *packet)
+{
+	assert_null(context);
+	assert_true(sent_n < SENT_MAX);
+	sent[sent_n] = *packet;
+	sent[sent_n++].body = strdup(packet->body);
+}
+
+static struct packets *packets_make(const char *source)
+{
+	sent_from = sent_n = 0;
+	return packets_new(source, on_packet, NULL);
+}
+
+/* NULL: none. Its body is to be freed. */
+static struct packet *packet_next(void)
+{
+	return sent_from < sent_n ? &sent[sent_from++] : NULL;
+}
+
+static int row_add(struct packets *packets, PGresult *rows)
+{
+	int64_t id;
+	int rc = packets_add(packets, rows, 0, &id);
+
+	assert_int_equal(id, ROW_ID);
+	PQclear(rows);
+	return rc;
+}
+
+static void add(struct packets *packets, const struct made *made)
+{
+	assert_int_equal(row_add(packets, row_make(made)), 0);
+}
+
+static struct made made_of(int64_t coupon, const char *user)
+{
+	return (struct made){
+		.type = EVENT_ISSUED, .coupon = coupon, .user = user, .index = 3, .slot = 1
+	};
+}
+
+/* The last event of a row as another parser reads it. */
+static cJSON *written(const struct made *made, const char *source)
+{
+	struct packets *packets = packets_make(source);
+	struct packet *packet;
+	cJSON *parsed, *event;
+
+	add(packets, made);
+	packets_close(packets);
+	packet = packet_next();
+	assert_non_null(packet);
+	parsed = cJSON_ParseWithOpts(packet->body, NULL, 1);
 	assert_non_null(parsed);
-	free(text);
-	return parsed;
+	event = cJSON_DetachItemFromArray(parsed, cJSON_GetArraySize(parsed) - 1);
+	assert_non_null(event);
+	cJSON_Delete(parsed);
+	free(packet->body);
+	packets_free(packets);
+	return event;
 }
 
 static const char *member(const cJSON *object, const char *name)
@@ -49,14 +216,14 @@ static const char *member(const cJSON *object, const char *name)
 
 static void test_an_issued_coupon(void **state)
 {
-	struct event event = event_of(INT64_MAX, "a\"b\\c.d");
+	struct made made = made_of(INT64_MAX, "a\"b\\c.d");
 	cJSON *parsed, *data;
 
 	(void)state;
-	event.received_at = TIME;
-	event.valid_from = TIME;
-	event.key = "k \"1\\";
-	parsed = written(&event);
+	made.at_ms = TIME_MS;
+	made.valid_from_ms = TIME_MS;
+	made.key = "k \"1\\";
+	parsed = written(&made, SOURCE);
 	data = cJSON_GetObjectItem(parsed, "data");
 	assert_string_equal(member(parsed, "specversion"), "1.0");
 	assert_string_equal(member(parsed, "id"), "00000000000000000000000000.3/issued");
@@ -70,28 +237,50 @@ static void test_an_issued_coupon(void **state)
 			    "9223372036854775807.a\"b\\c.d.00000000000000000000000000.3");
 	assert_int_equal(cJSON_GetObjectItem(data, "slot")->valueint, 1);
 	assert_string_equal(member(data, "key"), "k \"1\\");
+	assert_string_equal(member(data, "received_at"), TIME);
 	assert_string_equal(member(data, "valid_from"), TIME);
 	assert_false(cJSON_HasObjectItem(data, "valid_to"));
 	assert_false(cJSON_HasObjectItem(data, "reason"));
 	cJSON_Delete(parsed);
 }
 
-static void test_a_changed_campaign(void **state)
+static void test_validity(void **state)
 {
-	struct event event = { .type = EVENT_CHANGED,
-			       .source = "/couponmq",
-			       .time = TIME,
-			       .receive = { .coupon = 7 },
-			       .change = "12-1700000000123",
-			       .detail = "{\"by\": \"ann\", \"version\": 3}" };
-	cJSON *parsed = written(&event), *data = cJSON_GetObjectItem(parsed, "data");
+	struct made made = made_of(7, "u");
+	cJSON *parsed, *data;
 
 	(void)state;
-	assert_string_equal(member(parsed, "id"), "campaign/7/12-1700000000123");
+	made.at_ms = TIME_MS;
+	made.n = 2;
+	made.valid_days = 2;
+	parsed = written(&made, SOURCE);
+	data = cJSON_GetObjectItem(parsed, "data");
+	assert_string_equal(member(data, "valid_from"), TIME);
+	assert_string_equal(member(data, "valid_to"), "2026-11-23T12:00:00.123Z");
+	cJSON_Delete(parsed);
+	made.valid_days = 0;
+	made.valid_to_ms = TIME_MS + 1;
+	parsed = written(&made, SOURCE);
+	data = cJSON_GetObjectItem(parsed, "data");
+	assert_string_equal(member(data, "valid_to"), "2026-11-21T12:00:00.124Z");
+	cJSON_Delete(parsed);
+}
+
+static void test_a_changed_campaign(void **state)
+{
+	const struct made made = { .type = EVENT_CHANGED,
+				   .coupon = 7,
+				   .history = 12,
+				   .detail = "{\"by\": \"ann\", \"version\": 3}" };
+	cJSON *parsed = written(&made, SOURCE), *data = cJSON_GetObjectItem(parsed, "data");
+
+	(void)state;
+	assert_string_equal(member(parsed, "id"), "campaign/7/12-1795262400123");
 	assert_string_equal(member(data, "coupon"), "7");
 	assert_string_equal(member(data, "by"), "ann");
 	assert_int_equal(cJSON_GetObjectItem(data, "version")->valueint, 3);
 	assert_false(cJSON_HasObjectItem(data, "user"));
+	assert_false(cJSON_HasObjectItem(data, "received_at"));
 	cJSON_Delete(parsed);
 }
 
@@ -99,7 +288,7 @@ static void test_a_changed_campaign(void **state)
 static void test_the_longest(void **state)
 {
 	char user[USER_ID_SIZE], key[RECEIVE_KEY_MAX + 1], source[201], *detail = malloc(20003);
-	struct event event;
+	struct made made;
 
 	(void)state;
 	memset(user, '"', sizeof(user));
@@ -111,23 +300,21 @@ static void test_the_longest(void **state)
 	memset(detail, ' ', 20002);
 	detail[0] = '{';
 	memcpy(detail + 19990, "\"a\":\"b\"}", 9);
-	event = event_of(INT64_MAX, user);
-	event.type = EVENT_REJECTED;
-	event.source = source;
-	event.receive.index = 32767;
-	event.slot = 32767;
-	event.received_at = event.valid_from = event.valid_to = TIME;
-	event.key = key;
-	event.reason = "unknown_coupon";
-	event.detail = detail;
-	cJSON_Delete(written(&event));
+	made = made_of(INT64_MAX, user);
+	made.type = EVENT_REJECTED;
+	made.index = made.slot = 32767;
+	made.at_ms = made.valid_from_ms = made.valid_to_ms = TIME_MS;
+	made.key = key;
+	made.reason = "unknown_coupon";
+	made.detail = detail;
+	cJSON_Delete(written(&made, source));
 	free(detail);
 }
 
 /* The next message: its coupon, its type and how many events its JSON has. NULL: none. */
-static struct packet *taken(struct packets *packets, int64_t coupon, enum event_type type, int n)
+static struct packet *taken(int64_t coupon, enum event_type type, int n)
 {
-	struct packet *packet = packets_take(packets);
+	struct packet *packet = packet_next();
 	cJSON *parsed;
 
 	assert_non_null(packet);
@@ -143,51 +330,51 @@ static struct packet *taken(struct packets *packets, int64_t coupon, enum event_
 
 static void test_a_message_has_one_coupon_and_type(void **state)
 {
-	struct packets *packets = packets_new();
-	struct event one = event_of(1, "u"), two = event_of(2, "u");
+	struct packets *packets = packets_make(SOURCE);
+	struct made one = made_of(1, "u"), two = made_of(2, "u");
 	struct packet *first;
 
 	(void)state;
-	packets_add(packets, &one);
-	packets_add(packets, &two);
-	packets_add(packets, &one);
+	add(packets, &one);
+	add(packets, &two);
+	add(packets, &one);
 	one.type = EVENT_VOIDED;
-	packets_add(packets, &one);
-	packet_free(taken(packets, 1, EVENT_ISSUED, 2));
-	assert_null(packets_take(packets));
+	add(packets, &one);
+	free(taken(1, EVENT_ISSUED, 2)->body);
+	assert_null(packet_next());
 	packets_close(packets);
-	first = packets_take(packets); /* those of two coupons have no order */
+	first = packet_next(); /* those of two coupons have no order */
 	if (first->coupon == 1)
-		packet_free(taken(packets, 2, EVENT_ISSUED, 1));
+		free(taken(2, EVENT_ISSUED, 1)->body);
 	else
-		packet_free(taken(packets, 1, EVENT_VOIDED, 1));
-	assert_null(packets_take(packets));
-	packet_free(first);
+		free(taken(1, EVENT_VOIDED, 1)->body);
+	assert_null(packet_next());
+	free(first->body);
 	packets_free(packets);
 }
 
 static void test_a_message_is_bounded(void **state)
 {
-	struct packets *packets = packets_new();
-	struct event event = event_of(1, "u");
+	struct packets *packets = packets_make(SOURCE);
+	struct made made = made_of(1, "u");
 	struct packet *packet;
 	char *detail = calloc(1, 60001);
 
 	(void)state;
-	for (int i = 0; i < 2 * PACKET_EVENTS_MAX; i++)
-		packets_add(packets, &event);
-	packet_free(taken(packets, 1, EVENT_ISSUED, PACKET_EVENTS_MAX));
+	made.n = 2 * PACKET_EVENTS_MAX;
+	add(packets, &made);
+	free(taken(1, EVENT_ISSUED, PACKET_EVENTS_MAX)->body);
 	packets_close(packets);
-	packet_free(taken(packets, 1, EVENT_ISSUED, PACKET_EVENTS_MAX));
+	free(taken(1, EVENT_ISSUED, PACKET_EVENTS_MAX)->body);
 	memset(detail, ' ', 60000);
 	detail[0] = '{';
 	memcpy(detail + 59990, "\"a\":\"b\" }", 10);
-	event.detail = detail;
-	for (int i = 0; i < 3; i++)
-		packets_add(packets, &event);
-	packet = taken(packets, 1, EVENT_ISSUED, 2);
+	made.detail = detail;
+	made.n = 3;
+	add(packets, &made);
+	packet = taken(1, EVENT_ISSUED, 2);
 	assert_true(packet->len <= PACKET_BYTES_MAX);
-	packet_free(packet);
+	free(packet->body);
 	packets_free(packets);
 	free(detail);
 }
@@ -196,20 +383,20 @@ static void test_a_message_is_bounded(void **state)
 static void test_many_coupons(void **state)
 {
 	enum { COUPONS = 1000, EACH = 5 };
-	struct packets *packets = packets_new();
+	struct packets *packets = packets_make(SOURCE);
 	struct packet *packet;
 	int seen[COUPONS] = { 0 };
 
 	(void)state;
 	for (int i = 0; i < COUPONS * EACH; i++) {
-		struct event event = event_of(INT64_MAX - i % COUPONS, "u");
+		struct made made = made_of(INT64_MAX - i % COUPONS, "u");
 
-		event.slot = i / COUPONS;
-		event.type = event.slot % 2 ? EVENT_ISSUED : EVENT_REJECTED;
-		packets_add(packets, &event);
+		made.slot = i / COUPONS;
+		made.type = made.slot % 2 ? EVENT_ISSUED : EVENT_REJECTED;
+		add(packets, &made);
 	}
 	packets_close(packets);
-	while ((packet = packets_take(packets))) {
+	while ((packet = packet_next())) {
 		cJSON *events = cJSON_Parse(packet->body);
 		const cJSON *event;
 
@@ -221,32 +408,38 @@ static void test_many_coupons(void **state)
 					 seen[INT64_MAX - packet->coupon]++);
 		}
 		cJSON_Delete(events);
-		packet_free(packet);
+		free(packet->body);
 	}
 	for (int i = 0; i < COUPONS; i++)
 		assert_int_equal(seen[i], EACH);
 	packets_free(packets);
 }
 
-static void test_binary_values(void **state)
+/* The events before what is malformed are added, and nothing is read beyond the value. */
+static void test_a_malformed_row(void **state)
 {
 	/* {-2,NULL} of int2 */
-	static const char bytes[] = "\0\0\0\1\0\0\0\1\0\0\0\25\0\0\0\2\0\0\0\1"
+	static const char slots[] = "\0\0\0\1\0\0\0\1\0\0\0\25\0\0\0\2\0\0\0\1"
 				    "\0\0\0\2\377\376\377\377\377\377";
-	struct binary_array array = binary_array_begin(bytes, sizeof(bytes) - 1);
-	int64_t number;
-	size_t len;
+	struct made made = made_of(1, "u");
+	struct packet *packet;
 
 	(void)state;
-	assert_int_equal(binary_number("\377\377\377\377\377\377\377\376", 8), -2);
-	assert_int_equal(binary_number("\1\0\0\0", 4), 1 << 24);
-	assert_int_equal(binary_number("123", 3), 0);
-	assert_int_equal(binary_array_number(&array, &number), 0);
-	assert_int_equal(number, -2);
-	assert_null(binary_array_next(&array, &len));
-	for (size_t cut = 0; cut < 26; cut++) {
-		array = binary_array_begin(bytes, cut);
-		assert_null(binary_array_next(&array, &len));
+	made.n = 2;
+	for (size_t cut = 0; cut < sizeof(slots); cut++) {
+		struct packets *packets = packets_make(SOURCE);
+		PGresult *rows = row_make(&made);
+
+		value_set(rows, SLOT, slots, cut);
+		assert_int_equal(row_add(packets, rows), -1);
+		packets_close(packets);
+		packet = packet_next();
+		assert_int_equal(packet != NULL, cut >= 26);
+		if (packet) {
+			assert_non_null(strstr(packet->body, "\"slot\":-2}"));
+			free(packet->body);
+		}
+		packets_free(packets);
 	}
 }
 
@@ -254,12 +447,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_an_issued_coupon),
+		cmocka_unit_test(test_validity),
 		cmocka_unit_test(test_a_changed_campaign),
 		cmocka_unit_test(test_the_longest),
 		cmocka_unit_test(test_a_message_has_one_coupon_and_type),
 		cmocka_unit_test(test_a_message_is_bounded),
 		cmocka_unit_test(test_many_coupons),
-		cmocka_unit_test(test_binary_values),
+		cmocka_unit_test(test_a_malformed_row),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
