@@ -4,6 +4,7 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -214,6 +215,27 @@ int64_t args_number(const struct args *args, const char *name, int64_t least, in
 		args_fail("--%s is \"%s\": allowed is an integer from %lld to %lld", name, value,
 			  (long long)least, (long long)most);
 	return number;
+}
+
+int64_t args_duration_s(const struct args *args, const char *name, int most_days,
+			int64_t fallback_s)
+{
+	static const char units[] = "smhd";
+	static const int64_t seconds_of[] = { 1, 60, 3600, 86400 };
+	const char *text = args_text(args, name), *unit;
+	int64_t number, most_s = most_days * seconds_of[3];
+	char *end;
+
+	if (!text)
+		return fallback_s;
+	errno = 0;
+	number = strtoll(text, &end, 10);
+	unit = *end && !end[1] ? strchr(units, *end) : NULL;
+	if (errno || !isdigit((unsigned char)*text) || !unit || number > most_s ||
+	    number * seconds_of[unit - units] > most_s)
+		args_fail("--%s is \"%s\": allowed is a number of s, m, h or d from 0s to %dd",
+			  name, text, most_days);
+	return number * seconds_of[unit - units];
 }
 
 static int64_t id_read(const char *what, const char *value)

@@ -71,6 +71,9 @@ const char *args_bytes(const struct args *args, const char *name, size_t most);
 int64_t args_number(const struct args *args, const char *name, int64_t least, int64_t most,
 		    int64_t fallback);
 int64_t args_id(const struct args *args, const char *name); /* 0: not given */
+/* A number of s, m, h or d, as 24h, of at most so many days. In seconds. */
+int64_t args_duration_s(const struct args *args, const char *name, int most_days,
+			int64_t fallback_s);
 /* The place of the value among `n` words; any other ends the process. */
 int args_choice(const struct args *args, const char *name, const char *const *words, int n,
 		int fallback);

@@ -14,7 +14,6 @@
 #include "events/event.h"
 #include "events/post.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
@@ -26,8 +25,8 @@
 #define COUNT_DEFAULT 20
 #define COUNT_MAX 10000
 #define TYPES_SIZE 256
-#define DAY_S 86400
-#define OVERLAP_S_MAX (30 * DAY_S)
+#define OVERLAP_S 86400
+#define OVERLAP_DAYS_MAX 30
 #define WHY_BYTES_MAX 500
 #define TYPE "webhook.test"
 
@@ -138,28 +137,10 @@ static int add_run(struct ctl *ctl)
 	return 0;
 }
 
-/* "24h" in seconds. */
-static int64_t overlap_read(const struct args *args)
-{
-	static const char units[] = "smhd";
-	static const int64_t seconds_of[] = { 1, 60, 3600, DAY_S };
-	const char *text = args_has(args, "overlap") ? args_text(args, "overlap") : "1d", *unit;
-	int64_t number;
-	char *end;
-
-	errno = 0;
-	number = strtol(text, &end, 10);
-	unit = *end && !end[1] ? strchr(units, *end) : NULL;
-	if (errno || !isdigit((unsigned char)*text) || !unit || number > OVERLAP_S_MAX ||
-	    number * seconds_of[unit - units] > OVERLAP_S_MAX)
-		args_fail("--overlap is \"%s\": allowed is a number of s, m, h or d from 0s to 30d",
-			  text);
-	return number * seconds_of[unit - units];
-}
-
 static int rotate_run(struct ctl *ctl)
 {
-	int64_t webhook = args_argument_id(&ctl->args), overlap_s = overlap_read(&ctl->args);
+	int64_t webhook = args_argument_id(&ctl->args),
+		overlap_s = args_duration_s(&ctl->args, "overlap", OVERLAP_DAYS_MAX, OVERLAP_S);
 	char secret[SECRET_TEXT_SIZE];
 	int is_new = secret_get(secret, &ctl->args);
 	struct db *db = store_changing_open(ctl, NULL);
@@ -346,7 +327,7 @@ static int test_run(struct ctl *ctl)
 	struct db *db = store_postgres_open(ctl);
 	PGresult *hook = hook_row(db, webhook),
 		 *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));
-	char id[ULID_SIZE], message[ULID_SIZE + 4], now[CLOCK_RFC3339_SIZE], *body;
+	char message[4 + ULID_SIZE] = "msg_", *id = message + 4, now[CLOCK_RFC3339_SIZE], *body;
 	struct text_buffer secrets = { 0 };
 	struct post_result result;
 	cJSON *object = output_object();
@@ -359,7 +340,6 @@ static int test_run(struct ctl *ctl)
 	}
 	ulid_new(&ulid, clock_wall_ms());
 	ulid_format(&ulid, id);
-	snprintf(message, sizeof(message), "msg_%s", id);
 	check(asprintf(&body,
 		       "[{\"specversion\":\"1.0\",\"id\":\"%s\",\"source\":\"/couponctl\","
 		       "\"type\":\"" TYPE "\",\"time\":\"%s\",\"data\":{\"webhook\":\"%lld\"}}]",
