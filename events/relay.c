@@ -241,7 +241,8 @@ static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 		metrics_count(METRIC_RELAY_FAILURES, 1);
 		if (!relay->stop)
 			log_warn("events_not_published", LOG_S("why", why));
-		outlet_reset(relay->outlet);
+		outlet_reset(relay->outlet); /* the text was its own */
+		relay->why = NULL;
 		return backoff_ms(&relay->backoff);
 	}
 	fault_point(FAULT_RELAY_BEFORE_DELETE);

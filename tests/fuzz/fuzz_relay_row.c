@@ -35,7 +35,8 @@ static PGresult *result_make(struct bytes *bytes)
 				(enum event_type)(*value & 0x7f) % EVENT_TYPES);
 			len = strlen(value);
 		}
-		if (i == NUM && len > 0) { /* few enough for the memory */
+		if (i == NUM && len > 0) { /* also below 0, and more than a message takes */
+			num[0] = (char)(value[0] & 0x81);
 			num[1] = value[len - 1];
 			value = num;
 			len = sizeof(num);

@@ -284,6 +284,40 @@ static void test_a_changed_campaign(void **state)
 	cJSON_Delete(parsed);
 }
 
+/* Of 2, 4 and 8 bytes with a sign; of any other length 0. */
+static void test_numbers_of_a_row(void **state)
+{
+	static const struct {
+		const char *bytes;
+		size_t len;
+		const char *id;
+	} cases[] = {
+		{ "\377\377\377\377\377\377\377\376", 8, "campaign/7/-2-" },
+		{ "\177\377\377\377\377\377\377\377", 8, "campaign/7/9223372036854775807-" },
+		{ "\1\0\0\0", 4, "campaign/7/16777216-" },
+		{ "\377\377\377\376", 4, "campaign/7/-2-" },
+		{ "\377\376", 2, "campaign/7/-2-" },
+		{ "123", 3, "campaign/7/0-" },
+	};
+	const struct made made = { .type = EVENT_CHANGED, .coupon = 7 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct packets *packets = packets_make(SOURCE);
+		PGresult *rows = row_make(&made);
+		struct packet *packet;
+
+		value_set(rows, HISTORY, cases[i].bytes, cases[i].len);
+		assert_int_equal(row_add(packets, rows), 0);
+		packets_close(packets);
+		packet = packet_next();
+		assert_non_null(packet);
+		assert_non_null(strstr(packet->body, cases[i].id));
+		free(packet->body);
+		packets_free(packets);
+	}
+}
+
 /* As long as it can be: within the size that is promised. */
 static void test_the_longest(void **state)
 {
@@ -449,6 +483,7 @@ int main(void)
 		cmocka_unit_test(test_an_issued_coupon),
 		cmocka_unit_test(test_validity),
 		cmocka_unit_test(test_a_changed_campaign),
+		cmocka_unit_test(test_numbers_of_a_row),
 		cmocka_unit_test(test_the_longest),
 		cmocka_unit_test(test_a_message_has_one_coupon_and_type),
 		cmocka_unit_test(test_a_message_is_bounded),
