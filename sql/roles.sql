@@ -132,8 +132,7 @@ GRANT INSERT ON code_key, code_space, code_set TO couponmq_operator;
 GRANT INSERT (set_id, serial, coupon_id, text, spelling, state, metadata)
 	ON code TO couponmq_operator;
 GRANT UPDATE (completed_at) ON code_set TO couponmq_operator;
-GRANT EXECUTE ON FUNCTION code_revocation_next(bigint), code_revoke(bigint[], bigint[], bigint[]),
-	code_set_revoke(bigint) TO couponmq_operator;
+GRANT EXECUTE ON FUNCTION code_revoke(bigint[], bigint[], bigint[]) TO couponmq_operator;
 GRANT UPDATE (generation, seq) ON code_revocation TO couponmq_operator;
 -- Webhooks: not their address, nor what is sent.
 GRANT INSERT, DELETE, UPDATE (state, state_why, state_by, state_at, failures_num, failing_since,
@@ -157,8 +156,7 @@ GRANT INSERT, UPDATE (num) ON change_count TO couponmq_operator;
 --
 -- Partitions are read through user_coupon: user_coupon_0 to user_coupon_7. Numbers of rows:
 -- campaign_history_id_seq, code_space_id_seq, event_log_id_seq, lock_fence_seq,
--- webhook_delivery_id_seq, webhook_id_seq, webhook_secret_id_seq. Triggers: campaign_history_add(),
--- campaign_transition_check(), coupon_change_count(), coupon_insert_wait(), coupon_terms_notify(),
--- coupon_unsettle(), coupon_valid_note(), event_changed_add(), event_rejected_add(),
--- event_voided_add(). Called by other functions: code_free(), code_revocation_add(), code_take(),
--- coupon_generation_fold(), event_add(), webhook_enqueue().
+-- webhook_delivery_id_seq, webhook_id_seq, webhook_secret_id_seq. Triggers: coupon_change_count(),
+-- coupon_changed(), coupon_changing(), coupon_insert_wait(), coupon_unsettle(),
+-- event_changed_add(), event_rejected_add(), event_voided_add(). Called by other functions:
+-- code_free(), code_take(), coupon_generation_fold(), event_add().

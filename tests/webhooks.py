@@ -54,7 +54,7 @@ class Webhooks(Command):
             for number in range(count)
         ]
         columns = [coupon], [type_], [json.dumps(events)]
-        self.db.execute("SELECT webhook_enqueue(%s::bigint[], %s, %s)", columns)
+        self.db.execute("SELECT event_log_remove('{}', %s::bigint[], %s, %s)", columns)
         return [event["id"] for event in events]
 
     def wait_empty(self, webhook, timeout=120):

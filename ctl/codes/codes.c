@@ -122,7 +122,7 @@ int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const ch
 /* The set of this coupon that has the word; 0: no code has its text. Another's ends the process. */
 static int64_t present_find(struct db *db, const char *text, int64_t coupon)
 {
-	PGresult *row = db_ask(db, sql_query_code_text, postgres_text(text));
+	PGresult *row = db_ask(db, sql_query_code_row, db_id(0), db_id(0), postgres_text(text));
 	int64_t set = PQntuples(row) > 0 ? column_number(row, 0, "set_id") : 0;
 
 	if (set && (column_number(row, 0, "coupon_id") != coupon ||
@@ -205,11 +205,11 @@ static PGresult *code_find(struct db *db, const struct stored *stored, const cha
 	PGresult *row = NULL;
 
 	if (code_book_find(stored->book, text, strlen(text), &found) == 0) {
-		row = db_ask(db, sql_query_code_serial, postgres_number(found.set->id),
-			     postgres_number(found.serial));
+		row = db_ask(db, sql_query_code_row, postgres_number(found.set->id),
+			     postgres_number(found.serial), postgres_text(NULL));
 		generated_spell(code, row, text);
 	} else if (code_text_spell(text, strlen(text), spelled) == 0) {
-		row = db_ask(db, sql_query_code_text, postgres_text(spelled));
+		row = db_ask(db, sql_query_code_row, db_id(0), db_id(0), postgres_text(spelled));
 		if (PQntuples(row) > 0)
 			text_add_string(code, column_text(row, 0, "spelling"));
 	}

@@ -135,7 +135,8 @@ static void sets_write(struct exporting *e, int64_t coupon, int64_t set, const c
 	PGresult *sets;
 
 	db_run(e->db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-	sets = db_ask(e->db, sql_query_code_set_list, db_id(coupon), db_id(set));
+	sets = db_ask(e->db, sql_query_code_set_list, db_id(coupon), db_id(set),
+		      postgres_text(NULL));
 	if (PQntuples(sets) == 0)
 		log_fatal("there is no set %s%lld", set ? "" : "of coupon ",
 			  (long long)(set ? set : coupon));

@@ -156,17 +156,19 @@ struct generation {
 /* Codes in its own space, and in those whose codes may have the same text: are more allowed? */
 static void chance_check(struct db *db, const struct generation *g, int version)
 {
-	PGresult *rows = db_ask(db, sql_query_code_spaces);
+	PGresult *rows = db_ask(db, sql_query_code_catalogue);
 	int64_t own = 0, others = 0;
 	char why[CODE_WHY_SIZE];
 
 	for (int row = 0; row < PQntuples(rows); row++) {
 		struct code_form other;
 
+		if (db_is_null(rows, row, "space_id"))
+			continue; /* not of generated codes */
 		stored_form(&other, rows, row, "form");
 		if (code_forms_same(&other, &g->form) &&
 		    column_number(rows, row, "key_version") == version)
-			own = column_number(rows, row, "code_num");
+			own += column_number(rows, row, "code_num");
 		else if (code_forms_overlap(&other, &g->form))
 			others += column_number(rows, row, "code_num");
 	}
@@ -249,7 +251,7 @@ static void set_take(struct generation *g, const struct ctl *ctl, const char *wa
 	db = stored_lock(ctl);
 	newest = keyring_read(&keys, ctl, db);
 	db_run(db, "BEGIN");
-	row = db_ask(db, sql_query_code_set_request, postgres_text(g->request.id));
+	row = db_ask(db, sql_query_code_set_list, db_id(0), db_id(0), postgres_text(g->request.id));
 	is_made = PQntuples(row) > 0;
 	if (is_made)
 		set_resume(g, &keys, row);

@@ -224,7 +224,7 @@ static int64_t set_find(const struct import *import)
 
 	snprintf(request, sizeof(request), "import %" PRId64 " %s", import->coupon,
 		 code_file_hash(import->path, hash));
-	row = db_ask(db, sql_query_code_set_request, postgres_text(request));
+	row = db_ask(db, sql_query_code_set_list, db_id(0), db_id(0), postgres_text(request));
 	if (PQntuples(row) > 0 && db_is_true(row, 0, "is_revoked"))
 		log_fatal("this file was imported as set %s, which was revoked",
 			  column_text(row, 0, "id"));

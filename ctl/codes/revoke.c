@@ -230,8 +230,6 @@ static int64_t part_revoke(struct revocation *r, int redeemed)
 				   postgres_array(&serials), postgres_array(&coupons));
 		if (!redeemed)
 			used_note(r, &sets, &serials, at);
-		if (revoked > 0)
-			db_do(r->db, sql_query_code_changed);
 		db_run(r->db, "COMMIT");
 	}
 	postgres_array_fini(&sets);
@@ -355,12 +353,11 @@ static int codes_run(struct ctl *ctl)
 static int set_run(struct ctl *ctl, int64_t set)
 {
 	struct db *db = stored_lock(ctl);
-	int64_t coupon = db_value(db, sql_query_code_set_coupon, postgres_number(set));
 	struct redis_client *redis = store_redis_open(ctl);
+	int64_t coupon = db_value(db, sql_query_code_set_revoke, postgres_number(set));
 
 	if (!coupon)
 		log_fatal("there is no set %" PRId64, set);
-	db_do(db, sql_query_code_set_revoke, postgres_number(set));
 	revocations_apply(db, redis, coupon);
 	redis_client_free(redis);
 	output_rows(db_ask(db, sql_query_code_set_revoked, postgres_number(set)), NULL,

@@ -174,13 +174,14 @@ static void slots_each(struct recover_coupon *coupon, slots_fn *take)
 	slots_fini(&coupon->slots);
 }
 
-/* The rows: those that were not newly issued. */
+/* The rows: those that were not newly issued, and at last that of the transaction. */
 static void outcomes_count(struct recover_coupon *coupon, const struct slot *list, size_t n,
 			   const PGresult *rows)
 {
 	struct recover_counts *counts = &coupon->recover->counts;
+	int rows_n = PQntuples(rows) - 1;
 
-	for (int row = 0; row < PQntuples(rows); row++) {
+	for (int row = 0; row < rows_n; row++) {
 		if (strcmp(column_text(rows, row, "outcome"), "rejected") != 0) {
 			counts->receives_there++;
 			continue;
@@ -189,7 +190,7 @@ static void outcomes_count(struct recover_coupon *coupon, const struct slot *lis
 		report_receive(coupon, "rejected", &list[column_number(rows, row, "ord") - 1],
 			       column_text(rows, row, "reason"));
 	}
-	counts->receives += (int64_t)n - PQntuples(rows);
+	counts->receives += (int64_t)n - rows_n;
 }
 
 static size_t list_keep_open(struct recover_coupon *coupon, struct slot *list, size_t n)
@@ -217,8 +218,7 @@ static void list_settle(struct recover_coupon *coupon, struct slot *list, size_t
 		slot_settle(&list[i], coupon->id, coupon->settling, seq,
 			    accepted_ms(coupon, &list[i].batch), &args);
 	settle_args_arguments(&args, arguments);
-	rows = db_query_arguments(coupon->recover->db, sql_query_recover_settle, SETTLE_ARGS_N,
-				  arguments);
+	rows = db_query_arguments(coupon->recover->db, sql_query_settle, SETTLE_ARGS_N, arguments);
 	outcomes_count(coupon, list, n, rows);
 	PQclear(rows);
 	settle_args_fini(&args);

@@ -1,4 +1,4 @@
--- version: 2
+-- version: 3
 -- function: coupon_recover_rejected(bigint,uuid[],smallint[],text[],smallint[],text[],bigint[],smallint[])
 --
 -- Records rejected receives that PostgreSQL does not have any more, and returns the positions of
@@ -19,6 +19,8 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 #variable_conflict use_column
+DECLARE
+	undone record;
 BEGIN
 	RETURN QUERY
 	WITH r AS (
@@ -44,26 +46,24 @@ BEGIN
 		WHERE reason IN ('voided', 'void_kept')
 		ON CONFLICT DO NOTHING
 		RETURNING batch, idx
-	), undone AS (
-		DELETE FROM user_coupon AS u
-		USING r
-		WHERE r.reason = 'voided' AND u.user_id = r.user_id AND u.coupon_id = own
-			AND u.batch = r.batch AND u.idx = r.idx
-		RETURNING u.slot, u.batch, u.idx, u.code
-	), freed AS (
-		UPDATE code AS c
-		SET state = 'unused', user_id = NULL, batch = NULL, idx = NULL, used_at = NULL
-		FROM undone AS u
-		WHERE strpos(u.code, '.') > 0 AND c.set_id = split_part(u.code, '.', 1)::bigint
-			AND c.serial = split_part(u.code, '.', 2)::bigint
-			AND c.batch = u.batch AND c.idx = u.idx
-	), counted AS (
-		UPDATE coupon
-		SET issued_num = issued_num - (SELECT count(*) FROM undone)
-		WHERE id = own AND EXISTS (SELECT FROM undone)
 	)
 	SELECT min(r.ord) AS ord
 	FROM r JOIN (SELECT * FROM added UNION SELECT * FROM voided) AS new USING (batch, idx)
 	GROUP BY batch, idx;
+
+	WITH gone AS (
+		DELETE FROM user_coupon AS u
+		USING unnest(batches, idxs, users, reasons) AS r (batch, idx, user_id, reason)
+		WHERE r.reason = 'voided' AND u.user_id = r.user_id AND u.coupon_id = own
+			AND u.batch = r.batch AND u.idx = r.idx
+		RETURNING u.batch, u.idx, u.code
+	)
+	SELECT count(*) AS num, array_agg(own) AS coupons, array_agg(batch) AS batches,
+		array_agg(idx) AS idxs, array_agg(code) AS codes
+	INTO undone FROM gone;
+	IF undone.num > 0 THEN
+		PERFORM code_free(undone.coupons, undone.batches, undone.idxs, undone.codes);
+		UPDATE coupon SET issued_num = issued_num - undone.num WHERE id = own;
+	END IF;
 END
 $$;

@@ -61,6 +61,24 @@ WHERE coupon_id = $1::bigint AND num > $2::bigint AND num <= $3::bigint AND seq 
 -- $1 sets, $2 serials, $3 coupons: arrays of one length
 SELECT code_revoke($1::bigint[], $2::bigint[], $3::bigint[]) AS revoked
 
+-- code_row: One code of a set, whose row may be absent: then it is unused. Or the code that others
+-- made, or the word, with this text. No row: there is no such set or text.
+-- $1 set, $2 serial, $3 text (NULL: by set and serial)
+SELECT s.id AS set_id, s.coupon_id, s.kind, s.pattern, p.alphabet,
+	coalesce(c.spelling, c.text) AS spelling,
+	CASE WHEN s.revoked_at IS NOT NULL AND coalesce(c.state, 'unused') = 'unused' THEN 'revoked'
+		ELSE coalesce(c.state, 'unused') END AS state,
+	c.user_id, c.batch::text, c.idx, c.metadata::text,
+	to_char(c.used_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS used_at,
+	to_char(coalesce(c.revoked_at, s.revoked_at) AT TIME ZONE 'UTC',
+		'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at,
+	coalesce(c.revoked_by, s.revoked_by) AS revoked_by
+FROM (SELECT $1::bigint AS set_id, $2::bigint AS serial WHERE $3::text IS NULL
+		UNION ALL SELECT set_id, serial FROM code WHERE text = $3::text) AS named
+	JOIN code_set AS s ON s.id = named.set_id
+	LEFT JOIN code AS c ON c.set_id = s.id AND c.serial = named.serial
+	LEFT JOIN code_space AS p ON p.id = s.space_id
+
 -- code_rows: The rows of the codes of a set, in order.
 -- $1 set, $2 whether also those that are not used
 SELECT c.serial, coalesce(c.spelling, c.text) AS spelling, c.state, c.user_id, c.batch::text, c.idx,
@@ -69,21 +87,6 @@ SELECT c.serial, coalesce(c.spelling, c.text) AS spelling, c.state, c.user_id, c
 FROM code AS c
 WHERE c.set_id = $1::bigint AND ($2::boolean OR c.state = 'used')
 ORDER BY c.serial
-
--- code_serial: One code of a set, whose row may be absent: then it is unused. No row: there is no
--- such set.
--- $1 set, $2 serial
-SELECT s.id AS set_id, $2::bigint AS serial, s.coupon_id, s.kind, s.pattern, p.alphabet,
-	CASE WHEN s.revoked_at IS NOT NULL AND coalesce(c.state, 'unused') = 'unused' THEN 'revoked'
-		ELSE coalesce(c.state, 'unused') END AS state,
-	c.user_id, c.batch::text, c.idx, c.metadata::text,
-	to_char(c.used_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS used_at,
-	to_char(coalesce(c.revoked_at, s.revoked_at) AT TIME ZONE 'UTC',
-		'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at,
-	coalesce(c.revoked_by, s.revoked_by) AS revoked_by
-FROM code_set AS s LEFT JOIN code AS c ON c.set_id = s.id AND c.serial = $2::bigint
-	LEFT JOIN code_space AS p ON p.id = s.space_id
-WHERE s.id = $1::bigint
 
 -- code_set_add: Adds a set of codes that others made, or of a word. Returns the set. No row: there
 -- is no such coupon. To be run under the lock "codes"; see code_set_generate about the id.
@@ -100,10 +103,6 @@ RETURNING id
 -- code_set_complete: Records that the file of a set is complete.
 -- $1 set
 UPDATE code_set SET completed_at = now() WHERE id = $1::bigint AND completed_at IS NULL
-
--- code_set_coupon: The coupon of a set. No row: there is no such set.
--- $1 set
-SELECT coupon_id FROM code_set WHERE id = $1::bigint
 
 -- code_set_generate: Gives a range of positions to a set of codes. Returns the set. No row: there
 -- is no such coupon, or a part of the range is in use. To be run under the lock "codes". The id
@@ -122,25 +121,20 @@ WHERE c.id = $1::bigint AND NOT EXISTS (SELECT FROM code_set AS s
 		AND s.first_position + s.code_num > $3::bigint)
 RETURNING id
 
--- code_set_list: The sets of a coupon, or one set.
--- $1 coupon (NULL: any), $2 set (NULL: any)
-SELECT s.id, s.coupon_id, s.kind, s.space_id, s.first_position, s.code_num, s.pattern,
-	s.revoked_at IS NOT NULL AS is_revoked, p.alphabet
+-- code_set_list: The sets of a coupon, one set, or the set that a command has made.
+-- $1 coupon, $2 set, $3 request; of the others NULL: any
+SELECT s.id, s.coupon_id, s.kind, s.space_id, s.first_position, s.code_num, s.pattern, s.source,
+	s.revoked_at IS NOT NULL AS is_revoked, p.alphabet, p.key_version
 FROM code_set AS s LEFT JOIN code_space AS p ON p.id = s.space_id
 WHERE ($1::bigint IS NULL OR s.coupon_id = $1::bigint) AND ($2::bigint IS NULL OR s.id = $2::bigint)
+	AND ($3::text IS NULL OR s.request = $3::text)
 ORDER BY s.id
 
--- code_set_request: The set that a command has made. No row: none yet.
--- $1 request
-SELECT s.id, s.coupon_id, s.space_id, s.first_position, s.code_num, s.pattern, s.source,
-	s.revoked_at IS NOT NULL AS is_revoked,
-	p.alphabet, p.key_version
-FROM code_set AS s LEFT JOIN code_space AS p ON p.id = s.space_id
-WHERE s.request = $1::text
-
--- code_set_revoke: Revokes a set.
+-- code_set_revoke: Revokes a set, and returns its coupon. No row: there is no such set.
 -- $1 set
-SELECT code_set_revoke($1::bigint)
+SELECT s.coupon_id, code_revoke(ARRAY[s.id], ARRAY[NULL]::bigint[], ARRAY[s.coupon_id])
+FROM code_set AS s
+WHERE s.id = $1::bigint
 
 -- code_set_revoked: Who has revoked a set, and when.
 -- $1 set
@@ -162,13 +156,6 @@ WITH key AS (
 SELECT id FROM space
 UNION ALL
 SELECT id FROM code_space WHERE form = $1::text AND alphabet = $2::text AND key_version = $3::int
-
--- code_spaces: The spaces of codes, each with the number of codes in its sets.
-SELECT p.id, p.form, p.alphabet, p.key_version,
-	(SELECT coalesce(sum(s.code_num), 0)::bigint FROM code_set AS s WHERE s.space_id = p.id)
-		AS code_num
-FROM code_space AS p
-ORDER BY p.id
 
 -- code_state: Whether the sets of codes have changed since the same text was returned before.
 SELECT concat_ws(' ', count(*), max(id), count(completed_at)) AS state
@@ -211,19 +198,6 @@ FROM unnest($2::bigint[], $3::text[]) AS g (serial, text),
 	LATERAL (SELECT * FROM code WHERE code.text = g.text OFFSET 0) AS c
 WHERE (c.set_id, c.serial) <> ($1::bigint, g.serial)
 ORDER BY g.serial
-
--- code_text: The code that others made, or the word, with this text. No row: none.
--- $1 text
-SELECT c.set_id, c.serial, c.coupon_id, s.kind, coalesce(c.spelling, c.text) AS spelling,
-	CASE WHEN s.revoked_at IS NOT NULL AND c.state = 'unused' THEN 'revoked' ELSE c.state END
-		AS state,
-	c.user_id, c.batch::text, c.idx, c.metadata::text,
-	to_char(c.used_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS used_at,
-	to_char(coalesce(c.revoked_at, s.revoked_at) AT TIME ZONE 'UTC',
-		'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at,
-	coalesce(c.revoked_by, s.revoked_by) AS revoked_by
-FROM code AS c JOIN code_set AS s ON s.id = c.set_id
-WHERE c.text = $1::text
 
 -- code_used: Of these codes, those that are used. LATERAL with OFFSET 0: by the index, whatever the
 -- statistics say.

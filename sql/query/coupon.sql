@@ -164,9 +164,9 @@ SELECT id, status,
 FROM coupon
 WHERE id = ANY ($1::bigint[])
 
--- coupon_status_set: Changes the status of a coupon: draft to published, published to paused and
--- back, either to closed. Returns the resulting status, which differs from the wanted one if that
--- change is not allowed. No row: no such coupon.
+-- coupon_status_set: Changes the status of a coupon, as campaign_transition allows. Returns the
+-- resulting status, which differs from the wanted one if that change is not allowed. No row: no
+-- such coupon.
 -- $1 coupon, $2 wanted status
 WITH old AS (
 	SELECT id, status, version FROM coupon WHERE id = $1::bigint FOR NO KEY UPDATE
@@ -175,8 +175,8 @@ WITH old AS (
 	SET status = $2::text, version = coupon.version + 1, updated_at = now()
 	FROM old
 	WHERE coupon.id = old.id
-		AND (old.status, $2::text) IN (('draft', 'published'), ('published', 'paused'),
-			('paused', 'published'), ('published', 'closed'), ('paused', 'closed'))
+		AND (old.status, $2::text) IN (
+			SELECT from_status, to_status FROM campaign_transition)
 	RETURNING coupon.id, coupon.status, coupon.version
 )
 SELECT old.id::text, old.status AS old_status, coalesce(moved.status, old.status) AS status,

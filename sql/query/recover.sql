@@ -59,11 +59,6 @@ WHERE coupon_id = $1::bigint
 -- change.
 SELECT set_config('couponmq.recovering', 'on', false)
 
--- recover_settle: Settles receives that Redis holds, as `settle`, with its parameters.
-SELECT ord, outcome, reason
-FROM settle($1::bigint[], $2::int[], $3::bigint[], $4::uuid[], $5::smallint[], $6::text[],
-	$7::smallint[], $8::text[], $9::text[], $10::bigint[])
-
 -- recover_terms: Creates a coupon with the terms that Redis has, or gives it those terms if their
 -- version is higher. No row: it has them, or later ones.
 -- $1 coupon, $2 its row, as of to_jsonb()

@@ -83,44 +83,23 @@ CREATE TABLE coupon_generation (
 	PRIMARY KEY (coupon_id, generation)
 ) WITH (fillfactor = 50);
 
--- A receive of an unknown coupon is rejected for ever. Its coupon must not come into being between
--- the moment settle() finds it unknown and the moment that the tombstone can be seen, or a copy
--- could be issued: settle() holds this lock shared meanwhile.
 CREATE TRIGGER coupon_insert_wait BEFORE INSERT ON coupon
 	FOR EACH STATEMENT EXECUTE FUNCTION coupon_insert_wait();
 
--- Keepers LISTEN, so that they act on new terms at once. Only statements that name these columns
--- pay for it; settle() does not.
-CREATE TRIGGER coupon_terms_notify AFTER UPDATE OF status, version ON coupon
-	FOR EACH ROW
-	WHEN (NEW.status <> 'draft'
-		AND (OLD.status, OLD.version) IS DISTINCT FROM (NEW.status, NEW.version))
-	EXECUTE FUNCTION coupon_terms_notify();
-
--- A message that comes after all: one that nobody knew to be in flight. What was said of the coupon
--- is not so any more, and the keeper has to look at it again. Only statements that count outcomes
--- pay for it, with one comparison.
 CREATE TRIGGER coupon_unsettle AFTER UPDATE OF issued_num, settled_num ON coupon
 	FOR EACH ROW WHEN (NEW.settled_at IS NOT NULL)
 	EXECUTE FUNCTION coupon_unsettle();
 
-CREATE TRIGGER coupon_valid_note BEFORE UPDATE OF valid_days, valid_from, valid_to ON coupon
-	FOR EACH ROW
-	WHEN ((NEW.valid_days, NEW.valid_from, NEW.valid_to)
-		IS DISTINCT FROM (OLD.valid_days, OLD.valid_from, OLD.valid_to))
-	EXECUTE FUNCTION coupon_valid_note();
+-- settle() sets none of the columns of the next three, and does not pay for them.
+CREATE TRIGGER coupon_changing BEFORE UPDATE OF status, valid_days, valid_from, valid_to ON coupon
+	FOR EACH ROW EXECUTE FUNCTION coupon_changing();
 
-CREATE TRIGGER campaign_transition_check BEFORE UPDATE OF status ON coupon
-	FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status)
-	EXECUTE FUNCTION campaign_transition_check();
-
-CREATE TRIGGER campaign_history_add
+CREATE TRIGGER coupon_changed
 	AFTER INSERT OR UPDATE OF name, total_num, user_limit, begin_at, end_at, valid_days,
-		valid_from, valid_to, status, currency, amount_off, percent_off, threshold, cap,
-		metadata, void_returns, events_on ON coupon
-	FOR EACH ROW EXECUTE FUNCTION campaign_history_add();
+		valid_from, valid_to, status, version, currency, amount_off, percent_off, threshold,
+		cap, metadata, void_returns, events_on ON coupon
+	FOR EACH ROW EXECUTE FUNCTION coupon_changed();
 
--- Changes by operators and the keeper. Those of settle() are counted by its caller.
 CREATE TRIGGER coupon_change_count
 	AFTER INSERT OR UPDATE OF name, total_num, user_limit, begin_at, end_at, valid_days,
 		valid_from, valid_to, status, version, generation, settled_at ON coupon

@@ -387,7 +387,11 @@ def test_revoked_while_a_coupon_is_loaded(
     gate.trap(script_sent("hold"))
     rough.ctl("publish", coupon.coupon)
     wait_until(gate.trapped_num)
-    rough_owner.execute("SELECT code_set_revoke(%s)", (code_set,))
+    rough_owner.execute(
+        "SELECT code_revoke(ARRAY[id], ARRAY[NULL]::bigint[], ARRAY[coupon_id])"
+        " FROM code_set WHERE id = %s",
+        (code_set,),
+    )
     gate.let_go()
     before = gate.trapped_num()
     gate.trap(script_sent("revoke"))  # which the keeper's next round would send

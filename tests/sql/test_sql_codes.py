@@ -5,7 +5,7 @@ import random
 import pytest
 
 from seed import SEED
-from sql_db import batch_make
+from sql_db import array_text, batch_make
 from stack import wait_until
 
 SET = iter(range(10**15, 10**16))
@@ -206,6 +206,27 @@ def test_a_revoked_code_that_its_receive_loses_is_revoked(db, coupon_new, code_s
         "1",
     )
     assert codes(db, code_set)[4][0] == "revoked"
+    consistent(db, coupon)
+
+
+def test_a_void_that_redis_still_has_gives_its_code_back(db, coupon_new, code_set, revoke):
+    """PostgreSQL was put back to before it."""
+    coupon = coupon_new(limit=2)
+    revoke(coupon, code_set, f"{code_set}.4", generation=1, seq=9)
+    one, two = redeem(coupon, "1", f"{code_set}.4"), redeem(coupon, "2", f"{code_set}.5")
+    assert db.settle(one, two) == ["issued"] * 2
+    both = (
+        array_text([one.batch, two.batch]),
+        array_text([one.idx, two.idx]),
+        "{1,2}",
+        "{1,1}",
+        "{voided,voided}",
+        "{1,2}",
+        "{1,1}",
+    )
+    assert {row["ord"] for row in db.query("recover_rejected", coupon, *both)} == {"1", "2"}
+    assert db.rows(coupon) == [] and db.query("recover_rejected", coupon, *both) == []
+    assert [codes(db, code_set)[n][0] for n in (4, 5)] == ["revoked", "unused"]
     consistent(db, coupon)
 
 

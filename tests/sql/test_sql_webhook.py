@@ -24,7 +24,7 @@ class Queue:
 
     def add_all(self, packets):
         columns = [list(column) for column in zip(*packets, strict=True)]
-        self.db.execute("SELECT webhook_enqueue(%s::bigint[], %s, %s)", *columns)
+        self.db.execute("SELECT event_log_remove('{}', %s::bigint[], %s, %s)", *columns)
 
     def claim(self, most=100, webhook_most=100, lease_ms=LEASE_MS):
         return self.db.query("webhook_claim", most, webhook_most, lease_ms)

@@ -1,10 +1,10 @@
 -- version: 1
--- function: campaign_history_add()
+-- function: coupon_changed()
 --
--- Records a change of a campaign's terms or status in campaign_history, whoever makes it. The
--- trigger (in sql/schema/coupon.sql) fires only for statements that set one of them; settle() sets
--- none. Who: the setting couponmq.by of the session, or the name of the program.
-CREATE OR REPLACE FUNCTION campaign_history_add() RETURNS trigger
+-- After a change of a campaign's terms or status, whoever makes it: notifies the keepers, so that
+-- they act at once, and records the change in campaign_history. Who: the setting couponmq.by of the
+-- session, or the name of the program.
+CREATE OR REPLACE FUNCTION coupon_changed() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
@@ -17,6 +17,11 @@ DECLARE
 	action text;
 BEGIN
 	IF TG_OP = 'UPDATE' THEN
+		IF NEW.status <> 'draft'
+			AND (NEW.status, NEW.version)
+				IS DISTINCT FROM (OLD.status, OLD.version) THEN
+			PERFORM pg_notify('couponmq_terms', NEW.id::text);
+		END IF;
 		IF terms = to_jsonb(OLD) - counts THEN
 			RETURN NULL;
 		END IF;
