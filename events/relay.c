@@ -238,7 +238,7 @@ static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 		return backoff_ms(&relay->backoff);
 	why = rows_publish(relay, rows);
 	if (why) {
-		metrics_count(METRIC_RELAY_FAILURES, 1);
+		metrics_add(METRIC_RELAY_FAILURES, 1);
 		if (!relay->stop)
 			log_warn("events_not_published", LOG_S("why", why));
 		outlet_reset(relay->outlet); /* the text was its own */
@@ -250,8 +250,8 @@ static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 		relay->rows_max = relay->rows_max / 2 + 1;
 		return backoff_ms(&relay->backoff);
 	}
-	metrics_count(METRIC_RELAY_EVENTS, relay->events);
-	metrics_count(METRIC_RELAY_MESSAGES, relay->messages);
+	metrics_add(METRIC_RELAY_EVENTS, relay->events);
+	metrics_add(METRIC_RELAY_MESSAGES, relay->messages);
 	backoff_reset(&relay->backoff);
 	is_full = PQntuples(rows) == relay->rows_max;
 	relay->rows_max = relay->rows_max < ROWS_MAX / 2 ? 2 * relay->rows_max : ROWS_MAX;

@@ -97,18 +97,18 @@ static void end_note(const struct sending *sending, enum post_end end)
 
 	switch (end) {
 	case POST_DELIVERED:
-		metrics_count(METRIC_WEBHOOK_DELIVERED, 1);
+		metrics_add(METRIC_WEBHOOK_DELIVERED, 1);
 		return;
 	case POST_RETRY:
 	case POST_GONE:
-		metrics_count(METRIC_WEBHOOK_FAILED, 1);
+		metrics_add(METRIC_WEBHOOK_FAILED, 1);
 		log_warn("webhook_failed", LOG_I("webhook", sending->webhook),
 			 LOG_I("delivery", sending->delivery), LOG_I("attempt", sending->attempts),
 			 LOG_I("status", result->status), LOG_S("why", result->why));
 		return;
 	case POST_FAILED:
-		metrics_count(METRIC_WEBHOOK_FAILED, 1);
-		metrics_count(METRIC_WEBHOOK_GIVEN_UP, 1);
+		metrics_add(METRIC_WEBHOOK_FAILED, 1);
+		metrics_add(METRIC_WEBHOOK_GIVEN_UP, 1);
 		log_error("webhook_given_up", LOG_I("webhook", sending->webhook),
 			  LOG_I("delivery", sending->delivery),
 			  LOG_I("attempts", sending->attempts), LOG_I("status", result->status),

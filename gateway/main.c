@@ -257,7 +257,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	descriptors_raise();
 	sockets_bind(&config, &sockets);
-	metrics_init((size_t)config.processes);
+	metrics_share((size_t)config.processes);
 	doubt_init((size_t)config.processes);
 	attempts_init((size_t)config.processes,
 		      &(struct attempts_limits){ .free_max = config.code_attempts,

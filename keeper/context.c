@@ -159,5 +159,5 @@ void keeper_context_put_off(struct put_off *put_off, int64_t coupon)
 	entry = put_off_add(put_off, coupon, clock_monotonic_ms());
 	log_warn("coupon_put_off", LOG_I("coupon", coupon), LOG_I("for_ms", entry->wait_ms),
 		 LOG_I("failures", entry->failures));
-	keeper_metrics_add(KEEPER_METRIC_PUT_OFF, 1);
+	metrics_add(KEEPER_METRIC_PUT_OFF, 1);
 }

@@ -356,7 +356,7 @@ static int close_ended(struct keeper_context *context, const struct coupon_row *
 		return rc; /* not closed: the terms have changed, the next sweep uses them */
 	log_info("coupon_ended", LOG_I("coupon", row->id), LOG_I("issued", row->issued),
 		 LOG_I("total", row->total));
-	keeper_metrics_add(KEEPER_METRIC_CLOSED, 1);
+	metrics_add(KEEPER_METRIC_CLOSED, 1);
 	return 0;
 }
 
@@ -439,7 +439,7 @@ static int expiry_record(struct keeper_context *context, const struct coupon_row
 		return rc; /* not recorded: a further outcome has arrived, the next sweep checks */
 	log_info("coupon_settled", LOG_I("coupon", row->id), LOG_I("issued", row->issued),
 		 LOG_I("kept_ms", keep_ms));
-	keeper_metrics_add(KEEPER_METRIC_SETTLED, 1);
+	metrics_add(KEEPER_METRIC_SETTLED, 1);
 	return 1;
 }
 

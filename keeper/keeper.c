@@ -96,7 +96,7 @@ static void election_step(struct keeper *keeper)
 		return;
 	}
 	keeper->elected = 1;
-	keeper_metrics_add(KEEPER_METRIC_ELECTIONS, 1);
+	metrics_add(KEEPER_METRIC_ELECTIONS, 1);
 	keeper_sweep_restart(keeper->sweep);
 	memset(keeper->context.memory, 0, sizeof(keeper->context.memory));
 	log_info("keeper_elected", LOG_I("fence", keeper->context.fence));
@@ -157,12 +157,12 @@ static void state_publish(const struct keeper *keeper)
 	pthread_mutex_lock(&published.mutex);
 	published.state = state;
 	pthread_mutex_unlock(&published.mutex);
-	keeper_metrics_set(KEEPER_METRIC_REDIS_UP, state.redis_up);
-	keeper_metrics_set(KEEPER_METRIC_DATABASE_UP,
-			   postgres_fd(keeper_database_session(keeper->context.database)) >= 0);
-	keeper_metrics_set(KEEPER_METRIC_ELECTED, state.elected);
-	keeper_metrics_set(KEEPER_METRIC_BEHIND, state.is_behind);
-	keeper_metrics_set(KEEPER_METRIC_FOREIGN, state.relation == RELATION_FOREIGN);
+	metrics_set(KEEPER_METRIC_REDIS_UP, state.redis_up);
+	metrics_set(KEEPER_METRIC_DATABASE_UP,
+		    postgres_fd(keeper_database_session(keeper->context.database)) >= 0);
+	metrics_set(KEEPER_METRIC_ELECTED, state.elected);
+	metrics_set(KEEPER_METRIC_BEHIND, state.is_behind);
+	metrics_set(KEEPER_METRIC_FOREIGN, state.relation == RELATION_FOREIGN);
 	if (!state.elected)
 		keeper_watch_none();
 }

@@ -1,33 +1,16 @@
 #include "keeper/metrics.h"
 
 #include "common/log/log.h"
-#include "common/serve/exposition.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
-static atomic_int_least64_t values[KEEPER_METRIC_COUNT];
-static atomic_int_least64_t coupons[WATCH_STATE_COUNT];
+_Static_assert(KEEPER_METRIC_PLACES <= METRICS_MAX, "each has a place");
 
-static const struct {
-	const char *name;
-	const char *type;
-	const char *help;
-} metrics[] = {
-#define METRIC(name, text, type, help) [name] = { text, type, help },
+static const struct metric_row metrics[] = {
+#define METRIC(name, text, type, help) { text, type, help },
 #include "keeper/metric_table.h"
 #undef METRIC
 };
-
-void keeper_metrics_add(enum keeper_metric metric, int64_t amount)
-{
-	atomic_fetch_add_explicit(&values[metric], amount, memory_order_relaxed);
-}
-
-void keeper_metrics_set(enum keeper_metric metric, int64_t value)
-{
-	atomic_store_explicit(&values[metric], value, memory_order_relaxed);
-}
 
 void keeper_metrics_prometheus(struct evbuffer *out)
 {
@@ -37,16 +20,12 @@ void keeper_metrics_prometheus(struct evbuffer *out)
 #undef STATE
 	};
 
-	for (int i = 0; i < KEEPER_METRIC_COUNT; i++) {
-		exposition_head(out, metrics[i].name, metrics[i].type, metrics[i].help);
-		exposition_value(out, metrics[i].name,
-				 atomic_load_explicit(&values[i], memory_order_relaxed));
-	}
+	exposition_table(out, metrics, KEEPER_METRIC_END - METRICS_KEEPER, METRICS_KEEPER);
 	exposition_head(out, "keeper_coupons", "gauge",
 			"Watched coupons by state, while this worker is the keeper.");
-	for (int i = 0; i < WATCH_STATE_COUNT; i++)
+	for (unsigned i = 0; i < WATCH_STATE_COUNT; i++)
 		exposition_labelled(out, "keeper_coupons", "state", states[i],
-				    atomic_load_explicit(&coupons[i], memory_order_relaxed));
+				    KEEPER_METRIC_COUPONS + i);
 }
 
 void keeper_watch_begin(struct keeper_watch *watch)
@@ -129,10 +108,10 @@ int keeper_watch_add(struct keeper_watch *watch, struct redis_client *redis, con
 
 void keeper_watch_publish(const struct watch_sums *sums)
 {
-	for (int i = 0; i < WATCH_STATE_COUNT; i++)
-		atomic_store_explicit(&coupons[i], sums->states[i], memory_order_relaxed);
-	for (int i = KEEPER_METRIC_UNEQUAL; i <= KEEPER_METRIC_OUTBOX; i++)
-		keeper_metrics_set((enum keeper_metric)i, sums->of[i]);
+	for (unsigned i = 0; i < WATCH_STATE_COUNT; i++)
+		metrics_set(KEEPER_METRIC_COUPONS + i, sums->states[i]);
+	for (unsigned i = KEEPER_METRIC_UNEQUAL; i <= KEEPER_METRIC_OUTBOX; i++)
+		metrics_set(i, sums->of[i]);
 }
 
 void keeper_watch_none(void)
@@ -140,5 +119,5 @@ void keeper_watch_none(void)
 	static const struct watch_sums none;
 
 	keeper_watch_publish(&none);
-	keeper_metrics_set(KEEPER_METRIC_OUTBOX_AGE, 0);
+	metrics_set(KEEPER_METRIC_OUTBOX_AGE, 0);
 }

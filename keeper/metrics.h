@@ -5,20 +5,8 @@
  */
 #pragma once
 
+#include "common/serve/metrics.h"
 #include "keeper/coupon_state.h"
-
-struct evbuffer;
-
-enum keeper_metric {
-#define METRIC(name, text, type, help) name,
-#include "keeper/metric_table.h"
-#undef METRIC
-	KEEPER_METRIC_COUNT
-};
-
-void keeper_metrics_add(enum keeper_metric metric, int64_t amount);
-void keeper_metrics_set(enum keeper_metric metric, int64_t value);
-void keeper_metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */
 
 /* The state of a coupon, for couponmq_keeper_coupons{state="…"}. */
 #define WATCH_STATES(X)                                                \
@@ -35,9 +23,19 @@ enum watch_state {
 		WATCH_STATE_COUNT
 };
 
+enum keeper_metric {
+	KEEPER_METRIC_BEFORE = METRICS_KEEPER - 1,
+#define METRIC(name, text, type, help) name,
+#include "keeper/metric_table.h"
+#undef METRIC
+	KEEPER_METRIC_END,
+	KEEPER_METRIC_COUPONS = KEEPER_METRIC_END, /* from here on: by enum watch_state */
+	KEEPER_METRIC_PLACES = KEEPER_METRIC_COUPONS + WATCH_STATE_COUNT
+};
+
 struct watch_sums {
 	int64_t states[WATCH_STATE_COUNT];
-	int64_t of[KEEPER_METRIC_COUNT]; /* of the metrics from UNEQUAL to OUTBOX */
+	int64_t of[KEEPER_METRIC_END]; /* of the metrics from UNEQUAL to OUTBOX */
 };
 
 #define WATCH_LOOKS 3       /* consecutive mismatches of a coupon before it is logged */
@@ -54,6 +52,8 @@ struct keeper_watch {
 	struct watch_sums sums; /* of this sweep, so far */
 	struct watch_suspect suspects[WATCH_SUSPECTS];
 };
+
+void keeper_metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */
 
 /* Begins a sweep. */
 void keeper_watch_begin(struct keeper_watch *watch);

@@ -66,7 +66,7 @@ static void copy_done(void *context, void *item, enum confirm_result result)
 	struct unreadable *unreadable = item;
 
 	if (result == CONFIRM_DONE)
-		keeper_metrics_add(KEEPER_METRIC_RESENT, 1);
+		metrics_add(KEEPER_METRIC_RESENT, 1);
 	if (item == &readable)
 		return;
 	if (result == CONFIRM_DONE) {

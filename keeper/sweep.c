@@ -322,12 +322,11 @@ static void sweep_end(struct keeper_sweep *sweep)
 	keeper_watch_publish(&sweep->watch.sums);
 	sweep->rest.is_rest = sweep->rest.is_quiet && !has_work(sweep);
 	sweep->rest.due_ms = sweep->rest.end_ms;
-	keeper_metrics_set(KEEPER_METRIC_SWEEP, clock_monotonic_ms() - sweep->begun_ms);
+	metrics_set(KEEPER_METRIC_SWEEP, clock_monotonic_ms() - sweep->begun_ms);
 	oldest_ms = keeper_outbox_oldest_take(sweep->outbox);
 	if (oldest_ms || sweep->watch.sums.of[KEEPER_METRIC_OUTBOX] == 0)
-		keeper_metrics_set(KEEPER_METRIC_OUTBOX_AGE, oldest_ms && oldest_ms < sweep->now_ms
-								     ? sweep->now_ms - oldest_ms
-								     : 0);
+		metrics_set(KEEPER_METRIC_OUTBOX_AGE,
+			    oldest_ms && oldest_ms < sweep->now_ms ? sweep->now_ms - oldest_ms : 0);
 }
 
 static int watched_turn(struct keeper_sweep *sweep)
@@ -455,8 +454,8 @@ int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms)
 		*pause_ms = 0;
 	if (sweep->is_new && *pause_ms > REPORTS_MS)
 		*pause_ms = REPORTS_MS;
-	keeper_metrics_add(KEEPER_METRIC_ROUNDS, 1);
-	keeper_metrics_add(KEEPER_METRIC_WORK, took_ms);
-	keeper_metrics_set(KEEPER_METRIC_ROUND, took_ms);
+	metrics_add(KEEPER_METRIC_ROUNDS, 1);
+	metrics_add(KEEPER_METRIC_WORK, took_ms);
+	metrics_set(KEEPER_METRIC_ROUND, took_ms);
 	return big_turn(sweep, pause_ms);
 }

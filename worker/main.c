@@ -132,7 +132,7 @@ static void consumer_delivered(void *context, size_t source, uint64_t tag,
 		rabbit_link_leave(worker->consumer, source, RABBIT_LEAVE_MS);
 		return;
 	}
-	metrics_count(METRIC_MESSAGES, 1);
+	metrics_add(METRIC_MESSAGES, 1);
 	if (is_of_another(worker, envelope))
 		settlement_add_dead(worker->settlement, tag, "of another installation", envelope);
 	else if (envelope->body_len < envelope->body_size)

@@ -1,20 +1,10 @@
 #include "worker/metrics.h"
 
 #include "common/log/log.h"
-#include "common/message/answer.h"
-#include "common/serve/exposition.h"
 
-#include <stdatomic.h>
+_Static_assert(METRIC_PLACES <= METRICS_KEEPER, "each has a place");
 
-static atomic_int_least64_t values[METRIC_COUNT];
-
-static atomic_int_least64_t rejected[REASON_COUNT];
-
-static const struct {
-	const char *name;
-	const char *type;
-	const char *help;
-} metrics[] = {
+static const struct metric_row metrics[] = {
 #define STAT(id, text, about) [id] = { "worker_" text "_total", "counter", about },
 #define METRIC(id, text, kind, about) [id] = { text, kind, about },
 #include "worker/metric_table.h"
@@ -22,42 +12,19 @@ static const struct {
 #undef STAT
 };
 
-void metrics_set(enum metric metric, int64_t value)
-{
-	values[metric] = value;
-}
-
-void metrics_count(enum metric metric, int64_t n)
-{
-	values[metric] += n;
-}
-
-int64_t metrics_get(enum metric metric)
-{
-	return values[metric];
-}
-
-void metrics_rejected(size_t reason)
-{
-	rejected[reason]++;
-}
-
 void metrics_prometheus(struct evbuffer *out)
 {
 	exposition_head(out, "worker_rejections_total", "counter", "Rejected receives by reason.");
-	for (size_t i = 1; i < REASON_COUNT; i++)
+	for (unsigned i = 1; i < REASON_COUNT; i++)
 		exposition_labelled(out, "worker_rejections_total", "reason",
-				    reason_text((enum reason)i), rejected[i]);
-	for (int i = 0; i < METRIC_COUNT; i++) {
-		exposition_head(out, metrics[i].name, metrics[i].type, metrics[i].help);
-		exposition_value(out, metrics[i].name, values[i]);
-	}
+				    reason_text((enum reason)i), METRIC_REJECTIONS + i);
+	exposition_table(out, metrics, METRIC_COUNT, 0);
 }
 
 static int64_t counters_sum(void)
 {
 	return 0
-#define STAT(id, text, about) +values[id]
+#define STAT(id, text, about) +metrics_get(id)
 #define METRIC(id, text, kind, about)
 #include "worker/metric_table.h"
 #undef STAT
@@ -67,7 +34,7 @@ static int64_t counters_sum(void)
 void stats_log(void)
 {
 	const struct log_field fields[] = {
-#define STAT(id, text, about) LOG_I(text, values[id]),
+#define STAT(id, text, about) LOG_I(text, metrics_get(id)),
 #include "worker/metric_table.h"
 #undef METRIC
 #undef STAT

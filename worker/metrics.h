@@ -1,10 +1,8 @@
 /* The worker's metrics, which any thread may write and read, and the log line `stats`. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
-struct evbuffer;
+#include "common/message/answer.h"
+#include "common/serve/metrics.h"
 
 #define STATS_EVERY_MS 60000
 
@@ -14,14 +12,10 @@ enum metric {
 #include "worker/metric_table.h"
 #undef METRIC
 #undef STAT
-	METRIC_COUNT
+	METRIC_COUNT,
+	METRIC_REJECTIONS = METRIC_COUNT, /* from here on: by enum reason */
+	METRIC_PLACES = METRIC_REJECTIONS + REASON_COUNT
 };
-
-void metrics_set(enum metric metric, int64_t value);
-void metrics_count(enum metric metric, int64_t n);
-int64_t metrics_get(enum metric metric);
-/* A receive was rejected; `reason` is its place in common/message/reason_table.h, from 1. */
-void metrics_rejected(size_t reason);
 
 /*
  * The line is written if a counter of the loop has changed since the last line, at most every

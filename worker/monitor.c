@@ -7,7 +7,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/rabbit/topology.h"
-#include "common/serve/exposition.h"
 #include "common/serve/loop.h"
 #include "events/relay.h"
 #include "keeper/keeper.h"

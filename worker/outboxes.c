@@ -131,7 +131,7 @@ static void entries_forget(struct entries *entries, size_t n, const char *why)
 	n = entries_free(entries, n);
 	if (n == 0)
 		return;
-	metrics_count(METRIC_OUTBOX_FORGOTTEN, (int64_t)n);
+	metrics_add(METRIC_OUTBOX_FORGOTTEN, (int64_t)n);
 	log_warn("outbox_forgotten", LOG_I("batches", n), LOG_S("why", why));
 }
 
@@ -358,7 +358,7 @@ static int command_finish(struct outboxes *outboxes, enum kind kind, size_t n)
 		return 0;
 	}
 	if (kind == KIND_SETTLED)
-		metrics_count(METRIC_OUTBOX_REMOVED, number);
+		metrics_add(METRIC_OUTBOX_REMOVED, number);
 	entries_free(&outboxes->work[kind], n);
 	return 0;
 }

@@ -214,10 +214,10 @@ static int outcomes_count(const struct delivery *delivery)
 	int rejected = 0;
 
 	for (size_t i = delivery->first; i < delivery->end; i++) {
-		metrics_count(metrics[delivery->outcomes[i].kind], 1);
+		metrics_add(metrics[delivery->outcomes[i].kind], 1);
 		if (delivery->outcomes[i].kind != OUTCOME_REJECTED)
 			continue;
-		metrics_rejected(delivery->outcomes[i].reason);
+		metrics_add(METRIC_REJECTIONS + (unsigned)delivery->outcomes[i].reason, 1);
 		rejected++;
 	}
 	return rejected;
@@ -236,7 +236,7 @@ static void reply_send(struct settler *settler, const struct delivery *delivery)
 	body.len = delivery_reply(delivery, text);
 	rc = rabbit_publisher_reply(settler->publisher, envelope->properties.reply_to,
 				    envelope->properties.correlation_id, body);
-	metrics_count(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
+	metrics_add(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
 }
 
 /* After COMMIT. Also of deliveries whose connection was lost meanwhile. */
@@ -276,8 +276,8 @@ static void transaction_settled(struct settler *settler)
 	}
 	if (is_known)
 		outboxes_send(settler->outboxes);
-	metrics_count(METRIC_RECEIVES, receives);
-	metrics_count(METRIC_TRANSACTIONS, 1);
+	metrics_add(METRIC_RECEIVES, receives);
+	metrics_add(METRIC_TRANSACTIONS, 1);
 	metrics_set(METRIC_BATCH, receives);
 	settler->linger_ms = receives < SETTLE_LINGER_RECEIVES
 				     ? clock_monotonic_ms() + SETTLE_LINGER_MS
@@ -289,7 +289,7 @@ static void transaction_settled(struct settler *settler)
 
 static void transaction_retry(struct settler *settler, int64_t now_ms)
 {
-	metrics_count(METRIC_RETRIES, 1);
+	metrics_add(METRIC_RETRIES, 1);
 	settler->due_ms = now_ms + backoff_ms(&settler->backoff);
 	settlement_retry(settler->settlement);
 }
@@ -299,7 +299,7 @@ static void look_begin(struct settler *settler, int64_t now_ms)
 {
 	struct postgres_argument arguments[SETTLE_ARGS_N]; /* the coupons are the first */
 
-	metrics_count(METRIC_BLOCKED, 1);
+	metrics_add(METRIC_BLOCKED, 1);
 	settle_args_arguments(&settler->args, arguments);
 	read_send(settler, STATEMENT_LOOK, sql_query_coupon_locked, 1, arguments, now_ms);
 }
@@ -387,13 +387,13 @@ static void settle_ended(struct settler *settler, int64_t now_ms)
 		break;
 	case POSTGRES_CANCELLED:
 		log_warn("settle_cancelled", LOG_S("why", why));
-		metrics_count(METRIC_BLOCKED, 1);
+		metrics_add(METRIC_BLOCKED, 1);
 		settlement_cancelled(settler->settlement, now_ms);
 		break;
 	case POSTGRES_REFUSED:
 		log_warn("settle_refused", LOG_S("why", why));
 		/* A retry of the whole cannot succeed, but parts of the data may. */
-		metrics_count(METRIC_RETRIES, 1);
+		metrics_add(METRIC_RETRIES, 1);
 		settlement_refuse(settler->settlement, postgres_sqlstate(settler->postgres));
 		break;
 	case POSTGRES_AGAIN:

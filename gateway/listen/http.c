@@ -1,7 +1,6 @@
 #include "gateway/listen/http.h"
 
 #include "common/check.h"
-#include "common/serve/exposition.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"

@@ -439,7 +439,7 @@ void intake_answered(struct intake *intake, enum answer answer)
 	check(intake->inflight > 0);
 	intake->inflight--;
 	metrics_set(METRIC_INFLIGHT, (int64_t)intake->inflight);
-	metrics_answer(answer);
+	metrics_add(METRIC_ANSWERS + answer, 1);
 }
 
 size_t intake_inflight(const struct intake *intake)

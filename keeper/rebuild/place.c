@@ -137,7 +137,7 @@ int place_is_done(struct keeper_context *context, const struct snapshot *snapsho
 			 LOG_S("status", coupon_status_text(snapshot->row.status)));
 		return 1;
 	}
-	keeper_metrics_add(KEEPER_METRIC_REBUILT, 1);
+	metrics_add(KEEPER_METRIC_REBUILT, 1);
 	log_info("coupon_rebuilt", LOG_I("coupon", coupon), LOG_S("why", placing->why),
 		 LOG_I("generation", placing->generation), LOG_I("issued", placing->issued),
 		 LOG_I("stock", reply->element[1]->integer),

@@ -87,8 +87,8 @@ static void progress_tell(struct rebuild *rebuild)
 	if (now_ms - (rebuild->told_ms ? rebuild->told_ms : rebuild->rows_ms) < TOLD_EVERY_MS)
 		return;
 	rebuild->told_ms = now_ms;
-	keeper_metrics_set(KEEPER_METRIC_ROWS, rebuild->snapshot.row.issued);
-	keeper_metrics_set(KEEPER_METRIC_FILLED, filled);
+	metrics_set(KEEPER_METRIC_ROWS, rebuild->snapshot.row.issued);
+	metrics_set(KEEPER_METRIC_FILLED, filled);
 	snprintf(text, sizeof(text), "%" PRId64 " %" PRId64 " %" PRId64, filled,
 		 rebuild->snapshot.row.issued, now_ms - rebuild->rows_ms);
 	freeReplyObject(coupon_call(rebuild->context->redis, rebuild->row.id, "SET",
@@ -97,8 +97,8 @@ static void progress_tell(struct rebuild *rebuild)
 
 static void progress_end(struct rebuild *rebuild)
 {
-	keeper_metrics_set(KEEPER_METRIC_ROWS, 0);
-	keeper_metrics_set(KEEPER_METRIC_FILLED, 0);
+	metrics_set(KEEPER_METRIC_ROWS, 0);
+	metrics_set(KEEPER_METRIC_FILLED, 0);
 	if (rebuild->told_ms)
 		freeReplyObject(coupon_call(rebuild->context->redis, rebuild->row.id, "DEL",
 					    COUPON_KEY_FILLED, NULL));

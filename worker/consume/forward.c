@@ -26,15 +26,15 @@ struct copy {
 static void copy_confirmed(struct forward *forward, const struct copy *copy)
 {
 	if (copy->state == DELIVERY_DEAD_SENT) {
-		metrics_count(METRIC_DEAD, 1);
+		metrics_add(METRIC_DEAD, 1);
 		if (copy->coupon)
 			outboxes_dead(forward->outboxes, copy->coupon, &copy->batch);
 	} else if (copy->state == DELIVERY_PARKING_SENT) {
 		fault_point(FAULT_WORKER_AFTER_PARK);
-		metrics_count(copy->way == WAY_PARKED ? METRIC_PARKED : METRIC_REQUEUED, 1);
+		metrics_add(copy->way == WAY_PARKED ? METRIC_PARKED : METRIC_REQUEUED, 1);
 	} else {
 		fault_point(FAULT_WORKER_AFTER_RESCUE);
-		metrics_count(METRIC_RESCUED, 1);
+		metrics_add(METRIC_RESCUED, 1);
 	}
 	backoff_reset(&forward->backoff);
 }
