@@ -115,6 +115,7 @@ class Rig:
         self.window = window  # of each client of the load
         self.has_rates = has_rates
         self.within_s = RATE_WITHIN_S
+        self.crowded = 0  # receives of all crowds that this stack has
         self.machine_rate = 0.0  # receives that are accepted and settled a second; 0: not measured
         self.load = self.seed = self.rate_before = None
         self._healers, self._stoppers, self._judges, self._enders = [], [], [], []
@@ -375,6 +376,7 @@ class Rig:
             back_s, slow = self._rate_back(scenario)
             self.load.stop()
             crowded = crowd.stop() if crowd else 0
+            self.crowded += crowded
             self._check_witness()
             self._slow_disk_allow()
             while self._stoppers:

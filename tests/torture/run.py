@@ -14,6 +14,8 @@ from rig import Rig
 from scenario import Skipped, scenarios_load
 from stack import port_base_free
 
+CROWDED_MAX = 3_000_000  # of one stack: each command with --all reads them
+
 
 def arguments_read():
     parser = argparse.ArgumentParser(description=__doc__)
@@ -74,8 +76,13 @@ def main():
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     base = port_base_free(int(os.environ.get("PORT_BASE") or 16400))
-    rig = Rig(os.environ.get("RUN_DIR") or ".run-torture", base)
     failed, skipped, began = [], [], time.monotonic()
+
+    def rig_make():
+        suffix = f"-{len(failed)}" if failed else ""
+        return Rig(f"{os.environ.get('RUN_DIR') or '.run-torture'}{suffix}", base)
+
+    rig = rig_make()
     try:
         rig.up()
         for seed in range(arguments.seed, arguments.seed + arguments.rounds):
@@ -86,8 +93,9 @@ def main():
                     skipped.append(one.name)
                 elif not held:
                     failed.append(f"{one.name} SEED={seed}")
+                if held is False or rig.crowded > CROWDED_MAX:
                     rig.down()
-                    rig = Rig(f"{os.environ.get('RUN_DIR') or '.run-torture'}-{len(failed)}", base)
+                    rig = rig_make()
                     rig.up()
     finally:
         rig.down()
