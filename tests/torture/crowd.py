@@ -7,9 +7,11 @@ does.
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
+from pathlib import Path
 
 from services import say
 
@@ -49,6 +51,12 @@ def rushes_start(rig, coupons, first, users, rate=0):
     ]
 
 
+def is_asking(one):
+    """It catches a signal to stop as long as it asks, and would end by it before and after."""
+    caught = re.search(r"SigCgt:\s+(\w+)", Path(f"/proc/{one.pid}/status").read_text())
+    return bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
 @contextlib.contextmanager
 def rushes(rig, coupons, first, users, rate=0):
     started = rushes_start(rig, coupons, first, users, rate)
@@ -78,6 +86,7 @@ class Crowd:
         self.freeze = threading.Timer(LASTS_S, self._signal, (signal.SIGSTOP,))
         self.freeze.start()
         rig.wait(lambda: int(rig.redis_get(self.coupon, "seq") or 0) > asked + rate)
+        rig.wait(lambda: all(one.poll() is not None or is_asking(one) for one in self.started))
 
     def _machine_rate(self, rig, coupons):
         started = rushes_start(rig, coupons, 1, MEASURED_N)
