@@ -267,7 +267,7 @@ class Story(World):
         }
 
     def stored(self):
-        """The same of each slot in Redis."""
+        """Of each slot in Redis: its user and what is kept of it."""
         users = self.coupon.users().items()
         return {(user, line) for user, text in users for line in text.split("\n")}
 
