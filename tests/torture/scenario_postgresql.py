@@ -415,7 +415,7 @@ def wal_move_back(rig, wal):
     rig.stack.start("postgres")
 
 
-@scenario(prepare=small_tablespace, **POSTGRESQL_AWAY)
+@scenario(prepare=small_tablespace, crowd=False, **POSTGRESQL_AWAY)  # it would fill the disk
 def postgresql_disk_full(rig, chance):
     """The disk with the tables is full: every transaction is refused until there is room.
     Nothing is dead-lettered."""
@@ -430,7 +430,7 @@ def postgresql_disk_full(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario(prepare=wal_on_small_disk, **POSTGRESQL_AWAY)
+@scenario(prepare=wal_on_small_disk, crowd=False, **POSTGRESQL_AWAY)  # it would fill the disk
 def postgresql_wal_disk_full(rig, chance):
     """The disk with the log is full: PostgreSQL panics, and does not start before there is
     room."""
