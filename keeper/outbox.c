@@ -408,6 +408,7 @@ int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *ro
 					      .outbox_n = look->outbox_n };
 	struct rabbit_link *link = keeper_outbox_link(outbox);
 	struct resend_pass *pass;
+	int64_t begun_ms;
 	int rc = 0;
 
 	if (look->outbox_n == 0 && !slots_may_settle(outbox, row, look)) {
@@ -424,10 +425,12 @@ int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *ro
 	pass = resend_look(outbox->resend, &coupon, clock_monotonic_ms());
 	if (!pass)
 		return 0;
+	begun_ms = clock_monotonic_ms();
 	if (pass->kind == RESEND_ALL)
 		rc = is_locked(outbox, row->id);
 	if (rc == 0)
 		rc = pass_run(outbox, pass, row->id, look, until_ms);
+	pass->work_ms += clock_monotonic_ms() - begun_ms;
 	if (rc > 0)
 		pass_ended(outbox, &coupon, pass);
 	return rc < 0 ? -1 : 0;

@@ -180,13 +180,12 @@ static int may_be_overtaken(const struct entry *entry)
 	return entry->settled.seq > 0 && !is_before(&entry->settled, &entry->passed);
 }
 
-static struct resend_pass *pass_begin(struct entry *entry, enum resend_kind kind, int64_t now_ms)
+static struct resend_pass *pass_begin(struct entry *entry, enum resend_kind kind)
 {
 	entry->pass = (struct resend_pass){ .is_running = 1,
 					    .kind = kind,
 					    .generation = entry->settled.generation,
 					    .seq = entry->settled.seq,
-					    .begun_ms = now_ms,
 					    .cursor = "0" };
 	return &entry->pass;
 }
@@ -218,12 +217,12 @@ struct resend_pass *resend_look(struct resend *resend, const struct resend_coupo
 	if (now_ms < entry->due_ms)
 		return NULL;
 	if (has_only_slots(resend, entry, now_ms))
-		return pass_begin(entry, RESEND_SLOTS, now_ms);
+		return pass_begin(entry, RESEND_SLOTS);
 	if (coupon->outbox_n == 0)
 		return NULL;
 	if (queue_is_empty(resend, now_ms) && !is_settling(resend, entry, now_ms))
-		return pass_begin(entry, RESEND_ALL, now_ms);
-	return may_be_overtaken(entry) ? pass_begin(entry, RESEND_OVERTAKEN, now_ms) : NULL;
+		return pass_begin(entry, RESEND_ALL);
+	return may_be_overtaken(entry) ? pass_begin(entry, RESEND_OVERTAKEN) : NULL;
 }
 
 int resend_covers(const struct resend *resend, const struct resend_pass *pass, int64_t generation,
@@ -253,13 +252,15 @@ static void pause_lengthen(struct resend *resend, struct entry *entry,
 void resend_pass_end(struct resend *resend, const struct resend_coupon *coupon, int64_t now_ms)
 {
 	struct entry *entry = entry_of(resend, coupon);
-	int64_t least_ms = (now_ms - entry->pass.begun_ms) * RESEND_WORK_SHARE;
+	int64_t least_ms = entry->pass.work_ms * RESEND_WORK_SHARE;
 
 	if (entry->pass.sent > 0)
 		pause_lengthen(resend, entry, coupon);
 	else
 		entry->pause_ms = 0;
 	entry->due_ms = now_ms + (entry->pause_ms ? entry->pause_ms : resend->after_ms);
+	if (least_ms > RESEND_PAUSE_LONGEST_MS)
+		least_ms = RESEND_PAUSE_LONGEST_MS;
 	if (entry->due_ms < now_ms + least_ms)
 		entry->due_ms = now_ms + least_ms;
 	entry->pass.is_running = 0;
