@@ -129,7 +129,8 @@ def keeper_frozen_for(rig, chance, seconds):
     rig.wait(lambda: rig.redis_get(coupon, "fence"))
     rig.pause(chance, *seconds)
     keeper.cont()
-    rig.wait(lambda: "event=keeper_lost" in keeper.log() or "event=keeper_redis" in keeper.log())
+    ends = ("keeper_lost", "keeper_redis", "keeper_fenced")
+    rig.wait(lambda: any(f"event={end}" in keeper.log() for end in ends))
 
 
 @scenario(**OUTCOMES_LATE)
