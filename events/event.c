@@ -50,7 +50,7 @@ enum column {
 	COLUMNS
 };
 
-#define DAY_MS INT64_C(86400000)
+#define DAY_MS UINT64_C(86400000)
 
 /* How long a receive of this coupon and time is valid; see event_log. */
 struct validity {
@@ -188,7 +188,7 @@ static int number_next(struct row *row, enum column column, int64_t *number)
 	return 0;
 }
 
-/* The same of a text, where the row has the column. */
+/* Reads the next element as a text, if the row has the column. 0, or -1. */
 static int text_next(struct row *row, enum column column, char *out, size_t size)
 {
 	const char *bytes;
@@ -309,7 +309,9 @@ static void validity_read(struct row *row)
 	if (!validity)
 		return;
 	clock_rfc3339(validity->from_ms ? validity->from_ms : at_ms, row->valid_from);
-	to_ms = validity->days ? at_ms + validity->days * DAY_MS : validity->to_ms;
+	to_ms = validity->to_ms;
+	if (validity->days) /* may wrap for times that no program writes */
+		to_ms = (int64_t)((uint64_t)at_ms + (uint64_t)validity->days * DAY_MS);
 	if (to_ms)
 		clock_rfc3339(to_ms, row->valid_to);
 }

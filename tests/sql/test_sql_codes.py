@@ -209,6 +209,16 @@ def test_a_revoked_code_that_its_receive_loses_is_revoked(db, coupon_new, code_s
     consistent(db, coupon)
 
 
+def test_each_revocation_counts_as_a_change(db, coupon_new, code_set, revoke):
+    """Of a code and of a set: Redis, and a PostgreSQL that was put back, are told apart by it."""
+    coupon, counts = coupon_new(), "SELECT sum(num) FROM change_count"
+    revoke(coupon, code_set, f"{code_set}.4")
+    for code in (f"{code_set}.5", None):
+        before = db.execute(counts)
+        revoke(coupon, code_set, code)
+        assert db.execute(counts) > before
+
+
 def test_a_void_that_redis_still_has_gives_its_code_back(db, coupon_new, code_set, revoke):
     """PostgreSQL was put back to before it."""
     coupon = coupon_new(limit=2)
