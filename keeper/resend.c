@@ -21,6 +21,7 @@ struct entry {
 	struct place passed;  /* accepted when the last pass that published something ended */
 	int64_t mark_ms;      /* 0: no mark yet */
 	int64_t due_ms;       /* the next pass */
+	int64_t ended_ms;     /* the last pass; 0: none, or there was a new connection */
 	int64_t pause_ms;     /* 0: none so far */
 	int64_t seen_n;       /* settled at the last look */
 	int64_t progress_ms;  /* when that grew; 0: it never did */
@@ -84,6 +85,7 @@ void resend_connected(struct resend *resend)
 	queues_forget(resend);
 	HASH_ITER (hh, resend->entries, entry, next) {
 		entry->due_ms = 0;
+		entry->ended_ms = 0;
 		entry->pause_ms = 0;
 	}
 }
@@ -180,12 +182,14 @@ static int may_be_overtaken(const struct entry *entry)
 	return entry->settled.seq > 0 && !is_before(&entry->settled, &entry->passed);
 }
 
-static struct resend_pass *pass_begin(struct entry *entry, enum resend_kind kind)
+static struct resend_pass *pass_begin(struct entry *entry, enum resend_kind kind,
+				      const struct resend_coupon *coupon)
 {
 	entry->pass = (struct resend_pass){ .is_running = 1,
 					    .kind = kind,
 					    .generation = entry->settled.generation,
 					    .seq = entry->settled.seq,
+					    .outbox_n = coupon->outbox_n,
 					    .cursor = "0" };
 	return &entry->pass;
 }
@@ -196,6 +200,22 @@ static int has_only_slots(const struct resend *resend, const struct entry *entry
 	return entry->empty_ms && now_ms - entry->empty_ms >= RESEND_SLOTS_MS &&
 	       now_ms - entry->progress_ms >= RESEND_SLOTS_MS && queue_is_empty(resend, now_ms) &&
 	       resend->ready[RESEND_PARKED] == 0 && resend->ready[RESEND_DEAD] == 0;
+}
+
+/*
+ * Whether a pass would take more than its share of the keeper's time. It takes as long as the last
+ * one for as many messages.
+ */
+static int is_early(const struct entry *entry, int64_t outbox_n, int64_t now_ms)
+{
+	const struct resend_pass *last = &entry->pass;
+	int64_t rest_ms = last->work_ms * RESEND_WORK_SHARE;
+
+	if (outbox_n < last->outbox_n)
+		rest_ms = rest_ms * outbox_n / last->outbox_n;
+	if (rest_ms > RESEND_PAUSE_LONGEST_MS)
+		rest_ms = RESEND_PAUSE_LONGEST_MS;
+	return entry->ended_ms && now_ms < entry->ended_ms + rest_ms;
 }
 
 struct resend_pass *resend_look(struct resend *resend, const struct resend_coupon *coupon,
@@ -214,15 +234,15 @@ struct resend_pass *resend_look(struct resend *resend, const struct resend_coupo
 	if (entry->pass.is_running)
 		return &entry->pass;
 	pause_cut(resend, entry, coupon, now_ms);
-	if (now_ms < entry->due_ms)
+	if (now_ms < entry->due_ms || is_early(entry, coupon->outbox_n, now_ms))
 		return NULL;
 	if (has_only_slots(resend, entry, now_ms))
-		return pass_begin(entry, RESEND_SLOTS);
+		return pass_begin(entry, RESEND_SLOTS, coupon);
 	if (coupon->outbox_n == 0)
 		return NULL;
 	if (queue_is_empty(resend, now_ms) && !is_settling(resend, entry, now_ms))
-		return pass_begin(entry, RESEND_ALL);
-	return may_be_overtaken(entry) ? pass_begin(entry, RESEND_OVERTAKEN) : NULL;
+		return pass_begin(entry, RESEND_ALL, coupon);
+	return may_be_overtaken(entry) ? pass_begin(entry, RESEND_OVERTAKEN, coupon) : NULL;
 }
 
 int resend_covers(const struct resend *resend, const struct resend_pass *pass, int64_t generation,
@@ -252,16 +272,12 @@ static void pause_lengthen(struct resend *resend, struct entry *entry,
 void resend_pass_end(struct resend *resend, const struct resend_coupon *coupon, int64_t now_ms)
 {
 	struct entry *entry = entry_of(resend, coupon);
-	int64_t least_ms = entry->pass.work_ms * RESEND_WORK_SHARE;
 
 	if (entry->pass.sent > 0)
 		pause_lengthen(resend, entry, coupon);
 	else
 		entry->pause_ms = 0;
 	entry->due_ms = now_ms + (entry->pause_ms ? entry->pause_ms : resend->after_ms);
-	if (least_ms > RESEND_PAUSE_LONGEST_MS)
-		least_ms = RESEND_PAUSE_LONGEST_MS;
-	if (entry->due_ms < now_ms + least_ms)
-		entry->due_ms = now_ms + least_ms;
+	entry->ended_ms = now_ms;
 	entry->pass.is_running = 0;
 }

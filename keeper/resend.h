@@ -28,7 +28,7 @@
 
 #define RESEND_PAUSE_LONGEST_MS 600000
 #define RESEND_COUPONS_MAX 65536 /* remembered; beyond it the oldest is forgotten */
-#define RESEND_WORK_SHARE 20     /* a pause is at least this many times the work of its pass */
+#define RESEND_WORK_SHARE 20     /* a pause is at least this many times the next pass */
 #define RESEND_SLOTS_MS 30000
 
 struct resend;
@@ -57,6 +57,7 @@ struct resend_pass {
 	enum resend_kind kind;
 	int64_t generation;
 	int64_t seq;
+	int64_t outbox_n;               /* when it began */
 	int64_t sent;                   /* the caller counts */
 	int64_t work_ms;                /* the same: without the time between its steps */
 	char cursor[REDIS_CURSOR_SIZE]; /* of the caller; "0" at first */

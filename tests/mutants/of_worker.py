@@ -144,7 +144,7 @@ MUTANTS = [
         "the copies that are sent again",
         "keeper/resend.c",
         "\tif (queue_is_empty(resend, now_ms) && !is_settling(resend, entry, now_ms))\n"
-        "\t\treturn pass_begin(entry, RESEND_ALL);\n",
+        "\t\treturn pass_begin(entry, RESEND_ALL, coupon);\n",
         "",
         RESEND + "test_empty_queue",
         "tests/e2e/test_e2e_broker_lost.py::test_all_that_was_confirmed_is_lost",
@@ -154,7 +154,7 @@ MUTANTS = [
         "P10",
         "the receives that later ones have overtaken",
         "keeper/resend.c",
-        "return may_be_overtaken(entry) ? pass_begin(entry, RESEND_OVERTAKEN) : NULL;",
+        "return may_be_overtaken(entry) ? pass_begin(entry, RESEND_OVERTAKEN, coupon) : NULL;",
         "return may_be_overtaken(entry) ? NULL : NULL;",
         RESEND + "test_overtaken",
     ),

@@ -208,8 +208,8 @@ static void test_a_pass_that_found_nothing_does_not_lengthen_the_pause(void **st
 	}
 }
 
-/* The pause after a pass that has worked and waited for so long. */
-static int64_t pause_after(int64_t work_ms, int64_t waited_ms)
+/* The pause after a pass that has worked and waited for so long, with this much left to send. */
+static int64_t pause_after(int64_t work_ms, int64_t waited_ms, int64_t outbox_n)
 {
 	struct resend_pass *pass = wait_for(60000, 0);
 	int64_t last_ms;
@@ -219,6 +219,7 @@ static int64_t pause_after(int64_t work_ms, int64_t waited_ms)
 	now_ms += work_ms + waited_ms;
 	assert_ptr_equal(look(), pass); /* it goes on */
 	resend_pass_end(resend, &coupon, now_ms);
+	coupon.outbox_n = outbox_n;
 	last_ms = now_ms;
 	assert_non_null(wait_for(2 * RESEND_PAUSE_LONGEST_MS, 0));
 	return now_ms - last_ms;
@@ -227,20 +228,28 @@ static int64_t pause_after(int64_t work_ms, int64_t waited_ms)
 static void test_a_long_pass_is_followed_by_a_long_pause(void **state)
 {
 	(void)state;
-	assert_int_equal(pause_after(10000, 0), 10000 * RESEND_WORK_SHARE);
+	assert_int_equal(pause_after(10000, 0, coupon.outbox_n), 10000 * RESEND_WORK_SHARE);
 }
 
 /* It waited for a broker that stood still. */
 static void test_a_pass_that_waited_is_followed_by_a_short_pause(void **state)
 {
 	(void)state;
-	assert_in_range(pause_after(100, 60000), 100 * RESEND_WORK_SHARE, 2 * AFTER_MS);
+	assert_in_range(pause_after(100, 60000, coupon.outbox_n), 100 * RESEND_WORK_SHARE,
+			2 * AFTER_MS);
+}
+
+static void test_a_pass_that_leaves_little_is_followed_by_a_short_pause(void **state)
+{
+	(void)state;
+	coupon.outbox_n = 18000;
+	assert_int_equal(pause_after(5000, 0, 900), 5000 * RESEND_WORK_SHARE / 20);
 }
 
 static void test_no_pause_is_longer_than_the_longest(void **state)
 {
 	(void)state;
-	assert_int_equal(pause_after(60000, 0), RESEND_PAUSE_LONGEST_MS);
+	assert_int_equal(pause_after(60000, 0, coupon.outbox_n), RESEND_PAUSE_LONGEST_MS);
 }
 
 static void test_a_pass_goes_on(void **state)
@@ -352,6 +361,7 @@ int main(void)
 		TEST(test_a_pass_that_found_nothing_does_not_lengthen_the_pause),
 		TEST(test_a_long_pass_is_followed_by_a_long_pause),
 		TEST(test_a_pass_that_waited_is_followed_by_a_short_pause),
+		TEST(test_a_pass_that_leaves_little_is_followed_by_a_short_pause),
 		TEST(test_no_pause_is_longer_than_the_longest),
 		TEST(test_a_pass_goes_on),
 		TEST(test_a_new_generation),
