@@ -32,7 +32,8 @@ LDFLAGS = -pie -Wl,-z,relro,-z,now,--as-needed $(SANITIZE) $(LINKER)
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -lcrypto -lcsv -lcurl -levent -lhttp_parser -lsodium \
+LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -lssl -lcrypto -lcsv -lcurl -levent_openssl -levent \
+	-lhttp_parser -lsodium \
 	-lpthread \
 	$(if $(WITH_ZOOKEEPER),-lzookeeper_mt)
 OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/zookeeper.c)

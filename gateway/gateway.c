@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/loop.h"
+#include "common/serve/tls.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
 #include "gateway/admit/redis_pool.h"
@@ -38,6 +39,8 @@
 
 struct gateway {
 	struct event_base *base;
+	size_t process;
+	struct tls *tls; /* NULL: none is set */
 	struct intake *intake;
 	struct server *server;
 	struct http *http;
@@ -167,6 +170,15 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 	}
 }
 
+/* The metric is that of the first process, since processes are summed. */
+static void tls_look(struct gateway *gateway, int64_t now_ms)
+{
+	tls_tick(gateway->tls, now_ms);
+	if (gateway->process == 0)
+		metrics_set(METRIC_TLS_EXPIRES, tls_expires_s(gateway->tls));
+	metrics_set(METRIC_TLS_TROUBLE, tls_trouble(gateway->tls) != NULL);
+}
+
 /* Returns 1: there is always something to look after. */
 static int tick(void *context)
 {
@@ -174,6 +186,8 @@ static int tick(void *context)
 	int64_t now_ms = clock_monotonic_ms();
 
 	waiters_tick(gateway->waiters);
+	if (gateway->tls)
+		tls_look(gateway, now_ms);
 	weak_settings_tick(&gateway->weak_settings, now_ms);
 	for (size_t i = 0; i < COMPARISONS_N; i++)
 		if (gateway->comparisons[i].lookup)
@@ -246,6 +260,8 @@ static int ready(void *context, cJSON **body)
 	}
 	cJSON_AddBoolToObject(*body, "ready", all);
 	warnings = checked(cJSON_AddArrayToObject(*body, "warnings"));
+	if (gateway->tls && tls_trouble(gateway->tls))
+		cJSON_AddItemToArray(warnings, cJSON_CreateString(tls_trouble(gateway->tls)));
 	durability_warnings(&gateway->weak_settings.durability, warnings);
 	rabbit_topology_warnings(warnings);
 	redeem_warnings(gateway->redeem, warnings);
@@ -265,6 +281,16 @@ static void on_signal(evutil_socket_t fd, short what, void *data)
 	gateway->stop_by_ms = clock_monotonic_ms() + GATEWAY_FINISH_MS;
 	intake_stop(gateway->intake);
 	server_stop(gateway->server);
+}
+
+static void on_hangup(evutil_socket_t fd, short what, void *data)
+{
+	struct gateway *gateway = data;
+
+	(void)fd;
+	(void)what;
+	if (gateway->tls)
+		tls_reload(gateway->tls);
 }
 
 /*
@@ -298,6 +324,7 @@ static void loop(struct gateway *gateway, int publisher_fd)
 
 	event_begin(gateway, SIGTERM, EV_SIGNAL, on_signal);
 	event_begin(gateway, SIGINT, EV_SIGNAL, on_signal);
+	event_begin(gateway, SIGHUP, EV_SIGNAL, on_hangup);
 	event_begin(gateway, publisher_fd, EV_READ, on_publisher);
 	ticker_start(ticker);
 	while (!may_end(gateway)) {
@@ -419,7 +446,9 @@ static void comparisons_make(struct gateway *gateway, const struct config *confi
 static void gateway_open(struct gateway *gateway, const struct config *config, size_t process,
 			 int *publisher_fd)
 {
-	*gateway = (struct gateway){ .base = event_base_new(), .arena = json_arena_new() };
+	*gateway = (struct gateway){ .base = event_base_new(),
+				     .process = process,
+				     .arena = json_arena_new() };
 	check(gateway->base != NULL);
 	gateway->redis = redis_pool_new(gateway->base, config);
 	gateway->lookup = lookup_new(gateway->base, config, LOOKUP_DECIDING);
@@ -443,7 +472,8 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	known_init(&gateway->known, config->listen, process);
 	gateway->weak_settings = (struct weak_settings){ .redis = gateway->redis,
 							 .lookup = gateway->lookup };
-	gateway->intake = intake_new(gateway->base, config, dispatch, gateway);
+	gateway->tls = tls_new(config);
+	gateway->intake = intake_new(gateway->base, config, gateway->tls, dispatch, gateway);
 	gateway->server = server_new(gateway->base, config, gateway->intake);
 	gateway->http = http_new(gateway->base, config, gateway->intake, ready, gateway);
 }
@@ -455,13 +485,24 @@ static void accept_pause_count(void)
 
 static void gateway_listen(struct gateway *gateway, const struct gateway_sockets *sockets)
 {
+	const struct arrivals_listener http = { .fd = sockets->http,
+						.protocol = "http/1.1",
+						.has_reserve = 1,
+						.take = http_accept,
+						.context = gateway->http };
+
 	listener_on_pause(accept_pause_count);
-	for (int i = 0; i < GATEWAY_LISTENERS_MAX; i++)
-		if (sockets->api[i] >= 0)
-			intake_listen(gateway->intake, sockets->api[i], server_accept,
-				      gateway->server);
-	if (sockets->http >= 0)
-		intake_listen(gateway->intake, sockets->http, http_accept, gateway->http);
+	for (int i = 0; i < GATEWAY_LISTENERS_MAX; i++) {
+		const struct arrivals_listener listener = { .fd = sockets->api[i],
+							    .protocol = i == 0 ? "couponmq" : NULL,
+							    .take = server_accept,
+							    .context = gateway->server };
+
+		if (listener.fd >= 0)
+			arrivals_listen(intake_arrivals(gateway->intake), &listener);
+	}
+	if (http.fd >= 0)
+		arrivals_listen(intake_arrivals(gateway->intake), &http);
 }
 
 void gateway_run(const struct config *config, const struct gateway_sockets *sockets, size_t process)

@@ -11,11 +11,12 @@
 #include "common/program/config.h"
 #include "common/program/program.h"
 #include "common/serve/loop.h"
+#include "common/serve/tls.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
 #include "gateway/gateway.h"
 #include "gateway/listen/http_request.h"
-#include "gateway/listen/intake.h"
+#include "gateway/listen/arrival.h"
 #include "gateway/metrics.h"
 #include "gateway/redeem/attempts.h"
 
@@ -35,6 +36,7 @@
  * The parent of several processes: it keeps a given number of them running, and serves no requests.
  *
  *	start ──▶ runs ──died──▶ waits, at most 2 s ──▶ start (also after a fork that failed)
+ *	SIGHUP: passed on to each
  *	SIGTERM: passed on to each; a process that has not ended some time after GATEWAY_FINISH_MS
  *	         is killed
  */
@@ -81,6 +83,7 @@ static void process_start(struct processes *processes, size_t i)
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
 		exit(1);
+	signal(SIGHUP, SIG_IGN); /* until its loop handles it */
 	sigprocmask(SIG_SETMASK, &processes->before, NULL);
 	metrics_enter(i);
 	doubt_enter(i, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
@@ -189,10 +192,13 @@ static int processes_run(const struct config *config, const struct gateway_socke
 	sigaddset(&processes.signals, SIGCHLD);
 	sigaddset(&processes.signals, SIGTERM);
 	sigaddset(&processes.signals, SIGINT);
+	sigaddset(&processes.signals, SIGHUP);
 	sigprocmask(SIG_BLOCK, &processes.signals, &processes.before);
 	while (signal != SIGTERM && signal != SIGINT) {
 		signal = signal_wait(&processes, processes_start(&processes));
 		processes_reap(&processes, 0);
+		if (signal == SIGHUP)
+			processes_signal(&processes, SIGHUP);
 	}
 	return processes_stop(&processes);
 }
@@ -248,7 +254,8 @@ int main(int argc, char **argv)
 	bind_check("COUPON_LISTEN", config.listen);
 	bind_check("COUPON_HTTP_LISTEN", config.http_listen);
 	http_hosts_check(config.http_hosts);
-	intake_check(&config);
+	arrivals_check(&config);
+	tls_check(&config);
 	if (check_only) {
 		printf("the settings are well-formed\n");
 		config_free(&config);

@@ -10,6 +10,19 @@ METRIC(METRIC_CONNECTIONS_REFUSED, "connections_refused_total", "counter",
        "Connections refused at COUPON_CONNECTIONS_MAX.")
 METRIC(METRIC_CONNECTIONS_REFUSED_ADDRESS, "connections_refused_address_total", "counter",
        "Connections refused at COUPON_CONNECTIONS_PER_ADDRESS_MAX.")
+METRIC(METRIC_TLS_EXPIRES, "tls_certificate_expires_seconds", "gauge",
+       "Time until the certificate in use expires; below 0: it has, 0: there is none.")
+METRIC(METRIC_TLS_TROUBLE, "tls_trouble", "gauge",
+       "Processes whose files of TLS could not be used, or whose certificate has expired.")
+METRIC(METRIC_TLS_HANDSHAKING, "tls_handshakes", "gauge", "TLS handshakes under way.")
+METRIC(METRIC_TLS_HANDSHAKES, "tls_handshakes_total", "counter", "TLS handshakes that were done.")
+METRIC(METRIC_TLS_HANDSHAKES_RESUMED, "tls_handshakes_resumed_total", "counter",
+       "Those of them that resumed a session.")
+METRIC(METRIC_TLS_HANDSHAKES_FAILED, "tls_handshakes_failed_total", "counter",
+       "TLS handshakes that failed, or took longer than 10 s.")
+METRIC(METRIC_TLS_HANDSHAKES_REFUSED, "tls_handshakes_refused_total", "counter",
+       "Connections that were closed because too many TLS handshakes were under way, of all or of "
+       "their address.")
 METRIC(METRIC_CONNECTIONS_HELD, "connections_held_bytes", "gauge",
        "Input and unread replies of the socket API, and unread replies over HTTP, in bytes.")
 METRIC(METRIC_CONNECTIONS_CUT, "connections_cut_total", "counter",

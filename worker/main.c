@@ -19,6 +19,7 @@
 #include "common/log/log.h"
 #include "common/program/config.h"
 #include "common/program/program.h"
+#include "common/serve/tls.h"
 #include "common/rabbit/publisher.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/loop.h"
@@ -344,6 +345,7 @@ static int signals_open(void)
 	int fd;
 
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN); /* changed files of TLS are found without it */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
@@ -379,6 +381,7 @@ int main(int argc, char **argv)
 	service_version_init();
 	program_check_urls(&config);
 	bind_check("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen);
+	tls_check(&config);
 	rules_read(&rules, &config);
 	relay_check(&config);
 	if (check_only) {
@@ -387,7 +390,8 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	signal_fd = signals_open();
-	monitor = monitor_start(bind_tcp("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen));
+	monitor = monitor_start(bind_tcp("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen),
+				&config);
 	keeper = keeper_start(&config);
 	relay = relay_start(&config);
 	webhooks = webhooks_start(&config, &rules);

@@ -8,12 +8,14 @@
 #include "common/clock.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/loop.h"
+#include "common/serve/tls.h"
 #include "events/relay.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
+#include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
 #include <event2/http.h>
 #include <pthread.h>
@@ -27,6 +29,7 @@
 
 #define TIMEOUT_S 10 /* of an idle or slow connection */
 #define LIMIT_BYTES 8192
+#define TLS_TICK_MS 1000
 
 struct monitor {
 	pthread_t thread;
@@ -34,6 +37,8 @@ struct monitor {
 	struct event *stop;
 	struct evhttp *evhttp;
 	struct evconnlistener *listener; /* evhttp's */
+	struct tls *tls;                 /* NULL: none is set */
+	struct ticker *ticker;           /* for the files of TLS */
 	int stop_fd;
 };
 
@@ -97,7 +102,7 @@ static const char *redis_word(const struct keeper_state *keeper)
  * Ready means that it can settle. Redis and the publisher are reported; to settle it is enough that
  * Redis was once known to belong to this PostgreSQL.
  */
-static void on_readyz(struct evhttp_request *request)
+static void on_readyz(struct evhttp_request *request, const struct monitor *monitor)
 {
 	int rabbitmq = metrics_get(METRIC_CONSUMER_UP) != 0,
 	    postgresql = metrics_get(METRIC_DATABASE_UP) != 0;
@@ -121,6 +126,8 @@ static void on_readyz(struct evhttp_request *request)
 	warnings = checked(cJSON_AddArrayToObject(body, "warnings"));
 	rabbit_topology_warnings(warnings);
 	relay_warnings(warnings);
+	if (monitor->tls && tls_trouble(monitor->tls))
+		cJSON_AddItemToArray(warnings, cJSON_CreateString(tls_trouble(monitor->tls)));
 	text = checked(cJSON_PrintUnformatted(body));
 	http_reply_json(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text);
 	free(text);
@@ -136,11 +143,10 @@ static void on_metrics(struct evhttp_request *request)
 	http_reply(request, HTTP_OK, EXPOSITION_TYPE, body);
 }
 
-static void on_request(struct evhttp_request *request, void *unused)
+static void on_request(struct evhttp_request *request, void *monitor)
 {
 	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
 
-	(void)unused;
 	if (!path)
 		path = "";
 	if (strcmp(path, "/metrics") == 0)
@@ -148,7 +154,7 @@ static void on_request(struct evhttp_request *request, void *unused)
 	else if (strcmp(path, "/healthz") == 0)
 		on_healthz(request);
 	else if (strcmp(path, "/readyz") == 0)
-		on_readyz(request);
+		on_readyz(request, monitor);
 	else
 		http_reply_json(request, HTTP_NOTFOUND,
 				"{\"message\":\"no such path: there are /metrics, /healthz and "
@@ -161,7 +167,20 @@ static struct bufferevent *on_connection(struct event_base *base, void *data)
 	struct monitor *monitor = data;
 
 	listener_accepted(monitor->listener);
-	return bufferevent_socket_new(base, -1, 0);
+	if (!monitor->tls)
+		return bufferevent_socket_new(base, -1, 0);
+	return bufferevent_openssl_socket_new(base, -1, tls_session_new(monitor->tls, "http/1.1"),
+					      BUFFEREVENT_SSL_ACCEPTING, 0);
+}
+
+static int on_tick(void *data)
+{
+	struct monitor *monitor = data;
+
+	tls_tick(monitor->tls, clock_monotonic_ms());
+	metrics_set(METRIC_TLS_EXPIRES, tls_expires_s(monitor->tls));
+	metrics_set(METRIC_TLS_TROUBLE, tls_trouble(monitor->tls) != NULL);
+	return 1;
 }
 
 static void on_stop(evutil_socket_t fd, short what, void *data)
@@ -179,7 +198,7 @@ static void *run(void *data)
 	return NULL;
 }
 
-struct monitor *monitor_start(int fd)
+struct monitor *monitor_start(int fd, const struct config *config)
 {
 	struct monitor *monitor;
 
@@ -194,11 +213,15 @@ struct monitor *monitor_start(int fd)
 	monitor->evhttp = evhttp_new(monitor->base);
 	check(monitor->stop != NULL && monitor->evhttp != NULL);
 	event_add(monitor->stop, NULL);
+	monitor->tls = tls_new(config);
+	monitor->ticker = ticker_new(monitor->base, TLS_TICK_MS, on_tick, monitor);
+	if (monitor->tls)
+		ticker_start(monitor->ticker);
 	evhttp_set_allowed_methods(monitor->evhttp, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD);
 	evhttp_set_max_headers_size(monitor->evhttp, LIMIT_BYTES);
 	evhttp_set_max_body_size(monitor->evhttp, LIMIT_BYTES);
 	evhttp_set_timeout(monitor->evhttp, TIMEOUT_S);
-	evhttp_set_gencb(monitor->evhttp, on_request, NULL);
+	evhttp_set_gencb(monitor->evhttp, on_request, monitor);
 	evhttp_set_bevcb(monitor->evhttp, on_connection, monitor);
 	monitor->listener = listener_new(monitor->base, fd, NULL, NULL);
 	check(evhttp_bind_listener(monitor->evhttp, monitor->listener) != NULL);
@@ -217,6 +240,8 @@ void monitor_stop(struct monitor *monitor)
 	pthread_join(monitor->thread, NULL);
 	evhttp_free(monitor->evhttp);
 	event_free(monitor->stop);
+	ticker_free(monitor->ticker);
+	tls_free(monitor->tls);
 	event_base_free(monitor->base);
 	close(monitor->stop_fd);
 	free(monitor);

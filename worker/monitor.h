@@ -4,10 +4,12 @@
  */
 #pragma once
 
+#include "common/program/config.h"
+
 struct monitor;
 
 /* Takes over the bound socket `fd`; with -1 nothing is started and NULL is returned. */
-struct monitor *monitor_start(int fd);
+struct monitor *monitor_start(int fd, const struct config *config);
 void monitor_stop(struct monitor *monitor);
 
 /*

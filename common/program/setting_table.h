@@ -44,6 +44,16 @@ SETTING_TEXT(connections_networks, "COUPON_CONNECTIONS_NETWORKS", "connections-n
 	     "balancers and backends")
 SETTING_TEXT(worker_http_listen, "COUPON_WORKER_HTTP_LISTEN", "worker-http-listen", WORKER, "off",
 	     "HTTP address for the metrics and health of this worker, host:port or off")
+SETTING_TEXT(tls_cert, "COUPON_TLS_CERT", "tls-cert", GATEWAY | WORKER, "",
+	     "path of a file with the certificate of the TCP listeners and those that lead to its "
+	     "CA, in PEM; with it they speak TLS only (default: none)")
+SETTING_TEXT(tls_key, "COUPON_TLS_KEY", "tls-key", GATEWAY | WORKER, "",
+	     "path of the file with its key, which only its owner and group may read")
+SETTING_TEXT(tls_client_ca, "COUPON_TLS_CLIENT_CA", "tls-client-ca", GATEWAY | WORKER, "",
+	     "path of a file with the CA certificates that client certificates are verified by "
+	     "(default: none, and no client is asked for one)")
+SETTING_TEXT(tls_min, "COUPON_TLS_MIN", "tls-min", GATEWAY | WORKER, "1.2",
+	     "lowest version of TLS: 1.2 or 1.3")
 SETTING_TEXT(log_format, "COUPON_LOG_FORMAT", "log-format", ALL, "text",
 	     "log format: text (key=value) or json")
 SETTING_TEXT(log_level, "COUPON_LOG_LEVEL", "log-level", ALL, "info",

@@ -319,9 +319,9 @@ void http_handle(struct http_connection *connection)
 	}
 	page = page_find(target.path);
 	is_monitoring = page && page->is_monitoring;
-	connection->is_refused = connection->client.room == INTAKE_FULL && !is_monitoring;
+	connection->is_refused = connection->client.arrival.room == ROOM_FULL && !is_monitoring;
 	if (connection->is_refused)
-		http_connection_refuse(connection, 429, NULL, client_refused(INTAKE_FULL));
+		http_connection_refuse(connection, 429, NULL, arrival_refused(ROOM_FULL));
 	else if (is_foreign(connection, is_monitoring))
 		return;
 	else if (page)

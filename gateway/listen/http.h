@@ -18,7 +18,7 @@ typedef int http_ready_fn(void *context, cJSON **body);
 
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
 		      http_ready_fn *ready, void *context);
-void http_accept(void *http, int fd); /* intake_accept_fn */
+void http_accept(void *http, const struct arrival *arrival); /* arrival_fn */
 
 /* What follows is between the connections and what answers their requests. */
 
@@ -39,7 +39,6 @@ enum http_state { HTTP_RECEIVING, HTTP_ANSWERING, HTTP_SENDING };
 struct http_connection {
 	struct client client; /* first; while SENDING it holds what the kernel did not take */
 	struct http *http;
-	int fd;
 	struct event *read;
 	struct event *writable; /* pending while something is unsent */
 	struct event *timer;    /* it has waited for its client too long, unless ANSWERING */

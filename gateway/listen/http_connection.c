@@ -20,11 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-#define READ_ONCE_BYTES 16384
+#define DROP_BYTES 16384
 #define REQUEST_COST 4 /* beside that of its operation (intake.h) */
 #define HEAD_SIZE 512
 #define HEAD_BYTES_MAX 16384 /* of a request */
@@ -36,7 +35,7 @@
 
 static int is_reserve(const struct http_connection *connection)
 {
-	return connection->client.room != INTAKE_ROOM;
+	return connection->client.arrival.room != ROOM_FREE;
 }
 
 /* While it is not ANSWERING, it waits for its client. */
@@ -66,9 +65,14 @@ static int is_over(const struct http *http)
 	return http->received > (size_t)http->config->http_buffer_bytes;
 }
 
-static int is_broken(ssize_t rc)
+static struct stream *stream_of(struct http_connection *connection)
 {
-	return rc < 0 && errno != EAGAIN && errno != EINTR;
+	return &connection->client.arrival.stream;
+}
+
+static void read_wait(struct http_connection *connection)
+{
+	stream_watch(stream_of(connection), connection->read, NULL);
 }
 
 static size_t surplus_length(const struct http_connection *connection)
@@ -90,7 +94,7 @@ static void connection_free(struct http_connection *connection)
  */
 static void unread_drop(int fd)
 {
-	char bytes[READ_ONCE_BYTES];
+	char bytes[DROP_BYTES];
 
 	for (int i = 0; i < 8 && recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0; i++)
 		;
@@ -98,15 +102,16 @@ static void unread_drop(int fd)
 
 static void connection_close(struct http_connection *connection)
 {
+	int had_reserve = connection->client.arrival.room == ROOM_FULL;
+
 	received_set(connection, 0);
 	event_free(connection->read);
 	event_free(connection->writable);
 	event_free(connection->timer);
 	if (connection->is_refused)
-		unread_drop(connection->fd);
-	close(connection->fd);
+		unread_drop(stream_of(connection)->fd);
 	client_close(&connection->client);
-	connection->http->reserve_n -= (size_t)(connection->client.room == INTAKE_FULL);
+	connection->http->reserve_n -= (size_t)had_reserve;
 	metrics_add(METRIC_HTTP_CONNECTIONS, -1);
 	connection->is_closed = 1;
 	if (!connection->is_held)
@@ -121,7 +126,7 @@ static void receive_begin(struct http_connection *connection)
 	if (surplus_length(connection) > 0)
 		turn_enter(&connection->client.turn);
 	else
-		event_add(connection->read, NULL);
+		read_wait(connection);
 }
 
 static void reply_sent(struct http_connection *connection)
@@ -132,14 +137,21 @@ static void reply_sent(struct http_connection *connection)
 		receive_begin(connection);
 }
 
+static size_t unsent_length(const struct http_connection *connection)
+{
+	return evbuffer_get_length(connection->unsent) +
+	       stream_unsent(&connection->client.arrival.stream);
+}
+
 static void on_writable(evutil_socket_t fd, short what, void *data)
 {
 	struct http_connection *connection = data;
 
+	(void)fd;
 	(void)what;
-	if (is_broken(evbuffer_write(connection->unsent, fd))) {
+	if (stream_write(stream_of(connection), connection->unsent)) {
 		connection_close(connection);
-	} else if (evbuffer_get_length(connection->unsent) == 0) {
+	} else if (unsent_length(connection) == 0) {
 		event_del(connection->writable);
 		client_hold(&connection->client, 0);
 		reply_sent(connection);
@@ -147,32 +159,18 @@ static void on_writable(evutil_socket_t fd, short what, void *data)
 }
 
 /* Writes at once what the kernel takes, and the rest when the socket is writable again. */
-static void pieces_send(struct http_connection *connection, struct iovec *pieces, size_t n)
+static void unsent_send(struct http_connection *connection)
 {
-	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = n };
-	ssize_t rc = sendmsg(connection->fd, &message, MSG_NOSIGNAL);
-	size_t sent = rc > 0 ? (size_t)rc : 0;
-
-	if (is_broken(rc)) {
+	if (stream_write(stream_of(connection), connection->unsent)) {
 		connection_close(connection);
-		return;
-	}
-	for (size_t i = 0; i < n; i++) {
-		size_t skip = sent < pieces[i].iov_len ? sent : pieces[i].iov_len;
-
-		sent -= skip;
-		if (skip < pieces[i].iov_len)
-			evbuffer_add(connection->unsent, (const char *)pieces[i].iov_base + skip,
-				     pieces[i].iov_len - skip);
-	}
-	if (evbuffer_get_length(connection->unsent) == 0) {
+	} else if (unsent_length(connection) == 0) {
 		reply_sent(connection);
-		return;
+	} else {
+		event_add(connection->writable, NULL);
+		state_set(connection, HTTP_SENDING);
+		client_hold(&connection->client, unsent_length(connection));
+		intake_relieve(connection->http->intake);
 	}
-	event_add(connection->writable, NULL);
-	state_set(connection, HTTP_SENDING);
-	client_hold(&connection->client, evbuffer_get_length(connection->unsent));
-	intake_relieve(connection->http->intake);
 }
 
 /* Formatted once a second. */
@@ -219,12 +217,7 @@ void http_connection_reply(struct http_connection *connection, int status, const
 {
 	const http_parser *parser = &connection->request.parser;
 	const char *end = type ? "" : "\n";
-	char bytes[HEAD_SIZE];
-	struct iovec pieces[] = {
-		{ .iov_base = bytes },
-		{ .iov_base = (void *)(uintptr_t)body, .iov_len = len },
-		{ .iov_base = (void *)(uintptr_t)end, .iov_len = strlen(end) },
-	};
+	char head[HEAD_SIZE];
 	int is_head_only = (connection->request.complete && parser->method == HTTP_HEAD) ||
 			   status == 304;
 
@@ -232,9 +225,14 @@ void http_connection_reply(struct http_connection *connection, int status, const
 	if (is_reserve(connection) || connection->is_refused ||
 	    intake_is_stopped(connection->http->intake) || !http_should_keep_alive(parser))
 		connection->is_last = 1;
-	pieces[0].iov_len = head_write(connection, status, type ? type : HTTP_JSON, extra,
-				       len + strlen(end), bytes);
-	pieces_send(connection, pieces, is_head_only ? 1 : 3);
+	evbuffer_add(connection->unsent, head,
+		     head_write(connection, status, type ? type : HTTP_JSON, extra,
+				len + strlen(end), head));
+	if (!is_head_only) {
+		evbuffer_add(connection->unsent, body, len);
+		evbuffer_add(connection->unsent, end, strlen(end));
+	}
+	unsent_send(connection);
 }
 
 void http_connection_refuse(struct http_connection *connection, int status, const char *extra,
@@ -273,7 +271,9 @@ static void continue_send(struct http_connection *connection)
 	static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
 	connection->request.wants_continue = 0;
-	if (send(connection->fd, line, sizeof(line) - 1, MSG_NOSIGNAL) != sizeof(line) - 1)
+	evbuffer_add(connection->unsent, line, sizeof(line) - 1);
+	if (stream_write(stream_of(connection), connection->unsent) ||
+	    unsent_length(connection) > 0)
 		connection_close(connection);
 }
 
@@ -316,11 +316,11 @@ static void surplus_take(struct http_connection *connection)
 
 static void socket_take(struct http_connection *connection)
 {
-	char bytes[READ_ONCE_BYTES];
-	size_t room = is_over(connection->http) ? SMALL_BYTES : sizeof(bytes), left;
-	ssize_t n = recv(connection->fd, bytes, room, 0);
+	char bytes[STREAM_BYTES];
+	size_t room = is_over(connection->http) ? SMALL_BYTES : STREAM_READ_BYTES, left;
+	ssize_t n = stream_read(stream_of(connection), bytes, room);
 
-	if (n == 0 || is_broken(n))
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		connection_close(connection);
 	if (n <= 0)
 		return;
@@ -342,7 +342,7 @@ static int advance(struct http_connection *connection)
 	if (connection->is_closed || connection->state != HTTP_RECEIVING)
 		return 0;
 	if (!connection->request.complete) {
-		event_add(connection->read, NULL);
+		read_wait(connection);
 		return 0;
 	}
 	if (!turn_affords(&connection->client.turn,
@@ -422,15 +422,16 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 	return http;
 }
 
-static struct http_connection *connection_new(struct http *http, int fd)
+static struct http_connection *connection_new(struct http *http, const struct arrival *arrival)
 {
 	struct http_connection *connection = checked(calloc(1, sizeof(*connection)));
+	int fd = arrival->stream.fd;
 
 	connection->client = (struct client){ .responder = { .reply = intake_reply },
 					      .turn = { .serve = serve, .owner = connection },
 					      .cut = on_cut };
+	client_open(&connection->client, http->intake, arrival);
 	connection->http = http;
-	connection->fd = fd;
 	connection->state = HTTP_ANSWERING;
 	connection->read = checked(
 		event_new(http->base, fd, EV_READ | EV_PERSIST, on_readable, connection));
@@ -444,15 +445,15 @@ static struct http_connection *connection_new(struct http *http, int fd)
 	return connection;
 }
 
-void http_accept(void *context, int fd)
+void http_accept(void *context, const struct arrival *arrival)
 {
 	struct http *http = context;
-	struct http_connection *connection = connection_new(http, fd);
-	enum intake_room room = client_open(&connection->client, http->intake, fd);
+	struct http_connection *connection = connection_new(http, arrival);
+	enum arrival_room room = arrival->room;
 
 	metrics_add(METRIC_HTTP_CONNECTIONS, 1);
-	http->reserve_n += (size_t)(room == INTAKE_FULL);
+	http->reserve_n += (size_t)(room == ROOM_FULL);
 	receive_begin(connection);
-	if (room == INTAKE_FULL_OF_ADDRESS || (room == INTAKE_FULL && http->reserve_n > RESERVE))
-		refuse(connection, 429, client_refused(room));
+	if (room == ROOM_FULL_OF_ADDRESS || (room == ROOM_FULL && http->reserve_n > RESERVE))
+		refuse(connection, 429, arrival_refused(room));
 }

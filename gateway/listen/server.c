@@ -10,13 +10,11 @@
 
 #include <errno.h>
 #include <event2/buffer.h>
-#include <event2/bufferevent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/queue.h>
-#include <unistd.h>
 
 #define READ_BYTES 16384 /* at once; with as much input that waits for its turn, no more is read */
 #define EMPTY_LINE_COST 1
@@ -26,7 +24,10 @@
 struct conn {
 	struct client client; /* first: a client is its conn; it holds its input and output */
 	struct server *server;
-	struct bufferevent *bev; /* NULL: the connection is closed, only requests are left */
+	struct event *readable; /* pending while it is read from */
+	struct event *writable; /* pending while the kernel takes no output */
+	struct evbuffer *input;
+	struct evbuffer *output;
 	LIST_ENTRY(conn) all;
 	TAILQ_ENTRY(conn) next; /* of those with new output */
 	size_t inflight;
@@ -39,6 +40,7 @@ struct conn {
 	int serving;        /* in conn_serve: not to be freed */
 	int cut;
 	int written; /* has new output: is in the server's list */
+	int closed;  /* only requests are left */
 };
 
 struct server {
@@ -53,9 +55,14 @@ struct server {
 	const struct timeval *idle; /* a common timeout, so that thousands of timers are cheap */
 };
 
+static struct stream *stream_of(struct conn *conn)
+{
+	return &conn->client.arrival.stream;
+}
+
 static size_t output_length(const struct conn *conn)
 {
-	return evbuffer_get_length(bufferevent_get_output(conn->bev));
+	return evbuffer_get_length(conn->output) + stream_unsent(&conn->client.arrival.stream);
 }
 
 /*
@@ -64,10 +71,12 @@ static size_t output_length(const struct conn *conn)
  */
 static void conn_hold(struct conn *conn)
 {
-	size_t bytes = output_length(conn);
+	size_t bytes = evbuffer_get_length(conn->output) + stream_held(stream_of(conn));
 
-	if (!intake_is_stopped(conn->server->intake))
-		bytes += evbuffer_get_length(bufferevent_get_input(conn->bev));
+	if (intake_is_stopped(conn->server->intake))
+		bytes = output_length(conn);
+	else
+		bytes += evbuffer_get_length(conn->input);
 	client_hold(&conn->client, conn->cut ? 0 : bytes);
 }
 
@@ -76,8 +85,11 @@ static void conn_disconnect(struct conn *conn)
 	if (conn->written)
 		TAILQ_REMOVE(&conn->server->written, conn, next);
 	conn->written = 0;
-	bufferevent_free(conn->bev);
-	conn->bev = NULL;
+	event_free(conn->readable);
+	event_free(conn->writable);
+	evbuffer_free(conn->input);
+	evbuffer_free(conn->output);
+	conn->closed = 1;
 	LIST_REMOVE(conn, all);
 	client_close(&conn->client);
 	metrics_add(METRIC_CONNECTIONS, -1);
@@ -93,10 +105,10 @@ static void conn_reap(struct conn *conn)
 
 	if (conn->serving)
 		return;
-	finished = conn->ended && conn->inflight == 0 && conn->bev && output_length(conn) == 0;
-	if (conn->bev && (conn->cut || finished))
+	finished = conn->ended && conn->inflight == 0 && !conn->closed && output_length(conn) == 0;
+	if (!conn->closed && (conn->cut || finished))
 		conn_disconnect(conn);
-	if (!conn->bev && conn->inflight == 0)
+	if (conn->closed && conn->inflight == 0)
 		free(conn);
 }
 
@@ -151,14 +163,12 @@ static void on_cut(struct client *client)
 
 static void conn_write(struct conn *conn, const char *line, size_t len)
 {
-	struct evbuffer *output = bufferevent_get_output(conn->bev);
-
-	fault_point_half(FAULT_GATEWAY_MID_REPLY, bufferevent_getfd(conn->bev), line, len);
-	evbuffer_add(output, line, len);
-	evbuffer_add(output, "\n", 1);
+	fault_point_half(FAULT_GATEWAY_MID_REPLY, stream_of(conn)->fd, line, len);
+	evbuffer_add(conn->output, line, len);
+	evbuffer_add(conn->output, "\n", 1);
 	conn_mark_written(conn);
 	conn_hold(conn);
-	if ((int64_t)evbuffer_get_length(output) > conn->server->config->output_limit_bytes)
+	if ((int64_t)output_length(conn) > conn->server->config->output_limit_bytes)
 		client_cut(&conn->client, "the client does not read its replies");
 	else
 		intake_relieve(conn->server->intake);
@@ -172,9 +182,9 @@ static void conn_reply(struct responder *responder, enum answer answer, const ch
 	check(conn->inflight > 0);
 	conn->server->answering_n -= (size_t)(--conn->inflight == 0);
 	intake_answered(conn->server->intake, answer);
-	if (conn->bev && !conn->cut)
+	if (!conn->closed && !conn->cut)
 		conn_write(conn, line, len);
-	if (conn->bev && !conn->cut)
+	if (!conn->closed && !conn->cut)
 		conn_resume(conn);
 	conn_reap(conn);
 }
@@ -260,8 +270,8 @@ static size_t conn_lines(struct conn *conn, const char *data, size_t len)
  */
 static void conn_flow(struct conn *conn, int waits)
 {
-	size_t len = evbuffer_get_length(bufferevent_get_input(conn->bev));
-	int reads = bufferevent_get_enabled(conn->bev) & EV_READ;
+	size_t len = evbuffer_get_length(conn->input);
+	int reads = event_pending(conn->readable, EV_READ, NULL);
 	int is_stalled = client_is_over_share(&conn->client, len);
 	int may_read = !conn->paused && !conn->at_end && !conn->ended && !is_stalled &&
 		       !(waits && len >= READ_BYTES);
@@ -273,9 +283,9 @@ static void conn_flow(struct conn *conn, int waits)
 		conn->stalled_ms = 0;
 	}
 	if (reads && !may_read)
-		bufferevent_disable(conn->bev, EV_READ);
+		event_del(conn->readable);
 	if (!reads && may_read)
-		bufferevent_enable(conn->bev, EV_READ);
+		stream_watch(stream_of(conn), conn->readable, conn->server->idle);
 }
 
 /* Those that are not read from cannot end their lines: until others hold less, or they are cut. */
@@ -301,7 +311,7 @@ static int on_stalled(void *context)
 static int conn_serve(struct turn *turn)
 {
 	struct conn *conn = turn->owner;
-	struct evbuffer *input = bufferevent_get_input(conn->bev);
+	struct evbuffer *input = conn->input;
 	size_t len = evbuffer_get_length(input);
 	int more;
 
@@ -322,47 +332,76 @@ static int conn_serve(struct turn *turn)
 	return more;
 }
 
-static void on_read(struct bufferevent *bev, void *data)
+/* Whether nothing is left to do for a client that was silent for so long: then it is closed. */
+static void on_idle(struct conn *conn)
+{
+	if (conn->inflight > 0 || conn->client.turn.queue)
+		return;
+	metrics_add(METRIC_CONNECTIONS_IDLE, 1);
+	conn->cut = 1;
+	conn_reap(conn);
+}
+
+static void conn_read(struct conn *conn)
+{
+	char bytes[STREAM_BYTES];
+	ssize_t n = stream_read(stream_of(conn), bytes, READ_BYTES);
+
+	if (n > 0)
+		evbuffer_add(conn->input, bytes, (size_t)n);
+	else if (n == 0)
+		conn->at_end = 1;
+	else if (errno != EAGAIN && errno != EINTR)
+		conn->cut = 1;
+	if (n != -1 && !intake_is_stopped(conn->server->intake))
+		turn_enter(&conn->client.turn);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *data)
 {
 	struct conn *conn = data;
 
-	(void)bev;
-	if (conn->cut || intake_is_stopped(conn->server->intake))
+	(void)fd;
+	if (what & EV_TIMEOUT) {
+		on_idle(conn);
 		return;
-	turn_enter(&conn->client.turn);
+	}
+	conn_read(conn);
+	if (conn->cut) {
+		conn_reap(conn);
+		return;
+	}
 	conn_hold(conn);
 	conn_flow(conn, 1);
 	intake_relieve(conn->server->intake);
 }
 
-/* All output is written that the kernel did not take at once. */
-static void on_write(struct bufferevent *bev, void *data)
+static void conn_send(struct conn *conn)
 {
-	struct conn *conn = data;
-
-	bufferevent_disable(bev, EV_WRITE);
+	if (stream_write(stream_of(conn), conn->output))
+		conn->cut = 1;
 	conn_hold(conn);
-	conn_resume(conn);
+	if (output_length(conn) > 0) {
+		event_add(conn->writable, conn->server->idle);
+	} else {
+		event_del(conn->writable);
+		conn_resume(conn);
+	}
 	conn_reap(conn);
 }
 
-static void conn_send(struct conn *conn)
+static void on_writable(evutil_socket_t fd, short what, void *data)
 {
-	struct evbuffer *output = bufferevent_get_output(conn->bev);
+	struct conn *conn = data;
 
-	if (!conn->cut && bufferevent_get_enabled(conn->bev) & EV_WRITE)
-		return;
-	evbuffer_unfreeze(output, 1);
-	if (evbuffer_write(output, bufferevent_getfd(conn->bev)) < 0 && errno != EAGAIN &&
-	    errno != EINTR)
+	(void)fd;
+	if (what & EV_TIMEOUT) {
+		metrics_add(METRIC_CONNECTIONS_IDLE, 1);
 		conn->cut = 1;
-	evbuffer_freeze(output, 1);
-	conn_hold(conn);
-	if (evbuffer_get_length(output) > 0)
-		bufferevent_enable(conn->bev, EV_WRITE);
-	else
-		conn_resume(conn);
-	conn_reap(conn);
+		conn_reap(conn);
+		return;
+	}
+	conn_send(conn);
 }
 
 static void on_send(evutil_socket_t fd, short what, void *data)
@@ -375,65 +414,45 @@ static void on_send(evutil_socket_t fd, short what, void *data)
 	while ((conn = TAILQ_FIRST(&server->written))) {
 		TAILQ_REMOVE(&server->written, conn, next);
 		conn->written = 0;
-		conn_send(conn);
+		if (conn->cut || !event_pending(conn->writable, EV_WRITE, NULL))
+			conn_send(conn);
 	}
-}
-
-static void on_event(struct bufferevent *bev, short what, void *data)
-{
-	struct conn *conn = data;
-
-	if (what & BEV_EVENT_TIMEOUT) {
-		if (!(what & BEV_EVENT_WRITING) &&
-		    (conn->inflight > 0 || conn->client.turn.queue)) {
-			if (!conn->paused) /* the timeout had switched it off */
-				bufferevent_enable(bev, EV_READ);
-			return;
-		}
-		metrics_add(METRIC_CONNECTIONS_IDLE, 1);
-		conn->cut = 1;
-	} else if (what & BEV_EVENT_EOF) {
-		conn->at_end = 1;
-		turn_enter(&conn->client.turn);
-	} else {
-		conn->cut = 1;
-	}
-	conn_reap(conn);
 }
 
 /* Closes one too many, after a reply if the kernel takes that at once. */
-static void fd_refuse(int fd, const char *message)
+static void conn_refuse(struct conn *conn)
 {
-	char *text = answer_message_line("", ANSWER_BUSY, message);
+	enum arrival_room room = conn->client.arrival.room;
+	char *text = answer_message_line("", ANSWER_BUSY, arrival_refused(room));
 
-	if (dprintf(fd, "%s\n", text) < 0)
-		log_debug("refuse", LOG_I("fd", fd));
-	close(fd);
+	if (dprintf(stream_of(conn)->fd, "%s\n", text) < 0)
+		log_debug("refuse", LOG_I("fd", stream_of(conn)->fd));
 	cJSON_free(text);
+	client_close(&conn->client);
+	free(conn);
 }
 
-void server_accept(void *context, int fd)
+void server_accept(void *context, const struct arrival *arrival)
 {
 	struct server *server = context;
 	struct conn *conn = checked(calloc(1, sizeof(*conn)));
-	enum intake_room room;
 
 	conn->client = (struct client){ .responder = { .reply = conn_reply },
 					.turn = { .serve = conn_serve, .owner = conn },
 					.cut = on_cut };
-	room = client_open(&conn->client, server->intake, fd);
-	if (room != INTAKE_ROOM) {
-		fd_refuse(fd, client_refused(room));
-		free(conn);
+	client_open(&conn->client, server->intake, arrival);
+	if (arrival->room != ROOM_FREE) {
+		conn_refuse(conn);
 		return;
 	}
 	conn->server = server;
-	conn->bev = checked(bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE));
-	bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
-	bufferevent_set_max_single_read(conn->bev, READ_BYTES);
-	bufferevent_set_timeouts(conn->bev, server->idle, server->idle);
-	bufferevent_disable(conn->bev, EV_WRITE); /* until the kernel refuses some output */
-	bufferevent_enable(conn->bev, EV_READ);
+	conn->input = checked(evbuffer_new());
+	conn->output = checked(evbuffer_new());
+	conn->readable = checked(event_new(server->base, arrival->stream.fd, EV_READ | EV_PERSIST,
+					   on_readable, conn));
+	conn->writable = checked(event_new(server->base, arrival->stream.fd, EV_WRITE | EV_PERSIST,
+					   on_writable, conn));
+	stream_watch(stream_of(conn), conn->readable, server->idle);
 	LIST_INSERT_HEAD(&server->conns, conn, all);
 	metrics_add(METRIC_CONNECTIONS_TOTAL, 1);
 	metrics_add(METRIC_CONNECTIONS, 1);
@@ -460,7 +479,7 @@ void server_stop(struct server *server)
 	struct conn *conn;
 
 	LIST_FOREACH (conn, &server->conns, all) {
-		bufferevent_disable(conn->bev, EV_READ);
+		event_del(conn->readable);
 		conn_hold(conn);
 	}
 }

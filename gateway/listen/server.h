@@ -24,6 +24,6 @@ struct server;
 
 struct server *server_new(struct event_base *base, const struct config *config,
 			  struct intake *intake);
-void server_accept(void *server, int fd); /* intake_accept_fn */
+void server_accept(void *server, const struct arrival *arrival); /* arrival_fn */
 /* After intake_stop(): reads no more, and serves no more of what was read. */
 void server_stop(struct server *server);

@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!http) {
 		wire_init(&wire);
 		http = http_new(wire.base, &wire.config, wire.intake, ready, NULL);
-		intake_listen(wire.intake, wire.fd, http_accept, http);
+		wire_listen(&wire, http_accept, http);
 	}
 	wire.later = data[0] & 1;
 	wire_run(&wire, data + 1, size - 1, 1u + data[0], &cut);

@@ -82,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!server) {
 		wire_init(&wire);
 		server = server_new(wire.base, &wire.config, wire.intake);
-		intake_listen(wire.intake, wire.fd, server_accept, server);
+		wire_listen(&wire, server_accept, server);
 	}
 	owed = replies_owed(&wire, data + 1, size - 1);
 	wire.later = data[0] & 1;

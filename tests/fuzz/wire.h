@@ -94,7 +94,7 @@ static inline void wire_init(struct wire *wire)
 					.http_buffer_bytes = 1 << 20,
 					.socket_buffer_bytes = 1 << 30,
 					.idle_timeout_ms = 300000 };
-	wire->intake = intake_new(wire->base, &wire->config, wire_dispatch, wire);
+	wire->intake = intake_new(wire->base, &wire->config, NULL, wire_dispatch, wire);
 	wire->address.sin_family = AF_INET;
 	wire->address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	wire->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
@@ -102,6 +102,15 @@ static inline void wire_init(struct wire *wire)
 	      bind(wire->fd, (const struct sockaddr *)&wire->address, len) == 0);
 	check(listen(wire->fd, 128) == 0 &&
 	      getsockname(wire->fd, (struct sockaddr *)&wire->address, &len) == 0);
+}
+
+static inline void wire_listen(struct wire *wire, arrival_fn *take, void *server)
+{
+	const struct arrivals_listener listener = { .fd = wire->fd,
+						    .take = take,
+						    .context = server };
+
+	arrivals_listen(intake_arrivals(wire->intake), &listener);
 }
 
 /* Reads the available bytes; 0 at the end of the stream, else 1. */

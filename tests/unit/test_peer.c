@@ -1,5 +1,5 @@
 /* Whose connection it is: the network that limits by client are kept for. */
-#include "gateway/listen/intake.h"
+#include "gateway/listen/arrival.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

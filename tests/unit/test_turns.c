@@ -1,5 +1,5 @@
 /* Connections with input take turns: who comes next, and for how much. */
-#include "gateway/listen/intake.h"
+#include "gateway/listen/turns.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

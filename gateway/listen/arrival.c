@@ -1,0 +1,378 @@
+#include "gateway/listen/arrival.h"
+
+#include "common/check.h"
+#include "common/hash.h"
+#include "common/log/log.h"
+#include "common/serve/loop.h"
+#include "common/serve/network.h"
+#include "gateway/metrics.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NETWORK_BYTES 8 /* of an IPv6 address */
+#define LISTENERS_MAX 4
+#define HANDSHAKES_MAX 1024           /* at once; each holds about 50 KiB */
+#define HANDSHAKES_OF_ADDRESS_MAX 256 /* so that no address has all of them */
+#define HANDSHAKE_MS 10000
+#define HANDSHAKE_COST 300 /* of a step that signs, about microseconds (turns.h) */
+
+uint64_t peer_of_address(const struct sockaddr *address)
+{
+	struct network network;
+
+	if (network_of_address(&network, address))
+		return hash_keyed("", 0);
+	network_unmap(&network);
+	return hash_keyed(network.bytes, network.family == AF_INET ? 4 : NETWORK_BYTES);
+}
+
+TAILQ_HEAD(handshakes, handshake);
+
+/* The connections of one address. */
+struct address {
+	uint64_t peer;
+	size_t connections;
+	size_t handshaking;
+	struct handshake *turn;    /* the one that has the turn of the address */
+	struct handshakes waiting; /* for it */
+	UT_hash_handle hh;
+};
+
+struct listening {
+	struct arrivals *arrivals;
+	struct arrivals_listener settings;
+	struct evconnlistener *listener;
+};
+
+struct arrivals {
+	struct event_base *base;
+	const struct config *config;
+	struct turns *turns;
+	const struct tls *tls;
+	size_t connections;
+	size_t handshaking;
+	struct address *addresses; /* those with connections that are counted */
+	struct networks unlimited;
+	struct listening listening[LISTENERS_MAX];
+	size_t listening_n;
+	const struct timeval *handshake_time; /* a common timeout */
+	int is_stopped;
+};
+
+struct handshake {
+	struct arrivals *arrivals;
+	const struct listening *listening;
+	struct arrival arrival;
+	struct address *address; /* NULL: it is not counted */
+	struct turn turn;
+	TAILQ_ENTRY(handshake) next; /* of those that wait for the turn of their address */
+	struct event *readable;
+	struct event *timer;
+	int is_waiting;
+};
+
+void arrivals_check(const struct config *config)
+{
+	char why[NETWORKS_WHY_SIZE];
+	struct networks networks;
+
+	if (networks_parse(&networks, config->connections_networks, why))
+		log_fatal("COUPON_CONNECTIONS_NETWORKS is \"%s\": %s", config->connections_networks,
+			  why);
+}
+
+/* Whether the connections of this address are counted. */
+static int is_limited(const struct arrivals *arrivals, const struct sockaddr *address)
+{
+	struct network one;
+
+	if (arrivals->config->connections_per_address_max == 0 || network_of_address(&one, address))
+		return 0;
+	network_unmap(&one);
+	return !networks_have(&arrivals->unlimited, &one);
+}
+
+static struct address *address_of(struct arrivals *arrivals, uint64_t peer)
+{
+	struct address *address;
+
+	HASH_FIND(hh, arrivals->addresses, &peer, sizeof(peer), address);
+	if (address)
+		return address;
+	address = checked(calloc(1, sizeof(*address)));
+	address->peer = peer;
+	TAILQ_INIT(&address->waiting);
+	HASH_ADD(hh, arrivals->addresses, peer, sizeof(peer), address);
+	return address;
+}
+
+static void full_log(const struct sockaddr *from, socklen_t len)
+{
+	char text[NI_MAXHOST] = "";
+
+	getnameinfo(from, len, text, sizeof(text), NULL, 0, NI_NUMERICHOST);
+	log_warn("connections_of_address", LOG_S("address", text),
+		 LOG_S("reason", "COUPON_CONNECTIONS_PER_ADDRESS_MAX"));
+}
+
+static enum arrival_room room_take(struct arrivals *arrivals, struct arrival *arrival)
+{
+	struct sockaddr_storage storage = { .ss_family = AF_UNSPEC };
+	struct sockaddr *from = (struct sockaddr *)&storage;
+	socklen_t len = sizeof(storage);
+	struct address *address;
+
+	getpeername(arrival->stream.fd, from, &len);
+	arrival->peer = peer_of_address(from);
+	if (arrivals->connections >= (size_t)arrivals->config->connections_max)
+		return ROOM_FULL;
+	if (is_limited(arrivals, from)) {
+		address = address_of(arrivals, arrival->peer);
+		if (address->connections >= (size_t)arrivals->config->connections_per_address_max) {
+			full_log(from, len);
+			return ROOM_FULL_OF_ADDRESS;
+		}
+		address->connections++;
+		arrival->is_counted = 1;
+	}
+	arrivals->connections++;
+	return ROOM_FREE;
+}
+
+static void room_give(struct arrivals *arrivals, const struct arrival *arrival)
+{
+	struct address *address;
+
+	if (arrival->room != ROOM_FREE)
+		return;
+	check(arrivals->connections > 0);
+	arrivals->connections--;
+	if (!arrival->is_counted)
+		return;
+	address = address_of(arrivals, arrival->peer);
+	check(address->connections > 0);
+	if (--address->connections > 0)
+		return;
+	HASH_DEL(arrivals->addresses, address);
+	free(address);
+}
+
+void arrival_end(struct arrivals *arrivals, struct arrival *arrival)
+{
+	stream_close(&arrival->stream);
+	room_give(arrivals, arrival);
+}
+
+const char *arrival_refused(enum arrival_room room)
+{
+	if (room == ROOM_FULL) {
+		metrics_add(METRIC_CONNECTIONS_REFUSED, 1);
+		return "too many connections";
+	}
+	metrics_add(METRIC_CONNECTIONS_REFUSED_ADDRESS, 1);
+	return "too many connections of your address";
+}
+
+/* The next one of the address has its turn. */
+static void turn_pass(struct handshake *handshake)
+{
+	struct address *address = handshake->address;
+	struct handshake *next;
+
+	turn_leave(&handshake->turn);
+	if (!address || address->turn != handshake)
+		return;
+	next = TAILQ_FIRST(&address->waiting);
+	address->turn = next;
+	if (!next)
+		return;
+	TAILQ_REMOVE(&address->waiting, next, next);
+	next->is_waiting = 0;
+	turn_enter(&next->turn);
+}
+
+/* What of it is not the connection itself. */
+static void handshake_free(struct handshake *handshake)
+{
+	struct arrivals *arrivals = handshake->arrivals;
+
+	if (handshake->is_waiting)
+		TAILQ_REMOVE(&handshake->address->waiting, handshake, next);
+	turn_pass(handshake);
+	if (handshake->address)
+		handshake->address->handshaking--;
+	arrivals->handshaking--;
+	metrics_set(METRIC_TLS_HANDSHAKING, (int64_t)arrivals->handshaking);
+	event_free(handshake->readable);
+	event_free(handshake->timer);
+	free(handshake);
+}
+
+static void handshake_fail(struct handshake *handshake)
+{
+	struct arrivals *arrivals = handshake->arrivals;
+	struct arrival arrival = handshake->arrival;
+
+	metrics_add(METRIC_TLS_HANDSHAKES_FAILED, 1);
+	handshake_free(handshake);
+	arrival_end(arrivals, &arrival);
+}
+
+static void handshake_end(struct handshake *handshake)
+{
+	const struct arrivals_listener *listener = &handshake->listening->settings;
+	struct arrival arrival = handshake->arrival;
+
+	metrics_add(METRIC_TLS_HANDSHAKES, 1);
+	if (SSL_session_reused(arrival.stream.session))
+		metrics_add(METRIC_TLS_HANDSHAKES_RESUMED, 1);
+	handshake_free(handshake);
+	listener->take(listener->context, &arrival);
+}
+
+static int handshake_serve(struct turn *turn)
+{
+	struct handshake *handshake = turn->owner;
+	int rc;
+
+	if (!turn_affords(turn, HANDSHAKE_COST))
+		return 1;
+	turns_spend(turn->turns, HANDSHAKE_COST);
+	rc = handshake->arrivals->is_stopped ? -1 : stream_handshake(&handshake->arrival.stream);
+	if (rc < 0)
+		handshake_fail(handshake);
+	else if (rc > 0)
+		handshake_end(handshake);
+	else {
+		turn_pass(handshake);
+		event_add(handshake->readable, NULL);
+	}
+	return 0;
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *data)
+{
+	struct handshake *handshake = data;
+	struct address *address = handshake->address;
+
+	(void)fd;
+	(void)what;
+	if (address && address->turn) {
+		TAILQ_INSERT_TAIL(&address->waiting, handshake, next);
+		handshake->is_waiting = 1;
+		return;
+	}
+	if (address)
+		address->turn = handshake;
+	turn_enter(&handshake->turn);
+}
+
+static void on_late(evutil_socket_t fd, short what, void *data)
+{
+	(void)fd;
+	(void)what;
+	handshake_fail(data);
+}
+
+static int is_crowded(const struct arrivals *arrivals, const struct address *address)
+{
+	return arrivals->handshaking >= HANDSHAKES_MAX ||
+	       (address && address->handshaking >= HANDSHAKES_OF_ADDRESS_MAX);
+}
+
+static void handshake_begin(const struct listening *listening, struct arrival *arrival)
+{
+	struct arrivals *arrivals = listening->arrivals;
+	struct address *address = arrival->is_counted ? address_of(arrivals, arrival->peer) : NULL;
+	struct handshake *handshake;
+
+	if (is_crowded(arrivals, address)) {
+		metrics_add(METRIC_TLS_HANDSHAKES_REFUSED, 1);
+		arrival_end(arrivals, arrival);
+		return;
+	}
+	handshake = checked(calloc(1, sizeof(*handshake)));
+	stream_init(&arrival->stream, arrival->stream.fd,
+		    tls_session_new(arrivals->tls, listening->settings.protocol));
+	*handshake = (struct handshake){
+		.arrivals = arrivals,
+		.listening = listening,
+		.arrival = *arrival,
+		.address = address,
+		.turn = { .turns = arrivals->turns, .serve = handshake_serve, .owner = handshake }
+	};
+	handshake->readable = checked(
+		event_new(arrivals->base, arrival->stream.fd, EV_READ, on_readable, handshake));
+	handshake->timer = checked(event_new(arrivals->base, -1, 0, on_late, handshake));
+	event_add(handshake->readable, NULL);
+	event_add(handshake->timer, arrivals->handshake_time);
+	if (address)
+		address->handshaking++;
+	arrivals->handshaking++;
+	metrics_set(METRIC_TLS_HANDSHAKING, (int64_t)arrivals->handshaking);
+}
+
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
+		      int len, void *data)
+{
+	const struct listening *listening = data;
+	const struct arrivals_listener *settings = &listening->settings;
+	struct arrivals *arrivals = listening->arrivals;
+	struct arrival arrival = { .room = ROOM_FULL };
+	int on = 1;
+
+	(void)len;
+	listener_accepted(listener);
+	if (arrivals->is_stopped) {
+		close(fd);
+		return;
+	}
+	if (address->sa_family != AF_UNIX)
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	stream_init(&arrival.stream, fd, NULL);
+	arrival.room = room_take(arrivals, &arrival);
+	if (!arrivals->tls || !settings->protocol) {
+		settings->take(settings->context, &arrival);
+	} else if (arrival.room == ROOM_FREE ||
+		   (arrival.room == ROOM_FULL && settings->has_reserve)) {
+		handshake_begin(listening, &arrival);
+	} else {
+		arrival_refused(arrival.room);
+		arrival_end(arrivals, &arrival);
+	}
+}
+
+struct arrivals *arrivals_new(struct event_base *base, const struct config *config,
+			      struct turns *turns, const struct tls *tls)
+{
+	static const struct timeval handshake_time = { .tv_sec = HANDSHAKE_MS / 1000 };
+	struct arrivals *arrivals = checked(calloc(1, sizeof(*arrivals)));
+	char why[NETWORKS_WHY_SIZE];
+
+	*arrivals = (struct arrivals){ .base = base, .config = config, .turns = turns, .tls = tls };
+	arrivals->handshake_time = event_base_init_common_timeout(base, &handshake_time);
+	check(arrivals->handshake_time != NULL);
+	check(networks_parse(&arrivals->unlimited, config->connections_networks, why) == 0);
+	return arrivals;
+}
+
+void arrivals_listen(struct arrivals *arrivals, const struct arrivals_listener *settings)
+{
+	struct listening *listening = &arrivals->listening[arrivals->listening_n++];
+
+	check(arrivals->listening_n <= LISTENERS_MAX);
+	*listening = (struct listening){ .arrivals = arrivals, .settings = *settings };
+	listening->listener = listener_new(arrivals->base, settings->fd, on_accept, listening);
+}
+
+void arrivals_stop(struct arrivals *arrivals)
+{
+	arrivals->is_stopped = 1;
+	for (size_t i = 0; i < arrivals->listening_n; i++)
+		evconnlistener_disable(arrivals->listening[i].listener);
+}

@@ -1,0 +1,66 @@
+/*
+ * Connections as they arrive, until the server of their listener takes them:
+ *
+ *	accepted ─▶ counted, of all and of its address ─▶ [ TLS handshake ] ─▶ the server
+ *
+ * A handshake costs as much as a hundred requests, and any stranger may begin one. So handshakes
+ * have bounds in number, of all and of an address, and in time, and each takes its turn among the
+ * connections that are served, one at a time of an address. What has no room under TLS is closed
+ * before the handshake. One event loop.
+ */
+#pragma once
+
+#include "common/program/config.h"
+#include "common/serve/tls.h"
+#include "gateway/listen/stream.h"
+#include "gateway/listen/turns.h"
+
+#include <stdint.h>
+#include <sys/socket.h>
+
+/*
+ * Who sends, as far as a socket tells: the key for limits by client, the same in all processes of a
+ * gateway. A keyed hash of the network: an IPv4 address, or the /64 of an IPv6 address, for who has
+ * one address of it has all. All clients of Unix sockets have one.
+ */
+uint64_t peer_of_address(const struct sockaddr *address);
+
+/* Whether there is room by COUPON_CONNECTIONS_MAX, and for its address. */
+enum arrival_room { ROOM_FREE, ROOM_FULL, ROOM_FULL_OF_ADDRESS };
+
+struct arrival {
+	struct stream stream;
+	uint64_t peer;
+	enum arrival_room room;
+	int is_counted; /* among those of its address */
+};
+
+/*
+ * Takes over a new connection, which arrival_end() closes. Without room it is refused, with
+ * arrival_refused().
+ */
+typedef void arrival_fn(void *context, const struct arrival *arrival);
+
+struct arrivals;
+
+/* Ends the program if a setting is malformed. */
+void arrivals_check(const struct config *config);
+
+/* `tls` is NULL for plain connections. */
+struct arrivals *arrivals_new(struct event_base *base, const struct config *config,
+			      struct turns *turns, const struct tls *tls);
+
+struct arrivals_listener {
+	int fd;               /* bound; the caller keeps it */
+	const char *protocol; /* for ALPN; NULL: without TLS in any case */
+	int has_reserve;      /* takes some connections beyond COUPON_CONNECTIONS_MAX */
+	arrival_fn *take;
+	void *context;
+};
+
+void arrivals_listen(struct arrivals *arrivals, const struct arrivals_listener *listener);
+void arrivals_stop(struct arrivals *arrivals); /* accepts no more */
+
+void arrival_end(struct arrivals *arrivals, struct arrival *arrival);
+/* Counts one that is refused, and returns the message for it. */
+const char *arrival_refused(enum arrival_room room);

@@ -1,0 +1,270 @@
+#include "gateway/listen/stream.h"
+
+#include "common/check.h"
+
+#include <errno.h>
+#include <openssl/err.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SEALED_BYTES (4 * STREAM_RECORD_BYTES) /* of one handshake message, or of a few records */
+
+/* What OpenSSL reads and writes during one call, of whichever connection it is. */
+static struct {
+	const char *in; /* received, and not read */
+	size_t in_len;
+	char out[SEALED_BYTES]; /* written, and not sent */
+	size_t out_len;
+} wire;
+
+static int wire_read(BIO *bio, char *bytes, int len)
+{
+	size_t n = (size_t)len < wire.in_len ? (size_t)len : wire.in_len;
+
+	BIO_clear_retry_flags(bio);
+	if (n == 0) {
+		BIO_set_retry_read(bio);
+		return -1;
+	}
+	memcpy(bytes, wire.in, n);
+	wire.in += n;
+	wire.in_len -= n;
+	return (int)n;
+}
+
+/* It has room for what one call can write: a flight of the handshake, or a record. */
+static int wire_write(BIO *bio, const char *bytes, int len)
+{
+	BIO_clear_retry_flags(bio);
+	if ((size_t)len > sizeof(wire.out) - wire.out_len)
+		return -1;
+	memcpy(wire.out + wire.out_len, bytes, (size_t)len);
+	wire.out_len += (size_t)len;
+	return len;
+}
+
+static long wire_control(BIO *bio, int command, long number, void *pointer)
+{
+	(void)bio;
+	(void)number;
+	(void)pointer;
+	return command == BIO_CTRL_FLUSH;
+}
+
+static BIO *wire_bio_new(void)
+{
+	static BIO_METHOD *method;
+	BIO *bio;
+
+	if (!method) {
+		method = checked(BIO_meth_new(BIO_TYPE_SOURCE_SINK, "wire"));
+		BIO_meth_set_read(method, wire_read);
+		BIO_meth_set_write(method, wire_write);
+		BIO_meth_set_ctrl(method, wire_control);
+	}
+	bio = checked(BIO_new(method));
+	BIO_set_init(bio, 1);
+	return bio;
+}
+
+void stream_init(struct stream *stream, int fd, SSL *session)
+{
+	*stream = (struct stream){ .fd = fd, .session = session };
+	if (session) {
+		BIO *bio = wire_bio_new();
+
+		SSL_set_bio(session, bio, bio);
+	}
+}
+
+size_t stream_unsent(const struct stream *stream)
+{
+	return stream->sealed ? evbuffer_get_length(stream->sealed) : 0;
+}
+
+size_t stream_held(const struct stream *stream)
+{
+	int is_partial = stream->session && SSL_has_pending(stream->session);
+
+	return stream_unsent(stream) + (is_partial ? STREAM_RECORD_BYTES : 0);
+}
+
+static int is_broken(ssize_t rc)
+{
+	return rc < 0 && errno != EAGAIN && errno != EINTR;
+}
+
+/* Sends what was encrypted, and keeps what the kernel does not take. 0, or -1. */
+static int wire_send(struct stream *stream)
+{
+	ssize_t n = 0;
+
+	if (stream_unsent(stream) == 0 && wire.out_len > 0)
+		n = send(stream->fd, wire.out, wire.out_len, MSG_NOSIGNAL);
+	if (is_broken(n)) {
+		wire.out_len = 0;
+		return -1;
+	}
+	n = n > 0 ? n : 0;
+	if ((size_t)n < wire.out_len) {
+		if (!stream->sealed)
+			stream->sealed = checked(evbuffer_new());
+		evbuffer_add(stream->sealed, wire.out + n, wire.out_len - (size_t)n);
+	}
+	wire.out_len = 0;
+	return 0;
+}
+
+void stream_close(struct stream *stream)
+{
+	if (stream->session) {
+		wire.in_len = 0;
+		if (SSL_is_init_finished(stream->session) && SSL_shutdown(stream->session) >= 0 &&
+		    stream_unsent(stream) == 0)
+			wire_send(stream);
+		wire.out_len = 0;
+		ERR_clear_error();
+		SSL_free(stream->session);
+		stream->session = NULL;
+	}
+	if (stream->sealed)
+		evbuffer_free(stream->sealed);
+	if (stream->early)
+		evbuffer_free(stream->early);
+	stream->sealed = stream->early = NULL;
+	close(stream->fd);
+}
+
+/* Whether the client has said under TLS that it sends no more. */
+static int is_ended(const struct stream *stream)
+{
+	return stream->session && SSL_get_shutdown(stream->session) & SSL_RECEIVED_SHUTDOWN;
+}
+
+void stream_watch(const struct stream *stream, struct event *readable,
+		  const struct timeval *timeout)
+{
+	event_add(readable, timeout);
+	if (stream->early || is_ended(stream))
+		event_active(readable, EV_READ, 1);
+}
+
+/* Receives into `wire`: what recv() returns. */
+static ssize_t wire_receive(const struct stream *stream, char *bytes, size_t most)
+{
+	ssize_t n = recv(stream->fd, bytes, most, 0);
+
+	wire.in = bytes;
+	wire.in_len = n > 0 ? (size_t)n : 0;
+	return n;
+}
+
+/* The rest of what was received with the end of the handshake. */
+static void early_keep(struct stream *stream)
+{
+	if (wire.in_len > 0) {
+		stream->early = checked(evbuffer_new());
+		evbuffer_add(stream->early, wire.in, wire.in_len);
+	}
+	wire.in_len = 0;
+}
+
+static ssize_t early_receive(struct stream *stream, char *bytes)
+{
+	int n = evbuffer_remove(stream->early, bytes, STREAM_READ_BYTES);
+
+	evbuffer_free(stream->early); /* it had the rest of one read */
+	stream->early = NULL;
+	wire.in = bytes;
+	wire.in_len = (size_t)n;
+	return n;
+}
+
+static int wants_more(SSL *session, int rc)
+{
+	return SSL_get_error(session, rc) == SSL_ERROR_WANT_READ;
+}
+
+int stream_handshake(struct stream *stream)
+{
+	char bytes[STREAM_READ_BYTES];
+	ssize_t n = wire_receive(stream, bytes, sizeof(bytes));
+	int rc, result;
+
+	if (n <= 0)
+		return n == 0 || is_broken(n) ? -1 : 0;
+	ERR_clear_error();
+	rc = SSL_do_handshake(stream->session);
+	result = rc == 1 ? 1 : wants_more(stream->session, rc) ? 0 : -1;
+	if (result == 1)
+		early_keep(stream);
+	wire.in_len = 0;
+	return wire_send(stream) ? -1 : result; /* after a failure it tells the client why */
+}
+
+/* Decrypts all that was received. */
+static ssize_t wire_open(struct stream *stream, char bytes[STREAM_BYTES])
+{
+	size_t len = 0;
+	int rc;
+
+	ERR_clear_error();
+	while ((rc = SSL_read(stream->session, bytes + len, (int)(STREAM_BYTES - len))) > 0)
+		len += (size_t)rc;
+	wire.in_len = 0;
+	if (len > 0) /* what is wrong after it is found again at the next read */
+		return wire_send(stream) ? -1 : (ssize_t)len;
+	if (SSL_get_error(stream->session, rc) == SSL_ERROR_ZERO_RETURN)
+		return 0;
+	errno = wants_more(stream->session, rc) ? EAGAIN : EPROTO;
+	rc = errno;
+	if (wire_send(stream) == 0)
+		errno = rc;
+	return -1;
+}
+
+ssize_t stream_read(struct stream *stream, char bytes[STREAM_BYTES], size_t most)
+{
+	char sealed[STREAM_READ_BYTES];
+	ssize_t n;
+
+	if (!stream->session)
+		return recv(stream->fd, bytes, most, 0);
+	if (is_ended(stream))
+		return 0;
+	n = stream->early ? early_receive(stream, sealed) : wire_receive(stream, sealed, most);
+	return n > 0 ? wire_open(stream, bytes) : n;
+}
+
+/* One record. */
+static int output_seal(struct stream *stream, struct evbuffer *output)
+{
+	size_t len = evbuffer_get_length(output);
+	const unsigned char *bytes;
+
+	len = len < STREAM_RECORD_BYTES ? len : STREAM_RECORD_BYTES;
+	bytes = evbuffer_pullup(output, (ev_ssize_t)len);
+	ERR_clear_error();
+	if (SSL_write(stream->session, bytes, (int)len) != (int)len) {
+		wire.out_len = 0;
+		return -1;
+	}
+	evbuffer_drain(output, len);
+	return wire_send(stream);
+}
+
+int stream_write(struct stream *stream, struct evbuffer *output)
+{
+	if (!stream->session)
+		return evbuffer_get_length(output) > 0 &&
+				       is_broken(evbuffer_write(output, stream->fd))
+			       ? -1
+			       : 0;
+	if (stream_unsent(stream) > 0 && is_broken(evbuffer_write(stream->sealed, stream->fd)))
+		return -1;
+	while (stream_unsent(stream) == 0 && evbuffer_get_length(output) > 0)
+		if (output_seal(stream, output))
+			return -1;
+	return 0;
+}

@@ -1,0 +1,53 @@
+/*
+ * The bytes of one connection, plain or under TLS, without waiting. OpenSSL reads from and writes to
+ * memory: each read is one recv() of what is there, all of which is decrypted at once, and each
+ * write one send() of what was encrypted, so that nothing that was received is left where no poll
+ * sees it. One event loop.
+ */
+#pragma once
+
+#include <event2/buffer.h>
+#include <event2/event.h>
+#include <openssl/ssl.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#define STREAM_READ_BYTES 16384
+#define STREAM_RECORD_BYTES 16384 /* of a record that was received in part before */
+#define STREAM_BYTES (STREAM_READ_BYTES + STREAM_RECORD_BYTES)
+
+struct stream {
+	int fd;
+	SSL *session;            /* NULL: plain */
+	struct evbuffer *sealed; /* encrypted, and not taken by the kernel; NULL: none ever was */
+	struct evbuffer *early;  /* came with the end of the handshake; NULL: none, or read */
+};
+
+/* Takes the descriptor, and the session, which may be NULL. */
+void stream_init(struct stream *stream, int fd, SSL *session);
+/* Closes the descriptor. Under TLS it tells the client, if the kernel takes that. */
+void stream_close(struct stream *stream);
+
+/* Goes on with the handshake: 1 when it is done, 0 when it waits for the client, or -1. */
+int stream_handshake(struct stream *stream);
+
+/*
+ * Adds the event, which waits until the socket is readable; it is active at once if a read would
+ * return what the socket does not show.
+ */
+void stream_watch(const struct stream *stream, struct event *readable,
+		  const struct timeval *timeout);
+
+/*
+ * Receives at most `most` bytes, at most STREAM_READ_BYTES, off the socket, and returns how many
+ * bytes that made. 0: the client sends no more; -1 with errno, EAGAIN where there are none yet.
+ */
+ssize_t stream_read(struct stream *stream, char bytes[STREAM_BYTES], size_t most);
+
+/* Removes from `output` what it has taken. 0, or -1: the connection is broken. */
+int stream_write(struct stream *stream, struct evbuffer *output);
+
+/* Beside what is in `output`: bytes that were taken and are not in the kernel yet. */
+size_t stream_unsent(const struct stream *stream);
+/* What it holds in memory: the same, and a record that has not arrived completely. */
+size_t stream_held(const struct stream *stream);

@@ -1,0 +1,103 @@
+#include "gateway/listen/turns.h"
+
+#include "common/check.h"
+
+#include <stddef.h>
+
+void turns_init(struct turns *turns, void (*wake)(void *context), void *context)
+{
+	*turns = (struct turns){ .wake = wake, .context = context };
+	TAILQ_INIT(&turns->fresh);
+	TAILQ_INIT(&turns->busy);
+}
+
+static int is_empty(const struct turns *turns)
+{
+	return TAILQ_EMPTY(&turns->fresh) && TAILQ_EMPTY(&turns->busy);
+}
+
+static void queue_add(struct turn_queue *queue, struct turn *turn)
+{
+	turn->queue = queue;
+	TAILQ_INSERT_TAIL(queue, turn, next);
+}
+
+static void queue_remove(struct turn *turn)
+{
+	TAILQ_REMOVE(turn->queue, turn, next);
+	turn->queue = NULL;
+}
+
+void turn_enter(struct turn *turn)
+{
+	struct turns *turns = turn->turns;
+	int was_empty = is_empty(turns);
+
+	if (turn->queue)
+		return;
+	queue_add(&turns->fresh, turn);
+	if (was_empty && !turns->serving)
+		turns->wake(turns->context);
+}
+
+void turn_leave(struct turn *turn)
+{
+	if (turn->queue)
+		queue_remove(turn);
+	if (turn->turns->serving == turn)
+		turn->turns->serving = NULL;
+}
+
+void turns_spend(struct turns *turns, int64_t cost)
+{
+	turns->spent += cost;
+	if (turns->serving)
+		turns->serving->credit -= cost;
+}
+
+int turn_is_over(const struct turn *turn)
+{
+	return turn->credit <= 0 || turn->credit < turn->wanted;
+}
+
+int turn_affords(struct turn *turn, int64_t cost)
+{
+	turn->wanted = cost > TURN_COST && cost > turn->credit ? cost : 0;
+	return turn->wanted == 0;
+}
+
+/* What was spent beyond the credit is owed: one that does dear things has fewer turns. */
+static void turn_serve(struct turns *turns, struct turn *turn)
+{
+	int was_fresh = turn->queue == &turns->fresh, more = 1;
+	int64_t credit_max = turn->wanted > TURN_COST ? turn->wanted : TURN_COST;
+
+	queue_remove(turn);
+	turn->credit += TURN_COST;
+	if (turn->credit > credit_max)
+		turn->credit = credit_max;
+	turns->serving = turn;
+	turns->spent += TURN_COST_LEAST;
+	if (!turn_is_over(turn))
+		more = turn->serve(turn);
+	if (turns->serving != turn)
+		return;
+	turns->serving = NULL;
+	if (turn->queue) { /* it entered while it was served */
+		queue_remove(turn);
+		more = 1;
+	}
+	if (more || (was_fresh && !TAILQ_EMPTY(&turns->busy)))
+		queue_add(&turns->busy, turn);
+}
+
+int turns_run(struct turns *turns)
+{
+	int64_t until = turns->spent + TURNS_COST;
+
+	check(!turns->serving);
+	while (!is_empty(turns) && turns->spent < until)
+		turn_serve(turns, TAILQ_EMPTY(&turns->fresh) ? TAILQ_FIRST(&turns->busy)
+							     : TAILQ_FIRST(&turns->fresh));
+	return !is_empty(turns);
+}
