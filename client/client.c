@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/program/config.h"
+#include "common/serve/tls.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -15,12 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#define TIMEOUT_S 15 /* to connect, send, receive: longer than the gateway's own deadlines */
-#define REPLY_MAX (1 << 20)
+#define TIMEOUT_US 15000000 /* of an exchange: longer than the gateway's own deadlines */
+#define PROTOCOL "couponmq" /* for ALPN */
 
 static void path_read(struct gateway_address *address, const char *path)
 {
@@ -38,10 +38,10 @@ static void host_read(struct gateway_address *address, const char *text)
 {
 	const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
 	struct addrinfo *found;
-	char *copy = strdup(text), *host, service[16];
+	char *copy = checked(strdup(text)), *host, service[16];
 	int port, rc;
 
-	if (!copy || config_address(copy, &host, &port))
+	if (config_address(copy, &host, &port) || strlen(host) >= sizeof(address->host))
 		log_fatal("COUPON_LISTEN is \"%s\": allowed is host:port, /path or unix:path",
 			  text);
 	snprintf(service, sizeof(service), "%d", port);
@@ -51,26 +51,31 @@ static void host_read(struct gateway_address *address, const char *text)
 			  gai_strerror(rc));
 	memcpy(&address->address, found->ai_addr, found->ai_addrlen);
 	address->len = found->ai_addrlen;
+	strcpy(address->host, host);
 	freeaddrinfo(found);
 	free(copy);
 }
 
-void gateway_address_read(struct gateway_address *address, const char *text)
+void gateway_address_read(struct gateway_address *address, const struct config *config)
 {
+	const char *text = config->listen;
+
 	memset(address, 0, sizeof(*address));
-	if (text[0] == '/')
+	if (text[0] == '/') {
 		path_read(address, text);
-	else if (strncmp(text, "unix:", 5) == 0)
+	} else if (strncmp(text, "unix:", 5) == 0) {
 		path_read(address, text + 5);
-	else
+	} else {
 		host_read(address, text);
+		if (*config->tls_ca)
+			address->tls = tls_client_new("COUPON_TLS_CA", config->tls_ca);
+	}
 }
 
-/* A socket that is connected, or connecting with SOCK_NONBLOCK. -1 with errno. */
-static int connect_begin(const struct gateway_address *address, int flags)
+/* A socket that is connected, or connecting. -1 with errno. */
+static int connect_begin(const struct gateway_address *address)
 {
-	const struct timeval timeout = { .tv_sec = TIMEOUT_S };
-	int fd = socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+	int fd = socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	const int on = 1;
 	int error;
 
@@ -78,11 +83,8 @@ static int connect_begin(const struct gateway_address *address, int flags)
 		return -1;
 	if (address->address.ss_family != AF_UNIX)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	/* Of a socket that blocks; that to send is that to connect, too. */
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 	if (connect(fd, (const struct sockaddr *)&address->address, address->len) == 0 ||
-	    (errno == EINPROGRESS && flags == SOCK_NONBLOCK))
+	    errno == EINPROGRESS)
 		return fd;
 	error = errno;
 	close(fd);
@@ -90,52 +92,16 @@ static int connect_begin(const struct gateway_address *address, int flags)
 	return -1;
 }
 
-/* Of a socket with a time limit. */
-static const char *error_text(int error)
-{
-	return strerror(error == EAGAIN || error == EINPROGRESS ? ETIMEDOUT : error);
-}
-
-char *gateway_exchange(const char *listen_text, const char *request)
-{
-	struct gateway_address address;
-	char *reply = checked(malloc(REPLY_MAX)), *got, *stop = NULL;
-	FILE *stream;
-	int fd;
-
-	gateway_address_read(&address, listen_text);
-	fd = connect_begin(&address, 0);
-	if (fd < 0)
-		log_fatal("the gateway at COUPON_LISTEN, %s, cannot be reached: %s", listen_text,
-			  error_text(errno));
-	stream = checked(fdopen(fd, "r"));
-	errno = 0;
-	got = dprintf(fd, "%s\n", request) > 0 ? fgets(reply, REPLY_MAX, stream) : NULL;
-	while (!got && ferror(stream) && errno == EINTR) { /* stopped, and continued */
-		clearerr(stream);
-		got = fgets(reply, REPLY_MAX, stream);
-	}
-	if (got) {
-		stop = strchr(reply, '\n');
-		errno = feof(stream) ? ECONNRESET : EMSGSIZE;
-	}
-	if (!stop)
-		log_fatal("the gateway did not reply, and the outcome is unknown: %s",
-			  error_text(errno ? errno : ECONNRESET));
-	*stop = '\0';
-	fclose(stream);
-	return reply;
-}
-
 #define EVENTS_MAX 256
-#define IN_BYTES 65536
+#define LINE_BYTES 65536 /* a line that is longer comes in pieces */
+#define IN_BYTES (LINE_BYTES + STREAM_BYTES)
 
 /* Closes the socket and empties the buffers. */
 static void connection_clear(struct client_connection *c)
 {
-	if (c->fd >= 0)
-		close(c->fd);
-	c->fd = -1;
+	if (c->stream.fd >= 0)
+		stream_close(&c->stream);
+	c->stream.fd = -1;
 	c->state = CLIENT_CLOSED;
 	c->want_write = 0;
 	c->open = 0;
@@ -157,7 +123,7 @@ static const char *line_next(struct client_connection *c, size_t *len)
 			return line;
 		line = c->in + c->in_at;
 	}
-	if (c->in_at > 0 || c->in_len < IN_BYTES)
+	if (c->in_at > 0 || c->in_len < LINE_BYTES)
 		return NULL;
 	*len = c->in_len;
 	c->in_at = c->in_len;
@@ -179,7 +145,7 @@ void client_init(struct client *client, const struct client_owner *owner,
 	};
 	check(client->epoll >= 0);
 	for (uint32_t i = 0; i < n; i++) {
-		client->list[i].fd = -1;
+		client->list[i].stream.fd = -1;
 		client->list[i].out = checked(malloc(out_bytes));
 		client->list[i].in = checked(malloc(IN_BYTES));
 	}
@@ -215,7 +181,7 @@ static void watch(struct client *client, uint32_t i, int operation, uint32_t eve
 {
 	struct epoll_event event = { .events = events, .data.u32 = i };
 
-	check(epoll_ctl(client->epoll, operation, client->list[i].fd, &event) == 0);
+	check(epoll_ctl(client->epoll, operation, client->list[i].stream.fd, &event) == 0);
 }
 
 void client_close(struct client *client, uint32_t i, const char *why)
@@ -238,8 +204,8 @@ static void connection_open(struct client *client, uint32_t i)
 {
 	struct client_connection *c = &client->list[i];
 
-	c->fd = connect_begin(client->address, SOCK_NONBLOCK);
-	if (c->fd < 0) {
+	c->stream.fd = connect_begin(client->address);
+	if (c->stream.fd < 0) {
 		client_close(client, i, strerror(errno));
 		return;
 	}
@@ -248,28 +214,11 @@ static void connection_open(struct client *client, uint32_t i)
 	watch(client, i, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
 }
 
-static void connection_opened(struct client *client, uint32_t i)
-{
-	struct client_connection *c = &client->list[i];
-	int error = 0;
-	socklen_t len = sizeof(error);
-
-	if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &len))
-		error = errno;
-	if (error) {
-		client_close(client, i, strerror(error));
-		return;
-	}
-	c->state = CLIENT_CONNECTED;
-	client->open_n++;
-	backoff_reset(&c->backoff);
-	watch(client, i, EPOLL_CTL_MOD, EPOLLIN);
-}
-
 void client_send(struct client *client, uint32_t i)
 {
 	struct client_connection *c = &client->list[i];
-	ssize_t n = send(c->fd, c->out + c->out_at, c->out_len - c->out_at, MSG_NOSIGNAL);
+	ssize_t n = stream_send(&c->stream, c->out + c->out_at, c->out_len - c->out_at);
+	int wants;
 
 	if (n < 0 && errno != EAGAIN && errno != EINTR) {
 		client_close(client, i, strerror(errno));
@@ -279,8 +228,9 @@ void client_send(struct client *client, uint32_t i)
 		c->out_at += (size_t)n;
 	if (c->out_at == c->out_len)
 		c->out_at = c->out_len = 0;
-	if (c->want_write != (c->out_len > 0)) {
-		c->want_write = c->out_len > 0;
+	wants = c->out_len > 0 || stream_unsent(&c->stream) > 0;
+	if (c->want_write != wants) {
+		c->want_write = wants;
 		watch(client, i, EPOLL_CTL_MOD, c->want_write ? EPOLLIN | EPOLLOUT : EPOLLIN);
 	}
 }
@@ -302,7 +252,7 @@ static void connection_receive(struct client *client, uint32_t i)
 	c->in_len -= c->in_at;
 	memmove(c->in, c->in + c->in_at, c->in_len);
 	c->in_at = 0;
-	n = recv(c->fd, c->in + c->in_len, IN_BYTES - c->in_len, 0);
+	n = stream_read(&c->stream, c->in + c->in_len, STREAM_READ_BYTES);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
 		client_close(client, i, n ? strerror(errno) : "the gateway closed the connection");
 		return;
@@ -317,13 +267,62 @@ static void connection_receive(struct client *client, uint32_t i)
 	fill(client, i);
 }
 
+static void connection_opened(struct client *client, uint32_t i)
+{
+	struct client_connection *c = &client->list[i];
+
+	c->state = CLIENT_CONNECTED;
+	client->open_n++;
+	backoff_reset(&c->backoff);
+	fill(client, i);
+	if (c->state == CLIENT_CONNECTED && stream_is_ready(&c->stream))
+		connection_receive(client, i);
+}
+
+static void connection_secure(struct client *client, uint32_t i)
+{
+	struct client_connection *c = &client->list[i];
+	int rc = stream_handshake(&c->stream);
+
+	if (rc < 0)
+		client_close(client, i, tls_client_error(c->stream.session));
+	else if (rc > 0)
+		connection_opened(client, i);
+}
+
+static void connection_connected(struct client *client, uint32_t i)
+{
+	const struct gateway_address *address = client->address;
+	struct client_connection *c = &client->list[i];
+	int error = 0, fd = c->stream.fd;
+	socklen_t len = sizeof(error);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len))
+		error = errno;
+	if (error) {
+		client_close(client, i, strerror(error));
+		return;
+	}
+	watch(client, i, EPOLL_CTL_MOD, EPOLLIN);
+	if (!address->tls) {
+		connection_opened(client, i);
+		return;
+	}
+	stream_init(&c->stream, fd, tls_client_session_new(address->tls, address->host, PROTOCOL));
+	c->state = CLIENT_SECURING;
+	connection_secure(client, i);
+}
+
 static void event_take(struct client *client, uint32_t i, uint32_t events)
 {
 	struct client_connection *c = &client->list[i];
 
 	if (c->state == CLIENT_CONNECTING) {
-		connection_opened(client, i);
-		fill(client, i);
+		connection_connected(client, i);
+		return;
+	}
+	if (c->state == CLIENT_SECURING) {
+		connection_secure(client, i);
 		return;
 	}
 	if (c->state == CLIENT_CONNECTED && (events & EPOLLOUT)) {
@@ -354,6 +353,68 @@ void client_wait(struct client *client, int64_t timeout_us)
 	for (int i = 0; i < n; i++)
 		event_take(client, events[i].data.u32, events[i].events);
 	now_set(client);
+}
+
+/* One request, and its reply. */
+struct exchange {
+	struct client client;
+	const char *request;
+	char *reply; /* NULL: there is none yet */
+	int is_sent;
+};
+
+static void exchange_fill(void *context, uint32_t i)
+{
+	struct exchange *exchange = context;
+	struct client_connection *c = &exchange->client.list[i];
+
+	if (exchange->is_sent)
+		return;
+	exchange->is_sent = 1;
+	c->out_len = (size_t)sprintf(c->out, "%s\n", exchange->request);
+	client_send(&exchange->client, i);
+}
+
+static void exchange_reply(void *context, uint32_t i, const struct client_reply *reply,
+			   const char *line, size_t len)
+{
+	struct exchange *exchange = context;
+
+	(void)i;
+	(void)reply;
+	if (!exchange->reply)
+		exchange->reply = checked(strndup(line, len));
+}
+
+static void exchange_lost(void *context, uint32_t i)
+{
+	(void)context;
+	(void)i;
+}
+
+char *gateway_exchange(const struct config *config, const char *request)
+{
+	struct exchange exchange = { .request = request };
+	const struct client_owner owner = { .context = &exchange,
+					    .fill = exchange_fill,
+					    .reply = exchange_reply,
+					    .lost = exchange_lost };
+	struct client *client = &exchange.client;
+	struct gateway_address address;
+	const char *why;
+
+	gateway_address_read(&address, config);
+	client_init(client, &owner, &address, 1, strlen(request) + 2);
+	while (!exchange.reply && !*client->error && client->now_us < TIMEOUT_US)
+		client_wait(client, TIMEOUT_US - client->now_us);
+	why = *client->error ? client->error : strerror(ETIMEDOUT);
+	if (!exchange.is_sent)
+		log_fatal("the gateway at COUPON_LISTEN, %s, cannot be reached: %s", config->listen,
+			  why);
+	if (!exchange.reply)
+		log_fatal("the gateway did not reply, and the outcome is unknown: %s", why);
+	client_fini(client);
+	return exchange.reply;
 }
 
 int client_reply_read(struct json_arena *arena, const char *line, size_t len,

@@ -11,27 +11,31 @@
 
 #include "common/backoff.h"
 #include "common/message/json.h"
+#include "common/program/config.h"
+#include "common/serve/stream.h"
 
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* COUPON_LISTEN: host:port, or /path or unix:path of a Unix socket. */
+/* COUPON_LISTEN: host:port, or /path or unix:path of a Unix socket; and COUPON_TLS_CA. */
 struct gateway_address {
 	struct sockaddr_storage address;
 	socklen_t len;
+	SSL_CTX *tls;   /* NULL: no TLS */
+	char host[256]; /* that the gateway has to be, under TLS */
 };
 
-/* Resolves COUPON_LISTEN, whose value is `text`. An invalid one ends the process. */
-void gateway_address_read(struct gateway_address *address, const char *text);
+/* Resolves COUPON_LISTEN. An invalid setting ends the process. */
+void gateway_address_read(struct gateway_address *address, const struct config *config);
 
 /*
  * Sends one request line and returns the reply line, both without their line end; the caller frees
  * it. Ends the process when there is no reply.
  */
-char *gateway_exchange(const char *listen_text, const char *request);
+char *gateway_exchange(const struct config *config, const char *request);
 
-enum client_state { CLIENT_CLOSED, CLIENT_CONNECTING, CLIENT_CONNECTED };
+enum client_state { CLIENT_CLOSED, CLIENT_CONNECTING, CLIENT_SECURING, CLIENT_CONNECTED };
 
 /*
  *	in:   [ lines taken | whole lines … | a part ]      in_at, in_len
@@ -39,7 +43,7 @@ enum client_state { CLIENT_CLOSED, CLIENT_CONNECTING, CLIENT_CONNECTED };
  */
 struct client_connection {
 	enum client_state state;
-	int fd;         /* -1: closed */
+	struct stream stream;
 	int want_write; /* output is left: waiting for EPOLLOUT */
 	uint32_t open;  /* unanswered requests */
 	char *out;

@@ -81,7 +81,7 @@ static int request_run(struct ctl *ctl, cJSON *request)
 	const cJSON *root;
 	int64_t code;
 
-	reply = gateway_exchange(ctl->config.listen, text);
+	reply = gateway_exchange(&ctl->config, text);
 	root = json_parse(arena, reply, strlen(reply), &error);
 	if (!root ||
 	    json_integer(cJSON_GetObjectItemCaseSensitive(root, "code"), 0, INT32_MAX, &code))

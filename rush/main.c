@@ -284,7 +284,7 @@ static int run(const struct config *config, const struct args *args)
 	};
 
 	rush_plan_read(&plan, args);
-	gateway_address_read(&address, config->listen);
+	gateway_address_read(&address, config);
 	rush_requests_init(&requests, &plan);
 	if (verified)
 		rush_verify_begin(&verify, &plan, config->database_url, config->redis_url,

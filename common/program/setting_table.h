@@ -54,6 +54,9 @@ SETTING_TEXT(tls_client_ca, "COUPON_TLS_CLIENT_CA", "tls-client-ca", GATEWAY | W
 	     "(default: none, and no client is asked for one)")
 SETTING_TEXT(tls_min, "COUPON_TLS_MIN", "tls-min", GATEWAY | WORKER, "1.2",
 	     "lowest version of TLS: 1.2 or 1.3")
+SETTING_TEXT(tls_ca, "COUPON_TLS_CA", "tls-ca", CTL | RUSH, "",
+	     "path of a file with the CA certificates that the gateway is verified by; with it "
+	     "COUPON_LISTEN is connected to with TLS (default: none, and no TLS)")
 SETTING_TEXT(log_format, "COUPON_LOG_FORMAT", "log-format", ALL, "text",
 	     "log format: text (key=value) or json")
 SETTING_TEXT(log_level, "COUPON_LOG_LEVEL", "log-level", ALL, "info",

@@ -332,3 +332,47 @@ const char *tls_trouble(const struct tls *tls)
 {
 	return *tls->why ? tls->why : invalid_why(tls->context);
 }
+
+SSL_CTX *tls_client_new(const char *setting, const char *ca_path)
+{
+	SSL_CTX *context = checked(SSL_CTX_new(TLS_client_method()));
+
+	if (access(ca_path, R_OK))
+		log_fatal("%s is \"%s\": %s", setting, ca_path, strerror(errno));
+	ERR_clear_error();
+	if (SSL_CTX_load_verify_file(context, ca_path) != 1)
+		log_fatal("%s is \"%s\": it has no certificate of a CA that can be used: %s",
+			  setting, ca_path, tls_error());
+	SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
+	SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+	SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	return context;
+}
+
+SSL *tls_client_session_new(SSL_CTX *context, const char *host, const char *protocol)
+{
+	SSL *session = checked(SSL_new(context));
+	X509_VERIFY_PARAM *param = SSL_get0_param(session);
+	unsigned char list[256];
+	size_t len = strlen(protocol);
+
+	check(len < sizeof(list));
+	list[0] = (unsigned char)len;
+	memcpy(list + 1, protocol, len);
+	check(SSL_set_alpn_protos(session, list, (unsigned)len + 1) == 0);
+	if (X509_VERIFY_PARAM_set1_ip_asc(param, host) != 1) { /* it is no address */
+		check(X509_VERIFY_PARAM_set1_host(param, host, 0) == 1);
+		SSL_set_tlsext_host_name(session, host);
+	}
+	ERR_clear_error();
+	SSL_set_connect_state(session);
+	return session;
+}
+
+const char *tls_client_error(const SSL *session)
+{
+	long result = SSL_get_verify_result(session);
+
+	return result == X509_V_OK ? "the TLS handshake failed"
+				   : X509_verify_cert_error_string(result);
+}

@@ -293,7 +293,7 @@ static int distribute_run(struct ctl *ctl)
 	struct db *db;
 
 	options_read(&one, &ctl->args);
-	gateway_address_read(&one.plan.address, ctl->config.listen);
+	gateway_address_read(&one.plan.address, &ctl->config);
 	db = store_postgres_open(ctl);
 	coupon_check(db, one.plan.coupon);
 	list_read(&one.list);

@@ -12,7 +12,7 @@
 
 #include "common/program/config.h"
 #include "common/serve/tls.h"
-#include "gateway/listen/stream.h"
+#include "common/serve/stream.h"
 #include "gateway/listen/turns.h"
 
 #include <stdint.h>

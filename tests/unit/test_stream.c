@@ -1,5 +1,5 @@
 /* The bytes of a connection under TLS, over a real socket: nothing is lost, and nothing waits unseen. */
-#include "gateway/listen/stream.h"
+#include "common/serve/stream.h"
 #include "common/serve/tls.h"
 #include "tests/unit/tls_rig.h"
 

@@ -1,8 +1,8 @@
 /*
- * The bytes of one connection, plain or under TLS, without waiting. OpenSSL reads from and writes to
- * memory: each read is one recv() of what is there, all of which is decrypted at once, and each
- * write one send() of what was encrypted, so that nothing that was received is left where no poll
- * sees it. One event loop.
+ * The bytes of one connection, plain or under TLS, without waiting; of servers and of clients.
+ * OpenSSL reads from and writes to memory: each read is one recv() of what is there, all of which is
+ * decrypted at once, and each write one send() of what was encrypted, so that nothing that was
+ * received is left where no poll sees it. One thread of a process.
  */
 #pragma once
 
@@ -25,24 +25,29 @@ struct stream {
 
 /* Takes the descriptor, and the session, which may be NULL. */
 void stream_init(struct stream *stream, int fd, SSL *session);
-/* Closes the descriptor. Under TLS it tells the client, if the kernel takes that. */
+/* Closes the descriptor. Under TLS it tells the peer, if the kernel takes that. */
 void stream_close(struct stream *stream);
 
-/* Goes on with the handshake: 1 when it is done, 0 when it waits for the client, or -1. */
+/* Begins or goes on with the handshake: 1 when it is done, 0 when it waits for the peer, or -1. */
 int stream_handshake(struct stream *stream);
 
+/* Whether a read returns something that the socket does not show. */
+int stream_is_ready(const struct stream *stream);
 /*
- * Adds the event, which waits until the socket is readable; it is active at once if a read would
- * return what the socket does not show.
+ * Adds the event, which waits until the socket is readable; it is active at once if the stream
+ * is ready.
  */
 void stream_watch(const struct stream *stream, struct event *readable,
 		  const struct timeval *timeout);
 
 /*
  * Receives at most `most` bytes, at most STREAM_READ_BYTES, off the socket, and returns how many
- * bytes that made. 0: the client sends no more; -1 with errno, EAGAIN where there are none yet.
+ * bytes that made. 0: the peer sends no more; -1 with errno, EAGAIN where there are none yet.
  */
 ssize_t stream_read(struct stream *stream, char bytes[STREAM_BYTES], size_t most);
+
+/* As send(): returns how many bytes were taken. With 0 bytes it sends what was taken before. */
+ssize_t stream_send(struct stream *stream, const char *bytes, size_t len);
 
 /* Removes from `output` what it has taken. 0, or -1: the connection is broken. */
 int stream_write(struct stream *stream, struct evbuffer *output);

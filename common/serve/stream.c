@@ -1,4 +1,4 @@
-#include "gateway/listen/stream.h"
+#include "common/serve/stream.h"
 
 #include "common/check.h"
 
@@ -136,17 +136,22 @@ void stream_close(struct stream *stream)
 	close(stream->fd);
 }
 
-/* Whether the client has said under TLS that it sends no more. */
+/* Whether the peer has said under TLS that it sends no more. */
 static int is_ended(const struct stream *stream)
 {
 	return stream->session && SSL_get_shutdown(stream->session) & SSL_RECEIVED_SHUTDOWN;
+}
+
+int stream_is_ready(const struct stream *stream)
+{
+	return stream->early || is_ended(stream);
 }
 
 void stream_watch(const struct stream *stream, struct event *readable,
 		  const struct timeval *timeout)
 {
 	event_add(readable, timeout);
-	if (stream->early || is_ended(stream))
+	if (stream_is_ready(stream))
 		event_active(readable, EV_READ, 1);
 }
 
@@ -192,15 +197,15 @@ int stream_handshake(struct stream *stream)
 	ssize_t n = wire_receive(stream, bytes, sizeof(bytes));
 	int rc, result;
 
-	if (n <= 0)
-		return n == 0 || is_broken(n) ? -1 : 0;
+	if (n == 0 || is_broken(n))
+		return -1;
 	ERR_clear_error();
 	rc = SSL_do_handshake(stream->session);
 	result = rc == 1 ? 1 : wants_more(stream->session, rc) ? 0 : -1;
 	if (result == 1)
 		early_keep(stream);
 	wire.in_len = 0;
-	return wire_send(stream) ? -1 : result; /* after a failure it tells the client why */
+	return wire_send(stream) ? -1 : result; /* after a failure it tells the peer why */
 }
 
 /* Decrypts all that was received. */
@@ -237,34 +242,66 @@ ssize_t stream_read(struct stream *stream, char bytes[STREAM_BYTES], size_t most
 	return n > 0 ? wire_open(stream, bytes) : n;
 }
 
-/* One record. */
-static int output_seal(struct stream *stream, struct evbuffer *output)
+/* One record of the bytes: how many they were, or -1. */
+static ssize_t wire_seal(struct stream *stream, const void *bytes, size_t len)
 {
-	size_t len = evbuffer_get_length(output);
-	const unsigned char *bytes;
+	int n = (int)(len < STREAM_RECORD_BYTES ? len : STREAM_RECORD_BYTES);
 
-	len = len < STREAM_RECORD_BYTES ? len : STREAM_RECORD_BYTES;
-	bytes = evbuffer_pullup(output, (ev_ssize_t)len);
 	ERR_clear_error();
-	if (SSL_write(stream->session, bytes, (int)len) != (int)len) {
+	if (SSL_write(stream->session, bytes, n) != n) {
 		wire.out_len = 0;
+		errno = EPROTO;
 		return -1;
 	}
-	evbuffer_drain(output, len);
-	return wire_send(stream);
+	return wire_send(stream) ? -1 : n;
+}
+
+/* Whether more may be encrypted: what was is in the kernel. -1: the connection is broken. */
+static int sealed_flush(struct stream *stream)
+{
+	if (stream_unsent(stream) > 0 && is_broken(evbuffer_write(stream->sealed, stream->fd)))
+		return -1;
+	return stream_unsent(stream) == 0;
+}
+
+ssize_t stream_send(struct stream *stream, const char *bytes, size_t len)
+{
+	ssize_t sent = 0, n;
+	int more;
+
+	if (!stream->session)
+		return send(stream->fd, bytes, len, MSG_NOSIGNAL);
+	more = sealed_flush(stream);
+	if (more == 0 && len > 0)
+		errno = EAGAIN;
+	if (more < 0 || (more == 0 && len > 0))
+		return -1;
+	while ((size_t)sent < len && stream_unsent(stream) == 0) {
+		n = wire_seal(stream, bytes + sent, len - (size_t)sent);
+		if (n < 0)
+			return -1;
+		sent += n;
+	}
+	return sent;
 }
 
 int stream_write(struct stream *stream, struct evbuffer *output)
 {
+	size_t len;
+	ssize_t n;
+	int more;
+
 	if (!stream->session)
 		return evbuffer_get_length(output) > 0 &&
 				       is_broken(evbuffer_write(output, stream->fd))
 			       ? -1
 			       : 0;
-	if (stream_unsent(stream) > 0 && is_broken(evbuffer_write(stream->sealed, stream->fd)))
-		return -1;
-	while (stream_unsent(stream) == 0 && evbuffer_get_length(output) > 0)
-		if (output_seal(stream, output))
+	while ((more = sealed_flush(stream)) > 0 && (len = evbuffer_get_length(output)) > 0) {
+		len = len < STREAM_RECORD_BYTES ? len : STREAM_RECORD_BYTES;
+		n = wire_seal(stream, evbuffer_pullup(output, (ev_ssize_t)len), len);
+		if (n < 0)
 			return -1;
-	return 0;
+		evbuffer_drain(output, (size_t)n);
+	}
+	return more < 0 ? -1 : 0;
 }
