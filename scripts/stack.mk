@@ -1,6 +1,7 @@
-# The local stack: see scripts/stack.sh. RUN_DIR= and PORT_BASE= choose a folder and ports.
+# The local stack: see scripts/stack.sh. RUN_DIR= and PORT_BASE= choose a folder and ports, TLS=yes
+# that its listeners speak TLS.
 
-export RUN_DIR PORT_BASE WITH_ZOOKEEPER
+export RUN_DIR PORT_BASE WITH_ZOOKEEPER TLS
 
 .PHONY: packages run services start stop status clean lint format coverage help
 .PHONY: test test-browser test-sanitized
@@ -31,7 +32,7 @@ clean: ## stop, then remove what was built and the run folders
 	done
 	@rm -rf build build-*
 
-test: ## the tests on private stacks: ALL=1 SAN=address|undefined|thread TESTS=path WITH_ZOOKEEPER=1
+test: ## the tests on private stacks: ALL=1 SAN=address|undefined|thread TESTS=path TLS=yes WITH_ZOOKEEPER=1
 	@scripts/test.sh
 
 test-sanitized: ## all tests with the programs under ASan, then under TSan: some hours

@@ -5,6 +5,7 @@
 #   env.gateway env.worker env.operator: the logins of each program
 #   NAME.pid NAME.log of each process: redis epmd rabbitmq postgres gateway worker-N, and
 #   zookeeper where WITH_ZOOKEEPER is set
+#   tls/              with TLS=yes: its CA, and the certificate of its listeners
 #   NAME/             its folder and working directory, by which its pid is identified
 set -euo pipefail
 umask 022
@@ -25,7 +26,7 @@ readonly SOCKET_PATH_MAX=107
 
 usage() {
 	cat <<-TEXT
-	usage: [RUN_DIR=.run] [PORT_BASE=7400] scripts/stack.sh COMMAND
+	usage: [RUN_DIR=.run] [PORT_BASE=7400] [TLS=no] scripts/stack.sh COMMAND
 	  run           services, gateway, two workers, a sample campaign and a rush on it
 	  services      Redis, RabbitMQ and PostgreSQL, migrated
 	  backends      the same without the migration
@@ -35,7 +36,7 @@ usage() {
 	  env           the settings, for the shell: eval "\$(scripts/stack.sh env)"
 	  clean         stop, and remove the folder
 	A relative RUN_DIR is below the project's folder. GATEWAY_FLAGS, WORKER_FLAGS and
-	REDIS_FLAGS are extra arguments. WITH_ZOOKEEPER=1 starts a ZooKeeper too. REDIS_SERVER is
+	REDIS_FLAGS are extra arguments. TLS=yes makes certificates for its listeners. WITH_ZOOKEEPER=1 starts a ZooKeeper too. REDIS_SERVER is
 	the command of the Redis server, redis-server or valkey-server; PG_BIN and RABBITMQ_BIN are
 	the folders of the others.
 	TEXT

@@ -174,11 +174,13 @@ part_sanitized() {
 	programs_run "$BUILD_DIR" 'sim_*'
 }
 
-# part_pytest NUMBER
+# part_pytest NUMBER: one of the shards under TLS, by the seed, unless TLS= says which.
 part_pytest() {
 	local chosen
 	mapfile -t chosen < <(/usr/bin/python3 -B tests/shards.py "$1" "$SHARDS")
-	RUN_DIR=$RUN_DIR-$1 PORT_BASE=$((PORT_BASE + PORTS_EACH * ($1 - 1))) \
+	local tls=${TLS:-no}
+	[[ -n ${TLS:-} || $((10#$SEED % SHARDS + 1)) -ne $1 ]] || tls=yes
+	TLS=$tls RUN_DIR=$RUN_DIR-$1 PORT_BASE=$((PORT_BASE + PORTS_EACH * ($1 - 1))) \
 		pytest_run "pytest-$1" "${chosen[@]}"
 }
 

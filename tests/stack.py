@@ -7,7 +7,9 @@ import re
 import shlex
 import signal
 import socket
+import ssl
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -104,6 +106,62 @@ def process_gone(pid):
         return True
 
 
+class TlsSocket(ssl.SSLSocket):
+    def shutdown(self, how):
+        """Of the connection below, as a plain one: replies still arrive."""
+        socket.socket.shutdown(self, how)
+
+
+class Trust:
+    """The CA certificates of this run's stacks: for dial(), and by the environment for other
+    libraries."""
+
+    def __init__(self):
+        self.paths = set()
+        self.folder = tempfile.TemporaryDirectory(prefix="couponmq-ca-")
+        self.bundle = Path(self.folder.name) / "bundle.pem"
+
+    def add(self, path):
+        if path in self.paths:
+            return
+        self.paths.add(path)
+        with self.bundle.open("ab") as file:
+            file.write(Path(path).read_bytes())
+        for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"):
+            os.environ[name] = str(self.bundle)
+
+    def context(self):
+        context = ssl.create_default_context(cafile=self.bundle)
+        context.sslsocket_class = TlsSocket
+        return context
+
+
+TLS = os.environ.get("TLS") == "yes"  # as scripts/stack.sh has it
+SCHEME = "https" if TLS else "http"
+TRUST = Trust() if TLS else None
+# What a socket that does not wait raises.
+WOULD_WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+def dial(address, timeout=60.0, receive_bytes=None, source=""):
+    """A connection to host:port, under TLS where the stacks have it."""
+    host, _, port = address.rpartition(":")
+    connection = socket.socket()
+    try:
+        if receive_bytes:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        connection.settimeout(timeout)
+        connection.bind((source, 0))
+        connection.connect((host, int(port)))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if TLS:
+            connection = TRUST.context().wrap_socket(connection, server_hostname=host)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 class Client:
     """The gateway's socket, line by line: sends exactly the given bytes."""
 
@@ -114,9 +172,7 @@ class Client:
             self.socket.settimeout(timeout)
             self.socket.connect(address)
         else:
-            host, _, port = address.rpartition(":")
-            self.socket = socket.create_connection((host, int(port)), timeout)
-            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.socket = dial(address, timeout)
         self.reader = self.socket.makefile("rb")
 
     def __enter__(self):
@@ -207,7 +263,10 @@ class Stack:
     def _env_read(self, name):
         lines = (self.run_dir / name).read_text().splitlines()
         words = (shlex.split(line, comments=True) for line in lines)
-        return dict(line[1].split("=", 1) for line in words if line and line[0] == "export")
+        env = dict(line[1].split("=", 1) for line in words if line and line[0] == "export")
+        if TLS and "COUPON_TLS_CA" in env:
+            TRUST.add(env["COUPON_TLS_CA"])
+        return env
 
     def kept(self):
         """The secrets and the port base that scripts/stack.sh keeps."""
@@ -417,9 +476,9 @@ class Stack:
         return Client(self.env["COUPON_UNIX_SOCKET"], timeout)
 
     def http(self, path):
-        return f"http://{self.env['COUPON_HTTP_LISTEN']}{path}"
+        return f"{SCHEME}://{self.env['COUPON_HTTP_LISTEN']}{path}"
 
     def worker_http(self, number, path):
         """Of worker-NUMBER, whose port is the gateway's HTTP port plus NUMBER."""
         host, _, port = self.env["COUPON_HTTP_LISTEN"].rpartition(":")
-        return f"http://{host}:{int(port) + number}{path}"
+        return f"{SCHEME}://{host}:{int(port) + number}{path}"

@@ -22,7 +22,7 @@ sample_verdict() {
 }
 
 command_run() {
-	local coupon total=10000 env
+	local coupon total=10000 env client="nc -N 127.0.0.1 $PORT_GATEWAY" curl='curl -s' scheme=http
 	built couponctl
 	built coupon-rush
 	backends_start
@@ -37,12 +37,16 @@ command_run() {
 	"$BUILD_DIR/coupon-rush" --coupon "$coupon" --users 20000
 	sample_verdict "$coupon" "$total"
 	env=$(shown "$RUN_DIR/env")
+	if [[ $STACK_TLS == yes ]]; then
+		scheme=https curl+=" --cacert $(shown "$RUN_DIR/tls/ca.pem")"
+		client="openssl s_client -quiet -connect 127.0.0.1:$PORT_GATEWAY"
+	fi
 	cat <<-TEXT
 
 	To try:
 	  . $env; $(shown "$BUILD_DIR")/couponctl stock $coupon --total $((total + 100))
 	  echo '{"op":"issue","coupon":"$coupon","user":"900001","ack":"issued"}' |
-	    nc -N 127.0.0.1 $PORT_GATEWAY
-	  curl -s 'http://127.0.0.1:$PORT_HTTP/v1/status?coupon=$coupon&user=900001'
+	    $client
+	  $curl '$scheme://127.0.0.1:$PORT_HTTP/v1/status?coupon=$coupon&user=900001'
 	TEXT
 }

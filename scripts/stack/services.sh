@@ -156,6 +156,11 @@ gateway_spawn() {
 }
 
 gateway_ready() {
+	if [[ $STACK_TLS == yes ]]; then
+		curl -sf --cacert "$RUN_DIR/tls/ca.pem" -o /dev/null \
+			"https://127.0.0.1:$PORT_HTTP/readyz"
+		return
+	fi
 	port_tells "$PORT_HTTP" \
 		'GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' &&
 		[[ $TOLD == 'HTTP/1.1 200 '* ]]

@@ -20,7 +20,7 @@ file_put() {
 
 settings_write() {
 	local name text=
-	for name in PORT_BASE AMQP_PASSWORD COOKIE PG_PASSWORD PG_OWNER_PASSWORD PG_APP_PASSWORD \
+	for name in PORT_BASE TLS AMQP_PASSWORD COOKIE PG_PASSWORD PG_OWNER_PASSWORD PG_APP_PASSWORD \
 		GATEWAY_PASSWORD WORKER_PASSWORD OPERATOR_PASSWORD; do
 		name=STACK_$name
 		text+="$name=${!name}"$'\n'
@@ -64,6 +64,35 @@ folder_open() {
 	fi
 }
 
+# tls_set yes|no: what TLS= chose, now or when the stack was made.
+tls_set() {
+	[[ $1 == yes || $1 == no ]] || die "TLS is $1; allowed are yes and no"
+	STACK_TLS=$1
+}
+
+# A CA of this stack, and the certificate of its listeners.
+tls_make() {
+	local folder=$RUN_DIR/tls ec=(-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes)
+	[[ ! -e $folder/cert.pem ]] || return 0
+	rm -rf "$folder" "$folder.new"
+	mkdir "$folder.new"
+	(
+		umask 077
+		cd "$folder.new"
+		openssl req -x509 "${ec[@]}" -days 3650 -subj '/CN=couponmq local CA' \
+			-addext keyUsage=critical,keyCertSign,cRLSign -keyout ca.key -out ca.pem
+		openssl req "${ec[@]}" -subj /CN=localhost \
+			-addext 'subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1' \
+			-keyout key.pem -out request.pem
+		openssl x509 -req -in request.pem -copy_extensions copy -days 3650 \
+			-CA ca.pem -CAkey ca.key -out cert.pem
+		chmod 644 ca.pem cert.pem
+		rm request.pem
+	) 2>"$RUN_DIR/tls.log" || die "openssl made no certificate; see $RUN_DIR/tls.log"
+	chmod 755 "$folder.new"
+	mv "$folder.new" "$folder"
+}
+
 # Of each program, for the three services.
 passwords_make() {
 	STACK_GATEWAY_PASSWORD=$(random_hex)
@@ -78,15 +107,18 @@ settings_open() {
 			die "PORT_BASE is $wanted; allowed is 1024 to 65400"
 	fi
 	if settings_load; then
-		if [[ -z $wanted || $wanted == "$STACK_PORT_BASE" ]]; then
+		if [[ ${wanted:-$STACK_PORT_BASE} == "$STACK_PORT_BASE" &&
+			${TLS:-$STACK_TLS} == "$STACK_TLS" ]]; then
 			return
 		fi
 		[[ -z $(names_running) ]] ||
-			die "the stack in $RUN_DIR runs on PORT_BASE=$STACK_PORT_BASE;" \
-				"stop it first: make stop RUN_DIR=$RUN_DIR"
-		STACK_PORT_BASE=$wanted
+			die "the stack in $RUN_DIR runs on PORT_BASE=$STACK_PORT_BASE with" \
+				"TLS=$STACK_TLS; stop it first: make stop RUN_DIR=$RUN_DIR"
+		STACK_PORT_BASE=${wanted:-$STACK_PORT_BASE}
+		tls_set "${TLS:-$STACK_TLS}"
 	else
 		STACK_PORT_BASE=${wanted:-$DEFAULT_PORT_BASE}
+		tls_set "${TLS:-no}"
 		STACK_AMQP_PASSWORD=$(random_hex)
 		STACK_COOKIE=$(random_hex)
 		STACK_PG_PASSWORD=$(random_hex)
@@ -118,7 +150,15 @@ export DATABASE_URL='postgresql://$login:$PORT_POSTGRES/couponmq'
 
 env_write() {
 	local socket=$RUN_DIR/gateway/gateway.sock postgres=127.0.0.1:$PORT_POSTGRES/couponmq
-	local owner=couponmq_owner:$STACK_PG_OWNER_PASSWORD
+	local owner=couponmq_owner:$STACK_PG_OWNER_PASSWORD tls=
+	if [[ $STACK_TLS == yes ]]; then
+		tls_make
+		tls="\
+export COUPON_TLS_CERT='$RUN_DIR/tls/cert.pem'
+export COUPON_TLS_KEY='$RUN_DIR/tls/key.pem'
+export COUPON_TLS_CA='$RUN_DIR/tls/ca.pem'
+"
+	fi
 	[[ ${#socket} -le $SOCKET_PATH_MAX ]] || socket=
 	[[ -e $RUN_DIR/code-keys ]] ||
 		file_put "$RUN_DIR/code-keys" "1 $(random_hex)$(random_hex)"$'\n'
@@ -131,7 +171,7 @@ export COUPON_LISTEN='127.0.0.1:$PORT_GATEWAY'
 export COUPON_HTTP_LISTEN='127.0.0.1:$PORT_HTTP'
 export COUPON_UNIX_SOCKET='$socket'
 export COUPON_CODE_KEYS='$RUN_DIR/code-keys'
-${WITH_ZOOKEEPER:+export ZOOKEEPER_HOSTS=\'127.0.0.1:$PORT_ZOOKEEPER\'
+$tls${WITH_ZOOKEEPER:+export ZOOKEEPER_HOSTS=\'127.0.0.1:$PORT_ZOOKEEPER\'
 }"
 	env_of gateway "$STACK_GATEWAY_PASSWORD"
 	env_of worker "$STACK_WORKER_PASSWORD"

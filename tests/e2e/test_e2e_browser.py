@@ -5,11 +5,12 @@ import contextlib
 import http.server
 import json
 import shutil
-import socket
 import subprocess
 import threading
 
 import pytest
+
+from stack import dial
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no chromium: make test-browser")
@@ -99,8 +100,7 @@ class Visit(http.server.BaseHTTPRequestHandler):
         self.server.requests.append(self.command)
         del self.headers["Connection"]
         self.headers["Connection"] = "close"
-        host, port = self.server.rebound.rsplit(":", 1)
-        with socket.create_connection((host, int(port)), 10) as gateway:
+        with dial(self.server.rebound, 10) as gateway:
             head = f"{self.requestline}\r\n{self.headers.as_string(maxheaderlen=0)}"
             gateway.sendall(head.replace("\r\n", "\n").replace("\n", "\r\n").encode() + self.body())
             while data := gateway.recv(65536):

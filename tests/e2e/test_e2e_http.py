@@ -1,13 +1,12 @@
 """The operations over HTTP, as docs/protocol.md defines them."""
 
 import json
-import socket
 
 import pytest
 import requests
 
 from replies import LINE_LIMIT, refused, still_talks
-from stack import wait_until
+from stack import dial, wait_until
 
 
 JSON = {"Content-Type": "application/json"}
@@ -204,9 +203,8 @@ def test_http_body_of_the_limit_and_beyond(stack):
 
 
 def test_http_keep_alive(stack):
-    host, port = stack.env["COUPON_HTTP_LISTEN"].rsplit(":", 1)
     request = HEAD % (b"ping", 8) + b'{"id":%d}'
-    with socket.create_connection((host, int(port)), 10) as connection, connection.makefile(
+    with dial(stack.env["COUPON_HTTP_LISTEN"], 10) as connection, connection.makefile(
         "rb"
     ) as reader:
         for number in (1, 2, 3):
@@ -223,10 +221,9 @@ def test_http_keep_alive(stack):
 
 def test_http_a_client_that_is_gone_disturbs_nobody(stack, gateway, make_coupon):
     coupon = make_coupon(100)
-    host, port = stack.env["COUPON_HTTP_LISTEN"].rsplit(":", 1)
     for user in range(1, 51):
         body = json.dumps({"coupon": coupon, "user": user, "ack": "issued"}).encode()
-        with socket.create_connection((host, int(port)), 10) as connection:
+        with dial(stack.env["COUPON_HTTP_LISTEN"], 10) as connection:
             connection.sendall(HEAD % (b"issue", len(body)) + body)
     wait_until(lambda: gateway.call("coupon", coupon=coupon)["stock"] == 50)
     assert still_talks(gateway)
@@ -234,7 +231,7 @@ def test_http_a_client_that_is_gone_disturbs_nobody(stack, gateway, make_coupon)
 
 
 def test_http_head_has_no_body(stack):
-    with socket.create_connection(stack.env["COUPON_HTTP_LISTEN"].rsplit(":", 1)) as connection:
+    with dial(stack.env["COUPON_HTTP_LISTEN"]) as connection:
         connection.settimeout(5)
         connection.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         head = connection.recv(65536)

@@ -4,11 +4,10 @@ import contextlib
 import json
 import select
 import signal
-import socket
 
 import pytest
 
-from stack import wait_until
+from stack import dial, wait_until
 
 HEAD = b"POST /v1/ping HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -17,8 +16,7 @@ class Raw:
     """One HTTP connection, byte by byte."""
 
     def __init__(self, gateway, timeout=60):
-        host, port = gateway.settings["COUPON_HTTP_LISTEN"].rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout)
+        self.socket = dial(gateway.settings["COUPON_HTTP_LISTEN"], timeout)
 
     def __enter__(self):
         return self

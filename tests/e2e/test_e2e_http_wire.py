@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from stack import wait_until
+from stack import dial, wait_until
 
 POST = b"POST /v1/ping HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BODY = b"Content-Length: 2\r\n\r\n{}"
@@ -16,8 +16,7 @@ OLD = b"GET /v1/ping HTTP/1.0\r\n"
 
 
 def connect(stack, timeout=60):
-    host, port = stack.env["COUPON_HTTP_LISTEN"].rsplit(":", 1)
-    return socket.create_connection((host, int(port)), timeout)
+    return dial(stack.env["COUPON_HTTP_LISTEN"], timeout)
 
 
 def reply_read(reader):
@@ -148,11 +147,7 @@ METRICS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 def slow_reader(gateway, requests):
     """A connection with a small buffer, on which so many replies wait that the kernel cannot take
     them all."""
-    host, port = gateway.settings["COUPON_HTTP_LISTEN"].rsplit(":", 1)
-    with socket.socket() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.settimeout(20)
-        connection.connect((host, int(port)))
+    with dial(gateway.settings["COUPON_HTTP_LISTEN"], 20, 4096) as connection:
         connection.sendall(METRICS * requests)
         yield connection
 

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from process import gateway_process
-from stack import wait_until
+from stack import WOULD_WAIT, dial, wait_until
 
 
 def http_get(path):
@@ -159,12 +159,10 @@ def test_connections_of_an_address(stack, gateway_make):
     gateway = gateway_make(
         stack, COUPON_CONNECTIONS_PER_ADDRESS_MAX=4, COUPON_CONNECTIONS_NETWORKS="127.0.0.2"
     )
-    host, port = gateway.settings["COUPON_LISTEN"].rsplit(":", 1)
+    listen = gateway.settings["COUPON_LISTEN"]
 
     def ping_from(address):
-        with socket.create_connection(
-            (host, int(port)), timeout=60, source_address=(address, 0)
-        ) as one:
+        with dial(listen, source=address) as one:
             one.sendall(b'{"op":"ping"}\n')
             return json.loads(one.makefile("rb").readline())
 
@@ -177,12 +175,7 @@ def test_connections_of_an_address(stack, gateway_make):
             assert fifth.read_line() is None
         assert requests.get(gateway.http("/v1/ping"), timeout=60).status_code == 429
         assert ping_from("127.0.0.3")["code"] == 0
-        unlimited = [
-            connections.enter_context(
-                socket.create_connection((host, int(port)), source_address=("127.0.0.2", 0))
-            )
-            for _ in range(8)
-        ]
+        unlimited = [connections.enter_context(dial(listen, source="127.0.0.2")) for _ in range(8)]
         for one in unlimited:
             one.sendall(b'{"op":"ping"}\n')
             assert b'"code":0' in one.makefile("rb").readline()
@@ -213,11 +206,8 @@ def test_a_client_that_never_reads_is_cut_off(stack, make_coupon, gateway_make):
     gateway = gateway_make(
         stack, COUPON_OUTPUT_LIMIT_BYTES=16384, COUPON_INFLIGHT_PER_CONNECTION_MAX=1000000
     )
-    host, port = gateway.settings["COUPON_LISTEN"].rsplit(":", 1)
-    with socket.socket() as deaf, gateway.client() as good:
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.connect((host, int(port)))
-        deaf.settimeout(10)
+    listen = gateway.settings["COUPON_LISTEN"]
+    with dial(listen, 10, 4096) as deaf, gateway.client() as good:
         flood = b'{"op":"issue","coupon":"1","user":"bad"}\n' * 1000
         with pytest.raises(ConnectionError):
             for sent in range(1000):
@@ -245,19 +235,17 @@ def test_what_all_connections_hold_is_bounded(stack, gateway_make, data):
     gateway = gateway_make(
         stack, COUPON_SOCKET_BUFFER_BYTES=bound, COUPON_OUTPUT_LIMIT_BYTES=64 * bound
     )
-    host, port = gateway.settings["COUPON_LISTEN"].rsplit(":", 1)
+    listen = gateway.settings["COUPON_LISTEN"]
     held = []
     with contextlib.ExitStack() as connections, gateway.client() as good:
         deaf = []
         for _ in range(40):
-            one = connections.enter_context(socket.socket())
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            one.connect((host, int(port)))
+            one = connections.enter_context(dial(listen, receive_bytes=4096))
             one.setblocking(False)
             deaf.append([one, data])
         for _ in range(30):
             for pair in deaf:
-                with contextlib.suppress(BlockingIOError, ConnectionError):
+                with contextlib.suppress(*WOULD_WAIT, ConnectionError):
                     pair[1] = pair[1][pair[0].send(pair[1]) :]
             assert good.call("ping")["code"] == 0
             metrics = gateway.metrics()
@@ -272,15 +260,13 @@ def test_unread_replies_over_http_are_in_the_bound(stack, gateway_make, many_des
     """Those that hold most are cut, also for what the socket API holds."""
     bound = 262144  # the least
     gateway = gateway_make(stack, COUPON_SOCKET_BUFFER_BYTES=bound)
-    host, port = gateway.settings["COUPON_HTTP_LISTEN"].rsplit(":", 1)
+    listen = gateway.settings["COUPON_HTTP_LISTEN"]
     held = []
     with contextlib.ExitStack() as connections, gateway.client() as good:
         for _ in range(120):
-            one = connections.enter_context(socket.socket())
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            one.connect((host, int(port)))
+            one = connections.enter_context(dial(listen, receive_bytes=4096))
             one.setblocking(False)
-            with contextlib.suppress(BlockingIOError, ConnectionError):
+            with contextlib.suppress(*WOULD_WAIT, ConnectionError):
                 one.send(http_get("/openapi.json") * 200)
             assert good.call("ping")["code"] == 0
             held.append(gateway.metrics()["couponmq_connections_held_bytes"])
@@ -326,12 +312,9 @@ def test_two_thousand_connections(stack, make_coupon, many_descriptors, gateway_
 def floods_open(gateway, n, over_http=False):
     """Connections that were accepted; closed at the end."""
     name = "COUPON_HTTP_LISTEN" if over_http else "COUPON_LISTEN"
-    host, port = gateway.settings[name].rsplit(":", 1)
+    listen = gateway.settings[name]
     with contextlib.ExitStack() as connections:
-        floods = [
-            connections.enter_context(socket.create_connection((host, int(port)), timeout=60))
-            for _ in range(n)
-        ]
+        floods = [connections.enter_context(dial(listen)) for _ in range(n)]
         gauge = "couponmq_http_connections" if over_http else "couponmq_connections"
         wait_until(lambda: gateway.metrics()[gauge] >= n)
         yield floods
@@ -393,13 +376,13 @@ def test_a_client_is_served_before_all_that_connect_are_accepted(
     stack, many_descriptors, gateway_make
 ):
     gateway, n = gateway_make(stack), 600
-    host, port = gateway.settings["COUPON_LISTEN"].rsplit(":", 1)
+    listen = gateway.settings["COUPON_LISTEN"]
     with gateway.client() as other, contextlib.ExitStack() as connections:
         assert other.call("ping")["code"] == 0
         before = gateway.metrics()["couponmq_connections_total"]
         gateway.signal(signal.SIGSTOP)
         for _ in range(n):
-            connections.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            connections.enter_context(dial(listen))
         other.send_bytes(b'{"op":"ping"}\n{"op":"stats"}\n')
         gateway.signal(signal.SIGCONT)
         assert other.read_reply()["code"] == 0
@@ -458,10 +441,8 @@ def test_without_descriptors_accepting_pauses_and_recovers(stack):
 
 def test_a_half_closed_client_that_never_reads_goes_too(stack, gateway_make):
     gateway = gateway_make(stack, COUPON_IDLE_TIMEOUT_MS=500, COUPON_OUTPUT_LIMIT_BYTES=2**30)
-    host, port = gateway.settings["COUPON_LISTEN"].rsplit(":", 1)
-    with socket.socket() as deaf:
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.connect((host, int(port)))
+    listen = gateway.settings["COUPON_LISTEN"]
+    with dial(listen, receive_bytes=4096) as deaf:
         deaf.sendall(b'{"op":"stats"}\n' * 15000)  # their answers are more than the kernel takes
         deaf.shutdown(socket.SHUT_WR)
         wait_until(lambda: gateway.metrics()["couponmq_connections_total"] >= 1)
@@ -473,9 +454,9 @@ def test_clients_leave_descriptors_for_the_services(rough):
     gateway = gateway_process(rough, "gateway-few-descriptors-http", descriptors_max=80)
     try:
         with contextlib.ExitStack() as connections:
-            host, port = gateway.settings["COUPON_HTTP_LISTEN"].rsplit(":", 1)
+            listen = gateway.settings["COUPON_HTTP_LISTEN"]
             for _ in range(200):
-                connections.enter_context(socket.create_connection((host, int(port))))
+                connections.enter_context(dial(listen))
             with gateway.client() as client:
                 coupon = rough.coupon_make(1)
                 rough.stop("redis")

@@ -1,11 +1,10 @@
 """A worker's metrics and health over HTTP."""
 
-import socket
 
 import requests
 
 from process import Process, metrics_read
-from stack import wait_until
+from stack import SCHEME, dial, wait_until
 
 
 def status(url):
@@ -81,8 +80,7 @@ def test_paths_and_methods(stack):
     assert (head.status_code, head.content) == (200, b"")
     assert status(url + "/v1/issue") == 404
     assert requests.post(url + "/metrics", timeout=60).status_code >= 400
-    host, port = url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), 3) as client:
+    with dial(url.removeprefix(f"{SCHEME}://"), 3) as client:
         client.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 20000)
         client.settimeout(5)
         answer = client.recv(4096)

@@ -21,7 +21,7 @@ from openapi import (
     resolve,
 )
 from process import gateway_process
-from stack import port_free, wait_until
+from stack import dial, port_free, wait_until
 
 OPERATIONS = [(path, method) for path, method, _ in operations()]
 BODIES = [(path, method) for path, method in OPERATIONS if method == "POST"]
@@ -463,8 +463,8 @@ def narrow(stack):
 
 
 def unreadable(narrow, path, method, headers=(), body=b""):
-    host, _, port = narrow.settings["COUPON_HTTP_LISTEN"].rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    connection = http.client.HTTPConnection("")
+    connection.sock = dial(narrow.settings["COUPON_HTTP_LISTEN"])
     has_host = any(name == "Host" for name, _ in headers)
     connection.putrequest(method, path, skip_host=has_host, skip_accept_encoding=True)
     for name, value in headers:

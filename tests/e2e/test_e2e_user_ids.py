@@ -14,7 +14,7 @@ from coupon_seen import Seen
 from history import QUEUE
 from process import Worker, metrics_read
 from replies import ask, refused, still_talks
-from stack import wait_until
+from stack import dial, wait_until
 from ulid import ulid_make, ulid_uuid
 from user_ids import HOSTILE, LENGTH_MAX, PRINTABLE, receive_parts
 
@@ -51,7 +51,8 @@ def rows_of(pg, coupon):
 
 def http_raw(stack, path, body=None):
     """(status, JSON) of this path, byte by byte."""
-    connection = http.client.HTTPConnection(stack.env["COUPON_HTTP_LISTEN"], timeout=60)
+    connection = http.client.HTTPConnection(stack.env["COUPON_HTTP_LISTEN"])
+    connection.sock = dial(stack.env["COUPON_HTTP_LISTEN"])
     connection.putrequest("POST" if body else "GET", path)
     connection.putheader("Content-Length", str(len(body or b"")))
     connection.putheader("Content-Type", "application/json")

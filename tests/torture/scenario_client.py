@@ -13,7 +13,7 @@ from pathlib import Path
 
 from load import Ask, now
 from scenario import scenario
-from stack import wait_until
+from stack import dial, wait_until
 
 HERE = Path(__file__).resolve().parent
 IDLE_CONNECTIONS = 10_000
@@ -21,13 +21,7 @@ OWN_DESCRIPTORS = 500
 
 
 def connect(part, receive_bytes=None):
-    host, port = part.listen.rsplit(":", 1)
-    one = socket.socket()
-    if receive_bytes:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-    one.settimeout(20)
-    one.connect((host, int(port)))
-    return one
+    return dial(part.listen, 20, receive_bytes)
 
 
 def reset(one):
@@ -192,7 +186,7 @@ def clients_idle(rig, _chance):
     if number < IDLE_CONNECTIONS:
         print(f"torture: the limit of descriptors lets only {number} connections stay idle")
     before = part.metrics()["couponmq_connections"]
-    idle = [sys.executable, HERE / "idle.py", *part.listen.rsplit(":", 1), str(number)]
+    idle = [sys.executable, HERE / "idle.py", part.listen, str(number)]
     with subprocess.Popen(idle, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         try:
             assert int(holder.stdout.readline()) == number
@@ -208,7 +202,7 @@ def clients_of_http_slow(rig, chance):
     """HTTP requests that never end: half a head, half a body; others get their answers over HTTP
     too."""
     part = chance.choice(rig.gateways)
-    host, port = part.process.settings["COUPON_HTTP_LISTEN"].rsplit(":", 1)
+    listen = part.process.settings["COUPON_HTTP_LISTEN"]
     halves = (
         b"GET /v1/pi",
         b"POST /v1/issue HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n{",
@@ -217,7 +211,7 @@ def clients_of_http_slow(rig, chance):
     )
     with contextlib.ExitStack() as stack:
         for _ in range(300):
-            one = stack.enter_context(socket.create_connection((host, int(port)), 10))
+            one = stack.enter_context(dial(listen, 10))
             one.sendall(chance.choice(halves))
         begun = time.monotonic()
         assert part.metrics()["couponmq_redis_up"] == 1
