@@ -1,7 +1,7 @@
 /*
  * The bytes of one connection, plain or under TLS, without waiting; of servers and of clients.
- * OpenSSL reads from and writes to memory: each read is one recv() of what is there, all of which is
- * decrypted at once, and each write one send() of what was encrypted, so that nothing that was
+ * OpenSSL reads from and writes to memory: each read is one recv() of what is there, all of which
+ * is decrypted at once, and each write one send() of what was encrypted, so that nothing that was
  * received is left where no poll sees it. One thread of a process.
  */
 #pragma once

@@ -1,4 +1,4 @@
-/* The bytes of a connection under TLS, over a real socket: nothing is lost, and nothing waits unseen. */
+/* Bytes under TLS, over a real socket: nothing is lost, and nothing waits unseen. */
 #include "common/serve/stream.h"
 #include "common/serve/tls.h"
 #include "tests/unit/tls_rig.h"

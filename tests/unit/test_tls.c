@@ -1,4 +1,4 @@
-/* The certificate of listeners: what is taken, what leaves the former one in use, what is resumed. */
+/* The certificate of listeners: what is taken, what leaves the former one, what is resumed. */
 #include "common/serve/tls.h"
 #include "tests/unit/tls_rig.h"
 
@@ -138,9 +138,10 @@ static void test_bad_files(void **state)
 	rig_pair_write(&rig, "good", -DAY_S, DAY_S);
 	tls = tls_new(&rig.config);
 	for (int i = 0; i < 6; i++) {
-		static const char *const expected[] = { "key values mismatch", "has expired",
-							"not valid yet",       "chmod 640",
-							"COUPON_TLS_CERT",     "no key of that certificate" };
+		static const char *const expected[] = {
+			"key values mismatch", "has expired",     "not valid yet",
+			"chmod 640",           "COUPON_TLS_CERT", "no key of that certificate"
+		};
 
 		rig_pair_write(&rig, "bad", i == 2 ? DAY_S : -2 * DAY_S,
 			       i == 1 ? -DAY_S : 2 * DAY_S);
@@ -222,7 +223,7 @@ static void test_versions(void **state)
 	SSL_CTX_free(context);
 }
 
-/* At another process with the same files, and after they were loaded again, but not after a change. */
+/* At another process with the same files, and after a reload, but not after a change. */
 static void test_resumption(void **state)
 {
 	SSL_CTX *context = client_context();
@@ -293,6 +294,40 @@ static void test_clients(void **state)
 	SSL_CTX_free(stranger);
 }
 
+/* Our own clients verify the CA, and the name or address that they connect to. */
+static void test_clients_of_ours(void **state)
+{
+	static const char *const hosts[] = { "shop.example", "other.example", "127.0.0.1" };
+	SSL_CTX *context, *other;
+	struct tls *tls;
+
+	(void)state;
+	rig_pair_write(&rig, "shop.example", -DAY_S, DAY_S);
+	context = tls_client_new("COUPON_TLS_CA", rig.cert);
+	tls = tls_new(&rig.config);
+	for (int i = 0; i < 3; i++) {
+		SSL *server = tls_session_new(tls, "couponmq");
+		SSL *client = tls_client_session_new(context, hosts[i], "couponmq");
+
+		assert_int_equal(shake(server, client), i == 0);
+		if (i > 0)
+			assert_non_null(strstr(tls_client_error(client), "mismatch"));
+		SSL_free(server);
+		SSL_free(client);
+	}
+	rig_pair_write(&rig, "shop.example", -DAY_S, DAY_S);
+	other = tls_client_new("COUPON_TLS_CA", rig.cert); /* of another CA of this name */
+	SSL *server = tls_session_new(tls, "couponmq");
+	SSL *client = tls_client_session_new(other, hosts[0], "couponmq");
+
+	assert_false(shake(server, client));
+	SSL_free(server);
+	SSL_free(client);
+	SSL_CTX_free(other);
+	SSL_CTX_free(context);
+	tls_free(tls);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -303,6 +338,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_versions, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_resumption, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_clients, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_clients_of_ours, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
