@@ -221,10 +221,11 @@ static void from_read(int family, const unsigned char *at, struct sockaddr_stora
 /* All of the header is there. */
 static enum proxy_result binary_read(const unsigned char *bytes, struct proxy_header *header)
 {
-	size_t number = bytes[AT_FAMILY] >> 4, addresses = families[number].bytes;
+	size_t number = bytes[AT_FAMILY] >> 4, addresses;
 
 	if (bytes[AT_COMMAND] == COMMAND_LOCAL || number == 0 || (bytes[AT_FAMILY] & 0xf) == 0)
 		return PROXY_HEADER;
+	addresses = families[number].bytes;
 	if (header->len < HEAD_BYTES + addresses)
 		return PROXY_MALFORMED;
 	if (families[number].family != AF_UNIX)
