@@ -21,6 +21,7 @@
 
 #define TIMEOUT_S 15 /* to connect, send, receive: longer than the gateway's own deadlines */
 #define REPLY_MAX (1 << 20)
+#define RETRY_AFTER_MAX_MS 3600000 /* as the gateway tells at most */
 
 static void path_read(struct gateway_address *address, const char *path)
 {
@@ -371,6 +372,9 @@ int client_reply_read(struct json_arena *arena, const char *line, size_t len,
 	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "id"), 0, JSON_INTEGER_MAX,
 			 &reply->request))
 		reply->request = -1;
+	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "retry_after_ms"), 0,
+			 RETRY_AFTER_MAX_MS, &reply->retry_after_ms))
+		reply->retry_after_ms = 0;
 	reply->receive = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "receive"));
 	reply->reason = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "reason"));
 	return 0;

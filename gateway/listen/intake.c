@@ -169,14 +169,19 @@ struct intake {
 	int is_stopped;
 };
 
-void intake_check(const struct config *config)
+static void networks_check(const char *setting, const char *text)
 {
 	char why[NETWORKS_WHY_SIZE];
 	struct networks networks;
 
-	if (networks_parse(&networks, config->connections_networks, why))
-		log_fatal("COUPON_CONNECTIONS_NETWORKS is \"%s\": %s", config->connections_networks,
-			  why);
+	if (networks_parse(&networks, text, why))
+		log_fatal("%s is \"%s\": %s", setting, text, why);
+}
+
+void intake_check(const struct config *config)
+{
+	networks_check("COUPON_CONNECTIONS_NETWORKS", config->connections_networks);
+	networks_check("COUPON_PROXY_FROM", config->proxy_from);
 }
 
 /* After what else is active in this turn of the loop. */
