@@ -21,6 +21,7 @@
 
 #define TIMEOUT_US 15000000 /* of an exchange: longer than the gateway's own deadlines */
 #define PROTOCOL "couponmq" /* for ALPN */
+#define RETRY_AFTER_MAX_MS 3600000 /* as the gateway tells at most */
 
 static void path_read(struct gateway_address *address, const char *path)
 {
@@ -432,6 +433,9 @@ int client_reply_read(struct json_arena *arena, const char *line, size_t len,
 	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "id"), 0, JSON_INTEGER_MAX,
 			 &reply->request))
 		reply->request = -1;
+	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "retry_after_ms"), 0,
+			 RETRY_AFTER_MAX_MS, &reply->retry_after_ms))
+		reply->retry_after_ms = 0;
 	reply->receive = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "receive"));
 	reply->reason = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "reason"));
 	return 0;

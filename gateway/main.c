@@ -14,6 +14,7 @@
 #include "common/serve/tls.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
+#include "gateway/gate/limits.h"
 #include "gateway/gateway.h"
 #include "gateway/listen/http_request.h"
 #include "gateway/listen/arrival.h"
@@ -88,6 +89,7 @@ static void process_start(struct processes *processes, size_t i)
 	metrics_enter(i);
 	doubt_enter(i, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
 	attempts_enter(i);
+	limits_enter(i);
 	gateway_run(processes->config, processes->sockets, i);
 	exit(0);
 }
@@ -269,6 +271,7 @@ int main(int argc, char **argv)
 	attempts_init((size_t)config.processes,
 		      &(struct attempts_limits){ .free_max = config.code_attempts,
 						 .wrong_max = config.code_wrong_max });
+	limits_init((size_t)config.processes);
 	if (config.processes == 1)
 		gateway_run(&config, &sockets, 0);
 	else

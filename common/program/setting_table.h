@@ -42,6 +42,9 @@ SETTING_TEXT(connections_networks, "COUPON_CONNECTIONS_NETWORKS", "connections-n
 	     "127.0.0.0/8,::1",
 	     "networks, joined by commas, whose addresses may have any number of connections: "
 	     "balancers and backends")
+SETTING_TEXT(proxy_from, "COUPON_PROXY_FROM", "proxy-from", GATEWAY, "",
+	     "networks, joined by commas, from which every connection begins with the PROXY "
+	     "protocol, as of a balancer (default: none)")
 SETTING_TEXT(worker_http_listen, "COUPON_WORKER_HTTP_LISTEN", "worker-http-listen", WORKER, "off",
 	     "HTTP address for the metrics and health of this worker, host:port or off")
 SETTING_TEXT(tls_cert, "COUPON_TLS_CERT", "tls-cert", GATEWAY | WORKER, "",
@@ -143,6 +146,11 @@ SETTING_NUMBER(code_wrong_max, "COUPON_CODE_WRONG_MAX", "code-wrong-max", GATEWA
 	       "wrong exchange codes a second of one address (of IPv6 a /64), and ten times as "
 	       "many of all, "
 	       "before further codes are answered busy; 0: no limit")
+SETTING_NUMBER(rate_address, "COUPON_RATE_ADDRESS", "rate-address", GATEWAY, 100, 0, 1000000,
+	       "requests a second of one address (of IPv6 a /64) without a key, after a burst of "
+	       "two seconds, at least 20; further ones are answered rate_limited; 0: no limit")
+SETTING_NUMBER(rate_user, "COUPON_RATE_USER", "rate-user", GATEWAY, 20, 0, 1000000,
+	       "the same for the user of a token")
 SETTING_NUMBER(prefetch, "COUPON_PREFETCH", "prefetch", WORKER, 256, 1, 2000,
 	       "maximum unacked messages of one worker")
 SETTING_NUMBER(transaction_receives_max, "COUPON_TRANSACTION_RECEIVES_MAX",

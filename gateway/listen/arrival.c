@@ -76,14 +76,19 @@ struct handshake {
 	int is_waiting;
 };
 
-void arrivals_check(const struct config *config)
+static void networks_check(const char *setting, const char *text)
 {
 	char why[NETWORKS_WHY_SIZE];
 	struct networks networks;
 
-	if (networks_parse(&networks, config->connections_networks, why))
-		log_fatal("COUPON_CONNECTIONS_NETWORKS is \"%s\": %s", config->connections_networks,
-			  why);
+	if (networks_parse(&networks, text, why))
+		log_fatal("%s is \"%s\": %s", setting, text, why);
+}
+
+void arrivals_check(const struct config *config)
+{
+	networks_check("COUPON_CONNECTIONS_NETWORKS", config->connections_networks);
+	networks_check("COUPON_PROXY_FROM", config->proxy_from);
 }
 
 /* Whether the connections of this address are counted. */

@@ -104,6 +104,9 @@ struct result {
 void request_answer(struct request *request, const struct result *result);
 /* Answers with a code and a sentence; NULL: the code's own text. */
 void request_fail(struct request *request, enum answer answer, const char *message);
+/* The same with retry_after_ms; `wait_ms` is at least 1. */
+void request_fail_wait(struct request *request, enum answer answer, int64_t wait_ms,
+		       const char *message);
 /*
  * Answers with id, code, status (NULL: the answer's own) and the members of `object`. Takes the
  * object.

@@ -50,15 +50,12 @@ struct redeem *redeem_new(const struct config *config, struct lookup *lookup,
 static void hold_back(struct request *request, int64_t wait_ms)
 {
 	char message[MESSAGE_SIZE];
-	cJSON *object = checked(cJSON_CreateObject());
 
 	metrics_add(METRIC_CODES_HELD_BACK, 1);
 	snprintf(message, sizeof(message),
 		 "too many wrong codes: no code is looked at for %lld ms; nothing was done",
 		 (long long)wait_ms);
-	cJSON_AddNumberToObject(object, "retry_after_ms", (double)wait_ms);
-	cJSON_AddStringToObject(object, "message", message);
-	request_answer_object(request, ANSWER_BUSY, NULL, object);
+	request_fail_wait(request, ANSWER_BUSY, wait_ms, message);
 }
 
 /* It was taken for, and is wrong. */

@@ -189,17 +189,18 @@ def test_connections_of_an_address(stack, gateway_make):
     assert gateway.metrics()[name] >= 2
 
 
-def test_networks_that_are_none_stop_the_start(stack):
+@pytest.mark.parametrize("setting", ["COUPON_CONNECTIONS_NETWORKS", "COUPON_PROXY_FROM"])
+def test_networks_that_are_none_stop_the_start(stack, setting):
     result = subprocess.run(
         [stack.build_dir / "coupon-gateway", "-n"],
-        env={**os.environ, **stack.env, "COUPON_CONNECTIONS_NETWORKS": "10.0.0.0/33"},
+        env={**os.environ, **stack.env, setting: "10.0.0.0/33"},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert result.returncode == 1
-    assert 'COUPON_CONNECTIONS_NETWORKS is "10.0.0.0/33"' in result.stderr
+    assert f'{setting} is "10.0.0.0/33"' in result.stderr
     assert "allowed are addresses and networks" in result.stderr
 
 

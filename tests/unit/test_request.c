@@ -389,6 +389,13 @@ static void test_other_replies(void **state)
 	assert_string_equal(client.line, "{\"id\":\"x\",\"code\":20,\"status\":\"busy\","
 					 "\"message\":\"a limit is reached; nothing was done; "
 					 "retry later\"}");
+	request_fail_wait(parse(*state, "{\"id\":7,\"op\":\"ping\"}"), ANSWER_RATE_LIMITED, 50,
+			  NULL);
+	assert_string_equal(
+		client.line,
+		"{\"id\":7,\"code\":23,\"status\":\"rate_limited\",\"retry_after_ms\":50,"
+		"\"message\":\"too many requests; nothing was done; retry after "
+		"retry_after_ms\"}");
 	request_fail(parse(*state, "{\"op\":\"ping\"}"), ANSWER_NOT_FOUND, "no \"such\" thing");
 	assert_string_equal(
 		client.line,
