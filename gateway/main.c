@@ -13,6 +13,7 @@
 #include "common/serve/loop.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
+#include "gateway/gate/token.h"
 #include "gateway/gateway.h"
 #include "gateway/listen/http_request.h"
 #include "gateway/listen/intake.h"
@@ -249,6 +250,7 @@ int main(int argc, char **argv)
 	bind_check("COUPON_HTTP_LISTEN", config.http_listen);
 	http_hosts_check(config.http_hosts);
 	intake_check(&config);
+	tokens_check(&config);
 	if (check_only) {
 		printf("the settings are well-formed\n");
 		config_free(&config);
