@@ -38,6 +38,14 @@ SETTING_TEXT(http_listen, "COUPON_HTTP_LISTEN", "http-listen", GATEWAY, "127.0.0
 SETTING_TEXT(http_hosts, "COUPON_HTTP_HOSTS", "http-hosts", GATEWAY, "",
 	     "names, joined by commas, that the headers Host and Origin of HTTP requests may have "
 	     "beside addresses and localhost (default: none)")
+SETTING_TEXT(token_keys, "COUPON_TOKEN_KEYS", "token-keys", GATEWAY, "",
+	     "path of a JSON Web Key Set, whose keys verify the tokens of users (default: none)")
+SETTING_TEXT(token_issuer, "COUPON_TOKEN_ISSUER", "token-issuer", GATEWAY, "",
+	     "the claim iss that tokens of users must have")
+SETTING_TEXT(token_audience, "COUPON_TOKEN_AUDIENCE", "token-audience", GATEWAY, "",
+	     "what must be in the claim aud of tokens of users")
+SETTING_NUMBER(token_leeway_s, "COUPON_TOKEN_LEEWAY_S", "token-leeway-s", GATEWAY, 30, 0, 300,
+	       "how far the clock of the issuer of tokens may differ")
 SETTING_TEXT(connections_networks, "COUPON_CONNECTIONS_NETWORKS", "connections-networks", GATEWAY,
 	     "127.0.0.0/8,::1",
 	     "networks, joined by commas, whose addresses may have any number of connections: "
