@@ -21,7 +21,9 @@ DECLARE
 	own     record;
 	there   record;
 BEGIN
-	UPDATE api_key_version SET num = greatest(num, redis_version);
+	-- Nothing else changes until the end of the transaction.
+	PERFORM FROM api_key_version FOR UPDATE;
+	UPDATE api_key_version SET num = redis_version WHERE num < redis_version;
 	FOR i IN 1 .. cardinality(records) LOOP
 		ord := i;
 		what := NULL;

@@ -9,8 +9,7 @@ SELECT api_key_create($1::text, $2::text, $3::text[], $4::bigint[],
 
 -- key_list: Keys, the newest first.
 -- $1 only this one (NULL: all)
-SELECT k.id AS key, k.name, k.roles, array_to_string(k.roles, ',') AS roles_text,
-	k.coupons::text[] AS coupons, array_to_string(k.coupons, ',') AS coupons_text, k.rate,
+SELECT k.id AS key, k.name, k.roles, k.coupons::text[] AS coupons, k.rate,
 	CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked'
 		WHEN k.expires_at <= now() THEN 'expired' ELSE 'active' END AS state,
 	to_char(k.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS expires_at,

@@ -1,5 +1,5 @@
-"""API keys in PostgreSQL: each change has the next number, a record is the same JSON everywhere, and
-what Redis has is taken back."""
+"""API keys in PostgreSQL: each change has the next number, a record is the same JSON everywhere,
+and what Redis has is taken back."""
 
 import json
 import random
