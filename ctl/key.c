@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/key_copy.h"
 #include "common/log/log.h"
+#include "common/message/api_key.h"
 #include "common/message/number.h"
 #include "ctl/output.h"
 #include "ctl/recover/keys.h"
@@ -20,20 +21,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As gateway/gate/keys.h reads it. */
-#define PREFIX "cmq_"
-#define SECRET_BYTES 32
-#define TEXT_SIZE 64 /* with its NUL */
+#define TEXT_SIZE (KEY_TEXT_LEN + 1)
 #define HASH_SIZE (2 * SHA256_DIGEST_LENGTH + 1)
-
-#define NAME_BYTES_MAX 64
-#define NAME_BYTES "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
-#define COUPONS_MAX 256
-#define RATE_MAX 1000000
 #define OVERLAP_S 86400
 #define OVERLAP_DAYS_MAX 30
 
-static const char *const roles[] = { "issue", "read", "monitor" };
+/* Those that are handed out. */
+static const char *const roles[] = { [KEY_ROLE_PLACE_ISSUE] = "issue",
+				     [KEY_ROLE_PLACE_READ] = "read",
+				     [KEY_ROLE_PLACE_MONITOR] = "monitor" };
 
 #define ROLES_N (sizeof(roles) / sizeof(roles[0]))
 #define ROLES_TEXT "issue, read and monitor"
@@ -111,8 +107,8 @@ static void id_make(char id[KEY_ID_LEN + 1])
 /* A new text for this id, and its hash. */
 static void text_make(const char *id, char text[TEXT_SIZE], char hash[HASH_SIZE])
 {
-	unsigned char secret[SECRET_BYTES], digest[SHA256_DIGEST_LENGTH];
-	size_t head = (size_t)snprintf(text, TEXT_SIZE, PREFIX "%s_", id);
+	unsigned char secret[KEY_SECRET_BYTES], digest[SHA256_DIGEST_LENGTH];
+	size_t head = (size_t)snprintf(text, TEXT_SIZE, KEY_PREFIX "%s_", id);
 
 	randombytes_buf(secret, sizeof(secret));
 	sodium_bin2base64(text + head, TEXT_SIZE - head, secret, sizeof(secret),
@@ -139,9 +135,9 @@ static const char *id_argument(const struct args *args)
 {
 	const char *id = args->argument;
 
-	if (!key_id_valid(id))
+	if (!key_id_valid(id, strlen(id)))
 		args_fail("ID is no id of a key: allowed are the 10 characters between the "
-			  "underscores of " PREFIX "ID_SECRET");
+			  "underscores of " KEY_PREFIX "ID_SECRET");
 	return id;
 }
 
@@ -185,10 +181,10 @@ static struct postgres_argument coupons_read(const struct args *args, struct pos
 	int64_t coupon;
 
 	while ((word = strsep(&rest, ",")) != NULL) {
-		if (id_parse(word, strlen(word), &coupon) || array->n == COUPONS_MAX)
+		if (id_parse(word, strlen(word), &coupon) || array->n == KEY_COUPONS_MAX)
 			args_fail("--coupons is \"%s\": allowed are 1 to %d ids, separated by "
 				  "commas",
-				  given, COUPONS_MAX);
+				  given, KEY_COUPONS_MAX);
 		postgres_array_add_number(array, coupon);
 	}
 	free(copy);
@@ -218,14 +214,14 @@ static int create_run(struct ctl *ctl)
 			      coupon_array = { .type = POSTGRES_INT8 };
 	struct postgres_argument coupons = coupons_read(args, &coupon_array),
 				 expires = expiry_read(args);
-	int64_t rate = args_number(args, "rate", 1, RATE_MAX, 0);
+	int64_t rate = args_number(args, "rate", 1, KEY_RATE_MAX, 0);
 	char id[KEY_ID_LEN + 1], text[TEXT_SIZE], hash[HASH_SIZE];
 	struct redis_client *redis;
 	struct db *db;
 
-	if (!*name || strlen(name) > NAME_BYTES_MAX || strspn(name, NAME_BYTES) != strlen(name))
+	if (!*name || strlen(name) > KEY_NAME_MAX || strspn(name, KEY_NAME_BYTES) != strlen(name))
 		args_fail("--name is \"%s\": allowed are 1 to %d letters, digits, '.', '_' and '-'",
-			  name, NAME_BYTES_MAX);
+			  name, KEY_NAME_MAX);
 	roles_read(args, &role_array);
 	db = changing_open(ctl, &redis);
 	id_make(id);
@@ -347,7 +343,8 @@ static const struct command key_create_command = {
 		OPTION("rate", "N", "at most N requests per second, 1 to 1000000; default: any"),
 		BY_OPTION),
 	.summary = "make an API key, and print it",
-	.detail = "Prints only the key, " PREFIX "ID_SECRET; it is not printed again, and stored\n"
+	.detail = "Prints only the key, " KEY_PREFIX
+		  "ID_SECRET; it is not printed again, and stored\n"
 		  "nowhere. Needs --name and --role.",
 };
 

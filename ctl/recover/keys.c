@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/key_copy.h"
+#include "common/message/api_key.h"
 #include "ctl/recover/recover.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -10,11 +11,6 @@
 #include <string.h>
 
 #define SCAN_FIELDS 500
-
-int key_id_valid(const char *text)
-{
-	return strlen(text) == KEY_ID_LEN && strspn(text, KEY_ID_DIGITS) == KEY_ID_LEN;
-}
 
 int64_t keys_ahead(struct db *db, struct redis_client *redis)
 {
@@ -35,7 +31,7 @@ static void restored_note(struct key_counts *counts, const char *what, const cha
 	counts->revoked += strcmp(what, "revoked") == 0;
 	counts->unreadable += strcmp(what, "unreadable") == 0;
 	if (tell)
-		tell(context, what, key_id_valid(id) ? id : "?");
+		tell(context, what, key_id_valid(id, strlen(id)) ? id : "?");
 }
 
 /* Other bytes are in no record, and PostgreSQL would refuse all of them together. */

@@ -7,10 +7,6 @@
 #include "common/redis/client.h"
 #include "ctl/postgres.h"
 
-#define KEY_ID_LEN 10
-#define KEY_ID_DIGITS "0123456789abcdefghjkmnpqrstvwxyz"
-int key_id_valid(const char *text);
-
 /*
  * By how many changes of keys Redis is ahead of PostgreSQL, at least; 0: it is not. -1: Redis
  * cannot be read, for redis_client_error().

@@ -11,8 +11,6 @@
 #include <string.h>
 
 #define RECORD_BYTES_MAX 16384
-#define ID_DIGITS "0123456789abcdefghjkmnpqrstvwxyz"
-#define NAME_BYTES "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 #define SECRET_BYTES "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 struct key_entry {
@@ -30,17 +28,11 @@ struct keys {
 	struct keys_counts counts;
 };
 
-static const struct {
-	const char *name;
-	enum key_role role;
-} roles[] = {
-	{ "issue", KEY_ROLE_ISSUE },
-	{ "read", KEY_ROLE_READ },
-	{ "monitor", KEY_ROLE_MONITOR },
-	{ "admin", KEY_ROLE_ADMIN },
+static const char *const role_names[KEY_ROLES_N] = {
+#define ROLE(name, text) [KEY_ROLE_PLACE_##name] = text,
+	KEY_ROLES(ROLE)
+#undef ROLE
 };
-
-#define ROLES_N (sizeof(roles) / sizeof(roles[0]))
 
 struct keys *keys_new(void)
 {
@@ -123,13 +115,13 @@ static int roles_take(const cJSON *object, unsigned *set)
 	cJSON_ArrayForEach(item, array)
 	{
 		const char *name = cJSON_GetStringValue(item);
-		size_t i = 0;
+		int i = 0;
 
-		while (name && i < ROLES_N && strcmp(roles[i].name, name) != 0)
+		while (name && i < KEY_ROLES_N && strcmp(role_names[i], name) != 0)
 			i++;
-		if (!name || i == ROLES_N)
+		if (!name || i == KEY_ROLES_N)
 			return -1;
-		*set |= (unsigned)roles[i].role;
+		*set |= 1u << i;
 	}
 	return *set ? 0 : -1;
 }
@@ -185,8 +177,8 @@ static int record_parse(struct keys *keys, const char *text, size_t len, struct 
 	root = len <= RECORD_BYTES_MAX ? json_parse(keys->arena, text, len, &error) : NULL;
 	if (!cJSON_IsObject(root))
 		return -1;
-	id = text_take(root, "id", ID_DIGITS, KEY_ID_LEN, KEY_ID_LEN);
-	name = text_take(root, "name", NAME_BYTES, 1, KEY_NAME_MAX);
+	id = text_take(root, "id", KEY_ID_DIGITS, KEY_ID_LEN, KEY_ID_LEN);
+	name = text_take(root, "name", KEY_NAME_BYTES, 1, KEY_NAME_MAX);
 	revoked = cJSON_GetObjectItemCaseSensitive(root, "revoked");
 	if (!id || !name || !cJSON_IsBool(revoked) ||
 	    json_integer(cJSON_GetObjectItemCaseSensitive(root, "version"), 1, JSON_INTEGER_MAX,
@@ -322,11 +314,8 @@ static const char *text_id(const char *text, size_t len)
 	const char *id = text + strlen(KEY_PREFIX), *secret = id + KEY_ID_LEN + 1;
 
 	if (len != KEY_TEXT_LEN || memcmp(text, KEY_PREFIX, strlen(KEY_PREFIX)) != 0 ||
-	    id[KEY_ID_LEN] != '_')
+	    id[KEY_ID_LEN] != '_' || !key_id_valid(id, KEY_ID_LEN))
 		return NULL;
-	for (int i = 0; i < KEY_ID_LEN; i++)
-		if (!memchr(ID_DIGITS, id[i], strlen(ID_DIGITS)))
-			return NULL;
 	for (int i = 0; i < KEY_SECRET_LEN; i++)
 		if (!memchr(SECRET_BYTES, secret[i], strlen(SECRET_BYTES)))
 			return NULL;

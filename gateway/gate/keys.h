@@ -12,29 +12,15 @@
  */
 #pragma once
 
+#include "common/message/api_key.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
-/* cmq_ID_SECRET: 10 digits of Crockford's base32, and 32 random bytes in base64url. */
-#define KEY_PREFIX "cmq_"
-#define KEY_ID_LEN 10
-#define KEY_SECRET_LEN 43
-#define KEY_TEXT_LEN (sizeof(KEY_PREFIX) - 1 + KEY_ID_LEN + 1 + KEY_SECRET_LEN)
-
-#define KEY_NAME_MAX 64
-#define KEY_COUPONS_MAX 256
-#define KEY_RATE_MAX 1000000
 #define KEY_HASH_SIZE 32 /* SHA-256 */
 
 #define KEYS_LIVE_MAX 20000     /* not revoked: twice what PostgreSQL allows */
 #define KEYS_REVOKED_MAX 100000 /* of these little more than the id is kept */
-
-enum key_role {
-	KEY_ROLE_ISSUE = 1 << 0,
-	KEY_ROLE_READ = 1 << 1,
-	KEY_ROLE_MONITOR = 1 << 2,
-	KEY_ROLE_ADMIN = 1 << 3
-};
 
 struct api_key {
 	char id[KEY_ID_LEN + 1];
