@@ -14,7 +14,7 @@ static const struct command *const commands[] = {
 	&list_command,    &issue_command,      &status_command,       &audit_command,
 	&rebuild_command, &recover_command,    &dead_command,         &queue_command,
 	&lock_command,    &distribute_command, &export_command,       &codes_command,
-	&webhook_command, &events_command,     &installation_command,
+	&webhook_command, &events_command,     &installation_command, &key_command,
 };
 
 #define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))

@@ -43,6 +43,7 @@ enum coupon_key {
 #define KEEPER_LOCK_KEY "couponmq:lock:{keeper}" /* hash: see lua/lock.lua */
 #define CHANGES_KEY "couponmq:changes"           /* hash: a copy of the table change_count */
 #define GATEWAYS_KEY "couponmq:gateways" /* hash: gateway to the process that it reported to */
+#define KEYS_KEY "couponmq:keys"         /* hash: API key to its record; `version` */
 #define ASKED_KEY "couponmq:asked"       /* set: coupons that clients ask for in vain */
 
 /* The name of one key. Returns `out`. */
