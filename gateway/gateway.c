@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "common/program/transport.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/loop.h"
 #include "gateway/admit/admission.h"
@@ -247,6 +248,7 @@ static int ready(void *context, cJSON **body)
 	cJSON_AddBoolToObject(*body, "ready", all);
 	warnings = checked(cJSON_AddArrayToObject(*body, "warnings"));
 	durability_warnings(&gateway->weak_settings.durability, warnings);
+	transport_warnings(warnings);
 	rabbit_topology_warnings(warnings);
 	redeem_warnings(gateway->redeem, warnings);
 	return all;

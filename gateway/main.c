@@ -10,6 +10,7 @@
 #include "common/log/log.h"
 #include "common/program/config.h"
 #include "common/program/program.h"
+#include "common/program/transport.h"
 #include "common/serve/loop.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
@@ -244,6 +245,7 @@ int main(int argc, char **argv)
 	}
 	config_log(&config, "coupon-gateway");
 	service_version_init();
+	program_trust_stores(&config);
 	program_check_urls(&config);
 	bind_check("COUPON_LISTEN", config.listen);
 	bind_check("COUPON_HTTP_LISTEN", config.http_listen);
@@ -254,6 +256,7 @@ int main(int argc, char **argv)
 		config_free(&config);
 		return 0;
 	}
+	transport_check(&config, CONFIG_GATEWAY);
 	signal(SIGPIPE, SIG_IGN);
 	descriptors_raise();
 	sockets_bind(&config, &sockets);

@@ -19,6 +19,7 @@
 #include "common/log/log.h"
 #include "common/program/config.h"
 #include "common/program/program.h"
+#include "common/program/transport.h"
 #include "common/rabbit/publisher.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/loop.h"
@@ -377,6 +378,7 @@ int main(int argc, char **argv)
 	}
 	config_log(&config, "coupon-worker");
 	service_version_init();
+	program_trust_stores(&config);
 	program_check_urls(&config);
 	bind_check("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen);
 	rules_read(&rules, &config);
@@ -386,6 +388,7 @@ int main(int argc, char **argv)
 		config_free(&config);
 		return 0;
 	}
+	transport_check(&config, CONFIG_WORKER);
 	signal_fd = signals_open();
 	monitor = monitor_start(bind_tcp("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen));
 	keeper = keeper_start(&config);
