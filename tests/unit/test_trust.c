@@ -135,6 +135,77 @@ static void test_refused(void **state)
 	refused_expect(&terms, "localhost", authority_path, 0, "self-signed certificate");
 }
 
+/* The verdict on a certificate, in memory. */
+static int is_taken(const struct identity_terms *terms, const char *host)
+{
+	SSL_CTX *server_context = SSL_CTX_new(TLS_server_method());
+	SSL_CTX *client_context = SSL_CTX_new(TLS_client_method());
+	struct identity identity = identity_make(terms);
+	char error[TRUST_ERROR_SIZE];
+	SSL *server, *client;
+	BIO *ends[2];
+	int rc = -1;
+
+	SSL_CTX_use_certificate(server_context, identity.certificate);
+	SSL_CTX_use_PrivateKey(server_context, identity.key);
+	trust_authorities_set(TRUST_REDIS, authority_path);
+	assert_int_equal(trust_context_set(client_context, TRUST_REDIS, host, error), 0);
+	assert_true(BIO_new_bio_pair(&ends[0], 0, &ends[1], 0));
+	server = SSL_new(server_context);
+	client = SSL_new(client_context);
+	SSL_set_bio(server, ends[0], ends[0]);
+	SSL_set_bio(client, ends[1], ends[1]);
+	trust_begin();
+	for (int i = 0; i < 10 && rc != 1; i++) {
+		rc = SSL_connect(client);
+		SSL_accept(server);
+	}
+	SSL_free(server);
+	SSL_free(client);
+	SSL_CTX_free(server_context);
+	SSL_CTX_free(client_context);
+	identity_free(&identity);
+	return rc == 1;
+}
+
+static void test_wildcards(void **state)
+{
+	static const struct {
+		const char *alternate, *host;
+		int taken;
+	} cases[] = {
+		{ "DNS:redis1.db.example", "redis1.db.example", 1 },
+		{ "DNS:REDIS1.db.example", "redis1.DB.example", 1 },
+		{ "DNS:*.db.example", "redis1.db.example", 1 },
+		{ "DNS:*.db.example", "db.example", 0 },
+		{ "DNS:*.example", "redis1.db.example", 0 },
+		{ "DNS:redis*.db.example", "redis1.db.example", 0 },
+		{ "DNS:redis2.db.example", "redis1.db.example", 0 },
+		{ "IP:::1", "::1", 1 },
+		{ "IP:::1,DNS:::2", "::2", 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		if (is_taken(&(struct identity_terms){ .name = cases[i].host,
+						       .alternate = cases[i].alternate,
+						       .issuer = &authority },
+			     cases[i].host) != cases[i].taken)
+			fail_msg("%s for %s", cases[i].alternate, cases[i].host);
+}
+
+/* Without a name any certificate of the authority would do. */
+static void test_no_host(void **state)
+{
+	SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+	char error[TRUST_ERROR_SIZE];
+
+	(void)state;
+	trust_authorities_set(TRUST_REDIS, authority_path);
+	assert_int_equal(trust_context_set(context, TRUST_REDIS, "", error), -1);
+	SSL_CTX_free(context);
+}
+
 static void test_old_versions_are_refused(void **state)
 {
 	const struct identity_terms right = { .name = "mq",
@@ -254,6 +325,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_taken),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_wildcards),
+		cmocka_unit_test(test_no_host),
 		cmocka_unit_test(test_old_versions_are_refused),
 		cmocka_unit_test(test_no_certificates),
 		cmocka_unit_test(test_plain),
