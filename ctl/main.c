@@ -164,6 +164,7 @@ int main(int argc, char **argv)
 		help_print(stdout);
 		return 0;
 	}
+	program_trust_stores(&ctl.config);
 	status = command_run(&ctl, argc - 1, argv + 1);
 	config_free(&ctl.config);
 	if (fflush(stdout) != 0)

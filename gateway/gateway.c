@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "common/program/transport.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/loop.h"
 #include "common/serve/tls.h"
@@ -263,6 +264,7 @@ static int ready(void *context, cJSON **body)
 	if (gateway->tls && tls_trouble(gateway->tls))
 		cJSON_AddItemToArray(warnings, cJSON_CreateString(tls_trouble(gateway->tls)));
 	durability_warnings(&gateway->weak_settings.durability, warnings);
+	transport_warnings(warnings);
 	rabbit_topology_warnings(warnings);
 	redeem_warnings(gateway->redeem, warnings);
 	return all;

@@ -10,6 +10,7 @@
 #include "common/log/log.h"
 #include "common/program/config.h"
 #include "common/program/program.h"
+#include "common/program/transport.h"
 #include "common/serve/loop.h"
 #include "common/serve/tls.h"
 #include "gateway/admit/admission.h"
@@ -253,6 +254,7 @@ int main(int argc, char **argv)
 	}
 	config_log(&config, "coupon-gateway");
 	service_version_init();
+	program_trust_stores(&config);
 	program_check_urls(&config);
 	bind_check("COUPON_LISTEN", config.listen);
 	bind_check("COUPON_HTTP_LISTEN", config.http_listen);
@@ -265,6 +267,7 @@ int main(int argc, char **argv)
 		config_free(&config);
 		return 0;
 	}
+	transport_check(&config, CONFIG_GATEWAY);
 	signal(SIGPIPE, SIG_IGN);
 	descriptors_raise();
 	sockets_bind(&config, &sockets);

@@ -54,8 +54,8 @@ METRIC(METRIC_QUEUES_DIFFERING, "queues_differing", "gauge",
        "Queues that exist with other arguments than the programs declare, summed over all "
        "processes.")
 METRIC(METRIC_WEAK_SETTINGS, "weak_settings", "gauge",
-       "Settings of Redis and PostgreSQL that are too weak for the promises, summed over all "
-       "processes.")
+       "Settings of Redis and PostgreSQL that are too weak for the promises, and URLs of stores "
+       "without TLS to another machine, summed over all processes.")
 METRIC(METRIC_PUBLISHED, "messages_published_total", "counter",
        "Messages published, including repeated publishes.")
 METRIC(METRIC_CONFIRMED, "messages_confirmed_total", "counter", "Messages confirmed by RabbitMQ.")

@@ -19,10 +19,11 @@
 #include "common/log/log.h"
 #include "common/program/config.h"
 #include "common/program/program.h"
-#include "common/serve/tls.h"
+#include "common/program/transport.h"
 #include "common/rabbit/publisher.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/loop.h"
+#include "common/serve/tls.h"
 #include "events/relay.h"
 #include "events/webhooks.h"
 #include "keeper/keeper.h"
@@ -379,6 +380,7 @@ int main(int argc, char **argv)
 	}
 	config_log(&config, "coupon-worker");
 	service_version_init();
+	program_trust_stores(&config);
 	program_check_urls(&config);
 	bind_check("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen);
 	tls_check(&config);
@@ -389,6 +391,7 @@ int main(int argc, char **argv)
 		config_free(&config);
 		return 0;
 	}
+	transport_check(&config, CONFIG_WORKER);
 	signal_fd = signals_open();
 	monitor = monitor_start(bind_tcp("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen),
 				&config);

@@ -4,10 +4,16 @@
  * docs/config.md is checked against this table. No include guard: included for its expansion.
  */
 SETTING_TEXT(redis_url, "REDIS_URL", "redis-url", ALL, "redis://127.0.0.1:6379/0",
-	     "Redis URL, redis://[user:password@]host:port/database")
+	     "Redis URL, redis://[user:password@]host:port/database, or rediss://… with TLS")
+SETTING_TEXT(redis_ca, "COUPON_REDIS_CA", "redis-ca", ALL, "",
+	     "path of a file with the certificates that rediss:// is verified by (default: those "
+	     "of the system)")
 SETTING_TEXT(amqp_url, "AMQP_URL", "amqp-url", GATEWAY | WORKER | CTL,
 	     "amqp://guest:guest@127.0.0.1:5672/%2f",
-	     "RabbitMQ URL, amqp://user:password@host:port/vhost")
+	     "RabbitMQ URL, amqp://user:password@host:port/vhost, or amqps://… with TLS")
+SETTING_TEXT(amqp_ca, "COUPON_AMQP_CA", "amqp-ca", GATEWAY | WORKER | CTL, "",
+	     "path of a file with the certificates that amqps:// is verified by (default: those of "
+	     "the system)")
 SETTING_TEXT(database_url, "DATABASE_URL", "database-url", ALL, "postgresql:///couponmq",
 	     "PostgreSQL, a libpq connection string; the role needs no DDL rights")
 SETTING_TEXT(

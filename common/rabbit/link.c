@@ -7,6 +7,7 @@
 #include "common/rabbit/connection.h"
 #include "common/rabbit/envelope.h"
 #include "common/rabbit/topology.h"
+#include "common/trust.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -111,7 +112,13 @@ void rabbit_link_free(struct rabbit_link *link)
 	free(link);
 }
 
-/* After each call into the library that began with watch_begin(). */
+/* Around each call into the library. */
+static void call_begin(struct rabbit_link *link)
+{
+	trust_begin();
+	watch_begin(link->watch);
+}
+
 static void call_end(struct rabbit_link *link)
 {
 	link->cuts += (uint64_t)watch_end(link->watch);
@@ -345,13 +352,13 @@ void rabbit_link_read(struct rabbit_link *link)
 		int status;
 
 		amqp_maybe_release_buffers(link->connection);
-		watch_begin(link->watch);
+		call_begin(link);
 		status = amqp_simple_wait_frame_noblock(link->connection, &frame, &no_wait);
 		call_end(link);
 		if (status == AMQP_STATUS_TIMEOUT)
 			return;
 		if (status != AMQP_STATUS_OK) {
-			fail(link, amqp_error_string2(status));
+			fail(link, rabbit_status_text(status));
 			return;
 		}
 		why = frame_pass(link, &frame);
@@ -417,7 +424,7 @@ static int called(struct rabbit_link *link, int status)
 	call_end(link);
 	if (status == AMQP_STATUS_OK)
 		return 0;
-	fail(link, amqp_error_string2(status));
+	fail(link, rabbit_status_text(status));
 	return -1;
 }
 
@@ -426,7 +433,7 @@ int rabbit_link_publish(struct rabbit_link *link, const char *exchange, amqp_byt
 {
 	if (!link->connection)
 		return -1;
-	watch_begin(link->watch);
+	call_begin(link);
 	return called(link, amqp_basic_publish(link->connection, RABBIT_CHANNEL,
 					       amqp_cstring_bytes(exchange), routing_key, mandatory,
 					       0, properties, body));
@@ -438,7 +445,7 @@ int rabbit_link_declare(struct rabbit_link *link)
 		return -1;
 	if (link->plan.passive)
 		return 0;
-	watch_begin(link->watch);
+	call_begin(link);
 	return called(link, rabbit_topology_declare_send(link->connection));
 }
 
@@ -448,7 +455,7 @@ int rabbit_link_queue_ask(struct rabbit_link *link, const char *queue)
 
 	if (!link->connection)
 		return -1;
-	watch_begin(link->watch);
+	call_begin(link);
 	/* Not amqp_queue_declare_passive(): that waits for the reply. */
 	return called(link, amqp_send_method(link->connection, RABBIT_CHANNEL,
 					     AMQP_QUEUE_DECLARE_METHOD, &method));
@@ -458,7 +465,7 @@ int rabbit_link_ack(struct rabbit_link *link, uint64_t tag, int multiple)
 {
 	if (!link->connection)
 		return -1;
-	watch_begin(link->watch);
+	call_begin(link);
 	return called(link, amqp_basic_ack(link->connection, RABBIT_CHANNEL, tag, multiple));
 }
 
@@ -473,7 +480,7 @@ int rabbit_link_cancel(struct rabbit_link *link)
 		amqp_basic_cancel_t method = { .consumer_tag = amqp_cstring_bytes(
 						       link->plan.sources[i].queue) };
 
-		watch_begin(link->watch);
+		call_begin(link);
 		/* Not amqp_basic_cancel(): that waits for the reply. */
 		if (called(link, amqp_send_method(link->connection, RABBIT_CHANNEL,
 						  AMQP_BASIC_CANCEL_METHOD, &method)))

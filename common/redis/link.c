@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/redis/redis.h"
+#include "common/redis/tls.h"
 #include "common/resolving.h"
 #include "common/serve/loop.h"
 
@@ -211,13 +212,16 @@ static void handshake(struct redis_link *link)
 static void on_connect(const redisAsyncContext *async, int status)
 {
 	struct redis_link *link = async->data;
+	char error[TROUBLE_SIZE];
 
 	if (!link)
 		return;
-	if (status == REDIS_OK)
-		handshake(link);
-	else
+	if (status != REDIS_OK)
 		link_down(link, async->errstr); /* hiredis frees the context itself */
+	else if (link->url.is_tls && redis_tls_begin(&link->async->c, link->url.host, error))
+		link_cut(link, error);
+	else
+		handshake(link); /* sent when that of TLS has ended */
 }
 
 static void on_disconnect(const redisAsyncContext *async, int status)
