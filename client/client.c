@@ -4,8 +4,9 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/program/config.h"
-#include "common/serve/tls.h"
+#include "common/trust.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -19,9 +20,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define TIMEOUT_US 15000000 /* of an exchange: longer than the gateway's own deadlines */
-#define PROTOCOL "couponmq" /* for ALPN */
+#define TIMEOUT_US 15000000        /* of an exchange: longer than the gateway's own deadlines */
 #define RETRY_AFTER_MAX_MS 3600000 /* as the gateway tells at most */
+
+static const unsigned char protocols[] = "\x08"
+					 "couponmq"; /* for ALPN */
 
 static void path_read(struct gateway_address *address, const char *path)
 {
@@ -57,6 +60,26 @@ static void host_read(struct gateway_address *address, const char *text)
 	free(copy);
 }
 
+static int is_address(const char *host)
+{
+	struct in6_addr address;
+
+	return inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
+}
+
+static SSL_CTX *context_new(const char *host, const char *authorities)
+{
+	SSL_CTX *context = checked(SSL_CTX_new(TLS_client_method()));
+	char error[TRUST_ERROR_SIZE];
+
+	trust_authorities_set(TRUST_GATEWAY, authorities);
+	if (trust_context_set(context, TRUST_GATEWAY, host, error))
+		log_fatal("%s", error);
+	check(SSL_CTX_set_alpn_protos(context, protocols, sizeof(protocols) - 1) == 0);
+	SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	return context;
+}
+
 void gateway_address_read(struct gateway_address *address, const struct config *config)
 {
 	const char *text = config->listen;
@@ -69,7 +92,7 @@ void gateway_address_read(struct gateway_address *address, const struct config *
 	} else {
 		host_read(address, text);
 		if (*config->tls_ca)
-			address->tls = tls_client_new("COUPON_TLS_CA", config->tls_ca);
+			address->tls = context_new(address->host, config->tls_ca);
 	}
 }
 
@@ -283,10 +306,13 @@ static void connection_opened(struct client *client, uint32_t i)
 static void connection_secure(struct client *client, uint32_t i)
 {
 	struct client_connection *c = &client->list[i];
-	int rc = stream_handshake(&c->stream);
+	int rc;
+
+	trust_begin();
+	rc = stream_handshake(&c->stream);
 
 	if (rc < 0)
-		client_close(client, i, tls_client_error(c->stream.session));
+		client_close(client, i, *trust_why() ? trust_why() : "the TLS handshake ended");
 	else if (rc > 0)
 		connection_opened(client, i);
 }
@@ -309,7 +335,10 @@ static void connection_connected(struct client *client, uint32_t i)
 		connection_opened(client, i);
 		return;
 	}
-	stream_init(&c->stream, fd, tls_client_session_new(address->tls, address->host, PROTOCOL));
+	stream_init(&c->stream, fd, checked(SSL_new(address->tls)));
+	if (!is_address(address->host))
+		SSL_set_tlsext_host_name(c->stream.session, address->host);
+	SSL_set_connect_state(c->stream.session);
 	c->state = CLIENT_SECURING;
 	connection_secure(client, i);
 }

@@ -11,10 +11,10 @@
 
 #define SUBJECT_SIZE 48 /* errors of hiredis have 127 bytes */
 
-static const char *const settings[] = {
-	[TRUST_REDIS] = "COUPON_REDIS_CA", [TRUST_RABBITMQ] = "COUPON_AMQP_CA"
-};
-static char *paths[] = { [TRUST_REDIS] = NULL, [TRUST_RABBITMQ] = NULL };
+static const char *const settings[] = { [TRUST_REDIS] = "COUPON_REDIS_CA",
+					[TRUST_RABBITMQ] = "COUPON_AMQP_CA",
+					[TRUST_GATEWAY] = "COUPON_TLS_CA" };
+static char *paths[TRUST_GATEWAY + 1];
 
 static _Thread_local char why[TRUST_ERROR_SIZE];
 

@@ -1,5 +1,5 @@
 /*
- * Which certificates the programs accept from RabbitMQ and Redis: one that a trusted authority has
+ * Which certificates the programs accept from RabbitMQ, Redis and the gateway: one that a trusted authority has
  * issued, that is valid now, and that is for the host of the URL. TLS 1.2 or later. What failed is
  * kept for the thread whose call it was, so that a log line can tell it.
  */
@@ -10,7 +10,7 @@
 
 #define TRUST_ERROR_SIZE 256
 
-enum trust_store { TRUST_REDIS, TRUST_RABBITMQ };
+enum trust_store { TRUST_REDIS, TRUST_RABBITMQ, TRUST_GATEWAY };
 
 /*
  * The file with the certificates of the authorities for this store; "": those of the system. Before

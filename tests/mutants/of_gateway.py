@@ -206,14 +206,6 @@ MUTANTS = [
         "unit_test_tls::test_protocols",
     ),
     mutant(
-        "TLS",
-        "the name of the gateway, for its clients",
-        "common/serve/tls.c",
-        "check(X509_VERIFY_PARAM_set1_host(param, host, 0) == 1);",
-        "check(param != NULL);",
-        "unit_test_tls::test_clients_of_ours",
-    ),
-    mutant(
         "P11",
         "the random key of a hash",
         "common/hash.h",

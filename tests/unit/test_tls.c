@@ -294,40 +294,6 @@ static void test_clients(void **state)
 	SSL_CTX_free(stranger);
 }
 
-/* Our own clients verify the CA, and the name or address that they connect to. */
-static void test_clients_of_ours(void **state)
-{
-	static const char *const hosts[] = { "shop.example", "other.example", "127.0.0.1" };
-	SSL_CTX *context, *other;
-	struct tls *tls;
-
-	(void)state;
-	rig_pair_write(&rig, "shop.example", -DAY_S, DAY_S);
-	context = tls_client_new("COUPON_TLS_CA", rig.cert);
-	tls = tls_new(&rig.config);
-	for (int i = 0; i < 3; i++) {
-		SSL *server = tls_session_new(tls, "couponmq");
-		SSL *client = tls_client_session_new(context, hosts[i], "couponmq");
-
-		assert_int_equal(shake(server, client), i == 0);
-		if (i > 0)
-			assert_non_null(strstr(tls_client_error(client), "mismatch"));
-		SSL_free(server);
-		SSL_free(client);
-	}
-	rig_pair_write(&rig, "shop.example", -DAY_S, DAY_S);
-	other = tls_client_new("COUPON_TLS_CA", rig.cert); /* of another CA of this name */
-	SSL *server = tls_session_new(tls, "couponmq");
-	SSL *client = tls_client_session_new(other, hosts[0], "couponmq");
-
-	assert_false(shake(server, client));
-	SSL_free(server);
-	SSL_free(client);
-	SSL_CTX_free(other);
-	SSL_CTX_free(context);
-	tls_free(tls);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -338,7 +304,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_versions, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_resumption, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_clients, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_clients_of_ours, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
