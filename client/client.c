@@ -335,7 +335,7 @@ static void connection_connected(struct client *client, uint32_t i)
 		connection_opened(client, i);
 		return;
 	}
-	stream_init(&c->stream, fd, checked(SSL_new(address->tls)));
+	stream_secure(&c->stream, checked(SSL_new(address->tls)));
 	if (!is_address(address->host))
 		SSL_set_tlsext_host_name(c->stream.session, address->host);
 	SSL_set_connect_state(c->stream.session);

@@ -16,7 +16,7 @@
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
 #include "gateway/gate/limits.h"
-#include "gateway/gate/token.h"
+#include "gateway/gate/gate.h"
 #include "gateway/gateway.h"
 #include "gateway/listen/http_request.h"
 #include "gateway/listen/arrival.h"
@@ -261,7 +261,7 @@ int main(int argc, char **argv)
 	http_hosts_check(config.http_hosts);
 	arrivals_check(&config);
 	tls_check(&config);
-	tokens_check(&config);
+	gate_check(&config);
 	if (check_only) {
 		printf("the settings are well-formed\n");
 		config_free(&config);

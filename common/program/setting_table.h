@@ -44,6 +44,12 @@ SETTING_TEXT(http_listen, "COUPON_HTTP_LISTEN", "http-listen", GATEWAY, "127.0.0
 SETTING_TEXT(http_hosts, "COUPON_HTTP_HOSTS", "http-hosts", GATEWAY, "",
 	     "names, joined by commas, that the headers Host and Origin of HTTP requests may have "
 	     "beside addresses and localhost (default: none)")
+SETTING_TEXT(auth, "COUPON_AUTH", "auth", GATEWAY, "off",
+	     "who may ask: off (whoever reaches a listener may do everything) or required (each "
+	     "request needs an API key, a user token or a client certificate)")
+SETTING_NUMBER(keys_stale_s, "COUPON_KEYS_STALE_S", "keys-stale-s", GATEWAY, 3600, 1, 604800,
+	       "time for which API keys are judged while neither Redis nor PostgreSQL tells of "
+	       "them; then they are answered unavailable")
 SETTING_TEXT(token_keys, "COUPON_TOKEN_KEYS", "token-keys", GATEWAY, "",
 	     "path of a JSON Web Key Set, whose keys verify the tokens of users (default: none)")
 SETTING_TEXT(token_issuer, "COUPON_TOKEN_ISSUER", "token-issuer", GATEWAY, "",

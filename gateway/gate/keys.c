@@ -34,6 +34,17 @@ static const char *const role_names[KEY_ROLES_N] = {
 #undef ROLE
 };
 
+const char *key_verdict_kind(enum key_verdict verdict)
+{
+	static const char *const kinds[] = {
+#define VERDICT(name, kind) [name] = kind,
+		KEY_VERDICTS(VERDICT)
+#undef VERDICT
+	};
+
+	return kinds[verdict];
+}
+
 struct keys *keys_new(void)
 {
 	struct keys *keys = checked(calloc(1, sizeof(*keys)));
@@ -364,6 +375,34 @@ enum key_verdict keys_find(const struct keys *keys, const char *text, size_t len
 	return verdict;
 }
 
+/* The same of an entry whose text was not asked for. */
+static enum key_verdict entry_judge_by_id(const struct key_entry *entry, int64_t now_ms,
+					  int64_t *until_ms)
+{
+	*until_ms = entry->key.expires_ms;
+	if (entry->key.is_revoked)
+		return KEY_REVOKED;
+	return now_ms < entry->key.expires_ms ? KEY_GOOD : KEY_EXPIRED;
+}
+
+enum key_verdict keys_find_by_id(const struct keys *keys, const char *id, size_t len,
+				 int64_t now_ms, struct key_grant *grant)
+{
+	const struct key_entry *entry = key_id_valid(id, len) ? entry_get(keys, id, len) : NULL;
+	enum key_verdict verdict;
+
+	memset(grant, 0, sizeof(*grant));
+	if (!entry)
+		return KEY_UNKNOWN;
+	verdict = entry_judge_by_id(entry, now_ms, &grant->until_ms);
+	if (verdict == KEY_GOOD) {
+		grant->key = &entry->key;
+		grant->generation = entry->key.generation;
+		grant->is_by_id = 1;
+	}
+	return verdict;
+}
+
 enum key_verdict key_grant_check(struct key_grant *grant, int64_t now_ms)
 {
 	const struct key_entry *entry = (const struct key_entry *)grant->key;
@@ -372,7 +411,8 @@ enum key_verdict key_grant_check(struct key_grant *grant, int64_t now_ms)
 
 	if (grant->generation == grant->key->generation && now_ms < grant->until_ms)
 		return KEY_GOOD;
-	verdict = entry_judge(entry, grant->sha256, now_ms, &until_ms);
+	verdict = grant->is_by_id ? entry_judge_by_id(entry, now_ms, &until_ms)
+				  : entry_judge(entry, grant->sha256, now_ms, &until_ms);
 	/* One that has ended is judged again when it is asked for again. */
 	if (verdict == KEY_GOOD) {
 		grant->generation = grant->key->generation;

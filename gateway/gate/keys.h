@@ -63,21 +63,32 @@ const struct api_key *keys_get(const struct keys *keys, const char *id, size_t l
 /* Whether the key may be used for this coupon. */
 int key_has_coupon(const struct api_key *key, int64_t coupon);
 
-/* For log and metrics. Clients are not told which of those after KEY_GOOD it was. */
+/*
+ * What a text is: VERDICT(enumerator, "kind"). For the log: clients are not told which of those
+ * after the first it was.
+ */
+#define KEY_VERDICTS(VERDICT)                                                                \
+	VERDICT(KEY_GOOD, "good")                                                            \
+	VERDICT(KEY_FORM, "form")       /* it is no key */                                   \
+	VERDICT(KEY_UNKNOWN, "unknown") /* there is no key with this id */                   \
+	VERDICT(KEY_WRONG, "wrong")     /* another secret, or the one before for too long */ \
+	VERDICT(KEY_EXPIRED, "expired")                                                      \
+	VERDICT(KEY_REVOKED, "revoked")
+
 enum key_verdict {
-	KEY_GOOD,
-	KEY_FORM,    /* the text is no key */
-	KEY_UNKNOWN, /* there is no key with this id */
-	KEY_WRONG,   /* its secret is another one, or was the one before for too long */
-	KEY_EXPIRED,
-	KEY_REVOKED
+#define VERDICT(name, kind) name,
+	KEY_VERDICTS(VERDICT)
+#undef VERDICT
 };
+
+const char *key_verdict_kind(enum key_verdict verdict);
 
 /* What a text was good for, so that a connection can ask later whether it still is. */
 struct key_grant {
 	const struct api_key *key; /* NULL: none */
 	uint64_t generation;       /* of the key when it was last compared */
 	int64_t until_ms;          /* it is good before this time, if the key does not change */
+	int is_by_id;              /* there was no text, but another proof */
 	unsigned char sha256[KEY_HASH_SIZE];
 };
 
@@ -88,6 +99,10 @@ struct key_grant {
  */
 enum key_verdict keys_find(const struct keys *keys, const char *text, size_t len, int64_t now_ms,
 			   struct key_grant *grant);
+
+/* The same for a key that was proved otherwise: until it expires or is revoked. */
+enum key_verdict keys_find_by_id(const struct keys *keys, const char *id, size_t len,
+				 int64_t now_ms, struct key_grant *grant);
 
 /*
  * Whether the text of a grant with a key would be accepted now; cheap while the key has not

@@ -85,6 +85,7 @@ static void connection_free(struct http_connection *connection)
 	http_request_free(&connection->request, 0);
 	evbuffer_free(connection->surplus);
 	evbuffer_free(connection->unsent);
+	identity_forget(&connection->client.responder.identity);
 	free(connection);
 }
 

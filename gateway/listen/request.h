@@ -4,6 +4,7 @@
 #include "common/message/answer.h"
 #include "common/message/json.h"
 #include "common/message/receive.h"
+#include "gateway/gate/identity.h"
 
 #include <cjson/cJSON.h>
 #include <stddef.h>
@@ -19,7 +20,9 @@ struct responder {
 	/* Takes one reply line (without its end) and counts the request as answered. */
 	void (*reply)(struct responder *responder, enum answer answer, const char *line,
 		      size_t len);
-	uint64_t peer;             /* whose connection it is (intake.h) */
+	uint64_t peer;             /* whose connection it is (arrival.h) */
+	int is_local;              /* of this machine */
+	struct identity identity;  /* who asks (gate.h) */
 	int64_t codes_wrong_by_us; /* attempts.h */
 };
 
@@ -64,7 +67,7 @@ struct request {
 	int64_t begun_us;         /* monotonic */
 	size_t id_len;            /* 0: the request had none */
 	size_t key_len;           /* 0: none */
-	size_t code_len;          /* OP_REDEEM; else 0 */
+	size_t code_len;          /* OP_REDEEM; OP_AUTH: what is presented; else 0 */
 	char text[];              /* the id as JSON, then the key, then the code, each with a NUL */
 };
 
@@ -73,6 +76,7 @@ STAILQ_HEAD(request_list, request);
 const char *request_key(const struct request *request);
 /* The code as the client wrote it, until request_code_set() replaces it. */
 const char *request_code(const struct request *request);
+void request_code_wipe(struct request *request); /* it is a secret, and is not needed any more */
 /* Which code it is (receive_code_valid()); its coupon is then that of the request. */
 void request_code_set(struct request *request, const char *code);
 

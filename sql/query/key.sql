@@ -22,6 +22,14 @@ FROM api_key AS k
 WHERE $1::text IS NULL OR k.id = $1::text
 ORDER BY k.created_at DESC, k.id
 
+-- key_news: The number of the last change of any key, as `counted` in each row, and keys whose last
+-- change has a higher number than what is known. One row without a record: there are none.
+-- $1 what is known, $2 how many at most
+SELECT v.num AS counted, r.version, r.record
+FROM api_key_version AS v
+	LEFT JOIN LATERAL api_key_records($1::bigint, $2::int) AS r ON true
+ORDER BY r.version
+
 -- key_records: Keys whose last change has a higher number, as Redis and gateways have them; see
 -- sql/function/api_key_records.sql.
 -- $1 a number, $2 how many at most

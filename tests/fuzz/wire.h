@@ -86,6 +86,8 @@ static inline void wire_init(struct wire *wire)
 	STAILQ_INIT(&wire->kept);
 	wire->config = (struct config){ .http_hosts = (char *)"shop",
 					.connections_networks = (char *)"",
+					.proxy_from = (char *)"",
+					.tls_cert = (char *)"",
 					.line_limit_bytes = 256,
 					.connections_max = 100,
 					.inflight_per_connection_max = 4,
