@@ -262,12 +262,12 @@ int main(int argc, char **argv)
 	arrivals_check(&config);
 	tls_check(&config);
 	gate_check(&config);
+	transport_check(&config, CONFIG_GATEWAY);
 	if (check_only) {
 		printf("the settings are well-formed\n");
 		config_free(&config);
 		return 0;
 	}
-	transport_check(&config, CONFIG_GATEWAY);
 	signal(SIGPIPE, SIG_IGN);
 	descriptors_raise();
 	sockets_bind(&config, &sockets);

@@ -386,12 +386,12 @@ int main(int argc, char **argv)
 	tls_check(&config);
 	rules_read(&rules, &config);
 	relay_check(&config);
+	transport_check(&config, CONFIG_WORKER);
 	if (check_only) {
 		printf("the settings are well-formed\n");
 		config_free(&config);
 		return 0;
 	}
-	transport_check(&config, CONFIG_WORKER);
 	signal_fd = signals_open();
 	monitor = monitor_start(bind_tcp("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen),
 				&config);

@@ -47,6 +47,9 @@ SETTING_TEXT(http_hosts, "COUPON_HTTP_HOSTS", "http-hosts", GATEWAY, "",
 SETTING_TEXT(auth, "COUPON_AUTH", "auth", GATEWAY, "off",
 	     "who may ask: off (whoever reaches a listener may do everything) or required (each "
 	     "request needs an API key, a user token or a client certificate)")
+SETTING_TEXT(insecure, "COUPON_INSECURE", "insecure", GATEWAY | WORKER, "no",
+	     "yes: a listener that other machines can reach starts without TLS and without "
+	     "COUPON_AUTH=required, with a warning")
 SETTING_NUMBER(keys_stale_s, "COUPON_KEYS_STALE_S", "keys-stale-s", GATEWAY, 3600, 1, 604800,
 	       "time for which API keys are judged while neither Redis nor PostgreSQL tells of "
 	       "them; then they are answered unavailable")

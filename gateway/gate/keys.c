@@ -333,6 +333,14 @@ static const char *text_id(const char *text, size_t len)
 	return id;
 }
 
+/* Of one whose secret, or another proof, is right. */
+static enum key_verdict entry_state(const struct key_entry *entry, int64_t now_ms)
+{
+	if (entry->key.is_revoked)
+		return KEY_REVOKED;
+	return now_ms < entry->key.expires_ms ? KEY_GOOD : KEY_EXPIRED;
+}
+
 /*
  * Compares the hash of what was presented with both of the entry, whatever it finds, and sets until
  * when it is good.
@@ -349,9 +357,7 @@ static enum key_verdict entry_judge(const struct key_entry *entry, const unsigne
 		*until_ms = entry->previous_until_ms;
 	if (!is_own && !is_previous)
 		return KEY_WRONG;
-	if (entry->key.is_revoked)
-		return KEY_REVOKED;
-	return now_ms < entry->key.expires_ms ? KEY_GOOD : KEY_EXPIRED;
+	return entry_state(entry, now_ms);
 }
 
 enum key_verdict keys_find(const struct keys *keys, const char *text, size_t len, int64_t now_ms,
@@ -375,16 +381,6 @@ enum key_verdict keys_find(const struct keys *keys, const char *text, size_t len
 	return verdict;
 }
 
-/* The same of an entry whose text was not asked for. */
-static enum key_verdict entry_judge_by_id(const struct key_entry *entry, int64_t now_ms,
-					  int64_t *until_ms)
-{
-	*until_ms = entry->key.expires_ms;
-	if (entry->key.is_revoked)
-		return KEY_REVOKED;
-	return now_ms < entry->key.expires_ms ? KEY_GOOD : KEY_EXPIRED;
-}
-
 enum key_verdict keys_find_by_id(const struct keys *keys, const char *id, size_t len,
 				 int64_t now_ms, struct key_grant *grant)
 {
@@ -394,8 +390,9 @@ enum key_verdict keys_find_by_id(const struct keys *keys, const char *id, size_t
 	memset(grant, 0, sizeof(*grant));
 	if (!entry)
 		return KEY_UNKNOWN;
-	verdict = entry_judge_by_id(entry, now_ms, &grant->until_ms);
+	verdict = entry_state(entry, now_ms);
 	if (verdict == KEY_GOOD) {
+		grant->until_ms = entry->key.expires_ms;
 		grant->key = &entry->key;
 		grant->generation = entry->key.generation;
 		grant->is_by_id = 1;
@@ -407,11 +404,11 @@ enum key_verdict key_grant_check(struct key_grant *grant, int64_t now_ms)
 {
 	const struct key_entry *entry = (const struct key_entry *)grant->key;
 	enum key_verdict verdict;
-	int64_t until_ms;
+	int64_t until_ms = grant->key->expires_ms;
 
 	if (grant->generation == grant->key->generation && now_ms < grant->until_ms)
 		return KEY_GOOD;
-	verdict = grant->is_by_id ? entry_judge_by_id(entry, now_ms, &until_ms)
+	verdict = grant->is_by_id ? entry_state(entry, now_ms)
 				  : entry_judge(entry, grant->sha256, now_ms, &until_ms);
 	/* One that has ended is judged again when it is asked for again. */
 	if (verdict == KEY_GOOD) {
