@@ -223,6 +223,14 @@ MUTANTS = [
     ),
     mutant(
         "limits",
+        "the key that an entry still has when it is taken from",
+        "gateway/gate/limits.c",
+        "\t\t\tif (!word_is_of(entry, limit->key))\n\t\t\t\tbreak;\n",
+        "",
+        "unit_test_limits::test_no_request_is_counted_for_another",
+    ),
+    mutant(
+        "limits",
         "those who owe most, that are forgotten last",
         "gateway/gate/limits.c",
         "\treturn arrival;\n",

@@ -308,6 +308,50 @@ static void test_what_is_refused_is_not_missing_meanwhile(void **state)
 	munmap(counts, sizeof(*counts));
 }
 
+#define SETS 18725 /* of limits.c: multiples of it share a set */
+#define TURNS 1000000
+#define TURN_US 15
+#define TURN_RATE 70000 /* just below what it takes */
+
+/* Takes of 30 users in one set, at the time of the counts. */
+static void take_of_a_set(struct counts *counts)
+{
+	for (uint64_t i = 1; counts->turn < TURNS; i = i % 30 + 1) {
+		const struct limit one = limit_of(LIMIT_USER, i * SETS, LIMIT_RATE_MAX, 20);
+
+		limits_take(&one, 1, NOW + (int64_t)counts->turn * TURN_US);
+		counts->steps[0]++;
+	}
+}
+
+/*
+ * A user whose entry is given to others and back all the time: what they take is never counted for
+ * this one, which asks at its rate and is refused nothing.
+ */
+static void test_no_request_is_counted_for_another(void **state)
+{
+	const struct limit one = limit_of(LIMIT_USER, 0, TURN_RATE, 1);
+	struct counts *counts = counts_new();
+	int refused = 0;
+
+	(void)state;
+	for (size_t process = 1; process < PROCESSES; process++) {
+		if (fork() > 0)
+			continue;
+		limits_enter(process);
+		take_of_a_set(counts);
+		_exit(0);
+	}
+	while (counts->steps[0] == 0)
+		sched_yield();
+	for (; counts->turn < TURNS; counts->turn++)
+		refused += limits_take(&one, 1, NOW + (int64_t)counts->turn * TURN_US).wait_us > 0;
+	while (wait(NULL) > 0)
+		;
+	assert_int_equal(refused, 0);
+	munmap(counts, sizeof(*counts));
+}
+
 #define DEATHS 100
 
 /* Takes all the time: of one user, and of ever new ones. */
@@ -436,6 +480,7 @@ int main(void)
 		TEST(test_those_who_owe_nothing_are_forgotten_first),
 		TEST(test_processes_take_from_one),
 		TEST(test_what_is_refused_is_not_missing_meanwhile),
+		TEST(test_no_request_is_counted_for_another),
 		TEST(test_processes_are_killed),
 		TEST(test_a_process_dies_in_the_middle),
 	};
