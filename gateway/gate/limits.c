@@ -16,14 +16,17 @@
 #define BURST_LEAST 20
 #define FOUND_TRIES 8 /* for an entry that others take over again and again */
 
-static const struct {
-	const char *name;
-	size_t entries;
-} kinds[LIMIT_KINDS] = {
-	[LIMIT_KEY] = { "key", 32768 }, /* three times as many as there are keys at most */
-	[LIMIT_USER] = { "user", 131072 },
-	[LIMIT_ADDRESS] = { "address", 131072 },
-	[LIMIT_WRONG] = { "wrong", 32768 },
+/*
+ * Of each kind: so many that even of 10,000 keys, all at their limits, hardly ever more than
+ * WORD_WAYS share a set.
+ */
+#define ENTRIES 131072
+
+static const char *const names[LIMIT_KINDS] = {
+	[LIMIT_KEY] = "key",
+	[LIMIT_USER] = "user",
+	[LIMIT_ADDRESS] = "address",
+	[LIMIT_WRONG] = "wrong",
 };
 
 static struct word_table tables[LIMIT_KINDS];
@@ -49,7 +52,7 @@ void limits_init(size_t processes)
 	static const struct word_rules rules = { .rank = arrival_rank, .fresh = arrival_fresh };
 
 	for (size_t i = 0; i < LIMIT_KINDS; i++)
-		word_table_init(&tables[i], kinds[i].entries, processes, &rules);
+		word_table_init(&tables[i], ENTRIES, processes, &rules);
 }
 
 void limits_enter(size_t process)
@@ -243,7 +246,7 @@ size_t limit_policy_write(const struct limit *limits, size_t n, char text[LIMIT_
 		window_us = us_of_ns(limits[i].burst * cost_ns(&limits[i]));
 		len += (size_t)snprintf(text + len, LIMIT_POLICY_SIZE - len,
 					"%s\"%s\";q=%lld;w=%lld", len > 0 ? ", " : "",
-					kinds[limits[i].kind].name, (long long)limits[i].burst,
+					names[limits[i].kind], (long long)limits[i].burst,
 					(long long)rounded_up(window_us, 1000000));
 	}
 	check(len < LIMIT_POLICY_SIZE);
@@ -257,7 +260,7 @@ size_t limit_state_write(const struct limit_verdict *verdict, char text[LIMIT_ST
 	text[0] = '\0';
 	if (verdict->of)
 		len = snprintf(text, LIMIT_STATE_SIZE, "\"%s\";r=%lld;t=%lld",
-			       kinds[verdict->of->kind].name, (long long)verdict->left,
+			       names[verdict->of->kind], (long long)verdict->left,
 			       (long long)rounded_up(verdict->more_us, 1000000));
 	check(len >= 0 && len < LIMIT_STATE_SIZE);
 	return (size_t)len;

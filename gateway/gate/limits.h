@@ -78,7 +78,7 @@ int64_t limit_retry_after_s(const struct limit_verdict *verdict);
  *	RateLimit-Policy: "address";q=200;w=2, "user";q=40;w=2
  *	RateLimit: "user";r=39;t=1
  *
- * q requests are regained in w seconds, at least the burst; r are left, and one more in t seconds.
+ * q is the burst, which comes back in w seconds; r are left of it, and one more in t seconds.
  * Limits with rate 0 are left out; without any the text is empty. Returns its length.
  */
 #define LIMIT_POLICY_SIZE (LIMIT_KINDS * 56)

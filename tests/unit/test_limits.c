@@ -218,8 +218,8 @@ static void test_those_who_owe_nothing_are_forgotten_first(void **state)
 
 /* The counts of several processes. */
 struct counts {
-	atomic_int_least64_t allowed[2000];
-	atomic_int_least64_t done;
+	atomic_int_least64_t allowed[20000];
+	atomic_uint_least64_t turn;
 	atomic_int_least64_t steps[PROCESSES];
 };
 
@@ -232,10 +232,29 @@ static struct counts *counts_new(void)
 	return counts;
 }
 
-/* All of them begin with a key at about the same time. */
+/* Takes all that there is of the user, each time from the address too. */
+static int64_t taken_of_both(uint64_t key, int64_t burst)
+{
+	const struct limit both[] = { limit_of(LIMIT_ADDRESS, 7, 1, 1000000),
+				      limit_of(LIMIT_USER, key, 100, burst) };
+	int64_t n = 0;
+
+	while (limits_take(both, 2, NOW).wait_us == 0)
+		n++;
+	return n;
+}
+
+static int64_t burst_of(uint64_t key)
+{
+	return key == 0 ? 300000 : key % 2 ? 1 : 3;
+}
+
+/* All of them begin with a user at about the same time. */
 static void test_processes_take_from_one(void **state)
 {
+	const struct limit address = limit_of(LIMIT_ADDRESS, 7, 1, 1000000);
 	struct counts *counts = counts_new();
+	int64_t sum = 0;
 	int status;
 
 	(void)state;
@@ -243,17 +262,93 @@ static void test_processes_take_from_one(void **state)
 		if (fork() > 0)
 			continue;
 		limits_enter(process);
-		for (uint64_t key = 0; key < 2000; key++)
-			counts->allowed[key] +=
-				taken_all(limit_of(LIMIT_USER, key, 100, key ? 3 : 300000), NOW);
+		for (uint64_t key = 0; key < 20000; key++)
+			counts->allowed[key] += taken_of_both(key, burst_of(key));
 		_exit(0);
 	}
 	for (size_t process = 0; process < PROCESSES; process++) {
 		assert_true(wait(&status) > 0);
 		assert_int_equal(status, 0);
 	}
-	for (size_t key = 0; key < 2000; key++)
-		assert_int_equal(counts->allowed[key], key ? 3 : 300000);
+	for (size_t key = 0; key < 20000; key++) {
+		assert_int_equal(counts->allowed[key], burst_of(key));
+		sum += counts->allowed[key];
+	}
+	assert_int_equal(limits_look(&address, 1, NOW).left, 1000000 - sum);
+	munmap(counts, sizeof(*counts));
+}
+
+/* One user that is refused all the time, while others take from the same address. */
+static void test_what_is_refused_is_not_missing_meanwhile(void **state)
+{
+	struct counts *counts = counts_new();
+	int refused = 0;
+	pid_t pid;
+
+	(void)state;
+	taken_all(user(1), NOW);
+	pid = fork();
+	while (pid == 0 && counts->turn < 20000) {
+		const struct limit both[] = { limit_of(LIMIT_ADDRESS, counts->turn, 1, 1),
+					      user(1) };
+
+		limits_take(both, 2, NOW);
+		counts->steps[0]++;
+	}
+	if (pid == 0)
+		_exit(0);
+	while (counts->steps[0] == 0)
+		sched_yield();
+	while (counts->turn < 20000) {
+		refused += take(limit_of(LIMIT_ADDRESS, counts->turn, 1, 1), NOW) > 0;
+		counts->turn++;
+	}
+	waitpid(pid, NULL, 0);
+	assert_int_equal(refused, 0);
+	munmap(counts, sizeof(*counts));
+}
+
+#define SETS 18725 /* of limits.c: multiples of it share a set */
+#define TURNS 1000000
+#define TURN_US 15
+#define TURN_RATE 70000 /* just below what it takes */
+
+/* Takes of 30 users in one set, at the time of the counts. */
+static void take_of_a_set(struct counts *counts)
+{
+	for (uint64_t i = 1; counts->turn < TURNS; i = i % 30 + 1) {
+		const struct limit one = limit_of(LIMIT_USER, i * SETS, LIMIT_RATE_MAX, 20);
+
+		limits_take(&one, 1, NOW + (int64_t)counts->turn * TURN_US);
+		counts->steps[0]++;
+	}
+}
+
+/*
+ * A user whose entry is given to others and back all the time: what they take is never counted for
+ * this one, which asks at its rate and is refused nothing.
+ */
+static void test_no_request_is_counted_for_another(void **state)
+{
+	const struct limit one = limit_of(LIMIT_USER, 0, TURN_RATE, 1);
+	struct counts *counts = counts_new();
+	int refused = 0;
+
+	(void)state;
+	for (size_t process = 1; process < PROCESSES; process++) {
+		if (fork() > 0)
+			continue;
+		limits_enter(process);
+		take_of_a_set(counts);
+		_exit(0);
+	}
+	while (counts->steps[0] == 0)
+		sched_yield();
+	for (; counts->turn < TURNS; counts->turn++)
+		refused += limits_take(&one, 1, NOW + (int64_t)counts->turn * TURN_US).wait_us > 0;
+	while (wait(NULL) > 0)
+		;
+	assert_int_equal(refused, 0);
 	munmap(counts, sizeof(*counts));
 }
 
@@ -384,6 +479,8 @@ int main(void)
 		TEST(test_a_flood_of_users),
 		TEST(test_those_who_owe_nothing_are_forgotten_first),
 		TEST(test_processes_take_from_one),
+		TEST(test_what_is_refused_is_not_missing_meanwhile),
+		TEST(test_no_request_is_counted_for_another),
 		TEST(test_processes_are_killed),
 		TEST(test_a_process_dies_in_the_middle),
 	};
