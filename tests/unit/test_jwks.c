@@ -1,0 +1,534 @@
+/* The key set of user tokens: which keys are taken, left out, or refuse the file. */
+#include "gateway/gate/jwks.h"
+
+#include <openssl/bn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* RFC 7515 A.1, A.2, A.3, and RFC 8037 A.2. */
+#define K "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow"
+#define N                                                                                      \
+	"ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-"                \
+	"4qPCJrcS2mJPMEzP1Pt0"                                                                 \
+	"Bm4d4QlL-yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-"          \
+	"bSf63kpaSHSXnd"                                                                       \
+	"S5z5rexMdbBYUsLA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_" \
+	"I5IhlJ"                                                                               \
+	"H7aGhyxXFvUK-DWNmoudF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ"
+#define X "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU"
+#define Y "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"
+#define ED "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
+
+#define KEYS(keys) "{\"keys\":[" keys "]}"
+#define EC(rest) "{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"" X "\",\"y\":\"" Y "\"" rest "}"
+#define OKP(rest) "{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"x\":\"" ED "\"" rest "}"
+#define RSA(rest) "{\"kty\":\"RSA\",\"n\":\"" N "\",\"e\":\"AQAB\"" rest "}"
+#define OCT(rest) "{\"kty\":\"oct\",\"k\":\"" K "\"" rest "}"
+#define KID(kid) ",\"kid\":\"" kid "\""
+
+static struct token_keys *parse(const char *text, int is_secret, char why[KEY_FILE_WHY_SIZE])
+{
+	size_t len = strlen(text);
+	char *copy = malloc(len ? len : 1); /* a sanitizer detects reads beyond it */
+	struct token_keys *keys;
+
+	*why = '\0';
+	memcpy(copy, text, len);
+	keys = token_keys_parse(copy, len, is_secret, why);
+	free(copy);
+	return keys;
+}
+
+static struct token_keys *take(const char *text)
+{
+	char why[KEY_FILE_WHY_SIZE];
+	struct token_keys *keys = parse(text, 1, why);
+
+	if (!keys)
+		fail_msg("%s: %s", text, why);
+	return keys;
+}
+
+static void refuse(const char *text, const char *part)
+{
+	char why[KEY_FILE_WHY_SIZE];
+
+	if (parse(text, 1, why))
+		fail_msg("%s was taken", text);
+	if (!strstr(why, part))
+		fail_msg("%s: \"%s\" lacks %s", text, why, part);
+}
+
+static const struct vector {
+	const char *jwk, *alg, *text, *signature;
+} vectors[] = {
+	{ OCT(KID("a")), "HS256",
+	  "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAs"
+	  "DQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ",
+	  "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk" },
+	{ RSA(KID("a")), "RS256",
+	  "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFt"
+	  "cGxlLmNvbS9pc19yb290Ijp0cnVlfQ",
+	  "cC4hiUPoj9Eetdgtv3hF80EGrhuB__dzERat0XF9g2VtQgr9PJbu3XOiZj5RZmh7AAuHIm4Bh-0Qc_lF5YKt_O8"
+	  "W2Fp5jujGbds9uJdbF9CUAr7t1dnZcAcQjbKBYNX4BAynRFdiuB--f_nZLgrnbyTyWzO75vRK5h6xBArLIARNPv"
+	  "kSjtQBMHlb1L07Qe7K0GarZRmB_eSN9383LcOLn6_dO--xi12jzDwusC-eOkHWEsqtFZESc6BfI7noOPqvhJ1ph"
+	  "CnvWh6IeYI2w9QOYEUipUTI8np6LbgGY9Fs98rqVt5AXLIhWkWywlVmtVrBp0igcN_IoypGlUPQGe77Rw" },
+	{ EC(KID("a")), "ES256",
+	  "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFt"
+	  "cGxlLmNvbS9pc19yb290Ijp0cnVlfQ",
+	  "DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-"
+	  "Kg6NU1Q" },
+	{ OKP(KID("a")), "EdDSA", "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc",
+	  "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_"
+	  "MuM0KAg" },
+};
+
+#define VECTORS_N (sizeof(vectors) / sizeof(vectors[0]))
+
+/* Each bit of the signature and each byte of the text counts, and no other key fits. */
+static void test_vectors_of_the_rfcs(void **state)
+{
+	char text[20000], changed[1000];
+	unsigned char signature[1025] = { 0 };
+	size_t n;
+
+	(void)state;
+	for (size_t i = 0; i < VECTORS_N; i++) {
+		const struct vector *vector = &vectors[i];
+		size_t len = strlen(vector->text);
+		struct token_keys *keys;
+		const struct verifier *verifier;
+
+		snprintf(text, sizeof(text), KEYS("%s"), vector->jwk);
+		keys = take(text);
+		assert_string_equal(token_keys_find(keys, "a")->alg, vector->alg);
+		verifier = &token_keys_find(keys, "a")->verifier;
+		assert_int_equal(sodium_base642bin(signature, 1024, vector->signature,
+						   strlen(vector->signature), NULL, &n, NULL,
+						   sodium_base64_VARIANT_URLSAFE_NO_PADDING),
+				 0);
+#define VERIFY(text, len, n) verifier_verify(verifier, &keys->digest, text, len, signature, n)
+		assert_int_equal(VERIFY(vector->text, len, n), 0);
+		for (size_t bit = 0; bit < 8 * n; bit++) {
+			signature[bit / 8] ^= (unsigned char)(1 << bit % 8);
+			assert_int_not_equal(VERIFY(vector->text, len, n), 0);
+			signature[bit / 8] ^= (unsigned char)(1 << bit % 8);
+		}
+		for (size_t at = 0; at < len; at += 10) {
+			strcpy(changed, vector->text);
+			changed[at]++;
+			assert_int_not_equal(VERIFY(changed, len, n), 0);
+		}
+		assert_int_not_equal(VERIFY(vector->text, len - 1, n), 0);
+		assert_int_not_equal(VERIFY(vector->text, len, n - 1), 0);
+		assert_int_not_equal(VERIFY(vector->text, len, n + 1), 0);
+		assert_int_not_equal(VERIFY(vector->text, len, 0), 0);
+		for (size_t other = 0; other < VECTORS_N; other++)
+			assert_int_equal(other == i, !VERIFY(vectors[other].text,
+							     strlen(vectors[other].text), n));
+		assert_int_equal(VERIFY(vector->text, len, n), 0);
+		token_keys_free(keys);
+	}
+}
+
+#define GOOD OKP(KID("good"))
+
+static void test_refused(void **state)
+{
+	static const char *const rows[][2] = {
+		{ "", "not strict JSON" },
+		{ "[]", "no object with an array" },
+		{ "{}", "no object with an array" },
+		{ "{\"keys\":{}}", "no object with an array" },
+		{ "{\"Keys\":[" GOOD "]}", "no object with an array" },
+		{ KEYS(""), "no key that verifies" },
+		{ KEYS(GOOD) " x", "not strict JSON" },
+		{ "{\"keys\":[],\"keys\":[" GOOD "]}", "occurs twice" },
+		{ KEYS("{\"kty\":\"OKP\",\"kty\":\"OKP\"}"), "occurs twice" },
+		{ KEYS("7"), "key 1 (kid none): it is no object" },
+		{ KEYS(GOOD ",{}"), "key 2 (kid none): its kty is absent or unknown" },
+		{ KEYS(GOOD ",{\"kty\":1}"), "its kty" },
+		{ KEYS(GOOD ",{\"kty\":\"ec\",\"kid\":\"b\"}"), "key 2 (kid b): its kty" },
+		{ KEYS(GOOD ",{\"kty\":\"EC\",\"kid\":\"b\"}"), "its crv" },
+		{ KEYS(GOOD ",{\"kty\":\"EC\",\"crv\":\"P-265\",\"kid\":\"b\"}"), "its crv" },
+		{ KEYS(GOOD ",{\"kty\":\"EC\",\"crv\":\"Ed25519\",\"kid\":\"b\"}"), "its crv" },
+		{ KEYS(GOOD ",{\"kty\":\"OKP\",\"crv\":\"ed25519\",\"kid\":\"b\"}"), "its crv" },
+		{ KEYS(EC(KID("b") ",\"alg\":\"ES384\"")), "its alg does not go with" },
+		{ KEYS(EC(KID("b") ",\"alg\":\"RS256\"")), "its alg does not go with" },
+		{ KEYS(EC(KID("b") ",\"alg\":\"HS256\"")), "its alg does not go with" },
+		{ KEYS(RSA(KID("b") ",\"alg\":\"HS256\"")), "its alg does not go with" },
+		{ KEYS(OKP(KID("b") ",\"alg\":\"Ed448\"")), "its alg does not go with" },
+		{ KEYS(OCT(KID("b") ",\"alg\":\"RS256\"")), "its alg does not go with" },
+		{ KEYS(RSA(KID("b") ",\"alg\":\"RS265\"")), "its alg is unknown" },
+		{ KEYS(RSA(KID("b") ",\"alg\":\"none\"")), "its alg is unknown" },
+		{ KEYS(RSA(KID("b") ",\"alg\":\"\"")), "its alg is unknown" },
+		{ KEYS(RSA(KID("b") ",\"alg\":null")), "its alg is no string" },
+		{ KEYS(RSA("")), "its kid must be" },
+		{ KEYS(RSA(",\"kid\":7")), "its kid must be" },
+		{ KEYS(RSA(KID(""))), "its kid must be" },
+		{ KEYS(RSA(KID("a\\nb"))), "its kid must be" },
+		{ KEYS(RSA(KID("0123456789012345678901234567890123456789012345678901234567890123"
+			       "4"))),
+		  "its kid must be" },
+		{ KEYS(RSA(KID("good")) "," GOOD), "key 2 (kid good): its kid is that of a key" },
+		{ KEYS(RSA(KID("b") ",\"use\":\"Sig\"")), "its use must be" },
+		{ KEYS(RSA(KID("b") ",\"use\":null")), "its use must be" },
+		{ KEYS(RSA(KID("b") ",\"key_ops\":\"verify\"")), "its key_ops is no array" },
+		{ KEYS(RSA(KID("b") ",\"key_ops\":[]")), "its key_ops must have" },
+		{ KEYS(RSA(KID("b") ",\"key_ops\":[\"sign\"]")), "its key_ops must have" },
+		{ KEYS(RSA(KID("b") ",\"key_ops\":[\"verfy\"]")), "its key_ops must have" },
+		{ KEYS(RSA(KID("b") ",\"key_ops\":[1]")), "its key_ops must have" },
+		{ KEYS(EC(KID("b") ",\"d\":\"AA\"")), "its private part" },
+		{ KEYS(RSA(KID("b") ",\"p\":\"AA\"")), "its private part" },
+		{ KEYS(RSA(KID("b") ",\"q\":\"AA\"")), "its private part" },
+		{ KEYS(RSA(KID("b") ",\"dp\":\"AA\"")), "its private part" },
+		{ KEYS(RSA(KID("b") ",\"dq\":null")), "its private part" },
+		{ KEYS(RSA(KID("b") ",\"qi\":\"\"")), "its private part" },
+		{ KEYS(RSA(KID("b") ",\"oth\":[]")), "its private part" },
+		{ KEYS(OKP(KID("b") ",\"use\":\"enc\",\"d\":\"AA\"")), "its private part" },
+		{ KEYS("{\"kty\":\"EC\",\"crv\":\"P-256\",\"kid\":\"b\",\"x\":\"" X "\"}"),
+		  "its x and y must" },
+		{ KEYS("{\"kty\":\"EC\",\"crv\":\"P-256\",\"kid\":\"b\",\"x\":\"" X "\",\"y\":\"" Y
+		       "=\"}"),
+		  "its x and y must" },
+		{ KEYS("{\"kty\":\"EC\",\"crv\":\"P-256\",\"kid\":\"b\",\"x\":\"AA" X
+		       "\",\"y\":\"" Y "\"}"),
+		  "its x and y must" },
+		{ KEYS("{\"kty\":\"EC\",\"crv\":\"P-256\",\"kid\":\"b\",\"x\":\"AA\",\"y\":\"" Y
+		       "\"}"),
+		  "its x and y must" },
+		{ KEYS("{\"kty\":\"EC\",\"crv\":\"P-256\",\"kid\":\"b\",\"x\":\"" Y "\",\"y\":\"" X
+		       "\"}"),
+		  "not a point of the curve P-256" },
+		{ KEYS("{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"kid\":\"b\",\"x\":\"AAAA\"}"),
+		  "its x must be 32 bytes" },
+		{ KEYS("{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"kid\":\"b\"}"),
+		  "its x must be 32 bytes" },
+		{ KEYS("{\"kty\":\"RSA\",\"kid\":\"b\",\"n\":\"AAAA" N "\",\"e\":\"AQAB\"}"),
+		  "its n must be" },
+		{ KEYS("{\"kty\":\"RSA\",\"kid\":\"b\",\"e\":\"AQAB\"}"), "its n must be" },
+		{ KEYS("{\"kty\":\"RSA\",\"kid\":\"b\",\"n\":\"" N "\"}"), "its e must be" },
+		{ KEYS("{\"kty\":\"RSA\",\"kid\":\"b\",\"n\":\"" N "\",\"e\":65537}"),
+		  "its e must be" },
+		{ KEYS("{\"kty\":\"RSA\",\"kid\":\"b\",\"n\":\"" N "\",\"e\":\"AAEAAQ\"}"),
+		  "its e must be" },
+		{ KEYS("{\"kty\":\"RSA\",\"kid\":\"b\",\"n\":\"" N "\",\"e\":\"AQAAAAAAAAAB\"}"),
+		  "its e must be" },
+		{ KEYS("{\"kty\":\"RSA\",\"kid\":\"b\",\"n\":\"" N "\",\"e\":\"AQ\"}"),
+		  "its e must be odd" },
+		{ KEYS("{\"kty\":\"RSA\",\"kid\":\"b\",\"n\":\"" N "\",\"e\":\"AQAA\"}"),
+		  "its e must be odd" },
+		{ KEYS("{\"kty\":\"oct\",\"kid\":\"b\",\"k\":\""
+		       "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHg\"}"), /* 31 bytes */
+		  "its k must be 32" },
+		{ KEYS("{\"kty\":\"oct\",\"kid\":\"b\",\"k\":\"" K "==\"}"), "its k must be 32" },
+		{ KEYS("{\"kty\":\"oct\",\"kid\":\"b\"}"), "its k must be 32" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		refuse(rows[i][0], rows[i][1]);
+}
+
+/* Beside a good key: each of these is left out, and only that. */
+static void test_left_out(void **state)
+{
+	static const char *const rows[] = {
+		RSA(",\"use\":\"enc\""),
+		RSA(KID("good") ",\"use\":\"enc\",\"alg\":\"RSA-OAEP\""),
+		RSA(",\"alg\":\"RS384\""),
+		RSA(KID("b") ",\"use\":\"sig\",\"alg\":\"PS256\""),
+		RSA(KID("b") ",\"key_ops\":[\"encrypt\",\"wrapKey\"]"),
+		EC(KID("b") ",\"alg\":\"ECDH-ES\""),
+		EC(KID("b") ",\"key_ops\":[\"deriveKey\"]"),
+		OCT(KID("b") ",\"alg\":\"HS512\""),
+		OCT(KID("b") ",\"alg\":\"A256KW\",\"use\":\"enc\""),
+		"{\"kty\":\"EC\",\"crv\":\"P-384\",\"kid\":\"b\",\"x\":\"AA\",\"y\":\"AA\"}",
+		"{\"kty\":\"EC\",\"crv\":\"P-521\",\"kid\":\"b\",\"alg\":\"ES512\"}",
+		"{\"kty\":\"EC\",\"crv\":\"secp256k1\",\"kid\":\"b\"}",
+		"{\"kty\":\"OKP\",\"crv\":\"Ed448\",\"kid\":\"b\",\"alg\":\"EdDSA\"}",
+		"{\"kty\":\"OKP\",\"crv\":\"X25519\",\"kid\":\"b\",\"use\":\"enc\"}",
+		"{\"kty\":\"AKP\",\"kid\":\"b\",\"alg\":\"ML-DSA-65\",\"pub\":\"AA\"}",
+	};
+	char text[2000];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct token_keys *keys;
+
+		snprintf(text, sizeof(text), KEYS("%s," GOOD ""), rows[i]);
+		keys = take(text);
+		assert_int_equal(keys->n, 1);
+		assert_non_null(token_keys_find(keys, "good"));
+		token_keys_free(keys);
+		snprintf(text, sizeof(text), KEYS("%s"), rows[i]);
+		refuse(text, "no key that verifies");
+	}
+}
+
+/* As Keycloak, Google, Microsoft and Auth0 publish them, with other numbers. */
+static void test_sets_of_issuers(void **state)
+{
+	static const char *const sets[] = {
+		KEYS(RSA(KID(
+			"FJ86GcF3jTbNLOco4NvZkUCIUmfYCqoqtOQeMfbhNlE") ",\"use\":\"enc\","
+								       "\"alg\":\"RSA-"
+								       "OAEP\",\"x5c\":["
+								       "\"MIICmzCCAYMCBg=="
+								       "\"]") "," RSA(KID("q") ",\""
+											       "alg"
+											       "\":"
+											       "\"R"
+											       "S25"
+											       "6\""
+											       ",\""
+											       "use"
+											       "\":"
+											       "\"s"
+											       "ig"
+											       "\","
+											       "\"x"
+											       "5c"
+											       "\":"
+											       "[\""
+											       "MII"
+											       "C+/"
+											       "=="
+											       "\"]"
+											       ","
+											       "\"x"
+											       "5t"
+											       "\":"
+											       "\"y"
+											       "Q\""
+											       ",\""
+											       "x5t"
+											       "#S2"
+											       "56"
+											       "\":"
+											       "\"z"
+											       "g"
+											       "\"")),
+		"{\n  \"keys\": [\n    " RSA(KID(
+			"89ce3598c473af1bda4bff95e6c8736450206fba") ",\"us"
+								    "e\":"
+								    "\"sig"
+								    "\","
+								    "\"alg"
+								    "\":"
+								    "\"RS2"
+								    "56\"") ",\n" RSA(KID("dd125d5f"
+											  "462fbc60"
+											  "14aedab8"
+											  "1ddf3bce"
+											  "dab7084"
+											  "7") ",\""
+											       "alg"
+											       "\":"
+											       "\"R"
+											       "S25"
+											       "6"
+											       "\"") "\n"
+												     "]\n}"
+												     "\n",
+		KEYS(RSA(KID("1LTMzakihiRla_8z2BEJVXeWMqo") ",\"use\":\"sig\",\"x5t\":\"1LTMza\","
+							    "\"cloud_instance_name\":"
+							    "\"microsoftonline.com\","
+							    "\"issuer\":\"https://login.example/"
+							    "{tenantid}/v2.0\"")),
+		KEYS(EC(KID("ec/+=") ",\"use\":\"sig\",\"alg\":\"ES256\",\"iat\":1.5e9")),
+		KEYS(OKP(KID("a") ",\"alg\":\"EdDSA\",\"key_ops\":[\"verify\"],\"ext\":true")),
+		"{\"keys\":[" OCT(KID(
+			"s") ",\"alg\":\"HS256\",\"key_ops\":[\"sign\",\"verify\"]") "],\"issuer\":"
+										     "\"x\"}",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++)
+		token_keys_free(take(sets[i]));
+}
+
+static void test_name_since_rfc_9864(void **state)
+{
+	struct token_keys *keys = take(
+		KEYS(OKP(KID("new") ",\"alg\":\"Ed25519\"") "," OKP(KID("old"))));
+
+	(void)state;
+	assert_string_equal(token_keys_find(keys, "new")->alg, "Ed25519");
+	assert_string_equal(token_keys_find(keys, "old")->alg, "EdDSA");
+	assert_null(token_keys_find(keys, "NEW"));
+	token_keys_free(keys);
+}
+
+static const char *base64(const void *bytes, size_t len)
+{
+	static char text[4000];
+
+	return sodium_bin2base64(text, sizeof(text), bytes, len,
+				 sodium_base64_VARIANT_URLSAFE_NO_PADDING);
+}
+
+static void test_points_of_ed25519(void **state)
+{
+	static const unsigned char points[][32] = {
+		{ 0 },                                    /* of order 4 */
+		{ 1 },                                    /* neutral */
+		{ 0xec, [1 ... 30] = 0xff, [31] = 0x7f }, /* of order 2 */
+		{ 0xee, [1 ... 30] = 0xff, [31] = 0x7f }, /* neutral, not canonical */
+		{ 0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4,
+		  0x89, 0xf2, 0xef, 0x98, 0xf0, 0xd5, 0xdf, 0xac, 0x05, 0xd3, 0xc6,
+		  0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05 }, /* of order 8 */
+		{ 2 }, /* not on the curve */
+	};
+	char text[500];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
+		snprintf(text, sizeof(text),
+			 KEYS("{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"kid\":\"b\",\"x\":\"%s\"}"),
+			 base64(points[i], 32));
+		refuse(text, "not a point of the curve Ed25519");
+	}
+}
+
+/* A number of so many bits, times the factor, as n. */
+static void modulus_refuse(int bits, unsigned factor, const char *part)
+{
+	static char text[4000];
+	unsigned char bytes[1100];
+	BIGNUM *n = BN_new();
+	int len;
+
+	assert_int_equal(BN_rand(n, bits, BN_RAND_TOP_ONE, BN_RAND_BOTTOM_ODD), 1);
+	BN_mul_word(n, factor);
+	len = BN_bn2bin(n, bytes);
+	snprintf(text, sizeof(text),
+		 KEYS("{\"kty\":\"RSA\",\"kid\":\"b\",\"n\":\"%s\",\"e\":\"Aw\"}"),
+		 base64(bytes, (size_t)len));
+	refuse(text, part);
+	BN_free(n);
+}
+
+static void test_moduli(void **state)
+{
+	char text[2000];
+	struct token_keys *keys;
+
+	(void)state;
+	modulus_refuse(2047, 1, "2048 to 8192 bits");
+	modulus_refuse(1024, 1, "2048 to 8192 bits");
+	modulus_refuse(8193, 1, "2048 to 8192 bits");
+	modulus_refuse(2047, 2, "not a modulus");
+	modulus_refuse(2047, 3, "not a modulus");
+	snprintf(text, sizeof(text),
+		 KEYS("{\"kty\":\"RSA\",\"kid\":\"b\",\"n\":\"%s\",\"e\":\"Aw\"}"), N);
+	keys = take(text);
+	assert_int_equal(keys->list[0].verifier.signature_bytes, 256);
+	token_keys_free(keys);
+}
+
+static void test_64_keys(void **state)
+{
+	static char text[64 * 300];
+	struct token_keys *keys;
+	size_t len = (size_t)snprintf(text, sizeof(text), "{\"keys\":[");
+
+	(void)state;
+	for (int i = 1; i <= TOKEN_KEYS_MAX + 1; i++) {
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "%s" OKP(KID("%d")) "]}",
+					i > 1 ? "," : "", i);
+		if (i <= TOKEN_KEYS_MAX) {
+			keys = take(text);
+			assert_int_equal(keys->n, i);
+			token_keys_free(keys);
+		} else {
+			refuse(text, "more than 64 keys");
+		}
+		len -= 2;
+	}
+}
+
+static void file_write(const char *path, const char *text, mode_t mode)
+{
+	FILE *file = fopen(path, "w");
+
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+	assert_int_equal(chmod(path, mode), 0);
+}
+
+static void test_file(void **state)
+{
+	static char large[TOKEN_KEYS_BYTES_MAX + 2];
+	static const mode_t public[] = { 0600, 0640, 0644, 0444, 0400, 0440 };
+	static const mode_t secret[] = { 0600, 0640, 0400, 0440 };
+	static const mode_t shared[] = { 0644, 0604, 0601, 0642 };
+	char path[] = "/tmp/couponmq-jwks-XXXXXX", why[KEY_FILE_WHY_SIZE];
+	struct token_keys *keys;
+
+	(void)state;
+	close(mkstemp(path));
+	for (size_t i = 0; i < sizeof(public) / sizeof(public[0]); i++) {
+		file_write(path, KEYS(GOOD), public[i]);
+		keys = token_keys_load(path, why);
+		assert_non_null(keys);
+		token_keys_free(keys);
+	}
+	for (size_t i = 0; i < sizeof(secret) / sizeof(secret[0]); i++) {
+		file_write(path, KEYS(OCT(KID("s"))), secret[i]);
+		keys = token_keys_load(path, why);
+		assert_non_null(keys);
+		token_keys_free(keys);
+	}
+	for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++) {
+		file_write(path, KEYS(OCT(KID("s"))), shared[i]);
+		assert_null(token_keys_load(path, why));
+		assert_non_null(strstr(why, "others may read or write it"));
+		assert_null(strstr(why, K));
+	}
+	file_write(path, KEYS(GOOD), 0664); /* who can write it can make tokens */
+	assert_null(token_keys_load(path, why));
+	file_write(path, KEYS(GOOD), 0646);
+	assert_null(token_keys_load(path, why));
+	file_write(path, KEYS("{}"), 0644);
+	assert_null(token_keys_load(path, why));
+	assert_non_null(strstr(why, path));
+	assert_non_null(strstr(why, "key 1"));
+	memset(large, ' ', sizeof(large) - 1);
+	memcpy(large, KEYS(GOOD), strlen(KEYS(GOOD)));
+	file_write(path, large, 0644);
+	assert_null(token_keys_load(path, why));
+	assert_non_null(strstr(why, "allowed are 262144 bytes"));
+	large[TOKEN_KEYS_BYTES_MAX] = '\0';
+	file_write(path, large, 0644);
+	keys = token_keys_load(path, why);
+	assert_non_null(keys);
+	token_keys_free(keys);
+	unlink(path);
+	assert_null(token_keys_load(path, why));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_vectors_of_the_rfcs),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_left_out),
+		cmocka_unit_test(test_sets_of_issuers),
+		cmocka_unit_test(test_name_since_rfc_9864),
+		cmocka_unit_test(test_points_of_ed25519),
+		cmocka_unit_test(test_moduli),
+		cmocka_unit_test(test_64_keys),
+		cmocka_unit_test(test_file),
+	};
+
+	return cmocka_run_group_tests_name("jwks", tests, NULL, NULL);
+}
