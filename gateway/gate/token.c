@@ -23,12 +23,12 @@
  */
 #include "gateway/gate/token.h"
 
+#include "common/base64.h"
 #include "common/check.h"
 #include "common/hash.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
 
-#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -153,9 +153,8 @@ static int parts_split(struct parts *parts, const char *text, size_t len)
 /* Into tokens->bytes: base64url without padding and with no bits left over. 0, or -1. */
 static int part_decode(struct tokens *tokens, const char *part, size_t part_len, size_t *len)
 {
-	return sodium_base642bin((unsigned char *)tokens->bytes, sizeof(tokens->bytes), part,
-				 part_len, NULL, len, NULL,
-				 sodium_base64_VARIANT_URLSAFE_NO_PADDING);
+	return base64_read(part, part_len, sodium_base64_VARIANT_URLSAFE_NO_PADDING, tokens->bytes,
+			   sizeof(tokens->bytes), len);
 }
 
 /* The object in a part, valid until the next one is read; NULL: it is none. */

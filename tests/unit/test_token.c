@@ -112,6 +112,16 @@ static void test_form(void **state)
 	strcpy(changed, text);
 	changed[len - 1]++; /* the same bytes, if the bits left over were ignored */
 	expect(changed, TOKEN_MALFORMED);
+	/* A byte beyond ASCII is no symbol, whatever it would be read as. */
+	for (char *at = strrchr(text, '.') + 1; *at; at++) {
+		char before = *at;
+
+		for (int c = 128; c < 256; c++) {
+			*at = (char)c;
+			expect(text, TOKEN_MALFORMED);
+		}
+		*at = before;
+	}
 	expect(text, TOKEN_GOOD);
 }
 
