@@ -142,82 +142,25 @@ static void test_left_out(void **state)
 	}
 }
 
+#define SIG ",\"use\":\"sig\""
+#define RS256 ",\"alg\":\"RS256\""
+#define ISSUER ",\"issuer\":\"https://login.example/{tenantid}/v2.0\""
+#define OAEP ",\"use\":\"enc\",\"alg\":\"RSA-OAEP\""
+#define X5 ",\"x5c\":[\"MIIC+/==\"],\"x5t\":\"yQ\",\"x5t#S256\":\"zg\""
+
+#define KEYCLOAK KEYS(RSA(KID("FJ86GcF3jTbNLOco4NvZ") OAEP X5) "," RSA(KID("q") RS256 SIG X5))
+#define GOOGLE                                                                \
+	"{\n  \"keys\": [\n " RSA(KID("89c") SIG RS256) ",\n " RSA(KID("dd1") \
+									   RS256 SIG) "\n  ]\n}\n"
+#define MICROSOFT KEYS(RSA(KID("1LTMzakihiRla_8z2BEJVXeWMqo") SIG X5 ISSUER))
+#define AUTH0 KEYS(EC(KID("ec/+=") SIG ",\"alg\":\"ES256\",\"iat\":1.5e9"))
+#define OTHER KEYS(OKP(KID("a") ",\"alg\":\"EdDSA\",\"key_ops\":[\"verify\"],\"ext\":true"))
+#define SECRET KEYS(OCT(KID("s") ",\"alg\":\"HS256\",\"key_ops\":[\"sign\",\"verify\"]"))
+
 /* As Keycloak, Google, Microsoft and Auth0 publish them, with other numbers. */
 static void test_sets_of_issuers(void **state)
 {
-	static const char *const sets[] = {
-		KEYS(RSA(KID(
-			"FJ86GcF3jTbNLOco4NvZkUCIUmfYCqoqtOQeMfbhNlE") ",\"use\":\"enc\","
-								       "\"alg\":\"RSA-"
-								       "OAEP\",\"x5c\":["
-								       "\"MIICmzCCAYMCBg=="
-								       "\"]") "," RSA(KID("q") ",\""
-											       "alg"
-											       "\":"
-											       "\"R"
-											       "S25"
-											       "6\""
-											       ",\""
-											       "use"
-											       "\":"
-											       "\"s"
-											       "ig"
-											       "\","
-											       "\"x"
-											       "5c"
-											       "\":"
-											       "[\""
-											       "MII"
-											       "C+/"
-											       "=="
-											       "\"]"
-											       ","
-											       "\"x"
-											       "5t"
-											       "\":"
-											       "\"y"
-											       "Q\""
-											       ",\""
-											       "x5t"
-											       "#S2"
-											       "56"
-											       "\":"
-											       "\"z"
-											       "g"
-											       "\"")),
-		"{\n  \"keys\": [\n    " RSA(KID(
-			"89ce3598c473af1bda4bff95e6c8736450206fba") ",\"us"
-								    "e\":"
-								    "\"sig"
-								    "\","
-								    "\"alg"
-								    "\":"
-								    "\"RS2"
-								    "56\"") ",\n" RSA(KID("dd125d5f"
-											  "462fbc60"
-											  "14aedab8"
-											  "1ddf3bce"
-											  "dab7084"
-											  "7") ",\""
-											       "alg"
-											       "\":"
-											       "\"R"
-											       "S25"
-											       "6"
-											       "\"") "\n"
-												     "]\n}"
-												     "\n",
-		KEYS(RSA(KID("1LTMzakihiRla_8z2BEJVXeWMqo") ",\"use\":\"sig\",\"x5t\":\"1LTMza\","
-							    "\"cloud_instance_name\":"
-							    "\"microsoftonline.com\","
-							    "\"issuer\":\"https://login.example/"
-							    "{tenantid}/v2.0\"")),
-		KEYS(EC(KID("ec/+=") ",\"use\":\"sig\",\"alg\":\"ES256\",\"iat\":1.5e9")),
-		KEYS(OKP(KID("a") ",\"alg\":\"EdDSA\",\"key_ops\":[\"verify\"],\"ext\":true")),
-		"{\"keys\":[" OCT(KID(
-			"s") ",\"alg\":\"HS256\",\"key_ops\":[\"sign\",\"verify\"]") "],\"issuer\":"
-										     "\"x\"}",
-	};
+	static const char *const sets[] = { KEYCLOAK, GOOGLE, MICROSOFT, AUTH0, OTHER, SECRET };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++)
