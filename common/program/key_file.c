@@ -30,7 +30,8 @@ static const char *file_check(struct key_file *file, int fd, size_t bytes_max, c
 		return "it is not a file";
 	file->is_secret = !(stat.st_mode & S_IRWXO);
 	if (stat.st_mode & (S_IWGRP | S_IWOTH))
-		return KEY_FILE_OTHERS;
+		return "others may write it: allowed is chmod 600, 640 for a group, or 644 for "
+		       "public keys";
 	if (stat.st_size > (off_t)bytes_max) {
 		snprintf(large, large_size, "it is too large: allowed are %zu bytes", bytes_max);
 		return large;

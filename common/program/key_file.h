@@ -18,7 +18,7 @@ struct key_file {
 };
 
 /* What to say of a file with secret keys that is not `is_secret`. */
-#define KEY_FILE_OTHERS "others may read or write it: allowed is chmod 600, or 640 for a group"
+#define KEY_FILE_OTHERS "others may read it: allowed is chmod 600, or 640 for a group"
 
 /*
  * 0, or -1 with a sentence that names the file and what is allowed. At most `bytes_max` bytes.

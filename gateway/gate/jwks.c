@@ -221,7 +221,7 @@ static int keys_read(struct token_keys *keys, const cJSON *root, int is_secret,
 			return -1;
 		}
 		if (reading.is_left_out)
-			log_warn("token_key_left_out", LOG_I("key", number), LOG_S("kid", kid),
+			log_info("token_key_left_out", LOG_I("key", number), LOG_S("kid", kid),
 				 LOG_S("alg", reading.use->alg));
 	}
 	if (keys->n > 0)

@@ -1,21 +1,18 @@
 /*
  * Which line answers each recommendation of RFC 8725, JSON Web Token Best Current Practices:
  *
- *	3.1  verify the algorithm         key_of_header(): exactly that of the key, never the token's
- *	3.2  appropriate algorithms       jwks.c, `uses`: four, and `none` is not among them
- *	3.3  validate all operations      signed_check(): the only signature; what fails is no token
- *	3.4  validate inputs to them      verifier.c: points of the curve, lengths, r and s by libcrypto
- *	3.5  keys of sufficient entropy   verifier.c: HS256 from 256 bits, RSA from 2048 bits
- *	3.6  no compression before        nothing is encrypted: a JWE has five parts, part_take()
- *	     encryption                   finds two dots exactly
- *	3.7  UTF-8                        json_parse()
- *	3.8  issuer and subject           claims_read(): `iss` as set; `sub` is the user, and all keys
- *	                                  are the issuer's
- *	3.9  audience                     audience_check(): always needed
- *	3.10 do not trust claims          `kid` is compared only; jku, jwk, x5u and x5c are never read
- *	3.11 explicit typing              header_check(): a `typ` of another kind of token is refused
- *	3.12 rules that exclude other     `aud` is this gateway, `typ` as above; a key can be for
- *	     kinds of tokens              couponmq alone, docs/protocol.md
+ *	3.1  verify the algorithm        key_of_header(): exactly that of the key
+ *	3.2  appropriate algorithms      jwks.c, `uses`: four, and `none` is not among them
+ *	3.3  validate all operations     signed_check(): the one signature; without it no token
+ *	3.4  validate their inputs       verifier.c: points, lengths; libcrypto: r and s
+ *	3.5  keys of sufficient entropy  verifier.c: HS256 from 256 bits, RSA from 2048 bits
+ *	3.6  no compression              parts_split(): a JWE, of five parts, is no token
+ *	3.7  UTF-8                       json_parse()
+ *	3.8  issuer and subject          claims_read(): `iss` as set, whose keys all of them are
+ *	3.9  audience                    audience_check(): always needed
+ *	3.10 do not trust claims         `kid` is compared only; jku, jwk, x5u and x5c are not read
+ *	3.11 explicit typing             typ_allowed(): no other kinds of tokens
+ *	3.12 rules that exclude others   `aud` is this gateway; see docs/protocol.md for the issuer
  *
  * The cache finds a text by its SHA-256, as nobody can make two texts with the same. A keyed hash
  * would protect the table against texts that are chosen for their hashes; it has only those that
@@ -23,12 +20,12 @@
  */
 #include "gateway/gate/token.h"
 
+#include "common/base64.h"
 #include "common/check.h"
 #include "common/hash.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
 
-#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -153,9 +150,8 @@ static int parts_split(struct parts *parts, const char *text, size_t len)
 /* Into tokens->bytes: base64url without padding and with no bits left over. 0, or -1. */
 static int part_decode(struct tokens *tokens, const char *part, size_t part_len, size_t *len)
 {
-	return sodium_base642bin((unsigned char *)tokens->bytes, sizeof(tokens->bytes), part,
-				 part_len, NULL, len, NULL,
-				 sodium_base64_VARIANT_URLSAFE_NO_PADDING);
+	return base64_read(part, part_len, sodium_base64_VARIANT_URLSAFE_NO_PADDING, tokens->bytes,
+			   sizeof(tokens->bytes), len);
 }
 
 /* The object in a part, valid until the next one is read; NULL: it is none. */

@@ -6,8 +6,8 @@
  *	                        └▶ form ▶ key by `kid` ▶ alg ▶ signature ▶ claims ▶ times ┘
  *
  * Good tokens are remembered: at most TOKEN_CACHE, the oldest are forgotten first, all of them when
- * the keys are replaced. One has 400 bytes, with its entry and 8 for each coupon that it names:
- * 6.5 MiB in all, or 15 MiB if each names 64 coupons. The memory is taken as it is needed.
+ * the keys are replaced. One has 340 bytes with its entry, and 8 for each coupon that it names:
+ * 5.5 MiB in all, or 14 MiB if each names 64 coupons. The memory is taken as it is needed.
  *
  * One thread of each process. The time is the wall clock's.
  */

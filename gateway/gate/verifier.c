@@ -1,5 +1,6 @@
 #include "gateway/gate/verifier.h"
 
+#include "common/base64.h"
 #include "common/check.h"
 
 #include <openssl/core_names.h>
@@ -45,8 +46,8 @@ static int member_bytes(const cJSON *jwk, const char *name, uint8_t *out, size_t
 
 	if (!text || !*text)
 		return -1;
-	return sodium_base642bin(out, size, text, strlen(text), NULL, n, NULL,
-				 sodium_base64_VARIANT_URLSAFE_NO_PADDING);
+	return base64_read(text, strlen(text), sodium_base64_VARIANT_URLSAFE_NO_PADDING, out, size,
+			   n);
 }
 
 /* The context that verifies by this public key; NULL: it is no key of this type. */
