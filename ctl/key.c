@@ -121,8 +121,10 @@ static void text_make(const char *id, char text[TEXT_SIZE], char hash[HASH_SIZE]
 /* Prints it as the only line of standard output, and forgets it. `else_do`: where that failed. */
 static void text_print(char text[TEXT_SIZE], const char *id, const char *else_do)
 {
-	int failed = puts(text) < 0 || fflush(stdout) != 0;
+	int failed;
 
+	setvbuf(stdout, NULL, _IONBF, 0); /* no copy stays in a buffer */
+	failed = puts(text) < 0;
 	OPENSSL_cleanse(text, TEXT_SIZE);
 	if (failed)
 		log_fatal("standard output cannot be written, and nobody knows the new secret of "
@@ -263,17 +265,19 @@ static void lost_restore(struct db *db, struct redis_client *redis, const char *
 {
 	PGresult *row = db_ask(db, sql_query_key_list, postgres_text(id));
 	struct key_counts counts;
+	int64_t n;
 
 	if (PQntuples(row) == 0 || keys_ahead(db, redis) > 0) {
 		db_run(db, "BEGIN");
 		keys_restore(db, redis, &counts, NULL, NULL);
 		db_run(db, "COMMIT");
-		if (counts.ahead > 0)
+		n = counts.created + counts.changed + counts.revoked;
+		if (n > 0 || counts.ahead > 0)
 			fprintf(stderr,
 				"couponctl: warning: PostgreSQL was put back to an earlier moment: "
 				"%lld keys were brought back from Redis; run couponctl recover "
 				"--all\n",
-				(long long)(counts.created + counts.changed + counts.revoked));
+				(long long)n);
 	}
 	PQclear(row);
 }

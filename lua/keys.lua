@@ -8,8 +8,8 @@
 -- ARGV  1 installation  the id, a UUID
 --       2 from          0..2^53-1
 --       3 to            from..2^53-1
---       then 0..100 records in JSON (sql/function/api_key_records.sql): all those of PostgreSQL
---       whose versions are above `from` and at most `to`
+--       then 0..100 records in JSON (sql/function/api_key_records.sql), of at most 16384 bytes:
+--       all those of PostgreSQL whose versions are above `from` and at most `to`
 --
 -- `version` says that Redis has every key whose version in PostgreSQL is at most this. So it is
 -- raised to `to` only if it is at least `from`: Redis may have lost what earlier calls wrote. It
@@ -18,7 +18,7 @@
 -- Returns {'ok', version}; 'foreign': Redis has the id of another installation; or 'unclaimed': it
 -- has none. Only with 'ok' something was written.
 
-local HEAD, MOST = 3, 100
+local HEAD, MOST, BYTES_MOST = 3, 100, 16384
 local UUID = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x$'
 local ID = '^' .. string.rep('[0-9a-hjkmnp-tv-z]', 10) .. '$'
 
@@ -46,7 +46,7 @@ local to = integer_check(3, 'to', from)
 local ids, records, is_given = {}, {}, {}
 for i = HEAD + 1, #ARGV do
 	local id, version, revoked = parse(ARGV[i])
-	if not id or version <= from or version > to then
+	if not id or #ARGV[i] > BYTES_MOST or version <= from or version > to then
 		fail('record ' .. i - HEAD .. ': not one of a key above `from` and at most `to`')
 	end
 	if is_given[id] then

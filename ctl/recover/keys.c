@@ -29,6 +29,7 @@ static void restored_note(struct key_counts *counts, const char *what, const cha
 	counts->created += strcmp(what, "created") == 0;
 	counts->changed += strcmp(what, "changed") == 0;
 	counts->revoked += strcmp(what, "revoked") == 0;
+	counts->told += strcmp(what, "told") == 0;
 	counts->unreadable += strcmp(what, "unreadable") == 0;
 	if (tell)
 		tell(context, what, key_id_valid(id, strlen(id)) ? id : "?");
@@ -112,6 +113,8 @@ int recover_keys(struct recover *recover)
 	counts->keys_created = keys.created;
 	counts->keys_changed = keys.changed;
 	counts->keys_revoked = keys.revoked;
+	counts->keys_told = keys.told;
 	counts->unreadable += keys.unreadable;
-	return keys.ahead > 0 || keys.created > 0 || keys.changed > 0 || keys.revoked > 0;
+	return keys.ahead > 0 || keys.created > 0 || keys.changed > 0 || keys.revoked > 0 ||
+	       keys.told > 0;
 }

@@ -14,11 +14,11 @@
 int64_t keys_ahead(struct db *db, struct redis_client *redis);
 
 struct key_counts {
-	int64_t created, changed, revoked, unreadable;
+	int64_t created, changed, revoked, told, unreadable;
 	int64_t ahead; /* keys_ahead() before */
 };
 
-/* `what` has happened to a key: created, changed, revoked; or it is unreadable. */
+/* `what` has happened to a key: created, changed, revoked, told to Redis; or it is unreadable. */
 typedef void key_restored_fn(void *context, const char *what, const char *id);
 
 /*

@@ -51,7 +51,9 @@ static const char end_template[] =
 	"receives: brought back {receives}, there already {receives_there}, rejected "
 	"{receives_rejected}, lost {receives_lost}\n"
 	"earlier rejections: brought back {rejections}, there already {rejections_there}\n"
-	"API keys: brought back {keys_created}, changed {keys_changed}, revoked {keys_revoked}\n"
+	"API keys: brought back {keys_created}, changed {keys_changed}, revoked {keys_revoked}, to "
+	"be "
+	"told to Redis {keys_told}\n"
 	"[unreadable unreadable records in Redis: {unreadable}\n]"
 	"[dry_run nothing was changed; looked][!dry_run recovered]";
 
@@ -77,6 +79,7 @@ static void report_end(struct recover *recover, int64_t ms)
 	output_number(object, "keys_created", counts->keys_created);
 	output_number(object, "keys_changed", counts->keys_changed);
 	output_number(object, "keys_revoked", counts->keys_revoked);
+	output_number(object, "keys_told", counts->keys_told);
 	output_number(object, "unreadable", counts->unreadable);
 	output_number(object, "ms", ms);
 	output_say(object, end_template, recover->is_json);

@@ -19,7 +19,7 @@ struct recover {
 		int64_t coupons, created, changed, deleted, left;
 		int64_t receives, receives_there, receives_rejected, receives_lost;
 		int64_t rejections, rejections_there;
-		int64_t keys_created, keys_changed, keys_revoked;
+		int64_t keys_created, keys_changed, keys_revoked, keys_told;
 		int64_t unreadable;
 	} counts;
 };

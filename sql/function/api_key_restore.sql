@@ -4,10 +4,12 @@
 -- Takes keys back from Redis, in the JSON of api_key_records(), after PostgreSQL was put back to an
 -- earlier moment: those that PostgreSQL does not have, those of which Redis has a later state, and
 -- those that are revoked in Redis. Who is revoked here stays so. The number of changes is raised to
--- that of Redis first, and each key that changes here takes a higher one.
+-- that of Redis first, and each key that changes here takes a higher one. So does a key that Redis
+-- seems to have by its number, but has in an earlier state: its change, while Redis was away, took
+-- a number anew that Redis knew from before. Then Redis is told of it like of any other change.
 --
 -- Returns a row for each of them: its place in the array, from 1, and whether it was 'created',
--- 'changed', 'revoked', or is 'unreadable', and was left out.
+-- 'changed' or 'revoked', is to be 'told' to Redis, or is 'unreadable', and was left out.
 CREATE OR REPLACE FUNCTION api_key_restore(
 	records       text[],
 	redis_version bigint)
@@ -44,10 +46,19 @@ BEGIN
 			SELECT k.version, k.revoked_at INTO there FROM api_key AS k
 			WHERE k.id = own.id;
 			what := CASE WHEN NOT FOUND THEN 'created'
-				WHEN there.revoked_at IS NOT NULL THEN NULL
-				WHEN own.revoked THEN 'revoked'
-				WHEN there.version < own.version THEN 'changed' END;
+				WHEN own.revoked THEN
+					CASE WHEN there.revoked_at IS NULL THEN 'revoked' END
+				WHEN there.revoked_at IS NULL AND there.version < own.version
+					THEN 'changed'
+				WHEN (there.revoked_at IS NOT NULL OR there.version > own.version)
+					AND there.version <= redis_version THEN 'told' END;
 			CONTINUE WHEN what IS NULL;
+			IF what = 'told' THEN
+				UPDATE api_key AS k SET version = api_key_next()
+				WHERE k.id = own.id;
+				RETURN NEXT;
+				CONTINUE;
+			END IF;
 			UPDATE api_key_version SET num = greatest(num, own.version);
 			INSERT INTO api_key AS k (id, name, roles, coupons, expires_at, rate,
 				sha256, previous_sha256, previous_until, revoked_at, version, by)

@@ -339,6 +339,22 @@ def test_revoke_while_postgresql_is_behind(keys):
     assert [records[key]["revoked"] for key in (old, new, other)] == [True, True, False]
 
 
+def test_revoke_while_postgresql_is_behind_and_redis_away(keys):
+    """Redis knows the number from before, as that of another change."""
+    old = keys.create()[1]
+    backup = keys.backup()
+    new = keys.create()[1]
+    keys.put_back(backup)
+    keys.stack.stop("redis")
+    assert keys.run("revoke", old).returncode == 3
+    keys.stack.start("redis")
+    wait_until(lambda: keys.metric("redis_up") == 1)
+    assert keys.copied()[0][old]["revoked"] is False
+    keys.stack.ctl("recover", "--all")
+    wait_until(keys.agree)
+    assert [keys.own()[0][key]["revoked"] for key in (old, new)] == [True, False]
+
+
 def test_records_that_nobody_can_read(keys):
     """They stop neither the others nor a command."""
     key = keys.create()[1]

@@ -204,6 +204,12 @@ def test_malformed_records(keys, text):
     refused(keys, "record 2", OWN, 0, 2**53 - 1, good, text)
 
 
+def test_the_size_of_a_record(keys):
+    text = record(1)
+    refused(keys, "record 1", OWN, 0, 1, text.ljust(16385))
+    assert keys.write(text.ljust(16384)) == ["ok", 1]
+
+
 def test_records_outside(keys):
     refused(keys, "record 1", OWN, 5, 9, record(5))
     refused(keys, "record 1", OWN, 5, 9, record(10))

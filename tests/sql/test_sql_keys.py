@@ -234,7 +234,7 @@ def test_notified_at_commit(keys, db_new):
 
 def test_what_redis_has_is_taken_back(keys):
     """Created, rotated and revoked after the backup."""
-    first, second, third, fourth = (keys.create(rate=n + 1)[0] for n in range(4))
+    first, second, third = (keys.create(rate=n + 1)[0] for n in range(3))
     backup = keys.records()
     number = keys.version()
     created, _ = keys.create(coupons=(1, 2), expires_ms=FOREVER_MS, roles=("read",))
@@ -247,21 +247,22 @@ def test_what_redis_has_is_taken_back(keys):
     keys.db.execute("DELETE FROM api_key")
     keys.db.execute("UPDATE api_key_version SET num = 0")
     assert set(keys.restore(*backup, version=number).values()) == {"created"}
+    for one in backup:
+        keys.db.execute("UPDATE api_key SET version = %s WHERE id = %s", one["version"], one["id"])
     keys.db.execute("UPDATE api_key_version SET num = %s", number)
-    keys.db.execute("UPDATE api_key SET version = -version WHERE id = %s", fourth)
 
     told = keys.restore(*lost.values(), version=lost_number)
-    assert sorted(told.values()) == ["changed", "changed", "created", "created", "revoked"]
+    assert sorted(told.values()) == ["changed", "created", "created", "revoked"]
     there = {one["id"]: one for one in keys.records()}
-    assert there.keys() == lost.keys() == {first, second, third, fourth, created, other}
+    assert there.keys() == lost.keys() == {first, second, third, created, other}
     changed = {key for key in there if there[key]["version"] > lost_number}
-    assert changed == {first, second, fourth, created, other}
+    assert changed == {first, second, created, other}
     for key, one in there.items():
         assert {**one, "version": 0} == {**lost[key], "version": 0}
-    assert keys.version() == lost_number + 5
+    assert keys.version() == lost_number + 4
     # Repeated, it changes nothing.
     assert keys.restore(*lost.values(), version=lost_number) == {}
-    assert keys.version() == lost_number + 5
+    assert keys.version() == lost_number + 4
 
 
 def test_postgresql_put_back_revives_no_revoked_key(keys):
@@ -273,6 +274,8 @@ def test_postgresql_put_back_revives_no_revoked_key(keys):
     assert keys.record(key)["version"] > version
     assert keys.restore({**record, "version": keys.version() + 100}) == {}
     assert keys.record(key)["revoked"] is True
+    assert keys.restore({**record, "version": 3}, version=keys.version()) == {1: "told"}
+    assert keys.record(key)["revoked"] is True
 
 
 def test_an_older_state_is_not_taken(keys):
@@ -281,6 +284,24 @@ def test_an_older_state_is_not_taken(keys):
     keys.rotate(key, HASHES[1], 0)
     assert keys.restore(old, {**old, "version": keys.record(key)["version"]}) == {}
     assert keys.record(key)["sha256"] == HASHES[1]
+
+
+def test_what_redis_only_seems_to_have_is_told_again(keys):
+    """Put back, PostgreSQL has taken numbers anew while Redis was away."""
+    revoked, rotated, same = (keys.create()[0] for _ in range(3))
+    old = [keys.record(revoked), keys.record(rotated), keys.record(same)]
+    keys.revoke(revoked)
+    keys.rotate(rotated, HASHES[1], 0)
+    # These are copied anyway.
+    assert keys.restore(*old, version=old[2]["version"]) == {}
+    before = [keys.record(one["id"]) for one in old]
+    number = keys.version() + 5
+    assert keys.restore(*old, version=number) == {1: "told", 2: "told"}
+    assert {one["id"] for one in keys.records(number)} == {revoked, rotated}
+    for one in before:
+        assert {**keys.record(one["id"]), "version": 0} == {**one, "version": 0}
+    assert keys.record(same) == before[2]
+    assert keys.restore(*old, version=number) == {}
 
 
 def test_the_number_continues_above_that_of_redis(keys):
