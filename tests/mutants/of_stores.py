@@ -63,7 +63,7 @@ MUTANTS = [
         "the host of several that is another machine",
         "common/postgres/tls.c",
         "i < hosts_n || i < addresses_n",
-        "i < 1",
+        "i < 1 && i < hosts_n + addresses_n",
         TRANSPORT + "test_sslmode_of_a_url",
     ),
     mutant(

@@ -1,4 +1,4 @@
-/* TLS to PostgreSQL: rows in records that libpq takes only in part, and servers that are refused. */
+/* TLS to PostgreSQL: rows in records that libpq takes in part, and servers that are refused. */
 #include "common/clock.h"
 #include "common/postgres/session.h"
 #include "tls_identity.h"
