@@ -16,7 +16,8 @@ static const char *const settings[] = { [TRUST_REDIS] = "COUPON_REDIS_CA",
 					[TRUST_GATEWAY] = "COUPON_TLS_CA" };
 static char *paths[TRUST_GATEWAY + 1];
 
-static _Thread_local char why[TRUST_ERROR_SIZE];
+/* Of the thread: the certificate that was refused last, and the sentence about any other error. */
+static _Thread_local char refusal[TRUST_ERROR_SIZE], sentence[TRUST_ERROR_SIZE];
 
 void trust_authorities_set(enum trust_store store, const char *path)
 {
@@ -26,8 +27,14 @@ void trust_authorities_set(enum trust_store store, const char *path)
 
 void trust_begin(void)
 {
-	why[0] = '\0';
+	refusal[0] = '\0';
 	ERR_clear_error();
+}
+
+static int is_refusal(unsigned long code)
+{
+	return ERR_GET_LIB(code) == ERR_LIB_SSL &&
+	       ERR_GET_REASON(code) == SSL_R_CERTIFICATE_VERIFY_FAILED;
 }
 
 const char *trust_why(void)
@@ -35,9 +42,12 @@ const char *trust_why(void)
 	unsigned long code = ERR_peek_error(); /* the first one is the cause */
 	const char *reason = ERR_reason_error_string(code);
 
-	if (!why[0] && code)
-		snprintf(why, sizeof(why), "TLS: %s", reason ? reason : "error of the system");
-	return why;
+	if (!code)
+		return "";
+	if (*refusal && (is_refusal(code) || is_refusal(ERR_peek_last_error())))
+		return refusal;
+	snprintf(sentence, sizeof(sentence), "TLS: %s", reason ? reason : "error of the system");
+	return sentence;
 }
 
 /* Called for each certificate of the chain that is wrong. It decides nothing. */
@@ -50,7 +60,7 @@ static int on_verified(int is_good, X509_STORE_CTX *chain)
 		return 1;
 	if (certificate) /* it escapes what is not printable */
 		X509_NAME_oneline(X509_get_subject_name(certificate), subject, SUBJECT_SIZE);
-	snprintf(why, sizeof(why), "certificate \"%s\" refused: %s", subject,
+	snprintf(refusal, sizeof(refusal), "certificate \"%s\" refused: %s", subject,
 		 X509_verify_cert_error_string(X509_STORE_CTX_get_error(chain)));
 	return 0;
 }

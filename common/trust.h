@@ -28,12 +28,13 @@ int trust_context_set(SSL_CTX *context, enum trust_store store, const char *host
 int trust_check(enum trust_store store, char error[TRUST_ERROR_SIZE]);
 
 /*
- * Before each call that may read or write a TLS connection: forgets the errors of this thread.
- * OpenSSL would take those that another user of it has left for errors of that call.
+ * Before a call that may read or write a TLS connection: forgets the errors of this thread. OpenSSL
+ * would take those that another user of it has left for errors of that call. librabbitmq does the
+ * same by itself, but for the handshake.
  */
 void trust_begin(void);
 /*
- * What OpenSSL found wrong since then, for instance `certificate "/CN=mq" refused: certificate has
- * expired`; "": nothing. Valid until the next call of this thread.
+ * What OpenSSL found wrong in this thread's last call, for instance `certificate "/CN=mq" refused:
+ * certificate has expired`; "": nothing. Valid until the next call of this thread.
  */
 const char *trust_why(void);

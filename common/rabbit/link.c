@@ -7,7 +7,6 @@
 #include "common/rabbit/connection.h"
 #include "common/rabbit/envelope.h"
 #include "common/rabbit/topology.h"
-#include "common/trust.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -112,13 +111,7 @@ void rabbit_link_free(struct rabbit_link *link)
 	free(link);
 }
 
-/* Around each call into the library. */
-static void call_begin(struct rabbit_link *link)
-{
-	trust_begin();
-	watch_begin(link->watch);
-}
-
+/* After each call into the library that began with watch_begin(). */
 static void call_end(struct rabbit_link *link)
 {
 	link->cuts += (uint64_t)watch_end(link->watch);
@@ -352,7 +345,7 @@ void rabbit_link_read(struct rabbit_link *link)
 		int status;
 
 		amqp_maybe_release_buffers(link->connection);
-		call_begin(link);
+		watch_begin(link->watch);
 		status = amqp_simple_wait_frame_noblock(link->connection, &frame, &no_wait);
 		call_end(link);
 		if (status == AMQP_STATUS_TIMEOUT)
@@ -433,7 +426,7 @@ int rabbit_link_publish(struct rabbit_link *link, const char *exchange, amqp_byt
 {
 	if (!link->connection)
 		return -1;
-	call_begin(link);
+	watch_begin(link->watch);
 	return called(link, amqp_basic_publish(link->connection, RABBIT_CHANNEL,
 					       amqp_cstring_bytes(exchange), routing_key, mandatory,
 					       0, properties, body));
@@ -445,7 +438,7 @@ int rabbit_link_declare(struct rabbit_link *link)
 		return -1;
 	if (link->plan.passive)
 		return 0;
-	call_begin(link);
+	watch_begin(link->watch);
 	return called(link, rabbit_topology_declare_send(link->connection));
 }
 
@@ -455,7 +448,7 @@ int rabbit_link_queue_ask(struct rabbit_link *link, const char *queue)
 
 	if (!link->connection)
 		return -1;
-	call_begin(link);
+	watch_begin(link->watch);
 	/* Not amqp_queue_declare_passive(): that waits for the reply. */
 	return called(link, amqp_send_method(link->connection, RABBIT_CHANNEL,
 					     AMQP_QUEUE_DECLARE_METHOD, &method));
@@ -465,7 +458,7 @@ int rabbit_link_ack(struct rabbit_link *link, uint64_t tag, int multiple)
 {
 	if (!link->connection)
 		return -1;
-	call_begin(link);
+	watch_begin(link->watch);
 	return called(link, amqp_basic_ack(link->connection, RABBIT_CHANNEL, tag, multiple));
 }
 
@@ -480,7 +473,7 @@ int rabbit_link_cancel(struct rabbit_link *link)
 		amqp_basic_cancel_t method = { .consumer_tag = amqp_cstring_bytes(
 						       link->plan.sources[i].queue) };
 
-		call_begin(link);
+		watch_begin(link->watch);
 		/* Not amqp_basic_cancel(): that waits for the reply. */
 		if (called(link, amqp_send_method(link->connection, RABBIT_CHANNEL,
 						  AMQP_BASIC_CANCEL_METHOD, &method)))

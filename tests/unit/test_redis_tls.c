@@ -447,6 +447,27 @@ static void test_looped_refused(void **state)
 	identity_free(&mended);
 }
 
+/* A server that accepts and says nothing holds neither the link nor the loop. */
+static void test_looped_is_bounded(void **state)
+{
+	struct event_base *base = event_base_new();
+	int64_t end_ms = clock_monotonic_ms() + WAIT_MS;
+	struct redis_link *link;
+	int port, fd;
+
+	(void)state;
+	if (!redis_has_tls())
+		skip();
+	fd = port_listen(&port);
+	link = link_of(base, port);
+	while (strcmp(redis_link_trouble(link), "connecting takes too long") != 0) {
+		event_base_loop(base, EVLOOP_ONCE);
+		assert_non_null(redis_link_trouble(link));
+		assert_true(clock_monotonic_ms() < end_ms);
+	}
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -456,6 +477,7 @@ int main(void)
 		cmocka_unit_test(test_blocking_is_bounded),
 		cmocka_unit_test(test_looped),
 		cmocka_unit_test(test_looped_refused),
+		cmocka_unit_test(test_looped_is_bounded),
 	};
 
 	return cmocka_run_group_tests_name("redis_tls", tests, all_start, all_stop);
