@@ -14,7 +14,7 @@
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
 #include "gateway/gateway.h"
-#include "gateway/listen/http_request.h"
+#include "gateway/listen/http_origin.h"
 #include "gateway/listen/intake.h"
 #include "gateway/metrics.h"
 #include "gateway/redeem/attempts.h"
@@ -248,6 +248,7 @@ int main(int argc, char **argv)
 	bind_check("COUPON_LISTEN", config.listen);
 	bind_check("COUPON_HTTP_LISTEN", config.http_listen);
 	http_hosts_check(config.http_hosts);
+	http_origins_check(config.http_origins);
 	intake_check(&config);
 	if (check_only) {
 		printf("the settings are well-formed\n");

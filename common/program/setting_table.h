@@ -38,6 +38,9 @@ SETTING_TEXT(http_listen, "COUPON_HTTP_LISTEN", "http-listen", GATEWAY, "127.0.0
 SETTING_TEXT(http_hosts, "COUPON_HTTP_HOSTS", "http-hosts", GATEWAY, "",
 	     "names, joined by commas, that the headers Host and Origin of HTTP requests may have "
 	     "beside addresses and localhost (default: none)")
+SETTING_TEXT(http_origins, "COUPON_HTTP_ORIGINS", "http-origins", GATEWAY, "",
+	     "origins, as https://shop.example, joined by commas, whose web pages may use HTTP "
+	     "(default: none)")
 SETTING_TEXT(connections_networks, "COUPON_CONNECTIONS_NETWORKS", "connections-networks", GATEWAY,
 	     "127.0.0.0/8,::1",
 	     "networks, joined by commas, whose addresses may have any number of connections: "

@@ -244,7 +244,7 @@ static int unknown_member(struct parse *parse, const cJSON *item)
 
 #define OF(op) (1u << (op))
 
-enum member { MEMBER_COUPON, MEMBER_CODE, MEMBER_USER, MEMBER_RECEIVE, MEMBER_OTHER };
+enum member { MEMBER_COUPON, MEMBER_CODE, MEMBER_USER, MEMBER_RECEIVE, MEMBER_KEY };
 
 /* The members beside id and op, those that are missed first in front. */
 static const struct {
@@ -260,7 +260,7 @@ static const struct {
 			  OF(OP_ISSUE) | OF(OP_REDEEM) | OF(OP_STATUS) | OF(OP_COUPONS),
 			  OF(OP_ISSUE) | OF(OP_REDEEM) | OF(OP_COUPONS) },
 	[MEMBER_RECEIVE] = { "receive", receive_member, OF(OP_STATUS), 0 },
-	[MEMBER_OTHER] = { "key", key_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
+	[MEMBER_KEY] = { "key", key_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
 	{ "ack", ack_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
 	{ "limit", limit_member, OF(OP_COUPONS), 0 },
 	{ "cursor", cursor_member, OF(OP_COUPONS), 0 },
@@ -309,6 +309,20 @@ static int cursor_check(struct parse *parse)
 	return 0;
 }
 
+/* Two keys that differ are a fault of the client: it does not know which one it repeats. */
+static int key_check(struct parse *parse, const cJSON *root)
+{
+	const char *key = parse->request.responder->key;
+
+	if (!key || !(members[MEMBER_KEY].ops & OF(parse->request.op)))
+		return 0;
+	if (parse->key && strcmp(parse->key, key) != 0)
+		return parse_fail(parse, "key", cJSON_GetObjectItemCaseSensitive(root, "key"),
+				  "is not that of Idempotency-Key");
+	parse->key = key;
+	return 0;
+}
+
 static int object_parse(struct parse *parse, const cJSON *root)
 {
 	const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, "id");
@@ -328,7 +342,9 @@ static int object_parse(struct parse *parse, const cJSON *root)
 		if (member_take(parse, item, &seen))
 			return -1;
 	}
-	return members_required(parse, seen) ? -1 : cursor_check(parse);
+	if (members_required(parse, seen) || key_check(parse, root))
+		return -1;
+	return cursor_check(parse);
 }
 
 /* The text is not JSON. Names the member, where it is one string that is wrong. */

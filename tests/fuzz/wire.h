@@ -85,6 +85,7 @@ static inline void wire_init(struct wire *wire)
 	wire->base = event_base_new();
 	STAILQ_INIT(&wire->kept);
 	wire->config = (struct config){ .http_hosts = (char *)"shop",
+					.http_origins = (char *)"https://shop.example",
 					.connections_networks = (char *)"",
 					.line_limit_bytes = 256,
 					.connections_max = 100,

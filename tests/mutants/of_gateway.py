@@ -200,7 +200,7 @@ MUTANTS = [
     mutant(
         "HTTP",
         "the Host that must be the gateway's",
-        "gateway/listen/http_request.c",
+        "gateway/listen/http_origin.c",
         '\treturn len > 0 && (is_address(host, len) || is_named("localhost", host, len) ||\n'
         "\t\t\t   is_named(names, host, len));\n",
         "\treturn len > 0 && names != NULL;\n",
@@ -209,7 +209,7 @@ MUTANTS = [
     mutant(
         "HTTP",
         "the Origin that must be the gateway's",
-        "gateway/listen/http_request.c",
+        "gateway/listen/http_origin.c",
         "return strcasecmp(origin, host) == 0 || is_named(names, origin, name_length(origin));",
         "return host && names;",
         HTTP + "test_http_an_origin_that_is_not_the_gateways",
