@@ -22,10 +22,12 @@ void http_accept(void *http, int fd); /* intake_accept_fn */
 
 /* What follows is between the connections and what answers their requests. */
 
-/* Ids of requests that have none: that of the process, and a number. */
+/*
+ * The ids of requests that bring none: 64 random bits of the process and a number, as text. The
+ * number is counted there, digit by digit, because each reply has an id.
+ */
 struct http_ids {
-	char process[17];
-	uint64_t made_n;
+	char text[16 + 1 + 14 + 1];
 };
 
 void http_ids_init(struct http_ids *ids);

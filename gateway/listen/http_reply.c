@@ -14,6 +14,7 @@
 
 #define HEADER_SIZE 64 /* of one more header */
 #define TYPE_SIZE 128
+#define PROBLEM_SIZE 256               /* what a problem has beside what is in the line, or twice */
 #define PROBLEM_TYPES "/openapi.json#" /* and the name of the answer: its schema there */
 
 #define RETRY_BUSY "Retry-After: 1" /* what is under way ends within a second */
@@ -26,13 +27,29 @@
 	"\r\nAccess-Control-Max-Age: 7200"
 #define READABLE "\r\nAccess-Control-Expose-Headers: Retry-After, X-Request-Id"
 
+static char *bytes_append(char *at, const char *bytes, size_t len)
+{
+	memcpy(at, bytes, len);
+	return at + len;
+}
+
 void http_ids_init(struct http_ids *ids)
 {
 	uint64_t process;
 
 	check(getrandom(&process, sizeof(process), 0) == sizeof(process));
-	snprintf(ids->process, sizeof(ids->process), "%016llx", (unsigned long long)process);
-	ids->made_n = 0;
+	snprintf(ids->text, sizeof(ids->text), "%016llx-%014d", (unsigned long long)process, 0);
+}
+
+/* After the last one come zeros again. */
+static void ids_next(struct http_ids *ids)
+{
+	char *digit = ids->text + sizeof(ids->text) - 2;
+
+	while (*digit == '9')
+		*digit-- = '0';
+	if (*digit != '-')
+		++*digit;
 }
 
 /* Formatted once a second. */
@@ -59,19 +76,19 @@ static const char *id_given(const struct http_request *request)
 	return id && http_request_id_valid(id, request->texts[TEXT_REQUEST_ID].len) ? id : NULL;
 }
 
-/* The id of the request. The same each time it is asked for. */
+/* The id of the request: the same in the log and in the reply, which follows at once. */
 static char *id_append(char *at, struct http_connection *connection)
 {
-	struct http_request *request = &connection->request;
 	struct http_ids *ids = &connection->http->ids;
-	const char *given = id_given(request);
+	struct http_manner *manner = &connection->request.reply;
+	const char *given = id_given(&connection->request);
 
 	if (given)
 		return text_append(at, given);
-	if (!request->reply.made_id)
-		request->reply.made_id = ++ids->made_n;
-	at = text_append(text_append(at, ids->process), "-");
-	return number_append(at, (int64_t)request->reply.made_id);
+	if (!manner->has_id)
+		ids_next(ids);
+	manner->has_id = 1;
+	return bytes_append(at, ids->text, sizeof(ids->text) - 1);
 }
 
 static char *origin_append(char *at, const struct http_request *request)
@@ -79,9 +96,8 @@ static char *origin_append(char *at, const struct http_request *request)
 	const struct http_manner *manner = &request->reply;
 
 	at = text_append(at, "\r\nAccess-Control-Allow-Origin: ");
-	memcpy(at, manner->origin, manner->origin_len);
-	return text_append(at + manner->origin_len,
-			   request->parser.method == HTTP_OPTIONS ? PREFLIGHT : READABLE);
+	at = bytes_append(at, manner->origin, manner->origin_len);
+	return text_append(at, request->parser.method == HTTP_OPTIONS ? PREFLIGHT : READABLE);
 }
 
 /* By which headers of the request the reply was chosen, for caches. */
@@ -126,14 +142,22 @@ size_t http_head_write(struct http_connection *connection, int status, const cha
 }
 
 /*
- * When to ask again: when the answer says so, or after a time that depends on its kind. A name of a
- * member cannot be in a string: there each quotation mark has a backslash before it.
+ * Where the value of a member of the line begins; NULL: it has none of this name. `name` is written
+ * as behind another member: no string contains that, because there each quotation mark has a
+ * backslash before it.
  */
+static const char *value_find(const char *line, size_t len, const char *name)
+{
+	const char *at = memmem(line, len, name, strlen(name));
+
+	return at ? at + strlen(name) : NULL;
+}
+
+/* When to ask again: when the answer says so, or after a time that depends on its kind. */
 static const char *retry_after(int status, const char *line, size_t len, char out[HEADER_SIZE])
 {
-	static const char name[] = ",\"retry_after_ms\":";
-	const char *at = memmem(line, len, name, sizeof(name) - 1);
-	long long ms = at ? strtoll(at + sizeof(name) - 1, NULL, 10) : 0;
+	const char *at = value_find(line, len, ",\"retry_after_ms\":");
+	long long ms = at ? strtoll(at, NULL, 10) : 0;
 
 	if (ms <= 0)
 		return status == 429 ? RETRY_BUSY : HTTP_RETRY_UNAVAILABLE;
@@ -141,37 +165,46 @@ static const char *retry_after(int status, const char *line, size_t len, char ou
 	return out;
 }
 
-/*
- * The line as RFC 9457 has it; NULL: it cannot be read. There `status` is that of HTTP, so that of
- * the answer is in `answer`. A status that is not the answer's own is about HTTP alone.
- */
-static char *problem_text(int status, enum answer answer, const char *line, size_t len)
+/* The length of the string that begins with this quotation mark, with both. */
+static size_t string_length(const char *string, const char *end)
 {
-	char type[sizeof(PROBLEM_TYPES) + 32];
+	const char *at = string + 1;
+
+	while (at < end && *at != '"')
+		at += *at == '\\' ? 2 : 1;
+	return (size_t)(at - string) + 1;
+}
+
+/*
+ * The line as RFC 9457 has it (malloc); NULL: it has no message. There `status` is that of HTTP, so
+ * that of the answer is in `answer`. A status that is not the answer's own is about HTTP alone. Not
+ * by cJSON, which would round ids.
+ */
+static char *problem_text(int status, enum answer answer, const char *line, size_t len,
+			  size_t *text_len)
+{
+	static const char name[] = ",\"status\":";
+	const char *rest = value_find(line, len, name), *end = line + len;
+	const char *detail = value_find(line, len, ",\"message\":");
 	int is_own = status == answer_http(answer);
-	cJSON *object, *of = cJSON_ParseWithLength(line, len), *member;
-	const char *detail = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(of, "message"));
-	char *text;
+	char *text, *at;
 
-	if (!of)
+	if (!rest || !detail)
 		return NULL;
-	snprintf(type, sizeof(type), PROBLEM_TYPES "%s", answer_status(answer));
-	object = checked(cJSON_CreateObject());
-	cJSON_AddStringToObject(object, "type", is_own ? type : "about:blank");
-	cJSON_AddStringToObject(object, "title",
-				is_own ? answer_text(answer)
-				       : http_status_str((enum http_status)status));
-	cJSON_AddNumberToObject(object, "status", status);
-	cJSON_AddStringToObject(object, "detail", detail ? detail : answer_text(answer));
-	while ((member = of->child)) {
-		int is_name = strcmp(member->string, "status") == 0;
-
-		cJSON_DetachItemViaPointer(of, member);
-		cJSON_AddItemToObject(object, is_name ? "answer" : member->string, member);
-	}
-	cJSON_Delete(of);
-	text = checked(cJSON_PrintUnformatted(object));
-	cJSON_Delete(object);
+	text = checked(malloc(2 * len + PROBLEM_SIZE));
+	at = text_append(text, "{\"type\":\"");
+	at = text_append(at, is_own ? PROBLEM_TYPES : "about:blank");
+	at = text_append(at, is_own ? answer_status(answer) : "");
+	at = text_append(at, "\",\"title\":\"");
+	at = text_append(at,
+			 is_own ? answer_text(answer) : http_status_str((enum http_status)status));
+	at = number_append(text_append(at, "\",\"status\":"), status);
+	at = text_append(at, ",\"detail\":");
+	at = bytes_append(at, detail, string_length(detail, end));
+	at = bytes_append(text_append(at, ","), line + 1, (size_t)(rest - line) - sizeof(name));
+	at = text_append(at, ",\"answer\":");
+	at = bytes_append(at, rest, (size_t)(end - rest));
+	*text_len = (size_t)(at - text);
 	return text;
 }
 
@@ -201,19 +234,20 @@ void http_connection_answer(struct http_connection *connection, int status, enum
 			    const char *extra, const char *line, size_t len)
 {
 	char header[HEADER_SIZE], *problem = NULL;
+	size_t problem_len = 0;
 
 	if (status == 429 || status == 503)
 		extra = retry_after(status, line, len, header);
 	if (status == 429 || status == 503 || status == 504)
 		failure_log(connection, status, answer);
 	if (answer != ANSWER_OK && connection->request.reply.is_problem)
-		problem = problem_text(status, answer, line, len);
+		problem = problem_text(status, answer, line, len, &problem_len);
 	if (problem)
 		http_connection_reply(connection, status, HTTP_PROBLEM, extra, problem,
-				      strlen(problem));
+				      problem_len);
 	else
 		http_connection_reply(connection, status, NULL, extra, line, len);
-	cJSON_free(problem);
+	free(problem);
 }
 
 void http_connection_refuse(struct http_connection *connection, int status, const char *extra,

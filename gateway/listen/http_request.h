@@ -7,7 +7,6 @@
 
 #include <http_parser.h>
 #include <stddef.h>
-#include <stdint.h>
 
 /* Bytes that arrive in pieces, and a NUL after them; NULL: none have arrived. */
 struct http_text {
@@ -38,8 +37,8 @@ struct http_manner {
 	const char *of;     /* the operation or page, for the log; NULL: none */
 	const char *origin; /* of the page that may read the reply; NULL: none */
 	size_t origin_len;
-	int is_problem;   /* what is not done, as RFC 9457 has it */
-	uint64_t made_id; /* that of the reply, unless the request has one */
+	int is_problem; /* what is not done, as RFC 9457 has it */
+	int has_id;     /* the last one that was made */
 };
 
 struct http_request {
