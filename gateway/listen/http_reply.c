@@ -19,7 +19,7 @@
 
 #define RETRY_BUSY "Retry-After: 1" /* what is under way ends within a second */
 
-/* Of preflights, which carry no identity: what the request itself may do is decided when it comes. */
+/* Of preflights. They carry no identity: what a request may do is decided when it comes. */
 #define PREFLIGHT                                                                          \
 	"\r\nAccess-Control-Allow-Methods: GET, HEAD, POST"                                \
 	"\r\nAccess-Control-Allow-Headers: Authorization, Content-Type, Idempotency-Key, " \

@@ -201,7 +201,7 @@ int http_request_id_valid(const char *text, size_t len)
 	return len > 0 && len <= HTTP_REQUEST_ID_MAX && user_id_valid_length(text, len) == len;
 }
 
-/* Exactly `len` hexadecimal digits of lower case. Returns whether one is not 0; -1: they are none. */
+/* Exactly `len` hexadecimal digits in lower case. Whether one is not 0; -1: they are none. */
 static int hex_read(struct rest *rest, size_t len, char *out)
 {
 	const char *from = rest->at;

@@ -232,7 +232,7 @@ static int is_made(const char *id)
 
 static void test_request_ids(void **state)
 {
-	char longest[160] = "X-Request-Id: ", first[64];
+	char longest[256] = "X-Request-Id: ", first[64];
 
 	(void)state;
 	assert_int_equal(ask("GET /v1/ping", "x-request-id: r-1~!\r\n", NULL), 200);
@@ -254,6 +254,13 @@ static void test_request_ids(void **state)
 	strcpy(longest + 14 + 128, "x\r\n");
 	assert_int_equal(ask("GET /v1/ping", longest, NULL), 200);
 	assert_true(is_made(header("X-Request-Id")));
+	/* Also of one that is answered later. */
+	wire.later = 1;
+	strcpy(longest + 14 + 128, "\r\n" PAGE);
+	assert_int_equal(ask("POST /v1/issue", longest, ISSUE), 200);
+	assert_int_equal(strlen(header("X-Request-Id")), 128);
+	expect_header("Access-Control-Allow-Origin", WIRE_ORIGIN);
+	wire.later = 0;
 	/* Of a head that was refused nothing is repeated. */
 	assert_int_equal(ask("GET /v1/ping", "X-Request-Id: r\r\nHost: twice\r\n", NULL), 400);
 	assert_true(is_made(header("X-Request-Id")));
