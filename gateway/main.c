@@ -18,8 +18,8 @@
 #include "gateway/gate/limits.h"
 #include "gateway/gate/gate.h"
 #include "gateway/gateway.h"
-#include "gateway/listen/http_request.h"
 #include "gateway/listen/arrival.h"
+#include "gateway/listen/http_origin.h"
 #include "gateway/metrics.h"
 #include "gateway/redeem/attempts.h"
 
@@ -259,6 +259,7 @@ int main(int argc, char **argv)
 	bind_check("COUPON_LISTEN", config.listen);
 	bind_check("COUPON_HTTP_LISTEN", config.http_listen);
 	http_hosts_check(config.http_hosts);
+	http_origins_check(config.http_origins);
 	arrivals_check(&config);
 	tls_check(&config);
 	gate_check(&config);

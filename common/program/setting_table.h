@@ -44,6 +44,9 @@ SETTING_TEXT(http_listen, "COUPON_HTTP_LISTEN", "http-listen", GATEWAY, "127.0.0
 SETTING_TEXT(http_hosts, "COUPON_HTTP_HOSTS", "http-hosts", GATEWAY, "",
 	     "names, joined by commas, that the headers Host and Origin of HTTP requests may have "
 	     "beside addresses and localhost (default: none)")
+SETTING_TEXT(http_origins, "COUPON_HTTP_ORIGINS", "http-origins", GATEWAY, "",
+	     "origins, as https://shop.example, joined by commas, whose web pages may use HTTP "
+	     "(default: none)")
 SETTING_TEXT(auth, "COUPON_AUTH", "auth", GATEWAY, "off",
 	     "who may ask: off (whoever reaches a listener may do everything) or required (each "
 	     "request needs an API key, a user token or a client certificate)")

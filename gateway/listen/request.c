@@ -261,7 +261,7 @@ static int unknown_member(struct parse *parse, const cJSON *item)
 
 #define OF(op) (1u << (op))
 
-enum member { MEMBER_COUPON, MEMBER_CODE, MEMBER_USER, MEMBER_RECEIVE, MEMBER_OTHER };
+enum member { MEMBER_COUPON, MEMBER_CODE, MEMBER_USER, MEMBER_RECEIVE, MEMBER_KEY };
 
 /* The members beside id and op, those that are missed first in front. */
 static const struct {
@@ -277,7 +277,7 @@ static const struct {
 			  OF(OP_ISSUE) | OF(OP_REDEEM) | OF(OP_STATUS) | OF(OP_COUPONS),
 			  OF(OP_ISSUE) | OF(OP_REDEEM) | OF(OP_COUPONS) },
 	[MEMBER_RECEIVE] = { "receive", receive_member, OF(OP_STATUS), 0 },
-	[MEMBER_OTHER] = { "key", key_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
+	[MEMBER_KEY] = { "key", key_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
 	{ "ack", ack_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
 	{ "limit", limit_member, OF(OP_COUPONS), 0 },
 	{ "cursor", cursor_member, OF(OP_COUPONS), 0 },
@@ -329,33 +329,37 @@ static int cursor_check(struct parse *parse)
 	return 0;
 }
 
-/*
- * The user of a token need not be named again, and the key that it has is that of each of its
- * requests, so that one that is repeated gives the same receive.
- */
-static int token_apply(struct parse *parse, unsigned *seen)
+/* The user of a token need not be named again. */
+static void user_apply(struct parse *parse, unsigned *seen)
 {
 	const struct token *token = parse->request.responder->identity.token;
-	unsigned op = OF(parse->request.op);
 
-	if (!token)
+	if (!token || !(members[MEMBER_USER].ops & OF(parse->request.op)) ||
+	    *seen & (1u << MEMBER_USER | 1u << MEMBER_RECEIVE))
+		return;
+	parse->request.user = token->user;
+	*seen |= 1u << MEMBER_USER;
+}
+
+/*
+ * A key that the request has beside its object. Two that differ are a fault of the client: it does
+ * not know which one it repeats.
+ */
+static int key_check(struct parse *parse, const cJSON *root, const char *key, const char *wrong)
+{
+	if (!key || !*key || !(members[MEMBER_KEY].ops & OF(parse->request.op)))
 		return 0;
-	if (members[MEMBER_USER].ops & op &&
-	    !(*seen & (1u << MEMBER_USER | 1u << MEMBER_RECEIVE))) {
-		parse->request.user = token->user;
-		*seen |= 1u << MEMBER_USER;
-	}
-	if (!*token->key || !(members[MEMBER_OTHER].ops & op))
-		return 0;
-	if (parse->key && strcmp(parse->key, token->key) != 0)
-		return parse_fail(parse, "key", NULL, "must be that of the token, or be left out");
-	parse->key = token->key;
+	if (parse->key && strcmp(parse->key, key) != 0)
+		return parse_fail(parse, "key", cJSON_GetObjectItemCaseSensitive(root, "key"),
+				  wrong);
+	parse->key = key;
 	return 0;
 }
 
 static int object_parse(struct parse *parse, const cJSON *root)
 {
 	const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, "id");
+	const struct responder *responder = parse->request.responder;
 	unsigned seen = 0;
 
 	if (item && parse_fail(parse, "id", item, id_member(parse, item)))
@@ -372,7 +376,11 @@ static int object_parse(struct parse *parse, const cJSON *root)
 		if (member_take(parse, item, &seen))
 			return -1;
 	}
-	if (token_apply(parse, &seen) || members_required(parse, seen))
+	user_apply(parse, &seen);
+	if (members_required(parse, seen) ||
+	    key_check(parse, root, responder->key, "is not that of Idempotency-Key") ||
+	    (responder->identity.token &&
+	     key_check(parse, root, responder->identity.token->key, "is not that of the token")))
 		return -1;
 	return cursor_check(parse);
 }

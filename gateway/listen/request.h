@@ -20,8 +20,9 @@ struct responder {
 	/* Takes one reply line (without its end) and counts the request as answered. */
 	void (*reply)(struct responder *responder, enum answer answer, const char *line,
 		      size_t len);
-	uint64_t peer;             /* whose connection it is (arrival.h) */
-	int is_local;              /* of this machine */
+	const char *key; /* that the request has beside its object, until it is parsed; or NULL */
+	uint64_t peer;   /* whose connection it is (arrival.h) */
+	int is_local;    /* of this machine */
 	struct identity identity;  /* who asks (gate.h) */
 	int64_t codes_wrong_by_us; /* attempts.h */
 };
@@ -84,8 +85,9 @@ extern const char *const request_ack_names[]; /* by enum request_ack */
 
 /*
  * Parses a request's object. `op` is OP_COUNT when the object itself must name it (socket), else
- * the operation that the path named (HTTP). Returns the new request, or NULL after the error was
- * sent to the responder (which counts it as answered).
+ * the operation that the path named (HTTP). The responder's key, which is valid, is another
+ * spelling of the member; operations without that member do not look at it. Returns the new
+ * request, or NULL after the error was sent to the responder (which counts it as answered).
  */
 struct request *request_parse(struct json_arena *arena, const char *text, size_t len,
 			      enum request_op op, struct responder *responder);

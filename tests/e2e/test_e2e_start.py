@@ -122,6 +122,15 @@ def test_settings_of_tokens(stack, tmp_path):
     assert str(path) in result.stderr and "key 1 (kid two): its x must be" in result.stderr
 
 
+def test_origins_that_are_malformed_end_the_start(stack):
+    for origins in ("*", "shop.example", "https://shop.example/", "https://a,"):
+        result = run(stack, "coupon-gateway", "-n", COUPON_HTTP_ORIGINS=origins)
+        assert result.returncode == 1
+        assert f'COUPON_HTTP_ORIGINS is "{origins}": allowed are origins' in result.stderr
+    allowed = "https://shop.example,http://localhost:3000"
+    assert run(stack, "coupon-gateway", "-n", COUPON_HTTP_ORIGINS=allowed).returncode == 0
+
+
 # The path of the Unix socket
 
 

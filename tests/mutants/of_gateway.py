@@ -305,7 +305,7 @@ MUTANTS = [
     mutant(
         "HTTP",
         "the Host that must be the gateway's",
-        "gateway/listen/http_request.c",
+        "gateway/listen/http_origin.c",
         '\treturn len > 0 && (is_address(host, len) || is_named("localhost", host, len) ||\n'
         "\t\t\t   is_named(names, host, len));\n",
         "\treturn len > 0 && names != NULL;\n",
@@ -314,7 +314,7 @@ MUTANTS = [
     mutant(
         "HTTP",
         "the Origin that must be the gateway's",
-        "gateway/listen/http_request.c",
+        "gateway/listen/http_origin.c",
         "return strcasecmp(origin, host) == 0 || is_named(names, origin, name_length(origin));",
         "return host && names;",
         HTTP + "test_http_an_origin_that_is_not_the_gateways",
@@ -367,5 +367,39 @@ MUTANTS = [
         "if (grant->generation == grant->key->generation && now_ms < grant->until_ms)",
         "if (now_ms < grant->until_ms)",
         "unit_test_api_keys::test_a_grant_notices_changes",
+    ),
+    mutant(
+        "HTTP",
+        "the two keys of a request that must be the same",
+        "gateway/listen/request.c",
+        "\tif (parse->key && strcmp(parse->key, key) != 0)\n",
+        "\tif (parse->key && !key)\n",
+        "unit_test_request::test_a_key_beside_the_object",
+    ),
+    mutant(
+        "HTTP",
+        "the second Idempotency-Key that is refused",
+        "gateway/listen/http_request.c",
+        "return request->seen & bit && !(request->twice & bit) ? ",
+        "return request->seen & bit ? ",
+        "unit_test_http_request::test_headers_that_are_there_once",
+        "unit_test_http_reply::test_idempotency_key",
+    ),
+    mutant(
+        "HTTP",
+        "the trailers that are no headers",
+        "gateway/listen/http_request.c",
+        "int of = request->has_head ? TEXTS_N : header_find(",
+        "int of = request->complete ? TEXTS_N : header_find(",
+        "unit_test_http_request::test_trailers_are_no_headers",
+    ),
+    mutant(
+        "HTTP",
+        "the origin that must be listed as a whole",
+        "gateway/listen/http_origin.c",
+        "if (n == len && memcmp(origins, origin, len) == 0)",
+        "if (n <= len && memcmp(origins, origin, n) == 0)",
+        "unit_test_http_origin::test_origins_are_compared_whole",
+        "unit_test_http_reply::test_pages_of_listed_origins",
     ),
 ]
