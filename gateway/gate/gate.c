@@ -189,10 +189,13 @@ void gate_identify(struct gate *gate, struct responder *responder, const char *t
 		limits_take(answer->limits, 1, now_us);
 }
 
-void gate_identify_by_id(struct gate *gate, struct responder *responder, const char *id, size_t len)
+enum answer gate_identify_by_id(struct gate *gate, struct responder *responder, const char *id)
 {
 	identity_forget(&responder->identity);
-	keys_find_by_id(gate->keys, id, len, clock_wall_ms(), &responder->identity.grant);
+	if (!knows_keys(gate, clock_monotonic_ms()))
+		return ANSWER_UNAVAILABLE;
+	keys_find_by_id(gate->keys, id, strlen(id), clock_wall_ms(), &responder->identity.grant);
+	return ANSWER_OK;
 }
 
 /* Whether what was presented is still good. */

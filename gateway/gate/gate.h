@@ -50,9 +50,11 @@ struct gate_answer {
  */
 void gate_identify(struct gate *gate, struct responder *responder, const char *text, size_t len,
 		   struct gate_answer *answer);
-/* The same for a key by its id, which was proved otherwise: by a certificate, or by a user id. */
-void gate_identify_by_id(struct gate *gate, struct responder *responder, const char *id,
-			 size_t len);
+/*
+ * The same for a key by its id, which was proved otherwise: by a certificate, or by a user id.
+ * ANSWER_OK also when there is no such key: then it is nobody's.
+ */
+enum answer gate_identify_by_id(struct gate *gate, struct responder *responder, const char *id);
 
 /*
  * Whether the request may be done. ANSWER_OK; or ANSWER_UNAUTHORIZED, ANSWER_FORBIDDEN,

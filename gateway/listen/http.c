@@ -9,8 +9,10 @@
 #include "embed.h"
 
 #include <event2/buffer.h>
+#include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define NAME_SHOWN 80 /* bytes of a name that an error repeats */
 #define EXTRA_SIZE 64 /* of one more header */
@@ -150,6 +152,37 @@ static void methods_reply(struct http_connection *connection, const char *allowe
 		http_connection_refuse(connection, 405, header, message);
 }
 
+/*
+ * Takes what is presented: `Authorization: Bearer KEY-OR-TOKEN`, RFC 6750. It is wiped, because the
+ * room of the header stays. 0, or -1: the request is refused.
+ */
+static int identify(struct http_connection *connection)
+{
+	static const char scheme[] = "bearer ";
+	const size_t at = sizeof(scheme) - 1;
+	struct http_request *request = &connection->request;
+	struct http_text *text = &request->texts[TEXT_AUTHORIZATION];
+	struct intake *intake = connection->http->intake;
+	int is_there = (request->seen & 1u << TEXT_AUTHORIZATION) != 0, rc;
+	int is_bearer = http_request_one(request, TEXT_AUTHORIZATION) && text->len > at &&
+			strncasecmp(text->bytes, scheme, at) == 0;
+
+	if (is_there && !is_bearer) {
+		intake_identify(intake, &connection->client, NULL, 0);
+		http_connection_refuse(connection, 400, NULL,
+				       "Authorization must be there once, as Bearer and a key or "
+				       "a token");
+		rc = -1;
+	} else {
+		rc = intake_identify(intake, &connection->client,
+				     is_bearer ? text->bytes + at : NULL,
+				     is_bearer ? text->len - at : 0);
+	}
+	if (is_there && !connection->is_closed)
+		OPENSSL_cleanse(text->bytes, text->len);
+	return rc;
+}
+
 static const char *methods_of(const struct http_target *target, enum request_op op)
 {
 	return target->user ? OF_GET : request_operations[op].reads ? OF_BOTH : OF_POST;
@@ -169,6 +202,8 @@ static void on_operation(struct http_connection *connection, const struct http_t
 		header_refuse(connection, 406, "Accept",
 			      connection->request.texts[TEXT_ACCEPT].bytes,
 			      "replies are " HTTP_JSON ", or " HTTP_PROBLEM);
+	else if (identify(connection))
+		return;
 	else if (is_post)
 		api_post(connection, op);
 	else
@@ -184,13 +219,27 @@ static void on_api(struct http_connection *connection, struct http_target *targe
 	if (intake_is_stopped(intake))
 		intake_refuse(intake, &connection->client.responder, ANSWER_UNAVAILABLE,
 			      "the gateway is stopping");
-	else if (op != OP_COUNT)
+	else if (op != OP_COUNT && op != OP_AUTH)
 		on_operation(connection, target, op, accept);
 	else if (connection->request.parser.method == HTTP_OPTIONS &&
 		 strcmp(target->path, "*") == 0)
 		methods_reply(connection, OF_BOTH);
 	else
 		http_connection_refuse(connection, 404, NULL, "no such path");
+}
+
+/* Whether who asks may see what operators see; else the request is answered. */
+static int is_monitor(struct http_connection *connection)
+{
+	enum answer answer;
+
+	if (identify(connection))
+		return 0;
+	answer = intake_monitor(connection->http->intake, &connection->client);
+	if (answer != ANSWER_OK)
+		intake_refuse(connection->http->intake, &connection->client.responder, answer,
+			      NULL);
+	return answer == ANSWER_OK;
 }
 
 static void on_healthz(struct http_connection *connection)
@@ -202,7 +251,19 @@ static void on_readyz(struct http_connection *connection)
 {
 	cJSON *body;
 	int ready = connection->http->ready(connection->http->context, &body);
-	char *text = checked(cJSON_PrintUnformatted(body));
+	char *text;
+
+	if (identify(connection)) {
+		cJSON_Delete(body);
+		return;
+	}
+	/* Nobody needs an identity for the one word. */
+	if (intake_monitor(connection->http->intake, &connection->client) != ANSWER_OK) {
+		cJSON_Delete(body);
+		body = checked(cJSON_CreateObject());
+		cJSON_AddBoolToObject(body, "ready", ready);
+	}
+	text = checked(cJSON_PrintUnformatted(body));
 
 	http_connection_reply(connection, ready ? 200 : 503, NULL,
 			      ready ? NULL : HTTP_RETRY_UNAVAILABLE, text, strlen(text));
@@ -212,9 +273,12 @@ static void on_readyz(struct http_connection *connection)
 
 static void on_metrics(struct http_connection *connection)
 {
-	struct evbuffer *body = checked(evbuffer_new());
+	struct evbuffer *body;
 	size_t len;
 
+	if (!is_monitor(connection))
+		return;
+	body = checked(evbuffer_new());
 	metrics_prometheus(body);
 	len = evbuffer_get_length(body);
 	http_connection_reply(connection, 200, EXPOSITION_TYPE, NULL,

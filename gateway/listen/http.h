@@ -83,7 +83,7 @@ void http_connection_answer(struct http_connection *connection, int status, enum
 void http_connection_refuse(struct http_connection *connection, int status, const char *extra,
 			    const char *message);
 
-#define HTTP_HEAD_SIZE 1536 /* the longest id and origin fit */
+#define HTTP_HEAD_SIZE 2048 /* the longest id, origin and limits fit */
 #define HTTP_PROBLEM "application/problem+json"
 /* Longer than coupons wait for the reports of gateways after a restart of Redis. */
 #define HTTP_RETRY_UNAVAILABLE "Retry-After: 3"

@@ -12,7 +12,8 @@
 #include <sys/random.h>
 #include <time.h>
 
-#define HEADER_SIZE 64 /* of one more header */
+#define HEADER_SIZE 64                                          /* of one more header */
+#define LIMITS_SIZE (LIMIT_POLICY_SIZE + LIMIT_STATE_SIZE + 64) /* of those with the limits */
 #define TYPE_SIZE 128
 #define PROBLEM_SIZE 256               /* what a problem has beside what is in the line, or twice */
 #define PROBLEM_TYPES "/openapi.json#" /* and the name of the answer: its schema there */
@@ -120,7 +121,7 @@ size_t http_head_write(struct http_connection *connection, int status, const cha
 	int is_old = parser->http_major == 1 && parser->http_minor == 0;
 	char *at = text_append(out, is_old ? "HTTP/1.0 " : "HTTP/1.1 ");
 
-	check(strlen(type) < TYPE_SIZE && (!extra || strlen(extra) < HEADER_SIZE));
+	check(strlen(type) < TYPE_SIZE && (!extra || strlen(extra) < HEADER_SIZE + LIMITS_SIZE));
 	at = text_append(number_append(at, status), " ");
 	at = text_append(at, http_status_str((enum http_status)status));
 	if (status != 204) {
@@ -208,6 +209,21 @@ static char *problem_text(int status, enum answer answer, const char *line, size
 	return text;
 }
 
+/* Which rates there are, and how much of them is left. */
+static void limits_append(const struct http_connection *connection,
+			  char header[HEADER_SIZE + LIMITS_SIZE])
+{
+	const struct gate_answer *limited = intake_limited(connection->http->intake);
+	char policy[LIMIT_POLICY_SIZE], state[LIMIT_STATE_SIZE], *at;
+
+	if (limit_policy_write(limited->limits, limited->limits_n, policy) == 0)
+		return;
+	limit_state_write(&limited->verdict, state);
+	at = text_append(header + strlen(header), "\r\nRateLimit-Policy: ");
+	at = text_append(text_append(at, policy), "\r\nRateLimit: ");
+	*text_append(at, state) = '\0';
+}
+
 /*
  * What was not done, and not for what the request says: whoever names its requests finds it by that
  * name.
@@ -233,11 +249,15 @@ static void failure_log(struct http_connection *connection, int status, enum ans
 void http_connection_answer(struct http_connection *connection, int status, enum answer answer,
 			    const char *extra, const char *line, size_t len)
 {
-	char header[HEADER_SIZE], *problem = NULL;
+	char header[HEADER_SIZE + LIMITS_SIZE], *problem = NULL;
 	size_t problem_len = 0;
 
 	if (status == 429 || status == 503)
 		extra = retry_after(status, line, len, header);
+	if (answer == ANSWER_RATE_LIMITED)
+		limits_append(connection, header);
+	else if (status == 401)
+		extra = "WWW-Authenticate: Bearer realm=\"couponmq\""; /* RFC 6750 */
 	if (status == 429 || status == 503 || status == 504)
 		failure_log(connection, status, answer);
 	if (answer != ANSWER_OK && connection->request.reply.is_problem)

@@ -139,6 +139,7 @@ static const struct {
 	[TEXT_KEY] = HEADER("idempotency-key"),
 	[TEXT_REQUEST_ID] = HEADER("x-request-id"),
 	[TEXT_TRACEPARENT] = HEADER("traceparent"),
+	[TEXT_AUTHORIZATION] = HEADER("authorization"),
 };
 
 /* Which header has this name, or TEXTS_N. */

@@ -29,6 +29,7 @@ enum http_text_of {
 	TEXT_KEY, /* Idempotency-Key */
 	TEXT_REQUEST_ID,
 	TEXT_TRACEPARENT,
+	TEXT_AUTHORIZATION, /* a secret */
 	TEXTS_N
 };
 

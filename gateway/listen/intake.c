@@ -7,6 +7,7 @@
 #include "gateway/metrics.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define BYTES_OF_COST 64 /* that are parsed in about a microsecond */
 #define COST_BAD 4       /* of a text that is no request */
@@ -30,7 +31,8 @@ struct intake {
 	size_t holding_n;
 	size_t held_bytes;
 	struct gate *gate; /* NULL: none */
-	struct tls *tls;   /* the same */
+	struct gate_answer limited;
+	struct tls *tls; /* the same */
 	LIST_HEAD(, client) clients;
 	struct arrivals *arrivals;
 	int is_stopped;
@@ -133,16 +135,21 @@ int64_t intake_text_cost(size_t len)
 	return (int64_t)(len / BYTES_OF_COST);
 }
 
-static void refuse(struct request *request, const struct gate_answer *answer)
+#define KEYS_AWAY "whose the key is cannot be found out at present"
+
+static const char *refusal_text(enum answer answer)
 {
+	return answer == ANSWER_UNAVAILABLE ? KEYS_AWAY : NULL;
+}
+
+static void refuse(struct intake *intake, struct request *request, const struct gate_answer *answer)
+{
+	intake->limited = *answer;
 	if (answer->answer == ANSWER_RATE_LIMITED)
-		request_fail_wait(request, ANSWER_RATE_LIMITED,
-				  limit_retry_after_ms(&answer->verdict), NULL);
-	else if (answer->answer == ANSWER_UNAVAILABLE)
-		request_fail(request, ANSWER_UNAVAILABLE,
-			     "whose the key is cannot be found out at present");
+		request_fail_wait(request, answer->answer, limit_retry_after_ms(&answer->verdict),
+				  NULL);
 	else
-		request_fail(request, answer->answer, NULL);
+		request_fail(request, answer->answer, refusal_text(answer->answer));
 }
 
 /* Whose the connection is from now on. */
@@ -157,7 +164,7 @@ static void identify(struct intake *intake, struct request *request)
 			      &answer);
 	request_code_wipe(request);
 	if (answer.answer != ANSWER_OK) {
-		refuse(request, &answer);
+		refuse(intake, request, &answer);
 		return;
 	}
 	object = checked(cJSON_CreateObject());
@@ -168,17 +175,74 @@ static void identify(struct intake *intake, struct request *request)
 	request_answer_object(request, ANSWER_OK, NULL, object);
 }
 
+/* One that presents nothing is whom its connection stands for. */
+static enum answer proof_apply(struct intake *intake, struct client *client)
+{
+	const struct identity *identity = &client->responder.identity;
+
+	if (!*client->proof || identity->grant.key || identity->token)
+		return ANSWER_OK;
+	return gate_identify_by_id(intake->gate, &client->responder, client->proof);
+}
+
 /* Whether the request may be done; else it is answered. */
 static int is_admitted(struct intake *intake, struct request *request)
 {
-	struct gate_answer answer;
+	struct gate_answer answer = { .answer = ANSWER_OK };
 
 	if (!intake->gate)
 		return 1;
-	gate_admit(intake->gate, request, &answer);
+	answer.answer = proof_apply(intake, (struct client *)request->responder);
+	if (answer.answer == ANSWER_OK)
+		gate_admit(intake->gate, request, &answer);
 	if (answer.answer != ANSWER_OK)
-		refuse(request, &answer);
+		refuse(intake, request, &answer);
 	return answer.answer == ANSWER_OK;
+}
+
+int intake_identify(struct intake *intake, struct client *client, const char *text, size_t len)
+{
+	struct gate_answer answer = { .answer = ANSWER_OK };
+	cJSON *object;
+
+	if (!intake->gate)
+		return 0;
+	if (!text) {
+		identity_forget(&client->responder.identity);
+		return 0;
+	}
+	gate_identify(intake->gate, &client->responder, text, len, &answer);
+	if (answer.answer == ANSWER_OK)
+		return 0;
+	intake->limited = answer;
+	if (answer.answer != ANSWER_RATE_LIMITED) {
+		intake_refuse(intake, &client->responder, answer.answer,
+			      refusal_text(answer.answer));
+		return -1;
+	}
+	request_enter(intake);
+	object = checked(cJSON_CreateObject());
+	cJSON_AddNumberToObject(object, "retry_after_ms",
+				(double)limit_retry_after_ms(&answer.verdict));
+	cJSON_AddStringToObject(object, "message", answer_text(answer.answer));
+	responder_line(&client->responder, answer.answer,
+		       answer_line("", answer.answer, NULL, object));
+	return -1;
+}
+
+const struct gate_answer *intake_limited(const struct intake *intake)
+{
+	return &intake->limited;
+}
+
+enum answer intake_monitor(struct intake *intake, struct client *client)
+{
+	enum answer answer;
+
+	if (!intake->gate)
+		return ANSWER_OK;
+	answer = proof_apply(intake, client);
+	return answer == ANSWER_OK ? gate_monitor(intake->gate, &client->responder) : answer;
 }
 
 void intake_request(struct intake *intake, const char *text, size_t len, enum request_op op,
@@ -209,7 +273,24 @@ void intake_refuse(struct intake *intake, struct responder *responder, enum answ
 {
 	request_enter(intake);
 	turns_spend(&intake->turns, COST_BAD);
-	responder_line(responder, answer, answer_message_line("", answer, message));
+	responder_line(responder, answer,
+		       answer_message_line("", answer, message ? message : answer_text(answer)));
+}
+
+/* The common name of a verified client certificate is the id of a key. */
+static void certificate_proof(const SSL *session, char proof[KEY_ID_LEN + 1])
+{
+	X509 *certificate = SSL_get1_peer_certificate(session);
+	char name[KEY_ID_LEN + 2];
+	int len;
+
+	if (!certificate)
+		return;
+	len = X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, name,
+					sizeof(name));
+	if (len == KEY_ID_LEN && key_id_valid(name, KEY_ID_LEN))
+		memcpy(proof, name, KEY_ID_LEN + 1);
+	X509_free(certificate);
 }
 
 void client_open(struct client *client, struct intake *intake, const struct arrival *arrival)
@@ -221,6 +302,8 @@ void client_open(struct client *client, struct intake *intake, const struct arri
 	client->responder.is_local = arrival->is_local;
 	client->responder.identity.is_needed = intake->gate && gate_is_required(intake->gate);
 	LIST_INSERT_HEAD(&intake->clients, client, open);
+	if (arrival->stream.session)
+		certificate_proof(arrival->stream.session, client->proof);
 }
 
 void client_close(struct client *client)

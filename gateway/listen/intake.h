@@ -34,6 +34,7 @@ struct client {
 	size_t held_bytes;
 	void (*cut)(struct client *client); /* closes the connection, now or soon */
 	struct arrival arrival;
+	char proof[KEY_ID_LEN + 1]; /* the key that a certificate or a user id stands for, or "" */
 };
 
 /* `gate` is NULL if whoever asks may do everything. TLS is by the settings. */
@@ -57,6 +58,16 @@ int64_t intake_text_cost(size_t len);
  */
 void intake_request(struct intake *intake, const char *text, size_t len, enum request_op op,
 		    struct responder *responder);
+/*
+ * Whose the next request of an HTTP connection is: by what is presented with it, or by what the
+ * connection is. NULL: nothing is presented. 0, or -1: the request is refused.
+ */
+int intake_identify(struct intake *intake, struct client *client, const char *text, size_t len);
+/* Of the last request that was refused as rate_limited: the limits, for headers. */
+const struct gate_answer *intake_limited(const struct intake *intake);
+/* Whether who asks may see what operators see. */
+enum answer intake_monitor(struct intake *intake, struct client *client);
+
 /* The same for a request that was never parsed, for instance for its length. */
 void intake_refuse(struct intake *intake, struct responder *responder, enum answer answer,
 		   const char *message);
