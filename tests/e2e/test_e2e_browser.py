@@ -181,3 +181,16 @@ def test_a_page_whose_name_means_the_gateway(stack, gateway, make_coupon, tmp_pa
         )
         assert "PUT" in site.requests and len(site.requests) >= len(told) - 1
     nothing_is_issued(gateway, coupon)
+
+
+def test_a_page_of_a_listed_origin(stack, gateway_make, make_coupon, tmp_path):
+    """It may send JSON and read the answers; without JSON its requests are refused as any."""
+    coupon = make_coupon(100)
+    site = Site(coupon)
+    own = gateway_make(stack, COUPON_HTTP_ORIGINS=f"http://evil.example:{site.server_port}")
+    site.page = PAGE.replace("COUPON", coupon).replace("GATEWAY", own.http(""))
+    with browsed(site, tmp_path) as told:
+        read = {name: status for name, (kind, status, _) in told.items() if kind == "cors"}
+        assert read == {"text": 415, "json": 200, "read": 200, "stats": 200}
+        assert told["put"][0] == "blocked"
+        assert json.loads(told["read"][2])["stock"] == 99
