@@ -200,13 +200,15 @@ void rush_load_run(struct rush_requests *requests, const struct gateway_address 
 	const struct client_owner owner = {
 		.context = &load, .fill = fill, .reply = reply_take, .lost = lost
 	};
+	const struct client_form form = { .address = address,
+					  .n = plan->connections_n,
+					  .out_bytes = (size_t)plan->pipeline * RUSH_LINE_MAX };
 	clock_t cpu_before;
 	int64_t progress_us = 0;
 
 	/* The kernel may wake a thread 50 us late otherwise, which would count as latency. */
 	prctl(PR_SET_TIMERSLACK, 1UL);
-	client_init(&load.client, &owner, address, plan->connections_n,
-		    (size_t)plan->pipeline * RUSH_LINE_MAX);
+	client_init(&load.client, &owner, &form);
 	cpu_before = clock();
 	*figures = (struct rush_figures){ .connected = begin(&load) };
 	figures->begin_us = load.client.begin_us;
