@@ -34,7 +34,7 @@ MAKEFLAGS += -j$(shell nproc)
 endif
 LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -lssl -lcrypto -lcsv -lcurl -levent_openssl -levent \
 	-lhttp_parser -lsodium \
-	-lpthread \
+	-lpthread -lm \
 	$(if $(WITH_ZOOKEEPER),-lzookeeper_mt)
 OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/zookeeper.c)
 

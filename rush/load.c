@@ -148,19 +148,19 @@ static void turn(struct load *load)
 		send_due(load);
 }
 
-static void progress_print(const struct load *load, int64_t *next_us)
+void rush_progress_print(const struct rush_requests *requests, int64_t now_us, int64_t *next_us)
 {
 	static const char full[] = "##############################";
 	static const char empty[] = "..............................";
-	uint32_t ended = load->requests->next - load->requests->ends[RUSH_OPEN],
-		 all = load->plan->requests_n;
+	uint32_t ended = requests->next - requests->ends[RUSH_OPEN],
+		 all = requests->plan->requests_n;
 	int width = sizeof(full) - 1, part = (int)((uint64_t)ended * (uint64_t)width / all);
 
-	if (load->client.now_us < *next_us)
+	if (now_us < *next_us)
 		return;
 	fprintf(stderr, "\r[%.*s%.*s] %u of %u, %.1f s ", part, full, width - part, empty, ended,
-		all, (double)load->client.now_us / 1e6);
-	*next_us = load->client.now_us + PROGRESS_US;
+		all, (double)now_us / 1e6);
+	*next_us = now_us + PROGRESS_US;
 }
 
 /* Opens the connections, then starts the clock and the requests. Returns how many are open. */
@@ -215,7 +215,7 @@ void rush_load_run(struct rush_requests *requests, const struct gateway_address 
 	while (figures->connected > 0 && !is_over(&load)) {
 		turn(&load);
 		if (progress)
-			progress_print(&load, &progress_us);
+			rush_progress_print(requests, load.client.now_us, &progress_us);
 	}
 	client_stop_watch(0);
 	if (progress)
