@@ -211,7 +211,7 @@ static cJSON *seconds_json(const struct rush_crowd *crowd, int64_t duration_us)
 {
 	cJSON *array = cJSON_CreateArray();
 
-	for (uint32_t i = 0; i < crowd->seconds_n && (int64_t)i * 1000000 < duration_us; i++) {
+	for (uint32_t i = 0; i < crowd->seconds_n && (int64_t)i * 1000000 <= duration_us; i++) {
 		const struct rush_second *second = &crowd->seconds[i];
 		cJSON *object = output_object();
 
