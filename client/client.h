@@ -75,7 +75,7 @@ struct client_form {
 	const struct gateway_address *address; /* lent */
 	uint32_t n;
 	size_t out_bytes; /* room for the requests of one connection */
-	/* Connections are opened by client_open() alone: each belongs to somebody who comes and goes. */
+	/* client_open() alone opens connections: each is that of somebody who comes and goes. */
 	int on_demand;
 	uint32_t sources; /* they come from so many addresses, in turn; 0: as gateway_connect() */
 };
