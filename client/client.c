@@ -132,7 +132,7 @@ void client_end(struct client *client, uint32_t i)
 	connection_clear(c);
 }
 
-void client_open(struct client *client, uint32_t i)
+void client_connect(struct client *client, uint32_t i)
 {
 	struct client_connection *c = &client->list[i];
 	uint32_t sources = client->form.sources;
@@ -358,7 +358,7 @@ void client_wait(struct client *client, int64_t timeout_us)
 	for (uint32_t i = 0; !client->form.on_demand && client->closed_n > 0 && i < client->n; i++)
 		if (client->list[i].state == CLIENT_CLOSED &&
 		    client->list[i].retry_us <= client->now_us)
-			client_open(client, i);
+			client_connect(client, i);
 	n = epoll_wait(client->epoll, events, EVENTS_MAX, 0);
 	/* epoll_wait() counts in ms, and epoll_pwait2() needs Linux 5.11. */
 	if (n == 0 && ppoll(&waited, 1, &timeout, NULL) > 0)

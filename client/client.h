@@ -75,7 +75,7 @@ struct client_form {
 	const struct gateway_address *address; /* lent */
 	uint32_t n;
 	size_t out_bytes; /* room for the requests of one connection */
-	/* client_open() alone opens connections: each is that of somebody who comes and goes. */
+	/* client_connect() alone opens connections: each is that of somebody who comes and goes. */
 	int on_demand;
 	uint32_t sources; /* they come from so many addresses, in turn; 0: as gateway_connect() */
 };
@@ -117,7 +117,7 @@ void client_send(struct client *client, uint32_t i);
 void client_close(struct client *client, uint32_t i, const char *why);
 
 /* On demand. Not from a function of the owner. */
-void client_open(struct client *client, uint32_t i);
+void client_connect(struct client *client, uint32_t i);
 /* Closes connection `i`, in whatever state, and tells nobody: who it belonged to has gone. */
 void client_end(struct client *client, uint32_t i);
 

@@ -207,7 +207,7 @@ static int probe(struct open_loop *loop)
 	struct client *client = &loop->client;
 	int is_open;
 
-	client_open(client, 0);
+	client_connect(client, 0);
 	while (loop->phase == PHASE_PROBE && client->list[0].state != CLIENT_CONNECTED &&
 	       client->now_us < CONNECT_TIMEOUT_US)
 		client_wait(client, CONNECT_TIMEOUT_US - client->now_us);
@@ -232,7 +232,7 @@ static void turn(struct open_loop *loop)
 		client_end(client, (uint32_t)slot);
 	for (int i = 0; i < STARTS_MAX && (slot = rush_crowd_start(crowd, client->now_us)) >= 0;
 	     i++)
-		client_open(client, (uint32_t)slot);
+		client_connect(client, (uint32_t)slot);
 }
 
 void rush_open_loop_run(struct rush_crowd *crowd, const struct gateway_address *address,
@@ -278,7 +278,7 @@ int64_t rush_open_loop_calm(const struct rush_plan *plan, const struct gateway_a
 	loop.phase = PHASE_PING;
 	loop.answered_us = -1;
 	client_start(client);
-	client_open(client, 0);
+	client_connect(client, 0);
 	while (loop.phase == PHASE_PING && loop.answered_us < 0 &&
 	       client->now_us < plan->open.give_up_us)
 		client_wait(client, plan->open.give_up_us - client->now_us);
