@@ -229,6 +229,10 @@ static void test_no_connection(void **state)
 	assert_int_equal(f->crowd.gave_up_connecting, 1);
 	assert_int_equal(f->requests.ends[RUSH_UNCONNECTED], 1);
 	assert_int_equal(rush_requests_unknown(&f->requests), 0);
+	plan_change(f, 0, RUSH_PAUSE_NONE, 1);
+	assert_int_equal(rush_crowd_start(&f->crowd, now_us), 0);
+	rush_crowd_lost(&f->crowd, 0, ECONNREFUSED, now_us);
+	assert_int_equal(f->requests.ends[RUSH_UNCONNECTED], 1);
 }
 
 static void test_lost(void **state)
