@@ -24,17 +24,18 @@ SANITIZE_coverage = --coverage -fprofile-update=atomic
 SANITIZE = $(SANITIZE_$(SAN))
 
 PG_INCLUDE := $(shell pg_config --includedir 2>/dev/null || echo /usr/include/postgresql)
+# hiredis has TLS in a library of its own: not in Debian 12.
+HIREDIS_SSL := $(shell pkg-config --exists hiredis_ssl 2>/dev/null && echo yes)
 CPPFLAGS = -I. -I$(PLAIN_DIR)/gen $(if $(FAULTS),-DCOUPON_FAULTS) -I$(PG_INCLUDE) \
-	$(if $(WITH_ZOOKEEPER),-DWITH_ZOOKEEPER -DTHREADED)
+	$(if $(HIREDIS_SSL),-DHIREDIS_SSL) $(if $(WITH_ZOOKEEPER),-DWITH_ZOOKEEPER -DTHREADED)
 CFLAGS = $(CSTD) $(OPTIMISE) $(WARN) $(HARDEN) $(SANITIZE)
 LINKER ?=
 LDFLAGS = -pie -Wl,-z,relro,-z,now,--as-needed $(SANITIZE) $(LINKER)
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -lssl -lcrypto -lcsv -lcurl -levent_openssl -levent \
-	-lhttp_parser -lsodium \
-	-lpthread -lm \
+LDLIBS = -lrabbitmq $(if $(HIREDIS_SSL),-lhiredis_ssl) -lhiredis -lpq -lcjson -lssl -lcrypto -lcsv \
+	-lcurl -levent_openssl -levent -lhttp_parser -lsodium -lpthread -lm \
 	$(if $(WITH_ZOOKEEPER),-lzookeeper_mt)
 OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/zookeeper.c)
 

@@ -2,8 +2,9 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/serve/tls.h"
+#include "common/trust.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -48,10 +49,25 @@ static void host_read(struct gateway_address *address, const char *setting, cons
 	free(copy);
 }
 
-static void tls_read(struct gateway_address *address, const struct config *config)
+static void tls_read(struct gateway_address *address, const char *authorities)
 {
-	if (*config->tls_ca)
-		address->tls = tls_client_new("COUPON_TLS_CA", config->tls_ca);
+	static const unsigned char lines[] = "\x08"
+					     "couponmq",
+				   http[] = "\x08"
+					    "http/1.1"; /* for ALPN */
+	char error[TRUST_ERROR_SIZE];
+	SSL_CTX *context;
+
+	if (!*authorities)
+		return;
+	context = checked(SSL_CTX_new(TLS_client_method()));
+	trust_authorities_set(TRUST_GATEWAY, authorities);
+	if (trust_context_set(context, TRUST_GATEWAY, address->host, error))
+		log_fatal("%s", error);
+	check(SSL_CTX_set_alpn_protos(context, address->is_http ? http : lines,
+				      sizeof(lines) - 1) == 0);
+	SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	address->tls = context;
 }
 
 void gateway_address_read(struct gateway_address *address, const struct config *config)
@@ -65,7 +81,7 @@ void gateway_address_read(struct gateway_address *address, const struct config *
 		path_read(address, text + 5);
 	} else {
 		host_read(address, "COUPON_LISTEN", text, "host:port, /path or unix:path");
-		tls_read(address, config);
+		tls_read(address, config->tls_ca);
 	}
 }
 
@@ -74,7 +90,7 @@ void gateway_address_read_http(struct gateway_address *address, const struct con
 	memset(address, 0, sizeof(*address));
 	address->is_http = 1;
 	host_read(address, "COUPON_HTTP_LISTEN", config->http_listen, "host:port");
-	tls_read(address, config);
+	tls_read(address, config->tls_ca);
 }
 
 int gateway_address_is_loopback(const struct gateway_address *address)
@@ -118,4 +134,21 @@ int gateway_connect(const struct gateway_address *address, uint32_t source)
 	close(fd);
 	errno = error;
 	return -1;
+}
+
+static int is_numeric(const char *host)
+{
+	struct in6_addr address;
+
+	return inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
+}
+
+SSL *gateway_session_new(const struct gateway_address *address)
+{
+	SSL *session = checked(SSL_new(address->tls));
+
+	if (!is_numeric(address->host))
+		SSL_set_tlsext_host_name(session, address->host);
+	SSL_set_connect_state(session);
+	return session;
 }

@@ -31,3 +31,6 @@ int gateway_address_is_loopback(const struct gateway_address *address);
  * 127.0.0.0/8, where 1 is 127.0.0.1; 0: from the one that the kernel chooses.
  */
 int gateway_connect(const struct gateway_address *address, uint32_t source);
+
+/* Of TLS, for one connection. Only where address->tls is there. */
+SSL *gateway_session_new(const struct gateway_address *address);

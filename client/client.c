@@ -4,7 +4,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/answer.h"
-#include "common/serve/tls.h"
+#include "common/trust.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -15,7 +15,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define TIMEOUT_US 15000000 /* of an exchange: longer than the gateway's own deadlines */
+#define TIMEOUT_US 15000000        /* of an exchange: longer than the gateway's own deadlines */
+#define RETRY_AFTER_MAX_MS 3600000 /* as the gateway tells at most */
+
 #define EVENTS_MAX 256
 #define LINE_BYTES (1 << 20) /* a line that is longer comes in pieces */
 #define PART_ROOM 512        /* at first */
@@ -294,10 +296,13 @@ static void connection_opened(struct client *client, uint32_t i)
 static void connection_secure(struct client *client, uint32_t i)
 {
 	struct client_connection *c = &client->list[i];
-	int rc = stream_handshake(&c->stream);
+	int rc;
 
+	trust_begin();
+	rc = stream_handshake(&c->stream);
 	if (rc < 0)
-		connection_end(client, i, EPROTO, tls_client_error(c->stream.session));
+		connection_end(client, i, EPROTO,
+			       *trust_why() ? trust_why() : "the TLS handshake ended");
 	else if (rc > 0)
 		connection_opened(client, i);
 }
@@ -320,9 +325,7 @@ static void connection_connected(struct client *client, uint32_t i)
 		connection_opened(client, i);
 		return;
 	}
-	stream_init(&c->stream, fd,
-		    tls_client_session_new(address->tls, address->host,
-					   address->is_http ? "http/1.1" : "couponmq"));
+	stream_secure(&c->stream, gateway_session_new(address));
 	c->state = CLIENT_SECURING;
 	connection_secure(client, i);
 }
@@ -449,6 +452,9 @@ int client_reply_read(struct json_arena *arena, const char *line, size_t len,
 	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "id"), 0, JSON_INTEGER_MAX,
 			 &reply->request))
 		reply->request = -1;
+	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "retry_after_ms"), 0,
+			 RETRY_AFTER_MAX_MS, &reply->retry_after_ms))
+		reply->retry_after_ms = 0;
 	reply->receive = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "receive"));
 	reply->reason = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "reason"));
 	return 0;

@@ -51,6 +51,7 @@ struct client_connection {
 struct client_reply {
 	int64_t request; /* the id; -1: it has none */
 	int code;
+	int64_t retry_after_ms; /* 0: it tells none */
 	/* in the arena; NULL: none */
 	const char *receive, *reason;
 };

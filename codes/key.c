@@ -1,10 +1,9 @@
 #include "codes/key.h"
 
 #include "common/check.h"
+#include "common/program/key_file.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -12,11 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+_Static_assert(CODE_WHY_SIZE == KEY_FILE_WHY_SIZE, "one sentence fits the other");
 
 #define BLANKS " \t\r"
-#define FORBIDDEN_MODE (S_IWGRP | S_IRWXO)
 #define ALLOWED "allowed is VERSION HEX, with a version from 1 to 32767 and 64 hexadecimal digits"
 
 static int line_read(struct code_key *key, const char *p, const char *end)
@@ -113,57 +111,18 @@ char *code_key_fingerprint(const struct code_key *key, char out[CODE_FINGERPRINT
 	return sodium_bin2hex(out, CODE_FINGERPRINT_SIZE, mac, (CODE_FINGERPRINT_SIZE - 1) / 2);
 }
 
-/* NULL, or what is wrong with the file. */
-static const char *file_check(int fd)
-{
-	struct stat stat;
-
-	if (fstat(fd, &stat))
-		return strerror(errno);
-	if (!S_ISREG(stat.st_mode))
-		return "it is not a file";
-	if (stat.st_mode & FORBIDDEN_MODE)
-		return "others may read or write it: allowed is chmod 600, or 640 for a group";
-	if (stat.st_size > CODE_KEY_FILE_BYTES_MAX)
-		return "it is too large: allowed are 65536 bytes";
-	return NULL;
-}
-
 int code_key_file_read(struct code_keys *keys, const char *path, char why[CODE_WHY_SIZE])
 {
-	/* Without O_NONBLOCK it would wait for the writer of a named pipe. */
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), failed = -1;
-	const char *wrong = fd < 0 ? strerror(errno) : file_check(fd);
-	char text[CODE_KEY_FILE_BYTES_MAX + 1] = "", line[CODE_WHY_SIZE];
-	FILE *file = fd < 0 ? NULL : checked(fdopen(fd, "r"));
-	size_t len = 0;
+	char line[CODE_WHY_SIZE];
+	struct key_file file;
+	int failed;
 
-	if (!wrong) {
-		setvbuf(file, NULL, _IONBF, 0); /* no other copy of the keys */
-		len = fread(text, 1, CODE_KEY_FILE_BYTES_MAX, file);
-	}
-	if (wrong)
-		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\" cannot be used: %s", path,
-			 wrong);
-	else if (ferror(file))
-		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\" cannot be read: %s", path,
-			 strerror(errno));
-	else if ((failed = code_keys_parse(keys, text, len, line)) != 0)
+	if (key_file_read(&file, path, CODE_KEY_FILE_BYTES_MAX, why))
+		return -1;
+	if (!file.is_secret)
+		failed = key_file_why(path, KEY_FILE_OTHERS, why);
+	else if ((failed = code_keys_parse(keys, file.text, file.len, line)) != 0)
 		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\": %.150s", path, line);
-	OPENSSL_cleanse(text, sizeof(text));
-	if (file)
-		fclose(file);
+	key_file_wipe(&file);
 	return failed;
-}
-
-struct code_key_stamp code_key_file_stamp(const char *path)
-{
-	struct stat now;
-
-	if (stat(path, &now))
-		return (struct code_key_stamp){ 0 };
-	return (struct code_key_stamp){ .inode = (int64_t)now.st_ino,
-					.size = now.st_size,
-					.modified = now.st_mtim,
-					.changed = now.st_ctim };
 }

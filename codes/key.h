@@ -8,7 +8,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 
 #define CODE_KEY_BYTES 32
 #define CODE_KEY_VERSION_MAX 32767
@@ -42,11 +41,3 @@ char *code_key_fingerprint(const struct code_key *key, char out[CODE_FINGERPRINT
 
 /* 0, or -1 with a sentence that names the file and what is allowed. */
 int code_key_file_read(struct code_keys *keys, const char *path, char why[CODE_WHY_SIZE]);
-
-/* Of one state of the file, for memcmp(); all 0: there is none. */
-struct code_key_stamp {
-	int64_t inode, size;
-	struct timespec modified, changed;
-};
-
-struct code_key_stamp code_key_file_stamp(const char *path);

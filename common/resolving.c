@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct resolving {
 	atomic_int shares;
@@ -30,6 +31,19 @@ int host_is_address(const char *host)
 
 	return *host == '/' || *host == '@' || inet_pton(AF_INET, host, &address) == 1 ||
 	       inet_pton(AF_INET6, host, &address) == 1;
+}
+
+int host_is_loopback(const char *host)
+{
+	struct in_addr ipv4;
+	struct in6_addr ipv6;
+
+	if (inet_pton(AF_INET, host, &ipv4) == 1)
+		return ntohl(ipv4.s_addr) >> 24 == IN_LOOPBACKNET;
+	if (inet_pton(AF_INET6, host, &ipv6) == 1)
+		return IN6_IS_ADDR_LOOPBACK(&ipv6) ||
+		       (IN6_IS_ADDR_V4MAPPED(&ipv6) && ipv6.s6_addr[12] == IN_LOOPBACKNET);
+	return *host == '/' || *host == '@' || strcasecmp(host, "localhost") == 0;
 }
 
 void resolving_abandon(struct resolving *resolving)

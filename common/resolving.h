@@ -15,6 +15,12 @@ struct resolving;
 int host_is_address(const char *host);
 
 /*
+ * Whether what is written here is on this machine: localhost, an address of loopback, or the path
+ * of a socket. Any other name counts as elsewhere: what it means can change.
+ */
+int host_is_loopback(const char *host);
+
+/*
  * Begins with `*resolving` NULL, and is to be called again until it has ended, which sets that to
  * NULL: 1 with the first address in digits (IPv4 before IPv6), 0: not yet, or -1. After 0 and -1
  * `error` has a sentence.

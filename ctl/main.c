@@ -14,7 +14,7 @@ static const struct command *const commands[] = {
 	&list_command,    &issue_command,      &status_command,       &audit_command,
 	&rebuild_command, &recover_command,    &dead_command,         &queue_command,
 	&lock_command,    &distribute_command, &export_command,       &codes_command,
-	&webhook_command, &events_command,     &installation_command,
+	&webhook_command, &events_command,     &installation_command, &key_command,
 };
 
 #define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))
@@ -164,6 +164,7 @@ int main(int argc, char **argv)
 		help_print(stdout);
 		return 0;
 	}
+	program_trust_stores(&ctl.config);
 	status = command_run(&ctl, argc - 1, argv + 1);
 	config_free(&ctl.config);
 	if (fflush(stdout) != 0)

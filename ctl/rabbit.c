@@ -111,7 +111,7 @@ static void reply_check(const struct hold *hold, amqp_rpc_reply_t reply)
 static void status_check(const struct hold *hold, int status)
 {
 	if (status != AMQP_STATUS_OK)
-		log_fatal("RabbitMQ, queue %s: %s", hold->queue, amqp_error_string2(status));
+		log_fatal("RabbitMQ, queue %s: %s", hold->queue, rabbit_status_text(status));
 }
 
 static int64_t length_read(const struct hold *hold)

@@ -2,6 +2,7 @@
 
 #include "common/changes.h"
 #include "common/log/log.h"
+#include "common/program/transport.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "embed.h"
@@ -23,8 +24,10 @@ struct db *store_postgres_open(const struct ctl *ctl)
 struct db *store_admin_open(const struct ctl *ctl)
 {
 	const char *url = ctl->config.database_admin_url;
+	struct db *db = *url ? db_open("DATABASE_ADMIN_URL", url) : store_postgres_open(ctl);
 
-	return *url ? db_open("DATABASE_ADMIN_URL", url) : store_postgres_open(ctl);
+	transport_check(&ctl->config, CONFIG_CTL);
+	return db;
 }
 
 struct redis_client *store_redis_open(const struct ctl *ctl)

@@ -1,5 +1,6 @@
 #include "events/post.h"
 
+#include "common/base64.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/program/program.h"
@@ -31,8 +32,8 @@ int secret_parse(struct secret *secret, const char *text, size_t len)
 	size_t prefix = strlen(SECRET_PREFIX);
 
 	if (len > prefix && strncmp(text, SECRET_PREFIX, prefix) == 0 &&
-	    sodium_base642bin(secret->bytes, sizeof(secret->bytes), text + prefix, len - prefix,
-			      NULL, &secret->n, NULL, sodium_base64_VARIANT_ORIGINAL) == 0 &&
+	    base64_read(text + prefix, len - prefix, sodium_base64_VARIANT_ORIGINAL, secret->bytes,
+			sizeof(secret->bytes), &secret->n) == 0 &&
 	    secret->n >= SECRET_BYTES_LEAST)
 		return 0;
 	sodium_memzero(secret, sizeof(*secret));

@@ -4,12 +4,13 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "common/program/transport.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/loop.h"
-#include "common/serve/tls.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
 #include "gateway/admit/redis_pool.h"
+#include "gateway/gate/gate.h"
 #include "gateway/listen/http.h"
 #include "gateway/listen/intake.h"
 #include "gateway/listen/server.h"
@@ -17,6 +18,7 @@
 #include "gateway/publish/publisher.h"
 #include "gateway/publish/waiters.h"
 #include "gateway/read/coupons.h"
+#include "gateway/read/key_records.h"
 #include "gateway/read/lookup.h"
 #include "gateway/read/status.h"
 #include "gateway/redeem/fair_queue.h"
@@ -39,8 +41,8 @@
 
 struct gateway {
 	struct event_base *base;
-	size_t process;
-	struct tls *tls; /* NULL: none is set */
+	struct gate *gate;
+	struct key_records key_records;
 	struct intake *intake;
 	struct server *server;
 	struct http *http;
@@ -126,6 +128,7 @@ static void dispatch(void *context, struct request *request)
 		request_answer_object(request, ANSWER_OK, NULL, object);
 		return;
 	}
+	case OP_AUTH: /* the intake's */
 	case OP_COUNT:
 		break;
 	}
@@ -170,15 +173,6 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 	}
 }
 
-/* The metric is that of the first process, since processes are summed. */
-static void tls_look(struct gateway *gateway, int64_t now_ms)
-{
-	tls_tick(gateway->tls, now_ms);
-	if (gateway->process == 0)
-		metrics_set(METRIC_TLS_EXPIRES, tls_expires_s(gateway->tls));
-	metrics_set(METRIC_TLS_TROUBLE, tls_trouble(gateway->tls) != NULL);
-}
-
 /* Returns 1: there is always something to look after. */
 static int tick(void *context)
 {
@@ -186,8 +180,9 @@ static int tick(void *context)
 	int64_t now_ms = clock_monotonic_ms();
 
 	waiters_tick(gateway->waiters);
-	if (gateway->tls)
-		tls_look(gateway, now_ms);
+	intake_tick(gateway->intake, now_ms);
+	if (!is_foreign(gateway))
+		key_records_tick(&gateway->key_records, now_ms);
 	weak_settings_tick(&gateway->weak_settings, now_ms);
 	for (size_t i = 0; i < COMPARISONS_N; i++)
 		if (gateway->comparisons[i].lookup)
@@ -260,9 +255,9 @@ static int ready(void *context, cJSON **body)
 	}
 	cJSON_AddBoolToObject(*body, "ready", all);
 	warnings = checked(cJSON_AddArrayToObject(*body, "warnings"));
-	if (gateway->tls && tls_trouble(gateway->tls))
-		cJSON_AddItemToArray(warnings, cJSON_CreateString(tls_trouble(gateway->tls)));
+	intake_warnings(gateway->intake, warnings);
 	durability_warnings(&gateway->weak_settings.durability, warnings);
+	transport_warnings(warnings);
 	rabbit_topology_warnings(warnings);
 	redeem_warnings(gateway->redeem, warnings);
 	return all;
@@ -289,8 +284,7 @@ static void on_hangup(evutil_socket_t fd, short what, void *data)
 
 	(void)fd;
 	(void)what;
-	if (gateway->tls)
-		tls_reload(gateway->tls);
+	intake_reload(gateway->intake);
 }
 
 /*
@@ -446,9 +440,7 @@ static void comparisons_make(struct gateway *gateway, const struct config *confi
 static void gateway_open(struct gateway *gateway, const struct config *config, size_t process,
 			 int *publisher_fd)
 {
-	*gateway = (struct gateway){ .base = event_base_new(),
-				     .process = process,
-				     .arena = json_arena_new() };
+	*gateway = (struct gateway){ .base = event_base_new(), .arena = json_arena_new() };
 	check(gateway->base != NULL);
 	gateway->redis = redis_pool_new(gateway->base, config);
 	gateway->lookup = lookup_new(gateway->base, config, LOOKUP_DECIDING);
@@ -472,8 +464,12 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	known_init(&gateway->known, config->listen, process);
 	gateway->weak_settings = (struct weak_settings){ .redis = gateway->redis,
 							 .lookup = gateway->lookup };
-	gateway->tls = tls_new(config);
-	gateway->intake = intake_new(gateway->base, config, gateway->tls, dispatch, gateway);
+	gateway->gate = gate_new(config);
+	gateway->intake = intake_new(gateway->base, config, gateway->gate, dispatch, gateway);
+	gateway->key_records = (struct key_records){ .redis = gateway->redis,
+						     .lookup = gateway->lookup,
+						     .gate = gateway->gate,
+						     .intake = gateway->intake };
 	gateway->server = server_new(gateway->base, config, gateway->intake);
 	gateway->http = http_new(gateway->base, config, gateway->intake, ready, gateway);
 }

@@ -10,13 +10,16 @@
 #include "common/log/log.h"
 #include "common/program/config.h"
 #include "common/program/program.h"
+#include "common/program/transport.h"
 #include "common/serve/loop.h"
 #include "common/serve/tls.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
+#include "gateway/gate/limits.h"
+#include "gateway/gate/gate.h"
 #include "gateway/gateway.h"
-#include "gateway/listen/http_request.h"
 #include "gateway/listen/arrival.h"
+#include "gateway/listen/http_origin.h"
 #include "gateway/metrics.h"
 #include "gateway/redeem/attempts.h"
 
@@ -88,6 +91,7 @@ static void process_start(struct processes *processes, size_t i)
 	metrics_enter(i);
 	doubt_enter(i, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
 	attempts_enter(i);
+	limits_enter(i);
 	gateway_run(processes->config, processes->sockets, i);
 	exit(0);
 }
@@ -250,12 +254,16 @@ int main(int argc, char **argv)
 	}
 	config_log(&config, "coupon-gateway");
 	service_version_init();
+	program_trust_stores(&config);
 	program_check_urls(&config);
 	bind_check("COUPON_LISTEN", config.listen);
 	bind_check("COUPON_HTTP_LISTEN", config.http_listen);
 	http_hosts_check(config.http_hosts);
+	http_origins_check(config.http_origins);
 	arrivals_check(&config);
 	tls_check(&config);
+	gate_check(&config);
+	transport_check(&config, CONFIG_GATEWAY);
 	if (check_only) {
 		printf("the settings are well-formed\n");
 		config_free(&config);
@@ -269,6 +277,7 @@ int main(int argc, char **argv)
 	attempts_init((size_t)config.processes,
 		      &(struct attempts_limits){ .free_max = config.code_attempts,
 						 .wrong_max = config.code_wrong_max });
+	limits_init((size_t)config.processes);
 	if (config.processes == 1)
 		gateway_run(&config, &sockets, 0);
 	else

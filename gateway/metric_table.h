@@ -10,6 +10,15 @@ METRIC(METRIC_CONNECTIONS_REFUSED, "connections_refused_total", "counter",
        "Connections refused at COUPON_CONNECTIONS_MAX.")
 METRIC(METRIC_CONNECTIONS_REFUSED_ADDRESS, "connections_refused_address_total", "counter",
        "Connections refused at COUPON_CONNECTIONS_PER_ADDRESS_MAX.")
+METRIC(METRIC_PROXY_FAILED, "proxy_headers_failed_total", "counter",
+       "Connections from COUPON_PROXY_FROM without a header of the PROXY protocol, or with a "
+       "malformed one, or one that took longer than 10 s.")
+METRIC(METRIC_AUTH_KEY_WRONG, "auth_keys_refused_total", "counter",
+       "API keys that were not good: unknown, wrong, expired or revoked.")
+METRIC(METRIC_AUTH_TOKEN_WRONG, "auth_tokens_refused_total", "counter",
+       "User tokens that were not good.")
+METRIC(METRIC_AUTH_HELD_BACK, "auth_held_back_total", "counter",
+       "Keys and tokens that were not looked at because of wrong ones of the same address.")
 METRIC(METRIC_TLS_EXPIRES, "tls_certificate_expires_seconds", "gauge",
        "Time until the certificate in use expires; below 0: it has, 0: there is none.")
 METRIC(METRIC_TLS_TROUBLE, "tls_trouble", "gauge",
@@ -54,8 +63,8 @@ METRIC(METRIC_QUEUES_DIFFERING, "queues_differing", "gauge",
        "Queues that exist with other arguments than the programs declare, summed over all "
        "processes.")
 METRIC(METRIC_WEAK_SETTINGS, "weak_settings", "gauge",
-       "Settings of Redis and PostgreSQL that are too weak for the promises, summed over all "
-       "processes.")
+       "Settings of Redis and PostgreSQL that are too weak for the promises, and URLs of stores "
+       "without TLS to another machine, summed over all processes.")
 METRIC(METRIC_PUBLISHED, "messages_published_total", "counter",
        "Messages published, including repeated publishes.")
 METRIC(METRIC_CONFIRMED, "messages_confirmed_total", "counter", "Messages confirmed by RabbitMQ.")

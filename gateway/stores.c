@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
+#include "common/program/transport.h"
 #include "common/redis/redis.h"
 #include "gateway/metrics.h"
 
@@ -412,5 +413,6 @@ void weak_settings_tick(struct weak_settings *settings, int64_t now_ms)
 	if (part_is_due(settings, DURABILITY_POSTGRESQL, lookup_connects_n(settings->lookup),
 			lookup_is_connected(settings->lookup), now_ms))
 		lookup_ask(settings->lookup, LOOKUP_SETTINGS, 0, NULL, on_settings, settings);
-	metrics_set(METRIC_WEAK_SETTINGS, durability_warnings(&settings->durability, NULL));
+	metrics_set(METRIC_WEAK_SETTINGS,
+		    durability_warnings(&settings->durability, NULL) + transport_warnings(NULL));
 }

@@ -318,6 +318,7 @@ static int64_t turn(struct keeper *keeper)
 	election_step(keeper);
 	if (keeper->elected &&
 	    (late_run(keeper) || keeper_stores_round(&keeper->stores, &keeper->context) ||
+	     keeper_stores_keys(&keeper->stores, &keeper->context) ||
 	     keeper_sweep_round(keeper->sweep, &pause_ms)))
 		rc = -1;
 	/* The elected keeper also releases for workers that died, the others only when woken. */

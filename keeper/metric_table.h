@@ -33,6 +33,11 @@ METRIC(KEEPER_METRIC_RESENT, "keeper_resent_total", "counter",
 METRIC(KEEPER_METRIC_PUT_OFF, "keeper_put_off_total", "counter",
        "Times a coupon was put off because Redis or PostgreSQL refused something for it, or a row "
        "was locked.")
+METRIC(KEEPER_METRIC_KEYS_COPIED, "keeper_keys_copied_total", "counter",
+       "API keys copied to Redis, because it did not have their last change.")
+METRIC(KEEPER_METRIC_KEYS_AHEAD, "keeper_keys_ahead", "gauge",
+       "1 while Redis has changes of API keys that PostgreSQL does not have: it was put back to an "
+       "earlier moment.")
 METRIC(KEEPER_METRIC_UNEQUAL, "keeper_coupons_unequal", "gauge",
        "Coupons whose numbers in Redis and PostgreSQL did not add up (P4) in at least three "
        "checks.")

@@ -120,4 +120,5 @@ void keeper_watch_none(void)
 
 	keeper_watch_publish(&none);
 	metrics_set(KEEPER_METRIC_OUTBOX_AGE, 0);
+	metrics_set(KEEPER_METRIC_KEYS_AHEAD, 0);
 }

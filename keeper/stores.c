@@ -3,11 +3,13 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/hash.h"
+#include "common/key_copy.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/message/receive.h"
 #include "coupon/redis_coupon.h"
 #include "embed.h"
+#include "keeper/metrics.h"
 #include "keeper/rebuild/rebuild.h"
 
 #include <stdio.h>
@@ -27,6 +29,7 @@
 #define CLAIM_MS 3000      /* so long a Redis without an id is left to the gateways */
 #define SCAN_COUNT "1000"
 #define KEY_HEAD "coupon:{"
+#define KEYS_PAGES 100 /* in a round: 10,000 keys */
 
 struct keeper_gateway {
 	char id[ULID_UUID_SIZE];
@@ -77,8 +80,9 @@ static void behind_set(struct keeper_stores *stores, int64_t transactions)
 	stores->is_behind = transactions > 0;
 }
 
-/* Reads the numbers of PostgreSQL, and the fence. 0, or -1. */
-static int counts_read(struct keeper_context *context, struct changes *changes, int64_t *fence)
+/* Reads the numbers of PostgreSQL: those of changes, the fence, that of API keys. 0, or -1. */
+static int counts_read(struct keeper_context *context, struct changes *changes, int64_t *fence,
+		       int64_t *keys)
 {
 	PGresult *rows = keeper_database_query(context->database, sql_query_change_counts, 0, NULL);
 
@@ -86,6 +90,7 @@ static int counts_read(struct keeper_context *context, struct changes *changes, 
 		return -1;
 	changes_take(changes, rows);
 	*fence = PQntuples(rows) > 0 ? number_at(rows, 0, 2) : 0;
+	*keys = PQntuples(rows) > 0 ? number_at(rows, 0, 4) : 0;
 	PQclear(rows);
 	return 0;
 }
@@ -96,7 +101,13 @@ int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *c
 	struct changes changes;
 	int64_t transactions;
 
-	if (counts_read(context, &changes, &stores->fence))
+	/* Redis first: what PostgreSQL commits in between does not make Redis look ahead. */
+	if (key_copy_version(context->redis, &stores->keys_copied)) {
+		stores->keys_copied = -1;
+		if (!redis_client_is_open(context->redis))
+			return -1;
+	}
+	if (counts_read(context, &changes, &stores->fence, &stores->keys_version))
 		return -1;
 	if (strcmp(stores->installation, changes.installation) != 0)
 		stores->installations_n++;
@@ -116,9 +127,10 @@ int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *c
 int keeper_stores_copy(struct keeper_context *context)
 {
 	struct changes changes, copy;
-	int64_t fence;
+	int64_t fence, keys;
 
-	if (changes_copy_read(&copy, context->redis) || counts_read(context, &changes, &fence))
+	if (changes_copy_read(&copy, context->redis) ||
+	    counts_read(context, &changes, &fence, &keys))
 		return -1;
 	return changes_copy_raise(context->redis, &changes, &copy);
 }
@@ -383,4 +395,52 @@ int keeper_stores_round(struct keeper_stores *stores, struct keeper_context *con
 		return 0;
 	stores->tidy_ms = now_ms + TIDY_MS;
 	return tidy(stores, context);
+}
+
+static void keys_ahead_set(struct keeper_stores *stores)
+{
+	int64_t changes = stores->keys_copied - stores->keys_version;
+
+	metrics_set(KEEPER_METRIC_KEYS_AHEAD, changes > 0);
+	if (changes > 0 && !stores->keys_are_ahead)
+		log_warn("keys_ahead", LOG_I("changes", changes),
+			 LOG_S("why", "PostgreSQL was put back to an earlier moment"),
+			 LOG_S("mend", "couponctl recover --all"));
+	else if (changes <= 0 && stores->keys_are_ahead)
+		log_info("keys_agree", LOG_I("version", stores->keys_version));
+	stores->keys_are_ahead = changes > 0;
+}
+
+/* Copies one page. 0, and `keys_copied` is how far Redis has them; or -1 as above. */
+static int keys_page_copy(struct keeper_stores *stores, struct keeper_context *context)
+{
+	PGresult *rows =
+		keeper_database_query(context->database, sql_query_key_records,
+				      POSTGRES_ARGUMENTS(postgres_number(stores->keys_copied),
+							 postgres_number(KEY_COPY_PAGE)));
+	enum key_copied copied;
+
+	if (!rows)
+		return -1;
+	copied = key_copy_write(context->redis, stores->installation, rows, &stores->keys_copied,
+				stores->keys_version);
+	if (copied == KEY_COPIED)
+		metrics_add(KEEPER_METRIC_KEYS_COPIED, PQntuples(rows));
+	else
+		stores->keys_copied = -1; /* the next round begins anew */
+	PQclear(rows);
+	return copied != KEY_COPY_FAILED || redis_client_is_open(context->redis) ? 0 : -1;
+}
+
+int keeper_stores_keys(struct keeper_stores *stores, struct keeper_context *context)
+{
+	if (stores->keys_copied >= 0)
+		keys_ahead_set(stores);
+	for (int i = 0; i < KEYS_PAGES; i++) {
+		if (stores->keys_copied < 0 || stores->keys_copied >= stores->keys_version)
+			return 0;
+		if (keeper_context_goes_on(context) || keys_page_copy(stores, context))
+			return -1;
+	}
+	return 0;
 }

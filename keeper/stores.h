@@ -18,6 +18,10 @@
  * then, and while a gateway that is known is missing, coupons are opened when the time for reports
  * is over.
  *
+ * API keys have numbers of their own (common/key_copy.h): while Redis is behind, the elected keeper
+ * copies what is missing; while it is ahead, all stays as it is until couponctl recover. That needs
+ * no fence: what a keeper writes that was suspended meanwhile is older than what Redis has then.
+ *
  * The keeper's thread.
  */
 #pragma once
@@ -37,6 +41,8 @@ struct keeper_stores {
 	int is_behind;
 	int64_t fence; /* of the last elected keeper, by PostgreSQL */
 	int64_t hold_due_ms;
+	int64_t keys_version, keys_copied; /* in PostgreSQL; in Redis, -1: not known */
+	int keys_are_ahead;
 
 	struct keeper_gateway *gateways; /* known, by id */
 	int64_t read_ms;                 /* when the marks were last read */
@@ -56,8 +62,8 @@ void keeper_stores_lost(struct keeper_stores *stores);
  */
 int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *context);
 /*
- * Compares PostgreSQL with the copy, and raises the copy in Redis. 0, and `relation`, `is_behind`
- * and `fence` are set; or -1: Redis or PostgreSQL failed.
+ * Compares PostgreSQL with the copy, and raises the copy in Redis. 0, and `relation`, `is_behind`,
+ * `fence` and the versions of keys are set; or -1: Redis or PostgreSQL failed.
  */
 int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *context);
 /*
@@ -72,3 +78,8 @@ int keeper_stores_hold(struct keeper_stores *stores, struct keeper_context *cont
  * 0, or -1: Redis or PostgreSQL failed.
  */
 int keeper_stores_round(struct keeper_stores *stores, struct keeper_context *context);
+/*
+ * In each round of the elected keeper, after keeper_stores_compare(): copies API keys. 0, or -1:
+ * Redis, PostgreSQL or the lock is lost.
+ */
+int keeper_stores_keys(struct keeper_stores *stores, struct keeper_context *context);

@@ -178,6 +178,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	argc = config_read(&config, CONFIG_RUSH, argc, argv, takes_value);
 	config_log(&config, "coupon-rush");
+	program_trust_stores(&config);
 	args_read(&args, &command, argc - 1, argv + 1);
 	status = run(&config, &args);
 	config_free(&config);

@@ -32,7 +32,7 @@ clean: ## stop, then remove what was built and the run folders
 	done
 	@rm -rf build build-*
 
-test: ## the tests on private stacks: ALL=1 SAN=address|undefined|thread TESTS=path TLS=yes WITH_ZOOKEEPER=1
+test: ## the tests on private stacks: ALL=1 SAN=address|undefined|thread TESTS=path TLS=yes
 	@scripts/test.sh
 
 test-sanitized: ## all tests with the programs under ASan, then under TSan: some hours

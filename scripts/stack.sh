@@ -36,9 +36,10 @@ usage() {
 	  env           the settings, for the shell: eval "\$(scripts/stack.sh env)"
 	  clean         stop, and remove the folder
 	A relative RUN_DIR is below the project's folder. GATEWAY_FLAGS, WORKER_FLAGS and
-	REDIS_FLAGS are extra arguments. TLS=yes makes certificates for its listeners. WITH_ZOOKEEPER=1 starts a ZooKeeper too. REDIS_SERVER is
-	the command of the Redis server, redis-server or valkey-server; PG_BIN and RABBITMQ_BIN are
-	the folders of the others.
+	REDIS_FLAGS are extra arguments. TLS=yes makes certificates for the listeners of the
+	programs. WITH_ZOOKEEPER=1 starts a ZooKeeper too. REDIS_SERVER is the command of the
+	Redis server, redis-server or valkey-server; PG_BIN and RABBITMQ_BIN are the folders of the
+	others.
 	TEXT
 }
 

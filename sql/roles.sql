@@ -75,16 +75,18 @@ GRANT USAGE ON SCHEMA public
 
 -- ---- the gateway: answers from PostgreSQL, and writes nothing but that it is there
 
-GRANT SELECT ON change_count, code, code_key, code_set, code_space, coupon, coupon_void,
-	installation, keeper, receive_rejected, user_coupon TO couponmq_gateway;
-GRANT EXECUTE ON FUNCTION gateway_alive(uuid, text, boolean), gateway_gone(uuid)
+GRANT SELECT ON api_key, api_key_version, change_count, code, code_key, code_set, code_space,
+	coupon, coupon_void, installation, keeper, receive_rejected, user_coupon
 	TO couponmq_gateway;
+GRANT EXECUTE ON FUNCTION api_key_records(bigint, int), gateway_alive(uuid, text, boolean),
+	gateway_gone(uuid) TO couponmq_gateway;
 
 -- ---- workers, and the keeper, relay and webhooks in them
 
-GRANT SELECT ON campaign_transition, change_count, code, code_revocation, code_set, coupon,
-	coupon_generation, coupon_late, coupon_void, event_log, gateway, installation, keeper,
-	receive_rejected, user_coupon, webhook, webhook_delivery, webhook_secret TO couponmq_worker;
+GRANT SELECT ON api_key, api_key_version, campaign_transition, change_count, code, code_revocation,
+	code_set, coupon, coupon_generation, coupon_late, coupon_void, event_log, gateway,
+	installation, keeper, receive_rejected, user_coupon, webhook, webhook_delivery,
+	webhook_secret TO couponmq_worker;
 -- The keeper's part.
 GRANT UPDATE (status, version, updated_at, settled_at, expires_at, rebuild_done, rebuild_told)
 	ON coupon TO couponmq_worker;
@@ -93,7 +95,8 @@ GRANT DELETE ON coupon_late TO couponmq_worker;
 GRANT UPDATE (released_at) ON receive_rejected TO couponmq_worker;
 GRANT UPDATE (generation, seq) ON code_revocation TO couponmq_worker;
 GRANT UPDATE (fence) ON keeper TO couponmq_worker;
-GRANT EXECUTE ON FUNCTION coupon_generation_open(bigint, int, int, bigint) TO couponmq_worker;
+GRANT EXECUTE ON FUNCTION api_key_records(bigint, int),
+	coupon_generation_open(bigint, int, int, bigint) TO couponmq_worker;
 -- Settling.
 GRANT EXECUTE ON FUNCTION
 	settle(bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], text[],
@@ -109,10 +112,10 @@ GRANT DELETE ON webhook_secret TO couponmq_worker;
 
 -- ---- operators: couponctl
 
-GRANT SELECT ON campaign_history, campaign_transition, change_count, code, code_key,
-	code_revocation, code_set, code_space, coupon, coupon_generation, coupon_late, coupon_void,
-	event_log, gateway, installation, keeper, receive_rejected, schema_function,
-	schema_migration, user_coupon, webhook, webhook_delivery, webhook_secret
+GRANT SELECT ON api_key, api_key_version, campaign_history, campaign_transition, change_count,
+	code, code_key, code_revocation, code_set, code_space, coupon, coupon_generation,
+	coupon_late, coupon_void, event_log, gateway, installation, keeper, receive_rejected,
+	schema_function, schema_migration, user_coupon, webhook, webhook_delivery, webhook_secret
 	TO couponmq_operator;
 -- Campaigns. Not their counts, and not their history.
 GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
@@ -134,6 +137,11 @@ GRANT INSERT (set_id, serial, coupon_id, text, spelling, state, metadata)
 GRANT UPDATE (completed_at) ON code_set TO couponmq_operator;
 GRANT EXECUTE ON FUNCTION code_revoke(bigint[], bigint[], bigint[]) TO couponmq_operator;
 GRANT UPDATE (generation, seq) ON code_revocation TO couponmq_operator;
+-- API keys: each change takes the next number, and none is undone.
+GRANT EXECUTE ON FUNCTION
+	api_key_create(text, text, text[], bigint[], timestamptz, int, bytea),
+	api_key_records(bigint, int), api_key_restore(text[], bigint), api_key_revoke(text),
+	api_key_rotate(text, bytea, bigint) TO couponmq_operator;
 -- Webhooks: not their address, nor what is sent.
 GRANT INSERT, DELETE, UPDATE (state, state_why, state_by, state_at, failures_num, failing_since,
 	pause_until) ON webhook TO couponmq_operator;
@@ -159,4 +167,4 @@ GRANT INSERT, UPDATE (num) ON change_count TO couponmq_operator;
 -- webhook_delivery_id_seq, webhook_id_seq, webhook_secret_id_seq. Triggers: coupon_change_count(),
 -- coupon_changed(), coupon_changing(), coupon_insert_wait(), coupon_unsettle(),
 -- event_changed_add(), event_rejected_add(), event_voided_add(). Called by other functions:
--- code_free(), code_take(), coupon_generation_fold(), event_add().
+-- api_key_next(), code_free(), code_take(), coupon_generation_fold(), event_add().

@@ -15,7 +15,7 @@ import redis
 
 from seed import SEED
 from shards import ROUGH_SHARE, SHARED, SHARED_SHARE
-from stack import PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
+from stack import PLAIN, PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
 
 
 def pytest_addoption(parser):
@@ -88,8 +88,20 @@ def pytest_runtest_protocol(item):
 
 def pytest_configure(config):
     """On SIGTERM pytest ends as after Ctrl-C, and stops what it has started."""
+    config.addinivalue_line("markers", "plain: its own gateways are without TLS in any case")
     config.addinivalue_line("markers", "long: a whole run chooses few of these, by its seed")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def plain(request):
+    """For tests of connections themselves, which count them, or leave their bytes unread."""
+    if request.node.get_closest_marker("plain"):
+        PLAIN.append(1)
+        yield
+        PLAIN.pop()
+    else:
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from stack import ROOT
 FILE = ROOT / "docs/openapi.json"
 DOCUMENT = json.loads(FILE.read_text(encoding="utf-8"))
 METHODS = ("get", "head", "post")
+PROBLEM = "application/problem+json"
 INT64_MAX = 2**63 - 1
 
 formats = FormatChecker(formats=())
@@ -45,8 +46,9 @@ def errors(schema, value):
 def operations():
     """(path, method, operation) of each, the method in capitals."""
     for path, item in DOCUMENT["paths"].items():
-        for method, operation in item.items():
-            yield path, method.upper(), operation
+        for method in METHODS:
+            if method in item:
+                yield path, method.upper(), item[method]
 
 
 def operation_of(path, method):
@@ -54,8 +56,8 @@ def operation_of(path, method):
 
 
 def content_of(holder):
-    """(type, schema) of a request body or a response with content."""
-    ((type_, media),) = holder["content"].items()
+    """(type, schema) of a request body or a response with content: beside problems there is one."""
+    ((type_, media),) = [one for one in holder["content"].items() if one[0] != PROBLEM]
     return type_, media["schema"]
 
 
@@ -85,6 +87,22 @@ def query_errors(operation, query):
     return found + [f"{name}: missing" for name in sorted(missing)]
 
 
+def header_check(name, header, value):
+    """The header of a reply is there, and of its schema."""
+    schema = resolve(header)["schema"]
+    assert value is not None, name
+    assert errors(schema, int(value) if schema["type"] == "integer" else value) == [], name
+
+
+def problem_plain(value):
+    """A problem as the reply that it would be without Accept."""
+    assert errors({"$ref": "#/components/schemas/Problem"}, value) == [], value
+    own = {"type", "title", "status", "detail"}
+    plain = {name: one for name, one in value.items() if name not in own}
+    assert value["detail"] == value["message"]
+    return {"status": plain.pop("answer"), **plain}
+
+
 def answer_check(path, method, response):
     """Of requests: its status is listed, and its body is of the schema. Returns it."""
     listed = operation_of(path, method)["responses"]
@@ -92,12 +110,16 @@ def answer_check(path, method, response):
     assert str(response.status_code) in listed, told
     answer = resolve(listed[str(response.status_code)])
     for name, header in answer.get("headers", {}).items():
-        assert errors(resolve(header)["schema"], response.headers.get(name)) == [], told
+        header_check(name, header, response.headers.get(name))
     if method == "HEAD" or "content" not in answer:
         assert response.content == b"", told
         return response
     type_, schema = content_of(answer)
-    assert response.headers["Content-Type"] == type_, told
+    given = response.headers["Content-Type"]
+    assert given == type_ or (given == PROBLEM and PROBLEM in answer["content"]), told
     value = response.json() if type_ == "application/json" else response.text
+    if given == PROBLEM:
+        assert value["status"] == response.status_code, told
+        value = problem_plain(value)
     assert errors(schema, value) == [], told
     return response

@@ -10,7 +10,7 @@ from pathlib import Path
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from stack import SCHEME, Client, port_free, process_gone, process_tree, wait_until
+from stack import Client, port_free, process_gone, process_tree, url_of, wait_until
 
 ENDS_S = 120
 NOBODY = 65534
@@ -118,7 +118,7 @@ class Worker(Process):
         )
 
     def http(self, path):
-        return f"{SCHEME}://127.0.0.1:{self.port}{path}"
+        return url_of(f"127.0.0.1:{self.port}", path)
 
     def metrics(self):
         return metrics_read(self.http("/metrics"))
@@ -133,7 +133,7 @@ class Gateway(Process):
         return Client(self.settings["COUPON_LISTEN"], timeout)
 
     def http(self, path):
-        return f"{SCHEME}://{self.settings['COUPON_HTTP_LISTEN']}{path}"
+        return url_of(self.settings["COUPON_HTTP_LISTEN"], path)
 
     def metrics(self):
         return metrics_read(self.http("/metrics"))

@@ -136,11 +136,19 @@ class Trust:
         return context
 
 
-TLS = os.environ.get("TLS") == "yes"  # as scripts/stack.sh has it
-SCHEME = "https" if TLS else "http"
-TRUST = Trust() if TLS else None
+TRUST = Trust() if os.environ.get("TLS") == "yes" else None  # as scripts/stack.sh has it
+PLAIN = []  # not empty: in spite of that this test's own gateways are plain
 # What a socket that does not wait raises.
 WOULD_WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+def has_tls():
+    return bool(TRUST) and not PLAIN
+
+
+def url_of(address, path=""):
+    """HTTP of host:port."""
+    return f"{'https' if has_tls() else 'http'}://{address}{path}"
 
 
 def dial(address, timeout=60.0, receive_bytes=None, source=""):
@@ -154,7 +162,7 @@ def dial(address, timeout=60.0, receive_bytes=None, source=""):
         connection.bind((source, 0))
         connection.connect((host, int(port)))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if TLS:
+        if has_tls():
             connection = TRUST.context().wrap_socket(connection, server_hostname=host)
     except BaseException:
         connection.close()
@@ -264,8 +272,10 @@ class Stack:
         lines = (self.run_dir / name).read_text().splitlines()
         words = (shlex.split(line, comments=True) for line in lines)
         env = dict(line[1].split("=", 1) for line in words if line and line[0] == "export")
-        if TLS and "COUPON_TLS_CA" in env:
+        if has_tls() and "COUPON_TLS_CA" in env:
             TRUST.add(env["COUPON_TLS_CA"])
+        if not has_tls():
+            env = {name: value for name, value in env.items() if "COUPON_TLS_" not in name}
         return env
 
     def kept(self):
@@ -476,9 +486,9 @@ class Stack:
         return Client(self.env["COUPON_UNIX_SOCKET"], timeout)
 
     def http(self, path):
-        return f"{SCHEME}://{self.env['COUPON_HTTP_LISTEN']}{path}"
+        return url_of(self.env["COUPON_HTTP_LISTEN"], path)
 
     def worker_http(self, number, path):
         """Of worker-NUMBER, whose port is the gateway's HTTP port plus NUMBER."""
         host, _, port = self.env["COUPON_HTTP_LISTEN"].rpartition(":")
-        return f"{SCHEME}://{host}:{int(port) + number}{path}"
+        return url_of(f"{host}:{int(port) + number}", path)

@@ -19,10 +19,11 @@
 #include "common/log/log.h"
 #include "common/program/config.h"
 #include "common/program/program.h"
-#include "common/serve/tls.h"
+#include "common/program/transport.h"
 #include "common/rabbit/publisher.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/loop.h"
+#include "common/serve/tls.h"
 #include "events/relay.h"
 #include "events/webhooks.h"
 #include "keeper/keeper.h"
@@ -379,11 +380,13 @@ int main(int argc, char **argv)
 	}
 	config_log(&config, "coupon-worker");
 	service_version_init();
+	program_trust_stores(&config);
 	program_check_urls(&config);
 	bind_check("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen);
 	tls_check(&config);
 	rules_read(&rules, &config);
 	relay_check(&config);
+	transport_check(&config, CONFIG_WORKER);
 	if (check_only) {
 		printf("the settings are well-formed\n");
 		config_free(&config);

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/program/transport.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/loop.h"
 #include "common/serve/tls.h"
@@ -124,6 +125,7 @@ static void on_readyz(struct evhttp_request *request, const struct monitor *moni
 	cJSON_AddBoolToObject(body, "keeper", keeper.elected);
 	cJSON_AddBoolToObject(body, "ready", ready);
 	warnings = checked(cJSON_AddArrayToObject(body, "warnings"));
+	transport_warnings(warnings);
 	rabbit_topology_warnings(warnings);
 	relay_warnings(warnings);
 	if (monitor->tls && tls_trouble(monitor->tls))

@@ -19,6 +19,8 @@ ANSWER(ANSWER_UNAVAILABLE, 21, "unavailable", 503,
        "a required service is not available; nothing was done; retry later")
 ANSWER(ANSWER_UNKNOWN, 22, "unknown", 504,
        "may or may not have been done; query status, or retry with the same key")
+ANSWER(ANSWER_RATE_LIMITED, 23, "rate_limited", 429,
+       "too many requests; nothing was done; retry after retry_after_ms")
 ANSWER(ANSWER_BAD_REQUEST, 40, "bad_request", 400, "the request is malformed")
 ANSWER(ANSWER_UNAUTHORIZED, 41, "unauthorized", 401, "not authenticated")
 ANSWER(ANSWER_FORBIDDEN, 42, "forbidden", 403, "not allowed")

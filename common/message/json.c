@@ -22,6 +22,7 @@ struct chunk {
 struct json_arena {
 	struct chunk *first; /* kept over a reset; the others are freed by it */
 	struct json_fault fault;
+	int decimals; /* they are allowed */
 };
 
 /* While set, cJSON's allocations of this thread are made in it. */
@@ -103,6 +104,17 @@ void json_arena_free(struct json_arena *arena)
 	arena_reset(arena);
 	free(arena->first);
 	free(arena);
+}
+
+void json_decimals_allow(struct json_arena *arena)
+{
+	arena->decimals = 1;
+}
+
+void json_arena_wipe(struct json_arena *arena)
+{
+	for (struct chunk *chunk = arena->first; chunk; chunk = chunk->next)
+		explicit_bzero(chunk->bytes, chunk->used);
 }
 
 /* The length of the UTF-8 sequence at `p` (RFC 3629), not of ASCII, or 0 when it is none. */
@@ -187,26 +199,63 @@ static const unsigned char *scan_string(const unsigned char *p, const unsigned c
 	return p + 1;
 }
 
+static const unsigned char *scan_digits(const unsigned char *p, const unsigned char *end)
+{
+	while (p < end && *p >= '0' && *p <= '9')
+		p++;
+	return p;
+}
+
+/*
+ * Checks the fraction and the exponent of a number, if there are any. Returns the byte after them,
+ * or NULL.
+ */
+static const unsigned char *scan_decimals(const unsigned char *p, const unsigned char *end)
+{
+	const unsigned char *first;
+
+	if (p < end && *p == '.') {
+		first = ++p;
+		p = scan_digits(p, end);
+		if (p == first)
+			return NULL;
+	}
+	if (p < end && (*p == 'e' || *p == 'E')) {
+		p++;
+		if (p < end && (*p == '+' || *p == '-'))
+			p++;
+		first = p;
+		p = scan_digits(p, end);
+		if (p == first)
+			return NULL;
+	}
+	return p;
+}
+
 /* Checks a number. Returns the byte after it; with `*error` what it returns has no meaning. */
 static const unsigned char *scan_number(const unsigned char *p, const unsigned char *end,
-					const char **error)
+					int decimals, const char **error)
 {
 	const unsigned char *first;
 
 	if (*p == '-')
 		p++;
 	first = p;
-	while (p < end && *p >= '0' && *p <= '9')
-		p++;
-	if (p == first || (*first == '0' && p - first > 1))
+	p = scan_digits(p, end);
+	if (p == first || (*first == '0' && p - first > 1)) {
 		*error = "a number with a leading zero or without digits";
-	else if (p < end && (*p == '.' || *p == 'e' || *p == 'E'))
-		*error = "a number with a fraction or an exponent; only integers are taken";
+	} else if (p < end && (*p == '.' || *p == 'e' || *p == 'E')) {
+		p = decimals ? scan_decimals(p, end) : NULL;
+		if (!p)
+			*error = decimals ? "a number whose fraction or exponent has no digits"
+					  : "a number with a fraction or an exponent; only "
+					    "integers are taken";
+	}
 	return p;
 }
 
 /* Checks what cJSON does not. 0, or -1 with `*error`. */
-static int text_scan(const char *text, size_t len, const char **error, struct json_fault *fault)
+static int text_scan(struct json_arena *arena, const char *text, size_t len, const char **error)
 {
 	const unsigned char *p = (const unsigned char *)text, *end = p + len, *token;
 	struct json_fault named = { 0 }; /* by the string before, or the one before a colon */
@@ -221,13 +270,13 @@ static int text_scan(const char *text, size_t len, const char **error, struct js
 		if (c == '"') {
 			p = scan_string(p, end, error);
 			if (*error && p < end && before == ':' && named.member) {
-				*fault = named;
-				fault->byte = (size_t)(p - token);
+				arena->fault = named;
+				arena->fault.byte = (size_t)(p - token);
 			}
 			named.member = (const char *)token + 1;
 			named.member_len = (size_t)(p - token) - 2;
 		} else if (c == '-' || (c >= '0' && c <= '9')) {
-			p = scan_number(token, end, error);
+			p = scan_number(token, end, arena->decimals, error);
 		} else if (c == '{' || c == '[') {
 			if (++depth > JSON_DEPTH_MAX)
 				*error = "more than 16 arrays or objects inside each other";
@@ -279,7 +328,7 @@ const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, 
 
 	arena_reset(arena);
 	arena->fault = (struct json_fault){ 0 };
-	if (text_scan(text, len, error, &arena->fault))
+	if (text_scan(arena, text, len, error))
 		return NULL;
 	arena_current = arena;
 	root = cJSON_ParseWithLengthOpts(text, len, &end, 0);
@@ -324,7 +373,8 @@ int json_id(const cJSON *item, int64_t *id, const char **error)
 int json_integer(const cJSON *item, int64_t least, int64_t most, int64_t *value)
 {
 	if (!cJSON_IsNumber(item) || item->valuedouble < (double)least ||
-	    item->valuedouble > (double)most)
+	    item->valuedouble > (double)most ||
+	    item->valuedouble != (double)(int64_t)item->valuedouble)
 		return -1;
 	*value = (int64_t)item->valuedouble;
 	return 0;

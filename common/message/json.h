@@ -21,6 +21,15 @@ struct json_arena;
 struct json_arena *json_arena_new(void);
 void json_arena_free(struct json_arena *arena);
 
+/*
+ * From now on numbers may have a fraction or an exponent, as those of other authors do: such a one
+ * is in `valuedouble`, rounded. json_integer() and json_id() refuse it all the same.
+ */
+void json_decimals_allow(struct json_arena *arena);
+
+/* Zeroes what is left of the last text, if that had secrets. */
+void json_arena_wipe(struct json_arena *arena);
+
 /* Parses exactly `len` bytes. The root, or NULL with a sentence in `*error` (a constant). */
 const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, const char **error);
 

@@ -7,21 +7,13 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/postgres/tls.h"
 #include "common/resolving.h"
 
 #include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The value of one keyword; "" when it is absent. */
-static const char *option_value(const PQconninfoOption *options, const char *keyword)
-{
-	for (; options->keyword; options++)
-		if (strcmp(options->keyword, keyword) == 0)
-			return options->val ? options->val : "";
-	return "";
-}
 
 /* One or several host names: an @ may only begin one, which is an abstract Unix socket then. */
 static int hosts_are_wrong(const char *hosts)
@@ -43,11 +35,11 @@ void postgres_url_check(const char *setting, const char *url)
 			"a user name or password of the first form, and put single quotes around "
 			"a value with spaces in the second",
 			setting);
-	if (strspn(option_value(options, "port"), "0123456789,") !=
-	    strlen(option_value(options, "port")))
+	if (strspn(postgres_option(options, "port"), "0123456789,") !=
+	    strlen(postgres_option(options, "port")))
 		log_fatal("%s: the port is not a number; a / in the password must be written %%2f",
 			  setting);
-	if (hosts_are_wrong(option_value(options, "host")))
+	if (hosts_are_wrong(postgres_option(options, "host")))
 		log_fatal("%s: the host contains @; an @ in the password must be written %%40",
 			  setting);
 	PQconninfoFree(options);
@@ -56,10 +48,10 @@ void postgres_url_check(const char *setting, const char *url)
 char *postgres_url_host(const char *url)
 {
 	PQconninfoOption *options = checked(PQconninfoParse(url, NULL));
-	const char *host = option_value(options, "host");
+	const char *host = postgres_option(options, "host");
 	char *name = NULL;
 
-	if (*host && !strchr(host, ',') && !*option_value(options, "hostaddr") &&
+	if (*host && !strchr(host, ',') && !*postgres_option(options, "hostaddr") &&
 	    !host_is_address(host))
 		name = checked(strdup(host));
 	PQconninfoFree(options);

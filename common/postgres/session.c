@@ -4,6 +4,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/postgres/tls.h"
 #include "common/resolving.h"
 
 #include <inttypes.h>
@@ -279,7 +280,7 @@ static int results_read(struct postgres *postgres)
 		if (postgres->flushing < 0)
 			return -1;
 	}
-	if (!PQconsumeInput(postgres->libpq))
+	if (postgres_input_read(postgres->libpq))
 		return -1;
 	while (!PQisBusy(postgres->libpq)) {
 		result = PQgetResult(postgres->libpq);
@@ -379,7 +380,7 @@ static enum postgres_event statement_step(struct postgres *postgres, int64_t now
 /* Input at this point is a notice, a notification, or the end of the connection. */
 static enum postgres_event idle_step(struct postgres *postgres)
 {
-	if (!PQconsumeInput(postgres->libpq) || PQstatus(postgres->libpq) != CONNECTION_OK)
+	if (postgres_input_read(postgres->libpq) || PQstatus(postgres->libpq) != CONNECTION_OK)
 		return lost(postgres, NULL);
 	notifications_pass(postgres);
 	return POSTGRES_NOTHING;

@@ -5,6 +5,7 @@
 #include "common/postgres/session.h"
 #include "common/rabbit/connection.h"
 #include "common/redis/redis.h"
+#include "common/trust.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,21 +45,35 @@ void program_answer(const char *name, void (*help)(void), int argc, char **argv)
 	}
 }
 
+void program_trust_stores(const struct config *config)
+{
+	trust_authorities_set(TRUST_REDIS, config->redis_ca);
+	trust_authorities_set(TRUST_RABBITMQ, config->amqp_ca);
+}
+
+static void authorities_check(enum trust_store store)
+{
+	char error[TRUST_ERROR_SIZE];
+
+	if (trust_check(store, error))
+		log_fatal("%s", error);
+}
+
 /* The URLs hold passwords, so the messages do not repeat them. */
 void program_check_urls(const struct config *config)
 {
-	char *url = checked(strdup(config->amqp_url));
-	struct amqp_connection_info amqp;
 	struct redis_url redis;
+	int amqp_is_tls;
 
-	if (amqp_parse_url(url, &amqp) != AMQP_STATUS_OK || amqp.ssl)
-		log_fatal("AMQP_URL is not of the form amqp://user:password@host:port/vhost");
-	free(url);
-	if (redis_url_parse(&redis, config->redis_url))
-		log_fatal("REDIS_URL is not of the form "
-			  "redis://[user:password@]host[:port][/database]");
-	redis_url_fini(&redis);
+	if (!rabbit_url_is_right(config->amqp_url, &amqp_is_tls, NULL))
+		log_fatal("AMQP_URL is not of the form " RABBIT_URL_FORM);
+	redis_url_need(&redis, config->redis_url);
 	postgres_url_check("DATABASE_URL", config->database_url);
 	if (config->database_read_url && *config->database_read_url)
 		postgres_url_check("DATABASE_READ_URL", config->database_read_url);
+	if (amqp_is_tls)
+		authorities_check(TRUST_RABBITMQ);
+	if (redis.is_tls)
+		authorities_check(TRUST_REDIS);
+	redis_url_fini(&redis);
 }

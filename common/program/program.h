@@ -22,7 +22,11 @@ void program_dump_nothing(void);
  */
 void program_answer(const char *name, void (*help)(void), int argc, char **argv);
 
+/* Makes the certificates of the settings those by which stores are verified (common/trust.h). */
+void program_trust_stores(const struct config *config);
+
 /*
- * Checks the URLs without connecting; a malformed one ends the process with a sentence.
+ * Checks the URLs and these certificates without connecting; a malformed one, TLS that this build
+ * does not have, and certificates that cannot be read end the process with a sentence.
  */
 void program_check_urls(const struct config *config);

@@ -4,10 +4,16 @@
  * docs/config.md is checked against this table. No include guard: included for its expansion.
  */
 SETTING_TEXT(redis_url, "REDIS_URL", "redis-url", ALL, "redis://127.0.0.1:6379/0",
-	     "Redis URL, redis://[user:password@]host:port/database")
+	     "Redis URL, redis://[user:password@]host:port/database, or rediss://… with TLS")
+SETTING_TEXT(redis_ca, "COUPON_REDIS_CA", "redis-ca", ALL, "",
+	     "path of a file with the certificates that rediss:// is verified by (default: those "
+	     "of the system)")
 SETTING_TEXT(amqp_url, "AMQP_URL", "amqp-url", GATEWAY | WORKER | CTL,
 	     "amqp://guest:guest@127.0.0.1:5672/%2f",
-	     "RabbitMQ URL, amqp://user:password@host:port/vhost")
+	     "RabbitMQ URL, amqp://user:password@host:port/vhost, or amqps://… with TLS")
+SETTING_TEXT(amqp_ca, "COUPON_AMQP_CA", "amqp-ca", GATEWAY | WORKER | CTL, "",
+	     "path of a file with the certificates that amqps:// is verified by (default: those of "
+	     "the system)")
 SETTING_TEXT(database_url, "DATABASE_URL", "database-url", ALL, "postgresql:///couponmq",
 	     "PostgreSQL, a libpq connection string; the role needs no DDL rights")
 SETTING_TEXT(
@@ -38,10 +44,33 @@ SETTING_TEXT(http_listen, "COUPON_HTTP_LISTEN", "http-listen", GATEWAY | RUSH, "
 SETTING_TEXT(http_hosts, "COUPON_HTTP_HOSTS", "http-hosts", GATEWAY, "",
 	     "names, joined by commas, that the headers Host and Origin of HTTP requests may have "
 	     "beside addresses and localhost (default: none)")
+SETTING_TEXT(http_origins, "COUPON_HTTP_ORIGINS", "http-origins", GATEWAY, "",
+	     "origins, as https://shop.example, joined by commas, whose web pages may use HTTP "
+	     "(default: none)")
+SETTING_TEXT(auth, "COUPON_AUTH", "auth", GATEWAY, "off",
+	     "who may ask: off (whoever reaches a listener may do everything) or required (each "
+	     "request needs an API key, a user token or a client certificate)")
+SETTING_TEXT(insecure, "COUPON_INSECURE", "insecure", GATEWAY | WORKER, "no",
+	     "yes: a listener that other machines can reach starts without TLS and without "
+	     "COUPON_AUTH=required, with a warning")
+SETTING_NUMBER(keys_stale_s, "COUPON_KEYS_STALE_S", "keys-stale-s", GATEWAY, 3600, 1, 604800,
+	       "time for which API keys are judged while neither Redis nor PostgreSQL tells of "
+	       "them; then they are answered unavailable")
+SETTING_TEXT(token_keys, "COUPON_TOKEN_KEYS", "token-keys", GATEWAY, "",
+	     "path of a JSON Web Key Set, whose keys verify the tokens of users (default: none)")
+SETTING_TEXT(token_issuer, "COUPON_TOKEN_ISSUER", "token-issuer", GATEWAY, "",
+	     "the claim iss that tokens of users must have")
+SETTING_TEXT(token_audience, "COUPON_TOKEN_AUDIENCE", "token-audience", GATEWAY, "",
+	     "what must be in the claim aud of tokens of users")
+SETTING_NUMBER(token_leeway_s, "COUPON_TOKEN_LEEWAY_S", "token-leeway-s", GATEWAY, 30, 0, 300,
+	       "how far the clock of the issuer of tokens may differ")
 SETTING_TEXT(connections_networks, "COUPON_CONNECTIONS_NETWORKS", "connections-networks", GATEWAY,
 	     "127.0.0.0/8,::1",
 	     "networks, joined by commas, whose addresses may have any number of connections: "
 	     "balancers and backends")
+SETTING_TEXT(proxy_from, "COUPON_PROXY_FROM", "proxy-from", GATEWAY, "",
+	     "networks, joined by commas, from which every connection begins with the PROXY "
+	     "protocol, as of a balancer (default: none)")
 SETTING_TEXT(worker_http_listen, "COUPON_WORKER_HTTP_LISTEN", "worker-http-listen", WORKER, "off",
 	     "HTTP address for the metrics and health of this worker, host:port or off")
 SETTING_TEXT(tls_cert, "COUPON_TLS_CERT", "tls-cert", GATEWAY | WORKER, "",
@@ -143,6 +172,11 @@ SETTING_NUMBER(code_wrong_max, "COUPON_CODE_WRONG_MAX", "code-wrong-max", GATEWA
 	       "wrong exchange codes a second of one address (of IPv6 a /64), and ten times as "
 	       "many of all, "
 	       "before further codes are answered busy; 0: no limit")
+SETTING_NUMBER(rate_address, "COUPON_RATE_ADDRESS", "rate-address", GATEWAY, 100, 0, 1000000,
+	       "requests a second of one address (of IPv6 a /64) without a key, after a burst of "
+	       "two seconds, at least 20; further ones are answered rate_limited; 0: no limit")
+SETTING_NUMBER(rate_user, "COUPON_RATE_USER", "rate-user", GATEWAY, 20, 0, 1000000,
+	       "the same for the user of a token")
 SETTING_NUMBER(prefetch, "COUPON_PREFETCH", "prefetch", WORKER, 256, 1, 2000,
 	       "maximum unacked messages of one worker")
 SETTING_NUMBER(transaction_receives_max, "COUPON_TRANSACTION_RECEIVES_MAX",

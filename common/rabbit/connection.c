@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/trust.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -53,6 +54,21 @@ int rabbit_server_major(amqp_connection_state_t connection)
 	return atoi(text_read(connection, "version", version));
 }
 
+const char *rabbit_status_text(int status)
+{
+	switch (status) {
+	case AMQP_STATUS_SSL_ERROR:
+	case AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED:
+	case AMQP_STATUS_SSL_PEER_VERIFY_FAILED:
+	case AMQP_STATUS_SSL_CONNECTION_FAILED:
+		if (*trust_why())
+			return trust_why();
+		return "TLS: the connection was reset"; /* an error of the socket, not of OpenSSL */
+	default:
+		return amqp_error_string2(status);
+	}
+}
+
 int rabbit_reply_check(amqp_rpc_reply_t reply, char error[RABBIT_ERROR_SIZE])
 {
 	amqp_bytes_t text;
@@ -64,7 +80,7 @@ int rabbit_reply_check(amqp_rpc_reply_t reply, char error[RABBIT_ERROR_SIZE])
 		snprintf(error, RABBIT_ERROR_SIZE, "no reply");
 		return -1;
 	case AMQP_RESPONSE_LIBRARY_EXCEPTION:
-		snprintf(error, RABBIT_ERROR_SIZE, "%s", amqp_error_string2(reply.library_error));
+		snprintf(error, RABBIT_ERROR_SIZE, "%s", rabbit_status_text(reply.library_error));
 		return -1;
 	case AMQP_RESPONSE_SERVER_EXCEPTION:
 		break;
@@ -147,6 +163,62 @@ static int channel_open(amqp_connection_state_t connection, int confirms, int64_
 	return rabbit_reply_check(amqp_get_rpc_reply(connection), error);
 }
 
+int rabbit_url_is_right(const char *url, int *is_tls, char **host)
+{
+	char *text = checked(strdup(url));
+	struct amqp_connection_info info;
+	int is_right = amqp_parse_url(text, &info) == AMQP_STATUS_OK;
+
+	if (is_right && is_tls)
+		*is_tls = info.ssl;
+	if (is_right && host)
+		*host = checked(strdup(info.host));
+	free(text);
+	return is_right;
+}
+
+/*
+ * librabbitmq keeps the socket non-blocking under TLS too, and bounds the handshake as it does the
+ * connect. It reads before it polls, and always into more space than a record has (16 KiB), so
+ * nothing that has arrived stays in OpenSSL, where poll() would not see it. The host is verified by
+ * OpenSSL: the library's own comparison knows no addresses.
+ */
+static amqp_socket_t *tls_socket_new(amqp_connection_state_t connection, const char *host,
+				     char error[RABBIT_ERROR_SIZE])
+{
+	amqp_socket_t *socket = amqp_ssl_socket_new(connection);
+
+	if (!socket ||
+	    trust_context_set(amqp_ssl_socket_get_context(socket), TRUST_RABBITMQ, host, error))
+		return NULL;
+	amqp_ssl_socket_set_verify_peer(socket, 1);
+	amqp_ssl_socket_set_verify_hostname(socket, 0);
+	return socket;
+}
+
+_Static_assert(TRUST_ERROR_SIZE <= RABBIT_ERROR_SIZE, "it has space for a sentence about TLS");
+
+static int socket_open(amqp_connection_state_t connection, const struct amqp_connection_info *info,
+		       char error[RABBIT_ERROR_SIZE])
+{
+	struct timeval timeout = { .tv_sec = RABBIT_TIMEOUT_S };
+	amqp_socket_t *socket = info->ssl ? tls_socket_new(connection, info->host, error)
+					  : amqp_tcp_socket_new(connection);
+	int status;
+
+	if (!socket)
+		return -1;
+	trust_begin();
+	status = amqp_socket_open_noblock(socket, info->host, info->port, &timeout);
+	if (status == AMQP_STATUS_OK) {
+		socket_tune(amqp_get_sockfd(connection));
+		return 0;
+	}
+	snprintf(error, RABBIT_ERROR_SIZE, "%s:%d: %s", info->host, info->port,
+		 rabbit_status_text(status));
+	return -1;
+}
+
 amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 					       char error[RABBIT_ERROR_SIZE])
 {
@@ -154,32 +226,18 @@ amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 	int64_t deadline_ms = clock_monotonic_ms() + 2000 * RABBIT_TIMEOUT_S;
 	struct amqp_connection_info info;
 	amqp_connection_state_t connection = NULL;
-	amqp_socket_t *socket;
-	char product[TEXT_SIZE], version[TEXT_SIZE], *text = strdup(url);
-	int status;
+	char product[TEXT_SIZE], version[TEXT_SIZE], *text = checked(strdup(url));
 
-	snprintf(error, RABBIT_ERROR_SIZE, "out of memory");
-	if (!text)
-		return NULL;
-	status = amqp_parse_url(text, &info);
-	if (status != AMQP_STATUS_OK || info.ssl) {
-		snprintf(error, RABBIT_ERROR_SIZE,
-			 "AMQP_URL is not of the form amqp://user:password@host:port/vhost");
+	if (amqp_parse_url(text, &info) != AMQP_STATUS_OK) {
+		snprintf(error, RABBIT_ERROR_SIZE, "AMQP_URL is not of the form " RABBIT_URL_FORM);
 		goto out;
 	}
+	snprintf(error, RABBIT_ERROR_SIZE, "out of memory");
 	connection = amqp_new_connection();
 	if (!connection)
 		goto out;
-	socket = amqp_tcp_socket_new(connection);
-	if (!socket)
+	if (socket_open(connection, &info, error))
 		goto fail;
-	status = amqp_socket_open_noblock(socket, info.host, info.port, &timeout);
-	if (status != AMQP_STATUS_OK) {
-		snprintf(error, RABBIT_ERROR_SIZE, "%s:%d: %s", info.host, info.port,
-			 amqp_error_string2(status));
-		goto fail;
-	}
-	socket_tune(amqp_get_sockfd(connection));
 	amqp_set_handshake_timeout(connection, &timeout);
 	rabbit_time_left_set(connection, deadline_ms);
 	if (rabbit_reply_check(login(connection, &info), error))
@@ -215,7 +273,7 @@ int rabbit_channel_reopen(amqp_connection_state_t connection, int confirms, int6
 
 	if (status == AMQP_STATUS_OK)
 		return channel_open(connection, confirms, deadline_ms, error);
-	snprintf(error, RABBIT_ERROR_SIZE, "%s", amqp_error_string2(status));
+	snprintf(error, RABBIT_ERROR_SIZE, "%s", rabbit_status_text(status));
 	return -1;
 }
 

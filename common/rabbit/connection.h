@@ -11,15 +11,17 @@
 #if __has_include(<rabbitmq-c/amqp.h>)
 #include <rabbitmq-c/amqp.h>
 #include <rabbitmq-c/framing.h>
+#include <rabbitmq-c/ssl_socket.h>
 #include <rabbitmq-c/tcp_socket.h>
 #else
 #include <amqp.h>
 #include <amqp_framing.h>
+#include <amqp_ssl_socket.h>
 #include <amqp_tcp_socket.h>
 #endif
 
 #define RABBIT_CHANNEL 1
-/* connect, handshake, each RPC; opening in all, and declaring in all, twice that */
+/* connect with TLS, handshake, each RPC; opening in all, and declaring in all, twice that */
 #define RABBIT_TIMEOUT_S 5
 #define RABBIT_HEARTBEAT_S 10 /* the client's proposal; the broker may choose less */
 #define RABBIT_ERROR_SIZE 256
@@ -37,9 +39,14 @@
 #define AMQP_MOVING_SUFFIX ".moving" /* of the name of a queue during couponctl queue move */
 #define AMQP_DEAD_REASON "x-couponmq-reason" /* header of a dead-lettered message */
 
+#define RABBIT_URL_FORM "amqp://user:password@host:port/vhost, or amqps://… with TLS"
+
+/* Whether it is of this form. `*is_tls` and `host` (malloc) are set if they are not NULL. */
+int rabbit_url_is_right(const char *url, int *is_tls, char **host);
+
 /*
- * Connects, logs in and opens the channel, with confirms when `confirms` is set. NULL with a
- * sentence in `error`.
+ * Connects, with amqps:// over TLS by common/trust.h, logs in and opens the channel, with confirms
+ * when `confirms` is set. NULL with a sentence in `error`.
  */
 amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 					       char error[RABBIT_ERROR_SIZE]);
@@ -55,6 +62,9 @@ int rabbit_channel_reopen(amqp_connection_state_t connection, int confirms, int6
 void rabbit_time_left_set(amqp_connection_state_t connection, int64_t deadline_ms);
 /* Each RPC may take RABBIT_TIMEOUT_S again. */
 void rabbit_time_restore(amqp_connection_state_t connection);
+
+/* What a status of the library means, at once after the call of this thread that returned it. */
+const char *rabbit_status_text(int status);
 
 int rabbit_text_is(amqp_bytes_t bytes, const char *text);
 /* The value of this name in a table, or NULL. */

@@ -351,7 +351,7 @@ void rabbit_link_read(struct rabbit_link *link)
 		if (status == AMQP_STATUS_TIMEOUT)
 			return;
 		if (status != AMQP_STATUS_OK) {
-			fail(link, amqp_error_string2(status));
+			fail(link, rabbit_status_text(status));
 			return;
 		}
 		why = frame_pass(link, &frame);
@@ -417,7 +417,7 @@ static int called(struct rabbit_link *link, int status)
 	call_end(link);
 	if (status == AMQP_STATUS_OK)
 		return 0;
-	fail(link, amqp_error_string2(status));
+	fail(link, rabbit_status_text(status));
 	return -1;
 }
 

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/message/number.h"
 #include "common/redis/redis.h"
+#include "common/redis/tls.h"
 #include "embed.h"
 
 #include <errno.h>
@@ -185,6 +186,7 @@ int redis_client_open(struct redis_client *client)
 {
 	const struct timeval timeout = { .tv_sec = REDIS_CLIENT_TIMEOUT_MS / 1000,
 					 .tv_usec = REDIS_CLIENT_TIMEOUT_MS % 1000 * 1000 };
+	char error[ERROR_SIZE];
 
 	if (client->connection)
 		return 0;
@@ -196,6 +198,11 @@ int redis_client_open(struct redis_client *client)
 	}
 	redisSetTimeout(client->connection, timeout);
 	fcntl(client->connection->fd, F_SETFD, FD_CLOEXEC);
+	if (client->url.is_tls &&
+	    redis_tls_open(client->connection, client->url.host, REDIS_CLIENT_TIMEOUT_MS, error)) {
+		fail(client, REDIS_UNREACHABLE, error);
+		return -1;
+	}
 	if (log_in(client)) {
 		redis_client_close(client);
 		return -1;

@@ -14,7 +14,7 @@
 #include <hiredis/hiredis.h>
 #include <stdint.h>
 
-#define REDIS_CLIENT_TIMEOUT_MS 2000 /* to connect, and for each reply */
+#define REDIS_CLIENT_TIMEOUT_MS 2000 /* to connect, for the handshake of TLS, for each reply */
 #define REDIS_CLIENT_KEYS_MAX 10     /* of a script */
 #define REDIS_CLIENT_ARGS_MAX 1280
 #define REDIS_CURSOR_SIZE 24

@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/redis/redis.h"
+#include "common/redis/tls.h"
 #include "common/resolving.h"
 #include "common/serve/loop.h"
 
@@ -137,8 +138,9 @@ int redis_link_command(struct redis_link *link, int argc, const char **argv, con
  */
 static void handshake_fail(struct redis_link *link, const char *step, const redisReply *reply)
 {
-	if (link->since_ms < 0)
-		return; /* only the first reason is reported */
+	/* Only the first reason is reported, and not that a connection that was cut gave no reply. */
+	if (link->since_ms < 0 || link->state == LINK_DOWN)
+		return;
 	snprintf(link->trouble, sizeof(link->trouble), "%s: %s", step,
 		 reply && reply->str ? reply->str : "no reply");
 	link->since_ms = INT64_MIN / 2;
@@ -211,13 +213,16 @@ static void handshake(struct redis_link *link)
 static void on_connect(const redisAsyncContext *async, int status)
 {
 	struct redis_link *link = async->data;
+	char error[TROUBLE_SIZE];
 
 	if (!link)
 		return;
-	if (status == REDIS_OK)
-		handshake(link);
-	else
+	if (status != REDIS_OK)
 		link_down(link, async->errstr); /* hiredis frees the context itself */
+	else if (link->url.is_tls && redis_tls_begin(&link->async->c, link->url.host, error))
+		link_cut(link, error);
+	else
+		handshake(link); /* sent when that of TLS has ended */
 }
 
 static void on_disconnect(const redisAsyncContext *async, int status)
@@ -307,8 +312,9 @@ static int on_tick(void *context)
 		link_connect(link);
 	} else if (link->state == LINK_CONNECTING &&
 		   now_ms - link->since_ms > link->options.timeout_ms) {
+		/* The trouble may still be that of the attempt before. */
 		snprintf(why, sizeof(why), "%s",
-			 link->trouble[0] ? link->trouble : "connecting takes too long");
+			 link->since_ms < 0 ? link->trouble : "connecting takes too long");
 		link_cut(link, why);
 	} else if (link->state == LINK_READY && oldest &&
 		   now_ms - oldest->sent_ms > link->options.timeout_ms) {

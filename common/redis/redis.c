@@ -2,6 +2,7 @@
 
 #include "common/log/log.h"
 #include "common/message/number.h"
+#include "common/redis/tls.h"
 
 #include <event2/http.h>
 #include <inttypes.h>
@@ -94,12 +95,15 @@ static int host_parse(struct redis_url *url, const char *host)
 int redis_url_parse(struct redis_url *url, const char *text)
 {
 	struct evhttp_uri *uri = evhttp_uri_parse(text);
+	const char *scheme;
 	int rc = -1;
 
 	memset(url, 0, sizeof(*url));
 	if (!uri)
 		return -1;
-	if (!evhttp_uri_get_scheme(uri) || strcmp(evhttp_uri_get_scheme(uri), "redis") != 0)
+	scheme = evhttp_uri_get_scheme(uri);
+	url->is_tls = scheme && strcmp(scheme, "rediss") == 0;
+	if (!scheme || (!url->is_tls && strcmp(scheme, "redis") != 0))
 		goto out;
 	if (host_parse(url, evhttp_uri_get_host(uri)))
 		goto out;
@@ -120,8 +124,14 @@ void redis_url_need(struct redis_url *url, const char *text)
 {
 	/* Without the text: it may contain a password. */
 	if (redis_url_parse(url, text))
-		log_fatal("REDIS_URL is malformed: allowed is "
-			  "redis://[user:password@]host[:port][/database]");
+		log_fatal("REDIS_URL is not of the form "
+			  "redis://[user:password@]host[:port][/database], or rediss://… with TLS");
+	if (url->is_tls && !redis_has_tls())
+		log_fatal(
+			"REDIS_URL is rediss://: hiredis %d.%d, with which this program was built, "
+			"has no TLS; use redis:// to a stunnel on this machine, as "
+			"docs/operations.md, TLS to the stores, describes",
+			HIREDIS_MAJOR, HIREDIS_MINOR);
 }
 
 void redis_url_fini(struct redis_url *url)

@@ -43,6 +43,7 @@ enum coupon_key {
 #define KEEPER_LOCK_KEY "couponmq:lock:{keeper}" /* hash: see lua/lock.lua */
 #define CHANGES_KEY "couponmq:changes"           /* hash: a copy of the table change_count */
 #define GATEWAYS_KEY "couponmq:gateways" /* hash: gateway to the process that it reported to */
+#define KEYS_KEY "couponmq:keys"         /* hash: API key to its record; `version` */
 #define ASKED_KEY "couponmq:asked"       /* set: coupons that clients ask for in vain */
 
 /* The name of one key. Returns `out`. */
@@ -61,11 +62,12 @@ struct coupon_keys {
 void coupon_keys_make(struct coupon_keys *keys, int64_t coupon, unsigned set);
 
 /*
- * The address of Redis: redis://[user:password@]host[:port][/database], percent-encoding allowed in
- * user and password.
+ * The address of Redis: redis://[user:password@]host[:port][/database], or rediss:// with TLS,
+ * percent-encoding allowed in user and password.
  */
 
 struct redis_url {
+	int is_tls;
 	char *host;
 	int port;
 	char *user;     /* NULL: none */
@@ -75,7 +77,10 @@ struct redis_url {
 
 /* 0, or -1 when it is not such a URL. */
 int redis_url_parse(struct redis_url *url, const char *text);
-/* The same for the setting REDIS_URL: a malformed one ends the process with a sentence. */
+/*
+ * The same for the setting REDIS_URL: a malformed one ends the process with a sentence, and one
+ * with TLS where hiredis has none.
+ */
 void redis_url_need(struct redis_url *url, const char *text);
 void redis_url_fini(struct redis_url *url);
 

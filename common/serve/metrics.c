@@ -39,6 +39,11 @@ void metrics_set(unsigned place, int64_t value)
 	atomic_store_explicit(&mine->values[place], value, memory_order_relaxed);
 }
 
+void metrics_set_all(unsigned place, int64_t value)
+{
+	atomic_store_explicit(&pages[0].values[place], value, memory_order_relaxed);
+}
+
 int64_t metrics_get(unsigned place)
 {
 	int64_t sum = 0;

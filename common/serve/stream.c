@@ -68,14 +68,17 @@ static BIO *wire_bio_new(void)
 	return bio;
 }
 
-void stream_init(struct stream *stream, int fd, SSL *session)
+void stream_init(struct stream *stream, int fd)
 {
-	*stream = (struct stream){ .fd = fd, .session = session };
-	if (session) {
-		BIO *bio = wire_bio_new();
+	*stream = (struct stream){ .fd = fd };
+}
 
-		SSL_set_bio(session, bio, bio);
-	}
+void stream_secure(struct stream *stream, SSL *session)
+{
+	BIO *bio = wire_bio_new();
+
+	SSL_set_bio(session, bio, bio);
+	stream->session = session;
 }
 
 size_t stream_unsent(const struct stream *stream)
@@ -155,34 +158,37 @@ void stream_watch(const struct stream *stream, struct event *readable,
 		event_active(readable, EV_READ, 1);
 }
 
-/* Receives into `wire`: what recv() returns. */
-static ssize_t wire_receive(const struct stream *stream, char *bytes, size_t most)
+void stream_put_back(struct stream *stream, const void *bytes, size_t len)
 {
-	ssize_t n = recv(stream->fd, bytes, most, 0);
+	if (len == 0)
+		return;
+	if (!stream->early)
+		stream->early = checked(evbuffer_new());
+	evbuffer_add(stream->early, bytes, len);
+}
 
-	wire.in = bytes;
-	wire.in_len = n > 0 ? (size_t)n : 0;
+/* As recv(), after what was put back. */
+static ssize_t bytes_receive(struct stream *stream, char *bytes, size_t most)
+{
+	ssize_t n;
+
+	if (!stream->early)
+		return recv(stream->fd, bytes, most, 0);
+	n = evbuffer_remove(stream->early, bytes, most);
+	if (evbuffer_get_length(stream->early) == 0) {
+		evbuffer_free(stream->early);
+		stream->early = NULL;
+	}
 	return n;
 }
 
-/* The rest of what was received with the end of the handshake. */
-static void early_keep(struct stream *stream)
+/* The same, for OpenSSL. */
+static ssize_t wire_receive(struct stream *stream, char *bytes, size_t most)
 {
-	if (wire.in_len > 0) {
-		stream->early = checked(evbuffer_new());
-		evbuffer_add(stream->early, wire.in, wire.in_len);
-	}
-	wire.in_len = 0;
-}
+	ssize_t n = bytes_receive(stream, bytes, most);
 
-static ssize_t early_receive(struct stream *stream, char *bytes)
-{
-	int n = evbuffer_remove(stream->early, bytes, STREAM_READ_BYTES);
-
-	evbuffer_free(stream->early); /* it had the rest of one read */
-	stream->early = NULL;
 	wire.in = bytes;
-	wire.in_len = (size_t)n;
+	wire.in_len = n > 0 ? (size_t)n : 0;
 	return n;
 }
 
@@ -202,8 +208,8 @@ int stream_handshake(struct stream *stream)
 	ERR_clear_error();
 	rc = SSL_do_handshake(stream->session);
 	result = rc == 1 ? 1 : wants_more(stream->session, rc) ? 0 : -1;
-	if (result == 1)
-		early_keep(stream);
+	if (result == 1) /* the rest is not of the handshake */
+		stream_put_back(stream, wire.in, wire.in_len);
 	wire.in_len = 0;
 	return wire_send(stream) ? -1 : result; /* after a failure it tells the peer why */
 }
@@ -235,10 +241,10 @@ ssize_t stream_read(struct stream *stream, char bytes[STREAM_BYTES], size_t most
 	ssize_t n;
 
 	if (!stream->session)
-		return recv(stream->fd, bytes, most, 0);
+		return bytes_receive(stream, bytes, most);
 	if (is_ended(stream))
 		return 0;
-	n = stream->early ? early_receive(stream, sealed) : wire_receive(stream, sealed, most);
+	n = wire_receive(stream, sealed, most);
 	return n > 0 ? wire_open(stream, bytes) : n;
 }
 

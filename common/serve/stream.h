@@ -1,7 +1,7 @@
 /*
  * The bytes of one connection, plain or under TLS, without waiting; of servers and of clients.
- * OpenSSL reads from and writes to memory: each read is one recv() of what is there, all of which is
- * decrypted at once, and each write one send() of what was encrypted, so that nothing that was
+ * OpenSSL reads from and writes to memory: each read is one recv() of what is there, all of which
+ * is decrypted at once, and each write one send() of what was encrypted, so that nothing that was
  * received is left where no poll sees it. One thread of a process.
  */
 #pragma once
@@ -20,13 +20,17 @@ struct stream {
 	int fd;
 	SSL *session;            /* NULL: plain */
 	struct evbuffer *sealed; /* encrypted, and not taken by the kernel; NULL: none ever was */
-	struct evbuffer *early;  /* came with the end of the handshake; NULL: none, or read */
+	struct evbuffer *early;  /* was received, and is to be read first; NULL: none */
 };
 
-/* Takes the descriptor, and the session, which may be NULL. */
-void stream_init(struct stream *stream, int fd, SSL *session);
+void stream_init(struct stream *stream, int fd); /* takes the descriptor; plain */
+void stream_secure(struct stream *stream,
+		   SSL *session); /* takes the session; a handshake follows */
 /* Closes the descriptor. Under TLS it tells the peer, if the kernel takes that. */
 void stream_close(struct stream *stream);
+
+/* What was received before, and belongs to the stream. Before the first read. */
+void stream_put_back(struct stream *stream, const void *bytes, size_t len);
 
 /* Begins or goes on with the handshake: 1 when it is done, 0 when it waits for the peer, or -1. */
 int stream_handshake(struct stream *stream);

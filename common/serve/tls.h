@@ -31,15 +31,6 @@ void tls_free(struct tls *tls);                   /* NULL is allowed */
  */
 SSL *tls_session_new(const struct tls *tls, const char *protocol);
 
-/*
- * For clients: sessions that verify the server by the CA certificates of a file, and that it is
- * `host`, a name or an address. An invalid file ends the process with a sentence.
- */
-SSL_CTX *tls_client_new(const char *setting, const char *ca_path);
-SSL *tls_client_session_new(SSL_CTX *context, const char *host, const char *protocol);
-/* Why its handshake has failed. */
-const char *tls_client_error(const SSL *session);
-
 /* Looks at the files once a second, and loads them if they have changed. */
 void tls_tick(struct tls *tls, int64_t now_ms);
 void tls_reload(struct tls *tls); /* now, changed or not */

@@ -214,6 +214,7 @@ enum end end_of_reply(const struct client_reply *reply)
 	case ANSWER_BUSY:
 	case ANSWER_UNAVAILABLE:
 	case ANSWER_UNKNOWN:
+	case ANSWER_RATE_LIMITED:
 		return END_WAITING;
 	case ANSWER_NOT_FOUND:
 	case ANSWER_CODE_INVALID:

@@ -176,6 +176,15 @@ static void trouble(struct run *run, int is_busy, int64_t sent_us, const char *t
 		window_restart(&run->window, run->client.now_us);
 }
 
+/* As long as the gateway asks to wait, also in answers to requests that were sent before. */
+static void hold(struct run *run, int64_t wait_ms)
+{
+	int64_t until_us = run->client.now_us + wait_ms * 1000;
+
+	if (until_us > run->hold_us)
+		run->hold_us = until_us;
+}
+
 /* No repetition would change what `text` says. */
 static void fail(struct run *run, const char *text)
 {
@@ -207,7 +216,8 @@ static void reply_take(struct run *run, const struct client_reply *reply, uint32
 	if (end == ENDS_N)
 		fail(run, text);
 	else
-		trouble(run, answer == ANSWER_BUSY, sent_us, text);
+		trouble(run, answer == ANSWER_BUSY || answer == ANSWER_RATE_LIMITED, sent_us, text);
+	hold(run, reply->retry_after_ms);
 }
 
 static void answer_take(void *context, uint32_t i, const struct client_reply *reply,

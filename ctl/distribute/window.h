@@ -33,7 +33,7 @@ uint32_t window_room(struct window *window, uint32_t inflight);
 /* An answer that was final. */
 void window_answer(struct window *window, int64_t sent_us, int64_t now_us);
 
-/* The gateway was `busy`: half of the limit. */
+/* The gateway was `busy` or `rate_limited`: half of the limit. */
 void window_busy(struct window *window, int64_t sent_us, int64_t now_us);
 
 /* Nothing is answered: begins anew with one request. */

@@ -10,6 +10,10 @@
  * other commands refuse changes. The session does not count its own transactions, or 3 could end
  * that. Each step may be repeated, so a run that was interrupted anywhere is finished by the next
  * one. After 4 the keeper rebuilds the coupons under their new generations, and opens them.
+ *
+ * API keys have numbers of their own, and are brought back first, in one transaction: also when
+ * nothing else was lost, and when all else is given up, for a key that only Redis has would stay
+ * good, and no list would show it.
  */
 #include "ctl/recover/recover.h"
 
@@ -47,6 +51,9 @@ static const char end_template[] =
 	"receives: brought back {receives}, there already {receives_there}, rejected "
 	"{receives_rejected}, lost {receives_lost}\n"
 	"earlier rejections: brought back {rejections}, there already {rejections_there}\n"
+	"API keys: brought back {keys_created}, changed {keys_changed}, revoked {keys_revoked}, to "
+	"be "
+	"told to Redis {keys_told}\n"
 	"[unreadable unreadable records in Redis: {unreadable}\n]"
 	"[dry_run nothing was changed; looked][!dry_run recovered]";
 
@@ -69,6 +76,10 @@ static void report_end(struct recover *recover, int64_t ms)
 	output_number(object, "receives_lost", counts->receives_lost);
 	output_number(object, "rejections", counts->rejections);
 	output_number(object, "rejections_there", counts->rejections_there);
+	output_number(object, "keys_created", counts->keys_created);
+	output_number(object, "keys_changed", counts->keys_changed);
+	output_number(object, "keys_revoked", counts->keys_revoked);
+	output_number(object, "keys_told", counts->keys_told);
 	output_number(object, "unreadable", counts->unreadable);
 	output_number(object, "ms", ms);
 	output_say(object, end_template, recover->is_json);
@@ -433,6 +444,7 @@ static int recover_run(struct ctl *ctl)
 				   .is_dry = args_has(args, "dry-run") || is_unsure,
 				   .is_json = args_has(args, "json") };
 	int64_t behind;
+	int has_lost_keys;
 
 	if (args_has(args, "all") == recover.gives_up)
 		args_fail("recover takes either --all or --accept-loss");
@@ -443,9 +455,10 @@ static int recover_run(struct ctl *ctl)
 	db_do(recover.db, sql_query_recover_session);
 	behind = behind_read(recover.db, recover.redis);
 	store_redis_check(recover.redis, behind >= 0);
+	has_lost_keys = recover_keys(&recover);
 	if (behind > 0)
 		all_run(&recover);
-	else if (recover.is_json)
+	else if (recover.is_json || has_lost_keys)
 		report_end(&recover, 0);
 	else
 		puts("nothing to recover: PostgreSQL is not behind Redis");

@@ -19,6 +19,7 @@ struct recover {
 		int64_t coupons, created, changed, deleted, left;
 		int64_t receives, receives_there, receives_rejected, receives_lost;
 		int64_t rejections, rejections_there;
+		int64_t keys_created, keys_changed, keys_revoked, keys_told;
 		int64_t unreadable;
 	} counts;
 };
@@ -66,6 +67,12 @@ void rejected_restore(struct recover_coupon *coupon);
 void receives_restore(struct recover_coupon *coupon);
 /* Names every receive of a coupon that PostgreSQL does not have. Their messages are rejected. */
 void receives_name(struct recover_coupon *coupon);
+
+/*
+ * In keys.c. Takes back what PostgreSQL has lost of API keys, in a transaction of its own, and
+ * names them. Returns whether it had lost any change of them.
+ */
+int recover_keys(struct recover *recover);
 
 /* In recover.c. Prints a line. `what` is a constant such as "created"; `detail` may be NULL. */
 void report_coupon(struct recover *recover, const char *what, int64_t coupon, const char *detail);

@@ -5,8 +5,10 @@
 #include "common/log/log.h"
 #include "common/serve/loop.h"
 #include "common/serve/network.h"
+#include "gateway/gate/proxy.h"
 #include "gateway/metrics.h"
 
+#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -57,7 +59,7 @@ struct arrivals {
 	size_t connections;
 	size_t handshaking;
 	struct address *addresses; /* those with connections that are counted */
-	struct networks unlimited;
+	struct networks unlimited, balancers, local;
 	struct listening listening[LISTENERS_MAX];
 	size_t listening_n;
 	const struct timeval *handshake_time; /* a common timeout */
@@ -76,25 +78,37 @@ struct handshake {
 	int is_waiting;
 };
 
-void arrivals_check(const struct config *config)
+static void networks_check(const char *setting, const char *text)
 {
 	char why[NETWORKS_WHY_SIZE];
 	struct networks networks;
 
-	if (networks_parse(&networks, config->connections_networks, why))
-		log_fatal("COUPON_CONNECTIONS_NETWORKS is \"%s\": %s", config->connections_networks,
-			  why);
+	if (networks_parse(&networks, text, why))
+		log_fatal("%s is \"%s\": %s", setting, text, why);
+}
+
+void arrivals_check(const struct config *config)
+{
+	networks_check("COUPON_CONNECTIONS_NETWORKS", config->connections_networks);
+	networks_check("COUPON_PROXY_FROM", config->proxy_from);
+}
+
+/* Whether the address, one of IP, is in the networks. */
+static int is_in(const struct networks *networks, const struct sockaddr *address)
+{
+	struct network one;
+
+	if (network_of_address(&one, address))
+		return 0;
+	network_unmap(&one);
+	return networks_have(networks, &one);
 }
 
 /* Whether the connections of this address are counted. */
 static int is_limited(const struct arrivals *arrivals, const struct sockaddr *address)
 {
-	struct network one;
-
-	if (arrivals->config->connections_per_address_max == 0 || network_of_address(&one, address))
-		return 0;
-	network_unmap(&one);
-	return !networks_have(&arrivals->unlimited, &one);
+	return arrivals->config->connections_per_address_max > 0 && address->sa_family != AF_UNIX &&
+	       !is_in(&arrivals->unlimited, address);
 }
 
 static struct address *address_of(struct arrivals *arrivals, uint64_t peer)
@@ -111,30 +125,29 @@ static struct address *address_of(struct arrivals *arrivals, uint64_t peer)
 	return address;
 }
 
-static void full_log(const struct sockaddr *from, socklen_t len)
+static void full_log(const struct sockaddr *from)
 {
 	char text[NI_MAXHOST] = "";
 
-	getnameinfo(from, len, text, sizeof(text), NULL, 0, NI_NUMERICHOST);
+	getnameinfo(from, sizeof(struct sockaddr_storage), text, sizeof(text), NULL, 0,
+		    NI_NUMERICHOST);
 	log_warn("connections_of_address", LOG_S("address", text),
 		 LOG_S("reason", "COUPON_CONNECTIONS_PER_ADDRESS_MAX"));
 }
 
-static enum arrival_room room_take(struct arrivals *arrivals, struct arrival *arrival)
+static enum arrival_room room_take(struct arrivals *arrivals, struct arrival *arrival,
+				   const struct sockaddr *from)
 {
-	struct sockaddr_storage storage = { .ss_family = AF_UNSPEC };
-	struct sockaddr *from = (struct sockaddr *)&storage;
-	socklen_t len = sizeof(storage);
 	struct address *address;
 
-	getpeername(arrival->stream.fd, from, &len);
 	arrival->peer = peer_of_address(from);
+	arrival->is_local = from->sa_family == AF_UNIX || is_in(&arrivals->local, from);
 	if (arrivals->connections >= (size_t)arrivals->config->connections_max)
 		return ROOM_FULL;
 	if (is_limited(arrivals, from)) {
 		address = address_of(arrivals, arrival->peer);
 		if (address->connections >= (size_t)arrivals->config->connections_per_address_max) {
-			full_log(from, len);
+			full_log(from);
 			return ROOM_FULL_OF_ADDRESS;
 		}
 		address->connections++;
@@ -297,8 +310,8 @@ static void handshake_begin(const struct listening *listening, struct arrival *a
 		return;
 	}
 	handshake = checked(calloc(1, sizeof(*handshake)));
-	stream_init(&arrival->stream, arrival->stream.fd,
-		    tls_session_new(arrivals->tls, listening->settings.protocol));
+	stream_secure(&arrival->stream,
+		      tls_session_new(arrivals->tls, listening->settings.protocol));
 	*handshake = (struct handshake){
 		.arrivals = arrivals,
 		.listening = listening,
@@ -309,7 +322,7 @@ static void handshake_begin(const struct listening *listening, struct arrival *a
 	handshake->readable = checked(
 		event_new(arrivals->base, arrival->stream.fd, EV_READ, on_readable, handshake));
 	handshake->timer = checked(event_new(arrivals->base, -1, 0, on_late, handshake));
-	event_add(handshake->readable, NULL);
+	stream_watch(&handshake->arrival.stream, handshake->readable, NULL);
 	event_add(handshake->timer, arrivals->handshake_time);
 	if (address)
 		address->handshaking++;
@@ -317,34 +330,139 @@ static void handshake_begin(const struct listening *listening, struct arrival *a
 	metrics_set(METRIC_TLS_HANDSHAKING, (int64_t)arrivals->handshaking);
 }
 
+/* A connection whose address is known. */
+static void arrival_begin(const struct listening *listening, struct arrival *arrival,
+			  const struct sockaddr *from)
+{
+	const struct arrivals_listener *settings = &listening->settings;
+	struct arrivals *arrivals = listening->arrivals;
+
+	arrival->room = room_take(arrivals, arrival, from);
+	if (!arrivals->tls || !settings->protocol) {
+		settings->take(settings->context, arrival);
+	} else if (arrival->room == ROOM_FREE ||
+		   (arrival->room == ROOM_FULL && settings->has_reserve)) {
+		handshake_begin(listening, arrival);
+	} else {
+		arrival_refused(arrival->room);
+		arrival_end(arrivals, arrival);
+	}
+}
+
+/* A connection of a balancer, which first tells whose it is. */
+struct introduction {
+	const struct listening *listening;
+	struct stream stream;
+	struct sockaddr_storage balancer;
+	struct event *readable;
+	struct event *timer; /* for all of it */
+	size_t len;
+	char bytes[PROXY_HEADER_MAX];
+};
+
+static void introduction_free(struct introduction *introduction)
+{
+	introduction->listening->arrivals->handshaking--;
+	event_free(introduction->readable);
+	event_free(introduction->timer);
+	free(introduction);
+}
+
+static void introduction_fail(struct introduction *introduction)
+{
+	metrics_add(METRIC_PROXY_FAILED, 1);
+	stream_close(&introduction->stream);
+	introduction_free(introduction);
+}
+
+static void introduction_end(struct introduction *introduction, const struct proxy_header *header)
+{
+	const struct listening *listening = introduction->listening;
+	struct arrival arrival = { .stream = introduction->stream };
+	struct sockaddr_storage from = header->from.ss_family == AF_UNSPEC ? introduction->balancer
+									   : header->from;
+
+	stream_put_back(&arrival.stream, introduction->bytes + header->len,
+			introduction->len - header->len);
+	introduction_free(introduction);
+	arrival_begin(listening, &arrival, (const struct sockaddr *)&from);
+}
+
+static void on_introduction(evutil_socket_t fd, short what, void *data)
+{
+	struct introduction *introduction = data;
+	ssize_t n = recv(fd, introduction->bytes + introduction->len,
+			 sizeof(introduction->bytes) - introduction->len, 0);
+	enum proxy_result result = PROXY_MALFORMED; /* the balancer has ended it */
+	struct proxy_header header;
+
+	(void)what;
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n > 0) {
+		introduction->len += (size_t)n;
+		result = proxy_parse(introduction->bytes, introduction->len, &header);
+	}
+	if (result == PROXY_HEADER)
+		introduction_end(introduction, &header);
+	else if (result == PROXY_MALFORMED)
+		introduction_fail(introduction);
+}
+
+static void on_introduction_late(evutil_socket_t fd, short what, void *data)
+{
+	(void)fd;
+	(void)what;
+	introduction_fail(data);
+}
+
+static void introduction_begin(const struct listening *listening, int fd,
+			       const struct sockaddr_storage *balancer)
+{
+	struct arrivals *arrivals = listening->arrivals;
+	struct introduction *introduction;
+
+	if (is_crowded(arrivals, NULL)) {
+		metrics_add(METRIC_TLS_HANDSHAKES_REFUSED, 1);
+		close(fd);
+		return;
+	}
+	introduction = checked(calloc(1, sizeof(*introduction)));
+	introduction->listening = listening;
+	stream_init(&introduction->stream, fd);
+	introduction->balancer = *balancer;
+	introduction->readable = checked(
+		event_new(arrivals->base, fd, EV_READ | EV_PERSIST, on_introduction, introduction));
+	introduction->timer = checked(
+		event_new(arrivals->base, -1, 0, on_introduction_late, introduction));
+	event_add(introduction->readable, NULL);
+	event_add(introduction->timer, arrivals->handshake_time);
+	arrivals->handshaking++;
+}
+
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
 		      int len, void *data)
 {
 	const struct listening *listening = data;
-	const struct arrivals_listener *settings = &listening->settings;
 	struct arrivals *arrivals = listening->arrivals;
+	struct sockaddr_storage from = { .ss_family = AF_UNSPEC };
 	struct arrival arrival = { .room = ROOM_FULL };
 	int on = 1;
 
-	(void)len;
 	listener_accepted(listener);
 	if (arrivals->is_stopped) {
 		close(fd);
 		return;
 	}
+	memcpy(&from, address, (size_t)len);
 	if (address->sa_family != AF_UNIX)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	stream_init(&arrival.stream, fd, NULL);
-	arrival.room = room_take(arrivals, &arrival);
-	if (!arrivals->tls || !settings->protocol) {
-		settings->take(settings->context, &arrival);
-	} else if (arrival.room == ROOM_FREE ||
-		   (arrival.room == ROOM_FULL && settings->has_reserve)) {
-		handshake_begin(listening, &arrival);
-	} else {
-		arrival_refused(arrival.room);
-		arrival_end(arrivals, &arrival);
+	if (is_in(&arrivals->balancers, address)) {
+		introduction_begin(listening, fd, &from);
+		return;
 	}
+	stream_init(&arrival.stream, fd);
+	arrival_begin(listening, &arrival, (const struct sockaddr *)&from);
 }
 
 struct arrivals *arrivals_new(struct event_base *base, const struct config *config,
@@ -358,6 +476,8 @@ struct arrivals *arrivals_new(struct event_base *base, const struct config *conf
 	arrivals->handshake_time = event_base_init_common_timeout(base, &handshake_time);
 	check(arrivals->handshake_time != NULL);
 	check(networks_parse(&arrivals->unlimited, config->connections_networks, why) == 0);
+	check(networks_parse(&arrivals->balancers, config->proxy_from, why) == 0);
+	check(networks_parse(&arrivals->local, "127.0.0.0/8,::1", why) == 0);
 	return arrivals;
 }
 

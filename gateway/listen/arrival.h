@@ -31,6 +31,7 @@ enum arrival_room { ROOM_FREE, ROOM_FULL, ROOM_FULL_OF_ADDRESS };
 struct arrival {
 	struct stream stream;
 	uint64_t peer;
+	int is_local; /* from this machine: loopback, or a Unix socket */
 	enum arrival_room room;
 	int is_counted; /* among those of its address */
 };

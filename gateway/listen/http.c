@@ -1,75 +1,22 @@
 #include "gateway/listen/http.h"
 
 #include "common/check.h"
+#include "gateway/listen/http_origin.h"
+#include "gateway/listen/http_target.h"
+#include "gateway/listen/http_value.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"
 
-#include <ctype.h>
 #include <event2/buffer.h>
-#include <event2/http.h>
-#include <event2/keyvalq_struct.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define NAME_SHOWN 80 /* bytes of a name that an error repeats */
-#define API_PREFIX "/v1/"
 #define EXTRA_SIZE 64 /* of one more header */
-
-/* The parts of a request's target, in its text. */
-struct target {
-	const char *path;
-	const char *query;
-	int has_fragment;
-};
-
-/* Ends the part with a NUL; "" where there is none. */
-static const char *part_end(char *text, const struct http_parser_url *url,
-			    enum http_parser_url_fields part)
-{
-	if (!(url->field_set & 1u << part))
-		return "";
-	text += url->field_data[part].off;
-	text[url->field_data[part].len] = '\0';
-	return text;
-}
-
-/* The host of a URL, with its port, replaces that of the header: RFC 9112, 3.2.2. */
-static void host_set(struct http_request *request, const struct http_parser_url *url)
-{
-	size_t at = url->field_data[UF_HOST].off, end = at + url->field_data[UF_HOST].len;
-	const char *text = request->texts[TEXT_TARGET].bytes;
-	struct http_text *host = &request->texts[TEXT_HOST];
-
-	if (text[at - 1] == '[') {
-		at--;
-		end++;
-	}
-	if (url->field_set & 1u << UF_PORT)
-		end = (size_t)url->field_data[UF_PORT].off + url->field_data[UF_PORT].len;
-	free(host->bytes);
-	*host = (struct http_text){ .bytes = checked(strndup(text + at, end - at)),
-				    .len = end - at,
-				    .room = end - at + 1 };
-	request->hosts_n = 1;
-}
-
-/* 0, or -1: it is neither a path nor a URL. */
-static int target_parse(struct http_request *request, struct target *target)
-{
-	const struct http_text *text = &request->texts[TEXT_TARGET];
-	struct http_parser_url url;
-
-	target->has_fragment = memchr(text->bytes, '#', text->len) != NULL; /* an empty one, too */
-	http_parser_url_init(&url);
-	if (http_parser_parse_url(text->bytes, text->len, 0, &url))
-		return -1;
-	if (url.field_set & 1u << UF_HOST)
-		host_set(request, &url);
-	target->path = part_end(text->bytes, &url, UF_PATH);
-	target->query = part_end(text->bytes, &url, UF_QUERY);
-	return 0;
-}
+#define OF_GET "GET, HEAD, OPTIONS"
+#define OF_POST "POST, OPTIONS"
+#define OF_BOTH "GET, HEAD, POST, OPTIONS"
 
 /* Refuses a request because of a header, whose value may be NULL. */
 static void header_refuse(struct http_connection *connection, int status, const char *name,
@@ -83,22 +30,6 @@ static void header_refuse(struct http_connection *connection, int status, const 
 	shown[len] = '\0';
 	snprintf(why, sizeof(why), "%s is \"%s\": %s", name, shown, allowed);
 	http_connection_refuse(connection, status, NULL, why);
-}
-
-/*
- * The first % of the query that is not followed by two hexadecimal digits, or is followed by those
- * of NUL; NULL: there is none. libevent would leave such a % as it is, and it would end the value
- * at a NUL and read `1%00x` as 1.
- */
-static const char *percent_fault(const char *query)
-{
-	while ((query = strchr(query, '%'))) {
-		if (!isxdigit((unsigned char)query[1]) || !isxdigit((unsigned char)query[2]) ||
-		    (query[1] == '0' && query[2] == '0'))
-			return query;
-		query += 3;
-	}
-	return NULL;
 }
 
 /* Refuses a query because of the byte at `fault`. NULL: because of its form. */
@@ -125,35 +56,33 @@ static void query_refuse(struct http_connection *connection, const char *query, 
 		      why);
 }
 
-/*
- * The query's parameters as a JSON object's text (malloc), so that there is one parser for all
- * requests; NULL: not a query.
- */
-static char *query_object(const char *query)
+/* -1: the request is refused. */
+static int user_take(struct http_connection *connection, const struct http_target *target,
+		     struct user_id *user)
 {
-	struct evkeyvalq params;
-	struct evkeyval *param;
-	cJSON *object;
-	char *text;
+	char why[USER_ID_WHY_SIZE], message[sizeof(why) + sizeof("user: ")];
 
-	if (evhttp_parse_query_str(query, &params))
-		return NULL;
-	object = checked(cJSON_CreateObject());
-	TAILQ_FOREACH (param, &params, next)
-		cJSON_AddStringToObject(object, param->key, param->value);
-	text = checked(cJSON_PrintUnformatted(object));
-	cJSON_Delete(object);
-	evhttp_clear_headers(&params);
-	return text;
+	if (http_target_user(target, user, why) == 0)
+		return 0;
+	snprintf(message, sizeof(message), "user: %s", why);
+	intake_refuse(connection->http->intake, &connection->client.responder, ANSWER_BAD_REQUEST,
+		      message);
+	return -1;
 }
 
 /* Behind a # that was not encoded there may be the rest of an id. */
-static void api_get(struct http_connection *connection, const struct target *target,
+static void api_get(struct http_connection *connection, const struct http_target *target,
 		    enum request_op op)
 {
-	const char *fault = percent_fault(target->query);
-	char *text = target->has_fragment || fault ? NULL : query_object(target->query);
+	const char *fault = http_query_fault(target->query);
+	struct user_id user;
+	char *text;
 
+	if (target->user && user_take(connection, target, &user))
+		return;
+	text = target->has_fragment || fault
+		       ? NULL
+		       : http_query_object(target->query, target->user ? &user : NULL);
 	if (text)
 		intake_request(connection->http->intake, text, strlen(text), op,
 			       &connection->client.responder);
@@ -162,53 +91,106 @@ static void api_get(struct http_connection *connection, const struct target *tar
 	free(text);
 }
 
+/*
+ * The key of Idempotency-Key, empty without it. Operations that change nothing do not look at it:
+ * repeated they do what it promises. -1: the request is refused.
+ */
+static int key_take(struct http_connection *connection, enum request_op op,
+		    char key[RECEIVE_KEY_MAX + 1])
+{
+	const struct http_request *request = &connection->request;
+	const struct http_text *text = &request->texts[TEXT_KEY];
+
+	*key = '\0';
+	if (!(request->seen & 1u << TEXT_KEY) || request_operations[op].reads ||
+	    (http_request_one(request, TEXT_KEY) &&
+	     http_key_parse(text->bytes, text->len, key) == 0))
+		return 0;
+	header_refuse(connection, 400, "Idempotency-Key", text->bytes,
+		      "must be one key of 1 to 64 printable ASCII bytes, bare, or in quotes with "
+		      "a \\ before each \" and \\");
+	return -1;
+}
+
 static void api_post(struct http_connection *connection, enum request_op op)
 {
 	const struct http_request *request = &connection->request;
 	struct http *http = connection->http;
 	struct responder *responder = &connection->client.responder;
 	const struct http_text *body = &request->texts[TEXT_BODY];
+	char key[RECEIVE_KEY_MAX + 1];
 
-	if (body->len > 0 && !http_request_is_json(request))
+	if (key_take(connection, op, key))
+		return;
+	if (body->len > 0 && !http_request_is_json(request)) {
 		header_refuse(connection, 415, "Content-Type",
 			      request->texts[TEXT_CONTENT_TYPE].bytes,
 			      "a body must be application/json");
-	else if (body->len > (size_t)http->config->line_limit_bytes)
+	} else if (body->len > (size_t)http->config->line_limit_bytes) {
 		intake_refuse(http->intake, responder, ANSWER_TOO_LARGE,
 			      "the body is longer than COUPON_LINE_LIMIT_BYTES");
-	else if (body->len > 0)
-		intake_request(http->intake, body->bytes, body->len, op, responder);
-	else
-		intake_request(http->intake, "{}", 2, op, responder);
+	} else {
+		responder->key = *key ? key : NULL;
+		intake_request(http->intake, body->len > 0 ? body->bytes : "{}",
+			       body->len > 0 ? body->len : 2, op, responder);
+		responder->key = NULL;
+	}
 }
 
-/* 405: the path takes only the methods of this list. */
-static void methods_refuse(struct http_connection *connection, const char *allowed)
+/* A method beside those of this list, or OPTIONS, which asks for them. */
+static void methods_reply(struct http_connection *connection, const char *allowed)
 {
 	char header[EXTRA_SIZE], message[EXTRA_SIZE];
 
 	snprintf(header, sizeof(header), "Allow: %s", allowed);
 	snprintf(message, sizeof(message), "this path takes %s", allowed);
-	http_connection_refuse(connection, 405, header, message);
+	if (connection->request.parser.method == HTTP_OPTIONS)
+		http_connection_reply(connection, 204, NULL, header, "", 0);
+	else
+		http_connection_refuse(connection, 405, header, message);
 }
 
-static void on_api(struct http_connection *connection, const struct target *target)
+static const char *methods_of(const struct http_target *target, enum request_op op)
+{
+	return target->user ? OF_GET : request_operations[op].reads ? OF_BOTH : OF_POST;
+}
+
+static void on_operation(struct http_connection *connection, const struct http_target *target,
+			 enum request_op op, enum http_accept accept)
+{
+	unsigned method = connection->request.parser.method;
+	int is_post = method == HTTP_POST && !target->user;
+	int is_get = (method == HTTP_GET || method == HTTP_HEAD) && request_operations[op].reads;
+
+	connection->request.reply.of = request_operations[op].name;
+	if (!is_post && !is_get)
+		methods_reply(connection, methods_of(target, op));
+	else if (accept == ACCEPT_NEITHER)
+		header_refuse(connection, 406, "Accept",
+			      connection->request.texts[TEXT_ACCEPT].bytes,
+			      "replies are " HTTP_JSON ", or " HTTP_PROBLEM);
+	else if (is_post)
+		api_post(connection, op);
+	else
+		api_get(connection, target, op);
+}
+
+static void on_api(struct http_connection *connection, struct http_target *target,
+		   enum http_accept accept)
 {
 	struct intake *intake = connection->http->intake;
-	int is_api = strncmp(target->path, API_PREFIX, strlen(API_PREFIX)) == 0;
-	enum request_op op = request_op_find(is_api ? target->path + strlen(API_PREFIX) : "");
+	enum request_op op = http_target_op(target);
 
 	if (intake_is_stopped(intake))
 		intake_refuse(intake, &connection->client.responder, ANSWER_UNAVAILABLE,
 			      "the gateway is stopping");
-	else if (op == OP_COUNT)
-		http_connection_refuse(connection, 404, NULL, "no such path");
-	else if (connection->request.parser.method == HTTP_POST)
-		api_post(connection, op);
-	else if (connection->request.parser.method == HTTP_GET && request_operations[op].reads)
-		api_get(connection, target, op);
+	else if (op != OP_COUNT)
+		on_operation(connection, target, op, accept);
+	else if (connection->request.parser.method == HTTP_OPTIONS &&
+		 strcmp(target->path, "*") == 0)
+		methods_reply(connection, OF_BOTH);
 	else
-		methods_refuse(connection, request_operations[op].reads ? "GET, POST" : "POST");
+		http_connection_refuse(connection, 404, NULL, "no such path");
 }
 
 static void on_healthz(struct http_connection *connection)
@@ -222,7 +204,8 @@ static void on_readyz(struct http_connection *connection)
 	int ready = connection->http->ready(connection->http->context, &body);
 	char *text = checked(cJSON_PrintUnformatted(body));
 
-	http_connection_reply(connection, ready ? 200 : 503, NULL, NULL, text, strlen(text));
+	http_connection_reply(connection, ready ? 200 : 503, NULL,
+			      ready ? NULL : HTTP_RETRY_UNAVAILABLE, text, strlen(text));
 	cJSON_free(text);
 	cJSON_Delete(body);
 }
@@ -279,16 +262,29 @@ static void on_page(struct http_connection *connection, const struct page *page)
 	unsigned method = connection->request.parser.method;
 
 	turns_spend(connection->client.turn.turns, page->cost);
+	connection->request.reply.of = page->path;
 	if (method == HTTP_GET || method == HTTP_HEAD)
 		page->answer(connection);
 	else
-		methods_refuse(connection, "GET, HEAD");
+		methods_reply(connection, OF_GET);
+}
+
+/* Whether the page is of COUPON_HTTP_ORIGINS: then it may read the reply, too. */
+static int is_listed(struct http_connection *connection)
+{
+	struct http_manner *reply = &connection->request.reply;
+	const struct http_text *origin = &connection->request.texts[TEXT_ORIGIN];
+
+	reply->origin = http_origins_find(connection->http->config->http_origins, origin->bytes,
+					  origin->len);
+	reply->origin_len = origin->len;
+	return reply->origin != NULL;
 }
 
 /* Whether a web page may have sent the request that must not: then it is refused. */
 static int is_foreign(struct http_connection *connection, int is_monitoring)
 {
-	const struct http_request *request = &connection->request;
+	struct http_request *request = &connection->request;
 	const char *names = connection->http->config->http_hosts;
 	const char *host = request->texts[TEXT_HOST].bytes;
 	const struct http_text *origin = &request->texts[TEXT_ORIGIN];
@@ -298,22 +294,36 @@ static int is_foreign(struct http_connection *connection, int is_monitoring)
 		header_refuse(
 			connection, 421, "Host", host,
 			"allowed are addresses, localhost and the names of COUPON_HTTP_HOSTS");
-	else if (origin->len > 0 &&
+	else if (origin->len > 0 && !is_listed(connection) &&
 		 !http_hosts_has_origin(names, origin->bytes, has_host ? host : ""))
 		header_refuse(connection, 403, "Origin", origin->bytes,
-			      "allowed are the host itself and the names of COUPON_HTTP_HOSTS");
+			      "allowed are the host itself, the names of COUPON_HTTP_HOSTS, and "
+			      "COUPON_HTTP_ORIGINS");
 	else
 		return 0;
 	return 1;
 }
 
+/* What of Accept is about the form of the replies. */
+static enum http_accept accept_read(struct http_request *request)
+{
+	const struct http_text *text = &request->texts[TEXT_ACCEPT];
+	enum http_accept accept = ACCEPT_JSON;
+
+	if (text->len > 0)
+		accept = http_accept_parse(text->bytes, text->len);
+	request->reply.is_problem = accept == ACCEPT_PROBLEM;
+	return accept;
+}
+
 void http_handle(struct http_connection *connection)
 {
+	enum http_accept accept = accept_read(&connection->request);
 	const struct page *page;
-	struct target target;
+	struct http_target target;
 	int is_monitoring;
 
-	if (target_parse(&connection->request, &target)) {
+	if (http_target_parse(&connection->request, &target)) {
 		http_connection_refuse(connection, 400, NULL, "not a path or a URL");
 		return;
 	}
@@ -327,5 +337,5 @@ void http_handle(struct http_connection *connection)
 	else if (page)
 		on_page(connection, page);
 	else
-		on_api(connection, &target);
+		on_api(connection, &target, accept);
 }

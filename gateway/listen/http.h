@@ -22,6 +22,16 @@ void http_accept(void *http, const struct arrival *arrival); /* arrival_fn */
 
 /* What follows is between the connections and what answers their requests. */
 
+/*
+ * The ids of requests that bring none: 64 random bits of the process and a number, as text. The
+ * number is counted there, digit by digit, because each reply has an id.
+ */
+struct http_ids {
+	char text[16 + 1 + 14 + 1];
+};
+
+void http_ids_init(struct http_ids *ids);
+
 /* The connections of an event loop. */
 struct http {
 	struct event_base *base;
@@ -32,6 +42,7 @@ struct http {
 	const struct timeval *waits[2]; /* common timeouts; of the reserve */
 	size_t reserve_n;
 	size_t received; /* bytes of requests, together */
+	struct http_ids ids;
 };
 
 enum http_state { HTTP_RECEIVING, HTTP_ANSWERING, HTTP_SENDING };
@@ -58,10 +69,25 @@ void http_handle(struct http_connection *connection);
 
 /*
  * Replies with a body of that type; NULL: a line of JSON, whose end is appended. `extra`: one more
- * header, or NULL.
+ * header, or NULL. The status 204 has no body.
  */
 void http_connection_reply(struct http_connection *connection, int status, const char *type,
 			   const char *extra, const char *body, size_t len);
-/* The JSON of a refusal, with the answer of that status, or bad_request. */
+/*
+ * Replies with the line of an answer, or the problem (RFC 9457) that it is, where the client asked
+ * for that. `extra` as above; 429 and 503 have Retry-After there.
+ */
+void http_connection_answer(struct http_connection *connection, int status, enum answer answer,
+			    const char *extra, const char *line, size_t len);
+/* Refuses, with the answer of that status, or bad_request. */
 void http_connection_refuse(struct http_connection *connection, int status, const char *extra,
 			    const char *message);
+
+#define HTTP_HEAD_SIZE 1536 /* the longest id and origin fit */
+#define HTTP_PROBLEM "application/problem+json"
+/* Longer than coupons wait for the reports of gateways after a restart of Redis. */
+#define HTTP_RETRY_UNAVAILABLE "Retry-After: 3"
+
+/* Writes the head of a reply and the empty line, without a NUL, and returns the length. */
+size_t http_head_write(struct http_connection *connection, int status, const char *type,
+		       const char *extra, size_t len, char out[HTTP_HEAD_SIZE]);

@@ -11,7 +11,7 @@
 #include "gateway/listen/http.h"
 
 #include "common/check.h"
-#include "common/message/number.h"
+#include "gateway/listen/http_value.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
@@ -20,18 +20,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define DROP_BYTES 16384
-#define REQUEST_COST 4 /* beside that of its operation (intake.h) */
-#define HEAD_SIZE 512
+#define REQUEST_COST 4       /* beside that of its operation (intake.h) */
 #define HEAD_BYTES_MAX 16384 /* of a request */
 #define WAIT_MS 60000        /* for one request to arrive, between two, and for one reply */
 #define RESERVE 16           /* connections beyond the limit, for monitoring */
 #define RESERVE_MS 5000
 #define TEXT_KEPT_BYTES 512 /* of each text, from one request to the next */
 #define SMALL_BYTES 4096    /* a request of this size is taken whatever the others have sent */
+
+/* The id is read again for the reply, and so is traceparent, which is shorter. */
+_Static_assert(TEXT_KEPT_BYTES >= 2 * HTTP_REQUEST_ID_MAX, "an id must be kept as it grew");
 
 static int is_reserve(const struct http_connection *connection)
 {
@@ -85,6 +86,7 @@ static void connection_free(struct http_connection *connection)
 	http_request_free(&connection->request, 0);
 	evbuffer_free(connection->surplus);
 	evbuffer_free(connection->unsent);
+	identity_forget(&connection->client.responder.identity);
 	free(connection);
 }
 
@@ -173,79 +175,27 @@ static void unsent_send(struct http_connection *connection)
 	}
 }
 
-/* Formatted once a second. */
-static const char *date(void)
-{
-	static _Thread_local char text[64];
-	static _Thread_local time_t formatted;
-	time_t now = time(NULL);
-	struct tm tm;
-
-	if (now == formatted)
-		return text;
-	gmtime_r(&now, &tm);
-	strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &tm);
-	formatted = now;
-	return text;
-}
-
-/* Writes the head of a reply and the empty line, without a NUL, and returns the length. */
-static size_t head_write(const struct http_connection *connection, int status, const char *type,
-			 const char *extra, size_t len, char out[HEAD_SIZE])
-{
-	const http_parser *parser = &connection->request.parser;
-	int is_old = parser->http_major == 1 && parser->http_minor == 0;
-	char *at = text_append(out, is_old ? "HTTP/1.0 " : "HTTP/1.1 ");
-
-	check(strlen(type) < 128 && (!extra || strlen(extra) < 64));
-	at = text_append(number_append(at, status), " ");
-	at = text_append(at, http_status_str((enum http_status)status));
-	at = text_append(text_append(at, "\r\nContent-Type: "), type);
-	at = text_append(text_append(at, "\r\nDate: "), date());
-	at = number_append(text_append(at, "\r\nContent-Length: "), (int64_t)len);
-	if (connection->is_last)
-		at = text_append(at, "\r\nConnection: close");
-	else if (is_old)
-		at = text_append(at, "\r\nConnection: keep-alive");
-	if (extra)
-		at = text_append(text_append(at, "\r\n"), extra);
-	return (size_t)(text_append(at, "\r\n\r\n") - out);
-}
-
 void http_connection_reply(struct http_connection *connection, int status, const char *type,
 			   const char *extra, const char *body, size_t len)
 {
 	const http_parser *parser = &connection->request.parser;
 	const char *end = type ? "" : "\n";
-	char head[HEAD_SIZE];
+	char head[HTTP_HEAD_SIZE];
 	int is_head_only = (connection->request.complete && parser->method == HTTP_HEAD) ||
-			   status == 304;
+			   status == 304 || status == 204;
 
 	check(connection->state == HTTP_ANSWERING);
 	if (is_reserve(connection) || connection->is_refused ||
 	    intake_is_stopped(connection->http->intake) || !http_should_keep_alive(parser))
 		connection->is_last = 1;
 	evbuffer_add(connection->unsent, head,
-		     head_write(connection, status, type ? type : HTTP_JSON, extra,
-				len + strlen(end), head));
+		     http_head_write(connection, status, type ? type : HTTP_JSON, extra,
+				     len + strlen(end), head));
 	if (!is_head_only) {
 		evbuffer_add(connection->unsent, body, len);
 		evbuffer_add(connection->unsent, end, strlen(end));
 	}
 	unsent_send(connection);
-}
-
-void http_connection_refuse(struct http_connection *connection, int status, const char *extra,
-			    const char *message)
-{
-	enum answer answer = status == 403   ? ANSWER_FORBIDDEN
-			     : status == 413 ? ANSWER_TOO_LARGE
-			     : status == 429 ? ANSWER_BUSY
-					     : ANSWER_BAD_REQUEST;
-	char *text = answer_message_line("", answer, message);
-
-	http_connection_reply(connection, status, NULL, extra, text, strlen(text));
-	cJSON_free(text);
 }
 
 static void intake_reply(struct responder *responder, enum answer answer, const char *line,
@@ -254,7 +204,7 @@ static void intake_reply(struct responder *responder, enum answer answer, const 
 	struct http_connection *connection = (struct http_connection *)responder;
 
 	intake_answered(connection->http->intake, answer);
-	http_connection_reply(connection, answer_http(answer), NULL, NULL, line, len);
+	http_connection_answer(connection, answer_http(answer), answer, NULL, line, len);
 }
 
 /* Replies and closes the connection, whatever of the request has not been read. */
@@ -411,6 +361,7 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 	*http = (struct http){
 		.base = base, .config = config, .intake = intake, .ready = ready, .context = context
 	};
+	http_ids_init(&http->ids);
 	http_parser_set_max_header_size(HEAD_BYTES_MAX);
 	for (int i = 0; i < 2; i++) {
 		int64_t ms = idle_ms < most_ms[i] ? idle_ms : most_ms[i];

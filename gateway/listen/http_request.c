@@ -1,9 +1,7 @@
 #include "gateway/listen/http_request.h"
 
 #include "common/check.h"
-#include "common/log/log.h"
 
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,7 +31,8 @@ static void text_add(struct http_text *text, const char *bytes, size_t len)
 /* The parser leaves the white space after a value. */
 static void text_trim(struct http_text *text)
 {
-	while (text->len > 0 && strchr(" \t", text->bytes[text->len - 1]))
+	while (text->len > 0 &&
+	       (text->bytes[text->len - 1] == ' ' || text->bytes[text->len - 1] == '\t'))
 		text->bytes[--text->len] = '\0';
 }
 
@@ -122,20 +121,59 @@ static int on_name(http_parser *parser, const char *at, size_t len)
 	return 0;
 }
 
-static int on_value(http_parser *parser, const char *at, size_t len)
+/* The headers that are kept. */
+#define HEADER(name)                       \
+	{                                  \
+		(name), sizeof((name)) - 1 \
+	}
+static const struct {
+	const char *name;
+	size_t len;
+} headers[TEXTS_N] = {
+	[TEXT_HOST] = HEADER("host"),
+	[TEXT_ORIGIN] = HEADER("origin"),
+	[TEXT_CONTENT_TYPE] = HEADER("content-type"),
+	[TEXT_EXPECT] = HEADER("expect"),
+	[TEXT_NONE_MATCH] = HEADER("if-none-match"),
+	[TEXT_ACCEPT] = HEADER("accept"),
+	[TEXT_KEY] = HEADER("idempotency-key"),
+	[TEXT_REQUEST_ID] = HEADER("x-request-id"),
+	[TEXT_TRACEPARENT] = HEADER("traceparent"),
+};
+
+/* Which header has this name, or TEXTS_N. */
+static int header_find(const struct http_text *name)
 {
-	static const char *const names[TEXTS_N] = { [TEXT_HOST] = "host",
-						    [TEXT_ORIGIN] = "origin",
-						    [TEXT_CONTENT_TYPE] = "content-type",
-						    [TEXT_EXPECT] = "expect",
-						    [TEXT_NONE_MATCH] = "if-none-match" };
-	struct http_request *request = parser->data;
 	int of = TEXT_HOST;
 
-	while (of < TEXTS_N && !text_is(&request->texts[TEXT_NAME], names[of]))
+	while (of < TEXTS_N && (headers[of].len != name->len ||
+				strncasecmp(headers[of].name, name->bytes, name->len) != 0))
 		of++;
-	if (of < TEXTS_N)
+	return of;
+}
+
+/* A list may be in several headers: RFC 9110, 5.3. */
+static void header_begin(struct http_request *request, int of)
+{
+	unsigned bit = 1u << of;
+
+	if (of == TEXT_ACCEPT && request->seen & bit)
+		text_add(&request->texts[of], ", ", 2);
+	request->twice |= request->seen & bit;
+	request->seen |= bit;
+}
+
+static int on_value(http_parser *parser, const char *at, size_t len)
+{
+	struct http_request *request = parser->data;
+	/* A trailer changes nothing of what the head said: RFC 9110, 6.5.1. */
+	int of = request->has_head ? TEXTS_N : header_find(&request->texts[TEXT_NAME]);
+
+	if (of < TEXTS_N) {
+		if (!request->in_value)
+			header_begin(request, of);
 		text_add(&request->texts[of], at, len);
+	}
 	request->hosts_n += of == TEXT_HOST && !request->in_value;
 	request->in_value = 1;
 	return 0;
@@ -164,8 +202,9 @@ static int on_head(http_parser *parser)
 	uint64_t length = parser->content_length; /* UINT64_MAX: not given */
 	int has_body = is_chunked || (length > 0 && length != UINT64_MAX);
 
-	text_trim(&request->texts[TEXT_HOST]);
-	text_trim(&request->texts[TEXT_ORIGIN]);
+	request->has_head = 1;
+	for (unsigned left = request->seen; left; left &= left - 1)
+		text_trim(&request->texts[__builtin_ctz(left)]);
 	parser->upgrade = 0; /* no other protocol is spoken: the request is answered as HTTP/1.1 */
 	if (head_check(request))
 		return -1;
@@ -236,10 +275,14 @@ void http_request_reset(struct http_request *request)
 {
 	http_parser_init(&request->parser, HTTP_REQUEST);
 	request->parser.data = request;
-	for (int i = 0; i < TEXTS_N; i++)
+	for (int i = 0; i < TEXT_HOST; i++)
 		text_empty(&request->texts[i]);
+	for (unsigned left = request->seen; left; left &= left - 1)
+		text_empty(&request->texts[__builtin_ctz(left)]);
 	request->before = '\n';
-	request->hosts_n = request->headers_n = request->in_value = 0;
+	request->hosts_n = request->headers_n = request->in_value = request->has_head = 0;
+	request->seen = request->twice = 0;
+	request->reply = (struct http_manner){ 0 };
 	request->complete = request->wants_continue = 0;
 }
 
@@ -264,6 +307,13 @@ size_t http_request_feed(struct http_request *request, const char *bytes, size_t
 	return n;
 }
 
+const char *http_request_one(const struct http_request *request, enum http_text_of of)
+{
+	unsigned bit = 1u << of;
+
+	return request->seen & bit && !(request->twice & bit) ? request->texts[of].bytes : NULL;
+}
+
 int http_request_is_json(const struct http_request *request)
 {
 	const size_t len = strlen(HTTP_JSON);
@@ -281,80 +331,4 @@ int http_request_has_tag(const struct http_request *request, const char *tag)
 
 	check(len > 0 && (size_t)len < sizeof(weak));
 	return text_is(given, weak) || text_is(given, weak + 2) || text_is(given, "*");
-}
-
-#define NAME_MAX_BYTES 253
-#define NAME_BYTES "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
-#define DIGITS "0123456789"
-
-void http_hosts_check(const char *names)
-{
-	const char *name = names;
-
-	while (*names) {
-		size_t len = strspn(name, NAME_BYTES);
-
-		if (len == 0 || len > NAME_MAX_BYTES || (name[len] && name[len] != ','))
-			log_fatal(
-				"COUPON_HTTP_HOSTS is \"%s\": allowed are names of hosts, without "
-				"scheme and port, joined by commas",
-				names);
-		if (!name[len])
-			return;
-		name += len + 1;
-	}
-}
-
-/* The length of `host` without a port; 0: it is none. */
-static size_t name_length(const char *host)
-{
-	size_t len = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
-
-	if (len > strlen(host))
-		return 0;
-	if (host[len] == ':')
-		return strspn(host + len + 1, DIGITS) == strlen(host + len + 1) ? len : 0;
-	return host[len] == '\0' ? len : 0;
-}
-
-static int is_address(const char *host, size_t len)
-{
-	unsigned char address[sizeof(struct in6_addr)];
-	char text[INET6_ADDRSTRLEN];
-	int is_six = len > 1 && *host == '[' && host[len - 1] == ']';
-
-	len -= is_six ? 2 : 0;
-	if (len >= sizeof(text))
-		return 0;
-	memcpy(text, host + is_six, len);
-	text[len] = '\0';
-	return inet_pton(is_six ? AF_INET6 : AF_INET, text, address) == 1;
-}
-
-static int is_named(const char *names, const char *host, size_t len)
-{
-	for (size_t n; *names; names += n + (names[n] == ',')) {
-		n = strcspn(names, ",");
-		if (n == len && strncasecmp(names, host, len) == 0)
-			return 1;
-	}
-	return 0;
-}
-
-int http_hosts_has(const char *names, const char *host)
-{
-	size_t len = name_length(host);
-
-	return len > 0 && (is_address(host, len) || is_named("localhost", host, len) ||
-			   is_named(names, host, len));
-}
-
-int http_hosts_has_origin(const char *names, const char *origin, const char *host)
-{
-	const char *end = strstr(origin, "://");
-
-	if (!end)
-		return 0; /* "null": of a page that has none, for instance a file */
-	origin = end + strlen("://");
-	return strcasecmp(origin, host) == 0 || is_named(names, origin, name_length(origin));
 }

@@ -25,7 +25,20 @@ enum http_text_of {
 	TEXT_CONTENT_TYPE,
 	TEXT_EXPECT,
 	TEXT_NONE_MATCH,
+	TEXT_ACCEPT,
+	TEXT_KEY, /* Idempotency-Key */
+	TEXT_REQUEST_ID,
+	TEXT_TRACEPARENT,
 	TEXTS_N
+};
+
+/* How a complete request is to be answered, as http.c finds out. Else all is 0. */
+struct http_manner {
+	const char *of;     /* the operation or page, for the log; NULL: none */
+	const char *origin; /* of the page that may read the reply; NULL: none */
+	size_t origin_len;
+	int is_problem; /* what is not done, as RFC 9457 has it */
+	int has_id;     /* the last one that was made */
 };
 
 struct http_request {
@@ -36,7 +49,11 @@ struct http_request {
 	int before;            /* the byte before them, or BODY_BEFORE */
 	int hosts_n;
 	int headers_n;
-	int in_value; /* of the last header */
+	int in_value;   /* of the last header */
+	int has_head;   /* what is read now are no headers */
+	unsigned seen;  /* by enum http_text_of: the headers that it has */
+	unsigned twice; /* and those that it has more than once */
+	struct http_manner reply;
 	int complete;
 	int wants_continue; /* the client sends the body after a reply of 100 */
 	/* Not 0: the request is refused; nothing more of the connection can be read. */
@@ -57,6 +74,9 @@ void http_request_reset(struct http_request *request);
  */
 size_t http_request_feed(struct http_request *request, const char *bytes, size_t len);
 
+/* The value of a header that it has once; else NULL. */
+const char *http_request_one(const struct http_request *request, enum http_text_of of);
+
 #define HTTP_JSON "application/json"
 
 /* Whether the body is JSON by its Content-Type. */
@@ -64,18 +84,3 @@ int http_request_is_json(const struct http_request *request);
 
 /* Whether the client has what is tagged so already: by one tag in If-None-Match, or by `*`. */
 int http_request_has_tag(const struct http_request *request, const char *tag);
-
-/*
- * Which hosts an HTTP request may name, so that no web page can use the gateway through the browser
- * of somebody who can reach it. A page of another site is known by the header Origin; a page whose
- * own name was made to mean the gateway's address (DNS rebinding), by the header Host.
- */
-
-/* Ends the process with a sentence unless COUPON_HTTP_HOSTS is a list of names. */
-void http_hosts_check(const char *names);
-
-/* Whether `host`, with a port or without, is an address, localhost or one of the names. */
-int http_hosts_has(const char *names, const char *host);
-
-/* Whether the origin is that of the gateway, which the client calls `host`, or of a name. */
-int http_hosts_has_origin(const char *names, const char *origin, const char *host);

@@ -1,18 +1,12 @@
 #include "gateway/listen/intake.h"
 
 #include "common/check.h"
-#include "common/hash.h"
+#include "common/clock.h"
+#include "common/serve/tls.h"
 #include "common/log/log.h"
-#include "common/serve/loop.h"
-#include "common/serve/network.h"
 #include "gateway/metrics.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define BYTES_OF_COST 64 /* that are parsed in about a microsecond */
 #define COST_BAD 4       /* of a text that is no request */
@@ -35,6 +29,9 @@ struct intake {
 	LIST_HEAD(, client) holding; /* those that hold something */
 	size_t holding_n;
 	size_t held_bytes;
+	struct gate *gate; /* NULL: none */
+	struct tls *tls;   /* the same */
+	LIST_HEAD(, client) clients;
 	struct arrivals *arrivals;
 	int is_stopped;
 };
@@ -59,8 +56,8 @@ static void on_turn(evutil_socket_t fd, short what, void *data)
 		event_add(intake->turn, &at_once);
 }
 
-struct intake *intake_new(struct event_base *base, const struct config *config,
-			  const struct tls *tls, intake_dispatch_fn *dispatch, void *context)
+struct intake *intake_new(struct event_base *base, const struct config *config, struct gate *gate,
+			  intake_dispatch_fn *dispatch, void *context)
 {
 	struct intake *intake = checked(calloc(1, sizeof(*intake)));
 
@@ -69,10 +66,43 @@ struct intake *intake_new(struct event_base *base, const struct config *config,
 	intake->inflight_max = (size_t)config->inflight_max;
 	intake->dispatch = dispatch;
 	intake->context = context;
+	intake->gate = gate;
+	intake->tls = tls_new(config);
 	turns_init(&intake->turns, turns_wake, intake);
-	intake->arrivals = arrivals_new(base, config, &intake->turns, tls);
+	intake->arrivals = arrivals_new(base, config, &intake->turns, intake->tls);
 	intake->turn = checked(event_new(base, -1, 0, on_turn, intake));
 	return intake;
+}
+
+void intake_tick(struct intake *intake, int64_t now_ms)
+{
+	if (intake->gate)
+		gate_tick(intake->gate, now_ms);
+	if (!intake->tls)
+		return;
+	tls_tick(intake->tls, now_ms);
+	metrics_set_all(METRIC_TLS_EXPIRES, tls_expires_s(intake->tls));
+	metrics_set(METRIC_TLS_TROUBLE, tls_trouble(intake->tls) != NULL);
+}
+
+void intake_reload(struct intake *intake)
+{
+	if (intake->gate)
+		gate_reload(intake->gate);
+	if (intake->tls)
+		tls_reload(intake->tls);
+}
+
+void intake_warnings(const struct intake *intake, cJSON *array)
+{
+	const char *const warnings[] = {
+		intake->tls ? tls_trouble(intake->tls) : NULL,
+		intake->gate ? gate_trouble(intake->gate, clock_monotonic_ms()) : NULL,
+	};
+
+	for (size_t i = 0; i < sizeof(warnings) / sizeof(warnings[0]); i++)
+		if (warnings[i])
+			cJSON_AddItemToArray(array, checked(cJSON_CreateString(warnings[i])));
 }
 
 struct arrivals *intake_arrivals(struct intake *intake)
@@ -103,6 +133,54 @@ int64_t intake_text_cost(size_t len)
 	return (int64_t)(len / BYTES_OF_COST);
 }
 
+static void refuse(struct request *request, const struct gate_answer *answer)
+{
+	if (answer->answer == ANSWER_RATE_LIMITED)
+		request_fail_wait(request, ANSWER_RATE_LIMITED,
+				  limit_retry_after_ms(&answer->verdict), NULL);
+	else if (answer->answer == ANSWER_UNAVAILABLE)
+		request_fail(request, ANSWER_UNAVAILABLE,
+			     "whose the key is cannot be found out at present");
+	else
+		request_fail(request, answer->answer, NULL);
+}
+
+/* Whose the connection is from now on. */
+static void identify(struct intake *intake, struct request *request)
+{
+	struct responder *responder = request->responder;
+	struct gate_answer answer = { .answer = ANSWER_UNAUTHORIZED };
+	cJSON *object;
+
+	if (intake->gate)
+		gate_identify(intake->gate, responder, request_code(request), request->code_len,
+			      &answer);
+	request_code_wipe(request);
+	if (answer.answer != ANSWER_OK) {
+		refuse(request, &answer);
+		return;
+	}
+	object = checked(cJSON_CreateObject());
+	if (responder->identity.token)
+		cJSON_AddStringToObject(object, "user", responder->identity.token->user.text);
+	else
+		cJSON_AddStringToObject(object, "key", responder->identity.grant.key->id);
+	request_answer_object(request, ANSWER_OK, NULL, object);
+}
+
+/* Whether the request may be done; else it is answered. */
+static int is_admitted(struct intake *intake, struct request *request)
+{
+	struct gate_answer answer;
+
+	if (!intake->gate)
+		return 1;
+	gate_admit(intake->gate, request, &answer);
+	if (answer.answer != ANSWER_OK)
+		refuse(request, &answer);
+	return answer.answer == ANSWER_OK;
+}
+
 void intake_request(struct intake *intake, const char *text, size_t len, enum request_op op,
 		    struct responder *responder)
 {
@@ -116,7 +194,11 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 			    (request ? request_operations[request->op].cost : COST_BAD));
 	if (!request)
 		return;
-	if (over)
+	if (request->op == OP_AUTH)
+		identify(intake, request);
+	else if (!is_admitted(intake, request))
+		return;
+	else if (over)
 		request_fail(request, ANSWER_BUSY, NULL);
 	else
 		intake->dispatch(intake->context, request);
@@ -136,13 +218,30 @@ void client_open(struct client *client, struct intake *intake, const struct arri
 	client->turn.turns = &intake->turns;
 	client->arrival = *arrival;
 	client->responder.peer = arrival->peer;
+	client->responder.is_local = arrival->is_local;
+	client->responder.identity.is_needed = intake->gate && gate_is_required(intake->gate);
+	LIST_INSERT_HEAD(&intake->clients, client, open);
 }
 
 void client_close(struct client *client)
 {
 	client_hold(client, 0);
 	turn_leave(&client->turn);
+	LIST_REMOVE(client, open);
 	arrival_end(client->intake->arrivals, &client->arrival);
+}
+
+void intake_keys_changed(struct intake *intake)
+{
+	struct client *client, *next;
+
+	for (client = LIST_FIRST(&intake->clients); client; client = next) {
+		const struct api_key *key = client->responder.identity.grant.key;
+
+		next = LIST_NEXT(client, open);
+		if (key && key->is_revoked)
+			client_cut(client, "its key was revoked");
+	}
 }
 
 void client_hold(struct client *client, size_t bytes)

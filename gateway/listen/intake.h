@@ -6,6 +6,7 @@
 #pragma once
 
 #include "common/program/config.h"
+#include "gateway/gate/gate.h"
 #include "gateway/listen/arrival.h"
 #include "gateway/listen/request.h"
 #include "gateway/listen/turns.h"
@@ -28,15 +29,22 @@ struct client {
 	struct responder responder; /* first: a responder is its client */
 	struct intake *intake;
 	struct turn turn;
+	LIST_ENTRY(client) open;
 	LIST_ENTRY(client) next; /* while it holds something */
 	size_t held_bytes;
 	void (*cut)(struct client *client); /* closes the connection, now or soon */
 	struct arrival arrival;
 };
 
-/* `tls` may be NULL. */
-struct intake *intake_new(struct event_base *base, const struct config *config,
-			  const struct tls *tls, intake_dispatch_fn *dispatch, void *context);
+/* `gate` is NULL if whoever asks may do everything. TLS is by the settings. */
+struct intake *intake_new(struct event_base *base, const struct config *config, struct gate *gate,
+			  intake_dispatch_fn *dispatch, void *context);
+
+/* Several times a second: looks at the files of certificates and keys. */
+void intake_tick(struct intake *intake, int64_t now_ms);
+void intake_reload(struct intake *intake); /* now */
+/* Appends what is wrong with them. */
+void intake_warnings(const struct intake *intake, cJSON *array);
 
 struct arrivals *intake_arrivals(struct intake *intake); /* to listen */
 void intake_stop(struct intake *intake);                 /* accepts no more */
@@ -57,6 +65,8 @@ void intake_refuse(struct intake *intake, struct responder *responder, enum answ
 void client_open(struct client *client, struct intake *intake, const struct arrival *arrival);
 /* Closes it. It is served no more, and holds nothing. */
 void client_close(struct client *client);
+/* API keys have changed: closes the connections of those that were revoked. */
+void intake_keys_changed(struct intake *intake);
 
 /*
  * What connections hold in memory for their clients: input that is not served yet, and replies that

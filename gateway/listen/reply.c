@@ -1,6 +1,8 @@
 /* The replies that end requests: the lines that go to their responders. */
 #include "gateway/listen/request.h"
 
+#include "common/check.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +110,16 @@ void request_fail(struct request *request, enum answer answer, const char *messa
 	responder_line(request->responder, answer,
 		       answer_message_line(request->text, answer, message));
 	free(request);
+}
+
+void request_fail_wait(struct request *request, enum answer answer, int64_t wait_ms,
+		       const char *message)
+{
+	cJSON *object = checked(cJSON_CreateObject());
+
+	cJSON_AddNumberToObject(object, "retry_after_ms", (double)wait_ms);
+	cJSON_AddStringToObject(object, "message", message ? message : answer_text(answer));
+	request_answer_object(request, answer, NULL, object);
 }
 
 void request_answer_object(struct request *request, enum answer answer, const char *status,

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,11 @@ const char *request_key(const struct request *request)
 const char *request_code(const struct request *request)
 {
 	return request_key(request) + request->key_len + 1;
+}
+
+void request_code_wipe(struct request *request)
+{
+	OPENSSL_cleanse((char *)(uintptr_t)request_code(request), request->code_len);
 }
 
 void request_code_set(struct request *request, const char *code)
@@ -180,6 +186,17 @@ static const char *code_member(struct parse *parse, const cJSON *item)
 	return NULL;
 }
 
+/* Its value is never repeated: it is a secret. */
+static const char *token_member(struct parse *parse, const cJSON *item)
+{
+	size_t len = cJSON_IsString(item) ? strlen(item->valuestring) : 0;
+
+	if (len == 0 || len > TOKEN_BYTES_MAX)
+		return "must be a key or a token, a string of 1 to 4096 bytes";
+	parse->code = item->valuestring;
+	return NULL;
+}
+
 static const char *ack_member(struct parse *parse, const cJSON *item)
 {
 	for (int ack = 0; cJSON_IsString(item) && ack <= ACK_ISSUED; ack++) {
@@ -244,7 +261,7 @@ static int unknown_member(struct parse *parse, const cJSON *item)
 
 #define OF(op) (1u << (op))
 
-enum member { MEMBER_COUPON, MEMBER_CODE, MEMBER_USER, MEMBER_RECEIVE, MEMBER_OTHER };
+enum member { MEMBER_COUPON, MEMBER_CODE, MEMBER_USER, MEMBER_RECEIVE, MEMBER_KEY };
 
 /* The members beside id and op, those that are missed first in front. */
 static const struct {
@@ -260,10 +277,11 @@ static const struct {
 			  OF(OP_ISSUE) | OF(OP_REDEEM) | OF(OP_STATUS) | OF(OP_COUPONS),
 			  OF(OP_ISSUE) | OF(OP_REDEEM) | OF(OP_COUPONS) },
 	[MEMBER_RECEIVE] = { "receive", receive_member, OF(OP_STATUS), 0 },
-	[MEMBER_OTHER] = { "key", key_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
+	[MEMBER_KEY] = { "key", key_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
 	{ "ack", ack_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
 	{ "limit", limit_member, OF(OP_COUPONS), 0 },
 	{ "cursor", cursor_member, OF(OP_COUPONS), 0 },
+	{ "token", token_member, OF(OP_AUTH), OF(OP_AUTH) },
 };
 
 #define MEMBERS_N (sizeof(members) / sizeof(members[0]))
@@ -277,7 +295,9 @@ static int member_take(struct parse *parse, const cJSON *item, unsigned *seen)
 		if (!(members[i].ops & OF(parse->request.op)))
 			break;
 		*seen |= 1u << i;
-		return parse_fail(parse, members[i].name, item, members[i].take(parse, item));
+		return parse_fail(parse, members[i].name,
+				  members[i].take == token_member ? NULL : item,
+				  members[i].take(parse, item));
 	}
 	return unknown_member(parse, item);
 }
@@ -309,9 +329,37 @@ static int cursor_check(struct parse *parse)
 	return 0;
 }
 
+/* The user of a token need not be named again. */
+static void user_apply(struct parse *parse, unsigned *seen)
+{
+	const struct token *token = parse->request.responder->identity.token;
+
+	if (!token || !(members[MEMBER_USER].ops & OF(parse->request.op)) ||
+	    *seen & (1u << MEMBER_USER | 1u << MEMBER_RECEIVE))
+		return;
+	parse->request.user = token->user;
+	*seen |= 1u << MEMBER_USER;
+}
+
+/*
+ * A key that the request has beside its object. Two that differ are a fault of the client: it does
+ * not know which one it repeats.
+ */
+static int key_check(struct parse *parse, const cJSON *root, const char *key, const char *wrong)
+{
+	if (!key || !*key || !(members[MEMBER_KEY].ops & OF(parse->request.op)))
+		return 0;
+	if (parse->key && strcmp(parse->key, key) != 0)
+		return parse_fail(parse, "key", cJSON_GetObjectItemCaseSensitive(root, "key"),
+				  wrong);
+	parse->key = key;
+	return 0;
+}
+
 static int object_parse(struct parse *parse, const cJSON *root)
 {
 	const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, "id");
+	const struct responder *responder = parse->request.responder;
 	unsigned seen = 0;
 
 	if (item && parse_fail(parse, "id", item, id_member(parse, item)))
@@ -328,7 +376,13 @@ static int object_parse(struct parse *parse, const cJSON *root)
 		if (member_take(parse, item, &seen))
 			return -1;
 	}
-	return members_required(parse, seen) ? -1 : cursor_check(parse);
+	user_apply(parse, &seen);
+	if (members_required(parse, seen) ||
+	    key_check(parse, root, responder->key, "is not that of Idempotency-Key") ||
+	    (responder->identity.token &&
+	     key_check(parse, root, responder->identity.token->key, "is not that of the token")))
+		return -1;
+	return cursor_check(parse);
 }
 
 /* The text is not JSON. Names the member, where it is one string that is wrong. */

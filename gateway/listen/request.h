@@ -4,6 +4,7 @@
 #include "common/message/answer.h"
 #include "common/message/json.h"
 #include "common/message/receive.h"
+#include "gateway/gate/identity.h"
 
 #include <cjson/cJSON.h>
 #include <stddef.h>
@@ -19,7 +20,10 @@ struct responder {
 	/* Takes one reply line (without its end) and counts the request as answered. */
 	void (*reply)(struct responder *responder, enum answer answer, const char *line,
 		      size_t len);
-	uint64_t peer;             /* whose connection it is (intake.h) */
+	const char *key; /* that the request has beside its object, until it is parsed; or NULL */
+	uint64_t peer;   /* whose connection it is (arrival.h) */
+	int is_local;    /* of this machine */
+	struct identity identity;  /* who asks (gate.h) */
 	int64_t codes_wrong_by_us; /* attempts.h */
 };
 
@@ -64,7 +68,7 @@ struct request {
 	int64_t begun_us;         /* monotonic */
 	size_t id_len;            /* 0: the request had none */
 	size_t key_len;           /* 0: none */
-	size_t code_len;          /* OP_REDEEM; else 0 */
+	size_t code_len;          /* OP_REDEEM; OP_AUTH: what is presented; else 0 */
 	char text[];              /* the id as JSON, then the key, then the code, each with a NUL */
 };
 
@@ -73,6 +77,7 @@ STAILQ_HEAD(request_list, request);
 const char *request_key(const struct request *request);
 /* The code as the client wrote it, until request_code_set() replaces it. */
 const char *request_code(const struct request *request);
+void request_code_wipe(struct request *request); /* it is a secret, and is not needed any more */
 /* Which code it is (receive_code_valid()); its coupon is then that of the request. */
 void request_code_set(struct request *request, const char *code);
 
@@ -80,8 +85,9 @@ extern const char *const request_ack_names[]; /* by enum request_ack */
 
 /*
  * Parses a request's object. `op` is OP_COUNT when the object itself must name it (socket), else
- * the operation that the path named (HTTP). Returns the new request, or NULL after the error was
- * sent to the responder (which counts it as answered).
+ * the operation that the path named (HTTP). The responder's key, which is valid, is another
+ * spelling of the member; operations without that member do not look at it. Returns the new
+ * request, or NULL after the error was sent to the responder (which counts it as answered).
  */
 struct request *request_parse(struct json_arena *arena, const char *text, size_t len,
 			      enum request_op op, struct responder *responder);
@@ -104,6 +110,9 @@ struct result {
 void request_answer(struct request *request, const struct result *result);
 /* Answers with a code and a sentence; NULL: the code's own text. */
 void request_fail(struct request *request, enum answer answer, const char *message);
+/* The same with retry_after_ms; `wait_ms` is at least 1. */
+void request_fail_wait(struct request *request, enum answer answer, int64_t wait_ms,
+		       const char *message);
 /*
  * Answers with id, code, status (NULL: the answer's own) and the members of `object`. Takes the
  * object.

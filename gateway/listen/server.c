@@ -95,6 +95,12 @@ static void conn_disconnect(struct conn *conn)
 	metrics_add(METRIC_CONNECTIONS, -1);
 }
 
+static void conn_free(struct conn *conn)
+{
+	identity_forget(&conn->client.responder.identity);
+	free(conn);
+}
+
 /*
  * Closes the connection when it is cut or finished, and frees the object when no request refers to
  * it.
@@ -109,7 +115,7 @@ static void conn_reap(struct conn *conn)
 	if (!conn->closed && (conn->cut || finished))
 		conn_disconnect(conn);
 	if (conn->closed && conn->inflight == 0)
-		free(conn);
+		conn_free(conn);
 }
 
 /* Whether it has as many requests in flight as it may, or holds much output. */
@@ -429,7 +435,7 @@ static void conn_refuse(struct conn *conn)
 		log_debug("refuse", LOG_I("fd", stream_of(conn)->fd));
 	cJSON_free(text);
 	client_close(&conn->client);
-	free(conn);
+	conn_free(conn);
 }
 
 void server_accept(void *context, const struct arrival *arrival)

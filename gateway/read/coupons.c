@@ -252,7 +252,9 @@ static void on_rows(void *context, const PGresult *rows)
 	coupons = cJSON_AddArrayToObject(object, "coupons");
 	n = page_rows(rows, request->page.limit);
 	for (int row = 0; row < n; row++)
-		coupon_add(coupons, &request->user, rows, row);
+		if (identity_has_coupon(&request->responder->identity,
+					column_number(rows, row, "coupon_id")))
+			coupon_add(coupons, &request->user, rows, row);
 	if (PQntuples(rows) > n)
 		cursor_add(object, &request->user, rows, n - 1);
 	request_answer_object(request, ANSWER_OK, NULL, object);

@@ -82,6 +82,7 @@ static const struct lane_query {
 	[LOOKUP_CHANGES] = { LANE_OWN, sql_query_change_counts, 1 },
 	[LOOKUP_ALIVE] = { LANE_OWN, sql_query_gateway_alive, 1 },
 	[LOOKUP_GONE] = { LANE_OWN, sql_query_gateway_gone, 1 },
+	[LOOKUP_KEYS] = { LANE_OWN, sql_query_key_news, 1 },
 	[LOOKUP_CODE_STATE] = { LANE_CATALOGUE, sql_query_code_state, 1 },
 	[LOOKUP_CODE_CATALOGUE] = { LANE_CATALOGUE, sql_query_code_catalogue, 1 },
 	[LOOKUP_ISSUED] = { LANE_ISSUED, sql_query_receive_outcome, 0 },

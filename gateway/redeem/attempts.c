@@ -6,17 +6,17 @@
  *	address, all   until when its wrong codes are paid for, in µs: each costs 1 s / rate, and
  *	               what lies more than a second ahead is spent
  *
- * The words of users and addresses are in tables of small sets, found by a keyed hash. An entry
- * whose guesses are all judged may be given to another key. Its word could then be changed for the
- * key before, between two instructions of another process: one wrong code more or less.
+ * The words of users and addresses are in tables (gateway/gate/word_table.h). An entry may be given
+ * to another key when its guesses are all judged. Its word could then be changed for the key
+ * before, between two instructions of another process: one wrong code more or less.
  */
 #include "gateway/redeem/attempts.h"
 
 #include "common/check.h"
 #include "common/hash.h"
+#include "gateway/gate/word_table.h"
 
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #define SECOND_US 1000000
@@ -28,50 +28,57 @@
 #define WRONG_BITS 11
 #define WRONG_MASK ((1u << WRONG_BITS) - 1)
 
-#define WAYS 8
 #define USERS 65536
 #define PEERS 16384
-#define ENTRIES (USERS + PEERS)
-#define CLAIMED_MAX 4096 /* keys below it: claimed by the process with this number, less 1 */
-
-typedef atomic_uint_least64_t word;
-
-struct entry {
-	word key; /* 0: none */
-	word budget;
-};
 
 /* What a guess under way has taken from: its entries; `in_use` is set first and cleared last. */
 struct taken {
-	atomic_uint_least32_t in_use, user, peer; /* number of the entry, from 1; 0: none */
+	atomic_uint_least32_t in_use, user, peer; /* number of the entry; 0: none */
 };
 
 struct shared {
-	struct entry entries[ENTRIES]; /* of users, then of addresses */
-	word all;
+	shared_word all;
 	struct taken taken[][ATTEMPTS_TAKEN_MAX]; /* of each process */
 };
 
 static struct shared *shared;
+static struct word_table users, peers;
 static struct attempts_limits limits;
 static size_t mine, pages_n;
-
-void attempts_init(size_t processes, const struct attempts_limits *wanted)
-{
-	shared = mmap(NULL, sizeof(*shared) + processes * sizeof(shared->taken[0]),
-		      PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	check(shared != MAP_FAILED && processes < CLAIMED_MAX);
-	limits = *wanted;
-	pages_n = processes;
-	mine = 0;
-}
 
 static unsigned taken_n(uint64_t budget)
 {
 	return (unsigned)(budget & TAKEN_MASK);
 }
 
-static void give_back(word *budget)
+/* Not one with guesses under way; then the one that is over first. */
+static uint64_t budget_rank(uint64_t budget)
+{
+	return taken_n(budget) > 0 ? WORD_KEPT : budget;
+}
+
+static uint64_t budget_fresh(uint64_t budget, int64_t now)
+{
+	(void)budget;
+	(void)now;
+	return 0;
+}
+
+void attempts_init(size_t processes, const struct attempts_limits *wanted)
+{
+	static const struct word_rules rules = { .rank = budget_rank, .fresh = budget_fresh };
+
+	word_table_init(&users, USERS, processes, &rules);
+	word_table_init(&peers, PEERS, processes, &rules);
+	shared = mmap(NULL, sizeof(*shared) + processes * sizeof(shared->taken[0]),
+		      PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	check(shared != MAP_FAILED);
+	limits = *wanted;
+	pages_n = processes;
+	mine = 0;
+}
+
+static void give_back(shared_word *budget)
 {
 	uint64_t old = atomic_load(budget);
 
@@ -79,22 +86,17 @@ static void give_back(word *budget)
 		;
 }
 
-static struct entry *entry_at(uint32_t number)
-{
-	return number ? &shared->entries[number - 1] : NULL;
-}
-
 /* If the process dies between two steps, one is given back twice, or one that was not taken. */
 static void taken_give_back(struct taken *taken)
 {
-	struct entry *user = entry_at(atomic_load(&taken->user));
-	struct entry *peer = entry_at(atomic_load(&taken->peer));
+	struct word_entry *user = word_numbered(&users, atomic_load(&taken->user));
+	struct word_entry *peer = word_numbered(&peers, atomic_load(&taken->peer));
 
 	if (user)
-		give_back(&user->budget);
+		give_back(&user->word);
 	atomic_store(&taken->user, 0);
 	if (peer) {
-		give_back(&peer->budget);
+		give_back(&peer->word);
 		give_back(&shared->all);
 	}
 	atomic_store(&taken->peer, 0);
@@ -108,80 +110,26 @@ void attempts_enter(size_t process)
 	for (size_t i = 0; i < ATTEMPTS_TAKEN_MAX; i++)
 		if (atomic_load(&shared->taken[mine][i].in_use))
 			taken_give_back(&shared->taken[mine][i]);
-	for (size_t i = 0; i < ENTRIES; i++) {
-		uint64_t claimed = mine + 1; /* it died while it gave this one to another key */
-
-		atomic_compare_exchange_strong(&shared->entries[i].key, &claimed, 0);
-	}
+	word_table_enter(&users, mine);
+	word_table_enter(&peers, mine);
 }
 
-/* Of a set: one that nobody uses, else the one that is over first, of those without guesses. */
-static struct entry *entry_victim(struct entry *set)
+static struct word_entry *entry_find(const struct word_table *table, uint64_t key, int make)
 {
-	struct entry *found = NULL;
-	uint64_t least = UINT64_MAX;
-
-	for (size_t i = 0; i < WAYS; i++) {
-		uint64_t key = atomic_load(&set[i].key), budget = atomic_load(&set[i].budget);
-
-		if (key > 0 && (key < CLAIMED_MAX || taken_n(budget) > 0))
-			continue;
-		if (key == 0)
-			return &set[i];
-		if (budget < least) {
-			least = budget;
-			found = &set[i];
-		}
-	}
-	return found;
+	return make ? word_make(table, key, 0) : word_find(table, key);
 }
 
-/* Gives the entry to the key. 0, or -1: another process has changed it. */
-static int entry_claim(struct entry *entry, uint64_t key)
-{
-	uint64_t old = atomic_load(&entry->key);
-
-	if ((old > 0 && old < CLAIMED_MAX) ||
-	    !atomic_compare_exchange_strong(&entry->key, &old, mine + 1))
-		return -1;
-	if (old > 0 && taken_n(atomic_load(&entry->budget)) > 0) {
-		atomic_store(&entry->key, old);
-		return -1;
-	}
-	atomic_store(&entry->budget, 0);
-	atomic_store(&entry->key, key);
-	return 0;
-}
-
-/* Among `n` from the `first` on. NULL: there is none, and none can be made now. */
-static struct entry *entry_find(size_t first, size_t n, uint64_t key, int make)
-{
-	struct entry *set = &shared->entries[first + key % (n / WAYS) * WAYS], *victim;
-
-	key |= CLAIMED_MAX; /* never one of the small ones */
-	for (size_t i = 0; i < WAYS; i++)
-		if (atomic_load(&set[i].key) == key)
-			return &set[i];
-	if (!make)
-		return NULL;
-	for (size_t tries = 0; tries < WAYS && (victim = entry_victim(set)); tries++)
-		if (entry_claim(victim, key) == 0)
-			return victim;
-	return NULL;
-}
-
-static struct entry *user_find(const struct request *request, int make)
+static struct word_entry *user_find(const struct request *request, int make)
 {
 	return limits.free_max == 0
 		       ? NULL
-		       : entry_find(0, USERS, hash_keyed(request->user.text, request->user.len),
+		       : entry_find(&users, hash_keyed(request->user.text, request->user.len),
 				    make);
 }
 
-static struct entry *peer_find(const struct request *request, int make)
+static struct word_entry *peer_find(const struct request *request, int make)
 {
-	return limits.wrong_max == 0 ? NULL
-				     : entry_find(USERS, PEERS, request->responder->peer, make);
+	return limits.wrong_max == 0 ? NULL : entry_find(&peers, request->responder->peer, make);
 }
 
 static int64_t user_until_ms(uint64_t budget)
@@ -252,19 +200,19 @@ static struct attempt all_judge(uint64_t budget, const struct request *request, 
 struct attempt attempts_look(const struct request *request, int64_t now_us)
 {
 	struct attempt attempt = { .verdict = ATTEMPT_ALLOWED };
-	const struct entry *user = user_find(request, 0), *peer = peer_find(request, 0);
+	const struct word_entry *user = user_find(request, 0), *peer = peer_find(request, 0);
 
 	if (user)
-		attempt = user_judge(atomic_load(&user->budget), request, now_us);
+		attempt = user_judge(atomic_load(&user->word), request, now_us);
 	if (attempt.verdict == ATTEMPT_ALLOWED && peer)
-		attempt = peer_judge(atomic_load(&peer->budget), request, now_us);
+		attempt = peer_judge(atomic_load(&peer->word), request, now_us);
 	if (attempt.verdict == ATTEMPT_ALLOWED && limits.wrong_max > 0)
 		attempt = all_judge(atomic_load(&shared->all), request, now_us);
 	return attempt;
 }
 
-static struct attempt budget_take(word *budget, judge_fn *judge, const struct request *request,
-				  int64_t now_us)
+static struct attempt budget_take(shared_word *budget, judge_fn *judge,
+				  const struct request *request, int64_t now_us)
 {
 	uint64_t old = atomic_load(budget);
 	struct attempt attempt;
@@ -277,15 +225,16 @@ static struct attempt budget_take(word *budget, judge_fn *judge, const struct re
 }
 
 /* Its number is in `taken` before anything is taken. */
-static struct attempt entry_take(struct entry *entry, atomic_uint_least32_t *taken, judge_fn *judge,
+static struct attempt entry_take(const struct word_table *table, struct word_entry *entry,
+				 atomic_uint_least32_t *taken, judge_fn *judge,
 				 const struct request *request, int64_t now_us)
 {
 	struct attempt attempt = { .verdict = ATTEMPT_WAITS }; /* all of its set have guesses */
 
 	if (!entry)
 		return attempt;
-	atomic_store(taken, (uint32_t)(entry - shared->entries) + 1);
-	attempt = budget_take(&entry->budget, judge, request, now_us);
+	atomic_store(taken, word_number(table, entry));
+	attempt = budget_take(&entry->word, judge, request, now_us);
 	if (attempt.verdict != ATTEMPT_ALLOWED)
 		atomic_store(taken, 0);
 	return attempt;
@@ -294,15 +243,16 @@ static struct attempt entry_take(struct entry *entry, atomic_uint_least32_t *tak
 /* From the address and from all, or from neither. */
 static struct attempt rates_take(struct taken *taken, const struct request *request, int64_t now_us)
 {
-	struct entry *peer = peer_find(request, 1);
-	struct attempt attempt = entry_take(peer, &taken->peer, peer_judge, request, now_us);
+	struct word_entry *peer = peer_find(request, 1);
+	struct attempt attempt = entry_take(&peers, peer, &taken->peer, peer_judge, request,
+					    now_us);
 
 	if (attempt.verdict != ATTEMPT_ALLOWED)
 		return attempt;
 	attempt = budget_take(&shared->all, all_judge, request, now_us);
 	if (attempt.verdict != ATTEMPT_ALLOWED) {
 		atomic_store(&taken->peer, 0);
-		give_back(&peer->budget);
+		give_back(&peer->word);
 	}
 	return attempt;
 }
@@ -328,8 +278,8 @@ struct attempt attempts_take(const struct request *request, int64_t now_us)
 
 	atomic_store(&taken->in_use, 1);
 	if (limits.free_max > 0)
-		attempt = entry_take(user_find(request, 1), &taken->user, user_judge, request,
-				     now_us);
+		attempt = entry_take(&users, user_find(request, 1), &taken->user, user_judge,
+				     request, now_us);
 	if (attempt.verdict == ATTEMPT_ALLOWED && limits.wrong_max > 0)
 		attempt = rates_take(taken, request, now_us);
 	if (attempt.verdict != ATTEMPT_ALLOWED)
@@ -347,7 +297,7 @@ static int64_t wait_after(int64_t wrong)
 	return wait_ms < ATTEMPTS_LONGEST_WAIT_MS ? wait_ms : ATTEMPTS_LONGEST_WAIT_MS;
 }
 
-static void user_spend(word *budget, int64_t now_ms)
+static void user_spend(shared_word *budget, int64_t now_ms)
 {
 	uint64_t old = atomic_load(budget), spent;
 
@@ -370,7 +320,7 @@ static int64_t later(int64_t until_us, int64_t cost, int64_t most_us, int64_t no
 	return until_us < now_us + most_us ? until_us : now_us + most_us;
 }
 
-static void rate_spend(word *budget, int64_t rate, int64_t now_us)
+static void rate_spend(shared_word *budget, int64_t rate, int64_t now_us)
 {
 	uint64_t old = atomic_load(budget), spent;
 
@@ -382,13 +332,13 @@ static void rate_spend(word *budget, int64_t rate, int64_t now_us)
 	while (!atomic_compare_exchange_weak(budget, &old, spent));
 }
 
-static void spend(struct entry *user, struct entry *peer, const struct request *request,
+static void spend(struct word_entry *user, struct word_entry *peer, const struct request *request,
 		  int64_t now_us)
 {
 	if (user)
-		user_spend(&user->budget, now_us / 1000);
+		user_spend(&user->word, now_us / 1000);
 	if (peer) {
-		rate_spend(&peer->budget, limits.wrong_max, now_us);
+		rate_spend(&peer->word, limits.wrong_max, now_us);
 		rate_spend(&shared->all, ATTEMPTS_ALL_TIMES * limits.wrong_max, now_us);
 	}
 	request->responder->codes_wrong_by_us = later(request->responder->codes_wrong_by_us,
@@ -400,8 +350,8 @@ void attempts_end(size_t ticket, const struct request *wrong, int64_t now_us)
 	struct taken *taken = &shared->taken[mine][ticket];
 
 	if (wrong)
-		spend(entry_at(atomic_load(&taken->user)), entry_at(atomic_load(&taken->peer)),
-		      wrong, now_us);
+		spend(word_numbered(&users, atomic_load(&taken->user)),
+		      word_numbered(&peers, atomic_load(&taken->peer)), wrong, now_us);
 	taken_give_back(taken);
 }
 

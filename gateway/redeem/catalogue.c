@@ -11,6 +11,7 @@
 #include "common/hash.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
+#include "common/program/key_file.h"
 #include "gateway/metrics.h"
 
 #include <stdio.h>
@@ -33,7 +34,7 @@ struct content {
 	int64_t keys_missing;
 	int has_imported;
 	char trouble[CODE_WHY_SIZE]; /* why codes cannot be read; "" if all can */
-	struct code_key_stamp stamp; /* of the file of keys, before it was read */
+	struct key_file_stamp stamp; /* of the file of keys, before it was read */
 };
 
 struct catalogue {
@@ -104,7 +105,7 @@ static struct content content_read(const PGresult *rows, const char *keys_path)
 	const char *space = "";
 	struct code_keys keys = { 0 };
 
-	content.stamp = code_key_file_stamp(keys_path);
+	content.stamp = key_file_stamp(keys_path);
 	if (*keys_path && code_key_file_read(&keys, keys_path, content.trouble))
 		memset(&keys, 0, sizeof(keys));
 	for (int row = 0; row < PQntuples(rows); row++) {
@@ -147,11 +148,11 @@ static void on_catalogue(void *context, const PGresult *rows)
 /* Whether a key that is missing may have been put into the file. */
 static int keys_changed(const struct catalogue *catalogue)
 {
-	struct code_key_stamp stamp;
+	struct key_file_stamp stamp;
 
 	if (!*catalogue->content.trouble)
 		return 0;
-	stamp = code_key_file_stamp(catalogue->keys_path);
+	stamp = key_file_stamp(catalogue->keys_path);
 	return memcmp(&stamp, &catalogue->content.stamp, sizeof(stamp)) != 0;
 }
 

@@ -50,15 +50,12 @@ struct redeem *redeem_new(const struct config *config, struct lookup *lookup,
 static void hold_back(struct request *request, int64_t wait_ms)
 {
 	char message[MESSAGE_SIZE];
-	cJSON *object = checked(cJSON_CreateObject());
 
 	metrics_add(METRIC_CODES_HELD_BACK, 1);
 	snprintf(message, sizeof(message),
 		 "too many wrong codes: no code is looked at for %lld ms; nothing was done",
 		 (long long)wait_ms);
-	cJSON_AddNumberToObject(object, "retry_after_ms", (double)wait_ms);
-	cJSON_AddStringToObject(object, "message", message);
-	request_answer_object(request, ANSWER_BUSY, NULL, object);
+	request_fail_wait(request, ANSWER_BUSY, wait_ms, message);
 }
 
 /* It was taken for, and is wrong. */
@@ -94,6 +91,22 @@ static struct code_text text_of(const struct request *request)
 	return (struct code_text){ .text = request_code(request), .len = request->code_len };
 }
 
+/* A code of a coupon that is not for who asks is none: else it would be found by trying. */
+static int is_for(const struct request *request, int64_t coupon)
+{
+	return identity_has_coupon(&request->responder->identity, coupon);
+}
+
+static struct catalogue_found found_for(const struct request *request,
+					const struct catalogue_found *found)
+{
+	struct catalogue_found mine = *found;
+
+	if (found->kind == CATALOGUE_CODE && !is_for(request, found->coupon))
+		mine.kind = CATALOGUE_NONE;
+	return mine;
+}
+
 static void submit(struct redeem *redeem, struct request *request, int64_t coupon, const char *code)
 {
 	request->coupon = coupon;
@@ -113,10 +126,12 @@ static void on_texts(void *context, const PGresult *rows)
 	for (size_t i = 0; i < n; i++) {
 		struct request *request = redeem->asked[i].request;
 		size_t ticket = redeem->asked[i].ticket;
+		int is_there = rows && row < PQntuples(rows) &&
+			       column_number(rows, row, "ord") == (int64_t)i + 1;
 
-		if (rows &&
-		    !(row < PQntuples(rows) && column_number(rows, row, "ord") == (int64_t)i + 1)) {
+		if (rows && !(is_there && is_for(request, column_number(rows, row, "coupon_id")))) {
 			refuse(request, ticket);
+			row += is_there;
 			continue;
 		}
 		attempts_end(ticket, NULL, clock_monotonic_us());
@@ -132,12 +147,14 @@ static void on_texts(void *context, const PGresult *rows)
 }
 
 static void taken_decide(struct redeem *redeem, const struct asked *taken,
-			 const struct catalogue_found *found)
+			 const struct catalogue_found *looked)
 {
-	switch (found->kind) {
+	const struct catalogue_found found = found_for(taken->request, looked);
+
+	switch (found.kind) {
 	case CATALOGUE_CODE:
 		attempts_end(taken->ticket, NULL, clock_monotonic_us());
-		submit(redeem, taken->request, found->coupon, found->code);
+		submit(redeem, taken->request, found.coupon, found.code);
 		return;
 	case CATALOGUE_MAYBE:
 		redeem->asked[redeem->asked_n++] = *taken;
@@ -256,6 +273,7 @@ void redeem_flush(struct redeem *redeem)
 	for (size_t i = 0; i < n; i++) {
 		request = STAILQ_FIRST(&arrived);
 		STAILQ_REMOVE_HEAD(&arrived, next);
+		found[i] = found_for(request, &found[i]);
 		decide(redeem, request, &found[i]);
 	}
 	waiting_send(redeem);

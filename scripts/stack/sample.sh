@@ -22,7 +22,8 @@ sample_verdict() {
 }
 
 command_run() {
-	local coupon total=10000 env client="nc -N 127.0.0.1 $PORT_GATEWAY" curl='curl -s' scheme=http
+	local coupon total=10000 env client="nc -N 127.0.0.1 $PORT_GATEWAY"
+	local curl='curl -s' scheme=http
 	built couponctl
 	built coupon-rush
 	backends_start

@@ -1,8 +1,10 @@
 -- Sessions, processes and the installation.
 
--- change_counts: The numbers that only grow (see change_note()), the fence of the keeper, and the
--- id of the installation.
-SELECT c.stripe, c.num, (SELECT fence FROM keeper) AS fence, i.id AS installation
+-- change_counts: The numbers that only grow (see change_note()), the fence of the keeper, the id of
+-- the installation, and the number of the last change of an API key. The first four columns are
+-- known by their order.
+SELECT c.stripe, c.num, (SELECT fence FROM keeper) AS fence, i.id AS installation,
+	(SELECT num FROM api_key_version) AS keys_version
 FROM installation AS i LEFT JOIN change_count AS c ON true
 ORDER BY c.stripe
 

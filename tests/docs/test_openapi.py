@@ -33,7 +33,7 @@ OBJECTS = {
     "license": {"name!": str, "identifier": str},
     "server": {"url!": str},
     "tag": {"name!": str, "description": str},
-    "path": {method: "operation" for method in METHODS},
+    "path": {"parameters": ["parameter"], **{method: "operation" for method in METHODS}},
     "operation": {
         "operationId!": str,
         "tags!": [str],
@@ -162,17 +162,18 @@ def test_has_each_path_and_method_of_the_gateway():
     wanted = {
         (f"/v1/{name}", method)
         for _, name, reads, _ in entries("gateway/listen/op_table.h", "OP")
-        for method in (("GET", "POST") if reads == "1" else ("POST",))
+        for method in (("GET", "HEAD", "POST") if reads == "1" else ("POST",))
     } | {
         (path, method)
         for path in re.findall(r'^\t\{ "(/\S+)", on_', text("gateway/listen/http.c"), re.MULTILINE)
         for method in ("GET", "HEAD")
     }
+    wanted |= {("/v1/users/{user}/coupons", method) for method in ("GET", "HEAD")}
     assert {(path, method) for path, method, _ in operations()} == wanted
 
 
 RESERVED = {41}  # codes that no operation answers yet
-WHATEVER_THE_ANSWER = {"408", "413", "415", "417", "421", "431"}  # of one that could not be read
+WHATEVER_THE_ANSWER = {"406", "408", "413", "415", "417", "421", "431"}  # not read
 
 
 def replies():
@@ -203,6 +204,21 @@ def test_has_each_answer():
     assert seen == set(table) - RESERVED
 
 
+def test_each_answer_that_is_a_problem_has_a_type():
+    """It is the place of the answer's schema in the file: the gateway writes only the name."""
+    anchors = {
+        schema["$anchor"]: schema["properties"]["status"]["const"]
+        for schema in DOCUMENT["components"]["schemas"].values()
+        if "$anchor" in schema
+    }
+    names = [status for _, code, status, _, _ in answers() if int(code) not in {0, *RESERVED}]
+    assert anchors == {name: name for name in names}
+    problem = DOCUMENT["components"]["schemas"]["Problem"]["properties"]
+    assert problem["answer"]["enum"] == names
+    assert problem["type"]["enum"] == ["about:blank", *(f"/openapi.json#{one}" for one in names)]
+    assert '"/openapi.json#"' in text("gateway/listen/http_reply.c")
+
+
 def test_has_each_reason():
     reasons = [name for _, name in entries("common/message/reason_table.h", "REASON")]
     assert DOCUMENT["components"]["schemas"]["Reason"]["enum"] == reasons
@@ -217,12 +233,16 @@ def test_has_the_limits_of_the_code():
         "REQUEST_PAGE_DEFAULT": schemas["PageLimit"]["default"],
         "REQUEST_ID_STRING_MAX": schemas["RequestId"]["oneOf"][0]["maxLength"],
         "USER_ID_MAX": schemas["UserId"]["maxLength"],
+        "HTTP_REQUEST_ID_MAX": DOCUMENT["components"]["headers"]["RequestId"]["schema"][
+            "maxLength"
+        ],
     }
     headers = "".join(
         text(path)
         for path in (
             "common/message/receive.h",
             "gateway/listen/request.h",
+            "gateway/listen/http_value.h",
         )
     )
     for name, limit in limits.items():

@@ -255,7 +255,7 @@ def test_a_file_that_others_may_read_is_refused(codes, coupon, tmp_path, keys_fi
     for mode in (0o644, 0o604, 0o660):
         copy.chmod(mode)
         told = other.refused("generate", coupon, "--count", 5, "--out", tmp_path / "c")
-        assert "others may read or write it: allowed is chmod 600" in told
+        assert "others may " in told and "allowed is chmod 600" in told
     copy.chmod(0o640)
     other.generate(coupon, 5, tmp_path / "c")
 

@@ -5,6 +5,7 @@ import random
 import signal
 import socketserver
 import threading
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -389,7 +390,8 @@ def test_answers_that_end_it(stack, make_coupon, users, answer, message):
 @pytest.mark.long
 def test_each_request_has_its_key(stack, make_coupon, users):
     """The same request again after each answer that decides nothing."""
-    seen, undecided = {}, [("busy", 20), ("unavailable", 21), ("unknown", 22), ("not_started", 5)]
+    seen, undecided = {}, [("busy", 20), ("unavailable", 21), ("unknown", 22), ("not_started", 5),
+                           ("rate_limited", 23)]  # fmt: skip
 
     def answer(request):
         asked = seen.setdefault(request["user"], [])
@@ -404,7 +406,25 @@ def test_each_request_has_its_key(stack, make_coupon, users):
         assert giving.run("--connections", 2)["issued"] == 3
     for user in ids:
         wanted = {"op": "issue", "coupon": coupon, "user": user, "ack": "issued"}
-        assert seen[user] == [{**wanted, "key": f"distribute/{'n' * 40}/1"}] * 5
+        assert seen[user] == [{**wanted, "key": f"distribute/{'n' * 40}/1"}] * 6
+
+
+def test_it_waits_as_long_as_it_is_told(stack, make_coupon, users):
+    """By `retry_after_ms`, which is longer than its own first waits."""
+    times = []
+
+    def answer(request):
+        times.append(time.monotonic())
+        said = {"id": request["id"], "code": 0, "status": "issued", "receive": "x", "slot": 1}
+        if len(times) == 1:
+            said = {"id": request["id"], "code": 23, "status": "rate_limited",
+                    "retry_after_ms": 1500, "message": "x"}  # fmt: skip
+        return json.dumps(said, separators=(",", ":"))
+
+    with gateway_of(answer) as address:
+        giving = Giving(stack, make_coupon(10), users(["1"]), listen=address)
+        assert giving.run("--connections", 1)["issued"] == 1
+    assert len(times) == 2 and times[1] - times[0] >= 1.5
 
 
 def test_a_key_that_redis_had_lost(stack, make_coupon, users):

@@ -137,6 +137,7 @@ def connect(gateway, count):
         return (clients, opened.pop_all()) if all(map(is_served, clients)) else None
 
 
+@pytest.mark.plain
 def test_connections(stack, gateway_make):
     gateway = gateway_make(stack, COUPON_CONNECTIONS_MAX=3)
     three, connections = wait_until(lambda: connect(gateway, 3))
@@ -154,6 +155,7 @@ def test_connections(stack, gateway_make):
     assert gateway.metrics()["couponmq_connections_refused_total"] >= 1
 
 
+@pytest.mark.plain
 def test_connections_of_an_address(stack, gateway_make):
     """Those of the socket API and HTTP together; Unix sockets and other addresses have room."""
     gateway = gateway_make(
@@ -187,20 +189,22 @@ def test_connections_of_an_address(stack, gateway_make):
     assert gateway.metrics()[name] >= 2
 
 
-def test_networks_that_are_none_stop_the_start(stack):
+@pytest.mark.parametrize("setting", ["COUPON_CONNECTIONS_NETWORKS", "COUPON_PROXY_FROM"])
+def test_networks_that_are_none_stop_the_start(stack, setting):
     result = subprocess.run(
         [stack.build_dir / "coupon-gateway", "-n"],
-        env={**os.environ, **stack.env, "COUPON_CONNECTIONS_NETWORKS": "10.0.0.0/33"},
+        env={**os.environ, **stack.env, setting: "10.0.0.0/33"},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert result.returncode == 1
-    assert 'COUPON_CONNECTIONS_NETWORKS is "10.0.0.0/33"' in result.stderr
+    assert f'{setting} is "10.0.0.0/33"' in result.stderr
     assert "allowed are addresses and networks" in result.stderr
 
 
+@pytest.mark.plain
 def test_a_client_that_never_reads_is_cut_off(stack, make_coupon, gateway_make):
     coupon = make_coupon(100)
     gateway = gateway_make(
@@ -230,6 +234,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("data", LINES.values(), ids=LINES)
+@pytest.mark.plain
 def test_what_all_connections_hold_is_bounded(stack, gateway_make, data):
     bound = 1048576
     gateway = gateway_make(
@@ -372,6 +377,7 @@ def test_another_client_is_served_before_long_lines(stack, many_descriptors, gat
         wait_until(lambda: gateway.metrics()["couponmq_requests_total"] == before + n + 2)
 
 
+@pytest.mark.plain
 def test_a_client_is_served_before_all_that_connect_are_accepted(
     stack, many_descriptors, gateway_make
 ):
@@ -414,6 +420,7 @@ def test_reads_in_redis_do_not_delay_issuing(rough, many_descriptors, gateway_ma
         assert gateway.metrics()["couponmq_requests_total"] == before + n + 1
 
 
+@pytest.mark.plain
 def test_without_descriptors_accepting_pauses_and_recovers(stack):
     gateway = gateway_process(stack, "gateway-few-descriptors", descriptors_max=96)
     try:
@@ -439,6 +446,7 @@ def test_without_descriptors_accepting_pauses_and_recovers(stack):
         gateway.end()
 
 
+@pytest.mark.plain
 def test_a_half_closed_client_that_never_reads_goes_too(stack, gateway_make):
     gateway = gateway_make(stack, COUPON_IDLE_TIMEOUT_MS=500, COUPON_OUTPUT_LIMIT_BYTES=2**30)
     listen = gateway.settings["COUPON_LISTEN"]
@@ -450,6 +458,7 @@ def test_a_half_closed_client_that_never_reads_goes_too(stack, gateway_make):
         assert gateway.metrics()["couponmq_connections"] == 0
 
 
+@pytest.mark.plain
 def test_clients_leave_descriptors_for_the_services(rough):
     gateway = gateway_process(rough, "gateway-few-descriptors-http", descriptors_max=80)
     try:

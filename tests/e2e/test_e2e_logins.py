@@ -108,12 +108,16 @@ def test_what_the_gateway_may_not_do_in_redis(stack, redis_client):
 
     assert may("HSET", "coupon:{1}", "stock", "1")
     assert may("HSET", "couponmq:changes", "1", "1") and may("UNLINK", "couponmq:changes")
+    assert may("HGET", "couponmq:keys", "version") and may("HSCAN", "couponmq:keys", "0")
     for command in (
         ("DEL", "coupon:{1}"),
         ("UNLINK", "coupon:{1}"),
         ("HDEL", "coupon:{1}:users", "1"),
         ("RENAME", "coupon:{1}", "coupon:{2}"),
         ("SCAN", "0"),
+        ("HSET", "couponmq:keys", "0000000000", "{}"),
+        ("HDEL", "couponmq:keys", "0000000000"),
+        ("UNLINK", "couponmq:keys"),
         ("HGETALL", "couponmq:lock:{keeper}"),
         ("SUBSCRIBE", "couponmq:lock:wake:1"),
     ):

@@ -126,15 +126,16 @@ def test_serves_the_file(api):
 
 @pytest.mark.parametrize("path", DOCUMENT["paths"])
 def test_a_path_takes_the_methods_of_the_file(stack, session, path):
+    """And OPTIONS, which the description of the file has."""
     listed = {method for one, method in OPERATIONS if one == path}
     for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
         response = session.request(method, stack.http(path), timeout=60)
-        assert (response.status_code == 405) == (method not in listed), method
+        assert (response.status_code == 204) == (method == "OPTIONS"), method
+        assert (response.status_code == 405) == (method not in {*listed, "OPTIONS"}), method
         if method not in listed:
-            assert set(response.headers["Allow"].split(", ")) == listed
-            assert method == "HEAD" or response.json()["message"] == (
-                f"this path takes {response.headers['Allow']}"
-            )
+            assert set(response.headers["Allow"].split(", ")) == {*listed, "OPTIONS"}
+        if response.status_code == 405 and method != "HEAD":
+            assert response.json()["message"] == f"this path takes {response.headers['Allow']}"
     assert session.request("BREW", stack.http(path), timeout=60).status_code == 501
 
 
@@ -331,6 +332,68 @@ def test_rejected(api, make_coupon, pg):
         assert by_body["status"] == ("rejected" if "receive" in form else "ok")
 
 
+# The headers that ask for something
+
+
+def test_problems(stack, api, make_coupon):
+    """Each is the reply that it would be otherwise; api() checks it against the schema of that."""
+    asking = {"Accept": "application/problem+json"}
+    coupon, seen = make_coupon(1), set()
+
+    def problem(path, **options):
+        response = api(path, headers=asking, **options)
+        seen.add((response.status_code, response.json()["type"]))
+        return response.json()
+
+    one = {"coupon": coupon, "user": "a", "id": BIG - 1}
+    issued = api("/v1/issue", headers=asking, json={**one, "ack": "issued"})
+    assert issued.headers["Content-Type"] == "application/json" and issued.json()["id"] == BIG - 1
+    assert problem("/v1/issue", json=one)["id"] == BIG - 1
+    problem("/v1/issue", json={"coupon": "4611686018427387904", "user": "a"})
+    problem("/v1/issue", json={"user": "a"})
+    problem("/v1/redeem", json={"code": "x", "user": "problems"})
+    problem("/v1/status", json={"receive": f"{coupon}.42.{ULID}.0"})
+    problem("/v1/issue", data=b"{" + b" " * 65535 + b"}")
+    response = requests.post(stack.http("/v1/issue"), data="{}", headers=asking, timeout=60)
+    answer_check("/v1/issue", "POST", response)
+    seen.add((response.status_code, response.json()["type"]))
+    names = ("out_of_stock", "not_found", "bad_request", "code_invalid", "too_large")
+    assert seen == {
+        *zip((409, 404, 400, 422, 413), (f"/openapi.json#{name}" for name in names)),
+        (415, "about:blank"),
+    }
+
+
+def test_each_reply_repeats_the_id_of_its_request(api):
+    for path, method in OPERATIONS:
+        response = api(path, method, headers={"X-Request-Id": "r-1", "traceparent": "x"})
+        assert response.headers["X-Request-Id"] == "r-1"
+        assert api(path, method).headers["X-Request-Id"] != "r-1"
+
+
+@pytest.mark.parametrize("path", ["/v1/issue", "/v1/redeem"])
+def test_a_key_in_the_header(api, coupon, path):
+    (first, *_) = examples_of(body_schema(operation_of(path, "POST")), coupon)
+    for value in ("k", '"k"', '"a\\"b"', "a b", '"' + "x" * 64 + '"'):
+        response = api(path, json=first, headers={"Idempotency-Key": value})
+        assert response.status_code != 400, (value, response.text)
+    for value in ("", '"', '"k', '"k";a=b', "x" * 65, "\xfc"):
+        headers = {"Idempotency-Key": value.encode("latin-1")}
+        assert api(path, json=first, headers=headers).status_code == 400, value
+    for key, status in (("k", False), ("K", True)):
+        response = api(path, json={**first, "key": "k"}, headers={"Idempotency-Key": f'"{key}"'})
+        assert (response.status_code == 400) == status
+
+
+@each(QUERIES)
+def test_head_is_get_without_the_body(api, coupon, path, method):
+    for example in examples_of(body_schema(operation_of(path, "POST")), coupon):
+        query = {name: str(value) for name, value in example.items()}
+        head = api(path, "HEAD", params=query)
+        assert head.status_code == api(path, method, params=query).status_code
+        assert int(head.headers["Content-Length"]) > 0
+
+
 # Answers of the operations that read
 
 
@@ -382,7 +445,7 @@ def test_coupon_that_redis_does_not_have(api, rough, rough_coupon, rough_redis):
         assert (response.status_code, response.json()["status"]) == (409, status)
 
 
-def test_pages_of_coupons(api, make_coupon):
+def test_pages_of_coupons(stack, api, make_coupon):
     for _ in range(3):
         statuses(api, make_coupon(1), "pages", ack="issued")
     query, n = {"user": "pages", "limit": "2"}, 0
@@ -393,6 +456,12 @@ def test_pages_of_coupons(api, make_coupon):
             break
         query["cursor"] = page["cursor"]
     assert n == 3
+    query = {"limit": "2"}
+    for user in ("pages", "a/b"):
+        by_query = api("/v1/coupons", "GET", params={"user": user, **query})
+        path = f"/v1/users/{user.replace('/', '%2F')}/coupons"
+        by_path = requests.get(stack.http(path), query, timeout=60)
+        assert answer_check("/v1/users/{user}/coupons", "GET", by_path).json() == by_query.json()
 
 
 # Services that are away
@@ -487,6 +556,8 @@ def test_requests_that_cannot_be_read(narrow, path, method):
 
     assert status(("X ", "y")) == 400
     assert status(("Origin", "https://evil.example")) == 403
+    if path.startswith("/v1/"):
+        assert status(("Accept", "text/html")) == 406
     is_monitoring = path in ("/healthz", "/readyz", "/metrics")
     assert (status(("Host", "evil.example")) == 421) != is_monitoring
     if method == "POST":

@@ -102,6 +102,35 @@ def test_http_hosts_that_are_no_names(stack):
     assert run(stack, "coupon-gateway", "-n", COUPON_HTTP_HOSTS="a,b-c.example").returncode == 0
 
 
+def test_settings_of_tokens(stack, tmp_path):
+    path = tmp_path / "jwks.json"
+    key = '{"kty":"OKP","crv":"Ed25519","kid":"%s","x":"%s"}'
+    point = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
+    path.write_text('{"keys":[%s]}' % (key % ("one", point)))
+    good = {
+        "COUPON_TOKEN_KEYS": str(path),
+        "COUPON_TOKEN_ISSUER": "https://shop.example",
+        "COUPON_TOKEN_AUDIENCE": "couponmq",
+    }
+    assert run(stack, "coupon-gateway", "-n", **good).returncode == 0
+    for missing in ("COUPON_TOKEN_ISSUER", "COUPON_TOKEN_AUDIENCE"):
+        result = run(stack, "coupon-gateway", "-n", **{**good, missing: ""})
+        assert result.returncode == 1 and missing in result.stderr
+    path.write_text('{"keys":[%s]}' % (key % ("two", "AAAA")))
+    result = run(stack, "coupon-gateway", "-n", **good)
+    assert result.returncode == 1
+    assert str(path) in result.stderr and "key 1 (kid two): its x must be" in result.stderr
+
+
+def test_origins_that_are_malformed_end_the_start(stack):
+    for origins in ("*", "shop.example", "https://shop.example/", "https://a,"):
+        result = run(stack, "coupon-gateway", "-n", COUPON_HTTP_ORIGINS=origins)
+        assert result.returncode == 1
+        assert f'COUPON_HTTP_ORIGINS is "{origins}": allowed are origins' in result.stderr
+    allowed = "https://shop.example,http://localhost:3000"
+    assert run(stack, "coupon-gateway", "-n", COUPON_HTTP_ORIGINS=allowed).returncode == 0
+
+
 # The path of the Unix socket
 
 

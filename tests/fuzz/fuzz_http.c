@@ -1,7 +1,7 @@
 /*
  * HTTP with arbitrary bytes: the server answers with HTTP or closes the connection, every request
- * that it accepted is answered once and freed, and requests and answers do not depend on where the
- * bytes are cut.
+ * that it accepted is answered once and freed, no page but the listed one may read an answer, and
+ * requests and answers do not depend on where the bytes are cut.
  */
 #include "tests/fuzz/wire.h"
 
@@ -14,15 +14,28 @@ static int ready(void *context, cJSON **body)
 	return 1;
 }
 
-/* The parts that differ between runs. */
-static void dates_blank(struct wire_text *text)
+/* The values of a header, which differ between runs. */
+static void values_blank(struct wire_text *text, const char *name)
 {
-	static const char date[] = "Date: ";
 	char *at = text->bytes;
 
-	while ((at = memmem(at, text->len - (size_t)(at - text->bytes), date, sizeof(date) - 1)))
+	while ((at = memmem(at, text->len - (size_t)(at - text->bytes), name, strlen(name))))
 		for (; at < text->bytes + text->len && *at != '\r'; at++)
 			*at = ' ';
+}
+
+/* No page but the listed one may read a reply. */
+static void origins_check(const struct wire_text *text)
+{
+	static const char name[] = "\r\nAccess-Control-Allow-Origin: ";
+	static const char value[] = WIRE_ORIGIN "\r\n";
+	const char *at = text->bytes, *end = text->bytes + text->len;
+
+	while ((at = memmem(at, (size_t)(end - at), name, sizeof(name) - 1))) {
+		at += sizeof(name) - 1;
+		check((size_t)(end - at) >= sizeof(value) - 1 &&
+		      memcmp(at, value, sizeof(value) - 1) == 0);
+	}
 }
 
 /* The first byte: where to cut, and whether the answers are delayed. */
@@ -44,13 +57,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	wire_run(&wire, data + 1, size - 1, 1u + data[0], &cut);
 	dispatched = wire.dispatched;
 	check(intake_held_bytes(wire.intake) == 0);
+	origins_check(&cut);
 	check(cut.len == 0 || (cut.len > 9 && memcmp(cut.bytes, "HTTP/", 5) == 0));
 	if (wire.later || memmem(data + 1, size - 1, "/metrics", 8) ||
 	    memmem(data + 1, size - 1, "xpect", 5))
 		return 0;
 	wire_run(&wire, data + 1, size - 1, 0, &whole);
-	dates_blank(&whole);
-	dates_blank(&cut);
+	values_blank(&whole, "Date: ");
+	values_blank(&cut, "Date: ");
+	values_blank(&whole, "X-Request-Id: ");
+	values_blank(&cut, "X-Request-Id: ");
 	/*
 	 * The last page may be lost: evhttp closes the connection with bytes unread, and the kernel
 	 * resets it.

@@ -63,7 +63,9 @@ static size_t replies_check(const struct wire_text *text)
 		check(json_integer(code, 0, 99, &number) == 0);
 		check(number == answer_code(ANSWER_OK) ||
 		      number == answer_code(ANSWER_BAD_REQUEST) ||
-		      number == answer_code(ANSWER_TOO_LARGE));
+		      number == answer_code(ANSWER_TOO_LARGE) ||
+		      number == answer_code(ANSWER_BUSY) ||
+		      number == answer_code(ANSWER_UNAVAILABLE));
 		at += (size_t)(stop - line) + 1;
 	}
 	return replies;

@@ -1,7 +1,8 @@
 /*
  * A client of the gateway's servers over a real socket: bytes are sent cut at random places, and
  * the replies are kept. The requests end in the dispatch function, which answers with the request
- * itself, at once or later and out of order.
+ * itself, at once or later and out of order; redeem is `busy` for the milliseconds that its code
+ * is, or `unavailable`.
  */
 #pragma once
 
@@ -19,6 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define WIRE_ORIGIN "https://shop.example" /* of the web pages that may read replies over HTTP */
 #define WIRE_TURNS_MAX 1000
 #define WIRE_TURNS_QUIET 6 /* turns without a new byte after which the output is complete */
 
@@ -42,17 +44,27 @@ struct wire_text {
 
 static inline void wire_answer_one(struct request *request)
 {
+	enum answer answer = ANSWER_OK;
 	cJSON *object = cJSON_CreateObject();
 	char id[ID_SIZE];
+	int64_t ms;
 
 	check(object != NULL);
+	if (request->op == OP_REDEEM) {
+		answer = ANSWER_UNAVAILABLE;
+		if (id_parse(request_code(request), request->code_len, &ms) == 0) {
+			answer = ANSWER_BUSY;
+			cJSON_AddNumberToObject(object, "retry_after_ms", (double)(ms % 3600001));
+		}
+		cJSON_AddStringToObject(object, "message", "later");
+	}
 	if (request->op == OP_ISSUE) {
 		id_format(request->coupon, id);
 		cJSON_AddStringToObject(object, "coupon", id);
 		cJSON_AddStringToObject(object, "user", request->user.text);
 		cJSON_AddStringToObject(object, "key", request_key(request));
 	}
-	request_answer_object(request, ANSWER_OK, NULL, object);
+	request_answer_object(request, answer, NULL, object);
 }
 
 static inline void wire_dispatch(void *context, struct request *request)
@@ -85,7 +97,10 @@ static inline void wire_init(struct wire *wire)
 	wire->base = event_base_new();
 	STAILQ_INIT(&wire->kept);
 	wire->config = (struct config){ .http_hosts = (char *)"shop",
+					.http_origins = (char *)WIRE_ORIGIN,
 					.connections_networks = (char *)"",
+					.proxy_from = (char *)"",
+					.tls_cert = (char *)"",
 					.line_limit_bytes = 256,
 					.connections_max = 100,
 					.inflight_per_connection_max = 4,

@@ -9,6 +9,7 @@ RELEASE = "tests/lua/test_script_release.py::"
 CODES = "tests/lua/test_script_codes.py::"
 VERIFY = "tests/lua/test_script_keeper.py::"
 KEEPER = "tests/lua/test_script_keeper.py::"
+KEYS = "tests/lua/test_script_keys.py::"
 
 MUTANTS = [
     mutant(
@@ -321,5 +322,47 @@ MUTANTS = [
         "elseif ARGV[i * EACH] == 'void' and false then",
         REBUILD + "test_late_is_voided_before_whom_it_has_displaced_is_settled",
         CODES + "test_a_code_of_a_voided_receive_that_another_user_had",
+    ),
+    mutant(
+        "keys",
+        "the key in Redis that stays revoked",
+        "lua/keys.lua",
+        "(record.revoked or not revoked)",
+        "true",
+        KEYS + "test_revoked_stays_revoked",
+        KEYS + "test_sequence",
+    ),
+    mutant(
+        "keys",
+        "the version of a key in Redis, which never falls",
+        "lua/keys.lua",
+        "(record.version > version or",
+        "(record.version ~= version or",
+        KEYS + "test_only_a_lower_version_is_replaced",
+        KEYS + "test_sequence",
+    ),
+    mutant(
+        "keys",
+        "the version of all keys in Redis, which never falls",
+        "lua/keys.lua",
+        "if from <= known and to > known then",
+        "if from <= known then",
+        KEYS + "test_version_never_falls",
+    ),
+    mutant(
+        "keys",
+        "the version of all keys in Redis, which says that it has all before",
+        "lua/keys.lua",
+        "if from <= known and to > known then",
+        "if to > known then",
+        KEYS + "test_version_grows_only_where_it_has_all_before",
+    ),
+    mutant(
+        "keys",
+        "the installation of the keys in Redis",
+        "lua/keys.lua",
+        "if installation ~= ARGV[1] then",
+        "if false then",
+        KEYS + "test_of_another_installation",
     ),
 ]

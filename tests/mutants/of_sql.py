@@ -8,6 +8,7 @@ LATE = "tests/sql/test_sql_late.py::"
 CODES = "tests/sql/test_sql_codes.py::"
 QUERY_KEEPER = "tests/sql/test_sql_query_keeper.py::"
 WEBHOOK = "tests/sql/test_sql_webhook.py::"
+KEYS = "tests/sql/test_sql_keys.py::"
 
 MUTANTS = [
     mutant(
@@ -243,9 +244,42 @@ MUTANTS = [
         "rights",
         "the gateway that only reads",
         "sql/roles.sql",
-        "\tinstallation, keeper, receive_rejected, user_coupon TO couponmq_gateway;\n",
-        "\tinstallation, keeper, receive_rejected, user_coupon TO couponmq_gateway;\n"
-        "GRANT UPDATE ON coupon TO couponmq_gateway;\n",
+        "\tcoupon, coupon_void, installation, keeper, receive_rejected, user_coupon\n"
+        "\tTO couponmq_gateway;\n",
+        "\tcoupon, coupon_void, installation, keeper, receive_rejected, user_coupon\n"
+        "\tTO couponmq_gateway;\nGRANT UPDATE ON coupon TO couponmq_gateway;\n",
         "tests/sql/test_sql_roles.py::test_it_may_not",
+    ),
+    mutant(
+        "keys",
+        "the key that PostgreSQL has revoked, when Redis' keys come back",
+        "sql/function/api_key_restore.sql",
+        "WHEN there.revoked_at IS NULL AND there.version < own.version",
+        "WHEN there.version < own.version",
+        KEYS + "test_postgresql_put_back_revives_no_revoked_key",
+    ),
+    mutant(
+        "keys",
+        "the revocation that only Redis has",
+        "sql/function/api_key_restore.sql",
+        "CASE WHEN there.revoked_at IS NULL THEN 'revoked' END",
+        "NULL",
+        KEYS + "test_postgresql_put_back_revives_no_revoked_key",
+    ),
+    mutant(
+        "keys",
+        "the revocation that Redis only seems to have",
+        "sql/function/api_key_restore.sql",
+        "AND there.version <= redis_version THEN 'told' END;",
+        "AND false THEN 'told' END;",
+        KEYS + "test_what_redis_only_seems_to_have_is_told_again",
+    ),
+    mutant(
+        "keys",
+        "the number of changes of keys, which goes on above that of Redis",
+        "sql/function/api_key_restore.sql",
+        "SET num = redis_version WHERE num < redis_version;",
+        "SET num = num;",
+        KEYS + "test_the_number_continues_above_that_of_redis",
     ),
 ]

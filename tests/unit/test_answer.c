@@ -21,7 +21,7 @@ static void test_numbers(void **state)
 		{ 6, "paused", 409 },     { 7, "code_invalid", 422 },  { 8, "code_used", 409 },
 		{ 9, "rejected", 409 },   { 20, "busy", 429 },         { 21, "unavailable", 503 },
 		{ 22, "unknown", 504 },   { 40, "bad_request", 400 },  { 41, "unauthorized", 401 },
-		{ 42, "forbidden", 403 }, { 43, "too_large", 413 },
+		{ 42, "forbidden", 403 }, { 43, "too_large", 413 },    { 23, "rate_limited", 429 },
 	};
 
 	(void)state;

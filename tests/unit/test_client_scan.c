@@ -87,6 +87,32 @@ static void test_other_spellings(void **state)
 	json_arena_free(arena);
 }
 
+static void test_the_time_to_wait(void **state)
+{
+	static const struct {
+		const char *line;
+		int64_t wait_ms;
+	} cases[] = {
+		{ "{\"code\":23,\"status\":\"rate_limited\",\"retry_after_ms\":50}", 50 },
+		{ "{\"code\":20,\"retry_after_ms\":3600000}", 3600000 },
+		{ "{\"code\":23,\"retry_after_ms\":3600001}", 0 },
+		{ "{\"code\":23,\"retry_after_ms\":-1}", 0 },
+		{ "{\"code\":23,\"retry_after_ms\":\"50\"}", 0 },
+		{ "{\"code\":23}", 0 },
+	};
+	struct json_arena *arena = json_arena_new();
+	struct client_reply reply;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_int_equal(client_reply_read(arena, cases[i].line, strlen(cases[i].line),
+						   &reply),
+				 0);
+		assert_int_equal(reply.retry_after_ms, cases[i].wait_ms);
+	}
+	json_arena_free(arena);
+}
+
 /* Every beginning of a reply, and every byte of it replaced. */
 static void test_broken_lines(void **state)
 {
@@ -108,6 +134,7 @@ static void test_broken_lines(void **state)
 	assert_int_equal(client_reply_read(arena, "{}", 2, &reply), -1);
 	assert_int_equal(client_reply_read(arena, "{\"code\":20}", 11, &reply), 0);
 	assert_int_equal(reply.request, -1);
+	assert_int_equal(reply.retry_after_ms, 0);
 	json_arena_free(arena);
 }
 
@@ -217,6 +244,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_scans),
 		cmocka_unit_test(test_other_spellings),
+		cmocka_unit_test(test_the_time_to_wait),
 		cmocka_unit_test(test_broken_lines),
 		cmocka_unit_test(test_plan_lines),
 		cmocka_unit_test(test_plan_lines_of_many_coupons),

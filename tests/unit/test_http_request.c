@@ -1,7 +1,4 @@
-/*
- * HTTP requests in one piece and cut anywhere: complete, refused, and where the next one begins;
- * the hosts that they may name.
- */
+/* HTTP requests in one piece and cut anywhere: complete, refused, and where the next one begins. */
 #include "gateway/listen/http_request.h"
 
 #include <setjmp.h>
@@ -231,60 +228,48 @@ static void test_the_type_of_a_body(void **state)
 	assert_false(is_json("text/plain\r\nContent-Type: application/json"));
 }
 
-static void test_hosts(void **state)
+static void test_headers_that_are_there_once(void **state)
 {
-	static const char *const own[] = { "127.0.0.1",    "127.0.0.1:7480", "[::1]",
-					   "[::1]:7480",   "localhost",      "LocalHost:1",
-					   "shop.example", "Gateway:7480" };
-	static const char *const foreign[] = { "",
-					       "x",
-					       "evil.example",
-					       "evil.example:7480",
-					       "shop.example.evil",
-					       "localhost.evil",
-					       "shop",
-					       "127.0.0.1.evil",
-					       "127.1",
-					       "0x7f.1",
-					       "2130706433",
-					       "::1",
-					       "[::1",
-					       "[x]",
-					       "[127.0.0.1]",
-					       "localhost:x",
-					       "localhost:1:2",
-					       "[::1]x",
-					       "a@localhost",
-					       ",",
-					       "shop.example,gateway",
-					       "localhost:80 x" };
-	const char *names = "shop.example,gateway";
+	static const char text[] = "GET / HTTP/1.1\r\naccept: a/b \r\nX-REQUEST-ID:  id-1 \t\r\n"
+				   "Idempotency-Key: k\r\nAccept:c/d\r\nIdempotency-Key: l\r\n" END;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
-		assert_true(http_hosts_has(names, own[i]));
-	for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
-		assert_false(http_hosts_has(names, foreign[i]));
-	assert_false(http_hosts_has("", "shop.example"));
-	assert_true(http_hosts_has("", "localhost"));
+	for (size_t cut = 0; cut < sizeof(text); cut++) {
+		struct http_request request;
+
+		http_request_init(&request, BODY_LIMIT);
+		feed(&request, text, sizeof(text) - 1, cut);
+		assert_true(request.complete);
+		assert_string_equal(http_request_one(&request, TEXT_REQUEST_ID), "id-1");
+		assert_string_equal(request.texts[TEXT_ACCEPT].bytes, "a/b , c/d");
+		assert_true(request.seen & 1u << TEXT_KEY);
+		assert_null(http_request_one(&request, TEXT_KEY));
+		assert_null(http_request_one(&request, TEXT_TRACEPARENT));
+		http_request_reset(&request);
+		feed(&request, NEXT, strlen(NEXT), strlen(NEXT));
+		assert_null(http_request_one(&request, TEXT_REQUEST_ID));
+		assert_int_equal(request.seen, 1u << TEXT_HOST);
+		assert_int_equal(request.twice, 0);
+		http_request_free(&request, 0);
+	}
 }
 
-static void test_origins(void **state)
+/* They come behind the body, when the request was already judged by its head. */
+static void test_trailers_are_no_headers(void **state)
 {
-	static const char names[] = "shop.example", host[] = "127.0.0.1:7480";
+	static const char text[] = CHUNKED "0\r\nHost: y\r\nOrigin: http://x\r\n"
+					   "Idempotency-Key: k\r\n\r\n";
+	struct http_request request;
 
 	(void)state;
-	assert_true(http_hosts_has_origin(names, "http://127.0.0.1:7480", host));
-	assert_true(http_hosts_has_origin(names, "https://shop.example", host));
-	assert_true(http_hosts_has_origin(names, "http://Shop.example:3000", host));
-	assert_false(http_hosts_has_origin(names, "http://127.0.0.1:3000", host));
-	assert_false(http_hosts_has_origin(names, "http://localhost:7480", host));
-	assert_false(http_hosts_has_origin(names, "https://evil.example", host));
-	assert_false(http_hosts_has_origin(names, "https://shop.example.evil", host));
-	assert_false(http_hosts_has_origin(names, "null", host));
-	assert_false(http_hosts_has_origin(names, "null", "null"));
-	assert_false(http_hosts_has_origin(names, "http://", host));
-	assert_false(http_hosts_has_origin("", "http://shop.example", ""));
+	for (size_t cut = 0; cut < sizeof(text); cut++) {
+		http_request_init(&request, BODY_LIMIT);
+		feed(&request, text, sizeof(text) - 1, cut);
+		assert_true(request.complete);
+		assert_string_equal(request.texts[TEXT_HOST].bytes, "x");
+		assert_int_equal(request.seen, 1u << TEXT_HOST);
+		http_request_free(&request, 0);
+	}
 }
 
 /* A request with `n` headers, each but Host with a value of `len` bytes. */
@@ -373,8 +358,8 @@ int main(void)
 		cmocka_unit_test(test_refused_requests),
 		cmocka_unit_test(test_requests_that_are_no_http),
 		cmocka_unit_test(test_the_type_of_a_body),
-		cmocka_unit_test(test_hosts),
-		cmocka_unit_test(test_origins),
+		cmocka_unit_test(test_headers_that_are_there_once),
+		cmocka_unit_test(test_trailers_are_no_headers),
 		cmocka_unit_test(test_headers_are_limited),
 		cmocka_unit_test(test_continue_is_wanted_until_the_body_begins),
 		cmocka_unit_test(test_large_texts_are_not_kept),

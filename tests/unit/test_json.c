@@ -195,6 +195,39 @@ static void test_numbers(void **state)
 	REFUSE("1-2", "bytes after");
 }
 
+static void test_decimals(void **state)
+{
+	const char *error;
+	int64_t value;
+
+	json_decimals_allow(*state);
+	TAKE("[0.5,-1.5e3,1E+2,2e-1,0e0,7]");
+	assert_true(parse(*state, "1.25", 4, &error)->valuedouble == 1.25);
+	REFUSE("1.", "has no digits");
+	REFUSE("1.e1", "has no digits");
+	REFUSE("1e", "has no digits");
+	REFUSE("1e+", "has no digits");
+	REFUSE("01.5", "leading zero");
+	REFUSE(".5", "not JSON");
+	REFUSE("1.5.5", "not JSON");
+	assert_int_equal(json_integer(parse(*state, "2.5", 3, &error), 0, 9, &value), -1);
+	assert_int_equal(json_id(parse(*state, "2.5", 3, &error), &value, &error), -1);
+	assert_int_equal(json_integer(parse(*state, "1e400", 5, &error), 0, 9, &value), -1);
+	assert_int_equal(json_integer(parse(*state, "2.0", 3, &error), 0, 9, &value), 0);
+	assert_int_equal(value, 2);
+}
+
+static void test_wipe(void **state)
+{
+	const char *error;
+	const cJSON *secret = parse(*state, "\"hunter2\"", 9, &error);
+	const char *text = secret->valuestring;
+
+	assert_string_equal(text, "hunter2");
+	json_arena_wipe(*state);
+	assert_int_equal(text[0] | text[6], 0);
+}
+
 static void test_duplicates(void **state)
 {
 	REFUSE("{\"a\":1,\"a\":1}", "occurs twice");
@@ -404,6 +437,8 @@ int main(void)
 		TEST(test_unfinished_string),
 		TEST(test_utf8),
 		TEST(test_numbers),
+		TEST(test_decimals),
+		TEST(test_wipe),
 		TEST(test_duplicates),
 		TEST(test_bytes_after),
 		TEST(test_depth),

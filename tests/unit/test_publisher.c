@@ -249,7 +249,7 @@ static void test_wrong_url(void **state)
 	int wake_fd;
 
 	(void)state;
-	publisher = publisher_new("amqps://h", &wake_fd);
+	publisher = publisher_new("amqpx://h", &wake_fd);
 	trouble_wait(publisher);
 	publisher_trouble(publisher, trouble, sizeof(trouble));
 	assert_non_null(strstr(trouble, "AMQP_URL"));

@@ -15,16 +15,19 @@ static void test_taken(void **state)
 		int port;
 		const char *user, *password;
 		int database;
+		int is_tls;
 	} cases[] = {
-		{ "redis://localhost", "localhost", 6379, NULL, NULL, 0 },
-		{ "redis://127.0.0.1:7479/0", "127.0.0.1", 7479, NULL, NULL, 0 },
-		{ "redis://h:1/", "h", 1, NULL, NULL, 0 },
-		{ "redis://h:65535/15", "h", 65535, NULL, NULL, 15 },
-		{ "redis://:secret@h", "h", 6379, NULL, "secret", 0 },
-		{ "redis://me:secret@h:7000/3", "h", 7000, "me", "secret", 3 },
-		{ "redis://me:a%40b%3Ac%2Fd+e@h", "h", 6379, "me", "a@b:c/d+e", 0 },
-		{ "redis://m%20e:p@h", "h", 6379, "m e", "p", 0 },
-		{ "redis://[::1]:7000/1", "::1", 7000, NULL, NULL, 1 },
+		{ "redis://localhost", "localhost", 6379, NULL, NULL, 0, 0 },
+		{ "redis://127.0.0.1:7479/0", "127.0.0.1", 7479, NULL, NULL, 0, 0 },
+		{ "redis://h:1/", "h", 1, NULL, NULL, 0, 0 },
+		{ "redis://h:65535/15", "h", 65535, NULL, NULL, 15, 0 },
+		{ "redis://:secret@h", "h", 6379, NULL, "secret", 0, 0 },
+		{ "redis://me:secret@h:7000/3", "h", 7000, "me", "secret", 3, 0 },
+		{ "redis://me:a%40b%3Ac%2Fd+e@h", "h", 6379, "me", "a@b:c/d+e", 0, 0 },
+		{ "redis://m%20e:p@h", "h", 6379, "m e", "p", 0, 0 },
+		{ "redis://[::1]:7000/1", "::1", 7000, NULL, NULL, 1, 0 },
+		{ "rediss://h", "h", 6379, NULL, NULL, 0, 1 },
+		{ "rediss://me:secret@h:7000/3", "h", 7000, "me", "secret", 3, 1 },
 	};
 
 	(void)state;
@@ -35,6 +38,7 @@ static void test_taken(void **state)
 		assert_string_equal(url.host, cases[i].host);
 		assert_int_equal(url.port, cases[i].port);
 		assert_int_equal(url.database, cases[i].database);
+		assert_int_equal(url.is_tls, cases[i].is_tls);
 		if (cases[i].user)
 			assert_string_equal(url.user, cases[i].user);
 		else
@@ -55,7 +59,9 @@ static void test_refused(void **state)
 		"localhost",
 		"localhost:6379",
 		"http://h",
-		"rediss://h",
+		"redisss://h",
+		"REDISS://h",
+		"rediss://",
 		"redis://",
 		"redis:///0",
 		"redis://h/x",

@@ -389,6 +389,13 @@ static void test_other_replies(void **state)
 	assert_string_equal(client.line, "{\"id\":\"x\",\"code\":20,\"status\":\"busy\","
 					 "\"message\":\"a limit is reached; nothing was done; "
 					 "retry later\"}");
+	request_fail_wait(parse(*state, "{\"id\":7,\"op\":\"ping\"}"), ANSWER_RATE_LIMITED, 50,
+			  NULL);
+	assert_string_equal(
+		client.line,
+		"{\"id\":7,\"code\":23,\"status\":\"rate_limited\",\"retry_after_ms\":50,"
+		"\"message\":\"too many requests; nothing was done; retry after "
+		"retry_after_ms\"}");
 	request_fail(parse(*state, "{\"op\":\"ping\"}"), ANSWER_NOT_FOUND, "no \"such\" thing");
 	assert_string_equal(
 		client.line,
@@ -409,6 +416,31 @@ static void test_other_replies(void **state)
 	assert_string_equal(request_ack_names[ACK_QUEUED], "queued");
 }
 
+/* The header Idempotency-Key over HTTP. */
+static void test_a_key_beside_the_object(void **state)
+{
+	static const char issue[] = "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\"";
+	char text[256];
+	struct request *request;
+
+	client.responder.key = "k";
+	snprintf(text, sizeof(text), "%s}", issue);
+	request = parse(*state, text);
+	assert_string_equal(request_key(request), "k");
+	free(request);
+	snprintf(text, sizeof(text), "%s,\"key\":\"k\"}", issue);
+	request = parse(*state, text);
+	assert_string_equal(request_key(request), "k");
+	free(request);
+	snprintf(text, sizeof(text), "%s,\"key\":\"K\"}", issue);
+	assert_null(parse_as(*state, text, OP_COUNT));
+	assert_int_equal(client.answer, ANSWER_BAD_REQUEST);
+	assert_non_null(strstr(client.line, "key is \\\"K\\\": is not that of Idempotency-Key"));
+	request = parse(*state, "{\"op\":\"status\",\"coupon\":\"1\",\"user\":\"2\"}");
+	assert_int_equal(request->key_len, 0);
+	free(request);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -418,7 +450,7 @@ int main(void)
 		TEST(test_answers),         TEST(test_answers_without_a_receive),
 		TEST(test_longest),         TEST(test_other_replies),
 		TEST(test_coupons),         TEST(test_redeem),
-		TEST(test_refused_redeem),
+		TEST(test_refused_redeem),  TEST(test_a_key_beside_the_object),
 	};
 
 	return cmocka_run_group_tests_name("request", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* The bytes of a connection under TLS, over a real socket: nothing is lost, and nothing waits unseen. */
+/* Bytes under TLS, over a real socket: nothing is lost, and nothing waits unseen. */
 #include "common/serve/stream.h"
 #include "common/serve/tls.h"
 #include "tests/unit/tls_rig.h"
@@ -80,7 +80,8 @@ static void pair_open(struct pair *pair)
 	int fds[2];
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-	stream_init(&pair->stream, fds[0], tls_session_new(tls, "couponmq"));
+	stream_init(&pair->stream, fds[0]);
+	stream_secure(&pair->stream, tls_session_new(tls, "couponmq"));
 	pair->fd = fds[1];
 	pair->client = SSL_new(context);
 	SSL_set_bio(pair->client, BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
@@ -317,7 +318,7 @@ static void test_plain(void **state)
 
 	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-	stream_init(&pair.stream, fds[0], NULL);
+	stream_init(&pair.stream, fds[0]);
 	assert_int_equal(send(fds[1], "hello", 5, 0), 5);
 	text_expect(&pair, "hello");
 	nothing_expect(&pair, 1);

@@ -1,4 +1,4 @@
-/* The certificate of listeners: what is taken, what leaves the former one in use, what is resumed. */
+/* The certificate of listeners: what is taken, what leaves the former one, what is resumed. */
 #include "common/serve/tls.h"
 #include "tests/unit/tls_rig.h"
 
@@ -138,9 +138,10 @@ static void test_bad_files(void **state)
 	rig_pair_write(&rig, "good", -DAY_S, DAY_S);
 	tls = tls_new(&rig.config);
 	for (int i = 0; i < 6; i++) {
-		static const char *const expected[] = { "key values mismatch", "has expired",
-							"not valid yet",       "chmod 640",
-							"COUPON_TLS_CERT",     "no key of that certificate" };
+		static const char *const expected[] = {
+			"key values mismatch", "has expired",     "not valid yet",
+			"chmod 640",           "COUPON_TLS_CERT", "no key of that certificate"
+		};
 
 		rig_pair_write(&rig, "bad", i == 2 ? DAY_S : -2 * DAY_S,
 			       i == 1 ? -DAY_S : 2 * DAY_S);
@@ -222,7 +223,7 @@ static void test_versions(void **state)
 	SSL_CTX_free(context);
 }
 
-/* At another process with the same files, and after they were loaded again, but not after a change. */
+/* At another process with the same files, and after a reload, but not after a change. */
 static void test_resumption(void **state)
 {
 	SSL_CTX *context = client_context();

@@ -1,0 +1,26 @@
+/*
+ * TLS of connections to PostgreSQL. libpq makes it, and verifies, by its own parameters; this is
+ * what is left to its users.
+ */
+#pragma once
+
+#include <libpq-fe.h>
+
+/*
+ * Takes in all input that has arrived. Of a record of TLS libpq takes only as much as it has space
+ * for; the rest is in OpenSSL then, where poll() does not see it. 0, or -1 when the connection is
+ * lost.
+ */
+int postgres_input_read(PGconn *libpq);
+
+/* The value of one keyword of a connection string; "" when it is absent. */
+const char *postgres_option(const PQconninfoOption *options, const char *keyword);
+
+#define POSTGRES_SSLMODE_SIZE 16
+
+/*
+ * Whether a string that was checked leads to another machine without what proves that it is the
+ * right one: sslmode=verify-full, or gssencmode=require. PGSSLMODE, PGHOST, a service file and so
+ * on count as they do for libpq. Then `sslmode` is what is used instead. Nothing is connected.
+ */
+int postgres_url_is_weak(const char *url, char sslmode[POSTGRES_SSLMODE_SIZE]);

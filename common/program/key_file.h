@@ -1,0 +1,40 @@
+/*
+ * Files with keys: read whole, from a regular file that only its owner may write, and for secret
+ * keys nobody but its owner and group may read.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#define KEY_FILE_WHY_SIZE 512
+
+struct key_file {
+	char *text; /* with a NUL behind it */
+	size_t len;
+	size_t size;
+	int is_secret; /* others may not read it */
+};
+
+/* What to say of a file with secret keys that is not `is_secret`. */
+#define KEY_FILE_OTHERS "others may read it: allowed is chmod 600, or 640 for a group"
+
+/*
+ * 0, or -1 with a sentence that names the file and what is allowed. At most `bytes_max` bytes.
+ * key_file_wipe() follows a 0.
+ */
+int key_file_read(struct key_file *file, const char *path, size_t bytes_max,
+		  char why[KEY_FILE_WHY_SIZE]);
+void key_file_wipe(struct key_file *file);
+
+/* Writes a sentence about what is wrong with the file. Returns -1. */
+int key_file_why(const char *path, const char *wrong, char why[KEY_FILE_WHY_SIZE]);
+
+/* Of one state of the file, for memcmp(); all 0: there is none. */
+struct key_file_stamp {
+	int64_t inode, size;
+	struct timespec modified, changed;
+};
+
+struct key_file_stamp key_file_stamp(const char *path);

@@ -1,0 +1,194 @@
+#include "common/redis/tls.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifdef HIREDIS_SSL
+
+#include <arpa/inet.h>
+#include <hiredis/hiredis_ssl.h>
+
+int redis_has_tls(void)
+{
+	return 1;
+}
+
+/* hiredis' own functions of a connection with TLS, and the same with ours around two of them. */
+static pthread_once_t wrapped_once = PTHREAD_ONCE_INIT;
+static const redisContextFuncs *plain;
+static redisContextFuncs wrapped;
+
+/* Before each call: hiredis tells failures apart by errno and by OpenSSL's errors of the thread. */
+static void call_begin(void)
+{
+	trust_begin();
+	errno = 0;
+}
+
+/* What OpenSSL found wrong, instead of the text of an errno that says nothing about it. */
+static ssize_t call_end(redisContext *connection, ssize_t n)
+{
+	int number = errno;
+
+	if (n < 0 && connection->err == REDIS_ERR_IO && (*trust_why() || number == 0)) {
+		snprintf(connection->errstr, sizeof(connection->errstr), "%s",
+			 *trust_why() ? trust_why() : "TLS: disconnected");
+		number = 0;
+	}
+	errno = number;
+	return n;
+}
+
+/*
+ * It takes at least a record (16 KiB) at once, so nothing that has arrived stays in OpenSSL, where
+ * the event loop would not see it.
+ */
+static ssize_t tls_read(redisContext *connection, char *buffer, size_t size)
+{
+	call_begin();
+	return call_end(connection, plain->read(connection, buffer, size));
+}
+
+static ssize_t tls_write(redisContext *connection)
+{
+	call_begin();
+	return call_end(connection, plain->write(connection));
+}
+
+static void wrap(void)
+{
+	wrapped = *plain;
+	wrapped.read = tls_read;
+	wrapped.write = tls_write;
+}
+
+static void functions_set(redisContext *connection)
+{
+	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+	pthread_mutex_lock(&mutex);
+	if (!plain)
+		plain = connection->funcs;
+	pthread_mutex_unlock(&mutex);
+	pthread_once(&wrapped_once, wrap);
+	connection->funcs = &wrapped;
+}
+
+/* Owned by the caller; NULL with a sentence. */
+static SSL *ssl_new(const char *host, char error[TRUST_ERROR_SIZE])
+{
+	SSL_CTX *context = checked(SSL_CTX_new(TLS_client_method()));
+	struct in6_addr address;
+	SSL *ssl = NULL;
+
+	if (trust_context_set(context, TRUST_REDIS, host, error) == 0) {
+		ssl = checked(SSL_new(context));
+		/* Only names may be told. */
+		if (inet_pton(AF_INET, host, &address) != 1 &&
+		    inet_pton(AF_INET6, host, &address) != 1)
+			SSL_set_tlsext_host_name(ssl, host);
+	}
+	SSL_CTX_free(context);
+	return ssl;
+}
+
+/* The connection owns what it returns; NULL with a sentence. */
+static SSL *begin(redisContext *connection, const char *host, char error[TRUST_ERROR_SIZE])
+{
+	SSL *ssl = ssl_new(host, error);
+
+	if (!ssl)
+		return NULL;
+	trust_begin();
+	if (redisInitiateSSL(connection, ssl) != REDIS_OK) {
+		snprintf(error, TRUST_ERROR_SIZE, "%s",
+			 *trust_why() ? trust_why() : connection->errstr);
+		SSL_free(ssl);
+		return NULL;
+	}
+	functions_set(connection);
+	return ssl;
+}
+
+int redis_tls_begin(redisContext *connection, const char *host, char error[TRUST_ERROR_SIZE])
+{
+	return begin(connection, host, error) ? 0 : -1;
+}
+
+/* Waits until the handshake can go on. 0, or -1 with a sentence. */
+static int handshake_wait(const redisContext *connection, SSL *ssl, int rc, int64_t deadline_ms,
+			  char error[TRUST_ERROR_SIZE])
+{
+	int wanted = SSL_get_error(ssl, rc);
+	struct pollfd pollfd = { .fd = connection->fd,
+				 .events = wanted == SSL_ERROR_WANT_WRITE ? POLLOUT : POLLIN };
+	int64_t left_ms = deadline_ms - clock_monotonic_ms();
+
+	if (wanted != SSL_ERROR_WANT_READ && wanted != SSL_ERROR_WANT_WRITE) {
+		snprintf(error, TRUST_ERROR_SIZE, "%s",
+			 *trust_why() ? trust_why() : "TLS: disconnected");
+		return -1;
+	}
+	if (left_ms > 0 && (poll(&pollfd, 1, (int)left_ms) > 0 || errno == EINTR))
+		return 0;
+	snprintf(error, TRUST_ERROR_SIZE, "TLS: no handshake in time");
+	return -1;
+}
+
+/*
+ * A time-out of the socket would bound each wait of the handshake, but not all of them together: so
+ * the connection does not block meanwhile.
+ */
+int redis_tls_open(redisContext *connection, const char *host, int timeout_ms,
+		   char error[TRUST_ERROR_SIZE])
+{
+	int64_t deadline_ms = clock_monotonic_ms() + timeout_ms;
+	int flags = fcntl(connection->fd, F_GETFL), rc;
+	SSL *ssl;
+
+	fcntl(connection->fd, F_SETFL, flags | O_NONBLOCK);
+	connection->flags &= ~REDIS_BLOCK;
+	ssl = begin(connection, host, error);
+	while (ssl && !SSL_is_init_finished(ssl)) {
+		trust_begin();
+		rc = SSL_do_handshake(ssl);
+		if (rc != 1 && handshake_wait(connection, ssl, rc, deadline_ms, error))
+			ssl = NULL;
+	}
+	connection->flags |= REDIS_BLOCK;
+	fcntl(connection->fd, F_SETFL, flags);
+	return ssl ? 0 : -1;
+}
+
+#elif __has_include(<hiredis/hiredis_ssl.h>)
+#error "hiredis has TLS here, but pkg-config, which the Makefile asks for it, is not installed"
+#else
+
+int redis_has_tls(void)
+{
+	return 0;
+}
+
+int redis_tls_begin(redisContext *connection, const char *host, char error[TRUST_ERROR_SIZE])
+{
+	(void)connection, (void)host, (void)error;
+	check(redis_has_tls());
+	return -1;
+}
+
+int redis_tls_open(redisContext *connection, const char *host, int timeout_ms,
+		   char error[TRUST_ERROR_SIZE])
+{
+	(void)connection, (void)host, (void)timeout_ms, (void)error;
+	check(redis_has_tls());
+	return -1;
+}
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * Which certificates the programs accept from RabbitMQ, Redis and the gateway: one that a trusted authority has
+ * issued, that is valid now, and that is for the host of the URL. TLS 1.2 or later. What failed is
+ * kept for the thread whose call it was, so that a log line can tell it.
+ */
+#pragma once
+
+#include <openssl/ssl.h>
+#include <stddef.h>
+
+#define TRUST_ERROR_SIZE 256
+
+enum trust_store { TRUST_REDIS, TRUST_RABBITMQ, TRUST_GATEWAY };
+
+/*
+ * The file with the certificates of the authorities for this store; "": those of the system. Before
+ * the first connection, and before other threads. Copied.
+ */
+void trust_authorities_set(enum trust_store store, const char *path);
+
+/*
+ * Prepares the context of one connection to this host, a name or an address. The file is read each
+ * time, so that a new one counts from the next connection on. 0, or -1 with a sentence.
+ */
+int trust_context_set(SSL_CTX *context, enum trust_store store, const char *host,
+		      char error[TRUST_ERROR_SIZE]);
+/* Whether the certificates can be read. 0, or -1 with a sentence. */
+int trust_check(enum trust_store store, char error[TRUST_ERROR_SIZE]);
+
+/*
+ * Before a call that may read or write a TLS connection: forgets the errors of this thread. OpenSSL
+ * would take those that another user of it has left for errors of that call. librabbitmq does the
+ * same by itself, but for the handshake.
+ */
+void trust_begin(void);
+/*
+ * What OpenSSL found wrong in this thread's last call, for instance `certificate "/CN=mq" refused:
+ * certificate has expired`; "": nothing. Valid until the next call of this thread.
+ */
+const char *trust_why(void);

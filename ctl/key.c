@@ -1,0 +1,398 @@
+/*
+ * couponctl key. A change is committed in PostgreSQL, and then written to Redis; should that fail,
+ * the keeper completes it. A secret is printed as soon as its hash is committed; docs/lifecycle.md
+ * says what to do when the command dies in between.
+ */
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/key_copy.h"
+#include "common/log/log.h"
+#include "common/message/api_key.h"
+#include "common/message/number.h"
+#include "ctl/output.h"
+#include "ctl/recover/keys.h"
+#include "ctl/store.h"
+#include "embed.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_SIZE (KEY_TEXT_LEN + 1)
+#define HASH_SIZE (2 * SHA256_DIGEST_LENGTH + 1)
+#define OVERLAP_S 86400
+#define OVERLAP_DAYS_MAX 30
+
+/* Those that are handed out. */
+static const char *const roles[] = { [KEY_ROLE_PLACE_ISSUE] = "issue",
+				     [KEY_ROLE_PLACE_READ] = "read",
+				     [KEY_ROLE_PLACE_MONITOR] = "monitor" };
+
+#define ROLES_N (sizeof(roles) / sizeof(roles[0]))
+#define ROLES_TEXT "issue, read and monitor"
+
+/* ---- both stores */
+
+/* What PostgreSQL has changed that Redis does not have. Returns NULL, or why Redis has not. */
+static const char *redis_tell(struct db *db, struct redis_client *redis)
+{
+	PGresult *counts = db_ask(db, sql_query_change_counts);
+	int64_t to = column_number(counts, 0, "keys_version"), from;
+	enum key_copied copied = KEY_COPIED;
+
+	if (key_copy_version(redis, &from))
+		copied = KEY_COPY_FAILED;
+	while (copied == KEY_COPIED && from < to) {
+		PGresult *rows = db_ask(db, sql_query_key_records, postgres_number(from),
+					postgres_number(KEY_COPY_PAGE));
+
+		copied = key_copy_write(redis, column_text(counts, 0, "installation"), rows, &from,
+					to);
+		PQclear(rows);
+	}
+	PQclear(counts);
+	switch (copied) {
+	case KEY_COPIED:
+		return NULL;
+	case KEY_COPY_FAILED:
+		return redis_client_error(redis);
+	case KEY_COPY_FOREIGN:
+		return "it belongs to another installation";
+	case KEY_COPY_UNCLAIMED:
+		return "it belongs to no installation yet";
+	}
+	return NULL;
+}
+
+/* Returns the exit status. */
+static int change_end(struct db *db, struct redis_client *redis, const char *why)
+{
+	if (why)
+		fprintf(stderr,
+			"couponctl: warning: PostgreSQL has the change, but Redis could not be "
+			"told: %s; a keeper will do it\n",
+			why);
+	redis_client_free(redis);
+	db_close(db);
+	return why ? CTL_NOT_IN_REDIS : 0;
+}
+
+/* Both stores, for a change that must not be made from an earlier state. */
+static struct db *changing_open(const struct ctl *ctl, struct redis_client **redis)
+{
+	struct db *db = store_changing_open(ctl, redis);
+	int64_t ahead = keys_ahead(db, *redis);
+
+	store_redis_check(*redis, ahead >= 0);
+	if (ahead > 0)
+		log_fatal("nothing was changed, because Redis has %lld changes of API keys that "
+			  "PostgreSQL does not have: it was put back to an earlier moment. Run "
+			  "couponctl recover --all",
+			  (long long)ahead);
+	return db;
+}
+
+/* ---- texts */
+
+static void id_make(char id[KEY_ID_LEN + 1])
+{
+	for (int i = 0; i < KEY_ID_LEN; i++)
+		id[i] = KEY_ID_DIGITS[randombytes_uniform(sizeof(KEY_ID_DIGITS) - 1)];
+	id[KEY_ID_LEN] = '\0';
+}
+
+/* A new text for this id, and its hash. */
+static void text_make(const char *id, char text[TEXT_SIZE], char hash[HASH_SIZE])
+{
+	unsigned char secret[KEY_SECRET_BYTES], digest[SHA256_DIGEST_LENGTH];
+	size_t head = (size_t)snprintf(text, TEXT_SIZE, KEY_PREFIX "%s_", id);
+
+	randombytes_buf(secret, sizeof(secret));
+	sodium_bin2base64(text + head, TEXT_SIZE - head, secret, sizeof(secret),
+			  sodium_base64_VARIANT_URLSAFE_NO_PADDING);
+	SHA256((const unsigned char *)text, strlen(text), digest);
+	sodium_bin2hex(hash, HASH_SIZE, digest, sizeof(digest));
+	OPENSSL_cleanse(secret, sizeof(secret));
+}
+
+/* Prints it as the only line of standard output, and forgets it. `else_do`: where that failed. */
+static void text_print(char text[TEXT_SIZE], const char *id, const char *else_do)
+{
+	int failed;
+
+	setvbuf(stdout, NULL, _IONBF, 0); /* no copy stays in a buffer */
+	failed = puts(text) < 0;
+	OPENSSL_cleanse(text, TEXT_SIZE);
+	if (failed)
+		log_fatal("standard output cannot be written, and nobody knows the new secret of "
+			  "key %s: %s",
+			  id, else_do);
+}
+
+/* The argument. A whole text may be given by mistake: then it must not be printed. */
+static const char *id_argument(const struct args *args)
+{
+	const char *id = args->argument;
+
+	if (!key_id_valid(id, strlen(id)))
+		args_fail("ID is no id of a key: allowed are the 10 characters between the "
+			  "underscores of " KEY_PREFIX "ID_SECRET");
+	return id;
+}
+
+/* The row of sql_query_key_list; one that is absent ends the process. */
+static PGresult *key_row(struct db *db, const char *id)
+{
+	PGresult *row = db_ask(db, sql_query_key_list, postgres_text(id));
+
+	if (PQntuples(row) == 0)
+		log_fatal("there is no key %s", id);
+	return row;
+}
+
+/* ---- the commands */
+
+static void roles_read(const struct args *args, struct postgres_array *array)
+{
+	const char *given = args_required(args, "role");
+	char *copy = checked(strdup(given)), *rest = copy, *word;
+	int seen[ROLES_N] = { 0 };
+
+	while ((word = strsep(&rest, ",")) != NULL) {
+		size_t i = 0;
+
+		while (i < ROLES_N && strcmp(roles[i], word) != 0)
+			i++;
+		if (i == ROLES_N || seen[i]++)
+			args_fail("--role is \"%s\": allowed are " ROLES_TEXT ", each once, "
+				  "separated by commas",
+				  given);
+		postgres_array_add_text(array, word, strlen(word));
+	}
+	free(copy);
+}
+
+/* NULL of SQL: every one. */
+static struct postgres_argument coupons_read(const struct args *args, struct postgres_array *array)
+{
+	const char *given = args_text(args, "coupons");
+	char *copy = checked(strdup(given ? given : "")), *rest = given ? copy : NULL, *word;
+	int64_t coupon;
+
+	while ((word = strsep(&rest, ",")) != NULL) {
+		if (id_parse(word, strlen(word), &coupon) || array->n == KEY_COUPONS_MAX)
+			args_fail("--coupons is \"%s\": allowed are 1 to %d ids, separated by "
+				  "commas",
+				  given, KEY_COUPONS_MAX);
+		postgres_array_add_number(array, coupon);
+	}
+	free(copy);
+	return given ? postgres_array(array) : postgres_text(NULL);
+}
+
+/* NULL of SQL: never. */
+static struct postgres_argument expiry_read(const struct args *args)
+{
+	const char *given = args_text(args, "expires");
+	int64_t wall_ms;
+
+	if (!given)
+		return postgres_text(NULL);
+	if (rfc3339_parse(given, &wall_ms) || wall_ms <= clock_wall_ms())
+		args_fail("--expires is \"%s\": allowed is a time in the future as "
+			  "2026-11-21T12:00:00Z or 2026-11-21T12:00:00+01:00",
+			  given);
+	return postgres_number(wall_ms);
+}
+
+static int create_run(struct ctl *ctl)
+{
+	const struct args *args = &ctl->args;
+	const char *name = args_required(args, "name");
+	struct postgres_array role_array = { .type = POSTGRES_TEXT },
+			      coupon_array = { .type = POSTGRES_INT8 };
+	struct postgres_argument coupons = coupons_read(args, &coupon_array),
+				 expires = expiry_read(args);
+	int64_t rate = args_number(args, "rate", 1, KEY_RATE_MAX, 0);
+	char id[KEY_ID_LEN + 1], text[TEXT_SIZE], hash[HASH_SIZE];
+	struct redis_client *redis;
+	struct db *db;
+
+	if (!*name || strlen(name) > KEY_NAME_MAX || strspn(name, KEY_NAME_BYTES) != strlen(name))
+		args_fail("--name is \"%s\": allowed are 1 to %d letters, digits, '.', '_' and '-'",
+			  name, KEY_NAME_MAX);
+	roles_read(args, &role_array);
+	db = changing_open(ctl, &redis);
+	id_make(id);
+	text_make(id, text, hash);
+	if (!db_value(db, sql_query_key_create, postgres_text(id), postgres_text(name),
+		      postgres_array(&role_array), coupons, expires,
+		      rate ? postgres_number(rate) : postgres_text(NULL), postgres_text(hash)))
+		log_fatal("there are 10,000 keys that are not revoked, and no more are allowed");
+	text_print(text, id, "revoke it");
+	postgres_array_fini(&role_array);
+	postgres_array_fini(&coupon_array);
+	return change_end(db, redis, redis_tell(db, redis));
+}
+
+static int rotate_run(struct ctl *ctl)
+{
+	const char *id = id_argument(&ctl->args);
+	int64_t overlap_s = args_duration_s(&ctl->args, "overlap", OVERLAP_DAYS_MAX, OVERLAP_S);
+	char text[TEXT_SIZE], hash[HASH_SIZE];
+	struct redis_client *redis;
+	struct db *db = changing_open(ctl, &redis);
+	PGresult *row = key_row(db, id);
+
+	text_make(id, text, hash);
+	if (!db_value(db, sql_query_key_rotate, postgres_text(id), postgres_text(hash),
+		      postgres_number(overlap_s)))
+		log_fatal("key %s is revoked or has expired: create another one", id);
+	text_print(text, id,
+		   "the one before is good until the overlap ends: create another key until then");
+	PQclear(row);
+	return change_end(db, redis, redis_tell(db, redis));
+}
+
+/*
+ * Redis may have the key alone, or a later state of others: a PostgreSQL that was put back takes it
+ * from there, before this change takes a number of one that was lost.
+ */
+static void lost_restore(struct db *db, struct redis_client *redis, const char *id)
+{
+	PGresult *row = db_ask(db, sql_query_key_list, postgres_text(id));
+	struct key_counts counts;
+	int64_t n;
+
+	if (PQntuples(row) == 0 || keys_ahead(db, redis) > 0) {
+		db_run(db, "BEGIN");
+		keys_restore(db, redis, &counts, NULL, NULL);
+		db_run(db, "COMMIT");
+		n = counts.created + counts.changed + counts.revoked;
+		if (n > 0 || counts.ahead > 0)
+			fprintf(stderr,
+				"couponctl: warning: PostgreSQL was put back to an earlier moment: "
+				"%lld keys were brought back from Redis; run couponctl recover "
+				"--all\n",
+				(long long)n);
+	}
+	PQclear(row);
+}
+
+/* Works with PostgreSQL alone, and while it is behind Redis: a revocation must not wait. */
+static int revoke_run(struct ctl *ctl)
+{
+	const char *id = id_argument(&ctl->args), *why = NULL;
+	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);
+	struct db *db = store_postgres_open(ctl);
+
+	/* Redis of another installation ends the process. */
+	if (redis_client_open(redis) || behind_read(db, redis) < 0)
+		why = redis_client_error(redis);
+	store_by_set(db, &ctl->args);
+	if (!why)
+		lost_restore(db, redis, id);
+	if (!db_value(db, sql_query_key_revoke, postgres_text(id)))
+		log_fatal("there is no key %s%s", id,
+			  why ? " in PostgreSQL, and Redis cannot be read" : "");
+	return change_end(db, redis, why ? why : redis_tell(db, redis));
+}
+
+static int list_run(struct ctl *ctl)
+{
+	struct db *db = store_postgres_open(ctl);
+
+	output_rows(db_ask(db, sql_query_key_list, postgres_text(NULL)),
+		    "key         state    roles               expires                   coupons  "
+		    "name\n",
+		    "{key:-10}  {state:-8} {roles:-19} {expires_at:-24|never}  {coupons:-8|every} "
+		    "{name}\n",
+		    args_has(&ctl->args, "json"));
+	db_close(db);
+	return 0;
+}
+
+static int show_run(struct ctl *ctl)
+{
+	const char *id = id_argument(&ctl->args);
+	struct db *db = store_postgres_open(ctl);
+
+	output_rows(key_row(db, id), NULL,
+		    "key {key} of {name}\n"
+		    "  state    {state}[revoked_at  since {revoked_at}]\n"
+		    "  roles    {roles}\n"
+		    "  coupons  {coupons|every}\n"
+		    "  rate     {rate|no limit}\n"
+		    "  expires  {expires_at|never}\n"
+		    "[previous_until   rotated  the secret before is good until {previous_until}\n]"
+		    "  created  {created_at}\n"
+		    "  changed  by {by}, version {version}\n",
+		    args_has(&ctl->args, "json"));
+	db_close(db);
+	return 0;
+}
+
+static const struct command key_create_command = {
+	.name = "key create",
+	.run = create_run,
+	.options = OPTIONS(
+		OPTION("name", "NAME", "whose it is: 1 to 64 letters, digits, '.', '_' and '-'"),
+		OPTION("role", "LIST", "what it may do: " ROLES_TEXT ", separated by commas"),
+		OPTION("coupons", "LIST",
+		       "only these coupons, ids separated by commas; default: every one"),
+		OPTION("expires", "TIME", "as 2026-11-21T12:00:00Z; default: never"),
+		OPTION("rate", "N", "at most N requests per second, 1 to 1000000; default: any"),
+		BY_OPTION),
+	.summary = "make an API key, and print it",
+	.detail = "Prints only the key, " KEY_PREFIX
+		  "ID_SECRET; it is not printed again, and stored\n"
+		  "nowhere. Needs --name and --role.",
+};
+
+static const struct command key_list_command = {
+	.name = "key list",
+	.run = list_run,
+	.options = OPTIONS(SWITCH("json", "print one JSON object a line")),
+	.summary = "list the API keys, the newest first",
+};
+
+static const struct command key_show_command = {
+	.name = "key show",
+	.run = show_run,
+	.argument = "ID",
+	.options = OPTIONS(SWITCH("json", "print one JSON object")),
+	.summary = "show an API key",
+};
+
+static const struct command key_revoke_command = {
+	.name = "key revoke",
+	.run = revoke_run,
+	.argument = "ID",
+	.options = OPTIONS(BY_OPTION),
+	.summary = "revoke an API key, for ever",
+	.detail = "Also while Redis is away, or PostgreSQL is behind it.",
+};
+
+static const struct command key_rotate_command = {
+	.name = "key rotate",
+	.run = rotate_run,
+	.argument = "ID",
+	.options = OPTIONS(OPTION("overlap", "TIME",
+				  "for how long the secret before stays good: 90s, 30m, 24h, 7d; "
+				  "up to 30d;\n"
+				  "      default 24h"),
+			   BY_OPTION),
+	.summary = "give an API key a new secret, and print the key",
+	.detail = "Prints only the key, with the same id; it is not printed again. Only the last\n"
+		  "secret before has an overlap: another rotation ends that of the first at once.",
+};
+
+const struct command key_command = {
+	.name = "key",
+	.subcommands = COMMANDS(&key_create_command, &key_list_command, &key_show_command,
+				&key_rotate_command, &key_revoke_command),
+	.summary = "make, list, rotate and revoke API keys",
+};

@@ -1,0 +1,29 @@
+/*
+ * API keys that PostgreSQL has lost, because it was put back to an earlier moment, and Redis has;
+ * see sql/schema/key.sql.
+ */
+#pragma once
+
+#include "common/redis/client.h"
+#include "ctl/postgres.h"
+
+/*
+ * By how many changes of keys Redis is ahead of PostgreSQL, at least; 0: it is not. -1: Redis
+ * cannot be read, for redis_client_error().
+ */
+int64_t keys_ahead(struct db *db, struct redis_client *redis);
+
+struct key_counts {
+	int64_t created, changed, revoked, told, unreadable;
+	int64_t ahead; /* keys_ahead() before */
+};
+
+/* `what` has happened to a key: created, changed, revoked, told to Redis; or it is unreadable. */
+typedef void key_restored_fn(void *context, const char *what, const char *id);
+
+/*
+ * Takes keys back from Redis, within a transaction of the caller: sql/function/api_key_restore.sql.
+ * `tell` may be NULL. A store that fails ends the process.
+ */
+void keys_restore(struct db *db, struct redis_client *redis, struct key_counts *counts,
+		  key_restored_fn *tell, void *context);

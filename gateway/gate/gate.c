@@ -1,0 +1,293 @@
+#include "gateway/gate/gate.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/hash.h"
+#include "common/log/log.h"
+#include "common/program/key_file.h"
+#include "gateway/metrics.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOK_MS 1000
+
+struct gate {
+	const struct config *config;
+	int is_required;
+	struct keys *keys;
+	struct tokens *tokens; /* NULL: none are taken */
+	int64_t told_ms;       /* when a store last told of keys; 0: never */
+	struct key_file_stamp stamp;
+	int64_t look_ms;
+	char why[KEY_FILE_WHY_SIZE]; /* the file of token keys could not be used; "": it could */
+};
+
+/* Which roles allow the operation, and whether the user of a token may ask for it. */
+static const struct {
+	unsigned roles;
+	int is_for_users;
+} allowed[OP_COUNT] = {
+	[OP_ISSUE] = { KEY_ROLE_ISSUE, 1 },
+	[OP_REDEEM] = { KEY_ROLE_ISSUE, 1 },
+	[OP_STATUS] = { KEY_ROLE_ISSUE, 1 },
+	[OP_COUPON] = { KEY_ROLE_ISSUE, 1 },
+	[OP_COUPONS] = { KEY_ROLE_READ, 1 },
+	[OP_PING] = { ~0U, 1 },
+	[OP_AUTH] = { ~0U, 1 },
+	[OP_STATS] = { KEY_ROLE_MONITOR, 0 },
+};
+
+void gate_check(const struct config *config)
+{
+	if (strcmp(config->auth, "off") != 0 && strcmp(config->auth, "required") != 0)
+		log_fatal("COUPON_AUTH is \"%s\": allowed are off and required", config->auth);
+	tokens_check(config);
+}
+
+struct gate *gate_new(const struct config *config)
+{
+	const struct token_terms terms = { .issuer = config->token_issuer,
+					   .audience = config->token_audience,
+					   .leeway_ms = config->token_leeway_s * 1000 };
+	struct gate *gate = checked(calloc(1, sizeof(*gate)));
+
+	gate->config = config;
+	gate->is_required = strcmp(config->auth, "required") == 0;
+	gate->keys = keys_new();
+	if (*config->token_keys) {
+		gate->tokens = tokens_new(&terms);
+		gate_reload(gate);
+	}
+	return gate;
+}
+
+struct keys *gate_keys(struct gate *gate)
+{
+	return gate->keys;
+}
+
+int gate_is_required(const struct gate *gate)
+{
+	return gate->is_required;
+}
+
+void gate_keys_told(struct gate *gate, int64_t now_ms)
+{
+	gate->told_ms = now_ms;
+}
+
+void gate_reload(struct gate *gate)
+{
+	struct token_keys *keys;
+
+	if (!gate->tokens)
+		return;
+	gate->stamp = key_file_stamp(gate->config->token_keys); /* before it is read */
+	keys = token_keys_load(gate->config->token_keys, gate->why);
+	if (!keys) {
+		log_error("token_keys_not_loaded", LOG_S("error", gate->why));
+		return;
+	}
+	gate->why[0] = '\0';
+	log_info("token_keys_loaded", LOG_I("keys", keys->n));
+	tokens_keys_set(gate->tokens, keys);
+}
+
+void gate_tick(struct gate *gate, int64_t now_ms)
+{
+	struct key_file_stamp stamp;
+
+	if (!gate->tokens || now_ms < gate->look_ms)
+		return;
+	gate->look_ms = now_ms + LOOK_MS;
+	stamp = key_file_stamp(gate->config->token_keys);
+	if (memcmp(&stamp, &gate->stamp, sizeof(stamp)) != 0)
+		gate_reload(gate);
+}
+
+/* Whether keys can be judged: a store was asked not too long ago. */
+static int knows_keys(const struct gate *gate, int64_t now_ms)
+{
+	return gate->told_ms && now_ms - gate->told_ms <= gate->config->keys_stale_s * 1000;
+}
+
+const char *gate_trouble(const struct gate *gate, int64_t now_ms)
+{
+	if (*gate->why)
+		return gate->why;
+	if (gate->is_required && !knows_keys(gate, now_ms))
+		return "API keys cannot be judged: neither Redis nor PostgreSQL tells of them";
+	return NULL;
+}
+
+void identity_forget(struct identity *identity)
+{
+	token_drop(identity->token);
+	identity->token = NULL;
+	memset(&identity->grant, 0, sizeof(identity->grant));
+}
+
+static enum answer key_identify(struct gate *gate, struct identity *identity, const char *text,
+				size_t len)
+{
+	enum key_verdict verdict = keys_find(gate->keys, text, len, clock_wall_ms(),
+					     &identity->grant);
+
+	if (verdict != KEY_FORM && !knows_keys(gate, clock_monotonic_ms())) {
+		identity_forget(identity);
+		return ANSWER_UNAVAILABLE;
+	}
+	if (verdict == KEY_GOOD)
+		return ANSWER_OK;
+	metrics_add(METRIC_AUTH_KEY_WRONG, 1);
+	log_info("key_refused", LOG_S("verdict", key_verdict_kind(verdict)));
+	return ANSWER_UNAUTHORIZED;
+}
+
+static enum answer token_identify(struct gate *gate, struct identity *identity, const char *text,
+				  size_t len)
+{
+	const struct token *token;
+	enum token_verdict verdict = tokens_verify(gate->tokens, text, len, clock_wall_ms(),
+						   &token);
+
+	if (verdict == TOKEN_GOOD) {
+		identity->token = token_hold(token);
+		return ANSWER_OK;
+	}
+	metrics_add(METRIC_AUTH_TOKEN_WRONG, 1);
+	log_info("token_refused", LOG_S("verdict", token_verdict_kind(verdict)));
+	return ANSWER_UNAUTHORIZED;
+}
+
+void gate_identify(struct gate *gate, struct responder *responder, const char *text, size_t len,
+		   struct gate_answer *answer)
+{
+	struct identity *identity = &responder->identity;
+	int64_t now_us = clock_monotonic_us();
+
+	identity_forget(identity);
+	answer->limits_n = 0;
+	answer->limits[0] = (struct limit){ .kind = LIMIT_WRONG,
+					    .key = responder->peer,
+					    .rate = LIMIT_WRONG_RATE,
+					    .burst = LIMIT_WRONG_BURST };
+	answer->verdict = limits_look(answer->limits, 1, now_us);
+	if (answer->verdict.wait_us > 0) { /* before anything is hashed or verified */
+		metrics_add(METRIC_AUTH_HELD_BACK, 1);
+		answer->answer = ANSWER_RATE_LIMITED;
+		return;
+	}
+	if (len >= strlen(KEY_PREFIX) && memcmp(text, KEY_PREFIX, strlen(KEY_PREFIX)) == 0)
+		answer->answer = key_identify(gate, identity, text, len);
+	else if (gate->tokens)
+		answer->answer = token_identify(gate, identity, text, len);
+	else
+		answer->answer = ANSWER_UNAUTHORIZED;
+	if (answer->answer == ANSWER_UNAUTHORIZED)
+		limits_take(answer->limits, 1, now_us);
+}
+
+void gate_identify_by_id(struct gate *gate, struct responder *responder, const char *id, size_t len)
+{
+	identity_forget(&responder->identity);
+	keys_find_by_id(gate->keys, id, len, clock_wall_ms(), &responder->identity.grant);
+}
+
+/* Whether what was presented is still good. */
+static enum answer identity_check(struct gate *gate, struct identity *identity)
+{
+	if (identity->grant.key) {
+		if (!knows_keys(gate, clock_monotonic_ms()))
+			return ANSWER_UNAVAILABLE;
+		if (key_grant_check(&identity->grant, clock_wall_ms()) == KEY_GOOD)
+			return ANSWER_OK;
+		identity_forget(identity);
+	} else if (identity->token) {
+		if (tokens_look(gate->tokens, identity->token, clock_wall_ms()) == TOKEN_GOOD)
+			return ANSWER_OK;
+		identity_forget(identity);
+	}
+	return gate->is_required ? ANSWER_UNAUTHORIZED : ANSWER_OK;
+}
+
+int identity_has_coupon(const struct identity *identity, int64_t coupon)
+{
+	if (identity->grant.key)
+		return key_has_coupon(identity->grant.key, coupon);
+	if (identity->token)
+		return token_is_for(identity->token, coupon);
+	return !identity->is_needed;
+}
+
+/* Who is known may do what his key or his token allows. */
+static int is_allowed(const struct identity *identity, const struct request *request)
+{
+	const struct api_key *key = identity->grant.key;
+	const struct token *token = identity->token;
+
+	if (key && !(key->roles & allowed[request->op].roles))
+		return 0;
+	if (token && !allowed[request->op].is_for_users)
+		return 0;
+	if (token && request->user.len > 0 && !user_id_same(&request->user, &token->user))
+		return 0;
+	return !request->coupon || identity_has_coupon(identity, request->coupon);
+}
+
+static void limit_add(struct gate_answer *answer, enum limit_kind kind, uint64_t key, int64_t rate)
+{
+	if (rate > 0)
+		answer->limits[answer->limits_n++] = (struct limit){
+			.kind = kind, .key = key, .rate = rate, .burst = limit_burst(rate)
+		};
+}
+
+/* Takes one of each rate that this request is counted by. */
+static enum answer rates_take(const struct gate *gate, const struct responder *responder,
+			      struct gate_answer *answer)
+{
+	const struct identity *identity = &responder->identity;
+	const struct api_key *key = identity->grant.key;
+	const struct user_id *user = identity->token ? &identity->token->user : NULL;
+
+	answer->limits_n = 0;
+	if (key)
+		limit_add(answer, LIMIT_KEY, hash_keyed(key->id, KEY_ID_LEN), key->rate);
+	if (user && !responder->is_local)
+		limit_add(answer, LIMIT_USER, hash_keyed(user->text, user->len),
+			  gate->config->rate_user);
+	if (!key && !responder->is_local)
+		limit_add(answer, LIMIT_ADDRESS, responder->peer, gate->config->rate_address);
+	if (answer->limits_n == 0)
+		return ANSWER_OK;
+	answer->verdict = limits_take(answer->limits, answer->limits_n, clock_monotonic_us());
+	return answer->verdict.wait_us > 0 ? ANSWER_RATE_LIMITED : ANSWER_OK;
+}
+
+void gate_admit(struct gate *gate, const struct request *request, struct gate_answer *answer)
+{
+	struct identity *identity = &request->responder->identity;
+
+	answer->answer = rates_take(gate, request->responder, answer);
+	if (answer->answer != ANSWER_OK)
+		return;
+	answer->answer = identity_check(gate, identity);
+	if (answer->answer == ANSWER_UNAUTHORIZED && request->op == OP_PING)
+		answer->answer = ANSWER_OK; /* it tells nothing */
+	else if (answer->answer == ANSWER_OK && !is_allowed(identity, request))
+		answer->answer = ANSWER_FORBIDDEN;
+}
+
+enum answer gate_monitor(struct gate *gate, struct responder *responder)
+{
+	struct identity *identity = &responder->identity;
+	enum answer answer = identity_check(gate, identity);
+
+	if (answer != ANSWER_OK || !gate->is_required)
+		return answer;
+	return identity->grant.key && identity->grant.key->roles & KEY_ROLE_MONITOR
+		       ? ANSWER_OK
+		       : ANSWER_FORBIDDEN;
+}

@@ -1,0 +1,419 @@
+#include "gateway/gate/keys.h"
+
+#include "common/array.h"
+#include "common/check.h"
+#include "common/hash.h"
+#include "common/message/json.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RECORD_BYTES_MAX 16384
+#define SECRET_BYTES "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+struct key_entry {
+	struct api_key key; /* first: a grant leads back to its entry */
+	unsigned char sha256[KEY_HASH_SIZE];
+	unsigned char previous[KEY_HASH_SIZE]; /* of the secret before */
+	int64_t previous_until_ms;             /* INT64_MIN: there is none */
+	UT_hash_handle hh;
+};
+
+struct keys {
+	struct json_arena *arena;
+	struct key_entry *entries;
+	struct key_entry none; /* is compared with where there is no such key */
+	struct keys_counts counts;
+};
+
+static const char *const role_names[KEY_ROLES_N] = {
+#define ROLE(name, text) [KEY_ROLE_PLACE_##name] = text,
+	KEY_ROLES(ROLE)
+#undef ROLE
+};
+
+const char *key_verdict_kind(enum key_verdict verdict)
+{
+	static const char *const kinds[] = {
+#define VERDICT(name, kind) [name] = kind,
+		KEY_VERDICTS(VERDICT)
+#undef VERDICT
+	};
+
+	return kinds[verdict];
+}
+
+struct keys *keys_new(void)
+{
+	struct keys *keys = checked(calloc(1, sizeof(*keys)));
+
+	keys->arena = json_arena_new();
+	keys->none.previous_until_ms = INT64_MIN;
+	return keys;
+}
+
+static void entry_free(struct key_entry *entry)
+{
+	free((void *)entry->key.coupons);
+	OPENSSL_cleanse(entry, sizeof(*entry));
+	free(entry);
+}
+
+void keys_free(struct keys *keys)
+{
+	struct key_entry *entry, *next;
+
+	if (!keys)
+		return;
+	HASH_ITER (hh, keys->entries, entry, next) {
+		HASH_DEL(keys->entries, entry);
+		entry_free(entry);
+	}
+	json_arena_free(keys->arena);
+	free(keys);
+}
+
+/* ---- one record */
+
+/* The string of a member that is nothing but these bytes; NULL: it is not. */
+static const char *text_take(const cJSON *object, const char *name, const char *bytes, size_t least,
+			     size_t most)
+{
+	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+	size_t len = text ? strlen(text) : 0;
+
+	return text && len >= least && len <= most && strspn(text, bytes) == len ? text : NULL;
+}
+
+/* 0, or -1. Digits in lower case, as PostgreSQL writes them. */
+static int hash_take(const cJSON *object, unsigned char hash[KEY_HASH_SIZE])
+{
+	static const char digits[] = "0123456789abcdef";
+	const char *text = text_take(object, "sha256", digits, 2 * KEY_HASH_SIZE,
+				     2 * KEY_HASH_SIZE);
+
+	for (size_t i = 0; text && i < KEY_HASH_SIZE; i++)
+		hash[i] = (unsigned char)((strchr(digits, text[2 * i]) - digits) << 4 |
+					  (strchr(digits, text[2 * i + 1]) - digits));
+	return text ? 0 : -1;
+}
+
+static int is_null(const cJSON *object, const char *name)
+{
+	return cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(object, name));
+}
+
+/* A number; `absent` for null, which must be there. 0, or -1. */
+static int number_take(const cJSON *object, const char *name, int64_t least, int64_t most,
+		       int64_t absent, int64_t *value)
+{
+	*value = absent;
+	if (is_null(object, name))
+		return 0;
+	return json_integer(cJSON_GetObjectItemCaseSensitive(object, name), least, most, value);
+}
+
+/* At least one, each of those that there are. 0, or -1. */
+static int roles_take(const cJSON *object, unsigned *set)
+{
+	const cJSON *array = cJSON_GetObjectItemCaseSensitive(object, "roles"), *item;
+
+	*set = 0;
+	if (!cJSON_IsArray(array))
+		return -1;
+	cJSON_ArrayForEach(item, array)
+	{
+		const char *name = cJSON_GetStringValue(item);
+		int i = 0;
+
+		while (name && i < KEY_ROLES_N && strcmp(role_names[i], name) != 0)
+			i++;
+		if (!name || i == KEY_ROLES_N)
+			return -1;
+		*set |= 1u << i;
+	}
+	return *set ? 0 : -1;
+}
+
+/* 0, and the list is the caller's, or -1. */
+static int coupons_take(const cJSON *object, int64_t **coupons, size_t *n)
+{
+	const cJSON *array = cJSON_GetObjectItemCaseSensitive(object, "coupons"), *item;
+	const char *error;
+	int count;
+
+	*coupons = NULL;
+	*n = 0;
+	if (cJSON_IsNull(array))
+		return 0;
+	count = cJSON_IsArray(array) ? cJSON_GetArraySize(array) : 0;
+	if (count < 1 || count > KEY_COUPONS_MAX)
+		return -1;
+	*coupons = checked(calloc((size_t)count, sizeof(**coupons)));
+	cJSON_ArrayForEach(item, array)
+	{
+		if (!cJSON_IsString(item) || json_id(item, &(*coupons)[(*n)++], &error)) {
+			free(*coupons);
+			return -1;
+		}
+	}
+	*n = numbers_unique(*coupons, *n);
+	return 0;
+}
+
+static int previous_take(const cJSON *object, struct key_entry *entry)
+{
+	const cJSON *previous = cJSON_GetObjectItemCaseSensitive(object, "previous");
+
+	entry->previous_until_ms = INT64_MIN;
+	if (cJSON_IsNull(previous))
+		return 0;
+	if (!cJSON_IsObject(previous) || hash_take(previous, entry->previous))
+		return -1;
+	return json_integer(cJSON_GetObjectItemCaseSensitive(previous, "until_ms"), 0,
+			    JSON_INTEGER_MAX, &entry->previous_until_ms);
+}
+
+/* 0, and the entry's list of coupons is the caller's, or -1. */
+static int record_parse(struct keys *keys, const char *text, size_t len, struct key_entry *entry)
+{
+	struct api_key *key = &entry->key;
+	int64_t *coupons = NULL;
+	const cJSON *root, *revoked;
+	const char *error, *id, *name;
+
+	memset(entry, 0, sizeof(*entry));
+	root = len <= RECORD_BYTES_MAX ? json_parse(keys->arena, text, len, &error) : NULL;
+	if (!cJSON_IsObject(root))
+		return -1;
+	id = text_take(root, "id", KEY_ID_DIGITS, KEY_ID_LEN, KEY_ID_LEN);
+	name = text_take(root, "name", KEY_NAME_BYTES, 1, KEY_NAME_MAX);
+	revoked = cJSON_GetObjectItemCaseSensitive(root, "revoked");
+	if (!id || !name || !cJSON_IsBool(revoked) ||
+	    json_integer(cJSON_GetObjectItemCaseSensitive(root, "version"), 1, JSON_INTEGER_MAX,
+			 &key->version) ||
+	    roles_take(root, &key->roles) ||
+	    number_take(root, "expires_ms", 0, JSON_INTEGER_MAX, INT64_MAX, &key->expires_ms) ||
+	    number_take(root, "rate", 1, KEY_RATE_MAX, 0, &key->rate) ||
+	    hash_take(root, entry->sha256) || previous_take(root, entry) ||
+	    coupons_take(root, &coupons, &key->coupons_n))
+		return -1;
+	strcpy(key->id, id);
+	strcpy(key->name, name);
+	key->coupons = coupons;
+	key->is_revoked = cJSON_IsTrue(revoked);
+	return 0;
+}
+
+/* ---- the table */
+
+static struct key_entry *entry_get(const struct keys *keys, const char *id, size_t len)
+{
+	struct key_entry *entry = NULL;
+
+	if (len == KEY_ID_LEN)
+		HASH_FIND(hh, keys->entries, id, len, entry);
+	return entry;
+}
+
+/* Whether the record says more of the key: revoked wins, then the higher version. */
+static int is_newer(const struct api_key *key, const struct api_key *than)
+{
+	if (key->is_revoked != than->is_revoked)
+		return key->is_revoked;
+	return key->version > than->version;
+}
+
+/* Whether there is room for one more. */
+static int has_room(const struct keys *keys, const struct api_key *key)
+{
+	return key->is_revoked ? keys->counts.revoked < KEYS_REVOKED_MAX
+			       : keys->counts.live < KEYS_LIVE_MAX;
+}
+
+static void entry_count(struct keys *keys, const struct api_key *key, int by)
+{
+	size_t *count = key->is_revoked ? &keys->counts.revoked : &keys->counts.live;
+
+	*count += (size_t)by;
+}
+
+/* Takes what the record has, and its list of coupons. */
+static void entry_change(struct key_entry *entry, const struct key_entry *record)
+{
+	uint64_t generation = entry->key.generation + 1;
+
+	free((void *)entry->key.coupons);
+	entry->key = record->key;
+	entry->key.generation = generation;
+	memcpy(entry->sha256, record->sha256, sizeof(entry->sha256));
+	memcpy(entry->previous, record->previous, sizeof(entry->previous));
+	entry->previous_until_ms = record->previous_until_ms;
+	if (!entry->key.is_revoked)
+		return;
+	/* Many may be revoked over the years: without their lists. */
+	free((void *)entry->key.coupons);
+	entry->key.coupons = NULL;
+	entry->key.coupons_n = 0;
+	entry->key.roles = 0;
+}
+
+static enum keys_merged record_merge(struct keys *keys, struct key_entry *record)
+{
+	struct key_entry *entry = entry_get(keys, record->key.id, KEY_ID_LEN);
+
+	if (entry && !is_newer(&record->key, &entry->key)) {
+		free((void *)record->key.coupons);
+		return KEYS_KNOWN;
+	}
+	if (!entry && !has_room(keys, &record->key)) {
+		free((void *)record->key.coupons);
+		keys->counts.refused++;
+		return KEYS_FULL;
+	}
+	if (entry) {
+		entry_count(keys, &entry->key, -1);
+		entry_change(entry, record);
+	} else {
+		entry = checked(calloc(1, sizeof(*entry)));
+		entry_change(entry, record);
+		HASH_ADD_KEYPTR(hh, keys->entries, entry->key.id, KEY_ID_LEN, entry);
+	}
+	entry_count(keys, &entry->key, 1);
+	return KEYS_CHANGED;
+}
+
+enum keys_merged keys_merge(struct keys *keys, const char *record, size_t len)
+{
+	struct key_entry parsed;
+	enum keys_merged merged = KEYS_MALFORMED;
+
+	if (record_parse(keys, record, len, &parsed))
+		keys->counts.malformed++;
+	else
+		merged = record_merge(keys, &parsed);
+	return merged;
+}
+
+struct keys_counts keys_counts(const struct keys *keys)
+{
+	return keys->counts;
+}
+
+const struct api_key *keys_get(const struct keys *keys, const char *id, size_t len)
+{
+	const struct key_entry *entry = entry_get(keys, id, len);
+
+	return entry ? &entry->key : NULL;
+}
+
+int key_has_coupon(const struct api_key *key, int64_t coupon)
+{
+	if (key->is_revoked)
+		return 0;
+	return !key->coupons || bsearch(&coupon, key->coupons, key->coupons_n,
+					sizeof(*key->coupons), number_compare) != NULL;
+}
+
+/* ---- what is presented */
+
+/* The id in a text of the form of a key; NULL: it has another form. */
+static const char *text_id(const char *text, size_t len)
+{
+	const char *id = text + strlen(KEY_PREFIX), *secret = id + KEY_ID_LEN + 1;
+
+	if (len != KEY_TEXT_LEN || memcmp(text, KEY_PREFIX, strlen(KEY_PREFIX)) != 0 ||
+	    id[KEY_ID_LEN] != '_' || !key_id_valid(id, KEY_ID_LEN))
+		return NULL;
+	for (int i = 0; i < KEY_SECRET_LEN; i++)
+		if (!memchr(SECRET_BYTES, secret[i], strlen(SECRET_BYTES)))
+			return NULL;
+	return id;
+}
+
+/* Of one whose secret, or another proof, is right. */
+static enum key_verdict entry_state(const struct key_entry *entry, int64_t now_ms)
+{
+	if (entry->key.is_revoked)
+		return KEY_REVOKED;
+	return now_ms < entry->key.expires_ms ? KEY_GOOD : KEY_EXPIRED;
+}
+
+/*
+ * Compares the hash of what was presented with both of the entry, whatever it finds, and sets until
+ * when it is good.
+ */
+static enum key_verdict entry_judge(const struct key_entry *entry, const unsigned char *sha256,
+				    int64_t now_ms, int64_t *until_ms)
+{
+	int is_own = CRYPTO_memcmp(sha256, entry->sha256, KEY_HASH_SIZE) == 0;
+	int is_previous = CRYPTO_memcmp(sha256, entry->previous, KEY_HASH_SIZE) == 0;
+
+	is_previous = is_previous && now_ms < entry->previous_until_ms;
+	*until_ms = entry->key.expires_ms;
+	if (!is_own && entry->previous_until_ms < *until_ms)
+		*until_ms = entry->previous_until_ms;
+	if (!is_own && !is_previous)
+		return KEY_WRONG;
+	return entry_state(entry, now_ms);
+}
+
+enum key_verdict keys_find(const struct keys *keys, const char *text, size_t len, int64_t now_ms,
+			   struct key_grant *grant)
+{
+	const char *id = text_id(text, len);
+	const struct key_entry *entry = id ? entry_get(keys, id, KEY_ID_LEN) : NULL;
+	enum key_verdict verdict;
+
+	memset(grant, 0, sizeof(*grant));
+	if (!id)
+		return KEY_FORM;
+	SHA256((const unsigned char *)text, len, grant->sha256);
+	verdict = entry_judge(entry ? entry : &keys->none, grant->sha256, now_ms, &grant->until_ms);
+	if (!entry)
+		verdict = KEY_UNKNOWN;
+	if (verdict == KEY_GOOD) {
+		grant->key = &entry->key;
+		grant->generation = entry->key.generation;
+	}
+	return verdict;
+}
+
+enum key_verdict keys_find_by_id(const struct keys *keys, const char *id, size_t len,
+				 int64_t now_ms, struct key_grant *grant)
+{
+	const struct key_entry *entry = key_id_valid(id, len) ? entry_get(keys, id, len) : NULL;
+	enum key_verdict verdict;
+
+	memset(grant, 0, sizeof(*grant));
+	if (!entry)
+		return KEY_UNKNOWN;
+	verdict = entry_state(entry, now_ms);
+	if (verdict == KEY_GOOD) {
+		grant->until_ms = entry->key.expires_ms;
+		grant->key = &entry->key;
+		grant->generation = entry->key.generation;
+		grant->is_by_id = 1;
+	}
+	return verdict;
+}
+
+enum key_verdict key_grant_check(struct key_grant *grant, int64_t now_ms)
+{
+	const struct key_entry *entry = (const struct key_entry *)grant->key;
+	enum key_verdict verdict;
+	int64_t until_ms = grant->key->expires_ms;
+
+	if (grant->generation == grant->key->generation && now_ms < grant->until_ms)
+		return KEY_GOOD;
+	verdict = grant->is_by_id ? entry_state(entry, now_ms)
+				  : entry_judge(entry, grant->sha256, now_ms, &until_ms);
+	/* One that has ended is judged again when it is asked for again. */
+	if (verdict == KEY_GOOD) {
+		grant->generation = grant->key->generation;
+		grant->until_ms = until_ms;
+	}
+	return verdict;
+}

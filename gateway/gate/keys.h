@@ -1,0 +1,112 @@
+/*
+ * The API keys as this process knows them, from PostgreSQL and Redis together, and whose a text is
+ * that a client presents. No I/O: the caller hands over the records of both stores, in any order
+ * and as often as it likes.
+ *
+ * A record replaces one of a lower version. A key that is revoked in one record stays so, whatever
+ * the versions: a PostgreSQL that was put back to an earlier moment, or a Redis that was, revives
+ * none. A key that no store has any more stays known.
+ *
+ * Entries are never freed while the table lives, only changed in place: a pointer to a key stays
+ * good, but its fields only until the next keys_merge(). Event-loop thread only.
+ */
+#pragma once
+
+#include "common/message/api_key.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define KEY_HASH_SIZE 32 /* SHA-256 */
+
+#define KEYS_LIVE_MAX 20000     /* not revoked: twice what PostgreSQL allows */
+#define KEYS_REVOKED_MAX 100000 /* of these little more than the id is kept */
+
+struct api_key {
+	char id[KEY_ID_LEN + 1];
+	char name[KEY_NAME_MAX + 1]; /* letters, digits, '.', '_' and '-' */
+	int64_t version;
+	unsigned roles;         /* of enum key_role */
+	const int64_t *coupons; /* ascending; NULL: every one */
+	size_t coupons_n;
+	int64_t rate;       /* requests per second; 0: no limit of its own */
+	int64_t expires_ms; /* wall clock; INT64_MAX: never */
+	int is_revoked;
+	uint64_t generation; /* another one: the key has changed */
+};
+
+struct keys;
+
+struct keys *keys_new(void);
+void keys_free(struct keys *keys); /* NULL is allowed */
+
+enum keys_merged {
+	KEYS_CHANGED,
+	KEYS_KNOWN,     /* nothing new */
+	KEYS_MALFORMED, /* it is ignored */
+	KEYS_FULL       /* a new key for which there is no room: it is ignored */
+};
+
+/* Takes one record in JSON: sql/function/api_key_records.sql. Unknown members are ignored. */
+enum keys_merged keys_merge(struct keys *keys, const char *record, size_t len);
+
+/* How many there are now, and how many records were ignored since the start. */
+struct keys_counts {
+	size_t live, revoked;
+	uint64_t malformed, refused;
+};
+struct keys_counts keys_counts(const struct keys *keys);
+
+/* The key with this id, revoked or not; NULL: none. For one that was not presented as a text. */
+const struct api_key *keys_get(const struct keys *keys, const char *id, size_t len);
+
+/* Whether the key may be used for this coupon. */
+int key_has_coupon(const struct api_key *key, int64_t coupon);
+
+/*
+ * What a text is: VERDICT(enumerator, "kind"). For the log: clients are not told which of those
+ * after the first it was.
+ */
+#define KEY_VERDICTS(VERDICT)                                                                \
+	VERDICT(KEY_GOOD, "good")                                                            \
+	VERDICT(KEY_FORM, "form")       /* it is no key */                                   \
+	VERDICT(KEY_UNKNOWN, "unknown") /* there is no key with this id */                   \
+	VERDICT(KEY_WRONG, "wrong")     /* another secret, or the one before for too long */ \
+	VERDICT(KEY_EXPIRED, "expired")                                                      \
+	VERDICT(KEY_REVOKED, "revoked")
+
+enum key_verdict {
+#define VERDICT(name, kind) name,
+	KEY_VERDICTS(VERDICT)
+#undef VERDICT
+};
+
+const char *key_verdict_kind(enum key_verdict verdict);
+
+/* What a text was good for, so that a connection can ask later whether it still is. */
+struct key_grant {
+	const struct api_key *key; /* NULL: none */
+	uint64_t generation;       /* of the key when it was last compared */
+	int64_t until_ms;          /* it is good before this time, if the key does not change */
+	int is_by_id;              /* there was no text, but another proof */
+	unsigned char sha256[KEY_HASH_SIZE];
+};
+
+/*
+ * Whose the text is, at this time of the wall clock. With KEY_GOOD the grant is of that key, else
+ * of none. Takes as long for an id that does not exist as for a wrong secret of one that does; how
+ * long it takes does not depend on the secrets.
+ */
+enum key_verdict keys_find(const struct keys *keys, const char *text, size_t len, int64_t now_ms,
+			   struct key_grant *grant);
+
+/* The same for a key that was proved otherwise: until it expires or is revoked. */
+enum key_verdict keys_find_by_id(const struct keys *keys, const char *id, size_t len,
+				 int64_t now_ms, struct key_grant *grant);
+
+/*
+ * Whether the text of a grant with a key would be accepted now; cheap while the key has not
+ * changed. KEY_GOOD also takes note of a change: the caller reads roles and coupons anew when
+ * `generation` of the grant is another than before.
+ */
+enum key_verdict key_grant_check(struct key_grant *grant, int64_t now_ms);

@@ -1,0 +1,264 @@
+/* What a reply says beside its body: the head, and the body of what is not done as a problem. */
+#include "gateway/listen/http.h"
+
+#include "common/check.h"
+#include "common/log/log.h"
+#include "common/message/number.h"
+#include "gateway/listen/http_value.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#define HEADER_SIZE 64 /* of one more header */
+#define TYPE_SIZE 128
+#define PROBLEM_SIZE 256               /* what a problem has beside what is in the line, or twice */
+#define PROBLEM_TYPES "/openapi.json#" /* and the name of the answer: its schema there */
+
+#define RETRY_BUSY "Retry-After: 1" /* what is under way ends within a second */
+
+/* Of preflights. They carry no identity: what a request may do is decided when it comes. */
+#define PREFLIGHT                                                                          \
+	"\r\nAccess-Control-Allow-Methods: GET, HEAD, POST"                                \
+	"\r\nAccess-Control-Allow-Headers: Authorization, Content-Type, Idempotency-Key, " \
+	"X-Request-Id, traceparent"                                                        \
+	"\r\nAccess-Control-Max-Age: 7200"
+#define READABLE "\r\nAccess-Control-Expose-Headers: Retry-After, X-Request-Id"
+
+static char *bytes_append(char *at, const char *bytes, size_t len)
+{
+	memcpy(at, bytes, len);
+	return at + len;
+}
+
+void http_ids_init(struct http_ids *ids)
+{
+	uint64_t process;
+
+	check(getrandom(&process, sizeof(process), 0) == sizeof(process));
+	snprintf(ids->text, sizeof(ids->text), "%016llx-%014d", (unsigned long long)process, 0);
+}
+
+/* After the last one come zeros again. */
+static void ids_next(struct http_ids *ids)
+{
+	char *digit = ids->text + sizeof(ids->text) - 2;
+
+	while (*digit == '9')
+		*digit-- = '0';
+	if (*digit != '-')
+		++*digit;
+}
+
+/* Formatted once a second. */
+static const char *date(void)
+{
+	static _Thread_local char text[64];
+	static _Thread_local time_t formatted;
+	time_t now = time(NULL);
+	struct tm tm;
+
+	if (now == formatted)
+		return text;
+	gmtime_r(&now, &tm);
+	strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &tm);
+	formatted = now;
+	return text;
+}
+
+/* The client's own, if it is one; NULL: the gateway makes one. */
+static const char *id_given(const struct http_request *request)
+{
+	const char *id = request->complete ? http_request_one(request, TEXT_REQUEST_ID) : NULL;
+
+	return id && http_request_id_valid(id, request->texts[TEXT_REQUEST_ID].len) ? id : NULL;
+}
+
+/* The id of the request: the same in the log and in the reply, which follows at once. */
+static char *id_append(char *at, struct http_connection *connection)
+{
+	struct http_ids *ids = &connection->http->ids;
+	struct http_manner *manner = &connection->request.reply;
+	const char *given = id_given(&connection->request);
+
+	if (given)
+		return text_append(at, given);
+	if (!manner->has_id)
+		ids_next(ids);
+	manner->has_id = 1;
+	return bytes_append(at, ids->text, sizeof(ids->text) - 1);
+}
+
+static char *origin_append(char *at, const struct http_request *request)
+{
+	const struct http_manner *manner = &request->reply;
+
+	at = text_append(at, "\r\nAccess-Control-Allow-Origin: ");
+	at = bytes_append(at, manner->origin, manner->origin_len);
+	return text_append(at, request->parser.method == HTTP_OPTIONS ? PREFLIGHT : READABLE);
+}
+
+/* By which headers of the request the reply was chosen, for caches. */
+static char *vary_append(char *at, const struct http_connection *connection, int status)
+{
+	int by_origin = *connection->http->config->http_origins != '\0';
+	int by_accept = status >= 400 && connection->request.complete;
+
+	if (by_origin || by_accept)
+		at = text_append(at, "\r\nVary: ");
+	if (by_accept)
+		at = text_append(at, by_origin ? "Accept, " : "Accept");
+	return by_origin ? text_append(at, "Origin") : at;
+}
+
+size_t http_head_write(struct http_connection *connection, int status, const char *type,
+		       const char *extra, size_t len, char out[HTTP_HEAD_SIZE])
+{
+	const http_parser *parser = &connection->request.parser;
+	int is_old = parser->http_major == 1 && parser->http_minor == 0;
+	char *at = text_append(out, is_old ? "HTTP/1.0 " : "HTTP/1.1 ");
+
+	check(strlen(type) < TYPE_SIZE && (!extra || strlen(extra) < HEADER_SIZE));
+	at = text_append(number_append(at, status), " ");
+	at = text_append(at, http_status_str((enum http_status)status));
+	if (status != 204) {
+		at = text_append(text_append(at, "\r\nContent-Type: "), type);
+		at = number_append(text_append(at, "\r\nContent-Length: "), (int64_t)len);
+	}
+	at = text_append(text_append(at, "\r\nDate: "), date());
+	at = id_append(text_append(at, "\r\nX-Request-Id: "), connection);
+	if (connection->is_last)
+		at = text_append(at, "\r\nConnection: close");
+	else if (is_old)
+		at = text_append(at, "\r\nConnection: keep-alive");
+	if (extra)
+		at = text_append(text_append(at, "\r\n"), extra);
+	if (connection->request.reply.origin)
+		at = origin_append(at, &connection->request);
+	at = vary_append(at, connection, status);
+	return (size_t)(text_append(at, "\r\n\r\n") - out);
+}
+
+/*
+ * Where the value of a member of the line begins; NULL: it has none of this name. `name` is written
+ * as behind another member: no string contains that, because there each quotation mark has a
+ * backslash before it.
+ */
+static const char *value_find(const char *line, size_t len, const char *name)
+{
+	const char *at = memmem(line, len, name, strlen(name));
+
+	return at ? at + strlen(name) : NULL;
+}
+
+/* When to ask again: when the answer says so, or after a time that depends on its kind. */
+static const char *retry_after(int status, const char *line, size_t len, char out[HEADER_SIZE])
+{
+	const char *at = value_find(line, len, ",\"retry_after_ms\":");
+	long long ms = at ? strtoll(at, NULL, 10) : 0;
+
+	if (ms <= 0)
+		return status == 429 ? RETRY_BUSY : HTTP_RETRY_UNAVAILABLE;
+	snprintf(out, HEADER_SIZE, "Retry-After: %lld", (ms - 1) / 1000 + 1);
+	return out;
+}
+
+/* The length of the string that begins with this quotation mark, with both. */
+static size_t string_length(const char *string, const char *end)
+{
+	const char *at = string + 1;
+
+	while (at < end && *at != '"')
+		at += *at == '\\' ? 2 : 1;
+	return (size_t)(at - string) + 1;
+}
+
+/*
+ * The line as RFC 9457 has it (malloc); NULL: it has no message. There `status` is that of HTTP, so
+ * that of the answer is in `answer`. A status that is not the answer's own is about HTTP alone. Not
+ * by cJSON, which would round ids.
+ */
+static char *problem_text(int status, enum answer answer, const char *line, size_t len,
+			  size_t *text_len)
+{
+	static const char name[] = ",\"status\":";
+	const char *rest = value_find(line, len, name), *end = line + len;
+	const char *detail = value_find(line, len, ",\"message\":");
+	int is_own = status == answer_http(answer);
+	char *text, *at;
+
+	if (!rest || !detail)
+		return NULL;
+	text = checked(malloc(2 * len + PROBLEM_SIZE));
+	at = text_append(text, "{\"type\":\"");
+	at = text_append(at, is_own ? PROBLEM_TYPES : "about:blank");
+	at = text_append(at, is_own ? answer_status(answer) : "");
+	at = text_append(at, "\",\"title\":\"");
+	at = text_append(at,
+			 is_own ? answer_text(answer) : http_status_str((enum http_status)status));
+	at = number_append(text_append(at, "\",\"status\":"), status);
+	at = text_append(at, ",\"detail\":");
+	at = bytes_append(at, detail, string_length(detail, end));
+	at = bytes_append(text_append(at, ","), line + 1, (size_t)(rest - line) - sizeof(name));
+	at = text_append(at, ",\"answer\":");
+	at = bytes_append(at, rest, (size_t)(end - rest));
+	*text_len = (size_t)(at - text);
+	return text;
+}
+
+/*
+ * What was not done, and not for what the request says: whoever names its requests finds it by that
+ * name.
+ */
+static void failure_log(struct http_connection *connection, int status, enum answer answer)
+{
+	const struct http_request *request = &connection->request;
+	const char *parent = request->complete ? http_request_one(request, TEXT_TRACEPARENT) : NULL;
+	struct http_trace trace = { "", "" };
+	char id[HTTP_REQUEST_ID_MAX + 1];
+	int has_trace = parent &&
+			http_trace_parse(parent, request->texts[TEXT_TRACEPARENT].len, &trace) == 0;
+
+	if (!has_trace && !id_given(request))
+		return;
+	*id_append(id, connection) = '\0';
+	log_warn("http_request", LOG_S("of", request->reply.of), LOG_I("http", status),
+		 LOG_S("answer", answer_status(answer)), LOG_S("request_id", id),
+		 LOG_S("trace", has_trace ? trace.trace : ""),
+		 LOG_S("span", has_trace ? trace.span : ""));
+}
+
+void http_connection_answer(struct http_connection *connection, int status, enum answer answer,
+			    const char *extra, const char *line, size_t len)
+{
+	char header[HEADER_SIZE], *problem = NULL;
+	size_t problem_len = 0;
+
+	if (status == 429 || status == 503)
+		extra = retry_after(status, line, len, header);
+	if (status == 429 || status == 503 || status == 504)
+		failure_log(connection, status, answer);
+	if (answer != ANSWER_OK && connection->request.reply.is_problem)
+		problem = problem_text(status, answer, line, len, &problem_len);
+	if (problem)
+		http_connection_reply(connection, status, HTTP_PROBLEM, extra, problem,
+				      problem_len);
+	else
+		http_connection_reply(connection, status, NULL, extra, line, len);
+	free(problem);
+}
+
+void http_connection_refuse(struct http_connection *connection, int status, const char *extra,
+			    const char *message)
+{
+	enum answer answer = status == 403   ? ANSWER_FORBIDDEN
+			     : status == 413 ? ANSWER_TOO_LARGE
+			     : status == 429 ? ANSWER_BUSY
+					     : ANSWER_BAD_REQUEST;
+	char *text = answer_message_line("", answer, message);
+
+	http_connection_answer(connection, status, answer, extra, text, strlen(text));
+	cJSON_free(text);
+}

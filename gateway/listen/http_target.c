@@ -1,0 +1,136 @@
+#include "gateway/listen/http_target.h"
+
+#include "common/check.h"
+#include "gateway/listen/http_value.h"
+
+#include <cjson/cJSON.h>
+#include <ctype.h>
+#include <event2/http.h>
+#include <event2/keyvalq_struct.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define API_PREFIX "/v1/"
+#define USER_PREFIX "/v1/users/" /* and an id, and this: */
+#define USER_SUFFIX "/coupons"
+
+/* Ends the part with a NUL; "" where there is none. */
+static const char *part_end(char *text, const struct http_parser_url *url,
+			    enum http_parser_url_fields part)
+{
+	if (!(url->field_set & 1u << part))
+		return "";
+	text += url->field_data[part].off;
+	text[url->field_data[part].len] = '\0';
+	return text;
+}
+
+/* The host of a URL, with its port, replaces that of the header: RFC 9112, 3.2.2. */
+static void host_set(struct http_request *request, const struct http_parser_url *url)
+{
+	size_t at = url->field_data[UF_HOST].off, end = at + url->field_data[UF_HOST].len;
+	const char *text = request->texts[TEXT_TARGET].bytes;
+	struct http_text *host = &request->texts[TEXT_HOST];
+
+	if (text[at - 1] == '[') {
+		at--;
+		end++;
+	}
+	if (url->field_set & 1u << UF_PORT)
+		end = (size_t)url->field_data[UF_PORT].off + url->field_data[UF_PORT].len;
+	free(host->bytes);
+	*host = (struct http_text){ .bytes = checked(strndup(text + at, end - at)),
+				    .len = end - at,
+				    .room = end - at + 1 };
+	request->hosts_n = 1;
+	request->seen |= 1u << TEXT_HOST;
+}
+
+int http_target_parse(struct http_request *request, struct http_target *target)
+{
+	const struct http_text *text = &request->texts[TEXT_TARGET];
+	struct http_parser_url url;
+
+	*target = (struct http_target){ 0 };
+	target->has_fragment = memchr(text->bytes, '#', text->len) != NULL; /* an empty one, too */
+	http_parser_url_init(&url);
+	if (http_parser_parse_url(text->bytes, text->len, 0, &url))
+		return -1;
+	if (url.field_set & 1u << UF_HOST)
+		host_set(request, &url);
+	target->path = part_end(text->bytes, &url, UF_PATH);
+	target->query = part_end(text->bytes, &url, UF_QUERY);
+	return 0;
+}
+
+enum request_op http_target_op(struct http_target *target)
+{
+	const char *path = target->path;
+	enum request_op op;
+	size_t len;
+
+	if (strncmp(path, API_PREFIX, strlen(API_PREFIX)) != 0)
+		return OP_COUNT;
+	op = request_op_find(path + strlen(API_PREFIX));
+	if (op != OP_COUNT || strncmp(path, USER_PREFIX, strlen(USER_PREFIX)) != 0)
+		return op;
+	len = strcspn(path + strlen(USER_PREFIX), "/");
+	if (strcmp(path + strlen(USER_PREFIX) + len, USER_SUFFIX) != 0)
+		return OP_COUNT;
+	target->user = path + strlen(USER_PREFIX);
+	target->user_len = len;
+	return OP_COUPONS;
+}
+
+/*
+ * `/` is allowed as %2F, because the path was split before. `.` and `..` are not: clients and
+ * proxies shorten a path with such a segment, so it may be what is left of another one.
+ */
+int http_target_user(const struct http_target *target, struct user_id *user,
+		     char why[USER_ID_WHY_SIZE])
+{
+	char text[2 * USER_ID_SIZE];
+	int len = http_segment_decode(target->user, target->user_len, text, sizeof(text));
+
+	if (len < 0)
+		strcpy(why, "must be percent-encoded " USER_ID_ALLOWED);
+	else if (strcmp(text, ".") == 0 || strcmp(text, "..") == 0)
+		strcpy(why, "is no segment of a path: send it in the query of /v1/coupons");
+	else if (user_id_parse(user, text, (size_t)len))
+		user_id_why(text, (size_t)len, why);
+	else
+		return 0;
+	return -1;
+}
+
+/* libevent would leave such a % as it is, and it would end the value at a NUL: `1%00x` as 1. */
+const char *http_query_fault(const char *query)
+{
+	while ((query = strchr(query, '%'))) {
+		if (!isxdigit((unsigned char)query[1]) || !isxdigit((unsigned char)query[2]) ||
+		    (query[1] == '0' && query[2] == '0'))
+			return query;
+		query += 3;
+	}
+	return NULL;
+}
+
+char *http_query_object(const char *query, const struct user_id *user)
+{
+	struct evkeyvalq params;
+	struct evkeyval *param;
+	cJSON *object;
+	char *text;
+
+	if (evhttp_parse_query_str(query, &params))
+		return NULL;
+	object = checked(cJSON_CreateObject());
+	if (user)
+		cJSON_AddStringToObject(object, "user", user->text);
+	TAILQ_FOREACH (param, &params, next)
+		cJSON_AddStringToObject(object, param->key, param->value);
+	text = checked(cJSON_PrintUnformatted(object));
+	cJSON_Delete(object);
+	evhttp_clear_headers(&params);
+	return text;
+}

@@ -1,0 +1,85 @@
+"""Without a safeguard of TLS to the stores. common/trust.c is one for RabbitMQ and Redis."""
+
+from mutant import mutant
+
+TRUST = "unit_test_trust::"
+TRANSPORT = "unit_test_transport::"
+
+MUTANTS = [
+    mutant(
+        "TLS",
+        "the certificate of RabbitMQ and Redis",
+        "common/trust.c",
+        "SSL_CTX_set_verify(context, SSL_VERIFY_PEER, on_verified);",
+        "SSL_CTX_set_verify(context, SSL_VERIFY_NONE, on_verified);",
+        TRUST + "test_refused",
+        TRUST + "test_wildcards",
+    ),
+    mutant(
+        "TLS",
+        "the name in a certificate",
+        "common/trust.c",
+        "return *host && X509_VERIFY_PARAM_set1_host(param, host, 0);",
+        "return *host;",
+        TRUST + "test_refused",
+        TRUST + "test_wildcards",
+    ),
+    mutant(
+        "TLS",
+        "the address in a certificate",
+        "common/trust.c",
+        "return X509_VERIFY_PARAM_set1_ip_asc(param, host);",
+        "return 1;",
+        TRUST + "test_refused",
+        TRUST + "test_wildcards",
+    ),
+    mutant(
+        "TLS",
+        "the wildcard that stands for a whole label",
+        "common/trust.c",
+        "X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS",
+        "0",
+        TRUST + "test_wildcards",
+    ),
+    mutant(
+        "TLS",
+        "the versions of TLS",
+        "common/trust.c",
+        "\tif (!SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) ||",
+        "\tSSL_CTX_set_security_level(context, 0);\n"
+        "\tif (!SSL_CTX_set_min_proto_version(context, 0) ||",
+        TRUST + "test_old_versions_are_refused",
+    ),
+    mutant(
+        "TLS",
+        "the certificate of PostgreSQL",
+        "common/postgres/tls.c",
+        'strcmp(mode, "verify-full") != 0',
+        'strncmp(mode, "verify-", 7) != 0',
+        TRANSPORT + "test_sslmode_of_a_url",
+    ),
+    mutant(
+        "TLS",
+        "the host of several that is another machine",
+        "common/postgres/tls.c",
+        "i < hosts_n || i < addresses_n",
+        "i < 1 && i < hosts_n + addresses_n",
+        TRANSPORT + "test_sslmode_of_a_url",
+    ),
+    mutant(
+        "TLS",
+        "the warning of a store without TLS",
+        "common/program/transport.c",
+        "\tif (!is_tls && !host_is_loopback(host))",
+        "\tif (!is_tls && host_is_loopback(host))",
+        TRANSPORT + "test_warnings",
+    ),
+    mutant(
+        "TLS",
+        "the rest of a record that is in OpenSSL",
+        "common/postgres/tls.c",
+        "while (ssl && SSL_pending(ssl) > 0)",
+        "while (0 && ssl)",
+        "unit_test_postgres_tls::test_all_of_a_record_is_taken",
+    ),
+]

@@ -1,0 +1,259 @@
+/*
+ * Values of headers and of paths: what each specification allows is read, and nothing else. Each
+ * text is at the end of memory of its own, so that a sanitizer finds a byte that is read behind it.
+ */
+#include "gateway/listen/http_value.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define KEY_64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define TRACE "4bf92f3577b34da6a3ce929d0e0e4736"
+#define SPAN "00f067aa0ba902b7"
+
+static char *copy_make(const char *text, size_t len)
+{
+	char *copy = malloc(len > 0 ? len : 1);
+
+	memcpy(copy, text, len);
+	return copy;
+}
+
+static int key_parse(const char *text, size_t len, char key[RECEIVE_KEY_MAX + 1])
+{
+	char *copy = copy_make(text, len);
+	int rc = http_key_parse(copy, len, key);
+
+	free(copy);
+	return rc;
+}
+
+static void test_keys(void **state)
+{
+	static const struct {
+		const char *text;
+		const char *key;
+	} keys[] = {
+		{ "\"order-77\"", "order-77" },
+		{ "order-77", "order-77" },
+		{ "\"8e03978e-40d5-43dd-bc93-6894a57f9324\"",
+		  "8e03978e-40d5-43dd-bc93-6894a57f9324" },
+		{ "\"a b\"", "a b" },
+		{ "a b", "a b" },
+		{ "\" \"", " " },
+		{ "\"a\\\"b\\\\c\"", "a\"b\\c" },
+		{ "a\\b\"c", "a\\b\"c" },
+		{ "a\"", "a\"" },
+		{ "\"\\\"\"", "\"" },
+		{ KEY_64, KEY_64 },
+		{ "\"" KEY_64 "\"", KEY_64 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		char key[RECEIVE_KEY_MAX + 1];
+
+		assert_int_equal(key_parse(keys[i].text, strlen(keys[i].text), key), 0);
+		assert_string_equal(key, keys[i].key);
+	}
+}
+
+static void test_what_is_no_key(void **state)
+{
+	static const char *const wrong[] = {
+		"",         "\"",     "\"\"",      "\"a",          "\"a\\\"",         "\"a\\n\"",
+		"\"a\\",    "\"a\" ", "\"a\";b=1", "\"a\", \"b\"", "\"a\"b",          "a\tb",
+		"\"a\tb\"", "a\x7f",  "\xc3\xbc",  KEY_64 "x",     "\"" KEY_64 "x\"",
+	};
+	char key[RECEIVE_KEY_MAX + 1];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_int_equal(key_parse(wrong[i], strlen(wrong[i]), key), -1);
+	assert_int_equal(key_parse("a\0b", 3, key), -1);
+}
+
+static enum http_accept accept_parse(const char *text)
+{
+	char *copy = copy_make(text, strlen(text));
+	enum http_accept accept = http_accept_parse(copy, strlen(text));
+
+	free(copy);
+	return accept;
+}
+
+static void test_accept(void **state)
+{
+	static const char *const json[] = {
+		"",
+		" , ",
+		"*/*",
+		"application/json",
+		"Application/JSON",
+		"application/*",
+		"application/json;charset=utf-8",
+		"application/json; q=0.001",
+		"application/json ; q=1.000 , text/html",
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+		"text/plain;x=\"a,b\\\",c\", application/json",
+		"application/problem+json;q=0, */*",
+		"application/problem+json;q=0.5, application/json",
+		"application/problem+json;q=0.5, */*;q=0.6",
+		"application/json;q=0.1, application/*;q=0.1",
+		"x, application/json",
+		"application/problem+json;q=1.5, application/json;;",
+		"application/json;q=0, application/json",
+	};
+	static const char *const problem[] = {
+		"application/problem+json",
+		"application/problem+json, application/json",
+		"application/json,application/problem+json",
+		"application/problem+json, */*",
+		"application/PROBLEM+json;q=0.9, application/json;q=0.8",
+		"application/json;q=0, */*;q=0.1",
+		"application/json;q=0.4, application/*;q=0.5",
+		"application/json;q=0.2;q=0.1, application/problem+json;q=0.1",
+		"text/html;level=\"1;2\";q=0.3 ,\tapplication/problem+json;a=b",
+	};
+	static const char *const neither[] = {
+		"text/html",
+		"text/*",
+		"*/json",
+		"json",
+		"application/",
+		"/json",
+		"application/jsonx",
+		"application/json;q=0",
+		"application/json;q=0.000, */*;q=0",
+		"application/json;q",
+		"application/json;q=",
+		"application/json;q=2",
+		"application/json;q=1.001",
+		"application/json;q=0.1234",
+		"application/json;q=-1",
+		"application/json;q=.5",
+		"application/json;a=\"b",
+		"application/json;a=",
+		"application/json x",
+		"x\", application/json, \"",
+		"\", application/json",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(json) / sizeof(json[0]); i++)
+		assert_int_equal(accept_parse(json[i]), ACCEPT_JSON);
+	for (size_t i = 0; i < sizeof(problem) / sizeof(problem[0]); i++)
+		assert_int_equal(accept_parse(problem[i]), ACCEPT_PROBLEM);
+	for (size_t i = 0; i < sizeof(neither) / sizeof(neither[0]); i++)
+		assert_int_equal(accept_parse(neither[i]), ACCEPT_NEITHER);
+}
+
+static void test_request_ids(void **state)
+{
+	char longest[HTTP_REQUEST_ID_MAX + 1];
+
+	(void)state;
+	memset(longest, '~', sizeof(longest));
+	assert_true(http_request_id_valid("a", 1));
+	assert_true(http_request_id_valid("!\"\\~", 4));
+	assert_true(http_request_id_valid(longest, HTTP_REQUEST_ID_MAX));
+	assert_false(http_request_id_valid(longest, HTTP_REQUEST_ID_MAX + 1));
+	assert_false(http_request_id_valid("", 0));
+	assert_false(http_request_id_valid("a b", 3));
+	assert_false(http_request_id_valid("a\tb", 3));
+	assert_false(http_request_id_valid("a\0b", 3));
+	assert_false(http_request_id_valid("\xc3\xbc", 2));
+	assert_false(http_request_id_valid("\x7f", 1));
+}
+
+static int trace_parse(const char *text, struct http_trace *trace)
+{
+	char *copy = copy_make(text, strlen(text));
+	int rc = http_trace_parse(copy, strlen(text), trace);
+
+	free(copy);
+	return rc;
+}
+
+static void test_traces(void **state)
+{
+	static const char *const wrong[] = {
+		"",
+		"00",
+		"00-" TRACE "-" SPAN,
+		"00-" TRACE "-" SPAN "-",
+		"00-" TRACE "-" SPAN "-0",
+		"00-" TRACE "-" SPAN "-0x",
+		"00-" TRACE "-" SPAN "-01-",
+		"00-" TRACE "-" SPAN "-01-x",
+		"00-" TRACE "-" SPAN "-01 ",
+		"cc-" TRACE "-" SPAN "-01x",
+		"ff-" TRACE "-" SPAN "-01",
+		"0-" TRACE "-" SPAN "-01",
+		"0x-" TRACE "-" SPAN "-01",
+		"00_" TRACE "-" SPAN "-01",
+		"00-4BF92F3577B34DA6A3CE929D0E0E4736-" SPAN "-01",
+		"00-" TRACE "0-" SPAN "-01",
+		"00-00000000000000000000000000000000-" SPAN "-01",
+		"00-" TRACE "-0000000000000000-01",
+		"00-" TRACE "-00f067aa0ba902bg-01",
+	};
+	struct http_trace trace;
+
+	(void)state;
+	assert_int_equal(trace_parse("00-" TRACE "-" SPAN "-01", &trace), 0);
+	assert_string_equal(trace.trace, TRACE);
+	assert_string_equal(trace.span, SPAN);
+	assert_int_equal(trace_parse("00-" TRACE "-" SPAN "-ff", &trace), 0);
+	assert_int_equal(trace_parse("cc-" TRACE "-" SPAN "-01", &trace), 0);
+	assert_int_equal(trace_parse("cc-" TRACE "-" SPAN "-01-what is new", &trace), 0);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_int_equal(trace_parse(wrong[i], &trace), -1);
+}
+
+static void expect_decoded(const char *text, const char *wanted)
+{
+	char *copy = copy_make(text, strlen(text)), out[8];
+	int len = http_segment_decode(copy, strlen(text), out, sizeof(out));
+
+	free(copy);
+	assert_int_equal(len, wanted ? (int)strlen(wanted) : -1);
+	if (wanted)
+		assert_string_equal(out, wanted);
+}
+
+static void test_segments_are_decoded_once(void **state)
+{
+	(void)state;
+	expect_decoded("", "");
+	expect_decoded("a+b", "a+b");
+	expect_decoded("a%7cb", "a|b");
+	expect_decoded("%2F%2f", "//");
+	expect_decoded("%252F", "%2F");
+	expect_decoded("%c3%BC", "\xc3\xbc");
+	expect_decoded("1234567", "1234567");
+	expect_decoded("12345%367", "1234567");
+	expect_decoded("12345678", NULL);
+	expect_decoded("1234567%38", NULL);
+	expect_decoded("%", NULL);
+	expect_decoded("a%2", NULL);
+	expect_decoded("%2x", NULL);
+	expect_decoded("%x2", NULL);
+	expect_decoded("%-1", NULL);
+	expect_decoded("a%00", NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_keys),   cmocka_unit_test(test_what_is_no_key),
+		cmocka_unit_test(test_accept), cmocka_unit_test(test_request_ids),
+		cmocka_unit_test(test_traces), cmocka_unit_test(test_segments_are_decoded_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
