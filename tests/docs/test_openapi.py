@@ -59,7 +59,9 @@ OBJECTS = {
         "responses": {"response"},
         "parameters": {"parameter"},
         "headers": {"header"},
+        "securitySchemes": {"scheme"},
     },
+    "scheme": {"type!": str, "scheme!": str, "description!": str},
 }
 REFERABLE = {"parameter", "response", "header"}
 
@@ -108,8 +110,11 @@ def test_each_reference_leads_somewhere_and_each_component_is_used():
         f"#/components/{kind}/{name}"
         for kind, named in DOCUMENT["components"].items()
         for name in named
+        if kind != "securitySchemes"
     }
     assert components == used
+    schemes = {name for one in DOCUMENT["security"] for name in one}
+    assert schemes == set(DOCUMENT["components"]["securitySchemes"])
 
 
 def test_operations_have_names_of_their_own():
