@@ -50,6 +50,9 @@ SETTING_TEXT(http_origins, "COUPON_HTTP_ORIGINS", "http-origins", GATEWAY, "",
 SETTING_TEXT(auth, "COUPON_AUTH", "auth", GATEWAY, "off",
 	     "who may ask: off (whoever reaches a listener may do everything) or required (each "
 	     "request needs an API key, a user token or a client certificate)")
+SETTING_TEXT(unix_keys, "COUPON_UNIX_KEYS", "unix-keys", GATEWAY, "",
+	     "which API key a user of this machine stands for on the Unix socket: pairs UID:KEY, "
+	     "joined by commas (default: none)")
 SETTING_TEXT(insecure, "COUPON_INSECURE", "insecure", GATEWAY | WORKER, "no",
 	     "yes: a listener that other machines can reach starts without TLS and without "
 	     "COUPON_AUTH=required, with a warning")

@@ -7,13 +7,23 @@
 #include "common/program/key_file.h"
 #include "gateway/metrics.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LOOK_MS 1000
+#define UNIX_KEYS_MAX 64
+
+/* A user of this machine, and its key: an entry of COUPON_UNIX_KEYS. */
+struct unix_key {
+	uid_t uid;
+	char id[KEY_ID_LEN + 1];
+};
 
 struct gate {
 	const struct config *config;
+	struct unix_key unix_keys[UNIX_KEYS_MAX];
+	size_t unix_keys_n;
 	int is_required;
 	struct keys *keys;
 	struct tokens *tokens; /* NULL: none are taken */
@@ -38,8 +48,38 @@ static const struct {
 	[OP_STATS] = { KEY_ROLE_MONITOR, 0 },
 };
 
+/* Reads "UID:KEY,…". 0, or -1. */
+static int unix_keys_parse(const char *text, struct unix_key keys[UNIX_KEYS_MAX], size_t *n)
+{
+	for (*n = 0; *text; (*n)++) {
+		struct unix_key *key = &keys[*n];
+		size_t digits = strspn(text, "0123456789");
+		char number[16];
+
+		if (*n == UNIX_KEYS_MAX || digits == 0 || digits > 9 || text[digits] != ':')
+			return -1;
+		snprintf(number, sizeof(number), "%.*s", (int)digits, text);
+		key->uid = (uid_t)strtoul(number, NULL, 10);
+		text += digits + 1;
+		if (strlen(text) < KEY_ID_LEN || !key_id_valid(text, KEY_ID_LEN))
+			return -1;
+		snprintf(key->id, sizeof(key->id), "%.*s", KEY_ID_LEN, text);
+		text += KEY_ID_LEN;
+		if (*text && (*text++ != ',' || !*text))
+			return -1;
+	}
+	return 0;
+}
+
 void gate_check(const struct config *config)
 {
+	struct unix_key keys[UNIX_KEYS_MAX];
+	size_t n;
+
+	if (unix_keys_parse(config->unix_keys, keys, &n))
+		log_fatal("COUPON_UNIX_KEYS is \"%s\": allowed are at most %d pairs of a user id "
+			  "and the id of a key, as 1000:3k9v0d7xqa, joined by commas",
+			  config->unix_keys, UNIX_KEYS_MAX);
 	if (strcmp(config->auth, "off") != 0 && strcmp(config->auth, "required") != 0)
 		log_fatal("COUPON_AUTH is \"%s\": allowed are off and required", config->auth);
 	tokens_check(config);
@@ -55,6 +95,7 @@ struct gate *gate_new(const struct config *config)
 	gate->config = config;
 	gate->is_required = strcmp(config->auth, "required") == 0;
 	gate->keys = keys_new();
+	check(unix_keys_parse(config->unix_keys, gate->unix_keys, &gate->unix_keys_n) == 0);
 	if (*config->token_keys) {
 		gate->tokens = tokens_new(&terms);
 		gate_reload(gate);
@@ -70,6 +111,14 @@ struct keys *gate_keys(struct gate *gate)
 int gate_is_required(const struct gate *gate)
 {
 	return gate->is_required;
+}
+
+const char *gate_key_of_uid(const struct gate *gate, uid_t uid)
+{
+	for (size_t i = 0; i < gate->unix_keys_n; i++)
+		if (gate->unix_keys[i].uid == uid)
+			return gate->unix_keys[i].id;
+	return NULL;
 }
 
 void gate_keys_told(struct gate *gate, int64_t now_ms)

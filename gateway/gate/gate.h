@@ -17,6 +17,8 @@
 #include "gateway/gate/limits.h"
 #include "gateway/listen/request.h"
 
+#include <sys/types.h>
+
 struct gate;
 
 /* Ends the process with a sentence if a setting is wrong. */
@@ -25,6 +27,8 @@ void gate_check(const struct config *config);
 struct gate *gate_new(const struct config *config);
 struct keys *gate_keys(struct gate *gate);
 int gate_is_required(const struct gate *gate); /* COUPON_AUTH=required */
+/* The id of the key that a user of this machine stands for (COUPON_UNIX_KEYS), or NULL. */
+const char *gate_key_of_uid(const struct gate *gate, uid_t uid);
 
 /* A store has told all that it knows of keys, and it is not behind what is known here. */
 void gate_keys_told(struct gate *gate, int64_t now_ms);

@@ -293,6 +293,20 @@ static void certificate_proof(const SSL *session, char proof[KEY_ID_LEN + 1])
 	X509_free(certificate);
 }
 
+/* The user of the process on the other side of a Unix socket. */
+static void user_proof(const struct gate *gate, int fd, char proof[KEY_ID_LEN + 1])
+{
+	struct ucred peer = { .uid = (uid_t)-1 }; /* which TCP leaves */
+	socklen_t len = sizeof(peer);
+	const char *id;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.uid == (uid_t)-1)
+		return;
+	id = gate_key_of_uid(gate, peer.uid);
+	if (id)
+		memcpy(proof, id, KEY_ID_LEN + 1);
+}
+
 void client_open(struct client *client, struct intake *intake, const struct arrival *arrival)
 {
 	client->intake = intake;
@@ -304,6 +318,8 @@ void client_open(struct client *client, struct intake *intake, const struct arri
 	LIST_INSERT_HEAD(&intake->clients, client, open);
 	if (arrival->stream.session)
 		certificate_proof(arrival->stream.session, client->proof);
+	else if (intake->gate)
+		user_proof(intake->gate, arrival->stream.fd, client->proof);
 }
 
 void client_close(struct client *client)

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from process import gateway_process
-from stack import wait_until
+from stack import Client, wait_until
 
 SECRET = os.urandom(32)
 ISSUER, AUDIENCE = "https://shop.example", "couponmq"
@@ -290,3 +290,24 @@ def test_secrets_are_not_in_the_log(stack, guarded, coupons):
     log = guarded.log()
     for text in (secret, mine.split(".")[2], hashlib.sha256(key.encode()).hexdigest()):
         assert text not in log
+
+
+def test_users_of_the_machine(stack, coupons, tmp_path):
+    key = key_make(stack, "issue")
+    path = tmp_path / "socket"
+    gateway = gateway_process(
+        stack,
+        "gateway-unix",
+        COUPON_AUTH="required",
+        COUPON_UNIX_SOCKET=str(path),
+        COUPON_UNIX_KEYS=f"{os.getuid()}:{key.split('_')[1]}",
+    )
+    try:
+        with Client(str(path)) as client, gateway.client() as other:
+            wait_until(lambda: client.call("coupon", coupon=coupons[0])["code"] == 0)
+            assert client.call("coupons", user="1")["code"] == 42
+            assert other.call("coupon", coupon=coupons[0])["code"] == 41
+            stack.ctl("key", "revoke", key.split("_")[1])
+            assert client.read_line() is None
+    finally:
+        gateway.end()

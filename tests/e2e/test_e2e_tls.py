@@ -205,6 +205,26 @@ def test_sessions_are_resumed_by_any_process(tls_gateway, authority):
     assert metric(gateway, authority, "tls_handshakes_resumed_total") >= 12
 
 
+def test_a_certificate_stands_for_a_key(stack, tls_gateway, authority):
+    key = stack.ctl("key", "create", "--name", "test", "--role", "monitor").split("_")[1]
+    authority.certificate(key, names="DNS:shop")
+    gateway = tls_gateway(
+        "gateway-tls", COUPON_TLS_CLIENT_CA=authority.path, COUPON_AUTH="required"
+    )
+
+    def code(client, op):
+        with secured(gateway, authority.context(client)) as connection:
+            connection.sendall(json.dumps({"op": op}).encode() + b"\n")
+            return json.loads(connection.makefile("rb").readline())["code"]
+
+    wait_until(lambda: code(key, "stats") == 0)
+    assert code(None, "stats") == 41
+    with secured(gateway, authority.context(key)) as connection:
+        stack.ctl("key", "revoke", key)
+        wait_until(lambda: not connection.recv(1))
+    wait_until(lambda: code(key, "stats") == 41)
+
+
 def test_client_certificates(tls_gateway, authority, tmp_path):
     """Nobody needs one; one of another CA is refused."""
     authority.certificate("shop", names="DNS:shop")
