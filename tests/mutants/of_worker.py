@@ -309,4 +309,12 @@ MUTANTS = [
         "tests/e2e/test_e2e_keeper_lock.py::"
         "test_between_two_sessions_that_are_refused_there_is_a_pause",
     ),
+    mutant(
+        "keys",
+        "the pages of keys that are still to come",
+        "common/key_copy.c",
+        '(n == KEY_COPY_PAGE || column_number(rows, n - 1, "version") > to)',
+        '(column_number(rows, n - 1, "version") > to)',
+        "unit_test_key_copy::test_how_far_a_page_goes",
+    ),
 ]

@@ -155,7 +155,13 @@ static int warnings_n(enum config_program program, const char *redis, const char
 				       .amqp_url = texts[1],
 				       .database_url = texts[2],
 				       .database_read_url = texts[3],
-				       .database_admin_url = texts[4] };
+				       .database_admin_url = texts[4],
+				       .insecure = (char *)"no",
+				       .auth = (char *)"off",
+				       .tls_cert = (char *)"",
+				       .listen = (char *)"127.0.0.1:7411",
+				       .http_listen = (char *)"[::1]:7480",
+				       .worker_http_listen = (char *)"off" };
 	cJSON *array = cJSON_CreateArray();
 	int n;
 
