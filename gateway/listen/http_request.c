@@ -3,6 +3,7 @@
 #include "common/check.h"
 
 #include <ctype.h>
+#include <openssl/crypto.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,14 +16,26 @@
 #define TEXT_ROOM 64     /* at first */
 #define TAG_SIZE 32
 
+/* Makes room for so many more. Nothing of what was there is left elsewhere: it may be a secret. */
+static void text_grow(struct http_text *text, size_t len)
+{
+	size_t room = text->room ? 2 * text->room : TEXT_ROOM;
+	char *bytes;
+
+	text->room = room > text->len + len ? room : text->len + len + 1;
+	bytes = checked(malloc(text->room));
+	if (text->bytes) {
+		memcpy(bytes, text->bytes, text->len);
+		OPENSSL_cleanse(text->bytes, text->len);
+		free(text->bytes);
+	}
+	text->bytes = bytes;
+}
+
 static void text_add(struct http_text *text, const char *bytes, size_t len)
 {
-	if (text->room - text->len <= len) {
-		size_t room = text->room ? 2 * text->room : TEXT_ROOM;
-
-		text->room = room > text->len + len ? room : text->len + len + 1;
-		text->bytes = checked(realloc(text->bytes, text->room));
-	}
+	if (text->room - text->len <= len)
+		text_grow(text, len);
 	memcpy(text->bytes + text->len, bytes, len);
 	text->len += len;
 	text->bytes[text->len] = '\0';
@@ -262,8 +275,18 @@ void http_request_init(struct http_request *request, size_t body_limit)
 	http_request_reset(request);
 }
 
+/* Also of a request that was refused before anybody looked at it. */
+static void secret_wipe(struct http_request *request)
+{
+	struct http_text *secret = &request->texts[TEXT_AUTHORIZATION];
+
+	if (request->seen & 1u << TEXT_AUTHORIZATION && secret->bytes)
+		OPENSSL_cleanse(secret->bytes, secret->len);
+}
+
 void http_request_free(struct http_request *request, size_t kept)
 {
+	secret_wipe(request);
 	for (int i = 0; i < TEXTS_N; i++) {
 		if (request->texts[i].room <= kept)
 			continue;
@@ -276,6 +299,7 @@ void http_request_reset(struct http_request *request)
 {
 	http_parser_init(&request->parser, HTTP_REQUEST);
 	request->parser.data = request;
+	secret_wipe(request);
 	for (int i = 0; i < TEXT_HOST; i++)
 		text_empty(&request->texts[i]);
 	for (unsigned left = request->seen; left; left &= left - 1)
