@@ -76,6 +76,16 @@ static int line_refuse(struct http_request *request, const char *text)
 	return refuse(request, 400, text);
 }
 
+/* The next CR or LF, or the end. */
+static const char *line_break(const char *at, const char *end)
+{
+	const char *cr = memchr(at, '\r', (size_t)(end - at)), *lf;
+
+	end = cr ? cr : end;
+	lf = memchr(at, '\n', (size_t)(end - at));
+	return lf ? lf : end;
+}
+
 /*
  * Checks the bytes before `end` that are no body: the head, and the lines around chunks. The parser
  * takes a bare LF for the end of a line, joins folded lines, and does not read what ends the data
@@ -86,11 +96,14 @@ static int lines_check(struct http_request *request, const char *end)
 	const char *p = request->unchecked;
 	int before = request->before;
 
-	for (; p < end; before = (unsigned char)*p++) {
+	while (p < end) {
 		if ((*p == '\n') != (before == '\r') || (before == BODY_BEFORE && *p != '\r'))
 			return line_refuse(request, "a line does not end with CR LF");
 		if (before == '\n' && (*p == ' ' || *p == '\t'))
 			return line_refuse(request, "a line begins with a space");
+		if (*p != '\r' && *p != '\n')
+			p = line_break(p + 1, end) - 1; /* nothing is wrong in between */
+		before = (unsigned char)*p++;
 	}
 	request->unchecked = p;
 	request->before = before;
