@@ -23,6 +23,7 @@ import idle
 import keep_alive
 import limits
 import many_coupons
+import noon
 import one_coupon
 import redeem
 from rig import QUICK, RUN, failures, figures, say, stack_fresh
@@ -42,6 +43,7 @@ PARTS = (
     flood,
     coming_back,
     growth,
+    noon,
 )
 TABLE = (
     limits,
@@ -52,6 +54,7 @@ TABLE = (
     commands,
     coming_back,
     flood,
+    noon,
     growth,
     idle,
 )

@@ -3,122 +3,24 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/program/config.h"
+#include "common/message/answer.h"
 #include "common/trust.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define TIMEOUT_US 15000000        /* of an exchange: longer than the gateway's own deadlines */
 #define RETRY_AFTER_MAX_MS 3600000 /* as the gateway tells at most */
 
-static const unsigned char protocols[] = "\x08"
-					 "couponmq"; /* for ALPN */
-
-static void path_read(struct gateway_address *address, const char *path)
-{
-	struct sockaddr_un *un = (struct sockaddr_un *)&address->address;
-
-	if (!*path || strlen(path) >= sizeof(un->sun_path))
-		log_fatal("COUPON_LISTEN is \"%s\": a Unix socket's path has 1 to %zu bytes", path,
-			  sizeof(un->sun_path) - 1);
-	un->sun_family = AF_UNIX;
-	memcpy(un->sun_path, path, strlen(path) + 1);
-	address->len = sizeof(*un);
-}
-
-static void host_read(struct gateway_address *address, const char *text)
-{
-	const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
-	struct addrinfo *found;
-	char *copy = checked(strdup(text)), *host, service[16];
-	int port, rc;
-
-	if (config_address(copy, &host, &port) || strlen(host) >= sizeof(address->host))
-		log_fatal("COUPON_LISTEN is \"%s\": allowed is host:port, /path or unix:path",
-			  text);
-	snprintf(service, sizeof(service), "%d", port);
-	rc = getaddrinfo(host, service, &hints, &found);
-	if (rc)
-		log_fatal("COUPON_LISTEN is \"%s\": the host is not known: %s", text,
-			  gai_strerror(rc));
-	memcpy(&address->address, found->ai_addr, found->ai_addrlen);
-	address->len = found->ai_addrlen;
-	strcpy(address->host, host);
-	freeaddrinfo(found);
-	free(copy);
-}
-
-static int is_address(const char *host)
-{
-	struct in6_addr address;
-
-	return inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
-}
-
-static SSL_CTX *context_new(const char *host, const char *authorities)
-{
-	SSL_CTX *context = checked(SSL_CTX_new(TLS_client_method()));
-	char error[TRUST_ERROR_SIZE];
-
-	trust_authorities_set(TRUST_GATEWAY, authorities);
-	if (trust_context_set(context, TRUST_GATEWAY, host, error))
-		log_fatal("%s", error);
-	check(SSL_CTX_set_alpn_protos(context, protocols, sizeof(protocols) - 1) == 0);
-	SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-	return context;
-}
-
-void gateway_address_read(struct gateway_address *address, const struct config *config)
-{
-	const char *text = config->listen;
-
-	memset(address, 0, sizeof(*address));
-	if (text[0] == '/') {
-		path_read(address, text);
-	} else if (strncmp(text, "unix:", 5) == 0) {
-		path_read(address, text + 5);
-	} else {
-		host_read(address, text);
-		if (*config->tls_ca)
-			address->tls = context_new(address->host, config->tls_ca);
-	}
-}
-
-/* A socket that is connected, or connecting. -1 with errno. */
-static int connect_begin(const struct gateway_address *address)
-{
-	int fd = socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	const int on = 1;
-	int error;
-
-	if (fd < 0)
-		return -1;
-	if (address->address.ss_family != AF_UNIX)
-		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	if (connect(fd, (const struct sockaddr *)&address->address, address->len) == 0 ||
-	    errno == EINPROGRESS)
-		return fd;
-	error = errno;
-	close(fd);
-	errno = error;
-	return -1;
-}
-
 #define EVENTS_MAX 256
-#define LINE_BYTES 65536 /* a line that is longer comes in pieces */
-#define IN_BYTES (LINE_BYTES + STREAM_BYTES)
+#define LINE_BYTES (1 << 20) /* a line that is longer comes in pieces */
+#define PART_ROOM 512        /* at first */
 
 /* Closes the socket and empties the buffers. */
 static void connection_clear(struct client_connection *c)
@@ -129,49 +31,29 @@ static void connection_clear(struct client_connection *c)
 	c->state = CLIENT_CLOSED;
 	c->want_write = 0;
 	c->open = 0;
-	c->out_at = c->out_len = c->in_at = c->in_len = 0;
-}
-
-/*
- * The next complete line without its line end, valid until the next receive. NULL: there is none
- * yet. A line that does not fit into the buffer is returned in pieces.
- */
-static const char *line_next(struct client_connection *c, size_t *len)
-{
-	char *line = c->in + c->in_at, *stop;
-
-	while ((stop = memchr(line, '\n', c->in_len - c->in_at))) {
-		*len = (size_t)(stop - line);
-		c->in_at += *len + 1;
-		if (*len > 0)
-			return line;
-		line = c->in + c->in_at;
-	}
-	if (c->in_at > 0 || c->in_len < LINE_BYTES)
-		return NULL;
-	*len = c->in_len;
-	c->in_at = c->in_len;
-	return line;
+	c->out_at = c->out_len = c->part_len = 0;
+	http_reply_reset(&c->http);
 }
 
 void client_init(struct client *client, const struct client_owner *owner,
-		 const struct gateway_address *address, uint32_t n, size_t out_bytes)
+		 const struct client_form *form)
 {
 	*client = (struct client){
 		.owner = *owner,
-		.address = address,
+		.form = *form,
 		.arena = json_arena_new(),
-		.list = checked(calloc(n, sizeof(*client->list))),
-		.n = n,
-		.closed_n = n,
+		.list = checked(calloc(form->n, sizeof(*client->list))),
+		.n = form->n,
+		.closed_n = form->n,
+		.received = checked(malloc(STREAM_BYTES)),
 		.epoll = epoll_create1(EPOLL_CLOEXEC),
 		.begin_us = clock_monotonic_us(),
 	};
 	check(client->epoll >= 0);
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < client->n; i++) {
 		client->list[i].stream.fd = -1;
-		client->list[i].out = checked(malloc(out_bytes));
-		client->list[i].in = checked(malloc(IN_BYTES));
+		client->list[i].out = checked(malloc(form->out_bytes));
+		http_reply_init(&client->list[i].http, LINE_BYTES);
 	}
 }
 
@@ -179,10 +61,12 @@ void client_fini(struct client *client)
 {
 	for (uint32_t i = 0; i < client->n; i++) {
 		connection_clear(&client->list[i]);
+		http_reply_fini(&client->list[i].http);
 		free(client->list[i].out);
-		free(client->list[i].in);
+		free(client->list[i].part);
 	}
 	free(client->list);
+	free(client->received);
 	json_arena_free(client->arena);
 	close(client->epoll);
 }
@@ -208,29 +92,57 @@ static void watch(struct client *client, uint32_t i, int operation, uint32_t eve
 	check(epoll_ctl(client->epoll, operation, client->list[i].stream.fd, &event) == 0);
 }
 
-void client_close(struct client *client, uint32_t i, const char *why)
+static void connection_end(struct client *client, uint32_t i, int error, const char *why)
 {
 	struct client_connection *c = &client->list[i];
+	int was_open = c->state == CLIENT_CONNECTED;
 
-	if (c->state == CLIENT_CONNECTED) {
+	snprintf(client->error, sizeof(client->error), "%s", why);
+	client->error_number = error;
+	if (was_open) {
 		client->open_n--;
 		client->disconnections++;
 		client->owner.lost(client->owner.context, i);
 	}
 	if (c->state != CLIENT_CLOSED)
 		client->closed_n++;
-	snprintf(client->error, sizeof(client->error), "%s", why);
 	connection_clear(c);
-	c->retry_us = client->now_us + backoff_ms(&c->backoff) * 1000;
+	if (!client->form.on_demand)
+		c->retry_us = client->now_us + backoff_ms(&c->backoff) * 1000;
+	if (!was_open && client->owner.refused)
+		client->owner.refused(client->owner.context, i);
 }
 
-static void connection_open(struct client *client, uint32_t i)
+void client_close(struct client *client, uint32_t i, const char *why)
+{
+	connection_end(client, i, 0, why);
+}
+
+static void connection_fail(struct client *client, uint32_t i, int error)
+{
+	connection_end(client, i, error, strerror(error));
+}
+
+void client_end(struct client *client, uint32_t i)
 {
 	struct client_connection *c = &client->list[i];
 
-	c->stream.fd = connect_begin(client->address);
+	if (c->state == CLIENT_CONNECTED)
+		client->open_n--;
+	if (c->state != CLIENT_CLOSED)
+		client->closed_n++;
+	connection_clear(c);
+}
+
+void client_connect(struct client *client, uint32_t i)
+{
+	struct client_connection *c = &client->list[i];
+	uint32_t sources = client->form.sources;
+
+	c->stream.fd = gateway_connect(client->form.address,
+				       sources ? client->source_next++ % sources + 1 : 0);
 	if (c->stream.fd < 0) {
-		client_close(client, i, strerror(errno));
+		connection_fail(client, i, errno);
 		return;
 	}
 	c->state = CLIENT_CONNECTING;
@@ -245,7 +157,7 @@ void client_send(struct client *client, uint32_t i)
 	int wants;
 
 	if (n < 0 && errno != EAGAIN && errno != EINTR) {
-		client_close(client, i, strerror(errno));
+		connection_fail(client, i, errno);
 		return;
 	}
 	if (n > 0)
@@ -265,29 +177,107 @@ static void fill(struct client *client, uint32_t i)
 		client->owner.fill(client->owner.context, i);
 }
 
+/* `status`: of HTTP, which has to be that of the answer; 0: it is a line. */
+static void line_give(struct client *client, uint32_t i, const char *line, size_t len, int status)
+{
+	struct client_reply reply;
+	int is_reply = client_reply_read(client->arena, line, len, &reply) == 0;
+	enum answer answer = is_reply ? answer_from_code(reply.code) : ANSWER_COUNT;
+
+	if (status && (answer == ANSWER_COUNT || answer_http(answer) != status))
+		is_reply = 0;
+	client->owner.reply(client->owner.context, i, is_reply ? &reply : NULL, line, len);
+}
+
+static void part_add(struct client_connection *c, const char *bytes, size_t len)
+{
+	if (c->part_room - c->part_len < len) {
+		size_t room = c->part_room ? 2 * c->part_room : PART_ROOM;
+
+		c->part_room = room > c->part_len + len ? room : c->part_len + len;
+		c->part = checked(realloc(c->part, c->part_room));
+	}
+	memcpy(c->part + c->part_len, bytes, len);
+	c->part_len += len;
+}
+
+static void part_give(struct client *client, uint32_t i)
+{
+	struct client_connection *c = &client->list[i];
+	size_t len = c->part_len;
+
+	c->part_len = 0;
+	line_give(client, i, c->part, len, 0);
+}
+
+/* Gives the owner each line that is complete, and keeps the part of the next one. */
+static void lines_take(struct client *client, uint32_t i, const char *bytes, size_t len)
+{
+	struct client_connection *c = &client->list[i];
+	const char *stop;
+
+	while (c->state == CLIENT_CONNECTED && (stop = memchr(bytes, '\n', len))) {
+		size_t n = (size_t)(stop - bytes);
+
+		if (c->part_len > 0) {
+			part_add(c, bytes, n);
+			part_give(client, i);
+		} else if (n > 0) {
+			line_give(client, i, bytes, n, 0);
+		}
+		bytes += n + 1;
+		len -= n + 1;
+	}
+	if (c->state != CLIENT_CONNECTED || len == 0)
+		return;
+	part_add(c, bytes, len);
+	if (c->part_len >= LINE_BYTES)
+		part_give(client, i);
+}
+
+/* The same with the bodies of replies. */
+static void bodies_take(struct client *client, uint32_t i, const char *bytes, size_t len)
+{
+	struct client_connection *c = &client->list[i];
+	struct http_reply *http = &c->http;
+
+	while (c->state == CLIENT_CONNECTED && len > 0) {
+		long taken = http_reply_feed(http, bytes, len);
+
+		if (taken < 0) {
+			client->owner.reply(client->owner.context, i, NULL, bytes, len);
+			if (c->state == CLIENT_CONNECTED)
+				client_close(client, i, "it sends what is no reply over HTTP");
+			return;
+		}
+		bytes += taken;
+		len -= (size_t)taken;
+		if (!http->is_complete)
+			continue;
+		line_give(client, i, http->body ? http->body : "", http_reply_text_len(http),
+			  http_reply_status(http));
+		http_reply_reset(http);
+	}
+}
+
 static void connection_receive(struct client *client, uint32_t i)
 {
 	struct client_connection *c = &client->list[i];
-	struct client_reply reply;
-	const char *line;
-	size_t len;
-	ssize_t n;
+	ssize_t n = stream_read(&c->stream, client->received, STREAM_READ_BYTES);
 
-	c->in_len -= c->in_at;
-	memmove(c->in, c->in + c->in_at, c->in_len);
-	c->in_at = 0;
-	n = stream_read(&c->stream, c->in + c->in_len, STREAM_READ_BYTES);
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-		client_close(client, i, n ? strerror(errno) : "the gateway closed the connection");
+	if (n == 0) {
+		client_close(client, i, "the gateway closed the connection");
 		return;
 	}
-	c->in_len += n > 0 ? (size_t)n : 0;
-	now_set(client);
-	while ((line = line_next(c, &len))) {
-		int is_reply = client_reply_read(client->arena, line, len, &reply) == 0;
-
-		client->owner.reply(client->owner.context, i, is_reply ? &reply : NULL, line, len);
+	if (n < 0 && errno != EAGAIN && errno != EINTR) {
+		connection_fail(client, i, errno);
+		return;
 	}
+	now_set(client);
+	if (n > 0 && client->form.address->is_http)
+		bodies_take(client, i, client->received, (size_t)n);
+	else if (n > 0)
+		lines_take(client, i, client->received, (size_t)n);
 	fill(client, i);
 }
 
@@ -310,16 +300,16 @@ static void connection_secure(struct client *client, uint32_t i)
 
 	trust_begin();
 	rc = stream_handshake(&c->stream);
-
 	if (rc < 0)
-		client_close(client, i, *trust_why() ? trust_why() : "the TLS handshake ended");
+		connection_end(client, i, EPROTO,
+			       *trust_why() ? trust_why() : "the TLS handshake ended");
 	else if (rc > 0)
 		connection_opened(client, i);
 }
 
 static void connection_connected(struct client *client, uint32_t i)
 {
-	const struct gateway_address *address = client->address;
+	const struct gateway_address *address = client->form.address;
 	struct client_connection *c = &client->list[i];
 	int error = 0, fd = c->stream.fd;
 	socklen_t len = sizeof(error);
@@ -327,7 +317,7 @@ static void connection_connected(struct client *client, uint32_t i)
 	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len))
 		error = errno;
 	if (error) {
-		client_close(client, i, strerror(error));
+		connection_fail(client, i, error);
 		return;
 	}
 	watch(client, i, EPOLL_CTL_MOD, EPOLLIN);
@@ -335,10 +325,7 @@ static void connection_connected(struct client *client, uint32_t i)
 		connection_opened(client, i);
 		return;
 	}
-	stream_secure(&c->stream, checked(SSL_new(address->tls)));
-	if (!is_address(address->host))
-		SSL_set_tlsext_host_name(c->stream.session, address->host);
-	SSL_set_connect_state(c->stream.session);
+	stream_secure(&c->stream, gateway_session_new(address));
 	c->state = CLIENT_SECURING;
 	connection_secure(client, i);
 }
@@ -371,10 +358,10 @@ void client_wait(struct client *client, int64_t timeout_us)
 	struct epoll_event events[EVENTS_MAX];
 	int n;
 
-	for (uint32_t i = 0; client->closed_n > 0 && i < client->n; i++)
+	for (uint32_t i = 0; !client->form.on_demand && client->closed_n > 0 && i < client->n; i++)
 		if (client->list[i].state == CLIENT_CLOSED &&
 		    client->list[i].retry_us <= client->now_us)
-			connection_open(client, i);
+			client_connect(client, i);
 	n = epoll_wait(client->epoll, events, EVENTS_MAX, 0);
 	/* epoll_wait() counts in ms, and epoll_pwait2() needs Linux 5.11. */
 	if (n == 0 && ppoll(&waited, 1, &timeout, NULL) > 0)
@@ -429,12 +416,15 @@ char *gateway_exchange(const struct config *config, const char *request)
 					    .fill = exchange_fill,
 					    .reply = exchange_reply,
 					    .lost = exchange_lost };
-	struct client *client = &exchange.client;
 	struct gateway_address address;
+	const struct client_form form = { .address = &address,
+					  .n = 1,
+					  .out_bytes = strlen(request) + 2 };
+	struct client *client = &exchange.client;
 	const char *why;
 
 	gateway_address_read(&address, config);
-	client_init(client, &owner, &address, 1, strlen(request) + 2);
+	client_init(client, &owner, &form);
 	while (!exchange.reply && !*client->error && client->now_us < TIMEOUT_US)
 		client_wait(client, TIMEOUT_US - client->now_us);
 	why = *client->error ? client->error : strerror(ETIMEDOUT);

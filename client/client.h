@@ -9,25 +9,14 @@
  */
 #pragma once
 
+#include "client/address.h"
+#include "client/http_reply.h"
 #include "common/backoff.h"
 #include "common/message/json.h"
-#include "common/program/config.h"
 #include "common/serve/stream.h"
 
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/socket.h>
-
-/* COUPON_LISTEN: host:port, or /path or unix:path of a Unix socket; and COUPON_TLS_CA. */
-struct gateway_address {
-	struct sockaddr_storage address;
-	socklen_t len;
-	SSL_CTX *tls;   /* NULL: no TLS */
-	char host[256]; /* that the gateway has to be, under TLS */
-};
-
-/* Resolves COUPON_LISTEN. An invalid setting ends the process. */
-void gateway_address_read(struct gateway_address *address, const struct config *config);
 
 /*
  * Sends one request line and returns the reply line, both without their line end; the caller frees
@@ -38,8 +27,11 @@ char *gateway_exchange(const struct config *config, const char *request);
 enum client_state { CLIENT_CLOSED, CLIENT_CONNECTING, CLIENT_SECURING, CLIENT_CONNECTED };
 
 /*
- *	in:   [ lines taken | whole lines … | a part ]      in_at, in_len
- *	out:  [ sent | to be sent ]                         out_at, out_len
+ *	received ─▶ whole lines ─▶ the owner
+ *	      └─▶ part: what came of the next line           part_len
+ *	out:  [ sent | to be sent ]                          out_at, out_len
+ *
+ * Over HTTP the body of a reply takes the place of a line, and `http` that of `part`.
  */
 struct client_connection {
 	enum client_state state;
@@ -48,8 +40,9 @@ struct client_connection {
 	uint32_t open;  /* unanswered requests */
 	char *out;
 	size_t out_at, out_len;
-	char *in;
-	size_t in_at, in_len;
+	char *part;
+	size_t part_len, part_room;
+	struct http_reply http;
 	struct backoff backoff;
 	int64_t retry_us; /* closed: when to connect again */
 };
@@ -75,40 +68,59 @@ struct client_owner {
 		      size_t len);
 	/* Connection `i`, which was open, has ended: the outcome of its requests is unknown. */
 	void (*lost)(void *context, uint32_t i);
+	/* Connection `i` could not be opened. May be NULL. */
+	void (*refused)(void *context, uint32_t i);
+};
+
+struct client_form {
+	const struct gateway_address *address; /* lent */
+	uint32_t n;
+	size_t out_bytes; /* room for the requests of one connection */
+	/* client_connect() alone opens connections: each is that of somebody who comes and goes. */
+	int on_demand;
+	uint32_t sources; /* they come from so many addresses, in turn; 0: as gateway_connect() */
 };
 
 struct client {
 	struct client_owner owner;
-	const struct gateway_address *address;
+	struct client_form form;
 	struct json_arena *arena;
 	struct client_connection *list;
 	uint32_t n, open_n, closed_n;
 	uint32_t disconnections;
-	char error[160]; /* why the last connection ended or could not be opened; "": none did */
+	/* Why the last connection ended or could not be opened; "": none did. */
+	char error[160];
+	int error_number;     /* its errno; 0: the gateway has ended it, or client_close() */
+	uint32_t source_next; /* of sources */
+	char *received;       /* STREAM_BYTES */
 	int epoll;
 	int64_t begin_us; /* on the monotonic clock */
 	int64_t now_us;   /* from begin_us */
 };
 
-/* `address` is lent. `out_bytes`: room for the request lines of one connection. */
 void client_init(struct client *client, const struct client_owner *owner,
-		 const struct gateway_address *address, uint32_t n, size_t out_bytes);
+		 const struct client_form *form);
 void client_fini(struct client *client);
 
 /* Sets the clock to 0. */
 void client_start(struct client *client);
 
 /*
- * Opens the closed connections whose time has come, waits for events of connections, at most so
- * long, and handles them.
+ * Opens the closed connections whose time has come, unless that is done on demand, waits for events
+ * of connections, at most so long, and handles them.
  */
 void client_wait(struct client *client, int64_t timeout_us);
 
 /* Sends the output of connection `i`, as much as the kernel takes. */
 void client_send(struct client *client, uint32_t i);
 
-/* Ends connection `i`, which is open. */
+/* Ends connection `i`, which is open: its requests are lost. */
 void client_close(struct client *client, uint32_t i, const char *why);
+
+/* On demand. Not from a function of the owner. */
+void client_connect(struct client *client, uint32_t i);
+/* Closes connection `i`, in whatever state, and tells nobody: who it belonged to has gone. */
+void client_end(struct client *client, uint32_t i);
 
 /*
  * SIGINT and SIGTERM ask the program to stop, from client_stop_watch(1) to client_stop_watch(0);

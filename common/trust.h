@@ -1,7 +1,7 @@
 /*
- * Which certificates the programs accept from RabbitMQ, Redis and the gateway: one that a trusted authority has
- * issued, that is valid now, and that is for the host of the URL. TLS 1.2 or later. What failed is
- * kept for the thread whose call it was, so that a log line can tell it.
+ * Which certificates the programs accept from RabbitMQ, Redis and the gateway: one that a trusted
+ * authority has issued, that is valid now, and that is for the host of the URL. TLS 1.2 or later.
+ * What failed is kept for the thread whose call it was, so that a log line can tell it.
  */
 #pragma once
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define ARGS_OPTIONS_MAX 24
+#define ARGS_OPTIONS_MAX 32
 #define ARGS_USAGE 2 /* exit status when the command line is wrong */
 
 struct option {

@@ -88,10 +88,7 @@ static struct db *changing_open(const struct ctl *ctl, struct redis_client **red
 
 	store_redis_check(*redis, ahead >= 0);
 	if (ahead > 0)
-		log_fatal("nothing was changed, because Redis has %lld changes of API keys that "
-			  "PostgreSQL does not have: it was put back to an earlier moment. Run "
-			  "couponctl recover --all",
-			  (long long)ahead);
+		log_fatal(KEYS_AHEAD_TEXT, (long long)ahead);
 	return db;
 }
 

@@ -13,7 +13,7 @@
 --
 -- `version` says that Redis has every key whose version in PostgreSQL is at most this. So it is
 -- raised to `to` only if it is at least `from`: Redis may have lost what earlier calls wrote. It
--- never falls. Also when Redis is out of memory: a revocation must not wait for that.
+-- never falls. The script also runs when Redis is out of memory: a revocation must not wait.
 --
 -- Returns {'ok', version}; 'foreign': Redis has the id of another installation; or 'unclaimed': it
 -- has none. Only with 'ok' something was written.

@@ -148,19 +148,19 @@ static void turn(struct load *load)
 		send_due(load);
 }
 
-static void progress_print(const struct load *load, int64_t *next_us)
+void rush_progress_print(const struct rush_requests *requests, int64_t now_us, int64_t *next_us)
 {
 	static const char full[] = "##############################";
 	static const char empty[] = "..............................";
-	uint32_t ended = load->requests->next - load->requests->ends[RUSH_OPEN],
-		 all = load->plan->requests_n;
+	uint32_t ended = requests->next - requests->ends[RUSH_OPEN],
+		 all = requests->plan->requests_n;
 	int width = sizeof(full) - 1, part = (int)((uint64_t)ended * (uint64_t)width / all);
 
-	if (load->client.now_us < *next_us)
+	if (now_us < *next_us)
 		return;
 	fprintf(stderr, "\r[%.*s%.*s] %u of %u, %.1f s ", part, full, width - part, empty, ended,
-		all, (double)load->client.now_us / 1e6);
-	*next_us = load->client.now_us + PROGRESS_US;
+		all, (double)now_us / 1e6);
+	*next_us = now_us + PROGRESS_US;
 }
 
 /* Opens the connections, then starts the clock and the requests. Returns how many are open. */
@@ -200,20 +200,22 @@ void rush_load_run(struct rush_requests *requests, const struct gateway_address 
 	const struct client_owner owner = {
 		.context = &load, .fill = fill, .reply = reply_take, .lost = lost
 	};
+	const struct client_form form = { .address = address,
+					  .n = plan->connections_n,
+					  .out_bytes = (size_t)plan->pipeline * RUSH_LINE_MAX };
 	clock_t cpu_before;
 	int64_t progress_us = 0;
 
 	/* The kernel may wake a thread 50 us late otherwise, which would count as latency. */
 	prctl(PR_SET_TIMERSLACK, 1UL);
-	client_init(&load.client, &owner, address, plan->connections_n,
-		    (size_t)plan->pipeline * RUSH_LINE_MAX);
+	client_init(&load.client, &owner, &form);
 	cpu_before = clock();
 	*figures = (struct rush_figures){ .connected = begin(&load) };
 	figures->begin_us = load.client.begin_us;
 	while (figures->connected > 0 && !is_over(&load)) {
 		turn(&load);
 		if (progress)
-			progress_print(&load, &progress_us);
+			rush_progress_print(requests, load.client.now_us, &progress_us);
 	}
 	client_stop_watch(0);
 	if (progress)

@@ -19,3 +19,6 @@ struct rush_figures {
  */
 void rush_load_run(struct rush_requests *requests, const struct gateway_address *address,
 		   int progress, struct rush_figures *figures);
+
+/* How far a rush is, on a terminal, at most ten times a second. `*next_us` is 0 at first. */
+void rush_progress_print(const struct rush_requests *requests, int64_t now_us, int64_t *next_us);

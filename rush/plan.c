@@ -7,12 +7,21 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CONNECTIONS 50
 #define CONNECTIONS_MAX 10000
+#define OPEN_CONNECTIONS 10000 /* of an open loop, at once */
+#define OPEN_CONNECTIONS_MAX 60000
+#define DURATION_MAX_S 3600
+#define GIVE_UP_S 2
+#define GIVE_UP_MAX_S 60
+#define RETRIES 3
+#define PAUSE_US 1000000 /* the fixed one, and the first that is doubled */
+#define SOURCES_MAX 1000
 #define PIPELINE 64
 #define PIPELINE_MAX 4096
 #define TIMEOUT_S 10
@@ -24,6 +33,7 @@
 #define WORD UINT64_MAX
 #define STEP UINT64_C(0x9e3779b97f4a7c15) /* odd */
 #define CHOICE (UINT64_C(1) << 63)        /* keeps choices apart from ids, beyond all seeds */
+#define ARRIVAL (UINT64_C(1) << 62)       /* and times */
 
 /* Coupons. */
 
@@ -125,13 +135,15 @@ void rush_coupons_read(struct rush_coupons *coupons, const struct args *args)
 
 const char *const rush_forms[] = { "int", "uuid" };
 
-static void users_read(struct rush_users *users, const struct args *args)
+/* `n`: how many there are; 0: as --users says. */
+static void users_read(struct rush_users *users, const struct args *args, uint32_t n)
 {
 	int64_t most;
 
-	args_required(args, "users");
+	if (n == 0)
+		args_required(args, "users");
 	*users = (struct rush_users){
-		.n = (uint32_t)args_number(args, "users", 1, USERS_MAX, 1),
+		.n = n ? n : (uint32_t)args_number(args, "users", 1, USERS_MAX, 1),
 		.first = args_has(args, "first-user") ? args_id(args, "first-user") : 1,
 		.form = (enum rush_form)args_choice(args, "user-ids", rush_forms, 2, RUSH_INT),
 		.seeded = args_has(args, "user-seed"),
@@ -235,6 +247,112 @@ static void codes_read(struct rush_plan *plan, const char *path, size_t needed)
 		log_fatal("%s has %zu codes, and the rush has %zu users", path, n, needed);
 }
 
+/* The open loop. */
+
+const char *const rush_pauses[] = { "none", "fixed", "exponential" };
+
+void rush_arrivals_init(struct rush_arrivals *arrivals, const struct rush_plan *plan)
+{
+	*arrivals = (struct rush_arrivals){
+		.state = mix((uint64_t)plan->users.seed + ARRIVAL, WORD),
+		.gap_us = 1e6 / (double)plan->rate,
+	};
+}
+
+/* The gaps of a Poisson process have an exponential distribution. */
+int64_t rush_arrivals_next(struct rush_arrivals *arrivals)
+{
+	double random; /* above 0, at most 1 */
+
+	arrivals->state += STEP;
+	random = (double)((mix(arrivals->state, WORD) >> 11) + 1) / 0x1p53;
+	arrivals->at_us -= log(random) * arrivals->gap_us;
+	return (int64_t)arrivals->at_us;
+}
+
+/* How many users come within the duration. */
+static uint32_t arrivals_count(const struct rush_plan *plan)
+{
+	struct rush_arrivals arrivals;
+	uint32_t n = 0;
+
+	rush_arrivals_init(&arrivals, plan);
+	while (n < USERS_MAX && rush_arrivals_next(&arrivals) < plan->open.duration_us)
+		n++;
+	return n;
+}
+
+int64_t rush_plan_pause_us(const struct rush_plan *plan, uint32_t retry)
+{
+	switch (plan->open.pause) {
+	case RUSH_PAUSE_NONE:
+		return 0;
+	case RUSH_PAUSE_FIXED:
+		return PAUSE_US;
+	case RUSH_PAUSE_EXPONENTIAL:
+		return (int64_t)PAUSE_US << (retry - 1);
+	}
+	return 0;
+}
+
+static int64_t seconds_read(const struct args *args, const char *name, int64_t most_s,
+			    int64_t fallback_s)
+{
+	int64_t seconds = args_duration_s(args, name, 1, fallback_s);
+
+	if (seconds < 1 || seconds > most_s)
+		args_fail("--%s is \"%s\": allowed are 1s to %llds", name, args_text(args, name),
+			  (long long)most_s);
+	return seconds;
+}
+
+/* Ends the process if one of these options, which are of the other loop, is given. */
+static void options_refuse(const struct args *args, const char *const *names, const char *why)
+{
+	for (; *names; names++)
+		if (args_has(args, *names))
+			args_fail("--%s is given: %s", *names, why);
+}
+
+/* 0 users: there is no open loop. */
+static uint32_t open_loop_read(struct rush_plan *plan, const struct args *args)
+{
+	static const char *const of_closed[] = { "users",    "requests-per-user", "keys",
+						 "pipeline", "timeout-s",         NULL };
+	static const char *const of_open[] = { "duration", "give-up", "retries", "pause",
+					       "http",     "sources", NULL };
+	struct rush_open_loop *open = &plan->open;
+	int64_t duration_s;
+	uint32_t n;
+
+	if (!args_has(args, "open-loop")) {
+		options_refuse(args, of_open, "it needs --open-loop");
+		return 0;
+	}
+	options_refuse(args, of_closed, "with --open-loop it has no meaning");
+	args_required(args, "rate");
+	args_required(args, "duration");
+	duration_s = seconds_read(args, "duration", DURATION_MAX_S, 1);
+	if (plan->rate * duration_s > USERS_MAX)
+		args_fail("--rate is %lld: in %lld s %lld users come, and allowed are %d",
+			  (long long)plan->rate, (long long)duration_s,
+			  (long long)(plan->rate * duration_s), USERS_MAX);
+	*open = (struct rush_open_loop){
+		.duration_us = duration_s * 1000000,
+		.give_up_us = seconds_read(args, "give-up", GIVE_UP_MAX_S, GIVE_UP_S) * 1000000,
+		.retries = (uint32_t)args_number(args, "retries", 0, RUSH_RETRIES_MAX, RETRIES),
+		.pause = (enum rush_pause)args_choice(args, "pause", rush_pauses, 3,
+						      RUSH_PAUSE_NONE),
+		.is_http = args_has(args, "http"),
+		.sources = (uint32_t)args_number(args, "sources", 1, SOURCES_MAX, 0),
+	};
+	n = arrivals_count(plan);
+	if (n == 0)
+		args_fail("--duration is \"%s\": no user comes within it",
+			  args_text(args, "duration"));
+	return n;
+}
+
 /* Requests. */
 
 const char *const rush_acks[] = { "accepted", "queued", "issued" };
@@ -242,10 +360,14 @@ const char *const rush_acks[] = { "accepted", "queued", "issued" };
 void rush_plan_read(struct rush_plan *plan, const struct args *args)
 {
 	int64_t requests_n;
+	uint32_t n;
 
 	memset(plan, 0, sizeof(*plan));
 	rush_coupons_read(&plan->coupons, args);
-	users_read(&plan->users, args);
+	plan->rate = args_number(args, "rate", 1, 10000000, 0);
+	plan->users.seed = args_number(args, "user-seed", 0, JSON_INTEGER_MAX, 0);
+	n = open_loop_read(plan, args);
+	users_read(&plan->users, args, n);
 	if (args_has(args, "codes"))
 		codes_read(plan, args_text(args, "codes"), plan->users.n);
 	if (plan->codes && plan->coupons.n > 1)
@@ -258,11 +380,11 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 			  "allowed are %d",
 			  plan->requests_per_user, (long long)requests_n, RUSH_REQUESTS_MAX);
 	plan->requests_n = (uint32_t)requests_n;
-	plan->keys = args_has(args, "keys");
+	plan->keys = n > 0 || args_has(args, "keys");
 	plan->ack = (enum rush_ack)args_choice(args, "ack", rush_acks, 3, RUSH_ACCEPTED);
-	plan->rate = args_number(args, "rate", 1, 10000000, 0);
-	plan->connections_n = (uint32_t)args_number(args, "connections", 1, CONNECTIONS_MAX,
-						    CONNECTIONS);
+	plan->connections_n = (uint32_t)args_number(args, "connections", 1,
+						    n ? OPEN_CONNECTIONS_MAX : CONNECTIONS_MAX,
+						    n ? OPEN_CONNECTIONS : CONNECTIONS);
 	plan->pipeline = (uint32_t)args_number(args, "pipeline", 1, PIPELINE_MAX, PIPELINE);
 	plan->timeout_us = args_number(args, "timeout-s", 1, 3600, TIMEOUT_S) * 1000000;
 	if (plan->connections_n > plan->requests_n)
@@ -275,17 +397,20 @@ void rush_plan_fini(struct rush_plan *plan)
 	free(plan->codes);
 }
 
-size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out)
+/* The members of a request; `with_op`: it is a line. Returns their end. */
+static char *members_append(const struct rush_plan *plan, uint32_t request, int with_op, char *p)
 {
 	uint32_t i = rush_plan_user(plan, request);
 	struct user_id user = rush_users_id(&plan->users, i);
-	char *p = number_append(text_append(out, "{\"id\":"), request);
 
+	p = number_append(text_append(p, "{\"id\":"), request);
+	if (with_op)
+		p = text_append(p, plan->codes ? ",\"op\":\"redeem\"" : ",\"op\":\"issue\"");
 	if (plan->codes) {
-		p = text_append(p, ",\"op\":\"redeem\",\"code\":\"");
+		p = text_append(p, ",\"code\":\"");
 		p = text_append(p, plan->codes[i]);
 	} else {
-		p = text_append(p, ",\"op\":\"issue\",\"coupon\":\"");
+		p = text_append(p, ",\"coupon\":\"");
 		p = number_append(p, plan->coupons.list[rush_plan_coupon(plan, i)]);
 	}
 	p = text_append(text_append(p, "\",\"user\":\""), user.text);
@@ -293,7 +418,25 @@ size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out)
 		p = text_append(text_append(p, "\",\"key\":\"rush-"), user.text);
 	if (plan->ack != RUSH_ACCEPTED)
 		p = text_append(text_append(p, "\",\"ack\":\""), rush_acks[plan->ack]);
-	return (size_t)(text_append(p, "\"}\n") - out);
+	return text_append(p, "\"}");
+}
+
+size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out)
+{
+	return (size_t)(text_append(members_append(plan, request, 1, out), "\n") - out);
+}
+
+size_t rush_plan_http(const struct rush_plan *plan, uint32_t request, const char *host, char *out)
+{
+	char body[RUSH_LINE_MAX];
+	size_t len = (size_t)(members_append(plan, request, 0, body) - body);
+	char *p = text_append(out, plan->codes ? "POST /v1/redeem" : "POST /v1/issue");
+
+	p = text_append(text_append(p, " HTTP/1.1\r\nHost: "), host);
+	p = text_append(p, "\r\nContent-Type: application/json\r\nContent-Length: ");
+	p = text_append(number_append(p, (int64_t)len), "\r\n\r\n");
+	memcpy(p, body, len);
+	return (size_t)(p - out) + len;
 }
 
 int64_t rush_plan_due_us(const struct rush_plan *plan, uint32_t request)

@@ -20,6 +20,8 @@
 #define RUSH_NUMBER_MAX ((INT64_C(1) << RUSH_NUMBER_BITS) - 1)
 /* bytes of a request line: two numbers of 20 digits, two user ids and the words around them */
 #define RUSH_LINE_MAX (2 * 20 + 2 * RUSH_USER_MAX + RUSH_CODE_MAX + 80)
+#define RUSH_HTTP_MAX (RUSH_LINE_MAX + 400) /* of a request over HTTP, with a host of 255 bytes */
+#define RUSH_RETRIES_MAX 10
 
 /* Their ids, in order. */
 struct rush_coupons {
@@ -67,6 +69,24 @@ struct user_id rush_users_id(const struct rush_users *users, uint32_t i);
  */
 uint32_t rush_users_choice(const struct rush_users *users, uint32_t i, uint32_t choices);
 
+/* How long a user waits before it presses again. */
+enum rush_pause { RUSH_PAUSE_NONE, RUSH_PAUSE_FIXED, RUSH_PAUSE_EXPONENTIAL };
+extern const char *const rush_pauses[]; /* their names */
+
+/*
+ * An open loop: users come at random times, on average `rate` a second, whatever the answers do
+ * (Poisson). Each has one request with a key of its own, and a connection of its own, which it
+ * closes when it has no answer in time; then it presses again.
+ */
+struct rush_open_loop {
+	int64_t duration_us; /* 0: there is none, the loop is closed */
+	int64_t give_up_us;
+	uint32_t retries;
+	enum rush_pause pause;
+	int is_http;
+	uint32_t sources; /* addresses that the connections come from; 0: one */
+};
+
 struct rush_plan {
 	struct rush_coupons coupons;
 	struct rush_users users;
@@ -79,6 +99,7 @@ struct rush_plan {
 	uint32_t connections_n;
 	uint32_t pipeline;  /* unanswered requests of one connection */
 	int64_t timeout_us; /* a later answer counts as unknown */
+	struct rush_open_loop open;
 };
 
 /* Whether all requests of a user must get one receive: they have one key, or one code. */
@@ -105,5 +126,22 @@ void rush_plan_fini(struct rush_plan *plan);
 /* Writes the request's line with its end, at most RUSH_LINE_MAX bytes, and returns its length. */
 size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out);
 
+/* Over HTTP: the same as a request, at most RUSH_HTTP_MAX bytes. */
+size_t rush_plan_http(const struct rush_plan *plan, uint32_t request, const char *host, char *out);
+
 /* When the request is due, in microseconds from the start. Only for plans with a rate. */
 int64_t rush_plan_due_us(const struct rush_plan *plan, uint32_t request);
+
+/* The pause before a user presses for the `retry`th time again, from 1 on. */
+int64_t rush_plan_pause_us(const struct rush_plan *plan, uint32_t retry);
+
+/* The times at which the users of an open loop come. The same seed and rate give the same times. */
+struct rush_arrivals {
+	uint64_t state;
+	double gap_us; /* on average */
+	double at_us;
+};
+
+void rush_arrivals_init(struct rush_arrivals *arrivals, const struct rush_plan *plan);
+/* When the next user comes, in microseconds from the start. */
+int64_t rush_arrivals_next(struct rush_arrivals *arrivals);

@@ -83,6 +83,13 @@ static int told_add(struct rush_requests *requests, uint32_t request,
 	return 0;
 }
 
+void rush_requests_doubt(struct rush_requests *requests, uint32_t request)
+{
+	requests->doubted += requests->list[request].doubts == 0;
+	if (requests->list[request].doubts < UINT8_MAX)
+		requests->list[request].doubts++;
+}
+
 static void first_open_move(struct rush_requests *requests)
 {
 	while (requests->first_open < requests->next &&
@@ -114,6 +121,8 @@ int rush_requests_answer(struct rush_requests *requests, const struct client_rep
 		return RUSH_WRONG;
 	if (names_receive(reply) && told_add(requests, request, reply))
 		return RUSH_WRONG;
+	if (reply->code == answer_code(ANSWER_UNKNOWN))
+		rush_requests_doubt(requests, request);
 	end_set(requests, request, reply->code);
 	requests->list[request].time_us = now_us - requests->list[request].time_us;
 	requests->answered_last_us = now_us;
@@ -121,12 +130,21 @@ int rush_requests_answer(struct rush_requests *requests, const struct client_rep
 	return requests->list[request].connection;
 }
 
+void rush_requests_end(struct rush_requests *requests, uint32_t request, enum rush_end end)
+{
+	end_set(requests, request, end);
+	first_open_move(requests);
+}
+
 void rush_requests_lost(struct rush_requests *requests, uint16_t connection)
 {
-	for (uint32_t i = requests->first_open; i < requests->next; i++)
-		if (requests->list[i].end == RUSH_OPEN &&
-		    requests->list[i].connection == connection)
-			end_set(requests, i, RUSH_LOST);
+	for (uint32_t i = requests->first_open; i < requests->next; i++) {
+		if (requests->list[i].end != RUSH_OPEN ||
+		    requests->list[i].connection != connection)
+			continue;
+		rush_requests_doubt(requests, i);
+		end_set(requests, i, RUSH_LOST);
+	}
 	first_open_move(requests);
 }
 
@@ -146,6 +164,7 @@ int rush_requests_expire(struct rush_requests *requests, int64_t now_us)
 	if (rush_requests_deadline_us(requests) > now_us)
 		return RUSH_NONE;
 	request = requests->first_open;
+	rush_requests_doubt(requests, request);
 	end_set(requests, request, RUSH_LATE);
 	return requests->list[request].connection;
 }
@@ -161,15 +180,12 @@ uint32_t rush_requests_answered(const struct rush_requests *requests)
 
 uint32_t rush_requests_unknown(const struct rush_requests *requests)
 {
-	return requests->ends[answer_code(ANSWER_UNKNOWN)] + requests->ends[RUSH_LOST] +
-	       requests->ends[RUSH_LATE];
+	return requests->doubted;
 }
 
 int rush_requests_is_unknown(const struct rush_requests *requests, uint32_t request)
 {
-	int end = requests->list[request].end;
-
-	return end == answer_code(ANSWER_UNKNOWN) || end == RUSH_LOST || end == RUSH_LATE;
+	return requests->list[request].doubts > 0;
 }
 
 int64_t rush_percentile(const int64_t *sorted, size_t n, int permyriad)
@@ -339,34 +355,61 @@ static uint16_t *unknown_count(const struct rush_requests *requests)
 	const struct rush_receives *told = &requests->told;
 	uint16_t *counts = rush_array_new(requests->plan->users.n, sizeof(*counts));
 
-	for (uint32_t i = 0; i < requests->next; i++)
-		if (rush_requests_is_unknown(requests, i) &&
-		    counts[rush_plan_user(requests->plan, i)] < UINT16_MAX)
-			counts[rush_plan_user(requests->plan, i)]++;
+	for (uint32_t i = 0; i < requests->next; i++) {
+		uint16_t *count = &counts[rush_plan_user(requests->plan, i)];
+		unsigned sum = *count + requests->list[i].doubts;
+
+		*count = sum < UINT16_MAX ? (uint16_t)sum : UINT16_MAX;
+	}
 	for (size_t i = 0; i < told->n; i++)
 		if (told->list[i].code == answer_code(ANSWER_UNKNOWN))
 			counts[told->list[i].user]--;
 	return counts;
 }
 
-/* Outcomes that are neither answered nor from before need an unknown answer. */
+/*
+ * Of new rows of one user, in their order: whether this one is another receive for the key or code
+ * of an earlier one, of which not both were told. told_walk() finds those.
+ */
+static int is_second(const struct rush_receive *one, const struct rush_receive **kept,
+		     int *kept_told, int is_told)
+{
+	int is_other = *kept && (*kept)->user == one->user && !(*kept_told && is_told);
+
+	*kept = one;
+	*kept_told = is_told;
+	return is_other;
+}
+
+/*
+ * Outcomes that are neither answered nor from before need an unknown answer. `once`: a user has one
+ * of them at most, however many of its answers are unknown.
+ */
 static void strays_walk(struct rush_tally *tally, const struct rush_requests *requests,
 			const struct rush_receives *before, const struct rush_receives *outcomes,
-			uint16_t *unknown)
+			uint16_t *unknown, int once)
 {
+	const struct rush_receive *kept = NULL;
 	size_t told_at = 0, before_at = 0;
+	int kept_told = 0;
 
 	for (size_t i = 0; i < outcomes->n; i++) {
 		const struct rush_receive *one = &outcomes->list[i];
 		int is_other = one->coupon != rush_plan_coupon(requests->plan, one->user);
 		uint16_t *left = &unknown[one->user];
+		int is_told, is_old;
 
 		/* A duplicate: equal_take() has moved behind its receive. */
 		if (i > 0 && receive_compare(&outcomes->list[i - 1], one) == 0)
 			continue;
-		if (equal_take(&requests->told, &told_at, one) +
-			    equal_take(before, &before_at, one) >
-		    0)
+		is_told = equal_take(&requests->told, &told_at, one) > 0;
+		is_old = equal_take(before, &before_at, one) > 0;
+		if (!is_old && once && !is_other && is_second(one, &kept, &kept_told, is_told)) {
+			tally->unkept++;
+			wrong_add(tally, requests, one, "another receive for the same key or code");
+			continue;
+		}
+		if (is_told || is_old)
 			continue;
 		if (*left > 0 && !is_other) {
 			(*left)--;
@@ -388,8 +431,8 @@ void rush_tally(struct rush_tally *tally, const struct rush_requests *requests,
 
 	memset(tally, 0, sizeof(*tally));
 	told_walk(tally, requests, rows, rejections);
-	strays_walk(tally, requests, before, rows, unknown);
-	strays_walk(tally, requests, before, rejections, unknown);
+	strays_walk(tally, requests, before, rows, unknown, rush_plan_repeats(requests->plan));
+	strays_walk(tally, requests, before, rejections, unknown, 0);
 	free(unknown);
 }
 

@@ -18,8 +18,9 @@
 enum rush_end {
 	RUSH_NOT_SENT = RUSH_CODES_MAX,
 	RUSH_OPEN,
-	RUSH_LOST, /* its connection ended: unknown */
-	RUSH_LATE, /* no answer in time: unknown */
+	RUSH_LOST,        /* its connection ended: unknown */
+	RUSH_LATE,        /* no answer in time: unknown */
+	RUSH_UNCONNECTED, /* its last connection could not be opened */
 	RUSH_ENDS
 };
 
@@ -42,6 +43,7 @@ struct rush_request {
 	uint32_t sent_ms;
 	uint16_t connection; /* on which it was sent */
 	uint8_t end;
+	uint8_t doubts; /* times that it was sent and may have been accepted without an answer */
 };
 
 struct rush_requests {
@@ -51,6 +53,7 @@ struct rush_requests {
 	uint32_t ends[RUSH_ENDS];  /* numbers of requests */
 	struct rush_receives told; /* in the answers, some several times */
 	uint32_t strange;          /* lines that are no valid answer to an open request */
+	uint32_t doubted;          /* requests with doubts */
 	uint32_t overdue;          /* answers that came after RUSH_LATE or RUSH_LOST */
 	char strange_first[256];   /* the first strange line */
 	int64_t answered_last_us;
@@ -76,6 +79,10 @@ int rush_requests_answer(struct rush_requests *requests, const struct client_rep
 			 int64_t now_us);
 void rush_requests_strange(struct rush_requests *requests, const char *line, size_t len);
 
+/* Ends a request in another way, and counts that it may have been accepted. */
+void rush_requests_end(struct rush_requests *requests, uint32_t request, enum rush_end end);
+void rush_requests_doubt(struct rush_requests *requests, uint32_t request);
+
 /* Ends the open requests of a lost connection: unknown. */
 void rush_requests_lost(struct rush_requests *requests, uint16_t connection);
 
@@ -85,7 +92,7 @@ int rush_requests_expire(struct rush_requests *requests, int64_t now_us);
 int64_t rush_requests_deadline_us(struct rush_requests *requests);
 
 uint32_t rush_requests_answered(const struct rush_requests *requests);
-/* Requests that may or may not have been accepted. */
+/* Requests that may have been accepted without an answer. */
 uint32_t rush_requests_unknown(const struct rush_requests *requests);
 int rush_requests_is_unknown(const struct rush_requests *requests, uint32_t request);
 

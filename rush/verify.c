@@ -14,6 +14,7 @@
 #define COUPONS_PAGE 500  /* whose counts are looked at together */
 #define POLL_US 5000      /* between two reads of counts, which must not disturb the measurement */
 #define AUDIT_EACH_MAX 8  /* coupons that are audited one by one; more: all of the database's */
+#define CALM_US 1000000   /* for which it is looked at whether all is calm */
 #define RECHECK_US 200000 /* between two reads of the rows */
 
 /*
@@ -125,6 +126,13 @@ static void database_open(struct rush_verify *verify)
 	db_run(verify->db, session_sql);
 }
 
+/* PostgreSQL may have been restarted during the load. */
+static void database_check(struct rush_verify *verify)
+{
+	if (db_run_try(verify->db, session_sql, NULL, NULL))
+		database_open(verify);
+}
+
 void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 		       const char *database_url, const char *redis_url, int64_t settle_timeout_s)
 {
@@ -165,6 +173,47 @@ static void in_flight_wait(const struct rush_verify *verify, struct redis_client
 			break;
 		usleep(POLL_US);
 	}
+}
+
+/*
+ * The numbers of accepted receives and of those without an outcome, of the coupons' generations in
+ * Redis. -1: a coupon cannot be read, or is rebuilt.
+ */
+static int in_flight_read(const struct rush_verify *verify, struct redis_client *redis,
+			  int64_t *accepted, int64_t *unsettled)
+{
+	const struct rush_coupons *coupons = &verify->plan->coupons;
+	struct redis_coupon read;
+	struct rush_counts counts;
+
+	*accepted = *unsettled = 0;
+	for (uint32_t i = 0; i < coupons->n; i++) {
+		if (redis_coupon_read(redis, coupons->list[i], &read) != 1)
+			return -1;
+		counts_read(verify, &i, 1, &counts);
+		if (counts.generation != read.generation)
+			return -1;
+		*accepted += read.seq;
+		*unsettled += read.seq > counts.settled_now ? read.seq - counts.settled_now : 0;
+	}
+	return 0;
+}
+
+void rush_verify_calm(struct rush_verify *verify, struct rush_calm *calm)
+{
+	struct redis_client *redis = redis_client_new(verify->redis_url, NULL);
+	int64_t before, accepted, unsettled;
+
+	database_check(verify);
+	(void)redis_client_open(redis); /* or the first call fails */
+	*calm = (struct rush_calm){ .unsettled = -1 };
+	if (in_flight_read(verify, redis, &before, &unsettled) == 0) {
+		usleep(CALM_US);
+		if (in_flight_read(verify, redis, &accepted, &unsettled) == 0)
+			*calm = (struct rush_calm){ .accepted = accepted - before,
+						    .unsettled = unsettled };
+	}
+	redis_client_free(redis);
 }
 
 /* Of every coupon with an unknown answer. */
@@ -306,9 +355,7 @@ void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests)
 {
 	int64_t deadline_us = clock_monotonic_us() + verify->settle_timeout_us;
 
-	/* PostgreSQL may have been restarted during the load. */
-	if (db_run_try(verify->db, session_sql, NULL, NULL))
-		database_open(verify);
+	database_check(verify);
 	rush_receives_sort(&requests->told);
 	settled_wait(verify, requests, deadline_us);
 	if (rush_requests_unknown(requests) > 0)

@@ -35,6 +35,15 @@ struct rush_verify {
 /* Before the load. Ends the process when a coupon does not exist. */
 void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 		       const char *database_url, const char *redis_url, int64_t settle_timeout_s);
+/* What still goes on after a load, of all coupons together. */
+struct rush_calm {
+	int64_t accepted;  /* receives that Redis has accepted within a second */
+	int64_t unsettled; /* receives without an outcome; -1: it is not known */
+};
+
+/* Looks at it for a second. */
+void rush_verify_calm(struct rush_verify *verify, struct rush_calm *calm);
+
 /* After the load. Sorts what the answers told. */
 void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests);
 void rush_verify_fini(struct rush_verify *verify);

@@ -39,8 +39,8 @@ SETTING_TEXT(
 	"TCP address of the socket API, host:port or off; couponctl and coupon-rush connect to it")
 SETTING_TEXT(unix_socket, "COUPON_UNIX_SOCKET", "unix-socket", GATEWAY, "",
 	     "path of a Unix socket for the socket API (default: none)")
-SETTING_TEXT(http_listen, "COUPON_HTTP_LISTEN", "http-listen", GATEWAY, "127.0.0.1:7480",
-	     "HTTP address, host:port or off")
+SETTING_TEXT(http_listen, "COUPON_HTTP_LISTEN", "http-listen", GATEWAY | RUSH, "127.0.0.1:7480",
+	     "HTTP address, host:port or off; coupon-rush --http connects to it")
 SETTING_TEXT(http_hosts, "COUPON_HTTP_HOSTS", "http-hosts", GATEWAY, "",
 	     "names, joined by commas, that the headers Host and Origin of HTTP requests may have "
 	     "beside addresses and localhost (default: none)")

@@ -10,8 +10,8 @@
 #include <cjson/cJSON.h>
 
 /*
- * Looks at the URLs of `program`, which were checked, and its listeners, and logs each that is weak.
- * Ends the process with a sentence for a listener that others can reach unprotected, unless
+ * Looks at the URLs of `program`, which were checked, and its listeners, and logs each that is
+ * weak. Ends the process with a sentence for a listener that others can reach unprotected, unless
  * COUPON_INSECURE allows it. Of couponctl only
  * that of the owner of the tables. Once, before other threads.
  */

@@ -138,7 +138,7 @@ int redis_link_command(struct redis_link *link, int argc, const char **argv, con
  */
 static void handshake_fail(struct redis_link *link, const char *step, const redisReply *reply)
 {
-	/* Only the first reason is reported, and not that a connection that was cut gave no reply. */
+	/* Only the first reason is reported, and not that a connection that was cut is silent. */
 	if (link->since_ms < 0 || link->state == LINK_DOWN)
 		return;
 	snprintf(link->trouble, sizeof(link->trouble), "%s: %s", step,

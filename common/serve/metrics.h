@@ -30,7 +30,7 @@ void metrics_add(unsigned place, int64_t amount);
 void metrics_set(unsigned place, int64_t value); /* a gauge */
 /* The same for a value of all processes, which is not to be summed. */
 void metrics_set_all(unsigned place, int64_t value);
-int64_t metrics_get(unsigned place);             /* the sum over all pages */
+int64_t metrics_get(unsigned place); /* the sum over all pages */
 
 /* The lines before the values of a metric. */
 void exposition_head(struct evbuffer *out, const char *name, const char *type, const char *help);

@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "ctl/ctl.h"
+#include "ctl/recover/keys.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -231,7 +232,8 @@ static int verdict(const struct audit *audit)
 		return 1;
 	if (audit->stalled_n > 0)
 		return STALLED;
-	return audit->undecided_n > 0 || audit->behind > 0 ? NO_VERDICT : 0;
+	return audit->undecided_n > 0 || audit->behind > 0 || audit->keys_behind > 0 ? NO_VERDICT
+										     : 0;
 }
 
 static const char *const verdict_words[] = {
@@ -245,6 +247,8 @@ static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons
 	if (!coupons) {
 		if (audit->behind > 0)
 			printf(BEHIND_TEXT "\n", (long long)audit->behind);
+		if (audit->keys_behind > 0)
+			printf(KEYS_AHEAD_TEXT "\n", (long long)audit->keys_behind);
 		printf("%s: %lld coupon%s audited, %lld wrong", verdict_words[verdict(audit)],
 		       (long long)coupons_n, coupons_n == 1 ? "" : "s",
 		       (long long)audit->findings.n);
@@ -259,6 +263,7 @@ static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons
 	output_text(object, "verdict", verdict_words[verdict(audit)]);
 	output_number(object, "audited", coupons_n);
 	output_number(object, "behind", audit->behind);
+	output_number(object, "keys_behind", audit->keys_behind);
 	output_add(object, "coupons", coupons);
 	findings_end(&audit->findings, object);
 }
@@ -272,7 +277,8 @@ static void open_all(struct audit *audit, struct ctl *ctl)
 	audit->redis = store_redis_open(ctl);
 	store_run_id_read(audit->redis, audit->run_id);
 	audit->behind = behind_read(audit->db, audit->redis);
-	store_redis_check(audit->redis, audit->behind >= 0);
+	audit->keys_behind = keys_ahead(audit->db, audit->redis);
+	store_redis_check(audit->redis, audit->behind >= 0 && audit->keys_behind >= 0);
 	audit->broker.url = ctl->config.amqp_url;
 }
 

@@ -49,6 +49,7 @@ struct audit {
 	int64_t stalled_n;   /* coupons with stalled receives */
 	int64_t undecided_n; /* coupons without a verdict */
 	int64_t behind;      /* transactions that PostgreSQL is behind Redis */
+	int64_t keys_behind; /* the same of changes of API keys */
 };
 
 /* The state of one coupon in PostgreSQL. */

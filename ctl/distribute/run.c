@@ -319,6 +319,11 @@ static struct run *run_new(struct list *list, const struct run_plan *plan)
 	struct client_owner owner = {
 		.context = run, .fill = fill, .reply = answer_take, .lost = lost
 	};
+	const struct client_form form = {
+		.address = &plan->address,
+		.n = plan->connections_n,
+		.out_bytes = (size_t)OPEN_MAX * LINE_MAX_BYTES,
+	};
 
 	run->plan = plan;
 	run->list = list;
@@ -331,8 +336,7 @@ static struct run *run_new(struct list *list, const struct run_plan *plan)
 	}
 	window_init(&run->window, plan->target_us, FLIGHTS_MAX);
 	pace_init(&run->pace, plan->rate);
-	client_init(&run->client, &owner, &plan->address, plan->connections_n,
-		    (size_t)OPEN_MAX * LINE_MAX_BYTES);
+	client_init(&run->client, &owner, &form);
 	return run;
 }
 

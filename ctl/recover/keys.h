@@ -12,6 +12,9 @@
  * cannot be read, for redis_client_error().
  */
 int64_t keys_ahead(struct db *db, struct redis_client *redis);
+#define KEYS_AHEAD_TEXT                                                                           \
+	"PostgreSQL is behind Redis by at least %lld changes of API keys: it was put back to an " \
+	"earlier moment. Run couponctl recover --all"
 
 struct key_counts {
 	int64_t created, changed, revoked, told, unreadable;

@@ -154,7 +154,7 @@ static const char *purpose_read(struct reading *reading)
 }
 
 /* Makes it a key of the set. */
-static const char *key_make(struct reading *reading, struct token_keys *keys, int is_secret)
+static const char *key_make(struct reading *reading, struct token_keys *keys)
 {
 	struct token_key *key = &keys->list[keys->n];
 	const char *kid = member_text(reading->jwk, "kid"), *wrong;
@@ -163,8 +163,6 @@ static const char *key_make(struct reading *reading, struct token_keys *keys, in
 		return "its kid must be 1 to 64 bytes of printable ASCII";
 	if (token_keys_find(keys, kid))
 		return "its kid is that of a key before: allowed is each once";
-	if (reading->use->algorithm == ALGORITHM_HS256 && !is_secret)
-		return "its type is oct, a secret, but " KEY_FILE_OTHERS;
 	snprintf(key->kid, sizeof(key->kid), "%s", kid);
 	key->alg = reading->use->alg;
 	wrong = verifier_init(&key->verifier, &keys->digest,
@@ -187,9 +185,11 @@ static const char *key_read(struct reading *reading, struct token_keys *keys, in
 		if (member(reading->jwk, secrets[i]))
 			return "its private part is in the file: only the issuer may have it, so "
 			       "make a new key";
+	if (!is_secret && is_same(member_text(reading->jwk, "kty"), "oct"))
+		return "its type is oct, a secret, but " KEY_FILE_OTHERS;
 	wrong = use_read(reading);
 	wrong = wrong ? wrong : purpose_read(reading);
-	return wrong || reading->is_left_out ? wrong : key_make(reading, keys, is_secret);
+	return wrong || reading->is_left_out ? wrong : key_make(reading, keys);
 }
 
 /* Reads the keys; 0, or -1 with a sentence. */

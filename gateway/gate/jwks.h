@@ -34,7 +34,7 @@ struct token_keys {
 
 /*
  * The set in the file, or NULL with a sentence that names the file and the key, and never a
- * secret. A file with a key of type `oct` must be secret itself.
+ * secret. A file with a key of type `oct`, also one that is left out, must be secret itself.
  */
 struct token_keys *token_keys_load(const char *path, char why[KEY_FILE_WHY_SIZE]);
 void token_keys_free(struct token_keys *keys); /* also NULL */

@@ -201,7 +201,11 @@ void verifier_fini(struct verifier *verifier)
 	sodium_memzero(verifier, sizeof(*verifier));
 }
 
-/* Two numbers of 32 bytes, the form of RFC 7518, as the DER that libcrypto takes: its length. */
+/*
+ * Two numbers of 32 bytes, the form of RFC 7518, as the DER that libcrypto takes: its length. Both
+ * (r, s) and (r, -s) sign a text: issuers make either, and the text of a token is no name of it,
+ * so both are good.
+ */
 static size_t es256_der(const uint8_t signature[ES256_BYTES], uint8_t der[ES256_DER_MAX])
 {
 	ECDSA_SIG *pair = checked(ECDSA_SIG_new());

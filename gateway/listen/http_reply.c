@@ -256,7 +256,7 @@ void http_connection_answer(struct http_connection *connection, int status, enum
 
 	if (status == 429 || status == 503)
 		extra = retry_after(status, line, len, header);
-	if (answer == ANSWER_RATE_LIMITED)
+	if (answer == ANSWER_RATE_LIMITED && extra == header)
 		limits_append(connection, header);
 	else if (status == 401)
 		extra = "WWW-Authenticate: Bearer realm=\"couponmq\""; /* RFC 6750 */

@@ -291,6 +291,8 @@ def test_postgresql_put_back(keys):
         told = keys.run(*command)
         assert (told.returncode, told.stdout) == (1, "")
         assert "couponctl recover" in told.stderr
+    told = json.loads(keys.stack.ctl_run("audit", "--all", "--json").stdout)
+    assert told["keys_behind"] == there[1] - backup[1] and not told["passed"]
 
     before = keys.own()
     lines = keys.stack.ctl("recover", "--all", "--dry-run", "--json").splitlines()
@@ -307,6 +309,7 @@ def test_postgresql_put_back(keys):
     for key, record in keys.copied()[0].items():
         assert {**record, "version": 0} == {**there[0][key], "version": 0}
     assert "nothing to recover" in keys.stack.ctl("recover", "--all")
+    assert json.loads(keys.stack.ctl_run("audit", "--all", "--json").stdout)["keys_behind"] == 0
     keys.create()
 
 

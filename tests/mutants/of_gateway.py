@@ -232,7 +232,7 @@ MUTANTS = [
     mutant(
         "limits",
         "the /64 of an IPv6 address",
-        "gateway/listen/intake.c",
+        "gateway/listen/arrival.c",
         "network.family == AF_INET ? 4 : NETWORK_BYTES",
         "network.family == AF_INET ? 4 : 16",
         "unit_test_peer::test_addresses",

@@ -161,8 +161,8 @@ MUTANTS = [
         "tokens",
         "the file of a secret that others may read",
         "gateway/gate/jwks.c",
-        "if (reading->use->algorithm == ALGORITHM_HS256 && !is_secret)",
-        "if (reading->use->algorithm == ALGORITHM_HS256 && is_secret < 0)",
+        'if (!is_secret && is_same(member_text(reading->jwk, "kty"), "oct"))',
+        "if (is_secret < 0)",
         JWKS + "test_file",
     ),
 ]

@@ -239,6 +239,9 @@ static void test_file(void **state)
 		assert_non_null(strstr(why, "others may read it"));
 		assert_null(strstr(why, K));
 	}
+	file_write(path, KEYS(OCT(KID("s") ",\"alg\":\"HS512\"") "," GOOD), 0644); /* left out */
+	assert_null(token_keys_load(path, why));
+	assert_non_null(strstr(why, "others may read it"));
 	file_write(path, KEYS(GOOD), 0664); /* who can write it can make tokens */
 	assert_null(token_keys_load(path, why));
 	file_write(path, KEYS(GOOD), 0646);

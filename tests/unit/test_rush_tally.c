@@ -396,6 +396,52 @@ static void test_expires_in_order(void **state)
 	assert_int_equal(rush_requests_answered(&f->requests), 1);
 }
 
+/*
+ * However many attempts with one key have no answer, they give one receive: a second row is none
+ * that they explain. Of a rejected receive the key may be used again.
+ */
+static void test_one_key_of_unknown_attempts(void **state)
+{
+	struct fixture *f = *state;
+
+	f->plan.keys = 1;
+	for (int i = 0; i < 3; i++)
+		rush_requests_doubt(&f->requests, 0);
+	answer(f, 0, 20, NULL);
+	assert_int_equal(rush_requests_unknown(&f->requests), 1);
+	outcome(&f->rejections, 10, 4);
+	outcome(&f->rows, 10, 5);
+	assert_int_equal(rush_tally_wrong(tally(f)), 0);
+	assert_int_equal(f->tally.from_unknown, 2);
+	outcome(&f->rows, 10, 6);
+	assert_int_equal(rush_tally_wrong(tally(f)), 1);
+	assert_int_equal(f->tally.unkept, 1);
+	assert_string_equal(f->tally.wrong[0],
+			    "1001.10." BATCH ".6: another receive for the same key or code");
+	/* Without keys each is a request of its own. */
+	f->plan.keys = 0;
+	assert_int_equal(rush_tally_wrong(tally(f)), 0);
+}
+
+/* The row that was told and another one, in whatever order. */
+static void test_one_key_of_a_told_and_an_unknown_attempt(void **state)
+{
+	struct fixture *f = *state;
+
+	f->plan.keys = 1;
+	rush_requests_doubt(&f->requests, 0);
+	told(f, 0, 0, 5);
+	outcome(&f->rows, 10, 5);
+	assert_int_equal(rush_tally_wrong(tally(f)), 0);
+	outcome(&f->rows, 10, 4);
+	assert_int_equal(rush_tally_wrong(tally(f)), 1);
+	assert_int_equal(f->tally.unkept, 1);
+	f->rows.list[0].index = 6;
+	f->rows.list[1].index = 5;
+	assert_int_equal(rush_tally_wrong(tally(f)), 1);
+	assert_int_equal(f->tally.unkept, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -413,6 +459,9 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(test_told_otherwise, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_one_key_of_unknown_attempts, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_one_key_of_a_told_and_an_unknown_attempt,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_book_refuses_answers, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_expires_in_order, setup, teardown),
 	};

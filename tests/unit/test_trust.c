@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #define ITEMS 40
+#define BODY_BYTES 300000
 #define WAIT_MS 20000
 
 static struct identity authority, other_authority;
@@ -259,7 +260,7 @@ static void test_silence_is_bounded(void **state)
 }
 
 struct sending {
-	int done;
+	int done, lost;
 };
 
 static void on_done(void *context, void *item, enum confirm_result result)
@@ -267,8 +268,10 @@ static void on_done(void *context, void *item, enum confirm_result result)
 	struct sending *sending = context;
 
 	(void)item;
-	assert_int_equal(result, CONFIRM_DONE);
-	sending->done++;
+	if (result == CONFIRM_DONE)
+		sending->done++;
+	else
+		sending->lost++;
 }
 
 static void link_turn(struct rabbit_link *link)
@@ -282,42 +285,88 @@ static void link_turn(struct rabbit_link *link)
 	rabbit_link_read(link);
 }
 
+static const struct rabbit_publisher_port port = { .done = on_done };
+static const amqp_basic_properties_t none;
+
+struct rig {
+	struct identity identity;
+	struct front front;
+	char url[96], *body;
+	struct sending sending;
+	struct rabbit_publisher *publisher;
+	struct rabbit_link *link;
+};
+
+static void rig_start(struct rig *rig)
+{
+	int64_t end_ms = clock_monotonic_ms() + WAIT_MS;
+
+	memset(rig, 0, sizeof(*rig));
+	rig->identity = identity_make(&(struct identity_terms){
+		.name = "mq", .alternate = "DNS:localhost", .issuer = &authority });
+	front_start(&rig->front, &rig->identity, broker_port, 0);
+	snprintf(rig->url, sizeof(rig->url), "amqps://guest:guest@localhost:%d/%%2f",
+		 rig->front.port);
+	trust_authorities_set(TRUST_RABBITMQ, authority_path);
+	rig->body = calloc(1, BODY_BYTES);
+	rig->publisher = rabbit_publisher_new("test", rig->url, &port, &rig->sending);
+	rig->link = rabbit_publisher_link(rig->publisher);
+	while (!rabbit_publisher_ready(rig->publisher)) {
+		link_turn(rig->link);
+		assert_true(clock_monotonic_ms() < end_ms);
+	}
+}
+
+static void rig_send(struct rig *rig, size_t bytes)
+{
+	rabbit_publisher_send(rig->publisher, "x", "y", &none,
+			      (amqp_bytes_t){ .len = bytes, .bytes = rig->body }, &rig->sending);
+}
+
+static void rig_stop(struct rig *rig)
+{
+	rabbit_publisher_free(rig->publisher);
+	front_stop(&rig->front);
+	identity_free(&rig->identity);
+	free(rig->body);
+}
+
 /* Messages of many records, and no wait for a confirm that has arrived already. */
 static void test_published(void **state)
 {
-	static const struct rabbit_publisher_port port = { .done = on_done };
-	const amqp_basic_properties_t none = { 0 };
-	struct identity identity = identity_make(&(struct identity_terms){
-		.name = "mq", .alternate = "DNS:localhost", .issuer = &authority });
-	size_t size = 300000;
-	char url[96], *body = calloc(1, size);
-	struct rabbit_publisher *publisher;
-	struct sending sending = { 0 };
-	struct front front;
 	int64_t end_ms = clock_monotonic_ms() + WAIT_MS;
+	struct rig rig;
 
 	(void)state;
-	front_start(&front, &identity, broker_port, 0);
-	snprintf(url, sizeof(url), "amqps://guest:guest@localhost:%d/%%2f", front.port);
-	trust_authorities_set(TRUST_RABBITMQ, authority_path);
-	publisher = rabbit_publisher_new("test", url, &port, &sending);
-	while (!rabbit_publisher_ready(publisher)) {
-		link_turn(rabbit_publisher_link(publisher));
-		assert_true(clock_monotonic_ms() < end_ms);
-	}
+	rig_start(&rig);
 	for (int i = 0; i < ITEMS; i++)
-		rabbit_publisher_send(publisher, "x", "y", &none,
-				      (amqp_bytes_t){ .len = i % 2 ? size : 4, .bytes = body },
-				      &sending);
-	while (rabbit_publisher_open(publisher) > 0) {
-		link_turn(rabbit_publisher_link(publisher));
+		rig_send(&rig, i % 2 ? BODY_BYTES : 4);
+	while (rabbit_publisher_open(rig.publisher) > 0) {
+		link_turn(rig.link);
 		assert_true(clock_monotonic_ms() < end_ms);
 	}
-	assert_int_equal(sending.done, ITEMS);
-	rabbit_publisher_free(publisher);
-	front_stop(&front);
-	identity_free(&identity);
-	free(body);
+	assert_int_equal(rig.sending.done, ITEMS);
+	rig_stop(&rig);
+}
+
+/* A broker that no longer reads: the watchdog ends the write that waits for it. */
+static void test_a_write_that_hangs_is_ended(void **state)
+{
+	int64_t begun_ms = clock_monotonic_ms();
+	struct rig rig;
+
+	(void)state;
+	rig_start(&rig);
+	rig.front.is_frozen = 1;
+	while (rabbit_link_up(rig.link)) {
+		rig_send(&rig, BODY_BYTES);
+		assert_true(clock_monotonic_ms() - begun_ms < 3L * WATCHDOG_CALL_MS);
+	}
+	assert_int_equal(rabbit_link_cuts(rig.link), 1);
+	assert_true(strncmp(rabbit_link_trouble(rig.link), "TLS: ", 5) == 0);
+	assert_true(rig.sending.lost > 0 && rig.sending.done == 0);
+	rig.front.is_frozen = 0;
+	rig_stop(&rig);
 }
 
 int main(void)
@@ -332,6 +381,7 @@ int main(void)
 		cmocka_unit_test(test_plain),
 		cmocka_unit_test(test_silence_is_bounded),
 		cmocka_unit_test(test_published),
+		cmocka_unit_test(test_a_write_that_hangs_is_ended),
 	};
 
 	return cmocka_run_group_tests_name("trust", tests, all_start, all_stop);

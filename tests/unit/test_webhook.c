@@ -58,7 +58,7 @@ static void test_secrets(void **state)
 		"whsec_ MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
 		"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n",
 		"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS-", /* of the alphabet for URLs */
-		"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS\xe9",
+		"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLa\xc3\xa9",
 		"whsec_"
 		"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 		"AAAAAAAA", /* 66 bytes */

@@ -16,6 +16,7 @@ struct front {
 	int connections; /* of the front's thread, until that has ended */
 	atomic_int stop;
 	atomic_int handshakes; /* that were completed */
+	atomic_int is_frozen;  /* it reads nothing */
 };
 
 struct front_connection {
@@ -47,6 +48,10 @@ static void front_pass(struct front *front, SSL *ssl, int behind)
 	while (!front->stop) {
 		int n;
 
+		if (front->is_frozen) {
+			usleep(20000);
+			continue;
+		}
 		if (!SSL_pending(ssl) && poll(fds, 2, 20) <= 0)
 			continue;
 		if (SSL_pending(ssl) || fds[0].revents) {

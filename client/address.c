@@ -1,0 +1,154 @@
+#include "client/address.h"
+
+#include "common/check.h"
+#include "common/log/log.h"
+#include "common/trust.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static void path_read(struct gateway_address *address, const char *path)
+{
+	struct sockaddr_un *un = (struct sockaddr_un *)&address->address;
+
+	if (!*path || strlen(path) >= sizeof(un->sun_path))
+		log_fatal("COUPON_LISTEN is \"%s\": a Unix socket's path has 1 to %zu bytes", path,
+			  sizeof(un->sun_path) - 1);
+	un->sun_family = AF_UNIX;
+	memcpy(un->sun_path, path, strlen(path) + 1);
+	address->len = sizeof(*un);
+}
+
+static void host_read(struct gateway_address *address, const char *setting, const char *text,
+		      const char *allowed)
+{
+	const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
+	struct addrinfo *found;
+	char *copy = checked(strdup(text)), *host, service[16];
+	int port, rc;
+
+	if (config_address(copy, &host, &port) || strlen(host) >= sizeof(address->host))
+		log_fatal("%s is \"%s\": allowed is %s", setting, text, allowed);
+	snprintf(service, sizeof(service), "%d", port);
+	rc = getaddrinfo(host, service, &hints, &found);
+	if (rc)
+		log_fatal("%s is \"%s\": the host is not known: %s", setting, text,
+			  gai_strerror(rc));
+	memcpy(&address->address, found->ai_addr, found->ai_addrlen);
+	address->len = found->ai_addrlen;
+	strcpy(address->host, host);
+	freeaddrinfo(found);
+	free(copy);
+}
+
+static void tls_read(struct gateway_address *address, const char *authorities)
+{
+	static const unsigned char lines[] = "\x08"
+					     "couponmq",
+				   http[] = "\x08"
+					    "http/1.1"; /* for ALPN */
+	char error[TRUST_ERROR_SIZE];
+	SSL_CTX *context;
+
+	if (!*authorities)
+		return;
+	context = checked(SSL_CTX_new(TLS_client_method()));
+	trust_authorities_set(TRUST_GATEWAY, authorities);
+	if (trust_context_set(context, TRUST_GATEWAY, address->host, error))
+		log_fatal("%s", error);
+	check(SSL_CTX_set_alpn_protos(context, address->is_http ? http : lines,
+				      sizeof(lines) - 1) == 0);
+	SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	address->tls = context;
+}
+
+void gateway_address_read(struct gateway_address *address, const struct config *config)
+{
+	const char *text = config->listen;
+
+	memset(address, 0, sizeof(*address));
+	if (text[0] == '/') {
+		path_read(address, text);
+	} else if (strncmp(text, "unix:", 5) == 0) {
+		path_read(address, text + 5);
+	} else {
+		host_read(address, "COUPON_LISTEN", text, "host:port, /path or unix:path");
+		tls_read(address, config->tls_ca);
+	}
+}
+
+void gateway_address_read_http(struct gateway_address *address, const struct config *config)
+{
+	memset(address, 0, sizeof(*address));
+	address->is_http = 1;
+	host_read(address, "COUPON_HTTP_LISTEN", config->http_listen, "host:port");
+	tls_read(address, config->tls_ca);
+}
+
+int gateway_address_is_loopback(const struct gateway_address *address)
+{
+	const struct sockaddr_in *in = (const struct sockaddr_in *)&address->address;
+
+	return address->address.ss_family == AF_INET && ntohl(in->sin_addr.s_addr) >> 24 == 127;
+}
+
+/*
+ * The kernel chooses the port when it connects: then it only has to be free for this pair of
+ * addresses.
+ */
+static int source_bind(int fd, uint32_t source)
+{
+	const struct sockaddr_in in = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(((uint32_t)127 << 24) + source),
+	};
+	const int on = 1;
+
+	return setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on)) ||
+	       bind(fd, (const struct sockaddr *)&in, sizeof(in));
+}
+
+int gateway_connect(const struct gateway_address *address, uint32_t source)
+{
+	int fd = socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	const int on = 1;
+	int error;
+
+	if (fd < 0)
+		return -1;
+	if (address->address.ss_family != AF_UNIX)
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	if ((source == 0 || source_bind(fd, source) == 0) &&
+	    (connect(fd, (const struct sockaddr *)&address->address, address->len) == 0 ||
+	     errno == EINPROGRESS))
+		return fd;
+	error = errno;
+	close(fd);
+	errno = error;
+	return -1;
+}
+
+static int is_numeric(const char *host)
+{
+	struct in6_addr address;
+
+	return inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
+}
+
+SSL *gateway_session_new(const struct gateway_address *address)
+{
+	SSL *session = checked(SSL_new(address->tls));
+
+	if (!is_numeric(address->host))
+		SSL_set_tlsext_host_name(session, address->host);
+	SSL_set_connect_state(session);
+	return session;
+}

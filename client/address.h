@@ -1,0 +1,36 @@
+/* Where a gateway listens, and connections to it. */
+#pragma once
+
+#include "common/program/config.h"
+
+#include <openssl/ssl.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+/*
+ * COUPON_LISTEN: host:port, or /path or unix:path of a Unix socket; or COUPON_HTTP_LISTEN. And
+ * COUPON_TLS_CA.
+ */
+struct gateway_address {
+	struct sockaddr_storage address;
+	socklen_t len;
+	int is_http;
+	SSL_CTX *tls;   /* NULL: no TLS */
+	char host[256]; /* that the gateway has to be, under TLS; of a Unix socket "" */
+};
+
+/* Resolves COUPON_LISTEN, or COUPON_HTTP_LISTEN. An invalid setting ends the process. */
+void gateway_address_read(struct gateway_address *address, const struct config *config);
+void gateway_address_read_http(struct gateway_address *address, const struct config *config);
+
+/* Of 127.0.0.0/8. */
+int gateway_address_is_loopback(const struct gateway_address *address);
+
+/*
+ * A socket that is connected, or connecting; -1 with errno. It comes from the address `source` of
+ * 127.0.0.0/8, where 1 is 127.0.0.1; 0: from the one that the kernel chooses.
+ */
+int gateway_connect(const struct gateway_address *address, uint32_t source);
+
+/* Of TLS, for one connection. Only where address->tls is there. */
+SSL *gateway_session_new(const struct gateway_address *address);

@@ -1,0 +1,32 @@
+/*
+ * One reply of the gateway over HTTP as it arrives in pieces. http-parser reads the protocol.
+ * Refused is what the gateway does not send: other versions than 1.1, interim replies, chunks, and
+ * a reply without its length. No I/O.
+ */
+#pragma once
+
+#include <http_parser.h>
+#include <stddef.h>
+
+struct http_reply {
+	http_parser parser;
+	char *body; /* what has arrived of it; NULL: nothing ever has */
+	size_t len, room;
+	size_t most; /* a longer body is refused */
+	int is_complete;
+};
+
+void http_reply_init(struct http_reply *reply, size_t most);
+void http_reply_fini(struct http_reply *reply);
+/* Before the next reply of a connection, or the first of another one. */
+void http_reply_reset(struct http_reply *reply);
+
+/*
+ * Takes bytes until the reply is complete. Returns how many; the others belong to the next one. -1:
+ * it is no reply, and nothing more of the connection can be read.
+ */
+long http_reply_feed(struct http_reply *reply, const char *bytes, size_t len);
+
+/* Of a complete one. The length of its body without white space at its end. */
+int http_reply_status(const struct http_reply *reply);
+size_t http_reply_text_len(const struct http_reply *reply);

@@ -1,0 +1,291 @@
+#include "rush/crowd.h"
+
+#include "common/array.h"
+#include "common/message/answer.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define NOBODY UINT32_MAX
+#define SECOND_US 1000000
+
+/* The last second in which anything can happen, and one for what is late. */
+static uint32_t seconds_count(const struct rush_plan *plan)
+{
+	const struct rush_open_loop *open = &plan->open;
+	int64_t us = open->duration_us + open->give_up_us;
+
+	for (uint32_t retry = 1; retry <= open->retries; retry++)
+		us += open->give_up_us + rush_plan_pause_us(plan, retry);
+	return (uint32_t)(us / SECOND_US) + 2;
+}
+
+void rush_crowd_init(struct rush_crowd *crowd, struct rush_requests *requests)
+{
+	const struct rush_plan *plan = requests->plan;
+	uint32_t slots_n = plan->connections_n, seconds_n = seconds_count(plan);
+
+	*crowd = (struct rush_crowd){
+		.requests = requests,
+		.plan = plan,
+		.slots = rush_array_new(slots_n, sizeof(*crowd->slots)),
+		.free = rush_array_new(slots_n, sizeof(*crowd->free)),
+		.oldest = NOBODY,
+		.newest = NOBODY,
+		.seconds = rush_array_new(seconds_n, sizeof(*crowd->seconds)),
+		.seconds_n = seconds_n,
+	};
+	while (crowd->free_n < slots_n) {
+		crowd->free[crowd->free_n] = slots_n - 1 - crowd->free_n;
+		crowd->free_n++;
+	}
+	rush_arrivals_init(&crowd->arrivals, plan);
+	crowd->arrival_us = rush_arrivals_next(&crowd->arrivals);
+}
+
+void rush_crowd_fini(struct rush_crowd *crowd)
+{
+	for (size_t i = 0; i <= RUSH_RETRIES_MAX; i++)
+		free(crowd->again[i].list);
+	free(crowd->slots);
+	free(crowd->free);
+	free(crowd->seconds);
+}
+
+static struct rush_second *second_at(struct rush_crowd *crowd, int64_t us)
+{
+	int64_t i = us / SECOND_US;
+
+	return &crowd->seconds[i < crowd->seconds_n ? i : crowd->seconds_n - 1];
+}
+
+static void presses_add(struct rush_presses *presses, const struct rush_press *press)
+{
+	/* What is in front of the first has been taken: each is moved once for each that was. */
+	if (presses->first > 0 && presses->first >= presses->n - presses->first) {
+		presses->n -= presses->first;
+		memmove(presses->list, presses->list + presses->first,
+			presses->n * sizeof(*presses->list));
+		presses->first = 0;
+	}
+	presses->list = array_room(presses->list, presses->n, &presses->size, sizeof(*press));
+	presses->list[presses->n++] = *press;
+}
+
+/* The attempt that somebody makes next, and when: 0 is that of who comes. -1: nobody. */
+static int next_find(const struct rush_crowd *crowd, int64_t *due_us)
+{
+	int next = -1;
+
+	*due_us = INT64_MAX;
+	if (crowd->requests->next < crowd->plan->requests_n && !crowd->is_stopped) {
+		*due_us = crowd->arrival_us;
+		next = 0;
+	}
+	for (uint32_t attempt = 1; attempt <= crowd->plan->open.retries; attempt++) {
+		const struct rush_presses *presses = &crowd->again[attempt];
+
+		if (presses->first == presses->n || presses->list[presses->first].due_us >= *due_us)
+			continue;
+		*due_us = presses->list[presses->first].due_us;
+		next = (int)attempt;
+	}
+	return next;
+}
+
+/* Takes it. */
+static struct rush_press next_take(struct rush_crowd *crowd, int attempt, int64_t now_us)
+{
+	struct rush_press press = { .due_us = crowd->arrival_us, .end = RUSH_NOT_SENT };
+
+	if (attempt > 0)
+		return crowd->again[attempt].list[crowd->again[attempt].first++];
+	second_at(crowd, crowd->arrival_us)->offered++;
+	press.user = rush_requests_send(crowd->requests, 0, crowd->arrival_us, now_us);
+	crowd->arrival_us = rush_arrivals_next(&crowd->arrivals);
+	return press;
+}
+
+static void slot_link(struct rush_crowd *crowd, uint32_t i)
+{
+	struct rush_slot *slot = &crowd->slots[i];
+
+	slot->older = crowd->newest;
+	slot->newer = NOBODY;
+	if (crowd->newest == NOBODY)
+		crowd->oldest = i;
+	else
+		crowd->slots[crowd->newest].newer = i;
+	crowd->newest = i;
+}
+
+static void slot_free(struct rush_crowd *crowd, uint32_t i)
+{
+	const struct rush_slot *slot = &crowd->slots[i];
+
+	if (slot->older == NOBODY)
+		crowd->oldest = slot->newer;
+	else
+		crowd->slots[slot->older].newer = slot->newer;
+	if (slot->newer == NOBODY)
+		crowd->newest = slot->older;
+	else
+		crowd->slots[slot->newer].older = slot->older;
+	crowd->free[crowd->free_n++] = i;
+}
+
+static uint32_t open_n(const struct rush_crowd *crowd)
+{
+	return crowd->plan->connections_n - crowd->free_n;
+}
+
+int rush_crowd_start(struct rush_crowd *crowd, int64_t now_us)
+{
+	struct rush_press press;
+	struct rush_slot *slot;
+	int64_t due_us;
+	uint32_t i;
+	int attempt;
+
+	while ((attempt = next_find(crowd, &due_us)) >= 0 && due_us <= now_us) {
+		int is_late = now_us - due_us >= crowd->plan->open.give_up_us;
+
+		if (!is_late && crowd->free_n == 0)
+			return RUSH_NONE;
+		press = next_take(crowd, attempt, now_us);
+		if (is_late) {
+			rush_requests_end(crowd->requests, press.user, press.end);
+			continue;
+		}
+		i = crowd->free[--crowd->free_n];
+		slot = &crowd->slots[i];
+		*slot = (struct rush_slot){ .user = press.user,
+					    .attempt = (uint32_t)attempt,
+					    .due_us = press.due_us };
+		slot_link(crowd, i);
+		crowd->attempts++;
+		crowd->started += attempt == 0;
+		second_at(crowd, now_us)->attempts++;
+		if (open_n(crowd) > crowd->open_most)
+			crowd->open_most = open_n(crowd);
+		return (int)i;
+	}
+	return RUSH_NONE;
+}
+
+void rush_crowd_sent(struct rush_crowd *crowd, uint32_t slot)
+{
+	crowd->slots[slot].is_sent = 1;
+}
+
+/* An attempt has no answer: its user presses again, or this is the end of its request. */
+static void attempt_fail(struct rush_crowd *crowd, uint32_t i, enum rush_end end, int64_t now_us)
+{
+	const struct rush_slot *slot = &crowd->slots[i];
+	uint32_t retry = slot->attempt + 1;
+	struct rush_press press = { .user = slot->user, .end = (uint8_t)end };
+
+	if (slot->is_sent)
+		rush_requests_doubt(crowd->requests, slot->user);
+	second_at(crowd, now_us)->unanswered++;
+	slot_free(crowd, i);
+	if (retry > crowd->plan->open.retries || crowd->is_stopped) {
+		rush_requests_end(crowd->requests, press.user, end);
+		return;
+	}
+	press.due_us = now_us + rush_plan_pause_us(crowd->plan, retry);
+	presses_add(&crowd->again[retry], &press);
+}
+
+static void give_up(struct rush_crowd *crowd, uint32_t i, int64_t now_us)
+{
+	int is_sent = crowd->slots[i].is_sent;
+
+	if (is_sent)
+		crowd->gave_up++;
+	else
+		crowd->gave_up_connecting++;
+	attempt_fail(crowd, i, is_sent ? RUSH_LATE : RUSH_UNCONNECTED, now_us);
+}
+
+int rush_crowd_answer(struct rush_crowd *crowd, uint32_t slot, const struct client_reply *reply,
+		      int64_t now_us)
+{
+	const struct rush_slot *one = &crowd->slots[slot];
+	int is_decision = reply->code < answer_code(ANSWER_BUSY);
+	struct client_reply answer = *reply;
+
+	/* A connection that is refused has a reply before its request was read. */
+	if (answer.request < 0 && !is_decision)
+		answer.request = one->user;
+	if (answer.request != one->user)
+		return RUSH_WRONG;
+	if (now_us - one->due_us >= crowd->plan->open.give_up_us) {
+		give_up(crowd, slot, now_us);
+		return RUSH_NONE;
+	}
+	if (rush_requests_answer(crowd->requests, &answer, now_us) < 0)
+		return RUSH_WRONG;
+	crowd->answered_at[one->attempt]++;
+	crowd->good += is_decision;
+	if (is_decision)
+		second_at(crowd, now_us)->good++;
+	else
+		second_at(crowd, now_us)->refused++;
+	slot_free(crowd, slot);
+	return 0;
+}
+
+void rush_crowd_lost(struct rush_crowd *crowd, uint32_t slot, int error, int64_t now_us)
+{
+	int is_sent = crowd->slots[slot].is_sent;
+
+	if (is_sent)
+		crowd->lost++;
+	else if (error == EADDRNOTAVAIL || error == EMFILE || error == ENFILE || error == ENOBUFS ||
+		 error == ENOMEM)
+		crowd->no_room++;
+	else
+		crowd->refused++;
+	attempt_fail(crowd, slot, is_sent ? RUSH_LOST : RUSH_UNCONNECTED, now_us);
+}
+
+/* Who is in a slot for longer was due earlier: of those who are due the first is started first. */
+int rush_crowd_expire(struct rush_crowd *crowd, int64_t now_us)
+{
+	uint32_t i = crowd->oldest;
+
+	if (i == NOBODY || now_us - crowd->slots[i].due_us < crowd->plan->open.give_up_us)
+		return RUSH_NONE;
+	give_up(crowd, i, now_us);
+	return (int)i;
+}
+
+void rush_crowd_stop(struct rush_crowd *crowd)
+{
+	crowd->is_stopped = 1;
+	for (uint32_t attempt = 1; attempt <= crowd->plan->open.retries; attempt++) {
+		struct rush_presses *presses = &crowd->again[attempt];
+
+		for (; presses->first < presses->n; presses->first++)
+			rush_requests_end(crowd->requests, presses->list[presses->first].user,
+					  presses->list[presses->first].end);
+	}
+}
+
+int rush_crowd_is_over(const struct rush_crowd *crowd)
+{
+	return rush_crowd_wake_us(crowd) == INT64_MAX;
+}
+
+int64_t rush_crowd_wake_us(const struct rush_crowd *crowd)
+{
+	int64_t give_up_us = crowd->plan->open.give_up_us, wake_us, expire_us;
+
+	if (next_find(crowd, &wake_us) >= 0 && crowd->free_n == 0)
+		wake_us += give_up_us; /* nobody can start before another one ends */
+	if (crowd->oldest == NOBODY)
+		return wake_us;
+	expire_us = crowd->slots[crowd->oldest].due_us + give_up_us;
+	return expire_us < wake_us ? expire_us : wake_us;
+}

@@ -1,0 +1,292 @@
+"""Who may do what: every operation with every kind of key and token, over lines and HTTP; what a
+revocation ends; and that nobody is told why."""
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import time
+import uuid
+
+import pytest
+import requests
+
+from process import gateway_process
+from stack import wait_until
+
+SECRET = os.urandom(32)
+ISSUER, AUDIENCE = "https://shop.example", "couponmq"
+NOBODY = (41, 401)
+NOT_THIS = (42, 403)
+
+
+def user_new():
+    return uuid.uuid4().hex
+
+
+def b64(data):
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def token(secret=SECRET, header=None, **claims):
+    """A JWS with HS256; a claim that is None is left out."""
+    claims = {
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "exp": int(time.time()) + 600,
+        "sub": "42",
+        **claims,
+    }
+    claims = {name: value for name, value in claims.items() if value is not None}
+    head = {"alg": "HS256", "kid": "one", **(header or {})}
+    text = f"{b64(json.dumps(head).encode())}.{b64(json.dumps(claims).encode())}"
+    return f"{text}.{b64(hmac.digest(secret, text.encode(), 'sha256'))}"
+
+
+@pytest.fixture(scope="module")
+def guarded(stack, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("jwks")
+    folder.chmod(0o755)
+    jwks = folder / "jwks.json"
+    key = {"kty": "oct", "kid": "one", "k": b64(SECRET)}
+    jwks.write_text(json.dumps({"keys": [key]}))
+    jwks.chmod(0o600)
+    gateway = gateway_process(
+        stack,
+        "gateway-guarded",
+        COUPON_AUTH="required",
+        COUPON_TOKEN_KEYS=str(jwks),
+        COUPON_TOKEN_ISSUER=ISSUER,
+        COUPON_TOKEN_AUDIENCE=AUDIENCE,
+        COUPON_TOKEN_LEEWAY_S="0",
+    )
+    yield gateway
+    gateway.end()
+
+
+@pytest.fixture(scope="module")
+def coupons(stack):
+    return [stack.coupon_make(10**6, limit=100) for _ in range(2)]
+
+
+def key_make(stack, *roles, **options):
+    flags = [part for name, value in options.items() for part in (f"--{name}", value)]
+    return stack.ctl("key", "create", "--name", "test", "--role", ",".join(roles), *flags)
+
+
+def known(guarded, key):
+    """Until the gateway knows the key."""
+    wait_until(lambda: ask(guarded, key, "ping")[1]["code"] == 0)
+    return key
+
+
+def ask(gateway, presented, op, **members):
+    """(status over HTTP, reply)."""
+    headers = {"Authorization": f"Bearer {presented}"} if presented else {}
+    reply = requests.post(gateway.http(f"/v1/{op}"), json=members, headers=headers, timeout=60)
+    return reply.status_code, reply.json()
+
+
+def say(client, op, **members):
+    return client.call(op, **members)
+
+
+def verdict(gateway, presented, op, **members):
+    """(code, status) over HTTP, after comparing with lines."""
+    status, reply = ask(gateway, presented, op, **members)
+    with gateway.client() as client:
+        if presented:
+            told = client.call("auth", token=presented)
+            if told["code"] != 0:
+                assert told["code"] == reply["code"], (told, reply)
+        code = client.call(op, **members)["code"]
+    if (code == 0) != (reply["code"] == 0) and op != "ping":
+        raise AssertionError(f"{op}: {code} over lines, {reply} over HTTP")
+    return reply["code"], status
+
+
+def operations(coupon, user):
+    return {
+        "issue": {"coupon": coupon, "user": user},
+        "redeem": {"code": "NO-SUCH-CODE", "user": user},
+        "status": {"coupon": coupon, "user": user},
+        "coupon": {"coupon": coupon},
+        "coupons": {"user": user},
+        "stats": {},
+        "ping": {},
+    }
+
+
+MAY = {
+    "issue": {"issue", "redeem", "status", "coupon", "ping"},
+    "read": {"coupons", "ping"},
+    "monitor": {"stats", "ping"},
+}
+
+
+@pytest.mark.parametrize("role", MAY)
+def test_roles(stack, guarded, coupons, role):
+    key = known(guarded, key_make(stack, role))
+    for op, members in operations(coupons[0], user_new()).items():
+        found = verdict(guarded, key, op, **members)
+        assert (found == NOT_THIS) == (op not in MAY[role]), (op, found)
+    headers = {"Authorization": f"Bearer {key}"}
+    status = requests.get(guarded.http("/metrics"), headers=headers, timeout=60).status_code
+    assert status == (200 if role == "monitor" else 403)
+    ready = requests.get(guarded.http("/readyz"), headers=headers, timeout=60).json()
+    assert (set(ready) == {"ready"}) == (role != "monitor")
+
+
+def test_nobody(guarded, coupons):
+    for op, members in operations(coupons[0], user_new()).items():
+        found = verdict(guarded, None, op, **members)
+        assert found == ((0, 200) if op == "ping" else NOBODY), op
+    assert requests.get(guarded.http("/healthz"), timeout=60).json() == {"status": "ok"}
+    assert requests.get(guarded.http("/readyz"), timeout=60).json() == {"ready": True}
+    reply = requests.get(guarded.http("/metrics"), timeout=60)
+    assert reply.status_code == 401 and reply.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_what_is_not_good_is_told_alike(stack, guarded, coupons):
+    """Each is refused with the same words; ten wrong ones a second of an address are looked at."""
+    good = known(guarded, key_make(stack, "issue"))
+    revoked = key_make(stack, "issue")
+    stack.ctl("key", "revoke", revoked.split("_")[1])
+    none = b64(json.dumps({"alg": "none", "kid": "one"}).encode())
+    bad = {
+        "malformed": "nothing",
+        "of no key": "cmq_0123456789_" + good.rpartition("_")[2],
+        "of another secret": good[:-1] + ("A" if good[-1] != "A" else "B"),
+        "revoked": revoked,
+        "expired": token(exp=int(time.time()) - 1),
+        "not yet": token(nbf=int(time.time()) + 100),
+        "other audience": token(aud="other"),
+        "other issuer": token(iss="other"),
+        "no expiry": token(exp=None),
+        "none": f"{none}.{token().split('.')[1]}.",
+        "unknown kid": token(header={"kid": "two"}),
+        "other algorithm": token(header={"alg": "RS256"}),
+        "other key": token(secret=os.urandom(32)),
+        "crit": token(header={"crit": ["exp"]}),
+    }
+    said = set()
+    for name, text in bad.items():
+        wait_until(lambda text=text: ask(guarded, text, "coupon", coupon=coupons[0])[0] != 429)
+        status, reply = ask(guarded, text, "coupon", coupon=coupons[0])
+        if status == 429:
+            wait_until(lambda text=text: ask(guarded, text, "coupon", coupon=coupons[0])[0] == 401)
+            continue
+        assert (reply["code"], status) == NOBODY, name
+        said.add(json.dumps(reply))
+    assert len(said) == 1
+    assert ask(guarded, good, "coupon", coupon=coupons[0])[0] in (200, 429)
+
+
+def test_scope_of_a_key(stack, guarded, coupons):
+    first, second = coupons
+    key = known(guarded, key_make(stack, "issue,read", coupons=first))
+    user = user_new()
+    assert verdict(guarded, key, "issue", coupon=first, user=user)[0] == 0
+    assert verdict(guarded, key, "issue", coupon=second, user=user) == NOT_THIS
+    assert verdict(guarded, key, "coupon", coupon=second) == NOT_THIS
+    everything = known(guarded, key_make(stack, "issue,read"))
+    ask(guarded, everything, "issue", coupon=second, user=user, ack="issued")
+    ask(guarded, everything, "issue", coupon=first, user=user, ack="issued")
+    seen = ask(guarded, key, "coupons", user=user)[1]["coupons"]
+    assert {one["coupon"] for one in seen} == {first}
+    seen = ask(guarded, everything, "coupons", user=user)[1]["coupons"]
+    assert {one["coupon"] for one in seen} == {first, second}
+
+
+def test_tokens_are_for_their_user(guarded, coupons):
+    first, second = coupons
+    user = user_new()
+    mine = token(sub=user)
+    assert verdict(guarded, mine, "issue", coupon=first, user=user)[0] == 0
+    assert ask(guarded, mine, "issue", coupon=first)[1]["receive"].split(".")[1] == user
+    assert verdict(guarded, mine, "status", coupon=first, user=user)[0] == 0
+    assert verdict(guarded, mine, "issue", coupon=first, user=user_new()) == NOT_THIS
+    assert verdict(guarded, mine, "coupons", user=user_new()) == NOT_THIS
+    assert verdict(guarded, mine, "stats") == NOT_THIS
+    other = ask(guarded, token(sub=user_new()), "issue", coupon=first)[1]["receive"]
+    assert verdict(guarded, mine, "status", receive=other) == NOT_THIS
+    scoped = token(sub=user, coupons=[first])
+    assert verdict(guarded, scoped, "coupon", coupon=first)[0] == 0
+    assert verdict(guarded, scoped, "issue", coupon=second, user=user) == NOT_THIS
+
+
+def test_a_token_with_a_key_gives_one_receive(guarded, coupons):
+    mine = token(sub=user_new(), key="order-1")
+    receives = {ask(guarded, mine, "issue", coupon=coupons[0])[1]["receive"] for _ in range(5)}
+    assert len(receives) == 1
+    assert ask(guarded, mine, "issue", coupon=coupons[0], key="order-1")[1]["code"] == 0
+    assert ask(guarded, mine, "issue", coupon=coupons[0], key="order-2")[0] == 400
+
+
+def test_the_right_of_a_connection_ends_with_its_token(guarded, coupons):
+    with guarded.client() as client:
+        assert client.call("auth", token=token(exp=int(time.time()) + 3))["user"] == "42"
+        assert client.call("coupon", coupon=coupons[0])["code"] == 0
+        wait_until(lambda: client.call("coupon", coupon=coupons[0])["code"] == 41)
+        assert client.call("auth", token=token())["code"] == 0
+        assert client.call("coupon", coupon=coupons[0])["code"] == 0
+        assert client.call("auth", token=token(aud="x"))["code"] == 41
+        assert client.call("coupon", coupon=coupons[0])["code"] == 41
+
+
+def test_connections_of_a_revoked_key_are_closed(stack, guarded, coupons):
+    key = known(guarded, key_make(stack, "issue"))
+    with guarded.client() as revoked, guarded.client() as other:
+        assert revoked.call("auth", token=key)["key"] == key.split("_")[1]
+        assert other.call("auth", token=token())["code"] == 0
+        stack.ctl("key", "revoke", key.split("_")[1])
+        assert revoked.read_line() is None
+        assert other.call("coupon", coupon=coupons[0])["code"] == 0
+    wait_until(lambda: ask(guarded, key, "coupon", coupon=coupons[0])[0] == 401)
+
+
+def test_rotation(stack, guarded, coupons):
+    """The old text is good for as long as the overlap; connections that had it go on until then."""
+    old = known(guarded, key_make(stack, "issue"))
+    new = stack.ctl("key", "rotate", old.split("_")[1], "--overlap", "3s")
+    wait_until(lambda: ask(guarded, new, "coupon", coupon=coupons[0])[0] == 200)
+    assert ask(guarded, old, "coupon", coupon=coupons[0])[0] == 200
+    wait_until(lambda: ask(guarded, old, "coupon", coupon=coupons[0])[0] == 401)
+    assert ask(guarded, new, "coupon", coupon=coupons[0])[0] == 200
+
+
+def test_rate_of_a_key(stack, guarded, coupons):
+    key = known(guarded, key_make(stack, "issue", rate=20))
+    with guarded.client() as client:
+        client.call("auth", token=key)
+        replies = client.pipeline([{"op": "coupon", "coupon": coupons[0]}] * 200)
+    codes = [reply["code"] for reply in replies]
+    assert set(codes) == {0, 23} and 30 <= codes.count(0) < 60
+    waits = [reply["retry_after_ms"] for reply in replies if reply["code"] == 23]
+    assert all(1 <= wait <= 60 for wait in waits)
+    reply = requests.post(
+        guarded.http("/v1/coupon"),
+        json={"coupon": coupons[0]},
+        headers={"Authorization": f"Bearer {key}"},
+        timeout=60,
+    )
+    if reply.status_code == 429:
+        assert {"Retry-After", "RateLimit", "RateLimit-Policy"} <= set(reply.headers)
+        assert "q=40" in reply.headers["RateLimit-Policy"]
+
+
+def test_secrets_are_not_in_the_log(stack, guarded, coupons):
+    key = known(guarded, key_make(stack, "issue"))
+    secret = key.rpartition("_")[2]
+    mine = token(sub=user_new())
+    with guarded.client() as client:
+        for text in (key, mine, key[:-1] + "!", mine + "x"):
+            client.call("auth", token=text)
+        client.send_line({"op": "auth", "token": [key]})
+        assert secret not in client.read_line()
+        client.send_line({"op": "auth", "secret": key, "token": mine})
+        assert secret not in client.read_line()
+    log = guarded.log()
+    for text in (secret, mine.split(".")[2], hashlib.sha256(key.encode()).hexdigest()):
+        assert text not in log
