@@ -26,7 +26,9 @@
 	"\r\nAccess-Control-Allow-Headers: Authorization, Content-Type, Idempotency-Key, " \
 	"X-Request-Id, traceparent"                                                        \
 	"\r\nAccess-Control-Max-Age: 7200"
-#define READABLE "\r\nAccess-Control-Expose-Headers: Retry-After, X-Request-Id"
+#define READABLE                                                                        \
+	"\r\nAccess-Control-Expose-Headers: RateLimit, RateLimit-Policy, Retry-After, " \
+	"WWW-Authenticate, X-Request-Id"
 
 static char *bytes_append(char *at, const char *bytes, size_t len)
 {

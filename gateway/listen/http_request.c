@@ -3,6 +3,7 @@
 #include "common/check.h"
 
 #include <ctype.h>
+#include <openssl/crypto.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,14 +16,26 @@
 #define TEXT_ROOM 64     /* at first */
 #define TAG_SIZE 32
 
+/* Makes room for so many more. Nothing of what was there is left elsewhere: it may be a secret. */
+static void text_grow(struct http_text *text, size_t len)
+{
+	size_t room = text->room ? 2 * text->room : TEXT_ROOM;
+	char *bytes;
+
+	text->room = room > text->len + len ? room : text->len + len + 1;
+	bytes = checked(malloc(text->room));
+	if (text->bytes) {
+		memcpy(bytes, text->bytes, text->len);
+		OPENSSL_cleanse(text->bytes, text->len);
+		free(text->bytes);
+	}
+	text->bytes = bytes;
+}
+
 static void text_add(struct http_text *text, const char *bytes, size_t len)
 {
-	if (text->room - text->len <= len) {
-		size_t room = text->room ? 2 * text->room : TEXT_ROOM;
-
-		text->room = room > text->len + len ? room : text->len + len + 1;
-		text->bytes = checked(realloc(text->bytes, text->room));
-	}
+	if (text->room - text->len <= len)
+		text_grow(text, len);
 	memcpy(text->bytes + text->len, bytes, len);
 	text->len += len;
 	text->bytes[text->len] = '\0';
@@ -63,6 +76,16 @@ static int line_refuse(struct http_request *request, const char *text)
 	return refuse(request, 400, text);
 }
 
+/* The next CR or LF, or the end. */
+static const char *line_break(const char *at, const char *end)
+{
+	const char *cr = memchr(at, '\r', (size_t)(end - at)), *lf;
+
+	end = cr ? cr : end;
+	lf = memchr(at, '\n', (size_t)(end - at));
+	return lf ? lf : end;
+}
+
 /*
  * Checks the bytes before `end` that are no body: the head, and the lines around chunks. The parser
  * takes a bare LF for the end of a line, joins folded lines, and does not read what ends the data
@@ -73,11 +96,14 @@ static int lines_check(struct http_request *request, const char *end)
 	const char *p = request->unchecked;
 	int before = request->before;
 
-	for (; p < end; before = (unsigned char)*p++) {
+	while (p < end) {
 		if ((*p == '\n') != (before == '\r') || (before == BODY_BEFORE && *p != '\r'))
 			return line_refuse(request, "a line does not end with CR LF");
 		if (before == '\n' && (*p == ' ' || *p == '\t'))
 			return line_refuse(request, "a line begins with a space");
+		if (*p != '\r' && *p != '\n')
+			p = line_break(p + 1, end) - 1; /* nothing is wrong in between */
+		before = (unsigned char)*p++;
 	}
 	request->unchecked = p;
 	request->before = before;
@@ -262,8 +288,18 @@ void http_request_init(struct http_request *request, size_t body_limit)
 	http_request_reset(request);
 }
 
+/* Also of a request that was refused before anybody looked at it. */
+static void secret_wipe(struct http_request *request)
+{
+	struct http_text *secret = &request->texts[TEXT_AUTHORIZATION];
+
+	if (request->seen & 1u << TEXT_AUTHORIZATION && secret->bytes)
+		OPENSSL_cleanse(secret->bytes, secret->len);
+}
+
 void http_request_free(struct http_request *request, size_t kept)
 {
+	secret_wipe(request);
 	for (int i = 0; i < TEXTS_N; i++) {
 		if (request->texts[i].room <= kept)
 			continue;
@@ -276,6 +312,7 @@ void http_request_reset(struct http_request *request)
 {
 	http_parser_init(&request->parser, HTTP_REQUEST);
 	request->parser.data = request;
+	secret_wipe(request);
 	for (int i = 0; i < TEXT_HOST; i++)
 		text_empty(&request->texts[i]);
 	for (unsigned left = request->seen; left; left &= left - 1)

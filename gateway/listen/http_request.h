@@ -64,7 +64,7 @@ struct http_request {
 
 /* A body of more than `body_limit` bytes is refused. */
 void http_request_init(struct http_request *request, size_t body_limit);
-/* Frees the texts with room for more bytes than these. 0: it ends. */
+/* Wipes what is secret, and frees the texts with room for more bytes than these. 0: it ends. */
 void http_request_free(struct http_request *request, size_t kept);
 /* Before the next request of the connection. */
 void http_request_reset(struct http_request *request);

@@ -343,7 +343,8 @@ static void test_pages_of_listed_origins(void **state)
 	expect_header("Access-Control-Max-Age", "7200");
 	assert_int_equal(ask("POST /v1/issue", PAGE, ISSUE), 200);
 	expect_page(1);
-	expect_header("Access-Control-Expose-Headers", "Retry-After, X-Request-Id");
+	expect_header("Access-Control-Expose-Headers",
+		      "RateLimit, RateLimit-Policy, Retry-After, WWW-Authenticate, X-Request-Id");
 	expect_header("Access-Control-Allow-Methods", NULL);
 	assert_int_equal(ask("GET /v1/ping?x=1", PAGE, NULL), 400);
 	expect_page(1);

@@ -272,6 +272,32 @@ static void test_trailers_are_no_headers(void **state)
 	}
 }
 
+/* Whether it was looked at or not: of a refused request it was not. */
+static void test_a_secret_is_wiped(void **state)
+{
+	static const char text[] = "GET / HTTP/1.1\r\nAuthorization: Bearer secret\r\n";
+	static const char *const ends[] = { END, "Host : x\r\n\r\n" };
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		struct http_request request;
+		char whole[128];
+		int len = snprintf(whole, sizeof(whole), "%s%s", text, ends[i % 2]);
+
+		http_request_init(&request, BODY_LIMIT);
+		feed(&request, whole, (size_t)len, 40);
+		assert_int_equal(request.complete, i % 2 == 0);
+		assert_string_equal(request.texts[TEXT_AUTHORIZATION].bytes, "Bearer secret");
+		if (i < 2)
+			http_request_reset(&request);
+		else
+			http_request_free(&request, 1024);
+		for (size_t at = 0; at < strlen("Bearer secret"); at++)
+			assert_int_equal(request.texts[TEXT_AUTHORIZATION].bytes[at], 0);
+		http_request_free(&request, 0);
+	}
+}
+
 /* A request with `n` headers, each but Host with a value of `len` bytes. */
 static char *headers_make(int n, size_t len)
 {
@@ -360,6 +386,7 @@ int main(void)
 		cmocka_unit_test(test_the_type_of_a_body),
 		cmocka_unit_test(test_headers_that_are_there_once),
 		cmocka_unit_test(test_trailers_are_no_headers),
+		cmocka_unit_test(test_a_secret_is_wiped),
 		cmocka_unit_test(test_headers_are_limited),
 		cmocka_unit_test(test_continue_is_wanted_until_the_body_begins),
 		cmocka_unit_test(test_large_texts_are_not_kept),
