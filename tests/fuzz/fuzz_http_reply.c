@@ -1,0 +1,57 @@
+/*
+ * Replies over HTTP, as coupon-rush reads them: what they are does not depend on how they are cut,
+ * and a complete one has the body whose length it tells.
+ */
+#include "tests/fuzz/fuzz.h"
+
+#include "client/http_reply.h"
+
+#include <stdlib.h>
+
+#define BODY_MOST 4096
+
+/* Feeds pieces of at most `most` bytes, each from heap memory of its own. As http_reply_feed(). */
+static long feed(struct http_reply *reply, const uint8_t *data, size_t size, size_t most)
+{
+	long taken = 0;
+
+	for (size_t at = 0; at < size && !reply->is_complete;) {
+		size_t n = size - at < most ? size - at : most;
+		char *piece = checked(malloc(n));
+		long one;
+
+		memcpy(piece, data + at, n);
+		one = http_reply_feed(reply, piece, n);
+		free(piece);
+		if (one < 0)
+			return -1;
+		check((size_t)one == n || reply->is_complete);
+		taken += one;
+		at += n;
+	}
+	return taken;
+}
+
+/* The first byte is the length of the pieces. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct http_reply whole, cut;
+	long taken;
+
+	if (size < 2)
+		return 0;
+	http_reply_init(&whole, BODY_MOST);
+	http_reply_init(&cut, BODY_MOST);
+	taken = feed(&whole, data + 1, size - 1, size);
+	check(feed(&cut, data + 1, size - 1, (size_t)data[0] + 1) == taken);
+	check(whole.len <= BODY_MOST && whole.is_complete == cut.is_complete);
+	if (taken >= 0 && whole.is_complete) {
+		check(whole.len == cut.len && (size_t)taken >= whole.len);
+		check(whole.len == 0 || memcmp(whole.body, cut.body, whole.len) == 0);
+		check(http_reply_status(&whole) == http_reply_status(&cut));
+		check(http_reply_status(&whole) >= 200 && http_reply_text_len(&whole) <= whole.len);
+	}
+	http_reply_fini(&whole);
+	http_reply_fini(&cut);
+	return 0;
+}
