@@ -18,7 +18,7 @@ METRIC(METRIC_AUTH_KEY_WRONG, "auth_keys_refused_total", "counter",
 METRIC(METRIC_AUTH_TOKEN_WRONG, "auth_tokens_refused_total", "counter",
        "User tokens that were not good.")
 METRIC(METRIC_AUTH_HELD_BACK, "auth_held_back_total", "counter",
-       "Keys and tokens that were not looked at because of wrong ones of the same address.")
+       "User tokens that were not looked at because of wrong ones of the same address.")
 METRIC(METRIC_TLS_EXPIRES, "tls_certificate_expires_seconds", "gauge",
        "Time until the certificate in use expires; below 0: it has, 0: there is none.")
 METRIC(METRIC_TLS_TROUBLE, "tls_trouble", "gauge",

@@ -79,4 +79,4 @@ METRIC(METRIC_WEBHOOK_DROPPED, "worker_webhook_dropped_events", "gauge",
 METRIC(METRIC_TLS_EXPIRES, "tls_certificate_expires_seconds", "gauge",
        "Time until the certificate in use expires; below 0: it has, 0: there is none.")
 METRIC(METRIC_TLS_TROUBLE, "tls_trouble", "gauge",
-       "1 while the files of TLS could not be used, or the certificate has expired.")
+       "Processes whose files of TLS could not be used, or whose certificate has expired.")

@@ -210,11 +210,27 @@ static enum answer token_identify(struct gate *gate, struct identity *identity, 
 	return ANSWER_UNAUTHORIZED;
 }
 
+/*
+ * Whether a signature is not looked at, because too many of this address were wrong. Keys cost a
+ * hash only, and tokens that were verified before no more than that: who shares an address with an
+ * attacker goes on.
+ */
+static int is_held_back(const struct gate *gate, const char *text, size_t len,
+			struct gate_answer *answer, int64_t now_us)
+{
+	answer->verdict = limits_look(answer->limits, 1, now_us);
+	if (answer->verdict.wait_us == 0 || tokens_remember(gate->tokens, text, len))
+		return 0;
+	metrics_add(METRIC_AUTH_HELD_BACK, 1);
+	return 1;
+}
+
 void gate_identify(struct gate *gate, struct responder *responder, const char *text, size_t len,
 		   struct gate_answer *answer)
 {
 	struct identity *identity = &responder->identity;
 	int64_t now_us = clock_monotonic_us();
+	int is_key;
 
 	identity_forget(identity);
 	answer->limits_n = 0;
@@ -222,18 +238,15 @@ void gate_identify(struct gate *gate, struct responder *responder, const char *t
 					    .key = responder->peer,
 					    .rate = LIMIT_WRONG_RATE,
 					    .burst = LIMIT_WRONG_BURST };
-	answer->verdict = limits_look(answer->limits, 1, now_us);
-	if (answer->verdict.wait_us > 0) { /* before anything is hashed or verified */
-		metrics_add(METRIC_AUTH_HELD_BACK, 1);
-		answer->answer = ANSWER_RATE_LIMITED;
-		return;
-	}
-	if (len >= strlen(KEY_PREFIX) && memcmp(text, KEY_PREFIX, strlen(KEY_PREFIX)) == 0)
+	is_key = len >= strlen(KEY_PREFIX) && memcmp(text, KEY_PREFIX, strlen(KEY_PREFIX)) == 0;
+	if (is_key)
 		answer->answer = key_identify(gate, identity, text, len);
-	else if (gate->tokens)
-		answer->answer = token_identify(gate, identity, text, len);
-	else
+	else if (!gate->tokens)
 		answer->answer = ANSWER_UNAUTHORIZED;
+	else if (is_held_back(gate, text, len, answer, now_us))
+		answer->answer = ANSWER_RATE_LIMITED;
+	else
+		answer->answer = token_identify(gate, identity, text, len);
 	if (answer->answer == ANSWER_UNAUTHORIZED)
 		limits_take(answer->limits, 1, now_us);
 }

@@ -397,6 +397,18 @@ enum token_verdict tokens_verify(struct tokens *tokens, const char *text, size_t
 	return verdict;
 }
 
+int tokens_remember(const struct tokens *tokens, const char *text, size_t len)
+{
+	uint8_t digest[DIGEST_BYTES];
+	const struct entry *entry;
+
+	if (!tokens->keys || len > TOKEN_BYTES_MAX)
+		return 0;
+	digest_make(&tokens->keys->digest, text, len, digest);
+	HASH_FIND(hh, tokens->table, digest, DIGEST_BYTES, entry);
+	return entry != NULL;
+}
+
 enum token_verdict tokens_look(const struct tokens *tokens, const struct token *token,
 			       int64_t now_ms)
 {

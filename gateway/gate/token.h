@@ -88,6 +88,9 @@ void tokens_keys_set(struct tokens *tokens, struct token_keys *keys);
 enum token_verdict tokens_verify(struct tokens *tokens, const char *text, size_t len,
 				 int64_t now_ms, const struct token **token);
 
+/* Whether the text is that of a token that was verified before: it costs no signature. */
+int tokens_remember(const struct tokens *tokens, const char *text, size_t len);
+
 /* Of one that is held, for instance by a connection: is it expired, or its key gone? */
 enum token_verdict tokens_look(const struct tokens *tokens, const struct token *token,
 			       int64_t now_ms);

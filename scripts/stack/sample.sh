@@ -22,8 +22,7 @@ sample_verdict() {
 }
 
 command_run() {
-	local coupon total=10000 env client="nc -N 127.0.0.1 $PORT_GATEWAY"
-	local curl='curl -s' scheme=http
+	local coupon total=10000 env client curl='curl -s' scheme=http
 	built couponctl
 	built coupon-rush
 	backends_start
@@ -37,7 +36,7 @@ command_run() {
 	say "coupon $coupon: $total coupons, 20000 users follow"
 	"$BUILD_DIR/coupon-rush" --coupon "$coupon" --users 20000
 	sample_verdict "$coupon" "$total"
-	env=$(shown "$RUN_DIR/env")
+	env=$(shown "$RUN_DIR/env") client="nc -N 127.0.0.1 $PORT_GATEWAY"
 	if [[ $STACK_TLS == yes ]]; then
 		scheme=https curl+=" --cacert $(shown "$RUN_DIR/tls/ca.pem")"
 		client="openssl s_client -quiet -connect 127.0.0.1:$PORT_GATEWAY"

@@ -532,7 +532,7 @@ def narrow(stack):
 
 
 def unreadable(narrow, path, method, headers=(), body=b""):
-    connection = http.client.HTTPConnection("")
+    connection = http.client.HTTPConnection(narrow.settings["COUPON_HTTP_LISTEN"])
     connection.sock = dial(narrow.settings["COUPON_HTTP_LISTEN"])
     has_host = any(name == "Host" for name, _ in headers)
     connection.putrequest(method, path, skip_host=has_host, skip_accept_encoding=True)
