@@ -148,6 +148,7 @@ def test_connections_that_are_refused(stack, make_coupon, gateway_make):
     assert told["open_loop"]["good"] == 0 and told["verify"]["rows"] == 0
 
 
+@pytest.mark.plain
 def test_more_users_than_connections(stack, make_coupon, gateway_make):
     """A frozen gateway, and 10 connections at once: the others cannot be started in time."""
     coupon, gateway = make_coupon(1000), gateway_make(stack)
