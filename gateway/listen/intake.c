@@ -337,6 +337,8 @@ void intake_keys_changed(struct intake *intake)
 	for (client = LIST_FIRST(&intake->clients); client; client = next) {
 		const struct api_key *key = client->responder.identity.grant.key;
 
+		if (!key && *client->proof)
+			key = keys_get(gate_keys(intake->gate), client->proof, KEY_ID_LEN);
 		next = LIST_NEXT(client, open);
 		if (key && key->is_revoked)
 			client_cut(client, "its key was revoked");
