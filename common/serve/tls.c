@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/program/key_file.h"
 
 #include <errno.h>
 #include <openssl/err.h>
@@ -29,7 +30,7 @@ enum file { FILE_CERT, FILE_KEY, FILE_CLIENT_CA, FILES_N };
 struct tls {
 	const char *paths[FILES_N]; /* "": none */
 	int min_version;
-	struct stat seen[FILES_N]; /* when they were last loaded, or could not be */
+	struct key_file_stamp seen[FILES_N]; /* when they were last loaded, or could not be */
 	SSL_CTX *context;
 	int64_t look_ms;
 	char why[WHY_SIZE]; /* the files could not be used; "": they could */
@@ -77,9 +78,7 @@ static int files_check(struct tls *tls)
 	if (stat(tls->paths[FILE_KEY], &status))
 		return fail(tls, FILE_KEY, strerror(errno));
 	if (status.st_mode & FORBIDDEN_MODE)
-		return fail(tls, FILE_KEY,
-			    "only its owner and group may read it, and only its owner write: chmod "
-			    "640");
+		return fail(tls, FILE_KEY, KEY_FILE_OTHERS);
 	return 0;
 }
 
@@ -198,39 +197,18 @@ static const char *invalid_why(const SSL_CTX *context)
 	return NULL;
 }
 
-static void seen_set(struct tls *tls, const struct stat *seen)
-{
-	memcpy(tls->seen, seen, sizeof(tls->seen));
-}
-
-/* Those that are not there have no time. */
-static void files_look(const struct tls *tls, struct stat *files)
-{
-	memset(files, 0, FILES_N * sizeof(*files));
-	for (int i = 0; i < FILES_N; i++)
-		if (*tls->paths[i] && stat(tls->paths[i], &files[i]))
-			memset(&files[i], 0, sizeof(files[i]));
-}
-
-static int files_differ(const struct stat *a, const struct stat *b)
+static void files_look(const struct tls *tls, struct key_file_stamp files[FILES_N])
 {
 	for (int i = 0; i < FILES_N; i++)
-		if (a[i].st_mtim.tv_sec != b[i].st_mtim.tv_sec ||
-		    a[i].st_mtim.tv_nsec != b[i].st_mtim.tv_nsec || a[i].st_ino != b[i].st_ino ||
-		    a[i].st_dev != b[i].st_dev || a[i].st_size != b[i].st_size ||
-		    a[i].st_mode != b[i].st_mode)
-			return 1;
-	return 0;
+		files[i] = key_file_stamp(tls->paths[i]);
 }
 
 void tls_reload(struct tls *tls)
 {
-	struct stat files[FILES_N];
 	const char *invalid;
 	SSL_CTX *context;
 
-	files_look(tls, files); /* before they are read: a change meanwhile is seen later */
-	seen_set(tls, files);
+	files_look(tls, tls->seen); /* before they are read: a change meanwhile is seen later */
 	context = context_new(tls);
 	invalid = context ? invalid_why(context) : NULL;
 	if (context && invalid)
@@ -248,13 +226,13 @@ void tls_reload(struct tls *tls)
 
 void tls_tick(struct tls *tls, int64_t now_ms)
 {
-	struct stat files[FILES_N];
+	struct key_file_stamp files[FILES_N];
 
 	if (now_ms < tls->look_ms)
 		return;
 	tls->look_ms = now_ms + LOOK_MS;
 	files_look(tls, files);
-	if (files_differ(files, tls->seen))
+	if (memcmp(files, tls->seen, sizeof(files)) != 0)
 		tls_reload(tls);
 }
 
@@ -268,7 +246,6 @@ static int version_of(const char *text)
 struct tls *tls_new(const struct config *config)
 {
 	struct tls *tls;
-	struct stat files[FILES_N];
 
 	if (!*config->tls_cert)
 		return NULL;
@@ -277,8 +254,7 @@ struct tls *tls_new(const struct config *config)
 	tls->paths[FILE_KEY] = config->tls_key;
 	tls->paths[FILE_CLIENT_CA] = config->tls_client_ca;
 	tls->min_version = version_of(config->tls_min);
-	files_look(tls, files);
-	seen_set(tls, files);
+	files_look(tls, tls->seen);
 	tls->context = context_new(tls);
 	if (!tls->context)
 		log_fatal("%s", tls->why);

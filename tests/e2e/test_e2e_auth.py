@@ -9,6 +9,7 @@ import os
 import time
 import uuid
 
+import psycopg
 import pytest
 import requests
 
@@ -311,3 +312,51 @@ def test_users_of_the_machine(stack, coupons, tmp_path):
             assert client.read_line() is None
     finally:
         gateway.end()
+
+
+def code_of(gateway, key):
+    with gateway.client() as client:
+        return client.call("auth", token=key)["code"]
+
+
+def test_keys_while_a_store_is_away(rough, gateway_make):
+    """Either store is enough to know a key; without both it is not called wrong."""
+    key = key_make(rough, "issue")
+    settings = {"COUPON_AUTH": "required", "COUPON_KEYS_STALE_S": "2"}
+    wrong = key[:-1] + ("A" if key[-1] != "A" else "B")
+    for away in ("redis", "postgres"):
+        rough.stop(away)
+        gateway = gateway_make(rough, ready=False, **settings)
+        wait_until(lambda gateway=gateway: code_of(gateway, key) == 0)
+        assert code_of(gateway, wrong) == 41
+        rough.start(away)
+    rough.stop("redis", "postgres")
+    wait_until(lambda: code_of(gateway, key) == 21)
+    assert code_of(gateway, wrong) == 21
+    fresh = gateway_make(rough, ready=False, **settings)
+    assert {code_of(fresh, one) for one in (key, wrong) for _ in range(20)} == {21}
+    rough.start("redis", "postgres")
+    for one in (gateway, fresh):
+        wait_until(lambda one=one: code_of(one, key) == 0)
+        assert code_of(one, wrong) == 41
+
+
+def test_a_store_that_was_put_back_revives_no_key(rough, gateway_make):
+    key = key_make(rough, "issue")
+    settings = {"COUPON_AUTH": "required"}
+    gateway = gateway_make(rough, **settings)
+    wait_until(lambda: code_of(gateway, key) == 0)
+    rough.ctl("key", "revoke", key.split("_")[1])
+    wait_until(lambda: code_of(gateway, key) == 41)
+    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"], autocommit=True) as pg:
+        pg.execute("ALTER TABLE api_key DISABLE TRIGGER ALL")
+        pg.execute(
+            "UPDATE api_key SET revoked_at = NULL, version = version - 1 WHERE id = %s",
+            (key.split("_")[1],),
+        )
+        pg.execute("UPDATE api_key_version SET num = num - 1")
+        pg.execute("ALTER TABLE api_key ENABLE TRIGGER ALL")
+    fresh = gateway_make(rough, **settings)
+    for _ in range(20):
+        assert {code_of(one, key) for one in (gateway, fresh)} == {41}
+        time.sleep(0.1)

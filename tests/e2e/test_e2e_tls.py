@@ -280,7 +280,7 @@ def test_a_key_that_others_may_read(stack, authority, tmp_path):
         check=False,
         timeout=60,
     )
-    assert result.returncode == 1 and "chmod 640" in result.stderr
+    assert result.returncode == 1 and "chmod 600" in result.stderr
 
 
 def test_handshakes_that_never_end(tls_gateway, authority):

@@ -140,7 +140,7 @@ static void test_bad_files(void **state)
 	for (int i = 0; i < 6; i++) {
 		static const char *const expected[] = {
 			"key values mismatch", "has expired",     "not valid yet",
-			"chmod 640",           "COUPON_TLS_CERT", "no key of that certificate"
+			"chmod 600",           "COUPON_TLS_CERT", "no key of that certificate"
 		};
 
 		rig_pair_write(&rig, "bad", i == 2 ? DAY_S : -2 * DAY_S,
