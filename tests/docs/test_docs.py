@@ -340,3 +340,14 @@ def test_no_line_is_wider_than_100_columns(page):
     prose = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     wide = [line for line in prose.splitlines() if len(line) > 100]
     assert [line for line in wide if not re.fullmatch(r"\s*<?https?://\S+", line)] == []
+
+
+def test_security_names_tests_that_there_are():
+    page = text("docs/security.md")
+    wanted = set(re.findall(r"`(test_\w+)`", page))
+    there = {
+        name
+        for path in [*ROOT.glob("tests/**/*.py"), *ROOT.glob("tests/unit/*.c")]
+        for name in re.findall(r"\b(test_\w+)\(", path.read_text(encoding="utf-8"))
+    }
+    assert wanted and wanted <= there, wanted - there

@@ -192,3 +192,31 @@ def test_at_its_end_a_gateway_removes_its_own_socket_only(stack, tmp_path, gatew
         other.listen()
         assert second.terminate() == 0
         assert path.is_socket()
+
+
+def test_listeners_that_others_reach(stack, tmp_path):
+    """Without TLS and identities they do not start by accident."""
+    cert = {"COUPON_TLS_CERT": str(tmp_path / "cert.pem"), "COUPON_TLS_KEY": str(tmp_path / "key")}
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+        + ["-nodes", "-subj", "/CN=x", "-keyout", cert["COUPON_TLS_KEY"]]
+        + ["-out", cert["COUPON_TLS_CERT"]],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    os.chmod(cert["COUPON_TLS_KEY"], 0o600)
+    none = {"COUPON_TLS_CERT": "", "COUPON_TLS_KEY": ""}
+    for name in ("COUPON_LISTEN", "COUPON_HTTP_LISTEN"):
+        for others in ({}, {**cert}, {"COUPON_AUTH": "required"}):
+            listen = {**none, **others, name: "0.0.0.0:7411"}
+            result = run(stack, "coupon-gateway", "-n", **listen)
+            assert result.returncode == 1
+            assert f'{name} is "0.0.0.0:7411", which other machines can reach' in result.stderr
+            result = run(stack, "coupon-gateway", "-n", **listen, COUPON_INSECURE="yes")
+            assert result.returncode == 0 and "weak_setting" in result.stderr
+        safe = {**cert, "COUPON_AUTH": "required", name: "[::]:7411"}
+        assert run(stack, "coupon-gateway", "-n", **safe).returncode == 0
+    listen = {**none, "COUPON_WORKER_HTTP_LISTEN": "0.0.0.0:7481"}
+    assert run(stack, "coupon-worker", "-n", **listen).returncode == 1
+    assert run(stack, "coupon-worker", "-n", **{**listen, **cert}).returncode == 0
