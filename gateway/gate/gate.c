@@ -182,6 +182,7 @@ static enum answer key_identify(struct gate *gate, struct identity *identity, co
 {
 	enum key_verdict verdict = keys_find(gate->keys, text, len, clock_wall_ms(),
 					     &identity->grant);
+	char id[KEY_ID_LEN + 1] = "";
 
 	if (verdict != KEY_FORM && !knows_keys(gate, clock_monotonic_ms())) {
 		identity_forget(identity);
@@ -190,7 +191,9 @@ static enum answer key_identify(struct gate *gate, struct identity *identity, co
 	if (verdict == KEY_GOOD)
 		return ANSWER_OK;
 	metrics_add(METRIC_AUTH_KEY_WRONG, 1);
-	log_info("key_refused", LOG_S("verdict", key_verdict_kind(verdict)));
+	if (verdict != KEY_FORM) /* the id is no secret */
+		snprintf(id, sizeof(id), "%.*s", KEY_ID_LEN, text + strlen(KEY_PREFIX));
+	log_info("key_refused", LOG_S("verdict", key_verdict_kind(verdict)), LOG_S("key", id));
 	return ANSWER_UNAUTHORIZED;
 }
 

@@ -142,9 +142,19 @@ static const char *refusal_text(enum answer answer)
 	return answer == ANSWER_UNAVAILABLE ? KEYS_AWAY : NULL;
 }
 
+/* The verdict points to the limit that refuses: to the copy of it. */
+static void limited_keep(struct intake *intake, const struct gate_answer *answer)
+{
+	const struct limit *of = answer->verdict.of;
+
+	intake->limited = *answer;
+	if (answer->answer == ANSWER_RATE_LIMITED && of)
+		intake->limited.verdict.of = intake->limited.limits + (of - answer->limits);
+}
+
 static void refuse(struct intake *intake, struct request *request, const struct gate_answer *answer)
 {
-	intake->limited = *answer;
+	limited_keep(intake, answer);
 	if (answer->answer == ANSWER_RATE_LIMITED)
 		request_fail_wait(request, answer->answer, limit_retry_after_ms(&answer->verdict),
 				  NULL);
@@ -214,7 +224,7 @@ int intake_identify(struct intake *intake, struct client *client, const char *te
 	gate_identify(intake->gate, &client->responder, text, len, &answer);
 	if (answer.answer == ANSWER_OK)
 		return 0;
-	intake->limited = answer;
+	limited_keep(intake, &answer);
 	if (answer.answer != ANSWER_RATE_LIMITED) {
 		intake_refuse(intake, &client->responder, answer.answer,
 			      refusal_text(answer.answer));
