@@ -76,7 +76,7 @@ METRIC(METRIC_WEBHOOK_KEPT, "worker_webhook_given_up", "gauge",
 METRIC(METRIC_WEBHOOK_DISABLED, "worker_webhook_disabled", "gauge", "Webhooks that are disabled.")
 METRIC(METRIC_WEBHOOK_DROPPED, "worker_webhook_dropped_events", "gauge",
        "Events that were dropped because the queue of a webhook was full, of all webhooks.")
-METRIC(METRIC_TLS_EXPIRES, "tls_certificate_expires_seconds", "gauge",
+METRIC(METRIC_TLS_EXPIRES, "worker_tls_certificate_expires_seconds", "gauge",
        "Time until the certificate in use expires; below 0: it has, 0: there is none.")
-METRIC(METRIC_TLS_TROUBLE, "tls_trouble", "gauge",
+METRIC(METRIC_TLS_TROUBLE, "worker_tls_trouble", "gauge",
        "Processes whose files of TLS could not be used, or whose certificate has expired.")

@@ -68,7 +68,11 @@ def guarded(stack, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def coupons(stack):
-    return [stack.coupon_make(10**6, limit=100) for _ in range(2)]
+    made = [stack.coupon_make(10**6, limit=100) for _ in range(2)]
+    with stack.client() as client:
+        for one in made:  # until the keeper has loaded it
+            wait_until(lambda one=one: client.issue(one, "somebody")["code"] == 0)
+    return made
 
 
 def key_make(stack, *roles, **options):
