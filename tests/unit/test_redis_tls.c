@@ -113,12 +113,12 @@ static void *server_run(void *unused)
 	return NULL;
 }
 
-static struct event_base *base; /* of all links, which live as long as the program */
+static struct event_base *events; /* of all links, which live as long as the program */
 
 static int all_start(void **state)
 {
 	(void)state;
-	base = event_base_new();
+	events = event_base_new();
 	signal(SIGPIPE, SIG_IGN);
 	authority = identity_make(&(struct identity_terms){ .name = "authority" });
 	other_authority = identity_make(&(struct identity_terms){ .name = "another" });
@@ -395,6 +395,7 @@ static void foreign_error_leave(void)
 
 static void test_looped(void **state)
 {
+	struct event_base *base = events;
 	struct identity identity;
 	struct redis_link *link;
 	struct front front;
@@ -419,6 +420,7 @@ static void test_looped(void **state)
 /* What is refused is told, and the link recovers when the server has another certificate. */
 static void test_looped_refused(void **state)
 {
+	struct event_base *base = events;
 	struct identity_terms terms = right;
 	struct identity identity, mended;
 	int64_t end_ms = clock_monotonic_ms() + WAIT_MS;
@@ -451,6 +453,7 @@ static void test_looped_refused(void **state)
 /* A server that accepts and says nothing holds neither the link nor the loop. */
 static void test_looped_is_bounded(void **state)
 {
+	struct event_base *base = events;
 	int64_t end_ms = clock_monotonic_ms() + WAIT_MS;
 	struct redis_link *link;
 	int port, fd;
