@@ -378,7 +378,8 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 		return;
 	}
 	conn_hold(conn);
-	conn_flow(conn, 1);
+	/* A part of a record is no input: nobody would let it read again after a turn. */
+	conn_flow(conn, conn->client.turn.queue != NULL);
 	intake_relieve(conn->server->intake);
 }
 

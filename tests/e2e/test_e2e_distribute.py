@@ -326,6 +326,7 @@ def test_sold_out_on_the_way(stack, make_coupon, pg, users):
 
 
 @pytest.mark.long
+@pytest.mark.plain
 def test_a_pause_makes_it_wait(stack, make_coupon, users):
     coupon = make_coupon(50_000)
     giving = Giving(stack, coupon, users(MANY), "--rate", 15_000)
@@ -378,6 +379,7 @@ def gateway_of(answer):
         ("HTTP/1.1 400 Bad Request", "stopped: the gateway sends what is no answer: HTTP/1.1 400"),
     ],
 )  # fmt: skip
+@pytest.mark.plain
 def test_answers_that_end_it(stack, make_coupon, users, answer, message):
     with gateway_of(lambda request: answer.format(**request)) as address:
         giving = Giving(stack, make_coupon(10), users(["1"]), "--connections", 1, listen=address)
@@ -388,6 +390,7 @@ def test_answers_that_end_it(stack, make_coupon, users, answer, message):
 
 
 @pytest.mark.long
+@pytest.mark.plain
 def test_each_request_has_its_key(stack, make_coupon, users):
     """The same request again after each answer that decides nothing."""
     seen, undecided = {}, [("busy", 20), ("unavailable", 21), ("unknown", 22), ("not_started", 5),
@@ -409,6 +412,7 @@ def test_each_request_has_its_key(stack, make_coupon, users):
         assert seen[user] == [{**wanted, "key": f"distribute/{'n' * 40}/1"}] * 6
 
 
+@pytest.mark.plain
 def test_it_waits_as_long_as_it_is_told(stack, make_coupon, users):
     """By `retry_after_ms`, which is longer than its own first waits."""
     times = []
@@ -427,6 +431,7 @@ def test_it_waits_as_long_as_it_is_told(stack, make_coupon, users):
     assert len(times) == 2 and times[1] - times[0] >= 1.5
 
 
+@pytest.mark.plain
 def test_a_key_that_redis_had_lost(stack, make_coupon, users):
     """PostgreSQL rejects the second receive of the key: the user has the first."""
     text = '{{"id":{id},"code":9,"status":"rejected","receive":"x","slot":1,"reason":"{reason}"}}'

@@ -140,6 +140,38 @@ def test_plain_clients_get_nothing(tls_gateway, authority):
     assert metric(gateway, authority, "tls_handshakes_failed_total") == 2
 
 
+@pytest.mark.parametrize("http", [False, True])
+def test_records_that_arrive_in_parts(tls_gateway, authority, http):
+    """A long line, or body, of several records, cut anywhere: nothing waits for bytes that are
+    there."""
+    gateway = tls_gateway("gateway-tls")
+    text = json.dumps({"x": "y" * 60000, **({} if http else {"op": "ping"})}).encode() + b"\n"
+    if http:
+        head = b"POST /v1/ping HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        text = head + b"Content-Length: %d\r\n\r\n" % len(text) + text
+    for piece in (4000, 9000, 16384, 16390, 16500, 33000):
+        received, written = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = authority.context().wrap_bio(received, written, server_hostname="localhost")
+        with raw(gateway, http) as connection:
+
+            def until(step, connection=connection, received=received, written=written):
+                while True:
+                    with contextlib.suppress(ssl.SSLWantReadError):
+                        done = step()
+                        connection.sendall(written.read())
+                        return done
+                    connection.sendall(written.read())
+                    received.write(connection.recv(65536))
+
+            until(client.do_handshake)
+            assert client.write(text) == len(text)
+            sealed = written.read()
+            for at in range(0, len(sealed), piece):
+                connection.sendall(sealed[at : at + piece])
+                time.sleep(0.01)  # so that the gateway reads it alone
+            assert b"x: no such member" in until(lambda client=client: client.read(4096))
+
+
 def test_protocols(tls_gateway, authority):
     """A browser cannot be led to the other listener: it offers HTTP."""
     gateway = tls_gateway("gateway-tls")

@@ -182,6 +182,14 @@ MUTANTS = [
         "unit_test_stream::test_early",
     ),
     mutant(
+        "P9",
+        "the reading on after a part of a record",
+        "gateway/listen/server.c",
+        "conn_flow(conn, conn->client.turn.queue != NULL);\n\tintake_relieve(",
+        "conn_flow(conn, 1);\n\tintake_relieve(",
+        "tests/e2e/test_e2e_tls.py::test_records_that_arrive_in_parts",
+    ),
+    mutant(
         "TLS",
         "the CA of clients in the keys of tickets",
         "common/serve/tls.c",
