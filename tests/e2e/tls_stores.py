@@ -67,7 +67,7 @@ class TlsStores:
         self.stack.restart("redis")
 
     def redis_show(self, pair):
-        certificate, key = pair
+        certificate, key = map(str, pair)
         with redis.Redis.from_url(self.stack.env["REDIS_URL"]) as client:
             client.execute_command(
                 *("CONFIG", "SET", "tls-cert-file", certificate, "tls-key-file", key)
