@@ -78,9 +78,9 @@ def test_wrong_codes_say_when_to_try_again(stack):
 
     def held_back():
         response = requests.post(url, json=body, timeout=60)
-        return response if response.status_code == 429 else None
+        return (response,) if response.status_code == 429 else None  # which is false by itself
 
-    response = wait_until(held_back)
+    (response,) = wait_until(held_back)
     wait_ms = response.json()["retry_after_ms"]
     assert int(response.headers["Retry-After"]) == -(-wait_ms // 1000)
 
