@@ -15,7 +15,7 @@ import redis
 
 from seed import SEED
 from shards import ROUGH_SHARE, SHARED, SHARED_SHARE
-from stack import PLAIN, PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
+from stack import PLAIN, PORT_BASE, RUN_DIR, Stack, as_the_stack, port_base_free, wait_until
 
 
 def pytest_addoption(parser):
@@ -177,7 +177,7 @@ def make_coupon(stack):
     def make(total, limit=1, **terms):
         coupon = stack.coupon_make(total, limit, **terms)
         if terms.get("publish", True):
-            with stack.client() as client:
+            with as_the_stack(), stack.client() as client:
                 wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
         return coupon
 

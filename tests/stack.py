@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -144,6 +145,17 @@ WOULD_WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 def has_tls():
     return bool(TRUST) and not PLAIN
+
+
+@contextmanager
+def as_the_stack():
+    """For what a test marked `plain` asks of its stack, and not of its own gateways."""
+    held = PLAIN[:]
+    PLAIN.clear()
+    try:
+        yield
+    finally:
+        PLAIN.extend(held)
 
 
 def url_of(address, path=""):
