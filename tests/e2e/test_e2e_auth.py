@@ -364,3 +364,28 @@ def test_a_store_that_was_put_back_revives_no_key(rough, gateway_make):
     for _ in range(20):
         assert {code_of(one, key) for one in (gateway, fresh)} == {41}
         time.sleep(0.1)
+
+
+def test_codes_of_another_coupon_are_none(stack, guarded, coupons, tmp_path):
+    """Who is for some coupons only cannot find codes of the others by trying, and spends none."""
+    first, second = coupons
+    known_one, code = (f"SCOPE-{uuid.uuid4().hex.upper()}" for _ in range(2))
+    path = tmp_path / "codes.csv"
+    path.write_text(f"code\n{known_one}\n{code}\n")
+    stack.ctl("codes", "import", second, path)
+    whole = known(guarded, key_make(stack, "issue"))
+
+    def redeemed(presented, text, user):
+        return ask(guarded, presented, "redeem", code=text, user=user)[1]["code"]
+
+    wait_until(lambda: redeemed(whole, known_one, user_new()) == 0)  # the gateway knows the set
+    scoped = known(guarded, key_make(stack, "issue", coupons=first))
+    user = user_new()
+    for presented in (scoped, token(sub=user, coupons=[first])):
+        assert redeemed(presented, code, user) == 7
+    with guarded.client() as client:  # what is presented later does not widen what was asked
+        client.call("auth", token=scoped)
+        client.send_line({"op": "redeem", "code": code, "user": user})
+        client.send_line({"op": "auth", "token": "cmq_wrong"})
+        assert {client.read_reply()["code"] for _ in range(2)} == {7, 41}
+    assert redeemed(whole, code, user_new()) == 0

@@ -190,6 +190,14 @@ MUTANTS = [
         "tests/e2e/test_e2e_tls.py::test_records_that_arrive_in_parts",
     ),
     mutant(
+        "codes",
+        "the coupons of who redeems a code",
+        "gateway/redeem/redeem.c",
+        "return identity_has_coupon(&request->responder->identity, coupon);",
+        "return request && coupon;",
+        "tests/e2e/test_e2e_auth.py::test_codes_of_another_coupon_are_none",
+    ),
+    mutant(
         "TLS",
         "the CA of clients in the keys of tickets",
         "common/serve/tls.c",
