@@ -86,10 +86,10 @@ def report(env, **settings):
 
 
 @pytest.mark.long
-def test_the_report(env, tmp_path):
+def test_the_report(plain_env, tmp_path):
     """Without gnuplot there is no chart: only `make compare` installs it."""
     settings = {"ONLY": "1 8 10b", "USERS": "40", "STOCK": "40", "CLIENTS": "20", "RUNS": "2"}
-    done = report(env, **settings, OUT=str(tmp_path))
+    done = report(plain_env, **settings, OUT=str(tmp_path))
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "compare.md").read_text()
     assert text == done.stdout

@@ -109,7 +109,8 @@ def test_everything_works_over_it(
     assert set(rows) == {("couponmq_gateway", True), ("couponmq_worker", True)}
 
 
-def test_a_command_works_over_it(tls_stack, tls_stores, has_rediss):
+def test_a_command_works_over_it(tls_stack, tls_stores, has_rediss, worker_make):
+    worker_make(tls_stack, **settings_of(tls_stores, "worker", has_rediss))  # declares the queues
     settings = settings_of(tls_stores, "operator", has_rediss)
     listed = run(tls_stack, "couponctl", "dead", "list", "--json", **settings)
     assert (listed.returncode, listed.stderr) == (0, "")

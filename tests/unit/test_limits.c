@@ -220,6 +220,7 @@ static void test_those_who_owe_nothing_are_forgotten_first(void **state)
 struct counts {
 	atomic_int_least64_t allowed[20000];
 	atomic_uint_least64_t turn;
+	atomic_int_least64_t us;
 	atomic_int_least64_t steps[PROCESSES];
 };
 
@@ -313,13 +314,13 @@ static void test_what_is_refused_is_not_missing_meanwhile(void **state)
 #define TURN_US 15
 #define TURN_RATE 70000 /* just below what it takes */
 
-/* Takes of 30 users in one set, at the time of the counts. */
+/* Takes of 30 users in one set. Each takes its time, so none is at the ns of another. */
 static void take_of_a_set(struct counts *counts)
 {
 	for (uint64_t i = 1; counts->turn < TURNS; i = i % 30 + 1) {
 		const struct limit one = limit_of(LIMIT_USER, i * SETS, LIMIT_RATE_MAX, 20);
 
-		limits_take(&one, 1, NOW + (int64_t)counts->turn * TURN_US);
+		limits_take(&one, 1, NOW + counts->us++);
 		counts->steps[0]++;
 	}
 }
@@ -345,7 +346,7 @@ static void test_no_request_is_counted_for_another(void **state)
 	while (counts->steps[0] == 0)
 		sched_yield();
 	for (; counts->turn < TURNS; counts->turn++)
-		refused += limits_take(&one, 1, NOW + (int64_t)counts->turn * TURN_US).wait_us > 0;
+		refused += limits_take(&one, 1, NOW + (counts->us += TURN_US)).wait_us > 0;
 	while (wait(NULL) > 0)
 		;
 	assert_int_equal(refused, 0);
