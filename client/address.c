@@ -15,6 +15,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define KEY_CHARACTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+
 static void path_read(struct gateway_address *address, const char *path)
 {
 	struct sockaddr_un *un = (struct sockaddr_un *)&address->address;
@@ -70,11 +72,23 @@ static void tls_read(struct gateway_address *address, const char *authorities)
 	address->tls = context;
 }
 
+static void address_begin(struct gateway_address *address, const struct config *config)
+{
+	memset(address, 0, sizeof(*address));
+	address->key = config->gateway_key;
+	if (strspn(address->key, KEY_CHARACTERS) < strlen(address->key) ||
+	    strlen(address->key) > GATEWAY_KEY_MAX)
+		log_fatal("COUPON_GATEWAY_KEY is not shown: allowed is an API key or a token of up "
+			  "to %d "
+			  "letters, digits and . _ -",
+			  GATEWAY_KEY_MAX);
+}
+
 void gateway_address_read(struct gateway_address *address, const struct config *config)
 {
 	const char *text = config->listen;
 
-	memset(address, 0, sizeof(*address));
+	address_begin(address, config);
 	if (text[0] == '/') {
 		path_read(address, text);
 	} else if (strncmp(text, "unix:", 5) == 0) {
@@ -87,7 +101,7 @@ void gateway_address_read(struct gateway_address *address, const struct config *
 
 void gateway_address_read_http(struct gateway_address *address, const struct config *config)
 {
-	memset(address, 0, sizeof(*address));
+	address_begin(address, config);
 	address->is_http = 1;
 	host_read(address, "COUPON_HTTP_LISTEN", config->http_listen, "host:port");
 	tls_read(address, config->tls_ca);

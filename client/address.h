@@ -7,16 +7,19 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#define GATEWAY_KEY_MAX 4096 /* bytes of COUPON_GATEWAY_KEY */
+
 /*
  * COUPON_LISTEN: host:port, or /path or unix:path of a Unix socket; or COUPON_HTTP_LISTEN. And
- * COUPON_TLS_CA.
+ * COUPON_TLS_CA and COUPON_GATEWAY_KEY.
  */
 struct gateway_address {
 	struct sockaddr_storage address;
 	socklen_t len;
 	int is_http;
-	SSL_CTX *tls;   /* NULL: no TLS */
-	char host[256]; /* that the gateway has to be, under TLS; of a Unix socket "" */
+	SSL_CTX *tls;    /* NULL: no TLS */
+	char host[256];  /* that the gateway has to be, under TLS; of a Unix socket "" */
+	const char *key; /* an API key or a token, of the settings; "": none */
 };
 
 /* Resolves COUPON_LISTEN, or COUPON_HTTP_LISTEN. An invalid setting ends the process. */

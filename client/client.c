@@ -21,6 +21,7 @@
 #define EVENTS_MAX 256
 #define LINE_BYTES (1 << 20) /* a line that is longer comes in pieces */
 #define PART_ROOM 512        /* at first */
+#define PRESENTED "{\"op\":\"auth\",\"token\":\"%s\"}\n"
 
 /* Closes the socket and empties the buffers. */
 static void connection_clear(struct client_connection *c)
@@ -35,9 +36,16 @@ static void connection_clear(struct client_connection *c)
 	http_reply_reset(&c->http);
 }
 
+static size_t greater(size_t one, size_t other)
+{
+	return one > other ? one : other;
+}
+
 void client_init(struct client *client, const struct client_owner *owner,
 		 const struct client_form *form)
 {
+	size_t key_bytes = strlen(form->address->key) + sizeof(PRESENTED);
+
 	*client = (struct client){
 		.owner = *owner,
 		.form = *form,
@@ -52,7 +60,7 @@ void client_init(struct client *client, const struct client_owner *owner,
 	check(client->epoll >= 0);
 	for (uint32_t i = 0; i < client->n; i++) {
 		client->list[i].stream.fd = -1;
-		client->list[i].out = checked(malloc(form->out_bytes));
+		client->list[i].out = checked(malloc(greater(form->out_bytes, key_bytes)));
 		http_reply_init(&client->list[i].http, LINE_BYTES);
 	}
 }
@@ -171,10 +179,48 @@ void client_send(struct client *client, uint32_t i)
 	}
 }
 
+static int is_open(const struct client_connection *c)
+{
+	return c->state == CLIENT_CONNECTED || c->state == CLIENT_PRESENTING;
+}
+
 static void fill(struct client *client, uint32_t i)
 {
 	if (client->list[i].state == CLIENT_CONNECTED)
 		client->owner.fill(client->owner.context, i);
+}
+
+/* Requests may be sent. */
+static void connection_ready(struct client *client, uint32_t i)
+{
+	client->list[i].state = CLIENT_CONNECTED;
+	client->open_n++;
+	backoff_reset(&client->list[i].backoff);
+}
+
+static void key_present(struct client *client, uint32_t i)
+{
+	struct client_connection *c = &client->list[i];
+
+	c->state = CLIENT_PRESENTING;
+	c->out_len = (size_t)sprintf(c->out, PRESENTED, client->form.address->key);
+	client_send(client, i);
+}
+
+static void verdict_take(struct client *client, uint32_t i, const struct client_reply *reply)
+{
+	enum answer answer = reply ? answer_from_code(reply->code) : ANSWER_COUNT;
+	char why[80];
+
+	if (reply && reply->code == 0) {
+		connection_ready(client, i);
+		return;
+	}
+	snprintf(why, sizeof(why), "to COUPON_GATEWAY_KEY it says \"%s\"",
+		 answer < ANSWER_COUNT ? answer_status(answer) : "?");
+	connection_end(client, i,
+		       answer == ANSWER_UNAUTHORIZED || answer == ANSWER_FORBIDDEN ? EACCES : 0,
+		       why);
 }
 
 /* `status`: of HTTP, which has to be that of the answer; 0: it is a line. */
@@ -186,7 +232,10 @@ static void line_give(struct client *client, uint32_t i, const char *line, size_
 
 	if (status && (answer == ANSWER_COUNT || answer_http(answer) != status))
 		is_reply = 0;
-	client->owner.reply(client->owner.context, i, is_reply ? &reply : NULL, line, len);
+	if (client->list[i].state == CLIENT_PRESENTING)
+		verdict_take(client, i, is_reply ? &reply : NULL);
+	else
+		client->owner.reply(client->owner.context, i, is_reply ? &reply : NULL, line, len);
 }
 
 static void part_add(struct client_connection *c, const char *bytes, size_t len)
@@ -216,7 +265,7 @@ static void lines_take(struct client *client, uint32_t i, const char *bytes, siz
 	struct client_connection *c = &client->list[i];
 	const char *stop;
 
-	while (c->state == CLIENT_CONNECTED && (stop = memchr(bytes, '\n', len))) {
+	while (is_open(c) && (stop = memchr(bytes, '\n', len))) {
 		size_t n = (size_t)(stop - bytes);
 
 		if (c->part_len > 0) {
@@ -228,7 +277,7 @@ static void lines_take(struct client *client, uint32_t i, const char *bytes, siz
 		bytes += n + 1;
 		len -= n + 1;
 	}
-	if (c->state != CLIENT_CONNECTED || len == 0)
+	if (!is_open(c) || len == 0)
 		return;
 	part_add(c, bytes, len);
 	if (c->part_len >= LINE_BYTES)
@@ -285,11 +334,12 @@ static void connection_opened(struct client *client, uint32_t i)
 {
 	struct client_connection *c = &client->list[i];
 
-	c->state = CLIENT_CONNECTED;
-	client->open_n++;
-	backoff_reset(&c->backoff);
+	if (*client->form.address->key && !client->form.address->is_http)
+		key_present(client, i);
+	else
+		connection_ready(client, i);
 	fill(client, i);
-	if (c->state == CLIENT_CONNECTED && stream_is_ready(&c->stream))
+	if (is_open(c) && stream_is_ready(&c->stream))
 		connection_receive(client, i);
 }
 
@@ -342,11 +392,11 @@ static void event_take(struct client *client, uint32_t i, uint32_t events)
 		connection_secure(client, i);
 		return;
 	}
-	if (c->state == CLIENT_CONNECTED && (events & EPOLLOUT)) {
+	if (is_open(c) && (events & EPOLLOUT)) {
 		client_send(client, i);
 		fill(client, i);
 	}
-	if (c->state == CLIENT_CONNECTED && (events & ~(uint32_t)EPOLLOUT))
+	if (is_open(c) && (events & ~(uint32_t)EPOLLOUT))
 		connection_receive(client, i);
 }
 

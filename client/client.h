@@ -24,7 +24,14 @@
  */
 char *gateway_exchange(const struct config *config, const char *request);
 
-enum client_state { CLIENT_CLOSED, CLIENT_CONNECTING, CLIENT_SECURING, CLIENT_CONNECTED };
+/* Where there is a key, lines wait until the gateway knows it; requests over HTTP carry it. */
+enum client_state {
+	CLIENT_CLOSED,
+	CLIENT_CONNECTING,
+	CLIENT_SECURING,
+	CLIENT_PRESENTING,
+	CLIENT_CONNECTED
+};
 
 /*
  *	received ─▶ whole lines ─▶ the owner
@@ -90,7 +97,9 @@ struct client {
 	uint32_t disconnections;
 	/* Why the last connection ended or could not be opened; "": none did. */
 	char error[160];
-	int error_number;     /* its errno; 0: the gateway has ended it, or client_close() */
+	/* Its errno, EACCES also for a key that is refused; 0: the gateway has ended it, or
+	 * client_close(). */
+	int error_number;
 	uint32_t source_next; /* of sources */
 	char *received;       /* STREAM_BYTES */
 	int epoll;

@@ -10,6 +10,7 @@
  */
 #include "rush/load.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <time.h>
 #include <sys/prctl.h>
@@ -169,7 +170,7 @@ static uint32_t begin(struct load *load)
 	uint32_t connected;
 
 	while (load->client.open_n < load->plan->connections_n &&
-	       load->client.now_us < CONNECT_TIMEOUT_US)
+	       load->client.now_us < CONNECT_TIMEOUT_US && load->client.error_number != EACCES)
 		turn(load);
 	connected = load->client.open_n;
 	client_stop_watch(1);

@@ -23,7 +23,7 @@
 #define STARTS_MAX 64  /* in one turn, so that answers do not wait for the starts of thousands */
 #define WAIT_MOST_US 100000
 #define CONNECT_TIMEOUT_US 5000000
-#define HOST_SIZE (256 + 2)
+#define FIELDS_SIZE (sizeof("Host: []\r\nAuthorization: Bearer \r\n") + 255 + GATEWAY_KEY_MAX)
 #define PORTS_RANGE "/proc/sys/net/ipv4/ip_local_port_range"
 #define PORTS_REUSE "/proc/sys/net/ipv4/tcp_tw_reuse"
 
@@ -33,7 +33,7 @@ struct open_loop {
 	struct client client;
 	struct rush_crowd *crowd; /* NULL: of a ping alone */
 	const struct rush_plan *plan;
-	char host[HOST_SIZE];
+	char fields[FIELDS_SIZE]; /* of the head of each request over HTTP */
 	enum phase phase;
 	int is_sent; /* the ping */
 	int64_t answered_us;
@@ -118,8 +118,9 @@ static void request_send(struct open_loop *loop, uint32_t i)
 	struct client_connection *c = &loop->client.list[i];
 	uint32_t user = loop->crowd->slots[i].user;
 
-	c->out_len = loop->plan->open.is_http ? rush_plan_http(loop->plan, user, loop->host, c->out)
-					      : rush_plan_line(loop->plan, user, c->out);
+	c->out_len = loop->plan->open.is_http
+			     ? rush_plan_http(loop->plan, user, loop->fields, c->out)
+			     : rush_plan_line(loop->plan, user, c->out);
 	rush_crowd_sent(loop->crowd, i);
 	client_send(&loop->client, i);
 }
@@ -129,8 +130,8 @@ static void ping_send(struct open_loop *loop)
 	struct client_connection *c = &loop->client.list[0];
 
 	if (loop->plan->open.is_http)
-		c->out_len = (size_t)sprintf(c->out, "GET /v1/ping HTTP/1.1\r\nHost: %s\r\n\r\n",
-					     loop->host);
+		c->out_len = (size_t)sprintf(c->out, "GET /v1/ping HTTP/1.1\r\n%s\r\n",
+					     loop->fields);
 	else
 		c->out_len = (size_t)sprintf(c->out, "{\"op\":\"ping\"}\n");
 	loop->is_sent = 1;
@@ -177,25 +178,33 @@ static void lost(void *context, uint32_t i)
 
 /* The loop. */
 
+static void fields_write(struct open_loop *loop, const struct gateway_address *address)
+{
+	int is_ipv6 = strchr(address->host, ':') != NULL;
+	int len = snprintf(loop->fields, FIELDS_SIZE, "Host: %s%s%s\r\n", is_ipv6 ? "[" : "",
+			   address->host, is_ipv6 ? "]" : "");
+
+	if (*address->key)
+		snprintf(loop->fields + len, FIELDS_SIZE - (size_t)len,
+			 "Authorization: Bearer %s\r\n", address->key);
+}
+
 static void loop_init(struct open_loop *loop, const struct rush_plan *plan,
 		      struct rush_crowd *crowd, const struct gateway_address *address)
 {
 	const struct client_owner owner = {
 		.context = loop, .fill = fill, .reply = reply_take, .lost = lost, .refused = lost
 	};
-	const struct client_form form = {
+	struct client_form form = {
 		.address = address,
 		.n = crowd ? plan->connections_n : 1,
-		.out_bytes = RUSH_HTTP_MAX,
 		.on_demand = 1,
 		.sources = plan->open.sources,
 	};
 
 	*loop = (struct open_loop){ .plan = plan, .crowd = crowd };
-	if (strchr(address->host, ':'))
-		snprintf(loop->host, sizeof(loop->host), "[%s]", address->host);
-	else
-		snprintf(loop->host, sizeof(loop->host), "%s", address->host);
+	fields_write(loop, address);
+	form.out_bytes = RUSH_HTTP_MAX + strlen(loop->fields);
 	client_init(&loop->client, &owner, &form);
 	/* The kernel may wake a thread 50 us late otherwise, which would count as latency. */
 	prctl(PR_SET_TIMERSLACK, 1UL);

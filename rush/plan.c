@@ -426,14 +426,14 @@ size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out)
 	return (size_t)(text_append(members_append(plan, request, 1, out), "\n") - out);
 }
 
-size_t rush_plan_http(const struct rush_plan *plan, uint32_t request, const char *host, char *out)
+size_t rush_plan_http(const struct rush_plan *plan, uint32_t request, const char *fields, char *out)
 {
 	char body[RUSH_LINE_MAX];
 	size_t len = (size_t)(members_append(plan, request, 0, body) - body);
 	char *p = text_append(out, plan->codes ? "POST /v1/redeem" : "POST /v1/issue");
 
-	p = text_append(text_append(p, " HTTP/1.1\r\nHost: "), host);
-	p = text_append(p, "\r\nContent-Type: application/json\r\nContent-Length: ");
+	p = text_append(text_append(p, " HTTP/1.1\r\n"), fields);
+	p = text_append(p, "Content-Type: application/json\r\nContent-Length: ");
 	p = text_append(number_append(p, (int64_t)len), "\r\n\r\n");
 	memcpy(p, body, len);
 	return (size_t)(p - out) + len;

@@ -20,7 +20,7 @@
 #define RUSH_NUMBER_MAX ((INT64_C(1) << RUSH_NUMBER_BITS) - 1)
 /* bytes of a request line: two numbers of 20 digits, two user ids and the words around them */
 #define RUSH_LINE_MAX (2 * 20 + 2 * RUSH_USER_MAX + RUSH_CODE_MAX + 80)
-#define RUSH_HTTP_MAX (RUSH_LINE_MAX + 400) /* of a request over HTTP, with a host of 255 bytes */
+#define RUSH_HTTP_MAX (RUSH_LINE_MAX + 150) /* of a request over HTTP, beside `fields` */
 #define RUSH_RETRIES_MAX 10
 
 /* Their ids, in order. */
@@ -126,8 +126,12 @@ void rush_plan_fini(struct rush_plan *plan);
 /* Writes the request's line with its end, at most RUSH_LINE_MAX bytes, and returns its length. */
 size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out);
 
-/* Over HTTP: the same as a request, at most RUSH_HTTP_MAX bytes. */
-size_t rush_plan_http(const struct rush_plan *plan, uint32_t request, const char *host, char *out);
+/*
+ * Over HTTP: the same as a request, at most RUSH_HTTP_MAX bytes and `fields`: lines of its head that
+ * are the same for all.
+ */
+size_t rush_plan_http(const struct rush_plan *plan, uint32_t request, const char *fields,
+		      char *out);
 
 /* When the request is due, in microseconds from the start. Only for plans with a rate. */
 int64_t rush_plan_due_us(const struct rush_plan *plan, uint32_t request);

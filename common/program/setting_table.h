@@ -89,6 +89,8 @@ SETTING_TEXT(tls_min, "COUPON_TLS_MIN", "tls-min", GATEWAY | WORKER, "1.2",
 SETTING_TEXT(tls_ca, "COUPON_TLS_CA", "tls-ca", CTL | RUSH, "",
 	     "path of a file with the CA certificates that the gateway is verified by; with it "
 	     "COUPON_LISTEN is connected to with TLS (default: none, and no TLS)")
+SETTING_TEXT(gateway_key, "COUPON_GATEWAY_KEY", "gateway-key", CTL | RUSH, "",
+	     "API key or user token that is presented to the gateway (default: none)")
 SETTING_TEXT(log_format, "COUPON_LOG_FORMAT", "log-format", ALL, "text",
 	     "log format: text (key=value) or json")
 SETTING_TEXT(log_level, "COUPON_LOG_LEVEL", "log-level", ALL, "info",

@@ -19,6 +19,7 @@
 #include "ctl/distribute/window.h"
 #include "ctl/output.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,7 +260,9 @@ static void connections_watch(struct run *run)
 		return;
 	run->disconnections = run->client.disconnections;
 	snprintf(text, sizeof(text), "the gateway cannot be reached: %s", run->client.error);
-	if (run->client.open_n == 0)
+	if (run->client.error_number == EACCES)
+		fail(run, text);
+	else if (run->client.open_n == 0)
 		trouble(run, 0, run->client.now_us, text);
 	else
 		window_restart(&run->window, run->client.now_us);

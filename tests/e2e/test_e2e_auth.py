@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import os
+import subprocess
 import time
 import uuid
 
@@ -364,6 +365,44 @@ def test_a_store_that_was_put_back_revives_no_key(rough, gateway_make):
     for _ in range(20):
         assert {code_of(one, key) for one in (gateway, fresh)} == {41}
         time.sleep(0.1)
+
+
+def test_programs_present_a_key(stack, guarded, coupons, tmp_path):
+    """couponctl and coupon-rush, by COUPON_GATEWAY_KEY."""
+    key = known(guarded, key_make(stack, "issue"))
+    file = tmp_path / "key"
+    file.write_text(key)
+    coupon = stack.coupon_make(1000)
+    users = tmp_path / "users.txt"
+    users.write_text("".join(f"{user}\n" for user in range(1, 101)))
+    issue = ("couponctl", "issue", "--coupon", coupon, "--user", "somebody")
+    rush = ("coupon-rush", "--coupon", coupon, "--first-user", 1000)
+    where = {name: guarded.settings[name] for name in ("COUPON_LISTEN", "COUPON_HTTP_LISTEN")}
+
+    def run(*words, **settings):
+        words = [str(stack.build_dir / words[0]), *map(str, words[1:])]
+        env = {**os.environ, **stack.env_of("operator"), **where, **settings}
+        return subprocess.run(
+            words, env=env, capture_output=True, text=True, check=False, timeout=120
+        )
+
+    for words in (
+        issue,
+        ("couponctl", "distribute", coupon, "--users", users),
+        (*rush, "--users", 100, "--connections", 7),
+        (*rush, "--open-loop", "--rate", 50, "--duration", "1s"),
+        (*rush, "--open-loop", "--rate", 50, "--duration", "1s", "--http"),
+    ):
+        for wrong in ("", key[:-2] + "xx"):
+            done = run(*words, COUPON_GATEWAY_KEY=wrong)
+            told = done.stdout + done.stderr
+            assert "unauthorized" in told and key[:-2] not in told, words
+        done = run(*words, COUPON_GATEWAY_KEY_FILE=str(file))
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+    refused = run(*issue, COUPON_GATEWAY_KEY="cmq_wrong").stderr
+    assert 'to COUPON_GATEWAY_KEY it says "unauthorized"' in refused
+    refused = run(*issue, COUPON_GATEWAY_KEY="no key").stderr
+    assert "COUPON_GATEWAY_KEY" in refused and "allowed" in refused and "no key" not in refused
 
 
 def test_codes_of_another_coupon_are_none(stack, guarded, coupons, tmp_path):

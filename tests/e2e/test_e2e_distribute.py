@@ -326,7 +326,6 @@ def test_sold_out_on_the_way(stack, make_coupon, pg, users):
 
 
 @pytest.mark.long
-@pytest.mark.plain
 def test_a_pause_makes_it_wait(stack, make_coupon, users):
     coupon = make_coupon(50_000)
     giving = Giving(stack, coupon, users(MANY), "--rate", 15_000)

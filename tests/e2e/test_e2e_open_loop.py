@@ -150,7 +150,7 @@ def test_connections_that_are_refused(stack, make_coupon, gateway_make):
 
 @pytest.mark.plain
 def test_more_users_than_connections(stack, make_coupon, gateway_make):
-    """A frozen gateway, and 10 connections at once: others are started late, and give up in time."""
+    """A frozen gateway, and 10 connections at once: others start late, and give up in time."""
     coupon, gateway = make_coupon(1000), gateway_make(stack)
     with ThreadPoolExecutor(1) as pool:
         options = (*SMALL, "--connections", 10, "--give-up", "1s", "--retries", 0)

@@ -440,7 +440,7 @@ static void test_random_histories(void **state)
 static void test_http(void **state)
 {
 	struct fixture *f = *state;
-	char out[RUSH_HTTP_MAX], host[256], line[RUSH_LINE_MAX], *body;
+	char out[RUSH_HTTP_MAX + 270], host[256], fields[270], line[RUSH_LINE_MAX], *body;
 	struct http_request request;
 	size_t len;
 
@@ -449,7 +449,8 @@ static void test_http(void **state)
 	f->plan.users = (struct rush_users){ .n = 1, .form = RUSH_UUID, .seeded = 1, .seed = 7 };
 	f->plan.coupons.list[0] = INT64_MAX;
 	f->plan.ack = RUSH_ACCEPTED + 1;
-	len = rush_plan_http(&f->plan, 0, host, out);
+	snprintf(fields, sizeof(fields), "Host: %s\r\n", host);
+	len = rush_plan_http(&f->plan, 0, fields, out);
 	assert_true(len <= sizeof(out));
 	http_request_init(&request, 1000);
 	assert_int_equal(http_request_feed(&request, out, len), len);
