@@ -127,8 +127,8 @@ void rush_plan_fini(struct rush_plan *plan);
 size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out);
 
 /*
- * Over HTTP: the same as a request, at most RUSH_HTTP_MAX bytes and `fields`: lines of its head that
- * are the same for all.
+ * Over HTTP: the same as a request, at most RUSH_HTTP_MAX bytes and `fields`, the lines of its head
+ * that are the same for all.
  */
 size_t rush_plan_http(const struct rush_plan *plan, uint32_t request, const char *fields,
 		      char *out);
