@@ -153,6 +153,7 @@ def processes_limit(gateway, soft):
     subprocess.run(command, check=True, preexec_fn=privileges_drop)
 
 
+@pytest.mark.plain  # another user, who may not read the key of the certificate
 def test_where_no_process_can_be_started_it_is_tried_again(stack, make_coupon, gateway_make):
     coupon = make_coupon(10000)
     gateway = gateway_make(stack, unprivileged=True, COUPON_PROCESSES=2)

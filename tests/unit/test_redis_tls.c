@@ -473,8 +473,11 @@ static void test_looped_is_bounded(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
+	/* Before there is a thread: a process that it forks could wait for a lock of that. */
+	const struct CMUnitTest before[] = {
 		cmocka_unit_test(test_a_build_without_it_says_so),
+	};
+	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_blocking),
 		cmocka_unit_test(test_blocking_refused),
 		cmocka_unit_test(test_blocking_is_bounded),
@@ -483,5 +486,6 @@ int main(void)
 		cmocka_unit_test(test_looped_is_bounded),
 	};
 
-	return cmocka_run_group_tests_name("redis_tls", tests, all_start, all_stop);
+	return cmocka_run_group_tests_name("redis_tls_before", before, NULL, NULL) +
+	       cmocka_run_group_tests_name("redis_tls", tests, all_start, all_stop);
 }
