@@ -15,6 +15,7 @@
 #include "common/serve/tls.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
+#include "gateway/gate/key_use.h"
 #include "gateway/gate/limits.h"
 #include "gateway/gate/gate.h"
 #include "gateway/gateway.h"
@@ -278,6 +279,7 @@ int main(int argc, char **argv)
 		      &(struct attempts_limits){ .free_max = config.code_attempts,
 						 .wrong_max = config.code_wrong_max });
 	limits_init((size_t)config.processes);
+	key_uses_init();
 	if (config.processes == 1)
 		gateway_run(&config, &sockets, 0);
 	else

@@ -5,6 +5,7 @@
 #include "common/hash.h"
 #include "common/log/log.h"
 #include "common/program/key_file.h"
+#include "gateway/gate/key_use.h"
 #include "gateway/metrics.h"
 
 #include <stdio.h>
@@ -334,7 +335,15 @@ static enum answer rates_take(const struct gate *gate, const struct responder *r
 	return answer->verdict.wait_us > 0 ? ANSWER_RATE_LIMITED : ANSWER_OK;
 }
 
-void gate_admit(struct gate *gate, const struct request *request, struct gate_answer *answer)
+static void use_count(const struct api_key *key, enum answer answer)
+{
+	if (*key->use == 0)
+		*key->use = key_use_place(key->id) + 1;
+	key_use(*key->use - 1, clock_wall_ms(),
+		answer == ANSWER_FORBIDDEN || answer == ANSWER_RATE_LIMITED);
+}
+
+static void admit(struct gate *gate, const struct request *request, struct gate_answer *answer)
 {
 	struct identity *identity = &request->responder->identity;
 
@@ -346,6 +355,15 @@ void gate_admit(struct gate *gate, const struct request *request, struct gate_an
 		answer->answer = ANSWER_OK; /* it tells nothing */
 	else if (answer->answer == ANSWER_OK && !is_allowed(identity, request))
 		answer->answer = ANSWER_FORBIDDEN;
+}
+
+void gate_admit(struct gate *gate, const struct request *request, struct gate_answer *answer)
+{
+	const struct api_key *key = request->responder->identity.grant.key;
+
+	admit(gate, request, answer);
+	if (key)
+		use_count(key, answer->answer);
 }
 
 enum answer gate_monitor(struct gate *gate, struct responder *responder)

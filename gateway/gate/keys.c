@@ -18,6 +18,7 @@ struct key_entry {
 	unsigned char sha256[KEY_HASH_SIZE];
 	unsigned char previous[KEY_HASH_SIZE]; /* of the secret before */
 	int64_t previous_until_ms;             /* INT64_MIN: there is none */
+	size_t use;
 	UT_hash_handle hh;
 };
 
@@ -248,6 +249,7 @@ static void entry_change(struct key_entry *entry, const struct key_entry *record
 	free((void *)entry->key.coupons);
 	entry->key = record->key;
 	entry->key.generation = generation;
+	entry->key.use = &entry->use;
 	memcpy(entry->sha256, record->sha256, sizeof(entry->sha256));
 	memcpy(entry->previous, record->previous, sizeof(entry->previous));
 	entry->previous_until_ms = record->previous_until_ms;

@@ -33,6 +33,7 @@ struct api_key {
 	int64_t expires_ms; /* wall clock; INT64_MAX: never */
 	int is_revoked;
 	uint64_t generation; /* another one: the key has changed */
+	size_t *use;         /* key_use_place() + 1, once it was used; 0 before */
 };
 
 struct keys;

@@ -1,6 +1,7 @@
 #include "gateway/listen/http.h"
 
 #include "common/check.h"
+#include "gateway/gate/key_use.h"
 #include "gateway/listen/http_origin.h"
 #include "gateway/listen/http_target.h"
 #include "gateway/listen/http_value.h"
@@ -280,6 +281,7 @@ static void on_metrics(struct http_connection *connection)
 		return;
 	body = checked(evbuffer_new());
 	metrics_prometheus(body);
+	key_uses_prometheus(body);
 	len = evbuffer_get_length(body);
 	http_connection_reply(connection, 200, EXPOSITION_TYPE, NULL,
 			      (const char *)evbuffer_pullup(body, -1), len);

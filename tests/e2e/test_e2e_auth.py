@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import subprocess
 import time
 import uuid
@@ -365,6 +366,35 @@ def test_a_store_that_was_put_back_revives_no_key(rough, gateway_make):
     for _ in range(20):
         assert {code_of(one, key) for one in (gateway, fresh)} == {41}
         time.sleep(0.1)
+
+
+def test_use_of_keys_is_told(stack, gateway_make):
+    """Over all processes: how often, how often in vain, and when last."""
+    gateway = gateway_make(stack, COUPON_AUTH="required", COUPON_PROCESSES=3)
+    key, monitor = key_make(stack, "read"), key_make(stack, "monitor")
+    begin = time.time()
+
+    def told():
+        headers = {"Authorization": f"Bearer {monitor}"}
+        reply = requests.get(gateway.http("/metrics"), headers=headers, timeout=60)
+        return {
+            name: float(re.search(rf"(?m)^couponmq_key_{name}{{key=.{key[4:14]}.}} (.*)", text)[1])
+            for text in [reply.text]
+            for name in ("requests_total", "refused_total", "last_used_seconds")
+            if key[4:14] in text
+        }
+
+    wait_until(lambda: code_of(gateway, key) == 0)
+    codes = []
+    for n in range(60):
+        with gateway.client() as client:
+            if client.call("auth", token=key)["code"] == 0:  # another process may not know it yet
+                codes += [client.call("coupons", user=str(n))["code"], client.call("stats")["code"]]
+    assert len(codes) > 60 and set(codes) == {0, 42}
+    wait_until(lambda: code_of(gateway, monitor) == 0)
+    wait_until(lambda: told().get("requests_total") == len(codes))
+    assert told()["refused_total"] == len(codes) / 2
+    assert begin - 1 < told()["last_used_seconds"] <= time.time()
 
 
 def test_programs_present_a_key(stack, guarded, coupons, tmp_path):
