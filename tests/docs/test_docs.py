@@ -7,7 +7,7 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from stack import ROOT, Stack
+from stack import ROOT, Stack, wait_until
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
@@ -144,6 +144,12 @@ def test_metrics_has_every_metric_of_the_tables():
 
 
 def test_metrics_has_what_the_gateway_gives(stack):
+    """After a request with a key: those of keys are there once one was used."""
+    key = stack.ctl("key", "create", "--name", "test", "--role", "read")
+    bearer = {"Authorization": f"Bearer {key}"}
+    wait_until(
+        lambda: requests.get(stack.http("/v1/ping"), headers=bearer, timeout=60).status_code == 200
+    )
     given = metrics_given(stack.http("/metrics"))
     assert {
         name: told for name, told in metrics_documented().items() if not OF_THE_WORKER.match(name)
