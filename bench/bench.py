@@ -18,6 +18,7 @@ from pathlib import Path
 import coming_back
 import commands
 import flood
+import gate
 import growth
 import idle
 import keep_alive
@@ -38,6 +39,7 @@ PARTS = (
     one_coupon,
     redeem,
     keep_alive,
+    gate,
     commands,
     many_coupons,
     flood,
@@ -51,6 +53,7 @@ TABLE = (
     redeem,
     many_coupons,
     keep_alive,
+    gate,
     commands,
     coming_back,
     flood,

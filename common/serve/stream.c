@@ -221,8 +221,10 @@ static ssize_t wire_open(struct stream *stream, char bytes[STREAM_BYTES])
 	int rc;
 
 	ERR_clear_error();
-	while ((rc = SSL_read(stream->session, bytes + len, (int)(STREAM_BYTES - len))) > 0)
-		len += (size_t)rc;
+	do {
+		rc = SSL_read(stream->session, bytes + len, (int)(STREAM_BYTES - len));
+		len += rc > 0 ? (size_t)rc : 0;
+	} while (rc > 0 && (wire.in_len > 0 || SSL_has_pending(stream->session)));
 	wire.in_len = 0;
 	if (len > 0) /* what is wrong after it is found again at the next read */
 		return wire_send(stream) ? -1 : (ssize_t)len;

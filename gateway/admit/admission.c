@@ -174,6 +174,10 @@ static struct call *call_gather(struct admission *admission, struct coupon *coup
 			request_refuse(admission, coupon, request, coupon->memory);
 			continue;
 		}
+		if (request_is_abandoned(request, now_ms * 1000)) {
+			request_refuse(admission, coupon, request, ANSWER_BUSY);
+			continue;
+		}
 		if (!call)
 			call = call_new(admission, coupon, now_ms);
 		call->has_keys |= request->key_len > 0;

@@ -268,8 +268,10 @@ static void socket_take(struct http_connection *connection)
 {
 	char bytes[STREAM_BYTES];
 	size_t room = is_over(connection->http) ? SMALL_BYTES : STREAM_READ_BYTES, left;
-	ssize_t n = stream_read(stream_of(connection), bytes, room);
+	ssize_t n;
 
+	client_meet(&connection->client);
+	n = stream_read(stream_of(connection), bytes, room);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		connection_close(connection);
 	if (n <= 0)
@@ -311,6 +313,8 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 	(void)what;
 	if (connection->state != HTTP_RECEIVING || surplus_length(connection) > 0 ||
 	    connection->client.turn.queue) {
+		if (connection->state == HTTP_ANSWERING)
+			client_look(&connection->client);
 		event_del(connection->read); /* until it is served, and all is answered */
 		return;
 	}

@@ -6,6 +6,8 @@
 #include "common/log/log.h"
 #include "gateway/metrics.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -272,7 +274,7 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 		identify(intake, request);
 	else if (!is_admitted(intake, request))
 		return;
-	else if (over)
+	else if (over || request_is_abandoned(request, clock_monotonic_us()))
 		request_fail(request, ANSWER_BUSY, NULL);
 	else
 		intake->dispatch(intake->context, request);
@@ -338,6 +340,27 @@ void client_close(struct client *client)
 	turn_leave(&client->turn);
 	LIST_REMOVE(client, open);
 	arrival_end(client->intake->arrivals, &client->arrival);
+}
+
+void client_look(struct client *client)
+{
+	struct responder *responder = &client->responder;
+	struct tcp_info info = { .tcpi_state = TCP_ESTABLISHED }; /* which a Unix socket leaves */
+	socklen_t len = sizeof(info);
+
+	(void)getsockopt(client->arrival.stream.fd, IPPROTO_TCP, TCP_INFO, &info, &len);
+	if (info.tcpi_state == TCP_ESTABLISHED || responder->has_left)
+		return;
+	responder->has_left = 1;
+	if (!client->is_met)
+		responder->left_waited_ms = info.tcpi_last_data_recv;
+}
+
+void client_meet(struct client *client)
+{
+	if (!client->is_met)
+		client_look(client);
+	client->is_met = 1;
 }
 
 void intake_keys_changed(struct intake *intake)

@@ -34,6 +34,7 @@ struct client {
 	size_t held_bytes;
 	void (*cut)(struct client *client); /* closes the connection, now or soon */
 	struct arrival arrival;
+	int is_met;                 /* it was read from */
 	char proof[KEY_ID_LEN + 1]; /* the key that a certificate or a user id stands for, or "" */
 };
 
@@ -76,6 +77,10 @@ void intake_refuse(struct intake *intake, struct responder *responder, enum answ
 void client_open(struct client *client, struct intake *intake, const struct arrival *arrival);
 /* Closes it. It is served no more, and holds nothing. */
 void client_close(struct client *client);
+/* Before each read: looks at the first one whether it has left before. */
+void client_meet(struct client *client);
+/* Whether it has left (struct responder), for who does not read at present. */
+void client_look(struct client *client);
 /* API keys have changed: closes the connections of those that were revoked. */
 void intake_keys_changed(struct intake *intake);
 

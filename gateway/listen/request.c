@@ -16,6 +16,7 @@ void responder_line(struct responder *responder, enum answer answer, char *line)
 }
 
 #define MESSAGE_SIZE 256
+#define ABANDONED_MS 1000
 #define VALUE_SHOWN 80 /* bytes of a wrong value that its error repeats */
 
 const struct request_operation request_operations[] = {
@@ -445,6 +446,14 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 		return NULL;
 	}
 	return object_parse(&parse, root) ? NULL : request_new(&parse);
+}
+
+int request_is_abandoned(const struct request *request, int64_t now_us)
+{
+	const struct responder *responder = request->responder;
+
+	return responder->has_left &&
+	       responder->left_waited_ms + (now_us - request->begun_us) / 1000 >= ABANDONED_MS;
 }
 
 int request_is_http(const char *line, size_t len)

@@ -23,6 +23,9 @@ struct responder {
 	const char *key; /* that the request has beside its object, until it is parsed; or NULL */
 	uint64_t peer;   /* whose connection it is (arrival.h) */
 	int is_local;    /* of this machine */
+	/* It sends no more, and may have gone; and so long it had waited to be read from at all. */
+	int has_left;
+	int64_t left_waited_ms;
 	struct identity identity;  /* who asks (gate.h) */
 	int64_t codes_wrong_by_us; /* attempts.h */
 };
@@ -91,6 +94,13 @@ extern const char *const request_ack_names[]; /* by enum request_ack */
  */
 struct request *request_parse(struct json_arena *arena, const char *text, size_t len,
 			      enum request_op op, struct responder *responder);
+
+/*
+ * Whether its client has left, and it has waited for so long, a second, that this client has
+ * probably given up: then it is not begun, and is answered busy, for one that has only closed its
+ * own side after its request.
+ */
+int request_is_abandoned(const struct request *request, int64_t now_us);
 
 /*
  * Replies: the line that goes to the responder. Each request is answered exactly once, by one of

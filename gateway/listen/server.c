@@ -351,12 +351,14 @@ static void on_idle(struct conn *conn)
 static void conn_read(struct conn *conn)
 {
 	char bytes[STREAM_BYTES];
-	ssize_t n = stream_read(stream_of(conn), bytes, READ_BYTES);
+	ssize_t n;
 
+	client_meet(&conn->client);
+	n = stream_read(stream_of(conn), bytes, READ_BYTES);
 	if (n > 0)
 		evbuffer_add(conn->input, bytes, (size_t)n);
 	else if (n == 0)
-		conn->at_end = 1;
+		conn->at_end = conn->client.responder.has_left = 1;
 	else if (errno != EAGAIN && errno != EINTR)
 		conn->cut = 1;
 	if (n != -1 && !intake_is_stopped(conn->server->intake))

@@ -3,6 +3,7 @@ for."""
 
 import itertools
 import json
+import re
 import time
 
 import psycopg
@@ -107,7 +108,7 @@ def test_no_worker_runs(ground):
     assert not any(f"coupon {ground.coupon}" in line for line in wrong), wrong
     assert result.returncode == (FAILED if wrong else STALLED), result.stdout
     assert lines[-1].startswith("FAIL: " if wrong else "STALLED: ")
-    assert "1 with receives in flight" in lines[-1]
+    assert re.search(r"[1-9]\d* with receives in flight", lines[-1])
     (line,) = [line for line in lines[:-1] if line.startswith("STALLED")]
     assert f"STALLED coupon {ground.coupon}: 2 receives" in line and f"oldest: {first}, " in line
     assert f"coupon {ground.coupon}: waits for a worker: 2 messages in the queues" in result.stdout

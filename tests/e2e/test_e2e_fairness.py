@@ -5,10 +5,11 @@ import contextlib
 import json
 import signal
 import socket
+import time
 
 import pytest
 
-from stack import wait_until
+from stack import dial, has_tls, wait_until
 
 FLOODERS = 100
 LINES_BYTES = 60000
@@ -66,3 +67,45 @@ def test_every_line_of_a_flood_is_answered(stack, make_coupon, gateway_make):
             ids = [json.loads(line)["id"] for line in iter(client.read_line, None)]
             assert set(ids) == {"last", *range(3000)} and len(ids) == 3001
     wait_until(lambda: gateway.metrics()["couponmq_connections"] == 0)
+
+
+@pytest.mark.parametrize("over", ["lines", "HTTP"])
+def test_requests_of_clients_that_have_gone_are_not_begun(stack, make_coupon, gateway_make, over):
+    """They took more than a second to be read; who waits is served, who has only closed its own
+    side is told."""
+    coupon, gateway = make_coupon(100), gateway_make(stack)
+
+    def dial_one():
+        name = "COUPON_LISTEN" if over == "lines" else "COUPON_HTTP_LISTEN"
+        return dial(gateway.settings[name])
+
+    def send(one, user):
+        body = json.dumps({"coupon": coupon, "user": f"{user}"}).encode()
+        if over == "lines":
+            one.sendall(b'{"op":"issue",' + body[1:] + b"\n")
+        else:
+            one.sendall(
+                b"POST /v1/issue HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+            )
+
+    with gateway.client() as client:
+        wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
+    gone, half, stays = ([dial_one() for _ in range(n)] for n in (20, 1, 5))
+    gateway.signal(signal.SIGSTOP)
+    for user, one in enumerate((*gone, *half, *stays)):
+        send(one, user)
+    for one in gone:
+        one.close()
+    half[0].shutdown(socket.SHUT_WR)
+    time.sleep(1.2)
+    gateway.signal(signal.SIGCONT)
+    assert all(b'"status":"accepted"' in one.recv(4096) for one in stays)
+    if not has_tls():  # whose library closes both sides, and resets what has unread tickets
+        assert b'"status":"busy"' in half[0].recv(4096)
+        wait_until(lambda: gateway.metrics()["couponmq_answers_total{busy}"] == 21)
+    for one in stays:
+        one.close()
+    name = "couponmq_connections" if over == "lines" else "couponmq_http_connections"
+    wait_until(lambda: gateway.metrics()[name] == (over == "HTTP"))  # its own
+    assert json.loads(stack.ctl("show", coupon, "--json"))["redis"]["stock"] == 95

@@ -317,7 +317,7 @@ def test_a_parking_queue_that_is_full(rough, rough_pg, worker_make):
                 assert client.issue(other, user)["code"] == 0
             wait_until(lambda: issued_n(rough_pg, other) == 10)
             assert issued_n(rough_pg, coupon) == 0
-            assert worker.metrics()["couponmq_worker_requeued_total"] > 0
+            wait_until(lambda: worker.metrics()["couponmq_worker_requeued_total"] > 0)
         wait_until(lambda: issued_n(rough_pg, coupon) == 24)
     assert rough.ctl_run("audit", coupon).returncode == 0
 

@@ -21,6 +21,7 @@
 struct client {
 	struct request request; /* first, and its text last */
 	char text[RECEIVE_KEY_MAX + 2];
+	struct responder responder;
 	int answers;
 	struct result result;
 };
@@ -245,6 +246,7 @@ static inline struct client *submit_as(int64_t coupon, int64_t user, const char 
 
 	assert_true(rig.clients_n < REQUESTS_MAX);
 	rig.clients[rig.clients_n++] = client;
+	client->request.responder = &client->responder;
 	client->request.op = OP_ISSUE;
 	client->request.ack = ack;
 	client->request.coupon = coupon;

@@ -116,6 +116,40 @@ static void test_room(void **state)
 		answer_expect(rig.clients[i], ANSWER_OK);
 }
 
+/* One that closed its side a second ago is not begun; one that has just done so is. */
+static void test_those_who_have_left(void **state)
+{
+	const int left_ms[] = { 1000, 999, 0 }, waited_ms[] = { 0, 0, 900 };
+	struct client *clients[4];
+
+	(void)state;
+	rig.is_limited = 1;
+	for (size_t i = 0; i < 3; i++) {
+		clients[i] = submit(1, 1 + (int64_t)i);
+		clients[i]->request.begun_us = (rig.now_ms + 1000 - left_ms[i]) * 1000;
+		clients[i]->responder.has_left = 1;
+		clients[i]->responder.left_waited_ms = waited_ms[i];
+	}
+	clients[3] = submit(1, 4); /* it stays, however long it waits */
+	rig.now_ms += 1000;
+	rig.room = 10;
+	admission_flush(rig.admission);
+	answer_expect(clients[0], ANSWER_BUSY);
+	assert_int_equal(rig.calls_n, 1);
+	assert_int_equal(rig.calls[0]->requests_n, 3);
+	call_answer(ANSWER_OK);
+	for (size_t i = 1; i < 4; i++)
+		answer_expect(clients[i], ANSWER_OK);
+
+	clients[0] = submit(1, 5);
+	clients[0]->responder.has_left = 1;
+	clients[0]->responder.left_waited_ms = 1000;
+	clients[0]->request.begun_us = rig.now_ms * 1000;
+	admission_flush(rig.admission);
+	assert_int_equal(rig.calls_n, 0);
+	answer_expect(clients[0], ANSWER_BUSY);
+}
+
 /*
  * A batch holds only the newly accepted receives: their indexes are dense, whatever is between
  * them.
@@ -337,6 +371,7 @@ int main(void)
 		TEST(test_repeated_waits_for_its_outcome),
 		cmocka_unit_test(test_busy_per_coupon),
 		TEST(test_room),
+		TEST(test_those_who_have_left),
 		cmocka_unit_test(test_busy_in_all),
 		TEST(test_lost_is_unknown),
 		TEST(test_unavailable),
