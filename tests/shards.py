@@ -14,11 +14,12 @@ HERE = Path(__file__).resolve().parent
 OTHERS_S = 2
 # What a run chooses by its seed: of the tests on `rough` and of other long ones, and of the rest of
 # tests/e2e and tests/sql.
-ROUGH_SHARE, SHARED_SHARE = 1 / 22, 1 / 7
+ROUGH_SHARE, SHARED_SHARE = 1 / 30, 1 / 10
 SHARED = ("e2e", "sql")
 # The seconds of all of a file's tests on `rough`, and of its other tests: approximate, on two
 # cores, while the other shards run.
 SECONDS = {
+    "test_e2e_open_loop.py": (0, 100),
     "test_e2e_rebuild.py": (95, 0),
     "test_e2e_webhook_failures.py": (86, 0),
     "test_e2e_recover.py": (75, 0),
@@ -26,6 +27,7 @@ SECONDS = {
     "test_e2e_redeem.py": (18, 49),
     "test_e2e_lock.py": (3, 63),
     "test_e2e_outbox.py": (66, 0),
+    "test_e2e_keys.py": (60, 0),
     "test_e2e_webhook.py": (63, 0),
     "test_e2e_failures.py": (48, 0),
     "test_e2e_installation.py": (46, 0),
@@ -47,6 +49,7 @@ SECONDS = {
     "test_e2e_codes_import.py": (25, 0),
     "test_e2e_http_metrics.py": (14, 10),
     "test_e2e_limits.py": (10, 14),
+    "test_e2e_auth.py": (8, 15),
     "test_e2e_answers.py": (9, 14),
     "test_e2e_dead.py": (22, 0),
     "test_e2e_export.py": (0, 22),
@@ -59,6 +62,7 @@ SECONDS = {
     "test_e2e_interleavings.py": (20, 0),
     "test_e2e_lookup.py": (0, 19),
     "test_e2e_durability.py": (19, 0),
+    "test_e2e_store_tls.py": (19, 0),
     "test_e2e_rush.py": (0, 19),
     "test_e2e_queue_move.py": (18, 0),
     "test_e2e_arm.py": (17, 1),
@@ -66,6 +70,7 @@ SECONDS = {
     "test_e2e_stores_lost.py": (18, 0),
     "test_sql_migrate.py": (0, 17),
     "test_e2e_status.py": (16, 0),
+    "test_e2e_tls.py": (0, 16),
     "test_rebuild_model.py": (0, 16),
     "test_e2e_release.py": (12, 3),
     "test_sql_concurrent.py": (0, 15),

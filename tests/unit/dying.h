@@ -1,4 +1,4 @@
-/* A process that executes one instruction after the other, and may die after each of them. */
+/* A process that executes one instruction after the other, and may stop or die after each. */
 #pragma once
 
 #include <signal.h>
@@ -30,6 +30,13 @@ static inline int dying_step(pid_t pid)
 
 	return ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) || waitpid(pid, &status, 0) != pid ||
 	       !WIFSTOPPED(status);
+}
+
+/* It goes on to its end. */
+static inline void dying_end(pid_t pid)
+{
+	ptrace(PTRACE_CONT, pid, NULL, NULL);
+	waitpid(pid, NULL, 0);
 }
 
 static inline void dying_kill(pid_t pid)
