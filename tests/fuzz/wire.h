@@ -10,6 +10,7 @@
 
 #include "common/program/config.h"
 #include "common/log/log.h"
+#include "gateway/gate/key_use.h"
 #include "gateway/listen/intake.h"
 
 #include <errno.h>
@@ -93,6 +94,7 @@ static inline void wire_init(struct wire *wire)
 {
 	socklen_t len = sizeof(wire->address);
 
+	key_uses_init();
 	log_init("fuzz", LOG_LEVEL_ERROR, 0);
 	wire->base = event_base_new();
 	STAILQ_INIT(&wire->kept);

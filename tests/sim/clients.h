@@ -25,6 +25,7 @@ struct client {
 	size_t attempt; /* its number among all requests */
 	int sent, answered;
 	int64_t submitted_ms;
+	struct responder responder;
 	struct request request; /* and its text */
 };
 
@@ -88,6 +89,7 @@ static void client_submit(struct intent *intent)
 	client->submitted_ms = sim.now_ms;
 	client->attempt = world.attempts++;
 	assert_true(world.attempts < ATTEMPTS_MAX);
+	client->request.responder = &client->responder;
 	client->request.op = OP_ISSUE;
 	client->request.coupon = intent->coupon;
 	client->request.user = intent->user;

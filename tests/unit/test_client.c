@@ -94,6 +94,7 @@ static int setup(void **state)
 	memset(&f, 0, sizeof(f));
 	f.server = -1;
 	f.address.len = sizeof(*in);
+	f.address.key = "";
 	in->sin_family = AF_INET;
 	in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	f.listener = socket(AF_INET, SOCK_STREAM, 0);
