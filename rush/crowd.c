@@ -148,7 +148,7 @@ int rush_crowd_start(struct rush_crowd *crowd, int64_t now_us)
 	int attempt;
 
 	while ((attempt = next_find(crowd, &due_us)) >= 0 && due_us <= now_us) {
-		int is_late = now_us - due_us >= crowd->plan->open.give_up_us;
+		int is_late = now_us - due_us >= RUSH_START_LATE_US;
 
 		if (!is_late && crowd->free_n == 0)
 			return RUSH_NONE;
@@ -280,12 +280,12 @@ int rush_crowd_is_over(const struct rush_crowd *crowd)
 
 int64_t rush_crowd_wake_us(const struct rush_crowd *crowd)
 {
-	int64_t give_up_us = crowd->plan->open.give_up_us, wake_us, expire_us;
+	int64_t wake_us, expire_us;
 
 	if (next_find(crowd, &wake_us) >= 0 && crowd->free_n == 0)
-		wake_us += give_up_us; /* nobody can start before another one ends */
+		wake_us += RUSH_START_LATE_US; /* nobody can start before another one ends */
 	if (crowd->oldest == NOBODY)
 		return wake_us;
-	expire_us = crowd->slots[crowd->oldest].due_us + give_up_us;
+	expire_us = crowd->slots[crowd->oldest].due_us + crowd->plan->open.give_up_us;
 	return expire_us < wake_us ? expire_us : wake_us;
 }

@@ -5,8 +5,11 @@
  *	              ▼                                                                   │
  *	schedule ──▶ due ── a slot is free ──▶ in a slot ── give_up_us after it was due ──┤
  *	              │                            │                                      │
- *	              └─ the patience has ended    └─ an answer, of whatever kind         └─ retries
- *	                 before a slot was free       ends it                                end
+ *	              └─ no slot was free in time  └─ an answer, of whatever kind         └─ retries
+ *	                                              ends it                                end
+ *
+ * Who cannot be started in time is not started at all: a user who begins when his patience is about
+ * to end asks the gateway for what nobody waits for.
  *
  * A user in a slot has a connection of its own, that of the slot's number. Its request is that of
  * its number in rush_requests, open from its first attempt until it ends. The time that an answer
@@ -15,6 +18,8 @@
 #pragma once
 
 #include "rush/tally.h"
+
+#define RUSH_START_LATE_US 100000 /* after a user was due, for want of a slot or of time */
 
 struct rush_press {
 	int64_t due_us;

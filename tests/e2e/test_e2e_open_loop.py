@@ -151,7 +151,7 @@ def test_connections_that_are_refused(stack, make_coupon, gateway_make):
 
 @pytest.mark.plain
 def test_more_users_than_connections(stack, make_coupon, gateway_make):
-    """A frozen gateway, and 10 connections at once: others start late, and give up in time."""
+    """A frozen gateway, and 10 connections at once: the others cannot be started in time."""
     coupon, gateway = make_coupon(1000), gateway_make(stack)
     with ThreadPoolExecutor(1) as pool:
         options = (*SMALL, "--connections", 10, "--give-up", "1s", "--retries", 0)
@@ -162,6 +162,7 @@ def test_more_users_than_connections(stack, make_coupon, gateway_make):
         told = ended.result()
     consistent(told)
     assert told["open_loop"]["connections_most"] == 10
+    assert told["answers"]["not_started"] > 20
     assert told["open_loop"]["gave_up"] + told["open_loop"]["gave_up_connecting"] >= 20
 
 

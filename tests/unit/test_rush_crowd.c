@@ -144,15 +144,15 @@ static void test_time_from_the_schedule(void **state)
 	nobody_starts(f, now_us - 1);
 	slot = start(f, 0, now_us);
 	assert_int_equal(answer(f, slot, 0, now_us + 300), 0);
-	now_us = f->due_us[1] + 700000;
+	now_us = f->due_us[1] + 70000;
 	slot = start(f, 1, now_us);
 	assert_int_equal(answer(f, slot, 0, now_us + 1000), 0);
 	times_us = rush_requests_times_us(&f->requests, RUSH_ENDS, &n);
 	assert_int_equal(n, 2);
 	assert_int_equal(times_us[0], 300);
-	assert_int_equal(times_us[1], 701000);
+	assert_int_equal(times_us[1], 71000);
 	assert_int_equal(rush_percentile(times_us, n, 5000), 300);
-	assert_int_equal(rush_percentile(times_us, n, 9900), 701000);
+	assert_int_equal(rush_percentile(times_us, n, 9900), 71000);
 	free(times_us);
 	assert_int_equal(f->crowd.good, 2);
 	assert_int_equal(f->crowd.answered_at[0], 2);
@@ -300,7 +300,7 @@ static void test_slots(void **state)
 
 	plan_change(f, 1, RUSH_PAUSE_NONE, SLOTS + 2);
 	for (uint32_t i = 0; i < SLOTS; i++)
-		slots[i] = start(f, i, now_us - (SLOTS - i));
+		slots[i] = start(f, i, f->due_us[i]);
 	nobody_starts(f, now_us);
 	assert_int_equal(f->crowd.open_most, SLOTS);
 	assert_int_equal(answer(f, slots[1], 0, now_us), 0);
@@ -308,7 +308,9 @@ static void test_slots(void **state)
 	assert_int_equal(taken, slots[1]);
 	nobody_starts(f, f->due_us[SLOTS + 1]);
 	assert_int_equal(f->requests.next, SLOTS + 1);
-	nobody_starts(f, f->due_us[SLOTS + 1] + GIVE_UP_US);
+	nobody_starts(f, f->due_us[SLOTS + 1] + RUSH_START_LATE_US - 1);
+	assert_int_equal(f->requests.next, SLOTS + 1);
+	nobody_starts(f, f->due_us[SLOTS + 1] + RUSH_START_LATE_US);
 	assert_int_equal(f->requests.next, SLOTS + 2);
 	assert_int_equal(f->requests.ends[RUSH_NOT_SENT], 1);
 	assert_int_equal(f->crowd.started, SLOTS + 1);
@@ -326,7 +328,7 @@ static void test_expire_in_order(void **state)
 
 	plan_change(f, 0, RUSH_PAUSE_NONE, SLOTS);
 	for (uint32_t i = 0; i < SLOTS; i++)
-		slots[i] = start(f, i, f->due_us[SLOTS - 1]);
+		slots[i] = start(f, i, f->due_us[i]);
 	answer(f, slots[1], 0, f->due_us[SLOTS - 1]);
 	assert_int_equal(rush_crowd_expire(&f->crowd, f->due_us[0] + GIVE_UP_US), slots[0]);
 	assert_int_equal(rush_crowd_expire(&f->crowd, f->due_us[2] + GIVE_UP_US), slots[2]);
