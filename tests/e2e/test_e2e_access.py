@@ -351,3 +351,30 @@ def test_what_is_bad_takes_away_what_was_good(guarded, presented):
                 lambda client=client, name=name: client.call("auth", token=bad[name])["code"] == 41
             )
             assert client.call("coupon", coupon=coupon)["code"] == 41, name
+
+
+def test_each_request_over_http_presents_its_own(guarded, presented):
+    """One that presents nothing has not what was presented before it on the same connection."""
+    coupon, texts, bad = presented
+    with dial(guarded.settings["COUPON_HTTP_LISTEN"], source=next(SOURCES)) as connection:
+        reader = connection.makefile("rb")
+
+        def status(text):
+            shown = f"Authorization: Bearer {text}\r\n" if text else ""
+            head = f"GET /v1/coupon?coupon={coupon} HTTP/1.1\r\nHost: localhost\r\n{shown}\r\n"
+            connection.sendall(head.encode())
+            told, length = int(reader.readline().split()[1]), 0
+            while (line := reader.readline().strip()) != b"":
+                name, _, value = line.partition(b":")
+                length = int(value) if name.lower() == b"content-length" else length
+            reader.read(length)
+            return told
+
+        for good in (texts["issue"], texts["HS256"]):
+            wait_until(lambda good=good: status(good) == 200)
+            assert [status(one) for one in (None, good, bad["a word"], None)] == [
+                401,
+                200,
+                401,
+                401,
+            ]
