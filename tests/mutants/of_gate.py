@@ -115,4 +115,12 @@ MUTANTS = [
         "tests/e2e/test_e2e_auth.py::test_keys_while_a_store_is_away",
         waits=True,
     ),
+    mutant(
+        "PROXY",
+        "the networks that the PROXY protocol is taken from",
+        "gateway/listen/arrival.c",
+        "if (is_in(&arrivals->balancers, address)) {",
+        "if (*arrivals->config->proxy_from) {",
+        "tests/e2e/test_e2e_proxy.py::test_others_have_no_header",
+    ),
 ]
