@@ -185,14 +185,14 @@ def dial(address, timeout=60.0, receive_bytes=None, source=""):
 class Client:
     """The gateway's socket, line by line: sends exactly the given bytes."""
 
-    def __init__(self, address, timeout=60.0):
+    def __init__(self, address, timeout=60.0, source=""):
         """address is host:port, or the path of a Unix socket."""
         if "/" in address:
             self.socket = socket.socket(socket.AF_UNIX)
             self.socket.settimeout(timeout)
             self.socket.connect(address)
         else:
-            self.socket = dial(address, timeout)
+            self.socket = dial(address, timeout, source=source)
         self.reader = self.socket.makefile("rb")
 
     def __enter__(self):

@@ -101,9 +101,14 @@ def test_a_connection_without_a_header_is_closed(gateway, header):
     assert gateway.metrics()[failed] == before + 1
 
 
-def test_others_have_no_header(gateway):
+def test_others_have_no_header(stack):
     """Who is no balancer cannot choose its address."""
-    with gateway.client() as client:
-        assert client.call("ping")["code"] == 0
-        client.send_bytes(line("192.0.2.1"))
-        assert client.read_reply()["code"] == 40
+    gateway = gateway_process(stack, "gateway-proxy", ready=None, **SETTINGS)
+    try:
+        wait_until(lambda: "event=ready" in gateway.log())
+        with gateway.client() as client:
+            assert client.call("ping")["code"] == 0
+            client.send_bytes(line("192.0.2.1"))
+            assert client.read_reply()["code"] == 40
+    finally:
+        gateway.end()
