@@ -31,6 +31,7 @@
 #define TIMEOUT_S 10 /* of an idle or slow connection */
 #define LIMIT_BYTES 8192
 #define TLS_TICK_MS 1000
+#define HTTP_FORBIDDEN 403 /* which evhttp does not name */
 
 struct monitor {
 	pthread_t thread;
@@ -39,6 +40,7 @@ struct monitor {
 	struct evhttp *evhttp;
 	struct evconnlistener *listener; /* evhttp's */
 	struct tls *tls;                 /* NULL: none is set */
+	int is_guarded;                  /* COUPON_TLS_CLIENT_CA is set */
 	struct ticker *ticker;           /* for the files of TLS */
 	int stop_fd;
 };
@@ -100,6 +102,19 @@ static const char *redis_word(const struct keeper_state *keeper)
 }
 
 /*
+ * Whether it may see what operators see: where there is a CA for clients, who has shown a
+ * certificate of it. One of another has ended the handshake.
+ */
+static int is_operator(struct evhttp_request *request, const struct monitor *monitor)
+{
+	struct evhttp_connection *connection = evhttp_request_get_connection(request);
+	struct bufferevent *stream = evhttp_connection_get_bufferevent(connection);
+
+	return !monitor->is_guarded ||
+	       SSL_get0_peer_certificate(bufferevent_openssl_get_ssl(stream)) != NULL;
+}
+
+/*
  * Ready means that it can settle. Redis and the publisher are reported; to settle it is enough that
  * Redis was once known to belong to this PostgreSQL.
  */
@@ -130,16 +145,27 @@ static void on_readyz(struct evhttp_request *request, const struct monitor *moni
 	relay_warnings(warnings);
 	if (monitor->tls && tls_trouble(monitor->tls))
 		cJSON_AddItemToArray(warnings, cJSON_CreateString(tls_trouble(monitor->tls)));
+	if (!is_operator(request, monitor)) {
+		cJSON_Delete(body);
+		body = checked(cJSON_CreateObject());
+		cJSON_AddBoolToObject(body, "ready", ready);
+	}
 	text = checked(cJSON_PrintUnformatted(body));
 	http_reply_json(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text);
 	free(text);
 	cJSON_Delete(body);
 }
 
-static void on_metrics(struct evhttp_request *request)
+static void on_metrics(struct evhttp_request *request, const struct monitor *monitor)
 {
-	struct evbuffer *body = checked(evbuffer_new());
+	struct evbuffer *body;
 
+	if (!is_operator(request, monitor)) {
+		http_reply_json(request, HTTP_FORBIDDEN,
+				"{\"message\":\"this needs a client certificate\"}");
+		return;
+	}
+	body = checked(evbuffer_new());
 	metrics_prometheus(body);
 	keeper_exposition(body);
 	http_reply(request, HTTP_OK, EXPOSITION_TYPE, body);
@@ -152,7 +178,7 @@ static void on_request(struct evhttp_request *request, void *monitor)
 	if (!path)
 		path = "";
 	if (strcmp(path, "/metrics") == 0)
-		on_metrics(request);
+		on_metrics(request, monitor);
 	else if (strcmp(path, "/healthz") == 0)
 		on_healthz(request);
 	else if (strcmp(path, "/readyz") == 0)
@@ -216,6 +242,7 @@ struct monitor *monitor_start(int fd, const struct config *config)
 	check(monitor->stop != NULL && monitor->evhttp != NULL);
 	event_add(monitor->stop, NULL);
 	monitor->tls = tls_new(config);
+	monitor->is_guarded = monitor->tls && *config->tls_client_ca;
 	monitor->ticker = ticker_new(monitor->base, TLS_TICK_MS, on_tick, monitor);
 	if (monitor->tls)
 		ticker_start(monitor->ticker);

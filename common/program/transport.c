@@ -66,8 +66,9 @@ static void postgres_check(const char *setting, const char *url)
 }
 
 /*
- * A listener that other machines reach must have TLS, and of the gateway COUPON_AUTH=required: else
- * the process ends with a sentence, unless the operator answers for it.
+ * A listener that other machines reach must have TLS, and ask who is there, the gateway's by
+ * COUPON_AUTH=required, the worker's by certificates: else the process ends with a sentence, unless
+ * the operator answers for it.
  */
 static void listener_check(const struct config *config, const char *part, const char *setting,
 			   const char *address, int is_safe, const char *wanted)
@@ -106,8 +107,8 @@ static void listeners_check(const struct config *config, enum config_program pro
 			       is_safe, of_gateway);
 	} else if (program == CONFIG_WORKER) {
 		listener_check(config, "worker", "COUPON_WORKER_HTTP_LISTEN",
-			       config->worker_http_listen, has_tls,
-			       "COUPON_TLS_CERT and COUPON_TLS_KEY");
+			       config->worker_http_listen, has_tls && *config->tls_client_ca,
+			       "COUPON_TLS_CERT, COUPON_TLS_KEY and COUPON_TLS_CLIENT_CA");
 	}
 }
 

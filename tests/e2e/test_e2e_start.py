@@ -219,4 +219,6 @@ def test_listeners_that_others_reach(stack, tmp_path):
         assert run(stack, "coupon-gateway", "-n", **safe).returncode == 0
     listen = {**none, "COUPON_WORKER_HTTP_LISTEN": "0.0.0.0:7481"}
     assert run(stack, "coupon-worker", "-n", **listen).returncode == 1
-    assert run(stack, "coupon-worker", "-n", **{**listen, **cert}).returncode == 0
+    assert run(stack, "coupon-worker", "-n", **{**listen, **cert}).returncode == 1
+    clients = {"COUPON_TLS_CLIENT_CA": cert["COUPON_TLS_CERT"]}
+    assert run(stack, "coupon-worker", "-n", **{**listen, **cert, **clients}).returncode == 0

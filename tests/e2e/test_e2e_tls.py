@@ -257,6 +257,29 @@ def test_a_certificate_stands_for_a_key(stack, tls_gateway, authority):
     wait_until(lambda: code(key, "stats") == 41)
 
 
+def test_operators_of_a_worker_have_certificates(stack, worker_make, authority):
+    """Others learn whether it lives and is ready."""
+    authority.certificate("server")
+    authority.certificate("operator")
+    worker = worker_make(
+        stack,
+        COUPON_TLS_CERT=authority.folder / "server.pem",
+        COUPON_TLS_KEY=authority.folder / "server.key",
+        COUPON_TLS_CLIENT_CA=authority.path,
+    )
+    url = f"https://{worker.settings['COUPON_WORKER_HTTP_LISTEN']}"
+    operator = tuple(str(authority.folder / f"operator.{kind}") for kind in ("pem", "key"))
+
+    def get(path, cert=None):
+        return requests.get(url + path, verify=str(authority.path), cert=cert, timeout=60)
+
+    wait_until(lambda: get("/readyz").status_code == 200)
+    assert get("/readyz").json() == {"ready": True} and get("/healthz").json()["status"] == "ok"
+    assert get("/metrics").status_code == 403 and "certificate" in get("/metrics").text
+    assert get("/readyz", operator).json()["rabbitmq"] == "ok"
+    assert "couponmq_worker_messages_total" in get("/metrics", operator).text
+
+
 def test_client_certificates(tls_gateway, authority, tmp_path):
     """Nobody needs one; one of another CA is refused."""
     authority.certificate("shop", names="DNS:shop")
