@@ -123,4 +123,20 @@ MUTANTS = [
         "if (*arrivals->config->proxy_from) {",
         "tests/e2e/test_e2e_proxy.py::test_others_have_no_header",
     ),
+    mutant(
+        "access",
+        "the certificate of who watches a worker",
+        "worker/monitor.c",
+        "bufferevent_openssl_get_ssl(stream)) != NULL;",
+        "bufferevent_openssl_get_ssl(stream)) != request;",
+        "tests/e2e/test_e2e_tls.py::test_operators_of_a_worker_have_certificates",
+    ),
+    mutant(
+        "P11",
+        "the second after which nothing is begun for who has gone",
+        "gateway/listen/request.c",
+        "(now_us - request->begun_us) / 1000 >= ABANDONED_MS;",
+        "(now_us - request->begun_us) / 1000 >= 60 * ABANDONED_MS;",
+        "unit_test_admission::test_those_who_have_left",
+    ),
 ]
