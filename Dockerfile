@@ -24,7 +24,7 @@ FROM debian:${DEBIAN}-slim
 COPY --from=builder /libraries /libraries
 RUN apt-get update \
 	&& DEBIAN_FRONTEND=noninteractive xargs apt-get install -y --no-install-recommends \
-		ca-certificates </libraries \
+		ca-certificates openssl </libraries \
 	&& rm -rf /var/lib/apt/lists/* \
 	&& groupadd --gid 7411 couponmq \
 	&& useradd --uid 7411 --gid couponmq --no-create-home --home-dir /nonexistent \

@@ -1,0 +1,123 @@
+"""What make compose-env writes, and docker-compose.yml makes of it, without an engine."""
+
+import json
+import os
+import shutil
+import ssl
+import subprocess
+
+import pytest
+from stack import ROOT
+
+NAMES = "coupons.example,192.0.2.10"
+COMPOSE = shutil.which("docker-compose")
+
+
+def environment(**more):
+    return {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **more}
+
+
+def env_make(folder, **variables):
+    path = folder / ".env"
+    subprocess.run(
+        [ROOT / "scripts/compose-env.sh", path], env=environment(**variables), check=True,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    return dict(line.split("=", 1) for line in path.read_text().splitlines())
+
+
+def compose_config(folder, **variables):
+    if not COMPOSE:
+        pytest.skip("there is no docker-compose")
+    told = subprocess.run(
+        [COMPOSE, "--env-file", folder / ".env", "config"], cwd=ROOT,
+        env=environment(**variables), stdout=subprocess.PIPE, text=True, check=True,
+    ).stdout  # fmt: skip
+    yaml = pytest.importorskip("yaml")
+    return yaml.safe_load(told)["services"]
+
+
+def published(service):
+    return [json.dumps(port) for port in service["ports"]]
+
+
+def test_without_tls_nothing_is_reachable_from_elsewhere(tmp_path):
+    settings = env_make(tmp_path)
+    assert all(name.endswith("PASSWORD") for name in settings)
+    assert not (tmp_path / ".couponmq").exists()
+    services = compose_config(tmp_path)
+    assert all("127.0.0.1" in port for port in published(services["gateway"]))
+
+
+def test_certificate_is_verified_by_its_ca_and_the_keys_are_private(tmp_path):
+    env_make(tmp_path, TLS="yes", NAMES=NAMES)
+    files = tmp_path / ".couponmq"
+    for option, name in (
+        ("-verify_hostname", "coupons.example"),
+        ("-verify_hostname", "gateway"),
+        ("-verify_ip", "192.0.2.10"),
+        ("-verify_ip", "127.0.0.1"),
+    ):
+        subprocess.run(
+            ["openssl", "verify", "-CAfile", files / "ca.pem", option, name,
+             files / "gateway/cert.pem"], check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files / "gateway/cert.pem", files / "gateway/key.pem")
+    assert (files / "ca.key").stat().st_mode & 0o777 == 0o600
+    key = (files / "gateway/key.pem").stat()
+    assert key.st_mode & 0o777 == 0o640
+    assert key.st_gid == (7411 if os.getuid() == 0 else os.getgid())
+    assert sorted(path.name for path in (files / "gateway").iterdir()) == ["cert.pem", "key.pem"]
+    assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_second_run_keeps_files_and_settings(tmp_path):
+    env_make(tmp_path)
+    (tmp_path / ".env").open("a").write("COUPON_BIND=192.0.2.10\n")
+    first = env_make(tmp_path, TLS="yes", NAMES=NAMES)
+    key = (tmp_path / ".couponmq/gateway/key.pem").read_bytes()
+    assert first["COUPON_BIND"] == "192.0.2.10"
+    assert env_make(tmp_path, TLS="yes", NAMES="other.example") == first
+    assert (tmp_path / ".couponmq/gateway/key.pem").read_bytes() == key
+    assert not (tmp_path / ".env.new").exists()
+
+
+def test_compose_file_without_tls_is_not_published(tmp_path):
+    """It would be published, and the listeners would have no TLS."""
+    (tmp_path / ".env").write_text("COMPOSE_FILE=docker-compose.yml\n")
+    with pytest.raises(subprocess.CalledProcessError):
+        env_make(tmp_path, TLS="yes")
+    assert (tmp_path / ".env").read_text() == "COMPOSE_FILE=docker-compose.yml\n"
+
+
+def test_with_tls_the_gateway_needs_keys(tmp_path):
+    settings = env_make(tmp_path, TLS="yes", NAMES=NAMES)
+    services = compose_config(tmp_path, COUPON_AUTH="off", COUPON_INSECURE="yes")
+    gateway = services["gateway"]["environment"]
+    assert gateway["COUPON_AUTH"] == "required"
+    assert gateway["COUPON_INSECURE"] == "no"
+    assert gateway["COUPON_TLS_CERT"] == "/etc/couponmq/gateway/cert.pem"
+    assert gateway["COUPON_HTTP_HOSTS"] == "gateway,coupons.example"
+    assert all("0.0.0.0" in port for port in published(services["gateway"]))
+    group = settings["COUPON_FILES_GROUP"]
+    assert [str(each) for each in services["gateway"]["group_add"]] == [group]
+    mounted = json.dumps([service.get("volumes", []) for service in services.values()])
+    assert f"{tmp_path}/.couponmq/gateway" in mounted and "ca.key" not in mounted
+
+
+def test_settings_reach_the_programs(tmp_path):
+    env_make(tmp_path)
+    passed = {
+        "gateway": ("COUPON_AUTH", "COUPON_INSECURE", "COUPON_TOKEN_KEYS", "COUPON_TOKEN_ISSUER",
+                    "COUPON_TOKEN_AUDIENCE", "COUPON_TOKEN_LEEWAY_S", "COUPON_RATE_ADDRESS",
+                    "COUPON_RATE_USER", "COUPON_PROXY_FROM"),
+        "couponctl": ("COUPON_GATEWAY_KEY",),
+    }  # fmt: skip
+    values = {name: f"value-{name}" for names in passed.values() for name in names}
+    services = compose_config(tmp_path, **values, COMPOSE_PROFILES="tools")
+    for service, names in passed.items():
+        for name in names:
+            assert services[service]["environment"][name] == values[name]
+    # Its port is not published: what the gateway is told does not stop it.
+    assert services["worker"]["environment"]["COUPON_INSECURE"] == "yes"
