@@ -137,6 +137,22 @@ class Trust:
         return context
 
 
+def with_faults(stack, name):
+    """The program of the build with fault points, once it is there: the parts of a whole run are
+    built beside each other."""
+    path = stack.build_dir.with_name(f"{stack.build_dir.name}-fault") / name
+
+    def runs():
+        try:
+            done = subprocess.run([path, "--version"], stdout=subprocess.DEVNULL, check=False)
+        except OSError:  # it is not there, or is being written
+            return False
+        return done.returncode == 0
+
+    wait_until(runs)
+    return path
+
+
 TRUST = Trust() if os.environ.get("TLS") == "yes" else None  # as scripts/stack.sh has it
 PLAIN = []  # not empty: in spite of that this test's own gateways are plain
 # What a socket that does not wait raises.

@@ -13,7 +13,7 @@ import requests
 from events import Subscriber, in_order
 from process import Worker, metrics_read
 from relay import Relay, port_of
-from stack import wait_until
+from stack import wait_until, with_faults
 from ulid import ulid_make, ulid_uuid
 
 SETTLE = (
@@ -233,7 +233,7 @@ def fault_worker(rough, rough_pg):
     def make(fault):
         rough.stop("worker-1")
         usual = rough.build_dir
-        rough.build_dir = usual.with_name(f"{usual.name}-fault")
+        rough.build_dir = with_faults(rough, "coupon-worker").parent
         try:
             made.append(Worker(rough, "worker-fault", {**rough.settings, "COUPON_FAULT": fault}))
         finally:

@@ -18,7 +18,7 @@ import redis
 from codes import Codes, column
 from relay import Relay, port_of
 from sent import script_sent
-from stack import wait_until
+from stack import wait_until, with_faults
 
 WRONG = {"code": 7, "status": "code_invalid", "message": "no such exchange code"}
 
@@ -295,7 +295,7 @@ def test_revoke_that_is_killed_between_the_stores(stack, redeem):
     """PostgreSQL has it revoked; the keeper tells Redis."""
     coupon = stack.coupon_make(10)
     (code,) = redeem.made(coupon, 1)
-    program = stack.build_dir.with_name(f"{stack.build_dir.name}-fault") / "couponctl"
+    program = with_faults(stack, "couponctl")
     killed = subprocess.run(
         [program, "codes", "revoke", code],
         env={**os.environ, **stack.env_of("operator"), "COUPON_FAULT": "revoke_committed:1:kill"},

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from stack import wait_until
+from stack import wait_until, with_faults
 
 
 def issue(client, coupon, user, **members):
@@ -174,7 +174,7 @@ def test_malformed_records_of_the_user_are_not_taken_for_released(stack, gateway
 def test_killed_between_the_stores(stack, gateway, point, returns):
     coupon = stack.coupon_make(3, void_returns=returns)
     receive = issue(gateway, coupon, 1)
-    program = stack.build_dir.with_name(f"{stack.build_dir.name}-fault") / "couponctl"
+    program = with_faults(stack, "couponctl")
     killed = subprocess.run(
         [str(program), "void", receive],
         env={**os.environ, **stack.env_of("operator"), "COUPON_FAULT": f"{point}:1:kill"},
