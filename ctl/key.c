@@ -5,6 +5,7 @@
  */
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/key_copy.h"
 #include "common/log/log.h"
 #include "common/message/api_key.h"
@@ -43,6 +44,7 @@ static const char *redis_tell(struct db *db, struct redis_client *redis)
 	int64_t to = column_number(counts, 0, "keys_version"), from;
 	enum key_copied copied = KEY_COPIED;
 
+	fault_point(FAULT_KEY_BEFORE_REDIS);
 	if (key_copy_version(redis, &from))
 		copied = KEY_COPY_FAILED;
 	while (copied == KEY_COPIED && from < to) {
@@ -120,6 +122,7 @@ static void text_print(char text[TEXT_SIZE], const char *id, const char *else_do
 {
 	int failed;
 
+	fault_point(FAULT_KEY_BEFORE_PRINT);
 	setvbuf(stdout, NULL, _IONBF, 0); /* no copy stays in a buffer */
 	failed = puts(text) < 0;
 	OPENSSL_cleanse(text, TEXT_SIZE);

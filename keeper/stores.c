@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/hash.h"
+#include "common/fault.h"
 #include "common/key_copy.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
@@ -422,8 +423,10 @@ static int keys_page_copy(struct keeper_stores *stores, struct keeper_context *c
 
 	if (!rows)
 		return -1;
+	fault_point(FAULT_KEEPER_BEFORE_KEYS);
 	copied = key_copy_write(context->redis, stores->installation, rows, &stores->keys_copied,
 				stores->keys_version);
+	fault_point(FAULT_KEEPER_AFTER_KEYS);
 	if (copied == KEY_COPIED)
 		metrics_add(KEEPER_METRIC_KEYS_COPIED, PQntuples(rows));
 	else

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 
@@ -12,7 +13,7 @@ import pytest
 
 from installation import another_installation
 from process import metrics_read
-from stack import wait_until
+from stack import wait_until, with_faults
 
 KEYS, VERSION = "couponmq:keys", "version"
 TEXT = re.compile(r"cmq_([0-9a-hjkmnp-tv-z]{10})_[A-Za-z0-9_-]{43}")
@@ -263,6 +264,43 @@ def test_a_change_that_its_command_did_not_tell_redis(keys):
     wait_until(keys.agree)
     assert keys.copied()[0][key]["revoked"] is True
     assert keys.metric("keys_copied_total") == copied + 1
+
+
+def killed(keys, point, *command):
+    """Returns what it has printed."""
+    told = subprocess.run(
+        [with_faults(keys.stack, "couponctl"), "key", *command],
+        env={
+            **os.environ,
+            **keys.stack.env_of("operator"),
+            "COUPON_FAULT": f"{point}:1:kill",
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert told.returncode == -signal.SIGKILL
+    return told.stdout
+
+
+def test_killed_between_the_stores(keys):
+    """PostgreSQL has the change, and the keeper tells Redis; a secret is printed or is not."""
+    create = ("create", "--name", "shop", "--role", "read")
+    for point, is_printed in (("key_before_print", False), ("key_before_redis", True)):
+        before = keys.own()[0]
+        assert bool(TEXT.fullmatch(killed(keys, point, *create)[:-1])) == is_printed
+        (key,) = keys.own()[0].keys() - before.keys()
+        wait_until(keys.agree)
+        text = killed(keys, point, "rotate", key, "--overlap", "0s")[:-1]
+        wait_until(keys.agree)
+        record = keys.copied()[0][key]
+        assert record["version"] == keys.own()[1] and bool(text) == is_printed
+        if is_printed:
+            assert record["sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    killed(keys, "key_before_redis", "revoke", key)
+    assert keys.own()[0][key]["revoked"] is True
+    wait_until(keys.agree)
 
 
 def test_redis_has_lost_all_keys(keys):

@@ -1,7 +1,7 @@
 """
 What goes on around the load in every scenario, and its judgement: an operator voids receives of the
-load and edits their terms, users redeem codes, and all events reach a subscriber's queue and a
-webhook, whose endpoint fails now and then.
+load and edits their terms, users redeem codes, API keys of guests come and go (guests.py), and all
+events reach a subscriber's queue and a webhook, whose endpoint fails now and then.
 
 What PostgreSQL has at the end, each row, rejection, void and entry of the history, is one event
 with its own id, and nothing else is; without copies, the events of a coupon have the order of the
@@ -15,6 +15,7 @@ import random
 import threading
 
 import pika.exceptions
+from guests import Guests
 from operate import voids
 from part import Violation
 from redeemers import Redeemers
@@ -64,11 +65,12 @@ class Around:
         self.endpoint = Endpoint(lambda _: 503 if self.chance.random() < REFUSED else 204)
         self.webhooks = Webhooks(self.stack)
         self.webhook, self.secret = self.webhooks.add(self.endpoint.url())
-        self.redeemers = self.operator = None
+        self.redeemers = self.operator = self.guests = None
 
     def start(self, chance):
         """The load is running."""
         self.redeemers = Redeemers(self.rig, chance, threads=1, every_s=REDEEM_EVERY_S)
+        self.guests = Guests(self.rig, chance)
         seed = chance.randrange(2**32)
         self.operator = threading.Thread(target=self._operate, args=(seed,), daemon=True)
         self.operator.start()
@@ -88,6 +90,8 @@ class Around:
             self.operator.join(JOIN_S)
         if self.redeemers:
             self.redeemers.stop()
+        if self.guests:
+            self.guests.stop()
         if self.errors:
             raise self.errors[0]
 
@@ -96,6 +100,8 @@ class Around:
         self.ending.set()
         if self.redeemers:
             self.redeemers.is_ending.set()
+        if self.guests:
+            self.guests.is_ending.set()
         self.endpoint.close()
         self.webhooks.close()
         with contextlib.suppress(pika.exceptions.AMQPError):  # the broker may have lost the queue
@@ -104,6 +110,7 @@ class Around:
     def judge(self, events):
         """events: which of them can be judged, see scenario.py."""
         self.redeemers.judge()
+        self.guests.judge()
         with self.rig.pg() as pg:
             wait_until(lambda: pg.execute(LEFT, (self.webhook,)).fetchone() == (0,), WAIT_S)
             coupons = [self.redeemers.coupon, *(one.coupon for one in self.rig.load.campaigns)]

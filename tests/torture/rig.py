@@ -341,6 +341,7 @@ class Rig:
     def _run_loaded(self, scenario, chance, seed):
         began = time.monotonic()
         self._allowed = Allowed(scenario.answers, scenario.reasons, scenario.unknown)
+        self.postgresql_goes_back = scenario.events == "complete"
         around = Around(self)
         self.on_end(around.close)
         campaigns = [

@@ -10,6 +10,7 @@ import subprocess
 import pika
 
 from events import Subscriber, in_order
+from guests import KEYS, Guests, keys_agree
 from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length
 from redeemers import Revokers
 from scenario import (
@@ -317,6 +318,24 @@ def late_counted(rig, _chance):
     killed_keeper_is_replaced(rig, part)
 
 
+def keeper_copies_keys(rig, chance, point):
+    """Redis has none of the API keys, which are several pages: the keeper dies at one of them."""
+    with rig.pg() as pg:
+        pg.execute(
+            "SELECT api_key_create(lpad(n::text, 10, '0'), 'x', '{read}', NULL, NULL, NULL,"
+            " decode(repeat('ab', 32), 'hex')) FROM generate_series(1, 250) AS n"
+            " WHERE NOT EXISTS (SELECT FROM api_key WHERE id = lpad(n::text, 10, '0'))"
+        )
+    rig.wait(lambda: keys_agree(rig))
+    part = keeper_only(rig, f"{point}:{chance.randint(1, 3)}:kill")
+    with rig.redis() as cache:
+        while part.alive():  # a command of the guests may have copied them
+            cache.delete(KEYS)
+            rig.wait(lambda: not part.alive() or keys_agree(rig))
+    killed_keeper_is_replaced(rig, part)
+    rig.wait(lambda: keys_agree(rig))
+
+
 KEEPER_KILLS = {
     "keeper_after_election": keeper_after_election,
     "rebuild_page_opened": rebuild_page_opened,
@@ -330,6 +349,8 @@ KEEPER_KILLS = {
         rig, "keeper_before_expiry_mark"
     ),
     "keeper_before_remove": keeper_before_remove,
+    "keeper_before_keys": lambda rig, chance: keeper_copies_keys(rig, chance, "keeper_before_keys"),
+    "keeper_after_keys": lambda rig, chance: keeper_copies_keys(rig, chance, "keeper_after_keys"),
 }
 
 
@@ -426,6 +447,14 @@ def revoke_killed_at(rig, chance, point):
     rig.wait_answers(300)
 
 
+def key_killed_at(rig, chance, point):
+    """Commands of API keys die at it, one after the other; the keeper tells Redis."""
+    guests = Guests(rig, chance, fault=point, every_s=(0.0, 0.2))
+    rig.on_stop(guests.stop)
+    rig.on_judge(guests.judge)
+    rig.wait(lambda: guests.killed >= 10)
+
+
 def allowed_at(point):
     if point.startswith("rebuild_") or point == "late_counted":
         return REDIS_LOSES
@@ -460,6 +489,8 @@ def kill_scenario(point):
             relay_killed_at(rig, chance, point)
         elif point == "revoke_committed":
             revoke_killed_at(rig, chance, point)
+        elif point.startswith("key_"):
+            key_killed_at(rig, chance, point)
         elif point.startswith("void_"):
             void_killed_at(rig, chance, point)
         elif point.startswith("release_"):
