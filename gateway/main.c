@@ -19,6 +19,7 @@
 #include "gateway/gate/limits.h"
 #include "gateway/gate/gate.h"
 #include "gateway/gateway.h"
+#include "gateway/kernel.h"
 #include "gateway/listen/arrival.h"
 #include "gateway/listen/http_origin.h"
 #include "gateway/metrics.h"
@@ -219,16 +220,6 @@ static void help(void)
 }
 
 /* Raises the limit of descriptors as far as the system allows. */
-static void descriptors_raise(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-		limit.rlim_cur = limit.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &limit);
-	}
-}
-
 static void sockets_bind(const struct config *config, struct gateway_sockets *sockets)
 {
 	sockets->api[0] = bind_tcp("COUPON_LISTEN", config->listen);
@@ -271,7 +262,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	signal(SIGPIPE, SIG_IGN);
-	descriptors_raise();
+	kernel_prepare(&config);
 	sockets_bind(&config, &sockets);
 	metrics_share((size_t)config.processes);
 	doubt_init((size_t)config.processes);

@@ -17,8 +17,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG 4096
-
 /* Splits a copy of the address, which is returned; NULL for off. */
 static char *address_split(const char *setting, const char *address, char **host, int *port)
 {
@@ -60,7 +58,7 @@ int bind_tcp(const char *setting, const char *address)
 	if (fd < 0)
 		log_fatal("%s is \"%s\": %s", setting, address, strerror(errno));
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (bind(fd, list->ai_addr, list->ai_addrlen) || listen(fd, BACKLOG))
+	if (bind(fd, list->ai_addr, list->ai_addrlen) || listen(fd, LISTEN_BACKLOG))
 		log_fatal("%s is \"%s\": %s", setting, address, strerror(errno));
 	freeaddrinfo(list);
 	free(text);
@@ -121,7 +119,7 @@ int bind_unix(const char *setting, const char *path)
 	strcpy(address.sun_path, path);
 	unix_path_clear(setting, &address);
 	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) ||
-	    listen(fd, BACKLOG))
+	    listen(fd, LISTEN_BACKLOG))
 		log_fatal("%s is \"%s\": %s", setting, path, strerror(errno));
 	return fd;
 }

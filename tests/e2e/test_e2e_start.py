@@ -222,3 +222,10 @@ def test_listeners_that_others_reach(stack, tmp_path):
     assert run(stack, "coupon-worker", "-n", **{**listen, **cert}).returncode == 1
     clients = {"COUPON_TLS_CLIENT_CA": cert["COUPON_TLS_CERT"]}
     assert run(stack, "coupon-worker", "-n", **{**listen, **cert, **clients}).returncode == 0
+
+
+def test_limits_of_the_kernel_are_told(stack, gateway_make):
+    few = gateway_make(stack, descriptors_max=300, COUPON_CONNECTIONS_MAX=101)
+    assert "event=kernel_limit name=RLIMIT_NOFILE value=300 wanted=301" in few.log()
+    enough = gateway_make(stack, descriptors_max=301, COUPON_CONNECTIONS_MAX=101)
+    assert "RLIMIT_NOFILE" not in enough.log()
