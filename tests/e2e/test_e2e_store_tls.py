@@ -233,6 +233,7 @@ def named(url, name):
     return elsewhere(url, f"{name}.slow.test")
 
 
+@pytest.mark.usefixtures("tls_stores")  # PostgreSQL has TLS
 def test_a_store_elsewhere_without_tls_is_warned_about(
     tls_stack, gateway_make, worker_make, slow_names
 ):
