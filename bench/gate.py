@@ -1,5 +1,5 @@
-"""What TLS, API keys and tokens of users cost. Beside the gateway of the stack, which has none of
-them, others take turns with it; what is compared follows each other."""
+"""What TLS, API keys and tokens of users cost: a gateway without them and one with them take turns,
+on the stores of one stack."""
 
 import base64
 import json

@@ -78,9 +78,8 @@ static void address_begin(struct gateway_address *address, const struct config *
 	address->key = config->gateway_key;
 	if (strspn(address->key, KEY_CHARACTERS) < strlen(address->key) ||
 	    strlen(address->key) > GATEWAY_KEY_MAX)
-		log_fatal("COUPON_GATEWAY_KEY is not shown: allowed is an API key or a token of up "
-			  "to %d "
-			  "letters, digits and . _ -",
+		log_fatal("COUPON_GATEWAY_KEY is not shown: allowed are up to %d letters, digits "
+			  "and . _ - of an API key or a token",
 			  GATEWAY_KEY_MAX);
 }
 

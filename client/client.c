@@ -216,8 +216,8 @@ static void verdict_take(struct client *client, uint32_t i, const struct client_
 		connection_ready(client, i);
 		return;
 	}
-	snprintf(why, sizeof(why), "to COUPON_GATEWAY_KEY it says \"%s\"",
-		 answer < ANSWER_COUNT ? answer_status(answer) : "?");
+	snprintf(why, sizeof(why), "it refuses COUPON_GATEWAY_KEY: %s",
+		 answer < ANSWER_COUNT ? answer_status(answer) : "no answer that is known");
 	connection_end(client, i,
 		       answer == ANSWER_UNAUTHORIZED || answer == ANSWER_FORBIDDEN ? EACCES : 0,
 		       why);

@@ -97,8 +97,7 @@ struct client {
 	uint32_t disconnections;
 	/* Why the last connection ended or could not be opened; "": none did. */
 	char error[160];
-	/* Its errno, EACCES also for a key that is refused; 0: the gateway has ended it, or
-	 * client_close(). */
+	/* Its errno; EACCES: the key was refused. 0: the gateway or client_close() has ended it. */
 	int error_number;
 	uint32_t source_next; /* of sources */
 	char *received;       /* STREAM_BYTES */

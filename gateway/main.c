@@ -32,7 +32,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -219,7 +218,6 @@ static void help(void)
 	config_help(CONFIG_GATEWAY, stdout);
 }
 
-/* Raises the limit of descriptors as far as the system allows. */
 static void sockets_bind(const struct config *config, struct gateway_sockets *sockets)
 {
 	sockets->api[0] = bind_tcp("COUPON_LISTEN", config->listen);

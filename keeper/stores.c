@@ -2,8 +2,8 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/hash.h"
 #include "common/fault.h"
+#include "common/hash.h"
 #include "common/key_copy.h"
 #include "common/log/log.h"
 #include "common/message/number.h"

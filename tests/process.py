@@ -1,6 +1,7 @@
 """Programs of couponmq as children of the test, which sets their settings and reads their exit
 codes."""
 
+import json
 import os
 import resource
 import signal
@@ -14,6 +15,7 @@ from stack import Client, port_free, process_gone, process_tree, url_of, wait_un
 
 ENDS_S = 120
 NOBODY = 65534
+ISSUER, AUDIENCE = "https://shop.example", "couponmq"  # of tokens
 LINES_SHOWN = 60  # of the log, when a test fails
 
 
@@ -176,3 +178,25 @@ def gateway_process(stack, name, ready=True, descriptors_max=None, unprivileged=
     if ready:
         wait_until(gateway.ready)
     return gateway
+
+
+def jwks_write(folder, jwks):
+    """A file of token keys that a gateway takes."""
+    folder.chmod(0o755)
+    path = folder / "jwks.json"
+    path.write_text(json.dumps(jwks))
+    path.chmod(0o600)
+    return path
+
+
+def guarded_process(stack, name, jwks):
+    """A gateway where each request needs a key, or a token by this file."""
+    return gateway_process(
+        stack,
+        name,
+        COUPON_AUTH="required",
+        COUPON_TOKEN_KEYS=str(jwks),
+        COUPON_TOKEN_ISSUER=ISSUER,
+        COUPON_TOKEN_AUDIENCE=AUDIENCE,
+        COUPON_TOKEN_LEEWAY_S="0",
+    )

@@ -11,10 +11,10 @@
 
 /* Non-blocking sockets, as named by settings. One that cannot be bound ends the process. */
 
-/* Ends the process with a sentence unless `address` is host:port or off; binds nothing. */
-void bind_check(const char *setting, const char *address);
 #define LISTEN_BACKLOG 4096 /* connections that wait to be accepted, if the kernel allows so many */
 
+/* Ends the process with a sentence unless `address` is host:port or off; binds nothing. */
+void bind_check(const char *setting, const char *address);
 int bind_tcp(const char *setting, const char *address); /* -1 for off */
 /*
  * Replaces the socket file of a process that is gone. Anything else at the path, for instance a

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from process import gateway_process
+from process import AUDIENCE, ISSUER, guarded_process, jwks_write
 from stack import Client, dial, wait_until
 
-ISSUER, AUDIENCE, USER = "https://shop.example", "couponmq", "42"
+USER = "42"
 SECRET = b"0123456789abcdef0123456789abcde\xff"
 OPENAPI = Path(__file__).parents[2] / "docs" / "openapi.json"
 
@@ -179,19 +179,8 @@ def issuer(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def guarded(stack, issuer, tmp_path_factory):
-    path = tmp_path_factory.mktemp("access") / "jwks.json"
-    path.parent.chmod(0o755)
-    path.write_text(json.dumps(issuer.jwks))
-    path.chmod(0o600)
-    gateway = gateway_process(
-        stack,
-        "gateway-access",
-        COUPON_AUTH="required",
-        COUPON_TOKEN_KEYS=str(path),
-        COUPON_TOKEN_ISSUER=ISSUER,
-        COUPON_TOKEN_AUDIENCE=AUDIENCE,
-        COUPON_TOKEN_LEEWAY_S="0",
-    )
+    path = jwks_write(tmp_path_factory.mktemp("access"), issuer.jwks)
+    gateway = guarded_process(stack, "gateway-access", path)
     yield gateway
     gateway.end()
 

@@ -15,11 +15,10 @@ import psycopg
 import pytest
 import requests
 
-from process import gateway_process
+from process import AUDIENCE, ISSUER, gateway_process, guarded_process, jwks_write
 from stack import Client, wait_until
 
 SECRET = os.urandom(32)
-ISSUER, AUDIENCE = "https://shop.example", "couponmq"
 NOT_THIS = (42, 403)
 
 
@@ -48,21 +47,9 @@ def token(secret=SECRET, header=None, **claims):
 
 @pytest.fixture(scope="module")
 def guarded(stack, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("jwks")
-    folder.chmod(0o755)
-    jwks = folder / "jwks.json"
     key = {"kty": "oct", "kid": "one", "k": b64(SECRET)}
-    jwks.write_text(json.dumps({"keys": [key]}))
-    jwks.chmod(0o600)
-    gateway = gateway_process(
-        stack,
-        "gateway-guarded",
-        COUPON_AUTH="required",
-        COUPON_TOKEN_KEYS=str(jwks),
-        COUPON_TOKEN_ISSUER=ISSUER,
-        COUPON_TOKEN_AUDIENCE=AUDIENCE,
-        COUPON_TOKEN_LEEWAY_S="0",
-    )
+    path = jwks_write(tmp_path_factory.mktemp("jwks"), {"keys": [key]})
+    gateway = guarded_process(stack, "gateway-guarded", path)
     yield gateway
     gateway.end()
 
@@ -352,7 +339,7 @@ def test_programs_present_a_key(stack, guarded, coupons, tmp_path):
         done = run(*words, COUPON_GATEWAY_KEY_FILE=str(file))
         assert done.returncode == 0, (words, done.stdout, done.stderr)
     refused = run(*issue, COUPON_GATEWAY_KEY="cmq_wrong").stderr
-    assert 'to COUPON_GATEWAY_KEY it says "unauthorized"' in refused
+    assert "it refuses COUPON_GATEWAY_KEY: unauthorized" in refused
     refused = run(*issue, COUPON_GATEWAY_KEY="no key").stderr
     assert "COUPON_GATEWAY_KEY" in refused and "allowed" in refused and "no key" not in refused
 
