@@ -126,6 +126,17 @@ void client_close(struct client *client, uint32_t i, const char *why)
 	connection_end(client, i, 0, why);
 }
 
+void client_close_unopened(struct client *client, int64_t before_us)
+{
+	for (uint32_t i = 0; i < client->n; i++) {
+		const struct client_connection *c = &client->list[i];
+
+		if (c->state != CLIENT_CLOSED && c->state != CLIENT_CONNECTED &&
+		    c->begun_us < before_us)
+			connection_end(client, i, ETIMEDOUT, "the gateway does not answer");
+	}
+}
+
 static void connection_fail(struct client *client, uint32_t i, int error)
 {
 	connection_end(client, i, error, strerror(error));
@@ -154,6 +165,7 @@ void client_connect(struct client *client, uint32_t i)
 		return;
 	}
 	c->state = CLIENT_CONNECTING;
+	c->begun_us = client->now_us;
 	client->closed_n--;
 	watch(client, i, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
 }

@@ -52,6 +52,7 @@ struct client_connection {
 	struct http_reply http;
 	struct backoff backoff;
 	int64_t retry_us; /* closed: when to connect again */
+	int64_t begun_us; /* when it began to connect */
 };
 
 /* What a reply line has, until the next one. */
@@ -124,6 +125,9 @@ void client_send(struct client *client, uint32_t i);
 
 /* Ends connection `i`, which is open: its requests are lost. */
 void client_close(struct client *client, uint32_t i, const char *why);
+
+/* The same of those that began to open before this time and are not open: no request is lost. */
+void client_close_unopened(struct client *client, int64_t before_us);
 
 /* On demand. Not from a function of the owner. */
 void client_connect(struct client *client, uint32_t i);

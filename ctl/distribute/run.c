@@ -268,7 +268,10 @@ static void connections_watch(struct run *run)
 		window_restart(&run->window, run->client.now_us);
 }
 
-/* Requests that a gateway that hangs does not answer are sent again over a new connection. */
+/*
+ * Requests that a gateway that hangs does not answer are sent again over a new connection; and one
+ * that does not come so far as to be open begins anew.
+ */
 static void overdue_close(struct run *run)
 {
 	int64_t before_us = run->client.now_us - ANSWER_TIMEOUT_US;
@@ -277,6 +280,7 @@ static void overdue_close(struct run *run)
 		if (run->flights[number].sent_us >= 0 && run->flights[number].sent_us < before_us)
 			client_close(&run->client, run->flights[number].connection,
 				     "no answer in time");
+	client_close_unopened(&run->client, before_us);
 }
 
 static void show(struct run *run)

@@ -208,6 +208,38 @@ static void test_http(void **state)
 	assert_int_equal(f->client.list[0].state, CLIENT_CLOSED);
 }
 
+/* A gateway that does not say whether it takes the key. */
+static void test_not_open_in_time(void **state)
+{
+	struct fixture *f = *state;
+	char presented[100];
+
+	f->address.key = "cmq_key";
+	client_make(f, 0, 0);
+	client_wait(&f->client, TURN_US);
+	f->server = accept(f->listener, NULL, NULL);
+	while (f->client.list[0].state != CLIENT_PRESENTING)
+		client_wait(&f->client, TURN_US);
+	assert_true(recv(f->server, presented, sizeof(presented), 0) > 0);
+	f->told[0] = '\0';
+	client_close_unopened(&f->client, f->client.list[0].begun_us);
+	assert_string_equal(f->told, "");
+	client_close_unopened(&f->client, f->client.list[0].begun_us + 1);
+	assert_string_equal(f->told, "refused:110 ");
+	assert_int_equal(f->client.list[0].state, CLIENT_CLOSED);
+	close(f->server);
+	while (f->client.list[0].state != CLIENT_PRESENTING)
+		client_wait(&f->client, TURN_US);
+	f->server = accept(f->listener, NULL, NULL);
+	sends(f, "{\"code\":0}\n");
+	while (f->client.open_n == 0)
+		client_wait(&f->client, TURN_US);
+	f->told[0] = '\0';
+	client_close_unopened(&f->client, f->client.list[0].begun_us + 1);
+	assert_string_equal(f->told, "");
+	assert_int_equal(f->client.open_n, 1);
+}
+
 /* What comes after the owner has ended the connection is told nobody. */
 static void test_ended_by_its_owner(void **state)
 {
@@ -299,6 +331,7 @@ int main(void)
 		TEST(test_lines),
 		TEST(test_long_line),
 		TEST(test_http),
+		TEST(test_not_open_in_time),
 		TEST(test_ended_by_its_owner),
 		TEST(test_lost_and_refused),
 		TEST(test_opened_again),
