@@ -470,6 +470,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 						     .lookup = gateway->lookup,
 						     .gate = gateway->gate,
 						     .intake = gateway->intake };
+	key_records_init(&gateway->key_records);
 	gateway->server = server_new(gateway->base, config, gateway->intake);
 	gateway->http = http_new(gateway->base, config, gateway->intake, ready, gateway);
 }

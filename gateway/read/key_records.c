@@ -138,6 +138,18 @@ static void lookup_send(struct key_records *records)
 			   on_rows, records) == 0;
 }
 
+static void on_notified(void *context)
+{
+	struct key_records *records = context;
+
+	records->due_ms = 0;
+}
+
+void key_records_init(struct key_records *records)
+{
+	lookup_on_keys(records->lookup, on_notified, records);
+}
+
 void key_records_tick(struct key_records *records, int64_t now_ms)
 {
 	const char *argv[] = { "HGET", KEYS_KEY, VERSION_FIELD };

@@ -1,8 +1,8 @@
 /*
- * Reads API keys from both stores: twice a second whether there is something new, and then what.
- * Each store tells what it has; the gate believes the higher version of each record. A store that
- * is behind the other, because it was put back or has lost its data, tells nothing final.
- * Event-loop thread only.
+ * Reads API keys from both stores: whether there is something new, twice a second and when
+ * PostgreSQL notifies of a change, and then what. Each store tells what it has; the gate believes
+ * the higher version of each record. A store that is behind the other, because it was put back or
+ * has lost its data, tells nothing final. Event-loop thread only.
  */
 #pragma once
 
@@ -22,6 +22,9 @@ struct key_records {
 	int64_t due_ms;
 	int is_asking_redis, is_asking_lookup;
 };
+
+/* Of the other fields, which are set: from now on it is told of changes. */
+void key_records_init(struct key_records *records);
 
 /* Not while Redis and PostgreSQL belong to different installations. */
 void key_records_tick(struct key_records *records, int64_t now_ms);

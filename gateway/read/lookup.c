@@ -24,6 +24,7 @@ static const struct use {
 } uses[] = {
 	[LOOKUP_DECIDING] = {
 		.application_name = "coupon-gateway",
+		.session = "LISTEN couponmq_keys",
 		.ready_event = "database_ready",
 		.lost_event = "database_lost",
 		.refused_event = "lookup_failed",
@@ -114,6 +115,8 @@ struct lookup {
 	enum lookup_trust trust;
 	uint64_t trust_n; /* how many times it has changed */
 	int is_replica;
+	void (*keys_notified)(void *context);
+	void *keys_context;
 	struct ticker *ticker; /* while a look-up waits, or a session is not idle */
 	size_t sessions_n;
 	struct session sessions[];
@@ -341,6 +344,21 @@ static void on_socket(evutil_socket_t fd, short what, void *data)
 	session_step(data);
 }
 
+static void on_notified(void *context, const char *payload)
+{
+	struct lookup *lookup = context;
+
+	(void)payload;
+	if (lookup->keys_notified)
+		lookup->keys_notified(lookup->keys_context);
+}
+
+void lookup_on_keys(struct lookup *lookup, void (*notified)(void *context), void *context)
+{
+	lookup->keys_notified = notified;
+	lookup->keys_context = context;
+}
+
 static int on_tick(void *context)
 {
 	struct lookup *lookup = context;
@@ -379,6 +397,8 @@ struct lookup *lookup_new(struct event_base *base, const struct config *config, 
 		.lost_event = use->lost_event,
 		.unreachable_event = use->lost_event,
 		.notice_event = "database_notice",
+		.notified = on_notified,
+		.context = lookup,
 	};
 
 	lookup->use = use;

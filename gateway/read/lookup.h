@@ -83,5 +83,11 @@ int lookup_is_connected(const struct lookup *lookup);    /* one connection at le
 /* NULL, or why look-ups fail or wait: for instance why the first connection is not connected. */
 const char *lookup_trouble(const struct lookup *lookup);
 
+/*
+ * Calls `notified` when API keys have changed in PostgreSQL, and at each new connection, which may
+ * have missed that. Only LOOKUP_DECIDING is told.
+ */
+void lookup_on_keys(struct lookup *lookup, void (*notified)(void *context), void *context);
+
 /* By the comparison. */
 void lookup_trust(struct lookup *lookup, enum lookup_trust trust);

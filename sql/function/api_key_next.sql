@@ -11,7 +11,7 @@ DECLARE
 	given bigint;
 BEGIN
 	UPDATE api_key_version SET num = num + 1 RETURNING num INTO STRICT given;
-	PERFORM pg_notify('api_key', '');
+	PERFORM pg_notify('couponmq_keys', '');
 	RETURN given;
 END
 $$;

@@ -210,7 +210,7 @@ def test_what_the_table_refuses(keys, wrong):
 
 def test_notified_at_commit(keys, db_new):
     listener = db_new()
-    listener.execute("LISTEN api_key")
+    listener.execute("LISTEN couponmq_keys")
     heard = []
     listener.connection.add_notify_handler(lambda one: heard.append(one.channel))
 
