@@ -69,10 +69,12 @@ def pid_of(name):
 
 
 def is_alive(pid):
-    """A zombie is not: nobody may have waited for it yet."""
+    """A zombie is not, because nobody may have waited for it yet, unless other threads of it are
+    left: they hold its ports."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+            state = file.read().rpartition(")")[2].split()[0]
+        return state not in "ZX" or len(os.listdir(f"/proc/{pid}/task")) > 1
     except (FileNotFoundError, ProcessLookupError):
         return False
 
@@ -90,6 +92,8 @@ def redis_restart():
             if client.ping():
                 break
         except redis.RedisError:
+            if started.poll():
+                raise SystemExit("bench: Redis was not started again") from None
             time.sleep(0.002)
     answers_s = time.monotonic()
     return answers_s, started

@@ -45,7 +45,8 @@ AT_REST = 2000
 WANTED = {"lines, TLS": 0.85, "HTTP, TLS": 0.8, "HTTP, API key": 0.97, "HTTP, tokens": 0.8}
 HANDSHAKES_WANTED = 1000  # a second and core
 AT_REST_KIB = 40
-ISSUER, AUDIENCE, KEY_ID = "https://shop.example", "couponmq", "bench"
+ISSUER, AUDIENCE = "https://shop.example", "couponmq"
+TOKEN_HEAD = {"alg": "ES256", "kid": "bench"}
 
 
 def b64(data):
@@ -57,15 +58,22 @@ def json_b64(value):
 
 
 class Issuer:
-    """Signs tokens of users with ES256."""
+    """Signs tokens of users with ES256; with these settings a gateway takes them."""
 
-    def __init__(self, path):
+    def __init__(self):
+        path = f"{RUN}/bench-jwks.json"
         self.key = ec.generate_private_key(ec.SECP256R1())
         numbers = self.key.public_key().public_numbers()
         x, y = (b64(number.to_bytes(32, "big")) for number in (numbers.x, numbers.y))
-        one = {"kty": "EC", "crv": "P-256", "alg": "ES256", "kid": KEY_ID, "x": x, "y": y}
+        one = {"kty": "EC", "crv": "P-256", **TOKEN_HEAD, "x": x, "y": y}
         Path(path).write_text(json.dumps({"keys": [one]}), encoding="ascii")
-        self.head = json_b64({"alg": "ES256", "kid": KEY_ID})
+        self.head = json_b64(TOKEN_HEAD)
+        self.settings = {
+            "COUPON_AUTH": "required",
+            "COUPON_TOKEN_KEYS": path,
+            "COUPON_TOKEN_ISSUER": ISSUER,
+            "COUPON_TOKEN_AUDIENCE": AUDIENCE,
+        }
 
     def token(self, user):
         claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": user, "exp": int(time.time()) + 3600}
@@ -252,13 +260,7 @@ def at_rest_measure(gateway):
 
 def keys_measure():
     coupon, often = coupon_make("keys", 1), coupon_make("tokens", USES)
-    issuer = Issuer(f"{RUN}/bench-jwks.json")
-    settings = {
-        "COUPON_AUTH": "required",
-        "COUPON_TOKEN_KEYS": f"{RUN}/bench-jwks.json",
-        "COUPON_TOKEN_ISSUER": ISSUER,
-        "COUPON_TOKEN_AUDIENCE": AUDIENCE,
-    }
+    issuer = Issuer()
     once, repeated = [], []
 
     def with_tokens():
@@ -266,7 +268,7 @@ def keys_measure():
         repeated.append(cpu_us)
         return rate
 
-    with Gateway("plain") as plain, Gateway("guarded", **settings) as guarded:
+    with Gateway("plain") as plain, Gateway("guarded", **issuer.settings) as guarded:
         key = key_make(guarded)
         in_turns(
             "HTTP, API key",
