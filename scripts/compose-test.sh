@@ -102,6 +102,39 @@ scenario() {
 		"$((told + 1))|$((told + 1))"
 }
 
+# Its port over HTTP, under TLS: secured PATH [OPTION].. prints the status and the body.
+secured() {
+	curl -s -m 15 --cacert "${ENV_FILE%/*}/.couponmq/ca.pem" -w '\n%{http_code}' \
+		"https://localhost:$COUPON_HTTP_PORT$1" "${@:2}" | tac | tr '\n' ' '
+}
+
+secured_issue() {
+	secured /v1/issue "${@:3}" --json '{"coupon":"'"$1"'","user":"'"$2"'","ack":"issued"}'
+}
+
+# With what `make compose-env TLS=yes` makes.
+scenario_secured() {
+	local coupon key
+	need "all of it stops again" quietly compose_with down
+	TLS=yes NAMES=localhost scripts/compose-env.sh "$ENV_FILE" >/dev/null
+	export COUPON_BIND=127.0.0.1
+	compose_files+=(-f docker-compose.tls.yml)
+	need "it starts with TLS and keys" up 2
+	need "all of it is healthy under TLS" wait_until "$READY_S" all_healthy 2
+	coupon=$(couponctl create --name "Secured" --total 10)
+	couponctl publish "$coupon" >/dev/null
+	key=$(couponctl key create --name shop --role issue)
+	check "with a key a coupon is issued" wait_until 30 \
+		secured_is "200 .*\"issued\"" "$coupon" 1 -H "Authorization: Bearer $key"
+	check "without one it is not" secured_is "401 .*unauthorized" "$coupon" 2
+	check "nor in the clear" equals "$(ask '{"op":"ping"}' 2>/dev/null)" ""
+	check "issued is what was asked for" equals "$(issued_and_rows "$coupon")" "1|1"
+}
+
+secured_is() {
+	[[ $(secured_issue "${@:2}") =~ ^$1 ]]
+}
+
 # Redis is a new process after a restart: the answer is unavailable until the keeper has verified
 # it.
 user_is_told() {
@@ -173,6 +206,7 @@ run() {
 	need "the images are built" quietly compose_with build
 	say "built after $SECONDS s"
 	scenario
+	scenario_secured
 	finished=yes
 }
 
