@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, running and testing need. Silent when all are there.
 # A name with a version is found out, since it differs between releases of Debian.
-#   packages.sh [bench|browser|compare|fuzz|coverage|platforms]   also those of that target of make
+#   packages.sh [bench|compare|fuzz|coverage|outside|platforms]   also those of that target of make
 set -euo pipefail
 # shellcheck source=scripts/installed.sh
 . "$(dirname "${BASH_SOURCE[0]}")/installed.sh"
@@ -27,10 +27,10 @@ command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 [[ -z ${WITH_ZOOKEEPER:-} ]] ||
 	PACKAGES+=(libzookeeper-mt-dev zookeeper default-jre-headless)
 [[ ${1:-} != bench ]] || PACKAGES+=(wrk python3-cryptography)
-[[ ${1:-} != browser ]] || PACKAGES+=(chromium)
 [[ ${1:-} != compare ]] || PACKAGES+=(gnuplot-nox)
 [[ ${1:-} != fuzz ]] || PACKAGES+=(clang libclang-rt-dev llvm)
 [[ ${1:-} != coverage ]] || PACKAGES+=(gcovr)
+[[ ${1:-} != outside ]] || PACKAGES+=(chromium slowhttptest testssl.sh)
 [[ ${1:-} != platforms ]] || PACKAGES+=(debootstrap)
 readonly PACKAGES
 readonly POLICY=/usr/sbin/policy-rc.d

@@ -4,7 +4,7 @@
 export RUN_DIR PORT_BASE WITH_ZOOKEEPER TLS
 
 .PHONY: packages run services start stop status clean lint format coverage help
-.PHONY: test test-browser test-sanitized
+.PHONY: test test-outside test-sanitized
 
 packages: ## install the Debian packages that are missing
 	@scripts/packages.sh
@@ -39,9 +39,11 @@ test-sanitized: ## all tests with the programs under ASan, then under TSan: some
 	@ALL=1 SAN=address scripts/test.sh
 	@ALL=1 SAN=thread scripts/test.sh
 
-test-browser: ## that pages of other sites issue nothing, in Chromium, which it installs (400 MB)
-	@scripts/packages.sh browser
-	@TESTS=tests/e2e/test_e2e_browser.py scripts/test.sh
+test-outside: ## Chromium, testssl.sh and slowhttptest, which it installs (400 MB)
+	@scripts/packages.sh outside
+	@TLS=no TESTS=tests/e2e/test_e2e_browser.py scripts/test.sh
+	@TLS=yes TESTS=tests/e2e/test_e2e_browser.py scripts/test.sh
+	@TESTS=tests/e2e/test_e2e_outside.py scripts/test.sh
 
 coverage: ## lines and branches that the tests reach, per folder
 	@scripts/coverage.sh

@@ -5,8 +5,11 @@ import os
 import re
 import shutil
 import socket
+import ssl
 import subprocess
+import threading
 import time
+import uuid
 
 import pytest
 import requests
@@ -107,6 +110,88 @@ def test_everything_works_over_it(
             " WHERE usename LIKE 'couponmq_%'"
         ).fetchall()
     assert set(rows) == {("couponmq_gateway", True), ("couponmq_worker", True)}
+
+
+class Capture:
+    """What goes over loopback meanwhile, but for these ports."""
+
+    def __init__(self, *ports):
+        self.ports = set(ports)
+        self.frames, self.ended = [], False
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3))
+        self.socket.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
+        self.socket.settimeout(0.1)
+        self.socket.bind(("lo", 0))
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.ended:
+            try:
+                self.frames.append(self.socket.recv(1 << 17))
+            except TimeoutError:
+                pass
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        time.sleep(0.3)
+        self.ended = True
+        self.thread.join()
+        self.socket.close()
+
+    def has(self, text):
+        return any(text.encode() in frame for frame in self.frames if not self.is_left_out(frame))
+
+    def is_left_out(self, frame):
+        """Of TCP over IPv4, as all here is."""
+        at = 14 + 4 * (frame[14] & 15)
+        ports = {int.from_bytes(frame[i : i + 2], "big") for i in (at, at + 2)}
+        return bool(ports & self.ports)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may capture")
+def test_nobody_on_the_way_reads_who_gets_a_coupon(
+    tls_stack, tls_stores, has_rediss, gateway_make, worker_make
+):
+    """From the client to each store. Where hiredis has no TLS, the way to Redis is stunnel's."""
+    certificate, key = tls_stores.good
+    os.chmod(key, 0o600)
+    gateway = gateway_make(
+        tls_stack,
+        ready=None,
+        **settings_of(tls_stores, "gateway", has_rediss),
+        COUPON_TLS_CERT=certificate,
+        COUPON_TLS_KEY=key,
+    )
+    worker_make(tls_stack, **settings_of(tls_stores, "worker", has_rediss))
+    wait_until(lambda: "event=gateway_known" in gateway.log())
+    coupon = tls_stack.coupon_make(10)
+    redis_port = int(re.search(r":(\d+)", tls_stack.env["REDIS_URL"].rpartition("@")[2])[1])
+    context = ssl.create_default_context(cafile=tls_stores.authority.path)
+    hidden, shown = (f"captured-{uuid.uuid4()}" for _ in range(2))
+
+    def issue_secured(user):
+        host, port = gateway.settings["COUPON_LISTEN"].split(":")
+        line = '{"op":"issue","coupon":"%s","user":"%s","ack":"issued"}\n' % (coupon, user)
+        with socket.create_connection((host, int(port)), ENDS_S) as plain:
+            with context.wrap_socket(plain, server_hostname="localhost") as one:
+                one.sendall(line.encode())
+                return one.makefile().readline()
+
+    def http_secured(user):
+        url = f"https://{gateway.settings['COUPON_HTTP_LISTEN']}/v1/users/{user}/coupons"
+        return requests.get(url, verify=str(tls_stores.authority.path), timeout=60).text
+
+    with Capture(*([] if has_rediss else [redis_port])) as capture:
+        wait_until(lambda: '"issued"' in issue_secured(hidden) or '"limit' in issue_secured(hidden))
+        assert hidden in http_secured(hidden) and coupon in http_secured(hidden)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname()).sendall(shown.encode())
+            server.accept()[0].recv(100)
+    assert capture.has(shown), "nothing was captured"
+    assert not capture.has(hidden)
 
 
 def test_a_command_works_over_it(tls_stack, tls_stores, has_rediss, worker_make):

@@ -1,0 +1,110 @@
+"""Secrets are told to nobody: neither the logs of any program nor the list of processes has one,
+whatever was done with it. That there are no core dumps, tests/e2e/test_e2e_start.py shows."""
+
+import contextlib
+import re
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import requests
+
+from process import gateway_process
+from stack import wait_until
+from webhooks import Webhooks
+
+WORST = {"COUPON_LOG_LEVEL": "debug", "COUPON_TRACE": "all", "COUPON_AUTH": "required"}
+
+
+class ProcessList:
+    """The command lines of all processes that were there meanwhile."""
+
+    def __init__(self):
+        self.lines, self.ended = set(), False
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.ended:
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    self.lines.add(path.read_bytes().replace(b"\0", b" "))
+            time.sleep(0.001)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended = True
+        self.thread.join()
+
+
+def passwords(stack):
+    """Of every login to a store."""
+    urls = [
+        url
+        for program in ("gateway", "worker", "operator")
+        for name, url in stack.env_of(program).items()
+        if re.match(r"^[a-z]+://[^@/]*:[^@/]*@", str(url))
+    ]
+    return {url.split("@")[0].rpartition(":")[2] for url in urls}
+
+
+@pytest.fixture
+def asked_for_keys(rough):
+    gateway = gateway_process(rough, "gateway-secrets", **WORST)
+    yield gateway
+    gateway.end()
+
+
+def good_and_bad(rough, gateway, key):
+    """Everything that a key may meet: over lines, over HTTP, good, misspelt, in the wrong place."""
+    coupon = rough.coupon_make(10)
+    with gateway.client() as client:
+        wait_until(lambda: client.call("auth", token=key)["code"] == 0)
+        assert client.issue(coupon, "1", ack="issued")["status"] == "issued"
+        assert client.call("auth", token=key[:-1] + "!")["code"] == 41
+        assert client.call("ping", token=key)["code"] == 40
+        client.send_line('{"op":"auth","token":"%s"' % key)
+        assert client.read_reply()["code"] == 40
+        client.send_line(key)
+        assert client.read_reply()["code"] == 40
+    bearer, body = {"Authorization": f"Bearer {key}"}, {"coupon": coupon, "user": "2"}
+    url = gateway.http("/v1/issue")
+    for headers, status in (
+        (bearer, 200),
+        ({"Authorization": f"Bearer {key}x"}, 401),
+        ({"Authorization": f"Basic {key}"}, 400),
+        ({**bearer, "X-Request-Id": "r", "traceparent": "x"}, 409),
+    ):
+        assert requests.post(url, json=body, headers=headers, timeout=60).status_code == status
+    assert requests.get(f"{url}/{key}", headers=bearer, timeout=60).status_code == 404
+
+
+def test_no_log_and_no_command_line_has_a_secret(rough, asked_for_keys, monkeypatch):
+    with ProcessList() as processes:
+        keys = [rough.ctl("key", "create", "--name", "s", "--role", "issue") for _ in range(2)]
+        secrets = {key.rpartition("_")[2] for key in keys}
+        for key in keys:
+            good_and_bad(rough, asked_for_keys, key)
+        for key in (keys[0], keys[0] + "x"):
+            monkeypatch.setenv("COUPON_GATEWAY_KEY", key)
+            listen = asked_for_keys.settings["COUPON_LISTEN"]
+            rough.ctl_run("issue", rough.coupon_make(1), "3", "--listen", listen)
+        with contextlib.closing(Webhooks(rough)) as webhooks:
+            secrets.add(webhooks.add("http://127.0.0.1:9/")[1].removeprefix("whsec_"))
+        rough.ctl("key", "rotate", keys[1].split("_")[1])
+        rough.ctl("key", "revoke", keys[0].split("_")[1])
+        with asked_for_keys.client() as client:
+            wait_until(lambda: client.call("auth", token=keys[0])["code"] == 41)
+    secrets |= passwords(rough)
+    assert len(secrets) >= 5 and all(len(secret) >= 16 for secret in secrets), secrets
+    logs = [path for path in rough.run_dir.rglob("*.log*") if path.is_file()]
+    assert rough.run_dir / "gateway-secrets.log" in logs and len(logs) >= 4
+    for path in logs:
+        text = path.read_text(errors="replace")
+        assert not [secret for secret in secrets if secret in text], path
+    assert any(b"key create" in line for line in processes.lines), "what ran was seen"
+    for line in processes.lines:
+        assert not [secret for secret in secrets if secret.encode() in line], line
