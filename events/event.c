@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/message/receive.h"
+#include "common/message/trace_context.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,6 +41,7 @@ enum column {
 	KEY,
 	AT,
 	REASON,
+	TRACE,
 	VALID_COUPON,
 	VALID_AT,
 	VALID_FROM,
@@ -84,6 +86,7 @@ struct row {
 	int64_t at_ms;
 	char received_at[CLOCK_RFC3339_SIZE];
 	char key[RECEIVE_KEY_MAX + 1];
+	char trace[TRACE_SIZE];
 	char reason[REASON_SIZE]; /* of reason_table.h: nothing in it is escaped */
 };
 
@@ -241,7 +244,8 @@ static int row_begin(struct row *row, const PGresult *rows, int number)
 	row->receive = (struct receive){ 0 };
 	row->at_ms = -1;
 	row->detail = text_of(row, DETAIL);
-	*row->received_at = *row->valid_from = *row->valid_to = *row->key = *row->reason = '\0';
+	*row->received_at = *row->valid_from = *row->valid_to = *row->key = *row->reason =
+		*row->trace = '\0';
 	row->made_ms = number_of(row, MADE);
 	clock_rfc3339(row->made_ms, row->time);
 	for (enum column i = COUPON; i <= VALID_TO; i++)
@@ -326,7 +330,8 @@ static int event_next(struct row *row)
 		return 0;
 	if (receive_read(row) || time_read(row) ||
 	    text_next(row, KEY, row->key, sizeof(row->key)) ||
-	    text_next(row, REASON, row->reason, sizeof(row->reason)))
+	    text_next(row, REASON, row->reason, sizeof(row->reason)) ||
+	    text_next(row, TRACE, row->trace, sizeof(row->trace)))
 		return -1;
 	validity_read(row);
 	return 0;
@@ -337,7 +342,7 @@ static size_t size_max(const struct row *row, const char *source)
 {
 	/* The user is written twice, and each of its bytes may need a backslash. */
 	return FIXED_SIZE + 4 * (size_t)row->receive.user.len + strlen(source) +
-	       2 * strlen(row->key) + strlen(row->detail);
+	       2 * strlen(row->key) + 2 * strlen(row->trace) + strlen(row->detail);
 }
 
 /* Printable ASCII as it is inside a JSON string. Returns `out`. */
@@ -369,6 +374,7 @@ static size_t event_write(const struct row *row, const char *source, char *out)
 		{ "valid_to", row->valid_to },       { "key", escaped(row->key, key) },
 		{ "reason", row->reason },
 	};
+	char trace[2 * TRACE_SIZE];
 	char *p = out + sprintf(out, "{\"specversion\":\"1.0\",\"id\":\"");
 
 	ulid_format(&receive->batch, batch);
@@ -379,8 +385,14 @@ static size_t event_write(const struct row *row, const char *source, char *out)
 		p += sprintf(p, "%s.%d/%s", batch, receive->index, strchr(type, '.') + 1);
 	p += sprintf(p,
 		     "\",\"source\":\"%s\",\"type\":\"%s\",\"subject\":\"%" PRId64
-		     "\",\"time\":\"%s\",\"data\":{\"coupon\":\"%" PRId64 "\"",
-		     source, type, receive->coupon, row->time, receive->coupon);
+		     "\",\"time\":\"%s\"",
+		     source, type, receive->coupon, row->time);
+	if (*row->trace)
+		p += sprintf(p, ",\"traceparent\":\"%.*s\"", TRACE_PARENT_LEN, row->trace);
+	if (*row->trace && *trace_request_name(row->trace))
+		p += sprintf(p, ",\"requestid\":\"%s\"",
+			     escaped(trace_request_name(row->trace), trace));
+	p += sprintf(p, ",\"data\":{\"coupon\":\"%" PRId64 "\"", receive->coupon);
 	if (row->type != EVENT_CHANGED) {
 		escaped(receive->user.text, user);
 		p += sprintf(p, ",\"user\":\"%s\",\"receive\":\"%" PRId64 ".%s.%s.%d\",\"slot\":%d",

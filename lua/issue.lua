@@ -19,10 +19,12 @@
 --       2 batch           ULID, 26 characters of Crockford's upper-case base 32; never used before
 --       3 generation_seen 0..2^53-1, the highest the gateway has seen
 --       4 seq_seen        0..2^53-1, the highest it has seen in that generation
---       5 count           1..256; and 'k' if the part has keys, 'c' if it has codes, in this order.
---                         Then as many times user (1..64 bytes, '!' to '~'), key if it has
---                         keys (0..64 bytes of printable ASCII; '' = none), and code if it has
---                         codes ('SET.SERIAL' of a code for one use, 'SET' of a word, '' = none)
+--       5 count           1..256; and 'k' if the part has keys, 'c' if it has codes, 't' if it has
+--                         traces, in this order. Then as many times user (1..64 bytes, '!' to
+--                         '~'), key if it has keys (0..64 bytes of printable ASCII; '' = none),
+--                         code if it has codes ('SET.SERIAL' of a code for one use, 'SET' of a
+--                         word, '' = none), and if it has traces what the message says of it
+--                         beside the receive (0..184 bytes of printable ASCII; '' = nothing)
 --
 -- Returns a reply for each part, in order: an error, or {state, generation, seq} where nothing was
 -- decided:
@@ -77,7 +79,7 @@ local now = now_ms()
 -- (nil: it has none), whether a request has a key or a code, whether a user must be escaped in
 -- JSON, and whether a code is a word. The checks are inline, where other scripts call functions of
 -- the prelude: this script runs for every request.
-local function arguments_read(place, from, count, has_keys, has_codes)
+local function arguments_read(place, from, count, has_keys, has_codes, has_traces)
 	local coupon, batch = argv[from], argv[from + 1]
 	local generation, seq = argv[from + 2], argv[from + 3]
 
@@ -134,6 +136,12 @@ local function arguments_read(place, from, count, has_keys, has_codes)
 			end
 			codes[i + 2] = code
 			keyed = true
+			at = at + 1
+		end
+		if has_traces then
+			if #argv[at] > 184 or not find(argv[at], '^[ -~]*$') then
+				fail('trace: not at most 184 bytes of printable ASCII')
+			end
 			at = at + 1
 		end
 	end
@@ -237,11 +245,11 @@ local function digits_make()
 end
 
 -- Decides the part whose keys begin at KEYS[place], and its arguments at argv[from].
-local function decide(place, from, count, has_keys, has_codes)
+local function decide(place, from, count, has_keys, has_codes, has_traces)
 	local key, users_key, outbox_key = KEYS[place], KEYS[place + 1], KEYS[place + 2]
 	local coupon, batch = argv[from], argv[from + 1]
 	local hmget, codes, keyed, escapes, words =
-		arguments_read(place, from, count, has_keys, has_codes)
+		arguments_read(place, from, count, has_keys, has_codes, has_traces)
 	local c = coupon_read(key)
 	if not c then
 		return {'missing', 0, 0}
@@ -296,7 +304,9 @@ local function decide(place, from, count, has_keys, has_codes)
 	local at = {}
 	local accepted = 0
 	local fresh = '1:' .. batch .. ':'
-	local key_at, each = from + PART + 1, has_codes and 3 or 2 -- used if it has keys
+	local each = 1 + (has_keys and 1 or 0) + (has_codes and 1 or 0) + (has_traces and 1 or 0)
+	local key_at = from + PART + 1 -- used if it has keys
+	local traces = {}
 
 	for i = 1, count do
 		local user, word = hmget[i + 2], has_keys and argv[key_at] or ''
@@ -380,6 +390,11 @@ local function decide(place, from, count, has_keys, has_codes)
 		end
 
 		if took then
+			local trace = has_traces and argv[from + PART + i * each - 1] or ''
+			if trace ~= '' then
+				traces[#traces + 1] = '"' .. accepted .. '":"'
+					.. string.gsub(trace, ESCAPED, ESCAPE) .. '"'
+			end
 			accepted = accepted + 1
 			if code and not (words and find(code, '^%d+$')) then
 				redeemer[code] = user
@@ -402,6 +417,9 @@ local function decide(place, from, count, has_keys, has_codes)
 	local body = '{"v":1,"batch":"' .. batch .. '","coupon":"' .. coupon .. '","generation":'
 		.. decimal(generation) .. ',"seq":' .. decimal(seq + 1) .. ',"at":' .. decimal(now)
 		.. ',"receives":[["' .. concat(pieces)
+	if #traces > 0 then
+		body = sub(body, 1, -2) .. ',"traces":{' .. concat(traces, ',') .. '}}'
+	end
 	seq, stock = seq + accepted, stock - accepted
 
 	-- The only write that can fail is the first: because the batch exists, or because Redis
@@ -426,13 +444,13 @@ end
 -- The arguments of decide() for each part, before any is decided.
 local parts, place, from = {}, 1, HEAD + 1
 repeat
-	local digits, k, c = match(argv[from + PART - 1] or '', '^(%d+)(k?)(c?)$')
+	local digits, k, c, t = match(argv[from + PART - 1] or '', '^(%d+)(k?)(c?)(t?)$')
 	local count = tonumber(digits)
 	if not count or count < 1 or count > MAX_INDEX + 1 then
-		fail('count: not an integer within 1..256, perhaps with k, c or kc')
+		fail('count: not an integer within 1..256, perhaps with k, c and t')
 	end
-	parts[#parts + 1] = {place, from, count, k ~= '', c ~= ''}
-	place, from = place + 3 + #c, from + PART + count * (1 + #k + #c)
+	parts[#parts + 1] = {place, from, count, k ~= '', c ~= '', t ~= ''}
+	place, from = place + 3 + #c, from + PART + count * (1 + #k + #c + #t)
 until place > #KEYS or from > #argv
 if place ~= #KEYS + 1 then
 	fail('KEYS: 3 are needed for each part, 4 for one with codes')

@@ -100,7 +100,7 @@ GRANT EXECUTE ON FUNCTION api_key_records(bigint, int),
 -- Settling.
 GRANT EXECUTE ON FUNCTION
 	settle(bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], text[],
-		bigint[]),
+		bigint[], text[]),
 	change_note() TO couponmq_worker;
 -- Events and webhooks.
 GRANT EXECUTE ON FUNCTION event_log_remove(bigint[], bigint[], text[], text[]),
@@ -151,7 +151,7 @@ GRANT UPDATE (state, attempts, next_at) ON webhook_delivery TO couponmq_operator
 GRANT EXECUTE ON FUNCTION worker_sessions(), lock_fence(),
 	receive_lost(bigint, int[], uuid[], smallint[], text[], smallint[], bigint[]),
 	settle(bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], text[],
-		bigint[]),
+		bigint[], text[]),
 	coupon_recover_begin(bigint, int),
 	coupon_recover_rejected(bigint, uuid[], smallint[], text[], smallint[], text[], bigint[],
 		smallint[]),

@@ -146,9 +146,9 @@ class Coupon:
         keys=None,
         count=None,
     ):
-        """A call with one part. Each request is a user, or a pair of user and key, or with the code
-        as well."""
-        if keys is None and any(isinstance(r, (tuple, list)) and len(r) == 3 for r in requests):
+        """A call with one part. Each request is a user, or has a key, a code and a trace behind
+        it."""
+        if keys is None and "c" in self.part(*requests)[4]:
             keys = [*self.keys, self.codes]
         (reply,) = self.run(
             "issue",
@@ -165,11 +165,12 @@ class Coupon:
         """The arguments of one part of a call."""
         words = [(r,) if isinstance(r, (str, int)) else tuple(r) for r in requests]
         has_keys = any(len(w) > 1 and w[1] != "" for w in words)
-        has_codes = any(len(w) == 3 for w in words)
+        has_codes = any(len(w) == 3 or len(w) == 4 and w[2] for w in words)
+        has_traces = any(len(w) == 4 for w in words)
         flat = []
-        for user, key, code in ((*w, "", "")[:3] for w in words):
-            flat += [user, *[key] * has_keys, *[code] * has_codes]
-        n = f"{len(words)}{'k' * has_keys}{'c' * has_codes}"
+        for user, key, code, trace in ((*w, "", "", "")[:4] for w in words):
+            flat += [user, *[key] * has_keys, *[code] * has_codes, *[trace] * has_traces]
+        n = f"{len(words)}{'k' * has_keys}{'c' * has_codes}{'t' * has_traces}"
         return (
             self.id if coupon is None else coupon,
             batch or ulid_make(),

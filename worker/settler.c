@@ -97,7 +97,8 @@ void settlement_args_fill(struct settle_args *args, const struct settlement *set
 						.tail = receive->tail,
 						.key_len = receive_tail_key_len(receive->tail),
 						.tail_len = strlen(receive->tail),
-						.at_ms = message->at_ms });
+						.at_ms = message->at_ms,
+						.trace = delivery_trace(delivery, i) });
 		}
 	}
 }
@@ -223,6 +224,28 @@ static int outcomes_count(const struct delivery *delivery)
 	return rejected;
 }
 
+/* Of this part of it. */
+static void traces_log(const struct delivery *delivery)
+{
+	static const char *const outcomes[] = { [OUTCOME_ISSUED] = "issued",
+						[OUTCOME_REPEATED] = "repeated",
+						[OUTCOME_REJECTED] = "rejected" };
+	const struct delivery_message *message = delivery->message;
+
+	for (size_t n = 0; n < message->traces_n; n++) {
+		size_t i = message->traces[n].index;
+
+		if (i < delivery->first || i >= delivery->end)
+			continue;
+		trace_log(message->traces[n].text,
+			  &(struct receive){ .coupon = message->coupon,
+					     .user = message->receives[i].user,
+					     .batch = message->batch,
+					     .index = (int)i },
+			  outcomes[delivery->outcomes[i].kind]);
+	}
+}
+
 /* A lost reply does no harm: the gateway looks the receive up at its deadline. */
 static void reply_send(struct settler *settler, const struct delivery *delivery)
 {
@@ -271,6 +294,7 @@ static void transaction_settled(struct settler *settler)
 		rejected += outcomes_count(delivery);
 		if (!is_known)
 			continue;
+		traces_log(delivery);
 		reply_send(settler, delivery);
 		outbox_clear(settler->outboxes, delivery);
 	}

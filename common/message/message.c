@@ -82,6 +82,30 @@ static int receive_decode(const cJSON *item, struct message_receive *receive)
 	return tail_decode(receive, key, code);
 }
 
+static void traces_decode(const cJSON *traces, struct message *message)
+{
+	const cJSON *item;
+
+	message->traces_n = 0;
+	if (!cJSON_IsObject(traces))
+		return;
+	cJSON_ArrayForEach(item, traces)
+	{
+		struct message_trace *trace = &message->traces[message->traces_n];
+		const char *text = cJSON_IsString(item) ? item->valuestring : "";
+		int64_t index;
+
+		if (message->traces_n == MESSAGE_TRACES_MAX)
+			return;
+		if (number_parse(item->string, (int64_t)message->receives_n - 1, &index) ||
+		    !trace_valid(text, strlen(text)))
+			continue;
+		trace->index = (size_t)index;
+		strcpy(trace->text, text);
+		message->traces_n++;
+	}
+}
+
 int message_decode(struct json_arena *arena, const char *body, size_t len, struct message *message,
 		   const char **error)
 {
@@ -109,6 +133,7 @@ int message_decode(struct json_arena *arena, const char *body, size_t len, struc
 		}
 		message->receives_n++;
 	}
+	traces_decode(cJSON_GetObjectItemCaseSensitive(root, "traces"), message);
 	return 0;
 }
 

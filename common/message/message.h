@@ -6,23 +6,32 @@
  *	 "receives":[["42",1,""],["43",1,"order-77"]]}
  *
  * `seq` is the first receive's number in its generation, `at` is Redis time in milliseconds, a
- * receive is user, slot, idempotency key and, if it has redeemed one, the exchange code.
+ * receive is user, slot, idempotency key and, if it has redeemed one, the exchange code. What is
+ * handed on of the tracing of a receive's caller (trace_context.h) is beside them, by its index:
+ * "traces":{"1":"00-4bf9…-01 order-77"}.
  */
 #pragma once
 
 #include "common/message/json.h"
 #include "common/message/receive.h"
+#include "common/message/trace_context.h"
 
 #include <stddef.h>
 
 #define MESSAGE_VERSION 1
 #define MESSAGE_RECEIVES_MAX 256
+#define MESSAGE_TRACES_MAX 16 /* of more nothing is handed on */
 
 struct message_receive {
 	struct user_id user;
 	/* any integer from 0 to 32767: settlement checks whether the coupon allows it */
 	int slot;
 	char tail[RECEIVE_TAIL_MAX + 1]; /* receive_tail_parse(): the key, and a code */
+};
+
+struct message_trace {
+	size_t index; /* of its receive */
+	char text[TRACE_SIZE];
 };
 
 struct message {
@@ -33,11 +42,14 @@ struct message {
 	int64_t at_ms;
 	size_t receives_n;
 	struct message_receive receives[MESSAGE_RECEIVES_MAX];
+	size_t traces_n;
+	struct message_trace traces[MESSAGE_TRACES_MAX];
 };
 
 /*
  * Decodes `len` bytes. 0, or -1 with the reason in `*error` (a constant): such a message is
  * dead-lettered. Unknown members are allowed: a later minor addition must not stop an older worker.
+ * Nor does a trace that is none: it is left out.
  */
 int message_decode(struct json_arena *arena, const char *body, size_t len, struct message *message,
 		   const char **error);

@@ -131,20 +131,20 @@ const char *postgres_argument_value(const struct postgres_argument *argument,
 	return NULL;
 }
 
-enum { COUPON, GENERATION, SEQ, BATCH, IDX, USER_ID, SLOT, KEY, CODE, AT_MS };
+enum { COUPON, GENERATION, SEQ, BATCH, IDX, USER_ID, SLOT, KEY, CODE, AT_MS, TRACE };
 
 static const enum postgres_type types[SETTLE_ARGS_N] = {
 	[COUPON] = POSTGRES_INT8, [GENERATION] = POSTGRES_INT4, [SEQ] = POSTGRES_INT8,
 	[BATCH] = POSTGRES_UUID,  [IDX] = POSTGRES_INT2,        [USER_ID] = POSTGRES_TEXT,
 	[SLOT] = POSTGRES_INT2,   [KEY] = POSTGRES_TEXT,        [CODE] = POSTGRES_TEXT,
-	[AT_MS] = POSTGRES_INT8,
+	[AT_MS] = POSTGRES_INT8,  [TRACE] = POSTGRES_TEXT,
 };
 
 void settle_args_init(struct settle_args *args)
 {
 	for (int i = 0; i < SETTLE_ARGS_N; i++)
 		postgres_array_init(&args->arrays[i], types[i]);
-	args->has_codes = 0;
+	args->has_codes = args->has_traces = 0;
 }
 
 void settle_args_fini(struct settle_args *args)
@@ -157,12 +157,13 @@ void settle_args_clear(struct settle_args *args)
 {
 	for (int i = 0; i < SETTLE_ARGS_N; i++)
 		postgres_array_clear(&args->arrays[i]);
-	args->has_codes = 0;
+	args->has_codes = args->has_traces = 0;
 }
 
 void settle_args_add(struct settle_args *args, const struct settle_receive *receive)
 {
 	struct postgres_array *arrays = args->arrays;
+	const char *trace = receive->trace ? receive->trace : "";
 	size_t code_len;
 	const char *code = receive_tail_code(receive->tail, receive->tail_len, receive->key_len,
 					     &code_len);
@@ -177,7 +178,9 @@ void settle_args_add(struct settle_args *args, const struct settle_receive *rece
 	postgres_array_add_text(&arrays[KEY], receive->tail, receive->key_len);
 	postgres_array_add_text(&arrays[CODE], code, code_len);
 	postgres_array_add_number(&arrays[AT_MS], receive->at_ms);
+	postgres_array_add_text(&arrays[TRACE], trace, strlen(trace));
 	args->has_codes |= code_len > 0;
+	args->has_traces |= *trace != '\0';
 }
 
 size_t settle_args_receives(const struct settle_args *args)
@@ -188,10 +191,12 @@ size_t settle_args_receives(const struct settle_args *args)
 void settle_args_arguments(const struct settle_args *args,
 			   struct postgres_argument arguments[SETTLE_ARGS_N])
 {
-	static const struct postgres_array no_codes = { .type = POSTGRES_TEXT };
+	static const struct postgres_array none = { .type = POSTGRES_TEXT };
 
 	for (int i = 0; i < SETTLE_ARGS_N; i++)
 		arguments[i] = postgres_array(&args->arrays[i]);
 	if (!args->has_codes)
-		arguments[CODE] = postgres_array(&no_codes);
+		arguments[CODE] = postgres_array(&none);
+	if (!args->has_traces)
+		arguments[TRACE] = postgres_array(&none);
 }

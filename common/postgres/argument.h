@@ -62,11 +62,11 @@ const char *postgres_argument_value(const struct postgres_argument *argument,
 				    char scratch[NUMBER_SIZE], int *len, int *is_binary);
 
 /*
- * The arguments of settle(): ten arrays, built receive by receive. That of the codes stays empty
- * unless a receive has one.
+ * The arguments of settle(): arrays, built receive by receive. Those of the codes and of the traces
+ * are empty unless a receive has one.
  */
 
-#define SETTLE_ARGS_N 10
+#define SETTLE_ARGS_N 11
 
 /* What it points to is copied. */
 struct settle_receive {
@@ -80,11 +80,13 @@ struct settle_receive {
 	const char *tail; /* of these lengths; receive_tail_parse() */
 	size_t key_len, tail_len;
 	int64_t at_ms;
+	const char *trace; /* or empty; NULL: the same */
 };
 
 struct settle_args {
 	struct postgres_array arrays[SETTLE_ARGS_N];
 	int has_codes;
+	int has_traces;
 };
 
 void settle_args_init(struct settle_args *args);

@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/message/trace_context.h"
 #include "gateway/admit/coupon_table.h"
 
 #include <stdlib.h>
@@ -141,7 +142,7 @@ static struct call *call_new(const struct admission *admission, struct coupon *c
 	call->seen_generation = coupon->seen_generation;
 	call->seen_seq = coupon->seen_seq;
 	call->sent_ms = now_ms;
-	call->has_keys = call->has_codes = 0;
+	call->has_keys = call->has_codes = call->has_traces = 0;
 	call->requests_n = 0;
 	admission->port.ulid_new(&call->batch);
 	return call;
@@ -182,6 +183,7 @@ static struct call *call_gather(struct admission *admission, struct coupon *coup
 			call = call_new(admission, coupon, now_ms);
 		call->has_keys |= request->key_len > 0;
 		call->has_codes |= request->code_len > 0;
+		call->has_traces |= request->trace_len > 0;
 		call->requests[call->requests_n++] = request;
 	}
 	return call;
@@ -347,6 +349,8 @@ static void request_accept(struct admission *admission, struct call *call, struc
 	admission->waiting--;
 	if (verdict->repeated) /* nothing new was taken: nothing to confirm */
 		receives_end(admission, call->coupon, 1);
+	else if (request->trace_len > 0)
+		trace_log(request_trace(request), &result.receive, "accepted");
 	if (request->ack == ACK_ACCEPTED)
 		admission->port.answer(request, &result);
 	else

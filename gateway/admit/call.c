@@ -79,6 +79,8 @@ static void keys_add(struct bundle_command *command, const struct bundle *bundle
 /* The arguments of the call that is the part `i`. */
 static void part_add(struct bundle_command *command, const struct call *call, size_t i)
 {
+	size_t traces_n = 0;
+
 	id_format(call->coupon_id, command->parts[i].coupon);
 	word_add(command, command->parts[i].coupon);
 	word_len_add(command, ulid_format(&call->batch, command->parts[i].batch), ULID_LEN);
@@ -86,7 +88,8 @@ static void part_add(struct bundle_command *command, const struct call *call, si
 	word_add(command, number_text(call->seen_seq, command->parts[i].seq));
 	number_text((int64_t)call->requests_n, command->parts[i].count);
 	strcat(command->parts[i].count, call->has_keys ? "k" : "");
-	word_add(command, strcat(command->parts[i].count, call->has_codes ? "c" : ""));
+	strcat(command->parts[i].count, call->has_codes ? "c" : "");
+	word_add(command, strcat(command->parts[i].count, call->has_traces ? "t" : ""));
 	for (size_t n = 0; n < call->requests_n; n++) {
 		const struct request *request = call->requests[n];
 
@@ -95,6 +98,13 @@ static void part_add(struct bundle_command *command, const struct call *call, si
 			word_len_add(command, request_key(request), request->key_len);
 		if (call->has_codes)
 			word_len_add(command, request_code(request), request->code_len);
+		if (call->has_traces) {
+			int is_handed_on = request->trace_len > 0 &&
+					   traces_n++ < MESSAGE_TRACES_MAX;
+
+			word_len_add(command, request_trace(request),
+				     is_handed_on ? request->trace_len : 0);
+		}
 	}
 }
 

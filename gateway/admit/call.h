@@ -26,6 +26,7 @@ struct call {
 	int64_t sent_ms; /* by the port's clock */
 	int has_keys;    /* one of its requests has a key */
 	int has_codes;   /* one of its requests redeems a code */
+	int has_traces;  /* one of its requests is traced */
 	size_t requests_n;
 	struct request *requests[MESSAGE_RECEIVES_MAX];
 };
@@ -87,13 +88,13 @@ struct call *bundle_take(struct bundle *bundle);
 /* EVALSHA, its keys and arguments. The words point into it, so it must not be copied. */
 struct bundle_command {
 	int n;
-	const char *words[5 + BUNDLE_CALLS_MAX * (4 + 5) + 3 * BUNDLE_REQUESTS_MAX];
-	size_t lengths[5 + BUNDLE_CALLS_MAX * (4 + 5) + 3 * BUNDLE_REQUESTS_MAX];
+	const char *words[5 + BUNDLE_CALLS_MAX * (4 + 5) + 4 * BUNDLE_REQUESTS_MAX];
+	size_t lengths[5 + BUNDLE_CALLS_MAX * (4 + 5) + 4 * BUNDLE_REQUESTS_MAX];
 	char keys_n[NUMBER_SIZE];
 	struct {
 		struct coupon_keys keys;
 		char coupon[ID_SIZE], batch[ULID_SIZE];
-		char generation[NUMBER_SIZE], seq[NUMBER_SIZE], count[NUMBER_SIZE + 2];
+		char generation[NUMBER_SIZE], seq[NUMBER_SIZE], count[NUMBER_SIZE + 3];
 	} parts[BUNDLE_CALLS_MAX];
 };
 

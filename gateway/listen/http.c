@@ -1,6 +1,7 @@
 #include "gateway/listen/http.h"
 
 #include "common/check.h"
+#include "common/message/trace_context.h"
 #include "gateway/gate/key_use.h"
 #include "gateway/listen/http_origin.h"
 #include "gateway/listen/http_target.h"
@@ -115,13 +116,26 @@ static int key_take(struct http_connection *connection, enum request_op op,
 	return -1;
 }
 
+/* What is handed on of the caller's tracing, where that records this request; else it is empty. */
+static void trace_take(const struct http_request *request, char trace[TRACE_SIZE])
+{
+	const char *parent = http_request_one(request, TEXT_TRACEPARENT);
+	struct trace_context context;
+
+	*trace = '\0';
+	if (parent &&
+	    trace_context_parse(parent, request->texts[TEXT_TRACEPARENT].len, &context) == 0 &&
+	    context.is_sampled)
+		trace_format(&context, http_request_name(request), trace);
+}
+
 static void api_post(struct http_connection *connection, enum request_op op)
 {
 	const struct http_request *request = &connection->request;
 	struct http *http = connection->http;
 	struct responder *responder = &connection->client.responder;
 	const struct http_text *body = &request->texts[TEXT_BODY];
-	char key[RECEIVE_KEY_MAX + 1];
+	char key[RECEIVE_KEY_MAX + 1], trace[TRACE_SIZE];
 
 	if (key_take(connection, op, key))
 		return;
@@ -133,10 +147,12 @@ static void api_post(struct http_connection *connection, enum request_op op)
 		intake_refuse(http->intake, responder, ANSWER_TOO_LARGE,
 			      "the body is longer than COUPON_LINE_LIMIT_BYTES");
 	} else {
+		trace_take(request, trace);
 		responder->key = *key ? key : NULL;
+		responder->trace = trace;
 		intake_request(http->intake, body->len > 0 ? body->bytes : "{}",
 			       body->len > 0 ? body->len : 2, op, responder);
-		responder->key = NULL;
+		responder->key = responder->trace = NULL;
 	}
 }
 

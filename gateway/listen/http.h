@@ -83,6 +83,9 @@ void http_connection_answer(struct http_connection *connection, int status, enum
 void http_connection_refuse(struct http_connection *connection, int status, const char *extra,
 			    const char *message);
 
+/* X-Request-Id, if the client gave one that is an id; NULL: the gateway makes one. */
+const char *http_request_name(const struct http_request *request);
+
 #define HTTP_HEAD_SIZE 2048 /* the longest id, origin and limits fit */
 #define HTTP_PROBLEM "application/problem+json"
 /* Longer than coupons wait for the reports of gateways after a restart of Redis. */

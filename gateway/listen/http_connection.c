@@ -11,7 +11,7 @@
 #include "gateway/listen/http.h"
 
 #include "common/check.h"
-#include "gateway/listen/http_value.h"
+#include "common/message/trace_context.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@
 #define SMALL_BYTES 4096    /* a request of this size is taken whatever the others have sent */
 
 /* The id is read again for the reply, and so is traceparent, which is shorter. */
-_Static_assert(TEXT_KEPT_BYTES >= 2 * HTTP_REQUEST_ID_MAX, "an id must be kept as it grew");
+_Static_assert(TEXT_KEPT_BYTES >= 2 * REQUEST_NAME_MAX, "an id must be kept as it grew");
 
 static int is_reserve(const struct http_connection *connection)
 {

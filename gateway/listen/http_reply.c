@@ -4,6 +4,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
+#include "common/message/trace_context.h"
 #include "gateway/listen/http_value.h"
 
 #include <stdint.h>
@@ -71,12 +72,11 @@ static const char *date(void)
 	return text;
 }
 
-/* The client's own, if it is one; NULL: the gateway makes one. */
-static const char *id_given(const struct http_request *request)
+const char *http_request_name(const struct http_request *request)
 {
 	const char *id = request->complete ? http_request_one(request, TEXT_REQUEST_ID) : NULL;
 
-	return id && http_request_id_valid(id, request->texts[TEXT_REQUEST_ID].len) ? id : NULL;
+	return id && request_name_valid(id, request->texts[TEXT_REQUEST_ID].len) ? id : NULL;
 }
 
 /* The id of the request: the same in the log and in the reply, which follows at once. */
@@ -84,7 +84,7 @@ static char *id_append(char *at, struct http_connection *connection)
 {
 	struct http_ids *ids = &connection->http->ids;
 	struct http_manner *manner = &connection->request.reply;
-	const char *given = id_given(&connection->request);
+	const char *given = http_request_name(&connection->request);
 
 	if (given)
 		return text_append(at, given);
@@ -234,18 +234,17 @@ static void failure_log(struct http_connection *connection, int status, enum ans
 {
 	const struct http_request *request = &connection->request;
 	const char *parent = request->complete ? http_request_one(request, TEXT_TRACEPARENT) : NULL;
-	struct http_trace trace = { "", "" };
-	char id[HTTP_REQUEST_ID_MAX + 1];
-	int has_trace = parent &&
-			http_trace_parse(parent, request->texts[TEXT_TRACEPARENT].len, &trace) == 0;
+	struct trace_context trace = { .trace = "", .span = "" };
+	char id[REQUEST_NAME_MAX + 1];
+	int has_trace = parent && trace_context_parse(parent, request->texts[TEXT_TRACEPARENT].len,
+						      &trace) == 0;
 
-	if (!has_trace && !id_given(request))
+	if (!has_trace && !http_request_name(request))
 		return;
 	*id_append(id, connection) = '\0';
 	log_warn("http_request", LOG_S("of", request->reply.of), LOG_I("http", status),
 		 LOG_S("answer", answer_status(answer)), LOG_S("request_id", id),
-		 LOG_S("trace", has_trace ? trace.trace : ""),
-		 LOG_S("span", has_trace ? trace.span : ""));
+		 LOG_S("trace", trace.trace), LOG_S("span", trace.span));
 }
 
 void http_connection_answer(struct http_connection *connection, int status, enum answer answer,

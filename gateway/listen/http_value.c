@@ -4,8 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define HEX "0123456789abcdef"
-#define HEX_ANY HEX "ABCDEF"
+#define HEX_ANY "0123456789abcdefABCDEF"
 #define ALPHANUMERIC "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define TOKEN_BYTES ALPHANUMERIC "!#$%&'*+-.^_`|~" /* RFC 9110, 5.6.2 */
 #define SPACES " \t"
@@ -194,37 +193,6 @@ enum http_accept http_accept_parse(const char *text, size_t len)
 			       (problem->weight == json->weight && problem->fit == 3)
 		       ? ACCEPT_PROBLEM
 		       : ACCEPT_JSON;
-}
-
-int http_request_id_valid(const char *text, size_t len)
-{
-	return len > 0 && len <= HTTP_REQUEST_ID_MAX && user_id_valid_length(text, len) == len;
-}
-
-/* Exactly `len` hexadecimal digits in lower case. Whether one is not 0; -1: they are none. */
-static int hex_read(struct rest *rest, size_t len, char *out)
-{
-	const char *from = rest->at;
-
-	if (rest_skip(rest, HEX, len) < len)
-		return -1;
-	memcpy(out, from, len);
-	out[len] = '\0';
-	return strspn(out, "0") < len;
-}
-
-int http_trace_parse(const char *text, size_t len, struct http_trace *trace)
-{
-	struct rest rest = { text, text + len };
-	char version[3], flags[3];
-
-	if (hex_read(&rest, 2, version) < 0 || strcmp(version, "ff") == 0 ||
-	    !rest_take(&rest, '-') || hex_read(&rest, HTTP_TRACE_LEN, trace->trace) < 1 ||
-	    !rest_take(&rest, '-') || hex_read(&rest, HTTP_SPAN_LEN, trace->span) < 1 ||
-	    !rest_take(&rest, '-') || hex_read(&rest, 2, flags) < 0)
-		return -1;
-	/* A later version may have more. */
-	return rest.at == rest.end || (strcmp(version, "00") != 0 && *rest.at == '-') ? 0 : -1;
 }
 
 static int digit(char byte)

@@ -27,23 +27,6 @@ enum http_accept {
  */
 enum http_accept http_accept_parse(const char *text, size_t len);
 
-#define HTTP_REQUEST_ID_MAX 128
-
-/* Whether it can be returned and logged as it is: 1 to 128 bytes of '!' to '~'. */
-int http_request_id_valid(const char *text, size_t len);
-
-#define HTTP_TRACE_LEN 32
-#define HTTP_SPAN_LEN 16
-
-/* Of the caller. */
-struct http_trace {
-	char trace[HTTP_TRACE_LEN + 1];
-	char span[HTTP_SPAN_LEN + 1];
-};
-
-/* traceparent (W3C Trace Context), of version 00 or later. 0, or -1: it is to be ignored. */
-int http_trace_parse(const char *text, size_t len, struct http_trace *trace);
-
 /*
  * A segment of a path, percent-decoded once, with its NUL. Returns the length; -1: a % without two
  * hexadecimal digits, NUL, or more than `room` - 1 bytes.

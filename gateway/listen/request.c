@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/message/trace_context.h"
 
 #include <openssl/crypto.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@ const char *const request_ack_names[] = { "accepted", "queued", "issued" };
 struct parse {
 	char id[REQUEST_ID_SIZE]; /* as JSON */
 	const char *key;
+	char trace[TRACE_SIZE];
 	const char *code;
 	const cJSON *cursor;    /* checked when the user is known; NULL: none */
 	char why[MESSAGE_SIZE]; /* what is wrong with a member */
@@ -42,9 +44,14 @@ const char *request_key(const struct request *request)
 	return request->text + request->id_len + 1;
 }
 
-const char *request_code(const struct request *request)
+const char *request_trace(const struct request *request)
 {
 	return request_key(request) + request->key_len + 1;
+}
+
+const char *request_code(const struct request *request)
+{
+	return request_trace(request) + request->trace_len + 1;
 }
 
 void request_code_wipe(struct request *request)
@@ -56,7 +63,7 @@ void request_code_set(struct request *request, const char *code)
 {
 	request->code_len = strlen(code);
 	check(request->code_len <= RECEIVE_CODE_MAX);
-	memcpy(request->text + request->id_len + request->key_len + 2, code, request->code_len + 1);
+	memcpy((char *)(uintptr_t)request_code(request), code, request->code_len + 1);
 }
 
 enum request_op request_op_find(const char *name)
@@ -176,6 +183,21 @@ static const char *key_member(struct parse *parse, const cJSON *item)
 	return NULL;
 }
 
+/* Where the caller's tracing does not record the request, nothing is handed on. */
+static const char *trace_member(struct parse *parse, const cJSON *item)
+{
+	struct trace_context context;
+
+	if (!cJSON_IsString(item) ||
+	    trace_context_parse(item->valuestring, strlen(item->valuestring), &context))
+		return "must be a traceparent of W3C Trace Context, as 00-<32 digits>-<16 "
+		       "digits>-01";
+	*parse->trace = '\0';
+	if (context.is_sampled)
+		trace_format(&context, NULL, parse->trace);
+	return NULL;
+}
+
 /* Its form is checked later: whatever is no code gets one answer. */
 static const char *code_member(struct parse *parse, const cJSON *item)
 {
@@ -279,6 +301,7 @@ static const struct {
 			  OF(OP_ISSUE) | OF(OP_REDEEM) | OF(OP_COUPONS) },
 	[MEMBER_RECEIVE] = { "receive", receive_member, OF(OP_STATUS), 0 },
 	[MEMBER_KEY] = { "key", key_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
+	{ "trace", trace_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
 	{ "ack", ack_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
 	{ "limit", limit_member, OF(OP_COUPONS), 0 },
 	{ "cursor", cursor_member, OF(OP_COUPONS), 0 },
@@ -406,21 +429,24 @@ static void json_fail(struct parse *parse, const struct json_fault *fault, const
 static struct request *request_new(const struct parse *parse)
 {
 	size_t id_len = strlen(parse->id), key_len = parse->key ? strlen(parse->key) : 0,
-	       code_len = parse->code ? strlen(parse->code) : 0;
+	       trace_len = strlen(parse->trace), code_len = parse->code ? strlen(parse->code) : 0;
 	/* One that is redeemed gets room for the reference of its code. */
 	size_t code_room = code_len > RECEIVE_CODE_MAX || !parse->code ? code_len
 								       : RECEIVE_CODE_MAX;
 	struct request *request = checked(
-		malloc(sizeof(*request) + id_len + key_len + code_room + 3));
+		malloc(sizeof(*request) + id_len + key_len + trace_len + code_room + 4));
+	char *at = request->text;
 
 	*request = parse->request;
 	request->begun_us = clock_monotonic_us();
 	request->id_len = id_len;
 	request->key_len = key_len;
+	request->trace_len = trace_len;
 	request->code_len = code_len;
-	memcpy(request->text, parse->id, id_len + 1);
-	memcpy(request->text + id_len + 1, parse->key ? parse->key : "", key_len + 1);
-	memcpy(request->text + id_len + key_len + 2, parse->code ? parse->code : "", code_len + 1);
+	at = mempcpy(at, parse->id, id_len + 1);
+	at = mempcpy(at, parse->key ? parse->key : "", key_len + 1);
+	at = mempcpy(at, parse->trace, trace_len + 1);
+	memcpy(at, parse->code ? parse->code : "", code_len + 1);
 	return request;
 }
 
@@ -432,6 +458,9 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 	const cJSON *root = json_parse(arena, text, len, &error);
 
 	parse.id[0] = '\0';
+	parse.trace[0] = '\0';
+	if (responder->trace)
+		strcpy(parse.trace, responder->trace);
 	parse.key = parse.code = NULL;
 	parse.cursor = NULL;
 	parse.request = (struct request){ .responder = responder,

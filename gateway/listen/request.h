@@ -20,9 +20,11 @@ struct responder {
 	/* Takes one reply line (without its end) and counts the request as answered. */
 	void (*reply)(struct responder *responder, enum answer answer, const char *line,
 		      size_t len);
-	const char *key; /* that the request has beside its object, until it is parsed; or NULL */
-	uint64_t peer;   /* whose connection it is (arrival.h) */
-	int is_local;    /* of this machine */
+	/* What the request has beside its object, until it is parsed; or NULL. */
+	const char *key;
+	const char *trace; /* trace_format(), or empty */
+	uint64_t peer;     /* whose connection it is (arrival.h) */
+	int is_local;      /* of this machine */
 	/* It sends no more, and may have gone; and so long it had waited to be read from at all. */
 	int has_left;
 	int64_t left_waited_ms;
@@ -71,13 +73,15 @@ struct request {
 	int64_t begun_us;         /* monotonic */
 	size_t id_len;            /* 0: the request had none */
 	size_t key_len;           /* 0: none */
+	size_t trace_len;         /* 0: nothing is handed on of its caller's tracing */
 	size_t code_len;          /* OP_REDEEM; OP_AUTH: what is presented; else 0 */
-	char text[];              /* the id as JSON, then the key, then the code, each with a NUL */
+	char text[];              /* the id as JSON, key, trace, code, each with a NUL */
 };
 
 STAILQ_HEAD(request_list, request);
 
 const char *request_key(const struct request *request);
+const char *request_trace(const struct request *request);
 /* The code as the client wrote it, until request_code_set() replaces it. */
 const char *request_code(const struct request *request);
 void request_code_wipe(struct request *request); /* it is a secret, and is not needed any more */

@@ -1,5 +1,5 @@
 -- version: 1
--- function: event_add(bigint[],bigint[],uuid[],smallint[],text[],smallint[],text[],bigint[],text[],pg_snapshot)
+-- function: event_add(bigint[],bigint[],uuid[],smallint[],text[],smallint[],text[],bigint[],text[],pg_snapshot,text[])
 --
 -- Writes the events coupon.issued of one call of settle(), in one row of event_log. settle() calls
 -- it for coupons with events, while it holds the locks of all its coupons: so the row's id is in
@@ -22,7 +22,8 @@ CREATE OR REPLACE FUNCTION event_add(
 	key        text[],
 	at_ms      bigint[],
 	state      text[],
-	seen       pg_snapshot)
+	seen       pg_snapshot,
+	trace      text[])      -- NULL: no receive has one
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = public, pg_temp
@@ -58,13 +59,15 @@ BEGIN
 			array_agg(r.batch ORDER BY r.ord), array_agg(r.idx ORDER BY r.ord),
 			array_agg(r.user_id ORDER BY r.ord), array_agg(r.slot ORDER BY r.ord),
 			array_agg(r.key ORDER BY r.ord), array_agg(r.at_ms ORDER BY r.ord), NULL,
-			event_add.seen)
+			event_add.seen, CASE WHEN event_add.trace IS NOT NULL THEN
+				array_agg(r.trace ORDER BY r.ord) END)
 		FROM (
 			SELECT unnest(event_add.coupon) AS coupon, unnest(event_add.batch) AS batch,
 				unnest(event_add.idx) AS idx, unnest(event_add.user_id) AS user_id,
 				unnest(event_add.slot) AS slot, unnest(event_add.key) AS key,
 				unnest(event_add.at_ms) AS at_ms,
 				unnest(event_add.state) AS state,
+				unnest(event_add.trace) AS trace,
 				generate_subscripts(event_add.coupon, 1) AS ord
 		) AS r
 		WHERE r.coupon = ANY (on_ids)
@@ -94,10 +97,11 @@ BEGIN
 	END IF;
 
 	INSERT INTO event_log (type, num, coupon, batch, idx, user_id, slot, key, at_ms,
-		valid_coupon, valid_at_ms, valid_from_ms, valid_days, valid_to_ms)
+		trace, valid_coupon, valid_at_ms, valid_from_ms, valid_days, valid_to_ms)
 	VALUES ('coupon.issued', cardinality(event_add.batch),
 		CASE cardinality(on_ids) WHEN 1 THEN on_ids ELSE event_add.coupon END,
 		event_add.batch, event_add.idx, event_add.user_id, event_add.slot, event_add.key,
-		event_add.at_ms, valid_coupon, valid_at_ms, valid_from_ms, valid_days, valid_to_ms);
+		event_add.at_ms, event_add.trace, valid_coupon, valid_at_ms, valid_from_ms,
+		valid_days, valid_to_ms);
 END
 $$;

@@ -9,11 +9,13 @@ SET search_path = public, pg_temp
 AS $$
 BEGIN
 	-- A look-up for each, not a join: see settle().
-	INSERT INTO event_log (type, num, coupon, batch, idx, user_id, slot, at_ms, reason)
+	INSERT INTO event_log (type, num, coupon, batch, idx, user_id, slot, at_ms, reason,
+		trace)
 	SELECT 'coupon.rejected', count(*), array_agg(a.coupon_id), array_agg(a.batch),
 		array_agg(a.idx), array_agg(a.user_id), array_agg(a.slot),
 		array_agg(floor(extract(epoch FROM a.received_at) * 1000)::bigint),
-		array_agg(a.reason)
+		array_agg(a.reason),
+		CASE WHEN count(a.trace) > 0 THEN array_agg(coalesce(a.trace, '')) END
 	FROM added AS a
 	WHERE a.reason <> 'voided'
 		AND (SELECT c.events_on FROM coupon AS c WHERE c.id = a.coupon_id LIMIT 1)

@@ -1,5 +1,5 @@
 -- version: 11
--- function: settle(bigint[],int[],bigint[],uuid[],smallint[],text[],smallint[],text[],text[],bigint[])
+-- function: settle(bigint[],int[],bigint[],uuid[],smallint[],text[],smallint[],text[],text[],bigint[],text[])
 --
 -- settle() records the outcome of each receive of some messages, in the caller's transaction.
 --
@@ -42,7 +42,8 @@ CREATE OR REPLACE FUNCTION settle(
 	slot       smallint[],
 	key        text[],      -- '' is none
 	code       text[],      -- '' is none; no elements: there are none at all
-	at_ms      bigint[])
+	at_ms      bigint[],
+	trace      text[] DEFAULT '{}') -- for the events; '' is none, as of the codes
 RETURNS TABLE (ord int, outcome text, reason text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
@@ -63,6 +64,7 @@ DECLARE
 	coupon_seq    bigint[];
 	coupon_generation int[];
 	codes         text[];      -- as `code`, with NULL for ''; NULL: there are none at all
+	traces        text[] := CASE WHEN cardinality(settle.trace) > 0 THEN settle.trace END;
 	-- The elements that do not get their code, and why; NULL: there are none.
 	bad_ord       bigint[];
 	bad_reason    text[];
@@ -102,6 +104,7 @@ BEGIN
 		AND asked_num = cardinality(settle.user_id) AND asked_num = cardinality(settle.slot)
 		AND asked_num = cardinality(settle.key)
 		AND cardinality(settle.code) IN (0, asked_num)
+		AND cardinality(settle.trace) IN (0, asked_num)
 		AND asked_num = cardinality(settle.at_ms)) IS NOT TRUE THEN
 		RAISE EXCEPTION 'settle() needs arrays of one length'
 			USING ERRCODE = 'array_subscript_error';
@@ -284,7 +287,7 @@ BEGIN
 				IF has_events THEN
 					PERFORM event_add(coupon_ids, settle.coupon, settle.batch,
 						settle.idx, settle.user_id, settle.slot, settle.key,
-						settle.at_ms, NULL, seen);
+						settle.at_ms, NULL, seen, traces);
 				END IF;
 				RETURN;
 			END IF;
@@ -487,12 +490,13 @@ BEGIN
 		-- Two calls may reject the same receive of an unknown coupon concurrently; hence
 		-- the order and DO NOTHING.
 		INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason,
-			received_at)
+			received_at, trace)
 		SELECT r.coupon, r.batch, r.idx, r.user_id, r.slot, j.reason,
-			timestamptz 'epoch' + r.at_ms * interval '1 ms'
+			timestamptz 'epoch' + r.at_ms * interval '1 ms', nullif(r.trace, '')
 		FROM unnest(settle.coupon, settle.batch, settle.idx, settle.user_id, settle.slot,
-				settle.at_ms)
-				WITH ORDINALITY AS r (coupon, batch, idx, user_id, slot, at_ms, ord)
+				settle.at_ms, traces)
+				WITH ORDINALITY AS r (coupon, batch, idx, user_id, slot, at_ms,
+					trace, ord)
 			JOIN unnest(judged_ord, judged_state, judged_reason)
 				AS j (ord, state, reason) ON j.ord = r.ord
 		WHERE j.state IN ('surplus', 'refused', 'doubled')
@@ -509,7 +513,8 @@ BEGIN
 		WHERE c.id = g.id AND c.id = ANY (coupon_ids);
 		IF has_events THEN
 			PERFORM event_add(coupon_ids, settle.coupon, settle.batch, settle.idx,
-				settle.user_id, settle.slot, settle.key, settle.at_ms, NULL, seen);
+				settle.user_id, settle.slot, settle.key, settle.at_ms, NULL, seen,
+				traces);
 		END IF;
 		RETURN;
 	END IF;
@@ -586,7 +591,8 @@ BEGIN
 
 	IF has_events THEN
 		PERFORM event_add(coupon_ids, settle.coupon, settle.batch, settle.idx,
-			settle.user_id, settle.slot, settle.key, settle.at_ms, judged_state, seen);
+			settle.user_id, settle.slot, settle.key, settle.at_ms, judged_state, seen,
+			traces);
 	END IF;
 
 	IF NOT all_issued THEN

@@ -44,10 +44,10 @@ LIMIT 1
 -- change_count is locked for a short time only.
 -- $1 coupons, $2 generations, $3 numbers of the receives, $4 batches, $5 indexes, $6 users,
 -- $7 slots, $8 keys ('' = none), $9 codes ('' = none; an empty array: none at all), $10 times of
--- acceptance (ms)
+-- acceptance (ms), $11 traces (as the codes)
 SELECT ord, outcome, reason
 FROM settle($1::bigint[], $2::int[], $3::bigint[], $4::uuid[], $5::smallint[], $6::text[],
-	$7::smallint[], $8::text[], $9::text[], $10::bigint[])
+	$7::smallint[], $8::text[], $9::text[], $10::bigint[], $11::text[])
 UNION ALL SELECT 0, 'changed', change_note()
 
 -- user_coupon_page: A page of a user's coupons, newest first: by the time of the receive, then by

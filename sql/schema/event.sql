@@ -19,6 +19,7 @@ CREATE TABLE event_log (
 	key           text[],                       -- '' is none
 	at_ms         bigint[],                     -- when it was accepted
 	reason        text[],                       -- of a rejection
+	trace         text[],                       -- '' is none: docs/events.md, `traceparent`
 	-- How long the issued receives of a coupon are valid: those of one time of acceptance, or
 	-- (0) of any. From then on (0: from the receive); for so many days (0: not told in days),
 	-- or until then (0: no end).

@@ -47,6 +47,7 @@ CREATE TABLE receive_rejected (
 	rejected_at timestamptz NOT NULL DEFAULT now(),
 	-- When what it holds in Redis was given back. NULL: not yet, or nobody knows.
 	released_at timestamptz,
+	trace       text, -- as in event_log; NULL: none
 	PRIMARY KEY (coupon_id, batch, idx)
 );
 

@@ -238,16 +238,14 @@ def test_has_the_limits_of_the_code():
         "REQUEST_PAGE_DEFAULT": schemas["PageLimit"]["default"],
         "REQUEST_ID_STRING_MAX": schemas["RequestId"]["oneOf"][0]["maxLength"],
         "USER_ID_MAX": schemas["UserId"]["maxLength"],
-        "HTTP_REQUEST_ID_MAX": DOCUMENT["components"]["headers"]["RequestId"]["schema"][
-            "maxLength"
-        ],
+        "REQUEST_NAME_MAX": DOCUMENT["components"]["headers"]["RequestId"]["schema"]["maxLength"],
     }
     headers = "".join(
         text(path)
         for path in (
             "common/message/receive.h",
             "gateway/listen/request.h",
-            "gateway/listen/http_value.h",
+            "common/message/trace_context.h",
         )
     )
     for name, limit in limits.items():

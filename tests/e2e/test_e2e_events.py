@@ -114,6 +114,60 @@ def test_every_type(stack, gateway, pg, coupon_on):
     assert events.events[2]["id"] == f"{'.'.join(receive.rsplit('.', 2)[1:])}/issued"
 
 
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+SPAN = "00f067aa0ba902b7"
+
+
+def traced_in(log):
+    """The words of each line of a traced receive."""
+    return [set(line.split()) for line in log.splitlines() if "event=receive_traced" in line]
+
+
+def test_a_trace_is_handed_on(rough, rough_pg, worker_make, coupon_on):
+    """To the message, of which only the outbox has a copy meanwhile; to the events, and to the logs
+    of gateway and worker."""
+    coupon, events = coupon_on(rough, name="traced")
+    parent, unsampled = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"
+    rough.stop("worker-1")
+    asked = [
+        ("1", {}),
+        ("2", {"traceparent": parent}),
+        ("3", {"traceparent": parent, "X-Request-Id": 'order"77'}),
+        ("4", {"traceparent": unsampled, "X-Request-Id": "order-78"}),
+        ("5", {"X-Request-Id": "order-79"}),
+    ]
+    receives = {}
+    for user, headers in asked:
+        body = {"coupon": coupon, "user": user}
+        reply = requests.post(rough.http("/v1/issue"), json=body, headers=headers, timeout=60)
+        receives[user] = reply.json()["receive"]
+    with rough.client() as client:
+        receives["6"] = client.issue(coupon, "6", trace=parent)["receive"]
+        plant(rough_pg, coupon, "7")
+        receives["7"] = client.issue(coupon, "7", trace=parent)["receive"]
+    worker = worker_make(rough)
+    wait_until(lambda: len(events.of("coupon.issued")) == 6 and events.of("coupon.rejected"))
+    of_user = {
+        event["data"]["user"]: (event.get("traceparent"), event.get("requestid"))
+        for event in events.of("coupon.issued") + events.of("coupon.rejected")
+    }
+    assert of_user == {
+        "1": (None, None),
+        "2": (parent, None),
+        "3": (parent, 'order"77'),
+        "4": (None, None),
+        "5": (None, None),
+        "6": (parent, None),
+        "7": (parent, None),
+    }
+    for log, outcome in ((rough.log("gateway"), "accepted"), (worker.log(), "issued")):
+        lines = traced_in(log)
+        for user in "236":
+            (line,) = [words for words in lines if f"receive={receives[user]}" in words]
+            assert {f"trace={TRACE}", f"span={SPAN}", f"outcome={outcome}"} <= line
+    assert any("outcome=rejected" in words for words in traced_in(worker.log()))
+
+
 def test_events_and_receives_have_exchanges_of_their_own(stack, gateway, amqp, coupon_on):
     keys = {}
     for exchange in ("coupon.topic", "coupon.event"):

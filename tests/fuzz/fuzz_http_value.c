@@ -4,6 +4,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
+#include "common/message/trace_context.h"
 #include "gateway/listen/http_origin.h"
 #include "gateway/listen/http_value.h"
 
@@ -50,22 +51,25 @@ static void request_id_check(const char *text, size_t len)
 
 	while (n < len && text[n] > ' ' && text[n] < 0x7f)
 		n++;
-	check(http_request_id_valid(text, len) == (n == len && len >= 1 && len <= 128));
+	check(request_name_valid(text, len) == (n == len && len >= 1 && len <= 128));
 }
 
 static void trace_check(const char *text, size_t len)
 {
-	char again[64];
-	struct http_trace trace, same;
+	char again[64], handed_on[TRACE_SIZE];
+	struct trace_context trace, same;
 	int n;
 
-	if (http_trace_parse(text, len, &trace))
+	if (trace_context_parse(text, len, &trace))
 		return;
-	check(strlen(trace.trace) == HTTP_TRACE_LEN && strlen(trace.span) == HTTP_SPAN_LEN);
+	check(strlen(trace.trace) == TRACE_ID_LEN && strlen(trace.span) == TRACE_SPAN_LEN);
 	n = snprintf(again, sizeof(again), "%.2s-%s-%s-%.2s", text, trace.trace, trace.span,
 		     text + 53);
 	check(n == 55 && memcmp(again, text, 55) == 0);
-	check(http_trace_parse(again, 55, &same) == 0 && strcmp(same.span, trace.span) == 0);
+	check(trace_context_parse(again, 55, &same) == 0 && strcmp(same.span, trace.span) == 0);
+	check(same.is_sampled == trace.is_sampled);
+	trace_format(&trace, NULL, handed_on);
+	check(trace_valid(handed_on, strlen(handed_on)));
 }
 
 static void segment_check(const char *text, size_t len)

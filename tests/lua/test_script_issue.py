@@ -497,6 +497,44 @@ def test_keys_may_be_absent_or_empty(coupon, count, words):
     assert coupon.users() == {"1": f"1:{batch}:0:", "2": f"1:{batch}:1:"}
 
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def test_the_message_has_the_traces_of_what_was_accepted(coupon):
+    coupon.put(total=4, limit=2)
+    coupon.issue(("9", "k"))
+    asked = [
+        "1",
+        ("2", "", "", TRACE),
+        ("9", "k", "", TRACE),  # known
+        ("3", "", "", f'{TRACE} a"b\\c'),
+        ("4", "", "5.1", TRACE),
+        ("5", "", "", TRACE),  # sold out
+    ]
+    answer = coupon.issue(*asked)
+    assert answer.verdicts[:2] == [1, 1] and answer.verdicts[3:] == [1, OUT_OF_STOCK, OUT_OF_STOCK]
+    assert answer.message["traces"] == {"1": TRACE, "2": f'{TRACE} a"b\\c'}
+    assert list(answer.message)[-2:] == ["receives", "traces"]
+    assert answer.body in coupon.outbox().values(), "as it is sent again"
+    for plain in (coupon.users(), coupon.redeemed()):
+        assert TRACE not in str(plain)
+
+
+@pytest.mark.parametrize("code", ["", "5.1"])
+@pytest.mark.parametrize("key", ["", "k"])
+def test_a_trace_beside_a_key_and_a_code(coupon, key, code):
+    coupon.put()
+    answer = coupon.issue(("1", key, code, ""), ("2", key, "", TRACE), "3")
+    assert answer.verdicts == [1, 1, 1]
+    assert answer.message["receives"] == [
+        ["1", 1, key, *([code] if code else [])],
+        ["2", 1, key],
+        ["3", 1, ""],
+    ]
+    assert answer.message["traces"] == {"1": TRACE}
+    assert "traces" not in coupon.issue(("4", key, code and "5.2", "")).message
+
+
 def test_every_index(coupon):
     coupon.put(total=256)
     batch = ulid_make()

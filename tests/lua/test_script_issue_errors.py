@@ -67,6 +67,16 @@ def test_bad_key(coupon, key, place):
     refused(coupon, "key: ", coupon.issue_raw, *requests)
 
 
+@pytest.mark.parametrize("trace", ["t" * 185, "a\nb", "\0", "\t", "\x7f", "\xc3\xa9"])
+def test_bad_trace(coupon, trace):
+    coupon.put()
+    refused(coupon, "trace: ", coupon.issue_raw, "1", ("2", "", "", trace))
+
+
+def test_good_trace_at_the_bound(coupon):
+    assert coupon.put().issue(("1", "", "", "t" * 184)).verdicts == [1]
+
+
 @pytest.mark.parametrize("key", [" ", "~", "k" * 64])
 def test_good_key_at_the_bounds(coupon, key):
     assert coupon.put().issue(("1", key)).verdicts == [1]

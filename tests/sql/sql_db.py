@@ -30,6 +30,7 @@ class Receive:
     seq: int = 1
     key: str = ""  # with a tab and the code if one was redeemed
     at_ms: int = AT_MS
+    trace: str = ""
 
     def but(self, **changes):
         return replace(self, **changes)
@@ -104,7 +105,9 @@ class Db:
         fields = ("coupon", "generation", "seq", "batch", "idx", "user", "slot")
         columns = [array_text(getattr(one, field) for one in receives) for field in fields]
         times = array_text(one.at_ms for one in receives)
-        rows = self.query("settle", *columns, *self.tails(receives), times)
+        traces = [one.trace for one in receives]
+        traces = array_text(traces if any(traces) else [])
+        rows = self.query("settle", *columns, *self.tails(receives), times, traces)
         changed = rows.pop()
         assert (changed["ord"], changed["outcome"]) == ("0", "changed"), "it comes last"
         self.change = changed["reason"]

@@ -25,6 +25,7 @@ def log(owner):
             "key",
             "at_ms",
             "reason",
+            "trace",
             "valid_coupon",
             "valid_at_ms",
             "valid_from_ms",
@@ -86,6 +87,27 @@ def test_issued_receives_are_one_row(db, coupon_on, log):
     assert valid_of(row) == [(coupon, 0, 0, 2, 0)], "its terms, for receives of any time"
     assert db.settle(*batch) == ["repeated"] * 3
     assert len(log(coupon)) == 2, "a copy of the message is no event"
+
+
+def test_traces(db, coupon_on, coupon_id, log):
+    """Of those that have one, whatever their outcome, and whatever else the call settles."""
+    one, other, silent = coupon_on(total=2), coupon_on(), coupon_id()
+    db.coupon_create(silent, 9)
+    traced = [r.but(trace=f"t {r.idx}") for r in batch_make(one, ["a", "b", "c"])]
+    traced[0] = traced[0].but(trace="")
+    unheard = [r.but(trace="not told") for r in batch_make(silent, ["a"])]
+    outcomes = db.settle(*traced, *batch_make(other, ["a"]), *unheard)
+    assert outcomes == ["issued", "issued", "out_of_stock", "issued", "issued"]
+    rejected, issued = log(one)[1:]
+    assert (rejected["type"], rejected["trace"]) == ("coupon.rejected", ["t 2"])
+    assert issued["coupon"] == [one, one, other] and issued["trace"] == ["", "t 1", ""]
+    plain = coupon_on()
+    db.settle(*batch_make(plain, ["a"]))
+    assert log(plain)[1]["trace"] is None
+    db.settle(*(r.but(trace="t") for r in batch_make(plain, ["b"])))
+    assert log(plain)[2]["trace"] == ["t"]
+    db.settle(*batch_make(one, ["d"]), *(r.but(trace="t") for r in batch_make(one, ["e"])))
+    assert log(one)[3]["trace"] == ["", "t"], "rejected, one without"
 
 
 def test_several_coupons_are_one_row_without_those_that_have_no_events(

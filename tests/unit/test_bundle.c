@@ -11,15 +11,24 @@
 
 static const char run_id[] = "0123456789abcdef0123456789abcdef01234567";
 
-static struct request *request_make(const char *user, const char *key, const char *code)
+static struct request *request_make_traced(const char *user, const char *key, const char *trace,
+					   const char *code)
 {
-	struct request *request = calloc(1, sizeof(*request) + strlen(key) + RECEIVE_CODE_MAX + 3);
+	struct request *request = calloc(1, sizeof(*request) + strlen(key) + strlen(trace) +
+						    RECEIVE_CODE_MAX + 4);
 
 	user_id_parse(&request->user, user, strlen(user));
 	request->key_len = strlen(key);
+	request->trace_len = strlen(trace);
 	memcpy(request->text + 1, key, strlen(key)); /* behind the empty id and its NUL */
+	memcpy(request->text + request->key_len + 2, trace, strlen(trace));
 	request_code_set(request, code);
 	return request;
+}
+
+static struct request *request_make(const char *user, const char *key, const char *code)
+{
+	return request_make_traced(user, key, "", code);
 }
 
 /* With so many requests of the users u0, u1, … and no keys. */
@@ -156,26 +165,29 @@ static void test_the_largest(void **state)
 {
 	static struct bundle_command command;
 	char user[65] = "", key[65] = "", code[RECEIVE_CODE_MAX + 1] = "";
+	char trace[TRACE_SIZE] = "";
 	struct bundle *bundle = bundle_new();
 
 	(void)state;
 	memset(user, 'u', 64);
 	memset(key, 'k', 64);
 	memset(code, '1', RECEIVE_CODE_MAX);
+	memset(trace, 't', TRACE_MAX);
 	for (int i = 0; i < BUNDLE_CALLS_MAX; i++) {
 		struct call *call = call_make(INT64_MAX - BUNDLE_CALLS_MAX + i, 0);
 		size_t n = i < BUNDLE_CALLS_MAX - 1 ? 4 : bundle_room(bundle);
 
 		call->seen_generation = call->seen_seq = (1LL << 53) - 1;
-		call->has_keys = call->has_codes = 1;
+		call->has_keys = call->has_codes = call->has_traces = 1;
 		for (size_t k = 0; k < n; k++)
-			call->requests[call->requests_n++] = request_make(user, key, code);
+			call->requests[call->requests_n++] = request_make_traced(user, key, trace,
+										 code);
 		bundle_add(bundle, call);
 		if (bundle_room(bundle) == 0)
 			break;
 	}
 	bundle_command_make(&command, bundle, "hash", run_id, "9007199254740991");
-	assert_int_equal(command.n, 5 + 9 * bundle->calls_n + 3 * bundle->requests);
+	assert_int_equal(command.n, 5 + 9 * bundle->calls_n + 4 * bundle->requests);
 	assert_true(bundle->requests <= BUNDLE_REQUESTS_MAX);
 	bundle_empty(bundle);
 }
@@ -232,6 +244,32 @@ static void test_words_with_keys_and_codes(void **state)
 	bundle_empty(bundle);
 }
 
+/* As many as a message has; the others are decided all the same. */
+static void test_words_with_traces(void **state)
+{
+	static struct bundle_command command;
+	struct bundle *bundle = bundle_new();
+	struct call *call = call_make(1, 1);
+	int traced = 0;
+
+	(void)state;
+	for (int i = 0; i <= MESSAGE_TRACES_MAX; i++)
+		call->requests[call->requests_n++] = request_make_traced("x", "k", "t", "17.5");
+	call->has_keys = call->has_codes = call->has_traces = 1;
+	bundle_add(bundle, call);
+	bundle_command_make(&command, bundle, "hash", run_id, "1000");
+	assert_string_equal(command.words[13], "18kct");
+	for (int i = 14; i < command.n; i += 4) {
+		assert_int_equal(command.lengths[i + 1], i > 14 ? 1 : 0);
+		assert_int_equal(command.lengths[i + 2], i > 14 ? 4 : 0);
+		traced += command.lengths[i + 3] == 1;
+	}
+	assert_int_equal(traced, MESSAGE_TRACES_MAX);
+	assert_int_equal(command.lengths[14 + 3], 0);
+	assert_int_equal(command.lengths[command.n - 1], 0);
+	bundle_empty(bundle);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -240,6 +278,7 @@ int main(void)
 		cmocka_unit_test(test_what_fills_one),
 		cmocka_unit_test(test_words),
 		cmocka_unit_test(test_words_with_keys_and_codes),
+		cmocka_unit_test(test_words_with_traces),
 		cmocka_unit_test(test_the_largest),
 	};
 

@@ -1,5 +1,6 @@
 /* Rows of the event log as CloudEvents in JSON, packed into messages. */
 #include "common/message/receive.h"
+#include "common/message/trace_context.h"
 #include "common/postgres/argument.h"
 #include "events/event.h"
 
@@ -16,6 +17,7 @@
 #define TIME "2026-11-21T12:00:00.123Z"
 #define TIME_MS INT64_C(1795262400123)
 #define SOURCE "/couponmq"
+#define PARENT "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 /* As in sql_query_event_log_read. */
 enum column {
@@ -31,6 +33,7 @@ enum column {
 	KEY,
 	AT,
 	REASON,
+	TRACE,
 	VALID_COUPON,
 	VALID_AT,
 	VALID_FROM,
@@ -48,7 +51,7 @@ struct made {
 	enum event_type type;
 	int64_t n; /* 0: one event */
 	int64_t coupon, index, slot;
-	const char *user, *key, *reason, *detail;
+	const char *user, *key, *reason, *trace, *detail;
 	int64_t at_ms, valid_from_ms, valid_to_ms, valid_days, history;
 };
 
@@ -134,6 +137,7 @@ static PGresult *row_make(const struct made *made)
 	numbers_set(rows, SLOT, POSTGRES_INT2, n, made->slot);
 	texts_set(rows, KEY, n, made->key);
 	texts_set(rows, REASON, n, made->reason);
+	texts_set(rows, TRACE, n, made->trace);
 	if (made->at_ms)
 		numbers_set(rows, AT, POSTGRES_INT8, n, made->at_ms);
 	validity_set(rows, made);
@@ -241,6 +245,31 @@ static void test_an_issued_coupon(void **state)
 	assert_string_equal(member(data, "valid_from"), TIME);
 	assert_false(cJSON_HasObjectItem(data, "valid_to"));
 	assert_false(cJSON_HasObjectItem(data, "reason"));
+	assert_false(cJSON_HasObjectItem(parsed, "traceparent"));
+	cJSON_Delete(parsed);
+}
+
+static void test_traces(void **state)
+{
+	struct made made = made_of(7, "u");
+	cJSON *parsed;
+
+	(void)state;
+	made.trace = PARENT;
+	parsed = written(&made, SOURCE);
+	assert_string_equal(member(parsed, "traceparent"), PARENT);
+	assert_false(cJSON_HasObjectItem(parsed, "requestid"));
+	cJSON_Delete(parsed);
+	made.trace = PARENT " o\"\\77";
+	made.n = 2;
+	parsed = written(&made, SOURCE);
+	assert_string_equal(member(parsed, "traceparent"), PARENT);
+	assert_string_equal(member(parsed, "requestid"), "o\"\\77");
+	assert_true(cJSON_IsObject(cJSON_GetObjectItem(parsed, "data")));
+	cJSON_Delete(parsed);
+	made.trace = "";
+	parsed = written(&made, SOURCE);
+	assert_false(cJSON_HasObjectItem(parsed, "traceparent"));
 	cJSON_Delete(parsed);
 }
 
@@ -321,7 +350,8 @@ static void test_numbers_of_a_row(void **state)
 /* As long as it can be: within the size that is promised. */
 static void test_the_longest(void **state)
 {
-	char user[USER_ID_SIZE], key[RECEIVE_KEY_MAX + 1], source[201], *detail = malloc(20003);
+	char trace[TRACE_SIZE] = PARENT " ", user[USER_ID_SIZE], key[RECEIVE_KEY_MAX + 1],
+	     source[201], *detail = malloc(20003);
 	struct made made;
 
 	(void)state;
@@ -340,6 +370,8 @@ static void test_the_longest(void **state)
 	made.at_ms = made.valid_from_ms = made.valid_to_ms = TIME_MS;
 	made.key = key;
 	made.reason = "unknown_coupon";
+	memset(trace + TRACE_PARENT_LEN + 1, '"', REQUEST_NAME_MAX);
+	made.trace = trace;
 	made.detail = detail;
 	cJSON_Delete(written(&made, source));
 	free(detail);
@@ -481,6 +513,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_an_issued_coupon),
+		cmocka_unit_test(test_traces),
 		cmocka_unit_test(test_validity),
 		cmocka_unit_test(test_a_changed_campaign),
 		cmocka_unit_test(test_numbers_of_a_row),

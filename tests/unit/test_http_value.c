@@ -12,8 +12,6 @@
 #include <cmocka.h>
 
 #define KEY_64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-#define TRACE "4bf92f3577b34da6a3ce929d0e0e4736"
-#define SPAN "00f067aa0ba902b7"
 
 static char *copy_make(const char *text, size_t len)
 {
@@ -152,69 +150,6 @@ static void test_accept(void **state)
 		assert_int_equal(accept_parse(neither[i]), ACCEPT_NEITHER);
 }
 
-static void test_request_ids(void **state)
-{
-	char longest[HTTP_REQUEST_ID_MAX + 1];
-
-	(void)state;
-	memset(longest, '~', sizeof(longest));
-	assert_true(http_request_id_valid("a", 1));
-	assert_true(http_request_id_valid("!\"\\~", 4));
-	assert_true(http_request_id_valid(longest, HTTP_REQUEST_ID_MAX));
-	assert_false(http_request_id_valid(longest, HTTP_REQUEST_ID_MAX + 1));
-	assert_false(http_request_id_valid("", 0));
-	assert_false(http_request_id_valid("a b", 3));
-	assert_false(http_request_id_valid("a\tb", 3));
-	assert_false(http_request_id_valid("a\0b", 3));
-	assert_false(http_request_id_valid("\xc3\xbc", 2));
-	assert_false(http_request_id_valid("\x7f", 1));
-}
-
-static int trace_parse(const char *text, struct http_trace *trace)
-{
-	char *copy = copy_make(text, strlen(text));
-	int rc = http_trace_parse(copy, strlen(text), trace);
-
-	free(copy);
-	return rc;
-}
-
-static void test_traces(void **state)
-{
-	static const char *const wrong[] = {
-		"",
-		"00",
-		"00-" TRACE "-" SPAN,
-		"00-" TRACE "-" SPAN "-",
-		"00-" TRACE "-" SPAN "-0",
-		"00-" TRACE "-" SPAN "-0x",
-		"00-" TRACE "-" SPAN "-01-",
-		"00-" TRACE "-" SPAN "-01-x",
-		"00-" TRACE "-" SPAN "-01 ",
-		"cc-" TRACE "-" SPAN "-01x",
-		"ff-" TRACE "-" SPAN "-01",
-		"0-" TRACE "-" SPAN "-01",
-		"0x-" TRACE "-" SPAN "-01",
-		"00_" TRACE "-" SPAN "-01",
-		"00-4BF92F3577B34DA6A3CE929D0E0E4736-" SPAN "-01",
-		"00-" TRACE "0-" SPAN "-01",
-		"00-00000000000000000000000000000000-" SPAN "-01",
-		"00-" TRACE "-0000000000000000-01",
-		"00-" TRACE "-00f067aa0ba902bg-01",
-	};
-	struct http_trace trace;
-
-	(void)state;
-	assert_int_equal(trace_parse("00-" TRACE "-" SPAN "-01", &trace), 0);
-	assert_string_equal(trace.trace, TRACE);
-	assert_string_equal(trace.span, SPAN);
-	assert_int_equal(trace_parse("00-" TRACE "-" SPAN "-ff", &trace), 0);
-	assert_int_equal(trace_parse("cc-" TRACE "-" SPAN "-01", &trace), 0);
-	assert_int_equal(trace_parse("cc-" TRACE "-" SPAN "-01-what is new", &trace), 0);
-	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-		assert_int_equal(trace_parse(wrong[i], &trace), -1);
-}
-
 static void expect_decoded(const char *text, const char *wanted)
 {
 	char *copy = copy_make(text, strlen(text)), out[8];
@@ -250,9 +185,10 @@ static void test_segments_are_decoded_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_keys),   cmocka_unit_test(test_what_is_no_key),
-		cmocka_unit_test(test_accept), cmocka_unit_test(test_request_ids),
-		cmocka_unit_test(test_traces), cmocka_unit_test(test_segments_are_decoded_once),
+		cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_what_is_no_key),
+		cmocka_unit_test(test_accept),
+		cmocka_unit_test(test_segments_are_decoded_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,6 +55,52 @@ static void test_codes(void **state)
 	assert_string_equal(message.receives[1].tail, "k\t9");
 }
 
+#define PARENT "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+#define TWO "\"receives\":[[\"1\",1,\"\"],[\"2\",1,\"\"]]"
+
+static void test_traces(void **state)
+{
+	static const char *const none[] = {
+		"",
+		",\"traces\":[\"" PARENT "\"]",
+		",\"traces\":{}",
+		",\"traces\":{\"2\":\"" PARENT "\"}",
+		",\"traces\":{\"-1\":\"" PARENT "\",\"x\":\"" PARENT "\",\"\":\"" PARENT "\"}",
+		",\"traces\":{\"0\":\"x\",\"1\":7}",
+	};
+	char body[4096];
+
+	take(*state, HEAD TWO ",\"traces\":{\"1\":\"" PARENT " o\\\"77\",\"0\":\"" PARENT "\"}}");
+	assert_int_equal(message.traces_n, 2);
+	assert_int_equal(message.traces[0].index, 1);
+	assert_string_equal(message.traces[0].text, PARENT " o\"77");
+	assert_int_equal(message.traces[1].index, 0);
+	assert_string_equal(message.traces[1].text, PARENT);
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+		snprintf(body, sizeof(body), "%s%s%s}", HEAD, TWO, none[i]);
+		take(*state, body);
+		assert_int_equal(message.receives_n, 2);
+		assert_int_equal(message.traces_n, 0);
+	}
+}
+
+/* Of more than a message may have, the first. */
+static void test_many_traces(void **state)
+{
+	char body[8192], *at = body;
+
+	at += sprintf(at, HEAD "\"receives\":[");
+	for (int i = 0; i < 20; i++)
+		at += sprintf(at, "%s[\"%d\",1,\"\"]", i ? "," : "", i);
+	at += sprintf(at, "],\"traces\":{");
+	for (int i = 0; i < 20; i++)
+		at += sprintf(at, "%s\"%d\":\"" PARENT "\"", i ? "," : "", i);
+	strcpy(at, "}}");
+	take(*state, body);
+	assert_int_equal(message.traces_n, MESSAGE_TRACES_MAX);
+	assert_int_equal(message.traces[MESSAGE_TRACES_MAX - 1].index, MESSAGE_TRACES_MAX - 1);
+}
+
 static void test_as_the_script_builds_it(void **state)
 {
 	struct ulid batch;
@@ -348,6 +394,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_as_the_script_builds_it),
 		TEST(test_codes),
+		TEST(test_traces),
+		TEST(test_many_traces),
 		TEST(test_extremes),
 		TEST(test_of_the_release_before),
 		TEST(test_users),

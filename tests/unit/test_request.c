@@ -441,6 +441,51 @@ static void test_a_key_beside_the_object(void **state)
 	free(request);
 }
 
+#define PARENT "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"
+#define TRACE_ALLOWED "must be a traceparent of W3C Trace Context"
+
+static void test_traces(void **state)
+{
+	static const char issue[] =
+		"{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":\"k\"";
+	static const char *const wrong[] = { "1", "\"\"", "\"" PARENT "0\"", "null" };
+	char text[256];
+	struct request *request;
+
+	snprintf(text, sizeof(text), "%s,\"trace\":\"" PARENT "01\"}", issue);
+	request = parse(*state, text);
+	assert_string_equal(request_trace(request), PARENT "01");
+	assert_int_equal(request->trace_len, 55);
+	assert_string_equal(request_key(request), "k");
+	free(request);
+	snprintf(text, sizeof(text), "%s,\"trace\":\"" PARENT "00\"}", issue);
+	request = parse(*state, text);
+	assert_string_equal(request_trace(request), "");
+	assert_int_equal(request->trace_len, 0);
+	free(request);
+	request = parse(*state,
+			"{\"op\":\"redeem\",\"code\":\"c\",\"user\":\"2\",\"trace\":\"" PARENT
+			"01\"}");
+	assert_string_equal(request_trace(request), PARENT "01");
+	assert_string_equal(request_code(request), "c");
+	request_code_set(request, "1.2");
+	assert_string_equal(request_code(request), "1.2");
+	assert_string_equal(request_trace(request), PARENT "01");
+	free(request);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		snprintf(text, sizeof(text), "%s,\"trace\":%s}", issue, wrong[i]);
+		assert_null(parse_as(*state, text, OP_COUNT));
+		assert_int_equal(client.answer, ANSWER_BAD_REQUEST);
+		assert_non_null(strstr(client.line, TRACE_ALLOWED));
+	}
+	assert_null(parse_as(*state, "{\"op\":\"ping\",\"trace\":\"" PARENT "01\"}", OP_COUNT));
+	client.responder.trace = PARENT "01 order-77";
+	snprintf(text, sizeof(text), "%s}", issue);
+	request = parse(*state, text);
+	assert_string_equal(request_trace(request), PARENT "01 order-77");
+	free(request);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -451,6 +496,7 @@ int main(void)
 		TEST(test_longest),         TEST(test_other_replies),
 		TEST(test_coupons),         TEST(test_redeem),
 		TEST(test_refused_redeem),  TEST(test_a_key_beside_the_object),
+		TEST(test_traces),
 	};
 
 	return cmocka_run_group_tests_name("request", tests, NULL, NULL);

@@ -24,6 +24,11 @@ static struct delivery_message *message_copy(const struct message *message)
 	copy->at_ms = message->at_ms;
 	copy->receives_n = message->receives_n;
 	memcpy(copy->receives, message->receives, receives_bytes);
+	if (message->traces_n == 0)
+		return copy;
+	copy->traces_n = message->traces_n;
+	copy->traces = checked(calloc(copy->traces_n, sizeof(*copy->traces)));
+	memcpy(copy->traces, message->traces, copy->traces_n * sizeof(*copy->traces));
 	return copy;
 }
 
@@ -64,6 +69,8 @@ void delivery_free(struct delivery *delivery, void (*envelope_free)(void *envelo
 		envelope_free(delivery->envelope);
 	free(delivery->reason);
 	free(delivery->outcomes);
+	if (delivery->message)
+		free(delivery->message->traces);
 	free(delivery->message);
 	free(delivery);
 }
@@ -71,6 +78,16 @@ void delivery_free(struct delivery *delivery, void (*envelope_free)(void *envelo
 size_t delivery_part_size(const struct delivery *delivery)
 {
 	return delivery->end - delivery->first;
+}
+
+const char *delivery_trace(const struct delivery *delivery, size_t index)
+{
+	const struct delivery_message *message = delivery->message;
+
+	for (size_t i = 0; i < message->traces_n; i++)
+		if (message->traces[i].index == index)
+			return message->traces[i].text;
+	return "";
 }
 
 void delivery_part_limit(struct delivery *delivery, size_t receives_max)

@@ -38,6 +38,8 @@ struct delivery_message {
 	int64_t generation;
 	int64_t seq;
 	int64_t at_ms;
+	size_t traces_n;
+	struct message_trace *traces;
 	size_t receives_n;
 	struct message_receive receives[];
 };
@@ -128,6 +130,8 @@ int delivery_is_settled_by_part(const struct delivery *delivery);
 size_t delivery_reply(const struct delivery *delivery, char out[DELIVERY_REPLY_SIZE]);
 
 size_t delivery_part_size(const struct delivery *delivery);
+/* What is handed on of the tracing of this receive, or an empty text. */
+const char *delivery_trace(const struct delivery *delivery, size_t index);
 
 /*
  * The books: the list of the deliveries that a worker holds, and the one place where their states
