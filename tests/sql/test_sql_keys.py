@@ -221,12 +221,12 @@ def test_notified_at_commit(keys, db_new):
         return told
 
     key, _ = keys.create()
-    assert notified() == ["api_key"]
+    assert notified() == ["couponmq_keys"]
     keys.db.execute("BEGIN")
     keys.revoke(key)
     assert notified() == []
     keys.db.execute("COMMIT")
-    assert notified() == ["api_key"]
+    assert notified() == ["couponmq_keys"]
 
 
 # PostgreSQL was put back
