@@ -34,8 +34,9 @@ KINDS = {  # by name: over TLS, words for the generator
     "lines, TLS": (True, ()),
     "HTTP, TLS": (True, ("--http",)),
 }
-# Of the search for saturation: from this rate on, each half as much again.
-SEARCH_FIRST, SEARCH_FACTOR, SEARCH_S = 1000, 1.5, 3
+# Of the search for saturation: from this rate on, each half as much again, for longer than a user
+# tries it four times for 2 s.
+SEARCH_FIRST, SEARCH_FACTOR, SEARCH_S = 1000, 1.5, 10 if not QUICK else 3
 SEARCH_MOST = 10**6
 SATURATED = 0.9  # of what is offered is answered in time
 WANTED = 0.8  # of the peak

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#define COLUMNS 19
+#define COLUMNS 20
 #define TYPE 2
 #define NUM 3
 

@@ -392,8 +392,8 @@ static void died_after(void)
 	}
 }
 
-#ifdef __SANITIZE_ADDRESS__
-#define STRIDE 997 /* it makes many instructions of one */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define STRIDE 997 /* they make many instructions of one */
 #else
 #define STRIDE 29 /* of about 1,800 instructions */
 #endif
@@ -422,7 +422,7 @@ static void test_a_process_dies_in_the_middle(void **state)
 #define WAYS 7     /* so many share it before one is forgotten */
 #define OWED 5
 
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TAKE_STRIDE 499
 #else
 #define TAKE_STRIDE 1
