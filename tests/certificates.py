@@ -4,6 +4,7 @@ import itertools
 import subprocess
 
 NUMBERS = itertools.count(1)
+CA_USAGE = "keyUsage=critical,keyCertSign,cRLSign"  # Python 3.13 takes no CA without it
 
 
 def openssl(*arguments):
@@ -21,7 +22,8 @@ class Authority:
         self.path, self.key = folder / f"{name}.pem", folder / f"{name}.key"
         openssl(
             *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
-            *("-subj", f"/CN={name}", "-days", 30, "-keyout", self.key, "-out", self.path),
+            *("-subj", f"/CN={name}", "-days", 30, "-addext", CA_USAGE),
+            *("-keyout", self.key, "-out", self.path),
         )
 
     def issue(self, *alternates, days=30):

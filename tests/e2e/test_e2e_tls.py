@@ -12,6 +12,7 @@ import time
 import pytest
 import requests
 
+from certificates import CA_USAGE
 from process import Gateway, gateway_process
 from stack import TlsSocket, wait_until
 
@@ -24,7 +25,7 @@ class Authority:
     def __init__(self, folder):
         self.folder = folder
         self.serial = 0
-        self._make("ca", ["-x509", "-days", "30", "-subj", "/CN=test CA"])
+        self._make("ca", ["-x509", "-days", "30", "-subj", "/CN=test CA", "-addext", CA_USAGE])
         self.path = folder / "ca.pem"
 
     def _openssl(self, *arguments):
