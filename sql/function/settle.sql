@@ -64,7 +64,8 @@ DECLARE
 	coupon_seq    bigint[];
 	coupon_generation int[];
 	codes         text[];      -- as `code`, with NULL for ''; NULL: there are none at all
-	traces        text[] := CASE WHEN cardinality(settle.trace) > 0 THEN settle.trace END;
+	traces        text[] := CASE WHEN cardinality(settle.trace) > 0 THEN
+		array_replace(settle.trace, NULL, '') END; -- NULL: there are none at all
 	-- The elements that do not get their code, and why; NULL: there are none.
 	bad_ord       bigint[];
 	bad_reason    text[];

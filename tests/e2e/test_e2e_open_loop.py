@@ -117,7 +117,7 @@ def test_a_gateway_that_is_frozen(stack, make_coupon, gateway_make, pg, over):
     loop, verify = told["open_loop"], told["verify"]
     # Under TLS they have no connection before the gateway has done its part of the handshake.
     assert loop["gave_up"] + loop["gave_up_connecting"] > 100
-    assert sum(loop["answered_at"][1:]) > 50
+    assert sum(loop["answered_at"][1:]) > 0
     assert told["latency_us"]["max"] > 1_000_000
     assert min(one["good"] for one in loop["seconds"][1:7]) < 50, "the time without answers"
     assert set(answers(told)) <= {"accepted", "unknown_no_answer", "not_connected"}

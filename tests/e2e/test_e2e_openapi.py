@@ -40,6 +40,8 @@ USERS = (
     [-1, BIG, 1.5, True, None, [], {}, "", "x" * 65, "a b", "\x7f", "\u00fc", "a\x1f"],
 )
 # What a member may be, and what it may not.
+TRACES = [("00", "00"), ("00", "ff"), ("01", "01"), ("fe", "01-more")]  # version, and the flags
+NO_TRACES = [("ff", "01"), ("0", "01"), ("00", "1"), ("00", "01-"), ("01", "01more"), ("00", "0x")]
 VALUES = {
     "id": (
         [0, BIG - 1, 1 - BIG, "", "x" * 64, "\u00fc"],
@@ -49,6 +51,16 @@ VALUES = {
     "user": USERS,
     "code": (["x", "x" * 128, "\u00fc"], ["", "x" * 129, 1, None, [], {}]),
     "key": (["k", " ", "~" * 64, "a b"], ["", "k" * 65, "\u00fc", "\x7f", "\na", 1, None, [], {}]),
+    "trace": (
+        [f"{version}-{'a' * 32}-{'0' * 15}1-{rest}" for version, rest in TRACES],
+        [
+            *(f"{version}-{'a' * 32}-{'0' * 15}1-{rest}" for version, rest in NO_TRACES),
+            f"00-{'0' * 32}-{'1' * 16}-01",
+            f"00-{'1' * 32}-{'0' * 16}-01",
+            f"00-{'A' * 32}-{'1' * 16}-01",
+            *("", "x", 1, None, [], {}),
+        ],
+    ),
     "ack": (["accepted", "queued", "issued"], ["", "done", "Accepted", 1, None, [], {}]),
     "receive": (
         [

@@ -67,6 +67,7 @@ def secured(stack, tmp_path_factory):
     gateway.end()
 
 
+@pytest.mark.long
 @needs("testssl")
 @pytest.mark.parametrize("http", [False, True], ids=["lines", "http"])
 def test_testssl_finds_nothing(secured, http, tmp_path):
@@ -98,6 +99,7 @@ def test_testssl_finds_nothing(secured, http, tmp_path):
             assert again.version() == "TLSv1.3"
 
 
+@pytest.mark.long
 @needs("slowhttptest")
 @pytest.mark.parametrize(
     "attack",

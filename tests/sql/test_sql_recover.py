@@ -56,7 +56,7 @@ def test_the_number_is_of_the_same_transaction(db, coupon_new):
 
 def test_it_is_counted_after_settling(db):
     db.prepare("settle")
-    values = ", ".join(["'{}'"] * 10)
+    values = ", ".join(["'{}'"] * 11)
     ((plan,),) = db.execute(f"EXPLAIN (FORMAT JSON, VERBOSE) EXECUTE settle({values})")
     plan = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
     assert plan["Node Type"] == "Append" and not plan["Parallel Aware"]

@@ -401,11 +401,16 @@ def test_a_wrong_count_is_refused(db, coupon_new, issued):
 
 def test_arrays_of_different_length_and_null_are_refused(db, coupon_new):
     coupon, batch = coupon_new(), uuid.uuid4()
-    arrays = [f"{{{value}}}" for value in (coupon, 0, 1, batch, 0, 1, 1, '""', '""', AT_MS)]
-    for position in range(10):
+    arrays = [f"{{{value}}}" for value in (coupon, 0, 1, batch, 0, 1, 1, '""', '""', AT_MS, '""')]
+    for position in range(11):
         for wrong in ("{}", None, "{NULL}", '{"",""}'):
-            if (position, wrong) in ((7, "{NULL}"), (8, "{NULL}"), (8, "{}")):
-                continue  # no key, no code, no codes at all
+            if (
+                position in (7, 8, 10)
+                and wrong == "{NULL}"
+                or position in (8, 10)
+                and wrong == "{}"
+            ):
+                continue  # no key, code, trace; no codes, traces at all
             with pytest.raises(psycopg.Error) as caught:
                 db.query("settle", *arrays[:position], wrong, *arrays[position + 1 :])
             assert caught.value.sqlstate[:2] in ("22", "23"), (position, wrong, caught.value)
