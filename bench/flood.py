@@ -4,11 +4,11 @@ takes, or slowly a part of a request. Of most kinds nobody reads the answers. Th
 the same address: it has no share of its own. Where keys are asked for, it has one; where there is
 TLS, each of its calls has a connection of its own."""
 
+import contextlib
 import json
 import os
 import resource
 import selectors
-import signal
 import socket
 import ssl
 import subprocess
@@ -80,7 +80,7 @@ KINDS = {
         lambda coupon, n: line(op="auth", token=f"cmq_{n:010}_{'x' * 43}"), gate=True
     ),
     "wrong tokens": Kind(lambda coupon, n: line(op="auth", token=token_wrong(n)), gate=True),
-    "TLS handshakes": Kind(None, shakes=True),
+    f"TLS handshakes, {SHAKERS} at a time": Kind(None, shakes=True),
 }
 SLOW_BEGINS = {
     "slow heads": b"POST /v1/issue HTTP/1.1\r\nHost: localhost\r\n",
@@ -131,7 +131,7 @@ class Flood:
             unsent[1] = unsent[1][one.send(unsent[1]) :]
 
     def run(self):
-        """Until it is killed. A connection that is cut stays closed."""
+        """Until it is killed, or all connections are cut."""
         print("ready", flush=True)
         while self.selector.get_map():
             for key, events in self.selector.select():
@@ -142,7 +142,6 @@ class Flood:
                 except OSError:
                     self.selector.unregister(key.fileobj)
                     key.fileobj.close()
-        signal.pause()
 
 
 class Slow:
@@ -168,7 +167,8 @@ class Slow:
                     one.sendall(self.kind.make(self.coupon, n))
                 except OSError:
                     one.close()
-                    self.connections[i] = self.begun()
+                    with contextlib.suppress(OSError):  # else in the next turn
+                        self.connections[i] = self.begun()
                 time.sleep(1 / CONNECTIONS)
 
 
@@ -283,6 +283,8 @@ def kind_run(name, coupon, pid, env=(), **honest):
             failures.append(f"flood of {name}: it did not start")
             return
         times, failed = calls_measure(coupon, 1 if QUICK else DURATION_S, **honest)
+        if attack.poll() is not None:
+            failures.append(f"flood of {name}: the attack has ended")
     finally:
         attack.kill()
         attack.wait()

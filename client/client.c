@@ -90,7 +90,7 @@ void client_start(struct client *client)
 	client->now_us = 0;
 	/* These times were measured from the former beginning. */
 	for (uint32_t i = 0; i < client->n; i++)
-		client->list[i].retry_us = 0;
+		client->list[i].retry_us = client->list[i].begun_us = 0;
 }
 
 static void watch(struct client *client, uint32_t i, int operation, uint32_t events)

@@ -126,7 +126,10 @@ void client_send(struct client *client, uint32_t i);
 /* Ends connection `i`, which is open: its requests are lost. */
 void client_close(struct client *client, uint32_t i, const char *why);
 
-/* The same of those that began to open before this time and are not open: no request is lost. */
+/*
+ * Closes the connections that began to open before this time and are not open yet; the owner is
+ * told `refused`. They have no requests.
+ */
 void client_close_unopened(struct client *client, int64_t before_us);
 
 /* On demand. Not from a function of the owner. */

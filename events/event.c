@@ -320,6 +320,19 @@ static void validity_read(struct row *row)
 		clock_rfc3339(to_ms, row->valid_to);
 }
 
+/* An event is not given up for what is no trace, which no program writes. */
+static void trace_next(struct row *row)
+{
+	size_t len;
+	const char *bytes = has(row, TRACE) ? element_next(row, TRACE, &len) : NULL;
+
+	*row->trace = '\0';
+	if (!bytes || !trace_context_valid(bytes, len))
+		return;
+	memcpy(row->trace, bytes, len);
+	row->trace[len] = '\0';
+}
+
 /* Reads the next event. 0, or -1: the row is malformed. */
 static int event_next(struct row *row)
 {
@@ -330,9 +343,9 @@ static int event_next(struct row *row)
 		return 0;
 	if (receive_read(row) || time_read(row) ||
 	    text_next(row, KEY, row->key, sizeof(row->key)) ||
-	    text_next(row, REASON, row->reason, sizeof(row->reason)) ||
-	    text_next(row, TRACE, row->trace, sizeof(row->trace)))
+	    text_next(row, REASON, row->reason, sizeof(row->reason)))
 		return -1;
+	trace_next(row);
 	validity_read(row);
 	return 0;
 }
@@ -374,7 +387,7 @@ static size_t event_write(const struct row *row, const char *source, char *out)
 		{ "valid_to", row->valid_to },       { "key", escaped(row->key, key) },
 		{ "reason", row->reason },
 	};
-	char trace[2 * TRACE_SIZE];
+	char name[2 * TRACE_SIZE];
 	char *p = out + sprintf(out, "{\"specversion\":\"1.0\",\"id\":\"");
 
 	ulid_format(&receive->batch, batch);
@@ -389,9 +402,9 @@ static size_t event_write(const struct row *row, const char *source, char *out)
 		     source, type, receive->coupon, row->time);
 	if (*row->trace)
 		p += sprintf(p, ",\"traceparent\":\"%.*s\"", TRACE_PARENT_LEN, row->trace);
-	if (*row->trace && *trace_request_name(row->trace))
+	if (*row->trace && *trace_context_name(row->trace))
 		p += sprintf(p, ",\"requestid\":\"%s\"",
-			     escaped(trace_request_name(row->trace), trace));
+			     escaped(trace_context_name(row->trace), name));
 	p += sprintf(p, ",\"data\":{\"coupon\":\"%" PRId64 "\"", receive->coupon);
 	if (row->type != EVENT_CHANGED) {
 		escaped(receive->user.text, user);

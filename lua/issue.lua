@@ -24,7 +24,8 @@
 --                         '~'), key if it has keys (0..64 bytes of printable ASCII; '' = none),
 --                         code if it has codes ('SET.SERIAL' of a code for one use, 'SET' of a
 --                         word, '' = none), and if it has traces what the message says of it
---                         beside the receive (0..184 bytes of printable ASCII; '' = nothing)
+--                         beside the receive (0..184 bytes of printable ASCII; '' = nothing),
+--                         of the first 16 that are accepted
 --
 -- Returns a reply for each part, in order: an error, or {state, generation, seq} where nothing was
 -- decided:
@@ -50,6 +51,7 @@
 local concat = table.concat
 local argv = ARGV
 
+local TRACES_MOST = 16 -- of a message
 local HEAD, PART = 2, 5 -- arguments before the first part, and of a part before its requests
 -- A user without the bytes that JSON escapes; digits and capitals are in the first range.
 local PLAIN = '^[#-[^-~!%]]+$'
@@ -391,7 +393,7 @@ local function decide(place, from, count, has_keys, has_codes, has_traces)
 
 		if took then
 			local trace = has_traces and argv[from + PART + i * each - 1] or ''
-			if trace ~= '' then
+			if trace ~= '' and #traces < TRACES_MOST then
 				traces[#traces + 1] = '"' .. accepted .. '":"'
 					.. string.gsub(trace, ESCAPED, ESCAPE) .. '"'
 			end

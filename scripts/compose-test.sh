@@ -102,14 +102,23 @@ scenario() {
 		"$((told + 1))|$((told + 1))"
 }
 
-# Its port over HTTP, under TLS: secured PATH [OPTION].. prints the status and the body.
-secured() {
-	curl -s -m 15 --cacert "${ENV_FILE%/*}/.couponmq/ca.pem" -w '\n%{http_code}' \
-		"https://localhost:$COUPON_HTTP_PORT$1" "${@:2}" | tac | tr '\n' ' '
+# secured_issue COUPON USER [OPTION OF curl].. prints the status and the body.
+secured_issue() {
+	local body='{"coupon":"'"$1"'","user":"'"$2"'","key":"once","ack":"issued"}' code reply
+	reply=$(curl -s -m 15 --cacert "${ENV_FILE%/*}/.couponmq/ca.pem" -w '%{http_code}' \
+		--json "$body" "${@:3}" "https://localhost:$COUPON_HTTP_PORT/v1/issue") || return
+	code=${reply: -3}
+	echo "$code ${reply%???}"
 }
 
-secured_issue() {
-	secured /v1/issue "${@:3}" --json '{"coupon":"'"$1"'","user":"'"$2"'","ack":"issued"}'
+# The answer to a line under TLS.
+secured_ping() {
+	(
+		echo '{"op":"ping"}'
+		sleep 5
+	) | timeout 10 openssl s_client -quiet -connect "127.0.0.1:$COUPON_PORT" \
+		-CAfile "${ENV_FILE%/*}/.couponmq/ca.pem" -verify_return_error 2>/dev/null |
+		head -n 1
 }
 
 # With what `make compose-env TLS=yes` makes.
@@ -127,7 +136,8 @@ scenario_secured() {
 	check "with a key a coupon is issued" wait_until 30 \
 		secured_is "200 .*\"issued\"" "$coupon" 1 -H "Authorization: Bearer $key"
 	check "without one it is not" secured_is "401 .*unauthorized" "$coupon" 2
-	check "nor in the clear" equals "$(ask '{"op":"ping"}' 2>/dev/null)" ""
+	check "lines are answered under TLS" equals "$(status_of "$(secured_ping)")" ok
+	check "and not in the clear" equals "$(ask '{"op":"ping"}' 2>/dev/null)" ""
 	check "issued is what was asked for" equals "$(issued_and_rows "$coupon")" "1|1"
 }
 

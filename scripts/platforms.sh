@@ -135,7 +135,8 @@ platform_test() {
 		begun=$SECONDS
 		result=FAILED
 		! make_test "$root" "$server" "$output" || result=passed
-		result+=": $(grep -xE '[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped' "$output" || echo unfinished)"
+		result+=": $(grep -xE '[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped' "$output" ||
+			echo unfinished)"
 		result+=", $((SECONDS - begun)) s"
 	fi
 	if [[ $result == *FAILED* ]]; then

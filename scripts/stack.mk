@@ -39,7 +39,7 @@ test-sanitized: ## all tests with the programs under ASan, then under TSan: some
 	@ALL=1 SAN=address scripts/test.sh
 	@ALL=1 SAN=thread scripts/test.sh
 
-test-outside: ## Chromium, testssl.sh and slowhttptest, which it installs (400 MB)
+test-outside: ## what Chromium, testssl.sh and slowhttptest (400 MB, installed) do to a gateway
 	@scripts/packages.sh outside
 	@TLS=no TESTS=tests/e2e/test_e2e_browser.py scripts/test.sh
 	@TLS=yes TESTS=tests/e2e/test_e2e_browser.py scripts/test.sh

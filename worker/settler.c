@@ -224,7 +224,7 @@ static int outcomes_count(const struct delivery *delivery)
 	return rejected;
 }
 
-/* Of this part of it. */
+/* Logs the traced receives of the part that was committed. */
 static void traces_log(const struct delivery *delivery)
 {
 	static const char *const outcomes[] = { [OUTCOME_ISSUED] = "issued",
@@ -237,12 +237,12 @@ static void traces_log(const struct delivery *delivery)
 
 		if (i < delivery->first || i >= delivery->end)
 			continue;
-		trace_log(message->traces[n].text,
-			  &(struct receive){ .coupon = message->coupon,
-					     .user = message->receives[i].user,
-					     .batch = message->batch,
-					     .index = (int)i },
-			  outcomes[delivery->outcomes[i].kind]);
+		trace_context_log(message->traces[n].text,
+				  &(struct receive){ .coupon = message->coupon,
+						     .user = message->receives[i].user,
+						     .batch = message->batch,
+						     .index = (int)i },
+				  outcomes[delivery->outcomes[i].kind]);
 	}
 }
 

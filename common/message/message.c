@@ -97,8 +97,9 @@ static void traces_decode(const cJSON *traces, struct message *message)
 
 		if (message->traces_n == MESSAGE_TRACES_MAX)
 			return;
-		if (number_parse(item->string, (int64_t)message->receives_n - 1, &index) ||
-		    !trace_valid(text, strlen(text)))
+		if ((*item->string == '0' && item->string[1]) ||
+		    number_parse(item->string, (int64_t)message->receives_n - 1, &index) ||
+		    !trace_context_valid(text, strlen(text)))
 			continue;
 		trace->index = (size_t)index;
 		strcpy(trace->text, text);

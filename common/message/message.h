@@ -20,7 +20,7 @@
 
 #define MESSAGE_VERSION 1
 #define MESSAGE_RECEIVES_MAX 256
-#define MESSAGE_TRACES_MAX 16 /* of more nothing is handed on */
+#define MESSAGE_TRACES_MAX 16 /* of a batch; further ones are left out */
 
 struct message_receive {
 	struct user_id user;

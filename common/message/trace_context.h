@@ -13,8 +13,8 @@
 #define TRACE_PARENT_LEN 55 /* of traceparent in version 00 */
 
 struct trace_context {
-	char trace[TRACE_ID_LEN + 1];
-	char span[TRACE_SPAN_LEN + 1];
+	char trace_id[TRACE_ID_LEN + 1];
+	char span_id[TRACE_SPAN_LEN + 1];
 	int is_sampled;
 };
 
@@ -34,10 +34,12 @@ int trace_context_parse(const char *text, size_t len, struct trace_context *cont
 int request_name_valid(const char *text, size_t len);
 
 /* Writes it and its NUL. `name` may be NULL. */
-void trace_format(const struct trace_context *context, const char *name, char out[TRACE_SIZE]);
-int trace_valid(const char *text, size_t len);
+void trace_context_format(const struct trace_context *context, const char *name,
+			  char out[TRACE_SIZE]);
+/* Whether it is as trace_context_format() writes it, of a request that is sampled. */
+int trace_context_valid(const char *text, size_t len);
 /* The request's id in it, or an empty text. */
-const char *trace_request_name(const char *trace);
+const char *trace_context_name(const char *trace);
 
 /* Logs what became of a traced receive (receive_traced). */
-void trace_log(const char *trace, const struct receive *receive, const char *outcome);
+void trace_context_log(const char *trace, const struct receive *receive, const char *outcome);

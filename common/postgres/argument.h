@@ -80,7 +80,7 @@ struct settle_receive {
 	const char *tail; /* of these lengths; receive_tail_parse() */
 	size_t key_len, tail_len;
 	int64_t at_ms;
-	const char *trace; /* or empty; NULL: the same */
+	const char *trace; /* NULL or "": none */
 };
 
 struct settle_args {

@@ -269,8 +269,8 @@ static void connections_watch(struct run *run)
 }
 
 /*
- * Requests that a gateway that hangs does not answer are sent again over a new connection; and one
- * that does not come so far as to be open begins anew.
+ * Requests that a gateway that hangs does not answer are sent again over a new connection. A
+ * connection that does not open in time begins anew, too.
  */
 static void overdue_close(struct run *run)
 {

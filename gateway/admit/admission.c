@@ -350,7 +350,7 @@ static void request_accept(struct admission *admission, struct call *call, struc
 	if (verdict->repeated) /* nothing new was taken: nothing to confirm */
 		receives_end(admission, call->coupon, 1);
 	else if (request->trace_len > 0)
-		trace_log(request_trace(request), &result.receive, "accepted");
+		trace_context_log(request_trace(request), &result.receive, "accepted");
 	if (request->ack == ACK_ACCEPTED)
 		admission->port.answer(request, &result);
 	else

@@ -79,8 +79,6 @@ static void keys_add(struct bundle_command *command, const struct bundle *bundle
 /* The arguments of the call that is the part `i`. */
 static void part_add(struct bundle_command *command, const struct call *call, size_t i)
 {
-	size_t traces_n = 0;
-
 	id_format(call->coupon_id, command->parts[i].coupon);
 	word_add(command, command->parts[i].coupon);
 	word_len_add(command, ulid_format(&call->batch, command->parts[i].batch), ULID_LEN);
@@ -98,13 +96,8 @@ static void part_add(struct bundle_command *command, const struct call *call, si
 			word_len_add(command, request_key(request), request->key_len);
 		if (call->has_codes)
 			word_len_add(command, request_code(request), request->code_len);
-		if (call->has_traces) {
-			int is_handed_on = request->trace_len > 0 &&
-					   traces_n++ < MESSAGE_TRACES_MAX;
-
-			word_len_add(command, request_trace(request),
-				     is_handed_on ? request->trace_len : 0);
-		}
+		if (call->has_traces)
+			word_len_add(command, request_trace(request), request->trace_len);
 	}
 }
 

@@ -126,7 +126,7 @@ static void trace_take(const struct http_request *request, char trace[TRACE_SIZE
 	if (parent &&
 	    trace_context_parse(parent, request->texts[TEXT_TRACEPARENT].len, &context) == 0 &&
 	    context.is_sampled)
-		trace_format(&context, http_request_name(request), trace);
+		trace_context_format(&context, http_request_name(request), trace);
 }
 
 static void api_post(struct http_connection *connection, enum request_op op)
@@ -150,9 +150,10 @@ static void api_post(struct http_connection *connection, enum request_op op)
 		trace_take(request, trace);
 		responder->key = *key ? key : NULL;
 		responder->trace = trace;
+		responder->name = http_request_name(request);
 		intake_request(http->intake, body->len > 0 ? body->bytes : "{}",
 			       body->len > 0 ? body->len : 2, op, responder);
-		responder->key = responder->trace = NULL;
+		responder->key = responder->trace = responder->name = NULL;
 	}
 }
 

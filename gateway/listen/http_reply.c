@@ -235,7 +235,7 @@ static void failure_log(struct http_connection *connection, int status, enum ans
 	const struct http_request *request = &connection->request;
 	const char *parent = request->complete ? http_request_one(request, TEXT_TRACEPARENT) : NULL;
 	const struct api_key *key = connection->client.responder.identity.grant.key;
-	struct trace_context trace = { .trace = "", .span = "" };
+	struct trace_context trace = { .trace_id = "", .span_id = "" };
 	char id[REQUEST_NAME_MAX + 1];
 	int has_trace = parent && trace_context_parse(parent, request->texts[TEXT_TRACEPARENT].len,
 						      &trace) == 0;
@@ -245,7 +245,7 @@ static void failure_log(struct http_connection *connection, int status, enum ans
 	*id_append(id, connection) = '\0';
 	log_warn("http_request", LOG_S("of", request->reply.of), LOG_I("http", status),
 		 LOG_S("answer", answer_status(answer)), LOG_S("request_id", id),
-		 LOG_S("trace", trace.trace), LOG_S("span", trace.span),
+		 LOG_S("trace", trace.trace_id), LOG_S("span", trace.span_id),
 		 LOG_S("key", key ? key->id : ""));
 }
 

@@ -194,7 +194,7 @@ static const char *trace_member(struct parse *parse, const cJSON *item)
 		       "digits>-01";
 	*parse->trace = '\0';
 	if (context.is_sampled)
-		trace_format(&context, NULL, parse->trace);
+		trace_context_format(&context, parse->request.responder->name, parse->trace);
 	return NULL;
 }
 

@@ -22,7 +22,8 @@ struct responder {
 		      size_t len);
 	/* What the request has beside its object, until it is parsed; or NULL. */
 	const char *key;
-	const char *trace; /* trace_format(), or empty */
+	const char *trace; /* trace_context_format(), or empty */
+	const char *name;  /* X-Request-Id */
 	uint64_t peer;     /* whose connection it is (arrival.h) */
 	int is_local;      /* of this machine */
 	/* It sends no more, and may have gone; and so long it had waited to be read from at all. */

@@ -24,7 +24,6 @@ static const struct use {
 } uses[] = {
 	[LOOKUP_DECIDING] = {
 		.application_name = "coupon-gateway",
-		.session = "LISTEN couponmq_keys",
 		.ready_event = "database_ready",
 		.lost_event = "database_lost",
 		.refused_event = "lookup_failed",
@@ -84,6 +83,7 @@ static const struct lane_query {
 	[LOOKUP_ALIVE] = { LANE_OWN, sql_query_gateway_alive, 1 },
 	[LOOKUP_GONE] = { LANE_OWN, sql_query_gateway_gone, 1 },
 	[LOOKUP_KEYS] = { LANE_OWN, sql_query_key_news, 1 },
+	[LOOKUP_LISTEN] = { LANE_OWN, "LISTEN couponmq_keys", 1 },
 	[LOOKUP_CODE_STATE] = { LANE_CATALOGUE, sql_query_code_state, 1 },
 	[LOOKUP_CODE_CATALOGUE] = { LANE_CATALOGUE, sql_query_code_catalogue, 1 },
 	[LOOKUP_ISSUED] = { LANE_ISSUED, sql_query_receive_outcome, 0 },
@@ -270,6 +270,12 @@ void lookup_trust(struct lookup *lookup, enum lookup_trust trust)
 	waiting_send(lookup);
 }
 
+static void on_listening(void *context, const PGresult *rows)
+{
+	(void)context;
+	(void)rows;
+}
+
 static void session_connected(struct session *session)
 {
 	struct lookup *lookup = session->lookup;
@@ -281,6 +287,9 @@ static void session_connected(struct session *session)
 	metrics_set(lookup->use->up, (int64_t)sessions_ready(lookup));
 	if (!lookup->is_replica)
 		lookup_trust(lookup, LOOKUP_NOT_COMPARED);
+	/* Not a part of the session, which a standby would refuse then. */
+	if (lookup->keys_notified)
+		lookup_ask(lookup, LOOKUP_LISTEN, 0, NULL, on_listening, NULL);
 	session_send(session);
 }
 

@@ -46,6 +46,7 @@ enum lookup_query {
 	LOOKUP_ALIVE,    /* gateway_alive, which writes, as the next one */
 	LOOKUP_GONE,     /* gateway_gone */
 	LOOKUP_KEYS,     /* key_news */
+	LOOKUP_LISTEN,   /* of itself */
 	LOOKUP_CODE_STATE,
 	LOOKUP_CODE_CATALOGUE,
 	LOOKUP_ISSUED,        /* receive_outcome, for which a client waits with ack=issued */

@@ -43,7 +43,7 @@ CREATE OR REPLACE FUNCTION settle(
 	key        text[],      -- '' is none
 	code       text[],      -- '' is none; no elements: there are none at all
 	at_ms      bigint[],
-	trace      text[] DEFAULT '{}') -- for the events; '' is none, as of the codes
+	trace      text[])      -- for the events; '' is none; no elements: there are none at all
 RETURNS TABLE (ord int, outcome text, reason text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
@@ -64,8 +64,7 @@ DECLARE
 	coupon_seq    bigint[];
 	coupon_generation int[];
 	codes         text[];      -- as `code`, with NULL for ''; NULL: there are none at all
-	traces        text[] := CASE WHEN cardinality(settle.trace) > 0 THEN
-		array_replace(settle.trace, NULL, '') END; -- NULL: there are none at all
+	traces        text[] := CASE WHEN cardinality(settle.trace) > 0 THEN settle.trace END;
 	-- The elements that do not get their code, and why; NULL: there are none.
 	bad_ord       bigint[];
 	bad_reason    text[];
@@ -110,9 +109,10 @@ BEGIN
 		RAISE EXCEPTION 'settle() needs arrays of one length'
 			USING ERRCODE = 'array_subscript_error';
 	END IF;
-	-- A NULL in another array violates a NOT NULL constraint; in these two it would not.
+	-- A NULL in another array violates a NOT NULL constraint; in these it would not.
 	IF array_position(settle.generation, NULL) IS NOT NULL
-		OR array_position(settle.seq, NULL) IS NOT NULL THEN
+		OR array_position(settle.seq, NULL) IS NOT NULL
+		OR array_position(settle.trace, NULL) IS NOT NULL THEN
 		RAISE EXCEPTION 'settle() takes no NULL' USING ERRCODE = 'null_value_not_allowed';
 	END IF;
 

@@ -11,7 +11,8 @@ import pytest
 import requests
 
 from events import Subscriber, in_order
-from process import Worker, metrics_read
+from history import QUEUE
+from process import Worker, confirmed_wait, metrics_read
 from relay import Relay, port_of
 from stack import wait_until, with_faults
 from ulid import ulid_make, ulid_uuid
@@ -19,7 +20,7 @@ from ulid import ulid_make, ulid_uuid
 SETTLE = (
     "SELECT * FROM settle(ARRAY[%s]::bigint[], ARRAY[1], ARRAY[1]::bigint[], ARRAY[%s]::uuid[],"
     " ARRAY[0]::smallint[], ARRAY[%s], ARRAY[1]::smallint[], ARRAY[''],"
-    " '{}', ARRAY[1700000000123]::bigint[])"
+    " '{}', ARRAY[1700000000123]::bigint[], '{}')"
 )
 FAILURES = "couponmq_worker_relay_failures_total"
 
@@ -116,6 +117,7 @@ def test_every_type(stack, gateway, pg, coupon_on):
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = "00f067aa0ba902b7"
+TRACED = (f"trace={TRACE}", f"span={SPAN}")
 
 
 def traced_in(log):
@@ -124,8 +126,8 @@ def traced_in(log):
 
 
 def test_a_trace_is_handed_on(rough, rough_pg, worker_make, coupon_on):
-    """To the message, of which only the outbox has a copy meanwhile; to the events, and to the logs
-    of gateway and worker."""
+    """To the message, which is sent again after the queue has lost it; to the events, and to the
+    logs of gateway and worker."""
     coupon, events = coupon_on(rough, name="traced")
     parent, unsampled = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"
     rough.stop("worker-1")
@@ -145,6 +147,8 @@ def test_a_trace_is_handed_on(rough, rough_pg, worker_make, coupon_on):
         receives["6"] = client.issue(coupon, "6", trace=parent)["receive"]
         plant(rough_pg, coupon, "7")
         receives["7"] = client.issue(coupon, "7", trace=parent)["receive"]
+    confirmed_wait(rough)
+    rough.rabbitmqctl("purge_queue", QUEUE)
     worker = worker_make(rough)
     wait_until(lambda: len(events.of("coupon.issued")) == 6 and events.of("coupon.rejected"))
     of_user = {
@@ -160,12 +164,16 @@ def test_a_trace_is_handed_on(rough, rough_pg, worker_make, coupon_on):
         "6": (parent, None),
         "7": (parent, None),
     }
-    for log, outcome in ((rough.log("gateway"), "accepted"), (worker.log(), "issued")):
+    traced = {user: {f"receive={receives[user]}", *TRACED} for user in "2367"}
+    for log, outcomes in (
+        (rough.log("gateway"), dict.fromkeys("2367", "accepted")),
+        (worker.log(), {**dict.fromkeys("236", "issued"), "7": "rejected"}),
+    ):
         lines = traced_in(log)
-        for user in "236":
-            (line,) = [words for words in lines if f"receive={receives[user]}" in words]
-            assert {f"trace={TRACE}", f"span={SPAN}", f"outcome={outcome}"} <= line
-    assert any("outcome=rejected" in words for words in traced_in(worker.log()))
+        for user, outcome in outcomes.items():
+            assert any({*traced[user], f"outcome={outcome}"} <= words for words in lines), user
+        for user in "145":
+            assert not any(f"receive={receives[user]}" in words for words in lines)
 
 
 def test_events_and_receives_have_exchanges_of_their_own(stack, gateway, amqp, coupon_on):

@@ -45,7 +45,7 @@ def alone(stack, gateway_make):
     return gateway_make(stack, ready=False, REDIS_URL=f"redis://127.0.0.1:{port_free()}/0")
 
 
-def test_what_failed_is_in_the_log_by_its_name(alone):
+def test_what_failed_is_in_the_log_by_its_name(stack, alone):
     headers = {"X-Request-Id": "order-77", "traceparent": TRACEPARENT}
     response = issue(alone, "1", "1", headers)
     assert (response.status_code, response.headers["Retry-After"]) == (503, "3")
@@ -58,8 +58,14 @@ def test_what_failed_is_in_the_log_by_its_name(alone):
     for word in ("of=issue", "http=503", "answer=unavailable", "request_id=order-77"):
         assert word in line.split()
     assert {f"trace={TRACE}", f"span={SPAN}"} <= set(line.split())
-    made = issue(alone, "1", "1", {"traceparent": TRACEPARENT}).headers["X-Request-Id"]
+    key = stack.ctl("key", "create", "--name", "test", "--role", "issue")
+    with alone.client() as client:
+        wait_until(lambda: client.call("auth", token=key)["code"] == 0)
+    issue(alone, "1", "1", {"X-Request-Id": "with-key", "Authorization": f"Bearer {key}"})
     (_, line) = wait_until(lambda: (lines := logged())[1:] and lines)
+    assert {"request_id=with-key", f"key={key.split('_')[1]}"} <= set(line.split())
+    made = issue(alone, "1", "1", {"traceparent": TRACEPARENT}).headers["X-Request-Id"]
+    (*_, line) = wait_until(lambda: (lines := logged())[2:] and lines)
     assert f"request_id={made}" in line.split()
     for other in (
         {},
@@ -70,7 +76,7 @@ def test_what_failed_is_in_the_log_by_its_name(alone):
     assert issue(alone, "x", "1", headers).status_code == 400
     issue(alone, "1", "1", {"X-Request-Id": "last"})
     lines = wait_until(lambda: "request_id=last" in alone.log() and logged())
-    assert len(lines) == 3, "without a name nothing, nor for what the request says"
+    assert len(lines) == 4, "without a name nothing, nor for what the request says"
 
 
 def test_wrong_codes_say_when_to_try_again(stack):

@@ -14,7 +14,7 @@ from process import gateway_process
 from stack import wait_until
 from webhooks import Webhooks
 
-WORST = {"COUPON_LOG_LEVEL": "debug", "COUPON_TRACE": "all", "COUPON_AUTH": "required"}
+WORST = {"COUPON_LOG_LEVEL": "debug", "COUPON_TRACE": "all"}
 
 
 class ProcessList:
@@ -53,7 +53,7 @@ def passwords(stack):
 
 @pytest.fixture
 def asked_for_keys(rough):
-    gateway = gateway_process(rough, "gateway-secrets", **WORST)
+    gateway = gateway_process(rough, "gateway-secrets", COUPON_AUTH="required", **WORST)
     yield gateway
     gateway.end()
 
@@ -87,16 +87,18 @@ def good_and_bad(rough, gateway, key):
     assert requests.get(f"{url}/{key}", headers=bearer, timeout=60).status_code == 404
 
 
-def test_no_log_and_no_command_line_has_a_secret(rough, asked_for_keys, monkeypatch):
+def test_no_log_and_no_command_line_has_a_secret(rough, asked_for_keys, worker_make, monkeypatch):
+    worker_make(rough, **WORST)
     with ProcessList() as processes:
         keys = [rough.ctl("key", "create", "--name", "s", "--role", "issue") for _ in range(2)]
         secrets = {key.split("_", 2)[2] for key in keys}
         for key in keys:
             good_and_bad(rough, asked_for_keys, key)
-        for key in (keys[0], keys[0] + "x"):
+        for key, code in ((keys[0], 0), (keys[0] + "x", 1)):
             monkeypatch.setenv("COUPON_GATEWAY_KEY", key)
-            listen = asked_for_keys.settings["COUPON_LISTEN"]
-            rough.ctl_run("issue", rough.coupon_make(1), "3", "--listen", listen)
+            issue = ("issue", "--coupon", rough.coupon_make(1), "--user", "3")
+            listen = ("--listen", asked_for_keys.settings["COUPON_LISTEN"])
+            assert rough.ctl_run(*issue, *listen).returncode == code
         with contextlib.closing(Webhooks(rough)) as webhooks:
             secrets.add(webhooks.add("http://127.0.0.1:1024/")[1].removeprefix("whsec_"))
         rough.ctl("key", "rotate", keys[1].split("_")[1])

@@ -62,14 +62,15 @@ static void trace_check(const char *text, size_t len)
 
 	if (trace_context_parse(text, len, &trace))
 		return;
-	check(strlen(trace.trace) == TRACE_ID_LEN && strlen(trace.span) == TRACE_SPAN_LEN);
-	n = snprintf(again, sizeof(again), "%.2s-%s-%s-%.2s", text, trace.trace, trace.span,
+	check(strlen(trace.trace_id) == TRACE_ID_LEN && strlen(trace.span_id) == TRACE_SPAN_LEN);
+	n = snprintf(again, sizeof(again), "%.2s-%s-%s-%.2s", text, trace.trace_id, trace.span_id,
 		     text + 53);
 	check(n == 55 && memcmp(again, text, 55) == 0);
-	check(trace_context_parse(again, 55, &same) == 0 && strcmp(same.span, trace.span) == 0);
+	check(trace_context_parse(again, 55, &same) == 0 &&
+	      strcmp(same.span_id, trace.span_id) == 0);
 	check(same.is_sampled == trace.is_sampled);
-	trace_format(&trace, NULL, handed_on);
-	check(trace_valid(handed_on, strlen(handed_on)));
+	trace_context_format(&trace, NULL, handed_on);
+	check(trace_context_valid(handed_on, strlen(handed_on)));
 }
 
 static void segment_check(const char *text, size_t len)

@@ -520,6 +520,15 @@ def test_the_message_has_the_traces_of_what_was_accepted(coupon):
         assert TRACE not in str(plain)
 
 
+def test_of_the_first_sixteen_that_are_accepted(coupon):
+    coupon.put(total=100)
+    coupon.issue(*(f"old{n}" for n in range(20)))
+    users = [*(f"old{n}" for n in range(20)), *(f"new{n}" for n in range(20))]
+    answer = coupon.issue(*((user, "", "", TRACE) for user in users))
+    assert answer.verdicts == [LIMIT_REACHED] * 20 + [1] * 20
+    assert answer.message["traces"] == {str(n): TRACE for n in range(16)}
+
+
 @pytest.mark.parametrize("code", ["", "5.1"])
 @pytest.mark.parametrize("key", ["", "k"])
 def test_a_trace_beside_a_key_and_a_code(coupon, key, code):

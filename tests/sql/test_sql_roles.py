@@ -128,7 +128,8 @@ OWN = {
         "SELECT coupon_id_next()",
         "SELECT api_key_revoke('0000000000')",
         "SELECT nextval('coupon_id_seq')",
-        "SELECT * FROM settle('{}', '{}', '{}', '{}', '{}', '{}'::text[], '{}', '{}', '{}', '{}')",
+        "SELECT * FROM settle('{}', '{}', '{}', '{}', '{}', '{}'::text[], '{}', '{}', '{}', '{}',"
+        " '{}')",
         "SELECT * FROM coupon_void(1, gen_random_uuid(), 0::smallint, '1', 'x')",
     ],
     "worker": [

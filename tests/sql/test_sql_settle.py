@@ -404,13 +404,8 @@ def test_arrays_of_different_length_and_null_are_refused(db, coupon_new):
     arrays = [f"{{{value}}}" for value in (coupon, 0, 1, batch, 0, 1, 1, '""', '""', AT_MS, '""')]
     for position in range(11):
         for wrong in ("{}", None, "{NULL}", '{"",""}'):
-            if (
-                position in (7, 8, 10)
-                and wrong == "{NULL}"
-                or position in (8, 10)
-                and wrong == "{}"
-            ):
-                continue  # no key, code, trace; no codes, traces at all
+            if position in (7, 8) and wrong == "{NULL}" or position in (8, 10) and wrong == "{}":
+                continue  # no key, no code; no codes, no traces at all
             with pytest.raises(psycopg.Error) as caught:
                 db.query("settle", *arrays[:position], wrong, *arrays[position + 1 :])
             assert caught.value.sqlstate[:2] in ("22", "23"), (position, wrong, caught.value)

@@ -251,6 +251,7 @@ static void test_an_issued_coupon(void **state)
 
 static void test_traces(void **state)
 {
+	static const char *const none[] = { "", "x", "\"", PARENT "x", PARENT " \t" };
 	struct made made = made_of(7, "u");
 	cJSON *parsed;
 
@@ -267,10 +268,13 @@ static void test_traces(void **state)
 	assert_string_equal(member(parsed, "requestid"), "o\"\\77");
 	assert_true(cJSON_IsObject(cJSON_GetObjectItem(parsed, "data")));
 	cJSON_Delete(parsed);
-	made.trace = "";
-	parsed = written(&made, SOURCE);
-	assert_false(cJSON_HasObjectItem(parsed, "traceparent"));
-	cJSON_Delete(parsed);
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+		made.trace = none[i];
+		parsed = written(&made, SOURCE);
+		assert_false(cJSON_HasObjectItem(parsed, "traceparent"));
+		assert_false(cJSON_HasObjectItem(parsed, "requestid"));
+		cJSON_Delete(parsed);
+	}
 }
 
 static void test_validity(void **state)

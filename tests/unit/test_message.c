@@ -67,6 +67,7 @@ static void test_traces(void **state)
 		",\"traces\":{\"2\":\"" PARENT "\"}",
 		",\"traces\":{\"-1\":\"" PARENT "\",\"x\":\"" PARENT "\",\"\":\"" PARENT "\"}",
 		",\"traces\":{\"0\":\"x\",\"1\":7}",
+		",\"traces\":{\"00\":\"" PARENT "\",\"01\":\"" PARENT "\"}",
 	};
 	char body[4096];
 

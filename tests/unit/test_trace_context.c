@@ -77,8 +77,8 @@ static void test_traces(void **state)
 
 	(void)state;
 	assert_int_equal(trace_parse("00-" TRACE "-" SPAN "-01", &trace), 0);
-	assert_string_equal(trace.trace, TRACE);
-	assert_string_equal(trace.span, SPAN);
+	assert_string_equal(trace.trace_id, TRACE);
+	assert_string_equal(trace.span_id, SPAN);
 	assert_int_equal(trace_parse("00-" TRACE "-" SPAN "-ff", &trace), 0);
 	assert_int_equal(trace_parse("cc-" TRACE "-" SPAN "-01", &trace), 0);
 	assert_int_equal(trace_parse("cc-" TRACE "-" SPAN "-01-what is new", &trace), 0);
@@ -108,7 +108,7 @@ static void test_sampled(void **state)
 static int valid(const char *text)
 {
 	char *copy = copy_make(text, strlen(text));
-	int is = trace_valid(copy, strlen(text));
+	int is = trace_context_valid(copy, strlen(text));
 
 	free(copy);
 	return is;
@@ -121,16 +121,16 @@ static void test_what_is_handed_on(void **state)
 
 	(void)state;
 	assert_int_equal(trace_parse("cc-" TRACE "-" SPAN "-03-what is new", &trace), 0);
-	trace_format(&trace, NULL, out);
+	trace_context_format(&trace, NULL, out);
 	assert_string_equal(out, PARENT);
 	assert_true(valid(out));
-	assert_string_equal(trace_request_name(out), "");
+	assert_string_equal(trace_context_name(out), "");
 	memset(longest, '"', REQUEST_NAME_MAX);
 	longest[REQUEST_NAME_MAX] = '\0';
-	trace_format(&trace, longest, out);
+	trace_context_format(&trace, longest, out);
 	assert_int_equal(strlen(out), TRACE_MAX);
 	assert_true(valid(out));
-	assert_string_equal(trace_request_name(out), longest);
+	assert_string_equal(trace_context_name(out), longest);
 
 	strcpy(more, out);
 	strcat(more, "x");
@@ -142,6 +142,8 @@ static void test_what_is_handed_on(void **state)
 	assert_false(valid(PARENT " \x7f"));
 	assert_false(valid("01-" TRACE "-" SPAN "-01"));
 	assert_false(valid("00-" TRACE "-" SPAN "-0"));
+	assert_false(valid("00-" TRACE "-" SPAN "-00"));
+	assert_false(valid("00-" TRACE "-" SPAN "-03"));
 }
 
 int main(void)

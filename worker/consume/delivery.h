@@ -130,7 +130,7 @@ int delivery_is_settled_by_part(const struct delivery *delivery);
 size_t delivery_reply(const struct delivery *delivery, char out[DELIVERY_REPLY_SIZE]);
 
 size_t delivery_part_size(const struct delivery *delivery);
-/* What is handed on of the tracing of this receive, or an empty text. */
+/* The trace of this receive (trace_context.h); "": it has none. */
 const char *delivery_trace(const struct delivery *delivery, size_t index);
 
 /*
