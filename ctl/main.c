@@ -147,7 +147,7 @@ int main(int argc, char **argv)
 	static struct ctl ctl; /* lives as long as the process, however it ends */
 	int status;
 
-	program_dump_nothing();
+	program_begin();
 	if (argc > 1 && strcmp(argv[1], "--version") == 0) {
 		program_version_print("couponctl");
 		return 0;

@@ -233,7 +233,7 @@ int main(int argc, char **argv)
 	struct config config;
 	int check_only = 0, status = 0;
 
-	program_dump_nothing();
+	program_begin();
 	log_init("coupon-gateway", LOG_LEVEL_INFO, 0);
 	program_answer("coupon-gateway", help, argc, argv);
 	argc = config_read(&config, CONFIG_GATEWAY, argc, argv, NULL);

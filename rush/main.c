@@ -172,7 +172,7 @@ int main(int argc, char **argv)
 	struct args args;
 	int status;
 
-	program_dump_nothing();
+	program_begin();
 	log_init("coupon-rush", LOG_LEVEL_WARN, 0);
 	program_answer("coupon-rush", help, argc, argv);
 	signal(SIGPIPE, SIG_IGN);

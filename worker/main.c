@@ -369,7 +369,7 @@ int main(int argc, char **argv)
 	struct worker *worker;
 	int check_only = 0, signal_fd;
 
-	program_dump_nothing();
+	program_begin();
 	log_init("coupon-worker", LOG_LEVEL_INFO, 0);
 	program_answer("coupon-worker", help, argc, argv);
 	argc = config_read(&config, CONFIG_WORKER, argc, argv, NULL);

@@ -7,6 +7,7 @@
 #include "common/redis/redis.h"
 #include "common/trust.h"
 
+#include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -22,13 +23,14 @@ void program_version_print(const char *name)
 		printf("%s %s\n", name, PROGRAM_VERSION);
 }
 
-void program_dump_nothing(void)
+void program_begin(void)
 {
 	struct rlimit limit;
 
 	check(getrlimit(RLIMIT_CORE, &limit) == 0);
 	limit.rlim_cur = 0; /* a command that is started may raise it again */
 	check(setrlimit(RLIMIT_CORE, &limit) == 0);
+	check(OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL));
 }
 
 void program_answer(const char *name, void (*help)(void), int argc, char **argv)

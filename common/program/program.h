@@ -14,8 +14,12 @@
  */
 void program_version_print(const char *name);
 
-/* No core dumps: they would have keys and passwords. Comes first in each main function. */
-void program_dump_nothing(void);
+/*
+ * Comes first in each main function. No core dumps: they would have keys and passwords. And OpenSSL
+ * is not taken down at the end of the process: a thread that hangs in it, and is not waited for,
+ * would crash.
+ */
+void program_begin(void);
 
 /*
  * Handles --help (with `help`) and --version at any position: the process ends with status 0.

@@ -17,7 +17,9 @@ from stack import wait_until
 
 USERS = range(1, 21)
 CONNECTED = "event=amqp_connected connection=consumer"
-SETTLE = "settle(int8[], int[], int8[], uuid[], int2[], text[], int2[], text[], text[], int8[])"
+SETTLE = (
+    "settle(int8[], int[], int8[], uuid[], int2[], text[], int2[], text[], text[], int8[], text[])"
+)
 BLOCKED = "SELECT pid FROM pg_locks WHERE NOT granted AND pid <> ALL (%s)"
 
 
