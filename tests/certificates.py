@@ -14,6 +14,17 @@ def openssl(*arguments):
     assert done.returncode == 0, f"openssl {arguments}: {done.stderr}"
 
 
+def validity(days):
+    """The options for so many days; if negative, for some in the past, which newer versions of the
+    command do not take as a number."""
+    help_ = subprocess.run(
+        ["openssl", "x509", "-help"], capture_output=True, text=True, check=False
+    )
+    if days < 0 and "-not_before" in help_.stderr + help_.stdout:
+        return ("-not_before", "20200101000000Z", "-not_after", "20200102000000Z")
+    return ("-days", days)
+
+
 class Authority:
     """Its own certificate is `path`."""
 
@@ -39,6 +50,6 @@ class Authority:
         )
         openssl(
             *("x509", "-req", "-in", request, "-CA", self.path, "-CAkey", self.key),
-            *("-CAcreateserial", "-days", days, "-extfile", extensions, "-out", certificate),
+            *("-CAcreateserial", *validity(days), "-extfile", extensions, "-out", certificate),
         )
         return certificate, key
