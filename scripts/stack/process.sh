@@ -155,14 +155,22 @@ ports_of() {
 	esac
 }
 
+# The kernel closes the sockets of a process after it is seen to have ended.
+port_free_soon() {
+	while port_answers "$1"; do
+		[[ $SECONDS -lt $2 ]] || return 1
+		sleep 0.02
+	done
+}
+
 # Reports every port that another program holds, before anything is started.
 ports_check() {
-	local name port other taken=no
+	local name port other taken=no deadline=$((SECONDS + 3))
 	for name in "$@"; do
 		! process_runs "$name" || continue
 		ports_of "$name"
 		for port in "${PORTS[@]}"; do
-			port_answers "$port" || continue
+			! port_free_soon "$port" "$deadline" || continue
 			echo "stack: port $port, wanted for $name, is in use by another program" >&2
 			taken=yes
 		done
