@@ -2,7 +2,7 @@
 `issue`, and the peak memory of the gateway, while 2,000 connections send as much as the gateway
 takes, or slowly a part of a request. Of most kinds nobody reads the answers. The other client is of
 the same address: it has no share of its own. Where keys are asked for, it has one; where there is
-TLS, each of its calls has a connection of its own."""
+TLS, each of its calls has a connection of its own, from another address."""
 
 import contextlib
 import json
@@ -24,6 +24,7 @@ CALLS_LEAST = 20
 BLOCK_BYTES = 65536
 WANTED_MS = 100
 BOUND_MIB = 64  # COUPON_SOCKET_BUFFER_BYTES
+OTHER_SOURCE = "127.0.0.2"
 SHAKERS = 200  # connections of handshakes at a time
 
 
@@ -228,7 +229,7 @@ class Client:
 
     def __init__(self, gate=None, key=None):
         if gate and gate.tls:
-            self.socket = gate.dial()
+            self.socket = gate.dial(OTHER_SOURCE)
         else:
             host, port = (gate.lines if gate else os.environ["COUPON_LISTEN"]).rsplit(":", 1)
             self.socket = socket.create_connection((host, int(port)), timeout=60)

@@ -133,9 +133,9 @@ class Gateway:
     def cpu_us(self):
         return stat_read(self.process.pid)[0] * TICK_US
 
-    def dial(self):
+    def dial(self, source=""):
         host, port = self.lines.rsplit(":", 1)
-        one = socket.create_connection((host, int(port)))
+        one = socket.create_connection((host, int(port)), source_address=(source, 0))
         context = ssl.create_default_context(cafile=self.tls)
         return context.wrap_socket(one, server_hostname=host)
 
