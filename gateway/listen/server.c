@@ -17,6 +17,7 @@
 #include <sys/queue.h>
 
 #define READ_BYTES 16384 /* at once; with as much input that waits for its turn, no more is read */
+#define READ_BYTES_OF_COST 512 /* that are read in about a microsecond (turns.h) */
 #define EMPTY_LINE_COST 1
 #define STALLED_TICK_MS 250
 #define STALLED_MOST_MS 10000
@@ -32,6 +33,7 @@ struct conn {
 	TAILQ_ENTRY(conn) next; /* of those with new output */
 	size_t inflight;
 	size_t scanned;     /* bytes at the front of the input without a line's end */
+	int has_unread;     /* to be read in its turn */
 	int skipping;       /* in a line that is too long */
 	int paused;         /* not read from, until less is in flight */
 	int64_t stalled_ms; /* not read from since then, because it holds much; 0: it is */
@@ -270,17 +272,20 @@ static size_t conn_lines(struct conn *conn, const char *data, size_t len)
 	return len;
 }
 
-/*
- * Reads from the connection unless it has ended, or has too much in flight or before its turn, or
- * holds more than its share.
- */
-static void conn_flow(struct conn *conn, int waits)
+/* Not if it has ended, or has too much in flight or before its turn, or holds more than its share. */
+static int conn_may_read(const struct conn *conn, int waits)
 {
 	size_t len = evbuffer_get_length(conn->input);
+
+	return !conn->paused && !conn->at_end && !conn->ended &&
+	       !client_is_over_share(&conn->client, len) && !(waits && len >= READ_BYTES);
+}
+
+static void conn_flow(struct conn *conn, int waits)
+{
 	int reads = event_pending(conn->readable, EV_READ, NULL);
-	int is_stalled = client_is_over_share(&conn->client, len);
-	int may_read = !conn->paused && !conn->at_end && !conn->ended && !is_stalled &&
-		       !(waits && len >= READ_BYTES);
+	int is_stalled = client_is_over_share(&conn->client, evbuffer_get_length(conn->input));
+	int may_read = conn_may_read(conn, waits);
 
 	if (is_stalled && !conn->stalled_ms) {
 		conn->stalled_ms = clock_monotonic_ms();
@@ -314,6 +319,24 @@ static int on_stalled(void *context)
 	return stalled_n > 0;
 }
 
+static void conn_read(struct conn *conn)
+{
+	char bytes[STREAM_BYTES];
+	ssize_t n;
+
+	conn->has_unread = 0;
+	client_meet(&conn->client);
+	n = stream_read(stream_of(conn), bytes, READ_BYTES);
+	if (n > 0)
+		evbuffer_add(conn->input, bytes, (size_t)n);
+	else if (n == 0)
+		conn->at_end = conn->client.responder.has_left = 1;
+	else if (errno != EAGAIN && errno != EINTR)
+		conn->cut = 1;
+	if (n > 0)
+		turns_spend(conn->client.turn.turns, n / READ_BYTES_OF_COST);
+}
+
 static int conn_serve(struct turn *turn)
 {
 	struct conn *conn = turn->owner;
@@ -324,11 +347,15 @@ static int conn_serve(struct turn *turn)
 	if (conn->cut || intake_is_stopped(conn->server->intake))
 		return 0;
 	conn->serving = 1;
+	if (conn->has_unread && conn_may_read(conn, len > conn->scanned))
+		conn_read(conn);
+	len = evbuffer_get_length(input);
 	if (len > 0)
 		evbuffer_drain(input,
 			       conn_lines(conn, (const char *)evbuffer_pullup(input, -1), len));
 	conn->serving = 0;
 	conn_hold(conn);
+	intake_relieve(conn->server->intake);
 	conn->paused = conn_is_full(conn, inflight_max(conn));
 	more = turn_is_over(turn) && !conn->paused && evbuffer_get_length(input) > 0;
 	if (conn->at_end && !conn->paused && !more)
@@ -348,23 +375,7 @@ static void on_idle(struct conn *conn)
 	conn_reap(conn);
 }
 
-static void conn_read(struct conn *conn)
-{
-	char bytes[STREAM_BYTES];
-	ssize_t n;
-
-	client_meet(&conn->client);
-	n = stream_read(stream_of(conn), bytes, READ_BYTES);
-	if (n > 0)
-		evbuffer_add(conn->input, bytes, (size_t)n);
-	else if (n == 0)
-		conn->at_end = conn->client.responder.has_left = 1;
-	else if (errno != EAGAIN && errno != EINTR)
-		conn->cut = 1;
-	if (n != -1 && !intake_is_stopped(conn->server->intake))
-		turn_enter(&conn->client.turn);
-}
-
+/* Read and served in its turn: what thousands send at once would keep the loop for long. */
 static void on_readable(evutil_socket_t fd, short what, void *data)
 {
 	struct conn *conn = data;
@@ -374,15 +385,11 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 		on_idle(conn);
 		return;
 	}
-	conn_read(conn);
-	if (conn->cut) {
-		conn_reap(conn);
-		return;
-	}
-	conn_hold(conn);
-	/* A part of a record is no input: nobody would let it read again after a turn. */
-	conn_flow(conn, conn->client.turn.queue != NULL);
-	intake_relieve(conn->server->intake);
+	conn->has_unread = 1;
+	if (conn->client.turn.queue)
+		event_del(conn->readable); /* until it was served */
+	else
+		turn_enter(&conn->client.turn);
 }
 
 static void conn_send(struct conn *conn)
