@@ -17,6 +17,8 @@ PACKAGES=(
 	openssl stunnel4
 	python3 python3-jsonschema python3-pika python3-prometheus-client python3-psycopg
 	python3-pytest python3-redis python3-requests
+	# disks whose power is cut
+	e2fsprogs libfuse3-dev mount
 	# lint
 	black clang-format flake8 git lua-check shellcheck
 )

@@ -63,9 +63,9 @@ class Endpoint:
         self.server.daemon_threads = True
         self.scheme = "https" if certificate else "http"
         if certificate:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            self.server.socket = context.wrap_socket(
+            self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.context.load_cert_chain(certificate)
+            self.server.socket = self.context.wrap_socket(
                 self.server.socket, server_side=True, do_handshake_on_connect=False
             )
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()

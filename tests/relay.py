@@ -48,11 +48,11 @@ def port_of(address):
 class Relay:
     """The side of the test. Every call has taken effect when it returns."""
 
-    def __init__(self, target_port, seed=0, port=0, buffer_bytes=0):
+    def __init__(self, target_port, seed=0, port=0, buffer_bytes=0, host="127.0.0.1"):
         """buffer_bytes: of the kernel, for what clients send; 0: its default."""
         numbers = map(str, (target_port, port, seed, buffer_bytes))
         self.child = subprocess.Popen(
-            ["/usr/bin/python3", "-B", str(Path(__file__).resolve()), *numbers],
+            ["/usr/bin/python3", "-B", str(Path(__file__).resolve()), host, *numbers],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -184,7 +184,7 @@ class Connection:
 
 
 class Forwarder:
-    def __init__(self, target_port, port, seed, buffer_bytes):
+    def __init__(self, host, target_port, port, seed, buffer_bytes):
         self.target = ("127.0.0.1", target_port)
         self.chance = random.Random(seed)
         self.modes = {way: ("pass", 0, 0) for way in WAYS}
@@ -196,7 +196,7 @@ class Forwarder:
         self.pattern = None  # of the trap
         self.trapped = 0
         self.said = b""
-        self.listener = socket.create_server(("127.0.0.1", port), backlog=1024)
+        self.listener = socket.create_server((host, port), backlog=1024)
         if buffer_bytes:  # accepted connections inherit it
             self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         self.listener.setblocking(False)
@@ -464,4 +464,4 @@ class Forwarder:
 
 
 if __name__ == "__main__":
-    Forwarder(*map(int, sys.argv[1:])).run()
+    Forwarder(sys.argv[1], *map(int, sys.argv[2:])).run()

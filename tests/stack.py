@@ -411,9 +411,10 @@ class Stack:
     def signal(self, name, number):
         os.kill(self.pid(name), number)
 
-    def kill9(self, name):
-        """Kills it as a crash does: at once and without cleanup."""
-        if name == "rabbitmq":
+    def kill9(self, name, registers=True):
+        """Kills it as a crash does: at once and without cleanup. registers: it can be asked for
+        something before, if it is RabbitMQ."""
+        if name == "rabbitmq" and registers:
             self.queues_register()
         pid = self.pid(name)
         os.kill(pid, signal.SIGKILL)

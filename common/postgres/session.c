@@ -247,11 +247,12 @@ static void session_set(struct postgres *postgres)
 	PQsetnonblocking(postgres->libpq, 1);
 	postgres->lock_timeout_ms = options->lock_timeout_ms;
 	postgres->application_name = options->application_name;
-	check((size_t)snprintf(sql, sizeof(sql),
-			       "SET statement_timeout = %" PRId64 "; SET lock_timeout = %" PRId64
-			       "; SET jit = off; %s",
-			       options->statement_timeout_ms, options->lock_timeout_ms,
-			       options->session ? options->session : "") < sizeof(sql));
+	check((size_t)snprintf(
+		      sql, sizeof(sql),
+		      "SET statement_timeout = %" PRId64 "; SET lock_timeout = %" PRId64
+		      "; SET jit = off; SET default_transaction_isolation = 'read committed'; %s",
+		      options->statement_timeout_ms, options->lock_timeout_ms,
+		      options->session ? options->session : "") < sizeof(sql));
 	sent(postgres, PQsendQuery(postgres->libpq, sql), SETTING, postgres->deadline_ms);
 }
 

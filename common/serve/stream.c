@@ -224,6 +224,7 @@ static ssize_t wire_open(struct stream *stream, char bytes[STREAM_BYTES])
 	do {
 		rc = SSL_read(stream->session, bytes + len, (int)(STREAM_BYTES - len));
 		len += rc > 0 ? (size_t)rc : 0;
+		stream->records_n++;
 	} while (rc > 0 && (wire.in_len > 0 || SSL_has_pending(stream->session)));
 	wire.in_len = 0;
 	if (len > 0) /* what is wrong after it is found again at the next read */
@@ -242,6 +243,7 @@ ssize_t stream_read(struct stream *stream, char bytes[STREAM_BYTES], size_t most
 	char sealed[STREAM_READ_BYTES];
 	ssize_t n;
 
+	stream->records_n = 0;
 	if (!stream->session)
 		return bytes_receive(stream, bytes, most);
 	if (is_ended(stream))

@@ -21,6 +21,7 @@ struct stream {
 	SSL *session;            /* NULL: plain */
 	struct evbuffer *sealed; /* encrypted, and not taken by the kernel; NULL: none ever was */
 	struct evbuffer *early;  /* was received, and is to be read first; NULL: none */
+	int records_n;           /* of TLS, in the last read */
 };
 
 void stream_init(struct stream *stream, int fd); /* takes the descriptor; plain */

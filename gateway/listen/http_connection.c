@@ -231,6 +231,8 @@ static void request_handle(struct http_connection *connection)
 {
 	received_set(connection, surplus_length(connection));
 	state_set(connection, HTTP_ANSWERING);
+	if (!event_pending(connection->read, EV_READ, NULL))
+		client_look(&connection->client); /* it may have left while it waited */
 	turns_spend(connection->client.turn.turns, REQUEST_COST);
 	http_handle(connection);
 	if (!connection->is_closed)
@@ -272,6 +274,7 @@ static void socket_take(struct http_connection *connection)
 
 	client_meet(&connection->client);
 	n = stream_read(stream_of(connection), bytes, room);
+	client_pay_read(&connection->client, n);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		connection_close(connection);
 	if (n <= 0)

@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BYTES_OF_COST 64 /* that are parsed in about a microsecond */
-#define COST_BAD 4       /* of a text that is no request */
+#define BYTES_OF_COST 64  /* that are parsed in about a microsecond */
+#define BYTES_OF_READ 512 /* that are read in about a microsecond */
+#define COST_BAD 4        /* of a text that is no request */
 /*
  * From this part of inflight_max on, connections with more in flight than their share wait: what
  * one client has in flight is before what the others send next. Very few need no shares.
@@ -354,6 +355,13 @@ void client_look(struct client *client)
 	responder->has_left = 1;
 	if (!client->is_met)
 		responder->left_waited_ms = info.tcpi_last_data_recv;
+}
+
+void client_pay_read(struct client *client, ssize_t n)
+{
+	int64_t bytes_cost = n > 0 ? n / BYTES_OF_READ : 0;
+
+	turns_spend(client->turn.turns, 1 + bytes_cost + client->arrival.stream.records_n);
 }
 
 void client_meet(struct client *client)

@@ -79,6 +79,8 @@ void client_open(struct client *client, struct intake *intake, const struct arri
 void client_close(struct client *client);
 /* Before each read: looks at the first one whether it has left before. */
 void client_meet(struct client *client);
+/* What stream_read() has just returned of it: its turn pays for that. */
+void client_pay_read(struct client *client, ssize_t n);
 /* Whether it has left (struct responder), for who does not read at present. */
 void client_look(struct client *client);
 /* API keys have changed: closes the connections of those that were revoked. */

@@ -17,7 +17,6 @@
 #include <sys/queue.h>
 
 #define READ_BYTES 16384 /* at once; with as much input that waits for its turn, no more is read */
-#define READ_BYTES_OF_COST 512 /* that are read in about a microsecond (turns.h) */
 #define EMPTY_LINE_COST 1
 #define STALLED_TICK_MS 250
 #define STALLED_MOST_MS 10000
@@ -295,7 +294,7 @@ static void conn_flow(struct conn *conn, int waits)
 	}
 	if (reads && !may_read)
 		event_del(conn->readable);
-	if (!reads && may_read)
+	if (may_read && (!reads || stream_is_ready(stream_of(conn))))
 		stream_watch(stream_of(conn), conn->readable, conn->server->idle);
 }
 
@@ -333,8 +332,7 @@ static void conn_read(struct conn *conn)
 		conn->at_end = conn->client.responder.has_left = 1;
 	else if (errno != EAGAIN && errno != EINTR)
 		conn->cut = 1;
-	if (n > 0)
-		turns_spend(conn->client.turn.turns, n / READ_BYTES_OF_COST);
+	client_pay_read(&conn->client, n);
 }
 
 static int conn_serve(struct turn *turn)
@@ -347,6 +345,8 @@ static int conn_serve(struct turn *turn)
 	if (conn->cut || intake_is_stopped(conn->server->intake))
 		return 0;
 	conn->serving = 1;
+	if (!event_pending(conn->readable, EV_READ, NULL))
+		client_look(&conn->client); /* it may have left while it waited */
 	if (conn->has_unread && conn_may_read(conn, len > conn->scanned))
 		conn_read(conn);
 	len = evbuffer_get_length(input);
@@ -357,7 +357,7 @@ static int conn_serve(struct turn *turn)
 	conn_hold(conn);
 	intake_relieve(conn->server->intake);
 	conn->paused = conn_is_full(conn, inflight_max(conn));
-	more = turn_is_over(turn) && !conn->paused && evbuffer_get_length(input) > 0;
+	more = !conn->paused && evbuffer_get_length(input) > conn->scanned;
 	if (conn->at_end && !conn->paused && !more)
 		conn->ended = 1;
 	conn_flow(conn, more);
@@ -386,7 +386,7 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 		return;
 	}
 	conn->has_unread = 1;
-	if (conn->client.turn.queue)
+	if (conn->client.turn.queue || intake_is_stopped(conn->server->intake))
 		event_del(conn->readable); /* until it was served */
 	else
 		turn_enter(&conn->client.turn);

@@ -6,10 +6,11 @@ import json
 import signal
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
-from stack import dial, has_tls, wait_until
+from stack import dial, has_tls, wait_until, with_faults
 
 FLOODERS = 100
 LINES_BYTES = 60000
@@ -50,6 +51,38 @@ def test_a_flood_does_not_go_before_others(stack, make_coupon, gateway_make, op)
         assert {other.read_reply()["status"] for _ in range(2)} == {"ok", "accepted"}
         handled = other.call("stats")["stats"]["requests_total"] - before
         assert handled < FLOODERS * lines_n / 4, f"of {FLOODERS * lines_n} lines"
+
+
+def unread_bytes(gateway):
+    """What the kernel holds of all that was sent to the gateway."""
+    port = f":{int(gateway.settings['COUPON_LISTEN'].rpartition(':')[2]):04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]]
+    return sum(int(row[4].partition(":")[2], 16) for row in rows if row[1].endswith(port))
+
+
+@pytest.mark.plain
+def test_what_a_flood_sends_is_not_read_before_others_are_answered(rough, gateway_make):
+    """A connection is read in its turn, so a reply does not wait until all have been read."""
+    part = b'{"op":"ping","id":"' + b"x" * 30000
+    rough.build_dir, before = with_faults(rough, "coupon-gateway").parent, rough.build_dir
+    try:
+        gateway = gateway_make(rough, COUPON_FAULT=f"gateway_mid_reply:{FLOODERS + 2}:stop")
+    finally:
+        rough.build_dir = before
+    with contextlib.ExitStack() as connections:
+        clients = [connections.enter_context(gateway.client()) for _ in range(FLOODERS + 1)]
+        assert all(client.call("ping")["code"] == 0 for client in clients)
+        first, *flooders = clients
+        gateway.signal(signal.SIGSTOP)
+        first.send_line({"op": "ping"})
+        for client in flooders:
+            client.send_bytes(part)
+        gateway.signal(signal.SIGCONT)
+        wait_until(lambda: "fault: " in gateway.log())
+        left = unread_bytes(gateway)
+        gateway.signal(signal.SIGCONT)
+        assert first.read_reply()["code"] == 0
+        assert left > FLOODERS * len(part) * 9 / 10
 
 
 def test_every_line_of_a_flood_is_answered(stack, make_coupon, gateway_make):

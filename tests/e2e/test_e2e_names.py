@@ -6,6 +6,7 @@ import re
 import pytest
 import requests
 
+from relay import Relay, port_of
 from stack import wait_until
 
 
@@ -44,3 +45,32 @@ def test_a_name_that_does_not_exist_is_said(rough, gateway_make):
     gateway = gateway_make(rough, ready=False, REDIS_URL=url)
     wait_until(lambda: gateway.trouble("redis").startswith("nobody.invalid: "))
     assert "event=redis_lost host=nobody.invalid" in gateway.log()
+
+
+@pytest.mark.parametrize(
+    "part, setting",
+    [("redis", "REDIS_URL"), ("postgresql", "DATABASE_URL"), ("rabbitmq", "AMQP_URL")],
+)
+def test_a_name_that_comes_back_as_another_address(
+    rough, gateway_make, slow_names, tmp_path, part, setting
+):
+    settings, silent = slow_names
+    address = tmp_path / "address"
+    address.write_text("127.0.0.1")
+    silent.unlink()
+    coupon = rough.coupon_make(100)
+    with Relay(port_of(rough.env[setting])) as first:
+        url = named(first.url(rough.env[setting]), part)
+        gateway = gateway_make(rough, **{setting: url, "SLOW_NAMES_ADDRESS": address}, **settings)
+        port = first.port
+        with gateway.client() as client:
+            assert client.issue(coupon, 1, ack="issued")["status"] == "issued"
+        silent.touch()
+    wait_until(lambda: gateway.trouble(part) != "ok")  # its machine is gone, and the name with it
+    with Relay(
+        port_of(rough.env[setting]), port=port, host="127.0.0.2"
+    ), gateway.client() as client:
+        address.write_text("127.0.0.2")
+        silent.unlink()
+        wait_until(gateway.ready)
+        assert client.issue(coupon, 2, ack="issued")["status"] == "issued"

@@ -570,6 +570,46 @@ def test_a_missing_key_does_not_read_the_sets_again(stack, redeem, gateway_make,
         assert gateway.metrics()[reads] == 2
 
 
+@pytest.mark.long
+def test_keys_that_are_rotated_and_removed_in_mid_sale(stack_make, gateway_make, tmp_path):
+    """A new key counts at once; a code whose key was taken out of the file is none, and is one
+    when the key is back. The other codes are redeemed all the time."""
+    stack, keys = stack_make(), tmp_path / "keys"
+    stack.services()
+    stack.start("worker-1")
+    coupon, codes = stack.coupon_make(100), Codes(stack, keys)
+    codes("key")
+    gateway = gateway_make(stack, COUPON_CODE_KEYS=keys)
+
+    def generated(name):
+        codes.generate(coupon, 10, tmp_path / name)
+        return column(tmp_path / name)
+
+    old = generated("old")
+    codes("key")
+    new = generated("new")
+    whole = keys.read_text()
+    lacking = "".join(line for line in whole.splitlines(True) if not line.startswith("1 "))
+    missing = lambda: gateway.metrics()["couponmq_code_keys_missing"]  # noqa: E731
+
+    def put(text):
+        part = tmp_path / "part"
+        part.write_text(text)
+        part.chmod(0o600)
+        part.rename(keys)
+
+    with gateway.client() as client:
+        for code in (old.pop(), new.pop()):
+            wait_until(lambda: call(client, code, user_new())["code"] == 0)  # noqa: B023
+        put(lacking)
+        wait_until(missing)
+        assert call(client, old[0], user_new()) == WRONG
+        assert call(client, new.pop(), user_new())["code"] == 0
+        put(whole)
+        wait_until(lambda: not missing())
+        assert call(client, old[0], user_new())["code"] == 0
+
+
 def test_the_codes_of_a_rebuilt_coupon(stack, redeem):
     coupon = stack.coupon_make(100, limit=5)
     texts = redeem.made(coupon, 30)

@@ -9,6 +9,7 @@ import threading
 import psycopg
 import pytest
 
+from certificates import Authority
 from endpoint import certificate_make
 from stack import wait_until
 from webhooks import ALLOWED, SOON
@@ -233,6 +234,61 @@ def test_certificates_are_verified(webhooks, worker_make, endpoint_make, tmp_pat
     assert len(right.requests) == 1
     wait_until(lambda: "no alternative certificate subject" in error_of(webhooks, hooks[1]))
     assert wrong_name.requests == plain.requests == []
+
+
+def test_a_certificate_that_expires(webhooks, worker_make, endpoint_make, tmp_path):
+    """Nothing is sent until there is another; then nothing is missing."""
+    authority = Authority(tmp_path, "ca")
+
+    def certificate(days):
+        both = tmp_path / f"days{days}"
+        both.write_text(
+            "".join(path.read_text() for path in authority.issue("IP:127.0.0.1", days=days))
+        )
+        return both
+
+    endpoint = endpoint_make(
+        lambda _: (204, {"Connection": "close"}, b""), certificate=certificate(1)
+    )
+    webhook, _ = webhooks.add(endpoint.url())
+    settings = {**SOON, "COUPON_WEBHOOK_SCHEMES": "https", "COUPON_WEBHOOK_RETRY_MS": 100}
+    worker_make(webhooks.stack, **settings, COUPON_WEBHOOK_CA=authority.path)
+    sent = webhooks.enqueue(1001)
+    webhooks.wait_empty(webhook)
+    endpoint.context.load_cert_chain(certificate(-1))
+    sent += webhooks.enqueue(1001, 3)
+    assert "expired" in error_of(webhooks, webhook)
+    assert len(endpoint.event_ids) == 1
+    endpoint.context.load_cert_chain(certificate(2))
+    webhooks.wait_empty(webhook)
+    assert endpoint.event_ids == sent
+
+
+def test_a_secret_that_is_replaced_in_mid_delivery(webhooks, worker_make, endpoint_make):
+    """The attempt under way has the old signature, the next one of the same message the new."""
+    seen, go_on = threading.Event(), threading.Event()
+
+    def answer(_):
+        if seen.is_set():
+            return 204
+        seen.set()
+        go_on.wait(60)
+        return 503
+
+    endpoint = endpoint_make(answer)
+    webhook, first = webhooks.add(endpoint.url())
+    worker_make(webhooks.stack, **SOON)
+    webhooks.enqueue(1001)
+    wait_until(seen.is_set)
+    second = webhooks.json("rotate", webhook, "--overlap", "0s")["secret"]
+    go_on.set()
+    webhooks.wait_empty(webhook)
+    attempts = endpoint.requests
+    assert [(one.is_signed(first), one.is_signed(second)) for one in attempts] == [
+        (True, False),
+        (False, True),
+    ]
+    assert attempts[0].id == attempts[1].id
 
 
 def test_an_answer_without_end_is_cut(webhooks, worker_make, endpoint_make):

@@ -101,10 +101,13 @@ class Part:
         self.terminate()
         return self.start(fault, **settings)
 
-    def kill9(self):
+    def doom(self):
         self.disturb()
         self.check_death()
         self.death_expected = True
+
+    def kill9(self):
+        self.doom()
         self.process.kill9()
 
     def terminate(self):
@@ -117,9 +120,7 @@ class Part:
         self.death_expected = True
 
     def tell_to_end(self):
-        self.disturb()
-        self.check_death()
-        self.death_expected = True
+        self.doom()
         self.process.signal(signal.SIGTERM)
 
     def _signal_all(self, number):

@@ -9,6 +9,7 @@ everything that it broke is repaired, and all promises are checked):
                             "rabbitmq", "postgres"; .env has their URLs
   rig.gateways, rig.workers lists of Part:
     part.kill9()                    the death is then expected
+    part.doom()                     it is killed soon, by something else
     part.terminate()                SIGTERM; it must exit with 0 in time
     part.tell_to_end()              SIGTERM only
     part.stop(), part.cont()        SIGSTOP and SIGCONT, its children too
@@ -50,7 +51,7 @@ import psycopg
 import redis
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE.parent / "power")]
 
 from around import Around  # noqa: E402
 from crowd import Crowd  # noqa: E402
@@ -122,7 +123,7 @@ class Rig:
         self._dead_expected = 0
         self._allowed = self._witness = None
         self._rss = {}
-        self.broken = False  # by a violation: not to be reused
+        self.broken = False  # not to be reused, after a violation for instance
 
     # The stack's life
 
@@ -227,6 +228,7 @@ class Rig:
         return wait_until(elected)
 
     def wait(self, condition, timeout=120):
+        """Returns the value that is true."""
         return wait_until(condition, timeout)
 
     def wait_accepted(self, more, timeout=120):

@@ -67,11 +67,29 @@ def black_hole(rig, chance, relays, _link):
     rig.pause(chance, 0.5, 5.0)
 
 
+def one_way_hole(rig, chance, relays, _link):
+    """what one side sends is discarded, and the other is heard, for some seconds"""
+    way = chance.choice(("up", "down"))
+    say(f"the way {way}")
+    for relay in relays:
+        relay.mode("lose", way)
+    rig.pause(chance, 0.5, 5.0)
+
+
 def late(rig, chance, relays, _link):
     """nothing passes for some seconds, then all of it arrives, late"""
     for relay in relays:
         relay.mode("hold")
     rig.pause(chance, 0.5, 5.0)
+
+
+def one_way_late(rig, chance, relays, _link):
+    """what one side sends takes two to four seconds, and the other is heard at once"""
+    way = chance.choice(("up", "down"))
+    say(f"the way {way}")
+    for relay in relays:
+        relay.mode("delay", way, ms=2000, jitter_ms=2000)
+    rig.pause(chance, 3.0, 6.0)
 
 
 def reset(rig, chance, relays, _link):
@@ -118,7 +136,7 @@ def half_open(rig, chance, relays, link):
     rig.pause(chance, 0.5, 2.0)
 
 
-WAYS = (black_hole, late, reset, slow, trickle, half_open)
+WAYS = (black_hole, one_way_hole, late, one_way_late, reset, slow, trickle, half_open)
 
 
 def link_scenario(name, link, way):

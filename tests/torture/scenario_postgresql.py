@@ -10,9 +10,9 @@ import subprocess
 import psycopg
 from faults import FAULTS
 from relay import Relay
-from services import ask, pg_superuser, rabbitmq_eval, say
+from services import SmallDisk, ask, pg_superuser, rabbitmq_eval, say, size_of
 
-from scenario import Skipped, POSTGRESQL_AWAY, scenario
+from scenario import POSTGRESQL_AWAY, scenario
 from stack import process_tree, wait_until
 
 ROLE = "couponmq_worker"
@@ -323,36 +323,6 @@ def consumer_timeout_set(rig, timeout_ms, look_ms):
 
 
 # Full
-
-
-class SmallDisk:
-    """A file system of a few megabytes in memory, and how to fill it."""
-
-    def __init__(self, path, size):
-        self.path = path
-        path.mkdir()
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "torture", path]
-        if subprocess.run(mount, check=False).returncode != 0:
-            path.rmdir()
-            raise Skipped("no disk can be mounted here: root may")
-        owner = path.parent.stat()
-        os.chown(path, owner.st_uid, owner.st_gid)
-
-    def fill(self):
-        with open(self.path / "ballast", "wb", buffering=0) as file, contextlib.suppress(OSError):
-            while True:
-                file.write(bytes(4096))
-
-    def free(self):
-        (self.path / "ballast").unlink(missing_ok=True)
-
-    def remove(self):
-        subprocess.run(["umount", self.path], check=True)
-        self.path.rmdir()
-
-
-def size_of(folder):
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def postgres_home(rig):

@@ -6,13 +6,14 @@ import re
 
 import pika
 from history import QUEUE
-from services import rabbitmq_eval, rabbitmqctl, say
+from services import on_small_disk, rabbitmq_eval, rabbitmqctl, say
 from verdict import place_of
 
 from scenario import GATEWAY_STARTS, OUTCOMES_LATE, scenario
 
 EXCHANGES = ("coupon.topic", "coupon.dlx", "coupon.event")
 POLICY = "torture"
+SMALL_DISK = 160 << 20
 
 
 @contextlib.contextmanager
@@ -91,6 +92,45 @@ def rabbitmq_disk_alarm(rig, chance):
         rabbitmqctl(rig.stack, "set_disk_free_limit", "900000GB")
 
     alarmed(rig, chance, begin, lambda: rabbitmqctl(rig.stack, "set_disk_free_limit", "50MB"))
+
+
+def broker_on_small_disk(rig, _chance):
+    rig.stack.queues_register()
+    on_small_disk(rig, "rabbitmq", SMALL_DISK)
+    rabbitmqctl(rig.stack, "set_disk_free_limit", "1KB")  # so that no alarm comes before
+
+
+@scenario(prepare=broker_on_small_disk, crowd=False, **OUTCOMES_LATE)
+def rabbitmq_disk_full(rig, chance):
+    """The disk of RabbitMQ is full, with no alarm before: what it does not confirm is kept, and
+    goes out when there is room and it was restarted."""
+    rig.on_heal(rig.disk.free)
+    rig.wait_answers(chance.randint(1, 300))
+    say("the disk of RabbitMQ filled")
+    rig.disk.fill()
+    rig.wait_accepted(chance.randint(20, 80))
+    rig.pause(chance, 1.0, 4.0)
+    rig.disk.free()
+    rig.stack.kill9("rabbitmq", registers=False)
+    rig.stack.start("rabbitmq")
+    rig.wait_answers(200)
+
+
+@scenario(**OUTCOMES_LATE)
+def rabbitmq_flow(rig, chance):
+    """RabbitMQ lets every publisher wait again and again, its connections in `flow`."""
+
+    def credit(text):
+        rabbitmq_eval(rig.stack, f"application:set_env(rabbit, credit_flow_default_credit, {text})")
+        rabbitmqctl(rig.stack, "close_all_connections", "torture")
+
+    rig.on_heal(lambda: credit("{400, 200}"))
+    rig.wait_answers(chance.randint(1, 300))
+    say("credit_flow_default_credit {2, 1}")
+    credit("{2, 1}")
+    rig.wait_answers(200)
+    rig.pause(chance, 1.0, 4.0)
+    rig.wait_answers(100)
 
 
 @scenario(**OUTCOMES_LATE)

@@ -3,22 +3,19 @@ clock."""
 
 import contextlib
 import shutil
-import struct
-import subprocess
 import threading
 import time
-from pathlib import Path
 
 import redis
 from services import say
 
 from scenario import REDIS_AWAY, REDIS_LOSES, scenario
+from wall_clock import WallClock
 
 UNAVAILABLE, UNKNOWN = 21, 22
 LOADING_S = 3.0
 FILLER = 8192  # commands: Redis replies LOADING once in 1024 of them
 HOUR_S = 3600
-CLOCK_SHIFT = Path(__file__).parent / "clock_shift.c"
 
 
 def codes_wait(rig, *codes, more=5):
@@ -238,27 +235,9 @@ def redis_older_state(rig, chance):
 # The clock
 
 
-class Clock:
-    """Redis' wall clock, correct at first; see clock_shift.c."""
-
-    def __init__(self, stack):
-        self.stack = stack
-        self.file = stack.run_dir / "clock_shift"
-        self.set(0)
-        library = stack.run_dir / "clock_shift.so"
-        subprocess.run(
-            ["cc", "-std=c11", "-O2", "-fPIC", "-shared", "-o", library, CLOCK_SHIFT], check=True
-        )
-        stack.restart("redis", LD_PRELOAD=library, CLOCK_SHIFT_FILE=self.file)
-
-    def set(self, shift_s):
-        """The same file all the time: Redis has it mapped."""
-        with open(self.file, "r+b" if self.file.exists() else "wb") as file:
-            file.write(struct.pack("<q", shift_s))
-
-
 def clock_prepare(rig, _chance):
-    rig.clock = Clock(rig.stack)
+    rig.clock = WallClock(rig.stack.run_dir)
+    rig.stack.restart("redis", **rig.clock.environment)
     rig.on_end(lambda: rig.stack.restart("redis"))
 
 

@@ -1,8 +1,7 @@
 /*
- * For LD_PRELOAD: shifts the wall clock of one process by the number of seconds in the file
- * CLOCK_SHIFT_FILE (8 bytes, signed), at once when the file changes. libfaketime is not suitable:
- * it allocates memory at its start, and Redis' allocator reads the clock while it starts. This
- * library allocates nothing.
+ * For LD_PRELOAD: shifts the wall clock of a program by the number of seconds in the file WALL_CLOCK
+ * (8 bytes, signed), at once when the file changes. It allocates nothing: the allocator of Redis
+ * reads the clock while it starts.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -23,7 +22,7 @@ static int64_t shift_s(void)
 
 	if (shift)
 		return *shift;
-	path = getenv("CLOCK_SHIFT_FILE");
+	path = getenv("WALL_CLOCK");
 	fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 	if (fd < 0)
 		return 0;

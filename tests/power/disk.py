@@ -1,0 +1,173 @@
+"""A disk whose power can be cut (disk.c), with ext4 on it."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from stack import process_gone, process_tree, wait_until
+
+SOURCE = Path(__file__).with_name("disk.c")
+MIB = 512
+KEEP = ("none", "some", "part")
+
+
+class NoDisk(Exception):
+    """None can be made here, and why."""
+
+
+def told(*command):
+    """Its output, or why there is no disk."""
+    try:
+        done = subprocess.run(
+            list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            check=False,
+        )  # fmt: skip
+    except FileNotFoundError as why:
+        raise NoDisk(f"no {command[0]}") from why
+    if done.returncode:
+        raise NoDisk(f"{command[0]}: {done.stdout.strip()}")
+    return done.stdout.strip()
+
+
+class Disk:
+    """Mounted at `path`, an empty folder; its own files are in the folder `home`."""
+
+    def __init__(self, home, path, mib=MIB):
+        self.path, self.loop = Path(path), None
+        self.home = Path(tempfile.mkdtemp(prefix="power-", dir=home))
+        program = self.home / "power_disk"
+        flags = told("pkg-config", "--cflags", "--libs", "fuse3").split()
+        told(
+            "cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", SOURCE, "-o", program, *flags
+        )
+        self.server = subprocess.Popen(
+            [program, self.home, str(mib)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, bufsize=1,
+        )  # fmt: skip
+        ready = self.server.stdout.readline().strip()
+        try:
+            if ready != "ready":
+                raise NoDisk(ready)
+            self.attach()
+            told("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0", self.loop)
+            self.mount()
+        except NoDisk:
+            self.close()
+            raise
+
+    def attach(self):
+        image = self.home / "mount" / "disk"
+        self.loop = told("losetup", "--find", "--show", "--direct-io=on", image)
+
+    def mount(self):
+        told("mount", self.loop, self.path)
+
+    def ask(self, command):
+        self.server.stdin.write(f"{command}\n")
+        return self.server.stdout.readline().strip()
+
+    def cut(self):
+        """Nothing that is asked of it is answered any more. Returns what was in its cache."""
+        return self.ask("cut")
+
+    def cut_at(self, number):
+        """At this write or flush from now on, counted from 1; 0: not any more."""
+        self.ask(f"cut_at {number}")
+
+    def is_cut(self):
+        return self.ask("is_cut") == "yes"
+
+    def fail(self):
+        """Once those that used it are killed: they end when they are answered."""
+        self.ask("fail")
+
+    def back(self, keep, seed):
+        """Mounted again, with none, some or a part of what was in its cache."""
+        self.unmount()
+        kept = self.ask(f"back {keep} {seed}")
+        self.attach()
+        self.mount()
+        return kept
+
+    def unmount(self):
+        def is_unmounted():
+            subprocess.run(["umount", self.path], stderr=subprocess.DEVNULL, check=False)
+            return not os.path.ismount(self.path)
+
+        wait_until(is_unmounted)
+        told("losetup", "--detach", self.loop)
+        self.loop = None
+
+    def close(self):
+        if self.loop:
+            self.unmount()
+        self.server.stdin.close()
+        self.server.wait()
+        for file in ("current", "durable", "power_disk"):
+            (self.home / file).unlink(missing_ok=True)
+        for folder in (self.home / "mount", self.home):
+            if folder.exists():
+                folder.rmdir()
+
+
+class Machine:
+    """A service of the stack whose folder is on a disk of its own from now on."""
+
+    def __init__(self, stack, name):
+        self.stack, self.name = stack, name
+        self.folder = (stack.run_dir / name).resolve()
+        stack.stop(name)
+        self.before = self.folder.with_name(f"{self.folder.name}.before")
+        self.folder.rename(self.before)
+        self.folder.mkdir()
+        try:
+            self.disk = Disk(stack.run_dir, self.folder)
+        except NoDisk:
+            self.folder.rmdir()
+            self.before.rename(self.folder)
+            stack.start(name)
+            raise
+        told("cp", "-a", f"{self.before}/.", self.folder)
+        told("sync", "--file-system", self.folder)
+        stack.start(name)
+
+    def close(self, keeps=True):
+        """keeps: what is on the disk is wanted in the folder."""
+        if self.stack.runs(self.name):
+            self.stack.stop(self.name)
+        if keeps:
+            shutil.rmtree(self.before)
+            told("cp", "-a", self.folder, self.before)
+            (self.before / "lost+found").rmdir()
+        self.disk.close()
+        self.folder.rmdir()
+        self.before.rename(self.folder)
+
+
+def power_cut(machines, chance, at=0, also=lambda: None):
+    """Of all of them at once, and of the processes that `also` kills; the disks are back, and
+    nothing runs. at: when the disk of the first is written to or flushed so many times more.
+    Returns what was said of each."""
+    if at:
+        machines[0].disk.cut_at(at)
+        wait_until(machines[0].disk.is_cut)
+    cached = [machine.disk.cut() for machine in machines]
+    running = [machine for machine in machines if machine.stack.runs(machine.name)]
+    pids = [pid for one in running for pid in process_tree(one.stack.pid(one.name))]
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    also()
+    for machine in machines:
+        machine.disk.fail()
+    wait_until(lambda: all(map(process_gone, pids)))
+    told = []
+    for machine, of in zip(machines, cached):
+        keep = chance.choice(KEEP)
+        kept = machine.disk.back(keep, chance.randrange(1 << 30))
+        told.append(f"{machine.name}: {of} in the cache of its disk, {keep}: {kept}")
+    return told
