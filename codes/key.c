@@ -115,10 +115,10 @@ int code_key_file_read(struct code_keys *keys, const char *path, char why[CODE_W
 {
 	char line[CODE_WHY_SIZE];
 	struct key_file file;
-	int failed;
+	int failed = key_file_read(&file, path, CODE_KEY_FILE_BYTES_MAX, why);
 
-	if (key_file_read(&file, path, CODE_KEY_FILE_BYTES_MAX, why))
-		return -1;
+	if (failed)
+		return failed;
 	if (!file.is_secret)
 		failed = key_file_why(path, KEY_FILE_OTHERS, why);
 	else if ((failed = code_keys_parse(keys, file.text, file.len, line)) != 0)

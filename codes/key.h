@@ -39,5 +39,5 @@ char *code_key_fingerprint(const struct code_key *key, char out[CODE_FINGERPRINT
 
 #define CODE_KEY_FILE_BYTES_MAX 65536
 
-/* 0, or -1 with a sentence that names the file and what is allowed. */
+/* As key_file_read(): 0, -1 or KEY_FILE_LATER. */
 int code_key_file_read(struct code_keys *keys, const char *path, char why[CODE_WHY_SIZE]);

@@ -39,17 +39,23 @@ static const char *file_check(struct key_file *file, int fd, size_t bytes_max, c
 	return NULL;
 }
 
+static int is_scarcity(int error)
+{
+	return error == EMFILE || error == ENFILE || error == ENOMEM;
+}
+
 int key_file_read(struct key_file *file, const char *path, size_t bytes_max,
 		  char why[KEY_FILE_WHY_SIZE])
 {
 	/* Without O_NONBLOCK it would wait for the writer of a named pipe. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int error = fd < 0 ? errno : 0;
 	const char *wrong;
 	char large[64];
 	ssize_t n;
 
 	*file = (struct key_file){ .size = bytes_max + 1 };
-	wrong = fd < 0 ? strerror(errno) : file_check(file, fd, bytes_max, large, sizeof(large));
+	wrong = fd < 0 ? strerror(error) : file_check(file, fd, bytes_max, large, sizeof(large));
 	if (!wrong) {
 		file->text = checked(calloc(1, file->size));
 		while ((n = read(fd, file->text + file->len, bytes_max - file->len)) > 0)
@@ -61,7 +67,8 @@ int key_file_read(struct key_file *file, const char *path, size_t bytes_max,
 	if (!wrong)
 		return 0;
 	key_file_wipe(file);
-	return key_file_why(path, wrong, why);
+	key_file_why(path, wrong, why);
+	return is_scarcity(error) ? KEY_FILE_LATER : -1;
 }
 
 void key_file_wipe(struct key_file *file)

@@ -20,8 +20,11 @@ struct key_file {
 /* What to say of a file with secret keys that is not `is_secret`. */
 #define KEY_FILE_OTHERS "others may read it: allowed is chmod 600, or 640 for a group"
 
+#define KEY_FILE_LATER (-2)
+
 /*
- * 0, or -1 with a sentence that names the file and what is allowed. At most `bytes_max` bytes.
+ * 0, or -1 with a sentence that names the file and what is allowed, or KEY_FILE_LATER with one: it
+ * may be good, and the process has no descriptor or no memory left. At most `bytes_max` bytes.
  * key_file_wipe() follows a 0.
  */
 int key_file_read(struct key_file *file, const char *path, size_t bytes_max,

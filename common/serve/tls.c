@@ -203,18 +203,22 @@ static void files_look(const struct tls *tls, struct key_file_stamp files[FILES_
 		files[i] = key_file_stamp(tls->paths[i]);
 }
 
-void tls_reload(struct tls *tls)
+/* is_again: nothing has changed but perhaps the reason, for instance that descriptors were out. */
+static void load(struct tls *tls, int is_again)
 {
+	char before[sizeof(tls->why)];
 	const char *invalid;
 	SSL_CTX *context;
 
+	memcpy(before, tls->why, sizeof(before));
 	files_look(tls, tls->seen); /* before they are read: a change meanwhile is seen later */
 	context = context_new(tls);
 	invalid = context ? invalid_why(context) : NULL;
 	if (context && invalid)
 		fail(tls, FILE_CERT, invalid);
 	if (!context || invalid) {
-		log_error("tls_not_loaded", LOG_S("error", tls->why));
+		if (!is_again || strcmp(tls->why, before) != 0)
+			log_error("tls_not_loaded", LOG_S("error", tls->why));
 		SSL_CTX_free(context);
 		return;
 	}
@@ -222,6 +226,11 @@ void tls_reload(struct tls *tls)
 	tls->context = context;
 	tls->why[0] = '\0';
 	log_info("tls_loaded", LOG_I("expires_s", tls_expires_s(tls)));
+}
+
+void tls_reload(struct tls *tls)
+{
+	load(tls, 0);
 }
 
 void tls_tick(struct tls *tls, int64_t now_ms)
@@ -233,7 +242,9 @@ void tls_tick(struct tls *tls, int64_t now_ms)
 	tls->look_ms = now_ms + LOOK_MS;
 	files_look(tls, files);
 	if (memcmp(files, tls->seen, sizeof(files)) != 0)
-		tls_reload(tls);
+		load(tls, 0);
+	else if (*tls->why)
+		load(tls, 1);
 }
 
 static int version_of(const char *text)

@@ -127,21 +127,29 @@ void gate_keys_told(struct gate *gate, int64_t now_ms)
 	gate->told_ms = now_ms;
 }
 
-void gate_reload(struct gate *gate)
+/* is_again: nothing has changed but perhaps the reason, for instance that descriptors were out. */
+static void token_keys_renew(struct gate *gate, int is_again)
 {
+	char before[sizeof(gate->why)];
 	struct token_keys *keys;
 
-	if (!gate->tokens)
-		return;
+	memcpy(before, gate->why, sizeof(before));
 	gate->stamp = key_file_stamp(gate->config->token_keys); /* before it is read */
 	keys = token_keys_load(gate->config->token_keys, gate->why);
 	if (!keys) {
-		log_error("token_keys_not_loaded", LOG_S("error", gate->why));
+		if (!is_again || strcmp(gate->why, before) != 0)
+			log_error("token_keys_not_loaded", LOG_S("error", gate->why));
 		return;
 	}
 	gate->why[0] = '\0';
 	log_info("token_keys_loaded", LOG_I("keys", keys->n));
 	tokens_keys_set(gate->tokens, keys);
+}
+
+void gate_reload(struct gate *gate)
+{
+	if (gate->tokens)
+		token_keys_renew(gate, 0);
 }
 
 void gate_tick(struct gate *gate, int64_t now_ms)
@@ -153,7 +161,9 @@ void gate_tick(struct gate *gate, int64_t now_ms)
 	gate->look_ms = now_ms + LOOK_MS;
 	stamp = key_file_stamp(gate->config->token_keys);
 	if (memcmp(&stamp, &gate->stamp, sizeof(stamp)) != 0)
-		gate_reload(gate);
+		token_keys_renew(gate, 0);
+	else if (*gate->why)
+		token_keys_renew(gate, 1);
 }
 
 /* Whether keys can be judged: a store was asked not too long ago. */

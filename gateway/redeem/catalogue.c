@@ -99,43 +99,53 @@ static void word_take(struct content *content, const PGresult *rows, int row)
 	HASH_ADD_STR(content->words, text, word);
 }
 
-static struct content content_read(const PGresult *rows, const char *keys_path)
+/* Whether it is to be tried again, because the file of keys could not be opened at present. */
+static int content_read(struct content *content, const PGresult *rows, const char *keys_path)
 {
-	struct content content = { .book = code_book_new() };
 	const char *space = "";
 	struct code_keys keys = { 0 };
+	int failed = 0;
 
-	content.stamp = key_file_stamp(keys_path);
-	if (*keys_path && code_key_file_read(&keys, keys_path, content.trouble))
+	*content = (struct content){ .book = code_book_new(), .stamp = key_file_stamp(keys_path) };
+	if (*keys_path)
+		failed = code_key_file_read(&keys, keys_path, content->trouble);
+	if (failed == KEY_FILE_LATER)
+		return 1;
+	if (failed)
 		memset(&keys, 0, sizeof(keys));
 	for (int row = 0; row < PQntuples(rows); row++) {
 		const char *kind = column_text(rows, row, "kind");
 		const char *own = column_text(rows, row, "space_id");
 
 		if (strcmp(kind, "generated") == 0)
-			generated_take(&content, &keys, rows, row, strcmp(space, own) != 0);
+			generated_take(content, &keys, rows, row, strcmp(space, own) != 0);
 		else if (strcmp(kind, "word") == 0)
-			word_take(&content, rows, row);
+			word_take(content, rows, row);
 		else
-			content.has_imported = 1;
+			content->has_imported = 1;
 		space = own;
 	}
 	code_keys_wipe(&keys);
-	return content;
+	return 0;
 }
 
 static void on_catalogue(void *context, const PGresult *rows)
 {
 	struct catalogue *catalogue = context;
 	struct content content;
+	int is_later;
 
 	catalogue->is_asking = 0;
 	if (!rows)
 		return;
-	content = content_read(rows, catalogue->keys_path);
+	is_later = content_read(&content, rows, catalogue->keys_path);
 	if (*content.trouble && strcmp(content.trouble, catalogue->content.trouble) != 0)
 		log_error("code_keys", LOG_S("why", content.trouble),
 			  LOG_I("forms_unreadable", content.keys_missing));
+	if (is_later) {
+		content_free(&content); /* and what there was is good for longer */
+		return;
+	}
 	content_free(&catalogue->content);
 	catalogue->content = content;
 	catalogue->is_loaded = 1;
@@ -145,14 +155,11 @@ static void on_catalogue(void *context, const PGresult *rows)
 	metrics_set(METRIC_CODE_KEYS_MISSING, content.keys_missing);
 }
 
-/* Whether a key that is missing may have been put into the file. */
+/* Whether keys may have been put into the file, or taken out of it. */
 static int keys_changed(const struct catalogue *catalogue)
 {
-	struct key_file_stamp stamp;
+	struct key_file_stamp stamp = key_file_stamp(catalogue->keys_path);
 
-	if (!*catalogue->content.trouble)
-		return 0;
-	stamp = key_file_stamp(catalogue->keys_path);
 	return memcmp(&stamp, &catalogue->content.stamp, sizeof(stamp)) != 0;
 }
 

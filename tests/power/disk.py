@@ -11,7 +11,8 @@ from pathlib import Path
 from stack import process_gone, process_tree, wait_until
 
 SOURCE = Path(__file__).with_name("disk.c")
-MIB = 512
+MIB = 16384  # most of it is never written
+FILES = 65536
 KEEP = ("none", "some", "part")
 
 
@@ -53,7 +54,10 @@ class Disk:
             if ready != "ready":
                 raise NoDisk(ready)
             self.attach()
-            told("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0", self.loop)
+            told(
+                *("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=1"),
+                *("-J", "size=16", "-N", FILES, self.loop),
+            )
             self.mount()
         except NoDisk:
             self.close()
@@ -131,8 +135,8 @@ class Machine:
             self.before.rename(self.folder)
             stack.start(name)
             raise
-        told("cp", "-a", f"{self.before}/.", self.folder)
-        told("sync", "--file-system", self.folder)
+        subprocess.run(["cp", "-a", f"{self.before}/.", self.folder], check=True)
+        subprocess.run(["sync", "--file-system", self.folder], check=True)
         stack.start(name)
 
     def close(self, keeps=True):
@@ -141,7 +145,7 @@ class Machine:
             self.stack.stop(self.name)
         if keeps:
             shutil.rmtree(self.before)
-            told("cp", "-a", self.folder, self.before)
+            subprocess.run(["cp", "-a", self.folder, self.before], check=True)
             (self.before / "lost+found").rmdir()
         self.disk.close()
         self.folder.rmdir()

@@ -20,7 +20,7 @@ from seed import SEED
 from stack import PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
 
 CHOSEN_N = 3
-FILES_MIB = 32
+FILES_MIB = 128
 QUEUE = {"queue": "power", "durable": True, "arguments": {"x-queue-type": "quorum"}}
 
 

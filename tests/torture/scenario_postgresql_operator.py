@@ -69,7 +69,8 @@ def postgresql_time_zone(rig, chance):
         rig.wait_answers(200)
     with rig.pg() as pg:
         (lasts,) = pg.execute(
-            "SELECT extract(epoch FROM valid_to - received_at) FROM user_coupon WHERE coupon_id = %s",
+            "SELECT extract(epoch FROM valid_to - received_at) FROM user_coupon"
+            " WHERE coupon_id = %s",
             (int(coupon),),
         ).fetchone()
     assert lasts == days * 86400, lasts

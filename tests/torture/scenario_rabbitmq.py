@@ -97,7 +97,7 @@ def rabbitmq_disk_alarm(rig, chance):
 def broker_on_small_disk(rig, _chance):
     rig.stack.queues_register()
     on_small_disk(rig, "rabbitmq", SMALL_DISK)
-    rabbitmqctl(rig.stack, "set_disk_free_limit", "1KB")  # so that no alarm comes before
+    rabbitmqctl(rig.stack, "set_disk_free_limit", "1MB")  # so that no alarm comes before
 
 
 @scenario(prepare=broker_on_small_disk, crowd=False, **OUTCOMES_LATE)
