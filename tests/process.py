@@ -1,11 +1,13 @@
 """Programs of couponmq as children of the test, which sets their settings and reads their exit
 codes."""
 
+import itertools
 import json
 import os
 import resource
 import signal
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 
 import requests
@@ -33,6 +35,19 @@ def confirmed_wait(stack):
     """Until RabbitMQ has confirmed all that the stack's gateway has published."""
     url = stack.http("/metrics")
     wait_until(lambda: metrics_read(url)["couponmq_receives_unconfirmed"] == 0)
+
+
+@contextmanager
+def no_descriptors(pid):
+    """The process gets none beside those that it has."""
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
+    lowest = next(number for number in itertools.count() if number not in taken)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest, limits[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
 
 def privileges_drop():

@@ -40,6 +40,19 @@ def test_the_stack_runs_with_them(stack, gateway, pg, redis_client):
     wait_until(users, timeout=60)
 
 
+def test_settings_of_a_role_that_would_stop_settling(rough, rough_pg, rough_coupon):
+    """The session has its own."""
+    coupon = rough_coupon().coupon
+    level = "ALTER ROLE couponmq_worker {} default_transaction_isolation"
+    try:
+        rough_pg.execute(level.format("SET") + " = 'serializable'")
+        rough.restart("worker-1")
+        with rough.client() as client:
+            assert client.issue(coupon, 1, ack="issued")["status"] == "issued"
+    finally:
+        rough_pg.execute(level.format("RESET"))
+
+
 # PostgreSQL: tests/sql/test_sql_roles.py has more.
 
 

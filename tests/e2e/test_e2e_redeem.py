@@ -16,6 +16,7 @@ import pytest
 import redis
 
 from codes import Codes, column
+from process import no_descriptors
 from relay import Relay, port_of
 from sent import script_sent
 from stack import wait_until, with_faults
@@ -608,6 +609,20 @@ def test_keys_that_are_rotated_and_removed_in_mid_sale(stack_make, gateway_make,
         put(whole)
         wait_until(lambda: not missing())
         assert call(client, old[0], user_new())["code"] == 0
+
+
+def test_descriptors_are_out_when_the_keys_are_read(stack, redeem, gateway_make):
+    """The codes that are known stay valid, and the new ones are read when there are some again."""
+    coupon = stack.coupon_make(10)
+    (old,) = redeem.made(coupon, 1)
+    gateway = gateway_make(stack, COUPON_PROCESSES=1)
+    with gateway.client() as client:
+        wait_until(lambda: client.call("stats")["stats"].get("code_sets", 0))
+        with no_descriptors(gateway.child.pid):
+            (new,) = redeem.made(coupon, 1)
+            wait_until(lambda: "event=code_keys" in gateway.log())
+            assert call(client, old, user_new())["code"] == 0
+        wait_until(lambda: call(client, new, user_new())["code"] == 0)
 
 
 def test_the_codes_of_a_rebuilt_coupon(stack, redeem):

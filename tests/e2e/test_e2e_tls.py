@@ -2,10 +2,7 @@
 that never end, and other clients meanwhile."""
 
 import contextlib
-import itertools
 import json
-import os
-import resource
 import signal
 import socket
 import ssl
@@ -16,7 +13,7 @@ import pytest
 import requests
 
 from certificates import CA_USAGE
-from process import Gateway, gateway_process
+from process import Gateway, gateway_process, no_descriptors
 from stack import TlsSocket, wait_until
 
 HANDSHAKE_S = 10  # gateway/listen/arrival.c
@@ -231,16 +228,11 @@ def test_a_bad_certificate_leaves_the_old_one(tls_gateway, authority):
 def test_a_new_certificate_while_descriptors_are_out(tls_gateway, authority):
     """It is loaded when there are some again, and until then the old one is used."""
     gateway = tls_gateway("gateway-tls", COUPON_PROCESSES=1)
-    pid = gateway.child.pid
-    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
-    none_left = next(number for number in itertools.count() if number not in taken)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (none_left, limits[1]))
-    authority.certificate("other", days=200)
-    for end in ("pem", "key"):
-        (authority.folder / f"other.{end}").replace(authority.folder / f"server.{end}")
-    wait_until(lambda: "event=tls_not_loaded" in gateway.log())
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    with no_descriptors(gateway.child.pid):
+        authority.certificate("other", days=200)
+        for end in ("pem", "key"):
+            (authority.folder / f"other.{end}").replace(authority.folder / f"server.{end}")
+        wait_until(lambda: "event=tls_not_loaded" in gateway.log())
     wait_until(lambda: metric(gateway, authority, "tls_certificate_expires_seconds") > 199 * 86400)
     assert metric(gateway, authority, "tls_trouble") == 0
     assert name_of(gateway, authority.context()) == "other"

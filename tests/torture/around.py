@@ -111,17 +111,20 @@ class Around:
         """events: which of them can be judged, see scenario.py."""
         self.redeemers.judge()
         self.guests.judge()
+        has_times = events != "moved"
+        events = events if has_times else "exact"
         with self.rig.pg() as pg:
             wait_until(lambda: pg.execute(LEFT, (self.webhook,)).fetchone() == (0,), WAIT_S)
             coupons = [self.redeemers.coupon, *(one.coupon for one in self.rig.load.campaigns)]
             due = {coupon: self._due(pg, coupon) for coupon in coupons}
         if events != "lost":
             firsts = self._sent_judge(due, events, "subscriber", self.subscriber.read())
-            if events == "exact" and not all(map(in_order, firsts)):
+            if events == "exact" and has_times and not all(map(in_order, firsts)):
                 raise Violation("subscriber: events of a coupon out of order")
         sent = [event for request in self.endpoint.requests for event in request.events]
         self._sent_judge(due, "complete" if events == "complete" else "exact", "webhook", sent)
-        if not all(request.is_signed(self.secret) for request in self.endpoint.requests[-20:]):
+        last = self.endpoint.requests[-20:] if has_times else ()
+        if not all(request.is_signed(self.secret) for request in last):
             raise Violation("a webhook's request is not signed by its secret")
 
     @staticmethod

@@ -52,7 +52,8 @@ def scenario(**options):
     workers, besides rig.SETTINGS. prepare(rig, chance): called before the load begins, for relays
     and such. rate: whether the rate before and after is compared. crowd: whether crowd.py asks
     beside the load. events: "exact"; "complete", where PostgreSQL is put back and some are of what
-    is undone; "lost", where RabbitMQ loses the subscriber's queue or its binding.
+    is undone; "lost", where RabbitMQ loses the subscriber's queue or its binding; "moved", where
+    clocks move, and times prove nothing.
     answers, reasons, unknown: what may happen to requests, see verdict.Allowed; every other answer,
     and every other rejection, is a violation.
     """

@@ -61,14 +61,14 @@ def parts_shift(rig, chance, parts):
     rig.wait_answers(200)
 
 
-@scenario(prepare=clock_make, **OUTCOMES_LATE)
+@scenario(prepare=clock_make, events="moved", **OUTCOMES_LATE)
 def clock_of_gateways(rig, chance):
     """The gateways' clocks an hour ahead, and an hour behind; each steps to the right time."""
     rig.allow(answers=("unavailable",))
     parts_shift(rig, chance, rig.gateways)
 
 
-@scenario(prepare=clock_make, **OUTCOMES_LATE)
+@scenario(prepare=clock_make, events="moved", **OUTCOMES_LATE)
 def clock_of_workers(rig, chance):
     """The same of the workers', and of the keeper's with them."""
     parts_shift(rig, chance, rig.workers)
@@ -81,7 +81,7 @@ def clock_of_the_database(rig, chance):
     rig.wait(lambda: all(part.ready() for part in rig.parts))
 
 
-@scenario(prepare=clock_of_the_database, **POSTGRESQL_AWAY)
+@scenario(prepare=clock_of_the_database, events="moved", **POSTGRESQL_AWAY)
 def clock_of_postgresql(rig, chance):
     """PostgreSQL's clock an hour ahead, and behind: campaigns begin and end by Redis' clock, and
     are closed when both say so."""
@@ -113,7 +113,7 @@ def all_clocks_make(rig, chance):
     rig.wait(lambda: all(part.ready() for part in rig.parts))
 
 
-@scenario(prepare=all_clocks_make, **{**POSTGRESQL_AWAY, **REDIS_AWAY})
+@scenario(prepare=all_clocks_make, events="moved", **{**POSTGRESQL_AWAY, **REDIS_AWAY})
 def clock_of_a_month(rig, chance):
     """A campaign of 28 days in 28 steps of a day, of all clocks at once: each time every lease has
     run out."""

@@ -1,23 +1,26 @@
 """The kernel's OOM killer takes each process at its peak: when it asks for more than there is."""
 
+import contextlib
+
 from scenario_postgresql import ROLE, SETTLING
 from services import MemoryLimit, pg_superuser, say
 
 from scenario import GATEWAY_STARTS, OUTCOMES_LATE, POSTGRESQL_AWAY, REDIS_AWAY, scenario
-from stack import process_gone
+from stack import dial, process_gone
 
 
-def killed_for_memory(rig, pid, name):
+def killed_for_memory(rig, pid, name, ask=lambda: None):
+    """ask: something that makes it ask for memory."""
     limit = MemoryLimit(pid)
     rig.on_end(limit.remove)
     say(f"no more memory for {name}")
-    rig.wait(lambda: process_gone(pid))
+    rig.wait(lambda: ask() or process_gone(pid))
 
 
-def part_loses(rig, chance, part):
+def part_loses(rig, chance, part, ask=lambda: None):
     rig.wait_answers(chance.randint(1, 300))
     part.doom()
-    killed_for_memory(rig, part.pid, part.name)
+    killed_for_memory(rig, part.pid, part.name, ask)
     rig.wait_answers(100)
     part.start()
     rig.wait_answers(200)
@@ -25,8 +28,15 @@ def part_loses(rig, chance, part):
 
 @scenario(**GATEWAY_STARTS)
 def memory_of_gateway(rig, chance):
-    """A gateway's."""
-    part_loses(rig, chance, chance.choice(rig.gateways))
+    """A gateway's, when many connect to it."""
+    part = chance.choice(rig.gateways)
+    with contextlib.ExitStack() as connections:
+
+        def connect():
+            with contextlib.suppress(OSError):
+                connections.enter_context(dial(part.listen))
+
+        part_loses(rig, chance, part, connect)
 
 
 @scenario(**OUTCOMES_LATE)
