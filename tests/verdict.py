@@ -62,9 +62,9 @@ class Span:
 class Allowed:
     """What may happen to this history besides requests being accepted, or refused for lack of
     stock or at the user's limit. answers: other statuses, "status unavailable" for that operation
-    only. reasons: of rejections. unknown: the largest share of requests that may have no answer, or
-    `unknown`. moment: of the fault, (from, until), if it is known: of the requests before and after
-    it at most UNKNOWN_CALM may be unknown."""
+    only, "stock too low" for that of `coupon`. reasons: of rejections. unknown: the largest share
+    of requests that may have no answer, or `unknown`. moment: of the fault, (from, until), if it is
+    known: of the requests before and after it at most UNKNOWN_CALM may be unknown."""
 
     def __init__(self, answers=(), reasons=(), unknown=UNKNOWN_SHARE, moment=None):
         self.answers, self.reasons, self.unknown = set(answers), set(reasons), unknown
@@ -487,6 +487,8 @@ class Verdict:
         ), f"is open with other terms: {ask} {self.where}"  # fmt: skip
         least = terms.total - taken.most(ask.at, ask.answered_at)
         most = terms.total - taken.least(ask.at, ask.answered_at)
+        if "stock too low" in self.allowed.answers:
+            least = 0
         assert (
             max(0, least) <= reply["stock"] <= most
         ), f"P4: the stock was between {least} and {most}: {ask} {self.where}"

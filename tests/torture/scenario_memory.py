@@ -2,7 +2,7 @@
 
 import contextlib
 
-from scenario_postgresql import ROLE, SETTLING
+from scenario_postgresql import ROLE, SETTLING, server_wait
 from services import MemoryLimit, pg_superuser, say
 
 from scenario import GATEWAY_STARTS, OUTCOMES_LATE, POSTGRESQL_AWAY, REDIS_AWAY, scenario
@@ -76,4 +76,5 @@ def memory_of_postgresql(rig, chance):
         return found and chance.choice(found)[0]
 
     killed_for_memory(rig, rig.wait(settling), "the process that settles")
+    server_wait(rig)
     rig.wait_answers(200)

@@ -2,12 +2,13 @@
 all, locks of DDL, VACUUM FULL, and too many transactions without VACUUM."""
 
 import contextlib
+import itertools
 import json
 import os
 import subprocess
 from pathlib import Path
 
-from scenario_postgresql import reconnect_all, workers_told
+from scenario_postgresql import ROLES, reconnect_all, workers_told
 from services import pg_superuser, say
 
 from scenario import POSTGRESQL_AWAY, scenario
@@ -19,29 +20,27 @@ STATES = 1 << 20  # transactions whose states one file has
 
 
 @contextlib.contextmanager
-def server_set(rig, **settings):
-    """Of the whole server until the end, and of sessions that begin meanwhile."""
+def roles_set(rig, **settings):
+    """Of sessions of the programs that begin until the end."""
     with pg_superuser(rig.stack) as pg:
         try:
-            for name, value in settings.items():
-                pg.execute(f"ALTER SYSTEM SET {name} = '{value}'")
-            pg.execute("SELECT pg_reload_conf()")
+            for role, (name, value) in itertools.product(ROLES, settings.items()):
+                pg.execute(f"ALTER ROLE {role} SET {name} = '{value}'")
             reconnect_all(pg)
             yield
         finally:
-            for name in settings:
-                pg.execute(f"ALTER SYSTEM RESET {name}")
-            pg.execute("SELECT pg_reload_conf()")
+            for role, name in itertools.product(ROLES, settings):
+                pg.execute(f"ALTER ROLE {role} RESET {name}")
             reconnect_all(pg)
 
 
 @scenario(**POSTGRESQL_AWAY)
 def postgresql_short_timeouts(rig, chance):
-    """statement_timeout and idle_in_transaction_session_timeout of 1 ms for all: the programs have
+    """statement_timeout and idle_in_transaction_session_timeout of 1 ms for the programs: they have
     their own, and leave no transaction open."""
     rig.wait_answers(chance.randint(1, 300))
     say("statement_timeout = 1ms, idle_in_transaction_session_timeout = 1ms")
-    with server_set(rig, statement_timeout="1ms", idle_in_transaction_session_timeout="1ms"):
+    with roles_set(rig, statement_timeout="1ms", idle_in_transaction_session_timeout="1ms"):
         rig.wait_answers(200)
         rig.check_served()
     rig.wait_answers(200)
@@ -59,13 +58,12 @@ def postgresql_time_zone(rig, chance):
     rig.wait_answers(chance.randint(1, 300))
     zone = chance.choice(("America/New_York", "Europe/Berlin", "Australia/Lord_Howe"))
     say(f"timezone = {zone}")
-    with server_set(rig, timezone=zone):
+    with roles_set(rig, timezone=zone):
         with rig.gateways[0].process.client() as client:
             rig.wait(lambda: client.issue(coupon, 1, ack="issued")["code"] == 0)
-        terms = (
-            json.loads(text)["terms"] for text in (before, rig.stack.ctl("show", coupon, "--json"))
-        )
-        assert next(terms) == next(terms)
+        now = rig.stack.ctl("show", coupon, "--json")
+        told = [json.loads(text)["postgresql"] for text in (before, now)]
+        assert all(told[0][name] == told[1][name] for name in ("begin", "end")), told
         rig.wait_answers(200)
     with rig.pg() as pg:
         (lasts,) = pg.execute(
@@ -84,7 +82,7 @@ def postgresql_serializable(rig, chance):
     rig.wait_answers(chance.randint(1, 300))
     level = chance.choice(("serializable", "repeatable read"))
     say(f"default_transaction_isolation = {level}")
-    with server_set(rig, default_transaction_isolation=level):
+    with roles_set(rig, default_transaction_isolation=level):
         rig.wait_answers(200)
         rig.check_served()
     rig.wait_answers(200)

@@ -3,6 +3,7 @@ exchanges and queues closed or deleted."""
 
 import contextlib
 import re
+import shutil
 
 import pika
 from history import QUEUE
@@ -100,10 +101,10 @@ def broker_on_small_disk(rig, _chance):
     rabbitmqctl(rig.stack, "set_disk_free_limit", "1MB")  # so that no alarm comes before
 
 
-@scenario(prepare=broker_on_small_disk, crowd=False, **OUTCOMES_LATE)
+@scenario(prepare=broker_on_small_disk, crowd=False, events="lost", **OUTCOMES_LATE)
 def rabbitmq_disk_full(rig, chance):
-    """The disk of RabbitMQ is full, with no alarm before: what it does not confirm is kept, and
-    goes out when there is room and it was restarted."""
+    """The disk of RabbitMQ is full, with no alarm before. It may not start from what is left, so it
+    is started without its data."""
     rig.on_heal(rig.disk.free)
     rig.wait_answers(chance.randint(1, 300))
     say("the disk of RabbitMQ filled")
@@ -112,6 +113,7 @@ def rabbitmq_disk_full(rig, chance):
     rig.pause(chance, 1.0, 4.0)
     rig.disk.free()
     rig.stack.kill9("rabbitmq", registers=False)
+    shutil.rmtree(rig.stack.run_dir / "rabbitmq" / "mnesia")
     rig.stack.start("rabbitmq")
     rig.wait_answers(200)
 
