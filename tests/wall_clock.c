@@ -1,7 +1,7 @@
 /*
- * For LD_PRELOAD: shifts the wall clock of a program by the number of seconds in the file WALL_CLOCK
- * (8 bytes, signed), at once when the file changes. It allocates nothing: the allocator of Redis
- * reads the clock while it starts.
+ * For LD_PRELOAD: shifts the wall clock of a program by the number of seconds in the file
+ * WALL_CLOCK (8 bytes, signed), at once when the file changes. It allocates nothing: the allocator
+ * of Redis reads the clock while it starts.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -271,7 +271,7 @@ static size_t conn_lines(struct conn *conn, const char *data, size_t len)
 	return len;
 }
 
-/* Not if it has ended, or has too much in flight or before its turn, or holds more than its share. */
+/* Not if it has ended, has too much in flight or before its turn, or holds more than its share. */
 static int conn_may_read(const struct conn *conn, int waits)
 {
 	size_t len = evbuffer_get_length(conn->input);

@@ -52,8 +52,8 @@ static struct {
 	pthread_cond_t changed;
 	enum power power;
 	size_t cut_at; /* so many more writes and flushes; 0: not by itself */
-	int current; /* as the computer sees it */
-	int durable; /* as it was at the last flush */
+	int current;   /* as the computer sees it */
+	int durable;   /* as it was at the last flush */
 	off_t size;
 	STAILQ_HEAD(, write) cache; /* in the order of their answers */
 	size_t cached_n;
