@@ -294,6 +294,8 @@ def test_a_store_that_was_put_back_revives_no_key(rough, gateway_make):
     for _ in range(20):
         assert {code_of(one, key) for one in (gateway, fresh)} == {41}
         time.sleep(0.1)
+    rough.ctl("recover", "--all")
+    assert {code_of(one, key) for one in (gateway, fresh)} == {41}
 
 
 def test_use_of_keys_is_told(stack, gateway_make):

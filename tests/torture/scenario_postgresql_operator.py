@@ -62,7 +62,7 @@ def postgresql_time_zone(rig, chance):
         with rig.gateways[0].process.client() as client:
             rig.wait(lambda: client.issue(coupon, 1, ack="issued")["code"] == 0)
         now = rig.stack.ctl("show", coupon, "--json")
-        told = [json.loads(text)["postgresql"] for text in (before, now)]
+        told = [json.loads(text) for text in (before, now)]
         assert all(told[0][name] == told[1][name] for name in ("begin", "end")), told
         rig.wait_answers(200)
     with rig.pg() as pg:
