@@ -143,6 +143,7 @@ static void on_catalogue(void *context, const PGresult *rows)
 		log_error("code_keys", LOG_S("why", content.trouble),
 			  LOG_I("forms_unreadable", content.keys_missing));
 	if (is_later) {
+		strcpy(catalogue->content.trouble, content.trouble);
 		content_free(&content); /* and what there was is good for longer */
 		return;
 	}

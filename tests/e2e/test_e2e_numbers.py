@@ -45,7 +45,11 @@ def test_numbers_that_grow_beyond(rough, rough_redis, rough_pg, edge):
     assert int(rough_redis.hget(key, "seq")) == edge - BEFORE + USERS
     wait_until(lambda: rough_pg.execute("SELECT count(*) FROM event_log").fetchone() == (0,))
     assert rough_pg.execute("SELECT last_value FROM event_log_id_seq").fetchone()[0] > edge
-    another = rough.coupon_make(edge + USERS)
+    another = edge + 1
+    rough.ctl(
+        "create", "--id", another, "--name", "another", "--total", 10, "--valid-days", 1
+    )  # fmt: skip
+    rough.ctl("publish", another)
     with rough.client() as client:
         wait_until(lambda: client.issue(another, "first", ack="issued")["code"] == 0)
     rough.ctl("rebuild", coupon)

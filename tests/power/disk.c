@@ -205,6 +205,7 @@ static void power_set(enum power power)
 {
 	pthread_mutex_lock(&disk.lock);
 	disk.power = power;
+	disk.cut_at = 0;
 	pthread_cond_broadcast(&disk.changed);
 	pthread_mutex_unlock(&disk.lock);
 }

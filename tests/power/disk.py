@@ -42,12 +42,11 @@ class Disk:
         self.home = Path(tempfile.mkdtemp(prefix="power-", dir=home))
         program = self.home / "power_disk"
         flags = told("pkg-config", "--cflags", "--libs", "fuse3").split()
-        told(
-            "cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", SOURCE, "-o", program, *flags
-        )
+        warnings = ("-Wall", "-Wextra", "-Werror")
+        subprocess.run(["cc", "-O1", *warnings, SOURCE, "-o", program, *flags], check=True)
         self.server = subprocess.Popen(
             [program, self.home, str(mib)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, bufsize=1,
+            stderr=subprocess.STDOUT, text=True, bufsize=1, start_new_session=True,
         )  # fmt: skip
         ready = self.server.stdout.readline().strip()
         try:
@@ -59,7 +58,7 @@ class Disk:
                 *("-J", "size=16", "-N", FILES, self.loop),
             )
             self.mount()
-        except NoDisk:
+        except BaseException:
             self.close()
             raise
 
@@ -107,10 +106,16 @@ class Disk:
         self.loop = None
 
     def close(self):
+        """At any moment: what waits for it is answered first."""
+        with contextlib.suppress(OSError):
+            self.fail()
         if self.loop:
             self.unmount()
         self.server.stdin.close()
         self.server.wait()
+        subprocess.run(
+            ["umount", "-l", self.home / "mount"], stderr=subprocess.DEVNULL, check=False
+        )
         for file in ("current", "durable", "power_disk"):
             (self.home / file).unlink(missing_ok=True)
         for folder in (self.home / "mount", self.home):
@@ -128,16 +133,16 @@ class Machine:
         self.before = self.folder.with_name(f"{self.folder.name}.before")
         self.folder.rename(self.before)
         self.folder.mkdir()
+        self.disk = None
         try:
             self.disk = Disk(stack.run_dir, self.folder)
-        except NoDisk:
-            self.folder.rmdir()
-            self.before.rename(self.folder)
-            stack.start(name)
+            subprocess.run(["cp", "-a", f"{self.before}/.", self.folder], check=True)
+            subprocess.run(["sync", "--file-system", self.folder], check=True)
+        except BaseException:
+            self.folder_back()
             raise
-        subprocess.run(["cp", "-a", f"{self.before}/.", self.folder], check=True)
-        subprocess.run(["sync", "--file-system", self.folder], check=True)
-        stack.start(name)
+        finally:
+            stack.start(name)
 
     def close(self, keeps=True):
         """keeps: what is on the disk is wanted in the folder."""
@@ -147,7 +152,11 @@ class Machine:
             shutil.rmtree(self.before)
             subprocess.run(["cp", "-a", self.folder, self.before], check=True)
             (self.before / "lost+found").rmdir()
-        self.disk.close()
+        self.folder_back()
+
+    def folder_back(self):
+        if self.disk:
+            self.disk.close()
         self.folder.rmdir()
         self.before.rename(self.folder)
 
@@ -162,12 +171,14 @@ def power_cut(machines, chance, at=0, also=lambda: None):
     cached = [machine.disk.cut() for machine in machines]
     running = [machine for machine in machines if machine.stack.runs(machine.name)]
     pids = [pid for one in running for pid in process_tree(one.stack.pid(one.name))]
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    also()
-    for machine in machines:
-        machine.disk.fail()
+    try:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        also()
+    finally:
+        for machine in machines:
+            machine.disk.fail()
     wait_until(lambda: all(map(process_gone, pids)))
     told = []
     for machine, of in zip(machines, cached):

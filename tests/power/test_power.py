@@ -158,9 +158,8 @@ class RabbitMQ(Store):
     def numbers(self):
         with self.connect() as connection:
             channel = connection.channel()
-            declared = wait_until(lambda: channel.queue_declare(**QUEUE).method.message_count)
-            bodies = (channel.basic_get("power")[2] for _ in range(declared))
-            return {int(body) for body in bodies}
+            wait_until(lambda: channel.queue_declare(**QUEUE).method.message_count)
+            return {int(body) for body in iter(lambda: channel.basic_get("power")[2], None)}
 
 
 @pytest.fixture
@@ -234,6 +233,7 @@ class Files:
             yield process.returncode == 0
             if is_last:
                 break
+        assert process.returncode == 0 and number > 1, "the command did nothing"
         print(f"{number - 1} writes and flushes")
 
 

@@ -59,7 +59,7 @@ from campaign import ANSWER_S, WINDOW, Campaign, TortureLoad  # noqa: E402
 from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length  # noqa: E402
 from load import now  # noqa: E402
 from part import Part, Violation  # noqa: E402
-from scenario import REDIS_AWAY  # noqa: E402
+from scenario import REDIS_AWAY, Skipped  # noqa: E402
 from stack import SERVICES, Stack, wait_until  # noqa: E402
 from verdict import Allowed  # noqa: E402
 from webhooks import SOON  # noqa: E402
@@ -336,6 +336,11 @@ class Rig:
             if scenario.prepare:
                 scenario.prepare(self, chance)
             return self._run_loaded(scenario, chance, seed)
+        except Skipped:
+            raise
+        except BaseException:
+            self.broken = True
+            raise
         finally:
             while self._enders:
                 self._enders.pop()()

@@ -93,7 +93,7 @@ def main():
                     skipped.append(one.name)
                 elif not held:
                     failed.append(f"{one.name} SEED={seed}")
-                if rig.broken or rig.crowded > CROWDED_MAX:
+                if held is False or rig.broken or rig.crowded > CROWDED_MAX:
                     rig.down()
                     rig = rig_make()
                     rig.up()

@@ -9,38 +9,41 @@ from services import say
 from scenario import OUTCOMES_LATE, POSTGRESQL_AWAY, REDIS_AWAY, scenario
 from wall_clock import WallClock
 
-WINDOW_S = 4
+WINDOWS_S = (4, 16, 64)
 
 
 def clock_make(rig, _chance):
     rig.clock = WallClock(rig.stack.run_dir)
 
 
-def window_pass(rig, closes=True):
-    """A whole campaign: not begun, open, ended, and closed by the keeper."""
-    now = time.time()
-    coupon = rig.stack.coupon_make(100, begin=utc(now + WINDOW_S), end=utc(now + 2 * WINDOW_S))
-    user = iter(range(1, 100_000))
-    with rig.gateways[0].process.client() as client:
-        told = []
+def window_pass(rig):
+    """A whole campaign: not begun, open, ended. Returns its coupon. The window is longer where the
+    machine was too busy to see that."""
+    for window_s in WINDOWS_S:
+        now = time.time()
+        coupon = rig.stack.coupon_make(
+            10**6, begin=utc(now + window_s), end=utc(now + 2 * window_s)
+        )
+        told, user = [], iter(range(1, 10**6))
+        with rig.gateways[0].process.client() as client:
+            while told[-1:] != ["ended"]:
+                answer = client.issue(coupon, next(user))["status"]
+                if told[-1:] != [answer]:
+                    told.append(answer)
+        seen = [status for status in told if status in ("not_started", "accepted", "ended")]
+        assert seen == [one for one in ("not_started", "accepted", "ended") if one in seen], told
+        if len(seen) == 3:
+            return coupon
+    raise AssertionError(told)
 
-        def is_told(status):
-            answer = client.issue(coupon, next(user))["status"]
-            if answer not in told:
-                told.append(answer)
-            return answer == status
 
-        rig.wait(lambda: is_told("not_started"))
-        rig.wait(lambda: is_told("accepted"))
-        rig.wait(lambda: is_told("ended") or is_told("out_of_stock"))
-        rig.wait(lambda: is_told("ended"))
-    order = [status for status in told if status in ("not_started", "accepted", "ended")]
-    assert order == ["not_started", "accepted", "ended"], told
+def status_of(rig, coupon):
     with rig.pg() as pg:
-        status = f"SELECT status FROM coupon WHERE id = {coupon}"
-        if closes:
-            rig.wait(lambda: pg.execute(status).fetchone()[0] == "closed")
-    return coupon
+        return pg.execute(f"SELECT status FROM coupon WHERE id = {coupon}").fetchone()[0]
+
+
+def closed_wait(rig, coupon):
+    rig.wait(lambda: status_of(rig, coupon) == "closed")
 
 
 def parts_shift(rig, chance, parts):
@@ -52,10 +55,10 @@ def parts_shift(rig, chance, parts):
         for part in parts:
             part.restart(**rig.clock.environment)
         rig.wait(lambda: all(part.ready() for part in rig.parts))
-        window_pass(rig)
+        closed_wait(rig, window_pass(rig))
         say("the clocks step to the right time")
         rig.clock.set(0)
-        window_pass(rig)
+        closed_wait(rig, window_pass(rig))
     for part in parts:
         part.restart()
     rig.wait_answers(200)
@@ -90,12 +93,13 @@ def clock_of_postgresql(rig, chance):
         rig.wait_answers(chance.randint(1, 200))
         say(f"PostgreSQL's clock: {shift_s:+} s")
         rig.clock.set(shift_s)
-        coupon = window_pass(rig, closes=shift_s > 0)
+        coupon = window_pass(rig)
+        if shift_s > 0:
+            closed_wait(rig, coupon)
+        assert shift_s > 0 or status_of(rig, coupon) == "published"
         say("PostgreSQL's clock steps to the right time")
         rig.clock.set(0)
-        with rig.pg() as pg:
-            status = f"SELECT status FROM coupon WHERE id = {coupon}"
-            rig.wait(lambda: pg.execute(status).fetchone()[0] == "closed")  # noqa: B023
+        closed_wait(rig, coupon)
     rig.wait_answers(200)
 
 
@@ -132,6 +136,7 @@ def clock_of_a_month(rig, chance):
         with rig.gateways[0].process.client() as client:
             rig.wait(lambda: client.issue(coupon, next(user))["status"] == wanted)  # noqa: B023
         rig.wait_answers(chance.randint(5, 20))
+    closed_wait(rig, coupon)
     with rig.pg() as pg:
-        closed = f"SELECT status = 'closed' AND issued_num > 0 FROM coupon WHERE id = {coupon}"
-        rig.wait(lambda: pg.execute(closed).fetchone()[0])
+        issued = f"SELECT issued_num FROM coupon WHERE id = {coupon}"
+        assert pg.execute(issued).fetchone()[0] >= ENDS_DAY - BEGINS_DAY

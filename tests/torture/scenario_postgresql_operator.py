@@ -13,6 +13,7 @@ from services import pg_superuser, say
 
 from scenario import POSTGRESQL_AWAY, scenario
 
+ALL_ROLES = (*ROLES, "couponmq_operator")
 TABLES = ("coupon", "user_coupon", "receive_rejected")
 # So many transactions after the oldest one PostgreSQL gives out no more numbers.
 NUMBERS, RESERVED = 1 << 31, 3_000_000
@@ -24,12 +25,12 @@ def roles_set(rig, **settings):
     """Of sessions of the programs that begin until the end."""
     with pg_superuser(rig.stack) as pg:
         try:
-            for role, (name, value) in itertools.product(ROLES, settings.items()):
+            for role, (name, value) in itertools.product(ALL_ROLES, settings.items()):
                 pg.execute(f"ALTER ROLE {role} SET {name} = '{value}'")
             reconnect_all(pg)
             yield
         finally:
-            for role, name in itertools.product(ROLES, settings):
+            for role, name in itertools.product(ALL_ROLES, settings):
                 pg.execute(f"ALTER ROLE {role} RESET {name}")
             reconnect_all(pg)
 

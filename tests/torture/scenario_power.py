@@ -19,7 +19,6 @@ TIMES = 3
 
 def machines_make(rig, names):
     rig.machines = []
-    rig.stack.queues_register()
     for name in names:
         try:
             machine = Machine(rig.stack, name)
@@ -37,6 +36,8 @@ def machine_close(rig, machine):
 
 def cut(rig, chance, machines, also=lambda: None):
     rig.wait_answers(chance.randint(1, 300))
+    if any(machine.name == "rabbitmq" for machine in machines):
+        rig.stack.queues_register()
     for line in power_cut(machines, chance, chance.choice((0, chance.randint(1, 50))), also):
         say(line)
     rig.pause(chance, 0.0, 1.0)
