@@ -34,9 +34,9 @@ static void client_reply(struct responder *responder, enum answer answer, const 
 
 static int names_a_member(const char *message)
 {
-	static const char *const names[] = { "the request", "id",    "op",     "coupon",
-					     "user",        "key",   "ack",    "receive",
-					     "status",      "limit", "cursor", "code" };
+	static const char *const names[] = { "the request", "id",   "op",      "coupon", "user",
+					     "key",         "ack",  "receive", "status", "limit",
+					     "cursor",      "code", "token",   "trace" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		size_t len = strlen(names[i]);
