@@ -185,6 +185,7 @@ static int identify(struct http_connection *connection)
 	int is_bearer = http_request_one(request, TEXT_AUTHORIZATION) && text->len > at &&
 			strncasecmp(text->bytes, scheme, at) == 0;
 
+	request->is_identified = 1;
 	if (is_there && !is_bearer) {
 		intake_identify(intake, &connection->client, NULL, 0);
 		http_connection_refuse(connection, 400, NULL,

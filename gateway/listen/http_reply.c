@@ -234,7 +234,9 @@ static void failure_log(struct http_connection *connection, int status, enum ans
 {
 	const struct http_request *request = &connection->request;
 	const char *parent = request->complete ? http_request_one(request, TEXT_TRACEPARENT) : NULL;
-	const struct api_key *key = connection->client.responder.identity.grant.key;
+	const struct api_key *key = request->is_identified
+					    ? connection->client.responder.identity.grant.key
+					    : NULL;
 	struct trace_context trace = { .trace_id = "", .span_id = "" };
 	char id[REQUEST_NAME_MAX + 1];
 	int has_trace = parent && trace_context_parse(parent, request->texts[TEXT_TRACEPARENT].len,

@@ -56,6 +56,7 @@ struct http_request {
 	unsigned twice; /* and those that it has more than once */
 	struct http_manner reply;
 	int complete;
+	int is_identified;  /* who asks was looked at: it is not whoever asked before */
 	int wants_continue; /* the client sends the body after a reply of 100 */
 	/* Not 0: the request is refused; nothing more of the connection can be read. */
 	int refusal;
