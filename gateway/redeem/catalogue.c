@@ -99,7 +99,7 @@ static void word_take(struct content *content, const PGresult *rows, int row)
 	HASH_ADD_STR(content->words, text, word);
 }
 
-/* Whether it is to be tried again, because the file of keys could not be opened at present. */
+/* What code_key_file_read() returns. With KEY_FILE_LATER nothing was read. */
 static int content_read(struct content *content, const PGresult *rows, const char *keys_path)
 {
 	const char *space = "";
@@ -110,7 +110,7 @@ static int content_read(struct content *content, const PGresult *rows, const cha
 	if (*keys_path)
 		failed = code_key_file_read(&keys, keys_path, content->trouble);
 	if (failed == KEY_FILE_LATER)
-		return 1;
+		return failed;
 	if (failed)
 		memset(&keys, 0, sizeof(keys));
 	for (int row = 0; row < PQntuples(rows); row++) {
@@ -126,25 +126,40 @@ static int content_read(struct content *content, const PGresult *rows, const cha
 		space = own;
 	}
 	code_keys_wipe(&keys);
-	return 0;
+	return failed;
+}
+
+/*
+ * A file of keys that cannot be used does not replace one that could, unless the sets have changed:
+ * nobody's codes end because of a mistake. It is read again when it changes, or at once if only
+ * descriptors were out.
+ */
+static int keeps_old(struct catalogue *catalogue, const struct content *content, int failed)
+{
+	if (failed != KEY_FILE_LATER &&
+	    (!failed || !catalogue->is_loaded || strcmp(catalogue->asked, catalogue->state) != 0))
+		return 0;
+	strcpy(catalogue->content.trouble, content->trouble);
+	if (failed != KEY_FILE_LATER)
+		catalogue->content.stamp = content->stamp;
+	return 1;
 }
 
 static void on_catalogue(void *context, const PGresult *rows)
 {
 	struct catalogue *catalogue = context;
 	struct content content;
-	int is_later;
+	int failed;
 
 	catalogue->is_asking = 0;
 	if (!rows)
 		return;
-	is_later = content_read(&content, rows, catalogue->keys_path);
+	failed = content_read(&content, rows, catalogue->keys_path);
 	if (*content.trouble && strcmp(content.trouble, catalogue->content.trouble) != 0)
 		log_error("code_keys", LOG_S("why", content.trouble),
 			  LOG_I("forms_unreadable", content.keys_missing));
-	if (is_later) {
-		strcpy(catalogue->content.trouble, content.trouble);
-		content_free(&content); /* and what there was is good for longer */
+	if (keeps_old(catalogue, &content, failed)) {
+		content_free(&content);
 		return;
 	}
 	content_free(&catalogue->content);

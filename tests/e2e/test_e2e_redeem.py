@@ -608,7 +608,10 @@ def test_keys_that_are_rotated_and_removed_in_mid_sale(stack_make, gateway_make,
         assert call(client, new.pop(), user_new())["code"] == 0
         put(whole)
         wait_until(lambda: not missing())
-        assert call(client, old[0], user_new())["code"] == 0
+        assert call(client, old.pop(0), user_new())["code"] == 0
+        put("1 nonsense\n")  # by mistake
+        wait_until(lambda: "event=code_keys" in gateway.log())
+        assert call(client, old.pop(), user_new())["code"] == 0
 
 
 def test_descriptors_are_out_when_the_keys_are_read(stack, redeem, gateway_make):

@@ -437,11 +437,12 @@ MUTANTS = [
     ),
     mutant(
         "P9",
-        "the codes that are known, while the file of keys cannot be opened",
+        "the codes that are known, while the file of keys cannot be used",
         "gateway/redeem/catalogue.c",
-        "\tif (failed == KEY_FILE_LATER)\n\t\treturn 1;\n",
-        "",
+        "if (keeps_old(catalogue, &content, failed)) {",
+        "if (0 * keeps_old(catalogue, &content, failed)) {",
         "tests/e2e/test_e2e_redeem.py::test_descriptors_are_out_when_the_keys_are_read",
+        "tests/e2e/test_e2e_redeem.py::test_keys_that_are_rotated_and_removed_in_mid_sale",
     ),
     mutant(
         "P3",
