@@ -239,7 +239,7 @@ static int is_of_page(const struct keeper_context *context, const struct coupon_
 {
 	enum coupon_action action = coupon_action(row, look, context->run_id);
 
-	if (!is_kept(row, look) || look->broken || look->users_present || look->outbox_n > 0 ||
+	if (!is_kept(row, look) || look->broken || look->users_n > 0 || look->outbox_n > 0 ||
 	    (look->present && !look->placeholder) || row->status == COUPON_CLOSED ||
 	    row->issued > PAGE_ROWS_EACH || row->revocation > 0 || coupon_rebuild_is_due(row))
 		return 0;
@@ -372,7 +372,7 @@ static int close_settles(const struct coupon_row *row, const struct coupon_look 
 	    coupon_rebuild_is_due(row))
 		return 0;
 	if (!look->present) /* never loaded; or its keys are gone, after it was settled */
-		return (row->generation == 0 || row->is_settled) && !look->users_present &&
+		return (row->generation == 0 || row->is_settled) && look->users_n == 0 &&
 		       look->outbox_n == 0;
 	if (look->placeholder || look->flagged || look->reported > look->seq)
 		return 0;

@@ -26,9 +26,15 @@ int coupon_is_verified(const struct coupon_row *row, const struct coupon_look *l
 static enum coupon_action absent_action(const struct coupon_row *row,
 					const struct coupon_look *look)
 {
-	if (row->generation > 0 || row->issued > 0 || look->users_present || look->outbox_n > 0)
+	if (row->generation > 0 || row->issued > 0 || look->users_n > 0 || look->outbox_n > 0)
 		return COUPON_REBUILD;
 	return row->status == COUPON_CLOSED ? COUPON_KEEP : COUPON_LOAD;
+}
+
+/* Or have left after the counts were read: then nothing differs. */
+static int users_are_gone(const struct coupon_row *row, const struct coupon_look *look)
+{
+	return look->users_n * row->limit < look->total - look->stock - look->reserved - look->lost;
 }
 
 enum coupon_action coupon_action(const struct coupon_row *row, const struct coupon_look *look,
@@ -53,7 +59,7 @@ enum coupon_action coupon_action(const struct coupon_row *row, const struct coup
 		return COUPON_VERIFY;
 	if (row->version > look->version)
 		return COUPON_TERMS;
-	return COUPON_KEEP;
+	return users_are_gone(row, look) ? COUPON_COMPARE : COUPON_KEEP;
 }
 
 int coupon_adds_up(const struct coupon_row *row, const struct coupon_look *look, int64_t known)
@@ -165,7 +171,7 @@ static void look_append(struct redis_client *redis, const struct coupon_row *row
 				 "stock",      "reserved",
 				 "lost",       "placeholder",
 				 "rebuild",    "revocation" };
-	const char *users[] = { "EXISTS", coupon_key(row->id, COUPON_KEY_USERS, keys[1]) };
+	const char *users[] = { "HLEN", coupon_key(row->id, COUPON_KEY_USERS, keys[1]) };
 	const char *outbox[] = { "HLEN", coupon_key(row->id, COUPON_KEY_OUTBOX, keys[2]) };
 	const char *seen[] = { "HGET", coupon_key(row->id, COUPON_KEY_SEEN, keys[3]),
 			       number_text(row->generation, generation) };
@@ -199,7 +205,7 @@ static void look_take(const redisReply *reply, int command, struct coupon_look *
 	if (command == 0 && reply->type == REDIS_REPLY_ARRAY && reply->elements == LOOK_FIELDS)
 		fields_take(reply->element, look);
 	else if (command == 1)
-		look->users_present = redis_reply_number(reply) != 0;
+		look->users_n = redis_reply_number(reply);
 	else if (command == 2)
 		look->outbox_n = redis_reply_number(reply);
 	else if (command == 3)

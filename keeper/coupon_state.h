@@ -47,7 +47,7 @@ struct coupon_look {
 	int64_t revocation;   /* up to which Redis has those of PostgreSQL */
 	int64_t reported;     /* the highest number of this generation that gateways reported */
 	int64_t kept_version; /* of the row that is kept in Redis (lua/keep_terms.lua) */
-	int users_present;
+	int64_t users_n;
 	int64_t outbox_n;
 	int broken; /* Redis refused to read a key of it, for instance of a wrong type */
 };
@@ -57,7 +57,8 @@ enum coupon_action {
 	COUPON_LOAD, /* Redis never had the coupon: load it under its first generation */
 	/* Redis has lost or miscounted something: rebuild it under a new generation */
 	COUPON_REBUILD,
-	COUPON_COMPARE, /* couponctl requested a rebuild: done only if something differs */
+	/* couponctl requested a rebuild, or users seem gone: done only if something differs */
+	COUPON_COMPARE,
 	COUPON_VERIFY,  /* Redis was restarted: compare it with PostgreSQL before it is used */
 	COUPON_FOREIGN, /* Redis has a later generation: PostgreSQL has lost data */
 	COUPON_REVOKE,  /* PostgreSQL has revoked codes, and Redis does not know */

@@ -351,15 +351,16 @@ def test_by_hand_numbers_that_change_while_they_are_compared_are_compared_again(
     rough, rough_redis, rough_pg, coupon_make, keeper_behind
 ):
     coupon = coupon_make(50)
-    rough_redis.hincrby(key_of(coupon), "stock", -5)
     _, gate = keeper_behind("REDIS_URL")
     with ThreadPoolExecutor(1) as pool, Client(rough.env["COUPON_LISTEN"]) as client:
+        assert {r["code"] for r in issue_all(client, coupon, range(1, 11), ack="issued")} == {0}
+        rough_redis.hincrby(key_of(coupon), "stock", 5)
         gate.trap(script_sent("repair"))
         told = pool.submit(rough.ctl, "rebuild", coupon)
         wait_until(lambda: gate.trapped_num() == 1)
-        assert client.issue(coupon, 7, ack="issued")["code"] == 0
+        assert client.issue(coupon, 11, ack="issued")["code"] == 0
         gate.let_go()
-        assert "put right: stock 49, was 44; reserved 0, was 0" in told.result()
+        assert "put right: stock 39, was 44; reserved 0, was 0" in told.result()
     assert generation_of(rough_pg, coupon) == 1
     assert rough.ctl_run("audit", coupon).returncode == 0
 
@@ -368,7 +369,9 @@ def test_the_keeper_dies_before_it_puts_numbers_right(
     rough, rough_redis, rough_pg, coupon_make, keeper_behind
 ):
     coupon = coupon_make(50)
-    rough_redis.hincrby(key_of(coupon), "stock", -5)
+    with Client(rough.env["COUPON_LISTEN"]) as client:
+        assert {r["code"] for r in issue_all(client, coupon, range(1, 11), ack="issued")} == {0}
+    rough_redis.hincrby(key_of(coupon), "stock", 5)
     worker, gate = keeper_behind("REDIS_URL")
     with ThreadPoolExecutor(1) as pool:
         gate.trap(script_sent("repair"))
@@ -377,7 +380,7 @@ def test_the_keeper_dies_before_it_puts_numbers_right(
         worker.kill9()
         assert is_open(rough_redis, coupon) and count(rough_redis, coupon, "stock") == 45
         rough.start("worker-1")
-        assert "put right: stock 50, was 45; reserved 0, was 0" in told.result()
+        assert "put right: stock 40, was 45; reserved 0, was 0" in told.result()
     assert generation_of(rough_pg, coupon) == 1
 
 
@@ -395,7 +398,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("what", PLANTED)
 def test_by_hand_what_differs_is_set_right(what, rough, rough_redis, rough_pg, coupon_make):
-    coupon = coupon_make(50)
+    coupon = coupon_make(50, 2)  # with a limit of 1 the keeper notices by itself
     key = key_of(coupon)
     with Client(rough.env["COUPON_LISTEN"]) as client:
         assert {r["code"] for r in issue_all(client, coupon, range(1, 11), ack="issued")} == {0}
@@ -408,6 +411,23 @@ def test_by_hand_what_differs_is_set_right(what, rough, rough_redis, rough_pg, c
     )
     assert rough_redis.hgetall(key + ":users") == users
     assert (count(rough_redis, coupon, "stock"), generation_of(rough_pg, coupon)) == (40, 2)
+    assert rough.ctl_run("audit", coupon).returncode == 0
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_users_that_are_gone_are_noticed_by_the_keeper(
+    limit, rough, rough_redis, rough_pg, coupon_make
+):
+    coupon = coupon_make(50, limit)
+    key = key_of(coupon)
+    with Client(rough.env["COUPON_LISTEN"]) as client:
+        for _ in range(limit):
+            assert {r["code"] for r in issue_all(client, coupon, range(1, 11), ack="issued")} == {0}
+        users = rough_redis.hgetall(key + ":users")
+        rough_redis.delete(key + ":users")
+        wait_open(rough_redis, coupon, 2)
+        assert rough_redis.hgetall(key + ":users") == users
+        assert issue_all(client, coupon, [1])[0]["code"] == LIMIT_REACHED
     assert rough.ctl_run("audit", coupon).returncode == 0
 
 

@@ -172,10 +172,18 @@ MUTANTS = [
         "P10",
         "the rebuild of a coupon that Redis has lost",
         "keeper/coupon_state.c",
-        "\tif (row->generation > 0 || row->issued > 0 || look->users_present ||"
+        "\tif (row->generation > 0 || row->issued > 0 || look->users_n > 0 ||"
         " look->outbox_n > 0)\n",
         "\tif (row->issued > 0)\n",
         "unit_test_worker_parts::test_action_absent",
+    ),
+    mutant(
+        "P4",
+        "the users that Redis has lost alone",
+        "keeper/coupon_state.c",
+        "users_are_gone(row, look) ? COUPON_COMPARE : COUPON_KEEP",
+        "COUPON_KEEP",
+        "unit_test_worker_parts::test_action_users",
     ),
     mutant(
         "P10",

@@ -21,6 +21,7 @@ from stack import PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
 
 CHOSEN_N = 2
 FILES_MIB = 128
+REFUSED = 6  # the exit status of `couponctl distribute` when some users were refused
 QUEUE = {"queue": "power", "durable": True, "arguments": {"x-queue-type": "quorum"}}
 
 
@@ -216,9 +217,9 @@ class Files:
     def close(self):
         self.disk.close()
 
-    def cuts(self, chance, command):
+    def cuts(self, chance, command, done=0):
         """For each of them: command(), which returns a process, is cut there. Yields whether it
-        had ended well, when the disk is back. The last time there was no cut."""
+        had ended with the status `done`, when the disk is back. The last time there was no cut."""
         for number in itertools.count(1):
             told("sync", "--file-system", self.folder)
             self.disk.cut_at(number)
@@ -230,10 +231,10 @@ class Files:
             self.disk.fail()
             process.wait()
             self.disk.back(chance.choice(KEEP), chance.randrange(1 << 30))
-            yield process.returncode == 0
+            yield process.returncode == done
             if is_last:
                 break
-        assert process.returncode == 0 and number > 1, "the command did nothing"
+        assert process.returncode == done and number > 1, "the command did nothing"
         print(f"{number - 1} writes and flushes")
 
 
@@ -285,6 +286,36 @@ def files_of_keys(make):
         assert new != old or not has_ended
 
 
+def files_of_refused(make):
+    """The users that `couponctl distribute` was refused for: those of the last run, or of the one
+    before."""
+    files, stack = make(Files), make.stack
+    stack.start("gateway", "worker-1")
+    coupon = stack.coupon_make(1, publish=True)
+    path, users = files.folder / "refused.csv", files.folder.with_name("users")
+    words = ["distribute", coupon, "--users", users, "--refused", path]
+    env = {**os.environ, **stack.env_of("operator")}
+    asked, known = 0, None
+
+    def begin():
+        nonlocal asked
+        asked += 1
+        users.write_text("".join(f"{asked}-{user}\n" for user in range(asked)))
+        return subprocess.Popen(
+            list(map(str, [stack.build_dir / "couponctl", *words])), env=env,
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    with stack.client() as client:
+        wait_until(lambda: client.issue(coupon, "first", ack="issued")["code"] == 0)
+    for has_ended in files.cuts(chance_of("refused"), begin, REFUSED):
+        lines = path.read_text().splitlines() if path.exists() else []
+        run = int(lines[1].partition("-")[0]) if lines else None
+        assert len(lines) == (run + 1 if run else 0), lines
+        assert run in ((asked,) if has_ended else (asked, known)), (run, asked, known)
+        known = run
+
+
 def files_of_codes(make):
     """Codes: no file or all of them, and the command that is run again has the same set."""
     files, stack = make(Files), make.stack
@@ -311,6 +342,7 @@ def files_of_codes(make):
 CUTS = {
     "files_of_export": files_of_export,
     "files_of_keys": files_of_keys,
+    "files_of_refused": files_of_refused,
     "files_of_codes": files_of_codes,
     "redis_always": lambda make: nothing_lost(make, Redis, "always"),
     "redis_no": lambda make: something_lost(make, Redis, "no"),

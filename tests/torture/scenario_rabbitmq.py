@@ -130,6 +130,7 @@ def rabbitmq_flow(rig, chance):
     rig.wait_answers(chance.randint(1, 300))
     say("credit_flow_default_credit {2, 1}")
     credit("{2, 1}")
+    rig.wait(lambda: "flow" in rabbitmqctl(rig.stack, "list_connections", "state"))
     rig.wait_answers(200)
     rig.pause(chance, 1.0, 4.0)
     rig.wait_answers(100)

@@ -31,7 +31,7 @@ def policy_reset(rig):
 @scenario(**PARTLY)
 def redis_evicts(rig, chance):
     """maxmemory below the used memory under a policy that evicts any key, twice; then `couponctl
-    rebuild`."""
+    rebuild`, since codes may be among them."""
     rig.on_heal(lambda: policy_reset(rig))
     for _ in range(2):
         rig.wait_answers(chance.randint(50, 300))
@@ -62,6 +62,17 @@ def redis_keys_gone(rig, chance):
         rig.wait_answers(100)
         rebuild_all(rig)
         rig.wait_answers(200)
+
+
+@scenario(**PARTLY)
+def redis_users_gone(rig, chance):
+    """The users of each coupon are deleted, again and again: the keeper rebuilds it by itself."""
+    for _ in range(4):
+        rig.wait_answers(chance.randint(50, 200))
+        with rig.redis() as cache:
+            for campaign in rig.load.campaigns:
+                cache.delete(f"coupon:{{{campaign.coupon}}}:users")
+        rig.wait_answers(chance.randint(50, 300))
 
 
 def log_files(rig):

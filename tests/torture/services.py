@@ -82,6 +82,7 @@ class MemoryLimit:
     LEFT_BYTES = 4096
 
     def __init__(self, pid):
+        self.pid = pid
         self.folder, limit = self.find(pid)
         try:
             self.folder.mkdir()
@@ -104,7 +105,9 @@ class MemoryLimit:
         raise Skipped("there is no group of processes whose memory is limited")
 
     def remove(self):
-        """When the process is gone."""
+        """The process may still be there, and gets memory again."""
+        with contextlib.suppress(OSError):
+            (self.folder.parent / "cgroup.procs").write_text(str(self.pid))
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 

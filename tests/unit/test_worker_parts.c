@@ -183,8 +183,7 @@ static enum coupon_action action_of(struct coupon_row row, struct coupon_look lo
 
 static void test_action_absent(void **state)
 {
-	const struct coupon_look none = { 0 }, outbox = { .outbox_n = 1 },
-				 users = { .users_present = 1 };
+	const struct coupon_look none = { 0 }, outbox = { .outbox_n = 1 }, users = { .users_n = 1 };
 
 	(void)state;
 	assert_int_equal(action_of((struct coupon_row){ .id = 1 }, none), COUPON_LOAD);
@@ -263,6 +262,27 @@ static void test_action_rebuild(void **state)
 	assert_int_equal(action_of(asked, look), COUPON_REBUILD);
 }
 
+static void test_action_users(void **state)
+{
+	const struct coupon_row row = { .id = 1, .limit = 2, .generation = 2, .version = 5 };
+	struct coupon_look look = { .present = 1,
+				    .run_id = RUN_ID,
+				    .generation = 2,
+				    .version = 5,
+				    .total = 10,
+				    .stock = 3,
+				    .reserved = 1,
+				    .lost = 1,
+				    .users_n = 3 };
+
+	(void)state;
+	assert_int_equal(action_of(row, look), COUPON_KEEP); /* 5 slots */
+	look.users_n = 2;
+	assert_int_equal(action_of(row, look), COUPON_COMPARE);
+	look.version = 4; /* first the limit that these slots were taken under */
+	assert_int_equal(action_of(row, look), COUPON_TERMS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -274,6 +294,7 @@ int main(void)
 		cmocka_unit_test(test_action_absent),
 		cmocka_unit_test(test_action_present),
 		cmocka_unit_test(test_action_rebuild),
+		cmocka_unit_test(test_action_users),
 		cmocka_unit_test(test_settled_by_its_last_part),
 	};
 
