@@ -164,8 +164,8 @@ static void redis_open(struct client *client)
 	struct redis_url url;
 
 	redis_url_need(&url, client->market->redis);
-	if (url.is_tls)
-		client_fail("Redis", "connect", "rediss:// is not compared");
+	if (url.is_tls || !url.host)
+		client_fail("Redis", "connect", "only redis:// is compared");
 	client->redis = redisConnect(url.host, url.port);
 	if (!client->redis || client->redis->err)
 		client_fail("Redis", "connect", client->redis ? client->redis->errstr : "memory");

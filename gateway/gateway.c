@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "common/program/transport.h"
 #include "common/rabbit/topology.h"
+#include "common/redis/master_lease.h"
 #include "common/serve/loop.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
@@ -443,6 +444,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	*gateway = (struct gateway){ .base = event_base_new(), .arena = json_arena_new() };
 	check(gateway->base != NULL);
 	gateway->redis = redis_pool_new(gateway->base, config);
+	master_lease_keep(config->redis_url);
 	gateway->lookup = lookup_new(gateway->base, config, LOOKUP_DECIDING);
 	gateway->codes = lookup_new(gateway->base, config, LOOKUP_CODES);
 	gateway->reads = lookup_new(gateway->base, config, LOOKUP_SHOWING);

@@ -12,7 +12,7 @@
 --                             redeemed it, and a revoked "SET.SERIAL" or "SET" -> ""; with one
 --                             of the latter also "*" -> "". "USER ", with a space: redeemed, and
 --                             revoked later
--- ARGV  1 run_id          of the Redis process the gateway is connected to: 40 hexadecimal digits
+-- ARGV  1 run_id          of the Redis process the gateway is connected to: see run_id_held()
 --       2 unsettled_max   1..2^53-1: while a coupon's outbox has so many messages, none is added
 --       then for each part
 --       1 coupon          1..2^63-1 in canonical decimal, the ID of its KEYS
@@ -30,7 +30,7 @@
 -- Returns a reply for each part, in order: an error, or {state, generation, seq} where nothing was
 -- decided:
 --   'missing'     Redis does not have the coupon (generation and seq are 0)
---   'unverified'  the coupon was not verified on this Redis process
+--   'unverified'  the coupon was not verified on this Redis process, or its lease is over
 --   'behind'      Redis has a lower number than the gateway has seen, in this generation or an
 --                 older one: see report.lua
 -- or {'ok', generation, seq, stock, now_ms, begin_ms, body, verdict...}: seq and stock as they are
@@ -63,19 +63,16 @@ local ESCAPED, ESCAPE = '["\\]', '\\%0' -- in a string of JSON
 -- The digits of an index, made where one may be needed: Lua takes longer for the text of a number.
 local TENS, UNITS
 
-local run_id = argv[1]
 local unsettled_max = tonumber(argv[2])
 
 if #argv < HEAD then
 	fail('ARGV: ' .. HEAD .. ' and then the parts are needed')
 end
-if #run_id ~= 40 or not find(run_id, '^[%da-f]*$') then
-	fail('run_id: not 40 hexadecimal digits')
-end
 if not find(argv[2], '^[1-9]%d*$') or unsettled_max > MAX_INT then
 	fail('unsettled_max: not an integer within 1..2^53-1')
 end
 local now = now_ms()
+local run_id = run_id_held(1, now)
 
 -- Checks the arguments of a part. Returns the command that reads its users, that for its codes
 -- (nil: it has none), whether a request has a key or a code, whether a user must be escaped in

@@ -185,11 +185,26 @@ local function integer_check(i, name, least, most)
 		or fail(name .. ': not an integer within ' .. least .. '..' .. (most or '2^53-1'))
 end
 
-local function run_id_check(i)
-	if #ARGV[i] ~= 40 or not find(ARGV[i], '^[%da-f]*$') then
+local function run_id_valid(run_id)
+	if #run_id ~= 40 or not find(run_id, '^[%da-f]*$') then
 		fail('run_id: not 40 hexadecimal digits')
 	end
-	return ARGV[i]
+	return run_id
+end
+
+local function run_id_check(i)
+	return run_id_valid(ARGV[i])
+end
+
+-- The argument run_id of a gateway: 40 hexadecimal digits, and under Redis Sentinel ':FROM:UNTIL',
+-- the lease of this master (master_lease.lua). Outside of it the run id is '', that of no coupon.
+local function run_id_held(i, now)
+	local run_id, from, to = match(ARGV[i], '^(%x*):(%d+):(%d+)$')
+	run_id = run_id_valid(run_id or ARGV[i])
+	if from and (now < tonumber(from) or now >= tonumber(to)) then
+		return ''
+	end
+	return run_id
 end
 
 local function status_check(i)

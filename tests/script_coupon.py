@@ -60,6 +60,11 @@ class Answer:
         self.message = json.loads(self.body) if self.body else None
 
 
+def run_id_of(client):
+    """As coupons have it: of this process, and of its replication history."""
+    return client.info("server")["run_id"][:16] + client.info("replication")["master_replid"][:16] + "0" * 8
+
+
 class Coupon:
     def __init__(self, client, rng=random):
         self.redis = client
@@ -69,7 +74,7 @@ class Coupon:
         self.known, self.seen, self.dead = base + ":known", base + ":seen", base + ":dead"
         self.settled, self.rejected = base + ":settled", base + ":rejected"
         self.terms, self.codes = base + ":terms", base + ":codes"
-        self.run_id = client.info("server")["run_id"]
+        self.run_id = run_id_of(client)
         self.scripts = {}
 
     def delete(self):

@@ -22,6 +22,7 @@
 #include "common/program/transport.h"
 #include "common/rabbit/publisher.h"
 #include "common/rabbit/topology.h"
+#include "common/redis/master_lease.h"
 #include "common/serve/loop.h"
 #include "common/serve/tls.h"
 #include "events/relay.h"
@@ -187,6 +188,7 @@ static struct worker *worker_new(const struct config *config, struct keeper *kee
 					   worker);
 	worker->publisher = rabbit_publisher_new("publisher", config->amqp_url, &port,
 						 &worker->forward);
+	master_lease_keep(config->redis_url);
 	worker->outboxes = outboxes_start(config->redis_url,
 					  earlier(OUTBOX_GATHER_MS, config->resend_after_ms / 4));
 	worker->forward = (struct forward){ .settlement = worker->settlement,

@@ -5,6 +5,7 @@
 #include "common/postgres/session.h"
 #include "common/rabbit/connection.h"
 #include "common/redis/redis.h"
+#include "common/redis/sentinel.h"
 #include "common/trust.h"
 
 #include <openssl/crypto.h>
@@ -50,6 +51,7 @@ void program_answer(const char *name, void (*help)(void), int argc, char **argv)
 void program_trust_stores(const struct config *config)
 {
 	trust_authorities_set(TRUST_REDIS, config->redis_ca);
+	sentinels_login_set(config->redis_sentinel_user, config->redis_sentinel_password);
 	trust_authorities_set(TRUST_RABBITMQ, config->amqp_ca);
 }
 

@@ -4,7 +4,13 @@
  * docs/config.md is checked against this table. No include guard: included for its expansion.
  */
 SETTING_TEXT(redis_url, "REDIS_URL", "redis-url", ALL, "redis://127.0.0.1:6379/0",
-	     "Redis URL, redis://[user:password@]host:port/database, or rediss://… with TLS")
+	     "Redis URL, redis://[user:password@]host:port/database, or its Sentinels, "
+	     "redis+sentinel://[user:password@]sentinel:port,…/name/database; with TLS rediss://… "
+	     "and rediss+sentinel://…")
+SETTING_TEXT(redis_sentinel_user, "REDIS_SENTINEL_USER", "redis-sentinel-user", ALL, "",
+	     "user of the Sentinels of redis+sentinel:// (default: the one without a name)")
+SETTING_TEXT(redis_sentinel_password, "REDIS_SENTINEL_PASSWORD", "redis-sentinel-password", ALL, "",
+	     "password of the Sentinels of redis+sentinel:// (default: none)")
 SETTING_TEXT(redis_ca, "COUPON_REDIS_CA", "redis-ca", ALL, "",
 	     "path of a file with the certificates that rediss:// is verified by (default: those "
 	     "of the system)")

@@ -36,11 +36,18 @@ static struct weak *weak_add(const char *part, const char *setting, const char *
 static void redis_check(const char *url)
 {
 	struct redis_url parts;
+	int is_loopback;
 
 	check(redis_url_parse(&parts, url) == 0);
-	if (!parts.is_tls && !host_is_loopback(parts.host))
-		snprintf(weak_add("redis", "REDIS_URL", "rediss://")->value, sizeof(weak[0].value),
-			 "redis://");
+	is_loopback = !parts.host || host_is_loopback(parts.host);
+	for (size_t i = 0; i < parts.sentinels_n; i++)
+		is_loopback &= host_is_loopback(parts.sentinels[i].name);
+	if (!parts.is_tls && !is_loopback)
+		snprintf(weak_add("redis", "REDIS_URL",
+				  parts.host ? "rediss://" : "rediss+sentinel://")
+				 ->value,
+			 sizeof(weak[0].value), "%s",
+			 parts.host ? "redis://" : "redis+sentinel://");
 	redis_url_fini(&parts);
 }
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ERROR_SIZE 256
+#define ERROR_SIZE SENTINEL_ERROR_SIZE
 #define EVAL_HEAD 3 /* EVAL or EVALSHA, the script, how many keys */
 #define PREPARED_MAX 8
 #define SHA_SIZE 41
@@ -25,6 +25,9 @@ struct prepared {
 struct redis_client {
 	char *url_text;
 	struct redis_url url;
+	struct sentinels *sentinels;   /* NULL: none */
+	char host[SENTINEL_HOST_SIZE]; /* that it is or was connected to */
+	int port;
 	redis_failed_fn *failed;
 	redisContext *connection;               /* NULL: not connected */
 	struct prepared prepared[PREPARED_MAX]; /* of this connection */
@@ -39,6 +42,12 @@ struct redis_client *redis_client_new(const char *url, redis_failed_fn *failed)
 	redis_url_need(&client->url, url);
 	client->url_text = checked(strdup(url));
 	client->failed = failed;
+	if (client->url.sentinels_n > 0) {
+		client->sentinels = sentinels_of(&client->url);
+	} else {
+		snprintf(client->host, sizeof(client->host), "%s", client->url.host);
+		client->port = client->url.port;
+	}
 	return client;
 }
 
@@ -182,16 +191,73 @@ static int log_in(struct redis_client *client)
 	return call_is_done(client, 2, select) ? 0 : -1;
 }
 
+int redis_client_master(const struct redis_client *client, struct sentinels_view *view)
+{
+	char error[SENTINEL_ERROR_SIZE];
+
+	return sentinels_view(client->sentinels, view, error) || view->port != client->port ||
+			       strcmp(view->host, client->host) != 0
+		       ? -1
+		       : 0;
+}
+
+/* Closes the connection to a master of before. */
+static void follow(struct redis_client *client)
+{
+	struct sentinels_view view;
+
+	if (client->sentinels && client->connection && redis_client_master(client, &view) &&
+	    view.is_agreed)
+		fail(client, REDIS_LOST, "the Sentinels name another master");
+}
+
+/* 0, or -1: nobody names one. */
+static int master_find(struct redis_client *client)
+{
+	char error[SENTINEL_ERROR_SIZE];
+	struct sentinels_view view;
+
+	if (!client->sentinels)
+		return 0;
+	if (sentinels_wait(client->sentinels, REDIS_CLIENT_TIMEOUT_MS, &view, error)) {
+		fail(client, REDIS_UNREACHABLE, error);
+		return -1;
+	}
+	memcpy(client->host, view.host, sizeof(client->host));
+	client->port = view.port;
+	return 0;
+}
+
+/* A Sentinel that was cut off may name what is a replica by now. 0, or -1. */
+static int role_check(struct redis_client *client)
+{
+	const char *info[] = { REDIS_INFO_PROCESS };
+	redisReply *reply;
+	int is_replica;
+
+	if (!client->sentinels)
+		return 0;
+	reply = redis_client_call(client, 3, info);
+	is_replica = reply && redis_reply_is_replica(reply);
+	if (is_replica)
+		fail(client, REDIS_UNREACHABLE, "it is a replica");
+	if (reply)
+		freeReplyObject(reply);
+	return reply && !is_replica ? 0 : -1;
+}
+
 int redis_client_open(struct redis_client *client)
 {
 	const struct timeval timeout = { .tv_sec = REDIS_CLIENT_TIMEOUT_MS / 1000,
 					 .tv_usec = REDIS_CLIENT_TIMEOUT_MS % 1000 * 1000 };
 	char error[ERROR_SIZE];
 
+	follow(client);
 	if (client->connection)
 		return 0;
-	client->connection = checked(
-		redisConnectWithTimeout(client->url.host, client->url.port, timeout));
+	if (master_find(client))
+		return -1;
+	client->connection = checked(redisConnectWithTimeout(client->host, client->port, timeout));
 	if (client->connection->err) {
 		fail(client, REDIS_UNREACHABLE, client->connection->errstr);
 		return -1;
@@ -199,11 +265,11 @@ int redis_client_open(struct redis_client *client)
 	redisSetTimeout(client->connection, timeout);
 	fcntl(client->connection->fd, F_SETFD, FD_CLOEXEC);
 	if (client->url.is_tls &&
-	    redis_tls_open(client->connection, client->url.host, REDIS_CLIENT_TIMEOUT_MS, error)) {
+	    redis_tls_open(client->connection, client->host, REDIS_CLIENT_TIMEOUT_MS, error)) {
 		fail(client, REDIS_UNREACHABLE, error);
 		return -1;
 	}
-	if (log_in(client)) {
+	if (log_in(client) || role_check(client)) {
 		redis_client_close(client);
 		return -1;
 	}
@@ -368,11 +434,23 @@ redisReply *redis_client_hscan(struct redis_client *client, const char *key,
 int redis_client_process(struct redis_client *client, char run_id[REDIS_RUN_ID_SIZE],
 			 int64_t *uptime_s)
 {
-	const char *info[] = { "INFO", "server" };
-	redisReply *reply = redis_client_call(client, 2, info);
+	const char *info[] = { REDIS_INFO_PROCESS }, *read[] = { MASTER_LEASE_READ };
+	struct master_lease lease = { .term = 0 };
+	redisReply *reply;
+	int rc;
 
-	return reply_end(client, reply, "INFO",
-			 reply && redis_reply_process(reply, run_id, uptime_s));
+	if (client->sentinels) {
+		reply = redis_client_call(client, 6, read);
+		master_lease_read(&lease, reply);
+		if (reply_end(client, reply, "HMGET", 0))
+			return -1;
+	}
+	reply = redis_client_call(client, 3, info);
+	rc = reply_end(client, reply, "INFO",
+		       reply && redis_reply_process(reply, run_id, uptime_s));
+	if (rc == 0)
+		master_lease_term(&lease, run_id);
+	return rc;
 }
 
 int redis_client_writes(struct redis_client *client, int64_t *writes)

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "common/redis/redis.h"
+#include "common/redis/sentinel.h"
 
 #include <hiredis/hiredis.h>
 #include <stdint.h>
@@ -32,8 +33,13 @@ struct redis_client *redis_client_new(const char *url, redis_failed_fn *failed);
 struct redis_client *redis_client_twin(const struct redis_client *client);
 void redis_client_free(struct redis_client *client); /* NULL is allowed */
 
-/* Connects when it is not connected. 0, or -1. */
+/*
+ * Connects when it is not connected; under Redis Sentinel also when the Sentinels name another
+ * master by now. 0, or -1.
+ */
 int redis_client_open(struct redis_client *client);
+/* What the Sentinels say. 0, or -1: it is another master than the connected one. */
+int redis_client_master(const struct redis_client *client, struct sentinels_view *view);
 /* After a call that failed: whether it was only refused. */
 int redis_client_is_open(const struct redis_client *client);
 void redis_client_close(struct redis_client *client);
@@ -96,7 +102,7 @@ redisReply *redis_client_transaction(struct redis_client *client,
 redisReply *redis_client_hscan(struct redis_client *client, const char *key,
 			       char cursor[REDIS_CURSOR_SIZE], int count);
 
-/* The id of the Redis process, and for how long it has run. 0, or -1. */
+/* The run id, with its term, and for how long it has certainly been a master. 0, or -1. */
 int redis_client_process(struct redis_client *client, char run_id[REDIS_RUN_ID_SIZE],
 			 int64_t *uptime_s);
 /*

@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/redis/redis.h"
+#include "common/redis/sentinel.h"
 #include "common/redis/tls.h"
 #include "common/resolving.h"
 #include "common/serve/loop.h"
@@ -20,6 +21,7 @@
 #define SHA_SIZE 41
 #define TROUBLE_SIZE 256
 #define TICK_MS 50
+#define PROCESS_MS 200 /* between two looks at the process and its lease */
 
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_READY };
 
@@ -38,6 +40,9 @@ struct command {
 struct redis_link {
 	struct redis_link_options options;
 	struct redis_url url;
+	struct sentinels *sentinels; /* NULL: none */
+	char host[SENTINEL_HOST_SIZE];
+	int port;
 	redisAsyncContext *async; /* NULL when down */
 	enum link_state state;
 	int64_t since_ms; /* of the state */
@@ -47,6 +52,11 @@ struct redis_link {
 	STAILQ_HEAD(, command) commands;
 	size_t in_flight;
 	char run_id[REDIS_RUN_ID_SIZE]; /* "" until it is known */
+	struct master_lease lease;
+	char lease_argument[MASTER_LEASE_ARGUMENT_SIZE];
+	int64_t process_ms;   /* when it was asked for the process last */
+	int is_asking;        /* for it, since it was ready */
+	const char *unusable; /* NULL, or why the next tick closes the connection: a constant */
 	char sha[SHA_SIZE];
 	char trouble[TROUBLE_SIZE];
 	char logged[TROUBLE_SIZE]; /* the last reason in the log, until it is ready again */
@@ -65,7 +75,7 @@ static void state_set(struct redis_link *link, enum link_state state)
 	};
 
 	check(allowed[link->state] & 1u << state);
-	trace_state(TRACE_REDIS, link->url.port, names[link->state], names[state]);
+	trace_state(TRACE_REDIS, link->port, names[link->state], names[state]);
 	link->state = state;
 	link->since_ms = clock_monotonic_ms();
 }
@@ -73,12 +83,14 @@ static void state_set(struct redis_link *link, enum link_state state)
 static void link_down(struct redis_link *link, const char *why)
 {
 	if (link->state == LINK_READY || strcmp(link->logged, why) != 0)
-		log_warn("redis_lost", LOG_S("host", link->url.host), LOG_I("port", link->url.port),
+		log_warn("redis_lost", LOG_S("host", link->host), LOG_I("port", link->port),
 			 LOG_S("error", why));
 	snprintf(link->logged, sizeof(link->logged), "%s", why);
 	snprintf(link->trouble, sizeof(link->trouble), "%s", why);
 	link->async = NULL;
 	link->unflushed = 0;
+	link->unusable = NULL;
+	link->is_asking = 0;
 	state_set(link, LINK_DOWN);
 	link->retry_ms = link->since_ms + backoff_connect_ms(&link->backoff);
 	ticker_start(link->ticker);
@@ -96,12 +108,19 @@ static void link_cut(struct redis_link *link, const char *why)
 	redisAsyncFree(async);
 }
 
+static int is_readonly(const redisReply *reply)
+{
+	return reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "READONLY", 8) == 0;
+}
+
 static void command_reply(redisAsyncContext *async, void *reply, void *data)
 {
 	struct command *command = data;
 	struct redis_link *link = command->link;
 
 	(void)async;
+	if (is_readonly(reply))
+		link->unusable = "it is a replica";
 	check(STAILQ_FIRST(&link->commands) == command);
 	STAILQ_REMOVE_HEAD(&link->commands, next);
 	link->in_flight--;
@@ -158,14 +177,47 @@ static void select_done(void *link, const redisReply *reply)
 		handshake_fail(link, "SELECT", reply);
 }
 
+static void lease_done(void *context, const redisReply *reply)
+{
+	struct redis_link *link = context;
+
+	master_lease_read(&link->lease, reply);
+	if (!reply || reply->type == REDIS_REPLY_ERROR)
+		handshake_fail(link, "HMGET", reply);
+}
+
+/* The process of a connection that is ready: it may have been promoted, or have a new term. */
+static void process_change(struct redis_link *link, const char *run_id)
+{
+	if (link->state != LINK_READY || strcmp(link->run_id, run_id) == 0)
+		return;
+	link->connects++;
+	log_info("redis_process", LOG_S("host", link->host), LOG_I("port", link->port),
+		 LOG_S("run_id", run_id));
+}
+
 static void info_done(void *context, const redisReply *reply)
 {
 	struct redis_link *link = context;
+	char run_id[REDIS_RUN_ID_SIZE] = "";
 	int64_t uptime_s;
+	int is_replica = reply && redis_reply_is_replica(reply);
 
-	link->run_id[0] = '\0';
-	if (!reply || redis_reply_process(reply, link->run_id, &uptime_s))
-		handshake_fail(link, "INFO", reply);
+	link->is_asking = 0;
+	if (link->state == LINK_READY && is_replica)
+		link->unusable = "it is a replica";
+	if (link->state == LINK_READY && (!reply || is_replica || reply->type == REDIS_REPLY_ERROR))
+		return;
+	if (!reply || redis_reply_process(reply, run_id, &uptime_s)) {
+		link->run_id[0] = '\0';
+		handshake_fail(link, is_replica ? "it is a replica" : "INFO", reply);
+		return;
+	}
+	master_lease_term(&link->lease, run_id);
+	process_change(link, run_id);
+	memcpy(link->run_id, run_id, sizeof(run_id));
+	if (link->sentinels)
+		master_lease_argument(&link->lease, run_id, link->lease_argument);
 }
 
 static void script_done(void *context, const redisReply *reply)
@@ -182,8 +234,8 @@ static void script_done(void *context, const redisReply *reply)
 		link->connects++;
 		backoff_reset(&link->backoff);
 		link->trouble[0] = link->logged[0] = '\0';
-		log_info("redis_ready", LOG_S("host", link->url.host),
-			 LOG_I("port", link->url.port), LOG_S("run_id", link->run_id));
+		log_info("redis_ready", LOG_S("host", link->host), LOG_I("port", link->port),
+			 LOG_S("run_id", link->run_id));
 	}
 }
 
@@ -194,19 +246,37 @@ void redis_link_script_load(struct redis_link *link)
 	redis_link_command(link, 3, argv, NULL, script_done, link);
 }
 
+/* The lease first: of a later one the process may be another. */
+static void process_read(struct redis_link *link)
+{
+	const char *lease[] = { MASTER_LEASE_READ }, *info[] = { REDIS_INFO_PROCESS };
+
+	link->process_ms = clock_monotonic_ms();
+	link->is_asking = 1;
+	if (link->sentinels)
+		redis_link_command(link, 6, lease, NULL, lease_done, link);
+	redis_link_command(link, 3, info, NULL, info_done, link);
+}
+
+void redis_link_process_read(struct redis_link *link)
+{
+	if (link->state == LINK_READY && !link->is_asking &&
+	    clock_monotonic_ms() - link->process_ms >= PROCESS_MS)
+		process_read(link);
+}
+
 static void handshake(struct redis_link *link)
 {
 	char database[NUMBER_SIZE];
 	const char *auth[] = { "AUTH", link->url.user ? link->url.user : link->url.password,
 			       link->url.password };
 	const char *select[] = { "SELECT", number_text(link->url.database, database) };
-	const char *info[] = { "INFO", "server" };
 
 	if (link->url.password)
 		redis_link_command(link, link->url.user ? 3 : 2, auth, NULL, auth_done, link);
 	if (link->url.database)
 		redis_link_command(link, 2, select, NULL, select_done, link);
-	redis_link_command(link, 2, info, NULL, info_done, link);
+	process_read(link);
 	redis_link_script_load(link);
 }
 
@@ -219,7 +289,7 @@ static void on_connect(const redisAsyncContext *async, int status)
 		return;
 	if (status != REDIS_OK)
 		link_down(link, async->errstr); /* hiredis frees the context itself */
-	else if (link->url.is_tls && redis_tls_begin(&link->async->c, link->url.host, error))
+	else if (link->url.is_tls && redis_tls_begin(&link->async->c, link->host, error))
 		link_cut(link, error);
 	else
 		handshake(link); /* sent when that of TLS has ended */
@@ -233,22 +303,42 @@ static void on_disconnect(const redisAsyncContext *async, int status)
 		link_down(link, status == REDIS_OK ? "disconnected" : async->errstr);
 }
 
+/* Whom the Sentinels name. While a name is being looked up, it stays. 0, or -1: down. */
+static int master_find(struct redis_link *link)
+{
+	struct sentinels_view view;
+	char error[SENTINEL_ERROR_SIZE];
+
+	if (!link->sentinels || link->resolving)
+		return 0;
+	if (sentinels_view(link->sentinels, &view, error)) {
+		link_down(link, error);
+		return -1;
+	}
+	memcpy(link->host, view.host, sizeof(link->host));
+	link->port = view.port;
+	return 0;
+}
+
 static void link_connect(struct redis_link *link)
 {
 	char address[RESOLVED_SIZE], error[TROUBLE_SIZE];
-	int is_address = host_is_address(link->url.host);
-	int found = is_address ? 1
-			       : resolving_step(&link->resolving, link->url.host, address, error,
-						sizeof(error));
 	redisAsyncContext *async;
+	int is_address, found;
 
+	if (master_find(link))
+		return;
+	is_address = host_is_address(link->host);
+	found = is_address ? 1
+			   : resolving_step(&link->resolving, link->host, address, error,
+					    sizeof(error));
 	if (found < 0)
 		link_down(link, error);
 	else if (found == 0)
 		snprintf(link->trouble, sizeof(link->trouble), "%s", error);
 	if (found <= 0)
 		return;
-	async = redisAsyncConnect(is_address ? link->url.host : address, link->url.port);
+	async = redisAsyncConnect(is_address ? link->host : address, link->port);
 	if (!async || async->err) {
 		link_down(link, async ? async->errstr : "out of memory");
 		if (async)
@@ -286,6 +376,11 @@ const char *redis_link_run_id(const struct redis_link *link)
 	return link->run_id;
 }
 
+const char *redis_link_lease(const struct redis_link *link)
+{
+	return link->sentinels ? link->lease_argument : link->run_id;
+}
+
 const char *redis_link_script(const struct redis_link *link)
 {
 	return link->sha;
@@ -299,6 +394,19 @@ uint64_t redis_link_connects(const struct redis_link *link)
 const char *redis_link_trouble(const struct redis_link *link)
 {
 	return link->state == LINK_READY ? NULL : link->trouble[0] ? link->trouble : "connecting";
+}
+
+/* Under Sentinels: looks at the process, and whether a majority names another one. */
+static void master_follow(struct redis_link *link)
+{
+	struct sentinels_view view;
+	char error[SENTINEL_ERROR_SIZE];
+
+	redis_link_process_read(link);
+	redis_link_flush(link);
+	if (sentinels_view(link->sentinels, &view, error) == 0 && view.is_agreed &&
+	    (view.port != link->port || strcmp(view.host, link->host) != 0))
+		link->unusable = "the Sentinels name another master";
 }
 
 static int on_tick(void *context)
@@ -321,8 +429,13 @@ static int on_tick(void *context)
 		if (link->options.timed_out)
 			link->options.timed_out();
 		link_cut(link, "a command is not answered in time");
+	} else if (link->state == LINK_READY && link->unusable) {
+		link_cut(link, link->unusable);
+	} else if (link->state == LINK_READY && link->sentinels) {
+		master_follow(link);
 	}
-	return link->state != LINK_READY || link->in_flight > 0;
+	return link->state != LINK_READY || link->in_flight > 0 || link->unusable ||
+	       link->sentinels;
 }
 
 struct redis_link *redis_link_new(const struct redis_link_options *options)
@@ -332,6 +445,11 @@ struct redis_link *redis_link_new(const struct redis_link_options *options)
 	link->options = *options;
 	STAILQ_INIT(&link->commands);
 	redis_url_need(&link->url, options->url);
+	if (link->url.sentinels_n > 0)
+		link->sentinels = sentinels_of(&link->url);
+	else
+		snprintf(link->host, sizeof(link->host), "%s", link->url.host);
+	link->port = link->url.port;
 	link->ticker = ticker_new(options->base, TICK_MS, on_tick, link);
 	ticker_start(link->ticker);
 	snprintf(link->trouble, sizeof(link->trouble), "connecting");

@@ -43,6 +43,13 @@ int redis_link_has_unsent(const struct redis_link *link);
 
 size_t redis_link_in_flight(const struct redis_link *link);   /* commands without a reply */
 const char *redis_link_run_id(const struct redis_link *link); /* of the Redis process */
+/* The same as scripts take it: under Redis Sentinel with the lease (master_lease.h). */
+const char *redis_link_lease(const struct redis_link *link);
+/*
+ * Reads both again, after a script has replied that a coupon is not verified on this process. A new
+ * run id counts as another connecting.
+ */
+void redis_link_process_read(struct redis_link *link);
 const char *redis_link_script(const struct redis_link *link); /* the hash of the script */
 /* Loads the script again, after Redis replied NOSCRIPT. */
 void redis_link_script_load(struct redis_link *link);

@@ -6,9 +6,14 @@
 
 #include <event2/http.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define REDIS_PORT 6379
+#define SENTINEL_PORT 26379
+#define RUN_ID_PART 16 /* digits */
 
 /* In the order of their bits. */
 static const char *suffix_of(enum coupon_key key)
@@ -92,29 +97,122 @@ static int host_parse(struct redis_url *url, const char *host)
 	return url->host ? 0 : -1;
 }
 
+/* A host, and a port unless `port` is the default. 0, or -1; `host` is NULL then. */
+static int address_parse(struct redis_url *url, const struct evhttp_uri *uri, int port)
+{
+	if (host_parse(url, evhttp_uri_get_host(uri)))
+		return -1;
+	url->port = evhttp_uri_get_port(uri) < 0 ? port : evhttp_uri_get_port(uri);
+	return url->port == 0 ? -1 : 0;
+}
+
+/* What is before the hosts, and one of these: as a URL of Redis. */
+static int sentinel_parse(struct redis_url *url, const char *host, size_t len)
+{
+	struct evhttp_uri *uri;
+	char *text;
+	int rc = -1;
+
+	if (url->sentinels_n == REDIS_SENTINELS_MAX || len > INT_MAX ||
+	    asprintf(&text, "redis://%.*s", (int)len, host) < 0)
+		return -1;
+	uri = evhttp_uri_parse(text);
+	if (uri && !evhttp_uri_get_userinfo(uri) && strlen(evhttp_uri_get_path(uri)) == 0 &&
+	    address_parse(url, uri, SENTINEL_PORT) == 0) {
+		url->sentinels[url->sentinels_n++] = (struct redis_host){ url->host, url->port };
+		rc = 0;
+	} else {
+		free(url->host);
+	}
+	url->host = NULL;
+	if (uri)
+		evhttp_uri_free(uri);
+	free(text);
+	return rc;
+}
+
+/* "name[/database]" */
+static int master_parse(struct redis_url *url, const char *path)
+{
+	size_t len = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				  "0123456789.-_"); /* all that Sentinels allow */
+
+	if (len == 0 || (path[len] && path[len] != '/'))
+		return -1;
+	url->name = strndup(path, len);
+	return url->name ? database_parse(url, path + len) : -1;
+}
+
+/* The user and the password before the last '@', without which nothing is before the hosts. */
+static int login_parse(struct redis_url *url, const char *text, size_t len)
+{
+	char *userinfo = strndup(text, len);
+	int rc = userinfo ? userinfo_parse(url, userinfo) : -1;
+
+	free(userinfo);
+	return rc;
+}
+
+/* What follows "://". */
+static int sentinels_parse(struct redis_url *url, const char *text)
+{
+	const char *slash = strchr(text, '/'), *at, *host = text;
+
+	if (!slash || strchr(slash, '@') || strpbrk(text, "?# "))
+		return -1;
+	at = memrchr(text, '@', (size_t)(slash - text));
+	if (at) {
+		if (login_parse(url, text, (size_t)(at - text)))
+			return -1;
+		host = at + 1;
+	}
+	for (;;) {
+		size_t len = strcspn(host, ",/");
+
+		if (sentinel_parse(url, host, len))
+			return -1;
+		host += len;
+		if (*host++ == '/')
+			return master_parse(url, host);
+	}
+}
+
+static const char *after(const char *text, const char *prefix)
+{
+	size_t len = strlen(prefix);
+
+	return strncmp(text, prefix, len) == 0 ? text + len : NULL;
+}
+
 int redis_url_parse(struct redis_url *url, const char *text)
 {
-	struct evhttp_uri *uri = evhttp_uri_parse(text);
+	const char *plain = after(text, "redis+sentinel://");
+	const char *tls = after(text, "rediss+sentinel://");
+	struct evhttp_uri *uri = NULL;
 	const char *scheme;
 	int rc = -1;
 
 	memset(url, 0, sizeof(*url));
+	if (plain || tls) {
+		url->is_tls = tls != NULL;
+		rc = sentinels_parse(url, plain ? plain : tls);
+		goto out;
+	}
+	uri = evhttp_uri_parse(text);
 	if (!uri)
 		return -1;
 	scheme = evhttp_uri_get_scheme(uri);
 	url->is_tls = scheme && strcmp(scheme, "rediss") == 0;
 	if (!scheme || (!url->is_tls && strcmp(scheme, "redis") != 0))
 		goto out;
-	if (host_parse(url, evhttp_uri_get_host(uri)))
-		goto out;
-	url->port = evhttp_uri_get_port(uri) < 0 ? 6379 : evhttp_uri_get_port(uri);
-	if (url->port == 0)
+	if (address_parse(url, uri, REDIS_PORT))
 		goto out;
 	if (evhttp_uri_get_userinfo(uri) && userinfo_parse(url, evhttp_uri_get_userinfo(uri)))
 		goto out;
 	rc = database_parse(url, evhttp_uri_get_path(uri));
 out:
-	evhttp_uri_free(uri);
+	if (uri)
+		evhttp_uri_free(uri);
 	if (rc)
 		redis_url_fini(url);
 	return rc;
@@ -124,8 +222,12 @@ void redis_url_need(struct redis_url *url, const char *text)
 {
 	/* Without the text: it may contain a password. */
 	if (redis_url_parse(url, text))
-		log_fatal("REDIS_URL is not of the form "
-			  "redis://[user:password@]host[:port][/database], or rediss://… with TLS");
+		log_fatal(
+			"REDIS_URL is not of the form "
+			"redis://[user:password@]host[:port][/database] or "
+			"redis+sentinel://[user:password@]sentinel[:port],…/name[/database] (1 to "
+			"%d Sentinels), or rediss:// and rediss+sentinel:// with TLS",
+			REDIS_SENTINELS_MAX);
 	if (url->is_tls && !redis_has_tls())
 		log_fatal(
 			"REDIS_URL is rediss://: hiredis %d.%d, with which this program was built, "
@@ -139,6 +241,9 @@ void redis_url_fini(struct redis_url *url)
 	free(url->host);
 	free(url->user);
 	free(url->password);
+	free(url->name);
+	for (size_t i = 0; i < url->sentinels_n; i++)
+		free(url->sentinels[i].name);
 	memset(url, 0, sizeof(*url));
 }
 
@@ -235,19 +340,70 @@ const char *redis_reply_version(const redisReply *reply, char version[REDIS_VERS
 	return valkey ? "Valkey" : "Redis";
 }
 
+int redis_reply_is_replica(const redisReply *reply)
+{
+	const char *role = info_find(reply, "\nrole:");
+
+	return role && strncmp(role, "master", 6) != 0;
+}
+
+static int is_id(const char *text)
+{
+	return text && strspn(text, "0123456789abcdef") == REDIS_RUN_ID_SIZE - 1;
+}
+
 int redis_reply_process(const redisReply *reply, char run_id[REDIS_RUN_ID_SIZE], int64_t *uptime_s)
 {
-	const char *id = info_find(reply, "\nrun_id:");
+	const char *process = info_find(reply, "\nrun_id:");
+	const char *history = info_find(reply, "\nmaster_replid:");
+	const char *before = info_find(reply, "\nmaster_replid2:");
 	const char *uptime = info_find(reply, "\nuptime_in_seconds:");
 	char version[REDIS_VERSION_SIZE];
 
-	if (!id || !uptime || strspn(id, "0123456789abcdef") != REDIS_RUN_ID_SIZE - 1)
+	if (!is_id(process) || !is_id(history) || !is_id(before) || !uptime ||
+	    redis_reply_is_replica(reply))
 		return -1;
-	memcpy(run_id, id, REDIS_RUN_ID_SIZE - 1);
-	run_id[REDIS_RUN_ID_SIZE - 1] = '\0';
-	*uptime_s = strtoll(uptime, NULL, 10);
+	snprintf(run_id, REDIS_RUN_ID_SIZE, "%.*s%.*s00000000", RUN_ID_PART, process, RUN_ID_PART,
+		 history);
+	/* One that has another history before this one may have been promoted a moment ago. */
+	*uptime_s = strspn(before, "0") == REDIS_RUN_ID_SIZE - 1 ? strtoll(uptime, NULL, 10) : 0;
 	service_version_log(SERVICE_REDIS, redis_reply_version(reply, version), version);
 	return 0;
+}
+
+void master_lease_read(struct master_lease *lease, const redisReply *reply)
+{
+	redisReply *const *fields = reply ? reply->element : NULL;
+
+	memset(lease, 0, sizeof(*lease));
+	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 4 ||
+	    fields[0]->type != REDIS_REPLY_STRING || fields[0]->len != REDIS_PROCESS_LEN)
+		return;
+	memcpy(lease->process, fields[0]->str, REDIS_PROCESS_LEN + 1);
+	lease->term = redis_reply_number(fields[1]);
+	lease->from_ms = redis_reply_number(fields[2]);
+	lease->until_ms = redis_reply_number(fields[3]);
+}
+
+static int is_of(const struct master_lease *lease, const char *run_id)
+{
+	return *lease->process && strncmp(lease->process, run_id, REDIS_PROCESS_LEN) == 0;
+}
+
+void master_lease_term(const struct master_lease *lease, char run_id[REDIS_RUN_ID_SIZE])
+{
+	if (is_of(lease, run_id))
+		snprintf(run_id + REDIS_PROCESS_LEN, REDIS_RUN_ID_SIZE - REDIS_PROCESS_LEN,
+			 "%08" PRIx32, (uint32_t)lease->term);
+}
+
+void master_lease_argument(const struct master_lease *lease, const char *run_id,
+			   char argument[MASTER_LEASE_ARGUMENT_SIZE])
+{
+	int holds = is_of(lease, run_id);
+
+	snprintf(argument, MASTER_LEASE_ARGUMENT_SIZE, "%s:%" PRId64 ":%" PRId64, run_id,
+		 holds ? lease->from_ms : 0, holds ? lease->until_ms : 0);
 }
 
 int redis_reply_writes(const redisReply *reply, int64_t *writes)

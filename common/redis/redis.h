@@ -42,9 +42,10 @@ enum coupon_key {
 
 #define KEEPER_LOCK_KEY "couponmq:lock:{keeper}" /* hash: see lua/lock.lua */
 #define CHANGES_KEY "couponmq:changes"           /* hash: a copy of the table change_count */
-#define GATEWAYS_KEY "couponmq:gateways" /* hash: gateway to the process that it reported to */
-#define KEYS_KEY "couponmq:keys"         /* hash: API key to its record; `version` */
-#define ASKED_KEY "couponmq:asked"       /* set: coupons that clients ask for in vain */
+#define GATEWAYS_KEY "couponmq:gateways"  /* hash: gateway to the process that it reported to */
+#define KEYS_KEY "couponmq:keys"          /* hash: API key to its record; `version` */
+#define MASTER_LEASE_KEY "couponmq:lease" /* hash: see lua/master_lease.lua */
+#define ASKED_KEY "couponmq:asked"        /* set: coupons that clients ask for in vain */
 
 /* The name of one key. Returns `out`. */
 const char *coupon_key(int64_t coupon, enum coupon_key key, char out[COUPON_KEY_SIZE]);
@@ -62,17 +63,31 @@ struct coupon_keys {
 void coupon_keys_make(struct coupon_keys *keys, int64_t coupon, unsigned set);
 
 /*
- * The address of Redis: redis://[user:password@]host[:port][/database], or rediss:// with TLS,
- * percent-encoding allowed in user and password.
+ * The address of Redis, percent-encoding allowed in user and password:
+ *
+ *	redis://[user:password@]host[:port][/database]
+ *	redis+sentinel://[user:password@]sentinel[:port],…/name[/database]
+ *
+ * or rediss:// and rediss+sentinel:// with TLS. User and password are those of Redis.
  */
+
+#define REDIS_SENTINELS_MAX 9
+
+struct redis_host {
+	char *name;
+	int port;
+};
 
 struct redis_url {
 	int is_tls;
-	char *host;
+	char *host; /* NULL: its Sentinels tell where it is */
 	int port;
 	char *user;     /* NULL: none */
 	char *password; /* NULL: none */
 	int database;
+	size_t sentinels_n; /* 0: none */
+	struct redis_host sentinels[REDIS_SENTINELS_MAX];
+	char *name; /* of the master, as they call it */
 };
 
 /* 0, or -1 when it is not such a URL. */
@@ -107,10 +122,15 @@ void redis_reply_word(const redisReply *reply, char word[REDIS_WORD_SIZE]);
 /* The reply to TIME. 0, or -1 when it is something else. */
 int redis_reply_time_ms(const redisReply *reply, int64_t *time_ms);
 /*
- * The reply to INFO server: the process, and for how long it has run. 0, and the version of Redis
- * is logged (service_version_log()), or -1.
+ * The reply to INFO of REDIS_INFO_PROCESS. `run_id`: of this process as a master, 16 digits of its
+ * own run id, 16 of the id of its replication history (master_replid), and 8 for the term of its
+ * lease (master_lease.h), 0 here; so it is another one after each restart, and each time that it
+ * becomes the master again. `uptime_s`: for how long it has certainly been one. 0, and the version
+ * of Redis is logged (service_version_log()); or -1: it is a replica, or this is no such reply.
  */
+#define REDIS_INFO_PROCESS "INFO", "server", "replication"
 int redis_reply_process(const redisReply *reply, char run_id[REDIS_RUN_ID_SIZE], int64_t *uptime_s);
+int redis_reply_is_replica(const redisReply *reply); /* the same reply */
 #define REDIS_VERSION_SIZE 32
 /*
  * The same reply: the product, "Redis" or "Valkey", and its version; empty when it is absent.
@@ -121,3 +141,23 @@ const char *redis_reply_version(const redisReply *reply, char version[REDIS_VERS
 int redis_reply_writes(const redisReply *reply, int64_t *writes);
 /* Whether it is a reply to HSCAN: a cursor, and an array of fields and values. */
 int redis_reply_is_scan(const redisReply *reply);
+
+/* The lease of a master under Redis Sentinel, as of master_lease.h. */
+
+#define REDIS_PROCESS_LEN 32 /* digits of the run id before its term */
+#define MASTER_LEASE_READ "HMGET", MASTER_LEASE_KEY, "process", "term", "from", "until"
+#define MASTER_LEASE_ARGUMENT_SIZE 96
+
+struct master_lease {
+	char process[REDIS_PROCESS_LEN + 1]; /* these digits; "": there is none */
+	int64_t term;
+	int64_t from_ms, until_ms; /* of the master's clock */
+};
+
+/* The reply to MASTER_LEASE_READ. All zero if it is no such reply. */
+void master_lease_read(struct master_lease *lease, const redisReply *reply);
+/* Writes the term into the run id of this process of Redis, if the lease is its. */
+void master_lease_term(const struct master_lease *lease, char run_id[REDIS_RUN_ID_SIZE]);
+/* The run id with its term as scripts take it from gateways: "RUN_ID:FROM:UNTIL". */
+void master_lease_argument(const struct master_lease *lease, const char *run_id,
+			   char argument[MASTER_LEASE_ARGUMENT_SIZE]);

@@ -103,7 +103,7 @@ static int bundle_command(struct bundle *bundle)
 	struct bundle_command *command = &pool->command;
 
 	bundle_command_make(command, bundle, redis_link_script(bundle->link),
-			    redis_link_run_id(bundle->link), pool->unsettled_max);
+			    redis_link_lease(bundle->link), pool->unsettled_max);
 	fault_point(FAULT_GATEWAY_BEFORE_SEND);
 	return redis_link_command(bundle->link, command->n, command->words, command->lengths,
 				  bundle_done, bundle);
@@ -139,8 +139,9 @@ static int bundle_command_again(struct bundle *bundle)
 	return bundle_command(bundle);
 }
 
-static void call_replied(struct redis_pool *pool, struct call *call, const redisReply *reply)
+static void call_replied(struct bundle *bundle, struct call *call, const redisReply *reply)
 {
+	struct redis_pool *pool = bundle->pool;
 	struct call_reply decoded;
 
 	if (reply->type == REDIS_REPLY_ERROR) {
@@ -155,12 +156,14 @@ static void call_replied(struct redis_pool *pool, struct call *call, const redis
 		admission_lost(pool->admission, call);
 		return;
 	}
+	if (decoded.state == CALL_UNVERIFIED)
+		redis_link_process_read(bundle->link);
 	if (decoded.state == CALL_UNVERIFIED || decoded.state == CALL_BEHIND) {
 		metrics_add(METRIC_CALLS_REFUSED, 1);
 		log_warn("coupon_refused", LOG_I("coupon", call->coupon_id),
 			 LOG_S("why", decoded.state == CALL_BEHIND
 					      ? "Redis is behind what was seen"
-					      : "not verified since Redis started"));
+					      : "not verified on this process of Redis"));
 	}
 	admission_replied(pool->admission, call, &decoded);
 }
@@ -182,7 +185,7 @@ static void bundle_replied(struct bundle *bundle, const redisReply *reply)
 		return;
 	}
 	for (size_t i = 0; (call = bundle_take(bundle)); i++)
-		call_replied(bundle->pool, call, reply->element[i]);
+		call_replied(bundle, call, reply->element[i]);
 	bundle_end(bundle, admission_lost); /* none is left */
 }
 

@@ -432,7 +432,7 @@ void status_answer(const struct status_parts *parts, struct request *request)
 		argv[n++] = coupon_key(request->coupon, COUPON_KEY_USERS, keys[1]);
 		argv[n++] = request->user.text;
 	}
-	argv[n++] = link ? redis_link_run_id(link) : "";
+	argv[n++] = link ? redis_link_lease(link) : "";
 	argv[n++] = number_text(generation, generation_text);
 	argv[n++] = number_text(seq, seq_text);
 	redis_pool_query(link, n, argv, is_status ? on_records : on_coupon_fields, query);

@@ -7,16 +7,13 @@ import pytest
 
 from coupon_seen import rounds_pass
 from relay import Relay, port_of
+from script_coupon import run_id_of
 from stack import wait_until
 
 MARKS, ASKED = "couponmq:gateways", "couponmq:asked"
 ATTEMPTS = 40
 UNAVAILABLE = 21
 REPORTED, MISSING = "gateways_reported", "gateways_missing"
-
-
-def run_id_of(cache):
-    return cache.info("server")["run_id"]
 
 
 def marked(cache):

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from coupon_seen import Seen, copied_before, keeper_fence, rounds_pass
+from script_coupon import run_id_of
 from stack import wait_until
 
 ENDED = 3
@@ -96,7 +97,7 @@ def many(rough_pg):
 def test_a_page_is_verified_by_one_statement(rough_redis, rough_pg, keeper_behind):
     _, gate = keeper_behind("DATABASE_URL")
     with published(rough_pg, 5) as coupons:
-        run_id = rough_redis.info("server")["run_id"]
+        run_id = run_id_of(rough_redis)
 
         def all_run_ids(command, *args):
             with rough_redis.pipeline() as pipe:
@@ -147,7 +148,7 @@ def test_all_are_verified_after_redis_was_restarted(rough, rough_redis, many, wo
     worker = worker_make(rough)
     wait_until(lambda: worker.metrics()["couponmq_keeper_coupons{open}"] >= len(many), timeout=120)
     rough.restart("redis")
-    run_id = rough_redis.info("server")["run_id"]
+    run_id = run_id_of(rough_redis)
     wait_until(
         lambda: all(
             rough_redis.hget(f"coupon:{{{coupon}}}", "run_id") == run_id for coupon in many[::100]

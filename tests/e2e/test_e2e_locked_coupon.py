@@ -7,6 +7,7 @@ import uuid
 import psycopg
 import pytest
 
+from script_coupon import run_id_of
 from stack import wait_until
 
 
@@ -159,7 +160,7 @@ def test_rejected_receive(rough, rough_redis, rough_pg, put_off):
     )
     with locked(rough, "SELECT FROM receive_rejected WHERE coupon_id = %s", coupon):
         rough.restart("redis")
-        run_id = rough_redis.info("server")["run_id"]
+        run_id = run_id_of(rough_redis)
 
         def verified(one):
             return rough_redis.hget(f"coupon:{{{one}}}", "run_id") == run_id

@@ -10,6 +10,7 @@ import pytest
 from coupon_seen import copied_before
 from history import DEAD_QUEUE, QUEUE, History
 from message import message, message_publish, message_text
+from script_coupon import run_id_of
 from sent import query_sent, script_sent
 from stack import Client, wait_until
 from ulid import ulid_at
@@ -26,7 +27,7 @@ def count(redis_client, coupon, name):
 
 
 def is_open(redis_client, coupon):
-    return redis_client.hget(key_of(coupon), "run_id") == redis_client.info("server")["run_id"]
+    return redis_client.hget(key_of(coupon), "run_id") == run_id_of(redis_client)
 
 
 def generation_of(pg, coupon):

@@ -138,6 +138,8 @@ static void test_numbers_and_words(void **state)
 }
 
 #define RUN_ID "0123456789abcdef0123456789abcdef01234567"
+#define HISTORY "fedcba9876543210fedcba9876543210fedcba98"
+#define NONE "0000000000000000000000000000000000000000"
 
 static int process_of(const char *text, char run_id[REDIS_RUN_ID_SIZE], int64_t *uptime_s)
 {
@@ -146,24 +148,62 @@ static int process_of(const char *text, char run_id[REDIS_RUN_ID_SIZE], int64_t 
 	return redis_reply_process(&reply, run_id, uptime_s);
 }
 
+#define INFO(role, before)                                                                     \
+	"# Server\r\nrun_id:" RUN_ID "\r\nuptime_in_seconds:17\r\n# Replication\r\nrole:" role \
+	"\r\nmaster_replid:" HISTORY "\r\nmaster_replid2:" before "\r\n"
+
 static void test_process(void **state)
 {
+	static const char *const wrong[] = {
+		INFO("slave", NONE),
+		"# Server\r\nrun_id:" RUN_ID "\r\nuptime_in_seconds:17\r\n",
+		INFO("master", "12"),
+		"# Server\r\nrun_id:12\r\nuptime_in_seconds:17\r\nmaster_replid:" HISTORY
+		"\r\nmaster_replid2:" NONE "\r\n",
+	};
 	char run_id[REDIS_RUN_ID_SIZE];
 	int64_t uptime_s;
 
 	(void)state;
-	assert_int_equal(process_of("# Server\r\nrun_id:" RUN_ID "\r\nuptime_in_seconds:17\r\n",
-				    run_id, &uptime_s),
-			 0);
-	assert_string_equal(run_id, RUN_ID);
+	assert_int_equal(process_of(INFO("master", NONE), run_id, &uptime_s), 0);
+	assert_string_equal(run_id, "0123456789abcdef"
+				    "fedcba9876543210"
+				    "00000000");
 	assert_int_equal(uptime_s, 17);
-	assert_int_equal(process_of("# Server\r\nrun_id:" RUN_ID "8\r\nuptime_in_seconds:17\r\n",
-				    run_id, &uptime_s),
-			 -1);
-	assert_int_equal(process_of("# Server\r\nrun_id:" RUN_ID "\r\n", run_id, &uptime_s), -1);
-	assert_int_equal(process_of("# Server\r\nrun_id:12\r\nuptime_in_seconds:17\r\n", run_id,
-				    &uptime_s),
-			 -1);
+	/* It may have been promoted a moment ago. */
+	assert_int_equal(process_of(INFO("master", RUN_ID), run_id, &uptime_s), 0);
+	assert_int_equal(uptime_s, 0);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_int_equal(process_of(wrong[i], run_id, &uptime_s), -1);
+}
+
+static void test_the_run_id_has_the_term_of_its_lease(void **state)
+{
+	char run_id[REDIS_RUN_ID_SIZE] = "0123456789abcdeffedcba987654321000000000";
+	char argument[MASTER_LEASE_ARGUMENT_SIZE];
+	struct master_lease lease;
+	redisReply *reply;
+
+	(void)state;
+	reply = reply_of("*4\r\n$32\r\n0123456789abcdeffedcba9876543210\r\n$3\r\n258\r\n$2\r\n70"
+			 "\r\n$2\r\n90\r\n");
+	master_lease_read(&lease, reply);
+	freeReplyObject(reply);
+	master_lease_term(&lease, run_id);
+	assert_string_equal(run_id, "0123456789abcdeffedcba987654321000000102");
+	master_lease_argument(&lease, run_id, argument);
+	assert_string_equal(argument, "0123456789abcdeffedcba987654321000000102:70:90");
+	/* Another process, to which the record was copied, has no lease. */
+	memcpy(run_id, "1123456789abcdeffedcba987654321000000000", sizeof(run_id));
+	master_lease_term(&lease, run_id);
+	assert_string_equal(run_id + 32, "00000000");
+	master_lease_argument(&lease, run_id, argument);
+	assert_string_equal(argument, "1123456789abcdeffedcba987654321000000000:0:0");
+	reply = reply_of("*4\r\n$-1\r\n$-1\r\n$-1\r\n$-1\r\n");
+	master_lease_read(&lease, reply);
+	freeReplyObject(reply);
+	master_lease_argument(&lease, run_id, argument);
+	assert_string_equal(argument, "1123456789abcdeffedcba987654321000000000:0:0");
 }
 
 static int writes_of(const char *text, int64_t *writes)
@@ -232,6 +272,7 @@ int main(void)
 		cmocka_unit_test(test_errors_of_a_command),
 		cmocka_unit_test(test_numbers_and_words),
 		cmocka_unit_test(test_process),
+		cmocka_unit_test(test_the_run_id_has_the_term_of_its_lease),
 		cmocka_unit_test(test_writes),
 		cmocka_unit_test(test_version),
 		cmocka_unit_test(test_time_and_scan),

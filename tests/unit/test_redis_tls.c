@@ -45,8 +45,10 @@ static int all_write(int fd, const char *bytes, size_t len)
 	return 0;
 }
 
-/* What is read of the reply to INFO, 70 bytes. */
-#define INFO "$70\r\nx\nrun_id:" RUN_ID "\n\nuptime_in_seconds:9\r\n"
+/* What is read of the reply to INFO, 193 bytes. */
+#define INFO                                                                                    \
+	"$193\r\nx\nrun_id:" RUN_ID "\nuptime_in_seconds:9\nrole:master\nmaster_replid:" RUN_ID \
+	"\nmaster_replid2:" RUN_ID "\n\r\n"
 
 static int answer(int fd, const redisReply *command)
 {

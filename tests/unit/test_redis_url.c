@@ -52,6 +52,37 @@ static void test_taken(void **state)
 	}
 }
 
+static void test_sentinels(void **state)
+{
+	struct redis_url url;
+
+	(void)state;
+	assert_int_equal(redis_url_parse(&url,
+					 "redis+sentinel://me:a%40b@s1,s2:7000,[::1]:7001/shop/3"),
+			 0);
+	assert_null(url.host);
+	assert_string_equal(url.user, "me");
+	assert_string_equal(url.password, "a@b");
+	assert_string_equal(url.name, "shop");
+	assert_int_equal(url.database, 3);
+	assert_int_equal(url.is_tls, 0);
+	assert_int_equal(url.sentinels_n, 3);
+	assert_string_equal(url.sentinels[0].name, "s1");
+	assert_int_equal(url.sentinels[0].port, 26379);
+	assert_string_equal(url.sentinels[1].name, "s2");
+	assert_int_equal(url.sentinels[1].port, 7000);
+	assert_string_equal(url.sentinels[2].name, "::1");
+	assert_int_equal(url.sentinels[2].port, 7001);
+	redis_url_fini(&url);
+	assert_int_equal(redis_url_parse(&url, "rediss+sentinel://:secret@s1/a.b-c_d"), 0);
+	assert_int_equal(url.is_tls, 1);
+	assert_null(url.user);
+	assert_string_equal(url.password, "secret");
+	assert_string_equal(url.name, "a.b-c_d");
+	assert_int_equal(url.database, 0);
+	redis_url_fini(&url);
+}
+
 static void test_refused(void **state)
 {
 	static const char *const texts[] = {
@@ -77,6 +108,22 @@ static void test_refused(void **state)
 		"redis://[]:1",
 		"redis://h/ 1",
 		"redis://h/+1",
+		"redis+sentinel://",
+		"redis+sentinel://s1",
+		"redis+sentinel://s1/",
+		"redis+sentinel:///shop",
+		"redis+sentinel://s1,/shop",
+		"redis+sentinel://,s1/shop",
+		"redis+sentinel://s1:0/shop",
+		"redis+sentinel://s1:x/shop",
+		"redis+sentinel://s1/shop/x",
+		"redis+sentinel://s1/shop/1/",
+		"redis+sentinel://s1/sh op",
+		"redis+sentinel://s1/shop?x",
+		"redis+sentinel://s1?x/shop",
+		"redis+sentinel://me@s1/shop",
+		"redis+sentinel://me:p@s1,me:p@s2/shop@",
+		"redis+sentinel://1,2,3,4,5,6,7,8,9,10/shop",
 	};
 
 	(void)state;
@@ -94,6 +141,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_taken),
+		cmocka_unit_test(test_sentinels),
 		cmocka_unit_test(test_refused),
 	};
 

@@ -1,0 +1,358 @@
+/*
+ *	a thread for each Sentinel ──▶ its last answer ─┐
+ *	                                                ├─▶ view: whom a majority names, since when
+ *	a thread for each Sentinel ──▶ its last answer ─┘
+ *
+ * Answers and view are under one lock. A Sentinel that does not answer is asked again twice a
+ * second, and counts as silent a second after its last answer.
+ */
+#include "common/redis/sentinel.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log/log.h"
+#include "common/redis/tls.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ASK_MS 200
+#define AGAIN_MS 500
+#define TIMEOUT_MS 500 /* to connect, for each reply */
+#define FRESH_MS 1000
+
+/* What one Sentinel says. */
+struct answer {
+	int64_t asked_ms, answered_ms; /* 0: nothing yet */
+	char host[SENTINEL_HOST_SIZE];
+	int port; /* 0: it does not know the name */
+	char error[SENTINEL_ERROR_SIZE];
+};
+
+struct sentinel {
+	struct sentinels *all;
+	size_t i;
+	redisContext *connection; /* NULL: not connected */
+};
+
+struct sentinels {
+	LIST_ENTRY(sentinels) next;
+	char *name;
+	int is_tls;
+	size_t n;
+	struct redis_host hosts[REDIS_SENTINELS_MAX];
+	struct sentinel threads[REDIS_SENTINELS_MAX];
+	pthread_mutex_t lock;
+	pthread_cond_t answered;
+	struct answer answers[REDIS_SENTINELS_MAX];
+	struct sentinels_view view; /* as of the last answer */
+};
+
+static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+static LIST_HEAD(, sentinels) known = LIST_HEAD_INITIALIZER(known);
+static char *login_user, *login_password;
+
+void sentinels_login_set(const char *user, const char *password)
+{
+	free(login_user);
+	free(login_password);
+	login_user = checked(strdup(user));
+	login_password = checked(strdup(password));
+}
+
+static int is_fresh(const struct answer *answer, int64_t now_ms)
+{
+	return answer->answered_ms && now_ms - answer->answered_ms <= FRESH_MS && answer->port;
+}
+
+static int is_same(const struct answer *a, const struct answer *b)
+{
+	return a->port == b->port && strcmp(a->host, b->host) == 0;
+}
+
+/* The latest time such that so many of these were asked at it or later. */
+static int64_t asked_since(int64_t *times, size_t n, size_t needed)
+{
+	for (size_t i = 1; i < n; i++)
+		for (size_t j = i; j > 0 && times[j - 1] < times[j]; j--) {
+			int64_t later = times[j];
+
+			times[j] = times[j - 1];
+			times[j - 1] = later;
+		}
+	return times[needed - 1];
+}
+
+/* Whom a majority names; NULL: none. */
+static const struct answer *agreed_find(const struct sentinels *all, int64_t now_ms,
+					int64_t *asked_ms)
+{
+	size_t needed = all->n / 2 + 1;
+
+	for (size_t i = 0; i < all->n; i++) {
+		int64_t times[REDIS_SENTINELS_MAX];
+		size_t n = 0;
+
+		for (size_t j = 0; is_fresh(&all->answers[i], now_ms) && j < all->n; j++)
+			if (is_fresh(&all->answers[j], now_ms) &&
+			    is_same(&all->answers[i], &all->answers[j]))
+				times[n++] = all->answers[j].asked_ms;
+		if (n >= needed) {
+			*asked_ms = asked_since(times, n, needed);
+			return &all->answers[i];
+		}
+	}
+	return NULL;
+}
+
+static const struct answer *latest_find(const struct sentinels *all, int64_t now_ms)
+{
+	const struct answer *latest = NULL;
+
+	for (size_t i = 0; i < all->n; i++)
+		if (is_fresh(&all->answers[i], now_ms) &&
+		    (!latest || all->answers[i].answered_ms > latest->answered_ms))
+			latest = &all->answers[i];
+	return latest;
+}
+
+/* Under the lock. A break in what the majority says counts from its end. */
+static void view_update(struct sentinels *all, int64_t now_ms)
+{
+	struct sentinels_view *view = &all->view;
+	int64_t asked_ms = 0;
+	const struct answer *agreed = agreed_find(all, now_ms, &asked_ms);
+	const struct answer *named = agreed ? agreed : latest_find(all, now_ms);
+	int is_other = named && (view->port != named->port || strcmp(view->host, named->host) != 0);
+
+	if (agreed && (!view->is_agreed || is_other)) {
+		view->since_ms = now_ms;
+		log_info("redis_master", LOG_S("name", all->name), LOG_S("host", agreed->host),
+			 LOG_I("port", agreed->port));
+	} else if (!agreed && view->is_agreed) {
+		log_warn("redis_master_unknown", LOG_S("name", all->name),
+			 LOG_S("why", "no majority of the Sentinels names one"));
+	}
+	view->is_agreed = agreed != NULL;
+	view->asked_ms = asked_ms;
+	view->is_named = named != NULL;
+	if (named) {
+		snprintf(view->host, sizeof(view->host), "%s", named->host);
+		view->port = named->port;
+	}
+}
+
+static void answer_set(struct sentinel *sentinel, const struct answer *answer)
+{
+	struct sentinels *all = sentinel->all;
+
+	pthread_mutex_lock(&all->lock);
+	all->answers[sentinel->i] = *answer;
+	view_update(all, clock_monotonic_ms());
+	pthread_cond_broadcast(&all->answered);
+	pthread_mutex_unlock(&all->lock);
+}
+
+static void close_connection(struct sentinel *sentinel)
+{
+	if (sentinel->connection)
+		redisFree(sentinel->connection);
+	sentinel->connection = NULL;
+}
+
+/* 0, or -1 with a sentence; then it is not connected. */
+static int fail(struct sentinel *sentinel, const char *why, char error[SENTINEL_ERROR_SIZE])
+{
+	const struct redis_host *host = &sentinel->all->hosts[sentinel->i];
+
+	snprintf(error, SENTINEL_ERROR_SIZE, "Sentinel %s:%d: %s", host->name, host->port, why);
+	close_connection(sentinel);
+	return -1;
+}
+
+static int log_in(struct sentinel *sentinel, char error[SENTINEL_ERROR_SIZE])
+{
+	const char *argv[] = { "AUTH", login_user, login_password };
+	int has_user = login_user && *login_user;
+	redisReply *reply;
+	int rc = 0;
+
+	if (!login_password || !*login_password)
+		return 0;
+	if (!has_user)
+		argv[1] = login_password;
+	reply = redisCommandArgv(sentinel->connection, has_user ? 3 : 2, argv, NULL);
+	if (!reply || reply->type == REDIS_REPLY_ERROR)
+		rc = fail(sentinel, reply ? reply->str : sentinel->connection->errstr, error);
+	if (reply)
+		freeReplyObject(reply);
+	return rc;
+}
+
+static int connect_to(struct sentinel *sentinel, char error[SENTINEL_ERROR_SIZE])
+{
+	static const struct timeval timeout = { .tv_usec = TIMEOUT_MS * 1000 };
+	const struct redis_host *host = &sentinel->all->hosts[sentinel->i];
+	char why[TRUST_ERROR_SIZE];
+
+	if (sentinel->connection)
+		return 0;
+	sentinel->connection = checked(redisConnectWithTimeout(host->name, host->port, timeout));
+	if (sentinel->connection->err)
+		return fail(sentinel, sentinel->connection->errstr, error);
+	redisSetTimeout(sentinel->connection, timeout);
+	fcntl(sentinel->connection->fd, F_SETFD, FD_CLOEXEC);
+	if (sentinel->all->is_tls &&
+	    redis_tls_open(sentinel->connection, host->name, TIMEOUT_MS, why))
+		return fail(sentinel, why, error);
+	return log_in(sentinel, error);
+}
+
+static int address_take(const redisReply *reply, struct answer *answer)
+{
+	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+	    reply->element[0]->type != REDIS_REPLY_STRING ||
+	    reply->element[0]->len >= SENTINEL_HOST_SIZE)
+		return -1;
+	snprintf(answer->host, sizeof(answer->host), "%s", reply->element[0]->str);
+	answer->port = (int)redis_reply_number(reply->element[1]);
+	return answer->port > 0 && answer->port < 65536 ? 0 : -1;
+}
+
+/* 0, or -1: `answer` has a sentence, and what the Sentinel said before is left as it was. */
+static int ask(struct sentinel *sentinel, struct answer *answer)
+{
+	const char *argv[] = { "SENTINEL", "get-master-addr-by-name", sentinel->all->name };
+	struct answer got = { .asked_ms = clock_monotonic_ms() };
+	redisReply *reply;
+	int rc = 0;
+
+	if (connect_to(sentinel, answer->error))
+		return -1;
+	reply = redisCommandArgv(sentinel->connection, 3, argv, NULL);
+	if (!reply)
+		return fail(sentinel, sentinel->connection->errstr, answer->error);
+	if (reply->type == REDIS_REPLY_ERROR)
+		rc = fail(sentinel, reply->str, answer->error);
+	else if (address_take(reply, &got))
+		rc = fail(sentinel, "it knows no master of this name", answer->error);
+	freeReplyObject(reply);
+	if (rc == 0) {
+		got.answered_ms = clock_monotonic_ms();
+		*answer = got;
+	}
+	return rc;
+}
+
+static void *run(void *argument)
+{
+	struct sentinel *sentinel = argument;
+	struct answer answer = { .asked_ms = 0 };
+
+	for (;;) {
+		int rc = ask(sentinel, &answer);
+
+		answer_set(sentinel, &answer);
+		usleep((rc ? AGAIN_MS : ASK_MS) * 1000);
+	}
+	return NULL;
+}
+
+static struct sentinels *sentinels_new(const struct redis_url *url)
+{
+	struct sentinels *all = checked(calloc(1, sizeof(*all)));
+	pthread_condattr_t monotonic;
+	pthread_t thread;
+
+	all->name = checked(strdup(url->name));
+	all->is_tls = url->is_tls;
+	all->n = url->sentinels_n;
+	check(pthread_mutex_init(&all->lock, NULL) == 0);
+	check(pthread_condattr_init(&monotonic) == 0);
+	check(pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0);
+	check(pthread_cond_init(&all->answered, &monotonic) == 0);
+	for (size_t i = 0; i < all->n; i++) {
+		all->hosts[i].name = checked(strdup(url->sentinels[i].name));
+		all->hosts[i].port = url->sentinels[i].port;
+		all->threads[i] = (struct sentinel){ .all = all, .i = i };
+	}
+	for (size_t i = 0; i < all->n; i++) {
+		check(pthread_create(&thread, NULL, run, &all->threads[i]) == 0);
+		pthread_detach(thread);
+	}
+	return all;
+}
+
+static int is_of(const struct sentinels *all, const struct redis_url *url)
+{
+	if (strcmp(all->name, url->name) != 0 || all->n != url->sentinels_n)
+		return 0;
+	for (size_t i = 0; i < all->n; i++)
+		if (all->hosts[i].port != url->sentinels[i].port ||
+		    strcmp(all->hosts[i].name, url->sentinels[i].name) != 0)
+			return 0;
+	return 1;
+}
+
+struct sentinels *sentinels_of(const struct redis_url *url)
+{
+	struct sentinels *all;
+
+	pthread_mutex_lock(&known_lock);
+	LIST_FOREACH (all, &known, next)
+		if (is_of(all, url))
+			break;
+	if (!all) {
+		all = sentinels_new(url);
+		LIST_INSERT_HEAD(&known, all, next);
+	}
+	pthread_mutex_unlock(&known_lock);
+	return all;
+}
+
+/* Under the lock. */
+static int view_take(struct sentinels *all, struct sentinels_view *view,
+		     char error[SENTINEL_ERROR_SIZE])
+{
+	view_update(all, clock_monotonic_ms());
+	*view = all->view;
+	if (view->is_named)
+		return 0;
+	snprintf(error, SENTINEL_ERROR_SIZE, "no Sentinel has answered yet");
+	for (size_t i = 0; i < all->n; i++)
+		if (*all->answers[i].error)
+			snprintf(error, SENTINEL_ERROR_SIZE, "%s", all->answers[i].error);
+	return -1;
+}
+
+int sentinels_view(struct sentinels *sentinels, struct sentinels_view *view,
+		   char error[SENTINEL_ERROR_SIZE])
+{
+	int rc;
+
+	pthread_mutex_lock(&sentinels->lock);
+	rc = view_take(sentinels, view, error);
+	pthread_mutex_unlock(&sentinels->lock);
+	return rc;
+}
+
+int sentinels_wait(struct sentinels *sentinels, int64_t wait_ms, struct sentinels_view *view,
+		   char error[SENTINEL_ERROR_SIZE])
+{
+	int64_t until_ms = clock_monotonic_ms() + wait_ms;
+	const struct timespec until = { .tv_sec = until_ms / 1000,
+					.tv_nsec = until_ms % 1000 * 1000000 };
+	int rc;
+
+	pthread_mutex_lock(&sentinels->lock);
+	while ((rc = view_take(sentinels, view, error)) && clock_monotonic_ms() < until_ms)
+		pthread_cond_timedwait(&sentinels->answered, &sentinels->lock, &until);
+	pthread_mutex_unlock(&sentinels->lock);
+	return rc;
+}
