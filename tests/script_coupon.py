@@ -62,7 +62,8 @@ class Answer:
 
 def run_id_of(client):
     """As coupons have it: of this process, and of its replication history."""
-    return client.info("server")["run_id"][:16] + client.info("replication")["master_replid"][:16] + "0" * 8
+    process, history = client.info("server"), client.info("replication")
+    return process["run_id"][:16] + history["master_replid"][:16] + "0" * 8
 
 
 class Coupon:

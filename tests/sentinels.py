@@ -10,6 +10,7 @@ from redis_server import server_find
 from stack import port_free, wait_until
 
 NAME, PASSWORD = "shop", "of the sentinels"
+SENTINEL, REPLICA, TEST = "sentinel", "replica", "test"  # users of Redis, and their passwords
 SENTINELS_N, QUORUM = 3, 2
 DOWN_AFTER_MS = 700
 
@@ -22,6 +23,7 @@ class Sentinels:
         self.first = int(re.search(r":(\d+)/", stack.env["REDIS_URL"])[1])
         self.second = port_free()
         self.children = {}
+        self.users_make(self.first)
         self.replica_start()
         self.sentinels = [port_free() for _ in range(SENTINELS_N)]
         for port in self.sentinels:
@@ -44,7 +46,41 @@ class Sentinels:
             *(self.second, "redis.conf", "--port", self.second),
             *("--replicaof", f"127.0.0.1 {self.first}", "--repl-diskless-sync-delay", 0),
         )
+        wait_until(lambda: self.role(self.second)[0] == "slave")
+        self.users_make(self.second)
         wait_until(lambda: self.role(self.second) == ("slave", "up"))
+
+    def users_make(self, port):
+        """Those of the Sentinels and of replicas, so that they can be locked out."""
+        with self.connect(port) as client:
+            for user in (SENTINEL, REPLICA, TEST):
+                client.execute_command(
+                    *("ACL", "SETUSER", user, "on", f">{user}", "allkeys", "allchannels", "+@all")
+                )
+            client.config_set("masteruser", REPLICA)
+            client.config_set("masterauth", REPLICA)
+
+    def cut_off(self, port):
+        """From the Sentinels and its replica; clients reach it."""
+        self.doors(port, "off")
+        with self.connect(port, username=TEST, password=TEST) as client:
+            for user in (SENTINEL, REPLICA, "default"):
+                client.execute_command("CLIENT", "KILL", "USER", user)
+
+    def let_in(self, port):
+        self.doors(port, "on")
+
+    def doors(self, port, state):
+        """Who logs in in vain is the default user, whom nothing is asked for."""
+        with self.connect(port, username=TEST, password=TEST) as client:
+            for user in (SENTINEL, REPLICA, "default"):
+                client.execute_command("ACL", "SETUSER", user, state)
+
+    def kill(self, port):
+        if port == self.first:
+            self.stack.kill9("redis")
+        else:
+            self.children[port].kill()
 
     def sentinel_start(self, port):
         folder = self.folder / str(port)
@@ -55,6 +91,7 @@ class Sentinels:
                 f"port {port}\nbind 127.0.0.1\nrequirepass {PASSWORD!r}\n"
                 f"sentinel sentinel-pass {PASSWORD!r}\n"
                 f"sentinel monitor {NAME} 127.0.0.1 {self.first} {QUORUM}\n"
+                f"sentinel auth-user {NAME} {SENTINEL}\nsentinel auth-pass {NAME} {SENTINEL}\n"
                 f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER_MS}\n"
                 f"sentinel failover-timeout {NAME} 3000\n"
             )
@@ -103,6 +140,14 @@ class Sentinels:
             with self.connect(port, password=PASSWORD) as client:
                 named.add(int(client.sentinel_get_master_addr_by_name(NAME)[1]))
         return named
+
+    def master_is(self, port):
+        """Every Sentinel names it, and it has a replica."""
+        with self.connect(port) as client:
+            told = client.info("replication")
+        return (
+            told["role"] == "master" and told["connected_slaves"] == 1 and self.masters() == {port}
+        )  # fmt: skip
 
     def failover(self):
         """As an operator does it."""

@@ -468,7 +468,7 @@ class Stack:
     def _tool_run(self, program, arguments, options):
         return subprocess.run(
             [str(self.build_dir / program), *map(str, arguments)],
-            env={**os.environ, **self.env_of("operator")},
+            env={**os.environ, **self.env_of("operator"), **options.pop("settings", {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -62,9 +62,10 @@ class Span:
 class Allowed:
     """What may happen to this history besides requests being accepted, or refused for lack of
     stock or at the user's limit. answers: other statuses, "status unavailable" for that operation
-    only, "stock too low": it may be, or seem sold out, for a while. reasons: of rejections. unknown: the largest share
-    of requests that may have no answer, or `unknown`. moment: of the fault, (from, until), if it is
-    known: of the requests before and after it at most UNKNOWN_CALM may be unknown."""
+    only, "stock too low": it may be, or seem sold out, for a while. reasons: of rejections.
+    unknown: the largest share of requests that may have no answer, or `unknown`. moment: of the
+    fault, (from, until), if it is known: of the requests before and after it at most UNKNOWN_CALM
+    may be unknown."""
 
     def __init__(self, answers=(), reasons=(), unknown=UNKNOWN_SHARE, moment=None):
         self.answers, self.reasons, self.unknown = set(answers), set(reasons), unknown

@@ -54,9 +54,13 @@ struct redis_link {
 	char run_id[REDIS_RUN_ID_SIZE]; /* "" until it is known */
 	struct master_lease lease;
 	char lease_argument[MASTER_LEASE_ARGUMENT_SIZE];
-	int64_t process_ms;   /* when it was asked for the process last */
-	int is_asking;        /* for it, since it was ready */
-	const char *unusable; /* NULL, or why the next tick closes the connection: a constant */
+	int64_t process_ms; /* when it was asked for the process last */
+	int is_asking;      /* for it, since it was ready */
+	/*
+	 * NULL, or why nothing is sent any more, a constant: it is closed when all is answered, so
+	 * that what the old master has accepted is known.
+	 */
+	const char *unusable;
 	char sha[SHA_SIZE];
 	char trouble[TROUBLE_SIZE];
 	char logged[TROUBLE_SIZE]; /* the last reason in the log, until it is ready again */
@@ -260,7 +264,7 @@ static void process_read(struct redis_link *link)
 
 void redis_link_process_read(struct redis_link *link)
 {
-	if (link->state == LINK_READY && !link->is_asking &&
+	if (link->state == LINK_READY && !link->unusable && !link->is_asking &&
 	    clock_monotonic_ms() - link->process_ms >= PROCESS_MS)
 		process_read(link);
 }
@@ -393,7 +397,9 @@ uint64_t redis_link_connects(const struct redis_link *link)
 
 const char *redis_link_trouble(const struct redis_link *link)
 {
-	return link->state == LINK_READY ? NULL : link->trouble[0] ? link->trouble : "connecting";
+	if (link->state == LINK_READY)
+		return link->unusable;
+	return link->trouble[0] ? link->trouble : "connecting";
 }
 
 /* Under Sentinels: looks at the process, and whether a majority names another one. */
@@ -430,7 +436,8 @@ static int on_tick(void *context)
 			link->options.timed_out();
 		link_cut(link, "a command is not answered in time");
 	} else if (link->state == LINK_READY && link->unusable) {
-		link_cut(link, link->unusable);
+		if (link->in_flight == 0)
+			link_cut(link, link->unusable);
 	} else if (link->state == LINK_READY && link->sentinels) {
 		master_follow(link);
 	}

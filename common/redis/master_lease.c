@@ -30,7 +30,7 @@ static void told(struct keeping *keeping, const char *word, int64_t term)
 	if (strcmp(word, "begun") == 0)
 		log_info("redis_lease_begun", LOG_I("term", term),
 			 LOG_S("run_id", keeping->run_id));
-	else if (strcmp(word, "over") == 0 && keeping->term == term)
+	else if (strcmp(word, "over") == 0 && term > 0 && keeping->term == term)
 		log_warn("redis_lease_over", LOG_I("term", term), LOG_S("run_id", keeping->run_id));
 	keeping->term = strcmp(word, "over") == 0 ? 0 : term;
 }

@@ -1,40 +1,168 @@
-"""Redis with a replica and Sentinels: a master is lost, and the next one opens."""
+"""Redis with a replica and Sentinels: masters change, and two are there at once."""
+
+import itertools
+import os
+import re
+import threading
+import time
 
 import pytest
-import redis
 
-from history import History
 from process import Worker, gateway_process
-from script_coupon import run_id_of
+from relay import Relay
 from sentinels import Sentinels
-from stack import Client, wait_until
+from stack import wait_until
 
-UNAVAILABLE = 21
+ACCEPTED, LIMIT_REACHED, UNAVAILABLE = 0, 4, 21
+KEEPER = {"COUPON_KEEPER_ROUND_MS": 100, "COUPON_KEEPER_LEASE_MS": 1000}
 
 
 @pytest.fixture(scope="module")
-def ground(stack_make, tmp_path_factory):
-    """A stack of services, with a replica and Sentinels."""
+def group(stack_make, tmp_path_factory):
+    """Of a stack of services, with a worker."""
     stack = stack_make()
     stack.services()
     group = Sentinels(stack, tmp_path_factory.mktemp("sentinels"))
-    yield stack, group
+    worker = Worker(stack, "worker-s", {**KEEPER, **group.settings("worker")})
+    yield group
+    worker.end()
     group.end()
 
 
-def test_the_master_is_lost(ground):
-    stack, group = ground
-    settings = {"COUPON_KEEPER_ROUND_MS": 100, "COUPON_KEEPER_LEASE_MS": 1000}
-    worker = Worker(stack, "worker-s", {**settings, **group.settings("worker")})
-    gateway = gateway_process(stack, "gateway-s", **group.settings("gateway"))
-    try:
-        coupon = stack.coupon_make(10_000)
-        with gateway.client() as client:
-            wait_until(lambda: client.issue(coupon, "first", ack="issued")["code"] == 0)
-            stack.kill9("redis")
-            wait_until(lambda: group.masters() == {group.second}, timeout=60)
-            wait_until(lambda: client.issue(coupon, "second", ack="issued")["code"] == 0, 60)
-            assert client.issue(coupon, "first", ack="issued")["code"] == 4
-    finally:
+@pytest.fixture
+def gateway_of(group):
+    made = []
+
+    def make(**settings):
+        settings = {**group.settings("gateway"), **settings}
+        made.append(gateway_process(group.stack, f"gateway-s{len(made)}", ready=False, **settings))
+        return made[-1]
+
+    yield make
+    for gateway in made:
         gateway.end()
-        worker.end()
+
+
+class Asker:
+    """Asks in a thread for one user after the other, and keeps (user, sent at, answered at,
+    code)."""
+
+    def __init__(self, gateway, coupon, name):
+        self.asked = []
+        self.ends = threading.Event()
+        self.thread = threading.Thread(target=self.run, args=(gateway, coupon, name))
+        self.thread.start()
+
+    def run(self, gateway, coupon, name):
+        with gateway.client() as client:
+            for number in itertools.count():
+                if self.ends.is_set():
+                    return
+                user, at = f"{name}-{number}", time.monotonic()
+                code = client.issue(coupon, user)["code"]
+                self.asked.append((user, at, time.monotonic(), code))
+                time.sleep(0.005)
+
+    def accepted(self):
+        return [ask for ask in self.asked if ask[3] == ACCEPTED]
+
+    def end(self):
+        self.ends.set()
+        self.thread.join()
+
+
+def run_id_of(group, port, coupon):
+    with group.connect(port) as client:
+        return client.hget(f"coupon:{{{coupon}}}", "run_id")
+
+
+def audit_passes(group, coupon):
+    settings = group.settings("operator")
+
+    def passes():
+        told = group.stack.ctl_run("audit", coupon, settings=settings)
+        print(told.stdout, told.stderr)
+        return told.returncode == 0
+
+    wait_until(passes, 60)
+
+
+@pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 20 s")
+def test_a_master_again_without_a_restart(group, gateway_of):
+    """First, second, first: the coupon is compared each time, though no process is another one."""
+    coupon = group.stack.coupon_make(10_000)
+    gateway, users = gateway_of(), map(str, itertools.count())
+    seen = []
+    with gateway.client() as client:
+
+        def issued():
+            return client.issue(coupon, next(users), ack="issued")["code"] == ACCEPTED
+
+        wait_until(issued)
+        for port in (group.second, group.first):
+            group.failover()
+            wait_until(lambda: group.master_is(port), 60)  # noqa: B023
+            wait_until(issued, 60)
+            seen.append(run_id_of(group, port, coupon))
+    assert seen[0] != seen[1] and len(set(seen)) == 2
+    audit_passes(group, coupon)
+
+
+@pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 30 s")
+def test_two_masters(group, gateway_of):
+    """The Sentinels lose the first one, and a gateway that no Sentinel reaches goes on with it: it
+    has stopped before the second one opens."""
+    coupon = group.stack.coupon_make(1_000_000)
+    relays = [Relay(port) for port in group.sentinels]
+    url = group.settings("gateway")["REDIS_URL"]
+    for port, relay in zip(group.sentinels, relays):
+        url = re.sub(f":{port}\\b", f":{relay.port}", url)
+    old, new = gateway_of(REDIS_URL=url), gateway_of()
+    with old.client() as one, new.client() as other:
+        wait_until(lambda: one.issue(coupon, "a")["code"] == ACCEPTED, 60)
+        wait_until(lambda: other.issue(coupon, "b")["code"] == ACCEPTED, 60)
+    asks = [Asker(old, coupon, "old"), Asker(new, coupon, "new")]
+    try:
+        wait_until(lambda: all(len(ask.accepted()) > 20 for ask in asks))
+        for relay in relays:
+            relay.mode("hold")
+        group.cut_off(group.first)
+        wait_until(lambda: group.masters() == {group.second}, 60)
+        cut = len(asks[1].asked)
+        # the second one is open when a request after a refusal is accepted
+        wait_until(
+            lambda: [code for *_, code in asks[1].asked[cut - 1 :]].count(UNAVAILABLE) > 0, 60
+        )
+        refused = next(i for i in itertools.count(cut - 1) if asks[1].asked[i][3] == UNAVAILABLE)
+        wait_until(lambda: any(code == ACCEPTED for *_, code in asks[1].asked[refused:]), 60)
+        opened = next(at for _, at, _, code in asks[1].asked[refused:] if code == ACCEPTED)
+        wait_until(lambda: asks[0].asked[-1][1] > opened + 1)
+    finally:
+        for ask in asks:
+            ask.end()
+    assert "not verified" in old.log()
+    late = [ask for ask in asks[0].accepted() if ask[2] >= opened]
+    assert late == [], f"the second one opened at {opened}"
+    assert asks[0].asked[-1][3] == UNAVAILABLE
+    group.let_in(group.first)
+    for relay in relays:
+        relay.heal()
+    wait_until(lambda: group.master_is(group.second), 60)
+    with old.client() as client:
+        wait_until(lambda: client.issue(coupon, "c", ack="issued")["code"] == ACCEPTED, 60)
+    audit_passes(group, coupon)
+    for relay in relays:
+        relay.close()
+
+
+def test_the_master_is_lost(group, gateway_of):
+    coupon = group.stack.coupon_make(10_000)
+    gateway = gateway_of()
+    (master,) = group.masters()
+    with gateway.client() as client:
+        wait_until(lambda: client.issue(coupon, "first", ack="issued")["code"] == ACCEPTED, 60)
+        group.kill(master)
+        wait_until(lambda: client.issue(coupon, "second", ack="issued")["code"] == ACCEPTED, 60)
+        assert group.masters() == {group.first + group.second - master}
+        assert client.issue(coupon, "first", ack="issued")["code"] == LIMIT_REACHED
+    audit_passes(group, coupon)

@@ -35,6 +35,8 @@ def machine_close(rig, machine):
 
 
 def cut(rig, chance, machines, also=lambda: None):
+    # RabbitMQ does not sync what was declared: the subscriber's binding could be gone.
+    rig.stack.rabbitmq_eval("mnesia:sync_log()")
     rig.wait_answers(chance.randint(1, 300))
     if any(machine.name == "rabbitmq" for machine in machines):
         rig.stack.queues_register()
