@@ -11,6 +11,7 @@
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
 #include "gateway/admit/redis_pool.h"
+#include "gateway/admit/replicas.h"
 #include "gateway/gate/gate.h"
 #include "gateway/listen/http.h"
 #include "gateway/listen/intake.h"
@@ -48,6 +49,7 @@ struct gateway {
 	struct server *server;
 	struct http *http;
 	struct redis_pool *redis;
+	struct replicas *replicas; /* NULL: none are waited for */
 	struct lookup *lookup;
 	struct lookup *reads; /* of what is only shown to users */
 	struct lookup *codes; /* of exchange codes */
@@ -89,6 +91,8 @@ static const char *issue_trouble(const struct gateway *gateway)
 {
 	if (is_foreign(gateway))
 		return RELATION_FOREIGN_TEXT;
+	if (replicas_trouble(gateway->replicas))
+		return "too few replicas have what Redis has";
 	return known_may_issue(&gateway->known, clock_monotonic_ms()) ? NULL : STARTING_TEXT;
 }
 
@@ -242,6 +246,8 @@ static int ready(void *context, cJSON **body)
 	*body = checked(cJSON_CreateObject());
 	publisher_trouble(gateway->publisher, trouble, sizeof(trouble));
 	all &= part_ready(*body, "redis", redis_pool_trouble(gateway->redis));
+	if (gateway->replicas)
+		all &= part_ready(*body, "replicas", replicas_trouble(gateway->replicas));
 	all &= part_ready(*body, "rabbitmq", trouble);
 	all &= part_ready(*body, "postgresql", database_trouble);
 	if (lookup_trouble(gateway->reads))
@@ -329,6 +335,8 @@ static void loop(struct gateway *gateway, int publisher_fd)
 		admission_flush(gateway->admission);
 		known_flush(&gateway->known);
 		redis_pool_flush(gateway->redis);
+		if (gateway->replicas)
+			replicas_flush(gateway->replicas);
 		if (is_busy(gateway))
 			ticker_start(busy_ticker);
 	}
@@ -346,6 +354,18 @@ static void port_answer(struct request *request, const struct result *result)
 	redeem_answered(request, result->answer);
 	metrics_issue_time(clock_monotonic_us() - request->begun_us);
 	request_answer(request, result);
+}
+
+/* What Redis alone has is answered when replicas have it. */
+static void port_answer_decided(void *context, struct request *request, const struct result *result)
+{
+	struct gateway *gateway = context;
+
+	if (gateway->replicas && result->answer == ANSWER_OK)
+		replicas_hold(gateway->replicas, redis_pool_decided_by(gateway->redis), request,
+			      result);
+	else
+		port_answer(request, result);
 }
 
 /* A coupon that is being looked up for admission. */
@@ -414,7 +434,8 @@ static void deciders_make(struct gateway *gateway, const struct config *config)
 						       .look_up = port_look_up_coupon,
 						       .publisher = gateway->publisher,
 						       .publish = publisher_submit,
-						       .answer = port_answer,
+						       .answering = gateway,
+						       .answer = port_answer_decided,
 						       .busy = doubt_busy,
 						       .doubt = doubt_until };
 
@@ -449,8 +470,10 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	gateway->codes = lookup_new(gateway->base, config, LOOKUP_CODES);
 	gateway->reads = lookup_new(gateway->base, config, LOOKUP_SHOWING);
 	gateway->publisher = publisher_new(config->amqp_url, publisher_fd);
+	gateway->replicas = replicas_new(gateway->base, config);
 	deciders_make(gateway, config);
 	gateway->status = (struct status_parts){ .redis = gateway->redis,
+						 .replicas = gateway->replicas,
 						 .lookup = gateway->lookup,
 						 .reads = gateway->reads,
 						 .offers = &gateway->offers,
@@ -465,6 +488,8 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 					 .comparison = &gateway->comparisons[0] };
 	known_init(&gateway->known, config->listen, process);
 	gateway->weak_settings = (struct weak_settings){ .redis = gateway->redis,
+							 .has_sentinels = redis_url_has_sentinels(
+								 config->redis_url),
 							 .lookup = gateway->lookup };
 	gateway->gate = gate_new(config);
 	gateway->intake = intake_new(gateway->base, config, gateway->gate, dispatch, gateway);

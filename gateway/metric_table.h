@@ -57,6 +57,8 @@ METRIC(METRIC_SCRIPT_RELOADS, "script_reloads_total", "counter",
 METRIC(METRIC_REDIS_TIMEOUTS, "redis_timeouts_total", "counter",
        "Redis connections closed because a command timed out.")
 METRIC(METRIC_REDIS_UP, "redis_up", "gauge", "Processes connected to Redis.")
+METRIC(METRIC_REPLICAS, "redis_replicas", "gauge",
+       "Replicas of Redis that count for COUPON_REDIS_REPLICAS, summed over the processes.")
 METRIC(METRIC_AMQP_UP, "amqp_up", "gauge", "Processes connected to RabbitMQ.")
 METRIC(METRIC_DATABASE_UP, "database_up", "gauge", "Processes connected to PostgreSQL.")
 METRIC(METRIC_QUEUES_DIFFERING, "queues_differing", "gauge",

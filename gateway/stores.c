@@ -407,7 +407,8 @@ void weak_settings_tick(struct weak_settings *settings, int64_t now_ms)
 
 	if (part_is_due(settings, DURABILITY_REDIS, redis_pool_connects(settings->redis), 1,
 			now_ms))
-		for (int i = 0; (argv[2] = durability_redis_setting(i)); i++)
+		for (int i = 0; (argv[2] = durability_redis_setting(i, settings->has_sentinels));
+		     i++)
 			redis_pool_query(redis_pool_pick(settings->redis), 3, argv, on_config,
 					 settings);
 	if (part_is_due(settings, DURABILITY_POSTGRESQL, lookup_connects_n(settings->lookup),

@@ -113,6 +113,7 @@ int known_leave(struct known *known, int64_t now_ms);
 /* Reads the settings that promises depend on, over each new connection and once a minute. */
 struct weak_settings {
 	struct redis_pool *redis;
+	int has_sentinels;
 	struct lookup *lookup;
 
 	/* Its own. */

@@ -76,11 +76,25 @@ class Sentinels:
             for user in (SENTINEL, REPLICA, "default"):
                 client.execute_command("ACL", "SETUSER", user, state)
 
+    def pid(self, port):
+        return self.stack.pid("redis") if port == self.first else self.children[port].pid
+
+    def other(self, port):
+        return self.first + self.second - port
+
     def kill(self, port):
         if port == self.first:
             self.stack.kill9("redis")
         else:
             self.children[port].kill()
+
+    def start(self, port):
+        """One that was killed, as a replica."""
+        if port == self.first:
+            self.stack.start("redis")
+        else:
+            self.spawn(port, "redis.conf", "--port", port)
+        wait_until(lambda: self.role(port) == ("slave", "up"), 60)
 
     def sentinel_start(self, port):
         folder = self.folder / str(port)

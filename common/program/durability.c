@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define OF_SENTINELS "min-replicas-to-write" /* the last one of Redis */
+
 /*
  * How the services must be set for the promises to hold, those of Redis first. `values` are the
  * sufficient ones, the recommended one first; `lost` is what a weaker one loses. docs/operations.md
@@ -32,6 +34,10 @@ static const struct {
 	  "maxmemory-policy",
 	  { "noeviction" },
 	  "a full Redis may evict a coupon and the slots of its users" },
+	{ DURABILITY_REDIS,
+	  OF_SENTINELS,
+	  { "1", "2", "3", "4" },
+	  "a master that is cut off accepts receives until its lease ends, which are lost" },
 	{ DURABILITY_POSTGRESQL,
 	  "fsync",
 	  { "on" },
@@ -52,9 +58,12 @@ _Static_assert(sizeof(table) / sizeof(table[0]) == DURABILITY_N,
 
 static const char *const part_names[] = { "redis", "postgresql" };
 
-const char *durability_redis_setting(int i)
+const char *durability_redis_setting(int i, int has_sentinels)
 {
-	return i < DURABILITY_N && table[i].part == DURABILITY_REDIS ? table[i].setting : NULL;
+	if (i >= DURABILITY_N || table[i].part != DURABILITY_REDIS)
+		return NULL;
+	return has_sentinels || strcmp(table[i].setting, OF_SENTINELS) != 0 ? table[i].setting
+									    : NULL;
 }
 
 static int is_weak(int i, const char *value)

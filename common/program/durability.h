@@ -7,7 +7,7 @@
 
 #include <cjson/cJSON.h>
 
-#define DURABILITY_N 6
+#define DURABILITY_N 7
 #define DURABILITY_VALUE_SIZE 48
 
 enum durability_part { DURABILITY_REDIS, DURABILITY_POSTGRESQL };
@@ -19,8 +19,11 @@ struct durability {
 	int unknown_logged[2];
 };
 
-/* The settings of Redis that are to be read, from `i` = 0 on; NULL: these were all. */
-const char *durability_redis_setting(int i);
+/*
+ * The settings of Redis that are to be read, from `i` = 0 on; NULL: these were all. With Sentinels
+ * there is one more.
+ */
+const char *durability_redis_setting(int i, int has_sentinels);
 
 /* A new connection: the settings of its server are unknown. */
 void durability_begin(struct durability *durability, enum durability_part part);

@@ -156,6 +156,9 @@ SETTING_NUMBER(batch_receives_max, "COUPON_BATCH_RECEIVES_MAX", "batch-receives-
 	       1, 256, "maximum requests for one coupon in one script call")
 SETTING_NUMBER(calls_per_coupon_max, "COUPON_CALLS_PER_COUPON_MAX", "calls-per-coupon-max", GATEWAY,
 	       8, 1, 64, "maximum script calls in flight for one coupon")
+SETTING_NUMBER(redis_replicas, "COUPON_REDIS_REPLICAS", "redis-replicas", GATEWAY, 0, 0, 16,
+	       "number of replicas of Redis that must have a receive before it is answered "
+	       "accepted; 0: it is answered when Redis has it")
 SETTING_NUMBER(redis_connections, "COUPON_REDIS_CONNECTIONS", "redis-connections", GATEWAY, 4, 1,
 	       16, "Redis connections per process; a call uses the one with the least in flight")
 SETTING_NUMBER(call_timeout_ms, "COUPON_CALL_TIMEOUT_MS", "call-timeout-ms", GATEWAY, 2000, 10,

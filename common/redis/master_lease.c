@@ -104,14 +104,9 @@ static void *run(void *argument)
 void master_lease_keep(const char *redis_url)
 {
 	struct keeping *keeping;
-	struct redis_url url;
 	pthread_t thread;
-	size_t sentinels_n;
 
-	redis_url_need(&url, redis_url);
-	sentinels_n = url.sentinels_n;
-	redis_url_fini(&url);
-	if (sentinels_n == 0)
+	if (!redis_url_has_sentinels(redis_url))
 		return;
 	keeping = checked(calloc(1, sizeof(*keeping)));
 	keeping->redis = redis_client_new(redis_url, redis_failed);

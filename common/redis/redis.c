@@ -236,6 +236,11 @@ void redis_url_need(struct redis_url *url, const char *text)
 			HIREDIS_MAJOR, HIREDIS_MINOR);
 }
 
+int redis_url_has_sentinels(const char *text)
+{
+	return after(text, "redis+sentinel://") || after(text, "rediss+sentinel://");
+}
+
 void redis_url_fini(struct redis_url *url)
 {
 	free(url->host);

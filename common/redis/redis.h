@@ -45,6 +45,7 @@ enum coupon_key {
 #define GATEWAYS_KEY "couponmq:gateways"  /* hash: gateway to the process that it reported to */
 #define KEYS_KEY "couponmq:keys"          /* hash: API key to its record; `version` */
 #define MASTER_LEASE_KEY "couponmq:lease" /* hash: see lua/master_lease.lua */
+#define REPLICAS_KEY "couponmq:replicas"  /* string: empty; what WAIT waits for */
 #define ASKED_KEY "couponmq:asked"        /* set: coupons that clients ask for in vain */
 
 /* The name of one key. Returns `out`. */
@@ -98,6 +99,7 @@ int redis_url_parse(struct redis_url *url, const char *text);
  */
 void redis_url_need(struct redis_url *url, const char *text);
 void redis_url_fini(struct redis_url *url);
+int redis_url_has_sentinels(const char *text); /* of one that is right */
 
 #define REDIS_RUN_ID_SIZE 41
 #define REDIS_WORD_SIZE 16

@@ -32,6 +32,7 @@ struct answer {
 	int64_t asked_ms, answered_ms; /* 0: nothing yet */
 	char host[SENTINEL_HOST_SIZE];
 	int port; /* 0: it does not know the name */
+	int spare_n;
 	char error[SENTINEL_ERROR_SIZE];
 };
 
@@ -139,6 +140,10 @@ static void view_update(struct sentinels *all, int64_t now_ms)
 		log_warn("redis_master_unknown", LOG_S("name", all->name),
 			 LOG_S("why", "no majority of the Sentinels names one"));
 	}
+	view->spare_n = 0;
+	for (size_t i = 0; i < all->n; i++)
+		if (is_fresh(&all->answers[i], now_ms) && all->answers[i].spare_n > view->spare_n)
+			view->spare_n = all->answers[i].spare_n;
 	view->is_agreed = agreed != NULL;
 	view->asked_ms = asked_ms;
 	view->is_named = named != NULL;
@@ -225,6 +230,39 @@ static int address_take(const redisReply *reply, struct answer *answer)
 	return answer->port > 0 && answer->port < 65536 ? 0 : -1;
 }
 
+/* A value of a flat list of names and values; "": it is absent. */
+static const char *value_of(const redisReply *list, const char *name)
+{
+	for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i + 1 < list->elements; i += 2)
+		if (list->element[i]->type == REDIS_REPLY_STRING &&
+		    list->element[i + 1]->type == REDIS_REPLY_STRING &&
+		    strcmp(list->element[i]->str, name) == 0)
+			return list->element[i + 1]->str;
+	return "";
+}
+
+static int spare_count(const redisReply *replicas)
+{
+	int n = 0;
+
+	for (size_t i = 0; replicas->type == REDIS_REPLY_ARRAY && i < replicas->elements; i++)
+		n += strcmp(value_of(replicas->element[i], "slave-priority"), "0") == 0 &&
+		     !strstr(value_of(replicas->element[i], "flags"), "s_down");
+	return n;
+}
+
+static int replicas_ask(struct sentinel *sentinel, struct answer *got, char *error)
+{
+	const char *argv[] = { "SENTINEL", "replicas", sentinel->all->name };
+	redisReply *reply = redisCommandArgv(sentinel->connection, 3, argv, NULL);
+
+	if (!reply)
+		return fail(sentinel, sentinel->connection->errstr, error);
+	got->spare_n = spare_count(reply);
+	freeReplyObject(reply);
+	return 0;
+}
+
 /* 0, or -1: `answer` has a sentence, and what the Sentinel said before is left as it was. */
 static int ask(struct sentinel *sentinel, struct answer *answer)
 {
@@ -243,6 +281,8 @@ static int ask(struct sentinel *sentinel, struct answer *answer)
 	else if (address_take(reply, &got))
 		rc = fail(sentinel, "it knows no master of this name", answer->error);
 	freeReplyObject(reply);
+	if (rc == 0)
+		rc = replicas_ask(sentinel, &got, answer->error);
 	if (rc == 0) {
 		got.answered_ms = clock_monotonic_ms();
 		*answer = got;

@@ -35,6 +35,7 @@ struct sentinels_view {
 	int64_t since_ms;
 	/* and the latest time after which a majority was asked. */
 	int64_t asked_ms;
+	int spare_n; /* its replicas that answer and are not to be promoted: replica-priority 0 */
 };
 
 /* 0, or -1: none is named; then with a sentence. */

@@ -138,9 +138,10 @@ static void durability_check(struct arm *arm)
 {
 	PGresult *rows = db_ask(arm->db, sql_query_durability);
 	struct durability durability = { 0 };
+	int has_sentinels = redis_url_has_sentinels(arm->ctl->config.redis_url);
 	const char *setting;
 
-	for (int i = 0; (setting = durability_redis_setting(i)); i++)
+	for (int i = 0; (setting = durability_redis_setting(i, has_sentinels)); i++)
 		redis_setting_read(arm, &durability, setting);
 	for (int row = 0; row < PQntuples(rows); row++)
 		durability_tell(&durability, column_text(rows, row, "name"),

@@ -112,7 +112,8 @@ static void request_refuse(struct admission *admission, struct coupon *coupon,
 {
 	receives_end(admission, coupon, 1);
 	admission->waiting--;
-	admission->port.answer(request, &(struct result){ .answer = code });
+	admission->port.answer(admission->port.answering, request,
+			       &(struct result){ .answer = code });
 }
 
 /* Ends a call whose requests have all been refused, accepted, or kept for a look-up. */
@@ -230,9 +231,11 @@ void admission_submit(struct admission *admission, struct request *request)
 	struct coupon *coupon = coupon_table_get(&admission->coupons, request->coupon, now_ms);
 
 	if (coupon && remembers(coupon, request, now_ms))
-		admission->port.answer(request, &(struct result){ .answer = coupon->memory });
+		admission->port.answer(admission->port.answering, request,
+				       &(struct result){ .answer = coupon->memory });
 	else if (!coupon || is_full(admission, coupon))
-		admission->port.answer(request, &(struct result){ .answer = ANSWER_BUSY });
+		admission->port.answer(admission->port.answering, request,
+				       &(struct result){ .answer = ANSWER_BUSY });
 	else
 		request_add(admission, coupon, request);
 }
@@ -352,7 +355,7 @@ static void request_accept(struct admission *admission, struct call *call, struc
 	else if (request->trace_len > 0)
 		trace_context_log(request_trace(request), &result.receive, "accepted");
 	if (request->ack == ACK_ACCEPTED)
-		admission->port.answer(request, &result);
+		admission->port.answer(admission->port.answering, request, &result);
 	else
 		waiters_add(admission->waiters, request, &result.receive, verdict->slot,
 			    verdict->repeated);

@@ -51,7 +51,8 @@ struct admission_port {
 	void (*look_up)(void *lookup, int64_t coupon);
 	struct publisher *publisher;
 	void (*publish)(struct publisher *publisher, struct batch *batch); /* takes the batch */
-	void (*answer)(struct request *request, const struct result *result);
+	void *answering;
+	void (*answer)(void *answering, struct request *request, const struct result *result);
 	/* Recorded for the other processes (coupon_table.h). */
 	void (*busy)(int64_t coupon, int busy);
 	void (*doubt)(int64_t coupon, int64_t until_ms);

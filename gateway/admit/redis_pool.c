@@ -28,14 +28,15 @@ struct redis_pool {
 	struct redis_link *links[LINKS_MAX];
 	size_t links_n;
 	struct admission *admission;
-	char unsettled_max[NUMBER_SIZE]; /* of one coupon in its outbox: none is added */
-	struct bundle_list unsent;       /* until the end of the loop's turn */
-	struct bundle *last;             /* of these; NULL: none */
-	size_t bundles;                  /* unsent, or in flight */
-	size_t calls;                    /* of these bundles */
-	int64_t sent_ms;                 /* the last bundle */
-	struct event *wake;              /* the loop's turn after a pause */
-	struct bundle_command command;   /* the one that is being sent */
+	char unsettled_max[NUMBER_SIZE];   /* of one coupon in its outbox: none is added */
+	struct bundle_list unsent;         /* until the end of the loop's turn */
+	struct bundle *last;               /* of these; NULL: none */
+	size_t bundles;                    /* unsent, or in flight */
+	size_t calls;                      /* of these bundles */
+	int64_t sent_ms;                   /* the last bundle */
+	struct event *wake;                /* the loop's turn after a pause */
+	struct bundle_command command;     /* the one that is being sent */
+	const struct redis_link *deciding; /* whose reply is being taken; NULL: none */
 };
 
 static void command_timed_out(void)
@@ -198,7 +199,11 @@ static void bundle_done(void *context, const redisReply *reply)
 	    bundle_command_again(bundle) == 0)
 		return;
 	if (reply) {
+		struct redis_pool *pool = bundle->pool;
+
+		pool->deciding = bundle->link;
 		bundle_replied(bundle, reply);
+		pool->deciding = NULL;
 	} else {
 		metrics_add(METRIC_CALLS_LOST, 1);
 		bundle_end(bundle, admission_lost);
@@ -310,6 +315,11 @@ const char *redis_pool_run_id(const struct redis_pool *pool)
 		    strcmp(redis_link_run_id(pool->links[i]), run_id) != 0)
 			return NULL;
 	return run_id;
+}
+
+const char *redis_pool_decided_by(const struct redis_pool *pool)
+{
+	return pool->deciding ? redis_link_run_id(pool->deciding) : NULL;
 }
 
 uint64_t redis_pool_connects(const struct redis_pool *pool)

@@ -52,6 +52,12 @@ uint64_t redis_pool_connects_n(const struct redis_pool *pool); /* of all of them
  */
 const char *redis_pool_run_id(const struct redis_pool *pool);
 
+/*
+ * The process that has decided what is answered now, while admission takes the end of a call; else
+ * NULL.
+ */
+const char *redis_pool_decided_by(const struct redis_pool *pool);
+
 /* Sends and writes what was gathered. To be called once at the end of every loop turn. */
 void redis_pool_flush(struct redis_pool *pool);
 

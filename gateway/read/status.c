@@ -22,6 +22,8 @@ struct query {
 	int complete;
 	int in_doubt;  /* at the start: a request may have taken effect after Redis was read */
 	char *records; /* of the user, from Redis; NULL: none */
+	const struct redis_link *link;  /* to Redis; NULL: none */
+	char run_id[REDIS_RUN_ID_SIZE]; /* of the process that had the records */
 	/* Of `coupon`: */
 	cJSON *object; /* the reply, before the offer is known */
 	struct offer_asker asker;
@@ -31,6 +33,20 @@ struct query {
 static void query_answer(struct query *query, enum answer answer, const char *status, cJSON *object)
 {
 	request_answer_object(query->request, answer, status, object);
+	free(query->records);
+	free(query);
+}
+
+/* The answer names a receive that only Redis has. */
+static void query_answer_in_flight(struct query *query, const char *status, cJSON *object)
+{
+	struct replicas *replicas = query->parts->replicas;
+
+	if (!replicas) {
+		query_answer(query, ANSWER_OK, status, object);
+		return;
+	}
+	replicas_hold_object(replicas, query->run_id, query->request, status, object);
 	free(query->records);
 	free(query);
 }
@@ -97,8 +113,7 @@ static void answer_by_redis(struct query *query)
 
 	while (slot_next(&at, &record) == 0) {
 		if (same_receive(&query->request->receive, &record)) {
-			query_answer(query, ANSWER_OK, "accepted",
-				     in_flight_object(query, &record));
+			query_answer_in_flight(query, "accepted", in_flight_object(query, &record));
 			return;
 		}
 	}
@@ -162,13 +177,14 @@ static void on_receive(void *context, const PGresult *rows)
 	}
 }
 
-/* The receives in flight are those that Redis has and PostgreSQL has not. */
-static void receives_add(cJSON *receives, const struct query *query, const PGresult *rows)
+/* The receives in flight are those that Redis has and PostgreSQL has not. Returns how many. */
+static int receives_add(cJSON *receives, const struct query *query, const PGresult *rows)
 {
 	const struct request *request = query->request;
 	const char *at = query->records;
 	struct receive receive;
 	struct slot record;
+	int in_flight = 0;
 
 	for (int row = 0; row < PQntuples(rows); row++) {
 		row_receive(rows, row, request->coupon, &request->user, &receive);
@@ -187,7 +203,9 @@ static void receives_add(cJSON *receives, const struct query *query, const PGres
 		object = in_flight_object(query, &record);
 		cJSON_AddStringToObject(object, "state", "accepted");
 		cJSON_AddItemToArray(receives, object);
+		in_flight++;
 	}
+	return in_flight;
 }
 
 static void on_user(void *context, const PGresult *rows)
@@ -195,6 +213,7 @@ static void on_user(void *context, const PGresult *rows)
 	struct query *query = context;
 	cJSON *object, *receives;
 	char id[ID_SIZE];
+	int in_flight;
 
 	if (!rows) {
 		fail_by_lookup(query);
@@ -210,10 +229,13 @@ static void on_user(void *context, const PGresult *rows)
 	cJSON_AddStringToObject(object, "coupon", id);
 	cJSON_AddStringToObject(object, "user", query->request->user.text);
 	receives = cJSON_AddArrayToObject(object, "receives");
-	receives_add(receives, query, rows);
+	in_flight = receives_add(receives, query, rows);
 	if (cJSON_GetArraySize(receives) == 0)
 		cJSON_AddBoolToObject(object, "final", none_is_final(query));
-	query_answer(query, ANSWER_OK, NULL, object);
+	if (in_flight > 0)
+		query_answer_in_flight(query, NULL, object);
+	else
+		query_answer(query, ANSWER_OK, NULL, object);
 }
 
 static void outcome_look_up(struct query *query)
@@ -271,6 +293,8 @@ static void on_records(void *context, const redisReply *reply)
 	--*query->parts->in_redis;
 	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2) {
 		query->redis_answered = 1;
+		snprintf(query->run_id, sizeof(query->run_id), "%s",
+			 redis_link_run_id(query->link));
 		if (reply->element[0]->type == REDIS_REPLY_STRING)
 			check((query->records = strdup(reply->element[0]->str)) != NULL);
 		query->complete = is_text(reply->element[1], "complete") &&
@@ -421,6 +445,7 @@ void status_answer(const struct status_parts *parts, struct request *request)
 
 	*query = (struct query){ .parts = parts,
 				 .request = request,
+				 .link = link,
 				 .in_doubt = is_status && in_doubt(parts, request->coupon),
 				 .asker = { .done = on_offer, .context = query } };
 	admission_seen(parts->admission, request->coupon, &generation, &seq);

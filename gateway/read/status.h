@@ -11,11 +11,13 @@
 
 #include "gateway/admit/admission.h"
 #include "gateway/admit/redis_pool.h"
+#include "gateway/admit/replicas.h"
 #include "gateway/read/coupons.h"
 
 /* What they use. */
 struct status_parts {
 	struct redis_pool *redis;
+	struct replicas *replicas; /* NULL: none are waited for */
 	struct lookup *lookup;
 	struct lookup *reads; /* of what is only shown; not for `status` */
 	struct offers *offers;

@@ -56,6 +56,22 @@ MUTANTS = [
         "tests/e2e/test_e2e_answers.py::test_unknown_and_the_retry_with_the_key_consumes_once",
     ),
     mutant(
+        "P10",
+        "the replication history of the Redis that a coupon is bound to",
+        "common/redis/redis.c",
+        "RUN_ID_PART, process, RUN_ID_PART,\n\t\t history);",
+        "RUN_ID_PART, process, RUN_ID_PART,\n\t\t process);",
+        "unit_test_redis_reply::test_process",
+    ),
+    mutant(
+        "P10",
+        "the term of the lease in the run id",
+        "common/redis/redis.c",
+        "if (is_of(lease, run_id))",
+        "if (0)",
+        "unit_test_redis_reply::test_the_run_id_has_the_term_of_its_lease",
+    ),
+    mutant(
         "P7",
         "the errors after which a script may have run",
         "common/redis/redis.c",

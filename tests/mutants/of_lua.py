@@ -10,6 +10,7 @@ CODES = "tests/lua/test_script_codes.py::"
 VERIFY = "tests/lua/test_script_keeper.py::"
 KEEPER = "tests/lua/test_script_keeper.py::"
 KEYS = "tests/lua/test_script_keys.py::"
+LEASE = "tests/lua/test_script_master_lease.py::"
 
 MUTANTS = [
     mutant(
@@ -364,5 +365,37 @@ MUTANTS = [
         "if installation ~= ARGV[1] then",
         "if false then",
         KEYS + "test_of_another_installation",
+    ),
+    mutant(
+        "P3",
+        "the lease of a master, in the scripts of gateways",
+        "lua/prelude.lua",
+        "if from and (now < tonumber(from) or now >= tonumber(to)) then",
+        "if false then",
+        LEASE + "test_outside_of_it_nothing_is_issued_or_read",
+    ),
+    mutant(
+        "P3",
+        "the end of a lease, after which it is not extended",
+        "lua/master_lease.lua",
+        "if c[1] == ARGV[1] and now >= since and now < to then",
+        "if c[1] == ARGV[1] then",
+        LEASE + "test_one_that_has_ended_is_never_extended",
+    ),
+    mutant(
+        "P3",
+        "the process of a lease",
+        "lua/master_lease.lua",
+        "if c[1] == ARGV[1] and now >= since",
+        "if now >= since",
+        LEASE + "test_that_of_another_process_is_no_lease",
+    ),
+    mutant(
+        "P3",
+        "the time from which a renewal of a lease counts",
+        "lua/master_lease.lua",
+        "if now < from or now >= from + lease_ms then",
+        "if false then",
+        LEASE + "test_a_renewal_that_sat_in_a_socket_is_late",
     ),
 ]

@@ -143,6 +143,12 @@ static void gateway_tick(void *context, uint64_t incarnation, uint64_t b)
 	event_at(sim.now_ms + 50, gateway_tick, NULL, incarnation, 0);
 }
 
+static void port_answer(void *answering, struct request *request, const struct result *result)
+{
+	(void)answering;
+	client_answered(request, result);
+}
+
 static void gateway_start(void)
 {
 	static const struct admission_port port = {
@@ -152,7 +158,7 @@ static void gateway_start(void)
 		.send = port_send,
 		.look_up = port_look_up,
 		.publish = port_publish,
-		.answer = client_answered,
+		.answer = port_answer,
 		.report = port_report,
 		.ask = port_ask,
 		.busy = port_busy,

@@ -1,0 +1,246 @@
+/*
+ *	held ──▶ INFO ──▶ its reply: SET and WAIT, which cover all that is held by then
+ *	                                 └──▶ enough: answered; else `unknown`, and `is_short`
+ *
+ * One such round is in flight at a time, so answers gather while Redis waits for its replicas.
+ * While it is short, rounds go on without answers.
+ */
+#include "gateway/admit/replicas.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log/log.h"
+#include "common/message/number.h"
+#include "common/redis/link.h"
+#include "common/redis/sentinel.h"
+#include "embed.h"
+#include "gateway/metrics.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#define SILENT_S 3   /* after which a replica is not waited for */
+#define AGAIN_MS 100 /* between two rounds while it is short */
+#define TROUBLE_SIZE 128
+
+struct held {
+	STAILQ_ENTRY(held) next;
+	struct request *request;
+	struct result result;
+	const char *status; /* of the object */
+	cJSON *object;      /* NULL: an issue */
+	char run_id[REDIS_RUN_ID_SIZE];
+};
+
+STAILQ_HEAD(held_list, held);
+
+struct replicas {
+	struct redis_link *link;
+	struct sentinels *sentinels; /* NULL: none */
+	int wanted;
+	int64_t timeout_ms;
+	struct held_list held, covered; /* by the WAIT in flight */
+	int is_asking;                  /* a round is in flight */
+	int needed;                     /* by the WAIT in flight */
+	int is_short;
+	int64_t ended_ms; /* the last round */
+	char trouble[TROUBLE_SIZE];
+};
+
+static void command_timed_out(void)
+{
+	metrics_add(METRIC_REDIS_TIMEOUTS, 1);
+}
+
+struct replicas *replicas_new(struct event_base *base, const struct config *config)
+{
+	const struct redis_link_options options = { .base = base,
+						    .url = config->redis_url,
+						    .timeout_ms = config->call_timeout_ms,
+						    .script = lua_ask,
+						    .timed_out = command_timed_out };
+	struct replicas *replicas;
+	struct redis_url url;
+
+	if (config->redis_replicas == 0)
+		return NULL;
+	replicas = checked(calloc(1, sizeof(*replicas)));
+	STAILQ_INIT(&replicas->held);
+	STAILQ_INIT(&replicas->covered);
+	replicas->wanted = (int)config->redis_replicas;
+	replicas->is_short = 1;
+	snprintf(replicas->trouble, sizeof(replicas->trouble), "none is known yet");
+	replicas->timeout_ms = config->call_timeout_ms / 2;
+	replicas->link = redis_link_new(&options);
+	redis_url_need(&url, config->redis_url);
+	if (url.sentinels_n > 0)
+		replicas->sentinels = sentinels_of(&url);
+	redis_url_fini(&url);
+	return replicas;
+}
+
+static void held_add(struct replicas *replicas, const char *run_id, const struct held *held)
+{
+	struct held *copy = checked(malloc(sizeof(*copy)));
+
+	*copy = *held;
+	snprintf(copy->run_id, sizeof(copy->run_id), "%s", run_id ? run_id : "");
+	STAILQ_INSERT_TAIL(&replicas->held, copy, next);
+}
+
+void replicas_hold(struct replicas *replicas, const char *run_id, struct request *request,
+		   const struct result *result)
+{
+	held_add(replicas, run_id, &(struct held){ .request = request, .result = *result });
+}
+
+void replicas_hold_object(struct replicas *replicas, const char *run_id, struct request *request,
+			  const char *status, cJSON *object)
+{
+	held_add(replicas, run_id,
+		 &(struct held){ .request = request, .status = status, .object = object });
+}
+
+static void held_end(struct held *held, int is_replicated)
+{
+	if (held->object && is_replicated) {
+		request_answer_object(held->request, ANSWER_OK, held->status, held->object);
+	} else if (held->object) {
+		cJSON_Delete(held->object);
+		request_fail(held->request, ANSWER_UNAVAILABLE,
+			     "too few replicas of Redis have the receive");
+	} else {
+		if (!is_replicated)
+			held->result.answer = ANSWER_UNKNOWN;
+		metrics_issue_time(clock_monotonic_us() - held->request->begun_us);
+		request_answer(held->request, &held->result);
+	}
+	free(held);
+}
+
+/* Those of the process that the connection leads to, or all others. */
+static void covered_end(struct replicas *replicas, int is_replicated)
+{
+	const char *run_id = redis_link_run_id(replicas->link);
+	struct held *held;
+
+	while ((held = STAILQ_FIRST(&replicas->covered))) {
+		STAILQ_REMOVE_HEAD(&replicas->covered, next);
+		held_end(held, is_replicated && strcmp(held->run_id, run_id) == 0);
+	}
+}
+
+static void round_end(struct replicas *replicas, int is_replicated, const char *trouble)
+{
+	replicas->is_asking = 0;
+	replicas->ended_ms = clock_monotonic_ms();
+	if (!is_replicated && !replicas->is_short)
+		log_warn("replicas_short", LOG_I("wanted", replicas->wanted),
+			 LOG_S("why", trouble));
+	else if (is_replicated && replicas->is_short)
+		log_info("replicas_enough", LOG_I("wanted", replicas->wanted));
+	replicas->is_short = !is_replicated;
+	snprintf(replicas->trouble, sizeof(replicas->trouble), "%s", trouble);
+	covered_end(replicas, is_replicated);
+}
+
+static void on_wait(void *context, const redisReply *reply)
+{
+	struct replicas *replicas = context;
+	int has = reply && reply->type == REDIS_REPLY_INTEGER ? (int)reply->integer : -1;
+	char trouble[TROUBLE_SIZE] = "";
+
+	if (has < 0)
+		snprintf(trouble, sizeof(trouble), "WAIT: %s",
+			 reply && reply->str ? reply->str : "no reply");
+	else if (has < replicas->needed)
+		snprintf(trouble, sizeof(trouble), "%d of %d replicas have what Redis has", has,
+			 replicas->needed);
+	round_end(replicas, has >= replicas->needed, trouble);
+}
+
+static void on_set(void *context, const redisReply *reply)
+{
+	(void)context;
+	(void)reply; /* without it WAIT has no effect either */
+}
+
+/* The replicas that are online, and were heard of in the last seconds. */
+static int online_count(const char *info)
+{
+	int n = 0, lag;
+	char state[32];
+
+	for (const char *line = strstr(info, "\nslave"); line; line = strstr(line + 1, "\nslave"))
+		if (sscanf(line,
+			   "\nslave%*d:ip=%*[^,],port=%*[^,],state=%31[^,],offset=%*[^,],lag=%d",
+			   state, &lag) == 2 &&
+		    strcmp(state, "online") == 0 && lag <= SILENT_S)
+			n++;
+	return n;
+}
+
+/* Of these, those that the Sentinels do not promote. */
+static int spare_count(const struct replicas *replicas)
+{
+	struct sentinels_view view;
+	char error[SENTINEL_ERROR_SIZE];
+
+	return replicas->sentinels && sentinels_view(replicas->sentinels, &view, error) == 0
+		       ? view.spare_n
+		       : 0;
+}
+
+static void on_info(void *context, const redisReply *reply)
+{
+	struct replicas *replicas = context;
+	int is_info = reply && reply->type == REDIS_REPLY_STRING;
+	int online = is_info ? online_count(reply->str) : 0, spare = spare_count(replicas);
+	char needed[NUMBER_SIZE], timeout[NUMBER_SIZE], trouble[TROUBLE_SIZE];
+	const char *set[] = { "SET", REPLICAS_KEY, "" };
+	const char *wait[] = { "WAIT", number_text(online, needed),
+			       number_text(replicas->timeout_ms, timeout) };
+
+	STAILQ_CONCAT(&replicas->covered, &replicas->held);
+	replicas->needed = online;
+	metrics_set(METRIC_REPLICAS, online - spare);
+	if (online - spare < replicas->wanted) {
+		snprintf(trouble, sizeof(trouble), "%d replicas are online, and %d wanted",
+			 online - spare, replicas->wanted);
+		round_end(replicas, 0, is_info ? trouble : "INFO: no reply");
+	} else if (redis_link_command(replicas->link, 3, set, NULL, on_set, replicas) ||
+		   redis_link_command(replicas->link, 3, wait, NULL, on_wait, replicas)) {
+		round_end(replicas, 0, "Redis is unreachable");
+	}
+}
+
+static int is_due(const struct replicas *replicas)
+{
+	if (replicas->is_asking)
+		return 0;
+	if (replicas->is_short)
+		return clock_monotonic_ms() - replicas->ended_ms >= AGAIN_MS;
+	return !STAILQ_EMPTY(&replicas->held);
+}
+
+void replicas_flush(struct replicas *replicas)
+{
+	const char *info[] = { "INFO", "replication" };
+
+	if (is_due(replicas)) {
+		replicas->is_asking = 1;
+		if (redis_link_trouble(replicas->link) ||
+		    redis_link_command(replicas->link, 2, info, NULL, on_info, replicas)) {
+			STAILQ_CONCAT(&replicas->covered, &replicas->held);
+			round_end(replicas, 0, "Redis is unreachable");
+		}
+	}
+	redis_link_flush(replicas->link);
+}
+
+const char *replicas_trouble(const struct replicas *replicas)
+{
+	return replicas && replicas->is_short ? replicas->trouble : NULL;
+}
