@@ -1,15 +1,42 @@
 #include "common/changes.h"
 
-#include "common/message/number.h"
 #include "common/redis/redis.h"
 #include "embed.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void installation_take(struct changes *changes, const char *text)
 {
 	if (strlen(text) < INSTALLATION_SIZE)
 		strcpy(changes->installation, text);
+}
+
+/* -1 when it is malformed: then no server is known. */
+static int server_part_take(struct postgres_server *server, const char *name, const char *text)
+{
+	if (strcmp(name, "timeline") == 0)
+		return number_parse(text, UINT32_MAX, &server->timeline);
+	if (strlen(text) >= SYSTEM_SIZE)
+		return -1;
+	strcpy(server->system, text);
+	return 0;
+}
+
+int server_equals(const struct postgres_server *server, const struct postgres_server *other)
+{
+	return server->timeline == other->timeline && strcmp(server->system, other->system) == 0;
+}
+
+const char *server_text(const struct postgres_server *server, char text[SERVER_TEXT_SIZE])
+{
+	if (server->timeline == 0 || !*server->system)
+		*text = '\0';
+	else
+		snprintf(text, SERVER_TEXT_SIZE, "%s:%" PRId64, server->system, server->timeline);
+	return text;
 }
 
 /* 0, or -1 when it is malformed. */
@@ -43,6 +70,8 @@ void changes_raise(struct changes *changes, const struct changes *by)
 			changes->num[i] = by->num[i];
 	if (*by->installation)
 		installation_take(changes, by->installation);
+	if (*by->server.system)
+		changes->server = by->server;
 }
 
 /* Whether Redis refuses to read the key because it is of another type. */
@@ -59,6 +88,10 @@ int changes_copy_take(struct changes *copy, const redisReply *reply)
 	for (size_t i = 0; i + 1 < reply->elements; i += 2)
 		if (strcmp(reply->element[i]->str, "installation") == 0)
 			installation_take(copy, reply->element[i + 1]->str);
+		else if (strcmp(reply->element[i]->str, "system") == 0 ||
+			 strcmp(reply->element[i]->str, "timeline") == 0)
+			server_part_take(&copy->server, reply->element[i]->str,
+					 reply->element[i + 1]->str);
 		else
 			pair_take(copy, reply->element[i]->str, reply->element[i + 1]->str);
 	return 0;
@@ -85,6 +118,10 @@ enum relation changes_replied(const char *word)
 		return RELATION_OWN;
 	if (strcmp(word, "foreign") == 0)
 		return RELATION_FOREIGN;
+	if (strcmp(word, "old") == 0)
+		return RELATION_OLD;
+	if (strcmp(word, "other") == 0)
+		return RELATION_OTHER;
 	return strcmp(word, "unclaimed") == 0 ? RELATION_UNCLAIMED : RELATION_UNKNOWN;
 }
 
@@ -101,9 +138,11 @@ static enum relation changes_eval(struct redis_client *redis, int argc, const ch
 enum relation changes_copy(struct redis_client *redis, const struct changes *changes,
 			   const struct changes *copy)
 {
-	char texts[CHANGES_STRIPES][2][NUMBER_SIZE];
-	const char *argv[2 + 2 * CHANGES_STRIPES] = { changes->installation, "" };
-	int n = 2;
+	char texts[CHANGES_STRIPES][2][NUMBER_SIZE], server[SERVER_TEXT_SIZE];
+	const char *argv[4 + 2 * CHANGES_STRIPES] = { changes->installation, "",
+						      server_text(&changes->server, server),
+						      "newer" };
+	int n = 4;
 
 	for (int i = 0; i < CHANGES_STRIPES; i++) {
 		if (changes->num[i] <= copy->num[i])
@@ -111,7 +150,9 @@ enum relation changes_copy(struct redis_client *redis, const struct changes *cha
 		argv[n++] = number_text(i, texts[i][0]);
 		argv[n++] = number_text(changes->num[i], texts[i][1]);
 	}
-	return n == 2 ? RELATION_OWN : changes_eval(redis, n, argv);
+	if (n == 4 && server_equals(&changes->server, &copy->server))
+		return RELATION_OWN;
+	return changes_eval(redis, n, argv);
 }
 
 int changes_copy_raise(struct redis_client *redis, const struct changes *changes,
@@ -119,7 +160,7 @@ int changes_copy_raise(struct redis_client *redis, const struct changes *changes
 {
 	enum relation relation = changes_copy(redis, changes, copy);
 
-	if (relation == RELATION_FOREIGN)
+	if (relation == RELATION_FOREIGN || relation == RELATION_OLD || relation == RELATION_OTHER)
 		return -1;
 	return relation != RELATION_UNKNOWN || redis_client_is_open(redis) ? 0 : -1;
 }
@@ -127,8 +168,24 @@ int changes_copy_raise(struct redis_client *redis, const struct changes *changes
 enum relation changes_claim(struct redis_client *redis, const char *installation,
 			    const char *instead_of)
 {
-	return changes_eval(redis, 2,
-			    (const char *[]){ installation, instead_of ? instead_of : "none" });
+	return changes_eval(redis, 4,
+			    (const char *[]){ installation, instead_of ? instead_of : "none", "",
+					      "newer" });
+}
+
+enum relation changes_follow(struct redis_client *redis, const struct changes *changes,
+			     enum follow follow)
+{
+	static const char *const words[] = { [FOLLOW_LOOK] = "look",
+					     [FOLLOW_NEWER] = "newer",
+					     [FOLLOW_OTHER] = "other",
+					     [FOLLOW_ANY] = "any" };
+	char server[SERVER_TEXT_SIZE];
+
+	return changes_eval(redis, 4,
+			    (const char *[]){ changes->installation, "",
+					      server_text(&changes->server, server),
+					      words[follow] });
 }
 
 void changes_take(struct changes *changes, const PGresult *rows)
@@ -136,8 +193,11 @@ void changes_take(struct changes *changes, const PGresult *rows)
 	memset(changes, 0, sizeof(*changes));
 	for (int i = 0; i < PQntuples(rows); i++)
 		pair_take(changes, PQgetvalue(rows, i, 0), PQgetvalue(rows, i, 1));
-	if (PQntuples(rows) > 0)
-		installation_take(changes, PQgetvalue(rows, 0, 3));
+	if (PQntuples(rows) == 0)
+		return;
+	installation_take(changes, PQgetvalue(rows, 0, 3));
+	server_part_take(&changes->server, "system", PQgetvalue(rows, 0, 5));
+	changes->server.timeline = strtoll(PQgetvalue(rows, 0, 6), NULL, 10);
 }
 
 enum relation changes_relate(enum relation before, const struct changes *changes,

@@ -5,9 +5,15 @@
  *
  * With them goes the id of the installation: a PostgreSQL and a Redis with different ones do not
  * belong together, and their numbers cannot be compared. A Redis that has none is empty, or new.
+ *
+ * And the server that Redis follows: its cluster, and its timeline, which grows with each promotion
+ * of a standby. One that is not followed is followed before its numbers are compared: from then on
+ * the server before it can copy nothing (lua/changes.lua), so what it commits in vain is removed
+ * from no outbox, and what it had copied until then is compared.
  */
 #pragma once
 
+#include "common/message/number.h"
 #include "common/redis/client.h"
 
 #include <libpq-fe.h>
@@ -17,9 +23,19 @@
 
 #define INSTALLATION_SIZE 37 /* a UUID */
 
+#define SYSTEM_SIZE 21 /* a bigint */
+
+struct postgres_server {
+	char system[SYSTEM_SIZE]; /* of its cluster, pg_control_system(); empty: not known */
+	int64_t timeline;         /* 0: it is a standby */
+};
+
+#define SERVER_TEXT_SIZE (SYSTEM_SIZE + NUMBER_SIZE)
+
 struct changes {
 	int64_t num[CHANGES_STRIPES];         /* 0: none */
 	char installation[INSTALLATION_SIZE]; /* empty: none, or not known */
+	struct postgres_server server;        /* of a copy: the one that is followed */
 };
 
 /* What the Redis of a program is to its PostgreSQL. */
@@ -27,14 +43,31 @@ enum relation {
 	RELATION_UNKNOWN,   /* one of them was never reached */
 	RELATION_UNCLAIMED, /* Redis has no id: nothing is copied */
 	RELATION_OWN,
-	RELATION_FOREIGN /* of another installation: nothing is changed anywhere */
+	RELATION_FOREIGN, /* of another installation: nothing is changed anywhere */
+	RELATION_OLD,     /* the server is an old one, and another is followed: the same */
+	RELATION_OTHER    /* the server is of a cluster that is not followed, by its `follow` */
 };
 
 #define RELATION_FOREIGN_TEXT "Redis belongs to another installation than PostgreSQL"
+#define RELATION_OLD_TEXT                                                                     \
+	"this PostgreSQL is an old primary: another was promoted, or took its place, and is " \
+	"followed"
+#define SERVER_STANDBY_TEXT "PostgreSQL is a standby, which cannot be changed"
+#define SERVER_OLD_MEND                                                                        \
+	"stop this server, or correct DATABASE_URL; if it shall take the place of the other, " \
+	"couponctl recover --all --this-server"
+
+/* Which server Redis follows from now on, besides the one that it follows, and the first. */
+enum follow {
+	FOLLOW_LOOK,  /* as it is */
+	FOLLOW_NEWER, /* one with a higher timeline, of the same cluster */
+	FOLLOW_OTHER, /* or of another cluster: one that is not behind */
+	FOLLOW_ANY    /* an old one, too */
+};
 
 /* Adds 'STRIPE:NUM', as change_note() returns it. 0, or -1 when it is malformed. */
 int changes_add(struct changes *changes, const char *text);
-/* Raises each number to that of `by`, and takes its id when it has one. */
+/* Raises each number to that of `by`, and takes its id and its server when it has them. */
 void changes_raise(struct changes *changes, const struct changes *by);
 
 /*
@@ -47,14 +80,14 @@ int changes_copy_read(struct changes *copy, struct redis_client *redis);
 int changes_copy_take(struct changes *copy, const redisReply *reply);
 /*
  * Raises the copies of the numbers that have grown: lua/changes.lua. RELATION_OWN: they are copied,
- * or none has grown; RELATION_UNKNOWN: Redis has failed, and may have copied them; else nothing was
- * copied.
+ * or none has grown and the copy is of this server; RELATION_UNKNOWN: Redis has failed, and may
+ * have copied them; else nothing was copied.
  */
 enum relation changes_copy(struct redis_client *redis, const struct changes *changes,
 			   const struct changes *copy);
 /*
  * The same. 0, also when Redis belongs to nobody; or -1: also when it belongs to another
- * installation.
+ * installation, or follows another server.
  */
 int changes_copy_raise(struct redis_client *redis, const struct changes *changes,
 		       const struct changes *copy);
@@ -64,6 +97,15 @@ int changes_copy_raise(struct redis_client *redis, const struct changes *changes
  */
 enum relation changes_claim(struct redis_client *redis, const char *installation,
 			    const char *instead_of);
+/*
+ * Has Redis follow this server, no standby. RELATION_OWN: it does (FOLLOW_LOOK: or would), and what
+ * the copy has from then on is final for all servers before it; RELATION_UNKNOWN: Redis has failed.
+ */
+enum relation changes_follow(struct redis_client *redis, const struct changes *changes,
+			     enum follow follow);
+int server_equals(const struct postgres_server *server, const struct postgres_server *other);
+/* 'SYSTEM:TIMELINE'; "" of a standby and of none. Returns `text`. */
+const char *server_text(const struct postgres_server *server, char text[SERVER_TEXT_SIZE]);
 /* The relation by the word that lua/changes.lua replied. */
 enum relation changes_replied(const char *word);
 /* Takes the rows of sql_query_change_counts. */

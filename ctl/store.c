@@ -48,6 +48,17 @@ static void own_read(struct db *db, struct changes *changes)
 	PQclear(rows);
 }
 
+static void old_refuse(const struct changes *changes, const struct changes *copy,
+		       enum relation relation)
+{
+	char own[SERVER_TEXT_SIZE], followed[SERVER_TEXT_SIZE];
+
+	if (relation == RELATION_OLD)
+		log_fatal("nothing was done, because " RELATION_OLD_TEXT ": it is %s, and %s is "
+			  "followed; " SERVER_OLD_MEND,
+			  server_text(&changes->server, own), server_text(&copy->server, followed));
+}
+
 /*
  * The copy first: it must not be newer than what it is compared with. 0, or -1. Ends the process if
  * they are of different installations.
@@ -58,6 +69,9 @@ static int both_read(struct db *db, struct redis_client *redis, struct changes *
 	if (changes_copy_read(copy, redis))
 		return -1;
 	own_read(db, changes);
+	if (changes->server.timeline == 0)
+		log_fatal(SERVER_STANDBY_TEXT ": DATABASE_URL must name the primary, or all "
+					      "servers and target_session_attrs=read-write");
 	if (changes_relate(RELATION_UNKNOWN, changes, copy) == RELATION_FOREIGN)
 		log_fatal("nothing was done, because PostgreSQL, which DATABASE_URL names, is of "
 			  "installation %s, and Redis, which REDIS_URL names, belongs to %s; see "
@@ -70,6 +84,26 @@ int64_t behind_read(struct db *db, struct redis_client *redis)
 {
 	struct changes changes, copy;
 
+	if (both_read(db, redis, &changes, &copy))
+		return -1;
+	old_refuse(&changes, &copy, changes_follow(redis, &changes, FOLLOW_LOOK));
+	return changes_behind(&changes, &copy);
+}
+
+int64_t behind_read_any(struct db *db, struct redis_client *redis, int takes_over, int is_dry)
+{
+	struct changes changes, copy;
+	enum relation relation;
+
+	if (both_read(db, redis, &changes, &copy))
+		return -1;
+	relation = changes_follow(redis, &changes, FOLLOW_LOOK);
+	if (!takes_over)
+		old_refuse(&changes, &copy, relation);
+	if (is_dry || relation == RELATION_UNCLAIMED)
+		return changes_behind(&changes, &copy);
+	if (changes_follow(redis, &changes, FOLLOW_ANY) != RELATION_OWN)
+		return -1;
 	return both_read(db, redis, &changes, &copy) ? -1 : changes_behind(&changes, &copy);
 }
 
@@ -83,8 +117,15 @@ int behind_copy(struct db *db, struct redis_client *redis)
 
 void behind_refuse(struct db *db, struct redis_client *redis)
 {
+	struct changes changes, copy;
 	int64_t behind = behind_read(db, redis);
 
+	/* A server that is not followed is followed before its change is made. */
+	if (behind == 0 && both_read(db, redis, &changes, &copy) == 0 &&
+	    !server_equals(&changes.server, &copy.server)) {
+		old_refuse(&changes, &copy, changes_follow(redis, &changes, FOLLOW_OTHER));
+		behind = behind_read(db, redis);
+	}
 	if (behind < 0)
 		log_fatal(
 			"nothing was changed, because Redis, which REDIS_URL names and which knows "

@@ -81,7 +81,8 @@ void store_run_id_read(struct redis_client *redis, char run_id[REDIS_RUN_ID_SIZE
 /*
  * Whether PostgreSQL is behind Redis: it was put back to an earlier moment. Then only `couponctl
  * recover` may change anything; see docs/operations.md. Each function ends the process if Redis
- * belongs to another installation than PostgreSQL; if it belongs to none, nothing is copied.
+ * belongs to another installation than PostgreSQL, or if PostgreSQL is a standby or an old primary;
+ * if Redis belongs to none, nothing is copied.
  */
 #define BEHIND_TEXT                                                                                \
 	"PostgreSQL is behind Redis by at least %lld transactions: it was put back to an earlier " \
@@ -92,6 +93,11 @@ void store_run_id_read(struct redis_client *redis, char run_id[REDIS_RUN_ID_SIZE
  * cannot be read, for redis_client_error().
  */
 int64_t behind_read(struct db *db, struct redis_client *redis);
+/*
+ * The same for recover, which has Redis follow this server, unless it is dry: nothing that the
+ * server before it commits is removed from Redis from then on. `takes_over`: an old one, too.
+ */
+int64_t behind_read_any(struct db *db, struct redis_client *redis, int takes_over, int is_dry);
 
 /*
  * Copies PostgreSQL's numbers to Redis, after a change and before Redis acts on it: then it is

@@ -43,11 +43,18 @@ static void relation_set(struct comparison *comparison)
 		log_info("installation_agrees", LOG_S("installation", comparison->installation));
 }
 
+/* It is for the keepers to tell Redis of another; this only sees that a later one is followed. */
+static int is_old(const struct postgres_server *server, const struct postgres_server *followed)
+{
+	return server->timeline > 0 && server->timeline < followed->timeline &&
+	       strcmp(server->system, followed->system) == 0;
+}
+
 static void on_changes(void *context, const PGresult *rows)
 {
 	struct comparison *comparison = context;
 	struct changes changes;
-	int is_behind;
+	enum lookup_trust trust = LOOKUP_TRUSTED;
 
 	comparison->is_asking = 0;
 	if (!rows || comparison_is_due(comparison))
@@ -60,10 +67,13 @@ static void on_changes(void *context, const PGresult *rows)
 	relation_set(comparison);
 	if (comparison->relation == RELATION_FOREIGN)
 		return;
-	is_behind = changes_behind(&changes, &comparison->copy) > 0;
-	if (!is_behind)
+	if (is_old(&changes.server, &comparison->copy.server))
+		trust = LOOKUP_OLD;
+	else if (changes_behind(&changes, &comparison->copy) > 0)
+		trust = LOOKUP_PUT_BACK;
+	else
 		comparison->due_ms = clock_monotonic_ms() + COMPARE_EQUAL_MS;
-	lookup_trust(comparison->lookup, is_behind ? LOOKUP_PUT_BACK : LOOKUP_TRUSTED);
+	lookup_trust(comparison->lookup, trust);
 }
 
 static void on_claim(void *context, const redisReply *reply)
@@ -78,12 +88,12 @@ static void on_claim(void *context, const redisReply *reply)
 /* Redis has lost its data, the id too. It gets back the one that PostgreSQL had before that. */
 static void claim_step(struct comparison *comparison, int64_t now_ms)
 {
-	const char *argv[] = { "EVAL", lua_changes, "1", CHANGES_KEY, comparison->installation,
-			       "none" };
+	const char *argv[] = { "EVAL", lua_changes, "1",    CHANGES_KEY, comparison->installation,
+			       "none", "",          "newer" };
 
 	if (comparison->is_first && comparison->relation == RELATION_UNCLAIMED &&
 	    now_ms >= comparison->claim_ms)
-		redis_pool_query(redis_pool_pick(comparison->redis), 6, argv, on_claim, comparison);
+		redis_pool_query(redis_pool_pick(comparison->redis), 8, argv, on_claim, comparison);
 }
 
 static void on_copy(void *context, const redisReply *reply)

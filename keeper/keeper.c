@@ -66,6 +66,10 @@ static struct {
 	struct keeper_state state;
 	struct changes copy;
 	int64_t copy_ms; /* when it was read; 0: never */
+	/* what the loop asks for, before the copy is read, and what came of it */
+	struct changes asked;
+	enum follow asked_follow; /* FOLLOW_LOOK: nothing */
+	enum relation followed;
 } published = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 /* 0, or -1: PostgreSQL failed. */
@@ -118,6 +122,26 @@ void keeper_copy_ask(struct keeper *keeper)
 	keeper_wake(keeper);
 }
 
+void keeper_follow_ask(struct keeper *keeper, const struct changes *changes, enum follow follow)
+{
+	pthread_mutex_lock(&published.mutex);
+	published.asked = *changes;
+	published.asked_follow = follow;
+	published.followed = RELATION_UNKNOWN;
+	pthread_mutex_unlock(&published.mutex);
+	keeper_copy_ask(keeper);
+}
+
+enum relation keeper_followed(void)
+{
+	enum relation relation;
+
+	pthread_mutex_lock(&published.mutex);
+	relation = published.followed;
+	pthread_mutex_unlock(&published.mutex);
+	return relation;
+}
+
 int64_t keeper_copy(struct changes *copy)
 {
 	int64_t read_ms;
@@ -152,6 +176,7 @@ static void state_publish(const struct keeper *keeper)
 		.is_behind = keeper->stores.is_behind,
 		.relation = keeper->stores.relation,
 		.installations_n = keeper->stores.installations_n,
+		.followed = keeper->stores.copy.server,
 	};
 
 	pthread_mutex_lock(&published.mutex);
@@ -167,16 +192,37 @@ static void state_publish(const struct keeper *keeper)
 		keeper_watch_none();
 }
 
+static void follow_asked(struct keeper *keeper)
+{
+	struct changes asked;
+	enum relation relation;
+	enum follow follow;
+
+	pthread_mutex_lock(&published.mutex);
+	asked = published.asked;
+	follow = published.asked_follow;
+	published.asked_follow = FOLLOW_LOOK;
+	pthread_mutex_unlock(&published.mutex);
+	if (follow == FOLLOW_LOOK)
+		return;
+	relation = changes_follow(keeper->context.redis, &asked, follow);
+	pthread_mutex_lock(&published.mutex);
+	published.followed = relation;
+	pthread_mutex_unlock(&published.mutex);
+}
+
 /* Reads the copy, also while PostgreSQL is away from this thread: the worker's loop may have it. */
 static int copy_read(struct keeper *keeper)
 {
 	int64_t now_ms = clock_monotonic_ms();
 
 	keeper->copy_asked = 0; /* before it is read: a request meanwhile needs another one */
+	follow_asked(keeper);
 	if (changes_copy_read(&keeper->stores.copy, keeper->context.redis))
 		return -1;
 	pthread_mutex_lock(&published.mutex);
 	published.copy = keeper->stores.copy;
+	published.state.followed = keeper->stores.copy.server;
 	published.copy_ms = now_ms;
 	pthread_mutex_unlock(&published.mutex);
 	return 0;
@@ -272,10 +318,16 @@ static int behind_turn(struct keeper *keeper)
 	return keeper_stores_hold(&keeper->stores, &keeper->context);
 }
 
-/* A turn while Redis belongs to another installation, or to none. Returns how long to pause. */
+/*
+ * A turn while Redis belongs to another installation, or to none, or follows another server.
+ * Returns how long to pause. The next session may be one with that server.
+ */
 static int64_t stranger_turn(struct keeper *keeper)
 {
 	step_down(keeper);
+	if (keeper->stores.relation == RELATION_OLD)
+		postgres_leave(keeper_database_session(keeper->context.database),
+			       RELATION_OLD_TEXT);
 	return keeper->stores.relation == RELATION_UNCLAIMED ? UNCLAIMED_MS
 							     : keeper->config->keeper_round_ms;
 }
@@ -298,9 +350,9 @@ static int64_t turn(struct keeper *keeper)
 	/*
 	 * The copy must not be newer than what it is compared with, nor older than the session:
 	 * what was connected meanwhile may be a PostgreSQL that was put back. The loop may need it
-	 * now.
+	 * now, and whether another server is followed also while this thread has none.
 	 */
-	if (redis_client_open(keeper->context.redis) || (keeper->copy_asked && copy_read(keeper)) ||
+	if (redis_client_open(keeper->context.redis) || copy_read(keeper) ||
 	    keeper_stores_read(&keeper->stores, &keeper->context) ||
 	    postgres_open(keeper_database_session(keeper->context.database)) || copy_read(keeper))
 		return turn_failed(keeper);

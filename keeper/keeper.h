@@ -25,6 +25,12 @@ void keeper_wake(struct keeper *keeper);
  */
 void keeper_copy_ask(struct keeper *keeper);
 int64_t keeper_copy(struct changes *copy);
+/*
+ * The same, after it has had Redis follow the server of the changes, as changes_follow(). The
+ * relation, once the copy was read: RELATION_UNKNOWN if Redis has failed. Only the worker's loop.
+ */
+void keeper_follow_ask(struct keeper *keeper, const struct changes *changes, enum follow follow);
+enum relation keeper_followed(void);
 
 /* Of the keeper's thread in this process; 0 while there is none. Any thread. */
 struct keeper_state {
@@ -32,7 +38,8 @@ struct keeper_state {
 	int elected;
 	int is_behind; /* PostgreSQL was put back to an earlier moment */
 	enum relation relation;
-	int installations_n; /* another number: PostgreSQL has got another id */
+	int installations_n;             /* another number: PostgreSQL has got another id */
+	struct postgres_server followed; /* as Redis last had it */
 };
 struct keeper_state keeper_state(void);
 /* The metrics of the keeper, in the text exposition format 0.0.4. Any thread. */

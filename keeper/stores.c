@@ -40,9 +40,28 @@ struct keeper_gateway {
 	int64_t silent_ms; /* since when it is neither; 0: it is */
 };
 
-static void relation_set(struct keeper_stores *stores, enum relation relation)
+static void old_log(const struct keeper_stores *stores, const struct postgres_server *server,
+		    int is_old)
 {
-	int was_foreign = stores->relation == RELATION_FOREIGN;
+	char own[SERVER_TEXT_SIZE], followed[SERVER_TEXT_SIZE];
+
+	server_text(server, own);
+	if (is_old)
+		log_error("postgresql_old", LOG_S("server", own),
+			  LOG_S("followed", server_text(&stores->copy.server, followed)),
+			  LOG_S("why", RELATION_OLD_TEXT), LOG_S("mend", SERVER_OLD_MEND));
+	else
+		log_info("postgresql_agrees", LOG_S("server", own));
+}
+
+static void relation_set(struct keeper_stores *stores, const struct postgres_server *server,
+			 enum relation relation)
+{
+	int was_foreign = stores->relation == RELATION_FOREIGN,
+	    was_old = stores->relation == RELATION_OLD;
+
+	if (relation == RELATION_OLD ? !was_old : was_old && relation == RELATION_OWN)
+		old_log(stores, server, !was_old);
 
 	if (relation == RELATION_FOREIGN && !was_foreign)
 		log_error("installation_differs", LOG_S("postgresql", stores->installation),
@@ -96,10 +115,41 @@ static int counts_read(struct keeper_context *context, struct changes *changes, 
 	return 0;
 }
 
+/*
+ * The server is not the one that Redis follows. If it is followed now, the copy is read again: what
+ * the other had copied until then is compared, too. 0, or -1.
+ */
+static int server_follow(struct keeper_stores *stores, struct keeper_context *context,
+			 struct changes *changes, enum relation *relation)
+{
+	int is_behind = changes_behind(changes, &stores->copy) > 0;
+
+	*relation = changes_follow(context->redis, changes,
+				   is_behind ? FOLLOW_NEWER : FOLLOW_OTHER);
+	switch (*relation) {
+	case RELATION_UNKNOWN:
+		return -1;
+	case RELATION_OTHER: /* it was put back: it is followed by couponctl recover */
+		*relation = RELATION_OWN;
+		return 0;
+	case RELATION_OWN:
+		break;
+	case RELATION_UNCLAIMED:
+	case RELATION_FOREIGN:
+	case RELATION_OLD:
+		return 0;
+	}
+	if (changes_copy_read(&stores->copy, context->redis) ||
+	    counts_read(context, changes, &stores->fence, &stores->keys_version))
+		return -1;
+	return server_equals(&changes->server, &stores->copy.server) ? 0 : -1;
+}
+
 int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *context)
 {
 	const struct changes *copy = &stores->copy;
 	struct changes changes;
+	enum relation relation;
 	int64_t transactions;
 
 	/* Redis first: what PostgreSQL commits in between does not make Redis look ahead. */
@@ -110,10 +160,18 @@ int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *c
 	}
 	if (counts_read(context, &changes, &stores->fence, &stores->keys_version))
 		return -1;
+	if (changes.server.timeline == 0) {
+		postgres_lose(keeper_database_session(context->database), SERVER_STANDBY_TEXT);
+		return -1;
+	}
 	if (strcmp(stores->installation, changes.installation) != 0)
 		stores->installations_n++;
 	memcpy(stores->installation, changes.installation, INSTALLATION_SIZE);
-	relation_set(stores, changes_relate(stores->relation, &changes, copy));
+	relation = changes_relate(stores->relation, &changes, copy);
+	if (relation == RELATION_OWN && !server_equals(&changes.server, &copy->server) &&
+	    server_follow(stores, context, &changes, &relation))
+		return -1;
+	relation_set(stores, &changes.server, relation);
 	if (stores->relation == RELATION_UNCLAIMED)
 		unclaimed_step(stores, context);
 	else

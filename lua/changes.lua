@@ -1,32 +1,51 @@
--- Copies numbers of PostgreSQL's table change_count, if this Redis belongs to its installation. A
--- copy only grows.
+-- Copies numbers of PostgreSQL's table change_count, if this Redis belongs to its installation and
+-- follows its server. A copy only grows.
 --
--- KEYS  1 couponmq:changes  hash: stripe to number; `installation`: the id
+-- Redis follows one server: the system identifier of its cluster, and a timeline, which grows with
+-- each promotion. It keeps the highest timeline that it has followed of each cluster. A server that
+-- is not followed and is not above that is an old one: another was promoted, or took its place.
+--
+-- KEYS  1 couponmq:changes  hash: stripe to number; `installation`: the id; `system` and `timeline`
+--                           of the server; `followed:SYSTEM`: the highest timeline of that cluster
 -- ARGV  1 installation      the id, a UUID
 --       2 claim             '': not; 'none': Redis gets this id if it has none; or an id: Redis
 --                           gets this one if it has that one or none
---       3.. 0..64 pairs: stripe (0..63) and its number (0..2^53-1)
+--       3 server            'SYSTEM:TIMELINE', or '': as if it were followed
+--       4 follow            which server is followed from now on, besides that one and the first:
+--                           'newer': a higher timeline of the same cluster; 'other': of any
+--                           cluster; 'any': an old one too. With 'look' nothing is written
+--       5.. 0..64 pairs: stripe (0..63) and its number (0..2^53-1)
 --
--- Returns 'ok'; 'foreign': Redis has the id of another installation; or 'unclaimed': it has none.
+-- Returns 'ok'; 'foreign': Redis has the id of another installation; 'unclaimed': it has none;
+-- 'old': the server is an old one; or 'other': it is not followed, by argument 4.
 -- Only with 'ok' something was written. Also when Redis is out of memory, because what follows the
 -- copy frees memory. A key of another type has no id, and is replaced.
 
 local UUID = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x$'
+local SERVER = '^(%-?%d+):(%d+)$'
+local FOLLOWS = {newer = true, other = true, any = true, look = true}
 
 if #KEYS ~= 1 then
 	fail('KEYS: 1 is needed')
 end
-local count = #ARGV == 2 and 0 or groups_count(2, 2, 64)
-local own, claim = ARGV[1], ARGV[2]
+local count = #ARGV == 4 and 0 or groups_count(4, 2, 64)
+local own, claim, server, follow = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local _, _, system, timeline = find(server, SERVER)
 if not find(own, UUID) then
 	fail('installation: not a UUID')
 end
 if claim ~= '' and claim ~= 'none' and not find(claim, UUID) then
 	fail("claim: neither '', nor 'none', nor a UUID")
 end
+if server ~= '' and not (system and integer(timeline)) then
+	fail("server: neither '' nor 'SYSTEM:TIMELINE'")
+end
+if not FOLLOWS[follow] then
+	fail("follow: not 'newer', 'other', 'any' or 'look'")
+end
 for i = 1, count do
-	integer_check(i * 2 + 1, 'stripe', 0, 63)
-	integer_check(i * 2 + 2, 'number')
+	integer_check(i * 2 + 3, 'stripe', 0, 63)
+	integer_check(i * 2 + 4, 'number')
 end
 local kind = call('TYPE', KEYS[1]).ok
 local known = kind == 'hash' and call('HGET', KEYS[1], 'installation')
@@ -38,6 +57,22 @@ if known ~= own then
 	end
 end
 
+local is_new, highest = false, 0
+if system then
+	local fields = kind == 'hash'
+		and call('HMGET', KEYS[1], 'system', 'timeline', 'followed:' .. system) or {}
+	highest = integer(fields[3]) or 0
+	is_new = fields[1] ~= system or fields[2] ~= timeline
+	if is_new and follow ~= 'any' and highest >= tonumber(timeline) then
+		return 'old'
+	elseif is_new and follow == 'newer' and fields[1] and fields[1] ~= system then
+		return 'other'
+	end
+end
+if follow == 'look' then
+	return 'ok'
+end
+
 -- Redis refuses a write for lack of memory only if it is the first one, and never these.
 if kind ~= 'hash' and kind ~= 'none' then
 	call('UNLINK', KEYS[1])
@@ -46,10 +81,14 @@ call('HDEL', KEYS[1], '')
 if known ~= own then
 	call('HSET', KEYS[1], 'installation', own)
 end
+if is_new then
+	call('HSET', KEYS[1], 'system', system, 'timeline', timeline, 'followed:' .. system,
+		tonumber(timeline) > highest and timeline or highest)
+end
 for i = 1, count do
-	local copied = integer(call('HGET', KEYS[1], ARGV[i * 2 + 1]))
-	if not copied or copied < tonumber(ARGV[i * 2 + 2]) then
-		call('HSET', KEYS[1], ARGV[i * 2 + 1], ARGV[i * 2 + 2])
+	local copied = integer(call('HGET', KEYS[1], ARGV[i * 2 + 3]))
+	if not copied or copied < tonumber(ARGV[i * 2 + 4]) then
+		call('HSET', KEYS[1], ARGV[i * 2 + 3], ARGV[i * 2 + 4])
 	end
 end
 return 'ok'

@@ -295,6 +295,8 @@ static void metrics_update(struct worker *worker, int64_t now_ms)
 		    rabbit_link_up(publisher) && !rabbit_link_blocked(publisher));
 	metrics_set(METRIC_QUEUES_DIFFERING, rabbit_topology_differing_n());
 	metrics_set(METRIC_DATABASE_UP, postgres_up(worker->settler.postgres));
+	metrics_set(METRIC_POSTGRESQL_OLD,
+		    worker->settler.gate.is_old || keeper_state().relation == RELATION_OLD);
 	monitor_beat();
 }
 

@@ -59,6 +59,8 @@ METRIC(METRIC_EVENTS_BYTES, "worker_event_log_bytes", "gauge",
        "Size of the event log on disk, while this worker publishes the events.")
 METRIC(METRIC_DATABASE_UP, "worker_database_up", "gauge",
        "1 while the worker is connected to PostgreSQL.")
+METRIC(METRIC_POSTGRESQL_OLD, "worker_postgresql_old", "gauge",
+       "1 while PostgreSQL is an old primary, and Redis follows another: this worker does nothing.")
 METRIC(METRIC_WEBHOOK_DELIVERED, "worker_webhook_delivered_total", "counter",
        "Deliveries to webhooks that have arrived.")
 METRIC(METRIC_WEBHOOK_FAILED, "worker_webhook_failed_total", "counter",

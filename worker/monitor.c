@@ -96,9 +96,20 @@ static const char *redis_word(const struct keeper_state *keeper)
 		return "belongs to no installation yet";
 	case RELATION_UNKNOWN:
 	case RELATION_OWN:
+	case RELATION_OLD:
+	case RELATION_OTHER:
 		break;
 	}
 	return word(keeper->redis_up);
+}
+
+static const char *postgresql_word(const struct keeper_state *keeper)
+{
+	if (metrics_get(METRIC_POSTGRESQL_OLD))
+		return RELATION_OLD_TEXT "; " SERVER_OLD_MEND;
+	if (keeper->is_behind)
+		return "put back to an earlier moment; run couponctl recover";
+	return word(metrics_get(METRIC_DATABASE_UP) != 0);
 }
 
 /*
@@ -123,8 +134,9 @@ static void on_readyz(struct evhttp_request *request, const struct monitor *moni
 	int rabbitmq = metrics_get(METRIC_CONSUMER_UP) != 0,
 	    postgresql = metrics_get(METRIC_DATABASE_UP) != 0;
 	struct keeper_state keeper = keeper_state();
-	int is_own = keeper.relation == RELATION_OWN,
-	    ready = rabbitmq && postgresql && is_own && !keeper.is_behind;
+	int is_own = keeper.relation == RELATION_OWN, ready = rabbitmq && postgresql && is_own &&
+							      !keeper.is_behind &&
+							      !metrics_get(METRIC_POSTGRESQL_OLD);
 	cJSON *body = checked(cJSON_CreateObject()), *warnings;
 	char *text;
 
@@ -132,10 +144,7 @@ static void on_readyz(struct evhttp_request *request, const struct monitor *moni
 				rabbitmq || is_own ? word(rabbitmq)
 						   : "not consumed before Redis is known");
 	cJSON_AddStringToObject(body, "publisher", word(metrics_get(METRIC_PUBLISHER_UP) != 0));
-	cJSON_AddStringToObject(body, "postgresql",
-				keeper.is_behind
-					? "put back to an earlier moment; run couponctl recover"
-					: word(postgresql));
+	cJSON_AddStringToObject(body, "postgresql", postgresql_word(&keeper));
 	cJSON_AddStringToObject(body, "redis", redis_word(&keeper));
 	cJSON_AddBoolToObject(body, "keeper", keeper.elected);
 	cJSON_AddBoolToObject(body, "ready", ready);

@@ -6,12 +6,12 @@
  * Redis has replied, so after a lost connection it is sent again: both commands may run twice.
  *
  * The numbers of transactions go the same way, and stay until `work` is empty. Each round copies
- * them, and removes batches only after Redis has replied to that.
+ * them, and removes batches only after Redis has replied to that. All of `work` was settled by one
+ * server: another one empties it.
  */
 #include "worker/outboxes.h"
 
 #include "common/backoff.h"
-#include "common/changes.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
@@ -36,6 +36,7 @@
 
 #define DEAD_S 2592000 /* 30 days: the set of dead ones expires so long after the last */
 #define BATCHES_MAX 64 /* of one command, as of lua/settled.lua */
+#define OTHER_SERVER "settled by another server of PostgreSQL"
 #define BATCH_SIZE (ULID_SIZE + NUMBER_SIZE) /* 'BATCH:AT' */
 
 /* Lists of batches that have come to their end. */
@@ -144,12 +145,13 @@ struct outboxes {
 	/* of the loop */
 	struct entries settled;
 	struct entry *last;     /* of `settled` */
-	struct changes changes; /* the numbers since the last one was sent, and the installation */
+	struct changes changes; /* the numbers since the last one was sent, and whose these are */
 
 	pthread_mutex_t mutex; /* guards from here … */
 	pthread_cond_t changed;
 	struct entries inbox[KINDS];
 	struct changes inbox_changes;
+	int origin_is_new;       /* what is in `work` was settled by another server */
 	size_t held[KINDS];      /* the sizes of `inbox` and `work` */
 	int64_t since_ms[KINDS]; /* when the oldest of them came */
 	/* … to here */
@@ -189,9 +191,22 @@ int outboxes_changed(struct outboxes *outboxes, const char *number)
 	return changes_add(&outboxes->changes, number);
 }
 
-void outboxes_installation(struct outboxes *outboxes, const char *installation)
+void outboxes_origin(struct outboxes *outboxes, const struct changes *changes)
 {
-	snprintf(outboxes->changes.installation, INSTALLATION_SIZE, "%s", installation);
+	const struct postgres_server *before = &outboxes->changes.server;
+	int is_new = *before->system && !server_equals(before, &changes->server);
+
+	memcpy(outboxes->changes.installation, changes->installation, INSTALLATION_SIZE);
+	outboxes->changes.server = changes->server;
+	if (!is_new)
+		return;
+	memset(outboxes->changes.num, 0, sizeof(outboxes->changes.num));
+	pthread_mutex_lock(&outboxes->mutex);
+	outboxes->origin_is_new = 1;
+	outboxes->held[KIND_SETTLED] -= outboxes->inbox[KIND_SETTLED].size;
+	entries_forget(&outboxes->inbox[KIND_SETTLED], SIZE_MAX, OTHER_SERVER);
+	memset(&outboxes->inbox_changes, 0, sizeof(outboxes->inbox_changes));
+	pthread_mutex_unlock(&outboxes->mutex);
 }
 
 void outboxes_settled(struct outboxes *outboxes, int64_t coupon, const struct ulid *batch,
@@ -276,6 +291,12 @@ static int work_take(struct outboxes *outboxes, int is_due[KINDS])
 	pthread_mutex_lock(&outboxes->mutex);
 	while (changed_wait(outboxes))
 		;
+	if (outboxes->origin_is_new) {
+		outboxes->origin_is_new = 0;
+		outboxes->held[KIND_SETTLED] -= outboxes->work[KIND_SETTLED].size;
+		entries_forget(&outboxes->work[KIND_SETTLED], SIZE_MAX, OTHER_SERVER);
+		memset(&outboxes->work_changes, 0, sizeof(outboxes->work_changes));
+	}
 	for (enum kind kind = 0; kind < KINDS; kind++) {
 		entries_join(&outboxes->work[kind], &outboxes->inbox[kind]);
 		is_due[kind] = kind_is_due(outboxes, kind);

@@ -7,6 +7,8 @@
  * removed before the number of its transaction has been copied (common/changes.h); and with the
  * removal the time of the batch and its rejected receives.
  *
+ * Nothing is removed while Redis follows another server than the one that has settled it.
+ *
  * While Redis cannot be reached, batches are kept for it, OUTBOXES_HELD_MAX of each kind, where a
  * rejected receive counts as one more. A batch that does not fit, or whose removal Redis refuses,
  * is forgotten and counted: the keeper publishes it again, and it is settled again, which changes
@@ -14,6 +16,7 @@
  */
 #pragma once
 
+#include "common/changes.h"
 #include "common/message/receive.h"
 
 #include <stddef.h>
@@ -43,8 +46,11 @@ void outboxes_stop(struct outboxes *outboxes); /* NULL is allowed */
  * is malformed.
  */
 int outboxes_changed(struct outboxes *outboxes, const char *number);
-/* The installation whose numbers these are; before the first of them is handed over. */
-void outboxes_installation(struct outboxes *outboxes, const char *installation);
+/*
+ * The installation and the server whose numbers these are; before the first of them is handed over.
+ * What another server has committed and is still here is forgotten: this one may not have it.
+ */
+void outboxes_origin(struct outboxes *outboxes, const struct changes *changes);
 /*
  * Every receive of the batch, which was accepted at this time, has an outcome in PostgreSQL. Kept
  * until outboxes_send().

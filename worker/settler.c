@@ -124,7 +124,9 @@ static int gate_is_open(struct settler *settler, int64_t now_ms)
 	if (keeper.relation == RELATION_FOREIGN)
 		gate->is_own = 0;
 	if (gate->connected_ms != since_ms || gate->installations_n != keeper.installations_n ||
-	    (gate->is_open && (keeper.is_behind || !gate->is_own)))
+	    (gate->is_open &&
+	     (keeper.is_behind || !gate->is_own ||
+	      (*keeper.followed.system && !server_equals(&keeper.followed, &gate->server)))))
 		gate_restart(gate, since_ms);
 	if (gate->is_open)
 		return 1;
@@ -135,6 +137,46 @@ static int gate_is_open(struct settler *settler, int64_t now_ms)
 		read_send(settler, STATEMENT_COUNT, sql_query_change_counts, 0, NULL, now_ms);
 	}
 	return 0;
+}
+
+static void gate_old(struct settler *settler, const struct postgres_server *server)
+{
+	struct gate *gate = &settler->gate;
+	char own[SERVER_TEXT_SIZE], followed[SERVER_TEXT_SIZE];
+
+	if (!gate->is_old)
+		log_error("postgresql_old", LOG_S("server", server_text(server, own)),
+			  LOG_S("followed", server_text(&gate->copy.server, followed)),
+			  LOG_S("why", RELATION_OLD_TEXT), LOG_S("mend", SERVER_OLD_MEND));
+	gate->is_old = 1;
+	gate->is_own = 0;
+	gate->asked = (struct postgres_server){ .timeline = 0 };
+	postgres_leave(settler->postgres, RELATION_OLD_TEXT);
+}
+
+/*
+ * Whether Redis follows the server of this session, as the copy has it. If not, it is asked to, and
+ * the comparison is repeated with a later copy.
+ */
+static int gate_follows(struct settler *settler, const struct changes *changes, int64_t behind)
+{
+	struct gate *gate = &settler->gate;
+	enum relation followed = RELATION_UNKNOWN;
+
+	if (server_equals(&changes->server, &gate->copy.server))
+		return 1;
+	if (server_equals(&changes->server, &gate->asked))
+		followed = keeper_followed();
+	if (followed == RELATION_OLD) {
+		gate_old(settler, &changes->server);
+		return 0;
+	}
+	gate->asked = changes->server;
+	gate->asked_ms = clock_monotonic_ms();
+	if (followed == RELATION_OTHER || followed == RELATION_OWN)
+		gate->asked_ms += GATE_AGAIN_MS;
+	keeper_follow_ask(settler->keeper, changes, behind > 0 ? FOLLOW_NEWER : FOLLOW_OTHER);
+	return followed == RELATION_OTHER && behind > 0; /* it was put back */
 }
 
 /* The numbers were read. After a failure the comparison is repeated. */
@@ -151,14 +193,21 @@ static void gate_counted(struct settler *settler)
 	if (PQresultStatus(rows) != PGRES_TUPLES_OK)
 		return;
 	changes_take(&changes, rows);
-	relation = changes_relate(keeper_state().relation, &changes, &gate->copy);
-	if (relation != RELATION_UNCLAIMED)
-		gate->is_own = relation == RELATION_OWN;
-	if (relation != RELATION_OWN)
+	if (changes.server.timeline == 0) {
+		postgres_lose(settler->postgres, SERVER_STANDBY_TEXT);
 		return;
-	memcpy(gate->installation, changes.installation, INSTALLATION_SIZE);
-	outboxes_installation(settler->outboxes, changes.installation);
+	}
 	behind = changes_behind(&changes, &gate->copy);
+	relation = changes_relate(keeper_state().relation, &changes, &gate->copy);
+	if (relation != RELATION_UNCLAIMED && relation != RELATION_OWN)
+		gate->is_own = 0;
+	if (relation != RELATION_OWN || !gate_follows(settler, &changes, behind))
+		return;
+	gate->is_own = 1;
+	gate->is_old = 0;
+	gate->server = changes.server;
+	memcpy(gate->installation, changes.installation, INSTALLATION_SIZE);
+	outboxes_origin(settler->outboxes, &changes);
 	gate->is_open = behind == 0;
 	if (behind > 0 && !gate->is_behind)
 		log_error("postgresql_behind", LOG_I("transactions", behind),

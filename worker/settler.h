@@ -9,7 +9,8 @@
  * Nothing is settled in a new session of PostgreSQL before its numbers were compared with their
  * copy in Redis: it may have been put back to an earlier moment (common/changes.h). While it is
  * behind, the comparison is repeated; couponctl recover ends that. So it is while Redis does not
- * belong to this PostgreSQL; then the worker does not consume, either.
+ * belong to this PostgreSQL, or follows another server; then the worker does not consume, either.
+ * A standby is left: a session that outlives its promotion was compared before it.
  */
 #pragma once
 
@@ -40,12 +41,15 @@
 struct gate {
 	struct changes copy;
 	char installation[INSTALLATION_SIZE]; /* of PostgreSQL */
+	struct postgres_server server;        /* of the session, which keeps its server */
 	int64_t connected_ms;                 /* of the session that is compared, or was */
 	int64_t asked_ms;                     /* for the copy; 0: not yet */
+	struct postgres_server asked;         /* that Redis was last asked to follow */
 	int installations_n;                  /* of the keeper, at that time */
 	int is_open;
-	int is_own; /* Redis belongs to this PostgreSQL, as far as is known */
+	int is_own; /* Redis belongs to this PostgreSQL, as far as is known, and follows it */
 	int is_behind;
+	int is_old;
 };
 
 /* LIMIT: the settings of the session are changed for the settle() that follows. */

@@ -29,6 +29,7 @@ struct postgres {
 	int flushing;                      /* more to write than the socket took */
 	int64_t deadline_ms;
 	PGresult *result; /* of the last statement; of several the first error */
+	int is_in_doubt;  /* its COMMIT is only on this server */
 	enum postgres_failure failure;
 	char sqlstate[6];
 	char why[WHY_SIZE], why_long[WHY_SIZE];
@@ -115,19 +116,32 @@ static void loss_log(struct postgres *postgres, int64_t wait_ms)
 		log_warn(event, LOG_S("why", postgres->why));
 }
 
-/* `why` NULL: as it is. */
-static void down(struct postgres *postgres, const char *why)
+/* The pause begins; returns how long it is. */
+static int64_t pause_begin(struct postgres *postgres)
 {
 	int64_t now_ms = clock_monotonic_ms(), wait_ms = 0;
 
-	if (why)
-		why_keep(postgres, why);
 	if (postgres_up(postgres) && now_ms - postgres->since_ms >= STEADY_MS)
 		backoff_reset(&postgres->backoff);
 	if (postgres->options.reconnects)
 		wait_ms = backoff_connect_ms(&postgres->backoff);
 	postgres->retry_ms = now_ms + wait_ms;
-	loss_log(postgres, wait_ms);
+	return wait_ms;
+}
+
+/* `why` NULL: as it is. */
+static void down(struct postgres *postgres, const char *why)
+{
+	if (why)
+		why_keep(postgres, why);
+	loss_log(postgres, pause_begin(postgres));
+	postgres_close(postgres);
+}
+
+void postgres_leave(struct postgres *postgres, const char *why)
+{
+	why_keep(postgres, why);
+	pause_begin(postgres);
 	postgres_close(postgres);
 }
 
@@ -152,13 +166,27 @@ static enum postgres_event lost(struct postgres *postgres, const char *why)
 	return POSTGRES_LOST;
 }
 
+/*
+ * A COMMIT that is cancelled while it waits for a synchronous standby succeeds, with a warning. Its
+ * text depends on lc_messages, and functions may RAISE a WARNING with the same SQLSTATE.
+ */
+static int is_wait_cancelled(const PGresult *result)
+{
+	const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE),
+		   *function = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
+
+	return sqlstate && function && strcmp(sqlstate, "01000") == 0 &&
+	       strcmp(function, "SyncRepWaitForLSN") == 0;
+}
+
 /* libpq would write them to standard error, between the lines of the log. */
 static void notice(void *data, const PGresult *result)
 {
-	const struct postgres *postgres = data;
+	struct postgres *postgres = data;
 	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	char line[256];
 
+	postgres->is_in_doubt |= is_wait_cancelled(result);
 	if (postgres->options.notice)
 		postgres->options.notice(postgres->options.context, text ? text : "");
 	if (!postgres->options.notice_event)
@@ -229,6 +257,7 @@ static void sent(struct postgres *postgres, int done, enum state state, int64_t 
 	postgres->state = state;
 	postgres->deadline_ms = deadline_ms;
 	postgres->failure = POSTGRES_OK;
+	postgres->is_in_doubt = 0;
 	postgres->sqlstate[0] = '\0';
 	/* When it failed, the connection reports that at the next step. */
 	postgres->flushing = done == 1;
@@ -347,6 +376,8 @@ static enum postgres_event statement_ended(struct postgres *postgres, int64_t no
 {
 	const struct postgres_options *options = &postgres->options;
 
+	if (postgres->is_in_doubt)
+		return lost(postgres, POSTGRES_IN_DOUBT_TEXT);
 	failure_read(postgres);
 	if (postgres->failure != POSTGRES_OK &&
 	    (postgres->state != BUSY || prepared_is_void(postgres))) {

@@ -34,6 +34,14 @@ enum postgres_failure {
 	POSTGRES_DOWN /* there is no session; whether the statement took effect is unknown */
 };
 
+/*
+ * Of a session that is lost because the COMMIT of its statement was cancelled while it waited for a
+ * synchronous standby: the server reports success, with a warning.
+ */
+#define POSTGRES_IN_DOUBT_TEXT                                                                 \
+	"the COMMIT was cancelled while it waited for a synchronous standby: this server has " \
+	"it, and whether it survives the loss of this server is unknown"
+
 /* Of an error with this SQLSTATE; NULL or "": the server has reported none, POSTGRES_DOWN. */
 enum postgres_failure postgres_classify(const char *sqlstate);
 
@@ -95,6 +103,9 @@ void postgres_close(struct postgres *postgres);
  * the next attempt begins. Nothing while it is down.
  */
 void postgres_lose(struct postgres *postgres, const char *why);
+
+/* The same without a line of the log: the server is not the one that was looked for. */
+void postgres_leave(struct postgres *postgres, const char *why);
 
 /*
  * A statement has failed. An error of the data or of a lock is logged as refused. With any other,

@@ -1,6 +1,7 @@
 /*
  * couponctl recover. PostgreSQL was put back to an earlier moment; Redis has what it lost:
  *
+ *	0. Redis follows this server: nothing is removed there by workers of another one
  *	1. hold every coupon in Redis
  *	2. PostgreSQL: the keeper's fence above those in Redis; the sequence of ids, too
  *	3. for each coupon: bring back what Redis has, or give it up; open a new generation
@@ -453,7 +454,8 @@ static int recover_run(struct ctl *ctl)
 	if (!db_lock_try(recover.db, "recover"))
 		log_fatal("another couponctl recover is running");
 	db_do(recover.db, sql_query_recover_session);
-	behind = behind_read(recover.db, recover.redis);
+	behind = behind_read_any(recover.db, recover.redis, args_has(args, "this-server"),
+				 recover.is_dry);
 	store_redis_check(recover.redis, behind >= 0);
 	has_lost_keys = recover_keys(&recover);
 	if (behind > 0)
@@ -477,6 +479,9 @@ const struct command recover_command = {
 		SWITCH("accept-loss", "name each receive that PostgreSQL has lost, and give it up"),
 		SWITCH("yes",
 		       "with --accept-loss: do it; without it, only print what would be lost"),
+		SWITCH("this-server",
+		       "this PostgreSQL is an old primary, and takes the place of the one that "
+		       "Redis follows"),
 		SWITCH("dry-run",
 		       "do the same in transactions that are rolled back, and change nothing"),
 		SWITCH("json",

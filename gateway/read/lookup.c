@@ -86,7 +86,7 @@ static const struct lane_query {
 	[LOOKUP_LISTEN] = { LANE_OWN, "LISTEN couponmq_keys", 1 },
 	[LOOKUP_CODE_STATE] = { LANE_CATALOGUE, sql_query_code_state, 1 },
 	[LOOKUP_CODE_CATALOGUE] = { LANE_CATALOGUE, sql_query_code_catalogue, 1 },
-	[LOOKUP_ISSUED] = { LANE_ISSUED, sql_query_receive_outcome, 0 },
+	[LOOKUP_ISSUED] = { LANE_ISSUED, sql_query_receive_committed, 0 },
 	[LOOKUP_RECEIVE] = { LANE_STATUS, sql_query_receive_outcome, 0 },
 	[LOOKUP_USER] = { LANE_STATUS, sql_query_user_outcomes, 0 },
 	[LOOKUP_CODE_TEXTS] = { LANE_CODE_TEXTS, sql_query_code_redeemable, 0 },
@@ -256,7 +256,8 @@ static void waiting_send(struct lookup *lookup)
 
 static int is_refused(const struct lookup *lookup)
 {
-	return lookup->trust == LOOKUP_PUT_BACK || lookup->trust == LOOKUP_FOREIGN;
+	return lookup->trust == LOOKUP_PUT_BACK || lookup->trust == LOOKUP_OLD ||
+	       lookup->trust == LOOKUP_FOREIGN;
 }
 
 void lookup_trust(struct lookup *lookup, enum lookup_trust trust)
@@ -491,6 +492,8 @@ const char *lookup_trouble(const struct lookup *lookup)
 		return "not yet compared with its copy in Redis";
 	case LOOKUP_PUT_BACK:
 		return "put back to an earlier moment; run couponctl recover";
+	case LOOKUP_OLD:
+		return RELATION_OLD_TEXT "; " SERVER_OLD_MEND;
 	case LOOKUP_FOREIGN:
 		return RELATION_FOREIGN_TEXT "; see couponctl installation";
 	case LOOKUP_TRUSTED:

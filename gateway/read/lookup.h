@@ -49,8 +49,8 @@ enum lookup_query {
 	LOOKUP_LISTEN,   /* of itself */
 	LOOKUP_CODE_STATE,
 	LOOKUP_CODE_CATALOGUE,
-	LOOKUP_ISSUED,        /* receive_outcome, for which a client waits with ack=issued */
-	LOOKUP_RECEIVE,       /* the same for `status` */
+	LOOKUP_ISSUED,        /* receive_committed, for which a client waits with ack=issued */
+	LOOKUP_RECEIVE,       /* receive_outcome, for `status` */
 	LOOKUP_USER,          /* user_outcomes */
 	LOOKUP_CODE_TEXTS,    /* code_redeemable, of 1 to 256 texts */
 	LOOKUP_PAGE,          /* user_coupon_page */
@@ -61,7 +61,13 @@ enum lookup_query {
 };
 
 /* What is known of the PostgreSQL that it is connected to. */
-enum lookup_trust { LOOKUP_NOT_COMPARED, LOOKUP_TRUSTED, LOOKUP_PUT_BACK, LOOKUP_FOREIGN };
+enum lookup_trust {
+	LOOKUP_NOT_COMPARED,
+	LOOKUP_TRUSTED,
+	LOOKUP_PUT_BACK,
+	LOOKUP_OLD,
+	LOOKUP_FOREIGN
+};
 
 /* The config is lent. */
 struct lookup *lookup_new(struct event_base *base, const struct config *config,

@@ -21,6 +21,32 @@ SELECT ord
 FROM receive_lost($1::bigint, $2::int[], $3::uuid[], $4::smallint[], $5::text[], $6::smallint[],
 	$7::bigint[]) AS ord
 
+-- receive_committed: The same as receive_outcome, for ack=issued. A COMMIT whose wait for a
+-- synchronous standby was cancelled is visible here. So this transaction writes something, if there
+-- are such standbys: its own COMMIT waits until they have all that was before it.
+-- $1 coupon, $2 user, $3 batch, $4 index
+WITH outcome AS (
+	SELECT 'rejected' AS state, 'voided' AS reason
+	FROM coupon_void
+	WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid
+		AND idx = $4::smallint
+	UNION ALL
+	SELECT 'issued', NULL
+	FROM user_coupon
+	WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid
+		AND idx = $4::smallint
+	UNION ALL
+	SELECT 'rejected', reason
+	FROM receive_rejected
+	WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid
+		AND idx = $4::smallint
+	LIMIT 1
+)
+SELECT state, reason,
+	CASE WHEN current_setting('synchronous_standby_names') <> '' AND NOT pg_is_in_recovery()
+		THEN pg_logical_emit_message(true, 'couponmq', '') END AS waits_for
+FROM outcome
+
 -- receive_outcome: The outcome of one receive. No row: it is not settled.
 -- $1 coupon, $2 user, $3 batch, $4 index
 SELECT 'rejected' AS state, slot, 'voided' AS reason, NULL AS valid_from, NULL AS valid_to

@@ -166,8 +166,15 @@ class Copy:
     def __init__(self, client):
         self.redis = client
 
-    def run(self, *args, keys=(KEY,)):
+    def run(self, *args, keys=(KEY,), server="", follow="newer"):
+        args = (*args[:2], server, follow, *args[2:]) if len(args) >= 2 else args
         return self.redis.eval(script_text("changes"), len(keys), *keys, *args)
+
+    def follow(self, server, follow="newer", *numbers):
+        return self.run(OWN, "none", *numbers, server=server, follow=follow)
+
+    def server(self):
+        return ":".join(self.redis.hmget(KEY, "system", "timeline"))
 
     def add(self, *numbers):
         return self.run(OWN, "none", *numbers)
@@ -277,12 +284,66 @@ def test_changes_bad_arguments(copy, args, sentence):
         ((OWN.replace("-", "0"), ""), "installation: "),
         ((OWN, "all"), "claim: "),
         ((OWN, OWN[1:]), "claim: "),
+        ((OWN, "none", "", ""), "follow: "),
+        ((OWN, "none", "", "older"), "follow: "),
+        ((OWN, "none", "7", "newer"), "server: "),
+        ((OWN, "none", "7:", "newer"), "server: "),
+        ((OWN, "none", "x:1", "newer"), "server: "),
+        ((OWN, "none", f"7:{BIG + 1}", "newer"), "server: "),
     ],
 )
 def test_bad_ids(copy, args, sentence):
     with pytest.raises(redis.ResponseError, match=f"^couponmq: {sentence}"):
-        copy.run(*args)
+        if len(args) == 4:
+            copy.run(*args[:2], server=args[2], follow=args[3])
+        else:
+            copy.run(*args)
     assert not copy.redis.exists(KEY)
+
+
+def test_the_first_server_is_followed(copy):
+    copy.add(7, 5)
+    assert copy.follow("70:3", "newer", 7, 6) == "ok"
+    assert (copy.server(), copy.redis.hget(KEY, "7")) == ("70:3", "6")
+    assert copy.follow("70:3", "newer", 7, 7) == "ok"
+
+
+def test_a_higher_timeline_is_followed(copy):
+    copy.follow("70:2")
+    assert copy.follow("70:10", "newer", 7, 1) == "ok"
+    assert copy.server() == "70:10"
+
+
+@pytest.mark.parametrize("follow", ["newer", "other", "look"])
+@pytest.mark.parametrize("server", ["70:1", "70:9", "80:4"])
+def test_nothing_is_copied_of_an_old_server(copy, server, follow):
+    copy.follow("80:4")
+    copy.follow("70:9", "other")
+    copy.follow("70:10", "newer", 7, 5)
+    before = copy.redis.dump(KEY)
+    assert copy.follow(server, follow, 7, 6) == "old"
+    assert copy.redis.dump(KEY) == before
+
+
+def test_another_cluster_is_followed_only_if_it_is_asked_for(copy):
+    copy.follow("80:9", "newer", 7, 5)
+    before = copy.redis.dump(KEY)
+    assert copy.follow("70:1", "newer", 7, 6) == "other"
+    assert copy.follow("70:1", "look", 7, 6) == "ok"
+    assert copy.redis.dump(KEY) == before
+    assert copy.follow("70:1", "other", 7, 6) == "ok"
+    assert (copy.server(), copy.redis.hget(KEY, "7")) == ("70:1", "6")
+    assert copy.follow("80:9") == "old"
+
+
+def test_an_old_server_takes_over(copy):
+    copy.follow("70:1")
+    copy.follow("70:2")
+    assert copy.follow("70:1", "any") == "ok"
+    assert copy.server() == "70:1"
+    assert copy.follow("70:1", "newer", 7, 5) == "ok"
+    assert copy.follow("70:2") == "old", "it does not come back by itself"
+    assert copy.follow("70:3") == "ok"
 
 
 def test_changes_bad_keys(copy):

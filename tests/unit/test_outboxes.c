@@ -139,7 +139,7 @@ static struct outboxes *outboxes_of(struct server *server, const char *first, co
 	removed_before = metrics_get(METRIC_OUTBOX_REMOVED);
 	forgotten_before = metrics_get(METRIC_OUTBOX_FORGOTTEN);
 	outboxes = outboxes_start(server->url, GATHER_MS);
-	outboxes_installation(outboxes, INSTALLATION);
+	outboxes_origin(outboxes, &(struct changes){ .installation = INSTALLATION });
 	return outboxes;
 }
 
@@ -200,7 +200,7 @@ static const char *commands_of(const char *received)
 
 #define BATCH "010000000000000000000000"
 #define LOAD "\n SCRIPT LOAD <script>"
-#define COPY "\n EVAL <script> 1 couponmq:changes " INSTALLATION "  "
+#define COPY "\n EVAL <script> 1 couponmq:changes " INSTALLATION "   newer "
 #define SETTLE(coupon)                                                      \
 	"\n EVALSHA " SHA " 3 coupon:{" #coupon "}:outbox coupon:{" #coupon \
 	"}:settled coupon:{" #coupon "}:rejected "
@@ -336,6 +336,54 @@ static void test_a_redis_that_is_not_its_own(void **state)
 	end(&server, outboxes);
 	assert_string_equal(commands_of(server.received[0]), LOAD COPY
 			    "9 100" LOAD COPY "9 100" LOAD COPY "9 100" SETTLE(7) BATCH "01:1001");
+}
+
+#define SERVER(number) { .installation = INSTALLATION, .server = { "70", number } }
+#define COPY_OF(server) "\n EVAL <script> 1 couponmq:changes " INSTALLATION "  70:" server " newer"
+
+/* Without a number, too: Redis says whether it follows the server. */
+static void test_an_old_server_removes_nothing(void **state)
+{
+	struct server server;
+	struct outboxes *outboxes = outboxes_of(&server,
+						OK LOADED "+old\r\n" LOADED "+ok\r\n:1\r\n", NULL);
+
+	(void)state;
+	outboxes_origin(outboxes, &(struct changes)SERVER(1));
+	settled(outboxes, 7, 1);
+	outboxes_send(outboxes);
+	wait_for(removed, 1);
+	end(&server, outboxes);
+	assert_string_equal(commands_of(server.received[0]),
+			    LOAD COPY_OF("1") LOAD COPY_OF("1") SETTLE(7) BATCH "01:1001");
+}
+
+static void test_what_another_server_settled_is_forgotten(void **state)
+{
+	struct server server;
+	struct outboxes *outboxes = outboxes_of(&server,
+						OK LOADED "+old\r\n" LOADED "+ok\r\n:1\r\n", NULL);
+
+	(void)state;
+	outboxes_origin(outboxes, &(struct changes)SERVER(1));
+	assert_int_equal(outboxes_changed(outboxes, "9:100"), 0);
+	settled(outboxes, 7, 1);
+	outboxes_send(outboxes);
+	wait_for(commands, 3); /* it is in the hands of the thread */
+	settled(outboxes, 7, 2);
+	outboxes_send(outboxes);
+	outboxes_origin(outboxes, &(struct changes)SERVER(1)); /* of a new session */
+	assert_int_equal(forgotten(), 0);
+	outboxes_origin(outboxes, &(struct changes)SERVER(2));
+	assert_int_equal(outboxes_changed(outboxes, "9:8"), 0);
+	settled(outboxes, 7, 3);
+	outboxes_send(outboxes);
+	wait_for(removed, 1);
+	assert_int_equal(forgotten(), 2);
+	end(&server, outboxes);
+	assert_string_equal(commands_of(server.received[0]),
+			    LOAD COPY_OF("1") " 9 100" LOAD COPY_OF("2") " 9 8" SETTLE(7)
+				    BATCH "03:1003");
 }
 
 /* After a lost connection it may be another Redis. */
@@ -492,6 +540,8 @@ int main(void)
 		cmocka_unit_test(test_what_is_no_number),
 		cmocka_unit_test(test_without_the_copy_nothing_is_removed),
 		cmocka_unit_test(test_a_redis_that_is_not_its_own),
+		cmocka_unit_test(test_an_old_server_removes_nothing),
+		cmocka_unit_test(test_what_another_server_settled_is_forgotten),
 		cmocka_unit_test(test_what_is_sent_again_has_its_number),
 		cmocka_unit_test(test_nothing_is_sent_before_it_is_handed_over),
 		cmocka_unit_test(test_a_dead_one_is_marked),

@@ -1,0 +1,235 @@
+"""PostgreSQL with a standby that is promoted: a synchronous one, one that lacks the tail, and one
+whose old primary lives on. COMMITs that are cancelled while they wait for a standby."""
+
+import subprocess
+
+import pytest
+import requests
+
+from history import QUEUE, queue_length
+from standby import Standby
+from stack import wait_until
+
+USERS = 30
+COUNT = "SELECT count(*) FROM user_coupon WHERE coupon_id = %s"
+OLD = "this PostgreSQL is an old primary"
+IN_DOUBT = "was cancelled while it waited for a synchronous standby"
+
+
+@pytest.fixture
+def standby(rough):
+    """Started. Afterwards the stack's own PostgreSQL takes its place again."""
+    one = Standby(rough)
+    one.start()
+    yield one
+    if not rough.runs("postgres"):
+        rough.start("postgres")
+    one.synchronous("")
+    one.remove()
+    back = rough.ctl_run("recover", "--all", "--this-server")
+    assert back.returncode == 0, back
+
+
+def rows(pg, coupon):
+    return pg.execute(COUNT, (coupon,)).fetchone()[0]
+
+
+def issue_all(stack, coupon, users, ack="issued"):
+    with stack.client() as client:
+        return client.pipeline(
+            [
+                {"op": "issue", "coupon": str(coupon), "user": str(user), "ack": ack}
+                for user in users
+            ]
+        )
+
+
+def statuses(replies):
+    return {reply["status"] for reply in replies}
+
+
+def issued_again(stack, coupon, user):
+    """Once a client gets a new coupon: all parts agree, and PostgreSQL is written."""
+
+    def issued():
+        with stack.client() as client:
+            return client.issue(coupon, user, ack="issued", key="again")["status"] == "issued"
+
+    wait_until(issued)
+
+
+def ready(worker):
+    try:
+        return requests.get(worker.http("/readyz"), timeout=3)
+    except requests.RequestException:
+        return None
+
+
+def is_refused(worker):
+    told = ready(worker)
+    return told is not None and told.status_code == 503 and OLD in told.json()["postgresql"]
+
+
+def is_ready(worker):
+    told = ready(worker)
+    return told is not None and told.status_code == 200
+
+
+def followed(rough_redis):
+    return int(rough_redis.hget("couponmq:changes", "timeline"))
+
+
+def test_a_synchronous_standby_is_promoted(rough, rough_redis, rough_coupon, standby, worker_make):
+    standby.synchronous()
+    rough.stop("worker-1")
+    worker = worker_make(rough, **standby.both())
+    coupon = rough_coupon(4 * USERS).coupon
+    issued_again(rough, coupon, 0)
+    assert statuses(issue_all(rough, coupon, range(1, USERS))) == {"issued"}
+    timeline = followed(rough_redis)
+    rough.kill9("postgres")
+    later = issue_all(rough, coupon, range(USERS, 2 * USERS), ack="accepted")
+    assert statuses(later) == {"accepted"}
+    standby.promote()
+    wait_until(lambda: followed(rough_redis) > timeline)
+    with standby.superuser() as pg:
+        wait_until(lambda: rows(pg, coupon) == 2 * USERS)
+    assert "postgresql_behind" not in worker.log()
+    wait_until(lambda: is_ready(worker))
+    wait_until(lambda: not rough_redis.hlen(f"coupon:{{{coupon}}}:outbox"))
+    issued_again(rough, coupon, 2 * USERS)
+
+
+def test_a_wait_for_the_standby_is_cancelled(
+    rough, rough_redis, rough_pg, rough_coupon, standby, worker_make, gateway_make
+):
+    gateway = gateway_make(rough, COUPON_ISSUED_TIMEOUT_MS=1000)
+    rough.stop("worker-1")
+    worker = worker_make(rough)
+    coupon = rough_coupon().coupon
+    issued_again(rough, coupon, 0)
+    standby.synchronous()
+    standby.stop()
+    with gateway.client() as client, gateway.client() as other:
+        client.send_line({"op": "issue", "coupon": str(coupon), "user": "1", "ack": "issued"})
+        first = wait_until(standby.waiting)[0]
+        assert rows(rough_pg, coupon) == 1, "it is not visible yet"
+        standby.cancel(first)
+        # Settled again, which changes nothing, and waits for the same standby.
+        wait_until(lambda: IN_DOUBT in worker.log())
+        second = wait_until(lambda: set(standby.waiting()) - {first}).pop()
+        assert rows(rough_pg, coupon) == 2, "this server has it"
+        assert client.read_reply()["status"] == "unknown", "the gateway's look-up waits, too"
+        assert rough_redis.hlen(f"coupon:{{{coupon}}}:outbox") == 1
+        assert worker.metrics()["couponmq_worker_held"] == 1, "it is not acked"
+        standby.cancel(second)
+        wait_until(lambda: set(standby.waiting()) - {first, second})
+        assert rough_redis.hlen(f"coupon:{{{coupon}}}:outbox") == 1
+        other.send_line({"op": "issue", "coupon": str(coupon), "user": "2", "ack": "queued"})
+        assert other.read_reply()["status"] == "queued"
+        standby.start()
+        wait_until(lambda: not rough_redis.hlen(f"coupon:{{{coupon}}}:outbox"))
+        wait_until(lambda: rows(rough_pg, coupon) == 3)
+    standby.synchronous("")
+
+
+def test_a_change_of_an_operator_is_cancelled(rough, standby):
+    standby.synchronous()
+    standby.stop()
+    with subprocess.Popen(
+        [rough.build_dir / "couponctl", "create", "--name", "x", "--total", "1", "--valid-days"]
+        + ["1"],
+        env=rough.env_of("operator"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        standby.cancel(wait_until(lambda: standby.waiting("couponctl"))[0])
+        out, told = child.communicate(timeout=60)
+    assert (child.returncode, out) == (1, ""), told
+    assert IN_DOUBT in told and "whether it survives the loss of this server is unknown" in told
+
+
+def test_an_old_primary_changes_nothing(
+    rough, rough_redis, rough_pg, rough_coupon, standby, worker_make
+):
+    coupon = rough_coupon(4 * USERS).coupon
+    issued_again(rough, coupon, 0)
+    rough.stop("worker-1")
+    old = worker_make(rough, **standby.urls(standby.primary))
+    assert statuses(issue_all(rough, coupon, range(1, USERS))) == {"issued"}
+    wait_until(lambda: not rough_redis.hlen(f"coupon:{{{coupon}}}:outbox"))
+    standby.caught_up()
+    standby.promote()
+    new = worker_make(rough, **standby.urls(standby.port))
+    wait_until(lambda: is_refused(old))
+    log = wait_until(lambda: "event=postgresql_old" in old.log() and old.log())
+    assert "couponctl recover --all --this-server" in log
+    assert old.metrics()["couponmq_worker_postgresql_old"] == 1
+    wait_until(lambda: old.metrics()["couponmq_worker_consumer_up"] == 0)
+    before = rows(rough_pg, coupon)
+    later = range(USERS, 2 * USERS)
+    # Also what it may have settled before it read in Redis that another is followed.
+    assert statuses(issue_all(rough, coupon, later, ack="queued")) == {"queued"}
+    with standby.superuser() as pg:
+        wait_until(lambda: rows(pg, coupon) == 2 * USERS)
+    wait_until(lambda: not rough_redis.hlen(f"coupon:{{{coupon}}}:outbox"))
+    assert rows(rough_pg, coupon) == before
+    assert is_ready(new) and is_refused(old)
+    assert queue_length(rough, QUEUE) == 0
+    for command in (["show", coupon], ["create", "--name", "x", "--total", "1"], ["recover"]):
+        arguments = [*command, "--all"] if command == ["recover"] else command
+        refused = rough.ctl_run(*arguments)
+        assert refused.returncode == 1 and OLD in refused.stderr, refused
+    # It takes the place of the other after all, with what only that one has.
+    new.end()
+    standby.stop()
+    back = rough.ctl_run("recover", "--all", "--this-server")
+    assert back.returncode == 0, back
+    wait_until(lambda: is_ready(old))
+    assert rows(rough_pg, coupon) == 2 * USERS
+    issued_again(rough, coupon, 2 * USERS)
+
+
+def test_a_standby_without_the_tail_is_promoted(
+    rough, rough_redis, rough_coupon, standby, worker_make
+):
+    rough.stop("worker-1")
+    worker = worker_make(rough, **standby.both())
+    coupon = rough_coupon(4 * USERS).coupon
+    issued_again(rough, coupon, 0)
+    standby.caught_up()
+    standby.stop()
+    assert statuses(issue_all(rough, coupon, range(1, USERS))) == {"issued"}
+    wait_until(lambda: not rough_redis.hlen(f"coupon:{{{coupon}}}:outbox"))
+    timeline = followed(rough_redis)
+    rough.kill9("postgres")
+    standby.start()
+    standby.promote()
+    wait_until(lambda: "event=postgresql_behind" in worker.log())
+    assert followed(rough_redis) > timeline, "the old one is refused from here on"
+    with standby.superuser() as pg:
+        assert rows(pg, coupon) == 1
+        rough.start("postgres")
+        old = worker_make(rough, ready=False, **standby.urls(standby.primary))
+        wait_until(lambda: is_refused(old))
+        told = standby.ctl("recover", "--all")
+        assert told.returncode == 0, told
+        assert rows(pg, coupon) == USERS
+        old.end()
+        rough.stop("postgres")
+        wait_until(lambda: is_ready(worker))
+        issued_again(rough, coupon, USERS)
+
+
+def test_a_standby_is_not_settled_on(rough, rough_coupon, standby, worker_make):
+    """A session to it outlives the promotion, and was compared before."""
+    rough.stop("worker-1")
+    worker = worker_make(rough, ready=False, **standby.urls(standby.port))
+    wait_until(lambda: "PostgreSQL is a standby, which cannot be changed" in worker.log())
+    coupon = rough_coupon(loaded=False).coupon
+    standby.caught_up()
+    rough.stop("postgres")
+    standby.promote()
+    wait_until(lambda: is_ready(worker))
+    issued_again(rough, coupon, 1)
