@@ -59,13 +59,12 @@ end
 
 local is_new, highest = false, 0
 if system then
-	local fields = kind == 'hash'
-		and call('HMGET', KEYS[1], 'system', 'timeline', 'followed:' .. system) or {}
-	highest = integer(fields[3]) or 0
-	is_new = fields[1] ~= system or fields[2] ~= timeline
+	local followed = kind == 'hash' and call('HGET', KEYS[1], 'system')
+	highest = kind == 'hash' and integer(call('HGET', KEYS[1], 'followed:' .. system)) or 0
+	is_new = followed ~= system or call('HGET', KEYS[1], 'timeline') ~= timeline
 	if is_new and follow ~= 'any' and highest >= tonumber(timeline) then
 		return 'old'
-	elseif is_new and follow == 'newer' and fields[1] and fields[1] ~= system then
+	elseif is_new and follow == 'newer' and followed and followed ~= system then
 		return 'other'
 	end
 end

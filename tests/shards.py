@@ -32,6 +32,7 @@ SECONDS = {
     "test_e2e_failures.py": (48, 0),
     "test_e2e_installation.py": (46, 0),
     "test_e2e_broker_lost.py": (46, 0),
+    "test_e2e_standby.py": (45, 0),
     "test_e2e_locked_coupon.py": (46, 0),
     "test_e2e_memory.py": (60, 0),
     "test_power.py": (0, 45),

@@ -15,14 +15,9 @@
 #define SETUP_TIMEOUT_MS 5000 /* to connect, and for each statement but settle() */
 #define GRACE_MS 2000         /* so that the server's own limit ends a statement first */
 
-#define GATE_AGAIN_MS 500 /* between two comparisons */
-/* While the keeper's thread reads the copy: at first, and while it cannot. */
-#define POLL_MS 10
-#define POLL_SLOWLY_MS 200
-#define POLL_SLOWLY_AFTER_MS 1000
-
 void settler_init(struct settler *settler, const char *database_url)
 {
+	settler->gate = (struct gate){ .keeper = settler->keeper, .outboxes = settler->outboxes };
 	settler->postgres = postgres_new(&(struct postgres_options){
 		.url = database_url,
 		.application_name = APPLICATION_NAME,
@@ -103,125 +98,34 @@ void settlement_args_fill(struct settle_args *args, const struct settlement *set
 	}
 }
 
-static void gate_restart(struct gate *gate, int64_t connected_ms)
-{
-	gate->connected_ms = connected_ms;
-	gate->installations_n = keeper_state().installations_n;
-	gate->asked_ms = 0;
-	gate->is_open = 0;
-}
-
 /*
  * Whether transactions may begin; only while the session is idle. If not, it does the next step of
  * the comparison, after which the session may be busy.
  */
-static int gate_is_open(struct settler *settler, int64_t now_ms)
+static int gate_pass(struct settler *settler, int64_t now_ms)
 {
-	int64_t since_ms = postgres_since_ms(settler->postgres);
-	struct keeper_state keeper = keeper_state();
-	struct gate *gate = &settler->gate;
-
-	if (keeper.relation == RELATION_FOREIGN)
-		gate->is_own = 0;
-	if (gate->connected_ms != since_ms || gate->installations_n != keeper.installations_n ||
-	    (gate->is_open &&
-	     (keeper.is_behind || !gate->is_own ||
-	      (*keeper.followed.system && !server_equals(&keeper.followed, &gate->server)))))
-		gate_restart(gate, since_ms);
-	if (gate->is_open)
+	switch (gate_step(&settler->gate, postgres_since_ms(settler->postgres), now_ms)) {
+	case GATE_OPEN:
 		return 1;
-	if (gate->asked_ms == 0) {
-		gate->asked_ms = now_ms;
-		keeper_copy_ask(settler->keeper);
-	} else if (now_ms >= gate->asked_ms && keeper_copy(&gate->copy) >= gate->asked_ms) {
+	case GATE_COUNT:
 		read_send(settler, STATEMENT_COUNT, sql_query_change_counts, 0, NULL, now_ms);
+		return 0;
+	case GATE_WAIT:
+		break;
 	}
 	return 0;
 }
 
-static void gate_old(struct settler *settler, const struct postgres_server *server)
-{
-	struct gate *gate = &settler->gate;
-	char own[SERVER_TEXT_SIZE], followed[SERVER_TEXT_SIZE];
-
-	if (!gate->is_old)
-		log_error("postgresql_old", LOG_S("server", server_text(server, own)),
-			  LOG_S("followed", server_text(&gate->copy.server, followed)),
-			  LOG_S("why", RELATION_OLD_TEXT), LOG_S("mend", SERVER_OLD_MEND));
-	gate->is_old = 1;
-	gate->is_own = 0;
-	gate->asked = (struct postgres_server){ .timeline = 0 };
-	postgres_leave(settler->postgres, RELATION_OLD_TEXT);
-}
-
-/*
- * Whether Redis follows the server of this session, as the copy has it. If not, it is asked to, and
- * the comparison is repeated with a later copy.
- */
-static int gate_follows(struct settler *settler, const struct changes *changes, int64_t behind)
-{
-	struct gate *gate = &settler->gate;
-	enum relation followed = RELATION_UNKNOWN;
-
-	if (server_equals(&changes->server, &gate->copy.server))
-		return 1;
-	if (server_equals(&changes->server, &gate->asked))
-		followed = keeper_followed();
-	if (followed == RELATION_OLD) {
-		gate_old(settler, &changes->server);
-		return 0;
-	}
-	gate->asked = changes->server;
-	gate->asked_ms = clock_monotonic_ms();
-	if (followed == RELATION_OTHER || followed == RELATION_OWN)
-		gate->asked_ms += GATE_AGAIN_MS;
-	keeper_follow_ask(settler->keeper, changes, behind > 0 ? FOLLOW_NEWER : FOLLOW_OTHER);
-	return followed == RELATION_OTHER && behind > 0; /* it was put back */
-}
-
-/* The numbers were read. After a failure the comparison is repeated. */
-static void gate_counted(struct settler *settler)
+/* A server that may not be settled on is left: the next session may be one with another. */
+static void counts_read(struct settler *settler)
 {
 	const PGresult *rows = read_rows(settler, "change_count_failed");
-	struct gate *gate = &settler->gate;
-	struct changes changes;
-	enum relation relation;
-	int64_t behind;
+	const char *why = gate_counted(&settler->gate, rows);
 
-	gate->asked_ms += GATE_AGAIN_MS;
-	keeper_copy_ask(settler->keeper);
-	if (PQresultStatus(rows) != PGRES_TUPLES_OK)
-		return;
-	changes_take(&changes, rows);
-	if (changes.server.timeline == 0) {
-		postgres_lose(settler->postgres, SERVER_STANDBY_TEXT);
-		return;
-	}
-	behind = changes_behind(&changes, &gate->copy);
-	relation = changes_relate(keeper_state().relation, &changes, &gate->copy);
-	if (relation != RELATION_UNCLAIMED && relation != RELATION_OWN)
-		gate->is_own = 0;
-	if (relation != RELATION_OWN || !gate_follows(settler, &changes, behind))
-		return;
-	gate->is_own = 1;
-	gate->is_old = 0;
-	gate->server = changes.server;
-	memcpy(gate->installation, changes.installation, INSTALLATION_SIZE);
-	outboxes_origin(settler->outboxes, &changes);
-	gate->is_open = behind == 0;
-	if (behind > 0 && !gate->is_behind)
-		log_error("postgresql_behind", LOG_I("transactions", behind),
-			  LOG_S("why", "PostgreSQL was put back to an earlier moment"),
-			  LOG_S("mend", "couponctl recover"));
-	gate->is_behind = behind > 0;
-}
-
-/* When gate_is_open() is to be called next, while it is not. */
-static int64_t gate_deadline_ms(const struct gate *gate, int64_t now_ms)
-{
-	if (gate->asked_ms > now_ms)
-		return gate->asked_ms;
-	return now_ms + (now_ms - gate->asked_ms < POLL_SLOWLY_AFTER_MS ? POLL_MS : POLL_SLOWLY_MS);
+	if (why && settler->gate.is_old)
+		postgres_leave(settler->postgres, why);
+	else if (why)
+		postgres_lose(settler->postgres, why);
 }
 
 /*
@@ -427,7 +331,7 @@ static void transaction_begin(struct settler *settler, int64_t now_ms)
 	const char *name;
 
 	if (!postgres_idle(settler->postgres) || now_ms < begin_ms(settler) ||
-	    !gate_is_open(settler, now_ms))
+	    !gate_pass(settler, now_ms))
 		return;
 	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
 		return;
@@ -492,7 +396,7 @@ static void statement_ended(struct settler *settler, int64_t now_ms)
 		settings_read(settler);
 		break;
 	case STATEMENT_COUNT:
-		gate_counted(settler);
+		counts_read(settler);
 		break;
 	case STATEMENT_LIMIT:
 		if (postgres_failure(settler->postgres) == POSTGRES_OK) {

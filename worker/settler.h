@@ -6,20 +6,15 @@
  * unless a client waits for an outcome: where nobody waits, larger transactions cost PostgreSQL
  * less. What arrives later than that, in an idle system, does not wait.
  *
- * Nothing is settled in a new session of PostgreSQL before its numbers were compared with their
- * copy in Redis: it may have been put back to an earlier moment (common/changes.h). While it is
- * behind, the comparison is repeated; couponctl recover ends that. So it is while Redis does not
- * belong to this PostgreSQL, or follows another server; then the worker does not consume, either.
- * A standby is left: a session that outlives its promotion was compared before it.
+ * Nothing is settled in a new session of PostgreSQL before its gate is open (gate.h).
  */
 #pragma once
 
 #include "common/backoff.h"
-#include "common/changes.h"
 #include "common/postgres/session.h"
 #include "common/program/durability.h"
 #include "common/rabbit/publisher.h"
-#include "keeper/keeper.h"
+#include "worker/gate.h"
 #include "worker/metrics.h"
 #include "worker/outboxes.h"
 #include "worker/consume/settlement.h"
@@ -36,21 +31,6 @@
 
 #define SETTLE_LINGER_MS 2
 #define SETTLE_LINGER_RECEIVES 512 /* a transaction with fewer is small */
-
-/* Opens once the numbers were compared. */
-struct gate {
-	struct changes copy;
-	char installation[INSTALLATION_SIZE]; /* of PostgreSQL */
-	struct postgres_server server;        /* of the session, which keeps its server */
-	int64_t connected_ms;                 /* of the session that is compared, or was */
-	int64_t asked_ms;                     /* for the copy; 0: not yet */
-	struct postgres_server asked;         /* that Redis was last asked to follow */
-	int installations_n;                  /* of the keeper, at that time */
-	int is_open;
-	int is_own; /* Redis belongs to this PostgreSQL, as far as is known, and follows it */
-	int is_behind;
-	int is_old;
-};
 
 /* LIMIT: the settings of the session are changed for the settle() that follows. */
 enum settler_statement {

@@ -7,8 +7,9 @@
 SELECT c.stripe, c.num, (SELECT fence FROM keeper) AS fence, i.id AS installation,
 	(SELECT num FROM api_key_version) AS keys_version,
 	(SELECT system_identifier FROM pg_control_system()) AS system,
-	(SELECT CASE WHEN NOT pg_is_in_recovery() THEN
-		('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint END) AS timeline
+	(SELECT CASE WHEN NOT pg_is_in_recovery()
+		THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint END)
+		AS timeline
 FROM installation AS i LEFT JOIN change_count AS c ON true
 ORDER BY c.stripe
 

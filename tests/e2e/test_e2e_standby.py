@@ -17,8 +17,13 @@ IN_DOUBT = "was cancelled while it waited for a synchronous standby"
 
 
 @pytest.fixture
-def standby(rough):
+def standby(rough, rough_redis):
     """Started. Afterwards the stack's own PostgreSQL takes its place again."""
+    # The timeline of the next promotion is that of the last one: it did not come from there.
+    names = rough_redis.hkeys("couponmq:changes")
+    rough_redis.hdel(
+        "couponmq:changes", "timeline", *(name for name in names if name.startswith("followed:"))
+    )
     one = Standby(rough)
     one.start()
     yield one
@@ -121,7 +126,7 @@ def test_a_wait_for_the_standby_is_cancelled(
         assert rows(rough_pg, coupon) == 2, "this server has it"
         assert client.read_reply()["status"] == "unknown", "the gateway's look-up waits, too"
         assert rough_redis.hlen(f"coupon:{{{coupon}}}:outbox") == 1
-        assert worker.metrics()["couponmq_worker_held"] == 1, "it is not acked"
+        assert worker.metrics()["couponmq_worker_held"] > 0, "it is not acked"
         standby.cancel(second)
         wait_until(lambda: set(standby.waiting()) - {first, second})
         assert rough_redis.hlen(f"coupon:{{{coupon}}}:outbox") == 1

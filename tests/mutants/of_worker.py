@@ -14,6 +14,8 @@ HISTORIES = "unit_test_settlement_history::test_random_histories"
 FAILURES = "tests/e2e/test_e2e_failures.py::"
 OUTBOX = "tests/e2e/test_e2e_outbox.py::"
 INSTALLATION = "tests/e2e/test_e2e_installation.py::"
+STANDBY = "tests/e2e/test_e2e_standby.py::"
+SCRIPT = "tests/lua/test_script_settled.py::"
 
 MUTANTS = [
     mutant(
@@ -161,9 +163,9 @@ MUTANTS = [
     mutant(
         "P10",
         "the gate that is closed while PostgreSQL is behind",
-        "worker/settler.c",
-        "\tif (gate->is_open)\n\t\treturn 1;\n",
-        "\tif (gate->is_open || gate->is_own)\n\t\treturn 1;\n",
+        "worker/gate.c",
+        "\tif (gate->is_open)\n\t\treturn GATE_OPEN;\n",
+        "\tif (gate->is_open || gate->is_own)\n\t\treturn GATE_OPEN;\n",
         "tests/e2e/test_e2e_stores_lost.py::"
         "test_what_arrives_while_postgresql_is_behind_is_settled_after_the_recovery",
         waits=True,
@@ -324,5 +326,56 @@ MUTANTS = [
         '(n == KEY_COPY_PAGE || column_number(rows, n - 1, "version") > to)',
         '(column_number(rows, n - 1, "version") > to)',
         "unit_test_key_copy::test_how_far_a_page_goes",
+    ),
+    mutant(
+        "P10",
+        "the doubt about a COMMIT that waited for a standby",
+        "common/postgres/session.c",
+        "\tif (postgres->is_in_doubt)\n",
+        "\tif (0)\n",
+        STANDBY + "test_a_change_of_an_operator_is_cancelled",
+        STANDBY + "test_a_wait_for_the_standby_is_cancelled",
+        waits=True,
+    ),
+    mutant(
+        "P10",
+        "the look-up that waits for the standby",
+        "sql/query/receive.sql",
+        "current_setting('synchronous_standby_names') <> ''",
+        "false",
+        STANDBY + "test_a_wait_for_the_standby_is_cancelled",
+    ),
+    mutant(
+        "P10",
+        "the old server that is refused",
+        "lua/changes.lua",
+        "if is_new and follow ~= 'any' and highest >= tonumber(timeline) then",
+        "if false then",
+        SCRIPT + "test_nothing_is_copied_of_an_old_server",
+    ),
+    mutant(
+        "P10",
+        "the outbox of what an old server settled",
+        "common/changes.c",
+        "n == 4 && server_equals(&changes->server, &copy->server)",
+        "n == 4",
+        OUTBOXES + "test_an_old_server_removes_nothing",
+    ),
+    mutant(
+        "P10",
+        "what another server settled and is not removed",
+        "worker/outboxes.c",
+        "\toutboxes->origin_is_new = 1;\n",
+        "",
+        OUTBOXES + "test_what_another_server_settled_is_forgotten",
+    ),
+    mutant(
+        "P10",
+        "the gate that closes when another server is followed",
+        "worker/gate.c",
+        "!server_equals(&keeper.followed, &gate->server)",
+        "0",
+        STANDBY + "test_an_old_primary_changes_nothing",
+        waits=True,
     ),
 ]

@@ -338,7 +338,10 @@ static void test_a_redis_that_is_not_its_own(void **state)
 			    "9 100" LOAD COPY "9 100" LOAD COPY "9 100" SETTLE(7) BATCH "01:1001");
 }
 
-#define SERVER(number) { .installation = INSTALLATION, .server = { "70", number } }
+#define SERVER(number)                                                   \
+	{                                                                \
+		.installation = INSTALLATION, .server = { "70", number } \
+	}
 #define COPY_OF(server) "\n EVAL <script> 1 couponmq:changes " INSTALLATION "  70:" server " newer"
 
 /* Without a number, too: Redis says whether it follows the server. */
@@ -382,8 +385,8 @@ static void test_what_another_server_settled_is_forgotten(void **state)
 	assert_int_equal(forgotten(), 2);
 	end(&server, outboxes);
 	assert_string_equal(commands_of(server.received[0]),
-			    LOAD COPY_OF("1") " 9 100" LOAD COPY_OF("2") " 9 8" SETTLE(7)
-				    BATCH "03:1003");
+			    LOAD COPY_OF("1") " 9 100" LOAD COPY_OF("2") " 9 8" SETTLE(7) BATCH
+			    "03:1003");
 }
 
 /* After a lost connection it may be another Redis. */
