@@ -32,7 +32,7 @@ command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 [[ ${1:-} != compare ]] || PACKAGES+=(gnuplot-nox)
 [[ ${1:-} != fuzz ]] || PACKAGES+=(clang libclang-rt-dev llvm)
 [[ ${1:-} != coverage ]] || PACKAGES+=(gcovr)
-[[ ${1:-} != outside ]] || PACKAGES+=(chromium slowhttptest testssl.sh)
+[[ ${1:-} != outside ]] || PACKAGES+=(chromium pgbouncer slowhttptest testssl.sh)
 [[ ${1:-} != platforms ]] || PACKAGES+=(debootstrap)
 readonly PACKAGES
 readonly POLICY=/usr/sbin/policy-rc.d

@@ -39,11 +39,12 @@ test-sanitized: ## all tests with the programs under ASan, then under TSan: some
 	@ALL=1 SAN=address scripts/test.sh
 	@ALL=1 SAN=thread scripts/test.sh
 
-test-outside: ## what Chromium, testssl.sh and slowhttptest (400 MB, installed) do to a gateway
+test-outside: ## with Chromium, testssl.sh, slowhttptest and PgBouncer (400 MB, installed)
 	@scripts/packages.sh outside
 	@TLS=no TESTS=tests/e2e/test_e2e_browser.py scripts/test.sh
 	@TLS=yes TESTS=tests/e2e/test_e2e_browser.py scripts/test.sh
 	@TESTS=tests/e2e/test_e2e_outside.py scripts/test.sh
+	@TESTS=tests/e2e/test_e2e_pooler.py scripts/test.sh
 
 coverage: ## lines and branches that the tests reach, per folder
 	@scripts/coverage.sh

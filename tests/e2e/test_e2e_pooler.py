@@ -1,0 +1,82 @@
+"""PgBouncer between the programs and PostgreSQL: each has a session of PostgreSQL for itself."""
+
+import os
+import shutil
+import subprocess
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from stack import port_free, wait_until
+
+PGBOUNCER = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
+pytestmark = pytest.mark.skipif(not PGBOUNCER, reason="pgbouncer is not installed")
+
+
+@pytest.fixture
+def pooled(rough):
+    """pooled(PROGRAM): its settings, through PgBouncer."""
+    folder, port = rough.run_dir / "pgbouncer", port_free()
+    folder.mkdir(exist_ok=True)
+    urls = {name: rough.env_of(name)["DATABASE_URL"] for name in ("gateway", "worker", "operator")}
+    server = urlsplit(urls["worker"])
+    users = {urlsplit(url).username: urlsplit(url).password for url in urls.values()}
+    (folder / "users").write_text("".join(f'"{u}" "{p}"\n' for u, p in users.items()))
+    (folder / "ini").write_text(
+        f"[databases]\ncouponmq = host={server.hostname} port={server.port}\n[pgbouncer]\n"
+        f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+        f"auth_type = scram-sha-256\nauth_file = {folder}/users\npool_mode = session\n"
+    )
+    as_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
+    for path in (folder, folder / "users", folder / "ini"):
+        path.chmod(0o755)
+    with open(rough.run_dir / "pgbouncer.log", "ab") as log:
+        child = subprocess.Popen(
+            [*(as_user if os.getuid() == 0 else []), PGBOUNCER, str(folder / "ini")],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
+
+    def settings(program):
+        url = urlsplit(urls[program])
+        through = url._replace(netloc=f"{url.netloc.rpartition('@')[0]}@127.0.0.1:{port}").geturl()
+        return {"DATABASE_URL": through}
+
+    def answers():
+        try:
+            with psycopg.connect(settings("operator")["DATABASE_URL"]):
+                return True
+        except psycopg.OperationalError:
+            return False
+
+    wait_until(answers)
+    yield settings
+    child.terminate()
+    child.wait(60)
+
+
+def test_a_session_for_each(rough, rough_redis, rough_coupon, pooled, worker_make, gateway_make):
+    rough.stop("worker-1")
+    worker = worker_make(rough, **pooled("worker"))
+    gateway = gateway_make(rough, **pooled("gateway"))
+    coupon = rough_coupon().coupon
+
+    def issued(user):
+        with gateway.client() as client:
+            return client.issue(coupon, user, ack="issued", key="k")["status"] == "issued"
+
+    wait_until(lambda: issued(1))
+    shown = subprocess.run(
+        [str(rough.build_dir / "couponctl"), "show", coupon],
+        env={**os.environ, **rough.env_of("operator"), **pooled("operator")},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert shown.returncode == 0, shown
+    # The pooler drops both sessions with that of PostgreSQL.
+    rough.restart("postgres")
+    wait_until(lambda: issued(2))
+    wait_until(lambda: not rough_redis.hlen(f"coupon:{{{coupon}}}:outbox"))
+    log = worker.log()
+    assert log.count("event=database_connected") > 1 and "settle_refused" not in log, log
