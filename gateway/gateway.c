@@ -31,6 +31,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TICK_MS 250     /* of what the gateway looks after by itself */
 #define BUSY_TICK_MS 20 /* while something has a deadline */
@@ -65,7 +66,9 @@ struct gateway {
 	struct comparison comparisons[COMPARISONS_N];
 	struct known known;
 	struct json_arena *arena; /* for messages of workers */
-	int64_t stop_by_ms;       /* 0: not stopping */
+	const struct config *config;
+	int64_t drain_until_ms; /* 0: not told to end */
+	int64_t stop_by_ms;     /* 0: not stopping */
 };
 
 /* Whether Redis is known to belong to another installation than PostgreSQL. */
@@ -178,12 +181,27 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 	}
 }
 
+/* By a signal, or by none. */
+static void stop(struct gateway *gateway, int signal)
+{
+	if (gateway->stop_by_ms)
+		return;
+	log_info("stopping", LOG_I("signal", signal),
+		 LOG_I("inflight", intake_inflight(gateway->intake)),
+		 LOG_I("unconfirmed", admission_unconfirmed(gateway->admission)));
+	gateway->stop_by_ms = clock_monotonic_ms() + GATEWAY_FINISH_MS;
+	intake_stop(gateway->intake);
+	server_stop(gateway->server);
+}
+
 /* Returns 1: there is always something to look after. */
 static int tick(void *context)
 {
 	struct gateway *gateway = context;
 	int64_t now_ms = clock_monotonic_ms();
 
+	if (gateway->drain_until_ms && now_ms >= gateway->drain_until_ms)
+		stop(gateway, 0);
 	waiters_tick(gateway->waiters);
 	intake_tick(gateway->intake, now_ms);
 	if (!is_foreign(gateway))
@@ -240,7 +258,7 @@ static int ready(void *context, cJSON **body)
 	struct gateway *gateway = context;
 	const char *database_trouble = lookup_trouble(gateway->lookup);
 	char trouble[TROUBLE_SIZE];
-	int all = gateway->stop_by_ms == 0;
+	int all = gateway->drain_until_ms == 0;
 	cJSON *warnings;
 
 	*body = checked(cJSON_CreateObject());
@@ -256,6 +274,8 @@ static int ready(void *context, cJSON **body)
 		part_ready(*body, "codes", lookup_trouble(gateway->codes));
 	if (gateway->stop_by_ms) {
 		cJSON_AddStringToObject(*body, "gateway", "stopping");
+	} else if (gateway->drain_until_ms) {
+		cJSON_AddStringToObject(*body, "gateway", "draining");
 	} else if (!known_may_issue(&gateway->known, clock_monotonic_ms())) {
 		cJSON_AddStringToObject(*body, "gateway", STARTING_TEXT);
 		all = 0;
@@ -273,16 +293,30 @@ static int ready(void *context, cJSON **body)
 static void on_signal(evutil_socket_t fd, short what, void *data)
 {
 	struct gateway *gateway = data;
+	int64_t drain_s = gateway->config->drain_s;
 
 	(void)what;
-	if (gateway->stop_by_ms)
+	if (gateway->drain_until_ms) {
+		if (gateway->config->processes == 1)
+			stop(gateway, fd);
 		return;
-	log_info("stopping", LOG_I("signal", fd),
-		 LOG_I("inflight", intake_inflight(gateway->intake)),
-		 LOG_I("unconfirmed", admission_unconfirmed(gateway->admission)));
-	gateway->stop_by_ms = clock_monotonic_ms() + GATEWAY_FINISH_MS;
-	intake_stop(gateway->intake);
-	server_stop(gateway->server);
+	}
+	gateway->drain_until_ms = clock_monotonic_ms() + drain_s * 1000;
+	if (drain_s == 0) {
+		stop(gateway, fd);
+		return;
+	}
+	log_info("draining", LOG_I("signal", fd), LOG_I("seconds", drain_s));
+	intake_drain(gateway->intake);
+}
+
+static void on_finish(evutil_socket_t fd, short what, void *data)
+{
+	struct gateway *gateway = data;
+
+	(void)what;
+	gateway->drain_until_ms = clock_monotonic_ms();
+	stop(gateway, fd);
 }
 
 static void on_hangup(evutil_socket_t fd, short what, void *data)
@@ -325,6 +359,7 @@ static void loop(struct gateway *gateway, int publisher_fd)
 
 	event_begin(gateway, SIGTERM, EV_SIGNAL, on_signal);
 	event_begin(gateway, SIGINT, EV_SIGNAL, on_signal);
+	event_begin(gateway, GATEWAY_FINISH, EV_SIGNAL, on_finish);
 	event_begin(gateway, SIGHUP, EV_SIGNAL, on_hangup);
 	event_begin(gateway, publisher_fd, EV_READ, on_publisher);
 	ticker_start(ticker);
@@ -462,7 +497,9 @@ static void comparisons_make(struct gateway *gateway, const struct config *confi
 static void gateway_open(struct gateway *gateway, const struct config *config, size_t process,
 			 int *publisher_fd)
 {
-	*gateway = (struct gateway){ .base = event_base_new(), .arena = json_arena_new() };
+	*gateway = (struct gateway){ .base = event_base_new(),
+				     .arena = json_arena_new(),
+				     .config = config };
 	check(gateway->base != NULL);
 	gateway->redis = redis_pool_new(gateway->base, config);
 	master_lease_keep(config->redis_url);
@@ -527,6 +564,9 @@ static void gateway_listen(struct gateway *gateway, const struct gateway_sockets
 	}
 	if (http.fd >= 0)
 		arrivals_listen(intake_arrivals(gateway->intake), &http);
+	/* The listeners have copies. That of the Unix socket ends with its path. */
+	close(sockets->api[0]);
+	close(sockets->http);
 }
 
 void gateway_run(const struct config *config, const struct gateway_sockets *sockets, size_t process)

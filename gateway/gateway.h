@@ -23,10 +23,19 @@ struct gateway_sockets {
 };
 
 /*
- * `process` is its number among those of the gateway. Runs until SIGTERM or SIGINT, then finishes
- * the open requests for at most GATEWAY_FINISH_MS.
+ * `process` is its number among those of the gateway. Takes the TCP sockets. Runs until it has
+ * ended:
+ *
+ *	       SIGTERM, SIGINT       COUPON_DRAIN_S
+ *	serves ───────────────▶ drains ──────────▶ finishes ──▶ ended
+ *
+ * While it drains, everything is served, but /readyz says 503. It finishes the open requests for at
+ * most GATEWAY_FINISH_MS. GATEWAY_FINISH lets it finish at once; so does a second signal to the
+ * only process. One of several may get each signal twice, from its parent and from who tells all
+ * processes of a service to end.
  */
 void gateway_run(const struct config *config, const struct gateway_sockets *sockets,
 		 size_t process);
 
 #define GATEWAY_FINISH_MS 10000
+#define GATEWAY_FINISH SIGUSR1

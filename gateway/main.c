@@ -41,8 +41,8 @@
  *
  *	start ──▶ runs ──died──▶ waits, at most 2 s ──▶ start (also after a fork that failed)
  *	SIGHUP: passed on to each
- *	SIGTERM: passed on to each; a process that has not ended some time after GATEWAY_FINISH_MS
- *	         is killed
+ *	SIGTERM: passed on to each, and none is started any more; the next one is GATEWAY_FINISH for
+ *	         them; a process that has not ended some time after GATEWAY_FINISH_MS is killed
  */
 
 #define PROCESSES_MAX 64
@@ -84,7 +84,7 @@ static void process_start(struct processes *processes, size_t i)
 	process->pid = pid;
 	if (pid > 0)
 		return;
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	prctl(PR_SET_PDEATHSIG, GATEWAY_FINISH); /* another parent may want the ports */
 	if (getppid() != parent)
 		exit(1);
 	signal(SIGHUP, SIG_IGN); /* until its loop handles it */
@@ -168,9 +168,13 @@ static void processes_signal(const struct processes *processes, int signal)
 /* Returns 0, or 1 when a process had to be killed. */
 static int processes_stop(struct processes *processes)
 {
-	int64_t until_ms = clock_monotonic_ms() + STOP_GRACE_MS, left_ms;
-	int killed = 0;
+	int64_t drain_ms = processes->config->drain_s * 1000, left_ms;
+	int64_t until_ms = clock_monotonic_ms() + drain_ms + STOP_GRACE_MS;
+	int killed = 0, signal;
 
+	/* Once the processes have closed theirs as well, connections are refused. */
+	close(processes->sockets->api[0]);
+	close(processes->sockets->http);
 	processes_signal(processes, SIGTERM);
 	while (processes_reap(processes, 1) > 0) {
 		left_ms = until_ms - clock_monotonic_ms();
@@ -178,7 +182,11 @@ static int processes_stop(struct processes *processes)
 			processes_signal(processes, SIGKILL);
 			killed = 1;
 		}
-		signal_wait(processes, left_ms > 0 ? left_ms : KILLED_WAIT_MS);
+		signal = signal_wait(processes, left_ms > 0 ? left_ms : KILLED_WAIT_MS);
+		if ((signal == SIGTERM || signal == SIGINT) && left_ms > STOP_GRACE_MS) {
+			until_ms = clock_monotonic_ms() + STOP_GRACE_MS;
+			processes_signal(processes, GATEWAY_FINISH);
+		}
 	}
 	return killed;
 }

@@ -106,6 +106,10 @@ SETTING_TEXT(trace, "COUPON_TRACE", "trace", GATEWAY | WORKER, "",
 	     "commas")
 SETTING_NUMBER(processes, "COUPON_PROCESSES", "processes", GATEWAY, 1, 1, 64,
 	       "number of processes that share the listeners")
+SETTING_NUMBER(
+	drain_s, "COUPON_DRAIN_S", "drain-s", GATEWAY, 0, 0, 600,
+	"time after SIGTERM for which /readyz answers 503 and everything is still served, so "
+	"that balancers take the gateway out; 0: it ends at once")
 SETTING_NUMBER(line_limit_bytes, "COUPON_LINE_LIMIT_BYTES", "line-limit-bytes", GATEWAY, 65536, 256,
 	       1048576,
 	       "maximum length of a request line or HTTP body; a longer one is answered too_large")

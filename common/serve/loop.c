@@ -235,6 +235,13 @@ struct evconnlistener *listener_new(struct event_base *base, int fd, evconnliste
 	return listener;
 }
 
+void listener_close(struct evconnlistener *listener)
+{
+	evconnlistener_disable(listener);
+	evconnlistener_set_cb(listener, NULL, NULL); /* a pause that ends does not enable it */
+	close(evconnlistener_get_fd(listener));
+}
+
 struct ticker {
 	struct event *event;
 	struct timeval every;

@@ -34,6 +34,9 @@ void listener_on_pause(void (*paused)(void));
 struct evconnlistener *listener_new(struct event_base *base, int fd, evconnlistener_cb accepted,
 				    void *context);
 
+/* Closes the copy: once all copies are closed, connections are refused. Nothing more is accepted. */
+void listener_close(struct evconnlistener *listener);
+
 /*
  * To be called for each connection: pauses accepting when the next descriptor would be a reserved
  * one, and lets the loop look at its other sockets when many were accepted at once.

@@ -119,15 +119,28 @@ static int wire_send(struct stream *stream)
 	return 0;
 }
 
+/* Tells the peer under TLS, if the kernel takes that. */
+static void session_end(struct stream *stream)
+{
+	wire.in_len = 0;
+	if (SSL_is_init_finished(stream->session) && SSL_shutdown(stream->session) >= 0 &&
+	    stream_unsent(stream) == 0)
+		wire_send(stream);
+	wire.out_len = 0;
+	ERR_clear_error();
+}
+
+void stream_end(struct stream *stream)
+{
+	if (stream->session)
+		session_end(stream);
+	shutdown(stream->fd, SHUT_WR);
+}
+
 void stream_close(struct stream *stream)
 {
 	if (stream->session) {
-		wire.in_len = 0;
-		if (SSL_is_init_finished(stream->session) && SSL_shutdown(stream->session) >= 0 &&
-		    stream_unsent(stream) == 0)
-			wire_send(stream);
-		wire.out_len = 0;
-		ERR_clear_error();
+		session_end(stream);
 		SSL_free(stream->session);
 		stream->session = NULL;
 	}

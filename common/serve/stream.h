@@ -27,6 +27,8 @@ struct stream {
 void stream_init(struct stream *stream, int fd); /* takes the descriptor; plain */
 void stream_secure(struct stream *stream,
 		   SSL *session); /* takes the session; a handshake follows */
+/* Tells the peer that no more is sent. Once all of the output is with the kernel. */
+void stream_end(struct stream *stream);
 /* Closes the descriptor. Under TLS it tells the peer, if the kernel takes that. */
 void stream_close(struct stream *stream);
 

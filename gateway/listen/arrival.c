@@ -494,5 +494,5 @@ void arrivals_stop(struct arrivals *arrivals)
 {
 	arrivals->is_stopped = 1;
 	for (size_t i = 0; i < arrivals->listening_n; i++)
-		evconnlistener_disable(arrivals->listening[i].listener);
+		listener_close(arrivals->listening[i].listener);
 }

@@ -175,6 +175,15 @@ static void unsent_send(struct http_connection *connection)
 	}
 }
 
+/* Whether its client has to go on elsewhere. What it has sent ahead is answered before. */
+static int is_sent_away(const struct http_connection *connection)
+{
+	const struct intake *intake = connection->http->intake;
+
+	return intake_is_stopped(intake) ||
+	       (intake_is_draining(intake) && surplus_length(connection) == 0);
+}
+
 void http_connection_reply(struct http_connection *connection, int status, const char *type,
 			   const char *extra, const char *body, size_t len)
 {
@@ -185,8 +194,8 @@ void http_connection_reply(struct http_connection *connection, int status, const
 			   status == 304 || status == 204;
 
 	check(connection->state == HTTP_ANSWERING);
-	if (is_reserve(connection) || connection->is_refused ||
-	    intake_is_stopped(connection->http->intake) || !http_should_keep_alive(parser))
+	if (is_reserve(connection) || connection->is_refused || is_sent_away(connection) ||
+	    !http_should_keep_alive(parser))
 		connection->is_last = 1;
 	evbuffer_add(connection->unsent, head,
 		     http_head_write(connection, status, type ? type : HTTP_JSON, extra,

@@ -38,6 +38,7 @@ struct intake {
 	struct tls *tls; /* the same */
 	LIST_HEAD(, client) clients;
 	struct arrivals *arrivals;
+	int is_draining;
 	int is_stopped;
 };
 
@@ -113,6 +114,16 @@ void intake_warnings(const struct intake *intake, cJSON *array)
 struct arrivals *intake_arrivals(struct intake *intake)
 {
 	return intake->arrivals;
+}
+
+void intake_drain(struct intake *intake)
+{
+	intake->is_draining = 1;
+}
+
+int intake_is_draining(const struct intake *intake)
+{
+	return intake->is_draining;
 }
 
 void intake_stop(struct intake *intake)

@@ -49,7 +49,9 @@ void intake_reload(struct intake *intake); /* now */
 void intake_warnings(const struct intake *intake, cJSON *array);
 
 struct arrivals *intake_arrivals(struct intake *intake); /* to listen */
-void intake_stop(struct intake *intake);                 /* accepts no more */
+void intake_drain(struct intake *intake); /* each connection of HTTP ends with its next reply */
+int intake_is_draining(const struct intake *intake);
+void intake_stop(struct intake *intake); /* accepts no more */
 int intake_is_stopped(const struct intake *intake);
 
 /* Of a request with so much text, before it is known which one it is (struct turns). */

@@ -103,18 +103,29 @@ static void conn_free(struct conn *conn)
 }
 
 /*
+ * When the gateway ends, the client is told so, and what it still sends stays unread: a socket that
+ * is closed with bytes unread is reset, and the client may then not get its last replies.
+ */
+static void conn_finish(struct conn *conn)
+{
+	if (intake_is_stopped(conn->server->intake) && !conn->at_end)
+		stream_end(stream_of(conn));
+	else
+		conn_disconnect(conn);
+}
+
+/*
  * Closes the connection when it is cut or finished, and frees the object when no request refers to
  * it.
  */
 static void conn_reap(struct conn *conn)
 {
-	int finished;
-
 	if (conn->serving)
 		return;
-	finished = conn->ended && conn->inflight == 0 && !conn->closed && output_length(conn) == 0;
-	if (!conn->closed && (conn->cut || finished))
+	if (!conn->closed && conn->cut)
 		conn_disconnect(conn);
+	else if (!conn->closed && conn->ended && conn->inflight == 0 && output_length(conn) == 0)
+		conn_finish(conn);
 	if (conn->closed && conn->inflight == 0)
 		conn_free(conn);
 }
@@ -492,10 +503,13 @@ struct server *server_new(struct event_base *base, const struct config *config,
 
 void server_stop(struct server *server)
 {
-	struct conn *conn;
+	struct conn *conn, *next;
 
-	LIST_FOREACH (conn, &server->conns, all) {
+	for (conn = LIST_FIRST(&server->conns); conn; conn = next) {
+		next = LIST_NEXT(conn, all);
 		event_del(conn->readable);
 		conn_hold(conn);
+		conn->ended = 1;
+		conn_reap(conn);
 	}
 }

@@ -25,5 +25,8 @@ struct server;
 struct server *server_new(struct event_base *base, const struct config *config,
 			  struct intake *intake);
 void server_accept(void *server, const struct arrival *arrival); /* arrival_fn */
-/* After intake_stop(): reads no more, and serves no more of what was read. */
+/*
+ * After intake_stop(): reads no more, and serves no more of what was read. Each connection ends
+ * with the last of its replies.
+ */
 void server_stop(struct server *server);
