@@ -35,6 +35,8 @@ SECONDS = {
     "test_e2e_standby.py": (45, 0),
     "test_e2e_locked_coupon.py": (46, 0),
     "test_e2e_memory.py": (60, 0),
+    "test_e2e_balancer.py": (12, 14),
+    "test_e2e_drain.py": (2, 15),
     "test_power.py": (0, 45),
     "test_e2e_openapi.py": (14, 30),
     "test_e2e_audit.py": (0, 43),

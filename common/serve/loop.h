@@ -34,7 +34,7 @@ void listener_on_pause(void (*paused)(void));
 struct evconnlistener *listener_new(struct event_base *base, int fd, evconnlistener_cb accepted,
 				    void *context);
 
-/* Closes the copy: once all copies are closed, connections are refused. Nothing more is accepted. */
+/* Accepts nothing more, and closes the copy. With the last of them connections are refused. */
 void listener_close(struct evconnlistener *listener);
 
 /*

@@ -4,6 +4,7 @@ import collections
 import http.client
 import itertools
 import json
+import select
 import signal
 import subprocess
 import threading
@@ -211,6 +212,8 @@ class LineCaller(Caller):
     window = 8
 
     def ask(self, users, answered):
+        if self.connection and self.has_ended():
+            self.hang_up()
         self.connection = self.connection or self.pair.client()
         requests_ = [{"id": u, "op": "issue", **self.request(u)} for u in users]
         self.connection.send_bytes("".join(json.dumps(r) + "\n" for r in requests_).encode())
@@ -220,6 +223,10 @@ class LineCaller(Caller):
                 raise EOFError
             reply = json.loads(line)
             answered[reply["id"]] = reply
+
+    def has_ended(self):
+        """Without replies to come, there is nothing else to read."""
+        return bool(select.select([self.connection.socket], [], [], 0)[0])
 
 
 class HttpCaller(Caller):

@@ -1,5 +1,5 @@
-"""COUPON_DRAIN_S: a gateway that is told to end says so, and serves until its time is over, or it is
-told again."""
+"""COUPON_DRAIN_S: a gateway that is told to end says so, and serves on until its time is over, or
+it is told again."""
 
 import os
 import signal

@@ -328,7 +328,10 @@ def fence(pg):
     return pg.execute("SELECT fence FROM keeper").fetchone()[0]
 
 
-def test_one_keeper_at_a_time_and_another_takes_over(rough, rough_pg, rough_redis, worker_make):
+@pytest.mark.parametrize("lost", ["killed", "frozen"])
+def test_one_keeper_at_a_time_and_another_takes_over(
+    rough, rough_pg, rough_redis, worker_make, lost
+):
     holder = wait_until(lambda: keeper_holders(rough_redis))
     before = fence(rough_pg)
     others = [worker_make(rough) for _ in range(2)]
@@ -340,12 +343,20 @@ def test_one_keeper_at_a_time_and_another_takes_over(rough, rough_pg, rough_redi
         before,
     ), "no other keeper is elected"
     assert not any("keeper_elected" in worker.log() for worker in others)
-    rough.kill9("worker-1")
+    if lost == "killed":
+        rough.kill9("worker-1")
+    else:
+        rough.sigstop("worker-1")
     wait_until(lambda: fence(rough_pg) > before)
     assert [("keeper_elected" in worker.log()) for worker in others].count(True) == 1
     assert keeper_holders(rough_redis) not in ([], holder)
     coupon = rough.coupon_make(1)
     assert int(wait_until(lambda: rough_redis.hget(f"coupon:{{{coupon}}}", "fence"))) == before + 1
+    if lost == "frozen":
+        times = rough.log("worker-1").count("event=keeper_lost")
+        rough.sigcont("worker-1")
+        wait_until(lambda: rough.log("worker-1").count("event=keeper_lost") > times)
+        assert fence(rough_pg) == before + 1
 
 
 def test_a_keeper_told_to_end_hands_over_at_once(rough, rough_pg, worker_make):

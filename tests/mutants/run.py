@@ -21,6 +21,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from mutant import ROOT
+from of_end import MUTANTS as OF_END
 from of_gate import MUTANTS as OF_GATE
 from of_gateway import MUTANTS as OF_GATEWAY
 from of_lua import MUTANTS as OF_LUA
@@ -30,7 +31,7 @@ from of_tokens import MUTANTS as OF_TOKENS
 from of_worker import MUTANTS as OF_WORKER
 
 MUTANTS = sorted(
-    [*OF_LUA, *OF_SQL, *OF_GATEWAY, *OF_WORKER, *OF_STORES, *OF_TOKENS, *OF_GATE],
+    [*OF_LUA, *OF_SQL, *OF_GATEWAY, *OF_WORKER, *OF_STORES, *OF_TOKENS, *OF_GATE, *OF_END],
     key=lambda one: int(re.match(r"P(\d+)|", one.promise)[1] or 99),
 )
 BASE = ROOT / "build-mutants"
