@@ -14,6 +14,8 @@
 
 #include "common/program/config.h"
 
+#include <signal.h>
+
 #define GATEWAY_LISTENERS_MAX 2
 
 /* Sockets that were bound before the fork; -1: none. */
