@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/postgres/session.h"
-#include "common/rabbit/connection.h"
+#include "common/rabbit/url.h"
 #include "common/redis/redis.h"
 #include "common/redis/sentinel.h"
 #include "common/trust.h"
@@ -66,18 +66,20 @@ static void authorities_check(enum trust_store store)
 /* The URLs hold passwords, so the messages do not repeat them. */
 void program_check_urls(const struct config *config)
 {
+	char error[RABBIT_ERROR_SIZE];
+	struct rabbit_url rabbit;
 	struct redis_url redis;
-	int amqp_is_tls;
 
-	if (!rabbit_url_is_right(config->amqp_url, &amqp_is_tls, NULL))
-		log_fatal("AMQP_URL is not of the form " RABBIT_URL_FORM);
+	if (rabbit_url_parse(&rabbit, config->amqp_url, error))
+		log_fatal("%s", error);
 	redis_url_need(&redis, config->redis_url);
 	postgres_url_check("DATABASE_URL", config->database_url);
 	if (config->database_read_url && *config->database_read_url)
 		postgres_url_check("DATABASE_READ_URL", config->database_read_url);
-	if (amqp_is_tls)
+	if (rabbit.hosts[0].info.ssl)
 		authorities_check(TRUST_RABBITMQ);
 	if (redis.is_tls)
 		authorities_check(TRUST_REDIS);
+	rabbit_url_fini(&rabbit);
 	redis_url_fini(&redis);
 }

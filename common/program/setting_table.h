@@ -16,7 +16,8 @@ SETTING_TEXT(redis_ca, "COUPON_REDIS_CA", "redis-ca", ALL, "",
 	     "of the system)")
 SETTING_TEXT(amqp_url, "AMQP_URL", "amqp-url", GATEWAY | WORKER | CTL,
 	     "amqp://guest:guest@127.0.0.1:5672/%2f",
-	     "RabbitMQ URL, amqp://user:password@host:port/vhost, or amqps://… with TLS")
+	     "RabbitMQ URL, amqp://user:password@host:port/vhost, with host:port,host:port for a "
+	     "cluster, or amqps://… with TLS")
 SETTING_TEXT(amqp_ca, "COUPON_AMQP_CA", "amqp-ca", GATEWAY | WORKER | CTL, "",
 	     "path of a file with the certificates that amqps:// is verified by (default: those of "
 	     "the system)")

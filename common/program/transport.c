@@ -4,7 +4,7 @@
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/postgres/tls.h"
-#include "common/rabbit/connection.h"
+#include "common/rabbit/url.h"
 #include "common/redis/redis.h"
 #include "common/resolving.h"
 
@@ -17,7 +17,7 @@
 
 struct weak {
 	const char *part, *setting, *wanted, *effect;
-	char value[sizeof("sslmode=") + POSTGRES_SSLMODE_SIZE];
+	char value[256];
 };
 
 /* Of this process; constant after transport_check(). */
@@ -51,16 +51,22 @@ static void redis_check(const char *url)
 	redis_url_fini(&parts);
 }
 
-static void rabbit_check(const char *url)
+/* Of several hosts it names those that are elsewhere, as many as there is space for. */
+static void rabbit_check(const char *text)
 {
-	char *host;
-	int is_tls;
+	char error[RABBIT_ERROR_SIZE], names[sizeof(weak[0].value)] = "";
+	struct rabbit_url url;
+	size_t len = 0;
 
-	check(rabbit_url_is_right(url, &is_tls, &host));
-	if (!is_tls && !host_is_loopback(host))
+	check(rabbit_url_parse(&url, text, error) == 0);
+	for (size_t i = 0; i < url.hosts_n && len < sizeof(names); i++)
+		if (!url.hosts[i].info.ssl && !host_is_loopback(url.hosts[i].info.host))
+			len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s",
+						len > 0 ? "," : "", url.hosts[i].info.host);
+	if (len > 0)
 		snprintf(weak_add("rabbitmq", "AMQP_URL", "amqps://")->value, sizeof(weak[0].value),
-			 "amqp://");
-	free(host);
+			 "amqp://%.*s", url.hosts_n > 1 ? (int)sizeof(names) : 0, names);
+	rabbit_url_fini(&url);
 }
 
 static void postgres_check(const char *setting, const char *url)

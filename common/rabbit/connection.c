@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/rabbit/url.h"
 #include "common/trust.h"
 
 #include <netinet/in.h>
@@ -163,20 +164,6 @@ static int channel_open(amqp_connection_state_t connection, int confirms, int64_
 	return rabbit_reply_check(amqp_get_rpc_reply(connection), error);
 }
 
-int rabbit_url_is_right(const char *url, int *is_tls, char **host)
-{
-	char *text = checked(strdup(url));
-	struct amqp_connection_info info;
-	int is_right = amqp_parse_url(text, &info) == AMQP_STATUS_OK;
-
-	if (is_right && is_tls)
-		*is_tls = info.ssl;
-	if (is_right && host)
-		*host = checked(strdup(info.host));
-	free(text);
-	return is_right;
-}
-
 /*
  * librabbitmq keeps the socket non-blocking under TLS too, and bounds the handshake as it does the
  * connect. It reads before it polls, and always into more space than a record has (16 KiB), so
@@ -214,46 +201,80 @@ static int socket_open(amqp_connection_state_t connection, const struct amqp_con
 		socket_tune(amqp_get_sockfd(connection));
 		return 0;
 	}
-	snprintf(error, RABBIT_ERROR_SIZE, "%s:%d: %s", info->host, info->port,
-		 rabbit_status_text(status));
+	snprintf(error, RABBIT_ERROR_SIZE, "%s", rabbit_status_text(status));
 	return -1;
 }
 
-amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
-					       char error[RABBIT_ERROR_SIZE])
+/* Connects to one host. */
+static amqp_connection_state_t host_open(const struct amqp_connection_info *info, int confirms,
+					 char error[RABBIT_ERROR_SIZE])
 {
 	struct timeval timeout = { .tv_sec = RABBIT_TIMEOUT_S };
 	int64_t deadline_ms = clock_monotonic_ms() + 2000 * RABBIT_TIMEOUT_S;
-	struct amqp_connection_info info;
-	amqp_connection_state_t connection = NULL;
-	char product[TEXT_SIZE], version[TEXT_SIZE], *text = checked(strdup(url));
+	amqp_connection_state_t connection = amqp_new_connection();
+	char product[TEXT_SIZE], version[TEXT_SIZE];
 
-	if (amqp_parse_url(text, &info) != AMQP_STATUS_OK) {
-		snprintf(error, RABBIT_ERROR_SIZE, "AMQP_URL is not of the form " RABBIT_URL_FORM);
-		goto out;
-	}
 	snprintf(error, RABBIT_ERROR_SIZE, "out of memory");
-	connection = amqp_new_connection();
-	if (!connection)
-		goto out;
-	if (socket_open(connection, &info, error))
+	if (!connection || socket_open(connection, info, error))
 		goto fail;
 	amqp_set_handshake_timeout(connection, &timeout);
 	rabbit_time_left_set(connection, deadline_ms);
-	if (rabbit_reply_check(login(connection, &info), error))
+	if (rabbit_reply_check(login(connection, info), error))
 		goto fail;
 	service_version_log(SERVICE_RABBITMQ, text_read(connection, "product", product),
 			    text_read(connection, "version", version));
 	if (channel_open(connection, confirms, deadline_ms, error))
 		goto fail;
 	rabbit_time_restore(connection);
-	goto out;
+	return connection;
 fail:
 	amqp_destroy_connection(connection);
-	connection = NULL;
-out:
-	free(text);
+	return NULL;
+}
+
+/* Adds what a host has answered to what those before it have. */
+static void failure_add(char error[RABBIT_ERROR_SIZE], const struct rabbit_host *host,
+			const char *why)
+{
+	size_t len = strlen(error);
+	char text[RABBIT_HOST_SIZE];
+
+	snprintf(error + len, RABBIT_ERROR_SIZE - len, "%s%s: %s", len > 0 ? "; " : "",
+		 rabbit_host_text(host, text), why);
+}
+
+amqp_connection_state_t rabbit_connection_begin(const char *text, int confirms,
+						rabbit_begin_fn *begin, void *context,
+						char error[RABBIT_ERROR_SIZE])
+{
+	amqp_connection_state_t connection = NULL;
+	char why[RABBIT_ERROR_SIZE], host[RABBIT_HOST_SIZE];
+	struct rabbit_url url;
+
+	if (rabbit_url_parse(&url, text, error)) {
+		rabbit_url_fini(&url);
+		return NULL;
+	}
+	error[0] = '\0';
+	rabbit_url_shuffle(&url);
+	for (size_t i = 0; i < url.hosts_n && !connection; i++) {
+		connection = host_open(&url.hosts[i].info, confirms, why);
+		if (connection && begin &&
+		    begin(context, connection, rabbit_host_text(&url.hosts[i], host), why)) {
+			amqp_destroy_connection(connection);
+			connection = NULL;
+		}
+		if (!connection)
+			failure_add(error, &url.hosts[i], why);
+	}
+	rabbit_url_fini(&url);
 	return connection;
+}
+
+amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
+					       char error[RABBIT_ERROR_SIZE])
+{
+	return rabbit_connection_begin(url, confirms, NULL, NULL, error);
 }
 
 int rabbit_reply_code(amqp_rpc_reply_t reply)

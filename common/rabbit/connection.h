@@ -23,8 +23,8 @@
 #define RABBIT_CHANNEL 1
 /* connect with TLS, handshake, each RPC; opening in all, and declaring in all, twice that */
 #define RABBIT_TIMEOUT_S 5
-#define RABBIT_HEARTBEAT_S 10 /* the client's proposal; the broker may choose less */
-#define RABBIT_ERROR_SIZE 256
+#define RABBIT_HEARTBEAT_S 10  /* the client's proposal; the broker may choose less */
+#define RABBIT_ERROR_SIZE 1024 /* for a cluster it has what each host has answered */
 
 #define AMQP_EXCHANGE "coupon.topic"
 #define AMQP_ROUTING_KEY "coupon.receive"
@@ -39,17 +39,25 @@
 #define AMQP_MOVING_SUFFIX ".moving" /* of the name of a queue during couponctl queue move */
 #define AMQP_DEAD_REASON "x-couponmq-reason" /* header of a dead-lettered message */
 
-#define RABBIT_URL_FORM "amqp://user:password@host:port/vhost, or amqps://… with TLS"
-
-/* Whether it is of this form. `*is_tls` and `host` (malloc) are set if they are not NULL. */
-int rabbit_url_is_right(const char *url, int *is_tls, char **host);
-
 /*
- * Connects, with amqps:// over TLS by common/trust.h, logs in and opens the channel, with confirms
- * when `confirms` is set. NULL with a sentence in `error`.
+ * Connects to one of the hosts, with amqps:// over TLS by common/trust.h, logs in and opens the
+ * channel, with confirms when `confirms` is set. The hosts are tried in random order, each once.
+ * NULL with a sentence in `error`, which names each of them.
  */
 amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 					       char error[RABBIT_ERROR_SIZE]);
+
+/*
+ * What follows on a new connection, to `host`, with a port. 0, or -1 with a sentence: then the next
+ * host is tried.
+ */
+typedef int rabbit_begin_fn(void *context, amqp_connection_state_t connection, const char *host,
+			    char error[RABBIT_ERROR_SIZE]);
+
+/* As rabbit_connection_open(), where `begin` must succeed as well; NULL: nothing follows. */
+amqp_connection_state_t rabbit_connection_begin(const char *url, int confirms,
+						rabbit_begin_fn *begin, void *context,
+						char error[RABBIT_ERROR_SIZE]);
 
 /*
  * Opens the channel again after the broker has closed it (the reply of an RPC says so), in the time

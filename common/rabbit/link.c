@@ -142,11 +142,11 @@ static void fail(struct rabbit_link *link, const char *why)
 /* Takes over the connection, or the error, when the opening has ended. */
 static void opening_take(struct rabbit_link *link)
 {
-	char error[RABBIT_ERROR_SIZE];
+	char host[RABBIT_HOST_SIZE], error[RABBIT_ERROR_SIZE];
 
 	if (!link->opening || !rabbit_opening_done(link->opening))
 		return;
-	link->connection = rabbit_opening_take(link->opening, error);
+	link->connection = rabbit_opening_take(link->opening, host, error);
 	link->opening = NULL;
 	if (!link->connection) {
 		attempt_failed(link, "amqp_unreachable", error);
@@ -156,7 +156,7 @@ static void opening_take(struct rabbit_link *link)
 	link->opened_ms = clock_monotonic_ms();
 	link->trouble[0] = '\0';
 	if (!link->plan.passive)
-		log_info("amqp_connected", LOG_S("connection", link->name));
+		log_info("amqp_connected", LOG_S("connection", link->name), LOG_S("host", host));
 	if (link->events->opened)
 		link->events->opened(link->context);
 }

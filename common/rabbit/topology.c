@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -95,13 +96,17 @@ static int queue_declare(const struct declaring *declaring, const char *name, in
 	return step(declaring, AMQP_QUEUE_DECLARE_METHOD, &method, code);
 }
 
-/* As queue_declare(); 1: it exists with other arguments, and the channel is open again. */
-static int queue_declare_or_reopen(const struct declaring *declaring, const char *name)
+/*
+ * As queue_declare(). If the broker refuses for the reason `refusal`, it closes the channel, which
+ * is opened again: 1.
+ */
+static int queue_declare_or_reopen(const struct declaring *declaring, const char *name, int passive,
+				   int refusal)
 {
 	char ignored[RABBIT_ERROR_SIZE];
-	int code, status = queue_declare(declaring, name, 0, &code);
+	int code, status = queue_declare(declaring, name, passive, &code);
 
-	if (code != AMQP_PRECONDITION_FAILED)
+	if (code != refusal)
 		return status;
 	return rabbit_channel_reopen(declaring->connection, declaring->confirms,
 				     declaring->deadline_ms, ignored)
@@ -117,7 +122,7 @@ static int queue_ensure(const struct declaring *declaring, enum rabbit_queue que
 
 	if (declaring->nowait)
 		return queue_declare(declaring, name, differs(queue), &code);
-	status = queue_declare_or_reopen(declaring, name);
+	status = queue_declare_or_reopen(declaring, name, 0, AMQP_PRECONDITION_FAILED);
 	if (status == 0)
 		atomic_fetch_and(&differing, ~(1u << queue));
 	if (status != 1)
@@ -140,6 +145,26 @@ static int queue_bind(const struct declaring *declaring, const struct rabbit_que
 }
 
 /*
+ * Declares the queue and binds it, but one that is there is not bound again: RabbitMQ before Khepri
+ * locks its tables on all nodes for a binding, even for one that exists, and while one of them does
+ * not answer this waits for a minute, until it counts as down. A binding that is missing is
+ * noticed by the publisher whose message is returned, and it declares with `nowait`.
+ */
+static int queue_place(const struct declaring *declaring, enum rabbit_queue queue)
+{
+	const struct rabbit_queue_place *place = &rabbit_queue_places[queue];
+	int status, is_new = declaring->nowait;
+
+	if (!declaring->nowait) {
+		is_new = queue_declare_or_reopen(declaring, place->name, 1, AMQP_NOT_FOUND);
+		if (is_new < 0)
+			return is_new;
+	}
+	status = queue_ensure(declaring, queue);
+	return status || !is_new ? status : queue_bind(declaring, place);
+}
+
+/*
  * Declares all of it; everything is idempotent. 0, or the status of the step that failed. An
  * exchange that exists with other properties is an error and is logged too.
  */
@@ -153,8 +178,7 @@ static int declaring_run(const struct declaring *declaring)
 		if ((status = exchange_declare(declaring, exchanges[i])))
 			return status;
 	for (enum rabbit_queue queue = 0; queue < RABBIT_QUEUES_N; queue++)
-		if ((status = queue_ensure(declaring, queue)) ||
-		    (status = queue_bind(declaring, &rabbit_queue_places[queue])))
+		if ((status = queue_place(declaring, queue)))
 			return status;
 	return 0;
 }
@@ -177,7 +201,7 @@ int rabbit_queue_declare(amqp_connection_state_t connection, int confirms, const
 			 char error[RABBIT_ERROR_SIZE])
 {
 	struct declaring declaring = declaring_begin(connection, confirms, error);
-	int rc = queue_declare_or_reopen(&declaring, name);
+	int rc = queue_declare_or_reopen(&declaring, name, 0, AMQP_PRECONDITION_FAILED);
 
 	rabbit_time_restore(connection);
 	return rc;
@@ -211,6 +235,7 @@ struct rabbit_opening {
 	int fd;
 	struct rabbit_opening_plan plan;
 	amqp_connection_state_t connection;
+	char host[RABBIT_HOST_SIZE];
 	char error[RABBIT_ERROR_SIZE];
 	char url[];
 };
@@ -225,28 +250,32 @@ void rabbit_opening_abandon(struct rabbit_opening *opening)
 }
 
 /* A prefetch that is not global applies to each consumer that starts after it. */
-static int source_consume(struct rabbit_opening *opening, const struct rabbit_source *source)
+static int source_consume(amqp_connection_state_t connection, const struct rabbit_source *source,
+			  char error[RABBIT_ERROR_SIZE])
 {
 	amqp_bytes_t queue = amqp_cstring_bytes(source->queue);
 
-	amqp_basic_qos(opening->connection, RABBIT_CHANNEL, 0, source->prefetch, 0);
-	if (rabbit_reply_check(amqp_get_rpc_reply(opening->connection), opening->error))
+	amqp_basic_qos(connection, RABBIT_CHANNEL, 0, source->prefetch, 0);
+	if (rabbit_reply_check(amqp_get_rpc_reply(connection), error))
 		return -1;
-	amqp_basic_consume(opening->connection, RABBIT_CHANNEL, queue, queue, 0,
-			   source->prefetch == 0, 0, amqp_empty_table);
-	return rabbit_reply_check(amqp_get_rpc_reply(opening->connection), opening->error);
+	amqp_basic_consume(connection, RABBIT_CHANNEL, queue, queue, 0, source->prefetch == 0, 0,
+			   amqp_empty_table);
+	return rabbit_reply_check(amqp_get_rpc_reply(connection), error);
 }
 
-static int open_all(struct rabbit_opening *opening)
+/* On the new connection to a host. */
+static int host_begin(void *context, amqp_connection_state_t connection, const char *host,
+		      char error[RABBIT_ERROR_SIZE])
 {
-	struct declaring declaring = declaring_begin(opening->connection, opening->plan.confirms,
-						     opening->error);
+	struct rabbit_opening *opening = context;
+	struct declaring declaring = declaring_begin(connection, opening->plan.confirms, error);
 
+	snprintf(opening->host, sizeof(opening->host), "%s", host);
 	if (!opening->plan.passive && declaring_run(&declaring))
 		return -1;
-	rabbit_time_restore(opening->connection);
+	rabbit_time_restore(connection);
 	for (size_t i = 0; i < opening->plan.sources_n; i++)
-		if (source_consume(opening, &opening->plan.sources[i]))
+		if (source_consume(connection, &opening->plan.sources[i], error))
 			return -1;
 	return 0;
 }
@@ -256,12 +285,8 @@ static void *run(void *data)
 	struct rabbit_opening *opening = data;
 	uint64_t one = 1;
 
-	opening->connection = rabbit_connection_open(opening->url, opening->plan.confirms,
-						     opening->error);
-	if (opening->connection && open_all(opening)) {
-		amqp_destroy_connection(opening->connection);
-		opening->connection = NULL;
-	}
+	opening->connection = rabbit_connection_begin(opening->url, opening->plan.confirms,
+						      host_begin, opening, opening->error);
 	check(write(opening->fd, &one, sizeof(one)) == sizeof(one));
 	rabbit_opening_abandon(opening);
 	return NULL;
@@ -292,11 +317,13 @@ int rabbit_opening_done(const struct rabbit_opening *opening)
 }
 
 amqp_connection_state_t rabbit_opening_take(struct rabbit_opening *opening,
+					    char host[RABBIT_HOST_SIZE],
 					    char error[RABBIT_ERROR_SIZE])
 {
 	amqp_connection_state_t connection = opening->connection;
 
 	check(rabbit_opening_done(opening));
+	memcpy(host, opening->host, RABBIT_HOST_SIZE);
 	memcpy(error, opening->error, RABBIT_ERROR_SIZE);
 	opening->connection = NULL;
 	rabbit_opening_abandon(opening);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "common/rabbit/connection.h"
+#include "common/rabbit/url.h"
 
 #include <cjson/cJSON.h>
 #include <stdint.h>
@@ -39,8 +40,8 @@ struct rabbit_queue_place {
 extern const struct rabbit_queue_place rabbit_queue_places[RABBIT_QUEUES_N];
 
 /*
- * Declares all of it without waiting: should the broker refuse, it closes the channel. Returns a
- * status of the library.
+ * Declares and binds all of it without waiting: should the broker refuse, it closes the channel.
+ * Returns a status of the library.
  */
 int rabbit_topology_declare_send(amqp_connection_state_t connection);
 
@@ -87,10 +88,11 @@ struct rabbit_opening *rabbit_opening_begin(const char *url,
 int rabbit_opening_fd(const struct rabbit_opening *opening); /* readable once it has ended */
 int rabbit_opening_done(const struct rabbit_opening *opening);
 /*
- * Once it has ended: returns the connection, which the caller then owns, or NULL with a sentence in
- * `error`. Frees `opening`.
+ * Once it has ended: returns the connection to `host`, which the caller then owns, or NULL with a
+ * sentence in `error`. Frees `opening`.
  */
 amqp_connection_state_t rabbit_opening_take(struct rabbit_opening *opening,
+					    char host[RABBIT_HOST_SIZE],
 					    char error[RABBIT_ERROR_SIZE]);
 /*
  * Frees the opening and closes its connection, in the background if it has not ended. NULL is

@@ -64,7 +64,10 @@ struct fake_broker {
 	atomic_int published;                 /* over all connections */
 	atomic_int connections;
 	atomic_int closed;       /* connections that have ended */
-	atomic_int declared;     /* exchanges and queues, over all connections */
+	atomic_int declared;     /* exchanges and queues, not passively, over all connections */
+	atomic_int bound;        /* likewise */
+	atomic_int lacks;        /* no queue exists before it is declared */
+	atomic_int refuses;      /* every declaration of an exchange */
 	atomic_int differs;      /* each queue exists with other arguments */
 	atomic_int prefetch_sum; /* of all basic.qos */
 	atomic_int cancelled;
@@ -235,6 +238,8 @@ static int fake_exchange_answer(struct fake_connection *connection,
 	amqp_exchange_declare_ok_t ok = { 0 };
 
 	atomic_fetch_add(&connection->broker->declared, 1);
+	if (connection->broker->refuses)
+		return -1;
 	return declare->nowait ? 0
 			       : fake_method(connection, 1, AMQP_EXCHANGE_DECLARE_OK_METHOD, &ok);
 }
@@ -246,7 +251,12 @@ static int fake_queue_answer(struct fake_connection *connection,
 	amqp_channel_close_t refusal = { .reply_code = AMQP_PRECONDITION_FAILED,
 					 .reply_text = amqp_cstring_bytes("PRECONDITION_FAILED") };
 
-	atomic_fetch_add(&connection->broker->declared, 1);
+	amqp_channel_close_t absence = { .reply_code = AMQP_NOT_FOUND,
+					 .reply_text = amqp_cstring_bytes("NOT_FOUND") };
+
+	if (declare->passive && connection->broker->lacks)
+		return fake_method(connection, 1, AMQP_CHANNEL_CLOSE_METHOD, &absence);
+	atomic_fetch_add(&connection->broker->declared, !declare->passive);
 	if (connection->broker->differs && !declare->passive)
 		return fake_method(connection, 1, AMQP_CHANNEL_CLOSE_METHOD, &refusal);
 	return declare->nowait ? 0 : fake_method(connection, 1, AMQP_QUEUE_DECLARE_OK_METHOD, &ok);
@@ -289,6 +299,7 @@ static int fake_method_answer(struct fake_connection *connection, amqp_method_nu
 	case AMQP_QUEUE_DECLARE_METHOD:
 		return fake_queue_answer(connection, decoded);
 	case AMQP_QUEUE_BIND_METHOD:
+		atomic_fetch_add(&connection->broker->bound, 1);
 		return ((const amqp_queue_bind_t *)decoded)->nowait
 			       ? 0
 			       : fake_method(connection, 1, AMQP_QUEUE_BIND_OK_METHOD, &bind_ok);

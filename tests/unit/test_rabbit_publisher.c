@@ -476,6 +476,86 @@ static void test_queues_that_differ_for_a_time(void **state)
 	rig_stop(&rig);
 }
 
+/* Queues that are there are declared and not bound again; those that are missing are bound. */
+static void test_what_is_bound(void **state)
+{
+	static const enum fake_answer plan[] = { FAKE_RETURN, FAKE_ACK };
+	struct rig rig;
+
+	(void)state;
+	rig_start(&rig, plan, 2);
+	publisher_start(&rig, &by_tag);
+	assert_int_equal(rig.broker.bound, 0);
+	items_send(&rig, 0, 1);
+	items_send(&rig, 1, 1);
+	assert_int_equal(rig.broker.bound, RABBIT_QUEUES_N);
+	rabbit_publisher_free(rig.publisher);
+	rig.broker.lacks = 1;
+	publisher_start(&rig, &by_tag);
+	assert_int_equal(rig.broker.bound, 2 * RABBIT_QUEUES_N);
+	rig_stop(&rig);
+}
+
+#define OPENINGS 24
+
+/* A cluster of these nodes, the first one of which nobody listens on. */
+static void cluster_url(char url[160], struct fake_broker brokers[2])
+{
+	char of_one[64];
+	int ports[2];
+
+	for (int i = 0; i < 2; i++) {
+		memset(&brokers[i], 0, sizeof(brokers[i]));
+		assert_int_equal(fake_broker_start(&brokers[i], of_one), 0);
+		assert_int_equal(sscanf(of_one, "amqp://guest:guest@127.0.0.1:%d", &ports[i]), 1);
+	}
+	snprintf(url, 160, "amqp://guest:guest@127.0.0.1:1,127.0.0.1:%d,127.0.0.1:%d/%%2f",
+		 ports[0], ports[1]);
+}
+
+/*
+ * Each opening tries every host once, in random order, before it fails: a node that is down costs no
+ * attempt, nor one that ends the connection in its first use.
+ */
+static void test_hosts_of_a_cluster(void **state)
+{
+	static const struct rabbit_publisher_port port = { .done = item_done };
+	char url[160], error[RABBIT_ERROR_SIZE];
+	static struct fake_broker brokers[2];
+	struct rabbit_publisher *publisher;
+
+	(void)state;
+	cluster_url(url, brokers);
+	for (int i = 0; i < OPENINGS; i++) {
+		amqp_connection_state_t connection = rabbit_connection_open(url, 0, error);
+
+		assert_non_null(connection);
+		rabbit_connection_close(connection);
+	}
+	/* one of 2^23 runs fails */
+	assert_true(brokers[0].connections > 0 && brokers[1].connections > 0);
+	assert_int_equal(brokers[0].connections + brokers[1].connections, OPENINGS);
+	brokers[0].refuses = 1;
+	for (int i = 0; i < 8; i++) {
+		publisher = rabbit_publisher_new("test", url, &port, NULL);
+		rabbit_link_step(rabbit_publisher_link(publisher), clock_monotonic_ms());
+		while (rabbit_link_opens(rabbit_publisher_link(publisher)))
+			rabbit_link_read(rabbit_publisher_link(publisher));
+		assert_true(rabbit_link_up(rabbit_publisher_link(publisher)));
+		rabbit_publisher_free(publisher);
+	}
+	fake_broker_stop(&brokers[0]);
+	fake_broker_stop(&brokers[1]);
+	assert_null(rabbit_connection_open(url, 0, error));
+	for (const char *one = url; (one = strstr(one, "127.0.0.1:")); one++) {
+		char host[32];
+
+		assert_int_equal(sscanf(one, "%31[^,/]", host), 1);
+		assert_non_null(strstr(error, host));
+	}
+	assert_null(strstr(error, "guest"));
+}
+
 static void sender_item_send(struct rabbit_publisher *sender, struct rig *rig, int i)
 {
 	amqp_basic_properties_t properties = { 0 };
@@ -555,6 +635,8 @@ int main(void)
 		cmocka_unit_test(test_replies_are_consumed_on_the_same_channel),
 		cmocka_unit_test(test_a_link_of_two_sources),
 		cmocka_unit_test(test_queues_that_differ_for_a_time),
+		cmocka_unit_test(test_what_is_bound),
+		cmocka_unit_test(test_hosts_of_a_cluster),
 		cmocka_unit_test(test_sender),
 		cmocka_unit_test(test_sender_whose_connection_is_lost),
 	};

@@ -169,8 +169,13 @@ static int warnings_n(enum config_program program, const char *redis, const char
 	n = transport_warnings(array);
 	assert_int_equal(n, cJSON_GetArraySize(array));
 	assert_int_equal(n, transport_warnings(NULL));
-	for (int i = 0; i < n; i++)
-		assert_null(strstr(cJSON_GetArrayItem(array, i)->valuestring, "secret"));
+	for (int i = 0; i < n; i++) {
+		const char *text = cJSON_GetArrayItem(array, i)->valuestring;
+
+		assert_null(strstr(text, "secret"));
+		if (strstr(amqp, "m1,m2") && strstr(text, "rabbitmq:"))
+			assert_non_null(strstr(text, "AMQP_URL is amqp://m1,m2, wanted amqps://"));
+	}
 	for (int i = 0; i < 5; i++)
 		free(texts[i]);
 	cJSON_Delete(array);
@@ -195,6 +200,16 @@ static void test_warnings(void **state)
 				    database, "", ""),
 			 0);
 	assert_int_equal(warnings_n(CONFIG_GATEWAY, redis, amqp, database, far, ""), 1);
+	assert_int_equal(warnings_n(CONFIG_GATEWAY, redis,
+				    "amqp://u:secret@localhost,127.0.0.1:5673,[::1]", database, "",
+				    ""),
+			 0);
+	assert_int_equal(warnings_n(CONFIG_GATEWAY, redis, "amqp://u:secret@localhost,m1,m2:5673",
+				    database, "", ""),
+			 1);
+	assert_int_equal(warnings_n(CONFIG_GATEWAY, redis, "amqps://u:secret@m1,m2", database, "",
+				    ""),
+			 0);
 	assert_int_equal(warnings_n(CONFIG_CTL, "redis://r", "amqp://m", far, far, database), 0);
 	assert_int_equal(warnings_n(CONFIG_CTL, redis, amqp, far, "", ""), 1);
 	assert_int_equal(warnings_n(CONFIG_CTL, redis, amqp, database, "", far), 1);

@@ -223,8 +223,9 @@ static void test_no_certificates(void **state)
 
 	(void)state;
 	assert_null(try("localhost", broker_port, "/nonexistent/ca.pem", error));
-	assert_string_equal(error,
-			    "COUPON_AMQP_CA: no certificates can be read from /nonexistent/ca.pem");
+	assert_non_null(
+		strstr(error,
+		       ": COUPON_AMQP_CA: no certificates can be read from /nonexistent/ca.pem"));
 	assert_int_equal(trust_check(TRUST_RABBITMQ, error), -1);
 	trust_authorities_set(TRUST_RABBITMQ, authority_path);
 	assert_int_equal(trust_check(TRUST_RABBITMQ, error), 0);

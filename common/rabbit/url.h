@@ -1,0 +1,33 @@
+/* AMQP_URL: the hosts of a cluster, with the user, the password and the vhost that all have. */
+#pragma once
+
+#include "common/rabbit/connection.h"
+
+#include <stddef.h>
+
+#define RABBIT_URL_FORM                                                                     \
+	"amqp://user:password@host:port/vhost, with host:port,host:port for a cluster, or " \
+	"amqps://… with TLS"
+#define RABBIT_HOSTS_MAX 16
+#define RABBIT_HOST_SIZE 280 /* of the text for people: a name has 253 characters at most */
+
+struct rabbit_url {
+	size_t hosts_n; /* at least one */
+	struct rabbit_host {
+		struct amqp_connection_info info; /* its texts are in `text` */
+		char *text;
+	} hosts[RABBIT_HOSTS_MAX];
+};
+
+/*
+ * 0, or -1 with a sentence in `error`, which has no part of the URL, since that has a password. To
+ * be followed by rabbit_url_fini() in both cases.
+ */
+int rabbit_url_parse(struct rabbit_url *url, const char *text, char error[RABBIT_ERROR_SIZE]);
+void rabbit_url_fini(struct rabbit_url *url);
+
+/* Puts the hosts in random order, so that the connections of many processes are spread. */
+void rabbit_url_shuffle(struct rabbit_url *url);
+
+/* host:port, or [address]:port. Returns `out`. */
+char *rabbit_host_text(const struct rabbit_host *host, char out[RABBIT_HOST_SIZE]);
