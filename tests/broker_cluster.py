@@ -1,23 +1,25 @@
 """A cluster of RabbitMQ nodes beside a stack, with the users and passwords of that stack: nodes to
 kill, freeze, stop and wipe."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
-
-import requests
+from urllib.parse import quote
 
 from stack import RABBITMQ_BIN, ROOT, port_answers, port_free, process_gone, wait_until
 
 COOKIE = "couponmq"
-MAIN, OPERATOR = "couponmq", "couponmq_operator"
+NET_TICKTIME_S = 8
+WATCHER, WATCHER_PASSWORD = "monitor", "watches@all"
 CONFIG = """\
 listeners.tcp.default = 127.0.0.1:{amqp}
 management.tcp.ip = 127.0.0.1
 management.tcp.port = {api}
 load_definitions = {folder}/users.json
 cluster_partition_handling = pause_minority
+net_ticktime = {ticktime_s}
 disk_free_limit.absolute = 50MB
 raft.wal_max_size_bytes = 67108864
 log.console = true
@@ -29,6 +31,15 @@ ERLANG = (
     "+S 1:1 +SDcpu 1:1 +SDio 4 +sbwt none +sbwtdcpu none +sbwtdio none"
     " -kernel inet_dist_use_interface {127,0,0,1}"
 )
+
+
+def watched(definitions):
+    """With the user that docs/operations.md has for the management API."""
+    user = {"name": WATCHER, "password": WATCHER_PASSWORD, "tags": "monitoring"}
+    rights = {"vhost": "/", "user": WATCHER, "configure": "^$", "write": "^$", "read": "^$"}
+    definitions["users"].append(user)
+    definitions["permissions"].append(rights)
+    return definitions
 
 
 class Node:
@@ -71,7 +82,10 @@ class Node:
         (self.folder / "enabled_plugins").write_text("[rabbitmq_management].")
         (self.folder / "users.json").write_text(self.cluster.users)
         (self.folder / "rabbitmq.conf").write_text(
-            CONFIG.format(amqp=self.amqp, api=self.api, folder=self.folder)
+            CONFIG.format(
+                amqp=self.amqp, api=self.api, folder=self.folder, ticktime_s=NET_TICKTIME_S
+            )
+            + self.cluster.formation()
         )
 
     def start(self, wait=True):
@@ -160,30 +174,20 @@ class Node:
         self.run("rabbitmqctl", "-q", "join_cluster", other.name)
         self.run("rabbitmqctl", "-q", "start_app")
 
-    def get(self, path):
-        """Of the management API."""
-        return requests.get(
-            f"http://127.0.0.1:{self.api}/api/{path}",
-            auth=(MAIN, self.cluster.password),
-            timeout=60,
-        ).json()
-
-    def queue(self, name):
-        return self.get(f"queues/%2F/{name}")
-
 
 class Cluster:
-    """Nodes, of which start() makes one cluster."""
+    """Nodes, which find each other when they start for the first time."""
 
-    def __init__(self, stack, number):
-        self.stack = stack
+    def __init__(self, stack, number, forms=True):
+        """forms: else each node stays alone until it joins another."""
+        self.stack, self.forms = stack, forms
         self.folder = stack.run_dir / "cluster"
         kept = stack.kept()
         self.password = kept["STACK_AMQP_PASSWORD"]
         users = (ROOT / "deploy/rabbitmq.json").read_text()
         for mark in ("GATEWAY_PASSWORD", "WORKER_PASSWORD", "OPERATOR_PASSWORD"):
             users = users.replace(f"@{mark}@", kept[f"STACK_{mark}"])
-        self.users = users.replace("@PASSWORD@", self.password)
+        self.users = json.dumps(watched(json.loads(users.replace("@PASSWORD@", self.password))))
         self.epmd_port = port_free()
         self.epmd = None
         self.nodes = [Node(self, n + 1) for n in range(number)]
@@ -203,8 +207,6 @@ class Cluster:
             node.start(wait=False)
         for node in self.nodes:
             node.wait_started()
-        for node in self.nodes[1:]:
-            node.join(self.nodes[0])
         return self
 
     def end(self):
@@ -217,14 +219,40 @@ class Cluster:
             self.epmd.wait(60)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def url(self, program="couponmq", nodes=None):
-        """AMQP_URL with each of the nodes."""
-        before = self.stack.env_of(program)["AMQP_URL"]
-        begin = before[: before.rindex("@") + 1]
-        hosts = ",".join(f"127.0.0.1:{node.amqp}" for node in nodes or self.nodes)
-        return f"{begin}{hosts}/%2f"
+    def formation(self):
+        """Part of the configuration."""
+        if not self.forms:
+            return ""
+        prefix = "cluster_formation"
+        lines = [f"{prefix}.peer_discovery_backend = classic_config"]
+        for n, node in enumerate(self.nodes):
+            lines.append(f"{prefix}.classic_config.nodes.{n + 1} = {node.name}")
+        return "\n".join(lines) + "\n"
 
-    def leader(self, queue, asked=None):
-        """The node that leads the queue, as another one tells."""
-        told = (asked or self.nodes[0]).queue(queue)["leader"]
-        return next(node for node in self.nodes if node.name == told)
+    def env(self, env):
+        """The settings that lead to this cluster, by those that lead to the stack's node."""
+        login = env["AMQP_URL"].split("@")[0]
+        hosts = ",".join(f"127.0.0.1:{node.amqp}" for node in self.nodes)
+        apis = ",".join(f"127.0.0.1:{node.api}" for node in self.nodes)
+        return {
+            "AMQP_URL": f"{login}@{hosts}/%2f",
+            "COUPON_RABBITMQ_API": f"http://{WATCHER}:{quote(WATCHER_PASSWORD)}@{apis}",
+        }
+
+    def leader(self, queue):
+        """The node that leads the queue, as one that runs tells."""
+        asked = next(node for node in self.nodes if node.runs())
+        name = f'rabbit_misc:r(<<"/">>, queue, <<"{queue}">>)'
+        told = asked.eval(
+            f"{{ok, Q}} = rabbit_amqqueue:lookup({name}), rabbit_quorum_queue:info(Q, [leader])"
+        )
+        return next(node for node in self.nodes if node.name in told)
+
+    def online(self, queue):
+        """How many members take part."""
+        asked = next(node for node in self.nodes if node.runs())
+        name = f'rabbit_misc:r(<<"/">>, queue, <<"{queue}">>)'
+        told = asked.eval(
+            f"{{ok, Q}} = rabbit_amqqueue:lookup({name}), rabbit_quorum_queue:info(Q, [online])"
+        )
+        return told.count("@localhost")

@@ -33,6 +33,7 @@ SECONDS = {
     "test_e2e_installation.py": (46, 0),
     "test_e2e_broker_lost.py": (46, 0),
     "test_e2e_standby.py": (45, 0),
+    "test_e2e_broker_cluster.py": (45, 0),
     "test_e2e_locked_coupon.py": (46, 0),
     "test_e2e_memory.py": (60, 0),
     "test_e2e_balancer.py": (12, 14),

@@ -264,6 +264,7 @@ class Stack:
         self.build_dir = (ROOT / os.environ.get("BUILD_DIR", "build")).resolve()
         self.frozen = set()  # pids that sigstop froze
         self.settings = {}  # settings of this stack's processes, in addition to its env
+        self.cluster = None  # of RabbitMQ, which env_of() leads to instead: broker_cluster.py
 
     def script(self, *arguments, **environment):
         """scripts/stack.sh with these arguments; environment is extra, GATEWAY_FLAGS="--x 1" for
@@ -294,7 +295,8 @@ class Stack:
 
     def env_of(self, program):
         """The same with the logins of gateway, worker or operator."""
-        return {**self.env, **self._env_read(f"env.{program}")}
+        env = {**self.env, **self._env_read(f"env.{program}")}
+        return {**env, **(self.cluster.env(env) if self.cluster else {})}
 
     def _env_read(self, name):
         lines = (self.run_dir / name).read_text().splitlines()

@@ -30,6 +30,7 @@
 #include "keeper/keeper.h"
 #include "worker/consume/forward.h"
 #include "worker/consume/settlement.h"
+#include "worker/members.h"
 #include "worker/metrics.h"
 #include "worker/monitor.h"
 #include "worker/outboxes.h"
@@ -402,9 +403,11 @@ int main(int argc, char **argv)
 	keeper = keeper_start(&config);
 	relay = relay_start(&config);
 	webhooks = webhooks_start(&config, &rules);
+	members_start(&config);
 	worker = worker_new(&config, keeper);
 	worker_run(worker, signal_fd);
 	worker_free(worker);
+	members_stop();
 	webhooks_stop(webhooks);
 	relay_stop(relay);
 	keeper_stop(keeper);

@@ -39,6 +39,14 @@ METRIC(METRIC_PUBLISHER_UP, "worker_publisher_up", "gauge",
        "1 while the worker can publish to RabbitMQ: replies, dead letters, parked messages.")
 METRIC(METRIC_QUEUES_DIFFERING, "worker_queues_differing", "gauge",
        "Queues that exist with other arguments than the programs declare.")
+METRIC(METRIC_QUEUE_MEMBERS_WANTED, "worker_queue_members_wanted", "gauge",
+       "Members that each queue should have on the nodes of RabbitMQ; 0: it is not known.")
+METRIC(METRIC_QUEUE_MEMBERS, "worker_queue_members", "gauge",
+       "Members of the queue with the fewest.")
+METRIC(METRIC_QUEUE_MEMBERS_ONLINE, "worker_queue_members_online", "gauge",
+       "Members that are online, of the queue with the fewest such.")
+METRIC(METRIC_QUEUE_MESSAGES, "worker_queue_messages", "gauge",
+       "Messages of the receive queue, with those that workers hold.")
 METRIC(METRIC_OUTBOX_REMOVED, "worker_outbox_removed_total", "counter",
        "Messages removed from an outbox after all their receives got an outcome.")
 METRIC(METRIC_OUTBOX_FORGOTTEN, "worker_outbox_forgotten_total", "counter",

@@ -12,6 +12,7 @@
 #include "common/serve/tls.h"
 #include "events/relay.h"
 #include "keeper/keeper.h"
+#include "worker/members.h"
 #include "worker/metrics.h"
 
 #include <event2/buffer.h>
@@ -151,6 +152,7 @@ static void on_readyz(struct evhttp_request *request, const struct monitor *moni
 	warnings = checked(cJSON_AddArrayToObject(body, "warnings"));
 	transport_warnings(warnings);
 	rabbit_topology_warnings(warnings);
+	members_warnings(warnings);
 	relay_warnings(warnings);
 	if (monitor->tls && tls_trouble(monitor->tls))
 		cJSON_AddItemToArray(warnings, cJSON_CreateString(tls_trouble(monitor->tls)));

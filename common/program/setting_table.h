@@ -21,6 +21,10 @@ SETTING_TEXT(amqp_url, "AMQP_URL", "amqp-url", GATEWAY | WORKER | CTL,
 SETTING_TEXT(amqp_ca, "COUPON_AMQP_CA", "amqp-ca", GATEWAY | WORKER | CTL, "",
 	     "path of a file with the certificates that amqps:// is verified by (default: those of "
 	     "the system)")
+SETTING_TEXT(
+	rabbitmq_api, "COUPON_RABBITMQ_API", "rabbitmq-api", WORKER | CTL, "",
+	"RabbitMQ's management API, http://user:password@host:port, with host:port,host:port for "
+	"a cluster, or https://…; it tells on which nodes the queues have members (default: none)")
 SETTING_TEXT(database_url, "DATABASE_URL", "database-url", ALL, "postgresql:///couponmq",
 	     "PostgreSQL, a libpq connection string; the role needs no DDL rights")
 SETTING_TEXT(

@@ -51,22 +51,41 @@ static void redis_check(const char *url)
 	redis_url_fini(&parts);
 }
 
-/* Of several hosts it names those that are elsewhere, as many as there is space for. */
-static void rabbit_check(const char *text)
+/* Takes the URL. Of several hosts it names those elsewhere, as many as there is space for. */
+static void rabbit_check(struct rabbit_url *url, const char *setting, const char *scheme,
+			 const char *wanted)
 {
-	char error[RABBIT_ERROR_SIZE], names[sizeof(weak[0].value)] = "";
-	struct rabbit_url url;
+	char names[sizeof(weak[0].value)] = "";
 	size_t len = 0;
 
-	check(rabbit_url_parse(&url, text, error) == 0);
-	for (size_t i = 0; i < url.hosts_n && len < sizeof(names); i++)
-		if (!url.hosts[i].info.ssl && !host_is_loopback(url.hosts[i].info.host))
+	for (size_t i = 0; i < url->hosts_n && len < sizeof(names); i++)
+		if (!url->hosts[i].info.ssl && !host_is_loopback(url->hosts[i].info.host))
 			len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s",
-						len > 0 ? "," : "", url.hosts[i].info.host);
+						len > 0 ? "," : "", url->hosts[i].info.host);
 	if (len > 0)
-		snprintf(weak_add("rabbitmq", "AMQP_URL", "amqps://")->value, sizeof(weak[0].value),
-			 "amqp://%.*s", url.hosts_n > 1 ? (int)sizeof(names) : 0, names);
-	rabbit_url_fini(&url);
+		snprintf(weak_add("rabbitmq", setting, wanted)->value, sizeof(weak[0].value),
+			 "%s%.*s", scheme, url->hosts_n > 1 ? (int)sizeof(names) : 0, names);
+	rabbit_url_fini(url);
+}
+
+static void amqp_check(const char *text)
+{
+	char error[RABBIT_ERROR_SIZE];
+	struct rabbit_url url;
+
+	check(rabbit_url_parse(&url, text, error) == 0);
+	rabbit_check(&url, "AMQP_URL", "amqp://", "amqps://");
+}
+
+static void api_check(const char *text)
+{
+	char error[RABBIT_ERROR_SIZE];
+	struct rabbit_url url;
+
+	if (!text || !*text)
+		return;
+	check(rabbit_api_parse(&url, text, error) == 0);
+	rabbit_check(&url, "COUPON_RABBITMQ_API", "http://", "https://");
 }
 
 static void postgres_check(const char *setting, const char *url)
@@ -134,7 +153,8 @@ void transport_check(const struct config *config, enum config_program program)
 							   : config->database_url);
 	} else {
 		redis_check(config->redis_url);
-		rabbit_check(config->amqp_url);
+		amqp_check(config->amqp_url);
+		api_check(config->rabbitmq_api);
 		postgres_check("DATABASE_URL", config->database_url);
 	}
 	if (program == CONFIG_GATEWAY)

@@ -5,26 +5,14 @@
  */
 #pragma once
 
-#include <stdint.h>
+#include "common/rabbit/url.h"
 
-/* Newer versions have them in a folder and warn about the old names; 0.11 has only those. */
-#if __has_include(<rabbitmq-c/amqp.h>)
-#include <rabbitmq-c/amqp.h>
-#include <rabbitmq-c/framing.h>
-#include <rabbitmq-c/ssl_socket.h>
-#include <rabbitmq-c/tcp_socket.h>
-#else
-#include <amqp.h>
-#include <amqp_framing.h>
-#include <amqp_ssl_socket.h>
-#include <amqp_tcp_socket.h>
-#endif
+#include <stdint.h>
 
 #define RABBIT_CHANNEL 1
 /* connect with TLS, handshake, each RPC; opening in all, and declaring in all, twice that */
 #define RABBIT_TIMEOUT_S 5
-#define RABBIT_HEARTBEAT_S 10  /* the client's proposal; the broker may choose less */
-#define RABBIT_ERROR_SIZE 1024 /* for a cluster it has what each host has answered */
+#define RABBIT_HEARTBEAT_S 10 /* the client's proposal; the broker may choose less */
 
 #define AMQP_EXCHANGE "coupon.topic"
 #define AMQP_ROUTING_KEY "coupon.receive"

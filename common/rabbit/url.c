@@ -7,7 +7,13 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define NOT_OF_FORM "AMQP_URL is not of the form " RABBIT_URL_FORM
+struct kind {
+	const char *setting, *form;
+	int port, tls_port; /* where the URL has none */
+};
+
+static const struct kind of_amqp = { "AMQP_URL", RABBIT_URL_FORM, 5672, 5671 };
+static const struct kind of_api = { "COUPON_RABBITMQ_API", RABBIT_API_FORM, 15672, 15671 };
 
 /* Where the hosts begin, after user and password, and where they end. */
 static const char *hosts_find(const char *text, const char **end)
@@ -19,49 +25,87 @@ static const char *hosts_find(const char *text, const char **end)
 	return at ? at + 1 : authority;
 }
 
-/* The URL with one of its hosts, as the library parses it. */
-static int host_add(struct rabbit_url *url, const char *text, const char *hosts, const char *host,
-		    size_t len, const char *end)
+static int has_port(const char *host, size_t len)
 {
-	struct rabbit_host *added = &url->hosts[url->hosts_n];
+	const char *bracket = memrchr(host, ']', len), *name = bracket ? bracket : host;
+
+	return memchr(name, ':', len - (size_t)(name - host)) != NULL;
+}
+
+/* The URL with one of its hosts, as the library parses it. */
+static int host_add(struct rabbit_url *url, const struct kind *kind, const char *text,
+		    const char *hosts, const char *host, size_t len, const char *end)
+{
+	struct rabbit_host *added = &url->hosts[url->hosts_n++];
 
 	check(asprintf(&added->text, "%.*s%.*s%s", (int)(hosts - text), text, (int)len, host,
 		       end) >= 0);
-	url->hosts_n++;
-	return amqp_parse_url(added->text, &added->info) == AMQP_STATUS_OK ? 0 : -1;
+	if (amqp_parse_url(added->text, &added->info) != AMQP_STATUS_OK)
+		return -1;
+	if (!has_port(host, len))
+		added->info.port = added->info.ssl ? kind->tls_port : kind->port;
+	return 0;
+}
+
+static int parse(struct rabbit_url *url, const struct kind *kind, const char *text,
+		 char error[RABBIT_ERROR_SIZE])
+{
+	const char *end, *hosts = hosts_find(text, &end), *host = hosts, *next;
+	int rc = 0;
+
+	*url = (struct rabbit_url){ .hosts_n = 0 };
+	do {
+		size_t len = strcspn(host, ",/");
+
+		if (url->hosts_n == RABBIT_HOSTS_MAX) {
+			snprintf(error, RABBIT_ERROR_SIZE, "%s has more than %d hosts",
+				 kind->setting, RABBIT_HOSTS_MAX);
+			return -1;
+		}
+		next = host + len;
+		/* The library takes an empty host for localhost: for the only one as ever. */
+		if (len == 0 && (url->hosts_n > 0 || next != end)) {
+			url->hosts_n++;
+			rc = -1;
+		} else {
+			rc = host_add(url, kind, text, hosts, host, len, end);
+		}
+		host = next + 1;
+	} while (next != end && rc == 0);
+	if (rc && url->hosts_n == 1 && next == end)
+		snprintf(error, RABBIT_ERROR_SIZE, "%s is not of the form %s", kind->setting,
+			 kind->form);
+	else if (rc)
+		snprintf(error, RABBIT_ERROR_SIZE,
+			 "host %zu of %s is not host or host:port, or the URL is not of the form "
+			 "%s",
+			 url->hosts_n, kind->setting, kind->form);
+	return rc;
 }
 
 int rabbit_url_parse(struct rabbit_url *url, const char *text, char error[RABBIT_ERROR_SIZE])
 {
-	const char *end, *hosts = hosts_find(text, &end), *host = hosts, *next;
+	return parse(url, &of_amqp, text, error);
+}
+
+/* The library knows other schemes, which have the same parts. A path means nothing. */
+int rabbit_api_parse(struct rabbit_url *url, const char *text, char error[RABBIT_ERROR_SIZE])
+{
+	int is_tls = strncmp(text, "https://", 8) == 0, rc;
+	const char *end;
+	char *mapped;
 
 	*url = (struct rabbit_url){ .hosts_n = 0 };
-	for (;; host = next + 1) {
-		size_t len = strcspn(host, ",/"), n = url->hosts_n + 1;
-
-		next = host + len;
-		if (n > RABBIT_HOSTS_MAX) {
-			snprintf(error, RABBIT_ERROR_SIZE,
-				 "AMQP_URL has more than %d hosts, which is the most",
-				 RABBIT_HOSTS_MAX);
-			return -1;
-		}
-		/* The library takes an empty one for localhost. */
-		if ((len > 0 || (n == 1 && next == end)) &&
-		    host_add(url, text, hosts, host, len, end) == 0) {
-			if (next == end)
-				return 0;
-			continue;
-		}
-		if (n == 1 && next == end)
-			snprintf(error, RABBIT_ERROR_SIZE, NOT_OF_FORM);
-		else
-			snprintf(error, RABBIT_ERROR_SIZE,
-				 "host %zu of AMQP_URL is not a host or host:port, or the URL is "
-				 "not of the form " RABBIT_URL_FORM,
-				 n);
+	hosts_find(text, &end);
+	if ((!is_tls && strncmp(text, "http://", 7) != 0) || strcmp(end, "/") > 0) {
+		snprintf(error, RABBIT_ERROR_SIZE, "%s is not of the form %s", of_api.setting,
+			 of_api.form);
 		return -1;
 	}
+	check(asprintf(&mapped, "amqp%s://%s", is_tls ? "s" : "", text + (is_tls ? 8 : 7)) > 0);
+	rc = parse(url, &of_api, mapped, error);
+	free(mapped);
+	return rc;
 }
 
 void rabbit_url_fini(struct rabbit_url *url)

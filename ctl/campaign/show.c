@@ -2,6 +2,7 @@
  * couponctl list, history, events, show, export: what there is. show has the state of one coupon in
  * PostgreSQL and in Redis, side by side; export its user coupons, at one moment.
  */
+#include "common/rabbit/cluster.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
@@ -102,13 +103,48 @@ static const char show_template[] =
 	"[redis.run_id   run id       {redis.run_id}, [!redis.verified not ]verified on this Redis "
 	"process[!redis.verified  yet]\n]";
 
+/* What the management API tells of the queues; NULL: it is not to be asked. */
+static cJSON *rabbitmq_json(const struct config *config)
+{
+	char error[RABBIT_ERROR_SIZE];
+	cJSON *object;
+
+	if (!*config->rabbitmq_api)
+		return NULL;
+	object = rabbit_cluster_read(config->rabbitmq_api, config->amqp_url, NULL, error);
+	if (!object) {
+		object = output_object();
+		output_text(object, "error", error);
+	} else {
+		rabbit_cluster_warnings(object, cJSON_AddArrayToObject(object, "warnings"));
+	}
+	return object;
+}
+
+static void rabbitmq_print(const cJSON *rabbitmq)
+{
+	const cJSON *item;
+
+	output_template("\n[error   RabbitMQ     {error}\n]", rabbitmq);
+	cJSON_ArrayForEach(item, cJSON_GetObjectItem(rabbitmq, "queues"))
+	{
+		output_template("  {name:-21}  {messages|?} messages, led by {leader|no node}; ",
+				item);
+		printf("%d of %d members online\n",
+		       cJSON_GetArraySize(cJSON_GetObjectItem(item, "online")),
+		       cJSON_GetArraySize(cJSON_GetObjectItem(item, "members")));
+	}
+	cJSON_ArrayForEach(item, cJSON_GetObjectItem(rabbitmq, "warnings"))
+		printf("  %s\n", cJSON_GetStringValue(item));
+}
+
 static int show_run(struct ctl *ctl)
 {
 	int64_t coupon = args_coupon(&ctl->args), behind = -1, unseen;
 	int as_json = args_has(&ctl->args, "json"), failed;
 	struct db *db = store_postgres_open(ctl);
 	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);
-	cJSON *object = output_object(), *side;
+	cJSON *object = output_object(), *side, *rabbitmq = rabbitmq_json(&ctl->config);
 	struct redis_coupon in_redis = { 0 };
 	PGresult *row;
 
@@ -117,7 +153,7 @@ static int show_run(struct ctl *ctl)
 	/* PostgreSQL is read first: then every settled receive is in the state of Redis. */
 	row = store_coupon_row(db, sql_query_coupon_show, coupon);
 	side = redis_json(redis, coupon, behind < 0, &in_redis);
-	failed = cJSON_HasObjectItem(side, "error");
+	failed = cJSON_HasObjectItem(side, "error") || cJSON_HasObjectItem(rabbitmq, "error");
 	redis_client_free(redis);
 	/* What Redis has given out in this generation and PostgreSQL has not seen is in flight. */
 	unseen = in_redis.seq - column_number(row, 0, "postgresql.seq");
@@ -131,7 +167,13 @@ static int show_run(struct ctl *ctl)
 		output_null(object, "behind");
 	else
 		output_number(object, "behind", behind);
+	if (rabbitmq && as_json)
+		output_add(object, "rabbitmq", rabbitmq);
 	output_say(object, show_template, as_json);
+	if (rabbitmq && !as_json) {
+		rabbitmq_print(rabbitmq);
+		cJSON_Delete(rabbitmq);
+	}
 	if (!as_json && behind > 0)
 		printf("\n" BEHIND_TEXT "\n", (long long)behind);
 	PQclear(row);
@@ -277,6 +319,9 @@ const struct command show_command = {
 	.argument = "ID",
 	.options = OPTIONS(SWITCH("json", "print one JSON object")),
 	.summary = "print the state of a coupon in PostgreSQL and in Redis",
+	.detail =
+		"With COUPON_RABBITMQ_API also the queues of RabbitMQ: on how many nodes each has\n"
+		"members, which of them leads, and how many messages it has.",
 };
 
 /*

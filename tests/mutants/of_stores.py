@@ -1,9 +1,11 @@
-"""Without a safeguard of TLS to the stores. common/trust.c is one for RabbitMQ and Redis."""
+"""Without a safeguard of TLS to the stores, or of a cluster of RabbitMQ. common/trust.c is one for
+RabbitMQ and Redis."""
 
 from mutant import mutant
 
 TRUST = "unit_test_trust::"
 TRANSPORT = "unit_test_transport::"
+RABBIT = "unit_test_rabbit_publisher::"
 
 MUTANTS = [
     mutant(
@@ -70,8 +72,8 @@ MUTANTS = [
         "TLS",
         "the warning of a store without TLS",
         "common/program/transport.c",
-        "\tif (!is_tls && !host_is_loopback(host))",
-        "\tif (!is_tls && host_is_loopback(host))",
+        "if (!url->hosts[i].info.ssl && !host_is_loopback(",
+        "if (!url->hosts[i].info.ssl && host_is_loopback(",
         TRANSPORT + "test_warnings",
     ),
     mutant(
@@ -81,5 +83,37 @@ MUTANTS = [
         "while (ssl && SSL_pending(ssl) > 0)",
         "while (0 && ssl)",
         "unit_test_postgres_tls::test_all_of_a_record_is_taken",
+    ),
+    mutant(
+        "P11",
+        "the other nodes of RabbitMQ when one is down",
+        "common/rabbit/connection.c",
+        "i < url.hosts_n && !connection;",
+        "i < 1 && !connection;",
+        RABBIT + "test_hosts_of_a_cluster",
+    ),
+    mutant(
+        "P11",
+        "the random order of the nodes of RabbitMQ",
+        "common/rabbit/connection.c",
+        "\trabbit_url_shuffle(&url);\n",
+        "",
+        RABBIT + "test_hosts_of_a_cluster",
+    ),
+    mutant(
+        "P11",
+        "the queue that is there and is not bound again",
+        "common/rabbit/topology.c",
+        "return status || !is_new ? status :",
+        "return status ? status :",
+        RABBIT + "test_what_is_bound",
+    ),
+    mutant(
+        "P11",
+        "the warning of a queue that lacks members",
+        "common/rabbit/cluster.c",
+        "if (members_n < wanted)",
+        "if (members_n < 1)",
+        "unit_test_rabbit_cluster::test_warnings",
     ),
 ]

@@ -22,8 +22,8 @@ MUTANTS = [
         "P3",
         "the ack after COMMIT",
         "common/rabbit/topology.c",
-        "\t\t\t   source->prefetch == 0, 0, amqp_empty_table);",
-        "\t\t\t   1, 0, amqp_empty_table);",
+        "queue, queue, 0, source->prefetch == 0, 0,",
+        "queue, queue, 0, 1, 0,",
         FAILURES + "test_a_worker_killed_between_commit_and_ack",
     ),
     mutant(

@@ -514,8 +514,8 @@ static void cluster_url(char url[160], struct fake_broker brokers[2])
 }
 
 /*
- * Each opening tries every host once, in random order, before it fails: a node that is down costs no
- * attempt, nor one that ends the connection in its first use.
+ * Each opening tries every host once, in random order, before it fails: a node that is down costs
+ * no attempt, nor one that ends the connection in its first use.
  */
 static void test_hosts_of_a_cluster(void **state)
 {

@@ -105,6 +105,36 @@ static void test_none(void **state)
 	}
 }
 
+static void test_the_management_api(void **state)
+{
+	static const char *const wrong[] = { "",
+					     "amqp://u:secret@r1",
+					     "http://u:secret@r1:port",
+					     "http://u:secret@r1,,r2",
+					     "http://u:secret@r1/api",
+					     "ftp://u:secret@r1" };
+	char error[RABBIT_ERROR_SIZE], text[RABBIT_HOST_SIZE];
+	struct rabbit_url url;
+
+	(void)state;
+	assert_int_equal(rabbit_api_parse(&url, "http://u:p%40@r1,[::1]:99/", error), 0);
+	assert_int_equal(url.hosts_n, 2);
+	assert_string_equal(url.hosts[1].info.password, "p@");
+	assert_string_equal(rabbit_host_text(&url.hosts[0], text), "r1:15672");
+	assert_string_equal(rabbit_host_text(&url.hosts[1], text), "[::1]:99");
+	rabbit_url_fini(&url);
+	assert_int_equal(rabbit_api_parse(&url, "https://u:p@[::1]", error), 0);
+	assert_string_equal(rabbit_host_text(&url.hosts[0], text), "[::1]:15671");
+	assert_int_equal(url.hosts[0].info.ssl, 1);
+	rabbit_url_fini(&url);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		assert_int_equal(rabbit_api_parse(&url, wrong[i], error), -1);
+		if (!strstr(error, "COUPON_RABBITMQ_API") || strstr(error, "secret"))
+			fail_msg("%s: %s", wrong[i], error);
+		rabbit_url_fini(&url);
+	}
+}
+
 /* Each host is first at times, and none is lost. */
 static void test_shuffled(void **state)
 {
@@ -131,9 +161,8 @@ static void test_shuffled(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_host),
-		cmocka_unit_test(test_several_hosts),
-		cmocka_unit_test(test_none),
+		cmocka_unit_test(test_one_host), cmocka_unit_test(test_several_hosts),
+		cmocka_unit_test(test_none),     cmocka_unit_test(test_the_management_api),
 		cmocka_unit_test(test_shuffled),
 	};
 

@@ -1,0 +1,359 @@
+#include "common/rabbit/cluster.h"
+
+#include "common/check.h"
+#include "common/message/json.h"
+#include "common/program/program.h"
+#include "common/rabbit/topology.h"
+#include "common/rabbit/url.h"
+#include "common/trust.h"
+
+#include <curl/curl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONNECT_MS 3000L
+#define TIMEOUT_MS 10000L /* RabbitMQ waits 4 s for a node that does not answer */
+#define ANSWER_BYTES_MAX 1048576
+/* Of the queues with this in their name; those of queue move are among them. */
+#define QUEUES_PATH                                                                       \
+	"/api/queues/%s?disable_stats=true&enable_queue_totals=true&page=1&page_size=100" \
+	"&name=coupon.receive.&use_regex=false&columns=name,members,online,leader,messages"
+#define NODES_PATH "/api/nodes?columns=name"
+
+struct call {
+	const struct rabbit_host *host;
+	const atomic_int *stop;
+	CURL *curl;
+	char *text;
+	size_t len;
+	char *error; /* of RABBIT_ERROR_SIZE */
+	char trust[TRUST_ERROR_SIZE];
+};
+
+static size_t on_bytes(char *bytes, size_t size, size_t n, void *data)
+{
+	struct call *call = data;
+	size_t more = size * n;
+
+	if (call->len + more > ANSWER_BYTES_MAX)
+		return 0;
+	call->text = checked(realloc(call->text, call->len + more + 1));
+	memcpy(call->text + call->len, bytes, more);
+	call->len += more;
+	call->text[call->len] = '\0';
+	return more;
+}
+
+static int on_progress(void *data, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+	const struct call *call = data;
+
+	(void)a, (void)b, (void)c, (void)d;
+	return call->stop && *call->stop;
+}
+
+/* The certificate is verified as that of AMQP is. */
+static CURLcode on_tls(CURL *curl, void *context, void *data)
+{
+	struct call *call = data;
+
+	(void)curl;
+	return trust_context_set(context, TRUST_RABBITMQ, call->host->info.host, call->trust)
+		       ? CURLE_SSL_CACERT_BADFILE
+		       : CURLE_OK;
+}
+
+#define SET(call, option, value) \
+	check(curl_easy_setopt((call)->curl, (option), (value)) == CURLE_OK)
+
+static void options_set(struct call *call, const char *url)
+{
+	const struct amqp_connection_info *info = &call->host->info;
+
+	SET(call, CURLOPT_URL, url);
+	SET(call, CURLOPT_PROTOCOLS_STR, info->ssl ? "https" : "http");
+	SET(call, CURLOPT_PROXY, ""); /* also not one of the environment */
+	SET(call, CURLOPT_FOLLOWLOCATION, 0L);
+	SET(call, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
+	SET(call, CURLOPT_USERNAME, info->user);
+	SET(call, CURLOPT_PASSWORD, info->password);
+	SET(call, CURLOPT_HTTPAUTH, (long)CURLAUTH_BASIC);
+	SET(call, CURLOPT_CAINFO, NULL); /* on_tls() reads the file of the setting alone */
+	SET(call, CURLOPT_CAPATH, NULL);
+	SET(call, CURLOPT_SSL_CTX_FUNCTION, on_tls);
+	SET(call, CURLOPT_SSL_CTX_DATA, call);
+	SET(call, CURLOPT_USERAGENT, "couponmq/" PROGRAM_VERSION);
+	SET(call, CURLOPT_WRITEFUNCTION, on_bytes);
+	SET(call, CURLOPT_WRITEDATA, call);
+	SET(call, CURLOPT_XFERINFOFUNCTION, on_progress);
+	SET(call, CURLOPT_XFERINFODATA, call);
+	SET(call, CURLOPT_NOPROGRESS, 0L);
+	SET(call, CURLOPT_TIMEOUT_MS, TIMEOUT_MS);
+	SET(call, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+	SET(call, CURLOPT_NOSIGNAL, 1L);
+	/* A name server that does not answer is waited for until the time-out, and no longer. */
+	SET(call, CURLOPT_QUICK_EXIT, 1L);
+}
+
+static cJSON *answer_read(struct call *call)
+{
+	cJSON *answer = call->text ? cJSON_ParseWithLength(call->text, call->len) : NULL;
+	long status = 0;
+
+	check(curl_easy_getinfo(call->curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK);
+	if (status == 200 && answer)
+		return answer;
+	cJSON_Delete(answer);
+	snprintf(call->error, RABBIT_ERROR_SIZE, "HTTP status %ld%s", status,
+		 status == 401 ? ": the user of COUPON_RABBITMQ_API needs its password, the tag "
+				 "monitoring, and permissions in the vhost"
+			       : "");
+	return NULL;
+}
+
+/* GET of a path of this host. NULL with a sentence in `error`. */
+static cJSON *get(const struct rabbit_host *host, const char *path, const atomic_int *stop,
+		  char error[RABBIT_ERROR_SIZE])
+{
+	struct call call = { .host = host, .stop = stop, .error = error };
+	char *url, why[CURL_ERROR_SIZE] = "", text[RABBIT_HOST_SIZE];
+	cJSON *answer = NULL;
+	CURLcode code;
+
+	check(asprintf(&url, "%s://%s%s", host->info.ssl ? "https" : "http",
+		       rabbit_host_text(host, text), path) > 0);
+	call.curl = checked(curl_easy_init());
+	options_set(&call, url);
+	SET(&call, CURLOPT_ERRORBUFFER, why);
+	code = curl_easy_perform(call.curl);
+	if (code == CURLE_OK)
+		answer = answer_read(&call);
+	else
+		snprintf(error, RABBIT_ERROR_SIZE, "%s",
+			 *call.trust ? call.trust
+			 : *why      ? why
+				     : curl_easy_strerror(code));
+	curl_easy_cleanup(call.curl);
+	free(call.text);
+	free(url);
+	return answer;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The names of an array, or the member `name` of each object in it, in order. */
+static cJSON *names_sorted(const cJSON *array, const char *name)
+{
+	int n = cJSON_GetArraySize(array), known = 0;
+	const char **names = checked(calloc((size_t)n + 1, sizeof(*names)));
+	cJSON *sorted;
+	const cJSON *item;
+
+	cJSON_ArrayForEach(item, array)
+	{
+		const char *text = cJSON_GetStringValue(name ? cJSON_GetObjectItem(item, name)
+							     : item);
+
+		if (text)
+			names[known++] = text;
+	}
+	qsort(names, (size_t)known, sizeof(*names), compare_names);
+	sorted = checked(cJSON_CreateStringArray(names, known));
+	free(names);
+	return sorted;
+}
+
+/* What is told of one queue. NULL: it has no members, as those that are no quorum queues. */
+static cJSON *queue_of(const cJSON *told)
+{
+	const cJSON *members = cJSON_GetObjectItem(told, "members"),
+		    *messages = cJSON_GetObjectItem(told, "messages");
+	const char *leader = cJSON_GetStringValue(cJSON_GetObjectItem(told, "leader"));
+	cJSON *queue;
+
+	if (!cJSON_IsArray(members))
+		return NULL;
+	queue = checked(cJSON_CreateObject());
+	cJSON_AddStringToObject(queue, "name",
+				cJSON_GetStringValue(cJSON_GetObjectItem(told, "name")));
+	cJSON_AddItemToObject(queue, "members", names_sorted(members, NULL));
+	cJSON_AddItemToObject(queue, "online",
+			      names_sorted(cJSON_GetObjectItem(told, "online"), NULL));
+	if (leader && *leader)
+		cJSON_AddStringToObject(queue, "leader", leader);
+	else
+		cJSON_AddNullToObject(queue, "leader");
+	if (cJSON_IsNumber(messages))
+		cJSON_AddNumberToObject(queue, "messages", messages->valuedouble);
+	else
+		cJSON_AddNullToObject(queue, "messages");
+	return queue;
+}
+
+static const cJSON *named(const cJSON *array, const char *name)
+{
+	const cJSON *item;
+
+	cJSON_ArrayForEach(item, array)
+	{
+		const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(item, "name"));
+
+		if (text && strcmp(text, name) == 0)
+			return item;
+	}
+	return NULL;
+}
+
+/* Takes both answers. */
+static cJSON *cluster_of(cJSON *nodes, cJSON *queues)
+{
+	cJSON *cluster = checked(cJSON_CreateObject()), *names = names_sorted(nodes, "name"),
+	      *array;
+	int n = cJSON_GetArraySize(names);
+
+	cJSON_AddItemToObject(cluster, "nodes", names);
+	cJSON_AddNumberToObject(cluster, "wanted",
+				n < RABBIT_MEMBERS_WANTED ? n : RABBIT_MEMBERS_WANTED);
+	array = checked(cJSON_AddArrayToObject(cluster, "queues"));
+	for (enum rabbit_queue i = 0; i < RABBIT_QUEUES_N; i++) {
+		const cJSON *told = named(cJSON_GetObjectItem(queues, "items"),
+					  rabbit_queue_places[i].name);
+		cJSON *queue = told ? queue_of(told) : NULL;
+
+		if (queue)
+			cJSON_AddItemToArray(array, queue);
+	}
+	cJSON_Delete(nodes);
+	cJSON_Delete(queues);
+	return cluster;
+}
+
+/* The path of the queues; the vhost is a part of it. For free(). */
+static char *queues_path(const char *amqp_url)
+{
+	char error[RABBIT_ERROR_SIZE], *vhost, *path;
+	struct rabbit_url url;
+
+	check(rabbit_url_parse(&url, amqp_url, error) == 0);
+	vhost = checked(curl_easy_escape(NULL, url.hosts[0].info.vhost, 0));
+	check(asprintf(&path, QUEUES_PATH, vhost) > 0);
+	curl_free(vhost);
+	rabbit_url_fini(&url);
+	return path;
+}
+
+static cJSON *host_ask(const struct rabbit_host *host, const char *path, const atomic_int *stop,
+		       char error[RABBIT_ERROR_SIZE])
+{
+	cJSON *queues = get(host, path, stop, error),
+	      *nodes = queues ? get(host, NODES_PATH, stop, error) : NULL;
+
+	if (nodes)
+		return cluster_of(nodes, queues);
+	cJSON_Delete(queues);
+	return NULL;
+}
+
+cJSON *rabbit_cluster_read(const char *api_url, const char *amqp_url, const atomic_int *stop,
+			   char error[RABBIT_ERROR_SIZE])
+{
+	char why[RABBIT_ERROR_SIZE], text[RABBIT_HOST_SIZE], *path = queues_path(amqp_url);
+	struct rabbit_url url;
+	cJSON *cluster = NULL;
+	size_t len = 0;
+
+	check(rabbit_api_parse(&url, api_url, error) == 0);
+	rabbit_url_shuffle(&url);
+	error[0] = '\0';
+	for (size_t i = 0; i < url.hosts_n && !cluster && !(stop && *stop); i++) {
+		cluster = host_ask(&url.hosts[i], path, stop, why);
+		if (!cluster && len < RABBIT_ERROR_SIZE)
+			len += (size_t)snprintf(error + len, RABBIT_ERROR_SIZE - len, "%s%s: %s",
+						len > 0 ? "; " : "",
+						rabbit_host_text(&url.hosts[i], text), why);
+	}
+	rabbit_url_fini(&url);
+	free(path);
+	return cluster;
+}
+
+const cJSON *rabbit_cluster_queue(const cJSON *cluster, const char *name)
+{
+	return named(cJSON_GetObjectItem(cluster, "queues"), name);
+}
+
+int rabbit_cluster_least(const cJSON *cluster, const char *list)
+{
+	const cJSON *queue;
+	int least = -1;
+
+	cJSON_ArrayForEach(queue, cJSON_GetObjectItem(cluster, "queues"))
+	{
+		int n = cJSON_GetArraySize(cJSON_GetObjectItem(queue, list));
+
+		least = least < 0 || n < least ? n : least;
+	}
+	return least < 0 ? 0 : least;
+}
+
+static int has_name(const cJSON *array, const char *name)
+{
+	const cJSON *item;
+
+	cJSON_ArrayForEach(item, array) if (strcmp(cJSON_GetStringValue(item), name) == 0) return 1;
+	return 0;
+}
+
+#define NAMES_SIZE 512
+
+/* At most `most` of those in `all` that are not in `some`, each after `before`. Returns `out`. */
+static char *names_missing(const cJSON *all, const cJSON *some, int most, const char *before,
+			   const char *after, char out[NAMES_SIZE])
+{
+	const cJSON *item;
+	size_t len = 0;
+
+	out[0] = '\0';
+	cJSON_ArrayForEach(item, all) if (!has_name(some, cJSON_GetStringValue(item)) &&
+					  most-- > 0 && len < NAMES_SIZE)
+		len += (size_t)snprintf(out + len, NAMES_SIZE - len, "%s%s%s%s",
+					len > 0 ? ", " : "", before, cJSON_GetStringValue(item),
+					after);
+	return out;
+}
+
+static void queue_warnings(const cJSON *cluster, const cJSON *queue, cJSON *array)
+{
+	const cJSON *nodes = cJSON_GetObjectItem(cluster, "nodes"),
+		    *members = cJSON_GetObjectItem(queue, "members"),
+		    *online = cJSON_GetObjectItem(queue, "online");
+	const char *name = cJSON_GetStringValue(cJSON_GetObjectItem(queue, "name"));
+	int wanted = (int)cJSON_GetNumberValue(cJSON_GetObjectItem(cluster, "wanted")),
+	    members_n = cJSON_GetArraySize(members);
+	char names[NAMES_SIZE];
+
+	if (members_n < wanted)
+		json_sentence_add(array, "rabbitmq: %s has %d of %d wanted members: %s", name,
+				  members_n, wanted,
+				  names_missing(nodes, members, wanted - members_n,
+						"run rabbitmq-queues grow ", " all", names));
+	if (cJSON_GetArraySize(online) < members_n)
+		json_sentence_add(array,
+				  "rabbitmq: of %d members of %s %d are online: start RabbitMQ on "
+				  "%s, or, if it is lost for good, run rabbitmqctl "
+				  "forget_cluster_node for it",
+				  members_n, name, cJSON_GetArraySize(online),
+				  names_missing(members, online, members_n, "", "", names));
+}
+
+void rabbit_cluster_warnings(const cJSON *cluster, cJSON *array)
+{
+	const cJSON *queue;
+
+	cJSON_ArrayForEach(queue, cJSON_GetObjectItem(cluster, "queues"))
+		queue_warnings(cluster, queue, array);
+}
