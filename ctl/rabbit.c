@@ -69,6 +69,46 @@ int rabbit_queue_find(amqp_connection_state_t connection, const char *queue, int
 	return found;
 }
 
+/*
+ * Whether the leader of the queue has a message: 1 or 0, or -1 with `error`. The message returns to
+ * the queue.
+ */
+static int message_find(amqp_connection_state_t connection, const char *queue,
+			char error[RABBIT_ERROR_SIZE])
+{
+	amqp_rpc_reply_t reply = amqp_basic_get(connection, RABBIT_CHANNEL,
+						amqp_cstring_bytes(queue), 0);
+	amqp_message_t message;
+	uint64_t tag;
+
+	if (rabbit_reply_check(reply, error))
+		return -1;
+	if (reply.reply.id != AMQP_BASIC_GET_OK_METHOD)
+		return 0;
+	tag = ((const amqp_basic_get_ok_t *)reply.reply.decoded)->delivery_tag;
+	if (rabbit_reply_check(amqp_read_message(connection, RABBIT_CHANNEL, &message, 0), error))
+		return -1;
+	amqp_destroy_message(&message);
+	amqp_basic_nack(connection, RABBIT_CHANNEL, tag, 0, 1);
+	return 1;
+}
+
+/*
+ * As queue_find(). Of a queue whose leader does not answer RabbitMQ tells the numbers of an empty
+ * one without consumers: so such a queue is asked for a message.
+ */
+static int queue_look(amqp_connection_state_t connection, const char *queue, int64_t *ready,
+		      int64_t *consumers, char error[RABBIT_ERROR_SIZE])
+{
+	int found = queue_find(connection, queue, ready, consumers, error);
+
+	if (found != 1 || *ready > 0 || *consumers > 0)
+		return found;
+	found = message_find(connection, queue, error);
+	*ready = found > 0;
+	return found < 0 ? -1 : 1;
+}
+
 /* A queue that does not exist is empty. */
 void broker_look(struct broker *broker, struct broker_look *look)
 {
@@ -89,7 +129,7 @@ void broker_look(struct broker *broker, struct broker_look *look)
 	for (size_t i = 0; i < sizeof(queues) / sizeof(queues[0]) && look->ok; i++) {
 		int64_t ready = 0, consumers = 0;
 
-		look->ok = queue_find(broker->connection, queues[i].name, &ready, &consumers,
+		look->ok = queue_look(broker->connection, queues[i].name, &ready, &consumers,
 				      broker->error) >= 0;
 		*(queues[i].is_dead ? &look->dead : &look->ready) += ready;
 		look->consumers += queues[i].is_consumed ? consumers : 0;

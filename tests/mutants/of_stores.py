@@ -110,6 +110,14 @@ MUTANTS = [
     ),
     mutant(
         "P11",
+        "the prefetch that each consumer has for itself",
+        "common/rabbit/topology.c",
+        "0, source->prefetch, 0);",
+        "0, source->prefetch, 1);",
+        RABBIT + "test_a_link_of_two_sources",
+    ),
+    mutant(
+        "P11",
         "the warning of a queue that lacks members",
         "common/rabbit/cluster.c",
         "if (members_n < wanted)",

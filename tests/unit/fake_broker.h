@@ -304,6 +304,8 @@ static int fake_method_answer(struct fake_connection *connection, amqp_method_nu
 			       ? 0
 			       : fake_method(connection, 1, AMQP_QUEUE_BIND_OK_METHOD, &bind_ok);
 	case AMQP_BASIC_QOS_METHOD:
+		if (((const amqp_basic_qos_t *)decoded)->global)
+			return -1; /* RabbitMQ 4.3 refuses it */
 		connection->prefetch = ((const amqp_basic_qos_t *)decoded)->prefetch_count;
 		atomic_fetch_add(&connection->broker->prefetch_sum, connection->prefetch);
 		return fake_method(connection, 1, AMQP_BASIC_QOS_OK_METHOD, &qos_ok);
