@@ -232,16 +232,17 @@ static cJSON *cluster_of(cJSON *nodes, cJSON *queues)
 	return cluster;
 }
 
-/* The path of the queues; the vhost is a part of it. For free(). */
-static char *queues_path(const char *amqp_url)
+/* The path of the queues; the vhost is a part of it. For free(). NULL with `error`. */
+static char *queues_path(const char *amqp_url, char error[RABBIT_ERROR_SIZE])
 {
-	char error[RABBIT_ERROR_SIZE], *vhost, *path;
+	char *vhost, *path = NULL;
 	struct rabbit_url url;
 
-	check(rabbit_url_parse(&url, amqp_url, error) == 0);
-	vhost = checked(curl_easy_escape(NULL, url.hosts[0].info.vhost, 0));
-	check(asprintf(&path, QUEUES_PATH, vhost) > 0);
-	curl_free(vhost);
+	if (rabbit_url_parse(&url, amqp_url, error) == 0) {
+		vhost = checked(curl_easy_escape(NULL, url.hosts[0].info.vhost, 0));
+		check(asprintf(&path, QUEUES_PATH, vhost) > 0);
+		curl_free(vhost);
+	}
 	rabbit_url_fini(&url);
 	return path;
 }
@@ -261,12 +262,18 @@ static cJSON *host_ask(const struct rabbit_host *host, const char *path, const a
 cJSON *rabbit_cluster_read(const char *api_url, const char *amqp_url, const atomic_int *stop,
 			   char error[RABBIT_ERROR_SIZE])
 {
-	char why[RABBIT_ERROR_SIZE], text[RABBIT_HOST_SIZE], *path = queues_path(amqp_url);
+	char why[RABBIT_ERROR_SIZE], text[RABBIT_HOST_SIZE], *path = queues_path(amqp_url, error);
 	struct rabbit_url url;
 	cJSON *cluster = NULL;
 	size_t len = 0;
 
-	check(rabbit_api_parse(&url, api_url, error) == 0);
+	if (!path)
+		return NULL;
+	if (rabbit_api_parse(&url, api_url, error)) {
+		rabbit_url_fini(&url);
+		free(path);
+		return NULL;
+	}
 	rabbit_url_shuffle(&url);
 	error[0] = '\0';
 	for (size_t i = 0; i < url.hosts_n && !cluster && !(stop && *stop); i++) {

@@ -126,13 +126,20 @@ def test_the_leader_is_killed(trial):
     trial.judge()
 
 
+def of_gateway(trial):
+    """The node that the gateway publishes to."""
+    host = CONNECTED.findall(trial.gateway.log())[-1][1]
+    return next(node for node in trial.cluster.nodes if host.endswith(f":{node.amqp}"))
+
+
 @whole_run
-def test_the_leader_is_frozen(trial):
+@pytest.mark.parametrize("which", ["leader", "of_gateway"])
+def test_a_node_is_frozen(trial, which):
     """Connections to it end by their heartbeats; new ones need nothing of it."""
-    leader = trial.cluster.leader(QUEUE)
-    leader.freeze()
+    node = trial.cluster.leader(QUEUE) if which == "leader" else of_gateway(trial)
+    node.freeze()
     trial.goes_on()
-    leader.thaw()
+    node.thaw()
     wait_until(lambda: trial.cluster.online(QUEUE) == 3)
     trial.goes_on()
     trial.judge()

@@ -101,6 +101,11 @@ static void test_unreachable(void **state)
 	assert_null(strstr(error, "secret"));
 	assert_null(rabbit_cluster_read("http://u:secret@127.0.0.1:1", "amqp://h", &stop, error));
 	assert_string_equal(error, "");
+	assert_null(rabbit_cluster_read("http://h", "amqp://u:secret@h:x", NULL, error));
+	assert_non_null(strstr(error, "AMQP_URL"));
+	assert_null(rabbit_cluster_read("http://u:secret@h:x", "amqp://h", NULL, error));
+	assert_non_null(strstr(error, "COUPON_RABBITMQ_API"));
+	assert_null(strstr(error, "secret"));
 }
 
 int main(void)

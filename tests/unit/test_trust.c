@@ -136,6 +136,31 @@ static void test_refused(void **state)
 	refused_expect(&terms, "localhost", authority_path, 0, "self-signed certificate");
 }
 
+/* The same server by two names, one of which its certificate has: whichever is tried first. */
+static void test_each_host_of_a_cluster_by_its_own_name(void **state)
+{
+	struct identity identity = identity_make(&(struct identity_terms){
+		.name = "mq", .alternate = "DNS:localhost", .issuer = &authority });
+	char url[96], error[RABBIT_ERROR_SIZE];
+	struct front front;
+
+	(void)state;
+	front_start(&front, &identity, broker_port, 0);
+	snprintf(url, sizeof(url), "amqps://guest:guest@127.0.0.1:%d,localhost:%d/%%2f", front.port,
+		 front.port);
+	trust_authorities_set(TRUST_RABBITMQ, authority_path);
+	for (int i = 0; i < 6; i++) {
+		amqp_connection_state_t connection = rabbit_connection_open(url, 1, error);
+
+		if (!connection)
+			fail_msg("refused: %s", error);
+		rabbit_connection_close(connection);
+	}
+	front_stop(&front);
+	assert_int_equal(front.handshakes, 6);
+	identity_free(&identity);
+}
+
 /* The verdict on a certificate, in memory. */
 static int is_taken(const struct identity_terms *terms, const char *host)
 {
@@ -375,6 +400,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_taken),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_each_host_of_a_cluster_by_its_own_name),
 		cmocka_unit_test(test_wildcards),
 		cmocka_unit_test(test_no_host),
 		cmocka_unit_test(test_old_versions_are_refused),
