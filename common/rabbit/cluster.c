@@ -15,10 +15,15 @@
 #define CONNECT_MS 3000L
 #define TIMEOUT_MS 10000L /* RabbitMQ waits 4 s for a node that does not answer */
 #define ANSWER_BYTES_MAX 1048576
-/* Of the queues with this in their name; those of queue move are among them. */
-#define QUEUES_PATH                                                                       \
-	"/api/queues/%s?disable_stats=true&enable_queue_totals=true&page=1&page_size=100" \
-	"&name=coupon.receive.&use_regex=false&columns=name,members,online,leader,messages"
+/*
+ * Of the queues with this in their name; those of queue move are among them. The lengths are asked
+ * for apart: with them RabbitMQ leaves out the queues that have no leader (3.10).
+ */
+#define QUEUES_PATH                                                                   \
+	"/api/queues/%s?disable_stats=true&page=1&page_size=100&name=coupon.receive." \
+	"&use_regex=false&columns="
+#define MEMBERS_PATH QUEUES_PATH "name,members,online,leader"
+#define LENGTHS_PATH QUEUES_PATH "name,messages&enable_queue_totals=true"
 #define NODES_PATH "/api/nodes?columns=name"
 
 struct call {
@@ -167,33 +172,6 @@ static cJSON *names_sorted(const cJSON *array, const char *name)
 	return sorted;
 }
 
-/* What is told of one queue. NULL: it has no members, as those that are no quorum queues. */
-static cJSON *queue_of(const cJSON *told)
-{
-	const cJSON *members = cJSON_GetObjectItem(told, "members"),
-		    *messages = cJSON_GetObjectItem(told, "messages");
-	const char *leader = cJSON_GetStringValue(cJSON_GetObjectItem(told, "leader"));
-	cJSON *queue;
-
-	if (!cJSON_IsArray(members))
-		return NULL;
-	queue = checked(cJSON_CreateObject());
-	cJSON_AddStringToObject(queue, "name",
-				cJSON_GetStringValue(cJSON_GetObjectItem(told, "name")));
-	cJSON_AddItemToObject(queue, "members", names_sorted(members, NULL));
-	cJSON_AddItemToObject(queue, "online",
-			      names_sorted(cJSON_GetObjectItem(told, "online"), NULL));
-	if (leader && *leader)
-		cJSON_AddStringToObject(queue, "leader", leader);
-	else
-		cJSON_AddNullToObject(queue, "leader");
-	if (cJSON_IsNumber(messages))
-		cJSON_AddNumberToObject(queue, "messages", messages->valuedouble);
-	else
-		cJSON_AddNullToObject(queue, "messages");
-	return queue;
-}
-
 static const cJSON *named(const cJSON *array, const char *name)
 {
 	const cJSON *item;
@@ -208,8 +186,35 @@ static const cJSON *named(const cJSON *array, const char *name)
 	return NULL;
 }
 
-/* Takes both answers. */
-static cJSON *cluster_of(cJSON *nodes, cJSON *queues)
+/* What is told of one queue. NULL: it has no members, as those that are no quorum queues. */
+static cJSON *queue_of(const cJSON *told, const cJSON *lengths)
+{
+	const char *name = cJSON_GetStringValue(cJSON_GetObjectItem(told, "name")),
+		   *leader = cJSON_GetStringValue(cJSON_GetObjectItem(told, "leader"));
+	const cJSON *members = cJSON_GetObjectItem(told, "members"), *messages;
+	cJSON *queue;
+
+	if (!cJSON_IsArray(members))
+		return NULL;
+	queue = checked(cJSON_CreateObject());
+	cJSON_AddStringToObject(queue, "name", name);
+	cJSON_AddItemToObject(queue, "members", names_sorted(members, NULL));
+	cJSON_AddItemToObject(queue, "online",
+			      names_sorted(cJSON_GetObjectItem(told, "online"), NULL));
+	if (leader && *leader)
+		cJSON_AddStringToObject(queue, "leader", leader);
+	else
+		cJSON_AddNullToObject(queue, "leader");
+	messages = cJSON_GetObjectItem(named(lengths, name), "messages");
+	if (cJSON_IsNumber(messages))
+		cJSON_AddNumberToObject(queue, "messages", messages->valuedouble);
+	else
+		cJSON_AddNullToObject(queue, "messages");
+	return queue;
+}
+
+/* Of the three answers. */
+static cJSON *cluster_of(const cJSON *nodes, const cJSON *queues, const cJSON *lengths)
 {
 	cJSON *cluster = checked(cJSON_CreateObject()), *names = names_sorted(nodes, "name"),
 	      *array;
@@ -222,69 +227,69 @@ static cJSON *cluster_of(cJSON *nodes, cJSON *queues)
 	for (enum rabbit_queue i = 0; i < RABBIT_QUEUES_N; i++) {
 		const cJSON *told = named(cJSON_GetObjectItem(queues, "items"),
 					  rabbit_queue_places[i].name);
-		cJSON *queue = told ? queue_of(told) : NULL;
+		cJSON *queue = told ? queue_of(told, cJSON_GetObjectItem(lengths, "items")) : NULL;
 
 		if (queue)
 			cJSON_AddItemToArray(array, queue);
 	}
-	cJSON_Delete(nodes);
-	cJSON_Delete(queues);
 	return cluster;
 }
 
-/* The path of the queues; the vhost is a part of it. For free(). NULL with `error`. */
-static char *queues_path(const char *amqp_url, char error[RABBIT_ERROR_SIZE])
-{
-	char *vhost, *path = NULL;
-	struct rabbit_url url;
-
-	if (rabbit_url_parse(&url, amqp_url, error) == 0) {
-		vhost = checked(curl_easy_escape(NULL, url.hosts[0].info.vhost, 0));
-		check(asprintf(&path, QUEUES_PATH, vhost) > 0);
-		curl_free(vhost);
-	}
-	rabbit_url_fini(&url);
-	return path;
-}
-
-static cJSON *host_ask(const struct rabbit_host *host, const char *path, const atomic_int *stop,
+static cJSON *host_ask(const struct rabbit_host *host, const char *vhost, const atomic_int *stop,
 		       char error[RABBIT_ERROR_SIZE])
 {
-	cJSON *queues = get(host, path, stop, error),
-	      *nodes = queues ? get(host, NODES_PATH, stop, error) : NULL;
+	cJSON *answers[3] = { NULL }, *cluster = NULL;
+	char *paths[3];
+	int n = 0;
 
-	if (nodes)
-		return cluster_of(nodes, queues);
-	cJSON_Delete(queues);
-	return NULL;
+	check(asprintf(&paths[0], MEMBERS_PATH, vhost) > 0);
+	check(asprintf(&paths[1], LENGTHS_PATH, vhost) > 0);
+	paths[2] = checked(strdup(NODES_PATH));
+	while (n < 3 && (answers[n] = get(host, paths[n], stop, error)))
+		n++;
+	if (n == 3)
+		cluster = cluster_of(answers[2], answers[0], answers[1]);
+	for (int i = 0; i < 3; i++) {
+		cJSON_Delete(answers[i]);
+		free(paths[i]);
+	}
+	return cluster;
+}
+
+static cJSON *hosts_ask(struct rabbit_url *url, const char *vhost, const atomic_int *stop,
+			char error[RABBIT_ERROR_SIZE])
+{
+	char why[RABBIT_ERROR_SIZE], text[RABBIT_HOST_SIZE];
+	cJSON *cluster = NULL;
+	size_t len = 0;
+
+	rabbit_url_shuffle(url);
+	error[0] = '\0';
+	for (size_t i = 0; i < url->hosts_n && !cluster && !(stop && *stop); i++) {
+		cluster = host_ask(&url->hosts[i], vhost, stop, why);
+		if (!cluster && len < RABBIT_ERROR_SIZE)
+			len += (size_t)snprintf(error + len, RABBIT_ERROR_SIZE - len, "%s%s: %s",
+						len > 0 ? "; " : "",
+						rabbit_host_text(&url->hosts[i], text), why);
+	}
+	return cluster;
 }
 
 cJSON *rabbit_cluster_read(const char *api_url, const char *amqp_url, const atomic_int *stop,
 			   char error[RABBIT_ERROR_SIZE])
 {
-	char why[RABBIT_ERROR_SIZE], text[RABBIT_HOST_SIZE], *path = queues_path(amqp_url, error);
-	struct rabbit_url url;
+	struct rabbit_url amqp, api = { .hosts_n = 0 };
 	cJSON *cluster = NULL;
-	size_t len = 0;
+	char *vhost;
 
-	if (!path)
-		return NULL;
-	if (rabbit_api_parse(&url, api_url, error)) {
-		rabbit_url_fini(&url);
-		free(path);
-		return NULL;
+	if (rabbit_url_parse(&amqp, amqp_url, error) == 0 &&
+	    rabbit_api_parse(&api, api_url, error) == 0) {
+		vhost = checked(curl_easy_escape(NULL, amqp.hosts[0].info.vhost, 0));
+		cluster = hosts_ask(&api, vhost, stop, error);
+		curl_free(vhost);
 	}
-	rabbit_url_shuffle(&url);
-	error[0] = '\0';
-	for (size_t i = 0; i < url.hosts_n && !cluster && !(stop && *stop); i++) {
-		cluster = host_ask(&url.hosts[i], path, stop, why);
-		if (!cluster && len < RABBIT_ERROR_SIZE)
-			len += (size_t)snprintf(error + len, RABBIT_ERROR_SIZE - len, "%s%s: %s",
-						len > 0 ? "; " : "",
-						rabbit_host_text(&url.hosts[i], text), why);
-	}
-	rabbit_url_fini(&url);
-	free(path);
+	rabbit_url_fini(&amqp);
+	rabbit_url_fini(&api);
 	return cluster;
 }
 
