@@ -70,6 +70,7 @@ struct fake_broker {
 	atomic_int refuses;      /* every declaration of an exchange */
 	atomic_int differs;      /* each queue exists with other arguments */
 	atomic_int prefetch_sum; /* of all basic.qos */
+	atomic_int global;       /* basic.qos for the whole channel, which RabbitMQ 4.3 refuses */
 	atomic_int cancelled;
 	/* Delivers one message to each consumer at its basic.consume. */
 	int delivers;
@@ -305,7 +306,7 @@ static int fake_method_answer(struct fake_connection *connection, amqp_method_nu
 			       : fake_method(connection, 1, AMQP_QUEUE_BIND_OK_METHOD, &bind_ok);
 	case AMQP_BASIC_QOS_METHOD:
 		if (((const amqp_basic_qos_t *)decoded)->global)
-			return -1; /* RabbitMQ 4.3 refuses it */
+			atomic_fetch_add(&connection->broker->global, 1);
 		connection->prefetch = ((const amqp_basic_qos_t *)decoded)->prefetch_count;
 		atomic_fetch_add(&connection->broker->prefetch_sum, connection->prefetch);
 		return fake_method(connection, 1, AMQP_BASIC_QOS_OK_METHOD, &qos_ok);

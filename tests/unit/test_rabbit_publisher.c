@@ -425,6 +425,7 @@ static void test_a_link_of_two_sources(void **state)
 	link = rabbit_link_new("test", rig.url, sources, 2, &events, &rig);
 	UNTIL(link, rig.deliveries[0] == 1 && rig.deliveries[1] == 1);
 	assert_int_equal(rig.broker.prefetch_sum, 13);
+	assert_int_equal(rig.broker.global, 0);
 	assert_int_equal(rabbit_link_ack(link, rig.last_tag, 1), 0);
 	assert_int_equal(rabbit_link_cancel(link), 0);
 	UNTIL(link, rig.broker.cancelled == 2);
