@@ -122,10 +122,8 @@ static redisReply *reply_check(struct redis_client *client, redisReply *reply)
 
 void redis_client_append(struct redis_client *client, int argc, const char **argv)
 {
-	if (!client->connection)
-		return;
-	checked(client->connection->obuf); /* where memory lacked, hiredis 0.14 goes on without */
-	check(redisAppendCommandArgv(client->connection, argc, argv, NULL) == REDIS_OK);
+	if (client->connection)
+		check(redisAppendCommandArgv(client->connection, argc, argv, NULL) == REDIS_OK);
 }
 
 redisReply *redis_client_next(struct redis_client *client)

@@ -139,7 +139,6 @@ int redis_link_command(struct redis_link *link, int argc, const char **argv, con
 
 	if (!link->async)
 		return -1;
-	checked(link->async->c.obuf); /* where memory lacked, hiredis 0.14 goes on without it */
 	command = checked(malloc(sizeof(*command)));
 	*command = (struct command){
 		.link = link, .sent_ms = clock_monotonic_ms(), .done = done, .context = context
@@ -368,7 +367,6 @@ void redis_link_flush(struct redis_link *link)
 	if (!redis_link_has_unsent(link))
 		return;
 	link->unflushed = 0;
-	checked(link->async->c.obuf);
 	redisAsyncHandleWrite(link->async);
 }
 

@@ -412,5 +412,6 @@ def test_a_change_is_counted_in_redis_before_redis_acts_on_it(rough, rough_redis
     assert rough_redis.hget(f"coupon:{{{coupon}}}", "total") == "5"
     counts = rough_pg.execute("SELECT stripe, num FROM change_count").fetchall()
     copy = rough_redis.hgetall("couponmq:changes")
-    assert copy.pop("installation")
+    assert copy.pop("installation") and copy.pop("timeline") == "1"
+    assert copy.pop(f"followed:{copy.pop('system')}") == "1"
     assert copy == {str(stripe): str(num) for stripe, num in counts if num > 0}

@@ -432,7 +432,7 @@ class World:
         """By a worker before it removes what it has settled, and by the keeper."""
         pairs = [text for pair in numbers.items() for text in pair]
         own = self.db.query("change_counts")[0]["installation"]
-        assert self.coupon.run("changes", own, "none", *pairs, keys=[CHANGES]) == "ok"
+        assert self.coupon.run("changes", own, "none", "", "newer", *pairs, keys=[CHANGES]) == "ok"
 
     def settle(self, bodies):
         receives = [r for body in bodies for r in receives_of(body)]
