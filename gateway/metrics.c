@@ -46,14 +46,17 @@ static void issue_time_prometheus(struct evbuffer *out)
 	for (unsigned i = 0; i <= METRICS_BOUNDS; i++) {
 		count += metrics_get(METRIC_BUCKETS + i);
 		if (i < METRICS_BOUNDS)
-			evbuffer_add_printf(out, "couponmq_issue_seconds_bucket{le=\"%g\"} %lld\n",
-					    (double)bounds_us[i] / 1e6, (long long)count);
+			check(evbuffer_add_printf(out,
+						  "couponmq_issue_seconds_bucket{le=\"%g\"} %lld\n",
+						  (double)bounds_us[i] / 1e6,
+						  (long long)count) > 0);
 	}
-	evbuffer_add_printf(out, "couponmq_issue_seconds_bucket{le=\"+Inf\"} %lld\n",
-			    (long long)count);
-	evbuffer_add_printf(out, "couponmq_issue_seconds_sum %.6f\n",
-			    (double)metrics_get(METRIC_TIME_US) / 1e6);
-	evbuffer_add_printf(out, "couponmq_issue_seconds_count %lld\n", (long long)count);
+	check(evbuffer_add_printf(out, "couponmq_issue_seconds_bucket{le=\"+Inf\"} %lld\n",
+				  (long long)count) > 0);
+	check(evbuffer_add_printf(out, "couponmq_issue_seconds_sum %.6f\n",
+				  (double)metrics_get(METRIC_TIME_US) / 1e6) > 0);
+	check(evbuffer_add_printf(out, "couponmq_issue_seconds_count %lld\n", (long long)count) >
+	      0);
 }
 
 void metrics_prometheus(struct evbuffer *out)

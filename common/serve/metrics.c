@@ -55,15 +55,15 @@ int64_t metrics_get(unsigned place)
 
 void exposition_head(struct evbuffer *out, const char *name, const char *type, const char *help)
 {
-	evbuffer_add_printf(out, "# HELP couponmq_%s %s\n# TYPE couponmq_%s %s\n", name, help, name,
-			    type);
+	check(evbuffer_add_printf(out, "# HELP couponmq_%s %s\n# TYPE couponmq_%s %s\n", name, help,
+				  name, type) > 0);
 }
 
 void exposition_labelled(struct evbuffer *out, const char *name, const char *label,
 			 const char *text, unsigned place)
 {
-	evbuffer_add_printf(out, "couponmq_%s{%s=\"%s\"} %" PRId64 "\n", name, label, text,
-			    metrics_get(place));
+	check(evbuffer_add_printf(out, "couponmq_%s{%s=\"%s\"} %" PRId64 "\n", name, label, text,
+				  metrics_get(place)) > 0);
 }
 
 void exposition_table(struct evbuffer *out, const struct metric_row *rows, unsigned n,
@@ -71,7 +71,7 @@ void exposition_table(struct evbuffer *out, const struct metric_row *rows, unsig
 {
 	for (unsigned i = 0; i < n; i++) {
 		exposition_head(out, rows[i].name, rows[i].type, rows[i].help);
-		evbuffer_add_printf(out, "couponmq_%s %" PRId64 "\n", rows[i].name,
-				    metrics_get(first + i));
+		check(evbuffer_add_printf(out, "couponmq_%s %" PRId64 "\n", rows[i].name,
+					  metrics_get(first + i)) > 0);
 	}
 }

@@ -113,7 +113,7 @@ static int wire_send(struct stream *stream)
 	if ((size_t)n < wire.out_len) {
 		if (!stream->sealed)
 			stream->sealed = checked(evbuffer_new());
-		evbuffer_add(stream->sealed, wire.out + n, wire.out_len - (size_t)n);
+		check(evbuffer_add(stream->sealed, wire.out + n, wire.out_len - (size_t)n) == 0);
 	}
 	wire.out_len = 0;
 	return 0;
@@ -177,7 +177,7 @@ void stream_put_back(struct stream *stream, const void *bytes, size_t len)
 		return;
 	if (!stream->early)
 		stream->early = checked(evbuffer_new());
-	evbuffer_add(stream->early, bytes, len);
+	check(evbuffer_add(stream->early, bytes, len) == 0);
 }
 
 /* As recv(), after what was put back. */
@@ -321,7 +321,7 @@ int stream_write(struct stream *stream, struct evbuffer *output)
 			       : 0;
 	while ((more = sealed_flush(stream)) > 0 && (len = evbuffer_get_length(output)) > 0) {
 		len = len < STREAM_RECORD_BYTES ? len : STREAM_RECORD_BYTES;
-		n = wire_seal(stream, evbuffer_pullup(output, (ev_ssize_t)len), len);
+		n = wire_seal(stream, checked(evbuffer_pullup(output, (ev_ssize_t)len)), len);
 		if (n < 0)
 			return -1;
 		evbuffer_drain(output, (size_t)n);

@@ -86,9 +86,9 @@ static void metric_write(struct evbuffer *out, const char *name, const char *typ
 		if (atomic_load(&uses[place].last_ms) == 0)
 			continue;
 		id_write(atomic_load(&uses[place].id), id);
-		evbuffer_add_printf(out, "couponmq_%s{key=\"%s\"} %.17g\n", name,
-				    place < KEY_USES_MAX ? id : KEY_USE_OTHERS,
-				    value(&uses[place]));
+		check(evbuffer_add_printf(out, "couponmq_%s{key=\"%s\"} %.17g\n", name,
+					  place < KEY_USES_MAX ? id : KEY_USE_OTHERS,
+					  value(&uses[place])) > 0);
 	}
 }
 

@@ -197,12 +197,12 @@ void http_connection_reply(struct http_connection *connection, int status, const
 	if (is_reserve(connection) || connection->is_refused || is_sent_away(connection) ||
 	    !http_should_keep_alive(parser))
 		connection->is_last = 1;
-	evbuffer_add(connection->unsent, head,
-		     http_head_write(connection, status, type ? type : HTTP_JSON, extra,
-				     len + strlen(end), head));
+	check(evbuffer_add(connection->unsent, head,
+			   http_head_write(connection, status, type ? type : HTTP_JSON, extra,
+					   len + strlen(end), head)) == 0);
 	if (!is_head_only) {
-		evbuffer_add(connection->unsent, body, len);
-		evbuffer_add(connection->unsent, end, strlen(end));
+		check(evbuffer_add(connection->unsent, body, len) == 0);
+		check(evbuffer_add(connection->unsent, end, strlen(end)) == 0);
 	}
 	unsent_send(connection);
 }
@@ -230,7 +230,7 @@ static void continue_send(struct http_connection *connection)
 	static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
 	connection->request.wants_continue = 0;
-	evbuffer_add(connection->unsent, line, sizeof(line) - 1);
+	check(evbuffer_add(connection->unsent, line, sizeof(line) - 1) == 0);
 	if (stream_write(stream_of(connection), connection->unsent) ||
 	    unsent_length(connection) > 0)
 		connection_close(connection);
@@ -291,7 +291,7 @@ static void socket_take(struct http_connection *connection)
 	received_set(connection, connection->received + (size_t)n);
 	left = bytes_take(connection, bytes, (size_t)n);
 	if (left > 0)
-		evbuffer_add(connection->surplus, bytes + (size_t)n - left, left);
+		check(evbuffer_add(connection->surplus, bytes + (size_t)n - left, left) == 0);
 }
 
 /* Goes on with its request. Returns whether it has to wait for another turn. */

@@ -182,8 +182,8 @@ static void on_cut(struct client *client)
 static void conn_write(struct conn *conn, const char *line, size_t len)
 {
 	fault_point_half(FAULT_GATEWAY_MID_REPLY, stream_of(conn)->fd, line, len);
-	evbuffer_add(conn->output, line, len);
-	evbuffer_add(conn->output, "\n", 1);
+	check(evbuffer_add(conn->output, line, len) == 0);
+	check(evbuffer_add(conn->output, "\n", 1) == 0);
 	conn_mark_written(conn);
 	conn_hold(conn);
 	if ((int64_t)output_length(conn) > conn->server->config->output_limit_bytes)
@@ -338,7 +338,7 @@ static void conn_read(struct conn *conn)
 	client_meet(&conn->client);
 	n = stream_read(stream_of(conn), bytes, READ_BYTES);
 	if (n > 0)
-		evbuffer_add(conn->input, bytes, (size_t)n);
+		check(evbuffer_add(conn->input, bytes, (size_t)n) == 0);
 	else if (n == 0)
 		conn->at_end = conn->client.responder.has_left = 1;
 	else if (errno != EAGAIN && errno != EINTR)
@@ -363,7 +363,8 @@ static int conn_serve(struct turn *turn)
 	len = evbuffer_get_length(input);
 	if (len > 0)
 		evbuffer_drain(input,
-			       conn_lines(conn, (const char *)evbuffer_pullup(input, -1), len));
+			       conn_lines(conn, (const char *)checked(evbuffer_pullup(input, -1)),
+					  len));
 	conn->serving = 0;
 	conn_hold(conn);
 	intake_relieve(conn->server->intake);
