@@ -94,6 +94,8 @@ class Sentinels:
             self.stack.start("redis")
         else:
             self.spawn(port, "redis.conf", "--port", port)
+        wait_until(lambda: self.role(port)[0], 60)
+        self.users_make(port)
         wait_until(lambda: self.role(port) == ("slave", "up"), 60)
 
     def sentinel_start(self, port):
