@@ -85,15 +85,20 @@ static int fence_raise(struct keeper_context *context)
 	return rc;
 }
 
-/* Sets `elected`: whether this is the keeper. */
+/*
+ * Sets `elected`: whether this is the keeper. A worker that is cut off with an old master gets the
+ * lock there, too: the two keepers would take the fence from each other again and again.
+ */
 static void election_step(struct keeper *keeper)
 {
-	if (keeper->context.fenced)
+	int is_followed = redis_client_is_followed(keeper->context.redis);
+
+	if (keeper->context.fenced || !is_followed)
 		keeper_lock_release(&keeper->context);
 	keeper->context.fenced = 0;
 	if (keeper->elected && keeper_lock_hold(&keeper->context))
 		keeper->elected = 0;
-	if (keeper->elected || !keeper_lock_take(&keeper->context))
+	if (keeper->elected || !is_followed || !keeper_lock_take(&keeper->context))
 		return;
 	if (fence_raise(&keeper->context)) {
 		keeper_lock_release(&keeper->context);
@@ -228,10 +233,13 @@ static int copy_read(struct keeper *keeper)
 	return 0;
 }
 
-/* Releases pending receives. 0, or -1 when it was interrupted: it is still due. */
+/*
+ * Releases pending receives. 0, or -1 when it was interrupted: it is still due. What an old master
+ * has released would be marked in PostgreSQL, and never be released in the next one.
+ */
 static int release_run(struct keeper *keeper)
 {
-	int more = 1;
+	int more = redis_client_is_followed(keeper->context.redis) ? 1 : -1;
 
 	for (int i = 0; more > 0 && i < RELEASE_STEPS; i++) {
 		/* A release needs no lock, but the lock must be renewed for the rounds. */

@@ -201,6 +201,13 @@ int redis_client_master(const struct redis_client *client, struct sentinels_view
 		       : 0;
 }
 
+int redis_client_is_followed(const struct redis_client *client)
+{
+	struct sentinels_view view;
+
+	return !client->sentinels || (redis_client_master(client, &view) == 0 && view.is_agreed);
+}
+
 /* Closes the connection to a master of before. */
 static void follow(struct redis_client *client)
 {

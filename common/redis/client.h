@@ -40,6 +40,8 @@ void redis_client_free(struct redis_client *client); /* NULL is allowed */
 int redis_client_open(struct redis_client *client);
 /* What the Sentinels say. 0, or -1: it is another master than the connected one. */
 int redis_client_master(const struct redis_client *client, struct sentinels_view *view);
+/* Whether a majority of the Sentinels names that server; without Sentinels it counts as named. */
+int redis_client_is_followed(const struct redis_client *client);
 /* After a call that failed: whether it was only refused. */
 int redis_client_is_open(const struct redis_client *client);
 void redis_client_close(struct redis_client *client);

@@ -44,6 +44,7 @@ struct replicas {
 	struct held_list held, covered; /* by the WAIT in flight */
 	int is_asking;                  /* a round is in flight */
 	int needed;                     /* by the WAIT in flight */
+	int is_set;                     /* the write that it waits for was made */
 	int is_short;
 	int64_t ended_ms; /* the last round */
 	char trouble[TROUBLE_SIZE];
@@ -152,6 +153,14 @@ static void on_wait(void *context, const redisReply *reply)
 	int has = reply && reply->type == REDIS_REPLY_INTEGER ? (int)reply->integer : -1;
 	char trouble[TROUBLE_SIZE] = "";
 
+	if (!replicas->is_set) {
+		/*
+		 * Out of memory, or min-replicas-to-write: WAIT is for what was there at INFO, and
+		 * answers were read since.
+		 */
+		round_end(replicas, 0, "SET is refused, or not answered");
+		return;
+	}
 	if (has < 0)
 		snprintf(trouble, sizeof(trouble), "WAIT: %s",
 			 reply && reply->str ? reply->str : "no reply");
@@ -163,8 +172,9 @@ static void on_wait(void *context, const redisReply *reply)
 
 static void on_set(void *context, const redisReply *reply)
 {
-	(void)context;
-	(void)reply; /* without it WAIT has no effect either */
+	struct replicas *replicas = context;
+
+	replicas->is_set = reply && reply->type == REDIS_REPLY_STATUS;
 }
 
 /* The replicas that are online, and were heard of in the last seconds. */

@@ -27,6 +27,7 @@ def group(stack_make, tmp_path_factory):
     stack.services()
     group = Sentinels(stack, tmp_path_factory.mktemp("sentinels"))
     worker = Worker(stack, "worker-s", {**KEEPER, **group.settings("worker")})
+    group.worker = worker
     yield group
     worker.end()
     group.end()
@@ -158,6 +159,42 @@ def test_two_masters(group, gateway_of):
         relay.close()
 
 
+@pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 15 s")
+def test_a_worker_that_no_sentinel_reaches(group, gateway_of):
+    """It reaches PostgreSQL, and the old master, whose keeper it was: that of the next master is
+    alone."""
+    coupon = group.stack.coupon_make(10_000)
+    settings, relays = group.settings("worker"), [Relay(port) for port in group.sentinels]
+    for port, relay in zip(group.sentinels, relays):
+        settings["REDIS_URL"] = re.sub(f":{port}\\b", f":{relay.port}", settings["REDIS_URL"])
+    (master,) = group.masters()
+    wait_until(lambda: group.master_is(master), 60)
+    gateway, cut = gateway_of(), Worker(group.stack, "worker-cut", {**KEEPER, **settings})
+    try:
+        with gateway.client() as client:
+            wait_until(lambda: client.issue(coupon, "a", ack="issued")["code"] == ACCEPTED, 60)
+            group.worker.signal(signal.SIGSTOP)
+            wait_until(lambda: "keeper_elected" in cut.log(), 60)
+            for relay in relays:
+                relay.mode("hold")
+            group.cut_off(master)
+            wait_until(lambda: group.masters() == {group.other(master)}, 60)
+            group.worker.signal(signal.SIGCONT)
+            wait_until(lambda: client.issue(coupon, "b")["code"] == UNAVAILABLE, 60)
+            wait_until(lambda: client.issue(coupon, "c", ack="issued")["code"] == ACCEPTED, 60)
+        assert cut.log().count("keeper_elected") == 1
+    finally:
+        group.worker.signal(signal.SIGCONT)
+        group.let_in(master)
+        for relay in relays:
+            relay.heal()
+        cut.end()
+        for relay in relays:
+            relay.close()
+    wait_until(lambda: group.master_is(group.other(master)), 60)
+    audit_passes(group, coupon)
+
+
 def issued_users(group, coupon):
     with psycopg.connect(group.stack.env["DATABASE_ADMIN_URL"]) as pg:
         query = "SELECT user_id FROM user_coupon WHERE coupon_id = %s"
@@ -189,6 +226,24 @@ def test_accepted_waits_for_the_replica(group, gateway_of):
         assert gateway.trouble("replicas") == "ok"
         told = client.call("status", receive=first["receive"])
         assert told["status"] in ("accepted", "issued")
+    audit_passes(group, coupon)
+
+
+@pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 10 s")
+def test_a_write_that_is_refused_covers_nothing(group, gateway_of):
+    """WAIT returns all the same: for what was there before it."""
+    coupon = group.stack.coupon_make(1_000_000)
+    gateway = gateway_of(COUPON_REDIS_REPLICAS=1)
+    (master,) = group.masters()
+    with gateway.client() as client, group.connect(master) as redis:
+        wait_until(lambda: client.issue(coupon, "a", key="k")["code"] == ACCEPTED, 60)
+        redis.config_set("min-replicas-to-write", 2)
+        try:
+            assert client.issue(coupon, "a", key="k")["code"] == UNKNOWN
+            assert "SET" in gateway.trouble("replicas")
+        finally:
+            redis.config_set("min-replicas-to-write", 0)
+        wait_until(lambda: client.issue(coupon, "a", key="k")["code"] == ACCEPTED, 60)
     audit_passes(group, coupon)
 
 

@@ -72,6 +72,22 @@ MUTANTS = [
         "unit_test_redis_reply::test_the_run_id_has_the_term_of_its_lease",
     ),
     mutant(
+        "P3",
+        "the write that WAIT is for",
+        "gateway/admit/replicas.c",
+        "if (!replicas->is_set) {",
+        "if (0) {",
+        "tests/e2e/test_e2e_sentinel.py::test_a_write_that_is_refused_covers_nothing",
+    ),
+    mutant(
+        "P11",
+        "the majority that names the master of a keeper",
+        "keeper/keeper.c",
+        "if (keeper->elected || !is_followed || ",
+        "if (keeper->elected || ",
+        "tests/e2e/test_e2e_sentinel.py::test_a_worker_that_no_sentinel_reaches",
+    ),
+    mutant(
         "P7",
         "the errors after which a script may have run",
         "common/redis/redis.c",
