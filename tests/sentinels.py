@@ -1,7 +1,6 @@
 """A stack's Redis with a replica and three Sentinels."""
 
 import re
-import shutil
 import subprocess
 
 import redis
@@ -40,8 +39,16 @@ class Sentinels:
     def replica_start(self):
         folder = self.folder / str(self.second)
         folder.mkdir(exist_ok=True)
-        for name in ("redis.conf", "users.conf"):
-            shutil.copy(self.stack.run_dir / "redis" / name, folder)
+        theirs = self.stack.run_dir / "redis"
+        users = (theirs / "users.conf").read_text().splitlines()
+        # not included: Sentinels let it rewrite redis.conf, which would then have them twice
+        (folder / "users.acl").write_text(
+            "".join(f"{line}\n" for line in users if line.startswith("user "))
+        )
+        conf = (theirs / "redis.conf").read_text()
+        (folder / "redis.conf").write_text(
+            conf.replace("include ./users.conf", "aclfile ./users.acl")
+        )
         self.spawn(
             *(self.second, "redis.conf", "--port", self.second),
             *("--replicaof", f"127.0.0.1 {self.first}", "--repl-diskless-sync-delay", 0),
@@ -57,6 +64,8 @@ class Sentinels:
                 client.execute_command(
                     *("ACL", "SETUSER", user, "on", f">{user}", "allkeys", "allchannels", "+@all")
                 )
+            if port != self.first:
+                client.execute_command("ACL", "SAVE")
             client.config_set("masteruser", REPLICA)
             client.config_set("masterauth", REPLICA)
 
