@@ -84,8 +84,14 @@ static void step(struct keeping *keeping)
 	clock_read(keeping);
 }
 
+/* Of this thread; told once for each reason. */
 static void redis_failed(enum redis_failure failure, const char *why)
 {
+	static char told[SENTINEL_ERROR_SIZE];
+
+	if (strcmp(told, why) == 0)
+		return;
+	snprintf(told, sizeof(told), "%s", why);
 	log_warn("redis_lease_error", LOG_S("why", why),
 		 LOG_S("kind", failure == REDIS_REFUSED ? "refused" : "lost"));
 }

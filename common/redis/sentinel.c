@@ -221,13 +221,16 @@ static int connect_to(struct sentinel *sentinel, char error[SENTINEL_ERROR_SIZE]
 
 static int address_take(const redisReply *reply, struct answer *answer)
 {
+	int64_t port;
+
 	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
 	    reply->element[0]->type != REDIS_REPLY_STRING ||
 	    reply->element[0]->len >= SENTINEL_HOST_SIZE)
 		return -1;
 	snprintf(answer->host, sizeof(answer->host), "%s", reply->element[0]->str);
-	answer->port = (int)redis_reply_number(reply->element[1]);
-	return answer->port > 0 && answer->port < 65536 ? 0 : -1;
+	port = redis_reply_number(reply->element[1]);
+	answer->port = port > 0 && port < 65536 ? (int)port : 0;
+	return answer->port ? 0 : -1;
 }
 
 /* A value of a flat list of names and values; "": it is absent. */
