@@ -3,7 +3,7 @@
 
 export RUN_DIR PORT_BASE WITH_ZOOKEEPER TLS
 
-.PHONY: packages run services start stop status clean lint format coverage help
+.PHONY: packages run run-ha stop-ha services start stop status clean lint format coverage help
 .PHONY: test test-outside test-sanitized
 
 packages: ## install the Debian packages that are missing
@@ -16,6 +16,14 @@ run: packages ## the whole stack with a sample campaign and a rush on it
 services: packages ## Redis, RabbitMQ and PostgreSQL only, migrated
 	@$(MAKE) --no-print-directory build
 	@scripts/stack.sh services
+
+run-ha: ## three machines on this one, any of which may be lost: scripts/ha.sh help
+	@scripts/packages.sh ha
+	@$(MAKE) --no-print-directory build
+	@scripts/ha.sh run
+
+stop-ha: ## stop them
+	@scripts/ha.sh stop
 
 start: ## start one process of the stack again: NAME=worker-1
 	@scripts/stack.sh start $(NAME)
@@ -30,6 +38,7 @@ clean: ## stop, then remove what was built and the run folders
 	@for dir in $(or $(RUN_DIR),.run) .run-test .run-test-* .run-torture .run-torture-*; do \
 		RUN_DIR=$$dir scripts/stack.sh clean || exit 1; \
 	done
+	@[ -n "$(RUN_DIR)" ] || scripts/ha.sh clean
 	@rm -rf build build-*
 
 test: ## the tests on private stacks: ALL=1 SAN=address|undefined|thread TESTS=path TLS=yes

@@ -20,9 +20,6 @@ readonly RUN_DIR BUILD_DIR
 readonly RABBITMQ_BIN=${RABBITMQ_BIN:-/usr/lib/rabbitmq/bin}
 readonly BACKENDS=(epmd redis rabbitmq postgres ${WITH_ZOOKEEPER:+zookeeper})
 readonly DEFAULT_PORT_BASE=7400
-readonly START_S=300       # the limit for a start: a busy machine may take minutes
-readonly STOP_S=20         # from TERM to KILL
-readonly SOCKET_PATH_MAX=107
 
 usage() {
 	cat <<-TEXT
@@ -41,6 +38,11 @@ usage() {
 	Redis server, redis-server or valkey-server; PG_BIN and RABBITMQ_BIN are the folders of the
 	others.
 	TEXT
+}
+
+# What kind of process NAME is: its functions are KIND_spawn and KIND_ready.
+kind_of() {
+	KIND=${1%%-*}
 }
 
 say() {
@@ -120,6 +122,16 @@ command_services() {
 	say "settings: . $(shown "$RUN_DIR/env")"
 }
 
+command_run() {
+	built couponctl
+	built coupon-rush
+	backends_start
+	postgres_migrate
+	names_start gateway worker-1 worker-2
+	lock_release
+	sample_run
+}
+
 command_start() {
 	local name wanted=()
 	[[ $# -gt 0 ]] || die "start what? for instance: make start NAME=worker-1"
@@ -162,11 +174,14 @@ command_stop() {
 }
 
 command_clean() {
-	local data
 	stop_all
-	data=$(readlink "$RUN_DIR/postgres" || true)
-	[[ $data != /var/tmp/couponmq-postgres.* ]] || rm -rf "$data"
+	postgres_remove postgres
 	rm -rf "$RUN_DIR"
+}
+
+bed_refuse() {
+	[[ ! -e $RUN_DIR/machines ]] ||
+		die "$RUN_DIR has three machines: use scripts/ha.sh, or choose another RUN_DIR="
 }
 
 command_status() {
@@ -190,12 +205,14 @@ main() {
 	[[ $# -eq 0 ]] || shift
 	case $command in
 	run | services | backends | start)
+		bed_refuse
 		folder_open
 		lock_take
 		"command_$command" "$@"
 		;;
 	stop | clean)
 		[[ -e $RUN_DIR/settings ]] || exit 0
+		bed_refuse
 		folder_open
 		lock_take
 		"command_$command" "$@"

@@ -1,11 +1,14 @@
 # shellcheck shell=bash
 # PostgreSQL: its folder, the process, the roles and the migration. Sourced by scripts/stack.sh.
 
-# Sets PG_BIN: the folder of the version that made the database, else of the newest.
+# Several functions take the NAME of the process, whose folder has the data; it is `postgres` in the
+# stack of one machine.
+
+# postgres_bin NAME: sets PG_BIN: the folder of the version that made the database, else of the newest.
 postgres_bin() {
 	local version=''
 	[[ -z ${PG_BIN:-} ]] || return 0
-	read -r version 2>/dev/null <"$(postgres_data)/PG_VERSION" || true
+	read -r version 2>/dev/null <"$(postgres_data "$1")/PG_VERSION" || true
 	PG_BIN=$(postgres_bin_find "${version:-*}")
 	[[ -n $PG_BIN || -z $version ]] ||
 		die "PostgreSQL $version, which made the database in $RUN_DIR, is not installed;" \
@@ -14,7 +17,7 @@ postgres_bin() {
 }
 
 postgres_data() {
-	readlink -f "$RUN_DIR/postgres/data"
+	readlink -f "$RUN_DIR/$1/data"
 }
 
 # PostgreSQL refuses to run as root: root runs it as the owner of its files, `postgres` for new
@@ -25,7 +28,7 @@ postgres_user() {
 		id -un
 		return
 	fi
-	user=$(stat -c %U "$(postgres_data)" 2>/dev/null) || user=root
+	user=$(stat -c %U "$(postgres_data "$1")" 2>/dev/null) || user=root
 	[[ $user != root ]] || user=postgres
 	echo "$user"
 }
@@ -36,25 +39,34 @@ postgres_as() {
 	[[ $(id -u) -ne 0 ]] || AS=(setpriv "--reuid=$1" "--regid=$(id -g "$1")" --init-groups --)
 }
 
+# postgres_folder NAME USER
 postgres_folder() {
-	local user=$1 elsewhere
-	if [[ -L $RUN_DIR/postgres && ! -d $RUN_DIR/postgres ]]; then
-		die "the database's folder $(readlink "$RUN_DIR/postgres") does not exist;" \
+	local folder=$RUN_DIR/$1 user=$2 elsewhere
+	if [[ -L $folder && ! -d $folder ]]; then
+		die "the database's folder $(readlink "$folder") does not exist;" \
 			"start again with: make clean RUN_DIR=$RUN_DIR"
 	fi
-	[[ ! -d $RUN_DIR/postgres ]] || return 0
-	mkdir -m 700 "$RUN_DIR/postgres"
+	[[ ! -d $folder ]] || return 0
+	mkdir -m 700 "$folder"
 	[[ $(id -u) -eq 0 ]] || return 0
-	chown "$user:" "$RUN_DIR/postgres"
+	chown "$user:" "$folder"
 	postgres_as "$user"
-	if ! "${AS[@]}" test -x "$RUN_DIR/postgres/."; then
+	if ! "${AS[@]}" test -x "$folder/."; then
 		# A parent folder is closed to that user, for instance a home of mode 700.
-		rmdir "$RUN_DIR/postgres"
+		rmdir "$folder"
 		elsewhere=$(mktemp -d /var/tmp/couponmq-postgres.XXXXXXXX)
 		chown "$user:" "$elsewhere"
-		ln -s "$elsewhere" "$RUN_DIR/postgres"
+		ln -s "$elsewhere" "$folder"
 		say "user $user cannot enter $RUN_DIR: the database is in $elsewhere"
 	fi
+}
+
+# postgres_remove NAME: its folder, also where that is elsewhere.
+postgres_remove() {
+	local data
+	data=$(readlink "$RUN_DIR/$1" || true)
+	[[ $data != /var/tmp/couponmq-postgres.* ]] || rm -rf "$data"
+	rm -rf "${RUN_DIR:?}/$1"
 }
 
 postgres_init() {
@@ -78,11 +90,11 @@ postgres_init() {
 
 postgres_spawn() {
 	local user data sockets
-	postgres_bin
-	user=$(postgres_user)
-	postgres_folder "$user"
+	postgres_bin postgres
+	user=$(postgres_user postgres)
+	postgres_folder postgres "$user"
 	postgres_init "$user"
-	data=$(postgres_data)
+	data=$(postgres_data postgres)
 	sockets=$(dirname "$data")
 	[[ $((${#sockets} + 15)) -le $SOCKET_PATH_MAX ]] || sockets=
 	cat >"$data/couponmq.conf" <<-TEXT
@@ -103,14 +115,16 @@ postgres_spawn() {
 	LC_ALL=C.UTF-8 process_spawn postgres "${AS[@]}" "$PG_BIN/postgres" -D "$data"
 }
 
-# psql as the superuser; passwords are passed by environment and standard input, never as arguments.
+# psql as the superuser, on the server of POSTGRES_HOSTS that takes writes; passwords are passed by
+# environment and standard input, never as arguments.
 postgres_sql() {
-	PGOPTIONS="-c client_min_messages=warning" PGPASSWORD=$STACK_PG_PASSWORD "$PG_BIN/psql" -X \
-		-q -A -t -v ON_ERROR_STOP=1 -h 127.0.0.1 -p "$PORT_POSTGRES" -U postgres -d "$1"
+	PGOPTIONS="-c client_min_messages=warning" PGPASSWORD=$STACK_PG_PASSWORD \
+		PGTARGETSESSIONATTRS=read-write "$PG_BIN/psql" -X -q -A -t -v ON_ERROR_STOP=1 \
+		-h "${POSTGRES_HOSTS:-127.0.0.1}" -p "$PORT_POSTGRES" -U postgres -d "$1"
 }
 
 postgres_ready() {
-	postgres_bin
+	postgres_bin postgres
 	"$PG_BIN/pg_isready" -q -h 127.0.0.1 -p "$PORT_POSTGRES" -d postgres
 }
 

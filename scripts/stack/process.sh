@@ -1,7 +1,10 @@
 # shellcheck shell=bash
 # The processes of a stack: NAME.pid, NAME.log and NAME/ in its folder, and the ports they listen
-# on. Sourced by scripts/stack.sh. NAME_spawn and NAME_ready are in services.sh and
-# postgres.sh.
+# on. Sourced by scripts/stack.sh and scripts/ha.sh, which say what functions start
+# a process (kind_of).
+
+readonly START_S=300 # the limit for a start: a busy machine may take minutes
+readonly STOP_S=20   # from TERM to KILL
 
 # Whether NAME runs, as PID. A process whose working directory is neither NAME's folder nor the
 # `data` in it is of another program. What is asked repeatedly makes no processes of its own.
@@ -48,7 +51,8 @@ process_spawn() {
 # NAME.start holds the length of the log before this start.
 process_start() {
 	[[ ! -e $RUN_DIR/$1.log ]] || stat -c %s "$RUN_DIR/$1.log" >"$RUN_DIR/$1.start"
-	"${1%%-*}_spawn" "$1"
+	kind_of "$1"
+	"${KIND}_spawn" "$1"
 }
 
 # What NAME has logged since its start.
@@ -74,12 +78,13 @@ respawn() {
 	process_start postgres
 }
 
-# Waits until NAME_ready succeeds.
+# Waits until KIND_ready succeeds.
 process_wait() {
 	local name=$1 deadline=$((SECONDS + START_S)) looks=0
 	while :; do
+		kind_of "$name"
 		if process_runs "$name"; then
-			! "${name%%-*}_ready" "$name" || return 0
+			! "${KIND}_ready" "$name" || return 0
 		elif ! respawn "$name"; then
 			start_failed "$name" "ended at once"
 		fi
@@ -111,7 +116,7 @@ names_stop() {
 		if process_runs "$name"; then
 			signal=TERM
 			# On TERM PostgreSQL would wait for its clients.
-			[[ $name != postgres ]] || signal=INT
+			[[ $name != *postgres ]] || signal=INT
 			kill -s "$signal" "$PID" 2>/dev/null || true
 			# A stopped process must be continued to end.
 			children=()
@@ -131,14 +136,16 @@ names_stop() {
 
 # ---- ports
 
+# port_answers PORT [HOST]
 port_answers() {
-	{ :; } 2>/dev/null <>"/dev/tcp/127.0.0.1/$1"
+	{ :; } 2>/dev/null <>"/dev/tcp/${2:-127.0.0.1}/$1"
 }
 
-# port_tells PORT REQUEST: sets TOLD to the first line of the answer.
+# port_tells PORT REQUEST [HOST]: sets TOLD to the first line of the answer.
 port_tells() {
 	TOLD=
-	{ printf '%b' "$2" >&3 && read -r -t 2 TOLD <&3; } 2>/dev/null 3<>"/dev/tcp/127.0.0.1/$1"
+	{ printf '%b' "$2" >&3 && read -r -t 2 TOLD <&3; } \
+		2>/dev/null 3<>"/dev/tcp/${3:-127.0.0.1}/$1"
 }
 
 # Sets PORTS.
@@ -149,7 +156,7 @@ ports_of() {
 	rabbitmq) PORTS=("$PORT_RABBITMQ" "$PORT_DIST") ;;
 	postgres) PORTS=("$PORT_POSTGRES") ;;
 	zookeeper) PORTS=("$PORT_ZOOKEEPER") ;;
-	gateway) PORTS=("$PORT_GATEWAY" "$PORT_HTTP") ;;
+	gateway | haproxy) PORTS=("$PORT_GATEWAY" "$PORT_HTTP") ;;
 	worker-[1-9]) PORTS=("$((PORT_HTTP + ${1#worker-}))") ;;
 	*) PORTS=() ;;
 	esac

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The sample campaign of `make run`: a rush, and its check. Sourced by scripts/stack.sh.
+# The sample campaign of `make run` and `make run-ha`: a rush, and its check.
 
 # The check reads PostgreSQL: issued_num, the number of rows, and the most that one user has.
 sample_verdict() {
@@ -21,14 +21,8 @@ sample_verdict() {
 	say "PostgreSQL: $total of $total issued, $total user coupons, none more than one: correct"
 }
 
-command_run() {
+sample_run() {
 	local coupon total=10000 env client curl='curl -s' scheme=http
-	built couponctl
-	built coupon-rush
-	backends_start
-	postgres_migrate
-	names_start gateway worker-1 worker-2
-	lock_release
 	env_load # not with the logins of the program that was started last
 	coupon=$("$BUILD_DIR/couponctl" create --name "Noon rush" --total "$total" --limit 1 \
 		--valid-days 30)

@@ -1,6 +1,8 @@
 # shellcheck shell=bash
 # The settings of a stack, made once and kept in its folder; its ports, its lock, and the env file
-# that the programs read. Sourced by scripts/stack.sh.
+# that the programs read. Sourced by scripts/stack.sh and scripts/ha.sh.
+
+readonly SOCKET_PATH_MAX=107
 
 random_hex() {
 	od -An -N16 -tx1 /dev/urandom | tr -d ' \n'
