@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, running and testing need. Silent when all are there.
 # A name with a version is found out, since it differs between releases of Debian.
-#   packages.sh [bench|compare|fuzz|coverage|ha|outside|platforms]   also those of that target of make
+#   packages.sh [bench|compare|fuzz|coverage|ha|outside|platforms]   also those of that target
 set -euo pipefail
 # shellcheck source=scripts/installed.sh
 . "$(dirname "${BASH_SOURCE[0]}")/installed.sh"

@@ -82,8 +82,8 @@ network_make() {
 	network_ours
 	if [[ ! -e /sys/class/net/$BRIDGE ]]; then
 		[[ -z $(ip -4 route show root "$NETWORK.0/24") ]] ||
-			die "the network $NETWORK.0/24, from PORT_BASE=$STACK_PORT_BASE, is in use;" \
-				"choose another PORT_BASE="
+			die "the network $NETWORK.0/24, which PORT_BASE=$STACK_PORT_BASE" \
+				"chooses, is in use; choose another PORT_BASE="
 		ip link add "$BRIDGE" type bridge
 		# Names are only from PORT_BASE: another folder finds whose they are.
 		ip link set "$BRIDGE" alias "$RUN_DIR"
@@ -100,8 +100,8 @@ network_ours() {
 	local owner
 	owner=$(cat "/sys/class/net/$BRIDGE/ifalias" 2>/dev/null) || return 0
 	[[ -z $owner || $owner == "$RUN_DIR" ]] ||
-		die "the machines in $owner have PORT_BASE=$STACK_PORT_BASE;" \
-			"choose another PORT_BASE="
+		die "PORT_BASE=$STACK_PORT_BASE is that of the machines in $owner;" \
+			"choose another one"
 }
 
 machine_connect() {

@@ -61,11 +61,25 @@ machine_worker_spawn() {
 }
 
 machine_gateway_ready() {
-	log_since_start "$1" | grep -q 'event=ready'
+	grep -q 'event=ready' <(log_since_start "$1")
 }
 
 machine_worker_ready() {
-	log_since_start "$1" | grep -q 'event=ready'
+	grep -q 'event=ready' <(log_since_start "$1")
+}
+
+# A master of Redis issues from some seconds after its start on, when it has its lease.
+lease_wait() {
+	local deadline=$((SECONDS + START_S)) machine
+	while :; do
+		for machine in "${MACHINES[@]}"; do
+			! grep -q event=redis_lease_begun <(log_since_start "$machine-worker") ||
+				return 0
+		done
+		[[ $SECONDS -lt $deadline ]] ||
+			die "no master of Redis got its lease; see $RUN_DIR/m*-worker.log"
+		sleep 0.1
+	done
 }
 
 # deploy/haproxy.cfg with a third gateway, and the addresses and ports of this bed. Not on a machine
@@ -73,7 +87,8 @@ machine_worker_ready() {
 machine_haproxy_spawn() {
 	mkdir -p "$RUN_DIR/$1"
 	{
-		printf 'global\n\tstats socket unix@admin.sock mode 600 level admin\n\tmaxconn 4000\n\n'
+		printf '%s\n' global '    stats socket unix@admin.sock mode 600 level admin' \
+			'    maxconn 4000' ''
 		sed -e '1,/^defaults/{/^defaults/!d}' \
 			-e "s/^defaults\$/&\n    source $BALANCER/" \
 			-e '/-2 10\.2\.0\.2:/{p;s/-2/-3/g;s/10\.2\.0\.2/10.2.0.3/}' \

@@ -156,7 +156,7 @@ machine_rabbitmq_spawn() {
 }
 
 machine_rabbitmq_ready() {
-	log_since_start "$1" | grep -q 'Server startup complete'
+	grep -q 'Server startup complete' <(log_since_start "$1")
 }
 
 # ---- etcd and Patroni

@@ -4,7 +4,8 @@
 # Several functions take the NAME of the process, whose folder has the data; it is `postgres` in the
 # stack of one machine.
 
-# postgres_bin NAME: sets PG_BIN: the folder of the version that made the database, else of the newest.
+# postgres_bin NAME: sets PG_BIN to the folder of the version that made the database, else of the
+# newest.
 postgres_bin() {
 	local version=''
 	[[ -z ${PG_BIN:-} ]] || return 0
