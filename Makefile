@@ -88,6 +88,12 @@ tree: ## the source files, each with its purpose: FOLDER=keeper
 torture: packages ## the promises under faults: SEED=n ONLY=scenario ROUNDS=k NIGHT=1 SAN=address
 	@scripts/torture.sh
 
+.PHONY: torture-ha
+torture-ha: ## one of three machines is lost under load: SEED=n ONLY=scenario LIST=1
+	@scripts/packages.sh ha
+	@$(MAKE) --no-print-directory build
+	@BUILD_DIR=$(BUILD_DIR) /usr/bin/python3 -B tests/ha/run.py $(if $(LIST),--list)
+
 .PHONY: mutants
 mutants: packages ## without each safeguard in turn, its tests must fail: ONLY=words SHARDS=2
 	@$(MAKE) --no-print-directory build agents

@@ -79,7 +79,9 @@ on_machine() {
 network_make() {
 	local machine
 	[[ $MACHINES_ARE == namespaces ]] || return 0
-	network_ours
+	network_is_ours ||
+		die "PORT_BASE=$STACK_PORT_BASE is that of the machines in $OWNER;" \
+			"choose another PORT_BASE="
 	if [[ ! -e /sys/class/net/$BRIDGE ]]; then
 		[[ -z $(ip -4 route show root "$NETWORK.0/24") ]] ||
 			die "the network $NETWORK.0/24, which PORT_BASE=$STACK_PORT_BASE" \
@@ -95,13 +97,10 @@ network_make() {
 	done
 }
 
-# The bridge is made first and removed last.
-network_ours() {
-	local owner
-	owner=$(cat "/sys/class/net/$BRIDGE/ifalias" 2>/dev/null) || return 0
-	[[ -z $owner || $owner == "$RUN_DIR" ]] ||
-		die "PORT_BASE=$STACK_PORT_BASE is that of the machines in $owner;" \
-			"choose another one"
+# Sets OWNER to the folder of the bed that has the bridge, which is made first and removed last.
+network_is_ours() {
+	OWNER=$(cat "/sys/class/net/$BRIDGE/ifalias" 2>/dev/null) || OWNER=
+	[[ -z $OWNER || $OWNER == "$RUN_DIR" ]]
 }
 
 machine_connect() {
@@ -140,7 +139,7 @@ strays_kill() {
 network_remove() {
 	local machine space
 	[[ $MACHINES_ARE == namespaces && -e /sys/class/net/$BRIDGE ]] || return 0
-	network_ours
+	network_is_ours || return 0
 	for machine in "${MACHINES[@]}"; do
 		space=$(namespace_of "$machine")
 		strays_kill "$machine"

@@ -120,8 +120,9 @@ rabbitmq_conf() {
 
 # One scheduler: three nodes share the processors of this machine.
 machine_rabbitmq_spawn() {
-	local home=$RUN_DIR/$1 host erlang
+	local home=$RUN_DIR/$1 host port erlang
 	host=$(address_of "$1")
+	port=$((PORT_DIST + ${host##*.} - 1)) # each its own, where they share a mapper
 	erlang="+S 1:1 +SDcpu 1:1 +SDio 4 +sbwt none +sbwtdcpu none +sbwtdio none"
 	erlang+=" -kernel inet_dist_use_interface {${host//./,}}"
 	mkdir -p "$home"
@@ -143,7 +144,7 @@ machine_rabbitmq_spawn() {
 		ERL_CRASH_DUMP="$home/erl_crash.dump" \
 		RABBITMQ_USE_LONGNAME=true \
 		RABBITMQ_NODENAME="${1%%-*}@$host" \
-		RABBITMQ_DIST_PORT="$PORT_DIST" \
+		RABBITMQ_DIST_PORT="$port" \
 		RABBITMQ_CONF_ENV_FILE=/dev/null \
 		RABBITMQ_CONFIG_FILE="$home/rabbitmq" \
 		RABBITMQ_ADVANCED_CONFIG_FILE="$home/advanced.config" \
