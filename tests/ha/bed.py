@@ -73,7 +73,9 @@ class Bed(Stack):
         named = []
         for host, port in self.sentinels():
             try:
-                with redis.Redis(host, int(port), socket_timeout=ASK_S) as sentinel:
+                with redis.Redis(
+                    host, int(port), decode_responses=True, socket_timeout=ASK_S
+                ) as sentinel:
                     named.append(sentinel.sentinel_get_master_addr_by_name("couponmq"))
             except redis.RedisError:
                 continue
