@@ -114,7 +114,10 @@ class Bed(Stack):
         url = urlsplit(self._env_read("env")["DATABASE_ADMIN_URL"])
         password = self.kept()["STACK_PG_PASSWORD"]
         hosts = url.netloc.rpartition("@")[2]
-        return url._replace(netloc=f"postgres:{password}@{hosts}").geturl()
+        # A machine that is gone says nothing on connections that were there.
+        return url._replace(
+            netloc=f"postgres:{password}@{hosts}", query=f"{url.query}&tcp_user_timeout=2000"
+        ).geturl()
 
     def wait_whole(self):
         wait_until(self.is_whole, 180)

@@ -153,7 +153,7 @@ SCENARIOS = (redis_killed, machine_killed, machine_cut)
 def run(bed, scenario, seed):
     allowed = Allowed(**ALLOWED)
     campaigns = [Campaign(bed, TOTAL, limit, seed, allowed) for limit in LIMITS]
-    witness = Witness(bed.env["DATABASE_ADMIN_URL"]).start()
+    witness = Witness(bed.superuser()).start()
     gateway = ("haproxy", bed.env["COUPON_LISTEN"])
     load = TortureLoad(
         campaigns, lambda: [gateway], f"{seed} {scenario.__name__}", witness.on_answer, WINDOW_SHORT
