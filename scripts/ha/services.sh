@@ -162,6 +162,7 @@ machine_rabbitmq_ready() {
 
 # ---- etcd and Patroni
 
+# Pre-vote, the default from etcd 3.5 on: a member that comes back must not unseat the leader.
 machine_etcd_spawn() {
 	local machine host members=
 	host=$(address_of "$1")
@@ -173,7 +174,8 @@ machine_etcd_spawn() {
 		--initial-advertise-peer-urls "http://$host:$PORT_ETCD_PEER" \
 		--listen-client-urls "http://$host:$PORT_ETCD" \
 		--advertise-client-urls "http://$host:$PORT_ETCD" \
-		--initial-cluster "$members" --initial-cluster-token "$BRIDGE"
+		--initial-cluster "$members" --initial-cluster-token "$BRIDGE" \
+		--pre-vote --enable-v2
 }
 
 machine_etcd_ready() {
@@ -181,6 +183,8 @@ machine_etcd_ready() {
 		[[ $TOLD == 'HTTP/1.0 200 '* ]]
 }
 
+# By the version 2 of the API of etcd: by version 3 the Patroni of Debian 12 (3.0.2) puts its name
+# over that of the new leader when its machine was cut off and is back (patroni/patroni #2689).
 # ttl 20 is the least that Patroni takes: it is how long a machine is missed that is lost with the
 # primary. It must be at least loop_wait and two times retry_timeout.
 patroni_conf() {
@@ -191,7 +195,7 @@ patroni_conf() {
 	restapi:
 	  listen: $host:$PORT_PATRONI
 	  connect_address: $host:$PORT_PATRONI
-	etcd3:
+	etcd:
 	  hosts: $(addresses , "$PORT_ETCD")
 	bootstrap:
 	  dcs:

@@ -172,7 +172,8 @@ def run(bed, scenario, seed):
         for did in steps:
             answers_s, rows_s = flow.wait(since)
             print(
-                f"  {did}: answers again after {answers_s:.1f} s, rows {rows_s:.1f} s", flush=True
+                f"  {since:.1f} {did}: answers again after {answers_s:.1f} s, rows {rows_s:.1f} s",
+                flush=True,
             )
             since = now()
         load.stop()
