@@ -15,14 +15,15 @@ machines_choose() {
 		[[ -z $(find "$RUN_DIR" -name '*.pid' -print -quit) ]] ||
 			die "$RUN_DIR holds the stack of one machine; choose another RUN_DIR="
 		ip netns delete "$probe" 2>/dev/null || true # of an interrupted start
-		if ip netns add "$probe" 2>/dev/null; then
-			ip netns delete "$probe"
+		if ip netns add "$probe" 2>/dev/null &&
+			ip -n "$probe" link set lo up 2>/dev/null; then
 			file_put "$RUN_DIR/machines" namespaces$'\n'
 		else
 			file_put "$RUN_DIR/machines" loopback$'\n'
 			say "no network namespace may be made here (root may): the machines are" \
 				"addresses of loopback, and cannot be cut off"
 		fi
+		ip netns delete "$probe" 2>/dev/null || true
 	fi
 	machines_load
 }
