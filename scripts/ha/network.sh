@@ -12,7 +12,7 @@
 machines_choose() {
 	local probe=couponmq-$STACK_PORT_BASE-probe
 	if [[ ! -e $RUN_DIR/machines ]]; then
-		[[ -z $(find "$RUN_DIR" -name '*.pid' -print -quit) ]] ||
+		[[ ! -e $RUN_DIR/env ]] ||
 			die "$RUN_DIR holds the stack of one machine; choose another RUN_DIR="
 		ip netns delete "$probe" 2>/dev/null || true # of an interrupted start
 		if ip netns add "$probe" 2>/dev/null &&
