@@ -41,7 +41,7 @@ class Rows:
     """How many outcomes are in PostgreSQL, looked at again and again."""
 
     def __init__(self, bed, coupons):
-        self.url, self.coupons = bed.superuser(), [int(coupon) for coupon in coupons]
+        self.bed, self.coupons = bed, [int(coupon) for coupon in coupons]
         self.seen = []  # (when, how many)
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -50,7 +50,9 @@ class Rows:
     def _run(self):
         while not self.stopping.is_set():
             try:
-                with psycopg.connect(self.url, autocommit=True, connect_timeout=2) as pg:
+                with psycopg.connect(
+                    self.bed.superuser(), autocommit=True, connect_timeout=2
+                ) as pg:
                     pg.execute("SET statement_timeout = '1s'")
                     while not self.stopping.wait(0.1):
                         (number,) = pg.execute(
@@ -175,7 +177,7 @@ def run(bed, scenario, seed):
                 f"  {since:.1f} {did}: answers again after {answers_s:.1f} s, rows {rows_s:.1f} s",
                 flush=True,
             )
-            since = now()
+            witness.url, since = bed.superuser(), now()
         load.stop()
         bed.wait_whole()
         witness.stop()
