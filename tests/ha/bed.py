@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -97,8 +98,12 @@ class Bed(Stack):
         return None
 
     def is_whole(self):
-        """Whether both others follow the leader, of Redis and of PostgreSQL."""
+        """Whether both others follow the leader, of Redis and of PostgreSQL, and no node of RabbitMQ
+        pauses, which then does not listen."""
+        port = int(self.kept()["STACK_PORT_BASE"]) + 72
         try:
+            for host in self.hosts().values():
+                socket.create_connection((host, port), ASK_S).close()
             with redis.Redis.from_url(self.env["REDIS_URL"], socket_timeout=ASK_S) as master:
                 if master.info("replication").get("connected_slaves") != len(MACHINES) - 1:
                     return False
@@ -106,7 +111,7 @@ class Bed(Stack):
                 rows = pg.execute(
                     "SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'"
                 ).fetchall()
-        except (redis.RedisError, psycopg.Error):
+        except (OSError, redis.RedisError, psycopg.Error):
             return False
         return sorted(state for state, in rows) == ["async", "sync"]
 
