@@ -98,8 +98,8 @@ class Bed(Stack):
         return None
 
     def is_whole(self):
-        """Whether both others follow the leader, of Redis and of PostgreSQL, and no node of RabbitMQ
-        pauses, which then does not listen."""
+        """Whether both others follow the leader, of Redis and of PostgreSQL, and no node of
+        RabbitMQ pauses, which then does not listen."""
         port = int(self.kept()["STACK_PORT_BASE"]) + 72
         try:
             for host in self.hosts().values():
