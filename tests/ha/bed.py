@@ -122,7 +122,8 @@ class Bed(Stack):
         password = self.kept()["STACK_PG_PASSWORD"]
         host = self.hosts().get(self.postgresql_leads(), "127.0.0.1")
         silent = "tcp_user_timeout=2000&keepalives_idle=1&keepalives_interval=1&keepalives_count=2"
-        return f"postgresql://postgres:{password}@{host}:{base + 32}/couponmq?{silent}"
+        leads = "&target_session_attrs=read-write"  # a primary that was, and is back, does not
+        return f"postgresql://postgres:{password}@{host}:{base + 32}/couponmq?{silent}{leads}"
 
     def wait_whole(self):
         wait_until(self.is_whole, 180)
