@@ -58,6 +58,41 @@ char *postgres_url_host(const char *url)
 	return name;
 }
 
+size_t postgres_url_hosts_n(const char *url)
+{
+	PQconninfoOption *options = checked(PQconninfoParse(url, NULL));
+	const char *hosts = postgres_option(options, "host");
+	size_t n = 1;
+
+	if (!*hosts)
+		hosts = postgres_option(options, "hostaddr");
+	for (; *hosts; hosts++)
+		n += *hosts == ',';
+	PQconninfoFree(options);
+	return n;
+}
+
+char *postgres_list_rotate(const char *list, size_t place)
+{
+	size_t n = 1, len = strlen(list);
+	const char *at = list;
+	char *rotated;
+
+	for (const char *p = list; *p; p++)
+		n += *p == ',';
+	if (n == 1)
+		return NULL;
+	for (place %= n; place > 0; place--)
+		at = strchr(at, ',') + 1;
+	rotated = checked(calloc(1, len + 2));
+	strcpy(rotated, at);
+	if (at > list) {
+		strcat(rotated, ",");
+		strncat(rotated, list, (size_t)(at - list) - 1);
+	}
+	return rotated;
+}
+
 enum postgres_failure postgres_classify(const char *sqlstate)
 {
 	static const struct {
@@ -136,9 +171,11 @@ int postgres_open(struct postgres *postgres)
 {
 	if (postgres_up(postgres))
 		return 0;
-	if (postgres_connect(postgres, clock_monotonic_ms()))
-		return -1;
-	return event_wait(postgres, NULL) == POSTGRES_CONNECTED ? 0 : -1;
+	for (size_t i = 0; i < postgres_tries_n(postgres); i++)
+		if (postgres_connect(postgres, clock_monotonic_ms()) == 0 &&
+		    event_wait(postgres, NULL) == POSTGRES_CONNECTED)
+			return 0;
+	return -1;
 }
 
 PGresult *postgres_query_take(struct postgres *postgres, const struct postgres_patience *patience)

@@ -41,6 +41,8 @@ struct postgres {
 	/* of the attempts */
 	char *host; /* whose name another thread looks up; NULL: there is none */
 	struct resolving *resolving;
+	size_t hosts_n;   /* of the URL */
+	size_t failed_n;  /* each begins with the next one of these */
 	int64_t retry_ms; /* none before */
 	struct backoff backoff;
 	char told[WHY_SIZE]; /* the reason that was logged last, until it is up again */
@@ -70,6 +72,7 @@ struct postgres *postgres_new(const struct postgres_options *options)
 	postgres->options = *options;
 	if (options->looks_up)
 		postgres->host = postgres_url_host(options->url);
+	postgres->hosts_n = postgres_url_hosts_n(options->url);
 	why_keep(postgres, "connecting");
 	return postgres;
 }
@@ -134,6 +137,7 @@ static void down(struct postgres *postgres, const char *why)
 {
 	if (why)
 		why_keep(postgres, why);
+	postgres->failed_n += postgres->state == CONNECTING;
 	loss_log(postgres, pause_begin(postgres));
 	postgres_close(postgres);
 }
@@ -196,28 +200,57 @@ static void notice(void *data, const PGresult *result)
 	log_warn(postgres->options.notice_event, LOG_S("why", line));
 }
 
+#define HOST_KEYWORDS 3
+
+/*
+ * Of several hosts one that does not answer takes all the time of an attempt, since libpq limits
+ * none of them by itself: the next attempt begins with the next one.
+ */
+static void hosts_rotate(const struct postgres *postgres, const char *keywords[HOST_KEYWORDS],
+			 char *values[HOST_KEYWORDS])
+{
+	static const char *const lists[HOST_KEYWORDS] = { "host", "hostaddr", "port" };
+	PQconninfoOption *options = checked(PQconninfoParse(postgres->options.url, NULL));
+	size_t n = 0;
+
+	for (size_t i = 0; i < HOST_KEYWORDS; i++) {
+		values[n] = postgres_list_rotate(postgres_option(options, lists[i]),
+						 postgres->failed_n);
+		if (values[n])
+			keywords[n++] = lists[i];
+	}
+	PQconninfoFree(options);
+}
+
+#define OWN_KEYWORDS 6
+
 /* `address` is that of the URL's host; with NULL libpq looks it up, and blocks meanwhile. */
 static int connect_start(struct postgres *postgres, const char *address, int64_t now_ms)
 {
-	/* The URL is expanded in place; keywords after it override its own. */
-	const char *const keywords[] = { "dbname",
-					 "application_name",
-					 "tcp_user_timeout",
-					 "keepalives_idle",
-					 "keepalives_interval",
-					 "keepalives_count",
-					 address ? "hostaddr" : NULL,
-					 NULL };
-	const char *const values[] = { postgres->options.url,
-				       postgres->options.application_name,
-				       "10000",
-				       "10",
-				       "5",
-				       "3",
-				       address,
-				       NULL };
+	/* The URL is expanded in place; keywords after it override its own. NULL ends them. */
+	const char *keywords[OWN_KEYWORDS + HOST_KEYWORDS + 1] = { "dbname",
+								   "application_name",
+								   "tcp_user_timeout",
+								   "keepalives_idle",
+								   "keepalives_interval",
+								   "keepalives_count",
+								   address ? "hostaddr" : NULL };
+	const char *values[OWN_KEYWORDS + HOST_KEYWORDS + 1] = { postgres->options.url,
+								 postgres->options.application_name,
+								 "10000",
+								 "10",
+								 "5",
+								 "3",
+								 address };
+	char *rotated[HOST_KEYWORDS] = { NULL };
 
+	if (!address) {
+		hosts_rotate(postgres, keywords + OWN_KEYWORDS, rotated);
+		memcpy(values + OWN_KEYWORDS, rotated, sizeof(rotated));
+	}
 	postgres->libpq = checked(PQconnectStartParams(keywords, values, 1));
+	for (size_t i = 0; i < HOST_KEYWORDS; i++)
+		free(rotated[i]);
 	PQsetNoticeReceiver(postgres->libpq, notice, postgres);
 	postgres->polling = PGRES_POLLING_WRITING;
 	postgres->state = CONNECTING;
@@ -508,6 +541,11 @@ const char *postgres_why(const struct postgres *postgres)
 const char *postgres_why_long(const struct postgres *postgres)
 {
 	return postgres->why_long;
+}
+
+size_t postgres_tries_n(const struct postgres *postgres)
+{
+	return postgres->options.reconnects ? 1 : postgres->hosts_n;
 }
 
 int postgres_up(const struct postgres *postgres)

@@ -142,6 +142,8 @@ PGresult *postgres_result_take(struct postgres *postgres); /* owned by the calle
 const char *postgres_why(const struct postgres *postgres);
 const char *postgres_why_long(const struct postgres *postgres);
 
+/* How often postgres_open() tries: one that does not reconnect begins with each host once. */
+size_t postgres_tries_n(const struct postgres *postgres);
 int postgres_up(const struct postgres *postgres);              /* idle or busy */
 int postgres_idle(const struct postgres *postgres);            /* a statement can be sent */
 PGconn *postgres_libpq(struct postgres *postgres);             /* NULL: down */
@@ -164,6 +166,13 @@ void postgres_url_check(const char *setting, const char *url);
  * the path of a socket, or several hosts, which libpq looks up in order.
  */
 char *postgres_url_host(const char *url);
+
+size_t postgres_url_hosts_n(const char *url); /* of one that was checked; 1 if it names none */
+/*
+ * A list that is joined by commas, as of hosts, that begins at this place, and has those before it
+ * at its end (malloc). NULL: it has fewer than two entries.
+ */
+char *postgres_list_rotate(const char *list, size_t place);
 
 /* Rows */
 

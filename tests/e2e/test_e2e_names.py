@@ -2,6 +2,7 @@
 wait for the look-ups."""
 
 import re
+import socket
 
 import pytest
 import requests
@@ -38,6 +39,31 @@ def test_a_name_that_is_not_resolved_holds_up_nobody(
         wait_until(gateway.ready)
         assert client.issue(coupon, 50, ack="issued")["status"] == "issued"
         assert client.call("status", coupon=coupon, user="50")["receives"][0]["state"] == "issued"
+
+
+@pytest.fixture
+def silent_host():
+    """The port of one that accepts connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def two_hosts(url, port):
+    """The silent one first."""
+    return re.sub(r"127\.0\.0\.1:(\d+)", rf"127.0.0.1:{port},127.0.0.1:\1", url)
+
+
+def test_a_silent_host_before_that_of_postgresql(rough, gateway_make, worker_make, silent_host):
+    url = two_hosts(rough.env["DATABASE_URL"], silent_host)
+    assert "," in url
+    rough.stop("worker-1")
+    worker_make(rough, DATABASE_URL=url)
+    gateway = gateway_make(rough, DATABASE_URL=url, COUPON_CALL_TIMEOUT_MS=500)
+    coupon = rough.coupon_make(10)
+    with gateway.client() as client:
+        wait_until(lambda: client.issue(coupon, 1, ack="issued")["status"] == "issued")
+    settings = {"DATABASE_URL": two_hosts(rough.env_of("operator")["DATABASE_URL"], silent_host)}
+    assert rough.ctl_run("show", coupon, settings=settings).returncode == 0
 
 
 def test_a_name_that_does_not_exist_is_said(rough, gateway_make):

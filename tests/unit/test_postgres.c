@@ -192,6 +192,34 @@ static void test_reconnects_after_a_pause(void **state)
 	postgres_free(postgres);
 }
 
+static void test_the_hosts_begin_with_another_one(void **state)
+{
+	static const struct {
+		const char *list;
+		size_t place;
+		const char *rotated;
+	} cases[] = {
+		{ "a,b,c", 0, "a,b,c" }, { "a,b,c", 1, "b,c,a" }, { "a,b,c", 2, "c,a,b" },
+		{ "a,b,c", 3, "a,b,c" }, { ",5433", 1, "5433," }, { "a,", 1, ",a" },
+		{ "a", 1, NULL },        { "", 1, NULL },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char *rotated = postgres_list_rotate(cases[i].list, cases[i].place);
+
+		if (cases[i].rotated)
+			assert_string_equal(rotated, cases[i].rotated);
+		else
+			assert_null(rotated);
+		free(rotated);
+	}
+	assert_int_equal(postgres_url_hosts_n("postgresql://u:p@a:1,b,c/d"), 3);
+	assert_int_equal(postgres_url_hosts_n("host=a dbname=d"), 1);
+	assert_int_equal(postgres_url_hosts_n("hostaddr=127.0.0.1,127.0.0.2"), 2);
+	assert_int_equal(postgres_url_hosts_n("dbname=d"), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -204,6 +232,7 @@ int main(void)
 		cmocka_unit_test(test_failures),
 		cmocka_unit_test(test_nothing_listens),
 		cmocka_unit_test(test_reconnects_after_a_pause),
+		cmocka_unit_test(test_the_hosts_begin_with_another_one),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
