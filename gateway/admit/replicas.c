@@ -121,15 +121,23 @@ static void held_end(struct held *held, int is_replicated)
 	free(held);
 }
 
-/* Those of the process that the connection leads to, or all others. */
+/*
+ * Only those of the process that this connection leads to are known to be replicated. It may have
+ * become another one without a new connection, which the others have noticed: a first replica gives
+ * a master another history.
+ */
 static void covered_end(struct replicas *replicas, int is_replicated)
 {
 	const char *run_id = redis_link_run_id(replicas->link);
 	struct held *held;
 
 	while ((held = STAILQ_FIRST(&replicas->covered))) {
+		int is_other = strcmp(held->run_id, run_id) != 0;
+
 		STAILQ_REMOVE_HEAD(&replicas->covered, next);
-		held_end(held, is_replicated && strcmp(held->run_id, run_id) == 0);
+		if (is_other)
+			redis_link_process_read(replicas->link);
+		held_end(held, is_replicated && !is_other);
 	}
 }
 

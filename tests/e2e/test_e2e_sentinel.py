@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 
@@ -12,9 +13,11 @@ import psycopg
 import pytest
 
 from process import Worker, gateway_process
-from relay import Relay
+from redis_server import server_find
+from relay import Relay, port_of
+from script_coupon import run_id_of
 from sentinels import Sentinels
-from stack import wait_until
+from stack import port_free, wait_until
 
 ACCEPTED, LIMIT_REACHED, UNAVAILABLE, UNKNOWN = 0, 4, 21, 22
 KEEPER = {"COUPON_KEEPER_ROUND_MS": 100, "COUPON_KEEPER_LEASE_MS": 1000}
@@ -75,7 +78,7 @@ class Asker:
         self.thread.join()
 
 
-def run_id_of(group, port, coupon):
+def verified_on(group, port, coupon):
     with group.connect(port) as client:
         return client.hget(f"coupon:{{{coupon}}}", "run_id")
 
@@ -107,7 +110,7 @@ def test_a_master_again_without_a_restart(group, gateway_of):
             group.failover()
             wait_until(lambda: group.master_is(port), 60)  # noqa: B023
             wait_until(issued, 60)
-            seen.append(run_id_of(group, port, coupon))
+            seen.append(verified_on(group, port, coupon))
     assert seen[0] != seen[1] and len(set(seen)) == 2
     audit_passes(group, coupon)
 
@@ -267,6 +270,27 @@ def test_what_a_replica_has_is_not_lost_with_the_gateway(group, gateway_of):
     wait_until(lambda: accepted <= issued_users(group, coupon), 60)
     audit_passes(group, coupon)
     group.start(master)
+
+
+@pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 10 s")
+def test_a_first_replica_without_sentinels(rough, rough_redis, gateway_make, tmp_path):
+    """It gives the master another replication history, and connections stay."""
+    coupon = rough.coupon_make(1_000_000)
+    gateway = gateway_make(rough, ready=False, COUPON_REDIS_REPLICAS=1)
+    port, master = port_free(), port_of(rough.env["REDIS_URL"])
+    users = itertools.count()
+    with gateway.client() as client:
+        assert client.issue(coupon, next(users))["code"] == UNAVAILABLE
+        words = (server_find(), "--port", port, "--replicaof", f"127.0.0.1 {master}", "--save", "")
+        replica = subprocess.Popen([*map(str, words)], cwd=tmp_path, stdout=subprocess.DEVNULL)
+        try:
+            wait_until(lambda: client.issue(coupon, next(users))["code"] == ACCEPTED, 60)
+            key = f"coupon:{{{coupon}}}"
+            wait_until(lambda: rough_redis.hget(key, "run_id") == run_id_of(rough_redis), 60)
+            wait_until(lambda: client.issue(coupon, next(users))["code"] == ACCEPTED, 60)
+        finally:
+            replica.kill()
+            replica.wait()
 
 
 def test_the_master_is_lost(group, gateway_of):
