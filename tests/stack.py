@@ -258,6 +258,8 @@ class Client:
 
 
 class Stack:
+    SCRIPT = "stack.sh"  # of scripts/
+
     def __init__(self, run_dir, port_base=None):
         self.run_dir = (ROOT / run_dir).resolve()
         self.port_base = port_base
@@ -267,10 +269,10 @@ class Stack:
         self.cluster = None  # of RabbitMQ, which env_of() leads to instead: broker_cluster.py
 
     def script(self, *arguments, **environment):
-        """scripts/stack.sh with these arguments; environment is extra, GATEWAY_FLAGS="--x 1" for
+        """That script with these arguments; environment is extra, GATEWAY_FLAGS="--x 1" for
         instance."""
         result = subprocess.run(
-            [str(ROOT / "scripts/stack.sh"), *arguments],
+            [str(ROOT / "scripts" / self.SCRIPT), *arguments],
             env={
                 **os.environ,
                 "RUN_DIR": str(self.run_dir),
@@ -285,7 +287,7 @@ class Stack:
             check=False,
             timeout=900,
         )
-        assert result.returncode == 0, f"stack.sh {shlex.join(arguments)}:\n{result.stdout}"
+        assert result.returncode == 0, f"{self.SCRIPT} {shlex.join(arguments)}:\n{result.stdout}"
         return result.stdout
 
     @property

@@ -1,10 +1,7 @@
 """The three machines of `make run-ha`: which of them leads what, and what can happen to them."""
 
-import os
 import re
-import shlex
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,7 +13,7 @@ import requests
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "torture")]
 
-from stack import ROOT, Stack, wait_until  # noqa: E402
+from stack import Stack, wait_until  # noqa: E402
 
 MACHINES = ("m1", "m2", "m3")
 ASK_S = 2  # of questions to machines that may be gone
@@ -25,25 +22,7 @@ ASK_S = 2  # of questions to machines that may be gone
 class Bed(Stack):
     """A stack whose settings lead to what is the master now."""
 
-    def script(self, *arguments, **environment):
-        done = subprocess.run(
-            [str(ROOT / "scripts/ha.sh"), *arguments],
-            env={
-                **os.environ,
-                "RUN_DIR": str(self.run_dir),
-                "PORT_BASE": str(self.port_base or ""),
-                "BUILD_DIR": str(self.build_dir),
-                **environment,
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=900,
-        )
-        assert done.returncode == 0, f"ha.sh {shlex.join(arguments)}:\n{done.stdout}"
-        return done.stdout
+    SCRIPT = "ha.sh"
 
     @property
     def env(self):
