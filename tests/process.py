@@ -202,8 +202,9 @@ def jwks_write(folder, jwks):
     return path
 
 
-def guarded_process(stack, name, jwks):
-    """A gateway where each request needs a key, or a token by this file."""
+def guarded_process(stack, name, jwks, **settings):
+    """A gateway where each request needs a key, or a token by this file. It logs all of them, so
+    that each test of it is one of the access log, too."""
     return gateway_process(
         stack,
         name,
@@ -212,4 +213,6 @@ def guarded_process(stack, name, jwks):
         COUPON_TOKEN_ISSUER=ISSUER,
         COUPON_TOKEN_AUDIENCE=AUDIENCE,
         COUPON_TOKEN_LEEWAY_S="0",
+        COUPON_LOG_ACCESS="1",
+        **settings,
     )

@@ -106,6 +106,9 @@ SETTING_TEXT(log_format, "COUPON_LOG_FORMAT", "log-format", ALL, "text",
 	     "log format: text (key=value) or json")
 SETTING_TEXT(log_level, "COUPON_LOG_LEVEL", "log-level", ALL, "info",
 	     "least severe level that is logged: debug, info, warn or error")
+SETTING_NUMBER(log_access, "COUPON_LOG_ACCESS", "log-access", GATEWAY, 0, 0, 1000000,
+	       "one of so many requests is logged with its answer (event=request), chosen by "
+	       "chance; 1: each, 0: none")
 SETTING_TEXT(trace, "COUPON_TRACE", "trace", GATEWAY | WORKER, "",
 	     "kinds of state changes to log: call, delivery, lookup, redis or all; separated by "
 	     "commas")

@@ -4,7 +4,6 @@
 #include "common/hash.h"
 #include "common/log/log.h"
 #include "common/serve/loop.h"
-#include "common/serve/network.h"
 #include "gateway/gate/proxy.h"
 #include "gateway/metrics.h"
 
@@ -141,6 +140,8 @@ static enum arrival_room room_take(struct arrivals *arrivals, struct arrival *ar
 	struct address *address;
 
 	arrival->peer = peer_of_address(from);
+	network_of_address(&arrival->from, from);
+	network_unmap(&arrival->from);
 	arrival->is_local = from->sa_family == AF_UNIX || is_in(&arrivals->local, from);
 	if (arrivals->connections >= (size_t)arrivals->config->connections_max)
 		return ROOM_FULL;

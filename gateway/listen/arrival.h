@@ -11,8 +11,9 @@
 #pragma once
 
 #include "common/program/config.h"
-#include "common/serve/tls.h"
+#include "common/serve/network.h"
 #include "common/serve/stream.h"
+#include "common/serve/tls.h"
 #include "gateway/listen/turns.h"
 
 #include <stdint.h>
@@ -31,7 +32,8 @@ enum arrival_room { ROOM_FREE, ROOM_FULL, ROOM_FULL_OF_ADDRESS };
 struct arrival {
 	struct stream stream;
 	uint64_t peer;
-	int is_local; /* from this machine: loopback, or a Unix socket */
+	struct network from; /* its address; of a Unix socket nothing */
+	int is_local;        /* from this machine: loopback, or a Unix socket */
 	enum arrival_room room;
 	int is_counted; /* among those of its address */
 };

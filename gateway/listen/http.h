@@ -75,10 +75,12 @@ void http_connection_reply(struct http_connection *connection, int status, const
 			   const char *extra, const char *body, size_t len);
 /*
  * Replies with the line of an answer, or the problem (RFC 9457) that it is, where the client asked
- * for that. `extra` as above; 429 and 503 have Retry-After there.
+ * for that. `request` is NULL where none was parsed. `extra` as above; 429 and 503 have Retry-After
+ * there.
  */
-void http_connection_answer(struct http_connection *connection, int status, enum answer answer,
-			    const char *extra, const char *line, size_t len);
+void http_connection_answer(struct http_connection *connection, const struct request *request,
+			    int status, enum answer answer, const char *extra, const char *line,
+			    size_t len);
 /* Refuses, with the answer of that status, or bad_request. */
 void http_connection_refuse(struct http_connection *connection, int status, const char *extra,
 			    const char *message);

@@ -207,13 +207,13 @@ void http_connection_reply(struct http_connection *connection, int status, const
 	unsent_send(connection);
 }
 
-static void intake_reply(struct responder *responder, enum answer answer, const char *line,
-			 size_t len)
+static void intake_reply(struct responder *responder, const struct request *request,
+			 enum answer answer, const char *line, size_t len)
 {
 	struct http_connection *connection = (struct http_connection *)responder;
 
 	intake_answered(connection->http->intake, answer);
-	http_connection_answer(connection, answer_http(answer), answer, NULL, line, len);
+	http_connection_answer(connection, request, answer_http(answer), answer, NULL, line, len);
 }
 
 /* Replies and closes the connection, whatever of the request has not been read. */

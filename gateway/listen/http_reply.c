@@ -4,7 +4,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
-#include "common/message/trace_context.h"
+#include "gateway/listen/access.h"
 #include "gateway/listen/http_value.h"
 
 #include <stdint.h>
@@ -230,29 +230,51 @@ static void limits_append(const struct http_connection *connection,
  * What was not done, and not for what the request says: whoever names its requests finds it by that
  * name.
  */
-static void failure_log(struct http_connection *connection, int status, enum answer answer)
+static void failure_log(const struct http_request *request, const struct access_http *http,
+			enum answer answer)
+{
+	if (!*http->trace.trace_id && !http_request_name(request))
+		return;
+	log_warn("http_request", LOG_S("of", http->of), LOG_I("http", http->status),
+		 LOG_S("answer", answer_status(answer)), LOG_S("request_id", http->id),
+		 LOG_S("trace", http->trace.trace_id), LOG_S("span", http->trace.span_id),
+		 LOG_S("key", http->key ? http->key->id : ""));
+}
+
+/* Whose the request is, and what it is called. */
+static void access_read(struct http_connection *connection, int status, struct access_http *http)
 {
 	const struct http_request *request = &connection->request;
 	const char *parent = request->complete ? http_request_one(request, TEXT_TRACEPARENT) : NULL;
-	const struct api_key *key = request->is_identified
-					    ? connection->client.responder.identity.grant.key
-					    : NULL;
-	struct trace_context trace = { .trace_id = "", .span_id = "" };
-	char id[REQUEST_NAME_MAX + 1];
-	int has_trace = parent && trace_context_parse(parent, request->texts[TEXT_TRACEPARENT].len,
-						      &trace) == 0;
 
-	if (!has_trace && !http_request_name(request))
-		return;
-	*id_append(id, connection) = '\0';
-	log_warn("http_request", LOG_S("of", request->reply.of), LOG_I("http", status),
-		 LOG_S("answer", answer_status(answer)), LOG_S("request_id", id),
-		 LOG_S("trace", trace.trace_id), LOG_S("span", trace.span_id),
-		 LOG_S("key", key ? key->id : ""));
+	*http = (struct access_http){ .of = request->reply.of, .status = status };
+	*id_append(http->id, connection) = '\0';
+	if (parent)
+		trace_context_parse(parent, request->texts[TEXT_TRACEPARENT].len, &http->trace);
+	if (request->is_identified)
+		http->key = connection->client.responder.identity.grant.key;
 }
 
-void http_connection_answer(struct http_connection *connection, int status, enum answer answer,
-			    const char *extra, const char *line, size_t len)
+/* Before the reply, which may free the connection. */
+static void answer_log(struct http_connection *connection, const struct request *request,
+		       int status, enum answer answer)
+{
+	int is_failure = status == 429 || status == 503 || status == 504,
+	    is_logged = intake_logs(connection->http->intake);
+	struct access_http http;
+
+	if (!is_failure && !is_logged)
+		return;
+	access_read(connection, status, &http);
+	if (is_failure)
+		failure_log(&connection->request, &http, answer);
+	if (is_logged)
+		access_log_http(&connection->client, request, answer, &http);
+}
+
+void http_connection_answer(struct http_connection *connection, const struct request *request,
+			    int status, enum answer answer, const char *extra, const char *line,
+			    size_t len)
 {
 	char header[HEADER_SIZE + LIMITS_SIZE], *problem = NULL;
 	size_t problem_len = 0;
@@ -263,8 +285,7 @@ void http_connection_answer(struct http_connection *connection, int status, enum
 		limits_append(connection, header);
 	else if (status == 401)
 		extra = "WWW-Authenticate: Bearer realm=\"couponmq\""; /* RFC 6750 */
-	if (status == 429 || status == 503 || status == 504)
-		failure_log(connection, status, answer);
+	answer_log(connection, request, status, answer);
 	if (answer != ANSWER_OK && connection->request.reply.is_problem)
 		problem = problem_text(status, answer, line, len, &problem_len);
 	if (problem)
@@ -284,6 +305,6 @@ void http_connection_refuse(struct http_connection *connection, int status, cons
 					     : ANSWER_BAD_REQUEST;
 	char *text = answer_message_line("", answer, message);
 
-	http_connection_answer(connection, status, answer, extra, text, strlen(text));
+	http_connection_answer(connection, NULL, status, answer, extra, text, strlen(text));
 	cJSON_free(text);
 }

@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/hash.h"
 #include "common/serve/tls.h"
 #include "common/log/log.h"
 #include "gateway/metrics.h"
@@ -38,6 +39,7 @@ struct intake {
 	struct tls *tls; /* the same */
 	LIST_HEAD(, client) clients;
 	struct arrivals *arrivals;
+	uint64_t logs_n; /* answers that might have been logged */
 	int is_draining;
 	int is_stopped;
 };
@@ -187,6 +189,7 @@ static void identify(struct intake *intake, struct request *request)
 		gate_identify(intake->gate, responder, request_code(request), request->code_len,
 			      &answer);
 	request_code_wipe(request);
+	request->by = responder->identity.grant.key;
 	if (answer.answer != ANSWER_OK) {
 		refuse(intake, request, &answer);
 		return;
@@ -217,6 +220,7 @@ static int is_admitted(struct intake *intake, struct request *request)
 	if (!intake->gate)
 		return 1;
 	answer.answer = proof_apply(intake, (struct client *)request->responder);
+	request->by = request->responder->identity.grant.key;
 	if (answer.answer == ANSWER_OK)
 		gate_admit(intake->gate, request, &answer);
 	if (answer.answer != ANSWER_OK)
@@ -249,7 +253,7 @@ int intake_identify(struct intake *intake, struct client *client, const char *te
 	cJSON_AddNumberToObject(object, "retry_after_ms",
 				(double)limit_retry_after_ms(&answer.verdict));
 	cJSON_AddStringToObject(object, "message", answer_text(answer.answer));
-	responder_line(&client->responder, answer.answer,
+	responder_line(&client->responder, NULL, answer.answer,
 		       answer_line("", answer.answer, NULL, object));
 	return -1;
 }
@@ -297,7 +301,7 @@ void intake_refuse(struct intake *intake, struct responder *responder, enum answ
 {
 	request_enter(intake);
 	turns_spend(&intake->turns, COST_BAD);
-	responder_line(responder, answer,
+	responder_line(responder, NULL, answer,
 		       answer_message_line("", answer, message ? message : answer_text(answer)));
 }
 
@@ -447,6 +451,16 @@ void intake_answered(struct intake *intake, enum answer answer)
 	intake->inflight--;
 	metrics_set(METRIC_INFLIGHT, (int64_t)intake->inflight);
 	metrics_add(METRIC_ANSWERS + answer, 1);
+}
+
+int intake_logs(struct intake *intake)
+{
+	uint64_t one_of = (uint64_t)intake->config->log_access;
+
+	if (one_of == 0)
+		return 0;
+	intake->logs_n++;
+	return hash_keyed(&intake->logs_n, sizeof(intake->logs_n)) % one_of == 0;
 }
 
 size_t intake_inflight(const struct intake *intake)

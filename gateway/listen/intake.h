@@ -106,6 +106,8 @@ void client_cut(struct client *client, const char *reason);
 void intake_relieve(struct intake *intake);
 
 void intake_answered(struct intake *intake, enum answer answer);
+/* Whether the next answer is logged: one of COUPON_LOG_ACCESS, by chance. */
+int intake_logs(struct intake *intake);
 size_t intake_inflight(const struct intake *intake);
 /* What all connections hold; once they are stopped, replies that are not yet in the kernel. */
 size_t intake_held_bytes(const struct intake *intake);

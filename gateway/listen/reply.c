@@ -101,13 +101,14 @@ void request_answer(struct request *request, const struct result *result)
 		at = text_append(at, "\"");
 	}
 	at = text_append(at, "}");
-	request->responder->reply(request->responder, result->answer, line, (size_t)(at - line));
+	request->responder->reply(request->responder, request, result->answer, line,
+				  (size_t)(at - line));
 	free(request);
 }
 
 void request_fail(struct request *request, enum answer answer, const char *message)
 {
-	responder_line(request->responder, answer,
+	responder_line(request->responder, request, answer,
 		       answer_message_line(request->text, answer, message));
 	free(request);
 }
@@ -125,7 +126,7 @@ void request_fail_wait(struct request *request, enum answer answer, int64_t wait
 void request_answer_object(struct request *request, enum answer answer, const char *status,
 			   cJSON *object)
 {
-	responder_line(request->responder, answer,
+	responder_line(request->responder, request, answer,
 		       answer_line(request->text, answer, status, object));
 	free(request);
 }

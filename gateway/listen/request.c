@@ -10,9 +10,10 @@
 #include <string.h>
 #include <strings.h>
 
-void responder_line(struct responder *responder, enum answer answer, char *line)
+void responder_line(struct responder *responder, const struct request *request, enum answer answer,
+		    char *line)
 {
-	responder->reply(responder, answer, line, strlen(line));
+	responder->reply(responder, request, answer, line, strlen(line));
 	cJSON_free(line);
 }
 
@@ -88,7 +89,7 @@ static size_t shown_length(const char *text)
 /* Always -1. */
 static int message_send(struct parse *parse, const char *message)
 {
-	responder_line(parse->request.responder, ANSWER_BAD_REQUEST,
+	responder_line(parse->request.responder, NULL, ANSWER_BAD_REQUEST,
 		       answer_message_line(parse->id, ANSWER_BAD_REQUEST, message));
 	return -1;
 }

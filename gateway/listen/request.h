@@ -11,15 +11,20 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+struct request;
+
 /*
  * The destination of replies: a connection of the socket API or an HTTP exchange. It does not
  * depend on requests, because a line that cannot be parsed is answered too. Embedded by its
  * implementations.
  */
 struct responder {
-	/* Takes one reply line (without its end) and counts the request as answered. */
-	void (*reply)(struct responder *responder, enum answer answer, const char *line,
-		      size_t len);
+	/*
+	 * Takes one reply line (without its end) and counts the request as answered. `request` is
+	 * NULL where it could not be parsed.
+	 */
+	void (*reply)(struct responder *responder, const struct request *request,
+		      enum answer answer, const char *line, size_t len);
 	/* What the request has beside its object, until it is parsed; or NULL. */
 	const char *key;
 	const char *trace; /* trace_context_format(), or empty */
@@ -34,7 +39,8 @@ struct responder {
 };
 
 /* Replies with this line, of answer.h, and frees it. */
-void responder_line(struct responder *responder, enum answer answer, char *line);
+void responder_line(struct responder *responder, const struct request *request, enum answer answer,
+		    char *line);
 
 #define REQUEST_ID_STRING_MAX 64                        /* bytes of a request's id */
 #define REQUEST_ID_SIZE (6 * REQUEST_ID_STRING_MAX + 8) /* the same as JSON, every byte escaped */
@@ -72,6 +78,7 @@ struct request {
 	struct receive receive;
 	struct request_page page; /* OP_COUPONS */
 	int64_t begun_us;         /* monotonic */
+	const struct api_key *by; /* NULL: no key */
 	size_t id_len;            /* 0: the request had none */
 	size_t key_len;           /* 0: none */
 	size_t trace_len;         /* 0: nothing is handed on of its caller's tracing */

@@ -5,7 +5,7 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/serve/loop.h"
-#include "gateway/listen/intake.h"
+#include "gateway/listen/access.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
@@ -192,14 +192,16 @@ static void conn_write(struct conn *conn, const char *line, size_t len)
 		intake_relieve(conn->server->intake);
 }
 
-static void conn_reply(struct responder *responder, enum answer answer, const char *line,
-		       size_t len)
+static void conn_reply(struct responder *responder, const struct request *request,
+		       enum answer answer, const char *line, size_t len)
 {
 	struct conn *conn = (struct conn *)responder;
 
 	check(conn->inflight > 0);
 	conn->server->answering_n -= (size_t)(--conn->inflight == 0);
 	intake_answered(conn->server->intake, answer);
+	if (intake_logs(conn->server->intake))
+		access_log_line(&conn->client, request, answer);
 	if (!conn->closed && !conn->cut)
 		conn_write(conn, line, len);
 	if (!conn->closed && !conn->cut)

@@ -215,7 +215,7 @@ def log_events_documented():
 
 def test_docs_have_every_log_event():
     """An event is the first argument of log_warn() and the like, directly or through a function."""
-    function = r"(?:log_(?:info|warn|error)|log_failure|attempt_failed|failed)"
+    function = r"(?:log_(?:info|warn|error|each)|log_failure|attempt_failed|failed)"
     event = re.compile(
         function + r'\((?:\w+(?:->\w+)*,\s+)?(?:[^";()]*\? )?"([a-z_]+)"(?:\s+: "([a-z_]+)")?'
     )

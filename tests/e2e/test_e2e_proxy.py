@@ -15,6 +15,7 @@ SETTINGS = {
     "COUPON_PROXY_FROM": BALANCER,
     "COUPON_CONNECTIONS_PER_ADDRESS_MAX": "2",
     "COUPON_RATE_ADDRESS": "10",
+    "COUPON_LOG_ACCESS": "1",
 }
 
 
@@ -73,6 +74,20 @@ def test_each_has_the_limits_of_its_address(gateway, header, pieces):
         before = gateway.metrics()[refused]
         raw(gateway, header("192.0.2.1")).close()
         wait_until(lambda: gateway.metrics()[refused] == before + 1)
+
+
+@pytest.mark.parametrize(
+    "header, address",
+    [
+        (line("192.0.2.7"), "192.0.2.7"),
+        (b"PROXY TCP6 2001:db8::7 2001:db8::1 40000 7411\r\n", "2001:db8::7"),
+        (b"PROXY TCP6 ::ffff:192.0.2.8 2001:db8::1 40000 7411\r\n", "192.0.2.8"),
+    ],
+)
+def test_the_access_log_has_its_address(gateway, header, address):
+    with dial(gateway, header) as one:
+        assert ask(one) == 0
+    assert f" address={address} " in gateway.log()
 
 
 def test_over_http(gateway):

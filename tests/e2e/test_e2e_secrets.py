@@ -14,7 +14,7 @@ from process import gateway_process
 from stack import wait_until
 from webhooks import Webhooks
 
-WORST = {"COUPON_LOG_LEVEL": "debug", "COUPON_TRACE": "all"}
+WORST = {"COUPON_LOG_LEVEL": "debug", "COUPON_TRACE": "all", "COUPON_LOG_ACCESS": "1"}
 
 
 class ProcessList:

@@ -22,9 +22,10 @@ static struct {
 
 static struct json_arena *arena;
 
-static void client_reply(struct responder *responder, enum answer answer, const char *line,
-			 size_t len)
+static void client_reply(struct responder *responder, const struct request *request,
+			 enum answer answer, const char *line, size_t len)
 {
+	(void)request;
 	check(responder == &client.responder && len < REPLY_MAX);
 	client.replies++;
 	client.answer = answer;

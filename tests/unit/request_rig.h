@@ -21,9 +21,10 @@ static struct {
 	char line[2048];
 } client;
 
-static void client_reply(struct responder *responder, enum answer answer, const char *line,
-			 size_t len)
+static void client_reply(struct responder *responder, const struct request *request,
+			 enum answer answer, const char *line, size_t len)
 {
+	(void)request;
 	assert_ptr_equal(responder, &client.responder);
 	assert_true(len < sizeof(client.line));
 	client.replies++;

@@ -408,7 +408,7 @@ static void test_other_replies(void **state)
 	request_answer_object(parse(*state, "{\"op\":\"stats\"}"), ANSWER_OK, "issued", object);
 	assert_string_equal(client.line, "{\"code\":0,\"status\":\"issued\",\"a\":\"b\",\"n\":5}");
 	client.replies = 0;
-	responder_line(&client.responder, ANSWER_TOO_LARGE,
+	responder_line(&client.responder, NULL, ANSWER_TOO_LARGE,
 		       answer_message_line("", ANSWER_TOO_LARGE, NULL));
 	assert_int_equal(client.replies, 1);
 	assert_string_equal(client.line, "{\"code\":43,\"status\":\"too_large\",\"message\":\"the "
