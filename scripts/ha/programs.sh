@@ -10,7 +10,7 @@ postgres_url() {
 # stores_env REDIS AMQP POSTGRES: each USER:PASSWORD; with all hosts of each store.
 stores_env() {
 	cat <<-TEXT
-	export REDIS_URL='redis+sentinel://$1@$(addresses , "$PORT_SENTINEL")/$MASTER_NAME/0'
+	export REDIS_URL='redis+sentinel://$1@$(addresses , "$PORT_SENTINEL")/couponmq/0'
 	export AMQP_URL='amqp://$2@$(addresses , "$PORT_RABBITMQ")/%2f'
 	export DATABASE_URL='$(postgres_url "$3")'
 	TEXT
@@ -82,19 +82,15 @@ lease_wait() {
 	done
 }
 
-# deploy/haproxy.cfg with a third gateway, and the addresses and ports of this bed. Not on a machine
-# that may be lost.
+# deploy/haproxy.cfg with the addresses and ports of this bed. Not on a machine that may be lost.
 machine_haproxy_spawn() {
 	mkdir -p "$RUN_DIR/$1"
 	{
 		printf '%s\n' global '    stats socket unix@admin.sock mode 600 level admin' \
 			'    maxconn 4000' ''
-		sed -e '1,/^defaults/{/^defaults/!d}' \
-			-e "s/^defaults\$/&\n    source $BALANCER/" \
-			-e '/-2 10\.2\.0\.2:/{p;s/-2/-3/g;s/10\.2\.0\.2/10.2.0.3/}' \
-			deploy/haproxy.cfg |
-			sed -e "s/bind :/bind 127.0.0.1:/" -e "s/10\.2\.0\./$NETWORK./" \
-				-e "s/:7411/:$PORT_GATEWAY/" -e "s/:7480/:$PORT_HTTP/"
+		sed -e '1,/^defaults/{/^defaults/!d}' -e "s/^defaults\$/&\n    source $BALANCER/" \
+			-e "s/bind :/bind 127.0.0.1:/" -e "s/10\.2\.0\./$NETWORK./" \
+			-e "s/:7411/:$PORT_GATEWAY/" -e "s/:7480/:$PORT_HTTP/" deploy/haproxy.cfg
 	} >"$RUN_DIR/$1/haproxy.cfg"
 	process_spawn "$1" "$(PATH=$PATH:/usr/sbin command -v haproxy)" -db -f haproxy.cfg
 }

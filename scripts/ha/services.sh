@@ -4,7 +4,21 @@
 #
 # What Sentinel and Redis rewrite themselves is made once: who is the master is theirs to know.
 
-readonly MASTER_NAME=couponmq
+# machine_file NAME FILE [FOLDER]: prints a file of deploy/ha for the machine of NAME.
+machine_file() {
+	local n
+	(
+		export MACHINE=${1%%-*} HOST FOLDER=${3:-$RUN_DIR/$1} NETWORK PORT_REDIS \
+			PORT_SENTINEL PORT_RABBITMQ PORT_ETCD PORT_ETCD_PEER PORT_PATRONI \
+			PORT_POSTGRES PG_BIN
+		HOST=$(address_of "$1")
+		for n in 1 2 3; do
+			export "REDIS_$n=$NETWORK.$n" "RABBITMQ_$n=$NETWORK.$n" \
+				"ETCD_$n=$NETWORK.$n"
+		done
+		file_filled "ha/$2"
+	)
+}
 
 machine_spawn() {
 	local name=$1
@@ -16,43 +30,22 @@ machine_spawn() {
 
 # ---- Redis
 
-# Users are in a file of their own, because Redis writes those of its configuration back into it.
 # The default user is for people, replicas and Sentinels.
 machine_redis_spawn() {
-	local home=$RUN_DIR/$1 host
-	host=$(address_of "$1")
+	local home=$RUN_DIR/$1
 	mkdir -p "$home"
 	(
 		umask 077
 		{
 			echo "user default on >$STACK_AMQP_PASSWORD ~* &* +@all"
-			passwords_put deploy/redis-users.conf | grep '^user '
+			file_filled redis-users.conf | grep '^user '
 		} >"$home/users.acl"
-		[[ -e $home/redis.conf ]] || redis_conf "$1" "$host" >"$home/redis.conf"
+		[[ -e $home/redis.conf ]] || {
+			machine_file "$1" redis.conf
+			[[ $1 == m1-* ]] || echo "replicaof $(address_of m1) $PORT_REDIS"
+		} >"$home/redis.conf"
 	)
 	machine_spawn "$1" "${REDIS_SERVER:-$(redis_server_find)}" ./redis.conf
-}
-
-# redis_conf NAME HOST
-redis_conf() {
-	cat <<-TEXT
-	bind $2
-	port $PORT_REDIS
-	dir ./
-	aclfile ./users.acl
-	appendonly yes
-	appendfsync always
-	auto-aof-rewrite-min-size 1gb
-	maxmemory-policy noeviction
-	save ""
-	masteruser default
-	masterauth $STACK_AMQP_PASSWORD
-	replica-announce-ip $2
-	repl-diskless-sync-delay 0
-	min-replicas-to-write 1
-	min-replicas-max-lag 3
-	TEXT
-	[[ $1 == m1-* ]] || echo "replicaof $(address_of m1) $PORT_REDIS"
 }
 
 machine_redis_ready() {
@@ -61,22 +54,9 @@ machine_redis_ready() {
 }
 
 machine_sentinel_spawn() {
-	local home=$RUN_DIR/$1 host
-	host=$(address_of "$1")
-	mkdir -p "$home"
-	if [[ ! -e $home/sentinel.conf ]]; then
-		file_put "$home/sentinel.conf" "\
-bind $host
-port $PORT_SENTINEL
-dir ./
-sentinel announce-ip $host
-sentinel monitor $MASTER_NAME $(address_of m1) $PORT_REDIS 2
-sentinel auth-user $MASTER_NAME default
-sentinel auth-pass $MASTER_NAME $STACK_AMQP_PASSWORD
-sentinel down-after-milliseconds $MASTER_NAME 3000
-sentinel failover-timeout $MASTER_NAME 10000
-"
-	fi
+	local conf=$RUN_DIR/$1/sentinel.conf
+	mkdir -p "$RUN_DIR/$1"
+	[[ -e $conf ]] || (umask 077 && machine_file "$1" sentinel.conf >"$conf")
 	machine_spawn "$1" "${REDIS_SERVER:-$(redis_server_find)}" ./sentinel.conf --sentinel
 }
 
@@ -97,27 +77,6 @@ machine_epmd_ready() {
 	port_answers "$PORT_EPMD" "$(address_of "$1")"
 }
 
-rabbitmq_conf() {
-	local machine n=0
-	cat <<-TEXT
-	listeners.tcp.default = $2:$PORT_RABBITMQ
-	load_definitions = $RUN_DIR/$1/users.json
-	cluster_partition_handling = pause_minority
-	net_ticktime = 8
-	cluster_formation.peer_discovery_backend = classic_config
-	disk_free_limit.absolute = 50MB
-	raft.wal_max_size_bytes = 67108864
-	log.console = true
-	log.console.level = info
-	log.console.use_colors = off
-	log.file = false
-	TEXT
-	for machine in "${MACHINES[@]}"; do
-		echo "cluster_formation.classic_config.nodes.$((++n)) =" \
-			"$machine@$(address_of "$machine")"
-	done
-}
-
 # One scheduler: three nodes share the processors of this machine.
 machine_rabbitmq_spawn() {
 	local home=$RUN_DIR/$1 host port erlang
@@ -132,8 +91,8 @@ machine_rabbitmq_spawn() {
 	echo '[].' >"$home/enabled_plugins"
 	(
 		umask 077
-		passwords_put deploy/rabbitmq.json >"$home/users.json"
-		rabbitmq_conf "$1" "$host" >"$home/rabbitmq.conf"
+		file_filled rabbitmq.json >"$home/users.json"
+		machine_file "$1" rabbitmq.conf >"$home/rabbitmq.conf"
 	)
 	machine_spawn "$1" env \
 		HOME="$home" \
@@ -162,78 +121,15 @@ machine_rabbitmq_ready() {
 
 # ---- etcd and Patroni
 
-# Pre-vote, the default from etcd 3.5 on: a member that comes back must not unseat the leader.
 machine_etcd_spawn() {
-	local machine host members=
-	host=$(address_of "$1")
-	for machine in "${MACHINES[@]}"; do
-		members+=${members:+,}$machine=http://$(address_of "$machine"):$PORT_ETCD_PEER
-	done
-	machine_spawn "$1" etcd --name "${1%%-*}" --data-dir ./data --logger zap \
-		--listen-peer-urls "http://$host:$PORT_ETCD_PEER" \
-		--initial-advertise-peer-urls "http://$host:$PORT_ETCD_PEER" \
-		--listen-client-urls "http://$host:$PORT_ETCD" \
-		--advertise-client-urls "http://$host:$PORT_ETCD" \
-		--initial-cluster "$members" --initial-cluster-token "$BRIDGE" \
-		--pre-vote --enable-v2
+	mkdir -p "$RUN_DIR/$1"
+	machine_file "$1" etcd.yml >"$RUN_DIR/$1/etcd.yml"
+	machine_spawn "$1" etcd --config-file etcd.yml
 }
 
 machine_etcd_ready() {
 	port_tells "$PORT_ETCD" 'GET /health HTTP/1.0\r\n\r\n' "$(address_of "$1")" &&
 		[[ $TOLD == 'HTTP/1.0 200 '* ]]
-}
-
-# By the version 2 of the API of etcd: by version 3 the Patroni of Debian 12 (3.0.2) puts its name
-# over that of the new leader when its machine was cut off and is back (patroni/patroni #2689).
-# ttl 20 is the least that Patroni takes: it is how long a machine is missed that is lost with the
-# primary. It must be at least loop_wait and two times retry_timeout.
-patroni_conf() {
-	local machine=$1 host=$2 folder=$3
-	cat <<-TEXT
-	scope: couponmq
-	name: $machine
-	restapi:
-	  listen: $host:$PORT_PATRONI
-	  connect_address: $host:$PORT_PATRONI
-	etcd:
-	  hosts: $(addresses , "$PORT_ETCD")
-	bootstrap:
-	  dcs:
-	    ttl: 20
-	    loop_wait: 5
-	    retry_timeout: 5
-	    synchronous_mode: true
-	    postgresql:
-	      use_pg_rewind: true
-	      parameters:
-	        max_connections: 200
-	        wal_log_hints: on
-	        wal_sender_timeout: 10s
-	        wal_receiver_timeout: 10s
-	        checkpoint_timeout: 15min
-	        jit: off
-	        log_line_prefix: '%m [%p] %u '
-	  initdb:
-	    - encoding: UTF8
-	    - locale: C.UTF-8
-	postgresql:
-	  listen: $host:$PORT_POSTGRES
-	  connect_address: $host:$PORT_POSTGRES
-	  data_dir: $folder/data
-	  bin_dir: $PG_BIN
-	  pgpass: $folder/pgpass
-	  pg_hba:
-	    - host all all $NETWORK.0/24 scram-sha-256
-	    - host all all 127.0.0.0/8 scram-sha-256
-	    - host replication replicator $NETWORK.0/24 scram-sha-256
-	    - host replication replicator 127.0.0.0/8 scram-sha-256
-	  parameters:
-	    unix_socket_directories: ''
-	  authentication:
-	    superuser: {username: postgres, password: $STACK_PG_PASSWORD}
-	    replication: {username: replicator, password: $STACK_PG_PASSWORD}
-	    rewind: {username: postgres, password: $STACK_PG_PASSWORD}
-	TEXT
 }
 
 # mN-postgres.pid is the file of PostgreSQL itself, which outlives a Patroni that is killed.
@@ -244,7 +140,8 @@ machine_patroni_spawn() {
 	user=$(postgres_user "$name")
 	postgres_folder "$name" "$user"
 	folder=$(readlink -f "$RUN_DIR/$name")
-	file_put "$folder/patroni.yml" "$(patroni_conf "$machine" "$(address_of "$1")" "$folder")"
+	file_put "$folder/patroni.yml" \
+		"$(SUPERUSER=postgres machine_file "$1" patroni.yml "$folder")"
 	[[ $(id -u) -ne 0 ]] || chown "$user:" "$folder/patroni.yml"
 	ln -sfn "$folder/data/postmaster.pid" "$RUN_DIR/$name.pid"
 	postgres_as "$user"

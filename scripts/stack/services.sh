@@ -8,7 +8,7 @@ redis_spawn() {
 	mkdir -p "$RUN_DIR/redis"
 	(
 		umask 077
-		passwords_put deploy/redis-users.conf >"$RUN_DIR/redis/users.conf"
+		file_filled redis-users.conf >"$RUN_DIR/redis/users.conf"
 	)
 	cat >"$RUN_DIR/redis/redis.conf" <<-TEXT
 	bind 127.0.0.1
@@ -64,7 +64,7 @@ rabbitmq_spawn() {
 	echo '[].' >"$home/enabled_plugins"
 	(
 		umask 077
-		passwords_put deploy/rabbitmq.json >"$home/users.json"
+		file_filled rabbitmq.json >"$home/users.json"
 		cat >"$home/rabbitmq.conf" <<-TEXT
 		listeners.tcp.default = 127.0.0.1:$PORT_RABBITMQ
 		load_definitions = $home/users.json

@@ -132,12 +132,11 @@ settings_open() {
 	settings_write
 }
 
-# Prints a file of deploy/ with the passwords of this stack.
-passwords_put() {
-	sed -e "s/@PASSWORD@/$STACK_AMQP_PASSWORD/" \
-		-e "s/@GATEWAY_PASSWORD@/$STACK_GATEWAY_PASSWORD/" \
-		-e "s/@WORKER_PASSWORD@/$STACK_WORKER_PASSWORD/" \
-		-e "s/@OPERATOR_PASSWORD@/$STACK_OPERATOR_PASSWORD/" "$1"
+# Prints a file of deploy/ with the passwords of this stack and what else is exported.
+file_filled() {
+	PASSWORD=$STACK_AMQP_PASSWORD POSTGRES_PASSWORD=$STACK_PG_PASSWORD \
+		GATEWAY_PASSWORD=$STACK_GATEWAY_PASSWORD WORKER_PASSWORD=$STACK_WORKER_PASSWORD \
+		OPERATOR_PASSWORD=$STACK_OPERATOR_PASSWORD awk -f deploy/fill.awk "deploy/$1"
 }
 
 # env_of PROGRAM PASSWORD: writes env.PROGRAM, its own logins. Those in env are for people.
