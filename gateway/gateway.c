@@ -194,10 +194,8 @@ static void stop(struct gateway *gateway, int signal)
 	server_stop(gateway->server);
 }
 
-/* Returns 1: there is always something to look after. */
-static int tick(void *context)
+static void tick(struct gateway *gateway)
 {
-	struct gateway *gateway = context;
 	int64_t now_ms = clock_monotonic_ms();
 
 	if (gateway->drain_until_ms && now_ms >= gateway->drain_until_ms)
@@ -224,7 +222,6 @@ static int tick(void *context)
 	metrics_set(METRIC_READS_WAITING, (int64_t)lookup_waiting(gateway->reads));
 	metrics_set(METRIC_QUEUES_DIFFERING, rabbit_topology_differing_n());
 	metrics_set(METRIC_REDIS_UP, redis_pool_trouble(gateway->redis) == NULL);
-	return 1;
 }
 
 /* Whether the next tick is urgent: there are deadlines, or a service is connected anew. */
@@ -288,6 +285,20 @@ static int ready(void *context, cJSON **body)
 	rabbit_topology_warnings(warnings);
 	redeem_warnings(gateway->redeem, warnings);
 	return all;
+}
+
+/* Returns 1: there is always something to look after. */
+static int on_tick(void *context)
+{
+	const struct gateway *gateway = context;
+	cJSON *body;
+
+	tick(context);
+	metrics_set(METRIC_PROCESSES, 1);
+	metrics_set(METRIC_REPLICAS_WANTED, gateway->config->redis_replicas);
+	metrics_set(METRIC_PROCESSES_READY, ready(context, &body));
+	cJSON_Delete(body);
+	return 1;
 }
 
 static void on_signal(evutil_socket_t fd, short what, void *data)
@@ -354,7 +365,7 @@ static void event_begin(struct gateway *gateway, int fd, short what, event_callb
 
 static void loop(struct gateway *gateway, int publisher_fd)
 {
-	struct ticker *ticker = ticker_new(gateway->base, TICK_MS, tick, gateway);
+	struct ticker *ticker = ticker_new(gateway->base, TICK_MS, on_tick, gateway);
 	struct ticker *busy_ticker = ticker_new(gateway->base, BUSY_TICK_MS, on_busy_tick, gateway);
 
 	event_begin(gateway, SIGTERM, EV_SIGNAL, on_signal);

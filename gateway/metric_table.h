@@ -43,6 +43,9 @@ METRIC(METRIC_CONNECTIONS_IDLE, "connections_idle_total", "counter",
 METRIC(METRIC_HTTP_CONNECTIONS, "http_connections", "gauge", "Open HTTP connections.")
 METRIC(METRIC_ACCEPT_PAUSES, "accept_pauses_total", "counter",
        "Pauses of accepting because file descriptors were short.")
+METRIC(METRIC_PROCESSES, "processes", "gauge", "Processes of this gateway.")
+METRIC(METRIC_PROCESSES_READY, "processes_ready", "gauge",
+       "Processes for which /readyz answers 200.")
 METRIC(METRIC_REQUESTS, "requests_total", "counter", "Requests received, over the socket and HTTP.")
 METRIC(METRIC_INFLIGHT, "requests_inflight", "gauge", "Requests received and not yet answered.")
 METRIC(METRIC_CALLS, "script_calls_total", "counter", "Script calls sent to Redis.")
@@ -59,7 +62,11 @@ METRIC(METRIC_REDIS_TIMEOUTS, "redis_timeouts_total", "counter",
 METRIC(METRIC_REDIS_UP, "redis_up", "gauge", "Processes connected to Redis.")
 METRIC(METRIC_REPLICAS, "redis_replicas", "gauge",
        "Replicas of Redis that count for COUPON_REDIS_REPLICAS, summed over the processes.")
+METRIC(METRIC_REPLICAS_WANTED, "redis_replicas_wanted", "gauge",
+       "COUPON_REDIS_REPLICAS, summed over the processes.")
 METRIC(METRIC_AMQP_UP, "amqp_up", "gauge", "Processes connected to RabbitMQ.")
+METRIC(METRIC_AMQP_BLOCKED, "amqp_blocked", "gauge",
+       "Processes from which RabbitMQ takes no messages, because of an alarm for memory or disk.")
 METRIC(METRIC_DATABASE_UP, "database_up", "gauge", "Processes connected to PostgreSQL.")
 METRIC(METRIC_QUEUES_DIFFERING, "queues_differing", "gauge",
        "Queues that exist with other arguments than the programs declare, summed over all "

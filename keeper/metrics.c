@@ -1,7 +1,9 @@
 #include "keeper/metrics.h"
 
 #include "common/log/log.h"
+#include "common/rabbit/topology.h"
 
+#include <pthread.h>
 #include <string.h>
 
 _Static_assert(KEEPER_METRIC_PLACES <= METRICS_MAX, "each has a place");
@@ -11,6 +13,37 @@ static const struct metric_row metrics[] = {
 #include "keeper/metric_table.h"
 #undef METRIC
 };
+
+const char *const watch_queues[RESEND_QUEUES] = { [RESEND_RECEIVES] = AMQP_QUEUE,
+						  [RESEND_PARKED] = AMQP_PARKED_QUEUE,
+						  [RESEND_DEAD] = AMQP_DEAD_QUEUE };
+
+/* What keeper_watch_publish() found last. */
+static struct {
+	pthread_mutex_t mutex;
+	struct watch_campaign list[WATCH_CAMPAIGNS_MAX];
+	size_t n;
+} campaigns = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+static void campaigns_prometheus(struct evbuffer *out)
+{
+	static const struct metric_row rows[] = {
+#define VALUE(name, text, help) [name] = { text, "gauge", help },
+		CAMPAIGN_VALUES(VALUE)
+#undef VALUE
+	};
+	char coupon[NUMBER_SIZE];
+
+	pthread_mutex_lock(&campaigns.mutex);
+	for (size_t value = 0; value < CAMPAIGN_VALUE_COUNT; value++) {
+		exposition_head(out, rows[value].name, rows[value].type, rows[value].help);
+		for (size_t i = 0; i < campaigns.n; i++)
+			exposition_value(out, rows[value].name, "coupon",
+					 number_text(campaigns.list[i].coupon, coupon),
+					 campaigns.list[i].values[value]);
+	}
+	pthread_mutex_unlock(&campaigns.mutex);
+}
 
 void keeper_metrics_prometheus(struct evbuffer *out)
 {
@@ -26,6 +59,13 @@ void keeper_metrics_prometheus(struct evbuffer *out)
 	for (unsigned i = 0; i < WATCH_STATE_COUNT; i++)
 		exposition_labelled(out, "keeper_coupons", "state", states[i],
 				    KEEPER_METRIC_COUPONS + i);
+	exposition_head(out, "keeper_queue_messages", "gauge",
+			"Messages of a queue that no worker holds, while this worker is the "
+			"keeper.");
+	for (unsigned i = 0; i < RESEND_QUEUES; i++)
+		exposition_labelled(out, "keeper_queue_messages", "queue", watch_queues[i],
+				    KEEPER_METRIC_QUEUES + i);
+	campaigns_prometheus(out);
 }
 
 void keeper_watch_begin(struct keeper_watch *watch)
@@ -83,6 +123,47 @@ static int numbers_compare(struct keeper_watch *watch, struct redis_client *redi
 	return 0;
 }
 
+/* The place of a campaign among those that are told; NULL: there is none for it. */
+static struct watch_campaign *campaign_place(struct keeper_watch *watch, int64_t coupon,
+					     int is_busy, int64_t now_ms)
+{
+	struct watch_campaign *place = NULL;
+
+	for (size_t i = 0; i < watch->campaigns_n; i++) {
+		struct watch_campaign *campaign = &watch->campaigns[i];
+
+		if (campaign->coupon == coupon)
+			return campaign;
+		if (!place || campaign->busy_ms < place->busy_ms)
+			place = campaign;
+	}
+	if (watch->campaigns_n < watch->campaigns_max)
+		place = &watch->campaigns[watch->campaigns_n++];
+	else if (!is_busy || !place || now_ms - place->busy_ms < WATCH_IDLE_MS)
+		return NULL;
+	*place = (struct watch_campaign){ .coupon = coupon };
+	return place;
+}
+
+/* It is verified. */
+static void campaign_add(struct keeper_watch *watch, const struct coupon_row *row,
+			 const struct coupon_look *look, int64_t now_ms)
+{
+	int64_t in_flight = look->reserved +
+			    (look->seq > row->settled ? look->seq - row->settled : 0);
+	struct watch_campaign *campaign = campaign_place(watch, row->id, in_flight > 0, now_ms);
+
+	if (!campaign)
+		return;
+	if (in_flight > 0 || campaign->values[CAMPAIGN_ISSUED] != row->issued)
+		campaign->busy_ms = now_ms;
+	campaign->sweep = watch->sweep;
+	campaign->values[CAMPAIGN_OFFERED] = row->total;
+	campaign->values[CAMPAIGN_STOCK] = look->stock;
+	campaign->values[CAMPAIGN_ISSUED] = row->issued;
+	campaign->values[CAMPAIGN_IN_FLIGHT] = in_flight;
+}
+
 int keeper_watch_add(struct keeper_watch *watch, struct redis_client *redis, const char *run_id,
 		     const struct coupon_row *row, const struct coupon_look *look, int64_t now_ms)
 {
@@ -103,10 +184,26 @@ int keeper_watch_add(struct keeper_watch *watch, struct redis_client *redis, con
 	of[KEEPER_METRIC_IN_FLIGHT] += look->reserved;
 	of[KEEPER_METRIC_RESERVED] += look->reserved;
 	of[KEEPER_METRIC_LOST] += look->lost;
+	campaign_add(watch, row, look, now_ms);
 	return numbers_compare(watch, redis, row, look);
 }
 
-void keeper_watch_publish(const struct watch_sums *sums)
+/* Tells those that this sweep has seen, and forgets the others. */
+static void campaigns_publish(struct keeper_watch *watch)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < watch->campaigns_n; i++)
+		if (watch->campaigns[i].sweep == watch->sweep)
+			watch->campaigns[n++] = watch->campaigns[i];
+	watch->campaigns_n = n;
+	pthread_mutex_lock(&campaigns.mutex);
+	memcpy(campaigns.list, watch->campaigns, n * sizeof(campaigns.list[0]));
+	campaigns.n = n;
+	pthread_mutex_unlock(&campaigns.mutex);
+}
+
+static void sums_publish(const struct watch_sums *sums)
 {
 	for (unsigned i = 0; i < WATCH_STATE_COUNT; i++)
 		metrics_set(KEEPER_METRIC_COUPONS + i, sums->states[i]);
@@ -114,11 +211,22 @@ void keeper_watch_publish(const struct watch_sums *sums)
 		metrics_set(i, sums->of[i]);
 }
 
+void keeper_watch_publish(struct keeper_watch *watch)
+{
+	sums_publish(&watch->sums);
+	campaigns_publish(watch);
+}
+
 void keeper_watch_none(void)
 {
 	static const struct watch_sums none;
 
-	keeper_watch_publish(&none);
+	sums_publish(&none);
+	pthread_mutex_lock(&campaigns.mutex);
+	campaigns.n = 0;
+	pthread_mutex_unlock(&campaigns.mutex);
+	for (unsigned i = 0; i < RESEND_QUEUES; i++)
+		metrics_set(KEEPER_METRIC_QUEUES + i, 0);
 	metrics_set(KEEPER_METRIC_OUTBOX_AGE, 0);
 	metrics_set(KEEPER_METRIC_KEYS_AHEAD, 0);
 }

@@ -1,12 +1,13 @@
 /*
  * The keeper's metrics, and the sums over a sweep that some of them are. The keeper's thread
- * writes, any thread reads. No metric has a label per coupon: neither the size of the page nor the
- * memory depends on their number.
+ * writes, any thread reads. Of single campaigns at most COUPON_METRICS_CAMPAIGNS are told: neither
+ * the size of the page nor the memory depends on how many there are.
  */
 #pragma once
 
 #include "common/serve/metrics.h"
 #include "keeper/coupon_state.h"
+#include "keeper/resend.h"
 
 /* The state of a coupon, for couponmq_keeper_coupons{state="…"}. */
 #define WATCH_STATES(X)                                                \
@@ -23,6 +24,8 @@ enum watch_state {
 		WATCH_STATE_COUNT
 };
 
+extern const char *const watch_queues[RESEND_QUEUES]; /* the names of the queues */
+
 enum keeper_metric {
 	KEEPER_METRIC_BEFORE = METRICS_KEEPER - 1,
 #define METRIC(name, text, type, help) name,
@@ -30,7 +33,8 @@ enum keeper_metric {
 #undef METRIC
 	KEEPER_METRIC_END,
 	KEEPER_METRIC_COUPONS = KEEPER_METRIC_END, /* from here on: by enum watch_state */
-	KEEPER_METRIC_PLACES = KEEPER_METRIC_COUPONS + WATCH_STATE_COUNT
+	KEEPER_METRIC_QUEUES = KEEPER_METRIC_COUPONS + WATCH_STATE_COUNT, /* by enum resend_queue */
+	KEEPER_METRIC_PLACES = KEEPER_METRIC_QUEUES + RESEND_QUEUES
 };
 
 struct watch_sums {
@@ -47,10 +51,38 @@ struct watch_suspect {
 	int looks;     /* consecutive mismatches */
 };
 
+#define WATCH_CAMPAIGNS_MAX 1000
+#define WATCH_IDLE_MS 60000 /* after which a campaign gives its place to one that is busy */
+
+/* What is told of a campaign. */
+#define CAMPAIGN_VALUES(X)                                                            \
+	X(CAMPAIGN_OFFERED, "keeper_coupon_offered", "Total of the campaign.")        \
+	X(CAMPAIGN_STOCK, "keeper_coupon_stock", "Stock that Redis still has of it.") \
+	X(CAMPAIGN_ISSUED, "keeper_coupon_issued", "Coupons of it in PostgreSQL.")    \
+	X(CAMPAIGN_IN_FLIGHT, "keeper_coupon_in_flight",                              \
+	  "Accepted receives of it without an outcome in PostgreSQL.")
+
+enum campaign_value {
+#define VALUE(name, text, help) name,
+	CAMPAIGN_VALUES(VALUE)
+#undef VALUE
+		CAMPAIGN_VALUE_COUNT
+};
+
+struct watch_campaign {
+	int64_t coupon;
+	int64_t sweep;   /* the last that has seen it */
+	int64_t busy_ms; /* when something of it was in flight, by Redis' clock */
+	int64_t values[CAMPAIGN_VALUE_COUNT];
+};
+
 struct keeper_watch {
 	int64_t sweep;
 	struct watch_sums sums; /* of this sweep, so far */
 	struct watch_suspect suspects[WATCH_SUSPECTS];
+	struct watch_campaign campaigns[WATCH_CAMPAIGNS_MAX]; /* those that were busy last */
+	size_t campaigns_n;
+	size_t campaigns_max; /* COUPON_METRICS_CAMPAIGNS */
 };
 
 void keeper_metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */
@@ -63,7 +95,7 @@ void keeper_watch_begin(struct keeper_watch *watch);
  */
 int keeper_watch_add(struct keeper_watch *watch, struct redis_client *redis, const char *run_id,
 		     const struct coupon_row *row, const struct coupon_look *look, int64_t now_ms);
-/* Sets the metrics to these sums, at the end of a sweep over all coupons. */
-void keeper_watch_publish(const struct watch_sums *sums);
+/* Sets the metrics to what was found, at the end of a sweep over all coupons. */
+void keeper_watch_publish(struct keeper_watch *watch);
 /* Sets all of them to 0, while this worker is not the keeper. */
 void keeper_watch_none(void);

@@ -23,7 +23,8 @@
 #define POLL_MS 50
 /* In this time the broker confirms something, or nothing more is published in this round. */
 #define CONFIRM_MS 300
-#define ASK_MS 100 /* between two questions for the lengths of the queues */
+#define ASK_MS 100   /* between two questions for the lengths of the queues */
+#define TELL_MS 5000 /* the same while nothing is in an outbox: for the metrics */
 
 struct keeper_outbox {
 	struct keeper_context *context;
@@ -43,12 +44,6 @@ struct keeper_outbox {
 struct unreadable {
 	int64_t coupon;
 	char batch[];
-};
-
-static const char *const queues[RESEND_QUEUES] = {
-	[RESEND_RECEIVES] = AMQP_QUEUE,
-	[RESEND_PARKED] = AMQP_PARKED_QUEUE,
-	[RESEND_DEAD] = AMQP_DEAD_QUEUE,
 };
 
 static char readable; /* the item of every other message */
@@ -89,10 +84,12 @@ static void queue_read(void *context, const char *name, uint32_t ready)
 {
 	struct keeper_outbox *outbox = context;
 
-	for (int i = 0; i < RESEND_QUEUES; i++)
-		if (strcmp(name, queues[i]) == 0)
-			resend_ready(outbox->resend, (enum resend_queue)i, ready,
-				     clock_monotonic_ms());
+	for (unsigned i = 0; i < RESEND_QUEUES; i++) {
+		if (strcmp(name, watch_queues[i]) != 0)
+			continue;
+		resend_ready(outbox->resend, (enum resend_queue)i, ready, clock_monotonic_ms());
+		metrics_set(KEEPER_METRIC_QUEUES + i, ready);
+	}
 }
 
 struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct keeper_context *context,
@@ -370,7 +367,7 @@ static void queues_ask(struct keeper_outbox *outbox)
 		return;
 	outbox->ask_due_ms = now_ms + ASK_MS;
 	for (int i = 0; i < RESEND_QUEUES; i++)
-		if (rabbit_link_queue_ask(keeper_outbox_link(outbox), queues[i]))
+		if (rabbit_link_queue_ask(keeper_outbox_link(outbox), watch_queues[i]))
 			return;
 }
 
@@ -394,7 +391,14 @@ static void pass_ended(struct keeper_outbox *outbox, const struct resend_coupon 
 
 void keeper_outbox_round(struct keeper_outbox *outbox)
 {
+	struct rabbit_link *link = keeper_outbox_link(outbox);
+	int64_t now_ms = clock_monotonic_ms();
+
 	outbox->stuck = 0;
+	rabbit_link_step(link, now_ms);
+	rabbit_link_read(link);
+	if (rabbit_link_up(link) && now_ms >= outbox->ask_due_ms + TELL_MS)
+		queues_ask(outbox);
 }
 
 int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *row,

@@ -100,6 +100,7 @@ void keeper_sweep_restart(struct keeper_sweep *sweep)
 {
 	rebuild_big_stop(sweep->context);
 	memset(&sweep->watch, 0, sizeof(sweep->watch));
+	sweep->watch.campaigns_max = (size_t)sweep->config->metrics_campaigns;
 	memset(&sweep->rest, 0, sizeof(sweep->rest));
 	put_off_clear(&sweep->put_off);
 	keeper_outbox_restart(sweep->outbox);
@@ -319,7 +320,7 @@ static void sweep_end(struct keeper_sweep *sweep)
 
 	sweep->running = 0;
 	sweep->hurry = 0;
-	keeper_watch_publish(&sweep->watch.sums);
+	keeper_watch_publish(&sweep->watch);
 	sweep->rest.is_rest = sweep->rest.is_quiet && !has_work(sweep);
 	sweep->rest.due_ms = sweep->rest.end_ms;
 	metrics_set(KEEPER_METRIC_SWEEP, clock_monotonic_ms() - sweep->begun_ms);

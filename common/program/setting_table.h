@@ -219,6 +219,8 @@ SETTING_NUMBER(
 	resend_after_ms, "COUPON_RESEND_AFTER_MS", "resend-after-ms", WORKER | CTL, 3000, 100,
 	3600000,
 	"age, by Redis time, from which the keeper publishes a message again that may be lost")
+SETTING_NUMBER(metrics_campaigns, "COUPON_METRICS_CAMPAIGNS", "metrics-campaigns", WORKER, 20, 0,
+	       1000, "most campaigns of which /metrics tells each, those that were busy last")
 SETTING_NUMBER(keep_closed_s, "COUPON_KEEP_CLOSED_S", "keep-closed-s", WORKER, 604800, 1, 31536000,
 	       "time for which the keys of a closed and settled coupon stay in Redis")
 SETTING_NUMBER(webhook_connections, "COUPON_WEBHOOK_CONNECTIONS", "webhook-connections", WORKER, 64,

@@ -59,11 +59,17 @@ void exposition_head(struct evbuffer *out, const char *name, const char *type, c
 				  name, type) > 0);
 }
 
+void exposition_value(struct evbuffer *out, const char *name, const char *label, const char *text,
+		      int64_t value)
+{
+	check(evbuffer_add_printf(out, "couponmq_%s{%s=\"%s\"} %" PRId64 "\n", name, label, text,
+				  value) > 0);
+}
+
 void exposition_labelled(struct evbuffer *out, const char *name, const char *label,
 			 const char *text, unsigned place)
 {
-	check(evbuffer_add_printf(out, "couponmq_%s{%s=\"%s\"} %" PRId64 "\n", name, label, text,
-				  metrics_get(place)) > 0);
+	exposition_value(out, name, label, text, metrics_get(place));
 }
 
 void exposition_table(struct evbuffer *out, const struct metric_row *rows, unsigned n,

@@ -34,7 +34,9 @@ int64_t metrics_get(unsigned place); /* the sum over all pages */
 
 /* The lines before the values of a metric. */
 void exposition_head(struct evbuffer *out, const char *name, const char *type, const char *help);
-/* One of several values, distinguished by a label. */
+/* One of several values, distinguished by a label; the second is that at a place. */
+void exposition_value(struct evbuffer *out, const char *name, const char *label, const char *text,
+		      int64_t value);
 void exposition_labelled(struct evbuffer *out, const char *name, const char *label,
 			 const char *text, unsigned place);
 /* The `n` metrics of a table, whose places are from `first` on. */

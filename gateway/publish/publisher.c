@@ -179,6 +179,7 @@ static void lost(void *context)
 {
 	(void)context;
 	metrics_set(METRIC_AMQP_UP, 0);
+	metrics_set(METRIC_AMQP_BLOCKED, 0);
 }
 
 /* An outcome. */
@@ -309,6 +310,7 @@ static void turn_run(struct publisher *publisher)
 	again_prepend(publisher);
 	cuts = rabbit_link_cuts(publisher->link);
 	metrics_add(METRIC_PUBLISHER_CUTS, (int64_t)(cuts - publisher->cuts));
+	metrics_set(METRIC_AMQP_BLOCKED, rabbit_link_blocked(publisher->link));
 	publisher->cuts = cuts;
 }
 

@@ -1,14 +1,16 @@
 /*
- * The keeper's decisions by counts alone: when a campaign has ended, and whether Redis and
- * PostgreSQL agree.
+ * The keeper's decisions by counts alone: when a campaign has ended, whether Redis and PostgreSQL
+ * agree, and which campaigns are told.
  */
 #include "keeper/coupon.h"
+#include "keeper/metrics.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <string.h>
 
 static void test_close_due(void **state)
 {
@@ -46,11 +48,82 @@ static void test_equal_while_things_happen(void **state)
 	assert_false(coupon_adds_up(&row, &look, 1));
 }
 
+static struct keeper_watch watch;
+
+/* Campaigns 1 to `n` are seen; of one of them receives are in flight. */
+static void sweep(int64_t n, int64_t busy, int64_t now_ms)
+{
+	keeper_watch_begin(&watch);
+	for (int64_t id = 1; id <= n; id++) {
+		const struct coupon_row row = { .id = id, .total = 10 };
+		const struct coupon_look look = { .present = 1,
+						  .run_id = "run",
+						  .total = 10,
+						  .stock = id == busy ? 7 : 10,
+						  .seq = id == busy ? 3 : 0 };
+
+		assert_int_equal(keeper_watch_add(&watch, NULL, "run", &row, &look, now_ms), 0);
+	}
+	keeper_watch_publish(&watch);
+}
+
+/* The values of `name` as they are told: "1=10 3=7 ". */
+static const char *told(const char *name)
+{
+	static char text[256];
+	struct evbuffer *out = evbuffer_new();
+	char *at = text, *line;
+
+	keeper_metrics_prometheus(out);
+	*text = '\0';
+	while ((line = evbuffer_readln(out, NULL, EVBUFFER_EOL_LF))) {
+		long long coupon, value;
+		char of[64];
+
+		if (sscanf(line, "couponmq_keeper_coupon_%63[a-z_]{coupon=\"%lld\"} %lld", of,
+			   &coupon, &value) == 3 &&
+		    strcmp(of, name) == 0)
+			at += sprintf(at, "%lld=%lld ", coupon, value);
+		free(line);
+	}
+	evbuffer_free(out);
+	return text;
+}
+
+static void test_campaigns_that_are_told(void **state)
+{
+	int64_t now_ms = 1000000;
+
+	(void)state;
+	watch.campaigns_max = 2;
+	sweep(1, 0, now_ms);
+	assert_string_equal(told("stock"), "1=10 ");
+	sweep(3, 2, now_ms);
+	assert_string_equal(told("offered"), "1=10 2=10 ");
+	assert_string_equal(told("in_flight"), "1=0 2=3 ");
+	assert_string_equal(told("stock"), "1=10 2=7 ");
+	sweep(3, 3, now_ms); /* 1 has never been busy */
+	assert_string_equal(told("in_flight"), "3=3 2=0 ");
+	sweep(3, 1, now_ms + WATCH_IDLE_MS - 1);
+	assert_string_equal(told("in_flight"), "3=0 2=0 ");
+	sweep(3, 1, now_ms + WATCH_IDLE_MS);
+	assert_string_equal(told("in_flight"), "1=3 2=0 ");
+	sweep(1, 0, now_ms + WATCH_IDLE_MS); /* 2 is not watched any more */
+	assert_string_equal(told("in_flight"), "1=0 ");
+	keeper_watch_none();
+	assert_string_equal(told("issued"), "");
+	watch.campaigns_max = 0;
+	watch.campaigns_n = 0;
+	sweep(1, 1, now_ms);
+	assert_string_equal(told("issued"), "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_close_due),
 		cmocka_unit_test(test_equal_while_things_happen),
+		cmocka_unit_test(test_campaigns_that_are_told),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
