@@ -287,3 +287,32 @@ int args_choice(const struct args *args, const char *name, const char *const *wo
 		args_fail("--%s is \"%s\": allowed are %s", name, value, allowed);
 	return fallback;
 }
+
+void args_coupon_user(const struct args *args, struct receive *receive)
+{
+	const char *text;
+	char why[USER_ID_WHY_SIZE];
+
+	args_required(args, "coupon");
+	receive->coupon = args_id(args, "coupon");
+	text = args_required(args, "user");
+	if (user_id_parse(&receive->user, text, strlen(text)) == 0)
+		return;
+	user_id_why(text, strlen(text), why);
+	args_fail("--user is \"%s\": %s", text, why);
+}
+
+void args_receive(const struct args *args, struct receive *receive)
+{
+	const char *text = args->argument;
+
+	if (text && (args_has(args, "coupon") || args_has(args, "user")))
+		args_fail("%s takes a RECEIVE, or --coupon and --user, not both",
+			  args->command->name);
+	if (!text)
+		args_coupon_user(args, receive);
+	else if (receive_parse(receive, text, strlen(text)))
+		args_fail("RECEIVE is \"%s\": allowed is <coupon>.<user>.<batch>.<index>, as in "
+			  "the answer",
+			  text);
+}

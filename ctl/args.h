@@ -5,6 +5,8 @@
  */
 #pragma once
 
+#include "common/message/receive.h"
+
 #include <stdint.h>
 #include <stdio.h>
 
@@ -80,3 +82,7 @@ int args_choice(const struct args *args, const char *name, const char *const *wo
 /* The argument as the id of something that is no coupon; 0: not given. */
 int64_t args_argument_id(const struct args *args);
 int64_t args_coupon(const struct args *args); /* the argument as a coupon; 0: not given */
+/* --coupon and --user, which must be given. */
+void args_coupon_user(const struct args *args, struct receive *receive);
+/* A receive as the argument, or --coupon and --user instead: then only these are set. */
+void args_receive(const struct args *args, struct receive *receive);

@@ -22,11 +22,16 @@ struct ctl {
  * STALLED. Ends the process when a store cannot be read.
  */
 const char *audit_coupon(struct ctl *ctl, int64_t coupon);
+/*
+ * The oldest dead letter with this receive, or with its batch if that cannot be read, as couponctl
+ * dead list prints it; NULL: there is none. Ends the process when RabbitMQ cannot be queried.
+ */
+struct cJSON *dead_find(const struct ctl *ctl, const struct receive *receive);
 
 extern const struct command migrate_command, create_command, publish_command, pause_command,
 	resume_command, close_command, stock_command, edit_command, history_command, arm_command,
-	void_command, show_command, list_command, issue_command, status_command, audit_command,
-	rebuild_command, recover_command, dead_command, queue_command, lock_command,
+	void_command, show_command, list_command, issue_command, status_command, trace_command,
+	audit_command, rebuild_command, recover_command, dead_command, queue_command, lock_command,
 	distribute_command, export_command, codes_command, codes_generate_command,
 	codes_import_command, codes_revoke_command, codes_export_command, webhook_command,
 	events_command, installation_command, key_command;

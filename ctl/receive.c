@@ -22,37 +22,6 @@
 
 #define WHY_BYTES_MAX 500
 
-/* --coupon and --user, which must be given. */
-static void coupon_user_read(const struct args *args, struct receive *receive)
-{
-	const char *text;
-	char why[USER_ID_WHY_SIZE];
-
-	args_required(args, "coupon");
-	receive->coupon = args_id(args, "coupon");
-	text = args_required(args, "user");
-	if (user_id_parse(&receive->user, text, strlen(text)) == 0)
-		return;
-	user_id_why(text, strlen(text), why);
-	args_fail("--user is \"%s\": %s", text, why);
-}
-
-/* A receive as the argument, or --coupon and --user instead: then only these are set. */
-static void receive_read(const struct args *args, struct receive *receive)
-{
-	const char *text = args->argument;
-
-	if (text && (args_has(args, "coupon") || args_has(args, "user")))
-		args_fail("%s takes a RECEIVE, or --coupon and --user, not both",
-			  args->command->name);
-	if (!text)
-		coupon_user_read(args, receive);
-	else if (receive_parse(receive, text, strlen(text)))
-		args_fail("RECEIVE is \"%s\": allowed is <coupon>.<user>.<batch>.<index>, as in "
-			  "the answer",
-			  text);
-}
-
 static void reply_print(const cJSON *reply, int depth)
 {
 	for (const cJSON *item = reply->child; item; item = item->next) {
@@ -113,7 +82,7 @@ static int issue_run(struct ctl *ctl)
 	struct receive receive;
 
 	output_text(request, "op", "issue");
-	coupon_user_read(args, &receive);
+	args_coupon_user(args, &receive);
 	coupon_user_add(request, &receive);
 	if (key && !receive_key_valid(key, strlen(key)))
 		args_fail("--key is \"%s\": allowed are 1 to %d bytes of printable ASCII", key,
@@ -131,7 +100,7 @@ static int status_run(struct ctl *ctl)
 	struct receive receive;
 
 	output_text(request, "op", "status");
-	receive_read(&ctl->args, &receive);
+	args_receive(&ctl->args, &receive);
 	if (ctl->args.argument)
 		output_text(request, "receive", ctl->args.argument);
 	else
@@ -285,7 +254,7 @@ static int void_run(struct ctl *ctl)
 	struct receive receive;
 
 	args_bytes(&ctl->args, "why", WHY_BYTES_MAX);
-	receive_read(&ctl->args, &receive);
+	args_receive(&ctl->args, &receive);
 	voiding.db = store_changing_open(ctl, &voiding.redis);
 	if (ctl->args.argument)
 		receive_void(&voiding, &receive);

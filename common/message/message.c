@@ -172,3 +172,10 @@ int packed_next(struct packed *packed, const char **batch, size_t *len)
 	*len = (size_t)(end - line);
 	return 1;
 }
+
+int message_has(const struct message *message, const struct receive *receive)
+{
+	return message->coupon == receive->coupon && receive->index < (int)message->receives_n &&
+	       memcmp(&message->batch, &receive->batch, sizeof(receive->batch)) == 0 &&
+	       user_id_same(&message->receives[receive->index].user, &receive->user);
+}

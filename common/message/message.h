@@ -53,6 +53,8 @@ struct message {
  */
 int message_decode(struct json_arena *arena, const char *body, size_t len, struct message *message,
 		   const char **error);
+/* Whether it has this receive. */
+int message_has(const struct message *message, const struct receive *receive);
 
 /*
  * A packed message: several batches in one AMQP message, of any coupons. Each is a line, byte for

@@ -4,6 +4,7 @@
  * Before a message is published again its mark in Redis is removed, so that the keeper sends it
  * again if RabbitMQ loses it.
  */
+#include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/message/receive.h"
@@ -15,6 +16,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -264,6 +266,38 @@ static int show_run(struct ctl *ctl)
 	walk_end(&walk);
 	found_check(&walk);
 	return 0;
+}
+
+/* Whether one of its batches has the receive, as far as it can be read. */
+static int has_receive(const struct walk *walk, const struct receive *receive)
+{
+	static struct message message;
+	const char *error;
+
+	for (size_t i = 0; i < walk->letter.batches_n; i++) {
+		const struct dead_batch *batch = &walk->letter.batches[i];
+
+		if (strcmp(batch->ulid, walk->batch) == 0)
+			return message_decode(walk->arena, batch->body.bytes, batch->body.len,
+					      &message, &error) ||
+			       message_has(&message, receive);
+	}
+	return 0;
+}
+
+cJSON *dead_find(const struct ctl *ctl, const struct receive *receive)
+{
+	struct walk *walk = checked(calloc(1, sizeof(*walk)));
+	cJSON *found = NULL;
+
+	ulid_format(&receive->batch, walk->batch);
+	walk->most = 1;
+	walk_begin(walk, ctl);
+	if (walk_next(walk) && has_receive(walk, receive))
+		found = dead_letter_json(&walk->letter, 0);
+	walk_end(walk);
+	free(walk);
+	return found;
 }
 
 static const struct command dead_show_command = {

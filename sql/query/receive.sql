@@ -64,6 +64,66 @@ FROM receive_rejected
 WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid AND idx = $4::smallint
 LIMIT 1
 
+-- receive_trace: All that PostgreSQL has of one receive; one row, whatever there is. The receive
+-- with a void that kept its slot has a row of user_coupon, too.
+-- $1 coupon, $2 user, $3 batch, $4 index
+SELECT CASE WHEN v.batch IS NOT NULL THEN 'rejected' WHEN u.batch IS NOT NULL THEN 'issued'
+		WHEN t.batch IS NOT NULL THEN 'rejected' END AS "postgresql.state",
+	CASE WHEN v.batch IS NOT NULL THEN 'voided' ELSE t.reason END AS "postgresql.reason",
+	coalesce(u.slot, t.slot) AS "postgresql.slot", u.key AS "postgresql.key",
+	u.code AS "postgresql.code",
+	to_char(coalesce(u.received_at, t.received_at) AT TIME ZONE 'UTC',
+		'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "postgresql.received_at",
+	to_char(u.valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+		AS "postgresql.valid_from",
+	to_char(u.valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+		AS "postgresql.valid_to",
+	to_char(t.rejected_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+		AS "postgresql.rejected_at",
+	to_char(t.released_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+		AS "postgresql.released_at",
+	to_char(v.voided_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "void.at",
+	v.voided_by AS "void.by", v.why AS "void.why", v.is_returned AS "void.returned",
+	coalesce(c.events_on, false) AS "events.on",
+	(SELECT coalesce(jsonb_agg(jsonb_build_object('type', l.type, 'made_at',
+			to_char(l.made_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
+			ORDER BY l.id), '[]')
+		FROM event_log AS l
+		WHERE $1::bigint = ANY (l.coupon) AND EXISTS (
+			SELECT FROM unnest(l.batch, l.idx) AS e (batch, idx)
+			WHERE e.batch = $3::uuid AND e.idx = $4::smallint)) AS "events.waiting",
+	t.trace
+FROM (SELECT) AS asked
+LEFT JOIN coupon AS c ON c.id = $1::bigint
+LEFT JOIN user_coupon AS u ON u.user_id = $2::text AND u.coupon_id = $1::bigint
+	AND u.batch = $3::uuid AND u.idx = $4::smallint
+LEFT JOIN receive_rejected AS t ON t.coupon_id = $1::bigint AND t.batch = $3::uuid
+	AND t.idx = $4::smallint AND t.user_id = $2::text
+LEFT JOIN coupon_void AS v ON v.coupon_id = $1::bigint AND v.batch = $3::uuid
+	AND v.idx = $4::smallint AND v.user_id = $2::text
+
+-- receive_webhooks: The webhooks that are told of a coupon, each with the deliveries that have an
+-- event of one receive. Those that have arrived are not there any more; of the others the latest
+-- 10,000 of each webhook are looked at.
+-- $1 coupon, $2 how the ids of its events begin, with a quote: '"BATCH.INDEX/'
+SELECT w.id::text AS webhook, w.url, w.state, w.state_why AS why, d.id::text AS delivery,
+	CASE WHEN d.is_leased AND d.state = 'waiting' AND d.next_at > now() THEN 'sending'
+		ELSE d.state END AS delivery_state,
+	d.type, d.attempts,
+	to_char(d.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at,
+	CASE WHEN d.state = 'waiting' THEN to_char(d.next_at AT TIME ZONE 'UTC',
+		'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') END AS next_at,
+	to_char(d.last_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS last_at,
+	nullif(d.last_status, 0) AS last_status, d.last_why AS last_error
+FROM webhook AS w LEFT JOIN LATERAL (
+	SELECT *
+	FROM (SELECT * FROM webhook_delivery AS all_of WHERE all_of.webhook_id = w.id
+		ORDER BY all_of.id DESC LIMIT 10000) AS latest
+	WHERE latest.coupon_id = $1::bigint AND strpos(latest.body, $2::text) > 0
+) AS d ON true
+WHERE w.coupon_id IS NULL OR w.coupon_id = $1::bigint
+ORDER BY w.id, d.id
+
 -- settle: Settles receives: element i of the arrays, which have one length, is one receive. Returns
 -- those that were not newly issued; then a row with ord 0 and as its reason the number of this
 -- transaction, 'STRIPE:NUM' (NULL: it has none). That one is read last, so that its row of
