@@ -27,6 +27,7 @@ import many_coupons
 import noon
 import one_coupon
 import redeem
+import replicas
 from rig import QUICK, RUN, failures, figures, say, stack_fresh
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +43,7 @@ PARTS = (
     gate,
     commands,
     many_coupons,
+    replicas,
     flood,
     coming_back,
     growth,
@@ -54,6 +56,7 @@ TABLE = (
     many_coupons,
     keep_alive,
     gate,
+    replicas,
     commands,
     coming_back,
     flood,

@@ -1,6 +1,7 @@
 /*
- *	held ──▶ INFO ──▶ its reply: SET and WAIT, which cover all that is held by then
- *	                                 └──▶ enough: answered; else `unknown`, and `is_short`
+ *	held ──▶ covered ──▶ INFO, SET and WAIT, sent together
+ *	                            ├──▶ enough: answered; else `unknown`, and `is_short`
+ *	         held ◀─────────────┘ more replicas are there than were waited for
  *
  * One such round is in flight at a time, so answers gather while Redis waits for its replicas.
  * While it is short, rounds go on without answers.
@@ -43,7 +44,8 @@ struct replicas {
 	int64_t timeout_ms;
 	struct held_list held, covered; /* by the WAIT in flight */
 	int is_asking;                  /* a round is in flight */
-	int needed;                     /* by the WAIT in flight */
+	int waits_for;                  /* replicas, in the WAIT in flight */
+	int online, spare;              /* by the INFO before it; online < 0: no reply */
 	int is_set;                     /* the write that it waits for was made */
 	int is_short;
 	int64_t ended_ms; /* the last round */
@@ -155,27 +157,44 @@ static void round_end(struct replicas *replicas, int is_replicated, const char *
 	covered_end(replicas, is_replicated);
 }
 
+/* What is missing, or "". `has` is the number that WAIT told; < 0: none, but this error. */
+static void trouble_tell(const struct replicas *replicas, int has, const char *error,
+			 char trouble[TROUBLE_SIZE])
+{
+	int wanted = replicas->wanted, there = replicas->online - replicas->spare;
+
+	*trouble = '\0';
+	if (replicas->online < 0)
+		snprintf(trouble, TROUBLE_SIZE, "INFO: no reply");
+	else if (there < wanted)
+		snprintf(trouble, TROUBLE_SIZE, "%d replicas are online, and %d wanted", there,
+			 wanted);
+	else if (!replicas->is_set) /* out of memory, or min-replicas-to-write */
+		snprintf(trouble, TROUBLE_SIZE, "SET is refused, or not answered");
+	else if (has < 0)
+		snprintf(trouble, TROUBLE_SIZE, "WAIT: %s", error);
+	else if (has < replicas->online)
+		snprintf(trouble, TROUBLE_SIZE, "%d of %d replicas have what Redis has", has,
+			 replicas->online);
+}
+
 static void on_wait(void *context, const redisReply *reply)
 {
 	struct replicas *replicas = context;
 	int has = reply && reply->type == REDIS_REPLY_INTEGER ? (int)reply->integer : -1;
-	char trouble[TROUBLE_SIZE] = "";
+	char trouble[TROUBLE_SIZE];
 
-	if (!replicas->is_set) {
-		/*
-		 * Out of memory, or min-replicas-to-write: WAIT is for what was there at INFO, and
-		 * answers were read since.
-		 */
-		round_end(replicas, 0, "SET is refused, or not answered");
+	trouble_tell(replicas, has, reply && reply->str ? reply->str : "no reply", trouble);
+	metrics_set(METRIC_REPLICAS, replicas->online < 0 ? 0 : replicas->online - replicas->spare);
+	/* It did not wait for all of them: the next one does. */
+	if (replicas->is_set && has >= replicas->waits_for && has < replicas->online &&
+	    replicas->online - replicas->spare >= replicas->wanted) {
+		STAILQ_CONCAT(&replicas->covered, &replicas->held);
+		STAILQ_CONCAT(&replicas->held, &replicas->covered);
+		replicas->is_asking = 0;
 		return;
 	}
-	if (has < 0)
-		snprintf(trouble, sizeof(trouble), "WAIT: %s",
-			 reply && reply->str ? reply->str : "no reply");
-	else if (has < replicas->needed)
-		snprintf(trouble, sizeof(trouble), "%d of %d replicas have what Redis has", has,
-			 replicas->needed);
-	round_end(replicas, has >= replicas->needed, trouble);
+	round_end(replicas, !*trouble, trouble);
 }
 
 static void on_set(void *context, const redisReply *reply)
@@ -214,24 +233,10 @@ static int spare_count(const struct replicas *replicas)
 static void on_info(void *context, const redisReply *reply)
 {
 	struct replicas *replicas = context;
-	int is_info = reply && reply->type == REDIS_REPLY_STRING;
-	int online = is_info ? online_count(reply->str) : 0, spare = spare_count(replicas);
-	char needed[NUMBER_SIZE], timeout[NUMBER_SIZE], trouble[TROUBLE_SIZE];
-	const char *set[] = { "SET", REPLICAS_KEY, "" };
-	const char *wait[] = { "WAIT", number_text(online, needed),
-			       number_text(replicas->timeout_ms, timeout) };
 
-	STAILQ_CONCAT(&replicas->covered, &replicas->held);
-	replicas->needed = online;
-	metrics_set(METRIC_REPLICAS, online - spare);
-	if (online - spare < replicas->wanted) {
-		snprintf(trouble, sizeof(trouble), "%d replicas are online, and %d wanted",
-			 online - spare, replicas->wanted);
-		round_end(replicas, 0, is_info ? trouble : "INFO: no reply");
-	} else if (redis_link_command(replicas->link, 3, set, NULL, on_set, replicas) ||
-		   redis_link_command(replicas->link, 3, wait, NULL, on_wait, replicas)) {
-		round_end(replicas, 0, "Redis is unreachable");
-	}
+	replicas->online = reply && reply->type == REDIS_REPLY_STRING ? online_count(reply->str)
+								      : -1;
+	replicas->spare = spare_count(replicas);
 }
 
 static int is_due(const struct replicas *replicas)
@@ -243,18 +248,31 @@ static int is_due(const struct replicas *replicas)
 	return !STAILQ_EMPTY(&replicas->held);
 }
 
+/* Covers all that is held. */
+static int round_begin(struct replicas *replicas)
+{
+	char waits_for[NUMBER_SIZE], timeout[NUMBER_SIZE];
+	const char *info[] = { "INFO", "replication" }, *set[] = { "SET", REPLICAS_KEY, "" };
+	const char *wait[] = { "WAIT", waits_for, timeout };
+	struct redis_link *link = replicas->link;
+
+	replicas->waits_for = replicas->online > replicas->wanted ? replicas->online
+								  : replicas->wanted;
+	number_text(replicas->waits_for, waits_for);
+	number_text(replicas->timeout_ms, timeout);
+	replicas->is_asking = 1;
+	replicas->is_set = 0;
+	STAILQ_CONCAT(&replicas->covered, &replicas->held);
+	return redis_link_trouble(link) ||
+	       redis_link_command(link, 2, info, NULL, on_info, replicas) ||
+	       redis_link_command(link, 3, set, NULL, on_set, replicas) ||
+	       redis_link_command(link, 3, wait, NULL, on_wait, replicas);
+}
+
 void replicas_flush(struct replicas *replicas)
 {
-	const char *info[] = { "INFO", "replication" };
-
-	if (is_due(replicas)) {
-		replicas->is_asking = 1;
-		if (redis_link_trouble(replicas->link) ||
-		    redis_link_command(replicas->link, 2, info, NULL, on_info, replicas)) {
-			STAILQ_CONCAT(&replicas->covered, &replicas->held);
-			round_end(replicas, 0, "Redis is unreachable");
-		}
-	}
+	if (is_due(replicas) && round_begin(replicas))
+		round_end(replicas, 0, "Redis is unreachable");
 	redis_link_flush(replicas->link);
 }
 

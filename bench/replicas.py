@@ -1,0 +1,81 @@
+"""What it costs that `accepted` waits for a replica of Redis: two gateways, one of which waits
+(COUPON_REDIS_REPLICAS=1), take turns on one Redis, which has a replica and three Sentinels."""
+
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from gate import Gateway, in_turns
+from rig import AMPLE, FULL_LOAD, RUN, SCALE, at_least, ctl, figures, has, rush, settled_wait
+from rig import stack as stack_run
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+
+from process import Worker  # noqa: E402
+from sentinels import Sentinels  # noqa: E402
+from stack import Client, Stack, wait_until  # noqa: E402
+
+USERS = 300_000 // SCALE
+WANTED = 0.9  # of the rate without waiting
+
+
+def is_open(gateway, coupon):
+    """By one user, who is accepted again and again by his key."""
+    with Client(gateway.lines) as client:
+        return client.issue(coupon, "nobody", key="replicas")["code"] == 0
+
+
+def replicas_measure():
+    stack = Stack(RUN, os.environ["PORT_BASE"])
+    stack_run("stop", "gateway", "worker-1", "worker-2")
+    coupon = ctl("create", "--name", "replicas", "--total", AMPLE, "--events", "off")
+    ctl("publish", "--wait-s", 0, coupon)
+    with ExitStack() as ends:
+        # In memory: another machine's disk, instead of the one that the master syncs to.
+        group = Sentinels(stack, Path(ends.enter_context(TemporaryDirectory(dir="/dev/shm"))))
+        ends.callback(group.end)
+        gateways = [
+            ends.enter_context(
+                Gateway(
+                    f"replicas-{number}",
+                    COUPON_REDIS_REPLICAS=str(number),
+                    **group.settings("gateway"),
+                )
+            )
+            for number in (0, 1)
+        ]
+
+        def settle():
+            """By a worker that is here only for that."""
+            worker = Worker(stack, "bench-replicas-worker", group.settings("worker"))
+            try:
+                for gateway in gateways:
+                    wait_until(lambda one=gateway: is_open(one, coupon))
+                settled_wait(coupon)
+            finally:
+                worker.end()
+
+        def admission(gateway):
+            """Accepted answers a second while no worker runs."""
+            words = ("--listen", gateway.lines, *FULL_LOAD)
+            result = rush(coupon, USERS, *words, name="replicas", verify=False)
+            settle()
+            return result["answers"]["accepted"] / result["duration_us"] * 1e6
+
+        settle()
+        in_turns("replicas", *(lambda one=one: admission(one) for one in gateways))
+    stack_run("start", "gateway", "worker-1", "worker-2")
+
+
+MEASURES = (replicas_measure,)
+
+
+def rows():
+    if not has("gate_replicas"):
+        return
+    without, with_it = figures["gate_replicas"]
+    note = f"{with_it / without:.2f} x without, {at_least(with_it / without, WANTED)}"
+    yield "Redis with Sentinels, in turns: COUPON_REDIS_REPLICAS=0 / 1", None, None
+    yield "  admission", f"{without:,.0f} / {with_it:,.0f} /s", note
