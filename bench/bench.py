@@ -6,14 +6,9 @@ receives that were answered as accepted must be in PostgreSQL, or this program e
 A run of everything writes the table to docs/figures.txt, which README.md shows.
 """
 
-import datetime
 import json
 import os
-import platform
-import re
-import subprocess
 import sys
-from pathlib import Path
 
 import coming_back
 import commands
@@ -28,9 +23,8 @@ import noon
 import one_coupon
 import redeem
 import replicas
-from rig import QUICK, RUN, failures, figures, say, stack_fresh
+from rig import QUICK, ROOT, RUN, failures, figures, machine, say, stack_fresh
 
-ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "docs/figures.txt"
 
 # In the order in which they are measured. The last ones replace the stack.
@@ -79,21 +73,6 @@ def chosen():
             f"bench: BENCH_ONLY has {' '.join(sorted(unknown))}; there are {' '.join(measures)}"
         )
     return [measure for name, measure in measures.items() if name in names]
-
-
-def machine():
-    """What the figures depend on, as two lines."""
-    processor = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.M)
-    memory = int(re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())[1])
-    commit = subprocess.run(
-        ["git", "-C", ROOT, "describe", "--always", "--dirty"],
-        capture_output=True, text=True, check=False,
-    ).stdout.strip()  # fmt: skip
-    return (
-        f"{datetime.date.today()}, commit {commit or 'unknown'}",
-        f"{len(os.sched_getaffinity(0))} cores ({processor[1] if processor else 'unknown'}), "
-        f"{memory / 2**20:.0f} GiB, {platform.freedesktop_os_release()['PRETTY_NAME']}",
-    )
 
 
 def table():

@@ -23,6 +23,7 @@ from rig import (
     figures,
     has,
     redis_open,
+    redis_process,
     stack,
     stack_fresh,
     users_take,
@@ -118,7 +119,7 @@ def back_ms(coupons):
         time.sleep(EVERY_S)
     asked_ms = (time.monotonic() - begin_s) * 1000
     cache = redis_open()
-    run_id, waiting = cache.info("server")["run_id"].encode(), coupons
+    run_id, waiting = redis_process(cache).encode(), coupons
     while (waiting := unverified_of(waiting, cache, run_id)) and (
         time.monotonic() - begin_s < TIMEOUT_S
     ):
@@ -173,7 +174,7 @@ def holders_add(coupons, count):
 def small_lost_s(coupons):
     """Redis is emptied. Until the first of them is open again, and until all are."""
     cache = redis_open()
-    run_id, waiting, first_s = cache.info("server")["run_id"].encode(), coupons, None
+    run_id, waiting, first_s = redis_process(cache).encode(), coupons, None
     cache.flushall()
     begin_s = time.monotonic()
     while (waiting := unverified_of(waiting, cache, run_id)) and (
@@ -192,7 +193,7 @@ def small_lost_s(coupons):
 def generation_wait(cache, coupon, after):
     """Until it is open under a later generation."""
     end_s = time.monotonic() + REBUILD_TIMEOUT_S
-    run_id = cache.info("server")["run_id"].encode()
+    run_id = redis_process(cache).encode()
     while time.monotonic() < end_s:
         found, generation = cache.hmget(f"coupon:{{{coupon}}}", "run_id", "generation")
         if found == run_id and int(generation) > after:

@@ -46,6 +46,24 @@ def children_of(pid):
         return []
 
 
+def tasks_of(program):
+    """Its processes and their children."""
+    pids = pids_of(program)
+    for parent in pids:
+        pids += children_of(parent)
+    return pids
+
+
+def pin(program, cores):
+    """All its threads; those that they start inherit it."""
+    for pid in tasks_of(program):
+        for path in glob.glob(f"/proc/{pid}/task/*"):
+            try:
+                os.sched_setaffinity(int(path.rpartition("/")[2]), cores)
+            except ProcessLookupError:
+                pass
+
+
 def is_client(pid):
     try:
         return CLIENT.match(Path(f"/proc/{pid}/cmdline").read_bytes()) is not None

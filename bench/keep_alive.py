@@ -31,9 +31,9 @@ def children_cpu_us():
     return (usage.ru_utime + usage.ru_stime) * 1e6
 
 
-def wrk(coupon, connections):
+def wrk(coupon, connections, duration_s=DURATION_S):
     url = f"http://{os.environ['COUPON_HTTP_LISTEN']}"
-    words = ("-t", 1, "-c", connections, "-d", f"{DURATION_S}s", "--timeout", "10s")
+    words = ("-t", 1, "-c", connections, "-d", f"{duration_s}s", "--timeout", "10s")
     script = ("-s", "bench/keep_alive.lua", url, "--", coupon, secrets.randbelow(2**31))
     return json.loads(run("wrk", *words, *script).splitlines()[-1])
 

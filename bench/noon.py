@@ -6,7 +6,6 @@ The generator has the last core for itself, as clients are on other machines, an
 others. What the generator cannot start in time it says.
 """
 
-import glob
 import json
 import os
 
@@ -52,25 +51,6 @@ def stack_over(is_tls):
     stack_fresh()
 
 
-def tree_of(pid):
-    pids = [pid]
-    for parent in pids:
-        pids += cpu.children_of(parent)
-    return pids
-
-
-def stack_pin(cores):
-    """All threads of all its processes; those that they start inherit it."""
-    for program in cpu.PROGRAMS:
-        for root in cpu.pids_of(program):
-            for pid in tree_of(root):
-                for path in glob.glob(f"/proc/{pid}/task/*"):
-                    try:
-                        os.sched_setaffinity(int(path.rpartition("/")[2]), cores)
-                    except ProcessLookupError:
-                        pass
-
-
 def cores_split():
     """Those of the stack, and the one of the generator; of one core both."""
     cores = sorted(os.sched_getaffinity(0))
@@ -108,7 +88,8 @@ def peak_find(kind, words):
 def kind_measure(kind):
     is_tls, words = KINDS[kind]
     stack_over(is_tls)
-    stack_pin(cores_split()[0])
+    for program in cpu.PROGRAMS:
+        cpu.pin(program, cores_split()[0])
     peak = figures[f"noon_{kind}_peak"] = peak_find(kind, words)
     for multiple in MULTIPLES:
         name = f"noon, {kind}, {multiple} times"

@@ -2,7 +2,6 @@
 
 import re
 import statistics
-import subprocess
 
 import cpu
 from rig import (
@@ -18,6 +17,7 @@ from rig import (
     has,
     rate,
     redis_open,
+    redis_process,
     rows_per_s,
     run,
     rush,
@@ -40,6 +40,11 @@ STEADY_ROUNDS = {"accepted": 5, "issued": 5, "queued": 1}
 STEADY_ALLOWED = {"accepted": (1.5, 1), "issued": (8, 4)}
 PARTS = ("p50", "p99", "p99_9")
 UUID_ALLOWED = 0.75  # of integers, end to end
+
+
+def script_text():
+    """lua/issue.lua as the gateway loads it."""
+    return run("awk", "-f", "scripts/lua.awk", "lua/prelude.lua", "lua/issue.lua")
 
 
 def script_calls_round(sha, run_id):
@@ -74,11 +79,9 @@ def admission_round(coupon):
 def admission_measure():
     """The medians of five pairs, whose two runs follow each other."""
     coupon = coupon_make("admission")
-    command = ["awk", "-f", "scripts/lua.awk", "lua/prelude.lua", "lua/issue.lua"]
-    script = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
     client = redis_open()
-    sha = client.script_load(script)
-    run_id = client.info("server")["run_id"]
+    sha = client.script_load(script_text())
+    run_id = redis_process(client)
     pairs = [
         (script_calls_round(sha, run_id), admission_round(coupon)) for _ in range(ADMISSION_PAIRS)
     ]

@@ -1,16 +1,21 @@
 """What every measurement uses: the stack, coupons, rushes, and the figures that they leave."""
 
+import datetime
 import json
 import os
+import platform
+import re
 import secrets
 import shlex
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psycopg
 import redis
 
+ROOT = Path(__file__).resolve().parent.parent
 BUILD = os.environ.get("BUILD_DIR", "build")
 RUN = os.environ["RUN_DIR"]
 PG_BIN = os.environ["PG_BIN"]
@@ -52,8 +57,29 @@ def stack_fresh():
     os.environ.update(word[1].split("=", 1) for word in words if word and word[0] == "export")
 
 
+def machine():
+    """What the figures depend on, as two lines."""
+    processor = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.M)
+    memory = int(re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())[1])
+    commit = subprocess.run(
+        ["git", "-C", ROOT, "describe", "--always", "--dirty"],
+        capture_output=True, text=True, check=False,
+    ).stdout.strip()  # fmt: skip
+    return (
+        f"{datetime.date.today()}, commit {commit or 'unknown'}",
+        f"{len(os.sched_getaffinity(0))} cores ({processor[1] if processor else 'unknown'}), "
+        f"{memory / 2**20:.0f} GiB, {platform.freedesktop_os_release()['PRETTY_NAME']}",
+    )
+
+
 def redis_open():
     return redis.Redis.from_url(os.environ["REDIS_URL"])
+
+
+def redis_process(client):
+    """What a coupon is bound to: the process of Redis and its history of replication."""
+    info = client.info()
+    return info["run_id"][:16] + info["master_replid"][:16] + "0" * 8
 
 
 def database_open(role="DATABASE_URL"):
