@@ -7,7 +7,7 @@
  *	    └── while there are more, and there is time ┘
  *
  * For each coupon: load, verify, terms, rebuild, close, settle, expire (coupon.h); send
- * its outbox again (outbox.h).
+ * its outbox again (outbox.h). Of each page its curves are written (curve.h).
  *
  * Rounds take about a fifth of the time: with more coupons a sweep takes longer, but the load does
  * not grow. A sweep makes no pauses after an event that concerns all coupons (an election, a new
@@ -33,6 +33,7 @@
 #include "common/message/number.h"
 #include "common/redis/redis.h"
 #include "keeper/coupon.h"
+#include "keeper/curve.h"
 #include "keeper/metrics.h"
 #include "keeper/rebuild/rebuild.h"
 
@@ -71,6 +72,7 @@ struct keeper_sweep {
 	/* the Redis process on which coupons were or will be verified */
 	char run_id[REDIS_RUN_ID_SIZE];
 	struct keeper_watch watch;
+	struct curve curve;
 	struct rest rest;
 	struct coupon_page page; /* the coupons at hand */
 	int64_t page_ms;         /* when they were looked at: what was put off then is left alone */
@@ -101,6 +103,7 @@ void keeper_sweep_restart(struct keeper_sweep *sweep)
 	rebuild_big_stop(sweep->context);
 	memset(&sweep->watch, 0, sizeof(sweep->watch));
 	sweep->watch.campaigns_max = (size_t)sweep->config->metrics_campaigns;
+	memset(&sweep->curve, 0, sizeof(sweep->curve));
 	memset(&sweep->rest, 0, sizeof(sweep->rest));
 	put_off_clear(&sweep->put_off);
 	keeper_outbox_restart(sweep->outbox);
@@ -301,6 +304,7 @@ static void sweep_begin(struct keeper_sweep *sweep)
 	if (sweep->settled_left)
 		settled_begin(sweep);
 	keeper_watch_begin(&sweep->watch);
+	curve_begin(&sweep->curve, sweep->context);
 	sweep->rest.is_quiet = 1;
 	sweep->rest.end_ms = INT64_MAX;
 }
@@ -337,7 +341,7 @@ static int watched_turn(struct keeper_sweep *sweep)
 
 	if (coupon_page_read(&sweep->page, sweep->context->database, sweep->after, NULL, 0))
 		return -1;
-	if (coupons_turn(sweep, PART_WATCHED)) {
+	if (coupons_turn(sweep, PART_WATCHED) || curve_add(&sweep->curve, sweep->context, page)) {
 		sweep->watch.sums = before; /* the page is repeated */
 		return -1;
 	}

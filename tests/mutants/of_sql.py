@@ -133,6 +133,14 @@ MUTANTS = [
         LATE + "test_each_late_outcome_once_and_numbered",
     ),
     mutant(
+        "P9",
+        "the time between two rows of a curve",
+        "sql/query/curve.sql",
+        "AND (is_closed OR wait_ms <= 0)",
+        "",
+        "tests/sql/test_sql_curve.py::test_the_time_between_two_rows",
+    ),
+    mutant(
         "P10",
         "the number of each transaction",
         "sql/function/change_note.sql",

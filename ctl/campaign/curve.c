@@ -1,0 +1,68 @@
+/* couponctl curve: how the sale of a coupon went, in the rows that keepers have written. */
+#include "ctl/output.h"
+#include "ctl/store.h"
+#include "ctl/table.h"
+#include "embed.h"
+
+#include <stdint.h>
+
+#define COLUMNS_N 7
+
+static void csv_print(const PGresult *rows)
+{
+	const char *columns[COLUMNS_N + 1] = { NULL };
+	struct sheet sheet = { .format = SHEET_CSV, .columns = columns, .csv_end = CSV_END };
+
+	for (int column = 0; column < COLUMNS_N; column++)
+		columns[column] = PQfname(rows, column);
+	sheet_begin(&sheet, NULL);
+	for (int row = 0; row < PQntuples(rows); row++) {
+		struct cell cells[COLUMNS_N];
+
+		for (int column = 0; column < COLUMNS_N; column++)
+			cells[column] = cell_text(PQgetvalue(rows, row, column));
+		sheet_row(&sheet, cells);
+	}
+	sheet_end(&sheet, FILE_REPLACE);
+}
+
+static int curve_run(struct ctl *ctl)
+{
+	const struct args *args = &ctl->args;
+	int as_json = args_has(args, "json");
+	int64_t coupon = args_coupon(args), after = args_number(args, "after", 0, INT32_MAX, 0);
+	struct db *db;
+	PGresult *rows;
+
+	if (as_json && args_has(args, "csv"))
+		args_fail("curve takes --json or --csv, not both");
+	db = store_postgres_open(ctl);
+	PQclear(store_coupon_row(db, sql_query_coupon_issued, coupon));
+	rows = db_ask(db, sql_query_curve_rows, postgres_number(coupon), postgres_number(after));
+	db_close(db);
+	if (args_has(args, "csv")) {
+		csv_print(rows);
+		PQclear(rows);
+		return 0;
+	}
+	output_rows(
+		rows,
+		"   num  at                              total        stock        taken"
+		"       issued     rejected\n",
+		"{num:6}  {at:-24} {total:12} {stock:12} {taken:12} {issued:12} {rejected:12}\n",
+		as_json);
+	return 0;
+}
+
+const struct command curve_command = {
+	.name = "curve",
+	.run = curve_run,
+	.argument = "ID",
+	.options = OPTIONS(OPTION("after", "ROW", "only rows after this one; default 0"),
+			   SWITCH("json", "print one JSON object for each row"),
+			   SWITCH("csv", "print CSV")),
+	.summary = "print how the sale of a coupon went: stock, taken, issued, rejected",
+	.detail = "A keeper adds a row every second for 600 rows, then every minute, after 10,000\n"
+		  "rows every hour, only when something has changed. Rows are kept for 400 days.\n"
+		  "While there is no keeper, rows are missing.",
+};

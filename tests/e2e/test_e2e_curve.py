@@ -1,0 +1,82 @@
+"""couponctl curve: how a sale went, in the rows that keepers write."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from stack import wait_until
+
+NUMBERS = ("total", "stock", "taken", "issued", "rejected")
+
+
+def rows_of(stack, coupon, *options):
+    return [
+        json.loads(line) for line in stack.ctl("curve", coupon, "--json", *options).splitlines()
+    ]
+
+
+def last_is(stack, coupon, *numbers):
+    rows = rows_of(stack, coupon)
+    return rows and tuple(rows[-1][name] for name in NUMBERS) == numbers
+
+
+def test_a_sale(stack, gateway):
+    coupon = stack.coupon_make(5, limit=5)
+    assert rows_of(stack, coupon) == [], "nothing has happened"
+    receive = gateway.issue(coupon, 1, ack="issued")["receive"]
+    wait_until(lambda: last_is(stack, coupon, 5, 4, 1, 1, 0))
+    gateway.issue(coupon, 1, ack="issued")
+    stack.ctl("void", receive)
+    wait_until(lambda: last_is(stack, coupon, 5, 4, 1, 1, 1))
+    stack.ctl("stock", coupon, "--total", 9)
+    wait_until(lambda: last_is(stack, coupon, 9, 8, 1, 1, 1))
+    rows = rows_of(stack, coupon)
+    assert [row["num"] for row in rows] == list(range(1, len(rows) + 1))
+    assert [row["at"] for row in rows] == sorted({row["at"] for row in rows})
+    assert rows_of(stack, coupon, "--after", 2) == rows[2:]
+    table = list(csv.DictReader(io.StringIO(stack.ctl("curve", coupon, "--csv"))))
+    assert table == [{name: str(value) for name, value in row.items()} for row in rows]
+    lines = [line.split() for line in stack.ctl("curve", coupon).splitlines()]
+    assert lines[0] == list(rows[0]) and lines[1:] == [list(row.values()) for row in table]
+
+
+def test_the_last_row_has_all_that_was_issued(stack, gateway):
+    """Also when the coupon is settled, and keepers do not look at it any more."""
+    coupon = stack.coupon_make(3)
+    for user in range(3):
+        gateway.issue(coupon, user)
+    stack.ctl("close", coupon)
+    wait_until(lambda: json.loads(stack.ctl("show", coupon, "--json"))["settled_at"])
+    assert last_is(stack, coupon, 3, 0, 3, 3, 0)
+
+
+def test_another_keeper_goes_on(rough, rough_coupon, worker_make):
+    coupon = rough_coupon(total=5).coupon
+    with rough.client() as client:
+        client.issue(coupon, 1, ack="issued")
+        wait_until(lambda: last_is(rough, coupon, 5, 4, 1, 1, 0))
+        before = rows_of(rough, coupon)
+        rough.kill9("worker-1")
+        client.issue(coupon, 2)
+        worker_make(rough)
+        wait_until(lambda: last_is(rough, coupon, 5, 3, 2, 2, 0), timeout=60)
+    rows = rows_of(rough, coupon)
+    assert rows[: len(before)] == before
+    assert [row["num"] for row in rows] == list(range(1, len(rows) + 1))
+
+
+@pytest.mark.parametrize(
+    "words, status, sentence",
+    [
+        ([], 2, "curve needs ID"),
+        (["x"], 2, 'ID is "x"'),
+        ([1, "--after", -1], 2, '--after is "-1": allowed is an integer from 0 to 2147483647'),
+        ([1, "--csv", "--json"], 2, "not both"),
+        ([987654321], 1, "there is no coupon 987654321"),
+    ],
+)
+def test_wrong_words(stack, words, status, sentence):
+    result = stack.ctl_run("curve", *words)
+    assert (result.returncode, result.stdout) == (status, "") and sentence in result.stderr
