@@ -4,10 +4,11 @@
 #   TLS=yes            also a CA, a certificate and a key, in .couponmq/ beside FILE, and the
 #                      settings with which other machines may reach the gateway
 #   NAMES=a.example,…  with it: names and addresses by which clients call the gateway
+#   HA=yes             for docker-compose.ha.yml
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly FILE=${1:-.env} TLS=${TLS:-no} NAMES=${NAMES:-}
+readonly FILE=${1:-.env} TLS=${TLS:-no} NAMES=${NAMES:-} HA=${HA:-no}
 # The passwords are used in URLs, where letters and digits need no escaping.
 readonly PASSWORDS=(POSTGRES_PASSWORD RABBITMQ_PASSWORD REDIS_PASSWORD
 	COUPON_GATEWAY_PASSWORD COUPON_WORKER_PASSWORD COUPON_OPERATOR_PASSWORD)
@@ -48,6 +49,14 @@ add() {
 	added+=("$1")
 }
 
+# compose_file_add FILE[:FILE]: unless there is a COMPOSE_FILE, which must then have the last one.
+compose_file_add() {
+	local last=${1##*:}
+	add COMPOSE_FILE "$1"
+	grep -q "^COMPOSE_FILE=.*${last//./\\.}" "$FILE.new" ||
+		die "$FILE has a COMPOSE_FILE without $last: add it there"
+}
+
 # Prints the names of the certificate as OpenSSL wants them.
 alternatives() {
 	local name
@@ -86,6 +95,8 @@ certificate_make() {
 }
 
 [[ $TLS == yes || $TLS == no ]] || die "TLS is $TLS; allowed are yes and no"
+[[ $HA == yes || $HA == no ]] || die "HA is $HA; allowed are yes and no"
+[[ $HA == no || $TLS == no ]] || die "docker-compose.ha.yml has no TLS; allowed is HA or TLS"
 [[ $NAMES =~ ^[A-Za-z0-9.:,-]*$ ]] || die "NAMES is $NAMES; allowed are names and addresses"
 trap 'rm -f -- "$FILE.new"' EXIT
 if [[ -e $FILE ]]; then
@@ -98,11 +109,13 @@ chmod 600 "$FILE.new"
 for name in "${PASSWORDS[@]}"; do
 	add "$name" "$(random_hex)"
 done
+if [[ $HA == yes ]]; then
+	compose_file_add docker-compose.ha.yml
+	add COUPON_NETWORK 10.74.11
+fi
 if [[ $TLS == yes ]]; then
 	certificate_make
-	add COMPOSE_FILE docker-compose.yml:docker-compose.tls.yml
-	grep -q '^COMPOSE_FILE=.*docker-compose\.tls\.yml' "$FILE.new" ||
-		die "$FILE has a COMPOSE_FILE without docker-compose.tls.yml: add it there"
+	compose_file_add docker-compose.yml:docker-compose.tls.yml
 	add COUPON_FILES "$FILES"
 	# Only root can give the key to the group of the container.
 	add COUPON_FILES_GROUP "$(stat -c %g "$FILES/gateway/key.pem")"

@@ -5,6 +5,22 @@ set -euo pipefail
 : "${GATEWAY_PASSWORD:?is not set}" "${WORKER_PASSWORD:?is not set}" \
 	"${OPERATOR_PASSWORD:?is not set}"
 
+# Nobody else makes the database under Patroni. A standby that does not have it yet would be asked
+# before the primary.
+database_make() {
+	psql -X -q -v ON_ERROR_STOP=1 postgres <<-'SQL' && psql -X -q </dev/null
+	\getenv database PGDATABASE
+	SELECT format('CREATE DATABASE %I', :'database')
+	WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = :'database') \gexec
+	SQL
+}
+
+# Where Patroni has just started, no server leads.
+deadline=$((SECONDS + 120))
+until database_make; do
+	[[ $SECONDS -lt $deadline ]] || exit 1
+	sleep 1
+done
 couponctl migrate
 
 # At each start, so that new passwords take effect.

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Starts docker-compose.yml in an engine and puts a load on it: compose-test.sh [run|clean]
+# Starts docker-compose.yml in an engine and puts a load on it, then docker-compose.ha.yml:
+# compose-test.sh [run|clean]
 #   COMPOSE_RUN_DIR=.run-compose     what it writes; with an engine of its own also the images, for
 #                                    the next run
-#   COMPOSE_TEST_PORT=27411 COMPOSE_TEST_HTTP_PORT=27480
+#   COMPOSE_TEST_PORT=27411 COMPOSE_TEST_HTTP_PORT=27480 COMPOSE_TEST_NETWORK=10.74.27
 #   COMPOSE_TEST_IMAGES=official|debian   default: official where they can be pulled
 #   COUPON_DEBIAN=trixie             the release of Debian in the images that are made here
 #   COMPOSE="docker-compose"         the command, or v2 for that of Debian 13; default: docker
@@ -47,6 +48,8 @@ die() {
 . scripts/compose/state.sh
 # shellcheck source=scripts/compose/load.sh
 . scripts/compose/load.sh
+# shellcheck source=scripts/compose/machines.sh
+. scripts/compose/machines.sh
 
 scenario() {
 	local coupon small told before reply
@@ -184,10 +187,12 @@ run() {
 		REDIS_MAXMEMORY POSTGRES_PASSWORD RABBITMQ_PASSWORD REDIS_PASSWORD \
 		COUPON_GATEWAY_PASSWORD COUPON_WORKER_PASSWORD COUPON_OPERATOR_PASSWORD \
 		COUPON_AUTH COUPON_INSECURE COUPON_TOKEN_KEYS COUPON_PROXY_FROM \
-		COUPON_RATE_ADDRESS COUPON_GATEWAY_KEY COUPON_FILES COUPON_FILES_GROUP TLS NAMES
+		COUPON_RATE_ADDRESS COUPON_GATEWAY_KEY COUPON_FILES COUPON_FILES_GROUP TLS NAMES HA
 	export COUPON_PORT=${COMPOSE_TEST_PORT:-27411}
 	export COUPON_HTTP_PORT=${COMPOSE_TEST_HTTP_PORT:-27480}
+	export COUPON_NETWORK=${COMPOSE_TEST_NETWORK:-10.74.27}
 	export COUPON_IMAGE=couponmq-test/couponmq COUPON_NOFILE=65536
+	export COUPON_SERVICES_IMAGE=couponmq-test/services
 	rm -f "$ENGINE_DIR"/*.log "$ENV_FILE"
 	packages_need python3=python3
 	scripts/compose-env.sh "$ENV_FILE" >/dev/null
@@ -201,11 +206,13 @@ run() {
 	base_image_make "$COUPON_DEBIAN"
 	compose_find
 	images=$(images_choose)
-	compose_files=(-f docker-compose.yml)
-	[[ $images == official ]] || compose_files+=(-f tests/compose/docker-compose.debian.yml)
 	say "${compose[*]} $("${compose[@]}" version --short 2>/dev/null)," \
 		"and the services from the $images images, Debian $COUPON_DEBIAN"
+	compose_files=(-f docker-compose.ha.yml)
 	compose_with down -v -t 20 --remove-orphans >/dev/null 2>&1 || true
+	need "the images of three machines are built" quietly compose_with build
+	compose_files=(-f docker-compose.yml)
+	[[ $images == official ]] || compose_files+=(-f tests/compose/docker-compose.debian.yml)
 	for port in "$COUPON_PORT" "$COUPON_HTTP_PORT"; do
 		! port_taken "$port" || die "port $port is in use; choose others with" \
 			"COMPOSE_TEST_PORT= and COMPOSE_TEST_HTTP_PORT="
@@ -213,10 +220,11 @@ run() {
 
 	check "the file of passwords is private, kept and ignored by git" env_file_private
 	check "a missing password stops with a sentence that names it" secret_missing_named
-	need "the images are built" quietly compose_with build
+	need "and those of one" quietly compose_with build
 	say "built after $SECONDS s"
 	scenario
 	scenario_secured
+	scenario_machines
 	finished=yes
 }
 

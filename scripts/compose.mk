@@ -2,7 +2,7 @@
 
 .PHONY: compose-env compose-clean test-compose
 
-compose-env: ## write a .env with random passwords, for docker-compose: TLS=yes NAMES=a.example
+compose-env: ## write a .env with random passwords, for docker-compose: TLS=yes NAMES=…, HA=yes
 	@scripts/compose-env.sh
 
 test-compose: ## bring docker-compose.yml up for real, with a load on it

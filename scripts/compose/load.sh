@@ -2,9 +2,10 @@
 # A load on the published port, and the comparison of its receives with PostgreSQL. Sourced by
 # scripts/compose-test.sh.
 
+# load_start COUPON [RATE]
 load_start() {
 	rm -f "$TOLD"
-	python3 -B tests/compose/issue_load.py 127.0.0.1 "$COUPON_PORT" "$1" "$TOLD" \
+	python3 -B tests/compose/issue_load.py 127.0.0.1 "$COUPON_PORT" "$1" "$TOLD" "${@:2}" \
 		>"$LOAD_LOG" 2>&1 7>&- 8>&- 9>&- &
 	load_pid=$!
 }

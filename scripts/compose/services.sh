@@ -69,8 +69,11 @@ all_healthy() {
 		healthy_are gateway 1 && healthy_are worker "$1"
 }
 
+# The service and the command that reach PostgreSQL.
+sql_at=(postgres psql)
+
 sql() {
-	compose_with exec -T postgres psql -X -q -A -t -v ON_ERROR_STOP=1 \
+	compose_with exec -T "${sql_at[@]}" -X -q -A -t -v ON_ERROR_STOP=1 \
 		-U couponmq_owner -d couponmq "$@"
 }
 

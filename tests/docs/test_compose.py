@@ -121,3 +121,29 @@ def test_settings_reach_the_programs(tmp_path):
             assert services[service]["environment"][name] == values[name]
     # Its port is not published: what the gateway is told does not stop it.
     assert services["worker"]["environment"]["COUPON_INSECURE"] == "yes"
+
+
+def test_three_machines(tmp_path):
+    settings = env_make(tmp_path, HA="yes")
+    services = compose_config(tmp_path)
+    assert [name for name, service in services.items() if "ports" in service] == ["haproxy"]
+    assert all("127.0.0.1" in port for port in published(services["haproxy"]))
+    addresses = [
+        network["ipv4_address"]
+        for service in services.values()
+        for network in (service.get("networks") or {}).values()
+        if network
+    ]
+    assert len(set(addresses)) == len(addresses) == 3 * 7 + 1
+    for program in ("gateway", "worker"):
+        others = {settings[name] for name in settings if name.endswith("_PASSWORD")}
+        others.remove(settings[f"COUPON_{program.upper()}_PASSWORD"])
+        for number in (1, 2, 3):
+            told = json.dumps(services[f"{program}-{number}"]["environment"])
+            assert not any(password in told for password in others)
+
+
+def test_three_machines_have_no_tls(tmp_path):
+    with pytest.raises(subprocess.CalledProcessError):
+        env_make(tmp_path, HA="yes", TLS="yes")
+    assert not (tmp_path / ".env").exists()
