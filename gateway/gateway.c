@@ -260,7 +260,7 @@ static int ready(void *context, cJSON **body)
 
 	*body = checked(cJSON_CreateObject());
 	publisher_trouble(gateway->publisher, trouble, sizeof(trouble));
-	all &= part_ready(*body, "redis", redis_pool_trouble(gateway->redis));
+	all &= part_ready(*body, "redis", redis_pool_issue_trouble(gateway->redis));
 	if (gateway->replicas)
 		all &= part_ready(*body, "replicas", replicas_trouble(gateway->replicas));
 	all &= part_ready(*body, "rabbitmq", trouble);

@@ -156,7 +156,6 @@ command_run() {
 	names_start m1-worker
 	names_of_kinds worker gateway
 	names_start "${NAMES[@]}" haproxy
-	lease_wait
 	lock_release
 	sample_run
 	echo "  scripts/ha.sh help   to kill a machine, or cut it off"

@@ -53,6 +53,7 @@ struct redis_link {
 	size_t in_flight;
 	char run_id[REDIS_RUN_ID_SIZE]; /* "" until it is known */
 	struct master_lease lease;
+	int lease_holds; /* or there are no Sentinels */
 	char lease_argument[MASTER_LEASE_ARGUMENT_SIZE];
 	int64_t process_ms; /* when it was asked for the process last */
 	int is_asking;      /* for it, since it was ready */
@@ -220,6 +221,7 @@ static void info_done(void *context, const redisReply *reply)
 	master_lease_term(&link->lease, run_id);
 	process_change(link, run_id);
 	memcpy(link->run_id, run_id, sizeof(run_id));
+	link->lease_holds = !link->sentinels || master_lease_holds(&link->lease, run_id, reply);
 	if (link->sentinels)
 		master_lease_argument(&link->lease, run_id, link->lease_argument);
 }
@@ -400,6 +402,15 @@ const char *redis_link_trouble(const struct redis_link *link)
 	if (link->state == LINK_READY)
 		return link->unusable;
 	return link->trouble[0] ? link->trouble : "connecting";
+}
+
+const char *redis_link_issue_trouble(const struct redis_link *link)
+{
+	const char *trouble = redis_link_trouble(link);
+
+	return trouble || link->lease_holds
+		       ? trouble
+		       : "this master issues nothing yet: it has no lease, or it is over";
 }
 
 /* Under Sentinels: looks at the process, and whether a majority names another one. */

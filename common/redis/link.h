@@ -58,3 +58,5 @@ uint64_t redis_link_connects(const struct redis_link *link); /* how many times i
 
 /* NULL when connected and ready, else the reason (a text that is valid until the next turn). */
 const char *redis_link_trouble(const struct redis_link *link);
+/* The same, or why scripts issue nothing: under Redis Sentinel its lease must hold. */
+const char *redis_link_issue_trouble(const struct redis_link *link);

@@ -402,6 +402,15 @@ void master_lease_term(const struct master_lease *lease, char run_id[REDIS_RUN_I
 			 "%08" PRIx32, (uint32_t)lease->term);
 }
 
+int master_lease_holds(const struct master_lease *lease, const char *run_id,
+		       const redisReply *reply)
+{
+	const char *time_us = info_find(reply, "\nserver_time_usec:");
+	int64_t now_ms = time_us ? strtoll(time_us, NULL, 10) / 1000 : 0;
+
+	return is_of(lease, run_id) && lease->from_ms <= now_ms && now_ms < lease->until_ms;
+}
+
 void master_lease_argument(const struct master_lease *lease, const char *run_id,
 			   char argument[MASTER_LEASE_ARGUMENT_SIZE])
 {

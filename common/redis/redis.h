@@ -160,6 +160,12 @@ struct master_lease {
 void master_lease_read(struct master_lease *lease, const redisReply *reply);
 /* Writes the term into the run id of this process of Redis, if the lease is its. */
 void master_lease_term(const struct master_lease *lease, char run_id[REDIS_RUN_ID_SIZE]);
+/*
+ * Whether it is the lease of the process with this run id, and not over at the time of this reply
+ * to INFO, by the same clock.
+ */
+int master_lease_holds(const struct master_lease *lease, const char *run_id,
+		       const redisReply *reply);
 /* The run id with its term as scripts take it from gateways: "RUN_ID:FROM:UNTIL". */
 void master_lease_argument(const struct master_lease *lease, const char *run_id,
 			   char argument[MASTER_LEASE_ARGUMENT_SIZE]);

@@ -335,11 +335,22 @@ int redis_pool_is_idle(const struct redis_pool *pool)
 	return 1;
 }
 
-const char *redis_pool_trouble(const struct redis_pool *pool)
+static const char *trouble_find(const struct redis_pool *pool,
+				const char *(*trouble_of)(const struct redis_link *))
 {
 	const char *trouble = NULL;
 
 	for (size_t i = 0; i < pool->links_n && !trouble; i++)
-		trouble = redis_link_trouble(pool->links[i]);
+		trouble = trouble_of(pool->links[i]);
 	return trouble;
+}
+
+const char *redis_pool_trouble(const struct redis_pool *pool)
+{
+	return trouble_find(pool, redis_link_trouble);
+}
+
+const char *redis_pool_issue_trouble(const struct redis_pool *pool)
+{
+	return trouble_find(pool, redis_link_issue_trouble);
 }

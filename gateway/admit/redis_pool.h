@@ -64,3 +64,4 @@ void redis_pool_flush(struct redis_pool *pool);
 int redis_pool_is_idle(const struct redis_pool *pool); /* nothing is in flight */
 /* NULL when all connections are ready, else the reason. */
 const char *redis_pool_trouble(const struct redis_pool *pool);
+const char *redis_pool_issue_trouble(const struct redis_pool *pool); /* of link.h */

@@ -68,20 +68,6 @@ machine_worker_ready() {
 	grep -q 'event=ready' <(log_since_start "$1")
 }
 
-# A master of Redis issues from some seconds after its start on, when it has its lease.
-lease_wait() {
-	local deadline=$((SECONDS + START_S)) machine
-	while :; do
-		for machine in "${MACHINES[@]}"; do
-			! grep -q event=redis_lease_begun <(log_since_start "$machine-worker") ||
-				return 0
-		done
-		[[ $SECONDS -lt $deadline ]] ||
-			die "no master of Redis got its lease; see $RUN_DIR/m*-worker.log"
-		sleep 0.1
-	done
-}
-
 # deploy/haproxy.cfg with the addresses and ports of this bed. Not on a machine that may be lost.
 machine_haproxy_spawn() {
 	mkdir -p "$RUN_DIR/$1"
@@ -95,7 +81,7 @@ machine_haproxy_spawn() {
 	process_spawn "$1" "$(PATH=$PATH:/usr/sbin command -v haproxy)" -db -f haproxy.cfg
 }
 
-# Until it has passed a request on.
+# Until a gateway behind it is ready: the master of Redis has its lease by then.
 machine_haproxy_ready() {
 	port_tells "$PORT_HTTP" 'GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n' &&
 		[[ $TOLD == 'HTTP/1.'?' 200 '* ]]

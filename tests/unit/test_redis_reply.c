@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -177,6 +178,33 @@ static void test_process(void **state)
 		assert_int_equal(process_of(wrong[i], run_id, &uptime_s), -1);
 }
 
+static int holds(const struct master_lease *lease, const char *run_id, const char *time)
+{
+	char info[64];
+	redisReply reply = { .type = REDIS_REPLY_STRING, .str = info };
+
+	snprintf(info, sizeof(info), "# Server\r\n%s\r\n", time);
+	return master_lease_holds(lease, run_id, &reply);
+}
+
+static void test_a_lease_holds_by_the_clock_of_its_master(void **state)
+{
+	const char *run_id = "0123456789abcdeffedcba987654321000000102";
+	struct master_lease lease = { .process = "0123456789abcdeffedcba9876543210",
+				      .term = 258,
+				      .from_ms = 70,
+				      .until_ms = 90 };
+
+	(void)state;
+	assert_false(holds(&lease, run_id, "server_time_usec:69999"));
+	assert_true(holds(&lease, run_id, "server_time_usec:70000"));
+	assert_true(holds(&lease, run_id, "server_time_usec:89999"));
+	assert_false(holds(&lease, run_id, "server_time_usec:90000"));
+	assert_false(holds(&lease, run_id, "uptime_in_seconds:80000"));
+	run_id = "1123456789abcdeffedcba987654321000000102";
+	assert_false(holds(&lease, run_id, "server_time_usec:80000"));
+}
+
 static void test_the_run_id_has_the_term_of_its_lease(void **state)
 {
 	char run_id[REDIS_RUN_ID_SIZE] = "0123456789abcdeffedcba987654321000000000";
@@ -272,6 +300,7 @@ int main(void)
 		cmocka_unit_test(test_errors_of_a_command),
 		cmocka_unit_test(test_numbers_and_words),
 		cmocka_unit_test(test_process),
+		cmocka_unit_test(test_a_lease_holds_by_the_clock_of_its_master),
 		cmocka_unit_test(test_the_run_id_has_the_term_of_its_lease),
 		cmocka_unit_test(test_writes),
 		cmocka_unit_test(test_version),
