@@ -1,5 +1,6 @@
-# The programs in one image: coupon-gateway, coupon-worker, couponctl, coupon-rush. The names of the
-# libraries differ between releases of Debian: the second stage installs those that the first found.
+# The programs in one image: coupon-gateway, coupon-worker, coupon-admin, couponctl, coupon-rush.
+# The names of the libraries differ between releases of Debian: the second stage installs those that
+# the first found.
 ARG DEBIAN=trixie
 FROM debian:${DEBIAN}-slim AS builder
 RUN apt-get update \
@@ -11,12 +12,13 @@ RUN apt-get update \
 WORKDIR /src
 COPY . .
 RUN make build BUILD_DIR=build \
-	&& install -D -s -t /out build/coupon-gateway build/coupon-worker build/couponctl \
-		build/coupon-rush \
+	&& install -D -s -t /out build/coupon-gateway build/coupon-worker build/coupon-admin \
+		build/couponctl build/coupon-rush \
 		/usr/lib/postgresql/*/bin/psql \
 	&& install -m 755 scripts/compose-migrate.sh /out/couponmq-migrate \
 	&& install -m 755 scripts/compose-health.sh /out/couponmq-health
-RUN ldd /out/coupon-gateway /out/coupon-worker /out/couponctl /out/coupon-rush /out/psql \
+RUN ldd /out/coupon-gateway /out/coupon-worker /out/coupon-admin /out/couponctl \
+		/out/coupon-rush /out/psql \
 	| sed -n 's|.* => .*/\([^/ ]*/[^/ ]*\) (.*|*/\1|p' | sort -u | xargs dpkg-query -S \
 	| sed -n 's|^\([^ ]*\):[^ ]*: .*|\1|p' | sort -u >/libraries
 
@@ -31,7 +33,7 @@ RUN apt-get update \
 		--shell /usr/sbin/nologin couponmq
 COPY --from=builder /out/ /usr/local/bin/
 # A library that is missing above is found here and not at the first start.
-RUN for program in coupon-gateway coupon-worker couponctl coupon-rush psql; do \
+RUN for program in coupon-gateway coupon-worker coupon-admin couponctl coupon-rush psql; do \
 		! ldd /usr/local/bin/$program | grep 'not found' || exit 1; \
 	done
 USER 7411:7411

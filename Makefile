@@ -39,7 +39,7 @@ LDLIBS = -lrabbitmq $(if $(HIREDIS_SSL),-lhiredis_ssl) -lhiredis -lpq -lcjson -l
 	$(if $(WITH_ZOOKEEPER),-lzookeeper_mt)
 OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/zookeeper.c)
 
-FOLDERS = gateway worker events keeper rush ctl client coupon compare codes lock common
+FOLDERS = gateway worker events keeper admin rush ctl client coupon compare codes lock common
 # A build with fault points compiles the files that have some, and takes the other objects from the
 # build without.
 PLAIN_DIR = $(BUILD_DIR:%-fault=%)
@@ -50,7 +50,7 @@ objects = $(foreach source,$(filter-out $(OPTIONAL),$(wildcard $(1)/*.c $(1)/*/*
 library_objects = $(filter-out %/main.o,$(call objects,$(1)))
 
 PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/couponctl \
-	$(BUILD_DIR)/coupon-rush
+	$(BUILD_DIR)/coupon-admin $(BUILD_DIR)/coupon-rush
 LIBRARIES = $(patsubst %,$(BUILD_DIR)/lib%.a,$(FOLDERS))
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
 	$(SIMULATIONS) $(FUZZ_TARGETS) $(AGENTS)
@@ -62,7 +62,8 @@ THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_c
 # With SAN=fuzz libFuzzer provides main(); else the targets replay their corpus.
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
 EMBEDDED = $(foreach folder,lua sql/schema sql/migration sql/function sql/query,$(sort \
-	$(wildcard $(folder)/*.lua $(folder)/*.sql))) sql/roles.sql docs/openapi.json
+	$(wildcard $(folder)/*.lua $(folder)/*.sql))) sql/roles.sql docs/openapi.json \
+	admin/openapi.json
 
 .PHONY: build tests agents simulations thread-tests fuzzers fuzz fuzz-corpus
 build: $(PROGRAMS) ## build the programs
@@ -123,6 +124,10 @@ $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a 
 $(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libclient.a \
 	$(BUILD_DIR)/libevents.a $(BUILD_DIR)/libcodes.a $(BUILD_DIR)/libcoupon.a \
 	$(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
+$(BUILD_DIR)/coupon-admin: $(BUILD_DIR)/admin/main.o $(BUILD_DIR)/libadmin.a \
+	$(BUILD_DIR)/libctl.a $(BUILD_DIR)/libclient.a $(BUILD_DIR)/libevents.a \
+	$(BUILD_DIR)/libcodes.a $(BUILD_DIR)/libcoupon.a $(BUILD_DIR)/liblock.a \
+	$(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/coupon-rush: $(BUILD_DIR)/rush/main.o $(BUILD_DIR)/librush.a $(BUILD_DIR)/libctl.a \
 	$(BUILD_DIR)/libclient.a $(BUILD_DIR)/libcoupon.a $(BUILD_DIR)/liblock.a \
 	$(BUILD_DIR)/libcommon.a
@@ -140,6 +145,7 @@ $(BUILD_DIR)/libgateway.a: $(call library_objects,gateway)
 $(BUILD_DIR)/libworker.a: $(call library_objects,worker)
 $(BUILD_DIR)/libkeeper.a: $(call library_objects,keeper)
 $(BUILD_DIR)/libcoupon.a: $(call library_objects,coupon)
+$(BUILD_DIR)/libadmin.a: $(call library_objects,admin)
 $(BUILD_DIR)/librush.a: $(call library_objects,rush)
 $(BUILD_DIR)/libctl.a: $(call library_objects,ctl)
 $(BUILD_DIR)/libclient.a: $(call library_objects,client)

@@ -17,11 +17,16 @@ struct option {
 	const char *name;  /* without its dashes; NULL ends a table */
 	const char *value; /* the placeholder of its value in the help; NULL: a switch */
 	const char *help;
+	int takes_none; /* the word none removes what there is */
 };
 
 #define OPTION(name_, value_, help_)                          \
 	{                                                     \
 		.name = name_, .value = value_, .help = help_ \
+	}
+#define OPTION_OR_NONE(name_, value_, help_)                                   \
+	{                                                                      \
+		.name = name_, .value = value_, .help = help_, .takes_none = 1 \
 	}
 #define SWITCH(name_, help_) OPTION(name_, NULL, help_)
 #define OPTIONS_END OPTION(NULL, NULL, NULL)

@@ -11,6 +11,10 @@
 #define CTL_STOPPED 7
 /* Exit status: the coupon has another version than --version. */
 #define CTL_OTHER_VERSION 8
+/* Exit status: what is named, a coupon, a key, a webhook, does not exist. */
+#define CTL_ABSENT 9
+/* Exit status: nothing is wrong with the command, but a store cannot be asked or changed now. */
+#define CTL_AWAY 10
 
 struct ctl {
 	struct config config;
@@ -27,6 +31,10 @@ const char *audit_coupon(struct ctl *ctl, int64_t coupon);
  * dead list prints it; NULL: there is none. Ends the process when RabbitMQ cannot be queried.
  */
 struct cJSON *dead_find(const struct ctl *ctl, const struct receive *receive);
+
+extern const struct command *const ctl_commands[]; /* ended by NULL */
+/* One of them, or one of their subcommands, as "dead list"; NULL: there is none. */
+const struct command *command_find(const char *name);
 
 extern const struct command migrate_command, create_command, publish_command, pause_command,
 	resume_command, close_command, stock_command, edit_command, history_command, arm_command,

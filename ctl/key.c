@@ -27,13 +27,13 @@
 #define OVERLAP_S 86400
 #define OVERLAP_DAYS_MAX 30
 
-/* Those that are handed out. */
 static const char *const roles[] = { [KEY_ROLE_PLACE_ISSUE] = "issue",
 				     [KEY_ROLE_PLACE_READ] = "read",
-				     [KEY_ROLE_PLACE_MONITOR] = "monitor" };
+				     [KEY_ROLE_PLACE_MONITOR] = "monitor",
+				     [KEY_ROLE_PLACE_ADMIN] = "admin" };
 
 #define ROLES_N (sizeof(roles) / sizeof(roles[0]))
-#define ROLES_TEXT "issue, read and monitor"
+#define ROLES_TEXT "issue, read, monitor and admin"
 
 /* ---- both stores */
 
@@ -90,7 +90,7 @@ static struct db *changing_open(const struct ctl *ctl, struct redis_client **red
 
 	store_redis_check(*redis, ahead >= 0);
 	if (ahead > 0)
-		log_fatal(KEYS_AHEAD_TEXT, (long long)ahead);
+		log_fatal_as(CTL_AWAY, KEYS_AHEAD_TEXT, (long long)ahead);
 	return db;
 }
 
@@ -118,13 +118,16 @@ static void text_make(const char *id, char text[TEXT_SIZE], char hash[HASH_SIZE]
 }
 
 /* Prints it as the only line of standard output, and forgets it. `else_do`: where that failed. */
-static void text_print(char text[TEXT_SIZE], const char *id, const char *else_do)
+static void text_print(const struct args *args, char text[TEXT_SIZE], const char *id,
+		       const char *else_do)
 {
 	int failed;
 
 	fault_point(FAULT_KEY_BEFORE_PRINT);
 	setvbuf(stdout, NULL, _IONBF, 0); /* no copy stays in a buffer */
-	failed = puts(text) < 0;
+	failed = args_has(args, "json")
+			 ? printf("{\"key\":\"%s\",\"secret\":\"%s\"}\n", id, text) < 0
+			 : puts(text) < 0;
 	OPENSSL_cleanse(text, TEXT_SIZE);
 	if (failed)
 		log_fatal("standard output cannot be written, and nobody knows the new secret of "
@@ -149,7 +152,7 @@ static PGresult *key_row(struct db *db, const char *id)
 	PGresult *row = db_ask(db, sql_query_key_list, postgres_text(id));
 
 	if (PQntuples(row) == 0)
-		log_fatal("there is no key %s", id);
+		log_fatal_as(CTL_ABSENT, "there is no key %s", id);
 	return row;
 }
 
@@ -232,7 +235,7 @@ static int create_run(struct ctl *ctl)
 		      postgres_array(&role_array), coupons, expires,
 		      rate ? postgres_number(rate) : postgres_text(NULL), postgres_text(hash)))
 		log_fatal("there are 10,000 keys that are not revoked, and no more are allowed");
-	text_print(text, id, "revoke it");
+	text_print(args, text, id, "revoke it");
 	postgres_array_fini(&role_array);
 	postgres_array_fini(&coupon_array);
 	return change_end(db, redis, redis_tell(db, redis));
@@ -251,7 +254,7 @@ static int rotate_run(struct ctl *ctl)
 	if (!db_value(db, sql_query_key_rotate, postgres_text(id), postgres_text(hash),
 		      postgres_number(overlap_s)))
 		log_fatal("key %s is revoked or has expired: create another one", id);
-	text_print(text, id,
+	text_print(&ctl->args, text, id,
 		   "the one before is good until the overlap ends: create another key until then");
 	PQclear(row);
 	return change_end(db, redis, redis_tell(db, redis));
@@ -296,8 +299,8 @@ static int revoke_run(struct ctl *ctl)
 	if (!why)
 		lost_restore(db, redis, id);
 	if (!db_value(db, sql_query_key_revoke, postgres_text(id)))
-		log_fatal("there is no key %s%s", id,
-			  why ? " in PostgreSQL, and Redis cannot be read" : "");
+		log_fatal_as(why ? CTL_AWAY : CTL_ABSENT, "there is no key %s%s", id,
+			     why ? " in PostgreSQL, and Redis cannot be read" : "");
 	return change_end(db, redis, why ? why : redis_tell(db, redis));
 }
 
@@ -335,6 +338,9 @@ static int show_run(struct ctl *ctl)
 	return 0;
 }
 
+#define SECRET_SWITCH \
+	SWITCH("json", "print {\"key\":\"ID\",\"secret\":\"" KEY_PREFIX "ID_SECRET\"}")
+
 static const struct command key_create_command = {
 	.name = "key create",
 	.run = create_run,
@@ -345,7 +351,7 @@ static const struct command key_create_command = {
 		       "only these coupons, ids separated by commas; default: every one"),
 		OPTION("expires", "TIME", "as 2026-11-21T12:00:00Z; default: never"),
 		OPTION("rate", "N", "at most N requests per second, 1 to 1000000; default: any"),
-		BY_OPTION),
+		BY_OPTION, SECRET_SWITCH),
 	.summary = "make an API key, and print it",
 	.detail = "Prints only the key, " KEY_PREFIX
 		  "ID_SECRET; it is not printed again, and stored\n"
@@ -384,7 +390,7 @@ static const struct command key_rotate_command = {
 				  "for how long the secret before stays good: 90s, 30m, 24h, 7d; "
 				  "up to 30d;\n"
 				  "      default 24h"),
-			   BY_OPTION),
+			   BY_OPTION, SECRET_SWITCH),
 	.summary = "give an API key a new secret, and print the key",
 	.detail = "Prints only the key, with the same id; it is not printed again. Only the last\n"
 		  "secret before has an overlap: another rotation ends that of the first at once.",

@@ -20,6 +20,7 @@
 #include "common/redis/client.h"
 #include "common/redis/redis.h"
 #include "coupon/redis_coupon.h"
+#include "ctl/output.h"
 #include "ctl/rabbit.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -46,6 +47,7 @@ struct lost {
 	struct generations older; /* in the order of their numbers */
 	int64_t young;            /* known receives that are too young to be given up */
 	int64_t named;            /* receives given up */
+	int as_json;
 };
 
 /* Stores in PostgreSQL the highest numbers of older generations that only Redis has. */
@@ -130,9 +132,16 @@ static void numbers_give_up(const struct lost *lost)
 				postgres_number(older->number), postgres_number(0),
 				postgres_number(older->owed));
 		db_run(lost->db, "COMMIT");
-		if (PQntuples(result) == 1)
-			printf("lost: %s receives of generation %lld that nothing names\n",
-			       column_text(result, 0, "lost_num"), (long long)older->number);
+		if (PQntuples(result) == 1) {
+			cJSON *object = output_object();
+
+			output_number(object, "lost", column_number(result, 0, "lost_num"));
+			output_number(object, "generation", older->number);
+			output_say(object,
+				   "lost: {lost} receives of generation {generation} that nothing "
+				   "names\n",
+				   lost->as_json);
+		}
 		PQclear(result);
 	}
 }
@@ -182,10 +191,16 @@ static int users_give_up(void *context, const redisReply *users)
 	slots_sort(&slots);
 	n = store_keep_open(lost->db, lost->coupon, slots.list, slots.n);
 	n = list_give_up(lost, slots.list, n);
-	for (size_t i = 0; i < n; i++)
-		printf("lost: receive %s, user %s, slot %d\n",
-		       slot_receive_format(&slots.list[i], lost->coupon, text),
-		       slots.list[i].user.text, slots.list[i].number);
+	for (size_t i = 0; i < n; i++) {
+		cJSON *object = output_object();
+
+		output_text(object, "receive",
+			    slot_receive_format(&slots.list[i], lost->coupon, text));
+		output_text(object, "user", slots.list[i].user.text);
+		output_number(object, "slot", slots.list[i].number);
+		output_say(object, "lost: receive {receive}, user {user}, slot {slot}\n",
+			   lost->as_json);
+	}
 	lost->named += (int64_t)n;
 	slots_fini(&slots);
 	return 0;
@@ -250,7 +265,9 @@ static void release(struct ctl *ctl, struct db *db, struct redis_client *redis)
 	struct lost lost = { .db = db,
 			     .redis = redis,
 			     .coupon = args_coupon(&ctl->args),
-			     .before_ms = clock_wall_ms() - older_s * 1000 };
+			     .before_ms = clock_wall_ms() - older_s * 1000,
+			     .as_json = args_has(&ctl->args, "json") };
+	cJSON *object = output_object();
 
 	queues_need_empty(ctl->config.amqp_url);
 	workers_need_hold_none(db);
@@ -261,8 +278,9 @@ static void release(struct ctl *ctl, struct db *db, struct redis_client *redis)
 						  SCAN_COUNT, users_give_up, &lost) == 0);
 	young_owe(&lost);
 	numbers_give_up(&lost);
-	printf("coupon %lld: %lld receives given up by name\n", (long long)lost.coupon,
-	       (long long)lost.named);
+	output_id(object, "coupon", lost.coupon);
+	output_number(object, "given_up", lost.named);
+	output_say(object, "coupon {coupon}: {given_up} receives given up by name\n", lost.as_json);
 	generations_fini(&lost.older);
 }
 
@@ -282,13 +300,18 @@ static int64_t request_add(struct db *db, const char *coupon)
 }
 
 /* 1 when the keeper has done the request: then its result is printed. */
-static int result_print(struct db *db, const char *coupon, int64_t asked)
+static int result_print(struct db *db, const char *coupon, int64_t asked, int as_json)
 {
 	PGresult *result = db_ask(db, sql_query_rebuild_state, postgres_text(coupon));
 	int is_done = PQntuples(result) == 1 && column_number(result, 0, "rebuild_done") >= asked;
 
-	if (is_done)
-		printf("coupon %s: %s\n", coupon, column_text(result, 0, "rebuild_told"));
+	if (is_done) {
+		cJSON *object = output_object();
+
+		output_text(object, "coupon", coupon);
+		output_text(object, "result", column_text(result, 0, "rebuild_told"));
+		output_say(object, "coupon {coupon}: {result}\n", as_json);
+	}
 	PQclear(result);
 	return is_done;
 }
@@ -325,7 +348,7 @@ static int rebuild_run(struct ctl *ctl)
 	asked = request_add(db, coupon);
 	until_ms = clock_monotonic_ms() + wait_s * 1000;
 	progress_ms = clock_monotonic_ms() + PROGRESS_MS;
-	while (!result_print(db, coupon, asked)) {
+	while (!result_print(db, coupon, asked, args_has(&ctl->args, "json"))) {
 		if (clock_monotonic_ms() >= until_ms)
 			log_fatal("no keeper has rebuilt coupon %s within %lld s: check that a "
 				  "coupon-worker and Redis run. The request remains in place",
@@ -348,7 +371,9 @@ const struct command rebuild_command = {
 		       "first give up receives that can no longer arrive, and name each"),
 		OPTION("older-than-s", "S",
 		       "with --release-lost: only receives accepted longer ago, 0 to 31536000; "
-		       "default 60")),
+		       "default 60"),
+		SWITCH("json",
+		       "print a JSON object for each thing that is named, and one at the end")),
 	.summary = "compare a coupon in Redis with PostgreSQL, and rebuild it if they differ",
 	.detail = "The keeper, a thread of coupon-worker, does it; clients get unavailable\n"
 		  "meanwhile: some seconds for a million user coupons. If it takes longer,\n"

@@ -7,26 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct command *const commands[] = {
-	&migrate_command,      &create_command, &publish_command, &pause_command,
-	&resume_command,       &close_command,  &stock_command,   &edit_command,
-	&history_command,      &arm_command,    &void_command,    &show_command,
-	&list_command,         &curve_command,  &issue_command,   &status_command,
-	&trace_command,        &audit_command,  &rebuild_command, &recover_command,
-	&dead_command,         &queue_command,  &lock_command,    &distribute_command,
-	&export_command,       &codes_command,  &webhook_command, &events_command,
-	&installation_command, &key_command,
-};
-
-#define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))
-
 static void help_print(FILE *out)
 {
 	fputs("Usage: couponctl COMMAND [ARGUMENTS]\n       couponctl --version\n\nCommands:\n",
 	      out);
-	for (size_t i = 0; i < COMMANDS_N; i++)
-		fprintf(out, "  %-12s %-9s %s\n", commands[i]->name,
-			commands[i]->argument ? commands[i]->argument : "", commands[i]->summary);
+	for (const struct command *const *one = ctl_commands; *one; one++)
+		fprintf(out, "  %-12s %-9s %s\n", (*one)->name,
+			(*one)->argument ? (*one)->argument : "", (*one)->summary);
 	fputs("\nSee couponctl COMMAND --help.\n\nSettings, by flag or environment:\n", out);
 	config_help(CONFIG_CTL, out);
 	fputs("\nExit status: 0 done; 1 the command or a check failed; 2 the command line is "
@@ -34,7 +21,8 @@ static void help_print(FILE *out)
 	      "3 PostgreSQL has the change, but Redis could not be updated; 4 audit: no "
 	      "verdict;\n5 audit: receives are in flight without progress; 6 distribute: some "
 	      "users\nwere refused; 7 distribute: stopped before its end, run it again; 8 the "
-	      "coupon has\nanother version than --version.\n",
+	      "coupon has\nanother version than --version; 9 what is named does not exist; 10 a "
+	      "store cannot be\nreached, or PostgreSQL is behind Redis.\n",
 	      out);
 }
 
@@ -93,10 +81,10 @@ static int has_help_flag(const struct command *command, int argc, char **argv)
 /* Whether the word is an option with a value, of any command. */
 static int is_option_with_value(const char *word)
 {
-	for (size_t i = 0; i < COMMANDS_N; i++) {
-		const struct command *const *sub = commands[i]->subcommands;
+	for (const struct command *const *one = ctl_commands; *one; one++) {
+		const struct command *const *sub = (*one)->subcommands;
 
-		if (args_takes_value(commands[i], word))
+		if (args_takes_value(*one, word))
 			return 1;
 		for (; sub && *sub; sub++)
 			if (args_takes_value(*sub, word))
@@ -105,16 +93,17 @@ static int is_option_with_value(const char *word)
 	return 0;
 }
 
-static const struct command *command_find(const char *name)
+static const struct command *command_need(const char *name)
 {
-	for (size_t i = 0; i < COMMANDS_N; i++)
-		if (strcmp(commands[i]->name, name) == 0)
-			return commands[i];
-	args_fail("there is no command \"%s\"; see couponctl --help", name);
+	const struct command *command = command_find(name);
+
+	if (!command)
+		args_fail("there is no command \"%s\"; see couponctl --help", name);
+	return command;
 }
 
 /* The command "dead list" of "dead" by its last word. */
-static const struct command *subcommand_find(const struct command *command, const char *word)
+static const struct command *subcommand_need(const struct command *command, const char *word)
 {
 	for (const struct command *const *sub = command->subcommands; *sub; sub++)
 		if (strcmp((*sub)->name + strlen(command->name) + 1, word) == 0)
@@ -126,11 +115,11 @@ static const struct command *subcommand_find(const struct command *command, cons
 /* Runs the command that the first words name. Returns the exit status. */
 static int command_run(struct ctl *ctl, int argc, char **argv)
 {
-	const struct command *command = command_find(argv[0]);
+	const struct command *command = command_need(argv[0]);
 	int used = 1;
 
 	if (command->subcommands && argc > 1 && !is_help(argv[1]))
-		command = subcommand_find(command, argv[used++]);
+		command = subcommand_need(command, argv[used++]);
 	if (has_help_flag(command, argc - used, argv + used) ||
 	    (command->subcommands && argc > used)) {
 		command_help_print(command);

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/postgres/session.h"
+#include "ctl/ctl.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -42,8 +43,8 @@ struct db *db_open(const char *setting, const char *url)
 	postgres_url_check(setting, url);
 	db->postgres = postgres_new(&options);
 	if (postgres_open(db->postgres))
-		log_fatal("PostgreSQL, which %s names, cannot be reached: %s", setting,
-			  db_error(db));
+		log_fatal_as(CTL_AWAY, "PostgreSQL, which %s names, cannot be reached: %s", setting,
+			     db_error(db));
 	return db;
 }
 
@@ -67,8 +68,12 @@ PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 {
 	PGresult *result = postgres_query(db->postgres, sql, n, arguments, &as_long_as_connected);
 
-	if (!result)
-		log_fatal("PostgreSQL: %s", db_error(db));
+	if (!result) {
+		enum postgres_failure failure = postgres_failure(db->postgres);
+
+		log_fatal_as(failure == POSTGRES_DOWN || failure == POSTGRES_BLOCKED ? CTL_AWAY : 1,
+			     "PostgreSQL: %s", db_error(db));
+	}
 	return result;
 }
 

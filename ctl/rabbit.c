@@ -8,6 +8,7 @@
 #include "common/rabbit/envelope.h"
 #include "common/rabbit/publisher.h"
 #include "common/rabbit/topology.h"
+#include "ctl/ctl.h"
 
 #include <stdlib.h>
 #include <sys/time.h>
@@ -21,7 +22,7 @@
 
 static _Noreturn void unreachable(const char *error)
 {
-	log_fatal("RabbitMQ, which AMQP_URL names, cannot be reached: %s", error);
+	log_fatal_as(CTL_AWAY, "RabbitMQ, which AMQP_URL names, cannot be reached: %s", error);
 }
 
 amqp_connection_state_t rabbit_open(const char *url)

@@ -238,8 +238,8 @@ static void user_void(struct voiding *voiding, struct receive *receive)
 				postgres_text(receive->user.text));
 
 	if (PQntuples(rows) == 0)
-		log_fatal("user %s has no issued receive of coupon %lld", receive->user.text,
-			  (long long)receive->coupon);
+		log_fatal_as(CTL_ABSENT, "user %s has no issued receive of coupon %lld",
+			     receive->user.text, (long long)receive->coupon);
 	for (int row = 0; row < PQntuples(rows); row++) {
 		ulid_from_uuid(&receive->batch, column_text(rows, row, "batch"));
 		receive->index = (int)column_number(rows, row, "idx");

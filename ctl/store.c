@@ -35,8 +35,8 @@ struct redis_client *store_redis_open(const struct ctl *ctl)
 	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);
 
 	if (redis_client_open(redis))
-		log_fatal("Redis, which REDIS_URL names, cannot be reached: %s",
-			  redis_client_error(redis));
+		log_fatal_as(CTL_AWAY, "Redis, which REDIS_URL names, cannot be reached: %s",
+			     redis_client_error(redis));
 	return redis;
 }
 
@@ -127,12 +127,13 @@ void behind_refuse(struct db *db, struct redis_client *redis)
 		behind = behind_read(db, redis);
 	}
 	if (behind < 0)
-		log_fatal(
+		log_fatal_as(
+			CTL_AWAY,
 			"nothing was changed, because Redis, which REDIS_URL names and which knows "
 			"whether PostgreSQL was put back to an earlier moment, cannot be read: %s",
 			redis_client_error(redis));
 	if (behind > 0)
-		log_fatal(BEHIND_TEXT, (long long)behind);
+		log_fatal_as(CTL_AWAY, BEHIND_TEXT, (long long)behind);
 }
 
 /* Under sudo the user who called it. */
@@ -178,7 +179,7 @@ PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon)
 	PGresult *row = db_ask(db, sql, postgres_number(coupon));
 
 	if (PQntuples(row) == 0)
-		log_fatal("there is no coupon %lld", (long long)coupon);
+		log_fatal_as(CTL_ABSENT, "there is no coupon %lld", (long long)coupon);
 	return row;
 }
 
@@ -273,7 +274,7 @@ int64_t store_coupons_read(struct db *db, const char *sql, int64_t after, int64_
 void store_redis_check(const struct redis_client *redis, int ok)
 {
 	if (!ok)
-		log_fatal("Redis: %s", redis_client_error(redis));
+		log_fatal_as(CTL_AWAY, "Redis: %s", redis_client_error(redis));
 }
 
 redisReply *store_reply(const struct redis_client *redis, redisReply *reply)

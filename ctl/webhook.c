@@ -32,7 +32,7 @@
 
 static _Noreturn void hook_absent(int64_t id)
 {
-	log_fatal("there is no webhook %lld", (long long)id);
+	log_fatal_as(CTL_ABSENT, "there is no webhook %lld", (long long)id);
 }
 
 /* The row of sql_query_webhook_list; one that is absent ends the process. */

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Inside the image: compose-health.sh gateway|worker, exit status 0 when it is ready to work.
+# Inside the image: compose-health.sh gateway|worker|admin, exit status 0 when it is ready to work.
 set -euo pipefail
 
 # exchange PORT: sends its input and prints the answer. Whose certificate it is does not matter on
@@ -29,8 +29,9 @@ ready_at() {
 case ${1:-} in
 gateway) ready_at 7480 ;;
 worker) ready_at 7481 ;;
+admin) ready_at 7490 ;;
 *)
-	echo "usage: ${0##*/} gateway|worker" >&2
+	echo "usage: ${0##*/} gateway|worker|admin" >&2
 	exit 2
 	;;
 esac

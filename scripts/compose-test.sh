@@ -191,6 +191,7 @@ run() {
 	export COUPON_PORT=${COMPOSE_TEST_PORT:-27411}
 	export COUPON_HTTP_PORT=${COMPOSE_TEST_HTTP_PORT:-27480}
 	export COUPON_NETWORK=${COMPOSE_TEST_NETWORK:-10.74.27}
+	export COUPON_ADMIN_PORT=${COMPOSE_TEST_ADMIN_PORT:-27490}
 	export COUPON_IMAGE=couponmq-test/couponmq COUPON_NOFILE=65536
 	export COUPON_SERVICES_IMAGE=couponmq-test/services
 	rm -f "$ENGINE_DIR"/*.log "$ENV_FILE"
@@ -213,9 +214,9 @@ run() {
 	need "the images of three machines are built" quietly compose_with build
 	compose_files=(-f docker-compose.yml)
 	[[ $images == official ]] || compose_files+=(-f tests/compose/docker-compose.debian.yml)
-	for port in "$COUPON_PORT" "$COUPON_HTTP_PORT"; do
+	for port in "$COUPON_PORT" "$COUPON_HTTP_PORT" "$COUPON_ADMIN_PORT"; do
 		! port_taken "$port" || die "port $port is in use; choose others with" \
-			"COMPOSE_TEST_PORT= and COMPOSE_TEST_HTTP_PORT="
+			"COMPOSE_TEST_PORT=, COMPOSE_TEST_HTTP_PORT= and COMPOSE_TEST_ADMIN_PORT="
 	done
 
 	check "the file of passwords is private, kept and ignored by git" env_file_private

@@ -3,8 +3,9 @@
 #
 # RUN_DIR/            settings (mode 600): port base and passwords; env: for the shell to source;
 #   env.gateway env.worker env.operator: the logins of each program
-#   NAME.pid NAME.log of each process: redis epmd rabbitmq postgres gateway worker-N, and
+#   NAME.pid NAME.log of each process: redis epmd rabbitmq postgres gateway worker-N admin, and
 #   zookeeper where WITH_ZOOKEEPER is set
+#   admin-key         the key of the console
 #   tls/              with TLS=yes: its CA, and the certificate of its listeners
 #   NAME/             its folder and working directory, by which its pid is identified
 set -euo pipefail
@@ -24,19 +25,19 @@ readonly DEFAULT_PORT_BASE=7400
 usage() {
 	cat <<-TEXT
 	usage: [RUN_DIR=.run] [PORT_BASE=7400] [TLS=no] scripts/stack.sh COMMAND
-	  run           services, gateway, two workers, a sample campaign and a rush on it
+	  run           services, gateway, two workers, admin, a sample campaign and a rush on it
 	  services      Redis, RabbitMQ and PostgreSQL, migrated
 	  backends      the same without the migration
-	  start NAME..  redis, rabbitmq, postgres, gateway or worker-N
+	  start NAME..  redis, rabbitmq, postgres, gateway, worker-N or admin
 	  stop [NAME..] all of the stack, or these
 	  status        what runs, and where
 	  env           the settings, for the shell: eval "\$(scripts/stack.sh env)"
 	  clean         stop, and remove the folder
-	A relative RUN_DIR is below the project's folder. GATEWAY_FLAGS, WORKER_FLAGS and
-	REDIS_FLAGS are extra arguments. TLS=yes makes certificates for the listeners of the
-	programs. WITH_ZOOKEEPER=1 starts a ZooKeeper too. REDIS_SERVER is the command of the
-	Redis server, redis-server or valkey-server; PG_BIN and RABBITMQ_BIN are the folders of the
-	others.
+	A relative RUN_DIR is below the project's folder. GATEWAY_FLAGS, WORKER_FLAGS,
+	ADMIN_FLAGS and REDIS_FLAGS are extra arguments. TLS=yes makes certificates for the
+	listeners of the programs. WITH_ZOOKEEPER=1 starts a ZooKeeper too. REDIS_SERVER is the
+	command of the Redis server, redis-server or valkey-server; PG_BIN and RABBITMQ_BIN are the
+	folders of the others.
 	TEXT
 }
 
@@ -75,8 +76,9 @@ shown() {
 # ---- commands
 
 name_check() {
-	[[ $1 =~ ^(redis|rabbitmq|postgres|zookeeper|gateway|epmd|worker-[1-9][0-9]*)$ ]] ||
-		die "unknown name $1; there are: redis rabbitmq postgres zookeeper gateway worker-N"
+	[[ $1 =~ ^(redis|rabbitmq|postgres|zookeeper|gateway|admin|epmd|worker-[1-9][0-9]*)$ ]] ||
+		die "unknown name $1; there are: redis rabbitmq postgres zookeeper gateway admin" \
+			worker-N
 }
 
 # Starts those of the names that do not run, all at once, then waits for every name: an earlier
@@ -86,6 +88,7 @@ names_start() {
 	for name in "$@"; do
 		case $name in
 		gateway) built coupon-gateway ;;
+		admin) built coupon-admin ;;
 		worker-*) built coupon-worker ;;
 		esac
 	done
@@ -127,7 +130,7 @@ command_run() {
 	built coupon-rush
 	backends_start
 	postgres_migrate
-	names_start gateway worker-1 worker-2
+	names_start gateway worker-1 worker-2 admin
 	lock_release
 	sample_run
 }
@@ -155,7 +158,7 @@ names_matching() {
 # Stops the programs in the order of the work, then the services: gateway, workers, stores.
 stop_all() {
 	local stage
-	for stage in gateway 'worker-[0-9]+' 'redis|rabbitmq|postgres|zookeeper' epmd; do
+	for stage in admin gateway 'worker-[0-9]+' 'redis|rabbitmq|postgres|zookeeper' epmd; do
 		# shellcheck disable=SC2046 # names hold no spaces
 		names_stop $(names_matching "$stage")
 	done
@@ -188,7 +191,7 @@ command_status() {
 	local name
 	settings_need
 	printf '%-10s %8s  %s\n' name pid ports
-	for name in "${BACKENDS[@]}" gateway $(names_matching 'worker-[0-9]+'); do
+	for name in "${BACKENDS[@]}" gateway admin $(names_matching 'worker-[0-9]+'); do
 		process_runs "$name" || PID=-
 		ports_of "$name"
 		printf '%-10s %8s  %s\n' "$name" "$PID" "${PORTS[*]}"

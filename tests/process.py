@@ -79,7 +79,7 @@ class Process:
                 pass_fds=[binary.fileno()],
                 env={
                     **os.environ,
-                    **stack.env_of(program.removeprefix("coupon-")),
+                    **stack.env_of(Path(program).name.removeprefix("coupon-")),
                     **self.settings,
                 },
                 stdin=subprocess.DEVNULL,

@@ -22,7 +22,7 @@ RABBITMQ_NODE = "couponmq@localhost"
 ERL_CALL_TEXT = '{ok, "'  # before a text, and its quote and brace after it
 RUN_DIR = os.environ.get("RUN_DIR") or ".run-test"  # of the stack that `make test` started
 PORT_BASE = int(os.environ.get("PORT_BASE") or 17400)
-PORT_OFFSETS = (11, 21, 25, 32, 69, 72, 79, 80, 81, 82)
+PORT_OFFSETS = (11, 21, 25, 32, 69, 72, 79, 80, 81, 82, 90)
 SERVICES = ("redis", "rabbitmq", "postgres")
 PORTS_FREE_FROM, PORTS_FREE_N = 900, 100  # from PORT_BASE on
 # Generous: only what never comes takes so long.
@@ -296,8 +296,9 @@ class Stack:
         return self._env_read("env")
 
     def env_of(self, program):
-        """The same with the logins of gateway, worker or operator."""
-        env = {**self.env, **self._env_read(f"env.{program}")}
+        """The same with the logins of gateway, worker or operator, which coupon-admin has too."""
+        login = "operator" if program == "admin" else program
+        env = {**self.env, **self._env_read(f"env.{login}")}
         return {**env, **(self.cluster.env(env) if self.cluster else {})}
 
     def _env_read(self, name):

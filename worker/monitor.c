@@ -8,16 +8,13 @@
 #include "common/clock.h"
 #include "common/program/transport.h"
 #include "common/rabbit/topology.h"
-#include "common/serve/loop.h"
-#include "common/serve/tls.h"
+#include "common/serve/web.h"
 #include "events/relay.h"
 #include "keeper/keeper.h"
 #include "worker/members.h"
 #include "worker/metrics.h"
 
 #include <event2/buffer.h>
-#include <event2/bufferevent.h>
-#include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
 #include <event2/http.h>
 #include <pthread.h>
@@ -31,18 +28,14 @@
 
 #define TIMEOUT_S 10 /* of an idle or slow connection */
 #define LIMIT_BYTES 8192
-#define TLS_TICK_MS 1000
 #define HTTP_FORBIDDEN 403 /* which evhttp does not name */
 
 struct monitor {
 	pthread_t thread;
 	struct event_base *base;
 	struct event *stop;
-	struct evhttp *evhttp;
-	struct evconnlistener *listener; /* evhttp's */
-	struct tls *tls;                 /* NULL: none is set */
-	int is_guarded;                  /* COUPON_TLS_CLIENT_CA is set */
-	struct ticker *ticker;           /* for the files of TLS */
+	struct web *web;
+	int is_guarded; /* COUPON_TLS_CLIENT_CA is set */
 	int stop_fd;
 };
 
@@ -53,25 +46,6 @@ void monitor_beat(void)
 	beat_ms = clock_monotonic_ms();
 }
 
-/* Takes the body. evhttp would send it after HEAD too, which must have none. */
-static void http_reply(struct evhttp_request *request, int status, const char *type,
-		       struct evbuffer *body)
-{
-	if (evhttp_request_get_command(request) == EVHTTP_REQ_HEAD)
-		evbuffer_drain(body, evbuffer_get_length(body));
-	evhttp_add_header(evhttp_request_get_output_headers(request), "Content-Type", type);
-	evhttp_send_reply(request, status, NULL, body);
-	evbuffer_free(body);
-}
-
-static void http_reply_json(struct evhttp_request *request, int status, const char *text)
-{
-	struct evbuffer *body = evbuffer_new();
-
-	check(body != NULL && evbuffer_add_printf(body, "%s\n", text) > 0);
-	http_reply(request, status, "application/json", body);
-}
-
 static void on_healthz(struct evhttp_request *request)
 {
 	int64_t silent_ms = clock_monotonic_ms() - beat_ms;
@@ -80,7 +54,7 @@ static void on_healthz(struct evhttp_request *request)
 
 	snprintf(text, sizeof(text), "{\"status\":\"%s\",\"silent_ms\":%lld}",
 		 is_ok ? "ok" : "stuck", (long long)silent_ms);
-	http_reply_json(request, is_ok ? HTTP_OK : HTTP_SERVUNAVAIL, text);
+	web_reply_json(request, is_ok ? HTTP_OK : HTTP_SERVUNAVAIL, text);
 }
 
 static const char *word(int up)
@@ -119,11 +93,7 @@ static const char *postgresql_word(const struct keeper_state *keeper)
  */
 static int is_operator(struct evhttp_request *request, const struct monitor *monitor)
 {
-	struct evhttp_connection *connection = evhttp_request_get_connection(request);
-	struct bufferevent *stream = evhttp_connection_get_bufferevent(connection);
-
-	return !monitor->is_guarded ||
-	       SSL_get0_peer_certificate(bufferevent_openssl_get_ssl(stream)) != NULL;
+	return !monitor->is_guarded || web_is_certified(request);
 }
 
 /*
@@ -134,6 +104,7 @@ static void on_readyz(struct evhttp_request *request, const struct monitor *moni
 {
 	int rabbitmq = metrics_get(METRIC_CONSUMER_UP) != 0,
 	    postgresql = metrics_get(METRIC_DATABASE_UP) != 0;
+	const struct tls *tls = web_tls(monitor->web);
 	struct keeper_state keeper = keeper_state();
 	int is_own = keeper.relation == RELATION_OWN, ready = rabbitmq && postgresql && is_own &&
 							      !keeper.is_behind &&
@@ -154,15 +125,15 @@ static void on_readyz(struct evhttp_request *request, const struct monitor *moni
 	rabbit_topology_warnings(warnings);
 	members_warnings(warnings);
 	relay_warnings(warnings);
-	if (monitor->tls && tls_trouble(monitor->tls))
-		cJSON_AddItemToArray(warnings, cJSON_CreateString(tls_trouble(monitor->tls)));
+	if (tls && tls_trouble(tls))
+		cJSON_AddItemToArray(warnings, cJSON_CreateString(tls_trouble(tls)));
 	if (!is_operator(request, monitor)) {
 		cJSON_Delete(body);
 		body = checked(cJSON_CreateObject());
 		cJSON_AddBoolToObject(body, "ready", ready);
 	}
 	text = checked(cJSON_PrintUnformatted(body));
-	http_reply_json(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text);
+	web_reply_json(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text);
 	free(text);
 	cJSON_Delete(body);
 }
@@ -172,14 +143,14 @@ static void on_metrics(struct evhttp_request *request, const struct monitor *mon
 	struct evbuffer *body;
 
 	if (!is_operator(request, monitor)) {
-		http_reply_json(request, HTTP_FORBIDDEN,
-				"{\"message\":\"this needs a client certificate\"}");
+		web_reply_json(request, HTTP_FORBIDDEN,
+			       "{\"message\":\"this needs a client certificate\"}");
 		return;
 	}
 	body = checked(evbuffer_new());
 	metrics_prometheus(body);
 	keeper_exposition(body);
-	http_reply(request, HTTP_OK, EXPOSITION_TYPE, body);
+	web_reply(request, HTTP_OK, NULL, EXPOSITION_TYPE, body);
 }
 
 static void on_request(struct evhttp_request *request, void *monitor)
@@ -195,31 +166,16 @@ static void on_request(struct evhttp_request *request, void *monitor)
 	else if (strcmp(path, "/readyz") == 0)
 		on_readyz(request, monitor);
 	else
-		http_reply_json(request, HTTP_NOTFOUND,
-				"{\"message\":\"no such path: there are /metrics, /healthz and "
-				"/readyz\"}");
+		web_reply_json(request, HTTP_NOTFOUND,
+			       "{\"message\":\"no such path: there are /metrics, /healthz and "
+			       "/readyz\"}");
 }
 
-/* Called by evhttp for each accepted connection. */
-static struct bufferevent *on_connection(struct event_base *base, void *data)
+static void on_tick(void *context, const struct tls *tls)
 {
-	struct monitor *monitor = data;
-
-	listener_accepted(monitor->listener);
-	if (!monitor->tls)
-		return bufferevent_socket_new(base, -1, 0);
-	return bufferevent_openssl_socket_new(base, -1, tls_session_new(monitor->tls, "http/1.1"),
-					      BUFFEREVENT_SSL_ACCEPTING, 0);
-}
-
-static int on_tick(void *data)
-{
-	struct monitor *monitor = data;
-
-	tls_tick(monitor->tls, clock_monotonic_ms());
-	metrics_set(METRIC_TLS_EXPIRES, tls_expires_s(monitor->tls));
-	metrics_set(METRIC_TLS_TROUBLE, tls_trouble(monitor->tls) != NULL);
-	return 1;
+	(void)context;
+	metrics_set(METRIC_TLS_EXPIRES, tls_expires_s(tls));
+	metrics_set(METRIC_TLS_TROUBLE, tls_trouble(tls) != NULL);
 }
 
 static void on_stop(evutil_socket_t fd, short what, void *data)
@@ -249,23 +205,17 @@ struct monitor *monitor_start(int fd, const struct config *config)
 	monitor->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	check(monitor->base != NULL && monitor->stop_fd >= 0);
 	monitor->stop = event_new(monitor->base, monitor->stop_fd, EV_READ, on_stop, monitor->base);
-	monitor->evhttp = evhttp_new(monitor->base);
-	check(monitor->stop != NULL && monitor->evhttp != NULL);
+	check(monitor->stop != NULL);
 	event_add(monitor->stop, NULL);
-	monitor->tls = tls_new(config);
-	monitor->is_guarded = monitor->tls && *config->tls_client_ca;
-	monitor->ticker = ticker_new(monitor->base, TLS_TICK_MS, on_tick, monitor);
-	if (monitor->tls)
-		ticker_start(monitor->ticker);
-	evhttp_set_allowed_methods(monitor->evhttp, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD);
-	evhttp_set_max_headers_size(monitor->evhttp, LIMIT_BYTES);
-	evhttp_set_max_body_size(monitor->evhttp, LIMIT_BYTES);
-	evhttp_set_timeout(monitor->evhttp, TIMEOUT_S);
-	evhttp_set_gencb(monitor->evhttp, on_request, monitor);
-	evhttp_set_bevcb(monitor->evhttp, on_connection, monitor);
-	monitor->listener = listener_new(monitor->base, fd, NULL, NULL);
-	check(evhttp_bind_listener(monitor->evhttp, monitor->listener) != NULL);
-	close(fd); /* the listener has a copy */
+	monitor->is_guarded = *config->tls_cert && *config->tls_client_ca;
+	monitor->web = web_new(monitor->base, fd, config,
+			       &(struct web_options){ .methods = EVHTTP_REQ_GET | EVHTTP_REQ_HEAD,
+						      .head_bytes_max = LIMIT_BYTES,
+						      .body_bytes_max = LIMIT_BYTES,
+						      .timeout_s = TIMEOUT_S,
+						      .request = on_request,
+						      .tick = on_tick,
+						      .context = monitor });
 	check(pthread_create(&monitor->thread, NULL, run, monitor) == 0);
 	return monitor;
 }
@@ -278,10 +228,8 @@ void monitor_stop(struct monitor *monitor)
 		return;
 	check(write(monitor->stop_fd, &one, sizeof(one)) == sizeof(one));
 	pthread_join(monitor->thread, NULL);
-	evhttp_free(monitor->evhttp);
+	web_free(monitor->web);
 	event_free(monitor->stop);
-	ticker_free(monitor->ticker);
-	tls_free(monitor->tls);
 	event_base_free(monitor->base);
 	close(monitor->stop_fd);
 	free(monitor);

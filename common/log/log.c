@@ -233,7 +233,8 @@ void log_fatal(const char *format, ...)
 
 void log_fatal_status(int status)
 {
-	fatal_status = status;
+	if (fatal_status == 1)
+		fatal_status = status;
 }
 
 unsigned trace_set;

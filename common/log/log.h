@@ -60,7 +60,9 @@ void log_each(const char *event, const struct log_field *fields);
  * log_fatal_status().
  */
 _Noreturn void log_fatal(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void log_fatal_status(int status); /* before threads start */
+/* The first that is set stays. Before threads start. */
+void log_fatal_status(int status);
+#define log_fatal_as(status, ...) (log_fatal_status(status), log_fatal(__VA_ARGS__))
 
 /*
  * Tracing by name: COUPON_TRACE=redis,call writes a line (event=trace) for each change of state of

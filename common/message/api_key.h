@@ -25,7 +25,7 @@
 	ROLE(ISSUE, "issue")     \
 	ROLE(READ, "read")       \
 	ROLE(MONITOR, "monitor") \
-	ROLE(ADMIN, "admin") /* allows nothing yet, and is not handed out */
+	ROLE(ADMIN, "admin") /* of coupon-admin alone */
 
 enum key_role_place {
 #define ROLE(name, text) KEY_ROLE_PLACE_##name,

@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/message/number.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -12,7 +13,8 @@
 #define WORKER CONFIG_WORKER
 #define CTL CONFIG_CTL
 #define RUSH CONFIG_RUSH
-#define ALL (CONFIG_GATEWAY | CONFIG_WORKER | CONFIG_CTL | CONFIG_RUSH)
+#define ADMIN CONFIG_ADMIN
+#define ALL (CONFIG_GATEWAY | CONFIG_WORKER | CONFIG_CTL | CONFIG_RUSH | CONFIG_ADMIN)
 
 struct setting {
 	const char *env;
@@ -160,6 +162,24 @@ void config_free(struct config *config)
 	for (size_t i = 0; i < SETTINGS_N; i++)
 		if (settings[i].fallback)
 			free(*text_at(config, &settings[i]));
+}
+
+void config_export(const struct config *config, enum config_program own,
+		   enum config_program program)
+{
+	for (size_t i = 0; i < SETTINGS_N; i++) {
+		const struct setting *s = &settings[i];
+		const char *value = (const char *)config + s->offset;
+		char number[NUMBER_SIZE];
+
+		if (!(s->programs & (int)own) || !(s->programs & (int)program))
+			continue;
+		if (s->fallback)
+			value = *(char *const *)(const void *)value;
+		else
+			value = number_text(*(const int64_t *)(const void *)value, number);
+		check(setenv(s->env, value, 1) == 0);
+	}
 }
 
 void config_help(enum config_program program, FILE *out)

@@ -8,7 +8,13 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum config_program { CONFIG_GATEWAY = 1, CONFIG_WORKER = 2, CONFIG_CTL = 4, CONFIG_RUSH = 8 };
+enum config_program {
+	CONFIG_GATEWAY = 1,
+	CONFIG_WORKER = 2,
+	CONFIG_CTL = 4,
+	CONFIG_RUSH = 8,
+	CONFIG_ADMIN = 16
+};
 
 struct config {
 #define SETTING_TEXT(field, env, flag, programs, fallback, help) char *field;
@@ -28,6 +34,10 @@ struct config {
 int config_read(struct config *config, enum config_program program, int argc, char **argv,
 		int (*takes_value)(const char *flag));
 void config_free(struct config *config);
+
+/* Puts those that `program` reads too into the environment, for programs that this one starts. */
+void config_export(const struct config *config, enum config_program own,
+		   enum config_program program);
 
 void config_help(enum config_program program, FILE *out); /* the settings part of --help */
 

@@ -14,15 +14,15 @@ SETTING_TEXT(redis_sentinel_password, "REDIS_SENTINEL_PASSWORD", "redis-sentinel
 SETTING_TEXT(redis_ca, "COUPON_REDIS_CA", "redis-ca", ALL, "",
 	     "path of a file with the certificates that rediss:// is verified by (default: those "
 	     "of the system)")
-SETTING_TEXT(amqp_url, "AMQP_URL", "amqp-url", GATEWAY | WORKER | CTL,
+SETTING_TEXT(amqp_url, "AMQP_URL", "amqp-url", GATEWAY | WORKER | CTL | ADMIN,
 	     "amqp://guest:guest@127.0.0.1:5672/%2f",
 	     "RabbitMQ URL, amqp://user:password@host:port/vhost, with host:port,host:port for a "
 	     "cluster, or amqps://… with TLS")
-SETTING_TEXT(amqp_ca, "COUPON_AMQP_CA", "amqp-ca", GATEWAY | WORKER | CTL, "",
+SETTING_TEXT(amqp_ca, "COUPON_AMQP_CA", "amqp-ca", GATEWAY | WORKER | CTL | ADMIN, "",
 	     "path of a file with the certificates that amqps:// is verified by (default: those of "
 	     "the system)")
 SETTING_TEXT(
-	rabbitmq_api, "COUPON_RABBITMQ_API", "rabbitmq-api", WORKER | CTL, "",
+	rabbitmq_api, "COUPON_RABBITMQ_API", "rabbitmq-api", WORKER | CTL | ADMIN, "",
 	"RabbitMQ's management API, http://user:password@host:port, with host:port,host:port for "
 	"a cluster, or https://…; it tells on which nodes the queues have members (default: none)")
 SETTING_TEXT(database_url, "DATABASE_URL", "database-url", ALL, "postgresql:///couponmq",
@@ -34,19 +34,20 @@ SETTING_TEXT(database_admin_url, "DATABASE_ADMIN_URL", "database-admin-url", CTL
 	     "PostgreSQL as the owner of the tables; used by migrate only (default: DATABASE_URL)")
 SETTING_TEXT(zookeeper_hosts, "ZOOKEEPER_HOSTS", "zookeeper-hosts", CTL, "127.0.0.1:2181",
 	     "ZooKeeper servers for couponctl lock, host:port joined by commas")
-SETTING_TEXT(code_keys, "COUPON_CODE_KEYS", "code-keys", GATEWAY | CTL, "",
+SETTING_TEXT(code_keys, "COUPON_CODE_KEYS", "code-keys", GATEWAY | CTL | ADMIN, "",
 	     "path of the file with the keys of exchange codes, which only its owner and group may "
 	     "read (default: none)")
-SETTING_TEXT(webhook_schemes, "COUPON_WEBHOOK_SCHEMES", "webhook-schemes", WORKER | CTL, "https",
-	     "schemes that URLs of webhooks may have: https, or https,http")
-SETTING_TEXT(webhook_networks, "COUPON_WEBHOOK_NETWORKS", "webhook-networks", WORKER | CTL, "",
+SETTING_TEXT(webhook_schemes, "COUPON_WEBHOOK_SCHEMES", "webhook-schemes", WORKER | CTL | ADMIN,
+	     "https", "schemes that URLs of webhooks may have: https, or https,http")
+SETTING_TEXT(webhook_networks, "COUPON_WEBHOOK_NETWORKS", "webhook-networks", WORKER | CTL | ADMIN,
+	     "",
 	     "networks, as 10.1.0.0/16,fd00::/8, to which webhooks are sent although they are not "
 	     "of the Internet (default: none)")
-SETTING_TEXT(webhook_ca, "COUPON_WEBHOOK_CA", "webhook-ca", WORKER | CTL, "",
+SETTING_TEXT(webhook_ca, "COUPON_WEBHOOK_CA", "webhook-ca", WORKER | CTL | ADMIN, "",
 	     "path of a file with the certificates that endpoints of webhooks are verified by "
 	     "(default: those of the system)")
 SETTING_TEXT(
-	listen, "COUPON_LISTEN", "listen", GATEWAY | CTL | RUSH, "127.0.0.1:7411",
+	listen, "COUPON_LISTEN", "listen", GATEWAY | CTL | RUSH | ADMIN, "127.0.0.1:7411",
 	"TCP address of the socket API, host:port or off; couponctl and coupon-rush connect to it")
 SETTING_TEXT(unix_socket, "COUPON_UNIX_SOCKET", "unix-socket", GATEWAY, "",
 	     "path of a Unix socket for the socket API (default: none)")
@@ -64,10 +65,11 @@ SETTING_TEXT(auth, "COUPON_AUTH", "auth", GATEWAY, "off",
 SETTING_TEXT(unix_keys, "COUPON_UNIX_KEYS", "unix-keys", GATEWAY, "",
 	     "which API key a user of this machine stands for on the Unix socket: pairs UID:KEY, "
 	     "joined by commas (default: none)")
-SETTING_TEXT(insecure, "COUPON_INSECURE", "insecure", GATEWAY | WORKER, "no",
+SETTING_TEXT(insecure, "COUPON_INSECURE", "insecure", GATEWAY | WORKER | ADMIN, "no",
 	     "yes: a listener that other machines can reach starts without TLS and without "
 	     "COUPON_AUTH=required, with a warning")
-SETTING_NUMBER(keys_stale_s, "COUPON_KEYS_STALE_S", "keys-stale-s", GATEWAY, 3600, 1, 604800,
+SETTING_NUMBER(keys_stale_s, "COUPON_KEYS_STALE_S", "keys-stale-s", GATEWAY | ADMIN, 3600, 1,
+	       604800,
 	       "time for which API keys are judged while neither Redis nor PostgreSQL tells of "
 	       "them; then they are answered unavailable")
 SETTING_TEXT(token_keys, "COUPON_TOKEN_KEYS", "token-keys", GATEWAY, "",
@@ -87,20 +89,24 @@ SETTING_TEXT(proxy_from, "COUPON_PROXY_FROM", "proxy-from", GATEWAY, "",
 	     "protocol, as of a balancer (default: none)")
 SETTING_TEXT(worker_http_listen, "COUPON_WORKER_HTTP_LISTEN", "worker-http-listen", WORKER, "off",
 	     "HTTP address for the metrics and health of this worker, host:port or off")
-SETTING_TEXT(tls_cert, "COUPON_TLS_CERT", "tls-cert", GATEWAY | WORKER, "",
+SETTING_TEXT(admin_listen, "COUPON_ADMIN_LISTEN", "admin-listen", ADMIN, "127.0.0.1:7490",
+	     "HTTP address of coupon-admin, host:port")
+SETTING_NUMBER(admin_timeout_ms, "COUPON_ADMIN_TIMEOUT_MS", "admin-timeout-ms", ADMIN, 60000, 100,
+	       600000, "time limit for a command; then it is killed, and its outcome is unknown")
+SETTING_TEXT(tls_cert, "COUPON_TLS_CERT", "tls-cert", GATEWAY | WORKER | ADMIN, "",
 	     "path of a file with the certificate of the TCP listeners and those that lead to its "
 	     "CA, in PEM; with it they speak TLS only (default: none)")
-SETTING_TEXT(tls_key, "COUPON_TLS_KEY", "tls-key", GATEWAY | WORKER, "",
+SETTING_TEXT(tls_key, "COUPON_TLS_KEY", "tls-key", GATEWAY | WORKER | ADMIN, "",
 	     "path of the file with its key, which only its owner and group may read")
-SETTING_TEXT(tls_client_ca, "COUPON_TLS_CLIENT_CA", "tls-client-ca", GATEWAY | WORKER, "",
+SETTING_TEXT(tls_client_ca, "COUPON_TLS_CLIENT_CA", "tls-client-ca", GATEWAY | WORKER | ADMIN, "",
 	     "path of a file with the CA certificates that client certificates are verified by "
 	     "(default: none, and no client is asked for one)")
-SETTING_TEXT(tls_min, "COUPON_TLS_MIN", "tls-min", GATEWAY | WORKER, "1.2",
+SETTING_TEXT(tls_min, "COUPON_TLS_MIN", "tls-min", GATEWAY | WORKER | ADMIN, "1.2",
 	     "lowest version of TLS: 1.2 or 1.3")
-SETTING_TEXT(tls_ca, "COUPON_TLS_CA", "tls-ca", CTL | RUSH, "",
+SETTING_TEXT(tls_ca, "COUPON_TLS_CA", "tls-ca", CTL | RUSH | ADMIN, "",
 	     "path of a file with the CA certificates that the gateway is verified by; with it "
 	     "COUPON_LISTEN is connected to with TLS (default: none, and no TLS)")
-SETTING_TEXT(gateway_key, "COUPON_GATEWAY_KEY", "gateway-key", CTL | RUSH, "",
+SETTING_TEXT(gateway_key, "COUPON_GATEWAY_KEY", "gateway-key", CTL | RUSH | ADMIN, "",
 	     "API key or user token that is presented to the gateway (default: none)")
 SETTING_TEXT(log_format, "COUPON_LOG_FORMAT", "log-format", ALL, "text",
 	     "log format: text (key=value) or json")
@@ -216,8 +222,8 @@ SETTING_NUMBER(keeper_lease_ms, "COUPON_KEEPER_LEASE_MS", "keeper-lease-ms", WOR
 SETTING_NUMBER(keeper_round_ms, "COUPON_KEEPER_ROUND_MS", "keeper-round-ms", WORKER, 500, 20, 60000,
 	       "pause between two rounds of the keeper")
 SETTING_NUMBER(
-	resend_after_ms, "COUPON_RESEND_AFTER_MS", "resend-after-ms", WORKER | CTL, 3000, 100,
-	3600000,
+	resend_after_ms, "COUPON_RESEND_AFTER_MS", "resend-after-ms", WORKER | CTL | ADMIN, 3000,
+	100, 3600000,
 	"age, by Redis time, from which the keeper publishes a message again that may be lost")
 SETTING_NUMBER(metrics_campaigns, "COUPON_METRICS_CAMPAIGNS", "metrics-campaigns", WORKER, 20, 0,
 	       1000, "most campaigns of which /metrics tells each, those that were busy last")
@@ -228,8 +234,9 @@ SETTING_NUMBER(webhook_connections, "COUPON_WEBHOOK_CONNECTIONS", "webhook-conne
 SETTING_NUMBER(webhook_endpoint_connections, "COUPON_WEBHOOK_ENDPOINT_CONNECTIONS",
 	       "webhook-endpoint-connections", WORKER, 4, 1, 100,
 	       "maximum requests to one webhook at once, of all workers together")
-SETTING_NUMBER(webhook_timeout_ms, "COUPON_WEBHOOK_TIMEOUT_MS", "webhook-timeout-ms", WORKER | CTL,
-	       15000, 100, 60000, "time limit for a request to a webhook, connecting included")
+SETTING_NUMBER(webhook_timeout_ms, "COUPON_WEBHOOK_TIMEOUT_MS", "webhook-timeout-ms",
+	       WORKER | CTL | ADMIN, 15000, 100, 60000,
+	       "time limit for a request to a webhook, connecting included")
 SETTING_NUMBER(webhook_attempts, "COUPON_WEBHOOK_ATTEMPTS", "webhook-attempts", WORKER, 10, 1, 100,
 	       "attempts to deliver to a webhook; after the last one a delivery is given up")
 SETTING_NUMBER(webhook_retry_ms, "COUPON_WEBHOOK_RETRY_MS", "webhook-retry-ms", WORKER, 5000, 10,
@@ -241,7 +248,7 @@ SETTING_NUMBER(webhook_keep_s, "COUPON_WEBHOOK_KEEP_S", "webhook-keep-s", WORKER
 	       31536000, "time for which a delivery that was given up is kept")
 SETTING_TEXT(event_source, "COUPON_EVENT_SOURCE", "event-source", WORKER, "/couponmq",
 	     "the source of every event, a URI reference; with the id it makes an event unique")
-SETTING_NUMBER(event_log_max, "COUPON_EVENT_LOG_MAX", "event-log-max", WORKER | CTL, 1000000, 1,
-	       1000000000000,
+SETTING_NUMBER(event_log_max, "COUPON_EVENT_LOG_MAX", "event-log-max", WORKER | CTL | ADMIN,
+	       1000000, 1, 1000000000000,
 	       "events that may wait to be published; beyond it there is an alarm, and nothing is "
 	       "dropped or refused")

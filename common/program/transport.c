@@ -141,6 +141,9 @@ static void listeners_check(const struct config *config, enum config_program pro
 		listener_check(config, "worker", "COUPON_WORKER_HTTP_LISTEN",
 			       config->worker_http_listen, has_tls && *config->tls_client_ca,
 			       "COUPON_TLS_CERT, COUPON_TLS_KEY and COUPON_TLS_CLIENT_CA");
+	} else if (program == CONFIG_ADMIN) { /* it asks for keys in any case */
+		listener_check(config, "admin", "COUPON_ADMIN_LISTEN", config->admin_listen,
+			       has_tls, "COUPON_TLS_CERT and COUPON_TLS_KEY");
 	}
 }
 

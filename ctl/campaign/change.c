@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
+#include "ctl/output.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -178,6 +179,18 @@ int change_commit(struct change *change)
 	return CTL_NOT_IN_REDIS;
 }
 
+void change_say(struct change *change, const char *template)
+{
+	cJSON *object = output_object();
+
+	output_id(object, "coupon", change->coupon);
+	output_text(object, "status", change->status);
+	output_number(object, "version", change->terms.version);
+	output_number(object, "total", change->terms.total);
+	output_number(object, "issued", change->issued_num);
+	output_say(object, template, args_has(change->args, "json"));
+}
+
 void change_fini(struct change *change)
 {
 	redis_client_free(change->redis);
@@ -188,15 +201,15 @@ struct step {
 	const char *command;
 	const char *wanted; /* the new status */
 	const char *from;   /* the allowed ones before, besides `wanted` */
-	const char *done;   /* "coupon 1001 is …" */
+	const char *done;   /* the template of what is printed */
 };
 
 /* Repeating one changes nothing. */
 static const struct step steps[] = {
-	{ "publish", "published", "draft", "published" },
-	{ "pause", "paused", "published", "paused" },
-	{ "resume", "published", "paused", "published again" },
-	{ "close", "closed", "published or paused", "closed" },
+	{ "publish", "published", "draft", NULL },
+	{ "pause", "paused", "published", "coupon {coupon} is paused\n" },
+	{ "resume", "published", "paused", "coupon {coupon} is published again\n" },
+	{ "close", "closed", "published or paused", "coupon {coupon} is closed\n" },
 };
 
 static const struct step *step_of(const struct command *command)
@@ -230,7 +243,7 @@ static int step_run(struct ctl *ctl)
 	struct change change;
 	int status = step_take(ctl, step, &change);
 
-	printf("coupon %lld is %s\n", (long long)change.coupon, step->done);
+	change_say(&change, step->done);
 	change_fini(&change);
 	return status;
 }
@@ -259,8 +272,8 @@ static int publish_run(struct ctl *ctl)
 	until_ms = clock_monotonic_ms() + wait_s * 1000;
 	while (change.loaded >= 0 && !(open = is_open(&change)) && clock_monotonic_ms() < until_ms)
 		usleep(PUBLISH_POLL_US);
-	printf("coupon %lld is published%s\n", (long long)change.coupon,
-	       open ? ", and open in Redis" : "");
+	change_say(&change, open ? "coupon {coupon} is published, and open in Redis\n"
+				 : "coupon {coupon} is published\n");
 	if (!open && wait_s > 0)
 		fprintf(stderr,
 			"couponctl: warning: no keeper has loaded coupon %lld into Redis yet: "
@@ -323,8 +336,8 @@ static int stock_run(struct ctl *ctl)
 	else if (total > change.terms.total)
 		total_set(&change, total);
 	status = change_commit(&change);
-	printf("coupon %lld has a total of %lld, of which %lld are issued\n",
-	       (long long)change.coupon, (long long)total, (long long)change.issued_num);
+	change_say(&change,
+		   "coupon {coupon} has a total of {total}, of which {issued} are issued\n");
 	change_fini(&change);
 	return status;
 }

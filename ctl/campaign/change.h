@@ -17,7 +17,7 @@
 #define CHANGE_OPTIONS                                                                          \
 	OPTION("version", "V",                                                                  \
 	       "refuse unless the coupon's terms have this version, as couponctl show prints"), \
-		BY_OPTION
+		BY_OPTION, SWITCH("json", "print what the coupon is now as one JSON object")
 
 struct change {
 	const struct args *args;
@@ -59,5 +59,8 @@ void change_version_raise(struct change *change, int64_t version);
 
 /* Returns the exit status: 0, or CTL_NOT_IN_REDIS after a warning. change_fini() follows. */
 int change_commit(struct change *change);
+
+/* Prints what the coupon is now, by the template or with --json; then change_fini(). */
+void change_say(struct change *change, const char *template);
 
 void change_fini(struct change *change);

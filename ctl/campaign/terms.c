@@ -27,24 +27,26 @@
 #define TERMS_OPTIONS                                                                             \
 	OPTION("name", "NAME", "its name, 1 to 200 characters"),                                  \
 		OPTION("limit", "N", "coupons for each user, 1 to 100; of a new coupon 1"),       \
-		OPTION("begin", "T", "nothing is issued before; default: no begin"),              \
-		OPTION("end", "T", "nothing is issued from then on; default: no end"),            \
-		OPTION("valid-days", "N",                                                         \
-		       "a user's coupon is valid for N days of 24 hours, counted from the "       \
-		       "receive"),                                                                \
-		OPTION("valid-from", "T", "a user's coupon is valid from this time"),             \
-		OPTION("valid-to", "T",                                                           \
-		       "and until this time; default: valid from the receive, without an end"),   \
-		OPTION("amount-off", "N",                                                         \
-		       "discount: an amount in the smallest unit of --currency"),                 \
-		OPTION("percent-off", "P", "discount: 0.01 to 100 percent"),                      \
+		OPTION_OR_NONE("begin", "T", "nothing is issued before; default: no begin"),      \
+		OPTION_OR_NONE("end", "T", "nothing is issued from then on; default: no end"),    \
+		OPTION_OR_NONE(                                                                   \
+			"valid-days", "N",                                                        \
+			"a user's coupon is valid for N days of 24 hours, counted from the "      \
+			"receive"),                                                               \
+		OPTION_OR_NONE("valid-from", "T", "a user's coupon is valid from this time"),     \
+		OPTION_OR_NONE(                                                                   \
+			"valid-to", "T",                                                          \
+			"and until this time; default: valid from the receive, without an end"),  \
+		OPTION_OR_NONE("amount-off", "N",                                                 \
+			       "discount: an amount in the smallest unit of --currency"),         \
+		OPTION_OR_NONE("percent-off", "P", "discount: 0.01 to 100 percent"),              \
 		OPTION("cap", "N", "the most that --percent-off takes off, in the same unit"),    \
 		OPTION("threshold", "N",                                                          \
 		       "the discount is for purchases of at least N, in the same unit"),          \
 		OPTION("currency", "CODE",                                                        \
 		       "three capital letters as of ISO 4217, for example EUR"),                  \
-		OPTION("metadata", "JSON",                                                        \
-		       "a JSON object of at most 4096 bytes, for other systems"),                 \
+		OPTION_OR_NONE("metadata", "JSON",                                                \
+			       "a JSON object of at most 4096 bytes, for other systems"),         \
 		OPTION("void-returns", "yes|no",                                                  \
 		       "a voided receive gives back its stock and its user's slot; default yes"), \
 		OPTION("events", "on|off",                                                        \
@@ -368,8 +370,7 @@ static int edit_run(struct ctl *ctl)
 			limit_lower(&change, limit);
 	}
 	status = change_commit(&change);
-	printf("coupon %lld has version %lld\n", (long long)change.coupon,
-	       (long long)change.terms.version);
+	change_say(&change, "coupon {coupon} has version {version}\n");
 	change_fini(&change);
 	return status;
 }

@@ -115,7 +115,7 @@ int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const ch
 			       postgres_text(kind), postgres_text(request), postgres_text(source));
 
 	if (!set)
-		log_fatal("there is no coupon %lld", (long long)coupon);
+		log_fatal_as(CTL_ABSENT, "there is no coupon %lld", (long long)coupon);
 	return set;
 }
 
@@ -278,7 +278,7 @@ static int show_run(struct ctl *ctl)
 	text_buffer_fini(&code);
 	code_book_free(stored.book);
 	db_close(db);
-	return !is_there;
+	return is_there ? 0 : CTL_ABSENT;
 }
 
 static int stats_run(struct ctl *ctl)
@@ -410,7 +410,7 @@ static const struct command codes_show_command = {
 	.options = OPTIONS(SWITCH("json", "print one JSON object")),
 	.summary = "show the set, the coupon and the state of a code",
 	.detail =
-		"Case, spaces and dashes do not matter. The exit status is 1 if there is no such\n"
+		"Case, spaces and dashes do not matter. The exit status is 9 if there is no such\n"
 		"code.",
 };
 

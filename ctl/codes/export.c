@@ -138,8 +138,8 @@ static void sets_write(struct exporting *e, int64_t coupon, int64_t set, const c
 	sets = db_ask(e->db, sql_query_code_set_list, db_id(coupon), db_id(set),
 		      postgres_text(NULL));
 	if (PQntuples(sets) == 0)
-		log_fatal("there is no set %s%lld", set ? "" : "of coupon ",
-			  (long long)(set ? set : coupon));
+		log_fatal_as(CTL_ABSENT, "there is no set %s%lld", set ? "" : "of coupon ",
+			     (long long)(set ? set : coupon));
 	for (int row = 0; row < PQntuples(sets); row++)
 		space_of(e, sets, row); /* has its key: before anything is written */
 	sheet_begin(&e->sheet, path);

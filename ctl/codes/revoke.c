@@ -357,7 +357,7 @@ static int set_run(struct ctl *ctl, int64_t set)
 	int64_t coupon = db_value(db, sql_query_code_set_revoke, postgres_number(set));
 
 	if (!coupon)
-		log_fatal("there is no set %" PRId64, set);
+		log_fatal_as(CTL_ABSENT, "there is no set %" PRId64, set);
 	revocations_apply(db, redis, coupon);
 	redis_client_free(redis);
 	output_rows(db_ask(db, sql_query_code_set_revoked, postgres_number(set)), NULL,

@@ -180,11 +180,11 @@ static void found_check(const struct walk *walk)
 	if (walk->chosen > 0)
 		return;
 	if (walk->number)
-		log_fatal("there is no dead letter %" PRId64 ": %s has %" PRId64, walk->number,
-			  AMQP_DEAD_QUEUE, walk->seen);
+		log_fatal_as(CTL_ABSENT, "there is no dead letter %" PRId64 ": %s has %" PRId64,
+			     walk->number, AMQP_DEAD_QUEUE, walk->seen);
 	if (*walk->batch)
-		log_fatal("none of the %" PRId64 " messages in %s is of batch %s", walk->seen,
-			  AMQP_DEAD_QUEUE, walk->batch);
+		log_fatal_as(CTL_ABSENT, "none of the %" PRId64 " messages in %s is of batch %s",
+			     walk->seen, AMQP_DEAD_QUEUE, walk->batch);
 }
 
 /* dead list */
@@ -431,7 +431,10 @@ static int requeue_run(struct ctl *ctl)
 	walk_end(&walk);
 	if (!trouble)
 		found_check(&walk);
-	printf("%" PRId64 " message%s requeued\n", moved, moved == 1 ? "" : "s");
+	if (args_has(&ctl->args, "json"))
+		printf("{\"requeued\":%" PRId64 "}\n", moved);
+	else
+		printf("%" PRId64 " message%s requeued\n", moved, moved == 1 ? "" : "s");
 	return trouble ? 1 : 0;
 }
 
@@ -442,7 +445,8 @@ static const struct command dead_requeue_command = {
 	.options = OPTIONS(SWITCH("all", "all messages that are in the queue at the start"),
 			   OPTION("limit", "N", "the N oldest messages"),
 			   SWITCH("adopt",
-				  "as messages of this installation, whichever they are of")),
+				  "as messages of this installation, whichever they are of"),
+			   SWITCH("json", "print {\"requeued\":N}")),
 	.summary = "publish dead letters to the workers again",
 	.detail = "First repair what made them fail, or they return. A message leaves the\n"
 		  "dead-letter queue only after RabbitMQ has confirmed its copy. After an\n"

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "gateway/gate/keys.h"
+#include "common/keys.h"
 #include "gateway/gate/token.h"
 
 struct identity {

@@ -28,10 +28,10 @@ env_file_private() {
 		git check-ignore -q .env
 }
 
-# Only the gateway's two ports are published.
+# Only the ports of gateway and admin are published.
 ports_published() {
 	local service found='' each
-	for service in redis rabbitmq postgres migrate gateway worker; do
+	for service in redis rabbitmq postgres migrate gateway worker admin; do
 		# shellcheck disable=SC2016 # the template's own variables
 		each='{{range $p, $b := .NetworkSettings.Ports}}{{range $b}}'
 		# shellcheck disable=SC2016
@@ -40,7 +40,8 @@ ports_published() {
 		found+=$(docker inspect -f "$each" $(containers_of "$service") | tr -d '\n')
 	done
 	each="gateway 7411/tcp 127.0.0.1:$COUPON_PORT;"
-	equals "$found" "${each}gateway 7480/tcp 127.0.0.1:$COUPON_HTTP_PORT;"
+	each+="gateway 7480/tcp 127.0.0.1:$COUPON_HTTP_PORT;"
+	equals "$found" "${each}admin 7490/tcp 127.0.0.1:$COUPON_ADMIN_PORT;"
 }
 
 # The programs run as a user of their own, cannot write into their image, and have no other password

@@ -156,6 +156,7 @@ ports_of() {
 	rabbitmq) PORTS=("$PORT_RABBITMQ" "$PORT_DIST") ;;
 	postgres) PORTS=("$PORT_POSTGRES") ;;
 	zookeeper) PORTS=("$PORT_ZOOKEEPER") ;;
+	admin) PORTS=("$PORT_ADMIN") ;;
 	gateway | haproxy) PORTS=("$PORT_GATEWAY" "$PORT_HTTP") ;;
 	worker-[1-9]) PORTS=("$((PORT_HTTP + ${1#worker-}))") ;;
 	*) PORTS=() ;;

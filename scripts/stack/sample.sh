@@ -43,4 +43,8 @@ sample_run() {
 	    $client
 	  $curl '$scheme://127.0.0.1:$PORT_HTTP/v1/status?coupon=$coupon&user=900001'
 	TEXT
+	[[ ! -d $RUN_DIR/admin ]] || cat <<-TEXT
+	  $curl -H "Authorization: Bearer $(admin_key)" \\
+	    $scheme://127.0.0.1:$PORT_ADMIN/admin/v1/campaigns/$coupon
+	TEXT
 }

@@ -141,13 +141,13 @@ built() {
 	[[ -x $BUILD_DIR/$1 ]] || die "$BUILD_DIR/$1 is not built; type: make build"
 }
 
-# program_spawn NAME BINARY FLAGS: with its own logins, and without the owner's password, which only
-# couponctl migrate needs.
+# program_spawn NAME BINARY FLAGS [LOGINS]: with its own logins, and without the owner's password,
+# which only couponctl migrate needs.
 program_spawn() {
 	local name=$1 flags
 	read -r -a flags <<<"$3"
 	[[ -d $RUN_DIR/$name ]] || mkdir "$RUN_DIR/$name"
-	env_load "${2#coupon-}"
+	env_load "${4:-${2#coupon-}}"
 	process_spawn "$name" env -u DATABASE_ADMIN_URL "$BUILD_DIR/$2" "${flags[@]}"
 }
 
@@ -155,15 +155,38 @@ gateway_spawn() {
 	program_spawn gateway coupon-gateway "${GATEWAY_FLAGS:-}"
 }
 
-gateway_ready() {
+# http_ready PORT
+http_ready() {
 	if [[ $STACK_TLS == yes ]]; then
-		curl -sf --cacert "$RUN_DIR/tls/ca.pem" -o /dev/null \
-			"https://127.0.0.1:$PORT_HTTP/readyz"
+		curl -sf --cacert "$RUN_DIR/tls/ca.pem" -o /dev/null "https://127.0.0.1:$1/readyz"
 		return
 	fi
-	port_tells "$PORT_HTTP" \
+	port_tells "$1" \
 		'GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' &&
 		[[ $TOLD == 'HTTP/1.1 200 '* ]]
+}
+
+gateway_ready() {
+	http_ready "$PORT_HTTP"
+}
+
+admin_spawn() {
+	program_spawn admin coupon-admin "${ADMIN_FLAGS:-}" operator
+}
+
+admin_ready() {
+	http_ready "$PORT_ADMIN"
+}
+
+# The key of the console, made once.
+admin_key() {
+	local key
+	if [[ ! -e $RUN_DIR/admin-key ]]; then
+		env_load operator
+		key=$("$BUILD_DIR/couponctl" key create --name console --role admin)
+		file_put "$RUN_DIR/admin-key" "$key"$'\n'
+	fi
+	cat "$RUN_DIR/admin-key"
 }
 
 # The first nine have metrics, on the ports behind the gateway's HTTP.

@@ -34,7 +34,7 @@ ports_set() {
 	local base=$STACK_PORT_BASE
 	PORT_GATEWAY=$((base + 11)) PORT_HTTP=$((base + 80)) PORT_POSTGRES=$((base + 32))
 	PORT_REDIS=$((base + 79)) PORT_RABBITMQ=$((base + 72)) PORT_DIST=$((base + 25))
-	PORT_EPMD=$((base + 69)) PORT_ZOOKEEPER=$((base + 21))
+	PORT_EPMD=$((base + 69)) PORT_ZOOKEEPER=$((base + 21)) PORT_ADMIN=$((base + 90))
 }
 
 settings_load() {
@@ -170,6 +170,7 @@ export DATABASE_URL='postgresql://couponmq:$STACK_PG_APP_PASSWORD@$postgres'
 export DATABASE_ADMIN_URL='postgresql://$owner@$postgres'
 export COUPON_LISTEN='127.0.0.1:$PORT_GATEWAY'
 export COUPON_HTTP_LISTEN='127.0.0.1:$PORT_HTTP'
+export COUPON_ADMIN_LISTEN='127.0.0.1:$PORT_ADMIN'
 export COUPON_UNIX_SOCKET='$socket'
 export COUPON_CODE_KEYS='$RUN_DIR/code-keys'
 $tls${WITH_ZOOKEEPER:+export ZOOKEEPER_HOSTS=\'127.0.0.1:$PORT_ZOOKEEPER\'

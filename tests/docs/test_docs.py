@@ -12,7 +12,7 @@ from stack import ROOT, Stack, wait_until
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
 PROGRAMS = {"gateway": "coupon-gateway", "worker": "coupon-worker", "couponctl": "couponctl",
-            "rush": "coupon-rush"}  # fmt: skip
+            "rush": "coupon-rush", "admin": "coupon-admin"}  # fmt: skip
 IN_HELP = re.compile(r"^  --([a-z-]+), ([A-Z_]+)\n      (.*)\n      default: (.*)$", re.MULTILINE)
 RANGE = re.compile(r"^(\d+), from (\d+) to (\d+)$")
 SETTING = re.compile(
@@ -221,7 +221,7 @@ def test_docs_have_every_log_event():
     )
     logged = {
         name
-        for part in ("common", "gateway", "worker", "events", "keeper")
+        for part in ("common", "gateway", "worker", "events", "keeper", "admin")
         for file in (ROOT / part).rglob("*.c")
         for names in event.findall(file.read_text(encoding="utf-8"))
         for name in names
@@ -231,7 +231,7 @@ def test_docs_have_every_log_event():
     assert logged - log_events_documented() == set()
     strings = "".join(
         file.read_text(encoding="utf-8")
-        for part in ("common", "gateway", "worker", "events", "keeper")
+        for part in ("common", "gateway", "worker", "events", "keeper", "admin")
         for file in (ROOT / part).rglob("*.[ch]")
     )
     assert {name for name in log_events_documented() if f'"{name}"' not in strings} == set()

@@ -48,7 +48,7 @@ def test_the_campaign_is_in_no_state_to_open(stack):
 
 def test_of_an_unknown_coupon(stack):
     result = stack.ctl_run("arm", 5)
-    assert (result.returncode, result.stderr) == (1, "couponctl: there is no coupon 5\n")
+    assert (result.returncode, result.stderr) == (9, "couponctl: there is no coupon 5\n")
 
 
 def test_redis_has_other_terms(stack, redis_client):

@@ -130,7 +130,7 @@ def test_what_changes_nothing_is_not_recorded(stack):
 
 def test_history_of_an_unknown_coupon(stack):
     result = stack.ctl_run("history", 4)
-    assert (result.returncode, result.stderr) == (1, "couponctl: there is no coupon 4\n")
+    assert (result.returncode, result.stderr) == (9, "couponctl: there is no coupon 4\n")
 
 
 # Edits

@@ -74,7 +74,7 @@ def test_an_empty_queue(dead):
     assert listed(dead) == {"queue": DEAD_QUEUE, "count": 0, "messages": []}
     assert dead.ctl("dead", "requeue", "--all") == "0 messages requeued"
     result = dead.ctl_run("dead", "show", 1)
-    assert (result.returncode, result.stdout) == (1, "") and "no dead letter 1" in result.stderr
+    assert (result.returncode, result.stdout) == (9, "") and "no dead letter 1" in result.stderr
 
 
 def test_list_tells_what_can_be_read_and_takes_nothing(dead, amqp_rough):
@@ -131,7 +131,7 @@ def test_show_prints_all_of_it_and_obeys_nothing(dead, amqp_rough):
     assert "\\x1b[31mred\\xff" in text and "\x1b" not in text
     assert "message_id: m-1" in dead.ctl("dead", "show", 1)
     missing = dead.ctl_run("dead", "show", ulid_make())
-    assert missing.returncode == 1 and "none of the 2 messages" in missing.stderr
+    assert missing.returncode == 9 and "none of the 2 messages" in missing.stderr
     dead_wait(dead, 2)
 
 
@@ -161,7 +161,7 @@ def test_a_wrong_command_line(stack, arguments, told):
 )
 def test_without_rabbitmq_it_says_so(stack, command):
     result = stack.ctl_run("dead", *command, "--amqp-url", "amqp://a:b@127.0.0.1:9/%2f")
-    assert result.returncode == 1 and "RabbitMQ" in result.stderr and "AMQP_URL" in result.stderr
+    assert result.returncode == 10 and "RabbitMQ" in result.stderr and "AMQP_URL" in result.stderr
 
 
 def test_their_order_stays_whatever_is_looked_at(dead, amqp_rough):
@@ -332,5 +332,5 @@ def test_drop_without_postgresql_drops_nothing_it_cannot_judge(dead, history):
     result = dead.ctl_run(
         "dead", "drop", "--all", "--yes", "--database-url", "postgresql://a:b@127.0.0.1:9/x"
     )
-    assert result.returncode == 1 and "PostgreSQL" in result.stderr
+    assert result.returncode == 10 and "PostgreSQL" in result.stderr
     dead_wait(dead, 1)

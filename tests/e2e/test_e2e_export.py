@@ -100,7 +100,7 @@ def test_nothing_was_issued(stack, make_coupon, tmp_path):
     [
         (2, (), "export needs ID"),
         (2, ("x",), 'ID is "x": allowed is an integer from 1'),
-        (1, ("999999999",), "there is no coupon 999999999"),
+        (9, ("999999999",), "there is no coupon 999999999"),
         (2, ("{coupon}", "--format", "xml"), '--format is "xml": allowed are csv and jsonl'),
         (2, ("{coupon}", "--out", ""), '--out is "": allowed is the path of a file'),
         (2, ("{coupon}", "--format", "jsonl", "--spreadsheet"), "allowed is csv"),

@@ -224,7 +224,7 @@ def test_revoke(keys):
 def test_a_key_that_is_not_there(keys):
     for command in ("show", "rotate", "revoke"):
         told = keys.run(command, "0000000000")
-        assert (told.returncode, told.stdout) == (1, "")
+        assert (told.returncode, told.stdout) == (9, "")
         assert "there is no key 0000000000" in told.stderr
 
 
@@ -237,10 +237,10 @@ def test_redis_away(keys):
     assert keys.own()[0][key]["revoked"] is True
     for command in (("create", "--name", "x", "--role", "read"), ("rotate", key)):
         told = keys.run(*command)
-        assert (told.returncode, told.stdout) == (1, "") and "Redis" in told.stderr
+        assert (told.returncode, told.stdout) == (10, "") and "Redis" in told.stderr
     assert len(keys.own()[0]) == 1
     told = keys.run("revoke", "0000000000")
-    assert told.returncode == 1 and "Redis cannot be read" in told.stderr
+    assert told.returncode == 10 and "Redis cannot be read" in told.stderr
     keys.stack.start("redis")
     wait_until(keys.agree)
     assert keys.copied()[0][key]["revoked"] is True
@@ -251,7 +251,7 @@ def test_postgresql_away(keys):
     keys.stack.stop("postgres")
     for command in (("create", "--name", "x", "--role", "read"), ("rotate", key), ("revoke", key)):
         told = keys.run(*command)
-        assert (told.returncode, told.stdout) == (1, "") and "DATABASE_URL" in told.stderr
+        assert (told.returncode, told.stdout) == (10, "") and "DATABASE_URL" in told.stderr
     assert keys.copied()[0][key]["revoked"] is False
     keys.stack.start("postgres")
 
@@ -334,7 +334,7 @@ def test_postgresql_put_back(keys):
     assert keys.stack.log_has("worker-1", "keys_ahead")
     for command in (("create", "--name", "x", "--role", "read"), ("rotate", kept)):
         told = keys.run(*command)
-        assert (told.returncode, told.stdout) == (1, "")
+        assert (told.returncode, told.stdout) == (10, "")
         assert "couponctl recover" in told.stderr
     told = json.loads(keys.stack.ctl_run("audit", "--all", "--json").stdout)
     assert told["keys_behind"] == there[1] - backup[1] and not told["passed"]

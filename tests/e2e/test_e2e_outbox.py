@@ -421,7 +421,7 @@ def test_without_redis_no_dead_letter_leaves(rough, outbox, worker_make, command
     worker.terminate()
     result = rough.ctl_run("dead", *command, "--redis-url", "redis://127.0.0.1:9/0")
     assert (
-        result.returncode == 1 and "REDIS_URL" in result.stderr and "dropped" not in result.stdout
+        result.returncode == 10 and "REDIS_URL" in result.stderr and "dropped" not in result.stdout
     )
     wait_until(lambda: queue_length(rough, DEAD_QUEUE) == 2)
     assert outbox.entries() == outbox.marks() == batches

@@ -5,7 +5,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "gateway/gate/keys.h"
+#include "common/keys.h"
 
 #include <openssl/sha.h>
 #include <stdlib.h>

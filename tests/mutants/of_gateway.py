@@ -370,7 +370,7 @@ MUTANTS = [
     mutant(
         "keys",
         "the key in a gateway that stays revoked",
-        "gateway/gate/keys.c",
+        "common/keys.c",
         "\tif (key->is_revoked != than->is_revoked)\n\t\treturn key->is_revoked;\n",
         "",
         "unit_test_api_keys::test_revoked_stays_revoked",
@@ -379,7 +379,7 @@ MUTANTS = [
     mutant(
         "keys",
         "the version of a key in a gateway",
-        "gateway/gate/keys.c",
+        "common/keys.c",
         "return key->version > than->version;",
         "return key->version != than->version;",
         "unit_test_api_keys::test_the_higher_version_replaces",
@@ -387,7 +387,7 @@ MUTANTS = [
     mutant(
         "keys",
         "the comparison of the secret of a key",
-        "gateway/gate/keys.c",
+        "common/keys.c",
         "\tif (!is_own && !is_previous)\n\t\treturn KEY_WRONG;\n",
         "",
         "unit_test_api_keys::test_whose_a_text_is",
@@ -395,7 +395,7 @@ MUTANTS = [
     mutant(
         "keys",
         "the end of the secret before",
-        "gateway/gate/keys.c",
+        "common/keys.c",
         "is_previous = is_previous && now_ms < entry->previous_until_ms;",
         "is_previous = is_previous && entry->previous_until_ms > 0;",
         "unit_test_api_keys::test_the_previous_secret",
@@ -403,7 +403,7 @@ MUTANTS = [
     mutant(
         "keys",
         "the expiry of a key",
-        "gateway/gate/keys.c",
+        "common/keys.c",
         "return now_ms < entry->key.expires_ms ? KEY_GOOD : KEY_EXPIRED;",
         "return KEY_GOOD;",
         "unit_test_api_keys::test_expiry",
@@ -411,7 +411,7 @@ MUTANTS = [
     mutant(
         "keys",
         "the change of a key that a connection was let in with",
-        "gateway/gate/keys.c",
+        "common/keys.c",
         "if (grant->generation == grant->key->generation && now_ms < grant->until_ms)",
         "if (now_ms < grant->until_ms)",
         "unit_test_api_keys::test_a_grant_notices_changes",

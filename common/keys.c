@@ -1,4 +1,4 @@
-#include "gateway/gate/keys.h"
+#include "common/keys.h"
 
 #include "common/array.h"
 #include "common/check.h"

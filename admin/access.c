@@ -1,0 +1,422 @@
+/*
+ * The thread owns the connections to the stores. The keys and the sessions have one lock, which is
+ * never held while a store is waited for.
+ */
+#include "admin/access.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/keys.h"
+#include "common/log/log.h"
+#include "common/message/number.h"
+#include "common/postgres/session.h"
+#include "common/redis/client.h"
+#include "embed.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define EVERY_MS 500
+#define RECORDS_MAX 1000 /* in one statement */
+#define TIMEOUT_MS 3000
+#define SESSIONS_MAX 1000
+#define SECRET_BYTES 32
+#define VERSION_FIELD "version"
+
+struct session {
+	unsigned char sha256[SHA256_DIGEST_LENGTH]; /* of what the cookie has */
+	char token[SESSION_TEXT_SIZE];
+	struct key_grant grant; /* .key NULL: the place is free */
+	int64_t begin_ms, seen_ms;
+	int64_t ends_ms; /* by the wall clock, for people */
+};
+
+struct access {
+	const struct config *config;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t stopped;
+	int stops;
+	struct keys *keys;
+	int64_t told_ms; /* when a store last told of all keys that are known; 0: never */
+	struct session sessions[SESSIONS_MAX];
+
+	/* The thread's. */
+	struct postgres *postgres;
+	struct redis_client *redis;
+	int redis_is_lost;
+	int64_t postgres_version, redis_version; /* up to which each has told; 0: nothing */
+};
+
+/* ---- the thread */
+
+static void record_take(struct access *access, const char *text, size_t len)
+{
+	enum keys_merged merged = keys_merge(access->keys, text, len);
+
+	if (merged == KEYS_MALFORMED || merged == KEYS_FULL)
+		log_warn("key_record",
+			 LOG_S("error", merged == KEYS_FULL ? "there are too many keys"
+							    : "not of the form of a record"));
+}
+
+/* The store has told of all changes up to this number. Under the lock. */
+static void told(struct access *access, int64_t version)
+{
+	if (version >= access->postgres_version && version >= access->redis_version)
+		access->told_ms = clock_monotonic_ms();
+}
+
+/* Returns whether there may be more. */
+static int rows_take(struct access *access, const PGresult *rows)
+{
+	int64_t version = access->postgres_version, counted = column_number(rows, 0, "counted");
+	int n = 0;
+
+	if (counted < version) { /* it was put back: all of it once more */
+		access->postgres_version = 0;
+		return 0;
+	}
+	for (int row = 0; row < PQntuples(rows); row++) {
+		const char *text = column_text(rows, row, "record");
+
+		if (!*text)
+			continue;
+		n++;
+		version = column_number(rows, row, "version");
+		record_take(access, text, strlen(text));
+	}
+	access->postgres_version = n < RECORDS_MAX ? counted : version;
+	if (n < RECORDS_MAX)
+		told(access, counted);
+	return n == RECORDS_MAX;
+}
+
+static void postgres_look(struct access *access)
+{
+	static const struct postgres_patience patience = { .timeout_ms = TIMEOUT_MS };
+	int again = 1;
+
+	while (again && (postgres_up(access->postgres) || postgres_open(access->postgres) == 0)) {
+		PGresult *rows =
+			postgres_ask(access->postgres, sql_query_key_news,
+				     POSTGRES_ARGUMENTS(postgres_number(access->postgres_version),
+							postgres_number(RECORDS_MAX)),
+				     &patience);
+
+		pthread_mutex_lock(&access->lock);
+		again = rows && PQntuples(rows) > 0 && rows_take(access, rows);
+		pthread_mutex_unlock(&access->lock);
+		PQclear(rows);
+	}
+}
+
+static void fields_take(struct access *access, const redisReply *reply)
+{
+	access->redis_version = 0;
+	for (size_t i = 0; i + 1 < reply->elements; i += 2) {
+		const redisReply *field = reply->element[i], *value = reply->element[i + 1];
+
+		if (strcmp(field->str, VERSION_FIELD) != 0)
+			record_take(access, value->str, value->len);
+		else if (id_parse(value->str, value->len, &access->redis_version))
+			access->redis_version = 0;
+	}
+}
+
+/* Once, until it answers again. */
+static void redis_note(struct access *access, int failed)
+{
+	if (failed && !access->redis_is_lost)
+		log_warn("redis_lost", LOG_S("error", redis_client_error(access->redis)));
+	access->redis_is_lost = failed;
+}
+
+static void redis_look(struct access *access)
+{
+	const char *hget[] = { "HGET", KEYS_KEY, VERSION_FIELD }, *all[] = { "HGETALL", KEYS_KEY };
+	redisReply *reply;
+	int64_t version = 0;
+
+	reply = redis_client_open(access->redis) ? NULL : redis_client_call(access->redis, 3, hget);
+	redis_note(access, !reply);
+	if (reply && reply->type == REDIS_REPLY_STRING)
+		(void)id_parse(reply->str, reply->len, &version);
+	freeReplyObject(reply);
+	if (version == 0) /* it has lost its data, or never had any */
+		return;
+	reply = version == access->redis_version ? NULL : redis_client_call(access->redis, 2, all);
+	pthread_mutex_lock(&access->lock);
+	if (reply && reply->type == REDIS_REPLY_ARRAY)
+		fields_take(access, reply);
+	if (version == access->redis_version)
+		told(access, version);
+	pthread_mutex_unlock(&access->lock);
+	freeReplyObject(reply);
+}
+
+/* Returns whether to go on. */
+static int pause_make(struct access *access)
+{
+	struct timespec until;
+	int stops;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += EVERY_MS * 1000000L;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	pthread_mutex_lock(&access->lock);
+	if (!access->stops)
+		pthread_cond_timedwait(&access->stopped, &access->lock, &until);
+	stops = access->stops;
+	pthread_mutex_unlock(&access->lock);
+	return !stops;
+}
+
+static void *run(void *data)
+{
+	struct access *access = data;
+
+	do {
+		redis_look(access);
+		postgres_look(access);
+	} while (pause_make(access));
+	return NULL;
+}
+
+struct access *access_start(const struct config *config)
+{
+	struct access *access = checked(calloc(1, sizeof(*access)));
+
+	access->config = config;
+	access->keys = keys_new();
+	check(pthread_mutex_init(&access->lock, NULL) == 0);
+	check(pthread_cond_init(&access->stopped, NULL) == 0);
+	access->redis = redis_client_new(config->redis_url, NULL);
+	access->postgres = postgres_new(
+		&(struct postgres_options){ .url = config->database_url,
+					    .application_name = "coupon-admin",
+					    .connect_timeout_ms = TIMEOUT_MS,
+					    .statement_timeout_ms = TIMEOUT_MS,
+					    .lost_event = "database_lost",
+					    .unreachable_event = "database_lost",
+					    .refused_event = "lookup_failed" });
+	check(pthread_create(&access->thread, NULL, run, access) == 0);
+	return access;
+}
+
+void access_stop(struct access *access)
+{
+	pthread_mutex_lock(&access->lock);
+	access->stops = 1;
+	pthread_cond_signal(&access->stopped);
+	pthread_mutex_unlock(&access->lock);
+	pthread_join(access->thread, NULL);
+	postgres_free(access->postgres);
+	redis_client_free(access->redis);
+	keys_free(access->keys);
+	pthread_cond_destroy(&access->stopped);
+	pthread_mutex_destroy(&access->lock);
+	OPENSSL_cleanse(access, sizeof(*access));
+	free(access);
+}
+
+/* ---- what is presented; all under the lock */
+
+static int knows_keys(const struct access *access)
+{
+	return access->told_ms &&
+	       clock_monotonic_ms() - access->told_ms <= access->config->keys_stale_s * 1000;
+}
+
+static enum access_answer key_find(struct access *access, const char *text, struct key_grant *grant)
+{
+	enum key_verdict verdict = keys_find(access->keys, text, strlen(text), clock_wall_ms(),
+					     grant);
+
+	if (verdict != KEY_FORM && !knows_keys(access))
+		return ACCESS_UNAVAILABLE;
+	if (verdict == KEY_GOOD)
+		return ACCESS_OK;
+	log_info("key_refused", LOG_S("verdict", key_verdict_kind(verdict)));
+	return ACCESS_NOBODY;
+}
+
+static int session_is_over(const struct session *session, int64_t now_ms)
+{
+	return now_ms - session->begin_ms >= SESSION_S * 1000LL ||
+	       now_ms - session->seen_ms >= SESSION_IDLE_S * 1000LL;
+}
+
+static struct session *session_find(struct access *access, const char *text)
+{
+	unsigned char sha256[SHA256_DIGEST_LENGTH];
+	int64_t now_ms = clock_monotonic_ms();
+
+	SHA256((const unsigned char *)text, strlen(text), sha256);
+	for (size_t i = 0; i < SESSIONS_MAX; i++) {
+		struct session *session = &access->sessions[i];
+
+		if (session->grant.key &&
+		    CRYPTO_memcmp(sha256, session->sha256, sizeof(sha256)) == 0)
+			return session_is_over(session, now_ms) ? NULL : session;
+	}
+	return NULL;
+}
+
+static enum access_answer session_check(struct access *access,
+					const struct credentials *credentials, int is_change,
+					struct session **found)
+{
+	struct session *session = session_find(access, credentials->session);
+	const char *token = credentials->token ? credentials->token : "";
+
+	if (!session)
+		return ACCESS_NOBODY;
+	if (!knows_keys(access))
+		return ACCESS_UNAVAILABLE;
+	if (key_grant_check(&session->grant, clock_wall_ms()) != KEY_GOOD) {
+		OPENSSL_cleanse(session, sizeof(*session));
+		return ACCESS_NOBODY;
+	}
+	if (is_change && (strlen(token) != strlen(session->token) ||
+			  CRYPTO_memcmp(token, session->token, strlen(token)) != 0))
+		return ACCESS_UNPROVED;
+	session->seen_ms = clock_monotonic_ms();
+	*found = session;
+	return ACCESS_OK;
+}
+
+/* An admin may do what a monitor may. */
+static int is_allowed(const struct api_key *key, unsigned role, const char *coupon)
+{
+	int64_t id;
+
+	if (!(key->roles & (KEY_ROLE_ADMIN | (role == KEY_ROLE_ADMIN ? 0 : KEY_ROLE_MONITOR))))
+		return 0;
+	if (role == 0 || !key->coupons)
+		return 1;
+	return coupon && id_parse(coupon, strlen(coupon), &id) == 0 && key_has_coupon(key, id);
+}
+
+static void visitor_set(struct visitor *visitor, const struct api_key *key,
+			const struct session *session)
+{
+	memset(visitor, 0, sizeof(*visitor));
+	memcpy(visitor->key, key->id, sizeof(visitor->key));
+	visitor->roles = key->roles;
+	if (!session)
+		return;
+	memcpy(visitor->token, session->token, sizeof(visitor->token));
+	visitor->ends_ms = session->ends_ms;
+}
+
+static enum access_answer check_locked(struct access *access, const struct credentials *credentials,
+				       unsigned role, const char *coupon, int is_change,
+				       struct visitor *visitor)
+{
+	enum access_answer answer = ACCESS_NOBODY;
+	struct session *session = NULL;
+	struct key_grant grant = { 0 };
+
+	if (credentials->key)
+		answer = key_find(access, credentials->key, &grant);
+	else if (credentials->session)
+		answer = session_check(access, credentials, is_change, &session);
+	if (answer != ACCESS_OK)
+		return answer;
+	if (session)
+		grant = session->grant;
+	visitor_set(visitor, grant.key, session);
+	return is_allowed(grant.key, role, coupon) ? ACCESS_OK : ACCESS_FORBIDDEN;
+}
+
+enum access_answer access_check(struct access *access, const struct credentials *credentials,
+				unsigned role, const char *coupon, int is_change,
+				struct visitor *visitor)
+{
+	enum access_answer answer;
+
+	pthread_mutex_lock(&access->lock);
+	answer = check_locked(access, credentials, role, coupon, is_change, visitor);
+	pthread_mutex_unlock(&access->lock);
+	return answer;
+}
+
+int access_is_ready(struct access *access)
+{
+	int ready;
+
+	pthread_mutex_lock(&access->lock);
+	ready = knows_keys(access);
+	pthread_mutex_unlock(&access->lock);
+	return ready;
+}
+
+/* ---- sessions */
+
+/* A free place; where there is none, that which was not used for longest. */
+static struct session *session_place(struct access *access)
+{
+	struct session *oldest = access->sessions;
+
+	for (size_t i = 0; i < SESSIONS_MAX; i++) {
+		struct session *session = &access->sessions[i];
+
+		if (!session->grant.key || session_is_over(session, clock_monotonic_ms()))
+			return session;
+		if (session->seen_ms < oldest->seen_ms)
+			oldest = session;
+	}
+	return oldest;
+}
+
+static void random_text(char text[SESSION_TEXT_SIZE])
+{
+	unsigned char bytes[SECRET_BYTES];
+
+	randombytes_buf(bytes, sizeof(bytes));
+	sodium_bin2base64(text, SESSION_TEXT_SIZE, bytes, sizeof(bytes),
+			  sodium_base64_VARIANT_URLSAFE_NO_PADDING);
+}
+
+enum access_answer access_session_begin(struct access *access, const char *key,
+					char session[SESSION_TEXT_SIZE], struct visitor *visitor)
+{
+	struct session *place;
+	struct key_grant grant;
+	enum access_answer answer;
+
+	pthread_mutex_lock(&access->lock);
+	answer = key_find(access, key, &grant);
+	if (answer == ACCESS_OK && !is_allowed(grant.key, 0, NULL))
+		answer = ACCESS_FORBIDDEN;
+	if (answer == ACCESS_OK) {
+		place = session_place(access);
+		random_text(session);
+		random_text(place->token);
+		SHA256((const unsigned char *)session, strlen(session), place->sha256);
+		place->grant = grant;
+		place->begin_ms = place->seen_ms = clock_monotonic_ms();
+		place->ends_ms = clock_wall_ms() + SESSION_S * 1000LL;
+		visitor_set(visitor, grant.key, place);
+	}
+	pthread_mutex_unlock(&access->lock);
+	return answer;
+}
+
+void access_session_end(struct access *access, const char *text)
+{
+	struct session *session;
+
+	pthread_mutex_lock(&access->lock);
+	session = session_find(access, text);
+	if (session)
+		OPENSSL_cleanse(session, sizeof(*session));
+	pthread_mutex_unlock(&access->lock);
+}

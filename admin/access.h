@@ -1,0 +1,62 @@
+/*
+ * Who asks, and what he may do: an API key, or a browser's session that was begun with one. A
+ * thread reads the keys of both stores twice a second, as gateways do (key_records.h): a key that
+ * is revoked in one is refused within a second, and its sessions end.
+ *
+ * Sessions are in memory. One ends SESSION_S after its begin, SESSION_IDLE_S after its last
+ * request, with its key, with the program, and when it is asked to.
+ */
+#pragma once
+
+#include "common/message/api_key.h"
+#include "common/program/config.h"
+
+#include <stdint.h>
+
+#define SESSION_S 43200
+#define SESSION_IDLE_S 3600
+#define SESSION_COOKIE "couponmq_admin"
+#define SESSION_TEXT_SIZE 44 /* of 32 random bytes in base64url, with its NUL */
+
+struct access;
+
+struct access *access_start(const struct config *config);
+void access_stop(struct access *access);
+
+/* Whether keys can be judged: a store has told of them, and not too long ago. */
+int access_is_ready(struct access *access);
+
+enum access_answer {
+	ACCESS_OK,
+	ACCESS_NOBODY,     /* there is no key and no session, or they are not good */
+	ACCESS_FORBIDDEN,  /* it may not do this */
+	ACCESS_UNPROVED,   /* a change by a session, without its token */
+	ACCESS_UNAVAILABLE /* no store tells of keys */
+};
+
+/* What a request presents; each may be NULL. */
+struct credentials {
+	const char *key;     /* of Authorization: Bearer */
+	const char *session; /* of the cookie */
+	const char *token;   /* X-CSRF-Token */
+};
+
+struct visitor {
+	char key[KEY_ID_LEN + 1];
+	unsigned roles;
+	int64_t ends_ms;               /* of the session, by the wall clock; 0: there is none */
+	char token[SESSION_TEXT_SIZE]; /* of the session */
+};
+
+/*
+ * `role` is what is needed, 0: any that this program has; `coupon` the text of the coupon that it
+ * is about, NULL: about others too, which a key of some coupons may not do.
+ */
+enum access_answer access_check(struct access *access, const struct credentials *credentials,
+				unsigned role, const char *coupon, int is_change,
+				struct visitor *visitor);
+
+/* Begins a session with a key, whose secret goes into the cookie. */
+enum access_answer access_session_begin(struct access *access, const char *key,
+					char session[SESSION_TEXT_SIZE], struct visitor *visitor);
+void access_session_end(struct access *access, const char *session);

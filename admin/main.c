@@ -1,0 +1,118 @@
+/*
+ * coupon-admin: what operators do, over HTTP, in a program of its own: their rights are never in
+ * the process that strangers reach. See admin/server.h.
+ */
+#include "admin/server.h"
+#include "common/check.h"
+#include "common/log/log.h"
+#include "common/program/program.h"
+#include "common/program/transport.h"
+#include "common/serve/loop.h"
+#include "common/serve/tls.h"
+
+#include <event2/event.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Of descriptors: connections that find none free wait (loop.h). */
+#define DESCRIPTORS_MAX 1024
+
+static void help(void)
+{
+	printf("usage: coupon-admin [-n] [--SETTING VALUE]...\n"
+	       "Lets operators with API keys manage campaigns over HTTP: each operation is a\n"
+	       "command of couponctl, which must be in the same folder.\n\n"
+	       "  -n         check the settings and exit\n"
+	       "  --help     this text\n"
+	       "  --version  the version\n\n");
+	config_help(CONFIG_ADMIN, stdout);
+}
+
+/* The couponctl that is beside this program. */
+static void program_find(char path[PATH_MAX])
+{
+	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+
+	check(n > 0);
+	path[n] = '\0';
+	*strrchr(path, '/') = '\0';
+	check(strlen(path) + sizeof("/couponctl") <= PATH_MAX);
+	strcat(path, "/couponctl");
+}
+
+static void descriptors_limit(void)
+{
+	struct rlimit limit;
+
+	check(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	if (limit.rlim_cur > DESCRIPTORS_MAX)
+		limit.rlim_cur = DESCRIPTORS_MAX;
+	check(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+static void on_stop(evutil_socket_t fd, short what, void *base)
+{
+	(void)fd, (void)what;
+	event_base_loopbreak(base);
+}
+
+static void serve(const struct config *config, int fd)
+{
+	struct event_base *base = checked(event_base_new());
+	struct event *stops[] = { evsignal_new(base, SIGTERM, on_stop, base),
+				  evsignal_new(base, SIGINT, on_stop, base) };
+	char program[PATH_MAX];
+	struct server *server;
+
+	program_find(program);
+	server = server_new(base, fd, config, program);
+	for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++)
+		check(stops[i] != NULL && event_add(stops[i], NULL) == 0);
+	log_info("ready", LOG_S("address", config->admin_listen), LOG_S("program", program));
+	event_base_dispatch(base);
+	log_info("stopping", LOG_S("address", config->admin_listen));
+	server_free(server);
+	for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++)
+		event_free(stops[i]);
+	event_base_free(base);
+}
+
+int main(int argc, char **argv)
+{
+	struct config config;
+	int check_only = 0;
+
+	program_begin();
+	log_init("coupon-admin", LOG_LEVEL_INFO, 0);
+	program_answer("coupon-admin", help, argc, argv);
+	argc = config_read(&config, CONFIG_ADMIN, argc, argv, NULL);
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "-n") != 0)
+			log_fatal("unknown argument %s; see --help", argv[i]);
+		check_only = 1;
+	}
+	config_log(&config, "coupon-admin");
+	service_version_init();
+	program_trust_stores(&config);
+	program_check_urls(&config);
+	if (strcmp(config.admin_listen, "off") == 0)
+		log_fatal("COUPON_ADMIN_LISTEN is \"off\": allowed is host:port");
+	bind_check("COUPON_ADMIN_LISTEN", config.admin_listen);
+	tls_check(&config);
+	transport_check(&config, CONFIG_ADMIN);
+	if (check_only) {
+		printf("the settings are well-formed\n");
+		config_free(&config);
+		return 0;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	descriptors_limit();
+	config_export(&config, CONFIG_ADMIN, CONFIG_CTL);
+	serve(&config, bind_tcp("COUPON_ADMIN_LISTEN", config.admin_listen));
+	config_free(&config);
+	return 0;
+}

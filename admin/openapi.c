@@ -1,0 +1,271 @@
+#include "admin/openapi.h"
+
+#include "admin/route.h"
+#include "common/check.h"
+#include "common/message/api_key.h"
+#include "common/program/program.h"
+#include "ctl/ctl.h"
+#include "ctl/output.h"
+#include "embed.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+static cJSON *child_of(cJSON *object, const char *name)
+{
+	cJSON *child = cJSON_GetObjectItemCaseSensitive(object, name);
+
+	return child ? child : checked(cJSON_AddObjectToObject(object, name));
+}
+
+static cJSON *reference(const char *kind, const char *name)
+{
+	cJSON *object = output_object();
+	char text[64];
+
+	snprintf(text, sizeof(text), "#/components/%s/%s", kind, name);
+	output_text(object, "$ref", text);
+	return object;
+}
+
+/* Without the ends of lines that --help has. */
+static void description_add(cJSON *object, const char *name, const char *help)
+{
+	char text[512], *at = text;
+
+	for (; *help && at < text + sizeof(text) - 1; help++)
+		if (*help != '\n')
+			*at++ = *help;
+		else
+			while (help[1] == ' ' && help[2] == ' ')
+				help++;
+	*at = '\0';
+	output_text(object, name, text);
+}
+
+static cJSON *types(const char *first, const char *second, int takes_none)
+{
+	cJSON *schema = output_object(), *list;
+
+	if (!second && !takes_none) {
+		output_text(schema, "type", first);
+		return schema;
+	}
+	list = checked(cJSON_AddArrayToObject(schema, "type"));
+	cJSON_AddItemToArray(list, cJSON_CreateString(first));
+	if (second)
+		cJSON_AddItemToArray(list, cJSON_CreateString(second));
+	if (takes_none)
+		cJSON_AddItemToArray(list, cJSON_CreateString("null"));
+	return schema;
+}
+
+static cJSON *schema_of(const struct option *option)
+{
+	static const char numbers[] = " N S P ID SET DELIVERY USER ";
+	cJSON *schema;
+	char word[32];
+
+	if (!option->value || strchr(option->value, '|'))
+		return types("boolean", NULL, 0);
+	if (strcmp(option->value, "LIST") == 0) {
+		schema = types("array", NULL, 0);
+		output_add(schema, "items", types("string", "integer", 0));
+		return schema;
+	}
+	if (strcmp(option->value, "JSON") == 0)
+		return types("object", NULL, option->takes_none);
+	snprintf(word, sizeof(word), " %s ", option->value);
+	return types("string", strstr(numbers, word) ? "number" : NULL, option->takes_none);
+}
+
+static const char *member_name(const struct option *option, char name[ROUTE_NAME_SIZE])
+{
+	snprintf(name, ROUTE_NAME_SIZE, "%s", option->name);
+	for (char *at = name; *at; at++)
+		if (*at == '-')
+			*at = '_';
+	return name;
+}
+
+static cJSON *parameter(const char *name, const char *in, const char *about, cJSON *schema)
+{
+	cJSON *object = output_object();
+
+	output_text(object, "name", name);
+	output_text(object, "in", in);
+	if (strcmp(in, "path") == 0)
+		output_bool(object, "required", 1);
+	description_add(object, "description", about);
+	output_add(object, "schema", schema);
+	return object;
+}
+
+static void parameters_add(cJSON *operation, const struct route *route,
+			   const struct command *command)
+{
+	cJSON *list = cJSON_CreateArray();
+	const char *path = route->path, *part;
+	char name[ROUTE_NAME_SIZE];
+	size_t len;
+
+	while ((len = route_part_next(&path, &part))) {
+		snprintf(name, sizeof(name), "%.*s", (int)len, part);
+		cJSON_AddItemToArray(list, parameter(name, "path", name, types("string", NULL, 0)));
+	}
+	for (const struct option *o = command->options; o && o->name; o++) {
+		if (strcmp(o->name, "version") == 0)
+			cJSON_AddItemToArray(list, reference("parameters",
+							     route->flags & ROUTE_NEEDS_VERSION
+								     ? "IfMatchNeeded"
+								     : "IfMatch"));
+		else if (route->method == EVHTTP_REQ_GET && route_has_member(route, command, o))
+			cJSON_AddItemToArray(list, parameter(member_name(o, name), "query", o->help,
+							     schema_of(o)));
+	}
+	if (list->child)
+		output_add(operation, "parameters", list);
+	else
+		cJSON_Delete(list);
+}
+
+static cJSON *content(const char *type, cJSON *schema)
+{
+	cJSON *object = output_object();
+
+	output_add(child_of(object, type), "schema", schema);
+	return object;
+}
+
+static void body_add(cJSON *operation, const struct route *route, const struct command *command)
+{
+	cJSON *schema = types("object", NULL, 0), *properties = child_of(schema, "properties"),
+	      *one;
+	char name[ROUTE_NAME_SIZE];
+	int is_list;
+
+	if (route_argument(route, command, name, &is_list)) {
+		one = types(is_list ? "array" : "string", NULL, 0);
+		if (is_list)
+			output_add(one, "items", types("string", NULL, 0));
+		output_add(properties, name, one);
+	}
+	for (const struct option *o = command->options; o && o->name; o++) {
+		if (!route_has_member(route, command, o))
+			continue;
+		one = schema_of(o);
+		description_add(one, "description", o->help);
+		output_add(properties, member_name(o, name), one);
+	}
+	output_bool(schema, "additionalProperties", 0);
+	if (properties->child)
+		output_add(child_of(operation, "requestBody"), "content",
+			   content("application/json", schema));
+	else
+		cJSON_Delete(schema);
+}
+
+static cJSON *answer_schema(const struct route *route)
+{
+	cJSON *schema = types("object", NULL, 0), *list;
+
+	output_bool(schema, "additionalProperties", 1);
+	if (!route->list)
+		return schema;
+	list = types("array", NULL, 0);
+	output_add(list, "items", types("object", NULL, 0));
+	output_add(child_of(schema, "properties"), route->list, list);
+	cJSON_AddItemToArray(cJSON_AddArrayToObject(schema, "required"),
+			     cJSON_CreateString(route->list));
+	return schema;
+}
+
+static void response_add(cJSON *responses, const char *status, const char *about, cJSON *schema)
+{
+	cJSON *response = child_of(responses, status);
+
+	output_text(response, "description", about);
+	if (schema)
+		output_add(response, "content", content("application/json", schema));
+}
+
+static void responses_add(cJSON *operation, const struct route *route,
+			  const struct command *command)
+{
+	static const char *const problems[] = { "400", "401", "403", "404", "409", "411",
+						"412", "415", "428", "500", "503", "504" };
+	cJSON *responses = child_of(operation, "responses");
+	int prints = 0;
+
+	for (const struct option *o = command->options; o && o->name; o++)
+		prints |= strcmp(o->name, "json") == 0;
+	if (route->flags & ROUTE_JOB)
+		output_add(responses, "202", reference("responses", "Job"));
+	else if (prints)
+		response_add(responses, route->made ? "201" : "200",
+			     route->made ? "It is made: Location has it." : "Done.",
+			     answer_schema(route));
+	else
+		response_add(responses, "204", "Done.", NULL);
+	if (!prints && route->method != EVHTTP_REQ_GET)
+		response_add(responses, "200", "Done, with warnings.", answer_schema(route));
+	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++)
+		output_add(responses, problems[i], reference("responses", "Problem"));
+}
+
+static const char *method_name(enum evhttp_cmd_type method)
+{
+	return method == EVHTTP_REQ_GET     ? "get"
+	       : method == EVHTTP_REQ_POST  ? "post"
+	       : method == EVHTTP_REQ_PUT   ? "put"
+	       : method == EVHTTP_REQ_PATCH ? "patch"
+					    : "delete";
+}
+
+/* "get_campaigns_coupon" */
+static void id_add(cJSON *operation, const struct route *route)
+{
+	char text[96];
+
+	snprintf(text, sizeof(text), "%s%s", method_name(route->method), route->path);
+	for (char *at = text, *from = text;; from++) {
+		if (*from != '{' && *from != '}')
+			*at++ = *from == '/' ? '_' : *from;
+		if (!*from)
+			break;
+	}
+	output_text(operation, "operationId", text);
+}
+
+static void operation_add(cJSON *paths, const struct route *route)
+{
+	const struct command *command = command_find(route->command);
+	cJSON *operation;
+	char path[96];
+
+	snprintf(path, sizeof(path), ROUTE_PREFIX "%s", route->path);
+	operation = child_of(child_of(paths, path), method_name(route->method));
+	id_add(operation, route);
+	cJSON_AddItemToArray(cJSON_AddArrayToObject(operation, "tags"),
+			     cJSON_CreateString(route->role == KEY_ROLE_ADMIN ? "admin"
+									      : "monitor"));
+	output_text(operation, "summary", command->summary);
+	if (command->detail)
+		output_text(operation, "description", command->detail);
+	parameters_add(operation, route, command);
+	if (route->method != EVHTTP_REQ_GET && route->method != EVHTTP_REQ_DELETE)
+		body_add(operation, route, command);
+	responses_add(operation, route, command);
+}
+
+cJSON *openapi_json(void)
+{
+	cJSON *document = checked(cJSON_Parse(admin_openapi)), *info = child_of(document, "info");
+
+	cJSON_DeleteItemFromObject(info, "version");
+	output_text(info, "version", PROGRAM_VERSION);
+	for (size_t i = 0; i < routes_n; i++)
+		operation_add(child_of(document, "paths"), &routes[i]);
+	return document;
+}

@@ -1,0 +1,240 @@
+#include "admin/outcome.h"
+
+#include "common/check.h"
+#include "ctl/ctl.h"
+#include "ctl/output.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WARNING "couponctl: warning: "
+
+const char *problem_title(int status)
+{
+	static const struct {
+		int status;
+		const char *title;
+	} titles[] = {
+		{ 400, "Bad Request" },
+		{ 401, "Unauthorized" },
+		{ 403, "Forbidden" },
+		{ 404, "Not Found" },
+		{ 405, "Method Not Allowed" },
+		{ 409, "Conflict" },
+		{ 411, "Length Required" },
+		{ 412, "Precondition Failed" },
+		{ 415, "Unsupported Media Type" },
+		{ 428, "Precondition Required" },
+		{ 500, "Internal Server Error" },
+		{ 503, "Service Unavailable" },
+		{ 504, "Gateway Timeout" },
+	};
+
+	for (size_t i = 0; i < sizeof(titles) / sizeof(titles[0]); i++)
+		if (titles[i].status == status)
+			return titles[i].title;
+	return NULL;
+}
+
+char *problem_make(int status, const char *detail)
+{
+	cJSON *object = output_object();
+	char *text;
+
+	output_text(object, "type", "about:blank");
+	output_text(object, "title", problem_title(status));
+	output_number(object, "status", status);
+	output_text(object, "detail", detail);
+	text = checked(cJSON_PrintUnformatted(object));
+	cJSON_Delete(object);
+	return text;
+}
+
+/* What couponctl says on standard error: its warnings, or all of it. NULL: nothing. */
+static cJSON *warnings_read(const char *text, int all)
+{
+	cJSON *array = NULL;
+
+	while (*text) {
+		size_t len = strcspn(text, "\n");
+		int is_warning = strncmp(text, WARNING, strlen(WARNING)) == 0;
+
+		if (len > 0 && (is_warning || all)) {
+			size_t skipped = is_warning ? strlen(WARNING) : 0;
+			char *sentence = words_translate(text + skipped, len - skipped);
+
+			if (!array)
+				array = cJSON_CreateArray();
+			cJSON_AddItemToArray(array, cJSON_CreateString(sentence));
+			free(sentence);
+		}
+		text += len + (text[len] == '\n');
+	}
+	return array;
+}
+
+/* The last line, in the words of this API (malloc). */
+static char *sentence_read(const char *text)
+{
+	size_t len = strlen(text), begin;
+
+	while (len > 0 && text[len - 1] == '\n')
+		len--;
+	for (begin = len; begin > 0 && text[begin - 1] != '\n'; begin--)
+		;
+	return words_translate(text + begin, len - begin);
+}
+
+/* The objects that were printed, one a line, as elements of a list; NULL: it is not that. */
+static cJSON *lines_read(const char *text)
+{
+	cJSON *array = checked(cJSON_CreateArray());
+
+	while (*text) {
+		size_t len = strcspn(text, "\n");
+		char *line = checked(strndup(text, len));
+
+		cJSON_AddItemToArray(array, checked(cJSON_CreateRaw(line)));
+		free(line);
+		text += len + (text[len] == '\n');
+	}
+	return array;
+}
+
+/* One object, as it was printed: numbers keep all their digits. NULL: it is not whole. */
+static char *object_read(const char *text, size_t len, cJSON *warnings)
+{
+	char *list, *whole;
+
+	while (len > 0 && text[len - 1] == '\n')
+		len--;
+	if (len < 2 || text[0] != '{' || text[len - 1] != '}')
+		return NULL;
+	if (!warnings)
+		return checked(strndup(text, len));
+	list = checked(cJSON_PrintUnformatted(warnings));
+	check(asprintf(&whole, "%.*s%s\"warnings\":%s}", (int)len - 1, text, len > 2 ? "," : "",
+		       list) > 0);
+	cJSON_free(list);
+	return whole;
+}
+
+/* What was printed (malloc), or NULL: it is no answer. */
+static char *answer_make(const struct route *route, const struct child_result *result)
+{
+	cJSON *warnings = warnings_read(result->err, result->status == 1), *object;
+	char *text;
+
+	if (route->list) {
+		object = output_object();
+		output_add(object, route->list, lines_read(result->out));
+		if (warnings)
+			output_add(object, "warnings", cJSON_Duplicate(warnings, 1));
+		text = checked(cJSON_PrintUnformatted(object));
+		cJSON_Delete(object);
+	} else if (result->out_len == 0) { /* it has nothing else to say */
+		text = object_read("{}", 2, warnings);
+	} else {
+		text = object_read(result->out, result->out_len, warnings);
+	}
+	cJSON_Delete(warnings);
+	return text;
+}
+
+static int64_t version_read(const cJSON *root)
+{
+	const cJSON *version = cJSON_GetObjectItemCaseSensitive(root, "version");
+
+	if (!version)
+		version = cJSON_GetObjectItemCaseSensitive(
+			cJSON_GetObjectItemCaseSensitive(root, "postgresql"), "version");
+	return cJSON_IsNumber(version) ? (int64_t)version->valuedouble : 0;
+}
+
+/* Of exit statuses that are no success. */
+static int status_http(int status)
+{
+	switch (status) {
+	case ARGS_USAGE:
+		return 400;
+	case CTL_OTHER_VERSION:
+		return 412;
+	case CTL_ABSENT:
+		return 404;
+	case CTL_AWAY:
+		return 503;
+	case 1:
+		return 409;
+	}
+	return 500;
+}
+
+static char *failure_make(const struct child_result *result, int *status)
+{
+	char *sentence, *problem;
+
+	*status = 500;
+	switch (result->end) {
+	case CHILD_EXITED:
+		*status = status_http(result->status);
+		sentence = sentence_read(result->err);
+		if (!*sentence) {
+			free(sentence);
+			check(asprintf(&sentence, "the command has ended with exit status %d",
+				       result->status) > 0);
+		}
+		break;
+	case CHILD_LATE:
+		*status = 504;
+		sentence = strdup("the command took too long and was killed: what it has changed "
+				  "is unknown, look before you repeat it");
+		break;
+	case CHILD_WORDY:
+		*status = 400;
+		sentence = strdup("the answer would have more than 4 MiB: ask for less");
+		break;
+	case CHILD_CRASHED:
+		check(asprintf(&sentence,
+			       "the command was killed by signal %d: what it has changed is "
+			       "unknown, "
+			       "look before you repeat it",
+			       result->status) > 0);
+		break;
+	case CHILD_NOT_STARTED:
+		*status = 503;
+		check(asprintf(&sentence, "couponctl cannot be started: %s",
+			       strerror(result->status)) > 0);
+		break;
+	}
+	problem = problem_make(*status, checked(sentence));
+	free(sentence);
+	return problem;
+}
+
+char *outcome_make(const struct route *route, const struct child_result *result, int *status,
+		   int64_t *version)
+{
+	int is_verdict = route->flags & (ROUTE_VERDICT | ROUTE_JOB);
+	int is_done = result->end == CHILD_EXITED &&
+		      (result->status == 0 || result->status == CTL_NOT_IN_REDIS);
+	char *text = NULL;
+	cJSON *root;
+
+	*version = 0;
+	if (is_done && result->out_len == 0 && !*result->err && !route->list) {
+		*status = 204;
+		return checked(strdup(""));
+	}
+	if (is_done || (result->end == CHILD_EXITED && is_verdict && result->out_len > 0))
+		text = answer_make(route, result);
+	root = text ? cJSON_Parse(text) : NULL; /* one that failed may have printed a part */
+	if (!root) {
+		free(text);
+		return failure_make(result, status);
+	}
+	*version = version_read(root);
+	*status = route->made ? 201 : 200;
+	cJSON_Delete(root);
+	return text;
+}

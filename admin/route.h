@@ -1,0 +1,90 @@
+/*
+ * The operations of /admin/v1, each a command of couponctl: which of them a request is for, and the
+ * words of its command.
+ *
+ *	PATCH /campaigns/1001 {"name":"Noon"}, If-Match: "3"
+ *	couponctl edit --json --by=3k9v0d7xqa 1001 --version=3 --name=Noon
+ *
+ * Which members there are is told by the table of options of the command. Not among them are what
+ * the program itself gives, and what names files. null is the word `none`, a list is joined by
+ * commas, and of yes|no true is the first.
+ */
+#pragma once
+
+#include "ctl/args.h"
+
+#include <cjson/cJSON.h>
+#include <event2/http.h>
+#include <event2/keyvalq_struct.h>
+
+#define ROUTE_PREFIX "/admin/v1"
+#define ROUTE_PARTS_MAX 2 /* in braces, of a path */
+
+enum route_flag {
+	ROUTE_NEEDS_VERSION = 1, /* If-Match */
+	ROUTE_VERDICT = 2,       /* with exit status 1 it may have answered as well */
+	ROUTE_JOB = 4            /* it may take long: see job.h */
+};
+
+struct route {
+	enum evhttp_cmd_type method;
+	const char *path; /* without the prefix */
+	unsigned role;    /* of enum key_role; an admin may do what a monitor may */
+	const char *command;
+	const char *list; /* the member with the objects that are printed; NULL: it is one object */
+	const char *made; /* it makes something, whose id is in this member */
+	const char *count; /* --count, where none is given */
+	const char *word;  /* one more of the command */
+	unsigned flags;
+};
+
+extern const struct route routes[];
+extern const size_t routes_n;
+
+/* A route, and what its path has in the place of the braces. */
+struct route_match {
+	const struct route *route; /* NULL: there is no such path, or not with this method */
+	const struct command *command;
+	unsigned methods; /* that the path has */
+	char *parts[ROUTE_PARTS_MAX];
+	size_t parts_n;
+};
+
+/* `path` is that of the request, after the prefix. To be freed by route_match_fini(). */
+void route_match(struct route_match *match, enum evhttp_cmd_type method, const char *path);
+void route_match_fini(struct route_match *match);
+
+/* The first part, if it is that of a coupon; NULL: the route is for no single one. */
+const char *route_coupon(const struct route_match *match);
+
+/* The next name in braces, without them, at or after `*path`, which moves on. 0: there is none. */
+size_t route_part_next(const char **path, const char **name);
+
+/* Whether the option is a member of requests of this route. */
+int route_has_member(const struct route *route, const struct command *command,
+		     const struct option *option);
+#define ROUTE_NAME_SIZE 32
+/* The name of the argument that is a member; 0: none is. `*is_list`: there may be several. */
+int route_argument(const struct route *route, const struct command *command,
+		   char name[ROUTE_NAME_SIZE], int *is_list);
+
+/* The words of a command, ended by NULL. All zero at first. */
+struct words {
+	char **list;
+	size_t n, size;
+	char why[256]; /* what a request cannot have */
+};
+
+void words_fini(struct words *words);
+/* What comes before the members. `version` NULL: none is given. Each 0, or -1 and `why`. */
+int words_begin(struct words *words, const struct route_match *match, const char *by,
+		const char *version);
+int words_of_query(struct words *words, const struct route_match *match,
+		   const struct evkeyvalq *query);
+int words_of_body(struct words *words, const struct route_match *match, const cJSON *body);
+
+/*
+ * What couponctl says on standard error, without the name of the program, in the words of this API:
+ * --valid-days is valid_days (malloc).
+ */
+char *words_translate(const char *text, size_t len);

@@ -1,0 +1,44 @@
+/*
+ * HTTP by evhttp, plain or under TLS, for those who operate the programs: few clients. The thread
+ * of its event base.
+ */
+#pragma once
+
+#include "common/program/config.h"
+#include "common/serve/tls.h"
+
+#include <event2/buffer.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <stddef.h>
+
+struct web;
+
+/* Called once a second where there is TLS, after the files were looked at. */
+typedef void web_tick_fn(void *context, const struct tls *tls);
+
+struct web_options {
+	int methods; /* of enum evhttp_cmd_type; others are refused */
+	size_t head_bytes_max, body_bytes_max;
+	int timeout_s; /* of an idle or slow connection */
+	void (*request)(struct evhttp_request *request, void *context);
+	web_tick_fn *tick; /* NULL: not called */
+	void *context;
+};
+
+/* Takes over the bound socket `fd`. */
+struct web *web_new(struct event_base *base, int fd, const struct config *config,
+		    const struct web_options *options);
+void web_free(struct web *web);
+
+const struct tls *web_tls(const struct web *web); /* NULL: there is no certificate */
+/* Whether the client has shown a certificate of COUPON_TLS_CLIENT_CA. */
+int web_is_certified(struct evhttp_request *request);
+
+/*
+ * Each ends the request. The body is taken, and not sent after HEAD. `reason` NULL: evhttp's, which
+ * does not know every status.
+ */
+void web_reply(struct evhttp_request *request, int status, const char *reason, const char *type,
+	       struct evbuffer *body);
+void web_reply_json(struct evhttp_request *request, int status, const char *text);

@@ -1,0 +1,454 @@
+"""coupon-admin: couponctl's commands over HTTP, for those who have a key for that."""
+
+import json
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import requests
+
+from process import Process
+from stack import dial, port_free, process_gone, url_of, wait_until
+
+API = "/admin/v1"
+
+
+class Admin(Process):
+    """A coupon-admin of its own, beside those of the stack."""
+
+    def __init__(self, stack, folder="", **settings):
+        address = f"127.0.0.1:{port_free()}"
+        settings = {"COUPON_ADMIN_LISTEN": address, **settings}
+        super().__init__(stack, f"{folder}coupon-admin", "admin-test", settings)
+        self.address, self.url = address, url_of(address)
+        wait_until(self.is_ready)
+
+    def is_ready(self):
+        try:
+            return requests.get(self.url + "/readyz", timeout=60).status_code == 200
+        except requests.RequestException:
+            return False
+
+    def call(self, method, path, body=None, key=None, **headers):
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        return requests.request(method, self.url + path, json=body, headers=headers, timeout=60)
+
+
+class Caller:
+    """With one key."""
+
+    def __init__(self, admin, key):
+        self.admin, self.key = admin, key
+
+    def __call__(self, method, path, body=None, **headers):
+        return self.admin.call(method, API + path, body, self.key, **headers)
+
+
+@pytest.fixture(scope="module")
+def admin(stack):
+    one = Admin(stack)
+    yield one
+    one.end()
+
+
+@pytest.fixture(scope="module")
+def key_make(stack):
+    def make(*roles, **options):
+        flags = [word for name, value in options.items() for word in (f"--{name}", value)]
+        role = ",".join(roles)
+        return stack.ctl("key", "create", "--name", "test", "--role", role, *flags)
+
+    return make
+
+
+def known(admin, key):
+    """Once the program knows the key."""
+    wait_until(lambda: admin.call("GET", f"{API}/jobs", key=key).status_code != 401)
+    return Caller(admin, key)
+
+
+@pytest.fixture(scope="module")
+def api(admin, key_make):
+    return known(admin, key_make("admin"))
+
+
+def key_id(caller):
+    return caller.key.split("_")[1]
+
+
+def ok(response, status=200):
+    assert response.status_code == status, response.text
+    return response.json() if response.content else None
+
+
+def problem(response, status):
+    assert response.status_code == status, response.text
+    assert response.headers["Content-Type"] == "application/problem+json"
+    told = response.json()
+    assert (told["status"], told["type"]) == (status, "about:blank")
+    return told["detail"]
+
+
+def test_the_life_of_a_campaign(stack, api):
+    terms = {"name": "Noon", "total": 10, "valid_days": 3, "metadata": {"a": 0.5}, "events": True}
+    made = api("POST", "/campaigns", terms)
+    path = "/campaigns/" + ok(made, 201)["coupon"]
+    assert made.headers["Location"] == API + path
+    shown = api("GET", path)
+    assert shown.headers["ETag"] == '"1"'
+    assert ok(shown)["metadata"] == {"a": 0.5} and ok(shown)["events"] is True
+    edit = {"valid_days": None, "percent_off": 12.5, "void_returns": False}
+    edited = api("PATCH", path, edit, If_Match='"1"')
+    assert ok(edited)["version"] == 2 and edited.headers["ETag"] == '"2"'
+    assert "has version 2" in problem(api("PATCH", path, {"name": "x"}, If_Match='"1"'), 412)
+    assert ok(api("POST", path + "/publish", If_Match='"2"'))["status"] == "published"
+    assert ok(api("PUT", path + "/stock", {"total": 12}, If_Match='"3"'))["total"] == 12
+    for step, status in (("pause", "paused"), ("resume", "published"), ("close", "closed")):
+        assert ok(api("POST", f"{path}/{step}"))["status"] == status
+    assert "allowed when it is" in problem(api("POST", path + "/pause"), 409)
+    shown = ok(api("GET", path))
+    assert (shown["valid_days"], shown["discount"]["percent_off"]) == (None, 12.5)
+    assert shown == json.loads(stack.ctl("show", path.split("/")[2], "--json"))
+    entries = ok(api("GET", path + "/history"))["history"]
+    assert len(entries) == 7 and {entry["by"] for entry in entries} == {key_id(api)}
+    listed = ok(api("GET", f"/campaigns?after={int(shown['coupon']) - 1}&count=1"))["campaigns"]
+    assert [one["coupon"] for one in listed] == [shown["coupon"]]
+
+
+def test_what_is_wrong_with_a_request(api, make_coupon):
+    path = f"/campaigns/{make_coupon(1)}"
+
+    def wrong(*arguments, status=400, **headers):
+        return problem(api(*arguments, **headers), status)
+
+    assert wrong("POST", "/campaigns", {"name": "x", "totl": 1}) == "totl: there is no such member"
+    assert wrong("POST", "/campaigns", {"name": "x"}) == "create needs total"
+    assert wrong("POST", "/campaigns", {"name": "x", "total": 1, "valid_from": "now"}) == (
+        "valid_from and valid_to must be given together"
+    )
+    assert "limit is" in wrong("POST", "/campaigns", {"name": "x", "total": 1, "limit": 0})
+    for member in ("json", "by", "version", "valid-days", "redis_url"):
+        assert member in wrong("PATCH", path, {member: "1"}, If_Match='"2"')
+    for name in (None, True, ["x"], {"x": 1}):
+        assert wrong("PATCH", path, {"name": name}, If_Match='"2"').startswith("name: allowed")
+    assert "2^53" in wrong("POST", "/campaigns", {"name": "x", "total": 2**53})
+    assert "If-Match" in wrong("PATCH", path, {"name": "x"}, status=428)
+    for value in ("2", '"x"', "*", '"2", "3"', 'W/"2"'):
+        assert "If-Match" in wrong("PATCH", path, {"name": "x"}, If_Match=value)
+    assert wrong("GET", "/campaigns?cuont=1") == "cuont: there is no such parameter"
+    assert "twice" in wrong("GET", "/campaigns?count=1&count=2")
+    assert "count" in wrong("GET", "/campaigns?count=x")
+    wrong("GET", "/campaigns?count=1%00")
+    wrong("POST", path + "/pause?version=2")
+    wrong("GET", "/campaigns/0")
+    for part in ("--help", "-h", "--json", "%2D%2Dhelp"):
+        assert "begins with -" in wrong("GET", f"/campaigns/{part}")
+    assert wrong("GET", "/campaigns/9999", status=404) == "there is no coupon 9999"
+    for gone in ("/nothing", "/campaigns/", "/campaigns/1/2", "/campaigns/%00", "/jobs/9"):
+        wrong("GET", gone, status=404)
+    told = api("DELETE", path)
+    assert problem(told, 405) and told.headers["Allow"] == "GET, HEAD, PATCH"
+
+
+def test_bodies(admin, api):
+    def send(body, **headers):
+        headers = {"Authorization": f"Bearer {api.key}", **headers}
+        return requests.post(
+            f"{admin.url}{API}/campaigns", data=body, headers=headers, timeout=60
+        ).status_code
+
+    of_json = {"Content-Type": "application/json"}
+    assert send(b"{}") == 415
+    assert send(b"{}", **{"Content-Type": "text/plain"}) == 415
+    for body in (b"[]", b"{", b'{"a":1,"a":1}', b'{"name":"\\u0000"}', b"{}x", b"\xff"):
+        assert send(body, **of_json) == 400, body
+    assert send(iter([b"{}"]), **of_json) == 411, "chunks"
+    assert send(b'{"name":"' + b"x" * 70000 + b'"}', **of_json) == 413
+
+
+def roles_of(stack, admin, key_make):
+    return {
+        "admin": known(admin, key_make("admin")),
+        "monitor": known(admin, key_make("monitor")),
+        "issue": known(admin, key_make("issue", "read")),
+        "none": Caller(admin, None),
+    }
+
+
+def test_each_route_and_each_role(stack, admin, key_make):
+    """What is refused is refused before anything runs; what is not has another answer."""
+    document = requests.get(f"{admin.url}{API}/openapi.json", timeout=60).json()
+    callers = roles_of(stack, admin, key_make)
+    tried = 0
+    for path, item in document["paths"].items():
+        path = path.removeprefix(API)
+        for place in ("{coupon}", "{webhook}", "{set}", "{letter}"):
+            path = path.replace(place, "8999")
+        path = path.replace("{key}", "0" * 10).replace("{user}", "u").replace("{code}", "x")
+        path = path.replace("{receive}", f"8999.u.{'0' * 26}.0")
+        for method, operation in item.items():
+            for role, caller in callers.items():
+                # An unknown member is refused behind the gate.
+                body = {"nonsense": 1} if method != "get" else None
+                query = "?nonsense=1" if method == "get" else ""
+                told = caller(method.upper(), path + query, body, If_Match='"1"')
+                allowed = role == "admin" or operation["tags"] == [role]
+                wanted = 400 if allowed else 401 if role == "none" else 403
+                assert told.status_code == wanted, (method, path, role, told.text)
+                problem(told, wanted)
+                tried += 1
+    assert tried > 4 * 40
+    bad = Caller(admin, callers["admin"].key[:-1] + "x")
+    assert problem(bad("GET", "/campaigns"), 401)
+
+
+def test_a_key_of_some_coupons(stack, admin, key_make):
+    own, other = stack.coupon_make(1), stack.coupon_make(1)
+    caller = known(admin, key_make("admin", coupons=own))
+    assert ok(caller("POST", f"/campaigns/{own}/pause"))["status"] == "paused"
+    problem(caller("POST", f"/campaigns/{other}/pause"), 403)
+    for path in ("/campaigns", "/keys", f"/receives/{other}.u.x.0", "/campaigns/x", "/jobs"):
+        problem(caller("GET", path), 403)
+
+
+def test_a_key_that_is_revoked(stack, admin, key_make):
+    caller = known(admin, key_make("monitor"))
+    session = ok(admin.call("POST", "/admin/session", {"key": caller.key}))
+    assert session["role"] == "monitor"
+    ok(caller("GET", "/campaigns?count=1"))
+    stack.ctl("key", "revoke", key_id(caller))
+    wait_until(lambda: caller("GET", "/campaigns?count=1").status_code == 401)
+    problem(admin.call("POST", "/admin/session", {"key": caller.key}), 401)
+
+
+def test_a_session(admin, key_make):
+    caller = known(admin, key_make("admin"))
+    browser = requests.Session()
+    url = f"{admin.url}/admin/session"
+    assert browser.get(url, timeout=60).status_code == 401
+    begun = browser.post(url, json={"key": caller.key}, timeout=60)
+    cookie = begun.headers["Set-Cookie"]
+    assert "HttpOnly; SameSite=Strict" in cookie
+    assert ("; Secure" in cookie) == url.startswith("https")
+    token = begun.json()["csrf_token"]
+    told = browser.get(url, timeout=60).json()
+    assert told == begun.json() and (told["role"], told["key"]) == ("admin", key_id(caller))
+    path = f"{admin.url}{API}/campaigns"
+    assert browser.get(path, timeout=60).status_code == 200
+    body = {"name": "x", "total": 1}
+    for wrong in ({}, {"X-CSRF-Token": "x"}, {"X-CSRF-Token": token + "x"}):
+        assert browser.post(path, json=body, headers=wrong, timeout=60).status_code == 403
+    headers = {"X-CSRF-Token": token}
+    assert browser.post(path, json=body, headers=headers, timeout=60).status_code == 201
+    stolen = {"Cookie": f"couponmq_admin={browser.cookies['couponmq_admin']}"}
+    assert browser.delete(url, timeout=60).status_code == 403
+    assert browser.delete(url, headers=headers, timeout=60).status_code == 204
+    assert requests.get(path, headers=stolen, timeout=60).status_code == 401
+
+
+def test_what_has_come_to_be(stack, admin, api, gateway, make_coupon):
+    """Receives, codes, webhooks and keys, each from its beginning to its end."""
+    coupon = make_coupon(10)
+    receive = gateway.issue(coupon, "u/1", ack="issued")["receive"]
+    user = f"/campaigns/{coupon}/users/u%2F1"
+    assert ok(api("GET", user))["receives"][0]["receive"] == receive
+    seen = ok(api("GET", "/receives/" + receive.replace("/", "%2F")))
+    assert seen["status"] == "issued"
+    (traced,) = ok(api("GET", user + "/trace"))["receives"]
+    assert traced == ok(api("GET", f"/receives/{receive.replace('/', '%2F')}/trace"))
+    assert traced["receive"] == receive
+    assert isinstance(ok(api("GET", f"/campaigns/{coupon}/curve"))["curve"], list)
+    (voided,) = ok(api("POST", user + "/void", {"why": "fraud"}))["receives"]
+    assert (voided["receive"], voided["voided"]) == (receive, True)
+    again = ok(api("POST", f"/receives/{receive.replace('/', '%2F')}/void"))
+    assert (again["result"], again["voided"]) == ("again", True)
+    problem(api("POST", user + "x/void"), 404)
+
+    word = ok(api("POST", f"/campaigns/{coupon}/words", {"word": f"NOON{coupon}"}))
+    assert ok(api("GET", f"/codes/noon{coupon}"))["set"] == word["set"]
+    assert ok(api("GET", f"/campaigns/{coupon}/codes"))["codes"] == 1
+    refused = ok(api("POST", "/codes/revoke", {"codes": ["NOSUCHCODE"]}))
+    assert refused["refused"] == 1 and "NOSUCHCODE" in refused["warnings"][0]
+    assert ok(api("POST", f"/sets/{word['set']}/revoke"))["set"] == word["set"]
+    problem(api("GET", "/codes/NOSUCHCODE"), 404)
+
+    hook = {"url": "https://hooks.example/x", "types": ["coupon.issued"], "coupon": coupon}
+    made = ok(api("POST", "/webhooks", hook), 201)
+    path = f"/webhooks/{made['webhook']}"
+    assert made["secret"].startswith("whsec_")
+    ok(api("POST", path + "/disable", {"why": "test"}), 204)
+    assert (ok(api("GET", path))["state"], ok(api("GET", path))["why"]) == ("disabled", "test")
+    ok(api("POST", path + "/enable"), 204)
+    assert ok(api("GET", path + "/deliveries?failed=true"))["deliveries"] == []
+    assert ok(api("POST", path + "/rotate", {"overlap": "0s"}))["secret"] != made["secret"]
+    assert made["webhook"] in [one["webhook"] for one in ok(api("GET", "/webhooks"))["webhooks"]]
+    ok(api("DELETE", path), 204)
+    problem(api("GET", path), 404)
+
+    made = api("POST", "/keys", {"name": "shop", "role": ["issue", "read"], "coupons": [coupon]})
+    path = made.headers["Location"].removeprefix(API)
+    assert ok(made, 201)["secret"].startswith(f"cmq_{made.json()['key']}_")
+    shown = ok(api("GET", path))
+    assert (shown["roles"], shown["coupons"]) == (["issue", "read"], [coupon])
+    assert ok(api("POST", path + "/rotate"))["key"] == made.json()["key"]
+    ok(api("POST", path + "/revoke"), 204)
+    assert (ok(api("GET", path))["state"], ok(api("GET", path))["by"]) == ("revoked", key_id(api))
+    for path in ("/keys", "/dead", "/events", "/installation", f"/campaigns/{coupon}/arm"):
+        ok(api("GET", path))
+    assert ok(api("POST", "/dead/requeue", {"limit": 1})) == {"requeued": 0}
+    assert admin.log().count("admin_request") > 5
+
+
+def test_jobs(api, make_coupon):
+    coupon = make_coupon(1)
+    for path in (f"/campaigns/{coupon}/audit", f"/campaigns/{coupon}/rebuild", "/audit"):
+        started = api("POST", path, {"grace": 0} if path == "/audit" else None)
+        ok(started, 202)
+        place = started.headers["Location"].removeprefix(API)
+        job = wait_until(lambda: (job := ok(api("GET", place)))["state"] == "done" and job)
+        assert job["coupon"] == (None if path == "/audit" else coupon)
+        assert job["by"] == key_id(api) and job["ended_at"]
+    assert job["result"]["passed"] is True
+    assert [one["job"] for one in ok(api("GET", "/jobs"))["jobs"]][0] == job["job"]
+    failed = ok(api("POST", "/campaigns/9999/rebuild"), 202)["job"]
+    wait_until(lambda: ok(api("GET", f"/jobs/{failed}"))["state"] == "failed")
+    assert "nothing to rebuild" in ok(api("GET", f"/jobs/{failed}"))["problem"]["detail"]
+    assert ok(api("DELETE", f"/jobs/{failed}"))["state"] == "failed"
+
+
+FAKE = """#!/bin/sh
+echo "$$ $*" >>{folder}/started
+. {folder}/does
+"""
+
+
+@pytest.fixture
+def fake(stack, key_make, tmp_path):
+    """A coupon-admin whose couponctl does what the test says: fake.does(SHELL)."""
+    shutil.copy(stack.build_dir / "coupon-admin", tmp_path)
+    program = tmp_path / "couponctl"
+    program.write_text(FAKE.format(folder=tmp_path))
+    program.chmod(0o755)
+    one = Admin(stack, f"{tmp_path}/", COUPON_ADMIN_TIMEOUT_MS=100000)
+    one.does = (tmp_path / "does").write_text
+    one.program = program
+    one.api = known(one, key_make("admin"))
+    (tmp_path / "started").write_text("")
+    one.started = lambda: [
+        line.split(maxsplit=1) for line in (tmp_path / "started").read_text().splitlines()
+    ]
+    yield one
+    one.end()
+
+
+def test_a_command_that_dies_or_says_nothing(fake):
+    for does, status in (
+        ("kill -9 $$", 500),
+        ("kill -SEGV $$", 500),
+        ("exit 1", 409),
+        ("exit 77", 500),
+        ("echo nonsense", 500),
+        ("echo '{'", 500),
+        ("yes", 400),
+    ):
+        fake.does(does)
+        problem(fake.api("GET", "/campaigns/1"), status)
+    fake.does("echo couponctl: warning: late >&2; echo '{}'; exit 3")
+    assert ok(fake.api("POST", "/campaigns/1/pause")) == {"warnings": ["late"]}
+    fake.program.unlink()
+    assert "cannot be started" in problem(fake.api("GET", "/campaigns/1"), 503)
+    assert fake.call("GET", "/readyz").status_code == 503
+
+
+def test_words_of_a_command(fake):
+    fake.does("echo '{}'")
+    fake.api("PATCH", "/campaigns/1", {"name": 'a $(b) "c"', "end": None}, If_Match='"7"')
+    by = key_id(fake.api)
+    assert fake.started()[-1][1] == (
+        f'edit --json --by={by} --version=7 1 --name=a $(b) "c" --end=none'
+    )
+
+
+def test_a_command_that_hangs(stack, fake, key_make):
+    """It goes on without its client, and ends with the program; a job also when it is told to."""
+    fake.does("exec sleep 1000")
+
+    def hang(method, path):
+        n = len(fake.started())
+        connection = dial(fake.address)
+        head = f"{method} {API}{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n"
+        connection.sendall(f"{head}Authorization: Bearer {fake.api.key}\r\n\r\n".encode())
+        wait_until(lambda: len(fake.started()) > n)
+        return connection, int(fake.started()[-1][0])
+
+    connection, changes = hang("POST", "/campaigns/1/pause")
+    connection.close()
+    job = ok(fake.api("POST", "/audit"), 202)["job"]
+    wait_until(lambda: ok(fake.api("GET", f"/jobs/{job}"))["state"] == "running")
+    wait_until(lambda: len(fake.started()) == 2)
+    audits = int(fake.started()[-1][0])
+    assert ok(fake.api("DELETE", f"/jobs/{job}"))["state"] == "ended"
+    wait_until(lambda: process_gone(audits))
+    assert not process_gone(changes)
+    _, looks = hang("GET", "/campaigns/1")
+    assert fake.terminate() == 0
+    assert process_gone(changes) and process_gone(looks)
+
+
+def test_a_command_that_takes_too_long(stack, fake, key_make):
+    fake.does("exec sleep 1000")
+    late = Admin(stack, f"{fake.program.parent}/", COUPON_ADMIN_TIMEOUT_MS=200)
+    caller = known(late, fake.api.key)
+    assert "unknown" in problem(caller("POST", "/campaigns/1/close"), 504)
+    assert process_gone(int(fake.started()[-1][0]))
+    late.end()
+
+
+def test_more_than_it_may_run_at_once(fake):
+    """Eight run, 64 wait, and further ones are refused at once."""
+    fake.does(f". {fake.program.parent}/go")
+    go = fake.program.parent / "go"
+    subprocess.run(["mkfifo", go], check=True)
+    with ThreadPoolExecutor(80) as pool:
+        told = [pool.submit(fake.api, "GET", "/campaigns/1") for _ in range(80)]
+        wait_until(lambda: sum(one.done() for one in told) == 8)
+        assert len(fake.started()) == 8
+        assert "too many" in problem(next(one for one in told if one.done()).result(), 503)
+        fake.does("echo '{}'")
+        go.unlink()
+        go.write_text("echo '{}'")
+        for pid, _ in fake.started()[:8]:
+            subprocess.run(["kill", pid], check=True)
+        statuses = sorted(one.result().status_code for one in told)
+    assert statuses == [200] * 64 + [500] * 8 + [503] * 8
+
+
+@pytest.mark.plain
+def test_many_connections(admin, api):
+    """They wait until there is room, and nobody else is kept from his answer."""
+    idle = [dial(admin.address) for _ in range(300)]
+    assert ok(api("GET", "/campaigns?count=1"))
+    for one in idle:
+        one.close()
+
+
+def test_settings_that_are_refused(stack):
+    def start(**settings):
+        env = {**stack.env_of("admin"), "COUPON_TLS_CERT": "", "COUPON_TLS_KEY": "", **settings}
+        return subprocess.run(
+            [stack.build_dir / "coupon-admin", "-n"], env=env, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+
+    assert start().returncode == 0
+    for settings, message in (
+        ({"COUPON_ADMIN_LISTEN": "off"}, 'COUPON_ADMIN_LISTEN is "off": allowed is host:port'),
+        ({"COUPON_ADMIN_LISTEN": "0.0.0.0:7490"}, "needs COUPON_TLS_CERT and COUPON_TLS_KEY, or"),
+        ({"COUPON_ADMIN_TIMEOUT_MS": "1"}, "allowed is an integer from 100 to 600000"),
+    ):
+        told = start(**settings)
+        assert told.returncode == 1 and message in told.stderr, told
+    assert start(COUPON_ADMIN_LISTEN="0.0.0.0:7490", COUPON_INSECURE="yes").returncode == 0
