@@ -92,6 +92,9 @@ int changes_copy_take(struct changes *copy, const redisReply *reply)
 			 strcmp(reply->element[i]->str, "timeline") == 0)
 			server_part_take(&copy->server, reply->element[i]->str,
 					 reply->element[i + 1]->str);
+		else if (strcmp(reply->element[i]->str, "former") == 0)
+			snprintf(copy->former, sizeof(copy->former), "%s",
+				 reply->element[i + 1]->str);
 		else
 			pair_take(copy, reply->element[i]->str, reply->element[i + 1]->str);
 	return 0;
@@ -211,12 +214,22 @@ enum relation changes_relate(enum relation before, const struct changes *changes
 								      : RELATION_FOREIGN;
 }
 
-int64_t changes_behind(const struct changes *changes, const struct changes *copy)
+static int64_t behind_until(const struct changes *changes, const struct changes *copy, int end)
 {
 	int64_t behind = 0;
 
-	for (int i = 0; i < CHANGES_STRIPES; i++)
+	for (int i = 0; i < end; i++)
 		if (changes->num[i] < copy->num[i])
 			behind += copy->num[i] - changes->num[i];
 	return behind;
+}
+
+int64_t changes_behind(const struct changes *changes, const struct changes *copy)
+{
+	return behind_until(changes, copy, CHANGES_STRIPES);
+}
+
+int64_t changes_behind_others(const struct changes *changes, const struct changes *copy)
+{
+	return behind_until(changes, copy, CHANGES_SETTLED);
 }

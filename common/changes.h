@@ -19,7 +19,8 @@
 #include <libpq-fe.h>
 #include <stdint.h>
 
-#define CHANGES_STRIPES 64
+#define CHANGES_STRIPES 128
+#define CHANGES_SETTLED 64 /* those from here on are of transactions of settle() */
 
 #define INSTALLATION_SIZE 37 /* a UUID */
 
@@ -36,6 +37,7 @@ struct changes {
 	int64_t num[CHANGES_STRIPES];         /* 0: none */
 	char installation[INSTALLATION_SIZE]; /* empty: none, or not known */
 	struct postgres_server server;        /* of a copy: the one that is followed */
+	char former[SERVER_TEXT_SIZE];        /* of a copy: the one before it; empty: none */
 };
 
 /* What the Redis of a program is to its PostgreSQL. */
@@ -120,3 +122,8 @@ enum relation changes_relate(enum relation before, const struct changes *changes
 
 /* How many transactions PostgreSQL is behind its copy, at least; 0: it is not. */
 int64_t changes_behind(const struct changes *changes, const struct changes *copy);
+/*
+ * How many of these did not settle receives: they changed terms, codes, generations, or voided
+ * receives. So does a transaction of a version that counts all alike.
+ */
+int64_t changes_behind_others(const struct changes *changes, const struct changes *copy);

@@ -15,6 +15,8 @@
 #define CTL_ABSENT 9
 /* Exit status: nothing is wrong with the command, but a store cannot be asked or changed now. */
 #define CTL_AWAY 10
+/* Exit status of recover --tail: more is missing than that, and nothing was changed. */
+#define CTL_NO_TAIL 11
 
 struct ctl {
 	struct config config;

@@ -22,7 +22,8 @@ static void help_print(FILE *out)
 	      "verdict;\n5 audit: receives are in flight without progress; 6 distribute: some "
 	      "users\nwere refused; 7 distribute: stopped before its end, run it again; 8 the "
 	      "coupon has\nanother version than --version; 9 what is named does not exist; 10 a "
-	      "store cannot be\nreached, or PostgreSQL is behind Redis.\n",
+	      "store cannot be\nreached, or PostgreSQL is behind Redis; 11 recover --tail: an "
+	      "operator has to\nrecover.\n",
 	      out);
 }
 

@@ -1,6 +1,5 @@
 #include "ctl/store.h"
 
-#include "common/changes.h"
 #include "common/log/log.h"
 #include "common/program/transport.h"
 #include "coupon/redis_coupon.h"
@@ -90,21 +89,21 @@ int64_t behind_read(struct db *db, struct redis_client *redis)
 	return changes_behind(&changes, &copy);
 }
 
-int64_t behind_read_any(struct db *db, struct redis_client *redis, int takes_over, int is_dry)
+int64_t behind_read_any(struct db *db, struct redis_client *redis, enum follow follow, int is_dry,
+			struct changes *changes, struct changes *copy)
 {
-	struct changes changes, copy;
 	enum relation relation;
 
-	if (both_read(db, redis, &changes, &copy))
+	if (both_read(db, redis, changes, copy))
 		return -1;
-	relation = changes_follow(redis, &changes, FOLLOW_LOOK);
-	if (!takes_over)
-		old_refuse(&changes, &copy, relation);
-	if (is_dry || relation == RELATION_UNCLAIMED)
-		return changes_behind(&changes, &copy);
-	if (changes_follow(redis, &changes, FOLLOW_ANY) != RELATION_OWN)
+	relation = changes_follow(redis, changes, is_dry ? FOLLOW_LOOK : follow);
+	if (follow != FOLLOW_ANY)
+		old_refuse(changes, copy, relation);
+	if (relation == RELATION_UNKNOWN)
 		return -1;
-	return both_read(db, redis, &changes, &copy) ? -1 : changes_behind(&changes, &copy);
+	if (!is_dry && relation == RELATION_OWN && both_read(db, redis, changes, copy))
+		return -1;
+	return changes_behind(changes, copy);
 }
 
 int behind_copy(struct db *db, struct redis_client *redis)
@@ -316,12 +315,22 @@ static int show_run(struct ctl *ctl)
 	int as_json = args_has(&ctl->args, "json"), is_foreign;
 	cJSON *object = output_object();
 	struct changes changes, copy;
+	PGresult *recovery;
 
 	installation_read(db, redis, &changes, &copy);
 	is_foreign = changes_relate(RELATION_UNKNOWN, &changes, &copy) == RELATION_FOREIGN;
 	output_text(object, "postgresql", changes.installation);
 	output_text(object, "redis", copy.installation);
-	output_say(object, "PostgreSQL  {postgresql}\nRedis       {redis|none yet}\n", as_json);
+	recovery = db_ask(db, sql_query_recover_last);
+	if (PQntuples(recovery) > 0)
+		output_row(object, recovery, 0);
+	PQclear(recovery);
+	output_say(object,
+		   "PostgreSQL  {postgresql}\nRedis       {redis|none yet}\n"
+		   "[recovery Recovered   {recovery.at} by {recovery.by} ({recovery.how}): "
+		   "{recovery.transactions} transactions, from server {recovery.former|?} to "
+		   "{recovery.server}\n]",
+		   as_json);
 	if (is_foreign && !as_json)
 		puts(RELATION_FOREIGN_TEXT);
 	redis_client_free(redis);

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "common/redis/client.h"
+#include "common/changes.h"
 #include "coupon/slot.h"
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
@@ -94,10 +94,12 @@ void store_run_id_read(struct redis_client *redis, char run_id[REDIS_RUN_ID_SIZE
  */
 int64_t behind_read(struct db *db, struct redis_client *redis);
 /*
- * The same for recover, which has Redis follow this server, unless it is dry: nothing that the
- * server before it commits is removed from Redis from then on. `takes_over`: an old one, too.
+ * The same for recover, which has Redis follow this server, and reads the numbers then: nothing
+ * that the server before it commits is removed from Redis from then on. FOLLOW_ANY: an old one,
+ * too. If `is_dry`, or if it is of a cluster that is not to be followed, all stays as it is.
  */
-int64_t behind_read_any(struct db *db, struct redis_client *redis, int takes_over, int is_dry);
+int64_t behind_read_any(struct db *db, struct redis_client *redis, enum follow follow, int is_dry,
+			struct changes *changes, struct changes *copy);
 
 /*
  * Copies PostgreSQL's numbers to Redis, after a change and before Redis acts on it: then it is

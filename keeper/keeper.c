@@ -27,6 +27,7 @@
 #include "keeper/metrics.h"
 #include "keeper/outbox.h"
 #include "keeper/rebuild/rebuild.h"
+#include "keeper/recovery.h"
 #include "keeper/release.h"
 #include "keeper/stores.h"
 #include "keeper/sweep.h"
@@ -55,6 +56,7 @@ struct keeper {
 	struct late late;
 	struct release release;
 	struct keeper_stores stores;
+	struct recovery *recovery;
 	struct backoff backoff;
 	struct keeper_sweep *sweep;
 	int elected;
@@ -179,6 +181,8 @@ static void state_publish(const struct keeper *keeper)
 		.redis_up = redis_client_is_open(keeper->context.redis),
 		.elected = keeper->elected,
 		.is_behind = keeper->stores.is_behind,
+		.recovers = keeper->stores.is_behind &&
+			    recovery_helps(keeper->recovery, &keeper->stores),
 		.relation = keeper->stores.relation,
 		.installations_n = keeper->stores.installations_n,
 		.followed = keeper->stores.copy.server,
@@ -192,6 +196,7 @@ static void state_publish(const struct keeper *keeper)
 		    postgres_fd(keeper_database_session(keeper->context.database)) >= 0);
 	metrics_set(KEEPER_METRIC_ELECTED, state.elected);
 	metrics_set(KEEPER_METRIC_BEHIND, state.is_behind);
+	metrics_set(KEEPER_METRIC_RECOVERY_WAITS, state.is_behind && !state.recovers);
 	metrics_set(KEEPER_METRIC_FOREIGN, state.relation == RELATION_FOREIGN);
 	if (!state.elected)
 		keeper_watch_none();
@@ -297,12 +302,12 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 
 		if (left_ms <= 0)
 			return;
-		if (keeper->elected && left_ms > keeper->context.lock.lease_ms / 3)
+		if (keeper->context.lock.held && left_ms > keeper->context.lock.lease_ms / 3)
 			left_ms = keeper->context.lock.lease_ms / 3;
 		poll(fds, 3, (int)(left_ms < 1000 ? left_ms : 1000));
 		rabbit_link_read(link);
 		wake_take(keeper);
-		if (keeper->elected && keeper_lock_hold(&keeper->context))
+		if (keeper->context.lock.held && keeper_lock_hold(&keeper->context))
 			return;
 	}
 }
@@ -321,9 +326,17 @@ static void step_down(struct keeper *keeper)
 static int behind_turn(struct keeper *keeper)
 {
 	step_down(keeper);
-	if (keeper_lock_hold(&keeper->context) && !keeper_lock_take(&keeper->context))
-		return 0;
-	return keeper_stores_hold(&keeper->stores, &keeper->context);
+	if (keeper_lock_hold(&keeper->context)) {
+		recovery_stop(keeper->recovery);
+		if (!keeper_lock_take(&keeper->context))
+			return 0;
+	}
+	if (keeper_stores_hold(&keeper->stores, &keeper->context))
+		return -1;
+	/* An old master does not have what was accepted since. */
+	if (redis_client_is_followed(keeper->context.redis))
+		recovery_step(keeper->recovery, &keeper->stores);
+	return 0;
 }
 
 /*
@@ -333,6 +346,7 @@ static int behind_turn(struct keeper *keeper)
 static int64_t stranger_turn(struct keeper *keeper)
 {
 	step_down(keeper);
+	recovery_stop(keeper->recovery);
 	if (keeper->stores.relation == RELATION_OLD)
 		postgres_leave(keeper_database_session(keeper->context.database),
 			       RELATION_OLD_TEXT);
@@ -353,6 +367,7 @@ static int64_t turn(struct keeper *keeper)
 	int64_t pause_ms = keeper->config->keeper_round_ms;
 	int rc = 0;
 
+	recovery_read(keeper->recovery);
 	if (!redis_client_is_open(keeper->context.redis))
 		keeper_stores_lost(&keeper->stores);
 	/*
@@ -372,6 +387,7 @@ static int64_t turn(struct keeper *keeper)
 		return stranger_turn(keeper);
 	if (keeper->stores.is_behind)
 		return behind_turn(keeper) ? turn_failed(keeper) : pause_ms;
+	recovery_forget(keeper->recovery);
 	/* PostgreSQL may have been put back and recovered while this keeper could not reach it. */
 	if (keeper->elected && keeper->stores.fence != keeper->context.fence)
 		keeper_context_fenced(&keeper->context);
@@ -422,6 +438,11 @@ static void redis_failed(enum redis_failure failure, const char *why)
 	}
 }
 
+void keeper_check(const struct config *config)
+{
+	recovery_check(config);
+}
+
 struct keeper *keeper_start(const struct config *config)
 {
 	struct keeper *keeper = checked(calloc(1, sizeof(*keeper)));
@@ -439,6 +460,7 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->context.lock.lease_ms = config->keeper_lease_ms;
 	redis_lease_init(&keeper->context.lock.lease, keeper->context.redis, 0);
 	keeper->sweep = keeper_sweep_new(config, &keeper->context, keeper->outbox);
+	keeper->recovery = recovery_new(config);
 	check(pthread_create(&keeper->thread, NULL, run, keeper) == 0);
 	return keeper;
 }
@@ -450,6 +472,7 @@ void keeper_stop(struct keeper *keeper)
 	keeper->stop = 1;
 	keeper_wake(keeper);
 	pthread_join(keeper->thread, NULL);
+	recovery_free(keeper->recovery);
 	keeper_sweep_free(keeper->sweep);
 	keeper_stores_fini(&keeper->stores);
 	put_off_clear(&keeper->late.put_off);

@@ -12,6 +12,8 @@
 struct evbuffer;
 struct keeper;
 
+/* Ends the process if the settings of the keeper are wrong; before there are threads. */
+void keeper_check(const struct config *config);
 /* Starts the thread. `config` must outlive it. */
 struct keeper *keeper_start(const struct config *config);
 /* Stops the thread, which releases the lock, and waits for its end. */
@@ -37,6 +39,7 @@ struct keeper_state {
 	int redis_up;
 	int elected;
 	int is_behind; /* PostgreSQL was put back to an earlier moment */
+	int recovers;  /* and what is missing is brought back without an operator */
 	enum relation relation;
 	int installations_n;             /* another number: PostgreSQL has got another id */
 	struct postgres_server followed; /* as Redis last had it */

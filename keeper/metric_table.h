@@ -9,6 +9,10 @@ METRIC(KEEPER_METRIC_DATABASE_UP, "keeper_database_up", "gauge",
        "1 while the keeper's thread is connected to PostgreSQL.")
 METRIC(KEEPER_METRIC_BEHIND, "keeper_postgresql_behind", "gauge",
        "1 while PostgreSQL is behind its copy in Redis: it was put back to an earlier moment.")
+METRIC(KEEPER_METRIC_RECOVERY_WAITS, "keeper_recovery_waits", "gauge",
+       "1 while PostgreSQL is behind and an operator has to recover.")
+METRIC(KEEPER_METRIC_RECOVERIES, "keeper_recoveries_total", "counter",
+       "Times this worker has brought back what a promoted standby lacked.")
 METRIC(KEEPER_METRIC_FOREIGN, "keeper_installation_differs", "gauge",
        "1 while Redis belongs to another installation than PostgreSQL: this worker does nothing.")
 METRIC(KEEPER_METRIC_ELECTED, "keeper_elected", "gauge", "1 while this worker is the keeper.")

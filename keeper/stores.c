@@ -150,7 +150,6 @@ int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *c
 	const struct changes *copy = &stores->copy;
 	struct changes changes;
 	enum relation relation;
-	int64_t transactions;
 
 	/* Redis first: what PostgreSQL commits in between does not make Redis look ahead. */
 	if (key_copy_version(context->redis, &stores->keys_copied)) {
@@ -178,9 +177,12 @@ int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *c
 		stores->unclaimed_ms = 0;
 	if (stores->relation != RELATION_OWN)
 		return 0;
-	transactions = changes_behind(&changes, copy);
-	behind_set(stores, transactions);
-	return transactions > 0 ? 0 : changes_copy_raise(context->redis, &changes, copy);
+	stores->lack = (struct keeper_lack){ .transactions = changes_behind(&changes, copy),
+					     .others = changes_behind_others(&changes, copy),
+					     .is_promoted = strcmp(changes.server.system,
+								   copy->server.system) == 0 };
+	behind_set(stores, stores->lack.transactions);
+	return stores->is_behind ? 0 : changes_copy_raise(context->redis, &changes, copy);
 }
 
 int keeper_stores_copy(struct keeper_context *context)

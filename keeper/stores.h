@@ -34,6 +34,13 @@
 
 struct keeper_gateway;
 
+/* What PostgreSQL lacks that Redis knows of. */
+struct keeper_lack {
+	int64_t transactions; /* at least; 0: nothing */
+	int64_t others;       /* of these, such as did more than to settle receives */
+	int is_promoted;      /* its cluster is the one that Redis follows */
+};
+
 /* All zero at first. */
 struct keeper_stores {
 	struct changes copy;    /* the caller reads it before keeper_stores_compare() */
@@ -42,6 +49,7 @@ struct keeper_stores {
 	int installations_n;                  /* another number: PostgreSQL has got another id */
 	int64_t unclaimed_ms;                 /* since when Redis has no id; 0: it has one */
 	int is_behind;
+	struct keeper_lack lack;
 	int64_t fence; /* of the last elected keeper, by PostgreSQL */
 	int64_t hold_due_ms;
 	int64_t keys_version, keys_copied; /* in PostgreSQL; in Redis, -1: not known */
@@ -66,7 +74,7 @@ void keeper_stores_lost(struct keeper_stores *stores);
 int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *context);
 /*
  * Compares PostgreSQL with the copy, and raises the copy in Redis. 0, and `relation`, `is_behind`,
- * `fence` and the versions of keys are set; or -1: Redis or PostgreSQL failed.
+ * `lack`, `fence` and the versions of keys are set; or -1: Redis or PostgreSQL failed.
  */
 int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *context);
 /*

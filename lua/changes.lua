@@ -6,7 +6,8 @@
 -- is not followed and is not above that is an old one: another was promoted, or took its place.
 --
 -- KEYS  1 couponmq:changes  hash: stripe to number; `installation`: the id; `system` and `timeline`
---                           of the server; `followed:SYSTEM`: the highest timeline of that cluster
+--                           of the server; `former`: SYSTEM:TIMELINE of the one before;
+--                           `followed:SYSTEM`: the highest timeline of that cluster
 -- ARGV  1 installation      the id, a UUID
 --       2 claim             '': not; 'none': Redis gets this id if it has none; or an id: Redis
 --                           gets this one if it has that one or none
@@ -14,7 +15,7 @@
 --       4 follow            which server is followed from now on, besides that one and the first:
 --                           'newer': a higher timeline of the same cluster; 'other': of any
 --                           cluster; 'any': an old one too. With 'look' nothing is written
---       5.. 0..64 pairs: stripe (0..63) and its number (0..2^53-1)
+--       5.. 0..128 pairs: stripe (0..127) and its number (0..2^53-1)
 --
 -- Returns 'ok'; 'foreign': Redis has the id of another installation; 'unclaimed': it has none;
 -- 'old': the server is an old one; or 'other': it is not followed, by argument 4.
@@ -28,7 +29,7 @@ local FOLLOWS = {newer = true, other = true, any = true, look = true}
 if #KEYS ~= 1 then
 	fail('KEYS: 1 is needed')
 end
-local count = #ARGV == 4 and 0 or groups_count(4, 2, 64)
+local count = #ARGV == 4 and 0 or groups_count(4, 2, 128)
 local own, claim, server, follow = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local _, _, system, timeline = find(server, SERVER)
 if not find(own, UUID) then
@@ -44,7 +45,7 @@ if not FOLLOWS[follow] then
 	fail("follow: not 'newer', 'other', 'any' or 'look'")
 end
 for i = 1, count do
-	integer_check(i * 2 + 3, 'stripe', 0, 63)
+	integer_check(i * 2 + 3, 'stripe', 0, 127)
 	integer_check(i * 2 + 4, 'number')
 end
 local kind = call('TYPE', KEYS[1]).ok
@@ -57,11 +58,12 @@ if known ~= own then
 	end
 end
 
-local is_new, highest = false, 0
+local is_new, highest, followed, before = false, 0, false, false
 if system then
-	local followed = kind == 'hash' and call('HGET', KEYS[1], 'system')
+	followed = kind == 'hash' and call('HGET', KEYS[1], 'system')
+	before = kind == 'hash' and call('HGET', KEYS[1], 'timeline')
 	highest = kind == 'hash' and integer(call('HGET', KEYS[1], 'followed:' .. system)) or 0
-	is_new = followed ~= system or call('HGET', KEYS[1], 'timeline') ~= timeline
+	is_new = followed ~= system or before ~= timeline
 	if is_new and follow ~= 'any' and highest >= tonumber(timeline) then
 		return 'old'
 	elseif is_new and follow == 'newer' and followed and followed ~= system then
@@ -81,6 +83,9 @@ if known ~= own then
 	call('HSET', KEYS[1], 'installation', own)
 end
 if is_new then
+	if followed and before then
+		call('HSET', KEYS[1], 'former', followed .. ':' .. before)
+	end
 	call('HSET', KEYS[1], 'system', system, 'timeline', timeline, 'followed:' .. system,
 		tonumber(timeline) > highest and timeline or highest)
 end

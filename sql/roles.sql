@@ -102,7 +102,13 @@ GRANT EXECUTE ON FUNCTION api_key_records(bigint, int),
 GRANT EXECUTE ON FUNCTION
 	settle(bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], text[],
 		bigint[], text[]),
-	change_note() TO couponmq_worker;
+	change_note(boolean) TO couponmq_worker;
+-- The same again, after PostgreSQL was put back: couponctl recover --tail.
+GRANT EXECUTE ON FUNCTION
+	coupon_recover_rejected(bigint, uuid[], smallint[], text[], smallint[], text[], bigint[],
+		smallint[]),
+	coupon_recover_end(bigint, int, int[], bigint[], bigint, bigint),
+	coupon_recover_done(smallint[], bigint[], text, bigint, text, text) TO couponmq_worker;
 -- Events and webhooks.
 GRANT EXECUTE ON FUNCTION event_log_remove(bigint[], bigint[], text[], text[]),
 	webhook_claim(int, int, bigint),
@@ -116,7 +122,7 @@ GRANT DELETE ON webhook_secret TO couponmq_worker;
 GRANT SELECT ON api_key, api_key_version, campaign_history, campaign_transition, change_count,
 	code, code_key, code_revocation, code_set, code_space, coupon, coupon_curve,
 	coupon_generation, coupon_late, coupon_void, event_log, gateway, installation, keeper,
-	receive_rejected, schema_function, schema_migration, user_coupon, webhook,
+	receive_rejected, recovery, schema_function, schema_migration, user_coupon, webhook,
 	webhook_delivery, webhook_secret TO couponmq_operator;
 -- Campaigns. Not their counts, and not their history.
 GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
@@ -128,7 +134,7 @@ GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, val
 	ON coupon TO couponmq_operator;
 GRANT SELECT, USAGE ON SEQUENCE coupon_id_seq TO couponmq_operator;
 GRANT EXECUTE ON FUNCTION campaign_state(text, timestamptz, timestamptz, timestamptz),
-	coupon_id_next(), coupon_void(bigint, uuid, smallint, text, text), change_note()
+	coupon_id_next(), coupon_void(bigint, uuid, smallint, text, text), change_note(boolean)
 	TO couponmq_operator;
 GRANT UPDATE (released_at) ON receive_rejected TO couponmq_operator;
 -- Exchange codes.
@@ -156,15 +162,15 @@ GRANT EXECUTE ON FUNCTION worker_sessions(), lock_fence(),
 	coupon_recover_begin(bigint, int),
 	coupon_recover_rejected(bigint, uuid[], smallint[], text[], smallint[], text[], bigint[],
 		smallint[]),
-	coupon_recover_end(bigint, int, int[], bigint[], bigint, bigint) TO couponmq_operator;
+	coupon_recover_end(bigint, int, int[], bigint[], bigint, bigint),
+	coupon_recover_done(smallint[], bigint[], text, bigint, text, text) TO couponmq_operator;
 GRANT UPDATE (seq_seen, settled_num) ON coupon_generation TO couponmq_operator;
 GRANT UPDATE (fence) ON keeper TO couponmq_operator;
-GRANT INSERT, UPDATE (num) ON change_count TO couponmq_operator;
 
 -- ---- for no program by itself
 --
 -- Partitions are read through user_coupon: user_coupon_0 to user_coupon_7. Numbers of rows:
--- campaign_history_id_seq, code_space_id_seq, event_log_id_seq, lock_fence_seq,
+-- campaign_history_id_seq, code_space_id_seq, event_log_id_seq, lock_fence_seq, recovery_id_seq,
 -- webhook_delivery_id_seq, webhook_id_seq, webhook_secret_id_seq. Triggers: coupon_change_count(),
 -- coupon_changed(), coupon_changing(), coupon_insert_wait(), coupon_unsettle(),
 -- event_changed_add(), event_rejected_add(), event_voided_add(). Called by other functions:

@@ -391,6 +391,7 @@ int main(int argc, char **argv)
 	tls_check(&config);
 	rules_read(&rules, &config);
 	relay_check(&config);
+	keeper_check(&config);
 	transport_check(&config, CONFIG_WORKER);
 	if (check_only) {
 		printf("the settings are well-formed\n");

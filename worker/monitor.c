@@ -83,7 +83,8 @@ static const char *postgresql_word(const struct keeper_state *keeper)
 	if (metrics_get(METRIC_POSTGRESQL_OLD))
 		return RELATION_OLD_TEXT "; " SERVER_OLD_MEND;
 	if (keeper->is_behind)
-		return "put back to an earlier moment; run couponctl recover";
+		return keeper->recovers ? "put back to an earlier moment; the keeper recovers"
+					: "put back to an earlier moment; run couponctl recover";
 	return word(metrics_get(METRIC_DATABASE_UP) != 0);
 }
 

@@ -219,6 +219,13 @@ SETTING_NUMBER(settle_timeout_ms, "COUPON_SETTLE_TIMEOUT_MS", "settle-timeout-ms
 	       "time limit for a settling transaction; then it is given up and retried")
 SETTING_NUMBER(keeper_lease_ms, "COUPON_KEEPER_LEASE_MS", "keeper-lease-ms", WORKER, 4000, 500,
 	       600000, "lifetime of the keeper's lock without renewal")
+SETTING_TEXT(recover, "COUPON_RECOVER", "recover", WORKER, "manual",
+	     "what is done when PostgreSQL was put back to an earlier moment: manual (it waits for "
+	     "couponctl recover), or auto (the keeper brings back what a promoted standby lacks, "
+	     "if that is settled receives alone)")
+SETTING_NUMBER(recover_max, "COUPON_RECOVER_MAX", "recover-max", WORKER, 100000, 1, 2147483647,
+	       "transactions that may be missing for COUPON_RECOVER=auto; if more are, it waits "
+	       "for couponctl recover")
 SETTING_NUMBER(keeper_round_ms, "COUPON_KEEPER_ROUND_MS", "keeper-round-ms", WORKER, 500, 20, 60000,
 	       "pause between two rounds of the keeper")
 SETTING_NUMBER(

@@ -105,8 +105,13 @@ static void key_report(void *context, const char *what, const char *id)
 int recover_keys(struct recover *recover)
 {
 	struct recover_counts *counts = &recover->counts;
-	struct key_counts keys;
+	struct key_counts keys = { .ahead = keys_ahead(recover->db, recover->redis) };
 
+	store_redis_check(recover->redis, keys.ahead >= 0);
+	if (recover->tail_max && keys.ahead > 0)
+		TAIL_REFUSE("%lld changes of API keys are missing", (long long)keys.ahead);
+	if (recover->tail_max)
+		return 0;
 	db_run(recover->db, "BEGIN");
 	keys_restore(recover->db, recover->redis, &keys, key_report, recover);
 	db_run(recover->db, recover->is_dry ? "ROLLBACK" : "COMMIT");

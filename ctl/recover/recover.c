@@ -15,11 +15,14 @@
  * API keys have numbers of their own, and are brought back first, in one transaction: also when
  * nothing else was lost, and when all else is given up, for a key that only Redis has would stay
  * good, and no list would show it.
+ *
+ * With --tail nothing is done unless settle() has written all that is missing. Then terms, ids,
+ * generations, revocations and keys are left as they are: a worker, whose keeper runs this, may not
+ * change them.
  */
 #include "ctl/recover/recover.h"
 
 #include "common/array.h"
-#include "common/changes.h"
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
@@ -197,8 +200,8 @@ static void terms_restore(struct recover_coupon *coupon)
 		report_coupon(recover, is_new ? "created" : "changed", coupon->id, version);
 }
 
-/* Raises the version in PostgreSQL above that of Redis, where PostgreSQL's terms then apply. */
-static void terms_keep(struct recover_coupon *coupon)
+/* The highest version of the terms that Redis has. */
+static int64_t terms_version(const struct recover_coupon *coupon)
 {
 	int64_t version = coupon->hash.version, copied;
 	char *json;
@@ -210,8 +213,14 @@ static void terms_keep(struct recover_coupon *coupon)
 			version = copied;
 	}
 	freeReplyObject(reply);
+	return version;
+}
+
+/* Raises the version in PostgreSQL above that of Redis, where PostgreSQL's terms then apply. */
+static void terms_keep(struct recover_coupon *coupon)
+{
 	db_do(coupon->recover->db, sql_query_coupon_version_raise, postgres_number(coupon->id),
-	      postgres_number(version + 1));
+	      postgres_number(terms_version(coupon) + 1));
 }
 
 /*
@@ -220,11 +229,35 @@ static void terms_keep(struct recover_coupon *coupon)
  *
  *	recover --all     terms ─▶ generation as in Redis ─▶ rejections ─▶ receives, by settle()
  *	                  ─▶ counts, and a new generation
+ *	recover --tail    rejections ─▶ receives, by settle() ─▶ counts, and a new generation
  *	--accept-loss     version above that of Redis ─▶ generation as in Redis ─▶ rejections
  *	                  ─▶ receives, by receive_lost() ─▶ counts, and a new generation
  *
  * The new generation makes the keeper rebuild the coupon in Redis from PostgreSQL.
  */
+
+/* With --tail: ends the process if PostgreSQL lacks anything of the coupon beside receives. */
+static void tail_need(struct recover_coupon *coupon)
+{
+	PGresult *row = db_ask(coupon->recover->db, sql_query_recover_tail,
+			       postgres_number(coupon->id));
+	const char *what = NULL;
+
+	if (PQntuples(row) == 0)
+		what = "the coupon";
+	else if (column_number(row, 0, "version") < terms_version(coupon))
+		what = "its terms";
+	else if (column_number(row, 0, "generation") < coupon->hash.generation)
+		what = "its generation";
+	else if (column_number(row, 0, "revocation_num") < coupon->hash.revocation)
+		what = "a revocation of its codes";
+	else
+		coupon->settling = column_number(row, 0, "generation");
+	PQclear(row);
+	if (what)
+		TAIL_REFUSE("of coupon %lld more is missing than receives: %s",
+			    (long long)coupon->id, what);
+}
 
 /* Whether PostgreSQL has the coupon. */
 static int generation_begin(struct recover_coupon *coupon)
@@ -237,7 +270,7 @@ static int generation_begin(struct recover_coupon *coupon)
 	coupon->settling = column_number(result, 0, "generation");
 	PQclear(result);
 	db_do(db, sql_query_recover_revocation, postgres_number(coupon->id),
-	      postgres_number(coupon->hash.revocation), postgres_number(coupon->settling));
+	      postgres_number(coupon->hash.revocation));
 	return is_there;
 }
 
@@ -281,17 +314,31 @@ static void coupon_miss(struct recover_coupon *coupon)
 			  redis_client_integer(recover->redis, 1 + keys.n, unlink, &n) == 0);
 }
 
+/* Whether PostgreSQL has the coupon, with its terms and its generation. */
+static int coupon_begin(struct recover_coupon *coupon)
+{
+	struct recover *recover = coupon->recover;
+
+	if (recover->tail_max) {
+		tail_need(coupon);
+		return 1;
+	}
+	if (!recover->gives_up)
+		terms_restore(coupon);
+	fault_point(FAULT_RECOVER_TERMS);
+	return generation_begin(coupon);
+}
+
 static void coupon_run(struct recover_coupon *coupon)
 {
 	struct recover *recover = coupon->recover;
 
-	if (!recover->gives_up)
-		terms_restore(coupon);
-	fault_point(FAULT_RECOVER_TERMS);
-	if (!generation_begin(coupon)) {
+	if (!coupon_begin(coupon)) {
 		coupon_miss(coupon);
 		return;
 	}
+	db_do(recover->db, sql_query_recover_revocation_cut, postgres_number(coupon->id),
+	      postgres_number(coupon->settling));
 	if (coupon->settling == 0) /* a draft, or published and not loaded */
 		return;
 	if (recover->gives_up)
@@ -397,11 +444,17 @@ static void left_report(struct recover *recover)
 	postgres_array_fini(&held);
 }
 
+static const char *how(const struct recover *recover)
+{
+	return recover->tail_max ? "tail" : recover->gives_up ? "accept-loss" : "all";
+}
+
 /* Step 4. */
 static void behind_end(struct recover *recover)
 {
 	struct postgres_array stripes = { .type = POSTGRES_INT2 },
 			      numbers = { .type = POSTGRES_INT8 };
+	char server[SERVER_TEXT_SIZE];
 	struct changes copy;
 
 	store_redis_check(recover->redis, changes_copy_read(&copy, recover->redis) == 0);
@@ -410,9 +463,40 @@ static void behind_end(struct recover *recover)
 		postgres_array_add_number(&numbers, copy.num[i]);
 	}
 	db_do(recover->db, sql_query_recover_done, postgres_array(&stripes),
-	      postgres_array(&numbers));
+	      postgres_array(&numbers), postgres_text(how(recover)),
+	      postgres_number(changes_behind(&recover->changes, &recover->copy)),
+	      postgres_text(server_text(&recover->changes.server, server)),
+	      postgres_text(copy.former));
 	postgres_array_fini(&stripes);
 	postgres_array_fini(&numbers);
+}
+
+/*
+ * With --tail: ends the process if an operator has to decide. The numbers tell of each change that
+ * Redis has acted on; the coupons are looked at in case one was not counted.
+ */
+static void tail_check(struct recover *recover)
+{
+	const struct changes *changes = &recover->changes, *copy = &recover->copy;
+	int64_t behind = changes_behind(changes, copy),
+		others = changes_behind_others(changes, copy);
+
+	if (strcmp(changes->server.system, copy->server.system) != 0)
+		TAIL_REFUSE("this is no promoted standby, but a server of another cluster than the "
+			    "one that Redis follows");
+	if (others > 0)
+		TAIL_REFUSE("%lld of the %lld missing transactions did not settle receives",
+			    (long long)others, (long long)behind);
+	if (behind > recover->tail_max)
+		TAIL_REFUSE("%lld transactions are missing, more than %lld", (long long)behind,
+			    (long long)recover->tail_max);
+	for (size_t i = 0; i < recover->ids_n; i++) {
+		struct recover_coupon coupon;
+
+		recover_coupon_read(&coupon, recover, recover->ids[i]);
+		tail_need(&coupon);
+		recover_coupon_fini(&coupon);
+	}
 }
 
 static void all_run(struct recover *recover)
@@ -420,12 +504,14 @@ static void all_run(struct recover *recover)
 	int64_t fence, begun_ms = clock_monotonic_ms();
 
 	ids_find(recover);
+	if (recover->tail_max)
+		tail_check(recover);
 	fence = coupons_hold(recover);
 	fault_point(FAULT_RECOVER_HELD);
-	if (!recover->is_dry) {
+	if (!recover->is_dry)
 		db_do(recover->db, sql_query_recover_fence, postgres_number(fence));
+	if (!recover->is_dry && !recover->tail_max)
 		ids_advance(recover);
-	}
 	fault_point(FAULT_RECOVER_FENCED);
 	for (size_t i = 0; i < recover->ids_n; i++)
 		recover_coupon_run(recover, recover->ids[i]);
@@ -437,25 +523,34 @@ static void all_run(struct recover *recover)
 	free(recover->ids);
 }
 
+static enum follow follow_of(const struct recover *recover, const struct args *args)
+{
+	if (args_has(args, "this-server"))
+		return FOLLOW_ANY;
+	return recover->tail_max ? FOLLOW_NEWER : FOLLOW_OTHER;
+}
+
 static int recover_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	int is_unsure = args_has(args, "accept-loss") && !args_has(args, "yes");
 	struct recover recover = { .gives_up = args_has(args, "accept-loss"),
 				   .is_dry = args_has(args, "dry-run") || is_unsure,
+				   .tail_max = args_number(args, "tail", 1, INT32_MAX, 0),
 				   .is_json = args_has(args, "json") };
 	int64_t behind;
 	int has_lost_keys;
 
-	if (args_has(args, "all") == recover.gives_up)
-		args_fail("recover takes either --all or --accept-loss");
+	if (args_has(args, "all") + recover.gives_up + (recover.tail_max > 0) != 1)
+		args_fail("recover takes one of --all, --tail and --accept-loss");
 	recover.db = store_postgres_open(ctl);
 	recover.redis = store_redis_open(ctl);
 	if (!db_lock_try(recover.db, "recover"))
 		log_fatal("another couponctl recover is running");
 	db_do(recover.db, sql_query_recover_session);
-	behind = behind_read_any(recover.db, recover.redis, args_has(args, "this-server"),
-				 recover.is_dry);
+	store_by_set(recover.db, args);
+	behind = behind_read_any(recover.db, recover.redis, follow_of(&recover, args),
+				 recover.is_dry, &recover.changes, &recover.copy);
 	store_redis_check(recover.redis, behind >= 0);
 	has_lost_keys = recover_keys(&recover);
 	if (behind > 0)
@@ -476,6 +571,9 @@ const struct command recover_command = {
 	.run = recover_run,
 	.options = OPTIONS(
 		SWITCH("all", "bring back every receive that Redis holds"),
+		OPTION("tail", "N",
+		       "bring back what a promoted standby lacks, if it is at most N transactions, "
+		       "and each of them has settled receives"),
 		SWITCH("accept-loss", "name each receive that PostgreSQL has lost, and give it up"),
 		SWITCH("yes",
 		       "with --accept-loss: do it; without it, only print what would be lost"),
@@ -484,15 +582,21 @@ const struct command recover_command = {
 		       "Redis follows"),
 		SWITCH("dry-run",
 		       "do the same in transactions that are rolled back, and change nothing"),
+		BY_OPTION,
 		SWITCH("json",
 		       "print a JSON object for each thing that is named, and one at the end")),
 	.summary = "recover after PostgreSQL was put back to an earlier moment",
 	.detail =
-		"Needs --all or --accept-loss. As long as PostgreSQL is behind Redis, nothing is\n"
+		"Needs --all, --tail or --accept-loss. As long as PostgreSQL is behind Redis, "
+		"nothing is\n"
 		"issued or settled, and changes are refused. --all restores coupons, terms,\n"
 		"rejections and receives from Redis, each receive with its id, slot, key and\n"
 		"validity. Then the keeper opens the coupons again. After an interruption run it\n"
 		"again. Not behind: nothing is done, and the exit status is 0.\n"
+		"\n"
+		"--tail is what the keeper does with COUPON_RECOVER=auto. Where an operator's\n"
+		"change, an API key or more than N transactions are missing, it changes nothing,\n"
+		"and the exit status is 11.\n"
 		"\n"
 		"--accept-loss keeps what PostgreSQL has, and records the receives that it lost "
 		"as\n"

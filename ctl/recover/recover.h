@@ -1,16 +1,20 @@
 /* What the parts of couponctl recover share. Each ends the process when a store fails. */
 #pragma once
 
+#include "common/changes.h"
 #include "coupon/redis_coupon.h"
+#include "common/log/log.h"
 #include "ctl/output.h"
 #include "ctl/postgres.h"
 
 struct recover {
 	struct db *db; /* has the lock */
 	struct redis_client *redis;
-	int is_dry;   /* everything is done in transactions that are rolled back */
-	int gives_up; /* --accept-loss */
+	int is_dry;       /* everything is done in transactions that are rolled back */
+	int gives_up;     /* --accept-loss */
+	int64_t tail_max; /* --tail; 0: not given */
 	int is_json;
+	struct changes changes, copy; /* at the beginning */
 	struct progress progress;
 	int64_t *ids; /* of the coupons that Redis holds, ascending */
 	size_t ids_n, ids_size;
@@ -23,6 +27,9 @@ struct recover {
 		int64_t unreadable;
 	} counts;
 };
+
+/* With --tail: an operator has to decide. */
+#define TAIL_REFUSE(...) (log_fatal_status(CTL_NO_TAIL), log_fatal(__VA_ARGS__))
 
 /* When batches were accepted, by Redis' clock. All zero at first: 24 bytes for each batch. */
 struct times {
@@ -70,7 +77,7 @@ void receives_name(struct recover_coupon *coupon);
 
 /*
  * In keys.c. Takes back what PostgreSQL has lost of API keys, in a transaction of its own, and
- * names them. Returns whether it had lost any change of them.
+ * names them. Returns whether it had lost any change of them. With --tail none may be lost.
  */
 int recover_keys(struct recover *recover);
 

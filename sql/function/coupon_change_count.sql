@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION coupon_change_count() RETURNS trigger LANGUAGE plpgsq
 SET search_path = public, pg_temp
 AS $$
 BEGIN
-	PERFORM change_note();
+	PERFORM change_note(false);
 	RETURN NULL;
 END
 $$;

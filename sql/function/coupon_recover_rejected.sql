@@ -1,10 +1,10 @@
--- version: 3
+-- version: 4
 -- function: coupon_recover_rejected(bigint,uuid[],smallint[],text[],smallint[],text[],bigint[],smallint[])
 --
 -- Records rejected receives that PostgreSQL does not have any more, and returns the positions of
 -- those that it did not have. Those that hold a slot in Redis (1 in `held`, else 0) are to be
 -- released there. A voided one may be an issued one at the moment to which PostgreSQL was put back:
--- that is undone.
+-- that is undone, for who may void receives.
 CREATE OR REPLACE FUNCTION coupon_recover_rejected(
 	own      bigint,   -- the coupon
 	batches  uuid[],
@@ -22,6 +22,15 @@ AS $$
 DECLARE
 	undone record;
 BEGIN
+	IF NOT has_function_privilege(session_user,
+			'coupon_void(bigint,uuid,smallint,text,text)', 'EXECUTE')
+		AND EXISTS (SELECT FROM unnest(batches, idxs, reasons) AS r (batch, idx, reason)
+			WHERE reason IN ('voided', 'void_kept') AND NOT EXISTS (
+				SELECT FROM coupon_void AS v WHERE v.coupon_id = own
+					AND v.batch = r.batch AND v.idx = r.idx)) THEN
+		RAISE EXCEPTION 'a void of coupon % is missing, which an operator brings back', own
+			USING ERRCODE = 'insufficient_privilege';
+	END IF;
 	RETURN QUERY
 	WITH r AS (
 		SELECT * FROM unnest(batches, idxs, users, slots, reasons, times_ms, held)

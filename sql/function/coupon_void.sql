@@ -75,7 +75,7 @@ BEGIN
 			UPDATE coupon AS c SET issued_num = c.issued_num - 1
 			WHERE c.id = held.coupon_id;
 		END IF;
-		PERFORM change_note();
+		PERFORM change_note(false);
 		RETURN QUERY VALUES ('voided', returns, held.slot);
 	END IF;
 END

@@ -12,7 +12,7 @@ ORDER BY s.space_id, s.first_position, s.id
 
 -- code_changed: Counts the transaction as a change; see change_note(). The last statement before
 -- COMMIT.
-SELECT change_note() AS change
+SELECT change_note(false) AS change
 
 -- code_import: Stores codes that others made. Those that exist are left out; returns how many were
 -- not. In the order of their texts, so that two that do this at once cannot deadlock.

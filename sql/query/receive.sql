@@ -134,7 +134,7 @@ ORDER BY w.id, d.id
 SELECT ord, outcome, reason
 FROM settle($1::bigint[], $2::int[], $3::bigint[], $4::uuid[], $5::smallint[], $6::text[],
 	$7::smallint[], $8::text[], $9::text[], $10::bigint[], $11::text[])
-UNION ALL SELECT 0, 'changed', change_note()
+UNION ALL SELECT 0, 'changed', change_note(true)
 
 -- user_coupon_page: A page of a user's coupons, newest first: by the time of the receive, then by
 -- coupon and slot. received_us is that time in microseconds since the epoch, exactly. What is of

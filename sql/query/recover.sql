@@ -5,11 +5,11 @@
 -- $1 coupon, $2 generation in Redis
 SELECT coupon_recover_begin($1::bigint, $2::int) AS generation
 
--- recover_done: Ends the recovery: PostgreSQL is not behind any more.
--- $1 stripes, $2 their numbers in Redis: arrays of one length
-INSERT INTO change_count AS c (stripe, num)
-SELECT stripe, num + 1 FROM unnest($1::smallint[], $2::bigint[]) AS r (stripe, num)
-ON CONFLICT (stripe) DO UPDATE SET num = greatest(c.num + 1, excluded.num)
+-- recover_done: See the function.
+-- $1 stripes, $2 their numbers in Redis: arrays of one length, $3 how, $4 how many transactions
+-- were missing, $5 the server, $6 the one before ('': not known)
+SELECT coupon_recover_done($1::smallint[], $2::bigint[], $3::text, $4::bigint, $5::text,
+	$6::text)
 
 -- recover_end: Corrects the counts of a coupon, and opens a new generation.
 -- $1 coupon, $2 generation in Redis, $3 generations and $4 their highest numbers in Redis: arrays
@@ -36,6 +36,12 @@ WHERE c.generation > 0
 	AND NOT EXISTS (SELECT FROM unnest($1::bigint[]) AS r (id) WHERE r.id = c.id)
 ORDER BY c.id
 
+-- recover_last: The last recovery.
+SELECT to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS "recovery.at",
+	made_by AS "recovery.by", how AS "recovery.how", transactions AS "recovery.transactions",
+	former AS "recovery.former", server AS "recovery.server"
+FROM recovery ORDER BY id DESC LIMIT 1
+
 -- recover_rejected: See the function.
 -- $1 coupon, $2 batches, $3 indexes, $4 users, $5 slots, $6 reasons, $7 times of acceptance (ms),
 -- $8 whether they hold a slot (1, 0): arrays of one length
@@ -44,20 +50,25 @@ FROM coupon_recover_rejected($1::bigint, $2::uuid[], $3::smallint[], $4::text[],
 	$6::text[], $7::bigint[], $8::smallint[]) AS ord
 
 -- recover_revocation: Raises the number of the last revocation of codes to that of Redis: a rebuild
--- must not wait for revocations that PostgreSQL has lost. All that Redis has accepted, in this
--- generation too, was accepted before those that PostgreSQL has.
--- $1 coupon, $2 the number in Redis, $3 generation
-WITH raised AS (
-	UPDATE coupon SET revocation_num = $2::bigint
-	WHERE id = $1::bigint AND revocation_num < $2::bigint
-)
+-- must not wait for revocations that PostgreSQL has lost.
+-- $1 coupon, $2 the number in Redis
+UPDATE coupon SET revocation_num = $2::bigint
+WHERE id = $1::bigint AND revocation_num < $2::bigint
+
+-- recover_revocation_cut: All that Redis has accepted, in this generation too, was accepted before
+-- the revocations that PostgreSQL has.
+-- $1 coupon, $2 generation
 UPDATE code_revocation
-SET generation = greatest(generation, $3::int), seq = NULL
+SET generation = greatest(generation, $2::int), seq = NULL
 WHERE coupon_id = $1::bigint
 
 -- recover_session: See change_note(): until its end, nothing that the recovery does may count as a
 -- change.
 SELECT set_config('couponmq.recovering', 'on', false)
+
+-- recover_tail: What of a coupon is never changed by settling. No row: it does not exist.
+-- $1 coupon
+SELECT generation, version, revocation_num FROM coupon WHERE id = $1::bigint
 
 -- recover_terms: Creates a coupon with the terms that Redis has, or gives it those terms if their
 -- version is higher. No row: it has them, or later ones.

@@ -11,12 +11,25 @@ INSERT INTO installation DEFAULT VALUES;
 
 -- How many transactions have changed something. The numbers only grow, and each is copied to Redis
 -- after its COMMIT: a PostgreSQL whose numbers are below the copy was put back to an earlier
--- moment. There are many rows, so that no transaction waits for another one to count.
+-- moment. There are many rows, so that no transaction waits for another one to count. Those from 64
+-- on are of transactions of settle(): what they wrote, Redis has, too.
 CREATE TABLE change_count (
 	stripe smallint PRIMARY KEY,
 	num    bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 10);
-INSERT INTO change_count (stripe) SELECT generate_series(0, 63);
+INSERT INTO change_count (stripe) SELECT generate_series(0, 127);
+
+-- Each recovery after PostgreSQL was put back: by couponctl recover, or the keeper.
+CREATE TABLE recovery (
+	id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	ended_at     timestamptz NOT NULL DEFAULT now(),
+	made_by      text NOT NULL,
+	how          text NOT NULL CHECK (how IN ('all', 'tail', 'accept-loss')),
+	transactions bigint NOT NULL, -- that were missing, at least
+	-- 'SYSTEM:TIMELINE': this one, and the one that Redis followed before, if that is known
+	server       text NOT NULL,
+	former       text
+);
 
 -- The gateway processes that there are, or may be: after a restart of Redis the keeper waits until
 -- each of them has reported what it has seen; see docs/lifecycle.md.

@@ -18,7 +18,7 @@ from unstorable import nothing_storable
 DEAD_S = 30 * 24 * 3600
 LATER = {"COUPON_RESEND_AFTER_MS": 3600000}  # the keeper sends nothing again
 SLOT_TOO_HIGH = 9
-CHANGES, STRIPES = "couponmq:changes", 64
+CHANGES = "couponmq:changes"
 
 
 class Outbox(Seen):
@@ -76,11 +76,10 @@ class Outbox(Seen):
     def numbers(self):
         """Of the worker's transactions: in PostgreSQL, and the copy in Redis."""
         pid, own = self.pg.execute(
-            "SELECT pid, num FROM pg_stat_activity JOIN change_count ON stripe = pid %% %s"
-            " WHERE application_name LIKE 'coupon-worker%%'",
-            (STRIPES,),
+            "SELECT pid, num FROM pg_stat_activity JOIN change_count ON stripe = 64 + pid % 64"
+            " WHERE application_name LIKE 'coupon-worker%'",
         ).fetchone()
-        return own, int(self.redis.hget(CHANGES, pid % STRIPES) or 0)
+        return own, int(self.redis.hget(CHANGES, 64 + pid % 64) or 0)
 
     def is_copied(self):
         own, copy = self.numbers()

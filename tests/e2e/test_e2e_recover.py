@@ -124,8 +124,9 @@ class World:
             for user, reply in zip(users[1:], replies)
         ]
 
-    def recover(self, *arguments):
-        told = self.stack.ctl_run("recover", *arguments, "--json")
+    def recover(self, *arguments, program="operator"):
+        settings = self.stack.env_of(program)
+        told = self.stack.ctl_run("recover", *arguments, "--json", settings=settings)
         assert told.returncode == 0, told
         shown = re.findall(r"^couponctl: users: (\d+) %$", told.stderr, re.MULTILINE)
         assert len(shown) == len(set(shown)), told.stderr
@@ -389,6 +390,95 @@ def test_corrupt_records_stop_no_others(world):
     assert_open(world, [coupon])
 
 
+def at_rest(world):
+    """The keeper has loaded and rebuilt everything, which is counted."""
+    wait_until(lambda: world.stack.ctl_run("audit", "--all", "--grace", 0).returncode == 0)
+
+
+def slot_take(world, coupon, user):
+    """By a receive that Redis does not know."""
+    with world.pg() as pg:
+        pg.execute(
+            "INSERT INTO user_coupon (user_id, coupon_id, slot, batch, idx, received_at,"
+            " valid_from) VALUES (%s, %s, 1, %s, 0, now(), now())",
+            (user, coupon, ulid_uuid(ulid_make())),
+        )
+        pg.execute("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %s", (coupon,))
+
+
+def tail_refused(world, why, most=1000):
+    """It changes nothing."""
+    states = world.read(*ALL), world.cache()
+    told = world.stack.ctl_run("recover", "--tail", most)
+    assert told.returncode == 11 and why in told.stderr, told
+    assert (world.read(*ALL), world.cache()) == states
+
+
+def test_the_tail_comes_back(world):
+    """By the rights of a worker, whose keeper does it."""
+    coupon, rejecting = world.stack.coupon_make(100, limit=2), world.stack.coupon_make(100)
+    assert world.issue(coupon, "early", key="k1")["status"] == "issued"
+    at_rest(world)
+    slot_take(world, rejecting, "taken")
+    world.backup()
+    for user, key in (("early", "k1"), ("early", "k2"), ("late", "k1"), ("later", "k1")):
+        assert world.issue(coupon, user, key=key)["status"] == "issued"
+    assert world.issue(rejecting, "taken")["status"] == "rejected"
+    released = f"SELECT count(released_at) FROM receive_rejected WHERE coupon_id = {rejecting}"
+    wait_until(lambda: world.read(released) == [[(1,)]])
+    in_flight(world, coupon, ["flight"])
+    world.restore()
+    tail_refused(world, "transactions are missing, more than 1", most=1)
+    states = world.read(*ALL), world.cache()
+    dry = world.recover("--tail", 1000, "--dry-run", program="worker")[1]
+    assert (world.read(*ALL), world.cache()) == states
+    named, done = world.recover("--tail", 1000, "--by", "me", program="worker")
+    assert {**done, "ms": 0} == {**dry, "ms": 0, "dry_run": False}
+    assert named == [] and done["rejections"] == 1 and done["receives"] == 4
+    assert_recovered(world, [coupon, rejecting], ["flight"])
+    assert world.read("SELECT made_by, how FROM recovery ORDER BY id DESC LIMIT 1") == [
+        [("me", "tail")]
+    ]
+
+
+def test_a_void_is_not_of_the_tail(world):
+    coupon = world.stack.coupon_make(10)
+    receive = world.issue(coupon, "early")["receive"]
+    at_rest(world)
+    world.backup()
+    assert world.issue(coupon, "late")["status"] == "issued"
+    world.stack.ctl("void", receive)
+    world.restore()
+    tail_refused(world, "did not settle receives")
+    world.recover("--all")
+    assert_recovered(world, [coupon], [])
+
+
+def test_an_api_key_is_not_of_the_tail(world):
+    coupon = world.stack.coupon_make(10)
+    at_rest(world)
+    world.backup()
+    assert world.issue(coupon, "late")["status"] == "issued"
+    world.stack.ctl("key", "create", "--name", "late", "--role", "issue")
+    world.restore()
+    tail_refused(world, "1 changes of API keys are missing")
+    assert world.recover("--all")[1]["keys_created"] == 1
+
+
+def test_what_was_not_counted_is_not_of_the_tail(world):
+    """Terms: there was no row of change_count to take."""
+    coupon = world.stack.coupon_make(10)
+    at_rest(world)
+    world.backup()
+    assert world.issue(coupon, "late")["status"] == "issued"
+    with world.pg() as pg:
+        pg.execute("SELECT pg_advisory_lock('change_count'::regclass::int, generate_series(0, 63))")
+        world.stack.ctl("stock", coupon, "--total", 20)
+    world.restore()
+    tail_refused(world, f"of coupon {coupon} more is missing than receives: its terms")
+    assert world.recover("--all")[1]["changed"] == 1
+
+
 def recover(world, *options):
     return subprocess.Popen(
         [str(world.stack.build_dir / "couponctl"), "recover", *options],
@@ -485,13 +575,7 @@ def test_what_settling_rejects_is_named(world):
     reply = world.issue(coupon, 2)
     world.stack.coupon_make(1)
     world.restore()
-    with world.pg() as pg:
-        pg.execute(
-            "INSERT INTO user_coupon (user_id, coupon_id, slot, batch, idx, received_at,"
-            " valid_from) VALUES ('2', %s, 1, %s, 0, now(), now())",
-            (coupon, ulid_uuid(ulid_make())),
-        )
-        pg.execute("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %s", (coupon,))
+    slot_take(world, coupon, "2")
     named, done = world.recover("--all")
     assert done["receives_rejected"] == 1
     rejected = [line for line in named if line["what"] == "rejected"]

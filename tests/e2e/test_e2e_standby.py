@@ -8,10 +8,13 @@ import requests
 
 from history import QUEUE, queue_length
 from standby import Standby
-from stack import wait_until
+from stack import wait_until, with_faults
 
 USERS = 30
 COUNT = "SELECT count(*) FROM user_coupon WHERE coupon_id = %s"
+LAST_RECOVERY = (
+    "SELECT how, made_by, server, former, transactions FROM recovery ORDER BY id DESC LIMIT 1"
+)
 OLD = "this PostgreSQL is an old primary"
 IN_DOUBT = "was cancelled while it waited for a synchronous standby"
 
@@ -225,6 +228,120 @@ def test_a_standby_without_the_tail_is_promoted(
         rough.stop("postgres")
         wait_until(lambda: is_ready(worker))
         issued_again(rough, coupon, USERS)
+
+
+def at_rest(standby, worker):
+    """Ten rounds of the keeper have changed nothing that is counted."""
+
+    def state():
+        with standby.on_primary() as pg:
+            counted = pg.execute("SELECT sum(num) FROM change_count").fetchone()
+        return counted, worker.metrics()["couponmq_keeper_rounds_total"]
+
+    def is_unchanged():
+        counted, rounds = state()
+        wait_until(lambda: state()[1] > rounds + 10)
+        return state()[0] == counted
+
+    wait_until(is_unchanged)
+
+
+def promoted_without(rough, rough_redis, standby, worker, coupon, *commands):
+    """A standby that lacks the receives of users 1 to USERS, and what the commands changed. Returns
+    the server that was followed before."""
+    issued_again(rough, coupon, 0)
+    at_rest(standby, worker)
+    standby.caught_up()
+    standby.stop()
+    for command in commands:
+        rough.ctl(*command)
+    for users in (range(1, 2), range(2, USERS)):
+        assert statuses(issue_all(rough, coupon, users)) == {"issued"}
+    wait_until(lambda: not rough_redis.hlen(f"coupon:{{{coupon}}}:outbox"))
+    former = ":".join(rough_redis.hmget("couponmq:changes", "system", "timeline"))
+    rough.kill9("postgres")
+    standby.start()
+    standby.promote()
+    wait_until(lambda: "event=postgresql_behind" in worker.log())
+    return former
+
+
+def recovered(rough, standby, worker, coupon, voided=0):
+    """Each accepted receive has its outcome, and clients get coupons. Returns what is recorded."""
+    wait_until(lambda: is_ready(worker))
+    issued_again(rough, coupon, USERS)
+    with standby.superuser() as pg:
+        assert rows(pg, coupon) == USERS + 1 - voided
+        found = pg.execute(LAST_RECOVERY).fetchone()
+    assert standby.ctl("audit", coupon, "--grace", 0).returncode == 0
+    return found
+
+
+def test_the_keeper_brings_the_tail_back(rough, rough_redis, rough_coupon, standby, worker_make):
+    rough.stop("worker-1")
+    worker = worker_make(rough, COUPON_RECOVER="auto", **standby.both())
+    coupon = rough_coupon(4 * USERS).coupon
+    former = promoted_without(rough, rough_redis, standby, worker, coupon)
+    how, made_by, server, before, transactions = recovered(rough, standby, worker, coupon)
+    assert (how, before) == ("tail", former) and made_by.startswith("keeper@")
+    assert server == ":".join(rough_redis.hmget("couponmq:changes", "system", "timeline"))
+    assert 1 < transactions < USERS and server != former
+    assert f"event=recovery_done receives={USERS - 1} rejected=0" in worker.log()
+    assert worker.metrics()["couponmq_keeper_recoveries_total"] == 1
+    assert worker.metrics()["couponmq_keeper_recovery_waits"] == 0
+
+
+@pytest.mark.parametrize("point", ["held", "fenced", "settling", "opened", "before_end"])
+def test_the_recovery_is_killed(
+    rough, rough_redis, rough_coupon, standby, worker_make, monkeypatch, point
+):
+    """First the command alone, then the worker, too."""
+    rough.stop("worker-1")
+    monkeypatch.setattr(rough, "build_dir", with_faults(rough, "coupon-worker").parent)
+    settings = {"COUPON_RECOVER": "auto", **standby.both()}
+    worker = worker_make(rough, COUPON_FAULT=f"recover_{point}:1:kill", **settings)
+    coupon = rough_coupon(4 * USERS).coupon
+    promoted_without(rough, rough_redis, standby, worker, coupon)
+    wait_until(lambda: 'event=recovery_failed why="it was killed"' in worker.log())
+    wait_until(lambda: worker.log().count("event=recovery_begun") > 1)
+    worker.kill9()
+    worker = worker_make(rough, ready=False, **settings)
+    assert recovered(rough, standby, worker, coupon)[0] == "tail"
+
+
+WAITS = {
+    "all that is missing": ({"COUPON_RECOVER_MAX": 1}, ()),
+    "terms": ({}, ("stock", "--total", 5 * USERS)),
+    "a void": ({}, ("void", "--user", "0")),
+    "an API key": ({}, ("key", "create", "--name", "x", "--role", "issue")),
+}
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_the_keeper_waits_for_the_operator(
+    rough, rough_redis, rough_coupon, standby, worker_make, what
+):
+    settings, command = WAITS[what]
+    rough.stop("worker-1")
+    worker = worker_make(rough, **{"COUPON_RECOVER": "auto", **settings, **standby.both()})
+    coupon = rough_coupon(4 * USERS).coupon
+    with standby.on_primary() as pg:
+        before = pg.execute("SELECT count(*) FROM recovery").fetchone()
+    if command[:1] in (("stock",), ("void",)):
+        command = (command[0], *(["--coupon"] if "void" in command else []), coupon, *command[1:])
+    promoted_without(rough, rough_redis, standby, worker, coupon, *filter(None, [command]))
+    wait_until(lambda: "event=recovery_waits" in worker.log())
+    assert "run couponctl recover" in ready(worker).json()["postgresql"]
+    assert worker.metrics()["couponmq_keeper_recovery_waits"] == 1
+    assert worker.log().count("event=recovery_waits") == 1
+    tail = standby.ctl("recover", "--tail", settings.get("COUPON_RECOVER_MAX", 1000))
+    assert tail.returncode == 11 and "missing" in tail.stderr, tail
+    with standby.superuser() as pg:
+        assert rows(pg, coupon) == 1
+        assert pg.execute("SELECT count(*) FROM recovery").fetchone() == before
+    told = standby.ctl("recover", "--all")
+    assert told.returncode == 0, told
+    assert recovered(rough, standby, worker, coupon, what == "a void")[0] == "all"
 
 
 def test_a_standby_is_not_settled_on(rough, rough_coupon, standby, worker_make):

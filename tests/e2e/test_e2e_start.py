@@ -4,6 +4,7 @@ theirs, and print no password."""
 import os
 import pathlib
 import resource
+import shutil
 import socket
 import subprocess
 
@@ -229,3 +230,16 @@ def test_limits_of_the_kernel_are_told(stack, gateway_make):
     assert "event=kernel_limit name=RLIMIT_NOFILE value=300 wanted=301" in few.log()
     enough = gateway_make(stack, descriptors_max=301, COUPON_CONNECTIONS_MAX=101)
     assert "RLIMIT_NOFILE" not in enough.log()
+
+
+def test_a_worker_that_recovers_needs_couponctl(stack, tmp_path):
+    for wrong in ("yes", "AUTO"):
+        result = run(stack, "coupon-worker", "-n", COUPON_RECOVER=wrong)
+        told = f'COUPON_RECOVER is "{wrong}": allowed are manual and auto'
+        assert result.returncode == 1 and told in result.stderr
+    assert run(stack, "coupon-worker", "-n", COUPON_RECOVER="auto").returncode == 0
+    alone = shutil.copy(stack.build_dir / "coupon-worker", tmp_path)
+    result = run(stack, alone, "-n", COUPON_RECOVER="auto")
+    told = f'COUPON_RECOVER is "auto", but {tmp_path}/couponctl, which it runs, cannot be executed'
+    assert result.returncode == 1 and told in result.stderr
+    assert run(stack, alone, "-n", COUPON_RECOVER="manual").returncode == 0

@@ -195,8 +195,8 @@ def copy(private_redis):
 
 
 def test_numbers_are_copied(copy):
-    assert copy.add(0, 1, 63, BIG) == "ok"
-    assert copy.all() == {"0": "1", "63": str(BIG)}
+    assert copy.add(0, 1, 127, BIG) == "ok"
+    assert copy.all() == {"0": "1", "127": str(BIG)}
 
 
 def test_a_number_only_grows(copy):
@@ -258,8 +258,8 @@ def test_an_installation_is_taken_over(copy):
     [
         ((1,), "ARGV: "),
         ((1, 2, 3), "ARGV: "),
-        ((0, 1) * 65, "ARGV: "),
-        ((64, 1), "stripe: "),
+        ((0, 1) * 129, "ARGV: "),
+        ((128, 1), "stripe: "),
         ((-1, 1), "stripe: "),
         (("01", 1), "stripe: "),
         ((1, -1), "number: "),
@@ -312,6 +312,8 @@ def test_a_higher_timeline_is_followed(copy):
     copy.follow("70:2")
     assert copy.follow("70:10", "newer", 7, 1) == "ok"
     assert copy.server() == "70:10"
+    assert copy.redis.hget(KEY, "former") == "70:2"
+    assert copy.follow("70:10") == "ok" and copy.redis.hget(KEY, "former") == "70:2"
 
 
 @pytest.mark.parametrize("follow", ["newer", "other", "look"])

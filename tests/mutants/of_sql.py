@@ -150,6 +150,22 @@ MUTANTS = [
     ),
     mutant(
         "P10",
+        "the rows of transactions that do more than to settle",
+        "sql/function/change_note.sql",
+        "CASE WHEN is_settled THEN stripes ELSE 0 END",
+        "stripes",
+        "tests/sql/test_sql_recover.py::test_what_does_more_than_to_settle_is_counted_apart",
+    ),
+    mutant(
+        "P10",
+        "the voids that a worker may not bring back",
+        "sql/function/coupon_recover_rejected.sql",
+        "IF NOT has_function_privilege(session_user,",
+        "IF false AND NOT has_function_privilege(session_user,",
+        "tests/sql/test_sql_roles.py::test_a_worker_brings_back_no_void",
+    ),
+    mutant(
+        "P10",
         "the fence of the keeper in PostgreSQL",
         "sql/query/keeper.sql",
         "WHERE fence = $2::bigint FOR SHARE\n), owed AS (",

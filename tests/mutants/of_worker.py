@@ -15,6 +15,7 @@ FAILURES = "tests/e2e/test_e2e_failures.py::"
 OUTBOX = "tests/e2e/test_e2e_outbox.py::"
 INSTALLATION = "tests/e2e/test_e2e_installation.py::"
 STANDBY = "tests/e2e/test_e2e_standby.py::"
+RECOVER = "tests/e2e/test_e2e_recover.py::"
 SCRIPT = "tests/lua/test_script_settled.py::"
 
 MUTANTS = [
@@ -344,6 +345,38 @@ MUTANTS = [
         "current_setting('synchronous_standby_names') <> ''",
         "false",
         STANDBY + "test_a_wait_for_the_standby_is_cancelled",
+    ),
+    mutant(
+        "P10",
+        "the changes of operators that are missing, and wait for one",
+        "ctl/recover/recover.c",
+        "\tif (others > 0)\n",
+        "\tif (0)\n",
+        RECOVER + "test_a_void_is_not_of_the_tail",
+    ),
+    mutant(
+        "P10",
+        "the API keys that are missing, and wait for an operator",
+        "ctl/recover/keys.c",
+        "recover->tail_max && keys.ahead > 0",
+        "0",
+        RECOVER + "test_an_api_key_is_not_of_the_tail",
+    ),
+    mutant(
+        "P10",
+        "the terms that are missing and were not counted",
+        "ctl/recover/recover.c",
+        'column_number(row, 0, "version") < terms_version(coupon)',
+        'column_number(row, 0, "version") < 0',
+        RECOVER + "test_what_was_not_counted_is_not_of_the_tail",
+    ),
+    mutant(
+        "P10",
+        "the bound of what a keeper brings back",
+        "ctl/recover/recover.c",
+        "\tif (behind > recover->tail_max)\n",
+        "\tif (0)\n",
+        RECOVER + "test_the_tail_comes_back",
     ),
     mutant(
         "P10",

@@ -12,10 +12,16 @@ from sql_db import array_text, batch_make
 
 
 STRIPES = 64
+OTHERS, SETTLED = range(STRIPES), range(STRIPES, 2 * STRIPES)
 
 
 def counts(db):
     return {int(row["stripe"]): int(row["num"]) for row in db.query("change_counts")}
+
+
+def own_of(db, stripes=SETTLED, further=0):
+    """The row that its transactions take, or one that comes after that."""
+    return stripes[(db.pid + further) % STRIPES]
 
 
 def grown(db, before):
@@ -37,7 +43,7 @@ def stripes_take(db, *stripes):
 def test_each_call_is_counted(db, coupon_new):
     coupon = coupon_new()
     batch = batch_make(coupon, ["1", "2"])
-    own = db.pid % STRIPES
+    own = own_of(db)
     for receives in (batch, batch, ()):  # issued, repeated, none
         before = counts(db)
         db.settle(*receives)
@@ -61,15 +67,15 @@ def test_it_is_counted_after_settling(db):
     plan = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
     assert plan["Node Type"] == "Append" and not plan["Parallel Aware"]
     first, last = plan["Plans"]
-    assert first["Function Name"] == "settle" and "change_note()" in str(last["Output"])
+    assert first["Function Name"] == "settle" and "change_note(true)" in str(last["Output"])
 
 
 def test_a_taken_row_is_passed_over(db, db_new, coupon_new):
-    coupon, own, other = coupon_new(), db.pid % STRIPES, db_new()
-    stripes_take(other, own, (own + 1) % STRIPES)
+    coupon, own, other = coupon_new(), own_of(db), db_new()
+    stripes_take(other, own, own_of(db, further=1))
     before = counts(db)
     db.settle(*batch_make(coupon, ["1"]))
-    assert change_of(db) == ((own + 2) % STRIPES, before[(own + 2) % STRIPES] + 1)
+    assert change_of(db) == (own_of(db, further=2), before[own_of(db, further=2)] + 1)
     other.execute("ROLLBACK")
     db.settle(*batch_make(coupon, ["2"]))
     assert change_of(db) == (own, before[own] + 1)
@@ -77,12 +83,25 @@ def test_a_taken_row_is_passed_over(db, db_new, coupon_new):
 
 def test_without_a_free_row_it_does_not_wait(db, db_new, coupon_new):
     coupon, other = coupon_new(), db_new()
-    stripes_take(other, *range(STRIPES))
+    stripes_take(other, *SETTLED)
     before = counts(db)
     db.execute("SET statement_timeout = '5s'")
     assert db.settle(*batch_make(coupon, ["1"])) == ["issued"]
     assert db.change is None and grown(db, before) == {}
     other.execute("ROLLBACK")
+
+
+def test_what_does_more_than_to_settle_is_counted_apart(db, coupon_new):
+    coupon, before = coupon_new(status="closed"), counts(db)
+    db.execute("UPDATE coupon SET version = version + 1 WHERE id = %s", coupon)
+    own = own_of(db, OTHERS)
+    assert grown(db, before) == {own: before[own] + 1}
+    db.execute("UPDATE coupon SET settled_at = now() WHERE id = %s", coupon)
+    before = counts(db)
+    db.settle(*batch_make(coupon, ["1"]))
+    assert grown(db, before) == {
+        stripe: before[stripe] + 1 for stripe in (own, own_of(db))
+    }, "a further outcome of a coupon that was settled"
 
 
 # After couponctl recover

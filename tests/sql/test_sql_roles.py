@@ -1,6 +1,7 @@
 """The role of each program may do what its program does, and nothing else of what would harm."""
 
 import re
+import uuid
 
 import psycopg
 import pytest
@@ -124,7 +125,7 @@ OWN = {
         "SELECT FROM event_log",
         "SELECT secret FROM webhook_secret",
         "SELECT FROM webhook_delivery",
-        "SELECT change_note()",
+        "SELECT change_note(false)",
         "SELECT coupon_id_next()",
         "SELECT api_key_revoke('0000000000')",
         "SELECT nextval('coupon_id_seq')",
@@ -140,11 +141,13 @@ OWN = {
         "INSERT INTO code (set_id, serial, coupon_id, state) VALUES (1, 1, 1, 'unused')",
         "SELECT * FROM coupon_void(1, gen_random_uuid(), 0::smallint, '1', 'x')",
         "SELECT coupon_recover_begin(1, 1)",
+        "UPDATE change_count SET num = 0",
         "SELECT api_key_create('0000000000', 'x', '{admin}', NULL, NULL, NULL, '')",
         "SELECT api_key_revoke('0000000000')",
     ],
     "operator": [
         "DELETE FROM code",
+        "UPDATE change_count SET num = 0",
         "DELETE FROM code_set",
         "SELECT event_log_remove('{}', '{}', '{}', '{}')",
         "SELECT coupon_generation_open(1, 1, 1, 1)",
@@ -174,6 +177,28 @@ def test_an_operators_change_is_in_the_history(role, coupon_id, owner):
         "SELECT action FROM campaign_history WHERE coupon_id = %s ORDER BY id", coupon
     )
     assert history == [("create",), ("edit",), ("publish",)]
+
+
+def test_a_worker_brings_back_no_void(role, coupon_id):
+    """Its keeper calls that function with COUPON_RECOVER=auto."""
+    db, coupon, batch = role("worker"), coupon_id(), uuid.uuid4()
+
+    def restore(reason):
+        return db.execute(
+            "SELECT * FROM coupon_recover_rejected(%s, ARRAY[%s::uuid], '{0}', '{u}', '{1}',"
+            " ARRAY[%s], '{7}', '{0}')",
+            (coupon, batch, reason),
+        ).fetchall()
+
+    db.execute("RESET ROLE; SET SESSION AUTHORIZATION couponmq_worker")
+    for reason in ("voided", "void_kept"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="a void of coupon"):
+            restore(reason)
+    assert restore("slot_taken") == [(1,)]
+    db.execute("RESET SESSION AUTHORIZATION")
+    assert restore("voided") == [(1,)]
+    db.execute("SET SESSION AUTHORIZATION couponmq_worker")
+    assert restore("voided") == [], "it is there"
 
 
 def test_the_role_of_people_has_the_rights_of_all_programs_and_none_of_its_own(owner):

@@ -36,6 +36,20 @@ static void test_behind(void **state)
 	assert_int_equal(changes_behind(&changes, &copy), 3);
 }
 
+/* Rows of a version that counts all alike are not of settle(). */
+static void test_others(void **state)
+{
+	struct changes none = { .num = { 0 } },
+		       copy = { .num = { [CHANGES_SETTLED - 1] = 2, [CHANGES_SETTLED] = 7 } };
+
+	(void)state;
+	assert_int_equal(changes_behind(&none, &copy), 9);
+	assert_int_equal(changes_behind_others(&none, &copy), 2);
+	none.num[CHANGES_SETTLED - 1] = 3;
+	assert_int_equal(changes_behind(&none, &copy), 7);
+	assert_int_equal(changes_behind_others(&none, &copy), 0);
+}
+
 /* An empty database, and a Redis that lost its data. */
 static void test_nothing(void **state)
 {
@@ -114,6 +128,7 @@ int main(void)
 		cmocka_unit_test(test_equal),
 		cmocka_unit_test(test_ahead),
 		cmocka_unit_test(test_behind),
+		cmocka_unit_test(test_others),
 		cmocka_unit_test(test_nothing),
 		cmocka_unit_test(test_refused_replies),
 		cmocka_unit_test(test_relation),

@@ -1,0 +1,276 @@
+#include "keeper/recovery.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log/log.h"
+#include "keeper/metrics.h"
+
+#include <cjson/cJSON.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define COMMAND "couponctl"
+#define NO_TAIL 11 /* its exit status, if an operator has to recover */
+#define PATH_SIZE 4096
+#define LINE_SIZE 1024
+#define AGAIN_MS 2000          /* after a failure */
+#define REFUSED_AGAIN_MS 30000 /* after it has found that an operator is needed */
+
+/* The last line of what the command writes. */
+struct told {
+	int fd;
+	char line[LINE_SIZE];
+	size_t len;
+	int is_over;
+};
+
+struct recovery {
+	int64_t transactions_max; /* 0: COUPON_RECOVER=manual */
+	pid_t pid;                /* of the command; 0: it does not run */
+	struct told out, err;
+	int64_t due_ms;
+	char why[LINE_SIZE]; /* an operator is needed, or the command failed, as was logged */
+	int is_refused;
+};
+
+/* The command beside this program. */
+static void command_path(char path[PATH_SIZE])
+{
+	char own[PATH_SIZE] = "";
+
+	check(readlink("/proc/self/exe", own, sizeof(own) - 1) > 0);
+	check(snprintf(path, PATH_SIZE, "%s/" COMMAND, dirname(own)) < PATH_SIZE);
+}
+
+void recovery_check(const struct config *config)
+{
+	int is_auto = strcmp(config->recover, "auto") == 0;
+	char path[PATH_SIZE];
+
+	if (!is_auto && strcmp(config->recover, "manual") != 0)
+		log_fatal("COUPON_RECOVER is \"%s\": allowed are manual and auto", config->recover);
+	if (!is_auto)
+		return;
+	command_path(path);
+	if (access(path, X_OK))
+		log_fatal("COUPON_RECOVER is \"auto\", but %s, which it runs, cannot be executed",
+			  path);
+	config_export(config, CONFIG_WORKER, CONFIG_CTL);
+}
+
+struct recovery *recovery_new(const struct config *config)
+{
+	struct recovery *recovery = checked(calloc(1, sizeof(*recovery)));
+
+	if (strcmp(config->recover, "auto") == 0)
+		recovery->transactions_max = config->recover_max;
+	return recovery;
+}
+
+static void told_read(struct told *told)
+{
+	char bytes[4096];
+	ssize_t n;
+
+	while ((n = read(told->fd, bytes, sizeof(bytes))) > 0)
+		for (ssize_t i = 0; i < n; i++) {
+			if (told->is_over)
+				told->len = 0;
+			told->is_over = bytes[i] == '\n';
+			if (!told->is_over && told->len < LINE_SIZE - 1)
+				told->line[told->len++] = bytes[i];
+		}
+	told->line[told->len] = '\0';
+}
+
+/* Returns the end that the command gets. */
+static int told_begin(struct told *told)
+{
+	int ends[2];
+
+	check(pipe2(ends, O_CLOEXEC) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
+	*told = (struct told){ .fd = ends[0] };
+	return ends[1];
+}
+
+/* The worker's signals are blocked or ignored, and not all of its descriptors close by exec. */
+static int command_spawn(pid_t *pid, char *const argv[], int out, int err)
+{
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attributes;
+	char path[PATH_SIZE];
+	sigset_t none, all;
+	int rc;
+
+	command_path(path);
+	sigemptyset(&none);
+	sigfillset(&all);
+	check(posix_spawnattr_init(&attributes) == 0);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setsigdefault(&attributes, &all);
+	check(posix_spawn_file_actions_init(&actions) == 0);
+	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+	posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
+	posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+	rc = posix_spawn(pid, path, &actions, &attributes, argv, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	posix_spawnattr_destroy(&attributes);
+	return rc;
+}
+
+static void command_close(struct recovery *recovery)
+{
+	close(recovery->out.fd);
+	close(recovery->err.fd);
+	recovery->pid = 0;
+}
+
+static void command_begin(struct recovery *recovery)
+{
+	char most[NUMBER_SIZE], host[64] = "", by[80];
+	char *argv[] = { COMMAND, "recover", "--tail", most, "--by", by, "--json", NULL };
+	int out = told_begin(&recovery->out), err = told_begin(&recovery->err), rc;
+
+	number_text(recovery->transactions_max, most);
+	gethostname(host, sizeof(host) - 1);
+	snprintf(by, sizeof(by), "keeper@%s", host);
+	rc = command_spawn(&recovery->pid, argv, out, err);
+	close(out);
+	close(err);
+	if (rc == 0)
+		return;
+	log_warn("recovery_failed", LOG_S("why", strerror(rc)));
+	command_close(recovery);
+	recovery->due_ms = clock_monotonic_ms() + AGAIN_MS;
+}
+
+static void done_log(const char *line)
+{
+	cJSON *told = cJSON_Parse(line);
+	const char *const names[] = { "receives", "receives_rejected", "rejections", "unreadable",
+				      "ms" };
+	int64_t numbers[5];
+
+	for (int i = 0; i < 5; i++)
+		numbers[i] = (int64_t)cJSON_GetNumberValue(cJSON_GetObjectItem(told, names[i]));
+	log_info("recovery_done", LOG_I("receives", numbers[0]), LOG_I("rejected", numbers[1]),
+		 LOG_I("rejections", numbers[2]), LOG_I("unreadable", numbers[3]),
+		 LOG_I("ms", numbers[4]));
+	metrics_add(KEEPER_METRIC_RECOVERIES, 1);
+	cJSON_Delete(told);
+}
+
+/* Logs each reason once. */
+static int why_is_new(struct recovery *recovery, const char *why)
+{
+	if (strcmp(recovery->why, why) == 0)
+		return 0;
+	snprintf(recovery->why, sizeof(recovery->why), "%s", why);
+	return 1;
+}
+
+static void waits_log(struct recovery *recovery, const char *why)
+{
+	if (why_is_new(recovery, why))
+		log_error("recovery_waits", LOG_S("why", why),
+			  LOG_S("mend", "couponctl recover --all"));
+}
+
+static void command_ended(struct recovery *recovery, int status)
+{
+	const char *line = recovery->err.line, *why = strstr(line, ": ");
+
+	recovery->due_ms = clock_monotonic_ms() + AGAIN_MS;
+	recovery->is_refused = WIFEXITED(status) && WEXITSTATUS(status) == NO_TAIL;
+	why = WIFEXITED(status) ? why ? why + 2 : line : "it was killed";
+	if (recovery->is_refused) {
+		recovery->due_ms += REFUSED_AGAIN_MS;
+		waits_log(recovery, why);
+	} else if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+		done_log(recovery->out.line);
+	} else if (why_is_new(recovery, why)) {
+		log_warn("recovery_failed", LOG_S("why", why));
+	}
+}
+
+void recovery_read(struct recovery *recovery)
+{
+	int status, is_over;
+
+	if (recovery->pid == 0)
+		return;
+	is_over = waitpid(recovery->pid, &status, WNOHANG) == recovery->pid;
+	told_read(&recovery->out);
+	told_read(&recovery->err);
+	if (!is_over)
+		return;
+	command_close(recovery);
+	command_ended(recovery, status);
+}
+
+/* NULL: settle() has written all that is missing, by the numbers. */
+static const char *lack_judge(const struct recovery *recovery, const struct keeper_lack *lack)
+{
+	if (!lack->is_promoted)
+		return "a server of another cluster than the one that Redis follows";
+	if (lack->others > 0)
+		return "missing is more than transactions that settled receives";
+	if (lack->transactions > recovery->transactions_max)
+		return "more is missing than COUPON_RECOVER_MAX";
+	return NULL;
+}
+
+void recovery_step(struct recovery *recovery, const struct keeper_stores *stores)
+{
+	const char *why = lack_judge(recovery, &stores->lack);
+
+	if (recovery->transactions_max == 0 || recovery->pid)
+		return;
+	if (why) {
+		waits_log(recovery, why);
+		return;
+	}
+	if (clock_monotonic_ms() < recovery->due_ms)
+		return;
+	log_info("recovery_begun", LOG_I("transactions", stores->lack.transactions),
+		 LOG_S("former", stores->copy.former));
+	command_begin(recovery);
+}
+
+void recovery_forget(struct recovery *recovery)
+{
+	*recovery->why = '\0';
+	recovery->is_refused = 0;
+}
+
+void recovery_stop(struct recovery *recovery)
+{
+	int status;
+
+	if (recovery->pid == 0)
+		return;
+	kill(recovery->pid, SIGKILL);
+	waitpid(recovery->pid, &status, 0);
+	command_close(recovery);
+}
+
+void recovery_free(struct recovery *recovery)
+{
+	recovery_stop(recovery);
+	free(recovery);
+}
+
+int recovery_helps(const struct recovery *recovery, const struct keeper_stores *stores)
+{
+	return recovery->transactions_max > 0 && !recovery->is_refused &&
+	       !lack_judge(recovery, &stores->lack);
+}
