@@ -2,6 +2,7 @@
  * coupon-admin: what operators do, over HTTP, in a program of its own: their rights are never in
  * the process that strangers reach. See admin/server.h.
  */
+#include "admin/scrape.h"
 #include "admin/server.h"
 #include "common/check.h"
 #include "common/log/log.h"
@@ -102,6 +103,7 @@ int main(int argc, char **argv)
 	if (strcmp(config.admin_listen, "off") == 0)
 		log_fatal("COUPON_ADMIN_LISTEN is \"off\": allowed is host:port");
 	bind_check("COUPON_ADMIN_LISTEN", config.admin_listen);
+	scrape_check(&config);
 	tls_check(&config);
 	transport_check(&config, CONFIG_ADMIN);
 	if (check_only) {

@@ -2,6 +2,7 @@
 
 #include "admin/access.h"
 #include "admin/job.h"
+#include "admin/live.h"
 #include "admin/openapi.h"
 #include "admin/outcome.h"
 #include "common/check.h"
@@ -41,6 +42,7 @@ struct server {
 	struct access *access;
 	struct children *children;
 	struct jobs *jobs;
+	struct live *live;
 	struct json_arena *arena;
 };
 
@@ -529,6 +531,65 @@ static void on_session(struct server *server, struct evhttp_request *request)
 	refuse_method(request, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_DELETE);
 }
 
+/* ---- what goes on */
+
+static int may_look(void *context, struct evhttp_request *request)
+{
+	struct visitor visitor;
+
+	return access_of(context, request, KEY_ROLE_MONITOR, NULL, &visitor) == ACCESS_OK;
+}
+
+/* The ids of campaigns that are asked for, "": none (malloc). NULL: it is answered. */
+static char *coupons_read(struct evhttp_request *request)
+{
+	const char *query = evhttp_uri_get_query(evhttp_request_get_evhttp_uri(request));
+	struct evkeyvalq pairs = { 0 };
+	const struct evkeyval *pair;
+	const char *coupons = "";
+	char *copy = NULL, detail[128] = "";
+
+	if (query && (strstr(query, "%00") || evhttp_parse_query_str(query, &pairs)))
+		snprintf(detail, sizeof(detail), "the query cannot be read");
+	TAILQ_FOREACH (pair, &pairs, next) {
+		if (strcmp(pair->key, "coupons") != 0)
+			snprintf(detail, sizeof(detail), "%.60s: there is no such parameter",
+				 pair->key);
+		coupons = pair->value;
+	}
+	if (*detail)
+		refuse(request, 400, detail);
+	else
+		copy = checked(strdup(coupons));
+	evhttp_clear_headers(&pairs);
+	return copy;
+}
+
+/* /now has it once, /live again and again. */
+static void on_live(struct server *server, struct evhttp_request *request, int once)
+{
+	struct visitor visitor;
+	char *coupons;
+	int status;
+
+	if (evhttp_request_get_command(request) != EVHTTP_REQ_GET) {
+		refuse_method(request, EVHTTP_REQ_GET);
+		return;
+	}
+	if (!admit(server, request, KEY_ROLE_MONITOR, NULL, &visitor))
+		return;
+	coupons = coupons_read(request);
+	if (!coupons)
+		return;
+	status = live_look(server->live, request, coupons, once);
+	free(coupons);
+	if (status == 400)
+		refuse(request, 400,
+		       "coupons is wrong: allowed are up to 100 ids, joined by commas");
+	else if (status)
+		refuse(request, status, "too many look already");
+}
+
 /* ---- requests */
 
 static void on_readyz(struct server *server, struct evhttp_request *request)
@@ -590,6 +651,10 @@ static void on_request(struct evhttp_request *request, void *context)
 		on_readyz(server, request);
 	else if (strcmp(path, SESSION_PATH) == 0)
 		on_session(server, request);
+	else if (strcmp(path, ROUTE_PREFIX "/now") == 0)
+		on_live(server, request, 1);
+	else if (strcmp(path, ROUTE_PREFIX "/live") == 0)
+		on_live(server, request, 0);
 	else if (strcmp(path, ROUTE_PREFIX "/openapi.json") == 0)
 		reply_object(request, 200, openapi_json());
 	else if (strncmp(path, jobs, jobs_len) == 0 && (!path[jobs_len] || path[jobs_len] == '/'))
@@ -613,6 +678,7 @@ struct server *server_new(struct event_base *base, int fd, const struct config *
 	server->children = children_new(base, program, COMMANDS_RUNNING_MAX, COMMANDS_WAITING_MAX);
 	server->jobs = jobs_new(base, program);
 	server->access = access_start(config);
+	server->live = live_start(base, config, may_look, server);
 	server->web = web_new(base, fd, config,
 			      &(struct web_options){ .methods = METHODS,
 						     .head_bytes_max = HEAD_BYTES_MAX,
@@ -625,6 +691,7 @@ struct server *server_new(struct event_base *base, int fd, const struct config *
 
 void server_free(struct server *server)
 {
+	live_stop(server->live);
 	children_free(server->children);
 	jobs_free(server->jobs);
 	web_free(server->web);

@@ -91,6 +91,9 @@ SETTING_TEXT(worker_http_listen, "COUPON_WORKER_HTTP_LISTEN", "worker-http-liste
 	     "HTTP address for the metrics and health of this worker, host:port or off")
 SETTING_TEXT(admin_listen, "COUPON_ADMIN_LISTEN", "admin-listen", ADMIN, "127.0.0.1:7490",
 	     "HTTP address of coupon-admin, host:port")
+SETTING_TEXT(admin_metrics, "COUPON_ADMIN_METRICS", "admin-metrics", ADMIN, "",
+	     "HTTP addresses of gateways and workers that the console tells of, host:port joined "
+	     "by commas (default: none)")
 SETTING_NUMBER(admin_timeout_ms, "COUPON_ADMIN_TIMEOUT_MS", "admin-timeout-ms", ADMIN, 60000, 100,
 	       600000, "time limit for a command; then it is killed, and its outcome is unknown")
 SETTING_TEXT(tls_cert, "COUPON_TLS_CERT", "tls-cert", GATEWAY | WORKER | ADMIN, "",

@@ -152,6 +152,8 @@ export DATABASE_URL='postgresql://$login:$PORT_POSTGRES/couponmq'
 env_write() {
 	local socket=$RUN_DIR/gateway/gateway.sock postgres=127.0.0.1:$PORT_POSTGRES/couponmq
 	local owner=couponmq_owner:$STACK_PG_OWNER_PASSWORD tls=
+	# the gateway and the workers of `make run`
+	local metrics=127.0.0.1:$PORT_HTTP,127.0.0.1:$((PORT_HTTP + 1)),127.0.0.1:$((PORT_HTTP + 2))
 	if [[ $STACK_TLS == yes ]]; then
 		tls_make
 		tls="\
@@ -171,6 +173,7 @@ export DATABASE_ADMIN_URL='postgresql://$owner@$postgres'
 export COUPON_LISTEN='127.0.0.1:$PORT_GATEWAY'
 export COUPON_HTTP_LISTEN='127.0.0.1:$PORT_HTTP'
 export COUPON_ADMIN_LISTEN='127.0.0.1:$PORT_ADMIN'
+export COUPON_ADMIN_METRICS='$metrics'
 export COUPON_UNIX_SOCKET='$socket'
 export COUPON_CODE_KEYS='$RUN_DIR/code-keys'
 $tls${WITH_ZOOKEEPER:+export ZOOKEEPER_HOSTS=\'127.0.0.1:$PORT_ZOOKEEPER\'

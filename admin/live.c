@@ -1,0 +1,567 @@
+/*
+ * The thread owns the connections. Under the lock are the last sample, whom it is for, and when to
+ * stop; the lookers are the loop's.
+ */
+#include "admin/live.h"
+
+#include "admin/scrape.h"
+#include "common/array.h"
+#include "common/clock.h"
+#include "common/log/log.h"
+#include "common/message/number.h"
+#include "common/postgres/session.h"
+#include "common/redis/client.h"
+#include "coupon/redis_coupon.h"
+#include "ctl/output.h"
+#include "embed.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/queue.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EVERY_MS 1000
+#define NEAR_EVERY_MS 5000
+#define TIMEOUT_MS 2000
+#define CAMPAIGNS_MAX 500   /* of a sample */
+#define BACKLOG_MAX 4194304 /* bytes that a client has not read: more ends it */
+
+struct looker {
+	TAILQ_ENTRY(looker) next;
+	struct live *live;
+	struct evhttp_request *request;
+	int once;
+	int64_t *asked;
+	size_t asked_n;
+};
+
+struct live {
+	const struct config *config;
+	live_may_fn *may;
+	void *context;
+	pthread_t thread;
+
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	int stops;
+	size_t lookers_n;
+	int64_t *asked; /* by all of them */
+	size_t asked_n;
+	char *sample; /* NULL: there is none that is new */
+
+	/* The loop's. */
+	int fd; /* readable: there is a sample */
+	struct event *told;
+	TAILQ_HEAD(lookers, looker) lookers;
+
+	/* The thread's. */
+	struct postgres *postgres;
+	struct redis_client *redis;
+	struct scrape *scrape;
+	int64_t near[LIVE_NEAR];
+	size_t near_n;
+	int64_t near_ms; /* when these were read; 0: never */
+	cJSON *states;
+};
+
+/* ---- the thread: PostgreSQL */
+
+static PGresult *ask(struct live *live, const char *sql, int n,
+		     const struct postgres_argument *arguments)
+{
+	static const struct postgres_patience patience = { .timeout_ms = TIMEOUT_MS };
+
+	return postgres_ask(live->postgres, sql, n, arguments, &patience);
+}
+
+static void states_read(struct live *live)
+{
+	PGresult *rows = ask(live, sql_query_live_states, 0, NULL);
+
+	if (!rows)
+		return;
+	cJSON_Delete(live->states);
+	live->states = output_object();
+	for (int row = 0; row < PQntuples(rows); row++)
+		output_number(live->states, column_text(rows, row, "state"),
+			      column_number(rows, row, "n"));
+	PQclear(rows);
+}
+
+static void near_read(struct live *live)
+{
+	PGresult *rows = ask(live, sql_query_live_near,
+			     POSTGRES_ARGUMENTS(postgres_number(LIVE_NEAR)));
+
+	if (!rows)
+		return;
+	live->near_n = 0;
+	for (int row = 0; row < PQntuples(rows); row++)
+		live->near[live->near_n++] = column_number(rows, row, "id");
+	PQclear(rows);
+	live->near_ms = clock_monotonic_ms();
+}
+
+/* Those near, and those that were asked for. */
+static void wanted_add(struct live *live, struct postgres_array *array)
+{
+	int64_t ids[CAMPAIGNS_MAX + LIVE_NEAR];
+	size_t n = live->near_n;
+
+	memcpy(ids, live->near, n * sizeof(*ids));
+	pthread_mutex_lock(&live->lock);
+	for (size_t i = 0; i < live->asked_n; i++)
+		ids[n++] = live->asked[i];
+	pthread_mutex_unlock(&live->lock);
+	n = numbers_unique(ids, n);
+	for (size_t i = 0; i < n; i++)
+		postgres_array_add_number(array, ids[i]);
+}
+
+static PGresult *campaigns_read(struct live *live)
+{
+	struct postgres_array array;
+	PGresult *rows;
+
+	if (!live->near_ms || clock_monotonic_ms() - live->near_ms >= NEAR_EVERY_MS) {
+		near_read(live);
+		states_read(live);
+	}
+	postgres_array_init(&array, POSTGRES_INT8);
+	wanted_add(live, &array);
+	rows = ask(live, sql_query_live_campaigns, POSTGRES_ARGUMENTS(postgres_array(&array)));
+	postgres_array_fini(&array);
+	return rows;
+}
+
+/* ---- the thread: Redis */
+
+static void hashes_ask(struct live *live, const PGresult *rows)
+{
+	char key[COUPON_KEY_SIZE];
+
+	for (int row = 0; row < PQntuples(rows); row++) {
+		const char *argv[] = { "HGETALL", coupon_key(column_number(rows, row, "coupon"),
+							     COUPON_KEY_COUPON, key) };
+
+		redis_client_append(live->redis, 2, argv);
+	}
+}
+
+static cJSON *redis_json(const struct redis_coupon *c)
+{
+	cJSON *object = output_object();
+
+	output_text(object, "status", c->status);
+	output_number(object, "version", c->version);
+	output_number(object, "stock", c->stock);
+	output_number(object, "taken", c->total - c->stock - c->reserved - c->lost);
+	output_number(object, "reserved", c->reserved);
+	output_number(object, "lost", c->lost);
+	output_number(object, "generation", c->generation);
+	return object;
+}
+
+/* A keeper is at work on it: how far it is. */
+static void rebuild_add(struct live *live, cJSON *campaign, int64_t coupon)
+{
+	cJSON *rebuild = output_object();
+	struct redis_filled filled;
+
+	output_add(campaign, "rebuild", rebuild);
+	if (!redis_coupon_filled(live->redis, coupon, &filled))
+		return;
+	output_number(rebuild, "filled", filled.filled);
+	output_number(rebuild, "rows", filled.rows);
+	output_number(rebuild, "seconds_left", filled.left_s);
+}
+
+/* What Redis has given out in this generation and PostgreSQL has not seen is in flight, too. */
+static void unseen_add(cJSON *campaign, const PGresult *rows, int row, const struct redis_coupon *c)
+{
+	int64_t unseen = c->seq - column_number(rows, row, "seq");
+
+	if (unseen < 0 || c->generation != column_number(rows, row, "generation"))
+		unseen = 0;
+	cJSON_DeleteItemFromObject(campaign, "in_flight");
+	output_number(campaign, "in_flight", column_number(rows, row, "in_flight") + unseen);
+}
+
+/* Of each row, in their order. */
+static void campaigns_add(struct live *live, cJSON *list, const PGresult *rows, int has_redis)
+{
+	int held[CAMPAIGNS_MAX + LIVE_NEAR] = { 0 };
+	struct redis_coupon c;
+	cJSON *campaign;
+	int row = 0;
+
+	if (has_redis)
+		hashes_ask(live, rows);
+	for (; row < PQntuples(rows); row++) {
+		redisReply *hash = has_redis ? redis_client_next(live->redis) : NULL;
+
+		campaign = output_object();
+		output_row(campaign, rows, row);
+		if (hash && hash->type == REDIS_REPLY_ARRAY && hash->elements > 0) {
+			redis_coupon_parse(&c, hash);
+			held[row] = redis_coupon_is_held(&c);
+			output_add(campaign, "redis", redis_json(&c));
+			unseen_add(campaign, rows, row, &c);
+		} else {
+			output_null(campaign, "redis");
+		}
+		freeReplyObject(hash);
+		cJSON_AddItemToArray(list, campaign);
+	}
+	row = 0;
+	cJSON_ArrayForEach(campaign, list)
+	{
+		if (held[row])
+			rebuild_add(live, campaign, column_number(rows, row, "coupon"));
+		row++;
+	}
+}
+
+/* ---- the thread: samples */
+
+static void store_add(cJSON *stores, const char *name, const char *error, int64_t us)
+{
+	cJSON *store = output_object();
+
+	output_add(stores, name, store);
+	output_text(store, "error", error);
+	if (error)
+		output_null(store, "us");
+	else
+		output_number(store, "us", us);
+}
+
+static PGresult *postgres_look(struct live *live, cJSON *stores)
+{
+	int64_t begin_us;
+	PGresult *rows = NULL;
+
+	if (postgres_up(live->postgres) || postgres_open(live->postgres) == 0) {
+		begin_us = clock_monotonic_us();
+		rows = campaigns_read(live);
+	}
+	store_add(stores, "postgresql", rows ? NULL : postgres_why(live->postgres),
+		  rows ? clock_monotonic_us() - begin_us : 0);
+	return rows;
+}
+
+static int redis_look(struct live *live, cJSON *stores)
+{
+	const char *argv[] = { "PING" };
+	redisReply *reply = NULL;
+	int64_t begin_us = 0;
+
+	if (redis_client_open(live->redis) == 0) {
+		begin_us = clock_monotonic_us();
+		reply = redis_client_call(live->redis, 1, argv);
+	}
+	store_add(stores, "redis", reply ? NULL : redis_client_error(live->redis),
+		  clock_monotonic_us() - begin_us);
+	freeReplyObject(reply);
+	return reply != NULL;
+}
+
+/* PostgreSQL is read first: then every settled receive is in the state of Redis. */
+static char *sample_make(struct live *live)
+{
+	cJSON *sample = output_object(), *stores = output_object(), *campaigns;
+	char at[CLOCK_RFC3339_SIZE], *text;
+	PGresult *rows = postgres_look(live, stores);
+	int has_redis = redis_look(live, stores);
+
+	output_text(sample, "at", clock_rfc3339(clock_wall_ms(), at));
+	output_add(sample, "stores", stores);
+	output_add(sample, "processes", scrape_read(live->scrape));
+	if (rows && live->states)
+		output_add(sample, "states", cJSON_Duplicate(live->states, 1));
+	else
+		output_null(sample, "states");
+	if (rows) {
+		campaigns = checked(cJSON_AddArrayToObject(sample, "campaigns"));
+		campaigns_add(live, campaigns, rows, has_redis);
+	} else {
+		output_null(sample, "campaigns");
+	}
+	PQclear(rows);
+	text = checked(cJSON_PrintUnformatted(sample));
+	cJSON_Delete(sample);
+	return text;
+}
+
+static void sample_tell(struct live *live, char *text)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&live->lock);
+	free(live->sample);
+	live->sample = text;
+	pthread_mutex_unlock(&live->lock);
+	check(write(live->fd, &one, sizeof(one)) == sizeof(one) || errno == EAGAIN);
+}
+
+static void rest(struct live *live)
+{
+	postgres_close(live->postgres);
+	redis_client_close(live->redis);
+	scrape_rest(live->scrape);
+	live->near_ms = 0;
+}
+
+/* Sleeps until the next sample is due and somebody looks. Returns whether to go on. */
+static int pause_make(struct live *live, int64_t due_ms)
+{
+	struct timespec until;
+	int goes_on;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec = due_ms / 1000;
+	until.tv_nsec = due_ms % 1000 * 1000000;
+	pthread_mutex_lock(&live->lock);
+	while (!live->stops && clock_monotonic_ms() < due_ms)
+		pthread_cond_timedwait(&live->changed, &live->lock, &until);
+	if (!live->stops && live->lookers_n == 0) {
+		pthread_mutex_unlock(&live->lock);
+		rest(live);
+		pthread_mutex_lock(&live->lock);
+		while (!live->stops && live->lookers_n == 0)
+			pthread_cond_wait(&live->changed, &live->lock);
+	}
+	goes_on = !live->stops;
+	pthread_mutex_unlock(&live->lock);
+	return goes_on;
+}
+
+static void *run(void *data)
+{
+	struct live *live = data;
+	int64_t due_ms = 0;
+
+	while (pause_make(live, due_ms)) {
+		due_ms = clock_monotonic_ms() + EVERY_MS;
+		sample_tell(live, sample_make(live));
+	}
+	return NULL;
+}
+
+/* ---- the loop */
+
+/* The thread looks at what all of them ask for. */
+static void asked_tell(struct live *live)
+{
+	struct looker *looker;
+	size_t n = 0, lookers_n = 0;
+
+	pthread_mutex_lock(&live->lock);
+	TAILQ_FOREACH (looker, &live->lookers, next) {
+		lookers_n++;
+		for (size_t i = 0; i < looker->asked_n && n < CAMPAIGNS_MAX; i++)
+			live->asked[n++] = looker->asked[i];
+	}
+	live->asked_n = n;
+	live->lookers_n = lookers_n;
+	pthread_cond_signal(&live->changed);
+	pthread_mutex_unlock(&live->lock);
+}
+
+static void looker_free(struct looker *looker)
+{
+	TAILQ_REMOVE(&looker->live->lookers, looker, next);
+	free(looker->asked);
+	free(looker);
+}
+
+static void on_closed(struct evhttp_connection *connection, void *context)
+{
+	struct looker *looker = context;
+	struct live *live = looker->live;
+
+	(void)connection;
+	looker_free(looker);
+	asked_tell(live);
+}
+
+static void chunk_send(struct looker *looker, const char *event, const char *text)
+{
+	struct evbuffer *chunk = checked(evbuffer_new());
+
+	check(evbuffer_add_printf(chunk, "event: %s\ndata: %s\n\n", event, text) > 0);
+	evhttp_send_reply_chunk(looker->request, chunk);
+	evbuffer_free(chunk);
+}
+
+static void looker_end(struct looker *looker)
+{
+	evhttp_connection_set_closecb(evhttp_request_get_connection(looker->request), NULL, NULL);
+	evhttp_send_reply_end(looker->request);
+	looker_free(looker);
+}
+
+static void once_tell(struct looker *looker, const char *text)
+{
+	struct evbuffer *body = checked(evbuffer_new());
+
+	check(evbuffer_add_printf(body, "%s\n", text) > 0);
+	evhttp_connection_set_closecb(evhttp_request_get_connection(looker->request), NULL, NULL);
+	evhttp_send_reply(looker->request, 200, NULL, body);
+	evbuffer_free(body);
+	looker_free(looker);
+}
+
+static void looker_tell(struct looker *looker, const char *text)
+{
+	struct live *live = looker->live;
+	struct evhttp_connection *connection = evhttp_request_get_connection(looker->request);
+	struct bufferevent *stream = evhttp_connection_get_bufferevent(connection);
+
+	if (looker->once) {
+		once_tell(looker, text);
+	} else if (!live->may(live->context, looker->request)) {
+		chunk_send(looker, "end", "{}");
+		looker_end(looker);
+	} else if (evbuffer_get_length(bufferevent_get_output(stream)) > BACKLOG_MAX) {
+		log_info("live_cut", LOG_S("error", "its client does not read"));
+		evhttp_connection_free(connection); /* which calls on_closed() */
+	} else {
+		chunk_send(looker, "sample", text);
+	}
+}
+
+static void on_told(evutil_socket_t fd, short what, void *context)
+{
+	struct live *live = context;
+	struct looker *looker, *next;
+	uint64_t count;
+	char *text;
+
+	(void)what;
+	if (read(fd, &count, sizeof(count)) < 0)
+		return;
+	pthread_mutex_lock(&live->lock);
+	text = live->sample;
+	live->sample = NULL;
+	pthread_mutex_unlock(&live->lock);
+	for (looker = TAILQ_FIRST(&live->lookers); looker && text; looker = next) {
+		next = TAILQ_NEXT(looker, next);
+		looker_tell(looker, text);
+	}
+	free(text);
+	asked_tell(live);
+}
+
+/* 0, or -1: it is no such list. */
+static int asked_read(struct looker *looker, const char *list)
+{
+	looker->asked = checked(calloc(LIVE_ASKED_MAX, sizeof(*looker->asked)));
+	while (list && *list) {
+		size_t len = strcspn(list, ",");
+
+		if (looker->asked_n == LIVE_ASKED_MAX ||
+		    id_parse(list, len, &looker->asked[looker->asked_n++]))
+			return -1;
+		list += len + (list[len] == ',');
+	}
+	return 0;
+}
+
+static void reply_begin(struct evhttp_request *request, int once)
+{
+	struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
+
+	evhttp_add_header(headers, "Content-Type", once ? "application/json" : "text/event-stream");
+	evhttp_add_header(headers, "Cache-Control", "no-store");
+	evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
+	if (!once)
+		evhttp_send_reply_start(request, 200, "OK");
+}
+
+int live_look(struct live *live, struct evhttp_request *request, const char *coupons, int once)
+{
+	struct looker *looker = checked(calloc(1, sizeof(*looker)));
+	size_t n;
+
+	pthread_mutex_lock(&live->lock);
+	n = live->lookers_n;
+	pthread_mutex_unlock(&live->lock);
+	looker->live = live;
+	looker->request = request;
+	looker->once = once;
+	TAILQ_INSERT_TAIL(&live->lookers, looker, next);
+	if (n >= LIVE_LOOKERS_MAX || asked_read(looker, coupons)) {
+		looker_free(looker);
+		return n >= LIVE_LOOKERS_MAX ? 503 : 400;
+	}
+	evhttp_connection_set_closecb(evhttp_request_get_connection(request), on_closed, looker);
+	reply_begin(request, once);
+	asked_tell(live);
+	return 0;
+}
+
+struct live *live_start(struct event_base *base, const struct config *config, live_may_fn *may,
+			void *context)
+{
+	struct live *live = checked(calloc(1, sizeof(*live)));
+	pthread_condattr_t clock;
+
+	live->config = config;
+	live->may = may;
+	live->context = context;
+	live->asked = checked(calloc(CAMPAIGNS_MAX, sizeof(*live->asked)));
+	TAILQ_INIT(&live->lookers);
+	live->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	check(live->fd >= 0);
+	live->told = checked(event_new(base, live->fd, EV_READ | EV_PERSIST, on_told, live));
+	check(event_add(live->told, NULL) == 0);
+	live->redis = redis_client_new(config->redis_url, NULL);
+	live->postgres = postgres_new(
+		&(struct postgres_options){ .url = config->database_url,
+					    .application_name = "coupon-admin live",
+					    .connect_timeout_ms = TIMEOUT_MS,
+					    .statement_timeout_ms = TIMEOUT_MS });
+	live->scrape = scrape_new(config);
+	check(pthread_mutex_init(&live->lock, NULL) == 0);
+	check(pthread_condattr_init(&clock) == 0);
+	check(pthread_condattr_setclock(&clock, CLOCK_MONOTONIC) == 0);
+	check(pthread_cond_init(&live->changed, &clock) == 0);
+	pthread_condattr_destroy(&clock);
+	check(pthread_create(&live->thread, NULL, run, live) == 0);
+	return live;
+}
+
+void live_stop(struct live *live)
+{
+	struct looker *looker;
+
+	pthread_mutex_lock(&live->lock);
+	live->stops = 1;
+	pthread_cond_signal(&live->changed);
+	pthread_mutex_unlock(&live->lock);
+	pthread_join(live->thread, NULL);
+	while ((looker = TAILQ_FIRST(&live->lookers))) {
+		evhttp_connection_set_closecb(evhttp_request_get_connection(looker->request), NULL,
+					      NULL);
+		looker_free(looker);
+	}
+	event_free(live->told);
+	close(live->fd);
+	postgres_free(live->postgres);
+	redis_client_free(live->redis);
+	scrape_free(live->scrape);
+	cJSON_Delete(live->states);
+	pthread_cond_destroy(&live->changed);
+	pthread_mutex_destroy(&live->lock);
+	free(live->asked);
+	free(live->sample);
+	free(live);
+}

@@ -1,0 +1,44 @@
+/*
+ * What goes on, once a second, as server-sent events: for those who look, the same for all of them.
+ * A thread asks PostgreSQL, Redis, and what COUPON_ADMIN_METRICS names. While nobody looks it
+ * sleeps, without connections.
+ *
+ *	thread: stores, scrape ──▶ sample ──eventfd──▶ loop ──▶ each who looks
+ *
+ * A sample has at most LIVE_NEAR campaigns to which something happens about now, and those that
+ * somebody has asked for:
+ *
+ *	{"at":"…","stores":{"postgresql":{"error":null,"us":412},"redis":{…}},"processes":[…],
+ *	 "states":{"issuing":3,…},"campaigns":[{"coupon":"1001","name":"Noon","state":"issuing",
+ *	 "total":100,"issued":40,"in_flight":2,…,"redis":{"stock":58,…}},…]}
+ *
+ * `processes` are those of scrape.h; `redis` is null where Redis does not have the campaign. What a
+ * store does not tell is null.
+ */
+#pragma once
+
+#include "common/program/config.h"
+
+#include <event2/event.h>
+#include <event2/http.h>
+
+#define LIVE_NEAR 40
+#define LIVE_LOOKERS_MAX 100
+#define LIVE_ASKED_MAX 100 /* campaigns, by one who looks */
+
+struct live;
+
+/* Whether he who sent the request may go on looking. Asked before each event. */
+typedef int live_may_fn(void *context, struct evhttp_request *request);
+
+struct live *live_start(struct event_base *base, const struct config *config, live_may_fn *may,
+			void *context);
+/* Before the requests are gone. */
+void live_stop(struct live *live);
+
+/*
+ * Answers the request with events until its client goes or may no longer look, or, with `once`,
+ * with one sample. `coupons`: the ids that he asks for, joined by commas; NULL: none. 0, or what
+ * HTTP status to refuse it with: 400, 503.
+ */
+int live_look(struct live *live, struct evhttp_request *request, const char *coupons, int once);

@@ -1,0 +1,383 @@
+#include "admin/scrape.h"
+
+#include "common/check.h"
+#include "common/log/log.h"
+#include "common/program/program.h"
+#include "common/trust.h"
+#include "ctl/output.h"
+
+#include <curl/curl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TIMEOUT_MS 900L
+#define ANSWER_BYTES_MAX 1048576
+#define PREFIX "couponmq_"
+
+/* One path of one process. */
+struct page {
+	CURL *curl;
+	const char *host;
+	char *text;
+	size_t len;
+	CURLcode code;
+	char why[CURL_ERROR_SIZE], trust[TRUST_ERROR_SIZE];
+};
+
+struct target {
+	char *address, *host; /* the latter without port and brackets */
+	const char *kind;     /* NULL: it has not answered yet */
+	struct page metrics, readyz;
+};
+
+struct scrape {
+	const struct config *config;
+	CURLM *multi; /* NULL: it rests */
+	struct curl_slist *headers;
+	struct target *targets;
+	size_t n;
+};
+
+/* Of all that a program tells, what the console shows. */
+static const char *const shown[] = {
+	"connections",
+	"http_connections",
+	"processes",
+	"processes_ready",
+	"requests_inflight",
+	"receives_accepted_total",
+	"receives_unconfirmed",
+	"outcomes_waiting",
+	"redis_up",
+	"amqp_up",
+	"amqp_blocked",
+	"database_up",
+	"weak_settings",
+	"queues_differing",
+	"answers_total",
+	"issue_seconds_bucket",
+	"worker_receives_total",
+	"worker_issued_total",
+	"worker_rejected_total",
+	"worker_dead_total",
+	"worker_held",
+	"worker_put_off",
+	"worker_put_off_coupons",
+	"worker_consumer_up",
+	"worker_publisher_up",
+	"worker_database_up",
+	"worker_postgresql_old",
+	"worker_queues_differing",
+	"worker_events_waiting",
+	"worker_events_oldest_ms",
+	"worker_webhook_waiting",
+	"worker_webhook_disabled",
+	"keeper_elected",
+	"keeper_redis_up",
+	"keeper_database_up",
+	"keeper_postgresql_behind",
+	"keeper_installation_differs",
+	"keeper_keys_ahead",
+	"keeper_coupons",
+	"keeper_coupons_unequal",
+	"keeper_coupons_unreleased",
+	"keeper_receives_in_flight",
+	"keeper_stock_lost",
+	"keeper_outbox_messages",
+	"keeper_outbox_age_milliseconds",
+	"keeper_queue_messages",
+	"keeper_rebuild_rows",
+	"keeper_rebuild_rows_filled",
+};
+
+/* ---- the setting */
+
+/* Calls `take` for each address, which it may write to. */
+static void addresses_read(const struct config *config,
+			   void (*take)(struct scrape *scrape, const char *address, char *host),
+			   struct scrape *scrape)
+{
+	char *list = checked(strdup(config->admin_metrics)), *rest = list, *part;
+
+	while ((part = strsep(&rest, ",")) && *config->admin_metrics) {
+		char *address = checked(strdup(part)), *host;
+		int port;
+
+		if (config_address(part, &host, &port))
+			log_fatal("COUPON_ADMIN_METRICS is \"%s\": allowed is host:port with a "
+				  "port from 1 to 65535, several joined by commas",
+				  config->admin_metrics);
+		take(scrape, address, host);
+		free(address);
+	}
+	free(list);
+}
+
+static void address_pass(struct scrape *scrape, const char *address, char *host)
+{
+	(void)scrape, (void)address, (void)host;
+}
+
+void scrape_check(const struct config *config)
+{
+	addresses_read(config, address_pass, NULL);
+}
+
+/* ---- pages */
+
+static size_t on_bytes(char *bytes, size_t size, size_t n, void *data)
+{
+	struct page *page = data;
+	size_t more = size * n;
+
+	if (page->len + more > ANSWER_BYTES_MAX)
+		return 0;
+	page->text = checked(realloc(page->text, page->len + more + 1));
+	memcpy(page->text + page->len, bytes, more);
+	page->len += more;
+	page->text[page->len] = '\0';
+	return more;
+}
+
+static CURLcode on_tls(CURL *curl, void *context, void *data)
+{
+	struct page *page = data;
+
+	(void)curl;
+	return trust_context_set(context, TRUST_GATEWAY, page->host, page->trust)
+		       ? CURLE_SSL_CACERT_BADFILE
+		       : CURLE_OK;
+}
+
+#define SET(option, value) check(curl_easy_setopt(page->curl, (option), (value)) == CURLE_OK)
+
+static void page_init(struct page *page, const struct scrape *scrape, const struct target *target,
+		      const char *path)
+{
+	const struct config *config = scrape->config;
+	int has_tls = *config->tls_ca != '\0';
+	char *url;
+
+	check(asprintf(&url, "%s://%s%s", has_tls ? "https" : "http", target->address, path) > 0);
+	page->curl = checked(curl_easy_init());
+	page->host = target->host;
+	SET(CURLOPT_URL, url);
+	SET(CURLOPT_PROTOCOLS_STR, has_tls ? "https" : "http");
+	SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	SET(CURLOPT_PROXY, ""); /* also not one of the environment */
+	SET(CURLOPT_FOLLOWLOCATION, 0L);
+	SET(CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
+	SET(CURLOPT_CAINFO, NULL); /* on_tls() reads the file of the setting alone */
+	SET(CURLOPT_CAPATH, NULL);
+	SET(CURLOPT_SSL_CTX_FUNCTION, on_tls);
+	SET(CURLOPT_SSL_CTX_DATA, page);
+	if (*config->tls_client_ca) { /* the others may ask for one, too */
+		SET(CURLOPT_SSLCERT, config->tls_cert);
+		SET(CURLOPT_SSLKEY, config->tls_key);
+	}
+	SET(CURLOPT_HTTPHEADER, scrape->headers);
+	SET(CURLOPT_USERAGENT, "couponmq/" PROGRAM_VERSION);
+	SET(CURLOPT_WRITEFUNCTION, on_bytes);
+	SET(CURLOPT_WRITEDATA, page);
+	SET(CURLOPT_PRIVATE, page);
+	SET(CURLOPT_ERRORBUFFER, page->why);
+	SET(CURLOPT_TIMEOUT_MS, TIMEOUT_MS);
+	SET(CURLOPT_NOSIGNAL, 1L);
+	SET(CURLOPT_QUICK_EXIT, 1L);
+	free(url);
+}
+
+static void page_fini(struct page *page)
+{
+	curl_easy_cleanup(page->curl);
+	free(page->text);
+}
+
+static void page_begin(struct page *page, CURLM *multi)
+{
+	page->len = 0;
+	page->code = CURLE_OPERATION_TIMEDOUT;
+	*page->why = *page->trust = '\0';
+	check(curl_multi_add_handle(multi, page->curl) == CURLM_OK);
+}
+
+/* Why it is of no use (lent), or NULL. A process that is not ready answers 503 with its reasons. */
+static const char *page_end(struct page *page, CURLM *multi, char text[64])
+{
+	long status = 0;
+
+	check(curl_multi_remove_handle(multi, page->curl) == CURLM_OK);
+	check(curl_easy_getinfo(page->curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK);
+	if (page->code != CURLE_OK)
+		return *page->trust ? page->trust
+		       : *page->why ? page->why
+				    : curl_easy_strerror(page->code);
+	if (page->len > 0 && (status == 200 || status == 503))
+		return NULL;
+	snprintf(text, 64, "HTTP status %ld%s", status,
+		 status == 401 || status == 403 ? ": COUPON_GATEWAY_KEY needs the role monitor"
+						: "");
+	return text;
+}
+
+/* ---- metrics */
+
+static int is_shown(const char *name, size_t len)
+{
+	for (size_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++)
+		if (strlen(shown[i]) == len && memcmp(shown[i], name, len) == 0)
+			return 1;
+	return 0;
+}
+
+/* "name 7" or "name{label="value"} 7", after the prefix. */
+static void sample_take(cJSON *metrics, const char *line)
+{
+	size_t len = strcspn(line, "{ ");
+	const char *begin = line + len, *value;
+	char name[64], label[64];
+	cJSON *labels;
+
+	if (!is_shown(line, len))
+		return;
+	snprintf(name, sizeof(name), "%.*s", (int)len, line);
+	if (*begin != '{') {
+		cJSON_AddNumberToObject(metrics, name, strtod(begin, NULL));
+		return;
+	}
+	begin = strchr(begin, '"');
+	value = begin ? strchr(begin + 1, '"') : NULL;
+	if (!value)
+		return;
+	snprintf(label, sizeof(label), "%.*s", (int)(value - begin - 1), begin + 1);
+	labels = cJSON_GetObjectItemCaseSensitive(metrics, name);
+	if (!labels)
+		labels = checked(cJSON_AddObjectToObject(metrics, name));
+	cJSON_AddNumberToObject(labels, label, strtod(value + 1 + strspn(value + 1, "} "), NULL));
+}
+
+static cJSON *metrics_read(const char *text)
+{
+	cJSON *metrics = output_object();
+
+	while (*text) {
+		if (strncmp(text, PREFIX, strlen(PREFIX)) == 0)
+			sample_take(metrics, text + strlen(PREFIX));
+		text += strcspn(text, "\n");
+		text += *text == '\n';
+	}
+	return metrics;
+}
+
+/* ---- all of them */
+
+static void target_add(struct scrape *scrape, const char *address, char *host)
+{
+	struct target *target;
+
+	scrape->targets = checked(
+		reallocarray(scrape->targets, scrape->n + 1, sizeof(*scrape->targets)));
+	target = &scrape->targets[scrape->n++];
+	memset(target, 0, sizeof(*target));
+	target->address = checked(strdup(address));
+	target->host = checked(strdup(host));
+}
+
+struct scrape *scrape_new(const struct config *config)
+{
+	struct scrape *scrape = checked(calloc(1, sizeof(*scrape)));
+	char *header;
+
+	scrape->config = config;
+	if (*config->gateway_key) {
+		check(asprintf(&header, "Authorization: Bearer %s", config->gateway_key) > 0);
+		scrape->headers = checked(curl_slist_append(NULL, header));
+		free(header);
+	}
+	trust_authorities_set(TRUST_GATEWAY, config->tls_ca);
+	addresses_read(config, target_add, scrape);
+	for (size_t i = 0; i < scrape->n; i++) {
+		page_init(&scrape->targets[i].metrics, scrape, &scrape->targets[i], "/metrics");
+		page_init(&scrape->targets[i].readyz, scrape, &scrape->targets[i], "/readyz");
+	}
+	return scrape;
+}
+
+void scrape_rest(struct scrape *scrape)
+{
+	if (scrape->multi)
+		check(curl_multi_cleanup(scrape->multi) == CURLM_OK);
+	scrape->multi = NULL;
+}
+
+void scrape_free(struct scrape *scrape)
+{
+	scrape_rest(scrape);
+	for (size_t i = 0; i < scrape->n; i++) {
+		page_fini(&scrape->targets[i].metrics);
+		page_fini(&scrape->targets[i].readyz);
+		free(scrape->targets[i].address);
+		free(scrape->targets[i].host);
+	}
+	curl_slist_free_all(scrape->headers);
+	free(scrape->targets);
+	free(scrape);
+}
+
+/* Until each has ended: each has its own time limit. */
+static void pages_wait(CURLM *multi)
+{
+	int running = 1, left;
+	CURLMsg *message;
+
+	while (running) {
+		check(curl_multi_perform(multi, &running) == CURLM_OK);
+		if (running)
+			check(curl_multi_poll(multi, NULL, 0, (int)TIMEOUT_MS, NULL) == CURLM_OK);
+	}
+	while ((message = curl_multi_info_read(multi, &left))) {
+		struct page *page;
+
+		check(curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &page) == CURLE_OK);
+		page->code = message->data.result;
+	}
+}
+
+static cJSON *target_json(struct target *target, CURLM *multi)
+{
+	cJSON *object = output_object(), *metrics = NULL, *readyz = NULL;
+	char error[64], unused[64];
+	const char *why = page_end(&target->metrics, multi, error);
+
+	if (!why)
+		metrics = metrics_read(target->metrics.text);
+	if (!page_end(&target->readyz, multi, unused))
+		readyz = cJSON_Parse(target->readyz.text);
+	if (cJSON_HasObjectItem(metrics, "processes"))
+		target->kind = "gateway";
+	else if (cJSON_HasObjectItem(metrics, "worker_held"))
+		target->kind = "worker";
+	output_text(object, "address", target->address);
+	output_text(object, "kind", target->kind);
+	output_text(object, "error", why);
+	output_add(object, "readyz", readyz ? readyz : cJSON_CreateNull());
+	output_add(object, "metrics", metrics ? metrics : cJSON_CreateNull());
+	return object;
+}
+
+cJSON *scrape_read(struct scrape *scrape)
+{
+	cJSON *list = checked(cJSON_CreateArray());
+
+	if (!scrape->multi)
+		scrape->multi = checked(curl_multi_init());
+	for (size_t i = 0; i < scrape->n; i++) {
+		page_begin(&scrape->targets[i].metrics, scrape->multi);
+		page_begin(&scrape->targets[i].readyz, scrape->multi);
+	}
+	pages_wait(scrape->multi);
+	for (size_t i = 0; i < scrape->n; i++)
+		cJSON_AddItemToArray(list, target_json(&scrape->targets[i], scrape->multi));
+	return list;
+}

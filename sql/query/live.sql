@@ -1,0 +1,31 @@
+-- What coupon-admin tells those who look, once a second.
+
+-- live_campaigns: Campaigns as they are at this moment.
+-- $1 coupons
+SELECT id::text AS coupon, name, campaign_state(status, begin_at, end_at, now()) AS state, version,
+	total_num AS total, issued_num AS issued, user_limit AS limit,
+	to_char(begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS begin,
+	to_char(end_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS end,
+	to_char(outcome_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS outcome_at,
+	generation, seq_seen AS seq,
+	seq_seen - settled_num
+		+ (SELECT coalesce(sum(greatest(g.seq_seen - g.settled_num, 0)), 0)::bigint
+			FROM coupon_generation AS g WHERE g.coupon_id = coupon.id) AS in_flight
+FROM coupon
+WHERE id = ANY ($1::bigint[])
+ORDER BY id
+
+-- live_near: The campaigns to which something happens at about this time: an outcome, a change, the
+-- begin, the end.
+-- $1 limit
+SELECT id
+FROM coupon
+ORDER BY least(abs(extract(epoch FROM now() - outcome_at)),
+	abs(extract(epoch FROM now() - updated_at)), abs(extract(epoch FROM now() - begin_at)),
+	abs(extract(epoch FROM now() - end_at)))
+LIMIT $1::int
+
+-- live_states: How many campaigns there are, by state.
+SELECT campaign_state(status, begin_at, end_at, now()) AS state, count(*) AS n
+FROM coupon
+GROUP BY 1
