@@ -13,8 +13,8 @@ PACKAGES=(
 	libhttp-parser-dev libpq-dev librabbitmq-dev libsodium-dev libssl-dev uthash-dev
 	# run: the three services, the tools that the stack scripts call, certificates for webhooks
 	ca-certificates redis-tools rabbitmq-server curl netcat-openbsd util-linux
-	# test: clients of other projects, certificates, TLS where hiredis has none, a balancer
-	haproxy openssl stunnel4
+	# test: clients of other projects, certificates, TLS where hiredis has none; alerts
+	haproxy openssl prometheus stunnel4
 	python3 python3-jsonschema python3-pika python3-prometheus-client python3-psycopg
 	python3-pytest python3-redis python3-requests
 	# disks whose power is cut

@@ -4,7 +4,7 @@
 export RUN_DIR PORT_BASE WITH_ZOOKEEPER TLS
 
 .PHONY: packages run run-ha stop-ha services start stop status clean lint format coverage help
-.PHONY: test test-outside test-sanitized
+.PHONY: test test-alerts test-outside test-sanitized
 
 packages: ## install the Debian packages that are missing
 	@scripts/packages.sh
@@ -47,6 +47,9 @@ test: ## the tests on private stacks: ALL=1 SAN=address|undefined|thread TESTS=p
 test-sanitized: ## all tests with the programs under ASan, then under TSan: some hours
 	@ALL=1 SAN=address scripts/test.sh
 	@ALL=1 SAN=thread scripts/test.sh
+
+test-alerts: ## each alert is caused once, with Prometheus watching a stack: 10 min
+	@TESTS=tests/alerts/causes.py scripts/test.sh
 
 test-outside: ## with Chromium, testssl.sh, slowhttptest and PgBouncer (400 MB, installed)
 	@scripts/packages.sh outside
