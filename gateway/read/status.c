@@ -22,7 +22,7 @@ struct query {
 	int complete;
 	int in_doubt;  /* at the start: a request may have taken effect after Redis was read */
 	char *records; /* of the user, from Redis; NULL: none */
-	const struct redis_link *link;  /* to Redis; NULL: none */
+	struct redis_link *link;        /* to Redis; NULL: none */
 	char run_id[REDIS_RUN_ID_SIZE]; /* of the process that had the records */
 	/* Of `coupon`: */
 	cJSON *object; /* the reply, before the offer is known */
@@ -422,6 +422,8 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 	status = reply->element[STATUS]->str;
 	if (strcmp(status, "behind") == 0)
 		admission_refused(query->parts->admission, query->request->coupon);
+	else if (strcmp(status, "unverified") == 0)
+		redis_link_process_read(query->link);
 	for (size_t i = 0; i < sizeof(withheld) / sizeof(withheld[0]); i++) {
 		if (strcmp(status, withheld[i].status) == 0) {
 			query_fail(query, ANSWER_UNAVAILABLE, withheld[i].message);

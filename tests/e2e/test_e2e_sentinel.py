@@ -274,7 +274,8 @@ def test_what_a_replica_has_is_not_lost_with_the_gateway(group, gateway_of):
 
 @pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 10 s")
 def test_a_first_replica_without_sentinels(rough, rough_redis, gateway_make, tmp_path):
-    """It gives the master another replication history, and connections stay."""
+    """It gives the master another replication history, and connections stay: those of a gateway
+    that is only asked for the coupon, too."""
     coupon = rough.coupon_make(1_000_000)
     gateway = gateway_make(rough, ready=False, COUPON_REDIS_REPLICAS=1)
     port, master = port_free(), port_of(rough.env["REDIS_URL"])
@@ -288,6 +289,8 @@ def test_a_first_replica_without_sentinels(rough, rough_redis, gateway_make, tmp
             key = f"coupon:{{{coupon}}}"
             wait_until(lambda: rough_redis.hget(key, "run_id") == run_id_of(rough_redis), 60)
             wait_until(lambda: client.issue(coupon, next(users))["code"] == ACCEPTED, 60)
+            with rough.client() as other:
+                wait_until(lambda: other.call("coupon", coupon=coupon)["code"] == 0, 60)
         finally:
             replica.kill()
             replica.wait()
