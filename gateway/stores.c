@@ -5,6 +5,7 @@
 #include "common/message/receive.h"
 #include "common/program/transport.h"
 #include "common/redis/redis.h"
+#include "gateway/admit/coupon_table.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"
@@ -146,6 +147,10 @@ void comparison_tick(struct comparison *comparison, int64_t now_ms)
 #define REPORTS_MAX 256     /* in flight */
 #define REPORT_AGAIN_MS 500 /* after one has failed */
 #define LEAVE_MS 500        /* at most */
+#define REFUSED_MS 1000
+#define REFUSED_AGAIN_MS 60000 /* after Redis has refused that */
+#define REFUSED_MAX 512        /* of lua/refused.lua */
+#define REFUSED_NAME_SIZE 24   /* of an answer, with a colon */
 #define HOST_SIZE 128
 /*
  * While PostgreSQL is away. Keepers that have not read the marks for this long wait for the reports
@@ -308,6 +313,41 @@ void known_flush(struct known *known)
 	}
 }
 
+static void refused_done(void *context, const redisReply *reply)
+{
+	struct known *known = context;
+
+	if (!reply || reply->type == REDIS_REPLY_INTEGER)
+		return;
+	log_warn("refusals", LOG_S("error", reply->str));
+	known->refused_ms = clock_monotonic_ms() + REFUSED_AGAIN_MS;
+}
+
+/* Tells of as many coupons as one call may have; the others wait. */
+static void refused_tell(struct known *known)
+{
+	char fields[REFUSED_MAX][NUMBER_SIZE + REFUSED_NAME_SIZE];
+	char numbers[REFUSED_MAX][NUMBER_SIZE];
+	const char *argv[4 + 2 * REFUSED_MAX] = { "EVAL", lua_refused, "1", REFUSED_KEY };
+	struct refusals refusals;
+	size_t n = 0;
+
+	while (n + REFUSALS_N <= REFUSED_MAX &&
+	       admission_refusals_take(known->admission, &refusals))
+		for (unsigned i = 0; i < REFUSALS_N; i++) {
+			if (refusals.num[i] == 0)
+				continue;
+			snprintf(fields[n], sizeof(fields[n]), "%lld:%s",
+				 (long long)refusals.coupon, answer_status(REFUSALS_FIRST + i));
+			argv[4 + 2 * n] = fields[n];
+			argv[5 + 2 * n] = number_text(refusals.num[i], numbers[n]);
+			n++;
+		}
+	if (n > 0)
+		redis_pool_query(redis_pool_pick(known->redis), 4 + 2 * (int)n, argv, refused_done,
+				 known);
+}
+
 static int report_is_due(const struct known *known, int64_t now_ms)
 {
 	return may_report(known) && (known->redis_connects != redis_pool_connects_n(known->redis) ||
@@ -321,6 +361,10 @@ void known_tick(struct known *known, int64_t now_ms)
 	row_step(known, now_ms);
 	if (report_is_due(known, now_ms))
 		report_begin(known);
+	if (now_ms >= known->refused_ms && may_report(known)) {
+		known->refused_ms = now_ms + REFUSED_MS;
+		refused_tell(known);
+	}
 }
 
 int known_is_busy(const struct known *known, int64_t now_ms)
@@ -356,6 +400,8 @@ int known_leave(struct known *known, int64_t now_ms)
 
 	if (known->leave_ms == 0) {
 		known->leave_ms = now_ms + LEAVE_MS;
+		if (may_report(known))
+			refused_tell(known);
 		if (may_report(known)) {
 			known->leaving++;
 			redis_pool_query(redis_pool_pick(known->redis), 3, argv, on_unmarked,

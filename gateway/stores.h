@@ -57,6 +57,9 @@ int comparison_is_due(const struct comparison *comparison);
  * The mark is written after Redis has answered all reports, and only while all connections lead to
  * that process: over one to an earlier process a reply with higher numbers could still arrive.
  *
+ * It also tells the keeper once a second, through Redis, what it has refused (lua/refused.lua).
+ * Counts that Redis does not get are lost.
+ *
  * The process issues nothing before it is known: before PostgreSQL has its row or, while PostgreSQL
  * is away, keepers have had the time to read its mark.
  */
@@ -86,7 +89,8 @@ struct known {
 	uint64_t lookup_connects;       /* over which the row was written */
 	int64_t alive_ms;               /* when the row is written again */
 	int is_asking;
-	int is_recorded; /* since the start */
+	int is_recorded;    /* since the start */
+	int64_t refused_ms; /* when refusals are told next */
 	int64_t leave_ms;
 	size_t leaving; /* answers that it waits for before it leaves */
 };

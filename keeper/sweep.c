@@ -435,7 +435,7 @@ static int rest_look(struct keeper_sweep *sweep)
 
 	if (redis_client_writes(sweep->context->redis, &writes))
 		return -1;
-	writes -= sweep->context->lock.writes;
+	writes -= sweep->context->lock.writes + sweep->curve.writes;
 	if (writes != rest->writes)
 		rest->is_quiet = 0;
 	if (writes != rest->writes || sweep->now_ms >= rest->due_ms)
@@ -450,7 +450,8 @@ int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms)
 
 	sweep->until_ms = begun_ms + sweep->config->keeper_round_ms / 4;
 	keeper_outbox_round(sweep->outbox);
-	if (redis_client_time_ms(sweep->context->redis, &sweep->now_ms) || rest_look(sweep) ||
+	if (redis_client_time_ms(sweep->context->redis, &sweep->now_ms) ||
+	    curve_refused(&sweep->curve, sweep->context) || rest_look(sweep) ||
 	    changed_turn(sweep) || pages_turn(sweep))
 		return -1;
 	took_ms = clock_monotonic_ms() - begun_ms;

@@ -84,15 +84,16 @@ GRANT EXECUTE ON FUNCTION api_key_records(bigint, int), gateway_alive(uuid, text
 -- ---- workers, and the keeper, relay and webhooks in them
 
 GRANT SELECT ON api_key, api_key_version, campaign_transition, change_count, code, code_revocation,
-	code_set, coupon, coupon_curve, coupon_generation, coupon_late, coupon_void, event_log,
-	gateway, installation, keeper, receive_rejected, user_coupon, webhook, webhook_delivery,
-	webhook_secret TO couponmq_worker;
+	code_set, coupon, coupon_curve, coupon_generation, coupon_late, coupon_refusal, coupon_void,
+	event_log, gateway, installation, keeper, receive_rejected, user_coupon, webhook,
+	webhook_delivery, webhook_secret TO couponmq_worker;
 -- The keeper's part.
 GRANT UPDATE (status, version, updated_at, settled_at, expires_at, rebuild_done, rebuild_told)
 	ON coupon TO couponmq_worker;
 GRANT UPDATE (seq_seen) ON coupon_generation TO couponmq_worker;
 GRANT DELETE ON coupon_late TO couponmq_worker;
 GRANT INSERT, DELETE ON coupon_curve TO couponmq_worker;
+GRANT INSERT, UPDATE (num) ON coupon_refusal TO couponmq_worker;
 GRANT UPDATE (released_at) ON receive_rejected TO couponmq_worker;
 GRANT UPDATE (generation, seq) ON code_revocation TO couponmq_worker;
 GRANT UPDATE (fence) ON keeper TO couponmq_worker;
@@ -121,9 +122,9 @@ GRANT DELETE ON webhook_secret TO couponmq_worker;
 
 GRANT SELECT ON api_key, api_key_version, campaign_history, campaign_transition, change_count,
 	code, code_key, code_revocation, code_set, code_space, coupon, coupon_curve,
-	coupon_generation, coupon_late, coupon_void, event_log, gateway, installation, keeper,
-	receive_rejected, recovery, schema_function, schema_migration, user_coupon, webhook,
-	webhook_delivery, webhook_secret TO couponmq_operator;
+	coupon_generation, coupon_late, coupon_refusal, coupon_void, event_log, gateway,
+	installation, keeper, receive_rejected, recovery, schema_function, schema_migration,
+	user_coupon, webhook, webhook_delivery, webhook_secret TO couponmq_operator;
 -- Campaigns. Not their counts, and not their history.
 GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
 		currency, amount_off, percent_off, threshold, cap, metadata, void_returns,

@@ -47,6 +47,7 @@ enum coupon_key {
 #define MASTER_LEASE_KEY "couponmq:lease" /* hash: see lua/master_lease.lua */
 #define REPLICAS_KEY "couponmq:replicas"  /* string: empty; what WAIT waits for */
 #define ASKED_KEY "couponmq:asked"        /* set: coupons that clients ask for in vain */
+#define REFUSED_KEY "couponmq:refused"    /* hash: see lua/refused.lua */
 
 /* The name of one key. Returns `out`. */
 const char *coupon_key(int64_t coupon, enum coupon_key key, char out[COUPON_KEY_SIZE]);

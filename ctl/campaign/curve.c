@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#define COLUMNS_N 7
+#define COLUMNS_N 8
 
 static void csv_print(const PGresult *rows)
 {
@@ -45,12 +45,12 @@ static int curve_run(struct ctl *ctl)
 		PQclear(rows);
 		return 0;
 	}
-	output_rows(
-		rows,
-		"   num  at                              total        stock        taken"
-		"       issued     rejected\n",
-		"{num:6}  {at:-24} {total:12} {stock:12} {taken:12} {issued:12} {rejected:12}\n",
-		as_json);
+	output_rows(rows,
+		    "   num  at                              total        stock        taken"
+		    "       issued     rejected      refused\n",
+		    "{num:6}  {at:-24} {total:12} {stock:12} {taken:12} {issued:12} {rejected:12} "
+		    "{refused:12}\n",
+		    as_json);
 	return 0;
 }
 
@@ -61,7 +61,7 @@ const struct command curve_command = {
 	.options = OPTIONS(OPTION("after", "ROW", "only rows after this one; default 0"),
 			   SWITCH("json", "print one JSON object for each row"),
 			   SWITCH("csv", "print CSV")),
-	.summary = "print how the sale of a coupon went: stock, taken, issued, rejected",
+	.summary = "print how the sale of a coupon went: stock, taken, issued, rejected, refused",
 	.detail = "A keeper adds a row every second for 600 rows, then every minute, after 10,000\n"
 		  "rows every hour, only when something has changed. Rows are kept for 400 days.\n"
 		  "While there is no keeper, rows are missing.",

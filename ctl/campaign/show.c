@@ -96,6 +96,7 @@ static const char show_template[] =
 	"  dead letters {:14} {redis.dead:14}\n"
 	"\n"
 	"  in flight    {in_flight}\n"
+	"[refused   refused      {refused}\n]"
 	"[outcome_at   last outcome {outcome_at}\n]"
 	"[redis.rebuild   rebuild      {redis.rebuild.filled} of {redis.rebuild.rows} user coupons "
 	"in {redis.rebuild.seconds} s, about {redis.rebuild.seconds_left} s left\n]"

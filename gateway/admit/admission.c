@@ -106,14 +106,26 @@ static void receives_end(struct admission *admission, struct coupon *coupon, siz
 	admission->open -= receives;
 }
 
+static void refuse(struct admission *admission, struct coupon *coupon, struct request *request,
+		   enum answer code)
+{
+	if (code >= REFUSALS_FIRST && code < REFUSALS_FIRST + REFUSALS_N) {
+		coupon->refusals.num[code - REFUSALS_FIRST]++;
+		if (!coupon->is_refused)
+			TAILQ_INSERT_TAIL(&admission->coupons.refused, coupon, next_refused);
+		coupon->is_refused = 1;
+	}
+	admission->port.answer(admission->port.answering, request,
+			       &(struct result){ .answer = code });
+}
+
 /* Answers a request that took no slot, and forgets it. */
 static void request_refuse(struct admission *admission, struct coupon *coupon,
 			   struct request *request, enum answer code)
 {
 	receives_end(admission, coupon, 1);
 	admission->waiting--;
-	admission->port.answer(admission->port.answering, request,
-			       &(struct result){ .answer = code });
+	refuse(admission, coupon, request, code);
 }
 
 /* Ends a call whose requests have all been refused, accepted, or kept for a look-up. */
@@ -231,8 +243,7 @@ void admission_submit(struct admission *admission, struct request *request)
 	struct coupon *coupon = coupon_table_get(&admission->coupons, request->coupon, now_ms);
 
 	if (coupon && remembers(coupon, request, now_ms))
-		admission->port.answer(admission->port.answering, request,
-				       &(struct result){ .answer = coupon->memory });
+		refuse(admission, coupon, request, coupon->memory);
 	else if (!coupon || is_full(admission, coupon))
 		admission->port.answer(admission->port.answering, request,
 				       &(struct result){ .answer = ANSWER_BUSY });
@@ -320,6 +331,19 @@ int admission_report_some(struct admission *admission, size_t most)
 		report(admission, coupon->id, coupon->seen_generation, coupon->seen_seq);
 	}
 	return !TAILQ_EMPTY(&admission->coupons.unreported);
+}
+
+int admission_refusals_take(struct admission *admission, struct refusals *refusals)
+{
+	struct coupon *coupon = TAILQ_FIRST(&admission->coupons.refused);
+
+	if (!coupon)
+		return 0;
+	TAILQ_REMOVE(&admission->coupons.refused, coupon, next_refused);
+	coupon->is_refused = 0;
+	*refusals = coupon->refusals;
+	coupon->refusals = (struct refusals){ .coupon = coupon->id };
+	return 1;
 }
 
 /* Remembers a losing answer, true for every user, for memory_ms, but not beyond `until_ms`. */

@@ -59,6 +59,7 @@ struct admission_port {
 };
 
 struct admission;
+struct refusals;
 
 #define ADMISSION_DOUBT_MS 60000 /* how long a lost call may still take effect */
 
@@ -96,6 +97,12 @@ void admission_looked_up(struct admission *admission, int64_t coupon, enum answe
 void admission_report_begin(struct admission *admission);
 /* Reports some of it. Returns whether more is left. */
 int admission_report_some(struct admission *admission, size_t most);
+
+/*
+ * Takes the refusals of the coupon that has waited longest for it. 1, or 0: there are none. Those
+ * of a coupon that is forgotten meanwhile are lost.
+ */
+int admission_refusals_take(struct admission *admission, struct refusals *refusals);
 
 /* The batch is in the queue: its receives no longer count as unconfirmed. */
 void admission_confirmed(struct admission *admission, const struct batch *batch);

@@ -15,12 +15,15 @@ void coupon_table_init(struct coupon_table *table, size_t max)
 	table->max = max;
 	TAILQ_INIT(&table->by_use);
 	TAILQ_INIT(&table->unreported);
+	TAILQ_INIT(&table->refused);
 }
 
 static void coupon_forget(struct coupon_table *table, struct coupon *coupon)
 {
 	HASH_DEL(table->coupons, coupon);
 	TAILQ_REMOVE(&table->by_use, coupon, by_use);
+	if (coupon->is_refused)
+		TAILQ_REMOVE(&table->refused, coupon, next_refused);
 	free(coupon);
 }
 
@@ -71,7 +74,7 @@ struct coupon *coupon_table_get(struct coupon_table *table, int64_t id, int64_t 
 	if (HASH_COUNT(table->coupons) >= table->max && evict(table, now_ms))
 		return NULL;
 	coupon = checked(calloc(1, sizeof(*coupon)));
-	coupon->id = id;
+	coupon->id = coupon->refusals.coupon = id;
 	STAILQ_INIT(&coupon->waiting);
 	STAILQ_INIT(&coupon->parked);
 	HASH_ADD(hh, table->coupons, id, sizeof(coupon->id), coupon);

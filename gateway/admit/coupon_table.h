@@ -10,6 +10,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/*
+ * The answers that are counted for each coupon: those that Redis decides, but for `not_found`.
+ * Others, such as `busy`, are of the gateway, and in its metrics.
+ */
+#define REFUSALS_FIRST ANSWER_OUT_OF_STOCK
+#define REFUSALS_N (ANSWER_CODE_USED - REFUSALS_FIRST + 1)
+
+/* How many requests were refused, by answer. */
+struct refusals {
+	int64_t coupon;
+	uint32_t num[REFUSALS_N];
+};
+
 struct coupon {
 	int64_t id;
 	UT_hash_handle hh;
@@ -33,7 +46,10 @@ struct coupon {
 	/* A losing answer that is repeated until then. */
 	enum answer memory;
 	int64_t memory_until_ms;
-	int64_t doubt_until_ms; /* a call whose outcome is unknown may still take effect */
+	int64_t doubt_until_ms;   /* a call whose outcome is unknown may still take effect */
+	struct refusals refusals; /* since they were last taken */
+	TAILQ_ENTRY(coupon) next_refused;
+	int is_refused; /* in that list */
 };
 
 TAILQ_HEAD(coupons, coupon);
@@ -43,6 +59,7 @@ struct coupon_table {
 	struct coupons by_use; /* least recently used first */
 	/* To be reported to a new process of Redis; none of them is forgotten. */
 	struct coupons unreported;
+	struct coupons refused; /* with refusals; one that is forgotten takes them along */
 	size_t max;
 };
 

@@ -144,6 +144,8 @@ SELECT id::text AS coupon, campaign_state(status, begin_at, end_at, now()) AS st
 	issued_num AS "postgresql.issued",
 	(SELECT count(*) FROM receive_rejected AS t WHERE t.coupon_id = coupon.id)
 		AS "postgresql.rejected",
+	(SELECT jsonb_object_agg(r.answer, r.num ORDER BY r.num DESC) FROM coupon_refusal AS r
+		WHERE r.coupon_id = coupon.id) AS refused,
 	generation AS "postgresql.generation", seq_seen AS "postgresql.seq",
 	settled_num AS "postgresql.settled",
 	seq_seen - settled_num

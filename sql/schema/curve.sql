@@ -12,8 +12,18 @@ CREATE TABLE coupon_curve (
 	taken_num    bigint NOT NULL,
 	issued_num   bigint NOT NULL,          -- these two in PostgreSQL
 	rejected_num bigint NOT NULL,
+	refused_num  bigint NOT NULL,          -- the sum of coupon_refusal
 	PRIMARY KEY (coupon_id, num)
 );
 
 -- For the removal. The rows lie in the order of their times.
 CREATE INDEX coupon_curve_at ON coupon_curve USING brin (at) WITH (pages_per_range = 32);
+
+-- How many requests gateways have refused, by the status of the answer. Counts may be missing: what
+-- a process had not handed on when it ended.
+CREATE TABLE coupon_refusal (
+	coupon_id bigint NOT NULL,
+	answer    text NOT NULL CHECK (length(answer) <= 32),
+	num       bigint NOT NULL,
+	PRIMARY KEY (coupon_id, answer)
+) WITH (fillfactor = 50); -- while requests are refused, rows are changed every second

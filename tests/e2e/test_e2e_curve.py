@@ -42,6 +42,28 @@ def test_a_sale(stack, gateway):
     assert lines[0] == list(rows[0]) and lines[1:] == [list(row.values()) for row in table]
 
 
+def refused(stack, coupon):
+    return json.loads(stack.ctl("show", coupon, "--json"))["refused"]
+
+
+def test_what_was_refused(stack, gateway):
+    """Decided by Redis, and from the memory of the gateway."""
+    coupon, early = stack.coupon_make(2), stack.coupon_make(2, begin="2035-01-01T00:00:00Z")
+    for user in (1, 1, 2, *range(10, 30)):
+        gateway.issue(coupon, user)
+    gateway.issue(early, 1)
+    wait_until(lambda: refused(stack, coupon) == {"out_of_stock": 20, "limit_reached": 1})
+    wait_until(lambda: rows_of(stack, coupon)[-1]["refused"] == 21)
+    wait_until(lambda: refused(stack, early) == {"not_started": 1})
+    wait_until(lambda: rows_of(stack, early) and rows_of(stack, early)[-1]["refused"] == 1)
+    assert '\n  refused      {"out_of_stock": 20, "limit_reached": 1}\n' in stack.ctl(
+        "show", coupon
+    )
+    stack.ctl("close", coupon)
+    gateway.issue(coupon, 1, key="another")
+    wait_until(lambda: refused(stack, coupon).get("ended") == 1)
+
+
 def test_the_last_row_has_all_that_was_issued(stack, gateway):
     """Also when the coupon is settled, and keepers do not look at it any more."""
     coupon = stack.coupon_make(3)
@@ -74,7 +96,7 @@ def test_another_keeper_goes_on(rough, rough_coupon, worker_make):
         (["x"], 2, 'ID is "x"'),
         ([1, "--after", -1], 2, '--after is "-1": allowed is an integer from 0 to 2147483647'),
         ([1, "--csv", "--json"], 2, "not both"),
-        ([987654321], 1, "there is no coupon 987654321"),
+        ([987654321], 9, "there is no coupon 987654321"),
     ],
 )
 def test_wrong_words(stack, words, status, sentence):

@@ -1,5 +1,5 @@
 """The scripts of the keeper that open, close and correct a coupon: what they have in common, and
-verify.lua, expire.lua, keep_terms.lua, repair.lua and ask.lua."""
+verify.lua, expire.lua, keep_terms.lua, repair.lua, ask.lua, refused.lua and refused_take.lua."""
 
 import pytest
 import redis
@@ -455,3 +455,72 @@ def test_ask_what_is_no_id(asking, wrong):
 def test_ask_a_key_of_another_type(asking):
     asking.redis.set("couponmq:asked", "x")
     refused(asking, "couponmq:asked: ", ask)
+
+
+# refused.lua, refused_take.lua
+
+
+REFUSED = "couponmq:refused"
+
+
+def refuse(coupon, *pairs):
+    return coupon.run("refused", *pairs, keys=[REFUSED])
+
+
+def taken(coupon):
+    reply = coupon.run("refused_take", keys=[REFUSED])
+    return dict(zip(reply[::2], map(int, reply[1::2])))
+
+
+@pytest.fixture
+def refusing(private_coupon):
+    private_coupon.keys.append(REFUSED)
+    private_coupon.redis.delete(REFUSED)
+    return private_coupon
+
+
+def writes(coupon):
+    return coupon.redis.info("persistence")["rdb_changes_since_last_save"]
+
+
+def test_refused_is_summed_until_it_is_taken(refusing):
+    """It also says how much was written, so that the keeper can tell it from other writes."""
+    before = writes(refusing)
+    assert refuse(refusing, "1001:ended", 2**32 - 1, "1002:ended", 5) == 2
+    assert refuse(refusing, "1001:out_of_stock", 1, "1001:ended", 3) == 2
+    found = taken(refusing)
+    assert writes(refusing) - before == found.pop("writes") + 1
+    assert found == {"1001:ended": 2**32 + 2, "1002:ended": 5, "1001:out_of_stock": 1}
+    before = writes(refusing)
+    assert taken(refusing) == {} and writes(refusing) == before
+
+
+def test_refused_no_more_than_the_bound(refusing):
+    refusing.redis.hset(REFUSED, mapping={f"{n}:ended": 1 for n in range(1, MOST)})
+    assert refuse(refusing, "20000:ended", 1, "20001:ended", 1, "7:ended", 1) == 2
+    assert refusing.redis.hmget(REFUSED, "20000:ended", "20001:ended", "7:ended") == [
+        "1",
+        None,
+        "2",
+    ]
+
+
+@pytest.mark.parametrize(
+    "sentence, pairs",
+    [
+        ("ARGV: 0 arguments", ()),
+        ("field: not COUPON:ANSWER", ("1001", 1)),
+        ("field: not COUPON:ANSWER", ("01:ended", 1)),
+        ("field: not COUPON:ANSWER", ("writes", 1)),
+        ("number: not an integer", ("1001:ended",)),
+        *(("number: not an integer", ("1001:ended", bad)) for bad in [*NUMBERS_BAD, 0, 2**32]),
+    ],
+)
+def test_refused_what_is_no_refusal(refusing, sentence, pairs):
+    refused(refusing, sentence, lambda c: refuse(c, "7:ended", 1, *pairs) if pairs else refuse(c))
+
+
+def test_refused_a_key_of_another_type(refusing):
+    refusing.redis.set(REFUSED, "x")
+    refused(refusing, f"{REFUSED}: not a hash", refuse, "7:ended", 1)
+    refused(refusing, f"{REFUSED}: not a hash", taken)

@@ -153,6 +153,14 @@ MUTANTS = [
     ),
     mutant(
         "P9",
+        "the bound of the coupons whose refusals are counted",
+        "lua/refused.lua",
+        "if there[i] or room > 0 then",
+        "if true then",
+        "tests/lua/test_script_keeper.py::test_refused_no_more_than_the_bound",
+    ),
+    mutant(
+        "P9",
         "the bound of unsettled messages",
         "lua/issue.lua",
         "full = messages >= unsettled_max",

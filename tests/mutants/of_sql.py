@@ -136,8 +136,8 @@ MUTANTS = [
         "P9",
         "the time between two rows of a curve",
         "sql/query/curve.sql",
-        "AND (is_closed OR wait_ms <= 0)",
-        "",
+        "OR NOT (is_sold_told AND is_refused_told) AND wait_ms <= 0)",
+        "OR NOT (is_sold_told AND is_refused_told))",
         "tests/sql/test_sql_curve.py::test_the_time_between_two_rows",
     ),
     mutant(

@@ -1,5 +1,7 @@
 """The curve of a coupon: which rows are added, and which are removed."""
 
+import json
+
 import pytest
 
 from sql_db import array_text, batch_make
@@ -23,8 +25,19 @@ class Sale:
         rows = self.db.query("curve_add", *lists, self.fence if fence is None else fence)
         return (rows[0]["is_told"] == "t", int(rows[0]["wait_ms"])) if rows else None
 
-    def rows(self, after=0):
-        names = ("num", "total", "stock", "taken", "issued", "rejected")
+    def refuse(self, fence=None, **answers):
+        self.db.query(
+            "refusal_add",
+            array_text([self.coupon] * len(answers)),
+            array_text(answers),
+            array_text(answers.values()),
+            self.fence if fence is None else fence,
+        )
+
+    def refused(self):
+        return json.loads(self.db.query("coupon_show", self.coupon)[0]["refused"] or "null")
+
+    def rows(self, after=0, names=("num", "total", "stock", "taken", "issued", "rejected")):
         found = self.db.query("curve_rows", self.coupon, after)
         return [tuple(int(row[name]) for name in names) for row in found]
 
@@ -88,6 +101,29 @@ def test_the_last_row_of_a_closed_coupon_comes_in_time(sale):
     sale.db.query("coupon_status_set", sale.coupon, "closed")
     assert sale.add(8, 2)[0] and sale.add(7, 3)[0] and len(sale.rows()) == 3
     assert sale.add(7, 3)[0] and len(sale.rows()) == 3
+
+
+def test_what_is_refused(sale):
+    sale.refuse(ended=2, out_of_stock=5)
+    sale.refuse(ended=3)
+    assert sale.refused() == {"ended": 5, "out_of_stock": 5}
+    assert sale.add(10, 0)[0] and sale.rows(names=("num", "refused")) == [(1, 10)]
+    assert sale.add(10, 0)[0]
+    sale.refuse(ended=1)
+    assert sale.add(10, 0) == (False, 900), "it is another"
+    sale.db.query("coupon_status_set", sale.coupon, "closed")
+    assert sale.add(10, 0) == (False, 900), "those alone do not make it the last one"
+    sale.later(1)
+    assert sale.add(10, 0)[0] and sale.rows(names=("num", "refused")) == [(1, 10), (2, 11)]
+
+
+def test_what_is_refused_of_no_coupon_or_by_another_keeper(sale):
+    sale.refuse(fence=sale.fence - 1, ended=1)
+    sale.coupon, own = 987654321, sale.coupon
+    sale.refuse(ended=1)
+    assert sale.db.execute("SELECT FROM coupon_refusal WHERE coupon_id = 987654321") == []
+    sale.coupon = own
+    assert sale.refused() is None
 
 
 def test_another_keeper_adds_nothing(sale):

@@ -1,6 +1,8 @@
 /*
- * Admission remembers losing answers for a short time, and answers with them without a call.
+ * Admission remembers losing answers for a short time, and answers with them without a call. It
+ * counts them.
  */
+#include "gateway/admit/coupon_table.h"
 #include "tests/unit/admission_rig.h"
 
 static void memory_expect(enum answer answer)
@@ -183,6 +185,59 @@ static void test_memory_before_busy(void **state)
 	rig_down();
 }
 
+static void refused_expect(int64_t coupon, enum answer answer, unsigned n)
+{
+	struct refusals refusals;
+	unsigned sum = 0;
+
+	assert_int_equal(admission_refusals_take(rig.admission, &refusals), 1);
+	assert_true(refusals.coupon == coupon);
+	for (size_t i = 0; i < REFUSALS_N; i++)
+		sum += refusals.num[i];
+	assert_int_equal(refusals.num[answer - REFUSALS_FIRST], n);
+	assert_int_equal(sum, n);
+}
+
+static void refused(int64_t coupon, enum answer answer)
+{
+	submit(coupon, 1);
+	admission_flush(rig.admission);
+	call_answer(answer);
+}
+
+static void test_refusals_are_counted(void **state)
+{
+	struct refusals refusals;
+
+	(void)state;
+	refused(2, ANSWER_LIMIT_REACHED);
+	refused(1, ANSWER_OUT_OF_STOCK);
+	submit(1, 2); /* from memory */
+	refused(2, ANSWER_LIMIT_REACHED);
+	refused(2, ANSWER_LIMIT_REACHED);
+	refused_expect(2, ANSWER_LIMIT_REACHED, 3);
+	refused_expect(1, ANSWER_OUT_OF_STOCK, 2);
+	refused(3, ANSWER_NOT_FOUND);
+	refused(4, ANSWER_BUSY);
+	assert_int_equal(admission_refusals_take(rig.admission, &refusals), 0);
+	submit(1, 3);
+	refused_expect(1, ANSWER_OUT_OF_STOCK, 1);
+}
+
+static void test_refusals_of_a_coupon_that_is_forgotten(void **state)
+{
+	struct refusals refusals;
+
+	(void)state;
+	for (int64_t coupon = 1; coupon <= COUPONS_MAX; coupon++)
+		refused(coupon, ANSWER_LIMIT_REACHED);
+	refused(99, ANSWER_ENDED);
+	for (int64_t coupon = 2; coupon <= COUPONS_MAX; coupon++)
+		refused_expect(coupon, ANSWER_LIMIT_REACHED, 1);
+	refused_expect(99, ANSWER_ENDED, 1);
+	assert_int_equal(admission_refusals_take(rig.admission, &refusals), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -198,6 +253,8 @@ int main(void)
 		TEST(test_memory_not_started_late_reply),
 		TEST(test_memory_not_started_too_late_reply),
 		cmocka_unit_test(test_memory_before_busy),
+		TEST(test_refusals_are_counted),
+		TEST(test_refusals_of_a_coupon_that_is_forgotten),
 	};
 
 	return cmocka_run_group_tests_name("admission_memory", tests, NULL, NULL);
