@@ -8,7 +8,7 @@ import redis
 from redis_server import server_find
 from stack import port_free, wait_until
 
-NAME, PASSWORD = "shop", "of the sentinels"
+NAME, PASSWORD = "shop", "of-the-sentinels"  # they write it into their files without quotes
 SENTINEL, REPLICA, TEST = "sentinel", "replica", "test"  # users of Redis, and their passwords
 SENTINELS_N, QUORUM = 3, 2
 DOWN_AFTER_MS = 700
@@ -96,6 +96,7 @@ class Sentinels:
             self.stack.kill9("redis")
         else:
             self.children[port].kill()
+            self.children[port].wait()
 
     def start(self, port):
         """One that was killed, as a replica."""
@@ -157,6 +158,15 @@ class Sentinels:
         return (
             told["num-other-sentinels"] == SENTINELS_N - 1 and told["num-slaves"] >= 1
         )  # fmt: skip
+
+    def down_by_all(self, port):
+        """Whether every Sentinel calls this replica down."""
+        for sentinel in self.sentinels:
+            with self.connect(sentinel, password=PASSWORD) as client:
+                flags = {one["port"]: one["flags"] for one in client.sentinel_slaves(NAME)}
+            if "s_down" not in flags.get(port, ""):
+                return False
+        return True
 
     def masters(self):
         """The ports that the Sentinels name."""

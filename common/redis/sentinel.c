@@ -26,13 +26,14 @@
 #define AGAIN_MS 500
 #define TIMEOUT_MS 500 /* to connect, for each reply */
 #define FRESH_MS 1000
+#define REPLICAS_SIZE 4096 /* those that do not fit are not promoted, as far as is known */
 
 /* What one Sentinel says. */
 struct answer {
 	int64_t asked_ms, answered_ms; /* 0: nothing yet */
 	char host[SENTINEL_HOST_SIZE];
-	int port; /* 0: it does not know the name */
-	int spare_n;
+	int port;                     /* 0: it does not know the name */
+	char replicas[REPLICAS_SIZE]; /* " HOST:PORT=PRIORITY " of each */
 	char error[SENTINEL_ERROR_SIZE];
 };
 
@@ -140,10 +141,6 @@ static void view_update(struct sentinels *all, int64_t now_ms)
 		log_warn("redis_master_unknown", LOG_S("name", all->name),
 			 LOG_S("why", "no majority of the Sentinels names one"));
 	}
-	view->spare_n = 0;
-	for (size_t i = 0; i < all->n; i++)
-		if (is_fresh(&all->answers[i], now_ms) && all->answers[i].spare_n > view->spare_n)
-			view->spare_n = all->answers[i].spare_n;
 	view->is_agreed = agreed != NULL;
 	view->asked_ms = asked_ms;
 	view->is_named = named != NULL;
@@ -244,14 +241,24 @@ static const char *value_of(const redisReply *list, const char *name)
 	return "";
 }
 
-static int spare_count(const redisReply *replicas)
+/* Of one that does not answer, a priority above 0 may be the default, before it was asked. */
+static void replicas_take(const redisReply *list, char text[REPLICAS_SIZE])
 {
-	int n = 0;
+	size_t len = 0;
 
-	for (size_t i = 0; replicas->type == REDIS_REPLY_ARRAY && i < replicas->elements; i++)
-		n += strcmp(value_of(replicas->element[i], "slave-priority"), "0") == 0 &&
-		     !strstr(value_of(replicas->element[i], "flags"), "s_down");
-	return n;
+	for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i < list->elements; i++) {
+		const redisReply *replica = list->element[i];
+		const char *priority = value_of(replica, "slave-priority");
+		int n;
+
+		if (strcmp(priority, "0") != 0 && strstr(value_of(replica, "flags"), "s_down"))
+			continue;
+		n = snprintf(text + len, REPLICAS_SIZE - len, " %s:%s=%s ", value_of(replica, "ip"),
+			     value_of(replica, "port"), priority);
+		if ((size_t)n < REPLICAS_SIZE - len)
+			len += (size_t)n;
+	}
+	text[len] = '\0';
 }
 
 static int replicas_ask(struct sentinel *sentinel, struct answer *got, char *error)
@@ -261,7 +268,7 @@ static int replicas_ask(struct sentinel *sentinel, struct answer *got, char *err
 
 	if (!reply)
 		return fail(sentinel, sentinel->connection->errstr, error);
-	got->spare_n = spare_count(reply);
+	replicas_take(reply, got->replicas);
 	freeReplyObject(reply);
 	return 0;
 }
@@ -398,4 +405,24 @@ int sentinels_wait(struct sentinels *sentinels, int64_t wait_ms, struct sentinel
 		pthread_cond_timedwait(&sentinels->answered, &sentinels->lock, &until);
 	pthread_mutex_unlock(&sentinels->lock);
 	return rc;
+}
+
+int sentinels_may_promote(struct sentinels *sentinels, const char *host, int port)
+{
+	int64_t now_ms = clock_monotonic_ms();
+	char name[SENTINEL_HOST_SIZE + 16];
+	int may = 0, may_not = 0;
+
+	snprintf(name, sizeof(name), " %s:%d=", host, port);
+	pthread_mutex_lock(&sentinels->lock);
+	for (size_t i = 0; i < sentinels->n; i++) {
+		const struct answer *answer = &sentinels->answers[i];
+		const char *at = is_fresh(answer, now_ms) ? strstr(answer->replicas, name) : NULL;
+		int priority = at ? atoi(at + strlen(name)) : 0;
+
+		may |= priority > 0;
+		may_not |= at && priority <= 0;
+	}
+	pthread_mutex_unlock(&sentinels->lock);
+	return may && !may_not;
 }

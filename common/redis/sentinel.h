@@ -35,7 +35,6 @@ struct sentinels_view {
 	int64_t since_ms;
 	/* and the latest time after which a majority was asked. */
 	int64_t asked_ms;
-	int spare_n; /* its replicas that answer and are not to be promoted: replica-priority 0 */
 };
 
 /* 0, or -1: none is named; then with a sentence. */
@@ -44,3 +43,9 @@ int sentinels_view(struct sentinels *sentinels, struct sentinels_view *view,
 /* The same, and waits until one is named, for at most so long. */
 int sentinels_wait(struct sentinels *sentinels, int64_t wait_ms, struct sentinels_view *view,
 		   char error[SENTINEL_ERROR_SIZE]);
+
+/*
+ * Whether they may promote the replica: within the last second one of them said that it answers and
+ * has a replica-priority above 0, and none that it has 0.
+ */
+int sentinels_may_promote(struct sentinels *sentinels, const char *host, int port);

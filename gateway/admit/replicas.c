@@ -4,7 +4,8 @@
  *	         held ◀─────────────┘ more replicas are there than were waited for
  *
  * One such round is in flight at a time, so answers gather while Redis waits for its replicas.
- * While it is short, rounds go on without answers.
+ * While it is short, rounds go on without answers, and now and then while nothing is held: what is
+ * missing is known before the next request is decided.
  */
 #include "gateway/admit/replicas.h"
 
@@ -24,6 +25,7 @@
 
 #define SILENT_S 3   /* after which a replica is not waited for */
 #define AGAIN_MS 100 /* between two rounds while it is short */
+#define LOOK_MS 1000 /* and while nothing is held */
 #define TROUBLE_SIZE 128
 
 struct held {
@@ -45,10 +47,12 @@ struct replicas {
 	struct held_list held, covered; /* by the WAIT in flight */
 	int is_asking;                  /* a round is in flight */
 	int waits_for;                  /* replicas, in the WAIT in flight */
-	int online, spare;              /* by the INFO before it; online < 0: no reply */
+	int online;                     /* by the INFO before it; < 0: no reply */
+	int fit;                        /* of these, those that may be promoted */
 	int is_set;                     /* the write that it waits for was made */
 	int is_short;
-	int64_t ended_ms; /* the last round */
+	int64_t ended_ms;  /* the last round */
+	uint64_t connects; /* of the link */
 	char trouble[TROUBLE_SIZE];
 };
 
@@ -161,14 +165,13 @@ static void round_end(struct replicas *replicas, int is_replicated, const char *
 static void trouble_tell(const struct replicas *replicas, int has, const char *error,
 			 char trouble[TROUBLE_SIZE])
 {
-	int wanted = replicas->wanted, there = replicas->online - replicas->spare;
-
 	*trouble = '\0';
 	if (replicas->online < 0)
 		snprintf(trouble, TROUBLE_SIZE, "INFO: no reply");
-	else if (there < wanted)
-		snprintf(trouble, TROUBLE_SIZE, "%d replicas are online, and %d wanted", there,
-			 wanted);
+	else if (replicas->fit < replicas->wanted)
+		snprintf(trouble, TROUBLE_SIZE,
+			 "%d replicas that may be promoted are online, and %d wanted",
+			 replicas->fit, replicas->wanted);
 	else if (!replicas->is_set) /* out of memory, or min-replicas-to-write */
 		snprintf(trouble, TROUBLE_SIZE, "SET is refused, or not answered");
 	else if (has < 0)
@@ -185,10 +188,10 @@ static void on_wait(void *context, const redisReply *reply)
 	char trouble[TROUBLE_SIZE];
 
 	trouble_tell(replicas, has, reply && reply->str ? reply->str : "no reply", trouble);
-	metrics_set(METRIC_REPLICAS, replicas->online < 0 ? 0 : replicas->online - replicas->spare);
+	metrics_set(METRIC_REPLICAS, replicas->fit);
 	/* It did not wait for all of them: the next one does. */
 	if (replicas->is_set && has >= replicas->waits_for && has < replicas->online &&
-	    replicas->online - replicas->spare >= replicas->wanted) {
+	    replicas->fit >= replicas->wanted) {
 		STAILQ_CONCAT(&replicas->covered, &replicas->held);
 		STAILQ_CONCAT(&replicas->held, &replicas->covered);
 		replicas->is_asking = 0;
@@ -204,48 +207,54 @@ static void on_set(void *context, const redisReply *reply)
 	replicas->is_set = reply && reply->type == REDIS_REPLY_STATUS;
 }
 
-/* The replicas that are online, and were heard of in the last seconds. */
-static int online_count(const char *info)
+/* Counts the replicas that are online, and were heard of in the last seconds. */
+static void online_count(struct replicas *replicas, const char *info)
 {
-	int n = 0, lag;
-	char state[32];
+	char host[SENTINEL_HOST_SIZE], state[32];
+	int port, lag;
 
-	for (const char *line = strstr(info, "\nslave"); line; line = strstr(line + 1, "\nslave"))
+	replicas->online = replicas->fit = 0;
+	for (const char *line = strstr(info, "\nslave"); line; line = strstr(line + 1, "\nslave")) {
 		if (sscanf(line,
-			   "\nslave%*d:ip=%*[^,],port=%*[^,],state=%31[^,],offset=%*[^,],lag=%d",
-			   state, &lag) == 2 &&
-		    strcmp(state, "online") == 0 && lag <= SILENT_S)
-			n++;
-	return n;
-}
-
-/* Of these, those that the Sentinels do not promote. */
-static int spare_count(const struct replicas *replicas)
-{
-	struct sentinels_view view;
-	char error[SENTINEL_ERROR_SIZE];
-
-	return replicas->sentinels && sentinels_view(replicas->sentinels, &view, error) == 0
-		       ? view.spare_n
-		       : 0;
+			   "\nslave%*d:ip=%255[^,],port=%d,state=%31[^,],offset=%*[^,],lag=%d",
+			   host, &port, state, &lag) != 4 ||
+		    strcmp(state, "online") != 0 || lag > SILENT_S)
+			continue;
+		replicas->online++;
+		replicas->fit += !replicas->sentinels ||
+				 sentinels_may_promote(replicas->sentinels, host, port);
+	}
 }
 
 static void on_info(void *context, const redisReply *reply)
 {
 	struct replicas *replicas = context;
 
-	replicas->online = reply && reply->type == REDIS_REPLY_STRING ? online_count(reply->str)
-								      : -1;
-	replicas->spare = spare_count(replicas);
+	replicas->online = -1;
+	replicas->fit = 0;
+	if (reply && reply->type == REDIS_REPLY_STRING)
+		online_count(replicas, reply->str);
 }
 
 static int is_due(const struct replicas *replicas)
 {
+	int64_t ago_ms = clock_monotonic_ms() - replicas->ended_ms;
+
 	if (replicas->is_asking)
 		return 0;
 	if (replicas->is_short)
-		return clock_monotonic_ms() - replicas->ended_ms >= AGAIN_MS;
-	return !STAILQ_EMPTY(&replicas->held);
+		return ago_ms >= AGAIN_MS;
+	return !STAILQ_EMPTY(&replicas->held) || ago_ms >= LOOK_MS;
+}
+
+/* Another process of Redis may have no replica. */
+static void process_follow(struct replicas *replicas)
+{
+	if (replicas->connects == redis_link_connects(replicas->link))
+		return;
+	replicas->connects = redis_link_connects(replicas->link);
+	replicas->is_short = 1;
+	snprintf(replicas->trouble, sizeof(replicas->trouble), "none is known yet");
 }
 
 /* Covers all that is held. */
@@ -271,6 +280,7 @@ static int round_begin(struct replicas *replicas)
 
 void replicas_flush(struct replicas *replicas)
 {
+	process_follow(replicas);
 	if (is_due(replicas) && round_begin(replicas))
 		round_end(replicas, 0, "Redis is unreachable");
 	redis_link_flush(replicas->link);

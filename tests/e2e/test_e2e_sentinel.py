@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -16,10 +17,11 @@ from process import Worker, gateway_process
 from redis_server import server_find
 from relay import Relay, port_of
 from script_coupon import run_id_of
-from sentinels import Sentinels
+from sentinels import NAME, TEST, Sentinels
 from stack import port_free, wait_until
 
 ACCEPTED, LIMIT_REACHED, UNAVAILABLE, UNKNOWN = 0, 4, 21, 22
+AWAY_ASKS = 1000
 KEEPER = {"COUPON_KEEPER_ROUND_MS": 100, "COUPON_KEEPER_LEASE_MS": 1000}
 
 
@@ -83,11 +85,15 @@ def verified_on(group, port, coupon):
         return client.hget(f"coupon:{{{coupon}}}", "run_id")
 
 
-def audit_passes(group, coupon):
+def owner_open(group):
+    return psycopg.connect(group.stack.env["DATABASE_ADMIN_URL"], autocommit=True)
+
+
+def audit_passes(group, *coupons):
     settings = group.settings("operator")
 
     def passes():
-        told = group.stack.ctl_run("audit", coupon, settings=settings)
+        told = group.stack.ctl_run("audit", *coupons, settings=settings)
         print(told.stdout, told.stderr)
         return told.returncode == 0
 
@@ -199,7 +205,7 @@ def test_a_worker_that_no_sentinel_reaches(group, gateway_of):
 
 
 def issued_users(group, coupon):
-    with psycopg.connect(group.stack.env["DATABASE_ADMIN_URL"]) as pg:
+    with owner_open(group) as pg:
         query = "SELECT user_id FROM user_coupon WHERE coupon_id = %s"
         return {user for (user,) in pg.execute(query, (coupon,))}
 
@@ -242,7 +248,8 @@ def test_a_write_that_is_refused_covers_nothing(group, gateway_of):
         wait_until(lambda: client.issue(coupon, "a", key="k")["code"] == ACCEPTED, 60)
         redis.config_set("min-replicas-to-write", 2)
         try:
-            assert client.issue(coupon, "a", key="k")["code"] == UNKNOWN
+            # unavailable: it was noticed before
+            assert client.issue(coupon, "a", key="k")["code"] in (UNKNOWN, UNAVAILABLE)
             assert "SET" in gateway.trouble("replicas")
         finally:
             redis.config_set("min-replicas-to-write", 0)
@@ -307,3 +314,240 @@ def test_the_master_is_lost(group, gateway_of):
         assert group.masters() == {group.other(master)}
         assert client.issue(coupon, "first", ack="issued")["code"] == LIMIT_REACHED
     audit_passes(group, coupon)
+
+
+@pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 30 s")
+def test_a_replica_that_is_not_promoted_does_not_count(group, gateway_of):
+    """Nor while the Sentinels cannot reach it."""
+    coupon = group.stack.coupon_make(1_000_000)
+    gateway, users = gateway_of(COUPON_REDIS_REPLICAS=1), map(str, itertools.count())
+    (master,) = group.masters()
+    replica = group.other(master)
+    test = {"username": TEST, "password": TEST}
+    with gateway.client() as client, group.connect(replica, **test) as redis:
+        wait_until(lambda: client.issue(coupon, next(users))["code"] == ACCEPTED, 60)
+        redis.config_set("replica-priority", 0)
+        try:
+            wait_until(lambda: client.issue(coupon, next(users))["code"] == UNAVAILABLE, 60)
+            assert "may be promoted" in gateway.trouble("replicas")
+            group.cut_off(replica)
+            wait_until(lambda: group.down_by_all(replica))
+            replies = [client.issue(coupon, next(users)) for _ in range(100)]
+            assert {reply["code"] for reply in replies} == {UNAVAILABLE}
+        finally:
+            redis.config_set("replica-priority", 100)
+            group.let_in(replica)
+        wait_until(lambda: client.issue(coupon, next(users))["code"] == ACCEPTED, 60)
+    audit_passes(group, coupon)
+
+
+@pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 20 s")
+def test_processes_and_replicas(group, gateway_of):
+    """Each process has its own connections, and follows."""
+    coupon = group.stack.coupon_make(1_000_000)
+    gateway = gateway_of(COUPON_REDIS_REPLICAS=1, COUPON_PROCESSES=4)
+    (master,) = group.masters()
+    wait_until(gateway.ready, 60)
+    askers = [Asker(gateway, coupon, f"user-{number}") for number in range(16)]
+    try:
+        wait_until(lambda: all(len(asker.accepted()) > 20 for asker in askers), 60)
+        group.kill(master)
+        lost_at = time.monotonic()
+
+        def again(asker):
+            return any(at > lost_at and code == ACCEPTED for _, at, _, code in asker.asked[-20:])
+
+        wait_until(lambda: group.masters() == {group.other(master)}, 60)
+        # two copies of what is accepted are wanted, and there is one
+        wait_until(lambda: gateway.trouble("redis") == "ok", 60)
+        wait_until(lambda: gateway.trouble("replicas") != "ok", 60)
+        group.start(master)
+        wait_until(lambda: all(map(again, askers)), 60)
+    finally:
+        for asker in askers:
+            asker.end()
+    accepted = {user for asker in askers for user, *_ in asker.accepted()}
+    wait_until(lambda: accepted <= issued_users(group, coupon), 60)
+    audit_passes(group, coupon)
+
+
+@pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 30 s")
+def test_the_sentinels_hang(group, gateway_of):
+    """What they name is believed for as long as the lease lasts; then nothing is issued, and the
+    gateway says so. They start anew, and it goes on."""
+    coupon = group.stack.coupon_make(1_000_000)
+    gateway = gateway_of(COUPON_REDIS_REPLICAS=1)
+    with gateway.client() as client:
+        wait_until(lambda: client.issue(coupon, "first")["code"] == ACCEPTED, 60)
+    wait_until(gateway.ready)
+    asker = Asker(gateway, coupon, "user")
+    try:
+        wait_until(lambda: len(asker.accepted()) > 100)
+        for port in group.sentinels:
+            os.kill(group.pid(port), signal.SIGSTOP)
+        wait_until(lambda: "lease" in gateway.trouble("redis"))
+        refused = len(asker.asked) + 1
+        wait_until(lambda: len(asker.asked) > refused + AWAY_ASKS, 120)
+        assert {code for *_, code in asker.asked[refused:]} == {UNAVAILABLE}
+        for port in group.sentinels:
+            group.kill(port)
+            group.sentinel_start(port)
+        wait_until(lambda: asker.asked[-1][3] == ACCEPTED, 60)
+        wait_until(gateway.ready)
+    finally:
+        asker.end()
+    accepted = {user for user, *_ in asker.accepted()}
+    wait_until(lambda: accepted <= issued_users(group, coupon), 60)
+    audit_passes(group, coupon)
+
+
+class Liar(threading.Thread):
+    """A Sentinel that answers each request with something else, or never."""
+
+    REPLIES = (
+        b"*-1\r\n",
+        b"$-1\r\n",
+        b":17\r\n",
+        b"+OK\r\n",
+        b"-ERR unknown command\r\n",
+        b"*2\r\n$9\r\n127.0.0.1\r\n$1\r\n0\r\n",
+        b"*2\r\n$9\r\n127.0.0.1\r\n$20\r\n99999999999999999999\r\n",
+        b"*2\r\n$-1\r\n$-1\r\n",
+        b"*2\r\n*0\r\n*0\r\n",
+        b"*2\r\n$300\r\n" + b"h" * 300 + b"\r\n$4\r\n6379\r\n",
+        b"*1\r\n" * 40,
+        b"*1000000\r\n",
+        b"$2147483647\r\n",
+        b"*2\r\n$9\r\n127.0.0.1",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        bytes(range(256)),
+        b"",
+        None,  # closes
+        b"*2\r\n$9\r\n127.0.0.1\r\n$1\r\n1\r\n",  # another master
+        b"*2\r\n$9\r\n127.0.0.1\r\n$1\r\n1\r\n" + b"*1\r\n*1\r\n$2\r\nip\r\n",
+    )
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.told = 0
+        self.start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                threading.Thread(target=self.answer, args=(client,), daemon=True).start()
+
+    def answer(self, client):
+        with contextlib.suppress(OSError), client:
+            while client.recv(65536):
+                reply = self.REPLIES[self.told % len(self.REPLIES)]
+                self.told += 1
+                if reply is None:
+                    return
+                client.sendall(reply)
+
+    def end(self):
+        self.listener.close()
+
+
+@pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 30 s")
+def test_garbage_of_a_minority_of_the_sentinels(group, gateway_of):
+    coupon = group.stack.coupon_make(1_000_000)
+    liars = [Liar(), Liar()]
+    settings = group.settings("gateway")
+    url = settings["REDIS_URL"]
+    more = "".join(f",127.0.0.1:{liar.port}" for liar in liars)
+    gateway = gateway_of(REDIS_URL=url.replace(f"/{NAME}/", f"{more}/{NAME}/"))
+    with gateway.client() as client:
+        wait_until(lambda: client.issue(coupon, "first")["code"] == ACCEPTED, 60)
+    asker = Asker(gateway, coupon, "user")
+    try:
+        wait_until(lambda: min(liar.told for liar in liars) > len(Liar.REPLIES), 120)
+    finally:
+        asker.end()
+        for liar in liars:
+            liar.end()
+    assert {code for *_, code in asker.asked} == {ACCEPTED}
+    audit_passes(group, coupon)
+
+
+@pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 40 s")
+def test_a_thousand_coupons_at_a_failover(group, gateway_of):
+    with owner_open(group) as pg:
+        made = pg.execute(
+            "INSERT INTO coupon (id, name, total_num, valid_days, status)"
+            " SELECT coupon_id_next(), 'many', 1000, 30, 'published'"
+            " FROM generate_series(1, 1000) RETURNING id"
+        )
+        coupons = [str(coupon) for (coupon,) in made]
+    gateway, users = gateway_of(COUPON_REDIS_REPLICAS=1), map(str, itertools.count())
+    (master,) = group.masters()
+    wait_until(lambda: group.master_is(master), 60)
+    told = dict.fromkeys(coupons, 0)
+
+    def all_issued(number, **members):
+        user = next(users)
+        left = [coupon for coupon in coupons if told[coupon] < number]
+        with gateway.client() as client:
+            replies = client.pipeline(
+                [{"op": "issue", "coupon": coupon, "user": user, **members} for coupon in left]
+            )
+        for coupon, reply in zip(left, replies):
+            told[coupon] += reply["code"] == ACCEPTED
+        return min(told.values()) >= number
+
+    wait_until(lambda: all_issued(1), 120)
+    group.failover()
+    wait_until(lambda: group.master_is(group.other(master)), 60)
+    begun = time.monotonic()
+    wait_until(lambda: all_issued(2), 120)
+    print(f"1000 coupons issue again {time.monotonic() - begun:.1f} s after the other is master")
+    with owner_open(group) as pg:
+        query = "SELECT count(*) FROM coupon WHERE id = ANY(%s) AND issued_num >= 2"
+        wait_until(lambda: pg.execute(query, (coupons,)).fetchone() == (1000,), 60)
+    audit_passes(group, "--all")
+
+
+@pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 30 s")
+def test_what_an_old_master_has_released(group, gateway_of):
+    """It is marked in PostgreSQL, and the next master never got it: there the slot is still that of
+    the rejected receive, until the keeper has compared the coupon."""
+    coupon = group.stack.coupon_make(10)
+    gateway = gateway_of()
+    (master,) = group.masters()
+    wait_until(lambda: group.master_is(master), 60)
+    replica = group.other(master)
+    with gateway.client() as client, owner_open(group) as pg:
+        wait_until(lambda: client.issue(coupon, "a", ack="issued")["code"] == ACCEPTED, 60)
+        pg.execute(
+            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at,"
+            " valid_from) VALUES ('b', %s, 1, 0, gen_random_uuid(), now(), now())",
+            (coupon,),
+        )
+        pg.execute("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %s", (coupon,))
+        pg.execute("INSERT INTO coupon_generation VALUES (%s, 0, 1, 1)", (coupon,))
+        group.worker.signal(signal.SIGSTOP)
+        try:
+            receive = client.issue(coupon, "b")["receive"]
+            key = f"coupon:{{{coupon}}}:users"
+            with group.connect(replica) as redis:
+                wait_until(lambda: redis.hget(key, "b"))
+            os.kill(group.pid(replica), signal.SIGSTOP)
+        finally:
+            group.worker.signal(signal.SIGCONT)
+        try:
+            query = "SELECT released_at FROM receive_rejected WHERE coupon_id = %s"
+            wait_until(lambda: (row := pg.execute(query, (coupon,)).fetchone()) and row[0], 60)
+            group.kill(master)
+        finally:
+            os.kill(group.pid(replica), signal.SIGCONT)
+        wait_until(lambda: client.issue(coupon, "c", ack="issued")["code"] == ACCEPTED, 60)
+        assert group.masters() == {replica}
+        assert client.issue(coupon, "b")["code"] == LIMIT_REACHED
+        told = client.call("status", receive=receive)
+        assert told["status"] == "rejected"
+    audit_passes(group, coupon)
+    group.start(master)

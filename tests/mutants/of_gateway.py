@@ -80,6 +80,14 @@ MUTANTS = [
         "tests/e2e/test_e2e_sentinel.py::test_a_write_that_is_refused_covers_nothing",
     ),
     mutant(
+        "P3",
+        "the priority of the replicas that count",
+        "gateway/admit/replicas.c",
+        "sentinels_may_promote(replicas->sentinels, host, port)",
+        "1",
+        "tests/e2e/test_e2e_sentinel.py::test_a_replica_that_is_not_promoted_does_not_count",
+    ),
+    mutant(
         "P11",
         "the majority that names the master of a keeper",
         "keeper/keeper.c",
