@@ -103,7 +103,7 @@ mutants: packages ## without each safeguard in turn, its tests must fail: ONLY=w
 .PHONY: bench
 bench: ## one table of figures: BENCH_QUICK=1 for a tenth of the load, BENCH_ONLY="rows http"
 	@scripts/packages.sh bench
-	@$(MAKE) --no-print-directory build $(BUILD_DIR)/bench_fsync
+	@$(MAKE) --no-print-directory build $(BUILD_DIR)/bench_fsync $(BUILD_DIR)/tests/sim_capacity
 	@scripts/bench.sh
 .PHONY: bench-compare
 bench-compare: packages ## against REF=COMMIT: nine interleaved pairs, medians of the ratios

@@ -3,13 +3,16 @@ bench`.
 
 Starts the stack of scripts/bench.sh, which also sets the environment. Every load is checked: the
 receives that were answered as accepted must be in PostgreSQL, or this program ends with status 1.
-A run of everything writes the table to docs/figures.txt, which README.md shows.
+A run of everything writes the table to docs/figures.txt, which README.md shows; one with `capacity`
+writes docs/capacity.json and the tables of docs/capacity.md.
 """
 
 import json
 import os
 import sys
 
+import capacity
+import capacity_model
 import coming_back
 import commands
 import flood
@@ -39,6 +42,7 @@ PARTS = (
     many_coupons,
     replicas,
     flood,
+    capacity,
     coming_back,
     growth,
     noon,
@@ -56,6 +60,7 @@ TABLE = (
     flood,
     noon,
     growth,
+    capacity,
     idle,
 )
 
@@ -96,8 +101,11 @@ finally:  # what was measured before one failed
     with open(f"{RUN}/bench.json", "w", encoding="utf-8") as file:
         json.dump(figures, file, indent=1)
     print(table(), end="", flush=True)
-if not QUICK and not os.environ.get("BENCH_ONLY") and not failures:
-    FIGURES.write_text(table(), encoding="utf-8")
+if not QUICK and not failures:
+    if not os.environ.get("BENCH_ONLY"):
+        FIGURES.write_text(table(), encoding="utf-8")
+    if "capacity" in figures:
+        capacity_model.write(figures["capacity"])
 for failure in failures:
     print(f"FAILED {failure}")
 sys.exit(1 if failures else 0)

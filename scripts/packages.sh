@@ -28,7 +28,7 @@ command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 [[ -n $(postgres_bin_find '*') ]] || PACKAGES+=(postgresql)
 [[ -z ${WITH_ZOOKEEPER:-} ]] ||
 	PACKAGES+=(libzookeeper-mt-dev zookeeper default-jre-headless)
-[[ ${1:-} != bench ]] || PACKAGES+=(wrk python3-cryptography)
+[[ ${1:-} != bench ]] || PACKAGES+=(wrk python3-cryptography linux-perf)
 [[ ${1:-} != compare ]] || PACKAGES+=(gnuplot-nox)
 [[ ${1:-} != fuzz ]] || PACKAGES+=(clang libclang-rt-dev llvm)
 [[ ${1:-} != coverage ]] || PACKAGES+=(gcovr)
