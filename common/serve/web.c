@@ -53,10 +53,11 @@ static struct bufferevent *on_connection(struct event_base *base, void *data)
 	struct web *web = data;
 
 	listener_accepted(web->listener);
+	/* Without this option it would close the descriptor, and keep what TLS has. */
 	if (!web->tls)
-		return bufferevent_socket_new(base, -1, 0);
+		return bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
 	return bufferevent_openssl_socket_new(base, -1, tls_session_new(web->tls, "http/1.1"),
-					      BUFFEREVENT_SSL_ACCEPTING, 0);
+					      BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
 }
 
 static int on_tick(void *data)
