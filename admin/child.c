@@ -207,6 +207,7 @@ static int spawn(struct child *child, int out, int err)
 	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
 	posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
+	posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
 	sigemptyset(&signals);
 	posix_spawnattr_setsigmask(&attributes, &signals);
 	sigfillset(&signals);

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {
     "gateway": ("gateway", "common/changes.c"),
     "worker": ("worker", "keeper", "lock/redis_lease.c", "common"),
-    "operator": ("ctl", "rush", "lock", "common"),
+    "operator": ("ctl", "admin", "rush", "lock", "common"),
 }
 USERS = {
     words[1].removeprefix("couponmq_"): words

@@ -67,8 +67,8 @@ def test_a_wrong_code_is_none(codes, coupon, tmp_path):
     code = column(tmp_path / "c.csv")[7]
     wrong = code[:-1] + ("2" if code[-1] != "2" else "3")
     for text in (wrong, code + "2", code[:-1], "", "\x1b[31m", "é", code.replace(code[0], "0")):
-        assert "there is no code" in codes.refused("show", text)
-    assert "\x1b" not in codes.refused("show", "\x1b[31m")
+        assert "there is no code" in codes.refused("show", text, status=9)
+    assert "\x1b" not in codes.refused("show", "\x1b[31m", status=9)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_file_is_never_overwritten(codes, coupon, tmp_path):
 
 
 def test_unknown_coupon_and_folder(codes, coupon, tmp_path):
-    told = codes.refused("generate", 999999, "--count", 5, "--out", tmp_path / "c.csv")
+    told = codes.refused("generate", 999999, "--count", 5, "--out", tmp_path / "c.csv", status=9)
     assert "there is no coupon 999999" in told
     assert os.listdir(tmp_path) == []
     codes.generate(coupon, 5, tmp_path / "c.csv")
@@ -304,7 +304,7 @@ def test_rotation(stack_make, tmp_path):
     (tmp_path / "before").chmod(0o600)
     before = Codes(alone, tmp_path / "before")
     assert before.show(old[1])["code"] == old[1]
-    told = before.refused("show", new[1])
+    told = before.refused("show", new[1], status=9)
     assert "unless it is one of 100 codes of key 2, which the file of keys lacks" in told
     out = ("--out", tmp_path / "3.csv")
     assert "not the newest file" in before.refused("generate", coupon, "--count", 5, *out)
@@ -339,7 +339,7 @@ def test_revoke_a_set(codes, coupon, tmp_path):
     told = codes("revoke", "--set", made["set"])
     assert re.fullmatch(f"set {made['set']} of coupon {coupon} is revoked, by .* at .*Z", told)
     assert codes.show(column(tmp_path / "c.csv")[0])["state"] == "revoked"
-    assert "there is no set 999" in codes.refused("revoke", "--set", 999)
+    assert "there is no set 999" in codes.refused("revoke", "--set", 999, status=9)
 
 
 @pytest.mark.parametrize("words", [(), ("A", "--set", 1), ("--file", "x", "--set", 1)])
@@ -384,8 +384,8 @@ def test_used_codes_stay_used_and_are_exported(codes, coupon, tmp_path, codes_ow
 def test_export_refuses(codes, coupon, tmp_path):
     assert "either a coupon or --set" in codes.refused("export", status=2)
     assert "either a coupon or --set" in codes.refused("export", coupon, "--set", 1, status=2)
-    assert f"there is no set of coupon {coupon}" in codes.refused("export", coupon)
-    assert "there is no set 999" in codes.refused("export", "--set", 999)
+    assert f"there is no set of coupon {coupon}" in codes.refused("export", coupon, status=9)
+    assert "there is no set 999" in codes.refused("export", "--set", 999, status=9)
     codes.generate(coupon, 1, tmp_path / "c.csv")
     told = codes.refused("export", coupon, "--out", tmp_path / "c.csv")
     assert "cannot be written: it exists already" in told
@@ -400,7 +400,9 @@ def test_nothing_changes_without_redis(codes, coupon, tmp_path):
         ("revoke", "NEVER"),
         ("revoke", "--set", 1),
     ):
-        assert "Redis, which REDIS_URL names, cannot be reached" in codes.refused(*words, *away)
+        assert "Redis, which REDIS_URL names, cannot be reached" in codes.refused(
+            *words, *away, status=10
+        )
     assert os.listdir(tmp_path) == [] and codes.stats(coupon)["sets"] == []
 
 

@@ -181,7 +181,7 @@ def test_bad_arguments(codes, coupon, tmp_path):
     assert "No such file" in codes.refused("import", coupon, tmp_path / "none.csv")
     assert "not a regular file" in codes.refused("import", coupon, tmp_path)
     file = written(tmp_path / "c.csv", "code\nX\n")
-    assert "there is no coupon 999999" in codes.refused("import", 999999, file)
+    assert "there is no coupon 999999" in codes.refused("import", 999999, file, status=9)
     told = codes.refused("import", coupon, file, "--format", "xml", status=2)
     assert "allowed are csv and jsonl" in told
 
@@ -253,7 +253,7 @@ def test_word(codes, coupon, mark):
     assert f"exists: word, of set {shown['set']}" in codes.refused("word", other, f"noon{mark}")
     assert codes("revoke", f"noon{mark}") == "1 revoked, 0 revoked before, 0 refused"
     assert "was revoked" in codes.refused("word", coupon, f"noon{mark}")
-    assert "there is no coupon 999999" in codes.refused("word", 999999, f"x{mark}")
+    assert "there is no coupon 999999" in codes.refused("word", 999999, f"x{mark}", status=9)
     for wrong in ("", "ab", "- -a", "x" * 65, "naïve"):
         assert "allowed are 3 to 64 bytes" in codes.refused("word", coupon, wrong, status=2)
 

@@ -148,7 +148,7 @@ def test_wrong_command_lines(stack, arguments, words):
 def test_a_coupon_that_is_not_there(stack, command):
     result = stack.ctl_run(command, 987654321)
     assert (
-        result.returncode == 1
+        result.returncode == 9
         and "there is no coupon 987654321" in result.stderr
         and result.stdout == ""
     )
@@ -373,7 +373,7 @@ def test_recorded_although_redis_could_not_be_told(rough, rough_pg, rough_redis)
     rough.stop("redis")
     lower = rough.ctl_run("stock", coupon, "--total", 5)
     assert (
-        lower.returncode == 1 and "nothing was changed" in lower.stderr
+        lower.returncode == 10 and "nothing was changed" in lower.stderr
     ), "only Redis holds the taken slots"
     rough.start("redis")
     with rough.client() as client:

@@ -185,7 +185,7 @@ def test_an_operator_disables_enables_and_removes(webhooks, worker, endpoint_mak
     webhooks.enqueue(1001)
     wait_until(lambda: len(endpoint.requests) == 1)
     webhooks("remove", webhook)
-    assert f"there is no webhook {webhook}" in webhooks.refused("show", webhook)
+    assert f"there is no webhook {webhook}" in webhooks.refused("show", webhook, status=9)
     webhooks.enqueue(1001)
 
 

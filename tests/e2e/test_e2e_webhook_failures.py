@@ -386,7 +386,7 @@ def test_wrong_ids(webhooks, command):
         told = webhooks.refused(command, wrong, status=2)
         assert f'ID is "{wrong}": allowed is an integer from 1' in told
     assert f"webhook {command} needs ID" in webhooks.refused(command, status=2)
-    assert f"there is no webhook {2**62}" in webhooks.refused(command, 2**62)
+    assert f"there is no webhook {2**62}" in webhooks.refused(command, 2**62, status=9)
     assert "takes only one argument" in webhooks.refused(command, "1", "2", status=2)
     assert "has no option --x" in webhooks.refused(command, "1", "--x", status=2)
 

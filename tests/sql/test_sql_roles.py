@@ -15,7 +15,7 @@ from test_sql_query import OWNER_ONLY
 FOLDERS = {
     "gateway": ("gateway", "common"),
     "worker": ("worker", "keeper", "events", "common"),
-    "operator": ("ctl", "rush", "lock", "common"),
+    "operator": ("ctl", "admin", "rush", "lock", "common"),
 }
 CURSOR = re.compile(r"DECLARE \w+ (?:NO SCROLL )?CURSOR FOR\s+(.*)", re.DOTALL)
 STATEMENT = re.compile(r"\s*(?:--.*\n)*\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b")
