@@ -1,4 +1,7 @@
-/* couponctl curve: how the sale of a coupon went, in the rows that keepers have written. */
+/*
+ * couponctl curve and recent: how the sale of a coupon went, in the rows that keepers have written;
+ * and who got it last.
+ */
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "ctl/table.h"
@@ -7,6 +10,8 @@
 #include <stdint.h>
 
 #define COLUMNS_N 8
+#define COUNT_DEFAULT 20
+#define COUNT_MAX 1000
 
 static void csv_print(const PGresult *rows)
 {
@@ -65,4 +70,44 @@ const struct command curve_command = {
 	.detail = "A keeper adds a row every second for 600 rows, then every minute, after 10,000\n"
 		  "rows every hour, only when something has changed. Rows are kept for 400 days.\n"
 		  "While there is no keeper, rows are missing.",
+};
+
+static int recent_run(struct ctl *ctl)
+{
+	const struct args *args = &ctl->args;
+	int64_t coupon = args_coupon(args),
+		count = args_number(args, "count", 1, COUNT_MAX, COUNT_DEFAULT);
+	struct db *db = store_postgres_open(ctl);
+	char receive[STORE_RECEIVE_SIZE];
+	PGresult *rows;
+
+	PQclear(store_coupon_row(db, sql_query_coupon_issued, coupon));
+	rows = db_ask(db, sql_query_coupon_recent, postgres_number(coupon), postgres_number(count));
+	db_close(db);
+	for (int row = 0; row < PQntuples(rows); row++) {
+		cJSON *object = output_object();
+
+		output_text(object, "receive", store_receive_text(rows, row, coupon, receive));
+		output_text(object, "user", column_text(rows, row, "user_id"));
+		output_number(object, "slot", column_number(rows, row, "slot"));
+		output_text(object, "at", column_text(rows, row, "at"));
+		output_text(object, "state", column_text(rows, row, "state"));
+		output_text(object, "reason", column_text(rows, row, "reason"));
+		output_say(object, "{at}  {state:-8}[reason  ({reason})]  {receive}\n",
+			   args_has(args, "json"));
+	}
+	PQclear(rows);
+	return 0;
+}
+
+const struct command recent_command = {
+	.name = "recent",
+	.run = recent_run,
+	.argument = "ID",
+	.options = OPTIONS(OPTION("count", "N", "at most N receives, 1 to 1000; default 20"),
+			   SWITCH("json", "print one JSON object for each receive")),
+	.summary = "print the latest receives of a coupon that have an outcome, newest first",
+	.detail =
+		"Of issued ones only the last pages of the tables are read, which have about the\n"
+		"latest 30,000 of all coupons: none is printed of a sale that is longer ago.",
 };

@@ -123,6 +123,34 @@ SELECT version, currency, amount_off, percent_off, cap, threshold, metadata::tex
 FROM coupon
 WHERE id = $1::bigint
 
+-- coupon_recent: The latest outcomes of a coupon by the time of acceptance, newest first. Of user
+-- coupons the end of each partition is read, 64 pages, where the rows of all coupons are that were
+-- written last: there is no index by coupon and time, which would cost settling more than it gives.
+-- $1 coupon, $2 how many
+SELECT user_id, batch, idx, slot, state, reason,
+	to_char(received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at
+FROM (
+	(SELECT u.user_id, u.batch, u.idx, u.slot, u.received_at,
+		CASE WHEN v.batch IS NULL THEN 'issued' ELSE 'rejected' END AS state,
+		CASE WHEN v.batch IS NOT NULL THEN 'voided' END AS reason
+	FROM (SELECT inhrelid, format('(%s,0)', greatest(0, pg_relation_size(inhrelid)
+				/ current_setting('block_size')::int - 64))::tid AS first
+			FROM pg_inherits WHERE inhparent = 'user_coupon'::regclass) AS part,
+		LATERAL (SELECT * FROM user_coupon AS e
+			WHERE e.tableoid = part.inhrelid AND e.ctid >= part.first
+				AND e.coupon_id = $1::bigint
+			ORDER BY e.received_at DESC LIMIT $2::int) AS u
+		LEFT JOIN coupon_void AS v ON v.coupon_id = $1::bigint AND v.batch = u.batch
+			AND v.idx = u.idx
+	ORDER BY u.received_at DESC LIMIT $2::int)
+	UNION ALL
+	(SELECT user_id, batch, idx, slot, received_at, 'rejected', reason FROM receive_rejected
+	WHERE coupon_id = $1::bigint
+	ORDER BY batch DESC LIMIT $2::int)
+) AS outcomes
+ORDER BY received_at DESC, batch DESC, idx DESC
+LIMIT $2::int
+
 -- coupon_show: One coupon as couponctl show prints it. in_flight: receives without an outcome, also
 -- those of older generations, by the numbers that PostgreSQL has seen.
 -- $1 coupon

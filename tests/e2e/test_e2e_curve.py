@@ -1,4 +1,4 @@
-"""couponctl curve: how a sale went, in the rows that keepers write."""
+"""couponctl curve and recent: how a sale went, in the rows that keepers write, and who got it."""
 
 import csv
 import io
@@ -87,6 +87,35 @@ def test_another_keeper_goes_on(rough, rough_coupon, worker_make):
     rows = rows_of(rough, coupon)
     assert rows[: len(before)] == before
     assert [row["num"] for row in rows] == list(range(1, len(rows) + 1))
+
+
+def recent(stack, coupon, *options):
+    lines = stack.ctl("recent", coupon, "--json", *options).splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("returns", ["yes", "no"])
+def test_who_got_it_last(stack, gateway, returns):
+    coupon, other = stack.coupon_make(50, void_returns=returns), stack.coupon_make(50)
+    receives = []
+    for user in range(30):
+        receives.append(gateway.issue(coupon, f"u.{user}", ack="issued")["receive"])
+        gateway.issue(other, user, ack="issued")
+    stack.ctl("void", receives[-2])
+    receives.reverse()
+    found = recent(stack, coupon)
+    assert [one["receive"] for one in found] == receives[:20]
+    assert [one["at"] for one in found] == sorted((one["at"] for one in found), reverse=True)
+    assert found[0] | {"at": None} == {
+        "receive": receives[0], "user": "u.29", "slot": 1, "at": None, "state": "issued",
+        "reason": None,
+    }  # fmt: skip
+    assert [(one["state"], one["reason"]) for one in found[1:3]] == [
+        ("rejected", "voided"),
+        ("issued", None),
+    ]
+    assert len(recent(stack, coupon, "--count", 1000)) == 30
+    assert f"rejected (voided)  {receives[1]}\n" in stack.ctl("recent", coupon)
 
 
 @pytest.mark.parametrize(
