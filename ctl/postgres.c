@@ -15,6 +15,7 @@
 
 struct db {
 	struct postgres *postgres;
+	const char *setting;
 	db_notice_fn *notice;
 	void *notice_context;
 };
@@ -25,6 +26,13 @@ static void notice(void *context, const char *text)
 
 	if (db->notice)
 		db->notice(db->notice_context, text);
+}
+
+static void db_connect(struct db *db)
+{
+	if (postgres_open(db->postgres))
+		log_fatal_as(CTL_AWAY, "PostgreSQL, which %s names, cannot be reached: %s",
+			     db->setting, db_error(db));
 }
 
 struct db *db_open(const char *setting, const char *url)
@@ -41,11 +49,21 @@ struct db *db_open(const char *setting, const char *url)
 	};
 
 	postgres_url_check(setting, url);
+	db->setting = setting;
 	db->postgres = postgres_new(&options);
-	if (postgres_open(db->postgres))
-		log_fatal_as(CTL_AWAY, "PostgreSQL, which %s names, cannot be reached: %s", setting,
-			     db_error(db));
+	db_connect(db);
 	return db;
+}
+
+size_t db_hosts_n(const struct db *db)
+{
+	return postgres_tries_n(db->postgres);
+}
+
+void db_leave(struct db *db, const char *why)
+{
+	postgres_leave(db->postgres, why);
+	db_connect(db);
 }
 
 void db_close(struct db *db)
@@ -70,9 +88,11 @@ PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 
 	if (!result) {
 		enum postgres_failure failure = postgres_failure(db->postgres);
+		int is_away = failure == POSTGRES_DOWN || failure == POSTGRES_BLOCKED,
+		    is_in_doubt = strcmp(db_error(db), POSTGRES_IN_DOUBT_TEXT) == 0;
 
-		log_fatal_as(failure == POSTGRES_DOWN || failure == POSTGRES_BLOCKED ? CTL_AWAY : 1,
-			     "PostgreSQL: %s", db_error(db));
+		log_fatal_as(is_away && !is_in_doubt ? CTL_AWAY : 1, "PostgreSQL: %s",
+			     db_error(db));
 	}
 	return result;
 }

@@ -18,6 +18,10 @@ struct db;
 /* `setting` names the connection string in errors. */
 struct db *db_open(const char *setting, const char *url);
 void db_close(struct db *db); /* NULL is allowed */
+/* Of how many hosts the URL is. */
+size_t db_hosts_n(const struct db *db);
+/* The server is not the one that was looked for: connects again, at first to the next host. */
+void db_leave(struct db *db, const char *why);
 
 /* Statements without parameters and without rows; several are allowed. */
 void db_run(struct db *db, const char *sql);

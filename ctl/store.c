@@ -79,6 +79,18 @@ static int both_read(struct db *db, struct redis_client *redis, struct changes *
 	return 0;
 }
 
+void store_server_find(struct db *db, struct redis_client *redis)
+{
+	struct changes changes;
+
+	for (size_t i = 1; i < db_hosts_n(db); i++) {
+		own_read(db, &changes);
+		if (changes_follow(redis, &changes, FOLLOW_LOOK) != RELATION_OLD)
+			return;
+		db_leave(db, RELATION_OLD_TEXT);
+	}
+}
+
 int64_t behind_read(struct db *db, struct redis_client *redis)
 {
 	struct changes changes, copy;
@@ -164,6 +176,7 @@ struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redi
 	struct redis_client *opened = store_redis_open(ctl);
 	struct db *db = store_postgres_open(ctl);
 
+	store_server_find(db, opened);
 	behind_refuse(db, opened);
 	store_by_set(db, &ctl->args);
 	if (redis)

@@ -21,6 +21,11 @@ struct db *store_admin_open(const struct ctl *ctl);
  */
 struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redis);
 
+/*
+ * Of several servers leaves an old primary for the next one. `redis` tells which is followed.
+ */
+void store_server_find(struct db *db, struct redis_client *redis);
+
 /* Of a command that changes something. */
 #define BY_OPTION                                                        \
 	OPTION("by", "NAME",                                             \

@@ -145,6 +145,7 @@ static void down(struct postgres *postgres, const char *why)
 void postgres_leave(struct postgres *postgres, const char *why)
 {
 	why_keep(postgres, why);
+	postgres->failed_n++;
 	pause_begin(postgres);
 	postgres_close(postgres);
 }

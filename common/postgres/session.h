@@ -104,7 +104,10 @@ void postgres_close(struct postgres *postgres);
  */
 void postgres_lose(struct postgres *postgres, const char *why);
 
-/* The same without a line of the log: the server is not the one that was looked for. */
+/*
+ * The same without a line of the log: the server is not the one that was looked for, and the next
+ * attempt begins with the next host.
+ */
 void postgres_leave(struct postgres *postgres, const char *why);
 
 /*

@@ -545,6 +545,8 @@ static int recover_run(struct ctl *ctl)
 		args_fail("recover takes one of --all, --tail and --accept-loss");
 	recover.db = store_postgres_open(ctl);
 	recover.redis = store_redis_open(ctl);
+	if (!args_has(args, "this-server"))
+		store_server_find(recover.db, recover.redis);
 	if (!db_lock_try(recover.db, "recover"))
 		log_fatal("another couponctl recover is running");
 	db_do(recover.db, sql_query_recover_session);

@@ -1,6 +1,7 @@
 """PostgreSQL with a standby that is promoted: a synchronous one, one that lacks the tail, and one
 whose old primary lives on. COMMITs that are cancelled while they wait for a standby."""
 
+import re
 import subprocess
 
 import pytest
@@ -221,12 +222,15 @@ def test_a_standby_without_the_tail_is_promoted(
         rough.start("postgres")
         old = worker_make(rough, ready=False, **standby.urls(standby.primary))
         wait_until(lambda: is_refused(old))
-        told = standby.ctl("recover", "--all")
+        # Who is told of both servers, the old one first, leaves it.
+        told = standby.ctl("recover", "--all", **standby.both("operator"))
         assert told.returncode == 0, told
         assert rows(pg, coupon) == USERS
+        wait_until(lambda: is_ready(worker))
+        assert is_ready(worker_make(rough, **standby.both()))
+        assert is_refused(old)
         old.end()
         rough.stop("postgres")
-        wait_until(lambda: is_ready(worker))
         issued_again(rough, coupon, USERS)
 
 
@@ -263,6 +267,7 @@ def promoted_without(rough, rough_redis, standby, worker, coupon, *commands):
     standby.start()
     standby.promote()
     wait_until(lambda: "event=postgresql_behind" in worker.log())
+    rough.start("postgres")  # an old primary, which programs reach first
     return former
 
 
@@ -286,7 +291,8 @@ def test_the_keeper_brings_the_tail_back(rough, rough_redis, rough_coupon, stand
     assert (how, before) == ("tail", former) and made_by.startswith("keeper@")
     assert server == ":".join(rough_redis.hmget("couponmq:changes", "system", "timeline"))
     assert 1 < transactions < USERS and server != former
-    assert f"event=recovery_done receives={USERS - 1} rejected=0" in worker.log()
+    (receives,) = re.findall(r"event=recovery_done receives=(\d+) rejected=0 ", worker.log())
+    assert int(receives) >= USERS - 1, "others were in flight"
     assert worker.metrics()["couponmq_keeper_recoveries_total"] == 1
     assert worker.metrics()["couponmq_keeper_recovery_waits"] == 0
 

@@ -380,6 +380,15 @@ MUTANTS = [
     ),
     mutant(
         "P10",
+        "the next server, where one was an old one",
+        "common/postgres/session.c",
+        "\tpostgres->failed_n++;\n",
+        "",
+        STANDBY + "test_a_standby_without_the_tail_is_promoted",
+        waits=True,
+    ),
+    mutant(
+        "P10",
         "the old server that is refused",
         "lua/changes.lua",
         "if is_new and follow ~= 'any' and highest >= tonumber(timeline) then",
