@@ -6,6 +6,7 @@ which capacity_model.py makes the tables of docs/capacity.md.
 import json
 import os
 import random
+import re
 import statistics
 import threading
 import time
@@ -27,6 +28,7 @@ from rig import (
     BUILD,
     FULL_LOAD,
     QUICK,
+    ROOT,
     SCALE,
     coupon_make,
     database_open,
@@ -68,10 +70,6 @@ KEPT = (
     *("bytes_workers_rabbitmq", "bytes_workers_postgres", "bytes_workers_redis"),
     *(f"{what}_{store}" for what in ("written", "syncs") for store in STORES),
 )
-SETTLE = """SELECT count(*) FROM (SELECT ord, outcome, reason
-    FROM settle(%s::bigint[], %s::int[], %s::bigint[], %s::uuid[], %s::smallint[], %s::text[],
-        %s::smallint[], %s::text[], '{}', %s::bigint[], '{}')
-    UNION ALL SELECT 0, 'changed', change_note()) AS settled"""
 
 # Loads: each returns how many there were, from when, and until when
 
@@ -307,8 +305,15 @@ def backlog_measure(found):
     stack("start", "worker-1", "worker-2")
 
 
+def settle_text():
+    """The statement of the workers."""
+    text = (ROOT / "sql/query/receive.sql").read_text(encoding="utf-8")
+    statement = re.search(r"^-- settle: .*?^(SELECT .*?)\n\n", text, re.M | re.S)[1]
+    return re.sub(r"\$\d+", "%s", statement)
+
+
 def settle_words(coupons):
-    """The columns of a whole transaction, of new users."""
+    """Its parameters, of a whole transaction of new users."""
     one_each = [1] * TRANSACTION
     return (
         sorted(random.choices(coupons, k=TRANSACTION)),
@@ -319,13 +324,15 @@ def settle_words(coupons):
         [str(random.getrandbits(62)) for _ in range(TRANSACTION)],
         one_each,
         [""] * TRANSACTION,
+        [],
         [int(time.time() * 1000)] * TRANSACTION,
+        [],
     )
 
 
 def transaction_s(settler, coupons):
     begin_s = time.monotonic()
-    settler.execute(SETTLE, settle_words(coupons))
+    settler.execute(settle_text(), settle_words(coupons))
     return time.monotonic() - begin_s
 
 
@@ -335,10 +342,10 @@ def locked_s(settler, coupons):
         holder.execute("BEGIN")
         query = "SELECT FROM coupon WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE"
         holder.execute(query, (coupons,))
-        waiting = threading.Thread(target=settler.execute, args=(SETTLE, settle_words(coupons)))
+        waiting = threading.Thread(target=transaction_s, args=(settler, coupons))
         waiting.start()
-        pid = settler.info.backend_pid
-        while not fetch("SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted", pid)[0]:
+        query = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted"
+        while waiting.is_alive() and not fetch(query, settler.info.backend_pid)[0]:
             time.sleep(0.001)
         begin_s = time.monotonic()
         holder.execute("COMMIT")
