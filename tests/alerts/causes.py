@@ -335,9 +335,10 @@ def weak_settings(bed):
     """Settings are read at each connection, and once a minute."""
     with bed.redis() as cache:
         cache.config_set("appendfsync", "everysec")
-        with bed.gateway():
-            yield
+        bed.stack.restart("gateway")
+        yield
         cache.config_set("appendfsync", "always")
+        bed.stack.restart("gateway")
 
 
 # ---- receives

@@ -9,6 +9,14 @@ GATE = "gateway/gate/gate.c"
 MUTANTS = [
     mutant(
         "access",
+        "who asked, in the access log",
+        "gateway/listen/access.c",
+        "\t\tline.key = request->by; /* the connection may be another one's by now */\n",
+        "",
+        "tests/e2e/test_e2e_log.py::test_each_request_is_logged_once",
+    ),
+    mutant(
+        "access",
         "the identity that each request needs",
         GATE,
         "return gate->is_required ? ANSWER_UNAUTHORIZED : ANSWER_OK;",
