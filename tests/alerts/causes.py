@@ -362,7 +362,12 @@ def receives_lost(bed):
         cache.hincrby(f"coupon:{{{coupon}}}", "seq", 1)
         cache.hincrby(f"coupon:{{{coupon}}}", "stock", -1)
     yield
-    bed.stack.ctl("rebuild", coupon, "--release-lost")
+
+    def is_released():
+        bed.stack.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 1)
+        return "ReceivesLost" not in bed.prometheus.firing()
+
+    wait_until(is_released, WITHIN_S, 1)
 
 
 @causes("QueueGrows")
