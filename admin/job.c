@@ -129,6 +129,11 @@ struct job *job_find(struct jobs *jobs, const char *id)
 	return NULL;
 }
 
+const char *job_coupon(const struct job *job)
+{
+	return job->coupon;
+}
+
 void job_end(struct job *job)
 {
 	if (!job->child)

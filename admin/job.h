@@ -25,6 +25,7 @@ void jobs_free(struct jobs *jobs);
 int64_t job_start(struct jobs *jobs, const struct route_match *match, const struct words *words,
 		  const char *by);
 struct job *job_find(struct jobs *jobs, const char *id); /* NULL: it is not known (any more) */
+const char *job_coupon(const struct job *job);           /* NULL: it is about more than one */
 /* Kills it. Nothing, if it has ended. */
 void job_end(struct job *job);
 

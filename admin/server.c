@@ -35,7 +35,6 @@
 #define VERSION_SIZE 24
 
 struct server {
-	struct event_base *base;
 	const struct config *config;
 	const char *program;
 	struct web *web;
@@ -48,7 +47,6 @@ struct server {
 
 /* One request whose command runs. */
 struct exchange {
-	struct server *server;
 	struct evhttp_request *request; /* NULL: its client has gone */
 	const struct route *route;
 	char *path;
@@ -313,7 +311,6 @@ static void command_run(struct server *server, struct evhttp_request *request,
 {
 	struct exchange *exchange = checked(calloc(1, sizeof(*exchange)));
 
-	exchange->server = server;
 	exchange->request = request;
 	exchange->route = match->route;
 	exchange->path = checked(
@@ -424,8 +421,8 @@ static void refuse_method(struct evhttp_request *request, unsigned methods)
 static void on_jobs(struct server *server, struct evhttp_request *request, const char *id)
 {
 	enum evhttp_cmd_type method = evhttp_request_get_command(request);
+	struct job *job = job_find(server->jobs, id);
 	struct visitor visitor;
-	struct job *job;
 
 	if (method != EVHTTP_REQ_GET && method != EVHTTP_REQ_HEAD &&
 	    (method != EVHTTP_REQ_DELETE || !*id)) {
@@ -433,13 +430,12 @@ static void on_jobs(struct server *server, struct evhttp_request *request, const
 		return;
 	}
 	if (!admit(server, request, method == EVHTTP_REQ_DELETE ? KEY_ROLE_ADMIN : KEY_ROLE_MONITOR,
-		   NULL, &visitor))
+		   job ? job_coupon(job) : NULL, &visitor))
 		return;
 	if (!*id) {
 		reply_object(request, 200, jobs_json(server->jobs));
 		return;
 	}
-	job = job_find(server->jobs, id);
 	if (!job) {
 		refuse(request, 404, "there is no such job");
 		return;
@@ -596,12 +592,16 @@ static void on_readyz(struct server *server, struct evhttp_request *request)
 {
 	int keys = access_is_ready(server->access), program = access(server->program, X_OK) == 0;
 	cJSON *object = output_object();
+	char *text;
 
 	output_text(object, "keys", keys ? "ok" : "no store tells of API keys");
 	output_text(object, "couponctl", program ? "ok" : "cannot be started");
 	output_bool(object, "ready", keys && program);
 	transport_warnings(cJSON_AddArrayToObject(object, "warnings"));
-	reply_object(request, keys && program ? 200 : 503, object);
+	text = checked(cJSON_PrintUnformatted(object));
+	web_reply_json(request, keys && program ? 200 : 503, text);
+	cJSON_free(text);
+	cJSON_Delete(object);
 }
 
 /* What evhttp lets pass, and others may understand otherwise. Returns whether it is answered. */
@@ -670,7 +670,6 @@ struct server *server_new(struct event_base *base, int fd, const struct config *
 {
 	struct server *server = checked(calloc(1, sizeof(*server)));
 
-	server->base = base;
 	server->config = config;
 	server->program = program;
 	server->arena = json_arena_new();

@@ -264,6 +264,8 @@ def test_a_key_of_some_coupons(stack, admin, key_make):
     caller = known(admin, key_make("admin", coupons=own))
     assert ok(caller("POST", f"/campaigns/{own}/pause"))["status"] == "paused"
     problem(caller("POST", f"/campaigns/{other}/pause"), 403)
+    job = ok(caller("POST", f"/campaigns/{own}/audit"), 202)["job"]
+    assert ok(caller("GET", f"/jobs/{job}"))["coupon"] == own
     for path in ("/campaigns", "/keys", f"/receives/{other}.u.x.0", "/campaigns/x", "/jobs"):
         problem(caller("GET", path), 403)
 

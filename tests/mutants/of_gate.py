@@ -6,6 +6,8 @@ ACCESS = "tests/e2e/test_e2e_access.py::"
 GOOD, BAD = ACCESS + "test_what_is_good", ACCESS + "test_what_is_bad"
 GATE = "gateway/gate/gate.c"
 
+ADMIN = "tests/e2e/test_e2e_admin.py::"
+
 MUTANTS = [
     mutant(
         "access",
@@ -14,6 +16,38 @@ MUTANTS = [
         "\t\tline.key = request->by; /* the connection may be another one's by now */\n",
         "",
         "tests/e2e/test_e2e_log.py::test_each_request_is_logged_once",
+    ),
+    mutant(
+        "access",
+        "the role that an operation of coupon-admin needs",
+        "admin/access.c",
+        "(role == KEY_ROLE_ADMIN ? 0 : KEY_ROLE_MONITOR)",
+        "KEY_ROLE_MONITOR",
+        ADMIN + "test_each_route_and_each_role",
+    ),
+    mutant(
+        "access",
+        "the coupons of a key of coupon-admin",
+        "admin/access.c",
+        "id_parse(coupon, strlen(coupon), &id) == 0 && key_has_coupon(key, id);",
+        "id_parse(coupon, strlen(coupon), &id) == 0;",
+        ADMIN + "test_a_key_of_some_coupons",
+    ),
+    mutant(
+        "access",
+        "the token of a change by a session",
+        "admin/access.c",
+        "if (is_change && (strlen(token)",
+        "if (is_change < 0 && (strlen(token)",
+        ADMIN + "test_a_session",
+    ),
+    mutant(
+        "access",
+        "the arguments of a command that are no options",
+        "admin/route.c",
+        "if (*text == '-' || !*text)",
+        "if (!*text)",
+        ADMIN + "test_what_is_wrong_with_a_request",
     ),
     mutant(
         "access",
