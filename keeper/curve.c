@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define SWEEP_MS 900    /* between two sweeps that add rows; curve_add has the same */
-#define FAILED_MS 60000 /* after a statement that PostgreSQL has refused */
+#define FAILED_MS 60000 /* after PostgreSQL has refused rows, or Redis the refusals */
 #define TIDY_MS 3600000
 #define REFUSED_MS 1000
 
@@ -142,6 +142,8 @@ int curve_add(struct curve *curve, struct keeper_context *context, const struct 
 	PGresult *rows = NULL;
 	int rc = 0;
 
+	if (clock_monotonic_ms() < curve->again_ms)
+		return 0;
 	for (size_t i = 0; i < page->n; i++) {
 		const struct coupon_row *row = &page->rows[i];
 		const struct coupon_look *look = &page->looks[i];
@@ -166,7 +168,7 @@ int curve_add(struct curve *curve, struct keeper_context *context, const struct 
 	if (rows) {
 		told_take(curve, rows);
 	} else if (coupons.n > 0) {
-		curve->due_ms = clock_monotonic_ms() + FAILED_MS;
+		curve->again_ms = clock_monotonic_ms() + FAILED_MS;
 		rc = keeper_context_usable(context);
 	}
 	PQclear(rows);

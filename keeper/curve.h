@@ -29,6 +29,7 @@ struct curve {
 	struct curve_coupon coupons[CURVE_COUPONS];
 	int is_due;         /* this sweep adds rows */
 	int64_t due_ms;     /* the next sweep that does */
+	int64_t again_ms;   /* after PostgreSQL has refused them: no row is added before */
 	int64_t tidy_ms;    /* the next removal of old rows */
 	int64_t refused_ms; /* when refusals are taken next */
 	int64_t writes;     /* to Redis, of refusals */

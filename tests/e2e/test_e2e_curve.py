@@ -89,6 +89,22 @@ def test_another_keeper_goes_on(rough, rough_coupon, worker_make):
     assert [row["num"] for row in rows] == list(range(1, len(rows) + 1))
 
 
+def test_rows_that_cannot_be_written_stop_nothing(rough, rough_coupon, rough_owner):
+    coupon = rough_coupon(total=5)
+    rough_owner.execute("REVOKE INSERT ON coupon_curve, coupon_refusal FROM couponmq_worker")
+    try:
+        with rough.client() as client:
+            client.issue(coupon.coupon, 1, ack="issued")
+            assert client.issue(coupon.coupon, 1)["status"] == "limit_reached"
+            wait_until(lambda: rough.log_has("worker-1", "coupon_refusal"))
+            wait_until(lambda: rough.log_has("worker-1", "coupon_curve"))
+        rough.ctl("close", coupon.coupon)
+        wait_until(coupon.is_settled)
+        assert rows_of(rough, coupon.coupon) == []
+    finally:
+        rough_owner.execute("GRANT INSERT ON coupon_curve, coupon_refusal TO couponmq_worker")
+
+
 def recent(stack, coupon, *options):
     lines = stack.ctl("recent", coupon, "--json", *options).splitlines()
     return [json.loads(line) for line in lines]
