@@ -14,7 +14,7 @@ machines_healthy() {
 	for kind in "${KINDS[@]}"; do
 		kind_is_healthy "$kind" || return
 	done
-	healthy_are haproxy 1
+	healthy_are haproxy 1 && healthy_are admin 1
 }
 
 # Prints redis-1, redis-2 or redis-3: whom a Sentinel names.
@@ -91,4 +91,11 @@ scenario_machines() {
 	check "every accepted receive is exactly one row" \
 		wait_until "$SETTLE_S" accepted_are_rows "$coupon" "$told"
 	check "the audit passes" wait_until 60 audit_passes "$coupon"
+
+	sed -i '/^\(REDIS\|RABBITMQ\)_PASSWORD=/d' "$ENV_FILE"
+	HA=yes scripts/compose-env.sh "$ENV_FILE" >/dev/null
+	need "all of it starts with new passwords for Redis and RabbitMQ" \
+		quietly compose_with up -d
+	check "a coupon is issued" wait_until 60 user_is_issued "$coupon" password
+	check "and Redis has its replicas" wait_until 60 redis_whole
 }

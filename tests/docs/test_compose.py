@@ -126,8 +126,9 @@ def test_settings_reach_the_programs(tmp_path):
 def test_three_machines(tmp_path):
     settings = env_make(tmp_path, HA="yes")
     services = compose_config(tmp_path)
-    assert [name for name, service in services.items() if "ports" in service] == ["haproxy"]
-    assert all("127.0.0.1" in port for port in published(services["haproxy"]))
+    ports = {name: published(each) for name, each in services.items() if "ports" in each}
+    assert sorted(ports) == ["admin", "haproxy"]
+    assert all("127.0.0.1" in port for each in ports.values() for port in each)
     addresses = [
         network["ipv4_address"]
         for service in services.values()

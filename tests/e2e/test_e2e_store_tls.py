@@ -17,7 +17,7 @@ import requests
 
 from process import metrics_read
 from stack import ROOT, port_answers, port_free, wait_until
-from tls_stores import TlsStores, elsewhere
+from tls_stores import TlsSentinels, TlsStores, elsewhere
 
 STORES = ("rabbitmq", "postgresql", "redis")
 STUNNELS = ("stunnel", "stunnel4")
@@ -414,3 +414,23 @@ def test_redis_by_stunnel(tls_stack, tls_stores, gateway_make, worker_make, stun
             tls_stores.redis_show(tls_stores.good)
         wait_until(gateway.ready)
         issues(tls_stack, gateway)
+
+
+@pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 30 s")
+def test_sentinels(tls_stack, tls_stores, has_rediss, gateway_make, worker_make):
+    """They and both servers are verified; of another authority none is asked."""
+    if not has_rediss:
+        pytest.skip("hiredis has no TLS")
+    with TlsSentinels(tls_stores) as group:
+        gateway = gateway_make(tls_stack, ready=False, **group.settings("gateway"))
+        worker_make(tls_stack, **group.settings("worker"))
+        coupon = tls_stack.coupon_make(10)
+        with gateway.client() as client:
+            issued = {"ack": "issued", "key": "k"}
+            wait_until(lambda: client.issue(coupon, 1, **issued)["status"] == "issued")
+            group.failover()
+            wait_until(lambda: group.masters() == {group.second})
+            wait_until(lambda: client.issue(coupon, 2, **issued)["status"] == "issued")
+        settings = {**group.settings("gateway"), "COUPON_REDIS_CA": tls_stores.stranger.path}
+        stranger = gateway_make(tls_stack, ready=False, **settings)
+        wait_until(lambda: re.search("certificate .* refused: ", stranger.trouble("redis")))

@@ -3,11 +3,13 @@
 import os
 import re
 import shutil
+import subprocess
 
 import psycopg
 import redis
 
 from certificates import Authority
+from redis_server import server_find
 from stack import port_free, wait_until
 
 ADVANCED = """[{{rabbit, [
@@ -57,12 +59,15 @@ class TlsStores:
             shutil.copy(path, shown)
         self.stack.rabbitmq_eval("ssl:clear_pem_cache()")
 
-    def _redis_begin(self):
+    def redis_flags(self, port):
         certificate, key = self.good
-        flags = (
-            f"--tls-port {self.rediss_port} --tls-cert-file {certificate} --tls-key-file {key}"
+        return (
+            f"--tls-port {port} --tls-cert-file {certificate} --tls-key-file {key}"
             f" --tls-ca-cert-file {self.authority.path} --tls-auth-clients no"
         )
+
+    def _redis_begin(self):
+        flags = self.redis_flags(self.rediss_port)
         self.stack.settings = {**self.stack.settings, "REDIS_FLAGS": flags}
         self.stack.restart("redis")
 
@@ -122,4 +127,93 @@ class TlsStores:
         url = elsewhere(self.stack.env_of(program)["DATABASE_URL"], host)
         return {
             "DATABASE_URL": f"{url}?sslmode=verify-full&sslrootcert={self.authority.path}",
+        }
+
+
+class TlsSentinels:
+    """Three Sentinels, Redis with TLS and a replica, between which nothing is in the clear."""
+
+    NAME = "shop"
+
+    def __init__(self, stores):
+        self.stores, self.children = stores, []
+        self.first, self.second = stores.rediss_port, port_free()
+        self.sentinels = [port_free() for _ in range(3)]
+
+    def __enter__(self):
+        with self.stack_redis() as first:
+            first.config_set("tls-replication", "yes")
+        conf = self.stores.stack.run_dir / "redis"
+        folder = self.folder_make("replica")
+        for name in ("redis.conf", "users.conf"):
+            shutil.copy(conf / name, folder)
+        self.spawn(folder, "redis.conf", self.second, "--replicaof", "127.0.0.1", self.first)
+        for port in self.sentinels:
+            folder = self.folder_make(f"sentinel-{port}")
+            (folder / "sentinel.conf").write_text(
+                f"sentinel monitor {self.NAME} 127.0.0.1 {self.first} 2\n"
+                f"sentinel down-after-milliseconds {self.NAME} 3000\n"
+            )
+            self.spawn(folder, "sentinel.conf", port, "--sentinel")
+        wait_until(lambda: all(self.knows_all(port) for port in self.sentinels))
+        return self
+
+    def __exit__(self, *_):
+        for child in self.children:
+            child.kill()
+            child.wait()
+        with self.stack_redis() as first:
+            first.slaveof()
+            first.config_set("tls-replication", "no")
+
+    def folder_make(self, name):
+        folder = self.stores.folder / name
+        folder.mkdir()
+        return folder
+
+    def spawn(self, folder, conf, port, *words):
+        flags = (*self.stores.redis_flags(port).split(), "--tls-replication", "yes")
+        words = (server_find(), conf, "--port", "0", *flags, *words)
+        with open(folder / "log", "ab") as log:
+            self.children.append(
+                subprocess.Popen([*map(str, words)], cwd=folder, stdout=log, stderr=log)
+            )
+
+    def stack_redis(self):
+        return redis.Redis.from_url(self.stores.stack.env["REDIS_URL"])
+
+    def connect(self, port):
+        authority = str(self.stores.authority.path)
+        return redis.Redis(
+            "localhost", port, ssl=True, ssl_ca_certs=authority, decode_responses=True
+        )  # fmt: skip
+
+    def knows_all(self, port):
+        try:
+            with self.connect(port) as sentinel:
+                told = sentinel.sentinel_master(self.NAME)
+        except redis.RedisError:
+            return False
+        return (told["num-other-sentinels"], told["num-slaves"]) == (2, 1)
+
+    def failover(self):
+        """As an operator does it."""
+        with self.connect(self.sentinels[0]) as sentinel:
+            sentinel.execute_command("SENTINEL", "FAILOVER", self.NAME)
+
+    def masters(self):
+        """The ports that the Sentinels name."""
+        named = set()
+        for port in self.sentinels:
+            with self.connect(port) as sentinel:
+                named.add(int(sentinel.sentinel_get_master_addr_by_name(self.NAME)[1]))
+        return named
+
+    def settings(self, program):
+        url = self.stores.stack.env_of(program)["REDIS_URL"]
+        hosts = ",".join(f"localhost:{port}" for port in self.sentinels)
+        url = re.sub(r"127\.0\.0\.1:\d+/", f"{hosts}/{self.NAME}/", url)
+        return {
+            "REDIS_URL": url.replace("redis:", "rediss+sentinel:"),
+            "COUPON_REDIS_CA": self.stores.authority.path,
         }
