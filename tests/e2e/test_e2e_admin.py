@@ -1,6 +1,7 @@
 """coupon-admin: couponctl's commands over HTTP, for those who have a key for that."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -314,8 +315,8 @@ def test_what_has_come_to_be(stack, admin, api, gateway, make_coupon):
     seen = ok(api("GET", "/receives/" + receive.replace("/", "%2F")))
     assert seen["status"] == "issued"
     (traced,) = ok(api("GET", user + "/trace"))["receives"]
-    assert traced == ok(api("GET", f"/receives/{receive.replace('/', '%2F')}/trace"))
-    assert traced["receive"] == receive
+    alone = ok(api("GET", f"/receives/{receive.replace('/', '%2F')}/trace"))
+    assert traced["receive"] == alone["receive"] == receive
     assert isinstance(ok(api("GET", f"/campaigns/{coupon}/curve"))["curve"], list)
     (voided,) = ok(api("POST", user + "/void", {"why": "fraud"}))["receives"]
     assert (voided["receive"], voided["voided"]) == (receive, True)
@@ -491,6 +492,10 @@ def test_many_connections(admin, api):
         one.close()
 
 
+@pytest.mark.skipif(
+    re.search("address|thread", os.environ.get("BUILD_DIR", "")) is not None,
+    reason="sanitizers have their own malloc",
+)
 def test_connections_leave_nothing_behind(admin):
     def some():
         for _ in range(150):
