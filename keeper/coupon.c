@@ -204,7 +204,7 @@ static const char *rebuild_why(const struct coupon_row *row, const struct coupon
 		return "unfinished";
 	if (look->flagged)
 		return "flagged";
-	return look->reported > look->seq ? "behind" : "asked";
+	return coupon_lacks(row, look) ? "behind" : "asked";
 }
 
 /* Stores in PostgreSQL the numbers that gateways reported to Redis after a rebuild. */
@@ -374,7 +374,7 @@ static int close_settles(const struct coupon_row *row, const struct coupon_look 
 	if (!look->present) /* never loaded; or its keys are gone, after it was settled */
 		return (row->generation == 0 || row->is_settled) && look->users_n == 0 &&
 		       look->outbox_n == 0;
-	if (look->placeholder || look->flagged || look->reported > look->seq)
+	if (look->placeholder || look->flagged || coupon_lacks(row, look))
 		return 0;
 	return coupon_is_verified(row, look, run_id) && look->version >= row->version &&
 	       look->seq == row->settled && row->seq_seen == row->settled && look->reserved == 0 &&

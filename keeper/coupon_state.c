@@ -37,6 +37,11 @@ static int users_are_gone(const struct coupon_row *row, const struct coupon_look
 	return look->users_n * row->limit < look->total - look->stock - look->reserved - look->lost;
 }
 
+int coupon_lacks(const struct coupon_row *row, const struct coupon_look *look)
+{
+	return look->seq < look->reported || look->seq < row->seq_seen || look->seq < row->settled;
+}
+
 enum coupon_action coupon_action(const struct coupon_row *row, const struct coupon_look *look,
 				 const char *run_id)
 {
@@ -49,7 +54,7 @@ enum coupon_action coupon_action(const struct coupon_row *row, const struct coup
 	if (look->generation > row->generation)
 		return coupon_rebuild_is_due(row) ? COUPON_REBUILD : COUPON_FOREIGN;
 	if (look->generation < row->generation || look->placeholder || look->flagged ||
-	    look->reported > look->seq)
+	    coupon_lacks(row, look))
 		return COUPON_REBUILD;
 	if (look->revocation < row->revocation)
 		return COUPON_REVOKE;

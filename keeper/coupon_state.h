@@ -78,6 +78,11 @@ int coupon_adds_up(const struct coupon_row *row, const struct coupon_look *look,
 /* Whether Redis has it verified, in the generation that PostgreSQL has. Pure. */
 int coupon_is_verified(const struct coupon_row *row, const struct coupon_look *look,
 		       const char *run_id);
+/*
+ * Whether gateways or PostgreSQL, whose row was read first, have seen more receives of this
+ * generation than Redis has given numbers to. Pure.
+ */
+int coupon_lacks(const struct coupon_row *row, const struct coupon_look *look);
 /* Whether couponctl has requested a rebuild that is not done. Pure. */
 int coupon_rebuild_is_due(const struct coupon_row *row);
 

@@ -19,6 +19,8 @@
 
 /* Their backoff is at most 2 s: by then they have connected, and reported. */
 #define REPORTS_MS 2500
+/* They look at the process five times a second. */
+#define TERM_REPORTS_MS 500
 #define KNOWN_MAX 1024
 /* A gateway without a row issues nothing before its mark is a second older than this. */
 #define MARKS_READ_MS 2000
@@ -36,6 +38,7 @@ struct keeper_gateway {
 	char id[ULID_UUID_SIZE];
 	UT_hash_handle hh;
 	int is_marked; /* it has reported to this process of Redis */
+	int is_near;   /* or in another term of it */
 	int has_row;
 	int64_t silent_ms; /* since when it is neither; 0: it is */
 };
@@ -299,11 +302,15 @@ static void marks_take(struct keeper_stores *stores, const char *run_id, const r
 	struct keeper_gateway *gateway, *next;
 
 	HASH_ITER (hh, stores->gateways, gateway, next)
-		gateway->is_marked = 0;
+		gateway->is_marked = gateway->is_near = 0;
 	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
+		const char *mark = fields->element[i + 1]->str;
+
 		gateway = gateway_get(stores, fields->element[i]->str);
-		if (gateway)
-			gateway->is_marked = strcmp(fields->element[i + 1]->str, run_id) == 0;
+		if (!gateway)
+			continue;
+		gateway->is_marked = strcmp(mark, run_id) == 0;
+		gateway->is_near = strncmp(mark, run_id, REDIS_PROCESS_LEN) == 0;
 	}
 }
 
@@ -323,7 +330,9 @@ static int process_read(struct keeper_stores *stores, struct keeper_context *con
 		return 0;
 	stores->is_complete = stores->read_ms > 0 && until_ms - stores->read_ms <= MARKS_READ_MS;
 	context->may_open = 0;
-	context->run_since_ms = *context->run_id ? now_ms : now_ms - uptime_s * 1000;
+	context->term_since_ms = *context->run_id ? now_ms : now_ms - uptime_s * 1000;
+	if (strncmp(run_id, context->run_id, REDIS_PROCESS_LEN) != 0)
+		context->run_since_ms = context->term_since_ms;
 	memcpy(context->run_id, run_id, sizeof(run_id));
 	return 0;
 }
@@ -404,8 +413,11 @@ static int tidy(struct keeper_stores *stores, struct keeper_context *context)
 	return rc;
 }
 
-/* How many have not reported; -1: it cannot be told. */
-static int missing_count(const struct keeper_stores *stores, const char **missing)
+/*
+ * How many have not reported; -1: it cannot be told. `are_near`: one of them has in another term,
+ * and may be about to.
+ */
+static int missing_count(const struct keeper_stores *stores, const char **missing, int *are_near)
 {
 	int64_t now_ms = clock_monotonic_ms();
 	struct keeper_gateway *gateway, *next;
@@ -418,6 +430,7 @@ static int missing_count(const struct keeper_stores *stores, const char **missin
 		if (gateway->is_marked)
 			continue;
 		*missing = gateway->id;
+		*are_near |= gateway->is_near;
 		n++;
 	}
 	return n;
@@ -427,14 +440,16 @@ static void reported_look(struct keeper_stores *stores, struct keeper_context *c
 {
 	int64_t now_ms = clock_monotonic_ms();
 	const char *missing = "";
-	int n = missing_count(stores, &missing);
+	int are_near = 0, n = missing_count(stores, &missing, &are_near);
+	int64_t since_ms = n > 0 && !are_near ? context->run_since_ms : context->term_since_ms;
 
 	context->may_open = 1;
 	if (n == 0 &&
 	    now_ms - postgres_since_ms(keeper_database_session(context->database)) >= ROWS_AFTER_MS)
 		log_info("gateways_reported", LOG_I("gateways", HASH_COUNT(stores->gateways)),
 			 LOG_S("run_id", context->run_id));
-	else if (now_ms - context->run_since_ms < REPORTS_MS)
+	else if (now_ms - since_ms < REPORTS_MS ||
+		 now_ms - context->term_since_ms < TERM_REPORTS_MS)
 		context->may_open = 0;
 	else if (n > 0)
 		log_warn("gateways_missing", LOG_I("gateways", n), LOG_S("one", missing),

@@ -29,7 +29,8 @@ usage() {
 	  run           the machines, HAProxy, a sample campaign and a rush on it
 	  start NAME..  processes (m1-redis) or all of a machine (m1), and its network
 	  stop [NAME..] the bed with its network, or processes, or all of a machine
-	  cut MACHINE   off from the others, both ways, as by a switch that is dead
+	  cut MACHINE [in|out]  off from the others, as by a switch that is dead: both ways,
+	                or only what comes to it, or goes from it
 	  mend MACHINE  connects it again
 	  kill MACHINE  as by a loss of power: nothing is said, and its processes end
 	  status        what runs, and where
@@ -207,7 +208,7 @@ command_clean() {
 command_cut() {
 	machine_check "$@"
 	bed_need
-	machine_cut "$1"
+	machine_cut "$@"
 }
 
 command_mend() {

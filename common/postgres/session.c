@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "common/postgres/tls.h"
 #include "common/resolving.h"
+#include "common/silence.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -18,6 +19,7 @@
 #define STATEMENT "prepared"
 #define STEADY_MS 2000 /* a session that lasted this long resets the backoff */
 #define LOOK_UP_MS 50  /* between two looks whether the name has been looked up */
+#define HOST_MS 2000   /* for one of several hosts: then the next one */
 
 enum state { DOWN, CONNECTING, SETTING, PREPARING, IDLE, BUSY };
 
@@ -27,6 +29,7 @@ struct postgres {
 	PGconn *libpq;
 	PostgresPollingStatusType polling; /* CONNECTING: what the next step waits for */
 	int flushing;                      /* more to write than the socket took */
+	const char *tried;                 /* CONNECTING: the host, as libpq has it */
 	int64_t deadline_ms;
 	PGresult *result; /* of the last statement; of several the first error */
 	int is_in_doubt;  /* its COMMIT is only on this server */
@@ -42,7 +45,7 @@ struct postgres {
 	char *host; /* whose name another thread looks up; NULL: there is none */
 	struct resolving *resolving;
 	size_t hosts_n;   /* of the URL */
-	size_t failed_n;  /* each begins with the next one of these */
+	size_t host_at;   /* the one that it leads to, or with which the next attempt begins */
 	int64_t retry_ms; /* none before */
 	struct backoff backoff;
 	char told[WHY_SIZE]; /* the reason that was logged last, until it is up again */
@@ -119,11 +122,15 @@ static void loss_log(struct postgres *postgres, int64_t wait_ms)
 		log_warn(event, LOG_S("why", postgres->why));
 }
 
-/* The pause begins; returns how long it is. */
+/*
+ * The pause begins; returns how long it is. The next attempt does not begin with the same host: it
+ * may be gone, and would take its time again.
+ */
 static int64_t pause_begin(struct postgres *postgres)
 {
 	int64_t now_ms = clock_monotonic_ms(), wait_ms = 0;
 
+	postgres->host_at++;
 	if (postgres_up(postgres) && now_ms - postgres->since_ms >= STEADY_MS)
 		backoff_reset(&postgres->backoff);
 	if (postgres->options.reconnects)
@@ -137,7 +144,6 @@ static void down(struct postgres *postgres, const char *why)
 {
 	if (why)
 		why_keep(postgres, why);
-	postgres->failed_n += postgres->state == CONNECTING;
 	loss_log(postgres, pause_begin(postgres));
 	postgres_close(postgres);
 }
@@ -203,10 +209,6 @@ static void notice(void *data, const PGresult *result)
 
 #define HOST_KEYWORDS 3
 
-/*
- * Of several hosts one that does not answer takes all the time of an attempt, since libpq limits
- * none of them by itself: the next attempt begins with the next one.
- */
 static void hosts_rotate(const struct postgres *postgres, const char *keywords[HOST_KEYWORDS],
 			 char *values[HOST_KEYWORDS])
 {
@@ -216,33 +218,41 @@ static void hosts_rotate(const struct postgres *postgres, const char *keywords[H
 
 	for (size_t i = 0; i < HOST_KEYWORDS; i++) {
 		values[n] = postgres_list_rotate(postgres_option(options, lists[i]),
-						 postgres->failed_n);
+						 postgres->host_at);
 		if (values[n])
 			keywords[n++] = lists[i];
 	}
 	PQconninfoFree(options);
 }
 
-#define OWN_KEYWORDS 6
+#define OWN_KEYWORDS 5
+#define TEXT(number) #number
+#define STRING(constant) TEXT(constant)
+
+/* The time of the host that libpq has come to, and which libpq does not limit. */
+static void host_begin(struct postgres *postgres, int64_t now_ms)
+{
+	int64_t limit_ms = postgres->options.connect_timeout_ms;
+
+	if (postgres->hosts_n > 1 && limit_ms > HOST_MS)
+		limit_ms = HOST_MS;
+	postgres->tried = PQhost(postgres->libpq);
+	postgres->deadline_ms = now_ms + limit_ms;
+}
 
 /* `address` is that of the URL's host; with NULL libpq looks it up, and blocks meanwhile. */
 static int connect_start(struct postgres *postgres, const char *address, int64_t now_ms)
 {
 	/* The URL is expanded in place; keywords after it override its own. NULL ends them. */
-	const char *keywords[OWN_KEYWORDS + HOST_KEYWORDS + 1] = { "dbname",
-								   "application_name",
-								   "tcp_user_timeout",
-								   "keepalives_idle",
-								   "keepalives_interval",
-								   "keepalives_count",
-								   address ? "hostaddr" : NULL };
-	const char *values[OWN_KEYWORDS + HOST_KEYWORDS + 1] = { postgres->options.url,
-								 postgres->options.application_name,
-								 "10000",
-								 "10",
-								 "5",
-								 "3",
-								 address };
+	const char *keywords[OWN_KEYWORDS + HOST_KEYWORDS + 1] = {
+		"dbname",          "application_name",    "tcp_user_timeout",
+		"keepalives_idle", "keepalives_interval", address ? "hostaddr" : NULL
+	};
+	const char *values[OWN_KEYWORDS + HOST_KEYWORDS + 1] = {
+		postgres->options.url,   postgres->options.application_name,
+		STRING(SILENCE_MS),      STRING(SILENCE_IDLE_S),
+		STRING(SILENCE_PROBE_S), address
+	};
 	char *rotated[HOST_KEYWORDS] = { NULL };
 
 	if (!address) {
@@ -255,7 +265,7 @@ static int connect_start(struct postgres *postgres, const char *address, int64_t
 	PQsetNoticeReceiver(postgres->libpq, notice, postgres);
 	postgres->polling = PGRES_POLLING_WRITING;
 	postgres->state = CONNECTING;
-	postgres->deadline_ms = now_ms + postgres->options.connect_timeout_ms;
+	host_begin(postgres, now_ms);
 	if (PQstatus(postgres->libpq) != CONNECTION_BAD)
 		return 0;
 	lost(postgres, NULL);
@@ -319,7 +329,7 @@ static void session_set(struct postgres *postgres)
 	sent(postgres, PQsendQuery(postgres->libpq, sql), SETTING, postgres->deadline_ms);
 }
 
-static enum postgres_event connect_step(struct postgres *postgres)
+static enum postgres_event connect_step(struct postgres *postgres, int64_t now_ms)
 {
 	struct pollfd pollfd = { .fd = PQsocket(postgres->libpq),
 				 .events = postgres_poll_events(postgres) };
@@ -329,6 +339,10 @@ static enum postgres_event connect_step(struct postgres *postgres)
 	postgres->polling = PQconnectPoll(postgres->libpq);
 	if (postgres->polling == PGRES_POLLING_FAILED)
 		return lost(postgres, NULL);
+	if (postgres->tried != PQhost(postgres->libpq)) {
+		postgres->host_at++;
+		host_begin(postgres, now_ms);
+	}
 	if (postgres->polling == PGRES_POLLING_OK)
 		session_set(postgres);
 	return POSTGRES_NOTHING;
@@ -460,7 +474,7 @@ enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms)
 			return POSTGRES_NOTHING;
 		return postgres_connect(postgres, now_ms) ? POSTGRES_LOST : POSTGRES_NOTHING;
 	case CONNECTING:
-		return now_ms < postgres->deadline_ms ? connect_step(postgres)
+		return now_ms < postgres->deadline_ms ? connect_step(postgres, now_ms)
 						      : lost(postgres, "no connection in time");
 	case SETTING:
 	case PREPARING:

@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/rabbit/url.h"
+#include "common/silence.h"
 #include "common/trust.h"
 
 #include <netinet/in.h>
@@ -100,14 +101,17 @@ int rabbit_reply_check(amqp_rpc_reply_t reply, char error[RABBIT_ERROR_SIZE])
 	return -1;
 }
 
-/* So that a silent peer ends a blocked write, and so that small frames go out at once. */
+/* Small frames go out at once, and a machine that is gone is noticed before two heartbeats are. */
 static void socket_tune(int fd)
 {
-	unsigned timeout_ms = RABBIT_HEARTBEAT_S * 1000;
-	int on = 1;
+	unsigned timeout_ms = SILENCE_MS;
+	int on = 1, idle_s = SILENCE_IDLE_S, probe_s = SILENCE_PROBE_S;
 
-	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &probe_s, sizeof(probe_s));
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 }
 
 static amqp_rpc_reply_t login(amqp_connection_state_t connection,
@@ -186,9 +190,8 @@ static amqp_socket_t *tls_socket_new(amqp_connection_state_t connection, const c
 _Static_assert(TRUST_ERROR_SIZE <= RABBIT_ERROR_SIZE, "it has space for a sentence about TLS");
 
 static int socket_open(amqp_connection_state_t connection, const struct amqp_connection_info *info,
-		       char error[RABBIT_ERROR_SIZE])
+		       const struct timeval *timeout, char error[RABBIT_ERROR_SIZE])
 {
-	struct timeval timeout = { .tv_sec = RABBIT_TIMEOUT_S };
 	amqp_socket_t *socket = info->ssl ? tls_socket_new(connection, info->host, error)
 					  : amqp_tcp_socket_new(connection);
 	int status;
@@ -196,7 +199,7 @@ static int socket_open(amqp_connection_state_t connection, const struct amqp_con
 	if (!socket)
 		return -1;
 	trust_begin();
-	status = amqp_socket_open_noblock(socket, info->host, info->port, &timeout);
+	status = amqp_socket_open_noblock(socket, info->host, info->port, timeout);
 	if (status == AMQP_STATUS_OK) {
 		socket_tune(amqp_get_sockfd(connection));
 		return 0;
@@ -207,17 +210,17 @@ static int socket_open(amqp_connection_state_t connection, const struct amqp_con
 
 /* Connects to one host. */
 static amqp_connection_state_t host_open(const struct amqp_connection_info *info, int confirms,
+					 const struct timeval *timeout,
 					 char error[RABBIT_ERROR_SIZE])
 {
-	struct timeval timeout = { .tv_sec = RABBIT_TIMEOUT_S };
 	int64_t deadline_ms = clock_monotonic_ms() + 2000 * RABBIT_TIMEOUT_S;
 	amqp_connection_state_t connection = amqp_new_connection();
 	char product[TEXT_SIZE], version[TEXT_SIZE];
 
 	snprintf(error, RABBIT_ERROR_SIZE, "out of memory");
-	if (!connection || socket_open(connection, info, error))
+	if (!connection || socket_open(connection, info, timeout, error))
 		goto fail;
-	amqp_set_handshake_timeout(connection, &timeout);
+	amqp_set_handshake_timeout(connection, timeout);
 	rabbit_time_left_set(connection, deadline_ms);
 	if (rabbit_reply_check(login(connection, info), error))
 		goto fail;
@@ -225,7 +228,7 @@ static amqp_connection_state_t host_open(const struct amqp_connection_info *info
 			    text_read(connection, "version", version));
 	if (channel_open(connection, confirms, deadline_ms, error))
 		goto fail;
-	rabbit_time_restore(connection);
+	amqp_set_rpc_timeout(connection, timeout);
 	return connection;
 fail:
 	amqp_destroy_connection(connection);
@@ -247,6 +250,7 @@ amqp_connection_state_t rabbit_connection_begin(const char *text, int confirms,
 						rabbit_begin_fn *begin, void *context,
 						char error[RABBIT_ERROR_SIZE])
 {
+	struct timeval timeout = { .tv_sec = RABBIT_TIMEOUT_S };
 	amqp_connection_state_t connection = NULL;
 	char why[RABBIT_ERROR_SIZE], host[RABBIT_HOST_SIZE];
 	struct rabbit_url url;
@@ -256,9 +260,11 @@ amqp_connection_state_t rabbit_connection_begin(const char *text, int confirms,
 		return NULL;
 	}
 	error[0] = '\0';
+	if (url.hosts_n > 1)
+		timeout.tv_sec = RABBIT_CLUSTER_TIMEOUT_S;
 	rabbit_url_shuffle(&url);
 	for (size_t i = 0; i < url.hosts_n && !connection; i++) {
-		connection = host_open(&url.hosts[i].info, confirms, why);
+		connection = host_open(&url.hosts[i].info, confirms, &timeout, why);
 		if (connection && begin &&
 		    begin(context, connection, rabbit_host_text(&url.hosts[i], host), why)) {
 			amqp_destroy_connection(connection);

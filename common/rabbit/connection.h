@@ -12,6 +12,11 @@
 #define RABBIT_CHANNEL 1
 /* connect with TLS, handshake, each RPC; opening in all, and declaring in all, twice that */
 #define RABBIT_TIMEOUT_S 5
+/*
+ * The same where there are several hosts: then the next one. A queue whose leader is lost may not
+ * answer at all what was asked before another leads.
+ */
+#define RABBIT_CLUSTER_TIMEOUT_S 2
 #define RABBIT_HEARTBEAT_S 10 /* the client's proposal; the broker may choose less */
 
 #define AMQP_EXCHANGE "coupon.topic"

@@ -269,11 +269,12 @@ static int host_begin(void *context, amqp_connection_state_t connection, const c
 {
 	struct rabbit_opening *opening = context;
 	struct declaring declaring = declaring_begin(connection, opening->plan.confirms, error);
+	const struct timeval timeout = *amqp_get_rpc_timeout(connection);
 
 	snprintf(opening->host, sizeof(opening->host), "%s", host);
 	if (!opening->plan.passive && declaring_run(&declaring))
 		return -1;
-	rabbit_time_restore(connection);
+	amqp_set_rpc_timeout(connection, &timeout);
 	for (size_t i = 0; i < opening->plan.sources_n; i++)
 		if (source_consume(connection, &opening->plan.sources[i], error))
 			return -1;

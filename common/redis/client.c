@@ -15,6 +15,7 @@
 #define ERROR_SIZE SENTINEL_ERROR_SIZE
 #define EVAL_HEAD 3 /* EVAL or EVALSHA, the script, how many keys */
 #define PREPARED_MAX 8
+#define MASTER_CONNECT_MS 500 /* under Sentinels */
 #define SHA_SIZE 41
 
 struct prepared {
@@ -257,6 +258,8 @@ int redis_client_open(struct redis_client *client)
 {
 	const struct timeval timeout = { .tv_sec = REDIS_CLIENT_TIMEOUT_MS / 1000,
 					 .tv_usec = REDIS_CLIENT_TIMEOUT_MS % 1000 * 1000 };
+	/* One that is gone may be another one at the next attempt. */
+	const struct timeval connect_timeout = { .tv_usec = MASTER_CONNECT_MS * 1000 };
 	char error[ERROR_SIZE];
 
 	follow(client);
@@ -264,7 +267,9 @@ int redis_client_open(struct redis_client *client)
 		return 0;
 	if (master_find(client))
 		return -1;
-	client->connection = checked(redisConnectWithTimeout(client->host, client->port, timeout));
+	client->connection = checked(
+		redisConnectWithTimeout(client->host, client->port,
+					client->sentinels ? connect_timeout : timeout));
 	if (client->connection->err) {
 		fail(client, REDIS_UNREACHABLE, client->connection->errstr);
 		return -1;

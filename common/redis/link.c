@@ -413,17 +413,25 @@ const char *redis_link_issue_trouble(const struct redis_link *link)
 		       : "this master issues nothing yet: it has no lease, or it is over";
 }
 
-/* Under Sentinels: looks at the process, and whether a majority names another one. */
-static void master_follow(struct redis_link *link)
+#define MOVED_TEXT "the Sentinels name another master"
+
+/* Whether a majority does. */
+static int has_moved(const struct redis_link *link)
 {
 	struct sentinels_view view;
 	char error[SENTINEL_ERROR_SIZE];
 
+	return link->sentinels && sentinels_view(link->sentinels, &view, error) == 0 &&
+	       view.is_agreed && (view.port != link->port || strcmp(view.host, link->host) != 0);
+}
+
+/* Under Sentinels: looks at the process, and whether it is another one. */
+static void master_follow(struct redis_link *link)
+{
 	redis_link_process_read(link);
 	redis_link_flush(link);
-	if (sentinels_view(link->sentinels, &view, error) == 0 && view.is_agreed &&
-	    (view.port != link->port || strcmp(view.host, link->host) != 0))
-		link->unusable = "the Sentinels name another master";
+	if (has_moved(link))
+		link->unusable = MOVED_TEXT;
 }
 
 static int on_tick(void *context)
@@ -441,6 +449,8 @@ static int on_tick(void *context)
 		snprintf(why, sizeof(why), "%s",
 			 link->since_ms < 0 ? link->trouble : "connecting takes too long");
 		link_cut(link, why);
+	} else if (link->state == LINK_CONNECTING && has_moved(link)) {
+		link_cut(link, MOVED_TEXT);
 	} else if (link->state == LINK_READY && oldest &&
 		   now_ms - oldest->sent_ms > link->options.timeout_ms) {
 		if (link->options.timed_out)

@@ -64,6 +64,7 @@ rabbitmq_start() {
 	NODENAME=$MACHINE@$HOST
 	USE_LONGNAME=true
 	CONFIG_FILE=$PWD/rabbitmq
+	ADVANCED_CONFIG_FILE=/etc/couponmq/ha/advanced.config
 	GENERATED_CONFIG_DIR=$PWD/config
 	ENABLED_PLUGINS_FILE=$PWD/enabled_plugins
 	MNESIA_BASE=$PWD/mnesia

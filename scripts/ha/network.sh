@@ -41,7 +41,7 @@ addresses_set() {
 	BALANCER=$NETWORK.254
 	PORT_SENTINEL=$((STACK_PORT_BASE + 63)) PORT_ETCD=$((STACK_PORT_BASE + 23))
 	PORT_ETCD_PEER=$((STACK_PORT_BASE + 24)) PORT_PATRONI=$((STACK_PORT_BASE + 8))
-	PORT_WORKER=$((PORT_HTTP + 1))
+	PORT_WORKER=$((PORT_HTTP + 1)) PORT_RABBITMQ_API=$((STACK_PORT_BASE + 73))
 	POSTGRES_HOSTS=$(addresses ,)
 }
 
@@ -120,13 +120,24 @@ machine_connect() {
 	ip link set "$port" master "$BRIDGE" up
 }
 
+# machine_cut MACHINE [in|out]. One way: a filter that lets nothing pass is put on the end of the
+# cable that the packets enter.
 machine_cut() {
+	local nothing=(root tbf rate 8bit burst 1 limit 1)
 	[[ $MACHINES_ARE == namespaces ]] || die "addresses of loopback cannot be cut off"
-	ip link set "$BRIDGE$1" down
+	case ${2:-both} in
+	in) tc qdisc replace dev "$BRIDGE$1" "${nothing[@]}" ;;
+	out) tc -n "$(namespace_of "$1")" qdisc replace dev eth0 "${nothing[@]}" ;;
+	both) ip link set "$BRIDGE$1" down ;;
+	*) die "unknown way $2; there are: in out" ;;
+	esac
 }
 
 machine_mend() {
-	[[ $MACHINES_ARE == loopback ]] || ip link set "$BRIDGE$1" up
+	[[ $MACHINES_ARE == namespaces ]] || return 0
+	ip link set "$BRIDGE$1" up
+	tc qdisc delete dev "$BRIDGE$1" root 2>/dev/null || true
+	tc -n "$(namespace_of "$1")" qdisc delete dev eth0 root 2>/dev/null || true
 }
 
 # What is left of a machine, for instance PostgreSQL without its Patroni.

@@ -88,11 +88,16 @@ machine_rabbitmq_spawn() {
 	chmod 700 "$home"
 	rm -f "$home/.erlang.cookie"
 	(umask 377 && printf %s "$STACK_COOKIE" >"$home/.erlang.cookie")
-	echo '[].' >"$home/enabled_plugins"
+	echo '[rabbitmq_management].' >"$home/enabled_plugins"
+	cp deploy/ha/advanced.config "$home/"
 	(
 		umask 077
 		file_filled rabbitmq.json >"$home/users.json"
-		machine_file "$1" rabbitmq.conf >"$home/rabbitmq.conf"
+		{
+			machine_file "$1" rabbitmq.conf
+			echo "management.tcp.ip = $host"
+			echo "management.tcp.port = $PORT_RABBITMQ_API"
+		} >"$home/rabbitmq.conf"
 	)
 	machine_spawn "$1" env \
 		HOME="$home" \

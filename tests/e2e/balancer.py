@@ -21,7 +21,7 @@ def config_make(path, ports, gateways, check):
     text = f"global\n    stats socket {path}.sock level admin\n" + text[text.index("\ndefaults") :]
     text = text.replace("\ndefaults\n", f"\ndefaults\n    source {ADDRESS}\n")
     text = re.sub(r".*-3 10\.2\.0\.3:.*\n", "", text)  # there are two
-    text = text.replace("timeout check 2s", f"timeout check {check}")
+    text = text.replace("timeout check 1s", f"timeout check {check}")
     if has_tls():
         text = text.replace("# default-server check-ssl", "default-server check-ssl")
         text = text.replace("/etc/haproxy/couponmq-ca.pem", str(TRUST.bundle))

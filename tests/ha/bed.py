@@ -64,25 +64,57 @@ class Bed(Stack):
     def redis_leads(self):
         return self.machine_at(self.redis_master()[0])
 
-    def postgresql_leads(self):
-        base = int(self.kept()["STACK_PORT_BASE"])
-        for host in self.hosts().values():
+    def port(self, offset):
+        return int(self.kept()["STACK_PORT_BASE"]) + offset
+
+    def _ask(self, offset, path, **options):
+        """What each machine that answers says there."""
+        for machine, host in self.hosts().items():
             try:
-                told = requests.get(f"http://{host}:{base + 8}/cluster", timeout=ASK_S).json()
+                yield machine, requests.get(
+                    f"http://{host}:{self.port(offset)}{path}", timeout=ASK_S, **options
+                ).json()
             except (requests.RequestException, ValueError):
                 continue
+
+    def postgresql_leads(self):
+        for _, told in self._ask(8, "/cluster"):
             for member in told["members"]:
                 if member["role"] == "leader":
                     return member["name"]
         return None
 
+    def rabbitmq_leads(self):
+        """The queue of the receives."""
+        login = ("couponmq", self.kept()["STACK_AMQP_PASSWORD"])
+        for _, told in self._ask(73, "/api/queues/%2f/coupon.receive.queue", auth=login):
+            if "leader" in told:
+                return told["leader"].split("@")[0]
+        return None
+
+    def etcd_leads(self):
+        for machine, told in self._ask(23, "/v2/stats/self"):
+            if told["state"] == "StateLeader":
+                return machine
+        return None
+
+    def keeper(self):
+        """The machine whose worker was elected last, and the number of the election."""
+        elections = []
+        for machine in MACHINES:
+            for fence in re.findall(
+                r"event=keeper_elected fence=(\d+)", self.log(f"{machine}-worker")
+            ):
+                elections.append((int(fence), machine))
+        fence, machine = max(elections)
+        return machine, fence
+
     def is_whole(self):
         """Whether both others follow the leader, of Redis and of PostgreSQL, and no node of
         RabbitMQ pauses, which then does not listen."""
-        port = int(self.kept()["STACK_PORT_BASE"]) + 72
         try:
             for host in self.hosts().values():
-                socket.create_connection((host, port), ASK_S).close()
+                socket.create_connection((host, self.port(72)), ASK_S).close()
             with redis.Redis.from_url(self.env["REDIS_URL"], socket_timeout=ASK_S) as master:
                 if master.info("replication").get("connected_slaves") != len(MACHINES) - 1:
                     return False
@@ -97,20 +129,48 @@ class Bed(Stack):
     def superuser(self):
         """The URL of what leads PostgreSQL now: psycopg would wait for a host that is gone, and
         then not try the others. What is gone says nothing on connections that were there."""
-        base = int(self.kept()["STACK_PORT_BASE"])
         password = self.kept()["STACK_PG_PASSWORD"]
         host = self.hosts().get(self.postgresql_leads(), "127.0.0.1")
         silent = "tcp_user_timeout=2000&keepalives_idle=1&keepalives_interval=1&keepalives_count=2"
         leads = "&target_session_attrs=read-write"  # a primary that was, and is back, does not
-        return f"postgresql://postgres:{password}@{host}:{base + 32}/couponmq?{silent}{leads}"
+        return f"postgresql://postgres:{password}@{host}:{self.port(32)}/couponmq?{silent}{leads}"
 
     def wait_whole(self):
         wait_until(self.is_whole, 180)
 
-    # What can happen to a machine
+    def leads(self, store):
+        return getattr(self, f"{store}_leads")()
 
-    def cut(self, machine):
-        self.script("cut", machine)
+    def leaders(self):
+        led = [
+            f"{store} {self.leads(store)}" for store in ("redis", "postgresql", "rabbitmq", "etcd")
+        ]
+        return ", ".join([*led, f"keeper {self.keeper()[0]}"])
+
+    def postgresql_apart(self, machine):
+        """PostgreSQL is led by another one."""
+        if self.postgresql_leads() == machine:
+            self.switch_over()
+
+    def switch_over(self):
+        """PostgreSQL is led by its synchronous standby."""
+        leader = self.postgresql_leads()
+        for _, told in self._ask(8, "/cluster"):
+            (standby,) = [one["name"] for one in told["members"] if one["role"] == "sync_standby"]
+            break
+        url = f"http://{self.hosts()[leader]}:{self.port(8)}/switchover"
+        told = requests.post(url, json={"leader": leader, "candidate": standby}, timeout=60)
+        assert told.ok, told.text
+        self.wait_whole()
+
+    # What can happen to a machine, and to one of its processes
+
+    def pid(self, name):
+        """Of PostgreSQL the file has more lines."""
+        return int((self.run_dir / f"{name}.pid").read_text().split()[0])
+
+    def cut(self, machine, *way):
+        self.script("cut", machine, *way)
 
     def mend(self, machine):
         self.script("mend", machine)
@@ -118,3 +178,10 @@ class Bed(Stack):
     def kill(self, machine):
         """As by a loss of power."""
         self.script("kill", machine)
+
+    def freeze(self, machine):
+        for name in self.names(machine):
+            self.sigstop(name)
+
+    def names(self, machine):
+        return [path.stem for path in self.run_dir.glob(f"{machine}-*.pid") if self.runs(path.stem)]

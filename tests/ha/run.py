@@ -5,6 +5,7 @@ Each is judged as every torture is: each accepted receive has exactly one outcom
 untrue, audit finds nothing. It prints when answers and committed rows came again. Clients come
 through HAProxy."""
 
+import itertools
 import os
 import random
 import sys
@@ -71,20 +72,31 @@ class Rows:
         self.thread.join(30)
 
 
+class Prompt(TortureLoad):
+    """What waits for Redis alone: in the other load each client soon waits for PostgreSQL, too."""
+
+    ACKS, WEIGHTS = (None, "accepted"), (5, 1)
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.accepted_at = []
+        self.tell, self.on_answer = self.on_answer, self.note
+
+    def note(self, ask):
+        if ask.op == "issue" and ask.code == 0:
+            self.accepted_at.append(ask.answered_at)
+        self.tell(ask)
+
+
 class Flow:
-    """Accepted receives and committed rows, in windows of half a second."""
+    """Accepted receives of the prompt load and committed rows, in windows of half a second."""
 
     def __init__(self, load, rows):
         self.load, self.rows = load, rows
         self.before = None
 
     def accepted(self, begin, end):
-        return sum(
-            begin <= ask.answered_at < end
-            for campaign in self.load.campaigns
-            for ask in list(campaign.asked)
-            if ask.op == "issue" and ask.answered_at is not None and ask.code == 0
-        )
+        return sum(begin <= at < end for at in list(self.load.accepted_at))
 
     def settled(self, begin, end):
         return self.rows.at(end) - self.rows.at(begin)
@@ -121,56 +133,121 @@ class Flow:
 
 # ---- the scenarios: each yields what it did, after the fault and after its repair
 
-
-def redis_killed(bed):
-    """The process of the master of Redis is killed."""
-    name = f"{bed.redis_leads()}-redis"
-    bed.kill9(name)
-    yield f"{name} killed"
-    bed.start(name)
-    yield f"{name} started"
+SCENARIOS = {}
 
 
-def machine_killed(bed):
-    """The machine that leads PostgreSQL loses its power, and comes back."""
-    machine = bed.postgresql_leads()
+def scenario(function):
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+# What may happen to a process, or to its machine, and the end of it.
+FAULTS = {
+    "killed": (Bed.kill9, Bed.start),
+    "frozen": (Bed.sigstop, Bed.sigcont),
+    "cut": (Bed.cut, Bed.mend),
+    "deaf": (lambda bed, machine: bed.cut(machine, "in"), Bed.mend),
+    "mute": (lambda bed, machine: bed.cut(machine, "out"), Bed.mend),
+}
+# The processes of a store; PostgreSQL is started again by Patroni.
+STORES = {"redis": "redis", "rabbitmq": "rabbitmq", "postgresql": "postgres", "etcd": "etcd"}
+OF_MACHINE = ("cut", "deaf", "mute")
+
+
+def leader_fault(store, fault):
+    """A scenario: what leads this store meets this fault."""
+    begin, end = FAULTS[fault]
+
+    def meets(bed):
+        if store != "postgresql":
+            bed.postgresql_apart(bed.leads(store))
+        target = bed.leads(store)
+        if fault not in OF_MACHINE:
+            target = f"{target}-{STORES[store]}"
+        yield bed.leaders()
+        begin(bed, target)
+        yield f"{target} {fault}"
+        if target.endswith("-postgres") and fault == "killed":
+            return
+        end(bed, target)
+        yield f"{target} back"
+
+    what = (
+        f"The machine of the leader of {store}" if fault in OF_MACHINE else f"The leader of {store}"
+    )
+    meets.__name__, meets.__doc__ = f"{store}_{fault}", f"{what} is {fault}."
+    return scenario(meets)
+
+
+for one in itertools.product(STORES, FAULTS):
+    leader_fault(*one)
+
+
+def lost_and_back(bed, machine):
     bed.kill(machine)
     yield f"{machine} lost its power"
     bed.start(machine)
-    yield f"{machine} started"
+    yield f"{machine} back"
 
 
-def machine_cut(bed):
-    """The machine that leads Redis is cut off, and connected again."""
+@scenario
+def machine_killed(bed):
+    """The machine that leads PostgreSQL loses its power."""
+    yield bed.leaders()
+    yield from lost_and_back(bed, bed.postgresql_leads())
+
+
+@scenario
+def machine_killed_without_postgresql(bed):
+    """The machine that leads Redis, and not PostgreSQL, loses its power."""
     machine = bed.redis_leads()
-    bed.cut(machine)
-    yield f"{machine} cut off"
-    bed.mend(machine)
-    yield f"{machine} connected again"
+    bed.postgresql_apart(machine)
+    yield bed.leaders()
+    yield from lost_and_back(bed, machine)
 
 
-SCENARIOS = (redis_killed, machine_killed, machine_cut)
+@scenario
+def machine_frozen(bed):
+    """All processes of the machine that leads Redis stand still for half a minute."""
+    machine = bed.redis_leads()
+    bed.postgresql_apart(machine)
+    yield bed.leaders()
+    bed.freeze(machine)
+    begun = time.monotonic()
+    yield f"{machine} frozen"
+    time.sleep(max(0.0, 30 - (time.monotonic() - begun)))
+    bed.thaw()
+    yield f"{machine} back"
 
 
-def run(bed, scenario, seed):
+def run(bed, chosen, seed):
     allowed = Allowed(**ALLOWED)
     campaigns = [Campaign(bed, TOTAL, limit, seed, allowed) for limit in LIMITS]
     witness = Witness(bed.superuser()).start()
     gateway = ("haproxy", bed.env["COUPON_LISTEN"])
-    load = TortureLoad(
-        campaigns, lambda: [gateway], f"{seed} {scenario.__name__}", witness.on_answer, WINDOW_SHORT
-    ).start()
+    loads = [
+        kind(
+            campaigns,
+            lambda: [gateway],
+            f"{seed} {chosen.__name__} {kind.__name__}",
+            witness.on_answer,
+            WINDOW_SHORT,
+        ).start()
+        for kind in (Prompt, TortureLoad)
+    ]
     rows = Rows(bed, [campaign.coupon for campaign in campaigns])
     try:
-        flow = Flow(load, rows)
+        flow = Flow(loads[0], rows)
+        steps = chosen(bed)
+        leaders = next(steps)
+        witness.url = bed.superuser()
         time.sleep(2 * CALM_S)  # the measure is the number of events in a given time
         flow.measure()
         print(
-            f"{scenario.__name__}: Redis on {bed.redis_leads()}, PostgreSQL on"
-            f" {bed.postgresql_leads()}, {flow.before[flow.accepted] / WINDOW_S:.0f} accepted/s",
+            f"{chosen.__name__}: {leaders}, {flow.before[flow.accepted] / WINDOW_S:.0f} accepted/s",
             flush=True,
         )
-        steps, since = scenario(bed), now()
+        since = now()
         for did in steps:
             answers_s, rows_s = flow.wait(since)
             print(
@@ -178,28 +255,31 @@ def run(bed, scenario, seed):
                 flush=True,
             )
             witness.url, since = bed.superuser(), now()
-        load.stop()
+        for load in loads:
+            load.stop()
         bed.wait_whole()
         witness.stop()
         assert not witness.false, f"P3: issued before it was true: {witness.false[0]}"
         issued = sum(campaign.judge() for campaign in campaigns)
     except BaseException:
-        load.stopping.set()
-        path = bed.run_dir / f"history-{scenario.__name__}-{seed}.jsonl"
-        load.history_write(path)
+        for load in loads:
+            load.stopping.set()
+        path = bed.run_dir / f"history-{chosen.__name__}-{seed}.jsonl"
+        loads[0].history_write(path)
         print(f"  the history is in {path}", flush=True)
         raise
     finally:
+        bed.thaw()
         rows.stop()
-    print(f"  held: {issued} issued, {witness.share()}, {dict(load.codes())}", flush=True)
+    print(f"  held: {issued} issued, {witness.share()}, {dict(loads[0].codes())}", flush=True)
 
 
 def main():
     only = [name for name in os.environ.get("ONLY", "").split(",") if name]
-    chosen = [one for one in SCENARIOS if not only or one.__name__ in only]
+    chosen = [SCENARIOS[name] for name in SCENARIOS if not only or name in only]
     if "--list" in sys.argv or not chosen:
-        for one in SCENARIOS:
-            print(f"{one.__name__:<20} {one.__doc__}")
+        for name, one in SCENARIOS.items():
+            print(f"{name:<34} {one.__doc__}")
         return 0 if "--list" in sys.argv else 2
     seed = int(os.environ.get("SEED") or random.randrange(1, 10**6))
     bed = Bed(os.environ.get("RUN_DIR") or ".run-torture-ha", os.environ.get("PORT_BASE") or 18400)
@@ -207,9 +287,9 @@ def main():
     try:
         bed.remove()
         bed.script("run")
-        for scenario in chosen:
+        for one in chosen:
             bed.wait_whole()
-            run(bed, scenario, seed)
+            run(bed, one, seed)
     finally:
         bed.down()
     return 0

@@ -47,6 +47,8 @@ class Campaign(History):
 class TortureLoad(Load):
     """The load on all the campaigns."""
 
+    ACKS, WEIGHTS = (None, "accepted", "queued", "issued"), (5, 1, 1, 2)
+
     def __init__(self, campaigns, gateways, seed, on_answer, window=WINDOW):
         super().__init__(
             gateways,
@@ -84,7 +86,7 @@ class TortureLoad(Load):
                 "issue",
                 user,
                 key,
-                chance.choices((None, "accepted", "queued", "issued"), (5, 1, 1, 2))[0],
+                chance.choices(self.ACKS, self.WEIGHTS)[0],
             )
         return self._query_make(chance, campaign, user)
 

@@ -254,6 +254,13 @@ static void test_action_rebuild(void **state)
 	assert_int_equal(action_of(row, look), COUPON_KEEP);
 	look.reported = 10;
 	assert_int_equal(action_of(row, look), COUPON_REBUILD);
+	assert_int_equal(action_of((struct coupon_row){ .id = 1,
+							.generation = 2,
+							.version = 5,
+							.seq_seen = 9,
+							.settled = 10 },
+				   sound),
+			 COUPON_REBUILD);
 	assert_int_equal(action_of(asked, sound), COUPON_COMPARE);
 	look = sound;
 	look.generation = 3;
