@@ -219,8 +219,11 @@ static void on_mark(void *context, const redisReply *reply)
 	if (known->marked_ms == 0)
 		known->marked_ms = now_ms;
 	known->report = REPORT_NONE;
-	if (reply && reply->type == REDIS_REPLY_INTEGER)
+	if (reply && reply->type == REDIS_REPLY_INTEGER) {
+		memcpy(known->marked, known->run_id, sizeof(known->marked));
+		known->is_other = 0;
 		return;
+	}
 	log_warn("gateway_mark", LOG_S("error", reply ? reply->str : "no reply"));
 	known->report = REPORT_FAILED;
 	known->again_ms = now_ms + ROW_AGAIN_MS;
@@ -257,7 +260,8 @@ static void report_done(void *context, const redisReply *reply)
 		log_warn("report", LOG_S("error", reply->str));
 }
 
-void known_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq)
+void known_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq,
+		  int is_recent)
 {
 	char keys[2][COUPON_KEY_SIZE], generation_text[NUMBER_SIZE], seq_text[NUMBER_SIZE];
 	const char *argv[] = { *known->report_sha ? "EVALSHA" : "EVAL",
@@ -266,10 +270,11 @@ void known_report(struct known *known, int64_t coupon, int64_t generation, int64
 			       coupon_key(coupon, COUPON_KEY_COUPON, keys[0]),
 			       coupon_key(coupon, COUPON_KEY_SEEN, keys[1]),
 			       number_text(generation, generation_text),
-			       number_text(seq, seq_text) };
+			       number_text(seq, seq_text),
+			       known->is_other && is_recent ? known->run_id : "" };
 
 	known->reports++;
-	redis_pool_query(redis_pool_pick(known->redis), 7, argv, report_done, known);
+	redis_pool_query(redis_pool_pick(known->redis), 8, argv, report_done, known);
 }
 
 static void report_loaded(void *context, const redisReply *reply)
@@ -290,6 +295,8 @@ static void report_begin(struct known *known)
 	known->redis_connects = redis_pool_connects_n(known->redis);
 	known->has_failed = 0;
 	snprintf(known->run_id, sizeof(known->run_id), "%s", run_id ? run_id : "");
+	known->is_other = *known->run_id && *known->marked &&
+			  strncmp(known->run_id, known->marked, REDIS_PROCESS_LEN) != 0;
 	known->report_sha[0] = '\0';
 	redis_pool_query(redis_pool_pick(known->redis), 3, argv, report_loaded, known);
 	admission_report_begin(known->admission);

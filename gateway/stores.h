@@ -85,6 +85,8 @@ struct known {
 	char report_sha[SHA_SIZE];      /* of lua/report.lua, once Redis has named it; or empty */
 	int64_t again_ms;               /* REPORT_FAILED: when it begins anew */
 	char run_id[REDIS_RUN_ID_SIZE]; /* for the mark; empty: none is written */
+	char marked[REDIS_RUN_ID_SIZE]; /* of the last mark that was answered */
+	int is_other;                   /* another one than that is reported to */
 	int64_t marked_ms;              /* when the first mark was answered; 0: it was not */
 	uint64_t lookup_connects;       /* over which the row was written */
 	int64_t alive_ms;               /* when the row is written again */
@@ -105,9 +107,12 @@ void known_tick(struct known *known, int64_t now_ms);
 void known_flush(struct known *known);
 int known_is_busy(const struct known *known, int64_t now_ms); /* the next tick is urgent */
 /*
- * Reports to Redis the highest seq seen of a generation (lua/report.lua). The report may be lost.
+ * Reports to Redis the highest seq seen of a generation (lua/report.lua); to another process than
+ * before also whether the coupon was given receives recently, which this one may lack. The report
+ * may be lost.
  */
-void known_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq);
+void known_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq,
+		  int is_recent);
 
 /* Whether requests may be decided. */
 int known_may_issue(const struct known *known, int64_t now_ms);

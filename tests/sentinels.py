@@ -185,9 +185,17 @@ class Sentinels:
         )  # fmt: skip
 
     def failover(self):
-        """As an operator does it."""
+        """As an operator does it, once the Sentinels have seen the replica follow."""
+
+        def is_begun():
+            try:
+                return client.execute_command("SENTINEL", "FAILOVER", NAME)
+            except redis.ResponseError as error:
+                assert "NOGOODSLAVE" in str(error), error
+                return False
+
         with self.connect(self.sentinels[0], password=PASSWORD) as client:
-            client.execute_command("SENTINEL", "FAILOVER", NAME)
+            wait_until(is_begun)
 
     def end(self):
         for child in self.children.values():

@@ -18,9 +18,10 @@ struct admission {
 	struct coupon_table coupons;
 	struct coupon_list ready; /* have something to send, oldest first */
 	size_t ready_n;
-	size_t unsent;  /* requests that are in no call */
-	size_t open;    /* the sum over all coupons */
-	size_t waiting; /* requests that are not answered */
+	size_t unsent;       /* requests that are in no call */
+	size_t open;         /* the sum over all coupons */
+	size_t waiting;      /* requests that are not answered */
+	int64_t accepted_ms; /* when Redis last gave receives; 0: never */
 };
 
 struct admission *admission_new(const struct admission_port *port, const struct config *config,
@@ -252,16 +253,23 @@ void admission_submit(struct admission *admission, struct request *request)
 }
 
 #define REPORT_PAUSE_MS 100 /* before the same coupon is reported or asked for again */
+/* Before the last receives of any coupon: a process of Redis that is lost replicated them, or not. */
+#define RECENT_MS 10000
 
 /*
  * The highest generation of a coupon that Redis has named to this process, and the highest seq in
  * it, are sent with every call, so that a Redis that has fallen behind refuses it. They are also
  * reported, for the keeper, to a Redis that refuses the coupon or may have lost data.
  */
-static void report(struct admission *admission, int64_t coupon, int64_t generation, int64_t seq)
+static void report(struct admission *admission, const struct coupon *coupon, int64_t generation,
+		   int64_t seq)
 {
+	int is_recent = coupon->accepted_ms &&
+			coupon->accepted_ms > admission->accepted_ms - RECENT_MS;
+
 	if (generation > 0 && seq > 0)
-		admission->port.report(admission->port.known, coupon, generation, seq);
+		admission->port.report(admission->port.known, coupon->id, generation, seq,
+				       is_recent);
 }
 
 /* Redis named this generation and seq in a reply with a decision. */
@@ -276,7 +284,7 @@ static void seen_raise(struct admission *admission, struct coupon *coupon, int64
 		 * A reply over another connection named a later generation first: the rebuild that
 		 * made it may not have counted this seq.
 		 */
-		report(admission, coupon->id, generation, seq);
+		report(admission, coupon, generation, seq);
 	} else if (seq > coupon->seen_seq) {
 		coupon->seen_seq = seq;
 	}
@@ -297,7 +305,7 @@ static int pause_is_over(struct admission *admission, int64_t *after_ms)
 static void seen_report(struct admission *admission, struct coupon *coupon)
 {
 	if (pause_is_over(admission, &coupon->report_after_ms))
-		report(admission, coupon->id, coupon->seen_generation, coupon->seen_seq);
+		report(admission, coupon, coupon->seen_generation, coupon->seen_seq);
 }
 
 /* A client asks for a coupon that waits for the keeper. */
@@ -328,7 +336,7 @@ int admission_report_some(struct admission *admission, size_t most)
 	while (most-- > 0 && (coupon = TAILQ_FIRST(&admission->coupons.unreported))) {
 		TAILQ_REMOVE(&admission->coupons.unreported, coupon, next_unreported);
 		coupon->is_unreported = 0;
-		report(admission, coupon->id, coupon->seen_generation, coupon->seen_seq);
+		report(admission, coupon, coupon->seen_generation, coupon->seen_seq);
 	}
 	return !TAILQ_EMPTY(&admission->coupons.unreported);
 }
@@ -423,8 +431,10 @@ static void reply_take(struct admission *admission, struct call *call,
 		request_accept(admission, call, request, verdict,
 			       fresh ? (int)batch->receives++ : verdict->index);
 	}
-	if (batch)
-		admission->port.publish(admission->port.publisher, batch);
+	if (!batch)
+		return;
+	call->coupon->accepted_ms = admission->accepted_ms = admission->port.now_ms();
+	admission->port.publish(admission->port.publisher, batch);
 }
 
 /* Redis does not hold the coupon: the requests wait for a look-up in PostgreSQL. */

@@ -42,10 +42,11 @@ struct admission_port {
 
 	struct known *known;
 	/*
-	 * Reports this seq of this generation to Redis, which may have lost it. It may fail,
-	 * because it is reported repeatedly.
+	 * Reports this seq of this generation to Redis, which may have lost it, and whether the
+	 * coupon was given receives recently. It may fail, because it is reported repeatedly.
 	 */
-	void (*report)(struct known *known, int64_t coupon, int64_t generation, int64_t seq);
+	void (*report)(struct known *known, int64_t coupon, int64_t generation, int64_t seq,
+		       int is_recent);
 	void *lookup;
 	/* Ends in admission_looked_up, within the call or later. */
 	void (*look_up)(void *lookup, int64_t coupon);

@@ -39,6 +39,7 @@ struct coupon {
 	/* The highest that Redis has named. */
 	int64_t seen_generation;
 	int64_t seen_seq;
+	int64_t accepted_ms;     /* when Redis last gave receives to this process; 0: never */
 	int64_t report_after_ms; /* not reported again before */
 	int64_t ask_after_ms;    /* the keeper is not asked for it again before */
 	TAILQ_ENTRY(coupon) next_unreported;

@@ -8,6 +8,8 @@ through HAProxy."""
 import itertools
 import os
 import random
+import re
+import subprocess
 import sys
 import threading
 import time
@@ -17,7 +19,7 @@ from bed import Bed  # first, for the path
 import psycopg
 
 from campaign import WINDOW_SHORT, Campaign, TortureLoad
-from load import now
+from load import Ask, now
 from stack import wait_until
 from verdict import Allowed
 from witness import Witness
@@ -26,13 +28,54 @@ TOTAL, LIMITS = 1_000_000, (1, 3)
 CALM_S = 5.0  # before the fault
 WINDOW_S = 0.5
 FLOWS_S = 5.0  # without a window of less than half of the rate before
-AGAIN_S = 120.0
+AGAIN_S = 120
 # A user whose slot was lost with a master may be accepted again, if the first answer was `unknown`.
 ALLOWED = {
     "answers": ("unavailable", "status unavailable", "busy"),
     "reasons": ("slot_taken", "key_taken"),
     "unknown": 0.5,
 }
+
+
+# Half of what saturates the three machines on two cores, with a connection for each user.
+CROWD_RATE = 300
+CROWD_S = 60  # a scenario is over then
+
+
+class Crowd:
+    """Users of coupon-rush who do not wait for each other, come back with their key when they get
+    no answer, and are checked."""
+
+    def __init__(self, bed):
+        self.coupon = bed.coupon_make(TOTAL, name="crowd")
+        words = {
+            "coupon": self.coupon,
+            "rate": CROWD_RATE,
+            "duration": f"{CROWD_S}s",
+            "settle-timeout-s": AGAIN_S,
+        }
+        self.child = subprocess.Popen(
+            [
+                bed.build_dir / "coupon-rush",
+                "--open-loop",
+                *(part for name, value in words.items() for part in (f"--{name}", str(value))),
+            ],
+            env={**os.environ, **bed.env_of("operator")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def end(self):
+        self.child.kill()
+        self.child.communicate()
+
+    def judge(self):
+        """Returns how many were accepted."""
+        told = self.child.communicate(timeout=CROWD_S + 2 * AGAIN_S)[0]
+        assert self.child.returncode == 0, told
+        return int(re.search("PASS: ([0-9,]+) accepted", told)[1].replace(",", ""))
 
 
 # ---- what is measured
@@ -81,6 +124,9 @@ class Prompt(TortureLoad):
         super().__init__(*arguments)
         self.accepted_at = []
         self.tell, self.on_answer = self.on_answer, self.note
+
+    def _query_make(self, chance, campaign, user):
+        return Ask("issue", user)
 
     def note(self, ask):
         if ask.op == "issue" and ask.code == 0:
@@ -235,7 +281,8 @@ def run(bed, chosen, seed):
         ).start()
         for kind in (Prompt, TortureLoad)
     ]
-    rows = Rows(bed, [campaign.coupon for campaign in campaigns])
+    crowd = Crowd(bed)
+    rows = Rows(bed, [campaign.coupon for campaign in [*campaigns, crowd]])
     try:
         flow = Flow(loads[0], rows)
         steps = chosen(bed)
@@ -261,6 +308,7 @@ def run(bed, chosen, seed):
         witness.stop()
         assert not witness.false, f"P3: issued before it was true: {witness.false[0]}"
         issued = sum(campaign.judge() for campaign in campaigns)
+        accepted = crowd.judge()
     except BaseException:
         for load in loads:
             load.stopping.set()
@@ -271,7 +319,11 @@ def run(bed, chosen, seed):
     finally:
         bed.thaw()
         rows.stop()
-    print(f"  held: {issued} issued, {witness.share()}, {dict(loads[0].codes())}", flush=True)
+        crowd.end()
+    print(
+        f"  held: {issued} issued, {accepted} of the crowd, {witness.share()}, {dict(loads[0].codes())}",
+        flush=True,
+    )
 
 
 def main():

@@ -183,7 +183,7 @@ def test_verify_of_an_older_generation_is_behind(coupon):
 
 def test_verify_behind_what_gateways_told(coupon):
     coupon.put(run_id="0" * 40, seq=7)
-    assert coupon.run("report", 1, 8, keys=[coupon.keys[0], coupon.seen]) == 1
+    assert coupon.run("report", 1, 8, "", keys=[coupon.keys[0], coupon.seen]) == 1
     unchanged(coupon, "behind", verify)
     coupon.set(seq=8)
     assert verify(coupon) == "verified"

@@ -10,8 +10,8 @@ NOBODY = "0" * 40
 A, B, C, D = (ulid_make() for _ in range(4))
 
 
-def report(coupon, generation, seq):
-    return coupon.run("report", generation, seq, keys=[coupon.keys[0], coupon.seen])
+def report(coupon, generation, seq, run_id=""):
+    return coupon.run("report", generation, seq, run_id, keys=[coupon.keys[0], coupon.seen])
 
 
 def fill(coupon, what, *pairs, generation=2, room=100, past=0):
@@ -91,17 +91,29 @@ def test_nothing_is_kept_of_a_report_that_tells_nothing_new(coupon):
 
 def test_what_is_told_lasts_no_longer_than_the_coupon(coupon):
     told = [coupon.keys[0], coupon.seen]
-    assert coupon.run("report", 1, 5, keys=told) == 1
+    assert coupon.run("report", 1, 5, "", keys=told) == 1
     assert 0 < coupon.redis.pttl(coupon.seen) <= 86400000, "there is no coupon"
     coupon.redis.delete(coupon.seen)
     coupon.put(generation=1)
-    assert coupon.run("report", 1, 6, keys=told) == 1
+    assert coupon.run("report", 1, 6, "", keys=told) == 1
     assert coupon.redis.pttl(coupon.seen) == -1
     coupon.redis.expire(coupon.keys[0], 50)
-    assert coupon.run("report", 1, 7, keys=told) == 1
+    assert coupon.run("report", 1, 7, "", keys=told) == 1
     assert coupon.redis.execute_command("PEXPIRETIME", coupon.seen) == coupon.redis.execute_command(
         "PEXPIRETIME", coupon.keys[0]
     )
+
+
+@pytest.mark.parametrize("seq", [60, 80])
+def test_a_report_after_others_got_the_same_numbers(seq, coupon):
+    """Of a gateway that comes back to another process of Redis than gave it receives."""
+    process, term, other = "a" * 32, "0" * 7, "b" * 40
+    coupon.put(generation=3, seq=70, run_id=process + term + "1")
+    report(coupon, 3, seq, other)
+    assert coupon.get("rebuild") is None, "it is not open on that process yet: seq decides"
+    report(coupon, 3, seq, process + term + "2")
+    assert coupon.get("rebuild") == "1"
+    assert coupon.redis.hgetall(coupon.seen) == ({"3": "80"} if seq == 80 else {})
 
 
 def test_report_of_an_older_generation_comes_out_of_the_stock(coupon):
@@ -124,11 +136,15 @@ def test_a_gateway_that_knows_more_of_an_older_generation_is_refused_until_it_to
 
 
 @pytest.mark.parametrize(
-    "arguments", [(0, 1), (1, 0), ("x", 1), (1, "-1"), (1, ""), (2**53, 1), (1,), (1, 2, 3)]
+    "arguments",
+    [
+        *((0, 1, ""), (1, 0, ""), ("x", 1, ""), (1, "-1", ""), (1, "", ""), (2**53, 1, "")),
+        *((1, 2), (1, 2, "", ""), (1, 2, "a" * 39)),
+    ],
 )
 def test_report_bad_arguments(coupon, arguments):
     before = coupon.snapshot()
-    with pytest.raises(redis.ResponseError, match="couponmq: (generation|seq|ARGV): "):
+    with pytest.raises(redis.ResponseError, match="couponmq: (generation|seq|run_id|ARGV): "):
         coupon.run("report", *arguments, keys=[coupon.keys[0], coupon.seen])
     assert coupon.snapshot() == before
 

@@ -106,12 +106,14 @@ static void port_ulid_new(struct ulid *ulid)
 }
 
 /* Redis loses no data here. */
-static void port_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq)
+static void port_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq,
+			int is_recent)
 {
 	(void)known;
 	(void)coupon;
 	(void)generation;
 	(void)seq;
+	(void)is_recent;
 }
 
 /* There is no keeper to be asked, and no other process. */

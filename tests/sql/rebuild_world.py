@@ -426,7 +426,7 @@ class World:
         self.kept_version = 0  # of the terms that Redis keeps; it may have lost them
 
     def report(self, generation, seq):
-        self.coupon.run("report", generation, seq, keys=[self.coupon.keys[0], self.coupon.seen])
+        self.coupon.run("report", generation, seq, "", keys=[self.coupon.keys[0], self.coupon.seen])
 
     def numbers_copy(self, numbers):
         """By a worker before it removes what it has settled, and by the keeper."""

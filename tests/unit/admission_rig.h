@@ -43,6 +43,7 @@ static struct {
 	enum answer lookup_at_once; /* not ANSWER_OK: the look-up ends within the call */
 	int reports;
 	int64_t reported_coupon, reported_generation, reported_seq;
+	int reported_recent;
 	int asks;
 	int64_t asked_coupon;
 	int busy[COUPONS_TOLD];
@@ -134,9 +135,11 @@ static inline void port_look_up_receive(void *lookup, const struct receive *rece
 	waiters_looked_up(waiter, OUTCOME_ISSUED, NULL);
 }
 
-static inline void port_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq)
+static inline void port_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq,
+			       int is_recent)
 {
 	(void)known;
+	rig.reported_recent = is_recent;
 	rig.reports++;
 	rig.reported_coupon = coupon;
 	rig.reported_generation = generation;
