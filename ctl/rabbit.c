@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* Less than two heartbeats: the other connection sends none meanwhile. */
-#define CONFIRM_TIMEOUT_MS 15000
+#define CONFIRM_TIMEOUT_MS 9000
 #define RETURN_WAIT_MS 1000
 #define RETURN_POLL_US 200
 #define HEADERS_MAX 64 /* of a copy: further ones are dropped */

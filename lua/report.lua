@@ -6,14 +6,14 @@
 --       2 coupon:{ID}:seen  hash: generation -> the highest number that gateways have reported
 -- ARGV  1 generation  1..2^53-1
 --       2 seq         1..2^53-1
---       3 run_id      of this process of Redis, if the gateway was given receives of the coupon just
---                     before it lost another process; or empty
+--       3 run_id      of this process of Redis, if the gateway was given receives of the coupon
+--                     just before it lost another process; or empty
 --
 -- With a run_id the coupon is to be rebuilt if it is open on this process already: what the other
 -- process did not replicate may have the numbers of receives that were accepted here.
 --
--- Returns 1 if the number was recorded, or a rebuild is to follow; 0 if it is not higher than the one
--- that Redis has.
+-- Returns 1 if the number was recorded, or a rebuild is to follow; 0 if it is not higher than the
+-- one that Redis has.
 
 local PROCESS_LEN = 32 -- digits of a run id before the term of the lease
 local ALONE_MS = '86400000' -- until a report expires whose coupon Redis does not have

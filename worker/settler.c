@@ -415,8 +415,19 @@ static void statement_ended(struct settler *settler, int64_t now_ms)
 	}
 }
 
+/* The server may be frozen, and never end the transaction. */
+static void session_leave(struct settler *settler, int64_t now_ms)
+{
+	if (postgres_idle(settler->postgres) || !postgres_up(settler->postgres) ||
+	    !gate_is_left(&settler->gate))
+		return;
+	postgres_lose(settler->postgres, RELATION_OLD_TEXT);
+	session_lost(settler, now_ms);
+}
+
 void settler_turn(struct settler *settler, int64_t now_ms)
 {
+	session_leave(settler, now_ms);
 	switch (postgres_step(settler->postgres, now_ms)) {
 	case POSTGRES_NOTHING:
 		break;

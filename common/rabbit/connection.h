@@ -17,7 +17,7 @@
  * answer at all what was asked before another leads.
  */
 #define RABBIT_CLUSTER_TIMEOUT_S 2
-#define RABBIT_HEARTBEAT_S 10 /* the client's proposal; the broker may choose less */
+#define RABBIT_HEARTBEAT_S 5 /* the client's proposal; the broker may choose less */
 
 #define AMQP_EXCHANGE "coupon.topic"
 #define AMQP_ROUTING_KEY "coupon.receive"

@@ -253,7 +253,7 @@ void admission_submit(struct admission *admission, struct request *request)
 }
 
 #define REPORT_PAUSE_MS 100 /* before the same coupon is reported or asked for again */
-/* Before the last receives of any coupon: a process of Redis that is lost replicated them, or not. */
+/* Up to the last receives of any coupon: a process that is lost may not have replicated them. */
 #define RECENT_MS 10000
 
 /*

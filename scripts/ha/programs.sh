@@ -18,13 +18,14 @@ stores_env() {
 
 # Those in env are for people, who come through HAProxy.
 bed_env_write() {
-	local program login
+	local program login api=http://couponmq:$STACK_AMQP_PASSWORD
+	api+=@$(addresses , "$PORT_RABBITMQ_API")
 	[[ -e $RUN_DIR/code-keys ]] ||
 		file_put "$RUN_DIR/code-keys" "1 $(random_hex)$(random_hex)"$'\n'
 	file_put "$RUN_DIR/env" "$(stores_env "default:$STACK_AMQP_PASSWORD" \
 		"couponmq:$STACK_AMQP_PASSWORD" "couponmq:$STACK_PG_APP_PASSWORD")
 export DATABASE_ADMIN_URL='$(postgres_url "couponmq_owner:$STACK_PG_OWNER_PASSWORD")'
-export COUPON_RABBITMQ_API='http://couponmq:$STACK_AMQP_PASSWORD@$(addresses , "$PORT_RABBITMQ_API")'
+export COUPON_RABBITMQ_API='$api'
 export COUPON_LISTEN='127.0.0.1:$PORT_GATEWAY'
 export COUPON_HTTP_LISTEN='127.0.0.1:$PORT_HTTP'
 export COUPON_CODE_KEYS='$RUN_DIR/code-keys'

@@ -9,6 +9,7 @@ import itertools
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -27,7 +28,7 @@ from witness import Witness
 TOTAL, LIMITS = 1_000_000, (1, 3)
 CALM_S = 5.0  # before the fault
 WINDOW_S = 0.5
-FLOWS_S = 5.0  # without a window of less than half of the rate before
+FLOWS_S = 5.0  # at half of the rate before, on the whole
 AGAIN_S = 120
 # A user whose slot was lost with a master may be accepted again, if the first answer was `unknown`.
 ALLOWED = {
@@ -97,15 +98,27 @@ class Rows:
                 with psycopg.connect(
                     self.bed.superuser(), autocommit=True, connect_timeout=2
                 ) as pg:
-                    pg.execute("SET statement_timeout = '1s'")
                     while not self.stopping.wait(0.1):
-                        (number,) = pg.execute(
-                            "SELECT sum(settled_num)::int FROM coupon WHERE id = ANY(%s)",
-                            (self.coupons,),
-                        ).fetchone()
-                        self.seen.append((now(), number))
+                        self._look(pg)
             except psycopg.Error:
                 self.stopping.wait(0.1)
+
+    def _look(self, pg):
+        """A server that is frozen acknowledges what it does not answer."""
+        hangs = threading.Timer(2, self._cut, (pg.fileno(),))
+        hangs.start()
+        try:
+            (number,) = pg.execute(
+                "SELECT sum(settled_num)::int FROM coupon WHERE id = ANY(%s)", (self.coupons,)
+            ).fetchone()
+        finally:
+            hangs.cancel()
+        self.seen.append((now(), number))
+
+    @staticmethod
+    def _cut(number):
+        with socket.socket(fileno=os.dup(number)) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
 
     def at(self, moment):
         return max((number for when, number in self.seen if when <= moment), default=0)
@@ -156,14 +169,16 @@ class Flow:
         assert all(self.before.values()), "nothing is issued before the fault"
 
     def again(self, count, since):
-        """Seconds until the last window in which less than half came; None while it is young."""
-        half, moment, last = self.before[count] / 2, since, since
-        until = now() - WINDOW_S
-        while moment + WINDOW_S <= until:
+        """Seconds until half came in a window, and in the seconds that it begins; or None."""
+        half, moment = self.before[count] / 2, since
+        while moment + FLOWS_S <= now() - WINDOW_S:
+            if (
+                count(moment, moment + WINDOW_S) >= half
+                and count(moment, moment + FLOWS_S) >= half * FLOWS_S / WINDOW_S
+            ):
+                return moment - since
             moment += WINDOW_S
-            if count(moment - WINDOW_S, moment) < half:
-                last = moment
-        return last - since if until - last >= FLOWS_S else None
+        return None
 
     def wait(self, since):
         """Seconds until answers and rows came again, each."""
@@ -321,7 +336,8 @@ def run(bed, chosen, seed):
         rows.stop()
         crowd.end()
     print(
-        f"  held: {issued} issued, {accepted} of the crowd, {witness.share()}, {dict(loads[0].codes())}",
+        f"  held: {issued} issued, {accepted} of the crowd, {witness.share()},"
+        f" {dict(loads[0].codes())}",
         flush=True,
     )
 

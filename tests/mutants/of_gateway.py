@@ -32,7 +32,7 @@ MUTANTS = [
         "P3",
         "the message of an accepted receive",
         "gateway/admit/admission.c",
-        "\tif (batch)\n\t\tadmission->port.publish(admission->port.publisher, batch);\n",
+        "\tadmission->port.publish(admission->port.publisher, batch);\n",
         "\tfree(batch);\n",
         ADMISSION + "test_alone_goes_out_at_once",
         SIM,
