@@ -19,8 +19,6 @@
 
 /* Their backoff is at most 2 s: by then they have connected, and reported. */
 #define REPORTS_MS 2500
-/* They look at the process five times a second. */
-#define TERM_REPORTS_MS 500
 #define KNOWN_MAX 1024
 /* A gateway without a row issues nothing before its mark is a second older than this. */
 #define MARKS_READ_MS 2000
@@ -448,8 +446,7 @@ static void reported_look(struct keeper_stores *stores, struct keeper_context *c
 	    now_ms - postgres_since_ms(keeper_database_session(context->database)) >= ROWS_AFTER_MS)
 		log_info("gateways_reported", LOG_I("gateways", HASH_COUNT(stores->gateways)),
 			 LOG_S("run_id", context->run_id));
-	else if (now_ms - since_ms < REPORTS_MS ||
-		 now_ms - context->term_since_ms < TERM_REPORTS_MS)
+	else if (now_ms - since_ms < REPORTS_MS)
 		context->may_open = 0;
 	else if (n > 0)
 		log_warn("gateways_missing", LOG_I("gateways", n), LOG_S("one", missing),

@@ -415,7 +415,7 @@ MUTANTS = [
         "P10",
         "the gate that closes when another server is followed",
         "worker/gate.c",
-        "!server_equals(&keeper.followed, &gate->server)",
+        "!server_equals(&followed, &gate->server)",
         "0",
         STANDBY + "test_an_old_primary_changes_nothing",
         waits=True,
