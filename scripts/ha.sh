@@ -62,6 +62,8 @@ kind_of() {
 . scripts/stack/settings.sh
 # shellcheck source=scripts/stack/process.sh
 . scripts/stack/process.sh
+# shellcheck source=scripts/stack/rabbitmq.sh
+. scripts/stack/rabbitmq.sh
 # shellcheck source=scripts/stack/postgres.sh
 . scripts/stack/postgres.sh
 # shellcheck source=scripts/stack/sample.sh

@@ -68,6 +68,8 @@ shown() {
 . scripts/stack/process.sh
 # shellcheck source=scripts/stack/services.sh
 . scripts/stack/services.sh
+# shellcheck source=scripts/stack/rabbitmq.sh
+. scripts/stack/rabbitmq.sh
 # shellcheck source=scripts/stack/postgres.sh
 . scripts/stack/postgres.sh
 # shellcheck source=scripts/stack/sample.sh

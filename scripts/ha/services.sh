@@ -77,47 +77,21 @@ machine_epmd_ready() {
 	port_answers "$PORT_EPMD" "$(address_of "$1")"
 }
 
-# One scheduler: three nodes share the processors of this machine.
+# One scheduler: three nodes share the processors of this machine. Each has a port of its own for
+# the others, where they share a mapper.
 machine_rabbitmq_spawn() {
-	local home=$RUN_DIR/$1 host port erlang
+	local home=$RUN_DIR/$1 host
 	host=$(address_of "$1")
-	port=$((PORT_DIST + ${host##*.} - 1)) # each its own, where they share a mapper
-	erlang="+S 1:1 +SDcpu 1:1 +SDio 4 +sbwt none +sbwtdcpu none +sbwtdio none"
-	erlang+=" -kernel inet_dist_use_interface {${host//./,}}"
-	mkdir -p "$home"
-	chmod 700 "$home"
-	rm -f "$home/.erlang.cookie"
-	(umask 377 && printf %s "$STACK_COOKIE" >"$home/.erlang.cookie")
-	echo '[rabbitmq_management].' >"$home/enabled_plugins"
+	rabbitmq_home "$home" rabbitmq_management
 	cp deploy/ha/advanced.config "$home/"
-	(
-		umask 077
-		file_filled rabbitmq.json >"$home/users.json"
-		{
-			machine_file "$1" rabbitmq.conf
-			echo "management.tcp.ip = $host"
-			echo "management.tcp.port = $PORT_RABBITMQ_API"
-		} >"$home/rabbitmq.conf"
-	)
-	machine_spawn "$1" env \
-		HOME="$home" \
-		LANG=C.UTF-8 \
-		RUNNING_UNDER_SYSTEMD=true \
-		ERL_EPMD_ADDRESS="$host" \
-		ERL_EPMD_PORT="$PORT_EPMD" \
-		ERL_CRASH_DUMP="$home/erl_crash.dump" \
-		RABBITMQ_USE_LONGNAME=true \
-		RABBITMQ_NODENAME="${1%%-*}@$host" \
-		RABBITMQ_DIST_PORT="$port" \
-		RABBITMQ_CONF_ENV_FILE=/dev/null \
-		RABBITMQ_CONFIG_FILE="$home/rabbitmq" \
-		RABBITMQ_ADVANCED_CONFIG_FILE="$home/advanced.config" \
-		RABBITMQ_GENERATED_CONFIG_DIR="$home/config" \
-		RABBITMQ_ENABLED_PLUGINS_FILE="$home/enabled_plugins" \
-		RABBITMQ_MNESIA_BASE="$home/mnesia" \
-		RABBITMQ_LOG_BASE="$home/log" \
-		RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="$erlang" \
-		"$RABBITMQ_BIN/rabbitmq-server"
+	{
+		machine_file "$1" rabbitmq.conf
+		echo "management.tcp.ip = $host"
+		echo "management.tcp.port = $PORT_RABBITMQ_API"
+	} >"$home/rabbitmq.conf"
+	rabbitmq_command "$home" "$host" "${1%%-*}@$host" "$((PORT_DIST + ${host##*.} - 1))" 1 \
+		+SDio 4
+	machine_spawn "$1" env RABBITMQ_USE_LONGNAME=true "${BROKER[@]}"
 }
 
 machine_rabbitmq_ready() {

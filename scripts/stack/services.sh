@@ -52,51 +52,21 @@ epmd_ready() {
 # The broker starts in half the time on one processor, where a virtual machine pays for each wake-up
 # of another; when it is ready it has them all.
 rabbitmq_spawn() {
-	local home=$RUN_DIR/rabbitmq processors erlang
-	processors=$(nproc)
-	erlang=(+S "$processors:$processors" +SDcpu "$processors:$processors"
-		+sbwt none +sbwtdcpu none +sbwtdio none
-		-kernel inet_dist_use_interface '{127,0,0,1}')
-	mkdir -p "$home"
-	chmod 700 "$home"
-	rm -f "$home/.erlang.cookie"
-	(umask 377 && printf %s "$STACK_COOKIE" >"$home/.erlang.cookie")
-	echo '[].' >"$home/enabled_plugins"
-	(
-		umask 077
-		file_filled rabbitmq.json >"$home/users.json"
-		cat >"$home/rabbitmq.conf" <<-TEXT
-		listeners.tcp.default = 127.0.0.1:$PORT_RABBITMQ
-		load_definitions = $home/users.json
-		disk_free_limit.absolute = 50MB
-		raft.wal_max_size_bytes = 134217728
-		heartbeat = ${RABBITMQ_HEARTBEAT_S:-60}
-		log.console = true
-		log.console.level = info
-		log.console.use_colors = off
-		log.file = false
-		TEXT
-	)
-	# With RUNNING_UNDER_SYSTEMD the script executes the Erlang VM in place, so the pid is the
-	# broker's.
-	process_spawn rabbitmq taskset -c "$(processor_any)" env \
-		HOME="$home" \
-		LANG=C.UTF-8 \
-		RUNNING_UNDER_SYSTEMD=true \
-		ERL_EPMD_ADDRESS=127.0.0.1 \
-		ERL_EPMD_PORT="$PORT_EPMD" \
-		ERL_CRASH_DUMP="$home/erl_crash.dump" \
-		RABBITMQ_NODENAME=couponmq@localhost \
-		RABBITMQ_DIST_PORT="$PORT_DIST" \
-		RABBITMQ_CONF_ENV_FILE=/dev/null \
-		RABBITMQ_CONFIG_FILE="$home/rabbitmq" \
-		RABBITMQ_ADVANCED_CONFIG_FILE="$home/advanced.config" \
-		RABBITMQ_GENERATED_CONFIG_DIR="$home/config" \
-		RABBITMQ_ENABLED_PLUGINS_FILE="$home/enabled_plugins" \
-		RABBITMQ_MNESIA_BASE="$home/mnesia" \
-		RABBITMQ_LOG_BASE="$home/log" \
-		RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="${erlang[*]}" \
-		"$RABBITMQ_BIN/rabbitmq-server"
+	local home=$RUN_DIR/rabbitmq
+	rabbitmq_home "$home"
+	cat >"$home/rabbitmq.conf" <<-TEXT
+	listeners.tcp.default = 127.0.0.1:$PORT_RABBITMQ
+	load_definitions = $home/users.json
+	disk_free_limit.absolute = 50MB
+	raft.wal_max_size_bytes = 134217728
+	heartbeat = ${RABBITMQ_HEARTBEAT_S:-60}
+	log.console = true
+	log.console.level = info
+	log.console.use_colors = off
+	log.file = false
+	TEXT
+	rabbitmq_command "$home" 127.0.0.1 couponmq@localhost "$PORT_DIST" "$(nproc)"
+	process_spawn rabbitmq taskset -c "$(processor_any)" "${BROKER[@]}"
 }
 
 # The listener opens earlier, but a broker that is stopped before this point takes ten seconds to

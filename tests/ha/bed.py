@@ -1,8 +1,12 @@
 """The three machines of `make run-ha`: which of them leads what, and what can happen to them."""
 
+import contextlib
 import re
+import shutil
 import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +20,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "torture")]
 from stack import Stack, wait_until  # noqa: E402
 
 MACHINES = ("m1", "m2", "m3")
+DISK_LEFT = 192 << 20
 ASK_S = 2  # of questions to machines that may be gone
 
 
@@ -163,6 +168,35 @@ class Bed(Stack):
         assert told.ok, told.text
         self.wait_whole()
 
+    def redis_lead_by(self, machine):
+        """The master is another one, and this one if it is no replica of the least priority."""
+        login = urlsplit(self.env["REDIS_URL"]).password
+        for other, host in self.hosts().items():
+            with redis.Redis(host, self.port(79), password=login) as one:
+                one.config_set("replica-priority", 1 if other == machine else 100)
+        time.sleep(11)  # Sentinels ask each ten seconds
+        if self.redis_leads() != machine:
+            self.redis_fail_over()
+        wait_until(lambda: self.redis_leads() == machine, 60)
+
+    def redis_fail_over(self):
+        """As an operator does it."""
+        host, port = self.sentinels()[0]
+        before = self.redis_leads()
+        with redis.Redis(host, int(port)) as sentinel:
+            sentinel.execute_command("SENTINEL", "FAILOVER", "couponmq")
+        wait_until(lambda: self.redis_leads() != before, 60)
+
+    def postgresql_lead_by(self, machine):
+        """As far as it can be chosen: the standby that is synchronous follows the leader."""
+        if self.postgresql_leads() == machine:
+            return
+        (other,) = {*MACHINES} - {machine, self.postgresql_leads()}
+        self.stop(f"{other}-patroni")
+        self.start(f"{other}-patroni")
+        self.wait_whole()
+        self.switch_over()
+
     # What can happen to a machine, and to one of its processes
 
     def pid(self, name):
@@ -182,6 +216,46 @@ class Bed(Stack):
     def freeze(self, machine):
         for name in self.names(machine):
             self.sigstop(name)
+
+    def folder(self, name):
+        return (self.run_dir / name).resolve()
+
+    def disk_small(self, name, service):
+        """The folder of a service, which is stopped meanwhile, is a disk of its own, with some
+        space left."""
+        folder = self.folder(name)
+        self.stop(service)
+        used = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+        whole = folder.with_name(f"{folder.name}.whole")
+        folder.rename(whole)
+        folder.mkdir()
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={used + DISK_LEFT}", "tmpfs", folder], check=True
+        )
+        subprocess.run(["cp", "-a", f"{whole}/.", folder], check=True)
+        shutil.rmtree(whole)
+        self.start(service)
+
+    def disk_fill(self, name):
+        with contextlib.suppress(OSError), open(self.folder(name) / "fill", "wb") as file:
+            while True:
+                file.write(bytes(1 << 20))
+                file.flush()
+
+    def disk_free(self, name):
+        (self.folder(name) / "fill").unlink(missing_ok=True)
+
+    def disk_back(self, name, service):
+        folder = self.folder(name)
+        if not folder.is_mount():
+            return
+        self.stop(service)
+        whole = folder.with_name(f"{folder.name}.whole")
+        subprocess.run(["cp", "-a", folder, whole], check=True)
+        subprocess.run(["umount", folder], check=True)
+        folder.rmdir()
+        whole.rename(folder)
+        self.start(service)
 
     def names(self, machine):
         return [path.stem for path in self.run_dir.glob(f"{machine}-*.pid") if self.runs(path.stem)]

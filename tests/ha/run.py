@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 
-from bed import Bed  # first, for the path
+from bed import MACHINES, Bed  # first, for the path
 
 import psycopg
 
@@ -30,6 +30,7 @@ CALM_S = 5.0  # before the fault
 WINDOW_S = 0.5
 FLOWS_S = 5.0  # at half of the rate before, on the whole
 AGAIN_S = 120
+MINUTE_S = 60
 # A user whose slot was lost with a master may be accepted again, if the first answer was `unknown`.
 ALLOWED = {
     "answers": ("unavailable", "status unavailable", "busy"),
@@ -180,6 +181,15 @@ class Flow:
             moment += WINDOW_S
         return None
 
+    def pause(self, count, since):
+        """The longest time with less than half in each window."""
+        half, moment, longest, pause = self.before[count] / 2, since, 0, 0
+        while moment + WINDOW_S <= now() - WINDOW_S:
+            pause = pause + WINDOW_S if count(moment, moment + WINDOW_S) < half else 0
+            longest = max(longest, pause)
+            moment += WINDOW_S
+        return longest
+
     def wait(self, since):
         """Seconds until answers and rows came again, each."""
         return [
@@ -281,6 +291,123 @@ def machine_frozen(bed):
     yield f"{machine} back"
 
 
+def disk_full(store, lead_by=lambda bed, machine: None):
+    """A scenario: the disk of a machine is full, which leads this store if that can be chosen."""
+    name = STORES[store]
+    service = "patroni" if store == "postgresql" else name
+
+    def meets(bed):
+        machine = next(one for one in MACHINES if one != bed.leads(store))
+        target, stopped = f"{machine}-{name}", f"{machine}-{service}"
+        try:
+            bed.disk_small(target, stopped)
+            bed.wait_whole()
+            lead_by(bed, machine)
+            bed.wait_whole()
+            yield bed.leaders()
+            bed.disk_fill(target)
+            yield f"{target}: its disk is full"
+            bed.disk_free(target)
+            bed.start(machine)
+            yield f"{target}: its disk has space"
+        finally:
+            bed.disk_free(target)
+            bed.disk_back(target, stopped)
+
+    meets.__name__, meets.__doc__ = (
+        f"{store}_disk_full",
+        f"The disk of {store} on a machine is full.",
+    )
+    return scenario(meets)
+
+
+disk_full("redis", Bed.redis_lead_by)
+disk_full("rabbitmq")
+disk_full("postgresql", Bed.postgresql_lead_by)
+disk_full("etcd")
+
+
+@scenario
+def rolling_programs(bed):
+    """Gateways and workers are restarted, one after the other."""
+    yield bed.leaders()
+    for machine in MACHINES:
+        for name in (f"{machine}-worker", f"{machine}-gateway"):
+            bed.restart(name)
+        time.sleep(3)  # until the balancer has it back
+    yield "gateways and workers restarted"
+
+
+@scenario
+def rolling_redis(bed):
+    """Each Redis is restarted, the master last, after another has taken its place."""
+    yield bed.leaders()
+    master = bed.redis_leads()
+    for machine in (*({*MACHINES} - {master}), master):
+        if machine == master:
+            bed.redis_fail_over()
+        bed.restart(f"{machine}-redis")
+        bed.wait_whole()
+    yield "Redis restarted on each machine"
+
+
+@scenario
+def rolling_rabbitmq(bed):
+    """Each node of RabbitMQ is restarted."""
+    yield bed.leaders()
+    for machine in MACHINES:
+        bed.restart(f"{machine}-rabbitmq")
+        bed.wait_whole()
+    yield "RabbitMQ restarted on each machine"
+
+
+@scenario
+def rolling_postgresql(bed):
+    """Each Patroni is restarted with PostgreSQL, the leader last, after a switchover."""
+    yield bed.leaders()
+    leader = bed.postgresql_leads()
+    for machine in (*({*MACHINES} - {leader}), leader):
+        if machine == leader:
+            bed.postgresql_apart(machine)
+        bed.restart(f"{machine}-patroni")
+        bed.wait_whole()
+    yield "PostgreSQL restarted on each machine"
+
+
+@scenario
+def two_machines_in_turn(bed):
+    """A machine loses its power, and another one a minute later, when the first is whole again."""
+    first = bed.redis_leads()
+    yield bed.leaders()
+    bed.kill(first)
+    begun = time.monotonic()
+    yield f"{first} lost its power"
+    bed.start(first)
+    yield f"{first} back"
+    bed.wait_whole()
+    time.sleep(max(0.0, MINUTE_S - (time.monotonic() - begun)))
+    second = bed.redis_leads()
+    yield from lost_and_back(bed, second)
+
+
+@scenario
+def machine_and_programs(bed):
+    """A machine loses its power, and a minute later, while it is away, the programs of another."""
+    first = bed.redis_leads()
+    second = next(one for one in MACHINES if one != first)
+    yield bed.leaders()
+    bed.kill(first)
+    begun = time.monotonic()
+    yield f"{first} lost its power"
+    time.sleep(max(0.0, MINUTE_S - (time.monotonic() - begun)))
+    for name in ("gateway", "worker"):
+        bed.kill9(f"{second}-{name}")
+    yield f"gateway and worker of {second} killed"
+    bed.start(second)
+    bed.start(first)
+    yield f"{first} and {second} back"
+
+
 def run(bed, chosen, seed):
     allowed = Allowed(**ALLOWED)
     campaigns = [Campaign(bed, TOTAL, limit, seed, allowed) for limit in LIMITS]
@@ -311,9 +438,11 @@ def run(bed, chosen, seed):
         )
         since = now()
         for did in steps:
-            answers_s, rows_s = flow.wait(since)
+            again = flow.wait(since)
+            pauses = [flow.pause(count, since) for count in (flow.accepted, flow.settled)]
             print(
-                f"  {since:.1f} {did}: answers again after {answers_s:.1f} s, rows {rows_s:.1f} s",
+                f"  {since:.1f} {did}: answers again after {again[0]:.1f} s, rows {again[1]:.1f} s;"
+                f" longest pauses {pauses[0]:.1f} s, {pauses[1]:.1f} s",
                 flush=True,
             )
             witness.url, since = bed.superuser(), now()
