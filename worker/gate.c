@@ -19,11 +19,12 @@ static void gate_restart(struct gate *gate, int64_t connected_ms)
 	gate->is_open = 0;
 }
 
-int gate_is_left(const struct gate *gate)
+int gate_is_left(const struct gate *gate, int64_t since_ms)
 {
 	struct postgres_server followed = keeper_state().followed;
 
-	return gate->is_open && *followed.system && !server_equals(&followed, &gate->server);
+	return gate->is_open && gate->connected_ms == since_ms && *followed.system &&
+	       !server_equals(&followed, &gate->server);
 }
 
 enum gate_state gate_step(struct gate *gate, int64_t since_ms, int64_t now_ms)
@@ -33,7 +34,7 @@ enum gate_state gate_step(struct gate *gate, int64_t since_ms, int64_t now_ms)
 	if (keeper.relation == RELATION_FOREIGN)
 		gate->is_own = 0;
 	if (gate->connected_ms != since_ms || gate->installations_n != keeper.installations_n ||
-	    (gate->is_open && (keeper.is_behind || !gate->is_own || gate_is_left(gate))))
+	    (gate->is_open && (keeper.is_behind || !gate->is_own || gate_is_left(gate, since_ms))))
 		gate_restart(gate, since_ms);
 	if (gate->is_open)
 		return GATE_OPEN;

@@ -48,6 +48,6 @@ enum gate_state gate_step(struct gate *gate, int64_t since_ms, int64_t now_ms);
  */
 const char *gate_counted(struct gate *gate, const PGresult *rows);
 /* Whether Redis follows another server meanwhile: what runs in the session may never end. */
-int gate_is_left(const struct gate *gate);
+int gate_is_left(const struct gate *gate, int64_t since_ms);
 /* When gate_step() is to be called next, while it is not open. */
 int64_t gate_deadline_ms(const struct gate *gate, int64_t now_ms);

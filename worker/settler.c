@@ -419,7 +419,7 @@ static void statement_ended(struct settler *settler, int64_t now_ms)
 static void session_leave(struct settler *settler, int64_t now_ms)
 {
 	if (postgres_idle(settler->postgres) || !postgres_up(settler->postgres) ||
-	    !gate_is_left(&settler->gate))
+	    !gate_is_left(&settler->gate, postgres_since_ms(settler->postgres)))
 		return;
 	postgres_lose(settler->postgres, RELATION_OLD_TEXT);
 	session_lost(settler, now_ms);

@@ -424,7 +424,7 @@ def run(bed, chosen, seed):
         for kind in (Prompt, TortureLoad)
     ]
     crowd = Crowd(bed)
-    rows = Rows(bed, [campaign.coupon for campaign in [*campaigns, crowd]])
+    rows = Rows(bed, [campaign.coupon for campaign in campaigns])
     try:
         flow = Flow(loads[0], rows)
         steps = chosen(bed)
