@@ -130,7 +130,7 @@ static int64_t pause_begin(struct postgres *postgres)
 {
 	int64_t now_ms = clock_monotonic_ms(), wait_ms = 0;
 
-	postgres->host_at++;
+	postgres->host_at++; /* the next host */
 	if (postgres_up(postgres) && now_ms - postgres->since_ms >= STEADY_MS)
 		backoff_reset(&postgres->backoff);
 	if (postgres->options.reconnects)
@@ -151,7 +151,6 @@ static void down(struct postgres *postgres, const char *why)
 void postgres_leave(struct postgres *postgres, const char *why)
 {
 	why_keep(postgres, why);
-	postgres->failed_n++;
 	pause_begin(postgres);
 	postgres_close(postgres);
 }

@@ -382,7 +382,7 @@ MUTANTS = [
         "P10",
         "the next server, where one was an old one",
         "common/postgres/session.c",
-        "\tpostgres->failed_n++;\n",
+        "\tpostgres->host_at++; /* the next host */\n",
         "",
         STANDBY + "test_a_standby_without_the_tail_is_promoted",
         waits=True,
