@@ -6,6 +6,7 @@
 #include "keeper/metrics.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <signal.h>
@@ -90,12 +91,13 @@ static void told_read(struct told *told)
 	told->line[told->len] = '\0';
 }
 
-/* Returns the end that the command gets. */
+/* Returns the end that the command gets; -1: there is no descriptor. */
 static int told_begin(struct told *told)
 {
-	int ends[2];
+	int ends[2] = { -1, -1 };
 
-	check(pipe2(ends, O_CLOEXEC) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
+	if (pipe2(ends, O_CLOEXEC) == 0)
+		fcntl(ends[0], F_SETFL, O_NONBLOCK);
 	*told = (struct told){ .fd = ends[0] };
 	return ends[1];
 }
@@ -143,7 +145,7 @@ static void command_begin(struct recovery *recovery)
 	number_text(recovery->transactions_max, most);
 	gethostname(host, sizeof(host) - 1);
 	snprintf(by, sizeof(by), "keeper@%s", host);
-	rc = command_spawn(&recovery->pid, argv, out, err);
+	rc = out < 0 || err < 0 ? EMFILE : command_spawn(&recovery->pid, argv, out, err);
 	close(out);
 	close(err);
 	if (rc == 0)
