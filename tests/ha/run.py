@@ -31,6 +31,7 @@ WINDOW_S = 0.5
 FLOWS_S = 5.0  # at half of the rate before, on the whole
 AGAIN_S = 120
 MINUTE_S = 60
+FULL_S = 20
 # A user whose slot was lost with a master may be accepted again, if the first answer was `unknown`.
 ALLOWED = {
     "answers": ("unavailable", "status unavailable", "busy"),
@@ -306,10 +307,10 @@ def disk_full(store, lead_by=lambda bed, machine: None):
             bed.wait_whole()
             yield bed.leaders()
             bed.disk_fill(target)
-            yield f"{target}: its disk is full"
+            time.sleep(FULL_S)
             bed.disk_free(target)
             bed.start(machine)
-            yield f"{target}: its disk has space"
+            yield f"{target}: its disk was full for {FULL_S} s"
         finally:
             bed.disk_free(target)
             bed.disk_back(target, stopped)
