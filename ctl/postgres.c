@@ -86,14 +86,10 @@ PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 {
 	PGresult *result = postgres_query(db->postgres, sql, n, arguments, &as_long_as_connected);
 
-	if (!result) {
-		enum postgres_failure failure = postgres_failure(db->postgres);
-		int is_away = failure == POSTGRES_DOWN || failure == POSTGRES_BLOCKED,
-		    is_in_doubt = strcmp(db_error(db), POSTGRES_IN_DOUBT_TEXT) == 0;
-
-		log_fatal_as(is_away && !is_in_doubt ? CTL_AWAY : 1, "PostgreSQL: %s",
-			     db_error(db));
-	}
+	/* Of a session that was lost it is unknown what became of the statement. */
+	if (!result)
+		log_fatal_as(postgres_failure(db->postgres) == POSTGRES_BLOCKED ? CTL_AWAY : 1,
+			     "PostgreSQL: %s", db_error(db));
 	return result;
 }
 
