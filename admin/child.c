@@ -1,12 +1,12 @@
 #include "admin/child.h"
 
 #include "common/check.h"
+#include "common/program/couponctl.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,6 @@
 #include <unistd.h>
 
 #define READ_BYTES 65536
-
-extern char **environ;
 
 /* Standard output or error. */
 struct channel {
@@ -43,7 +41,6 @@ TAILQ_HEAD(child_list, child);
 
 struct children {
 	struct event_base *base;
-	const char *program;
 	size_t running_max, waiting_max, running_n, waiting_n;
 	struct child_list running, waiting;
 	struct event *reaped;
@@ -194,34 +191,6 @@ static int pipe_make(int fds[2])
 	return 0;
 }
 
-/* With these as its output and error. 0, or errno. */
-static int spawn(struct child *child, int out, int err)
-{
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attributes;
-	sigset_t signals;
-	int error;
-
-	check(posix_spawn_file_actions_init(&actions) == 0);
-	check(posix_spawnattr_init(&attributes) == 0);
-	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-	posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-	posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
-	posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
-	sigemptyset(&signals);
-	posix_spawnattr_setsigmask(&attributes, &signals);
-	sigfillset(&signals);
-	posix_spawnattr_setsigdefault(&attributes, &signals);
-	posix_spawnattr_setpgroup(&attributes, 0);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-						      POSIX_SPAWN_SETPGROUP);
-	error = posix_spawn(&child->pid, child->children->program, &actions, &attributes,
-			    child->words, environ);
-	posix_spawnattr_destroy(&attributes);
-	posix_spawn_file_actions_destroy(&actions);
-	return error;
-}
-
 static void channel_open(struct child *child, struct channel *channel, int fd,
 			 event_callback_fn on_readable)
 {
@@ -241,7 +210,7 @@ static void child_run(struct child *child)
 	if (pipe_make(out) || pipe_make(err))
 		child->start_error = errno;
 	else
-		child->start_error = spawn(child, out[1], err[1]);
+		child->start_error = couponctl_spawn(&child->pid, child->words, out[1], err[1]);
 	if (out[1] >= 0)
 		close(out[1]);
 	if (err[1] >= 0)
@@ -336,13 +305,11 @@ const char *child_last_line(struct child *child)
 	return child->line;
 }
 
-struct children *children_new(struct event_base *base, const char *program, size_t running_max,
-			      size_t waiting_max)
+struct children *children_new(struct event_base *base, size_t running_max, size_t waiting_max)
 {
 	struct children *children = checked(calloc(1, sizeof(*children)));
 
 	children->base = base;
-	children->program = program;
 	children->running_max = running_max;
 	children->waiting_max = waiting_max;
 	TAILQ_INIT(&children->running);

@@ -36,9 +36,7 @@ struct child_result {
 
 typedef void child_ended_fn(void *context, const struct child_result *result);
 
-/* `program` is the path of the executable file; lent. */
-struct children *children_new(struct event_base *base, const char *program, size_t running_max,
-			      size_t waiting_max);
+struct children *children_new(struct event_base *base, size_t running_max, size_t waiting_max);
 /* Kills all that run or wait, and tells their callers: CHILD_LATE. */
 void children_free(struct children *children);
 

@@ -32,12 +32,12 @@ struct jobs {
 	size_t n;
 };
 
-struct jobs *jobs_new(struct event_base *base, const char *program)
+struct jobs *jobs_new(struct event_base *base)
 {
 	struct jobs *jobs = checked(calloc(1, sizeof(*jobs)));
 
 	TAILQ_INIT(&jobs->list);
-	jobs->children = children_new(base, program, JOBS_RUNNING_MAX, JOBS_MAX);
+	jobs->children = children_new(base, JOBS_RUNNING_MAX, JOBS_MAX);
 	return jobs;
 }
 

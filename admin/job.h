@@ -18,7 +18,7 @@
 struct job;
 struct jobs;
 
-struct jobs *jobs_new(struct event_base *base, const char *program);
+struct jobs *jobs_new(struct event_base *base);
 void jobs_free(struct jobs *jobs);
 
 /* The texts are copied. Its number, or 0: JOBS_MAX of them wait or run. */

@@ -6,13 +6,13 @@
 #include "admin/server.h"
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/program/couponctl.h"
 #include "common/program/program.h"
 #include "common/program/transport.h"
 #include "common/serve/loop.h"
 #include "common/serve/tls.h"
 
 #include <event2/event.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,18 +31,6 @@ static void help(void)
 	       "  --help     this text\n"
 	       "  --version  the version\n\n");
 	config_help(CONFIG_ADMIN, stdout);
-}
-
-/* The couponctl that is beside this program. */
-static void program_find(char path[PATH_MAX])
-{
-	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
-
-	check(n > 0);
-	path[n] = '\0';
-	*strrchr(path, '/') = '\0';
-	check(strlen(path) + sizeof("/couponctl") <= PATH_MAX);
-	strcat(path, "/couponctl");
 }
 
 static void descriptors_limit(void)
@@ -66,14 +54,13 @@ static void serve(const struct config *config, int fd)
 	struct event_base *base = checked(event_base_new());
 	struct event *stops[] = { evsignal_new(base, SIGTERM, on_stop, base),
 				  evsignal_new(base, SIGINT, on_stop, base) };
-	char program[PATH_MAX];
 	struct server *server;
 
-	program_find(program);
-	server = server_new(base, fd, config, program);
+	server = server_new(base, fd, config);
 	for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++)
 		check(stops[i] != NULL && event_add(stops[i], NULL) == 0);
-	log_info("ready", LOG_S("address", config->admin_listen), LOG_S("program", program));
+	log_info("ready", LOG_S("address", config->admin_listen),
+		 LOG_S("program", couponctl_path()));
 	event_base_dispatch(base);
 	log_info("stopping", LOG_S("address", config->admin_listen));
 	server_free(server);

@@ -10,6 +10,7 @@
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/message/number.h"
+#include "common/program/couponctl.h"
 #include "common/program/transport.h"
 #include "common/serve/web.h"
 #include "ctl/output.h"
@@ -36,7 +37,6 @@
 
 struct server {
 	const struct config *config;
-	const char *program;
 	struct web *web;
 	struct access *access;
 	struct children *children;
@@ -590,7 +590,7 @@ static void on_live(struct server *server, struct evhttp_request *request, int o
 
 static void on_readyz(struct server *server, struct evhttp_request *request)
 {
-	int keys = access_is_ready(server->access), program = access(server->program, X_OK) == 0;
+	int keys = access_is_ready(server->access), program = access(couponctl_path(), X_OK) == 0;
 	cJSON *object = output_object();
 	char *text;
 
@@ -665,17 +665,15 @@ static void on_request(struct evhttp_request *request, void *context)
 		refuse(request, 404, "there is no such path: see " ROUTE_PREFIX "/openapi.json");
 }
 
-struct server *server_new(struct event_base *base, int fd, const struct config *config,
-			  const char *program)
+struct server *server_new(struct event_base *base, int fd, const struct config *config)
 {
 	struct server *server = checked(calloc(1, sizeof(*server)));
 
 	server->config = config;
-	server->program = program;
 	server->arena = json_arena_new();
 	json_decimals_allow(server->arena);
-	server->children = children_new(base, program, COMMANDS_RUNNING_MAX, COMMANDS_WAITING_MAX);
-	server->jobs = jobs_new(base, program);
+	server->children = children_new(base, COMMANDS_RUNNING_MAX, COMMANDS_WAITING_MAX);
+	server->jobs = jobs_new(base);
 	server->access = access_start(config);
 	server->live = live_start(base, config, may_look, server);
 	server->web = web_new(base, fd, config,

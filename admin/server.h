@@ -15,7 +15,6 @@
 
 struct server;
 
-/* Takes over the bound socket `fd`; `program` is the path of couponctl, lent. */
-struct server *server_new(struct event_base *base, int fd, const struct config *config,
-			  const char *program);
+/* Takes over the bound socket `fd`. */
+struct server *server_new(struct event_base *base, int fd, const struct config *config);
 void server_free(struct server *server);

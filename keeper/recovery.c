@@ -3,23 +3,20 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/program/couponctl.h"
 #include "keeper/metrics.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define COMMAND "couponctl"
 #define NO_TAIL 11 /* its exit status, if an operator has to recover */
-#define PATH_SIZE 4096
 #define LINE_SIZE 1024
 #define AGAIN_MS 2000          /* after a failure */
 #define REFUSED_AGAIN_MS 30000 /* after it has found that an operator is needed */
@@ -41,28 +38,17 @@ struct recovery {
 	int is_refused;
 };
 
-/* The command beside this program. */
-static void command_path(char path[PATH_SIZE])
-{
-	char own[PATH_SIZE] = "";
-
-	check(readlink("/proc/self/exe", own, sizeof(own) - 1) > 0);
-	check(snprintf(path, PATH_SIZE, "%s/" COMMAND, dirname(own)) < PATH_SIZE);
-}
-
 void recovery_check(const struct config *config)
 {
 	int is_auto = strcmp(config->recover, "auto") == 0;
-	char path[PATH_SIZE];
 
 	if (!is_auto && strcmp(config->recover, "manual") != 0)
 		log_fatal("COUPON_RECOVER is \"%s\": allowed are manual and auto", config->recover);
 	if (!is_auto)
 		return;
-	command_path(path);
-	if (access(path, X_OK))
+	if (access(couponctl_path(), X_OK))
 		log_fatal("COUPON_RECOVER is \"auto\", but %s, which it runs, cannot be executed",
-			  path);
+			  couponctl_path());
 	config_export(config, CONFIG_WORKER, CONFIG_CTL);
 }
 
@@ -102,33 +88,6 @@ static int told_begin(struct told *told)
 	return ends[1];
 }
 
-/* The worker's signals are blocked or ignored, and not all of its descriptors close by exec. */
-static int command_spawn(pid_t *pid, char *const argv[], int out, int err)
-{
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attributes;
-	char path[PATH_SIZE];
-	sigset_t none, all;
-	int rc;
-
-	command_path(path);
-	sigemptyset(&none);
-	sigfillset(&all);
-	check(posix_spawnattr_init(&attributes) == 0);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setsigdefault(&attributes, &all);
-	check(posix_spawn_file_actions_init(&actions) == 0);
-	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-	posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-	posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
-	posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
-	rc = posix_spawn(pid, path, &actions, &attributes, argv, environ);
-	posix_spawn_file_actions_destroy(&actions);
-	posix_spawnattr_destroy(&attributes);
-	return rc;
-}
-
 static void command_close(struct recovery *recovery)
 {
 	close(recovery->out.fd);
@@ -139,13 +98,13 @@ static void command_close(struct recovery *recovery)
 static void command_begin(struct recovery *recovery)
 {
 	char most[NUMBER_SIZE], host[64] = "", by[80];
-	char *argv[] = { COMMAND, "recover", "--tail", most, "--by", by, "--json", NULL };
+	char *argv[] = { "couponctl", "recover", "--tail", most, "--by", by, "--json", NULL };
 	int out = told_begin(&recovery->out), err = told_begin(&recovery->err), rc;
 
 	number_text(recovery->transactions_max, most);
 	gethostname(host, sizeof(host) - 1);
 	snprintf(by, sizeof(by), "keeper@%s", host);
-	rc = out < 0 || err < 0 ? EMFILE : command_spawn(&recovery->pid, argv, out, err);
+	rc = out < 0 || err < 0 ? EMFILE : couponctl_spawn(&recovery->pid, argv, out, err);
 	close(out);
 	close(err);
 	if (rc == 0)

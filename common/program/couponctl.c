@@ -1,0 +1,49 @@
+#include "common/program/couponctl.h"
+
+#include "common/check.h"
+
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <unistd.h>
+
+const char *couponctl_path(void)
+{
+	static char path[PATH_MAX];
+	char own[PATH_MAX] = "";
+
+	if (*path)
+		return path;
+	check(readlink("/proc/self/exe", own, sizeof(own) - 1) > 0);
+	check((size_t)snprintf(path, sizeof(path), "%s/couponctl", dirname(own)) < sizeof(path));
+	return path;
+}
+
+int couponctl_spawn(pid_t *pid, char *const words[], int out, int err)
+{
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attributes;
+	sigset_t none, all;
+	int error;
+
+	sigemptyset(&none);
+	sigfillset(&all);
+	check(posix_spawnattr_init(&attributes) == 0);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+						      POSIX_SPAWN_SETPGROUP);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setsigdefault(&attributes, &all);
+	posix_spawnattr_setpgroup(&attributes, 0);
+	check(posix_spawn_file_actions_init(&actions) == 0);
+	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+	posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
+	posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+	error = posix_spawn(pid, couponctl_path(), &actions, &attributes, words, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	posix_spawnattr_destroy(&attributes);
+	return error;
+}
