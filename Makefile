@@ -63,7 +63,7 @@ THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_c
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
 EMBEDDED = $(foreach folder,lua sql/schema sql/migration sql/function sql/query,$(sort \
 	$(wildcard $(folder)/*.lua $(folder)/*.sql))) sql/roles.sql docs/openapi.json \
-	admin/openapi.json
+	admin/openapi.json $(wildcard console/*)
 
 .PHONY: build tests agents simulations thread-tests fuzzers fuzz fuzz-corpus
 build: $(PROGRAMS) ## build the programs

@@ -16,6 +16,7 @@ ROUTE(PUT, "/campaigns/{coupon}/stock", ADMIN, "stock", .flags = ROUTE_NEEDS_VER
 ROUTE(GET, "/campaigns/{coupon}/arm", MONITOR, "arm", .flags = ROUTE_VERDICT)
 ROUTE(GET, "/campaigns/{coupon}/history", MONITOR, "history", .list = "history")
 ROUTE(GET, "/campaigns/{coupon}/curve", MONITOR, "curve", .list = "curve")
+ROUTE(GET, "/campaigns/{coupon}/recent", MONITOR, "recent", .list = "recent")
 ROUTE(GET, "/campaigns/{coupon}/codes", MONITOR, "codes stats")
 ROUTE(POST, "/campaigns/{coupon}/words", ADMIN, "codes word")
 ROUTE(GET, "/campaigns/{coupon}/users/{user}", MONITOR, "status", .flags = ROUTE_VERDICT)

@@ -1,6 +1,7 @@
 #include "admin/server.h"
 
 #include "admin/access.h"
+#include "admin/console.h"
 #include "admin/job.h"
 #include "admin/live.h"
 #include "admin/openapi.h"
@@ -527,7 +528,7 @@ static void on_session(struct server *server, struct evhttp_request *request)
 	refuse_method(request, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_DELETE);
 }
 
-/* ---- what goes on */
+/* ---- what goes on, and the console */
 
 static int may_look(void *context, struct evhttp_request *request)
 {
@@ -584,6 +585,14 @@ static void on_live(struct server *server, struct evhttp_request *request, int o
 		       "coupons is wrong: allowed are up to 100 ids, joined by commas");
 	else if (status)
 		refuse(request, status, "too many look already");
+}
+
+static void on_page(struct evhttp_request *request, const char *path)
+{
+	if (is_change(request))
+		refuse_method(request, EVHTTP_REQ_GET);
+	else if (!console_answer(request, path))
+		refuse(request, 404, "there is no such path: see " ROUTE_PREFIX "/openapi.json");
 }
 
 /* ---- requests */
@@ -662,7 +671,7 @@ static void on_request(struct evhttp_request *request, void *context)
 	else if (strncmp(path, prefix, sizeof(prefix) - 1) == 0)
 		on_operation(server, request, path + sizeof(prefix) - 1);
 	else
-		refuse(request, 404, "there is no such path: see " ROUTE_PREFIX "/openapi.json");
+		on_page(request, path);
 }
 
 struct server *server_new(struct event_base *base, int fd, const struct config *config)

@@ -3,9 +3,10 @@
 # lua/issue.lua becomes `lua_issue`, after the definitions of lua/prelude.lua that it uses;
 # the statement `settle` of sql/query/receive.sql becomes `sql_query_settle`. A file of docs/ has a
 # tag that changes with it: `docs_openapi_tag`.
+# The files of the console (console/NAME) are in the table `console_files`, each with its tag.
 # The tables (sql/schema/*.sql, in the order of their names) are together the first of `migrations`;
 # later ones (sql/migration/NNNN_name.sql) follow in order. The files of functions
-# (sql/function/NAME.sql) are in the table `functions`. Both end with a name of NULL.
+# (sql/function/NAME.sql) are in the table `functions`. The tables end with a name of NULL.
 # No file costs a process of its own.
 set -euo pipefail
 
@@ -27,6 +28,7 @@ for file in "$@"; do
 		continue
 	fi
 	name=${file%.*}
+	[[ $file != console/* ]] || name=$file
 	names[$file]=${name//[\/.-]/_}
 	files+=("$file")
 	case $file in
@@ -44,13 +46,15 @@ readonly LINE='{
 	gsub(/\\/, "&&")
 	gsub(/"/, "\\\\&")
 	gsub(/\t/, "\\t")
+	gsub(/\?\?/, "?\\\\?") # no trigraphs
 	printf "\t\"%s\\n\"\n", $0
 }'
 readonly NAME='FNR == 1 {
 	if (NR > 1)
 		printf "\t\"\";\n\n"
 	name = FILENAME
-	sub(/\.[^.]*$/, "", name)
+	if (name !~ /^console\//)
+		sub(/\.[^.]*$/, "", name)
 	gsub(/[\/.-]/, "_", name)
 	printf "const char %s[] =\n", name
 }'
@@ -128,6 +132,14 @@ struct function {
 
 extern const struct function functions[];
 
+struct console_file {
+	const char *name; /* of the file */
+	const char *tag;  /* changes with it */
+	const char *text;
+};
+
+extern const struct console_file console_files[];
+
 #endif
 END
 } >"$header.part"
@@ -168,6 +180,12 @@ mv "$header.part" "$header"
 		sql/function/*) function_row "$file" ;;
 		esac
 	done
-	printf '\t{ NULL, NULL, 0, NULL, NULL },\n};\n'
+	printf '\t{ NULL, NULL, 0, NULL, NULL },\n};\n\n'
+	printf 'const struct console_file console_files[] = {\n'
+	for file in "${files[@]}"; do
+		[[ $file != console/* ]] || printf '\t{ "%s", "%.12s", %s },\n' \
+			"${file#console/}" "${sums[$file]}" "${names[$file]}"
+	done
+	printf '\t{ NULL, NULL, NULL },\n};\n'
 } >"$source.part"
 mv "$source.part" "$source"

@@ -21,7 +21,7 @@ mapfile -t shell_files < <(files '*.sh' .ci/run)
 # A sourced script is checked with the script that sources it.
 mapfile -t shell_programs < <(grep -l '^#!' "${shell_files[@]}")
 mapfile -t make_files < <(files Makefile '*.mk')
-mapfile -t other_files < <(files '*.sql' '*.yml' '*.awk' Dockerfile)
+mapfile -t other_files < <(files '*.sql' '*.yml' '*.awk' '*.js' '*.css' '*.html' Dockerfile)
 
 # version_is MAJOR COMMAND..: prints a note when another version is installed, whose format may
 # differ.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, running and testing need. Silent when all are there.
 # A name with a version is found out, since it differs between releases of Debian.
-#   packages.sh [bench|compare|fuzz|coverage|ha|outside|platforms]   also those of that target
+#   packages.sh [bench|compare|console|coverage|fuzz|ha|outside|platforms]   also for that target
 set -euo pipefail
 # shellcheck source=scripts/installed.sh
 . "$(dirname "${BASH_SOURCE[0]}")/installed.sh"
@@ -34,6 +34,7 @@ command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 [[ ${1:-} != coverage ]] || PACKAGES+=(gcovr)
 # iproute2: machines as network namespaces. Of the stores of Patroni it needs the module for etcd.
 [[ ${1:-} != ha ]] || PACKAGES+=(etcd-server iproute2 patroni python3-etcd)
+[[ ${1:-} != console ]] || PACKAGES+=(chromium chromium-driver python3-selenium)
 [[ ${1:-} != outside ]] || PACKAGES+=(chromium pgbouncer slowhttptest testssl.sh)
 [[ ${1:-} != platforms ]] || PACKAGES+=(debootstrap)
 readonly PACKAGES

@@ -4,7 +4,7 @@
 export RUN_DIR PORT_BASE WITH_ZOOKEEPER TLS
 
 .PHONY: packages run run-ha stop-ha services start stop status clean lint format coverage help
-.PHONY: test test-alerts test-outside test-sanitized
+.PHONY: test test-alerts test-console test-outside test-sanitized
 
 packages: ## install the Debian packages that are missing
 	@scripts/packages.sh
@@ -50,6 +50,12 @@ test-sanitized: ## all tests with the programs under ASan, then under TSan: some
 
 test-alerts: ## each alert is caused once, with Prometheus watching a stack: 10 min
 	@TESTS=tests/alerts/causes.py scripts/test.sh
+
+test-console: ## the console in Chromium (400 MB, installed), without TLS and with it
+	@scripts/packages.sh console
+	@ALL=1 TLS=no TESTS=tests/console/test_console.py CONSOLE_PICTURES=$(CONSOLE_PICTURES) \
+		scripts/test.sh
+	@ALL=1 TLS=yes TESTS=tests/console/test_console.py scripts/test.sh
 
 test-outside: ## with Chromium, testssl.sh, slowhttptest and PgBouncer (400 MB, installed)
 	@scripts/packages.sh outside

@@ -108,6 +108,8 @@ SECONDS = {
     "test_e2e_names.py": (5, 0),
     "test_sql_event.py": (0, 5),
     "test_e2e_links.py": (4, 0),
+    "test_e2e_live.py": (0, 6),
+    "test_console.py": (0, 15),
 }
 
 

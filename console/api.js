@@ -1,0 +1,165 @@
+// The API of coupon-admin, the session, and what is told once a second.
+
+const BASE = "/admin/v1";
+const SESSION = "/admin/session";
+const OLD_MS = 3000; // a sample is due once a second
+const RETRY_MS = [500, 1000, 2000, 5000];
+
+let session = null; // key, role, csrf_token, ends_at
+const watchers = new Set(); // told when the session begins or ends
+
+export class Problem extends Error {
+    constructor(status, detail) {
+        super(detail);
+        this.status = status;
+    }
+}
+
+async function send(method, path, body, version) {
+    const headers = {};
+    if (body !== undefined) headers["Content-Type"] = "application/json";
+    if (version != null) headers["If-Match"] = `"${version}"`;
+    if (method !== "GET" && session) headers["X-CSRF-Token"] = session.csrf_token;
+    let answer;
+    try {
+        answer = await fetch(path, {
+            method,
+            headers,
+            body: body === undefined ? undefined : JSON.stringify(body),
+        });
+    } catch {
+        throw new Problem(0, "coupon-admin does not answer. Try again.");
+    }
+    const text = await answer.text();
+    let object = {};
+    try {
+        object = text ? JSON.parse(text) : {};
+    } catch {
+        throw new Problem(answer.status, `The answer cannot be read (HTTP ${answer.status}).`);
+    }
+    if (answer.ok) return object;
+    if (answer.status === 401 && session) session_set(null);
+    throw new Problem(answer.status, object.detail ?? `HTTP ${answer.status}`);
+}
+
+export const get = (path) => send("GET", BASE + path);
+export const change = (method, path, body, version) => send(method, BASE + path, body, version);
+
+// ---- the session
+
+function session_set(value) {
+    const same = value?.csrf_token === session?.csrf_token;
+    session = value;
+    if (same) return;
+    live.adjust();
+    for (const watcher of watchers) watcher();
+}
+
+export const on_session = (watcher) => watchers.add(watcher);
+export const session_get = () => session;
+export const may_change = () => session?.role === "admin";
+
+export async function session_find() {
+    try {
+        session_set(await send("GET", SESSION));
+    } catch (problem) {
+        if (problem.status !== 401) throw problem;
+        session_set(null);
+    }
+}
+
+export async function session_begin(key) {
+    session_set(await send("POST", SESSION, { key }));
+}
+
+export async function session_end() {
+    try {
+        await send("DELETE", SESSION);
+    } catch (problem) {
+        if (problem.status !== 401) throw problem;
+    }
+    session_set(null);
+}
+
+// ---- samples: while the page is looked at, and somebody wants them
+
+class Live {
+    constructor() {
+        this.takers = new Set();
+        this.coupons = "";
+        this.source = null;
+        this.retries = 0;
+        this.timer = 0;
+        this.last_ms = 0; // when the last one came
+        document.addEventListener("visibilitychange", () => this.adjust());
+        setInterval(() => this.told?.(this.age_ms()), 1000);
+    }
+
+    // How old what is shown is; null: nothing is.
+    age_ms() {
+        if (this.takers.size === 0 || !this.begun_ms) return null;
+        const age = performance.now() - (this.last_ms || this.begun_ms);
+        return age > OLD_MS ? age : null;
+    }
+
+    // Returns what ends it.
+    take(taker, coupons = []) {
+        const named = [...coupons].sort().join();
+        if (named !== this.coupons) {
+            this.coupons = named;
+            this.close();
+        }
+        this.takers.add(taker);
+        this.last_ms = 0;
+        this.begun_ms = performance.now();
+        this.adjust();
+        return () => {
+            this.takers.delete(taker);
+            this.adjust();
+        };
+    }
+
+    adjust() {
+        const wanted = this.takers.size > 0 && !document.hidden && session;
+        if (!wanted) this.close();
+        else if (!this.source && !this.timer) this.open();
+    }
+
+    open() {
+        const query = this.coupons ? `?coupons=${this.coupons}` : "";
+        this.source = new EventSource(`${BASE}/live${query}`);
+        this.source.addEventListener("sample", (event) => {
+            this.retries = 0;
+            this.last_ms = performance.now();
+            const sample = JSON.parse(event.data);
+            for (const taker of this.takers) taker(sample);
+            this.told?.(this.age_ms());
+        });
+        this.source.addEventListener("end", () => this.again());
+        this.source.addEventListener("error", () => this.again());
+    }
+
+    close() {
+        this.source?.close();
+        this.source = null;
+        clearTimeout(this.timer);
+        this.timer = 0;
+    }
+
+    // After a loss; the session may have ended.
+    again() {
+        this.close();
+        const pause = RETRY_MS[Math.min(this.retries++, RETRY_MS.length - 1)];
+        this.timer = setTimeout(async () => {
+            this.timer = 0;
+            try {
+                await session_find();
+            } catch {
+                // It does not answer: the next attempt tells.
+            }
+            this.adjust();
+        }, pause);
+    }
+}
+
+export const live = new Live();

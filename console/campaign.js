@@ -1,0 +1,621 @@
+// One campaign: what it is, how its sale goes, what happened to it, and what can be done.
+import { change, get, live, may_change, Problem } from "./api.js";
+import { chart } from "./chart.js";
+import { action, ask, busy, warned } from "./dialog.js";
+import { badge, card, count, h, instant, level, plural, say, table } from "./dom.js";
+import { tall, terms, time, utc, zone } from "./dom.js";
+import { state_of, stock_of, Tiles, troubles_of } from "./now.js";
+import { Terms } from "./terms.js";
+
+const PARTS = ["terms", "refused", "checks", "jobs", "recent", "history", "codes", "webhooks"];
+const CODES = ["codes", "unused", "used", "revoked"];
+const RECENT = 100;
+const JOB_MS = 500;
+const RELOAD_MS = 60000; // of what is not told once a second
+
+// ---- what can be done
+
+// By status of PostgreSQL; what each says is what it does.
+const STEPS = {
+    publish: {
+        word: "Publish",
+        from: ["draft"],
+        to: "published",
+        first: true,
+        does: "Users can receive coupons from its begin on, at once if it has none.",
+        done: "Published.",
+    },
+    pause: {
+        word: "Pause",
+        from: ["published"],
+        to: "paused",
+        does: "Requests are answered paused. Receives that were accepted are still issued.",
+        done: "Paused.",
+    },
+    resume: {
+        word: "Resume",
+        from: ["paused"],
+        to: "published",
+        first: true,
+        does: "Requests are decided again.",
+        done: "Resumed.",
+    },
+    close: {
+        word: "Close",
+        from: ["published", "paused", "draft"],
+        to: "closed",
+        grave: true,
+        does: "It ends for good: nothing is issued any more but what was accepted before.",
+        done: "Closed.",
+    },
+};
+
+const receive_place = (receive) => `#/find?receive=${encodeURIComponent(receive)}`;
+
+class Campaign {
+    constructor(main, coupon, still) {
+        this.main = main;
+        this.coupon = coupon;
+        this.path = `/campaigns/${encodeURIComponent(coupon)}`;
+        this.still = still;
+        this.points = []; // of the curve
+        this.stops = [];
+        this.build();
+    }
+
+    build() {
+        this.title = h("h1", {}, `Campaign ${this.coupon}`);
+        this.state = h("span");
+        this.buttons = h("div", { class: "bar", role: "group", "aria-label": "Actions" });
+        this.said = h("p", { class: "note", role: "status" });
+        this.error = h("p", { class: "error", role: "alert" });
+        this.trouble = h("ul", { class: "troubles", "aria-live": "polite" });
+        this.tiles = new Tiles({
+            stock: "Stock left",
+            issued: "Rows issued",
+            in_flight: "In flight",
+            rejected: "Rejected",
+            outbox: "Outbox",
+            dead: "Dead letters",
+        });
+        this.stock = level("Stock left");
+        this.left = h("div", { class: "hint" });
+        this.figure = h("figure");
+        this.caption = h("figcaption");
+        this.parts = {};
+        for (const name of PARTS) this.parts[name] = h("div", { class: "stack" });
+        const column = (...children) => h("div", { class: "stack" }, ...children);
+        this.main.append(
+            h("div", { class: "bar" }, this.title, this.state),
+            this.buttons,
+            this.said,
+            this.error,
+            this.trouble,
+            this.tiles.element,
+            h("div", {}, this.stock, this.left),
+            h(
+                "div",
+                { class: "columns wide" },
+                column(
+                    card("The sale", this.figure, this.caption),
+                    this.parts.history,
+                    this.parts.recent,
+                ),
+                column(
+                    this.parts.checks,
+                    this.parts.jobs,
+                    this.parts.terms,
+                    this.parts.refused,
+                    this.parts.codes,
+                    this.parts.webhooks,
+                ),
+            ),
+        );
+    }
+
+    async begin() {
+        await this.load();
+        if (!this.still()) return;
+        this.stops.push(live.take((sample) => this.take(sample), [this.coupon]));
+        const timer = setInterval(() => !document.hidden && this.reload(), RELOAD_MS);
+        this.stops.push(() => clearInterval(timer));
+    }
+
+    // All that is not told once a second.
+    async load() {
+        this.shown = await get(this.path);
+        if (!this.still()) return;
+        this.show();
+        await Promise.all([
+            this.part("history", () => this.history_load()),
+            this.part("codes", () => this.codes_load()),
+            this.part("webhooks", () => this.webhooks_load()),
+            this.part("recent", () => this.recent_load()),
+            this.curve_load(),
+        ]);
+    }
+
+    async part(name, work) {
+        try {
+            const elements = await work();
+            if (this.still()) this.parts[name].replaceChildren(...elements);
+        } catch (problem) {
+            if (!(problem instanceof Problem)) throw problem;
+            this.parts[name].replaceChildren(h("p", { class: "error" }, problem.message));
+        }
+    }
+
+    show() {
+        const { shown } = this;
+        document.title = `${shown.name} – couponmq`;
+        say(this.title, shown.name);
+        this.shown_state ??= shown.state;
+        this.state_show(this.shown_state, shown.postgresql.version);
+        this.buttons_show();
+        this.tiles.show("rejected", count(shown.postgresql.rejected));
+        this.tiles.show("outbox", count(shown.redis.outbox));
+        this.tiles.show("dead", count(shown.redis.dead), shown.redis.dead ? "warn" : "");
+        const { total, issued } = shown.postgresql;
+        this.figures_show(shown.redis.stock, total, issued, shown.in_flight);
+        this.parts.terms.replaceChildren(this.terms_card());
+        this.parts.refused.replaceChildren(...this.refused_card());
+    }
+
+    state_show(state, version) {
+        this.state.replaceChildren(
+            badge(state),
+            h("span", { class: "muted" }, ` id ${this.coupon}, version ${version}`),
+        );
+    }
+
+    figures_show(stock, total, issued, in_flight) {
+        this.tiles.show("stock", stock == null ? "–" : count(stock));
+        this.tiles.show("issued", count(issued));
+        this.tiles.show("in_flight", count(in_flight));
+        this.stock.value = stock == null ? 0 : stock / Math.max(1, total);
+        say(this.left, `${stock == null ? "–" : count(stock)} of ${count(total)} left`);
+    }
+
+    // ---- the terms
+
+    window_text(text, none) {
+        return text ? [time(text), h("div", { class: "hint" }, utc(text))] : none;
+    }
+
+    discount_text({ amount_off, percent_off, cap, threshold, currency }) {
+        if (amount_off == null && percent_off == null) return null;
+        const off = percent_off == null ? `${count(amount_off)} ${currency}` : `${percent_off} %`;
+        const parts = [off];
+        if (cap != null) parts.push(`at most ${count(cap)} ${currency}`);
+        if (threshold != null) parts.push(`for purchases from ${count(threshold)} ${currency} on`);
+        return parts.join(", ");
+    }
+
+    validity_text() {
+        const { valid_days, valid_from, valid_to } = this.shown;
+        if (valid_days != null) return `${plural(valid_days, "day")} from the receive`;
+        if (valid_from) return [time(valid_from), " to ", time(valid_to)];
+        return "from the receive, without an end";
+    }
+
+    redis_text() {
+        const { error, loaded, verified } = this.shown.redis;
+        if (error) return error;
+        if (!loaded) return "not loaded";
+        return verified ? "verified" : "not verified";
+    }
+
+    terms_card() {
+        const { shown } = this;
+        const metadata = JSON.stringify(shown.metadata);
+        return card(
+            "Terms",
+            terms([
+                ["Coupons in all", count(shown.postgresql.total)],
+                ["For each user", count(shown.limit)],
+                ["Begin", this.window_text(shown.begin, "at once")],
+                ["End", this.window_text(shown.end, "no end")],
+                ["Your zone", zone],
+                ["Valid", this.validity_text()],
+                ["Discount", this.discount_text(shown.discount ?? {})],
+                ["Metadata", shown.metadata && h("span", { class: "mono" }, metadata)],
+                ["Voided ones", shown.void_returns ? "come back" : "stay taken"],
+                ["Events", shown.events ? "on" : "off"],
+                ["Generation", count(shown.redis.generation ?? shown.postgresql.generation)],
+                ["In Redis", this.redis_text()],
+            ]),
+        );
+    }
+
+    refused_card() {
+        const found = Object.entries(this.shown.refused ?? {}).filter(([, n]) => n > 0);
+        if (!this.shown.refused) return [];
+        return [
+            card(
+                "Refusals",
+                table(
+                    "Requests that were refused, by reason",
+                    [["Reason", ""], ["Requests", "number"]],
+                    found.map(([reason, n]) => [reason.replaceAll("_", " "), count(n)]),
+                    "None so far.",
+                ),
+            ),
+        ];
+    }
+
+    // ---- the sale
+
+    async curve_load() {
+        const { curve } = await get(`${this.path}/curve`);
+        this.points = curve.map((row) => [Date.parse(row.at), row.stock, row.issued]);
+        if (this.still()) this.curve_show();
+    }
+
+    curve_show() {
+        if (this.points.length < 2) {
+            this.figure.replaceChildren(h("p", { class: "muted" }, "Nothing was sold yet."));
+            this.caption.replaceChildren();
+            return;
+        }
+        const first = this.points[0];
+        const last = this.points.at(-1);
+        const at = (ms) => utc(new Date(ms).toISOString());
+        const about =
+            `From ${at(first[0])} to ${at(last[0])} ` +
+            `the stock went from ${count(first[1])} to ${count(last[1])}, ` +
+            `the rows from ${count(first[2])} to ${count(last[2])}`;
+        const width = Math.max(320, this.figure.clientWidth);
+        const line = (place) => this.points.map((point) => [point[0], point[place]]);
+        this.figure.replaceChildren(
+            chart(
+                width,
+                [{ points: line(1), filled: true }, { points: line(2), kind: "second" }],
+                first[0],
+                last[0],
+                about,
+            ),
+        );
+        this.caption.replaceChildren(
+            h("span", { class: "key" }, `stock left ${count(last[1])}`),
+            h("span", { class: "key second" }, `rows issued ${count(last[2])}`),
+        );
+    }
+
+    take(sample) {
+        const one = sample.campaigns?.find(({ coupon }) => coupon === this.coupon);
+        if (!one) return;
+        const stock = stock_of(one);
+        const last = this.points.at(-1);
+        this.figures_show(stock, one.total, one.issued, one.in_flight);
+        this.trouble_show(troubles_of(one));
+        if (this.shown_state !== state_of(one)) {
+            this.shown_state = state_of(one);
+            this.state_show(state_of(one), one.version);
+            this.reload();
+        }
+        if (JSON.stringify(one.refused) !== JSON.stringify(this.shown.refused)) {
+            this.shown.refused = one.refused;
+            this.parts.refused.replaceChildren(...this.refused_card());
+        }
+        if (stock != null && (!last || stock !== last[1] || one.issued !== last[2])) {
+            this.points.push([Date.parse(sample.at), stock, one.issued]);
+            this.curve_show();
+        }
+        // Somebody else has changed it.
+        if (one.version !== this.shown.postgresql.version || one.state !== this.shown.state)
+            this.reload();
+    }
+
+    trouble_show(items) {
+        const text = items.map((item) => item.textContent).join();
+        if (text === this.trouble_text) return;
+        this.trouble_text = text;
+        this.trouble.replaceChildren(...items);
+    }
+
+    async reload() {
+        if (this.loading) return;
+        this.loading = true;
+        try {
+            await this.load();
+        } catch (problem) {
+            if (!(problem instanceof Problem)) throw problem;
+            say(this.error, problem.message);
+        }
+        this.loading = false;
+    }
+
+    // ---- the other parts
+
+    async history_load() {
+        const { history } = await get(`${this.path}/history`);
+        const value = (one) =>
+            typeof one === "object" && one ? JSON.stringify(one) : String(one ?? "none");
+        return [
+            card(
+                "History",
+                table(
+                    "What was changed, the latest first",
+                    [
+                        ["When", "nowrap"],
+                        ["By", ""],
+                        ["What", ""],
+                        ["State", ""],
+                        ["Version", "number"],
+                    ],
+                    history.reverse().map((entry) => [
+                        time(entry.at),
+                        h("span", { class: "mono" }, entry.by),
+                        [
+                            entry.action,
+                            ...Object.entries(entry.changes ?? {}).map(([name, [was, is]]) =>
+                                h(
+                                    "div",
+                                    { class: "hint" },
+                                    `${name}: ${value(was)} → ${value(is)}`,
+                                ),
+                            ),
+                        ],
+                        badge(entry.to),
+                        entry.version,
+                    ]),
+                ),
+            ),
+        ];
+    }
+
+    async codes_load() {
+        const stats = await get(`${this.path}/codes`);
+        if (stats.sets.length === 0) return [];
+        return [
+            card(
+                "Exchange codes",
+                terms(CODES.map((name) => [name, count(stats[name])])),
+            ),
+        ];
+    }
+
+    async webhooks_load() {
+        const { webhooks } = await get("/webhooks");
+        const mine = webhooks.filter(({ coupon }) => coupon == null || coupon === this.coupon);
+        if (mine.length === 0) return [];
+        return [
+            card(
+                "Webhooks",
+                table(
+                    "Who is told of it",
+                    [["URL", "mono"], ["State", ""], ["Waiting", "number"]],
+                    mine.map((one) => [one.url, one.state, count(one.waiting)]),
+                ),
+            ),
+        ];
+    }
+
+    async recent_load() {
+        const { recent } = await get(`${this.path}/recent?count=${RECENT}`);
+        if (recent.length === 0) return [];
+        return [
+            card(
+                "Who got it last",
+                tall(
+                    "Who got it last, a list",
+                    table(
+                        `The latest ${plural(recent.length, "receive")} with an outcome`,
+                        [
+                            ["When", "nowrap"],
+                            ["User", "mono"],
+                            ["Outcome", ""],
+                        ],
+                        recent.map((one) => [
+                            instant(one.at),
+                            h("a", { href: receive_place(one.receive) }, one.user),
+                            [badge(one.state), one.reason ? ` ${one.reason}` : ""],
+                        ]),
+                    ),
+                ),
+            ),
+        ];
+    }
+
+    // ---- actions
+
+    buttons_show() {
+        const status = this.shown.postgresql.status;
+        if (status === this.shown_buttons) return; // one of them may have the focus
+        this.shown_buttons = status;
+        const steps = Object.entries(STEPS)
+            .filter(([, step]) => step.from.includes(status))
+            .map(([name, step]) =>
+                action(`${step.word}…`, () => this.step(name, step), step.first ? "first" : ""),
+            );
+        const is_over = status === "closed";
+        const open = h("button", { type: "button" }, "Check (arm)");
+        open.addEventListener("click", () => busy(open, () => this.arm()));
+        const audit = h("button", { type: "button" }, "Audit");
+        audit.addEventListener("click", () => busy(audit, () => this.job("audit")));
+        this.buttons.replaceChildren(
+            ...[
+                ...steps,
+                is_over ? null : action("Edit…", () => this.edit()),
+                is_over ? null : action("Stock…", () => this.stock_set()),
+                is_over ? null : open,
+                audit,
+                status === "draft" ? null : action("Rebuild…", () => this.rebuild()),
+                may_change() ? null : h("span", { class: "muted" }, "Your key may look only."),
+            ].filter(Boolean),
+        );
+    }
+
+    async ask(question) {
+        say(this.said, "");
+        const version = this.shown.postgresql.version;
+        const said = await ask({ version, ...question });
+        if (said) say(this.said, said);
+        this.reload();
+    }
+
+    step(name, { word, to, grave, does, done }) {
+        const { status, version } = this.shown.postgresql;
+        return this.ask({
+            title: `${word} ${this.shown.name}?`,
+            word,
+            grave,
+            changes: () => [`Status: ${status} → ${to}`, does],
+            act: async () => {
+                const answer = await change("POST", `${this.path}/${name}`, {}, version);
+                return warned(done, answer);
+            },
+        });
+    }
+
+    edit() {
+        const { version } = this.shown.postgresql;
+        const form = new Terms(this.shown);
+        return this.ask({
+            title: `Edit ${this.shown.name}`,
+            word: "Save",
+            fields: form.elements,
+            changes: () => form.changes(),
+            act: async () => {
+                const answer = await change("PATCH", this.path, form.body(), version);
+                return warned("Saved.", answer);
+            },
+        });
+    }
+
+    stock_set() {
+        const { version, total } = this.shown.postgresql;
+        const input = h("input", { name: "total", inputmode: "numeric", autocomplete: "off" });
+        input.value = total;
+        const wanted = () => Number(input.value.trim() || NaN);
+        return this.ask({
+            title: `Stock of ${this.shown.name}`,
+            word: "Set the total",
+            fields: [h("label", {}, h("span", {}, "Coupons in all"), input)],
+            changes: () => {
+                if (!Number.isSafeInteger(wanted()))
+                    throw new Problem(400, "The total must be a number.");
+                if (wanted() === total) return [];
+                const stock = this.shown.redis.stock;
+                const list = [`Coupons in all: ${count(total)} → ${count(wanted())}`];
+                if (stock != null)
+                    list.push(`Stock left: ${count(stock)} → ${count(stock + wanted() - total)}`);
+                return list;
+            },
+            act: async () => {
+                const body = { total: wanted() };
+                const answer = await change("PUT", `${this.path}/stock`, body, version);
+                return warned("The total is set.", answer);
+            },
+        });
+    }
+
+    rebuild() {
+        return this.ask({
+            title: `Rebuild ${this.shown.name}?`,
+            word: "Rebuild",
+            version: null,
+            changes: () => [
+                "The keeper compares Redis with PostgreSQL, slot by slot, and corrects what " +
+                    "differs.",
+                "If more than the stock differs, requests are answered unavailable meanwhile: " +
+                    "some seconds for a million coupons. Receives in flight stay accepted.",
+            ],
+            act: async () => {
+                await this.job("rebuild");
+                return "The rebuild has begun.";
+            },
+        });
+    }
+
+    async arm() {
+        const title = "Ready to open?";
+        this.parts.checks.replaceChildren(card(title, h("p", { class: "muted" }, "Checking…")));
+        await this.part("checks", async () => {
+            const { ready, checks } = await get(`${this.path}/arm`);
+            const mark = (passed) =>
+                h("span", { class: `badge ${passed ? "good" : "bad"}` }, passed ? "passed" : "no");
+            const verdict = ready ? "Yes, it is ready." : "No, it is not ready.";
+            return [
+                card(
+                    title,
+                    h("p", { role: "status" }, h("strong", {}, verdict)),
+                    table(
+                        "What was checked",
+                        [["Check", ""], ["Result", ""], ["Reason", "broad"]],
+                        checks.map((one) => [one.check, mark(one.passed), one.reason ?? ""]),
+                    ),
+                ),
+            ];
+        });
+    }
+
+    // Audit and rebuild: may take long.
+    async job(command) {
+        await this.part("jobs", async () => {
+            const job = await change("POST", `${this.path}/${command}`, {});
+            const word = h("p", { role: "status" });
+            const end = action("End it", async () => change("DELETE", `/jobs/${job.job}`));
+            const box = h("div", { class: "stack" });
+            this.follow(job.job, word, end, box);
+            return [card(command === "audit" ? "Audit" : "Rebuild", word, box, end)];
+        });
+    }
+
+    async follow(id, word, end, box) {
+        let job;
+        do {
+            await new Promise((done) => setTimeout(done, JOB_MS));
+            if (!this.still()) return;
+            try {
+                job = await get(`/jobs/${id}`);
+            } catch (problem) {
+                if (!(problem instanceof Problem)) throw problem;
+                say(word, problem.message);
+                if (problem.status === 404 || problem.status === 401) return;
+                continue;
+            }
+            const progress = job.progress ? `: ${job.progress}` : "";
+            say(word, { waiting: "It waits", running: "It runs" }[job.state] + progress);
+        } while (!job || job.state === "waiting" || job.state === "running");
+        end?.remove();
+        job_show(job, word, box);
+        this.reload();
+    }
+
+    end() {
+        for (const stop of this.stops) stop();
+    }
+}
+
+function job_show(job, word, box) {
+    if (job.problem) {
+        say(word, "It has failed.");
+        box.replaceChildren(h("p", { class: "error" }, job.problem.detail));
+    } else if (job.state === "ended") {
+        say(word, "It was ended.");
+    } else if (job.command === "audit") {
+        const { verdict, wrong } = job.result;
+        say(word, `The verdict: ${verdict}.`);
+        box.replaceChildren(
+            table(
+                "What is wrong",
+                [["Promise", ""], ["What", ""]],
+                wrong.map((one) => [one.promise, one.text]),
+                "Nothing is wrong.",
+            ),
+        );
+    } else {
+        const said = job.result.rebuild.map((one) => one.result).filter(Boolean);
+        say(word, `Done: ${said.join("; ")}.`);
+    }
+}
+
+export function campaign_page(main, { part, still }) {
+    const campaign = new Campaign(main, part, still);
+    campaign.begin().catch((problem) => {
+        if (!(problem instanceof Problem)) throw problem;
+        say(campaign.error, problem.message);
+    });
+    return () => campaign.end();
+}

@@ -1,0 +1,89 @@
+// All campaigns, in pages, and a new one.
+import { change, get, live, Problem } from "./api.js";
+import { action, ask, warned } from "./dialog.js";
+import { h, say } from "./dom.js";
+import { campaign_table } from "./now.js";
+import { Terms } from "./terms.js";
+
+const PAGE = 50;
+
+async function campaign_new() {
+    const terms = new Terms(null);
+    let coupon;
+    const said = await ask({
+        title: "New campaign",
+        word: "Make the draft",
+        fields: terms.elements,
+        changes: () => terms.changes(),
+        act: async () => {
+            const made = await change("POST", "/campaigns", terms.body());
+            coupon = made.coupon;
+            return warned("Made.", made);
+        },
+    });
+    if (said) location.hash = `#/campaigns/${coupon}`;
+}
+
+function go_form() {
+    const id = h("input", { id: "go", inputmode: "numeric", autocomplete: "off", size: "12" });
+    const go = (event) => {
+        event.preventDefault();
+        if (id.value.trim()) location.hash = `#/campaigns/${encodeURIComponent(id.value.trim())}`;
+    };
+    return h(
+        "form",
+        { class: "bar end", onsubmit: go },
+        h("label", { for: "go" }, "Campaign id"),
+        h("div", {}, id),
+        h("button", {}, "Open"),
+    );
+}
+
+// Back is the way of the browser: each page has an address.
+function pager(list, after) {
+    const next = list.length === PAGE ? list.at(-1).coupon : null;
+    return h(
+        "nav",
+        { class: "bar", "aria-label": "Pages of campaigns" },
+        after ? h("a", { class: "button", href: "#/campaigns" }, "First page") : null,
+        next ? h("a", { class: "button", href: `#/campaigns?after=${next}` }, "Next page") : null,
+    );
+}
+
+export function campaigns_page(main, { query, still }) {
+    const after = query.get("after");
+    const error = h("p", { class: "error", role: "alert" });
+    const rows = campaign_table(after ? `Campaigns after ${after}` : "Campaigns by id");
+    const pages = h("div");
+    let stop = () => {};
+    main.append(
+        h(
+            "div",
+            { class: "bar" },
+            h("h1", {}, "Campaigns"),
+            action("New campaign…", campaign_new, "first"),
+            go_form(),
+        ),
+        error,
+        h("section", { class: "card" }, rows.element),
+        pages,
+    );
+    (async () => {
+        const { campaigns } = await get(
+            `/campaigns?count=${PAGE}${after ? `&after=${encodeURIComponent(after)}` : ""}`,
+        );
+        if (!still()) return;
+        const shown = new Map(campaigns.map((one) => [one.coupon, one]));
+        rows.show([...shown]);
+        pages.replaceChildren(pager(campaigns, after));
+        stop = live.take((sample) => {
+            for (const one of sample.campaigns ?? [])
+                if (shown.has(one.coupon)) shown.set(one.coupon, one);
+            rows.show([...shown]);
+        }, shown.keys());
+    })().catch((problem) => {
+        if (!(problem instanceof Problem)) throw problem;
+        say(error, problem.message);
+    });
+    return () => stop();
+}

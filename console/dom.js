@@ -1,0 +1,158 @@
+// Elements, and how values are written. Data only ever becomes text: nothing here parses markup.
+
+export function h(name, attributes = {}, ...children) {
+    const element = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) {
+        if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+        else if (value === true) element.setAttribute(key, "");
+        else if (value !== false && value != null) element.setAttribute(key, value);
+    }
+    element.append(...children.flat(9).filter((child) => child != null && child !== false));
+    return element;
+}
+
+// What is the same stays untouched: a screen reader tells changes, and a selection stays.
+export function say(element, text) {
+    if (element.textContent !== String(text)) element.textContent = text;
+}
+
+const numbers = new Intl.NumberFormat("en-US");
+const short = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3 });
+
+export const count = (number) => (number == null ? "–" : numbers.format(number));
+export const rate = (number) =>
+    number == null ? "–" : number >= 100 ? count(Math.round(number)) : short.format(number);
+
+export function milliseconds(seconds) {
+    if (seconds == null) return "–";
+    return seconds < 1 ? `${short.format(seconds * 1000)} ms` : `${short.format(seconds)} s`;
+}
+
+export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const local = new Intl.DateTimeFormat("sv-SE", {
+    dateStyle: "short",
+    timeStyle: "medium",
+});
+
+// In the zone of the reader, with that of the API as what is shown beside it.
+export function time(text, none = "–") {
+    if (!text) return none;
+    return h("time", { datetime: text, title: utc(text) }, local.format(new Date(text)));
+}
+
+// To the millisecond.
+export function instant(text) {
+    const element = time(text);
+    element.append(text.slice(19, 23));
+    return element;
+}
+
+export const utc = (text) => `${text.slice(0, 19).replace("T", " ")} UTC`;
+export const clock = (ms) => local.format(new Date(ms)).slice(11);
+
+export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+
+const STATES = {
+    draft: ["draft", ""],
+    scheduled: ["scheduled", "accent"],
+    issuing: ["issuing", "good"],
+    sold_out: ["sold out", "accent"],
+    paused: ["paused", "warn"],
+    ended: ["ended", ""],
+    accepted: ["accepted", "accent"],
+    issued: ["issued", "good"],
+    rejected: ["rejected", "bad"],
+};
+
+export function badge(state) {
+    const [text, kind] = STATES[state] ?? [state ?? "not known", ""];
+    return h("span", { class: `badge ${kind}` }, text);
+}
+
+// A table whose rows stay the same elements for as long as their key is there.
+export class Rows {
+    constructor(caption, heads, make) {
+        this.body = h("tbody");
+        this.rows = new Map();
+        this.make = make;
+        const cells = heads.map(([name, kind]) => h("th", { scope: "col", class: kind }, name));
+        this.table = h(
+            "table",
+            { class: "rows" },
+            h("caption", {}, caption),
+            h("thead", {}, h("tr", {}, cells)),
+            this.body,
+        );
+        this.element = h("div", { class: "scroll", tabindex: "-1" }, this.table);
+    }
+
+    // Entries are pairs: the key, and what `update` of the row gets.
+    show(entries) {
+        const keys = new Set(entries.map(([key]) => key));
+        for (const [key, row] of this.rows) {
+            if (keys.has(key)) continue;
+            row.element.remove();
+            this.rows.delete(key);
+        }
+        let place = this.body.firstChild;
+        for (const [key, value] of entries) {
+            if (!this.rows.has(key)) this.rows.set(key, this.make(key));
+            const row = this.rows.get(key);
+            row.update(value);
+            if (row.element === place) place = place.nextSibling;
+            else this.body.insertBefore(row.element, place);
+        }
+    }
+}
+
+// A table that is made once.
+export function table(caption, heads, rows, none = "None.") {
+    const head = heads.map(([name, kind]) => h("th", { scope: "col", class: kind }, name));
+    if (rows.length === 0) return h("p", { class: "muted" }, none);
+    const body = rows.map((cells) =>
+        h(
+            "tr",
+            {},
+            cells.map((cell, i) =>
+                h("td", { class: heads[i][1], "data-name": heads[i][0] }, cell ?? "–"),
+            ),
+        ),
+    );
+    return h(
+        "div",
+        { class: "scroll" },
+        h(
+            "table",
+            { class: "rows" },
+            h("caption", {}, caption),
+            h("thead", {}, h("tr", {}, head)),
+            h("tbody", {}, body),
+        ),
+    );
+}
+
+export const level = (label) => h("progress", { class: "level", max: "1", "aria-label": label });
+
+export function card(title, ...children) {
+    const id = `part-${title.toLowerCase().replaceAll(/\W+/g, "-")}`;
+    return h(
+        "section",
+        { class: "card", "aria-labelledby": id },
+        h("h2", { id }, title),
+        ...children,
+    );
+}
+
+// What scrolls by itself, by the keyboard too.
+export const tall = (label, child) =>
+    h("div", { class: "tall", tabindex: "0", role: "region", "aria-label": label }, child);
+
+export function terms(pairs) {
+    return h(
+        "dl",
+        { class: "terms" },
+        pairs
+            .filter(([, value]) => value != null)
+            .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+    );
+}

@@ -1,0 +1,123 @@
+// The frame: who is signed in, which page is shown, and whether it is old.
+import { live, on_session, session_begin, session_end, session_find, session_get } from "./api.js";
+import { campaign_page } from "./campaign.js";
+import { campaigns_page } from "./campaigns.js";
+import { h, say } from "./dom.js";
+import { now_page } from "./now.js";
+import { find_page } from "./receive.js";
+
+const main = document.getElementById("main");
+const nav = document.querySelector("nav");
+const who = document.querySelector(".who");
+const stale = document.getElementById("stale");
+
+let leave = null; // ends the page that is shown
+let turn = 0; // of a page: a late answer of an earlier one is dropped
+
+// What the address has after #: the path, and its parameters.
+const ROUTES = [
+    [/^\/$/, "Now", now_page],
+    [/^\/campaigns$/, "Campaigns", campaigns_page],
+    [/^\/campaigns\/([^/]+)$/, "Campaign", campaign_page],
+    [/^\/find$/, "Receives", find_page],
+];
+
+function address() {
+    const [path, query] = (location.hash.slice(1) || "/").split("?");
+    return { path, query: new URLSearchParams(query) };
+}
+
+function sign_in(main) {
+    const key = h("input", {
+        type: "password",
+        id: "key",
+        autocomplete: "current-password",
+        required: true,
+        spellcheck: "false",
+        "aria-describedby": "key-error",
+    });
+    const error = h("p", { class: "error", id: "key-error", role: "alert" });
+    const button = h("button", { class: "first" }, "Sign in");
+    const submit = async (event) => {
+        event.preventDefault();
+        say(error, "");
+        button.setAttribute("aria-disabled", "true");
+        try {
+            await session_begin(key.value.trim());
+        } catch (problem) {
+            const wrong = "This key is not good: it is wrong, expired or revoked.";
+            say(error, problem.status === 401 ? wrong : problem.message);
+            key.select();
+            key.focus();
+        }
+        button.removeAttribute("aria-disabled");
+    };
+    main.append(
+        h(
+            "form",
+            { class: "card sign-in", onsubmit: submit },
+            // For what keeps passwords.
+            h("input", { type: "text", autocomplete: "username", value: "couponmq", hidden: true }),
+            h("h1", {}, "Sign in"),
+            h("label", {}, h("span", {}, "API key"), key),
+            h("p", { class: "hint" }, "With the role admin, or monitor to look only."),
+            error,
+            h("div", { class: "bar" }, button),
+        ),
+    );
+    key.focus();
+    return () => {};
+}
+
+function not_found(main) {
+    main.append(h("h1", {}, "There is no such page"), h("p", {}, h("a", { href: "#/" }, "Now")));
+    return () => {};
+}
+
+function nav_show(path) {
+    const session = session_get();
+    nav.hidden = who.hidden = !session;
+    if (session) say(document.getElementById("who"), `${session.role} ${session.key}`);
+    for (const link of nav.querySelectorAll("a")) {
+        const target = link.getAttribute("href").slice(1);
+        const here = target === "/" ? path === "/" : path.startsWith(target);
+        if (here) link.setAttribute("aria-current", "page");
+        else link.removeAttribute("aria-current");
+    }
+}
+
+async function show() {
+    const { path, query } = address();
+    const mine = ++turn;
+    leave?.();
+    leave = null;
+    main.replaceChildren();
+    nav_show(path);
+    let [page, title, found] = [sign_in, "Sign in", null];
+    if (session_get()) {
+        const route = ROUTES.find(([form]) => (found = path.match(form)));
+        [, title, page] = route ?? [null, "Not found", not_found];
+    }
+    document.title = `${title} – couponmq`;
+    const still = () => mine === turn;
+    leave = page(main, { part: found?.[1] && decodeURIComponent(found[1]), query, still });
+}
+
+function stale_show(age) {
+    const seconds = Math.round(age / 1000);
+    say(stale, age == null ? "" : `What is shown is ${seconds} s old: connecting again.`);
+}
+
+document.getElementById("leave").addEventListener("click", session_end);
+window.addEventListener("hashchange", () => {
+    show();
+    main.focus();
+});
+on_session(show);
+live.told = stale_show;
+try {
+    await session_find();
+} catch (problem) {
+    main.replaceChildren(h("p", { class: "error", role: "alert" }, problem.message));
+}
+if (!session_get()) show();

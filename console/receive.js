@@ -1,0 +1,199 @@
+// One user, or one receive: what he has, and what happened to it, in order.
+import { change, get, Problem } from "./api.js";
+import { action, ask } from "./dialog.js";
+import { badge, h, instant, plural, say, time } from "./dom.js";
+
+// ---- what happened
+
+function in_stores({ outbox, queue, dead_letter, dead_marked, redis, postgresql }) {
+    const list = [];
+    if (outbox) list.push(["", outbox.accepted_at, "Its message waits in the outbox."]);
+    if (dead_letter)
+        list.push(["bad", null, `It is a dead letter: ${dead_letter.reason ?? "no reason"}.`]);
+    else if (dead_marked) list.push(["bad", null, "Its message is marked as a dead letter."]);
+    if (!postgresql.state && queue)
+        list.push([
+            "warn",
+            null,
+            queue.error ??
+                `PostgreSQL has no outcome. ${plural(queue.ready, "message")} wait in the ` +
+                    `queue, of any receives; ${plural(queue.consumers, "consumer")}.`,
+        ]);
+    const slot = redis.error
+        ? redis.error
+        : redis.slot
+          ? `slot ${redis.slot} has it${redis.key ? `, with the key ${redis.key}` : ""}`
+          : redis.loaded
+            ? "no slot has it"
+            : "the campaign is not loaded";
+    list.push(["", null, `In Redis ${slot} now.`]);
+    return list;
+}
+
+function told(trace) {
+    const list = trace.events.waiting.map((one) => [
+        "warn",
+        one.made_at,
+        `The event ${one.type} waits to be published.`,
+    ]);
+    for (const hook of trace.webhooks) {
+        const what = hook.delivery
+            ? `delivery ${hook.delivery} is ${hook.delivery_state} after ` +
+              plural(hook.attempts, "attempt") +
+              (hook.last_error ? `: ${hook.last_error}` : "")
+            : "nothing waits to be delivered";
+        list.push([hook.last_error ? "warn" : "", hook.last_at, `Webhook ${hook.url}: ${what}.`]);
+    }
+    return list;
+}
+
+// Each [kind, time or null, text].
+function happened(trace) {
+    const { gateway, postgresql, void: back } = trace;
+    const traced = gateway.trace ? ` Its trace is ${gateway.trace}.` : "";
+    const list = [["", gateway.made_at, `A gateway put the request into a batch.${traced}`]];
+    if (postgresql.received_at)
+        list.push(["", postgresql.received_at, `Redis accepted it: slot ${postgresql.slot}.`]);
+    if (postgresql.state === "issued" || back.at) {
+        const from = postgresql.valid_from;
+        const valid = from
+            ? [" Valid from ", time(from), " to ", time(postgresql.valid_to, "no end"), "."]
+            : [];
+        list.push(["good", null, ["PostgreSQL has it as a row: issued.", valid]]);
+    }
+    if (back.at) {
+        const why = back.why ? `: ${back.why}` : "";
+        const slot = back.returned ? "came back" : "stays taken";
+        list.push(["bad", back.at, `Voided by ${back.by}${why}. Its slot ${slot}.`]);
+    } else if (postgresql.rejected_at) {
+        list.push(["bad", postgresql.rejected_at, `Rejected: ${postgresql.reason}.`]);
+    }
+    if (postgresql.released_at)
+        list.push(["", postgresql.released_at, "Redis has released its slot."]);
+    return [...list, ...in_stores(trace), ...told(trace)];
+}
+
+function void_ask(trace, again) {
+    const why = h("input", { name: "why", maxlength: "500", autocomplete: "off" });
+    return async () => {
+        const said = await ask({
+            title: "Void this receive?",
+            word: "Void",
+            grave: true,
+            fields: [h("label", {}, h("span", {}, "Why"), why)],
+            changes: () => [
+                `Receive ${trace.receive}: issued → rejected (voided)`,
+                "The terms of the campaign say whether its slot and its stock come back.",
+                "It cannot be undone.",
+            ],
+            act: async () => {
+                const body = why.value.trim() ? { why: why.value.trim() } : {};
+                const path = `/receives/${encodeURIComponent(trace.receive)}/void`;
+                const answer = await change("POST", path, body);
+                if (!answer.voided) throw new Problem(409, `It was not voided: ${answer.result}.`);
+                return "Voided.";
+            },
+        });
+        if (said) again(said);
+    };
+}
+
+function receive_card(trace, again) {
+    const coupon = trace.receive.split(".")[0];
+    return h(
+        "section",
+        { class: "card stack", "aria-label": `Receive ${trace.receive}` },
+        h(
+            "div",
+            { class: "bar" },
+            h("h2", { class: "mono" }, trace.receive),
+            badge(trace.state),
+            h("a", { href: `#/campaigns/${coupon}` }, `Campaign ${coupon}`),
+            trace.state === "issued" ? action("Void…", void_ask(trace, again)) : null,
+        ),
+        h(
+            "ol",
+            { class: "story" },
+            happened(trace).map(([kind, at, text]) =>
+                h(
+                    "li",
+                    { class: kind },
+                    at ? instant(at) : h("span", { class: "when" }, "–"),
+                    h("div", {}, text),
+                ),
+            ),
+        ),
+    );
+}
+
+// ---- the page
+
+function field(name, label, value) {
+    const input = h("input", { name, autocomplete: "off", spellcheck: "false" });
+    input.value = value ?? "";
+    return [input, h("label", {}, h("span", {}, label), input)];
+}
+
+export function find_page(main, { query, still }) {
+    const [coupon, coupon_label] = field("coupon", "Campaign id", query.get("coupon"));
+    const [user, user_label] = field("user", "User", query.get("user"));
+    const [receive, receive_label] = field("receive", "Receive", query.get("receive"));
+    const error = h("p", { class: "error", role: "alert" });
+    const note = h("p", { class: "note", role: "status" });
+    const found = h("div", { class: "stack" });
+
+    const submit = (event) => {
+        event.preventDefault();
+        const wanted = new URLSearchParams();
+        for (const input of event.target.querySelectorAll("input"))
+            if (input.value.trim()) wanted.set(input.name, input.value.trim());
+        const hash = `#/find?${wanted}`;
+        if (location.hash === hash) load();
+        else location.hash = hash;
+    };
+    const part = (name) => encodeURIComponent(query.get(name));
+    const path = () => {
+        if (query.get("receive")) return `/receives/${part("receive")}/trace`;
+        if (!query.get("coupon") || !query.get("user")) return null;
+        return `/campaigns/${part("coupon")}/users/${part("user")}/trace`;
+    };
+    const load = async (said = "") => {
+        say(error, "");
+        say(note, said);
+        if (!path()) return;
+        try {
+            const answer = await get(path());
+            if (!still()) return;
+            const list = answer.receives ?? [answer];
+            found.replaceChildren(...list.map((trace) => receive_card(trace, load)));
+        } catch (problem) {
+            if (!(problem instanceof Problem)) throw problem;
+            found.replaceChildren();
+            say(error, problem.message);
+        }
+    };
+    main.append(
+        h("h1", {}, "What a user has, and what happened to it"),
+        h(
+            "div",
+            { class: "columns" },
+            h(
+                "form",
+                { class: "card stack", onsubmit: submit, "aria-label": "By user" },
+                h("div", { class: "fields" }, coupon_label, user_label),
+                h("div", {}, h("button", { class: "first" }, "Find the user's receives")),
+            ),
+            h(
+                "form",
+                { class: "card stack", onsubmit: submit, "aria-label": "By receive" },
+                receive_label,
+                h("div", {}, h("button", {}, "Find the receive")),
+            ),
+        ),
+        error,
+        note,
+        found,
+    );
+    load();
+    return () => {};
+}

@@ -1,0 +1,164 @@
+// The terms of a campaign in a form, and what of them differs.
+import { Problem } from "./api.js";
+import { count, h, utc } from "./dom.js";
+
+// Each has the member of the API, its label, the kind of its input, and what is to be said of it.
+// Those of a group are replaced as a whole.
+const FIELDS = [
+    { member: "name", label: "Name", kind: "text", wide: true },
+    { member: "total", label: "Coupons in all", kind: "number", create: true },
+    { member: "limit", label: "For each user", kind: "number" },
+    { member: "begin", label: "Begin", kind: "datetime-local", hint: "empty: at once" },
+    { member: "end", label: "End", kind: "datetime-local", hint: "empty: no end" },
+    { member: "valid_days", label: "Valid for days", kind: "number", group: "validity" },
+    { member: "valid_from", label: "Valid from", kind: "datetime-local", group: "validity" },
+    { member: "valid_to", label: "Valid to", kind: "datetime-local", group: "validity" },
+    { member: "amount_off", label: "Amount off", kind: "number", group: "discount" },
+    { member: "percent_off", label: "Percent off", kind: "decimal", group: "discount" },
+    { member: "cap", label: "At most off", kind: "number", group: "discount" },
+    { member: "threshold", label: "From a purchase of", kind: "number", group: "discount" },
+    { member: "currency", label: "Currency", kind: "text", group: "discount", hint: "EUR" },
+    { member: "metadata", label: "Metadata (JSON)", kind: "json", wide: true },
+    { member: "void_returns", label: "What is voided comes back", kind: "switch" },
+    { member: "events", label: "Tell other systems (events)", kind: "switch" },
+];
+const REMOVES = { validity: "valid_days", discount: "amount_off" };
+
+const two = (number) => String(number).padStart(2, "0");
+
+// As an input has it: in the zone of the reader, to the second.
+function local_text(text) {
+    if (!text) return "";
+    const at = new Date(text);
+    const date = [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join("-");
+    return `${date}T${[at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":")}`;
+}
+
+function text_of(field, shown) {
+    const value = shown?.[field.member] ?? shown?.discount?.[field.member];
+    if (field.kind === "switch") return value ?? (field.member === "void_returns" ? true : false);
+    if (field.kind === "datetime-local") return local_text(value);
+    if (field.kind === "json") return value == null ? "" : JSON.stringify(value);
+    return value == null ? "" : String(value);
+}
+
+function input_make(field, value) {
+    if (field.kind === "switch") {
+        const input = h("input", { type: "checkbox", name: field.member, checked: value });
+        return { input, element: h("label", { class: "check" }, input, field.label) };
+    }
+    const number = { number: "numeric", decimal: "decimal" }[field.kind];
+    const input =
+        field.kind === "json"
+            ? h("textarea", { name: field.member, rows: "2", spellcheck: "false" })
+            : h("input", {
+                  type: number ? "text" : field.kind,
+                  inputmode: number,
+                  name: field.member,
+                  step: field.kind === "datetime-local" ? "1" : null,
+                  autocomplete: "off",
+              });
+    input.value = value;
+    const hint = field.hint ? h("span", { class: "hint" }, field.hint) : null;
+    return { input, element: h("label", {}, h("span", {}, field.label), input, hint) };
+}
+
+// A number that is none goes as it is: the API says what is allowed.
+function value_of(field, text) {
+    if (field.kind === "switch") return text;
+    const trimmed = text.trim();
+    if (trimmed === "") return null;
+    if (field.kind === "datetime-local") return new Date(trimmed).toISOString();
+    if (field.kind !== "json") return trimmed;
+    try {
+        return JSON.parse(trimmed);
+    } catch {
+        throw new Problem(400, "Metadata is no JSON object.");
+    }
+}
+
+export class Terms {
+    // `shown` is what the API tells of a campaign; null: it is a new one.
+    constructor(shown) {
+        this.is_new = !shown;
+        this.fields = FIELDS.filter((field) => this.is_new || !field.create).map((field) => {
+            const was = this.is_new && field.member === "limit" ? "1" : text_of(field, shown);
+            return { ...field, was, ...input_make(field, was) };
+        });
+        const is_short = (field) => !field.wide && field.kind !== "switch";
+        const part = (group, title) => [
+            h("h3", {}, title),
+            h("div", { class: "fields" }, this.of(group, (field) => !field.wide)),
+        ];
+        this.elements = [
+            ...this.of(undefined, (field) => field.wide && field.kind === "text"),
+            h("div", { class: "fields" }, this.of(undefined, is_short)),
+            h(
+                "details",
+                {},
+                h("summary", {}, "Validity, discount, metadata"),
+                h(
+                    "div",
+                    { class: "stack" },
+                    ...part("validity", "Validity"),
+                    ...part("discount", "Discount"),
+                    ...this.of(undefined, (field) => field.kind === "json"),
+                ),
+            ),
+            ...this.of(undefined, (field) => field.kind === "switch"),
+        ];
+    }
+
+    of(group, which) {
+        return this.fields
+            .filter((field) => field.group === group && which(field))
+            .map((field) => field.element);
+    }
+
+    now(field) {
+        return field.kind === "switch" ? field.input.checked : field.input.value;
+    }
+
+    changed() {
+        return this.fields.filter((field) => this.now(field) !== field.was);
+    }
+
+    // Of a time both: as the reader has it, and in UTC.
+    text(field, value) {
+        if (value === "" || value == null) return "none";
+        if (field.kind === "switch") return value ? "yes" : "no";
+        if (field.kind === "number" && /^\d{1,15}$/.test(value)) return count(Number(value));
+        if (field.kind !== "datetime-local") return value;
+        const at = new Date(value);
+        return isNaN(at) ? value : `${value.replace("T", " ")} (${utc(at.toISOString())})`;
+    }
+
+    changes() {
+        const name = this.now(this.fields[0]) || "without a name";
+        if (this.is_new) return [`A draft is made: ${name}.`];
+        return this.changed().map((field) => {
+            const [was, is] = [field.was, this.now(field)].map((value) => this.text(field, value));
+            return `${field.label}: ${was} → ${is}`;
+        });
+    }
+
+    // What to send.
+    body() {
+        const changed = this.changed();
+        const groups = new Set(changed.map((field) => field.group).filter(Boolean));
+        const body = {};
+        for (const field of this.fields) {
+            const value = value_of(field, this.now(field));
+            if (this.is_new || groups.has(field.group)) {
+                if (value != null) body[field.member] = value;
+            } else if (changed.includes(field)) {
+                body[field.member] = value;
+            }
+        }
+        for (const group of this.is_new ? [] : groups) {
+            const members = this.fields.filter((field) => field.group === group);
+            if (members.every((field) => !(field.member in body))) body[REMOVES[group]] = null;
+        }
+        return body;
+    }
+}

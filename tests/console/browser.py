@@ -1,0 +1,141 @@
+"""A browser that looks at the console: Debian's Chromium, by Selenium."""
+
+import shutil
+from contextlib import contextmanager
+
+import pytest
+
+from stack import TRUST, wait_until
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync --hide-scrollbars"
+).split()
+HIGHEST = 1150  # of a picture
+WIDE, NARROW = (1280, 900), (360, 780)
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: make test-console")
+from selenium.common.exceptions import StaleElementReferenceException  # noqa: E402
+from selenium.webdriver.chrome.service import Service  # noqa: E402
+from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+
+class Browser:
+    def __init__(self, url, profile):
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        if TRUST:  # a browser has its own list of authorities
+            options.add_argument("--ignore-certificate-errors")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        self.driver = webdriver.Chrome(service=Service(DRIVER), options=options)
+        self.url = url
+        self.size(WIDE)
+
+    def size(self, size, height=None):
+        metrics = {
+            "width": size[0],
+            "height": height or size[1],
+            "deviceScaleFactor": 1,
+            "mobile": size == NARROW,
+        }
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def scheme(self, name):
+        feature = {"name": "prefers-color-scheme", "value": name}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+    def run(self, script, *arguments):
+        return self.driver.execute_script(script, *arguments)
+
+    def text(self):
+        return self.run("return document.body.innerText")
+
+    def sees(self, *texts):
+        """Waits until all of them are to be read."""
+        wait_until(lambda: all(text in self.text() for text in texts), interval=0.1)
+
+    def open(self, place):
+        self.driver.get(f"{self.url}/#{place}")
+
+    def _find(self, path):
+        """The first that is shown; in the dialog where there is one."""
+
+        def look():
+            root = self.driver.find_elements(By.TAG_NAME, "dialog") or [self.driver]
+            try:
+                found = root[0].find_elements(By.XPATH, path)
+                return next((one for one in found if one.is_displayed()), None)
+            except StaleElementReferenceException:
+                return None
+
+        return wait_until(look, interval=0.1)
+
+    def _click(self, path):
+        """Once it was there for as long as that takes."""
+
+        def click():
+            try:
+                self._find(path).click()
+            except StaleElementReferenceException:
+                return False
+            return True
+
+        wait_until(click, interval=0.1)
+
+    def press(self, word):
+        self._click(f".//button[normalize-space()={word!r}]")
+
+    def words(self):
+        """Of the buttons that are shown."""
+        shown = "[...document.querySelectorAll('button')].filter((one) => one.checkVisibility())"
+        return self.run(f"return {shown}.map((one) => one.textContent)")
+
+    def field(self, label):
+        return self._find(f".//label[contains(., {label!r})]//input")
+
+    def fill(self, label, text):
+        field = self.field(label)
+        field.clear()
+        field.send_keys(text)
+
+    def follow(self, word):
+        self._click(f".//a[normalize-space()={word!r}]")
+
+    def keys(self, name):
+        ActionChains(self.driver).send_keys(getattr(Keys, name)).perform()
+
+    def figure(self, name):
+        """The number of a tile, or None: there is none."""
+        text = self.run("return document.getElementById(arguments[0])?.textContent", name)
+        return int(text.replace(",", "")) if text and text != "–" else None
+
+    def sign_in(self, key):
+        self.open("/")
+        self.fill("API key", key)
+        self.press("Sign in")
+
+    def picture(self, path, size=WIDE):
+        self.size(size)
+        height = self.run("return document.documentElement.scrollHeight")
+        self.size(size, min(max(size[1], height), HIGHEST))
+        self.driver.save_screenshot(str(path))
+        self.size(size)
+
+    def complaints(self):
+        """What the console of the browser has, but refused requests."""
+        logged = [line["message"] for line in self.driver.get_log("browser")]
+        return [line for line in logged if "Failed to load resource" not in line]
+
+
+@contextmanager
+def browser_open(url, profile):
+    browser = Browser(url, profile)
+    try:
+        yield browser
+    finally:
+        browser.driver.quit()

@@ -1,0 +1,371 @@
+"""The console in a browser. `make test-console` installs it and runs all of it; `make test` watches
+one sale where it is there."""
+
+import os
+import re
+from pathlib import Path
+
+import psycopg
+import pytest
+import requests
+
+from browser import CHROMIUM, DRIVER, NARROW, WIDE, browser_open
+from stack import has_tls, url_of, wait_until
+
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium: make test-console")
+long = pytest.mark.skipif(not os.environ.get("ALL"), reason="ALL=1")
+PICTURES = os.environ.get("CONSOLE_PICTURES")  # the folder for those of docs/console.md
+HOSTILE = "<img src=x onerror=alert(1)>"
+HOSTILE_USER = "<script>alert(1)</script>"
+PAGES = ["/", "/campaigns", "/campaigns/{coupon}", "/find?coupon={coupon}&user={user}"]
+
+
+@pytest.fixture(scope="module")
+def console(stack):
+    stack.start("admin")
+    yield url_of(stack.env["COUPON_ADMIN_LISTEN"])
+    stack.stop("admin")
+
+
+@pytest.fixture
+def key_make(stack, console):
+    """A key that the console knows already."""
+
+    def make(role):
+        key = stack.ctl("key", "create", "--name", "console", "--role", role)
+        known = {"Authorization": f"Bearer {key}"}
+        url = console + "/admin/session"
+        wait_until(lambda: requests.get(url, headers=known, timeout=60).status_code != 401)
+        return key
+
+    return make
+
+
+@pytest.fixture
+def browser(console, tmp_path):
+    """It has loaded nothing from elsewhere, and nothing that its policy forbids."""
+    with browser_open(console, tmp_path / "profile") as one:
+        yield one
+        names = one.run("return performance.getEntriesByType('resource').map((one) => one.name)")
+        assert [name for name in names if not name.startswith(console + "/")] == []
+        assert one.complaints() == []
+
+
+@pytest.fixture
+def signed_in(browser, key_make):
+    browser.sign_in(key_make("admin"))
+    browser.sees("Everything that is watched is well.")
+    return browser
+
+
+def picture(browser, name, size=WIDE):
+    if PICTURES:
+        browser.picture(Path(PICTURES) / f"{name}.png", size)
+
+
+def coupon_of(browser):
+    return wait_until(lambda: re.search(r"#/campaigns/(\d+)$", browser.driver.current_url))[1]
+
+
+def come(client, coupon, users):
+    client.pipeline([{"op": "issue", "coupon": coupon, "user": str(user)} for user in users])
+
+
+def test_a_sale_is_watched(stack, signed_in):
+    """From its draft to the last coupon, without loading the page again."""
+    browser = signed_in
+    browser.follow("Campaigns")
+    browser.press("New campaign…")
+    browser.fill("Name", "Noon sale")
+    browser.fill("Coupons in all", "2000")
+    browser.press("Make the draft")
+    coupon = coupon_of(browser)
+    browser.sees("draft", "version 1")
+    browser.press("Publish…")
+    browser.sees("Status: draft → published", "Checked: version 1.")
+    browser.press("Publish")
+    browser.sees("Published.", "issuing", "2,000 of 2,000 left")
+    with stack.client() as client:
+        for left in (1500, 1000, 500):
+            come(client, coupon, range(1500 - left, 2000 - left))
+            browser.sees(f"{left:,} of 2,000 left")
+            wait_until(lambda: browser.figure("figure-issued") == 2000 - left)
+        come(client, coupon, range(1500, 2300))
+    browser.sees("sold out", "0 of 2,000 left")
+    assert browser.figure("figure-stock") == 0
+    wait_until(lambda: browser.figure("figure-issued") == 2000)
+    wait_until(lambda: browser.run("return document.querySelectorAll('svg .line').length") == 2)
+    browser.sees("Who got it last", "out of stock")
+    picture(browser, "campaign")
+    picture(browser, "campaign-narrow", NARROW)
+    browser.follow("Now")
+    browser.sees("as of", "Noon sale", "sold out", "0 of 2,000", "out of stock")
+    wait_until(lambda: browser.run("return document.querySelectorAll('svg .line').length") == 3)
+    picture(browser, "now")
+
+
+@long
+def test_each_button(stack, signed_in):
+    browser, coupon = signed_in, stack.coupon_make(5, name="Buttons", publish=False)
+    browser.open(f"/campaigns/{coupon}")
+    browser.press("Edit…")
+    browser.press("Save")
+    browser.sees("Nothing would change.")
+    browser.fill("Name", "Renamed")
+    browser.fill("For each user", "0")
+    browser.sees("Name: Buttons → Renamed", "For each user: 1 → 0")
+    browser.press("Save")
+    browser.sees("limit is")
+    browser.fill("For each user", "2")
+    picture(browser, "edit")
+    browser.press("Save")
+    browser.sees("Saved.", "version 2", "user_limit: 1 → 2")
+    browser.press("Publish…")
+    browser.press("Publish")
+    browser.sees("Published.", "version 3")
+    browser.press("Stock…")
+    browser.fill("Coupons in all", "8")
+    browser.sees("Coupons in all: 5 → 8", "Stock left: 5 → 8")
+    browser.press("Set the total")
+    browser.sees("The total is set.", "8 of 8 left")
+    for word, said, state in (
+        ("Pause", "Paused.", "paused"),
+        ("Resume", "Resumed.", "issuing"),
+    ):
+        browser.press(f"{word}…")
+        browser.press(word)
+        browser.sees(said, state)
+    browser.press("Check (arm)")
+    browser.sees("Yes, it is ready.")
+    browser.press("Audit")
+    browser.sees("The verdict: PASS.", "Nothing is wrong.")
+    browser.press("Rebuild…")
+    browser.press("Cancel")
+    browser.press("Rebuild…")
+    browser.press("Rebuild")
+    browser.sees("Done: nothing differs.")
+    browser.press("Close…")
+    browser.press("Close")
+    browser.sees("Closed.", "ended")
+    wait_until(lambda: browser.words() == ["Sign out", "Audit", "Rebuild…"])
+
+
+@long
+def test_somebody_else_was_faster(stack, signed_in):
+    """Nothing is done by a change of a version that is gone; the page shows the new one."""
+    browser, coupon = signed_in, stack.coupon_make(5, publish=False)
+    browser.open(f"/campaigns/{coupon}")
+    browser.press("Edit…")
+    browser.fill("Name", "Mine")
+    stack.ctl("edit", coupon, "--version", "1", "--name", "Theirs")
+    browser.press("Save")
+    browser.sees("has version 2")
+    browser.press("Cancel")
+    browser.sees("Theirs", "version 2")
+    assert "Mine" not in stack.ctl("show", coupon)
+
+
+@long
+def test_what_happened_to_a_receive(stack, signed_in):
+    browser, coupon = signed_in, stack.coupon_make(5, name=HOSTILE)
+    with stack.client() as client:
+        receive = client.issue(coupon, HOSTILE_USER, ack="issued")["receive"]
+    browser.follow("Receives")
+    browser.fill("Campaign id", coupon)
+    browser.fill("User", HOSTILE_USER)
+    browser.press("Find the user's receives")
+    browser.sees(receive, "Redis accepted it: slot 1.", "PostgreSQL has it as a row: issued.")
+    picture(browser, "receive")
+    browser.press("Void…")
+    browser.fill("Why", "fraud")
+    browser.press("Void")
+    browser.sees("Voided.", ": fraud. Its slot came back.")
+    browser.fill("Receive", receive)
+    browser.press("Find the receive")
+    browser.sees("rejected")
+    browser.fill("Receive", "x")
+    browser.press("Find the receive")
+    browser.sees("receive")
+    browser.open(f"/campaigns/{coupon}")
+    browser.sees(HOSTILE)
+
+
+@long
+def test_who_may_come_in(stack, browser, key_make):
+    browser.sign_in("cmq_0000000000_" + "x" * 43)
+    browser.sees("This key is not good")
+    browser.sign_in(key_make("issue"))
+    browser.sees("this key may not do that")
+    monitor = key_make("monitor")
+    browser.sign_in(monitor)
+    browser.sees("Everything that is watched is well.")
+    browser.open(f"/campaigns/{stack.coupon_make(1)}")
+    browser.sees("Your key may look only.")
+    assert browser.words() == ["Sign out", "Check (arm)", "Audit"]
+    stack.ctl("key", "revoke", monitor.split("_")[1])
+    browser.sees("Sign in")
+    browser.sign_in(key_make("admin"))
+    browser.press("Sign out")
+    browser.sees("API key")
+    browser.driver.refresh()
+    browser.sees("API key")
+
+
+@long
+def test_it_says_when_it_is_old(stack, signed_in):
+    browser = signed_in
+    stack.stop("admin")
+    browser.sees("s old: connecting again.")
+    stack.start("admin")
+    browser.sees("API key")  # sessions end with the program
+
+
+@long
+@pytest.mark.skipif(has_tls(), reason="the store's own port")
+def test_what_is_wrong_comes_first(stack, signed_in):
+    browser = signed_in
+    stack.stop("worker-1", "worker-2")
+    browser.sees("does not answer")
+    first = browser.run("return document.querySelector('.troubles li').textContent")
+    assert "does not answer" in first
+    stack.start("worker-1", "worker-2")
+    browser.sees("Everything that is watched is well.")
+
+
+# By the formula of WCAG 2.2: what is drawn on what, of each element with text and of each control.
+CONTRASTS = """
+const channel = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p);
+    return (x + 0.05) / (y + 0.05); };
+const below = (e) => { for (; e; e = e.parentElement) {
+    const c = parse(getComputedStyle(e).backgroundColor); if (c[3] !== 0) return c; }
+    return [255, 255, 255]; };
+const wrong = [];
+for (const e of document.querySelectorAll("body *")) {
+    if (!e.checkVisibility() || e.closest("svg")) continue;
+    const style = getComputedStyle(e), own = below(e);
+    const says = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if ((says || e.value) && ratio(parse(style.color), own) < 4.5)
+        wrong.push([e.outerHTML.slice(0, 90), ratio(parse(style.color), own)]);
+    if (["INPUT", "BUTTON", "TEXTAREA"].includes(e.tagName) && e.type !== "checkbox" &&
+            ratio(parse(style.borderTopColor), below(e.parentElement)) < 3)
+        wrong.push([e.outerHTML.slice(0, 90), "border"]);
+}
+return wrong;
+"""
+NAMELESS = """
+return [...document.querySelectorAll("a, button, input, textarea, progress, table, dialog, svg")]
+    .filter((e) => e.checkVisibility() && !(e.labels?.length || e.getAttribute("aria-label") ||
+        e.getAttribute("aria-labelledby") || e.querySelector("caption") ||
+        e.textContent.trim()))
+    .map((e) => e.outerHTML.slice(0, 90));
+"""
+
+
+def look_closely(browser):
+    for scheme in ("light", "dark"):
+        browser.scheme(scheme)
+        for size in (WIDE, NARROW):
+            browser.size(size)
+            assert browser.run(CONTRASTS) == []
+            assert browser.run(NAMELESS) == []
+            wide = "return document.documentElement.scrollWidth - innerWidth"
+            assert browser.run(wide) <= 0
+    browser.scheme("light")
+    browser.size(WIDE)
+
+
+@long
+def test_it_can_be_read(stack, browser, key_make):
+    """Names, contrast, and no page that is wider than a small screen."""
+    coupon = stack.coupon_make(3, name="A campaign with " + "a-very-long-name" * 8)
+    with stack.client() as client:
+        client.issue(coupon, "u" * 64, ack="issued")
+    browser.open("/")
+    browser.sees("API key")
+    look_closely(browser)
+    browser.sign_in(key_make("admin"))
+    for page in PAGES:
+        browser.open(page.format(coupon=coupon, user="u" * 64))
+        browser.sees("A campaign with" if "find" not in page else "Redis accepted it")
+        look_closely(browser)
+    browser.open(f"/campaigns/{coupon}")
+    for word in ("Edit…", "Close…", "Stock…"):
+        browser.press(word)
+        look_closely(browser)
+        browser.press("Cancel")
+
+
+FOCUSED = """
+const e = document.activeElement, style = getComputedStyle(e);
+const shown = e === document.body || style.outlineStyle !== "none";
+return [e.textContent.trim() || e.name || e.id, shown];
+"""
+
+
+@long
+def test_the_keyboard_alone(stack, signed_in):
+    browser, coupon = signed_in, stack.coupon_make(3, name="Keys")
+    browser.open(f"/campaigns/{coupon}")
+    browser.sees("Rebuild…")
+    reached = []
+    for _ in range(16):
+        browser.keys("TAB")
+        reached.append(browser.run(FOCUSED))
+    assert all(shown for _, shown in reached)
+    names = [name for name, _ in reached]
+    for word in ("Skip to the content", "Now", "Sign out", "Pause…", "Edit…", "Audit", "Rebuild…"):
+        assert word in names, names
+    browser.run("[...document.querySelectorAll('button')].at(2).focus()")
+    browser.keys("ENTER")
+    browser.sees("Checked: version")
+    for _ in range(6):
+        browser.keys("TAB")
+        assert browser.run("return document.activeElement.closest('dialog, body').tagName")
+    browser.keys("ESCAPE")
+    wait_until(lambda: "Checked: version" not in browser.text())
+
+
+@long
+def test_ten_thousand_campaigns(stack, signed_in):
+    """Fifty a page; the live page has those to which something happens."""
+    insert = (
+        "INSERT INTO coupon (id, name, total_num)"
+        " SELECT 7000000 + n, 'Draft ' || n, 1 FROM generate_series(1, 10000) AS n"
+    )
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as owner:
+        owner.execute(insert)
+    try:
+        browser = signed_in
+        browser.open("/campaigns?after=7000000")
+        browser.sees("Draft 1", "Draft 50")
+        browser.follow("Next page")
+        browser.sees("Draft 51", "Draft 100")
+        assert browser.run("return document.querySelectorAll('tbody tr').length") == 50
+        browser.driver.back()
+        browser.sees("Draft 50")
+        browser.open("/")
+        wait_until(lambda: browser.run("return document.querySelectorAll('tbody tr').length") > 40)
+        assert browser.run("return document.querySelectorAll('tbody tr').length") < 70
+    finally:
+        with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as owner:
+            owner.execute("DELETE FROM coupon WHERE id > 7000000 AND id <= 7010000")
+
+
+def test_what_a_page_is_sent_with(console):
+    """Also where there is no browser."""
+    page = requests.get(console + "/", timeout=60)
+    policy = page.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy
+    assert page.headers["X-Content-Type-Options"] == "nosniff"
+    assert page.headers["Referrer-Policy"] == "no-referrer"
+    known = {"If-None-Match": page.headers["ETag"]}
+    assert requests.get(console + "/", headers=known, timeout=60).status_code == 304
+    for name in re.findall(r'"(/console/[^"]+)"', page.text):
+        answer = requests.get(console + name, timeout=60)
+        assert answer.status_code == 200 and answer.headers["ETag"]
+    assert requests.get(console + "/console/../admin", timeout=60).status_code == 404
+    assert requests.get(console + "/console/nothing.js", timeout=60).status_code == 404
+    assert requests.post(console + "/", timeout=60).status_code == 405
