@@ -289,7 +289,7 @@ static void test_what_is_no_number(void **state)
 	struct server server;
 	struct outboxes *outboxes = outboxes_of(&server, NULL, NULL);
 	static const char *const bad[] = {
-		"",      "9",   "9:",   ":9",   "64:1",
+		"",      "9",   "9:",   ":9",   "128:1",
 		"9:1:1", "9:x", "-1:1", "9:-1", "000000000000000000000009:1"
 	};
 

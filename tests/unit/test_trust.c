@@ -375,7 +375,7 @@ static void test_published(void **state)
 	rig_stop(&rig);
 }
 
-/* A broker that no longer reads: the watchdog ends the write that waits for it. */
+/* A broker that no longer reads: the connection ends, and with it the write that waits for it. */
 static void test_a_write_that_hangs_is_ended(void **state)
 {
 	int64_t begun_ms = clock_monotonic_ms();
@@ -388,7 +388,6 @@ static void test_a_write_that_hangs_is_ended(void **state)
 		rig_send(&rig, BODY_BYTES);
 		assert_true(clock_monotonic_ms() - begun_ms < 3L * WATCHDOG_CALL_MS);
 	}
-	assert_int_equal(rabbit_link_cuts(rig.link), 1);
 	assert_true(strncmp(rabbit_link_trouble(rig.link), "TLS: ", 5) == 0);
 	assert_true(rig.sending.lost > 0 && rig.sending.done == 0);
 	rig.front.is_frozen = 0;
