@@ -264,7 +264,7 @@ class Campaign {
             `From ${at(first[0])} to ${at(last[0])} ` +
             `the stock went from ${count(first[1])} to ${count(last[1])}, ` +
             `the rows from ${count(first[2])} to ${count(last[2])}`;
-        const width = Math.max(320, this.figure.clientWidth);
+        const width = this.figure.clientWidth || 600;
         const line = (place) => this.points.map((point) => [point[0], point[place]]);
         this.figure.replaceChildren(
             chart(

@@ -284,7 +284,7 @@ class Answers {
         const line = (value) => this.past.slice(1).map((one) => [one.ms, value(one.rates)]);
         const failed = (one) => sum(FAILED.map((kind) => one[kind] ?? 0));
         const ok = (one) => one.ok ?? 0;
-        const width = Math.max(320, this.figure.clientWidth);
+        const width = this.figure.clientWidth || 600;
         const now = this.sums();
         this.figure.replaceChildren(
             chart(
