@@ -85,7 +85,8 @@ class Crowd:
 
 
 class Rows:
-    """How many outcomes are in PostgreSQL, looked at again and again."""
+    """How many user coupons PostgreSQL has, looked at again and again. (What is settled is counted
+    for each generation, and begins anew with a rebuild.)"""
 
     def __init__(self, bed, coupons):
         self.bed, self.coupons = bed, [int(coupon) for coupon in coupons]
@@ -111,7 +112,7 @@ class Rows:
         hangs.start()
         try:
             (number,) = pg.execute(
-                "SELECT sum(settled_num)::int FROM coupon WHERE id = ANY(%s)", (self.coupons,)
+                "SELECT sum(issued_num)::int FROM coupon WHERE id = ANY(%s)", (self.coupons,)
             ).fetchone()
         finally:
             hangs.cancel()
