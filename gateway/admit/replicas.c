@@ -1,7 +1,12 @@
 /*
- *	held ──▶ covered ──▶ INFO, SET and WAIT, sent together
+ *	held ──▶ covered ──▶ INFO, SET, WAIT and INFO, sent together
  *	                            ├──▶ enough: answered; else `unknown`, and `is_short`
  *	         held ◀─────────────┘ more replicas are there than were waited for
+ *
+ * The first INFO has the offset of all that is covered, the second one which replicas have reached
+ * it. SET and WAIT are there because replicas then tell at once, and not once a second. A replica
+ * that lacks what was answered before, as one that has come back, is not waited for: Sentinels
+ * promote the one with the highest offset.
  *
  * One such round is in flight at a time, so answers gather while Redis waits for its replicas.
  * While it is short, rounds go on without answers, and now and then while nothing is held: what is
@@ -34,7 +39,7 @@ struct held {
 	struct result result;
 	const char *status; /* of the object */
 	cJSON *object;      /* NULL: an issue */
-	char run_id[REDIS_RUN_ID_SIZE];
+	uint64_t process;   /* of Redis: process_of() */
 };
 
 STAILQ_HEAD(held_list, held);
@@ -45,11 +50,17 @@ struct replicas {
 	int wanted;
 	int64_t timeout_ms;
 	struct held_list held, covered; /* by the WAIT in flight */
+	char run_id[REDIS_RUN_ID_SIZE]; /* of the process that was read from last */
+	uint64_t processes_n;           /* that were read from until now, and its number */
 	int is_asking;                  /* a round is in flight */
+	int64_t begun_offset;           /* of all that is covered; < 0: no reply */
+	int64_t answered_offset;        /* of all that was answered */
 	int waits_for;                  /* replicas, in the WAIT in flight */
-	int online;                     /* by the INFO before it; < 0: no reply */
-	int fit;                        /* of these, those that may be promoted */
+	int online;                     /* replicas to wait for; < 0: no reply */
+	int fit;                        /* of these, those that may be promoted, */
+	int lacking;                    /* and those of them that lack what is covered */
 	int is_set;                     /* the write that it waits for was made */
+	char error[TROUBLE_SIZE];       /* of WAIT */
 	int is_short;
 	int64_t ended_ms;  /* the last round */
 	uint64_t connects; /* of the link */
@@ -88,12 +99,24 @@ struct replicas *replicas_new(struct event_base *base, const struct config *conf
 	return replicas;
 }
 
+/* The number of the process with this run id, 1…; 0: it is not known. */
+static uint64_t process_of(struct replicas *replicas, const char *run_id)
+{
+	if (!run_id || !*run_id)
+		return 0;
+	if (strcmp(replicas->run_id, run_id) != 0) {
+		snprintf(replicas->run_id, sizeof(replicas->run_id), "%s", run_id);
+		replicas->processes_n++;
+	}
+	return replicas->processes_n;
+}
+
 static void held_add(struct replicas *replicas, const char *run_id, const struct held *held)
 {
 	struct held *copy = checked(malloc(sizeof(*copy)));
 
 	*copy = *held;
-	snprintf(copy->run_id, sizeof(copy->run_id), "%s", run_id ? run_id : "");
+	copy->process = process_of(replicas, run_id);
 	STAILQ_INSERT_TAIL(&replicas->held, copy, next);
 }
 
@@ -110,7 +133,7 @@ void replicas_hold_object(struct replicas *replicas, const char *run_id, struct 
 		 &(struct held){ .request = request, .status = status, .object = object });
 }
 
-static void held_end(struct held *held, int is_replicated)
+static void held_end(struct held *held, int is_replicated, int64_t now_us)
 {
 	if (held->object && is_replicated) {
 		request_answer_object(held->request, ANSWER_OK, held->status, held->object);
@@ -121,7 +144,7 @@ static void held_end(struct held *held, int is_replicated)
 	} else {
 		if (!is_replicated)
 			held->result.answer = ANSWER_UNKNOWN;
-		metrics_issue_time(clock_monotonic_us() - held->request->begun_us);
+		metrics_issue_time(now_us - held->request->begun_us);
 		request_answer(held->request, &held->result);
 	}
 	free(held);
@@ -134,16 +157,17 @@ static void held_end(struct held *held, int is_replicated)
  */
 static void covered_end(struct replicas *replicas, int is_replicated)
 {
-	const char *run_id = redis_link_run_id(replicas->link);
+	int64_t now_us = clock_monotonic_us();
+	int is_last = strcmp(replicas->run_id, redis_link_run_id(replicas->link)) == 0;
 	struct held *held;
 
 	while ((held = STAILQ_FIRST(&replicas->covered))) {
-		int is_other = strcmp(held->run_id, run_id) != 0;
+		int is_other = !is_last || held->process != replicas->processes_n;
 
 		STAILQ_REMOVE_HEAD(&replicas->covered, next);
 		if (is_other)
 			redis_link_process_read(replicas->link);
-		held_end(held, is_replicated && !is_other);
+		held_end(held, is_replicated && !is_other, now_us);
 	}
 }
 
@@ -161,12 +185,11 @@ static void round_end(struct replicas *replicas, int is_replicated, const char *
 	covered_end(replicas, is_replicated);
 }
 
-/* What is missing, or "". `has` is the number that WAIT told; < 0: none, but this error. */
-static void trouble_tell(const struct replicas *replicas, int has, const char *error,
-			 char trouble[TROUBLE_SIZE])
+/* What is missing, or "". */
+static void trouble_tell(const struct replicas *replicas, char trouble[TROUBLE_SIZE])
 {
 	*trouble = '\0';
-	if (replicas->online < 0)
+	if (replicas->begun_offset < 0 || replicas->online < 0)
 		snprintf(trouble, TROUBLE_SIZE, "INFO: no reply");
 	else if (replicas->fit < replicas->wanted)
 		snprintf(trouble, TROUBLE_SIZE,
@@ -174,30 +197,65 @@ static void trouble_tell(const struct replicas *replicas, int has, const char *e
 			 replicas->fit, replicas->wanted);
 	else if (!replicas->is_set) /* out of memory, or min-replicas-to-write */
 		snprintf(trouble, TROUBLE_SIZE, "SET is refused, or not answered");
-	else if (has < 0)
-		snprintf(trouble, TROUBLE_SIZE, "WAIT: %s", error);
-	else if (has < replicas->online)
-		snprintf(trouble, TROUBLE_SIZE, "%d of %d replicas have what Redis has", has,
-			 replicas->online);
+	else if (*replicas->error)
+		snprintf(trouble, TROUBLE_SIZE, "WAIT: %.100s", replicas->error);
+	else if (replicas->lacking > 0)
+		snprintf(trouble, TROUBLE_SIZE, "%d of %d replicas lack what Redis has",
+			 replicas->lacking, replicas->fit);
 }
 
-static void on_wait(void *context, const redisReply *reply)
+/* What the second INFO tells decides. */
+static void round_judge(struct replicas *replicas)
 {
-	struct replicas *replicas = context;
-	int has = reply && reply->type == REDIS_REPLY_INTEGER ? (int)reply->integer : -1;
 	char trouble[TROUBLE_SIZE];
 
-	trouble_tell(replicas, has, reply && reply->str ? reply->str : "no reply", trouble);
+	trouble_tell(replicas, trouble);
 	metrics_set(METRIC_REPLICAS, replicas->fit);
 	/* It did not wait for all of them: the next one does. */
-	if (replicas->is_set && has >= replicas->waits_for && has < replicas->online &&
-	    replicas->fit >= replicas->wanted) {
+	if (replicas->is_set && replicas->lacking > 0 && replicas->waits_for < replicas->online) {
 		STAILQ_CONCAT(&replicas->covered, &replicas->held);
 		STAILQ_CONCAT(&replicas->held, &replicas->covered);
 		replicas->is_asking = 0;
 		return;
 	}
+	if (!*trouble)
+		replicas->answered_offset = replicas->begun_offset;
 	round_end(replicas, !*trouble, trouble);
+}
+
+/*
+ * Looks at each replica that is online, was heard of in the last seconds, and has what was
+ * answered.
+ */
+static void replicas_look(struct replicas *replicas, const char *info)
+{
+	char host[SENTINEL_HOST_SIZE], state[32];
+	long long offset;
+	int port, lag;
+
+	replicas->online = replicas->fit = replicas->lacking = 0;
+	for (const char *line = strstr(info, "\nslave"); line; line = strstr(line + 1, "\nslave")) {
+		if (sscanf(line, "\nslave%*d:ip=%255[^,],port=%d,state=%31[^,],offset=%lld,lag=%d",
+			   host, &port, state, &offset, &lag) != 5 ||
+		    strcmp(state, "online") != 0 || lag > SILENT_S ||
+		    offset < replicas->answered_offset)
+			continue;
+		replicas->online++;
+		if (replicas->sentinels && !sentinels_may_promote(replicas->sentinels, host, port))
+			continue;
+		replicas->fit++;
+		replicas->lacking += offset < replicas->begun_offset;
+	}
+}
+
+static void on_info_before(void *context, const redisReply *reply)
+{
+	static const char name[] = "\nmaster_repl_offset:";
+	struct replicas *replicas = context;
+	const char *at = reply && reply->type == REDIS_REPLY_STRING ? strstr(reply->str, name)
+								    : NULL;
+
+	replicas->begun_offset = at ? strtoll(at + strlen(name), NULL, 10) : -1;
 }
 
 static void on_set(void *context, const redisReply *reply)
@@ -207,33 +265,26 @@ static void on_set(void *context, const redisReply *reply)
 	replicas->is_set = reply && reply->type == REDIS_REPLY_STATUS;
 }
 
-/* Counts the replicas that are online, and were heard of in the last seconds. */
-static void online_count(struct replicas *replicas, const char *info)
+static void on_wait(void *context, const redisReply *reply)
 {
-	char host[SENTINEL_HOST_SIZE], state[32];
-	int port, lag;
+	struct replicas *replicas = context;
+	int is_number = reply && reply->type == REDIS_REPLY_INTEGER;
 
-	replicas->online = replicas->fit = 0;
-	for (const char *line = strstr(info, "\nslave"); line; line = strstr(line + 1, "\nslave")) {
-		if (sscanf(line,
-			   "\nslave%*d:ip=%255[^,],port=%d,state=%31[^,],offset=%*[^,],lag=%d",
-			   host, &port, state, &lag) != 4 ||
-		    strcmp(state, "online") != 0 || lag > SILENT_S)
-			continue;
-		replicas->online++;
-		replicas->fit += !replicas->sentinels ||
-				 sentinels_may_promote(replicas->sentinels, host, port);
-	}
+	snprintf(replicas->error, sizeof(replicas->error), "%s",
+		 is_number             ? ""
+		 : reply && reply->str ? reply->str
+				       : "no reply");
 }
 
-static void on_info(void *context, const redisReply *reply)
+static void on_info_after(void *context, const redisReply *reply)
 {
 	struct replicas *replicas = context;
 
 	replicas->online = -1;
-	replicas->fit = 0;
+	replicas->fit = replicas->lacking = 0;
 	if (reply && reply->type == REDIS_REPLY_STRING)
-		online_count(replicas, reply->str);
+		replicas_look(replicas, reply->str);
+	round_judge(replicas);
 }
 
 static int is_due(const struct replicas *replicas)
@@ -253,6 +304,7 @@ static void process_follow(struct replicas *replicas)
 	if (replicas->connects == redis_link_connects(replicas->link))
 		return;
 	replicas->connects = redis_link_connects(replicas->link);
+	replicas->answered_offset = 0;
 	replicas->is_short = 1;
 	snprintf(replicas->trouble, sizeof(replicas->trouble), "none is known yet");
 }
@@ -273,9 +325,10 @@ static int round_begin(struct replicas *replicas)
 	replicas->is_set = 0;
 	STAILQ_CONCAT(&replicas->covered, &replicas->held);
 	return redis_link_trouble(link) ||
-	       redis_link_command(link, 2, info, NULL, on_info, replicas) ||
+	       redis_link_command(link, 2, info, NULL, on_info_before, replicas) ||
 	       redis_link_command(link, 3, set, NULL, on_set, replicas) ||
-	       redis_link_command(link, 3, wait, NULL, on_wait, replicas);
+	       redis_link_command(link, 3, wait, NULL, on_wait, replicas) ||
+	       redis_link_command(link, 2, info, NULL, on_info_after, replicas);
 }
 
 void replicas_flush(struct replicas *replicas)
