@@ -1,11 +1,11 @@
 /*
  * COUPON_REDIS_REPLICAS: what Redis has decided is answered when so many replicas have it.
  *
- * One connection of the process writes one key, sends WAIT, and looks at the offset of each replica.
- * That releases every answer that was read from the same process of Redis before the write was
- * sent, since Redis replicates in order: all replicas that are online and may be promoted must have
- * it, and so many at least. After a WAIT that ends in vain nothing is issued until one succeeds.
- * Event-loop thread only.
+ * One connection of the process writes one key, sends WAIT, and looks at the offset of each
+ * replica. That releases every answer that was read from the same process of Redis before the write
+ * was sent, since Redis replicates in order: all replicas that are online and may be promoted must
+ * have it, and so many at least. After a WAIT that ends in vain nothing is issued until one
+ * succeeds. Event-loop thread only.
  */
 #pragma once
 
