@@ -207,7 +207,7 @@ def test_a_command_works_over_it(tls_stack, tls_stores, has_rediss, worker_make)
     tls_stores.rabbitmq_show(WRONG["another name"][0](tls_stores))
     try:
         refused = run(tls_stack, "couponctl", "dead", "list", **settings)
-        assert refused.returncode == 1 and "hostname mismatch" in refused.stderr
+        assert refused.returncode == 10 and "hostname mismatch" in refused.stderr
     finally:
         tls_stores.rabbitmq_show(tls_stores.good)
 
@@ -280,7 +280,7 @@ def test_a_silent_broker_delays_nothing_for_long(tls_stack, gateway_make, worker
         assert process.terminate() == 0
         assert time.monotonic() - begun < ENDS_S
     refused = run(tls_stack, "couponctl", "dead", "list", AMQP_URL=url)
-    assert refused.returncode == 1 and "timed out" in refused.stderr
+    assert refused.returncode == 10 and "timed out" in refused.stderr
 
 
 def test_a_build_without_tls_for_redis_says_so(tls_stack, has_rediss):

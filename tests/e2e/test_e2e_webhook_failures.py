@@ -467,7 +467,7 @@ def test_a_test_event(webhooks, endpoint_make):
 def test_nothing_changes_while_redis_cannot_be_read(webhooks):
     webhook, _ = webhooks.add("https://example.com/")
     for arguments in (("add", "https://e.com/"), ("rotate", webhook), ("remove", webhook)):
-        told = webhooks.refused(*arguments, "--redis-url", "redis://127.0.0.1:1/0")
+        told = webhooks.refused(*arguments, "--redis-url", "redis://127.0.0.1:1/0", status=10)
         assert "Redis, which REDIS_URL names, cannot be reached" in told
 
 
