@@ -279,28 +279,76 @@ def test_what_a_replica_has_is_not_lost_with_the_gateway(group, gateway_of):
     group.start(master)
 
 
+@contextlib.contextmanager
+def replica_of(port, folder):
+    """A replica without Sentinels."""
+    words = (server_find(), "--port", port_free(), "--replicaof", f"127.0.0.1 {port}", "--save", "")
+    child = subprocess.Popen([*map(str, words)], cwd=folder, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        child.kill()
+        child.wait()
+
+
 @pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 10 s")
 def test_a_first_replica_without_sentinels(rough, rough_redis, gateway_make, tmp_path):
     """It gives the master another replication history, and connections stay: those of a gateway
     that is only asked for the coupon, too."""
     coupon = rough.coupon_make(1_000_000)
     gateway = gateway_make(rough, ready=False, COUPON_REDIS_REPLICAS=1)
-    port, master = port_free(), port_of(rough.env["REDIS_URL"])
     users = itertools.count()
     with gateway.client() as client:
         assert client.issue(coupon, next(users))["code"] == UNAVAILABLE
-        words = (server_find(), "--port", port, "--replicaof", f"127.0.0.1 {master}", "--save", "")
-        replica = subprocess.Popen([*map(str, words)], cwd=tmp_path, stdout=subprocess.DEVNULL)
-        try:
+        with replica_of(port_of(rough.env["REDIS_URL"]), tmp_path):
             wait_until(lambda: client.issue(coupon, next(users))["code"] == ACCEPTED, 60)
             key = f"coupon:{{{coupon}}}"
             wait_until(lambda: rough_redis.hget(key, "run_id") == run_id_of(rough_redis), 60)
             wait_until(lambda: client.issue(coupon, next(users))["code"] == ACCEPTED, 60)
             with rough.client() as other:
                 wait_until(lambda: other.call("coupon", coupon=coupon)["code"] == 0, 60)
-        finally:
-            replica.kill()
-            replica.wait()
+
+
+@pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 20 s")
+def test_a_replica_is_waited_for_once_it_has_what_was_answered(
+    rough, rough_redis, gateway_make, tmp_path
+):
+    """One of two is away; then it is heard of again, and still lacks what was answered."""
+    coupon, users = rough.coupon_make(1_000_000), itertools.count()
+    gateway = gateway_make(rough, ready=False, COUPON_REDIS_REPLICAS=1)
+    port = port_of(rough.env["REDIS_URL"])
+
+    def replicas():
+        """(seconds since it was heard of, the offset that it has) of each"""
+        told = rough_redis.info("replication")
+        return [(told[f"slave{n}"]["lag"], told[f"slave{n}"]["offset"]) for n in range(2)]
+
+    def is_back():
+        return max(lag for lag, _ in replicas()) <= 1
+
+    def accepted():
+        return client.issue(coupon, next(users))["code"] == ACCEPTED
+
+    with (
+        Relay(port) as relay,
+        gateway.client() as client,
+        replica_of(port, tmp_path),
+        replica_of(relay.port, tmp_path),
+    ):
+        wait_until(lambda: rough_redis.info("replication")["connected_slaves"] == 2, 60)
+        wait_until(accepted, 60)
+        relay.mode("hold")
+        assert client.issue(coupon, next(users))["code"] in (UNKNOWN, UNAVAILABLE)
+        wait_until(accepted, 60)
+        relay.mode("pass", "up")
+        wait_until(is_back)
+        assert all(accepted() for _ in range(100))
+        assert replicas()[0][1] != replicas()[1][1], "it has it all"
+        relay.mode("pass", "down")
+        wait_until(lambda: len({offset for _, offset in replicas()}) == 1)
+        assert accepted()
+        relay.mode("hold", "down")
+        assert client.issue(coupon, next(users))["code"] in (UNKNOWN, UNAVAILABLE)
 
 
 def test_the_master_is_lost(group, gateway_of):

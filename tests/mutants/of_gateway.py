@@ -81,6 +81,23 @@ MUTANTS = [
     ),
     mutant(
         "P3",
+        "the replicas that lack what is answered",
+        "gateway/admit/replicas.c",
+        "replicas->lacking += offset < replicas->begun_offset;",
+        "(void)offset;",
+        "tests/e2e/test_e2e_sentinel.py::test_accepted_waits_for_the_replica",
+    ),
+    mutant(
+        "P9",
+        "the replica that came back without what was answered",
+        "gateway/admit/replicas.c",
+        " ||\n\t\t    offset < replicas->answered_offset)",
+        ")",
+        "tests/e2e/test_e2e_sentinel.py"
+        "::test_a_replica_is_waited_for_once_it_has_what_was_answered",
+    ),
+    mutant(
+        "P3",
         "the priority of the replicas that count",
         "gateway/admit/replicas.c",
         "sentinels_may_promote(replicas->sentinels, host, port)",
