@@ -313,28 +313,30 @@ def cores_table(found):
     return table(heads, rows)
 
 
-STEPS = {  # machines of gateways, of workers, of stores; 0: they are together; installations
-    "one machine": (0, 0, 1, 1),
-    "three": (0, 0, 3, 1),
-    "thirty": (8, 4, 18, 6),
+# Machines of gateways, of workers, of stores; 0: they are together; installations, and processes of
+# gateways, as docs/capacity.md sets them.
+STEPS = {
+    "one machine": (0, 0, 1, 1, 4),
+    "three": (0, 0, 3, 1, 6),
+    "thirty": (8, 4, 18, 6, 112),
 }
 
 
 def step_per_s(found, step, case, is_spread):
     """What it is planned for. Of three machines with stores each has a copy of all of them, which
     costs as much as the leader."""
-    gateways, workers, stores, many = STEPS[step]
+    gateways, workers, stores, many, processes = STEPS[step]
     if not is_spread:
         stores, many = stores // many, 1
     costs = costs_of(found, case)
-    core_us = CORES * SHARE * 1e6
+    core_us, gateway_us = CORES * SHARE * 1e6, processes * SHARE * 1e6
     stored = sum(costs[store] for store in STORES) * min(stores, 3)
     if gateways:
         ends = [(gateways, costs["gateway"]), (workers, costs["workers"]), (stores, stored)]
     else:
         ends = [(stores, costs["gateway"] + costs["workers"] + stored)]
     most = min(machines * core_us / us for machines, us in ends if us)
-    return min(most, many * end_of_one(found, case))
+    return min(most, gateway_us / costs["gateway"], many * end_of_one(found, case))
 
 
 def steps_table(found):

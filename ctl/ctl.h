@@ -11,7 +11,7 @@
 #define CTL_STOPPED 7
 /* Exit status: the coupon has another version than --version. */
 #define CTL_OTHER_VERSION 8
-/* Exit status: what is named, a coupon, a key, a webhook, does not exist. */
+/* Exit status: what is named, for instance a coupon or a key, does not exist. */
 #define CTL_ABSENT 9
 /* Exit status: nothing is wrong with the command, but a store cannot be asked or changed now. */
 #define CTL_AWAY 10

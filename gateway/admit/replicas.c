@@ -5,8 +5,8 @@
  *
  * The first INFO has the offset of all that is covered, the second one which replicas have reached
  * it. SET and WAIT are there because replicas then tell at once, and not once a second. A replica
- * that lacks what was answered before, as one that has come back, is not waited for: Sentinels
- * promote the one with the highest offset.
+ * that lacks what was answered before, as one that has come back, is not waited for: of replicas
+ * with the same priority Sentinels promote the one with the highest offset.
  *
  * One such round is in flight at a time, so answers gather while Redis waits for its replicas.
  * While it is short, rounds go on without answers, and now and then while nothing is held: what is

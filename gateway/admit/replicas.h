@@ -3,9 +3,9 @@
  *
  * One connection of the process writes one key, sends WAIT, and looks at the offset of each
  * replica. That releases every answer that was read from the same process of Redis before the write
- * was sent, since Redis replicates in order: all replicas that are online and may be promoted must
- * have it, and so many at least. After a WAIT that ends in vain nothing is issued until one
- * succeeds. Event-loop thread only.
+ * was sent, since Redis replicates in order: all replicas that are online, may be promoted and have
+ * what was answered before must have it, and so many at least. After a round that ends in vain
+ * nothing is issued until one succeeds. Event-loop thread only.
  */
 #pragma once
 
