@@ -166,7 +166,7 @@ static int pause_make(struct access *access)
 	struct timespec until;
 	int stops;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_nsec += EVERY_MS * 1000000L;
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
@@ -192,11 +192,15 @@ static void *run(void *data)
 struct access *access_start(const struct config *config)
 {
 	struct access *access = checked(calloc(1, sizeof(*access)));
+	pthread_condattr_t clock;
 
 	access->config = config;
 	access->keys = keys_new();
 	check(pthread_mutex_init(&access->lock, NULL) == 0);
-	check(pthread_cond_init(&access->stopped, NULL) == 0);
+	check(pthread_condattr_init(&clock) == 0);
+	check(pthread_condattr_setclock(&clock, CLOCK_MONOTONIC) == 0);
+	check(pthread_cond_init(&access->stopped, &clock) == 0);
+	pthread_condattr_destroy(&clock);
 	access->redis = redis_client_new(config->redis_url, NULL);
 	access->postgres = postgres_new(
 		&(struct postgres_options){ .url = config->database_url,

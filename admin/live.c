@@ -32,6 +32,7 @@
 #define TIMEOUT_MS 2000
 #define CAMPAIGNS_MAX 500   /* of a sample */
 #define BACKLOG_MAX 4194304 /* bytes that a client has not read: more ends it */
+#define UNREAD_MAX 4096     /* bytes of a client that is told, and should say nothing */
 
 struct looker {
 	TAILQ_ENTRY(looker) next;
@@ -162,7 +163,7 @@ static cJSON *redis_json(const struct redis_coupon *c)
 	output_text(object, "status", c->status);
 	output_number(object, "version", c->version);
 	output_number(object, "stock", c->stock);
-	output_number(object, "taken", c->total - c->stock - c->reserved - c->lost);
+	output_number(object, "taken", redis_coupon_taken(c));
 	output_number(object, "reserved", c->reserved);
 	output_number(object, "lost", c->lost);
 	output_number(object, "generation", c->generation);
@@ -482,8 +483,13 @@ static void reply_begin(struct evhttp_request *request, int once)
 	evhttp_add_header(headers, "Content-Type", once ? "application/json" : "text/event-stream");
 	evhttp_add_header(headers, "Cache-Control", "no-store");
 	evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
-	if (!once)
-		evhttp_send_reply_start(request, 200, "OK");
+	if (once)
+		return;
+	evhttp_send_reply_start(request, 200, "OK");
+	/* What the client sends from now on is read by nobody. */
+	bufferevent_setwatermark(evhttp_connection_get_bufferevent(
+					 evhttp_request_get_connection(request)),
+				 EV_READ, 0, UNREAD_MAX);
 }
 
 int live_look(struct live *live, struct evhttp_request *request, const char *coupons, int once)

@@ -170,7 +170,7 @@ static int status_http(int status)
 	return 500;
 }
 
-static char *failure_make(const struct child_result *result, int *status)
+static char *failure_make(const struct route *route, const struct child_result *result, int *status)
 {
 	char *sentence, *problem;
 
@@ -191,6 +191,11 @@ static char *failure_make(const struct child_result *result, int *status)
 				  "is unknown, look before you repeat it");
 		break;
 	case CHILD_WORDY:
+		if (route->method != EVHTTP_REQ_GET) {
+			sentence = strdup("the command wrote more than 4 MiB and was killed: what "
+					  "it has changed is unknown, look before you repeat it");
+			break;
+		}
 		*status = 400;
 		sentence = strdup("the answer would have more than 4 MiB: ask for less");
 		break;
@@ -215,7 +220,8 @@ static char *failure_make(const struct child_result *result, int *status)
 char *outcome_make(const struct route *route, const struct child_result *result, int *status,
 		   int64_t *version)
 {
-	int is_verdict = route->flags & (ROUTE_VERDICT | ROUTE_JOB);
+	int is_verdict = (route->flags & (ROUTE_VERDICT | ROUTE_JOB) && result->status == 1) ||
+			 (route->flags & ROUTE_JOB && (result->status == 4 || result->status == 5));
 	int is_done = result->end == CHILD_EXITED &&
 		      (result->status == 0 || result->status == CTL_NOT_IN_REDIS);
 	char *text = NULL;
@@ -231,7 +237,7 @@ char *outcome_make(const struct route *route, const struct child_result *result,
 	root = text ? cJSON_Parse(text) : NULL; /* one that failed may have printed a part */
 	if (!root) {
 		free(text);
-		return failure_make(result, status);
+		return failure_make(route, result, status);
 	}
 	*version = version_read(root);
 	*status = route->made ? 201 : 200;

@@ -72,11 +72,10 @@ static int is_change(struct evhttp_request *request)
 	return !(evhttp_request_get_command(request) & (EVHTTP_REQ_GET | EVHTTP_REQ_HEAD));
 }
 
-/* What was changed, and what was refused. */
-static void request_log(struct evhttp_request *request, const char *path, int status,
-			const char *by, int64_t ms)
+/* What was to be changed, and what failed. */
+static void request_log(int changes, const char *path, int status, const char *by, int64_t ms)
 {
-	if (is_change(request) || status >= 500)
+	if (changes || status >= 500)
 		log_info("admin_request", LOG_S("path", path), LOG_S("key", by),
 			 LOG_I("http", status), LOG_I("ms", ms));
 }
@@ -280,6 +279,8 @@ static void on_ended(void *context, const struct child_result *result)
 	int status;
 
 	text = outcome_make(exchange->route, result, &status, &version);
+	request_log(exchange->route->method != EVHTTP_REQ_GET, exchange->path, status, exchange->by,
+		    clock_monotonic_ms() - exchange->begin_ms);
 	if (!request) {
 		free(text);
 		exchange_free(exchange);
@@ -292,8 +293,6 @@ static void on_ended(void *context, const struct child_result *result)
 	}
 	if (exchange->route->made && status < 400)
 		location_add(request, exchange->route, text);
-	request_log(request, exchange->path, status, exchange->by,
-		    clock_monotonic_ms() - exchange->begin_ms);
 	reply(request, status, text);
 	exchange_free(exchange);
 }
@@ -341,7 +340,7 @@ static void job_run(struct server *server, struct evhttp_request *request,
 	snprintf(location, sizeof(location), ROUTE_PREFIX "/jobs/%s", number_text(id, number));
 	evhttp_add_header(headers_out(request), "Location", location);
 	object = job_json(job_find(server->jobs, number));
-	request_log(request, match->route->path, 202, by, 0);
+	request_log(is_change(request), match->route->path, 202, by, 0);
 	reply_object(request, 202, object);
 }
 

@@ -151,6 +151,11 @@ int redis_coupon_read(struct redis_client *redis, int64_t coupon, struct redis_c
 	return is_there;
 }
 
+int64_t redis_coupon_taken(const struct redis_coupon *read)
+{
+	return read->total - read->stock - read->reserved - read->lost;
+}
+
 int redis_coupon_is_verified(struct redis_client *redis, const struct redis_coupon *read)
 {
 	char run_id[REDIS_RUN_ID_SIZE];

@@ -35,6 +35,7 @@ int redis_coupon_is_held(const struct redis_coupon *coupon);
  * redis_client_error().
  */
 int redis_coupon_read(struct redis_client *redis, int64_t coupon, struct redis_coupon *read);
+int64_t redis_coupon_taken(const struct redis_coupon *read); /* slots */
 /* Whether it was verified on the connected Redis process; 0 also when that is unknown. */
 int redis_coupon_is_verified(struct redis_client *redis, const struct redis_coupon *read);
 

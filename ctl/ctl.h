@@ -17,6 +17,11 @@
 #define CTL_AWAY 10
 /* Exit status of recover --tail: more is missing than that, and nothing was changed. */
 #define CTL_NO_TAIL 11
+/*
+ * Exit status: the command has failed after it had changed something, or it is unknown whether it
+ * has.
+ */
+#define CTL_UNKNOWN 12
 
 struct ctl {
 	struct config config;

@@ -176,7 +176,10 @@ static size_t list_give_up(struct lost *lost, struct slot *list, size_t n)
 	}
 	free(sent);
 	free(known);
-	return store_lost_record(lost->db, lost->coupon, list, kept, &arrays);
+	kept = store_lost_record(lost->db, lost->coupon, list, kept, &arrays);
+	if (kept > 0)
+		log_fatal_status(CTL_UNKNOWN);
+	return kept;
 }
 
 /* In a statement of some users, which may be repeated. Malformed records are left to the audit. */

@@ -23,7 +23,8 @@ static void help_print(FILE *out)
 	      "users\nwere refused; 7 distribute: stopped before its end, run it again; 8 the "
 	      "coupon has\nanother version than --version; 9 what is named does not exist; 10 a "
 	      "store cannot be\nreached, or PostgreSQL is behind Redis; 11 recover --tail: an "
-	      "operator has to\nrecover.\n",
+	      "operator has to\nrecover; 12 failed after it had changed something, or it is "
+	      "unknown whether it has.\n",
 	      out);
 }
 

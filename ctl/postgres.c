@@ -86,10 +86,14 @@ PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 {
 	PGresult *result = postgres_query(db->postgres, sql, n, arguments, &as_long_as_connected);
 
-	/* Of a session that was lost it is unknown what became of the statement. */
-	if (!result)
-		log_fatal_as(postgres_failure(db->postgres) == POSTGRES_BLOCKED ? CTL_AWAY : 1,
+	if (!result) {
+		enum postgres_failure failure = postgres_failure(db->postgres);
+
+		log_fatal_as(failure == POSTGRES_BLOCKED ? CTL_AWAY
+			     : failure == POSTGRES_DOWN  ? CTL_UNKNOWN
+							 : 1,
 			     "PostgreSQL: %s", db_error(db));
+	}
 	return result;
 }
 

@@ -207,6 +207,8 @@ static void receive_void(struct voiding *voiding, const struct receive *receive)
 	fault_point(FAULT_VOID_BEFORE_MARK);
 	if (told == TOLD && is_returned)
 		released_mark(voiding, receive);
+	if (is_voided)
+		log_fatal_status(CTL_UNKNOWN);
 	voiding->not_voided_n += !is_voided;
 	voiding->not_told_n += is_voided && told == TOLD_NOT;
 	receive_format(receive, text);

@@ -23,6 +23,11 @@ int coupon_is_verified(const struct coupon_row *row, const struct coupon_look *l
 	       strcmp(look->run_id, run_id) == 0;
 }
 
+int64_t coupon_taken(const struct coupon_look *look)
+{
+	return look->total - look->stock - look->reserved - look->lost;
+}
+
 static enum coupon_action absent_action(const struct coupon_row *row,
 					const struct coupon_look *look)
 {
@@ -34,7 +39,7 @@ static enum coupon_action absent_action(const struct coupon_row *row,
 /* Or have left after the counts were read: then nothing differs. */
 static int users_are_gone(const struct coupon_row *row, const struct coupon_look *look)
 {
-	return look->users_n * row->limit < look->total - look->stock - look->reserved - look->lost;
+	return look->users_n * row->limit < coupon_taken(look);
 }
 
 int coupon_lacks(const struct coupon_row *row, const struct coupon_look *look)
@@ -69,8 +74,7 @@ enum coupon_action coupon_action(const struct coupon_row *row, const struct coup
 
 int coupon_adds_up(const struct coupon_row *row, const struct coupon_look *look, int64_t known)
 {
-	return look->total - look->stock - look->reserved - look->lost - look->seq ==
-	       row->issued - row->settled + known;
+	return coupon_taken(look) - look->seq == row->issued - row->settled + known;
 }
 
 const char *coupon_status_text(enum coupon_status status)

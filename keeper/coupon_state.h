@@ -68,6 +68,7 @@ enum coupon_action {
 /* The action that is due first, on this process of Redis. Pure. */
 enum coupon_action coupon_action(const struct coupon_row *row, const struct coupon_look *look,
 				 const char *run_id);
+int64_t coupon_taken(const struct coupon_look *look); /* slots, by the counts. Pure. */
 /*
  * Whether stock + taken + reserved + lost = total (P4) by the counts. Taken are the issued
  * receives, those in flight of this generation (`seq` - settled), and `known` receives of older

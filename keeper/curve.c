@@ -1,6 +1,7 @@
 #include "keeper/curve.h"
 
 #include "common/clock.h"
+#include "common/hash.h"
 #include "embed.h"
 
 #include <string.h>
@@ -25,7 +26,8 @@ void curve_begin(struct curve *curve, struct keeper_context *context)
 
 static struct curve_coupon *entry_of(struct curve *curve, int64_t coupon)
 {
-	struct curve_coupon *entry = &curve->coupons[coupon % CURVE_COUPONS];
+	struct curve_coupon *entry =
+		&curve->coupons[hash_keyed(&coupon, sizeof(coupon)) % CURVE_COUPONS];
 
 	if (entry->coupon != coupon)
 		*entry = (struct curve_coupon){ .coupon = coupon };
@@ -101,7 +103,7 @@ static struct curve_point point_of(const struct coupon_row *row, const struct co
 	return (struct curve_point){
 		.total = look->total,
 		.stock = look->stock,
-		.taken = look->total - look->stock - look->reserved - look->lost,
+		.taken = coupon_taken(look),
 		.issued = row->issued,
 		.settled = row->settled,
 	};

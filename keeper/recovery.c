@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/message/json.h"
 #include "common/program/couponctl.h"
 #include "keeper/metrics.h"
 
@@ -19,6 +20,7 @@
 #define NO_TAIL 11 /* its exit status, if an operator has to recover */
 #define LINE_SIZE 1024
 #define AGAIN_MS 2000          /* after a failure */
+#define LIMIT_MS 600000        /* then the command hangs, and is killed */
 #define REFUSED_AGAIN_MS 30000 /* after it has found that an operator is needed */
 
 /* The last line of what the command writes. */
@@ -33,7 +35,8 @@ struct recovery {
 	int64_t transactions_max; /* 0: COUPON_RECOVER=manual */
 	pid_t pid;                /* of the command; 0: it does not run */
 	struct told out, err;
-	int64_t due_ms;
+	int64_t due_ms, begun_ms;
+	struct postgres_server server; /* which it brings it back to */
 	char why[LINE_SIZE]; /* an operator is needed, or the command failed, as was logged */
 	int is_refused;
 };
@@ -122,7 +125,9 @@ static void done_log(const char *line)
 	int64_t numbers[5];
 
 	for (int i = 0; i < 5; i++)
-		numbers[i] = (int64_t)cJSON_GetNumberValue(cJSON_GetObjectItem(told, names[i]));
+		if (json_integer(cJSON_GetObjectItem(told, names[i]), 0, JSON_INTEGER_MAX,
+				 &numbers[i]))
+			numbers[i] = 0;
 	log_info("recovery_done", LOG_I("receives", numbers[0]), LOG_I("rejected", numbers[1]),
 		 LOG_I("rejections", numbers[2]), LOG_I("unreadable", numbers[3]),
 		 LOG_I("ms", numbers[4]));
@@ -165,11 +170,13 @@ static void command_ended(struct recovery *recovery, int status)
 
 void recovery_read(struct recovery *recovery)
 {
-	int status, is_over;
+	int status = -1, is_over;
 
 	if (recovery->pid == 0)
 		return;
-	is_over = waitpid(recovery->pid, &status, WNOHANG) == recovery->pid;
+	if (clock_monotonic_ms() - recovery->begun_ms > LIMIT_MS)
+		kill(recovery->pid, SIGKILL);
+	is_over = waitpid(recovery->pid, &status, WNOHANG) != 0;
 	told_read(&recovery->out);
 	told_read(&recovery->err);
 	if (!is_over)
@@ -194,6 +201,9 @@ void recovery_step(struct recovery *recovery, const struct keeper_stores *stores
 {
 	const char *why = lack_judge(recovery, &stores->lack);
 
+	/* It may hang in what is another one's now. */
+	if (recovery->pid && !server_equals(&recovery->server, &stores->copy.server))
+		recovery_stop(recovery);
 	if (recovery->transactions_max == 0 || recovery->pid)
 		return;
 	if (why) {
@@ -204,6 +214,8 @@ void recovery_step(struct recovery *recovery, const struct keeper_stores *stores
 		return;
 	log_info("recovery_begun", LOG_I("transactions", stores->lack.transactions),
 		 LOG_S("former", stores->copy.former));
+	recovery->begun_ms = clock_monotonic_ms();
+	recovery->server = stores->copy.server;
 	command_begin(recovery);
 }
 

@@ -43,16 +43,17 @@ if current and current > generation then
 	return 1
 end
 
-local is_open = run_id and c[7] and sub(c[7], 1, PROCESS_LEN) == sub(run_id, 1, PROCESS_LEN)
-if current == generation and is_open then
+local rebuilds = current == generation and run_id and c[7]
+	and sub(c[7], 1, PROCESS_LEN) == sub(run_id, 1, PROCESS_LEN)
+if rebuilds then
 	call('HSET', KEYS[1], 'rebuild', '1')
 end
 if current == generation and (integer(c[6]) or 0) >= seq then
-	return is_open and 1 or 0
+	return rebuilds and 1 or 0
 end
 local reported = integer(call('HGET', KEYS[2], ARGV[1]))
 if reported and reported >= seq then
-	return 0
+	return rebuilds and 1 or 0
 end
 call('HSET', KEYS[2], ARGV[1], ARGV[2])
 -- The report expires with the coupon. If Redis does not have the coupon, the keeper reads the

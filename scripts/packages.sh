@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, running and testing need. Silent when all are there.
 # A name with a version is found out, since it differs between releases of Debian.
-#   packages.sh [bench|compare|console|coverage|fuzz|ha|outside|platforms]   also for that target
+#   packages.sh [GROUP]   also those of bench, compare, console, coverage, fuzz, ha, outside,
+#                         platforms or test
 set -euo pipefail
 # shellcheck source=scripts/installed.sh
 . "$(dirname "${BASH_SOURCE[0]}")/installed.sh"
@@ -13,8 +14,8 @@ PACKAGES=(
 	libhttp-parser-dev libpq-dev librabbitmq-dev libsodium-dev libssl-dev uthash-dev
 	# run: the three services, the tools that the stack scripts call, certificates for webhooks
 	ca-certificates redis-tools rabbitmq-server curl netcat-openbsd util-linux
-	# test: clients of other projects, certificates, TLS where hiredis has none; alerts
-	haproxy openssl prometheus stunnel4
+	# programs of tests, benches and lint in Python; certificates
+	openssl
 	python3 python3-jsonschema python3-pika python3-prometheus-client python3-psycopg
 	python3-pytest python3-redis python3-requests
 	# disks whose power is cut
@@ -28,12 +29,14 @@ command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 [[ -n $(postgres_bin_find '*') ]] || PACKAGES+=(postgresql)
 [[ -z ${WITH_ZOOKEEPER:-} ]] ||
 	PACKAGES+=(libzookeeper-mt-dev zookeeper default-jre-headless)
+# Parts of other projects that tests put around ours.
+[[ ${1:-} != test ]] || PACKAGES+=(haproxy prometheus stunnel4)
 [[ ${1:-} != bench ]] || PACKAGES+=(wrk python3-cryptography linux-perf)
 [[ ${1:-} != compare ]] || PACKAGES+=(gnuplot-nox)
 [[ ${1:-} != fuzz ]] || PACKAGES+=(clang libclang-rt-dev llvm)
 [[ ${1:-} != coverage ]] || PACKAGES+=(gcovr)
 # iproute2: machines as network namespaces. Of the stores of Patroni it needs the module for etcd.
-[[ ${1:-} != ha ]] || PACKAGES+=(etcd-server iproute2 patroni python3-etcd)
+[[ ${1:-} != ha ]] || PACKAGES+=(etcd-server haproxy iproute2 patroni python3-etcd)
 [[ ${1:-} != console ]] || PACKAGES+=(chromium chromium-driver python3-selenium)
 [[ ${1:-} != outside ]] || PACKAGES+=(chromium pgbouncer slowhttptest testssl.sh)
 [[ ${1:-} != platforms ]] || PACKAGES+=(debootstrap)

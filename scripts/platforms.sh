@@ -93,7 +93,7 @@ tree_copy() {
 
 packages_install() {
 	root_run "$1" "export DEBIAN_FRONTEND=noninteractive; apt-get -q update &&
-		apt-get -q -y upgrade && REDIS_SERVER=$2 scripts/packages.sh &&
+		apt-get -q -y upgrade && REDIS_SERVER=$2 scripts/packages.sh test &&
 		git init -q && git add -A"
 }
 

@@ -309,7 +309,7 @@ finish() {
 
 begun=$SECONDS
 SEED=${SEED:-}
-scripts/packages.sh
+scripts/packages.sh test
 build "$SAN" BUILD_DIR="$BUILD_DIR" build agents
 rm -rf "$OUT"
 mkdir -p "$OUT"

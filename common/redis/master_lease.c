@@ -35,6 +35,9 @@ static void told(struct keeping *keeping, const char *word, int64_t term)
 	keeping->term = strcmp(word, "over") == 0 ? 0 : term;
 }
 
+/* What redis_failed() has told since the lease was extended. Of this thread. */
+static char failure_told[SENTINEL_ERROR_SIZE];
+
 static void extend(struct keeping *keeping, int may_begin)
 {
 	char process[REDIS_PROCESS_LEN + 1], from[NUMBER_SIZE], lease[NUMBER_SIZE];
@@ -48,6 +51,7 @@ static void extend(struct keeping *keeping, int may_begin)
 	reply = redis_client_eval(keeping->redis, lua_master_lease, 1, keys, 4, argv);
 	if (!reply)
 		return;
+	*failure_told = '\0';
 	redis_reply_word(reply, word);
 	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
 		told(keeping, word, redis_reply_number(reply->element[1]));
@@ -84,14 +88,12 @@ static void step(struct keeping *keeping)
 	clock_read(keeping);
 }
 
-/* Of this thread; told once for each reason. */
+/* Tells each reason once. */
 static void redis_failed(enum redis_failure failure, const char *why)
 {
-	static char told[SENTINEL_ERROR_SIZE];
-
-	if (strcmp(told, why) == 0)
+	if (strcmp(failure_told, why) == 0)
 		return;
-	snprintf(told, sizeof(told), "%s", why);
+	snprintf(failure_told, sizeof(failure_told), "%s", why);
 	log_warn("redis_lease_error", LOG_S("why", why),
 		 LOG_S("kind", failure == REDIS_REFUSED ? "refused" : "lost"));
 }

@@ -227,8 +227,6 @@ PGresult *outcomes_read(const struct pass *pass, const struct slot *slots, size_
 void cut_read(const struct pass *pass, struct cut *cut, struct generations *generations,
 	      int report);
 void cut_read_exact(const struct pass *pass, struct cut *cut, struct generations *generations);
-/* Taken slots, by the counts. */
-int64_t cut_taken(const struct cut *cut);
 
 /*
  * How many users are read in one command. Users with many slots have long records, so a higher

@@ -135,8 +135,8 @@ static void rows_judge(struct pass *pass)
 static int64_t accepted_of(const struct pass *pass, int64_t wrong_n)
 {
 	if (pass_counts_users(pass))
-		return wrong_n + cut_taken(&pass->cut) - pass->cut.users;
-	return cut_taken(&pass->cut) - pass->counted;
+		return wrong_n + redis_coupon_taken(&pass->cut.coupon) - pass->cut.users;
+	return redis_coupon_taken(&pass->cut.coupon) - pass->counted;
 }
 
 static void open_judge(struct pass *pass, const struct suspect *suspect, int64_t wrong_n)
@@ -253,7 +253,7 @@ static void settled_judge(struct pass *pass)
 /* The sum of the counts in Redis. */
 static int sum_is_wrong(const struct pass *pass)
 {
-	int64_t over = cut_taken(&pass->cut) - pass->cut.users,
+	int64_t over = redis_coupon_taken(&pass->cut.coupon) - pass->cut.users,
 		doubt = (int64_t)pass->malformed.n * RECEIVE_SLOT_MAX;
 
 	if (pass->sum != SUM_AT_CUT)
@@ -270,7 +270,8 @@ static void sum_judge(struct pass *pass)
 			    "stock %" PRId64 " + reserved %" PRId64 " + lost %" PRId64
 			    " leave %" PRId64 " of the total %" PRId64 ", and %" PRId64
 			    " slots are taken",
-			    c->stock, c->reserved, c->lost, cut_taken(&pass->cut), c->total,
+			    c->stock, c->reserved, c->lost, redis_coupon_taken(&pass->cut.coupon),
+			    c->total,
 			    pass_counts_users(pass) ? pass->cut.users
 						    : pass->counted + (int64_t)pass->open.n);
 }

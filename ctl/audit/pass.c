@@ -361,7 +361,7 @@ enum sum_state pass_sum(const struct pass *pass)
 {
 	const struct redis_coupon *a = &pass->cut.coupon, *b = &pass->after.coupon;
 	int64_t freed = b->stock + b->seq - a->stock - a->seq + b->lost - a->lost;
-	int64_t over = cut_taken(&pass->cut) - pass->counted;
+	int64_t over = redis_coupon_taken(&pass->cut.coupon) - pass->counted;
 	int64_t most = (int64_t)(pass->open.n + pass->rows.n) + pass->doubtful +
 		       (int64_t)pass->malformed.n * pass->row.limit;
 

@@ -174,7 +174,7 @@ cJSON *figures_json(const struct pass *pass)
 	output_bool(object, "verified", pass->cut.verified);
 	output_number(object, "total", c->total);
 	output_number(object, "stock", c->stock);
-	output_number(object, "taken", cut_taken(&pass->cut));
+	output_number(object, "taken", redis_coupon_taken(&pass->cut.coupon));
 	output_number(object, "reserved", c->reserved);
 	output_bool(object, "compared", pass->compared);
 	output_bool(object, "settled",

@@ -181,10 +181,3 @@ void cut_read_exact(const struct pass *pass, struct cut *cut, struct generations
 		}
 	}
 }
-
-int64_t cut_taken(const struct cut *cut)
-{
-	const struct redis_coupon *c = &cut->coupon;
-
-	return c->total - c->stock - c->reserved - c->lost;
-}

@@ -53,7 +53,7 @@ static cJSON *redis_json(struct redis_client *redis, int64_t coupon, int fails,
 	output_number(object, "version", c->version);
 	output_number(object, "total", c->total);
 	output_number(object, "stock", c->stock);
-	output_number(object, "taken", c->total - c->stock - c->reserved - c->lost);
+	output_number(object, "taken", redis_coupon_taken(c));
 	output_number(object, "reserved", c->reserved);
 	output_number(object, "lost", c->lost);
 	output_number(object, "generation", c->generation);

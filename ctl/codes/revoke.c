@@ -277,6 +277,8 @@ static void chunk_revoke(struct revocation *r)
 		free(code->why);
 	}
 	r->revoked += revoked;
+	if (revoked > 0)
+		log_fatal_status(CTL_UNKNOWN);
 	r->refused += refused;
 	r->before += (int64_t)r->n - revoked - refused;
 	r->n = 0;

@@ -419,6 +419,7 @@ static int requeue_run(struct ctl *ctl)
 		hold_send_begin(hold);
 		outbox_change(&walk, letter);
 		letter_publish(&walk, letter);
+		log_fatal_status(CTL_UNKNOWN);
 		if (hold_is_full(hold))
 			trouble = hold_confirm(hold);
 	}

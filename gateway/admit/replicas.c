@@ -39,7 +39,7 @@ struct held {
 	struct result result;
 	const char *status; /* of the object */
 	cJSON *object;      /* NULL: an issue */
-	uint64_t process;   /* of Redis: process_of() */
+	char run_id[REDIS_RUN_ID_SIZE];
 };
 
 STAILQ_HEAD(held_list, held);
@@ -50,8 +50,6 @@ struct replicas {
 	int wanted;
 	int64_t timeout_ms;
 	struct held_list held, covered; /* by the WAIT in flight */
-	char run_id[REDIS_RUN_ID_SIZE]; /* of the process that was read from last */
-	uint64_t processes_n;           /* that were read from until now, and its number */
 	int is_asking;                  /* a round is in flight */
 	int64_t begun_offset;           /* of all that is covered; < 0: no reply */
 	int64_t answered_offset;        /* of all that was answered */
@@ -99,24 +97,12 @@ struct replicas *replicas_new(struct event_base *base, const struct config *conf
 	return replicas;
 }
 
-/* The number of the process with this run id, 1…; 0: it is not known. */
-static uint64_t process_of(struct replicas *replicas, const char *run_id)
-{
-	if (!run_id || !*run_id)
-		return 0;
-	if (strcmp(replicas->run_id, run_id) != 0) {
-		snprintf(replicas->run_id, sizeof(replicas->run_id), "%s", run_id);
-		replicas->processes_n++;
-	}
-	return replicas->processes_n;
-}
-
 static void held_add(struct replicas *replicas, const char *run_id, const struct held *held)
 {
 	struct held *copy = checked(malloc(sizeof(*copy)));
 
 	*copy = *held;
-	copy->process = process_of(replicas, run_id);
+	snprintf(copy->run_id, sizeof(copy->run_id), "%s", run_id ? run_id : "");
 	STAILQ_INSERT_TAIL(&replicas->held, copy, next);
 }
 
@@ -158,11 +144,11 @@ static void held_end(struct held *held, int is_replicated, int64_t now_us)
 static void covered_end(struct replicas *replicas, int is_replicated)
 {
 	int64_t now_us = clock_monotonic_us();
-	int is_last = strcmp(replicas->run_id, redis_link_run_id(replicas->link)) == 0;
+	const char *run_id = redis_link_run_id(replicas->link);
 	struct held *held;
 
 	while ((held = STAILQ_FIRST(&replicas->covered))) {
-		int is_other = !is_last || held->process != replicas->processes_n;
+		int is_other = strcmp(held->run_id, run_id) != 0;
 
 		STAILQ_REMOVE_HEAD(&replicas->covered, next);
 		if (is_other)

@@ -54,10 +54,10 @@ SELECT coupon_id,
 	greatest(wait_ms, 0)::bigint AS wait_ms
 FROM found
 
--- curve_expire: Removes rows that are older than 400 days; at most 10,000.
+-- curve_expire: Removes rows that are older than 400 days; at most 100,000.
 DELETE FROM coupon_curve
 WHERE (coupon_id, num) IN (SELECT coupon_id, num FROM coupon_curve
-	WHERE at < now() - interval '400 days' LIMIT 10000)
+	WHERE at < now() - interval '400 days' LIMIT 100000)
 
 -- curve_rows: The curve of a coupon.
 -- $1 coupon, $2 after this row

@@ -24,7 +24,7 @@ SELECT id
 FROM coupon
 ORDER BY least(abs(extract(epoch FROM now() - outcome_at)),
 	abs(extract(epoch FROM now() - updated_at)), abs(extract(epoch FROM now() - begin_at)),
-	abs(extract(epoch FROM now() - end_at)))
+	abs(extract(epoch FROM now() - end_at))), id
 LIMIT $1::int
 
 -- live_states: How many campaigns there are, by state.

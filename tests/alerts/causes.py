@@ -106,6 +106,18 @@ class Bed:
             yield
 
     @contextlib.contextmanager
+    def unsettled(self, timeout_ms, alert):
+        """Clients wait for rows that a lock holds back, and go on until the alert is over."""
+        coupon = self.coupon()
+        with (
+            self.gateway(COUPON_ISSUED_TIMEOUT_MS=timeout_ms) as gateway,
+            self.busy(lambda client, n: client.issue(coupon, n, ack="issued"), gateway),
+        ):
+            with self.locked(coupon):
+                yield
+            wait_over(self, alert)
+
+    @contextlib.contextmanager
     def busy(self, ask, gateway=None):
         """ask(client, number) is repeated meanwhile."""
         ending = threading.Event()
@@ -464,14 +476,8 @@ def answers_unavailable(bed):
 
 @causes("AnswersUnknown")
 def answers_unknown(bed):
-    coupon = bed.coupon()
-    with (
-        bed.gateway(COUPON_ISSUED_TIMEOUT_MS=200) as gateway,
-        bed.busy(lambda client, n: client.issue(coupon, n, ack="issued"), gateway),
-    ):
-        with bed.locked(coupon):
-            yield
-        wait_over(bed, "AnswersUnknown")
+    with bed.unsettled(200, "AnswersUnknown"):
+        yield
 
 
 @causes("AnswersBusy")
@@ -489,14 +495,8 @@ def answers_busy(bed):
 
 @causes("AnswersSlow")
 def answers_slow(bed):
-    coupon = bed.coupon()
-    with (
-        bed.gateway(COUPON_ISSUED_TIMEOUT_MS=1500) as gateway,
-        bed.busy(lambda client, n: client.issue(coupon, n, ack="issued"), gateway),
-    ):
-        with bed.locked(coupon):
-            yield
-        wait_over(bed, "AnswersSlow")
+    with bed.unsettled(1500, "AnswersSlow"):
+        yield
 
 
 @causes("KeysRefused")

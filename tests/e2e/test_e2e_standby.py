@@ -155,7 +155,7 @@ def test_a_change_of_an_operator_is_cancelled(rough, standby):
     ) as child:
         standby.cancel(wait_until(lambda: standby.waiting("couponctl"))[0])
         out, told = child.communicate(timeout=60)
-    assert (child.returncode, out) == (1, ""), told
+    assert (child.returncode, out) == (12, ""), told
     assert IN_DOUBT in told and "whether it survives the loss of this server is unknown" in told
 
 

@@ -360,7 +360,7 @@ def stunnel(tls_stores, tmp_path):
     """The port of a stunnel to Redis, with the configuration of the document."""
     program = next(filter(None, map(shutil.which, STUNNELS)), None)
     if not program:
-        pytest.skip("stunnel4 is not installed: scripts/packages.sh installs it")
+        pytest.skip("stunnel4 is not installed: scripts/packages.sh test installs it")
     page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```\n(\[redis\]\n.*?)```", page, re.DOTALL)
     port = port_free()
