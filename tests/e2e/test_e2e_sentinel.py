@@ -367,6 +367,7 @@ def test_the_master_is_lost(group, gateway_of):
         assert group.masters() == {group.other(master)}
         assert client.issue(coupon, "first", ack="issued")["code"] == LIMIT_REACHED
     audit_passes(group, coupon)
+    group.start(master)
 
 
 @pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 30 s")
