@@ -6,6 +6,12 @@
 
 /* Exit status: PostgreSQL has the change, but Redis could not be updated. */
 #define CTL_NOT_IN_REDIS 3
+/*
+ * Exit status of audit: a store could not be read, or the data is undecided; no finding, but
+ * receives are in flight without progress.
+ */
+#define CTL_NO_VERDICT 4
+#define CTL_STALLED 5
 /* Exit status of distribute: it has ended, but not all users have the coupon; it was stopped. */
 #define CTL_REFUSED 6
 #define CTL_STOPPED 7

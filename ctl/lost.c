@@ -235,7 +235,8 @@ static void queues_need_empty(const char *url)
 
 	broker_look(&broker, &look);
 	if (!look.ok)
-		log_fatal("RabbitMQ, which AMQP_URL names, cannot be queried: %s", broker.error);
+		log_fatal_as(CTL_AWAY, "RabbitMQ, which AMQP_URL names, cannot be queried: %s",
+			     broker.error);
 	if (look.ready > 0 || look.dead > 0)
 		log_fatal("the receive queue holds %lld messages and the dead-letter queue %lld: "
 			  "these messages can still arrive",
@@ -353,9 +354,10 @@ static int rebuild_run(struct ctl *ctl)
 	progress_ms = clock_monotonic_ms() + PROGRESS_MS;
 	while (!result_print(db, coupon, asked, args_has(&ctl->args, "json"))) {
 		if (clock_monotonic_ms() >= until_ms)
-			log_fatal("no keeper has rebuilt coupon %s within %lld s: check that a "
-				  "coupon-worker and Redis run. The request remains in place",
-				  coupon, (long long)wait_s);
+			log_fatal_as(CTL_UNKNOWN,
+				     "no keeper has rebuilt coupon %s within %lld s: check that a "
+				     "coupon-worker and Redis run. The request remains in place",
+				     coupon, (long long)wait_s);
 		progress_print(redis, id, &progress_ms);
 		usleep(POLL_US);
 	}

@@ -105,6 +105,7 @@ static int status_run(struct ctl *ctl)
 		output_text(request, "receive", ctl->args.argument);
 	else
 		coupon_user_add(request, &receive);
+	log_fatal_status(CTL_AWAY); /* asked again, it changes nothing */
 	return request_run(ctl, request);
 }
 

@@ -16,10 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Exit statuses, besides 0 and 1. */
-#define NO_VERDICT 4 /* a store could not be read, or the data is undecided */
-#define STALLED 5    /* no finding, but receives are in flight without progress */
-
 #define PATIENCE_MS 15000 /* a rebuild takes seconds */
 #define RESOLVE_MS 4000   /* a receive gets its outcome within milliseconds */
 #define GRACE_S 30
@@ -231,13 +227,14 @@ static int verdict(const struct audit *audit)
 	if (audit->findings.n > 0)
 		return 1;
 	if (audit->stalled_n > 0)
-		return STALLED;
-	return audit->undecided_n > 0 || audit->behind > 0 || audit->keys_behind > 0 ? NO_VERDICT
-										     : 0;
+		return CTL_STALLED;
+	return audit->undecided_n > 0 || audit->behind > 0 || audit->keys_behind > 0
+		       ? CTL_NO_VERDICT
+		       : 0;
 }
 
 static const char *const verdict_words[] = {
-	[0] = "PASS", [1] = "FAIL", [NO_VERDICT] = "UNKNOWN", [STALLED] = "STALLED"
+	[0] = "PASS", [1] = "FAIL", [CTL_NO_VERDICT] = "UNKNOWN", [CTL_STALLED] = "STALLED"
 };
 
 static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons)
@@ -326,7 +323,7 @@ static int audit_run(struct ctl *ctl)
 		group.coupons = cJSON_CreateArray();
 	audit.grace_ms = 1000 * args_number(args, "grace", 0, SECONDS_MAX, GRACE_S);
 	audit.stalled_ms = 1000 * args_number(args, "stalled-after-s", 0, SECONDS_MAX, STALLED_S);
-	log_fatal_status(NO_VERDICT);
+	log_fatal_status(CTL_NO_VERDICT);
 	open_all(&audit, ctl);
 	if (!coupon) {
 		unknown_audit(&audit, 0);
@@ -335,7 +332,9 @@ static int audit_run(struct ctl *ctl)
 	} else if (is_known(&audit, coupon)) {
 		group_audit(&group, coupon);
 	} else if (unknown_audit(&audit, coupon) == 0) {
-		log_fatal("there is no coupon %s", args->argument);
+		fprintf(stderr, "couponctl: there is no coupon %s\n", args->argument);
+		close_all(&audit);
+		return CTL_ABSENT;
 	}
 	group_end(&group);
 	verdict_print(&audit, coupons_n, group.coupons);
@@ -357,14 +356,15 @@ const struct command audit_command = {
 				  "60"),
 			   SWITCH("json", "print one JSON object")),
 	.summary = "check the promises on a live system",
-	.detail = "P1: nothing is oversold. P2: no user is over the limit. P3: each receive has\n"
-		  "one outcome. P4: in Redis, stock + taken slots + reserved + lost = total,\n"
-		  "and each slot is a user coupon or in flight. Each finding is printed;\n"
-		  "nothing is changed. The last line begins with the verdict. Exit status:\n"
-		  "  0  PASS     no finding\n"
-		  "  1  FAIL     findings\n"
-		  "  5  STALLED  no finding, but receives are in flight without progress; what\n"
-		  "              they wait for is printed\n"
-		  "  4  UNKNOWN  no verdict: a store could not be read, or the data is\n"
-		  "              undecided",
+	.detail =
+		"P1: nothing is oversold. P2: no user is over the limit. P3: each receive has\n"
+		"one outcome. P4: in Redis, stock + taken slots + reserved + lost = total,\n"
+		"and each slot is a user coupon or in flight. Each finding is printed;\n"
+		"nothing is changed. The last line begins with the verdict. Exit status:\n"
+		"  0  PASS     no finding\n"
+		"  1  FAIL     findings\n"
+		"  5  CTL_STALLED  no finding, but receives are in flight without progress; what\n"
+		"              they wait for is printed\n"
+		"  4  UNKNOWN  no verdict: a store could not be read, or the data is\n"
+		"              undecided",
 };
