@@ -4,9 +4,9 @@
  */
 #include "admin/access.h"
 
+#include "admin/metrics.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/keys.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/postgres/session.h"
@@ -247,6 +247,7 @@ static enum access_answer key_find(struct access *access, const char *text, stru
 		return ACCESS_UNAVAILABLE;
 	if (verdict == KEY_GOOD)
 		return ACCESS_OK;
+	metrics_add(METRIC_KEYS_REFUSED, 1);
 	log_info("key_refused", LOG_S("verdict", key_verdict_kind(verdict)));
 	return ACCESS_NOBODY;
 }
@@ -271,6 +272,19 @@ static struct session *session_find(struct access *access, const char *text)
 			return session_is_over(session, now_ms) ? NULL : session;
 	}
 	return NULL;
+}
+
+/* The session with this token: it has not ended since. */
+static int session_goes_on(const struct access *access, const char *token)
+{
+	for (size_t i = 0; i < SESSIONS_MAX; i++) {
+		const struct session *session = &access->sessions[i];
+
+		if (session->grant.key &&
+		    CRYPTO_memcmp(token, session->token, sizeof(session->token)) == 0)
+			return !session_is_over(session, clock_monotonic_ms());
+	}
+	return 0;
 }
 
 static enum access_answer session_check(struct access *access,
@@ -308,12 +322,13 @@ static int is_allowed(const struct api_key *key, unsigned role, const char *coup
 	return coupon && id_parse(coupon, strlen(coupon), &id) == 0 && key_has_coupon(key, id);
 }
 
-static void visitor_set(struct visitor *visitor, const struct api_key *key,
+static void visitor_set(struct visitor *visitor, const struct key_grant *grant,
 			const struct session *session)
 {
 	memset(visitor, 0, sizeof(*visitor));
-	memcpy(visitor->key, key->id, sizeof(visitor->key));
-	visitor->roles = key->roles;
+	memcpy(visitor->key, grant->key->id, sizeof(visitor->key));
+	visitor->roles = grant->key->roles;
+	visitor->grant = *grant;
 	if (!session)
 		return;
 	memcpy(visitor->token, session->token, sizeof(visitor->token));
@@ -336,7 +351,7 @@ static enum access_answer check_locked(struct access *access, const struct crede
 		return answer;
 	if (session)
 		grant = session->grant;
-	visitor_set(visitor, grant.key, session);
+	visitor_set(visitor, &grant, session);
 	return is_allowed(grant.key, role, coupon) ? ACCESS_OK : ACCESS_FORBIDDEN;
 }
 
@@ -350,6 +365,40 @@ enum access_answer access_check(struct access *access, const struct credentials 
 	answer = check_locked(access, credentials, role, coupon, is_change, visitor);
 	pthread_mutex_unlock(&access->lock);
 	return answer;
+}
+
+static enum access_answer check_again_locked(struct access *access, struct visitor *visitor,
+					     unsigned role, const char *coupon)
+{
+	if (!knows_keys(access))
+		return ACCESS_UNAVAILABLE;
+	if (key_grant_check(&visitor->grant, clock_wall_ms()) != KEY_GOOD ||
+	    (*visitor->token && !session_goes_on(access, visitor->token)))
+		return ACCESS_NOBODY;
+	return is_allowed(visitor->grant.key, role, coupon) ? ACCESS_OK : ACCESS_FORBIDDEN;
+}
+
+enum access_answer access_check_again(struct access *access, struct visitor *visitor, unsigned role,
+				      const char *coupon)
+{
+	enum access_answer answer;
+
+	pthread_mutex_lock(&access->lock);
+	answer = check_again_locked(access, visitor, role, coupon);
+	pthread_mutex_unlock(&access->lock);
+	return answer;
+}
+
+size_t access_sessions_n(struct access *access)
+{
+	size_t n = 0;
+
+	pthread_mutex_lock(&access->lock);
+	for (size_t i = 0; i < SESSIONS_MAX; i++)
+		n += access->sessions[i].grant.key &&
+		     !session_is_over(&access->sessions[i], clock_monotonic_ms());
+	pthread_mutex_unlock(&access->lock);
+	return n;
 }
 
 int access_is_ready(struct access *access)
@@ -408,7 +457,7 @@ enum access_answer access_session_begin(struct access *access, const char *key,
 		place->grant = grant;
 		place->begin_ms = place->seen_ms = clock_monotonic_ms();
 		place->ends_ms = clock_wall_ms() + SESSION_S * 1000LL;
-		visitor_set(visitor, grant.key, place);
+		visitor_set(visitor, &grant, place);
 	}
 	pthread_mutex_unlock(&access->lock);
 	return answer;

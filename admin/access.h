@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "common/keys.h"
 #include "common/message/api_key.h"
 #include "common/program/config.h"
 
@@ -46,6 +47,7 @@ struct visitor {
 	unsigned roles;
 	int64_t ends_ms;               /* of the session, by the wall clock; 0: there is none */
 	char token[SESSION_TEXT_SIZE]; /* of the session */
+	struct key_grant grant;        /* what access_check_again() judges by */
 };
 
 /*
@@ -56,7 +58,15 @@ enum access_answer access_check(struct access *access, const struct credentials 
 				unsigned role, const char *coupon, int is_change,
 				struct visitor *visitor);
 
+/*
+ * Whether he who was let in still may, after he has waited: with the same key, and in the same
+ * session unless `token` is emptied.
+ */
+enum access_answer access_check_again(struct access *access, struct visitor *visitor, unsigned role,
+				      const char *coupon);
+
 /* Begins a session with a key, whose secret goes into the cookie. */
 enum access_answer access_session_begin(struct access *access, const char *key,
 					char session[SESSION_TEXT_SIZE], struct visitor *visitor);
 void access_session_end(struct access *access, const char *session);
+size_t access_sessions_n(struct access *access); /* that have not ended */

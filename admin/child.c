@@ -25,11 +25,9 @@ struct channel {
 struct child {
 	struct children *children;
 	TAILQ_ENTRY(child) next;
-	char **words;
-	int64_t timeout_ms;
-	child_ended_fn *ended;
-	void *context;
-	pid_t pid; /* 0: it waits, or could not be started */
+	struct child_task task; /* words and by are its own */
+	int is_waiting;
+	pid_t pid; /* 0: it waits, or was not started */
 	int is_reaped, wait_status, start_error;
 	enum child_end end;
 	struct channel out, err;
@@ -39,12 +37,25 @@ struct child {
 
 TAILQ_HEAD(child_list, child);
 
+/* Those that only look, or those that change something. */
+struct lane {
+	struct child_list waiting;
+	size_t waiting_n, running_n, running_max;
+};
+
 struct children {
 	struct event_base *base;
-	size_t running_max, waiting_max, running_n, waiting_n;
-	struct child_list running, waiting;
+	struct child_limits limits;
+	struct child_list running;
+	struct lane lanes[2]; /* by `changes` */
+	int is_drained;
 	struct event *reaped;
 };
+
+static struct lane *lane_of(const struct child *child)
+{
+	return &child->children->lanes[child->task.changes];
+}
 
 static void channel_close(struct channel *channel)
 {
@@ -57,9 +68,10 @@ static void channel_close(struct channel *channel)
 
 static void child_free(struct child *child)
 {
-	for (char **word = child->words; *word; word++)
-		free(*word);
-	free(child->words);
+	for (const char *const *word = child->task.words; *word; word++)
+		free((void *)*word);
+	free((void *)child->task.words);
+	free((void *)child->task.by);
 	channel_close(&child->out);
 	channel_close(&child->err);
 	evbuffer_free(child->out.bytes);
@@ -91,8 +103,7 @@ static struct child_result result_of(struct child *child)
 	result.out_len = evbuffer_get_length(child->out.bytes);
 	result.out = bytes_text(child->out.bytes);
 	result.err = bytes_text(child->err.bytes);
-	if (child->start_error) {
-		result.end = CHILD_NOT_STARTED;
+	if (!child->pid) {
 		result.status = child->start_error;
 	} else if (WIFEXITED(child->wait_status)) {
 		result.status = WEXITSTATUS(child->wait_status);
@@ -115,10 +126,10 @@ static void child_end_check(struct child *child)
 	if (!child->is_reaped || child->out.readable || child->err.readable)
 		return;
 	TAILQ_REMOVE(&children->running, child, next);
-	children->running_n--;
+	lane_of(child)->running_n--;
 	result = result_of(child);
-	if (child->ended)
-		child->ended(child->context, &result);
+	if (child->task.ended)
+		child->task.ended(child->task.context, &result);
 	child_free(child);
 	waiting_start(children);
 }
@@ -156,13 +167,14 @@ static void on_err(evutil_socket_t fd, short what, void *data)
 	child_end_check(child);
 }
 
-/* Its time is over; or it could not be started, and its caller waits to hear that. */
+/* Its time is over; or it was not started, and its caller waits to hear that. */
 static void on_timer(evutil_socket_t fd, short what, void *data)
 {
 	struct child *child = data;
 
 	(void)fd, (void)what;
-	child_stop(child, CHILD_LATE);
+	if (child->pid)
+		child_stop(child, CHILD_LATE);
 	child_end_check(child);
 }
 
@@ -177,8 +189,8 @@ static void on_child(evutil_socket_t fd, short what, void *data)
 		if (child->is_reaped ||
 		    waitpid(child->pid, &child->wait_status, WNOHANG) != child->pid)
 			continue;
-		child->is_reaped = 1;
-		event_del(child->timer);
+		child->is_reaped =
+			1; /* what it has started may still write, until its time is over */
 		child_end_check(child);
 	}
 }
@@ -199,26 +211,37 @@ static void channel_open(struct child *child, struct channel *channel, int fd,
 	event_add(channel->readable, NULL);
 }
 
-/* Its result comes from the loop in any case. */
-static void child_run(struct child *child)
+/* Its caller is told from the loop. */
+static void child_skip(struct child *child, enum child_end end, int error)
 {
 	static const struct timeval at_once;
-	struct timeval timeout = { .tv_sec = child->timeout_ms / 1000,
-				   .tv_usec = child->timeout_ms % 1000 * 1000 };
-	int out[2] = { -1, -1 }, err[2] = { -1, -1 };
+
+	child->end = end;
+	child->start_error = error;
+	child->pid = 0;
+	child->is_reaped = 1;
+	event_add(child->timer, &at_once);
+}
+
+static void child_run(struct child *child)
+{
+	struct timeval timeout = { .tv_sec = child->task.timeout_ms / 1000,
+				   .tv_usec = child->task.timeout_ms % 1000 * 1000 };
+	int out[2] = { -1, -1 }, err[2] = { -1, -1 }, error;
 
 	if (pipe_make(out) || pipe_make(err))
-		child->start_error = errno;
+		error = errno;
 	else
-		child->start_error = couponctl_spawn(&child->pid, child->words, out[1], err[1]);
+		error = couponctl_spawn(&child->pid, (char *const *)child->task.words, out[1],
+					err[1]);
 	if (out[1] >= 0)
 		close(out[1]);
 	if (err[1] >= 0)
 		close(err[1]);
-	if (!child->start_error) {
+	if (!error) {
 		channel_open(child, &child->out, out[0], on_out);
 		channel_open(child, &child->err, err[0], on_err);
-		if (child->timeout_ms)
+		if (child->task.timeout_ms)
 			event_add(child->timer, &timeout);
 		return;
 	}
@@ -226,68 +249,130 @@ static void child_run(struct child *child)
 		close(out[0]);
 	if (err[0] >= 0)
 		close(err[0]);
-	child->pid = 0;
-	child->is_reaped = 1;
-	event_add(child->timer, &at_once);
+	child_skip(child, CHILD_NOT_STARTED, error);
+}
+
+struct child_counts children_count(const struct children *children)
+{
+	const struct lane *looks = &children->lanes[0], *changes = &children->lanes[1];
+
+	return (struct child_counts){ .running = looks->running_n + changes->running_n,
+				      .waiting = looks->waiting_n + changes->waiting_n };
+}
+
+static int has_place(const struct children *children, const struct lane *lane)
+{
+	return lane->running_n < lane->running_max &&
+	       children_count(children).running < children->limits.running_max;
+}
+
+static void waiting_remove(struct child *child)
+{
+	child->is_waiting = 0;
+	TAILQ_REMOVE(&lane_of(child)->waiting, child, next);
+	lane_of(child)->waiting_n--;
+}
+
+static void running_add(struct child *child)
+{
+	TAILQ_INSERT_TAIL(&child->children->running, child, next);
+	lane_of(child)->running_n++;
+}
+
+/* The next one whose turn has come, or NULL. */
+static struct child *waiting_next(struct children *children)
+{
+	for (int changes = 1; changes >= 0; changes--) {
+		struct lane *lane = &children->lanes[changes];
+
+		if (has_place(children, lane) && lane->waiting_n > 0)
+			return TAILQ_FIRST(&lane->waiting);
+	}
+	return NULL;
 }
 
 static void waiting_start(struct children *children)
 {
 	struct child *child;
 
-	while (children->running_n < children->running_max &&
-	       (child = TAILQ_FIRST(&children->waiting))) {
-		TAILQ_REMOVE(&children->waiting, child, next);
-		children->waiting_n--;
-		TAILQ_INSERT_TAIL(&children->running, child, next);
-		children->running_n++;
-		child_run(child);
+	while ((child = waiting_next(children))) {
+		waiting_remove(child);
+		running_add(child);
+		if (child->task.may_start && !child->task.may_start(child->task.context))
+			child_skip(child, CHILD_REFUSED, 0);
+		else
+			child_run(child);
 	}
 }
 
-struct child *child_start(struct children *children, const char *const *words, int64_t timeout_ms,
-			  child_ended_fn *ended, void *context)
+/* Whether one more may wait. */
+static int has_room(const struct children *children, const struct lane *lane, const char *by)
 {
-	struct child *child;
+	const struct child *child;
 	size_t n = 0;
 
-	if (children->running_n == children->running_max &&
-	    children->waiting_n == children->waiting_max)
-		return NULL;
+	TAILQ_FOREACH (child, &lane->waiting, next) {
+		n += strcmp(child->task.by, by) == 0;
+	}
+	return lane->waiting_n < children->limits.waiting_max &&
+	       n < children->limits.waiting_of_one_max;
+}
+
+static const char **words_copy(const char *const *words)
+{
+	const char **copy;
+	size_t n = 0;
+
 	while (words[n])
 		n++;
-	child = checked(calloc(1, sizeof(*child)));
-	child->words = checked(calloc(n + 1, sizeof(*child->words)));
+	copy = checked(calloc(n + 1, sizeof(*copy)));
 	for (size_t i = 0; i < n; i++)
-		child->words[i] = checked(strdup(words[i]));
+		copy[i] = checked(strdup(words[i]));
+	return copy;
+}
+
+struct child *child_start(struct children *children, const struct child_task *task)
+{
+	struct lane *lane = &children->lanes[task->changes];
+	int runs = has_place(children, lane);
+	struct child *child;
+
+	if (children->is_drained || (!runs && !has_room(children, lane, task->by)))
+		return NULL;
+	child = checked(calloc(1, sizeof(*child)));
+	child->task = *task;
+	child->task.words = words_copy(task->words);
+	child->task.by = checked(strdup(task->by));
 	child->children = children;
-	child->timeout_ms = timeout_ms;
-	child->ended = ended;
-	child->context = context;
 	child->out.bytes = checked(evbuffer_new());
 	child->err.bytes = checked(evbuffer_new());
 	child->timer = checked(evtimer_new(children->base, on_timer, child));
-	TAILQ_INSERT_TAIL(&children->waiting, child, next);
-	children->waiting_n++;
-	waiting_start(children);
+	if (runs) {
+		running_add(child);
+		child_run(child);
+	} else {
+		child->is_waiting = 1;
+		TAILQ_INSERT_TAIL(&lane->waiting, child, next);
+		lane->waiting_n++;
+	}
 	return child;
 }
 
 void child_kill(struct child *child)
 {
-	child->ended = NULL;
-	if (child_is_waiting(child)) {
-		TAILQ_REMOVE(&child->children->waiting, child, next);
-		child->children->waiting_n--;
+	child->task.ended = NULL;
+	if (child->is_waiting) {
+		waiting_remove(child);
 		child_free(child);
 	} else {
 		child_stop(child, CHILD_LATE);
+		child_end_check(child);
 	}
 }
 
 int child_is_waiting(const struct child *child)
 {
-	return !child->pid && !child->start_error;
+	return child->is_waiting;
 }
 
 const char *child_last_line(struct child *child)
@@ -305,18 +390,40 @@ const char *child_last_line(struct child *child)
 	return child->line;
 }
 
-struct children *children_new(struct event_base *base, size_t running_max, size_t waiting_max)
+struct children *children_new(struct event_base *base, const struct child_limits *limits)
 {
 	struct children *children = checked(calloc(1, sizeof(*children)));
 
 	children->base = base;
-	children->running_max = running_max;
-	children->waiting_max = waiting_max;
+	children->limits = *limits;
+	children->lanes[0].running_max = limits->looking_max;
+	children->lanes[1].running_max = limits->running_max;
 	TAILQ_INIT(&children->running);
-	TAILQ_INIT(&children->waiting);
+	for (int i = 0; i < 2; i++)
+		TAILQ_INIT(&children->lanes[i].waiting);
 	children->reaped = checked(evsignal_new(base, SIGCHLD, on_child, children));
 	event_add(children->reaped, NULL);
 	return children;
+}
+
+void children_drain(struct children *children)
+{
+	struct child *child, *next;
+
+	children->is_drained = 1;
+	for (int i = 0; i < 2; i++)
+		while ((child = TAILQ_FIRST(&children->lanes[i].waiting))) {
+			waiting_remove(child);
+			running_add(child);
+			child_skip(child, CHILD_STOPPED, 0);
+		}
+	for (child = TAILQ_FIRST(&children->running); child; child = next) {
+		next = TAILQ_NEXT(child, next);
+		if (child->task.changes || !child->pid)
+			continue;
+		child_stop(child, CHILD_STOPPED);
+		child_end_check(child);
+	}
 }
 
 void children_free(struct children *children)
@@ -324,14 +431,15 @@ void children_free(struct children *children)
 	const struct child_result late = { .end = CHILD_LATE, .out = "", .err = "" };
 	struct child *child;
 
-	TAILQ_CONCAT(&children->running, &children->waiting, next);
+	for (int i = 0; i < 2; i++)
+		TAILQ_CONCAT(&children->running, &children->lanes[i].waiting, next);
 	while ((child = TAILQ_FIRST(&children->running))) {
 		TAILQ_REMOVE(&children->running, child, next);
 		child_stop(child, CHILD_LATE);
 		if (child->pid && !child->is_reaped)
 			waitpid(child->pid, NULL, 0);
-		if (child->ended)
-			child->ended(child->context, &late);
+		if (child->task.ended)
+			child->task.ended(child->task.context, &late);
 		child_free(child);
 	}
 	event_free(children->reaped);

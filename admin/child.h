@@ -1,6 +1,8 @@
 /*
  * Commands of couponctl, each in a process of its own: one that hangs is killed, and one that
  * crashes takes nothing with it. Of a group so many run at once; further ones wait, up to a number.
+ * Those that change something go first, and those that only look never take the last places: who
+ * looks cannot keep a change from starting.
  *
  *	child_start() ──▶ waits ──▶ runs ──▶ has ended, or was killed: the caller is told, once
  *	                    └─────────┴── child_kill(): the caller is not told
@@ -24,7 +26,9 @@ enum child_end {
 	CHILD_LATE,    /* it was killed when its time was over */
 	CHILD_WORDY,   /* it was killed because it wrote too much */
 	CHILD_CRASHED, /* by a signal */
-	CHILD_NOT_STARTED
+	CHILD_NOT_STARTED,
+	CHILD_REFUSED, /* when its turn had come, it was not to run any more */
+	CHILD_STOPPED  /* children_drain(): it had not run, or only looked */
 };
 
 struct child_result {
@@ -36,17 +40,41 @@ struct child_result {
 
 typedef void child_ended_fn(void *context, const struct child_result *result);
 
-struct children *children_new(struct event_base *base, size_t running_max, size_t waiting_max);
+/* Of one group. Those that wait are counted apart: those that change, and those that look. */
+struct child_limits {
+	size_t running_max, looking_max; /* the latter of those that only look */
+	size_t waiting_max;
+	size_t waiting_of_one_max; /* with the same `by` */
+};
+
+struct children *children_new(struct event_base *base, const struct child_limits *limits);
 /* Kills all that run or wait, and tells their callers: CHILD_LATE. */
 void children_free(struct children *children);
 
 /*
- * The words, ended by NULL, are copied; the first is the name of the program. `timeout_ms` begins
- * when it runs; 0: it may take as long as it likes. `ended` may be called from within only later,
- * from the loop. NULL: too many wait.
+ * From now on nothing starts. Ends what waits and what only looks, CHILD_STOPPED; what changes
+ * something goes on.
  */
-struct child *child_start(struct children *children, const char *const *words, int64_t timeout_ms,
-			  child_ended_fn *ended, void *context);
+void children_drain(struct children *children);
+
+struct child_counts {
+	size_t running, waiting;
+};
+struct child_counts children_count(const struct children *children);
+
+struct child_task {
+	const char *const *words; /* ended by NULL; the first is the name of the program */
+	int64_t timeout_ms;       /* from when it runs; 0: it may take as long as it likes */
+	int changes;              /* it may change something */
+	const char *by;           /* whose it is */
+	/* Asked when its turn has come after it has waited; 0: it is not run, CHILD_REFUSED. */
+	int (*may_start)(void *context);
+	child_ended_fn *ended; /* called from the loop only, never from within child_start() */
+	void *context;
+};
+
+/* The texts are copied. NULL: too many wait, or nothing starts any more. */
+struct child *child_start(struct children *children, const struct child_task *task);
 void child_kill(struct child *child);
 
 int child_is_waiting(const struct child *child);

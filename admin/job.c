@@ -1,24 +1,29 @@
 #include "admin/job.h"
 
+#include "admin/metrics.h"
 #include "admin/outcome.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/message/api_key.h"
 #include "common/message/number.h"
 #include "ctl/output.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
 
+/* With those that wait in both lanes they are never more than JOBS_MAX. */
+static const struct child_limits limits = {
+	.running_max = 4, .looking_max = 3, .waiting_max = 48, .waiting_of_one_max = 24
+};
+
 struct job {
 	TAILQ_ENTRY(job) next;
+	struct jobs *jobs;
 	int64_t id;
 	const struct route *route;
-	char *coupon; /* NULL: it is about more than one */
-	char by[KEY_ID_LEN + 1];
+	char *coupon;             /* NULL: it is about more than one */
+	struct visitor visitor;   /* who has started it */
 	int64_t begin_ms, end_ms; /* wall clock; 0: it has not */
 	struct child *child;      /* NULL: it has ended */
 	int status;               /* HTTP's, of what it has come to; 0: it was ended */
@@ -26,23 +31,32 @@ struct job {
 };
 
 struct jobs {
+	struct access *access;
 	struct children *children;
 	TAILQ_HEAD(job_list, job) list; /* the latest first */
 	int64_t last_id;
 	size_t n;
 };
 
-struct jobs *jobs_new(struct event_base *base)
+struct jobs *jobs_new(struct event_base *base, struct access *access)
 {
 	struct jobs *jobs = checked(calloc(1, sizeof(*jobs)));
 
 	TAILQ_INIT(&jobs->list);
-	jobs->children = children_new(base, JOBS_RUNNING_MAX, JOBS_MAX);
+	jobs->access = access;
+	jobs->children = children_new(base, &limits);
 	return jobs;
 }
 
-static void job_free(struct jobs *jobs, struct job *job)
+struct children *jobs_children(struct jobs *jobs)
 {
+	return jobs->children;
+}
+
+static void job_free(struct job *job)
+{
+	struct jobs *jobs = job->jobs;
+
 	TAILQ_REMOVE(&jobs->list, job, next);
 	jobs->n--;
 	free(job->coupon);
@@ -56,7 +70,7 @@ void jobs_free(struct jobs *jobs)
 
 	children_free(jobs->children);
 	while ((job = TAILQ_FIRST(&jobs->list)))
-		job_free(jobs, job);
+		job_free(job);
 	free(jobs);
 }
 
@@ -67,6 +81,13 @@ static const char *state_of(const struct job *job)
 	return job->status == 0 ? "ended" : job->status < 400 ? "done" : "failed";
 }
 
+static void end_log(const struct job *job, const char *by)
+{
+	log_info("admin_job_ended", LOG_I("job", job->id), LOG_S("command", job->route->command),
+		 LOG_S("coupon", job->coupon ? job->coupon : ""), LOG_S("key", by),
+		 LOG_S("state", state_of(job)), LOG_I("ms", job->end_ms - job->begin_ms));
+}
+
 static void on_ended(void *context, const struct child_result *result)
 {
 	struct job *job = context;
@@ -75,11 +96,20 @@ static void on_ended(void *context, const struct child_result *result)
 	job->result = outcome_make(job->route, result, &job->status, &version);
 	job->child = NULL;
 	job->end_ms = clock_wall_ms();
-	log_info("admin_job_ended", LOG_I("job", job->id), LOG_S("state", state_of(job)));
+	metrics_count_result(job->status);
+	end_log(job, job->visitor.key);
 }
 
-/* Forgets the oldest that has ended. 0, or -1: there is none. */
-static int room_make(struct jobs *jobs)
+static int may_start(void *context)
+{
+	struct job *job = context;
+
+	return access_check_again(job->jobs->access, &job->visitor, job->route->role,
+				  job->coupon) == ACCESS_OK;
+}
+
+/* Forgets the oldest that has ended. */
+static void room_make(struct jobs *jobs)
 {
 	struct job *job;
 
@@ -87,29 +117,39 @@ static int room_make(struct jobs *jobs)
 	{
 		if (job->child)
 			continue;
-		job_free(jobs, job);
-		return 0;
+		job_free(job);
+		return;
 	}
-	return -1;
+	check(!"all jobs wait or run");
 }
 
 int64_t job_start(struct jobs *jobs, const struct route_match *match, const struct words *words,
-		  const char *by)
+		  const struct visitor *visitor)
 {
 	const char *coupon = route_coupon(match);
-	struct job *job;
+	struct job *job = checked(calloc(1, sizeof(*job)));
 
-	if (jobs->n == JOBS_MAX && room_make(jobs))
+	job->jobs = jobs;
+	job->child = child_start(jobs->children,
+				 &(struct child_task){ .words = (const char *const *)words->list,
+						       .changes = match->route->role ==
+								  KEY_ROLE_ADMIN,
+						       .by = visitor->key,
+						       .may_start = may_start,
+						       .ended = on_ended,
+						       .context = job });
+	if (!job->child) {
+		free(job);
 		return 0;
-	job = checked(calloc(1, sizeof(*job)));
+	}
 	job->id = ++jobs->last_id;
 	job->route = match->route;
 	job->coupon = coupon ? checked(strdup(coupon)) : NULL;
-	snprintf(job->by, sizeof(job->by), "%s", by);
+	job->visitor = *visitor;
+	*job->visitor.token = '\0'; /* it goes on when its session has ended */
 	job->begin_ms = clock_wall_ms();
-	job->child = child_start(jobs->children, (const char *const *)words->list, 0, on_ended,
-				 job);
-	check(job->child != NULL);
+	if (jobs->n == JOBS_MAX)
+		room_make(jobs);
 	TAILQ_INSERT_HEAD(&jobs->list, job, next);
 	jobs->n++;
 	return job->id;
@@ -134,13 +174,14 @@ const char *job_coupon(const struct job *job)
 	return job->coupon;
 }
 
-void job_end(struct job *job)
+void job_end(struct job *job, const char *by)
 {
 	if (!job->child)
 		return;
 	child_kill(job->child);
 	job->child = NULL;
 	job->end_ms = clock_wall_ms();
+	end_log(job, by);
 }
 
 static void time_add(cJSON *object, const char *name, int64_t wall_ms)
@@ -159,7 +200,7 @@ static cJSON *head_json(struct job *job)
 	output_id(object, "job", job->id);
 	output_text(object, "command", job->route->command);
 	output_text(object, "coupon", job->coupon);
-	output_text(object, "by", job->by);
+	output_text(object, "by", job->visitor.key);
 	output_text(object, "state", state_of(job));
 	output_text(object, "progress", progress);
 	time_add(object, "begun_at", job->begin_ms);

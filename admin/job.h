@@ -5,29 +5,32 @@
  *	waits ──▶ runs ──▶ done, or failed
  *	  └────────┴─────▶ ended: job_end()
  *
+ * The key that has started one is judged once more when it has waited.
+ *
  * The thread of the event base.
  */
 #pragma once
 
+#include "admin/access.h"
 #include "admin/child.h"
 #include "admin/route.h"
 
 #define JOBS_MAX 100
-#define JOBS_RUNNING_MAX 4
 
 struct job;
 struct jobs;
 
-struct jobs *jobs_new(struct event_base *base);
+struct jobs *jobs_new(struct event_base *base, struct access *access);
 void jobs_free(struct jobs *jobs);
+struct children *jobs_children(struct jobs *jobs);
 
-/* The texts are copied. Its number, or 0: JOBS_MAX of them wait or run. */
+/* All is copied. Its number, or 0: too many wait. */
 int64_t job_start(struct jobs *jobs, const struct route_match *match, const struct words *words,
-		  const char *by);
+		  const struct visitor *visitor);
 struct job *job_find(struct jobs *jobs, const char *id); /* NULL: it is not known (any more) */
 const char *job_coupon(const struct job *job);           /* NULL: it is about more than one */
-/* Kills it. Nothing, if it has ended. */
-void job_end(struct job *job);
+/* Kills it, as the key `by` has asked. Nothing, if it has ended. */
+void job_end(struct job *job, const char *by);
 
 cJSON *job_json(struct job *job);
 cJSON *jobs_json(struct jobs *jobs); /* the latest first, without their results */

@@ -4,6 +4,7 @@
  */
 #include "admin/live.h"
 
+#include "admin/metrics.h"
 #include "admin/scrape.h"
 #include "common/array.h"
 #include "common/clock.h"
@@ -30,7 +31,6 @@
 #define EVERY_MS 1000
 #define NEAR_EVERY_MS 5000
 #define TIMEOUT_MS 2000
-#define CAMPAIGNS_MAX 500   /* of a sample */
 #define BACKLOG_MAX 4194304 /* bytes that a client has not read: more ends it */
 #define UNREAD_MAX 4096     /* bytes of a client that is told, and should say nothing */
 
@@ -113,7 +113,7 @@ static void near_read(struct live *live)
 /* Those near, and those that were asked for. */
 static void wanted_add(struct live *live, struct postgres_array *array)
 {
-	int64_t ids[CAMPAIGNS_MAX + LIVE_NEAR];
+	int64_t ids[LIVE_ALL_MAX + LIVE_NEAR];
 	size_t n = live->near_n;
 
 	memcpy(ids, live->near, n * sizeof(*ids));
@@ -198,7 +198,7 @@ static void unseen_add(cJSON *campaign, const PGresult *rows, int row, const str
 /* Of each row, in their order. */
 static void campaigns_add(struct live *live, cJSON *list, const PGresult *rows, int has_redis)
 {
-	int held[CAMPAIGNS_MAX + LIVE_NEAR] = { 0 };
+	int held[LIVE_ALL_MAX + LIVE_NEAR] = { 0 };
 	struct redis_coupon c;
 	cJSON *campaign;
 	int row = 0;
@@ -358,22 +358,29 @@ static void *run(void *data)
 
 /* ---- the loop */
 
-/* The thread looks at what all of them ask for. */
-static void asked_tell(struct live *live)
+/* The thread looks at what all of them ask for. 0, or -1: it would be too much. */
+static int asked_tell(struct live *live)
 {
-	struct looker *looker;
+	static int64_t asked[(LIVE_LOOKERS_MAX + 1) * LIVE_ASKED_MAX];
+	const struct looker *looker;
 	size_t n = 0, lookers_n = 0;
 
-	pthread_mutex_lock(&live->lock);
 	TAILQ_FOREACH (looker, &live->lookers, next) {
+		memcpy(asked + n, looker->asked, looker->asked_n * sizeof(*asked));
+		n += looker->asked_n;
 		lookers_n++;
-		for (size_t i = 0; i < looker->asked_n && n < CAMPAIGNS_MAX; i++)
-			live->asked[n++] = looker->asked[i];
 	}
+	n = numbers_unique(asked, n);
+	if (n > LIVE_ALL_MAX)
+		return -1;
+	pthread_mutex_lock(&live->lock);
+	memcpy(live->asked, asked, n * sizeof(*asked));
 	live->asked_n = n;
 	live->lookers_n = lookers_n;
 	pthread_cond_signal(&live->changed);
 	pthread_mutex_unlock(&live->lock);
+	metrics_set(METRIC_LOOKERS, (int64_t)lookers_n);
+	return 0;
 }
 
 static void looker_free(struct looker *looker)
@@ -390,7 +397,7 @@ static void on_closed(struct evhttp_connection *connection, void *context)
 
 	(void)connection;
 	looker_free(looker);
-	asked_tell(live);
+	(void)asked_tell(live);
 }
 
 static void chunk_send(struct looker *looker, const char *event, const char *text)
@@ -458,7 +465,7 @@ static void on_told(evutil_socket_t fd, short what, void *context)
 		looker_tell(looker, text);
 	}
 	free(text);
-	asked_tell(live);
+	(void)asked_tell(live);
 }
 
 /* 0, or -1: it is no such list. */
@@ -492,25 +499,43 @@ static void reply_begin(struct evhttp_request *request, int once)
 				 EV_READ, 0, UNREAD_MAX);
 }
 
-int live_look(struct live *live, struct evhttp_request *request, const char *coupons, int once)
+/* Adds it to those that are told. As live_look(). */
+static int looker_add(struct looker *looker, const char *coupons, const char **why)
+{
+	struct live *live = looker->live;
+
+	*why = "too many look already";
+	if (live->lookers_n >= LIVE_LOOKERS_MAX) /* which the loop alone writes */
+		return 503;
+	*why = "coupons is wrong: allowed are up to 100 ids, joined by commas";
+	if (asked_read(looker, coupons))
+		return 400;
+	TAILQ_INSERT_TAIL(&live->lookers, looker, next);
+	*why = "500 campaigns are looked at already: ask for those that others look at, or for "
+	       "none";
+	if (asked_tell(live) == 0)
+		return 0;
+	TAILQ_REMOVE(&live->lookers, looker, next);
+	return 503;
+}
+
+int live_look(struct live *live, struct evhttp_request *request, const char *coupons, int once,
+	      const char **why)
 {
 	struct looker *looker = checked(calloc(1, sizeof(*looker)));
-	size_t n;
+	int status;
 
-	pthread_mutex_lock(&live->lock);
-	n = live->lookers_n;
-	pthread_mutex_unlock(&live->lock);
 	looker->live = live;
 	looker->request = request;
 	looker->once = once;
-	TAILQ_INSERT_TAIL(&live->lookers, looker, next);
-	if (n >= LIVE_LOOKERS_MAX || asked_read(looker, coupons)) {
-		looker_free(looker);
-		return n >= LIVE_LOOKERS_MAX ? 503 : 400;
+	status = looker_add(looker, coupons, why);
+	if (status) {
+		free(looker->asked);
+		free(looker);
+		return status;
 	}
 	evhttp_connection_set_closecb(evhttp_request_get_connection(request), on_closed, looker);
 	reply_begin(request, once);
-	asked_tell(live);
 	return 0;
 }
 
@@ -523,7 +548,7 @@ struct live *live_start(struct event_base *base, const struct config *config, li
 	live->config = config;
 	live->may = may;
 	live->context = context;
-	live->asked = checked(calloc(CAMPAIGNS_MAX, sizeof(*live->asked)));
+	live->asked = checked(calloc(LIVE_ALL_MAX, sizeof(*live->asked)));
 	TAILQ_INIT(&live->lookers);
 	live->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	check(live->fd >= 0);

@@ -25,6 +25,7 @@
 #define LIVE_NEAR 40
 #define LIVE_LOOKERS_MAX 100
 #define LIVE_ASKED_MAX 100 /* campaigns, by one who looks */
+#define LIVE_ALL_MAX 500   /* by all of them */
 
 struct live;
 
@@ -39,6 +40,7 @@ void live_stop(struct live *live);
 /*
  * Answers the request with events until its client goes or may no longer look, or, with `once`,
  * with one sample. `coupons`: the ids that he asks for, joined by commas; NULL: none. 0, or what
- * HTTP status to refuse it with: 400, 503.
+ * HTTP status to refuse it with, 400 or 503, and why (a constant).
  */
-int live_look(struct live *live, struct evhttp_request *request, const char *coupons, int once);
+int live_look(struct live *live, struct evhttp_request *request, const char *coupons, int once,
+	      const char **why);

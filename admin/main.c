@@ -43,26 +43,25 @@ static void descriptors_limit(void)
 	check(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }
 
-static void on_stop(evutil_socket_t fd, short what, void *base)
+static void on_stop(evutil_socket_t fd, short what, void *server)
 {
-	(void)fd, (void)what;
-	event_base_loopbreak(base);
+	(void)what;
+	log_info("stopping", LOG_I("signal", fd));
+	server_stop(server);
 }
 
 static void serve(const struct config *config, int fd)
 {
 	struct event_base *base = checked(event_base_new());
-	struct event *stops[] = { evsignal_new(base, SIGTERM, on_stop, base),
-				  evsignal_new(base, SIGINT, on_stop, base) };
-	struct server *server;
+	struct server *server = server_new(base, fd, config);
+	struct event *stops[] = { evsignal_new(base, SIGTERM, on_stop, server),
+				  evsignal_new(base, SIGINT, on_stop, server) };
 
-	server = server_new(base, fd, config);
 	for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++)
 		check(stops[i] != NULL && event_add(stops[i], NULL) == 0);
 	log_info("ready", LOG_S("address", config->admin_listen),
 		 LOG_S("program", couponctl_path()));
 	event_base_dispatch(base);
-	log_info("stopping", LOG_S("address", config->admin_listen));
 	server_free(server);
 	for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++)
 		event_free(stops[i]);

@@ -164,6 +164,8 @@ static int status_http(int status)
 		return 404;
 	case CTL_AWAY:
 		return 503;
+	case CTL_NO_VERDICT:
+		return 503;
 	case 1:
 		return 409;
 	}
@@ -211,6 +213,15 @@ static char *failure_make(const struct route *route, const struct child_result *
 		check(asprintf(&sentence, "couponctl cannot be started: %s",
 			       strerror(result->status)) > 0);
 		break;
+	case CHILD_REFUSED:
+		*status = 401;
+		sentence = strdup("while this waited its key was revoked, or its session has "
+				  "ended: nothing was done");
+		break;
+	case CHILD_STOPPED:
+		*status = 503;
+		sentence = strdup("coupon-admin is ending: nothing was done");
+		break;
 	}
 	problem = problem_make(*status, checked(sentence));
 	free(sentence);
@@ -220,8 +231,9 @@ static char *failure_make(const struct route *route, const struct child_result *
 char *outcome_make(const struct route *route, const struct child_result *result, int *status,
 		   int64_t *version)
 {
-	int is_verdict = (route->flags & (ROUTE_VERDICT | ROUTE_JOB) && result->status == 1) ||
-			 (route->flags & ROUTE_JOB && (result->status == 4 || result->status == 5));
+	int is_verdict = route->flags & ROUTE_VERDICT &&
+			 (result->status == 1 || result->status == CTL_NO_VERDICT ||
+			  result->status == CTL_STALLED);
 	int is_done = result->end == CHILD_EXITED &&
 		      (result->status == 0 || result->status == CTL_NOT_IN_REDIS);
 	char *text = NULL;

@@ -22,7 +22,7 @@
 
 enum route_flag {
 	ROUTE_NEEDS_VERSION = 1, /* If-Match */
-	ROUTE_VERDICT = 2,       /* with exit status 1 it may have answered as well */
+	ROUTE_VERDICT = 2,       /* with exit status 1, 4 and 5 it may have answered as well */
 	ROUTE_JOB = 4            /* it may take long: see job.h */
 };
 

@@ -24,9 +24,9 @@ ROUTE(GET, "/campaigns/{coupon}/users/{user}/trace", MONITOR, "trace", .list = "
       .flags = ROUTE_VERDICT)
 ROUTE(POST, "/campaigns/{coupon}/users/{user}/void", ADMIN, "void", .list = "receives",
       .flags = ROUTE_VERDICT)
-ROUTE(POST, "/campaigns/{coupon}/audit", MONITOR, "audit", .flags = ROUTE_JOB)
+ROUTE(POST, "/campaigns/{coupon}/audit", MONITOR, "audit", .flags = ROUTE_JOB | ROUTE_VERDICT)
 ROUTE(POST, "/campaigns/{coupon}/rebuild", ADMIN, "rebuild", .list = "rebuild", .flags = ROUTE_JOB)
-ROUTE(POST, "/audit", MONITOR, "audit", .flags = ROUTE_JOB, .word = "--all")
+ROUTE(POST, "/audit", MONITOR, "audit", .flags = ROUTE_JOB | ROUTE_VERDICT, .word = "--all")
 ROUTE(GET, "/receives/{receive}", MONITOR, "status", .flags = ROUTE_VERDICT)
 ROUTE(GET, "/receives/{receive}/trace", MONITOR, "trace", .flags = ROUTE_VERDICT)
 ROUTE(POST, "/receives/{receive}/void", ADMIN, "void", .flags = ROUTE_VERDICT)

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/program/program.h"
+#include "common/resolving.h"
 #include "common/trust.h"
 #include "ctl/output.h"
 
@@ -93,9 +94,10 @@ static const char *const shown[] = {
 
 /* ---- the setting */
 
-/* Calls `take` for each address, which it may write to. */
+/* Calls `take` for each address, with its host. */
 static void addresses_read(const struct config *config,
-			   void (*take)(struct scrape *scrape, const char *address, char *host),
+			   void (*take)(struct scrape *scrape, const struct config *config,
+					const char *address, const char *host),
 			   struct scrape *scrape)
 {
 	char *list = checked(strdup(config->admin_metrics)), *rest = list, *part;
@@ -108,20 +110,28 @@ static void addresses_read(const struct config *config,
 			log_fatal("COUPON_ADMIN_METRICS is \"%s\": allowed is host:port with a "
 				  "port from 1 to 65535, several joined by commas",
 				  config->admin_metrics);
-		take(scrape, address, host);
+		take(scrape, config, address, host);
 		free(address);
 	}
 	free(list);
 }
 
-static void address_pass(struct scrape *scrape, const char *address, char *host)
+/* A key that is sent in the clear is everybody's who is on the way. */
+static void address_check(struct scrape *scrape, const struct config *config, const char *address,
+			  const char *host)
 {
-	(void)scrape, (void)address, (void)host;
+	(void)scrape;
+	if (*config->gateway_key && !*config->tls_ca && !host_is_loopback(host) &&
+	    strcmp(config->insecure, "yes") != 0)
+		log_fatal("COUPON_ADMIN_METRICS has \"%s\", which is another machine: with "
+			  "COUPON_GATEWAY_KEY it needs COUPON_TLS_CA, so that the key is sent by "
+			  "TLS, or COUPON_INSECURE=yes",
+			  address);
 }
 
 void scrape_check(const struct config *config)
 {
-	addresses_read(config, address_pass, NULL);
+	addresses_read(config, address_check, NULL);
 }
 
 /* ---- pages */
@@ -272,10 +282,12 @@ static cJSON *metrics_read(const char *text)
 
 /* ---- all of them */
 
-static void target_add(struct scrape *scrape, const char *address, char *host)
+static void target_add(struct scrape *scrape, const struct config *config, const char *address,
+		       const char *host)
 {
 	struct target *target;
 
+	(void)config;
 	scrape->targets = checked(
 		reallocarray(scrape->targets, scrape->n + 1, sizeof(*scrape->targets)));
 	target = &scrape->targets[scrape->n++];

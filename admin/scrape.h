@@ -10,7 +10,10 @@
 
 struct scrape;
 
-/* Ends the process with a sentence unless COUPON_ADMIN_METRICS is a list of host:port. */
+/*
+ * Ends the process with a sentence unless COUPON_ADMIN_METRICS is a list of host:port, and
+ * COUPON_GATEWAY_KEY would not be sent to another machine in the clear.
+ */
 void scrape_check(const struct config *config);
 
 struct scrape *scrape_new(const struct config *config);

@@ -1,8 +1,5 @@
 /*
- * /admin over HTTP: who may do what, and each operation a command of couponctl.
- *
- *	request ──▶ access ──▶ route ──▶ words ──▶ child ──▶ outcome ──▶ reply
- *	                                   └─▶ job: 202, and the client asks for its result
+ * /admin over HTTP: which part answers which path, and what watches the program.
  */
 #pragma once
 
@@ -10,11 +7,15 @@
 
 #include <event2/event.h>
 
-#define COMMANDS_RUNNING_MAX 8
-#define COMMANDS_WAITING_MAX 64
-
 struct server;
 
 /* Takes over the bound socket `fd`. */
 struct server *server_new(struct event_base *base, int fd, const struct config *config);
 void server_free(struct server *server);
+
+/*
+ * Breaks the loop when the commands that change something have ended, at most
+ * COUPON_ADMIN_TIMEOUT_MS later; at once if it is called again. Until then nothing new is changed,
+ * and what only looks is ended.
+ */
+void server_stop(struct server *server);

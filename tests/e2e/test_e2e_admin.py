@@ -4,12 +4,14 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
 from jsonschema import Draft202012Validator
+from prometheus_client.parser import text_string_to_metric_families
 
 from process import Process
 from stack import dial, port_free, process_gone, url_of, wait_until
@@ -25,6 +27,7 @@ class Admin(Process):
         settings = {"COUPON_ADMIN_LISTEN": address, **settings}
         super().__init__(stack, f"{folder}coupon-admin", "admin-test", settings)
         self.address, self.url = address, url_of(address)
+        self.api = None
         wait_until(self.is_ready)
         self.described = Description(self.call("GET", f"{API}/openapi.json").json())
 
@@ -33,6 +36,10 @@ class Admin(Process):
             return requests.get(self.url + "/readyz", timeout=60).status_code == 200
         except requests.RequestException:
             return False
+
+    def metric(self, name):
+        page = self.call("GET", "/metrics", key=self.api.key).text
+        return int(re.search(f"^{re.escape(name)} (.*)$", page, re.M)[1])
 
     def call(self, method, path, body=None, key=None, **headers):
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -306,6 +313,42 @@ def test_a_session(admin, key_make):
     assert requests.get(path, headers=stolen, timeout=60).status_code == 401
 
 
+def test_what_watches_the_program(stack, admin, key_make):
+    """Strangers are told whether it is ready, and nothing else; what is refused is logged."""
+    monitor, issue = known(admin, key_make("monitor")), known(admin, key_make("issue"))
+    assert admin.call("GET", "/readyz").json() == {"ready": True}
+    assert admin.call("GET", "/readyz", key=issue.key).json() == {"ready": True}
+    told = admin.call("GET", "/readyz", key=monitor.key).json()
+    assert (told["keys"], told["couponctl"], told["warnings"]) == ("ok", "ok", [])
+    problem(admin.call("GET", "/metrics"), 401)
+    problem(admin.call("GET", "/metrics", key=issue.key), 403)
+
+    def metrics():
+        page = admin.call("GET", "/metrics", key=monitor.key).text
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(page)
+            for sample in family.samples
+        }
+
+    before = metrics()
+    problem(admin.call("POST", "/admin/session", {"key": "cmq_0000000000_x"}), 401)
+    ok(monitor("GET", "/campaigns?count=1"))
+    problem(monitor("GET", "/campaigns/9999"), 404)
+    problem(monitor("POST", "/campaigns/9999/pause"), 403)
+    after = metrics()
+    for name, more in (
+        (("couponmq_admin_keys_refused_total",), 1),
+        (("couponmq_admin_commands_total", "done"), 1),
+        (("couponmq_admin_commands_total", "refused"), 1),
+        (("couponmq_admin_commands_total", "failed"), 0),
+    ):
+        assert after[name] - before[name] == more, name
+    (line,) = [line for line in admin.log().splitlines() if f"key={key_id(monitor)}" in line]
+    assert "event=admin_refused" in line and "path=/admin/v1/campaigns/9999/pause" in line
+    assert "http=403" in line and 'error="this key may not do that"' in line
+
+
 def test_what_has_come_to_be(stack, admin, api, gateway, make_coupon):
     """Receives, codes, webhooks and keys, each from its beginning to its end."""
     coupon = make_coupon(10)
@@ -359,6 +402,12 @@ def test_what_has_come_to_be(stack, admin, api, gateway, make_coupon):
     assert admin.log().count("admin_request") > 5
 
 
+def job_of(caller, path):
+    """One that was started, once it has ended."""
+    job = ok(caller("POST", path), 202)["job"]
+    return wait_until(lambda: (told := ok(caller("GET", f"/jobs/{job}")))["ended_at"] and told)
+
+
 def test_jobs(api, make_coupon):
     coupon = make_coupon(1)
     for path in (f"/campaigns/{coupon}/audit", f"/campaigns/{coupon}/rebuild", "/audit"):
@@ -370,10 +419,11 @@ def test_jobs(api, make_coupon):
         assert job["by"] == key_id(api) and job["ended_at"]
     assert job["result"]["passed"] is True
     assert [one["job"] for one in ok(api("GET", "/jobs"))["jobs"]][0] == job["job"]
-    failed = ok(api("POST", "/campaigns/9999/rebuild"), 202)["job"]
-    wait_until(lambda: ok(api("GET", f"/jobs/{failed}"))["state"] == "failed")
-    assert "nothing to rebuild" in ok(api("GET", f"/jobs/{failed}"))["problem"]["detail"]
-    assert ok(api("DELETE", f"/jobs/{failed}"))["state"] == "failed"
+    absent = job_of(api, "/campaigns/9999/audit")["problem"]
+    assert (absent["status"], absent["detail"]) == (404, "there is no coupon 9999")
+    failed = job_of(api, "/campaigns/9999/rebuild")
+    assert failed["state"] == "failed" and "nothing to rebuild" in failed["problem"]["detail"]
+    assert ok(api("DELETE", f"/jobs/{failed['job']}"))["state"] == "failed"
 
 
 FAKE = """#!/bin/sh
@@ -384,7 +434,10 @@ echo "$$ $*" >>{folder}/started
 
 @pytest.fixture
 def fake(stack, key_make, tmp_path):
-    """A coupon-admin whose couponctl does what the test says: fake.does(SHELL)."""
+    """
+    A coupon-admin whose couponctl does what the test says: fake.does(SHELL), or fake.hold() until
+    fake.release().
+    """
     shutil.copy(stack.build_dir / "coupon-admin", tmp_path)
     program = tmp_path / "couponctl"
     program.write_text(FAKE.format(folder=tmp_path))
@@ -397,7 +450,11 @@ def fake(stack, key_make, tmp_path):
     one.started = lambda: [
         line.split(maxsplit=1) for line in (tmp_path / "started").read_text().splitlines()
     ]
+    one.hold = lambda: one.does(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo '{{}}'")
+    one.release = (tmp_path / "go").touch
+    one.waiting = lambda: one.metric("couponmq_admin_commands_waiting")
     yield one
+    one.release()
     one.end()
 
 
@@ -420,6 +477,27 @@ def test_a_command_that_dies_or_says_nothing(fake):
     assert fake.call("GET", "/readyz").status_code == 503
 
 
+def test_exit_statuses(fake):
+    """What each means, also of a job; a verdict is an answer where there is one to give."""
+    for code, status in ((1, 409), (2, 400), (4, 503), (8, 412), (9, 404), (10, 503), (12, 500)):
+        fake.does(f"echo couponctl: why >&2; exit {code}")
+        assert problem(fake.api("POST", "/campaigns/1/pause"), status) == "why"
+        for path in ("/campaigns/1/audit", "/campaigns/1/rebuild"):
+            assert job_of(fake.api, path)["problem"]["status"] == status
+    for code, paths in (
+        (1, ("/campaigns/1/audit",)),
+        (4, ("/campaigns/1/audit", "/audit")),
+        (5, ("/campaigns/1/audit",)),
+        (3, ("/campaigns/1/rebuild",)),
+    ):
+        fake.does(f"echo '{{}}'; exit {code}")
+        assert [job_of(fake.api, path)["state"] for path in paths] == ["done"] * len(paths)
+    fake.does("""echo '{"receive":"x"}'; exit 1""")
+    assert job_of(fake.api, "/campaigns/1/rebuild")["problem"]["status"] == 409
+    assert ok(fake.api("POST", "/receives/x/void")) == {"receive": "x"}
+    problem(fake.api("POST", "/campaigns/1/pause"), 409)
+
+
 def test_words_of_a_command(fake):
     fake.does("echo '{}'")
     fake.api("PATCH", "/campaigns/1", {"name": 'a $(b) "c"', "end": None}, If_Match='"7"')
@@ -429,19 +507,20 @@ def test_words_of_a_command(fake):
     )
 
 
-def test_a_command_that_hangs(stack, fake, key_make):
-    """It goes on without its client, and ends with the program; a job also when it is told to."""
+def hang(fake, method, path):
+    """A connection whose command runs and does not end, and its pid."""
+    n = len(fake.started())
+    connection = dial(fake.address)
+    head = f"{method} {API}{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n"
+    connection.sendall(f"{head}Authorization: Bearer {fake.api.key}\r\n\r\n".encode())
+    wait_until(lambda: len(fake.started()) > n)
+    return connection, int(fake.started()[-1][0])
+
+
+def test_a_command_that_hangs(fake):
+    """It goes on without its client; a job ends when it is told to."""
     fake.does("exec sleep 1000")
-
-    def hang(method, path):
-        n = len(fake.started())
-        connection = dial(fake.address)
-        head = f"{method} {API}{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n"
-        connection.sendall(f"{head}Authorization: Bearer {fake.api.key}\r\n\r\n".encode())
-        wait_until(lambda: len(fake.started()) > n)
-        return connection, int(fake.started()[-1][0])
-
-    connection, changes = hang("POST", "/campaigns/1/pause")
+    connection, changes = hang(fake, "POST", "/campaigns/1/pause")
     connection.close()
     job = ok(fake.api("POST", "/audit"), 202)["job"]
     wait_until(lambda: ok(fake.api("GET", f"/jobs/{job}"))["state"] == "running")
@@ -450,9 +529,75 @@ def test_a_command_that_hangs(stack, fake, key_make):
     assert ok(fake.api("DELETE", f"/jobs/{job}"))["state"] == "ended"
     wait_until(lambda: process_gone(audits))
     assert not process_gone(changes)
-    _, looks = hang("GET", "/campaigns/1")
-    assert fake.terminate() == 0
-    assert process_gone(changes) and process_gone(looks)
+    subprocess.run(["kill", str(changes)], check=True)
+
+
+def test_a_child_that_outlives_its_command(fake):
+    """What a command has started holds its output: it is waited for no longer than the command."""
+    late = Admin(fake.stack, f"{fake.program.parent}/", COUPON_ADMIN_TIMEOUT_MS=300)
+    fake.does("sleep 5 & exit 0")
+    problem(known(late, fake.api.key)("GET", "/campaigns/1"), 504)
+    late.end()
+
+
+def test_the_end_waits_for_changes(fake):
+    """What looks is ended, what waits is refused, and what changes something is answered."""
+    fake.hold()
+    with ThreadPoolExecutor(20) as pool:
+        changes = [pool.submit(fake.api, "POST", f"/campaigns/{n}/pause") for n in range(1, 10)]
+        wait_until(lambda: fake.waiting() == 1)
+        job = ok(fake.api("POST", "/campaigns/1/rebuild"), 202)["job"]
+        looks = pool.submit(fake.api, "GET", "/campaigns/1")
+        wait_until(lambda: fake.waiting() == 2)
+        fake.signal(signal.SIGTERM)
+        assert "is ending" in problem(looks.result(), 503)
+        wait_until(lambda: sum(one.done() for one in changes) == 1)
+        assert "is ending" in problem(fake.api("POST", "/campaigns/1/close"), 503)
+        assert fake.call("GET", "/readyz").json() == {"ready": False}
+        assert fake.child.poll() is None
+        assert [words.split()[0] for _, words in fake.started()].count("rebuild") == 1, job
+        fake.release()
+        assert sorted(one.result().status_code for one in changes) == [200] * 8 + [503]
+    assert fake.child.wait(10) == 0
+
+
+def test_a_key_that_is_revoked_while_its_command_waits(stack, fake, key_make):
+    keys = {name: known(fake, key_make("admin")) for name in ("key", "session", "job", "good")}
+    browser = requests.Session()
+    url = f"{fake.url}/admin/session"
+    token = browser.post(url, json={"key": keys["session"].key}, timeout=60).json()["csrf_token"]
+    headers = {"X-CSRF-Token": token}
+    fake.hold()
+    with ThreadPoolExecutor(20) as pool:
+        path = f"{fake.url}{API}/campaigns/2/close"
+        first = [pool.submit(keys["good"], "POST", "/campaigns/1/pause") for _ in range(8)]
+        wait_until(lambda: len(fake.started()) == 8)
+        late = [
+            pool.submit(keys["key"], "POST", "/campaigns/2/close"),
+            pool.submit(browser.post, path, headers=headers, timeout=60),
+            pool.submit(keys["good"], "POST", "/campaigns/3/close"),
+        ]
+        jobs = [ok(keys["job"]("POST", "/campaigns/1/rebuild"), 202)["job"] for _ in range(5)]
+        wait_until(lambda: fake.waiting() == 4)
+        for name in ("key", "job"):
+            stack.ctl("key", "revoke", key_id(keys[name]))
+            wait_until(lambda: keys[name]("GET", "/jobs").status_code == 401)
+        left = requests.delete(url, headers=headers, cookies=browser.cookies, timeout=60)
+        assert left.status_code == 204
+        fake.release()
+        assert [one.result().status_code for one in first] == [200] * 8
+        assert [one.result().status_code for one in late] == [401, 401, 200]
+        assert "nothing was done" in problem(late[0].result(), 401)
+        ended = [
+            wait_until(lambda: (job := ok(fake.api("GET", f"/jobs/{id_}")))["ended_at"] and job)
+            for id_ in jobs
+        ]
+    assert [job["state"] for job in ended] == ["done"] * 4 + ["failed"]
+    assert ended[-1]["problem"]["status"] == 401
+    done = [words for _, words in fake.started()]
+    assert len(done) == 13 and not [
+        words for words in done if words.startswith("close") and words.endswith(" 2")
+    ]
 
 
 def test_a_command_that_takes_too_long(stack, fake, key_make):
@@ -464,23 +609,27 @@ def test_a_command_that_takes_too_long(stack, fake, key_make):
     late.end()
 
 
-def test_more_than_it_may_run_at_once(fake):
-    """Eight run, 64 wait, and further ones are refused at once."""
-    fake.does(f". {fake.program.parent}/go")
-    go = fake.program.parent / "go"
-    subprocess.run(["mkfifo", go], check=True)
-    with ThreadPoolExecutor(80) as pool:
-        told = [pool.submit(fake.api, "GET", "/campaigns/1") for _ in range(80)]
-        wait_until(lambda: sum(one.done() for one in told) == 8)
-        assert len(fake.started()) == 8
-        assert "too many" in problem(next(one for one in told if one.done()).result(), 503)
-        fake.does("echo '{}'")
-        go.unlink()
-        go.write_text("echo '{}'")
-        for pid, _ in fake.started()[:8]:
-            subprocess.run(["kill", pid], check=True)
+def test_more_than_it_may_run_at_once(fake, key_make):
+    """Six that look run, 64 wait, 32 of one key; a change starts at once."""
+    keys = [known(fake, key_make("monitor")) for _ in range(3)]
+    fake.hold()
+
+    def look(key, n):
+        return [pool.submit(key, "GET", "/campaigns/1") for _ in range(n)]
+
+    with ThreadPoolExecutor(90) as pool:
+        told = look(keys[0], 40)
+        wait_until(lambda: sum(one.done() for one in told) == 2)
+        told += look(keys[1], 34)
+        wait_until(lambda: sum(one.done() for one in told) == 4)
+        assert (len(fake.started()), fake.waiting()) == (6, 64)
+        assert "too many" in problem(keys[2]("GET", "/campaigns/1"), 503)
+        changes = pool.submit(fake.api, "POST", "/campaigns/1/pause")
+        wait_until(lambda: len(fake.started()) == 7)
+        fake.release()
+        assert changes.result().status_code == 200
         statuses = sorted(one.result().status_code for one in told)
-    assert statuses == [200] * 64 + [500] * 8 + [503] * 8
+    assert statuses == [200] * 70 + [503] * 4
 
 
 @pytest.mark.plain
@@ -519,11 +668,17 @@ def test_settings_that_are_refused(stack):
     for settings, message in (
         ({"COUPON_ADMIN_LISTEN": "off"}, 'COUPON_ADMIN_LISTEN is "off": allowed is host:port'),
         ({"COUPON_ADMIN_LISTEN": "0.0.0.0:7490"}, "needs COUPON_TLS_CERT and COUPON_TLS_KEY, or"),
+        (
+            {"COUPON_GATEWAY_KEY": "x", "COUPON_ADMIN_METRICS": "127.0.0.1:1,[::2]:7480"},
+            'COUPON_ADMIN_METRICS has "[::2]:7480", which is another machine: with',
+        ),
         ({"COUPON_ADMIN_TIMEOUT_MS": "1"}, "allowed is an integer from 100 to 600000"),
     ):
         told = start(**settings)
         assert told.returncode == 1 and message in told.stderr, told
     assert start(COUPON_ADMIN_LISTEN="0.0.0.0:7490", COUPON_INSECURE="yes").returncode == 0
+    elsewhere = {"COUPON_GATEWAY_KEY": "x", "COUPON_ADMIN_METRICS": "gateway.example:7480"}
+    assert start(**elsewhere, COUPON_INSECURE="yes").returncode == 0
 
 
 def test_its_description(admin):

@@ -111,6 +111,21 @@ def test_what_is_refused(admin, monitor):
     problem(admin.call("GET", API + "/live"), 401)
 
 
+def test_more_campaigns_than_it_tells_of(admin, monitor):
+    """Of all that look together; who asks for what others look at is let in."""
+    streams = []
+    for n in range(5):
+        ids = ",".join(str(9000000 + 100 * n + i) for i in range(100))
+        streams.append(looking(admin, monitor, f"/live?coupons={ids}"))
+        assert next(streams[-1])[0] == "sample"
+    assert "500 campaigns" in problem(monitor("GET", "/now?coupons=9999999"), 503)
+    ok(monitor("GET", f"/now?coupons={ids}"))
+    ok(monitor("GET", "/now"))
+    for one in streams:
+        one.close()
+    wait_until(lambda: monitor("GET", "/now?coupons=9999999").status_code == 200)
+
+
 def test_what_cannot_be_reached(stack, monitor):
     """It is told in its place, and the rest as usual."""
     one = Admin(stack, COUPON_ADMIN_METRICS="127.0.0.1:9,[::1]:9")

@@ -1,0 +1,339 @@
+#include "admin/operation.h"
+
+#include "admin/job.h"
+#include "admin/metrics.h"
+#include "admin/outcome.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/message/number.h"
+
+#include <event2/keyvalq_struct.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VERSION_SIZE 24
+
+static const struct child_limits limits = {
+	.running_max = 8, .looking_max = 6, .waiting_max = 64, .waiting_of_one_max = 32
+};
+
+struct operations {
+	const struct config *config;
+	struct access *access;
+	struct json_arena *arena;
+	struct children *children;
+	struct jobs *jobs;
+};
+
+/* One request whose command runs or waits. */
+struct exchange {
+	struct operations *operations;
+	struct request request;
+	const struct route *route;
+	char *path, *coupon;
+	struct child *child;
+};
+
+/* ---- commands */
+
+static void exchange_free(struct exchange *exchange)
+{
+	free(exchange->path);
+	free(exchange->coupon);
+	free(exchange);
+}
+
+static void location_add(struct request *request, const struct route *route, const char *text)
+{
+	cJSON *root = cJSON_Parse(text);
+	const char *id = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, route->made));
+	char location[128];
+
+	if (id) {
+		snprintf(location, sizeof(location), ROUTE_PREFIX "%s/%s", route->path, id);
+		request_header_add(request, "Location", location);
+	}
+	cJSON_Delete(root);
+}
+
+static void headers_add(struct exchange *exchange, int64_t version, const char *text)
+{
+	char etag[VERSION_SIZE + 2];
+
+	if (version > 0) {
+		snprintf(etag, sizeof(etag), "\"%lld\"", (long long)version);
+		request_header_add(&exchange->request, "ETag", etag);
+	}
+	if (exchange->route->made)
+		location_add(&exchange->request, exchange->route, text);
+}
+
+static void on_ended(void *context, const struct child_result *result)
+{
+	struct exchange *exchange = context;
+	struct evhttp_request *http = exchange->request.http;
+	int64_t version;
+	int status;
+	char *text = outcome_make(exchange->route, result, &status, &version);
+
+	metrics_count_result(status);
+	if (http)
+		evhttp_connection_set_closecb(evhttp_request_get_connection(http), NULL, NULL);
+	if (http && status < 400)
+		headers_add(exchange, version, text);
+	request_reply(&exchange->request, status, text);
+	exchange_free(exchange);
+}
+
+static int may_start(void *context)
+{
+	struct exchange *exchange = context;
+
+	return access_check_again(exchange->operations->access, &exchange->request.visitor,
+				  exchange->route->role, exchange->coupon) == ACCESS_OK;
+}
+
+/*
+ * The connection is lost. What runs goes on: what it changes, it changes. What waits has changed
+ * nothing, and nobody asks for it any more.
+ */
+static void on_closed(struct evhttp_connection *connection, void *context)
+{
+	struct exchange *exchange = context;
+
+	(void)connection;
+	exchange->request.http = NULL;
+	if (!child_is_waiting(exchange->child))
+		return;
+	child_kill(exchange->child);
+	exchange_free(exchange);
+}
+
+static void command_run(struct operations *operations, struct request *request,
+			const struct route_match *match, const struct words *words)
+{
+	struct exchange *exchange = checked(calloc(1, sizeof(*exchange)));
+	const char *coupon = route_coupon(match);
+
+	exchange->operations = operations;
+	exchange->request = *request;
+	exchange->request.path = exchange->path = checked(strdup(request->path));
+	exchange->route = match->route;
+	exchange->coupon = coupon ? checked(strdup(coupon)) : NULL;
+	exchange->child = child_start(operations->children,
+				      &(struct child_task){
+					      .words = (const char *const *)words->list,
+					      .timeout_ms = operations->config->admin_timeout_ms,
+					      .changes = match->route->role == KEY_ROLE_ADMIN,
+					      .by = request->visitor.key,
+					      .may_start = may_start,
+					      .ended = on_ended,
+					      .context = exchange });
+	if (!exchange->child) {
+		exchange_free(exchange);
+		metrics_count_result(503);
+		request_refuse(request, 503, "too many commands run and wait: nothing was done");
+		return;
+	}
+	evhttp_connection_set_closecb(evhttp_request_get_connection(request->http), on_closed,
+				      exchange);
+}
+
+static void job_run(struct operations *operations, struct request *request,
+		    const struct route_match *match, const struct words *words)
+{
+	int64_t id = job_start(operations->jobs, match, words, &request->visitor);
+	char location[64], number[NUMBER_SIZE];
+
+	if (!id) {
+		metrics_count_result(503);
+		request_refuse(request, 503, "too many jobs run and wait: nothing was done");
+		return;
+	}
+	snprintf(location, sizeof(location), ROUTE_PREFIX "/jobs/%s", number_text(id, number));
+	request_header_add(request, "Location", location);
+	request_reply_object(request, 202, job_json(job_find(operations->jobs, number)));
+}
+
+/* ---- what a request for a command has */
+
+/* The number in If-Match. 0, or -1: it is answered. */
+static int version_find(struct request *request, const struct route *route,
+			char version[VERSION_SIZE])
+{
+	const char *value = request_header(request, "If-Match");
+	size_t digits;
+
+	*version = '\0';
+	if (!value && route->flags & ROUTE_NEEDS_VERSION) {
+		request_refuse(request, 428,
+			       "If-Match must have the version that is to be changed, as ETag of "
+			       "the campaign has it");
+		return -1;
+	}
+	if (!value)
+		return 0;
+	digits = *value == '"' ? strspn(value + 1, "0123456789") : 0;
+	if (digits < 1 || digits >= VERSION_SIZE || strcmp(value + 1 + digits, "\"") != 0) {
+		request_refuse(request, 400,
+			       "If-Match is wrong: allowed is one version in quotation marks");
+		return -1;
+	}
+	snprintf(version, VERSION_SIZE, "%.*s", (int)digits, value + 1);
+	return 0;
+}
+
+/* Of GET: those in its query. 0, or -1: it is answered. */
+static int parameters_read(struct request *request, const struct route_match *match,
+			   struct words *words)
+{
+	const char *query = request_query(request);
+	struct evkeyvalq pairs = { 0 };
+	int rc;
+
+	if (query && (strstr(query, "%00") || evhttp_parse_query_str(query, &pairs))) {
+		request_refuse(request, 400, "the query cannot be read");
+		return -1;
+	}
+	rc = words_of_query(words, match, &pairs);
+	evhttp_clear_headers(&pairs);
+	if (rc)
+		request_refuse(request, 400, words->why);
+	return rc;
+}
+
+/* The same for a change, in its body. */
+static int members_read(struct operations *operations, struct request *request,
+			const struct route_match *match, struct words *words)
+{
+	const cJSON *body;
+	int answered;
+
+	if (request_query(request)) {
+		request_refuse(request, 400, "a query is allowed with GET alone");
+		return -1;
+	}
+	body = request_body(request, operations->arena, &answered);
+	if (answered)
+		return -1;
+	if (words_of_body(words, match, body)) {
+		request_refuse(request, 400, words->why);
+		return -1;
+	}
+	return 0;
+}
+
+static int words_read(struct operations *operations, struct request *request,
+		      const struct route_match *match, struct words *words)
+{
+	char version[VERSION_SIZE];
+
+	if (version_find(request, match->route, version))
+		return -1;
+	if (words_begin(words, match, request->visitor.key, *version ? version : NULL)) {
+		request_refuse(request, 400, words->why);
+		return -1;
+	}
+	if (request->changes)
+		return members_read(operations, request, match, words);
+	if (evbuffer_get_length(evhttp_request_get_input_buffer(request->http)) > 0) {
+		request_refuse(request, 400, "a body is not allowed with GET");
+		return -1;
+	}
+	return parameters_read(request, match, words);
+}
+
+static void operate(struct operations *operations, struct request *request,
+		    const struct route_match *match)
+{
+	struct words words = { 0 };
+
+	if (!request_admit(request, operations->access, match->route->role, route_coupon(match)))
+		return;
+	if (words_read(operations, request, match, &words) == 0)
+		(match->route->flags & ROUTE_JOB ? job_run : command_run)(operations, request,
+									  match, &words);
+	words_fini(&words);
+}
+
+void operation_answer(struct operations *operations, struct request *request, const char *path)
+{
+	struct route_match match;
+
+	route_match(&match, evhttp_request_get_command(request->http), path);
+	if (match.route)
+		operate(operations, request, &match);
+	else if (match.methods)
+		request_refuse_method(request, match.methods);
+	else
+		request_refuse(request, 404,
+			       "there is no such path: see " ROUTE_PREFIX "/openapi.json");
+	route_match_fini(&match);
+}
+
+/* ---- jobs */
+
+void jobs_answer(struct operations *operations, struct request *request, const char *id)
+{
+	enum evhttp_cmd_type method = evhttp_request_get_command(request->http);
+	struct job *job = job_find(operations->jobs, id);
+
+	if (request->changes && (method != EVHTTP_REQ_DELETE || !*id)) {
+		request_refuse_method(request,
+				      *id ? EVHTTP_REQ_GET | EVHTTP_REQ_DELETE : EVHTTP_REQ_GET);
+		return;
+	}
+	if (!request_admit(request, operations->access,
+			   request->changes ? KEY_ROLE_ADMIN : KEY_ROLE_MONITOR,
+			   job ? job_coupon(job) : NULL))
+		return;
+	if (!*id) {
+		request_reply_object(request, 200, jobs_json(operations->jobs));
+		return;
+	}
+	if (!job) {
+		request_refuse(request, 404, "there is no such job");
+		return;
+	}
+	if (request->changes)
+		job_end(job, request->visitor.key);
+	request_reply_object(request, 200, job_json(job));
+}
+
+/* ---- all of them */
+
+struct operations *operations_new(struct event_base *base, const struct config *config,
+				  struct access *access, struct json_arena *arena)
+{
+	struct operations *operations = checked(calloc(1, sizeof(*operations)));
+
+	operations->config = config;
+	operations->access = access;
+	operations->arena = arena;
+	operations->children = children_new(base, &limits);
+	operations->jobs = jobs_new(base, access);
+	return operations;
+}
+
+void operations_free(struct operations *operations)
+{
+	children_free(operations->children);
+	jobs_free(operations->jobs);
+	free(operations);
+}
+
+void operations_drain(struct operations *operations)
+{
+	children_drain(operations->children);
+	children_drain(jobs_children(operations->jobs));
+}
+
+struct child_counts operations_count(const struct operations *operations)
+{
+	struct child_counts commands = children_count(operations->children),
+			    jobs = children_count(jobs_children(operations->jobs));
+
+	return (struct child_counts){ .running = commands.running + jobs.running,
+				      .waiting = commands.waiting + jobs.waiting };
+}

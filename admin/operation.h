@@ -1,0 +1,31 @@
+/*
+ * The operations of /admin/v1: each is a command of couponctl, which a request waits for, or a job,
+ * whose result is asked for.
+ *
+ *	request ──▶ access ──▶ route ──▶ words ──▶ child ──▶ outcome ──▶ reply
+ *	                                   └─▶ job: 202
+ *
+ * Who asked is judged once more when his command has waited: its key may have been revoked.
+ */
+#pragma once
+
+#include "admin/child.h"
+#include "admin/request.h"
+
+#include <event2/event.h>
+
+struct operations;
+
+struct operations *operations_new(struct event_base *base, const struct config *config,
+				  struct access *access, struct json_arena *arena);
+/* Commands that still run are killed. Before the requests are gone. */
+void operations_free(struct operations *operations);
+
+/* `path` is that of the request after ROUTE_PREFIX. */
+void operation_answer(struct operations *operations, struct request *request, const char *path);
+/* Of ROUTE_PREFIX/jobs: `id` "" for all. */
+void jobs_answer(struct operations *operations, struct request *request, const char *id);
+
+/* From now on nothing starts, and what only looks is ended. What changes something goes on. */
+void operations_drain(struct operations *operations);
+struct child_counts operations_count(const struct operations *operations); /* jobs, too */
