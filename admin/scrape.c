@@ -1,29 +1,22 @@
 #include "admin/scrape.h"
 
 #include "common/check.h"
+#include "common/fetch.h"
 #include "common/log/log.h"
-#include "common/program/program.h"
 #include "common/resolving.h"
-#include "common/trust.h"
 #include "ctl/output.h"
 
-#include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define TIMEOUT_MS 900L
-#define ANSWER_BYTES_MAX 1048576
 #define PREFIX "couponmq_"
 
 /* One path of one process. */
 struct page {
-	CURL *curl;
-	const char *host;
-	char *text;
-	size_t len;
+	struct fetch fetch;
 	CURLcode code;
-	char why[CURL_ERROR_SIZE], trust[TRUST_ERROR_SIZE];
 };
 
 struct target {
@@ -136,80 +129,30 @@ void scrape_check(const struct config *config)
 
 /* ---- pages */
 
-static size_t on_bytes(char *bytes, size_t size, size_t n, void *data)
-{
-	struct page *page = data;
-	size_t more = size * n;
-
-	if (page->len + more > ANSWER_BYTES_MAX)
-		return 0;
-	page->text = checked(realloc(page->text, page->len + more + 1));
-	memcpy(page->text + page->len, bytes, more);
-	page->len += more;
-	page->text[page->len] = '\0';
-	return more;
-}
-
-static CURLcode on_tls(CURL *curl, void *context, void *data)
-{
-	struct page *page = data;
-
-	(void)curl;
-	return trust_context_set(context, TRUST_GATEWAY, page->host, page->trust)
-		       ? CURLE_SSL_CACERT_BADFILE
-		       : CURLE_OK;
-}
-
-#define SET(option, value) check(curl_easy_setopt(page->curl, (option), (value)) == CURLE_OK)
-
 static void page_init(struct page *page, const struct scrape *scrape, const struct target *target,
 		      const char *path)
 {
 	const struct config *config = scrape->config;
-	int has_tls = *config->tls_ca != '\0';
 	char *url;
 
-	check(asprintf(&url, "%s://%s%s", has_tls ? "https" : "http", target->address, path) > 0);
-	page->curl = checked(curl_easy_init());
-	page->host = target->host;
-	SET(CURLOPT_URL, url);
-	SET(CURLOPT_PROTOCOLS_STR, has_tls ? "https" : "http");
-	SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-	SET(CURLOPT_PROXY, ""); /* also not one of the environment */
-	SET(CURLOPT_FOLLOWLOCATION, 0L);
-	SET(CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
-	SET(CURLOPT_CAINFO, NULL); /* on_tls() reads the file of the setting alone */
-	SET(CURLOPT_CAPATH, NULL);
-	SET(CURLOPT_SSL_CTX_FUNCTION, on_tls);
-	SET(CURLOPT_SSL_CTX_DATA, page);
+	check(asprintf(&url, "%s://%s%s", *config->tls_ca ? "https" : "http", target->address,
+		       path) > 0);
+	fetch_init(&page->fetch, TRUST_GATEWAY, target->host, url, TIMEOUT_MS);
+	FETCH_SET(&page->fetch, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	FETCH_SET(&page->fetch, CURLOPT_HTTPHEADER, scrape->headers);
+	FETCH_SET(&page->fetch, CURLOPT_PRIVATE, page);
 	if (*config->tls_client_ca) { /* the others may ask for one, too */
-		SET(CURLOPT_SSLCERT, config->tls_cert);
-		SET(CURLOPT_SSLKEY, config->tls_key);
+		FETCH_SET(&page->fetch, CURLOPT_SSLCERT, config->tls_cert);
+		FETCH_SET(&page->fetch, CURLOPT_SSLKEY, config->tls_key);
 	}
-	SET(CURLOPT_HTTPHEADER, scrape->headers);
-	SET(CURLOPT_USERAGENT, "couponmq/" PROGRAM_VERSION);
-	SET(CURLOPT_WRITEFUNCTION, on_bytes);
-	SET(CURLOPT_WRITEDATA, page);
-	SET(CURLOPT_PRIVATE, page);
-	SET(CURLOPT_ERRORBUFFER, page->why);
-	SET(CURLOPT_TIMEOUT_MS, TIMEOUT_MS);
-	SET(CURLOPT_NOSIGNAL, 1L);
-	SET(CURLOPT_QUICK_EXIT, 1L);
 	free(url);
-}
-
-static void page_fini(struct page *page)
-{
-	curl_easy_cleanup(page->curl);
-	free(page->text);
 }
 
 static void page_begin(struct page *page, CURLM *multi)
 {
-	page->len = 0;
 	page->code = CURLE_OPERATION_TIMEDOUT;
-	*page->why = *page->trust = '\0';
-	check(curl_multi_add_handle(multi, page->curl) == CURLM_OK);
+	fetch_begin(&page->fetch);
+	check(curl_multi_add_handle(multi, page->fetch.curl) == CURLM_OK);
 }
 
 /* Why it is of no use (lent), or NULL. A process that is not ready answers 503 with its reasons. */
@@ -217,13 +160,11 @@ static const char *page_end(struct page *page, CURLM *multi, char text[64])
 {
 	long status = 0;
 
-	check(curl_multi_remove_handle(multi, page->curl) == CURLM_OK);
-	check(curl_easy_getinfo(page->curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK);
+	check(curl_multi_remove_handle(multi, page->fetch.curl) == CURLM_OK);
+	check(curl_easy_getinfo(page->fetch.curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK);
 	if (page->code != CURLE_OK)
-		return *page->trust ? page->trust
-		       : *page->why ? page->why
-				    : curl_easy_strerror(page->code);
-	if (page->len > 0 && (status == 200 || status == 503))
+		return fetch_why(&page->fetch, page->code);
+	if (page->fetch.len > 0 && (status == 200 || status == 503))
 		return NULL;
 	snprintf(text, 64, "HTTP status %ld%s", status,
 		 status == 401 || status == 403 ? ": COUPON_GATEWAY_KEY needs the role monitor"
@@ -327,8 +268,8 @@ void scrape_free(struct scrape *scrape)
 {
 	scrape_rest(scrape);
 	for (size_t i = 0; i < scrape->n; i++) {
-		page_fini(&scrape->targets[i].metrics);
-		page_fini(&scrape->targets[i].readyz);
+		fetch_fini(&scrape->targets[i].metrics.fetch);
+		fetch_fini(&scrape->targets[i].readyz.fetch);
 		free(scrape->targets[i].address);
 		free(scrape->targets[i].host);
 	}
@@ -363,9 +304,9 @@ static cJSON *target_json(struct target *target, CURLM *multi)
 	const char *why = page_end(&target->metrics, multi, error);
 
 	if (!why)
-		metrics = metrics_read(target->metrics.text);
+		metrics = metrics_read(target->metrics.fetch.text);
 	if (!page_end(&target->readyz, multi, unused))
-		readyz = cJSON_Parse(target->readyz.text);
+		readyz = cJSON_Parse(target->readyz.fetch.text);
 	if (cJSON_HasObjectItem(metrics, "processes"))
 		target->kind = "gateway";
 	else if (cJSON_HasObjectItem(metrics, "worker_held"))

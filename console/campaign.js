@@ -12,6 +12,7 @@ const CODES = ["codes", "unused", "used", "revoked"];
 const RECENT = 100;
 const JOB_MS = 500;
 const RELOAD_MS = 60000; // of what is not told once a second
+const SPREAD_MS = 1000;
 
 // ---- what can be done
 
@@ -118,7 +119,10 @@ class Campaign {
         if (!this.still()) return;
         this.stops.push(live.take((sample) => this.take(sample), [this.coupon]));
         const timer = setInterval(() => !document.hidden && this.reload(), RELOAD_MS);
-        this.stops.push(() => clearInterval(timer));
+        this.stops.push(
+            () => clearInterval(timer),
+            () => clearTimeout(this.soon),
+        );
     }
 
     // All that is not told once a second.
@@ -291,7 +295,7 @@ class Campaign {
         if (this.shown_state !== state_of(one)) {
             this.shown_state = state_of(one);
             this.state_show(state_of(one), one.version);
-            this.reload();
+            this.reload_soon();
         }
         if (JSON.stringify(one.refused) !== JSON.stringify(this.shown.refused)) {
             this.shown.refused = one.refused;
@@ -303,7 +307,15 @@ class Campaign {
         }
         // Somebody else has changed it.
         if (one.version !== this.shown.postgresql.version || one.state !== this.shown.state)
+            this.reload_soon();
+    }
+
+    // All consoles that show it are told in the same moment.
+    reload_soon() {
+        this.soon ??= setTimeout(() => {
+            this.soon = null;
             this.reload();
+        }, Math.random() * SPREAD_MS);
     }
 
     trouble_show(items) {

@@ -86,6 +86,15 @@ function nav_show(path) {
     }
 }
 
+// The part of a path that is a name; null: it is none.
+function part_of(text) {
+    try {
+        return decodeURIComponent(text);
+    } catch {
+        return null;
+    }
+}
+
 async function show() {
     const { path, query } = address();
     const mine = ++turn;
@@ -94,13 +103,16 @@ async function show() {
     main.replaceChildren();
     nav_show(path);
     let [page, title, found] = [sign_in, "Sign in", null];
+    let part;
     if (session_get()) {
         const route = ROUTES.find(([form]) => (found = path.match(form)));
         [, title, page] = route ?? [null, "Not found", not_found];
+        part = found?.[1] && part_of(found[1]);
+        if (part === null) [title, page] = ["Not found", not_found];
     }
     document.title = `${title} – couponmq`;
     const still = () => mine === turn;
-    leave = page(main, { part: found?.[1] && decodeURIComponent(found[1]), query, still });
+    leave = page(main, { part, query, still });
 }
 
 function stale_show(age) {

@@ -5,11 +5,15 @@ import { badge, h, instant, plural, say, time } from "./dom.js";
 
 // ---- what happened
 
-function in_stores({ outbox, queue, dead_letter, dead_marked, redis, postgresql }) {
+function in_stores(trace) {
+    const { outbox, queue, dead_letter, dead_letter_unknown, dead_marked } = trace;
+    const { redis, postgresql } = trace;
     const list = [];
     if (outbox) list.push(["", outbox.accepted_at, "Its message waits in the outbox."]);
     if (dead_letter)
         list.push(["bad", null, `It is a dead letter: ${dead_letter.reason ?? "no reason"}.`]);
+    else if (dead_letter_unknown)
+        list.push(["warn", null, `Is it a dead letter? Unknown: ${dead_letter_unknown}.`]);
     else if (dead_marked) list.push(["bad", null, "Its message is marked as a dead letter."]);
     if (!postgresql.state && queue)
         list.push([

@@ -91,3 +91,8 @@ int64_t args_coupon(const struct args *args); /* the argument as a coupon; 0: no
 void args_coupon_user(const struct args *args, struct receive *receive);
 /* A receive as the argument, or --coupon and --user instead: then only these are set. */
 void args_receive(const struct args *args, struct receive *receive);
+/* The options of a command that only reads it; `json_` is the help of --json. */
+#define RECEIVE_OPTIONS(json_)                                                                    \
+	OPTIONS(OPTION("coupon", "ID",                                                            \
+		       "instead of RECEIVE, with --user: each receive of a user of this coupon"), \
+		OPTION("user", "ID", "the user"), SWITCH("json", json_))

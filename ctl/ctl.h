@@ -40,10 +40,13 @@ struct ctl {
  */
 const char *audit_coupon(struct ctl *ctl, int64_t coupon);
 /*
- * The oldest dead letter with this receive, or with its batch if that cannot be read, as couponctl
- * dead list prints it; NULL: there is none. Ends the process when RabbitMQ cannot be queried.
+ * The oldest dead letter with each of the receives, or with its batch if that cannot be read, as
+ * couponctl dead list prints it: an object of those that there are, by the place of the receive in
+ * the list, and `is_all`, whether all dead letters were looked at, which are at most DEAD_FIND_MAX.
+ * NULL: RabbitMQ does not tell in time, and standard error says why.
  */
-struct cJSON *dead_find(const struct ctl *ctl, const struct receive *receive);
+#define DEAD_FIND_MAX 1000
+struct cJSON *dead_find(const struct ctl *ctl, const struct receive *receives, size_t n);
 
 extern const struct command *const ctl_commands[]; /* ended by NULL */
 /* One of them, or one of their subcommands, as "dead list"; NULL: there is none. */

@@ -179,14 +179,17 @@ static char *text_of(const cJSON *member)
 {
 	struct text_buffer text = { 0 };
 	const cJSON *element;
+	char number[NUMBER_SIZE];
 
 	if (cJSON_IsRaw(member) && strcmp(member->valuestring, "null") == 0)
 		member = NULL;
 	text_add_string(&text, cJSON_IsString(member) || cJSON_IsRaw(member) ? member->valuestring
-			       : cJSON_IsTrue(member)                        ? "true"
-			       : cJSON_IsFalse(member)                       ? "false"
-			       : cJSON_IsObject(member)                      ? "{}"
-									     : "");
+			       : cJSON_IsNumber(member)
+				       ? number_text((int64_t)member->valuedouble, number)
+			       : cJSON_IsTrue(member)   ? "true"
+			       : cJSON_IsFalse(member)  ? "false"
+			       : cJSON_IsObject(member) ? "{}"
+							: "");
 	if (cJSON_IsArray(member))
 		cJSON_ArrayForEach(element, member)
 		{

@@ -127,10 +127,7 @@ const struct command status_command = {
 	.name = "status",
 	.run = status_run,
 	.argument = "[RECEIVE]",
-	.options = OPTIONS(
-		OPTION("coupon", "ID",
-		       "instead of RECEIVE, with --user: all receives of a user of this coupon"),
-		OPTION("user", "ID", "the user"), SWITCH("json", "print the reply unchanged")),
+	.options = RECEIVE_OPTIONS("print the reply unchanged"),
 	.summary = "print the status of a receive, or of a user's receives",
 	.detail = "Sends the request to the gateway at COUPON_LISTEN. The exit status is 0 only\n"
 		  "if the answer's code is 0.",

@@ -5,7 +5,8 @@
  *	                                                                                webhooks
  *
  * It asks the stores themselves, so it also tells what a gateway cannot, and works without one. A
- * store that cannot be read is told in its place, except PostgreSQL, without which nothing is.
+ * store that cannot be read is told in its place, except PostgreSQL, without which nothing is. Dead
+ * letters are looked through once, after the rest.
  */
 #include "common/check.h"
 #include "common/clock.h"
@@ -40,6 +41,12 @@ struct finding {
 	char outcome[16]; /* in PostgreSQL; "": none */
 	int is_marked;    /* as dead-lettered, in Redis */
 	char trace[TRACE_SIZE];
+	cJSON *gateway; /* in the object */
+};
+
+struct receives {
+	struct receive list[RECEIVES_MAX];
+	size_t n;
 };
 
 static void time_add(cJSON *object, const char *name, int64_t wall_ms)
@@ -155,9 +162,9 @@ static void redis_find(struct tracing *tracing, struct finding *finding)
 }
 
 /* Which messages are in a queue cannot be told without taking them, but for dead letters. */
-static void rabbitmq_find(struct tracing *tracing, struct finding *finding)
+static void queues_find(struct tracing *tracing, struct finding *finding)
 {
-	cJSON *queue = output_object(), *letter = NULL;
+	cJSON *queue = output_object();
 
 	output_add(finding->object, "queue", queue);
 	if (!tracing->queues.ok) {
@@ -168,14 +175,50 @@ static void rabbitmq_find(struct tracing *tracing, struct finding *finding)
 	output_number(queue, "ready", tracing->queues.ready);
 	output_number(queue, "consumers", tracing->queues.consumers);
 	output_number(queue, "dead", tracing->queues.dead);
-	if (tracing->queues.dead > 0 && (!*finding->outcome || finding->is_marked))
-		letter = dead_find(tracing->ctl, finding->receive);
+}
+
+/* Whether its message may be among the dead letters. */
+static int may_be_dead(const struct tracing *tracing, const struct finding *finding)
+{
+	return (!tracing->queues.ok || tracing->queues.dead > 0) &&
+	       (!*finding->outcome || finding->is_marked);
+}
+
+/* `found` is that of dead_find(). */
+static void letter_add(struct tracing *tracing, struct finding *finding, cJSON *found, size_t place)
+{
+	int may_be = may_be_dead(tracing, finding),
+	    is_all = cJSON_IsTrue(cJSON_GetObjectItem(found, "is_all"));
+	char number[NUMBER_SIZE];
+	cJSON *letter = may_be ? cJSON_DetachItemFromObject(found,
+							    number_text((int64_t)place, number))
+			       : NULL;
+	int is_unknown = may_be && !letter && !is_all;
+
+	tracing->failed |= is_unknown;
 	finding->is_known |= letter != NULL;
-	if (letter)
-		output_add(finding->object, "dead_letter", letter);
-	else
-		output_null(finding->object, "dead_letter");
+	output_add(finding->object, "dead_letter", letter ? letter : cJSON_CreateNull());
+	output_text(finding->object, "dead_letter_unknown",
+		    !is_unknown ? NULL
+		    : found     ? "there are more dead letters than are looked through"
+				: "RabbitMQ is away, or refuses it");
 	output_bool(finding->object, "dead_marked", finding->is_marked);
+}
+
+/* Of all of them by one look through the queue, and only if one may be there. */
+static void letters_find(struct tracing *tracing, struct finding *findings,
+			 const struct receives *receives)
+{
+	size_t n = 0;
+	cJSON *found = NULL;
+
+	while (n < receives->n && !may_be_dead(tracing, &findings[n]))
+		n++;
+	if (tracing->queues.ok && n < receives->n)
+		found = dead_find(tracing->ctl, receives->list, receives->n);
+	for (size_t i = 0; i < receives->n; i++)
+		letter_add(tracing, &findings[i], found, i);
+	cJSON_Delete(found);
 }
 
 static void webhooks_find(struct tracing *tracing, struct finding *finding)
@@ -229,9 +272,11 @@ static const char trace_template[] =
 	"[!redis.error   outbox       [outbox [outbox.unreadable {outbox.unreadable}]"
 	"[!outbox.unreadable waits since {outbox.accepted_at}, number {outbox.seq} of generation "
 	"{outbox.generation}]][!outbox its message does not wait]\n]"
-	"  queue        [queue.error {queue.error}][!queue.error {queue.ready} messages wait, of "
+	"  queue        [queue.error unknown: {queue.error}][!queue.error {queue.ready} messages "
+	"wait, of "
 	"any receives; {queue.consumers} consumers]\n"
 	"[dead_letter   dead letter  number {dead_letter.number}: {dead_letter.reason|no reason}\n]"
+	"[dead_letter_unknown   dead letter  unknown: {dead_letter_unknown}\n]"
 	"[!dead_letter [dead_marked   dead letter  marked, but not in the queue: dropped, or "
 	"held by a command\n]]"
 	"  PostgreSQL   {postgresql.state|no outcome}[postgresql.slot , slot {postgresql.slot}"
@@ -264,42 +309,42 @@ static void events_print(const cJSON *object)
 		item);
 }
 
-static void receive_trace(struct tracing *tracing, const struct receive *receive)
+/* All but dead letters. */
+static void receive_find(struct tracing *tracing, struct finding *finding,
+			 const struct receive *receive)
 {
-	struct finding finding = { .receive = receive, .object = output_object() };
-	int as_json = args_has(&tracing->ctl->args, "json");
-	cJSON *gateway = output_object();
 	char text[RECEIVE_SIZE];
 
-	ulid_format(&receive->batch, finding.batch);
+	*finding = (struct finding){ .receive = receive, .object = output_object() };
+	ulid_format(&receive->batch, finding->batch);
 	receive_format(receive, text);
-	output_text(finding.object, "receive", text);
-	output_null(finding.object, "state");
-	output_add(finding.object, "gateway", gateway);
-	time_add(gateway, "made_at", ulid_time_ms(&receive->batch));
-	redis_find(tracing, &finding);
-	postgresql_find(tracing, &finding);
-	rabbitmq_find(tracing, &finding);
-	webhooks_find(tracing, &finding);
-	output_text(gateway, "trace", finding.trace);
-	if (finding.is_known)
-		cJSON_ReplaceItemInObject(finding.object, "state",
-					  cJSON_CreateString(*finding.outcome ? finding.outcome
-									      : "accepted"));
-	tracing->failed |= !finding.is_known;
-	if (as_json) {
-		output_print(finding.object);
-		return;
-	}
-	output_template(trace_template, finding.object);
-	events_print(finding.object);
-	cJSON_Delete(finding.object);
+	output_text(finding->object, "receive", text);
+	output_null(finding->object, "state");
+	finding->gateway = output_object();
+	output_add(finding->object, "gateway", finding->gateway);
+	time_add(finding->gateway, "made_at", ulid_time_ms(&receive->batch));
+	redis_find(tracing, finding);
+	postgresql_find(tracing, finding);
+	queues_find(tracing, finding);
+	webhooks_find(tracing, finding);
+	output_text(finding->gateway, "trace", finding->trace);
 }
 
-struct receives {
-	struct receive list[RECEIVES_MAX];
-	size_t n;
-};
+static void finding_print(struct tracing *tracing, struct finding *finding)
+{
+	if (finding->is_known)
+		cJSON_ReplaceItemInObject(finding->object, "state",
+					  cJSON_CreateString(*finding->outcome ? finding->outcome
+									       : "accepted"));
+	tracing->failed |= !finding->is_known;
+	if (args_has(&tracing->ctl->args, "json")) {
+		output_print(finding->object);
+		return;
+	}
+	output_template(trace_template, finding->object);
+	events_print(finding->object);
+	cJSON_Delete(finding->object);
+}
 
 static void receives_add(struct receives *receives, const struct receive *receive)
 {
@@ -345,6 +390,7 @@ static int trace_run(struct ctl *ctl)
 {
 	struct tracing tracing = { .ctl = ctl, .broker = { .url = ctl->config.amqp_url } };
 	static struct receives receives;
+	static struct finding findings[RECEIVES_MAX];
 	struct receive receive;
 
 	args_receive(&ctl->args, &receive);
@@ -356,10 +402,13 @@ static int trace_run(struct ctl *ctl)
 		receives_add(&receives, &receive);
 	else
 		receives_read(&tracing, receive, &receives);
+	for (size_t i = 0; i < receives.n; i++)
+		receive_find(&tracing, &findings[i], &receives.list[i]);
+	letters_find(&tracing, findings, &receives);
 	for (size_t i = 0; i < receives.n; i++) {
 		if (i > 0 && !args_has(&ctl->args, "json"))
 			putchar('\n');
-		receive_trace(&tracing, &receives.list[i]);
+		finding_print(&tracing, &findings[i]);
 	}
 	if (receives.n == 0)
 		log_fatal("user %s has no receive of coupon %lld%s", receive.user.text,
@@ -376,11 +425,7 @@ const struct command trace_command = {
 	.name = "trace",
 	.run = trace_run,
 	.argument = "[RECEIVE]",
-	.options = OPTIONS(
-		OPTION("coupon", "ID",
-		       "instead of RECEIVE, with --user: each receive of a user of this coupon"),
-		OPTION("user", "ID", "the user"),
-		SWITCH("json", "print one JSON object for each receive")),
+	.options = RECEIVE_OPTIONS("print one JSON object for each receive"),
 	.summary = "print where a receive is: in Redis, RabbitMQ, PostgreSQL, events, webhooks",
 	.detail = "Asks the stores, and no gateway. The exit status is 0 if each receive is known\n"
 		  "and every store could be read. Dead letters are looked through where the\n"

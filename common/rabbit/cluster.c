@@ -1,20 +1,17 @@
 #include "common/rabbit/cluster.h"
 
 #include "common/check.h"
+#include "common/fetch.h"
 #include "common/message/json.h"
-#include "common/program/program.h"
 #include "common/rabbit/topology.h"
 #include "common/rabbit/url.h"
-#include "common/trust.h"
 
-#include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CONNECT_MS 3000L
 #define TIMEOUT_MS 10000L /* RabbitMQ waits 4 s for a node that does not answer */
-#define ANSWER_BYTES_MAX 1048576
 /*
  * Of the queues with this in their name; those of queue move are among them. The lengths are asked
  * for apart: with them RabbitMQ leaves out the queues that have no leader (3.10).
@@ -26,91 +23,22 @@
 #define LENGTHS_PATH QUEUES_PATH "name,messages&enable_queue_totals=true"
 #define NODES_PATH "/api/nodes?columns=name"
 
-struct call {
-	const struct rabbit_host *host;
-	const atomic_int *stop;
-	CURL *curl;
-	char *text;
-	size_t len;
-	char *error; /* of RABBIT_ERROR_SIZE */
-	char trust[TRUST_ERROR_SIZE];
-};
-
-static size_t on_bytes(char *bytes, size_t size, size_t n, void *data)
+static int on_progress(void *stop, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
-	struct call *call = data;
-	size_t more = size * n;
-
-	if (call->len + more > ANSWER_BYTES_MAX)
-		return 0;
-	call->text = checked(realloc(call->text, call->len + more + 1));
-	memcpy(call->text + call->len, bytes, more);
-	call->len += more;
-	call->text[call->len] = '\0';
-	return more;
-}
-
-static int on_progress(void *data, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
-{
-	const struct call *call = data;
-
 	(void)a, (void)b, (void)c, (void)d;
-	return call->stop && *call->stop;
+	return *(const atomic_int *)stop;
 }
 
-/* The certificate is verified as that of AMQP is. */
-static CURLcode on_tls(CURL *curl, void *context, void *data)
+static cJSON *answer_read(const struct fetch *fetch, char error[RABBIT_ERROR_SIZE])
 {
-	struct call *call = data;
-
-	(void)curl;
-	return trust_context_set(context, TRUST_RABBITMQ, call->host->info.host, call->trust)
-		       ? CURLE_SSL_CACERT_BADFILE
-		       : CURLE_OK;
-}
-
-#define SET(call, option, value) \
-	check(curl_easy_setopt((call)->curl, (option), (value)) == CURLE_OK)
-
-static void options_set(struct call *call, const char *url)
-{
-	const struct amqp_connection_info *info = &call->host->info;
-
-	SET(call, CURLOPT_URL, url);
-	SET(call, CURLOPT_PROTOCOLS_STR, info->ssl ? "https" : "http");
-	SET(call, CURLOPT_PROXY, ""); /* also not one of the environment */
-	SET(call, CURLOPT_FOLLOWLOCATION, 0L);
-	SET(call, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
-	SET(call, CURLOPT_USERNAME, info->user);
-	SET(call, CURLOPT_PASSWORD, info->password);
-	SET(call, CURLOPT_HTTPAUTH, (long)CURLAUTH_BASIC);
-	SET(call, CURLOPT_CAINFO, NULL); /* on_tls() reads the file of the setting alone */
-	SET(call, CURLOPT_CAPATH, NULL);
-	SET(call, CURLOPT_SSL_CTX_FUNCTION, on_tls);
-	SET(call, CURLOPT_SSL_CTX_DATA, call);
-	SET(call, CURLOPT_USERAGENT, "couponmq/" PROGRAM_VERSION);
-	SET(call, CURLOPT_WRITEFUNCTION, on_bytes);
-	SET(call, CURLOPT_WRITEDATA, call);
-	SET(call, CURLOPT_XFERINFOFUNCTION, on_progress);
-	SET(call, CURLOPT_XFERINFODATA, call);
-	SET(call, CURLOPT_NOPROGRESS, 0L);
-	SET(call, CURLOPT_TIMEOUT_MS, TIMEOUT_MS);
-	SET(call, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
-	SET(call, CURLOPT_NOSIGNAL, 1L);
-	/* A name server that does not answer is waited for until the time-out, and no longer. */
-	SET(call, CURLOPT_QUICK_EXIT, 1L);
-}
-
-static cJSON *answer_read(struct call *call)
-{
-	cJSON *answer = call->text ? cJSON_ParseWithLength(call->text, call->len) : NULL;
+	cJSON *answer = fetch->text ? cJSON_ParseWithLength(fetch->text, fetch->len) : NULL;
 	long status = 0;
 
-	check(curl_easy_getinfo(call->curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK);
+	check(curl_easy_getinfo(fetch->curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK);
 	if (status == 200 && answer)
 		return answer;
 	cJSON_Delete(answer);
-	snprintf(call->error, RABBIT_ERROR_SIZE, "HTTP status %ld%s", status,
+	snprintf(error, RABBIT_ERROR_SIZE, "HTTP status %ld%s", status,
 		 status == 401 ? ": the user of COUPON_RABBITMQ_API needs its password, the tag "
 				 "monitoring, and permissions in the vhost"
 			       : "");
@@ -121,26 +49,30 @@ static cJSON *answer_read(struct call *call)
 static cJSON *get(const struct rabbit_host *host, const char *path, const atomic_int *stop,
 		  char error[RABBIT_ERROR_SIZE])
 {
-	struct call call = { .host = host, .stop = stop, .error = error };
-	char *url, why[CURL_ERROR_SIZE] = "", text[RABBIT_HOST_SIZE];
+	const struct amqp_connection_info *info = &host->info;
+	char *url, text[RABBIT_HOST_SIZE];
 	cJSON *answer = NULL;
+	struct fetch fetch;
 	CURLcode code;
 
-	check(asprintf(&url, "%s://%s%s", host->info.ssl ? "https" : "http",
+	check(asprintf(&url, "%s://%s%s", info->ssl ? "https" : "http",
 		       rabbit_host_text(host, text), path) > 0);
-	call.curl = checked(curl_easy_init());
-	options_set(&call, url);
-	SET(&call, CURLOPT_ERRORBUFFER, why);
-	code = curl_easy_perform(call.curl);
+	fetch_init(&fetch, TRUST_RABBITMQ, info->host, url, TIMEOUT_MS);
+	FETCH_SET(&fetch, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+	FETCH_SET(&fetch, CURLOPT_USERNAME, info->user);
+	FETCH_SET(&fetch, CURLOPT_PASSWORD, info->password);
+	FETCH_SET(&fetch, CURLOPT_HTTPAUTH, (long)CURLAUTH_BASIC);
+	if (stop) {
+		FETCH_SET(&fetch, CURLOPT_XFERINFOFUNCTION, on_progress);
+		FETCH_SET(&fetch, CURLOPT_XFERINFODATA, stop);
+		FETCH_SET(&fetch, CURLOPT_NOPROGRESS, 0L);
+	}
+	code = curl_easy_perform(fetch.curl);
 	if (code == CURLE_OK)
-		answer = answer_read(&call);
+		answer = answer_read(&fetch, error);
 	else
-		snprintf(error, RABBIT_ERROR_SIZE, "%s",
-			 *call.trust ? call.trust
-			 : *why      ? why
-				     : curl_easy_strerror(code));
-	curl_easy_cleanup(call.curl);
-	free(call.text);
+		snprintf(error, RABBIT_ERROR_SIZE, "%s", fetch_why(&fetch, code));
+	fetch_fini(&fetch);
 	free(url);
 	return answer;
 }

@@ -14,15 +14,18 @@
 #include "ctl/store.h"
 #include "embed.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PAGE 20
 #define PAGE_MAX 1000
 #define PROGRESS_EVERY 500
+#define FIND_S 30
 #define REFRESH_DELIVERIES 8 /* of a message: then all are published again */
 
 /* Goes through the queue from its oldest message, and chooses messages. All zero at first. */
@@ -272,12 +275,14 @@ static int show_run(struct ctl *ctl)
 static int has_receive(const struct walk *walk, const struct receive *receive)
 {
 	static struct message message;
+	char ulid[ULID_SIZE];
 	const char *error;
 
+	ulid_format(&receive->batch, ulid);
 	for (size_t i = 0; i < walk->letter.batches_n; i++) {
 		const struct dead_batch *batch = &walk->letter.batches[i];
 
-		if (strcmp(batch->ulid, walk->batch) == 0)
+		if (strcmp(batch->ulid, ulid) == 0)
 			return message_decode(walk->arena, batch->body.bytes, batch->body.len,
 					      &message, &error) ||
 			       message_has(&message, receive);
@@ -285,18 +290,51 @@ static int has_receive(const struct walk *walk, const struct receive *receive)
 	return 0;
 }
 
-cJSON *dead_find(const struct ctl *ctl, const struct receive *receive)
+/* What is found, as one line. RabbitMQ ends the process where it fails. */
+static void receives_find(const struct ctl *ctl, const struct receive *receives, size_t n, int out)
 {
-	struct walk *walk = checked(calloc(1, sizeof(*walk)));
-	cJSON *found = NULL;
+	static struct walk walk = { .most = DEAD_FIND_MAX };
+	cJSON *found = output_object();
+	char number[NUMBER_SIZE], *text;
 
-	ulid_format(&receive->batch, walk->batch);
-	walk->most = 1;
-	walk_begin(walk, ctl);
-	if (walk_next(walk) && has_receive(walk, receive))
-		found = dead_letter_json(&walk->letter, 0);
-	walk_end(walk);
-	free(walk);
+	walk_begin(&walk, ctl);
+	while (walk_next(&walk))
+		for (size_t i = 0; i < n; i++)
+			if (!cJSON_HasObjectItem(found, number_text((int64_t)i, number)) &&
+			    has_receive(&walk, &receives[i]))
+				output_add(found, number, dead_letter_json(&walk.letter, 0));
+	output_bool(found, "is_all", walk.seen >= walk.hold->length);
+	walk_end(&walk);
+	text = checked(cJSON_PrintUnformatted(found));
+	dprintf(out, "%s\n", text);
+	cJSON_free(text);
+	cJSON_Delete(found);
+}
+
+/* In a process of its own, so that a RabbitMQ that fails or hangs ends nothing else. */
+cJSON *dead_find(const struct ctl *ctl, const struct receive *receives, size_t n)
+{
+	cJSON *found;
+	char *text = NULL;
+	size_t size = 0;
+	FILE *in;
+	int fds[2];
+	pid_t pid;
+
+	check(pipe2(fds, O_CLOEXEC) == 0 && fflush(stdout) == 0);
+	pid = fork();
+	check(pid >= 0);
+	if (pid == 0) {
+		alarm(FIND_S);
+		receives_find(ctl, receives, n, fds[1]);
+		_exit(0);
+	}
+	close(fds[1]);
+	in = checked(fdopen(fds[0], "r"));
+	found = getline(&text, &size, in) > 0 ? cJSON_Parse(text) : NULL;
+	free(text);
+	fclose(in);
+	check(waitpid(pid, NULL, 0) == pid);
 	return found;
 }
 

@@ -199,6 +199,8 @@ def test_who_may_come_in(stack, browser, key_make):
     monitor = key_make("monitor")
     browser.sign_in(monitor)
     browser.sees("Everything that is watched is well.")
+    browser.open("/campaigns/%")
+    browser.sees("There is no such page")
     browser.open(f"/campaigns/{stack.coupon_make(1)}")
     browser.sees("Your key may look only.")
     assert browser.words() == ["Sign out", "Check (arm)", "Audit"]

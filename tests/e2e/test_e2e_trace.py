@@ -7,7 +7,7 @@ import pytest
 
 from history import DEAD_QUEUE, queue_length
 from message import message, message_publish
-from stack import wait_until
+from stack import ROOT, wait_until
 from unstorable import nothing_storable
 
 SPAN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -137,6 +137,47 @@ def test_a_dead_letter(rough, letters):
     rough.ctl("dead", "requeue", "--all")
     wait_until(lambda: traced(rough, receive)[0]["state"] == "issued")
     assert traced(rough, receive)[0]["dead_letter"] is None
+
+
+def test_dead_letters_are_looked_through_once(rough, letters):
+    """For all receives of a user; of those with an outcome nothing is asked."""
+    coupon = rough.coupon_make(5, limit=3)
+    with rough.client() as client:
+        settled = client.issue(coupon, 7, ack="issued")["receive"]
+        with nothing_storable(rough):
+            dead = [client.issue(coupon, 7)["receive"] for _ in range(2)]
+            wait_until(lambda: queue_length(rough, DEAD_QUEUE) == 2)
+    told = {one["receive"]: one for one in traced(rough, "--coupon", coupon, "--user", 7)}
+    assert {told[one]["dead_letter"]["number"] for one in dead} == {1, 2}
+    assert told[settled]["dead_letter"] is told[settled]["dead_letter_unknown"] is None
+    taken = letters.basic_get(DEAD_QUEUE)[1] and letters.basic_get(DEAD_QUEUE)[1]
+    assert taken.headers["x-delivery-count"] == 1
+    letters.basic_recover(requeue=True)
+
+
+def test_dead_letters_that_cannot_be_looked_at(rough, letters):
+    """The rest is told all the same."""
+    coupon = rough.coupon_make(5)
+    with nothing_storable(rough), rough.client() as client:
+        receive = client.issue(coupon, 7)["receive"]
+        wait_until(lambda: queue_length(rough, DEAD_QUEUE) > 0)
+    wait_until(lambda: traced(rough, receive)[0]["dead_marked"])
+    (given,) = [
+        one
+        for one in json.loads((ROOT / "deploy/rabbitmq.json").read_text())["permissions"]
+        if one["user"] == "couponmq_operator"
+    ]
+    rights = ("set_permissions", given["user"], given["configure"], given["write"])
+    rough.rabbitmqctl(*rights, f"^(?!{DEAD_QUEUE}$).*")
+    try:
+        result = rough.ctl_run("trace", receive)
+        assert result.returncode == 1 and "ACCESS_REFUSED" in result.stderr
+        assert "dead letter  unknown: RabbitMQ is away, or refuses it\n" in result.stdout
+        assert "slot 1" in result.stdout and "PostgreSQL   no outcome" in result.stdout
+        told = traced(rough, receive, status=1)[0]
+        assert told["dead_letter"] is None and told["dead_letter_unknown"]
+    finally:
+        rough.rabbitmqctl(*rights, given["read"])
 
 
 def test_a_dead_letter_that_no_program_can_read(rough, letters):

@@ -1,0 +1,34 @@
+/*
+ * One GET by libcurl, of what a setting names: nothing of the environment counts, no other host is
+ * gone to, and a certificate is verified by common/trust.h. The thread that has it.
+ */
+#pragma once
+
+#include "common/check.h"
+#include "common/trust.h"
+
+#include <curl/curl.h>
+#include <stddef.h>
+
+#define FETCH_BYTES_MAX 1048576 /* of an answer: more is an error */
+
+struct fetch {
+	CURL *curl; /* for options beside these, and to be performed */
+	enum trust_store store;
+	const char *host;
+	char *text; /* what has come, with a NUL behind; NULL: nothing */
+	size_t len;
+	char why[CURL_ERROR_SIZE], trust[TRUST_ERROR_SIZE];
+};
+
+#define FETCH_SET(fetch, option, value) \
+	check(curl_easy_setopt((fetch)->curl, (option), (value)) == CURLE_OK)
+
+/* Embedded where it stays. `host`, that of the URL, is lent. To be freed by fetch_fini(). */
+void fetch_init(struct fetch *fetch, enum trust_store store, const char *host, const char *url,
+		long timeout_ms);
+void fetch_fini(struct fetch *fetch);
+
+void fetch_begin(struct fetch *fetch); /* before it is performed again */
+/* Why it has failed with this code, which is no CURLE_OK. Lent. */
+const char *fetch_why(const struct fetch *fetch, CURLcode code);
