@@ -19,8 +19,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Of descriptors: connections that find none free wait (loop.h). */
-#define DESCRIPTORS_MAX 1024
+/* For clients: connections that find none free wait (loop.h). */
+#define DESCRIPTORS_OF_CLIENTS 960
+/* Output and error of commands and jobs, and what the threads have open. */
+#define DESCRIPTORS_OF_COMMANDS 64
 
 static void help(void)
 {
@@ -33,14 +35,21 @@ static void help(void)
 	config_help(CONFIG_ADMIN, stdout);
 }
 
-static void descriptors_limit(void)
+/* Clients never take what commands, stores and the `others` of COUPON_ADMIN_METRICS need. */
+static void descriptors_limit(unsigned others)
 {
+	unsigned kept = DESCRIPTORS_OF_COMMANDS + others * SCRAPE_DESCRIPTORS;
+	rlim_t wanted = DESCRIPTORS_OF_CLIENTS + kept;
 	struct rlimit limit;
 
 	check(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-	if (limit.rlim_cur > DESCRIPTORS_MAX)
-		limit.rlim_cur = DESCRIPTORS_MAX;
+	limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
 	check(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	listener_keep(kept);
+	if (limit.rlim_cur < wanted)
+		log_warn("kernel_limit", LOG_S("name", "RLIMIT_NOFILE"),
+			 LOG_I("value", (int64_t)limit.rlim_cur), LOG_I("wanted", (int64_t)wanted),
+			 LOG_S("effect", "many clients keep others waiting"));
 }
 
 static void on_stop(evutil_socket_t fd, short what, void *server)
@@ -72,6 +81,7 @@ int main(int argc, char **argv)
 {
 	struct config config;
 	int check_only = 0;
+	unsigned others;
 
 	program_begin();
 	log_init("coupon-admin", LOG_LEVEL_INFO, 0);
@@ -89,7 +99,7 @@ int main(int argc, char **argv)
 	if (strcmp(config.admin_listen, "off") == 0)
 		log_fatal("COUPON_ADMIN_LISTEN is \"off\": allowed is host:port");
 	bind_check("COUPON_ADMIN_LISTEN", config.admin_listen);
-	scrape_check(&config);
+	others = scrape_check(&config);
 	tls_check(&config);
 	transport_check(&config, CONFIG_ADMIN);
 	if (check_only) {
@@ -98,7 +108,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	signal(SIGPIPE, SIG_IGN);
-	descriptors_limit();
+	descriptors_limit(others);
 	config_export(&config, CONFIG_ADMIN, CONFIG_CTL);
 	serve(&config, bind_tcp("COUPON_ADMIN_LISTEN", config.admin_listen));
 	config_free(&config);

@@ -10,6 +10,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static cJSON *child_of(cJSON *object, const char *name)
@@ -32,9 +33,9 @@ static cJSON *reference(const char *kind, const char *name)
 /* Without the ends of lines that --help has. */
 static void description_add(cJSON *object, const char *name, const char *help)
 {
-	char text[512], *at = text;
+	char *text = checked(strdup(help)), *at = text;
 
-	for (; *help && at < text + sizeof(text) - 1; help++)
+	for (; *help; help++)
 		if (*help != '\n')
 			*at++ = *help;
 		else
@@ -42,6 +43,7 @@ static void description_add(cJSON *object, const char *name, const char *help)
 				help++;
 	*at = '\0';
 	output_text(object, name, text);
+	free(text);
 }
 
 static cJSON *types(const char *first, const char *second, int takes_none)

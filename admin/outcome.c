@@ -1,6 +1,7 @@
 #include "admin/outcome.h"
 
 #include "common/check.h"
+#include "common/message/json.h"
 #include "ctl/ctl.h"
 #include "ctl/output.h"
 
@@ -40,12 +41,14 @@ const char *problem_title(int status)
 char *problem_make(int status, const char *detail)
 {
 	cJSON *object = output_object();
-	char *text;
+	char *text, *sentence = checked(strdup(detail));
 
+	json_text_mend(sentence); /* it may quote what was sent, or be cut */
 	output_text(object, "type", "about:blank");
 	output_text(object, "title", problem_title(status));
 	output_number(object, "status", status);
-	output_text(object, "detail", detail);
+	output_text(object, "detail", sentence);
+	free(sentence);
 	text = checked(cJSON_PrintUnformatted(object));
 	cJSON_Delete(object);
 	return text;

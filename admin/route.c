@@ -461,5 +461,6 @@ char *words_translate(const char *text, size_t len)
 			*at++ = *text++;
 	}
 	*at = '\0';
+	json_text_mend(out); /* it may begin or end within a character */
 	return out;
 }

@@ -87,13 +87,14 @@ static const char *const shown[] = {
 
 /* ---- the setting */
 
-/* Calls `take` for each address, with its host. */
-static void addresses_read(const struct config *config,
-			   void (*take)(struct scrape *scrape, const struct config *config,
-					const char *address, const char *host),
-			   struct scrape *scrape)
+/* Calls `take` for each address, with its host. Returns how many there are. */
+static unsigned addresses_read(const struct config *config,
+			       void (*take)(struct scrape *scrape, const struct config *config,
+					    const char *address, const char *host),
+			       struct scrape *scrape)
 {
 	char *list = checked(strdup(config->admin_metrics)), *rest = list, *part;
+	unsigned n = 0;
 
 	while ((part = strsep(&rest, ",")) && *config->admin_metrics) {
 		char *address = checked(strdup(part)), *host;
@@ -105,8 +106,10 @@ static void addresses_read(const struct config *config,
 				  config->admin_metrics);
 		take(scrape, config, address, host);
 		free(address);
+		n++;
 	}
 	free(list);
+	return n;
 }
 
 /* A key that is sent in the clear is everybody's who is on the way. */
@@ -122,9 +125,9 @@ static void address_check(struct scrape *scrape, const struct config *config, co
 			  address);
 }
 
-void scrape_check(const struct config *config)
+unsigned scrape_check(const struct config *config)
 {
-	addresses_read(config, address_check, NULL);
+	return addresses_read(config, address_check, NULL);
 }
 
 /* ---- pages */

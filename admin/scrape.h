@@ -8,13 +8,15 @@
 
 #include <cjson/cJSON.h>
 
+#define SCRAPE_DESCRIPTORS 2 /* for each of them: a connection for each page */
+
 struct scrape;
 
 /*
  * Ends the process with a sentence unless COUPON_ADMIN_METRICS is a list of host:port, and
- * COUPON_GATEWAY_KEY would not be sent to another machine in the clear.
+ * COUPON_GATEWAY_KEY would not be sent to another machine in the clear. Returns how many there are.
  */
-void scrape_check(const struct config *config);
+unsigned scrape_check(const struct config *config);
 
 struct scrape *scrape_new(const struct config *config);
 void scrape_free(struct scrape *scrape);

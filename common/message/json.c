@@ -136,6 +136,21 @@ static size_t utf8_length(const unsigned char *p, const unsigned char *end)
 	return len;
 }
 
+void json_text_mend(char *text)
+{
+	const unsigned char *end = (const unsigned char *)text + strlen(text);
+
+	while (*text) {
+		size_t len = (unsigned char)*text < 0x80
+				     ? 1
+				     : utf8_length((const unsigned char *)text, end);
+
+		if (len == 0)
+			*text = '?';
+		text += len > 0 ? len : 1;
+	}
+}
+
 /*
  * The length of the escape at `p`, or 0 with `*error`. cJSON makes a NUL out of \u and digits that
  * are not hexadecimal.

@@ -49,6 +49,9 @@ const struct json_fault *json_fault(const struct json_arena *arena);
  */
 int json_id(const cJSON *item, int64_t *id, const char **error);
 
+/* Puts '?' in the place of what is no UTF-8, for instance where a text was cut. */
+void json_text_mend(char *text);
+
 /* Appends a sentence of at most 1023 bytes to an array. */
 void json_sentence_add(cJSON *array, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

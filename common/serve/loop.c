@@ -145,7 +145,13 @@ void bind_unix_end(int fd, const char *path)
  */
 #define ACCEPTED_AT_ONCE 64
 
+static rlim_t kept_most = DESCRIPTORS_KEPT;
 static void (*on_pause)(void);
+
+void listener_keep(unsigned more)
+{
+	kept_most = DESCRIPTORS_KEPT + more;
+}
 
 void listener_on_pause(void (*paused)(void))
 {
@@ -164,7 +170,7 @@ static int descriptors_are_short(void)
 	close(lowest);
 	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == RLIM_INFINITY)
 		return 0;
-	kept = limit.rlim_cur / 4 < DESCRIPTORS_KEPT ? limit.rlim_cur / 4 : DESCRIPTORS_KEPT;
+	kept = limit.rlim_cur / 4 < kept_most ? limit.rlim_cur / 4 : kept_most;
 	return (rlim_t)lowest >= limit.rlim_cur - kept;
 }
 

@@ -24,6 +24,12 @@ int bind_unix(const char *setting, const char *path);
 /* Closes the socket, and removes its file unless another process listens there by now. */
 void bind_unix_end(int fd, const char *path);
 
+/*
+ * So many descriptors more are reserved: the process opens them while it runs. Before the first
+ * listener.
+ */
+void listener_keep(unsigned more);
+
 /* `paused` is called at each pause, for a metric. Before the first listener. */
 void listener_on_pause(void (*paused)(void));
 

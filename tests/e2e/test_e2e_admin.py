@@ -22,10 +22,11 @@ API = "/admin/v1"
 class Admin(Process):
     """A coupon-admin of its own, beside those of the stack."""
 
-    def __init__(self, stack, folder="", **settings):
+    def __init__(self, stack, folder="", descriptors_max=None, **settings):
         address = f"127.0.0.1:{port_free()}"
         settings = {"COUPON_ADMIN_LISTEN": address, **settings}
-        super().__init__(stack, f"{folder}coupon-admin", "admin-test", settings)
+        program = f"{folder}coupon-admin"
+        super().__init__(stack, program, "admin-test", settings, descriptors_max)
         self.address, self.url = address, url_of(address)
         self.api = None
         wait_until(self.is_ready)
@@ -198,6 +199,9 @@ def test_what_is_wrong_with_a_request(api, make_coupon):
     assert "twice" in wrong("GET", "/campaigns?count=1&count=2")
     assert "count" in wrong("GET", "/campaigns?count=x")
     wrong("GET", "/campaigns?count=1%00")
+    for name, told in (("ä" * 40, "ä" * 30), ("x" + "ä" * 40, "x" + "ä" * 29 + "?")):
+        assert wrong("POST", "/campaigns", {name: 1}) == f"{told}: there is no such member"
+    assert "count" in wrong("GET", "/campaigns?count=%ff")
     wrong("POST", path + "/pause?version=2")
     wrong("GET", "/campaigns/0")
     for part in ("--help", "-h", "--json", "%2D%2Dhelp"):
@@ -639,6 +643,24 @@ def test_many_connections(admin, api):
     assert ok(api("GET", "/campaigns?count=1"))
     for one in idle:
         one.close()
+
+
+@pytest.mark.plain
+def test_connections_that_take_all_descriptors(stack, key_make):
+    """Commands have theirs."""
+    one = Admin(stack, descriptors_max=128)
+    api = known(one, key_make("admin"))
+    assert "event=kernel_limit" in one.log()
+    with requests.Session() as kept:
+        headers = {"Authorization": f"Bearer {api.key}"}
+        path = f"{one.url}{API}/campaigns?count=1"
+        assert kept.get(path, headers=headers, timeout=60).status_code == 200
+        idle = [dial(one.address) for _ in range(200)]
+        wait_until(lambda: "event=accept_pause" in one.log())
+        assert kept.get(path, headers=headers, timeout=60).status_code == 200
+    for connection in idle:
+        connection.close()
+    one.end()
 
 
 @pytest.mark.skipif(
