@@ -113,7 +113,20 @@ void request_header_add(struct request *request, const char *name, const char *v
 	evhttp_add_header(evhttp_request_get_output_headers(request->http), name, value);
 }
 
-/* What was to be changed, and what failed; of a problem why. */
+/* Lent. */
+static const char *address_of(const struct request *request)
+{
+	struct evhttp_connection *connection =
+		request->http ? evhttp_request_get_connection(request->http) : NULL;
+	char *address = "";
+	ev_uint16_t port;
+
+	if (connection)
+		evhttp_connection_get_peer(connection, &address, &port);
+	return address ? address : "";
+}
+
+/* What was changed; what was refused or has failed, and why. */
 static void reply_log(const struct request *request, int status, const char *text)
 {
 	cJSON *problem = status >= 400 ? cJSON_Parse(text) : NULL;
@@ -122,8 +135,8 @@ static void reply_log(const struct request *request, int status, const char *tex
 
 	if (why)
 		log_info("admin_refused", LOG_S("path", request->path),
-			 LOG_S("key", request->visitor.key), LOG_I("http", status),
-			 LOG_S("error", why), LOG_I("ms", ms));
+			 LOG_S("key", request->visitor.key), LOG_S("address", address_of(request)),
+			 LOG_I("http", status), LOG_S("error", why), LOG_I("ms", ms));
 	else
 		log_info("admin_request", LOG_S("path", request->path),
 			 LOG_S("key", request->visitor.key), LOG_I("http", status),
@@ -153,7 +166,7 @@ static void reply_send(struct request *request, int status, const char *text)
 
 void request_reply(struct request *request, int status, char *text)
 {
-	if (request->changes || status >= 500)
+	if (request->changes || status == 401 || status == 403 || status >= 500)
 		reply_log(request, status, text);
 	if (request->http)
 		reply_send(request, status, text);

@@ -16,6 +16,7 @@ import pika
 import psycopg
 import pytest
 import redis
+import requests
 
 from broker_cluster import Cluster
 from certificates import Authority
@@ -23,11 +24,11 @@ from codes import Codes
 from endpoint import Endpoint
 from history import DEAD_QUEUE, QUEUE
 from installation import another_installation
-from process import Worker, gateway_process
+from process import Process, Worker, gateway_process
 from prometheus import Prometheus
 from redis_server import server_find
 from standby import Standby
-from stack import ROOT, port_answers, port_free, wait_until
+from stack import ROOT, port_answers, port_free, url_of, wait_until
 from webhooks import ALLOWED, Webhooks
 
 WITHIN_S = 90
@@ -84,6 +85,23 @@ class Bed:
         finally:
             self.prometheus.remove("workers", address)
             worker.end()
+
+    @contextlib.contextmanager
+    def admin(self):
+        """A coupon-admin that is watched; its URL."""
+        address = f"127.0.0.1:{port_free()}"
+        key = self.stack.ctl("key", "create", "--name", "prometheus", "--role", "monitor")
+        (self.folder / "admin.key").write_text(key)
+        admin = Process(
+            self.stack, "coupon-admin", "admin-of-test", {"COUPON_ADMIN_LISTEN": address}
+        )
+        try:
+            wait_until(lambda: "event=ready" in admin.log())
+            self.prometheus.add("admins", address)
+            yield url_of(address)
+        finally:
+            self.prometheus.remove("admins", address)
+            admin.end()
 
     def pg(self):
         return psycopg.connect(self.stack.env["DATABASE_ADMIN_URL"], autocommit=True)
@@ -504,6 +522,16 @@ def keys_refused(bed):
     key = bed.stack.ctl("key", "create", "--name", "known", "--role", "issue")
     wrong = key[:-1] + ("a" if key[-1] != "a" else "b")
     with bed.busy(lambda client, number: client.call("auth", token=wrong)):
+        yield
+
+
+@causes("AdminKeysRefused")
+def admin_keys_refused(bed):
+    with bed.admin() as url, bed.busy(
+        lambda client, number: requests.post(
+            f"{url}/admin/session", json={"key": f"cmq_{number:010}_x"}, timeout=60
+        )
+    ):
         yield
 
 

@@ -23,6 +23,11 @@ scrape_configs:
     scheme: {scheme}
     tls_config: {{insecure_skip_verify: true}}
     file_sd_configs: [{{files: [workers.json], refresh_interval: 1s}}]
+  - job_name: couponmq-admin
+    scheme: {scheme}
+    tls_config: {{insecure_skip_verify: true}}
+    authorization: {{credentials_file: admin.key}}
+    file_sd_configs: [{{files: [admins.json], refresh_interval: 1s}}]
 """
 
 
@@ -39,7 +44,7 @@ class Prometheus:
         self.folder = folder
         self.url = f"http://127.0.0.1:{port_free()}"
         self.begun = time.time()
-        self.targets = {"gateways": {}, "workers": {}}
+        self.targets = {"gateways": {}, "workers": {}, "admins": {}}
         (folder / "rules.yml").write_text(quickened(RULES.read_text(encoding="utf-8")))
         scheme = "https" if has_tls() else "http"
         (folder / "prometheus.yml").write_text(CONFIG.format(scheme=scheme))

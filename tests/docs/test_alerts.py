@@ -18,6 +18,7 @@ STEP_S, STEPS = 30, 40
 RATE_S = 360  # until a rate over five minutes is what it stays
 UNITS = {"s": 1, "m": 60, "h": 3600}
 GATEWAY, WORKER = '{job="couponmq-gateway",instance="g"}', '{job="couponmq-worker",instance="w"}'
+ADMIN = '{job="couponmq-admin",instance="a"}'
 
 
 def of_gateway(name, labels="", begin=0, step=0):
@@ -26,6 +27,10 @@ def of_gateway(name, labels="", begin=0, step=0):
 
 def of_worker(name, labels="", begin=0, step=0):
     return _series(name, WORKER, labels, begin, step)
+
+
+def of_admin(name, labels="", begin=0, step=0):
+    return _series(name, ADMIN, labels, begin, step)
 
 
 def _series(name, program, labels, begin, step):
@@ -91,6 +96,9 @@ WELL = {
     **of_worker("couponmq_worker_rejections_total", 'reason="slot_taken"', 3),
     **of_worker("couponmq_keeper_coupons", 'state="open"', 9),
     **of_worker("couponmq_keeper_coupons", 'state="unavailable"', 0),
+    **of_admin("couponmq_admin_keys_refused_total", step=1),
+    **of_admin("couponmq_admin_tls_certificate_expires_seconds", begin=2000000),
+    **of_admin("couponmq_admin_tls_trouble"),
     **queue("coupon.receive.queue", 2),
     **queue("coupon.receive.dead", 0),
 }  # fmt: skip
@@ -108,6 +116,8 @@ CAUSES = {
         of_worker("couponmq_worker_tls_certificate_expires_seconds", begin=1200000),
         of_gateway("couponmq_tls_trouble", begin=1),
         of_worker("couponmq_worker_tls_trouble", begin=1),
+        of_admin("couponmq_admin_tls_certificate_expires_seconds", begin=1200000),
+        of_admin("couponmq_admin_tls_trouble", begin=1),
     ],
     "RedisUnreachable": [
         of_gateway("couponmq_redis_up", begin=1),
@@ -169,6 +179,7 @@ CAUSES = {
         of_gateway(f"couponmq_auth_{name}_total", step=40)
         for name in ("keys_refused", "tokens_refused", "held_back")
     ],
+    "AdminKeysRefused": [of_admin("couponmq_admin_keys_refused_total", step=4)],
     "EventsLate": [
         of_worker("couponmq_worker_relay_active"),
         of_worker("couponmq_worker_events_oldest_ms", begin=31000),
