@@ -20,8 +20,9 @@
 #define STEADY_MS 2000 /* a session that lasted this long resets the backoff */
 #define LOOK_UP_MS 50  /* between two looks whether the name has been looked up */
 #define HOST_MS 2000   /* for one of several hosts: then the next one */
+#define IDLE_SESSION_TIMEOUT "57P05"
 
-enum state { DOWN, CONNECTING, SETTING, PREPARING, IDLE, BUSY };
+enum state { DOWN, CONNECTING, SETTING, PROBING, PREPARING, IDLE, BUSY };
 
 struct postgres {
 	struct postgres_options options;
@@ -30,6 +31,9 @@ struct postgres {
 	PostgresPollingStatusType polling; /* CONNECTING: what the next step waits for */
 	int flushing;                      /* more to write than the socket took */
 	const char *tried;                 /* CONNECTING: the host, as libpq has it */
+	const char *proved;                /* the host whose pooler keeps sessions apart */
+	int64_t probed_ms;                 /* PROBING: when the session was told to end, */
+	int is_timely, is_expired;         /* it answered before it could, and it did */
 	int64_t deadline_ms;
 	PGresult *result; /* of the last statement; of several the first error */
 	int is_in_doubt;  /* its COMMIT is only on this server */
@@ -91,6 +95,7 @@ void postgres_close(struct postgres *postgres)
 	result_clear(postgres);
 	PQfinish(postgres->libpq);
 	postgres->libpq = NULL;
+	postgres->proved = NULL;
 	resolving_abandon(postgres->resolving);
 	postgres->resolving = NULL;
 	postgres->state = DOWN;
@@ -189,6 +194,13 @@ static int is_wait_cancelled(const PGresult *result)
 	       strcmp(function, "SyncRepWaitForLSN") == 0;
 }
 
+static int is_expiry(const PGresult *result)
+{
+	const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+
+	return sqlstate && strcmp(sqlstate, IDLE_SESSION_TIMEOUT) == 0;
+}
+
 /* libpq would write them to standard error, between the lines of the log. */
 static void notice(void *data, const PGresult *result)
 {
@@ -196,6 +208,10 @@ static void notice(void *data, const PGresult *result)
 	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	char line[256];
 
+	if (postgres->state == PROBING) {
+		postgres->is_expired |= is_expiry(result);
+		return;
+	}
 	postgres->is_in_doubt |= is_wait_cancelled(result);
 	if (postgres->options.notice)
 		postgres->options.notice(postgres->options.context, text ? text : "");
@@ -239,6 +255,18 @@ static void host_begin(struct postgres *postgres, int64_t now_ms)
 	postgres->deadline_ms = now_ms + limit_ms;
 }
 
+/* libpq has begun. 0, or -1. */
+static int connecting_begin(struct postgres *postgres, int64_t now_ms)
+{
+	postgres->polling = PGRES_POLLING_WRITING;
+	postgres->state = CONNECTING;
+	host_begin(postgres, now_ms);
+	if (PQstatus(postgres->libpq) != CONNECTION_BAD)
+		return 0;
+	lost(postgres, NULL);
+	return -1;
+}
+
 /* `address` is that of the URL's host; with NULL libpq looks it up, and blocks meanwhile. */
 static int connect_start(struct postgres *postgres, const char *address, int64_t now_ms)
 {
@@ -262,13 +290,7 @@ static int connect_start(struct postgres *postgres, const char *address, int64_t
 	for (size_t i = 0; i < HOST_KEYWORDS; i++)
 		free(rotated[i]);
 	PQsetNoticeReceiver(postgres->libpq, notice, postgres);
-	postgres->polling = PGRES_POLLING_WRITING;
-	postgres->state = CONNECTING;
-	host_begin(postgres, now_ms);
-	if (PQstatus(postgres->libpq) != CONNECTION_BAD)
-		return 0;
-	lost(postgres, NULL);
-	return -1;
+	return connecting_begin(postgres, now_ms);
 }
 
 int postgres_connect(struct postgres *postgres, int64_t now_ms)
@@ -322,7 +344,8 @@ static void session_set(struct postgres *postgres)
 	check((size_t)snprintf(
 		      sql, sizeof(sql),
 		      "SET statement_timeout = %" PRId64 "; SET lock_timeout = %" PRId64
-		      "; SET jit = off; SET default_transaction_isolation = 'read committed'; %s",
+		      "; SET jit = off; SET default_transaction_isolation = 'read committed'; %s"
+		      "; SELECT pg_backend_pid()",
 		      options->statement_timeout_ms, options->lock_timeout_ms,
 		      options->session ? options->session : "") < sizeof(sql));
 	sent(postgres, PQsendQuery(postgres->libpq, sql), SETTING, postgres->deadline_ms);
@@ -419,6 +442,49 @@ static enum postgres_event connected(struct postgres *postgres)
 	return POSTGRES_CONNECTED;
 }
 
+/* Whether something between has a connection of its own to PostgreSQL, and was not probed. */
+static int is_pooled(const struct postgres *postgres)
+{
+	return number_at(postgres->result, 0, 0) != PQbackendPID(postgres->libpq) &&
+	       postgres->proved != PQhost(postgres->libpq);
+}
+
+#define PROBE_MS 100
+#define PROBE "SET idle_session_timeout = " STRING(PROBE_MS)
+#define POOLER_TEXT \
+	"pool_mode of the pooler is not session: each transaction may have a session of its own"
+
+/*
+ * Lets PostgreSQL end this session once it is idle. If the pooler has kept it for this connection,
+ * that ends with it, and another one is opened. If not, the connection goes on with other sessions:
+ * without its settings, and maybe of another server, which was not compared.
+ */
+static void probe_begin(struct postgres *postgres)
+{
+	postgres->probed_ms = clock_monotonic_ms();
+	postgres->is_timely = postgres->is_expired = 0;
+	sent(postgres, PQsendQuery(postgres->libpq, PROBE), PROBING, postgres->deadline_ms);
+}
+
+/*
+ * The end counts if the answer came before it can have been sent: else a pooler that was slow may
+ * have passed on both before it took the session back.
+ */
+static enum postgres_event probe_step(struct postgres *postgres, int64_t now_ms)
+{
+	int rc = results_read(postgres);
+
+	postgres->is_timely |= rc > 0 && clock_monotonic_ms() - postgres->probed_ms < PROBE_MS;
+	if (postgres->is_timely && postgres->is_expired) {
+		postgres->proved = PQhost(postgres->libpq);
+		PQresetStart(postgres->libpq);
+		return connecting_begin(postgres, now_ms) ? POSTGRES_LOST : POSTGRES_NOTHING;
+	}
+	if (rc < 0)
+		return lost(postgres, NULL);
+	return now_ms < postgres->deadline_ms ? POSTGRES_NOTHING : lost(postgres, POOLER_TEXT);
+}
+
 static enum postgres_event statement_ended(struct postgres *postgres, int64_t now_ms)
 {
 	const struct postgres_options *options = &postgres->options;
@@ -430,6 +496,10 @@ static enum postgres_event statement_ended(struct postgres *postgres, int64_t no
 	    (postgres->state != BUSY || prepared_is_void(postgres))) {
 		down(postgres, NULL);
 		return POSTGRES_LOST;
+	}
+	if (postgres->state == SETTING && is_pooled(postgres)) {
+		probe_begin(postgres);
+		return POSTGRES_NOTHING;
 	}
 	if (postgres->state == SETTING && options->prepared) {
 		sent(postgres,
@@ -475,6 +545,8 @@ enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms)
 	case CONNECTING:
 		return now_ms < postgres->deadline_ms ? connect_step(postgres, now_ms)
 						      : lost(postgres, "no connection in time");
+	case PROBING:
+		return probe_step(postgres, now_ms);
 	case SETTING:
 	case PREPARING:
 	case BUSY:

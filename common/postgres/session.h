@@ -5,7 +5,8 @@
  *
  *	     connect               SET             PREPARE            send()
  *	DOWN ───────▶ CONNECTING ──────▶ SETTING ─────────▶ PREPARING ──────▶ IDLE ◀─────▶ BUSY
- *	  ▲               │                 │                   │               │ ended      │
+ *	  ▲               │   ▲             │ a pooler          │               │ ended      │
+ *	  │               │   └────────── PROBING               │               │            │
  *	  └───────────────┴─ any loss, any missed deadline, postgres_lose() ────┴────────────┘
  */
 #pragma once

@@ -11,12 +11,13 @@ import pytest
 from stack import port_free, wait_until
 
 PGBOUNCER = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
+REFUSED = "pool_mode of the pooler is not session"
 pytestmark = pytest.mark.skipif(not PGBOUNCER, reason="pgbouncer is not installed")
 
 
-@pytest.fixture
-def pooled(rough):
-    """pooled(PROGRAM): its settings, through PgBouncer."""
+@pytest.fixture(name="pooled")
+def pooled_fixture(rough, request):
+    """pooled(PROGRAM): its settings, through PgBouncer in the mode of the parameter."""
     folder, port = rough.run_dir / "pgbouncer", port_free()
     folder.mkdir(exist_ok=True)
     urls = {name: rough.env_of(name)["DATABASE_URL"] for name in ("gateway", "worker", "operator")}
@@ -26,7 +27,7 @@ def pooled(rough):
     (folder / "ini").write_text(
         f"[databases]\ncouponmq = host={server.hostname} port={server.port}\n[pgbouncer]\n"
         f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
-        f"auth_type = scram-sha-256\nauth_file = {folder}/users\npool_mode = session\n"
+        f"auth_type = scram-sha-256\nauth_file = {folder}/users\npool_mode = {request.param}\n"
     )
     as_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
     for path in (folder, folder / "users", folder / "ini"):
@@ -55,6 +56,17 @@ def pooled(rough):
     child.wait(60)
 
 
+def couponctl(stack, pooled, *arguments):
+    return subprocess.run(
+        [str(stack.build_dir / "couponctl"), *arguments],
+        env={**os.environ, **stack.env_of("operator"), **pooled("operator")},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("pooled", ["session"], indirect=True)
 def test_a_session_for_each(rough, rough_redis, rough_coupon, pooled, worker_make, gateway_make):
     rough.stop("worker-1")
     worker = worker_make(rough, **pooled("worker"))
@@ -66,13 +78,7 @@ def test_a_session_for_each(rough, rough_redis, rough_coupon, pooled, worker_mak
             return client.issue(coupon, user, ack="issued", key="k")["status"] == "issued"
 
     wait_until(lambda: issued(1))
-    shown = subprocess.run(
-        [str(rough.build_dir / "couponctl"), "show", coupon],
-        env={**os.environ, **rough.env_of("operator"), **pooled("operator")},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    shown = couponctl(rough, pooled, "show", coupon)
     assert shown.returncode == 0, shown
     # The pooler drops both sessions with that of PostgreSQL.
     rough.restart("postgres")
@@ -80,3 +86,17 @@ def test_a_session_for_each(rough, rough_redis, rough_coupon, pooled, worker_mak
     wait_until(lambda: not rough_redis.hlen(f"coupon:{{{coupon}}}:outbox"))
     log = worker.log()
     assert log.count("event=database_connected") > 1 and "settle_refused" not in log, log
+
+
+@pytest.mark.parametrize("pooled", ["transaction"], indirect=True)
+def test_a_session_that_changes_is_refused(rough, pooled, worker_make, gateway_make):
+    rough.stop("worker-1")
+    worker = worker_make(rough, ready=False, **pooled("worker"))
+    through = pooled("gateway")["DATABASE_URL"]
+    gateway = gateway_make(rough, ready=False, DATABASE_URL=through)
+    reader = gateway_make(rough, DATABASE_READ_URL=through)
+    assert REFUSED in couponctl(rough, pooled, "list").stderr
+    wait_until(lambda: REFUSED in gateway.trouble("postgresql"))
+    wait_until(lambda: REFUSED in reader.trouble("reads"))
+    wait_until(lambda: REFUSED in worker.log())
+    assert "event=database_connected" not in worker.log()
