@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gate import Gateway, in_turns
+from gate import PAIRS, Gateway, in_turns
 from rig import AMPLE, FULL_LOAD, RUN, SCALE, at_least, ctl, figures, has, rush, settled_wait
 from rig import stack as stack_run
 
@@ -31,8 +31,6 @@ def is_open(gateway, coupon):
 def replicas_measure():
     stack = Stack(RUN, os.environ["PORT_BASE"])
     stack_run("stop", "gateway", "worker-1", "worker-2")
-    coupon = ctl("create", "--name", "replicas", "--total", AMPLE, "--events", "off")
-    ctl("publish", "--wait-s", 0, coupon)
     with ExitStack() as ends:
         # In memory: another machine's disk, instead of the one that the master syncs to.
         group = Sentinels(stack, Path(ends.enter_context(TemporaryDirectory(dir="/dev/shm"))))
@@ -48,29 +46,38 @@ def replicas_measure():
             for number in (0, 1)
         ]
 
-        def settle():
-            """By a worker that is here only for that."""
+        def with_worker(wait):
+            """Which is here only for that."""
             worker = Worker(stack, "bench-replicas-worker", group.settings("worker"))
             try:
-                for gateway in gateways:
-                    wait_until(lambda one=gateway: is_open(one, coupon))
-                settled_wait(coupon)
+                wait()
             finally:
                 worker.end()
+
+        def coupon_open():
+            """Of each round its own: the more users one has, the slower each is found."""
+            terms = ("--total", AMPLE, "--events", "off")
+            coupon = ctl("create", "--name", "replicas", *terms)
+            ctl("publish", "--wait-s", 0, coupon)
+            for gateway in gateways:
+                wait_until(lambda one=gateway: is_open(one, coupon))
+            return coupon
 
         def admission(gateway):
             """Accepted answers a second while no worker runs, until the replica has them all: on
             the same cores it would otherwise be served after the end."""
+            coupon = coupons.pop()
             words = ("--listen", gateway.lines, *FULL_LOAD)
             result = rush(coupon, USERS, *words, name="replicas", verify=False)
             with group.connect(group.first) as master:
                 master.set("couponmq:bench", "")
                 master.execute_command("WAIT", 1, 0)
             took_us = time.monotonic_ns() / 1000 - result["begin_us"]
-            settle()
+            with_worker(lambda: settled_wait(coupon))
             return result["answers"]["accepted"] / took_us * 1e6
 
-        settle()
+        coupons = []
+        with_worker(lambda: coupons.extend(coupon_open() for _ in range(2 * PAIRS)))
         in_turns("replicas", *(lambda one=one: admission(one) for one in gateways))
     stack_run("start", "gateway", "worker-1", "worker-2")
 

@@ -33,6 +33,9 @@
 #define LOOK_MS 1000 /* and while nothing is held */
 #define TROUBLE_SIZE 128
 
+/* Not in the append-only file, which Redis would have to sync for it. */
+#define REPLICATED_SET "redis.set_repl(redis.REPL_REPLICA) return redis.call('SET', KEYS[1], '')"
+
 struct held {
 	STAILQ_ENTRY(held) next;
 	struct request *request;
@@ -299,7 +302,8 @@ static void process_follow(struct replicas *replicas)
 static int round_begin(struct replicas *replicas)
 {
 	char waits_for[NUMBER_SIZE], timeout[NUMBER_SIZE];
-	const char *info[] = { "INFO", "replication" }, *set[] = { "SET", REPLICAS_KEY, "" };
+	const char *info[] = { "INFO", "replication" };
+	const char *set[] = { "EVAL", REPLICATED_SET, "1", REPLICAS_KEY };
 	const char *wait[] = { "WAIT", waits_for, timeout };
 	struct redis_link *link = replicas->link;
 
@@ -312,7 +316,7 @@ static int round_begin(struct replicas *replicas)
 	STAILQ_CONCAT(&replicas->covered, &replicas->held);
 	return redis_link_trouble(link) ||
 	       redis_link_command(link, 2, info, NULL, on_info_before, replicas) ||
-	       redis_link_command(link, 3, set, NULL, on_set, replicas) ||
+	       redis_link_command(link, 4, set, NULL, on_set, replicas) ||
 	       redis_link_command(link, 3, wait, NULL, on_wait, replicas) ||
 	       redis_link_command(link, 2, info, NULL, on_info_after, replicas);
 }
