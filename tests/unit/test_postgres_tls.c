@@ -61,7 +61,17 @@ static char *message_put(char *at, char type, const void *data, size_t len)
 	return at + 5 + len;
 }
 
-/* A row of this many bytes in all. */
+/* One column, of type text. */
+static char *columns_put(char *at)
+{
+	static const char column[] = "\0\1"
+				     "c\0"
+				     "\0\0\0\0\0\0\0\0\0\x19\xff\xff\xff\xff\xff\xff\0";
+
+	return message_put(at, 'T', column, sizeof(column));
+}
+
+/* A row of this many bytes in all: spaces. */
 static char *row_put(char *at, size_t bytes)
 {
 	uint32_t size = htonl((uint32_t)(bytes - ROW_HEAD));
@@ -105,12 +115,9 @@ static void all_write(SSL *ssl, const char *from, const char *to)
  */
 static void rows_write(SSL *ssl)
 {
-	static const char column[] = "\0\1"
-				     "c\0"
-				     "\0\0\0\0\0\0\0\0\0\x19\xff\xff\xff\xff\xff\xff\0";
 	char bytes[4 * RECORD_BYTES], *at, *cut;
 
-	at = message_put(bytes, 'T', column, sizeof(column));
+	at = columns_put(bytes);
 	at = row_put(at, ROW_BYTES);
 	cut = at - 1;
 	all_write(ssl, bytes, cut);
@@ -129,7 +136,7 @@ static void *server_run(void *data)
 	struct server *server = data;
 	int fd = accept(server->fd, NULL, NULL);
 	SSL *ssl = SSL_new(server->context);
-	char request[8], bytes[64], *at;
+	char request[8], bytes[128], *at;
 
 	SSL_set_fd(ssl, fd);
 	if (recv(fd, request, 8, MSG_WAITALL) == 8 && send(fd, "S", 1, MSG_NOSIGNAL) == 1 &&
@@ -137,8 +144,9 @@ static void *server_run(void *data)
 		at = message_put(bytes, 'R', "\0\0\0", 4);
 		at = message_put(at, 'Z', "I", 1);
 		all_write(ssl, bytes, at);
-		if (message_read(ssl, 1) == 0) { /* the settings of the session */
-			at = end_put(bytes, "SET");
+		if (message_read(ssl, 1) == 0) { /* the settings of the session, and its pid: 0 */
+			at = row_put(columns_put(bytes), ROW_HEAD + 1);
+			at = end_put(at, "SELECT 1");
 			all_write(ssl, bytes, at);
 		}
 		if (message_read(ssl, 1) == 0)
