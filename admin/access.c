@@ -252,9 +252,10 @@ static enum access_answer key_find(struct access *access, const char *text, stru
 	return ACCESS_NOBODY;
 }
 
-static int session_is_over(const struct session *session, int64_t now_ms)
+static int session_is_over(const struct access *access, const struct session *session,
+			   int64_t now_ms)
 {
-	return now_ms - session->begin_ms >= SESSION_S * 1000LL ||
+	return now_ms - session->begin_ms >= access->config->admin_session_s * 1000 ||
 	       now_ms - session->seen_ms >= SESSION_IDLE_S * 1000LL;
 }
 
@@ -269,7 +270,7 @@ static struct session *session_find(struct access *access, const char *text)
 
 		if (session->grant.key &&
 		    CRYPTO_memcmp(sha256, session->sha256, sizeof(sha256)) == 0)
-			return session_is_over(session, now_ms) ? NULL : session;
+			return session_is_over(access, session, now_ms) ? NULL : session;
 	}
 	return NULL;
 }
@@ -282,7 +283,7 @@ static int session_goes_on(const struct access *access, const char *token)
 
 		if (session->grant.key &&
 		    CRYPTO_memcmp(token, session->token, sizeof(session->token)) == 0)
-			return !session_is_over(session, clock_monotonic_ms());
+			return !session_is_over(access, session, clock_monotonic_ms());
 	}
 	return 0;
 }
@@ -396,7 +397,7 @@ size_t access_sessions_n(struct access *access)
 	pthread_mutex_lock(&access->lock);
 	for (size_t i = 0; i < SESSIONS_MAX; i++)
 		n += access->sessions[i].grant.key &&
-		     !session_is_over(&access->sessions[i], clock_monotonic_ms());
+		     !session_is_over(access, &access->sessions[i], clock_monotonic_ms());
 	pthread_mutex_unlock(&access->lock);
 	return n;
 }
@@ -421,7 +422,7 @@ static struct session *session_place(struct access *access)
 	for (size_t i = 0; i < SESSIONS_MAX; i++) {
 		struct session *session = &access->sessions[i];
 
-		if (!session->grant.key || session_is_over(session, clock_monotonic_ms()))
+		if (!session->grant.key || session_is_over(access, session, clock_monotonic_ms()))
 			return session;
 		if (session->seen_ms < oldest->seen_ms)
 			oldest = session;
@@ -456,7 +457,7 @@ enum access_answer access_session_begin(struct access *access, const char *key,
 		SHA256((const unsigned char *)session, strlen(session), place->sha256);
 		place->grant = grant;
 		place->begin_ms = place->seen_ms = clock_monotonic_ms();
-		place->ends_ms = clock_wall_ms() + SESSION_S * 1000LL;
+		place->ends_ms = clock_wall_ms() + access->config->admin_session_s * 1000;
 		visitor_set(visitor, &grant, place);
 	}
 	pthread_mutex_unlock(&access->lock);

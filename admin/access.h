@@ -3,8 +3,8 @@
  * thread reads the keys of both stores twice a second, as gateways do (key_records.h): a key that
  * is revoked in one is refused within a second, and its sessions end.
  *
- * Sessions are in memory. One ends SESSION_S after its begin, SESSION_IDLE_S after its last
- * request, with its key, with the program, and when it is asked to.
+ * Sessions are in memory. One ends COUPON_ADMIN_SESSION_S after its begin, SESSION_IDLE_S after its
+ * last request, with its key, with the program, and when it is asked to.
  */
 #pragma once
 
@@ -14,7 +14,6 @@
 
 #include <stdint.h>
 
-#define SESSION_S 43200
 #define SESSION_IDLE_S 3600
 #define SESSION_COOKIE "couponmq_admin"
 #define SESSION_TEXT_SIZE 44 /* of 32 random bytes in base64url, with its NUL */

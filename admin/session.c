@@ -19,13 +19,15 @@ static cJSON *session_json(const struct visitor *visitor)
 	return object;
 }
 
-static void cookie_set(struct request *request, const char *value, int seconds, int is_secure)
+/* `ends_ms` by the wall clock; 0: the browser forgets it at once. */
+static void cookie_set(struct request *request, const char *value, int64_t ends_ms, int is_secure)
 {
+	int64_t seconds = ends_ms ? (ends_ms - clock_wall_ms()) / 1000 : 0;
 	char text[192];
 
 	snprintf(text, sizeof(text),
-		 SESSION_COOKIE "=%s; Path=/admin; Max-Age=%d; HttpOnly; SameSite=Strict%s", value,
-		 seconds, is_secure ? "; Secure" : "");
+		 SESSION_COOKIE "=%s; Path=/admin; Max-Age=%lld; HttpOnly; SameSite=Strict%s",
+		 value, (long long)seconds, is_secure ? "; Secure" : "");
 	request_header_add(request, "Set-Cookie", text);
 }
 
@@ -50,7 +52,7 @@ static void session_begin(struct request *request, struct access *access, struct
 		request_refuse_access(request, answer);
 		return;
 	}
-	cookie_set(request, session, SESSION_S, is_secure);
+	cookie_set(request, session, request->visitor.ends_ms, is_secure);
 	request_reply_object(request, 200, session_json(&request->visitor));
 }
 

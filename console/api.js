@@ -6,6 +6,7 @@ const OLD_MS = 3000; // a sample is due once a second
 const RETRY_MS = [500, 1000, 2000, 5000];
 
 let session = null; // key, role, csrf_token, ends_at
+let is_over = false; // it has ended, and not by the button
 const watchers = new Set(); // told when the session begins or ends
 
 export class Problem extends Error {
@@ -47,8 +48,9 @@ export const change = (method, path, body, version) => send(method, BASE + path,
 
 // ---- the session
 
-function session_set(value) {
+function session_set(value, leaves = false) {
     const same = value?.csrf_token === session?.csrf_token;
+    is_over = !value && !leaves && (is_over || session != null);
     session = value;
     if (same) return;
     live.adjust();
@@ -57,6 +59,7 @@ function session_set(value) {
 
 export const on_session = (watcher) => watchers.add(watcher);
 export const session_get = () => session;
+export const session_is_over = () => is_over;
 export const may_change = () => session?.role === "admin";
 
 export async function session_find() {
@@ -78,7 +81,7 @@ export async function session_end() {
     } catch (problem) {
         if (problem.status !== 401) throw problem;
     }
-    session_set(null);
+    session_set(null, true);
 }
 
 // ---- samples: while the page is looked at, and somebody wants them

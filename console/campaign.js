@@ -1,14 +1,16 @@
 // One campaign: what it is, how its sale goes, what happened to it, and what can be done.
 import { change, get, live, may_change, Problem } from "./api.js";
 import { chart } from "./chart.js";
-import { action, ask, busy, warned } from "./dialog.js";
-import { badge, card, count, h, instant, level, plural, say, table } from "./dom.js";
-import { tall, terms, time, utc, zone } from "./dom.js";
+import { codes_cards } from "./codes.js";
+import { action, ask, busy, focus_keep, warned } from "./dialog.js";
+import { badge, card, count, h, instant, level, note_make, plural, say } from "./dom.js";
+import { show, table, tall, terms, time, utc, zone } from "./dom.js";
 import { state_of, stock_of, Tiles, troubles_of } from "./now.js";
 import { Terms } from "./terms.js";
+import { deliveries_card, webhooks_cards } from "./webhooks.js";
 
-const PARTS = ["terms", "refused", "checks", "jobs", "recent", "history", "codes", "webhooks"];
-const CODES = ["codes", "unused", "used", "revoked"];
+const PARTS = ["terms", "refused", "checks", "jobs", "recent", "history"];
+const OTHERS = ["codes", "webhooks", "deliveries"];
 const RECENT = 100;
 const JOB_MS = 500;
 const RELOAD_MS = 60000; // of what is not told once a second
@@ -68,7 +70,7 @@ class Campaign {
         this.title = h("h1", {}, `Campaign ${this.coupon}`);
         this.state = h("span");
         this.buttons = h("div", { class: "bar", role: "group", "aria-label": "Actions" });
-        this.said = h("p", { class: "note", role: "status" });
+        this.said = note_make();
         this.error = h("p", { class: "error", role: "alert" });
         this.trouble = h("ul", { class: "troubles", "aria-live": "polite" });
         this.tiles = new Tiles({
@@ -84,7 +86,7 @@ class Campaign {
         this.figure = h("figure");
         this.caption = h("figcaption");
         this.parts = {};
-        for (const name of PARTS) this.parts[name] = h("div", { class: "stack" });
+        for (const name of [...PARTS, ...OTHERS]) this.parts[name] = h("div", { class: "stack" });
         const column = (...children) => h("div", { class: "stack" }, ...children);
         this.main.append(
             h("div", { class: "bar" }, this.title, this.state),
@@ -101,14 +103,13 @@ class Campaign {
                     card("The sale", this.figure, this.caption),
                     this.parts.history,
                     this.parts.recent,
+                    ...OTHERS.map((name) => this.parts[name]),
                 ),
                 column(
                     this.parts.checks,
                     this.parts.jobs,
                     this.parts.terms,
                     this.parts.refused,
-                    this.parts.codes,
-                    this.parts.webhooks,
                 ),
             ),
         );
@@ -132,17 +133,22 @@ class Campaign {
         this.show();
         await Promise.all([
             this.part("history", () => this.history_load()),
-            this.part("codes", () => this.codes_load()),
+            this.part("codes", () => codes_cards(this.path, this.ask_of_part)),
             this.part("webhooks", () => this.webhooks_load()),
             this.part("recent", () => this.recent_load()),
             this.curve_load(),
         ]);
     }
 
+    // What is the same stays untouched: it may have the focus.
     async part(name, work) {
         try {
             const elements = await work();
-            if (this.still()) this.parts[name].replaceChildren(...elements);
+            const shown = [...this.parts[name].children];
+            const same =
+                shown.length === elements.length &&
+                shown.every((one, i) => one.isEqualNode(elements[i]));
+            if (this.still() && !same) this.parts[name].replaceChildren(...elements);
         } catch (problem) {
             if (!(problem instanceof Problem)) throw problem;
             this.parts[name].replaceChildren(h("p", { class: "error" }, problem.message));
@@ -325,16 +331,23 @@ class Campaign {
         this.trouble.replaceChildren(...items);
     }
 
-    async reload() {
-        if (this.loading) return;
-        this.loading = true;
-        try {
-            await this.load();
-        } catch (problem) {
-            if (!(problem instanceof Problem)) throw problem;
-            say(this.error, problem.message);
+    // One at a time; what changes meanwhile is loaded once more.
+    reload() {
+        this.changed = true;
+        this.loading ??= this.load_again().finally(() => (this.loading = null));
+        return this.loading;
+    }
+
+    async load_again() {
+        while (this.changed && this.still()) {
+            this.changed = false;
+            try {
+                await this.load();
+            } catch (problem) {
+                if (!(problem instanceof Problem)) throw problem;
+                say(this.error, problem.message);
+            }
         }
-        this.loading = false;
     }
 
     // ---- the other parts
@@ -376,33 +389,6 @@ class Campaign {
         ];
     }
 
-    async codes_load() {
-        const stats = await get(`${this.path}/codes`);
-        if (stats.sets.length === 0) return [];
-        return [
-            card(
-                "Exchange codes",
-                terms(CODES.map((name) => [name, count(stats[name])])),
-            ),
-        ];
-    }
-
-    async webhooks_load() {
-        const { webhooks } = await get("/webhooks");
-        const mine = webhooks.filter(({ coupon }) => coupon == null || coupon === this.coupon);
-        if (mine.length === 0) return [];
-        return [
-            card(
-                "Webhooks",
-                table(
-                    "Who is told of it",
-                    [["URL", "mono"], ["State", ""], ["Waiting", "number"]],
-                    mine.map((one) => [one.url, one.state, count(one.waiting)]),
-                ),
-            ),
-        ];
-    }
-
     async recent_load() {
         const { recent } = await get(`${this.path}/recent?count=${RECENT}`);
         if (recent.length === 0) return [];
@@ -427,6 +413,11 @@ class Campaign {
                 ),
             ),
         ];
+    }
+
+    webhooks_load() {
+        const late = (hook) => this.part("deliveries", () => deliveries_card(hook));
+        return webhooks_cards(this.shown, this.ask_of_part, late);
     }
 
     // ---- actions
@@ -462,9 +453,12 @@ class Campaign {
         say(this.said, "");
         const version = this.shown.postgresql.version;
         const said = await ask({ version, ...question });
-        if (said) say(this.said, said);
-        this.reload();
+        if (said) show(this.said, said);
+        this.reload().then(() => focus_keep(this.said));
     }
+
+    // Codes and webhooks have no versions.
+    ask_of_part = (question) => this.ask({ version: null, ...question });
 
     step(name, { word, to, grave, does, done }) {
         const { status, version } = this.shown.postgresql;
@@ -564,6 +558,7 @@ class Campaign {
 
     // Audit and rebuild: may take long.
     async job(command) {
+        show(this.parts.jobs);
         await this.part("jobs", async () => {
             const job = await change("POST", `${this.path}/${command}`, {});
             const word = h("p", { role: "status" });

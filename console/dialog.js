@@ -1,6 +1,6 @@
 // A change is shown before it is made: what it does, and of which version.
 import { may_change, Problem } from "./api.js";
-import { h, say } from "./dom.js";
+import { h, say, show } from "./dom.js";
 
 // A button that cannot be pressed a second time while the first is at work.
 export async function busy(button, work) {
@@ -14,8 +14,8 @@ export async function busy(button, work) {
 }
 
 // `changes()` returns what it does, as texts and elements, an empty list: nothing; `act()` does it
-// and returns what to say afterwards. `fields` are inputs; each of them shows the changes anew.
-// The promise has that text, or null: nothing was done.
+// and returns what to say afterwards, a text or a list. `fields` are inputs; each of them shows the
+// changes anew. The promise has what to say, or null: nothing was done.
 export function ask({ title, word, grave, fields = [], changes, version, act }) {
     return new Promise((resolve) => {
         const list = h("ul", {});
@@ -24,7 +24,7 @@ export function ask({ title, word, grave, fields = [], changes, version, act }) 
         const does = h("button", { class: grave ? "grave" : "first" }, word);
         const leave = h("button", { type: "button" }, "Cancel");
         let said = null;
-        const show = () => {
+        const list_show = () => {
             try {
                 const found = changes();
                 const texts = found.length ? found : ["Nothing would change."];
@@ -38,7 +38,7 @@ export function ask({ title, word, grave, fields = [], changes, version, act }) 
         const submit = (event) => {
             event.preventDefault();
             say(error, "");
-            if (!show()) {
+            if (!list_show()) {
                 say(error, list.textContent);
                 return;
             }
@@ -63,7 +63,7 @@ export function ask({ title, word, grave, fields = [], changes, version, act }) 
                   );
         const form = h(
             "form",
-            { method: "dialog", novalidate: true, onsubmit: submit, oninput: show },
+            { method: "dialog", novalidate: true, onsubmit: submit, oninput: list_show },
             h("h2", { id: "dialog-title" }, title),
             fields,
             box,
@@ -78,17 +78,32 @@ export function ask({ title, word, grave, fields = [], changes, version, act }) 
             resolve(said);
         });
         document.body.append(dialog);
-        show();
+        list_show();
         dialog.showModal();
     });
 }
 
-// A button of who may change something; of others there is none.
-export function action(word, work, kind = "") {
+// A button of who may change something; of others there is none. `of` tells it from its like.
+export function action(word, work, kind = "", of = null) {
     if (!may_change()) return null;
-    const button = h("button", { type: "button", class: kind }, word);
+    const label = of && `${word} ${of}`;
+    const button = h("button", { type: "button", class: kind, "aria-label": label }, word);
     button.addEventListener("click", () => busy(button, work));
     return button;
 }
 
-export const warned = (text, answer) => [text, ...(answer.warnings ?? [])].join(" ");
+// What had the focus may be gone with what it was about.
+export function focus_keep(element) {
+    if (document.activeElement === document.body) element.focus();
+}
+
+// For a page that has no versions; `note` says what was done, `again` shows what is now.
+export const asking = (note, again) => async (question) => {
+    show(note);
+    const said = await ask(question);
+    if (!said) return;
+    show(note, said);
+    again().then(() => focus_keep(note));
+};
+
+export const warned = (said, answer) => [said, (answer.warnings ?? []).map((one) => ` ${one}`)];

@@ -7,9 +7,13 @@ export function h(name, attributes = {}, ...children) {
         else if (value === true) element.setAttribute(key, "");
         else if (value !== false && value != null) element.setAttribute(key, value);
     }
-    element.append(...children.flat(9).filter((child) => child != null && child !== false));
+    element.append(...shown(children));
     return element;
 }
+
+const shown = (children) => children.flat(9).filter((child) => child != null && child !== false);
+
+export const show = (element, ...children) => element.replaceChildren(...shown(children));
 
 // What is the same stays untouched: a screen reader tells changes, and a selection stays.
 export function say(element, text) {
@@ -62,6 +66,12 @@ const STATES = {
     accepted: ["accepted", "accent"],
     issued: ["issued", "good"],
     rejected: ["rejected", "bad"],
+    active: ["active", "good"],
+    enabled: ["enabled", "good"],
+    disabled: ["disabled", "warn"],
+    unused: ["unused", "accent"],
+    used: ["used", "good"],
+    revoked: ["revoked", "bad"],
 };
 
 export function badge(state) {
@@ -142,6 +152,12 @@ export function card(title, ...children) {
         ...children,
     );
 }
+
+// What a page says was done.
+export const note_make = () => h("p", { class: "note", role: "status", tabindex: "-1" });
+
+// What is shown only once; a click chooses all of it.
+export const secret = (text) => h("code", { class: "secret" }, text);
 
 // What scrolls by itself, by the keyboard too.
 export const tall = (label, child) =>

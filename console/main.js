@@ -1,8 +1,11 @@
 // The frame: who is signed in, which page is shown, and whether it is old.
-import { live, on_session, session_begin, session_end, session_find, session_get } from "./api.js";
+import { live, on_session, session_begin, session_end, session_find } from "./api.js";
+import { session_get, session_is_over } from "./api.js";
 import { campaign_page } from "./campaign.js";
 import { campaigns_page } from "./campaigns.js";
+import { dead_page } from "./dead.js";
 import { h, say } from "./dom.js";
+import { keys_page } from "./keys.js";
 import { now_page } from "./now.js";
 import { find_page } from "./receive.js";
 
@@ -20,6 +23,8 @@ const ROUTES = [
     [/^\/campaigns$/, "Campaigns", campaigns_page],
     [/^\/campaigns\/([^/]+)$/, "Campaign", campaign_page],
     [/^\/find$/, "Receives", find_page],
+    [/^\/dead$/, "Dead letters", dead_page],
+    [/^\/keys$/, "Keys", keys_page],
 ];
 
 function address() {
@@ -59,6 +64,13 @@ function sign_in(main) {
             // For what keeps passwords.
             h("input", { type: "text", autocomplete: "username", value: "couponmq", hidden: true }),
             h("h1", {}, "Sign in"),
+            session_is_over() &&
+                h(
+                    "p",
+                    { role: "status" },
+                    "Your session has ended: by time, with its key, or with the program. " +
+                        "Sign in to go on where you were.",
+                ),
             h("label", {}, h("span", {}, "API key"), key),
             h("p", { class: "hint" }, "With the role admin, or monitor to look only."),
             error,
@@ -101,6 +113,7 @@ async function show() {
     leave?.();
     leave = null;
     main.replaceChildren();
+    for (const dialog of document.querySelectorAll("dialog")) dialog.close();
     nav_show(path);
     let [page, title, found] = [sign_in, "Sign in", null];
     let part;

@@ -129,7 +129,7 @@ function of_keeper(sample, add) {
     const off = sum(workers.map((one) => one.worker_put_off_coupons ?? 0));
     if (off)
         add(HELD, `Workers put off ${plural(off, "campaign")}`, "locked, or it takes too long");
-    if (dead(keeper)) add(HELD, plural(dead(keeper), "dead letter"), "see couponctl dead list");
+    if (dead(keeper)) add(HELD, plural(dead(keeper), "dead letter"), null, "/dead");
 }
 
 function of_campaign(campaign, add) {
@@ -138,12 +138,12 @@ function of_campaign(campaign, add) {
     const how = rebuild.rows
         ? `${count(rebuild.filled)} of ${count(rebuild.rows)}, about ${rebuild.seconds_left} s left`
         : "it begins";
-    add(HELD, `Campaign ${campaign.coupon} is being rebuilt`, how, campaign.coupon);
+    add(HELD, `Campaign ${campaign.coupon} is being rebuilt`, how, `/campaigns/${campaign.coupon}`);
 }
 
 export function troubles(sample) {
     const list = [];
-    const add = (kind, what, why, coupon) => list.push({ kind, what, why, coupon });
+    const add = (kind, what, why, place) => list.push({ kind, what, why, place });
     of_stores(sample, add);
     for (const one of sample.processes) of_process(one, add);
     of_keeper(sample, add);
@@ -161,12 +161,12 @@ export function troubles_of(campaign) {
     return list;
 }
 
-function trouble_item({ kind, what, why, coupon }) {
+function trouble_item({ kind, what, why, place }) {
     const name = h("strong", {}, what);
     return h(
         "li",
         { class: kind },
-        coupon ? h("a", { href: `#/campaigns/${coupon}` }, name) : name,
+        place ? h("a", { href: `#${place}` }, name) : name,
         why ? `: ${why}` : "",
     );
 }

@@ -1,7 +1,8 @@
-// One user, or one receive: what he has, and what happened to it, in order.
+// One user, one receive, or one code: what he has, and what happened to it, in order.
 import { change, get, Problem } from "./api.js";
-import { action, ask } from "./dialog.js";
-import { badge, h, instant, plural, say, time } from "./dom.js";
+import { code_card } from "./codes.js";
+import { action, asking } from "./dialog.js";
+import { badge, h, instant, note_make, plural, say, show, time } from "./dom.js";
 
 // ---- what happened
 
@@ -77,32 +78,29 @@ function happened(trace) {
     return [...list, ...in_stores(trace), ...told(trace)];
 }
 
-function void_ask(trace, again) {
+function void_ask(trace, ask) {
     const why = h("input", { name: "why", maxlength: "500", autocomplete: "off" });
-    return async () => {
-        const said = await ask({
-            title: "Void this receive?",
-            word: "Void",
-            grave: true,
-            fields: [h("label", {}, h("span", {}, "Why"), why)],
-            changes: () => [
-                `Receive ${trace.receive}: issued → rejected (voided)`,
-                "The terms of the campaign say whether its slot and its stock come back.",
-                "It cannot be undone.",
-            ],
-            act: async () => {
-                const body = why.value.trim() ? { why: why.value.trim() } : {};
-                const path = `/receives/${encodeURIComponent(trace.receive)}/void`;
-                const answer = await change("POST", path, body);
-                if (!answer.voided) throw new Problem(409, `It was not voided: ${answer.result}.`);
-                return "Voided.";
-            },
-        });
-        if (said) again(said);
-    };
+    return ask({
+        title: "Void this receive?",
+        word: "Void",
+        grave: true,
+        fields: [h("label", {}, h("span", {}, "Why"), why)],
+        changes: () => [
+            `Receive ${trace.receive}: issued → rejected (voided)`,
+            "The terms of the campaign say whether its slot and its stock come back.",
+            "It cannot be undone.",
+        ],
+        act: async () => {
+            const body = why.value.trim() ? { why: why.value.trim() } : {};
+            const path = `/receives/${encodeURIComponent(trace.receive)}/void`;
+            const answer = await change("POST", path, body);
+            if (!answer.voided) throw new Problem(409, `It was not voided: ${answer.result}.`);
+            return "Voided.";
+        },
+    });
 }
 
-function receive_card(trace, again) {
+function receive_card(trace, ask) {
     const coupon = trace.receive.split(".")[0];
     return h(
         "section",
@@ -113,7 +111,7 @@ function receive_card(trace, again) {
             h("h2", { class: "mono" }, trace.receive),
             badge(trace.state),
             h("a", { href: `#/campaigns/${coupon}` }, `Campaign ${coupon}`),
-            trace.state === "issued" ? action("Void…", void_ask(trace, again)) : null,
+            trace.state === "issued" ? action("Void…", () => void_ask(trace, ask)) : null,
         ),
         h(
             "ol",
@@ -142,12 +140,14 @@ export function find_page(main, { query, still }) {
     const [coupon, coupon_label] = field("coupon", "Campaign id", query.get("coupon"));
     const [user, user_label] = field("user", "User", query.get("user"));
     const [receive, receive_label] = field("receive", "Receive", query.get("receive"));
+    const [code, code_label] = field("code", "Exchange code", query.get("code"));
     const error = h("p", { class: "error", role: "alert" });
-    const note = h("p", { class: "note", role: "status" });
+    const note = note_make();
     const found = h("div", { class: "stack" });
 
     const submit = (event) => {
         event.preventDefault();
+        show(note);
         const wanted = new URLSearchParams();
         for (const input of event.target.querySelectorAll("input"))
             if (input.value.trim()) wanted.set(input.name, input.value.trim());
@@ -157,30 +157,35 @@ export function find_page(main, { query, still }) {
     };
     const part = (name) => encodeURIComponent(query.get(name));
     const path = () => {
+        if (query.get("code")) return `/codes/${part("code")}`;
         if (query.get("receive")) return `/receives/${part("receive")}/trace`;
         if (!query.get("coupon") || !query.get("user")) return null;
         return `/campaigns/${part("coupon")}/users/${part("user")}/trace`;
     };
-    const load = async (said = "") => {
+    const load = async () => {
         say(error, "");
-        say(note, said);
         if (!path()) return;
         try {
             const answer = await get(path());
             if (!still()) return;
             const list = answer.receives ?? [answer];
-            found.replaceChildren(...list.map((trace) => receive_card(trace, load)));
+            const make = query.get("code") ? code_card : receive_card;
+            show(
+                found,
+                list.map((one) => make(one, ask)),
+            );
         } catch (problem) {
             if (!(problem instanceof Problem)) throw problem;
-            found.replaceChildren();
+            show(found);
             say(error, problem.message);
         }
     };
+    const ask = asking(note, load);
     main.append(
         h("h1", {}, "What a user has, and what happened to it"),
         h(
             "div",
-            { class: "columns" },
+            { class: "fields" },
             h(
                 "form",
                 { class: "card stack", onsubmit: submit, "aria-label": "By user" },
@@ -192,6 +197,12 @@ export function find_page(main, { query, still }) {
                 { class: "card stack", onsubmit: submit, "aria-label": "By receive" },
                 receive_label,
                 h("div", {}, h("button", {}, "Find the receive")),
+            ),
+            h(
+                "form",
+                { class: "card stack", onsubmit: submit, "aria-label": "By code" },
+                code_label,
+                h("div", {}, h("button", {}, "Find the code")),
             ),
         ),
         error,

@@ -96,6 +96,8 @@ SETTING_TEXT(admin_metrics, "COUPON_ADMIN_METRICS", "admin-metrics", ADMIN, "",
 	     "by commas (default: none)")
 SETTING_NUMBER(admin_timeout_ms, "COUPON_ADMIN_TIMEOUT_MS", "admin-timeout-ms", ADMIN, 60000, 100,
 	       600000, "time limit for a command; then it is killed, and its outcome is unknown")
+SETTING_NUMBER(admin_session_s, "COUPON_ADMIN_SESSION_S", "admin-session-s", ADMIN, 43200, 1,
+	       604800, "how long a session of the console lasts")
 SETTING_TEXT(tls_cert, "COUPON_TLS_CERT", "tls-cert", GATEWAY | WORKER | ADMIN, "",
 	     "path of a file with the certificate of the TCP listeners and those that lead to its "
 	     "CA, in PEM; with it they speak TLS only (default: none)")

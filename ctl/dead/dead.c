@@ -33,10 +33,11 @@ struct walk {
 	const struct ctl *ctl;
 	int is_adopted; /* requeue: the id of the installation is dropped */
 	int is_drop;
-	int sure;              /* drop: --yes */
-	int64_t number;        /* only this one; 0: any */
-	char batch[ULID_SIZE]; /* only with this one; "": any */
-	int64_t most;          /* so many of those */
+	int sure;                      /* drop: --yes */
+	int64_t number;                /* only this one; 0: any */
+	char batch[ULID_SIZE];         /* only with this one; "": any */
+	char digest[DEAD_DIGEST_SIZE]; /* only with this one; "": any */
+	int64_t most;                  /* so many of those */
 
 	struct hold *hold;
 	struct json_arena *arena;
@@ -51,7 +52,7 @@ struct walk {
 	int64_t owed;               /* receives without an outcome */
 };
 
-/* By the argument: a number or a batch. */
+/* By the argument: a number, a batch or a digest. */
 static void choose(struct walk *walk, const char *text)
 {
 	struct ulid batch;
@@ -59,9 +60,14 @@ static void choose(struct walk *walk, const char *text)
 	walk->most = INT64_MAX;
 	if (id_parse(text, strlen(text), &walk->number) == 0)
 		return;
+	if (strspn(text, "0123456789abcdef") == sizeof(walk->digest) - 1 &&
+	    strlen(text) == sizeof(walk->digest) - 1) {
+		memcpy(walk->digest, text, sizeof(walk->digest));
+		return;
+	}
 	if (ulid_parse(&batch, text, strlen(text)))
-		args_fail("\"%s\" is neither a number that couponctl dead list prints nor a batch "
-			  "of 26 characters",
+		args_fail("\"%s\" is neither a number that couponctl dead list prints, nor a batch "
+			  "of 26 characters, nor a digest of 32",
 			  text);
 	ulid_format(&batch, walk->batch);
 }
@@ -70,7 +76,8 @@ static void choose(struct walk *walk, const char *text)
 static void choose_many(struct walk *walk, const struct args *args)
 {
 	if (args_has(args, "all") + args_has(args, "limit") + (args->argument != NULL) != 1)
-		args_fail("%s needs one of: a number or a batch, --all, --limit N; see couponctl "
+		args_fail("%s needs one of: a number, a batch or a digest, --all, --limit N; see "
+			  "couponctl "
 			  "%s --help",
 			  args->command->name, args->command->name);
 	if (args->argument)
@@ -116,6 +123,8 @@ static int message_take(struct walk *walk)
 
 static int is_chosen(const struct walk *walk)
 {
+	if (*walk->digest)
+		return strcmp(walk->letter.digest, walk->digest) == 0;
 	if (!*walk->batch)
 		return !walk->number || walk->number == walk->seen;
 	for (size_t i = 0; i < walk->letter.batches_n; i++)
@@ -188,6 +197,9 @@ static void found_check(const struct walk *walk)
 	if (*walk->batch)
 		log_fatal_as(CTL_ABSENT, "none of the %" PRId64 " messages in %s is of batch %s",
 			     walk->seen, AMQP_DEAD_QUEUE, walk->batch);
+	if (*walk->digest)
+		log_fatal_as(CTL_ABSENT, "none of the %" PRId64 " messages in %s has the digest %s",
+			     walk->seen, AMQP_DEAD_QUEUE, walk->digest);
 }
 
 /* dead list */
@@ -341,9 +353,9 @@ cJSON *dead_find(const struct ctl *ctl, const struct receive *receives, size_t n
 static const struct command dead_show_command = {
 	.name = "dead show",
 	.run = show_run,
-	.argument = "N|BATCH",
+	.argument = "N|BATCH|DIGEST",
 	.options = OPTIONS(SWITCH("json", "print one JSON object")),
-	.summary = "print one dead letter, by its number or its batch",
+	.summary = "print one dead letter, by its number, its batch or its digest",
 };
 
 static void database_open(struct walk *walk)
@@ -480,7 +492,7 @@ static int requeue_run(struct ctl *ctl)
 static const struct command dead_requeue_command = {
 	.name = "dead requeue",
 	.run = requeue_run,
-	.argument = "[N|BATCH]",
+	.argument = "[N|BATCH|DIGEST]",
 	.options = OPTIONS(SWITCH("all", "all messages that are in the queue at the start"),
 			   OPTION("limit", "N", "the N oldest messages"),
 			   SWITCH("adopt",
@@ -511,16 +523,17 @@ static int is_owed(struct walk *walk, const struct receive *receive)
 	return owed;
 }
 
-/* A receive is owed unless another copy of its message was settled. */
-static void owed_print(struct walk *walk, const struct dead_batch *batch)
+/* A receive is owed unless another copy of its message was settled. `list` NULL: for people. */
+static void owed_say(struct walk *walk, const struct dead_batch *batch, cJSON *list)
 {
 	static struct message message;
 	char text[RECEIVE_SIZE];
 
 	if (message_decode(walk->arena, batch->body.bytes, batch->body.len, &message,
 			   &(const char *){ NULL })) {
-		printf("  cannot be read (%s): it may contain receives that are owed\n",
-		       batch->unreadable);
+		if (!list)
+			printf("  cannot be read (%s): it may contain receives that are owed\n",
+			       batch->unreadable);
 		return;
 	}
 	for (size_t i = 0; i < message.receives_n; i++) {
@@ -532,25 +545,45 @@ static void owed_print(struct walk *walk, const struct dead_batch *batch)
 		if (!is_owed(walk, &receive))
 			continue;
 		receive_format(&receive, text);
-		printf("  owed: %s\n", text);
+		if (list)
+			cJSON_AddItemToArray(list, cJSON_CreateString(text));
+		else
+			printf("  owed: %s\n", text);
 		walk->owed++;
 	}
+}
+
+static void drop_say(struct walk *walk, const struct dead_letter *letter)
+{
+	int as_json = args_has(&walk->ctl->args, "json");
+	cJSON *owed = as_json ? cJSON_CreateArray() : NULL, *object;
+
+	if (!as_json) {
+		printf("%s %" PRId64 ": ", walk->sure ? "dropped" : "would drop", letter->number);
+		dead_letter_summary_print(letter);
+	}
+	for (size_t i = 0; i < letter->batches_n; i++)
+		owed_say(walk, &letter->batches[i], owed);
+	if (!as_json)
+		return;
+	object = dead_letter_json(letter, 0);
+	output_bool(object, "dropped", walk->sure);
+	output_add(object, "owed", owed);
+	output_print(object);
 }
 
 static void letter_drop(struct walk *walk, const struct dead_letter *letter)
 {
 	if (walk->sure)
 		redis_open(walk, letter);
-	printf("%s %" PRId64 ": ", walk->sure ? "dropped" : "would drop", letter->number);
-	dead_letter_summary_print(letter);
-	for (size_t i = 0; i < letter->batches_n; i++)
-		owed_print(walk, &letter->batches[i]);
+	drop_say(walk, letter);
 	/* Printed before the removal: then no receive vanishes unnamed. */
 	fflush(stdout);
 	if (!walk->sure)
 		return;
 	/* Before the removal: interrupted in between, the command finds the letter once more. */
 	outbox_change(walk, letter);
+	log_fatal_status(CTL_UNKNOWN);
 	hold_remove(walk->hold, letter->tag);
 }
 
@@ -566,21 +599,24 @@ static int drop_run(struct ctl *ctl)
 		letter_drop(&walk, letter);
 	walk_end(&walk);
 	found_check(&walk);
-	printf("%" PRId64 " message%s %s, with %" PRId64 " receive%s that %s owed\n", walk.chosen,
-	       walk.chosen == 1 ? "" : "s", walk.sure ? "dropped" : "would be dropped", walk.owed,
-	       walk.owed == 1 ? "" : "s", walk.owed == 1 ? "was" : "were");
+	if (!args_has(&ctl->args, "json"))
+		printf("%" PRId64 " message%s %s, with %" PRId64 " receive%s that %s owed\n",
+		       walk.chosen, walk.chosen == 1 ? "" : "s",
+		       walk.sure ? "dropped" : "would be dropped", walk.owed,
+		       walk.owed == 1 ? "" : "s", walk.owed == 1 ? "was" : "were");
 	if (!walk.sure)
-		args_fail("nothing was dropped: that needs --yes");
+		log_fatal("nothing was dropped: that needs --yes");
 	return 0;
 }
 
 static const struct command dead_drop_command = {
 	.name = "dead drop",
 	.run = drop_run,
-	.argument = "[N|BATCH]",
+	.argument = "[N|BATCH|DIGEST]",
 	.options = OPTIONS(SWITCH("all", "all messages that are in the queue at the start"),
 			   OPTION("limit", "N", "the N oldest messages"),
-			   SWITCH("yes", "delete; without it, only print what would be deleted")),
+			   SWITCH("yes", "delete; without it, only print what would be deleted"),
+			   SWITCH("json", "print one JSON object a line, for each message")),
 	.summary = "delete dead letters",
 	.detail = "A receive in the dead-letter queue is still owed to its user: each one that\n"
 		  "can be read and has no outcome is named. After the deletion it cannot get an\n"

@@ -4,6 +4,7 @@
 #include "common/rabbit/envelope.h"
 
 #include <inttypes.h>
+#include <openssl/sha.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,9 +99,12 @@ void dead_letter_read(struct dead_letter *letter, struct json_arena *arena)
 {
 	size_t len = letter->raw.body.len;
 	const char *body = len > 0 ? letter->raw.body.bytes : "", *error, *text;
+	unsigned char sha256[SHA256_DIGEST_LENGTH];
 	struct packed packed;
 
 	reason_read(letter);
+	SHA256((const unsigned char *)body, len, sha256);
+	sodium_bin2hex(letter->digest, sizeof(letter->digest), sha256, DEAD_DIGEST_SIZE / 2);
 	letter->batches_n = 0;
 	letter->receives_n = 0;
 	letter->unreadable = NULL;
@@ -320,6 +324,7 @@ cJSON *dead_letter_json(const struct dead_letter *letter, int is_whole)
 	output_number(object, "batches", (int64_t)letter->batches_n);
 	output_id(object, "coupon", batch ? batch->coupon : 0);
 	output_text(object, "batch", batch ? batch->ulid : "");
+	output_text(object, "digest", letter->digest);
 	if (letter->receives_n >= 0)
 		output_number(object, "receives", letter->receives_n);
 	else

@@ -6,6 +6,7 @@
 #include "ctl/output.h"
 
 #define DEAD_REASON_SIZE 256
+#define DEAD_DIGEST_SIZE 33
 
 /* A batch in it. Also one that is not readable, of a newer version for instance. */
 struct dead_batch {
@@ -20,6 +21,7 @@ struct dead_letter {
 	int64_t number; /* its position in the queue, 1 for the oldest */
 	uint64_t tag;
 	amqp_message_t raw;
+	char digest[DEAD_DIGEST_SIZE]; /* of its body, in hexadecimal: half of its SHA-256 */
 
 	/* why it was dead-lettered, printable; "": no reason is recorded */
 	char reason[DEAD_REASON_SIZE];

@@ -76,19 +76,27 @@ class Browser:
         return wait_until(look, interval=0.1)
 
     def _click(self, path):
-        """Once it was there for as long as that takes."""
+        """Once it is where it was a look before: what is loaded above it moves it."""
+        before = None
 
         def click():
+            nonlocal before
             try:
-                self._find(path).click()
+                found = self._find(path)
+                seen, before = before, (found.id, found.location)
+                if seen != before:
+                    return False
+                found.click()
             except StaleElementReferenceException:
                 return False
             return True
 
         wait_until(click, interval=0.1)
 
-    def press(self, word):
-        self._click(f".//button[normalize-space()={word!r}]")
+    def press(self, word, row=None):
+        """The first such button; of the row of a table that has this text."""
+        within = f".//tr[contains(., {row!r})]" if row else "."
+        self._click(f"{within}//button[normalize-space()={word!r}]")
 
     def words(self):
         """Of the buttons that are shown."""

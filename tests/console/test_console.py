@@ -1,23 +1,40 @@
 """The console in a browser. `make test-console` installs it and runs all of it; `make test` watches
 one sale where it is there."""
 
+import json
 import os
 import re
+from contextlib import closing
 from pathlib import Path
 
+import pika
 import psycopg
 import pytest
 import requests
 
-from browser import CHROMIUM, DRIVER, NARROW, WIDE, browser_open
+from browser import CHROMIUM, DRIVER, NARROW, WIDE, ActionChains, Keys, browser_open
+from codes import Codes, column
+from endpoint import Endpoint
+from history import DEAD_QUEUE, queue_length
+from message import message
 from stack import has_tls, url_of, wait_until
+from webhooks import ALLOWED
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium: make test-console")
 long = pytest.mark.skipif(not os.environ.get("ALL"), reason="ALL=1")
 PICTURES = os.environ.get("CONSOLE_PICTURES")  # the folder for those of docs/console.md
 HOSTILE = "<img src=x onerror=alert(1)>"
 HOSTILE_USER = "<script>alert(1)</script>"
-PAGES = ["/", "/campaigns", "/campaigns/{coupon}", "/find?coupon={coupon}&user={user}"]
+# Each with what is to be read there.
+PAGES = {
+    "/": "A campaign with",
+    "/campaigns": "A campaign with",
+    "/campaigns/{coupon}": "https://hooks.example/",
+    "/find?coupon={coupon}&user={user}": "Redis accepted it",
+    "/find?code=NOON{coupon}": "Campaign {coupon}",
+    "/dead": "1 dead letter,",
+    "/keys": "every campaign",
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +73,18 @@ def signed_in(browser, key_make):
     browser.sign_in(key_make("admin"))
     browser.sees("Everything that is watched is well.")
     return browser
+
+
+@pytest.fixture
+def dead_add(amqp):
+    """A dead letter with this body."""
+
+    def add(body):
+        amqp.basic_publish("coupon.dlx", "x", body, pika.BasicProperties(delivery_mode=2))
+
+    amqp.queue_purge(DEAD_QUEUE)
+    yield add
+    amqp.queue_purge(DEAD_QUEUE)
 
 
 def picture(browser, name, size=WIDE):
@@ -147,7 +176,8 @@ def test_each_button(stack, signed_in):
     browser.press("Close…")
     browser.press("Close")
     browser.sees("Closed.", "ended")
-    wait_until(lambda: browser.words() == ["Sign out", "Audit", "Rebuild…"])
+    others = ["New word…", "New webhook…"]
+    wait_until(lambda: browser.words() == ["Sign out", "Audit", "Rebuild…", *others])
 
 
 @long
@@ -191,6 +221,179 @@ def test_what_happened_to_a_receive(stack, signed_in):
 
 
 @long
+def test_codes(stack, signed_in, tmp_path):
+    browser, coupon = signed_in, stack.coupon_make(5, name="Codes")
+    word = f"NOON{coupon}"
+    codes = Codes(stack, stack.env["COUPON_CODE_KEYS"])
+    codes.generate(coupon, 2, tmp_path / "codes.csv")
+    code, other = column(tmp_path / "codes.csv")
+    browser.open(f"/campaigns/{coupon}")
+    browser.sees("2 codes: 2 unused, 0 used, 0 revoked.")
+    browser.press("New word…")
+    browser.press("Make the word")
+    browser.sees("The word is empty.")
+    browser.fill("Word", word)
+    browser.sees(f"{word} becomes a code of this campaign, for all users.")
+    browser.press("Make the word")
+    browser.sees("The word is made.", word, "3 codes: 3 unused")
+    browser.open(f"/find?code={code}")
+    browser.press("Revoke…")
+    browser.sees(f"Code {code}: unused → revoked")
+    browser.press("Revoke")
+    browser.sees("The code is revoked.", "Revoked")
+    browser.fill("Exchange code", other)
+    browser.press("Find the code")
+    browser.sees(other, "unused")
+    browser.follow(f"Campaign {coupon}")
+    browser.press("Revoke…")  # the first set: that of the generated ones
+    browser.sees("Codes that can be used: 1 → 0")
+    browser.press("Revoke")
+    browser.sees("The set is revoked.", "3 codes: 1 unused, 0 used, 2 revoked.")
+
+
+@long
+def test_webhooks(stack, console, key_make, tmp_path):
+    stack.restart("admin", **ALLOWED)
+    coupon = stack.coupon_make(5, name="Hooks", events="on")
+    try:
+        with closing(Endpoint()) as endpoint, browser_open(
+            console, tmp_path / "profile"
+        ) as browser:
+            browser.sign_in(key_make("admin"))
+            browser.open(f"/campaigns/{coupon}")
+            browser.press("New webhook…")
+            browser.fill("URL", url := endpoint.url())
+            browser.sees(f"{url} is sent events of Hooks from now on.")
+            browser.press("Make the webhook")
+            browser.sees("Its secret, shown only now: whsec_", url, "enabled")
+            browser.press("Test…")
+            browser.sees("One event of the type webhook.test is sent")
+            browser.press("Send")
+            browser.sees("It answered 204 after")
+            assert [event["type"] for event in endpoint.requests[-1].events] == ["webhook.test"]
+            endpoint.answer = lambda request: 500
+            browser.press("Test…")
+            browser.press("Send")
+            browser.sees("It answered 500 after")
+            browser.press("Cancel")
+            browser.press("New secret…")
+            browser.sees("second signature until 24h")
+            browser.press("Make the secret")
+            browser.sees("Its secret, shown only now: whsec_")
+            browser.press("Deliveries")
+            browser.sees("Everything has arrived.")
+            for word, state in (("Disable", "disabled"), ("Enable", "enabled")):
+                browser.press(f"{word}…")
+                browser.sees(f"→ {state}")
+                browser.press(word)
+                browser.sees(f"The webhook is {state}.")
+            browser.press("Remove…")
+            browser.press("Remove")
+            browser.sees("The webhook is removed.")
+            wait_until(lambda: url not in browser.text())
+    finally:
+        stack.restart("admin")
+
+
+@long
+def test_keys(stack, signed_in):
+    browser = signed_in
+    browser.follow("Keys")
+    browser.press("New key…")
+    browser.press("Make the key")
+    browser.sees("The name is empty.")
+    browser.fill("Name", "shop")
+    browser.press("Make the key")
+    browser.sees("No role is chosen.")
+    browser.field("issue:").click()
+    browser.field("read:").click()
+    browser.fill("Only campaigns", "7, 8")
+    browser.fill("Requests a second", "0")
+    browser.sees("A key is made for shop: issue, read, campaign 7, 8.")
+    browser.press("Make the key")
+    browser.sees("1 to 1000000")
+    browser.fill("Requests a second", "50")
+    browser.press("Make the key")
+    browser.sees("It is shown only now: cmq_", "2 campaigns", "50 requests a second")
+    key = browser.run("return document.querySelector('.secret').textContent").split("_")[1]
+    picture(browser, "keys")
+    browser.fill("Name or id", key)
+    browser.sees("1 key, the newest first")
+    browser.press("New secret…")
+    browser.fill("The secret before", "0s")
+    browser.sees(f"Key {key} gets a new secret; that before ends after 0s.")
+    browser.press("Make the secret")
+    browser.sees("The key has a new secret. It is shown only now: cmq_")
+    browser.press("Revoke…")
+    browser.sees(f"Key {key}: active → revoked")
+    browser.press("Revoke")
+    browser.sees("The key is revoked.", "revoked")
+    assert json.loads(stack.ctl("key", "show", key, "--json"))["state"] == "revoked"
+    wait_until(lambda: browser.words() == ["Sign out", "New key…"])
+
+
+@long
+def test_dead_letters(stack, signed_in, dead_add):
+    browser, letter = signed_in, message(stack.coupon_make(1))
+    receive = f"{letter['coupon']}.{letter['receives'][0][0]}.{letter['batch']}.0"
+    for body in (b"not a message", json.dumps(letter).encode()):
+        dead_add(body)
+    browser.sees("2 dead letters")
+    browser.follow("2 dead letters")
+    browser.sees("2 dead letters, the oldest first")
+    browser.press("Show")
+    browser.sees("Dead letter 1", "cannot read it", "not a message")
+    picture(browser, "dead")
+    browser.press("Send again…", "13")
+    browser.sees("Workers get this dead letter once more.")
+    browser.press("Send again")
+    browser.sees("1 message sent to the workers.")
+    wait_until(lambda: queue_length(stack, DEAD_QUEUE) == 2)  # it cannot be read now, either
+    browser.press("Look again")
+    browser.sees("unreadable: not JSON")
+    browser.press("Drop…", letter["coupon"])
+    browser.sees(f"Owed, and will never have an outcome: {receive}")
+    browser.press("Cancel")
+    assert queue_length(stack, DEAD_QUEUE) == 2
+    browser.press("Drop…", letter["coupon"])
+    browser.press("Drop")
+    browser.sees("1 message dropped.", "1 dead letter, the oldest first")
+    browser.press("Drop…")
+    browser.sees("It cannot be read: it may have receives that are owed.")
+    browser.press("Drop")
+    browser.sees("There are no dead letters.")
+
+
+@long
+def test_a_session_that_ends(stack, console, key_make, tmp_path):
+    """By time, with its key: a sentence says so, and who signs in again is where he was."""
+    coupon, ended = stack.coupon_make(1, name="Where he was"), "Your session has ended"
+    stack.restart("admin", COUPON_ADMIN_SESSION_S=5)
+    try:
+        with browser_open(console, tmp_path / "profile") as browser:
+            browser.sign_in(key_make("admin"))
+            browser.open(f"/campaigns/{coupon}")
+            browser.press("Close…")
+            browser.sees(ended, "API key")
+            assert browser.run("return document.querySelector('dialog')") is None
+            stack.restart("admin")
+            key = key_make("admin")
+            browser.fill("API key", key)
+            browser.press("Sign in")
+            browser.sees("Where he was", "issuing")
+            stack.ctl("key", "revoke", key.split("_")[1])
+            browser.sees(ended)
+            browser.fill("API key", key_make("monitor"))
+            browser.press("Sign in")
+            browser.sees("Where he was", "Your key may look only.")
+            browser.press("Sign out")
+            browser.sees("API key")
+            assert ended not in browser.text()
+    finally:
+        stack.restart("admin")
+
+
+@long
 def test_who_may_come_in(stack, browser, key_make):
     browser.sign_in("cmq_0000000000_" + "x" * 43)
     browser.sees("This key is not good")
@@ -219,7 +422,7 @@ def test_it_says_when_it_is_old(stack, signed_in):
     stack.stop("admin")
     browser.sees("s old: connecting again.")
     stack.start("admin")
-    browser.sees("API key")  # sessions end with the program
+    browser.sees("Your session has ended")  # sessions are in memory
 
 
 @long
@@ -265,6 +468,13 @@ return [...document.querySelectorAll("a, button, input, textarea, progress, tabl
     .map((e) => e.outerHTML.slice(0, 90));
 """
 
+TOO_WIDE = """
+if (document.documentElement.scrollWidth <= innerWidth) return [];
+return [...document.querySelectorAll("body *")]
+    .filter((e) => e.getBoundingClientRect().right > innerWidth)
+    .map((e) => e.outerHTML.slice(0, 90));
+"""
+
 
 def look_closely(browser):
     for scheme in ("light", "dark"):
@@ -273,31 +483,42 @@ def look_closely(browser):
             browser.size(size)
             assert browser.run(CONTRASTS) == []
             assert browser.run(NAMELESS) == []
-            wide = "return document.documentElement.scrollWidth - innerWidth"
-            assert browser.run(wide) <= 0
+            assert browser.run(TOO_WIDE) == []
     browser.scheme("light")
     browser.size(WIDE)
 
 
+DIALOGS = {
+    "/campaigns/{coupon}": ["Edit…", "Close…", "Stock…", "New word…", "New webhook…", "Test…"],
+    "/dead": ["Send again…", "Drop…"],
+    "/keys": ["New key…", "New secret…", "Revoke…"],
+}
+
+
 @long
-def test_it_can_be_read(stack, browser, key_make):
+def test_it_can_be_read(stack, browser, key_make, dead_add):
     """Names, contrast, and no page that is wider than a small screen."""
     coupon = stack.coupon_make(3, name="A campaign with " + "a-very-long-name" * 8)
     with stack.client() as client:
         client.issue(coupon, "u" * 64, ack="issued")
+    stack.ctl("codes", "word", coupon, f"NOON{coupon}")
+    hook = stack.ctl("webhook", "add", "https://hooks.example/" + "x" * 99, "--coupon", coupon)
+    dead_add(b"\x01" * 300)
     browser.open("/")
     browser.sees("API key")
     look_closely(browser)
     browser.sign_in(key_make("admin"))
-    for page in PAGES:
+    for page, text in PAGES.items():
         browser.open(page.format(coupon=coupon, user="u" * 64))
-        browser.sees("A campaign with" if "find" not in page else "Redis accepted it")
+        browser.sees(text.format(coupon=coupon))
         look_closely(browser)
-    browser.open(f"/campaigns/{coupon}")
-    for word in ("Edit…", "Close…", "Stock…"):
-        browser.press(word)
-        look_closely(browser)
-        browser.press("Cancel")
+    for page, words in DIALOGS.items():
+        browser.open(page.format(coupon=coupon))
+        for word in words:
+            browser.press(word)
+            look_closely(browser)
+            browser.press("Cancel")
+    stack.ctl("webhook", "remove", re.search("webhook ([0-9]+)", hook)[1])
 
 
 FOCUSED = """
@@ -307,27 +528,53 @@ return [e.textContent.trim() || e.name || e.id, shown];
 """
 
 
-@long
-def test_the_keyboard_alone(stack, signed_in):
-    browser, coupon = signed_in, stack.coupon_make(3, name="Keys")
-    browser.open(f"/campaigns/{coupon}")
-    browser.sees("Rebuild…")
-    reached = []
-    for _ in range(16):
+def reach(browser, word):
+    """By the tabulator; where the focus is can be seen on the way. Then Enter."""
+    for _ in range(60):
         browser.keys("TAB")
-        reached.append(browser.run(FOCUSED))
-    assert all(shown for _, shown in reached)
-    names = [name for name, _ in reached]
-    for word in ("Skip to the content", "Now", "Sign out", "Pause…", "Edit…", "Audit", "Rebuild…"):
-        assert word in names, names
-    browser.run("[...document.querySelectorAll('button')].at(2).focus()")
-    browser.keys("ENTER")
-    browser.sees("Checked: version")
-    for _ in range(6):
+        name, is_shown = browser.run(FOCUSED)
+        assert is_shown, name
+        if name == word:
+            browser.keys("ENTER")
+            return
+    raise AssertionError(f"{word} is not reached")
+
+
+@long
+def test_the_keyboard_alone(stack, browser, key_make):
+    """From the sign-in on; what was opened is left by Escape, and the focus is not lost."""
+    coupon = stack.coupon_make(3, name="Keys", publish=False)
+    browser.open(f"/campaigns/{coupon}")
+    browser.sees("API key")
+    ActionChains(browser.driver).send_keys(key_make("admin"), Keys.ENTER).perform()
+    browser.sees("Publish…", "New webhook…")
+    for word, said in (("Publish", "Published."), ("Pause", "Paused."), ("Resume", "Resumed.")):
+        reach(browser, f"{word}…")
+        browser.sees("Checked: version")
+        reach(browser, word)
+        browser.sees(said)
+    reach(browser, "New word…")
+    ActionChains(browser.driver).send_keys(f"NOON{coupon}", Keys.ENTER).perform()
+    browser.sees("The word is made.")
+    wait_until(lambda: browser.run("return document.activeElement.tagName") != "BODY")
+    reach(browser, "Keys")
+    browser.sees("every campaign")
+    reach(browser, "New key…")
+    browser.sees("The name is empty.")
+    for _ in range(12):
         browser.keys("TAB")
         assert browser.run("return document.activeElement.closest('dialog, body').tagName")
     browser.keys("ESCAPE")
-    wait_until(lambda: "Checked: version" not in browser.text())
+    wait_until(lambda: "The name is empty." not in browser.text())
+    assert browser.run(FOCUSED)[0] == "New key…"
+    reach(browser, "Revoke…")
+    browser.sees("active → revoked")
+    browser.keys("ESCAPE")
+    reach(browser, "Dead letters")
+    browser.sees("There are no dead letters.")
+    reach(browser, "Look again")
+    reach(browser, "Sign out")
+    browser.sees("API key")
 
 
 @long

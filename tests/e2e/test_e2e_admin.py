@@ -403,6 +403,7 @@ def test_what_has_come_to_be(stack, admin, api, gateway, make_coupon):
     for path in ("/keys", "/dead", "/events", "/installation", f"/campaigns/{coupon}/arm"):
         ok(api("GET", path))
     assert ok(api("POST", "/dead/requeue", {"limit": 1})) == {"requeued": 0}
+    problem(api("POST", f"/dead/{'0' * 31}1/drop", {"yes": True}), 404)
     assert admin.log().count("admin_request") > 5
 
 

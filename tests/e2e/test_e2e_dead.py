@@ -2,6 +2,7 @@
 and no owed receive is lost."""
 
 import base64
+import hashlib
 import json
 import os
 import subprocess
@@ -130,8 +131,11 @@ def test_show_prints_all_of_it_and_obeys_nothing(dead, amqp_rough):
     text = dead.ctl("dead", "show", 2)
     assert "\\x1b[31mred\\xff" in text and "\x1b" not in text
     assert "message_id: m-1" in dead.ctl("dead", "show", 1)
-    missing = dead.ctl_run("dead", "show", ulid_make())
-    assert missing.returncode == 9 and "none of the 2 messages" in missing.stderr
+    assert second["digest"] == hashlib.sha256(b"\x1b[31mred\xff").hexdigest()[:32]
+    assert json.loads(dead.ctl("dead", "show", second["digest"], "--json")) == second
+    for absent in (ulid_make(), "0" * 31 + "1"):
+        missing = dead.ctl_run("dead", "show", absent)
+        assert missing.returncode == 9 and "none of the 2 messages" in missing.stderr
     dead_wait(dead, 2)
 
 
@@ -294,7 +298,12 @@ def test_drop_names_what_is_owed_and_needs_yes(dead, history, amqp_rough):
     dead_wait(dead, 3)
     owed = [f"owed: {asked.receive}" for asked in history.asked]
     result = dead.ctl_run("dead", "drop", "--all")
-    assert result.returncode == 2 and "--yes" in result.stderr
+    assert result.returncode == 1 and "--yes" in result.stderr
+    told = dead.ctl_run("dead", "drop", "--all", "--json")
+    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    assert (told.returncode, [one["dropped"] for one in lines]) == (1, [False] * 3)
+    assert [one["owed"] for one in lines] == [*([a.receive] for a in history.asked), []]
+    assert [one["readable"] for one in lines] == [True, True, False]
     assert [line.strip() for line in result.stdout.splitlines() if "owed: " in line] == owed
     assert (
         "would drop 3: 5 bytes; unreadable" in result.stdout and "cannot be read" in result.stdout
@@ -306,6 +315,7 @@ def test_drop_names_what_is_owed_and_needs_yes(dead, history, amqp_rough):
     )
     dead_wait(dead, 2)
     batch = receive_parts(history.asked[0].receive)[2]
+    assert dead.ctl_run("dead", "drop", lines[2]["digest"], "--yes").returncode == 9
     dropped = dead.ctl("dead", "drop", batch, "--yes").splitlines()
     assert dropped[0].startswith(f"dropped 1: coupon {history.coupon}, batch {batch}, 1 receive")
     assert (

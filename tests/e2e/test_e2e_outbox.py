@@ -385,7 +385,7 @@ def test_drop_gives_the_message_up(rough, outbox, worker_make):
     batches = dead_lettered(rough, outbox, (1, 2))
     dropped = min(batches)
     without_yes = rough.ctl_run("dead", "drop", dropped)
-    assert without_yes.returncode == 2 and "owed: " in without_yes.stdout
+    assert without_yes.returncode == 1 and "owed: " in without_yes.stdout
     assert outbox.entries() == outbox.marks() == batches
     assert "owed: " in rough.ctl("dead", "drop", dropped, "--yes")
     assert outbox.entries() == batches - {dropped}

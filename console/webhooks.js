@@ -1,0 +1,193 @@
+// The webhooks that are told of a campaign.
+import { change, get, may_change, Problem } from "./api.js";
+import { action, busy, warned } from "./dialog.js";
+import { badge, card, count, h, plural, secret, table, time } from "./dom.js";
+
+const STEPS = {
+    disable: {
+        word: "Disable",
+        from: "enabled",
+        does: "Nothing is sent any more. What waits stays; events that come meanwhile are lost.",
+    },
+    enable: {
+        word: "Enable",
+        from: "disabled",
+        does: "What waits is sent, and events from now on.",
+    },
+    remove: {
+        word: "Remove",
+        grave: true,
+        does: "It is removed with its secrets and all that waits. It cannot be undone.",
+    },
+};
+
+const path_of = (hook) => `/webhooks/${hook.webhook}`;
+
+function step_ask(hook, name, { word, grave, does }, ask) {
+    const [method, path] =
+        name === "remove" ? ["DELETE", path_of(hook)] : ["POST", `${path_of(hook)}/${name}`];
+    return ask({
+        title: `${word} webhook ${hook.webhook}?`,
+        word,
+        grave,
+        changes: () => [`${hook.url}: ${hook.state} → ${word.toLowerCase()}d`, does],
+        act: async () => {
+            const answer = await change(method, path, method === "DELETE" ? undefined : {});
+            return warned(`The webhook is ${word.toLowerCase()}d.`, answer);
+        },
+    });
+}
+
+function test_ask(hook, ask) {
+    return ask({
+        title: `Test webhook ${hook.webhook}?`,
+        word: "Send",
+        changes: () => [`One event of the type webhook.test is sent to ${hook.url} now.`],
+        act: async () => {
+            const answer = await change("POST", `${path_of(hook)}/test`, {});
+            const { delivered, status, duration_ms, error } = answer;
+            const said = status ? `It answered ${status}` : "It gave no answer";
+            const text = `${said} after ${count(duration_ms)} ms${error ? `: ${error}` : ""}.`;
+            if (!delivered) throw new Problem(409, text);
+            return text;
+        },
+    });
+}
+
+function rotate_ask(hook, ask) {
+    const overlap = h("input", { name: "overlap", autocomplete: "off", value: "24h" });
+    return ask({
+        title: `New secret of webhook ${hook.webhook}`,
+        word: "Make the secret",
+        fields: [h("label", {}, h("span", {}, "The one before is good for"), overlap)],
+        changes: () => [`Requests have a second signature until ${overlap.value} are over.`],
+        act: async () => {
+            const body = { overlap: overlap.value.trim() };
+            const answer = await change("POST", `${path_of(hook)}/rotate`, body);
+            return warned(["Its secret, shown only now: ", secret(answer.secret)], answer);
+        },
+    });
+}
+
+function resend_ask(hook, ask) {
+    return ask({
+        title: `Send again to webhook ${hook.webhook}?`,
+        word: "Send again",
+        changes: () => [`${plural(hook.given_up, "request")} that were given up are tried again.`],
+        act: async () => {
+            const answer = await change("POST", `${path_of(hook)}/resend`, {});
+            return warned(`${plural(answer.resent, "request")} to be sent again.`, answer);
+        },
+    });
+}
+
+function add_ask({ coupon, name, events }, ask) {
+    const url = h("input", { name: "url", type: "url", autocomplete: "off" });
+    const alone = h("input", { name: "alone", type: "checkbox", checked: true });
+    return ask({
+        title: "New webhook",
+        word: "Make the webhook",
+        fields: [
+            h("label", {}, h("span", {}, "URL"), url),
+            h("label", { class: "check" }, alone, "Only of this campaign"),
+        ],
+        changes: () => {
+            if (url.value.trim() === "") throw new Problem(400, "The URL is empty.");
+            const what = alone.checked ? `events of ${name}` : "events of every campaign";
+            const list = [`${url.value.trim()} is sent ${what} from now on.`];
+            if (!events) list.push("This campaign has no events: that is a term of it.");
+            return list;
+        },
+        act: async () => {
+            const body = { url: url.value.trim(), ...(alone.checked ? { coupon } : {}) };
+            const answer = await change("POST", "/webhooks", body);
+            return warned(["Made. Its secret, shown only now: ", secret(answer.secret)], answer);
+        },
+    });
+}
+
+export async function deliveries_card(hook) {
+    const { deliveries } = await get(`${path_of(hook)}/deliveries`);
+    return [
+        card(
+            `Deliveries of webhook ${hook.webhook}`,
+            table(
+                "What has not arrived, the oldest first",
+                [
+                    ["Made", "nowrap"],
+                    ["State", ""],
+                    ["Events", "number"],
+                    ["Attempts", "number"],
+                    ["Last answer", "broad"],
+                ],
+                deliveries.map((one) => [
+                    time(one.created_at),
+                    one.state,
+                    count(one.events),
+                    count(one.attempts),
+                    one.last_error ?? one.last_status,
+                ]),
+                "Everything has arrived.",
+            ),
+        ),
+    ];
+}
+
+function hook_row(hook, ask, deliveries) {
+    const of = `webhook ${hook.webhook}`;
+    const make = (word, work) => action(`${word}…`, () => work(hook, ask), "", of);
+    const late = h("button", { type: "button", "aria-label": `Deliveries of ${of}` }, "Deliveries");
+    late.addEventListener("click", () => busy(late, () => deliveries(hook)));
+    const steps = Object.entries(STEPS)
+        .filter(([, step]) => !step.from || step.from === hook.state)
+        .map(([name, step]) => make(step.word, () => step_ask(hook, name, step, ask)));
+    return [
+        [
+            h("span", { class: "mono" }, hook.url),
+            h(
+                "div",
+                { class: "hint" },
+                `${of}, of ${hook.coupon ? "this campaign" : "every campaign"}: `,
+                hook.types?.join(", ") ?? "all types",
+            ),
+        ],
+        [badge(hook.state), h("div", { class: "hint" }, hook.why)],
+        [count(hook.waiting), h("div", { class: "hint" }, `${count(hook.given_up)} given up`)],
+        h(
+            "div",
+            { class: "bar" },
+            late,
+            make("Test", test_ask),
+            make("New secret", rotate_ask),
+            hook.given_up ? make("Send again", resend_ask) : null,
+            steps,
+        ),
+    ];
+}
+
+// `shown` is what the API tells of the campaign; `deliveries(hook)` shows them.
+export async function webhooks_cards(shown, ask, deliveries) {
+    const { webhooks } = await get("/webhooks");
+    const mine = webhooks.filter(({ coupon }) => coupon == null || coupon === shown.coupon);
+    if (mine.length === 0 && !may_change()) return [];
+    const element = card(
+        "Webhooks",
+        table(
+            "Who is told of it",
+            [
+                ["URL", "broad"],
+                ["State", ""],
+                ["Waiting", "number"],
+                ["Change", "broad"],
+            ],
+            mine.map((hook) => hook_row(hook, ask, deliveries)),
+        ),
+        h(
+            "div",
+            {},
+            action("New webhook…", () => add_ask(shown, ask)),
+        ),
+    );
+    element.classList.add("stack");
+    return [element];
+}
