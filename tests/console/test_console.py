@@ -336,21 +336,21 @@ def test_keys(stack, signed_in):
 def test_dead_letters(stack, signed_in, dead_add):
     browser, letter = signed_in, message(stack.coupon_make(1))
     receive = f"{letter['coupon']}.{letter['receives'][0][0]}.{letter['batch']}.0"
-    for body in (b"not a message", json.dumps(letter).encode()):
+    for body in (b"Of another program. " * 60, json.dumps(letter).encode()):
         dead_add(body)
     browser.sees("2 dead letters")
     browser.follow("2 dead letters")
     browser.sees("2 dead letters, the oldest first")
-    browser.press("Show")
-    browser.sees("Dead letter 1", "cannot read it", "not a message")
-    picture(browser, "dead")
-    browser.press("Send again…", "13")
+    browser.press("Send again…", "1,200")
     browser.sees("Workers get this dead letter once more.")
     browser.press("Send again")
     browser.sees("1 message sent to the workers.")
     wait_until(lambda: queue_length(stack, DEAD_QUEUE) == 2)  # it cannot be read now, either
     browser.press("Look again")
     browser.sees("unreadable: not JSON")
+    browser.press("Show", "1,200")
+    browser.sees("Dead letter", "cannot read it", "Of another program.")
+    picture(browser, "dead")
     browser.press("Drop…", letter["coupon"])
     browser.sees(f"Owed, and will never have an outcome: {receive}")
     browser.press("Cancel")
@@ -530,7 +530,7 @@ return [e.textContent.trim() || e.name || e.id, shown];
 
 def reach(browser, word):
     """By the tabulator; where the focus is can be seen on the way. Then Enter."""
-    for _ in range(60):
+    for _ in range(200):
         browser.keys("TAB")
         name, is_shown = browser.run(FOCUSED)
         assert is_shown, name

@@ -55,17 +55,21 @@ def test_a_webhook_gets_what_it_asked_for(webhooks, worker, endpoint_make):
     assert [request.event_ids for request in voided.requests] == [[void[0]], [void[1]]]
 
 
-def test_the_events_of_a_campaign_arrive(webhooks, worker, endpoint_make):
-    """From the change over the log and the relay to the endpoint."""
-    endpoint = endpoint_make()
-    _, secret = webhooks.add(endpoint.url(), "--types", "campaign.changed")
+def test_the_events_of_a_campaign_arrive(webhooks, worker, endpoint_make, gateway_make):
+    """From the change, or the traced request, over the log and the relay to the endpoint."""
+    endpoint, trace = endpoint_make(), f"00-{'a' * 32}-{'b' * 16}-01"
+    _, secret = webhooks.add(endpoint.url(), "--types", "campaign.changed,coupon.issued")
     coupon = webhooks.stack.coupon_make(10, events="on")
 
-    def changes():
-        told = [event for request in endpoint.requests for event in request.events]
-        return [event["data"] for event in told if event["data"]["coupon"] == coupon]
+    def told(of):
+        events = [event for request in endpoint.requests for event in request.events]
+        return [one for one in events if (one["type"], one["data"]["coupon"]) == (of, coupon)]
 
-    wait_until(lambda: any(data["to"] == "issuing" for data in changes()))
+    wait_until(lambda: any(one["data"]["to"] == "issuing" for one in told("campaign.changed")))
+    with gateway_make(webhooks.stack).client() as client:
+        receive = client.issue(coupon, 1, trace=trace, ack="issued")["receive"]
+    (issued,) = wait_until(lambda: told("coupon.issued"))
+    assert (issued["data"]["receive"], issued["traceparent"]) == (receive, trace)
     assert all(request.is_signed(secret) for request in endpoint.requests)
 
 
