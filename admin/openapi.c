@@ -168,18 +168,33 @@ static void body_add(cJSON *operation, const struct route *route, const struct c
 		cJSON_Delete(schema);
 }
 
+/* What the command prints: the schema of its name, which openapi.json has. */
+static cJSON *printed_schema(const struct route *route)
+{
+	char name[ROUTE_NAME_SIZE];
+
+	snprintf(name, sizeof(name), "%s", route->command);
+	for (char *at = name; *at; at++)
+		if (*at == ' ')
+			*at = '_';
+	return reference("schemas", name);
+}
+
 static cJSON *answer_schema(const struct route *route)
 {
-	cJSON *schema = types("object", NULL, 0), *list;
+	cJSON *schema, *list, *properties;
 
-	output_bool(schema, "additionalProperties", 1);
 	if (!route->list)
-		return schema;
+		return printed_schema(route);
+	schema = types("object", NULL, 0);
 	list = types("array", NULL, 0);
-	output_add(list, "items", types("object", NULL, 0));
-	output_add(child_of(schema, "properties"), route->list, list);
+	output_add(list, "items", printed_schema(route));
+	properties = child_of(schema, "properties");
+	output_add(properties, route->list, list);
+	output_add(properties, "warnings", reference("schemas", "Warnings"));
 	cJSON_AddItemToArray(cJSON_AddArrayToObject(schema, "required"),
 			     cJSON_CreateString(route->list));
+	output_bool(schema, "additionalProperties", 0);
 	return schema;
 }
 
@@ -211,7 +226,8 @@ static void responses_add(cJSON *operation, const struct route *route,
 	else
 		response_add(responses, "204", "Done.", NULL);
 	if (!prints && route->method != EVHTTP_REQ_GET)
-		response_add(responses, "200", "Done, with warnings.", answer_schema(route));
+		response_add(responses, "200", "Done, with warnings.",
+			     reference("schemas", "Warned"));
 	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++)
 		output_add(responses, problems[i], reference("responses", "Problem"));
 }

@@ -126,17 +126,20 @@ static const char *address_of(const struct request *request)
 	return address ? address : "";
 }
 
-/* What was changed; what was refused or has failed, and why. */
+/* What was changed; what was refused or has failed, and why. Strangers do not use up the lines. */
 static void reply_log(const struct request *request, int status, const char *text)
 {
 	cJSON *problem = status >= 400 ? cJSON_Parse(text) : NULL;
 	const char *why = cJSON_GetStringValue(cJSON_GetObjectItem(problem, "detail"));
 	int64_t ms = clock_monotonic_ms() - request->begin_ms;
 
-	if (why)
+	if (!*request->visitor.key)
+		log_info("admin_unauthorized", LOG_S("path", request->path),
+			 LOG_S("address", address_of(request)), LOG_I("http", status));
+	else if (why)
 		log_info("admin_refused", LOG_S("path", request->path),
-			 LOG_S("key", request->visitor.key), LOG_S("address", address_of(request)),
-			 LOG_I("http", status), LOG_S("error", why), LOG_I("ms", ms));
+			 LOG_S("key", request->visitor.key), LOG_I("http", status),
+			 LOG_S("error", why), LOG_I("ms", ms));
 	else
 		log_info("admin_request", LOG_S("path", request->path),
 			 LOG_S("key", request->visitor.key), LOG_I("http", status),
