@@ -42,7 +42,7 @@ static int head_decode(const cJSON *root, struct message *message, const char **
 	if (integer_member(root, "seq", 1, JSON_INTEGER_MAX, &message->seq))
 		return -1;
 	*error = "at is not a time in milliseconds";
-	if (integer_member(root, "at", 0, 253402300799999, &message->at_ms))
+	if (integer_member(root, "at", 0, MESSAGE_AT_MAX_MS, &message->at_ms))
 		return -1;
 	return 0;
 }

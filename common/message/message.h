@@ -20,7 +20,8 @@
 
 #define MESSAGE_VERSION 1
 #define MESSAGE_RECEIVES_MAX 256
-#define MESSAGE_TRACES_MAX 16 /* of a batch; further ones are left out */
+#define MESSAGE_AT_MAX_MS 253402300799999 /* the end of the year 9999 */
+#define MESSAGE_TRACES_MAX 16             /* of a batch; further ones are left out */
 
 struct message_receive {
 	struct user_id user;

@@ -1,0 +1,355 @@
+#include "common/message/use.h"
+
+#include "common/check.h"
+
+#include <string.h>
+
+const char *const use_action_names[USE_ACTIONS] = {
+	[USE_HOLD] = "hold",
+	[USE_USE] = "use",
+	[USE_UNHOLD] = "unhold",
+	[USE_UNUSE] = "unuse",
+};
+
+static const char *const results[USE_RESULTS_N] = {
+#define RESULT(name, text) [USE_##name] = text,
+	USE_RESULTS(RESULT)
+#undef RESULT
+};
+
+const char *use_result_text(enum use_result result)
+{
+	check(result < USE_RESULTS_N);
+	return results[result];
+}
+
+/* The place of the text among `n`; `n`: it is none of them. */
+static size_t name_find(const char *const *names, size_t n, const char *text)
+{
+	size_t place = 0;
+
+	while (place < n && strcmp(names[place], text) != 0)
+		place++;
+	return place;
+}
+
+enum use_result use_result_find(const char *text)
+{
+	return (enum use_result)name_find(results, USE_RESULTS_N, text);
+}
+
+static int is_printable(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (text[i] < ' ' || text[i] > '~')
+			return 0;
+	return 1;
+}
+
+int use_reason_valid(const char *text, size_t len)
+{
+	return len > 0 && len <= USE_REASON_MAX && is_printable(text, len);
+}
+
+int currency_valid(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (text[i] < 'A' || text[i] > 'Z')
+			return 0;
+	return len == CURRENCY_LEN;
+}
+
+static int is_same(const struct receive *a, const struct receive *b)
+{
+	return a->coupon == b->coupon && a->index == b->index &&
+	       memcmp(&a->batch, &b->batch, sizeof(a->batch)) == 0;
+}
+
+int use_receives_valid(const struct receive *receives, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (receives[i].index == USE_ANY_RECEIVE)
+			return n == 1;
+		for (size_t k = 0; k < i; k++)
+			if (is_same(&receives[k], &receives[i]))
+				return 0;
+	}
+	return n > 0 && n <= USE_RECEIVES_MAX;
+}
+
+static char *string_append(char *at, const char *text)
+{
+	*at++ = '"';
+	at = escaped_append(at, text, strlen(text));
+	*at++ = '"';
+	return at;
+}
+
+/* A number; null if it is negative. */
+static char *known_append(char *at, int64_t number)
+{
+	return number < 0 ? text_append(at, "null") : number_append(at, number);
+}
+
+static char *receive_append(char *at, const struct receive *receive)
+{
+	char id[ID_SIZE], ulid[ULID_SIZE];
+
+	id_format(receive->coupon, id);
+	at = text_append(at, "[");
+	at = string_append(at, id);
+	at = text_append(at, ",");
+	at = string_append(at, receive->user.text);
+	if (receive->index != USE_ANY_RECEIVE) {
+		at = text_append(at, ",");
+		at = string_append(at, ulid_format(&receive->batch, ulid));
+		at = text_append(at, ",");
+		at = number_append(at, receive->index);
+	}
+	return text_append(at, "]");
+}
+
+static char *use_append(char *at, const struct use *use, const struct receive *receives)
+{
+	const char *const texts[] = { use_action_names[use->action], use->order, use->key,
+				      use->by };
+
+	at = text_append(at, "[");
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		at = text_append(string_append(at, texts[i]), ",");
+	at = text_append(number_append(at, use->ttl_s), ",");
+	at = text_append(known_append(at, use->amount), ",");
+	at = text_append(string_append(at, use->currency), ",");
+	at = text_append(string_append(at, use->reason), ",[");
+	for (size_t i = 0; i < use->receives_n; i++) {
+		at = text_append(at, i > 0 ? "," : "");
+		at = receive_append(at, &receives[i]);
+	}
+	return text_append(at, "]]");
+}
+
+size_t use_message_write(const struct use_message *message, char out[USE_MESSAGE_SIZE])
+{
+	const struct receive *receives = message->receives;
+	char ulid[ULID_SIZE], *at = out;
+
+	at = text_append(at, "{\"v\":1,\"batch\":\"");
+	at = text_append(at, ulid_format(&message->batch, ulid));
+	at = number_append(text_append(at, "\",\"at\":"), message->at_ms);
+	at = text_append(at, ",\"uses\":[");
+	for (size_t i = 0; i < message->uses_n; i++) {
+		at = text_append(at, i > 0 ? "," : "");
+		at = use_append(at, &message->uses[i], receives);
+		receives += message->uses[i].receives_n;
+	}
+	at = text_append(at, "]}");
+	check(at - out <= USE_MESSAGE_SIZE && receives == message->receives + message->receives_n);
+	return (size_t)(at - out);
+}
+
+/* The items of an array of exactly `n`. 0, or -1. */
+static int items_take(const cJSON *array, const cJSON *items[], size_t n)
+{
+	const cJSON *item = cJSON_IsArray(array) ? array->child : NULL;
+
+	for (size_t i = 0; i < n; i++, item = item->next) {
+		if (!item)
+			return -1;
+		items[i] = item;
+	}
+	return item ? -1 : 0;
+}
+
+/* A string of printable ASCII. 0, or -1. */
+static int text_take(const cJSON *item, size_t least, size_t most, char *out)
+{
+	size_t len = cJSON_IsString(item) ? strlen(item->valuestring) : 0;
+
+	if (!cJSON_IsString(item) || len < least || len > most ||
+	    !is_printable(item->valuestring, len))
+		return -1;
+	memcpy(out, item->valuestring, len + 1);
+	return 0;
+}
+
+/* A number, or -1 for null. 0, or -1. */
+static int known_take(const cJSON *item, int64_t *number)
+{
+	*number = -1;
+	return cJSON_IsNull(item) ? 0 : json_integer(item, 0, JSON_INTEGER_MAX, number);
+}
+
+/* Three capitals, or an empty string. 0, or -1. */
+static int currency_take(const cJSON *item, char out[CURRENCY_LEN + 1])
+{
+	if (text_take(item, 0, CURRENCY_LEN, out))
+		return -1;
+	return *out && !currency_valid(out, strlen(out)) ? -1 : 0;
+}
+
+static int receive_take(const cJSON *array, struct receive *receive)
+{
+	const cJSON *items[4];
+	int64_t index = USE_ANY_RECEIVE;
+
+	memset(receive, 0, sizeof(*receive));
+	if (items_take(array, items, 2) &&
+	    (items_take(array, items, 4) || !cJSON_IsString(items[2]) ||
+	     ulid_parse(&receive->batch, items[2]->valuestring, strlen(items[2]->valuestring)) ||
+	     json_integer(items[3], 0, RECEIVE_INDEX_MAX, &index)))
+		return -1;
+	receive->index = (int)index;
+	if (!cJSON_IsString(items[0]) || !cJSON_IsString(items[1]) ||
+	    id_parse(items[0]->valuestring, strlen(items[0]->valuestring), &receive->coupon))
+		return -1;
+	return user_id_parse(&receive->user, items[1]->valuestring, strlen(items[1]->valuestring));
+}
+
+static int receives_take(const cJSON *array, struct use_message *message, struct use *use)
+{
+	const cJSON *item;
+
+	if (!cJSON_IsArray(array))
+		return -1;
+	use->receives_n = 0;
+	cJSON_ArrayForEach(item, array)
+	{
+		if (message->receives_n == MESSAGE_RECEIVES_MAX ||
+		    receive_take(item, &message->receives[message->receives_n]))
+			return -1;
+		message->receives_n++;
+		use->receives_n++;
+	}
+	return use_receives_valid(&message->receives[message->receives_n - use->receives_n],
+				  use->receives_n)
+		       ? 0
+		       : -1;
+}
+
+static int use_take(const cJSON *array, struct use_message *message)
+{
+	struct use *use = &message->uses[message->uses_n++];
+	const cJSON *items[9];
+
+	if (items_take(array, items, 9) || !cJSON_IsString(items[0]))
+		return -1;
+	use->action = (enum use_action)name_find(use_action_names, USE_ACTIONS,
+						 items[0]->valuestring);
+	if (use->action == USE_ACTIONS || text_take(items[1], 1, USE_ORDER_MAX, use->order) ||
+	    text_take(items[2], 1, RECEIVE_KEY_MAX, use->key) ||
+	    text_take(items[3], 0, USE_BY_MAX, use->by))
+		return -1;
+	if (use->action == USE_HOLD ? json_integer(items[4], 1, USE_TTL_MAX_S, &use->ttl_s)
+				    : json_integer(items[4], 0, 0, &use->ttl_s))
+		return -1;
+	if (known_take(items[5], &use->amount) || currency_take(items[6], use->currency) ||
+	    (use->amount < 0) != !*use->currency ||
+	    text_take(items[7], 0, USE_REASON_MAX, use->reason))
+		return -1;
+	return receives_take(items[8], message, use);
+}
+
+/* The version and the batch. 0, or -1. */
+static int head_take(const cJSON *root, struct ulid *batch, const char **error)
+{
+	const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, "batch");
+	int64_t version;
+
+	*error = "unknown version";
+	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "v"), 1, USE_VERSION, &version))
+		return -1;
+	*error = "batch is not a ULID";
+	return cJSON_IsString(item)
+		       ? ulid_parse(batch, item->valuestring, strlen(item->valuestring))
+		       : -1;
+}
+
+int use_message_decode(struct json_arena *arena, const char *body, size_t len,
+		       struct use_message *message, const char **error)
+{
+	const cJSON *root = json_parse(arena, body, len, error), *uses, *item;
+
+	if (!root || head_take(root, &message->batch, error))
+		return -1;
+	*error = "at is not a time in milliseconds";
+	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "at"), 0, MESSAGE_AT_MAX_MS,
+			 &message->at_ms))
+		return -1;
+	uses = cJSON_GetObjectItemCaseSensitive(root, "uses");
+	*error = "uses is not an array of 1 to 256";
+	if (!cJSON_IsArray(uses) || !uses->child)
+		return -1;
+	message->uses_n = message->receives_n = 0;
+	cJSON_ArrayForEach(item, uses)
+	{
+		if (message->uses_n == MESSAGE_RECEIVES_MAX)
+			return -1;
+		if (use_take(item, message)) {
+			*error = "a use is not [action, order, key, by, seconds, amount, currency, "
+				 "reason, receives]";
+			return -1;
+		}
+	}
+	return 0;
+}
+
+static char *outcome_append(char *at, const struct use_outcome *outcome)
+{
+	at = number_append(text_append(at, "["), (int64_t)outcome->use);
+	at = string_append(text_append(at, ","), use_result_text(outcome->result));
+	at = receive_append(text_append(at, ","), &outcome->receive);
+	at = known_append(text_append(at, ","), outcome->until_ms);
+	at = known_append(text_append(at, ","), outcome->amount_off);
+	at = string_append(text_append(at, ","), outcome->currency);
+	return text_append(at, "]");
+}
+
+size_t use_reply_write(const struct use_reply *reply, char out[USE_REPLY_SIZE])
+{
+	char ulid[ULID_SIZE], *at = out;
+
+	at = text_append(at, "{\"v\":1,\"batch\":\"");
+	at = text_append(at, ulid_format(&reply->batch, ulid));
+	at = text_append(at, "\",\"outcomes\":[");
+	for (size_t i = 0; i < reply->outcomes_n; i++)
+		at = outcome_append(text_append(at, i > 0 ? "," : ""), &reply->outcomes[i]);
+	at = text_append(at, "]}");
+	check(at - out <= USE_REPLY_SIZE);
+	return (size_t)(at - out);
+}
+
+static int outcome_take(const cJSON *array, struct use_outcome *outcome)
+{
+	const cJSON *items[6];
+	int64_t use;
+
+	if (items_take(array, items, 6) || json_integer(items[0], 0, RECEIVE_INDEX_MAX, &use) ||
+	    !cJSON_IsString(items[1]) || receive_take(items[2], &outcome->receive) ||
+	    known_take(items[3], &outcome->until_ms) || known_take(items[4], &outcome->amount_off))
+		return -1;
+	outcome->use = (size_t)use;
+	outcome->result = use_result_find(items[1]->valuestring);
+	return outcome->result == USE_RESULTS_N ? -1 : currency_take(items[5], outcome->currency);
+}
+
+int use_reply_decode(struct json_arena *arena, const char *body, size_t len,
+		     struct use_reply *reply)
+{
+	const char *error;
+	const cJSON *root = json_parse(arena, body, len, &error), *outcomes, *item;
+
+	if (!root || head_take(root, &reply->batch, &error))
+		return -1;
+	outcomes = cJSON_GetObjectItemCaseSensitive(root, "outcomes");
+	if (!cJSON_IsArray(outcomes) || !outcomes->child)
+		return -1;
+	reply->outcomes_n = 0;
+	cJSON_ArrayForEach(item, outcomes)
+	{
+		if (reply->outcomes_n == MESSAGE_RECEIVES_MAX ||
+		    outcome_take(item, &reply->outcomes[reply->outcomes_n]))
+			return -1;
+		reply->outcomes_n++;
+	}
+	return 0;
+}

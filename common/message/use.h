@@ -1,0 +1,134 @@
+/*
+ * Uses of receives: hold, use, unhold and unuse, each of one receive or of several for one order,
+ * in messages of `coupon.use.queue`. A gateway gathers what arrives together:
+ *
+ *	{"v":1,"batch":"01JD…","at":1700000000123,"uses":[
+ *	 ["use","order-77","key-1","3k9v0d7xqa",0,12900,"EUR","",[["1001","42","01JC…",0]]],
+ *	 ["hold","order-78","01JD….1","",900,null,"","",[["1001","43"]]]]}
+ *
+ * A use is action, order, key, who asked, seconds that it holds for, the order's amount in minor
+ * units and its currency, reason, and receives. One without batch and index is any receive of its
+ * user. Such messages are packed as those of receives are (message.h).
+ *
+ * The reply of the worker names each receive, in the order of the message: which use it is of, the
+ * result, until when it is held, and what is taken off.
+ *
+ *	{"v":1,"batch":"01JD…","outcomes":[
+ *	 [0,"used",["1001","42","01JC…",0],null,500,"EUR"],
+ *	 [1,"not_found",["1001","43"],null,null,""]]}
+ */
+#pragma once
+
+#include "common/message/json.h"
+#include "common/message/message.h"
+#include "common/message/receive.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define USE_VERSION 1
+#define USE_RECEIVES_MAX 16 /* of one use */
+#define USE_ORDER_MAX 64    /* bytes of printable ASCII, as in the next ones */
+#define USE_BY_MAX 64
+#define USE_REASON_MAX 200
+#define USE_TTL_MAX_S 86400
+#define CURRENCY_LEN 3
+
+enum use_action { USE_HOLD, USE_USE, USE_UNHOLD, USE_UNUSE, USE_ACTIONS };
+
+extern const char *const use_action_names[USE_ACTIONS];
+
+struct use {
+	enum use_action action;
+	char order[USE_ORDER_MAX + 1];
+	char key[RECEIVE_KEY_MAX + 1]; /* of the operation: a copy of it does nothing */
+	char by[USE_BY_MAX + 1];       /* empty: it is not known */
+	int64_t ttl_s;                 /* USE_HOLD: 1 to USE_TTL_MAX_S; else 0 */
+	int64_t amount;                /* -1: not told, and then there is no currency */
+	char currency[CURRENCY_LEN + 1];
+	char reason[USE_REASON_MAX + 1]; /* empty: none */
+	size_t receives_n;
+};
+
+/* The index of a receive that is any one of its user. Its batch is undefined. */
+#define USE_ANY_RECEIVE (-1)
+
+struct use_message {
+	struct ulid batch;
+	int64_t at_ms;
+	size_t uses_n;
+	struct use uses[MESSAGE_RECEIVES_MAX];
+	size_t receives_n;
+	struct receive receives[MESSAGE_RECEIVES_MAX]; /* of all uses, in their order */
+};
+
+/* Whether these `len` bytes are three capitals, as ISO 4217 has them. */
+int currency_valid(const char *text, size_t len);
+
+/* Whether these are a reason: 1 to 200 bytes of printable ASCII. */
+int use_reason_valid(const char *text, size_t len);
+
+/*
+ * Whether they can be those of one use: 1 to 16, none of them twice, and one that is any of its
+ * user alone.
+ */
+int use_receives_valid(const struct receive *receives, size_t n);
+
+/* Writes a message without a NUL, and returns its length. */
+#define USE_MESSAGE_SIZE (128 + MESSAGE_RECEIVES_MAX * 1088)
+size_t use_message_write(const struct use_message *message, char out[USE_MESSAGE_SIZE]);
+
+/* As message_decode(). */
+int use_message_decode(struct json_arena *arena, const char *body, size_t len,
+		       struct use_message *message, const char **error);
+
+/* What became of a receive, in the words of sql/function/use.sql, each once: RESULT(name, text). */
+#define USE_RESULTS(RESULT)                                                           \
+	RESULT(HELD, "held")                                                          \
+	RESULT(USED, "used")                                                          \
+	RESULT(UNHELD, "unheld")                                                      \
+	RESULT(UNUSED, "unused")                                                      \
+	RESULT(KEPT, "kept") /* it was refused for another receive of the same use */ \
+	RESULT(NOT_FOUND, "not_found")                                                \
+	RESULT(IS_HELD, "is_held")                                                    \
+	RESULT(IS_USED, "is_used")                                                    \
+	RESULT(EXPIRED, "expired")                                                    \
+	RESULT(NOT_VALID_YET, "not_valid_yet")                                        \
+	RESULT(VOIDED, "voided")                                                      \
+	RESULT(BUDGET_SPENT, "budget_spent")                                          \
+	RESULT(KEY_TAKEN, "key_taken")                                                \
+	RESULT(AMOUNT_NEEDED, "amount_needed")                                        \
+	RESULT(CURRENCY_WRONG, "currency_wrong")
+
+enum use_result {
+#define RESULT(name, text) USE_##name,
+	USE_RESULTS(RESULT)
+#undef RESULT
+		USE_RESULTS_N
+};
+
+const char *use_result_text(enum use_result result);
+enum use_result use_result_find(const char *text); /* USE_RESULTS_N: none has this text */
+
+struct use_outcome {
+	size_t use; /* its place in the message */
+	enum use_result result;
+	struct receive receive; /* with USE_ANY_RECEIVE: none was found */
+	int64_t until_ms;       /* the end of the hold; -1: none */
+	int64_t amount_off;     /* -1: not told */
+	char currency[CURRENCY_LEN + 1];
+};
+
+struct use_reply {
+	struct ulid batch;
+	size_t outcomes_n;
+	struct use_outcome outcomes[MESSAGE_RECEIVES_MAX];
+};
+
+/* Writes a reply without a NUL, and returns its length. */
+#define USE_REPLY_SIZE (64 + MESSAGE_RECEIVES_MAX * 288)
+size_t use_reply_write(const struct use_reply *reply, char out[USE_REPLY_SIZE]);
+
+/* 0, or -1: it is malformed. */
+int use_reply_decode(struct json_arena *arena, const char *body, size_t len,
+		     struct use_reply *reply);

@@ -1,0 +1,94 @@
+/*
+ * Messages of uses and the replies to them: what is read is within its bounds, and written again it
+ * is the same.
+ */
+#include "tests/fuzz/fuzz.h"
+
+#include "common/message/use.h"
+
+static struct json_arena *arena;
+
+static void text_check(const char *text, size_t least, size_t most)
+{
+	size_t len = strlen(text);
+
+	check(len >= least && len <= most);
+	for (size_t i = 0; i < len; i++)
+		check(text[i] >= ' ' && text[i] <= '~');
+}
+
+static void receive_check(const struct receive *receive)
+{
+	check(receive->coupon > 0 && receive->user.len > 0);
+	check(receive->index == USE_ANY_RECEIVE ||
+	      (receive->index >= 0 && receive->index <= RECEIVE_INDEX_MAX));
+}
+
+static void use_check(const struct use *use, const struct receive *receives)
+{
+	text_check(use->order, 1, USE_ORDER_MAX);
+	text_check(use->key, 1, RECEIVE_KEY_MAX);
+	text_check(use->by, 0, USE_BY_MAX);
+	text_check(use->reason, 0, USE_REASON_MAX);
+	check(use->action == USE_HOLD ? use->ttl_s >= 1 && use->ttl_s <= USE_TTL_MAX_S
+				      : use->ttl_s == 0);
+	check(use->amount < 0 ? !*use->currency : currency_valid(use->currency, CURRENCY_LEN));
+	check(use_receives_valid(receives, use->receives_n));
+	for (size_t i = 0; i < use->receives_n; i++)
+		receive_check(&receives[i]);
+}
+
+static void message_check(const struct use_message *message)
+{
+	static char text[USE_MESSAGE_SIZE], text_again[USE_MESSAGE_SIZE];
+	static struct use_message again;
+	const struct receive *receives = message->receives;
+	const char *error;
+	size_t len;
+
+	check(message->uses_n >= 1 && message->uses_n <= message->receives_n);
+	for (size_t i = 0; i < message->uses_n; i++) {
+		use_check(&message->uses[i], receives);
+		receives += message->uses[i].receives_n;
+	}
+	check(receives == message->receives + message->receives_n);
+	len = use_message_write(message, text);
+	check(use_message_decode(arena, text, len, &again, &error) == 0);
+	check(use_message_write(&again, text_again) == len && memcmp(text, text_again, len) == 0);
+}
+
+static void reply_check(const struct use_reply *reply)
+{
+	static char text[USE_REPLY_SIZE], text_again[USE_REPLY_SIZE];
+	static struct use_reply again;
+	size_t len = use_reply_write(reply, text);
+
+	check(reply->outcomes_n >= 1 && reply->outcomes_n <= MESSAGE_RECEIVES_MAX);
+	for (size_t i = 0; i < reply->outcomes_n; i++) {
+		const struct use_outcome *outcome = &reply->outcomes[i];
+
+		check(outcome->use < MESSAGE_RECEIVES_MAX && outcome->result < USE_RESULTS_N);
+		check(outcome->until_ms >= -1 && outcome->amount_off >= -1);
+		check(!*outcome->currency || currency_valid(outcome->currency, CURRENCY_LEN));
+		receive_check(&outcome->receive);
+	}
+	check(use_reply_decode(arena, text, len, &again) == 0);
+	check(use_reply_write(&again, text_again) == len && memcmp(text, text_again, len) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct use_message message;
+	static struct use_reply reply;
+	const char *error = NULL;
+
+	if (!arena)
+		arena = json_arena_new();
+	if (use_message_decode(arena, (const char *)data, size, &message, &error))
+		check(error && *error);
+	else
+		message_check(&message);
+	if (use_reply_decode(arena, (const char *)data, size, &reply) == 0)
+		reply_check(&reply);
+	return 0;
+}
