@@ -390,12 +390,14 @@ static void looker_free(struct looker *looker)
 	free(looker);
 }
 
+/* Its client has gone, and evhttp has left the request to us. */
 static void on_closed(struct evhttp_connection *connection, void *context)
 {
 	struct looker *looker = context;
 	struct live *live = looker->live;
 
 	(void)connection;
+	evhttp_request_free(looker->request);
 	looker_free(looker);
 	(void)asked_tell(live);
 }
@@ -440,7 +442,9 @@ static void looker_tell(struct looker *looker, const char *text)
 		looker_end(looker);
 	} else if (evbuffer_get_length(bufferevent_get_output(stream)) > BACKLOG_MAX) {
 		log_info("live_cut", LOG_S("error", "its client does not read"));
-		evhttp_connection_free(connection); /* which calls on_closed() */
+		evhttp_connection_set_closecb(connection, NULL, NULL);
+		looker_free(looker);
+		evhttp_connection_free(connection); /* and the request */
 	} else {
 		chunk_send(looker, "sample", text);
 	}

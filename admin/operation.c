@@ -95,14 +95,15 @@ static int may_start(void *context)
 }
 
 /*
- * The connection is lost. What runs goes on: what it changes, it changes. What waits has changed
- * nothing, and nobody asks for it any more.
+ * The connection is lost, and evhttp has left the request to us. What runs goes on: what it
+ * changes, it changes. What waits has changed nothing, and nobody asks for it any more.
  */
 static void on_closed(struct evhttp_connection *connection, void *context)
 {
 	struct exchange *exchange = context;
 
 	(void)connection;
+	evhttp_request_free(exchange->request.http);
 	exchange->request.http = NULL;
 	if (!child_is_waiting(exchange->child))
 		return;

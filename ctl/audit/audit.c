@@ -333,6 +333,7 @@ static int audit_run(struct ctl *ctl)
 		group_audit(&group, coupon);
 	} else if (unknown_audit(&audit, coupon) == 0) {
 		fprintf(stderr, "couponctl: there is no coupon %s\n", args->argument);
+		cJSON_Delete(group.coupons);
 		close_all(&audit);
 		return CTL_ABSENT;
 	}

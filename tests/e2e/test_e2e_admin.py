@@ -777,6 +777,8 @@ def test_answers_while_something_is_wrong(rough):
     assert recent["user"] == "1"
     assert job_of(api, f"/campaigns/{coupon}/audit")["result"]["coupons"][0]["coupon"] == coupon
     assert len(job_of(api, f"/campaigns/{coupon}/rebuild")["result"]["rebuild"]) == 1
+    (unsure,) = ok(api("POST", f"/dead/{shown['digest']}/drop"))["messages"]
+    assert (unsure["dropped"], unsure["owed"]) == (False, [dead])
     assert ok(api("POST", "/dead/1/requeue")) == {"requeued": 1}
     ok(api("POST", f"{hook}/resend"))
     rough.stop("redis", "rabbitmq")
