@@ -308,7 +308,7 @@ static int move_look(struct move *move, char error[RABBIT_ERROR_SIZE])
 static int move_run(struct ctl *ctl)
 {
 	static const enum rabbit_queue order[] = { RABBIT_QUEUE_PARKED, RABBIT_QUEUE_RECEIVES,
-						   RABBIT_QUEUE_DEAD };
+						   RABBIT_QUEUE_USES, RABBIT_QUEUE_DEAD };
 	int is_dry = args_has(&ctl->args, "dry-run");
 	struct db *db = is_dry ? NULL : store_postgres_open(ctl);
 	amqp_connection_state_t connection = rabbit_open(ctl->config.amqp_url);

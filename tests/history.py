@@ -25,6 +25,7 @@ REGULARS = 50  # users who send many requests, so that limits and keys are met
 QUEUE = "coupon.receive.queue"
 DEAD_QUEUE = "coupon.receive.dead"
 PARKED_QUEUE = "coupon.receive.parked"
+USE_QUEUE = "coupon.use.queue"
 
 
 class History:

@@ -310,7 +310,7 @@ size_t use_reply_write(const struct use_reply *reply, char out[USE_REPLY_SIZE])
 
 	at = text_append(at, "{\"v\":1,\"batch\":\"");
 	at = text_append(at, ulid_format(&reply->batch, ulid));
-	at = text_append(at, "\",\"outcomes\":[");
+	at = text_append(at, "\",\"uses\":[");
 	for (size_t i = 0; i < reply->outcomes_n; i++)
 		at = outcome_append(text_append(at, i > 0 ? "," : ""), &reply->outcomes[i]);
 	at = text_append(at, "]}");
@@ -336,15 +336,15 @@ int use_reply_decode(struct json_arena *arena, const char *body, size_t len,
 		     struct use_reply *reply)
 {
 	const char *error;
-	const cJSON *root = json_parse(arena, body, len, &error), *outcomes, *item;
+	const cJSON *root = json_parse(arena, body, len, &error), *uses, *item;
 
 	if (!root || head_take(root, &reply->batch, &error))
 		return -1;
-	outcomes = cJSON_GetObjectItemCaseSensitive(root, "outcomes");
-	if (!cJSON_IsArray(outcomes) || !outcomes->child)
+	uses = cJSON_GetObjectItemCaseSensitive(root, "uses");
+	if (!cJSON_IsArray(uses) || !uses->child)
 		return -1;
 	reply->outcomes_n = 0;
-	cJSON_ArrayForEach(item, outcomes)
+	cJSON_ArrayForEach(item, uses)
 	{
 		if (reply->outcomes_n == MESSAGE_RECEIVES_MAX ||
 		    outcome_take(item, &reply->outcomes[reply->outcomes_n]))

@@ -13,7 +13,7 @@
  * The reply of the worker names each receive, in the order of the message: which use it is of, the
  * result, until when it is held, and what is taken off.
  *
- *	{"v":1,"batch":"01JD…","outcomes":[
+ *	{"v":1,"batch":"01JD…","uses":[
  *	 [0,"used",["1001","42","01JC…",0],null,500,"EUR"],
  *	 [1,"not_found",["1001","43"],null,null,""]]}
  */

@@ -25,6 +25,10 @@
 /* Receives of coupons that are locked at present; published by workers. */
 #define AMQP_PARKED_KEY "coupon.parked"
 #define AMQP_PARKED_QUEUE "coupon.receive.parked"
+/* Uses of receives (common/message/use.h), also as dead letters. */
+#define AMQP_USE_KEY "coupon.use"
+#define AMQP_USE_QUEUE "coupon.use.queue"
+#define AMQP_USE_TYPE "couponmq.use" /* the property `type` of such a message */
 #define AMQP_DEAD_EXCHANGE "coupon.dlx"
 #define AMQP_DEAD_QUEUE "coupon.receive.dead"
 /* Events, for other systems; who may read it can read no receives. */

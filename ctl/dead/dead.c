@@ -449,8 +449,8 @@ static void letter_publish(const struct walk *walk, const struct dead_letter *le
 	amqp_basic_properties_t properties = letter->raw.properties;
 
 	properties._flags &= kept | (walk->is_adopted ? 0 : AMQP_BASIC_APP_ID_FLAG);
-	hold_send(walk->hold, letter->tag, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties,
-		  letter->raw.body);
+	hold_send(walk->hold, letter->tag, AMQP_EXCHANGE,
+		  letter->is_use ? AMQP_USE_KEY : AMQP_ROUTING_KEY, &properties, letter->raw.body);
 }
 
 static int requeue_run(struct ctl *ctl)
@@ -562,7 +562,7 @@ static void drop_say(struct walk *walk, const struct dead_letter *letter)
 		printf("%s %" PRId64 ": ", walk->sure ? "dropped" : "would drop", letter->number);
 		dead_letter_summary_print(letter);
 	}
-	for (size_t i = 0; i < letter->batches_n; i++)
+	for (size_t i = 0; i < letter->batches_n && !letter->is_use; i++)
 		owed_say(walk, &letter->batches[i], owed);
 	if (!as_json)
 		return;

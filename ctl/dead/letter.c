@@ -1,6 +1,7 @@
 #include "ctl/dead/letter.h"
 
 #include "common/check.h"
+#include "common/message/use.h"
 #include "common/rabbit/envelope.h"
 
 #include <inttypes.h>
@@ -71,10 +72,25 @@ static void members_read(struct dead_batch *batch, const cJSON *root)
 		batch->receives_n = cJSON_GetArraySize(receives);
 }
 
+/* Returns why it is not readable, or NULL. */
+static const char *batch_read(struct dead_batch *batch, struct json_arena *arena, int is_use)
+{
+	static struct message message;
+	static struct use_message uses;
+	const char *text = batch->body.bytes, *error;
+
+	if (!is_use)
+		return message_decode(arena, text, batch->body.len, &message, &error) ? error
+										      : NULL;
+	if (use_message_decode(arena, text, batch->body.len, &uses, &error))
+		return error;
+	batch->receives_n = (int64_t)uses.receives_n;
+	return NULL;
+}
+
 static void batch_add(struct dead_letter *letter, struct json_arena *arena, const char *text,
 		      size_t len)
 {
-	static struct message message;
 	struct dead_batch *batch = &letter->batches[letter->batches_n++];
 	const cJSON *root;
 	const char *error;
@@ -82,8 +98,7 @@ static void batch_add(struct dead_letter *letter, struct json_arena *arena, cons
 	*batch = (struct dead_batch){ .receives_n = -1 };
 	batch->body.len = len;
 	memcpy(&batch->body.bytes, &text, sizeof(text)); /* the library's type is not const */
-	if (message_decode(arena, text, len, &message, &batch->unreadable) == 0)
-		batch->unreadable = NULL;
+	batch->unreadable = batch_read(batch, arena, letter->is_use);
 	root = json_parse(arena, text, len, &error);
 	if (cJSON_IsObject(root))
 		members_read(batch, root);
@@ -103,6 +118,8 @@ void dead_letter_read(struct dead_letter *letter, struct json_arena *arena)
 	struct packed packed;
 
 	reason_read(letter);
+	letter->is_use = letter->raw.properties._flags & AMQP_BASIC_TYPE_FLAG &&
+			 rabbit_text_is(letter->raw.properties.type, AMQP_USE_TYPE);
 	SHA256((const unsigned char *)body, len, sha256);
 	sodium_bin2hex(letter->digest, sizeof(letter->digest), sha256, DEAD_DIGEST_SIZE / 2);
 	letter->batches_n = 0;

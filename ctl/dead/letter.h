@@ -26,6 +26,7 @@ struct dead_letter {
 	/* why it was dead-lettered, printable; "": no reason is recorded */
 	char reason[DEAD_REASON_SIZE];
 	int body_is_text; /* JSON or ASCII */
+	int is_use;       /* of uses of receives: their clients were answered `unknown` */
 
 	/* one, or those of a packed message */
 	struct dead_batch batches[PACKED_BATCHES_MAX];

@@ -10,7 +10,7 @@ import subprocess
 import pika
 import pytest
 
-from history import DEAD_QUEUE, QUEUE, History, queue_length
+from history import DEAD_QUEUE, QUEUE, USE_QUEUE, History, queue_length
 from message import message
 from relay import Relay
 from stack import wait_until
@@ -336,6 +336,28 @@ def test_drop_of_a_copy_whose_receive_is_settled_owes_nothing(dead, history, amq
     dropped = dead.ctl("dead", "drop", "--all", "--yes").splitlines()
     assert len(dropped) == 2 and dropped[-1] == "1 message dropped, with 0 receives that were owed"
     dead_wait(dead, 0)
+
+
+def test_of_uses(dead, amqp_rough):
+    """They are sent to their own queue again, and no receive is owed for them."""
+    use = ["use", "order-77", "key-1", "", 0, None, "", "", [["1001", "42", ulid_make(), 0]]]
+    body = {"v": 1, "batch": ulid_make(), "at": 1, "uses": [use]}
+    dead.stop("worker-1")
+    amqp_rough.basic_publish(
+        "coupon.dlx",
+        "coupon.use",
+        json.dumps(body).encode(),
+        pika.BasicProperties(delivery_mode=2, type="couponmq.use"),
+    )
+    dead_wait(dead, 1)
+    (one,) = listed(dead)["messages"]
+    assert (one["batch"], one["receives"], one["readable"]) == (body["batch"], 1, True)
+    assert "with 0 receives that were owed" in dead.ctl_run("dead", "drop", 1).stdout
+    dead.ctl("dead", "requeue", 1)
+    wait_until(lambda: queue_length(dead, USE_QUEUE) == 1)
+    _, properties, again = amqp_rough.basic_get(USE_QUEUE, auto_ack=True)
+    assert json.loads(again) == body and properties.type == "couponmq.use"
+    dead.start("worker-1")
 
 
 def test_drop_without_postgresql_drops_nothing_it_cannot_judge(dead, history):

@@ -15,7 +15,12 @@ from events import Subscriber
 from stack import ROOT, wait_until
 
 PROGRAMS = ("gateway", "worker", "operator")
-QUEUES = ("coupon.receive.queue", "coupon.receive.parked", "coupon.receive.dead")
+QUEUES = (
+    "coupon.receive.queue",
+    "coupon.receive.parked",
+    "coupon.use.queue",
+    "coupon.receive.dead",
+)
 
 
 def test_the_stack_runs_with_them(stack, gateway, pg, redis_client):

@@ -8,12 +8,12 @@ import subprocess
 import pika
 import pytest
 
-from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, History, queue_length
+from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, USE_QUEUE, History, queue_length
 from kill import killed
 from seed import SEED
 from stack import wait_until
 
-QUEUES = (QUEUE, PARKED_QUEUE, DEAD_QUEUE)
+QUEUES = (QUEUE, PARKED_QUEUE, USE_QUEUE, DEAD_QUEUE)
 MESSAGES = 300  # more than a round of the command
 OTHER = {"x-queue-type": "quorum", "x-max-length": 10_000_000}
 
@@ -51,7 +51,7 @@ def coupon_open(stack, total):
 def test_nothing_to_do(rough):
     before = rough.queues_told()
     told = rough.ctl("queue", "move")
-    assert told.count("as it should be") == 3 and rough.queues_told() == before
+    assert told.count("as it should be") == 4 and rough.queues_told() == before
 
 
 @pytest.mark.long
@@ -77,11 +77,11 @@ def test_under_load_and_killed_at_any_moment(differing):
 
 @pytest.mark.long
 def test_what_no_worker_takes_is_moved_with_all_it_has(differing):
-    """Receives, parked ones and dead letters, with their headers; no worker runs. A dry run changes
-    nothing."""
+    """Receives, parked ones, uses and dead letters, with their headers; no worker runs. A dry run
+    changes nothing."""
     before = differing.queues_told()
     told = differing.ctl("queue", "move", "--dry-run")
-    assert told.count("is to be replaced") == 3 and "x-max-length" in told
+    assert told.count("is to be replaced") == 4 and "x-max-length" in told
     assert differing.queues_told() == before
     differing.stop("worker-1")
     headers = {"x-couponmq-reason": "unreadable: a test", "x-other": 7}

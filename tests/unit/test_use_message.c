@@ -221,7 +221,7 @@ static int reply_take(struct json_arena *arena, const char *body)
 
 static void test_reply(void **state)
 {
-	static const char body[] = HEAD "\"outcomes\":["
+	static const char body[] = HEAD "\"uses\":["
 					"[0,\"held\"," ONE ",1700000900123,500,\"EUR\"],"
 					"[255,\"not_found\"," ANY ",null,null,\"\"]]}";
 	static char again[USE_REPLY_SIZE];
@@ -283,9 +283,9 @@ static void test_replies_that_are_refused(void **state)
 	assert_int_equal(reply_take(*state, ""), -1);
 	assert_int_equal(reply_take(*state, "{}"), -1);
 	assert_int_equal(reply_take(*state, HEAD "\"uses\":5}"), -1);
-	assert_int_equal(reply_take(*state, HEAD "\"outcomes\":[]}"), -1);
+	assert_int_equal(reply_take(*state, HEAD "\"uses\":[]}"), -1);
 	for (size_t i = 0; i < sizeof(outcomes) / sizeof(outcomes[0]); i++) {
-		snprintf(body, sizeof(body), HEAD "\"outcomes\":[%s]}", outcomes[i]);
+		snprintf(body, sizeof(body), HEAD "\"uses\":[%s]}", outcomes[i]);
 		if (reply_take(*state, body) == 0)
 			fail_msg("%s was taken", body);
 	}
