@@ -4,7 +4,8 @@ one sale where it is there."""
 import json
 import os
 import re
-from contextlib import closing
+import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pika
@@ -423,6 +424,40 @@ def test_it_says_when_it_is_old(stack, signed_in):
     browser.sees("s old: connecting again.")
     stack.start("admin")
     browser.sees("Your session has ended")  # sessions are in memory
+
+
+def cpu_s(pid):
+    """Of all its threads."""
+    each = (task / "schedstat" for task in Path(f"/proc/{pid}/task").iterdir())
+    return sum(int(one.read_text().split()[0]) for one in each) / 1e9
+
+
+@long
+def test_what_ten_cost(stack, console, key_make):
+    """Less than a hundredth of a core, of coupon-admin; the gateway is asked once for all of them."""
+    known = {"Authorization": f"Bearer {key_make('monitor')}"}
+    pids = {name: stack.pid(name) for name in ("admin", "gateway")}
+
+    def cost(lookers_n):
+        """CPU time for a second, of each program, over ten samples: one is told a second."""
+        with ExitStack() as open_ones:
+            for _ in range(lookers_n):
+                url = console + "/admin/v1/live"
+                answer = requests.get(url, headers=known, stream=True, timeout=60)
+                watched = open_ones.enter_context(answer).iter_lines(chunk_size=1)
+            for number, _ in enumerate(line for line in watched if line == b"event: sample"):
+                if number == 0:
+                    begin_s = time.monotonic()
+                    before = {name: cpu_s(pids[name]) for name in pids}
+                if number == 10:
+                    break
+            elapsed_s = time.monotonic() - begin_s
+            return {name: (cpu_s(pids[name]) - before[name]) / elapsed_s for name in pids}
+
+    one, ten = cost(1), cost(10)
+    print(", ".join(f"{name} {one[name]:.2%} of one, {ten[name]:.2%} of ten" for name in pids))
+    assert ten["admin"] < 0.01
+    assert ten["gateway"] - one["gateway"] < 0.001
 
 
 @long

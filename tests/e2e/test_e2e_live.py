@@ -102,6 +102,16 @@ def test_nobody_looks(stack, admin, monitor):
     ok(monitor("GET", "/now"))
 
 
+def test_ten_who_look_are_one(stack, admin, monitor):
+    """What they see was asked for once."""
+    lookers = [looking(admin, monitor) for _ in range(10)]
+    last = max(next(events)[1]["at"] for events in lookers)
+    later = [next(one["at"] for _, one in events if one["at"] > last) for events in lookers]
+    assert len(set(later)) == 1 and sessions(stack) == 1
+    for events in lookers:
+        events.close()
+
+
 def test_what_is_refused(admin, monitor):
     for query in ("coupons=x", "coupons=0", "coupons=1,,2", "coupons=1%002", "a=1"):
         problem(monitor("GET", f"/now?{query}"), 400)
