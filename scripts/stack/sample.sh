@@ -46,5 +46,8 @@ sample_run() {
 	[[ ! -d $RUN_DIR/admin ]] || cat <<-TEXT
 	  $curl -H "Authorization: Bearer $(admin_key)" \\
 	    $scheme://127.0.0.1:$PORT_ADMIN/admin/v1/campaigns/$coupon
+
+	The console: $scheme://127.0.0.1:$PORT_ADMIN/
+	  key: $(admin_key)
 	TEXT
 }

@@ -434,7 +434,7 @@ def cpu_s(pid):
 
 @long
 def test_what_ten_cost(stack, console, key_make):
-    """Less than a hundredth of a core, of coupon-admin; the gateway is asked once for all of them."""
+    """Under a hundredth of a core, of coupon-admin; the gateway is asked once for all of them."""
     known = {"Authorization": f"Bearer {key_make('monitor')}"}
     pids = {name: stack.pid(name) for name in ("admin", "gateway")}
 
