@@ -3,6 +3,8 @@
 const BASE = "/admin/v1";
 const SESSION = "/admin/session";
 const OLD_MS = 3000; // a sample is due once a second
+const LOST_MS = 10000; // then a connection is given up, although nothing has ended it
+const SESSION_MS = 5000;
 const RETRY_MS = [500, 1000, 2000, 5000];
 
 let session = null; // key, role, csrf_token, ends_at
@@ -27,6 +29,7 @@ async function send(method, path, body, version) {
             method,
             headers,
             body: body === undefined ? undefined : JSON.stringify(body),
+            signal: path === SESSION ? AbortSignal.timeout(SESSION_MS) : undefined,
         });
     } catch {
         throw new Problem(0, "coupon-admin does not answer. Try again.");
@@ -94,8 +97,9 @@ class Live {
         this.retries = 0;
         this.timer = 0;
         this.last_ms = 0; // when the last one came
+        this.opened_ms = 0;
         document.addEventListener("visibilitychange", () => this.adjust());
-        setInterval(() => this.told?.(this.age_ms()), 1000);
+        setInterval(() => this.look(), 1000);
     }
 
     // How old what is shown is; null: nothing is.
@@ -103,6 +107,12 @@ class Live {
         if (this.takers.size === 0 || !this.begun_ms) return null;
         const age = performance.now() - (this.last_ms || this.begun_ms);
         return age > OLD_MS ? age : null;
+    }
+
+    look() {
+        const heard_ms = Math.max(this.last_ms, this.opened_ms);
+        this.told?.(this.age_ms());
+        if (this.source && performance.now() - heard_ms > LOST_MS) this.again();
     }
 
     // Returns what ends it.
@@ -130,6 +140,7 @@ class Live {
 
     open() {
         const query = this.coupons ? `?coupons=${this.coupons}` : "";
+        this.opened_ms = performance.now();
         this.source = new EventSource(`${BASE}/live${query}`);
         this.source.addEventListener("sample", (event) => {
             this.retries = 0;

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from contextlib import ExitStack, closing
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pika
@@ -18,6 +19,7 @@ from codes import Codes, column
 from endpoint import Endpoint
 from history import DEAD_QUEUE, queue_length
 from message import message
+from relay import Relay, port_of
 from stack import has_tls, url_of, wait_until
 from webhooks import ALLOWED
 
@@ -49,8 +51,8 @@ def console(stack):
 def key_make(stack, console):
     """A key that the console knows already."""
 
-    def make(role):
-        key = stack.ctl("key", "create", "--name", "console", "--role", role)
+    def make(role, *options):
+        key = stack.ctl("key", "create", "--name", "console", "--role", role, *options)
         known = {"Authorization": f"Bearer {key}"}
         url = console + "/admin/session"
         wait_until(lambda: requests.get(url, headers=known, timeout=60).status_code != 401)
@@ -400,6 +402,13 @@ def test_who_may_come_in(stack, browser, key_make):
     browser.sees("This key is not good")
     browser.sign_in(key_make("issue"))
     browser.sees("this key may not do that")
+    soon = datetime.now(timezone.utc) + timedelta(seconds=8)
+    expires = key_make("monitor", "--expires", soon.isoformat(timespec="seconds"))
+    browser.sign_in(expires)
+    browser.sees("Your session has ended")
+    browser.fill("API key", expires)
+    browser.press("Sign in")
+    browser.sees("This key is not good")
     monitor = key_make("monitor")
     browser.sign_in(monitor)
     browser.sees("Everything that is watched is well.")
@@ -430,6 +439,58 @@ def cpu_s(pid):
     """Of all its threads."""
     each = (task / "schedstat" for task in Path(f"/proc/{pid}/task").iterdir())
     return sum(int(one.read_text().split()[0]) for one in each) / 1e9
+
+
+@long
+def test_it_connects_again(stack, console, key_make, tmp_path):
+    """After connections were lost, with and without a sign of it; who was signed in still is."""
+    with Relay(port_of(console)) as relay, browser_open(relay.url(console), tmp_path) as browser:
+        browser.sign_in(key_make("monitor"))
+        browser.sees("Everything that is watched is well.")
+        relay.half_open("client")
+        browser.sees("s old: connecting again.")
+        wait_until(lambda: "s old" not in browser.text())
+        before = browser.run(AS_OF)
+        relay.reset()
+        wait_until(lambda: browser.run(AS_OF) > before)
+        assert "API key" not in browser.text()
+
+
+AS_OF = "return document.querySelector('#as-of time')?.dateTime ?? ''"
+
+
+# What a keeper and a gateway may tell, and what the page makes of it.
+SAMPLE = """
+const worker = { kind: "worker", address: "w:1", error: null, readyz: { ready: true },
+    metrics: { keeper_elected: 1, keeper_stock_lost: 3, keeper_coupons: { unavailable: 2 },
+        worker_put_off_coupons: 1, keeper_queue_messages: { "coupon.receive.dead": 1 } } };
+const gateway = { kind: "gateway", address: "g:1", error: null,
+    readyz: { ready: false, redis: "away", warnings: ["appendfsync is everysec"] }, metrics: {} };
+const rebuild = { filled: 40, rows: 100, seconds_left: 7 };
+const { troubles } = await import("/console/now.js");
+return troubles({ stores: { postgresql: { error: null }, redis: { error: "refused" } },
+    processes: [worker, gateway], campaigns: [{ coupon: "1001", rebuild }] })
+    .map(({ kind, what, why }) => [kind, `${what}: ${why}`]);
+"""
+
+
+@long
+def test_what_comes_first(signed_in):
+    """A loss before a hold, and how far a rebuild is."""
+    told = signed_in.run(f"return (async () => {{ {SAMPLE} }})()")
+    assert [kind for kind, _ in told] == ["bad"] * 3 + ["warn"] * 5
+    texts = " ".join(text for _, text in told)
+    for text in (
+        "Redis does not answer: refused",
+        "The gateway at g:1 is not ready: redis: away",
+        "A loss: 3 pieces of stock",
+        "2 campaigns are not available",
+        "Workers put off 1 campaign",
+        "1 dead letter",
+        "Campaign 1001 is being rebuilt: 40 of 100, about 7 s left",
+        "g:1 warns: appendfsync is everysec",
+    ):
+        assert text in texts
 
 
 @long
