@@ -137,6 +137,7 @@ struct voiding {
 	struct ctl *ctl;
 	struct db *db;
 	struct redis_client *redis;
+	char run_id[REDIS_RUN_ID_SIZE]; /* "" if it is not known */
 	int not_voided_n, not_told_n;
 };
 
@@ -182,7 +183,7 @@ static void released_mark(struct voiding *voiding, const struct receive *receive
 	snprintf(batches, sizeof(batches), "{%s}", ulid_to_uuid(&receive->batch, batch));
 	snprintf(indexes, sizeof(indexes), "{%d}", receive->index);
 	db_do(voiding->db, sql_query_release_done, postgres_text(coupons), postgres_text(batches),
-	      postgres_text(indexes));
+	      postgres_text(indexes), postgres_text(voiding->run_id));
 }
 
 static void receive_void(struct voiding *voiding, const struct receive *receive)
@@ -252,10 +253,12 @@ static int void_run(struct ctl *ctl)
 {
 	struct voiding voiding = { .ctl = ctl };
 	struct receive receive;
+	int64_t uptime_s;
 
 	args_bytes(&ctl->args, "why", WHY_BYTES_MAX);
 	args_receive(&ctl->args, &receive);
 	voiding.db = store_changing_open(ctl, &voiding.redis);
+	redis_client_process(voiding.redis, voiding.run_id, &uptime_s);
 	if (ctl->args.argument)
 		receive_void(&voiding, &receive);
 	else

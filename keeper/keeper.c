@@ -60,6 +60,7 @@ struct keeper {
 	struct backoff backoff;
 	struct keeper_sweep *sweep;
 	int elected;
+	char run_id[REDIS_RUN_ID_SIZE]; /* of Redis, when it was elected or followed that process */
 };
 
 /* What other threads read. */
@@ -74,17 +75,23 @@ static struct {
 	enum relation followed;
 } published = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-/* 0, or -1: PostgreSQL failed. */
-static int fence_raise(struct keeper_context *context)
+/* 0, or -1: PostgreSQL failed, and it is not elected. */
+static int fence_raise(struct keeper *keeper)
 {
-	PGresult *result = keeper_database_query(context->database, sql_query_keeper_fence, 0,
-						 NULL);
-	int rc = result && PQntuples(result) == 1 ? 0 : -1;
+	struct keeper_context *context = &keeper->context;
+	PGresult *result = keeper_database_query(context->database, sql_query_keeper_fence,
+						 POSTGRES_ARGUMENTS(
+							 postgres_text(context->run_id)));
 
-	if (rc == 0)
+	keeper->elected = result && PQntuples(result) == 1;
+	if (keeper->elected) {
 		context->fence = number_at(result, 0, 0);
+		memcpy(keeper->run_id, context->run_id, sizeof(keeper->run_id));
+	} else {
+		keeper_lock_release(context);
+	}
 	PQclear(result);
-	return rc;
+	return keeper->elected ? 0 : -1;
 }
 
 /*
@@ -100,13 +107,13 @@ static void election_step(struct keeper *keeper)
 	keeper->context.fenced = 0;
 	if (keeper->elected && keeper_lock_hold(&keeper->context))
 		keeper->elected = 0;
-	if (keeper->elected || !is_followed || !keeper_lock_take(&keeper->context))
-		return;
-	if (fence_raise(&keeper->context)) {
-		keeper_lock_release(&keeper->context);
+	if (keeper->elected) {
+		if (strcmp(keeper->run_id, keeper->context.run_id) != 0)
+			fence_raise(keeper);
 		return;
 	}
-	keeper->elected = 1;
+	if (!is_followed || !keeper_lock_take(&keeper->context) || fence_raise(keeper))
+		return;
 	metrics_add(KEEPER_METRIC_ELECTIONS, 1);
 	keeper_sweep_restart(keeper->sweep);
 	memset(keeper->context.memory, 0, sizeof(keeper->context.memory));
@@ -238,20 +245,19 @@ static int copy_read(struct keeper *keeper)
 	return 0;
 }
 
-/*
- * Releases pending receives. 0, or -1 when it was interrupted: it is still due. What an old master
- * has released would be marked in PostgreSQL, and never be released in the next one.
- */
+/* Releases pending receives. 0, or -1 when it was interrupted: it is still due. */
 static int release_run(struct keeper *keeper)
 {
-	int more = redis_client_is_followed(keeper->context.redis) ? 1 : -1;
+	char run_id[REDIS_RUN_ID_SIZE];
+	int64_t uptime_s;
+	int more = redis_client_process(keeper->context.redis, run_id, &uptime_s) ? -1 : 1;
 
 	for (int i = 0; more > 0 && i < RELEASE_STEPS; i++) {
 		/* A release needs no lock, but the lock must be renewed for the rounds. */
 		if (keeper->stop || (keeper->elected && keeper_lock_hold(&keeper->context)))
 			more = -1;
 		else
-			more = release_step(&keeper->release, &keeper->context);
+			more = release_step(&keeper->release, &keeper->context, run_id);
 	}
 	if (more > 0)
 		keeper_wake(keeper);

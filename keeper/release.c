@@ -8,8 +8,9 @@
  * A voided receive was issued before. First the number of its transaction is copied to Redis, so
  * that it is noticed should PostgreSQL be put back to before it.
  *
- * When Redis is unreachable, refuses the call, or does not have the coupon yet, the receives stay
- * pending. If it will never have the coupon again, there is nothing to release.
+ * When Redis is unreachable, refuses the call, does not have the coupon yet, or is not the process
+ * that the keeper follows, the receives stay pending. If it will never have the coupon again, there
+ * is nothing to release.
  */
 #include "keeper/release.h"
 
@@ -53,7 +54,8 @@ enum column {
 
 struct page {
 	struct keeper_context *context;
-	struct late *late; /* NULL: a page of rejected receives */
+	struct late *late;  /* NULL: a page of rejected receives, */
+	const char *run_id; /* which are released in this process of Redis */
 	PGresult *rows;
 	/* Those of one coupon, and the arguments of the script for them. */
 	int part[RELEASE_PAGE], part_n;
@@ -90,12 +92,13 @@ static int done_mark(const struct page *page)
 {
 	const struct postgres_argument arguments[] = { postgres_array(&page->done_coupons),
 						       postgres_array(&page->done_batches),
-						       postgres_array(&page->done_indexes) };
+						       postgres_array(&page->done_indexes),
+						       postgres_text(page->run_id) };
 
 	if (page->done_coupons.n == 0)
 		return 0;
 	fault_point(FAULT_RELEASE_BEFORE_MARK);
-	return keeper_database_run(page->context->database, sql_query_release_done, 3, arguments);
+	return keeper_database_run(page->context->database, sql_query_release_done, 4, arguments);
 }
 
 /*
@@ -342,7 +345,7 @@ static int page_release(struct page *page)
 	return rc;
 }
 
-int release_step(struct release *release, struct keeper_context *context)
+int release_step(struct release *release, struct keeper_context *context, const char *run_id)
 {
 	const char *batch = *release->batch ? release->batch : ZERO_UUID;
 	const struct postgres_argument arguments[] = { postgres_number(release->coupon),
@@ -350,6 +353,7 @@ int release_step(struct release *release, struct keeper_context *context)
 						       postgres_number(release->index),
 						       postgres_number(RELEASE_PAGE) };
 	struct page page = { .context = context,
+			     .run_id = run_id,
 			     .done_coupons.type = POSTGRES_INT8,
 			     .done_batches.type = POSTGRES_UUID,
 			     .done_indexes.type = POSTGRES_INT2 };

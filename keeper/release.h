@@ -3,7 +3,8 @@
  * them. Each step may be repeated: lua/release.lua changes a slot only if it still has that
  * receive. The keeper's thread of any worker, elected or not.
  *
- * Therefore no fence is needed, here or in sql_query_release_done: a delayed write is still valid.
+ * Therefore a delayed write to Redis needs no fence. sql_query_release_done compares the process of
+ * Redis: what was released in that of before is released again, be it marked meanwhile or not.
  *
  * The elected keeper also reports to Redis the outcomes of receives of older generations, which
  * Redis counts as reserved after a rebuild: each once, in the order of their numbers.
@@ -24,11 +25,12 @@ struct release {
 };
 
 /*
- * Releases the next page of pending receives. 1 when there may be more, 0 when this was the last
- * page and the next step starts at the first, -1 when Redis or PostgreSQL failed (logged): receives
- * that were not marked stay pending.
+ * Releases the next page of pending receives, in the process of Redis of which `run_id` was read
+ * over this connection. 1 when there may be more, 0 when this was the last page and the next step
+ * starts at the first, -1 when Redis or PostgreSQL failed (logged): receives that were not marked
+ * stay pending.
  */
-int release_step(struct release *release, struct keeper_context *context);
+int release_step(struct release *release, struct keeper_context *context, const char *run_id);
 
 #define LATE_PAGE 128 /* outcomes in a step */
 

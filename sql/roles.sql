@@ -96,7 +96,7 @@ GRANT INSERT, DELETE ON coupon_curve TO couponmq_worker;
 GRANT INSERT, UPDATE (num) ON coupon_refusal TO couponmq_worker;
 GRANT UPDATE (released_at) ON receive_rejected TO couponmq_worker;
 GRANT UPDATE (generation, seq) ON code_revocation TO couponmq_worker;
-GRANT UPDATE (fence) ON keeper TO couponmq_worker;
+GRANT UPDATE (fence, run_id) ON keeper TO couponmq_worker;
 GRANT EXECUTE ON FUNCTION api_key_records(bigint, int),
 	coupon_generation_open(bigint, int, int, bigint) TO couponmq_worker;
 -- Settling.

@@ -130,8 +130,10 @@ SELECT id, coalesce(gone_at <= now(), false) FROM gateway
 ORDER BY gone_at DESC NULLS FIRST
 LIMIT $1::int
 
--- keeper_fence: Returns the fence of a newly elected keeper, which is higher than all earlier ones.
-UPDATE keeper SET fence = fence + 1 RETURNING fence
+-- keeper_fence: Returns the fence of a newly elected keeper, or of one whose Redis is another
+-- process. It is higher than all earlier ones.
+-- $1 the run id of Redis
+UPDATE keeper SET fence = fence + 1, run_id = $1 RETURNING fence
 
 -- late_counted: Deletes a coupon's late outcomes that Redis has counted, up to this number. Deletes
 -- nothing if another keeper was elected.
@@ -169,12 +171,16 @@ FROM unnest($1::bigint[]) WITH ORDINALITY AS ids (id, place)
 LEFT JOIN coupon ON coupon.id = ids.id
 ORDER BY ids.place
 
--- release_done: Marks these rejected receives as released in Redis. Skips rows that another worker
--- has locked.
--- $1 coupons, $2 batches, $3 indexes: arrays of one length
-WITH mine AS (
+-- release_done: Marks these rejected receives as released in this process of Redis. Nothing if it
+-- is not that of the keeper: release_again may have been before. Skips rows that another worker has
+-- locked.
+-- $1 coupons, $2 batches, $3 indexes: arrays of one length, $4 the run id of Redis
+WITH followed AS (
+	SELECT FROM keeper WHERE run_id = $4 FOR SHARE
+), mine AS (
 	SELECT t.coupon_id, t.batch, t.idx
-	FROM unnest($1::bigint[], $2::uuid[], $3::smallint[]) AS r (coupon_id, batch, idx)
+	FROM followed,
+		unnest($1::bigint[], $2::uuid[], $3::smallint[]) AS r (coupon_id, batch, idx)
 		JOIN receive_rejected AS t USING (coupon_id, batch, idx)
 	WHERE t.released_at IS NULL
 	FOR UPDATE OF t SKIP LOCKED

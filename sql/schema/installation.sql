@@ -43,7 +43,9 @@ CREATE TABLE gateway (
 
 CREATE TABLE keeper (
 	only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-	fence    bigint NOT NULL
+	fence    bigint NOT NULL,
+	-- the process of Redis that it follows: what was released in another one may be lost with it
+	run_id   text
 );
 INSERT INTO keeper (fence) VALUES (0);
 

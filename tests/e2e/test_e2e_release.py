@@ -7,6 +7,7 @@ from coupon_seen import KEEPER_LOCK, Seen, keeper_usurp
 from history import History
 from process import confirmed_wait
 from relay import Relay, port_of
+from script_coupon import run_id_of
 from stack import wait_until
 from ulid import ulid_make, ulid_uuid
 
@@ -273,6 +274,22 @@ def test_while_redis_is_away_it_stays_pending(rough, rough_seen):
         coupon.wait_released()
     wait_until(lambda: (coupon.users(), coupon.count("lost"), coupon.count("total")) == ({}, 0, 0))
     audited(rough, coupon.coupon)
+
+
+def test_in_the_next_process_of_redis_it_is_marked(rough, rough_redis, rough_seen, worker_make):
+    """By a keeper that was elected before."""
+    rough.stop("worker-1")
+    worker = worker_make(rough, COUPON_KEEPER_LEASE_MS=30000)
+    wait_until(lambda: "keeper_elected" in worker.log())
+    rough.restart("redis")
+    coupon = rough_seen(5)
+    coupon.total_lower(0)
+    with rough.client() as client:
+        assert client.issue(coupon.coupon, 1, ack="issued")["reason"] == "out_of_stock"
+    coupon.wait_released()
+    followed = coupon.pg.execute("SELECT run_id FROM keeper").fetchone()
+    assert followed == (run_id_of(rough_redis),)
+    assert worker.log().count("keeper_elected") == 1
 
 
 def test_what_redis_had_lost_is_not_there_to_be_given_back(rough, rough_seen):

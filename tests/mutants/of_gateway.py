@@ -108,8 +108,8 @@ MUTANTS = [
         "P11",
         "the majority that names the master of a keeper",
         "keeper/keeper.c",
-        "if (keeper->elected || !is_followed || ",
-        "if (keeper->elected || ",
+        "if (!is_followed || !keeper_lock_take(",
+        "if (!keeper_lock_take(",
         "tests/e2e/test_e2e_sentinel.py::test_a_worker_that_no_sentinel_reaches",
     ),
     mutant(

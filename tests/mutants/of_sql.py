@@ -99,6 +99,14 @@ MUTANTS = [
         SETTLE + "test_equal_elements_of_one_call_count_once",
     ),
     mutant(
+        "P4",
+        "the process of Redis, before a release is marked",
+        "sql/query/keeper.sql",
+        "SELECT FROM keeper WHERE run_id = $4 FOR SHARE",
+        "SELECT FROM keeper WHERE run_id >= $4 OR run_id < $4 FOR SHARE",
+        QUERY_KEEPER + "test_what_another_process_of_redis_released_is_pending",
+    ),
+    mutant(
         "P5",
         "the rejection of unknown coupons",
         "sql/function/settle.sql",

@@ -100,6 +100,15 @@ MUTANTS = [
     ),
     mutant(
         "P4",
+        "the process of Redis that an elected keeper follows",
+        "keeper/keeper.c",
+        "if (strcmp(keeper->run_id, keeper->context.run_id) != 0)",
+        "if (0)",
+        "tests/e2e/test_e2e_release.py::test_in_the_next_process_of_redis_it_is_marked",
+        waits=True,
+    ),
+    mutant(
+        "P4",
         "the comparison of the numbers of Redis and PostgreSQL",
         "keeper/coupon_state.c",
         "\treturn coupon_taken(look) - look->seq == row->issued - row->settled + known;\n",

@@ -95,7 +95,8 @@ class Keeper:
         self.elect()
 
     def elect(self):
-        self.fence = int(self.db.query("keeper_fence")[0]["fence"])
+        self.run_id = self.world.run_id
+        self.fence = int(self.db.query("keeper_fence", self.run_id)[0]["fence"])
         self.is_fenced = False
 
     def word(self, name, *args, keys=None):
@@ -107,6 +108,8 @@ class Keeper:
 
     def round(self):
         """One turn; True if there was nothing to do."""
+        if self.run_id != self.world.run_id:
+            self.elect()
         try:
             self.world.numbers_copy(numbers_of(self.db))
             idle = yield from self.late()
@@ -377,6 +380,7 @@ class Keeper:
 
 def release(world, db):
     """release.c, which needs no keeper; how many were pending."""
+    run_id = world.run_id
     page = [
         t
         for t in db.query("release_pending", world.id - 1, uuid.UUID(int=2**128 - 1), 255, 100)
@@ -404,7 +408,7 @@ def release(world, db):
         columns = [
             "{%s}" % ",".join(t[name] for t in page) for name in ("coupon_id", "batch", "idx")
         ]
-        db.query("release_done", *columns)
+        db.query("release_done", *columns, run_id)
     return len(page)
 
 

@@ -11,7 +11,7 @@ from sql_db import array_text, batch_make
 def fence(owner):
     """Of a keeper that was just elected; all changes of the test are rolled back."""
     owner.execute("BEGIN")
-    yield int(owner.query("keeper_fence")[0]["fence"])
+    yield int(owner.query("keeper_fence", "f" * 40)[0]["fence"])
     owner.execute("ROLLBACK")
 
 

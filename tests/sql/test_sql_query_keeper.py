@@ -8,14 +8,16 @@ import pytest
 
 from sql_db import array_text, batch_make, Receive, users_make
 
+RUN_ID = "1" * 40  # of Redis
+
 
 # Coupons
 
 
 def test_keeper_fence_rises(db):
     db.execute("BEGIN")
-    first = int(db.query("keeper_fence")[0]["fence"])
-    assert int(db.query("keeper_fence")[0]["fence"]) == first + 1
+    first = int(db.query("keeper_fence", RUN_ID)[0]["fence"])
+    assert int(db.query("keeper_fence", RUN_ID)[0]["fence"]) == first + 1
     db.execute("ROLLBACK")
 
 
@@ -37,7 +39,7 @@ def expires_set(db, coupon, fence, keep_ms=1000, elected=True):
 def fence(db):
     """Of a keeper that was just elected; all changes of the test are rolled back."""
     db.execute("BEGIN")
-    yield int(db.query("keeper_fence")[0]["fence"])
+    yield int(db.query("keeper_fence", RUN_ID)[0]["fence"])
     db.execute("ROLLBACK")
 
 
@@ -135,7 +137,7 @@ def test_coupon_page_has_what_the_keeper_must_watch(db, coupon_new):
     ids = sorted(coupon_new(total=7, limit=2, end="2030-01-01T00:00:00Z") for _ in range(5))
     draft, published, paused, closed, settled = ids
     db.execute("BEGIN")
-    fence = db.query("keeper_fence")[0]["fence"]
+    fence = db.query("keeper_fence", RUN_ID)[0]["fence"]
     for coupon in ids[1:]:
         db.query("coupon_status_set", coupon, "published")
     db.query("coupon_status_set", paused, "paused")
@@ -192,7 +194,7 @@ def test_coupon_ended_set_is_guarded(db, coupon_new):
         coupon_new(end=end) for end in (*["2020-01-01T00:00:00Z"] * 3, None, "2100-01-01T00:00:00Z")
     )
     db.execute("BEGIN")
-    fence = int(db.query("keeper_fence")[0]["fence"])
+    fence = int(db.query("keeper_fence", RUN_ID)[0]["fence"])
     for coupon in (published, paused, endless, later):
         db.query("coupon_status_set", coupon, "published")
     db.query("coupon_status_set", paused, "paused")
@@ -219,7 +221,7 @@ def test_coupon_ended_set_is_guarded(db, coupon_new):
 def test_generation_next_is_guarded(db, coupon_new):
     coupon = coupon_new()
     db.execute("BEGIN")
-    fence = int(db.query("keeper_fence")[0]["fence"])
+    fence = int(db.query("keeper_fence", RUN_ID)[0]["fence"])
     assert db.query("coupon_generation_open", coupon, 0, 0, fence) == [{"generation": "1"}]
     db.settle(*batch_make(coupon, ["1", "2"], generation=1))
     assert db.query("coupon_generation_open", coupon, 0, 0, fence) == []
@@ -237,7 +239,7 @@ def test_generation_is_above_every_one_ever_seen(db, coupon_new):
     have."""
     coupon = coupon_new()
     db.execute("BEGIN")
-    fence = db.query("keeper_fence")[0]["fence"]
+    fence = db.query("keeper_fence", RUN_ID)[0]["fence"]
     db.settle(*batch_make(coupon, ["1"], generation=8))
     assert db.query("coupon_generation_open", coupon, 0, 0, fence) == [{"generation": "9"}]
     assert db.generations(coupon) == {8: (1, 1)}
@@ -260,11 +262,11 @@ def release_pending(db, *coupons, page=256):
     return [row for row in found if int(row["coupon_id"]) in coupons]
 
 
-def release_done(db, *receives):
+def release_done(db, *receives, run_id=RUN_ID):
     columns = (
         array_text(getattr(one, field) for one in receives) for field in ("coupon", "batch", "idx")
     )
-    db.query("release_done", *columns)
+    db.query("release_done", *columns, run_id)
 
 
 def test_release_pending_tells_who_has_the_slot(db, coupon_new, coupon_id):
@@ -303,8 +305,8 @@ def test_release_pending_tells_who_has_the_slot(db, coupon_new, coupon_id):
     db.execute("ROLLBACK")
 
 
+@pytest.mark.usefixtures("fence")
 def test_released_ones_are_not_pending(db, coupon_new):
-    db.execute("BEGIN")
     coupon = coupon_new(total=1)
     batch = batch_make(coupon, users_make(1, 12))
     db.settle(*batch)
@@ -323,7 +325,17 @@ def test_released_ones_are_not_pending(db, coupon_new):
     assert db.execute(when, coupon) == marked
     assert db.settle(*batch[3:6]) == ["out_of_stock"] * 3
     assert len(db.tombstones(coupon)) == 10
-    db.execute("ROLLBACK")
+
+
+@pytest.mark.usefixtures("fence")
+def test_what_another_process_of_redis_released_is_pending(db, coupon_new):
+    coupon = coupon_new(total=1)
+    first, second = batch_make(coupon, ["1", "2"])
+    db.settle(first, second)
+    release_done(db, second, run_id="2" * 40)
+    assert [row["idx"] for row in release_pending(db, coupon)] == [str(second.idx)]
+    release_done(db, second)
+    assert not release_pending(db, coupon)
 
 
 def test_releasing_waits_for_nobody(db, db_new, coupon_new):
@@ -336,9 +348,12 @@ def test_releasing_waits_for_nobody(db, db_new, coupon_new):
         "SELECT FROM receive_rejected WHERE coupon_id = %s AND idx = 1 FOR UPDATE", coupon
     )
     db.execute("SET lock_timeout = '2s'")
+    db.execute("BEGIN")
+    db.query("keeper_fence", RUN_ID)
     release_done(db, *batch)
     marked = "SELECT released_at IS NOT NULL FROM receive_rejected WHERE coupon_id = %s AND idx = 2"
     assert db.execute(marked, coupon) == [(True,)]
+    db.execute("ROLLBACK")
     other.execute("ROLLBACK")
     db.execute("RESET lock_timeout")
 
