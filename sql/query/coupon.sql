@@ -3,11 +3,11 @@
 -- coupon_create: Creates a draft and returns its id. No row: the id is in use.
 -- $1 id (NULL: the next free one), $2 its terms: a JSON object with columns of the table
 INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from,
-	valid_to, currency, amount_off, percent_off, threshold, cap, metadata, void_returns,
+	valid_to, currency, amount_off, percent_off, threshold, cap, budget, metadata, void_returns,
 	events_on)
 SELECT coalesce($1::bigint, coupon_id_next()), name, total_num, coalesce(user_limit, 1), begin_at,
 	end_at, valid_days, valid_from, valid_to, currency, amount_off, percent_off, threshold, cap,
-	metadata, coalesce(void_returns, true), coalesce(events_on, false)
+	budget, metadata, coalesce(void_returns, true), coalesce(events_on, false)
 FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
 ON CONFLICT (id) DO NOTHING
 RETURNING id
@@ -22,17 +22,17 @@ UPDATE coupon AS c
 SET name = w.name, user_limit = w.user_limit, begin_at = w.begin_at, end_at = w.end_at,
 	valid_days = w.valid_days, valid_from = w.valid_from, valid_to = w.valid_to,
 	currency = w.currency, amount_off = w.amount_off, percent_off = w.percent_off,
-	threshold = w.threshold, cap = w.cap, metadata = w.metadata,
+	threshold = w.threshold, cap = w.cap, budget = w.budget, metadata = w.metadata,
 	void_returns = w.void_returns, events_on = w.events_on, version = c.version + 1,
 	updated_at = now()
 FROM wanted AS w
 WHERE c.id = w.id
 	AND (c.name, c.user_limit, c.begin_at, c.end_at, c.valid_days, c.valid_from, c.valid_to,
-		c.currency, c.amount_off, c.percent_off, c.threshold, c.cap, c.metadata,
-		c.void_returns, c.events_on)
+		c.currency, c.amount_off, c.percent_off, c.threshold, c.cap, c.budget,
+		c.metadata, c.void_returns, c.events_on)
 	IS DISTINCT FROM (w.name, w.user_limit, w.begin_at, w.end_at, w.valid_days, w.valid_from,
-		w.valid_to, w.currency, w.amount_off, w.percent_off, w.threshold, w.cap, w.metadata,
-		w.void_returns, w.events_on)
+		w.valid_to, w.currency, w.amount_off, w.percent_off, w.threshold, w.cap, w.budget,
+		w.metadata, w.void_returns, w.events_on)
 RETURNING c.version
 
 -- coupon_has_codes: Whether a coupon has exchange codes.

@@ -74,11 +74,12 @@ SELECT generation, version, revocation_num FROM coupon WHERE id = $1::bigint
 -- version is higher. No row: it has them, or later ones.
 -- $1 coupon, $2 its row, as of to_jsonb()
 INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from,
-	valid_to, currency, amount_off, percent_off, threshold, cap, metadata, void_returns,
+	valid_to, currency, amount_off, percent_off, threshold, cap, budget, metadata, void_returns,
 	events_on, status, version, created_at, updated_at)
 SELECT id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
-	currency, amount_off, percent_off, threshold, cap, metadata, coalesce(void_returns, true),
-	coalesce(events_on, false), status, version, created_at, updated_at
+	currency, amount_off, percent_off, threshold, cap, budget, metadata,
+	coalesce(void_returns, true), coalesce(events_on, false), status, version, created_at,
+	updated_at
 FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
 WHERE id = $1::bigint
 ON CONFLICT (id) DO UPDATE
@@ -87,9 +88,9 @@ SET name = excluded.name, total_num = excluded.total_num, user_limit = excluded.
 	valid_from = excluded.valid_from, valid_to = excluded.valid_to,
 	currency = excluded.currency, amount_off = excluded.amount_off,
 	percent_off = excluded.percent_off, threshold = excluded.threshold, cap = excluded.cap,
-	metadata = excluded.metadata, void_returns = excluded.void_returns,
-	events_on = excluded.events_on, status = excluded.status,
-	version = excluded.version, updated_at = excluded.updated_at
+	budget = excluded.budget, metadata = excluded.metadata,
+	void_returns = excluded.void_returns, events_on = excluded.events_on,
+	status = excluded.status, version = excluded.version, updated_at = excluded.updated_at
 WHERE coupon.version < excluded.version
 RETURNING version, xmax = 0 AS is_new
 

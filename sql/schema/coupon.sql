@@ -26,6 +26,7 @@ CREATE TABLE coupon (
 	percent_off numeric(5,2) CHECK (percent_off > 0 AND percent_off <= 100),
 	threshold   bigint CHECK (threshold > 0),              -- for purchases from this on
 	cap         bigint CHECK (cap > 0),                    -- the most that is taken off
+	budget      text COLLATE "C" REFERENCES budget,        -- that pays for it
 	metadata    jsonb CHECK (jsonb_typeof(metadata) = 'object'
 		AND octet_length(metadata::text) <= 8192),
 	-- Whether a voided receive gives back its piece of the stock and its slot: both or neither.
@@ -60,7 +61,8 @@ CREATE TABLE coupon (
 		(amount_off IS NULL OR percent_off IS NULL)
 		AND (cap IS NULL OR percent_off IS NOT NULL)
 		AND (currency IS NOT NULL
-			OR (amount_off IS NULL AND threshold IS NULL AND cap IS NULL))),
+			OR (amount_off IS NULL AND threshold IS NULL AND cap IS NULL
+				AND budget IS NULL))),
 	CONSTRAINT coupon_counts CHECK (generation >= 0 AND seq_seen >= 0 AND settled_num >= 0)
 ) WITH (fillfactor = 25);
 
@@ -97,7 +99,7 @@ CREATE TRIGGER coupon_changing BEFORE UPDATE OF status, valid_days, valid_from, 
 CREATE TRIGGER coupon_changed
 	AFTER INSERT OR UPDATE OF name, total_num, user_limit, begin_at, end_at, valid_days,
 		valid_from, valid_to, status, version, currency, amount_off, percent_off, threshold,
-		cap, metadata, void_returns, events_on ON coupon
+		cap, budget, metadata, void_returns, events_on ON coupon
 	FOR EACH ROW EXECUTE FUNCTION coupon_changed();
 
 CREATE TRIGGER coupon_change_count

@@ -7,6 +7,8 @@ CONCURRENT = "tests/sql/test_sql_concurrent.py::"
 LATE = "tests/sql/test_sql_late.py::"
 CODES = "tests/sql/test_sql_codes.py::"
 QUERY_KEEPER = "tests/sql/test_sql_query_keeper.py::"
+USE = "tests/sql/test_sql_use.py::"
+USE_CONCURRENT = "tests/sql/test_sql_use_concurrent.py::"
 WEBHOOK = "tests/sql/test_sql_webhook.py::"
 KEYS = "tests/sql/test_sql_keys.py::"
 
@@ -276,9 +278,9 @@ MUTANTS = [
         "rights",
         "the gateway that only reads",
         "sql/roles.sql",
-        "\tcoupon, coupon_void, installation, keeper, receive_rejected, user_coupon\n"
+        "\tcoupon, coupon_void, installation, keeper, receive_rejected, receive_use, user_coupon\n"
         "\tTO couponmq_gateway;\n",
-        "\tcoupon, coupon_void, installation, keeper, receive_rejected, user_coupon\n"
+        "\tcoupon, coupon_void, installation, keeper, receive_rejected, receive_use, user_coupon\n"
         "\tTO couponmq_gateway;\nGRANT UPDATE ON coupon TO couponmq_gateway;\n",
         "tests/sql/test_sql_roles.py::test_it_may_not",
     ),
@@ -313,5 +315,64 @@ MUTANTS = [
         "SET num = redis_version WHERE num < redis_version;",
         "SET num = num;",
         KEYS + "test_the_number_continues_above_that_of_redis",
+    ),
+    mutant(
+        "P12",
+        "the lock of a receive that an order names",
+        "sql/function/use.sql",
+        "DO UPDATE SET state = s.state WHERE false;",
+        "DO NOTHING;",
+        USE_CONCURRENT + "test_a_thousand_racers_for_one_receive",
+        USE_CONCURRENT + "test_whatever_happens",
+    ),
+    mutant(
+        "P12",
+        "the order of operations on one receive in one call",
+        "sql/function/use.sql",
+        "bool_or(least(first_alters, first_same) < op) OVER whole",
+        "bool_or(first_same < op) OVER whole",
+        USE + "test_what_waits_for_what_in_one_call",
+        USE_CONCURRENT + "test_a_thousand_racers_for_one_receive",
+    ),
+    mutant(
+        "P12",
+        "the operation that was executed before",
+        "sql/function/use.sql",
+        "\t\t\tWHERE w.is_new AND w.batch IS NOT NULL\n",
+        "\t\t\tWHERE w.batch IS NOT NULL\n",
+        USE + "test_an_operation_is_executed_once",
+    ),
+    mutant(
+        "P12",
+        "the user of a receive",
+        "sql/function/use.sql",
+        "ON f.coupon = a.coupon AND f.user_id = a.user_id\n",
+        "ON f.coupon = a.coupon\n",
+        USE + "test_a_receive_of_another_user",
+    ),
+    mutant(
+        "P13",
+        "the end of a hold",
+        "sql/function/use_free.sql",
+        "WHERE s.until <= moment\n",
+        "WHERE s.until IS NOT NULL\n",
+        USE + "test_ended_holds_are_freed_before_a_budget_is_spent",
+    ),
+    mutant(
+        "P14",
+        "what is left of a budget",
+        "sql/function/use.sql",
+        "IF 0 <= ALL (left_now) THEN",
+        "IF true THEN",
+        USE + "test_a_budget_is_held_and_spent_and_given_back",
+        USE_CONCURRENT + "test_whatever_happens",
+    ),
+    mutant(
+        "P14",
+        "the CHECK of a budget",
+        "sql/schema/budget.sql",
+        "AND held + spent <= amount)",
+        "AND spent <= 2 * amount)",
+        USE + "test_a_wrong_count_of_a_budget_is_refused",
     ),
 ]

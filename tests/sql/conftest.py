@@ -11,6 +11,9 @@ from fresh import Fresh, database_empty, database_migrated
 from sql_db import Db
 
 
+USES = ("receive_use", "use_operation")
+
+
 @pytest.fixture(scope="session")
 def stack(stack_make):
     """A stack of which only PostgreSQL runs."""
@@ -65,7 +68,7 @@ def ids_given(pool):
         owner = pool.take()
         owner.execute("SET lock_timeout = '10s'")
         owner.execute("DELETE FROM coupon WHERE id = ANY (%s)", given)
-        for table in ("user_coupon", "receive_rejected", "coupon_generation"):
+        for table in ("user_coupon", "receive_rejected", "coupon_generation", *USES):
             owner.execute(f"DELETE FROM {table} WHERE coupon_id = ANY (%s)", given)
         pool.put(owner)
 

@@ -36,8 +36,26 @@ class Receive:
         return replace(self, **changes)
 
 
+@dataclass(frozen=True)
+class Operation:
+    """On receives, or on any receive of a (coupon, user)."""
+
+    action: str
+    order: str
+    receives: tuple
+    key: str = ""  # none: a new one
+    ttl_s: int = 900
+    amount: int | None = None
+    currency: str = ""
+    by: str = ""
+    reason: str = ""
+
+
 def array_text(values):
-    """A PostgreSQL array literal, every element quoted."""
+    """A PostgreSQL array literal, every element quoted, but None."""
+    values = list(values)
+    if None in values:
+        return "{" + ",".join("NULL" if v is None else array_text([v])[1:-1] for v in values) + "}"
     quoted = (str(value).replace("\\", "\\\\").replace('"', '\\"') for value in values)
     return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
 
@@ -132,6 +150,27 @@ class Db:
                 return self.settle(*receives)
             except psycopg.errors.SerializationFailure:
                 assert time.monotonic() < deadline, "still to be retried after 60 s"
+
+    def use(self, *operations):
+        """The rows of each operation."""
+        keys = [one.key or uuid.uuid4().hex for one in operations]
+        fields = ("action", "order", "by", "ttl_s", "amount", "currency", "reason")
+        action, order, *others = [[getattr(o, field) for o in operations] for field in fields]
+        named = [
+            (position, *(one[:2] if isinstance(one, tuple) else (one.coupon, one.user)))
+            + ((None, None) if isinstance(one, tuple) else (one.batch, one.idx))
+            for position, operation in enumerate(operations, 1)
+            for one in operation.receives
+        ]
+        columns = [action, order, keys, *others, *zip(*named)]
+        rows = self.query("use", *map(array_text, columns))
+        changed = rows.pop()
+        assert (changed["of_op"], changed["result"]) == ("0", "changed"), "it comes last"
+        self.change = changed["record"]
+        told = [[] for _ in operations]
+        for row in rows:
+            told[int(row["of_op"]) - 1].append(row)
+        return told
 
     def rows(self, coupon):
         return self.execute(

@@ -1,0 +1,429 @@
+-- version: 1
+-- function: use(text[],text[],text[],text[],int[],bigint[],text[],text[],int[],bigint[],text[],uuid[],smallint[])
+--
+-- use() executes operations on receives (hold, use, unhold, unuse) in the caller's transaction.
+-- Each concerns one receive or several, of which all change or none.
+--
+-- Element i of the first eight arrays is operation i; of the others, one receive of operation `op`.
+-- A receive without batch and index is any one of the user: that on which the operation was
+-- executed before, that of this order, one that can be had, or that of the lowest slot. Such an
+-- operation has no other receives.
+--
+-- A row is returned for each receive: what became of it, as in use_operation.result, or
+-- 'key_taken'; what the operation has set; and its record for Redis if it changed the receive. An
+-- operation that was executed before does nothing, and returns the same again. On SQLSTATE 40001
+-- the caller retries.
+--
+-- The isolation level must be READ COMMITTED, and each step is a separate statement, because each
+-- must see the rows whose locks the step before it waited for:
+--
+--   1. lock the receives in the order of their ids; one that no order has named yet gets its row;
+--   2. lock the budgets in the order of their names;
+--   3. judge the operations, and write what they change: those first that no earlier one precedes
+--      on a receive of the same user and coupon; then those that these have kept waiting.
+--
+-- So no two calls deadlock. A hold that has ended is none, whether its row says so or not; the
+-- clock is read when all locks are held.
+--
+-- Plans: see settle().
+CREATE OR REPLACE FUNCTION use(
+	action   text[],
+	order_id text[],
+	key      text[],
+	by_key   text[],     -- '' is none, as in the next four; 0 in ttl_s
+	ttl_s    int[],      -- of a hold
+	amount   bigint[],   -- of the order; NULL: not told
+	currency text[],
+	reason   text[],
+	op       int[],
+	coupon   bigint[],
+	user_id  text[],
+	batch    uuid[],     -- NULL: any receive of the user
+	idx      smallint[])
+RETURNS TABLE (of_op int, result text, coupon_id bigint, of_user text, of_batch uuid,
+	of_idx smallint, until_ms bigint, amount_off bigint, of_currency text, record text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = public, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_nestloop = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+	ops_num   int := cardinality(use.action);
+	all_num   int := cardinality(use.op);
+	r         record;     -- the receives that were issued, in the order of their ids
+	k         record;     -- their coupons
+	budgets   text[];     -- in the order of their names; NULL: none is concerned
+	room      bigint[];   -- what is left of each
+	is_freed  boolean := false; -- ended holds reserve nothing any more
+	moment    timestamptz;
+	todo      int[] := ARRAY(SELECT generate_series(1, cardinality(use.action)));
+	j         record;     -- the receives of the operations that are judged
+	spent_ops int[];      -- those for which a budget has no room
+	left_now  bigint[];
+	place     int;
+	added_num bigint;
+BEGIN
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		RAISE EXCEPTION 'use() needs READ COMMITTED'
+			USING ERRCODE = 'invalid_transaction_state';
+	END IF;
+	IF (ops_num = cardinality(use.order_id) AND ops_num = cardinality(use.key)
+		AND ops_num = cardinality(use.by_key) AND ops_num = cardinality(use.ttl_s)
+		AND ops_num = cardinality(use.amount) AND ops_num = cardinality(use.currency)
+		AND ops_num = cardinality(use.reason) AND all_num = cardinality(use.coupon)
+		AND all_num = cardinality(use.user_id) AND all_num = cardinality(use.batch)
+		AND all_num = cardinality(use.idx)) IS NOT TRUE THEN
+		RAISE EXCEPTION 'use() needs arrays of one length'
+			USING ERRCODE = 'array_subscript_error';
+	END IF;
+	IF all_num > ops_num AND EXISTS (
+		SELECT FROM unnest(use.op, use.coupon, use.batch, use.idx)
+			AS e (op, coupon, batch, idx)
+		GROUP BY e.op, e.coupon, e.batch, e.idx HAVING count(*) > 1) THEN
+		RAISE EXCEPTION 'an operation names a receive twice'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+
+	-- Step 1. A void that gave its slot back has removed the row of user_coupon.
+	SELECT coalesce(array_agg(f.coupon), '{}') AS coupon, array_agg(f.batch) AS batch,
+		array_agg(f.idx) AS idx, array_agg(f.user_id) AS user_id,
+		array_agg(f.slot) AS slot, array_agg(f.valid_from) AS valid_from,
+		array_agg(f.valid_to) AS valid_to
+	INTO r
+	FROM (
+		SELECT DISTINCT e.coupon, f.batch, f.idx, e.user_id, f.slot, f.valid_from,
+			f.valid_to
+		FROM unnest(use.coupon, use.user_id, use.batch, use.idx)
+				AS e (coupon, user_id, batch, idx)
+			CROSS JOIN LATERAL (
+				SELECT u.batch, u.idx, u.slot, u.valid_from, u.valid_to
+				FROM user_coupon AS u
+				WHERE u.user_id = e.user_id AND u.coupon_id = e.coupon
+					AND (e.batch IS NULL
+						OR (u.batch = e.batch AND u.idx = e.idx))
+				UNION ALL
+				SELECT v.batch, v.idx, v.slot, NULL, NULL
+				FROM coupon_void AS v
+				WHERE v.coupon_id = e.coupon AND v.batch = e.batch
+					AND v.idx = e.idx AND v.user_id = e.user_id
+					AND v.is_returned
+				LIMIT 100
+			) AS f
+		ORDER BY 1, 2, 3
+	) AS f;
+
+	SELECT array_agg(c.id) AS id, array_agg(c.currency) AS currency,
+		array_agg(c.amount_off) AS amount_off, array_agg(c.percent_off) AS percent_off,
+		array_agg(c.threshold) AS threshold, array_agg(c.cap) AS cap,
+		array_agg(c.budget) AS budget
+	INTO k
+	FROM coupon AS c WHERE c.id = ANY (r.coupon);
+
+	-- A row that is there is locked, and not changed.
+	INSERT INTO receive_use AS s (coupon_id, batch, idx, user_id)
+	SELECT unnest(r.coupon), unnest(r.batch), unnest(r.idx), unnest(r.user_id)
+	ON CONFLICT (coupon_id, batch, idx) DO UPDATE SET state = s.state WHERE false;
+
+	-- Step 2.
+	SELECT array_agg(b.name), array_agg(b.amount - b.held - b.spent)
+	INTO budgets, room
+	FROM (
+		SELECT b.name, b.amount, b.held, b.spent FROM budget AS b
+		WHERE b.name = ANY (k.budget) OR b.name = ANY (ARRAY(
+			SELECT s.budget
+			FROM unnest(r.coupon, r.batch, r.idx) AS f (coupon, batch, idx)
+				CROSS JOIN LATERAL (
+					SELECT s.budget FROM receive_use AS s
+					WHERE s.coupon_id = f.coupon AND s.batch = f.batch
+						AND s.idx = f.idx
+					LIMIT 1
+				) AS s
+			WHERE s.budget IS NOT NULL))
+		ORDER BY b.name FOR NO KEY UPDATE
+	) AS b;
+	moment := clock_timestamp();
+
+	-- Step 3.
+	WHILE cardinality(todo) > 0 LOOP
+		-- present    the state, where a hold that has ended is none
+		-- is_own     it is this order's
+		-- refusal    why the operation cannot have the receive; NULL: it can
+		-- changes    it would change it
+		-- is_new     the operation was not executed before
+		-- alters     it has all its receives, and changes some
+		WITH asked AS (
+			SELECT e.*, o.action, o.order_id, o.key, o.ttl_s, o.amount,
+				nullif(o.currency, '') AS currency
+			FROM unnest(use.op, use.coupon, use.user_id, use.batch, use.idx)
+					WITH ORDINALITY AS e (op, coupon, user_id, batch, idx, ord)
+				JOIN unnest(use.action, use.order_id, use.key, use.ttl_s,
+						use.amount, use.currency) WITH ORDINALITY
+					AS o (action, order_id, key, ttl_s, amount, currency, op)
+					ON o.op = e.op
+				JOIN unnest(todo) AS t (op) ON t.op = e.op
+		), found AS (
+			SELECT a.op, a.ord, a.action, a.order_id, a.key, a.ttl_s, a.amount,
+				a.coupon, a.user_id, coalesce(a.batch, f.batch) AS batch,
+				coalesce(a.idx, f.idx) AS idx, f.slot, f.valid_from, f.valid_to,
+				coalesce(a.currency, c.currency) AS currency,
+				a.currency <> c.currency AS is_foreign,
+				discount(c.amount_off, c.percent_off, c.threshold, c.cap, a.amount)
+					AS amount_off,
+				c.budget, s.state, s.amount_off AS old_off,
+				s.budget AS old_budget, s.until,
+				CASE WHEN s.state = 'held' AND s.until <= moment THEN 'free'
+					ELSE s.state END AS present,
+				s.state <> 'free' AND s.order_id = a.order_id
+					AND (s.until <= moment) IS NOT TRUE AS is_own,
+				d.order_id AS done_by, d.user_id AS done_for,
+				EXISTS (SELECT FROM coupon_void AS v
+					WHERE v.coupon_id = f.coupon AND v.batch = f.batch
+						AND v.idx = f.idx) AS is_voided
+			FROM asked AS a
+				LEFT JOIN unnest(r.coupon, r.user_id, r.batch, r.idx, r.slot,
+						r.valid_from, r.valid_to)
+					AS f (coupon, user_id, batch, idx, slot, valid_from,
+						valid_to)
+					ON f.coupon = a.coupon AND f.user_id = a.user_id
+						AND (a.batch IS NULL
+							OR (f.batch = a.batch AND f.idx = a.idx))
+				LEFT JOIN unnest(k.id, k.currency, k.amount_off, k.percent_off,
+						k.threshold, k.cap, k.budget)
+					AS c (id, currency, amount_off, percent_off, threshold, cap,
+						budget)
+					ON c.id = a.coupon
+				LEFT JOIN LATERAL (
+					SELECT s.state, s.order_id, s.until, s.amount_off, s.budget
+					FROM receive_use AS s
+					WHERE s.coupon_id = f.coupon AND s.batch = f.batch
+						AND s.idx = f.idx
+					LIMIT 1
+				) AS s ON true
+				LEFT JOIN LATERAL (
+					SELECT d.order_id, d.user_id FROM use_operation AS d
+					WHERE d.coupon_id = a.coupon
+						AND d.batch = coalesce(a.batch, f.batch)
+						AND d.idx = coalesce(a.idx, f.idx)
+						AND d.action = a.action AND d.key = a.key
+					LIMIT 1
+				) AS d ON true
+		), weighed AS (
+			SELECT f.*, CASE
+				WHEN present IS NULL THEN 'not_found'
+				WHEN action = 'use' AND present = 'used' AND is_own THEN NULL
+				WHEN action IN ('hold', 'use') AND is_voided THEN 'voided'
+				WHEN present = 'used' AND NOT (is_own AND action = 'unuse')
+					THEN 'is_used'
+				WHEN present = 'held' AND NOT (is_own AND action <> 'unuse')
+					THEN 'is_held'
+				WHEN action IN ('unhold', 'unuse') THEN NULL
+				WHEN valid_to <= moment THEN 'expired'
+				WHEN valid_from > moment THEN 'not_valid_yet'
+				WHEN is_foreign THEN 'currency_wrong'
+				WHEN budget IS NOT NULL AND amount_off IS NULL THEN 'amount_needed'
+				END AS refusal,
+				CASE action WHEN 'hold' THEN true WHEN 'use' THEN present <> 'used'
+					ELSE present <> 'free' END AS changes
+			FROM found AS f
+		), chosen AS (
+			SELECT DISTINCT ON (ord) * FROM weighed
+			ORDER BY ord, done_by IS NULL, is_own IS NOT TRUE, refusal IS NOT NULL, slot
+		), judged AS (
+			SELECT c.*, count(done_by) OVER whole = 0 AS is_new,
+				bool_and(refusal IS NULL) OVER whole AS is_granted,
+				bool_and(refusal IS NULL) OVER whole AND bool_or(changes) OVER whole
+					AND count(done_by) OVER whole = 0 AS alters
+			FROM chosen AS c
+			WINDOW whole AS (PARTITION BY op)
+		), placed AS (
+			SELECT p.*,
+				min(op) FILTER (WHERE alters) OVER (PARTITION BY coupon, user_id)
+					AS first_alters,
+				min(op) OVER (PARTITION BY coupon, user_id, action, key)
+					AS first_same
+			FROM judged AS p
+		), held_up AS (
+			SELECT p.*, bool_or(least(first_alters, first_same) < op) OVER whole
+					AS waits,
+				count(*) OVER whole > 1 AS is_many
+			FROM placed AS p
+			WINDOW whole AS (PARTITION BY op)
+		), ready AS (
+			-- One with several receives may alter those that others ask for, too.
+			SELECT h.*, waits OR op > min(op) FILTER (WHERE waits AND is_many) OVER ()
+				IS TRUE AS is_late
+			FROM held_up AS h
+		)
+		SELECT array_agg(op ORDER BY ord) AS op, array_agg(ord ORDER BY ord) AS ord,
+			array_agg(coupon ORDER BY ord) AS coupon,
+			array_agg(user_id ORDER BY ord) AS user_id,
+			array_agg(batch ORDER BY ord) AS batch, array_agg(idx ORDER BY ord) AS idx,
+			array_agg(present ORDER BY ord) AS present,
+			array_agg(state ORDER BY ord) AS state,
+			array_agg(refusal ORDER BY ord) AS refusal,
+			array_agg(is_new ORDER BY ord) AS is_new,
+			array_agg(is_granted ORDER BY ord) AS is_granted,
+			array_agg(alters AND changes ORDER BY ord) AS changes,
+			array_agg(CASE WHEN action = 'hold'
+				THEN least(moment + ttl_s * interval '1 s', valid_to) END
+				ORDER BY ord) AS until,
+			array_agg(currency ORDER BY ord) AS currency,
+			array_agg(CASE WHEN action IN ('unhold', 'unuse') THEN NULL
+				WHEN changes THEN amount_off ELSE old_off END
+				ORDER BY ord) AS amount_off,
+			array_agg(CASE WHEN action IN ('hold', 'use') THEN budget END
+				ORDER BY ord) AS budget,
+			array_agg(old_off ORDER BY ord) AS old_off,
+			array_agg(old_budget ORDER BY ord) AS old_budget
+		INTO j
+		FROM ready WHERE NOT is_late;
+
+		-- Which of them their budgets have room for.
+		spent_ops := '{}';
+		IF budgets IS NOT NULL THEN
+			FOR i IN 1 .. cardinality(j.op) LOOP
+				IF i = 1 OR j.op[i] <> j.op[i - 1] THEN
+					left_now := room;
+				END IF;
+				IF j.changes[i] AND j.old_budget[i] IS NOT NULL THEN
+					place := array_position(budgets, j.old_budget[i]);
+					left_now[place] := left_now[place] + j.old_off[i];
+				END IF;
+				IF j.changes[i] AND j.budget[i] IS NOT NULL THEN
+					place := array_position(budgets, j.budget[i]);
+					left_now[place] := left_now[place] - j.amount_off[i];
+				END IF;
+				IF i < cardinality(j.op) AND j.op[i] = j.op[i + 1] THEN
+					CONTINUE;
+				END IF;
+				IF 0 <= ALL (left_now) THEN
+					room := left_now;
+				ELSE
+					spent_ops := spent_ops || j.op[i];
+				END IF;
+			END LOOP;
+			IF spent_ops <> '{}' AND NOT is_freed THEN
+				is_freed := true;
+				PERFORM use_free(budgets, 10000);
+				SELECT array_agg(b.amount - b.held - b.spent ORDER BY b.name)
+				INTO room FROM budget AS b WHERE b.name = ANY (budgets);
+				CONTINUE;
+			END IF;
+		END IF;
+
+		WITH w AS (
+			SELECT w.*, o.action, o.order_id, o.key, o.by_key, o.amount, o.reason,
+				w.op = ANY (spent_ops) AS is_spent,
+				CASE o.action WHEN 'hold' THEN 'held' WHEN 'use' THEN 'used'
+					ELSE 'free' END AS wanted
+			FROM unnest(j.op, j.coupon, j.user_id, j.batch, j.idx, j.present, j.state,
+					j.refusal, j.is_new, j.is_granted, j.changes, j.until,
+					j.currency, j.amount_off, j.budget, j.old_off, j.old_budget)
+					AS w (op, coupon, user_id, batch, idx, present, state,
+						refusal, is_new, is_granted, changes, until,
+						currency, amount_off, budget, old_off, old_budget)
+				JOIN unnest(use.action, use.order_id, use.key, use.by_key,
+						use.amount, use.reason) WITH ORDINALITY
+					AS o (action, order_id, key, by_key, amount, reason, op)
+					ON o.op = w.op
+			WHERE w.is_new AND w.batch IS NOT NULL
+		), changed AS (
+			INSERT INTO receive_use AS s (coupon_id, batch, idx, user_id, state,
+				order_id, until, amount_off, budget)
+			SELECT coupon, batch, idx, user_id, wanted,
+				CASE WHEN wanted <> 'free' THEN order_id END, until, amount_off,
+				budget
+			FROM w WHERE changes AND NOT is_spent
+			ON CONFLICT (coupon_id, batch, idx) DO UPDATE
+			SET state = excluded.state, order_id = excluded.order_id,
+				until = excluded.until, amount_off = excluded.amount_off,
+				budget = excluded.budget
+		), counted AS (
+			UPDATE budget AS b
+			SET held = b.held + n.held, spent = b.spent + n.spent, updated_at = moment
+			FROM (
+				SELECT n.name,
+					sum(CASE n.state WHEN 'held' THEN n.amount ELSE 0 END)
+						AS held,
+					sum(CASE n.state WHEN 'used' THEN n.amount ELSE 0 END)
+						AS spent
+				FROM (
+					SELECT budget, wanted, amount_off FROM w
+					WHERE changes AND NOT is_spent
+					UNION ALL
+					SELECT old_budget, state, -old_off FROM w
+					WHERE changes AND NOT is_spent
+				) AS n (name, state, amount)
+				GROUP BY n.name
+			) AS n
+			WHERE b.name = n.name AND b.name = ANY (budgets)
+		), added AS (
+			INSERT INTO use_operation (coupon_id, batch, idx, action, key, at, user_id,
+				by_key, order_id, result, from_state, to_state, until, amount,
+				currency, amount_off, budget, reason)
+			SELECT coupon, batch, idx, action, key, moment, user_id,
+				nullif(by_key, ''), order_id,
+				CASE WHEN is_spent AND budget IS NOT NULL THEN 'budget_spent'
+					WHEN refusal IS NOT NULL THEN refusal
+					WHEN is_spent OR NOT is_granted THEN 'kept'
+					WHEN wanted <> 'free' THEN wanted
+					WHEN action = 'unhold' THEN 'unheld' ELSE 'unused' END,
+				present, CASE WHEN changes AND NOT is_spent THEN wanted END, until,
+				amount, currency, amount_off, budget, nullif(reason, '')
+			FROM w
+			ON CONFLICT DO NOTHING
+			RETURNING 1
+		)
+		SELECT count(*) - (SELECT count(*) FROM w) INTO added_num FROM added;
+		IF added_num < 0 THEN
+			RAISE EXCEPTION 'a copy of an operation was executed meanwhile'
+				USING ERRCODE = 'serialization_failure';
+		END IF;
+		todo := ARRAY(SELECT t.op FROM unnest(todo) AS t (op)
+			EXCEPT SELECT d.op FROM unnest(j.op) AS d (op));
+	END LOOP;
+
+	RETURN QUERY
+	SELECT e.op,
+		CASE WHEN d.result IS NULL AND e.batch IS NULL THEN 'not_found'
+			WHEN d.order_id = o.order_id AND d.user_id = e.user_id
+				AND bool_and(d.result IS NOT NULL) OVER (PARTITION BY e.op)
+				THEN d.result
+			ELSE 'key_taken' END,
+		e.coupon, e.user_id, coalesce(e.batch, d.batch), coalesce(e.idx, d.idx),
+		floor(extract(epoch FROM d.until) * 1000)::bigint, d.amount_off, d.currency,
+		CASE WHEN d.to_state IS NOT NULL THEN json_build_array(1, d.num,
+			extract(epoch FROM d.at), d.coupon_id::text, d.user_id, d.batch, d.idx,
+			d.action, d.key, d.by_key, d.order_id, d.result, d.from_state, d.to_state,
+			extract(epoch FROM d.until), d.amount, d.currency, d.amount_off, d.budget,
+			d.reason)::text END
+	FROM unnest(use.op, use.coupon, use.user_id, use.batch, use.idx)
+			WITH ORDINALITY AS e (op, coupon, user_id, batch, idx, ord)
+		JOIN unnest(use.action, use.order_id, use.key) WITH ORDINALITY
+			AS o (action, order_id, key, op) ON o.op = e.op
+		LEFT JOIN LATERAL (
+			SELECT d.*
+			FROM (
+				SELECT e.batch, e.idx WHERE e.batch IS NOT NULL
+				UNION ALL
+				SELECT f.batch, f.idx
+				FROM unnest(r.coupon, r.user_id, r.batch, r.idx)
+					AS f (coupon, user_id, batch, idx)
+				WHERE e.batch IS NULL AND f.coupon = e.coupon
+					AND f.user_id = e.user_id
+			) AS f CROSS JOIN LATERAL (
+				SELECT d.* FROM use_operation AS d
+				WHERE d.coupon_id = e.coupon AND d.batch = f.batch
+					AND d.idx = f.idx AND d.action = o.action
+					AND d.key = o.key
+				LIMIT 1
+			) AS d
+			LIMIT 1
+		) AS d ON true
+	ORDER BY e.ord;
+END
+$$;

@@ -1,0 +1,17 @@
+-- What orders do with receives, and the budgets.
+
+-- use: Executes operations on receives; see sql/function/use.sql. Then a row with of_op 0, and as
+-- its record the number of this transaction, as of settle.
+-- $1 actions, $2 orders, $3 keys, $4 API keys ('' = none), $5 seconds of a hold, $6 amounts (NULL:
+-- not told), $7 currencies ('' = none), $8 reasons ('' = none): arrays of one length; $9 positions
+-- in these, from 1, $10 coupons, $11 users, $12 batches (NULL: any receive), $13 indexes: arrays of
+-- one length
+SELECT of_op, result, coupon_id, of_user, of_batch, of_idx, until_ms, amount_off, of_currency,
+	record
+FROM use($1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bigint[], $7::text[],
+	$8::text[], $9::int[], $10::bigint[], $11::text[], $12::uuid[], $13::smallint[])
+UNION ALL SELECT 0, 'changed', NULL, NULL, NULL, NULL, NULL, NULL, NULL, change_note(true)
+
+-- use_free: Ends holds that are over; see sql/function/use_free.sql. Returns how many.
+-- $1 at most
+SELECT use_free(NULL, $1::int) AS freed

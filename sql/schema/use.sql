@@ -1,0 +1,56 @@
+-- What orders do with receives: hold, use, give back.
+
+-- A receive that was ever named by an order, as it is now. user_coupon is not touched: its rows
+-- are only inserted. No index may cover `state`, in its columns or in its predicate: then a use
+-- without a hold is a HOT update.
+CREATE TABLE receive_use (
+	coupon_id  bigint NOT NULL,
+	batch      uuid NOT NULL,
+	idx        smallint NOT NULL,
+	user_id    text COLLATE "C" NOT NULL CHECK (octet_length(user_id) BETWEEN 1 AND 64),
+	state      text NOT NULL DEFAULT 'free' CHECK (state IN ('free', 'held', 'used')),
+	order_id   text COLLATE "C" CHECK (octet_length(order_id) BETWEEN 1 AND 64),
+	until      timestamptz,                   -- of a hold; from then on the receive is free
+	amount_off bigint CHECK (amount_off >= 0), -- NULL: not known
+	budget     text COLLATE "C",              -- that amount_off is held in, or was taken from
+	PRIMARY KEY (coupon_id, batch, idx),
+	CONSTRAINT receive_use_order CHECK ((order_id IS NULL) = (state = 'free')
+		AND (until IS NULL) = (state <> 'held')
+		AND (budget IS NULL OR (state <> 'free' AND amount_off IS NOT NULL)))
+) WITH (fillfactor = 60);
+
+-- For ends of holds.
+CREATE INDEX receive_use_until ON receive_use (until) WHERE until IS NOT NULL;
+
+-- Every operation on a receive, also one that was refused: a late copy of its message finds it
+-- here, and does nothing. Rows are only added, and refusals removed again after some days.
+CREATE TABLE use_operation (
+	coupon_id  bigint NOT NULL,
+	batch      uuid NOT NULL,
+	idx        smallint NOT NULL,
+	action     text NOT NULL CHECK (action IN ('hold', 'use', 'unhold', 'unuse', 'expire')),
+	key        text COLLATE "C" NOT NULL CHECK (length(key) BETWEEN 1 AND 64),
+	num        bigint GENERATED ALWAYS AS IDENTITY, -- of a receive: in the order of commits
+	at         timestamptz NOT NULL,
+	user_id    text COLLATE "C" NOT NULL CHECK (octet_length(user_id) BETWEEN 1 AND 64),
+	by_key     text,                       -- the id of the API key; NULL: none
+	order_id   text COLLATE "C" NOT NULL CHECK (octet_length(order_id) BETWEEN 1 AND 64),
+	-- What became of it: 'held', 'used', 'unheld', 'unused', or why it was refused; 'kept':
+	-- because of another receive of the request.
+	result     text NOT NULL CHECK (result IN ('held', 'used', 'unheld', 'unused', 'kept',
+		'not_found', 'is_held', 'is_used', 'expired', 'not_valid_yet', 'voided',
+		'budget_spent', 'amount_needed', 'currency_wrong')),
+	from_state text CHECK (from_state IN ('free', 'held', 'used')), -- NULL: no such receive
+	to_state   text CHECK (to_state IN ('free', 'held', 'used')),   -- NULL: it did not change
+	until      timestamptz,
+	amount     bigint CHECK (amount >= 0), -- of the order
+	currency   text CHECK (currency ~ '^[A-Z]{3}$'),
+	amount_off bigint CHECK (amount_off >= 0),
+	budget     text COLLATE "C",
+	reason     text CHECK (length(reason) <= 200),
+	PRIMARY KEY (coupon_id, batch, idx, action, key)
+);
+
+-- For filling Redis, by number. The rows lie in its order.
+CREATE INDEX use_operation_num ON use_operation USING brin (num)
+	WITH (pages_per_range = 32, autosummarize = on);

@@ -1,0 +1,358 @@
+"""use(): hold, use and give back, what a discount is, and budgets."""
+
+import pytest
+from psycopg.errors import CheckViolation, InvalidParameterValue
+
+from sql_db import Operation, batch_make
+
+
+@pytest.fixture
+def issued(db, coupon_new):
+    """issued(n, **terms): n receives of a new coupon, of users 1 to n."""
+
+    def make(count=1, **terms):
+        coupon = coupon_new(**terms)
+        receives = batch_make(coupon, [str(user) for user in range(1, count + 1)])
+        assert db.settle(*receives) == ["issued"] * count
+        return receives
+
+    return make
+
+
+@pytest.fixture
+def run(db):
+    """run(ACTION, ORDER, receive, ..): what became of each of its receives, a word if all the
+    same."""
+
+    def one(action, order, *receives, **more):
+        results = [row["result"] for row in db.use(Operation(action, order, receives, **more))[0]]
+        return results[0] if len(set(results)) == 1 else results
+
+    return one
+
+
+def test_the_life_of_a_receive(run, issued):
+    (one,) = issued()
+    assert run("hold", "a", one) == "held"
+    assert run("hold", "b", one) == run("use", "b", one) == run("unhold", "b", one) == "is_held"
+    assert run("unuse", "a", one) == "is_held"
+    assert run("unhold", "a", one) == run("unhold", "a", one) == "unheld"
+    assert run("use", "b", one) == run("use", "b", one) == "used"
+    for order in "ab":
+        assert run("hold", order, one) == run("unhold", order, one) == "is_used"
+    assert run("use", "a", one) == run("unuse", "a", one) == "is_used"
+    assert run("unuse", "b", one) == run("unuse", "b", one) == "unused"
+    assert run("hold", "a", one) == "held"
+    assert run("use", "a", one) == "used"
+
+
+def test_an_operation_is_executed_once(db, run, issued):
+    """A late copy does nothing, whatever happened since, and is answered as the first."""
+    (one,) = issued()
+    used = Operation("use", "a", (one,), key="k1", amount=1000)
+    first = db.use(used)
+    assert run("unuse", "a", one) == "unused"
+    assert db.use(used) == first
+    assert run("hold", "b", one) == "held"
+    assert run("use", "c", one, key="k2") == "is_held"
+    assert run("unhold", "b", one) == "unheld"
+    assert run("use", "c", one, key="k2") == "is_held", "so it was told"
+    assert run("use", "b", one, key="k2") == "key_taken"
+    assert run("hold", "c", one, key="k2") == "held", "a key is of one action"
+
+
+def test_copies_in_one_call(db, issued):
+    one, other = issued(2)
+    used = Operation("use", "a", (one,), key="k")
+    refused = Operation("use", "b", (one,), key="k2")
+    calls = [used, used, refused, refused, Operation("use", "c", (other,)), used]
+    results = [row["result"] for (row,) in db.use(*calls)]
+    assert results == ["used", "used", "is_used", "is_used", "used", "used"]
+    assert [row["result"] for (row,) in db.use(*calls[:4])] == results[:4]
+
+
+def test_all_receives_of_an_order_or_none(db, run, issued):
+    receives = issued(4)
+    assert run("hold", "a", receives[2]) == "held"
+    assert run("use", "b", *receives) == ["kept", "kept", "is_held", "kept"]
+    assert run("use", "b", receives[0]) == "used"
+    assert run("use", "a", *receives[1:], receives[0]) == ["kept", "kept", "kept", "is_used"]
+    assert run("use", "a", *receives[1:]) == "used"
+    assert run("unuse", "a", *receives[1:]) == "unused"
+    assert states(db, receives) == ["used", "free", "free", "free"]
+
+
+def states(db, receives):
+    return [
+        row[0]
+        for one in receives
+        for row in db.execute(
+            "SELECT state FROM receive_use WHERE (coupon_id, batch, idx) = (%s, %s, %s)",
+            one.coupon,
+            one.batch,
+            one.idx,
+        )
+    ]
+
+
+def test_what_waits_for_what_in_one_call(db, issued):
+    """Each sees what those before it have done."""
+    one, other = issued(2)
+    told = db.use(
+        Operation("hold", "a", (one,)),
+        Operation("use", "b", (other, one)),
+        Operation("unhold", "a", (one,)),
+        Operation("use", "c", (one, other)),
+        Operation("unuse", "c", (other,)),
+        Operation("use", "b", (other,)),
+    )
+    assert [[row["result"] for row in rows] for rows in told] == [
+        ["held"],
+        ["kept", "is_held"],
+        ["unheld"],
+        ["used", "used"],
+        ["unused"],
+        ["used"],
+    ]
+
+
+def test_a_receive_of_another_user(db, run, issued):
+    (one,) = issued()
+    forged = one.but(user="2")
+    assert run("use", "a", forged) == run("hold", "a", one.but(idx=7)) == "not_found"
+    assert run("use", "a", one) == "used"
+    assert run("unuse", "a", forged) == "not_found"
+    assert states(db, [one]) == ["used"]
+    assert run("use", "a", (one.coupon, "3")) == "not_found"
+
+
+def test_any_receive_of_a_user(db, run, coupon_new):
+    coupon = coupon_new(limit=2)
+    receives = [batch_make(coupon, ["u"], seq_first=n, slot=n)[0] for n in (1, 2)]
+    assert db.settle(*receives) == ["issued", "issued"]
+    asked = [Operation("use", order, ((coupon, "u"),), key="k" + order) for order in "abc"]
+    told = db.use(*asked)
+    assert [row["result"] for (row,) in told] == ["used", "used", "is_used"]
+    assert [row["of_batch"] for (row,) in told[:2]] == [str(one.batch) for one in receives]
+    assert db.use(*reversed(asked)) == [
+        [row | {"of_op": str(4 - int(row["of_op"]))} for row in rows] for rows in reversed(told)
+    ]
+    assert run("use", "b", (coupon, "u")) == "used", "it is used by that order"
+    assert run("unuse", "b", (coupon, "u")) == "unused"
+    assert states(db, receives) == ["used", "free"]
+
+
+@pytest.mark.parametrize(
+    "terms, expected",
+    [
+        ({"valid_from": "2030-01-01", "valid_to": "2031-01-01"}, "not_valid_yet"),
+        ({"valid_from": "2020-01-01", "valid_to": "2021-01-01"}, "expired"),
+        ({"days": 1}, "expired"),  # the receives are of 2023
+    ],
+)
+def test_validity(run, issued, terms, expected):
+    (one,) = issued(**terms)
+    assert run("hold", "a", one) == run("use", "a", one) == expected
+    assert run("unuse", "a", one) == "unused", "nothing is to be given back"
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_voided(db, run, issued, returns):
+    one, used = issued(2, void_returns=returns)
+    assert run("use", "a", used) == "used"
+    for receive in (one, used):
+        assert db.execute(
+            "SELECT result FROM coupon_void(%s, %s, %s::smallint, %s, NULL)",
+            receive.coupon,
+            receive.batch,
+            receive.idx,
+            receive.user,
+        ) == [("voided",)]
+    assert run("hold", "a", one) == run("use", "b", used) == "voided"
+    assert run("use", "a", used) == "used", "it was, before"
+    assert run("unuse", "a", used) == "unused"
+    assert run("use", "a", used) == "voided"
+
+
+def hold_end(db, receive):
+    db.execute(
+        "UPDATE receive_use SET until = clock_timestamp() WHERE (coupon_id, batch, idx)"
+        " = (%s, %s, %s)",
+        receive.coupon,
+        receive.batch,
+        receive.idx,
+    )
+
+
+def test_a_hold_ends_by_the_clock(db, run, issued):
+    one, other = issued(2)
+    assert run("hold", "a", one, other) == "held"
+    hold_end(db, one)
+    hold_end(db, other)
+    assert run("unhold", "a", one) == "unheld"
+    assert run("use", "b", one) == "used"
+    assert states(db, [one, other]) == ["used", "held"]
+    db.query("use_free", 100)
+    assert states(db, [one, other]) == ["used", "free"]
+    assert run("use", "a", one, other) == ["is_used", "kept"]
+
+
+def test_a_hold_is_renewed_and_ends_with_the_validity(db, run, coupon_new):
+    coupon = coupon_new(days=1)
+    now_ms = int(db.execute("SELECT extract(epoch FROM now()) * 1000")[0][0])
+    (one,) = batch_make(coupon, ["1"], at_ms=now_ms - 86400_000 + 60_000)
+    db.settle(one)
+    until = [
+        int(db.use(Operation("hold", "a", (one,), ttl_s=ttl_s))[0][0]["until_ms"])
+        for ttl_s in (10, 20, 900)
+    ]
+    assert now_ms + 10_000 <= until[0] < until[1] < until[2] == now_ms + 60_000
+
+
+# Discounts and budgets
+
+
+@pytest.mark.parametrize(
+    "terms, amount, expected",
+    [
+        ({"amount_off": 500}, 1000, 500),
+        ({"amount_off": 500}, 300, 300),
+        ({"amount_off": 500}, None, 500),
+        ({"amount_off": 500, "threshold": 1000}, 999, 0),
+        ({"amount_off": 500, "threshold": 1000}, 1000, 500),
+        ({"percent_off": 12.5}, 999, 124),
+        ({"percent_off": 12.5}, None, None),
+        ({"percent_off": 100}, 2**53 - 1, 2**53 - 1),
+        ({"percent_off": 99.99}, 2**53 - 1, 9006298534815516),
+        ({"percent_off": 50, "cap": 100}, 1000, 100),
+        ({"percent_off": 50, "cap": 100}, None, None),
+        ({"percent_off": 50, "cap": 100}, 0, 0),
+        ({}, 1000, None),
+    ],
+)
+def test_discount(db, run, issued, terms, amount, expected):
+    if terms:
+        terms = {"currency": "EUR", **terms}
+    (one,) = issued(**terms)
+    told = db.use(Operation("use", "a", (one,), amount=amount))[0][0]
+    assert told["amount_off"] == (None if expected is None else str(expected))
+    assert told["of_currency"] == terms.get("currency")
+
+
+def test_another_currency(run, issued):
+    (one,) = issued(amount_off=1, currency="EUR")
+    assert run("use", "a", one, amount=5, currency="USD") == "currency_wrong"
+    assert run("use", "a", one, amount=5, currency="EUR") == "used"
+
+
+@pytest.fixture
+def budget(db):
+    """budget(amount): the name of a new budget."""
+    made = []
+
+    def make(amount):
+        made.append(f"b{db.pid}.{len(made)}")
+        db.execute(
+            "INSERT INTO budget (name, currency, amount, created_by) VALUES (%s, 'EUR', %s, 'me')",
+            made[-1],
+            amount,
+        )
+        return made[-1]
+
+    yield make
+    db.execute("ROLLBACK")
+    db.execute("UPDATE coupon SET budget = NULL WHERE budget = ANY (%s)", made)
+    db.execute("DELETE FROM budget WHERE name = ANY (%s)", made)
+
+
+def counts(db, name):
+    return db.execute("SELECT held, spent FROM budget WHERE name = %s", name)[0]
+
+
+def test_a_budget_is_held_and_spent_and_given_back(db, run, issued, budget):
+    name = budget(1000)
+    one, two, three = issued(3, amount_off=400, currency="EUR", budget=name)
+    assert run("hold", "a", one) == "held"
+    assert counts(db, name) == (400, 0)
+    assert run("use", "a", one) == "used"
+    assert counts(db, name) == (0, 400)
+    assert run("use", "b", two) == "used"
+    assert run("use", "c", three) == run("hold", "c", three) == "budget_spent"
+    assert counts(db, name) == (0, 800)
+    assert run("unuse", "a", one) == "unused"
+    assert run("hold", "c", three) == "held"
+    assert counts(db, name) == (400, 400)
+    assert run("unhold", "c", three) == "unheld"
+    assert counts(db, name) == (0, 400)
+
+
+def test_a_budget_within_one_call(db, issued, budget):
+    """What fits is taken, in order; what is given back is there for those that follow."""
+    name = budget(1000)
+    receives = issued(5, percent_off=100, currency="EUR", budget=name)
+    amounts = [600, 600, 400, 1, 0]
+    told = db.use(
+        *(
+            Operation("use", "a", (one,), amount=amount)
+            for one, amount in zip(receives, amounts, strict=True)
+        )
+    )
+    assert [row["result"] for (row,) in told] == [
+        "used",
+        "budget_spent",
+        "used",
+        "budget_spent",
+        "used",
+    ]
+    assert counts(db, name) == (0, 1000)
+    told = db.use(
+        Operation("unuse", "a", (receives[0],)),
+        Operation("use", "b", (receives[1],), amount=600),
+        Operation("use", "b", (receives[3],), amount=1),
+    )
+    assert [row["result"] for (row,) in told] == ["unused", "used", "budget_spent"]
+
+
+def test_ended_holds_are_freed_before_a_budget_is_spent(db, run, issued, budget):
+    name = budget(1000)
+    one, two, three = issued(3, amount_off=500, currency="EUR", budget=name)
+    assert run("hold", "a", one, two) == "held"
+    assert run("use", "b", three) == "budget_spent"
+    hold_end(db, one)
+    assert run("use", "b", three, key="k") == "used"
+    assert counts(db, name) == (500, 500)
+    hold_end(db, two)
+    assert run("use", "b", two) == "used", "its own ended hold is given back once"
+    assert counts(db, name) == (0, 1000)
+
+
+def test_a_budget_needs_the_amount(run, issued, budget):
+    (one,) = issued(percent_off=10, currency="EUR", budget=budget(1000))
+    assert run("use", "a", one) == "amount_needed"
+    assert run("use", "a", one, amount=100) == "used"
+
+
+def test_what_was_taken_goes_back_to_where_it_was_taken(db, run, issued, budget):
+    first, second = budget(1000), budget(1000)
+    (one,) = issued(amount_off=500, currency="EUR", budget=first)
+    assert run("hold", "a", one) == "held"
+    db.execute("UPDATE coupon SET budget = %s WHERE id = %s", second, one.coupon)
+    assert run("use", "a", one) == "used"
+    assert (counts(db, first), counts(db, second)) == ((0, 0), (0, 500))
+    db.execute("UPDATE coupon SET budget = NULL WHERE id = %s", one.coupon)
+    assert run("unuse", "a", one) == "unused"
+    assert counts(db, second) == (0, 0)
+
+
+def test_a_wrong_count_of_a_budget_is_refused(db, budget):
+    name = budget(10)
+    with pytest.raises(CheckViolation):
+        db.execute("UPDATE budget SET spent = 11 WHERE name = %s", name)
+
+
+def test_an_order_with_one_receive_twice_is_refused(db, issued):
+    """The gateway does not send it."""
+    (one,) = issued()
+    with pytest.raises(InvalidParameterValue):
+        db.use(Operation("use", "a", (one, one)))
+    assert states(db, [one]) == []

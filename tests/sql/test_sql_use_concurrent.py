@@ -1,0 +1,217 @@
+"""use() from several connections at once, against a model of each receive and each budget."""
+
+import random
+import uuid
+from collections import Counter
+
+import pytest
+from psycopg.errors import SerializationFailure
+
+from seed import seeds
+from sql_db import Operation, batch_make
+from stack import wait_until
+
+
+def use_retrying(db, *operations):
+    """As a worker does; any error but 40001, in particular a deadlock, is a failure."""
+    while True:
+        try:
+            return db.use(*operations)
+        except SerializationFailure:
+            pass
+
+
+def issued(db, coupon, users, **fields):
+    receives = batch_make(coupon, users, **fields)
+    assert db.settle(*receives) == ["issued"] * len(receives)
+    return receives
+
+
+@pytest.mark.parametrize("action", ["hold", "use"])
+def test_a_thousand_racers_for_one_receive(db, db_new, coupon_new, background, action):
+    (one,) = issued(db, coupon_new(), ["1"])
+    racers = [Operation(action, f"order-{n}", (one,)) for n in range(1000)]
+    calls = [racers[first : first + 50] for first in range(0, 1000, 50)]
+
+    def work(connection, share):
+        return [row["result"] for call in share for (row,) in use_retrying(connection, *call)]
+
+    workers = [background(work, db_new(), calls[worker::4]) for worker in range(4)]
+    results = Counter(result for worker in workers for result in worker.result())
+    won = {"hold": "held", "use": "used"}[action]
+    assert results == {won: 1, "is_" + won: 999}
+
+
+def test_a_copy_waits_for_the_first(db, db_new, coupon_new, background):
+    (one,) = issued(db, coupon_new(), ["1"])
+    used = Operation("use", "a", (one,), key="k")
+    db.execute("BEGIN")
+    first = db.use(used)
+    other = db_new()
+    copy = background(other.use, used)
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("COMMIT")
+    assert copy.result() == first
+    assert db.execute("SELECT count(*) FROM use_operation WHERE coupon_id = %s", one.coupon) == [
+        (1,)
+    ]
+
+
+def test_copies_of_what_is_not_issued_yet(db, db_new, coupon_new, background):
+    """No row of the receive can be locked. The second copy finds what the first has written, not
+    that the receive was issued meanwhile."""
+    (one,) = batch_make(coupon_new(), ["1"])
+    used = Operation("use", "a", (one,), key="k")
+    db.execute("BEGIN")
+    assert db.use(used)[0][0]["result"] == "not_found"
+    other = db_new()
+    assert other.settle(one) == ["issued"]
+    copy = background(use_retrying, other, used)
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("COMMIT")
+    assert copy.result()[0][0]["result"] == "not_found"
+    assert db.use(Operation("use", "a", (one,)))[0][0]["result"] == "used"
+
+
+def test_the_end_of_a_hold_frees_no_receive_that_is_taken(db, db_new, coupon_new):
+    (one,) = issued(db, coupon_new(), ["1"])
+    db.use(Operation("hold", "a", (one,)))
+    db.execute("UPDATE receive_use SET until = clock_timestamp() WHERE coupon_id = %s", one.coupon)
+    db.execute("BEGIN")
+    assert db.use(Operation("use", "b", (one,)))[0][0]["result"] == "used"
+    other = db_new()
+    other.execute("SET statement_timeout = '10s'")
+    other.query("use_free", 100)
+    db.execute("COMMIT")
+    other.query("use_free", 100)
+    assert db.execute(
+        "SELECT state, order_id FROM receive_use WHERE coupon_id = %s", one.coupon
+    ) == [("used", "b")]
+
+
+UNDONE = ("unheld", "unused")
+
+
+def test_orders_with_the_same_receives_never_deadlock(db, db_new, coupon_new, background):
+    """In opposite order, of two coupons with a budget each, in one operation or several."""
+    one, two = db_new(), db_new()
+    for n in range(20):
+        names = [f"d{db.pid}.{n}.{which}" for which in "ab"]
+        for name in names:
+            db.execute(
+                "INSERT INTO budget (name, currency, amount, created_by)"
+                " VALUES (%s, 'EUR', 1000, 'me')",
+                name,
+            )
+        receives = [
+            receive
+            for name in reversed(names)
+            for receive in issued(
+                db, coupon_new(amount_off=1, currency="EUR", budget=name), list("12345")
+            )
+        ]
+        there = [Operation("use", "a", tuple(receives[k : k + 2])) for k in (0, 2, 4, 6, 8)]
+        back = [Operation("use", "b", tuple(reversed(receives)))]
+        running = background(use_retrying, two, *back)
+        results = [row["result"] for rows in use_retrying(one, *there) for row in rows]
+        others = {row["result"] for row in running.result()[0]}
+        assert (set(results), others) in [
+            ({"used"}, {"is_used"}),
+            ({"is_used"}, {"used"}),
+        ]
+
+
+class Model:
+    """What may be, by the history: every operation in the order of its number."""
+
+    def __init__(self):
+        self.state = {}
+
+    def take(self, receive, action, order, result):
+        state, holder = self.state.get(receive, ("free", None))
+        own = holder == order
+        if result in ("held", "used"):
+            assert state == "free" or own, (receive, action, order, state, holder)
+            assert not (result == "held" and state == "used")
+            self.state[receive] = (result, order)
+        elif result in UNDONE:
+            undone = state == "free" or own and state == result.removeprefix("un")
+            assert undone, (receive, action, order, state, holder)
+            self.state[receive] = ("free", None)
+        elif result in ("is_held", "is_used"):
+            assert state == result.removeprefix("is_"), (receive, action, order, state)
+
+
+def operations_random(rng, receives, amounts):
+    made = []
+    for _ in range(rng.randrange(1, 30)):
+        count = rng.choice([1, 1, 1, 1, 2, 3])
+        made.append(
+            Operation(
+                rng.choice(["hold", "use", "use", "unhold", "unuse"]),
+                rng.choice("abc"),
+                tuple(rng.sample(receives, count)),
+                key=uuid.UUID(int=rng.getrandbits(128)).hex,
+                amount=rng.choice(amounts),
+            )
+        )
+    return made
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+def test_whatever_happens(db, db_new, coupon_new, background, seed):
+    rng = random.Random(seed)
+    budget = f"b{seed}.{db.pid}"
+    total = rng.choice([0, 1500, 4000, 10**6])
+    db.execute(
+        "INSERT INTO budget (name, currency, amount, created_by) VALUES (%s, 'EUR', %s, 'me')",
+        budget,
+        total,
+    )
+    coupons = [
+        coupon_new(percent_off=50, currency="EUR", budget=budget),
+        coupon_new(amount_off=300, currency="EUR", budget=budget),
+        coupon_new(),
+    ]
+    receives = [one for coupon in coupons for one in issued(db, coupon, list("123"))]
+    calls = [operations_random(rng, receives, [0, 999, 1000]) for _ in range(30)]
+    calls += rng.choices(calls, k=10)  # copies
+    rng.shuffle(calls)
+
+    def work(connection, share):
+        return [
+            (operation, rows)
+            for call in share
+            for operation, rows in zip(call, use_retrying(connection, *call), strict=True)
+        ]
+
+    workers = [background(work, db_new(), calls[worker::4]) for worker in range(4)]
+    told = [pair for worker in workers for pair in worker.result()]
+
+    first = {}
+    for operation, rows in told:
+        results = [row["result"] for row in rows]
+        assert first.setdefault(operation, results) == results, "a copy is answered as the first"
+        refused = [result for result in results if result not in ("held", "used") + UNDONE]
+        assert not refused or len(refused) == len(results), "all or none"
+
+    model, history = Model(), db.execute(
+        "SELECT coupon_id, batch, idx, action, order_id, result FROM use_operation"
+        " WHERE coupon_id = ANY (%s) ORDER BY num",
+        coupons,
+    )
+    for *receive, action, order, result in history:
+        model.take(tuple(receive), action, order, result)
+    rows = db.execute(
+        "SELECT coupon_id, batch, idx, state, order_id, amount_off, budget FROM receive_use"
+        " WHERE coupon_id = ANY (%s)",
+        coupons,
+    )
+    sums = Counter()
+    for *receive, state, order, amount_off, name in rows:
+        assert model.state.get(tuple(receive), ("free", None)) == (state, order)
+        assert (name == budget) == (state != "free" and receive[0] != coupons[2])
+        sums[state] += amount_off if name else 0
+    counted = db.execute("SELECT held, spent FROM budget WHERE name = %s", budget)
+    assert counted == [(sums["held"], sums["used"])]
+    assert sum(counted[0]) <= total
