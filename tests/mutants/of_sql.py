@@ -322,8 +322,7 @@ MUTANTS = [
         "sql/function/use.sql",
         "DO UPDATE SET state = s.state WHERE false;",
         "DO NOTHING;",
-        USE_CONCURRENT + "test_a_thousand_racers_for_one_receive",
-        USE_CONCURRENT + "test_whatever_happens",
+        USE_CONCURRENT + "test_an_order_waits_for_another",
     ),
     mutant(
         "P12",
@@ -365,7 +364,6 @@ MUTANTS = [
         "IF 0 <= ALL (left_now) THEN",
         "IF true THEN",
         USE + "test_a_budget_is_held_and_spent_and_given_back",
-        USE_CONCURRENT + "test_whatever_happens",
     ),
     mutant(
         "P14",

@@ -120,6 +120,8 @@ def test_a_receive_of_another_user(db, run, issued):
     (one,) = issued()
     forged = one.but(user="2")
     assert run("use", "a", forged) == run("hold", "a", one.but(idx=7)) == "not_found"
+    told = db.use(Operation("unhold", "a", (one,)), Operation("use", "a", (forged,)))
+    assert [row["result"] for (row,) in told] == ["unheld", "not_found"]
     assert run("use", "a", one) == "used"
     assert run("unuse", "a", forged) == "not_found"
     assert states(db, [one]) == ["used"]

@@ -42,6 +42,19 @@ def test_a_thousand_racers_for_one_receive(db, db_new, coupon_new, background, a
     assert results == {won: 1, "is_" + won: 999}
 
 
+def test_an_order_waits_for_another(db, db_new, coupon_new, background):
+    """Of a receive whose row is there."""
+    (one,) = issued(db, coupon_new(), ["1"])
+    db.use(Operation("unhold", "a", (one,)))
+    db.execute("BEGIN")
+    assert db.use(Operation("use", "a", (one,)))[0][0]["result"] == "used"
+    other = db_new()
+    running = background(other.use, Operation("use", "b", (one,)))
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("COMMIT")
+    assert running.result()[0][0]["result"] == "is_used"
+
+
 def test_a_copy_waits_for_the_first(db, db_new, coupon_new, background):
     (one,) = issued(db, coupon_new(), ["1"])
     used = Operation("use", "a", (one,), key="k")
