@@ -43,16 +43,19 @@ def test_a_thousand_racers_for_one_receive(db, db_new, coupon_new, background, a
 
 
 def test_an_order_waits_for_another(db, db_new, coupon_new, background):
-    """Of a receive whose row is there."""
+    """From before it judges until its end: here both would write after they have judged."""
     (one,) = issued(db, coupon_new(), ["1"])
     db.use(Operation("unhold", "a", (one,)))
     db.execute("BEGIN")
-    assert db.use(Operation("use", "a", (one,)))[0][0]["result"] == "used"
-    other = db_new()
-    running = background(other.use, Operation("use", "b", (one,)))
-    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("LOCK TABLE use_operation IN EXCLUSIVE MODE")
+    sessions = [db_new() for _ in range(2)]
+    both = [
+        background(one_of.use, Operation("use", str(one_of.pid), (one,))) for one_of in sessions
+    ]
+    wait_until(lambda: all(db.is_blocked(one_of.pid) for one_of in sessions))
     db.execute("COMMIT")
-    assert running.result()[0][0]["result"] == "is_used"
+    results = sorted(running.result()[0][0]["result"] for running in both)
+    assert results == ["is_used", "used"]
 
 
 def test_a_copy_waits_for_the_first(db, db_new, coupon_new, background):
