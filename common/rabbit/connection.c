@@ -136,14 +136,20 @@ static amqp_rpc_reply_t login(amqp_connection_state_t connection,
 					  AMQP_SASL_METHOD_PLAIN, info->user, info->password);
 }
 
-void rabbit_time_left_set(amqp_connection_state_t connection, int64_t deadline_ms)
+/* At least a millisecond. */
+static struct timeval time_left(int64_t deadline_ms)
 {
 	int64_t left_ms = deadline_ms - clock_monotonic_ms();
-	struct timeval left = { .tv_usec = 1000 };
 
-	if (left_ms > 1)
-		left = (struct timeval){ .tv_sec = left_ms / 1000,
-					 .tv_usec = left_ms % 1000 * 1000 };
+	if (left_ms < 1)
+		left_ms = 1;
+	return (struct timeval){ .tv_sec = left_ms / 1000, .tv_usec = left_ms % 1000 * 1000 };
+}
+
+void rabbit_time_left_set(amqp_connection_state_t connection, int64_t deadline_ms)
+{
+	struct timeval left = time_left(deadline_ms);
+
 	amqp_set_rpc_timeout(connection, &left);
 }
 
@@ -210,17 +216,19 @@ static int socket_open(amqp_connection_state_t connection, const struct amqp_con
 
 /* Connects to one host. */
 static amqp_connection_state_t host_open(const struct amqp_connection_info *info, int confirms,
-					 const struct timeval *timeout,
+					 const struct timeval *timeout, int64_t deadline_ms,
 					 char error[RABBIT_ERROR_SIZE])
 {
-	int64_t deadline_ms = clock_monotonic_ms() + 2000 * RABBIT_TIMEOUT_S;
+	int64_t begun_ms = clock_monotonic_ms();
 	amqp_connection_state_t connection = amqp_new_connection();
+	struct timeval handshake;
 	char product[TEXT_SIZE], version[TEXT_SIZE];
 
 	snprintf(error, RABBIT_ERROR_SIZE, "out of memory");
 	if (!connection || socket_open(connection, info, timeout, error))
 		goto fail;
-	amqp_set_handshake_timeout(connection, timeout);
+	handshake = time_left(begun_ms + 1000 * timeout->tv_sec);
+	amqp_set_handshake_timeout(connection, &handshake);
 	rabbit_time_left_set(connection, deadline_ms);
 	if (rabbit_reply_check(login(connection, info), error))
 		goto fail;
@@ -228,11 +236,33 @@ static amqp_connection_state_t host_open(const struct amqp_connection_info *info
 			    text_read(connection, "version", version));
 	if (channel_open(connection, confirms, deadline_ms, error))
 		goto fail;
-	amqp_set_rpc_timeout(connection, timeout);
 	return connection;
 fail:
 	amqp_destroy_connection(connection);
 	return NULL;
+}
+
+/* All that is to be done with one host. */
+static amqp_connection_state_t host_begin(const struct rabbit_host *host, int confirms,
+					  int is_one_of_several, rabbit_begin_fn *begin,
+					  void *context, char error[RABBIT_ERROR_SIZE])
+{
+	struct timeval timeout = { .tv_sec = is_one_of_several ? RABBIT_CLUSTER_TIMEOUT_S
+							       : RABBIT_TIMEOUT_S };
+	int64_t deadline_ms = clock_monotonic_ms() +
+			      (is_one_of_several ? 1000 : 2000) * (int64_t)timeout.tv_sec;
+	amqp_connection_state_t connection = host_open(&host->info, confirms, &timeout, deadline_ms,
+						       error);
+	char text[RABBIT_HOST_SIZE];
+
+	if (!connection)
+		return NULL;
+	if (begin && begin(context, connection, rabbit_host_text(host, text), deadline_ms, error)) {
+		amqp_destroy_connection(connection);
+		return NULL;
+	}
+	amqp_set_rpc_timeout(connection, &timeout);
+	return connection;
 }
 
 /* Adds what a host has answered to what those before it have. */
@@ -250,9 +280,8 @@ amqp_connection_state_t rabbit_connection_begin(const char *text, int confirms,
 						rabbit_begin_fn *begin, void *context,
 						char error[RABBIT_ERROR_SIZE])
 {
-	struct timeval timeout = { .tv_sec = RABBIT_TIMEOUT_S };
 	amqp_connection_state_t connection = NULL;
-	char why[RABBIT_ERROR_SIZE], host[RABBIT_HOST_SIZE];
+	char why[RABBIT_ERROR_SIZE];
 	struct rabbit_url url;
 
 	if (rabbit_url_parse(&url, text, error)) {
@@ -260,16 +289,10 @@ amqp_connection_state_t rabbit_connection_begin(const char *text, int confirms,
 		return NULL;
 	}
 	error[0] = '\0';
-	if (url.hosts_n > 1)
-		timeout.tv_sec = RABBIT_CLUSTER_TIMEOUT_S;
 	rabbit_url_shuffle(&url);
 	for (size_t i = 0; i < url.hosts_n && !connection; i++) {
-		connection = host_open(&url.hosts[i].info, confirms, &timeout, why);
-		if (connection && begin &&
-		    begin(context, connection, rabbit_host_text(&url.hosts[i], host), why)) {
-			amqp_destroy_connection(connection);
-			connection = NULL;
-		}
+		connection = host_begin(&url.hosts[i], confirms, url.hosts_n > 1, begin, context,
+					why);
 		if (!connection)
 			failure_add(error, &url.hosts[i], why);
 	}

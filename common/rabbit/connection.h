@@ -10,11 +10,11 @@
 #include <stdint.h>
 
 #define RABBIT_CHANNEL 1
-/* connect with TLS, handshake, each RPC; opening in all, and declaring in all, twice that */
+/* to connect and log in, each RPC; opening in all, with what is declared then, twice that */
 #define RABBIT_TIMEOUT_S 5
 /*
- * The same where there are several hosts: then the next one. A queue whose leader is lost may not
- * answer at all what was asked before another leads.
+ * Where there are several hosts, opening in all: then the next one. A queue whose leader is lost
+ * may not answer at all what was asked before another leads.
  */
 #define RABBIT_CLUSTER_TIMEOUT_S 2
 #define RABBIT_HEARTBEAT_S 5 /* the client's proposal; the broker may choose less */
@@ -45,11 +45,11 @@ amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 					       char error[RABBIT_ERROR_SIZE]);
 
 /*
- * What follows on a new connection, to `host`, with a port. 0, or -1 with a sentence: then the next
- * host is tried.
+ * What follows on a new connection, to `host`, with a port, until `deadline_ms`. 0, or -1 with a
+ * sentence: then the next host is tried.
  */
 typedef int rabbit_begin_fn(void *context, amqp_connection_state_t connection, const char *host,
-			    char error[RABBIT_ERROR_SIZE]);
+			    int64_t deadline_ms, char error[RABBIT_ERROR_SIZE]);
 
 /* As rabbit_connection_open(), where `begin` must succeed as well; NULL: nothing follows. */
 amqp_connection_state_t rabbit_connection_begin(const char *url, int confirms,

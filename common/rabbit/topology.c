@@ -186,15 +186,6 @@ static int declaring_run(const struct declaring *declaring)
 	return 0;
 }
 
-static struct declaring declaring_begin(amqp_connection_state_t connection, int confirms,
-					char error[RABBIT_ERROR_SIZE])
-{
-	return (struct declaring){ .connection = connection,
-				   .confirms = confirms,
-				   .deadline_ms = clock_monotonic_ms() + 2000 * RABBIT_TIMEOUT_S,
-				   .error = error };
-}
-
 int rabbit_topology_declare_send(amqp_connection_state_t connection)
 {
 	return declaring_run(&(struct declaring){ .connection = connection, .nowait = 1 });
@@ -203,7 +194,11 @@ int rabbit_topology_declare_send(amqp_connection_state_t connection)
 int rabbit_queue_declare(amqp_connection_state_t connection, int confirms, const char *name,
 			 char error[RABBIT_ERROR_SIZE])
 {
-	struct declaring declaring = declaring_begin(connection, confirms, error);
+	struct declaring declaring = { .connection = connection,
+				       .confirms = confirms,
+				       .deadline_ms = clock_monotonic_ms() +
+						      2000 * RABBIT_TIMEOUT_S,
+				       .error = error };
 	int rc = queue_declare_or_reopen(&declaring, name, 0, AMQP_PRECONDITION_FAILED);
 
 	rabbit_time_restore(connection);
@@ -254,13 +249,15 @@ void rabbit_opening_abandon(struct rabbit_opening *opening)
 
 /* A prefetch that is not global applies to each consumer that starts after it. */
 static int source_consume(amqp_connection_state_t connection, const struct rabbit_source *source,
-			  char error[RABBIT_ERROR_SIZE])
+			  int64_t deadline_ms, char error[RABBIT_ERROR_SIZE])
 {
 	amqp_bytes_t queue = amqp_cstring_bytes(source->queue);
 
+	rabbit_time_left_set(connection, deadline_ms);
 	amqp_basic_qos(connection, RABBIT_CHANNEL, 0, source->prefetch, 0);
 	if (rabbit_reply_check(amqp_get_rpc_reply(connection), error))
 		return -1;
+	rabbit_time_left_set(connection, deadline_ms);
 	amqp_basic_consume(connection, RABBIT_CHANNEL, queue, queue, 0, source->prefetch == 0, 0,
 			   amqp_empty_table);
 	return rabbit_reply_check(amqp_get_rpc_reply(connection), error);
@@ -268,18 +265,19 @@ static int source_consume(amqp_connection_state_t connection, const struct rabbi
 
 /* On the new connection to a host. */
 static int host_begin(void *context, amqp_connection_state_t connection, const char *host,
-		      char error[RABBIT_ERROR_SIZE])
+		      int64_t deadline_ms, char error[RABBIT_ERROR_SIZE])
 {
 	struct rabbit_opening *opening = context;
-	struct declaring declaring = declaring_begin(connection, opening->plan.confirms, error);
-	const struct timeval timeout = *amqp_get_rpc_timeout(connection);
+	const struct declaring declaring = { .connection = connection,
+					     .confirms = opening->plan.confirms,
+					     .deadline_ms = deadline_ms,
+					     .error = error };
 
 	snprintf(opening->host, sizeof(opening->host), "%s", host);
 	if (!opening->plan.passive && declaring_run(&declaring))
 		return -1;
-	amqp_set_rpc_timeout(connection, &timeout);
 	for (size_t i = 0; i < opening->plan.sources_n; i++)
-		if (source_consume(connection, &opening->plan.sources[i], error))
+		if (source_consume(connection, &opening->plan.sources[i], deadline_ms, error))
 			return -1;
 	return 0;
 }
