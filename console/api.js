@@ -4,8 +4,8 @@ const BASE = "/admin/v1";
 const SESSION = "/admin/session";
 const OLD_MS = 3000; // a sample is due once a second
 const LOST_MS = 10000; // then a connection is given up, although nothing has ended it
-const SESSION_MS = 5000;
-const RETRY_MS = [500, 1000, 2000, 5000];
+const SESSION_MS = 2000;
+const RETRY_MS = [500, 1000, 1000, 1000, 1000, 2000, 5000];
 
 let session = null; // key, role, csrf_token, ends_at
 let is_over = false; // it has ended, and not by the button
@@ -132,9 +132,12 @@ class Live {
         };
     }
 
+    is_wanted() {
+        return this.takers.size > 0 && !document.hidden && session;
+    }
+
     adjust() {
-        const wanted = this.takers.size > 0 && !document.hidden && session;
-        if (!wanted) this.close();
+        if (!this.is_wanted()) this.close();
         else if (!this.source && !this.timer) this.open();
     }
 
@@ -168,10 +171,10 @@ class Live {
             this.timer = 0;
             try {
                 await session_find();
+                this.adjust();
             } catch {
-                // It does not answer: the next attempt tells.
+                if (this.is_wanted()) this.again(); // it does not answer
             }
-            this.adjust();
         }, pause);
     }
 }

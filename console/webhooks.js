@@ -73,7 +73,7 @@ function resend_ask(hook, ask) {
     return ask({
         title: `Send again to webhook ${hook.webhook}?`,
         word: "Send again",
-        changes: () => [`${plural(hook.given_up, "request")} that were given up are tried again.`],
+        changes: () => [`Given up, and tried again: ${plural(hook.given_up, "request")}.`],
         act: async () => {
             const answer = await change("POST", `${path_of(hook)}/resend`, {});
             return warned(`${plural(answer.resent, "request")} to be sent again.`, answer);

@@ -104,7 +104,8 @@ class Browser:
         return self.run(f"return {shown}.map((one) => one.textContent)")
 
     def field(self, label):
-        return self._find(f".//label[contains(., {label!r})]//input")
+        found = f"//label[contains(., {label!r})]"
+        return self._find(f".{found}//input | .//input[@id={found}/@for]")
 
     def fill(self, label, text):
         field = self.field(label)

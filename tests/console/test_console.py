@@ -171,6 +171,11 @@ def test_each_button(stack, signed_in):
     browser.sees("Yes, it is ready.")
     browser.press("Audit")
     browser.sees("The verdict: PASS.", "Nothing is wrong.")
+    stack.sigstop("redis")
+    browser.press("Audit")
+    browser.press("End it")
+    stack.sigcont("redis")
+    browser.sees("It was ended.")
     browser.press("Rebuild…")
     browser.press("Cancel")
     browser.press("Rebuild…")
@@ -254,6 +259,13 @@ def test_codes(stack, signed_in, tmp_path):
     browser.sees("The set is revoked.", "3 codes: 1 unused, 0 used, 2 revoked.")
 
 
+GIVEN_UP = """
+INSERT INTO webhook_delivery (webhook_id, coupon_id, message, type, events_num, body, state)
+SELECT id, %s, gen_random_uuid(), 'coupon.issued', 1, '[]', 'failed'
+FROM webhook WHERE coupon_id = %s
+"""
+
+
 @long
 def test_webhooks(stack, console, key_make, tmp_path):
     stack.restart("admin", **ALLOWED)
@@ -285,6 +297,14 @@ def test_webhooks(stack, console, key_make, tmp_path):
             browser.sees("Its secret, shown only now: whsec_")
             browser.press("Deliveries")
             browser.sees("Everything has arrived.")
+            with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as owner:
+                owner.execute(GIVEN_UP, (coupon, coupon))
+            browser.open(f"/campaigns/{coupon}?again")
+            browser.sees("1 given up")
+            browser.press("Send again…")
+            browser.sees("Given up, and tried again: 1 request.")
+            browser.press("Send again")
+            browser.sees("1 request to be sent again.", "0 given up")
             for word, state in (("Disable", "disabled"), ("Enable", "enabled")):
                 browser.press(f"{word}…")
                 browser.sees(f"→ {state}")
@@ -361,6 +381,12 @@ def test_dead_letters(stack, signed_in, dead_add):
     browser.press("Drop…", letter["coupon"])
     browser.press("Drop")
     browser.sees("1 message dropped.", "1 dead letter, the oldest first")
+    browser.press("Send all again…")
+    browser.sees("Workers get 1 dead letter once more.")
+    browser.press("Send again")
+    browser.sees("1 message sent to the workers.")
+    wait_until(lambda: queue_length(stack, DEAD_QUEUE) == 1)
+    browser.press("Look again")
     browser.press("Drop…")
     browser.sees("It cannot be read: it may have receives that are owed.")
     browser.press("Drop")
@@ -691,6 +717,10 @@ def test_ten_thousand_campaigns(stack, signed_in):
         assert browser.run("return document.querySelectorAll('tbody tr').length") == 50
         browser.driver.back()
         browser.sees("Draft 50")
+        browser.follow("First page")
+        browser.fill("Campaign id", "7000051")
+        browser.press("Open")
+        browser.sees("Draft 51", "draft")
         browser.open("/")
         wait_until(lambda: browser.run("return document.querySelectorAll('tbody tr').length") > 40)
         assert browser.run("return document.querySelectorAll('tbody tr').length") < 70
