@@ -426,7 +426,8 @@ static void reply_take(struct admission *admission, struct call *call,
 		check(!fresh || batch != NULL);
 		if (fresh) {
 			batch->wants_outcome |= request->ack == ACK_ISSUED;
-			batch->awaited |= request->ack != ACK_ACCEPTED;
+			if (request->ack != ACK_ACCEPTED)
+				batch->way = BATCH_AWAITED;
 		}
 		request_accept(admission, call, request, verdict,
 			       fresh ? (int)batch->receives++ : verdict->index);

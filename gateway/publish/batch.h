@@ -1,8 +1,8 @@
 /*
- * A batch on its way to the queue: what one script call accepted. The outbox has its message too,
- * until its receives are settled. It has one owner at a time:
+ * A batch on its way to its queue: what one script call accepted, which the outbox has too until
+ * its receives are settled, or uses that arrived together. It has one owner at a time:
  *
- *	admission ──▶ publisher ──(confirmed)──▶ event loop: frees it
+ *	admission, uses ──▶ publisher ──(confirmed)──▶ event loop: frees it
  */
 #pragma once
 
@@ -14,13 +14,21 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
+/* Which of them go in one message. */
+enum batch_way {
+	BATCH_RECEIVES,
+	BATCH_AWAITED, /* receives: a client waits for ack=issued or ack=queued */
+	BATCH_USES,    /* common/message/use.h */
+	BATCH_WAYS
+};
+
 struct batch {
 	STAILQ_ENTRY(batch) next;
 	struct ulid ulid;
-	int64_t coupon;
-	size_t receives;   /* how many it accepted */
-	int wants_outcome; /* a client waits for ack=issued: the worker sends the outcome back */
-	int awaited;       /* a client waits for ack=issued or ack=queued */
+	enum batch_way way;
+	int64_t coupon;    /* of the receives */
+	size_t receives;   /* how many it accepted, or names */
+	int wants_outcome; /* a client waits for it: the worker sends it back */
 	size_t body_len;
 	char body[]; /* the message, byte for byte as in the outbox */
 };
@@ -39,9 +47,9 @@ static inline void batch_list_free(struct batch_list *list)
 }
 
 /*
- * What one AMQP message carries: a batch, or several that waited together (message.h). Of their
- * receives for 256 there is room, as of a single batch, so that a worker's prefetch bounds what it
- * holds. No I/O.
+ * What one AMQP message carries: a batch, or several of one way that waited together (message.h).
+ * Of their receives for 256 there is room, as of a single batch, so that a worker's prefetch bounds
+ * what it holds. No I/O.
  */
 struct packet {
 	struct batch_list batches; /* at least one; its first names the message */

@@ -8,6 +8,7 @@
 #include "common/message/message.h"
 #include "common/rabbit/connection.h"
 #include "common/rabbit/publisher.h"
+#include "common/rabbit/topology.h"
 #include "gateway/metrics.h"
 #include "gateway/publish/batch.h"
 #include "gateway/publish/waiters.h"
@@ -81,10 +82,19 @@ char *packet_body(struct packet *packet, char buffer[PACKED_BYTES_MAX])
 	return buffer;
 }
 
+/* The batches of one way. */
+struct lane {
+	struct batch_list pending;
+	int64_t hold_until_ms; /* no publish before this time */
+	int64_t burst_ms;      /* when its last burst began */
+	size_t burst_receives; /* how many went in it */
+	int bursts;            /* it is part of the present burst */
+};
+
 /*
  * What the thread does with the batches:
  *
- *	pending ──burst of packets──▶ confirm window ──ack──▶ finished
+ *	lanes ──burst of packets──▶ confirm window ──ack──▶ finished
  *	   ▲                                │
  *	   └──────────── again ◀────────────┘ nack, return, connection lost
  *
@@ -106,17 +116,14 @@ struct publisher {
 	/* … to here; the rest is the thread's own */
 
 	struct rabbit_publisher *amqp;
-	struct rabbit_link *link;     /* of `amqp` */
-	struct batch_list pending[2]; /* by batch->awaited */
-	struct batch_list again;      /* failed, in order; published before pending */
-	struct batch_list finished;   /* confirmed */
+	struct rabbit_link *link; /* of `amqp` */
+	struct lane lanes[BATCH_WAYS];
+	struct batch_list again;    /* failed, in order; published before what is pending */
+	struct batch_list finished; /* confirmed */
 	struct outcome_message_list arrived;
 	char installation[INSTALLATION_SIZE]; /* of what is published; empty: not known */
-	int turn;                             /* the list of the last packet */
+	size_t turn;                          /* the lane of the last packet */
 	char *buffer;                         /* of PACKED_BYTES_MAX */
-	int64_t hold_until_ms;                /* no publish before this time */
-	int64_t burst_ms;                     /* when the last burst began */
-	size_t burst_receives;                /* how many went in it */
 	uint64_t cuts;                        /* the state of the link in the metrics */
 };
 
@@ -126,6 +133,17 @@ struct publisher {
 #define BURST_MS 5           /* after this time the next burst no longer waits for confirms */
 #define LINGER_MS 32         /* between bursts that no client waits for, at most */
 #define REPLY_TO "amq.rabbitmq.reply-to"
+
+static enum batch_way way_of(const struct packet *packet)
+{
+	return STAILQ_FIRST(&packet->batches)->way;
+}
+
+static const struct rabbit_queue_place *place_of(const struct packet *packet)
+{
+	return &rabbit_queue_places[way_of(packet) == BATCH_USES ? RABBIT_QUEUE_USES
+								 : RABBIT_QUEUE_RECEIVES];
+}
 
 /* One message's end, from the confirm window. */
 static void packet_settled(void *context, void *item, enum confirm_result result)
@@ -140,7 +158,7 @@ static void packet_settled(void *context, void *item, enum confirm_result result
 		packet_open(packet, &publisher->finished);
 		return;
 	case CONFIRM_RETURNED:
-		log_warn("message_returned", LOG_S("queue", AMQP_QUEUE));
+		log_warn("message_returned", LOG_S("queue", place_of(packet)->name));
 		why = "no queue took it";
 		break;
 	case CONFIRM_NACKED:
@@ -150,8 +168,10 @@ static void packet_settled(void *context, void *item, enum confirm_result result
 		break;
 	}
 	if (why) {
-		log_warn("message_refused", LOG_S("queue", AMQP_QUEUE), LOG_S("why", why));
-		publisher->hold_until_ms = clock_monotonic_ms() + REFUSED_PAUSE_MS;
+		log_warn("message_refused", LOG_S("queue", place_of(packet)->name),
+			 LOG_S("why", why));
+		publisher->lanes[way_of(packet)].hold_until_ms = clock_monotonic_ms() +
+								 REFUSED_PAUSE_MS;
 	}
 	metrics_add(METRIC_PUBLISH_FAILED, 1);
 	packet_open(packet, &publisher->again);
@@ -166,11 +186,18 @@ static int packet_same(const void *item, const void *wanted)
 	return correlation->len == ULID_LEN && memcmp(correlation->bytes, text, ULID_LEN) == 0;
 }
 
+/* As the publisher of RabbitMQ knows them: a queue. */
+static size_t packet_way(const void *item)
+{
+	return way_of(item) == BATCH_USES;
+}
+
 static void opened(void *context)
 {
 	struct publisher *publisher = context;
 
-	publisher->hold_until_ms = 0;
+	for (size_t i = 0; i < BATCH_WAYS; i++)
+		publisher->lanes[i].hold_until_ms = 0;
 	metrics_set(METRIC_AMQP_UP, 1);
 	log_info("amqp_ready", LOG_S("queue", AMQP_QUEUE));
 }
@@ -201,6 +228,7 @@ static void packet_publish(struct publisher *publisher, struct packet *packet)
 	amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_CONTENT_TYPE_FLAG |
 							 AMQP_BASIC_CORRELATION_ID_FLAG };
 	const struct batch *first = STAILQ_FIRST(&packet->batches);
+	const struct rabbit_queue_place *place = place_of(packet);
 	amqp_bytes_t body = { .len = packet->bytes,
 			      .bytes = packet_body(packet, publisher->buffer) };
 	char ulid[ULID_SIZE];
@@ -215,63 +243,92 @@ static void packet_publish(struct publisher *publisher, struct packet *packet)
 		properties._flags |= AMQP_BASIC_REPLY_TO_FLAG;
 		properties.reply_to = amqp_cstring_bytes(REPLY_TO);
 	}
+	if (first->way == BATCH_USES) {
+		properties._flags |= AMQP_BASIC_TYPE_FLAG;
+		properties.type = amqp_cstring_bytes(AMQP_USE_TYPE);
+	}
 	metrics_add(METRIC_PUBLISHED, 1);
-	rabbit_publisher_send(publisher->amqp, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties, body,
-			      packet);
+	rabbit_publisher_send(publisher->amqp, place->exchange, place->routing_key, &properties,
+			      body, packet);
 }
 
 /*
- * Messages go out in bursts: the next one begins when the last is confirmed, so that a busy broker
- * writes, syncs and confirms many at once (measured: a quarter less CPU a message), and an idle one
- * gets a message without delay. What waits for the next burst is packed into few messages, and each
- * is a transaction of a worker. So where no client waits, a burst of n receives is followed by the
- * next one after n ms, at most LINGER_MS: one that goes alone delays nothing, and the bursts grow
- * only while more than one receive arrives in a millisecond.
+ * Messages go out in bursts, each lane by itself: the next one begins when the last is confirmed,
+ * so that a busy broker writes, syncs and confirms many at once (measured: a quarter less CPU a
+ * message), and an idle one gets a message without delay. What waits for the next burst is packed
+ * into few messages, and each is a transaction of a worker. So where no client waits, a burst of n
+ * receives is followed by the next one after n ms, at most LINGER_MS: one that goes alone delays
+ * nothing, and the bursts grow only while more than one receive arrives in a millisecond.
+ *
+ * When the next packet of the lane may go; INT64_MAX: there is none.
  */
-static int64_t burst_due_ms(const struct publisher *publisher)
+static int64_t lane_due_ms(const struct publisher *publisher, enum batch_way way)
 {
-	int is_busy = rabbit_publisher_open(publisher->amqp) > 0;
-	int64_t linger_ms = publisher->burst_receives < LINGER_MS
-				    ? (int64_t)publisher->burst_receives
-				    : LINGER_MS;
+	const struct lane *lane = &publisher->lanes[way];
+	int64_t wait_ms = rabbit_publisher_open(publisher->amqp) > 0 ? BURST_MS : 0, due_ms;
+	int64_t linger_ms = lane->burst_receives < LINGER_MS ? (int64_t)lane->burst_receives
+							     : LINGER_MS;
 
-	if (!STAILQ_EMPTY(&publisher->pending[1]))
-		return is_busy ? publisher->burst_ms + BURST_MS : 0;
-	return publisher->burst_ms + (is_busy && linger_ms < BURST_MS ? BURST_MS : linger_ms);
+	if (STAILQ_EMPTY(&lane->pending))
+		return INT64_MAX;
+	if (way == BATCH_RECEIVES && wait_ms < linger_ms)
+		wait_ms = linger_ms;
+	due_ms = lane->burst_ms + wait_ms;
+	return due_ms > lane->hold_until_ms ? due_ms : lane->hold_until_ms;
 }
 
-static int has_pending(const struct publisher *publisher)
+static int64_t due_ms_of_all(const struct publisher *publisher)
 {
-	return !STAILQ_EMPTY(&publisher->pending[0]) || !STAILQ_EMPTY(&publisher->pending[1]);
+	int64_t due_ms = INT64_MAX;
+
+	for (enum batch_way way = 0; way < BATCH_WAYS; way++) {
+		int64_t lane_ms = lane_due_ms(publisher, way);
+
+		due_ms = lane_ms < due_ms ? lane_ms : due_ms;
+	}
+	return due_ms;
 }
 
 static int may_publish(const struct publisher *publisher)
 {
-	return has_pending(publisher) && clock_monotonic_ms() >= publisher->hold_until_ms &&
-	       rabbit_publisher_open(publisher->amqp) < WINDOW_MAX &&
+	return rabbit_publisher_open(publisher->amqp) < WINDOW_MAX &&
 	       rabbit_publisher_ready(publisher->amqp);
 }
 
-/* The two lists take turns. */
-static struct batch_list *pending_next(struct publisher *publisher)
+/* The lanes of a burst take turns. NULL: nothing is left of them. */
+static struct lane *lane_next(struct publisher *publisher, int64_t now_ms)
 {
-	publisher->turn = !publisher->turn;
-	if (STAILQ_EMPTY(&publisher->pending[publisher->turn]))
-		publisher->turn = !publisher->turn;
-	return &publisher->pending[publisher->turn];
+	for (size_t i = 0; i < BATCH_WAYS; i++) {
+		struct lane *lane;
+
+		publisher->turn = (publisher->turn + 1) % BATCH_WAYS;
+		lane = &publisher->lanes[publisher->turn];
+		if (lane->bursts && lane->hold_until_ms <= now_ms && !STAILQ_EMPTY(&lane->pending))
+			return lane;
+	}
+	return NULL;
 }
 
 /* Publishes as much as is allowed, and reads what has arrived before each message. */
 static void pending_publish(struct publisher *publisher)
 {
-	if (clock_monotonic_ms() < burst_due_ms(publisher))
-		return;
-	publisher->burst_ms = clock_monotonic_ms();
-	publisher->burst_receives = 0;
-	for (int n = 0; n < BURST_MESSAGES && may_publish(publisher); n++) {
-		struct packet *packet = packet_take(pending_next(publisher));
+	int64_t now_ms = clock_monotonic_ms();
+	struct lane *lane;
 
-		publisher->burst_receives += packet->receives;
+	for (enum batch_way way = 0; way < BATCH_WAYS; way++) {
+		lane = &publisher->lanes[way];
+		lane->bursts = lane_due_ms(publisher, way) <= now_ms;
+		if (lane->bursts) {
+			lane->burst_ms = now_ms;
+			lane->burst_receives = 0;
+		}
+	}
+	for (int n = 0;
+	     n < BURST_MESSAGES && may_publish(publisher) && (lane = lane_next(publisher, now_ms));
+	     n++) {
+		struct packet *packet = packet_take(&lane->pending);
+
+		lane->burst_receives += packet->receives;
 		packet_publish(publisher, packet);
 		fault_point(FAULT_GATEWAY_AFTER_PUBLISH);
 		rabbit_link_read(publisher->link);
@@ -285,7 +342,7 @@ static void pending_add(struct publisher *publisher, struct batch_list *list)
 
 	while ((batch = STAILQ_FIRST(list))) {
 		STAILQ_REMOVE_HEAD(list, next);
-		STAILQ_INSERT_TAIL(&publisher->pending[batch->awaited], batch, next);
+		STAILQ_INSERT_TAIL(&publisher->lanes[batch->way].pending, batch, next);
 	}
 }
 
@@ -294,8 +351,8 @@ static void again_prepend(struct publisher *publisher)
 {
 	if (STAILQ_EMPTY(&publisher->again))
 		return;
-	for (int i = 0; i < 2; i++)
-		STAILQ_CONCAT(&publisher->again, &publisher->pending[i]);
+	for (size_t i = 0; i < BATCH_WAYS; i++)
+		STAILQ_CONCAT(&publisher->again, &publisher->lanes[i].pending);
 	pending_add(publisher, &publisher->again);
 }
 
@@ -317,13 +374,11 @@ static void turn_run(struct publisher *publisher)
 /* how long a poll may last */
 static int sleep_ms(const struct publisher *publisher)
 {
-	int64_t now_ms = clock_monotonic_ms(), due_ms = burst_due_ms(publisher),
+	int64_t now_ms = clock_monotonic_ms(), due_ms = due_ms_of_all(publisher),
 		wait_ms = rabbit_link_deadline_ms(publisher->link, now_ms) - now_ms;
 
 	if (rabbit_link_up(publisher->link) && !rabbit_link_blocked(publisher->link) &&
-	    has_pending(publisher)) {
-		if (due_ms < publisher->hold_until_ms)
-			due_ms = publisher->hold_until_ms;
+	    due_ms < INT64_MAX) {
 		if (due_ms <= now_ms) /* the broker takes no more now */
 			due_ms = now_ms + BURST_MS;
 		wait_ms = wait_ms < due_ms - now_ms ? wait_ms : due_ms - now_ms;
@@ -397,6 +452,7 @@ struct publisher *publisher_new(const char *amqp_url, int *wake_fd)
 	static const struct rabbit_source replies = { .queue = REPLY_TO };
 	static const struct rabbit_publisher_port port = { .done = packet_settled,
 							   .same = packet_same,
+							   .way = packet_way,
 							   .opened = opened,
 							   .lost = lost,
 							   .source = &replies,
@@ -408,8 +464,8 @@ struct publisher *publisher_new(const char *amqp_url, int *wake_fd)
 	STAILQ_INIT(&publisher->inbox);
 	STAILQ_INIT(&publisher->confirmed);
 	STAILQ_INIT(&publisher->outcomes);
-	STAILQ_INIT(&publisher->pending[0]);
-	STAILQ_INIT(&publisher->pending[1]);
+	for (size_t i = 0; i < BATCH_WAYS; i++)
+		STAILQ_INIT(&publisher->lanes[i].pending);
 	STAILQ_INIT(&publisher->again);
 	STAILQ_INIT(&publisher->finished);
 	STAILQ_INIT(&publisher->arrived);
@@ -436,8 +492,8 @@ void publisher_free(struct publisher *publisher, int abandon)
 	pthread_join(publisher->thread, NULL);
 	rabbit_publisher_free(publisher->amqp); /* what is unconfirmed moves to `again` */
 	batch_list_free(&publisher->inbox);
-	batch_list_free(&publisher->pending[0]);
-	batch_list_free(&publisher->pending[1]);
+	for (size_t i = 0; i < BATCH_WAYS; i++)
+		batch_list_free(&publisher->lanes[i].pending);
 	batch_list_free(&publisher->again);
 	batch_list_free(&publisher->finished);
 	batch_list_free(&publisher->confirmed);
@@ -461,7 +517,8 @@ void publisher_submit(struct publisher *publisher, struct batch *batch)
 {
 	int was_empty;
 
-	metrics_add(METRIC_ACCEPTED, (int64_t)batch->receives);
+	if (batch->way != BATCH_USES)
+		metrics_add(METRIC_ACCEPTED, (int64_t)batch->receives);
 	pthread_mutex_lock(&publisher->mutex);
 	was_empty = STAILQ_EMPTY(&publisher->inbox);
 	STAILQ_INSERT_TAIL(&publisher->inbox, batch, next);
