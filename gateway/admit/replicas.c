@@ -31,7 +31,8 @@
 #define SILENT_S 3   /* after which a replica is not waited for */
 #define AGAIN_MS 100 /* between two rounds while it is short */
 #define LOOK_MS 1000 /* and while nothing is held */
-#define TROUBLE_SIZE 128
+#define TROUBLE_SIZE 512
+#define NAME_SIZE (SENTINEL_HOST_SIZE + 16) /* HOST:PORT */
 
 /* Not in the append-only file, which Redis would have to sync for it. */
 #define REPLICATED_SET "redis.set_repl(redis.REPL_REPLICA) return redis.call('SET', KEYS[1], '')"
@@ -60,6 +61,7 @@ struct replicas {
 	int online;                     /* replicas to wait for; < 0: no reply */
 	int fit;                        /* of these, those that may be promoted, */
 	int lacking;                    /* and those of them that lack what is covered */
+	char unfit[NAME_SIZE];          /* one that is online and may not be promoted; "": none */
 	int is_set;                     /* the write that it waits for was made */
 	char error[TROUBLE_SIZE];       /* of WAIT */
 	int is_short;
@@ -182,8 +184,10 @@ static void trouble_tell(const struct replicas *replicas, char trouble[TROUBLE_S
 		snprintf(trouble, TROUBLE_SIZE, "INFO: no reply");
 	else if (replicas->fit < replicas->wanted)
 		snprintf(trouble, TROUBLE_SIZE,
-			 "%d replicas that may be promoted are online, and %d wanted",
-			 replicas->fit, replicas->wanted);
+			 "%d replicas that may be promoted are online, and %d wanted%s%s%s",
+			 replicas->fit, replicas->wanted, *replicas->unfit ? "; " : "",
+			 replicas->unfit,
+			 *replicas->unfit ? " is none by what the Sentinels say" : "");
 	else if (!replicas->is_set) /* out of memory, or min-replicas-to-write */
 		snprintf(trouble, TROUBLE_SIZE, "SET is refused, or not answered");
 	else if (*replicas->error)
@@ -223,6 +227,7 @@ static void replicas_look(struct replicas *replicas, const char *info)
 	int port, lag;
 
 	replicas->online = replicas->fit = replicas->lacking = 0;
+	replicas->unfit[0] = '\0';
 	for (const char *line = strstr(info, "\nslave"); line; line = strstr(line + 1, "\nslave")) {
 		if (sscanf(line, "\nslave%*d:ip=%255[^,],port=%d,state=%31[^,],offset=%lld,lag=%d",
 			   host, &port, state, &offset, &lag) != 5 ||
@@ -230,8 +235,11 @@ static void replicas_look(struct replicas *replicas, const char *info)
 		    offset < replicas->answered_offset)
 			continue;
 		replicas->online++;
-		if (replicas->sentinels && !sentinels_may_promote(replicas->sentinels, host, port))
+		if (replicas->sentinels &&
+		    !sentinels_may_promote(replicas->sentinels, host, port)) {
+			snprintf(replicas->unfit, NAME_SIZE, "%s:%d", host, port);
 			continue;
+		}
 		replicas->fit++;
 		replicas->lacking += offset < replicas->begun_offset;
 	}

@@ -6,7 +6,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -168,16 +167,28 @@ class Bed(Stack):
         assert told.ok, told.text
         self.wait_whole()
 
-    def redis_lead_by(self, machine):
-        """The master is another one, and this one if it is no replica of the least priority."""
+    def redis_priority_set(self, machine, priority):
         login = urlsplit(self.env["REDIS_URL"]).password
-        for other, host in self.hosts().items():
-            with redis.Redis(host, self.port(79), password=login) as one:
-                one.config_set("replica-priority", 1 if other == machine else 100)
-        time.sleep(11)  # Sentinels ask each ten seconds
-        if self.redis_leads() != machine:
-            self.redis_fail_over()
+        with redis.Redis(self.hosts()[machine], self.port(79), password=login) as one:
+            one.config_set("replica-priority", priority)
+
+    def redis_priorities(self, machine):
+        """As the Sentinels know them, which ask every ten seconds."""
+        for host, port in self.sentinels():
+            with redis.Redis(host, int(port), decode_responses=True) as sentinel:
+                for replica in sentinel.sentinel_slaves("couponmq"):
+                    if replica["ip"] == self.hosts()[machine]:
+                        yield replica["slave-priority"]
+
+    def redis_lead_by(self, machine):
+        """As the replica with the least priority."""
+        if self.redis_leads() == machine:
+            return
+        self.redis_priority_set(machine, 1)
+        wait_until(lambda: {*self.redis_priorities(machine)} == {1}, 60)
+        self.redis_fail_over()
         wait_until(lambda: self.redis_leads() == machine, 60)
+        self.redis_priority_set(machine, 100)
 
     def redis_fail_over(self):
         """As an operator does it."""
@@ -196,6 +207,14 @@ class Bed(Stack):
         self.start(f"{other}-patroni")
         self.wait_whole()
         self.switch_over()
+
+    def is_balanced(self, machine):
+        """Whether HAProxy leads clients to its gateway."""
+        with socket.socket(socket.AF_UNIX) as admin:
+            admin.connect(str(self.run_dir / "haproxy/admin.sock"))
+            admin.sendall(b"show stat\n")
+            rows = admin.makefile("r").read()
+        return re.search(f"^ready,gateway-{machine[1:]},.*,UP,", rows, re.MULTILINE)
 
     # What can happen to a machine, and to one of its processes
 

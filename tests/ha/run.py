@@ -2,8 +2,8 @@
 ONLY=name,name chooses scenarios, SEED=n repeats a load; --list prints them.
 
 Each is judged as every torture is: each accepted receive has exactly one outcome, no answer was
-untrue, audit finds nothing. It prints when answers and committed rows came again. Clients come
-through HAProxy."""
+untrue, audit finds nothing. It prints when answers and committed rows came again, and when they
+must, and counts which were late. Clients come through HAProxy."""
 
 import itertools
 import os
@@ -32,6 +32,8 @@ FLOWS_S = 5.0  # at half of the rate before, on the whole
 AGAIN_S = 120
 MINUTE_S = 60
 FULL_S = 20
+WITHIN_S = 10  # answers and rows come again
+PATRONI_S = 20  # and its ttl later, if what led PostgreSQL is lost
 # A user whose slot was lost with a master may be accepted again, if the first answer was `unknown`.
 ALLOWED = {
     "answers": ("unavailable", "status unavailable", "busy"),
@@ -336,7 +338,7 @@ def rolling_programs(bed):
     for machine in MACHINES:
         for name in (f"{machine}-worker", f"{machine}-gateway"):
             bed.restart(name)
-        time.sleep(3)  # until the balancer has it back
+        wait_until(lambda machine=machine: bed.is_balanced(machine))
     yield "gateways and workers restarted"
 
 
@@ -410,7 +412,17 @@ def machine_and_programs(bed):
     yield f"{first} and {second} back"
 
 
+def limit(did, leader):
+    """Within how many seconds answers and rows must come again; who led PostgreSQL before."""
+    if "disk" in did:
+        return FULL_S + WITHIN_S
+    is_lost = did.startswith((f"{leader} ", f"{leader}-postgres "))
+    return WITHIN_S + PATRONI_S * is_lost
+
+
 def run(bed, chosen, seed):
+    """Returns whether each of what happened was over in time."""
+    timely = []
     allowed = Allowed(**ALLOWED)
     campaigns = [Campaign(bed, TOTAL, limit, seed, allowed) for limit in LIMITS]
     witness = Witness(bed.superuser()).start()
@@ -438,16 +450,17 @@ def run(bed, chosen, seed):
             f"{chosen.__name__}: {leaders}, {flow.before[flow.accepted] / WINDOW_S:.0f} accepted/s",
             flush=True,
         )
-        since = now()
+        leader, since = bed.postgresql_leads(), now()
         for did in steps:
             again = flow.wait(since)
             pauses = [flow.pause(count, since) for count in (flow.accepted, flow.settled)]
             print(
-                f"  {since:.1f} {did}: answers again after {again[0]:.1f} s, rows {again[1]:.1f} s;"
-                f" longest pauses {pauses[0]:.1f} s, {pauses[1]:.1f} s",
+                f"  {since:.1f} {did}: answers again after {again[0]:.1f} s, rows {again[1]:.1f} s,"
+                f" of {limit(did, leader)} s; longest pauses {pauses[0]:.1f} s, {pauses[1]:.1f} s",
                 flush=True,
             )
-            witness.url, since = bed.superuser(), now()
+            timely.append(max(again) <= limit(did, leader))
+            witness.url, leader, since = bed.superuser(), bed.postgresql_leads(), now()
         for load in loads:
             load.stop()
         bed.wait_whole()
@@ -471,6 +484,7 @@ def run(bed, chosen, seed):
         f" {dict(loads[0].codes())}",
         flush=True,
     )
+    return timely
 
 
 def main():
@@ -486,9 +500,11 @@ def main():
     try:
         bed.remove()
         bed.script("run")
+        timely = []
         for one in chosen:
             bed.wait_whole()
-            run(bed, one, seed)
+            timely += run(bed, one, seed)
+        print(f"torture-ha: {timely.count(False)} of {len(timely)} came too late", flush=True)
     finally:
         bed.down()
     return 0
