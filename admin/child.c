@@ -189,8 +189,8 @@ static void on_child(evutil_socket_t fd, short what, void *data)
 		if (child->is_reaped ||
 		    waitpid(child->pid, &child->wait_status, WNOHANG) != child->pid)
 			continue;
-		child->is_reaped =
-			1; /* what it has started may still write, until its time is over */
+		/* What it has started may still write, until its time is over. */
+		child->is_reaped = 1;
 		child_end_check(child);
 	}
 }

@@ -19,10 +19,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* For clients: connections that find none free wait (loop.h). */
-#define DESCRIPTORS_OF_CLIENTS 960
-/* Output and error of commands and jobs, and what the threads have open. */
-#define DESCRIPTORS_OF_COMMANDS 64
+/*
+ * Connections of clients that find none free wait; the last ones are for commands and stores
+ * (loop.h), and more for what COUPON_ADMIN_METRICS names.
+ */
+#define DESCRIPTORS_MAX 1024
 
 static void help(void)
 {
@@ -35,17 +36,15 @@ static void help(void)
 	config_help(CONFIG_ADMIN, stdout);
 }
 
-/* Clients never take what commands, stores and the `others` of COUPON_ADMIN_METRICS need. */
 static void descriptors_limit(unsigned others)
 {
-	unsigned kept = DESCRIPTORS_OF_COMMANDS + others * SCRAPE_DESCRIPTORS;
-	rlim_t wanted = DESCRIPTORS_OF_CLIENTS + kept;
+	rlim_t wanted = DESCRIPTORS_MAX + others * SCRAPE_DESCRIPTORS;
 	struct rlimit limit;
 
 	check(getrlimit(RLIMIT_NOFILE, &limit) == 0);
 	limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
 	check(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-	listener_keep(kept);
+	listener_keep(others * SCRAPE_DESCRIPTORS);
 	if (limit.rlim_cur < wanted)
 		log_warn("kernel_limit", LOG_S("name", "RLIMIT_NOFILE"),
 			 LOG_I("value", (int64_t)limit.rlim_cur), LOG_I("wanted", (int64_t)wanted),
