@@ -77,8 +77,7 @@ static void choose_many(struct walk *walk, const struct args *args)
 {
 	if (args_has(args, "all") + args_has(args, "limit") + (args->argument != NULL) != 1)
 		args_fail("%s needs one of: a number, a batch or a digest, --all, --limit N; see "
-			  "couponctl "
-			  "%s --help",
+			  "couponctl %s --help",
 			  args->command->name, args->command->name);
 	if (args->argument)
 		choose(walk, args->argument);
