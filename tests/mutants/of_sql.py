@@ -176,6 +176,14 @@ MUTANTS = [
     ),
     mutant(
         "P10",
+        "the changes of operators, without which a worker ends no recovery",
+        "sql/function/coupon_recover_done.sql",
+        "IF NOT has_function_privilege(session_user,",
+        "IF false AND NOT has_function_privilege(session_user,",
+        "tests/sql/test_sql_roles.py::test_a_worker_ends_no_recovery_of_what_operators_changed",
+    ),
+    mutant(
+        "P10",
         "the fence of the keeper in PostgreSQL",
         "sql/query/keeper.sql",
         "WHERE fence = $2::bigint FOR SHARE\n), owed AS (",

@@ -201,6 +201,23 @@ def test_a_worker_brings_back_no_void(role, coupon_id):
     assert restore("voided") == [], "it is there"
 
 
+def test_a_worker_ends_no_recovery_of_what_operators_changed(role):
+    db = role("worker")
+    db.execute("RESET ROLE; SET SESSION AUTHORIZATION couponmq_worker")
+
+    def done(stripe, how):
+        num = "SELECT num + 1 FROM change_count WHERE stripe = %s"
+        db.execute(
+            f"SELECT coupon_recover_done(ARRAY[%s::smallint], ARRAY[({num})], %s, 1, '', '')",
+            (stripe, stripe, how),
+        )
+
+    for stripe, how in ((63, "tail"), (64, "all")):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f"this recovery is {how}"):
+            done(stripe, how)
+    done(64, "tail")
+
+
 def test_the_role_of_people_has_the_rights_of_all_programs_and_none_of_its_own(owner):
     own = owner.execute(
         "SELECT a.grantee::regrole::text FROM pg_class AS c, aclexplode(c.relacl) AS a"
