@@ -11,14 +11,8 @@
 set -euo pipefail
 umask 022
 
-cd "${BASH_SOURCE[0]%/*}/.."
-readonly ROOT=$PWD
-{
-	read -r RUN_DIR
-	read -r BUILD_DIR
-} < <(realpath -m -- "${RUN_DIR:-.run-ha}" "${BUILD_DIR:-build}")
-readonly RUN_DIR BUILD_DIR
-readonly RABBITMQ_BIN=${RABBITMQ_BIN:-/usr/lib/rabbitmq/bin}
+# shellcheck source=scripts/stack/begin.sh
+. "${BASH_SOURCE[0]%/*}/stack/begin.sh" ha .run-ha
 readonly DEFAULT_PORT_BASE=8400
 readonly MACHINES=(m1 m2 m3)
 readonly KINDS=(epmd etcd redis sentinel rabbitmq patroni worker gateway)
@@ -38,36 +32,11 @@ usage() {
 	TEXT
 }
 
-say() {
-	echo "ha: $*"
-}
-
-die() {
-	echo "ha: $*" >&2
-	exit 1
-}
-
-shown() {
-	echo "${1#"$ROOT/"}"
-}
-
 # What kind of process NAME is: its functions are KIND_spawn and KIND_ready.
 kind_of() {
 	KIND=machine_${1#m[1-3]-}
 }
 
-# shellcheck source=scripts/installed.sh
-. scripts/installed.sh
-# shellcheck source=scripts/stack/settings.sh
-. scripts/stack/settings.sh
-# shellcheck source=scripts/stack/process.sh
-. scripts/stack/process.sh
-# shellcheck source=scripts/stack/rabbitmq.sh
-. scripts/stack/rabbitmq.sh
-# shellcheck source=scripts/stack/postgres.sh
-. scripts/stack/postgres.sh
-# shellcheck source=scripts/stack/sample.sh
-. scripts/stack/sample.sh
 # shellcheck source=scripts/ha/network.sh
 . scripts/ha/network.sh
 # shellcheck source=scripts/ha/services.sh

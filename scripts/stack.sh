@@ -11,14 +11,8 @@
 set -euo pipefail
 umask 022
 
-cd "${BASH_SOURCE[0]%/*}/.."
-readonly ROOT=$PWD
-{
-	read -r RUN_DIR
-	read -r BUILD_DIR
-} < <(realpath -m -- "${RUN_DIR:-.run}" "${BUILD_DIR:-build}")
-readonly RUN_DIR BUILD_DIR
-readonly RABBITMQ_BIN=${RABBITMQ_BIN:-/usr/lib/rabbitmq/bin}
+# shellcheck source=scripts/stack/begin.sh
+. "${BASH_SOURCE[0]%/*}/stack/begin.sh" stack .run
 readonly BACKENDS=(epmd redis rabbitmq postgres ${WITH_ZOOKEEPER:+zookeeper})
 readonly DEFAULT_PORT_BASE=7400
 
@@ -46,34 +40,8 @@ kind_of() {
 	KIND=${1%%-*}
 }
 
-say() {
-	echo "stack: $*"
-}
-
-die() {
-	echo "stack: $*" >&2
-	exit 1
-}
-
-# A path relative to the project's folder.
-shown() {
-	echo "${1#"$ROOT/"}"
-}
-
-# shellcheck source=scripts/installed.sh
-. scripts/installed.sh
-# shellcheck source=scripts/stack/settings.sh
-. scripts/stack/settings.sh
-# shellcheck source=scripts/stack/process.sh
-. scripts/stack/process.sh
 # shellcheck source=scripts/stack/services.sh
 . scripts/stack/services.sh
-# shellcheck source=scripts/stack/rabbitmq.sh
-. scripts/stack/rabbitmq.sh
-# shellcheck source=scripts/stack/postgres.sh
-. scripts/stack/postgres.sh
-# shellcheck source=scripts/stack/sample.sh
-. scripts/stack/sample.sh
 
 # ---- commands
 
