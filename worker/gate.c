@@ -27,6 +27,12 @@ int gate_is_left(const struct gate *gate, int64_t since_ms)
 	       !server_equals(&followed, &gate->server);
 }
 
+void gate_again(struct gate *gate)
+{
+	gate->asked_ms = 0;
+	gate->is_open = 0;
+}
+
 enum gate_state gate_step(struct gate *gate, int64_t since_ms, int64_t now_ms)
 {
 	struct keeper_state keeper = keeper_state();
@@ -113,7 +119,8 @@ const char *gate_counted(struct gate *gate, const PGresult *rows)
 	gate->is_old = 0;
 	gate->server = changes.server;
 	memcpy(gate->installation, changes.installation, INSTALLATION_SIZE);
-	outboxes_origin(gate->outboxes, &changes);
+	if (gate->outboxes)
+		outboxes_origin(gate->outboxes, &changes);
 	gate->is_open = behind == 0;
 	if (behind > 0 && !gate->is_behind)
 		log_error("postgresql_behind", LOG_I("transactions", behind),

@@ -19,7 +19,7 @@
 /* Opens once the numbers were compared. */
 struct gate {
 	struct keeper *keeper;     /* reads the copy */
-	struct outboxes *outboxes; /* are told whose numbers they copy */
+	struct outboxes *outboxes; /* are told whose numbers they copy; NULL: none */
 
 	struct changes copy;
 	char installation[INSTALLATION_SIZE]; /* of PostgreSQL */
@@ -47,6 +47,8 @@ enum gate_state gate_step(struct gate *gate, int64_t since_ms, int64_t now_ms);
  * or why the session is to be left: `is_old`, which was logged, or a standby.
  */
 const char *gate_counted(struct gate *gate, const PGresult *rows);
+/* Compares again, with a copy that is read from now on. */
+void gate_again(struct gate *gate);
 /* Whether Redis follows another server meanwhile: what runs in the session may never end. */
 int gate_is_left(const struct gate *gate, int64_t since_ms);
 /* When gate_step() is to be called next, while it is not open. */

@@ -1,8 +1,10 @@
 /*
- * coupon-worker: settles receives, and keeps the campaigns where it is the elected keeper.
+ * coupon-worker: settles receives, executes what orders do with them, and keeps the campaigns where
+ * it is the elected keeper.
  *
  * The loop collects deliveries, settles them in transactions, and acks what is committed. One
- * thread owns all of it:
+ * thread owns all of it. Uses of receives are executed by a second such loop in a thread of its own
+ * (uses.h), so that neither waits for the other:
  *
  *	RabbitMQ ──deliveries──▶ settlement ◀──▶ settler ◀──▶ PostgreSQL
  *	    ▲  ▲                   │   │            ├─ rejections: the keeper's thread is woken
@@ -35,8 +37,10 @@
 #include "worker/monitor.h"
 #include "worker/outboxes.h"
 #include "worker/settler.h"
+#include "worker/uses.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,19 +63,25 @@
 /* To finish takes no longer: what is not settled by then is delivered to another worker. */
 #define WORKER_STOP_MS 8000
 
+#define USES_PREFETCH 1000        /* messages of uses, unacked */
+#define USES_TRANSACTION_MAX 1024 /* uses in one transaction */
+
 /* The queues that a worker consumes. */
 enum source { SOURCE_RECEIVES, SOURCE_PARKED, SOURCES };
 static const char *const queue_names[SOURCES] = { AMQP_QUEUE, AMQP_PARKED_QUEUE };
 
+/* One of the two loops. */
 struct worker {
-	const struct config *config;
+	const char *const *queues; /* that it consumes, by source */
+	int64_t prefetch;          /* of each */
 	struct settlement *settlement;
 	struct settler settler;
 	struct rabbit_link *consumer;
 	struct rabbit_publisher *publisher;
-	struct outboxes *outboxes;
+	struct outboxes *outboxes; /* NULL: it executes uses */
 	struct forward forward;
 	struct unpack unpack;
+	int signal_fd;      /* can be read when it is to stop; it is not read */
 	int64_t stop_by_ms; /* 0: not stopping */
 	int ready_logged;
 };
@@ -86,17 +96,18 @@ static void consumer_opened(void *context)
 	struct worker *worker = context;
 
 	if (!worker->ready_logged)
-		log_info("ready", LOG_S("queue", AMQP_QUEUE),
-			 LOG_I("prefetch", worker->config->prefetch));
+		log_info("ready", LOG_S("queue", worker->queues[0]),
+			 LOG_I("prefetch", worker->prefetch));
 	worker->ready_logged = 1;
 }
 
-static unsigned arrival_of(const struct envelope *envelope, size_t source)
+static unsigned arrival_of(const struct worker *worker, const struct envelope *envelope,
+			   size_t source)
 {
 	int is_rescued = envelope->delivery_count >= RESCUE_FROM_DELIVERIES;
 
 	if (is_rescued)
-		log_warn("delivered_often", LOG_S("queue", queue_names[source]),
+		log_warn("delivered_often", LOG_S("queue", worker->queues[source]),
 			 LOG_I("count", envelope->delivery_count));
 	return (is_rescued ? SETTLEMENT_RESCUE : 0) |
 	       (envelope->properties.reply_to.len ? SETTLEMENT_AWAITED : 0) |
@@ -129,7 +140,7 @@ static void consumer_delivered(void *context, size_t source, uint64_t tag,
 
 	if (rabbit_text_is(envelope->properties.type, RABBIT_LEAVE_TYPE)) {
 		envelope_free(envelope);
-		log_info("queue_left", LOG_S("queue", queue_names[source]),
+		log_info("queue_left", LOG_S("queue", worker->queues[source]),
 			 LOG_I("for_ms", RABBIT_LEAVE_MS));
 		/* First the ack: otherwise this message returns to the queue too. */
 		rabbit_link_ack(worker->consumer, tag, 0);
@@ -144,7 +155,7 @@ static void consumer_delivered(void *context, size_t source, uint64_t tag,
 				    "unreadable: longer than 1 MiB, the end is cut off", envelope);
 	else
 		unpack_add(&worker->unpack, tag, envelope->body, envelope->body_len,
-			   arrival_of(envelope, source), envelope);
+			   arrival_of(worker, envelope, source), envelope);
 }
 
 static void consumer_lost(void *context)
@@ -163,48 +174,78 @@ static void notice_log(const struct put_off_coupon *notice)
 		log_info("coupon_resumed", LOG_I("coupon", notice->coupon));
 }
 
-static struct worker *worker_new(const struct config *config, struct keeper *keeper)
+/* What both loops have. `worker->settler` has what its kind needs. */
+static void worker_make(struct worker *worker, const struct config *config, struct keeper *keeper,
+			const struct rabbit_source *sources, size_t sources_n)
 {
 	static const struct rabbit_link_events events = { .opened = consumer_opened,
 							  .delivered = consumer_delivered,
 							  .lost = consumer_lost };
-	struct rabbit_source sources[SOURCES];
 	static const struct rabbit_publisher_port port = { .done = forward_done,
 							   .way = forward_way };
+
+	worker->unpack = (struct unpack){ .settlement = worker->settlement,
+					  .arena = json_arena_new(),
+					  .part_new = part_new };
+	worker->consumer = rabbit_link_new("consumer", config->amqp_url, sources, sources_n,
+					   &events, worker);
+	worker->publisher = rabbit_publisher_new("publisher", config->amqp_url, &port,
+						 &worker->forward);
+	worker->forward = (struct forward){ .settlement = worker->settlement,
+					    .publisher = worker->publisher,
+					    .outboxes = worker->outboxes,
+					    .ready_ms = clock_monotonic_ms() };
+	worker->settler.settlement = worker->settlement;
+	worker->settler.publisher = worker->publisher;
+	worker->settler.outboxes = worker->outboxes;
+	worker->settler.settle_timeout_ms = config->settle_timeout_ms;
+	worker->settler.keeper = keeper;
+	settler_init(&worker->settler, config->database_url);
+}
+
+static struct worker *worker_new(const struct config *config, struct keeper *keeper)
+{
+	struct rabbit_source sources[SOURCES];
 	struct worker *worker = checked(calloc(1, sizeof(*worker)));
 
 	for (int i = 0; i < SOURCES; i++)
 		sources[i] = (struct rabbit_source){ .queue = queue_names[i],
 						     .prefetch = (uint16_t)config->prefetch };
-	worker->config = config;
+	worker->queues = queue_names;
+	worker->prefetch = config->prefetch;
 	/* A quarter of the prefetch for messages of locked coupons; others are parked. */
 	worker->settlement = settlement_new(envelope_free, notice_log,
 					    config->prefetch >= 4 ? (size_t)config->prefetch / 4
 								  : 1,
 					    (size_t)config->prefetch);
-	worker->unpack = (struct unpack){ .settlement = worker->settlement,
-					  .arena = json_arena_new(),
-					  .part_new = part_new };
-	worker->consumer = rabbit_link_new("consumer", config->amqp_url, sources, SOURCES, &events,
-					   worker);
-	worker->publisher = rabbit_publisher_new("publisher", config->amqp_url, &port,
-						 &worker->forward);
-	master_lease_keep(config->redis_url);
 	worker->outboxes = outboxes_start(config->redis_url,
 					  earlier(OUTBOX_GATHER_MS, config->resend_after_ms / 4));
-	worker->forward = (struct forward){ .settlement = worker->settlement,
-					    .publisher = worker->publisher,
-					    .outboxes = worker->outboxes,
-					    .ready_ms = clock_monotonic_ms() };
 	worker->settler = (struct settler){
-		.settlement = worker->settlement,
-		.publisher = worker->publisher,
-		.outboxes = worker->outboxes,
-		.settle_timeout_ms = config->settle_timeout_ms,
-		.keeper = keeper,
+		.kind = &settler_of_receives,
 		.transaction_receives_max = (size_t)config->transaction_receives_max
 	};
-	settler_init(&worker->settler, config->database_url);
+	worker_make(worker, config, keeper, sources, SOURCES);
+	worker->forward.routing_key = AMQP_ROUTING_KEY;
+	return worker;
+}
+
+static struct worker *worker_new_of_uses(const struct config *config, struct keeper *keeper)
+{
+	static const char *const queue = AMQP_USE_QUEUE;
+	static const struct rabbit_source source = { .queue = AMQP_USE_QUEUE,
+						     .prefetch = USES_PREFETCH };
+	struct worker *worker = checked(calloc(1, sizeof(*worker)));
+
+	worker->queues = &queue;
+	worker->prefetch = USES_PREFETCH;
+	/* What is put off stays here: uses have no parking queue. */
+	worker->settlement = settlement_new(envelope_free, notice_log, USES_PREFETCH, 0);
+	worker->settler = (struct settler){ .kind = &settler_of_uses,
+					    .uses = uses_new(config),
+					    .transaction_receives_max = USES_TRANSACTION_MAX };
+	worker_make(worker, config, keeper, &source, 1);
+	worker->unpack.uses = checked(malloc(sizeof(*worker->unpack.uses)));
+	worker->forward.routing_key = AMQP_USE_KEY;
 	return worker;
 }
 
@@ -213,8 +254,11 @@ static void worker_free(struct worker *worker)
 	rabbit_link_free(worker->consumer); /* waits until the broker has read the acks */
 	rabbit_publisher_free(worker->publisher);
 	settler_fini(&worker->settler);
+	if (worker->settler.uses)
+		uses_free(worker->settler.uses);
 	outboxes_stop(worker->outboxes);
 	json_arena_free(worker->unpack.arena);
+	free(worker->unpack.uses);
 	settlement_free(worker->settlement);
 	free(worker);
 }
@@ -248,12 +292,12 @@ static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
 	return earlier(deadline, forward_deadline_ms(&worker->forward));
 }
 
-static void wait_for_work(struct worker *worker, int signal_fd)
+static void wait_for_work(struct worker *worker)
 {
 	int64_t now_ms = clock_monotonic_ms(), wait_ms = next_deadline_ms(worker, now_ms) - now_ms;
 	const struct postgres *postgres = worker->settler.postgres;
 	struct pollfd fds[] = {
-		{ .fd = worker->stop_by_ms ? -1 : signal_fd, .events = POLLIN },
+		{ .fd = worker->stop_by_ms ? -1 : worker->signal_fd, .events = POLLIN },
 		{ .fd = rabbit_link_fd(worker->consumer), .events = POLLIN },
 		{ .fd = rabbit_link_fd(rabbit_publisher_link(worker->publisher)),
 		  .events = POLLIN },
@@ -263,7 +307,8 @@ static void wait_for_work(struct worker *worker, int signal_fd)
 	wait_ms = wait_ms < 0 ? 0 : earlier(wait_ms, STATS_EVERY_MS);
 	poll(fds, 4, (int)wait_ms);
 	if (fds[0].revents) {
-		log_info("stopping", LOG_I("held", settlement_counts(worker->settlement).held));
+		log_info("stopping", LOG_S("queue", worker->queues[0]),
+			 LOG_I("held", settlement_counts(worker->settlement).held));
 		worker->stop_by_ms = clock_monotonic_ms() + WORKER_STOP_MS;
 		rabbit_link_cancel(worker->consumer);
 	}
@@ -308,11 +353,10 @@ static int finished(const struct worker *worker, int64_t now_ms)
 	       (now_ms >= worker->stop_by_ms || settlement_rests(worker->settlement));
 }
 
-/*
- * Runs until `signal_fd` can be read; then takes no more, finishes what it holds and returns.
- */
-static void worker_run(struct worker *worker, int signal_fd)
+/* Runs until the signal can be read; then takes no more, finishes what it holds and returns. */
+static void *worker_run(void *argument)
 {
+	struct worker *worker = argument;
 	int64_t now_ms = clock_monotonic_ms();
 
 	while (!finished(worker, now_ms)) {
@@ -326,13 +370,14 @@ static void worker_run(struct worker *worker, int signal_fd)
 		settlement_rotate(worker->settlement, now_ms);
 		forward_send(&worker->forward, now_ms);
 		acks_turn(worker);
-		metrics_update(worker, now_ms);
+		if (!worker->settler.uses)
+			metrics_update(worker, now_ms);
 		/* The last ack may just have been sent: no event would end the wait then. */
 		if (!finished(worker, now_ms))
-			wait_for_work(worker, signal_fd);
+			wait_for_work(worker);
 		now_ms = clock_monotonic_ms();
 	}
-	stats_log();
+	return NULL;
 }
 
 static void help(void)
@@ -371,7 +416,8 @@ int main(int argc, char **argv)
 	struct rules rules;
 	struct keeper *keeper;
 	struct relay *relay;
-	struct worker *worker;
+	struct worker *worker, *of_uses;
+	pthread_t thread;
 	int check_only = 0, signal_fd;
 
 	program_begin();
@@ -405,9 +451,16 @@ int main(int argc, char **argv)
 	relay = relay_start(&config);
 	webhooks = webhooks_start(&config, &rules);
 	members_start(&config);
+	master_lease_keep(config.redis_url);
 	worker = worker_new(&config, keeper);
-	worker_run(worker, signal_fd);
+	of_uses = worker_new_of_uses(&config, keeper);
+	worker->signal_fd = of_uses->signal_fd = signal_fd;
+	check(pthread_create(&thread, NULL, worker_run, of_uses) == 0);
+	worker_run(worker);
+	stats_log();
 	worker_free(worker);
+	check(pthread_join(thread, NULL) == 0);
+	worker_free(of_uses);
 	members_stop();
 	webhooks_stop(webhooks);
 	relay_stop(relay);

@@ -20,10 +20,10 @@ void settler_init(struct settler *settler, const char *database_url)
 	settler->gate = (struct gate){ .keeper = settler->keeper, .outboxes = settler->outboxes };
 	settler->postgres = postgres_new(&(struct postgres_options){
 		.url = database_url,
-		.application_name = APPLICATION_NAME,
+		.application_name = settler->kind->application_name,
 		.connect_timeout_ms = SETUP_TIMEOUT_MS,
 		.statement_timeout_ms = settler->settle_timeout_ms,
-		.prepared = sql_query_settle,
+		.prepared = settler->kind->statement,
 		.reconnects = 1,
 		.lost_event = "database_lost",
 		.unreachable_event = "database_unreachable",
@@ -122,6 +122,8 @@ static void counts_read(struct settler *settler)
 	const PGresult *rows = read_rows(settler, "change_count_failed");
 	const char *why = gate_counted(&settler->gate, rows);
 
+	if (PQntuples(rows) > 0)
+		snprintf(settler->started, sizeof(settler->started), "%s", PQgetvalue(rows, 0, 7));
 	if (why && settler->gate.is_old)
 		postgres_leave(settler->postgres, why);
 	else if (why)
@@ -231,11 +233,12 @@ static void outbox_clear(struct outboxes *outboxes, const struct delivery *deliv
 					  &message->receives[i].user);
 }
 
-static void transaction_settled(struct settler *settler)
+static void receives_committed(struct settler *settler, int64_t now_ms)
 {
 	int is_known, rejected = 0;
 	int64_t receives = 0;
 
+	(void)now_ms;
 	fault_point(FAULT_WORKER_AFTER_COMMIT);
 	backoff_reset(&settler->backoff);
 	/* With an unknown outcome the messages stay in the outbox, for a newer worker. */
@@ -264,7 +267,7 @@ static void transaction_settled(struct settler *settler)
 	settlement_commit(settler->settlement);
 }
 
-static void transaction_retry(struct settler *settler, int64_t now_ms)
+void settler_retry(struct settler *settler, int64_t now_ms)
 {
 	metrics_add(METRIC_RETRIES, 1);
 	settler->due_ms = now_ms + backoff_ms(&settler->backoff);
@@ -315,37 +318,55 @@ static int64_t begin_ms(const struct settler *settler)
 							       : settler->due_ms;
 }
 
-static void settle_send(struct settler *settler, int64_t now_ms)
+void settler_send(struct settler *settler, int n, const struct postgres_argument *arguments,
+		  int64_t now_ms)
+{
+	settler->statement = STATEMENT_SETTLE;
+	postgres_send(settler->postgres, settler->kind->statement, n, arguments,
+		      now_ms + settler->settle_timeout_ms + GRACE_MS);
+}
+
+static void receives_send(struct settler *settler, int64_t now_ms)
 {
 	struct postgres_argument arguments[SETTLE_ARGS_N];
 
+	settlement_args_fill(&settler->args, settler->settlement);
 	settle_args_arguments(&settler->args, arguments);
-	settler->statement = STATEMENT_SETTLE;
-	postgres_send(settler->postgres, sql_query_settle, SETTLE_ARGS_N, arguments,
-		      now_ms + settler->settle_timeout_ms + GRACE_MS);
+	settler_send(settler, SETTLE_ARGS_N, arguments, now_ms);
 }
+
+const struct settler_kind settler_of_receives = { .statement = sql_query_settle,
+						  .application_name = APPLICATION_NAME,
+						  .locks_coupons = 1,
+						  .send = receives_send,
+						  .committed = receives_committed };
 
 /* If the session has other settings, they are changed first (one round trip). */
 static void transaction_begin(struct settler *settler, int64_t now_ms)
 {
 	const char *name;
 
-	if (!postgres_idle(settler->postgres) || now_ms < begin_ms(settler) ||
-	    !gate_pass(settler, now_ms))
+	if (!postgres_idle(settler->postgres) || now_ms < begin_ms(settler))
+		return;
+	if (settlement_taken(settler->settlement) > 0) {
+		settler->kind->committed(settler, now_ms);
+		return;
+	}
+	if (!gate_pass(settler, now_ms) ||
+	    (settler->kind->may_begin && !settler->kind->may_begin(settler, now_ms)))
 		return;
 	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
 		return;
-	settlement_args_fill(&settler->args, settler->settlement);
 	/* Whether receives wait here that the transaction before this one could not settle. */
 	name = settlement_lock_suspect(settler->settlement) ||
 			       settlement_trial_ms(settler->settlement) < INT64_MAX
 		       ? APPLICATION_NAME_PUT_OFF
-		       : APPLICATION_NAME;
+		       : settler->kind->application_name;
 	fault_point(FAULT_WORKER_BEFORE_BEGIN);
 	settler->statement = STATEMENT_LIMIT;
 	if (!postgres_set(settler->postgres, lock_timeout_ms(settler), name,
 			  now_ms + SETUP_TIMEOUT_MS))
-		settle_send(settler, now_ms);
+		settler->kind->send(settler, now_ms);
 	fault_point(FAULT_WORKER_BEFORE_COMMIT);
 }
 
@@ -356,11 +377,15 @@ static void settle_ended(struct settler *settler, int64_t now_ms)
 
 	switch (postgres_failure(settler->postgres)) {
 	case POSTGRES_OK:
-		transaction_settled(settler);
+		settler->kind->committed(settler, now_ms);
 		break;
 	case POSTGRES_BLOCKED:
 		log_warn("settle_blocked", LOG_S("why", why));
-		look_begin(settler, now_ms);
+		if (settler->kind->locks_coupons)
+			look_begin(settler, now_ms);
+		else
+			settlement_blocked(settler->settlement, &(struct lock_look){ .n = 0 },
+					   now_ms);
 		break;
 	case POSTGRES_CANCELLED:
 		log_warn("settle_cancelled", LOG_S("why", why));
@@ -377,7 +402,7 @@ static void settle_ended(struct settler *settler, int64_t now_ms)
 	case POSTGRES_UNFIT:
 	case POSTGRES_DOWN:
 		log_warn("settle_refused", LOG_S("why", why));
-		transaction_retry(settler, now_ms);
+		settler_retry(settler, now_ms);
 		break;
 	}
 }
@@ -386,7 +411,7 @@ static void settle_ended(struct settler *settler, int64_t now_ms)
 static void session_lost(struct settler *settler, int64_t now_ms)
 {
 	if (settlement_taken(settler->settlement) > 0)
-		transaction_retry(settler, now_ms);
+		settler_retry(settler, now_ms);
 }
 
 static void statement_ended(struct settler *settler, int64_t now_ms)
@@ -400,7 +425,7 @@ static void statement_ended(struct settler *settler, int64_t now_ms)
 		break;
 	case STATEMENT_LIMIT:
 		if (postgres_failure(settler->postgres) == POSTGRES_OK) {
-			settle_send(settler, now_ms);
+			settler->kind->send(settler, now_ms);
 		} else {
 			postgres_lose(settler->postgres, NULL);
 			session_lost(settler, now_ms);
@@ -453,7 +478,8 @@ int64_t settler_deadline_ms(const struct settler *settler)
 		return deadline_ms;
 	if (!settler->gate.is_open)
 		return gate_deadline_ms(&settler->gate, clock_monotonic_ms());
-	if (settlement_counts(settler->settlement).waiting > 0)
+	if (settlement_counts(settler->settlement).waiting > 0 ||
+	    settlement_taken(settler->settlement) > 0)
 		due_ms = 0;
 	if (due_ms < begin_ms(settler))
 		due_ms = begin_ms(settler);

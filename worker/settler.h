@@ -32,6 +32,8 @@
 #define SETTLE_LINGER_MS 2
 #define SETTLE_LINGER_RECEIVES 512 /* a transaction with fewer is small */
 
+#define SETTLER_STARTED_SIZE 32
+
 /* LIMIT: the settings of the session are changed for the settle() that follows. */
 enum settler_statement {
 	STATEMENT_SETTINGS,
@@ -41,10 +43,32 @@ enum settler_statement {
 	STATEMENT_LOOK
 };
 
+struct settler;
+
+/* What its transactions do: settle receives, or execute uses (uses.h). */
+struct settler_kind {
+	const char *statement;        /* the text of the statement, which is prepared */
+	const char *application_name; /* of its session */
+	int locks_coupons;            /* its locks are those of rows of coupons */
+	/* Before each transaction, in the idle session: whether one may begin. NULL: always. */
+	int (*may_begin)(struct settler *settler, int64_t now_ms);
+	/* Sends the statement for the transaction in flight. */
+	void (*send)(struct settler *settler, int64_t now_ms);
+	/*
+	 * It is committed. Ends in settlement_commit(); or, where it has to be tried again at
+	 * `due_ms`, it is called again then, unless the session is lost before.
+	 */
+	void (*committed)(struct settler *settler, int64_t now_ms);
+};
+
+extern const struct settler_kind settler_of_receives;
+
 struct settler {
-	struct settlement *settlement;      /* not owned, nor are the next four */
+	const struct settler_kind *kind;
+	struct uses *uses;                  /* of that kind; else NULL. Not owned: */
+	struct settlement *settlement;      /* nor are the next four */
 	struct rabbit_publisher *publisher; /* of replies */
-	struct outboxes *outboxes;
+	struct outboxes *outboxes;          /* NULL for uses */
 	struct keeper *keeper; /* reads the copy; is woken when receives were rejected */
 	int64_t settle_timeout_ms;
 	size_t transaction_receives_max;
@@ -55,7 +79,8 @@ struct settler {
 	struct settle_args args;
 	struct gate gate;
 	struct backoff backoff;
-	int64_t due_ms;    /* no transaction before this time */
+	char started[SETTLER_STARTED_SIZE]; /* when the server was started, as a text */
+	int64_t due_ms;                     /* no transaction before this time */
 	int64_t linger_ms; /* nor before this time, unless a client waits; 0: none */
 };
 
@@ -68,6 +93,12 @@ void settler_turn(struct settler *settler, int64_t now_ms);
 
 /* When settler_turn() is to be called next; for poll() there is the socket of its session. */
 int64_t settler_deadline_ms(const struct settler *settler);
+
+/* For its kind. Sends the statement with its arguments. */
+void settler_send(struct settler *settler, int n, const struct postgres_argument *arguments,
+		  int64_t now_ms);
+/* The transaction is to be tried again, though it is committed: it changes nothing then. */
+void settler_retry(struct settler *settler, int64_t now_ms);
 
 /*
  * Fills the arguments of settle() with the transaction in flight, in the order of its positions.

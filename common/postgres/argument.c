@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NULLS_AT 4
 #define COUNT_AT 12
 #define HEAD_SIZE 20
 
@@ -58,9 +59,10 @@ static void head_write(const struct postgres_array *array, char head[HEAD_SIZE])
 	memcpy(head, words, sizeof(words));
 }
 
-static void element_put(struct postgres_array *array, const void *bytes, size_t len)
+/* `len` as it is sent: UINT32_MAX for NULL. */
+static void element_begin(struct postgres_array *array, uint32_t len)
 {
-	uint32_t len_sent = htonl((uint32_t)len), n_sent = htonl((uint32_t)++array->n);
+	uint32_t len_sent = htonl(len), n_sent = htonl((uint32_t)++array->n);
 	char head[HEAD_SIZE];
 
 	if (array->len == 0) {
@@ -68,8 +70,21 @@ static void element_put(struct postgres_array *array, const void *bytes, size_t 
 		put(array, head, sizeof(head));
 	}
 	put(array, &len_sent, sizeof(len_sent));
-	put(array, bytes, len);
 	memcpy(array->data + COUNT_AT, &n_sent, sizeof(n_sent));
+}
+
+static void element_put(struct postgres_array *array, const void *bytes, size_t len)
+{
+	element_begin(array, (uint32_t)len);
+	put(array, bytes, len);
+}
+
+void postgres_array_add_null(struct postgres_array *array)
+{
+	uint32_t has_nulls = htonl(1);
+
+	element_begin(array, UINT32_MAX);
+	memcpy(array->data + NULLS_AT, &has_nulls, sizeof(has_nulls));
 }
 
 void postgres_array_add_number(struct postgres_array *array, int64_t number)

@@ -32,6 +32,7 @@ void postgres_array_clear(struct postgres_array *array); /* no elements; keeps t
 void postgres_array_add_number(struct postgres_array *array, int64_t number);
 void postgres_array_add_text(struct postgres_array *array, const char *text, size_t len);
 void postgres_array_add_uuid(struct postgres_array *array, const struct ulid *ulid);
+void postgres_array_add_null(struct postgres_array *array);
 
 /* One argument. What it points to is lent until the statement has been sent. */
 struct postgres_argument {

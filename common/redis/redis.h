@@ -40,8 +40,9 @@ enum coupon_key {
 	(COUPON_KEYS_PLACE | COUPON_KEY_DEAD | COUPON_KEY_SETTLED | COUPON_KEY_REJECTED | \
 	 COUPON_KEY_TERMS)
 
-#define KEEPER_LOCK_KEY "couponmq:lock:{keeper}" /* hash: see lua/lock.lua */
-#define CHANGES_KEY "couponmq:changes"           /* hash: a copy of the table change_count */
+#define KEEPER_LOCK_KEY "couponmq:lock:{keeper}"   /* hash: see lua/lock.lua */
+#define CHANGES_KEY "couponmq:changes"             /* hash: a copy of the table change_count */
+#define CHANGES_USES_KEY "{couponmq:changes}:uses" /* list: lua/uses.lua */
 #define GATEWAYS_KEY "couponmq:gateways"  /* hash: gateway to the process that it reported to */
 #define KEYS_KEY "couponmq:keys"          /* hash: API key to its record; `version` */
 #define MASTER_LEASE_KEY "couponmq:lease" /* hash: see lua/master_lease.lua */

@@ -3,13 +3,15 @@
 -- change_counts: The numbers that only grow (see change_note()), the fence of the keeper, the id of
 -- the installation, the number of the last change of an API key, and the server: its cluster, and
 -- its timeline, NULL on a standby. pg_control_checkpoint() would return the timeline of the last
--- checkpoint, for minutes after a promotion the one before. The columns are known by their order.
+-- checkpoint, for minutes after a promotion the one before. `started` tells two starts of a server
+-- apart. The columns are known by their order.
 SELECT c.stripe, c.num, (SELECT fence FROM keeper) AS fence, i.id AS installation,
 	(SELECT num FROM api_key_version) AS keys_version,
 	(SELECT system_identifier FROM pg_control_system()) AS system,
 	(SELECT CASE WHEN NOT pg_is_in_recovery()
 		THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint END)
-		AS timeline
+		AS timeline,
+	extract(epoch FROM pg_postmaster_start_time()) AS started
 FROM installation AS i LEFT JOIN change_count AS c ON true
 ORDER BY c.stripe
 

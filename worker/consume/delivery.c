@@ -32,7 +32,8 @@ static struct delivery_message *message_copy(const struct message *message)
 	return copy;
 }
 
-struct delivery *delivery_new(uint64_t tag, const struct message *message, void *envelope)
+/* `message` is taken over, and so is `envelope`. */
+static struct delivery *delivery_of(uint64_t tag, struct delivery_message *message, void *envelope)
 {
 	struct delivery *delivery = checked(calloc(1, sizeof(*delivery)));
 
@@ -40,10 +41,33 @@ struct delivery *delivery_new(uint64_t tag, const struct message *message, void 
 	delivery->state = DELIVERY_WAITING;
 	delivery->tag = tag;
 	delivery->envelope = envelope;
-	delivery->message = message_copy(message);
+	delivery->message = message;
 	delivery->outcomes = checked(calloc(message->receives_n, sizeof(*delivery->outcomes)));
 	delivery->end = message->receives_n;
 	return delivery;
+}
+
+struct delivery *delivery_new(uint64_t tag, const struct message *message, void *envelope)
+{
+	return delivery_of(tag, message_copy(message), envelope);
+}
+
+static void *copy_of(const void *list, size_t n, size_t size)
+{
+	return memcpy(checked(malloc(n * size)), list, n * size);
+}
+
+struct delivery *delivery_new_uses(uint64_t tag, const struct use_message *message, void *envelope)
+{
+	struct delivery_message *copy = checked(calloc(1, sizeof(*copy)));
+
+	copy->batch = message->batch;
+	copy->coupon = message->receives[0].coupon;
+	copy->receives_n = message->uses_n;
+	copy->uses = copy_of(message->uses, message->uses_n, sizeof(*message->uses));
+	copy->use_receives = copy_of(message->receives, message->receives_n,
+				     sizeof(*message->receives));
+	return delivery_of(tag, copy, envelope);
 }
 
 static void reason_set(struct delivery *delivery, const char *reason)
@@ -69,8 +93,11 @@ void delivery_free(struct delivery *delivery, void (*envelope_free)(void *envelo
 		envelope_free(delivery->envelope);
 	free(delivery->reason);
 	free(delivery->outcomes);
-	if (delivery->message)
+	if (delivery->message) {
 		free(delivery->message->traces);
+		free(delivery->message->uses);
+		free(delivery->message->use_receives);
+	}
 	free(delivery->message);
 	free(delivery);
 }

@@ -9,6 +9,7 @@
 #include "common/backoff.h"
 #include "common/message/answer.h"
 #include "common/message/message.h"
+#include "common/message/use.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,10 +32,15 @@ struct outcome {
  */
 int outcome_parse(const char *kind, const char *reason, struct outcome *outcome);
 
-/* A decoded message, in no more memory than it needs. */
+/*
+ * A decoded message, in no more memory than it needs. Of a message of uses each use counts as one
+ * receive, and its coupon is that of its first receive.
+ */
 struct delivery_message {
 	struct ulid batch;
 	int64_t coupon;
+	struct use *uses;             /* NULL: it is of receives, and has the next four */
+	struct receive *use_receives; /* of all uses, in their order */
 	int64_t generation;
 	int64_t seq;
 	int64_t at_ms;
@@ -99,6 +105,7 @@ struct delivery {
 
 /* `message` is copied, `envelope` taken over. */
 struct delivery *delivery_new(uint64_t tag, const struct message *message, void *envelope);
+struct delivery *delivery_new_uses(uint64_t tag, const struct use_message *message, void *envelope);
 /* One that cannot be settled. */
 struct delivery *delivery_new_dead(uint64_t tag, const char *reason, void *envelope);
 void delivery_free(struct delivery *delivery, void (*envelope_free)(void *envelope));

@@ -27,7 +27,7 @@ static void copy_confirmed(struct forward *forward, const struct copy *copy)
 {
 	if (copy->state == DELIVERY_DEAD_SENT) {
 		metrics_add(METRIC_DEAD, 1);
-		if (copy->coupon)
+		if (copy->coupon && forward->outboxes)
 			outboxes_dead(forward->outboxes, copy->coupon, &copy->batch);
 	} else if (copy->state == DELIVERY_PARKING_SENT) {
 		fault_point(FAULT_WORKER_AFTER_PARK);
@@ -85,12 +85,12 @@ size_t forward_way(const void *item)
 static void copy_publish(struct forward *forward, const struct delivery *delivery,
 			 struct copy *copy)
 {
-	static const struct {
+	const struct {
 		const char *exchange, *routing_key;
 	} ways[] = {
-		[WAY_RECEIVES] = { AMQP_EXCHANGE, AMQP_ROUTING_KEY },
+		[WAY_RECEIVES] = { AMQP_EXCHANGE, forward->routing_key },
 		[WAY_PARKED] = { AMQP_EXCHANGE, AMQP_PARKED_KEY },
-		[WAY_DEAD] = { AMQP_DEAD_EXCHANGE, AMQP_ROUTING_KEY },
+		[WAY_DEAD] = { AMQP_DEAD_EXCHANGE, forward->routing_key },
 	};
 	const struct envelope *envelope = delivery->envelope;
 	amqp_table_entry_t reason = { .key = amqp_cstring_bytes(AMQP_DEAD_REASON),

@@ -24,7 +24,8 @@
 struct forward {
 	struct settlement *settlement;
 	struct rabbit_publisher *publisher;
-	struct outboxes *outboxes;
+	struct outboxes *outboxes; /* NULL: no batch is marked */
+	const char *routing_key;   /* of the queue that is consumed */
 	struct backoff backoff;
 	int64_t due_ms;     /* no publish before this time */
 	int64_t ready_ms;   /* when the publisher was ready last; at first: the start */

@@ -185,21 +185,32 @@ static uint64_t group_of(struct settlement *settlement, uint64_t tag, unsigned h
 	return settlement->next_group++;
 }
 
-void settlement_add(struct settlement *settlement, uint64_t tag, const struct message *message,
-		    unsigned how, void *envelope)
+static void add(struct settlement *settlement, struct delivery *delivery, unsigned how)
 {
-	struct delivery *delivery = delivery_new(tag, message, envelope);
-	const struct put_off_coupon *put_off = put_off_find(&settlement->put_off, message->coupon);
+	const struct put_off_coupon *put_off = put_off_find(&settlement->put_off,
+							    delivery->message->coupon);
 
 	delivery->from_parking = (how & SETTLEMENT_FROM_PARKING) != 0;
 	delivery->awaited = (how & SETTLEMENT_AWAITED) != 0;
 	if (how & (SETTLEMENT_ALONE | SETTLEMENT_APART))
-		delivery->group = group_of(settlement, tag, how);
+		delivery->group = group_of(settlement, delivery->tag, how);
 	if (how & SETTLEMENT_RESCUE)
 		delivery->state = DELIVERY_RESCUE;
 	else if (put_off)
 		delivery->state = locked_state(settlement, delivery, put_off);
 	append(settlement, delivery);
+}
+
+void settlement_add(struct settlement *settlement, uint64_t tag, const struct message *message,
+		    unsigned how, void *envelope)
+{
+	add(settlement, delivery_new(tag, message, envelope), how);
+}
+
+void settlement_add_uses(struct settlement *settlement, uint64_t tag,
+			 const struct use_message *message, unsigned how, void *envelope)
+{
+	add(settlement, delivery_new_uses(tag, message, envelope), how);
 }
 
 void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char *reason,
@@ -220,16 +231,19 @@ static void dead_add(struct unpack *unpack, uint64_t tag, const char *error, voi
 static void batch_add(struct unpack *unpack, uint64_t tag, const char *text, size_t len,
 		      unsigned how, void *envelope, const void *whole)
 {
-	const struct message *message = &unpack->message;
 	const char *error = NULL;
-	int rc = message_decode(unpack->arena, text, len, &unpack->message, &error);
+	int rc = unpack->uses ? use_message_decode(unpack->arena, text, len, unpack->uses, &error)
+			      : message_decode(unpack->arena, text, len, &unpack->message, &error);
+	const struct ulid *batch = unpack->uses ? &unpack->uses->batch : &unpack->message.batch;
 
 	if (whole)
-		envelope = unpack->part_new(whole, text, len, rc ? NULL : &message->batch);
-	if (rc == 0)
-		settlement_add(unpack->settlement, tag, message, how, envelope);
-	else
+		envelope = unpack->part_new(whole, text, len, rc ? NULL : batch);
+	if (rc)
 		dead_add(unpack, tag, error, envelope);
+	else if (unpack->uses)
+		settlement_add_uses(unpack->settlement, tag, unpack->uses, how, envelope);
+	else
+		settlement_add(unpack->settlement, tag, &unpack->message, how, envelope);
 }
 
 void unpack_add(struct unpack *unpack, uint64_t tag, const char *body, size_t len, unsigned how,

@@ -62,7 +62,7 @@ struct settlement;
  * `envelope_free` frees what was handed over with settlement_add(). At most `put_off_max`
  * deliveries of the receive queue are held of coupons that are put off; `noticed` tells when a
  * coupon is put off, and, with no failures, that it is so no longer. `parking_max` is the prefetch
- * of the parking queue.
+ * of the parking queue; 0: there is none, and all deliveries are held.
  */
 struct settlement *settlement_new(void (*envelope_free)(void *envelope),
 				  void (*noticed)(const struct put_off_coupon *notice),
@@ -82,6 +82,9 @@ void settlement_free(struct settlement *settlement);
  */
 void settlement_add(struct settlement *settlement, uint64_t tag, const struct message *message,
 		    unsigned how, void *envelope);
+/* The same of uses; each of them counts as a receive. */
+void settlement_add_uses(struct settlement *settlement, uint64_t tag,
+			 const struct use_message *message, unsigned how, void *envelope);
 /* One that cannot be settled has arrived: it is to be dead-lettered. */
 void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char *reason,
 			 void *envelope);
@@ -99,7 +102,8 @@ struct unpack {
 	 */
 	void *(*part_new)(const void *whole, const char *text, size_t len,
 			  const struct ulid *batch);
-	struct message message; /* its own */
+	struct message message;   /* its own */
+	struct use_message *uses; /* NULL: the messages are of receives; its owner's */
 };
 
 /* `how` as for settlement_add(); `body` belongs to `envelope`, which is taken over. */

@@ -70,7 +70,7 @@ enum delivery_state locked_state(const struct settlement *settlement,
 				 const struct delivery *delivery,
 				 const struct put_off_coupon *put_off)
 {
-	if (delivery->from_parking)
+	if (delivery->from_parking || settlement->parking_max == 0)
 		return DELIVERY_PUT_OFF;
 	/* If nothing is held of it, this delivery is what the trial takes. */
 	if (put_off->failures >= SETTLEMENT_PARK_FAILURES && put_off->held > 0)
@@ -176,6 +176,7 @@ static void deliveries_put_off(struct settlement *settlement, int64_t now_ms)
 			books_set_state(settlement, delivery, DELIVERY_PUT_OFF);
 		/* The count below includes this delivery. */
 		if (delivery->state == DELIVERY_PUT_OFF && !delivery->from_parking &&
+		    settlement->parking_max > 0 &&
 		    (put_off->failures >= SETTLEMENT_PARK_FAILURES ||
 		     settlement->in_state[DELIVERY_PUT_OFF] - settlement->put_off_parking_n >
 			     settlement->put_off_max))

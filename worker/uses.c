@@ -1,0 +1,342 @@
+#include "worker/uses.h"
+
+#include "common/check.h"
+#include "common/fault.h"
+#include "common/log/log.h"
+#include "common/message/number.h"
+#include "common/message/use.h"
+#include "common/redis/client.h"
+#include "embed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define RECORDS_MAX 1000 /* of one call of lua/uses.lua */
+#define STALE "this server was started before another one that was met since"
+
+/* The arguments of the statement. */
+enum {
+	ACTION,
+	ORDER,
+	KEY,
+	BY,
+	TTL_S,
+	AMOUNT,
+	CURRENCY,
+	REASON,
+	OP,
+	COUPON,
+	USER,
+	BATCH,
+	IDX,
+	ARGUMENTS
+};
+
+static const enum postgres_type types[ARGUMENTS] = {
+	[ACTION] = POSTGRES_TEXT,   [ORDER] = POSTGRES_TEXT,  [KEY] = POSTGRES_TEXT,
+	[BY] = POSTGRES_TEXT,       [TTL_S] = POSTGRES_INT4,  [AMOUNT] = POSTGRES_INT8,
+	[CURRENCY] = POSTGRES_TEXT, [REASON] = POSTGRES_TEXT, [OP] = POSTGRES_INT4,
+	[COUPON] = POSTGRES_INT8,   [USER] = POSTGRES_TEXT,   [BATCH] = POSTGRES_UUID,
+	[IDX] = POSTGRES_INT2,
+};
+
+/* The columns of its rows. */
+enum {
+	ROW_OP,
+	ROW_RESULT,
+	ROW_COUPON,
+	ROW_USER,
+	ROW_BATCH,
+	ROW_IDX,
+	ROW_UNTIL_MS,
+	ROW_AMOUNT_OFF,
+	ROW_CURRENCY,
+	ROW_RECORD
+};
+
+struct uses {
+	struct redis_client *redis;
+	char keep_ms[NUMBER_SIZE], keep_bytes[NUMBER_SIZE];
+	struct postgres_array arrays[ARGUMENTS];
+	int64_t announced_ms; /* when the session was connected that is announced */
+	struct use_reply reply;
+};
+
+static void redis_failed(enum redis_failure failure, const char *why)
+{
+	(void)failure;
+	log_warn("uses_failed", LOG_S("why", why));
+}
+
+struct uses *uses_new(const struct config *config)
+{
+	struct uses *uses = checked(calloc(1, sizeof(*uses)));
+
+	uses->redis = redis_client_new(config->redis_url, redis_failed);
+	number_text(config->keep_uses_s * 1000, uses->keep_ms);
+	number_text(config->keep_uses_bytes, uses->keep_bytes);
+	for (int i = 0; i < ARGUMENTS; i++)
+		postgres_array_init(&uses->arrays[i], types[i]);
+	return uses;
+}
+
+void uses_free(struct uses *uses)
+{
+	for (int i = 0; i < ARGUMENTS; i++)
+		postgres_array_fini(&uses->arrays[i]);
+	redis_client_free(uses->redis);
+	free(uses);
+}
+
+/* lua/uses.lua. Empty: Redis has failed, and may have done it. */
+static void redis_add(struct settler *settler, const char *number, size_t n,
+		      const char *const *records, char word[REDIS_WORD_SIZE])
+{
+	static const char *const keys[] = { CHANGES_KEY, CHANGES_USES_KEY };
+	struct uses *uses = settler->uses;
+	const struct gate *gate = &settler->gate;
+	char server[SERVER_TEXT_SIZE];
+	const char *argv[6 + RECORDS_MAX] = {
+		gate->installation, server_text(&gate->server, server),
+		settler->started,   uses->keep_ms,
+		uses->keep_bytes,   number
+	};
+
+	*word = '\0';
+	memcpy(argv + 6, records, n * sizeof(*records));
+	if (redis_client_open(uses->redis) == 0)
+		redis_word_take(redis_client_eval(uses->redis, lua_uses, 2, keys, (int)(6 + n),
+						  argv),
+				word);
+}
+
+static void redis_wait(struct settler *settler, int64_t now_ms)
+{
+	settler->due_ms = now_ms + backoff_ms(&settler->backoff);
+}
+
+/* Announces the session; its numbers are compared after that, once more. */
+static int session_may_begin(struct settler *settler, int64_t now_ms)
+{
+	struct uses *uses = settler->uses;
+	int64_t since_ms = postgres_since_ms(settler->postgres);
+	char word[REDIS_WORD_SIZE];
+
+	if (uses->announced_ms == since_ms)
+		return 1;
+	redis_add(settler, "", 0, NULL, word);
+	if (strcmp(word, "ok") == 0) {
+		uses->announced_ms = since_ms;
+		gate_again(&settler->gate);
+	} else {
+		redis_wait(settler, now_ms);
+	}
+	return 0;
+}
+
+static void text_add(struct postgres_array *array, const char *text)
+{
+	postgres_array_add_text(array, text, strlen(text));
+}
+
+static void use_add(struct uses *uses, const struct use *use)
+{
+	struct postgres_array *arrays = uses->arrays;
+
+	text_add(&arrays[ACTION], use_action_names[use->action]);
+	text_add(&arrays[ORDER], use->order);
+	text_add(&arrays[KEY], use->key);
+	text_add(&arrays[BY], use->by);
+	postgres_array_add_number(&arrays[TTL_S], use->ttl_s);
+	if (use->amount >= 0)
+		postgres_array_add_number(&arrays[AMOUNT], use->amount);
+	else
+		postgres_array_add_null(&arrays[AMOUNT]);
+	text_add(&arrays[CURRENCY], use->currency);
+	text_add(&arrays[REASON], use->reason);
+}
+
+/* Of the use that was added last. */
+static void receive_add(struct uses *uses, const struct receive *receive)
+{
+	struct postgres_array *arrays = uses->arrays;
+
+	postgres_array_add_number(&arrays[OP], (int64_t)arrays[ACTION].n);
+	postgres_array_add_number(&arrays[COUPON], receive->coupon);
+	postgres_array_add_text(&arrays[USER], receive->user.text, receive->user.len);
+	if (receive->index == USE_ANY_RECEIVE) {
+		postgres_array_add_null(&arrays[BATCH]);
+		postgres_array_add_null(&arrays[IDX]);
+	} else {
+		postgres_array_add_uuid(&arrays[BATCH], &receive->batch);
+		postgres_array_add_number(&arrays[IDX], receive->index);
+	}
+}
+
+/* Those of the part that is tried. */
+static void delivery_add(struct uses *uses, const struct delivery *delivery)
+{
+	const struct receive *receive = delivery->message->use_receives;
+
+	for (size_t i = 0; i < delivery->end; i++) {
+		const struct use *use = &delivery->message->uses[i];
+
+		if (i >= delivery->first)
+			use_add(uses, use);
+		for (size_t k = 0; i >= delivery->first && k < use->receives_n; k++)
+			receive_add(uses, &receive[k]);
+		receive += use->receives_n;
+	}
+}
+
+static void uses_send(struct settler *settler, int64_t now_ms)
+{
+	struct uses *uses = settler->uses;
+	struct postgres_argument arguments[ARGUMENTS];
+
+	for (int i = 0; i < ARGUMENTS; i++)
+		postgres_array_clear(&uses->arrays[i]);
+	for (size_t n = 0; n < settlement_taken(settler->settlement); n++)
+		delivery_add(uses, settlement_taken_at(settler->settlement, n));
+	for (int i = 0; i < ARGUMENTS; i++)
+		arguments[i] = postgres_array(&uses->arrays[i]);
+	settler_send(settler, ARGUMENTS, arguments, now_ms);
+}
+
+/* What Redis is to keep. Returns how many records there are. */
+static size_t records_read(const PGresult *rows, const char **records, const char **number)
+{
+	size_t n = 0;
+
+	*number = "0:0"; /* the transaction has none */
+	for (int row = 0; row < PQntuples(rows); row++) {
+		if (PQgetisnull(rows, row, ROW_RECORD))
+			continue;
+		if (number_at(rows, row, ROW_OP) == 0)
+			*number = PQgetvalue(rows, row, ROW_RECORD);
+		else
+			records[n++] = PQgetvalue(rows, row, ROW_RECORD);
+	}
+	return n;
+}
+
+/* As the script replies; "ok" if there are none. */
+static void records_add(struct settler *settler, const PGresult *rows, char word[REDIS_WORD_SIZE])
+{
+	const char **records = checked(calloc((size_t)PQntuples(rows) + 1, sizeof(*records)));
+	const char *number;
+	size_t n = records_read(rows, records, &number);
+
+	strcpy(word, "ok");
+	for (size_t at = 0; at < n && strcmp(word, "ok") == 0; at += RECORDS_MAX)
+		redis_add(settler, number, n - at < RECORDS_MAX ? n - at : RECORDS_MAX,
+			  records + at, word);
+	free(records);
+}
+
+static int64_t number_or_none(const PGresult *rows, int row, int column)
+{
+	return PQgetisnull(rows, row, column) ? -1 : number_at(rows, row, column);
+}
+
+/* 0, or -1: it is not of the form that use() returns. */
+static int outcome_read(const PGresult *rows, int row, struct use_outcome *outcome)
+{
+	const char *user = PQgetvalue(rows, row, ROW_USER);
+
+	*outcome = (struct use_outcome){
+		.result = use_result_find(PQgetvalue(rows, row, ROW_RESULT)),
+		.receive = { .coupon = number_at(rows, row, ROW_COUPON), .index = USE_ANY_RECEIVE },
+		.until_ms = number_or_none(rows, row, ROW_UNTIL_MS),
+		.amount_off = number_or_none(rows, row, ROW_AMOUNT_OFF)
+	};
+	snprintf(outcome->currency, sizeof(outcome->currency), "%s",
+		 PQgetvalue(rows, row, ROW_CURRENCY));
+	if (outcome->result == USE_RESULTS_N ||
+	    user_id_parse(&outcome->receive.user, user, strlen(user)))
+		return -1;
+	if (PQgetisnull(rows, row, ROW_BATCH))
+		return 0;
+	outcome->receive.index = (int)number_at(rows, row, ROW_IDX);
+	return ulid_from_uuid(&outcome->receive.batch, PQgetvalue(rows, row, ROW_BATCH));
+}
+
+/* A lost reply leaves it unknown to its client, who asks again with the same key. */
+static void reply_send(struct settler *settler, const struct delivery *delivery)
+{
+	const struct envelope *envelope = delivery->envelope;
+	char text[USE_REPLY_SIZE];
+	amqp_bytes_t body = { .bytes = text };
+	int rc;
+
+	if (envelope->properties.reply_to.len == 0)
+		return;
+	body.len = use_reply_write(&settler->uses->reply, text);
+	rc = rabbit_publisher_reply(settler->publisher, envelope->properties.reply_to,
+				    envelope->properties.correlation_id, body);
+	metrics_add(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
+}
+
+/* Replies to one message with the rows of its uses, whose first is `op`. Returns the row behind. */
+static int outcomes_reply(struct settler *settler, const struct delivery *delivery,
+			  const PGresult *rows, int row, int64_t op)
+{
+	struct use_reply *reply = &settler->uses->reply;
+	int64_t end = op + (int64_t)delivery_part_size(delivery), at;
+	int is_known = 1;
+
+	reply->batch = delivery->message->batch;
+	reply->outcomes_n = 0;
+	for (; row < PQntuples(rows); row++) {
+		struct use_outcome *outcome = &reply->outcomes[reply->outcomes_n];
+
+		at = number_at(rows, row, ROW_OP);
+		if (at < op || at >= end)
+			break;
+		check(reply->outcomes_n < MESSAGE_RECEIVES_MAX);
+		is_known &= outcome_read(rows, row, outcome) == 0;
+		outcome->use = delivery->first + (size_t)(at - op);
+		reply->outcomes_n++;
+	}
+	if (is_known)
+		reply_send(settler, delivery);
+	else
+		log_error("outcome_unreadable", LOG_S("outcome", "of a use"));
+	return row;
+}
+
+static void uses_committed(struct settler *settler, int64_t now_ms)
+{
+	const PGresult *rows = postgres_result(settler->postgres);
+	char word[REDIS_WORD_SIZE];
+	int64_t op = 1;
+	int row = 0;
+
+	fault_point(FAULT_WORKER_USES_COMMITTED);
+	records_add(settler, rows, word);
+	if (strcmp(word, "stale") == 0 || strcmp(word, "other") == 0) {
+		postgres_lose(settler->postgres, STALE);
+		settler_retry(settler, now_ms);
+		return;
+	}
+	if (strcmp(word, "ok") != 0) {
+		redis_wait(settler, now_ms);
+		return;
+	}
+	fault_point(FAULT_WORKER_USES_COPIED);
+	backoff_reset(&settler->backoff);
+	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
+		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
+
+		row = outcomes_reply(settler, delivery, rows, row, op);
+		op += (int64_t)delivery_part_size(delivery);
+	}
+	metrics_add(METRIC_USES, op - 1);
+	settlement_commit(settler->settlement);
+}
+
+const struct settler_kind settler_of_uses = { .statement = sql_query_use,
+					      .application_name = "coupon-worker uses",
+					      .may_begin = session_may_begin,
+					      .send = uses_send,
+					      .committed = uses_committed };
