@@ -9,7 +9,7 @@
 -- KEYS  1 couponmq:changes         see lua/changes.lua; and `started`: of the server that was
 --                                  announced last, `uses_bytes`, `uses_since`: the time (ms) from
 --                                  which on all records are there
---       2 {couponmq:changes}:uses  list of records, '[1, NUM, SECONDS, …]'
+--       2 {couponmq:changes}:uses  list of records, '[1, NUM, SECONDS, ..]'
 -- ARGV  1 installation  2 server, 'SYSTEM:TIMELINE'
 --       3 started: when the server was started, any text; the same for all its sessions
 --       4 for how long records are kept (ms)  5 how many bytes of them

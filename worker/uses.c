@@ -1,7 +1,6 @@
 #include "worker/uses.h"
 
 #include "common/check.h"
-#include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/message/use.h"
@@ -312,7 +311,6 @@ static void uses_committed(struct settler *settler, int64_t now_ms)
 	int64_t op = 1;
 	int row = 0;
 
-	fault_point(FAULT_WORKER_USES_COMMITTED);
 	records_add(settler, rows, word);
 	if (strcmp(word, "stale") == 0 || strcmp(word, "other") == 0) {
 		postgres_lose(settler->postgres, STALE);
@@ -323,7 +321,6 @@ static void uses_committed(struct settler *settler, int64_t now_ms)
 		redis_wait(settler, now_ms);
 		return;
 	}
-	fault_point(FAULT_WORKER_USES_COPIED);
 	backoff_reset(&settler->backoff);
 	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
 		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);

@@ -118,3 +118,53 @@ def test_what_is_no_use_is_dead_lettered(stack, shop_of):
 def dead_take(shop):
     _, _, body = shop.channel.basic_get("coupon.receive.dead", auto_ack=True)
     return [body] if body else []
+
+
+# Redis away, killed workers, a server that was started again
+
+
+def used_num(pg, coupon):
+    query = "SELECT count(*) FROM receive_use WHERE coupon_id = %s AND state = 'used'"
+    return pg.execute(query, (coupon,)).fetchone()[0]
+
+
+def test_killed_between_commit_and_redis(rough, shop_of, rough_redis, rough_pg):
+    """It is answered when both have it, by the worker that gets the message again."""
+    shop, coupon = shop_of(rough), rough.coupon_make(10)
+    one, other = (receive_of(rough, coupon, user) for user in ("1", "2"))
+    assert shop.use(("use", "a", one)) == ["used"]
+    rough.sigstop("redis")
+    batch = shop.send(("use", "b", other))
+    wait_until(lambda: used_num(rough_pg, coupon) == 2)
+    rough.kill9("worker-1")
+    rough.sigcont("redis")
+    shop.connection.process_data_events(0.5)
+    assert not [reply for reply in shop.replies if reply["batch"] == batch]
+    rough.start("worker-1")
+    assert shop.reply(batch) == ["used"]
+    orders = [json.loads(record)[10] for record in rough_redis.lrange(USES, 0, -1)]
+    assert [orders[0], *{*orders[1:]}] == ["a", "b"], "a copy of a record does no harm"
+
+
+def test_redis_is_away_for_a_while(rough, shop_of, rough_redis, rough_pg):
+    shop, coupon = shop_of(rough), rough.coupon_make(10)
+    one = receive_of(rough, coupon, "1")
+    rough.kill9("redis")
+    batch = shop.send(("use", "a", one))
+    wait_until(lambda: used_num(rough_pg, coupon) == 1)
+    rough.start("redis")
+    assert shop.reply(batch, 60) == ["used"]
+    assert json.loads(rough_redis.lindex(USES, -1))[10] == "a"
+
+
+def test_what_an_earlier_server_has_committed_is_executed_again(rough, shop_of, rough_redis):
+    """Another session has met a server since that was started later. This one is left, and the
+    next one finds what is there."""
+    shop, coupon = shop_of(rough), rough.coupon_make(10)
+    one, other = (receive_of(rough, coupon, user) for user in ("1", "2"))
+    assert shop.use(("use", "a", one)) == ["used"]
+    rough_redis.hset("couponmq:changes", "started", "another")
+    assert shop.use(("use", "b", other)) == ["used"]
+    assert rough_redis.hget("couponmq:changes", "started") != "another"
+    orders = [json.loads(record)[10] for record in rough_redis.lrange(USES, 0, -1)]
+    assert orders[-2:] == ["a", "b"]

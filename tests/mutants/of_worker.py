@@ -40,7 +40,7 @@ MUTANTS = [
         "P3",
         "the retry of a transaction whose end is unknown",
         "worker/settler.c",
-        "settlement) > 0)\n\t\ttransaction_retry(settler, now_ms);\n",
+        "settlement) > 0)\n\t\tsettler_retry(settler, now_ms);\n",
         "settlement) > 0)\n\t\tsettlement_commit(settler->settlement);\n",
         FAILURES + "test_a_transaction_cut_in_its_middle",
         waits=True,

@@ -1,0 +1,148 @@
+"""What workers write to Redis of uses of receives: uses.lua."""
+
+import json
+import time
+
+import pytest
+import redis
+
+from script_coupon import script_text
+
+CHANGES = "couponmq:changes"
+USES = "{couponmq:changes}:uses"
+OURS = "01234567-89ab-cdef-0123-456789abcdef"
+SERVER = "7:3"
+DAY_MS = 86_400_000
+OVERHEAD = 16
+
+
+def record(num, age_s=0):
+    """As json_build_array() writes it."""
+    return json.dumps([1, num, round(time.time() - age_s, 6), "1001", "42"])
+
+
+class Uses:
+    def __init__(self, client):
+        self.redis = client
+        client.hset(CHANGES, mapping={"installation": OURS, "system": "7", "timeline": "3"})
+
+    def run(self, *records, number="70:1", started="a", keep_ms=DAY_MS, most=10**6, **other):
+        where = other.get("ours", OURS), other.get("server", SERVER)
+        args = (*where, started, keep_ms, most, number, *records)
+        keys = other.get("keys", (CHANGES, USES))
+        return self.redis.eval(script_text("uses"), len(keys), *keys, *args)
+
+    def announce(self, started="a", **other):
+        return self.run(number="", started=started, **other)
+
+    def all(self):
+        return self.redis.lrange(USES, 0, -1)
+
+    def field(self, name):
+        return self.redis.hget(CHANGES, name)
+
+
+@pytest.fixture
+def uses(private_redis):
+    private_redis.delete(CHANGES, USES)
+    yield Uses(private_redis)
+    private_redis.delete(CHANGES, USES, "{a}")
+
+
+def test_records_are_added_with_the_number(uses):
+    records = [record(n) for n in range(3)]
+    assert uses.announce() == "ok"
+    assert uses.run(*records[:2]) == uses.run(records[2], number="70:9") == "ok"
+    assert uses.all() == records
+    assert uses.field("70") == "9"
+    assert int(uses.field("uses_bytes")) == sum(len(one) + OVERHEAD for one in records)
+    assert uses.run(number="70:4") == "ok"
+    assert uses.field("70") == "9", "it only grows"
+
+
+def test_what_was_committed_before_the_server_that_was_announced_last(uses):
+    assert uses.run(record(1)) == "stale", "none was"
+    uses.announce("a")
+    uses.announce("b")
+    assert uses.run(record(1), started="a") == "stale"
+    assert (uses.all(), uses.field("70")) == ([], None)
+    assert uses.run(record(1), started="b") == "ok"
+
+
+@pytest.mark.parametrize(
+    "other", [{"ours": OURS.replace("0", "1")}, {"server": "7:4"}, {"server": "8:3"}]
+)
+def test_of_another_installation_or_server(uses, other):
+    uses.announce()
+    assert uses.run(record(1), **other) == uses.announce("b", **other) == "other"
+    assert (uses.all(), uses.field("started")) == ([], "a")
+
+
+def test_the_oldest_are_removed_by_their_time(uses):
+    uses.announce()
+    old, new = [record(n, age_s=200) for n in range(3)], record(4, age_s=10)
+    uses.run(*old, new)
+    before_ms = int(uses.field("uses_since"))
+    uses.run(keep_ms=100_000)
+    assert uses.all() == [new]
+    assert int(uses.field("uses_since")) >= before_ms
+    assert int(uses.field("uses_bytes")) == len(new) + OVERHEAD
+
+
+def test_the_oldest_are_removed_by_their_bytes(uses):
+    uses.announce()
+    uses.redis.hset(CHANGES, "uses_since", 0)
+    records = [record(n, age_s=100 - n) for n in range(9)]
+    size = len(records[0]) + OVERHEAD
+    uses.run(*records, most=4 * size + 5)
+    assert uses.all() == records[5:]
+    assert int(uses.field("uses_bytes")) <= 4 * size + 5
+    removed_ms = json.loads(records[4])[2] * 1000
+    assert removed_ms < int(uses.field("uses_since")) < json.loads(records[5])[2] * 1000
+
+
+def test_without_memory(uses):
+    uses.announce()
+    uses.redis.config_set("maxmemory", 1)
+    try:
+        assert uses.run(record(1)) == "ok"
+    finally:
+        uses.redis.config_set("maxmemory", 0)
+    assert len(uses.all()) == 1
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        ({"number": "128:1"}, "number"),
+        ({"number": "1"}, "number"),
+        ({"number": ""}, "records: without"),
+        ({"keep_ms": "x"}, "keep"),
+        ({"most": -1}, "bytes"),
+        ({"keys": (CHANGES,)}, "KEYS"),
+        ({"keys": (CHANGES, "uses")}, "KEYS"),
+        ({"keys": ("{a}", "{{a}}:uses")}, "hash"),
+    ],
+)
+def test_bad_arguments(uses, change, sentence):
+    uses.redis.set("{a}", "x")
+    uses.announce()
+    with pytest.raises(redis.ResponseError, match=sentence):
+        uses.run(record(1), **change)
+    assert uses.all() == []
+
+
+@pytest.mark.parametrize("bad", ["", "x", "[1,2,3]", "[2, 1, 1.5, ", "[1, a, 1.5, "])
+def test_bad_records(uses, bad):
+    uses.announce()
+    with pytest.raises(redis.ResponseError, match="record: not"):
+        uses.run(record(1), bad)
+    assert uses.all() == []
+
+
+def test_what_others_wrote_into_the_list_is_removed_first(uses):
+    uses.announce()
+    uses.redis.rpush(USES, "nonsense")
+    one = record(1)
+    assert uses.run(one) == "ok"
+    assert uses.all() == [one]
