@@ -43,7 +43,7 @@ static void publisher_collect(void)
 		STAILQ_CONCAT(&gateway.again, &gateway.pending[i]);
 	while ((batch = STAILQ_FIRST(&gateway.again))) {
 		STAILQ_REMOVE_HEAD(&gateway.again, next);
-		STAILQ_INSERT_TAIL(&gateway.pending[batch->awaited], batch, next);
+		STAILQ_INSERT_TAIL(&gateway.pending[batch->way], batch, next);
 	}
 	publisher_pump(NULL, 0, 0);
 }
@@ -187,6 +187,6 @@ static void port_publish(struct publisher *publisher, struct batch *batch)
 		}
 	}
 	gateway.held[batch->coupon - COUPON_FIRST] += batch->receives;
-	STAILQ_INSERT_TAIL(&gateway.pending[batch->awaited], batch, next);
+	STAILQ_INSERT_TAIL(&gateway.pending[batch->way], batch, next);
 	publisher_pump(NULL, 0, 0);
 }

@@ -45,7 +45,7 @@ static struct {
 	int link_up;
 	uint64_t link;
 	struct confirm_window *window;
-	struct batch_list pending[2], again, finished; /* `pending` by awaited */
+	struct batch_list pending[2], again, finished; /* `pending` by way; no uses */
 	size_t held[COUPONS]; /* receives of batches that are not confirmed */
 	int64_t hold_until_ms, publish_busy_ms;
 	/* The broker's side of its channel */
