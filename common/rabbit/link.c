@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define READ_MAX 1024      /* frames in one turn, so that other work is not delayed */
-#define LOOK_EVERY_MS 2000 /* heartbeats are sent and missed inside library calls only */
+#define LOOK_EVERY_MS 1000 /* heartbeats are sent and missed inside library calls only */
 #define RECHECK_MS 30000   /* while a queue differs: whether it has been replaced */
 #define STEADY_MS 2000     /* a connection that lasted this long resets the backoff */
 
