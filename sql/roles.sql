@@ -116,7 +116,8 @@ GRANT EXECUTE ON FUNCTION
 	coupon_recover_rejected(bigint, uuid[], smallint[], text[], smallint[], text[], bigint[],
 		smallint[]),
 	coupon_recover_end(bigint, int, int[], bigint[], bigint, bigint),
-	coupon_recover_done(smallint[], bigint[], text, bigint, text, text) TO couponmq_worker;
+	coupon_recover_done(smallint[], bigint[], text, bigint, text, text),
+	use_recover(text[]), use_recover_end() TO couponmq_worker;
 -- Events and webhooks.
 GRANT EXECUTE ON FUNCTION event_log_remove(bigint[], bigint[], text[], text[]),
 	webhook_claim(int, int, bigint),
@@ -174,7 +175,8 @@ GRANT EXECUTE ON FUNCTION worker_sessions(), lock_fence(),
 	coupon_recover_rejected(bigint, uuid[], smallint[], text[], smallint[], text[], bigint[],
 		smallint[]),
 	coupon_recover_end(bigint, int, int[], bigint[], bigint, bigint),
-	coupon_recover_done(smallint[], bigint[], text, bigint, text, text) TO couponmq_operator;
+	coupon_recover_done(smallint[], bigint[], text, bigint, text, text),
+	use_recover(text[]), use_recover_end() TO couponmq_operator;
 GRANT UPDATE (seq_seen, settled_num) ON coupon_generation TO couponmq_operator;
 GRANT UPDATE (fence) ON keeper TO couponmq_operator;
 

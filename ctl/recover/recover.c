@@ -4,7 +4,8 @@
  *	0. Redis follows this server: nothing is removed there by workers of another one
  *	1. hold every coupon in Redis
  *	2. PostgreSQL: the keeper's fence above those in Redis; the sequence of ids, too
- *	3. for each coupon: bring back what Redis has, or give it up; open a new generation
+ *	3. for each coupon: bring back what Redis has, or give it up; open a new generation;
+ *	   then what orders have done with receives
  *	4. PostgreSQL: the numbers of change_count above those in Redis
  *
  * Until 4 PostgreSQL is behind Redis: workers settle nothing, the keeper holds all coupons, and
@@ -55,6 +56,7 @@ static const char end_template[] =
 	"receives: brought back {receives}, there already {receives_there}, rejected "
 	"{receives_rejected}, lost {receives_lost}\n"
 	"earlier rejections: brought back {rejections}, there already {rejections_there}\n"
+	"uses of receives: brought back {uses}, lost {uses_lost}\n"
 	"API keys: brought back {keys_created}, changed {keys_changed}, revoked {keys_revoked}, to "
 	"be "
 	"told to Redis {keys_told}\n"
@@ -80,6 +82,8 @@ static void report_end(struct recover *recover, int64_t ms)
 	output_number(object, "receives_lost", counts->receives_lost);
 	output_number(object, "rejections", counts->rejections);
 	output_number(object, "rejections_there", counts->rejections_there);
+	output_number(object, "uses", counts->uses);
+	output_number(object, "uses_lost", counts->uses_lost);
 	output_number(object, "keys_created", counts->keys_created);
 	output_number(object, "keys_changed", counts->keys_changed);
 	output_number(object, "keys_revoked", counts->keys_revoked);
@@ -508,13 +512,16 @@ static void all_run(struct recover *recover)
 		tail_check(recover);
 	fence = coupons_hold(recover);
 	fault_point(FAULT_RECOVER_HELD);
-	if (!recover->is_dry)
+	if (!recover->is_dry) {
+		recover_uses_begin(recover);
 		db_do(recover->db, sql_query_recover_fence, postgres_number(fence));
+	}
 	if (!recover->is_dry && !recover->tail_max)
 		ids_advance(recover);
 	fault_point(FAULT_RECOVER_FENCED);
 	for (size_t i = 0; i < recover->ids_n; i++)
 		recover_coupon_run(recover, recover->ids[i]);
+	recover_uses(recover);
 	left_report(recover);
 	fault_point(FAULT_RECOVER_BEFORE_END);
 	if (!recover->is_dry)

@@ -23,6 +23,7 @@ struct recover {
 		int64_t coupons, created, changed, deleted, left;
 		int64_t receives, receives_there, receives_rejected, receives_lost;
 		int64_t rejections, rejections_there;
+		int64_t uses, uses_lost;
 		int64_t keys_created, keys_changed, keys_revoked, keys_told;
 		int64_t unreadable;
 	} counts;
@@ -80,6 +81,17 @@ void receives_name(struct recover_coupon *coupon);
  * names them. Returns whether it had lost any change of them. With --tail none may be lost.
  */
 int recover_keys(struct recover *recover);
+
+/*
+ * In uses.c. From the beginning on, Redis takes nothing more of what was committed before this
+ * server was started.
+ */
+void recover_uses_begin(struct recover *recover);
+/*
+ * Brings back what orders have done with receives, when these are back. With --accept-loss: counts
+ * what is lost of it, and removes it in Redis.
+ */
+void recover_uses(struct recover *recover);
 
 /* In recover.c. Prints a line. `what` is a constant such as "created"; `detail` may be NULL. */
 void report_coupon(struct recover *recover, const char *what, int64_t coupon, const char *detail);

@@ -70,9 +70,24 @@ SELECT set_config('couponmq.recovering', 'on', false)
 -- $1 coupon
 SELECT generation, version, revocation_num FROM coupon WHERE id = $1::bigint
 
+-- recover_uses: See the function use_recover().
+-- $1 records
+SELECT use_recover($1::text[]) AS missing
+
+-- recover_uses_end: See the function; the budgets whose amounts are to be checked.
+SELECT name FROM use_recover_end() AS name
+
 -- recover_terms: Creates a coupon with the terms that Redis has, or gives it those terms if their
 -- version is higher. No row: it has them, or later ones.
+-- A budget that is missing is created, without an amount.
 -- $1 coupon, $2 its row, as of to_jsonb()
+WITH budget_added AS (
+	INSERT INTO budget (name, currency, amount, created_by)
+	SELECT budget, currency, 0, 'couponctl recover'
+	FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
+	WHERE budget IS NOT NULL
+	ON CONFLICT DO NOTHING
+)
 INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from,
 	valid_to, currency, amount_off, percent_off, threshold, cap, budget, metadata, void_returns,
 	events_on, status, version, created_at, updated_at)

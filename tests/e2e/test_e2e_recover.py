@@ -16,6 +16,7 @@ from events import Subscriber
 from kill import killed
 from seed import SEED
 from stack import wait_until
+from uses import USES, Shop, receive_of
 from ulid import ulid_make, ulid_of, ulid_uuid
 from user_ids import HOSTILE
 
@@ -302,6 +303,82 @@ def test_everything_comes_back(world):
     with world.pg() as pg:
         ids = pg.execute("SELECT last_value, (SELECT max(id) FROM coupon) FROM coupon_id_seq")
         assert len(set(ids.fetchone())) == 1
+
+
+# What orders have done
+
+
+USED = (
+    "SELECT coupon_id, batch, idx, state, order_id, until, amount_off, budget FROM receive_use"
+    " ORDER BY coupon_id, batch, idx",
+    "SELECT * FROM use_operation WHERE to_state IS NOT NULL ORDER BY num",
+    "SELECT name, held, spent FROM budget ORDER BY name",
+)
+
+
+def budget_make(world, coupon, amount):
+    """A budget for this coupon, each of whose uses takes 100."""
+    with world.pg() as pg:
+        name = f"b{coupon}"
+        insert = (
+            "INSERT INTO budget (name, currency, amount, created_by) VALUES (%s, 'EUR', %s, '')"
+        )
+        pg.execute(insert, (name, amount))
+        terms = "UPDATE coupon SET currency = 'EUR', amount_off = 100, budget = %s WHERE id = %s"
+        pg.execute(terms, (name, coupon))
+
+
+def uses_make(world, shop):
+    """Of one coupon, before and after the backup: its receives, and its id."""
+    coupon = world.stack.coupon_make(10)
+    budget_make(world, coupon, 1000)
+    receives = [receive_of(world.stack, coupon, str(user)) for user in range(4)]
+    assert shop.use(("use", "a", receives[0]), ("hold", "a", receives[1])) == ["used", "held"]
+    at_rest(world)
+    world.backup()
+    assert shop.use(("unuse", "a", receives[0]), ("use", "b", receives[2])) == ["unused", "used"]
+    assert shop.use(("use", "a", receives[1]), ("hold", "c", receives[0])) == ["used", "held"]
+    assert shop.use(("use", "d", receives[1])) == ["is_used"]
+    return receives
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", [("--all",), ("--tail", 1000)])
+def test_uses_come_back(world, how):
+    """In their order; nobody else can have a receive whose use was answered."""
+    shop = Shop(world.stack)
+    receives = uses_make(world, shop)
+    before = world.read(*USED)
+    world.restore()
+    assert world.read(*USED) != before
+    program = {"program": "worker"} if how[0] == "--tail" else {}
+    dry = world.recover(*how, "--dry-run", **program)[1]
+    done = world.recover(*how, **program)[1]
+    assert dry["uses"] == done["uses"] == 4 and done["uses_lost"] == 0
+    assert world.read(*USED) == before
+    world.stack.start("worker-1")
+    told = shop.use(*(("use", "e", one) for one in receives))
+    assert told == ["is_held", "is_used", "is_used", "used"]
+    nums = world.read("SELECT count(*) - count(DISTINCT num) FROM use_operation")
+    assert nums == [[(0,)]], "the numbers go on"
+
+
+@pytest.mark.long
+def test_uses_are_given_up(world):
+    shop = Shop(world.stack)
+    receives = uses_make(world, shop)
+    world.restore()
+    states = world.read(*USED)
+    done = world.recover("--accept-loss", "--yes")[1]
+    assert (done["uses"], done["uses_lost"]) == (0, 4)
+    assert world.read(*USED) == states
+    with world.redis() as cache:
+        assert not cache.exists(USES)
+    world.stack.start("worker-1")
+    assert shop.use(("use", "a", receives[0]), ("use", "e", receives[3])) == ["used", "used"]
+
+
+# Codes, and users
 
 
 @pytest.mark.long

@@ -3,7 +3,7 @@
 import pytest
 from psycopg.errors import CheckViolation, InvalidParameterValue
 
-from sql_db import Operation, batch_make
+from sql_db import Operation, array_text, batch_make
 
 
 @pytest.fixture
@@ -358,3 +358,59 @@ def test_an_order_with_one_receive_twice_is_refused(db, issued):
     with pytest.raises(InvalidParameterValue):
         db.use(Operation("use", "a", (one, one)))
     assert states(db, [one]) == []
+
+
+# couponctl recover
+
+
+def table(db, coupon):
+    return db.execute(
+        "SELECT state, order_id, until, amount_off, budget FROM receive_use WHERE coupon_id = %s"
+        " ORDER BY batch, idx",
+        coupon,
+    )
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_recover_in_any_order(db, issued, budget, order):
+    """Each receive has the state of its last operation, and the budget what is held and spent."""
+    name = budget(1000)
+    one, two, three = issued(3, amount_off=100, currency="EUR", budget=name)
+    told = [
+        db.use(Operation(*operation, (receive,)))[0][0]
+        for receive, operation in (
+            (one, ("hold", "a")),
+            (one, ("use", "a")),
+            (two, ("use", "b")),
+            (two, ("unuse", "b")),
+            (three, ("hold", "c")),
+            (two, ("hold", "d")),
+        )
+    ]
+    records, before = [row["record"] for row in told], (table(db, one.coupon), counts(db, name))
+    db.execute("BEGIN")
+    db.execute("DELETE FROM use_operation WHERE coupon_id = %s", one.coupon)
+    db.execute("DELETE FROM receive_use WHERE coupon_id = %s", one.coupon)
+    db.execute("UPDATE budget SET held = 7, spent = 0 WHERE name = %s", name)
+    missing = [
+        db.query("recover_uses", array_text([one]))[0]["missing"] for one in records[::order]
+    ]
+    assert missing == ["1"] * 6
+    assert db.query("recover_uses", array_text(records)) == [{"missing": "0"}]
+    db.query("recover_uses_end")
+    assert (table(db, one.coupon), counts(db, name)) == before
+    again = db.use(Operation("use", "b", (two,)))[0][0]
+    assert again["result"] == "is_held"
+    db.execute("ROLLBACK")
+
+
+def test_recover_a_budget_that_is_missing(db, issued, budget):
+    name = budget(1000)
+    (one,) = issued(1, amount_off=100, currency="EUR", budget=name)
+    db.use(Operation("use", "a", (one,)))
+    db.execute("BEGIN")
+    db.execute("UPDATE coupon SET budget = NULL WHERE id = %s", one.coupon)
+    db.execute("DELETE FROM budget WHERE name = %s", name)
+    assert {"name": name} in db.query("recover_uses_end")
+    assert db.execute("SELECT amount, spent FROM budget WHERE name = %s", name) == [(100, 100)]
+    db.execute("ROLLBACK")
