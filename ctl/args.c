@@ -238,6 +238,17 @@ int64_t args_duration_s(const struct args *args, const char *name, int most_days
 	return number * seconds_of[unit - units];
 }
 
+const char *args_currency(const struct args *args)
+{
+	const char *text = args_text(args, "currency");
+
+	if (text && (strlen(text) != 3 || strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != 3))
+		args_fail("--currency is \"%s\": allowed are three capital letters as of ISO 4217, "
+			  "for example EUR",
+			  text);
+	return text;
+}
+
 static int64_t id_read(const char *what, const char *value)
 {
 	int64_t id;

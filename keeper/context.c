@@ -121,6 +121,21 @@ const char *keeper_context_fence(struct keeper_context *context)
 	return context->fence_text;
 }
 
+int keeper_context_change(struct keeper_context *context, const char *sql, int n,
+			  const struct postgres_argument *arguments, int *done)
+{
+	PGresult *result = keeper_database_query(context->database, sql, n, arguments);
+	int elected;
+
+	*done = 0;
+	if (!result)
+		return keeper_context_failed(context);
+	elected = *PQgetvalue(result, 0, 0) == 't';
+	*done = *PQgetvalue(result, 0, 1) == 't';
+	PQclear(result);
+	return elected ? 0 : keeper_context_fenced(context);
+}
+
 static struct keeper_memory *memory_of(struct keeper_context *context, int64_t coupon)
 {
 	struct keeper_memory *memory = &context->memory[coupon % KEEPER_MEMORY_N];

@@ -94,6 +94,12 @@ int keeper_context_word(struct keeper_context *context, const char *word);
  * "fenced", that is recorded.
  */
 void keeper_context_next(struct keeper_context *context, char word[REDIS_WORD_SIZE]);
+/*
+ * Runs a statement that returns whether this keeper is still elected, and whether the change was
+ * made (`*done`). 0, or -1 when the round is over. 0 with `refused` set: it failed for this coupon.
+ */
+int keeper_context_change(struct keeper_context *context, const char *sql, int n,
+			  const struct postgres_argument *arguments, int *done);
 /* Records that another keeper has a higher fence, or may have been elected (logged). Returns -1. */
 int keeper_context_fenced(struct keeper_context *context);
 

@@ -323,25 +323,6 @@ int close_due(const struct coupon_row *row, int64_t now_ms)
 	       now_ms >= row->end_ms + CLOSE_GRACE_MS;
 }
 
-/*
- * Runs a statement that returns whether this keeper is still elected, and whether the change was
- * made (`*done`). 0, or -1 when the round is over. 0 with `refused` set: it failed for this coupon.
- */
-static int fenced_change(struct keeper_context *context, const char *sql, int n,
-			 const struct postgres_argument *arguments, int *done)
-{
-	PGresult *result = keeper_database_query(context->database, sql, n, arguments);
-	int elected;
-
-	*done = 0;
-	if (!result)
-		return keeper_context_failed(context);
-	elected = *PQgetvalue(result, 0, 0) == 't';
-	*done = *PQgetvalue(result, 0, 1) == 't';
-	PQclear(result);
-	return elected ? 0 : keeper_context_fenced(context);
-}
-
 /* Closes the coupon in PostgreSQL. Redis receives this as new terms. 0, or -1. */
 static int close_ended(struct keeper_context *context, const struct coupon_row *row)
 {
@@ -351,7 +332,7 @@ static int close_ended(struct keeper_context *context, const struct coupon_row *
 	int closed, rc;
 
 	fault_point(FAULT_KEEPER_BEFORE_CLOSE);
-	rc = fenced_change(context, sql_query_coupon_ended_set, 3, arguments, &closed);
+	rc = keeper_context_change(context, sql_query_coupon_ended_set, 3, arguments, &closed);
 	if (rc || !closed)
 		return rc; /* not closed: the terms have changed, the next sweep uses them */
 	log_info("coupon_ended", LOG_I("coupon", row->id), LOG_I("issued", row->issued),
@@ -395,14 +376,14 @@ static int settled_mark(struct keeper_context *context, const struct coupon_row 
 	} else {
 		generations_arrays(&generations, &numbers, &highs);
 		fault_point(FAULT_KEEPER_BEFORE_SETTLED);
-		rc = fenced_change(context, sql_query_coupon_settled_set,
-				   POSTGRES_ARGUMENTS(postgres_number(row->id),
-						      postgres_number(context->fence),
-						      postgres_number(row->generation),
-						      postgres_number(row->settled),
-						      postgres_array(&numbers),
-						      postgres_array(&highs)),
-				   &settled);
+		rc = keeper_context_change(context, sql_query_coupon_settled_set,
+					   POSTGRES_ARGUMENTS(postgres_number(row->id),
+							      postgres_number(context->fence),
+							      postgres_number(row->generation),
+							      postgres_number(row->settled),
+							      postgres_array(&numbers),
+							      postgres_array(&highs)),
+					   &settled);
 	}
 	freeReplyObject(hash);
 	generations_fini(&generations);
@@ -434,7 +415,7 @@ static int expiry_record(struct keeper_context *context, const struct coupon_row
 	int recorded, rc;
 
 	fault_point(FAULT_KEEPER_BEFORE_EXPIRY_MARK);
-	rc = fenced_change(context, sql_query_coupon_expires_set, 3, arguments, &recorded);
+	rc = keeper_context_change(context, sql_query_coupon_expires_set, 3, arguments, &recorded);
 	if (rc || !recorded)
 		return rc; /* not recorded: a further outcome has arrived, the next sweep checks */
 	log_info("coupon_settled", LOG_I("coupon", row->id), LOG_I("issued", row->issued),

@@ -31,6 +31,7 @@
 #include "keeper/release.h"
 #include "keeper/stores.h"
 #include "keeper/sweep.h"
+#include "keeper/uses.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -401,7 +402,7 @@ static int64_t turn(struct keeper *keeper)
 	if (keeper->elected &&
 	    (late_run(keeper) || keeper_stores_round(&keeper->stores, &keeper->context) ||
 	     keeper_stores_keys(&keeper->stores, &keeper->context) ||
-	     keeper_sweep_round(keeper->sweep, &pause_ms)))
+	     keeper_uses_round(&keeper->context) || keeper_sweep_round(keeper->sweep, &pause_ms)))
 		rc = -1;
 	/* The elected keeper also releases for workers that died, the others only when woken. */
 	if ((keeper->elected || keeper->release_due) && release_run(keeper))

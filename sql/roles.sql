@@ -90,8 +90,8 @@ GRANT SELECT ON api_key, api_key_version, budget, campaign_transition, change_co
 	receive_use, use_operation, user_coupon, webhook, webhook_delivery, webhook_secret
 	TO couponmq_worker;
 -- The keeper's part.
-GRANT UPDATE (status, version, updated_at, settled_at, expires_at, rebuild_done, rebuild_told)
-	ON coupon TO couponmq_worker;
+GRANT UPDATE (status, pause_reason, version, updated_at, settled_at, expires_at, rebuild_done,
+	rebuild_told) ON coupon TO couponmq_worker;
 GRANT UPDATE (seq_seen) ON coupon_generation TO couponmq_worker;
 GRANT DELETE ON coupon_late TO couponmq_worker;
 GRANT INSERT, DELETE ON coupon_curve TO couponmq_worker;
@@ -128,27 +128,28 @@ GRANT DELETE ON webhook_secret TO couponmq_worker;
 
 -- ---- operators: couponctl
 
-GRANT SELECT ON api_key, api_key_version, budget, campaign_history, campaign_transition,
-	change_count, code, code_key, code_revocation, code_set, code_space, coupon, coupon_curve,
-	coupon_generation, coupon_late, coupon_refusal, coupon_void, event_log, gateway,
-	installation, keeper, receive_rejected, receive_use, recovery, schema_function,
-	schema_migration, use_operation, user_coupon, webhook, webhook_delivery, webhook_secret
+GRANT SELECT ON api_key, api_key_version, budget, budget_history, campaign_history,
+	campaign_transition, change_count, code, code_key, code_revocation, code_set, code_space,
+	coupon, coupon_curve, coupon_generation, coupon_late, coupon_refusal, coupon_void,
+	event_log, gateway, installation, keeper, receive_rejected, receive_use, recovery,
+	schema_function, schema_migration, use_operation, user_coupon, webhook, webhook_delivery,
+	webhook_secret
 	TO couponmq_operator;
 -- Campaigns. Not their counts, and not their history.
 GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
 		currency, amount_off, percent_off, threshold, cap, budget, metadata, void_returns,
-		events_on, status, version, created_at, updated_at),
+		events_on, status, pause_reason, version, created_at, updated_at),
 	UPDATE (name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
 		currency, amount_off, percent_off, threshold, cap, budget, metadata, void_returns,
-		events_on, status, version, updated_at, rebuild_asked, revocation_num)
+		events_on, status, pause_reason, version, updated_at, rebuild_asked,
+		revocation_num)
 	ON coupon TO couponmq_operator;
 GRANT SELECT, USAGE ON SEQUENCE coupon_id_seq TO couponmq_operator;
 GRANT EXECUTE ON FUNCTION campaign_state(text, timestamptz, timestamptz, timestamptz),
 	coupon_id_next(), coupon_void(bigint, uuid, smallint, text, text), change_note(boolean)
 	TO couponmq_operator;
 GRANT UPDATE (released_at) ON receive_rejected TO couponmq_operator;
-GRANT INSERT (name, currency, amount, created_by), UPDATE (amount, updated_at) ON budget
-	TO couponmq_operator;
+GRANT INSERT (name, currency, amount), UPDATE (amount, updated_at) ON budget TO couponmq_operator;
 -- Exchange codes.
 GRANT INSERT ON code_key, code_space, code_set TO couponmq_operator;
 GRANT INSERT (set_id, serial, coupon_id, text, spelling, state, metadata)
@@ -183,8 +184,9 @@ GRANT UPDATE (fence) ON keeper TO couponmq_operator;
 -- ---- for no program by itself
 --
 -- Partitions are read through user_coupon: user_coupon_0 to user_coupon_7. Numbers of rows:
--- campaign_history_id_seq, code_space_id_seq, event_log_id_seq, lock_fence_seq, recovery_id_seq,
--- use_operation_num_seq, webhook_delivery_id_seq, webhook_id_seq, webhook_secret_id_seq. Triggers:
--- coupon_change_count(), coupon_changed(), coupon_changing(), coupon_insert_wait(),
--- coupon_unsettle(), event_changed_add(), event_rejected_add(), event_voided_add(). Called by other
--- functions: api_key_next(), code_free(), code_take(), coupon_generation_fold(), event_add().
+-- budget_history_id_seq, campaign_history_id_seq, code_space_id_seq, event_log_id_seq,
+-- lock_fence_seq, recovery_id_seq, use_operation_num_seq, webhook_delivery_id_seq,
+-- webhook_id_seq, webhook_secret_id_seq. Triggers: budget_changed(), coupon_change_count(),
+-- coupon_changed(), coupon_changing(), coupon_insert_wait(), coupon_unsettle(),
+-- event_changed_add(), event_rejected_add(), event_voided_add(). Called by other functions:
+-- api_key_next(), code_free(), code_take(), coupon_generation_fold(), event_add().

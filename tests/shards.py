@@ -56,6 +56,7 @@ SECONDS = {
     "test_e2e_keeper_users.py": (25, 0),
     "test_e2e_trace.py": (20, 5),
     "test_e2e_curve.py": (5, 5),
+    "test_e2e_budget.py": (0, 8),
     "test_e2e_codes_import.py": (25, 0),
     "test_e2e_http_metrics.py": (14, 10),
     "test_e2e_limits.py": (10, 14),

@@ -64,7 +64,8 @@ static cJSON *redis_json(struct redis_client *redis, int64_t coupon, int fails,
 }
 
 static const char show_template[] =
-	"coupon {coupon} \"{name}\", {state}, {limit} for each user\n"
+	"coupon {coupon} \"{name}\", {state}[pause_reason  by its {pause_reason}], {limit} for "
+	"each user\n"
 	"  from         {begin|at once}\n"
 	"  until        {end|no end}\n"
 	"[valid_days   valid        {valid_days} days from the receive\n]"
@@ -75,6 +76,8 @@ static const char show_template[] =
 	"[discount.cap   at most      {discount.cap} {discount.currency}\n]"
 	"[discount.threshold   for          purchases of {discount.threshold} "
 	"{discount.currency} and more\n]"
+	"[budget.name   budget       {budget.name}: {budget.left} of {budget.amount} "
+	"{discount.currency} are left\n]"
 	"[metadata   metadata     {metadata}\n]"
 	"[events   events       on\n]"
 	"\n"

@@ -45,6 +45,8 @@
 		       "the discount is for purchases of at least N, in the same unit"),          \
 		OPTION("currency", "CODE",                                                        \
 		       "three capital letters as of ISO 4217, for example EUR"),                  \
+		OPTION_OR_NONE("budget", "NAME",                                                  \
+			       "the budget that the discount is taken from, in its currency"),    \
 		OPTION_OR_NONE("metadata", "JSON",                                                \
 			       "a JSON object of at most 4096 bytes, for other systems"),         \
 		OPTION("void-returns", "yes|no",                                                  \
@@ -182,19 +184,6 @@ static void percent_read(const struct args *args, cJSON *terms)
 	output_text(terms, "percent_off", text);
 }
 
-static void currency_read(const struct args *args, cJSON *terms)
-{
-	const char *text = args_text(args, "currency");
-
-	if (!text)
-		return;
-	if (strlen(text) != 3 || strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != 3)
-		args_fail("--currency is \"%s\": allowed are three capital letters as of ISO 4217, "
-			  "for example EUR",
-			  text);
-	output_text(terms, "currency", text);
-}
-
 static void discount_check(const struct args *args)
 {
 	if (args_has(args, "amount-off") && args_has(args, "percent-off"))
@@ -228,9 +217,17 @@ static void discount_read(const struct args *args, cJSON *terms)
 		percent_read(args, terms);
 		number_read(args, terms, "cap", "cap", 1, JSON_INTEGER_MAX);
 		number_read(args, terms, "threshold", "threshold", 1, JSON_INTEGER_MAX);
-		currency_read(args, terms);
+		if (args_has(args, "currency"))
+			output_text(terms, "currency", args_currency(args));
 	}
 	columns_clear(terms, columns, n);
+}
+
+static void budget_read(const struct args *args, cJSON *terms)
+{
+	if (args_has(args, "budget"))
+		output_text(terms, "budget",
+			    is_word(args, "budget", NONE) ? NULL : args_text(args, "budget"));
 }
 
 static void metadata_read(const struct args *args, cJSON *terms)
@@ -275,6 +272,7 @@ static cJSON *terms_read(const struct args *args)
 	window_read(args, terms);
 	validity_read(args, terms);
 	discount_read(args, terms);
+	budget_read(args, terms);
 	metadata_read(args, terms);
 	choice_read(args, terms, "void-returns", "void_returns",
 		    (const char *const[]){ "yes", "no" });
@@ -282,12 +280,30 @@ static cJSON *terms_read(const struct args *args)
 	return terms;
 }
 
-/* Passes the terms of a coupon to a statement. Returns its value. */
-static int64_t terms_store(struct db *db, const char *sql, int64_t id, cJSON *terms)
+/* With terms as a JSON object. `id` 0: of a new coupon. */
+static void budget_check(struct db *db, int64_t id, const char *terms)
+{
+	PGresult *row = db_ask(db, sql_query_coupon_budget, db_id(id), postgres_text(terms));
+	const char *name = PQntuples(row) > 0 ? column_text(row, 0, "budget") : NULL, *currency;
+
+	if (name && !db_is_true(row, 0, "is_known"))
+		log_fatal_as(CTL_ABSENT, "there is no budget %s", name);
+	if (name && !db_is_true(row, 0, "fits")) {
+		currency = column_text(row, 0, "currency");
+		log_fatal("budget %s is in %s: a coupon that takes from it needs --amount-off or "
+			  "--percent-off, and --currency %s; nothing was changed",
+			  name, currency, currency);
+	}
+	PQclear(row);
+}
+
+/* Passes the terms of a coupon to a statement, by which it is `is_new`. Returns its value. */
+static int64_t terms_store(struct db *db, const char *sql, int64_t id, int is_new, cJSON *terms)
 {
 	char *text = checked(cJSON_PrintUnformatted(terms));
 	int64_t value;
 
+	budget_check(db, is_new ? 0 : id, text);
 	value = db_value(db, sql, db_id(id), postgres_text(text));
 	cJSON_free(text);
 	cJSON_Delete(terms);
@@ -306,7 +322,7 @@ static int create_run(struct ctl *ctl)
 	terms = terms_read(args);
 	output_number(terms, "total_num", args_number(args, "total", 1, JSON_INTEGER_MAX, 0));
 	db = store_changing_open(ctl, NULL);
-	coupon = terms_store(db, sql_query_coupon_create, args_id(args, "id"), terms);
+	coupon = terms_store(db, sql_query_coupon_create, args_id(args, "id"), 1, terms);
 	if (!coupon)
 		log_fatal("--id is \"%s\": a coupon with this id exists", args_text(args, "id"));
 	db_close(db);
@@ -364,7 +380,8 @@ static int edit_run(struct ctl *ctl)
 	if (strcmp(change.status, "closed") == 0)
 		log_fatal("coupon %lld is ended: its terms are final", (long long)change.coupon);
 	window_check(&change);
-	if (terms_store(change.db, sql_query_coupon_edit, change.coupon, terms)) { /* it differs */
+	if (terms_store(change.db, sql_query_coupon_edit, change.coupon, 0,
+			terms)) { /* it differs */
 		change_needed(&change);
 		if (limit < change.terms.limit)
 			limit_lower(&change, limit);
@@ -395,9 +412,8 @@ const struct command edit_command = {
 	.detail =
 		"Needs --version, which couponctl show prints: the edit is refused, with exit\n"
 		"status 8, when another one came in between. T may be now, and none removes what\n"
-		"the coupon has: a time, the validity, the discount (--amount-off none) or the\n"
-		"metadata. Validity and discount are replaced as a whole. Coupons that are issued\n"
-		"already keep their validity. The limit may be lowered only while nothing is "
-		"taken.\n"
-		"The total is changed by couponctl stock.",
+		"the coupon has: a time, the validity, the discount (--amount-off none), the\n"
+		"budget or the metadata. Validity and discount are replaced as a whole. Coupons\n"
+		"that are issued already keep their validity. The limit may be lowered only while\n"
+		"nothing is taken. The total is changed by couponctl stock.",
 };

@@ -3,7 +3,8 @@
 --
 -- Before a change of a coupon, whoever makes it: notes for event_add() which transaction changed
 -- the validity, and refuses a change of the status that is not in campaign_transition. The session
--- of couponctl recover puts back what Redis has, so it is free.
+-- of couponctl recover puts back what Redis has, so it is free. What is not paused has no reason
+-- for that.
 CREATE OR REPLACE FUNCTION coupon_changing() RETURNS trigger LANGUAGE plpgsql
 SET search_path = public, pg_temp
 AS $$
@@ -18,6 +19,9 @@ BEGIN
 			WHERE t.from_status = OLD.status AND t.to_status = NEW.status) THEN
 		RAISE EXCEPTION 'coupon % is %: it cannot become %', OLD.id, OLD.status, NEW.status
 			USING ERRCODE = 'check_violation', TABLE = 'coupon', COLUMN = 'status';
+	END IF;
+	IF NEW.status <> 'paused' THEN
+		NEW.pause_reason := NULL;
 	END IF;
 	RETURN NEW;
 END

@@ -8,8 +8,8 @@ CREATE OR REPLACE FUNCTION use_recover_end() RETURNS SETOF text
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
-	INSERT INTO budget (name, currency, amount, created_by)
-	SELECT s.budget, max(c.currency), 0, 'couponctl recover'
+	INSERT INTO budget (name, currency, amount)
+	SELECT s.budget, max(c.currency), 0
 	FROM receive_use AS s JOIN coupon AS c ON c.id = s.coupon_id
 	WHERE s.budget IS NOT NULL AND c.currency IS NOT NULL
 	GROUP BY s.budget
@@ -27,6 +27,5 @@ AS $$
 	FROM counted AS n
 	WHERE b.name = n.name AND (b.held, b.spent) IS DISTINCT FROM (n.held, n.spent);
 
-	SELECT b.name FROM budget AS b
-	WHERE b.created_by = 'couponctl recover' OR b.amount = b.held + b.spent
+	SELECT b.name FROM budget AS b WHERE b.amount = b.held + b.spent
 $$;

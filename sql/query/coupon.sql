@@ -35,6 +35,18 @@ WHERE c.id = w.id
 		w.metadata, w.void_returns, w.events_on)
 RETURNING c.version
 
+-- coupon_budget: The budget that a coupon would have with these terms: whether they fit. No row: it
+-- would have none.
+-- $1 coupon (NULL: a new one), $2 what is new: a JSON object with columns of the table
+SELECT w.budget, b.currency, b.name IS NOT NULL AS is_known,
+	coalesce(b.currency = w.currency
+		AND coalesce(w.amount_off, w.percent_off) IS NOT NULL, false) AS fits
+FROM (SELECT) AS one
+	LEFT JOIN coupon AS c ON c.id = $1::bigint
+	CROSS JOIN LATERAL jsonb_populate_record(c, $2::jsonb) AS w
+	LEFT JOIN budget AS b ON b.name = w.budget
+WHERE w.budget IS NOT NULL
+
 -- coupon_has_codes: Whether a coupon has exchange codes.
 -- $1 coupon
 SELECT EXISTS (SELECT FROM code_set WHERE coupon_id = $1::bigint) AS has_codes
@@ -167,7 +179,11 @@ SELECT id::text AS coupon, campaign_state(status, begin_at, end_at, now()) AS st
 	to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS expires_at,
 	valid_days, amount_off AS "discount.amount_off", percent_off AS "discount.percent_off",
 	cap AS "discount.cap", threshold AS "discount.threshold", currency AS "discount.currency",
-	metadata, void_returns, events_on AS events, status AS "postgresql.status",
+	budget AS "budget.name",
+	(SELECT amount FROM budget AS b WHERE b.name = coupon.budget) AS "budget.amount",
+	(SELECT amount - held - spent FROM budget AS b WHERE b.name = coupon.budget)
+		AS "budget.left",
+	pause_reason, metadata, void_returns, events_on AS events, status AS "postgresql.status",
 	version AS "postgresql.version", total_num AS "postgresql.total",
 	issued_num AS "postgresql.issued",
 	(SELECT count(*) FROM receive_rejected AS t WHERE t.coupon_id = coupon.id)
@@ -194,19 +210,21 @@ SELECT id, status,
 FROM coupon
 WHERE id = ANY ($1::bigint[])
 
--- coupon_status_set: Changes the status of a coupon, as campaign_transition allows. Returns the
--- resulting status, which differs from the wanted one if that change is not allowed. No row: no
--- such coupon.
+-- coupon_status_set: Changes the status of a coupon, as campaign_transition allows; a pause by a
+-- budget becomes one by an operator. Returns the resulting status, which differs from the wanted
+-- one if that change is not allowed. No row: no such coupon.
 -- $1 coupon, $2 wanted status
 WITH old AS (
-	SELECT id, status, version FROM coupon WHERE id = $1::bigint FOR NO KEY UPDATE
+	SELECT id, status, pause_reason, version FROM coupon
+	WHERE id = $1::bigint FOR NO KEY UPDATE
 ), moved AS (
 	UPDATE coupon
-	SET status = $2::text, version = coupon.version + 1, updated_at = now()
+	SET status = $2::text, pause_reason = NULL, version = coupon.version + 1, updated_at = now()
 	FROM old
 	WHERE coupon.id = old.id
-		AND (old.status, $2::text) IN (
-			SELECT from_status, to_status FROM campaign_transition)
+		AND ((old.status, $2::text) IN (
+				SELECT from_status, to_status FROM campaign_transition)
+			OR (old.status = $2::text AND old.pause_reason IS NOT NULL))
 	RETURNING coupon.id, coupon.status, coupon.version
 )
 SELECT old.id::text, old.status AS old_status, coalesce(moved.status, old.status) AS status,

@@ -82,19 +82,19 @@ SELECT name FROM use_recover_end() AS name
 -- A budget that is missing is created, without an amount.
 -- $1 coupon, $2 its row, as of to_jsonb()
 WITH budget_added AS (
-	INSERT INTO budget (name, currency, amount, created_by)
-	SELECT budget, currency, 0, 'couponctl recover'
+	INSERT INTO budget (name, currency, amount)
+	SELECT budget, currency, 0
 	FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
 	WHERE budget IS NOT NULL
 	ON CONFLICT DO NOTHING
 )
 INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from,
 	valid_to, currency, amount_off, percent_off, threshold, cap, budget, metadata, void_returns,
-	events_on, status, version, created_at, updated_at)
+	events_on, status, pause_reason, version, created_at, updated_at)
 SELECT id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
 	currency, amount_off, percent_off, threshold, cap, budget, metadata,
-	coalesce(void_returns, true), coalesce(events_on, false), status, version, created_at,
-	updated_at
+	coalesce(void_returns, true), coalesce(events_on, false), status, pause_reason, version,
+	created_at, updated_at
 FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
 WHERE id = $1::bigint
 ON CONFLICT (id) DO UPDATE
@@ -105,7 +105,8 @@ SET name = excluded.name, total_num = excluded.total_num, user_limit = excluded.
 	percent_off = excluded.percent_off, threshold = excluded.threshold, cap = excluded.cap,
 	budget = excluded.budget, metadata = excluded.metadata,
 	void_returns = excluded.void_returns, events_on = excluded.events_on,
-	status = excluded.status, version = excluded.version, updated_at = excluded.updated_at
+	status = excluded.status, pause_reason = excluded.pause_reason, version = excluded.version,
+	updated_at = excluded.updated_at
 WHERE coupon.version < excluded.version
 RETURNING version, xmax = 0 AS is_new
 

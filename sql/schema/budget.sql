@@ -8,9 +8,28 @@ CREATE TABLE budget (
 	amount     bigint NOT NULL CHECK (amount BETWEEN 0 AND 9007199254740991),
 	held       bigint NOT NULL DEFAULT 0, -- reserved by holds
 	spent      bigint NOT NULL DEFAULT 0, -- taken by uses
-	created_by text NOT NULL,
 	created_at timestamptz NOT NULL DEFAULT now(),
 	updated_at timestamptz NOT NULL DEFAULT now(),
+	UNIQUE (name, currency), -- for coupon
 	CONSTRAINT budget_never_overspent CHECK (held >= 0 AND spent >= 0
 		AND held + spent <= amount)
 ) WITH (fillfactor = 25);
+
+-- What operators have changed, in the order of the ids. Rows are only added.
+CREATE TABLE budget_history (
+	name    text COLLATE "C" NOT NULL,
+	id      bigint GENERATED ALWAYS AS IDENTITY,
+	made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+	made_by text NOT NULL,
+	amount  bigint NOT NULL, -- after the change, as the next two
+	held    bigint NOT NULL,
+	spent   bigint NOT NULL,
+	PRIMARY KEY (name, id)
+);
+
+-- use() sets no amount, and does not pay for these.
+CREATE TRIGGER budget_changed AFTER INSERT OR UPDATE OF amount ON budget
+	FOR EACH ROW EXECUTE FUNCTION budget_changed();
+
+CREATE TRIGGER coupon_change_count AFTER INSERT OR UPDATE OF amount ON budget
+	FOR EACH STATEMENT EXECUTE FUNCTION coupon_change_count();

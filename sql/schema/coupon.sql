@@ -26,7 +26,7 @@ CREATE TABLE coupon (
 	percent_off numeric(5,2) CHECK (percent_off > 0 AND percent_off <= 100),
 	threshold   bigint CHECK (threshold > 0),              -- for purchases from this on
 	cap         bigint CHECK (cap > 0),                    -- the most that is taken off
-	budget      text COLLATE "C" REFERENCES budget,        -- that pays for it
+	budget      text COLLATE "C",                          -- that pays for it
 	metadata    jsonb CHECK (jsonb_typeof(metadata) = 'object'
 		AND octet_length(metadata::text) <= 8192),
 	-- Whether a voided receive gives back its piece of the stock and its slot: both or neither.
@@ -34,6 +34,7 @@ CREATE TABLE coupon (
 	events_on   boolean NOT NULL DEFAULT false,
 	status      text NOT NULL DEFAULT 'draft'
 		CHECK (status IN ('draft', 'published', 'paused', 'closed')),
+	pause_reason text CHECK (pause_reason = 'budget'), -- NULL: not paused, or by an operator
 	version     int NOT NULL DEFAULT 1,     -- of the terms
 	created_at  timestamptz NOT NULL DEFAULT now(),
 	updated_at  timestamptz NOT NULL DEFAULT now(),
@@ -61,8 +62,11 @@ CREATE TABLE coupon (
 		(amount_off IS NULL OR percent_off IS NULL)
 		AND (cap IS NULL OR percent_off IS NOT NULL)
 		AND (currency IS NOT NULL
-			OR (amount_off IS NULL AND threshold IS NULL AND cap IS NULL
-				AND budget IS NULL))),
+			OR (amount_off IS NULL AND threshold IS NULL AND cap IS NULL))),
+	CONSTRAINT coupon_budget FOREIGN KEY (budget, currency) REFERENCES budget (name, currency),
+	CONSTRAINT coupon_budget_discount CHECK (budget IS NULL
+		OR (currency IS NOT NULL AND coalesce(amount_off, percent_off) IS NOT NULL)),
+	CONSTRAINT coupon_pause_reason CHECK (pause_reason IS NULL OR status = 'paused'),
 	CONSTRAINT coupon_counts CHECK (generation >= 0 AND seq_seen >= 0 AND settled_num >= 0)
 ) WITH (fillfactor = 25);
 
@@ -73,6 +77,10 @@ CREATE INDEX coupon_watched ON coupon (id)
 		OR (status = 'closed' AND (settled_at IS NULL OR expires_at IS NULL));
 CREATE INDEX coupon_expiring ON coupon (expires_at, id)
 	WHERE settled_at IS NOT NULL AND expires_at IS NOT NULL;
+
+-- Those that the statement budget_due of the keeper looks at.
+CREATE INDEX coupon_budget ON coupon (budget)
+	WHERE (budget IS NOT NULL AND status = 'published') OR pause_reason IS NOT NULL;
 
 -- The counts of generations that are no longer current. The oldest ones of a coupon are folded into
 -- one row of generation 0, with the sums: see sql/function/coupon_generation_open.sql.

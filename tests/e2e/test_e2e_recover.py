@@ -320,9 +320,7 @@ def budget_make(world, coupon, amount):
     """A budget for this coupon, each of whose uses takes 100."""
     with world.pg() as pg:
         name = f"b{coupon}"
-        insert = (
-            "INSERT INTO budget (name, currency, amount, created_by) VALUES (%s, 'EUR', %s, '')"
-        )
+        insert = "INSERT INTO budget (name, currency, amount) VALUES (%s, 'EUR', %s)"
         pg.execute(insert, (name, amount))
         terms = "UPDATE coupon SET currency = 'EUR', amount_off = 100, budget = %s WHERE id = %s"
         pg.execute(terms, (name, coupon))

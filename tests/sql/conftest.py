@@ -186,3 +186,24 @@ def empty(stack):
             yield made
         finally:
             made.connection.close()
+
+
+@pytest.fixture
+def budget(db):
+    """budget(amount): the name of a new budget."""
+    made = []
+
+    def make(amount):
+        made.append(f"b{db.pid}.{len(made)}")
+        db.execute(
+            "INSERT INTO budget (name, currency, amount) VALUES (%s, 'EUR', %s)",
+            made[-1],
+            amount,
+        )
+        return made[-1]
+
+    yield make
+    db.execute("ROLLBACK")
+    db.execute("UPDATE coupon SET budget = NULL WHERE budget = ANY (%s)", made)
+    db.execute("DELETE FROM budget WHERE name = ANY (%s)", made)
+    db.execute("DELETE FROM budget_history WHERE name = ANY (%s)", made)

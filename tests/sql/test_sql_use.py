@@ -247,26 +247,6 @@ def test_another_currency(run, issued):
     assert run("use", "a", one, amount=5, currency="EUR") == "used"
 
 
-@pytest.fixture
-def budget(db):
-    """budget(amount): the name of a new budget."""
-    made = []
-
-    def make(amount):
-        made.append(f"b{db.pid}.{len(made)}")
-        db.execute(
-            "INSERT INTO budget (name, currency, amount, created_by) VALUES (%s, 'EUR', %s, 'me')",
-            made[-1],
-            amount,
-        )
-        return made[-1]
-
-    yield make
-    db.execute("ROLLBACK")
-    db.execute("UPDATE coupon SET budget = NULL WHERE budget = ANY (%s)", made)
-    db.execute("DELETE FROM budget WHERE name = ANY (%s)", made)
-
-
 def counts(db, name):
     return db.execute("SELECT held, spent FROM budget WHERE name = %s", name)[0]
 

@@ -114,11 +114,7 @@ def test_orders_with_the_same_receives_never_deadlock(db, db_new, coupon_new, ba
     for n in range(20):
         names = [f"d{db.pid}.{n}.{which}" for which in "ab"]
         for name in names:
-            db.execute(
-                "INSERT INTO budget (name, currency, amount, created_by)"
-                " VALUES (%s, 'EUR', 1000, 'me')",
-                name,
-            )
+            db.execute("INSERT INTO budget (name, currency, amount) VALUES (%s, 'EUR', 1000)", name)
         receives = [
             receive
             for name in reversed(names)
@@ -180,7 +176,7 @@ def test_whatever_happens(db, db_new, coupon_new, background, seed):
     budget = f"b{seed}.{db.pid}"
     total = rng.choice([0, 1500, 4000, 10**6])
     db.execute(
-        "INSERT INTO budget (name, currency, amount, created_by) VALUES (%s, 'EUR', %s, 'me')",
+        "INSERT INTO budget (name, currency, amount) VALUES (%s, 'EUR', %s)",
         budget,
         total,
     )
