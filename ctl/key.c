@@ -29,11 +29,12 @@
 
 static const char *const roles[] = { [KEY_ROLE_PLACE_ISSUE] = "issue",
 				     [KEY_ROLE_PLACE_READ] = "read",
+				     [KEY_ROLE_PLACE_USE] = "use",
 				     [KEY_ROLE_PLACE_MONITOR] = "monitor",
 				     [KEY_ROLE_PLACE_ADMIN] = "admin" };
 
 #define ROLES_N (sizeof(roles) / sizeof(roles[0]))
-#define ROLES_TEXT "issue, read, monitor and admin"
+#define ROLES_TEXT "issue, read, use, monitor and admin"
 
 /* ---- both stores */
 

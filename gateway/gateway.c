@@ -26,6 +26,8 @@
 #include "gateway/redeem/fair_queue.h"
 #include "gateway/redeem/redeem.h"
 #include "gateway/stores.h"
+#include "gateway/use/quote.h"
+#include "gateway/use/uses.h"
 
 #include <event2/event.h>
 #include <signal.h>
@@ -58,6 +60,7 @@ struct gateway {
 	struct waiters *waiters;
 	struct admission *admission;
 	struct redeem *redeem;
+	struct uses *uses;
 	struct status_parts status;
 	struct offers offers;
 	struct fair_queue *queue; /* reads that wait for Redis */
@@ -99,6 +102,19 @@ static const char *issue_trouble(const struct gateway *gateway)
 	return known_may_issue(&gateway->known, clock_monotonic_ms()) ? NULL : STARTING_TEXT;
 }
 
+/* Why a use would not be executed at present, or NULL. */
+static const char *use_trouble(const struct gateway *gateway)
+{
+	char trouble[TROUBLE_SIZE];
+
+	if (is_foreign(gateway))
+		return RELATION_FOREIGN_TEXT;
+	if (redis_pool_trouble(gateway->redis))
+		return "Redis is unreachable: nothing was done";
+	publisher_trouble(gateway->publisher, trouble, sizeof(trouble));
+	return *trouble ? "RabbitMQ takes no messages: nothing was done" : NULL;
+}
+
 static void dispatch(void *context, struct request *request)
 {
 	struct gateway *gateway = context;
@@ -106,6 +122,8 @@ static void dispatch(void *context, struct request *request)
 
 	if (request->op == OP_ISSUE || request->op == OP_REDEEM)
 		trouble = issue_trouble(gateway);
+	else if (request->op >= OP_HOLD && request->op <= OP_UNUSE)
+		trouble = use_trouble(gateway);
 	if (trouble) {
 		request_fail(request, ANSWER_UNAVAILABLE, trouble);
 		return;
@@ -116,6 +134,15 @@ static void dispatch(void *context, struct request *request)
 		return;
 	case OP_REDEEM:
 		redeem_submit(gateway->redeem, request);
+		return;
+	case OP_HOLD:
+	case OP_USE:
+	case OP_UNHOLD:
+	case OP_UNUSE:
+		uses_submit(gateway->uses, request);
+		return;
+	case OP_QUOTE:
+		quote_answer(gateway->reads, request);
 		return;
 	case OP_STATUS:
 	case OP_COUPON:
@@ -167,18 +194,29 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 		STAILQ_REMOVE_HEAD(&confirmed, next);
 		fault_point(FAULT_GATEWAY_AFTER_CONFIRM);
 		/* Its outbox entry stays: a worker removes it after the COMMIT of its receives. */
-		admission_confirmed(gateway->admission, batch);
-		waiters_confirmed(gateway->waiters, &batch->ulid);
+		if (batch->way == BATCH_USES) {
+			uses_confirmed(gateway->uses, batch);
+		} else {
+			admission_confirmed(gateway->admission, batch);
+			waiters_confirmed(gateway->waiters, &batch->ulid);
+		}
 		free(batch);
 	}
 	while ((message = STAILQ_FIRST(&messages))) {
 		STAILQ_REMOVE_HEAD(&messages, next);
 		if (outcome_message_decode(gateway->arena, message->body, message->len, on_outcome,
-					   gateway))
+					   gateway) &&
+		    uses_replied(gateway->uses, message->body, message->len))
 			log_warn("outcome_message",
 				 LOG_S("error", "not of the form that workers send"));
 		free(message);
 	}
+}
+
+/* Receives whose messages only this process has for certain. */
+static size_t unconfirmed(const struct gateway *gateway)
+{
+	return admission_unconfirmed(gateway->admission) + uses_unconfirmed(gateway->uses);
 }
 
 /* By a signal, or by none. */
@@ -188,7 +226,7 @@ static void stop(struct gateway *gateway, int signal)
 		return;
 	log_info("stopping", LOG_I("signal", signal),
 		 LOG_I("inflight", intake_inflight(gateway->intake)),
-		 LOG_I("unconfirmed", admission_unconfirmed(gateway->admission)));
+		 LOG_I("unconfirmed", unconfirmed(gateway)));
 	gateway->stop_by_ms = clock_monotonic_ms() + GATEWAY_FINISH_MS;
 	intake_stop(gateway->intake);
 	server_stop(gateway->server);
@@ -201,6 +239,7 @@ static void tick(struct gateway *gateway)
 	if (gateway->drain_until_ms && now_ms >= gateway->drain_until_ms)
 		stop(gateway, 0);
 	waiters_tick(gateway->waiters);
+	uses_tick(gateway->uses);
 	intake_tick(gateway->intake, now_ms);
 	if (!is_foreign(gateway))
 		key_records_tick(&gateway->key_records, now_ms);
@@ -216,6 +255,8 @@ static void tick(struct gateway *gateway)
 	redeem_tick(gateway->redeem, now_ms);
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->admission));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->waiters));
+	metrics_set(METRIC_USES_WAITING, (int64_t)uses_waiting(gateway->uses));
+	metrics_set(METRIC_USES_UNCONFIRMED, (int64_t)uses_unconfirmed(gateway->uses));
 	metrics_set(METRIC_CODES_WAITING, (int64_t)redeem_waiting(gateway->redeem));
 	metrics_set(METRIC_LOOKUPS_WAITING,
 		    (int64_t)(lookup_waiting(gateway->lookup) + lookup_waiting(gateway->codes)));
@@ -231,7 +272,7 @@ static int is_busy(const struct gateway *gateway)
 		if (gateway->comparisons[i].lookup && comparison_is_due(&gateway->comparisons[i]))
 			return 1;
 	return gateway->stop_by_ms || waiters_count(gateway->waiters) > 0 ||
-	       admission_unconfirmed(gateway->admission) > 0 ||
+	       unconfirmed(gateway) > 0 || uses_waiting(gateway->uses) > 0 ||
 	       redeem_waiting(gateway->redeem) > 0 ||
 	       known_is_busy(&gateway->known, clock_monotonic_ms());
 }
@@ -351,8 +392,7 @@ static int may_end(struct gateway *gateway)
 		return 1;
 	if (gateway->known.leave_ms)
 		return known_leave(&gateway->known, clock_monotonic_ms());
-	return intake_inflight(gateway->intake) == 0 &&
-	       admission_unconfirmed(gateway->admission) == 0 &&
+	return intake_inflight(gateway->intake) == 0 && unconfirmed(gateway) == 0 &&
 	       redis_pool_is_idle(gateway->redis) && intake_held_bytes(gateway->intake) == 0 &&
 	       known_leave(&gateway->known, clock_monotonic_ms());
 }
@@ -377,6 +417,7 @@ static void loop(struct gateway *gateway, int publisher_fd)
 	while (!may_end(gateway)) {
 		event_base_loop(gateway->base, EVLOOP_ONCE);
 		redeem_flush(gateway->redeem);
+		uses_flush(gateway->uses);
 		reads_flush(gateway);
 		admission_flush(gateway->admission);
 		known_flush(&gateway->known);
@@ -468,6 +509,10 @@ static void deciders_make(struct gateway *gateway, const struct config *config)
 						   .lookup = gateway->lookup,
 						   .look_up = port_look_up_receive,
 						   .answer = port_answer };
+	const struct uses_port uses_port = { .now_ms = clock_monotonic_ms,
+					     .wall_ms = clock_wall_ms,
+					     .publisher = gateway->publisher,
+					     .publish = publisher_submit };
 	const struct admission_port admission_port = { .now_ms = clock_monotonic_ms,
 						       .ulid_new = port_ulid_new,
 						       .redis = gateway->redis,
@@ -485,6 +530,7 @@ static void deciders_make(struct gateway *gateway, const struct config *config)
 						       .busy = doubt_busy,
 						       .doubt = doubt_until };
 
+	gateway->uses = uses_new(&uses_port, config);
 	gateway->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
 	gateway->admission = admission_new(&admission_port, config, COUPONS_MAX, gateway->waiters);
 	gateway->redeem = redeem_new(config, gateway->codes, gateway->admission);
@@ -591,8 +637,8 @@ void gateway_run(const struct config *config, const struct gateway_sockets *sock
 		 LOG_S("unix", config->unix_socket));
 	loop(&gateway, publisher_fd);
 	log_info("stopped", LOG_I("inflight", intake_inflight(gateway.intake)),
-		 LOG_I("unconfirmed", admission_unconfirmed(gateway.admission)));
-	publisher_free(gateway.publisher, admission_unconfirmed(gateway.admission) > 0);
+		 LOG_I("unconfirmed", unconfirmed(&gateway)));
+	publisher_free(gateway.publisher, unconfirmed(&gateway) > 0);
 	lookup_close(gateway.lookup);
 	lookup_close(gateway.reads);
 	lookup_close(gateway.codes);

@@ -14,6 +14,13 @@ ANSWER(ANSWER_PAUSED, 6, "paused", 409, "the campaign is paused")
 ANSWER(ANSWER_CODE_INVALID, 7, "code_invalid", 422, "no such exchange code")
 ANSWER(ANSWER_CODE_USED, 8, "code_used", 409, "the exchange code was already used")
 ANSWER(ANSWER_REJECTED, 9, "rejected", 409, "the accepted receive could not be issued")
+ANSWER(ANSWER_HELD, 10, "held", 409, "the receive is held for another order")
+ANSWER(ANSWER_USED, 11, "used", 409, "the receive is used")
+ANSWER(ANSWER_EXPIRED, 12, "expired", 409, "the receive is no longer valid")
+ANSWER(ANSWER_NOT_VALID_YET, 13, "not_valid_yet", 409, "the receive is not valid yet")
+ANSWER(ANSWER_VOIDED, 14, "voided", 409, "the receive was taken back")
+ANSWER(ANSWER_BUDGET_SPENT, 15, "budget_spent", 409,
+       "the budget of the campaign does not have what would be taken off")
 ANSWER(ANSWER_BUSY, 20, "busy", 429, "a limit is reached; nothing was done; retry later")
 ANSWER(ANSWER_UNAVAILABLE, 21, "unavailable", 503,
        "a required service is not available; nothing was done; retry later")

@@ -24,6 +24,7 @@
 #define KEY_ROLES(ROLE)          \
 	ROLE(ISSUE, "issue")     \
 	ROLE(READ, "read")       \
+	ROLE(USE, "use")         \
 	ROLE(MONITOR, "monitor") \
 	ROLE(ADMIN, "admin") /* of coupon-admin alone */
 

@@ -12,10 +12,22 @@ const char *const use_action_names[USE_ACTIONS] = {
 };
 
 static const char *const results[USE_RESULTS_N] = {
-#define RESULT(name, text) [USE_##name] = text,
+#define RESULT(name, text, answer) [USE_##name] = text,
 	USE_RESULTS(RESULT)
 #undef RESULT
 };
+
+enum answer use_result_answer(enum use_result result)
+{
+	static const enum answer answers[USE_RESULTS_N] = {
+#define RESULT(name, text, answer) [USE_##name] = answer,
+		USE_RESULTS(RESULT)
+#undef RESULT
+	};
+
+	check(result < USE_RESULTS_N);
+	return answers[result];
+}
 
 const char *use_result_text(enum use_result result)
 {

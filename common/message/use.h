@@ -19,6 +19,7 @@
  */
 #pragma once
 
+#include "common/message/answer.h"
 #include "common/message/json.h"
 #include "common/message/message.h"
 #include "common/message/receive.h"
@@ -82,32 +83,36 @@ size_t use_message_write(const struct use_message *message, char out[USE_MESSAGE
 int use_message_decode(struct json_arena *arena, const char *body, size_t len,
 		       struct use_message *message, const char **error);
 
-/* What became of a receive, in the words of sql/function/use.sql, each once: RESULT(name, text). */
-#define USE_RESULTS(RESULT)                                                           \
-	RESULT(HELD, "held")                                                          \
-	RESULT(USED, "used")                                                          \
-	RESULT(UNHELD, "unheld")                                                      \
-	RESULT(UNUSED, "unused")                                                      \
-	RESULT(KEPT, "kept") /* it was refused for another receive of the same use */ \
-	RESULT(NOT_FOUND, "not_found")                                                \
-	RESULT(IS_HELD, "is_held")                                                    \
-	RESULT(IS_USED, "is_used")                                                    \
-	RESULT(EXPIRED, "expired")                                                    \
-	RESULT(NOT_VALID_YET, "not_valid_yet")                                        \
-	RESULT(VOIDED, "voided")                                                      \
-	RESULT(BUDGET_SPENT, "budget_spent")                                          \
-	RESULT(KEY_TAKEN, "key_taken")                                                \
-	RESULT(AMOUNT_NEEDED, "amount_needed")                                        \
-	RESULT(CURRENCY_WRONG, "currency_wrong")
+/*
+ * What became of a receive, in the words of sql/function/use.sql, each once, and the answer:
+ * RESULT(name, text, answer).
+ */
+#define USE_RESULTS(RESULT)                                                          \
+	RESULT(HELD, "held", ANSWER_OK)                                              \
+	RESULT(USED, "used", ANSWER_OK)                                              \
+	RESULT(UNHELD, "unheld", ANSWER_OK)                                          \
+	RESULT(UNUSED, "unused", ANSWER_OK)                                          \
+	RESULT(KEPT, "kept", ANSWER_OK) /* another receive of the use was refused */ \
+	RESULT(NOT_FOUND, "not_found", ANSWER_NOT_FOUND)                             \
+	RESULT(IS_HELD, "is_held", ANSWER_HELD)                                      \
+	RESULT(IS_USED, "is_used", ANSWER_USED)                                      \
+	RESULT(EXPIRED, "expired", ANSWER_EXPIRED)                                   \
+	RESULT(NOT_VALID_YET, "not_valid_yet", ANSWER_NOT_VALID_YET)                 \
+	RESULT(VOIDED, "voided", ANSWER_VOIDED)                                      \
+	RESULT(BUDGET_SPENT, "budget_spent", ANSWER_BUDGET_SPENT)                    \
+	RESULT(KEY_TAKEN, "key_taken", ANSWER_BAD_REQUEST)                           \
+	RESULT(AMOUNT_NEEDED, "amount_needed", ANSWER_BAD_REQUEST)                   \
+	RESULT(CURRENCY_WRONG, "currency_wrong", ANSWER_BAD_REQUEST)
 
 enum use_result {
-#define RESULT(name, text) USE_##name,
+#define RESULT(name, text, answer) USE_##name,
 	USE_RESULTS(RESULT)
 #undef RESULT
 		USE_RESULTS_N
 };
 
 const char *use_result_text(enum use_result result);
+enum answer use_result_answer(enum use_result result);
 enum use_result use_result_find(const char *text); /* USE_RESULTS_N: none has this text */
 
 struct use_outcome {

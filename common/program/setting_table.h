@@ -189,7 +189,9 @@ SETTING_NUMBER(call_timeout_ms, "COUPON_CALL_TIMEOUT_MS", "call-timeout-ms", GAT
 	       "time limit for a reply of Redis or PostgreSQL; then the outcome is unknown and the "
 	       "connection is replaced")
 SETTING_NUMBER(issued_timeout_ms, "COUPON_ISSUED_TIMEOUT_MS", "issued-timeout-ms", GATEWAY, 5000,
-	       10, 600000, "time limit for ack=queued and ack=issued; then the answer is unknown")
+	       10, 600000,
+	       "time limit for ack=queued, ack=issued and what orders do with receives; then the "
+	       "answer is unknown")
 SETTING_NUMBER(memory_ms, "COUPON_MEMORY_MS", "memory-ms", GATEWAY, 100, 0, 100,
 	       "time for which a losing answer is repeated without a call to Redis; 0: never")
 SETTING_NUMBER(

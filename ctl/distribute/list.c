@@ -219,6 +219,12 @@ enum end end_of_reply(const struct client_reply *reply)
 	case ANSWER_NOT_FOUND:
 	case ANSWER_CODE_INVALID:
 	case ANSWER_CODE_USED:
+	case ANSWER_HELD: /* of uses, as the next ones */
+	case ANSWER_USED:
+	case ANSWER_EXPIRED:
+	case ANSWER_NOT_VALID_YET:
+	case ANSWER_VOIDED:
+	case ANSWER_BUDGET_SPENT:
 	case ANSWER_BAD_REQUEST:
 	case ANSWER_UNAUTHORIZED:
 	case ANSWER_FORBIDDEN:

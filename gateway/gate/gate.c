@@ -41,6 +41,11 @@ static const struct {
 } allowed[OP_COUNT] = {
 	[OP_ISSUE] = { KEY_ROLE_ISSUE, 1 },
 	[OP_REDEEM] = { KEY_ROLE_ISSUE, 1 },
+	[OP_HOLD] = { KEY_ROLE_USE, 0 },
+	[OP_USE] = { KEY_ROLE_USE, 0 },
+	[OP_UNHOLD] = { KEY_ROLE_USE, 0 },
+	[OP_UNUSE] = { KEY_ROLE_USE, 0 },
+	[OP_QUOTE] = { KEY_ROLE_ISSUE | KEY_ROLE_USE, 1 },
 	[OP_STATUS] = { KEY_ROLE_ISSUE, 1 },
 	[OP_COUPON] = { KEY_ROLE_ISSUE, 1 },
 	[OP_COUPONS] = { KEY_ROLE_READ, 1 },
@@ -300,6 +305,16 @@ int identity_has_coupon(const struct identity *identity, int64_t coupon)
 	return !identity->is_needed;
 }
 
+static int has_coupons(const struct identity *identity, const struct request *request)
+{
+	size_t receives_n = request->use ? request->use->use.receives_n : 0;
+
+	for (size_t i = 0; i < receives_n; i++)
+		if (!identity_has_coupon(identity, request->use->receives[i].coupon))
+			return 0;
+	return !request->coupon || identity_has_coupon(identity, request->coupon);
+}
+
 /* Who is known may do what his key or his token allows. */
 static int is_allowed(const struct identity *identity, const struct request *request)
 {
@@ -312,7 +327,7 @@ static int is_allowed(const struct identity *identity, const struct request *req
 		return 0;
 	if (token && request->user.len > 0 && !user_id_same(&request->user, &token->user))
 		return 0;
-	return !request->coupon || identity_has_coupon(identity, request->coupon);
+	return has_coupons(identity, request);
 }
 
 static void limit_add(struct gate_answer *answer, enum limit_kind kind, uint64_t key, int64_t rate)

@@ -5,6 +5,7 @@
 #include "common/hash.h"
 #include "common/serve/tls.h"
 #include "common/log/log.h"
+#include "gateway/listen/parse.h"
 #include "gateway/metrics.h"
 
 #include <netinet/in.h>

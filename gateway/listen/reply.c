@@ -2,6 +2,7 @@
 #include "gateway/listen/request.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #define MESSAGE_SIZE 256
 #define LINE_SIZE 1280
+#define USE_LINE_SIZE (1024 + USE_RECEIVES_MAX * 512)
 
 /* What answers say of the coupon: the words before and after its id. */
 static const struct {
@@ -59,6 +61,19 @@ static int names_coupon(const struct request *request, enum answer answer)
 	       answer_code(answer) < answer_code(ANSWER_BUSY);
 }
 
+/* All up to the name of the status. */
+static char *head_put(char *at, const struct request *request, enum answer answer)
+{
+	at = text_append(at, "{");
+	if (request->id_len) {
+		at = text_append(at, "\"id\":");
+		at = text_append(at, request->text);
+		at = text_append(at, ",");
+	}
+	at = number_append(text_append(at, "\"code\":"), answer_code(answer));
+	return text_append(at, ",\"status\":\"");
+}
+
 /*
  * The replies of the hot path are written without a tree: every part is a number, a constant or a
  * text with a user, and all of them together are shorter than LINE_SIZE.
@@ -67,18 +82,11 @@ void request_answer(struct request *request, const struct result *result)
 {
 	int done = result->answer == ANSWER_OK;
 	char line[LINE_SIZE], message[MESSAGE_SIZE];
-	char *at = text_append(line, "{");
+	char *at = head_put(line, request, result->answer);
 
 	_Static_assert(LINE_SIZE > REQUEST_ID_SIZE + MESSAGE_SIZE + RECEIVE_SIZE + 2 * USER_ID_MAX +
 					   ID_SIZE + 180,
 		       "the longest reply must fit");
-	if (request->id_len) {
-		at = text_append(at, "\"id\":");
-		at = text_append(at, request->text);
-		at = text_append(at, ",");
-	}
-	at = number_append(text_append(at, "\"code\":"), answer_code(result->answer));
-	at = text_append(at, ",\"status\":\"");
 	at = text_append(at,
 			 done ? request_ack_names[result->reached] : answer_status(result->answer));
 	at = text_append(at, "\"");
@@ -103,6 +111,100 @@ void request_answer(struct request *request, const struct result *result)
 	at = text_append(at, "}");
 	request->responder->reply(request->responder, request, result->answer, line,
 				  (size_t)(at - line));
+	free(request);
+}
+
+/* The first one that is refused, for which the others are; NULL: all is done. */
+static const struct use_outcome *refusal_of(const struct use_outcome *outcomes, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (use_result_answer(outcomes[i].result) != ANSWER_OK)
+			return &outcomes[i];
+	return NULL;
+}
+
+/* The readable text for a refused use. */
+static void use_refusal_text(const struct request *request, const struct use_outcome *refusal,
+			     char message[MESSAGE_SIZE])
+{
+	const struct use *use = &request->use->use;
+	long long coupon = (long long)refusal->receive.coupon;
+
+	if (refusal->result == USE_KEY_TAKEN)
+		snprintf(message, MESSAGE_SIZE, "key is \"%s\": was used for another request",
+			 use->key);
+	else if (refusal->result == USE_AMOUNT_NEEDED)
+		snprintf(message, MESSAGE_SIZE,
+			 "amount: is missing: what coupon %lld takes off is of a budget", coupon);
+	else if (refusal->result == USE_CURRENCY_WRONG)
+		snprintf(message, MESSAGE_SIZE, "currency is \"%s\": must be that of coupon %lld",
+			 use->currency, coupon);
+	else
+		snprintf(message, MESSAGE_SIZE, "%s",
+			 answer_text(use_result_answer(refusal->result)));
+}
+
+static char *member_put(char *at, const char *name, const char *text)
+{
+	at = text_append(text_append(text_append(at, ",\""), name), "\":\"");
+	return text_append(escaped_append(at, text, strlen(text)), "\"");
+}
+
+/* "receive":"…", and what is told of it. */
+static char *outcome_put(char *at, const struct use_outcome *outcome)
+{
+	char time[CLOCK_RFC3339_SIZE];
+
+	at = receive_put(text_append(at, "\"receive\":\""), &outcome->receive);
+	at = text_append(at, "\"");
+	if (outcome->until_ms >= 0)
+		at = member_put(at, "until", clock_rfc3339(outcome->until_ms, time));
+	if (outcome->amount_off >= 0)
+		at = number_append(text_append(at, ",\"amount_off\":"), outcome->amount_off);
+	return *outcome->currency ? member_put(at, "currency", outcome->currency) : at;
+}
+
+/* "receives":[{…},…], or what is told of the only one. */
+static char *outcomes_put(char *at, const struct request *request,
+			  const struct use_outcome *outcomes, size_t n)
+{
+	if (!request->names_many)
+		return outcome_put(text_append(at, ","), outcomes);
+	at = text_append(at, ",\"receives\":[");
+	for (size_t i = 0; i < n; i++) {
+		at = outcome_put(text_append(at, i > 0 ? ",{" : "{"), &outcomes[i]);
+		at = text_append(at, "}");
+	}
+	return text_append(at, "]");
+}
+
+static char *use_refusal_put(char *at, const struct request *request,
+			     const struct use_outcome *refusal)
+{
+	char message[MESSAGE_SIZE];
+
+	if (use_result_answer(refusal->result) != ANSWER_BAD_REQUEST &&
+	    refusal->receive.index != USE_ANY_RECEIVE) {
+		at = receive_put(text_append(at, ",\"receive\":\""), &refusal->receive);
+		at = text_append(at, "\"");
+	}
+	use_refusal_text(request, refusal, message);
+	return member_put(at, "message", message);
+}
+
+void request_answer_use(struct request *request, const struct use_outcome *outcomes, size_t n)
+{
+	const struct use_outcome *refusal = refusal_of(outcomes, n);
+	enum answer answer = refusal ? use_result_answer(refusal->result) : ANSWER_OK;
+	char line[USE_LINE_SIZE], *at = head_put(line, request, answer);
+
+	check(n > 0 && n <= USE_RECEIVES_MAX);
+	at = text_append(at, refusal ? answer_status(answer) : use_result_text(outcomes->result));
+	at = text_append(at, "\"");
+	at = refusal ? use_refusal_put(at, request, refusal)
+		     : outcomes_put(at, request, outcomes, n);
+	at = text_append(at, "}");
+	request->responder->reply(request->responder, request, answer, line, (size_t)(at - line));
 	free(request);
 }
 

@@ -4,6 +4,7 @@
 #include "common/message/answer.h"
 #include "common/message/json.h"
 #include "common/message/receive.h"
+#include "common/message/use.h"
 #include "gateway/gate/identity.h"
 
 #include <cjson/cJSON.h>
@@ -67,16 +68,24 @@ struct request_page {
 	struct coupon_cursor after;
 };
 
+/* What an order asks for; of OP_QUOTE only the amount and the currency. */
+struct request_use {
+	struct use use; /* without its action */
+	struct receive receives[];
+};
+
 struct request {
 	STAILQ_ENTRY(request) next; /* for the part that holds the request */
 	struct responder *responder;
 	enum request_op op;
 	enum request_ack ack;
-	int by_receive; /* OP_STATUS: of one receive, not of all of a user */
+	int by_receive; /* of one that it names, not of all or any of a user */
+	int names_many; /* an order names receives in an array, and so does the answer */
 	int64_t coupon;
-	struct user_id user;
+	struct user_id user; /* OP_HOLD to OP_UNUSE: whose the receives must be; empty: anybody's */
 	struct receive receive;
 	struct request_page page; /* OP_COUPONS */
+	struct request_use *use;  /* OP_HOLD to OP_QUOTE, behind the text; else NULL */
 	int64_t begun_us;         /* monotonic */
 	const struct api_key *by; /* NULL: no key */
 	size_t id_len;            /* 0: the request had none */
@@ -97,15 +106,6 @@ void request_code_wipe(struct request *request); /* it is a secret, and is not n
 void request_code_set(struct request *request, const char *code);
 
 extern const char *const request_ack_names[]; /* by enum request_ack */
-
-/*
- * Parses a request's object. `op` is OP_COUNT when the object itself must name it (socket), else
- * the operation that the path named (HTTP). The responder's key, which is valid, is another
- * spelling of the member; operations without that member do not look at it. Returns the new
- * request, or NULL after the error was sent to the responder (which counts it as answered).
- */
-struct request *request_parse(struct json_arena *arena, const char *text, size_t len,
-			      enum request_op op, struct responder *responder);
 
 /*
  * Whether its client has left, and it has waited for so long, a second, that this client has
@@ -130,6 +130,8 @@ struct result {
 
 /* Answers an issue. */
 void request_answer(struct request *request, const struct result *result);
+/* Answers a use: an outcome for each of its receives. */
+void request_answer_use(struct request *request, const struct use_outcome *outcomes, size_t n);
 /* Answers with a code and a sentence; NULL: the code's own text. */
 void request_fail(struct request *request, enum answer answer, const char *message);
 /* The same with retry_after_ms; `wait_ms` is at least 1. */

@@ -68,6 +68,7 @@ enum lane_id {
 	LANE_CODE_TEXTS,
 	LANE_PAGES,
 	LANE_OFFERS,
+	LANE_QUOTES,
 	LANE_COUPONS, /* coupons from here on */
 	LANE_STATUS_COUPONS,
 	LANES_N
@@ -92,6 +93,7 @@ static const struct lane_query {
 	[LOOKUP_CODE_TEXTS] = { LANE_CODE_TEXTS, sql_query_code_redeemable, 0 },
 	[LOOKUP_PAGE] = { LANE_PAGES, sql_query_user_coupon_page, 0 },
 	[LOOKUP_OFFER] = { LANE_OFFERS, sql_query_coupon_offer, 0 },
+	[LOOKUP_QUOTE] = { LANE_QUOTES, sql_query_quote, 0 },
 	[LOOKUP_COUPON] = { LANE_COUPONS, sql_query_coupon_state, 0 },
 	[LOOKUP_STATUS_COUPON] = { LANE_STATUS_COUPONS, sql_query_coupon_state, 0 },
 };

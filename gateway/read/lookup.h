@@ -55,6 +55,7 @@ enum lookup_query {
 	LOOKUP_CODE_TEXTS,    /* code_redeemable, of 1 to 256 texts */
 	LOOKUP_PAGE,          /* user_coupon_page */
 	LOOKUP_OFFER,         /* coupon_offer */
+	LOOKUP_QUOTE,         /* quote */
 	LOOKUP_COUPON,        /* coupon_state, asked for one coupon: the rows are of several */
 	LOOKUP_STATUS_COUPON, /* the same for `status` */
 	LOOKUP_QUERIES

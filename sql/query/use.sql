@@ -15,3 +15,10 @@ UNION ALL SELECT 0, 'changed', NULL, NULL, NULL, NULL, NULL, NULL, NULL, change_
 -- use_free: Ends holds that are over; see sql/function/use_free.sql. Returns how many.
 -- $1 at most
 SELECT use_free(NULL, $1::int) AS freed
+
+-- quote: What the terms of a coupon take off an amount; amount_off NULL: they name no discount. No
+-- row: no coupon that clients can see.
+-- $1 coupon, $2 amount, in the smallest unit of the currency
+SELECT currency, discount(amount_off, percent_off, threshold, cap, $2::bigint) AS amount_off
+FROM coupon
+WHERE id = $1::bigint AND status <> 'draft'

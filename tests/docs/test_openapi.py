@@ -196,9 +196,12 @@ def replies():
                         yield http, properties["code"]["const"], one
 
 
+DONE = "accepted", "queued", "issued", "held", "used", "unheld", "unused"
+
+
 def test_has_each_answer():
     table = {
-        int(code): ({status, "accepted", "queued", "issued"} if code == "0" else {status}, http)
+        int(code): ({status, *DONE} if code == "0" else {status}, http)
         for _, code, status, http, _ in answers()
     }
     seen = set()

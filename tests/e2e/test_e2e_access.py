@@ -36,6 +36,13 @@ ROUTES = [
     ("HEAD", "/v1/coupons?user={user}", "coupons", ()),
     ("GET", "/v1/users/{user}/coupons", "coupons", ()),
     ("HEAD", "/v1/users/{user}/coupons", "coupons", ()),
+    ("POST", "/v1/hold", "hold", ("coupon", "user", "order")),
+    ("POST", "/v1/use", "use", ("coupon", "user", "order")),
+    ("POST", "/v1/unhold", "unhold", ("coupon", "user", "order")),
+    ("POST", "/v1/unuse", "unuse", ("coupon", "user", "order")),
+    ("POST", "/v1/quote", "quote", ("coupon", "amount", "currency")),
+    ("GET", "/v1/quote?coupon={coupon}&amount=1&currency=EUR", "quote", ()),
+    ("HEAD", "/v1/quote?coupon={coupon}&amount=1&currency=EUR", "quote", ()),
     ("POST", "/v1/stats", "stats", ()),
     ("GET", "/v1/stats", "stats", ()),
     ("HEAD", "/v1/stats", "stats", ()),
@@ -57,21 +64,29 @@ LINES = [
     ("status", ("coupon", "user")),
     ("coupon", ("coupon",)),
     ("coupons", ("user",)),
+    ("hold", ("coupon", "user", "order")),
+    ("use", ("coupon", "user", "order")),
+    ("unhold", ("coupon", "user", "order")),
+    ("unuse", ("coupon", "user", "order")),
+    ("quote", ("coupon", "amount", "currency")),
     ("stats", ()),
     ("ping", ()),
 ]
-ISSUES = {"issue", "redeem", "status", "coupon", "ping"}
+ISSUES = {"issue", "redeem", "status", "coupon", "quote", "ping"}
+USES = {"hold", "use", "unhold", "unuse", "quote", "ping"}
 READS = {"coupons", "ping"}
 MONITORS = {"stats", "metrics", "ping", DETAILS}
 SAYS_USER = {"issue", "redeem", "status", "coupons"}
-SAYS_COUPON = {"issue", "status", "coupon"}
+SAYS_COUPON = {"issue", "status", "coupon", "hold", "use", "unhold", "unuse", "quote"}
 GOOD = {
     "issue": ISSUES,
     "read": READS,
+    "use": USES,
     "monitor": MONITORS,
     "issue,read": ISSUES | READS,
     "issue,read,monitor": ISSUES | READS | MONITORS,
     "issue,read of another coupon": (ISSUES | READS) - SAYS_COUPON,
+    "use of another coupon": USES - SAYS_COUPON,
     "HS256": ISSUES | READS,
     "RS256": ISSUES | READS,
     "of another user": (ISSUES | READS) - SAYS_USER,
@@ -195,6 +210,7 @@ def presented(stack, guarded, issuer):
 
     texts = {roles: key(roles) for roles in itertools.takewhile(lambda one: " " not in one, GOOD)}
     texts["issue,read of another coupon"] = key("issue,read", "--coupons", other)
+    texts["use of another coupon"] = key("use", "--coupons", other)
     texts["HS256"] = issuer.token(coupons=[coupon])
     texts["RS256"] = issuer.token(head={"alg": "RS256", "kid": "rsa"})
     texts["of another user"] = issuer.token(sub="43")
@@ -269,7 +285,14 @@ def line_codes(gateway, text, members):
 
 
 def members_of(coupon):
-    return {"coupon": coupon, "user": USER, "code": f"NO-CODE-{uuid.uuid4().hex}".upper()}
+    return {
+        "coupon": coupon,
+        "user": USER,
+        "code": f"NO-CODE-{uuid.uuid4().hex}".upper(),
+        "order": "order-77",
+        "amount": 1,
+        "currency": "EUR",
+    }
 
 
 def test_the_table_has_every_route():

@@ -5,7 +5,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "gateway/listen/request.h"
+#include "gateway/listen/parse.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,9 +35,12 @@ static void client_reply(struct responder *responder, const struct request *requ
 
 static int names_a_member(const char *message)
 {
-	static const char *const names[] = { "the request", "id",   "op",      "coupon", "user",
-					     "key",         "ack",  "receive", "status", "limit",
-					     "cursor",      "code", "token",   "trace" };
+	static const char *const names[] = { "the request", "id",       "op",       "coupon",
+					     "user",        "key",      "ack",      "receive",
+					     "status",      "limit",    "cursor",   "code",
+					     "token",       "trace",    "receives", "order",
+					     "amount",      "currency", "ttl_s",    "reason",
+					     "hold",        "use",      "unhold",   "unuse" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		size_t len = strlen(names[i]);
@@ -84,12 +87,56 @@ static void page_add(cJSON *object, const struct request *request)
 							     text));
 }
 
+static int is_use(const struct request *request)
+{
+	return request->op >= OP_HOLD && request->op <= OP_UNUSE;
+}
+
+static void amount_add(cJSON *object, const struct use *use)
+{
+	if (use->amount < 0)
+		return;
+	cJSON_AddNumberToObject(object, "amount", (double)use->amount);
+	cJSON_AddStringToObject(object, "currency", use->currency);
+}
+
+static void receives_add(cJSON *object, const struct request *request)
+{
+	cJSON *array = cJSON_AddArrayToObject(object, "receives");
+	char text[RECEIVE_SIZE];
+
+	for (size_t i = 0; i < request->use->use.receives_n; i++) {
+		receive_format(&request->use->receives[i], text);
+		cJSON_AddItemToArray(array, cJSON_CreateString(text));
+	}
+}
+
+static void use_add(cJSON *object, const struct request *request)
+{
+	const struct use *use = &request->use->use;
+
+	cJSON_AddStringToObject(object, "order", use->order);
+	if (request->op == OP_HOLD)
+		cJSON_AddNumberToObject(object, "ttl_s", (double)use->ttl_s);
+	if (*use->reason)
+		cJSON_AddStringToObject(object, "reason", use->reason);
+	amount_add(object, use);
+	if (request->names_many)
+		receives_add(object, request);
+	else if (!request->by_receive)
+		member_id(object, "coupon", request->coupon);
+	if (request->user.len > 0)
+		cJSON_AddStringToObject(object, "user", request->user.text);
+}
+
 /* The text of a request (malloc). */
 static char *request_text(const struct request *request, int with_op)
 {
 	static const char *const ops[] = {
 		[OP_ISSUE] = "issue",     [OP_STATUS] = "status", [OP_COUPON] = "coupon",
-		[OP_COUPONS] = "coupons", [OP_PING] = "ping",     [OP_STATS] = "stats"
+		[OP_COUPONS] = "coupons", [OP_PING] = "ping",     [OP_STATS] = "stats",
+		[OP_HOLD] = "hold",       [OP_USE] = "use",       [OP_UNHOLD] = "unhold",
+		[OP_UNUSE] = "unuse",     [OP_QUOTE] = "quote"
 	};
 	cJSON *object = cJSON_CreateObject();
 	char receive[RECEIVE_SIZE], *text;
@@ -98,17 +145,21 @@ static char *request_text(const struct request *request, int with_op)
 		cJSON_AddRawToObject(object, "id", request->text);
 	if (with_op)
 		cJSON_AddStringToObject(object, "op", ops[request->op]);
-	if (request->op == OP_STATUS && request->by_receive) {
+	if (request->by_receive) {
 		receive_format(&request->receive, receive);
 		cJSON_AddStringToObject(object, "receive", receive);
 	} else if (request->op == OP_ISSUE || request->op == OP_COUPON ||
-		   request->op == OP_STATUS) {
+		   request->op == OP_STATUS || request->op == OP_QUOTE) {
 		member_id(object, "coupon", request->coupon);
-		if (request->op != OP_COUPON)
+		if (request->op != OP_COUPON && request->op != OP_QUOTE)
 			cJSON_AddStringToObject(object, "user", request->user.text);
 	}
 	if (request->op == OP_COUPONS)
 		page_add(object, request);
+	if (request->op == OP_QUOTE)
+		amount_add(object, &request->use->use);
+	if (is_use(request))
+		use_add(object, request);
 	if (request->key_len)
 		cJSON_AddStringToObject(object, "key", request_key(request));
 	if (request->op == OP_REDEEM) {
@@ -121,6 +172,21 @@ static char *request_text(const struct request *request, int with_op)
 	cJSON_Delete(object);
 	check(text != NULL);
 	return text;
+}
+
+/* Receives that a request names, and what it says of them. */
+static void use_check(const struct request_use *use, const struct request_use *again)
+{
+	check(use_receives_valid(use->receives, use->use.receives_n));
+	check(again->use.receives_n == use->use.receives_n);
+	check(memcmp(&again->use, &use->use, sizeof(use->use)) == 0);
+	for (size_t i = 0; i < use->use.receives_n; i++) {
+		const struct receive *a = &use->receives[i], *b = &again->receives[i];
+
+		check(a->coupon == b->coupon && a->index == b->index &&
+		      user_id_same(&a->user, &b->user) &&
+		      memcmp(&a->batch, &b->batch, sizeof(a->batch)) == 0);
+	}
 }
 
 static void request_check(const struct request *request, enum request_op op)
@@ -151,6 +217,9 @@ static void request_check(const struct request *request, enum request_op op)
 	      request->code_len <= REQUEST_CODE_MAX);
 	check(request->key_len == 0 || receive_key_valid(request_key(request), request->key_len));
 	check(request->id_len < REQUEST_ID_SIZE);
+	check((request->use != NULL) == (is_use(request) || request->op == OP_QUOTE));
+	if (is_use(request))
+		use_check(request->use, again->use);
 	free(again);
 	cJSON_free(text);
 }
@@ -189,8 +258,8 @@ static void answers_check(struct request *request, enum request_op op)
 /* The first byte chooses the operation that a path would name; the rest is the text. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	enum request_op op = size && data[0] % 8 < OP_COUNT ? (enum request_op)(data[0] % 8)
-							    : OP_COUNT;
+	enum request_op op = size && data[0] % 16 < OP_COUNT ? (enum request_op)(data[0] % 16)
+							     : OP_COUNT;
 	struct request *request;
 
 	if (size == 0)

@@ -214,4 +214,12 @@ MUTANTS = [
         "(now_us - request->begun_us) / 1000 >= 60 * ABANDONED_MS;",
         "unit_test_admission::test_those_who_have_left",
     ),
+    mutant(
+        "access",
+        "the coupon of each receive that an order names",
+        "gateway/gate/gate.c",
+        "if (!identity_has_coupon(identity, request->use->receives[i].coupon))",
+        "if (!identity_has_coupon(identity, request->coupon))",
+        "tests/e2e/test_e2e_use.py::test_a_key_of_some_coupons",
+    ),
 ]

@@ -1,7 +1,7 @@
 /* A client whose requests are parsed, and whose replies are kept. */
 #pragma once
 
-#include "gateway/listen/request.h"
+#include "gateway/listen/parse.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@ static struct {
 	struct responder responder; /* first */
 	int replies;
 	enum answer answer;
-	char line[2048];
+	char line[8192];
 } client;
 
 static void client_reply(struct responder *responder, const struct request *request,

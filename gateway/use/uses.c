@@ -1,0 +1,242 @@
+#include "gateway/use/uses.h"
+
+#include "common/check.h"
+#include "common/hash.h"
+#include "gateway/metrics.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INFLIGHT_PART 4 /* of what a process may have in flight: the rest is left to issuing */
+
+/* A batch whose requests wait for the reply of a worker. */
+struct sent {
+	struct ulid ulid;
+	UT_hash_handle hh;
+	TAILQ_ENTRY(sent) next; /* in the order of their deadlines */
+	int64_t deadline_ms;
+	size_t left; /* requests that are not answered */
+	size_t n;
+	struct request *requests[]; /* in the order of the message; NULL: answered */
+};
+
+struct uses {
+	struct uses_port port;
+	int64_t timeout_ms;
+	size_t inflight_max;
+	struct json_arena *arena;
+	struct request_list arrived;
+	size_t waiting; /* requests that are not answered */
+	size_t unconfirmed;
+	struct sent *by_ulid;
+	TAILQ_HEAD(, sent) sent;
+	struct use_message message; /* that is being made */
+	struct use_reply reply;     /* that is being read */
+	char text[USE_MESSAGE_SIZE];
+};
+
+struct uses *uses_new(const struct uses_port *port, const struct config *config)
+{
+	struct uses *uses = checked(calloc(1, sizeof(*uses)));
+	size_t part = (size_t)config->inflight_max / INFLIGHT_PART;
+
+	uses->port = *port;
+	uses->timeout_ms = config->issued_timeout_ms;
+	uses->inflight_max = part > 0 ? part : 1;
+	uses->arena = json_arena_new();
+	STAILQ_INIT(&uses->arrived);
+	TAILQ_INIT(&uses->sent);
+	return uses;
+}
+
+void uses_free(struct uses *uses)
+{
+	check(uses->waiting == 0 && !uses->by_ulid);
+	json_arena_free(uses->arena);
+	free(uses);
+}
+
+/* The first receive that is not of the user whom the request names; NULL: there is none. */
+static const struct receive *foreign_receive(const struct request *request)
+{
+	const struct request_use *use = request->use;
+
+	for (size_t i = 0; i < use->use.receives_n && request->user.len > 0; i++)
+		if (!user_id_same(&use->receives[i].user, &request->user))
+			return &use->receives[i];
+	return NULL;
+}
+
+void uses_submit(struct uses *uses, struct request *request)
+{
+	const struct receive *foreign = foreign_receive(request);
+
+	if (foreign) {
+		const struct use_outcome outcome = { .result = USE_NOT_FOUND, .receive = *foreign };
+
+		request_answer_use(request, &outcome, 1);
+		return;
+	}
+	if (uses->waiting >= uses->inflight_max || uses->unconfirmed >= uses->inflight_max) {
+		request_fail(request, ANSWER_BUSY, NULL);
+		return;
+	}
+	uses->waiting++;
+	STAILQ_INSERT_TAIL(&uses->arrived, request, next);
+}
+
+_Static_assert(OP_USE - OP_HOLD == USE_USE && OP_UNHOLD - OP_HOLD == USE_UNHOLD &&
+		       OP_UNUSE - OP_HOLD == USE_UNUSE,
+	       "the operations are in the order of the actions");
+
+/* Appends what is asked for. One without a key gets the only one that it can have. */
+static void message_add(struct use_message *message, const struct request *request)
+{
+	struct use *use = &message->uses[message->uses_n];
+	char ulid[ULID_SIZE];
+
+	*use = request->use->use;
+	use->action = (enum use_action)(request->op - OP_HOLD);
+	if (use->action != USE_HOLD)
+		use->ttl_s = 0;
+	if (!*use->key)
+		snprintf(use->key, sizeof(use->key), "%s.%zu", ulid_format(&message->batch, ulid),
+			 message->uses_n);
+	if (request->by)
+		strcpy(use->by, request->by->id);
+	memcpy(&message->receives[message->receives_n], request->use->receives,
+	       use->receives_n * sizeof(message->receives[0]));
+	message->uses_n++;
+	message->receives_n += use->receives_n;
+}
+
+static void batch_publish(struct uses *uses)
+{
+	const struct use_message *message = &uses->message;
+	size_t len = use_message_write(message, uses->text);
+	struct batch *batch = checked(malloc(sizeof(*batch) + len));
+
+	*batch = (struct batch){ .ulid = message->batch,
+				 .way = BATCH_USES,
+				 .receives = message->receives_n,
+				 .wants_outcome = 1,
+				 .body_len = len };
+	memcpy(batch->body, uses->text, len);
+	uses->unconfirmed += batch->receives;
+	metrics_add(METRIC_USES, (int64_t)message->uses_n);
+	uses->port.publish(uses->port.publisher, batch);
+}
+
+/* The requests at the front that go in one message. */
+static void batch_send(struct uses *uses)
+{
+	struct use_message *message = &uses->message;
+	struct sent *sent = checked(
+		calloc(1, sizeof(*sent) + MESSAGE_RECEIVES_MAX * sizeof(sent->requests[0])));
+	struct request *request;
+
+	message->at_ms = uses->port.wall_ms();
+	ulid_new(&message->batch, message->at_ms);
+	message->uses_n = message->receives_n = 0;
+	while ((request = STAILQ_FIRST(&uses->arrived)) &&
+	       message->receives_n + request->use->use.receives_n <= MESSAGE_RECEIVES_MAX) {
+		STAILQ_REMOVE_HEAD(&uses->arrived, next);
+		message_add(message, request);
+		sent->requests[sent->n++] = request;
+	}
+	sent->ulid = message->batch;
+	sent->left = sent->n;
+	sent->deadline_ms = uses->port.now_ms() + uses->timeout_ms;
+	HASH_ADD(hh, uses->by_ulid, ulid, sizeof(sent->ulid), sent);
+	TAILQ_INSERT_TAIL(&uses->sent, sent, next);
+	batch_publish(uses);
+}
+
+void uses_flush(struct uses *uses)
+{
+	while (!STAILQ_EMPTY(&uses->arrived))
+		batch_send(uses);
+}
+
+/* Takes the request, which is about to be answered. */
+static struct request *request_take(struct uses *uses, struct sent *sent, size_t place)
+{
+	struct request *request = sent->requests[place];
+
+	sent->requests[place] = NULL;
+	sent->left--;
+	uses->waiting--;
+	return request;
+}
+
+static void sent_end(struct uses *uses, struct sent *sent)
+{
+	HASH_DEL(uses->by_ulid, sent);
+	TAILQ_REMOVE(&uses->sent, sent, next);
+	free(sent);
+}
+
+/* How many of the first outcomes are of one use. */
+static size_t outcomes_of_use(const struct use_outcome *outcomes, size_t n)
+{
+	size_t of_use = 1;
+
+	while (of_use < n && outcomes[of_use].use == outcomes->use)
+		of_use++;
+	return of_use;
+}
+
+int uses_replied(struct uses *uses, const char *body, size_t len)
+{
+	const struct use_reply *reply = &uses->reply;
+	struct sent *sent;
+	size_t n;
+
+	if (use_reply_decode(uses->arena, body, len, &uses->reply))
+		return -1;
+	metrics_add(METRIC_OUTCOMES, (int64_t)reply->outcomes_n);
+	HASH_FIND(hh, uses->by_ulid, &reply->batch, sizeof(reply->batch), sent);
+	for (size_t i = 0; sent && i < reply->outcomes_n; i += n) {
+		const struct use_outcome *outcomes = &reply->outcomes[i];
+		const struct request *request = outcomes->use < sent->n
+							? sent->requests[outcomes->use]
+							: NULL;
+
+		n = outcomes_of_use(outcomes, reply->outcomes_n - i);
+		if (request && n == request->use->use.receives_n)
+			request_answer_use(request_take(uses, sent, outcomes->use), outcomes, n);
+	}
+	if (sent && sent->left == 0)
+		sent_end(uses, sent);
+	return 0;
+}
+
+void uses_confirmed(struct uses *uses, const struct batch *batch)
+{
+	check(uses->unconfirmed >= batch->receives);
+	uses->unconfirmed -= batch->receives;
+}
+
+void uses_tick(struct uses *uses)
+{
+	int64_t now_ms = uses->port.now_ms();
+	struct sent *sent;
+
+	while ((sent = TAILQ_FIRST(&uses->sent)) && sent->deadline_ms <= now_ms) {
+		for (size_t i = 0; i < sent->n; i++)
+			if (sent->requests[i])
+				request_fail(request_take(uses, sent, i), ANSWER_UNKNOWN, NULL);
+		sent_end(uses, sent);
+	}
+}
+
+size_t uses_waiting(const struct uses *uses)
+{
+	return uses->waiting;
+}
+
+size_t uses_unconfirmed(const struct uses *uses)
+{
+	return uses->unconfirmed;
+}

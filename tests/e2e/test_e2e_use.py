@@ -1,0 +1,238 @@
+"""hold, use, unhold, unuse and quote from outside: what each answers, what a retry with the same
+key gets, and what happens while RabbitMQ, Redis or the workers are away."""
+
+import concurrent.futures
+import json
+
+import psycopg
+import pytest
+import requests
+
+from replies import refused
+from stack import wait_until
+
+ORDER = "order-77"
+
+
+@pytest.fixture
+def shop(gateway, make_coupon):
+    """Issues coupons, and asks for what orders do with them."""
+
+    class Shop:
+        def __init__(self):
+            self.coupon = make_coupon(1000, limit=3, amount_off=500, currency="EUR")
+
+        def receive(self, user=42):
+            return gateway.issue(self.coupon, user, ack="issued")["receive"]
+
+        def ask(self, op, order=ORDER, **members):
+            return gateway.call(op, order=order, **members)
+
+    return Shop()
+
+
+def done(reply, status):
+    return (reply["code"], reply["status"]) == (0, status)
+
+
+def refusal(reply):
+    assert reply["code"] != 0 and reply["message"], reply
+    return reply["status"]
+
+
+def test_the_life_of_a_receive(shop):
+    one = shop.receive()
+    held = shop.ask("hold", receive=one)
+    assert done(held, "held") and held["receive"] == one and held["until"] > "2026"
+    assert refusal(shop.ask("hold", "order-78", receive=one)) == "held"
+    assert refusal(shop.ask("use", "order-78", receive=one)) == "held"
+    used = shop.ask("use", receive=one)
+    told = {"receive": one, "amount_off": 500, "currency": "EUR"}
+    assert used == {"code": 0, "status": "used", **told}
+    assert done(shop.ask("use", receive=one), "used")  # its own
+    refused_use = shop.ask("use", "order-78", receive=one)
+    assert (refused_use["code"], refused_use["receive"]) == (11, one)
+    assert ORDER not in json.dumps(refused_use)
+    assert refusal(shop.ask("unhold", receive=one)) == "used"
+    assert done(shop.ask("unuse", receive=one, reason="sent back"), "unused")
+    assert done(shop.ask("unuse", receive=one), "unused")
+    assert done(shop.ask("hold", "order-78", receive=one), "held")
+    assert done(shop.ask("unhold", "order-78", receive=one), "unheld")
+    assert done(shop.ask("use", "order-79", receive=one), "used")
+
+
+def test_a_hold_ends(shop):
+    one = shop.receive()
+    assert done(shop.ask("hold", receive=one, ttl_s=1), "held")
+    wait_until(lambda: shop.ask("use", "order-78", receive=one)["code"] == 0, timeout=3)
+
+
+def test_all_of_several_or_none(shop):
+    first, second = shop.receive(), shop.receive()
+    assert done(shop.ask("use", "order-78", receive=second), "used")
+    reply = shop.ask("use", receives=[first, second])
+    assert (reply["code"], reply["receive"]) == (11, second)
+    assert done(shop.ask("unuse", "order-78", receive=second), "unused")
+    reply = shop.ask("use", receives=[first, second], amount=700, currency="EUR")
+    assert done(reply, "used")
+    assert reply["receives"] == [
+        {"receive": one, "amount_off": 500, "currency": "EUR"} for one in (first, second)
+    ]
+
+
+def test_any_receive_of_a_user(shop):
+    receives = {shop.receive() for _ in range(3)}
+    found = [shop.ask("use", f"order-{n}", coupon=shop.coupon, user="42") for n in range(4)]
+    assert [reply["code"] for reply in found] == [0, 0, 0, 11]
+    assert {reply["receive"] for reply in found[:3]} == receives
+    nobody = shop.ask("use", coupon=shop.coupon, user="43")
+    assert refusal(nobody) == "not_found" and "receive" not in nobody
+
+
+def test_of_another_user(shop):
+    """A receive that is forged or guessed, where the request names its user."""
+    one = shop.receive()
+    forged = one.replace(".42.", ".43.")
+    for members in ({"receive": one, "user": "43"}, {"receive": forged}, {"receives": [forged]}):
+        assert refusal(shop.ask("use", **members)) == "not_found", members
+    assert done(shop.ask("use", receive=one, user="42"), "used")
+
+
+def test_a_copy_after_the_use_was_taken_back_does_nothing(shop):
+    one = shop.receive()
+    assert done(shop.ask("use", receive=one, key="k"), "used")
+    assert done(shop.ask("unuse", receive=one), "unused")
+    assert done(shop.ask("use", receive=one, key="k"), "used")  # what it has answered
+    assert done(shop.ask("hold", "order-78", receive=one), "held")
+
+
+def test_a_key_of_another_request(shop):
+    one = shop.receive()
+    assert done(shop.ask("use", receive=one, key="k"), "used")
+    refused(shop.ask("use", "order-78", receive=one, key="k"), 'key is "k": was used for another')
+
+
+def test_a_key_of_some_coupons(stack, shop, make_coupon, pg):
+    """It is for all receives that a request names; and the history has who asked."""
+    one, other = shop.receive(), make_coupon(10)
+    with stack.client() as client:
+        other = client.issue(other, 42, ack="issued")["receive"]
+        key = stack.ctl(
+            "key", "create", "--name", "shop", "--role", "use", "--coupons", shop.coupon
+        )
+        wait_until(lambda: client.call("auth", token=key)["code"] == 0)
+        for receives in ([one, other], [other]):
+            assert refusal(client.call("use", receives=receives, order=ORDER)) == "forbidden"
+        assert done(client.call("use", receives=[one], order=ORDER), "used")
+    by = pg.execute("SELECT by_key FROM use_operation WHERE coupon_id = %s", (int(shop.coupon),))
+    assert by.fetchall() == [(key.split("_")[1],)]
+
+
+def test_racers_for_one_receive(stack, shop):
+    one = shop.receive()
+
+    def race(number):
+        with stack.client() as client:
+            requests_ = [
+                {"op": "use", "receive": one, "order": f"{number}-{n}"} for n in range(125)
+            ]
+            return [reply["code"] for reply in client.pipeline(requests_)]
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        codes = [code for codes in pool.map(race, range(8)) for code in codes]
+    assert sorted(codes) == [0] + [11] * 999
+
+
+def test_amounts(shop, gateway):
+    one = shop.receive()
+    reply = shop.ask("use", receive=one, amount=300, currency="EUR")
+    assert (reply["amount_off"], reply["currency"]) == (300, "EUR")
+    shop.ask("unuse", receive=one)
+    refused(
+        shop.ask("use", receive=one, amount=300, currency="USD"),
+        f'currency is "USD": must be that of coupon {shop.coupon}',
+    )
+
+
+@pytest.mark.parametrize(
+    "terms, amount, off",
+    [
+        ({}, 12900, 0),
+        ({"amount_off": 500, "currency": "EUR"}, 12900, 500),
+        ({"amount_off": 500, "currency": "EUR"}, 300, 300),
+        ({"amount_off": 500, "threshold": 1000, "currency": "EUR"}, 999, 0),
+        ({"percent_off": "12.5"}, 999, 124),
+        ({"percent_off": 50, "cap": 400, "currency": "EUR"}, 12900, 400),
+        ({"percent_off": 100}, 2**53 - 1, 2**53 - 1),
+    ],
+)
+def test_quote(gateway, make_coupon, terms, amount, off):
+    coupon = make_coupon(1, **terms)
+    reply = gateway.call("quote", coupon=coupon, amount=amount, currency="EUR")
+    assert reply == {
+        "code": 0,
+        "status": "ok",
+        "coupon": coupon,
+        "amount": amount,
+        "amount_off": off,
+        "currency": "EUR",
+    }
+
+
+def test_quotes_that_are_refused(stack, gateway, make_coupon):
+    coupon = make_coupon(1, amount_off=500, currency="EUR")
+    refused(
+        gateway.call("quote", coupon=coupon, amount=1, currency="USD"),
+        f'currency is "USD": must be that of coupon {coupon}, EUR',
+    )
+    draft = stack.coupon_make(1, publish=False)
+    for absent in (draft, 987654321):
+        reply = gateway.call("quote", coupon=str(absent), amount=1, currency="EUR")
+        assert refusal(reply) == "not_found"
+
+
+def test_over_http(stack, shop):
+    one = shop.receive()
+    with requests.Session() as session:
+        for key in ('"k-1"', "k-1"):
+            response = session.post(
+                stack.http("/v1/use"),
+                json={"receive": one, "order": ORDER},
+                headers={"Idempotency-Key": key},
+            )
+            assert response.status_code == 200 and response.json()["status"] == "used"
+        response = session.post(stack.http("/v1/use"), json={"receive": one, "order": "order-78"})
+        assert response.status_code == 409 and response.json()["code"] == 11
+        assert session.get(stack.http("/v1/use"), params={"receive": one}).status_code == 405
+        query = {"coupon": shop.coupon, "amount": 700, "currency": "EUR"}
+        assert session.get(stack.http("/v1/quote"), params=query).json()["amount_off"] == 500
+
+
+def test_without_rabbitmq_or_redis_nothing_is_done(rough):
+    coupon = rough.coupon_make(10)
+    with rough.client() as client:
+        one = client.issue(coupon, 42, ack="issued")["receive"]
+        for service in ("rabbitmq", "redis"):
+            rough.kill9(service)
+            wait_until(lambda: client.call("use", receive=one, order="o")["code"] == 21)
+            rough.start(service)
+            wait_until(lambda: client.call("hold", receive=one, order="o")["code"] == 0, timeout=60)
+            client.call("unhold", receive=one, order="o")
+
+
+def test_without_workers_it_is_unknown_and_the_retry_tells(rough, gateway_make):
+    coupon = rough.coupon_make(10)
+    gateway = gateway_make(rough, COUPON_ISSUED_TIMEOUT_MS=200)
+    with gateway.client() as client:
+        one = client.issue(coupon, 42, ack="issued")["receive"]
+        rough.stop("worker-1")
+        use = {"receive": one, "order": "o", "key": "k"}
+        for _ in range(2):
+            assert client.call("use", **use)["status"] == "unknown"
+        rough.start("worker-1")
+        wait_until(lambda: client.call("use", **use)["status"] == "used")
+    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as db:
+        (count,) = db.execute(
+            "SELECT count(*) FROM use_operation WHERE coupon_id = %s", (int(coupon),)
+        ).fetchone()
+    assert count == 1
