@@ -32,6 +32,7 @@
 #include "keeper/stores.h"
 #include "keeper/sweep.h"
 #include "keeper/uses.h"
+#include "keeper/uses_list.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -43,6 +44,7 @@
 
 #define RELEASE_STEPS 16 /* in a row */
 #define LATE_STEPS 64
+#define USES_STEPS 32
 #define UNCLAIMED_MS 100 /* while Redis belongs to nobody, between two looks */
 
 struct keeper {
@@ -60,6 +62,7 @@ struct keeper {
 	struct recovery *recovery;
 	struct backoff backoff;
 	struct keeper_sweep *sweep;
+	struct uses_list uses_list;
 	int elected;
 	char run_id[REDIS_RUN_ID_SIZE]; /* of Redis, when it was elected or followed that process */
 };
@@ -279,6 +282,17 @@ static int late_run(struct keeper *keeper)
 	return more < 0 ? -1 : 0;
 }
 
+static int uses_list_run(struct keeper *keeper)
+{
+	int more = 1;
+
+	for (int i = 0; more > 0 && i < USES_STEPS; i++)
+		more = keeper_lock_hold(&keeper->context)
+			       ? -1
+			       : uses_list_step(&keeper->uses_list, &keeper->context);
+	return more < 0 ? -1 : 0;
+}
+
 static void wake_take(struct keeper *keeper)
 {
 	uint64_t wakes;
@@ -402,7 +416,8 @@ static int64_t turn(struct keeper *keeper)
 	if (keeper->elected &&
 	    (late_run(keeper) || keeper_stores_round(&keeper->stores, &keeper->context) ||
 	     keeper_stores_keys(&keeper->stores, &keeper->context) ||
-	     keeper_uses_round(&keeper->context) || keeper_sweep_round(keeper->sweep, &pause_ms)))
+	     keeper_uses_round(&keeper->context) || uses_list_run(keeper) ||
+	     keeper_sweep_round(keeper->sweep, &pause_ms)))
 		rc = -1;
 	/* The elected keeper also releases for workers that died, the others only when woken. */
 	if ((keeper->elected || keeper->release_due) && release_run(keeper))
@@ -466,6 +481,8 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->context.installation = keeper->stores.installation;
 	keeper->context.lock.lease_ms = config->keeper_lease_ms;
 	redis_lease_init(&keeper->context.lock.lease, keeper->context.redis, 0);
+	keeper->uses_list = (struct uses_list){ .keep_s = config->keep_uses_s,
+						.keep_bytes = config->keep_uses_bytes };
 	keeper->sweep = keeper_sweep_new(config, &keeper->context, keeper->outbox);
 	keeper->recovery = recovery_new(config);
 	check(pthread_create(&keeper->thread, NULL, run, keeper) == 0);

@@ -22,3 +22,21 @@ SELECT use_free(NULL, $1::int) AS freed
 SELECT currency, discount(amount_off, percent_off, threshold, cap, $2::bigint) AS amount_off
 FROM coupon
 WHERE id = $1::bigint AND status <> 'draft'
+
+-- uses_latest: The numbers of the latest operations that have changed a receive.
+SELECT num FROM use_operation WHERE to_state IS NOT NULL AND action <> 'expire'
+ORDER BY num DESC LIMIT 1000
+
+-- uses_page: Records of operations, as use() returns them, the latest first.
+-- $1 below this number, $2 not older than so many seconds, $3 limit
+SELECT num, json_build_array(1, num, extract(epoch FROM at), coupon_id::text, user_id, batch, idx,
+		action, key, by_key, order_id, result, from_state, to_state,
+		extract(epoch FROM until), amount, currency, amount_off, budget, reason)::text
+	AS record
+FROM (
+	SELECT * FROM use_operation
+	WHERE to_state IS NOT NULL AND action <> 'expire' AND num < $1::bigint
+	ORDER BY num DESC LIMIT $3::int
+) AS page
+WHERE at > now() - $2::bigint * interval '1 s'
+ORDER BY num DESC

@@ -73,9 +73,11 @@ def test_killed_between_commit_and_redis(rough, shop_of, rough_redis, rough_pg):
     shop, coupon = shop_of(rough), rough.coupon_make(10)
     one, other = (receive_of(rough, coupon, user) for user in ("1", "2"))
     assert shop.use(("use", "a", one)) == ["used"]
+    failed = rough.log("worker-1").count("uses_failed")
     rough.sigstop("redis")
     batch = shop.send(("use", "b", other))
     wait_until(lambda: used_num(rough_pg, coupon) == 2)
+    wait_until(lambda: rough.log("worker-1").count("uses_failed") > failed)
     rough.kill9("worker-1")
     rough.sigcont("redis")
     shop.connection.process_data_events(0.5)
@@ -108,3 +110,36 @@ def test_what_an_earlier_server_has_committed_is_executed_again(rough, shop_of, 
     assert rough_redis.hget("couponmq:changes", "started") != "another"
     orders = [json.loads(record)[10] for record in rough_redis.lrange(USES, 0, -1)]
     assert orders[-2:] == ["a", "b"]
+
+
+# The keeper fills Redis again
+
+
+def test_redis_is_lost_whole(rough, shop_of, rough_redis, rough_pg):
+    """The list has the same records in the same order, and those that came meanwhile."""
+    shop, coupon = shop_of(rough), rough.coupon_make(10)
+    receives = [receive_of(rough, coupon, str(user)) for user in range(3)]
+    for one in receives[:2]:
+        assert shop.use(("hold", "a", one), ("use", "a", one)) == ["held", "used"]
+    before = [*dict.fromkeys(rough_redis.lrange(USES, 0, -1))]  # there may be copies
+    rough_redis.delete(USES)  # and all that tells that it was there
+    rough_redis.hdel("couponmq:changes", "uses_run", "uses_from", "uses_bytes", "uses_since")
+    rough.kill9("redis")
+    rough.start("redis")
+    assert shop.use(("use", "b", receives[2])) == ["used"]
+    wait_until(lambda: rough_redis.hget("couponmq:changes", "uses_from") == "0", 60)
+    kept = rough_redis.lrange(USES, 0, -1)
+    assert kept[: len(before)] == before and len(set(kept)) == len(before) + 1
+    assert int(rough_redis.hget("couponmq:changes", "uses_bytes")) >= sum(map(len, kept))
+
+
+def test_a_restart_of_redis_keeps_the_list(rough, shop_of, rough_redis):
+    shop, coupon = shop_of(rough), rough.coupon_make(10)
+    assert shop.use(("use", "a", receive_of(rough, coupon, "1"))) == ["used"]
+    before = rough_redis.lrange(USES, 0, -1)
+    run = rough_redis.hget("couponmq:changes", "uses_run")
+    rough.kill9("redis")
+    rough.start("redis")
+    wait_until(lambda: rough_redis.hget("couponmq:changes", "uses_run") not in (run, None), 60)
+    assert rough_redis.lrange(USES, 0, -1) == before
+    assert rough_redis.hget("couponmq:changes", "uses_from") in (None, "0")

@@ -1,4 +1,4 @@
-"""What workers write to Redis of uses of receives: uses.lua."""
+"""What is kept in Redis of uses of receives: uses.lua of workers, uses_fill.lua of the keeper."""
 
 import json
 import time
@@ -146,3 +146,68 @@ def test_what_others_wrote_into_the_list_is_removed_first(uses):
     one = record(1)
     assert uses.run(one) == "ok"
     assert uses.all() == [one]
+
+
+# uses_fill.lua
+
+
+RUN = "0123456789" * 4
+MAX = 2**53 - 1
+
+
+def fill(uses, begin, to, *records, run=RUN, most=10**6, keys=(CHANGES, USES)):
+    args = (run, begin, to, most, *records)
+    return uses.redis.eval(script_text("uses_fill"), len(keys), *keys, *args)
+
+
+def test_filled_from_the_latest_on(uses):
+    uses.announce()
+    uses.run(record(1), number="70:1")
+    assert fill(uses, "begin", 0) == "ok" and uses.all() == []
+    new, pages = record(9), [[record(n, age_s=90 - n) for n in (8, 7)], [record(6, age_s=99)]]
+    uses.run(new, number="70:2")
+    assert fill(uses, MAX, 7, *pages[0]) == "ok"
+    assert int(uses.field("uses_since")) == int(json.loads(pages[0][1])[2] * 1000)
+    assert fill(uses, 7, 0, *pages[1]) == "ok"
+    assert uses.all() == [*pages[1], *reversed(pages[0]), new]
+    assert [uses.field(name) for name in ("uses_run", "uses_from", "uses_since")] == [RUN, "0", "0"]
+    assert int(uses.field("uses_bytes")) == sum(len(one) + OVERHEAD for one in uses.all())
+
+
+@pytest.mark.parametrize("begin, run", [(8, RUN), (MAX, RUN[::-1])])
+def test_not_filled_by_a_keeper_that_is_behind(uses, begin, run):
+    uses.announce()
+    fill(uses, "begin", 0)
+    assert fill(uses, begin, 0, record(1), run=run) == "moved"
+    assert uses.all() == [] and uses.field("uses_from") == str(MAX)
+
+
+def test_not_filled_beyond_the_bound(uses):
+    uses.announce()
+    fill(uses, "begin", 0)
+    records = [record(n, age_s=100 - n) for n in (9, 8, 7)]
+    most = 2 * (len(records[0]) + OVERHEAD) + 3
+    assert fill(uses, MAX, 0, *records, most=most) == "full"
+    assert uses.all() == [records[1], records[0]] and uses.field("uses_from") == "8"
+    assert int(uses.field("uses_since")) == int(json.loads(records[1])[2] * 1000)
+
+
+def test_a_list_that_lost_nothing_is_kept(uses):
+    uses.announce()
+    uses.run(record(1))
+    assert fill(uses, "keep", 0) == "ok"
+    assert len(uses.all()) == 1 and uses.field("uses_run") == RUN
+
+
+@pytest.mark.parametrize(
+    "args, sentence",
+    [
+        ((MAX, "x"), "to"),
+        (("x", 0), "from"),
+        ((MAX, 0, "nonsense"), "record"),
+    ],
+)
+def test_fill_bad_arguments(uses, args, sentence):
+    uses.announce()
+    with pytest.raises(redis.ResponseError, match=sentence):
+        fill(uses, *args)

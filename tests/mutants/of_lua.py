@@ -12,7 +12,33 @@ KEEPER = "tests/lua/test_script_keeper.py::"
 KEYS = "tests/lua/test_script_keys.py::"
 LEASE = "tests/lua/test_script_master_lease.py::"
 
+USES = "tests/lua/test_script_uses.py::"
+
 MUTANTS = [
+    mutant(
+        "P12",
+        "what was committed before the server that is met now",
+        "lua/uses.lua",
+        "elseif ARGV[6] ~= '' and known[4] ~= ARGV[3] then",
+        "elseif false then",
+        USES + "test_what_was_committed_before_the_server_that_was_announced_last",
+    ),
+    mutant(
+        "P9",
+        "the bytes of uses in Redis",
+        "lua/uses.lua",
+        "if not oldest or bytes <= bytes_most and",
+        "if not oldest or",
+        USES + "test_the_oldest_are_removed_by_their_bytes",
+    ),
+    mutant(
+        "P10",
+        "the place of another keeper that fills the uses",
+        "lua/uses_fill.lua",
+        "if known[1] ~= ARGV[1] or known[2] ~= ARGV[2] then",
+        "if false then",
+        USES + "test_not_filled_by_a_keeper_that_is_behind",
+    ),
     mutant(
         "P2",
         "the limit in the script",

@@ -20,6 +20,14 @@ SCRIPT = "tests/lua/test_script_settled.py::"
 
 MUTANTS = [
     mutant(
+        "P12",
+        "what Redis has, before a use is answered",
+        "worker/uses.c",
+        '\tif (strcmp(word, "ok") != 0) {\n\t\tredis_wait(settler, now_ms);\n\t\treturn;\n\t}\n',
+        "",
+        "tests/e2e/test_e2e_use_worker.py::test_killed_between_commit_and_redis",
+    ),
+    mutant(
         "P3",
         "the ack after COMMIT",
         "common/rabbit/topology.c",
