@@ -313,6 +313,14 @@ void args_coupon_user(const struct args *args, struct receive *receive)
 	args_fail("--user is \"%s\": %s", text, why);
 }
 
+void args_receive_argument(const struct args *args, struct receive *receive)
+{
+	if (receive_parse(receive, args->argument, strlen(args->argument)))
+		args_fail("RECEIVE is \"%s\": allowed is <coupon>.<user>.<batch>.<index>, as in "
+			  "the answer",
+			  args->argument);
+}
+
 void args_receive(const struct args *args, struct receive *receive)
 {
 	const char *text = args->argument;
@@ -320,10 +328,8 @@ void args_receive(const struct args *args, struct receive *receive)
 	if (text && (args_has(args, "coupon") || args_has(args, "user")))
 		args_fail("%s takes a RECEIVE, or --coupon and --user, not both",
 			  args->command->name);
-	if (!text)
+	if (text)
+		args_receive_argument(args, receive);
+	else
 		args_coupon_user(args, receive);
-	else if (receive_parse(receive, text, strlen(text)))
-		args_fail("RECEIVE is \"%s\": allowed is <coupon>.<user>.<batch>.<index>, as in "
-			  "the answer",
-			  text);
 }

@@ -91,6 +91,8 @@ int64_t args_argument_id(const struct args *args);
 int64_t args_coupon(const struct args *args); /* the argument as a coupon; 0: not given */
 /* --coupon and --user, which must be given. */
 void args_coupon_user(const struct args *args, struct receive *receive);
+/* A receive as the argument, which must be given. */
+void args_receive_argument(const struct args *args, struct receive *receive);
 /* A receive as the argument, or --coupon and --user instead: then only these are set. */
 void args_receive(const struct args *args, struct receive *receive);
 /* The options of a command that only reads it; `json_` is the help of --json. */

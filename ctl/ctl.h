@@ -48,6 +48,13 @@ const char *audit_coupon(struct ctl *ctl, int64_t coupon);
 #define DEAD_FIND_MAX 1000
 struct cJSON *dead_find(const struct ctl *ctl, const struct receive *receives, size_t n);
 
+/* Sends the request, prints the reply and frees the request. Returns the exit status. */
+int gateway_request_run(struct ctl *ctl, struct cJSON *request);
+/* What orders did with a receive, an array; uses_print() prints a line for each. */
+struct db;
+struct cJSON *uses_read(struct db *db, const struct receive *receive);
+void uses_print(const struct cJSON *uses);
+
 extern const struct command *const ctl_commands[]; /* ended by NULL */
 /* One of them, or one of their subcommands, as "dead list"; NULL: there is none. */
 const struct command *command_find(const char *name);
@@ -59,4 +66,4 @@ extern const struct command migrate_command, create_command, publish_command, pa
 	dead_command, queue_command, lock_command, distribute_command, export_command,
 	codes_command, codes_generate_command, codes_import_command, codes_revoke_command,
 	codes_export_command, webhook_command, events_command, installation_command, key_command,
-	budget_command;
+	budget_command, receive_command;

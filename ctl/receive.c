@@ -41,8 +41,7 @@ static void reply_print(const cJSON *reply, int depth)
 	}
 }
 
-/* Sends the request, prints the reply and frees the request. Returns the exit status. */
-static int request_run(struct ctl *ctl, cJSON *request)
+int gateway_request_run(struct ctl *ctl, cJSON *request)
 {
 	char *text = checked(cJSON_PrintUnformatted(request)), *reply;
 	struct json_arena *arena = json_arena_new();
@@ -91,7 +90,7 @@ static int issue_run(struct ctl *ctl)
 		output_text(request, "key", key);
 	if (args_has(args, "ack"))
 		output_text(request, "ack", levels[args_choice(args, "ack", levels, 3, 0)]);
-	return request_run(ctl, request);
+	return gateway_request_run(ctl, request);
 }
 
 static int status_run(struct ctl *ctl)
@@ -106,7 +105,7 @@ static int status_run(struct ctl *ctl)
 	else
 		coupon_user_add(request, &receive);
 	log_fatal_status(CTL_AWAY); /* asked again, it changes nothing */
-	return request_run(ctl, request);
+	return gateway_request_run(ctl, request);
 }
 
 const struct command issue_command = {

@@ -285,6 +285,8 @@ static const char trace_template[] =
 	"rejected "
 	"{postgresql.rejected_at}, [postgresql.released_at released {postgresql.released_at}]"
 	"[!postgresql.released_at not released yet]]\n"
+	"[use.state   use          {use.state} by order {use.order}[use.until  until "
+	"{use.until}]\n]"
 	"[void.at   void         {void.at} by {void.by}[void.why : {void.why}]; its slot "
 	"[void.returned "
 	"came back][!void.returned stays taken]\n]"
@@ -327,6 +329,7 @@ static void receive_find(struct tracing *tracing, struct finding *finding,
 	postgresql_find(tracing, finding);
 	queues_find(tracing, finding);
 	webhooks_find(tracing, finding);
+	output_add(finding->object, "uses", uses_read(tracing->db, receive));
 	output_text(finding->gateway, "trace", finding->trace);
 }
 
@@ -343,6 +346,7 @@ static void finding_print(struct tracing *tracing, struct finding *finding)
 	}
 	output_template(trace_template, finding->object);
 	events_print(finding->object);
+	uses_print(cJSON_GetObjectItem(finding->object, "uses"));
 	cJSON_Delete(finding->object);
 }
 

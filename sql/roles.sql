@@ -80,7 +80,7 @@ GRANT SELECT ON api_key, api_key_version, change_count, code, code_key, code_set
 	TO couponmq_gateway;
 GRANT EXECUTE ON FUNCTION api_key_records(bigint, int),
 	discount(bigint, numeric, bigint, bigint, bigint), gateway_alive(uuid, text, boolean),
-	gateway_gone(uuid) TO couponmq_gateway;
+	gateway_gone(uuid), use_shown(text, text, timestamptz) TO couponmq_gateway;
 
 -- ---- workers, and the keeper, relay and webhooks in them
 
@@ -146,8 +146,8 @@ GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, val
 	ON coupon TO couponmq_operator;
 GRANT SELECT, USAGE ON SEQUENCE coupon_id_seq TO couponmq_operator;
 GRANT EXECUTE ON FUNCTION campaign_state(text, timestamptz, timestamptz, timestamptz),
-	coupon_id_next(), coupon_void(bigint, uuid, smallint, text, text), change_note(boolean)
-	TO couponmq_operator;
+	coupon_id_next(), coupon_void(bigint, uuid, smallint, text, text), change_note(boolean),
+	use_shown(text, text, timestamptz) TO couponmq_operator;
 GRANT UPDATE (released_at) ON receive_rejected TO couponmq_operator;
 GRANT INSERT (name, currency, amount), UPDATE (amount, updated_at) ON budget TO couponmq_operator;
 -- Exchange codes.

@@ -340,8 +340,9 @@ struct export
 	struct progress progress;
 };
 
-static const char *const columns[] = { "user",       "receive",  "slot", "received_at",
-				       "valid_from", "valid_to", "key",  NULL };
+static const char *const columns[] = { "user",       "receive",   "slot", "received_at",
+				       "valid_from", "valid_to",  "key",  "use",
+				       "use_order",  "use_until", NULL };
 
 static void row_write(struct export *export, const PGresult *page, int row)
 {
@@ -355,7 +356,10 @@ static void row_write(struct export *export, const PGresult *page, int row)
 			  cell_text(column_text(page, row, "received_at")),
 			  cell_text(column_text(page, row, "valid_from")),
 			  cell_text(column_text(page, row, "valid_to")),
-			  cell_text(column_text(page, row, "key")) });
+			  cell_text(column_text(page, row, "key")),
+			  cell_text(column_text(page, row, "use")),
+			  cell_text(column_text(page, row, "use_order")),
+			  cell_text(column_text(page, row, "use_until")) });
 }
 
 /* 0: there are no more rows, or the file cannot be written. */
@@ -416,6 +420,6 @@ const struct command export_command = {
 		       "the file, which appears when it is complete; default: standard output"),
 		SPREADSHEET_OPTION),
 	.summary = "write the user coupons of a coupon as CSV or JSON lines",
-	.detail = "All are of one moment. Columns: user, receive, slot, received_at, valid_from, "
-		  "valid_to, key.",
+	.detail = "All are of one moment. Columns: user, receive, slot, received_at, valid_from,\n"
+		  "valid_to, key, and which order has it: use, use_order, use_until.",
 };

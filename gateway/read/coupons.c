@@ -53,8 +53,7 @@ void member_column(cJSON *object, const PGresult *rows, int row, const char *nam
 		cJSON_AddStringToObject(object, name, PQgetvalue(rows, row, column));
 }
 
-/* The text of a number or of an object, with all its digits. */
-static void member_raw(cJSON *object, const PGresult *rows, int row, const char *name)
+void member_raw(cJSON *object, const PGresult *rows, int row, const char *name)
 {
 	if (!PQgetisnull(rows, row, PQfnumber(rows, name)))
 		check(cJSON_AddRawToObject(object, name, column_text(rows, row, name)));
@@ -220,6 +219,7 @@ static void coupon_add(cJSON *coupons, const struct user_id *user, const PGresul
 	member_offer(object, rows, row);
 	if (*PQgetvalue(rows, row, PQfnumber(rows, "is_voided")) == 't')
 		check(cJSON_AddTrueToObject(object, "voided"));
+	member_raw(object, rows, row, "use");
 	cJSON_AddItemToArray(coupons, object);
 }
 

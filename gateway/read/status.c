@@ -152,6 +152,7 @@ static cJSON *outcome_object(const struct receive *receive, const PGresult *rows
 	member_column(object, rows, row, "reason");
 	member_column(object, rows, row, "valid_from");
 	member_column(object, rows, row, "valid_to");
+	member_raw(object, rows, row, "use");
 	return object;
 }
 

@@ -272,15 +272,19 @@ SELECT user_id, key
 FROM coupon_void
 WHERE coupon_id = $1::bigint AND starts_with(key, $2::text)
 
--- export_rows: All user coupons of a coupon for couponctl export, but for voided ones; unordered.
--- Read once, through a cursor.
+-- export_rows: All user coupons of a coupon for couponctl export, but for voided ones, and which
+-- order has each; unordered. Read once, through a cursor.
 -- $1 coupon
-SELECT user_id, slot, batch, idx, key,
+SELECT u.user_id, u.slot, u.batch, u.idx, u.key,
 	to_char(received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS received_at,
 	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_from,
-	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to
+	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
+	s.state AS use, s.order_id AS use_order,
+	to_char(s.until AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS use_until
 FROM user_coupon AS u
-WHERE coupon_id = $1::bigint
+	LEFT JOIN receive_use AS s ON s.coupon_id = u.coupon_id AND s.batch = u.batch
+		AND s.idx = u.idx AND s.state <> 'free' AND (s.until <= now()) IS NOT TRUE
+WHERE u.coupon_id = $1::bigint
 	AND NOT EXISTS (SELECT FROM coupon_void AS v WHERE v.coupon_id = $1::bigint
 		AND v.batch = u.batch AND v.idx = u.idx)
 

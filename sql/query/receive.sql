@@ -47,19 +47,36 @@ SELECT state, reason,
 		THEN pg_logical_emit_message(true, 'couponmq', '') END AS waits_for
 FROM outcome
 
--- receive_outcome: The outcome of one receive. No row: it is not settled.
+-- receive_operations: What orders did with one receive, in order; the latest 1,000.
 -- $1 coupon, $2 user, $3 batch, $4 index
-SELECT 'rejected' AS state, slot, 'voided' AS reason, NULL AS valid_from, NULL AS valid_to
+SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at, by_key AS by, action,
+	key, order_id AS order, result, from_state AS from, to_state AS to,
+	to_char(until AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS until,
+	amount, currency, amount_off, budget, reason
+FROM (
+	SELECT * FROM use_operation
+	WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid
+		AND idx = $4::smallint
+	ORDER BY num DESC LIMIT 1000
+) AS o
+ORDER BY num
+
+-- receive_outcome: The outcome of one receive, and which order has it. No row: it is not settled.
+-- $1 coupon, $2 user, $3 batch, $4 index
+SELECT 'rejected' AS state, slot, 'voided' AS reason, NULL AS valid_from, NULL AS valid_to,
+	NULL::json AS use
 FROM coupon_void
 WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid AND idx = $4::smallint
 UNION ALL
 SELECT 'issued', slot, NULL,
 	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+	(SELECT use_shown(s.state, s.order_id, s.until) FROM receive_use AS s
+		WHERE s.coupon_id = $1::bigint AND s.batch = $3::uuid AND s.idx = $4::smallint)
 FROM user_coupon
 WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid AND idx = $4::smallint
 UNION ALL
-SELECT 'rejected', slot, reason, NULL, NULL
+SELECT 'rejected', slot, reason, NULL, NULL, NULL
 FROM receive_rejected
 WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid AND idx = $4::smallint
 LIMIT 1
@@ -82,6 +99,8 @@ SELECT CASE WHEN v.batch IS NOT NULL THEN 'rejected' WHEN u.batch IS NOT NULL TH
 		AS "postgresql.rejected_at",
 	to_char(t.released_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
 		AS "postgresql.released_at",
+	s.state AS "use.state", s.order_id AS "use.order",
+	to_char(s.until AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "use.until",
 	to_char(v.voided_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "void.at",
 	v.voided_by AS "void.by", v.why AS "void.why", v.is_returned AS "void.returned",
 	coalesce(c.events_on, false) AS "events.on",
@@ -101,6 +120,9 @@ LEFT JOIN receive_rejected AS t ON t.coupon_id = $1::bigint AND t.batch = $3::uu
 	AND t.idx = $4::smallint AND t.user_id = $2::text
 LEFT JOIN coupon_void AS v ON v.coupon_id = $1::bigint AND v.batch = $3::uuid
 	AND v.idx = $4::smallint AND v.user_id = $2::text
+LEFT JOIN receive_use AS s ON s.coupon_id = $1::bigint AND s.batch = $3::uuid
+	AND s.idx = $4::smallint AND s.user_id = $2::text AND s.state <> 'free'
+	AND (s.until <= now()) IS NOT TRUE
 
 -- receive_webhooks: The webhooks that are told of a coupon, each with the deliveries that have an
 -- event of one receive. Those that have arrived are not there any more; of the others the latest
@@ -155,6 +177,9 @@ WITH page AS MATERIALIZED (
 SELECT page.coupon_id, page.batch, page.idx, page.slot,
 	EXISTS (SELECT FROM coupon_void AS v WHERE v.coupon_id = page.coupon_id
 		AND v.batch = page.batch AND v.idx = page.idx) AS is_voided,
+	(SELECT use_shown(s.state, s.order_id, s.until) FROM receive_use AS s
+		WHERE s.coupon_id = page.coupon_id AND s.batch = page.batch
+			AND s.idx = page.idx) AS use,
 	c.name, c.currency, c.amount_off, c.percent_off, c.cap, c.threshold,
 	c.metadata::text AS metadata,
 	to_char(page.received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
@@ -176,13 +201,16 @@ ORDER BY page.received_at DESC, page.coupon_id DESC, page.slot DESC
 	CASE WHEN v.slot IS NOT NULL THEN 'voided' END AS reason,
 	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_from,
 	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
-	coalesce(u.key, '') AS key
+	coalesce(u.key, '') AS key,
+	CASE WHEN v.slot IS NULL THEN (
+		SELECT use_shown(s.state, s.order_id, s.until) FROM receive_use AS s
+		WHERE s.coupon_id = u.coupon_id AND s.batch = u.batch AND s.idx = u.idx) END AS use
 FROM user_coupon AS u LEFT JOIN coupon_void AS v USING (coupon_id, batch, idx)
 WHERE coupon_id = $1::bigint AND u.user_id = $2::text
 ORDER BY u.slot
 LIMIT 100)
 UNION ALL
-(SELECT batch, idx, slot, 'rejected', reason, NULL, NULL, ''
+(SELECT batch, idx, slot, 'rejected', reason, NULL, NULL, '', NULL
 FROM receive_rejected
 WHERE coupon_id = $1::bigint AND user_id = $2::text
 ORDER BY rejected_at DESC, batch, idx

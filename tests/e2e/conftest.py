@@ -260,3 +260,19 @@ def endpoint_make():
 def codes_owner(codes_stack):
     with psycopg.connect(codes_stack.env["DATABASE_ADMIN_URL"], autocommit=True) as connection:
         yield connection
+
+
+@pytest.fixture
+def use(pg_owner):
+    """use(ACTION, RECEIVE): what became of it, by the order `a`, as a worker does it."""
+
+    def one(action, receive):
+        coupon, user, *_ = receive.split(".")
+        return pg_owner.execute(
+            "SELECT result FROM use(ARRAY[%s], ARRAY['a'], ARRAY[gen_random_uuid()::text],"
+            " '{\"\"}', '{900}', '{2000}', '{\"\"}', '{\"\"}', '{1}', ARRAY[%s::bigint],"
+            " ARRAY[%s], '{NULL}', '{NULL}')",
+            (action, coupon, user),
+        ).fetchone()[0]
+
+    return one

@@ -28,17 +28,6 @@ def budget(stack):
     return make
 
 
-def use(pg_owner, action, receive):
-    """As a worker does it."""
-    coupon, user, *_ = receive.split(".")
-    return pg_owner.execute(
-        "SELECT result FROM use(ARRAY[%s], ARRAY['a'], ARRAY[gen_random_uuid()::text],"
-        " '{\"\"}', '{900}', '{NULL}', '{\"\"}', '{\"\"}', '{1}', ARRAY[%s::bigint], ARRAY[%s],"
-        " '{NULL}', '{NULL}')",
-        (action, coupon, user),
-    ).fetchone()[0]
-
-
 def test_create_show_list_set(stack, budget):
     name = budget("50000.00", "--by", "ann")
     one = shown(stack, name)
@@ -130,14 +119,14 @@ def test_campaigns_of_a_budget(stack, budget):
     assert shown(stack, name)["campaigns"] == []
 
 
-def test_a_spent_budget_pauses_its_campaigns(stack, gateway, pg_owner, budget):
+def test_a_spent_budget_pauses_its_campaigns(stack, gateway, use, budget):
     """Once each, and they go on when there is money again; a pause by an operator stays."""
     name = budget("10.00")
     terms = {"currency": "EUR", "amount_off": 600, "budget": name}
     one, two, by_hand = (stack.coupon_make(10, **terms) for _ in range(3))
     stack.ctl("pause", by_hand)
     receive = gateway.issue(one, "u", ack="issued")["receive"]
-    assert use(pg_owner, "use", receive) == "used"
+    assert use("use", receive) == "used"
 
     def states():
         return [
@@ -150,7 +139,7 @@ def test_a_spent_budget_pauses_its_campaigns(stack, gateway, pg_owner, budget):
     told = stack.ctl_run("budget", "set", name, "--amount", "5.99")
     assert told.returncode == 1
     assert '--amount is "5.99": allowed is at least the 6.00 that are spent or held' in told.stderr
-    assert use(pg_owner, "unuse", receive) == "unused"
+    assert use("unuse", receive) == "unused"
     wait_until(lambda: states() == ["issuing", "issuing", "paused"])
     wait_until(lambda: gateway.issue(two, "v")["status"] == "accepted")
     for coupon in (one, two):
@@ -160,11 +149,11 @@ def test_a_spent_budget_pauses_its_campaigns(stack, gateway, pg_owner, budget):
         assert entries[-1]["by"] == "coupon-keeper"
 
 
-def test_the_keeper_frees_ended_holds(stack, gateway, pg_owner, budget):
+def test_the_keeper_frees_ended_holds(stack, gateway, use, pg_owner, budget):
     name = budget("10.00")
     coupon = stack.coupon_make(10, currency="EUR", amount_off=1000, budget=name)
     receive = gateway.issue(coupon, "u", ack="issued")["receive"]
-    assert use(pg_owner, "hold", receive) == "held"
+    assert use("hold", receive) == "held"
     wait_until(lambda: json.loads(stack.ctl("show", coupon, "--json"))["state"] == "paused")
     pg_owner.execute("UPDATE receive_use SET until = now() WHERE coupon_id = %s", (coupon,))
     wait_until(lambda: shown(stack, name)["held"] == 0)

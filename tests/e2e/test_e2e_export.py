@@ -13,7 +13,8 @@ from stack import wait_until
 from ulid import ulid_of
 from user_ids import HOSTILE
 
-COLUMNS = ["user", "receive", "slot", "received_at", "valid_from", "valid_to", "key"]
+USE = ["use", "use_order", "use_until"]
+COLUMNS = ["user", "receive", "slot", "received_at", "valid_from", "valid_to", "key", *USE]
 
 
 def rows_of(pg, coupon):
@@ -25,6 +26,7 @@ def rows_of(pg, coupon):
 
     return sorted(
         [user, f"{coupon}.{user}.{ulid_of(batch)}.{idx}", slot, *map(text, times), key]
+        + [None] * len(USE)
         for user, slot, batch, idx, key, *times in pg.execute(
             """SELECT user_id, slot, batch, idx, key, received_at, valid_from, valid_to
             FROM user_coupon WHERE coupon_id = %s""",

@@ -17,6 +17,7 @@ def test_receive_outcome(db, coupon_new):
             "reason": None,
             "valid_from": "2023-11-14T22:13:20.123Z",
             "valid_to": "2023-11-15T22:13:20.123Z",
+            "use": None,
         }
     ]
     assert db.query("receive_outcome", coupon, "2", issued.batch, 1) == [
@@ -26,6 +27,7 @@ def test_receive_outcome(db, coupon_new):
             "reason": "out_of_stock",
             "valid_from": None,
             "valid_to": None,
+            "use": None,
         }
     ]
     # All parts name the receive.
@@ -124,6 +126,7 @@ def test_user_coupon_page(db, coupon_new):
             "idx": idx,
             "slot": slot,
             "is_voided": "f",
+            "use": None,
             "name": "test",
             **dict.fromkeys(OFFER),
             "received_at": f"2023-11-14T22:13:{second_}.123Z",

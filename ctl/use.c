@@ -1,0 +1,163 @@
+/*
+ * couponctl receive: what orders do with a receive, and what they did. show asks PostgreSQL; all
+ * else is one request over the gateway's socket API.
+ */
+#include "common/check.h"
+#include "common/log/log.h"
+#include "common/message/json.h"
+#include "ctl/output.h"
+#include "ctl/store.h"
+#include "embed.h"
+
+#include <string.h>
+
+static const char show_template[] =
+	"receive {receive}: {state}[reason  ({reason})]\n"
+	"[valid_from   valid  {valid_from} to {valid_to|no end}\n]"
+	"[use   use    {use.state} by order {use.order}[use.until  until {use.until}]\n]";
+
+static PGresult *ask(struct db *db, const char *sql, const struct receive *receive)
+{
+	char batch[ULID_UUID_SIZE];
+
+	return db_ask(db, sql, postgres_number(receive->coupon), postgres_text(receive->user.text),
+		      postgres_text(ulid_to_uuid(&receive->batch, batch)),
+		      postgres_number(receive->index));
+}
+
+struct cJSON *uses_read(struct db *db, const struct receive *receive)
+{
+	PGresult *rows = ask(db, sql_query_receive_operations, receive);
+	cJSON *uses = checked(cJSON_CreateArray());
+
+	for (int row = 0; row < PQntuples(rows); row++) {
+		cJSON *use = output_object();
+
+		output_row(use, rows, row);
+		cJSON_AddItemToArray(uses, use);
+	}
+	PQclear(rows);
+	return uses;
+}
+
+void uses_print(const struct cJSON *uses)
+{
+	const cJSON *use;
+
+	cJSON_ArrayForEach(use, uses)
+		output_template("  {at}  {action:-6} {result:-13} {from|-} -> {to|-}  order {order}"
+				"[until , until {until}][amount_off , {amount_off} {currency|} "
+				"off][budget  of budget "
+				"{budget}][by , API key {by}], key {key}[reason : {reason}]\n",
+				use);
+}
+
+static int show_run(struct ctl *ctl)
+{
+	int as_json = args_has(&ctl->args, "json");
+	cJSON *object = output_object(), *uses;
+	struct receive receive;
+	PGresult *row;
+	struct db *db;
+
+	args_receive_argument(&ctl->args, &receive);
+	db = store_postgres_open(ctl);
+	row = ask(db, sql_query_receive_outcome, &receive);
+	if (PQntuples(row) == 0)
+		log_fatal_as(CTL_ABSENT, "RECEIVE is \"%s\": PostgreSQL has no outcome of it",
+			     ctl->args.argument);
+	uses = uses_read(db, &receive);
+	output_text(object, "receive", ctl->args.argument);
+	output_row(object, row, 0);
+	if (!db_is_null(row, 0, "use"))
+		cJSON_ReplaceItemInObject(object, "use", cJSON_Parse(column_text(row, 0, "use")));
+	if (as_json)
+		output_add(object, "uses", uses);
+	output_say(object, show_template, as_json);
+	if (!as_json) {
+		uses_print(uses);
+		cJSON_Delete(uses);
+	}
+	PQclear(row);
+	db_close(db);
+	return 0;
+}
+
+/* The name of the command ends in that of the operation, and its options are members. */
+static int request_run(struct ctl *ctl)
+{
+	const struct args *args = &ctl->args;
+	const struct option *option = args->command->options;
+	const char *op = strrchr(args->command->name, ' ') + 1;
+	cJSON *request = output_object();
+	struct receive receive;
+
+	args_receive_argument(args, &receive);
+	output_text(request, "op", op);
+	if (strcmp(op, "quote") == 0)
+		output_id(request, "coupon", receive.coupon);
+	else
+		output_text(request, "receive", args->argument);
+	for (; option->name; option++) {
+		const char *name = strcmp(option->name, "ttl-s") == 0 ? "ttl_s" : option->name;
+
+		if (!args_has(args, option->name) || strcmp(option->name, "json") == 0)
+			continue;
+		if (strcmp(option->value, "N") == 0)
+			output_number(request, name,
+				      args_number(args, option->name, 0, JSON_INTEGER_MAX, 0));
+		else
+			output_text(request, name, args_text(args, option->name));
+	}
+	return gateway_request_run(ctl, request);
+}
+
+#define ORDER_OPTIONS                                                                       \
+	OPTION("order", "ORDER", "the order: 1 to 64 bytes of printable ASCII"),            \
+		OPTION("key", "KEY", "idempotency key: repeated, it changes nothing more"), \
+		SWITCH("json", "print the reply unchanged")
+#define AMOUNT_OPTIONS                                                                          \
+	OPTION("amount", "N", "the amount of the order, in the smallest unit of its currency"), \
+		OPTION("currency", "CODE", "three capital letters as of ISO 4217")
+
+#define REQUEST_COMMAND(name_, summary_, ...)                                                      \
+	{                                                                                          \
+		.name = "receive " name_, .run = request_run, .argument = "RECEIVE",               \
+		.options = OPTIONS(__VA_ARGS__), .summary = summary_,                              \
+		.detail = "Sends the request to the gateway at COUPON_LISTEN. The exit status is " \
+			  "0 only\nif the answer's code is 0.",                                    \
+	}
+
+static const struct command receive_hold_command =
+	REQUEST_COMMAND("hold", "let an order have a receive for some time", ORDER_OPTIONS,
+			AMOUNT_OPTIONS,
+			OPTION("ttl-s", "N", "for how many seconds, 1 to 86400; default 900"));
+static const struct command receive_use_command =
+	REQUEST_COMMAND("use", "let an order use a receive, held by it before or not",
+			ORDER_OPTIONS, AMOUNT_OPTIONS);
+static const struct command receive_unhold_command =
+	REQUEST_COMMAND("unhold", "give a receive up that the order holds", ORDER_OPTIONS);
+static const struct command receive_unuse_command =
+	REQUEST_COMMAND("unuse", "give a receive back that the order has used", ORDER_OPTIONS,
+			OPTION("reason", "TEXT", "why: 1 to 200 bytes of printable ASCII"));
+static const struct command receive_quote_command =
+	REQUEST_COMMAND("quote", "print what a receive takes off an amount", AMOUNT_OPTIONS,
+			SWITCH("json", "print the reply unchanged"));
+
+static const struct command receive_show_command = {
+	.name = "receive show",
+	.run = show_run,
+	.argument = "RECEIVE",
+	.options = OPTIONS(SWITCH("json", "print one JSON object")),
+	.summary = "print which order has a receive, and what orders did with it",
+	.detail = "Each operation with its time, API key, order, states and result, the latest\n"
+		  "1,000.",
+};
+
+const struct command receive_command = {
+	.name = "receive",
+	.subcommands = COMMANDS(&receive_show_command, &receive_hold_command, &receive_use_command,
+				&receive_unhold_command, &receive_unuse_command,
+				&receive_quote_command),
+	.summary = "hold and use receives for orders, and print what was done",
+};

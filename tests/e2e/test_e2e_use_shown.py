@@ -1,0 +1,88 @@
+"""What readers see of what orders do with a receive."""
+
+import csv
+import io
+import json
+
+import pytest
+
+
+@pytest.fixture
+def receive(stack, gateway):
+    coupon = stack.coupon_make(10)
+    return gateway.issue(coupon, "u", ack="issued")["receive"]
+
+
+def told(stack, gateway, receive):
+    """The member `use` in each answer that has it; they agree."""
+    coupon, user, *_ = receive.split(".")
+    (of_user,) = gateway.call("status", coupon=coupon, user=user)["receives"]
+    (listed,) = [
+        one for one in gateway.call("coupons", user=user)["coupons"] if one["coupon"] == coupon
+    ]
+    shown = json.loads(stack.ctl("receive", "show", receive, "--json"))
+    traced = json.loads(stack.ctl("trace", receive, "--json"))
+    uses = [one.get("use") for one in (gateway.call("status", receive=receive), of_user, listed)]
+    assert uses[1:] == uses[:1] * 2 and uses[0] == shown["use"], uses
+    assert {key: text for key, text in traced["use"].items() if text} == (uses[0] or {})
+    assert traced["uses"] == shown["uses"]
+    (row,) = csv.DictReader(io.StringIO(stack.ctl("export", coupon), newline=""))
+    exported = {"state": row["use"], "order": row["use_order"], "until": row["use_until"]}
+    assert {key: text for key, text in exported.items() if text} == (uses[0] or {})
+    return uses[0], [(one["action"], one["result"]) for one in shown["uses"]]
+
+
+def test_held_used_and_given_back(stack, gateway, use, pg_owner, receive):
+    assert told(stack, gateway, receive) == (None, [])
+    use("hold", receive)
+    held, uses = told(stack, gateway, receive)
+    assert held.pop("until")[-1] == "Z" and held == {"state": "held", "order": "a"}
+    coupon = receive.split(".")[0]
+    pg_owner.execute("UPDATE receive_use SET until = now() WHERE coupon_id = %s", (coupon,))
+    assert told(stack, gateway, receive)[0] is None, "a hold that has ended is none"
+    use("use", receive)
+    used, uses = told(stack, gateway, receive)
+    assert used == {"state": "used", "order": "a"}
+    assert [one for one in uses if one[0] != "expire"] == [("hold", "held"), ("use", "used")]
+    text = stack.ctl("receive", "show", receive)
+    assert "used by order a\n" in text and "  use    used          free -> used  order a" in text
+    assert "  use          used by order a\n" in stack.ctl("trace", receive)
+    use("unuse", receive)
+    assert told(stack, gateway, receive)[0] is None
+
+
+def test_what_is_not_there(stack, receive):
+    told = stack.ctl_run("receive", "show", receive[:-1] + "9")
+    assert told.returncode == 9 and "PostgreSQL has no outcome of it" in told.stderr
+    told = stack.ctl_run("receive", "show", "1001.u")
+    assert told.returncode == 2 and 'RECEIVE is "1001.u": allowed is <coupon>' in told.stderr
+
+
+def test_by_command(stack, gateway):
+    coupon = stack.coupon_make(10, amount_off=300, currency="EUR")
+    receive = gateway.issue(coupon, "u", ack="issued")["receive"]
+
+    def run(action, *options):
+        told = stack.ctl_run("receive", action, receive, *options, "--json")
+        reply = json.loads(told.stdout)
+        assert told.returncode == (reply["code"] != 0)
+        return reply
+
+    assert run("quote", "--amount", "1000", "--currency", "EUR")["amount_off"] == 300
+    assert run("hold", "--order", "a", "--ttl-s", "60", "--key", "k")["status"] == "held"
+    assert run("use", "--order", "b")["status"] == "held"
+    used = run("use", "--order", "a", "--amount", "200", "--currency", "EUR")
+    assert (used["status"], used["amount_off"]) == ("used", 200)
+    assert run("unhold", "--order", "a")["status"] == "used"
+    assert run("unuse", "--order", "a", "--reason", "cancelled")["code"] == 0
+    shown = json.loads(stack.ctl("receive", "show", receive, "--json"))
+    assert [(one["action"], one["result"]) for one in shown["uses"]] == [
+        ("hold", "held"),
+        ("use", "is_held"),
+        ("use", "used"),
+        ("unhold", "is_used"),
+        ("unuse", "unused"),
+    ]
+    assert (shown["uses"][0]["key"], shown["uses"][-1]["reason"]) == ("k", "cancelled")
+    told = stack.ctl_run("receive", "use", receive)
+    assert told.returncode == 1 and "order" in told.stdout
