@@ -258,29 +258,22 @@ BEGIN
 				IS TRUE AS is_late
 			FROM held_up AS h
 		)
-		SELECT array_agg(op ORDER BY ord) AS op, array_agg(ord ORDER BY ord) AS ord,
-			array_agg(coupon ORDER BY ord) AS coupon,
-			array_agg(user_id ORDER BY ord) AS user_id,
-			array_agg(batch ORDER BY ord) AS batch, array_agg(idx ORDER BY ord) AS idx,
-			array_agg(present ORDER BY ord) AS present,
-			array_agg(state ORDER BY ord) AS state,
-			array_agg(refusal ORDER BY ord) AS refusal,
-			array_agg(is_new ORDER BY ord) AS is_new,
-			array_agg(is_granted ORDER BY ord) AS is_granted,
-			array_agg(alters AND changes ORDER BY ord) AS changes,
+		SELECT array_agg(op) AS op, array_agg(coupon) AS coupon,
+			array_agg(user_id) AS user_id, array_agg(batch) AS batch,
+			array_agg(idx) AS idx, array_agg(present) AS present,
+			array_agg(state) AS state, array_agg(refusal) AS refusal,
+			array_agg(is_new) AS is_new, array_agg(is_granted) AS is_granted,
+			array_agg(alters AND changes) AS changes,
 			array_agg(CASE WHEN action = 'hold'
-				THEN least(moment + ttl_s * interval '1 s', valid_to) END
-				ORDER BY ord) AS until,
-			array_agg(currency ORDER BY ord) AS currency,
+				THEN least(moment + ttl_s * interval '1 s', valid_to) END)
+				AS until,
+			array_agg(currency) AS currency,
 			array_agg(CASE WHEN action IN ('unhold', 'unuse') THEN NULL
-				WHEN changes THEN amount_off ELSE old_off END
-				ORDER BY ord) AS amount_off,
-			array_agg(CASE WHEN action IN ('hold', 'use') THEN budget END
-				ORDER BY ord) AS budget,
-			array_agg(old_off ORDER BY ord) AS old_off,
-			array_agg(old_budget ORDER BY ord) AS old_budget
+				WHEN changes THEN amount_off ELSE old_off END) AS amount_off,
+			array_agg(CASE WHEN action IN ('hold', 'use') THEN budget END) AS budget,
+			array_agg(old_off) AS old_off, array_agg(old_budget) AS old_budget
 		INTO j
-		FROM ready WHERE NOT is_late;
+		FROM (SELECT * FROM ready WHERE NOT is_late ORDER BY ord) AS r;
 
 		-- Which of them their budgets have room for.
 		spent_ops := '{}';
