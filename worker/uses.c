@@ -102,7 +102,8 @@ static void redis_add(struct settler *settler, const char *number, size_t n,
 	};
 
 	*word = '\0';
-	memcpy(argv + 6, records, n * sizeof(*records));
+	for (size_t i = 0; i < n; i++)
+		argv[6 + i] = records[i];
 	if (redis_client_open(uses->redis) == 0)
 		redis_word_take(redis_client_eval(uses->redis, lua_uses, 2, keys, (int)(6 + n),
 						  argv),
