@@ -250,6 +250,9 @@ static void operate(struct operations *operations, struct request *request,
 {
 	struct words words = { 0 };
 
+	/* Whoever reads an exchange code in the log could redeem it. */
+	if (strstr(match->route->path, "{code}"))
+		request->path = match->route->path;
 	if (!request_admit(request, operations->access, match->route->role, route_coupon(match)))
 		return;
 	if (words_read(operations, request, match, &words) == 0)

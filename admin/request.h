@@ -11,9 +11,9 @@
 
 struct request {
 	struct evhttp_request *http; /* NULL: its client has gone */
-	const char *path;
-	int changes;            /* it is neither GET nor HEAD */
-	struct visitor visitor; /* `key` "": it is not known whose it is */
+	const char *path;            /* for the log, without exchange codes */
+	int changes;                 /* it is neither GET nor HEAD */
+	struct visitor visitor;      /* `key` "": it is not known whose it is */
 	int64_t begin_ms;
 };
 

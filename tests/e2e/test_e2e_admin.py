@@ -518,6 +518,13 @@ def test_exit_statuses(fake):
     problem(fake.api("POST", "/campaigns/1/pause"), 409)
 
 
+def test_no_exchange_code_is_logged(fake):
+    fake.does("echo couponctl: away >&2; exit 10")
+    problem(fake.api("GET", "/codes/NOONCODE"), 503)
+    wait_until(lambda: "path=/codes/{code} " in fake.log())
+    assert "NOONCODE" not in fake.log()
+
+
 def test_words_of_a_command(fake):
     fake.does("echo '{}'")
     fake.api("PATCH", "/campaigns/1", {"name": 'a $(b) "c"', "end": None}, If_Match='"7"')
