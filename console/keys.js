@@ -7,6 +7,7 @@ const MOST = 100; // that are shown at once
 const ROLES = {
     issue: "asks for coupons",
     read: "reads what users have",
+    use: "holds and uses it for orders",
     monitor: "looks",
     admin: "changes everything",
 };
