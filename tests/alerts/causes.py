@@ -509,6 +509,7 @@ def answers_busy(bed):
     with bed.gateway(COUPON_INFLIGHT_MAX=10) as gateway:
         with bed.busy(crowd, gateway):
             yield
+        wait_over(bed, "AnswersBusy")
 
 
 @causes("AnswersSlow")
@@ -527,12 +528,14 @@ def keys_refused(bed):
 
 @causes("AdminKeysRefused")
 def admin_keys_refused(bed):
-    with bed.admin() as url, bed.busy(
-        lambda client, number: requests.post(
-            f"{url}/admin/session", json={"key": f"cmq_{number:010}_x"}, timeout=60
-        )
-    ):
-        yield
+    with bed.admin() as url:
+        with bed.busy(
+            lambda client, number: requests.post(
+                f"{url}/admin/session", json={"key": f"cmq_{number:010}_x"}, timeout=60
+            )
+        ):
+            yield
+        wait_over(bed, "AdminKeysRefused")
 
 
 # ---- events
