@@ -3,11 +3,13 @@ key gets, and what happens while RabbitMQ, Redis or the workers are away."""
 
 import concurrent.futures
 import json
+import signal
 
 import psycopg
 import pytest
 import requests
 
+from history import USE_QUEUE, queue_length
 from replies import refused
 from stack import wait_until
 
@@ -218,6 +220,20 @@ def test_without_rabbitmq_or_redis_nothing_is_done(rough):
             rough.start(service)
             wait_until(lambda: client.call("hold", receive=one, order="o")["code"] == 0, timeout=60)
             client.call("unhold", receive=one, order="o")
+
+
+def test_a_gateway_that_ends_answers_what_waits(rough, gateway_make):
+    coupon = rough.coupon_make(10)
+    gateway = gateway_make(rough)
+    with gateway.client() as client:
+        one = client.issue(coupon, 42, ack="issued")["receive"]
+        rough.stop("worker-1")
+        client.send_line({"op": "use", "receive": one, "order": "o"})
+        wait_until(lambda: queue_length(rough, USE_QUEUE) == 1)
+        gateway.signal(signal.SIGTERM)
+        wait_until(lambda: "event=stopping" in gateway.log())
+        rough.start("worker-1")
+        assert client.read_reply()["status"] == "used"
 
 
 def test_without_workers_it_is_unknown_and_the_retry_tells(rough, gateway_make):
