@@ -95,10 +95,11 @@ def test_none_is_not_final_where_redis_forgot_what_the_gateway_has_seen(
     coupon = make_coupon(10)
     key = f"coupon:{{{coupon}}}"
     assert gateway.issue(coupon, 1, ack="issued")["code"] == 0
+    wait_until(lambda: is_final(gateway, coupon, 42))  # RabbitMQ has confirmed the receive
     redis_client.hset(key, "seq", 0)
     assert not is_final(gateway, coupon, 42)
     redis_client.hset(key, "seq", 1)
-    assert is_final(gateway, coupon, 42)
+    wait_until(lambda: is_final(gateway, coupon, 42))  # the keeper may have seen it meanwhile
 
 
 def test_none_is_final_where_the_coupon_was_never_in_redis(rough, client):
