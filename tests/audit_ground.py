@@ -147,7 +147,17 @@ class Ground:
         return reply["receive"]
 
 
-PROMISES = {"issued_num": "P1", "coupon_unknown": "P1", "user_limit": "P2", "slot_limit": "P2"}
+PROMISES = {
+    "issued_num": "P1",
+    "coupon_unknown": "P1",
+    "user_limit": "P2",
+    "slot_limit": "P2",
+    "use_taken": "P12",
+    "use_state": "P12",
+    "use_unknown": "P12",
+    "hold_taken": "P13",
+    "budget_sum": "P14",
+}
 OF_P3 = {
     "issued_twice",
     "issued_and_rejected",

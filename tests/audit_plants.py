@@ -4,7 +4,7 @@ audit must report, and a function that undoes it."""
 import time
 
 from audit_ground import user
-from ulid import ulid_at, ulid_make
+from ulid import ulid_at, ulid_make, ulid_uuid
 from user_ids import receive_parts
 
 
@@ -227,6 +227,99 @@ def total_in_postgresql(ground):
     return {"kind": "terms"}, ground.count_add("total_num", 5)
 
 
+def changes(ground, owner, *moves):
+    """Changes of a receive, each ACTION, ORDER, old and new state; `until` of holds is far."""
+    _, _, batch, index = receive_parts(ground.receives[owner])
+    place = {"batch": ulid_uuid(batch), "index": index, "user": owner}
+    for number, (action, order, old, new) in enumerate(moves):
+        ground.sql(
+            "INSERT INTO use_operation (coupon_id, batch, idx, action, key, at, user_id, order_id,"
+            " result, from_state, to_state, until) VALUES (%(coupon)s, %(batch)s, %(index)s,"
+            " %(action)s, %(key)s, now(), %(user)s, %(order)s, 'kept', %(old)s, %(new)s,"
+            " CASE %(new)s WHEN 'held' THEN timestamptz '2100-01-01' END)",
+            action=action, order=order, old=old, new=new, key=str(number), **place,
+        )  # fmt: skip
+    _, order, _, state = moves[-1]
+    ground.sql(
+        "INSERT INTO receive_use (coupon_id, batch, idx, user_id, state, order_id, until) VALUES"
+        " (%(coupon)s, %(batch)s, %(index)s, %(user)s, %(state)s,"
+        " CASE WHEN %(state)s <> 'free' THEN %(order)s END,"
+        " CASE %(state)s WHEN 'held' THEN timestamptz '2100-01-01' END)",
+        order=order, state=state, **place,
+    )  # fmt: skip
+    expected = {"user": owner, "slot": 1, "receive": ground.receives[owner]}
+
+    def undo():
+        for table in ("use_operation", "receive_use"):
+            ground.pg.execute(f"DELETE FROM {table} WHERE coupon_id = %s", (ground.coupon,))
+
+    return expected, undo
+
+
+def used_twice(ground):
+    moves = (("use", "a", "free", "used"), ("use", "b", "free", "used"))
+    expected, undo = changes(ground, user(3), *moves)
+    return {"kind": "use_taken", **expected}, undo
+
+
+def unused_by_another(ground):
+    moves = (("use", "a", "free", "used"), ("unuse", "b", "used", "free"))
+    expected, undo = changes(ground, user(3), *moves)
+    return {"kind": "use_taken", **expected}, undo
+
+
+def hold_taken(ground):
+    moves = (("hold", "a", "free", "held"), ("use", "b", "free", "used"))
+    expected, undo = changes(ground, user(3), *moves)
+    return {"kind": "hold_taken", **expected}, undo
+
+
+def used_without_history(ground):
+    expected, undo = changes(ground, user(3), ("use", "a", "free", "used"))
+    ground.sql("DELETE FROM use_operation WHERE coupon_id = %(coupon)s")
+    return {"kind": "use_state", **expected}, undo
+
+
+def use_forgotten(ground):
+    expected, undo = changes(ground, user(3), ("use", "a", "free", "used"))
+    ground.sql("DELETE FROM receive_use WHERE coupon_id = %(coupon)s")
+    return {"kind": "use_state", **expected}, undo
+
+
+def used_by_another(ground):
+    expected, undo = changes(ground, user(3), ("use", "a", "free", "used"))
+    ground.sql("UPDATE receive_use SET order_id = 'b' WHERE coupon_id = %(coupon)s")
+    return {"kind": "use_state", **expected}, undo
+
+
+def used_and_never_issued(ground):
+    _, undo = changes(ground, user(3), ("use", "a", "free", "used"))
+    for table in ("use_operation", "receive_use"):
+        ground.sql(f"UPDATE {table} SET idx = 200 WHERE coupon_id = %(coupon)s")
+    return {"kind": "use_unknown", "user": user(3)}, undo
+
+
+def budget_miscounted(ground):
+    name = f"audit.{ground.coupon}"
+    ground.pg.execute(
+        "INSERT INTO budget (name, currency, amount, spent) VALUES (%s, 'EUR', 1000, 1)", (name,)
+    )
+    ground.sql(
+        "UPDATE coupon SET budget = %(name)s, amount_off = 1, currency = 'EUR'"
+        " WHERE id = %(coupon)s",
+        name=name,
+    )
+
+    def undo():
+        ground.sql(
+            "UPDATE coupon SET budget = NULL, amount_off = NULL, currency = NULL"
+            " WHERE id = %(coupon)s"
+        )
+        ground.pg.execute("DELETE FROM budget WHERE name = %s", (name,))
+
+    return {"kind": "budget_sum"}, undo
+
+
 ANYWHERE = [
     issued_num_high, issued_num_low, settled_num_high, row_deleted, row_added,
     row_added_and_issued_num, user_over_limit, slot_beyond_limit, issued_and_rejected, issued_twice,
@@ -270,4 +363,8 @@ def number_never_given_out(ground):
 AT_REST = [
     settled_num_low, seq_seen_high, seq_seen_low, coupon_malformed, coupon_field_missing,
     users_of_another_type, outbox_of_another_type, number_never_given_out,
+]  # fmt: skip
+OF_ORDERS = [
+    used_twice, unused_by_another, hold_taken, used_without_history, use_forgotten,
+    used_by_another, used_and_never_issued, budget_miscounted,
 ]  # fmt: skip

@@ -110,6 +110,7 @@ static void pass_end(struct pass *pass, cJSON *coupons)
 
 	pass_judge(pass);
 	codes_judge(pass);
+	uses_judge(pass);
 	audit->stalled_n += pass->stall.n > 0;
 	audit->undecided_n += (pass->undecided && !pass->broker.ok) || pass->cut.held;
 	if (coupons)
@@ -304,6 +305,7 @@ const char *audit_coupon(struct ctl *ctl, int64_t coupon)
 	open_all(&audit, ctl);
 	group_audit(&group, coupon);
 	group_end(&group);
+	budgets_judge(&audit, coupon);
 	cJSON_Delete(group.coupons);
 	close_all(&audit);
 	return verdict_words[verdict(&audit)];
@@ -338,6 +340,7 @@ static int audit_run(struct ctl *ctl)
 		return CTL_ABSENT;
 	}
 	group_end(&group);
+	budgets_judge(&audit, coupon);
 	verdict_print(&audit, coupons_n, group.coupons);
 	close_all(&audit);
 	return verdict(&audit);
@@ -360,7 +363,8 @@ const struct command audit_command = {
 	.detail =
 		"P1: nothing is oversold. P2: no user is over the limit. P3: each receive has\n"
 		"one outcome. P4: in Redis, stock + taken slots + reserved + lost = total,\n"
-		"and each slot is a user coupon or in flight. Each finding is printed;\n"
+		"and each slot is a user coupon or in flight. P12, P13: no order has taken a\n"
+		"receive from another. P14: budgets are counted right. Each finding is printed;\n"
 		"nothing is changed. The last line begins with the verdict. Exit status:\n"
 		"  0  PASS     no finding\n"
 		"  1  FAIL     findings\n"

@@ -293,6 +293,12 @@ int stall_search(struct pass *pass, struct locks *locks);
 void pass_judge(struct pass *pass);
 /* In codes.c. Reports what is wrong with the exchange codes. */
 void codes_judge(const struct pass *pass);
+/*
+ * In uses.c. Each reports what is wrong: with what orders did with the coupon's receives, and with
+ * its budget; 0: with any budget.
+ */
+void uses_judge(const struct pass *pass);
+void budgets_judge(struct audit *audit, int64_t coupon);
 
 /* In report.c. */
 

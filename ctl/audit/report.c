@@ -49,7 +49,7 @@ void finding_add(const struct pass *pass, enum finding finding, const struct slo
 		findings->begun = 1;
 		cJSON_free(line);
 	} else {
-		output_template("WRONG {promise}: coupon {coupon}", object);
+		output_template("WRONG {promise}: coupon {coupon|none}", object);
 		output_template(*user ? ", user {user}" : "", object);
 		output_template("[slot , slot {slot}, receive {receive}]: {text} ({kind})\n",
 				object);

@@ -1,5 +1,26 @@
 -- What couponctl audit and coupon-rush check, by the promises (P1, P2, P3); see docs/couponctl.md.
 
+-- audit_budgets: Promise P14: the budgets that have given more than they have, or whose counts are
+-- not those of the receives, at one moment, each with one of its campaigns. A hold that has ended
+-- counts until it is freed.
+-- $1 coupon: only its budget (NULL: all)
+SELECT b.name, b.amount, b.held, b.spent, coalesce(n.held, 0)::bigint AS held_now,
+	coalesce(n.spent, 0)::bigint AS spent_now,
+	coalesce($1::bigint, (SELECT min(c.id) FROM coupon AS c WHERE c.budget = b.name))
+		AS coupon_id
+FROM budget AS b LEFT JOIN (
+	SELECT s.budget, sum(s.amount_off) FILTER (WHERE s.state = 'held') AS held,
+		sum(s.amount_off) FILTER (WHERE s.state = 'used') AS spent
+	FROM receive_use AS s
+	WHERE s.budget IS NOT NULL
+	GROUP BY s.budget
+) AS n ON n.budget = b.name
+WHERE ($1::bigint IS NULL
+		OR b.name = (SELECT c.budget FROM coupon AS c WHERE c.id = $1::bigint))
+	AND (b.held <> coalesce(n.held, 0) OR b.spent <> coalesce(n.spent, 0)
+		OR b.held + b.spent > b.amount)
+ORDER BY b.name
+
 -- audit_codes: The codes of a coupon that are used without a user coupon of the same receive, or
 -- the other way round. At most 100. OFFSET 0: the codes of each set by their primary key.
 -- $1 coupon
@@ -155,6 +176,52 @@ FROM user_coupon AS u
 WHERE ($1::bigint IS NULL OR u.coupon_id = $1::bigint)
 	AND NOT EXISTS (SELECT FROM coupon AS c WHERE c.id = u.coupon_id)
 ORDER BY u.coupon_id, u.user_id, u.slot
+
+-- audit_uses: Promises P12 and P13: what is wrong with the receives of a coupon that orders have
+-- named, at one moment: one that has changed while another order had it, whose state is not that
+-- which its last change has left, or that was never issued. A void may come after a use. At most
+-- 100.
+-- $1 coupon
+WITH change AS (
+	SELECT o.user_id, o.batch, o.idx, o.at, o.order_id, o.to_state, o.until, o.amount_off,
+		o.budget, lag(o.to_state) OVER w AS old_state, lag(o.order_id) OVER w AS old_order,
+		lag(o.until) OVER w AS old_until, lead(o.num) OVER w IS NULL AS is_last
+	FROM use_operation AS o
+	WHERE o.coupon_id = $1::bigint AND o.to_state IS NOT NULL
+	WINDOW w AS (PARTITION BY o.batch, o.idx ORDER BY o.num)
+), wrong AS (
+	SELECT 'use_taken' AS what, c.user_id, c.batch, c.idx, c.order_id, c.old_order
+	FROM change AS c
+	WHERE c.old_state = 'used' AND (c.to_state <> 'free' OR c.order_id <> c.old_order)
+	UNION ALL
+	SELECT 'hold_taken', c.user_id, c.batch, c.idx, c.order_id, c.old_order
+	FROM change AS c
+	WHERE c.old_state = 'held' AND c.old_until > c.at AND c.order_id <> c.old_order
+	UNION ALL
+	SELECT 'use_state', coalesce(s.user_id, c.user_id), batch, idx, s.order_id, c.order_id
+	FROM (SELECT * FROM change WHERE is_last) AS c
+		FULL JOIN (SELECT * FROM receive_use WHERE coupon_id = $1::bigint) AS s
+		USING (batch, idx)
+	WHERE coalesce(s.state, 'none') <> coalesce(c.to_state, 'free')
+		OR (s.state <> 'free' AND (s.user_id, s.order_id, s.amount_off, s.budget)
+			IS DISTINCT FROM (c.user_id, c.order_id, c.amount_off, c.budget))
+		OR (s.state = 'held' AND s.until <> c.until)
+	UNION ALL
+	SELECT 'use_unknown', s.user_id, s.batch, s.idx, s.order_id, NULL
+	FROM receive_use AS s
+		LEFT JOIN user_coupon AS u ON u.user_id = s.user_id AND u.coupon_id = s.coupon_id
+			AND u.batch = s.batch AND u.idx = s.idx
+		LEFT JOIN coupon_void AS v ON v.coupon_id = s.coupon_id AND v.batch = s.batch
+			AND v.idx = s.idx
+	WHERE s.coupon_id = $1::bigint AND s.state <> 'free' AND u.batch IS NULL
+		AND v.batch IS NULL
+)
+SELECT w.what, w.user_id, coalesce(u.slot, 0) AS slot, w.batch, w.idx, w.order_id, w.old_order
+FROM wrong AS w
+	LEFT JOIN user_coupon AS u ON u.user_id = w.user_id AND u.coupon_id = $1::bigint
+		AND u.batch = w.batch AND u.idx = w.idx
+ORDER BY w.what, w.batch, w.idx
+LIMIT 100
 
 -- audit_workers: The number of workers whose un-acked messages are still to be settled: they are in
 -- a long transaction, or have put off coupons. They try one of these again each second; a session

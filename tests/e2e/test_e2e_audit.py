@@ -12,7 +12,7 @@ from audit_ground import (
     GRACE_S, SETTLED_USERS, STEADY_S, Ground, audit, check_told, user, wrong, wrong_decided,
 )  # fmt: skip
 from audit_plants import (
-    ANYWHERE, AT_REST, row_deleted, slot_added, slot_removed, stock_less, stock_more,
+    ANYWHERE, AT_REST, OF_ORDERS, row_deleted, slot_added, slot_removed, stock_less, stock_more,
 )  # fmt: skip
 from history import History
 from seed import SEED
@@ -32,6 +32,16 @@ def resting(stack, request):
 OF_ANY_LIMIT = (row_deleted, slot_removed, slot_added, stock_more, stock_less)
 
 
+def finds(stack, ground, plant):
+    expected, undo = plant(ground)
+    try:
+        told = wrong(stack, ground.coupon)
+    finally:
+        undo()
+    check_told(told, expected, ground.coupon)
+    assert wrong(stack, ground.coupon) == [], "it is as it was"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "resting, plant",
@@ -39,13 +49,15 @@ OF_ANY_LIMIT = (row_deleted, slot_removed, slot_added, stock_more, stock_less)
     indirect=["resting"],
 )
 def test_finds_at_rest(stack, resting, plant):
-    expected, undo = plant(resting)
-    try:
-        told = wrong(stack, resting.coupon)
-    finally:
-        undo()
-    check_told(told, expected, resting.coupon)
-    assert wrong(stack, resting.coupon) == [], "it is as it was"
+    finds(stack, resting, plant)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "resting, plant", [(2, plant) for plant in OF_ORDERS], indirect=["resting"]
+)
+def test_finds_what_orders_did(stack, resting, plant):
+    finds(stack, resting, plant)
 
 
 # Under load

@@ -147,6 +147,7 @@ def test_a_spent_budget_pauses_its_campaigns(stack, gateway, use, budget):
         assert [entry["action"] for entry in entries[-2:]] == ["pause", "resume"]
         assert [entry["action"] for entry in entries].count("pause") == 1
         assert entries[-1]["by"] == "coupon-keeper"
+        assert "PASS" in stack.ctl("audit", coupon)
 
 
 def test_the_keeper_frees_ended_holds(stack, gateway, use, pg_owner, budget):
@@ -158,3 +159,4 @@ def test_the_keeper_frees_ended_holds(stack, gateway, use, pg_owner, budget):
     pg_owner.execute("UPDATE receive_use SET until = now() WHERE coupon_id = %s", (coupon,))
     wait_until(lambda: shown(stack, name)["held"] == 0)
     wait_until(lambda: json.loads(stack.ctl("show", coupon, "--json"))["state"] == "issuing")
+    assert "PASS" in stack.ctl("audit", coupon)

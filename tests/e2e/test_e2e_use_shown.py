@@ -84,5 +84,6 @@ def test_by_command(stack, gateway):
         ("unuse", "unused"),
     ]
     assert (shown["uses"][0]["key"], shown["uses"][-1]["reason"]) == ("k", "cancelled")
+    assert stack.ctl("audit", coupon).endswith("PASS: 1 coupon audited, 0 wrong")
     told = stack.ctl_run("receive", "use", receive)
     assert told.returncode == 1 and "order" in told.stdout

@@ -7,6 +7,8 @@ CONCURRENT = "tests/sql/test_sql_concurrent.py::"
 LATE = "tests/sql/test_sql_late.py::"
 CODES = "tests/sql/test_sql_codes.py::"
 QUERY_KEEPER = "tests/sql/test_sql_query_keeper.py::"
+AUDIT = "tests/e2e/test_e2e_audit.py::"
+BUDGET = "tests/sql/test_sql_budget.py::"
 USE = "tests/sql/test_sql_use.py::"
 USE_CONCURRENT = "tests/sql/test_sql_use_concurrent.py::"
 WEBHOOK = "tests/sql/test_sql_webhook.py::"
@@ -380,5 +382,61 @@ MUTANTS = [
         "AND held + spent <= amount)",
         "AND spent <= 2 * amount)",
         USE + "test_a_wrong_count_of_a_budget_is_refused",
+    ),
+    mutant(
+        "P12",
+        "who gives a use back, as audit sees it",
+        "sql/query/audit.sql",
+        "AND (c.to_state <> 'free' OR c.order_id <> c.old_order)",
+        "AND c.to_state <> 'free'",
+        AUDIT + "test_finds_what_orders_did",
+    ),
+    mutant(
+        "P12",
+        "the state of a receive, as audit sees it",
+        "sql/query/audit.sql",
+        "(s.user_id, s.order_id, s.amount_off, s.budget)",
+        "(s.user_id, c.order_id, s.amount_off, s.budget)",
+        AUDIT + "test_finds_what_orders_did",
+    ),
+    mutant(
+        "P13",
+        "the end of a hold, as audit sees it",
+        "sql/query/audit.sql",
+        "AND c.old_until > c.at AND",
+        "AND c.old_until <= c.at AND",
+        AUDIT + "test_finds_what_orders_did",
+    ),
+    mutant(
+        "P14",
+        "what a budget has spent, as audit sees it",
+        "sql/query/audit.sql",
+        "OR b.spent <> coalesce(n.spent, 0)",
+        "OR b.spent < coalesce(n.spent, 0)",
+        AUDIT + "test_finds_what_orders_did",
+    ),
+    mutant(
+        "P14",
+        "the currency of a coupon's budget",
+        "sql/schema/coupon.sql",
+        "FOREIGN KEY (budget, currency) REFERENCES budget (name, currency)",
+        "FOREIGN KEY (budget) REFERENCES budget (name)",
+        BUDGET + "test_terms_that_do_not_fit",
+    ),
+    mutant(
+        "P14",
+        "the reason of a pause that a budget ends",
+        "sql/query/budget.sql",
+        "WHERE c.id = $1::bigint AND (c.status = 'published' OR c.pause_reason IS NOT NULL)",
+        "WHERE c.id = $1::bigint AND c.status IN ('published', 'paused')",
+        BUDGET + "test_a_budget_pauses_what_it_has_no_room_for",
+    ),
+    mutant(
+        "P14",
+        "the fence of a keeper that pauses by a budget",
+        "sql/query/budget.sql",
+        "\tFROM elected\n\tWHERE c.id",
+        "\tWHERE c.id",
+        BUDGET + "test_a_budget_pauses_what_it_has_no_room_for",
     ),
 ]
