@@ -229,6 +229,18 @@ const char *limit_member(struct parse *parse, const cJSON *item)
 	return NULL;
 }
 
+/* A text, too, as above. */
+const char *usable_member(struct parse *parse, const cJSON *item)
+{
+	const char *text = cJSON_GetStringValue(item);
+
+	parse->request.page.is_usable = cJSON_IsTrue(item) || (text && strcmp(text, "true") == 0);
+	return parse->request.page.is_usable || cJSON_IsFalse(item) ||
+			       (text && strcmp(text, "false") == 0)
+		       ? NULL
+		       : "must be true or false";
+}
+
 /* It belongs to the user, who may be named after it: checked at the end. */
 const char *cursor_member(struct parse *parse, const cJSON *item)
 {

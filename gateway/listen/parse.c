@@ -98,6 +98,7 @@ static const struct {
 	{ "trace", trace_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
 	{ "ack", ack_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
 	{ "limit", limit_member, OF(OP_COUPONS), 0 },
+	{ "usable", usable_member, OF(OP_COUPONS), 0 },
 	{ "cursor", cursor_member, OF(OP_COUPONS), 0 },
 	{ "token", token_member, OF(OP_AUTH), OF(OP_AUTH) },
 };

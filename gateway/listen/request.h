@@ -63,8 +63,9 @@ enum request_ack { ACK_ACCEPTED, ACK_QUEUED, ACK_ISSUED };
 
 /* The page that the client wants. */
 struct request_page {
-	int limit;   /* 1 to REQUEST_PAGE_MAX */
-	int is_next; /* of the first page there is no `after` */
+	int limit;     /* 1 to REQUEST_PAGE_MAX */
+	int is_usable; /* only coupons that an order could use now */
+	int is_next;   /* of the first page there is no `after` */
 	struct coupon_cursor after;
 };
 

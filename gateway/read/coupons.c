@@ -271,8 +271,9 @@ void coupons_answer(struct lookup *reads, struct request *request)
 		page->is_next ? postgres_number(after->coupon) : all,
 		page->is_next ? postgres_number(after->slot) : all,
 		postgres_number(page->limit + 1), /* whether there is a next page */
+		postgres_number(page->is_usable),
 	};
 
-	if (lookup_ask(reads, LOOKUP_PAGE, 5, arguments, on_rows, request))
+	if (lookup_ask(reads, LOOKUP_PAGE, 6, arguments, on_rows, request))
 		request_fail(request, ANSWER_BUSY, NULL);
 }

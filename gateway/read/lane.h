@@ -15,7 +15,7 @@
 /* The rows, lent; NULL: the look-up failed. */
 typedef void lookup_fn(void *context, const PGresult *rows);
 
-#define LANE_ARGUMENTS_MAX 5
+#define LANE_ARGUMENTS_MAX 6
 
 struct lane_query;
 

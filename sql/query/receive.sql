@@ -163,14 +163,23 @@ UNION ALL SELECT 0, 'changed', change_note(true)
 -- the coupon is NULL where it does not exist. It is read for each row of the page only, whatever
 -- the planner estimates: with its LIMIT the subquery cannot become another kind of join.
 -- $1 user, $2 $3 $4 only what comes after this time (in microseconds; NULL: all), coupon and slot,
--- $5 limit
+-- $5 limit, $6 whether only those that an order could use now
 WITH page AS MATERIALIZED (
 	SELECT coupon_id, slot, batch, idx, received_at, valid_from, valid_to
-	FROM user_coupon
+	FROM user_coupon AS u
 	WHERE user_id = $1::text
 		AND (received_at, coupon_id, slot) < ((SELECT coalesce(
 			timestamptz 'epoch' + ($2::bigint || ' microseconds')::interval,
 			'infinity')), $3::bigint, $4::smallint)
+		AND ($6::boolean IS NOT TRUE OR (valid_from <= now()
+			AND (valid_to <= now()) IS NOT TRUE
+			AND (SELECT true FROM receive_use AS s
+				WHERE s.coupon_id = u.coupon_id AND s.batch = u.batch
+					AND s.idx = u.idx AND s.state <> 'free'
+					AND (s.until <= now()) IS NOT TRUE LIMIT 1) IS NULL
+			AND (SELECT true FROM coupon_void AS v
+				WHERE v.coupon_id = u.coupon_id AND v.batch = u.batch
+					AND v.idx = u.idx LIMIT 1) IS NULL))
 	ORDER BY received_at DESC, coupon_id DESC, slot DESC
 	LIMIT $5::int
 )

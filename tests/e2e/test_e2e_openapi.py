@@ -98,6 +98,7 @@ VALUES = {
         [1, 100, "1", "100"],
         [0, 101, -1, 1.5, True, None, [], {}, "", "0", "01", "101", " 1", "x"],
     ),
+    "usable": ([True, False, "true", "false"], [0, 1, 1.5, None, [], {}, "", "yes", "True"]),
     "cursor": (
         [CURSOR],
         ["", CURSOR[:-1], f"{CURSOR}0", CURSOR.upper(), f"02{CURSOR[2:]}", 1, None, [], {}],

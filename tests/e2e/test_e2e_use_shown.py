@@ -34,10 +34,17 @@ def told(stack, gateway, receive):
 
 def test_held_used_and_given_back(stack, gateway, use, pg_owner, receive):
     assert told(stack, gateway, receive) == (None, [])
+    coupon, user, *_ = receive.split(".")
+
+    def is_usable():
+        page = gateway.call("coupons", user=user, usable=True)["coupons"]
+        return coupon in [one["coupon"] for one in page]
+
+    assert is_usable()
     use("hold", receive)
+    assert not is_usable()
     held, uses = told(stack, gateway, receive)
     assert held.pop("until")[-1] == "Z" and held == {"state": "held", "order": "a"}
-    coupon = receive.split(".")[0]
     pg_owner.execute("UPDATE receive_use SET until = now() WHERE coupon_id = %s", (coupon,))
     assert told(stack, gateway, receive)[0] is None, "a hold that has ended is none"
     use("use", receive)
@@ -49,6 +56,12 @@ def test_held_used_and_given_back(stack, gateway, use, pg_owner, receive):
     assert "  use          used by order a\n" in stack.ctl("trace", receive)
     use("unuse", receive)
     assert told(stack, gateway, receive)[0] is None
+
+
+def test_usable_is_true_or_false(gateway):
+    refused = gateway.call("coupons", user="u", usable="yes")
+    assert refused["status"] == "bad_request" and "usable" in refused["message"]
+    assert gateway.call("coupons", user="u", usable="false")["code"] == 0
 
 
 def test_what_is_not_there(stack, receive):

@@ -35,12 +35,12 @@ static void client_reply(struct responder *responder, const struct request *requ
 
 static int names_a_member(const char *message)
 {
-	static const char *const names[] = { "the request", "id",       "op",       "coupon",
-					     "user",        "key",      "ack",      "receive",
-					     "status",      "limit",    "cursor",   "code",
-					     "token",       "trace",    "receives", "order",
-					     "amount",      "currency", "ttl_s",    "reason",
-					     "hold",        "use",      "unhold",   "unuse" };
+	static const char *const names[] = {
+		"the request", "id",       "op",     "coupon", "user",     "key",   "ack",
+		"receive",     "status",   "limit",  "usable", "cursor",   "code",  "token",
+		"trace",       "receives", "order",  "amount", "currency", "ttl_s", "reason",
+		"hold",        "use",      "unhold", "unuse"
+	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		size_t len = strlen(names[i]);

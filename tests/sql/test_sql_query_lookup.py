@@ -3,7 +3,7 @@
 import time
 import uuid
 
-from sql_db import AT_MS, QUERIES, Receive, batch_make
+from sql_db import AT_MS, QUERIES, Operation, Receive, batch_make
 
 
 def test_receive_outcome(db, coupon_new):
@@ -90,7 +90,7 @@ PAGE = "user_coupon_page"
 def pages(db, user, limit):
     """All pages: each is asked for with the last row of the one before."""
     found, after = [], (None, None, None)
-    while rows := db.query(PAGE, user, *after, limit):
+    while rows := db.query(PAGE, user, *after, limit, None):
         assert len(rows) <= limit
         found.append(rows)
         after = tuple(rows[-1][name] for name in ("received_us", "coupon_id", "slot"))
@@ -109,7 +109,7 @@ def test_coupon_offer(db, coupon_new):
     db.execute("UPDATE coupon SET metadata = '{\"a\":1.50}' WHERE id = %s", coupon)
     assert db.query("coupon_offer", coupon) == [{"version": "1", **terms}]
     db.settle(*batch_make(coupon, ["1"]))
-    (row,) = db.query(PAGE, "1", None, None, None, 10)
+    (row,) = db.query(PAGE, "1", None, None, None, 10, None)
     assert {name: row[name] for name in OFFER} == terms
     assert db.query("coupon_offer", 1) == []
 
@@ -119,7 +119,7 @@ def test_user_coupon_page(db, coupon_new):
     first, second = batch_make(coupon, ["1", "1"])
     db.settle(first, second.but(slot=2, at_ms=AT_MS + 1000))
     db.settle(*batch_make(coupon, ["10", "01"]))
-    assert db.query(PAGE, "1", None, None, None, 10) == [
+    assert db.query(PAGE, "1", None, None, None, 10, None) == [
         {
             "coupon_id": str(coupon),
             "batch": str(first.batch),
@@ -139,7 +139,23 @@ def test_user_coupon_page(db, coupon_new):
             ("0", "1", "20", AT_MS),
         )
     ]
-    assert db.query(PAGE, "2", None, None, None, 10) == []
+    assert db.query(PAGE, "2", None, None, None, 10, None) == []
+
+
+def test_user_coupon_page_of_usable_ones(db, coupon_new):
+    """None that an order has, that is voided or not valid now, and all others."""
+    times = ("2000-01-01", "2001-01-01"), ("2100-01-01", "2101-01-01")
+    past, future = (coupon_new(valid_from=begin, valid_to=end) for begin, end in times)
+    receives = [batch_make(coupon_new(), ["1"])[0] for _ in range(4)]
+    free, held, ended, voided = receives
+    db.settle(*receives, *batch_make(past, ["1"]), *batch_make(future, ["1"]))
+    db.use(Operation("hold", "a", (held, ended)))
+    db.execute("UPDATE receive_use SET until = now() WHERE batch = %s", ended.batch)
+    db.execute("UPDATE coupon SET void_returns = false WHERE id = %s", voided.coupon)
+    db.query("coupon_void", voided.coupon, voided.batch, voided.idx, "1", None)
+    usable = db.query(PAGE, "1", None, None, None, 10, "true")
+    assert {int(row["coupon_id"]) for row in usable} == {free.coupon, ended.coupon}
+    assert len(db.query(PAGE, "1", None, None, None, 10, "false")) == 6
 
 
 def test_user_coupon_pages_of_one_moment(db, coupon_new):
@@ -183,7 +199,7 @@ def test_user_coupon_page_of_an_unknown_coupon(owner, db, coupon_new):
     coupon = coupon_new()
     db.settle(*batch_make(coupon, ["1"]))
     owner.execute("DELETE FROM coupon WHERE id = %s", coupon)
-    (row,) = db.query(PAGE, "1", None, None, None, 10)
+    (row,) = db.query(PAGE, "1", None, None, None, 10, None)
     assert (row["coupon_id"], row["name"]) == (str(coupon), None)
 
 
@@ -197,9 +213,9 @@ def test_user_coupon_page_is_planned_without_statistics(owner, db, coupon_new):
     for setting in ("enable_seqscan = off", "plan_cache_mode = force_generic_plan"):
         db.execute(f"SET {setting}")
     db.prepare(PAGE)
-    db.query(PAGE, "1", None, None, None, 21)
+    db.query(PAGE, "1", None, None, None, 21, None)
     db.execute(f"PREPARE page AS {QUERIES[PAGE]}")
     plan = "\n".join(
-        row[0] for row in db.execute("EXPLAIN EXECUTE page ('1', NULL, NULL, NULL, 21)")
+        row[0] for row in db.execute("EXPLAIN EXECUTE page ('1', NULL, NULL, NULL, 21, NULL)")
     )
     assert "Seq Scan" not in plan and "user_coupon" in plan and "coupon_pkey" in plan, plan
