@@ -5,6 +5,7 @@
 #include "admin/outcome.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/message/api_key.h"
 #include "common/message/number.h"
 
 #include <event2/keyvalq_struct.h>
@@ -245,16 +246,29 @@ static int words_read(struct operations *operations, struct request *request,
 	return parameters_read(request, match, words);
 }
 
+/* A whole key, say, in the place of its id. */
+static int is_no_key_id(const struct route_match *match)
+{
+	return strstr(match->route->path, "{key}") &&
+	       !key_id_valid(match->parts[0], strlen(match->parts[0]));
+}
+
 static void operate(struct operations *operations, struct request *request,
 		    const struct route_match *match)
 {
 	struct words words = { 0 };
 
-	/* Whoever reads an exchange code in the log could redeem it. */
-	if (strstr(match->route->path, "{code}"))
+	/* Whoever reads an exchange code or a key in the log could use it. */
+	if (strstr(match->route->path, "{code}") || is_no_key_id(match))
 		request->path = match->route->path;
 	if (!request_admit(request, operations->access, match->route->role, route_coupon(match)))
 		return;
+	if (is_no_key_id(match)) {
+		request_refuse(request, 400,
+			       "the path has no id of a key: allowed are the 10 characters between "
+			       "the underscores of " KEY_PREFIX "ID_SECRET");
+		return;
+	}
 	if (words_read(operations, request, match, &words) == 0)
 		(match->route->flags & ROUTE_JOB ? job_run : command_run)(operations, request,
 									  match, &words);

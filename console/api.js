@@ -23,7 +23,7 @@ async function send(method, path, body, version) {
     if (body !== undefined) headers["Content-Type"] = "application/json";
     if (version != null) headers["If-Match"] = `"${version}"`;
     if (method !== "GET" && session) headers["X-CSRF-Token"] = session.csrf_token;
-    let answer;
+    let answer, text;
     try {
         answer = await fetch(path, {
             method,
@@ -31,10 +31,10 @@ async function send(method, path, body, version) {
             body: body === undefined ? undefined : JSON.stringify(body),
             signal: path === SESSION ? AbortSignal.timeout(SESSION_MS) : undefined,
         });
+        text = await answer.text();
     } catch {
         throw new Problem(0, "coupon-admin does not answer. Try again.");
     }
-    const text = await answer.text();
     let object = {};
     try {
         object = text ? JSON.parse(text) : {};

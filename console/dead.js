@@ -35,8 +35,8 @@ async function drop_ask(letter, ask) {
         word: "Drop",
         grave: true,
         changes: () => [
-            `${plural(messages.length, "message")} of ${count(letter.bytes)} bytes is deleted, ` +
-                "in RabbitMQ and in the outbox. It cannot be undone.",
+            `Deleted, in RabbitMQ and in the outbox: ${plural(messages.length, "message")}. ` +
+                "It cannot be undone.",
             ...owed.map((receive) => `Owed, and will never have an outcome: ${receive}`),
             ...unreadable.map(() => "It cannot be read: it may have receives that are owed."),
             ...(owed.length || unreadable.length ? [] : ["It owes nothing."]),

@@ -28,12 +28,13 @@ def pytest_addoption(parser):
 
 def is_chosen(item):
     """A whole run chooses its tests of services by its seed: fewer of those that may break one, and
-    of other long ones. With ALL=1 it chooses all."""
+    of other long ones; and all that are marked so. With ALL=1 it chooses all."""
     share = SHARED_SHARE if item.path.parent.name in SHARED else 1
     if item.get_closest_marker("long") or "rough_stack" in item.fixturenames:
         share = ROUGH_SHARE
     draw = random.Random(f"{SEED} {item.nodeid}").random()
-    return draw < share or bool(os.environ.get("ALL"))
+    is_kept = bool(item.get_closest_marker("always") or os.environ.get("ALL"))
+    return draw < share or is_kept
 
 
 def pytest_collection_modifyitems(config, items):
@@ -90,6 +91,7 @@ def pytest_configure(config):
     """On SIGTERM pytest ends as after Ctrl-C, and stops what it has started."""
     config.addinivalue_line("markers", "plain: its own gateways are without TLS in any case")
     config.addinivalue_line("markers", "long: a whole run chooses few of these, by its seed")
+    config.addinivalue_line("markers", "always: a whole run chooses it, whatever its seed")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 

@@ -114,6 +114,14 @@ SECONDS = {
 }
 
 
+# Of those that each run chooses: not in proportion to the rest of their file.
+ALWAYS_S = {
+    "test_e2e_broker_cluster.py": (37, 0),
+    "test_e2e_sentinel.py": (0, 32),
+    "test_e2e_standby.py": (6, 0),
+}
+
+
 def assign(shards, files, seconds):
     """Adds the files to the shards, which are pairs: [seconds, files]."""
     for file in sorted(files, key=lambda file: (-seconds(file), file.name)):
@@ -126,11 +134,12 @@ def shards(count):
     """[(stack, files), …]"""
 
     def on_rough(file):
-        return SECONDS.get(file.name, (0, 0))[0] * ROUGH_SHARE
+        return SECONDS.get(file.name, (0, 0))[0] * ROUGH_SHARE + ALWAYS_S.get(file.name, (0, 0))[0]
 
     def elsewhere(file):
         share = SHARED_SHARE if file.parent.name in SHARED else 1
-        return SECONDS.get(file.name, (0, OTHERS_S))[1] * share
+        always_s = ALWAYS_S.get(file.name, (0, 0))[1]
+        return SECONDS.get(file.name, (0, OTHERS_S))[1] * share + always_s
 
     files = [file for file in HERE.glob("*/test_*.py") if file.parent.name != "torture"]
     if count == 1:

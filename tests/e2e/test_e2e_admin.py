@@ -525,6 +525,16 @@ def test_no_exchange_code_is_logged(fake):
     assert "NOONCODE" not in fake.log()
 
 
+@pytest.mark.parametrize("method, path", (("GET", ""), ("POST", "/revoke"), ("POST", "/rotate")))
+def test_no_whole_key_is_logged_or_passed_on(fake, method, path):
+    started = len(fake.started())
+    detail = problem(fake.api(method, f"/keys/{fake.api.key}{path}"), 400)
+    assert "the path has no id of a key" in str(detail)
+    wait_until(lambda: not path or f"path=/keys/{{key}}{path} " in fake.log())
+    assert fake.api.key not in fake.log()
+    assert len(fake.started()) == started
+
+
 def test_words_of_a_command(fake):
     fake.does("echo '{}'")
     fake.api("PATCH", "/campaigns/1", {"name": 'a $(b) "c"', "end": None}, If_Match='"7"')

@@ -100,6 +100,7 @@ def trial(trial_make):
     return trial_make(3).start()
 
 
+@pytest.mark.always
 def test_one_of_two_nodes_is_killed(trial_make):
     """Two nodes have a majority only together: what is accepted meanwhile waits."""
     trial = trial_make(2).start()

@@ -356,6 +356,7 @@ def test_a_replica_is_waited_for_once_it_has_what_was_answered(
         assert client.issue(coupon, next(users))["code"] in (UNKNOWN, UNAVAILABLE)
 
 
+@pytest.mark.always
 def test_the_master_is_lost(group, gateway_of):
     coupon = group.stack.coupon_make(10_000)
     gateway = gateway_of()

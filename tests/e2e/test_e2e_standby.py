@@ -88,6 +88,7 @@ def followed(rough_redis):
     return int(rough_redis.hget("couponmq:changes", "timeline"))
 
 
+@pytest.mark.always
 def test_a_synchronous_standby_is_promoted(rough, rough_redis, rough_coupon, standby, worker_make):
     standby.synchronous()
     rough.stop("worker-1")
