@@ -416,8 +416,8 @@ static int64_t turn(struct keeper *keeper)
 	if (keeper->elected &&
 	    (late_run(keeper) || keeper_stores_round(&keeper->stores, &keeper->context) ||
 	     keeper_stores_keys(&keeper->stores, &keeper->context) ||
-	     keeper_uses_round(&keeper->context) || uses_list_run(keeper) ||
-	     keeper_sweep_round(keeper->sweep, &pause_ms)))
+	     keeper_uses_round(&keeper->context, keeper->uses_list.keep_s) ||
+	     uses_list_run(keeper) || keeper_sweep_round(keeper->sweep, &pause_ms)))
 		rc = -1;
 	/* The elected keeper also releases for workers that died, the others only when woken. */
 	if ((keeper->elected || keeper->release_due) && release_run(keeper))

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define FREED_MOST 2000 /* a round */
+#define FORGOTTEN_MOST 10000
 #define DUE_MOST 100
 
 /*
@@ -16,6 +17,16 @@ static int holds_end(struct keeper_context *context)
 {
 	return keeper_database_run(context->database, sql_query_use_free,
 				   POSTGRES_ARGUMENTS(postgres_number(FREED_MOST)))
+		       ? keeper_context_failed(context)
+		       : 0;
+}
+
+/* A copy of a message does not come so late. */
+static int refusals_forget(struct keeper_context *context, int64_t keep_s)
+{
+	return keeper_database_run(context->database, sql_query_use_forget,
+				   POSTGRES_ARGUMENTS(postgres_number(keep_s),
+						      postgres_number(FORGOTTEN_MOST)))
 		       ? keeper_context_failed(context)
 		       : 0;
 }
@@ -38,12 +49,12 @@ static int budget_move(struct keeper_context *context, const PGresult *due, int 
 	return 0;
 }
 
-int keeper_uses_round(struct keeper_context *context)
+int keeper_uses_round(struct keeper_context *context, int64_t keep_s)
 {
 	PGresult *due;
 	int rc = 0;
 
-	if (holds_end(context))
+	if (holds_end(context) || refusals_forget(context, keep_s))
 		return -1;
 	due = keeper_database_query(context->database, sql_query_budget_due,
 				    POSTGRES_ARGUMENTS(postgres_number(DUE_MOST)));

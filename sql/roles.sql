@@ -110,7 +110,7 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION
 	use(text[], text[], text[], text[], int[], bigint[], text[], text[], int[], bigint[],
 		text[], uuid[], smallint[]),
-	use_free(text[], int) TO couponmq_worker;
+	use_free(text[], int), use_forget(int, int) TO couponmq_worker;
 -- The same again, after PostgreSQL was put back: couponctl recover --tail.
 GRANT EXECUTE ON FUNCTION
 	coupon_recover_rejected(bigint, uuid[], smallint[], text[], smallint[], text[], bigint[],

@@ -16,6 +16,11 @@ UNION ALL SELECT 0, 'changed', NULL, NULL, NULL, NULL, NULL, NULL, NULL, change_
 -- $1 at most
 SELECT use_free(NULL, $1::int) AS freed
 
+-- use_forget: Removes old rows of operations that changed nothing; see sql/function/use_forget.sql.
+-- Returns how many.
+-- $1 seconds, $2 at most
+SELECT use_forget($1::int, $2::int) AS removed
+
 -- quote: What the terms of a coupon take off an amount; amount_off NULL: they name no discount. No
 -- row: no coupon that clients can see.
 -- $1 coupon, $2 amount, in the smallest unit of the currency

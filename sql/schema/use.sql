@@ -51,6 +51,9 @@ CREATE TABLE use_operation (
 	PRIMARY KEY (coupon_id, batch, idx, action, key)
 );
 
+-- For the removal of those that changed nothing.
+CREATE INDEX use_operation_unchanged ON use_operation (at) WHERE to_state IS NULL;
+
 -- What Redis has as well, by number; the statements uses_latest and uses_page repeat the predicate.
 CREATE INDEX use_operation_num ON use_operation (num)
 	WHERE to_state IS NOT NULL AND action <> 'expire';

@@ -368,6 +368,14 @@ MUTANTS = [
         USE + "test_ended_holds_are_freed_before_a_budget_is_spent",
     ),
     mutant(
+        "P12",
+        "what is forgotten of the operations",
+        "sql/function/use_forget.sql",
+        "WHERE o.to_state IS NULL AND ",
+        "WHERE ",
+        USE + "test_what_changed_nothing_is_forgotten",
+    ),
+    mutant(
         "P14",
         "what is left of a budget",
         "sql/function/use.sql",

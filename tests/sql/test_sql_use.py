@@ -199,6 +199,17 @@ def test_a_hold_ends_by_the_clock(db, run, issued):
     assert run("use", "a", one, other) == ["is_used", "kept"]
 
 
+def test_what_changed_nothing_is_forgotten(db, run, issued):
+    (one,) = issued()
+    assert run("use", "a", one) == run("use", "a", one) == "used"
+    assert run("use", "b", one) == run("hold", "b", one) == "is_used"
+    assert db.query("use_forget", 3600, 100) == [{"removed": "0"}]
+    db.execute("UPDATE use_operation SET at = at - interval '1 hour'")
+    assert db.query("use_forget", 3600, 2) == [{"removed": "2"}]
+    assert db.query("use_forget", 3600, 100) == [{"removed": "1"}]
+    assert db.execute("SELECT result, to_state FROM use_operation") == [("used", "used")]
+
+
 def test_a_hold_is_renewed_and_ends_with_the_validity(db, run, coupon_new):
     coupon = coupon_new(days=1)
     now_ms = int(db.execute("SELECT extract(epoch FROM now()) * 1000")[0][0])
