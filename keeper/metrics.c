@@ -229,4 +229,6 @@ void keeper_watch_none(void)
 		metrics_set(KEEPER_METRIC_QUEUES + i, 0);
 	metrics_set(KEEPER_METRIC_OUTBOX_AGE, 0);
 	metrics_set(KEEPER_METRIC_KEYS_AHEAD, 0);
+	metrics_set(KEEPER_METRIC_USES_BYTES, 0);
+	metrics_set(KEEPER_METRIC_USES_COVERED, 0);
 }

@@ -7,6 +7,7 @@
 #include "common/redis/client.h"
 #include "embed.h"
 #include "keeper/database.h"
+#include "keeper/metrics.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -132,15 +133,32 @@ static int page_fill(struct uses_list *list, struct keeper_context *context, con
 	return 0;
 }
 
+/* 1: more is to be removed, 0, or -1 as uses_list_step(). */
+static int trim(const struct uses_list *list, struct keeper_context *context)
+{
+	char keep_ms[NUMBER_SIZE];
+	const char *argv[] = { number_text(list->keep_s * 1000, keep_ms) };
+	redisReply *reply = redis_client_eval(context->redis, lua_uses_trim, 2, keys, 1, argv);
+	int more;
+
+	if (!reply)
+		return keeper_context_failed(context);
+	more = reply->element[0]->integer > 0;
+	metrics_set(KEEPER_METRIC_USES_BYTES, reply->element[1]->integer);
+	metrics_set(KEEPER_METRIC_USES_COVERED, reply->element[2]->integer);
+	freeReplyObject(reply);
+	return more;
+}
+
 int uses_list_step(struct uses_list *list, struct keeper_context *context)
 {
 	const char *hmget[] = { "HMGET", CHANGES_KEY, "uses_run", "uses_from" };
 	const char *run_id, *from;
 	redisReply *reply;
-	int rc;
+	int rc = trim(list, context);
 
-	if (strcmp(list->run_id, context->run_id) == 0)
-		return 0;
+	if (rc || strcmp(list->run_id, context->run_id) == 0)
+		return rc;
 	reply = redis_client_call(context->redis, 4, hmget);
 	if (!reply)
 		return keeper_context_failed(context);

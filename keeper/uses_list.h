@@ -5,7 +5,10 @@
  *
  * A restart of Redis loses, if anything, what was written last. So in a new process the end of the
  * list is compared with the latest operations of PostgreSQL: if one of them is not there, and no
- * worker adds it within some time, the list is filled anew. The keeper's thread.
+ * worker adds it within some time, the list is filled anew.
+ *
+ * While Redis is nearly full, the oldest of the list is removed (lua/uses_trim.lua). The keeper's
+ * thread.
  */
 #pragma once
 

@@ -3,7 +3,7 @@
 --
 -- KEYS  1 couponmq:changes         hash: see lua/uses.lua; and `uses_run`: the run id for which the
 --                                  list was filled, or is; `uses_from`: the number from which on it
---                                  was filled; 0: all of it
+--                                  was filled; 0: none is to follow
 --       2 {couponmq:changes}:uses  list of records
 -- ARGV  1 run id of this process
 --       2 'keep': the list has lost nothing; 'begin': it is to be filled anew; or the number from

@@ -2,6 +2,8 @@
  * couponctl list, history, events, show, export: what there is. show has the state of one coupon in
  * PostgreSQL and in Redis, side by side; export its user coupons, at one moment.
  */
+#include "common/changes.h"
+#include "common/clock.h"
 #include "common/rabbit/cluster.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
@@ -10,6 +12,7 @@
 #include "embed.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -22,6 +25,25 @@ static int length_read(struct redis_client *redis, int64_t coupon, const char *c
 	return redis_client_integer(redis, 2, argv, n);
 }
 
+/* Since when Redis has all that orders have done, of all coupons. 0, or -1. */
+static int uses_add(struct redis_client *redis, cJSON *object)
+{
+	const char *hmget[] = { "HMGET", CHANGES_KEY, "uses_since", "uses_bytes" };
+	redisReply *reply = redis_client_call(redis, 4, hmget);
+	char text[CLOCK_RFC3339_SIZE];
+	int64_t since_ms;
+
+	if (!reply)
+		return -1;
+	if (reply->element[0]->str && reply->element[1]->str) {
+		since_ms = strtoll(reply->element[0]->str, NULL, 10);
+		output_text(object, "uses_since", since_ms ? clock_rfc3339(since_ms, text) : NULL);
+		output_number(object, "uses_bytes", strtoll(reply->element[1]->str, NULL, 10));
+	}
+	freeReplyObject(reply);
+	return 0;
+}
+
 /* Reads what Redis has, unless it is known to fail; it becomes `c` as well. */
 static cJSON *redis_json(struct redis_client *redis, int64_t coupon, int fails,
 			 struct redis_coupon *c)
@@ -32,7 +54,8 @@ static cJSON *redis_json(struct redis_client *redis, int64_t coupon, int fails,
 	int64_t outbox, dead; /* messages that are in the dead-letter queue, or were dropped */
 
 	if (loaded < 0 || length_read(redis, coupon, "HLEN", COUPON_KEY_OUTBOX, &outbox) ||
-	    length_read(redis, coupon, "SCARD", COUPON_KEY_DEAD, &dead)) {
+	    length_read(redis, coupon, "SCARD", COUPON_KEY_DEAD, &dead) ||
+	    uses_add(redis, object)) {
 		output_text(object, "error", redis_client_error(redis));
 		return object;
 	}
@@ -103,6 +126,8 @@ static const char show_template[] =
 	"[outcome_at   last outcome {outcome_at}\n]"
 	"[redis.rebuild   rebuild      {redis.rebuild.filled} of {redis.rebuild.rows} user coupons "
 	"in {redis.rebuild.seconds} s, about {redis.rebuild.seconds_left} s left\n]"
+	"[redis.uses_bytes   uses         {redis.uses_bytes:,} bytes of all coupons in Redis, "
+	"since {redis.uses_since|COUPON_KEEP_USES_S ago}\n]"
 	"[redis.error   Redis        {redis.error}\n]"
 	"[redis.run_id   run id       {redis.run_id}, [!redis.verified not ]verified on this Redis "
 	"process[!redis.verified  yet]\n]";

@@ -1,6 +1,8 @@
 """Uses of receives, from the queue to the reply: what PostgreSQL and Redis have then."""
 
 import json
+import time
+from datetime import datetime
 
 import pytest
 
@@ -143,3 +145,24 @@ def test_a_restart_of_redis_keeps_the_list(rough, shop_of, rough_redis):
     wait_until(lambda: rough_redis.hget("couponmq:changes", "uses_run") not in (run, None), 60)
     assert rough_redis.lrange(USES, 0, -1) == before
     assert rough_redis.hget("couponmq:changes", "uses_from") in (None, "0")
+
+
+def test_a_full_redis_keeps_issuing(rough, shop_of, rough_redis):
+    """The keeper removes the oldest of the list, and show tells since when it is there."""
+    shop, coupon = shop_of(rough), rough.coupon_make(10)
+    assert shop.use(("use", "a", receive_of(rough, coupon, "1"))) == ["used"]
+    rough_redis.setrange("ballast", 50_000_000, "x")
+    used = rough_redis.info("memory")["used_memory"]
+    rough_redis.config_set("maxmemory", int(used / 0.92))
+    try:
+        wait_until(lambda: rough_redis.llen(USES) == 0)
+        assert shop.use(("use", "a", receive_of(rough, coupon, "2"))) == ["used"]
+    finally:
+        rough_redis.config_set("maxmemory", 0)
+        rough_redis.delete("ballast")
+    since_ms = int(rough_redis.hget("couponmq:changes", "uses_since"))
+    assert 0 < since_ms <= time.time() * 1000
+    shown = json.loads(rough.ctl("show", coupon, "--json"))["redis"]
+    told = datetime.fromisoformat(shown["uses_since"].replace("Z", "+00:00"))
+    assert round(told.timestamp() * 1000) == since_ms
+    assert "bytes of all coupons in Redis, since 2" in rough.ctl("show", coupon)

@@ -1,4 +1,5 @@
-"""What is kept in Redis of uses of receives: uses.lua of workers, uses_fill.lua of the keeper."""
+"""What is kept in Redis of uses of receives: uses.lua of workers, uses_fill.lua and
+uses_trim.lua of the keeper."""
 
 import json
 import time
@@ -211,3 +212,52 @@ def test_fill_bad_arguments(uses, args, sentence):
     uses.announce()
     with pytest.raises(redis.ResponseError, match=sentence):
         fill(uses, *args)
+
+
+# uses_trim.lua
+
+
+def trim(uses, full=None, keep_ms=DAY_MS):
+    """`full`: the part of maxmemory that is used."""
+    used = uses.redis.info("memory")["used_memory"]
+    uses.redis.config_set("maxmemory", int(used / full) if full else 0)
+    try:
+        return uses.redis.eval(script_text("uses_trim"), 2, CHANGES, USES, keep_ms)
+    finally:
+        uses.redis.config_set("maxmemory", 0)
+
+
+def test_the_oldest_make_room_in_a_full_redis(uses):
+    uses.announce()
+    uses.redis.hset(CHANGES, "uses_since", 0)
+    records = [record(n, age_s=2000 - n) for n in range(1500)]
+    for i in range(0, 1500, 500):
+        uses.run(*records[i : i + 500])
+    assert trim(uses)[0] == trim(uses, full=0.7)[0] == 0 and len(uses.all()) == 1500
+    removed, left, covered_ms = trim(uses, full=1.5)
+    assert removed == 1000 and uses.all() == records[1000:]
+    assert left == int(uses.field("uses_bytes")) == sum(len(r) + OVERHEAD for r in records[1000:])
+    assert abs(covered_ms - 1_000_000) < 60_000
+    last_ms = json.loads(records[999])[2] * 1000
+    assert last_ms < int(uses.field("uses_since")) < json.loads(records[1000])[2] * 1000
+    assert trim(uses, full=1.5)[:2] == [500, 0] and trim(uses, full=1.5)[:2] == [0, 0]
+    assert uses.run(record(1)) == "ok" and len(uses.all()) == 1
+
+
+def test_no_more_is_removed_than_is_too_much(uses):
+    uses.announce()
+    uses.run(*[record(n) for n in range(1000)])
+    assert 0 < trim(uses, full=0.905)[0] < 1000
+
+
+def test_nothing_is_filled_below_what_was_removed(uses):
+    uses.announce()
+    fill(uses, "begin", 0)
+    fill(uses, MAX, 8, record(9), record(8))
+    assert trim(uses, full=1.5)[0] == 2
+    assert uses.field("uses_from") == "0"
+    assert fill(uses, 8, 0, record(7)) == "moved" and uses.all() == []
+
+
+def test_what_is_covered_without_a_loss(uses):
+    assert trim(uses, keep_ms=5000) == [0, 0, 5000]

@@ -32,6 +32,14 @@ MUTANTS = [
         USES + "test_the_oldest_are_removed_by_their_bytes",
     ),
     mutant(
+        "P9",
+        "the memory that uses leave to issuing",
+        "lua/uses_trim.lua",
+        "if excess > 0 then",
+        "if false then",
+        USES + "test_the_oldest_make_room_in_a_full_redis",
+    ),
+    mutant(
         "P10",
         "the place of another keeper that fills the uses",
         "lua/uses_fill.lua",
