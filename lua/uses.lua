@@ -41,7 +41,7 @@ end
 types_check('hash', 'list')
 
 local known = call('HMGET', KEYS[1], 'installation', 'system', 'timeline', 'started', 'uses_bytes',
-	'uses_since', stripe or '')
+	'uses_since', 'uses_from', stripe or '')
 if known[1] ~= ARGV[1] or not known[2] or known[2] .. ':' .. (known[3] or '') ~= ARGV[2] then
 	return 'other'
 elseif ARGV[6] ~= '' and known[4] ~= ARGV[3] then
@@ -51,7 +51,7 @@ end
 -- Redis refuses a write for lack of memory only if it is the first one, and never an HDEL.
 call('HDEL', KEYS[1], '')
 local now = now_ms()
-local bytes, since = integer(known[5]) or 0, integer(known[6]) or now
+local bytes, since, removed = integer(known[5]) or 0, integer(known[6]) or now, 0
 for i = 7, #ARGV do
 	call('RPUSH', KEYS[2], ARGV[i])
 	bytes = bytes + #ARGV[i] + OVERHEAD
@@ -65,13 +65,16 @@ for _ = 1, 2 * #ARGV do
 		break
 	end
 	call('LPOP', KEYS[2])
-	bytes = bytes - #oldest - OVERHEAD
+	removed, bytes = removed + 1, bytes - #oldest - OVERHEAD
 	since = at_ms and math.max(since, at_ms + 1) or since
 end
 call('HSET', KEYS[1], 'uses_bytes', decimal(math.max(bytes, 0)), 'uses_since', decimal(since))
+if removed > 0 and known[7] then
+	call('HSET', KEYS[1], 'uses_from', '0') -- none is filled below them
+end
 if ARGV[6] == '' then
 	call('HSET', KEYS[1], 'started', ARGV[3])
-elseif (integer(known[7]) or 0) < tonumber(num) then
+elseif (integer(known[8]) or 0) < tonumber(num) then
 	call('HSET', KEYS[1], stripe, num)
 end
 return 'ok'

@@ -49,14 +49,14 @@ if known[1] ~= ARGV[1] or known[2] ~= ARGV[2] then
 end
 local bytes, since, word = integer(known[3]) or 0, integer(known[4]) or 0, 'ok'
 for i = 5, #ARGV do
-	local num, seconds = match(ARGV[i], '^%[1, (%d+), ([%d.]+),')
+	local seconds = match(ARGV[i], '^%[1, %d+, ([%d.]+),')
 	if bytes + #ARGV[i] + OVERHEAD > bytes_most then
-		word, to = 'full', num + 1
+		word, to = 'full', 0
 		break
 	end
 	call('LPUSH', KEYS[2], ARGV[i])
 	bytes, since = bytes + #ARGV[i] + OVERHEAD, math.floor(seconds * 1000)
 end
 call('HSET', KEYS[1], 'uses_from', decimal(to), 'uses_bytes', decimal(bytes), 'uses_since',
-	decimal(to == 0 and 0 or since))
+	decimal(word == 'ok' and to == 0 and 0 or since))
 return word

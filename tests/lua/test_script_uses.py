@@ -189,8 +189,19 @@ def test_not_filled_beyond_the_bound(uses):
     records = [record(n, age_s=100 - n) for n in (9, 8, 7)]
     most = 2 * (len(records[0]) + OVERHEAD) + 3
     assert fill(uses, MAX, 0, *records, most=most) == "full"
-    assert uses.all() == [records[1], records[0]] and uses.field("uses_from") == "8"
+    assert uses.all() == [records[1], records[0]] and uses.field("uses_from") == "0"
     assert int(uses.field("uses_since")) == int(json.loads(records[1])[2] * 1000)
+
+
+def test_not_filled_below_what_a_worker_removed(uses):
+    uses.announce()
+    fill(uses, "begin", 0)
+    most = 2 * (len(record(9)) + OVERHEAD) + 3
+    assert fill(uses, MAX, 8, record(9), record(8), most=most) == "ok"
+    new = record(10)
+    assert uses.run(new, most=most) == "ok" and uses.all()[1:] == [new]
+    left = uses.all()
+    assert fill(uses, 8, 0, record(7)) == "moved" and uses.all() == left
 
 
 def test_a_list_that_lost_nothing_is_kept(uses):
