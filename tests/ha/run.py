@@ -424,7 +424,7 @@ def run(bed, chosen, seed):
     """Returns whether each of what happened was over in time."""
     timely = []
     allowed = Allowed(**ALLOWED)
-    campaigns = [Campaign(bed, TOTAL, limit, seed, allowed) for limit in LIMITS]
+    campaigns = [Campaign(bed, TOTAL, user_limit, seed, allowed) for user_limit in LIMITS]
     witness = Witness(bed.superuser()).start()
     gateway = ("haproxy", bed.env["COUPON_LISTEN"])
     loads = [
