@@ -118,16 +118,17 @@ class Trust:
     libraries."""
 
     def __init__(self):
-        self.paths = set()
+        self.known = set()
         self.folder = tempfile.TemporaryDirectory(prefix="couponmq-ca-")
         self.bundle = Path(self.folder.name) / "bundle.pem"
 
     def add(self, path):
-        if path in self.paths:
+        certificate = Path(path).read_bytes()
+        if certificate in self.known:
             return
-        self.paths.add(path)
+        self.known.add(certificate)
         with self.bundle.open("ab") as file:
-            file.write(Path(path).read_bytes())
+            file.write(certificate)
         for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"):
             os.environ[name] = str(self.bundle)
 
