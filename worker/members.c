@@ -79,6 +79,36 @@ static void metrics_tell(const cJSON *cluster)
 		    cJSON_IsNumber(messages) ? (int64_t)messages->valuedouble : 0);
 }
 
+/* How many queues the node leads; NULL: have no leader. */
+static int led_n(const char *node)
+{
+	int n = 0;
+	const cJSON *queue;
+
+	cJSON_ArrayForEach(queue, cJSON_GetObjectItem(told, "queues"))
+	{
+		const char *leader = cJSON_GetStringValue(cJSON_GetObjectItem(queue, "leader"));
+
+		n += node && leader ? strcmp(node, leader) == 0 : node == leader;
+	}
+	return n;
+}
+
+void members_prometheus(struct evbuffer *out)
+{
+	static const char name[] = "worker_queues_led";
+	const cJSON *node;
+
+	exposition_head(out, name, "gauge",
+			"Queues that the node of RabbitMQ leads; of no node: without a leader.");
+	pthread_mutex_lock(&mutex);
+	cJSON_ArrayForEach(node, cJSON_GetObjectItem(told, "nodes"))
+		exposition_value(out, name, "node", node->valuestring, led_n(node->valuestring));
+	if (told)
+		exposition_value(out, name, "node", "", led_n(NULL));
+	pthread_mutex_unlock(&mutex);
+}
+
 static void ask(void)
 {
 	char error[RABBIT_ERROR_SIZE] = "";

@@ -17,6 +17,7 @@ TOTAL = 1_000_000
 SOME = 200  # accepted requests of each load
 CONNECTED = re.compile(r"event=amqp_connected connection=(\S+) host=(\S+)")
 MEMBERS = "couponmq_worker_queue_members"
+LED = re.compile(r'couponmq_worker_queues_led\{node="([^"]*)"\} (\d+)')
 # These take a minute or two; the first test alone is brief.
 whole_run = pytest.mark.skipif(not os.environ.get("ALL"), reason="only with ALL=1")
 
@@ -82,6 +83,11 @@ class Trial:
         names = (f"{MEMBERS}_wanted", MEMBERS, f"{MEMBERS}_online")
         return tuple(int(told[name]) for name in names) == numbers
 
+    def leaders_told(self):
+        """How many queues each node leads, by its name, of those that lead any."""
+        told = LED.findall(requests.get(self.workers[0].http("/metrics"), timeout=60).text)
+        return {node: int(number) for node, number in told if int(number) > 0}
+
     def warnings(self):
         return requests.get(self.workers[0].http("/readyz"), timeout=60).json()["warnings"]
 
@@ -124,6 +130,8 @@ def test_the_leader_is_killed(trial):
     leader.start()
     wait_until(lambda: trial.members_told(3, 3, 3))
     assert not trial.warnings()
+    led = trial.leaders_told()
+    assert trial.cluster.leader(QUEUE).name in led and leader.name not in led, led
     trial.judge()
 
 
