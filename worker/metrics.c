@@ -1,7 +1,6 @@
 #include "worker/metrics.h"
 
 #include "common/log/log.h"
-#include "worker/members.h"
 
 _Static_assert(METRIC_PLACES <= METRICS_KEEPER, "each has a place");
 
@@ -19,7 +18,6 @@ void metrics_prometheus(struct evbuffer *out)
 	for (unsigned i = 1; i < REASON_COUNT; i++)
 		exposition_labelled(out, "worker_rejections_total", "reason",
 				    reason_text((enum reason)i), METRIC_REJECTIONS + i);
-	members_prometheus(out);
 	exposition_table(out, metrics, METRIC_COUNT, 0);
 }
 

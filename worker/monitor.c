@@ -150,6 +150,7 @@ static void on_metrics(struct evhttp_request *request, const struct monitor *mon
 	}
 	body = checked(evbuffer_new());
 	metrics_prometheus(body);
+	members_prometheus(body);
 	keeper_exposition(body);
 	web_reply(request, HTTP_OK, NULL, EXPOSITION_TYPE, body);
 }
