@@ -176,6 +176,28 @@ const char *args_text(const struct args *args, const char *name)
 	return args->values[i];
 }
 
+char *args_record(const struct args *args)
+{
+	const struct command *command = args->command;
+	int are_codes = command->argument && strstr(command->argument, "CODE");
+	size_t size;
+	char *text;
+	FILE *out = checked(open_memstream(&text, &size));
+
+	for (int i = 0; i < args->arguments_n; i++)
+		fprintf(out, " %s", are_codes ? "…" : args->arguments[i]);
+	for (int i = 0; command->options && command->options[i].name; i++) {
+		const struct option *option = &command->options[i];
+
+		if (!args->values[i] || strcmp(option->name, "by") == 0 ||
+		    strcmp(option->name, "json") == 0)
+			continue;
+		fprintf(out, " --%s%s%s", option->name, option->value ? "=" : "", args->values[i]);
+	}
+	check(fclose(out) == 0);
+	return text;
+}
+
 int args_has(const struct args *args, const char *name)
 {
 	return args_text(args, name) != NULL;

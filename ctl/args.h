@@ -63,6 +63,9 @@ _Noreturn void args_fail(const char *format, ...) __attribute__((format(printf, 
 /* Reads argv[0…argc-1], the words after the command's name. */
 void args_read(struct args *args, const struct command *command, int argc, char **argv);
 
+/* The words again, for the record (malloc): not who it is recorded of, and no exchange codes. */
+char *args_record(const struct args *args);
+
 /* Whether the word is an option of the command whose value is the next word, whatever that is. */
 int args_takes_value(const struct command *command, const char *word);
 

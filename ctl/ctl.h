@@ -60,10 +60,10 @@ extern const struct command *const ctl_commands[]; /* ended by NULL */
 const struct command *command_find(const char *name);
 
 extern const struct command migrate_command, create_command, publish_command, pause_command,
-	resume_command, close_command, stock_command, edit_command, history_command, arm_command,
-	void_command, show_command, list_command, curve_command, recent_command, issue_command,
-	status_command, trace_command, audit_command, rebuild_command, recover_command,
-	dead_command, queue_command, lock_command, distribute_command, export_command,
-	codes_command, codes_generate_command, codes_import_command, codes_revoke_command,
-	codes_export_command, webhook_command, events_command, installation_command, key_command,
-	budget_command, receive_command;
+	resume_command, close_command, stock_command, edit_command, history_command,
+	changes_command, arm_command, void_command, show_command, list_command, curve_command,
+	recent_command, issue_command, status_command, trace_command, audit_command,
+	rebuild_command, recover_command, dead_command, queue_command, lock_command,
+	distribute_command, export_command, codes_command, codes_generate_command,
+	codes_import_command, codes_revoke_command, codes_export_command, webhook_command,
+	events_command, installation_command, key_command, budget_command, receive_command;

@@ -296,7 +296,7 @@ static int revoke_run(struct ctl *ctl)
 	/* Redis of another installation ends the process. */
 	if (redis_client_open(redis) || behind_read(db, redis) < 0)
 		why = redis_client_error(redis);
-	store_by_set(db, &ctl->args);
+	store_by_set(db, ctl);
 	if (!why)
 		lost_restore(db, redis, id);
 	if (!db_value(db, sql_query_key_revoke, postgres_text(id)))

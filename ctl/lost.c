@@ -345,6 +345,7 @@ static int rebuild_run(struct ctl *ctl)
 		args_fail("--older-than-s is \"%s\": allowed only with --release-lost",
 			  args_text(&ctl->args, "older-than-s"));
 	db = store_postgres_open(ctl);
+	store_by_set(db, ctl);
 	redis = store_redis_open(ctl);
 	behind_refuse(db, redis);
 	if (args_has(&ctl->args, "release-lost"))
@@ -378,7 +379,8 @@ const struct command rebuild_command = {
 		       "with --release-lost: only receives accepted longer ago, 0 to 31536000; "
 		       "default 60"),
 		SWITCH("json",
-		       "print a JSON object for each thing that is named, and one at the end")),
+		       "print a JSON object for each thing that is named, and one at the end"),
+		BY_OPTION),
 	.summary = "compare a coupon in Redis with PostgreSQL, and rebuild it if they differ",
 	.detail = "The keeper, a thread of coupon-worker, does it; clients get unavailable\n"
 		  "meanwhile: some seconds for a million user coupons. If it takes longer,\n"

@@ -314,6 +314,8 @@ static int move_run(struct ctl *ctl)
 	amqp_connection_state_t connection = rabbit_open(ctl->config.amqp_url);
 	char error[RABBIT_ERROR_SIZE];
 
+	if (db)
+		store_by_set(db, ctl);
 	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
 		struct move move = move_begin(ctl, connection, db, order[i]);
 		int differs;
@@ -336,7 +338,7 @@ static const struct command queue_move_command = {
 	.name = "queue move",
 	.run = move_run,
 	.options = OPTIONS(
-		SWITCH("dry-run", "print what is to be done, and change nothing"),
+		SWITCH("dry-run", "print what is to be done, and change nothing"), BY_OPTION,
 		OPTION("leave-timeout-s", "S",
 		       "how long to wait for consumers that do not leave; 1 to 86400, default 60")),
 	.summary = "replace queues that exist with other arguments than the programs declare",

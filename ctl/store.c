@@ -1,5 +1,6 @@
 #include "ctl/store.h"
 
+#include "common/check.h"
 #include "common/log/log.h"
 #include "common/program/transport.h"
 #include "coupon/redis_coupon.h"
@@ -14,6 +15,7 @@
 
 #define PAGE 500
 #define NAME_BYTES_MAX 100
+#define END_TIMEOUT_MS 2000
 
 struct db *store_postgres_open(const struct ctl *ctl)
 {
@@ -158,9 +160,33 @@ static const char *system_user(void)
 	return user ? user->pw_name : "unknown";
 }
 
-void store_by_set(struct db *db, const struct args *args)
+/* The command of this process; its id is 0 until it is recorded. */
+static struct {
+	char *url;
+	int64_t id;
+} recorded;
+
+/* Where PostgreSQL is away, it stays unknown how the command ended. */
+static void command_end(int status, void *unused)
 {
-	const char *name = args_bytes(args, "by", NAME_BYTES_MAX);
+	const struct postgres_options options = { .url = recorded.url,
+						  .application_name = log_program_name(),
+						  .connect_timeout_ms = END_TIMEOUT_MS };
+	const struct postgres_argument arguments[] = { postgres_number(recorded.id),
+						       postgres_number(status) };
+	const struct postgres_patience patience = { .timeout_ms = END_TIMEOUT_MS };
+	struct postgres *postgres = postgres_new(&options);
+
+	(void)unused;
+	if (postgres_open(postgres) == 0)
+		PQclear(postgres_query(postgres, sql_query_command_end, 2, arguments, &patience));
+	postgres_free(postgres);
+	free(recorded.url);
+}
+
+void store_by_set(struct db *db, const struct ctl *ctl)
+{
+	const char *name = args_bytes(&ctl->args, "by", NAME_BYTES_MAX);
 	char host[64] = "", own[NAME_BYTES_MAX + 1];
 
 	if (!name) {
@@ -168,7 +194,18 @@ void store_by_set(struct db *db, const struct args *args)
 		snprintf(own, sizeof(own), "%.30s@%.60s", system_user(), host);
 		name = own;
 	}
-	db_do(db, sql_query_session_by, postgres_text(name));
+	if (recorded.id > 0) {
+		db_do(db, sql_query_session_by, postgres_text(name));
+	} else {
+		char *words = args_record(&ctl->args);
+
+		recorded.id = db_value(db, sql_query_command_begin, postgres_text(name),
+				       postgres_text(ctl->args.command->name),
+				       postgres_text(words));
+		recorded.url = checked(strdup(ctl->config.database_url));
+		check(on_exit(command_end, NULL) == 0);
+		free(words);
+	}
 }
 
 struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redis)
@@ -178,7 +215,7 @@ struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redi
 
 	store_server_find(db, opened);
 	behind_refuse(db, opened);
-	store_by_set(db, &ctl->args);
+	store_by_set(db, ctl);
 	if (redis)
 		*redis = opened;
 	else
@@ -369,6 +406,7 @@ static int new_run(struct ctl *ctl)
 			  "this PostgreSQL: with another id every program stops until couponctl "
 			  "installation adopt. If that is meant, add --instead-of %s",
 			  changes.installation);
+	store_by_set(db, ctl);
 	rows = db_ask(db, sql_query_installation_new);
 	puts(column_text(rows, 0, "id"));
 	PQclear(rows);
@@ -385,6 +423,7 @@ static int adopt_run(struct ctl *ctl)
 	enum relation relation;
 
 	installation_read(db, redis, &changes, &copy);
+	store_by_set(db, ctl);
 	relation = changes_claim(redis, changes.installation, args_text(&ctl->args, "instead-of"));
 	if (relation == RELATION_FOREIGN)
 		log_fatal("nothing was changed, because Redis belongs to %s. To take it over from "
@@ -409,8 +448,9 @@ static const struct command installation_show_command = {
 static const struct command installation_new_command = {
 	.name = "installation new",
 	.run = new_run,
-	.options = OPTIONS(
-		OPTION("instead-of", "ID", "the present id: also where Redis has the same")),
+	.options = OPTIONS(OPTION("instead-of", "ID",
+				  "the present id: also where Redis has the same"),
+			   BY_OPTION),
 	.summary = "give PostgreSQL another id, and print it",
 	.detail = "For a copy of a database, for instance a staging system that was restored from\n"
 		  "the backup of production: before any program is started on it. Connects as the\n"
@@ -420,7 +460,7 @@ static const struct command installation_new_command = {
 static const struct command installation_adopt_command = {
 	.name = "installation adopt",
 	.run = adopt_run,
-	.options = OPTIONS(OPTION("instead-of", "ID", "the id that Redis has")),
+	.options = OPTIONS(OPTION("instead-of", "ID", "the id that Redis has"), BY_OPTION),
 	.summary = "give Redis the id of PostgreSQL, and print it",
 	.detail = "A Redis that has none is claimed by gateways and workers themselves. With\n"
 		  "--instead-of it is taken over, with all coupons, from another installation,\n"

@@ -27,13 +27,16 @@ struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redi
 void store_server_find(struct db *db, struct redis_client *redis);
 
 /* Of a command that changes something. */
-#define BY_OPTION                                                        \
-	OPTION("by", "NAME",                                             \
-	       "who makes this change, for couponctl history; default: " \
+#define BY_OPTION                                                          \
+	OPTION("by", "NAME",                                               \
+	       "who makes this change, for history and changes; default: " \
 	       "the user and the host of the system")
 
-/* Records who makes the changes that follow in this session. */
-void store_by_set(struct db *db, const struct args *args);
+/*
+ * Records who makes the changes that follow in this session, and once a process its command, whose
+ * exit status is recorded at the end.
+ */
+void store_by_set(struct db *db, const struct ctl *ctl);
 
 /* One row of a coupon, by a query whose only parameter is its id. "There is no coupon" is fatal. */
 PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon);

@@ -130,10 +130,13 @@ GRANT DELETE ON webhook_secret TO couponmq_worker;
 
 GRANT SELECT ON api_key, api_key_version, budget, budget_history, campaign_history,
 	campaign_transition, change_count, code, code_key, code_revocation, code_set, code_space,
-	coupon, coupon_curve, coupon_generation, coupon_late, coupon_refusal, coupon_void,
-	event_log, gateway, installation, keeper, receive_rejected, receive_use, recovery,
-	schema_function, schema_migration, use_operation, user_coupon, webhook, webhook_delivery,
-	webhook_secret
+	command_history, coupon, coupon_curve, coupon_generation, coupon_late, coupon_refusal,
+	coupon_void, event_log, gateway, installation, keeper, receive_rejected, receive_use,
+	recovery, schema_function, schema_migration, use_operation, user_coupon, webhook,
+	webhook_delivery, webhook_secret
+	TO couponmq_operator;
+-- What they ask for is recorded, and not by themselves.
+GRANT EXECUTE ON FUNCTION command_begin(text, text, text), command_end(bigint, smallint)
 	TO couponmq_operator;
 -- Campaigns. Not their counts, and not their history.
 GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
@@ -184,9 +187,10 @@ GRANT UPDATE (fence) ON keeper TO couponmq_operator;
 -- ---- for no program by itself
 --
 -- Partitions are read through user_coupon: user_coupon_0 to user_coupon_7. Numbers of rows:
--- budget_history_id_seq, campaign_history_id_seq, code_space_id_seq, event_log_id_seq,
--- lock_fence_seq, recovery_id_seq, use_operation_num_seq, webhook_delivery_id_seq,
--- webhook_id_seq, webhook_secret_id_seq. Triggers: budget_changed(), coupon_change_count(),
--- coupon_changed(), coupon_changing(), coupon_insert_wait(), coupon_unsettle(),
--- event_changed_add(), event_rejected_add(), event_voided_add(). Called by other functions:
--- api_key_next(), code_free(), code_take(), coupon_generation_fold(), event_add().
+-- budget_history_id_seq, campaign_history_id_seq, code_space_id_seq, command_history_id_seq,
+-- event_log_id_seq, lock_fence_seq, recovery_id_seq, use_operation_num_seq,
+-- webhook_delivery_id_seq, webhook_id_seq, webhook_secret_id_seq. Triggers: budget_changed(),
+-- coupon_change_count(), coupon_changed(), coupon_changing(), coupon_insert_wait(),
+-- coupon_unsettle(), event_changed_add(), event_rejected_add(), event_voided_add(). Called by
+-- other functions: api_key_next(), code_free(), code_take(), coupon_generation_fold(),
+-- event_add().

@@ -45,7 +45,7 @@ void change_begin(struct change *change, struct ctl *ctl)
 	change->args = &ctl->args;
 	change->coupon = args_coupon(&ctl->args);
 	change->db = store_postgres_open(ctl);
-	store_by_set(change->db, change->args);
+	store_by_set(change->db, ctl);
 	/* Before the lock, for which settling waits: connecting may take seconds. */
 	change->redis = redis_client_new(ctl->config.redis_url, NULL);
 	(void)redis_client_open(change->redis); /* or every call fails */

@@ -286,6 +286,19 @@ static int history_run(struct ctl *ctl)
 	return 0;
 }
 
+static int changes_run(struct ctl *ctl)
+{
+	int64_t before = args_id(&ctl->args, "before"),
+		count = args_number(&ctl->args, "count", 1, 10000, 100);
+	struct db *db = store_postgres_open(ctl);
+
+	output_rows(db_ask(db, sql_query_command_list, db_id(before), postgres_number(count)), NULL,
+		    "{id:-6} {at}  {status|-}  {by}: {command}{words}\n",
+		    args_has(&ctl->args, "json"));
+	db_close(db);
+	return 0;
+}
+
 static int events_run(struct ctl *ctl)
 {
 	struct db *db = store_postgres_open(ctl);
@@ -330,6 +343,17 @@ const struct command history_command = {
 	.summary = "print every change of a campaign: when, by whom, from what to what",
 	.detail = "Changes are recorded by PostgreSQL, whoever makes them. When a campaign opened\n"
 		  "within its window the clock decided; that is an entry as well.",
+};
+
+const struct command changes_command = {
+	.name = "changes",
+	.run = changes_run,
+	.options = OPTIONS(OPTION("before", "ID", "only those before this one"),
+			   OPTION("count", "N", "at most N, 1 to 10000; default: 100"),
+			   SWITCH("json", "print one JSON object a line")),
+	.summary = "print who has asked for what change, the latest first",
+	.detail = "Each command that changes something is recorded before it does, with its exit\n"
+		  "status when it has ended. The last 100,000 are kept, without exchange codes.",
 };
 
 const struct command events_command = {

@@ -463,6 +463,8 @@ static int requeue_run(struct ctl *ctl)
 	choose_many(&walk, &ctl->args);
 	walk.is_adopted = args_has(&ctl->args, "adopt");
 	walk_begin(&walk, ctl);
+	database_open(&walk);
+	store_by_set(walk.db, ctl);
 	hold = walk.hold;
 	while (!trouble && (letter = walk_next(&walk)) != NULL) {
 		hold_send_begin(hold);
@@ -496,7 +498,7 @@ static const struct command dead_requeue_command = {
 			   OPTION("limit", "N", "the N oldest messages"),
 			   SWITCH("adopt",
 				  "as messages of this installation, whichever they are of"),
-			   SWITCH("json", "print {\"requeued\":N}")),
+			   SWITCH("json", "print {\"requeued\":N}"), BY_OPTION),
 	.summary = "publish dead letters to the workers again",
 	.detail = "First repair what made them fail, or they return. A message leaves the\n"
 		  "dead-letter queue only after RabbitMQ has confirmed its copy. After an\n"
@@ -594,6 +596,10 @@ static int drop_run(struct ctl *ctl)
 	choose_many(&walk, &ctl->args);
 	walk.sure = args_has(&ctl->args, "yes");
 	walk_begin(&walk, ctl);
+	if (walk.sure) {
+		database_open(&walk);
+		store_by_set(walk.db, ctl);
+	}
 	while ((letter = walk_next(&walk)) != NULL)
 		letter_drop(&walk, letter);
 	walk_end(&walk);
@@ -615,7 +621,8 @@ static const struct command dead_drop_command = {
 	.options = OPTIONS(SWITCH("all", "all messages that are in the queue at the start"),
 			   OPTION("limit", "N", "the N oldest messages"),
 			   SWITCH("yes", "delete; without it, only print what would be deleted"),
-			   SWITCH("json", "print one JSON object a line, for each message")),
+			   SWITCH("json", "print one JSON object a line, for each message"),
+			   BY_OPTION),
 	.summary = "delete dead letters",
 	.detail = "A receive in the dead-letter queue is still owed to its user: each one that\n"
 		  "can be read and has no outcome is named. After the deletion it cannot get an\n"

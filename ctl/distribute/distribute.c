@@ -295,6 +295,7 @@ static int distribute_run(struct ctl *ctl)
 	options_read(&one, &ctl->args);
 	gateway_address_read(&one.plan.address, &ctl->config);
 	db = store_postgres_open(ctl);
+	store_by_set(db, ctl);
 	coupon_check(db, one.plan.coupon);
 	list_read(&one.list);
 	refused_open(&one);
@@ -328,6 +329,7 @@ static const struct option distribute_options[] = {
 	OPTION("patience-s", "S",
 	       "stop when for so long no request was issued or refused; default 300"),
 	SWITCH("json", "print one JSON object"),
+	BY_OPTION,
 	OPTIONS_END,
 };
 

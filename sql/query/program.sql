@@ -34,6 +34,23 @@ SELECT gateway_gone($1::uuid)
 -- installation_new: Gives the installation another id.
 UPDATE installation SET id = gen_random_uuid() RETURNING id
 
--- session_by: Who makes the changes of this session, for campaign_history.
+-- command_begin: Who makes the changes of this session, and by which command. Its id.
+-- $1 a name, $2 the command, $3 its words
+SELECT command_begin($1::text, $2::text, $3::text)
+
+-- command_end: It has ended.
+-- $1 its id, $2 its exit status
+SELECT command_end($1::bigint, $2::smallint)
+
+-- session_by: Who makes the changes of another session of the same command.
 -- $1 a name
 SELECT set_config('couponmq.by', $1::text, false)
+
+-- command_list: The last ones, the latest first.
+-- $1 before this id; NULL: up to the last one, $2 limit
+SELECT id, to_char(made_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at,
+	made_by AS by, command, words, status
+FROM command_history
+WHERE id < coalesce($1::bigint, 9223372036854775807)
+ORDER BY id DESC
+LIMIT $2::bigint

@@ -356,7 +356,7 @@ def test_audit_of_a_right_coupon(stack, gateway, make_coupon):
 def test_audit_takes_one_coupon_or_all(stack):
     assert "--all" in refused(stack, "audit")
     assert "--all" in refused(stack, "audit", "1001", "--all")
-    assert stack.ctl_run("audit", 987654321).returncode == 4
+    assert stack.ctl_run("audit", 987654321).returncode == 9
 
 
 # With Redis unreachable
@@ -414,4 +414,5 @@ def test_a_change_is_counted_in_redis_before_redis_acts_on_it(rough, rough_redis
     copy = rough_redis.hgetall("couponmq:changes")
     assert copy.pop("installation") and copy.pop("timeline") == "1"
     assert copy.pop(f"followed:{copy.pop('system')}") == "1"
-    assert copy == {str(stripe): str(num) for stripe, num in counts if num > 0}
+    numbers = {stripe: num for stripe, num in copy.items() if stripe.isdecimal()}
+    assert numbers == {str(stripe): str(num) for stripe, num in counts if num > 0}

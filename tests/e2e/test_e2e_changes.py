@@ -1,0 +1,78 @@
+"""Who has asked for what change: couponctl changes."""
+
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from stack import wait_until
+
+ROUTES = Path(__file__).resolve().parents[2] / "admin" / "route_table.h"
+
+
+@pytest.fixture
+def changes(stack):
+    """changes(name): what that one has asked for, the latest first, as (command, words, status)."""
+
+    def read(name):
+        lines = stack.ctl("changes", "--json", "--count", 1000).splitlines()
+        told = [json.loads(line) for line in lines]
+        assert [one["id"] for one in told] == sorted((one["id"] for one in told), reverse=True)
+        return [(o["command"], o["words"], o["status"]) for o in told if o["by"] == name]
+
+    return read
+
+
+def test_each_command_that_changes_something_is_recorded(stack, changes):
+    name = f"ann-{time.monotonic_ns()}"
+    by = ("--by", name)
+    coupon = stack.ctl("create", "--name", "n", "--total", 5, *by)
+    stack.ctl("publish", coupon, "--wait-s", 0, *by)
+    refused = stack.ctl_run("edit", coupon, "--name", "m", "--version", 7, *by)
+    assert refused.returncode == 8
+    stack.ctl("codes", "word", coupon, f"word{coupon}", *by)
+    stack.ctl_run("codes", "revoke", f"WORD{coupon}", *by)
+    stack.ctl("rebuild", coupon, *by)
+    stack.ctl("dead", "requeue", "--all", *by)
+    assert changes(name) == [
+        ("dead requeue", " --all", 0),
+        ("rebuild", f" {coupon}", 0),
+        ("codes revoke", " …", 0),
+        ("codes word", f" {coupon} word{coupon}", 0),
+        ("edit", f" {coupon} --name=m --version=7", 8),
+        ("publish", f" {coupon} --wait-s=0", 0),
+        ("create", " --name=n --total=5", 0),
+    ]
+
+
+def test_what_changes_nothing_is_not_recorded(stack, changes, make_coupon):
+    coupon = make_coupon(1)
+    before = stack.ctl("changes", "--json", "--count", 1)
+    stack.ctl("show", coupon)
+    stack.ctl_run("dead", "drop", "--all")
+    stack.ctl_run("edit", coupon, "--limit", 0)
+    assert stack.ctl("changes", "--json", "--count", 1) == before
+
+
+def test_a_command_that_is_killed_has_no_status(stack, changes, make_coupon):
+    coupon = make_coupon(1)
+    pause = [stack.build_dir / "couponctl", "pause", coupon, "--by", f"ann-{coupon}"]
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as session:
+        session.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (coupon,))
+        with subprocess.Popen(pause, env={**os.environ, **stack.env_of("operator")}) as asked:
+            wait_until(lambda: changes(f"ann-{coupon}"))
+            asked.kill()
+    assert changes(f"ann-{coupon}") == [("pause", f" {coupon}", None)]
+
+
+def test_what_an_administrator_may_do_is_recorded(stack):
+    """Each command that coupon-admin runs for the role admin."""
+    commands = set(re.findall(r'ADMIN, "([^"]+)"', ROUTES.read_text())) - {"webhook test"}
+    assert len(commands) > 20
+    for command in commands:
+        assert "--by NAME" in stack.ctl(*command.split(), "--help"), command
