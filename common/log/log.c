@@ -122,7 +122,11 @@ static void line_field(struct line *line, const struct log_field *field)
 		line_put(line, field->key, strlen(field->key));
 	line_put(line, log_as_json ? ":" : "=", 1);
 	if (!field->text) {
-		snprintf(number, sizeof(number), "%lld", (long long)field->number);
+		if (field->is_thousandths)
+			snprintf(number, sizeof(number), "%lld.%03lld",
+				 (long long)field->number / 1000, (long long)field->number % 1000);
+		else
+			snprintf(number, sizeof(number), "%lld", (long long)field->number);
 		line_put(line, number, strlen(number));
 	} else if (log_as_json || !*field->text ||
 		   field->text[strcspn(field->text, " \t\r\n\"\\=")]) {

@@ -18,6 +18,7 @@ struct log_field {
 	const char *key;  /* NULL ends the list */
 	const char *text; /* NULL: the number counts */
 	int64_t number;
+	int is_thousandths; /* the number is */
 };
 
 static inline const char *log_text(const char *text)
@@ -25,13 +26,18 @@ static inline const char *log_text(const char *text)
 	return text ? text : "";
 }
 
-#define LOG_S(key, text)                 \
-	{                                \
-		(key), log_text(text), 0 \
+#define LOG_S(key, text)                    \
+	{                                   \
+		(key), log_text(text), 0, 0 \
 	}
-#define LOG_I(key, number)                     \
-	{                                      \
-		(key), NULL, (int64_t)(number) \
+#define LOG_I(key, number)                        \
+	{                                         \
+		(key), NULL, (int64_t)(number), 0 \
+	}
+/* At least 0; as a number of milliseconds with three decimals. */
+#define LOG_US_AS_MS(key, us)                 \
+	{                                     \
+		(key), NULL, (int64_t)(us), 1 \
 	}
 
 /*

@@ -25,7 +25,7 @@ static void line_write(const struct client *client, const struct request *reques
 		LOG_I("coupon", request ? request->coupon : 0),
 		LOG_S("answer", answer_status(answer)),
 		LOG_I("http", of->status),
-		LOG_I("us", request ? clock_monotonic_us() - request->begun_us : 0),
+		LOG_US_AS_MS("ms", request ? clock_monotonic_us() - request->begun_us : 0),
 		LOG_S("key", of->key ? of->key->id : ""),
 		LOG_S("address", address_text(client, address)),
 		LOG_S("request_id", of->id),

@@ -14,7 +14,7 @@ from stack import Client, dial, port_answers, port_free, wait_until
 from test_e2e_auth import SECRET, b64, key_make, token
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-LOGGED = {"over", "op", "coupon", "answer", "http", "us", "key", "address", "request_id", "trace",
+LOGGED = {"over", "op", "coupon", "answer", "http", "ms", "key", "address", "request_id", "trace",
           "span"}  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def test_each_request_is_logged_once(stack, make_coupon, logging):
         lines = access_lines(logging)[begin:]
     assert all(line["over"] == "lines" and line["http"] == 0 for line in lines)
     assert all(line["address"] == "127.0.0.1" for line in lines)
-    assert all((line["us"] > 0) == (line["op"] != "") for line in lines)
+    assert all((line["ms"] > 0) == (line["op"] != "") for line in lines)
     of_issue, of_auth = lines[1], lines[0]
     assert (of_issue["request_id"], of_issue["trace"], of_issue["span"]) == ('a\\"b', TRACE, SPAN)
     assert (of_auth["request_id"], of_auth["trace"], of_auth["span"]) == ("1", "", "")

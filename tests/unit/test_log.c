@@ -59,7 +59,9 @@ static void test_text(void **state)
 		 LOG_S("eq", "a=b"), LOG_S("quote", "say \"hi\\\""));
 	log_error("lines", LOG_S("text", "one\ntwo\r\tthree"));
 	log_debug("hidden", LOG_S("a", "b"));
-	assert_int_equal(capture_end(), 3);
+	log_info("times", LOG_US_AS_MS("a", 0), LOG_US_AS_MS("b", 1053));
+	assert_int_equal(capture_end(), 4);
+	assert_non_null(strstr(captured, " event=times a=0.000 b=1.053\n"));
 	assert_non_null(strstr(
 		captured,
 		" level=info program=prog event=plain a=value n=-42 big=-9223372036854775808\n"));
