@@ -109,12 +109,14 @@ static int request_run(struct ctl *ctl)
 		else
 			output_text(request, name, args_text(args, option->name));
 	}
+	log_fatal_status(strcmp(op, "quote") == 0 ? CTL_AWAY : CTL_UNKNOWN);
 	return gateway_request_run(ctl, request);
 }
 
 #define ORDER_OPTIONS                                                                       \
 	OPTION("order", "ORDER", "the order: 1 to 64 bytes of printable ASCII"),            \
 		OPTION("key", "KEY", "idempotency key: repeated, it changes nothing more"), \
+		OPTION("by", "NAME", "who asks, for the history; default: the API key"),    \
 		SWITCH("json", "print the reply unchanged")
 #define AMOUNT_OPTIONS                                                                          \
 	OPTION("amount", "N", "the amount of the order, in the smallest unit of its currency"), \

@@ -323,6 +323,8 @@ static int is_allowed(const struct identity *identity, const struct request *req
 
 	if (key && !(key->roles & allowed[request->op].roles))
 		return 0;
+	if (key && request->use && *request->use->use.by && !(key->roles & KEY_ROLE_ADMIN))
+		return 0; /* it asks in the name of another one */
 	if (token && !allowed[request->op].is_for_users)
 		return 0;
 	if (token && request->user.len > 0 && !user_id_same(&request->user, &token->user))

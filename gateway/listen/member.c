@@ -87,6 +87,15 @@ const char *order_member(struct parse *parse, const cJSON *item)
 	return NULL;
 }
 
+const char *by_member(struct parse *parse, const cJSON *item)
+{
+	if (!cJSON_IsString(item) ||
+	    !receive_key_valid(item->valuestring, strlen(item->valuestring)))
+		return NAME_ALLOWED;
+	strcpy(parse->use.by, item->valuestring);
+	return NULL;
+}
+
 const char *ttl_member(struct parse *parse, const cJSON *item)
 {
 	return json_integer(item, 1, USE_TTL_MAX_S, &parse->use.ttl_s)

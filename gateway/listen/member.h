@@ -26,5 +26,6 @@ typedef const char *member_fn(struct parse *parse, const cJSON *item);
 
 member_fn id_member, op_member;
 member_fn coupon_member, code_member, user_member, receive_member, receives_member;
-member_fn key_member, order_member, amount_member, currency_member, ttl_member, reason_member;
-member_fn trace_member, ack_member, limit_member, usable_member, cursor_member, token_member;
+member_fn key_member, order_member, by_member, amount_member, currency_member, ttl_member;
+member_fn reason_member, trace_member, ack_member, limit_member, usable_member, cursor_member;
+member_fn token_member;

@@ -93,6 +93,7 @@ static const struct {
 	[MEMBER_CURRENCY] = { "currency", currency_member, OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE),
 			      OF(OP_QUOTE) },
 	{ "order", order_member, USES, USES },
+	{ "by", by_member, USES, 0 },
 	{ "ttl_s", ttl_member, OF(OP_HOLD), 0 },
 	{ "reason", reason_member, OF(OP_UNUSE), 0 },
 	{ "trace", trace_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },

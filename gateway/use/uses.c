@@ -103,7 +103,7 @@ static void message_add(struct use_message *message, const struct request *reque
 	if (!*use->key)
 		snprintf(use->key, sizeof(use->key), "%s.%zu", ulid_format(&message->batch, ulid),
 			 message->uses_n);
-	if (request->by)
+	if (request->by && !*use->by)
 		strcpy(use->by, request->by->id);
 	memcpy(&message->receives[message->receives_n], request->use->receives,
 	       use->receives_n * sizeof(message->receives[0]));

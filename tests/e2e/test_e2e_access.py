@@ -82,6 +82,7 @@ GOOD = {
     "issue": ISSUES,
     "read": READS,
     "use": USES,
+    "use,admin": USES,
     "monitor": MONITORS,
     "issue,read": ISSUES | READS,
     "issue,read,monitor": ISSUES | READS | MONITORS,
@@ -329,6 +330,20 @@ def test_what_is_good(guarded, presented, name):
         may = op in GOOD[name] or op == "auth"
         assert code not in ((41, 42) if may else ()), (op, code)
         assert may or code == refused - 360 - (refused == 403), (op, code)
+
+
+def test_in_the_name_of_another(stack, guarded, presented):
+    """An admin says who asks, for the history; of others that is their key."""
+    coupon, texts, _ = presented
+    with stack.client() as client:
+        receive = client.issue(coupon, "named", ack="issued")["receive"]
+    for name, by, code in (("use", "ann", 42), ("use", None, 0), ("use,admin", "ann", 0)):
+        named = {"by": by} if by else {}
+        with guarded.client() as client:
+            wait_until(lambda text=texts[name]: client.call("auth", token=text)["code"] == 0)
+            assert client.call("hold", receive=receive, order="a", **named)["code"] == code
+    shown = json.loads(stack.ctl("receive", "show", receive, "--json"))
+    assert [one["by"] for one in shown["uses"]] == [texts["use"].split("_")[1], "ann"]
 
 
 def test_what_is_bad(guarded, presented):

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -419,6 +420,44 @@ def test_what_has_come_to_be(stack, admin, api, gateway, make_coupon):
     assert ok(api("POST", "/dead/requeue", {"limit": 1})) == {"requeued": 0}
     problem(api("POST", f"/dead/{'0' * 31}1/drop", {"yes": True}), 404)
     assert admin.log().count("admin_request") > 5
+
+
+def test_what_orders_do(api, gateway, make_coupon):
+    """In the name of who asks, whatever the key of the program's own requests."""
+    budget = f"b{uuid.uuid4().hex}"
+    terms = {"name": budget, "amount": "10.00", "currency": "EUR"}
+    made = api("POST", "/budgets", terms)
+    assert (ok(made, 201)["left"], made.headers["Location"]) == (1000, f"{API}/budgets/{budget}")
+    coupon = make_coupon(10, amount_off=400, currency="EUR", budget=budget)
+    receive = gateway.issue(coupon, "u/1", ack="issued")["receive"]
+    path = "/receives/" + receive.replace("/", "%2F")
+    assert ok(api("GET", path + "/quote?amount=300&currency=EUR"))["amount_off"] == 300
+    assert "amount" in ok(api("GET", path + "/quote"))["message"]
+    held = ok(api("POST", path + "/hold", {"order": "a", "ttl_s": 60}))
+    assert held["status"] == "held", held
+    refused = ok(api("POST", path + "/use", {"order": "b", "key": "k"}))
+    assert (refused["code"], refused["status"]) == (10, "held")
+    assert ok(api("GET", f"/budgets/{budget}"))["held"] == 400
+    assert ok(api("POST", path + "/use", {"order": "a"}))["code"] == 0
+    assert ok(api("POST", path + "/unhold", {"order": "a"}))["status"] == "used"
+    shown = ok(api("GET", path + "/uses"))
+    assert shown["use"] == {"state": "used", "order": "a"}
+    assert [(one["action"], one["result"], one["by"]) for one in shown["uses"]] == [
+        (action, result, key_id(api))
+        for action, result in (
+            ("hold", "held"),
+            ("use", "is_held"),
+            ("use", "used"),
+            ("unhold", "is_used"),
+        )
+    ]
+    ok(api("POST", path + "/unuse", {"order": "a", "reason": "cancelled"}))
+    assert ok(api("GET", path + "/uses"))["use"] is None
+    problem(api("GET", f"/receives/{receive[:-1].replace('/', '%2F')}9/uses"), 404)
+    assert ok(api("PUT", f"/budgets/{budget}/amount", {"amount": "3.00"}))["left"] == 300
+    (listed,) = [one for one in ok(api("GET", "/budgets"))["budgets"] if one["name"] == budget]
+    assert listed["campaigns"] == [coupon]
+    problem(api("GET", f"/budgets/{budget}x"), 404)
 
 
 def job_of(caller, path):

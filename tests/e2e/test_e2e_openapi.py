@@ -77,6 +77,7 @@ VALUES = {
             *("", "x", 1, None, [], {}),
         ],
     ),
+    "by": (["ann", " ", "~" * 64], ["", "b" * 65, "\u00fc", "\x7f", 1, None, [], {}]),
     "order": (["o", " ", "~" * 64], ["", "o" * 65, "\u00fc", "\x7f", 1, None, [], {}]),
     "receives": (
         [[f"1.x.{ULID}.0"], [f"1.x.{ULID}.{index}" for index in range(16)]],
