@@ -3,7 +3,7 @@ import { change, get, live, may_change, Problem } from "./api.js";
 import { chart } from "./chart.js";
 import { codes_cards } from "./codes.js";
 import { action, ask, busy, focus_keep, warned } from "./dialog.js";
-import { badge, card, count, h, instant, level, note_make, plural, say } from "./dom.js";
+import { badge, card, count, h, instant, level, money, note_make, plural, say } from "./dom.js";
 import { show, table, tall, terms, time, utc, zone } from "./dom.js";
 import { state_of, stock_of, Tiles, troubles_of } from "./now.js";
 import { Terms } from "./terms.js";
@@ -50,6 +50,18 @@ const STEPS = {
         grave: true,
         does: "It ends for good: nothing is issued any more but what was accepted before.",
         done: "Closed.",
+    },
+};
+
+// While its budget pauses it.
+const BY_BUDGET = {
+    pause: {
+        ...STEPS.pause,
+        does: "It stays paused, also when its budget has room again.",
+    },
+    resume: {
+        ...STEPS.resume,
+        does: "Its budget pauses it again as long as it has no room.",
     },
 };
 
@@ -174,6 +186,7 @@ class Campaign {
     state_show(state, version) {
         this.state.replaceChildren(
             badge(state),
+            state === "paused" && this.shown.pause_reason ? " by its budget, " : "",
             h("span", { class: "muted" }, ` id ${this.coupon}, version ${version}`),
         );
     }
@@ -194,11 +207,19 @@ class Campaign {
 
     discount_text({ amount_off, percent_off, cap, threshold, currency }) {
         if (amount_off == null && percent_off == null) return null;
-        const off = percent_off == null ? `${count(amount_off)} ${currency}` : `${percent_off} %`;
-        const parts = [off];
-        if (cap != null) parts.push(`at most ${count(cap)} ${currency}`);
-        if (threshold != null) parts.push(`for purchases from ${count(threshold)} ${currency} on`);
+        const parts = [percent_off == null ? money(amount_off, currency) : `${percent_off} %`];
+        if (cap != null) parts.push(`at most ${money(cap, currency)}`);
+        if (threshold != null) parts.push(`for purchases from ${money(threshold, currency)} on`);
         return parts.join(", ");
+    }
+
+    budget_text() {
+        const { budget, discount } = this.shown;
+        if (budget.name == null) return null;
+        const [left, amount] = [budget.left, budget.amount].map((one) =>
+            money(one, discount.currency),
+        );
+        return [h("a", { href: "#/budgets" }, budget.name), `: ${left} of ${amount} left`];
     }
 
     validity_text() {
@@ -228,6 +249,7 @@ class Campaign {
                 ["Your zone", zone],
                 ["Valid", this.validity_text()],
                 ["Discount", this.discount_text(shown.discount ?? {})],
+                ["Budget", this.budget_text()],
                 ["Metadata", shown.metadata && h("span", { class: "mono" }, metadata)],
                 ["Voided ones", shown.void_returns ? "come back" : "stay taken"],
                 ["Events", shown.events ? "on" : "off"],
@@ -424,10 +446,11 @@ class Campaign {
 
     buttons_show() {
         const status = this.shown.postgresql.status;
-        if (status === this.shown_buttons) return; // one of them may have the focus
-        this.shown_buttons = status;
-        const steps = Object.entries(STEPS)
-            .filter(([, step]) => step.from.includes(status))
+        const by_budget = this.shown.pause_reason != null;
+        if (this.shown_buttons === status + by_budget) return; // one of them may have the focus
+        this.shown_buttons = status + by_budget;
+        const steps = Object.entries({ ...STEPS, ...(by_budget ? BY_BUDGET : {}) })
+            .filter(([name, { from }]) => from.includes(status) || (by_budget && name === "pause"))
             .map(([name, step]) =>
                 action(`${step.word}…`, () => this.step(name, step), step.first ? "first" : ""),
             );
@@ -462,11 +485,12 @@ class Campaign {
 
     step(name, { word, to, grave, does, done }) {
         const { status, version } = this.shown.postgresql;
+        const was = this.shown.pause_reason ? `${status} by its budget` : status;
         return this.ask({
             title: `${word} ${this.shown.name}?`,
             word,
             grave,
-            changes: () => [`Status: ${status} → ${to}`, does],
+            changes: () => [`Status: ${was} → ${to}`, does],
             act: async () => {
                 const answer = await change("POST", `${this.path}/${name}`, {}, version);
                 return warned(done, answer);

@@ -27,6 +27,22 @@ export const count = (number) => (number == null ? "–" : numbers.format(number
 export const rate = (number) =>
     number == null ? "–" : number >= 100 ? count(Math.round(number)) : short.format(number);
 
+// Digits after the point by ISO 4217, where there are not two; as of couponctl budget.
+const DIGITS = {
+    0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
+    3: "BHD IQD JOD KWD LYD OMR TND",
+    4: "CLF UYW",
+};
+
+// `amount` is in the smallest unit, and as exact as that.
+export function money(amount, currency) {
+    if (amount == null) return "–";
+    const digits = Number(Object.keys(DIGITS).find((n) => DIGITS[n].includes(currency)) ?? 2);
+    const text = String(amount).padStart(digits + 1, "0");
+    const whole = numbers.format(BigInt(text.slice(0, text.length - digits)));
+    return `${whole}${digits ? `.${text.slice(-digits)}` : ""} ${currency}`;
+}
+
 export function milliseconds(seconds) {
     if (seconds == null) return "–";
     return seconds < 1 ? `${short.format(seconds * 1000)} ms` : `${short.format(seconds)} s`;
@@ -71,6 +87,8 @@ const STATES = {
     disabled: ["disabled", "warn"],
     unused: ["unused", "accent"],
     used: ["used", "good"],
+    held: ["held", "accent"],
+    free: ["free", ""],
     revoked: ["revoked", "bad"],
 };
 

@@ -1,6 +1,7 @@
 // The frame: who is signed in, which page is shown, and whether it is old.
 import { live, on_session, session_begin, session_end, session_find } from "./api.js";
 import { session_get, session_is_over } from "./api.js";
+import { budgets_page } from "./budgets.js";
 import { campaign_page } from "./campaign.js";
 import { campaigns_page } from "./campaigns.js";
 import { dead_page } from "./dead.js";
@@ -23,6 +24,7 @@ const ROUTES = [
     [/^\/campaigns$/, "Campaigns", campaigns_page],
     [/^\/campaigns\/([^/]+)$/, "Campaign", campaign_page],
     [/^\/find$/, "Receives", find_page],
+    [/^\/budgets$/, "Budgets", budgets_page],
     [/^\/dead$/, "Dead letters", dead_page],
     [/^\/keys$/, "Keys", keys_page],
 ];

@@ -2,7 +2,7 @@
 import { change, get, Problem } from "./api.js";
 import { code_card } from "./codes.js";
 import { action, asking } from "./dialog.js";
-import { badge, h, instant, note_make, plural, say, show, time } from "./dom.js";
+import { badge, h, instant, money, note_make, plural, say, show, time } from "./dom.js";
 
 // ---- what happened
 
@@ -52,6 +52,32 @@ function told(trace) {
     return list;
 }
 
+const DONE = {
+    hold: "held it",
+    use: "used it",
+    unhold: "gave it up",
+    unuse: "took the use back",
+    expire: "had held it; the hold ran out",
+};
+
+// What orders did, also what was refused.
+function used(trace) {
+    return trace.uses.map((one) => {
+        const { action, order, to, result, until, amount_off, currency, budget, reason, by } = one;
+        const did = to
+            ? DONE[action]
+            : `was refused to ${action} it: ${result.replaceAll("_", " ")}`;
+        const off =
+            amount_off == null || currency == null ? "" : `, ${money(amount_off, currency)} off`;
+        const text = [
+            `Order ${order} ${did}${off}${budget ? `, from the budget ${budget}` : ""}`,
+            until && to ? [", until ", time(until)] : "",
+            `${reason ? `: ${reason}` : ""}.${by ? ` By ${by}.` : ""}`,
+        ];
+        return [to === "used" ? "good" : to ? "" : "warn", one.at, text];
+    });
+}
+
 // Each [kind, time or null, text].
 function happened(trace) {
     const { gateway, postgresql, void: back } = trace;
@@ -66,13 +92,15 @@ function happened(trace) {
             : [];
         list.push(["good", null, ["PostgreSQL has it as a row: issued.", valid]]);
     }
+    const later = used(trace);
     if (back.at) {
         const why = back.why ? `: ${back.why}` : "";
         const slot = back.returned ? "came back" : "stays taken";
-        list.push(["bad", back.at, `Voided by ${back.by}${why}. Its slot ${slot}.`]);
-    } else if (postgresql.rejected_at) {
-        list.push(["bad", postgresql.rejected_at, `Rejected: ${postgresql.reason}.`]);
+        later.push(["bad", back.at, `Voided by ${back.by}${why}. Its slot ${slot}.`]);
     }
+    list.push(...later.sort(([, one], [, other]) => Date.parse(one) - Date.parse(other)));
+    if (!back.at && postgresql.rejected_at)
+        list.push(["bad", postgresql.rejected_at, `Rejected: ${postgresql.reason}.`]);
     if (postgresql.released_at)
         list.push(["", postgresql.released_at, "Redis has released its slot."]);
     return [...list, ...in_stores(trace), ...told(trace)];
@@ -100,6 +128,57 @@ function void_ask(trace, ask) {
     });
 }
 
+// By who has it: what its order can be made to do.
+const RETURNS = {
+    held: { action: "unhold", word: "Unhold", done: "It is free." },
+    used: { action: "unuse", word: "Take the use back", done: "The use is taken back." },
+};
+
+const UNKNOWN = 22; // the code of an answer: it may have been done, and is repeated with its key
+
+function key_new() {
+    return [...crypto.getRandomValues(new Uint8Array(16))]
+        .map((byte) => byte.toString(16).padStart(2, "0"))
+        .join("");
+}
+
+function return_ask(trace, ask) {
+    const { state, order } = trace.use;
+    const { action: name, word, done } = RETURNS[state];
+    const reason = h("input", { name: "reason", maxlength: "200", autocomplete: "off" });
+    let key = key_new();
+    return ask({
+        title: `${word}?`,
+        word,
+        grave: true,
+        fields: name === "unuse" ? [h("label", {}, h("span", {}, "Why"), reason)] : [],
+        changes: () => [
+            `Receive ${trace.receive}: ${state} by order ${order} → free`,
+            "Another order can have it then. What it took of a budget is there again.",
+        ],
+        act: async () => {
+            const body = { order, key };
+            if (reason.value.trim()) body.reason = reason.value.trim();
+            const path = `/receives/${encodeURIComponent(trace.receive)}/${name}`;
+            const answer = await change("POST", path, body);
+            if (answer.code === 0) return done;
+            if (answer.code !== UNKNOWN) key = key_new();
+            throw new Problem(409, answer.message ?? answer.status);
+        },
+    });
+}
+
+function use_line({ state, order, until }) {
+    return h(
+        "p",
+        {},
+        badge(state),
+        ` by order ${order}`,
+        until ? [", until ", time(until)] : "",
+        ".",
+    );
+}
+
 function receive_card(trace, ask) {
     const coupon = trace.receive.split(".")[0];
     return h(
@@ -112,7 +191,11 @@ function receive_card(trace, ask) {
             badge(trace.state),
             h("a", { href: `#/campaigns/${coupon}` }, `Campaign ${coupon}`),
             trace.state === "issued" ? action("Void…", () => void_ask(trace, ask)) : null,
+            RETURNS[trace.use.state]
+                ? action(`${RETURNS[trace.use.state].word}…`, () => return_ask(trace, ask))
+                : null,
         ),
+        trace.use.state && use_line(trace.use),
         h(
             "ol",
             { class: "story" },

@@ -13,11 +13,18 @@ const FIELDS = [
     { member: "valid_days", label: "Valid for days", kind: "number", group: "validity" },
     { member: "valid_from", label: "Valid from", kind: "datetime-local", group: "validity" },
     { member: "valid_to", label: "Valid to", kind: "datetime-local", group: "validity" },
-    { member: "amount_off", label: "Amount off", kind: "number", group: "discount" },
+    {
+        member: "amount_off",
+        label: "Amount off",
+        kind: "number",
+        group: "discount",
+        hint: "in cents, or what else is the smallest unit",
+    },
     { member: "percent_off", label: "Percent off", kind: "decimal", group: "discount" },
     { member: "cap", label: "At most off", kind: "number", group: "discount" },
     { member: "threshold", label: "From a purchase of", kind: "number", group: "discount" },
     { member: "currency", label: "Currency", kind: "text", group: "discount", hint: "EUR" },
+    { member: "budget", label: "Budget", kind: "text", hint: "its name; empty: none" },
     { member: "metadata", label: "Metadata (JSON)", kind: "json", wide: true },
     { member: "void_returns", label: "What is voided comes back", kind: "switch" },
     { member: "events", label: "Tell other systems (events)", kind: "switch" },
@@ -35,7 +42,10 @@ function local_text(text) {
 }
 
 function text_of(field, shown) {
-    const value = shown?.[field.member] ?? shown?.discount?.[field.member];
+    const value =
+        field.member === "budget"
+            ? shown?.budget.name
+            : (shown?.[field.member] ?? shown?.discount?.[field.member]);
     if (field.kind === "switch") return value ?? (field.member === "void_returns" ? true : false);
     if (field.kind === "datetime-local") return local_text(value);
     if (field.kind === "json") return value == null ? "" : JSON.stringify(value);

@@ -35,6 +35,7 @@ PAGES = {
     "/campaigns/{coupon}": "https://hooks.example/",
     "/find?coupon={coupon}&user={user}": "Redis accepted it",
     "/find?code=NOON{coupon}": "Campaign {coupon}",
+    "/budgets": "b-{coupon}",
     "/dead": "1 dead letter,",
     "/keys": "every campaign",
 }
@@ -213,7 +214,6 @@ def test_what_happened_to_a_receive(stack, signed_in):
     browser.fill("User", HOSTILE_USER)
     browser.press("Find the user's receives")
     browser.sees(receive, "Redis accepted it: slot 1.", "PostgreSQL has it as a row: issued.")
-    picture(browser, "receive")
     browser.press("Void…")
     browser.fill("Why", "fraud")
     browser.press("Void")
@@ -226,6 +226,76 @@ def test_what_happened_to_a_receive(stack, signed_in):
     browser.sees("receive")
     browser.open(f"/campaigns/{coupon}")
     browser.sees(HOSTILE)
+
+
+@long
+def test_budgets_and_orders(stack, signed_in):
+    """A budget from its beginning to its end, and the receives that take from it."""
+    browser, budget = signed_in, f"spring-{os.urandom(4).hex()}"
+    browser.follow("Budgets")
+    browser.press("New budget…")
+    browser.press("Make the budget")
+    browser.sees("Name is empty.")
+    browser.fill("Name", budget)
+    browser.fill("Amount", "8.5")
+    browser.fill("Currency", "EUR")
+    browser.sees(f"Budget {budget} has 8.5 EUR.")
+    browser.press("Make the budget")
+    browser.sees('amount is "8.5": allowed is 0 to 90071992547409.91')
+    browser.fill("Amount", "8.50")
+    browser.press("Make the budget")
+    browser.sees("The budget is made.", budget, "8.50 EUR")
+    coupon = stack.coupon_make(5, name="Orders", amount_off=500, currency="EUR")
+    browser.open(f"/campaigns/{coupon}")
+    browser.press("Edit…")
+    browser.fill("Budget", budget)
+    browser.sees(f"Budget: none → {budget}")
+    browser.press("Save")
+    browser.sees("Saved.", f"{budget}: 8.50 EUR of 8.50 EUR left", "5.00 EUR")
+    with stack.client() as client:
+        receive = client.issue(coupon, "u", ack="issued")["receive"]
+        assert client.call("hold", receive=receive, order="o-1")["code"] == 0
+    browser.sees("paused by its budget", f"{budget}: 3.50 EUR of 8.50 EUR left")
+    browser.press("Pause…")
+    browser.sees("Status: paused by its budget → paused", "It stays paused")
+    browser.press("Cancel")
+    browser.follow(budget)
+    browser.sees("3.50 EUR", coupon)
+    picture(browser, "budgets")
+    browser.open(f"/find?receive={receive}")
+    browser.sees("held by order o-1, until", "Order o-1 held it, 5.00 EUR off")
+    browser.press("Unhold…")
+    browser.sees(f"Receive {receive}: held by order o-1 → free")
+    browser.press("Unhold")
+    browser.sees("It is free.", "Order o-1 gave it up")
+    with stack.client() as client:
+        assert client.call("use", receive=receive, order="o-2")["code"] == 0
+    browser.press("Find the receive")
+    browser.sees("used by order o-2.")
+    picture(browser, "receive")
+    browser.press("Take the use back…")
+    browser.fill("Why", "sent back")
+    with stack.client() as client:
+        client.call("unuse", receive=receive, order="o-2")
+        client.call("hold", receive=receive, order="o-3")
+    browser.press("Take the use back")
+    browser.sees("the receive is held")
+    browser.press("Cancel")
+    browser.press("Find the receive")
+    browser.sees("held by order o-3", "Order o-2 was refused to unuse it: is held: sent back.")
+    browser.follow("Budgets")
+    browser.press("Amount…", budget)
+    browser.fill("Amount", "4.00")
+    browser.sees("Amount: 8.50 EUR → 4.00 EUR", "Spent or held: 5.00 EUR.")
+    browser.press("Set the amount")
+    browser.sees("allowed is at least the 5.00")
+    browser.fill("Amount", "1000.00")
+    browser.press("Set the amount")
+    browser.sees("The amount is set.", "1,000.00 EUR", "995.00 EUR")
+    browser.press("History", budget)
+    browser.sees(f"History of {budget}")
+    browser.follow(coupon)
+    browser.sees("issuing", f"{budget}: 995.00 EUR of 1,000.00 EUR left")
 
 
 @long
@@ -613,6 +683,8 @@ def look_closely(browser):
 
 DIALOGS = {
     "/campaigns/{coupon}": ["Edit…", "Close…", "Stock…", "New word…", "New webhook…", "Test…"],
+    "/find?coupon={coupon}&user={user}": ["Void…", "Unhold…"],
+    "/budgets": ["New budget…", "Amount…"],
     "/dead": ["Send again…", "Drop…"],
     "/keys": ["New key…", "New secret…", "Revoke…"],
 }
@@ -621,9 +693,14 @@ DIALOGS = {
 @long
 def test_it_can_be_read(stack, browser, key_make, dead_add):
     """Names, contrast, and no page that is wider than a small screen."""
-    coupon = stack.coupon_make(3, name="A campaign with " + "a-very-long-name" * 8)
+    terms = {"amount_off": 500, "currency": "EUR"}
+    coupon = stack.coupon_make(3, name="A campaign with " + "a-very-long-name" * 8, **terms)
+    budget = f"b-{coupon}-{'x' * 40}"
+    stack.ctl("budget", "create", budget, "--amount", "9007199254.00", "--currency", "EUR")
+    stack.coupon_edit(coupon, "--budget", budget)
     with stack.client() as client:
-        client.issue(coupon, "u" * 64, ack="issued")
+        receive = client.issue(coupon, "u" * 64, ack="issued")["receive"]
+        client.call("hold", receive=receive, order="o" * 64, by="b" * 64)
     stack.ctl("codes", "word", coupon, f"NOON{coupon}")
     hook = stack.ctl("webhook", "add", "https://hooks.example/" + "x" * 99, "--coupon", coupon)
     dead_add(b"\x01" * 300)
@@ -636,7 +713,7 @@ def test_it_can_be_read(stack, browser, key_make, dead_add):
         browser.sees(text.format(coupon=coupon))
         look_closely(browser)
     for page, words in DIALOGS.items():
-        browser.open(page.format(coupon=coupon))
+        browser.open(page.format(coupon=coupon, user="u" * 64))
         for word in words:
             browser.press(word)
             look_closely(browser)
