@@ -123,6 +123,15 @@ def test_no_circle_of_files():
     assert circles(edges) == []
 
 
+def test_amounts_are_written_alike():
+    """By couponctl budget and by the console: the currencies without two digits."""
+    in_c, in_page = (
+        re.findall('"([A-Z]{3}(?: [A-Z]{3})+)"', (ROOT / path).read_text())
+        for path in ("ctl/budget.c", "console/dom.js")
+    )
+    assert len(in_c) == 3 and in_c == in_page
+
+
 def test_the_patch_of_the_next_version_applies():
     """The upgrade tests build that version: tests/next_version.py."""
     done = subprocess.run(
