@@ -63,6 +63,15 @@ static cJSON *types(const char *first, const char *second, int takes_none)
 	return schema;
 }
 
+static cJSON *words_schema(const char *const *words)
+{
+	cJSON *schema = output_object(), *list = checked(cJSON_AddArrayToObject(schema, "enum"));
+
+	for (; *words; words++)
+		cJSON_AddItemToArray(list, checked(cJSON_CreateString(*words)));
+	return schema;
+}
+
 static cJSON *schema_of(const struct option *option)
 {
 	static const char numbers[] = " N S P ID SET DELIVERY USER ";
@@ -73,7 +82,9 @@ static cJSON *schema_of(const struct option *option)
 		return types("boolean", NULL, 0);
 	if (strcmp(option->value, "LIST") == 0) {
 		schema = types("array", NULL, 0);
-		output_add(schema, "items", types("string", "integer", 0));
+		output_add(schema, "items",
+			   option->words ? words_schema(option->words)
+					 : types("string", "integer", 0));
 		return schema;
 	}
 	if (strcmp(option->value, "JSON") == 0)

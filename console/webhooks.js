@@ -21,6 +21,14 @@ const STEPS = {
     },
 };
 
+let types = null; // of events, once they are known
+
+async function types_find() {
+    const { paths } = await get("/openapi.json");
+    const { content } = paths["/admin/v1/webhooks"].post.requestBody;
+    return content["application/json"].schema.properties.types.items.enum;
+}
+
 const path_of = (hook) => `/webhooks/${hook.webhook}`;
 
 function step_ask(hook, name, { word, grave, does }, ask) {
@@ -84,22 +92,35 @@ function resend_ask(hook, ask) {
 function add_ask({ coupon, name, events }, ask) {
     const url = h("input", { name: "url", type: "url", autocomplete: "off" });
     const alone = h("input", { name: "alone", type: "checkbox", checked: true });
+    const boxes = types.map((name) => h("input", { type: "checkbox", name, checked: true }));
+    // All of them: also those that later versions have.
+    const chosen = () => boxes.filter((box) => box.checked).map((box) => box.name);
+    const are_all = () => chosen().length === types.length;
     return ask({
         title: "New webhook",
         word: "Make the webhook",
         fields: [
             h("label", {}, h("span", {}, "URL"), url),
             h("label", { class: "check" }, alone, "Only of this campaign"),
+            h(
+                "fieldset",
+                {},
+                h("legend", {}, "Events"),
+                boxes.map((box) => h("label", { class: "check" }, box, box.name)),
+            ),
         ],
         changes: () => {
             if (url.value.trim() === "") throw new Problem(400, "The URL is empty.");
-            const what = alone.checked ? `events of ${name}` : "events of every campaign";
-            const list = [`${url.value.trim()} is sent ${what} from now on.`];
+            if (chosen().length === 0) throw new Problem(400, "No type of event is chosen.");
+            const what = are_all() ? "events" : chosen().join(", ");
+            const of = alone.checked ? name : "every campaign";
+            const list = [`${url.value.trim()} is sent ${what} of ${of} from now on.`];
             if (!events) list.push("This campaign has no events: that is a term of it.");
             return list;
         },
         act: async () => {
             const body = { url: url.value.trim(), ...(alone.checked ? { coupon } : {}) };
+            if (!are_all()) body.types = chosen();
             const answer = await change("POST", "/webhooks", body);
             return warned(["Made. Its secret, shown only now: ", secret(answer.secret)], answer);
         },
@@ -170,6 +191,7 @@ export async function webhooks_cards(shown, ask, deliveries) {
     const { webhooks } = await get("/webhooks");
     const mine = webhooks.filter(({ coupon }) => coupon == null || coupon === shown.coupon);
     if (mine.length === 0 && !may_change()) return [];
+    if (may_change()) types ??= await types_find();
     const element = card(
         "Webhooks",
         table(

@@ -161,11 +161,22 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 	arguments_check(args);
 }
 
+/* Four a line. */
+static void words_print(const char *const *words, FILE *out)
+{
+	for (size_t i = 0; words[i]; i++)
+		fprintf(out, "%s%s%s", i % 4 ? "" : "      ", words[i],
+			!words[i + 1] || i % 4 == 3 ? "\n" : ", ");
+}
+
 void args_options_print(const struct command *command, FILE *out)
 {
-	for (const struct option *o = command->options; o && o->name; o++)
+	for (const struct option *o = command->options; o && o->name; o++) {
 		fprintf(out, "  --%s%s%s\n      %s\n", o->name, o->value ? " " : "",
 			o->value ? o->value : "", o->help);
+		if (o->words)
+			words_print(o->words, out);
+	}
 }
 
 const char *args_text(const struct args *args, const char *name)

@@ -17,7 +17,8 @@ struct option {
 	const char *name;  /* without its dashes; NULL ends a table */
 	const char *value; /* the placeholder of its value in the help; NULL: a switch */
 	const char *help;
-	int takes_none; /* the word none removes what there is */
+	int takes_none;           /* the word none removes what there is */
+	const char *const *words; /* that may be in its list, ended by NULL; NULL: any */
 };
 
 #define OPTION(name_, value_, help_)                          \
@@ -27,6 +28,10 @@ struct option {
 #define OPTION_OR_NONE(name_, value_, help_)                                   \
 	{                                                                      \
 		.name = name_, .value = value_, .help = help_, .takes_none = 1 \
+	}
+#define OPTION_LIST(name_, words_, help_)                                      \
+	{                                                                      \
+		.name = name_, .value = "LIST", .help = help_, .words = words_ \
 	}
 #define SWITCH(name_, help_) OPTION(name_, NULL, help_)
 #define OPTIONS_END OPTION(NULL, NULL, NULL)

@@ -27,13 +27,13 @@
 #define OVERLAP_S 86400
 #define OVERLAP_DAYS_MAX 30
 
-static const char *const roles[] = { [KEY_ROLE_PLACE_ISSUE] = "issue",
-				     [KEY_ROLE_PLACE_READ] = "read",
-				     [KEY_ROLE_PLACE_USE] = "use",
-				     [KEY_ROLE_PLACE_MONITOR] = "monitor",
-				     [KEY_ROLE_PLACE_ADMIN] = "admin" };
+static const char *const roles[] = {
+#define ROLE(name, text) text,
+	KEY_ROLES(ROLE)
+#undef ROLE
+		NULL
+};
 
-#define ROLES_N (sizeof(roles) / sizeof(roles[0]))
 #define ROLES_TEXT "issue, read, use, monitor and admin"
 
 /* ---- both stores */
@@ -163,14 +163,14 @@ static void roles_read(const struct args *args, struct postgres_array *array)
 {
 	const char *given = args_required(args, "role");
 	char *copy = checked(strdup(given)), *rest = copy, *word;
-	int seen[ROLES_N] = { 0 };
+	int seen[KEY_ROLES_N] = { 0 };
 
 	while ((word = strsep(&rest, ",")) != NULL) {
 		size_t i = 0;
 
-		while (i < ROLES_N && strcmp(roles[i], word) != 0)
+		while (i < KEY_ROLES_N && strcmp(roles[i], word) != 0)
 			i++;
-		if (i == ROLES_N || seen[i]++)
+		if (i == KEY_ROLES_N || seen[i]++)
 			args_fail("--role is \"%s\": allowed are " ROLES_TEXT ", each once, "
 				  "separated by commas",
 				  given);
@@ -347,7 +347,7 @@ static const struct command key_create_command = {
 	.run = create_run,
 	.options = OPTIONS(
 		OPTION("name", "NAME", "whose it is: 1 to 64 letters, digits, '.', '_' and '-'"),
-		OPTION("role", "LIST", "what it may do: " ROLES_TEXT ", separated by commas"),
+		OPTION_LIST("role", roles, "what it may do, separated by commas"),
 		OPTION("coupons", "LIST",
 		       "only these coupons, ids separated by commas; default: every one"),
 		OPTION("expires", "TIME", "as 2026-11-21T12:00:00Z; default: never"),

@@ -30,6 +30,13 @@
 #define WHY_BYTES_MAX 500
 #define TYPE "webhook.test"
 
+static const char *const event_types[] = {
+#define EVENT(name, text) text,
+#include "common/message/event_table.h"
+#undef EVENT
+	NULL
+};
+
 static _Noreturn void hook_absent(int64_t id)
 {
 	log_fatal_as(CTL_ABSENT, "there is no webhook %lld", (long long)id);
@@ -382,10 +389,8 @@ static const struct command webhook_add_command = {
 	.argument = "URL",
 	.options = OPTIONS(
 		OPTION("coupon", "ID", "only events of this coupon; default: of every coupon"),
-		OPTION("types", "LIST",
-		       "only events of these types: coupon.issued, coupon.rejected, "
-		       "coupon.voided,\n"
-		       "      campaign.changed, separated by commas; default: all"),
+		OPTION_LIST("types", event_types,
+			    "only events of these types, separated by commas; default: all"),
 		OPTION("batch", "N", "at most N events in a request, 1 to 1000; default 100"),
 		OPTION("queue", "N",
 		       "at most N requests are kept while they cannot be delivered, 1 to 1000000;\n"

@@ -336,6 +336,9 @@ FROM webhook WHERE coupon_id = %s
 """
 
 
+TYPES = "return [...document.querySelectorAll('fieldset label')].map((one) => one.textContent)"
+
+
 @long
 def test_webhooks(stack, console, key_make, tmp_path):
     stack.restart("admin", **ALLOWED)
@@ -349,8 +352,15 @@ def test_webhooks(stack, console, key_make, tmp_path):
             browser.press("New webhook…")
             browser.fill("URL", url := endpoint.url())
             browser.sees(f"{url} is sent events of Hooks from now on.")
+            types = browser.run(TYPES)
+            assert "coupon.issued" in types
+            for name in types:
+                browser.field(name).click()
+            browser.sees("No type of event is chosen.")
+            browser.field("coupon.voided").click()
+            browser.sees(f"{url} is sent coupon.voided of Hooks from now on.")
             browser.press("Make the webhook")
-            browser.sees("Its secret, shown only now: whsec_", url, "enabled")
+            browser.sees("Its secret, shown only now: whsec_", url, "enabled", "coupon.voided")
             browser.press("Test…")
             browser.sees("One event of the type webhook.test is sent")
             browser.press("Send")
