@@ -117,7 +117,8 @@ GRANT EXECUTE ON FUNCTION
 		smallint[]),
 	coupon_recover_end(bigint, int, int[], bigint[], bigint, bigint),
 	coupon_recover_done(smallint[], bigint[], text, bigint, text, text),
-	use_recover(text[]), use_recover_end() TO couponmq_worker;
+	use_recover(text[]), use_recover_end(), command_begin(text, text, text),
+	command_end(bigint, smallint) TO couponmq_worker;
 -- Events and webhooks.
 GRANT EXECUTE ON FUNCTION event_log_remove(bigint[], bigint[], text[], text[]),
 	webhook_claim(int, int, bigint),

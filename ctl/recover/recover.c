@@ -557,7 +557,8 @@ static int recover_run(struct ctl *ctl)
 	if (!db_lock_try(recover.db, "recover"))
 		log_fatal("another couponctl recover is running");
 	db_do(recover.db, sql_query_recover_session);
-	store_by_set(recover.db, ctl);
+	if (!recover.is_dry)
+		store_by_set(recover.db, ctl);
 	behind = behind_read_any(recover.db, recover.redis, follow_of(&recover, args),
 				 recover.is_dry, &recover.changes, &recover.copy);
 	store_redis_check(recover.redis, behind >= 0);

@@ -56,6 +56,7 @@ def test_what_changes_nothing_is_not_recorded(stack, changes, make_coupon):
     stack.ctl("show", coupon)
     stack.ctl_run("dead", "drop", "--all")
     stack.ctl_run("edit", coupon, "--limit", 0)
+    stack.ctl("recover", "--all", "--dry-run")
     assert stack.ctl("changes", "--json", "--count", 1) == before
 
 

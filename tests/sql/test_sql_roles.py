@@ -179,6 +179,19 @@ def test_an_operators_change_is_in_the_history(role, coupon_id, owner):
     assert history == [("create",), ("edit",), ("publish",)]
 
 
+@pytest.mark.parametrize("program", ["worker", "operator"])
+def test_what_it_asks_for_is_recorded(role, owner, program):
+    """The keeper of a worker runs couponctl recover --tail."""
+    db, by = role(program), f"keeper@{uuid.uuid4()}"
+    (begun,) = db.execute("SELECT command_begin(%s, 'recover', ' --tail=9')", (by,)).fetchone()
+    for status in (11, 0):
+        db.execute("SELECT command_end(%s, %s::smallint)", (begun, status))
+    history = owner.execute(
+        "SELECT id, command, words, status FROM command_history WHERE made_by = %s", by
+    )
+    assert history == [(begun, "recover", " --tail=9", 11)]
+
+
 def test_a_worker_brings_back_no_void(role, coupon_id):
     """Its keeper calls that function with COUPON_RECOVER=auto."""
     db, coupon, batch = role("worker"), coupon_id(), uuid.uuid4()
