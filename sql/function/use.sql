@@ -17,9 +17,9 @@
 -- The isolation level must be READ COMMITTED, and each step is a separate statement, because each
 -- must see the rows whose locks the step before it waited for:
 --
---   1. lock the receives in the order of their ids; one that no order has named yet gets its row;
---   2. lock the budgets in the order of their names;
---   3. judge the operations, and write what they change: those first that no earlier one precedes
+--   1. use_begin(): lock the receives; one that no order has named yet gets its row;
+--   2. lock the budgets, too; execute at once the operations that nothing stands in the way of;
+--   3. judge the others, and write what they change: those first that no earlier one precedes
 --      on a receive of the same user and coupon; then those that these have kept waiting.
 --
 -- So no two calls deadlock. A hold that has ended is none, whether its row says so or not; the
@@ -60,7 +60,7 @@ DECLARE
 	room      bigint[];   -- what is left of each
 	is_freed  boolean := false; -- ended holds reserve nothing any more
 	moment    timestamptz;
-	todo      int[] := ARRAY(SELECT generate_series(1, cardinality(use.action)));
+	todo      int[];      -- the operations that are not executed yet
 	j         record;     -- the receives of the operations that are judged
 	spent_ops int[];      -- those for which a budget has no room
 	left_now  bigint[];
@@ -88,7 +88,10 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
 
-	-- Step 1. A void that gave its slot back has removed the row of user_coupon.
+	todo := use_begin(use.action, use.order_id, use.key, use.by_key, use.ttl_s, use.amount,
+		use.currency, use.reason, use.op, use.coupon, use.user_id, use.batch, use.idx);
+
+	-- A void that gave its slot back has removed the row of user_coupon.
 	SELECT coalesce(array_agg(f.coupon), '{}') AS coupon, array_agg(f.batch) AS batch,
 		array_agg(f.idx) AS idx, array_agg(f.user_id) AS user_id,
 		array_agg(f.slot) AS slot, array_agg(f.valid_from) AS valid_from,
@@ -97,8 +100,9 @@ BEGIN
 	FROM (
 		SELECT DISTINCT e.coupon, f.batch, f.idx, e.user_id, f.slot, f.valid_from,
 			f.valid_to
-		FROM unnest(use.coupon, use.user_id, use.batch, use.idx)
-				AS e (coupon, user_id, batch, idx)
+		FROM unnest(use.op, use.coupon, use.user_id, use.batch, use.idx)
+				AS e (op, coupon, user_id, batch, idx)
+			JOIN unnest(todo) AS t (op) ON t.op = e.op
 			CROSS JOIN LATERAL (
 				SELECT u.batch, u.idx, u.slot, u.valid_from, u.valid_to
 				FROM user_coupon AS u
@@ -122,11 +126,6 @@ BEGIN
 		array_agg(c.budget) AS budget
 	INTO k
 	FROM coupon AS c WHERE c.id = ANY (r.coupon);
-
-	-- A row that is there is locked, and not changed.
-	INSERT INTO receive_use AS s (coupon_id, batch, idx, user_id)
-	SELECT unnest(r.coupon), unnest(r.batch), unnest(r.idx), unnest(r.user_id)
-	ON CONFLICT (coupon_id, batch, idx) DO UPDATE SET state = s.state WHERE false;
 
 	-- Step 2.
 	SELECT array_agg(b.name), array_agg(b.amount - b.held - b.spent)

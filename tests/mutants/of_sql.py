@@ -329,9 +329,9 @@ MUTANTS = [
     mutant(
         "P12",
         "the lock of a receive that an order names",
-        "sql/function/use.sql",
-        "DO UPDATE SET state = s.state WHERE false;",
-        "DO NOTHING;",
+        "sql/function/use_begin.sql",
+        "LIMIT 1 FOR NO KEY UPDATE",
+        "LIMIT 1",
         USE_CONCURRENT + "test_an_order_waits_for_another",
     ),
     mutant(

@@ -133,6 +133,26 @@ def test_orders_with_the_same_receives_never_deadlock(db, db_new, coupon_new, ba
         ]
 
 
+def test_plain_operations_never_deadlock(db, db_new, coupon_new, background):
+    """In opposite order; orders have named half of the receives before."""
+    budget = f"p{db.pid}"
+    db.execute("INSERT INTO budget (name, currency, amount) VALUES (%s, 'EUR', 1000)", budget)
+    coupon = coupon_new(200, amount_off=1, currency="EUR", budget=budget)
+    other = db_new()
+    for n in range(20):
+        receives = issued(db, coupon, [f"{n}.{user}" for user in range(10)])
+        db.use(*[Operation("unhold", "c", (one,)) for one in receives[::2]])
+        calls = [
+            [Operation("use", order, (one,), amount=1) for one in receives[::step]]
+            for order, step in (("a", 1), ("b", -1))
+        ]
+        running = background(use_retrying, other, *calls[1])
+        told = use_retrying(db, *calls[0]), running.result()[::-1]
+        for (here,), (there,) in zip(*told, strict=True):
+            assert {here["result"], there["result"]} == {"used", "is_used"}
+    assert db.execute("SELECT spent FROM budget WHERE name = %s", budget) == [(200,)]
+
+
 class Model:
     """What may be, by the history: every operation in the order of its number."""
 
