@@ -1,5 +1,6 @@
 #include "keeper/uses.h"
 
+#include "common/fault.h"
 #include "common/log/log.h"
 #include "embed.h"
 
@@ -54,7 +55,10 @@ int keeper_uses_round(struct keeper_context *context, int64_t keep_s)
 	PGresult *due;
 	int rc = 0;
 
-	if (holds_end(context) || refusals_forget(context, keep_s))
+	if (holds_end(context))
+		return -1;
+	fault_point(FAULT_KEEPER_HOLDS_ENDED);
+	if (refusals_forget(context, keep_s))
 		return -1;
 	due = keeper_database_query(context->database, sql_query_budget_due,
 				    POSTGRES_ARGUMENTS(postgres_number(DUE_MOST)));

@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/redis/client.h"
@@ -104,6 +105,7 @@ static int look(struct uses_list *list, struct keeper_context *context)
 		log_warn("uses_lost", LOG_S("why", "Redis has lost what orders have done"),
 			 LOG_S("mend", "it is filled again"));
 	fill(list, context, is ? "keep" : "begin", "0", NULL, word);
+	fault_point(FAULT_KEEPER_BEFORE_FILL);
 	return strcmp(word, "ok") == 0 ? 1 : keeper_context_failed(context);
 }
 
@@ -123,6 +125,7 @@ static int page_fill(struct uses_list *list, struct keeper_context *context, con
 	if (n == PAGE)
 		number_text(number_at(rows, n - 1, 0), to);
 	fill(list, context, from, to, rows, word);
+	fault_point(FAULT_KEEPER_FILLING);
 	PQclear(rows);
 	if (strcmp(word, "moved") == 0 || (strcmp(word, "ok") == 0 && n == PAGE))
 		return 1;

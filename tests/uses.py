@@ -7,7 +7,8 @@ import pika
 from stack import wait_until
 from ulid import ulid_make
 
-USES = "{couponmq:changes}:uses"
+CHANGES = "couponmq:changes"
+USES = f"{{{CHANGES}}}:uses"
 
 
 class Shop:

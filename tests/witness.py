@@ -1,6 +1,6 @@
 """
-Whether `issued` is true at the moment of the answer: a thread with a connection of its own to
-PostgreSQL looks for the row as soon as a client has read such an answer.
+Whether `issued`, `held` and `used` are true at the moment of the answer: a thread with a connection
+of its own to PostgreSQL looks for the row as soon as a client has read such an answer.
 
 It looks at one answer at a time, and at the next one that is read after that; answers that are read
 meanwhile are passed over, because a later look would prove less. share() is what it looked at.
@@ -25,6 +25,10 @@ ROW = (
 )
 VOIDS = "SELECT to_regclass('coupon_void') IS NOT NULL"
 VOID = "SELECT FROM coupon_void WHERE coupon_id = %s AND batch = %s AND idx = %s"
+USE = (
+    "SELECT FROM use_operation WHERE coupon_id = %s AND batch = %s AND idx = %s AND action = %s"
+    " AND key = %s AND to_state IS NOT NULL"
+)
 
 
 def receives_issued(ask):
@@ -56,12 +60,19 @@ class Witness:
 
     def on_answer(self, ask):
         """Called by the thread that has read it."""
-        if receives_issued(ask):
-            self.told += 1
-            try:
-                self.asks.put_nowait(ask)
-            except queue.Full:
-                pass
+        if issued := receives_issued(ask):
+            self._tell(ask, ask.answered_at, lambda: self._rows_exist(issued))
+
+    def on_use(self, operation, answered_at):
+        """So is this, of one that was done, and has changed its receives (orders.py)."""
+        self._tell(operation, answered_at, lambda: self._uses_exist(operation))
+
+    def _tell(self, *ask):
+        self.told += 1
+        try:
+            self.asks.put_nowait(ask)
+        except queue.Full:
+            pass
 
     def stop(self):
         self.asks.put(None)
@@ -71,12 +82,12 @@ class Witness:
 
     def share(self):
         delay_ms = statistics.median(self.delays) * 1000 if self.delays else 0.0
-        return f"{self.looked} of {self.told} issued seen {delay_ms:.1f} ms later"
+        return f"{self.looked} of {self.told} answers seen {delay_ms:.1f} ms later"
 
     def _run(self):
         while ask := self.asks.get():
             try:
-                self._look(ask)
+                self._look(*ask)
             except psycopg.OperationalError:  # PostgreSQL is away: the next look connects again
                 self._close()
             except Exception as error:  # an error of the thread, raised by stop()
@@ -88,20 +99,30 @@ class Witness:
             self.pg.close()
         self.pg = None
 
-    def _look(self, ask):
+    def _look(self, ask, answered_at, is_true):
         if not self.pg:
             self.pg = psycopg.connect(
                 self.url, autocommit=True, connect_timeout=CONNECT_S, application_name="torture"
             )
         looked_at = now()
-        found = all(self._row_exists(receive, slot) for receive, slot in receives_issued(ask))
+        found = is_true()
         if now() - looked_at > FROZEN_S:  # and may not lead any more
             self._close()
             return
         self.looked += 1
-        self.delays.append(looked_at - ask.answered_at)
+        self.delays.append(looked_at - answered_at)
         if not found:
             self.false.append(ask)
+
+    def _rows_exist(self, issued):
+        return all(self._row_exists(receive, slot) for receive, slot in issued)
+
+    def _uses_exist(self, operation):
+        return all(self._use_exists(operation, receive) for receive in operation.receives)
+
+    def _use_exists(self, operation, receive):
+        place = (int(receive_parts(receive)[0]), *place_of(receive))
+        return self.pg.execute(USE, (*place, operation.action, operation.key)).rowcount
 
     def _row_exists(self, receive, slot):
         coupon, user, _, _ = receive_parts(receive)

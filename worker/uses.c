@@ -1,6 +1,7 @@
 #include "worker/uses.h"
 
 #include "common/check.h"
+#include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/message/use.h"
@@ -201,6 +202,7 @@ static void uses_send(struct settler *settler, int64_t now_ms)
 	for (int i = 0; i < ARGUMENTS; i++)
 		arguments[i] = postgres_array(&uses->arrays[i]);
 	settler_send(settler, ARGUMENTS, arguments, now_ms);
+	fault_point(FAULT_WORKER_USES_SENT);
 }
 
 /* What Redis is to keep. Returns how many records there are. */
@@ -312,6 +314,7 @@ static void uses_committed(struct settler *settler, int64_t now_ms)
 	int64_t op = 1;
 	int row = 0;
 
+	fault_point(FAULT_WORKER_USES_COMMITTED);
 	records_add(settler, rows, word);
 	if (strcmp(word, "stale") == 0 || strcmp(word, "other") == 0) {
 		postgres_lose(settler->postgres, STALE);
@@ -322,6 +325,7 @@ static void uses_committed(struct settler *settler, int64_t now_ms)
 		redis_wait(settler, now_ms);
 		return;
 	}
+	fault_point(FAULT_WORKER_USES_COPIED);
 	backoff_reset(&settler->backoff);
 	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
 		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
@@ -329,6 +333,7 @@ static void uses_committed(struct settler *settler, int64_t now_ms)
 		row = outcomes_reply(settler, delivery, rows, row, op);
 		op += (int64_t)delivery_part_size(delivery);
 	}
+	fault_point(FAULT_WORKER_USES_ANSWERED);
 	metrics_add(METRIC_USES, op - 1);
 	settlement_commit(settler->settlement);
 }

@@ -1,6 +1,7 @@
 #include "gateway/use/uses.h"
 
 #include "common/check.h"
+#include "common/fault.h"
 #include "common/hash.h"
 #include "gateway/metrics.h"
 
@@ -125,6 +126,7 @@ static void batch_publish(struct uses *uses)
 	memcpy(batch->body, uses->text, len);
 	uses->unconfirmed += batch->receives;
 	metrics_add(METRIC_USES, (int64_t)message->uses_n);
+	fault_point(FAULT_GATEWAY_BEFORE_USES);
 	uses->port.publish(uses->port.publisher, batch);
 }
 
@@ -215,6 +217,7 @@ int uses_replied(struct uses *uses, const char *body, size_t len)
 void uses_confirmed(struct uses *uses, const struct batch *batch)
 {
 	check(uses->unconfirmed >= batch->receives);
+	fault_point(FAULT_GATEWAY_AFTER_USES);
 	uses->unconfirmed -= batch->receives;
 }
 

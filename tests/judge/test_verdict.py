@@ -9,6 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from load import Ask  # noqa: E402
+from orders import Operation  # noqa: E402
 from ulid import ulid_make, ulid_uuid  # noqa: E402
 from verdict import Allowed, Row, Stored, Terms, Tombstone, Verdict, unanswered  # noqa: E402
 from voids import Void, Voiding  # noqa: E402
@@ -768,15 +769,18 @@ class Rows(Witness):
         super().__init__("")
         self.rows, self.seen = set(), threading.Semaphore(0)
 
-    def _look(self, ask):
+    def _look(self, *ask):
         self.pg = self
-        super()._look(ask)
+        super()._look(*ask)
         self.seen.release()
 
     def close(self):
         pass
 
     def _row_exists(self, receive, slot):
+        return receive in self.rows
+
+    def _use_exists(self, operation, receive):
         return receive in self.rows
 
 
@@ -791,3 +795,15 @@ def test_catches_issued_before_the_row():
     witness.rows.add(early.receive)  # a moment too late
     witness.stop()
     assert witness.false == [early] and (witness.looked, witness.told) == (2, 2)
+
+
+def test_catches_used_before_the_row():
+    witness = Rows()
+    witness.start()
+    true, early = (Operation("use", "a", "k", receives) for receives in (["r"], ["r", "s"]))
+    witness.rows.add("r")
+    for operation in (true, early):
+        witness.on_use(operation, 0.0)
+        assert witness.seen.acquire(timeout=60)  # pylint: disable=consider-using-with
+    witness.stop()
+    assert witness.false == [early]

@@ -1,7 +1,8 @@
 """
 What goes on around the load in every scenario, and its judgement: an operator voids receives of the
-load and edits their terms, users redeem codes, API keys of guests come and go (guests.py), and all
-events reach a subscriber's queue and a webhook, whose endpoint fails now and then.
+load and edits their terms, users redeem codes, orders use receives (shoppers.py), API keys of
+guests come and go (guests.py), and all events reach a subscriber's queue and a webhook, whose
+endpoint fails now and then.
 
 What PostgreSQL has at the end, each row, rejection, void and entry of the history, is one event
 with its own id, and nothing else is; without copies, the events of a coupon have the order of the
@@ -19,6 +20,7 @@ from guests import Guests
 from operate import voids
 from part import Violation
 from redeemers import Redeemers
+from shoppers import Shoppers
 
 from endpoint import Endpoint
 from events import Subscriber, in_order
@@ -65,12 +67,13 @@ class Around:
         self.endpoint = Endpoint(lambda _: 503 if self.chance.random() < REFUSED else 204)
         self.webhooks = Webhooks(self.stack)
         self.webhook, self.secret = self.webhooks.add(self.endpoint.url())
-        self.redeemers = self.operator = self.guests = None
+        self.redeemers = self.operator = self.guests = self.shoppers = None
 
     def start(self, chance):
         """The load is running."""
         self.redeemers = Redeemers(self.rig, chance, threads=1, every_s=REDEEM_EVERY_S)
         self.guests = Guests(self.rig, chance)
+        self.shoppers = Shoppers(self.rig, chance)
         seed = chance.randrange(2**32)
         self.operator = threading.Thread(target=self._operate, args=(seed,), daemon=True)
         self.operator.start()
@@ -92,6 +95,8 @@ class Around:
             self.redeemers.stop()
         if self.guests:
             self.guests.stop()
+        if self.shoppers:
+            self.shoppers.stop()
         if self.errors:
             raise self.errors[0]
 
@@ -102,6 +107,8 @@ class Around:
             self.redeemers.is_ending.set()
         if self.guests:
             self.guests.is_ending.set()
+        if self.shoppers:
+            self.shoppers.is_ending.set()
         self.endpoint.close()
         self.webhooks.close()
         with contextlib.suppress(pika.exceptions.AMQPError):  # the broker may have lost the queue
@@ -111,6 +118,7 @@ class Around:
         """events: which of them can be judged, see scenario.py."""
         self.redeemers.judge()
         self.guests.judge()
+        self.shoppers.judge(events != "moved")
         has_times = events != "moved"
         events = events if has_times else "exact"
         with self.rig.pg() as pg:

@@ -56,7 +56,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE.parent / "power")]
 from around import Around  # noqa: E402
 from crowd import Crowd  # noqa: E402
 from campaign import ANSWER_S, WINDOW, Campaign, TortureLoad  # noqa: E402
-from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length  # noqa: E402
+from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, USE_QUEUE, queue_length  # noqa: E402
 from load import now  # noqa: E402
 from part import Part, Violation  # noqa: E402
 from scenario import REDIS_AWAY, Skipped  # noqa: E402
@@ -121,7 +121,8 @@ class Rig:
         self.load = self.seed = self.rate_before = None
         self._healers, self._stoppers, self._judges, self._enders = [], [], [], []
         self._dead_expected = 0
-        self._allowed = self._witness = None
+        self._allowed = None
+        self.witness = None
         self._rss = {}
         self.broken = False  # not to be reused, after a violation for instance
 
@@ -359,12 +360,12 @@ class Rig:
         for part in self.parts:
             part.disturbances.clear()
         self._log_sizes = {part.name: part.log_size() for part in self.parts}
-        self._witness = Witness(self.stack.env["DATABASE_ADMIN_URL"]).start()
+        self.witness = Witness(self.stack.env["DATABASE_ADMIN_URL"]).start()
         self.load = TortureLoad(
             campaigns,
             lambda: [(part.name, part.via or part.listen) for part in self.gateways],
             f"{seed} {scenario.name}",
-            self._witness.on_answer,
+            self.witness.on_answer,
             self.window,
         ).start()
         try:
@@ -417,7 +418,7 @@ class Rig:
             "rate": self.rate_before,
             "back_s": back_s,
             "s": time.monotonic() - began,
-            "seen": self._witness.share(),
+            "seen": self.witness.share(),
             "codes": dict(self.load.codes()),
         }
 
@@ -453,9 +454,9 @@ class Rig:
             self.allow(**REDIS_AWAY)
 
     def _check_witness(self):
-        self._witness.stop()
-        if self._witness.false:
-            raise Violation(f"P3: issued before it was true: {self._witness.false[0]}")
+        self.witness.stop()
+        if self.witness.false:
+            raise Violation(f"P3, P12: answered before it was true: {self.witness.false[0]}")
 
     def _check_rest(self):
         for part in self.parts:
@@ -475,7 +476,7 @@ class Rig:
                 "P9: no answer, and nothing happened to that gateway then"
                 f" ({disturbances}): {unanswered[0]}"
             )
-        for queue in (QUEUE, PARKED_QUEUE):
+        for queue in (QUEUE, PARKED_QUEUE, USE_QUEUE):
             wait_until(lambda queue=queue: queue_length(self.stack, queue) == 0)
         dead = queue_length(self.stack, DEAD_QUEUE)
         if dead > self._dead_expected:

@@ -26,6 +26,7 @@ from services import say
 from stack import ROOT
 from ulid import ulid_make, ulid_of, ulid_uuid
 from user_ids import user_of
+from uses import CHANGES, USES
 
 POINTS = re.findall(
     r'^FAULT\(\w+, "(\w+)"\)$', (ROOT / "common/fault_table.h").read_text(), re.MULTILINE
@@ -336,6 +337,23 @@ def keeper_copies_keys(rig, chance, point):
     rig.wait(lambda: keys_agree(rig))
 
 
+def keeper_ends_holds(rig, chance):
+    """In some of its rounds; the shoppers' holds end all the time."""
+    part = keeper_only(rig, f"keeper_holds_ended:{chance.randint(1, 20)}:kill")
+    killed_keeper_is_replaced(rig, part)
+
+
+def keeper_fills_uses(rig, point):
+    """Redis has lost what orders have done with receives: the keeper dies while it fills that."""
+    for part in rig.workers:
+        part.terminate()
+    with rig.redis() as cache:
+        cache.delete(USES)
+        cache.hdel(CHANGES, "uses_run")
+    part = rig.workers[0].start(fault=f"{point}:1:kill")
+    killed_keeper_is_replaced(rig, part)
+
+
 KEEPER_KILLS = {
     "keeper_after_election": keeper_after_election,
     "rebuild_page_opened": rebuild_page_opened,
@@ -351,6 +369,9 @@ KEEPER_KILLS = {
     "keeper_before_remove": keeper_before_remove,
     "keeper_before_keys": lambda rig, chance: keeper_copies_keys(rig, chance, "keeper_before_keys"),
     "keeper_after_keys": lambda rig, chance: keeper_copies_keys(rig, chance, "keeper_after_keys"),
+    "keeper_holds_ended": keeper_ends_holds,
+    "keeper_before_fill": lambda rig, _chance: keeper_fills_uses(rig, "keeper_before_fill"),
+    "keeper_filling": lambda rig, _chance: keeper_fills_uses(rig, "keeper_filling"),
 }
 
 
