@@ -104,6 +104,7 @@ static int look(struct uses_list *list, struct keeper_context *context)
 	if (!is)
 		log_warn("uses_lost", LOG_S("why", "Redis has lost what orders have done"),
 			 LOG_S("mend", "it is filled again"));
+	*list->look_run_id = '\0';
 	fill(list, context, is ? "keep" : "begin", "0", NULL, word);
 	fault_point(FAULT_KEEPER_BEFORE_FILL);
 	return strcmp(word, "ok") == 0 ? 1 : keeper_context_failed(context);
@@ -131,7 +132,6 @@ static int page_fill(struct uses_list *list, struct keeper_context *context, con
 		return 1;
 	if (!*word)
 		return keeper_context_failed(context);
-	memcpy(list->run_id, context->run_id, REDIS_RUN_ID_SIZE);
 	log_info("uses_filled", LOG_S("run_id", context->run_id));
 	return 0;
 }
@@ -160,21 +160,17 @@ int uses_list_step(struct uses_list *list, struct keeper_context *context)
 	redisReply *reply;
 	int rc = trim(list, context);
 
-	if (rc || strcmp(list->run_id, context->run_id) == 0)
+	if (rc)
 		return rc;
 	reply = redis_client_call(context->redis, 4, hmget);
 	if (!reply)
 		return keeper_context_failed(context);
 	run_id = reply->element[0]->str;
 	from = reply->element[1]->str;
-	if (!run_id || strcmp(run_id, context->run_id) != 0) {
+	if (!run_id || strcmp(run_id, context->run_id) != 0)
 		rc = look(list, context);
-	} else if (from && strcmp(from, "0") != 0) {
+	else if (from && strcmp(from, "0") != 0)
 		rc = page_fill(list, context, from);
-	} else {
-		memcpy(list->run_id, context->run_id, REDIS_RUN_ID_SIZE);
-		rc = 0;
-	}
 	freeReplyObject(reply);
 	return rc;
 }

@@ -5,7 +5,8 @@
  *
  * A restart of Redis loses, if anything, what was written last. So in a new process the end of the
  * list is compared with the latest operations of PostgreSQL: if one of them is not there, and no
- * worker adds it within some time, the list is filled anew.
+ * worker adds it within some time, the list is filled anew. It is the same when the list is gone,
+ * or all that Redis tells of it.
  *
  * While Redis is nearly full, the oldest of the list is removed (lua/uses_trim.lua). The keeper's
  * thread.
@@ -18,7 +19,6 @@ struct uses_list {
 	int64_t keep_s, keep_bytes;
 
 	/* Its own. */
-	char run_id[REDIS_RUN_ID_SIZE];      /* of the process for which nothing is left to do */
 	char look_run_id[REDIS_RUN_ID_SIZE]; /* of the process that is compared */
 	int64_t look_ms;                     /* since when */
 };

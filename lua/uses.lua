@@ -52,6 +52,11 @@ end
 call('HDEL', KEYS[1], '')
 local now = now_ms()
 local bytes, since, removed = integer(known[5]) or 0, integer(known[6]) or now, 0
+if bytes > 0 and call('EXISTS', KEYS[2]) == 0 then
+	-- Evicted, or deleted: the keeper fills it again.
+	bytes, since = 0, now
+	call('HDEL', KEYS[1], 'uses_run')
+end
 for i = 7, #ARGV do
 	call('RPUSH', KEYS[2], ARGV[i])
 	bytes = bytes + #ARGV[i] + OVERHEAD

@@ -1,4 +1,5 @@
--- Removes the oldest uses (lua/uses.lua) from a Redis that is nearly full: issuing goes first.
+-- Removes the oldest uses (lua/uses.lua) from a Redis that is nearly full: issuing goes first. A
+-- list that is gone although nobody has removed it is to be filled again, as in lua/uses.lua.
 --
 -- KEYS  1 couponmq:changes         hash: see lua/uses.lua and lua/uses_fill.lua
 --       2 {couponmq:changes}:uses  list of records
@@ -29,7 +30,11 @@ local excess = limit > 0 and
 
 local known = call('HMGET', KEYS[1], 'uses_bytes', 'uses_since', 'uses_from')
 local bytes, since, removed = integer(known[1]) or 0, integer(known[2]) or 0, 0
-if excess > 0 then
+if bytes > 0 and call('EXISTS', KEYS[2]) == 0 then
+	bytes, since = 0, now_ms()
+	call('HDEL', KEYS[1], 'uses_run')
+	call('HSET', KEYS[1], 'uses_bytes', '0', 'uses_since', decimal(since))
+elseif excess > 0 then
 	-- Redis refuses a write for lack of memory only if it is the first one, and never an HDEL.
 	call('HDEL', KEYS[1], '')
 	while excess > 0 and removed < MOST do

@@ -70,6 +70,19 @@ def test_what_was_committed_before_the_server_that_was_announced_last(uses):
     assert uses.run(record(1), started="b") == "ok"
 
 
+def test_a_list_that_is_gone(uses):
+    """By another hand: the keeper fills it again, and until then little is covered."""
+    uses.announce()
+    uses.run(record(1))
+    uses.redis.hset(CHANGES, mapping={"uses_run": "a", "uses_since": 0})
+    uses.redis.delete(USES)
+    before_ms = int(time.time() * 1000) - 1
+    other = record(2)
+    assert uses.run(other) == "ok"
+    assert uses.field("uses_run") is None and int(uses.field("uses_since")) >= before_ms
+    assert int(uses.field("uses_bytes")) == len(other) + OVERHEAD
+
+
 @pytest.mark.parametrize(
     "other", [{"ours": OURS.replace("0", "1")}, {"server": "7:4"}, {"server": "8:3"}]
 )
@@ -272,3 +285,14 @@ def test_nothing_is_filled_below_what_was_removed(uses):
 
 def test_what_is_covered_without_a_loss(uses):
     assert trim(uses, keep_ms=5000) == [0, 0, 5000]
+
+
+def test_a_list_that_is_gone_while_no_use_comes(uses):
+    uses.announce()
+    uses.run(record(1))
+    uses.redis.hset(CHANGES, mapping={"uses_run": "a", "uses_since": 0})
+    assert trim(uses)[2] == DAY_MS
+    uses.redis.delete(USES)
+    removed, left, covered_ms = trim(uses)
+    assert (removed, left) == (0, 0) and covered_ms < 60_000
+    assert uses.field("uses_run") is None

@@ -41,6 +41,22 @@ MUTANTS = [
     ),
     mutant(
         "P10",
+        "the list of uses that is gone",
+        "lua/uses.lua",
+        "\tcall('HDEL', KEYS[1], 'uses_run')\n",
+        "",
+        USES + "test_a_list_that_is_gone",
+    ),
+    mutant(
+        "P10",
+        "the list of uses that is gone while no use comes",
+        "lua/uses_trim.lua",
+        "\tcall('HDEL', KEYS[1], 'uses_run')\n",
+        "",
+        USES + "test_a_list_that_is_gone_while_no_use_comes",
+    ),
+    mutant(
+        "P10",
         "the place of another keeper that fills the uses",
         "lua/uses_fill.lua",
         "if known[1] ~= ARGV[1] or known[2] ~= ARGV[2] then",

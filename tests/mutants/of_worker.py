@@ -28,6 +28,15 @@ MUTANTS = [
         "tests/e2e/test_e2e_use_worker.py::test_killed_between_commit_and_redis",
     ),
     mutant(
+        "P10",
+        "what Redis gets again of the uses that it has lost",
+        "keeper/uses_list.c",
+        'is ? "keep" : "begin", "0"',
+        '"keep", "0"',
+        "tests/e2e/test_e2e_use_worker.py::test_redis_has_lost_the_list",
+        waits=True,
+    ),
+    mutant(
         "P3",
         "the ack after COMMIT",
         "common/rabbit/topology.c",
