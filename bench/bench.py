@@ -26,6 +26,7 @@ import noon
 import one_coupon
 import redeem
 import replicas
+import uses
 from rig import QUICK, ROOT, RUN, failures, figures, machine, say, stack_fresh
 
 FIGURES = ROOT / "docs/figures.txt"
@@ -36,6 +37,7 @@ PARTS = (
     limits,
     one_coupon,
     redeem,
+    uses,
     keep_alive,
     gate,
     commands,
@@ -51,6 +53,7 @@ TABLE = (
     limits,
     one_coupon,
     redeem,
+    uses,
     many_coupons,
     keep_alive,
     gate,

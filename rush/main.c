@@ -105,6 +105,9 @@ static const struct option options[] = {
 	OPTION("codes", "FILE",
 	       "redeem: each user sends the next code of this file, which codes generate has "
 	       "written for the coupon"),
+	OPTION("receives", "FILE",
+	       "use: each user uses the next receive of this file, in an order of its own; it has "
+	       "the receive of each user, one a line"),
 	OPTION("requests-per-user", "N", "requests of each user; default 1"),
 	SWITCH("keys", "all requests of a user have the same idempotency key, and must get the "
 		       "same receive"),

@@ -217,10 +217,10 @@ uint32_t rush_users_choice(const struct rush_users *users, uint32_t i, uint32_t 
 }
 
 /*
- * From the first column of the file that `couponctl codes generate` has written, below its head,
- * the first `needed` codes. Too few, or a wrong file, end the process.
+ * The first `needed` codes or receives, from the first column of a file, below its head, if it has
+ * one. Too few, or a wrong file, end the process.
  */
-static void codes_read(struct rush_plan *plan, const char *path, size_t needed)
+static void codes_read(struct rush_plan *plan, const char *path, const char *what, size_t needed)
 {
 	FILE *file = fopen(path, "r");
 	char *line = NULL;
@@ -232,19 +232,19 @@ static void codes_read(struct rush_plan *plan, const char *path, size_t needed)
 	for (size_t number = 1; n < needed && getline(&line, &size, file) > 0; number++) {
 		size_t len = strcspn(line, ",\r\n");
 
-		if (number == 1 && len == 4 && memcmp(line, "code", len) == 0)
+		if (number == 1 && len == strlen(what) && memcmp(line, what, len) == 0)
 			continue;
 		if (len == 0 || len > RUSH_CODE_MAX || memchr(line, '"', len) ||
 		    memchr(line, '\\', len))
-			log_fatal("%s:%zu: not a code: needed is a file that codes generate has "
-				  "written as CSV",
-				  path, number);
+			log_fatal("%s:%zu: not a %s: needed is a file with one in the first "
+				  "column of each line",
+				  path, number, what);
 		memcpy(plan->codes[n++], line, len);
 	}
 	free(line);
 	fclose(file);
 	if (n < needed)
-		log_fatal("%s has %zu codes, and the rush has %zu users", path, n, needed);
+		log_fatal("%s has %zu %ss, and the rush has %zu users", path, n, what, needed);
 }
 
 /* The open loop. */
@@ -355,7 +355,27 @@ static uint32_t open_loop_read(struct rush_plan *plan, const struct args *args)
 
 /* Requests. */
 
-const char *const rush_acks[] = { "accepted", "queued", "issued" };
+const char *const rush_acks[] = { "accepted", "queued", "issued", "used" };
+
+/* What each user redeems or uses. */
+static void named_read(struct rush_plan *plan, const struct args *args)
+{
+	const char *option = args_has(args, "receives") ? "receives" : "codes";
+
+	if (!args_has(args, option))
+		return;
+	if (args_has(args, "receives")) {
+		static const char *const of_issue[] = { "codes", "ack", NULL };
+
+		options_refuse(args, of_issue, "with --receives it has no meaning");
+		plan->ack = RUSH_USED;
+	}
+	if (plan->coupons.n > 1)
+		args_fail("--%s is for one coupon, that of the %s, and there are %u", option,
+			  option, (unsigned)plan->coupons.n);
+	codes_read(plan, args_text(args, option), plan->ack == RUSH_USED ? "receive" : "code",
+		   plan->users.n);
+}
 
 void rush_plan_read(struct rush_plan *plan, const struct args *args)
 {
@@ -368,11 +388,8 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 	plan->users.seed = args_number(args, "user-seed", 0, JSON_INTEGER_MAX, 0);
 	n = open_loop_read(plan, args);
 	users_read(&plan->users, args, n);
-	if (args_has(args, "codes"))
-		codes_read(plan, args_text(args, "codes"), plan->users.n);
-	if (plan->codes && plan->coupons.n > 1)
-		args_fail("--codes is for one coupon, that of the codes, and there are %u",
-			  (unsigned)plan->coupons.n);
+	plan->ack = (enum rush_ack)args_choice(args, "ack", rush_acks, 3, RUSH_ACCEPTED);
+	named_read(plan, args);
 	plan->requests_per_user = (uint32_t)args_number(args, "requests-per-user", 1, 1000, 1);
 	requests_n = (int64_t)plan->users.n * plan->requests_per_user;
 	if (requests_n > RUSH_REQUESTS_MAX)
@@ -381,7 +398,6 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 			  plan->requests_per_user, (long long)requests_n, RUSH_REQUESTS_MAX);
 	plan->requests_n = (uint32_t)requests_n;
 	plan->keys = n > 0 || args_has(args, "keys");
-	plan->ack = (enum rush_ack)args_choice(args, "ack", rush_acks, 3, RUSH_ACCEPTED);
 	plan->connections_n = (uint32_t)args_number(args, "connections", 1,
 						    n ? OPEN_CONNECTIONS_MAX : CONNECTIONS_MAX,
 						    n ? OPEN_CONNECTIONS : CONNECTIONS);
@@ -397,17 +413,25 @@ void rush_plan_fini(struct rush_plan *plan)
 	free(plan->codes);
 }
 
+static const char *op(const struct rush_plan *plan)
+{
+	if (plan->ack == RUSH_USED)
+		return "use";
+	return plan->codes ? "redeem" : "issue";
+}
+
 /* The members of a request; `with_op`: it is a line. Returns their end. */
 static char *members_append(const struct rush_plan *plan, uint32_t request, int with_op, char *p)
 {
 	uint32_t i = rush_plan_user(plan, request);
 	struct user_id user = rush_users_id(&plan->users, i);
+	int is_use = plan->ack == RUSH_USED;
 
 	p = number_append(text_append(p, "{\"id\":"), request);
 	if (with_op)
-		p = text_append(p, plan->codes ? ",\"op\":\"redeem\"" : ",\"op\":\"issue\"");
+		p = text_append(text_append(text_append(p, ",\"op\":\""), op(plan)), "\"");
 	if (plan->codes) {
-		p = text_append(p, ",\"code\":\"");
+		p = text_append(p, is_use ? ",\"receive\":\"" : ",\"code\":\"");
 		p = text_append(p, plan->codes[i]);
 	} else {
 		p = text_append(p, ",\"coupon\":\"");
@@ -416,7 +440,9 @@ static char *members_append(const struct rush_plan *plan, uint32_t request, int 
 	p = text_append(text_append(p, "\",\"user\":\""), user.text);
 	if (plan->keys)
 		p = text_append(text_append(p, "\",\"key\":\"rush-"), user.text);
-	if (plan->ack != RUSH_ACCEPTED)
+	if (is_use)
+		p = text_append(text_append(p, "\",\"order\":\"rush-"), user.text);
+	else if (plan->ack != RUSH_ACCEPTED)
 		p = text_append(text_append(p, "\",\"ack\":\""), rush_acks[plan->ack]);
 	return text_append(p, "\"}");
 }
@@ -430,7 +456,7 @@ size_t rush_plan_http(const struct rush_plan *plan, uint32_t request, const char
 {
 	char body[RUSH_LINE_MAX];
 	size_t len = (size_t)(members_append(plan, request, 0, body) - body);
-	char *p = text_append(out, plan->codes ? "POST /v1/redeem" : "POST /v1/issue");
+	char *p = text_append(text_append(out, "POST /v1/"), op(plan));
 
 	p = text_append(text_append(p, " HTTP/1.1\r\n"), fields);
 	p = text_append(p, "Content-Type: application/json\r\nContent-Length: ");

@@ -14,12 +14,12 @@
 
 #define RUSH_REQUESTS_MAX 100000000
 #define RUSH_COUPONS_MAX 100000
-#define RUSH_CODE_MAX 96    /* bytes of an exchange code */
+#define RUSH_CODE_MAX 96    /* bytes of an exchange code, or of a receive */
 #define RUSH_USER_MAX 36    /* bytes of a user id: of a UUID */
 #define RUSH_NUMBER_BITS 62 /* of UUIDs and with a seed */
 #define RUSH_NUMBER_MAX ((INT64_C(1) << RUSH_NUMBER_BITS) - 1)
-/* bytes of a request line: two numbers of 20 digits, two user ids and the words around them */
-#define RUSH_LINE_MAX (2 * 20 + 2 * RUSH_USER_MAX + RUSH_CODE_MAX + 80)
+/* bytes of a request line: two numbers of 20 digits, three user ids and the words around them */
+#define RUSH_LINE_MAX (2 * 20 + 3 * RUSH_USER_MAX + RUSH_CODE_MAX + 100)
 #define RUSH_HTTP_MAX (RUSH_LINE_MAX + 150) /* of a request over HTTP, beside `fields` */
 #define RUSH_RETRIES_MAX 10
 
@@ -40,7 +40,7 @@ int64_t rush_coupons_sort(struct rush_coupons *coupons);
 int64_t rush_coupons_find(const struct rush_coupons *coupons, int64_t id);
 
 enum rush_form { RUSH_INT, RUSH_UUID };
-enum rush_ack { RUSH_ACCEPTED, RUSH_QUEUED, RUSH_ISSUED };
+enum rush_ack { RUSH_ACCEPTED, RUSH_QUEUED, RUSH_ISSUED, RUSH_USED };
 extern const char *const rush_forms[], *const rush_acks[]; /* their names */
 
 /*
@@ -90,12 +90,13 @@ struct rush_open_loop {
 struct rush_plan {
 	struct rush_coupons coupons;
 	struct rush_users users;
-	char (*codes)[RUSH_CODE_MAX + 1]; /* to redeem, one for each user; NULL: none */
+	char (*codes)[RUSH_CODE_MAX +
+		      1]; /* to redeem, one for each user; or receives; NULL: none */
 	uint32_t requests_per_user;
 	uint32_t requests_n;
-	int keys; /* each user's requests carry the same idempotency key */
-	enum rush_ack ack;
-	int64_t rate; /* requests a second; 0: as fast as answers come */
+	int keys;          /* each user's requests carry the same idempotency key */
+	enum rush_ack ack; /* RUSH_USED: `codes` are receives that are used */
+	int64_t rate;      /* requests a second; 0: as fast as answers come */
 	uint32_t connections_n;
 	uint32_t pipeline;  /* unanswered requests of one connection */
 	int64_t timeout_us; /* a later answer counts as unknown */

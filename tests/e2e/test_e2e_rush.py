@@ -59,6 +59,17 @@ def test_forms_of_ids(stack, make_coupon, pg, options, form):
         assert re.fullmatch(form, user), user
 
 
+def test_uses_of_receives(stack, make_coupon, gateway, pg, tmp_path):
+    coupon = make_coupon(5)
+    receives = [gateway.issue(coupon, str(user), ack="issued")["receive"] for user in range(5)]
+    file = tmp_path / "receives"
+    file.write_text("".join(f"{receive}\n" for receive in receives[1:]), encoding="ascii")
+    told = rush(stack, coupon, "--users", 4, "--receives", file)
+    assert (told["answers"], told["ack"]) == ({"used": 4}, "used")
+    used = "SELECT user_id, order_id FROM receive_use WHERE coupon_id = %s ORDER BY 1"
+    assert pg.execute(used, (coupon,)).fetchall() == [(user, f"rush-{user}") for user in "1234"]
+
+
 def test_a_seed_names_the_same_users_again(stack, make_coupon):
     coupon = make_coupon(1000)
     seeded = ("--user-ids", "uuid", *SEED)
@@ -296,6 +307,7 @@ def test_wrong_coupons(stack, make_coupon, tmp_path):
         (("--first-user", 2**63 - 1), "with --users that goes beyond 9223372036854775807"),
         (("--first-user", 2**62 - 1, "--user-seed", 1), "goes beyond 4611686018427387903, the"),
         (("--first-user", 2**62 - 1, "--user-ids", "uuid"), "goes beyond 4611686018427387903"),
+        (("--receives", "f", "--ack", "issued"), "--ack is given: with --receives it has no"),
     ],
 )
 def test_wrong_options(stack, options, error):
