@@ -79,10 +79,12 @@ struct row {
 	enum event_type type;
 	char time[CLOCK_RFC3339_SIZE];
 	int64_t made_ms;
-	const char *detail; /* a JSON object, whose members are added to `data` */
 	/* Of one: */
 	struct receive receive; /* of a changed campaign its coupon alone */
 	int slot;
+	int64_t history_id;
+	const char *detail; /* a JSON object, whose members are added to `data` */
+	size_t detail_len;
 	int64_t at_ms;
 	char received_at[CLOCK_RFC3339_SIZE];
 	char key[RECEIVE_KEY_MAX + 1];
@@ -243,12 +245,13 @@ static int row_begin(struct row *row, const PGresult *rows, int number)
 	row->number = number;
 	row->receive = (struct receive){ 0 };
 	row->at_ms = -1;
-	row->detail = text_of(row, DETAIL);
+	row->history_id = 0;
+	row->detail_len = 0;
 	*row->received_at = *row->valid_from = *row->valid_to = *row->key = *row->reason =
 		*row->trace = '\0';
 	row->made_ms = number_of(row, MADE);
 	clock_rfc3339(row->made_ms, row->time);
-	for (enum column i = COUPON; i <= VALID_TO; i++)
+	for (enum column i = COUPON; i <= DETAIL; i++)
 		row->left[i] = elements_of(row, i);
 	validities_read(row);
 	return event_type_parse(text_of(row, TYPE), &row->type);
@@ -257,7 +260,7 @@ static int row_begin(struct row *row, const PGresult *rows, int number)
 static int receive_read(struct row *row)
 {
 	struct receive *receive = &row->receive;
-	int64_t index, slot;
+	int64_t index, slot = 0;
 	size_t len;
 	const char *bytes = element_next(row, BATCH, &len);
 
@@ -266,7 +269,7 @@ static int receive_read(struct row *row)
 	memcpy(receive->batch.bytes, bytes, len);
 	bytes = element_next(row, USER, &len);
 	if (!bytes || user_id_parse(&receive->user, bytes, len) ||
-	    number_next(row, INDEX, &index) || number_next(row, SLOT, &slot))
+	    number_next(row, INDEX, &index) || (has(row, SLOT) && number_next(row, SLOT, &slot)))
 		return -1;
 	receive->index = (int)index;
 	row->slot = (int)slot;
@@ -333,11 +336,21 @@ static void trace_next(struct row *row)
 	row->trace[len] = '\0';
 }
 
+static int detail_read(struct row *row)
+{
+	if (has(row, HISTORY) && number_next(row, HISTORY, &row->history_id))
+		return -1;
+	if (!has(row, DETAIL))
+		return 0;
+	row->detail = element_next(row, DETAIL, &row->detail_len);
+	return row->detail && row->detail_len > 1 ? 0 : -1;
+}
+
 /* Reads the next event. 0, or -1: the row is malformed. */
 static int event_next(struct row *row)
 {
 	number_next(row, COUPON, &row->receive.coupon); /* a single one is that of all events */
-	if (row->receive.coupon <= 0)
+	if (row->receive.coupon <= 0 || detail_read(row))
 		return -1;
 	if (row->type == EVENT_CHANGED)
 		return 0;
@@ -355,7 +368,7 @@ static size_t size_max(const struct row *row, const char *source)
 {
 	/* The user is written twice, and each of its bytes may need a backslash. */
 	return FIXED_SIZE + 4 * (size_t)row->receive.user.len + strlen(source) +
-	       2 * strlen(row->key) + 2 * strlen(row->trace) + strlen(row->detail);
+	       2 * strlen(row->key) + 2 * strlen(row->trace) + row->detail_len;
 }
 
 /* Printable ASCII as it is inside a JSON string. Returns `out`. */
@@ -372,8 +385,8 @@ static const char *escaped(const char *text, char *out)
 
 /*
  * Writes the event and a NUL, and returns its length. The id of a receive's event is BATCH.INDEX,
- * by which the receive is unique, and the type; that of a campaign's, its row of campaign_history
- * and the time.
+ * by which the receive is unique, the type, and the number of the operation if an order has made
+ * it; that of a campaign's, its row of campaign_history and the time.
  */
 static size_t event_write(const struct row *row, const char *source, char *out)
 {
@@ -393,9 +406,11 @@ static size_t event_write(const struct row *row, const char *source, char *out)
 	ulid_format(&receive->batch, batch);
 	if (row->type == EVENT_CHANGED)
 		p += sprintf(p, "campaign/%" PRId64 "/%" PRId64 "-%" PRId64, receive->coupon,
-			     number_of(row, HISTORY), row->made_ms);
+			     row->history_id, row->made_ms);
 	else
 		p += sprintf(p, "%s.%d/%s", batch, receive->index, strchr(type, '.') + 1);
+	if (row->type != EVENT_CHANGED && has(row, HISTORY))
+		p += sprintf(p, "/%" PRId64, row->history_id);
 	p += sprintf(p,
 		     "\",\"source\":\"%s\",\"type\":\"%s\",\"subject\":\"%" PRId64
 		     "\",\"time\":\"%s\"",
@@ -408,14 +423,16 @@ static size_t event_write(const struct row *row, const char *source, char *out)
 	p += sprintf(p, ",\"data\":{\"coupon\":\"%" PRId64 "\"", receive->coupon);
 	if (row->type != EVENT_CHANGED) {
 		escaped(receive->user.text, user);
-		p += sprintf(p, ",\"user\":\"%s\",\"receive\":\"%" PRId64 ".%s.%s.%d\",\"slot\":%d",
-			     user, receive->coupon, user, batch, receive->index, row->slot);
+		p += sprintf(p, ",\"user\":\"%s\",\"receive\":\"%" PRId64 ".%s.%s.%d\"", user,
+			     receive->coupon, user, batch, receive->index);
 	}
+	if (has(row, SLOT))
+		p += sprintf(p, ",\"slot\":%d", row->slot);
 	for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
 		if (*members[i].text)
 			p += sprintf(p, ",\"%s\":\"%s\"", members[i].name, members[i].text);
-	if (*row->detail) /* with its last brace */
-		p += sprintf(p, ",%s}", row->detail + 1);
+	if (has(row, DETAIL)) /* with its last brace */
+		p += sprintf(p, ",%.*s}", (int)row->detail_len - 1, row->detail + 1);
 	else
 		p += sprintf(p, "}}");
 	return (size_t)(p - out);

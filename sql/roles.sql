@@ -194,4 +194,4 @@ GRANT UPDATE (fence) ON keeper TO couponmq_operator;
 -- coupon_change_count(), coupon_changed(), coupon_changing(), coupon_insert_wait(),
 -- coupon_unsettle(), event_changed_add(), event_rejected_add(), event_voided_add(). Called by
 -- other functions: api_key_next(), code_free(), code_take(), coupon_generation_fold(),
--- event_add(), use_begin().
+-- event_add(), event_used_add(), use_begin(), use_expire().

@@ -5,4 +5,8 @@
 EVENT(EVENT_ISSUED, "coupon.issued")
 EVENT(EVENT_REJECTED, "coupon.rejected")
 EVENT(EVENT_VOIDED, "coupon.voided")
+EVENT(EVENT_HELD, "coupon.held")
+EVENT(EVENT_USED, "coupon.used")
+EVENT(EVENT_UNHELD, "coupon.unheld")
+EVENT(EVENT_UNUSED, "coupon.unused")
 EVENT(EVENT_CHANGED, "campaign.changed")

@@ -17,9 +17,9 @@ BEGIN
 		RETURN NULL;
 	END IF;
 	INSERT INTO event_log (type, num, coupon, history_id, detail)
-	VALUES ('campaign.changed', 1, ARRAY[NEW.coupon_id], NEW.id,
-		jsonb_build_object('version', NEW.version, 'action', NEW.action, 'by', NEW.made_by,
-			'from', CASE WHEN NEW.from_status IS NOT NULL THEN
+	VALUES ('campaign.changed', 1, ARRAY[NEW.coupon_id], ARRAY[NEW.id],
+		ARRAY[jsonb_build_object('version', NEW.version, 'action', NEW.action, 'by',
+			NEW.made_by, 'from', CASE WHEN NEW.from_status IS NOT NULL THEN
 				campaign_state(NEW.from_status, (before->>'begin_at')::timestamptz,
 					(before->>'end_at')::timestamptz, NEW.made_at) END,
 			'to', campaign_state(NEW.terms->>'status',
@@ -29,7 +29,7 @@ BEGIN
 					jsonb_build_array(before->t.key, t.value)), '{}')
 				FROM jsonb_each(NEW.terms) AS t
 				WHERE t.key NOT IN ('id', 'status', 'valid_xid') AND t.value
-					IS DISTINCT FROM coalesce(before->t.key, 'null'))));
+					IS DISTINCT FROM coalesce(before->t.key, 'null')))]);
 	RETURN NULL;
 END
 $$;

@@ -10,7 +10,8 @@ BEGIN
 	INSERT INTO event_log (type, num, coupon, batch, idx, user_id, slot, detail)
 	SELECT 'coupon.voided', 1, ARRAY[NEW.coupon_id], ARRAY[NEW.batch], ARRAY[NEW.idx],
 		ARRAY[NEW.user_id], ARRAY[NEW.slot],
-		jsonb_build_object('returned', NEW.is_returned, 'why', NEW.why, 'by', NEW.voided_by)
+		ARRAY[jsonb_build_object('returned', NEW.is_returned, 'why', NEW.why, 'by',
+			NEW.voided_by)]
 	FROM coupon AS c
 	WHERE c.id = NEW.coupon_id AND c.events_on;
 	RETURN NULL;

@@ -19,11 +19,12 @@
 --
 --   1. use_begin(): lock the receives; one that no order has named yet gets its row;
 --   2. lock the budgets, too; execute at once the operations that nothing stands in the way of;
+--      free the receives whose hold has ended;
 --   3. judge the others, and write what they change: those first that no earlier one precedes
 --      on a receive of the same user and coupon; then those that these have kept waiting.
 --
--- So no two calls deadlock. A hold that has ended is none, whether its row says so or not; the
--- clock is read when all locks are held.
+-- So no two calls deadlock. The clock is read when all locks are held. A hold that has ended by
+-- then is none: its end is an operation of its own, before those on the receive.
 --
 -- Plans: see settle().
 CREATE OR REPLACE FUNCTION use(
@@ -56,8 +57,9 @@ DECLARE
 	all_num   int := cardinality(use.op);
 	r         record;     -- the receives that were issued, in the order of their ids
 	k         record;     -- their coupons
+	had       record;     -- the budgets of the receives, and when the first hold ends
 	budgets   text[];     -- in the order of their names; NULL: none is concerned
-	room      bigint[];   -- what is left of each
+	room      bigint[];   -- what is left of each; NULL: not read
 	is_freed  boolean := false; -- ended holds reserve nothing any more
 	moment    timestamptz;
 	todo      int[];      -- the operations that are not executed yet
@@ -66,6 +68,7 @@ DECLARE
 	left_now  bigint[];
 	place     int;
 	added_num bigint;
+	told      use_operation[]; -- NULL: there is no event
 BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
 		RAISE EXCEPTION 'use() needs READ COMMITTED'
@@ -123,32 +126,41 @@ BEGIN
 	SELECT array_agg(c.id) AS id, array_agg(c.currency) AS currency,
 		array_agg(c.amount_off) AS amount_off, array_agg(c.percent_off) AS percent_off,
 		array_agg(c.threshold) AS threshold, array_agg(c.cap) AS cap,
-		array_agg(c.budget) AS budget
+		array_agg(c.budget) AS budget,
+		array_agg(c.id) FILTER (WHERE c.events_on) AS event_ids
 	INTO k
 	FROM coupon AS c WHERE c.id = ANY (r.coupon);
 
 	-- Step 2.
-	SELECT array_agg(b.name), array_agg(b.amount - b.held - b.spent)
-	INTO budgets, room
+	SELECT array_agg(DISTINCT s.budget) FILTER (WHERE s.budget IS NOT NULL) AS budget,
+		min(s.until) AS until
+	INTO had
+	FROM unnest(r.coupon, r.batch, r.idx) AS f (coupon, batch, idx)
+		CROSS JOIN LATERAL (
+			SELECT s.budget, s.until FROM receive_use AS s
+			WHERE s.coupon_id = f.coupon AND s.batch = f.batch AND s.idx = f.idx
+			LIMIT 1
+		) AS s;
+	SELECT array_agg(b.name) INTO budgets
 	FROM (
-		SELECT b.name, b.amount, b.held, b.spent FROM budget AS b
-		WHERE b.name = ANY (k.budget) OR b.name = ANY (ARRAY(
-			SELECT s.budget
-			FROM unnest(r.coupon, r.batch, r.idx) AS f (coupon, batch, idx)
-				CROSS JOIN LATERAL (
-					SELECT s.budget FROM receive_use AS s
-					WHERE s.coupon_id = f.coupon AND s.batch = f.batch
-						AND s.idx = f.idx
-					LIMIT 1
-				) AS s
-			WHERE s.budget IS NOT NULL))
+		SELECT b.name FROM budget AS b WHERE b.name = ANY (k.budget || had.budget)
 		ORDER BY b.name FOR NO KEY UPDATE
 	) AS b;
 	moment := clock_timestamp();
+	IF had.until <= moment THEN
+		PERFORM use_expire(array_agg(s.ctid), moment)
+		FROM unnest(r.coupon, r.batch, r.idx) AS f (coupon, batch, idx)
+			CROSS JOIN LATERAL (
+				SELECT s.ctid, s.until FROM receive_use AS s
+				WHERE s.coupon_id = f.coupon AND s.batch = f.batch
+					AND s.idx = f.idx
+				LIMIT 1
+			) AS s
+		WHERE s.until <= moment;
+	END IF;
 
 	-- Step 3.
 	WHILE cardinality(todo) > 0 LOOP
-		-- present    the state, where a hold that has ended is none
 		-- is_own     it is this order's
 		-- refusal    why the operation cannot have the receive; NULL: it can
 		-- changes    it would change it
@@ -173,11 +185,7 @@ BEGIN
 				discount(c.amount_off, c.percent_off, c.threshold, c.cap, a.amount)
 					AS amount_off,
 				c.budget, s.state, s.amount_off AS old_off,
-				s.budget AS old_budget, s.until,
-				CASE WHEN s.state = 'held' AND s.until <= moment THEN 'free'
-					ELSE s.state END AS present,
-				s.state <> 'free' AND s.order_id = a.order_id
-					AND (s.until <= moment) IS NOT TRUE AS is_own,
+				s.budget AS old_budget, s.order_id = a.order_id AS is_own,
 				d.order_id AS done_by, d.user_id AS done_for,
 				EXISTS (SELECT FROM coupon_void AS v
 					WHERE v.coupon_id = f.coupon AND v.batch = f.batch
@@ -196,7 +204,7 @@ BEGIN
 						budget)
 					ON c.id = a.coupon
 				LEFT JOIN LATERAL (
-					SELECT s.state, s.order_id, s.until, s.amount_off, s.budget
+					SELECT s.state, s.order_id, s.amount_off, s.budget
 					FROM receive_use AS s
 					WHERE s.coupon_id = f.coupon AND s.batch = f.batch
 						AND s.idx = f.idx
@@ -212,12 +220,12 @@ BEGIN
 				) AS d ON true
 		), weighed AS (
 			SELECT f.*, CASE
-				WHEN present IS NULL THEN 'not_found'
-				WHEN action = 'use' AND present = 'used' AND is_own THEN NULL
+				WHEN state IS NULL THEN 'not_found'
+				WHEN action = 'use' AND state = 'used' AND is_own THEN NULL
 				WHEN action IN ('hold', 'use') AND is_voided THEN 'voided'
-				WHEN present = 'used' AND NOT (is_own AND action = 'unuse')
+				WHEN state = 'used' AND NOT (is_own AND action = 'unuse')
 					THEN 'is_used'
-				WHEN present = 'held' AND NOT (is_own AND action <> 'unuse')
+				WHEN state = 'held' AND NOT (is_own AND action <> 'unuse')
 					THEN 'is_held'
 				WHEN action IN ('unhold', 'unuse') THEN NULL
 				WHEN valid_to <= moment THEN 'expired'
@@ -225,8 +233,8 @@ BEGIN
 				WHEN is_foreign THEN 'currency_wrong'
 				WHEN budget IS NOT NULL AND amount_off IS NULL THEN 'amount_needed'
 				END AS refusal,
-				CASE action WHEN 'hold' THEN true WHEN 'use' THEN present <> 'used'
-					ELSE present <> 'free' END AS changes
+				CASE action WHEN 'hold' THEN true WHEN 'use' THEN state <> 'used'
+					ELSE state <> 'free' END AS changes
 			FROM found AS f
 		), chosen AS (
 			SELECT DISTINCT ON (ord) * FROM weighed
@@ -259,8 +267,8 @@ BEGIN
 		)
 		SELECT array_agg(op) AS op, array_agg(coupon) AS coupon,
 			array_agg(user_id) AS user_id, array_agg(batch) AS batch,
-			array_agg(idx) AS idx, array_agg(present) AS present,
-			array_agg(state) AS state, array_agg(refusal) AS refusal,
+			array_agg(idx) AS idx, array_agg(state) AS state,
+			array_agg(refusal) AS refusal,
 			array_agg(is_new) AS is_new, array_agg(is_granted) AS is_granted,
 			array_agg(alters AND changes) AS changes,
 			array_agg(CASE WHEN action = 'hold'
@@ -277,6 +285,10 @@ BEGIN
 		-- Which of them their budgets have room for.
 		spent_ops := '{}';
 		IF budgets IS NOT NULL THEN
+			IF room IS NULL THEN
+				SELECT array_agg(b.amount - b.held - b.spent ORDER BY b.name)
+				INTO room FROM budget AS b WHERE b.name = ANY (budgets);
+			END IF;
 			FOR i IN 1 .. cardinality(j.op) LOOP
 				IF i = 1 OR j.op[i] <> j.op[i - 1] THEN
 					left_now := room;
@@ -301,8 +313,7 @@ BEGIN
 			IF spent_ops <> '{}' AND NOT is_freed THEN
 				is_freed := true;
 				PERFORM use_free(budgets, 10000);
-				SELECT array_agg(b.amount - b.held - b.spent ORDER BY b.name)
-				INTO room FROM budget AS b WHERE b.name = ANY (budgets);
+				room := NULL;
 				CONTINUE;
 			END IF;
 		END IF;
@@ -312,10 +323,10 @@ BEGIN
 				w.op = ANY (spent_ops) AS is_spent,
 				CASE o.action WHEN 'hold' THEN 'held' WHEN 'use' THEN 'used'
 					ELSE 'free' END AS wanted
-			FROM unnest(j.op, j.coupon, j.user_id, j.batch, j.idx, j.present, j.state,
+			FROM unnest(j.op, j.coupon, j.user_id, j.batch, j.idx, j.state,
 					j.refusal, j.is_new, j.is_granted, j.changes, j.until,
 					j.currency, j.amount_off, j.budget, j.old_off, j.old_budget)
-					AS w (op, coupon, user_id, batch, idx, present, state,
+					AS w (op, coupon, user_id, batch, idx, state,
 						refusal, is_new, is_granted, changes, until,
 						currency, amount_off, budget, old_off, old_budget)
 				JOIN unnest(use.action, use.order_id, use.key, use.by_key,
@@ -354,9 +365,9 @@ BEGIN
 			) AS n
 			WHERE b.name = n.name AND b.name = ANY (budgets)
 		), added AS (
-			INSERT INTO use_operation (coupon_id, batch, idx, action, key, at, user_id,
-				by_key, order_id, result, from_state, to_state, until, amount,
-				currency, amount_off, budget, reason)
+			INSERT INTO use_operation AS d (coupon_id, batch, idx, action, key, at,
+				user_id, by_key, order_id, result, from_state, to_state, until,
+				amount, currency, amount_off, budget, reason)
 			SELECT coupon, batch, idx, action, key, moment, user_id,
 				nullif(by_key, ''), order_id,
 				CASE WHEN is_spent AND budget IS NOT NULL THEN 'budget_spent'
@@ -364,16 +375,23 @@ BEGIN
 					WHEN is_spent OR NOT is_granted THEN 'kept'
 					WHEN wanted <> 'free' THEN wanted
 					WHEN action = 'unhold' THEN 'unheld' ELSE 'unused' END,
-				present, CASE WHEN changes AND NOT is_spent THEN wanted END, until,
+				state, CASE WHEN changes AND NOT is_spent THEN wanted END, until,
 				amount, currency, amount_off, budget, nullif(reason, '')
 			FROM w
 			ON CONFLICT DO NOTHING
-			RETURNING 1
+			RETURNING CASE WHEN d.to_state IS NOT NULL
+				AND d.coupon_id = ANY (k.event_ids) THEN d END AS operation
 		)
-		SELECT count(*) - (SELECT count(*) FROM w) INTO added_num FROM added;
+		SELECT count(*) - (SELECT count(*) FROM w),
+			array_agg(operation) FILTER (WHERE (operation).num IS NOT NULL)
+		INTO added_num, told
+		FROM added;
 		IF added_num < 0 THEN
 			RAISE EXCEPTION 'a copy of an operation was executed meanwhile'
 				USING ERRCODE = 'serialization_failure';
+		END IF;
+		IF told IS NOT NULL THEN
+			PERFORM event_used_add(told);
 		END IF;
 		todo := ARRAY(SELECT t.op FROM unnest(todo) AS t (op)
 			EXCEPT SELECT d.op FROM unnest(j.op) AS d (op));

@@ -35,6 +35,7 @@ DECLARE
 	moment  timestamptz;
 	r       record;   -- the receives, in the order of their ids; `wanted` is NULL unless plain
 	budgets text[];
+	told    use_operation[]; -- NULL: there is no event
 BEGIN
 	LOOP
 		moment := clock_timestamp();
@@ -55,7 +56,7 @@ BEGIN
 			-- A receive that was voided has two rows here, unless it has none in
 			-- user_coupon any more: then it is not valid from any time.
 			SELECT e.op, e.coupon, f.batch, f.idx, e.user_id, f.valid_to, c.budget,
-				c.room, c.currency,
+				c.events_on, c.room, c.currency,
 				nullif(use_begin.currency[e.op], '') AS asked_currency,
 				discount(c.amount_off, c.percent_off, c.threshold, c.cap,
 					use_begin.amount[e.op]) AS amount_off,
@@ -100,6 +101,8 @@ BEGIN
 			array_agg(CASE WHEN is_plain THEN amount_off END) AS amount_off,
 			array_agg(CASE WHEN is_plain THEN budget END) AS budget,
 			array_agg(DISTINCT budget) FILTER (WHERE budget IS NOT NULL) AS budgets,
+			array_agg(DISTINCT coupon) FILTER (WHERE events_on AND is_plain)
+				AS event_ids,
 			bool_or(is_there) AS has_rows,
 			coalesce(bool_or(is_plain), false) AS has_plain,
 			min(valid_to) FILTER (WHERE is_plain) AS valid_to
@@ -157,24 +160,32 @@ BEGIN
 				GROUP BY n.name
 			) AS n
 			WHERE b.name = n.name AND b.name = ANY (budgets);
-			INSERT INTO use_operation (coupon_id, batch, idx, action, key, at, user_id,
-				by_key, order_id, result, from_state, to_state, until, amount,
-				currency, amount_off, budget, reason)
-			SELECT f.coupon, f.batch, f.idx, use_begin.action[f.op],
-				use_begin.key[f.op], moment, f.user_id,
-				nullif(use_begin.by_key[f.op], ''), use_begin.order_id[f.op],
-				f.wanted, 'free', f.wanted, f.until, use_begin.amount[f.op],
-				f.currency, f.amount_off, f.budget,
-				nullif(use_begin.reason[f.op], '')
-			FROM (
+			WITH f AS (
 				SELECT unnest(r.op) AS op, unnest(r.coupon) AS coupon,
 					unnest(r.batch) AS batch, unnest(r.idx) AS idx,
 					unnest(r.user_id) AS user_id, unnest(r.wanted) AS wanted,
 					unnest(r.until) AS until, unnest(r.currency) AS currency,
 					unnest(r.amount_off) AS amount_off,
 					unnest(r.budget) AS budget
-			) AS f
-			WHERE f.wanted IS NOT NULL;
+			), added AS (
+				INSERT INTO use_operation AS d (coupon_id, batch, idx, action, key,
+					at, user_id, by_key, order_id, result, from_state, to_state,
+					until, amount, currency, amount_off, budget, reason)
+				SELECT f.coupon, f.batch, f.idx, use_begin.action[f.op],
+					use_begin.key[f.op], moment, f.user_id,
+					nullif(use_begin.by_key[f.op], ''),
+					use_begin.order_id[f.op], f.wanted, 'free', f.wanted,
+					f.until, use_begin.amount[f.op], f.currency, f.amount_off,
+					f.budget, nullif(use_begin.reason[f.op], '')
+				FROM f WHERE f.wanted IS NOT NULL
+				RETURNING CASE WHEN d.coupon_id = ANY (r.event_ids) THEN d END
+					AS operation
+			)
+			SELECT array_agg(operation) FILTER (WHERE (operation).num IS NOT NULL)
+			INTO told FROM added;
+			IF told IS NOT NULL THEN
+				PERFORM event_used_add(told);
+			END IF;
 			RETURN ARRAY(SELECT generate_subscripts(use_begin.action, 1)
 				EXCEPT SELECT f.op FROM unnest(r.op, r.wanted) AS f (op, wanted)
 				WHERE f.wanted IS NOT NULL);

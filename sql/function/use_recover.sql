@@ -3,7 +3,8 @@
 --
 -- For couponctl recover: brings back operations on receives, of which Redis has these records
 -- (lua/uses.lua), in any order, and gives each of their receives the state that its last operation
--- has left. Returns how many were missing. Budgets are counted by use_recover_end().
+-- has left. Their events are written again. Returns how many were missing. Budgets are counted by
+-- use_recover_end().
 CREATE OR REPLACE FUNCTION use_recover(records text[])
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -11,14 +12,14 @@ SET search_path = public, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
-	missing bigint;
+	missing use_operation[];
 BEGIN
 	WITH r AS (
 		SELECT r::jsonb AS r FROM unnest(records) AS r
 	), added AS (
-		INSERT INTO use_operation (num, at, coupon_id, user_id, batch, idx, action, key,
-			by_key, order_id, result, from_state, to_state, until, amount, currency,
-			amount_off, budget, reason)
+		INSERT INTO use_operation AS d (num, at, coupon_id, user_id, batch, idx, action,
+			key, by_key, order_id, result, from_state, to_state, until, amount,
+			currency, amount_off, budget, reason)
 		OVERRIDING SYSTEM VALUE
 		SELECT (r->>1)::bigint, to_timestamp((r->>2)::numeric), (r->>3)::bigint, r->>4,
 			(r->>5)::uuid, (r->>6)::smallint, r->>7, r->>8, r->>9, r->>10, r->>11,
@@ -26,9 +27,9 @@ BEGIN
 			(r->>17)::bigint, r->>18, r->>19
 		FROM r
 		ON CONFLICT DO NOTHING
-		RETURNING 1
+		RETURNING d AS operation
 	)
-	SELECT count(*) INTO missing FROM added;
+	SELECT array_agg(operation) INTO missing FROM added;
 
 	PERFORM setval('use_operation_num_seq', greatest(max((r::jsonb->>1)::bigint),
 		(SELECT last_value FROM use_operation_num_seq)))
@@ -55,6 +56,7 @@ BEGIN
 	ON CONFLICT (coupon_id, batch, idx) DO UPDATE
 	SET state = excluded.state, order_id = excluded.order_id, until = excluded.until,
 		amount_off = excluded.amount_off, budget = excluded.budget;
-	RETURN missing;
+	PERFORM event_used_add(missing);
+	RETURN coalesce(cardinality(missing), 0);
 END
 $$;

@@ -21,7 +21,7 @@ FROM event_log
 SELECT l.id, floor(extract(epoch FROM l.made_at) * 1000)::bigint AS made_ms, l.type, l.num,
 	l.coupon, l.batch, l.idx, l.user_id, l.slot, l.key, l.at_ms, l.reason, l.trace,
 	l.valid_coupon, l.valid_at_ms, l.valid_from_ms, l.valid_days, l.valid_to_ms,
-	l.history_id, l.detail::text
+	l.history_id, l.detail::text[]
 FROM (SELECT o.id, sum(o.num) OVER (ORDER BY o.id) - o.num AS before_num
 		FROM (SELECT id, num FROM event_log ORDER BY id LIMIT $1::int) AS o
 	) AS oldest JOIN event_log AS l ON l.id = oldest.id

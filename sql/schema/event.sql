@@ -1,14 +1,16 @@
 -- Events: what happens to receives and campaigns, for other systems; see docs/events.md.
 
--- Events that are not published yet: a row is all events of one type of one transaction. Its id is
+-- Events that are not published yet: a row is events of one type of one transaction. Its id is
 -- taken while the transaction holds the locks of all its coupons. So the ids of the rows of a
 -- coupon are in the order of its commits, and who sees a row sees all earlier rows of its coupons.
--- That is why the sequence must not have a cache.
+-- That is why the sequence must not have a cache. Orders lock receives, not coupons: the same holds
+-- for the rows of a receive.
 CREATE TABLE event_log (
 	id            bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
 	made_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
 	type          text NOT NULL CHECK (type IN ('coupon.issued', 'coupon.rejected',
-		'coupon.voided', 'campaign.changed')),
+		'coupon.voided', 'coupon.held', 'coupon.used', 'coupon.unheld', 'coupon.unused',
+		'campaign.changed')),
 	num           int NOT NULL CHECK (num > 0), -- how many events
 	coupon        bigint[] NOT NULL,            -- of each; a single one: of all of them
 	-- Receives: element i of each array is one event.
@@ -28,8 +30,8 @@ CREATE TABLE event_log (
 	valid_from_ms bigint[],
 	valid_days    int[],
 	valid_to_ms   bigint[],
-	history_id    bigint,                       -- of the row of campaign_history
-	detail        jsonb                         -- further members of the event's data
+	history_id    bigint[],                     -- campaign_history.id, use_operation.num
+	detail        jsonb[]                       -- an object: further members of its data
 ) WITH (
 	-- Every row is deleted soon.
 	autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
@@ -43,7 +45,8 @@ BEGIN
 	ALTER TABLE event_log ALTER coupon SET COMPRESSION lz4, ALTER batch SET COMPRESSION lz4,
 		ALTER idx SET COMPRESSION lz4, ALTER user_id SET COMPRESSION lz4,
 		ALTER slot SET COMPRESSION lz4, ALTER key SET COMPRESSION lz4,
-		ALTER at_ms SET COMPRESSION lz4, ALTER reason SET COMPRESSION lz4;
+		ALTER at_ms SET COMPRESSION lz4, ALTER reason SET COMPRESSION lz4,
+		ALTER history_id SET COMPRESSION lz4, ALTER detail SET COMPRESSION lz4;
 EXCEPTION WHEN feature_not_supported THEN
 	NULL;
 END

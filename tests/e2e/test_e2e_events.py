@@ -115,6 +115,50 @@ def test_every_type(stack, gateway, pg, coupon_on):
     assert events.events[2]["id"] == f"{'.'.join(receive.rsplit('.', 2)[1:])}/issued"
 
 
+def test_what_orders_do(stack, gateway, coupon_on):
+    coupon, events = coupon_on(stack, amount_off=500, currency="EUR")
+    (receive,) = issue(gateway, coupon, 'a"b\\c|d')
+
+    def ask(op, order, **members):
+        reply = gateway.call(op, receive=receive, order=order, **members)
+        assert reply["code"] == 0, reply
+        return reply
+
+    held = ask("hold", 'order "1"', amount=1000, currency="EUR", key="k", ttl_s=1)
+    assert ask("hold", 'order "1"', amount=1000, currency="EUR", key="k", ttl_s=1) == held
+    wait_until(lambda: events.of("coupon.unheld"))
+    ask("hold", "order-2")
+    ask("unhold", "order-2")
+    ask("use", "order-3")
+    assert gateway.call("use", receive=receive, order="order-4")["code"] == 11
+    ask("unuse", "order-3", reason='sent "back"')
+    wait_until(lambda: events.of("coupon.unused"))
+    told = events.read()[-6:]
+    assert [event["type"] for event in told] == [
+        "coupon.held",
+        "coupon.unheld",
+        "coupon.held",
+        "coupon.unheld",
+        "coupon.used",
+        "coupon.unused",
+    ]
+    first, ended, _, given_up, used, unused = (event["data"] for event in told)
+    who = {"coupon": coupon, "user": 'a"b\\c|d', "receive": receive}
+    off = {"amount_off": 500, "currency": "EUR"}
+    assert first == {
+        **who,
+        **off,
+        "order": 'order "1"',
+        "amount": 1000,
+        "until": held["until"],
+    }
+    assert ended == {**who, "order": 'order "1"', "reason": "hold_ended"}
+    assert given_up == {**who, "order": "order-2"}
+    assert used == {**who, **off, "order": "order-3"}
+    assert unused == {**who, "order": "order-3", "reason": 'sent "back"'}
+    assert in_order(events.read()) and len(set(events.ids())) == len(events.ids())
+
+
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = "00f067aa0ba902b7"
 TRACED = (f"trace={TRACE}", f"span={SPAN}")

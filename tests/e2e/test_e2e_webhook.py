@@ -58,7 +58,8 @@ def test_a_webhook_gets_what_it_asked_for(webhooks, worker, endpoint_make):
 def test_the_events_of_a_campaign_arrive(webhooks, worker, endpoint_make, gateway_make):
     """From the change, or the traced request, over the log and the relay to the endpoint."""
     endpoint, trace = endpoint_make(), f"00-{'a' * 32}-{'b' * 16}-01"
-    _, secret = webhooks.add(endpoint.url(), "--types", "campaign.changed,coupon.issued")
+    types = "campaign.changed,coupon.issued,coupon.used"
+    _, secret = webhooks.add(endpoint.url(), "--types", types)
     coupon = webhooks.stack.coupon_make(10, events="on")
 
     def told(of):
@@ -68,8 +69,13 @@ def test_the_events_of_a_campaign_arrive(webhooks, worker, endpoint_make, gatewa
     wait_until(lambda: any(one["data"]["to"] == "issuing" for one in told("campaign.changed")))
     with gateway_make(webhooks.stack).client() as client:
         receive = client.issue(coupon, 1, trace=trace, ack="issued")["receive"]
+        assert client.call("hold", receive=receive, order="order-1")["code"] == 0
+        assert client.call("use", receive=receive, order="order-1")["code"] == 0
     (issued,) = wait_until(lambda: told("coupon.issued"))
     assert (issued["data"]["receive"], issued["traceparent"]) == (receive, trace)
+    (used,) = wait_until(lambda: told("coupon.used"))
+    assert (used["data"]["receive"], used["data"]["order"]) == (receive, "order-1")
+    assert told("coupon.held") == [], "it was not asked for"
     assert all(request.is_signed(secret) for request in endpoint.requests)
 
 

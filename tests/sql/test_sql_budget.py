@@ -125,7 +125,7 @@ def test_the_pause_is_a_change_of_the_campaign(db, sale):
     assert (paused["action"], resumed["action"]) == ("pause", "resume")
     assert paused["changes"] == '{"pause_reason": [null, "budget"]}'
     events = db.execute(
-        "SELECT detail->>'action', detail->'changes' FROM event_log WHERE coupon = ARRAY[%s]"
+        "SELECT detail[1]->>'action', detail[1]->'changes' FROM event_log WHERE coupon = ARRAY[%s]"
         " AND type = 'campaign.changed' ORDER BY id DESC LIMIT 2",
         first,
     )

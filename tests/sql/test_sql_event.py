@@ -133,7 +133,7 @@ def test_validity_between_two_dates(db, coupon_on, log):
     assert valid_of(receives_of(log(coupon))[0]) == [terms]
     db.query("coupon_edit", coupon, '{"valid_from": null, "valid_to": null, "valid_days": 7}')
     names = {"valid_from", "valid_to", "valid_days"}
-    assert set(log(coupon)[-1]["detail"]["changes"]) == names
+    assert set(log(coupon)[-1]["detail"][0]["changes"]) == names
     assert set(json.loads(db.query("coupon_history", coupon)[-1]["changes"])) == names
     db.settle(*batch_make(coupon, ["b"], seq_first=2))
     assert valid_of(receives_of(log(coupon))[1]) == [(coupon, 0, 0, 7, 0)]
@@ -221,7 +221,7 @@ def test_a_void_is_one_event(db, coupon_on, log, returns):
     row = log(coupon)[-1]
     assert [one["type"] for one in log(coupon)[1:]] == ["coupon.issued", "coupon.voided"]
     assert (row["num"], row["user_id"], row["slot"]) == (1, ["a"], [1])
-    assert row["detail"] == {"by": "ann", "why": "fraud", "returned": returns}
+    assert row["detail"] == [{"by": "ann", "why": "fraud", "returned": returns}]
 
 
 def test_changes_of_a_campaign(db, coupon_on, log):
@@ -231,7 +231,7 @@ def test_changes_of_a_campaign(db, coupon_on, log):
     db.query("coupon_edit", coupon, '{"user_limit": 2, "begin_at": null}')
     db.query("coupon_edit", coupon, '{"events_on": false}')
     db.query("coupon_edit", coupon, '{"name": "silent"}')
-    details = [row["detail"] for row in log(coupon)]
+    details = [row["detail"][0] for row in log(coupon)]
     assert [(one["action"], one["from"], one["to"]) for one in details] == [
         ("create", None, "draft"),
         ("publish", "draft", "scheduled"),

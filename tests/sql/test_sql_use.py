@@ -222,6 +222,88 @@ def test_a_hold_is_renewed_and_ends_with_the_validity(db, run, coupon_new):
     assert now_ms + 10_000 <= until[0] < until[1] < until[2] == now_ms + 60_000
 
 
+# Events
+
+
+@pytest.fixture
+def told(db):
+    """told(RECEIVE): the events of what orders did with it, in their order: [type, data]."""
+
+    def read(receive):
+        return [
+            list(row)
+            for row in db.execute(
+                "SELECT l.type, e.detail FROM event_log AS l,"
+                " unnest(l.coupon, l.batch, l.idx, l.user_id, l.history_id, l.detail)"
+                " AS e (coupon, batch, idx, user_id, num, detail) JOIN use_operation AS d"
+                " ON (d.coupon_id, d.batch, d.idx, d.user_id, d.num)"
+                " = (e.coupon, e.batch, e.idx, e.user_id, e.num)"
+                " WHERE l.history_id IS NOT NULL AND (e.batch, e.idx) = (%s, %s) ORDER BY l.id",
+                receive.batch,
+                receive.idx,
+            )
+        ]
+
+    return read
+
+
+def test_events_of_what_changes(db, run, issued, told, budget):
+    one, other = issued(2, events_on=True, amount_off=500, currency="EUR", budget=budget(5000))
+    assert run("hold", "a", one, other, amount=1000) == "held"
+    held = Operation("hold", "a", (one,), key="k", ttl_s=60)
+    assert db.use(held) == db.use(held), "a copy is no event"
+    assert run("use", "b", one) == "is_held", "nor is a refusal"
+    assert run("unhold", "a", one) == run("unhold", "a", one) == "unheld"
+    assert run("use", "b", one, amount=300, currency="EUR") == run("use", "b", one) == "used"
+    assert run("unuse", "b", one, reason='"late"') == "unused"
+    events = told(one)
+    until = [data.pop("until") for type_, data in events if type_ == "coupon.held"]
+    assert until[0] > until[1] and all(len(one) == 24 and one[-1] == "Z" for one in until)
+    assert events == [
+        ["coupon.held", {"order": "a", "amount": 1000, "amount_off": 500, "currency": "EUR"}],
+        ["coupon.held", {"order": "a", "amount_off": 500, "currency": "EUR"}],
+        ["coupon.unheld", {"order": "a"}],
+        ["coupon.used", {"order": "b", "amount": 300, "amount_off": 300, "currency": "EUR"}],
+        ["coupon.unused", {"order": "b", "reason": '"late"'}],
+    ]
+    assert [type_ for type_, _ in told(other)] == ["coupon.held"]
+
+
+def test_events_of_one_call(db, issued, told):
+    """In the order in which they happen; a row for each type that can come together."""
+    one, other = issued(2, events_on=True)
+    (silent,) = issued()
+    db.use(
+        Operation("hold", "a", (one,)),
+        Operation("use", "b", (other,)),
+        Operation("use", "a", (one, silent)),
+        Operation("unuse", "a", (one,)),
+        Operation("use", "c", (one,)),
+        Operation("unuse", "b", (other,)),
+    )
+    kinds = ["held", "used", "unused", "used"]
+    assert [type_ for type_, _ in told(one)] == ["coupon." + kind for kind in kinds]
+    assert [data["order"] for _, data in told(one)] == ["a", "a", "a", "c"]
+    assert [type_ for type_, _ in told(other)] == ["coupon.used", "coupon.unused"]
+    assert told(silent) == []
+
+
+@pytest.mark.parametrize("by", ["keeper", "order"])
+def test_the_end_of_a_hold_is_told_before_what_follows(db, run, issued, told, by):
+    (one,) = issued(events_on=True)
+    assert run("hold", "a", one) == "held"
+    hold_end(db, one)
+    if by == "keeper":
+        db.query("use_free", 100)
+    assert run("use", "b", one) == "used"
+    db.query("use_free", 100)
+    assert [(type_, data["order"], data.get("reason")) for type_, data in told(one)] == [
+        ("coupon.held", "a", None),
+        ("coupon.unheld", "a", "hold_ended"),
+        ("coupon.used", "b", None),
+    ]
+
+
 # Discounts and budgets
 
 
@@ -392,6 +474,18 @@ def test_recover_in_any_order(db, issued, budget, order):
     assert (table(db, one.coupon), counts(db, name)) == before
     again = db.use(Operation("use", "b", (two,)))[0][0]
     assert again["result"] == "is_held"
+    db.execute("ROLLBACK")
+
+
+def test_recover_writes_the_events_again(db, issued, told):
+    (one,) = issued(events_on=True)
+    actions = ["hold", "use", "unuse", "use"]
+    records = [db.use(Operation(action, "a", (one,)))[0][0]["record"] for action in actions]
+    before = told(one)
+    db.execute("BEGIN")
+    db.execute("DELETE FROM use_operation WHERE coupon_id = %s", one.coupon)
+    db.query("recover_uses", array_text(records[::-1]))
+    assert told(one) == before + before and len(before) == 4
     db.execute("ROLLBACK")
 
 

@@ -50,7 +50,8 @@ enum column {
 struct made {
 	enum event_type type;
 	int64_t n; /* 0: one event */
-	int64_t coupon, index, slot;
+	int64_t coupon, index;
+	int64_t slot; /* -1: SQL's NULL */
 	const char *user, *key, *reason, *trace, *detail;
 	int64_t at_ms, valid_from_ms, valid_to_ms, valid_days, history;
 };
@@ -126,15 +127,15 @@ static PGresult *row_make(const struct made *made)
 	number_set(rows, NUM, n);
 	numbers_set(rows, COUPON, POSTGRES_INT8, 1, made->coupon);
 	if (made->history)
-		number_set(rows, HISTORY, made->history);
-	if (made->detail)
-		value_set(rows, DETAIL, made->detail, strlen(made->detail));
+		numbers_set(rows, HISTORY, POSTGRES_INT8, n, made->history);
+	texts_set(rows, DETAIL, n, made->detail);
 	if (made->type == EVENT_CHANGED)
 		return rows;
 	batches_set(rows, n);
 	numbers_set(rows, INDEX, POSTGRES_INT2, n, made->index);
 	texts_set(rows, USER, n, made->user);
-	numbers_set(rows, SLOT, POSTGRES_INT2, n, made->slot);
+	if (made->slot >= 0)
+		numbers_set(rows, SLOT, POSTGRES_INT2, n, made->slot);
 	texts_set(rows, KEY, n, made->key);
 	texts_set(rows, REASON, n, made->reason);
 	texts_set(rows, TRACE, n, made->trace);
@@ -317,20 +318,42 @@ static void test_a_changed_campaign(void **state)
 	cJSON_Delete(parsed);
 }
 
+static void test_what_an_order_does(void **state)
+{
+	struct made made = made_of(7, "u");
+	cJSON *parsed, *data;
+
+	(void)state;
+	made.type = EVENT_USED;
+	made.n = 2;
+	made.slot = -1;
+	made.history = 12;
+	made.detail = "{\"order\": \"o\\\"1\", \"amount_off\": 500}";
+	parsed = written(&made, SOURCE);
+	data = cJSON_GetObjectItem(parsed, "data");
+	assert_string_equal(member(parsed, "id"), "00000000000000000000000000.3/used/12");
+	assert_string_equal(member(parsed, "type"), "coupon.used");
+	assert_string_equal(member(data, "receive"), "7.u.00000000000000000000000000.3");
+	assert_string_equal(member(data, "order"), "o\"1");
+	assert_int_equal(cJSON_GetObjectItem(data, "amount_off")->valueint, 500);
+	assert_false(cJSON_HasObjectItem(data, "slot"));
+	cJSON_Delete(parsed);
+}
+
 /* Of 2, 4 and 8 bytes with a sign; of any other length 0. */
 static void test_numbers_of_a_row(void **state)
 {
 	static const struct {
 		const char *bytes;
 		size_t len;
-		const char *id;
+		int64_t id;
 	} cases[] = {
-		{ "\377\377\377\377\377\377\377\376", 8, "campaign/7/-2-" },
-		{ "\177\377\377\377\377\377\377\377", 8, "campaign/7/9223372036854775807-" },
-		{ "\1\0\0\0", 4, "campaign/7/16777216-" },
-		{ "\377\377\377\376", 4, "campaign/7/-2-" },
-		{ "\377\376", 2, "campaign/7/-2-" },
-		{ "123", 3, "campaign/7/0-" },
+		{ "\377\377\377\377\377\377\377\376", 8, -2 },
+		{ "\177\377\377\377\377\377\377\377", 8, INT64_MAX },
+		{ "\1\0\0\0", 4, 16777216 },
+		{ "\377\377\377\376", 4, -2 },
+		{ "\377\376", 2, -2 },
+		{ "123", 3, 0 },
 	};
 	const struct made made = { .type = EVENT_CHANGED, .coupon = 7 };
 
@@ -338,15 +361,12 @@ static void test_numbers_of_a_row(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct packets *packets = packets_make(SOURCE);
 		PGresult *rows = row_make(&made);
-		struct packet *packet;
+		int64_t id;
 
-		value_set(rows, HISTORY, cases[i].bytes, cases[i].len);
-		assert_int_equal(row_add(packets, rows), 0);
-		packets_close(packets);
-		packet = packet_next();
-		assert_non_null(packet);
-		assert_non_null(strstr(packet->body, cases[i].id));
-		free(packet->body);
+		value_set(rows, ID, cases[i].bytes, cases[i].len);
+		assert_int_equal(packets_add(packets, rows, 0, &id), 0);
+		assert_true(id == cases[i].id);
+		PQclear(rows);
 		packets_free(packets);
 	}
 }
@@ -520,6 +540,7 @@ int main(void)
 		cmocka_unit_test(test_traces),
 		cmocka_unit_test(test_validity),
 		cmocka_unit_test(test_a_changed_campaign),
+		cmocka_unit_test(test_what_an_order_does),
 		cmocka_unit_test(test_numbers_of_a_row),
 		cmocka_unit_test(test_the_longest),
 		cmocka_unit_test(test_a_message_has_one_coupon_and_type),
