@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/queue.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ struct channel {
 struct child {
 	struct children *children;
 	TAILQ_ENTRY(child) next;
-	struct child_task task; /* words and by are its own */
+	struct child_task task; /* words, input and by are its own */
 	int is_waiting;
 	pid_t pid; /* 0: it waits, or was not started */
 	int is_reaped, wait_status, start_error;
@@ -71,6 +72,7 @@ static void child_free(struct child *child)
 	for (const char *const *word = child->task.words; *word; word++)
 		free((void *)*word);
 	free((void *)child->task.words);
+	free((void *)child->task.input);
 	free((void *)child->task.by);
 	channel_close(&child->out);
 	channel_close(&child->err);
@@ -203,6 +205,19 @@ static int pipe_make(int fds[2])
 	return 0;
 }
 
+/* A file in memory with the text, or -1. */
+static int input_open(const char *text)
+{
+	size_t len = strlen(text);
+	int fd = memfd_create("input", MFD_CLOEXEC);
+
+	if (fd >= 0 && pwrite(fd, text, len, 0) == (ssize_t)len)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
 static void channel_open(struct child *child, struct channel *channel, int fd,
 			 event_callback_fn on_readable)
 {
@@ -227,13 +242,16 @@ static void child_run(struct child *child)
 {
 	struct timeval timeout = { .tv_sec = child->task.timeout_ms / 1000,
 				   .tv_usec = child->task.timeout_ms % 1000 * 1000 };
-	int out[2] = { -1, -1 }, err[2] = { -1, -1 }, error;
+	int in = -1, out[2] = { -1, -1 }, err[2] = { -1, -1 }, error;
 
-	if (pipe_make(out) || pipe_make(err))
+	if (pipe_make(out) || pipe_make(err) ||
+	    (child->task.input && (in = input_open(child->task.input)) < 0))
 		error = errno;
 	else
-		error = couponctl_spawn(&child->pid, (char *const *)child->task.words, out[1],
+		error = couponctl_spawn(&child->pid, (char *const *)child->task.words, in, out[1],
 					err[1]);
+	if (in >= 0)
+		close(in);
 	if (out[1] >= 0)
 		close(out[1]);
 	if (err[1] >= 0)
@@ -342,6 +360,7 @@ struct child *child_start(struct children *children, const struct child_task *ta
 	child = checked(calloc(1, sizeof(*child)));
 	child->task = *task;
 	child->task.words = words_copy(task->words);
+	child->task.input = task->input ? checked(strdup(task->input)) : NULL;
 	child->task.by = checked(strdup(task->by));
 	child->children = children;
 	child->out.bytes = checked(evbuffer_new());

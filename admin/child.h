@@ -64,6 +64,7 @@ struct child_counts children_count(const struct children *children);
 
 struct child_task {
 	const char *const *words; /* ended by NULL; the first is the name of the program */
+	const char *input;        /* that it reads; NULL: none */
 	int64_t timeout_ms;       /* from when it runs; 0: it may take as long as it likes */
 	int changes;              /* it may change something */
 	const char *by;           /* whose it is */

@@ -224,7 +224,7 @@ static void responses_add(cJSON *operation, const struct route *route,
 	static const char *const problems[] = { "400", "401", "403", "404", "409", "411",
 						"412", "415", "428", "500", "503", "504" };
 	cJSON *responses = child_of(operation, "responses");
-	int prints = 0;
+	int prints = route->list != NULL;
 
 	for (const struct option *o = command->options; o && o->name; o++)
 		prints |= strcmp(o->name, "json") == 0;

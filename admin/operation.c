@@ -126,6 +126,7 @@ static void command_run(struct operations *operations, struct request *request,
 	exchange->child = child_start(operations->children,
 				      &(struct child_task){
 					      .words = (const char *const *)words->list,
+					      .input = words->input,
 					      .timeout_ms = operations->config->admin_timeout_ms,
 					      .changes = match->route->role == KEY_ROLE_ADMIN,
 					      .by = request->visitor.key,

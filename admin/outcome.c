@@ -54,6 +54,12 @@ char *problem_make(int status, const char *detail)
 	return text;
 }
 
+/* progress_show() */
+static int is_progress(const char *line, size_t len)
+{
+	return len > 2 && memcmp(line + len - 2, " %", 2) == 0;
+}
+
 /* What couponctl says on standard error: its warnings, or all of it. NULL: nothing. */
 static cJSON *warnings_read(const char *text, int all)
 {
@@ -63,7 +69,7 @@ static cJSON *warnings_read(const char *text, int all)
 		size_t len = strcspn(text, "\n");
 		int is_warning = strncmp(text, WARNING, strlen(WARNING)) == 0;
 
-		if (len > 0 && (is_warning || all)) {
+		if (is_warning || (all && len > 0 && !is_progress(text, len))) {
 			size_t skipped = is_warning ? strlen(WARNING) : 0;
 			char *sentence = words_translate(text + skipped, len - skipped);
 

@@ -157,6 +157,10 @@ int route_argument(const struct route *route, const struct command *command,
 	const char *text = command->argument, *path = route->path, *part;
 	size_t len, n = 0;
 
+	if (route->input) {
+		*is_list = 1;
+		return snprintf(name, ROUTE_NAME_SIZE, "%ss", route->input);
+	}
 	/* The path has the first ones. */
 	while ((len = route_part_next(&path, &part)))
 		if (!option_find(command, part, len)) {
@@ -198,6 +202,7 @@ void words_fini(struct words *words)
 	for (size_t i = 0; i < words->n; i++)
 		free(words->list[i]);
 	free(words->list);
+	free(words->input);
 }
 
 static int words_fail(struct words *words, const char *format, ...)
@@ -268,6 +273,8 @@ int words_begin(struct words *words, const struct route_match *match, const char
 		else if (argument_add(words, "the path", text))
 			return -1;
 	}
+	if (match->route->input)
+		word_add(words, "/dev/stdin");
 	return 0;
 }
 
@@ -414,6 +421,29 @@ static int arguments_add(struct words *words, const cJSON *value, int is_list)
 	return rc;
 }
 
+static int input_add(struct words *words, const char *name, const cJSON *list)
+{
+	const cJSON *text;
+	size_t size;
+	FILE *out;
+
+	if (!cJSON_IsArray(list))
+		return words_fail(words, "%s: allowed is a list of texts", list->string);
+	out = checked(open_memstream(&words->input, &size));
+	cJSON_ArrayForEach(text, list)
+	{
+		char *quoted = cJSON_IsString(text) ? cJSON_PrintUnformatted(text) : NULL;
+
+		if (quoted)
+			fprintf(out, "{\"%s\":%s}\n", name, quoted);
+		cJSON_free(quoted);
+		if (!quoted)
+			break;
+	}
+	check(fclose(out) == 0);
+	return text ? words_fail(words, "%s: allowed are texts", list->string) : 0;
+}
+
 int words_of_body(struct words *words, const struct route_match *match, const cJSON *body)
 {
 	char argument[ROUTE_NAME_SIZE] = "";
@@ -430,7 +460,8 @@ int words_of_body(struct words *words, const struct route_match *match, const cJ
 					"%.60s: a number beyond 2^53 - 1 is not exact: send a text",
 					value->string);
 		else if (*argument && strcmp(value->string, argument) == 0)
-			rc = arguments_add(words, value, is_list);
+			rc = match->route->input ? input_add(words, match->route->input, value)
+						 : arguments_add(words, value, is_list);
 		else if (option)
 			rc = member_add(words, option, value);
 		else
@@ -438,6 +469,8 @@ int words_of_body(struct words *words, const struct route_match *match, const cJ
 		if (rc)
 			return -1;
 	}
+	if (match->route->input && !words->input)
+		return words_fail(words, "%s is missing", argument);
 	count_add(words, match, cJSON_HasObjectItem(body, "count"));
 	return 0;
 }

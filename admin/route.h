@@ -35,6 +35,11 @@ struct route {
 	const char *made; /* it makes something, whose id is in this member */
 	const char *count; /* --count, where none is given */
 	const char *word;  /* one more of the command */
+	/*
+	 * The command reads a file, which has a line for each text of a list in the body: an object
+	 * with this member. The list has its name and an s.
+	 */
+	const char *input;
 	unsigned flags;
 };
 
@@ -72,6 +77,7 @@ int route_argument(const struct route *route, const struct command *command,
 struct words {
 	char **list;
 	size_t n, size;
+	char *input;   /* of the command; NULL: none */
 	char why[256]; /* what a request cannot have */
 };
 

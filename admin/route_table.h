@@ -18,6 +18,9 @@ ROUTE(GET, "/campaigns/{coupon}/history", MONITOR, "history", .list = "history")
 ROUTE(GET, "/campaigns/{coupon}/curve", MONITOR, "curve", .list = "curve")
 ROUTE(GET, "/campaigns/{coupon}/recent", MONITOR, "recent", .list = "recent")
 ROUTE(GET, "/campaigns/{coupon}/codes", MONITOR, "codes stats")
+ROUTE(POST, "/campaigns/{coupon}/codes", ADMIN, "codes import", .word = "--format=jsonl",
+      .input = "code", .flags = ROUTE_VERDICT)
+ROUTE(POST, "/campaigns/{coupon}/sets", ADMIN, "codes generate")
 ROUTE(POST, "/campaigns/{coupon}/words", ADMIN, "codes word")
 ROUTE(GET, "/campaigns/{coupon}/users/{user}", MONITOR, "status", .flags = ROUTE_VERDICT)
 ROUTE(GET, "/campaigns/{coupon}/users/{user}/trace", MONITOR, "trace", .list = "receives",
@@ -38,6 +41,7 @@ ROUTE(POST, "/receives/{receive}/unhold", ADMIN, "receive unhold", .flags = ROUT
 ROUTE(POST, "/receives/{receive}/unuse", ADMIN, "receive unuse", .flags = ROUTE_VERDICT)
 ROUTE(GET, "/codes/{code}", MONITOR, "codes show")
 ROUTE(POST, "/codes/revoke", ADMIN, "codes revoke", .flags = ROUTE_VERDICT)
+ROUTE(GET, "/sets/{set}/codes", ADMIN, "codes export", .list = "codes", .word = "--format=jsonl")
 ROUTE(POST, "/sets/{set}/revoke", ADMIN, "codes revoke")
 ROUTE(GET, "/webhooks", MONITOR, "webhook list", .list = "webhooks")
 ROUTE(POST, "/webhooks", ADMIN, "webhook add", .made = "webhook")

@@ -22,6 +22,87 @@ function word_ask(path, ask) {
     });
 }
 
+function field(name, label, hint, input = h("input", { name, autocomplete: "off" })) {
+    return [input, h("label", {}, h("span", {}, label), input, h("span", { class: "hint" }, hint))];
+}
+
+function generate_ask(path, ask) {
+    const [number, number_label] = field("count", "Number of codes", "10,000 or so at most here");
+    const [prefix, prefix_label] = field("prefix", "Prefix", "letters and digits; empty: none");
+    number.inputMode = "numeric";
+    return ask({
+        title: "New set of codes",
+        word: "Make the codes",
+        fields: [h("div", { class: "fields" }, number_label, prefix_label)],
+        changes: () => {
+            const n = number.value.trim();
+            if (n === "") throw new Problem(400, "The number is empty.");
+            return [
+                `New codes of this campaign: ${/^\d{1,15}$/.test(n) ? count(Number(n)) : n}.`,
+                "Each can be used once, by whoever has it. Save the set to get them.",
+            ];
+        },
+        act: async () => {
+            const body = { count: number.value.trim() };
+            if (prefix.value.trim()) body.prefix = prefix.value.trim();
+            const answer = await change("POST", `${path}/sets`, body);
+            return warned(`Made: set ${answer.set}, of ${plural(answer.count, "code")}.`, answer);
+        },
+    });
+}
+
+const IMPORT_SHOWN = 5; // of what was refused
+
+function import_ask(path, ask) {
+    const area = h("textarea", { name: "codes", rows: "8", spellcheck: "false" });
+    const [, label] = field("codes", "Codes", "one a line", area);
+    const codes = () => area.value.trim().split(/\s*\n\s*/).filter(Boolean);
+    return ask({
+        title: "Codes that others made",
+        word: "Store the codes",
+        fields: [label],
+        changes: () => {
+            if (codes().length === 0) throw new Problem(400, "There are no codes.");
+            return [`Stored as codes of this campaign: ${plural(codes().length, "code")}.`];
+        },
+        act: async () => {
+            const answer = await change("POST", `${path}/codes`, { codes: codes() });
+            const { stored, present, refused, warnings = [] } = answer;
+            const why = warnings.map((one) => one.replace(/^\/dev\/stdin:(\d+)/, "Code $1"));
+            return [
+                `${count(stored)} stored, ${count(present)} were there before, ` +
+                    `${count(refused)} refused.`,
+                why.slice(0, IMPORT_SHOWN).map((one) => ` ${one}.`),
+            ];
+        },
+    });
+}
+
+const cell = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+
+function save(name, text) {
+    const url = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    h("a", { href: url, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(url));
+}
+
+function set_save_ask(set, ask) {
+    return ask({
+        title: `Save the codes of set ${set.set}?`,
+        word: "Save",
+        changes: () => [
+            `${plural(set.codes, "code")} in a file, each with its state.`,
+            "Whoever has the file can use those that are unused.",
+        ],
+        act: async () => {
+            const { codes } = await get(`/sets/${set.set}/codes?all=true`);
+            const lines = codes.map((one) => `${cell(one.code)},${one.state}\n`);
+            save(`codes-${set.set}.csv`, `code,state\n${lines.join("")}`);
+            return `The codes of set ${set.set} are saved.`;
+        },
+    });
+}
+
 function set_revoke_ask(set, ask) {
     return ask({
         title: `Revoke set ${set.set}?`,
@@ -43,9 +124,16 @@ function set_row(set, ask) {
         count(set.unused),
         count(used),
         count(set.revoked),
-        set.revoked_at
-            ? badge("revoked")
-            : action("Revoke…", () => set_revoke_ask(set, ask), "", `set ${set.set}`),
+        h(
+            "div",
+            { class: "bar" },
+            set.kind === "word"
+                ? null
+                : action("Save…", () => set_save_ask(set, ask), "", `set ${set.set}`),
+            set.revoked_at
+                ? badge("revoked")
+                : action("Revoke…", () => set_revoke_ask(set, ask), "", `set ${set.set}`),
+        ),
     ];
 }
 
@@ -73,7 +161,13 @@ export async function codes_cards(path, ask) {
             ],
             stats.sets.map((set) => set_row(set, ask)),
         ),
-        h("div", {}, action("New word…", () => word_ask(path, ask))),
+        h(
+            "div",
+            { class: "bar" },
+            action("New codes…", () => generate_ask(path, ask)),
+            action("Import…", () => import_ask(path, ask)),
+            action("New word…", () => word_ask(path, ask)),
+        ),
     );
     element.classList.add("stack");
     return [element];

@@ -107,7 +107,7 @@ static void command_begin(struct recovery *recovery)
 	number_text(recovery->transactions_max, most);
 	gethostname(host, sizeof(host) - 1);
 	snprintf(by, sizeof(by), "keeper@%s", host);
-	rc = out < 0 || err < 0 ? EMFILE : couponctl_spawn(&recovery->pid, argv, out, err);
+	rc = out < 0 || err < 0 ? EMFILE : couponctl_spawn(&recovery->pid, argv, -1, out, err);
 	close(out);
 	close(err);
 	if (rc == 0)

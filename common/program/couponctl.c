@@ -22,7 +22,7 @@ const char *couponctl_path(void)
 	return path;
 }
 
-int couponctl_spawn(pid_t *pid, char *const words[], int out, int err)
+int couponctl_spawn(pid_t *pid, char *const words[], int in, int out, int err)
 {
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attributes;
@@ -38,7 +38,10 @@ int couponctl_spawn(pid_t *pid, char *const words[], int out, int err)
 	posix_spawnattr_setsigdefault(&attributes, &all);
 	posix_spawnattr_setpgroup(&attributes, 0);
 	check(posix_spawn_file_actions_init(&actions) == 0);
-	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+	if (in < 0)
+		posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+	else
+		posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
 	posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
 	posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
 	posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);

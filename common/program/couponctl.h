@@ -10,6 +10,6 @@ const char *couponctl_path(void);
 
 /*
  * Starts it in a process group of its own, with no signal blocked or ignored and these descriptors
- * alone as its output and error. 0, or errno.
+ * alone as its input (-1: it is empty), output and error. 0, or errno.
  */
-int couponctl_spawn(pid_t *pid, char *const words[], int out, int err);
+int couponctl_spawn(pid_t *pid, char *const words[], int in, int out, int err);

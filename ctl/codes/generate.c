@@ -1,5 +1,6 @@
 /*
- * couponctl codes generate: a set of new codes, written to a file.
+ * couponctl codes generate: a set of new codes, written to a file. Without a file only PostgreSQL
+ * has the set, and couponctl codes export writes its codes.
  *
  * The request of a file that is being made is FILE.request beside it: the line REQUEST_HEAD, the
  * lines that say what is wanted, and `request ID`, by which PostgreSQL knows the set. It is on the
@@ -143,7 +144,7 @@ static void request_end(struct request *request)
 
 struct generation {
 	int64_t coupon, count;
-	const char *file;
+	const char *file; /* NULL: none is written, and the request has none */
 	enum sheet_format format;
 	struct code_form form;
 	struct request request;
@@ -264,7 +265,9 @@ static void set_take(struct generation *g, const struct ctl *ctl, const char *wa
 			"the file \"%s\" exists, but PostgreSQL does not have its set: it was put "
 			"back to an earlier moment; move the file and \"%s\" away to begin anew",
 			g->file, g->request.path);
-	if (g->request.is_new)
+	if (!g->file)
+		db_do(db, sql_query_code_set_complete, postgres_number(g->set));
+	else if (g->request.is_new)
 		request_write(&g->request, wanted);
 	/* Should its reply be lost, the process ends, and the same request finds the set. */
 	db_run(db, "COMMIT");
@@ -309,10 +312,10 @@ static void generation_read(const struct args *args, struct generation *g)
 	*g = (struct generation){
 		.coupon = args_coupon(args),
 		.count = args_number(args, "count", 1, COUNT_MAX, 0),
-		.file = args_required(args, "out"),
+		.file = args_text(args, "out"),
 		.format = sheet_format_read(args, NULL),
 	};
-	if (!*g->file)
+	if (g->file && !*g->file)
 		args_fail("--out is \"\": needed is the name of a file");
 	form_read(args, &g->form);
 	if (code_chance_check(&g->form, 0, 0, g->count, why))
@@ -367,32 +370,52 @@ static void result_say(const struct generation *g, int as_json)
 	output_number(object, "count", g->count);
 	output_text(object, "pattern", g->form.pattern);
 	output_text(object, "file", g->file);
-	output_say(object, "set {set}: {count:,} codes of coupon {coupon} in {file}\n", as_json);
+	output_say(object, "set {set}: {count:,} codes of coupon {coupon}[file  in {file}]\n",
+		   as_json);
 	if (!as_json)
 		puts(code_chance_text(&g->form, g->count, chance));
 }
 
-static int generate_run(struct ctl *ctl)
+/* The set is in PostgreSQL, and complete, or it is not: there is nothing to be taken up. */
+static void set_only(struct generation *g, const struct ctl *ctl)
+{
+	struct ulid id;
+
+	ulid_new(&id, clock_wall_ms());
+	ulid_format(&id, g->request.id);
+	set_take(g, ctl, NULL, 0);
+}
+
+static void set_and_file(struct generation *g, const struct ctl *ctl)
 {
 	char wanted[WANTED_SIZE];
-	struct generation g;
 	struct db *db;
 	int is_there;
 
-	generation_read(&ctl->args, &g);
-	wanted_write(&g, wanted);
-	request_open(&g.request, g.file, wanted);
+	wanted_write(g, wanted);
+	request_open(&g->request, g->file, wanted);
 	/* Without a request it is of somebody else; with one it was put in place just before. */
-	is_there = access(g.file, F_OK) == 0;
-	if (is_there && g.request.is_new)
-		log_fatal("the file \"%s\" exists: it is never overwritten", g.file);
-	set_take(&g, ctl, wanted, is_there);
+	is_there = access(g->file, F_OK) == 0;
+	if (is_there && g->request.is_new)
+		log_fatal("the file \"%s\" exists: it is never overwritten", g->file);
+	set_take(g, ctl, wanted, is_there);
 	if (!is_there)
-		file_write(&g);
+		file_write(g);
 	db = store_postgres_open(ctl);
-	db_do(db, sql_query_code_set_complete, postgres_number(g.set));
+	db_do(db, sql_query_code_set_complete, postgres_number(g->set));
 	db_close(db);
-	request_end(&g.request);
+	request_end(&g->request);
+}
+
+static int generate_run(struct ctl *ctl)
+{
+	struct generation g;
+
+	generation_read(&ctl->args, &g);
+	if (g.file)
+		set_and_file(&g, ctl);
+	else
+		set_only(&g, ctl);
 	code_space_free(g.space);
 	result_say(&g, args_has(&ctl->args, "json"));
 	return 0;
@@ -404,7 +427,8 @@ const struct command codes_generate_command = {
 	.argument = "COUPON",
 	.options = OPTIONS(
 		OPTION("count", "N", "number of codes, 1 to 1000000000"),
-		OPTION("out", "FILE", "the file to make, which must not exist; mode 600"),
+		OPTION("out", "FILE",
+		       "the file to make, which must not exist; mode 600; default: none"),
 		OPTION("format", "FORMAT", "csv (default) or jsonl; the first column is the code"),
 		OPTION("prefix", "PREFIX", "letters and digits in front of each code, and a dash"),
 		OPTION("length", "N", "number of symbols, without the prefix; default 13"),
@@ -414,9 +438,11 @@ const struct command codes_generate_command = {
 		       "the form, for example NOON-####-####, where each # is a symbol;\n"
 		       "      instead of --prefix and --length"),
 		SWITCH("json", "print the set as one JSON object"), BY_OPTION),
-	.summary = "make codes of a coupon, and write them to a file",
-	.detail = "Needs --count, --out, and the file of keys, COUPON_CODE_KEYS. After an\n"
-		  "interruption run the same command again: it finishes the same set. Meanwhile\n"
-		  "FILE.request has what was wanted. A count for which codes could be guessed is\n"
-		  "refused, with the arithmetic.",
+	.summary = "make codes of a coupon",
+	.detail =
+		"Needs --count, and the file of keys, COUPON_CODE_KEYS. After an interruption\n"
+		"run the same command with --out again: it finishes the same set. Meanwhile\n"
+		"FILE.request has what was wanted. Without --out couponctl codes export --set\n"
+		"SET --all writes the codes. A count for which codes could be guessed is refused,\n"
+		"with the arithmetic.",
 };

@@ -105,7 +105,7 @@ class Browser:
 
     def field(self, label):
         found = f"//label[contains(., {label!r})]"
-        return self._find(f".{found}//input | .//input[@id={found}/@for]")
+        return self._find(f".{found}//input | .{found}//textarea | .//input[@id={found}/@for]")
 
     def fill(self, label, text):
         field = self.field(label)

@@ -15,7 +15,6 @@ import pytest
 import requests
 
 from browser import CHROMIUM, DRIVER, NARROW, WIDE, ActionChains, Keys, browser_open
-from codes import Codes, column
 from endpoint import Endpoint
 from history import DEAD_QUEUE, queue_length
 from message import message
@@ -185,7 +184,7 @@ def test_each_button(stack, signed_in):
     browser.press("Close…")
     browser.press("Close")
     browser.sees("Closed.", "ended")
-    others = ["New word…", "New webhook…"]
+    others = ["New codes…", "Import…", "New word…", "New webhook…"]
     wait_until(lambda: browser.words() == ["Sign out", "Audit", "Rebuild…", *others])
 
 
@@ -302,11 +301,28 @@ def test_budgets_and_orders(stack, signed_in):
 def test_codes(stack, signed_in, tmp_path):
     browser, coupon = signed_in, stack.coupon_make(5, name="Codes")
     word = f"NOON{coupon}"
-    codes = Codes(stack, stack.env["COUPON_CODE_KEYS"])
-    codes.generate(coupon, 2, tmp_path / "codes.csv")
-    code, other = column(tmp_path / "codes.csv")
+    downloads = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", downloads)
     browser.open(f"/campaigns/{coupon}")
-    browser.sees("2 codes: 2 unused, 0 used, 0 revoked.")
+    browser.press("New codes…")
+    browser.press("Make the codes")
+    browser.sees("The number is empty.")
+    browser.fill("Number of codes", "2")
+    browser.fill("Prefix", "!")
+    browser.sees("New codes of this campaign: 2.")
+    browser.press("Make the codes")
+    browser.sees('prefix is "!"')
+    browser.fill("Prefix", "SUN")
+    browser.press("Make the codes")
+    browser.sees("Made: set ", "of 2 codes.", "2 codes: 2 unused, 0 used, 0 revoked.")
+    browser.press("Save…")
+    browser.sees("2 codes in a file, each with its state.")
+    browser.press("Save")
+    browser.sees("are saved.")
+    (saved,) = wait_until(lambda: list(tmp_path.glob("codes-*.csv")))
+    head, *rows = saved.read_text().split()
+    (code, _), (other, state) = (row.split(",") for row in rows)
+    assert (head, state) == ("code,state", "unused") and other.startswith("SUN-")
     browser.press("New word…")
     browser.press("Make the word")
     browser.sees("The word is empty.")
@@ -327,6 +343,13 @@ def test_codes(stack, signed_in, tmp_path):
     browser.sees("Codes that can be used: 1 → 0")
     browser.press("Revoke")
     browser.sees("The set is revoked.", "3 codes: 1 unused, 0 used, 2 revoked.")
+    browser.press("Import…")
+    browser.press("Store the codes")
+    browser.sees("There are no codes.")
+    browser.fill("Codes", f"mine-{coupon}\n\n{other}\n")
+    browser.sees("Stored as codes of this campaign: 2 codes.")
+    browser.press("Store the codes")
+    browser.sees("1 stored, 0 were there before, 1 refused. Code 2: the code is a generated one")
 
 
 GIVEN_UP = """
@@ -692,7 +715,17 @@ def look_closely(browser):
 
 
 DIALOGS = {
-    "/campaigns/{coupon}": ["Edit…", "Close…", "Stock…", "New word…", "New webhook…", "Test…"],
+    "/campaigns/{coupon}": [
+        "Edit…",
+        "Close…",
+        "Stock…",
+        "New word…",
+        "New codes…",
+        "Import…",
+        "Save…",
+        "New webhook…",
+        "Test…",
+    ],
     "/find?coupon={coupon}&user={user}": ["Void…", "Unhold…"],
     "/budgets": ["New budget…", "Amount…"],
     "/dead": ["Send again…", "Drop…"],
@@ -711,6 +744,7 @@ def test_it_can_be_read(stack, browser, key_make, dead_add):
     with stack.client() as client:
         receive = client.issue(coupon, "u" * 64, ack="issued")["receive"]
         client.call("hold", receive=receive, order="o" * 64, by="b" * 64)
+    stack.ctl("codes", "generate", coupon, "--count", 3)
     stack.ctl("codes", "word", coupon, f"NOON{coupon}")
     hook = stack.ctl("webhook", "add", "https://hooks.example/" + "x" * 99, "--coupon", coupon)
     dead_add(b"\x01" * 300)

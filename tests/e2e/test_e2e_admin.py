@@ -422,6 +422,41 @@ def test_what_has_come_to_be(stack, admin, api, gateway, make_coupon):
     assert admin.log().count("admin_request") > 5
 
 
+def test_sets_of_codes(stack, admin, api, make_coupon):
+    """Made and imported, and read again; no code is in the log, or among the words of a command."""
+    coupon = make_coupon(10)
+    path = f"/campaigns/{coupon}"
+    made = ok(api("POST", path + "/sets", {"count": 30, "prefix": "SUN"}))
+    assert (made["coupon"], made["count"], made["file"]) == (coupon, 30, None)
+    codes = ok(api("GET", f"/sets/{made['set']}/codes?all=true"))["codes"]
+    texts = [one["code"] for one in codes]
+    assert len(set(texts)) == 30 and all(text.startswith("SUN-") for text in texts)
+    assert ok(api("GET", f"/codes/{texts[0]}"))["set"] == made["set"]
+    assert ok(api("GET", f"/sets/{made['set']}/codes"))["codes"] == []
+    problem(api("GET", "/sets/1/codes"), 404)
+    assert "count" in problem(api("POST", path + "/sets"), 400)
+
+    others = [f"other-{coupon}-{n}" for n in range(2000)]
+    told = ok(api("POST", path + "/codes", {"codes": [*others, texts[0], 'a"\n,b']}))
+    assert (told["stored"], told["refused"], len(told["warnings"])) == (2000, 2, 2), told
+    again = ok(api("POST", path + "/codes", {"codes": [*others, texts[0], 'a"\n,b']}))
+    assert (again["set"], again["stored"], again["present"]) == (told["set"], 0, 2000)
+    listed = ok(api("GET", f"/sets/{told['set']}/codes?all=true"))["codes"]
+    assert [one["code"] for one in listed] == others
+    sets = ok(api("GET", path + "/codes"))["sets"]
+    assert [(one["kind"], one["complete"], one["unused"]) for one in sets] == [
+        ("generated", True, 30),
+        ("imported", True, 2000),
+    ]
+    assert problem(api("POST", path + "/codes"), 400) == "codes is missing"
+    for wrong in ("x", [1], {"code": "x"}):
+        assert "codes: allowed" in problem(api("POST", path + "/codes", {"codes": wrong}), 400)
+    log = admin.log()
+    assert f"{path}/codes" in log and texts[0] not in log and others[0] not in log
+    changes = stack.ctl("changes", "--count", 100)
+    assert f"codes import {coupon}" in changes and others[0] not in changes
+
+
 def test_what_orders_do(api, gateway, make_coupon):
     """In the name of who asks, whatever the key of the program's own requests."""
     budget = f"b{uuid.uuid4().hex}"

@@ -92,7 +92,7 @@ def test_forms(codes, coupon, tmp_path, options, form):
     "options, told",
     [
         ((), "needs --count"),
-        (("--count", 5), "needs --out"),
+        (("--out", "x"), "needs --count"),
         (("--count", 0, "--out", "x"), 'count is "0": allowed is an integer from 1 to 1000000000'),
         (("--count", "5x", "--out", "x"), 'count is "5x"'),
         (("--count", 5, "--out", ""), '--out is ""'),
