@@ -1,11 +1,13 @@
 """A subscriber to events, with a client of its own."""
 
+import collections
 import json
 
 import pika
 
 from asyncapi import conforms, members_of, message_of
 
+OF_ORDERS = ("coupon.held", "coupon.used", "coupon.unheld", "coupon.unused")
 CONTENT_TYPE = "application/cloudevents-batch+json; charset=utf-8"
 
 
@@ -91,7 +93,12 @@ def checked(routing_key, properties, body):
 
 
 def in_order(events):
-    """Whether these events, of one coupon and without copies, have the order of the commits."""
-    times = [event["time"] for event in events]
+    """Whether these events, of one coupon and without copies, have the order of the commits. What
+    orders do has that of each receive."""
+    numbers = collections.defaultdict(list)
+    for event in events:
+        if event["type"] in OF_ORDERS:
+            numbers[event["data"]["receive"]].append(int(event["id"].split("/")[-1]))
+    times = [event["time"] for event in events if event["type"] not in OF_ORDERS]
     versions = [event["data"]["version"] for event in events if event["type"] == "campaign.changed"]
-    return times == sorted(times) and versions == sorted(versions)
+    return all(one == sorted(one) for one in [times, versions, *numbers.values()])

@@ -4,9 +4,9 @@ load and edits their terms, users redeem codes, orders use receives (shoppers.py
 guests come and go (guests.py), and all events reach a subscriber's queue and a webhook, whose
 endpoint fails now and then.
 
-What PostgreSQL has at the end, each row, rejection, void and entry of the history, is one event
-with its own id, and nothing else is; without copies, the events of a coupon have the order of the
-commits.
+What PostgreSQL has at the end, each row, rejection, void, change by an order and entry of the
+history, is one event with its own id, and nothing else is; without copies, the events of a coupon
+have the order of the commits, and those of orders that of each receive.
 """
 
 import collections
@@ -43,7 +43,9 @@ DUE = """
     UNION SELECT batch, idx, unnest(ARRAY['issued', 'voided']) FROM coupon_void
         WHERE coupon_id = %(coupon)s
     UNION SELECT batch, idx, 'rejected' FROM receive_rejected
-        WHERE coupon_id = %(coupon)s AND reason <> 'voided'"""
+        WHERE coupon_id = %(coupon)s AND reason <> 'voided'
+    UNION SELECT batch, idx, result || '/' || num FROM use_operation
+        WHERE coupon_id = %(coupon)s AND to_state IS NOT NULL"""
 HISTORY = "SELECT id FROM campaign_history WHERE coupon_id = %s"
 
 
@@ -123,7 +125,8 @@ class Around:
         events = events if has_times else "exact"
         with self.rig.pg() as pg:
             wait_until(lambda: pg.execute(LEFT, (self.webhook,)).fetchone() == (0,), WAIT_S)
-            coupons = [self.redeemers.coupon, *(one.coupon for one in self.rig.load.campaigns)]
+            coupons = [self.redeemers.coupon, *self.shoppers.coupons]
+            coupons += [one.coupon for one in self.rig.load.campaigns]
             due = {coupon: self._due(pg, coupon) for coupon in coupons}
         if events != "lost":
             firsts = self._sent_judge(due, events, "subscriber", self.subscriber.read())

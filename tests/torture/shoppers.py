@@ -77,7 +77,7 @@ class Shoppers:
 
     def _coupon_make(self):
         return self.stack.coupon_make(
-            RECEIVES, name="shop", budget=self.name, amount_off=OFF, currency="EUR"
+            RECEIVES, name="shop", budget=self.name, amount_off=OFF, currency="EUR", events="on"
         )
 
     def _issue(self, coupon):
