@@ -110,6 +110,30 @@ def test_what_no_worker_takes_is_moved_with_all_it_has(differing):
         assert sorted(found) == sorted(wanted)
 
 
+@pytest.mark.long
+def test_uses_meanwhile(differing):
+    """They wait in the helper, and are executed once it is moved back: none is lost, or left."""
+    coupon = coupon_open(differing, 1000)
+    with differing.client() as client:
+        receives = [client.issue(coupon, user, ack="issued")["receive"] for user in range(1, 101)]
+        move = subprocess.Popen(
+            [differing.build_dir / "couponctl", "queue", "move"],
+            env={**os.environ, **differing.env},
+        )
+        moving = []
+
+        def used(receive):
+            moving.append(move.poll() is None)
+            asked = {"receive": receive, "order": receive[-64:], "key": "k"}
+            return client.call("use", **asked)["code"] == 0
+
+        for receive in receives:
+            wait_until(lambda: used(receive))
+        assert any(moving) and move.wait(timeout=120) == 0
+    assert moved(differing)
+    wait_until(lambda: queue_length(differing, USE_QUEUE) == 0)
+
+
 def test_after_a_death_between_deletion_and_declaration(rough):
     """A dry run says that a move is to be finished, and the next run finishes it."""
     rough.stop("gateway", "worker-1")

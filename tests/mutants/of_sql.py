@@ -270,6 +270,22 @@ MUTANTS = [
     ),
     mutant(
         "events",
+        "the order of what one call does with a receive",
+        "sql/function/event_used_add.sql",
+        "\tGROUP BY d.turn, d.result\n\tORDER BY d.turn;\n",
+        "\tGROUP BY d.result\n\tORDER BY d.result;\n",
+        USE + "test_recover_writes_the_events_again",
+    ),
+    mutant(
+        "events",
+        "the end of a hold before what follows",
+        "sql/function/use.sql",
+        "\tIF had.until <= moment THEN\n",
+        "\tIF false THEN\n",
+        USE + "test_the_end_of_a_hold_is_told_before_what_follows",
+    ),
+    mutant(
+        "events",
         "the one delivery of a coupon at a time",
         "sql/function/webhook_claim.sql",
         "\t\t\t\t\t\tAND d.is_leased AND d.next_at > now());\n\t\t\t\tSELECT d.id",
