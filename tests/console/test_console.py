@@ -37,6 +37,7 @@ PAGES = {
     "/budgets": "b-{coupon}",
     "/dead": "1 dead letter,",
     "/keys": "every campaign",
+    "/changes": "codes generate {coupon}",
 }
 
 
@@ -457,6 +458,9 @@ def test_keys(stack, signed_in):
     browser.sees("The key is revoked.", "revoked")
     assert json.loads(stack.ctl("key", "show", key, "--json"))["state"] == "revoked"
     wait_until(lambda: browser.words() == ["Sign out", "New key…"])
+    who = browser.run("return document.getElementById('who').textContent").split()[1]
+    browser.follow("Changes")
+    browser.sees("What operators have asked for", f"key revoke {key}", who, "done")
 
 
 @long

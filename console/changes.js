@@ -1,0 +1,66 @@
+// What operators have asked for: each command, in pages.
+import { get, Problem } from "./api.js";
+import { h, say, show, table, time } from "./dom.js";
+
+const PAGE = 100;
+
+const HEADS = [
+    ["When", "nowrap"],
+    ["By", ""],
+    ["What", "broad"],
+    ["Result", ""],
+];
+
+function result(status) {
+    if (status === 0) return h("span", { class: "badge good" }, "done");
+    if (status == null) return h("span", { class: "badge warn" }, "not ended");
+    return h("span", { class: "badge bad" }, `exit status ${status}`);
+}
+
+const row = (one) => [
+    time(one.at),
+    h("span", { class: "mono" }, one.by),
+    h("span", { class: "mono" }, `${one.command}${one.words}`),
+    result(one.status),
+];
+
+function pager(list, before) {
+    const next = list.length === PAGE ? list.at(-1).id : null;
+    return h(
+        "nav",
+        { class: "bar", "aria-label": "Pages of changes" },
+        before ? h("a", { class: "button", href: "#/changes" }, "Latest") : null,
+        next ? h("a", { class: "button", href: `#/changes?before=${next}` }, "Earlier") : null,
+    );
+}
+
+export function changes_page(main, { query, still }) {
+    const before = query.get("before");
+    const error = h("p", { class: "error", role: "alert" });
+    const list = h("section", { class: "card" });
+    const pages = h("div");
+    main.append(
+        h("h1", {}, "Changes"),
+        h(
+            "p",
+            { class: "muted" },
+            "Each command that was to change something, with the id of the key that asked for it. " +
+                "What orders do with receives is told there.",
+        ),
+        error,
+        list,
+        pages,
+    );
+    (async () => {
+        const after = before ? `&before=${encodeURIComponent(before)}` : "";
+        const { changes } = await get(`/changes?count=${PAGE}${after}`);
+        if (!still()) return;
+        const caption = "What operators have asked for, the latest first";
+        show(list, table(caption, HEADS, changes.map(row), "Nothing was asked for."));
+        show(pages, pager(changes, before));
+    })().catch((problem) => {
+        if (!(problem instanceof Problem)) throw problem;
+        say(error, problem.message);
+    });
+    return () => {};
+}
