@@ -27,7 +27,8 @@ function field(name, label, hint, input = h("input", { name, autocomplete: "off"
 }
 
 function generate_ask(path, ask) {
-    const [number, number_label] = field("count", "Number of codes", "10,000 or so at most here");
+    const few = "more than 20,000 are saved by couponctl";
+    const [number, number_label] = field("count", "Number of codes", few);
     const [prefix, prefix_label] = field("prefix", "Prefix", "letters and digits; empty: none");
     number.inputMode = "numeric";
     return ask({

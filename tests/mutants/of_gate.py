@@ -100,6 +100,14 @@ MUTANTS = [
     ),
     mutant(
         "access",
+        "the name of another one, in which an admin alone may ask",
+        GATE,
+        "*request->use->use.by && !(key->roles & KEY_ROLE_ADMIN)",
+        "*request->use->use.by && !(key->roles & KEY_ROLE_ADMIN) && 0",
+        ACCESS + "test_in_the_name_of_another",
+    ),
+    mutant(
+        "access",
         "the operations that are not for users",
         GATE,
         "\tif (token && !allowed[request->op].is_for_users)\n\t\treturn 0;\n",
