@@ -427,8 +427,8 @@ static int input_add(struct words *words, const char *name, const cJSON *list)
 	size_t size;
 	FILE *out;
 
-	if (!cJSON_IsArray(list))
-		return words_fail(words, "%s: allowed is a list of texts", list->string);
+	if (!cJSON_IsArray(list) || !list->child)
+		return words_fail(words, "%s: allowed is a list of one text or more", list->string);
 	out = checked(open_memstream(&words->input, &size));
 	cJSON_ArrayForEach(text, list)
 	{

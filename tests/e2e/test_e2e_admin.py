@@ -449,7 +449,7 @@ def test_sets_of_codes(stack, admin, api, make_coupon):
         ("imported", True, 2000),
     ]
     assert problem(api("POST", path + "/codes"), 400) == "codes is missing"
-    for wrong in ("x", [1], {"code": "x"}):
+    for wrong in ("x", [1], {"code": "x"}, []):
         assert "codes: allowed" in problem(api("POST", path + "/codes", {"codes": wrong}), 400)
     log = admin.log()
     assert f"{path}/codes" in log and texts[0] not in log and others[0] not in log
