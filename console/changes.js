@@ -44,7 +44,7 @@ export function changes_page(main, { query, still }) {
         h(
             "p",
             { class: "muted" },
-            "Each command that was to change something, with the id of the key that asked for it. " +
+            "Each command that was to change something, with the id of the key of who asked. " +
                 "What orders do with receives is told there.",
         ),
         error,

@@ -166,7 +166,9 @@ static void words_print(const char *const *words, FILE *out)
 {
 	for (size_t i = 0; words[i]; i++)
 		fprintf(out, "%s%s%s", i % 4 ? "" : "      ", words[i],
-			!words[i + 1] ? "\n" : i % 4 == 3 ? ",\n" : ", ");
+			!words[i + 1] ? "\n"
+			: i % 4 == 3  ? ",\n"
+				      : ", ");
 }
 
 void args_options_print(const struct command *command, FILE *out)
