@@ -1,14 +1,16 @@
 """Orders that use receives, over the socket API: with and without a budget, steadily, and beside
 issuing. Clients wait for COMMIT."""
 
+import signal
 import statistics
-import threading
+import subprocess
 import time
 import uuid
 
 import cpu
 from rig import (
     AMPLE,
+    BUILD,
     FULL_LOAD,
     RUN,
     SCALE,
@@ -29,7 +31,7 @@ LOAD = ("--connections", 64, "--pipeline", 16)
 STEADY_RATE = 1000  # a second
 STEADY_S = 10 if SCALE == 1 else 2
 ROUNDS = 3
-BESIDE_S = 15 if SCALE == 1 else 4
+BESIDE_S = 60 if SCALE == 1 else 30  # at most
 ISSUES = 400_000 // SCALE
 WANTED_PER_S = {"free": 25_000, "budget": 20_000}  # by the terms of the coupon
 WANTED_BESIDE = 0.8  # of the peak
@@ -117,36 +119,42 @@ def uses_steady_measure():
     figures["uses_steady_issued_p99_us"] = statistics.median(one[1] for one in rounds)
 
 
-def beside(peak, steady, *words):
-    """The peak while the other load goes on."""
-    other = threading.Thread(target=steady, args=words)
-    other.start()
-    time.sleep(1)
-    value = peak()
-    if not other.is_alive():
-        failures.append("uses beside issuing: the steady load ended before the peak did")
-    other.join()
+def beside(peak, coupon, users, first, *words):
+    """The peak while 1,000/s of another load go on, which ends with it."""
+    words = ("--coupon", coupon, "--users", users, "--first-user", first, *words)
+    words = (f"{BUILD}/coupon-rush", "--json", "--no-verify", "--rate", STEADY_RATE, *words)
+    with subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE) as other:
+        time.sleep(1)
+        value = peak()
+        if other.poll() is not None:
+            failures.append("uses beside issuing: the steady load ended before the peak did")
+        other.send_signal(signal.SIGINT)
+        out = other.communicate()[0]
+    if other.returncode:
+        failures.append(f"uses beside issuing: {out}")
     return value
 
 
 def uses_beside_measure():
-    """The ratio of each peak beside 1,000/s of the other to its peak alone."""
+    """The ratio of each peak beside the other load to its peak alone."""
 
     def issue_peak():
         return rows_per_s(rush(coupon_make("peak"), ISSUES, *FULL_LOAD, name="issue"))
 
-    def issue_steadily():
-        words = ("--rate", STEADY_RATE, "--ack", "issued")
-        rush(coupon_make("steady"), STEADY_RATE * BESIDE_S, *words, name="issued beside uses")
+    def use_peak():
+        return per_s(peaks.pop().use(*LOAD))
 
+    users = STEADY_RATE * BESIDE_S
     ratios = {"issue": [], "use": []}
     for _ in range(ROUNDS):
-        steady = Receives("uses steady", STEADY_RATE * BESIDE_S)
+        steady = Receives("uses steady", users)
+        words = (steady.coupon, users, steady.first, "--receives", steady.path)
         alone = issue_peak()
-        ratios["issue"].append(beside(issue_peak, steady.use, "--rate", STEADY_RATE) / alone)
+        ratios["issue"].append(beside(issue_peak, *words) / alone)
         peaks = [Receives("uses peak") for _ in range(2)]
-        alone = per_s(peaks[0].use(*LOAD))
-        ratios["use"].append(beside(lambda: per_s(peaks[1].use(*LOAD)), issue_steadily) / alone)
+        words = (coupon_make("steady"), users, users_take(users), "--ack", "issued")
+        alone = use_peak()
+        ratios["use"].append(beside(use_peak, *words) / alone)
     for name, values in ratios.items():
         figures[f"uses_beside_{name}_ratio"] = statistics.median(values)
 
