@@ -14,6 +14,7 @@ from stack import wait_until
 ALL, EACH = 10, 6  # unconfirmed receives of one process, and of one coupon
 POLICY = "no-more"
 CONSUMER_CONNECTED = "event=amqp_connected connection=consumer"
+CONSUMERS = 2  # of receives, and of what orders do
 
 
 @contextlib.contextmanager
@@ -193,7 +194,7 @@ def test_without_postgresql_a_worker_holds_what_it_has_and_keeps_its_heartbeats(
             assert queue_length(rough) == 0, "they are not given back"
         rough.start("postgres")
         assert history.judge() == 20
-        assert worker.log().count(CONSUMER_CONNECTED) == 1
+        assert worker.log().count(CONSUMER_CONNECTED) == CONSUMERS
 
 
 def test_without_postgresql_for_longer_than_the_brokers_patience(rough, history, worker_make):
@@ -201,7 +202,7 @@ def test_without_postgresql_for_longer_than_the_brokers_patience(rough, history,
     them again."""
     with rabbitmq_set(rough, consumer_timeout=800, channel_tick_interval=200):
         worker = held_without_postgresql(rough, history, worker_make)
-        wait_until(lambda: worker.log().count(CONSUMER_CONNECTED) >= 3)
+        wait_until(lambda: worker.log().count(CONSUMER_CONNECTED) >= CONSUMERS + 2)
         assert 'connection=consumer why="the broker closed the channel"' in worker.log()
         rough.start("postgres")
         assert history.judge() == 20

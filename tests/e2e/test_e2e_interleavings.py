@@ -17,6 +17,7 @@ from stack import wait_until
 
 USERS = range(1, 21)
 CONNECTED = "event=amqp_connected connection=consumer"
+CONSUMERS = 2  # of receives, and of what orders do
 SETTLE = (
     "settle(int8[], int[], int8[], uuid[], int2[], text[], int2[], text[], text[], int8[], text[])"
 )
@@ -142,14 +143,14 @@ def test_the_connection_to_rabbitmq_breaks_while_the_transaction_runs(
             ask_all(rough, history)
             next_blocked(rough_pg)
             wait_until(lambda: queue_length(rough) == 0)
-            for connected in (2, 3):
+            for connected in (2 * CONSUMERS, 3 * CONSUMERS):
                 time.sleep(1)  # the log shows ten lines a second of an event, whichever connection
                 proxy.cut()
                 wait_until(lambda n=connected: worker.log().count(CONNECTED) == n)
                 wait_until(lambda: queue_length(rough) == 0)
             holder.rollback()
         assert history.judge() == len(USERS)
-        assert worker.log().count(CONNECTED) == 3, "no ack closed the channel"
+        assert worker.log().count(CONNECTED) == 3 * CONSUMERS, "no ack closed the channel"
         wait_until(lambda: worker.metrics()["couponmq_worker_repeated_total"] > 0)
     finally:
         proxy.close()
