@@ -45,7 +45,7 @@ export function changes_page(main, { query, still }) {
             "p",
             { class: "muted" },
             "Each command that was to change something, with the id of the key of who asked. " +
-                "What orders do with receives is told there.",
+                "What orders do with a receive is on its own page.",
         ),
         error,
         list,
