@@ -119,6 +119,7 @@ service_faults("redis", "redis", REDIS_AWAY)
 @fault("redis", REDIS_AWAY)
 def redis_out_of_memory(rig, _chance):
     with rig.redis() as cache:
+        rig.expect_trim()
         rig.on_heal(lambda: cache.config_set("maxmemory", 0))
         cache.config_set("maxmemory", "1mb")
         yield

@@ -37,6 +37,7 @@ everything that it broke is repaired, and all promises are checked):
   rig.pg(), rig.redis()     connections, to be used in `with`
   rig.redis_get(coupon, field), rig.outbox_length()    of a coupon's hash, of all the campaigns
   rig.expect_dead(n)        n messages may be in the dead-letter queue afterwards
+  rig.expect_trim()         Redis is full: the oldest uses may be removed from it
   rig.allow(answers=(), reasons=(), unknown=0.0)    besides what the scenario has declared
 """
 
@@ -120,7 +121,7 @@ class Rig:
         self.machine_rate = 0.0  # receives that are accepted and settled a second; 0: not measured
         self.load = self.seed = self.rate_before = None
         self._healers, self._stoppers, self._judges, self._enders = [], [], [], []
-        self._dead_expected = 0
+        self._dead_expected, self.trim_expected = 0, False
         self._allowed = None
         self.witness = None
         self._rss = {}
@@ -183,6 +184,9 @@ class Rig:
 
     def expect_dead(self, number):
         self._dead_expected += number
+
+    def expect_trim(self):
+        self.trim_expected = True
 
     def allow(self, **more):
         self._allowed.add(**more)
@@ -408,7 +412,7 @@ class Rig:
             raise
         finally:
             self.load.stopping.set()
-            self._dead_expected = 0
+            self._dead_expected, self.trim_expected = 0, False
             self._stoppers.clear()
             self._judges.clear()
         return {

@@ -71,6 +71,7 @@ def redis_scripts_flushed(rig, chance):
 def redis_out_of_memory(rig, chance):
     """maxmemory below the used memory, under noeviction: each script call is refused; then
     restored, and once more."""
+    rig.expect_trim()
     with rig.redis() as cache:
         rig.on_heal(lambda: cache.config_set("maxmemory", 0))
         for _ in range(2):
