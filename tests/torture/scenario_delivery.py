@@ -5,7 +5,7 @@ import contextlib
 import json
 
 import pika
-from history import DEAD_QUEUE, QUEUE, queue_length
+from history import DEAD_QUEUE, QUEUE, USE_QUEUE, queue_length
 from message import batches
 from scenario_link import LINKS, heal_all, link_open
 from scenario_rabbitmq import queue_unsettled
@@ -19,17 +19,18 @@ MOST = 200  # copies of a round: workers have the others to settle, too
 
 
 class Tap:
-    """A queue of its own beside the workers': a copy of every message that gateways and keeper
-    publish."""
+    """A queue of its own beside one of the workers': a copy of every message that gateways and
+    keeper publish to it. parts(body): what of a message is a copy by itself."""
 
-    def __init__(self, rig):
+    def __init__(self, rig, routing_key="coupon.receive", beside=QUEUE, parts=batches):
+        self.beside, self.parts = beside, parts
         parameters = pika.URLParameters(rig.stack.env["AMQP_URL"])
         parameters.heartbeat = 0  # it would be answered only while a scenario uses the connection
         self.connection = pika.BlockingConnection(parameters)
         self.channel = self.connection.channel()
         self.channel.confirm_delivery()
         self.queue = self.channel.queue_declare("", exclusive=True).method.queue
-        self.channel.queue_bind(self.queue, "coupon.topic", "coupon.receive")
+        self.channel.queue_bind(self.queue, "coupon.topic", routing_key)
         rig.on_end(self.close)
 
     def drain(self, most=None):
@@ -42,7 +43,7 @@ class Tap:
         for _ in range(min(count, most or count)):
             method, properties, body = self.channel.basic_get(self.queue, auto_ack=True)
             if method:
-                copies += [Copy(properties, batch) for batch in batches(body)]
+                copies += [Copy(properties, part) for part in self.parts(body)]
         if most and count > most:
             self.channel.queue_purge(self.queue)
         return copies
@@ -55,7 +56,7 @@ class Tap:
     def publish(self, copies):
         """To the workers only."""
         for copy in copies:
-            self.channel.basic_publish("", QUEUE, copy.body, copy.properties)
+            self.channel.basic_publish("", self.beside, copy.body, copy.properties)
 
     def close(self):
         """It may have ended with the broker."""
@@ -65,6 +66,7 @@ class Tap:
 
 def tap_open(rig, _chance):
     rig.tap = Tap(rig)
+    rig.tap_of_uses = Tap(rig, "coupon.use", USE_QUEUE, lambda body: [body])
 
 
 @scenario(prepare=tap_open, **OUTCOMES_LATE)
@@ -72,10 +74,10 @@ def deliveries_duplicated(rig, chance):
     """Many messages are delivered two to six times, at once, with the reply address of their
     gateway."""
     for _ in range(15):
-        copies = rig.tap.wait(rig, 10, most=MOST)
-        again = [copy for copy in copies for _ in range(chance.randint(1, 5))]
-        rig.tap.publish(again)
-    say("15 times at least 10 messages, each two to six times")
+        for tap, least in ((rig.tap, 10), (rig.tap_of_uses, 1)):
+            copies = tap.wait(rig, least, most=MOST)
+            tap.publish([copy for copy in copies for _ in range(chance.randint(1, 5))])
+    say("15 times at least 10 messages, and one of uses, each two to six times")
 
 
 @scenario(prepare=tap_open, **OUTCOMES_LATE)
@@ -130,7 +132,7 @@ def slots_given_twice(rig, chance):
 
 def state_of(rig):
     """The complete state of the load's campaigns: rows as they were written, rejections, counts,
-    and Redis."""
+    and Redis; and what orders did."""
     ids = [int(campaign.coupon) for campaign in rig.load.campaigns]
     queries = (
         "SELECT xmin::text, * FROM user_coupon WHERE coupon_id = ANY(%s) ORDER BY user_id,"
@@ -139,21 +141,27 @@ def state_of(rig):
         "SELECT id, issued_num, generation, seq_seen, settled_num FROM coupon WHERE id ="
         " ANY(%s) ORDER BY id",
     )
+    of_orders = (
+        "SELECT xmin::text, * FROM receive_use WHERE state = 'used' ORDER BY coupon_id, batch, idx",
+        "SELECT * FROM use_operation WHERE action <> 'expire' ORDER BY num",
+    )
     with rig.pg() as pg, rig.redis() as cache:
         rows = [pg.execute(query, (ids,)).fetchall() for query in queries]
+        rows += [pg.execute(query).fetchall() for query in of_orders]
         return [*rows, *(cache.hgetall(f"coupon:{{{coupon}}}:users") for coupon in ids)]
 
 
 def all_again(rig, chance):
     before = state_of(rig)
-    copies = rig.tap.drain()
+    copies, uses = rig.tap.drain(), rig.tap_of_uses.drain()
     say(
         f"{len(copies)} messages of {len(before[0])} user coupons and {len(before[1])}"
-        " rejections again, shuffled"
+        f" rejections again, shuffled, and {len(uses)} of uses"
     )
-    assert len(copies) > 20 and before[1]
+    assert len(copies) > 20 and before[1] and uses
     rig.tap.publish(chance.sample(copies, len(copies)))
-    rig.wait(lambda: queue_unsettled(rig) == 0)
+    rig.tap_of_uses.publish(chance.sample(uses, len(uses)))
+    rig.wait(lambda: queue_unsettled(rig) == 0 == queue_unsettled(rig, USE_QUEUE))
     assert state_of(rig) == before, "old copies changed something"
     for campaign in rig.load.campaigns:
         campaign.judge()

@@ -282,10 +282,10 @@ def give_up_lost(rig):
     assert told
 
 
-def queue_unsettled(rig):
+def queue_unsettled(rig, queue=QUEUE):
     """Messages in the workers' queue, including un-acked ones."""
     lines = rabbitmqctl(rig.stack, "list_queues", "name", "messages").splitlines()
-    return next(int(line.split("\t")[1]) for line in lines if line.split("\t")[0] == QUEUE)
+    return next(int(line.split("\t")[1]) for line in lines if line.split("\t")[0] == queue)
 
 
 def without_outcome(campaign):
