@@ -82,14 +82,15 @@ class Shoppers:
         )
 
     def _issue(self, coupon):
+        asked = {"op": "issue", "coupon": coupon, "key": "k", "ack": "issued"}
+        wanted, told = [{**asked, "user": f"shopper-{n}"} for n in range(RECEIVES)], []
+
+        def are_issued():
+            told[:] = client.pipeline(wanted)
+            return all(one["code"] == 0 for one in told)
+
         with Client(self.rig.gateways[0].listen, TIMEOUT_S) as client:
-            self.rig.wait(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
-            told = client.pipeline(
-                [
-                    {"op": "issue", "coupon": coupon, "user": f"shopper-{n}", "ack": "issued"}
-                    for n in range(RECEIVES)
-                ]
-            )
+            self.rig.wait(are_issued)
         return [one["receive"] for one in told]
 
     def stop(self):
