@@ -213,6 +213,7 @@ void rabbit_link_step(struct rabbit_link *link, int64_t now_ms)
 	}
 	if (!link->connection && !link->opening && now_ms >= link->due_ms)
 		opening_begin(link, now_ms);
+	opening_take(link); /* without descriptors it has failed */
 	recheck_step(link, now_ms);
 }
 

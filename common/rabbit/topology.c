@@ -6,6 +6,7 @@
 #include "common/message/json.h"
 #include "common/rabbit/connection.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -243,7 +244,8 @@ void rabbit_opening_abandon(struct rabbit_opening *opening)
 	if (!opening || atomic_fetch_sub(&opening->shares, 1) > 1)
 		return;
 	rabbit_connection_close(opening->connection);
-	close(opening->fd);
+	if (opening->fd >= 0)
+		close(opening->fd);
 	free(opening);
 }
 
@@ -298,13 +300,20 @@ struct rabbit_opening *rabbit_opening_begin(const char *url, const struct rabbit
 {
 	struct rabbit_opening *opening = checked(calloc(1, sizeof(*opening) + strlen(url) + 1));
 	pthread_t thread;
+	int trouble;
 
 	strcpy(opening->url, url);
 	opening->shares = 2;
 	opening->plan = *plan;
 	opening->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	check(opening->fd >= 0 && pthread_create(&thread, NULL, run, opening) == 0);
-	pthread_detach(thread);
+	trouble = opening->fd < 0 ? errno : pthread_create(&thread, NULL, run, opening);
+	if (trouble) {
+		opening->shares = 1;
+		snprintf(opening->error, sizeof(opening->error), "it cannot be opened: %s",
+			 strerror(trouble));
+	} else {
+		pthread_detach(thread);
+	}
 	return opening;
 }
 

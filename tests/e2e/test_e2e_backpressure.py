@@ -8,6 +8,7 @@ import pika
 import pytest
 
 from history import DEAD_QUEUE, QUEUE, History, queue_length
+from process import no_descriptors
 from relay import Relay, port_of
 from stack import wait_until
 
@@ -62,6 +63,18 @@ def rabbitmq_refusing(stack, gateway, relay, publish):
 def relay(rough):
     with Relay(port_of(rough.env["AMQP_URL"])) as one:
         yield one
+
+
+def test_no_descriptor_is_left_for_rabbitmq(rough, relay, gateway_make):
+    """It is tried again, and no request is lost."""
+    coupon = rough.coupon_make(10)
+    gateway = gateway_make(rough, AMQP_URL=relay.url(rough.env_of("gateway")["AMQP_URL"]))
+    with gateway.client() as client:
+        wait_until(lambda: client.issue(coupon, 1, ack="issued")["code"] in (0, 4))
+        with no_descriptors(gateway.child.pid):
+            relay.cut()
+            wait_until(lambda: "it cannot be opened: Too many open files" in gateway.log())
+        wait_until(lambda: client.issue(coupon, 2, key="k", ack="issued")["code"] == 0)
 
 
 @pytest.mark.parametrize("trouble", [rabbitmq_unreachable, rabbitmq_blocked, rabbitmq_refusing])
