@@ -187,9 +187,10 @@ BEGIN
 				c.budget, s.state, s.amount_off AS old_off,
 				s.budget AS old_budget, s.order_id = a.order_id AS is_own,
 				d.order_id AS done_by, d.user_id AS done_for,
-				EXISTS (SELECT FROM coupon_void AS v
+				-- With EXISTS the whole table would be hashed.
+				(SELECT true FROM coupon_void AS v
 					WHERE v.coupon_id = f.coupon AND v.batch = f.batch
-						AND v.idx = f.idx) AS is_voided
+						AND v.idx = f.idx LIMIT 1) IS TRUE AS is_voided
 			FROM asked AS a
 				LEFT JOIN unnest(r.coupon, r.user_id, r.batch, r.idx, r.slot,
 						r.valid_from, r.valid_to)

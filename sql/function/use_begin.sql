@@ -64,9 +64,10 @@ BEGIN
 					WHEN 'use' THEN 'used' END AS wanted,
 				e.is_alone AND e.batch IS NOT NULL AND f.valid_from <= moment
 					AND (f.valid_to <= moment) IS NOT TRUE AS is_valid,
-				EXISTS (SELECT FROM receive_use AS s
+				-- With EXISTS the whole table would be hashed.
+				(SELECT true FROM receive_use AS s
 					WHERE s.coupon_id = e.coupon AND s.batch = f.batch
-						AND s.idx = f.idx) AS is_there,
+						AND s.idx = f.idx LIMIT 1) IS TRUE AS is_there,
 				count(*) OVER same AS named_num, row_number() OVER same AS nth
 			FROM e LEFT JOIN c ON c.id = e.coupon CROSS JOIN LATERAL (
 				SELECT u.batch, u.idx, u.valid_from, u.valid_to

@@ -61,6 +61,23 @@ def test_an_operation_is_executed_once(db, run, issued):
     assert run("hold", "c", one, key="k2") == "held", "a key is of one action"
 
 
+def test_an_operation_reads_its_own_receive_alone(db, issued):
+    """However many others there are: the plan is kept for the session, made of empty tables."""
+    receives = issued(300, total=300)
+    read = (
+        "SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::int FROM pg_stat_xact_user_tables"
+        " WHERE relname IN ('receive_use', 'use_operation')"
+    )
+    for action in ("hold", "use"):
+        db.use(*(Operation(action, "a", (one,), key=action) for one in receives[2:]))
+        for one in receives[:2]:
+            with db.connection.transaction():
+                [[before]] = db.execute(read)
+                db.use(Operation(action, "a", (one,), key=action))
+                [[after]] = db.execute(read)
+            assert after - before < 30
+
+
 def test_copies_in_one_call(db, issued):
     one, other = issued(2)
     used = Operation("use", "a", (one,), key="k")
