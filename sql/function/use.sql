@@ -123,40 +123,43 @@ BEGIN
 		ORDER BY 1, 2, 3
 	) AS f;
 
-	SELECT array_agg(c.id) AS id, array_agg(c.currency) AS currency,
-		array_agg(c.amount_off) AS amount_off, array_agg(c.percent_off) AS percent_off,
-		array_agg(c.threshold) AS threshold, array_agg(c.cap) AS cap,
-		array_agg(c.budget) AS budget,
-		array_agg(c.id) FILTER (WHERE c.events_on) AS event_ids
-	INTO k
-	FROM coupon AS c WHERE c.id = ANY (r.coupon);
+	IF todo <> '{}' THEN
+		SELECT array_agg(c.id) AS id, array_agg(c.currency) AS currency,
+			array_agg(c.amount_off) AS amount_off, array_agg(c.percent_off) AS percent_off,
+			array_agg(c.threshold) AS threshold, array_agg(c.cap) AS cap,
+			array_agg(c.budget) AS budget,
+			array_agg(c.id) FILTER (WHERE c.events_on) AS event_ids
+		INTO k
+		FROM coupon AS c WHERE c.id = ANY (r.coupon);
 
-	-- Step 2.
-	SELECT array_agg(DISTINCT s.budget) FILTER (WHERE s.budget IS NOT NULL) AS budget,
-		min(s.until) AS until
-	INTO had
-	FROM unnest(r.coupon, r.batch, r.idx) AS f (coupon, batch, idx)
-		CROSS JOIN LATERAL (
-			SELECT s.budget, s.until FROM receive_use AS s
-			WHERE s.coupon_id = f.coupon AND s.batch = f.batch AND s.idx = f.idx
-			LIMIT 1
-		) AS s;
-	SELECT array_agg(b.name) INTO budgets
-	FROM (
-		SELECT b.name FROM budget AS b WHERE b.name = ANY (k.budget || had.budget)
-		ORDER BY b.name FOR NO KEY UPDATE
-	) AS b;
-	moment := clock_timestamp();
-	IF had.until <= moment THEN
-		PERFORM use_expire(array_agg(s.ctid), moment)
+		-- Step 2.
+		SELECT min(s.until) AS until,
+			array_agg(DISTINCT s.budget) FILTER (WHERE s.budget IS NOT NULL)
+				AS budget
+		INTO had
 		FROM unnest(r.coupon, r.batch, r.idx) AS f (coupon, batch, idx)
 			CROSS JOIN LATERAL (
-				SELECT s.ctid, s.until FROM receive_use AS s
-				WHERE s.coupon_id = f.coupon AND s.batch = f.batch
-					AND s.idx = f.idx
+				SELECT s.budget, s.until FROM receive_use AS s
+				WHERE s.coupon_id = f.coupon AND s.batch = f.batch AND s.idx = f.idx
 				LIMIT 1
-			) AS s
-		WHERE s.until <= moment;
+			) AS s;
+		SELECT array_agg(b.name) INTO budgets
+		FROM (
+			SELECT b.name FROM budget AS b WHERE b.name = ANY (k.budget || had.budget)
+			ORDER BY b.name FOR NO KEY UPDATE
+		) AS b;
+		moment := clock_timestamp();
+		IF had.until <= moment THEN
+			PERFORM use_expire(array_agg(s.ctid), moment)
+			FROM unnest(r.coupon, r.batch, r.idx) AS f (coupon, batch, idx)
+				CROSS JOIN LATERAL (
+					SELECT s.ctid, s.until FROM receive_use AS s
+					WHERE s.coupon_id = f.coupon AND s.batch = f.batch
+						AND s.idx = f.idx
+					LIMIT 1
+				) AS s
+			WHERE s.until <= moment;
+		END IF;
 	END IF;
 
 	-- Step 3.
