@@ -125,7 +125,8 @@ BEGIN
 
 	IF todo <> '{}' THEN
 		SELECT array_agg(c.id) AS id, array_agg(c.currency) AS currency,
-			array_agg(c.amount_off) AS amount_off, array_agg(c.percent_off) AS percent_off,
+			array_agg(c.amount_off) AS amount_off,
+			array_agg(c.percent_off) AS percent_off,
 			array_agg(c.threshold) AS threshold, array_agg(c.cap) AS cap,
 			array_agg(c.budget) AS budget,
 			array_agg(c.id) FILTER (WHERE c.events_on) AS event_ids
