@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 OTHERS_S = 2
 # What a run chooses by its seed: of the tests on `rough` and of other long ones, and of the rest of
 # tests/e2e and tests/sql.
-ROUGH_SHARE, SHARED_SHARE = 1 / 30, 1 / 10
+ROUGH_SHARE, SHARED_SHARE = 1 / 45, 1 / 12
 SHARED = ("e2e", "sql")
 # The seconds of all of a file's tests on `rough`, and of its other tests: approximate, on two
 # cores, while the other shards run.

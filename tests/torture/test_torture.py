@@ -11,7 +11,7 @@ from scenario import Skipped, scenarios_load
 from seed import SEED
 from stack import PORT_BASE, RUN_DIR, port_base_free
 
-CHOSEN_N = 3
+CHOSEN_N = 2
 
 
 def chosen():
