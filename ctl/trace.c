@@ -100,9 +100,9 @@ static cJSON *outbox_json(struct finding *finding, const redisReply *body)
 		time_add(outbox, "accepted_at", message.at_ms);
 		output_number(outbox, "generation", message.generation);
 		output_number(outbox, "seq", message.seq + finding->receive->index);
-		for (size_t i = 0; i < message.traces_n; i++)
-			if ((int)message.traces[i].index == finding->receive->index)
-				memcpy(finding->trace, message.traces[i].text, TRACE_SIZE);
+		for (size_t i = 0; i < message.traces.n; i++)
+			if ((int)message.traces.list[i].index == finding->receive->index)
+				memcpy(finding->trace, message.traces.list[i].text, TRACE_SIZE);
 	}
 	json_arena_free(arena);
 	return outbox;

@@ -109,7 +109,7 @@ GRANT EXECUTE ON FUNCTION
 -- What orders do with receives.
 GRANT EXECUTE ON FUNCTION
 	use(text[], text[], text[], text[], int[], bigint[], text[], text[], int[], bigint[],
-		text[], uuid[], smallint[]),
+		text[], uuid[], smallint[], text[]),
 	use_free(text[], int), use_forget(int, int) TO couponmq_worker;
 -- The same again, after PostgreSQL was put back: couponctl recover --tail.
 GRANT EXECUTE ON FUNCTION

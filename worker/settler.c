@@ -187,12 +187,12 @@ static void traces_log(const struct delivery *delivery)
 						[OUTCOME_REJECTED] = "rejected" };
 	const struct delivery_message *message = delivery->message;
 
-	for (size_t n = 0; n < message->traces_n; n++) {
-		size_t i = message->traces[n].index;
+	for (size_t n = 0; message->traces && n < message->traces->n; n++) {
+		size_t i = message->traces->list[n].index;
 
 		if (i < delivery->first || i >= delivery->end)
 			continue;
-		trace_context_log(message->traces[n].text,
+		trace_context_log(message->traces->list[n].text,
 				  &(struct receive){ .coupon = message->coupon,
 						     .user = message->receives[i].user,
 						     .batch = message->batch,

@@ -29,6 +29,7 @@ enum {
 	USER,
 	BATCH,
 	IDX,
+	TRACE,
 	ARGUMENTS
 };
 
@@ -37,7 +38,7 @@ static const enum postgres_type types[ARGUMENTS] = {
 	[BY] = POSTGRES_TEXT,       [TTL_S] = POSTGRES_INT4,  [AMOUNT] = POSTGRES_INT8,
 	[CURRENCY] = POSTGRES_TEXT, [REASON] = POSTGRES_TEXT, [OP] = POSTGRES_INT4,
 	[COUPON] = POSTGRES_INT8,   [USER] = POSTGRES_TEXT,   [BATCH] = POSTGRES_UUID,
-	[IDX] = POSTGRES_INT2,
+	[IDX] = POSTGRES_INT2,      [TRACE] = POSTGRES_TEXT,
 };
 
 /* The columns of its rows. */
@@ -58,6 +59,7 @@ struct uses {
 	struct redis_client *redis;
 	char keep_ms[NUMBER_SIZE], keep_bytes[NUMBER_SIZE];
 	struct postgres_array arrays[ARGUMENTS];
+	int has_traces;
 	int64_t announced_ms; /* when the session was connected that is announced */
 	struct use_reply reply;
 };
@@ -140,7 +142,7 @@ static void text_add(struct postgres_array *array, const char *text)
 	postgres_array_add_text(array, text, strlen(text));
 }
 
-static void use_add(struct uses *uses, const struct use *use)
+static void use_add(struct uses *uses, const struct use *use, const char *trace)
 {
 	struct postgres_array *arrays = uses->arrays;
 
@@ -155,6 +157,8 @@ static void use_add(struct uses *uses, const struct use *use)
 		postgres_array_add_null(&arrays[AMOUNT]);
 	text_add(&arrays[CURRENCY], use->currency);
 	text_add(&arrays[REASON], use->reason);
+	text_add(&arrays[TRACE], trace);
+	uses->has_traces |= *trace != '\0';
 }
 
 /* Of the use that was added last. */
@@ -183,7 +187,7 @@ static void delivery_add(struct uses *uses, const struct delivery *delivery)
 		const struct use *use = &delivery->message->uses[i];
 
 		if (i >= delivery->first)
-			use_add(uses, use);
+			use_add(uses, use, delivery_trace(delivery, i));
 		for (size_t k = 0; i >= delivery->first && k < use->receives_n; k++)
 			receive_add(uses, &receive[k]);
 		receive += use->receives_n;
@@ -195,10 +199,13 @@ static void uses_send(struct settler *settler, int64_t now_ms)
 	struct uses *uses = settler->uses;
 	struct postgres_argument arguments[ARGUMENTS];
 
+	uses->has_traces = 0;
 	for (int i = 0; i < ARGUMENTS; i++)
 		postgres_array_clear(&uses->arrays[i]);
 	for (size_t n = 0; n < settlement_taken(settler->settlement); n++)
 		delivery_add(uses, settlement_taken_at(settler->settlement, n));
+	if (!uses->has_traces)
+		postgres_array_clear(&uses->arrays[TRACE]);
 	for (int i = 0; i < ARGUMENTS; i++)
 		arguments[i] = postgres_array(&uses->arrays[i]);
 	settler_send(settler, ARGUMENTS, arguments, now_ms);
@@ -279,6 +286,14 @@ static void reply_send(struct settler *settler, const struct delivery *delivery)
 	metrics_add(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
 }
 
+static void trace_log(const struct delivery *delivery, const struct use_outcome *outcome)
+{
+	const char *trace = delivery_trace(delivery, outcome->use);
+
+	if (*trace && outcome->receive.index != USE_ANY_RECEIVE)
+		trace_context_log(trace, &outcome->receive, use_result_text(outcome->result));
+}
+
 /* Replies to one message with the rows of its uses, whose first is `op`. Returns the row behind. */
 static int outcomes_reply(struct settler *settler, const struct delivery *delivery,
 			  const PGresult *rows, int row, int64_t op)
@@ -298,6 +313,8 @@ static int outcomes_reply(struct settler *settler, const struct delivery *delive
 		check(reply->outcomes_n < MESSAGE_RECEIVES_MAX);
 		is_known &= outcome_read(rows, row, outcome) == 0;
 		outcome->use = delivery->first + (size_t)(at - op);
+		if (is_known)
+			trace_log(delivery, outcome);
 		reply->outcomes_n++;
 	}
 	if (is_known)

@@ -82,28 +82,28 @@ static int receive_decode(const cJSON *item, struct message_receive *receive)
 	return tail_decode(receive, key, code);
 }
 
-static void traces_decode(const cJSON *traces, struct message *message)
+void message_traces_decode(const cJSON *root, size_t of_n, struct message_traces *traces)
 {
-	const cJSON *item;
+	const cJSON *object = cJSON_GetObjectItemCaseSensitive(root, "traces"), *item;
 
-	message->traces_n = 0;
-	if (!cJSON_IsObject(traces))
+	traces->n = 0;
+	if (!cJSON_IsObject(object))
 		return;
-	cJSON_ArrayForEach(item, traces)
+	cJSON_ArrayForEach(item, object)
 	{
-		struct message_trace *trace = &message->traces[message->traces_n];
+		struct message_trace *trace = &traces->list[traces->n];
 		const char *text = cJSON_IsString(item) ? item->valuestring : "";
 		int64_t index;
 
-		if (message->traces_n == MESSAGE_TRACES_MAX)
+		if (traces->n == MESSAGE_TRACES_MAX)
 			return;
 		if ((*item->string == '0' && item->string[1]) ||
-		    number_parse(item->string, (int64_t)message->receives_n - 1, &index) ||
+		    number_parse(item->string, (int64_t)of_n - 1, &index) ||
 		    !trace_context_valid(text, strlen(text)))
 			continue;
 		trace->index = (size_t)index;
 		strcpy(trace->text, text);
-		message->traces_n++;
+		traces->n++;
 	}
 }
 
@@ -134,7 +134,7 @@ int message_decode(struct json_arena *arena, const char *body, size_t len, struc
 		}
 		message->receives_n++;
 	}
-	traces_decode(cJSON_GetObjectItemCaseSensitive(root, "traces"), message);
+	message_traces_decode(root, message->receives_n, &message->traces);
 	return 0;
 }
 

@@ -30,9 +30,12 @@ struct message_receive {
 	char tail[RECEIVE_TAIL_MAX + 1]; /* receive_tail_parse(): the key, and a code */
 };
 
-struct message_trace {
-	size_t index; /* of its receive */
-	char text[TRACE_SIZE];
+struct message_traces {
+	size_t n;
+	struct message_trace {
+		size_t index; /* of its receive, or use */
+		char text[TRACE_SIZE];
+	} list[MESSAGE_TRACES_MAX];
 };
 
 struct message {
@@ -43,8 +46,7 @@ struct message {
 	int64_t at_ms;
 	size_t receives_n;
 	struct message_receive receives[MESSAGE_RECEIVES_MAX];
-	size_t traces_n;
-	struct message_trace traces[MESSAGE_TRACES_MAX];
+	struct message_traces traces;
 };
 
 /*
@@ -54,6 +56,8 @@ struct message {
  */
 int message_decode(struct json_arena *arena, const char *body, size_t len, struct message *message,
 		   const char **error);
+/* Those of a message with so many receives, or uses. */
+void message_traces_decode(const cJSON *root, size_t of_n, struct message_traces *traces);
 /* Whether it has this receive. */
 int message_has(const struct message *message, const struct receive *receive);
 

@@ -140,6 +140,16 @@ static char *use_append(char *at, const struct use *use, const struct receive *r
 	return text_append(at, "]]");
 }
 
+static char *traces_append(char *at, const struct message_traces *traces)
+{
+	for (size_t i = 0; i < traces->n; i++) {
+		at = text_append(at, i > 0 ? ",\"" : ",\"traces\":{\"");
+		at = text_append(number_append(at, (int64_t)traces->list[i].index), "\":");
+		at = string_append(at, traces->list[i].text);
+	}
+	return text_append(at, traces->n > 0 ? "}" : "");
+}
+
 size_t use_message_write(const struct use_message *message, char out[USE_MESSAGE_SIZE])
 {
 	const struct receive *receives = message->receives;
@@ -154,7 +164,7 @@ size_t use_message_write(const struct use_message *message, char out[USE_MESSAGE
 		at = use_append(at, &message->uses[i], receives);
 		receives += message->uses[i].receives_n;
 	}
-	at = text_append(at, "]}");
+	at = text_append(traces_append(text_append(at, "]"), &message->traces), "}");
 	check(at - out <= USE_MESSAGE_SIZE && receives == message->receives + message->receives_n);
 	return (size_t)(at - out);
 }
@@ -302,6 +312,7 @@ int use_message_decode(struct json_arena *arena, const char *body, size_t len,
 			return -1;
 		}
 	}
+	message_traces_decode(root, message->uses_n, &message->traces);
 	return 0;
 }
 

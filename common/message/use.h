@@ -8,7 +8,8 @@
  *
  * A use is action, order, key, who asked, seconds that it holds for, the order's amount in minor
  * units and its currency, reason, and receives. One without batch and index is any receive of its
- * user. Such messages are packed as those of receives are (message.h).
+ * user. Such messages are packed, and have "traces", by the index of the use, as those of receives
+ * are and have (message.h).
  *
  * The reply of the worker names each receive, in the order of the message: which use it is of, the
  * result, until when it is held, and what is taken off.
@@ -61,6 +62,7 @@ struct use_message {
 	struct use uses[MESSAGE_RECEIVES_MAX];
 	size_t receives_n;
 	struct receive receives[MESSAGE_RECEIVES_MAX]; /* of all uses, in their order */
+	struct message_traces traces;
 };
 
 /* Whether these `len` bytes are three capitals, as ISO 4217 has them. */
@@ -76,7 +78,7 @@ int use_reason_valid(const char *text, size_t len);
 int use_receives_valid(const struct receive *receives, size_t n);
 
 /* Writes a message without a NUL, and returns its length. */
-#define USE_MESSAGE_SIZE (128 + MESSAGE_RECEIVES_MAX * 1088)
+#define USE_MESSAGE_SIZE (160 + MESSAGE_RECEIVES_MAX * 1088 + MESSAGE_TRACES_MAX * 2 * TRACE_SIZE)
 size_t use_message_write(const struct use_message *message, char out[USE_MESSAGE_SIZE]);
 
 /* As message_decode(). */

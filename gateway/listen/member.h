@@ -15,7 +15,7 @@ struct parse {
 	char trace[TRACE_SIZE];
 	const char *code;
 	const cJSON *cursor; /* checked when the user is known; NULL: none */
-	struct use use;      /* without its action and key */
+	struct use use;      /* without its action and key; only of what an order asks for */
 	struct receive receives[USE_RECEIVES_MAX];
 	char why[PARSE_WHY_SIZE]; /* what is wrong with a member */
 	struct request request;   /* last: its text is not here */

@@ -96,7 +96,7 @@ static const struct {
 	{ "by", by_member, USES, 0 },
 	{ "ttl_s", ttl_member, OF(OP_HOLD), 0 },
 	{ "reason", reason_member, OF(OP_UNUSE), 0 },
-	{ "trace", trace_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
+	{ "trace", trace_member, OF(OP_ISSUE) | OF(OP_REDEEM) | USES, 0 },
 	{ "ack", ack_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
 	{ "limit", limit_member, OF(OP_COUPONS), 0 },
 	{ "usable", usable_member, OF(OP_COUPONS), 0 },
@@ -105,6 +105,11 @@ static const struct {
 };
 
 #define MEMBERS_N (sizeof(members) / sizeof(members[0]))
+
+static int has_use(const struct parse *parse)
+{
+	return (OF(parse->request.op) & (USES | OF(OP_QUOTE))) != 0;
+}
 
 /* Notes the member in the bits of `*seen`. */
 static int member_take(struct parse *parse, const cJSON *item, unsigned *seen)
@@ -238,6 +243,8 @@ static int object_parse(struct parse *parse, const cJSON *root)
 		return -1;
 	if (parse->request.op == OP_COUNT)
 		return parse_fail(parse, "op", NULL, "is missing");
+	if (has_use(parse))
+		parse->use = (struct use){ .ttl_s = USE_TTL_DEFAULT_S, .amount = -1 };
 	cJSON_ArrayForEach(item, root)
 	{
 		if (strcmp(item->string, "id") == 0 || strcmp(item->string, "op") == 0)
@@ -283,7 +290,7 @@ static size_t aligned(size_t size)
 /* Of what an order asks for; 0: the request is none of those. */
 static size_t use_size(const struct parse *parse)
 {
-	if (!(OF(parse->request.op) & (USES | OF(OP_QUOTE))))
+	if (!has_use(parse))
 		return 0;
 	return sizeof(struct request_use) + parse->use.receives_n * sizeof(parse->receives[0]);
 }
@@ -336,7 +343,6 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 		strcpy(parse.trace, responder->trace);
 	parse.key = parse.code = NULL;
 	parse.cursor = NULL;
-	parse.use = (struct use){ .ttl_s = USE_TTL_DEFAULT_S, .amount = -1 };
 	parse.request = (struct request){ .responder = responder,
 					  .op = op,
 					  .page.limit = REQUEST_PAGE_DEFAULT };

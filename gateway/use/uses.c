@@ -91,6 +91,17 @@ _Static_assert(OP_USE - OP_HOLD == USE_USE && OP_UNHOLD - OP_HOLD == USE_UNHOLD 
 		       OP_UNUSE - OP_HOLD == USE_UNUSE,
 	       "the operations are in the order of the actions");
 
+/* Of the use that is appended next. */
+static void trace_add(struct use_message *message, const struct request *request)
+{
+	struct message_traces *traces = &message->traces;
+
+	if (request->trace_len == 0 || traces->n == MESSAGE_TRACES_MAX)
+		return;
+	traces->list[traces->n].index = message->uses_n;
+	strcpy(traces->list[traces->n++].text, request_trace(request));
+}
+
 /* Appends what is asked for. One without a key gets the only one that it can have. */
 static void message_add(struct use_message *message, const struct request *request)
 {
@@ -106,6 +117,7 @@ static void message_add(struct use_message *message, const struct request *reque
 			 message->uses_n);
 	if (request->by && !*use->by)
 		strcpy(use->by, request->by->id);
+	trace_add(message, request);
 	memcpy(&message->receives[message->receives_n], request->use->receives,
 	       use->receives_n * sizeof(message->receives[0]));
 	message->uses_n++;
@@ -140,7 +152,7 @@ static void batch_send(struct uses *uses)
 
 	message->at_ms = uses->port.wall_ms();
 	ulid_new(&message->batch, message->at_ms);
-	message->uses_n = message->receives_n = 0;
+	message->uses_n = message->receives_n = message->traces.n = 0;
 	while ((request = STAILQ_FIRST(&uses->arrived)) &&
 	       message->receives_n + request->use->use.receives_n <= MESSAGE_RECEIVES_MAX) {
 		STAILQ_REMOVE_HEAD(&uses->arrived, next);

@@ -1,10 +1,11 @@
 -- version: 1
--- function: use(text[],text[],text[],text[],int[],bigint[],text[],text[],int[],bigint[],text[],uuid[],smallint[])
+-- function: use(text[],text[],text[],text[],int[],bigint[],text[],text[],int[],bigint[],text[],uuid[],smallint[],text[])
 --
 -- use() executes operations on receives (hold, use, unhold, unuse) in the caller's transaction.
 -- Each concerns one receive or several, of which all change or none.
 --
--- Element i of the first eight arrays is operation i; of the others, one receive of operation `op`.
+-- Element i of the first eight arrays, and of the last one, is operation i; of the others, one
+-- receive of operation `op`.
 -- A receive without batch and index is any one of the user: that on which the operation was
 -- executed before, that of this order, one that can be had, or that of the lowest slot. Such an
 -- operation has no other receives.
@@ -40,7 +41,8 @@ CREATE OR REPLACE FUNCTION use(
 	coupon   bigint[],
 	user_id  text[],
 	batch    uuid[],     -- NULL: any receive of the user
-	idx      smallint[])
+	idx      smallint[],
+	trace    text[])     -- for the events; '' is none; no elements: there are none at all
 RETURNS TABLE (of_op int, result text, coupon_id bigint, of_user text, of_batch uuid,
 	of_idx smallint, until_ms bigint, amount_off bigint, of_currency text, record text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -79,7 +81,8 @@ BEGIN
 		AND ops_num = cardinality(use.amount) AND ops_num = cardinality(use.currency)
 		AND ops_num = cardinality(use.reason) AND all_num = cardinality(use.coupon)
 		AND all_num = cardinality(use.user_id) AND all_num = cardinality(use.batch)
-		AND all_num = cardinality(use.idx)) IS NOT TRUE THEN
+		AND all_num = cardinality(use.idx)
+		AND cardinality(use.trace) IN (0, ops_num)) IS NOT TRUE THEN
 		RAISE EXCEPTION 'use() needs arrays of one length'
 			USING ERRCODE = 'array_subscript_error';
 	END IF;
@@ -92,7 +95,8 @@ BEGIN
 	END IF;
 
 	todo := use_begin(use.action, use.order_id, use.key, use.by_key, use.ttl_s, use.amount,
-		use.currency, use.reason, use.op, use.coupon, use.user_id, use.batch, use.idx);
+		use.currency, use.reason, use.op, use.coupon, use.user_id, use.batch, use.idx,
+		use.trace);
 
 	-- A void that gave its slot back has removed the row of user_coupon.
 	SELECT coalesce(array_agg(f.coupon), '{}') AS coupon, array_agg(f.batch) AS batch,
@@ -396,7 +400,8 @@ BEGIN
 				USING ERRCODE = 'serialization_failure';
 		END IF;
 		IF told IS NOT NULL THEN
-			PERFORM event_used_add(told);
+			PERFORM event_used_add(told, use.action, use.key, use.trace, j.op, j.coupon,
+				j.batch, j.idx);
 		END IF;
 		todo := ARRAY(SELECT t.op FROM unnest(todo) AS t (op)
 			EXCEPT SELECT d.op FROM unnest(j.op) AS d (op));

@@ -1,5 +1,5 @@
 -- version: 1
--- function: use_begin(text[],text[],text[],text[],int[],bigint[],text[],text[],int[],bigint[],text[],uuid[],smallint[])
+-- function: use_begin(text[],text[],text[],text[],int[],bigint[],text[],text[],int[],bigint[],text[],uuid[],smallint[],text[])
 --
 -- For use(), whose arguments it gets: locks the receives and the budgets, and executes the plain
 -- operations. Returns the others.
@@ -24,7 +24,8 @@ CREATE OR REPLACE FUNCTION use_begin(
 	coupon   bigint[],
 	user_id  text[],
 	batch    uuid[],
-	idx      smallint[])
+	idx      smallint[],
+	trace    text[])
 RETURNS int[]
 LANGUAGE plpgsql VOLATILE
 SET search_path = public, pg_temp
@@ -185,7 +186,8 @@ BEGIN
 			SELECT array_agg(operation) FILTER (WHERE (operation).num IS NOT NULL)
 			INTO told FROM added;
 			IF told IS NOT NULL THEN
-				PERFORM event_used_add(told);
+				PERFORM event_used_add(told, use_begin.action, use_begin.key,
+					use_begin.trace, r.op, r.coupon, r.batch, r.idx);
 			END IF;
 			RETURN ARRAY(SELECT generate_subscripts(use_begin.action, 1)
 				EXCEPT SELECT f.op FROM unnest(r.op, r.wanted) AS f (op, wanted)

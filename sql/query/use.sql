@@ -5,11 +5,12 @@
 -- $1 actions, $2 orders, $3 keys, $4 API keys ('' = none), $5 seconds of a hold, $6 amounts (NULL:
 -- not told), $7 currencies ('' = none), $8 reasons ('' = none): arrays of one length; $9 positions
 -- in these, from 1, $10 coupons, $11 users, $12 batches (NULL: any receive), $13 indexes: arrays of
--- one length
+-- one length; $14 traces: no elements, or as many as actions, and '' = none
 SELECT of_op, result, coupon_id, of_user, of_batch, of_idx, until_ms, amount_off, of_currency,
 	record
 FROM use($1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bigint[], $7::text[],
-	$8::text[], $9::int[], $10::bigint[], $11::text[], $12::uuid[], $13::smallint[])
+	$8::text[], $9::int[], $10::bigint[], $11::text[], $12::uuid[], $13::smallint[],
+	$14::text[])
 UNION ALL SELECT 0, 'changed', NULL, NULL, NULL, NULL, NULL, NULL, NULL, change_note(true)
 
 -- use_free: Ends holds that are over; see sql/function/use_free.sql. Returns how many.

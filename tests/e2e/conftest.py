@@ -271,7 +271,7 @@ def use(pg_owner):
         return pg_owner.execute(
             "SELECT result FROM use(ARRAY[%s], ARRAY['a'], ARRAY[gen_random_uuid()::text],"
             " '{\"\"}', '{900}', '{2000}', '{\"\"}', '{\"\"}', '{1}', ARRAY[%s::bigint],"
-            " ARRAY[%s], '{NULL}', '{NULL}')",
+            " ARRAY[%s], '{NULL}', '{NULL}', '{}')",
             (action, coupon, user),
         ).fetchone()[0]
 

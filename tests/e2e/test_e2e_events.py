@@ -556,3 +556,26 @@ def test_a_worker_ends_at_once_while_rabbitmq_is_away(rough, rough_pg, coupon_on
     assert worker.terminate() == 0
     rough.start("rabbitmq", "worker-1")
     wait_until(lambda: len(events.firsts()) == 3)
+
+
+def test_the_trace_of_an_order_is_handed_on(stack, gateway, coupon_on):
+    """To its event, which has none where the caller's tracing does not record the request, and to
+    the log of a worker."""
+    coupon, events = coupon_on(stack)
+    (receive,) = issue(gateway, coupon, "1")
+    parent = f"00-{TRACE}-{SPAN}-01"
+    asked = (
+        ("hold", {"traceparent": parent, "X-Request-Id": 'order"77'}),
+        ("use", {"traceparent": parent[:-1] + "0", "X-Request-Id": "order-78"}),
+    )
+    for op, headers in asked:
+        body = {"receive": receive, "order": "a"}
+        assert requests.post(stack.http(f"/v1/{op}"), json=body, headers=headers, timeout=60).ok
+    assert gateway.call("unuse", receive=receive, order="a", trace=parent)["code"] == 0
+    wait_until(lambda: events.of("coupon.unused"))
+    told = [(one.get("traceparent"), one.get("requestid")) for one in events.read()[-3:]]
+    assert told == [(parent, 'order"77'), (None, None), (parent, None)]
+    lines = [words for n in "12" for words in traced_in(stack.log(f"worker-{n}"))]
+    for outcome, count in (("held", 1), ("used", 0), ("unused", 1)):
+        wanted = {f"receive={receive}", *TRACED, f"outcome={outcome}"}
+        assert sum(wanted <= words for words in lines) == count, outcome

@@ -100,7 +100,7 @@ static void settlement_check(const struct message *message)
 	for (size_t i = 0; i < message->receives_n; i++)
 		has_codes |= strchr(message->receives[i].tail, '\t') != NULL;
 	check(args.has_codes == has_codes);
-	check(args.has_traces == (message->traces_n > 0));
+	check(args.has_traces == (message->traces.n > 0));
 	settle_args_fini(&args);
 	settlement_free(settlement);
 }

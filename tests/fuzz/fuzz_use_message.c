@@ -52,6 +52,9 @@ static void message_check(const struct use_message *message)
 		receives += message->uses[i].receives_n;
 	}
 	check(receives == message->receives + message->receives_n);
+	check(message->traces.n <= MESSAGE_TRACES_MAX);
+	for (size_t i = 0; i < message->traces.n; i++)
+		check(message->traces.list[i].index < message->uses_n);
 	len = use_message_write(message, text);
 	check(use_message_decode(arena, text, len, &again, &error) == 0);
 	check(use_message_write(&again, text_again) == len && memcmp(text, text_again, len) == 0);

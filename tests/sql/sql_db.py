@@ -49,6 +49,7 @@ class Operation:
     currency: str = ""
     by: str = ""
     reason: str = ""
+    trace: str = ""
 
 
 def array_text(values):
@@ -162,7 +163,8 @@ class Db:
             for position, operation in enumerate(operations, 1)
             for one in operation.receives
         ]
-        columns = [action, order, keys, *others, *zip(*named)]
+        traces = [one.trace for one in operations]
+        columns = [action, order, keys, *others, *zip(*named), traces if any(traces) else []]
         rows = self.query("use", *map(array_text, columns))
         changed = rows.pop()
         assert (changed["of_op"], changed["result"]) == ("0", "changed"), "it comes last"

@@ -1,7 +1,7 @@
 """use(): hold, use and give back, what a discount is, and budgets."""
 
 import pytest
-from psycopg.errors import CheckViolation, InvalidParameterValue
+from psycopg.errors import ArraySubscriptError, CheckViolation, InvalidParameterValue
 
 from sql_db import Operation, array_text, batch_make
 
@@ -303,6 +303,49 @@ def test_events_of_one_call(db, issued, told):
     assert [data["order"] for _, data in told(one)] == ["a", "a", "a", "c"]
     assert [type_ for type_, _ in told(other)] == ["coupon.used", "coupon.unused"]
     assert told(silent) == []
+
+
+def test_traces_are_those_of_the_operation(db, issued):
+    """Also of several receives, of any receive of a user, and where others have the same key."""
+    one, two, three, four = issued(4, events_on=True)
+    db.use(
+        Operation("use", "a", (one,), key="k", trace="of-one"),
+        Operation("use", "b", (two,), key="k"),
+        Operation("hold", "c", (three,), key="k", trace="of-three"),
+        Operation("use", "c", (three,), key="k", trace="of-three-used"),
+        Operation("use", "d", ((four.coupon, four.user),), key="k", trace="of-four"),
+    )
+    db.use(Operation("unuse", "a", (one,)), Operation("hold", "b", (two,)))
+    db.use(
+        Operation("use", "e", (one, two), trace="of-both"),
+        Operation("unuse", "b", (two,), trace="two-unused"),
+        Operation("use", "e", (one, two), trace="of-both-then"),
+    )
+    rows = db.execute(
+        "SELECT l.type, e.user_id, nullif(e.trace, '') FROM event_log AS l,"
+        " unnest(l.user_id, l.trace, l.history_id) AS e (user_id, trace, num)"
+        " WHERE l.coupon[1] = %s AND l.user_id IS NOT NULL"
+        " AND l.history_id IS NOT NULL ORDER BY e.user_id, e.num",
+        one.coupon,
+    )
+    assert [row[1:] for row in rows if row[0] == "coupon.used"] == [
+        ("1", "of-one"),
+        ("1", "of-both-then"),
+        ("2", None),
+        ("2", "of-both-then"),
+        ("3", "of-three-used"),
+        ("4", "of-four"),
+    ]
+    assert [row for row in rows if row[0] != "coupon.used"] == [
+        ("coupon.unused", "1", None),
+        ("coupon.unused", "2", "two-unused"),
+        ("coupon.held", "3", "of-three"),
+    ]
+    with pytest.raises(ArraySubscriptError):
+        db.execute(
+            "SELECT use('{use}', '{a}', '{k}', '{\"\"}', '{0}', '{NULL}', '{\"\"}', '{\"\"}',"
+            " '{1}', '{1}', '{1}', '{NULL}', '{NULL}', '{a,b}')"
+        )
 
 
 @pytest.mark.parametrize("by", ["keeper", "order"])

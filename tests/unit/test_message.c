@@ -72,16 +72,16 @@ static void test_traces(void **state)
 	char body[4096];
 
 	take(*state, HEAD TWO ",\"traces\":{\"1\":\"" PARENT " o\\\"77\",\"0\":\"" PARENT "\"}}");
-	assert_int_equal(message.traces_n, 2);
-	assert_int_equal(message.traces[0].index, 1);
-	assert_string_equal(message.traces[0].text, PARENT " o\"77");
-	assert_int_equal(message.traces[1].index, 0);
-	assert_string_equal(message.traces[1].text, PARENT);
+	assert_int_equal(message.traces.n, 2);
+	assert_int_equal(message.traces.list[0].index, 1);
+	assert_string_equal(message.traces.list[0].text, PARENT " o\"77");
+	assert_int_equal(message.traces.list[1].index, 0);
+	assert_string_equal(message.traces.list[1].text, PARENT);
 	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
 		snprintf(body, sizeof(body), "%s%s%s}", HEAD, TWO, none[i]);
 		take(*state, body);
 		assert_int_equal(message.receives_n, 2);
-		assert_int_equal(message.traces_n, 0);
+		assert_int_equal(message.traces.n, 0);
 	}
 }
 
@@ -98,8 +98,8 @@ static void test_many_traces(void **state)
 		at += sprintf(at, "%s\"%d\":\"" PARENT "\"", i ? "," : "", i);
 	strcpy(at, "}}");
 	take(*state, body);
-	assert_int_equal(message.traces_n, MESSAGE_TRACES_MAX);
-	assert_int_equal(message.traces[MESSAGE_TRACES_MAX - 1].index, MESSAGE_TRACES_MAX - 1);
+	assert_int_equal(message.traces.n, MESSAGE_TRACES_MAX);
+	assert_int_equal(message.traces.list[MESSAGE_TRACES_MAX - 1].index, MESSAGE_TRACES_MAX - 1);
 }
 
 static void test_as_the_script_builds_it(void **state)

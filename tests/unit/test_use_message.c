@@ -11,6 +11,7 @@
 #define BATCH "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 #define HEAD "{\"v\":1,\"batch\":\"" BATCH "\","
 #define ONE "[\"1001\",\"42\",\"" BATCH "\",0]"
+#define PARENT "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 #define ANY "[\"1001\",\"42\"]"
 
 static struct use_message message;
@@ -105,11 +106,39 @@ static void test_largest(void **state)
 		memset(&receive->batch, 0xff, sizeof(receive->batch));
 		receive->index = RECEIVE_INDEX_MAX;
 	}
+	for (size_t i = 0; i < MESSAGE_TRACES_MAX; i++) {
+		struct message_trace *trace = &message.traces.list[message.traces.n++];
+
+		trace->index = MESSAGE_RECEIVES_MAX - 1 - i;
+		memset(trace->text, '"', TRACE_MAX);
+		memcpy(trace->text, PARENT " ", strlen(PARENT " "));
+	}
 	assert_int_equal(use_message_decode(*state, body, use_message_write(&message, body),
 					    &message, &error),
 			 0);
 	assert_int_equal(message.uses_n, MESSAGE_RECEIVES_MAX);
 	assert_memory_equal(&message.uses[255], &use, sizeof(use));
+	assert_int_equal(message.traces.n, MESSAGE_TRACES_MAX);
+}
+
+#define TWO                                                                              \
+	HEAD "\"at\":1,\"uses\":[[\"use\",\"o\",\"k\",\"\",0,null,\"\",\"\",[" ONE "]]," \
+	     "[\"use\",\"o\",\"k\",\"\",0,null,\"\",\"\",[" ANY "]]]"
+
+/* Of uses, by their index; what is none is left out. */
+static void test_traces(void **state)
+{
+	static const char body[] = TWO ",\"traces\":{\"2\":\"" PARENT "\",\"0\":\"x\"}}";
+	const char *error;
+
+	take(*state, TWO "}");
+	assert_int_equal(message.traces.n, 0);
+	take(*state, TWO ",\"traces\":{\"1\":\"" PARENT " o\\\"77\",\"0\":\"" PARENT "\"}}");
+	assert_int_equal(message.traces.n, 2);
+	assert_int_equal(message.traces.list[0].index, 1);
+	assert_string_equal(message.traces.list[0].text, PARENT " o\"77");
+	assert_int_equal(use_message_decode(*state, body, sizeof(body) - 1, &message, &error), 0);
+	assert_int_equal(message.traces.n, 0);
 }
 
 static void test_heads_that_are_refused(void **state)
@@ -298,6 +327,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_each_action),
 		TEST(test_largest),
+		TEST(test_traces),
 		TEST(test_heads_that_are_refused),
 		TEST(test_uses_that_are_refused),
 		TEST(test_how_many),

@@ -12,6 +12,16 @@
  */
 #define BAD_MAX 4
 
+static void *copy_of(const void *list, size_t n, size_t size)
+{
+	return memcpy(checked(malloc(n * size)), list, n * size);
+}
+
+static struct message_traces *traces_copy(const struct message_traces *traces)
+{
+	return traces->n > 0 ? copy_of(traces, 1, sizeof(*traces)) : NULL;
+}
+
 static struct delivery_message *message_copy(const struct message *message)
 {
 	size_t receives_bytes = message->receives_n * sizeof(message->receives[0]);
@@ -24,11 +34,7 @@ static struct delivery_message *message_copy(const struct message *message)
 	copy->at_ms = message->at_ms;
 	copy->receives_n = message->receives_n;
 	memcpy(copy->receives, message->receives, receives_bytes);
-	if (message->traces_n == 0)
-		return copy;
-	copy->traces_n = message->traces_n;
-	copy->traces = checked(calloc(copy->traces_n, sizeof(*copy->traces)));
-	memcpy(copy->traces, message->traces, copy->traces_n * sizeof(*copy->traces));
+	copy->traces = traces_copy(&message->traces);
 	return copy;
 }
 
@@ -52,11 +58,6 @@ struct delivery *delivery_new(uint64_t tag, const struct message *message, void 
 	return delivery_of(tag, message_copy(message), envelope);
 }
 
-static void *copy_of(const void *list, size_t n, size_t size)
-{
-	return memcpy(checked(malloc(n * size)), list, n * size);
-}
-
 struct delivery *delivery_new_uses(uint64_t tag, const struct use_message *message, void *envelope)
 {
 	struct delivery_message *copy = checked(calloc(1, sizeof(*copy)));
@@ -67,6 +68,7 @@ struct delivery *delivery_new_uses(uint64_t tag, const struct use_message *messa
 	copy->uses = copy_of(message->uses, message->uses_n, sizeof(*message->uses));
 	copy->use_receives = copy_of(message->receives, message->receives_n,
 				     sizeof(*message->receives));
+	copy->traces = traces_copy(&message->traces);
 	return delivery_of(tag, copy, envelope);
 }
 
@@ -109,11 +111,11 @@ size_t delivery_part_size(const struct delivery *delivery)
 
 const char *delivery_trace(const struct delivery *delivery, size_t index)
 {
-	const struct delivery_message *message = delivery->message;
+	const struct message_traces *traces = delivery->message->traces;
 
-	for (size_t i = 0; i < message->traces_n; i++)
-		if (message->traces[i].index == index)
-			return message->traces[i].text;
+	for (size_t i = 0; traces && i < traces->n; i++)
+		if (traces->list[i].index == index)
+			return traces->list[i].text;
 	return "";
 }
 

@@ -39,13 +39,12 @@ int outcome_parse(const char *kind, const char *reason, struct outcome *outcome)
 struct delivery_message {
 	struct ulid batch;
 	int64_t coupon;
-	struct use *uses;             /* NULL: it is of receives, and has the next four */
+	struct use *uses;             /* NULL: it is of receives, and has the next three */
 	struct receive *use_receives; /* of all uses, in their order */
 	int64_t generation;
 	int64_t seq;
 	int64_t at_ms;
-	size_t traces_n;
-	struct message_trace *traces;
+	struct message_traces *traces; /* NULL: there are none */
 	size_t receives_n;
 	struct message_receive receives[];
 };
@@ -137,7 +136,7 @@ int delivery_is_settled_by_part(const struct delivery *delivery);
 size_t delivery_reply(const struct delivery *delivery, char out[DELIVERY_REPLY_SIZE]);
 
 size_t delivery_part_size(const struct delivery *delivery);
-/* The trace of this receive (trace_context.h); "": it has none. */
+/* The trace of this receive, or use (trace_context.h); "": it has none. */
 const char *delivery_trace(const struct delivery *delivery, size_t index);
 
 /*
