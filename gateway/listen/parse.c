@@ -29,14 +29,12 @@ static int message_send(struct parse *parse, const char *message)
 	return -1;
 }
 
-/* Sends bad_request: the member, its value and what is allowed, and returns -1. NULL: 0. */
+/* Sends bad_request: the member, its value and what is allowed, and returns -1. */
 static int parse_fail(struct parse *parse, const char *member, const cJSON *value,
 		      const char *allowed)
 {
 	char message[PARSE_WHY_SIZE], *text;
 
-	if (!allowed)
-		return 0;
 	text = value ? cJSON_PrintUnformatted(value) : NULL;
 	if (text)
 		snprintf(message, sizeof(message), "%s is %.*s: %s", member,
@@ -45,6 +43,13 @@ static int parse_fail(struct parse *parse, const char *member, const cJSON *valu
 		snprintf(message, sizeof(message), "%s: %s", member, allowed);
 	cJSON_free(text);
 	return message_send(parse, message);
+}
+
+/* The same; with NULL, 0. */
+static int parse_check(struct parse *parse, const char *member, const cJSON *value,
+		       const char *allowed)
+{
+	return allowed ? parse_fail(parse, member, value, allowed) : 0;
 }
 
 static int unknown_member(struct parse *parse, const cJSON *item)
@@ -64,11 +69,14 @@ enum member {
 	MEMBER_COUPON,
 	MEMBER_CODE,
 	MEMBER_USER,
-	MEMBER_RECEIVE,
-	MEMBER_RECEIVES,
-	MEMBER_KEY,
 	MEMBER_AMOUNT,
-	MEMBER_CURRENCY
+	MEMBER_CURRENCY,
+	MEMBER_ORDER,
+	MEMBER_TOKEN,
+	MEMBERS_REQUIRED, /* by one operation at least */
+	MEMBER_RECEIVE = MEMBERS_REQUIRED,
+	MEMBER_RECEIVES,
+	MEMBER_KEY
 };
 
 /* The members beside id and op, those that are missed first in front. */
@@ -85,14 +93,15 @@ static const struct {
 	[MEMBER_USER] = { "user", user_member,
 			  OF(OP_ISSUE) | OF(OP_REDEEM) | OF(OP_STATUS) | OF(OP_COUPONS) | USES,
 			  OF(OP_ISSUE) | OF(OP_REDEEM) | OF(OP_COUPONS) },
-	[MEMBER_RECEIVE] = { "receive", receive_member, OF(OP_STATUS) | USES, 0 },
-	[MEMBER_RECEIVES] = { "receives", receives_member, USES, 0 },
-	[MEMBER_KEY] = { "key", key_member, OF(OP_ISSUE) | OF(OP_REDEEM) | USES, 0 },
 	[MEMBER_AMOUNT] = { "amount", amount_member, OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE),
 			    OF(OP_QUOTE) },
 	[MEMBER_CURRENCY] = { "currency", currency_member, OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE),
 			      OF(OP_QUOTE) },
-	{ "order", order_member, USES, USES },
+	[MEMBER_ORDER] = { "order", order_member, USES, USES },
+	[MEMBER_TOKEN] = { "token", token_member, OF(OP_AUTH), OF(OP_AUTH) },
+	[MEMBER_RECEIVE] = { "receive", receive_member, OF(OP_STATUS) | USES, 0 },
+	[MEMBER_RECEIVES] = { "receives", receives_member, USES, 0 },
+	[MEMBER_KEY] = { "key", key_member, OF(OP_ISSUE) | OF(OP_REDEEM) | USES, 0 },
 	{ "by", by_member, USES, 0 },
 	{ "ttl_s", ttl_member, OF(OP_HOLD), 0 },
 	{ "reason", reason_member, OF(OP_UNUSE), 0 },
@@ -101,7 +110,6 @@ static const struct {
 	{ "limit", limit_member, OF(OP_COUPONS), 0 },
 	{ "usable", usable_member, OF(OP_COUPONS), 0 },
 	{ "cursor", cursor_member, OF(OP_COUPONS), 0 },
-	{ "token", token_member, OF(OP_AUTH), OF(OP_AUTH) },
 };
 
 #define MEMBERS_N (sizeof(members) / sizeof(members[0]))
@@ -120,9 +128,8 @@ static int member_take(struct parse *parse, const cJSON *item, unsigned *seen)
 		if (!(members[i].ops & OF(parse->request.op)))
 			break;
 		*seen |= 1u << i;
-		return parse_fail(parse, members[i].name,
-				  members[i].take == token_member ? NULL : item,
-				  members[i].take(parse, item));
+		return parse_check(parse, members[i].name, i == MEMBER_TOKEN ? NULL : item,
+				   members[i].take(parse, item));
 	}
 	return unknown_member(parse, item);
 }
@@ -153,7 +160,7 @@ static int members_required(struct parse *parse, unsigned seen)
 
 	if (target_check(parse, seen))
 		return -1;
-	for (size_t i = 0; i < MEMBERS_N; i++)
+	for (size_t i = 0; i < MEMBERS_REQUIRED; i++)
 		if (members[i].required & OF(parse->request.op) && !(seen & 1u << i))
 			return parse_fail(parse, members[i].name, NULL, "is missing");
 	if (amounts == 1u << MEMBER_AMOUNT)
@@ -236,10 +243,10 @@ static int object_parse(struct parse *parse, const cJSON *root)
 	const struct responder *responder = parse->request.responder;
 	unsigned seen = 0;
 
-	if (item && parse_fail(parse, "id", item, id_member(parse, item)))
+	if (item && parse_check(parse, "id", item, id_member(parse, item)))
 		return -1;
 	item = cJSON_GetObjectItemCaseSensitive(root, "op");
-	if (item && parse_fail(parse, "op", item, op_member(parse, item)))
+	if (item && parse_check(parse, "op", item, op_member(parse, item)))
 		return -1;
 	if (parse->request.op == OP_COUNT)
 		return parse_fail(parse, "op", NULL, "is missing");
