@@ -9,11 +9,13 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 DECLARE
+	-- The condition of an index has no clock_timestamp() in it.
+	before  timestamptz := clock_timestamp() - keep_s * interval '1 s';
 	removed int;
 BEGIN
 	DELETE FROM use_operation AS d WHERE d.ctid = ANY (ARRAY(
 		SELECT o.ctid FROM use_operation AS o
-		WHERE o.to_state IS NULL AND o.at < clock_timestamp() - keep_s * interval '1 s'
+		WHERE o.to_state IS NULL AND o.at < before
 		ORDER BY o.at LIMIT most FOR UPDATE SKIP LOCKED));
 	GET DIAGNOSTICS removed = ROW_COUNT;
 	RETURN removed;
