@@ -31,8 +31,9 @@ LOAD = ("--connections", 64, "--pipeline", 16)
 STEADY_RATE = 1000  # a second
 STEADY_S = 10 if SCALE == 1 else 2
 ROUNDS = 3
-BESIDE_S = 60 if SCALE == 1 else 30  # at most
-ISSUES = 400_000 // SCALE
+# Beside another load, which goes on for BESIDE_S at most.
+PEAK_ISSUES, PEAK_USES = 1_200_000 // SCALE, 250_000 // SCALE
+BESIDE_S = 120 if SCALE == 1 else 30
 WANTED_PER_S = {"free": 25_000, "budget": 20_000}  # by the terms of the coupon
 WANTED_BESIDE = 0.8  # of the peak
 BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -139,7 +140,7 @@ def uses_beside_measure():
     """The ratio of each peak beside the other load to its peak alone."""
 
     def issue_peak():
-        return rows_per_s(rush(coupon_make("peak"), ISSUES, *FULL_LOAD, name="issue"))
+        return rows_per_s(rush(coupon_make("peak"), PEAK_ISSUES, *FULL_LOAD, name="issue"))
 
     def use_peak():
         return per_s(peaks.pop().use(*LOAD))
@@ -151,7 +152,7 @@ def uses_beside_measure():
         words = (steady.coupon, users, steady.first, "--receives", steady.path)
         alone = issue_peak()
         ratios["issue"].append(beside(issue_peak, *words) / alone)
-        peaks = [Receives("uses peak") for _ in range(2)]
+        peaks = [Receives("uses peak", PEAK_USES) for _ in range(2)]
         words = (coupon_make("steady"), users, users_take(users), "--ack", "issued")
         alone = use_peak()
         ratios["use"].append(beside(use_peak, *words) / alone)

@@ -88,7 +88,10 @@ struct lane {
 	int64_t hold_until_ms; /* no publish before this time */
 	int64_t burst_ms;      /* when its last burst began */
 	size_t burst_receives; /* how many went in it */
-	int bursts;            /* it is part of the present burst */
+	int64_t window_ms;     /* when the last FULL_MS began */
+	size_t window_receives;
+	int was_full; /* in the FULL_MS before */
+	int bursts;   /* it is part of the present burst */
 };
 
 /*
@@ -131,7 +134,9 @@ struct publisher {
 #define REFUSED_PAUSE_MS 200 /* after a nack or a return, before the next publish */
 #define BURST_MESSAGES 64    /* then the lists are exchanged */
 #define BURST_MS 5           /* after this time the next burst no longer waits for confirms */
-#define LINGER_MS 32         /* between bursts that no client waits for, at most */
+#define LINGER_MS 32         /* between bursts, at most */
+#define FULL_RECEIVES 1000   /* in FULL_MS: the lane is full */
+#define FULL_MS 100
 #define REPLY_TO "amq.rabbitmq.reply-to"
 
 static enum batch_way way_of(const struct packet *packet)
@@ -252,27 +257,44 @@ static void packet_publish(struct publisher *publisher, struct packet *packet)
 			      body, packet);
 }
 
+static int other_is_full(const struct publisher *publisher, enum batch_way way)
+{
+	for (enum batch_way other = 0; other < BATCH_WAYS; other++)
+		if (other != way && publisher->lanes[other].was_full)
+			return 1;
+	return 0;
+}
+
 /*
  * Messages go out in bursts, each lane by itself: the next one begins when the last is confirmed,
  * so that a busy broker writes, syncs and confirms many at once (measured: a quarter less CPU a
  * message), and an idle one gets a message without delay. What waits for the next burst is packed
  * into few messages, and each is a transaction of a worker. So where no client waits, a burst of n
  * receives is followed by the next one after n ms, at most LINGER_MS: one that goes alone delays
- * nothing, and the bursts grow only while more than one receive arrives in a millisecond.
- *
- * When the next packet of the lane may go; INT64_MAX: there is none.
+ * nothing, and the bursts grow only while more than one receive arrives in a millisecond. Where a
+ * client waits, that is so only beside a full lane, and after 4 n ms: then all is busy, and what
+ * small messages cost is missing elsewhere.
  */
+static int64_t linger_ms(const struct publisher *publisher, enum batch_way way)
+{
+	int64_t wait_ms = (int64_t)publisher->lanes[way].burst_receives;
+
+	if (way != BATCH_RECEIVES)
+		wait_ms *= other_is_full(publisher, way) ? 4 : 0;
+	return wait_ms < LINGER_MS ? wait_ms : LINGER_MS;
+}
+
+/* When the next packet of the lane may go; INT64_MAX: there is none. */
 static int64_t lane_due_ms(const struct publisher *publisher, enum batch_way way)
 {
 	const struct lane *lane = &publisher->lanes[way];
-	int64_t wait_ms = rabbit_publisher_open(publisher->amqp) > 0 ? BURST_MS : 0, due_ms;
-	int64_t linger_ms = lane->burst_receives < LINGER_MS ? (int64_t)lane->burst_receives
-							     : LINGER_MS;
+	int64_t wait_ms = rabbit_publisher_open(publisher->amqp) > 0 ? BURST_MS : 0, due_ms,
+		least_ms = linger_ms(publisher, way);
 
 	if (STAILQ_EMPTY(&lane->pending))
 		return INT64_MAX;
-	if (way == BATCH_RECEIVES && wait_ms < linger_ms)
-		wait_ms = linger_ms;
+	if (wait_ms < least_ms)
+		wait_ms = least_ms;
 	due_ms = lane->burst_ms + wait_ms;
 	return due_ms > lane->hold_until_ms ? due_ms : lane->hold_until_ms;
 }
@@ -309,12 +331,27 @@ static struct lane *lane_next(struct publisher *publisher, int64_t now_ms)
 	return NULL;
 }
 
+static void windows_turn(struct publisher *publisher, int64_t now_ms)
+{
+	for (enum batch_way way = 0; way < BATCH_WAYS; way++) {
+		struct lane *lane = &publisher->lanes[way];
+
+		if (now_ms - lane->window_ms < FULL_MS)
+			continue;
+		lane->was_full = lane->window_receives >= FULL_RECEIVES &&
+				 now_ms - lane->window_ms < 2 * FULL_MS;
+		lane->window_ms = now_ms;
+		lane->window_receives = 0;
+	}
+}
+
 /* Publishes as much as is allowed, and reads what has arrived before each message. */
 static void pending_publish(struct publisher *publisher)
 {
 	int64_t now_ms = clock_monotonic_ms();
 	struct lane *lane;
 
+	windows_turn(publisher, now_ms);
 	for (enum batch_way way = 0; way < BATCH_WAYS; way++) {
 		lane = &publisher->lanes[way];
 		lane->bursts = lane_due_ms(publisher, way) <= now_ms;
@@ -329,6 +366,7 @@ static void pending_publish(struct publisher *publisher)
 		struct packet *packet = packet_take(&lane->pending);
 
 		lane->burst_receives += packet->receives;
+		lane->window_receives += packet->receives;
 		packet_publish(publisher, packet);
 		fault_point(FAULT_GATEWAY_AFTER_PUBLISH);
 		rabbit_link_read(publisher->link);
