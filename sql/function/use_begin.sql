@@ -4,10 +4,11 @@
 -- For use(), whose arguments it gets: locks the receives and the budgets, and executes the plain
 -- operations. Returns the others.
 --
--- Plain is a hold or a use of one receive that no order has named before, nor another operation of
--- the call, if nothing speaks against it. Most are. Of each the row is written at once as it is to
--- be, and not locked first; what all locks would have shown, the primary keys and the CHECK of the
--- budget show. If they show something, all is undone, and done again with no operation plain.
+-- Plain is a hold or a use of one receive that is free or held by the same order, and that no other
+-- operation of the call names, if nothing speaks against it. Most are. One that no order has named
+-- before gets its row at once as it is to be, and it is not locked first; what the locks would have
+-- shown, the primary keys and the CHECK of the budget show. One that has a row must be as it was
+-- read when it is locked. If not, all is undone, and done again with no operation plain.
 --
 -- Locks are taken in one order: receives that have a row, by id; those that get one, by id; budgets
 -- by name. Who waits for a row to be inserted has locked all that are there before.
@@ -35,6 +36,7 @@ DECLARE
 	may_be_plain boolean := true;
 	moment  timestamptz;
 	r       record;   -- the receives, in the order of their ids; `wanted` is NULL unless plain
+	is_same boolean;  -- plain ones that have a row are as they were read; NULL: there are none
 	budgets text[];
 	told    use_operation[]; -- NULL: there is no event
 BEGIN
@@ -65,10 +67,9 @@ BEGIN
 					WHEN 'use' THEN 'used' END AS wanted,
 				e.is_alone AND e.batch IS NOT NULL AND f.valid_from <= moment
 					AND (f.valid_to <= moment) IS NOT TRUE AS is_valid,
-				-- With EXISTS the whole table would be hashed.
-				(SELECT true FROM receive_use AS s
-					WHERE s.coupon_id = e.coupon AND s.batch = f.batch
-						AND s.idx = f.idx LIMIT 1) IS TRUE AS is_there,
+				s.place, s.state, s.order_id = use_begin.order_id[e.op] AS is_own,
+				s.until AS old_until, s.amount_off AS old_off,
+				s.budget AS old_budget,
 				count(*) OVER same AS named_num, row_number() OVER same AS nth
 			FROM e LEFT JOIN c ON c.id = e.coupon CROSS JOIN LATERAL (
 				SELECT u.batch, u.idx, u.valid_from, u.valid_to
@@ -82,18 +83,29 @@ BEGIN
 				WHERE v.coupon_id = e.coupon AND v.batch = e.batch
 					AND v.idx = e.idx AND v.user_id = e.user_id
 				LIMIT 100
-			) AS f
+			) AS f LEFT JOIN LATERAL (
+				SELECT s.ctid AS place, s.state, s.order_id, s.until, s.amount_off,
+					s.budget
+				FROM receive_use AS s
+				WHERE s.coupon_id = e.coupon AND s.batch = f.batch
+					AND s.idx = f.idx
+				LIMIT 1
+			) AS s ON true
 			WINDOW same AS (PARTITION BY e.coupon, f.batch, f.idx)
 		), p AS (
-			SELECT f.*, may_be_plain AND is_valid AND named_num = 1 AND NOT is_there
+			SELECT f.*, may_be_plain AND is_valid AND named_num = 1
+				AND (place IS NULL OR state = 'free' OR (state = 'held' AND is_own
+					AND old_until > moment
+					AND old_budget IS NOT DISTINCT FROM budget))
 				AND wanted IS NOT NULL AND (asked_currency <> currency) IS NOT TRUE
-				AND (budget IS NULL OR amount_off <= room) IS TRUE AS is_plain
+				AND (budget IS NULL OR amount_off <= room + coalesce(old_off, 0))
+					IS TRUE AS is_plain
 			FROM f WHERE nth = 1
 			ORDER BY coupon, batch, idx
 		)
 		SELECT array_agg(op) AS op, array_agg(coupon) AS coupon, array_agg(batch) AS batch,
 			array_agg(idx) AS idx, array_agg(user_id) AS user_id,
-			array_agg(is_there) AS is_there,
+			array_agg(place) AS place, array_agg(coalesce(state, 'free')) AS state,
 			array_agg(CASE WHEN is_plain THEN wanted END) AS wanted,
 			array_agg(CASE WHEN is_plain AND wanted = 'held' THEN
 				least(moment + use_begin.ttl_s[op] * interval '1 s',
@@ -102,27 +114,35 @@ BEGIN
 			array_agg(coalesce(asked_currency, currency)) AS currency,
 			array_agg(CASE WHEN is_plain THEN amount_off END) AS amount_off,
 			array_agg(CASE WHEN is_plain THEN budget END) AS budget,
+			array_agg(coalesce(old_off, 0)) AS old_off,
 			array_agg(DISTINCT budget) FILTER (WHERE budget IS NOT NULL) AS budgets,
 			array_agg(DISTINCT coupon) FILTER (WHERE events_on AND is_plain)
 				AS event_ids,
-			bool_or(is_there) AS has_rows,
+			bool_or(place IS NOT NULL) AS has_rows,
 			coalesce(bool_or(is_plain), false) AS has_plain,
-			min(valid_to) FILTER (WHERE is_plain) AS valid_to
+			min(least(valid_to, old_until)) FILTER (WHERE is_plain) AS plain_to
 		INTO r FROM p;
 		budgets := r.budgets;
+		is_same := NULL;
 
 		BEGIN
 			IF r.has_rows THEN
-				SELECT budgets || array_agg(s.budget) INTO budgets
-				FROM unnest(r.coupon, r.batch, r.idx, r.is_there)
-						AS f (coupon, batch, idx, is_there)
+				SELECT budgets || array_agg(s.budget),
+					bool_and(s.ctid = f.place)
+						FILTER (WHERE f.wanted IS NOT NULL)
+				INTO budgets, is_same
+				FROM unnest(r.coupon, r.batch, r.idx, r.place, r.wanted)
+						AS f (coupon, batch, idx, place, wanted)
 					CROSS JOIN LATERAL (
-						SELECT s.budget FROM receive_use AS s
+						SELECT s.ctid, s.budget FROM receive_use AS s
 						WHERE s.coupon_id = f.coupon AND s.batch = f.batch
 							AND s.idx = f.idx
 						LIMIT 1 FOR NO KEY UPDATE
 					) AS s
-				WHERE f.is_there;
+				WHERE f.place IS NOT NULL;
+				IF NOT is_same THEN
+					RAISE unique_violation;
+				END IF;
 			END IF;
 			INSERT INTO receive_use (coupon_id, batch, idx, user_id, state, order_id,
 				until, amount_off, budget)
@@ -133,12 +153,12 @@ BEGIN
 				SELECT unnest(r.op) AS op, unnest(r.coupon) AS coupon,
 					unnest(r.batch) AS batch, unnest(r.idx) AS idx,
 					unnest(r.user_id) AS user_id,
-					unnest(r.is_there) AS is_there, unnest(r.wanted) AS wanted,
+					unnest(r.place) AS place, unnest(r.wanted) AS wanted,
 					unnest(r.until) AS until,
 					unnest(r.amount_off) AS amount_off,
 					unnest(r.budget) AS budget
 			) AS f
-			WHERE NOT f.is_there;
+			WHERE f.place IS NULL;
 			PERFORM FROM budget AS b WHERE b.name = ANY (budgets)
 			ORDER BY b.name FOR NO KEY UPDATE;
 			IF NOT r.has_plain THEN
@@ -146,27 +166,49 @@ BEGIN
 			END IF;
 
 			moment := clock_timestamp();
-			IF r.valid_to <= moment THEN
+			IF r.plain_to <= moment THEN
 				RAISE unique_violation;
+			END IF;
+			IF is_same THEN
+				INSERT INTO receive_use AS s (coupon_id, batch, idx, user_id, state,
+					order_id, until, amount_off, budget)
+				SELECT f.coupon, f.batch, f.idx, f.user_id, f.wanted,
+					use_begin.order_id[f.op], f.until, f.amount_off, f.budget
+				FROM (
+					SELECT unnest(r.op) AS op, unnest(r.coupon) AS coupon,
+						unnest(r.batch) AS batch, unnest(r.idx) AS idx,
+						unnest(r.user_id) AS user_id,
+						unnest(r.place) AS place,
+						unnest(r.wanted) AS wanted,
+						unnest(r.until) AS until,
+						unnest(r.amount_off) AS amount_off,
+						unnest(r.budget) AS budget
+				) AS f
+				WHERE f.place IS NOT NULL AND f.wanted IS NOT NULL
+				ON CONFLICT (coupon_id, batch, idx) DO UPDATE
+				SET state = excluded.state, order_id = excluded.order_id,
+					until = excluded.until, amount_off = excluded.amount_off,
+					budget = excluded.budget;
 			END IF;
 			UPDATE budget AS b
 			SET held = b.held + n.held, spent = b.spent + n.spent, updated_at = moment
 			FROM (
 				SELECT n.name,
-					sum(CASE n.wanted WHEN 'held' THEN n.amount ELSE 0 END)
-						AS held,
+					sum(CASE n.wanted WHEN 'held' THEN n.amount ELSE 0 END
+						- n.old) AS held,
 					sum(CASE n.wanted WHEN 'used' THEN n.amount ELSE 0 END)
 						AS spent
-				FROM unnest(r.budget, r.wanted, r.amount_off)
-					AS n (name, wanted, amount)
+				FROM unnest(r.budget, r.wanted, r.amount_off, r.old_off)
+					AS n (name, wanted, amount, old)
 				GROUP BY n.name
 			) AS n
 			WHERE b.name = n.name AND b.name = ANY (budgets);
 			WITH f AS (
 				SELECT unnest(r.op) AS op, unnest(r.coupon) AS coupon,
 					unnest(r.batch) AS batch, unnest(r.idx) AS idx,
-					unnest(r.user_id) AS user_id, unnest(r.wanted) AS wanted,
-					unnest(r.until) AS until, unnest(r.currency) AS currency,
+					unnest(r.user_id) AS user_id, unnest(r.state) AS state,
+					unnest(r.wanted) AS wanted, unnest(r.until) AS until,
+					unnest(r.currency) AS currency,
 					unnest(r.amount_off) AS amount_off,
 					unnest(r.budget) AS budget
 			), added AS (
@@ -176,7 +218,7 @@ BEGIN
 				SELECT f.coupon, f.batch, f.idx, use_begin.action[f.op],
 					use_begin.key[f.op], moment, f.user_id,
 					nullif(use_begin.by_key[f.op], ''),
-					use_begin.order_id[f.op], f.wanted, 'free', f.wanted,
+					use_begin.order_id[f.op], f.wanted, f.state, f.wanted,
 					f.until, use_begin.amount[f.op], f.currency, f.amount_off,
 					f.budget, nullif(use_begin.reason[f.op], '')
 				FROM f WHERE f.wanted IS NOT NULL

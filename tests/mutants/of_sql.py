@@ -352,6 +352,14 @@ MUTANTS = [
     ),
     mutant(
         "P12",
+        "that a receive is as it was read when it is locked",
+        "sql/function/use_begin.sql",
+        "IF NOT is_same THEN",
+        "IF false THEN",
+        USE_CONCURRENT + "test_an_order_that_has_waited_sees_who_has_it_now",
+    ),
+    mutant(
+        "P12",
         "the order of operations on one receive in one call",
         "sql/function/use.sql",
         "bool_or(least(first_alters, first_same) < op) OVER whole",

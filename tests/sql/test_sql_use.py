@@ -80,6 +80,25 @@ def test_an_operation_reads_its_own_receive_alone(db, issued):
             assert after - before < 30
 
 
+def test_what_nothing_speaks_against_is_done_at_once(db, issued):
+    """Also where the order holds the receive, or it is free again: use() judges none of it."""
+    new, held, free, of_other = issued(4)
+    db.use(Operation("hold", "a", (held,)), Operation("hold", "b", (of_other,)))
+    db.use(Operation("use", "a", (free,)), Operation("unuse", "a", (free,)))
+    for receive, left in ((new, []), (held, []), (free, []), (of_other, [1])):
+        [[todo]] = db.execute(
+            "SELECT use_begin('{use}', '{a}', '{k}', '{\"\"}', '{0}', '{NULL}', '{\"\"}',"
+            " '{\"\"}', '{1}', ARRAY[%s]::bigint[], ARRAY[%s], ARRAY[%s]::uuid[],"
+            " ARRAY[%s]::smallint[], '{}')",
+            receive.coupon,
+            receive.user,
+            receive.batch,
+            receive.idx,
+        )
+        assert todo == left
+    assert states(db, [new, held, free, of_other]) == ["used", "used", "used", "held"]
+
+
 def test_copies_in_one_call(db, issued):
     one, other = issued(2)
     used = Operation("use", "a", (one,), key="k")

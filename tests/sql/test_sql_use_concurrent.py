@@ -58,6 +58,23 @@ def test_an_order_waits_for_another(db, db_new, coupon_new, background):
     assert results == ["is_used", "used"]
 
 
+@pytest.mark.parametrize("hold", [True, False])
+def test_an_order_that_has_waited_sees_who_has_it_now(db, db_new, coupon_new, background, hold):
+    """It had read that nothing speaks against it."""
+    (one,) = issued(db, coupon_new(), ["1"])
+    db.use(Operation("hold", "a", (one,)))
+    if not hold:
+        db.use(Operation("unhold", "a", (one,)))
+    db.execute("BEGIN")
+    db.use(Operation("unhold", "a", (one,)), Operation("hold", "b", (one,)))
+    other = db_new()
+    waiting = background(other.use, Operation("use", "a", (one,)))
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("COMMIT")
+    assert waiting.result()[0][0]["result"] == "is_held"
+    assert db.execute("SELECT state, order_id FROM receive_use") == [("held", "b")]
+
+
 def test_a_copy_waits_for_the_first(db, db_new, coupon_new, background):
     (one,) = issued(db, coupon_new(), ["1"])
     used = Operation("use", "a", (one,), key="k")
