@@ -22,7 +22,8 @@
 --   2. lock the budgets, too; execute at once the operations that nothing stands in the way of;
 --      free the receives whose hold has ended;
 --   3. judge the others, and write what they change: those first that no earlier one precedes
---      on a receive of the same user and coupon; then those that these have kept waiting.
+--      on a receive of the same user and coupon, nor with the same key on the same receive;
+--      then those that these have kept waiting.
 --
 -- So no two calls deadlock. The clock is read when all locks are held. A hold that has ended by
 -- then is none: its end is an operation of its own, before those on the receive.
@@ -259,8 +260,10 @@ BEGIN
 			SELECT p.*,
 				min(op) FILTER (WHERE alters) OVER (PARTITION BY coupon, user_id)
 					AS first_alters,
-				min(op) OVER (PARTITION BY coupon, user_id, action, key)
-					AS first_same
+				least(min(op) OVER (PARTITION BY coupon, user_id, action, key),
+					min(op) OVER (PARTITION BY coupon, batch, idx,
+						CASE WHEN batch IS NULL THEN user_id END, action,
+						key)) AS first_same
 			FROM judged AS p
 		), held_up AS (
 			SELECT p.*, bool_or(least(first_alters, first_same) < op) OVER whole

@@ -109,6 +109,18 @@ def test_copies_in_one_call(db, issued):
     assert [row["result"] for (row,) in db.use(*calls[:4])] == results[:4]
 
 
+@pytest.mark.parametrize("action", ["hold", "unuse"])
+def test_a_key_in_one_call_for_two_users(db, issued, action):
+    """Of whom the receive is not, may have the key first."""
+    (one,) = issued()
+    db.use(Operation("hold", "b", (one,)))
+    of_nobody = Operation(action, "a", (one.but(user="999"),), key="k")
+    calls = [of_nobody, Operation(action, "a", (one,), key="k"), of_nobody]
+    for _ in range(2):
+        results = [row["result"] for (row,) in db.use(*calls)]
+        assert results == ["not_found", "key_taken", "not_found"]
+
+
 def test_all_receives_of_an_order_or_none(db, run, issued):
     receives = issued(4)
     assert run("hold", "a", receives[2]) == "held"
