@@ -12,6 +12,8 @@ refusal is false. So a true history is never refused.
 import collections
 import json
 
+from user_ids import receive_parts
+
 NEVER = float("inf")
 NOT_DONE = ("busy", "unavailable")  # nothing was done
 OPEN = (*NOT_DONE, "unknown")  # the next copy may be answered otherwise
@@ -32,15 +34,19 @@ Budget = collections.namedtuple("Budget", "amount spent held")
 class Operation:
     """What an order asked for, with all its copies."""
 
-    def __init__(self, action, order, key, receives, is_forged=False, members=()):
-        """is_forged: in the name of a user who does not have them. members: more of its request."""
+    def __init__(self, action, order, key, receives, is_forged=False, is_any=False, members=()):
+        """is_forged: in the name of a user who does not have them. is_any: it asks for any receive
+        of the user, who has this one. members: more of its request."""
         self.action, self.order, self.key, self.receives = action, order, key, tuple(receives)
-        self.is_forged, self.members = is_forged, dict(members)
+        self.is_forged, self.is_any, self.members = is_forged, is_any, dict(members)
         self.sendings = []
 
     def request(self):
         which = {"receives": self.receives}
-        if len(self.receives) == 1:
+        if self.is_any:
+            coupon, user = receive_parts(self.receives[0])[:2]
+            which = {"coupon": coupon, "user": user}
+        elif len(self.receives) == 1:
             which = {"receive": self.receives[0]}
         named = {"op": self.action, "order": self.order, "key": self.key}
         return {**named, **which, **self.members}
@@ -230,7 +236,7 @@ class Orders:
                     and (span.order != one.order or (one.action, status) in OWN)
                     for span in may
                 ), f"{PROMISES[status]}: {receive} is {status} by nobody: {one}"
-            elif status == "voided":
+            elif status == "voided" or status == "not_found" and one.is_any:
                 voids = self.voids.get(receive)
                 assert (
                     voids and voids.possible <= one.until

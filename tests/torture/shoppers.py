@@ -35,6 +35,7 @@ HOT = 6  # receives that all want
 RACERS = 4
 MOVES = 0.04
 LATE = 0.2
+ANY = 0.2  # of those with one receive
 VOIDS = 0.005
 TIMEOUT_S = 6.0
 AGAIN_S = 0.1
@@ -268,7 +269,8 @@ class Shopper:
 
     def _operation(self, action, order, receives, is_forged=False, **members):
         key = f"key-{next(self.shop.numbers)}"
-        one = Operation(action, order, key, receives, is_forged, members)
+        is_any = not is_forged and len(receives) == 1 and self.chance.random() < ANY
+        one = Operation(action, order, key, receives, is_forged, is_any, members)
         self.shop.operations.append(one)
         return one
 
