@@ -69,7 +69,7 @@ function import_ask(path, ask) {
         act: async () => {
             const answer = await change("POST", `${path}/codes`, { codes: codes() });
             const { stored, present, refused, warnings = [] } = answer;
-            const why = warnings.map((one) => one.replace(/^\/dev\/stdin:(\d+)/, "Code $1"));
+            const why = warnings.map((one) => one.replace(/^line (\d+)/, "Code $1"));
             return [
                 `${count(stored)} stored, ${count(present)} were there before, ` +
                     `${count(refused)} refused.`,
@@ -118,10 +118,11 @@ function set_revoke_ask(set, ask) {
 }
 
 function set_row(set, ask) {
+    const form = set.form ?? set.file ?? "–";
     const used = set.kind === "word" ? set.redeemed : set.used;
     const about = `set ${set.set}, ${set.kind}${set.complete ? "" : ", not complete"}`;
     return [
-        [h("span", { class: "mono" }, set.form ?? set.file), h("div", { class: "hint" }, about)],
+        [h("span", { class: "mono" }, form), h("div", { class: "hint" }, about)],
         count(set.unused),
         count(used),
         count(set.revoked),

@@ -48,7 +48,10 @@ const char *audit_coupon(struct ctl *ctl, int64_t coupon);
 #define DEAD_FIND_MAX 1000
 struct cJSON *dead_find(const struct ctl *ctl, const struct receive *receives, size_t n);
 
-/* Sends the request, prints the reply and frees the request. Returns the exit status. */
+/*
+ * Sends the request, prints the reply and frees the request. Returns the exit status; one that the
+ * gateway finds malformed ends the process as a wrong command line does.
+ */
 int gateway_request_run(struct ctl *ctl, struct cJSON *request);
 /* What orders did with a receive, an array; uses_print() prints a line for each. */
 struct db;

@@ -45,7 +45,7 @@ int gateway_request_run(struct ctl *ctl, cJSON *request)
 {
 	char *text = checked(cJSON_PrintUnformatted(request)), *reply;
 	struct json_arena *arena = json_arena_new();
-	const char *error;
+	const char *error, *message;
 	const cJSON *root;
 	int64_t code;
 
@@ -54,10 +54,13 @@ int gateway_request_run(struct ctl *ctl, cJSON *request)
 	if (!root ||
 	    json_integer(cJSON_GetObjectItemCaseSensitive(root, "code"), 0, INT32_MAX, &code))
 		log_fatal("the gateway's reply has no code: %s", reply);
+	message = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "message"));
 	if (args_has(&ctl->args, "json"))
 		puts(reply);
-	else
+	else if (code != answer_code(ANSWER_BAD_REQUEST))
 		reply_print(root, 0);
+	if (code == answer_code(ANSWER_BAD_REQUEST))
+		args_fail("%s", message ? message : answer_text(ANSWER_BAD_REQUEST));
 	free(reply);
 	json_arena_free(arena);
 	cJSON_free(text);
@@ -119,7 +122,8 @@ const struct command issue_command = {
 			   SWITCH("json", "print the reply unchanged")),
 	.summary = "request a coupon for a user",
 	.detail = "Needs --coupon and --user. Sends the request to the gateway at\n"
-		  "COUPON_LISTEN. The exit status is 0 only if the answer's code is 0.",
+		  "COUPON_LISTEN. The exit status is 0 only if the answer's code is 0, and\n"
+		  "2 if the request is malformed.",
 };
 
 const struct command status_command = {
@@ -129,7 +133,7 @@ const struct command status_command = {
 	.options = RECEIVE_OPTIONS("print the reply unchanged"),
 	.summary = "print the status of a receive, or of a user's receives",
 	.detail = "Sends the request to the gateway at COUPON_LISTEN. The exit status is 0 only\n"
-		  "if the answer's code is 0.",
+		  "if the answer's code is 0, and 2 if the request is malformed.",
 };
 
 struct voiding {

@@ -286,7 +286,7 @@ static int stats_run(struct ctl *ctl)
 	static const char *const numbers[] = { "codes", "unused", "used", "revoked" };
 	static const char line[] =
 		"{set:-20|all} {kind:-9} {codes:12} {unused:12} {used:12} {revoked:12}  "
-		"[form {form}][!form {file}]";
+		"[form {form}][!form {file|-}]";
 	int64_t coupon = args_coupon(&ctl->args);
 	struct db *db = store_postgres_open(ctl);
 	cJSON *object = output_object(), *list = cJSON_CreateArray(), *set;

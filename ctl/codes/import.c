@@ -31,7 +31,7 @@
 
 struct import {
 	const struct ctl *ctl;
-	const char *path;
+	const char *path, *name; /* `name` is NULL for standard input */
 	struct code_file *file;
 	struct stored stored;
 	int64_t set, coupon;
@@ -158,7 +158,8 @@ static void lane_end(struct lane *lane, struct import *import)
 	progress_hide(&import->progress);
 	qsort(lane->refusals, lane->refusals_n, sizeof(lane->refusals[0]), number_compare);
 	for (size_t i = 0; i < lane->refusals_n; i++) {
-		fprintf(stderr, "couponctl: %s:%" PRId64 ": %s\n", import->path,
+		fprintf(stderr, "couponctl: %s%s%" PRId64 ": %s\n",
+			import->name ? import->name : "line", import->name ? ":" : " ",
 			lane->refusals[i].line, lane->refusals[i].why);
 		free(lane->refusals[i].why);
 	}
@@ -230,7 +231,7 @@ static int64_t set_find(const struct import *import)
 			  column_text(row, 0, "id"));
 	set = PQntuples(row) > 0
 		      ? column_number(row, 0, "id")
-		      : stored_set_add(db, import->coupon, "imported", request, import->path);
+		      : stored_set_add(db, import->coupon, "imported", request, import->name);
 	PQclear(row);
 	db_close(db);
 	return set;
@@ -239,7 +240,10 @@ static int64_t set_find(const struct import *import)
 static int import_run(struct ctl *ctl)
 {
 	const char *path = ctl->args.arguments[1];
-	struct import import = { .ctl = ctl, .path = path, .coupon = args_coupon(&ctl->args) };
+	struct import import = { .ctl = ctl,
+				 .path = path,
+				 .name = strcmp(path, "/dev/stdin") == 0 ? NULL : path,
+				 .coupon = args_coupon(&ctl->args) };
 	struct db *db;
 	cJSON *object;
 

@@ -104,4 +104,7 @@ def test_by_command(stack, gateway):
     assert (shown["uses"][0]["key"], shown["uses"][-1]["reason"]) == ("k", "cancelled")
     assert stack.ctl("audit", coupon).endswith("PASS: 1 coupon audited, 0 wrong")
     told = stack.ctl_run("receive", "use", receive)
-    assert told.returncode == 1 and "order" in told.stdout
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr == "couponctl: order: is missing\n"
+    told = stack.ctl_run("receive", "use", receive, "--json")
+    assert told.returncode == 2 and json.loads(told.stdout)["status"] == "bad_request"
