@@ -102,26 +102,39 @@ BEGIN
 					IS TRUE AS is_plain
 			FROM f WHERE nth = 1
 			ORDER BY coupon, batch, idx
+		), w AS (
+			SELECT op, coupon, batch, idx, user_id, place, is_plain, events_on,
+				coalesce(state, 'free') AS state,
+				least(valid_to, old_until) AS plain_to,
+				CASE WHEN is_plain THEN wanted END AS wanted,
+				CASE WHEN is_plain THEN use_begin.order_id[op] END AS order_id,
+				CASE WHEN is_plain AND wanted = 'held' THEN least(valid_to,
+					moment + use_begin.ttl_s[op] * interval '1 s') END AS until,
+				coalesce(asked_currency, currency) AS currency,
+				CASE WHEN is_plain THEN amount_off END AS amount_off,
+				CASE WHEN is_plain THEN budget END AS budget,
+				coalesce(old_off, 0) AS old_off, budget AS of_coupon
+			FROM p
+		), x AS (
+			SELECT w.*, ROW(coupon, batch, idx, user_id, coalesce(wanted, 'free'),
+				order_id, until, amount_off, budget)::receive_use AS new
+			FROM w
 		)
+		-- No DISTINCT: then PostgreSQL might sort for it.
 		SELECT array_agg(op) AS op, array_agg(coupon) AS coupon, array_agg(batch) AS batch,
 			array_agg(idx) AS idx, array_agg(user_id) AS user_id,
-			array_agg(place) AS place, array_agg(coalesce(state, 'free')) AS state,
-			array_agg(CASE WHEN is_plain THEN wanted END) AS wanted,
-			array_agg(CASE WHEN is_plain AND wanted = 'held' THEN
-				least(moment + use_begin.ttl_s[op] * interval '1 s',
-				valid_to) END)
-				AS until,
-			array_agg(coalesce(asked_currency, currency)) AS currency,
-			array_agg(CASE WHEN is_plain THEN amount_off END) AS amount_off,
-			array_agg(CASE WHEN is_plain THEN budget END) AS budget,
-			array_agg(coalesce(old_off, 0)) AS old_off,
-			array_agg(DISTINCT budget) FILTER (WHERE budget IS NOT NULL) AS budgets,
-			array_agg(DISTINCT coupon) FILTER (WHERE events_on AND is_plain)
-				AS event_ids,
+			array_agg(place) AS place, array_agg(state) AS state,
+			array_agg(wanted) AS wanted, array_agg(until) AS until,
+			array_agg(currency) AS currency, array_agg(amount_off) AS amount_off,
+			array_agg(budget) AS budget, array_agg(old_off) AS old_off,
+			array_agg(new) FILTER (WHERE place IS NULL) AS added,
+			array_agg(new) FILTER (WHERE place IS NOT NULL AND is_plain) AS changed,
+			array_agg(of_coupon) FILTER (WHERE of_coupon IS NOT NULL) AS budgets,
 			bool_or(place IS NOT NULL) AS has_rows,
 			coalesce(bool_or(is_plain), false) AS has_plain,
-			min(least(valid_to, old_until)) FILTER (WHERE is_plain) AS plain_to
-		INTO r FROM p;
+			bool_or(events_on AND is_plain) AS has_events,
+			min(plain_to) FILTER (WHERE is_plain) AS plain_to
+		INTO r FROM x;
 		budgets := r.budgets;
 		is_same := NULL;
 
@@ -144,21 +157,7 @@ BEGIN
 					RAISE unique_violation;
 				END IF;
 			END IF;
-			INSERT INTO receive_use (coupon_id, batch, idx, user_id, state, order_id,
-				until, amount_off, budget)
-			SELECT f.coupon, f.batch, f.idx, f.user_id, coalesce(f.wanted, 'free'),
-				CASE WHEN f.wanted IS NOT NULL THEN use_begin.order_id[f.op] END,
-				f.until, f.amount_off, f.budget
-			FROM (
-				SELECT unnest(r.op) AS op, unnest(r.coupon) AS coupon,
-					unnest(r.batch) AS batch, unnest(r.idx) AS idx,
-					unnest(r.user_id) AS user_id,
-					unnest(r.place) AS place, unnest(r.wanted) AS wanted,
-					unnest(r.until) AS until,
-					unnest(r.amount_off) AS amount_off,
-					unnest(r.budget) AS budget
-			) AS f
-			WHERE f.place IS NULL;
+			INSERT INTO receive_use SELECT * FROM unnest(r.added);
 			PERFORM FROM budget AS b WHERE b.name = ANY (budgets)
 			ORDER BY b.name FOR NO KEY UPDATE;
 			IF NOT r.has_plain THEN
@@ -170,21 +169,7 @@ BEGIN
 				RAISE unique_violation;
 			END IF;
 			IF is_same THEN
-				INSERT INTO receive_use AS s (coupon_id, batch, idx, user_id, state,
-					order_id, until, amount_off, budget)
-				SELECT f.coupon, f.batch, f.idx, f.user_id, f.wanted,
-					use_begin.order_id[f.op], f.until, f.amount_off, f.budget
-				FROM (
-					SELECT unnest(r.op) AS op, unnest(r.coupon) AS coupon,
-						unnest(r.batch) AS batch, unnest(r.idx) AS idx,
-						unnest(r.user_id) AS user_id,
-						unnest(r.place) AS place,
-						unnest(r.wanted) AS wanted,
-						unnest(r.until) AS until,
-						unnest(r.amount_off) AS amount_off,
-						unnest(r.budget) AS budget
-				) AS f
-				WHERE f.place IS NOT NULL AND f.wanted IS NOT NULL
+				INSERT INTO receive_use SELECT * FROM unnest(r.changed)
 				ON CONFLICT (coupon_id, batch, idx) DO UPDATE
 				SET state = excluded.state, order_id = excluded.order_id,
 					until = excluded.until, amount_off = excluded.amount_off,
@@ -222,8 +207,7 @@ BEGIN
 					f.until, use_begin.amount[f.op], f.currency, f.amount_off,
 					f.budget, nullif(use_begin.reason[f.op], '')
 				FROM f WHERE f.wanted IS NOT NULL
-				RETURNING CASE WHEN d.coupon_id = ANY (r.event_ids) THEN d END
-					AS operation
+				RETURNING CASE WHEN r.has_events THEN d END AS operation
 			)
 			SELECT array_agg(operation) FILTER (WHERE (operation).num IS NOT NULL)
 			INTO told FROM added;
