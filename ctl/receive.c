@@ -41,6 +41,17 @@ static void reply_print(const cJSON *reply, int depth)
 	}
 }
 
+/* The request was not decided, or it is not known how: says why. Returns the exit status. */
+static int undecided_say(int64_t code, const char *message)
+{
+	if (code == answer_code(ANSWER_BAD_REQUEST))
+		args_fail("%s", message);
+	fprintf(stderr, "couponctl: %s\n", message);
+	if (code == answer_code(ANSWER_UNKNOWN))
+		return CTL_UNKNOWN;
+	return code < answer_code(ANSWER_BAD_REQUEST) ? CTL_AWAY : 1;
+}
+
 int gateway_request_run(struct ctl *ctl, cJSON *request)
 {
 	char *text = checked(cJSON_PrintUnformatted(request)), *reply;
@@ -48,6 +59,7 @@ int gateway_request_run(struct ctl *ctl, cJSON *request)
 	const char *error, *message;
 	const cJSON *root;
 	int64_t code;
+	int status;
 
 	reply = gateway_exchange(&ctl->config, text);
 	root = json_parse(arena, reply, strlen(reply), &error);
@@ -57,15 +69,16 @@ int gateway_request_run(struct ctl *ctl, cJSON *request)
 	message = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "message"));
 	if (args_has(&ctl->args, "json"))
 		puts(reply);
-	else if (code != answer_code(ANSWER_BAD_REQUEST))
+	else if (code < answer_code(ANSWER_BUSY))
 		reply_print(root, 0);
-	if (code == answer_code(ANSWER_BAD_REQUEST))
-		args_fail("%s", message ? message : answer_text(ANSWER_BAD_REQUEST));
+	status = code == answer_code(ANSWER_OK) ? 0 : 1;
+	if (code >= answer_code(ANSWER_BUSY))
+		status = undecided_say(code, message ? message : reply);
 	free(reply);
 	json_arena_free(arena);
 	cJSON_free(text);
 	cJSON_Delete(request);
-	return code == answer_code(ANSWER_OK) ? 0 : 1;
+	return status;
 }
 
 /* The ids are strings: a number beyond 2^53-1 is refused. */
@@ -122,8 +135,8 @@ const struct command issue_command = {
 			   SWITCH("json", "print the reply unchanged")),
 	.summary = "request a coupon for a user",
 	.detail = "Needs --coupon and --user. Sends the request to the gateway at\n"
-		  "COUPON_LISTEN. The exit status is 0 only if the answer's code is 0, and\n"
-		  "2 if the request is malformed.",
+		  "COUPON_LISTEN. The exit status is 0 only if the answer's code is 0, 2 if\n"
+		  "the request is malformed, 10 after busy or unavailable, and 12 after unknown.",
 };
 
 const struct command status_command = {
@@ -133,7 +146,8 @@ const struct command status_command = {
 	.options = RECEIVE_OPTIONS("print the reply unchanged"),
 	.summary = "print the status of a receive, or of a user's receives",
 	.detail = "Sends the request to the gateway at COUPON_LISTEN. The exit status is 0 only\n"
-		  "if the answer's code is 0, and 2 if the request is malformed.",
+		  "if the answer's code is 0, 2 if the request is malformed, and 10 after busy or\n"
+		  "unavailable.",
 };
 
 struct voiding {

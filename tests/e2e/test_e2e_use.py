@@ -217,6 +217,8 @@ def test_without_rabbitmq_or_redis_nothing_is_done(rough):
         for service in ("rabbitmq", "redis"):
             rough.kill9(service)
             wait_until(lambda: client.call("use", receive=one, order="o")["code"] == 21)
+            told = rough.ctl_run("receive", "use", one, "--order", "o")
+            assert told.returncode == 10 and "nothing was done" in told.stderr, told
             rough.start(service)
             wait_until(lambda: client.call("hold", receive=one, order="o")["code"] == 0, timeout=60)
             client.call("unhold", receive=one, order="o")
@@ -245,6 +247,9 @@ def test_without_workers_it_is_unknown_and_the_retry_tells(rough, gateway_make):
         use = {"receive": one, "order": "o", "key": "k"}
         for _ in range(2):
             assert client.call("use", **use)["status"] == "unknown"
+        words = ("--order", "o", "--key", "k", "--listen", gateway.settings["COUPON_LISTEN"], "--json")
+        told = rough.ctl_run("receive", "use", one, *words)
+        assert (told.returncode, json.loads(told.stdout)["status"]) == (12, "unknown"), told
         rough.start("worker-1")
         wait_until(lambda: client.call("use", **use)["status"] == "used")
     with psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as db:
