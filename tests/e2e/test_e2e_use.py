@@ -247,7 +247,8 @@ def test_without_workers_it_is_unknown_and_the_retry_tells(rough, gateway_make):
         use = {"receive": one, "order": "o", "key": "k"}
         for _ in range(2):
             assert client.call("use", **use)["status"] == "unknown"
-        words = ("--order", "o", "--key", "k", "--listen", gateway.settings["COUPON_LISTEN"], "--json")
+        words = ("--order", "o", "--key", "k", "--json")
+        words += ("--listen", gateway.settings["COUPON_LISTEN"])
         told = rough.ctl_run("receive", "use", one, *words)
         assert (told.returncode, json.loads(told.stdout)["status"]) == (12, "unknown"), told
         rough.start("worker-1")
