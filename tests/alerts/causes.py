@@ -394,7 +394,8 @@ def receives_lost(bed):
     yield
 
     def is_released():
-        bed.stack.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 1)
+        """It is refused while a worker may hold what it had put off for the cause before."""
+        bed.stack.ctl_run("rebuild", coupon, "--release-lost", "--older-than-s", 1)
         return "ReceivesLost" not in bed.prometheus.firing()
 
     wait_until(is_released, WITHIN_S, 1)
