@@ -41,12 +41,22 @@ static void reply_print(const cJSON *reply, int depth)
 	}
 }
 
-/* The request was not decided, or it is not known how: says why. Returns the exit status. */
-static int undecided_say(int64_t code, const char *message)
+/* Empty: the reply does not have it. */
+static const char *text_of(const cJSON *reply, const char *name)
 {
+	const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(reply, name));
+
+	return text ? text : "";
+}
+
+/* The request was not decided, or it is not known how: says why. Returns the exit status. */
+static int undecided_say(const cJSON *reply, int64_t code)
+{
+	const char *status = text_of(reply, "status"), *message = text_of(reply, "message");
+
 	if (code == answer_code(ANSWER_BAD_REQUEST))
 		args_fail("%s", message);
-	fprintf(stderr, "couponctl: %s\n", message);
+	fprintf(stderr, "couponctl: %s: %s\n", status, message);
 	if (code == answer_code(ANSWER_UNKNOWN))
 		return CTL_UNKNOWN;
 	return code < answer_code(ANSWER_BAD_REQUEST) ? CTL_AWAY : 1;
@@ -56,7 +66,7 @@ int gateway_request_run(struct ctl *ctl, cJSON *request)
 {
 	char *text = checked(cJSON_PrintUnformatted(request)), *reply;
 	struct json_arena *arena = json_arena_new();
-	const char *error, *message;
+	const char *error;
 	const cJSON *root;
 	int64_t code;
 	int status;
@@ -66,14 +76,13 @@ int gateway_request_run(struct ctl *ctl, cJSON *request)
 	if (!root ||
 	    json_integer(cJSON_GetObjectItemCaseSensitive(root, "code"), 0, INT32_MAX, &code))
 		log_fatal("the gateway's reply has no code: %s", reply);
-	message = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "message"));
 	if (args_has(&ctl->args, "json"))
 		puts(reply);
 	else if (code < answer_code(ANSWER_BUSY))
 		reply_print(root, 0);
 	status = code == answer_code(ANSWER_OK) ? 0 : 1;
 	if (code >= answer_code(ANSWER_BUSY))
-		status = undecided_say(code, message ? message : reply);
+		status = undecided_say(root, code);
 	free(reply);
 	json_arena_free(arena);
 	cJSON_free(text);
