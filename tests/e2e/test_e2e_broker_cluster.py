@@ -114,7 +114,13 @@ def test_one_of_two_nodes_is_killed(trial_make):
     killed.kill9()
     unknown = trial.unknown_n()
     wait_until(lambda: trial.unknown_n() > unknown)
-    killed.start()
+    killed.start(wait=False)
+    (other,) = [one for one in trial.cluster.nodes if one is not killed]
+    wait_until(lambda: "startup complete" in killed.log() or other.has_given_up())
+    if other.has_given_up():
+        other.kill9()
+        other.start(wait=False)
+    killed.wait_started()
     trial.goes_on()
     trial.judge()
 
