@@ -9,7 +9,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 DECLARE
-	-- The condition of an index has no clock_timestamp() in it.
+	-- A condition with clock_timestamp(), which is volatile, would read the whole index.
 	before  timestamptz := clock_timestamp() - keep_s * interval '1 s';
 	removed int;
 BEGIN

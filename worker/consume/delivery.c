@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,12 @@ static void *copy_of(const void *list, size_t n, size_t size)
 	return memcpy(checked(malloc(n * size)), list, n * size);
 }
 
+/* Without the rest of the list: thousands of batches may be held. */
 static struct message_traces *traces_copy(const struct message_traces *traces)
 {
-	return traces->n > 0 ? copy_of(traces, 1, sizeof(*traces)) : NULL;
+	size_t size = offsetof(struct message_traces, list) + traces->n * sizeof(*traces->list);
+
+	return traces->n > 0 ? copy_of(traces, 1, size) : NULL;
 }
 
 static struct delivery_message *message_copy(const struct message *message)
