@@ -138,6 +138,10 @@ class Worker(Process):
     def metrics(self):
         return metrics_read(self.http("/metrics"))
 
+    def ready(self):
+        """It consumes receives and uses, over a connection each."""
+        return self.log().count("event=ready ") == 2
+
 
 class Gateway(Process):
     def processes(self):

@@ -123,7 +123,7 @@ def worker_make():
         worker = Worker(stack, f"worker-extra-{len(made) + 1}", {**stack.settings, **settings})
         made.append(worker)
         if ready:
-            wait_until(lambda: "event=ready" in worker.log())
+            wait_until(worker.ready)
         return worker
 
     yield make

@@ -235,7 +235,7 @@ def test_a_wrong_certificate_is_refused_until_it_is_mended(
     finally:
         tls_stores.show(store, tls_stores.good)
     wait_until(gateway.ready)
-    wait_until(lambda: "event=ready" in worker.log())
+    wait_until(worker.ready)
     issues(tls_stack, gateway)
 
 
