@@ -236,7 +236,7 @@ class Orders:
                     and (span.order != one.order or (one.action, status) in OWN)
                     for span in may
                 ), f"{PROMISES[status]}: {receive} is {status} by nobody: {one}"
-            elif status == "voided" or status == "not_found" and one.is_any:
+            elif status == "voided":
                 voids = self.voids.get(receive)
                 assert (
                     voids and voids.possible <= one.until

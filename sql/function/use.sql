@@ -7,8 +7,8 @@
 -- Element i of the first eight arrays, and of the last one, is operation i; of the others, one
 -- receive of operation `op`.
 -- A receive without batch and index is any one of the user: that on which the operation was
--- executed before, that of this order, one that can be had, or that of the lowest slot. Such an
--- operation has no other receives.
+-- executed before, that of this order, one that can be had, or that of the lowest slot; if it was
+-- voided, only where there is no other to be held or used. Such an operation has no other receives.
 --
 -- A row is returned for each receive: what became of it, as in use_operation.result, or
 -- 'key_taken'; what the operation has set; and its record for Redis if it changed the receive. An
@@ -120,10 +120,11 @@ BEGIN
 				UNION ALL
 				SELECT v.batch, v.idx, v.slot, NULL, NULL
 				FROM coupon_void AS v
-				WHERE v.coupon_id = e.coupon AND v.batch = e.batch
-					AND v.idx = e.idx AND v.user_id = e.user_id
+				WHERE v.coupon_id = e.coupon AND v.user_id = e.user_id
+					AND (e.batch IS NULL
+						OR (v.batch = e.batch AND v.idx = e.idx))
 					AND v.is_returned
-				LIMIT 100
+				LIMIT 1000
 			) AS f
 		ORDER BY 1, 2, 3
 	) AS f;
@@ -248,7 +249,8 @@ BEGIN
 			FROM found AS f
 		), chosen AS (
 			SELECT DISTINCT ON (ord) * FROM weighed
-			ORDER BY ord, done_by IS NULL, is_own IS NOT TRUE, refusal IS NOT NULL, slot
+			ORDER BY ord, done_by IS NULL, refusal = 'voided' IS TRUE,
+				is_own IS NOT TRUE, refusal IS NOT NULL, slot
 		), judged AS (
 			SELECT c.*, count(done_by) OVER whole = 0 AS is_new,
 				bool_and(refusal IS NULL) OVER whole AS is_granted,

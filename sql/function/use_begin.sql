@@ -80,9 +80,10 @@ BEGIN
 				UNION ALL
 				SELECT v.batch, v.idx, NULL, NULL
 				FROM coupon_void AS v
-				WHERE v.coupon_id = e.coupon AND v.batch = e.batch
-					AND v.idx = e.idx AND v.user_id = e.user_id
-				LIMIT 100
+				WHERE v.coupon_id = e.coupon AND v.user_id = e.user_id
+					AND (e.batch IS NULL
+						OR (v.batch = e.batch AND v.idx = e.idx))
+				LIMIT 1000
 			) AS f LEFT JOIN LATERAL (
 				SELECT s.ctid AS place, s.state, s.order_id, s.until, s.amount_off,
 					s.budget

@@ -360,6 +360,14 @@ MUTANTS = [
     ),
     mutant(
         "P12",
+        "the receive whose void gave its slot back, for late copies that name only the user",
+        "sql/function/use.sql",
+        "AND v.is_returned\n",
+        "AND v.is_returned AND e.batch IS NOT NULL\n",
+        USE + "test_a_voided_one_among_any_of_a_user",
+    ),
+    mutant(
+        "P12",
         "the order of operations on one receive in one call",
         "sql/function/use.sql",
         "bool_or(least(first_alters, first_same) < op) OVER whole",

@@ -208,22 +208,46 @@ def test_validity(run, issued, terms, expected):
     assert run("unuse", "a", one) == "unused", "nothing is to be given back"
 
 
+def void(db, receive):
+    assert db.execute(
+        "SELECT result FROM coupon_void(%s, %s, %s::smallint, %s, NULL)",
+        receive.coupon,
+        receive.batch,
+        receive.idx,
+        receive.user,
+    ) == [("voided",)]
+
+
 @pytest.mark.parametrize("returns", [True, False])
 def test_voided(db, run, issued, returns):
     one, used = issued(2, void_returns=returns)
     assert run("use", "a", used) == "used"
-    for receive in (one, used):
-        assert db.execute(
-            "SELECT result FROM coupon_void(%s, %s, %s::smallint, %s, NULL)",
-            receive.coupon,
-            receive.batch,
-            receive.idx,
-            receive.user,
-        ) == [("voided",)]
+    void(db, one)
+    void(db, used)
     assert run("hold", "a", one) == run("use", "b", used) == "voided"
     assert run("use", "a", used) == "used", "it was, before"
     assert run("unuse", "a", used) == "unused"
     assert run("use", "a", used) == "voided"
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_voided_one_among_any_of_a_user(db, run, coupon_new, returns):
+    """Late copies find it, though the user has another one now, perhaps of the same slot."""
+    coupon = coupon_new(limit=2, void_returns=returns)
+    (old,) = batch_make(coupon, ["u"])
+    assert db.settle(old) == ["issued"]
+    asked = [Operation(action, "a", ((coupon, "u"),), key="k") for action in ("hold", "use")]
+    told = db.use(*asked)
+    assert [row["result"] for (row,) in told] == ["held", "used"]
+    void(db, old)
+    assert run("unuse", "a", (coupon, "u")) == "unused"
+    assert run("hold", "b", (coupon, "u")) == run("use", "a", (coupon, "u")) == "voided"
+    (new,) = batch_make(coupon, ["u"], seq_first=2, slot=1 if returns else 2)
+    assert db.settle(new) == ["issued"]
+    assert db.use(*asked) == told
+    assert states(db, [old, new]) == ["free", "free"]
+    assert run("use", "a", (coupon, "u")) == "used"
+    assert states(db, [new]) == ["used"]
 
 
 def hold_end(db, receive):
