@@ -11,6 +11,7 @@
 #include "common/rabbit/topology.h"
 #include "gateway/metrics.h"
 #include "gateway/publish/batch.h"
+#include "gateway/publish/load.h"
 #include "gateway/publish/waiters.h"
 
 #include <errno.h>
@@ -88,10 +89,8 @@ struct lane {
 	int64_t hold_until_ms; /* no publish before this time */
 	int64_t burst_ms;      /* when its last burst began */
 	size_t burst_receives; /* how many went in it */
-	int64_t window_ms;     /* when the last FULL_MS began */
-	size_t window_receives;
-	int was_full; /* in the FULL_MS before */
-	int bursts;   /* it is part of the present burst */
+	struct load load;
+	int bursts; /* it is part of the present burst */
 };
 
 /*
@@ -135,8 +134,6 @@ struct publisher {
 #define BURST_MESSAGES 64    /* then the lists are exchanged */
 #define BURST_MS 5           /* after this time the next burst no longer waits for confirms */
 #define LINGER_MS 32         /* between bursts, at most */
-#define FULL_RECEIVES 1000   /* in FULL_MS: the lane is full */
-#define FULL_MS 100
 #define REPLY_TO "amq.rabbitmq.reply-to"
 
 static enum batch_way way_of(const struct packet *packet)
@@ -260,7 +257,7 @@ static void packet_publish(struct publisher *publisher, struct packet *packet)
 static int other_is_full(const struct publisher *publisher, enum batch_way way)
 {
 	for (enum batch_way other = 0; other < BATCH_WAYS; other++)
-		if (other != way && publisher->lanes[other].was_full)
+		if (other != way && publisher->lanes[other].load.was_full)
 			return 1;
 	return 0;
 }
@@ -331,27 +328,14 @@ static struct lane *lane_next(struct publisher *publisher, int64_t now_ms)
 	return NULL;
 }
 
-static void windows_turn(struct publisher *publisher, int64_t now_ms)
-{
-	for (enum batch_way way = 0; way < BATCH_WAYS; way++) {
-		struct lane *lane = &publisher->lanes[way];
-
-		if (now_ms - lane->window_ms < FULL_MS)
-			continue;
-		lane->was_full = lane->window_receives >= FULL_RECEIVES &&
-				 now_ms - lane->window_ms < 2 * FULL_MS;
-		lane->window_ms = now_ms;
-		lane->window_receives = 0;
-	}
-}
-
 /* Publishes as much as is allowed, and reads what has arrived before each message. */
 static void pending_publish(struct publisher *publisher)
 {
 	int64_t now_ms = clock_monotonic_ms();
 	struct lane *lane;
 
-	windows_turn(publisher, now_ms);
+	for (enum batch_way way = 0; way < BATCH_WAYS; way++)
+		load_is_full(&publisher->lanes[way].load, now_ms);
 	for (enum batch_way way = 0; way < BATCH_WAYS; way++) {
 		lane = &publisher->lanes[way];
 		lane->bursts = lane_due_ms(publisher, way) <= now_ms;
@@ -366,7 +350,7 @@ static void pending_publish(struct publisher *publisher)
 		struct packet *packet = packet_take(&lane->pending);
 
 		lane->burst_receives += packet->receives;
-		lane->window_receives += packet->receives;
+		lane->load.receives += packet->receives;
 		packet_publish(publisher, packet);
 		fault_point(FAULT_GATEWAY_AFTER_PUBLISH);
 		rabbit_link_read(publisher->link);

@@ -4,6 +4,7 @@
 #include "common/fault.h"
 #include "common/hash.h"
 #include "gateway/metrics.h"
+#include "gateway/publish/load.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,7 @@ struct uses {
 	struct request_list arrived;
 	size_t waiting; /* requests that are not answered */
 	size_t unconfirmed;
+	struct load load;
 	struct sent *by_ulid;
 	TAILQ_HEAD(, sent) sent;
 	struct use_message message; /* that is being made */
@@ -137,6 +139,7 @@ static void batch_publish(struct uses *uses)
 				 .body_len = len };
 	memcpy(batch->body, uses->text, len);
 	uses->unconfirmed += batch->receives;
+	uses->load.receives += batch->receives;
 	metrics_add(METRIC_USES, (int64_t)message->uses_n);
 	fault_point(FAULT_GATEWAY_BEFORE_USES);
 	uses->port.publish(uses->port.publisher, batch);
@@ -244,6 +247,11 @@ void uses_tick(struct uses *uses)
 				request_fail(request_take(uses, sent, i), ANSWER_UNKNOWN, NULL);
 		sent_end(uses, sent);
 	}
+}
+
+int uses_are_full(struct uses *uses)
+{
+	return uses->waiting > 0 && load_is_full(&uses->load, uses->port.now_ms());
 }
 
 size_t uses_waiting(const struct uses *uses)

@@ -40,5 +40,7 @@ void uses_confirmed(struct uses *uses, const struct batch *batch);
 
 /* Answers those that have waited for too long. */
 void uses_tick(struct uses *uses);
+/* Whether there are so many that others should gather (load.h). Never while none waits. */
+int uses_are_full(struct uses *uses);
 size_t uses_waiting(const struct uses *uses);     /* requests */
 size_t uses_unconfirmed(const struct uses *uses); /* receives of batches */

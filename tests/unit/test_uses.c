@@ -305,6 +305,44 @@ static void test_busy(void **state)
 	uses_flush(rig.uses);
 }
 
+/* So many uses of two receives are submitted and answered, and 100 ms pass. */
+static void load_pass(int n)
+{
+	while (n-- > 0)
+		submit("use", 0, 2, "");
+	uses_flush(rig.uses);
+	while (!STAILQ_EMPTY(&rig.published)) {
+		struct batch *batch = published();
+
+		uses_confirmed(rig.uses, batch);
+		reply(&rig.message, 0, rig.message.uses_n, USE_USED);
+		free(batch);
+	}
+	rig.now_ms += 100;
+}
+
+static void test_many_in_100_ms_are_full_while_one_waits(void **state)
+{
+	(void)state;
+	load_pass(500);
+	assert_false(uses_are_full(rig.uses));
+	submit("use", 0, 1, "");
+	assert_true(uses_are_full(rig.uses));
+	uses_flush(rig.uses);
+	free(published());
+	rig.now_ms += 99;
+	assert_true(uses_are_full(rig.uses));
+	rig.now_ms += 1;
+	assert_false(uses_are_full(rig.uses));
+	load_pass(499);
+	assert_false(uses_are_full(rig.uses));
+	load_pass(500);
+	assert_true(uses_are_full(rig.uses));
+	load_pass(500);
+	rig.now_ms += 100;
+	assert_false(uses_are_full(rig.uses));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -318,6 +356,7 @@ int main(void)
 		TEST(test_deadline),
 		TEST(test_a_receive_of_another_user),
 		TEST(test_busy),
+		TEST(test_many_in_100_ms_are_full_while_one_waits),
 	};
 
 	return cmocka_run_group_tests_name("uses", tests, NULL, NULL);
