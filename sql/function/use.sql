@@ -58,9 +58,8 @@ AS $$
 DECLARE
 	ops_num   int := cardinality(use.action);
 	all_num   int := cardinality(use.op);
-	r         record;     -- the receives that were issued, in the order of their ids
+	r         record;     -- the receives, by id; when the first hold ends; their budgets
 	k         record;     -- their coupons
-	had       record;     -- the budgets of the receives, and when the first hold ends
 	budgets   text[];     -- in the order of their names; NULL: none is concerned
 	room      bigint[];   -- what is left of each; NULL: not read
 	is_freed  boolean := false; -- ended holds reserve nothing any more
@@ -99,11 +98,13 @@ BEGIN
 		use.currency, use.reason, use.op, use.coupon, use.user_id, use.batch, use.idx,
 		use.trace);
 
-	-- A void that gave its slot back has removed the row of user_coupon.
+	-- One that was issued while use_begin() waited, and that others have named, is locked here. A void
+	-- that gave its slot back has removed the row of user_coupon.
 	SELECT coalesce(array_agg(f.coupon), '{}') AS coupon, array_agg(f.batch) AS batch,
 		array_agg(f.idx) AS idx, array_agg(f.user_id) AS user_id,
 		array_agg(f.slot) AS slot, array_agg(f.valid_from) AS valid_from,
-		array_agg(f.valid_to) AS valid_to
+		array_agg(f.valid_to) AS valid_to, min(s.until) AS until,
+		array_agg(s.budget) FILTER (WHERE s.budget IS NOT NULL) AS budget
 	INTO r
 	FROM (
 		SELECT DISTINCT e.coupon, f.batch, f.idx, e.user_id, f.slot, f.valid_from,
@@ -127,7 +128,11 @@ BEGIN
 				LIMIT 1000
 			) AS f
 		ORDER BY 1, 2, 3
-	) AS f;
+	) AS f CROSS JOIN LATERAL (
+		SELECT s.until, s.budget FROM receive_use AS s
+		WHERE s.coupon_id = f.coupon AND s.batch = f.batch AND s.idx = f.idx
+		LIMIT 1 FOR NO KEY UPDATE
+	) AS s;
 
 	IF todo <> '{}' THEN
 		SELECT array_agg(c.id) AS id, array_agg(c.currency) AS currency,
@@ -140,23 +145,13 @@ BEGIN
 		FROM coupon AS c WHERE c.id = ANY (r.coupon);
 
 		-- Step 2.
-		SELECT min(s.until) AS until,
-			array_agg(DISTINCT s.budget) FILTER (WHERE s.budget IS NOT NULL)
-				AS budget
-		INTO had
-		FROM unnest(r.coupon, r.batch, r.idx) AS f (coupon, batch, idx)
-			CROSS JOIN LATERAL (
-				SELECT s.budget, s.until FROM receive_use AS s
-				WHERE s.coupon_id = f.coupon AND s.batch = f.batch AND s.idx = f.idx
-				LIMIT 1
-			) AS s;
 		SELECT array_agg(b.name) INTO budgets
 		FROM (
-			SELECT b.name FROM budget AS b WHERE b.name = ANY (k.budget || had.budget)
+			SELECT b.name FROM budget AS b WHERE b.name = ANY (k.budget || r.budget)
 			ORDER BY b.name FOR NO KEY UPDATE
 		) AS b;
 		moment := clock_timestamp();
-		IF had.until <= moment THEN
+		IF r.until <= moment THEN
 			PERFORM use_expire(array_agg(s.ctid), moment)
 			FROM unnest(r.coupon, r.batch, r.idx) AS f (coupon, batch, idx)
 				CROSS JOIN LATERAL (

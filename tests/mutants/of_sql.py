@@ -280,7 +280,7 @@ MUTANTS = [
         "events",
         "the end of a hold before what follows",
         "sql/function/use.sql",
-        "\tIF had.until <= moment THEN\n",
+        "\tIF r.until <= moment THEN\n",
         "\tIF false THEN\n",
         USE + "test_the_end_of_a_hold_is_told_before_what_follows",
     ),
@@ -349,6 +349,14 @@ MUTANTS = [
         "LIMIT 1 FOR NO KEY UPDATE",
         "LIMIT 1",
         USE_CONCURRENT + "test_an_order_waits_for_another",
+    ),
+    mutant(
+        "P12",
+        "the lock of a receive that was issued while its order waited",
+        "sql/function/use.sql",
+        "LIMIT 1 FOR NO KEY UPDATE",
+        "LIMIT 1",
+        USE_CONCURRENT + "test_a_receive_that_is_issued_while_an_order_waits",
     ),
     mutant(
         "P12",
