@@ -98,8 +98,8 @@ BEGIN
 		use.currency, use.reason, use.op, use.coupon, use.user_id, use.batch, use.idx,
 		use.trace);
 
-	-- One that was issued while use_begin() waited, and that others have named, is locked here. A void
-	-- that gave its slot back has removed the row of user_coupon.
+	-- One that was issued while use_begin() waited, and that others have named, is locked
+	-- here. A void that gave its slot back has removed the row of user_coupon.
 	SELECT coalesce(array_agg(f.coupon), '{}') AS coupon, array_agg(f.batch) AS batch,
 		array_agg(f.idx) AS idx, array_agg(f.user_id) AS user_id,
 		array_agg(f.slot) AS slot, array_agg(f.valid_from) AS valid_from,
