@@ -28,7 +28,8 @@ BEGIN
 	), told AS (
 		INSERT INTO use_operation AS d (coupon_id, batch, idx, action, key, at, user_id,
 			order_id, result, from_state, to_state, until, amount_off, budget)
-		SELECT coupon_id, batch, idx, 'expire', to_char(until AT TIME ZONE 'UTC',
+		-- Not by its end: with a clock that was set back, two holds end with the validity.
+		SELECT coupon_id, batch, idx, 'expire', to_char(moment AT TIME ZONE 'UTC',
 				'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
 			moment, user_id, order_id, 'unheld', 'held', 'free', until, amount_off,
 			budget

@@ -273,6 +273,16 @@ def test_a_hold_ends_by_the_clock(db, run, issued):
     assert run("use", "a", one, other) == ["is_used", "kept"]
 
 
+def test_two_holds_have_one_end(db, run, issued):
+    """That of the validity, and the clock was set back between."""
+    (one,) = issued()
+    for order in "ab":
+        assert run("hold", order, one) == "held"
+        db.execute("UPDATE receive_use SET until = '2026-01-01' WHERE batch = %s", one.batch)
+        db.query("use_free", 100)
+        assert states(db, [one]) == ["free"]
+
+
 def test_what_changed_nothing_is_forgotten(db, run, issued):
     (one,) = issued()
     assert run("use", "a", one) == run("use", "a", one) == "used"
