@@ -99,7 +99,8 @@ BEGIN
 		use.trace);
 
 	-- One that was issued while use_begin() waited, and that others have named, is locked
-	-- here. A void that gave its slot back has removed the row of user_coupon.
+	-- here; if these have locked it, it is as if it was not issued yet, because they may wait
+	-- for budgets. A void that gave its slot back has removed the row of user_coupon.
 	SELECT coalesce(array_agg(f.coupon), '{}') AS coupon, array_agg(f.batch) AS batch,
 		array_agg(f.idx) AS idx, array_agg(f.user_id) AS user_id,
 		array_agg(f.slot) AS slot, array_agg(f.valid_from) AS valid_from,
@@ -131,7 +132,7 @@ BEGIN
 	) AS f CROSS JOIN LATERAL (
 		SELECT s.until, s.budget FROM receive_use AS s
 		WHERE s.coupon_id = f.coupon AND s.batch = f.batch AND s.idx = f.idx
-		LIMIT 1 FOR NO KEY UPDATE
+		LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
 	) AS s;
 
 	IF todo <> '{}' THEN

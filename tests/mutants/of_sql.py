@@ -354,7 +354,7 @@ MUTANTS = [
         "P12",
         "the lock of a receive that was issued while its order waited",
         "sql/function/use.sql",
-        "LIMIT 1 FOR NO KEY UPDATE",
+        "LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED",
         "LIMIT 1",
         USE_CONCURRENT + "test_a_receive_that_is_issued_while_an_order_waits",
     ),

@@ -106,26 +106,31 @@ def test_copies_of_what_is_not_issued_yet(db, db_new, coupon_new, background):
     assert db.use(Operation("use", "a", (one,)))[0][0]["result"] == "used"
 
 
-def test_a_receive_that_is_issued_while_an_order_waits(db, db_new, coupon_new, background):
-    """It is named by others then: the order that has waited must wait for these, too."""
-    coupon = coupon_new()
+def test_a_receive_that_is_issued_while_an_order_waits(db, db_new, coupon_new, budget, background):
+    """It is named by others then. The order has a lock of the budget, for which they wait: it does
+    not wait for them."""
+    coupon = coupon_new(amount_off=1, currency="EUR", budget=budget(2))
     (one,) = issued(db, coupon, ["1"])
     (late,) = batch_make(coupon, ["2"])
     db.use(Operation("unhold", "a", (one,)))
     db.execute("BEGIN")
     db.execute("SELECT FROM receive_use WHERE coupon_id = %s FOR NO KEY UPDATE", coupon)
-    waits, other = db_new(), db_new()
+    waits, other, owner = [db_new() for _ in range(3)]
     orders = [Operation("use", "a", (one,)), Operation("use", "a", (late,))]
     waiting = background(waits.use, *orders)
     wait_until(lambda: db.is_blocked(waits.pid))
     assert other.settle(late) == ["issued"]
     other.use(Operation("unhold", "b", (late,)))
-    other.execute("BEGIN")
-    assert other.use(Operation("use", "b", (late,)))[0][0]["result"] == "used"
+    owner.execute("BEGIN")
+    owner.execute("SELECT FROM budget FOR NO KEY UPDATE")
     db.execute("COMMIT")
-    wait_until(lambda: db.is_blocked(waits.pid))
-    other.execute("COMMIT")
-    assert [row["result"] for (row,) in waiting.result()] == ["used", "is_used"]
+    blocked_by = "SELECT %s = ANY (pg_blocking_pids(%s))"
+    wait_until(lambda: db.execute(blocked_by, owner.pid, waits.pid) == [(True,)])
+    takes = background(other.use, Operation("use", "b", (late,)))
+    wait_until(lambda: db.is_blocked(other.pid))
+    owner.execute("COMMIT")
+    assert [row["result"] for (row,) in waiting.result()] == ["used", "not_found"]
+    assert takes.result()[0][0]["result"] == "used"
     assert db.execute(
         "SELECT order_id FROM receive_use WHERE coupon_id = %s ORDER BY user_id", coupon
     ) == [("a",), ("b",)]
