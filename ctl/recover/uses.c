@@ -100,7 +100,7 @@ void recover_uses(struct recover *recover)
 
 	db_run(recover->db, "BEGIN");
 	missing = pages_restore(recover);
-	if (missing > 0 && !recover->gives_up)
+	if (!recover->gives_up && (missing > 0 || !recover->tail_max)) /* no terms are of a tail */
 		budgets_report(recover);
 	db_run(recover->db, is_undone ? "ROLLBACK" : "COMMIT");
 	if (!recover->gives_up) {

@@ -3,7 +3,8 @@
 --
 -- For couponctl recover, when all operations on receives are back: counts what of each budget is
 -- held and spent. A budget that is missing has just that, and one with less gets as much; an
--- operator sets the amount again. Returns the names of these.
+-- operator sets the amount again. Returns the names of these, and of those without an amount, as
+-- the terms of a campaign have brought them back.
 CREATE OR REPLACE FUNCTION use_recover_end() RETURNS SETOF text
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
@@ -21,11 +22,11 @@ AS $$
 			coalesce(sum(s.amount_off) FILTER (WHERE s.state = 'used'), 0) AS spent
 		FROM budget AS b LEFT JOIN receive_use AS s ON s.budget = b.name
 		GROUP BY b.name
+	), changed AS (
+		UPDATE budget AS b
+		SET held = n.held, spent = n.spent, amount = greatest(b.amount, n.held + n.spent)
+		FROM counted AS n
+		WHERE b.name = n.name AND (b.held, b.spent) IS DISTINCT FROM (n.held, n.spent)
 	)
-	UPDATE budget AS b
-	SET held = n.held, spent = n.spent, amount = greatest(b.amount, n.held + n.spent)
-	FROM counted AS n
-	WHERE b.name = n.name AND (b.held, b.spent) IS DISTINCT FROM (n.held, n.spent);
-
-	SELECT b.name FROM budget AS b WHERE b.amount = b.held + b.spent
+	SELECT name FROM counted WHERE was = 0 OR was < held + spent ORDER BY name
 $$;

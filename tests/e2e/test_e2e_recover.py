@@ -201,7 +201,10 @@ def campaigns(world):
     assert issue(draft, "auth0|x")["status"] == "issued"
     new = make(50, limit=2, name='new "name"', valid_days=7)
     assert issue(new, 1, key="a:b")["status"] == "issued"
-    make(5, name="second draft", publish=False)
+    budget = f"late.{new}"
+    ctl("budget", "create", budget, "--amount", "50.00", "--currency", "EUR")
+    terms = {"amount_off": 500, "currency": "EUR", "budget": budget}
+    make(5, name="second draft", publish=False, **terms)
     return many, rejecting, draft, new
 
 
@@ -295,7 +298,8 @@ def test_everything_comes_back(world):
     named, dry = world.recover("--all", "--dry-run")
     assert (world.read(*ALL), world.cache()) == states
     named_then, done = world.recover("--all")
-    assert named_then == named and {**done, "ms": 0} == {**dry, "ms": 0, "dry_run": False}
+    assert named_then == [*named, {"what": "check", "budget": f"late.{coupons[-1]}"}]
+    assert {**done, "ms": 0} == {**dry, "ms": 0, "dry_run": False}
     assert done["receives"] == len(world.before[ROWS]) - len(states[0][0]) + 2
     assert done["rejections"] == 1 and done["receives_rejected"] == 0 == done["unreadable"]
     assert done["created"] == 2 and done["changed"] == 4, named
@@ -466,8 +470,10 @@ def test_corrupt_records_stop_no_others(world):
 
 
 def at_rest(world):
-    """The keeper has loaded and rebuilt everything, which is counted."""
+    """The keeper has loaded, rebuilt and settled everything, which is counted."""
     wait_until(lambda: world.stack.ctl_run("audit", "--all", "--grace", 0).returncode == 0)
+    unsettled = "SELECT count(*) FROM coupon WHERE status = 'closed' AND settled_at IS NULL"
+    wait_until(lambda: world.read(unsettled) == [[(0,)]])
 
 
 def slot_take(world, coupon, user):
