@@ -107,7 +107,8 @@ static int request_run(struct ctl *ctl)
 			output_number(request, name,
 				      args_number(args, option->name, 0, JSON_INTEGER_MAX, 0));
 		else
-			output_text(request, name, args_text(args, option->name));
+			check(cJSON_AddStringToObject(request, name,
+						      args_text(args, option->name)) != NULL);
 	}
 	log_fatal_status(strcmp(op, "quote") == 0 ? CTL_AWAY : CTL_UNKNOWN);
 	return gateway_request_run(ctl, request);

@@ -159,8 +159,9 @@ static char *outcome_put(char *at, const struct use_outcome *outcome)
 	at = text_append(at, "\"");
 	if (outcome->until_ms >= 0)
 		at = member_put(at, "until", clock_rfc3339(outcome->until_ms, time));
-	if (outcome->amount_off >= 0)
-		at = number_append(text_append(at, ",\"amount_off\":"), outcome->amount_off);
+	if (outcome->amount_off < 0)
+		return at;
+	at = number_append(text_append(at, ",\"amount_off\":"), outcome->amount_off);
 	return *outcome->currency ? member_put(at, "currency", outcome->currency) : at;
 }
 

@@ -106,5 +106,7 @@ def test_by_command(stack, gateway):
     told = stack.ctl_run("receive", "use", receive)
     assert (told.returncode, told.stdout) == (2, "")
     assert told.stderr == "couponctl: order: is missing\n"
+    told = stack.ctl_run("receive", "use", receive, "--order", "")
+    assert (told.returncode, told.stderr[:32]) == (2, 'couponctl: order is "": must be ')
     told = stack.ctl_run("receive", "use", receive, "--json")
     assert told.returncode == 2 and json.loads(told.stdout)["status"] == "bad_request"

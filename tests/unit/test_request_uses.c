@@ -167,6 +167,7 @@ static void test_replies(void **state)
 			  many[] = "{\"op\":\"hold\",\"receives\":[" ONE "]" ORDER;
 	struct use_outcome outcome = outcome_make(USE_USED);
 
+	strcpy(outcome.currency, "EUR"); /* nothing is taken off */
 	reply_check(&outcome, 1, parse(*state, one), ANSWER_OK,
 		    "{\"id\":7,\"code\":0,\"status\":\"used\",\"receive\":" ONE "}");
 	outcome.result = USE_HELD;
