@@ -19,8 +19,7 @@ CREATE TABLE coupon (
 	valid_from  timestamptz CHECK (isfinite(valid_from)),
 	valid_to    timestamptz CHECK (isfinite(valid_to)),
 	valid_xid   xid8,          -- the transaction that last set it; NULL: none since creation
-	-- What a user gets. Amounts are in the smallest unit of the currency (cents). For shops:
-	-- couponmq only stores and shows it.
+	-- What a user gets; see discount(). Amounts are in the smallest unit of the currency.
 	currency    text CHECK (currency ~ '^[A-Z]{3}$'),      -- ISO 4217
 	amount_off  bigint CHECK (amount_off > 0),
 	percent_off numeric(5,2) CHECK (percent_off > 0 AND percent_off <= 100),
