@@ -408,11 +408,14 @@ BEGIN
 			EXCEPT SELECT d.op FROM unnest(j.op) AS d (op));
 	END LOOP;
 
+	-- One that was kept alone was named by the key together with another, which was refused.
 	RETURN QUERY
 	SELECT e.op,
 		CASE WHEN d.result IS NULL AND e.batch IS NULL THEN 'not_found'
 			WHEN d.order_id = o.order_id AND d.user_id = e.user_id
-				AND bool_and(d.result IS NOT NULL) OVER (PARTITION BY e.op)
+				AND bool_and(d.result IS NOT NULL) OVER whole
+				AND (d.result <> 'kept' OR bool_or(d.result NOT IN ('held', 'used',
+					'unheld', 'unused', 'kept')) OVER whole)
 				THEN d.result
 			ELSE 'key_taken' END,
 		e.coupon, e.user_id, coalesce(e.batch, d.batch), coalesce(e.idx, d.idx),
@@ -445,6 +448,7 @@ BEGIN
 			) AS d
 			LIMIT 1
 		) AS d ON true
+	WINDOW whole AS (PARTITION BY e.op)
 	ORDER BY e.ord;
 END
 $$;

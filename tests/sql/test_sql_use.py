@@ -132,6 +132,17 @@ def test_all_receives_of_an_order_or_none(db, run, issued):
     assert states(db, receives) == ["used", "free", "free", "free"]
 
 
+def test_what_was_kept_is_not_done(run, issued):
+    """One that names some of the receives of a key again is not told that it has them."""
+    one, used, other = issued(3)
+    assert run("use", "b", used) == run("use", "a", other, key="k") == "used"
+    assert run("use", "a", one, used, key="k") == ["kept", "is_used"]
+    assert run("use", "a", one, key="k") == run("use", "a", one, key="k") == "key_taken"
+    assert run("use", "a", (one.coupon, "1"), key="k") == "key_taken"
+    assert run("use", "a", one, other, key="k") == ["key_taken", "used"]
+    assert run("use", "a", one, used, key="k") == ["kept", "is_used"], "so it was told"
+
+
 def states(db, receives):
     return [
         row[0]
