@@ -9,6 +9,9 @@ CREATE OR REPLACE FUNCTION use_recover_end() RETURNS SETOF text
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
+	-- What holds that have ended had reserved may be taken by others since.
+	UPDATE receive_use SET budget = NULL WHERE until <= now() AND budget IS NOT NULL;
+
 	INSERT INTO budget (name, currency, amount)
 	SELECT s.budget, max(c.currency), 0
 	FROM receive_use AS s JOIN coupon AS c ON c.id = s.coupon_id

@@ -628,6 +628,26 @@ def test_recover_in_any_order(db, issued, budget, order):
     db.execute("ROLLBACK")
 
 
+def test_recover_reserves_nothing_for_holds_that_have_ended(db, issued, budget):
+    """Others have taken it since: the budget would become larger."""
+    name = budget(900)
+    one, two = issued(2, amount_off=500, currency="EUR", budget=name)
+    told = db.use(Operation("hold", "a", (one,), ttl_s=0)) + db.use(Operation("use", "b", (two,)))
+    records = [row["record"] for (row,) in told]
+    db.execute("BEGIN")
+    db.execute("DELETE FROM use_operation WHERE coupon_id = %s", one.coupon)
+    db.execute("DELETE FROM receive_use WHERE coupon_id = %s", one.coupon)
+    db.execute("UPDATE budget SET spent = 0 WHERE name = %s", name)
+    assert db.query("recover_uses", array_text(records)) == [{"missing": "2"}]
+    db.query("recover_uses_end")
+    for _ in range(2):
+        assert counts(db, name) == (0, 500)
+        db.query("use_free", 100)
+    assert db.execute("SELECT amount FROM budget WHERE name = %s", name) == [(900,)]
+    assert states(db, [one, two]) == ["free", "used"]
+    db.execute("ROLLBACK")
+
+
 def test_recover_writes_the_events_again(db, issued, told):
     (one,) = issued(events_on=True)
     actions = ["hold", "use", "unuse", "use"]

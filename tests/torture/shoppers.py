@@ -153,15 +153,15 @@ class Shoppers:
     def _stored(self):
         with self.rig.pg() as pg, pg.transaction():
             pg.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            (*counts,) = pg.execute(
-                "SELECT amount, spent, held FROM budget WHERE name = %s", (self.name,)
+            counts = pg.execute(
+                "SELECT spent, held FROM budget WHERE name = %s", (self.name,)
             ).fetchone()
             read_at = now()
             rows = {
                 f"{coupon}.{user}.{ulid_of(batch)}.{index}": Row(*of)
                 for coupon, user, batch, index, *of in pg.execute(ROWS, (self._ids(),))
             }
-        return rows, read_at, Budget(*counts)
+        return rows, read_at, Budget(BUDGET, *counts)
 
     def _ids(self):
         return [int(coupon) for coupon in self.coupons]
