@@ -60,21 +60,28 @@ const DONE = {
     expire: "had held it; the hold ran out",
 };
 
+const DONE_ALREADY = ["used", "unheld", "unused"];
+
+function did({ action, to, result }) {
+    if (to) return DONE[action];
+    if (DONE_ALREADY.includes(result)) return `asked to ${action} it, which was done already`;
+    if (result === "kept") return `did not ${action} it, for another receive was refused`;
+    return `was refused to ${action} it: ${result.replaceAll("_", " ")}`;
+}
+
 // What orders did, also what was refused.
 function used(trace) {
     return trace.uses.map((one) => {
-        const { action, order, to, result, until, amount_off, currency, budget, reason, by } = one;
-        const did = to
-            ? DONE[action]
-            : `was refused to ${action} it: ${result.replaceAll("_", " ")}`;
+        const { action, order, to, until, amount_off, currency, budget, reason, by } = one;
         const off =
             amount_off == null || currency == null ? "" : `, ${money(amount_off, currency)} off`;
         const text = [
-            `Order ${order} ${did}${off}${budget ? `, from the budget ${budget}` : ""}`,
+            `Order ${order} ${did(one)}${off}${budget ? `, from the budget ${budget}` : ""}`,
             until && to ? [", until ", time(until)] : "",
             `${reason ? `: ${reason}` : ""}.${by ? ` By ${by}.` : ""}`,
         ];
-        return [to === "used" ? "good" : to ? "" : "warn", one.at, text];
+        const is_refused = !to && !DONE_ALREADY.includes(one.result);
+        return [to === "used" ? "good" : is_refused ? "warn" : "", one.at, text];
     });
 }
 

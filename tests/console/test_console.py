@@ -269,9 +269,12 @@ def test_budgets_and_orders(stack, signed_in):
     browser.press("Unhold")
     browser.sees("It is free.", "Order o-1 gave it up")
     with stack.client() as client:
-        assert client.call("use", receive=receive, order="o-2")["code"] == 0
+        for _ in range(2):
+            assert client.call("use", receive=receive, order="o-2")["code"] == 0
+        assert client.call("use", receives=[receive, f"{receive[:-1]}9"], order="o-2")["code"] == 1
     browser.press("Find the receive")
-    browser.sees("used by order o-2.")
+    browser.sees("used by order o-2.", "Order o-2 asked to use it, which was done already")
+    browser.sees("Order o-2 did not use it, for another receive was refused")
     picture(browser, "receive")
     browser.press("Take the use back…")
     browser.fill("Why", "sent back")
