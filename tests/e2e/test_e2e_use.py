@@ -111,7 +111,10 @@ def test_a_copy_after_the_use_was_taken_back_does_nothing(shop):
 def test_a_key_of_another_request(shop):
     one = shop.receive()
     assert done(shop.ask("use", receive=one, key="k"), "used")
-    refused(shop.ask("use", "order-78", receive=one, key="k"), 'key is "k": was used for another')
+    taken, other = 'key is "k": was used for another', shop.receive()
+    refused(shop.ask("use", "order-78", receive=one, key="k"), taken)
+    refused(shop.ask("use", receives=[one, other], key="k"), taken)
+    assert done(shop.ask("use", "order-78", receive=other, key="k"), "used")
 
 
 def test_a_key_of_some_coupons(stack, shop, make_coupon, pg):
