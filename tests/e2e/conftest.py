@@ -45,10 +45,15 @@ def make_whole(stack):
 
 
 def gateway_ready(stack):
+    """Why not, is in the output of a test that fails."""
     try:
-        return requests.get(stack.http("/readyz"), timeout=60).status_code == 200
-    except requests.RequestException:
+        reply = requests.get(stack.http("/readyz"), timeout=60)
+    except requests.RequestException as error:
+        print(f"gateway: {error}")
         return False
+    if reply.status_code != 200:
+        print(f"gateway: {reply.status_code} {reply.text}")
+    return reply.status_code == 200
 
 
 @pytest.fixture(scope="session")
