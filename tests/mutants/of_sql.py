@@ -408,6 +408,14 @@ MUTANTS = [
         USE + "test_ended_holds_are_freed_before_a_budget_is_spent",
     ),
     mutant(
+        "P13",
+        "the budgets that are locked before holds are ended",
+        "sql/function/use_free.sql",
+        "ORDER BY b.name FOR NO KEY UPDATE",
+        "ORDER BY b.name",
+        USE_CONCURRENT + "test_what_the_keeper_waits_to_free_is_not_missed",
+    ),
+    mutant(
         "P12",
         "what is forgotten of the operations",
         "sql/function/use_forget.sql",

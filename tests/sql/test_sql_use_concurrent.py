@@ -155,6 +155,25 @@ def test_the_end_of_a_hold_frees_no_receive_that_is_taken(db, db_new, coupon_new
 UNDONE = ("unheld", "unused")
 
 
+def test_what_the_keeper_waits_to_free_is_not_missed(db, db_new, coupon_new, background):
+    """It locks budgets first, too: else who has locked one would find it spent."""
+    budget = f"f{db.pid}"
+    db.execute("INSERT INTO budget (name, currency, amount) VALUES (%s, 'EUR', 100)", budget)
+    coupon = coupon_new(amount_off=100, currency="EUR", budget=budget)
+    one, other = issued(db, coupon, ["1", "2"])
+    db.use(Operation("hold", "a", (one,)))
+    db.execute("UPDATE receive_use SET until = clock_timestamp() WHERE coupon_id = %s", coupon)
+    db.execute("BEGIN")
+    db.execute("SELECT FROM budget WHERE name = %s FOR NO KEY UPDATE", budget)
+    keeper = db_new()
+    freeing = background(keeper.query, "use_free", 100)
+    wait_until(lambda: db.is_blocked(keeper.pid))
+    assert db.use(Operation("use", "b", (other,)))[0][0]["result"] == "used"
+    db.execute("COMMIT")
+    freeing.result()
+    assert db.execute("SELECT held, spent FROM budget WHERE name = %s", budget) == [(0, 100)]
+
+
 def test_orders_with_the_same_receives_never_deadlock(db, db_new, coupon_new, background):
     """In opposite order, of two coupons with a budget each, in one operation or several."""
     one, two = db_new(), db_new()
