@@ -112,7 +112,8 @@ const char *amount_member(struct parse *parse, const cJSON *item)
 			 ? is_padded || number_parse(text, AMOUNT_TEXT_MAX, &parse->use.amount)
 			 : json_integer(item, 0, JSON_INTEGER_MAX, &parse->use.amount);
 
-	return rc ? "must be an integer from 0 to 2^53-1, in the smallest unit of the currency"
+	return rc ? "must be an integer from 0 to 2^53-1, or a string of at most 15 digits, in the "
+		    "smallest unit of the currency"
 		  : NULL;
 }
 

@@ -104,7 +104,8 @@ static void test_refused(void **state)
 		{ "{\"op\":\"hold\",\"receive\":" ONE ",\"ttl_s\":86401" ORDER, "ttl_s is 86401" },
 		{ "{\"op\":\"hold\",\"receive\":" ONE ",\"ttl_s\":\"9\"" ORDER, "ttl_s is" },
 		{ "{\"op\":\"use\",\"receive\":" ONE ",\"amount\":-1,\"currency\":\"EUR\"" ORDER,
-		  "amount is -1: must be an integer from 0 to 2^53-1, in the smallest unit" },
+		  "amount is -1: must be an integer from 0 to 2^53-1, or a string of at most 15 "
+		  "digits, in the smallest unit" },
 		{ "{\"op\":\"use\",\"receive\":" ONE ",\"amount\":\"12.5\"" ORDER, "amount is" },
 		{ "{\"op\":\"use\",\"receive\":" ONE ",\"amount\":\"1234567890123456\"" ORDER,
 		  "amount is" },
