@@ -243,12 +243,14 @@ class Model:
 def operations_random(rng, receives, amounts):
     made = []
     for _ in range(rng.randrange(1, 30)):
-        count = rng.choice([1, 1, 1, 1, 2, 3])
+        named = rng.sample(receives, rng.choice([1, 1, 1, 1, 2, 3]))
+        if len(named) == 1 and rng.random() < 0.3:
+            named = [(named[0].coupon, named[0].user)]
         made.append(
             Operation(
                 rng.choice(["hold", "use", "use", "unhold", "unuse"]),
                 rng.choice("abc"),
-                tuple(rng.sample(receives, count)),
+                tuple(named),
                 key=uuid.UUID(int=rng.getrandbits(128)).hex,
                 amount=rng.choice(amounts),
             )
@@ -267,12 +269,13 @@ def test_whatever_happens(db, db_new, coupon_new, background, seed):
         total,
     )
     coupons = [
-        coupon_new(percent_off=50, currency="EUR", budget=budget),
-        coupon_new(amount_off=300, currency="EUR", budget=budget),
-        coupon_new(),
+        coupon_new(percent_off=50, currency="EUR", budget=budget, limit=2),
+        coupon_new(amount_off=300, currency="EUR", budget=budget, limit=2),
+        coupon_new(limit=2),
     ]
     receives = [one for coupon in coupons for one in issued(db, coupon, list("123"))]
-    calls = [operations_random(rng, receives, [0, 999, 1000]) for _ in range(30)]
+    late = [one for coupon in coupons for one in batch_make(coupon, list("123"), 4, slot=2)]
+    calls = [operations_random(rng, receives + late, [0, 999, 1000]) for _ in range(30)]
     calls += rng.choices(calls, k=10)  # copies
     rng.shuffle(calls)
 
@@ -284,6 +287,8 @@ def test_whatever_happens(db, db_new, coupon_new, background, seed):
         ]
 
     workers = [background(work, db_new(), calls[worker::4]) for worker in range(4)]
+    for one in rng.sample(late, len(late)):
+        db.settle(one)
     told = [pair for worker in workers for pair in worker.result()]
 
     first = {}
