@@ -57,15 +57,16 @@ WITH elected AS (
 SELECT EXISTS (SELECT FROM elected) AS is_elected, EXISTS (SELECT FROM moved) AS is_moved
 
 -- budget_set: Gives a budget another amount, unless that is less than what is held and spent.
--- Returns what these are together, and whether it has the amount now. No row: no such budget.
+-- Returns what these are together, and whether it has the amount now. No row: no such budget. A row
+-- that uses have changed meanwhile is compared again; to lock it first would not do: the CHECK sees
+-- the new amount beside the counts before the lock.
 -- $1 name, $2 amount
-WITH old AS (
-	SELECT name, amount, held + spent AS taken FROM budget
-	WHERE name = $1::text FOR NO KEY UPDATE
-), changed AS (
-	UPDATE budget AS b
+WITH changed AS (
+	UPDATE budget
 	SET amount = $2::bigint, updated_at = now()
-	FROM old
-	WHERE b.name = old.name AND $2::bigint >= old.taken AND $2::bigint <> old.amount
+	WHERE name = $1::text AND held + spent <= $2::bigint AND amount <> $2::bigint
+	RETURNING name
 )
-SELECT taken, $2::bigint >= taken AS is_set FROM old
+SELECT held + spent AS taken, amount = $2::bigint OR EXISTS (SELECT FROM changed) AS is_set
+FROM budget
+WHERE name = $1::text

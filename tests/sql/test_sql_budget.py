@@ -4,6 +4,7 @@ import psycopg
 import pytest
 
 from sql_db import Operation, batch_make
+from stack import wait_until
 
 RUN_ID = "r" * 40
 
@@ -31,6 +32,22 @@ def test_never_less_than_what_is_taken(db, budget, coupon_new):
     assert [row[one] for one in ("amount", "held", "spent", "left")] == ["600", "300", "300", "0"]
     assert row["campaigns"] == f'["{coupon}"]'
     assert len(db.query("budget_history", name)) == 2, "uses are no changes by operators"
+
+
+def test_uses_are_taken_back_meanwhile(db, db_new, budget, background):
+    """What there was before decides, or else what there is now."""
+    name = budget(1000)
+    db.execute("UPDATE budget SET spent = 800 WHERE name = %s", name)
+    waiting, other = db_new(), db_new()
+    other.execute("SET statement_timeout = '10s'")
+    db.execute("BEGIN")
+    db.execute("UPDATE budget SET spent = 200 WHERE name = %s", name)
+    more = background(waiting.query, "budget_set", name, 900)
+    wait_until(lambda: db.is_blocked(waiting.pid))
+    assert other.query("budget_set", name, 500) == [{"taken": "800", "is_set": "f"}]
+    db.execute("COMMIT")
+    assert more.result() == [{"taken": "800", "is_set": "t"}]
+    assert other.query("budget_set", name, 500) == [{"taken": "200", "is_set": "t"}]
 
 
 @pytest.mark.parametrize(
