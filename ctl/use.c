@@ -48,7 +48,7 @@ void uses_print(const struct cJSON *uses)
 		output_template("  {at}  {action:-6} {result:-13} {from|-} -> {to|-}  order {order}"
 				"[until , until {until}][amount_off , {amount_off} {currency|} "
 				"off][budget  of budget "
-				"{budget}][by , API key {by}], key {key}[reason : {reason}]\n",
+				"{budget}][by , by {by}], key {key}[reason : {reason}]\n",
 				use);
 }
 
@@ -154,7 +154,7 @@ static const struct command receive_show_command = {
 	.argument = "RECEIVE",
 	.options = OPTIONS(SWITCH("json", "print one JSON object")),
 	.summary = "print which order has a receive, and what orders did with it",
-	.detail = "Each operation with its time, API key, order, states and result, the latest\n"
+	.detail = "Each operation with its time, order, states, result and by whom, the latest\n"
 		  "1,000.",
 };
 

@@ -182,7 +182,7 @@ static void test_replies(void **state)
 	outcome = outcome_make(USE_IS_HELD);
 	reply_check(&outcome, 1, parse(*state, one), ANSWER_HELD,
 		    "{\"id\":7,\"code\":10,\"status\":\"held\",\"receive\":" ONE
-		    ",\"message\":\"the receive is held for another order\"}");
+		    ",\"message\":\"the receive is held\"}");
 	outcome = outcome_make(USE_NOT_FOUND);
 	outcome.receive.index = USE_ANY_RECEIVE;
 	reply_check(&outcome, 1, parse(*state, one), ANSWER_NOT_FOUND,
