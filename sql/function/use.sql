@@ -64,7 +64,10 @@ DECLARE
 	room      bigint[];   -- what is left of each; NULL: not read
 	is_freed  boolean := false; -- ended holds reserve nothing any more
 	moment    timestamptz;
-	todo      int[];      -- the operations that are not executed yet
+	todo      int[];      -- the operations that are not executed yet, in their order
+	todo_num  int;
+	look_num  int;        -- how many of them to look at
+	done_num  int;
 	j         record;     -- the receives of the operations that are judged
 	spent_ops int[];      -- those for which a budget has no room
 	left_now  bigint[];
@@ -165,8 +168,11 @@ BEGIN
 		END IF;
 	END IF;
 
-	-- Step 3.
-	WHILE cardinality(todo) > 0 LOOP
+	-- Step 3. Where most would wait for a few each time, not all are looked at: many of one
+	-- receive would cost their number squared.
+	todo_num := cardinality(todo);
+	look_num := todo_num;
+	WHILE todo_num > 0 LOOP
 		-- is_own     it is this order's
 		-- refusal    why the operation cannot have the receive; NULL: it can
 		-- changes    it would change it
@@ -181,7 +187,7 @@ BEGIN
 						use.amount, use.currency) WITH ORDINALITY
 					AS o (action, order_id, key, ttl_s, amount, currency, op)
 					ON o.op = e.op
-				JOIN unnest(todo) AS t (op) ON t.op = e.op
+				JOIN unnest(todo[:look_num]) AS t (op) ON t.op = e.op
 		), found AS (
 			SELECT a.op, a.ord, a.action, a.order_id, a.key, a.ttl_s, a.amount,
 				a.coupon, a.user_id, coalesce(a.batch, f.batch) AS batch,
@@ -405,7 +411,10 @@ BEGIN
 				j.batch, j.idx);
 		END IF;
 		todo := ARRAY(SELECT t.op FROM unnest(todo) AS t (op)
-			EXCEPT SELECT d.op FROM unnest(j.op) AS d (op));
+			EXCEPT SELECT d.op FROM unnest(j.op) AS d (op) ORDER BY 1);
+		done_num := todo_num - cardinality(todo);
+		look_num := CASE WHEN done_num < look_num THEN 16 * done_num ELSE 4 * look_num END;
+		todo_num := cardinality(todo);
 	END LOOP;
 
 	-- One that was kept alone was named by the key together with another, which was refused.

@@ -218,7 +218,7 @@ BEGIN
 			END IF;
 			RETURN ARRAY(SELECT generate_subscripts(use_begin.action, 1)
 				EXCEPT SELECT f.op FROM unnest(r.op, r.wanted) AS f (op, wanted)
-				WHERE f.wanted IS NOT NULL);
+				WHERE f.wanted IS NOT NULL ORDER BY 1);
 		EXCEPTION
 			WHEN unique_violation THEN
 				may_be_plain := false;

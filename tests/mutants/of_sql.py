@@ -343,6 +343,14 @@ MUTANTS = [
         KEYS + "test_the_number_continues_above_that_of_redis",
     ),
     mutant(
+        "P11",
+        "how many operations on a receive are looked at each time",
+        "sql/function/use.sql",
+        "unnest(todo[:look_num])",
+        "unnest(todo)",
+        USE + "test_many_of_one_receive_are_looked_at_a_few_times_each",
+    ),
+    mutant(
         "P12",
         "the lock of a receive that an order names",
         "sql/function/use_begin.sql",

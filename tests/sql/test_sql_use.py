@@ -67,6 +67,9 @@ ROWS_READ = (
 )
 
 
+LOOK_UPS = ROWS_READ.replace("seq_tup_read + idx_tup_fetch", "idx_scan")
+
+
 def test_an_operation_reads_its_own_receive_alone(db, issued):
     """However many others there are: the plan is kept for the session, made of empty tables."""
     receives = issued(300, total=300)
@@ -175,6 +178,19 @@ def test_what_waits_for_what_in_one_call(db, issued):
         ["unused"],
         ["used"],
     ]
+
+
+def test_many_of_one_receive_are_looked_at_a_few_times_each(db, issued):
+    """An order that holds and gives up all the time keeps no others waiting for long."""
+    (one,) = issued()
+    many = 200
+    asked = [Operation(("hold", "unhold")[n % 2], "a", (one,)) for n in range(many)]
+    with db.connection.transaction():
+        [[before]] = db.execute(LOOK_UPS)
+        told = db.use(*asked)
+        [[after]] = db.execute(LOOK_UPS)
+    assert [row["result"] for (row,) in told] == ["held", "unheld"] * (many // 2)
+    assert after - before < many * 60
 
 
 def test_a_receive_of_another_user(db, run, issued):
