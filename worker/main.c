@@ -63,8 +63,8 @@
 /* To finish takes no longer: what is not settled by then is delivered to another worker. */
 #define WORKER_STOP_MS 8000
 
-#define USES_PREFETCH 1000        /* messages of uses, unacked */
-#define USES_TRANSACTION_MAX 1024 /* uses in one transaction */
+#define USES_PREFETCH 1000       /* messages of uses, unacked */
+#define USES_TRANSACTION_MAX 512 /* uses in one transaction */
 
 /* The queues that a worker consumes. */
 enum source { SOURCE_RECEIVES, SOURCE_PARKED, SOURCES };
