@@ -179,14 +179,12 @@ BEGIN
 		-- is_new     the operation was not executed before
 		-- alters     it has all its receives, and changes some
 		WITH asked AS (
-			SELECT e.*, o.action, o.order_id, o.key, o.ttl_s, o.amount,
-				nullif(o.currency, '') AS currency
+			SELECT e.*, use.action[e.op] AS action, use.order_id[e.op] AS order_id,
+				use.key[e.op] AS key, use.ttl_s[e.op] AS ttl_s,
+				use.amount[e.op] AS amount,
+				nullif(use.currency[e.op], '') AS currency
 			FROM unnest(use.op, use.coupon, use.user_id, use.batch, use.idx)
 					WITH ORDINALITY AS e (op, coupon, user_id, batch, idx, ord)
-				JOIN unnest(use.action, use.order_id, use.key, use.ttl_s,
-						use.amount, use.currency) WITH ORDINALITY
-					AS o (action, order_id, key, ttl_s, amount, currency, op)
-					ON o.op = e.op
 				JOIN unnest(todo[:look_num]) AS t (op) ON t.op = e.op
 		), found AS (
 			SELECT a.op, a.ord, a.action, a.order_id, a.key, a.ttl_s, a.amount,
@@ -335,20 +333,18 @@ BEGIN
 		END IF;
 
 		WITH w AS (
-			SELECT w.*, o.action, o.order_id, o.key, o.by_key, o.amount, o.reason,
+			SELECT w.*, use.action[w.op] AS action, use.order_id[w.op] AS order_id,
+				use.key[w.op] AS key, use.by_key[w.op] AS by_key,
+				use.amount[w.op] AS amount, use.reason[w.op] AS reason,
 				w.op = ANY (spent_ops) AS is_spent,
-				CASE o.action WHEN 'hold' THEN 'held' WHEN 'use' THEN 'used'
-					ELSE 'free' END AS wanted
+				CASE use.action[w.op] WHEN 'hold' THEN 'held'
+					WHEN 'use' THEN 'used' ELSE 'free' END AS wanted
 			FROM unnest(j.op, j.coupon, j.user_id, j.batch, j.idx, j.state,
 					j.refusal, j.is_new, j.is_granted, j.changes, j.until,
 					j.currency, j.amount_off, j.budget, j.old_off, j.old_budget)
 					AS w (op, coupon, user_id, batch, idx, state,
 						refusal, is_new, is_granted, changes, until,
 						currency, amount_off, budget, old_off, old_budget)
-				JOIN unnest(use.action, use.order_id, use.key, use.by_key,
-						use.amount, use.reason) WITH ORDINALITY
-					AS o (action, order_id, key, by_key, amount, reason, op)
-					ON o.op = w.op
 			WHERE w.is_new AND w.batch IS NOT NULL
 		), changed AS (
 			INSERT INTO receive_use AS s (coupon_id, batch, idx, user_id, state,
