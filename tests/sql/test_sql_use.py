@@ -480,6 +480,7 @@ def test_the_end_of_a_hold_is_told_before_what_follows(db, run, issued, told, by
         ({"amount_off": 500}, 1000, 500),
         ({"amount_off": 500}, 300, 300),
         ({"amount_off": 500}, None, 500),
+        ({"amount_off": 500, "threshold": 1000}, None, 500),
         ({"amount_off": 500, "threshold": 1000}, 999, 0),
         ({"amount_off": 500, "threshold": 1000}, 1000, 500),
         ({"percent_off": 12.5}, 999, 124),
