@@ -425,6 +425,14 @@ MUTANTS = [
     ),
     mutant(
         "P12",
+        "what was kept because another receive of the key was refused",
+        "sql/function/use.sql",
+        "AND (d.result <> 'kept' OR ",
+        "AND (true OR ",
+        USE + "test_what_was_kept_is_not_done",
+    ),
+    mutant(
+        "P12",
         "what is forgotten of the operations",
         "sql/function/use_forget.sql",
         "WHERE o.to_state IS NULL AND ",
@@ -438,6 +446,14 @@ MUTANTS = [
         "IF 0 <= ALL (left_now) THEN",
         "IF true THEN",
         USE + "test_a_budget_is_held_and_spent_and_given_back",
+    ),
+    mutant(
+        "P14",
+        "the holds that have ended when PostgreSQL was put back",
+        "sql/function/use_recover_end.sql",
+        "WHERE until <= now() AND ",
+        "WHERE false AND ",
+        USE + "test_recover_reserves_nothing_for_holds_that_have_ended",
     ),
     mutant(
         "P14",
