@@ -25,8 +25,9 @@
 --      on a receive of the same user and coupon, nor with the same key on the same receive;
 --      then those that these have kept waiting.
 --
--- So no two calls deadlock. The clock is read when all locks are held. A hold that has ended by
--- then is none: its end is an operation of its own, before those on the receive.
+-- So no two calls deadlock, unless a campaign gets another budget between 1 and 2: then one of them
+-- is retried. The clock is read when all locks are held. A hold that has ended by then is none: its
+-- end is an operation of its own, before those on the receive.
 --
 -- Plans: see settle().
 CREATE OR REPLACE FUNCTION use(
