@@ -12,6 +12,19 @@
 
 #define INFLIGHT_PART 4 /* of what a process may have in flight: the rest is left to issuing */
 
+/*
+ * Operations on the receives of one user of a coupon. Those on one receive wait for each other, 2 ms
+ * each, and others in the same transaction with them: so only some are under way.
+ */
+struct crowd {
+	uint64_t of;
+	size_t operations;           /* under way */
+	struct request_list waiting; /* for these; none unless they are CROWD_MAX */
+	UT_hash_handle hh;
+};
+
+#define CROWD_MAX 16
+
 /* A batch whose requests wait for the reply of a worker. */
 struct sent {
 	struct ulid ulid;
@@ -32,6 +45,7 @@ struct uses {
 	size_t waiting; /* requests that are not answered */
 	size_t unconfirmed;
 	struct load load;
+	struct crowd *crowds;
 	struct sent *by_ulid;
 	TAILQ_HEAD(, sent) sent;
 	struct use_message message; /* that is being made */
@@ -55,7 +69,7 @@ struct uses *uses_new(const struct uses_port *port, const struct config *config)
 
 void uses_free(struct uses *uses)
 {
-	check(uses->waiting == 0 && !uses->by_ulid);
+	check(uses->waiting == 0 && !uses->by_ulid && !uses->crowds);
 	json_arena_free(uses->arena);
 	free(uses);
 }
@@ -69,6 +83,108 @@ static const struct receive *foreign_receive(const struct request *request)
 		if (!user_id_same(&use->receives[i].user, &request->user))
 			return &use->receives[i];
 	return NULL;
+}
+
+static uint64_t crowd_of(const struct receive *receive)
+{
+	char bytes[sizeof(receive->coupon) + sizeof(receive->user.text)];
+
+	memcpy(bytes, &receive->coupon, sizeof(receive->coupon));
+	memcpy(bytes + sizeof(receive->coupon), receive->user.text, receive->user.len);
+	return hash_keyed(bytes, sizeof(receive->coupon) + receive->user.len);
+}
+
+/* Those of the request's receives, each once. Returns how many there are. */
+static size_t crowds_of(const struct request *request, uint64_t of[USE_RECEIVES_MAX])
+{
+	const struct request_use *use = request->use;
+	size_t n = 0;
+
+	for (size_t i = 0; i < use->use.receives_n; i++) {
+		size_t same = 0;
+
+		of[n] = crowd_of(&use->receives[i]);
+		while (of[same] != of[n])
+			same++;
+		n += same == n;
+	}
+	return n;
+}
+
+static struct crowd *crowd_find(const struct uses *uses, uint64_t of)
+{
+	struct crowd *crowd;
+
+	HASH_FIND(hh, uses->crowds, &of, sizeof(of), crowd);
+	return crowd;
+}
+
+static struct crowd *crowd_new(struct uses *uses, uint64_t of)
+{
+	struct crowd *crowd = checked(calloc(1, sizeof(*crowd)));
+
+	crowd->of = of;
+	STAILQ_INIT(&crowd->waiting);
+	HASH_ADD(hh, uses->crowds, of, sizeof(crowd->of), crowd);
+	return crowd;
+}
+
+/* Its operation is under way, as soon as there is room for it. */
+static void request_enter(struct uses *uses, struct request *request)
+{
+	uint64_t of[USE_RECEIVES_MAX];
+	size_t n = crowds_of(request, of);
+	struct crowd *crowd;
+
+	for (size_t i = 0; i < n; i++) {
+		crowd = crowd_find(uses, of[i]);
+		if (crowd && crowd->operations == CROWD_MAX) {
+			STAILQ_INSERT_TAIL(&crowd->waiting, request, next);
+			return;
+		}
+	}
+	for (size_t i = 0; i < n; i++) {
+		crowd = crowd_find(uses, of[i]);
+		if (!crowd)
+			crowd = crowd_new(uses, of[i]);
+		crowd->operations++;
+	}
+	STAILQ_INSERT_TAIL(&uses->arrived, request, next);
+}
+
+/* Those that have waited for the others as long as one may for a worker are not begun any more. */
+static void crowd_serve(struct uses *uses, struct crowd *crowd)
+{
+	int64_t begun_us = (uses->port.now_ms() - uses->timeout_ms) * 1000;
+	struct request *request;
+
+	while (crowd->operations < CROWD_MAX && (request = STAILQ_FIRST(&crowd->waiting))) {
+		STAILQ_REMOVE_HEAD(&crowd->waiting, next);
+		if (request->begun_us > begun_us) {
+			request_enter(uses, request);
+			continue;
+		}
+		uses->waiting--;
+		request_fail(request, ANSWER_BUSY, NULL);
+	}
+}
+
+/* Its operation is no longer under way. */
+static void request_leave(struct uses *uses, const struct request *request)
+{
+	uint64_t of[USE_RECEIVES_MAX];
+	size_t n = crowds_of(request, of);
+
+	for (size_t i = 0; i < n; i++) {
+		struct crowd *crowd = crowd_find(uses, of[i]);
+
+		crowd->operations--;
+		crowd_serve(uses, crowd);
+		if (crowd->operations > 0)
+			continue;
+		HASH_DEL(uses->crowds, crowd);
+		free(crowd);
+	}
 }
 
 void uses_submit(struct uses *uses, struct request *request)
@@ -86,7 +202,7 @@ void uses_submit(struct uses *uses, struct request *request)
 		return;
 	}
 	uses->waiting++;
-	STAILQ_INSERT_TAIL(&uses->arrived, request, next);
+	request_enter(uses, request);
 }
 
 _Static_assert(OP_USE - OP_HOLD == USE_USE && OP_UNHOLD - OP_HOLD == USE_UNHOLD &&
@@ -184,6 +300,7 @@ static struct request *request_take(struct uses *uses, struct sent *sent, size_t
 	sent->requests[place] = NULL;
 	sent->left--;
 	uses->waiting--;
+	request_leave(uses, request);
 	return request;
 }
 

@@ -3,8 +3,9 @@
  * decisions: time and the publisher are behind the port. One thread.
  *
  *	submit ─▶ arrived ─(flush, once a loop turn)─▶ batch ═ publisher
- *	                                                 ├─▶ replied: answered
- *	                                                 └─▶ deadline: answered unknown
+ *	   │         ▲                                   ├─▶ replied: answered
+ *	   └─▶ waiting, for others of the user           └─▶ deadline: answered unknown
+ *	         └─▶ too long: answered busy
  *
  * Every request that is submitted is answered exactly once. Nothing is run a second time: a batch
  * is published until it is confirmed, and a worker executes each of its uses once, by its key.

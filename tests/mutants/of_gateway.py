@@ -280,6 +280,14 @@ MUTANTS = [
     ),
     mutant(
         "P11",
+        "the bound of what is under way for one user and coupon",
+        "gateway/use/uses.c",
+        "#define CROWD_MAX 16",
+        "#define CROWD_MAX 16000",
+        "unit_test_uses::test_16_operations_of_one_user_and_coupon_are_under_way",
+    ),
+    mutant(
+        "P11",
         "the random key of a hash",
         "common/hash.h",
         "((hash) = (unsigned)hash_keyed((bytes), (len)))",

@@ -86,19 +86,25 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* A request of so many receives, from this index on; `more` has further members. */
-static void submit(const char *op, int first, int n, const char *more)
+/* A request of so many receives of a user, from this index on; `more` has further members. */
+static void submit_of(int user, const char *op, int first, int n, const char *more)
 {
 	char text[2048], *at = text;
 	struct request *request;
 
 	at += sprintf(at, "{\"op\":\"%s\",\"order\":\"o\"%s,\"receives\":[", op, more);
 	for (int i = 0; i < n; i++)
-		at += sprintf(at, "%s\"1001.42." BATCH ".%d\"", i > 0 ? "," : "", first + i);
+		at += sprintf(at, "%s\"1001.%d." BATCH ".%d\"", i > 0 ? "," : "", user, first + i);
 	sprintf(at, "]}");
 	request = request_parse(rig.arena, text, strlen(text), OP_COUNT, &rig.responder);
 	assert_non_null(request);
+	request->begun_us = rig.now_ms * 1000;
 	uses_submit(rig.uses, request);
+}
+
+static void submit(const char *op, int first, int n, const char *more)
+{
+	submit_of(42, op, first, n, more);
 }
 
 /* The oldest batch that was published, which is decoded. */
@@ -195,7 +201,7 @@ static void test_a_message_has_256_receives_at_most(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 17; i++)
-		submit("use", 0, 15, "");
+		submit_of(i, "use", 0, 15, "");
 	submit("use", 0, 2, "");
 	uses_flush(rig.uses);
 	assert_int_equal(rig.batches, 2);
@@ -287,7 +293,7 @@ static void test_busy(void **state)
 
 	(void)state;
 	for (int i = 0; i < INFLIGHT_MAX / 4; i++)
-		submit("use", 0, 1, "");
+		submit_of(i, "use", 0, 1, "");
 	assert_int_equal(rig.answers[ANSWER_BUSY], 0);
 	submit("use", 0, 1, "");
 	assert_int_equal(rig.answers[ANSWER_BUSY], 1);
@@ -305,11 +311,58 @@ static void test_busy(void **state)
 	uses_flush(rig.uses);
 }
 
+/* Those on one receive would wait for each other there, and others with them. */
+static void test_16_operations_of_one_user_and_coupon_are_under_way(void **state)
+{
+	struct use_message first;
+
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		submit("hold", 0, 16, "");
+		submit("use", i, 1, "");
+	}
+	submit("unhold", 1, 1, "");
+	submit("unuse", 2, 1, "");
+	submit("unuse", 3, 1, "");
+	submit_of(43, "use", 0, 1, "");
+	uses_flush(rig.uses);
+	assert_int_equal(rig.batches, 1);
+	free(published());
+	first = rig.message;
+	assert_int_equal(first.uses_n, 17);
+	assert_int_equal(uses_waiting(rig.uses), 20);
+	reply(&first, 0, 2, USE_HELD);
+	uses_flush(rig.uses);
+	free(published());
+	assert_int_equal(rig.message.uses_n, 2);
+	assert_int_equal(rig.message.uses[0].action, USE_UNHOLD);
+	assert_int_equal(rig.message.uses[1].action, USE_UNUSE);
+	assert_int_equal(uses_waiting(rig.uses), 18);
+}
+
+static void test_what_has_waited_for_others_for_too_long_is_not_begun(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 18; i++) {
+		rig.now_ms = i < 17 ? 0 : 1;
+		submit("use", 0, 1, "");
+	}
+	uses_flush(rig.uses);
+	free(published());
+	rig.now_ms = TIMEOUT_MS;
+	reply(&rig.message, 0, 1, USE_USED);
+	assert_int_equal(rig.answers[ANSWER_BUSY], 1);
+	uses_flush(rig.uses);
+	free(published());
+	assert_int_equal(rig.message.uses_n, 1);
+	assert_int_equal(uses_waiting(rig.uses), 16);
+}
+
 /* So many uses of two receives are submitted and answered, and 100 ms pass. */
 static void load_pass(int n)
 {
 	while (n-- > 0)
-		submit("use", 0, 2, "");
+		submit_of(n, "use", 0, 2, "");
 	uses_flush(rig.uses);
 	while (!STAILQ_EMPTY(&rig.published)) {
 		struct batch *batch = published();
@@ -356,6 +409,8 @@ int main(void)
 		TEST(test_deadline),
 		TEST(test_a_receive_of_another_user),
 		TEST(test_busy),
+		TEST(test_16_operations_of_one_user_and_coupon_are_under_way),
+		TEST(test_what_has_waited_for_others_for_too_long_is_not_begun),
 		TEST(test_many_in_100_ms_are_full_while_one_waits),
 	};
 
