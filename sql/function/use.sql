@@ -103,13 +103,14 @@ BEGIN
 		use.trace);
 
 	-- One that was issued while use_begin() waited, and that others have named, is locked
-	-- here; if these have locked it, it is as if it was not issued yet, because they may wait
-	-- for budgets. A void that gave its slot back has removed the row of user_coupon.
+	-- here, unless they have: they may wait for the budgets. A void that gave its slot back has
+	-- removed the row of user_coupon.
 	SELECT coalesce(array_agg(f.coupon), '{}') AS coupon, array_agg(f.batch) AS batch,
 		array_agg(f.idx) AS idx, array_agg(f.user_id) AS user_id,
 		array_agg(f.slot) AS slot, array_agg(f.valid_from) AS valid_from,
 		array_agg(f.valid_to) AS valid_to, min(s.until) AS until,
-		array_agg(s.budget) FILTER (WHERE s.budget IS NOT NULL) AS budget
+		array_agg(s.budget) FILTER (WHERE s.budget IS NOT NULL) AS budget,
+		count(*) - count(s.place) AS others_num
 	INTO r
 	FROM (
 		SELECT DISTINCT e.coupon, f.batch, f.idx, e.user_id, f.slot, f.valid_from,
@@ -134,10 +135,18 @@ BEGIN
 			) AS f
 		ORDER BY 1, 2, 3
 	) AS f CROSS JOIN LATERAL (
-		SELECT s.until, s.budget FROM receive_use AS s
+		SELECT FROM receive_use AS s
+		WHERE s.coupon_id = f.coupon AND s.batch = f.batch AND s.idx = f.idx
+		LIMIT 1
+	) AS named LEFT JOIN LATERAL (
+		SELECT s.ctid AS place, s.until, s.budget FROM receive_use AS s
 		WHERE s.coupon_id = f.coupon AND s.batch = f.batch AND s.idx = f.idx
 		LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
-	) AS s;
+	) AS s ON true;
+	IF r.others_num > 0 THEN
+		RAISE EXCEPTION 'a receive was issued and named by others meanwhile'
+			USING ERRCODE = 'serialization_failure';
+	END IF;
 
 	IF todo <> '{}' THEN
 		SELECT array_agg(c.id) AS id, array_agg(c.currency) AS currency,

@@ -108,7 +108,7 @@ def test_copies_of_what_is_not_issued_yet(db, db_new, coupon_new, background):
 
 def test_a_receive_that_is_issued_while_an_order_waits(db, db_new, coupon_new, budget, background):
     """It is named by others then. The order has a lock of the budget, for which they wait: it does
-    not wait for them."""
+    not wait for them, and is to be tried again."""
     coupon = coupon_new(amount_off=1, currency="EUR", budget=budget(2))
     (one,) = issued(db, coupon, ["1"])
     (late,) = batch_make(coupon, ["2"])
@@ -129,8 +129,10 @@ def test_a_receive_that_is_issued_while_an_order_waits(db, db_new, coupon_new, b
     takes = background(other.use, Operation("use", "b", (late,)))
     wait_until(lambda: db.is_blocked(other.pid))
     owner.execute("COMMIT")
-    assert [row["result"] for (row,) in waiting.result()] == ["used", "not_found"]
+    with pytest.raises(SerializationFailure):
+        waiting.result()
     assert takes.result()[0][0]["result"] == "used"
+    assert [row["result"] for (row,) in waits.use(*orders)] == ["used", "is_used"]
     assert db.execute(
         "SELECT order_id FROM receive_use WHERE coupon_id = %s ORDER BY user_id", coupon
     ) == [("a",), ("b",)]
