@@ -335,7 +335,7 @@ static void pending_publish(struct publisher *publisher)
 	struct lane *lane;
 
 	for (enum batch_way way = 0; way < BATCH_WAYS; way++)
-		load_is_full(&publisher->lanes[way].load, now_ms);
+		load_is_full(&publisher->lanes[way].load, now_ms); /* for linger_ms() */
 	for (enum batch_way way = 0; way < BATCH_WAYS; way++) {
 		lane = &publisher->lanes[way];
 		lane->bursts = lane_due_ms(publisher, way) <= now_ms;

@@ -13,8 +13,8 @@
 #define INFLIGHT_PART 4 /* of what a process may have in flight: the rest is left to issuing */
 
 /*
- * Operations on the receives of one user of a coupon. Those on one receive wait for each other,
- * 2 ms each, and others in the same transaction with them: so only some are under way.
+ * Operations on the receives of one user of a coupon. Those on one receive wait for each other, and
+ * others in the same transaction with them: so only some are under way.
  */
 struct crowd {
 	uint64_t of;
