@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "common/message/message.h"
 #include "common/program/transport.h"
 #include "common/rabbit/topology.h"
 #include "common/redis/master_lease.h"
@@ -12,6 +13,7 @@
 #include "gateway/admit/coupon_table.h"
 #include "gateway/admit/redis_pool.h"
 #include "gateway/admit/replicas.h"
+#include "gateway/admit/unconfirmed.h"
 #include "gateway/gate/gate.h"
 #include "gateway/listen/http.h"
 #include "gateway/listen/intake.h"
@@ -29,8 +31,11 @@
 #include "gateway/use/quote.h"
 #include "gateway/use/uses.h"
 
+#include "embed.h"
+
 #include <event2/event.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -43,6 +48,7 @@
 #define COUPONS_MAX 65536 /* coupons that one process remembers */
 /* `status` and `coupon` that Redis has at once: what is issued waits behind them. */
 #define REDIS_READS_MAX 128
+#define SIGNALS_GIVE_UP 3 /* the third one ends the wait */
 #define STARTING_TEXT "this gateway has just started"
 
 struct gateway {
@@ -60,6 +66,7 @@ struct gateway {
 	struct publisher *publisher;
 	struct waiters *waiters;
 	struct admission *admission;
+	struct unconfirmed *unconfirmed;
 	struct redeem *redeem;
 	struct uses *uses;
 	struct status_parts status;
@@ -72,8 +79,11 @@ struct gateway {
 	struct known known;
 	struct json_arena *arena; /* for messages of workers */
 	const struct config *config;
+	int signals;            /* to end, that it got */
 	int64_t drain_until_ms; /* 0: not told to end */
+	int64_t stop_ms;        /* when it began to finish */
 	int64_t stop_by_ms;     /* 0: not stopping */
+	int64_t wait_until_ms;  /* it has receives that nobody else has; 0: it does not wait */
 };
 
 /* Whether Redis is known to belong to another installation than PostgreSQL. */
@@ -229,8 +239,8 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 	}
 }
 
-/* Receives whose messages only this process has for certain. */
-static size_t unconfirmed(const struct gateway *gateway)
+/* Receives and uses whose messages RabbitMQ has not confirmed. */
+static size_t unconfirmed_all(const struct gateway *gateway)
 {
 	return admission_unconfirmed(gateway->admission) + uses_unconfirmed(gateway->uses);
 }
@@ -242,8 +252,10 @@ static void stop(struct gateway *gateway, int signal)
 		return;
 	log_info("stopping", LOG_I("signal", signal),
 		 LOG_I("inflight", intake_inflight(gateway->intake)),
-		 LOG_I("unconfirmed", unconfirmed(gateway)));
-	gateway->stop_by_ms = clock_monotonic_ms() + GATEWAY_FINISH_MS;
+		 LOG_I("unconfirmed", unconfirmed_all(gateway)));
+	gateway->stop_ms = clock_monotonic_ms();
+	gateway->stop_by_ms = gateway->stop_ms + GATEWAY_FINISH_MS;
+	unconfirmed_hurry(gateway->unconfirmed);
 	intake_stop(gateway->intake);
 	server_stop(gateway->server);
 }
@@ -255,6 +267,7 @@ static void tick(struct gateway *gateway)
 	if (gateway->drain_until_ms && now_ms >= gateway->drain_until_ms)
 		stop(gateway, 0);
 	waiters_tick(gateway->waiters);
+	unconfirmed_tick(gateway->unconfirmed);
 	uses_tick(gateway->uses);
 	intake_tick(gateway->intake, now_ms);
 	if (!is_foreign(gateway))
@@ -270,6 +283,7 @@ static void tick(struct gateway *gateway)
 				       gateway->comparisons[0].copy.installation);
 	redeem_tick(gateway->redeem, now_ms);
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->admission));
+	metrics_set(METRIC_UNCOPIED, (int64_t)unconfirmed_lost(gateway->unconfirmed));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->waiters));
 	metrics_set(METRIC_USES_WAITING, (int64_t)uses_waiting(gateway->uses));
 	metrics_set(METRIC_USES_UNCONFIRMED, (int64_t)uses_unconfirmed(gateway->uses));
@@ -288,7 +302,7 @@ static int is_busy(const struct gateway *gateway)
 		if (gateway->comparisons[i].lookup && comparison_is_due(&gateway->comparisons[i]))
 			return 1;
 	return gateway->stop_by_ms || waiters_count(gateway->waiters) > 0 ||
-	       unconfirmed(gateway) > 0 || uses_waiting(gateway->uses) > 0 ||
+	       unconfirmed_all(gateway) > 0 || uses_waiting(gateway->uses) > 0 ||
 	       redeem_waiting(gateway->redeem) > 0 ||
 	       known_is_busy(&gateway->known, clock_monotonic_ms());
 }
@@ -365,10 +379,13 @@ static void on_signal(evutil_socket_t fd, short what, void *data)
 
 	(void)what;
 	if (gateway->drain_until_ms) {
-		if (gateway->config->processes == 1)
-			stop(gateway, fd);
+		if (gateway->config->processes > 1)
+			return;
+		stop(gateway, fd);
+		gateway->signals++;
 		return;
 	}
+	gateway->signals = 1;
 	gateway->drain_until_ms = clock_monotonic_ms() + drain_s * 1000;
 	if (drain_s == 0) {
 		stop(gateway, fd);
@@ -387,6 +404,15 @@ static void on_finish(evutil_socket_t fd, short what, void *data)
 	stop(gateway, fd);
 }
 
+static void on_give_up(evutil_socket_t fd, short what, void *data)
+{
+	struct gateway *gateway = data;
+
+	(void)fd;
+	(void)what;
+	gateway->signals = SIGNALS_GIVE_UP;
+}
+
 static void on_hangup(evutil_socket_t fd, short what, void *data)
 {
 	struct gateway *gateway = data;
@@ -396,21 +422,76 @@ static void on_hangup(evutil_socket_t fd, short what, void *data)
 	intake_reload(gateway->intake);
 }
 
+/* Names each receive of a batch that nobody has any more. */
+static void lost_log(void *context, const struct batch *batch)
+{
+	struct gateway *gateway = context;
+	struct message *message = checked(malloc(sizeof(*message)));
+	char text[RECEIVE_SIZE];
+	const char *error;
+
+	if (message_decode(gateway->arena, batch->body, batch->body_len, message, &error))
+		message->receives_n = 0;
+	for (size_t i = 0; i < message->receives_n; i++) {
+		const struct receive receive = { .coupon = batch->coupon,
+						 .user = message->receives[i].user,
+						 .batch = batch->ulid,
+						 .index = (int)i };
+
+		receive_format(&receive, text);
+		log_error("receive_lost", LOG_S("receive", text));
+	}
+	free(message);
+}
+
+/*
+ * Whether the process has receives that were accepted, and that neither RabbitMQ nor Redis is known
+ * to have: it waits for one of the two, as long as it may.
+ */
+static int must_wait(struct gateway *gateway, int64_t now_ms)
+{
+	size_t receives = unconfirmed_unsafe(gateway->unconfirmed, gateway->stop_ms);
+
+	if (receives == 0) {
+		if (gateway->wait_until_ms)
+			log_info("waited", LOG_S("why", "RabbitMQ or Redis has all receives"));
+		gateway->wait_until_ms = 0;
+		return 0;
+	}
+	if (gateway->wait_until_ms == 0) {
+		gateway->wait_until_ms = now_ms + gateway->config->stop_wait_s * 1000;
+		log_warn("waiting", LOG_I("receives", receives),
+			 LOG_I("seconds", gateway->config->stop_wait_s),
+			 LOG_S("why", "neither RabbitMQ nor Redis has them"));
+	}
+	if (now_ms < gateway->wait_until_ms && gateway->signals < SIGNALS_GIVE_UP)
+		return 1;
+	log_error("receives_lost", LOG_I("receives", receives),
+		  LOG_S("why", gateway->signals < SIGNALS_GIVE_UP ? "COUPON_STOP_WAIT_S is over"
+								  : "a signal ended the wait"));
+	unconfirmed_each_unsafe(gateway->unconfirmed, gateway->stop_ms, lost_log, gateway);
+	return 0;
+}
+
 /*
  * Whether the loop may end: everything is answered, confirmed and sent, or the time limit is
- * reached.
+ * reached; and what was accepted is in a store.
  */
 static int may_end(struct gateway *gateway)
 {
+	int64_t now_ms = clock_monotonic_ms();
+	int is_finished;
+
 	if (gateway->stop_by_ms == 0)
 		return 0;
-	if (clock_monotonic_ms() >= gateway->stop_by_ms)
-		return 1;
 	if (gateway->known.leave_ms)
-		return known_leave(&gateway->known, clock_monotonic_ms());
-	return intake_inflight(gateway->intake) == 0 && unconfirmed(gateway) == 0 &&
-	       redis_pool_is_idle(gateway->redis) && intake_held_bytes(gateway->intake) == 0 &&
-	       known_leave(&gateway->known, clock_monotonic_ms());
+		return known_leave(&gateway->known, now_ms);
+	is_finished = intake_inflight(gateway->intake) == 0 && unconfirmed_all(gateway) == 0 &&
+		      redis_pool_is_idle(gateway->redis) &&
+		      intake_held_bytes(gateway->intake) == 0;
+	if (!is_finished && (now_ms < gateway->stop_by_ms || must_wait(gateway, now_ms)))
+		return 0;
+	return known_leave(&gateway->known, now_ms);
 }
 
 static void event_begin(struct gateway *gateway, int fd, short what, event_callback_fn callback)
@@ -427,6 +508,7 @@ static void loop(struct gateway *gateway, int publisher_fd)
 	event_begin(gateway, SIGTERM, EV_SIGNAL, on_signal);
 	event_begin(gateway, SIGINT, EV_SIGNAL, on_signal);
 	event_begin(gateway, GATEWAY_FINISH, EV_SIGNAL, on_finish);
+	event_begin(gateway, GATEWAY_GIVE_UP, EV_SIGNAL, on_give_up);
 	event_begin(gateway, SIGHUP, EV_SIGNAL, on_hangup);
 	event_begin(gateway, publisher_fd, EV_READ, on_publisher);
 	ticker_start(ticker);
@@ -519,6 +601,111 @@ static void port_look_up_receive(void *lookup, const struct receive *receive, st
 		waiters_looked_up(waiter, OUTCOME_UNKNOWN, NULL);
 }
 
+/* What Redis is asked, or told, of a coupon with unconfirmed batches. */
+struct copy_ticket {
+	struct gateway *gateway;
+	struct coupon *coupon;
+	char run_id[REDIS_RUN_ID_SIZE];
+	int is_look;
+	struct restore_look look;
+	enum restore_result result;
+};
+
+static void copy_end(struct copy_ticket *ticket, int is_good)
+{
+	struct unconfirmed *unconfirmed = ticket->gateway->unconfirmed;
+
+	if (ticket->is_look)
+		unconfirmed_looked(unconfirmed, ticket->coupon, ticket->run_id,
+				   is_good ? &ticket->look : NULL);
+	else
+		unconfirmed_restored(unconfirmed, ticket->coupon,
+				     is_good ? ticket->result : RESTORE_FAILED);
+	free(ticket);
+}
+
+static void on_copy_replicated(void *context, int is_replicated)
+{
+	copy_end(context, is_replicated);
+}
+
+/* What Redis alone has counts when its replicas have it. */
+static void copy_replied(struct copy_ticket *ticket)
+{
+	if (ticket->gateway->replicas)
+		replicas_hold_call(ticket->gateway->replicas, ticket->run_id, on_copy_replicated,
+				   ticket);
+	else
+		copy_end(ticket, 1);
+}
+
+static void on_look(void *context, const redisReply *reply)
+{
+	struct copy_ticket *ticket = context;
+
+	if (restore_look_take(&ticket->look, reply))
+		copy_end(ticket, 0);
+	else
+		copy_replied(ticket);
+}
+
+static void on_restore(void *context, const redisReply *reply)
+{
+	struct copy_ticket *ticket = context;
+
+	ticket->result = restore_result_take(reply);
+	if (reply && reply->type == REDIS_REPLY_ERROR)
+		log_warn("outbox_restore", LOG_S("error", reply->str));
+	if (ticket->result == RESTORE_DONE && reply->type == REDIS_REPLY_INTEGER)
+		metrics_add(METRIC_RESTORED, reply->integer);
+	if (ticket->result == RESTORE_DONE)
+		copy_replied(ticket);
+	else
+		copy_end(ticket, 1);
+}
+
+static struct copy_ticket *copy_ticket_new(struct gateway *gateway, struct coupon *coupon,
+					   const struct redis_link *link)
+{
+	struct copy_ticket *ticket = checked(calloc(1, sizeof(*ticket)));
+
+	ticket->gateway = gateway;
+	ticket->coupon = coupon;
+	if (link)
+		snprintf(ticket->run_id, sizeof(ticket->run_id), "%s", redis_link_run_id(link));
+	return ticket;
+}
+
+/* A Redis of others is neither asked nor told. */
+static struct redis_link *copy_link(struct gateway *gateway)
+{
+	return known_may_report(&gateway->known) ? redis_pool_pick(gateway->redis) : NULL;
+}
+
+static void port_look(void *context, struct coupon *coupon)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *argv[] = { RESTORE_LOOK_WORDS(coupon_key(coupon->id, COUPON_KEY_COUPON, key)) };
+	struct redis_link *link = copy_link(context);
+	struct copy_ticket *ticket = copy_ticket_new(context, coupon, link);
+
+	ticket->is_look = 1;
+	redis_pool_query(link, RESTORE_LOOK_WORDS_N, argv, on_look, ticket);
+}
+
+static void port_restore(void *context, struct coupon *coupon,
+			 const struct restore_message *messages, size_t n)
+{
+	struct redis_link *link = copy_link(context);
+	struct copy_ticket *ticket = copy_ticket_new(context, coupon, link);
+	struct restore_command command;
+
+	restore_command_make(&command, coupon->id, lua_restore, messages, n);
+	if (!link || redis_link_command(link, command.n, command.words, command.lengths,
+					on_restore, ticket))
+		on_restore(ticket, NULL);
+}
+
 static void deciders_make(struct gateway *gateway, const struct config *config)
 {
 	const struct waiters_port waiters_port = { .now_ms = clock_monotonic_ms,
@@ -546,9 +733,16 @@ static void deciders_make(struct gateway *gateway, const struct config *config)
 						       .busy = doubt_busy,
 						       .doubt = doubt_until };
 
+	const struct unconfirmed_port unconfirmed_port = { .now_ms = clock_monotonic_ms,
+							   .look = port_look,
+							   .restore = port_restore,
+							   .context = gateway };
+
 	gateway->uses = uses_new(&uses_port, config);
+	gateway->unconfirmed = unconfirmed_new(&unconfirmed_port);
 	gateway->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
-	gateway->admission = admission_new(&admission_port, config, COUPONS_MAX, gateway->waiters);
+	gateway->admission = admission_new(&admission_port, config, COUPONS_MAX, gateway->waiters,
+					   gateway->unconfirmed);
 	gateway->redeem = redeem_new(config, gateway->codes, gateway->admission);
 	redis_pool_bind(gateway->redis, gateway->admission);
 }
@@ -595,6 +789,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	gateway->known = (struct known){ .redis = gateway->redis,
 					 .lookup = gateway->lookup,
 					 .admission = gateway->admission,
+					 .unconfirmed = gateway->unconfirmed,
 					 .comparison = &gateway->comparisons[0] };
 	known_init(&gateway->known, config->listen, process);
 	gateway->weak_settings = (struct weak_settings){ .redis = gateway->redis,
@@ -653,8 +848,8 @@ void gateway_run(const struct config *config, const struct gateway_sockets *sock
 		 LOG_S("unix", config->unix_socket));
 	loop(&gateway, publisher_fd);
 	log_info("stopped", LOG_I("inflight", intake_inflight(gateway.intake)),
-		 LOG_I("unconfirmed", unconfirmed(&gateway)));
-	publisher_free(gateway.publisher, unconfirmed(&gateway) > 0);
+		 LOG_I("unconfirmed", unconfirmed_all(&gateway)));
+	publisher_free(gateway.publisher, unconfirmed_all(&gateway) > 0);
 	lookup_close(gateway.lookup);
 	lookup_close(gateway.reads);
 	lookup_close(gateway.codes);

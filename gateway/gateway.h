@@ -30,15 +30,18 @@ struct gateway_sockets {
  * ended:
  *
  *	       SIGTERM, SIGINT       COUPON_DRAIN_S
- *	serves ───────────────▶ drains ──────────▶ finishes ──▶ ended
+ *	serves ───────────────▶ drains ──────────▶ finishes ──▶ waits ──▶ ended
  *
  * While it drains, everything is served, but /readyz says 503. It finishes the open requests for at
- * most GATEWAY_FINISH_MS. GATEWAY_FINISH lets it finish at once; so does a second signal to the
- * only process. One of several may get each signal twice, from its parent and from who tells all
- * processes of a service to end.
+ * most GATEWAY_FINISH_MS. Then it waits for up to COUPON_STOP_WAIT_S while it has accepted receives
+ * that neither RabbitMQ nor Redis is known to have; what is left at the end is named in the log.
+ * GATEWAY_FINISH lets it finish at once, GATEWAY_GIVE_UP ends the wait; so do a second and a third
+ * signal to the only process. One of several may get each signal twice, from its parent and from
+ * who tells all processes of a service to end.
  */
 void gateway_run(const struct config *config, const struct gateway_sockets *sockets,
 		 size_t process);
 
 #define GATEWAY_FINISH_MS 10000
 #define GATEWAY_FINISH SIGUSR1
+#define GATEWAY_GIVE_UP SIGUSR2

@@ -41,8 +41,9 @@
  *
  *	start ──▶ runs ──died──▶ waits, at most 2 s ──▶ start (also after a fork that failed)
  *	SIGHUP: passed on to each
- *	SIGTERM: passed on to each, and none is started any more; the next one is GATEWAY_FINISH for
- *	         them; a process that has not ended some time after GATEWAY_FINISH_MS is killed
+ *	SIGTERM: passed on to each, and none is started any more; the second one is GATEWAY_FINISH
+ *	         for them, the third one GATEWAY_GIVE_UP; a process that has not ended some time
+ *	         after the longest wait that it may have is killed
  */
 
 #define PROCESSES_MAX 64
@@ -159,8 +160,7 @@ static void processes_signal(const struct processes *processes, int signal)
 		if (!processes->list[i].pid)
 			continue;
 		if (signal == SIGKILL)
-			log_error("process_killed", LOG_I("pid", processes->list[i].pid),
-				  LOG_I("after_ms", STOP_GRACE_MS));
+			log_error("process_killed", LOG_I("pid", processes->list[i].pid));
 		kill(processes->list[i].pid, signal);
 	}
 }
@@ -168,9 +168,10 @@ static void processes_signal(const struct processes *processes, int signal)
 /* Returns 0, or 1 when a process had to be killed. */
 static int processes_stop(struct processes *processes)
 {
-	int64_t drain_ms = processes->config->drain_s * 1000, left_ms;
-	int64_t until_ms = clock_monotonic_ms() + drain_ms + STOP_GRACE_MS;
-	int killed = 0, signal;
+	int64_t drain_ms = processes->config->drain_s * 1000,
+		wait_ms = processes->config->stop_wait_s * 1000, left_ms;
+	int64_t until_ms = clock_monotonic_ms() + drain_ms + STOP_GRACE_MS + wait_ms;
+	int killed = 0, signals = 1, signal;
 
 	/* Once the processes have closed theirs as well, connections are refused. */
 	close(processes->sockets->api[0]);
@@ -183,10 +184,11 @@ static int processes_stop(struct processes *processes)
 			killed = 1;
 		}
 		signal = signal_wait(processes, left_ms > 0 ? left_ms : KILLED_WAIT_MS);
-		if ((signal == SIGTERM || signal == SIGINT) && left_ms > STOP_GRACE_MS) {
-			until_ms = clock_monotonic_ms() + STOP_GRACE_MS;
-			processes_signal(processes, GATEWAY_FINISH);
-		}
+		if (signal != SIGTERM && signal != SIGINT)
+			continue;
+		signals++;
+		until_ms = clock_monotonic_ms() + STOP_GRACE_MS + (signals < 3 ? wait_ms : 0);
+		processes_signal(processes, signals < 3 ? GATEWAY_FINISH : GATEWAY_GIVE_UP);
 	}
 	return killed;
 }

@@ -83,6 +83,10 @@ METRIC(METRIC_PUBLISHER_CUTS, "publisher_cuts_total", "counter",
        "Publisher connections closed because a call was stuck.")
 METRIC(METRIC_UNCONFIRMED, "receives_unconfirmed", "gauge",
        "Accepted receives whose message is not confirmed.")
+METRIC(METRIC_UNCOPIED, "receives_uncopied", "gauge",
+       "Of these, those that Redis has lost, too, and not yet got again.")
+METRIC(METRIC_RESTORED, "outbox_restored_total", "counter",
+       "Messages that were written to an outbox again, because Redis had lost them.")
 METRIC(METRIC_ACCEPTED, "receives_accepted_total", "counter",
        "Receives accepted by the script for this gateway.")
 METRIC(METRIC_OUTCOMES, "outcomes_total", "counter", "Outcomes received from workers.")

@@ -5,7 +5,7 @@
 #include "common/message/receive.h"
 #include "common/program/transport.h"
 #include "common/redis/redis.h"
-#include "gateway/admit/coupon_table.h"
+#include "gateway/admit/unconfirmed.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"
@@ -240,7 +240,7 @@ static void mark(struct known *known)
 /*
  * The copy of the comparison was read over the new connection: a Redis of others gets no reports.
  */
-static int may_report(const struct known *known)
+int known_may_report(const struct known *known)
 {
 	return known->comparison->redis_connects == redis_pool_connects(known->redis) &&
 	       redis_pool_connects(known->redis) > 0 &&
@@ -355,9 +355,54 @@ static void refused_tell(struct known *known)
 				 known);
 }
 
+/* The mark is gone: Redis has lost its data, and kept the connection. */
+static void on_mark_read(void *context, const redisReply *reply)
+{
+	struct known *known = context;
+
+	known->is_looking = 0;
+	if (!reply || known->report != REPORT_NONE || known->leave_ms || !*known->marked)
+		return;
+	if (reply->type != REDIS_REPLY_STRING || strcmp(reply->str, known->marked) != 0)
+		known->redis_connects = 0;
+}
+
+static void mark_look(struct known *known)
+{
+	const char *argv[] = { "HGET", GATEWAYS_KEY, known->id };
+
+	if (known->is_looking || known->report != REPORT_NONE || !*known->marked)
+		return;
+	known->is_looking = 1;
+	redis_pool_query(redis_pool_pick(known->redis), 3, argv, on_mark_read, known);
+}
+
+static void uncopied_done(void *context, const redisReply *reply)
+{
+	(void)context;
+	if (reply && reply->type == REDIS_REPLY_ERROR)
+		log_warn("uncopied", LOG_S("error", reply->str));
+}
+
+/* Each time while there are some: Redis may have lost the number with its data. */
+static void uncopied_tell(struct known *known)
+{
+	size_t uncopied = unconfirmed_lost(known->unconfirmed);
+	char number[NUMBER_SIZE];
+	const char *hset[] = { "HSET", UNCOPIED_KEY, known->id,
+			       number_text((int64_t)uncopied, number) };
+	const char *hdel[] = { "HDEL", UNCOPIED_KEY, known->id };
+
+	if (uncopied > 0)
+		redis_pool_query(redis_pool_pick(known->redis), 4, hset, uncopied_done, NULL);
+	else if (known->uncopied > 0)
+		redis_pool_query(redis_pool_pick(known->redis), 3, hdel, uncopied_done, NULL);
+	known->uncopied = uncopied;
+}
+
 static int report_is_due(const struct known *known, int64_t now_ms)
 {
-	return may_report(known) && (known->redis_connects != redis_pool_connects_n(known->redis) ||
+	return known_may_report(known) && (known->redis_connects != redis_pool_connects_n(known->redis) ||
 				     (known->report == REPORT_FAILED && now_ms >= known->again_ms));
 }
 
@@ -368,9 +413,11 @@ void known_tick(struct known *known, int64_t now_ms)
 	row_step(known, now_ms);
 	if (report_is_due(known, now_ms))
 		report_begin(known);
-	if (now_ms >= known->refused_ms && may_report(known)) {
+	if (now_ms >= known->refused_ms && known_may_report(known)) {
 		known->refused_ms = now_ms + REFUSED_MS;
 		refused_tell(known);
+		mark_look(known);
+		uncopied_tell(known);
 	}
 }
 
@@ -404,14 +451,17 @@ static void on_unmarked(void *context, const redisReply *reply)
 int known_leave(struct known *known, int64_t now_ms)
 {
 	const char *argv[] = { "HDEL", GATEWAYS_KEY, known->id };
+	const char *uncopied[] = { "HDEL", UNCOPIED_KEY, known->id };
 
 	if (known->leave_ms == 0) {
 		known->leave_ms = now_ms + LEAVE_MS;
-		if (may_report(known))
+		if (known_may_report(known))
 			refused_tell(known);
-		if (may_report(known)) {
-			known->leaving++;
+		if (known_may_report(known)) {
+			known->leaving += 2;
 			redis_pool_query(redis_pool_pick(known->redis), 3, argv, on_unmarked,
+					 known);
+			redis_pool_query(redis_pool_pick(known->redis), 3, uncopied, on_unmarked,
 					 known);
 		}
 		if (is_own(known) &&

@@ -57,8 +57,12 @@ int comparison_is_due(const struct comparison *comparison);
  * The mark is written after Redis has answered all reports, and only while all connections lead to
  * that process: over one to an earlier process a reply with higher numbers could still arrive.
  *
+ * Redis may lose the mark with its data and keep the connections. So the process reads it once a
+ * second, and reports everything again if it is gone.
+ *
  * It also tells the keeper once a second, through Redis, what it has refused (lua/refused.lua).
- * Counts that Redis does not get are lost.
+ * Counts that Redis does not get are lost. And how many receives it has that neither RabbitMQ nor
+ * Redis has (unconfirmed.h): while they are more than none, couponctl gives no receives up.
  *
  * The process issues nothing before it is known: before PostgreSQL has its row or, while PostgreSQL
  * is away, keepers have had the time to read its mark.
@@ -73,6 +77,7 @@ struct known {
 	struct redis_pool *redis;
 	struct lookup *lookup;
 	struct admission *admission;
+	const struct unconfirmed *unconfirmed;
 	const struct comparison *comparison; /* of these */
 	char id[ULID_UUID_SIZE];
 	char place[KNOWN_PLACE_SIZE];
@@ -88,11 +93,13 @@ struct known {
 	char marked[REDIS_RUN_ID_SIZE]; /* of the last mark that was answered */
 	int is_other;                   /* another one than that is reported to */
 	int64_t marked_ms;              /* when the first mark was answered; 0: it was not */
+	int is_looking;                 /* whether the mark is still there */
 	uint64_t lookup_connects;       /* over which the row was written */
 	int64_t alive_ms;               /* when the row is written again */
 	int is_asking;
 	int is_recorded;    /* since the start */
 	int64_t refused_ms; /* when refusals are told next */
+	size_t uncopied;    /* as Redis was told last */
 	int64_t leave_ms;
 	size_t leaving; /* answers that it waits for before it leaves */
 };
@@ -114,6 +121,11 @@ int known_is_busy(const struct known *known, int64_t now_ms); /* the next tick i
 void known_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq,
 		  int is_recent);
 
+/*
+ * Whether Redis may be told of accepted receives: it does not belong to another installation, as
+ * read over the present connection.
+ */
+int known_may_report(const struct known *known);
 /* Whether requests may be decided. */
 int known_may_issue(const struct known *known, int64_t now_ms);
 /* At the end, when nothing is left to do. Returns whether it has left; it is called until then. */

@@ -140,6 +140,7 @@ call('HSET', KEYS[1], 'status', terms[1], 'run_id', run_id, 'generation', ARGV[3
 if is_loss then
 	call('HSET', KEYS[1], 'loss_at', decimal(now_ms()))
 end
+call('PERSIST', KEYS[3]) -- it is kept, and has receives in flight
 for filled, key in pairs({[KEYS[7]] = KEYS[2], [KEYS[8]] = KEYS[4], [KEYS[9]] = KEYS[6]}) do
 	if call('EXISTS', filled) == 1 then
 		call('RENAME', filled, key)

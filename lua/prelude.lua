@@ -306,3 +306,51 @@ local function records_read(text, wanted, lines, code)
 	end
 	return taken, found or redeemed
 end
+
+-- Until a report expires whose coupon Redis does not have.
+local REPORT_ALONE_MS = '86400000'
+
+-- A coupon that is no placeholder has these counts.
+local function counts_check(placeholder, stock, reserved)
+	if not placeholder and not (integer(stock) and integer(reserved)) then
+		fail('coupon: its stock or reserved is malformed')
+	end
+end
+
+-- Records the highest number that a gateway has seen of one generation of the coupon KEYS[1] in
+-- its key ':seen'. In a generation older than the coupon's these receives are in flight: their units
+-- move from the stock to reserved at once. Returns whether it is higher than the one that Redis has.
+-- The counts are checked before: see counts_check().
+local function seen_record(seen, generation, seq)
+	local name, high = decimal(generation), 'high:' .. decimal(generation)
+	local c = call('HMGET', KEYS[1], 'generation', 'stock', 'reserved', high, 'placeholder', 'seq')
+	local current = not c[5] and integer(c[1])
+	if current and current > generation then
+		local known = integer(c[4])
+		if not known or known >= seq then
+			return false
+		end
+		local stock, reserved = integer(c[2]), integer(c[3])
+		local moved = math.min(seq - known, stock)
+		call('HSET', KEYS[1], high, decimal(seq), 'stock', decimal(stock - moved),
+			'reserved', decimal(reserved + moved))
+		return true
+	end
+	if current == generation and (integer(c[6]) or 0) >= seq then
+		return false
+	end
+	local reported = integer(call('HGET', seen, name))
+	if reported and reported >= seq then
+		return false
+	end
+	call('HSET', seen, name, decimal(seq))
+	-- The report expires with the coupon. If Redis does not have the coupon, the keeper reads the
+	-- report when it loads the coupon; for a settled campaign it is not needed.
+	local expires = call('PEXPIRETIME', KEYS[1])
+	if expires > 0 then
+		call('PEXPIREAT', seen, decimal(expires))
+	elseif not current then
+		call('PEXPIRE', seen, REPORT_ALONE_MS)
+	end
+	return true
+end

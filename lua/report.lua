@@ -16,7 +16,6 @@
 -- one that Redis has.
 
 local PROCESS_LEN = 32 -- digits of a run id before the term of the lease
-local ALONE_MS = '86400000' -- until a report expires whose coupon Redis does not have
 
 keys_check(':seen')
 arguments_check(3, 3)
@@ -24,44 +23,13 @@ local generation, seq = integer_check(1, 'generation', 1), integer_check(2, 'seq
 local run_id = ARGV[3] ~= '' and run_id_check(3)
 types_check('hash', 'hash')
 
-local high = 'high:' .. ARGV[1]
-local c = call('HMGET', KEYS[1], 'generation', 'stock', 'reserved', high, 'placeholder',
-	'seq', 'run_id')
-local current = not c[5] and integer(c[1])
-
-if current and current > generation then
-	local stock, reserved, known = integer(c[2]), integer(c[3]), integer(c[4])
-	if not stock or not reserved then
-		fail('coupon: its stock or reserved is malformed')
-	end
-	if not known or known >= seq then
-		return 0
-	end
-	local moved = math.min(seq - known, stock)
-	call('HSET', KEYS[1], high, ARGV[2], 'stock', decimal(stock - moved),
-		'reserved', decimal(reserved + moved))
-	return 1
+local c = call('HMGET', KEYS[1], 'generation', 'placeholder', 'run_id', 'stock', 'reserved')
+if (integer(c[1]) or 0) > generation then
+	counts_check(c[2], c[4], c[5])
 end
-
-local rebuilds = current == generation and run_id and c[7]
-	and sub(c[7], 1, PROCESS_LEN) == sub(run_id, 1, PROCESS_LEN)
+local rebuilds = run_id and not c[2] and integer(c[1]) == generation and c[3]
+	and sub(c[3], 1, PROCESS_LEN) == sub(run_id, 1, PROCESS_LEN)
 if rebuilds then
 	call('HSET', KEYS[1], 'rebuild', '1')
 end
-if current == generation and (integer(c[6]) or 0) >= seq then
-	return rebuilds and 1 or 0
-end
-local reported = integer(call('HGET', KEYS[2], ARGV[1]))
-if reported and reported >= seq then
-	return rebuilds and 1 or 0
-end
-call('HSET', KEYS[2], ARGV[1], ARGV[2])
--- The report expires with the coupon. If Redis does not have the coupon, the keeper reads the
--- report when it loads the coupon; for a settled campaign it is not needed.
-local expires = call('PEXPIRETIME', KEYS[1])
-if expires > 0 then
-	call('PEXPIREAT', KEYS[2], decimal(expires))
-elseif not current then
-	call('PEXPIRE', KEYS[2], ALONE_MS)
-end
-return 1
+return (seen_record(KEYS[2], generation, seq) or rebuilds) and 1 or 0

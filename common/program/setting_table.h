@@ -129,6 +129,9 @@ SETTING_NUMBER(
 	drain_s, "COUPON_DRAIN_S", "drain-s", GATEWAY, 0, 0, 600,
 	"time after SIGTERM for which /readyz answers 503 and everything is still served, so "
 	"that balancers take the gateway out; 0: it ends at once")
+SETTING_NUMBER(stop_wait_s, "COUPON_STOP_WAIT_S", "stop-wait-s", GATEWAY, 3600, 0, 86400,
+	       "how long a gateway that was told to end waits while it has accepted receives that "
+	       "neither RabbitMQ nor Redis has; what is left then is lost, and named in the log")
 SETTING_NUMBER(line_limit_bytes, "COUPON_LINE_LIMIT_BYTES", "line-limit-bytes", GATEWAY, 65536, 256,
 	       1048576,
 	       "maximum length of a request line or HTTP body; a longer one is answered too_large")

@@ -36,6 +36,8 @@ enum coupon_key {
 	(COUPON_KEYS_ISSUE | COUPON_KEY_KNOWN | COUPON_KEY_SEEN | COUPON_KEY_CODES)
 #define COUPON_KEYS_RELEASE (COUPON_KEYS_ISSUE | COUPON_KEY_REJECTED | COUPON_KEY_CODES)
 #define COUPON_KEYS_SETTLED (COUPON_KEY_OUTBOX | COUPON_KEY_SETTLED | COUPON_KEY_REJECTED)
+#define COUPON_KEYS_RESTORE \
+	(COUPON_KEY_COUPON | COUPON_KEY_OUTBOX | COUPON_KEY_SEEN | COUPON_KEY_DEAD)
 #define COUPON_KEYS_ALL                                                                   \
 	(COUPON_KEYS_PLACE | COUPON_KEY_DEAD | COUPON_KEY_SETTLED | COUPON_KEY_REJECTED | \
 	 COUPON_KEY_TERMS)
@@ -44,6 +46,7 @@ enum coupon_key {
 #define CHANGES_KEY "couponmq:changes"             /* hash: a copy of the table change_count */
 #define CHANGES_USES_KEY "{couponmq:changes}:uses" /* list: lua/uses.lua */
 #define GATEWAYS_KEY "couponmq:gateways"  /* hash: gateway to the process that it reported to */
+#define UNCOPIED_KEY "couponmq:uncopied"  /* hash: gateway to receives that Redis lacks */
 #define KEYS_KEY "couponmq:keys"          /* hash: API key to its record; `version` */
 #define MASTER_LEASE_KEY "couponmq:lease" /* hash: see lua/master_lease.lua */
 #define REPLICAS_KEY "couponmq:replicas"  /* string: empty; what WAIT waits for */

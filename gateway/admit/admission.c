@@ -4,6 +4,7 @@
 #include "common/log/log.h"
 #include "common/message/trace_context.h"
 #include "gateway/admit/coupon_table.h"
+#include "gateway/admit/unconfirmed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ struct admission {
 	struct config limits; /* those of it that admission has */
 	struct waiters *waiters;
 	struct coupon_table coupons;
+	struct unconfirmed *unconfirmed;
 	struct coupon_list ready; /* have something to send, oldest first */
 	size_t ready_n;
 	size_t unsent;       /* requests that are in no call */
@@ -25,7 +27,8 @@ struct admission {
 };
 
 struct admission *admission_new(const struct admission_port *port, const struct config *config,
-				size_t coupons_max, struct waiters *waiters)
+				size_t coupons_max, struct waiters *waiters,
+				struct unconfirmed *unconfirmed)
 {
 	struct admission *admission = checked(calloc(1, sizeof(*admission)));
 
@@ -36,6 +39,7 @@ struct admission *admission_new(const struct admission_port *port, const struct 
 	admission->waiters = waiters;
 	STAILQ_INIT(&admission->ready);
 	coupon_table_init(&admission->coupons, coupons_max);
+	admission->unconfirmed = unconfirmed;
 	return admission;
 }
 
@@ -304,8 +308,10 @@ static int pause_is_over(struct admission *admission, int64_t *after_ms)
 /* Redis refuses the coupon. */
 static void seen_report(struct admission *admission, struct coupon *coupon)
 {
-	if (pause_is_over(admission, &coupon->report_after_ms))
-		report(admission, coupon, coupon->seen_generation, coupon->seen_seq);
+	if (!pause_is_over(admission, &coupon->report_after_ms))
+		return;
+	report(admission, coupon, coupon->seen_generation, coupon->seen_seq);
+	unconfirmed_look_soon(admission->unconfirmed, coupon);
 }
 
 /* A client asks for a coupon that waits for the keeper. */
@@ -320,6 +326,7 @@ void admission_report_begin(struct admission *admission)
 	struct coupon_table *table = &admission->coupons;
 	struct coupon *coupon;
 
+	unconfirmed_look_all(admission->unconfirmed);
 	TAILQ_FOREACH_REVERSE(coupon, &table->by_use, coupons, by_use)
 	{
 		if (coupon->is_unreported || coupon->seen_generation == 0)
@@ -399,6 +406,8 @@ static struct batch *batch_new(const struct call *call, const struct call_reply 
 
 	*batch = (struct batch){ .ulid = call->batch,
 				 .coupon = call->coupon_id,
+				 .generation = reply->generation,
+				 .seq = reply->seq,
 				 .body_len = reply->body_len };
 	memcpy(batch->body, reply->body, reply->body_len);
 	return batch;
@@ -435,6 +444,7 @@ static void reply_take(struct admission *admission, struct call *call,
 	if (!batch)
 		return;
 	call->coupon->accepted_ms = admission->accepted_ms = admission->port.now_ms();
+	unconfirmed_add(admission->unconfirmed, call->coupon, batch);
 	admission->port.publish(admission->port.publisher, batch);
 }
 
@@ -506,11 +516,12 @@ void admission_looked_up(struct admission *admission, int64_t id, enum answer an
 	}
 }
 
-void admission_confirmed(struct admission *admission, const struct batch *batch)
+void admission_confirmed(struct admission *admission, struct batch *batch)
 {
 	struct coupon *coupon = coupon_table_find(&admission->coupons, batch->coupon);
 
 	check(coupon != NULL);
+	unconfirmed_remove(admission->unconfirmed, coupon, batch);
 	receives_end(admission, coupon, batch->receives);
 }
 

@@ -39,7 +39,6 @@ struct admission_port {
 	 * fail, because it is asked repeatedly.
 	 */
 	void (*ask)(struct redis_pool *redis, int64_t coupon);
-
 	struct known *known;
 	/*
 	 * Reports this seq of this generation to Redis, which may have lost it, and whether the
@@ -61,12 +60,14 @@ struct admission_port {
 
 struct admission;
 struct refusals;
+struct unconfirmed;
 
 #define ADMISSION_DOUBT_MS 60000 /* how long a lost call may still take effect */
 
 /* It remembers at most `coupons_max` coupons, and copies the limits of the config. */
 struct admission *admission_new(const struct admission_port *port, const struct config *config,
-				size_t coupons_max, struct waiters *waiters);
+				size_t coupons_max, struct waiters *waiters,
+				struct unconfirmed *unconfirmed);
 /* Requires that no request is left in it. */
 void admission_free(struct admission *admission);
 
@@ -105,8 +106,8 @@ int admission_report_some(struct admission *admission, size_t most);
  */
 int admission_refusals_take(struct admission *admission, struct refusals *refusals);
 
-/* The batch is in the queue: its receives no longer count as unconfirmed. */
-void admission_confirmed(struct admission *admission, const struct batch *batch);
+/* The batch is in the queue: its receives no longer count as unconfirmed. The caller frees it. */
+void admission_confirmed(struct admission *admission, struct batch *batch);
 
 /*
  * Whether a request for this coupon may still take effect: requests wait or are in a call, or a

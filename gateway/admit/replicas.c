@@ -40,6 +40,8 @@
 struct held {
 	STAILQ_ENTRY(held) next;
 	struct request *request;
+	replicas_done_fn *done; /* NULL: it is the request's answer */
+	void *context;
 	struct result result;
 	const char *status; /* of the object */
 	cJSON *object;      /* NULL: an issue */
@@ -124,9 +126,17 @@ void replicas_hold_object(struct replicas *replicas, const char *run_id, struct 
 		 &(struct held){ .request = request, .status = status, .object = object });
 }
 
+void replicas_hold_call(struct replicas *replicas, const char *run_id, replicas_done_fn *done,
+			void *context)
+{
+	held_add(replicas, run_id, &(struct held){ .done = done, .context = context });
+}
+
 static void held_end(struct held *held, int is_replicated, int64_t now_us)
 {
-	if (held->object && is_replicated) {
+	if (held->done) {
+		held->done(held->context, is_replicated);
+	} else if (held->object && is_replicated) {
 		request_answer_object(held->request, ANSWER_OK, held->status, held->object);
 	} else if (held->object) {
 		cJSON_Delete(held->object);

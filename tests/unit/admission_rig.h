@@ -192,7 +192,7 @@ static inline void rig_up(const struct config *limits, size_t coupons_max)
 	rig.now_ms = 1000;
 	STAILQ_INIT(&rig.published);
 	rig.waiters = waiters_new(&waiters_port, 5000);
-	rig.admission = admission_new(&port, limits, coupons_max, rig.waiters);
+	rig.admission = admission_new(&port, limits, coupons_max, rig.waiters, rig.unconfirmed);
 }
 
 static inline int setup(void **state)
