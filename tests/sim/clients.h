@@ -40,6 +40,7 @@ static struct {
 	size_t answers[ANSWER_COUNT];
 	size_t rows_checked;
 	int wiped[COUPONS];
+	int64_t wiped_ms; /* the last time; 0: never */
 	int stormy;
 	int may_crash; /* the gateway */
 	int may_purge; /* the broker may lose its messages */

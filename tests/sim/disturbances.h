@@ -71,7 +71,19 @@ static void keeper_turn(void *context, uint64_t a, uint64_t b)
 							 .generation = 1,
 							 .run_id = redis.run_id };
 		}
-		if (!coupon->present)
+		if (world.wiped[i] && coupon->placeholder) {
+			/* Rebuilt under a new generation; nothing more is sold. */
+			row->generation++;
+			row->seq_seen = row->settled = 0;
+			coupon->placeholder = 0;
+			coupon->status = STATUS_CLOSED;
+			coupon->generation = row->generation;
+			coupon->run_id = redis.run_id;
+		} else if (world.wiped[i] && !coupon->present) {
+			coupon->present = coupon->placeholder = 1;
+			coupon->generation = row->generation;
+		}
+		if (!coupon->present || coupon->placeholder)
 			continue;
 		if (coupon->run_id != redis.run_id && coupon->generation == row->generation &&
 		    coupon->seq >= row->seq_seen)
@@ -92,6 +104,8 @@ static void terms_change(void *context, uint64_t a, uint64_t b)
 	(void)a;
 	(void)b;
 	if (!world.stormy)
+		return;
+	if (world.wiped[place])
 		return;
 	if (sim_chance(300)) {
 		database.coupons[place].total += 5;
@@ -141,13 +155,21 @@ static void odd_message(void)
 
 static void catastrophe(void *context, uint64_t kind, uint64_t place)
 {
+	static struct redis_coupon window;
+	struct redis_coupon *wiped;
+
 	(void)context;
 	if (!world.stormy)
 		return;
 	switch ((enum catastrophe)kind) {
 	case GATEWAY_CRASH:
-		if (!world.may_crash)
+		/* Redis has lost data: nothing may depend on this process for long. */
+		if (!world.may_crash && !world.wiped_ms)
 			return;
+		if (world.wiped_ms && unconfirmed_unsafe(gateway.unconfirmed, world.wiped_ms) > 0) {
+			event_in(200, 1000, catastrophe, NULL, GATEWAY_CRASH, 0);
+			return;
+		}
 		gateway_die();
 		gateway_start();
 		return;
@@ -177,11 +199,17 @@ static void catastrophe(void *context, uint64_t kind, uint64_t place)
 			broker_purge();
 		return;
 	/*
-	 * then PostgreSQL alone must keep P1 and P2, and nothing that the gateway holds is lost
+	 * then PostgreSQL alone must keep P1 and P2, and nothing that the gateway holds is lost,
+	 * even if it dies as soon as Redis has it again
 	 */
 	case REDIS_WIPE:
 		world.wiped[place % COUPONS] = 1;
-		redis_wipe(&redis.coupons[place % COUPONS]);
+		world.wiped_ms = sim.now_ms;
+		wiped = &redis.coupons[place % COUPONS];
+		window = *wiped;
+		redis_wipe(wiped);
+		wiped->begin_ms = window.begin_ms; /* the keeper will put it back with its terms */
+		wiped->end_ms = window.end_ms;
 		return;
 	}
 }

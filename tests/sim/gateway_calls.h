@@ -60,6 +60,17 @@ static void call_timeout(void *context, uint64_t connection, uint64_t sent_ms)
 	}
 }
 
+static void told_raise(size_t place, const struct call_reply *reply)
+{
+	if (reply->generation > gateway.told_generation[place])
+		gateway.told_seq[place] = 0;
+	if (reply->generation < gateway.told_generation[place])
+		return;
+	gateway.told_generation[place] = reply->generation;
+	if (reply->seq > gateway.told_seq[place])
+		gateway.told_seq[place] = reply->seq;
+}
+
 static void call_replied(void *context, uint64_t a, uint64_t b)
 {
 	struct redis_call *call = context;
@@ -72,9 +83,8 @@ static void call_replied(void *context, uint64_t a, uint64_t b)
 		for (size_t i = 0; call->reply.state == CALL_OK && i < call->n; i++)
 			gateway.told_ms[call->coupon - COUPON_FIRST]
 				       [call->reply.verdicts[i].answer] = sim.now_ms;
-		if (call->reply.state == CALL_OK &&
-		    call->reply.seq > gateway.told_seq[call->coupon - COUPON_FIRST])
-			gateway.told_seq[call->coupon - COUPON_FIRST] = call->reply.seq;
+		if (call->reply.state == CALL_OK)
+			told_raise((size_t)(call->coupon - COUPON_FIRST), &call->reply);
 		admission_replied(gateway.admission, waiting, &call->reply);
 	}
 	redis_call_free(call);

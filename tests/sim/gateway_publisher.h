@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "gateway/admit/unconfirmed.h"
 #include "tests/sim/gateway_calls.h"
 
 /* A message in flight to the broker. */

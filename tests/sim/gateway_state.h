@@ -30,6 +30,7 @@ struct channel_tag {
 static struct {
 	struct admission *admission;
 	struct waiters *waiters;
+	struct unconfirmed *unconfirmed;
 	struct json_arena *arena;
 	uint64_t incarnation;
 	int dying;
@@ -40,7 +41,8 @@ static struct {
 	struct redis_call *oldest, *newest;
 	int64_t redis_busy_ms, replies_busy_ms;
 	int64_t told_ms[COUPONS][ANSWER_COUNT]; /* the time of the last such reply */
-	int64_t told_seq[COUPONS];              /* the highest in a reply */
+	int64_t told_generation[COUPONS];       /* the highest in a reply, */
+	int64_t told_seq[COUPONS];              /* and the highest in it */
 	/* The publisher */
 	int link_up;
 	uint64_t link;

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "coupon/restore.h"
 #include "gateway/admit/admission.h"
 #include "tests/sim/sim.h"
 
@@ -36,7 +37,7 @@ struct outbox_entry {
 };
 
 struct redis_coupon {
-	int present;
+	int present, placeholder;
 	enum coupon_status status;
 	int64_t total, stock, begin_ms, end_ms;
 	int limit;
@@ -273,6 +274,27 @@ static void redis_issue(struct redis_call *call)
 	coupon->outbox[coupon->outbox_n++] = (struct outbox_entry){
 		call->batch, strndup(call->body, reply->body_len), reply->body_len, redis_now_ms()
 	};
+}
+
+/* restore.lua; 0, or -1: Redis does not have the coupon. */
+static int redis_restore(int64_t id, const struct restore_message *message)
+{
+	struct redis_coupon *coupon = redis_coupon(id);
+
+	if (!coupon || !coupon->present)
+		return -1;
+	if (!coupon->placeholder && coupon->generation == message->generation &&
+	    coupon->seq >= message->seq)
+		return 0;
+	for (size_t i = 0; i < coupon->outbox_n; i++)
+		if (ulid_same(&coupon->outbox[i].batch, &message->batch))
+			return 0;
+	assert_true(coupon->outbox_n < OUTBOX_MAX);
+	coupon->outbox[coupon->outbox_n++] = (struct outbox_entry){
+		message->batch, strndup(message->body, message->body_len), message->body_len,
+		redis_now_ms()
+	};
+	return 0;
 }
 
 static void redis_wipe(struct redis_coupon *coupon)

@@ -142,7 +142,91 @@ static void gateway_tick(void *context, uint64_t incarnation, uint64_t b)
 	if (incarnation != gateway.incarnation)
 		return;
 	waiters_tick(gateway.waiters);
+	unconfirmed_tick(gateway.unconfirmed);
 	event_at(sim.now_ms + 50, gateway_tick, NULL, incarnation, 0);
+}
+
+/* What Redis has lost */
+
+/* A coupon that Redis is asked for, or told; a reply to a gateway that has died is dropped. */
+struct copy {
+	struct coupon *coupon;
+	int64_t id;
+	uint64_t run_id;
+	int is_told;
+	struct restore_look look;
+	enum restore_result result;
+	size_t n;
+	struct restore_message messages[RESTORE_MESSAGES_MAX];
+};
+
+static void copy_free(struct copy *copy)
+{
+	for (size_t i = 0; i < copy->n; i++)
+		free((char *)(uintptr_t)copy->messages[i].body);
+	free(copy);
+}
+
+static void copy_replied(void *context, uint64_t incarnation, uint64_t is_lost)
+{
+	struct copy *copy = context;
+	char run_id[REDIS_RUN_ID_SIZE];
+
+	snprintf(run_id, sizeof(run_id), "%llu", (unsigned long long)copy->run_id);
+	if (incarnation == gateway.incarnation && copy->is_told)
+		unconfirmed_restored(gateway.unconfirmed, copy->coupon,
+				     is_lost ? RESTORE_FAILED : copy->result);
+	else if (incarnation == gateway.incarnation)
+		unconfirmed_looked(gateway.unconfirmed, copy->coupon, run_id,
+				   is_lost ? NULL : &copy->look);
+	copy_free(copy);
+}
+
+static void copy_arrived(void *context, uint64_t incarnation, uint64_t b)
+{
+	struct copy *copy = context;
+	const struct redis_coupon *coupon = redis_coupon(copy->id);
+	int is_lost = !redis.up || fault(FAULT_REPLY_LOST);
+
+	(void)b;
+	copy->run_id = redis.run_id;
+	copy->look = (struct restore_look){ coupon->present, coupon->placeholder,
+					    coupon->generation, coupon->seq };
+	copy->result = RESTORE_DONE;
+	for (size_t i = 0; redis.up && i < copy->n; i++)
+		if (redis_restore(copy->id, &copy->messages[i]))
+			copy->result = RESTORE_MISSING;
+	event_in(1, 30, copy_replied, copy, incarnation, (uint64_t)is_lost);
+}
+
+static struct copy *copy_send(struct coupon *coupon)
+{
+	struct copy *copy = calloc(1, sizeof(*copy));
+
+	copy->coupon = coupon;
+	copy->id = coupon->id;
+	event_in(1, 30, copy_arrived, copy, gateway.incarnation, 0);
+	return copy;
+}
+
+static void port_look(void *context, struct coupon *coupon)
+{
+	(void)context;
+	copy_send(coupon);
+}
+
+static void port_restore(void *context, struct coupon *coupon,
+			 const struct restore_message *messages, size_t n)
+{
+	struct copy *copy = copy_send(coupon);
+
+	(void)context;
+	copy->is_told = 1;
+	for (; copy->n < n; copy->n++) {
+		copy->messages[copy->n] = messages[copy->n];
+		copy->messages[copy->n].body = strndup(messages[copy->n].body,
+						       messages[copy->n].body_len);
+	}
 }
 
 static void port_answer(void *answering, struct request *request, const struct result *result)
@@ -171,6 +255,11 @@ static void gateway_start(void)
 		.look_up = port_look_up_receive,
 		.answer = client_answered,
 	};
+	static const struct unconfirmed_port unconfirmed_port = {
+		.now_ms = port_now_ms,
+		.look = port_look,
+		.restore = port_restore,
+	};
 	static const struct config limits = {
 		.batch_receives_max = 16,
 		.calls_per_coupon_max = 2,
@@ -180,7 +269,9 @@ static void gateway_start(void)
 	};
 
 	gateway.waiters = waiters_new(&waiters_port, ISSUED_TIMEOUT_MS);
-	gateway.admission = admission_new(&port, &limits, 64, gateway.waiters);
+	gateway.unconfirmed = unconfirmed_new(&unconfirmed_port);
+	gateway.admission = admission_new(&port, &limits, 64, gateway.waiters,
+					  gateway.unconfirmed);
 	gateway.arena = json_arena_new();
 	gateway.window = confirm_new(packet_settled, NULL);
 	STAILQ_INIT(&gateway.pending[0]);
@@ -189,6 +280,7 @@ static void gateway_start(void)
 	STAILQ_INIT(&gateway.finished);
 	memset(gateway.held, 0, sizeof(gateway.held));
 	memset(gateway.told_ms, 0x80, sizeof(gateway.told_ms));
+	memset(gateway.told_generation, 0, sizeof(gateway.told_generation));
 	memset(gateway.told_seq, 0, sizeof(gateway.told_seq));
 	gateway.hold_until_ms = 0;
 	gateway.incarnation++;
@@ -214,6 +306,7 @@ static void gateway_die(void)
 		waiters_looked_up(gateway.asking[--gateway.asking_n], OUTCOME_UNKNOWN, NULL);
 	waiters_tick(gateway.waiters);
 	admission_free(gateway.admission);
+	unconfirmed_free(gateway.unconfirmed);
 	waiters_free(gateway.waiters);
 	json_arena_free(gateway.arena);
 	confirm_reset(gateway.window);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "gateway/admit/admission.h"
+#include "gateway/admit/unconfirmed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include <cmocka.h>
 
 #define CALLS_MAX 4096
+#define LOOKS_MAX 64
 #define COUPONS_MAX 8 /* remembered */
 #define COUPONS_TOLD 1000
 #define REQUESTS_MAX 4096
@@ -29,6 +31,7 @@ struct client {
 static struct {
 	struct admission *admission;
 	struct waiters *waiters;
+	struct unconfirmed *unconfirmed;
 	int64_t now_ms;
 	unsigned ulids;
 	int send_fails;
@@ -46,6 +49,12 @@ static struct {
 	int reported_recent;
 	int asks;
 	int64_t asked_coupon;
+	struct coupon *looked[LOOKS_MAX]; /* that Redis is asked for */
+	size_t looked_n;
+	struct coupon *restored_coupon; /* of the last restore */
+	struct restore_message restored[RESTORE_MESSAGES_MAX];
+	size_t restored_n;
+	int restores;
 	int busy[COUPONS_TOLD];
 	int64_t doubt_coupon, doubt_until_ms;
 	struct batch_list published;
@@ -167,6 +176,23 @@ static inline void port_doubt(int64_t coupon, int64_t until_ms)
 	rig.doubt_until_ms = until_ms;
 }
 
+static inline void port_look(void *context, struct coupon *coupon)
+{
+	(void)context;
+	assert_true(rig.looked_n < LOOKS_MAX);
+	rig.looked[rig.looked_n++] = coupon;
+}
+
+static inline void port_restore(void *context, struct coupon *coupon,
+				const struct restore_message *messages, size_t n)
+{
+	(void)context;
+	rig.restored_coupon = coupon;
+	rig.restored_n = n;
+	memcpy(rig.restored, messages, n * sizeof(*messages));
+	rig.restores++;
+}
+
 static inline void rig_up(const struct config *limits, size_t coupons_max)
 {
 	static const struct admission_port port = {
@@ -182,6 +208,11 @@ static inline void rig_up(const struct config *limits, size_t coupons_max)
 		.busy = port_busy,
 		.doubt = port_doubt,
 	};
+	static const struct unconfirmed_port unconfirmed_port = {
+		.now_ms = port_now_ms,
+		.look = port_look,
+		.restore = port_restore,
+	};
 	static const struct waiters_port waiters_port = {
 		.now_ms = port_now_ms,
 		.look_up = port_look_up_receive,
@@ -192,6 +223,7 @@ static inline void rig_up(const struct config *limits, size_t coupons_max)
 	rig.now_ms = 1000;
 	STAILQ_INIT(&rig.published);
 	rig.waiters = waiters_new(&waiters_port, 5000);
+	rig.unconfirmed = unconfirmed_new(&unconfirmed_port);
 	rig.admission = admission_new(&port, limits, coupons_max, rig.waiters, rig.unconfirmed);
 }
 
@@ -237,6 +269,7 @@ static inline void rig_down(void)
 		for (int i = 0; i < COUPONS_TOLD; i++)
 			assert_false(rig.busy[i]);
 	admission_free(rig.admission);
+	unconfirmed_free(rig.unconfirmed);
 	waiters_free(rig.waiters);
 	for (size_t i = 0; i < rig.clients_n; i++)
 		free(rig.clients[i]);
