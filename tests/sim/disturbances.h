@@ -135,6 +135,7 @@ enum catastrophe {
 	WORKER_CRASH,
 	WORKER_CUT,
 	LINK_CUT,
+	LINK_AWAY,
 	REDIS_CUT,
 	ODD_MESSAGE,
 	QUEUE_PURGE,
@@ -186,6 +187,10 @@ static void catastrophe(void *context, uint64_t kind, uint64_t place)
 		worker_connection_cut(&workers[place % WORKERS]);
 		return;
 	case LINK_CUT:
+		link_cut();
+		return;
+	case LINK_AWAY:
+		gateway.link_away_until_ms = sim.now_ms + sim_between(2000, 6000);
 		link_cut();
 		return;
 	case REDIS_CUT:

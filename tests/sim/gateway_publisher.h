@@ -55,6 +55,10 @@ static void link_connected(void *context, uint64_t link, uint64_t b)
 	(void)b;
 	if (link != gateway.link)
 		return;
+	if (sim.now_ms < gateway.link_away_until_ms) {
+		event_at(gateway.link_away_until_ms, link_connected, NULL, link, 0);
+		return;
+	}
 	gateway.link_up = 1;
 	gateway.channel_received = gateway.channel_told = 0;
 	publisher_pump(NULL, 0, 0);

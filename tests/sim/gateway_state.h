@@ -46,6 +46,7 @@ static struct {
 	/* The publisher */
 	int link_up;
 	uint64_t link;
+	int64_t link_away_until_ms; /* the broker is away */
 	struct confirm_window *window;
 	struct batch_list pending[2], again, finished; /* `pending` by way; no uses */
 	size_t held[COUPONS]; /* receives of batches that are not confirmed */

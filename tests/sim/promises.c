@@ -98,9 +98,13 @@ static void storm_brew(void)
 		event_at(sim_between(100, STORM_MS), catastrophe, NULL,
 			 (uint64_t)sim_between(GATEWAY_CRASH, QUEUE_PURGE),
 			 (uint64_t)sim_between(0, 9));
-	if (wipe)
-		event_at(sim_between(1000, STORM_MS), catastrophe, NULL, REDIS_WIPE,
-			 (uint64_t)sim_between(0, 2));
+	if (wipe) {
+		int64_t at_ms = sim_between(1000, STORM_MS / 2);
+
+		event_at(at_ms - sim_between(0, 300), catastrophe, NULL, LINK_AWAY, 0);
+		event_at(at_ms, catastrophe, NULL, REDIS_WIPE, (uint64_t)sim_between(0, 2));
+		event_at(at_ms + sim_between(100, 5000), catastrophe, NULL, GATEWAY_CRASH, 0);
+	}
 	event_in(100, 3000, terms_change, NULL, 0, 0);
 }
 
