@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-int restore_look_take(struct restore_look *look, const redisReply *reply)
+int restore_look_take(struct copies_look *look, const redisReply *reply)
 {
 	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 3)
 		return -1;
@@ -15,35 +15,21 @@ int restore_look_take(struct restore_look *look, const redisReply *reply)
 	return 0;
 }
 
-enum restore_state restore_state(const struct restore_look *look, int64_t generation, int64_t seq)
-{
-	if (!look->is_present)
-		return RESTORE_ABSENT;
-	return !look->is_placeholder && look->generation == generation && look->seq >= seq
-		       ? RESTORE_COVERED
-		       : RESTORE_LOST;
-}
-
-int64_t restore_filling(const struct restore_look *look)
-{
-	return 2 * look->generation + look->is_placeholder;
-}
-
-enum restore_result restore_result_take(const redisReply *reply)
+enum copies_result restore_result_take(const redisReply *reply)
 {
 	if (!reply || reply->type == REDIS_REPLY_ERROR)
-		return RESTORE_FAILED;
+		return COPIES_FAILED;
 	if (reply->type == REDIS_REPLY_STRING && strcmp(reply->str, "missing") == 0)
-		return RESTORE_MISSING;
-	return RESTORE_DONE;
+		return COPIES_MISSING;
+	return COPIES_WRITTEN;
 }
 
 void restore_command_make(struct restore_command *command, int64_t coupon, const char *script,
-			  const struct restore_message *messages, size_t n)
+			  const struct copy *const *messages, size_t n)
 {
 	const char **word = command->words;
 
-	check(n > 0 && n <= RESTORE_MESSAGES_MAX);
+	check(n > 0 && n <= COPIES_MESSAGES_MAX);
 	coupon_keys_make(&command->keys, coupon, COUPON_KEYS_RESTORE);
 	*word++ = "EVAL";
 	*word++ = script;
@@ -51,9 +37,9 @@ void restore_command_make(struct restore_command *command, int64_t coupon, const
 	for (int i = 0; i < command->keys.n; i++)
 		*word++ = command->keys.names[i];
 	for (size_t i = 0; i < n; i++) {
-		*word++ = ulid_format(&messages[i].batch, command->texts[i].batch);
-		*word++ = number_text(messages[i].generation, command->texts[i].generation);
-		*word++ = number_text(messages[i].seq, command->texts[i].seq);
+		*word++ = ulid_format(&messages[i]->batch, command->texts[i].batch);
+		*word++ = number_text(messages[i]->generation, command->texts[i].generation);
+		*word++ = number_text(messages[i]->seq, command->texts[i].seq);
 		*word++ = NULL;
 	}
 	command->n = (int)(word - command->words);
@@ -63,7 +49,7 @@ void restore_command_make(struct restore_command *command, int64_t coupon, const
 	for (size_t i = 0; i < n; i++) {
 		size_t body = 3 + 4 + 4 * i + 3;
 
-		command->words[body] = messages[i].body;
-		command->lengths[body] = messages[i].body_len;
+		command->words[body] = messages[i]->body;
+		command->lengths[body] = messages[i]->body_len;
 	}
 }

@@ -9,11 +9,11 @@
 #include "common/rabbit/topology.h"
 #include "common/redis/master_lease.h"
 #include "common/serve/loop.h"
+#include "coupon/restore.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
 #include "gateway/admit/redis_pool.h"
 #include "gateway/admit/replicas.h"
-#include "gateway/admit/unconfirmed.h"
 #include "gateway/gate/gate.h"
 #include "gateway/listen/http.h"
 #include "gateway/listen/intake.h"
@@ -66,7 +66,7 @@ struct gateway {
 	struct publisher *publisher;
 	struct waiters *waiters;
 	struct admission *admission;
-	struct unconfirmed *unconfirmed;
+	struct copies *copies;
 	struct redeem *redeem;
 	struct uses *uses;
 	struct status_parts status;
@@ -255,7 +255,7 @@ static void stop(struct gateway *gateway, int signal)
 		 LOG_I("unconfirmed", unconfirmed_all(gateway)));
 	gateway->stop_ms = clock_monotonic_ms();
 	gateway->stop_by_ms = gateway->stop_ms + GATEWAY_FINISH_MS;
-	unconfirmed_hurry(gateway->unconfirmed);
+	copies_hurry(gateway->copies);
 	intake_stop(gateway->intake);
 	server_stop(gateway->server);
 }
@@ -267,7 +267,7 @@ static void tick(struct gateway *gateway)
 	if (gateway->drain_until_ms && now_ms >= gateway->drain_until_ms)
 		stop(gateway, 0);
 	waiters_tick(gateway->waiters);
-	unconfirmed_tick(gateway->unconfirmed);
+	copies_tick(gateway->copies);
 	uses_tick(gateway->uses);
 	intake_tick(gateway->intake, now_ms);
 	if (!is_foreign(gateway))
@@ -283,7 +283,7 @@ static void tick(struct gateway *gateway)
 				       gateway->comparisons[0].copy.installation);
 	redeem_tick(gateway->redeem, now_ms);
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->admission));
-	metrics_set(METRIC_UNCOPIED, (int64_t)unconfirmed_lost(gateway->unconfirmed));
+	metrics_set(METRIC_UNCOPIED, (int64_t)copies_lost(gateway->copies));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->waiters));
 	metrics_set(METRIC_USES_WAITING, (int64_t)uses_waiting(gateway->uses));
 	metrics_set(METRIC_USES_UNCONFIRMED, (int64_t)uses_unconfirmed(gateway->uses));
@@ -423,19 +423,19 @@ static void on_hangup(evutil_socket_t fd, short what, void *data)
 }
 
 /* Names each receive of a batch that nobody has any more. */
-static void lost_log(void *context, const struct batch *batch)
+static void lost_log(void *context, const struct copy *copy)
 {
 	struct gateway *gateway = context;
 	struct message *message = checked(malloc(sizeof(*message)));
 	char text[RECEIVE_SIZE];
 	const char *error;
 
-	if (message_decode(gateway->arena, batch->body, batch->body_len, message, &error))
+	if (message_decode(gateway->arena, copy->body, copy->body_len, message, &error))
 		message->receives_n = 0;
 	for (size_t i = 0; i < message->receives_n; i++) {
-		const struct receive receive = { .coupon = batch->coupon,
+		const struct receive receive = { .coupon = copy->coupon,
 						 .user = message->receives[i].user,
-						 .batch = batch->ulid,
+						 .batch = copy->batch,
 						 .index = (int)i };
 
 		receive_format(&receive, text);
@@ -450,7 +450,7 @@ static void lost_log(void *context, const struct batch *batch)
  */
 static int must_wait(struct gateway *gateway, int64_t now_ms)
 {
-	size_t receives = unconfirmed_unsafe(gateway->unconfirmed, gateway->stop_ms);
+	size_t receives = copies_unsafe(gateway->copies, gateway->stop_ms, NULL, NULL);
 
 	if (receives == 0) {
 		if (gateway->wait_until_ms)
@@ -469,7 +469,7 @@ static int must_wait(struct gateway *gateway, int64_t now_ms)
 	log_error("receives_lost", LOG_I("receives", receives),
 		  LOG_S("why", gateway->signals < SIGNALS_GIVE_UP ? "COUPON_STOP_WAIT_S is over"
 								  : "a signal ended the wait"));
-	unconfirmed_each_unsafe(gateway->unconfirmed, gateway->stop_ms, lost_log, gateway);
+	copies_unsafe(gateway->copies, gateway->stop_ms, lost_log, gateway);
 	return 0;
 }
 
@@ -604,23 +604,22 @@ static void port_look_up_receive(void *lookup, const struct receive *receive, st
 /* What Redis is asked, or told, of a coupon with unconfirmed batches. */
 struct copy_ticket {
 	struct gateway *gateway;
-	struct coupon *coupon;
+	struct copies_coupon *asked;
 	char run_id[REDIS_RUN_ID_SIZE];
 	int is_look;
-	struct restore_look look;
-	enum restore_result result;
+	struct copies_look look;
+	enum copies_result result;
 };
 
 static void copy_end(struct copy_ticket *ticket, int is_good)
 {
-	struct unconfirmed *unconfirmed = ticket->gateway->unconfirmed;
+	struct copies *copies = ticket->gateway->copies;
 
 	if (ticket->is_look)
-		unconfirmed_looked(unconfirmed, ticket->coupon, ticket->run_id,
-				   is_good ? &ticket->look : NULL);
+		copies_looked(copies, ticket->asked, ticket->run_id,
+			      is_good ? &ticket->look : NULL);
 	else
-		unconfirmed_restored(unconfirmed, ticket->coupon,
-				     is_good ? ticket->result : RESTORE_FAILED);
+		copies_written(copies, ticket->asked, is_good ? ticket->result : COPIES_FAILED);
 	free(ticket);
 }
 
@@ -649,28 +648,28 @@ static void on_look(void *context, const redisReply *reply)
 		copy_replied(ticket);
 }
 
-static void on_restore(void *context, const redisReply *reply)
+static void on_written(void *context, const redisReply *reply)
 {
 	struct copy_ticket *ticket = context;
 
 	ticket->result = restore_result_take(reply);
 	if (reply && reply->type == REDIS_REPLY_ERROR)
 		log_warn("outbox_restore", LOG_S("error", reply->str));
-	if (ticket->result == RESTORE_DONE && reply->type == REDIS_REPLY_INTEGER)
+	if (ticket->result == COPIES_WRITTEN && reply->type == REDIS_REPLY_INTEGER)
 		metrics_add(METRIC_RESTORED, reply->integer);
-	if (ticket->result == RESTORE_DONE)
+	if (ticket->result == COPIES_WRITTEN)
 		copy_replied(ticket);
 	else
 		copy_end(ticket, 1);
 }
 
-static struct copy_ticket *copy_ticket_new(struct gateway *gateway, struct coupon *coupon,
+static struct copy_ticket *copy_ticket_new(struct gateway *gateway, struct copies_coupon *asked,
 					   const struct redis_link *link)
 {
 	struct copy_ticket *ticket = checked(calloc(1, sizeof(*ticket)));
 
 	ticket->gateway = gateway;
-	ticket->coupon = coupon;
+	ticket->asked = asked;
 	if (link)
 		snprintf(ticket->run_id, sizeof(ticket->run_id), "%s", redis_link_run_id(link));
 	return ticket;
@@ -682,28 +681,28 @@ static struct redis_link *copy_link(struct gateway *gateway)
 	return known_may_report(&gateway->known) ? redis_pool_pick(gateway->redis) : NULL;
 }
 
-static void port_look(void *context, struct coupon *coupon)
+static void port_look(void *context, struct copies_coupon *asked, int64_t coupon)
 {
 	char key[COUPON_KEY_SIZE];
-	const char *argv[] = { RESTORE_LOOK_WORDS(coupon_key(coupon->id, COUPON_KEY_COUPON, key)) };
+	const char *argv[] = { RESTORE_LOOK_WORDS(coupon_key(coupon, COUPON_KEY_COUPON, key)) };
 	struct redis_link *link = copy_link(context);
-	struct copy_ticket *ticket = copy_ticket_new(context, coupon, link);
+	struct copy_ticket *ticket = copy_ticket_new(context, asked, link);
 
 	ticket->is_look = 1;
 	redis_pool_query(link, RESTORE_LOOK_WORDS_N, argv, on_look, ticket);
 }
 
-static void port_restore(void *context, struct coupon *coupon,
-			 const struct restore_message *messages, size_t n)
+static void port_write(void *context, struct copies_coupon *asked, int64_t coupon,
+		       const struct copy *const *messages, size_t n)
 {
 	struct redis_link *link = copy_link(context);
-	struct copy_ticket *ticket = copy_ticket_new(context, coupon, link);
+	struct copy_ticket *ticket = copy_ticket_new(context, asked, link);
 	struct restore_command command;
 
-	restore_command_make(&command, coupon->id, lua_restore, messages, n);
+	restore_command_make(&command, coupon, lua_restore, messages, n);
 	if (!link || redis_link_command(link, command.n, command.words, command.lengths,
-					on_restore, ticket))
-		on_restore(ticket, NULL);
+					on_written, ticket))
+		on_written(ticket, NULL);
 }
 
 static void deciders_make(struct gateway *gateway, const struct config *config)
@@ -733,16 +732,16 @@ static void deciders_make(struct gateway *gateway, const struct config *config)
 						       .busy = doubt_busy,
 						       .doubt = doubt_until };
 
-	const struct unconfirmed_port unconfirmed_port = { .now_ms = clock_monotonic_ms,
-							   .look = port_look,
-							   .restore = port_restore,
-							   .context = gateway };
+	const struct copies_port copies_port = { .now_ms = clock_monotonic_ms,
+						 .look = port_look,
+						 .write = port_write,
+						 .context = gateway };
 
 	gateway->uses = uses_new(&uses_port, config);
-	gateway->unconfirmed = unconfirmed_new(&unconfirmed_port);
+	gateway->copies = copies_new(&copies_port);
 	gateway->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
 	gateway->admission = admission_new(&admission_port, config, COUPONS_MAX, gateway->waiters,
-					   gateway->unconfirmed);
+					   gateway->copies);
 	gateway->redeem = redeem_new(config, gateway->codes, gateway->admission);
 	redis_pool_bind(gateway->redis, gateway->admission);
 }
@@ -789,7 +788,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	gateway->known = (struct known){ .redis = gateway->redis,
 					 .lookup = gateway->lookup,
 					 .admission = gateway->admission,
-					 .unconfirmed = gateway->unconfirmed,
+					 .copies = gateway->copies,
 					 .comparison = &gateway->comparisons[0] };
 	known_init(&gateway->known, config->listen, process);
 	gateway->weak_settings = (struct weak_settings){ .redis = gateway->redis,

@@ -5,7 +5,7 @@
 #include "common/message/receive.h"
 #include "common/program/transport.h"
 #include "common/redis/redis.h"
-#include "gateway/admit/unconfirmed.h"
+#include "gateway/admit/coupon_table.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"
@@ -387,7 +387,7 @@ static void uncopied_done(void *context, const redisReply *reply)
 /* Each time while there are some: Redis may have lost the number with its data. */
 static void uncopied_tell(struct known *known)
 {
-	size_t uncopied = unconfirmed_lost(known->unconfirmed);
+	size_t uncopied = copies_lost(known->copies);
 	char number[NUMBER_SIZE];
 	const char *hset[] = { "HSET", UNCOPIED_KEY, known->id,
 			       number_text((int64_t)uncopied, number) };

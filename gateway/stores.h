@@ -62,7 +62,7 @@ int comparison_is_due(const struct comparison *comparison);
  *
  * It also tells the keeper once a second, through Redis, what it has refused (lua/refused.lua).
  * Counts that Redis does not get are lost. And how many receives it has that neither RabbitMQ nor
- * Redis has (unconfirmed.h): while they are more than none, couponctl gives no receives up.
+ * Redis has (coupon/copies.h): while they are more than none, couponctl gives no receives up.
  *
  * The process issues nothing before it is known: before PostgreSQL has its row or, while PostgreSQL
  * is away, keepers have had the time to read its mark.
@@ -77,7 +77,7 @@ struct known {
 	struct redis_pool *redis;
 	struct lookup *lookup;
 	struct admission *admission;
-	const struct unconfirmed *unconfirmed;
+	const struct copies *copies;
 	const struct comparison *comparison; /* of these */
 	char id[ULID_UUID_SIZE];
 	char place[KNOWN_PLACE_SIZE];

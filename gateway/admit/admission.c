@@ -4,7 +4,6 @@
 #include "common/log/log.h"
 #include "common/message/trace_context.h"
 #include "gateway/admit/coupon_table.h"
-#include "gateway/admit/unconfirmed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,7 @@ struct admission {
 	struct config limits; /* those of it that admission has */
 	struct waiters *waiters;
 	struct coupon_table coupons;
-	struct unconfirmed *unconfirmed;
+	struct copies *copies;
 	struct coupon_list ready; /* have something to send, oldest first */
 	size_t ready_n;
 	size_t unsent;       /* requests that are in no call */
@@ -28,7 +27,7 @@ struct admission {
 
 struct admission *admission_new(const struct admission_port *port, const struct config *config,
 				size_t coupons_max, struct waiters *waiters,
-				struct unconfirmed *unconfirmed)
+				struct copies *copies)
 {
 	struct admission *admission = checked(calloc(1, sizeof(*admission)));
 
@@ -39,7 +38,7 @@ struct admission *admission_new(const struct admission_port *port, const struct 
 	admission->waiters = waiters;
 	STAILQ_INIT(&admission->ready);
 	coupon_table_init(&admission->coupons, coupons_max);
-	admission->unconfirmed = unconfirmed;
+	admission->copies = copies;
 	return admission;
 }
 
@@ -311,7 +310,7 @@ static void seen_report(struct admission *admission, struct coupon *coupon)
 	if (!pause_is_over(admission, &coupon->report_after_ms))
 		return;
 	report(admission, coupon, coupon->seen_generation, coupon->seen_seq);
-	unconfirmed_look_soon(admission->unconfirmed, coupon);
+	copies_look_soon(admission->copies, coupon->id);
 }
 
 /* A client asks for a coupon that waits for the keeper. */
@@ -326,7 +325,7 @@ void admission_report_begin(struct admission *admission)
 	struct coupon_table *table = &admission->coupons;
 	struct coupon *coupon;
 
-	unconfirmed_look_all(admission->unconfirmed);
+	copies_look_all(admission->copies);
 	TAILQ_FOREACH_REVERSE(coupon, &table->by_use, coupons, by_use)
 	{
 		if (coupon->is_unreported || coupon->seen_generation == 0)
@@ -406,8 +405,6 @@ static struct batch *batch_new(const struct call *call, const struct call_reply 
 
 	*batch = (struct batch){ .ulid = call->batch,
 				 .coupon = call->coupon_id,
-				 .generation = reply->generation,
-				 .seq = reply->seq,
 				 .body_len = reply->body_len };
 	memcpy(batch->body, reply->body, reply->body_len);
 	return batch;
@@ -444,7 +441,14 @@ static void reply_take(struct admission *admission, struct call *call,
 	if (!batch)
 		return;
 	call->coupon->accepted_ms = admission->accepted_ms = admission->port.now_ms();
-	unconfirmed_add(admission->unconfirmed, call->coupon, batch);
+	batch->copy = (struct copy){ .batch = batch->ulid,
+				     .coupon = batch->coupon,
+				     .generation = reply->generation,
+				     .seq = reply->seq,
+				     .receives = batch->receives,
+				     .body = batch->body,
+				     .body_len = batch->body_len };
+	copies_add(admission->copies, &batch->copy);
 	admission->port.publish(admission->port.publisher, batch);
 }
 
@@ -521,7 +525,7 @@ void admission_confirmed(struct admission *admission, struct batch *batch)
 	struct coupon *coupon = coupon_table_find(&admission->coupons, batch->coupon);
 
 	check(coupon != NULL);
-	unconfirmed_remove(admission->unconfirmed, coupon, batch);
+	copies_remove(admission->copies, &batch->copy);
 	receives_end(admission, coupon, batch->receives);
 }
 

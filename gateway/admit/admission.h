@@ -60,14 +60,14 @@ struct admission_port {
 
 struct admission;
 struct refusals;
-struct unconfirmed;
+struct copies;
 
 #define ADMISSION_DOUBT_MS 60000 /* how long a lost call may still take effect */
 
 /* It remembers at most `coupons_max` coupons, and copies the limits of the config. */
 struct admission *admission_new(const struct admission_port *port, const struct config *config,
 				size_t coupons_max, struct waiters *waiters,
-				struct unconfirmed *unconfirmed);
+				struct copies *copies);
 /* Requires that no request is left in it. */
 void admission_free(struct admission *admission);
 

@@ -53,7 +53,7 @@ static int evict(struct coupon_table *table, int64_t now_ms)
 
 	for (int i = 0; coupon && i < EVICT_TRIES; i++, coupon = TAILQ_NEXT(coupon, by_use)) {
 		if (coupon->open == 0 && coupon->calls == 0 && !coupon->looking &&
-		    !coupon->is_ready && !coupon->is_unreported && coupon->watch == WATCH_NONE &&
+		    !coupon->is_ready && !coupon->is_unreported &&
 		    coupon->doubt_until_ms <= now_ms) {
 			coupon_forget(table, coupon);
 			return 0;
@@ -77,7 +77,6 @@ struct coupon *coupon_table_get(struct coupon_table *table, int64_t id, int64_t 
 	coupon->id = coupon->refusals.coupon = id;
 	STAILQ_INIT(&coupon->waiting);
 	STAILQ_INIT(&coupon->parked);
-	TAILQ_INIT(&coupon->batches);
 	HASH_ADD(hh, table->coupons, id, sizeof(coupon->id), coupon);
 	TAILQ_INSERT_TAIL(&table->by_use, coupon, by_use);
 	return coupon;

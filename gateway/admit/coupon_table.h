@@ -6,7 +6,6 @@
 
 #include "common/hash.h"
 #include "gateway/listen/request.h"
-#include "gateway/publish/batch.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,8 +22,6 @@ struct refusals {
 	int64_t coupon;
 	uint32_t num[REFUSALS_N];
 };
-
-enum coupon_watch { WATCH_NONE, WATCH_WAITS, WATCH_LOOKS };
 
 struct coupon {
 	int64_t id;
@@ -47,16 +44,6 @@ struct coupon {
 	int64_t ask_after_ms;    /* the keeper is not asked for it again before */
 	TAILQ_ENTRY(coupon) next_unreported;
 	int is_unreported; /* in that list */
-	/* What RabbitMQ has not confirmed, oldest first, and what Redis was asked of it. */
-	struct batches batches;
-	TAILQ_ENTRY(coupon) next_watched;
-	enum coupon_watch watch;
-	int look_again;         /* when the present look has ended */
-	int64_t look_ms;        /* the next look */
-	int64_t looked_ms;      /* the last one that was begun */
-	int64_t there_ms;       /* the last one after which Redis had all of them; 0: none */
-	int64_t looked_filling; /* what it showed */
-	int64_t looked_process_n;
 	/* A losing answer that is repeated until then. */
 	enum answer memory;
 	int64_t memory_until_ms;

@@ -8,6 +8,7 @@
 
 #include "common/message/message.h"
 #include "common/message/receive.h"
+#include "coupon/copies.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,9 +23,6 @@ enum batch_way {
 	BATCH_WAYS
 };
 
-/* Whether the outbox of Redis has a batch, as far as its gateway knows. */
-enum batch_copy { BATCH_THERE, BATCH_LOST, BATCH_RESTORING };
-
 struct batch {
 	STAILQ_ENTRY(batch) next;
 	struct ulid ulid;
@@ -32,19 +30,12 @@ struct batch {
 	int64_t coupon;    /* of the receives */
 	size_t receives;   /* how many it accepted, or names */
 	int wants_outcome; /* a client waits for it: the worker sends it back */
-	/* Of the event loop, while a batch of receives is not confirmed (unconfirmed.h). */
-	TAILQ_ENTRY(batch) next_unconfirmed;
-	int64_t generation, seq; /* of its last receive */
-	int64_t accepted_ms;     /* when Redis replied, monotonic */
-	enum batch_copy copy;
-	int64_t filling, process_n; /* that it was written to again */
-
+	struct copy copy;  /* of the event loop: receives that are not confirmed */
 	size_t body_len;
 	char body[]; /* the message, byte for byte as in the outbox */
 };
 
 STAILQ_HEAD(batch_list, batch);
-TAILQ_HEAD(batches, batch); /* unconfirmed ones */
 
 /* Frees every batch in it. */
 static inline void batch_list_free(struct batch_list *list)

@@ -13,7 +13,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "gateway/admit/redis_pool.h"
-#include "gateway/admit/unconfirmed.h"
+#include "coupon/copies.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -466,7 +466,7 @@ static void gateway_start(struct gateway *gateway, struct event_base *base)
 		.answering = gateway,
 	};
 
-	static const struct unconfirmed_port unconfirmed_port = { .now_ms = clock_monotonic_ms };
+	static const struct copies_port copies_port = { .now_ms = clock_monotonic_ms };
 
 	STAILQ_INIT(&gateway->replies);
 	connecting = gateway;
@@ -474,7 +474,7 @@ static void gateway_start(struct gateway *gateway, struct event_base *base)
 		gateway->pool = redis_pool_new(base, &world.config);
 	port.redis = gateway->pool;
 	gateway->admission = admission_new(&port, &world.config, COUPONS_MAX, NULL,
-					   unconfirmed_new(&unconfirmed_port));
+					   copies_new(&copies_port));
 	redis_pool_bind(gateway->pool, gateway->admission);
 	gateway->free = 0;
 	gateway->turn = gateway->arrival = arrival_pause();

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "gateway/admit/unconfirmed.h"
+#include "coupon/copies.h"
 #include "tests/sim/gateway_calls.h"
 
 /* A message in flight to the broker. */

@@ -30,7 +30,7 @@ struct channel_tag {
 static struct {
 	struct admission *admission;
 	struct waiters *waiters;
-	struct unconfirmed *unconfirmed;
+	struct copies *copies;
 	struct json_arena *arena;
 	uint64_t incarnation;
 	int dying;

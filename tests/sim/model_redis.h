@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "coupon/restore.h"
+#include "coupon/copies.h"
 #include "gateway/admit/admission.h"
 #include "tests/sim/sim.h"
 
@@ -277,7 +277,7 @@ static void redis_issue(struct redis_call *call)
 }
 
 /* restore.lua; 0, or -1: Redis does not have the coupon. */
-static int redis_restore(int64_t id, const struct restore_message *message)
+static int redis_restore(int64_t id, const struct copy *message)
 {
 	struct redis_coupon *coupon = redis_coupon(id);
 

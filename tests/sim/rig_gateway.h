@@ -142,25 +142,25 @@ static void gateway_tick(void *context, uint64_t incarnation, uint64_t b)
 	if (incarnation != gateway.incarnation)
 		return;
 	waiters_tick(gateway.waiters);
-	unconfirmed_tick(gateway.unconfirmed);
+	copies_tick(gateway.copies);
 	event_at(sim.now_ms + 50, gateway_tick, NULL, incarnation, 0);
 }
 
 /* What Redis has lost */
 
 /* A coupon that Redis is asked for, or told; a reply to a gateway that has died is dropped. */
-struct copy {
-	struct coupon *coupon;
+struct copy_call {
+	struct copies_coupon *asked;
 	int64_t id;
 	uint64_t run_id;
 	int is_told;
-	struct restore_look look;
-	enum restore_result result;
+	struct copies_look look;
+	enum copies_result result;
 	size_t n;
-	struct restore_message messages[RESTORE_MESSAGES_MAX];
+	struct copy messages[COPIES_MESSAGES_MAX];
 };
 
-static void copy_free(struct copy *copy)
+static void copy_free(struct copy_call *copy)
 {
 	for (size_t i = 0; i < copy->n; i++)
 		free((char *)(uintptr_t)copy->messages[i].body);
@@ -169,63 +169,63 @@ static void copy_free(struct copy *copy)
 
 static void copy_replied(void *context, uint64_t incarnation, uint64_t is_lost)
 {
-	struct copy *copy = context;
+	struct copy_call *copy = context;
 	char run_id[REDIS_RUN_ID_SIZE];
 
 	snprintf(run_id, sizeof(run_id), "%llu", (unsigned long long)copy->run_id);
 	if (incarnation == gateway.incarnation && copy->is_told)
-		unconfirmed_restored(gateway.unconfirmed, copy->coupon,
-				     is_lost ? RESTORE_FAILED : copy->result);
+		copies_written(gateway.copies, copy->asked,
+				     is_lost ? COPIES_FAILED : copy->result);
 	else if (incarnation == gateway.incarnation)
-		unconfirmed_looked(gateway.unconfirmed, copy->coupon, run_id,
+		copies_looked(gateway.copies, copy->asked, run_id,
 				   is_lost ? NULL : &copy->look);
 	copy_free(copy);
 }
 
 static void copy_arrived(void *context, uint64_t incarnation, uint64_t b)
 {
-	struct copy *copy = context;
+	struct copy_call *copy = context;
 	const struct redis_coupon *coupon = redis_coupon(copy->id);
 	int is_lost = !redis.up || fault(FAULT_REPLY_LOST);
 
 	(void)b;
 	copy->run_id = redis.run_id;
-	copy->look = (struct restore_look){ coupon->present, coupon->placeholder,
+	copy->look = (struct copies_look){ coupon->present, coupon->placeholder,
 					    coupon->generation, coupon->seq };
-	copy->result = RESTORE_DONE;
+	copy->result = COPIES_WRITTEN;
 	for (size_t i = 0; redis.up && i < copy->n; i++)
 		if (redis_restore(copy->id, &copy->messages[i]))
-			copy->result = RESTORE_MISSING;
+			copy->result = COPIES_MISSING;
 	event_in(1, 30, copy_replied, copy, incarnation, (uint64_t)is_lost);
 }
 
-static struct copy *copy_send(struct coupon *coupon)
+static struct copy_call *copy_send(struct copies_coupon *asked, int64_t coupon)
 {
-	struct copy *copy = calloc(1, sizeof(*copy));
+	struct copy_call *copy = calloc(1, sizeof(*copy));
 
-	copy->coupon = coupon;
-	copy->id = coupon->id;
+	copy->asked = asked;
+	copy->id = coupon;
 	event_in(1, 30, copy_arrived, copy, gateway.incarnation, 0);
 	return copy;
 }
 
-static void port_look(void *context, struct coupon *coupon)
+static void port_look(void *context, struct copies_coupon *asked, int64_t coupon)
 {
 	(void)context;
-	copy_send(coupon);
+	copy_send(asked, coupon);
 }
 
-static void port_restore(void *context, struct coupon *coupon,
-			 const struct restore_message *messages, size_t n)
+static void port_write(void *context, struct copies_coupon *asked, int64_t coupon,
+		       const struct copy *const *messages, size_t n)
 {
-	struct copy *copy = copy_send(coupon);
+	struct copy_call *copy = copy_send(asked, coupon);
 
 	(void)context;
 	copy->is_told = 1;
 	for (; copy->n < n; copy->n++) {
-		copy->messages[copy->n] = messages[copy->n];
-		copy->messages[copy->n].body = strndup(messages[copy->n].body,
-						       messages[copy->n].body_len);
+		copy->messages[copy->n] = *messages[copy->n];
+		copy->messages[copy->n].body = strndup(messages[copy->n]->body,
+						       messages[copy->n]->body_len);
 	}
 }
 
@@ -255,10 +255,10 @@ static void gateway_start(void)
 		.look_up = port_look_up_receive,
 		.answer = client_answered,
 	};
-	static const struct unconfirmed_port unconfirmed_port = {
+	static const struct copies_port copies_port = {
 		.now_ms = port_now_ms,
 		.look = port_look,
-		.restore = port_restore,
+		.write = port_write,
 	};
 	static const struct config limits = {
 		.batch_receives_max = 16,
@@ -269,9 +269,9 @@ static void gateway_start(void)
 	};
 
 	gateway.waiters = waiters_new(&waiters_port, ISSUED_TIMEOUT_MS);
-	gateway.unconfirmed = unconfirmed_new(&unconfirmed_port);
+	gateway.copies = copies_new(&copies_port);
 	gateway.admission = admission_new(&port, &limits, 64, gateway.waiters,
-					  gateway.unconfirmed);
+					  gateway.copies);
 	gateway.arena = json_arena_new();
 	gateway.window = confirm_new(packet_settled, NULL);
 	STAILQ_INIT(&gateway.pending[0]);
@@ -306,7 +306,7 @@ static void gateway_die(void)
 		waiters_looked_up(gateway.asking[--gateway.asking_n], OUTCOME_UNKNOWN, NULL);
 	waiters_tick(gateway.waiters);
 	admission_free(gateway.admission);
-	unconfirmed_free(gateway.unconfirmed);
+	copies_free(gateway.copies);
 	waiters_free(gateway.waiters);
 	json_arena_free(gateway.arena);
 	confirm_reset(gateway.window);

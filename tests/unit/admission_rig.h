@@ -4,7 +4,7 @@
 #pragma once
 
 #include "gateway/admit/admission.h"
-#include "gateway/admit/unconfirmed.h"
+#include "coupon/copies.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@ struct client {
 static struct {
 	struct admission *admission;
 	struct waiters *waiters;
-	struct unconfirmed *unconfirmed;
+	struct copies *copies;
 	int64_t now_ms;
 	unsigned ulids;
 	int send_fails;
@@ -49,12 +49,13 @@ static struct {
 	int reported_recent;
 	int asks;
 	int64_t asked_coupon;
-	struct coupon *looked[LOOKS_MAX]; /* that Redis is asked for */
+	struct copies_coupon *looked[LOOKS_MAX]; /* that Redis is asked for */
 	size_t looked_n;
-	struct coupon *restored_coupon; /* of the last restore */
-	struct restore_message restored[RESTORE_MESSAGES_MAX];
-	size_t restored_n;
-	int restores;
+	int64_t looked_id;
+	struct copies_coupon *written_to; /* that messages were written of again last */
+	struct copy written[COPIES_MESSAGES_MAX];
+	size_t written_n;
+	int writes;
 	int busy[COUPONS_TOLD];
 	int64_t doubt_coupon, doubt_until_ms;
 	struct batch_list published;
@@ -176,21 +177,24 @@ static inline void port_doubt(int64_t coupon, int64_t until_ms)
 	rig.doubt_until_ms = until_ms;
 }
 
-static inline void port_look(void *context, struct coupon *coupon)
+static inline void port_look(void *context, struct copies_coupon *asked, int64_t coupon)
 {
 	(void)context;
 	assert_true(rig.looked_n < LOOKS_MAX);
-	rig.looked[rig.looked_n++] = coupon;
+	rig.looked_id = coupon;
+	rig.looked[rig.looked_n++] = asked;
 }
 
-static inline void port_restore(void *context, struct coupon *coupon,
-				const struct restore_message *messages, size_t n)
+static inline void port_write(void *context, struct copies_coupon *asked, int64_t coupon,
+			      const struct copy *const *messages, size_t n)
 {
 	(void)context;
-	rig.restored_coupon = coupon;
-	rig.restored_n = n;
-	memcpy(rig.restored, messages, n * sizeof(*messages));
-	rig.restores++;
+	(void)coupon;
+	rig.written_to = asked;
+	rig.written_n = n;
+	for (size_t i = 0; i < n; i++)
+		rig.written[i] = *messages[i];
+	rig.writes++;
 }
 
 static inline void rig_up(const struct config *limits, size_t coupons_max)
@@ -208,10 +212,10 @@ static inline void rig_up(const struct config *limits, size_t coupons_max)
 		.busy = port_busy,
 		.doubt = port_doubt,
 	};
-	static const struct unconfirmed_port unconfirmed_port = {
+	static const struct copies_port copies_port = {
 		.now_ms = port_now_ms,
 		.look = port_look,
-		.restore = port_restore,
+		.write = port_write,
 	};
 	static const struct waiters_port waiters_port = {
 		.now_ms = port_now_ms,
@@ -223,8 +227,8 @@ static inline void rig_up(const struct config *limits, size_t coupons_max)
 	rig.now_ms = 1000;
 	STAILQ_INIT(&rig.published);
 	rig.waiters = waiters_new(&waiters_port, 5000);
-	rig.unconfirmed = unconfirmed_new(&unconfirmed_port);
-	rig.admission = admission_new(&port, limits, coupons_max, rig.waiters, rig.unconfirmed);
+	rig.copies = copies_new(&copies_port);
+	rig.admission = admission_new(&port, limits, coupons_max, rig.waiters, rig.copies);
 }
 
 static inline int setup(void **state)
@@ -269,7 +273,7 @@ static inline void rig_down(void)
 		for (int i = 0; i < COUPONS_TOLD; i++)
 			assert_false(rig.busy[i]);
 	admission_free(rig.admission);
-	unconfirmed_free(rig.unconfirmed);
+	copies_free(rig.copies);
 	waiters_free(rig.waiters);
 	for (size_t i = 0; i < rig.clients_n; i++)
 		free(rig.clients[i]);

@@ -1,12 +1,12 @@
 /*
- * Unconfirmed batches: when Redis is asked for them, what is written to its outbox again, and what
- * a process that ends still has alone.
+ * The second copies of messages: when Redis is asked for them, what is written to its outbox again,
+ * and what a process that ends still has alone.
  */
 #include "tests/unit/admission_rig.h"
 
-#define LOOK_MS UNCONFIRMED_LOOK_MS
+#define LOOK_MS COPIES_LOOK_MS
 
-static const struct restore_look covered = { 1, 0, 1, 100 }, placeholder = { 1, 1, 1, 0 },
+static const struct copies_look covered = { 1, 0, 1, 100 }, placeholder = { 1, 1, 1, 0 },
 				 rebuilt = { 1, 0, 2, 0 }, behind = { 1, 0, 1, 0 },
 				 older = { 1, 0, 0, 500 }, absent = { 0, 0, 0, 0 };
 
@@ -25,22 +25,22 @@ static void accept(int64_t coupon, int64_t user, int64_t seq)
 static void pass(int64_t ms)
 {
 	rig.now_ms += ms;
-	unconfirmed_tick(rig.unconfirmed);
+	copies_tick(rig.copies);
 }
 
 /* Redis is asked for one coupon, and replies. */
-static void look_reply(const char *run_id, const struct restore_look *look)
+static void look_reply(const char *run_id, const struct copies_look *look)
 {
-	struct coupon *coupon = rig.looked[0];
+	struct copies_coupon *asked = rig.looked[0];
 
 	assert_int_equal(rig.looked_n, 1);
 	rig.looked_n = 0;
-	unconfirmed_looked(rig.unconfirmed, coupon, run_id, look);
+	copies_looked(rig.copies, asked, run_id, look);
 }
 
-static void restore_reply(enum restore_result result)
+static void write_reply(enum copies_result result)
 {
-	unconfirmed_restored(rig.unconfirmed, rig.restored_coupon, result);
+	copies_written(rig.copies, rig.written_to, result);
 }
 
 static void looks_expect(size_t n)
@@ -48,14 +48,14 @@ static void looks_expect(size_t n)
 	assert_int_equal(rig.looked_n, n);
 }
 
-static void restores_expect(int n)
+static void writes_expect(int n)
 {
-	assert_int_equal(rig.restores, n);
+	assert_int_equal(rig.writes, n);
 }
 
 static size_t unsafe(void)
 {
-	return unconfirmed_unsafe(rig.unconfirmed, 0);
+	return copies_unsafe(rig.copies, 0, NULL, NULL);
 }
 
 static void test_redis_is_asked_after_a_second(void **state)
@@ -66,11 +66,11 @@ static void test_redis_is_asked_after_a_second(void **state)
 	looks_expect(0);
 	pass(1);
 	looks_expect(1);
-	assert_true(rig.looked[0]->id == 7);
+	assert_true(rig.looked_id == 7);
 	pass(10 * LOOK_MS);
 	looks_expect(1); /* that one has not ended */
 	look_reply("a", &covered);
-	restores_expect(0);
+	writes_expect(0);
 	pass(LOOK_MS - 1);
 	looks_expect(0);
 	pass(1);
@@ -84,7 +84,7 @@ static void test_redis_is_asked_after_a_second(void **state)
 
 static void test_what_is_lost_is_written_again(void **state)
 {
-	static const struct restore_look *const lost[] = { &placeholder, &rebuilt, &behind,
+	static const struct copies_look *const lost[] = { &placeholder, &rebuilt, &behind,
 							   &older };
 
 	(void)state;
@@ -94,16 +94,16 @@ static void test_what_is_lost_is_written_again(void **state)
 		accept(1, 1 + i, 3);
 		pass(LOOK_MS);
 		look_reply(run_id, lost[i]);
-		restores_expect(i + 1);
-		assert_int_equal(rig.restored_n, 1);
-		assert_true(rig.restored[0].generation == 1 && rig.restored[0].seq == 3);
-		assert_int_equal(rig.restored[0].body_len, 6);
-		assert_memory_equal(rig.restored[0].body, "{body}", 6);
-		assert_memory_equal(&rig.restored[0].batch, &STAILQ_FIRST(&rig.published)->ulid,
+		writes_expect(i + 1);
+		assert_int_equal(rig.written_n, 1);
+		assert_true(rig.written[0].generation == 1 && rig.written[0].seq == 3);
+		assert_int_equal(rig.written[0].body_len, 6);
+		assert_memory_equal(rig.written[0].body, "{body}", 6);
+		assert_memory_equal(&rig.written[0].batch, &STAILQ_FIRST(&rig.published)->ulid,
 				    sizeof(struct ulid));
-		assert_int_equal(unconfirmed_lost(rig.unconfirmed), 1);
-		restore_reply(RESTORE_DONE);
-		assert_int_equal(unconfirmed_lost(rig.unconfirmed), 0);
+		assert_int_equal(copies_lost(rig.copies), 1);
+		write_reply(COPIES_WRITTEN);
+		assert_int_equal(copies_lost(rig.copies), 0);
 		batches_confirm();
 	}
 }
@@ -111,11 +111,11 @@ static void test_what_is_lost_is_written_again(void **state)
 /* What was removed again meanwhile was settled. */
 static void test_once_for_each_filling_and_process(void **state)
 {
-	static const struct restore_look next = { 1, 0, 3, 0 };
+	static const struct copies_look next = { 1, 0, 3, 0 };
 	static const struct {
 		const char *run_id;
-		const struct restore_look *look;
-		int restores;
+		const struct copies_look *look;
+		int writes;
 	} steps[] = { { "a", &placeholder, 1 }, { "a", &placeholder, 1 }, { "a", &rebuilt, 2 },
 		      { "a", &rebuilt, 2 },     { "b", &rebuilt, 3 },     { "b", &rebuilt, 3 },
 		      { "b", &next, 4 },        { "b", &absent, 4 },      { "b", &next, 5 },
@@ -124,13 +124,13 @@ static void test_once_for_each_filling_and_process(void **state)
 	(void)state;
 	accept(1, 1, 1);
 	for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
-		int before = rig.restores;
+		int before = rig.writes;
 
 		pass(LOOK_MS);
 		look_reply(steps[i].run_id, steps[i].look);
-		restores_expect(steps[i].restores);
-		if (rig.restores > before)
-			restore_reply(RESTORE_DONE);
+		writes_expect(steps[i].writes);
+		if (rig.writes > before)
+			write_reply(COPIES_WRITTEN);
 	}
 }
 
@@ -140,55 +140,55 @@ static void test_again_while_redis_refuses_or_has_no_coupon(void **state)
 	accept(1, 1, 1);
 	pass(LOOK_MS);
 	look_reply("a", &absent);
-	restores_expect(0);
-	assert_int_equal(unconfirmed_lost(rig.unconfirmed), 1);
+	writes_expect(0);
+	assert_int_equal(copies_lost(rig.copies), 1);
 	pass(LOOK_MS);
 	look_reply("a", &rebuilt);
-	restore_reply(RESTORE_FAILED); /* out of memory */
-	assert_int_equal(unconfirmed_lost(rig.unconfirmed), 1);
+	write_reply(COPIES_FAILED); /* out of memory */
+	assert_int_equal(copies_lost(rig.copies), 1);
 	pass(LOOK_MS);
 	look_reply("a", &rebuilt);
-	restore_reply(RESTORE_MISSING);
+	write_reply(COPIES_MISSING);
 	pass(LOOK_MS);
 	look_reply("a", &rebuilt);
-	restore_reply(RESTORE_DONE);
-	restores_expect(3);
+	write_reply(COPIES_WRITTEN);
+	writes_expect(3);
 	pass(LOOK_MS);
 	look_reply("a", &rebuilt);
-	restores_expect(3);
+	writes_expect(3);
 }
 
 static void test_in_pieces(void **state)
 {
 	(void)state;
-	for (int i = 0; i < RESTORE_MESSAGES_MAX + 3; i++)
+	for (int i = 0; i < COPIES_MESSAGES_MAX + 3; i++)
 		accept(1, 1 + i, 1 + i);
 	pass(LOOK_MS);
 	look_reply("a", &rebuilt);
-	assert_int_equal(rig.restored_n, RESTORE_MESSAGES_MAX);
-	assert_true(rig.restored[0].seq == 1);
-	restore_reply(RESTORE_DONE);
-	assert_int_equal(rig.restored_n, 3);
-	assert_true(rig.restored[0].seq == RESTORE_MESSAGES_MAX + 1);
-	assert_int_equal(unconfirmed_lost(rig.unconfirmed), 3);
-	restore_reply(RESTORE_DONE);
-	restores_expect(2);
-	assert_int_equal(unconfirmed_lost(rig.unconfirmed), 0);
+	assert_int_equal(rig.written_n, COPIES_MESSAGES_MAX);
+	assert_true(rig.written[0].seq == 1);
+	write_reply(COPIES_WRITTEN);
+	assert_int_equal(rig.written_n, 3);
+	assert_true(rig.written[0].seq == COPIES_MESSAGES_MAX + 1);
+	assert_int_equal(copies_lost(rig.copies), 3);
+	write_reply(COPIES_WRITTEN);
+	writes_expect(2);
+	assert_int_equal(copies_lost(rig.copies), 0);
 }
 
 /* Only the batches behind the last number that Redis has. */
 static void test_the_tail_that_a_replica_lacks(void **state)
 {
-	static const struct restore_look promoted = { 1, 0, 1, 2 };
+	static const struct copies_look promoted = { 1, 0, 1, 2 };
 
 	(void)state;
 	for (int i = 1; i <= 4; i++)
 		accept(1, i, i);
 	pass(LOOK_MS);
 	look_reply("b", &promoted);
-	assert_int_equal(rig.restored_n, 2);
-	assert_true(rig.restored[0].seq == 3 && rig.restored[1].seq == 4);
-	restore_reply(RESTORE_DONE);
+	assert_int_equal(rig.written_n, 2);
+	assert_true(rig.written[0].seq == 3 && rig.written[1].seq == 4);
+	write_reply(COPIES_WRITTEN);
 }
 
 static void test_asked_at_once_where_redis_may_have_lost_data(void **state)
@@ -203,25 +203,25 @@ static void test_asked_at_once_where_redis_may_have_lost_data(void **state)
 	call_state(CALL_UNVERIFIED);
 	pass(1);
 	looks_expect(1);
-	assert_true(rig.looked[0]->id == 1);
+	assert_true(rig.looked_id == 1);
 	look_reply("a", &covered);
 	admission_report_begin(rig.admission);
 	pass(0);
 	looks_expect(2);
 	for (size_t i = 0; i < 2; i++)
-		unconfirmed_looked(rig.unconfirmed, rig.looked[i], "a", &covered);
+		copies_looked(rig.copies, rig.looked[i], "a", &covered);
 	rig.looked_n = 0;
 	/* A report during a look begins another one. */
 	pass(LOOK_MS);
 	looks_expect(2);
 	admission_report_begin(rig.admission);
 	for (size_t i = 0; i < 2; i++)
-		unconfirmed_looked(rig.unconfirmed, rig.looked[i], "a", &covered);
+		copies_looked(rig.copies, rig.looked[i], "a", &covered);
 	rig.looked_n = 0;
 	pass(0);
 	looks_expect(2);
 	for (size_t i = 0; i < 2; i++)
-		unconfirmed_looked(rig.unconfirmed, rig.looked[i], "a", &covered);
+		copies_looked(rig.copies, rig.looked[i], "a", &covered);
 	rig.looked_n = 0;
 }
 
@@ -239,20 +239,20 @@ static void test_what_a_process_that_ends_has_alone(void **state)
 	assert_int_equal(unsafe(), 1);
 	rig.now_ms++;
 	stop_ms = rig.now_ms;
-	assert_int_equal(unconfirmed_unsafe(rig.unconfirmed, stop_ms), 2);
-	unconfirmed_hurry(rig.unconfirmed);
+	assert_int_equal(copies_unsafe(rig.copies, stop_ms, NULL, NULL), 2);
+	copies_hurry(rig.copies);
 	pass(0);
 	look_reply("a", &absent);
-	assert_int_equal(unconfirmed_unsafe(rig.unconfirmed, stop_ms), 2);
-	pass(UNCONFIRMED_HURRY_MS);
+	assert_int_equal(copies_unsafe(rig.copies, stop_ms, NULL, NULL), 2);
+	pass(COPIES_HURRY_MS);
 	look_reply("a", &rebuilt);
-	assert_int_equal(unconfirmed_unsafe(rig.unconfirmed, stop_ms), 2);
-	restore_reply(RESTORE_FAILED);
-	assert_int_equal(unconfirmed_unsafe(rig.unconfirmed, stop_ms), 2);
-	pass(UNCONFIRMED_HURRY_MS);
+	assert_int_equal(copies_unsafe(rig.copies, stop_ms, NULL, NULL), 2);
+	write_reply(COPIES_FAILED);
+	assert_int_equal(copies_unsafe(rig.copies, stop_ms, NULL, NULL), 2);
+	pass(COPIES_HURRY_MS);
 	look_reply("a", &rebuilt);
-	restore_reply(RESTORE_DONE);
-	assert_int_equal(unconfirmed_unsafe(rig.unconfirmed, stop_ms), 0);
+	write_reply(COPIES_WRITTEN);
+	assert_int_equal(copies_unsafe(rig.copies, stop_ms, NULL, NULL), 0);
 	batches_confirm();
 	assert_int_equal(unsafe(), 0);
 }
@@ -265,14 +265,14 @@ static void test_one_that_is_accepted_during_a_look(void **state)
 	pass(LOOK_MS);
 	accept(1, 2, 2);
 	look_reply("a", &behind);
-	assert_int_equal(rig.restored_n, 1);
-	assert_true(rig.restored[0].seq == 1);
-	restore_reply(RESTORE_DONE);
+	assert_int_equal(rig.written_n, 1);
+	assert_true(rig.written[0].seq == 1);
+	write_reply(COPIES_WRITTEN);
 	assert_int_equal(unsafe(), 1);
 	pass(LOOK_MS);
 	look_reply("a", &behind);
-	assert_true(rig.restored[0].seq == 2);
-	restore_reply(RESTORE_DONE);
+	assert_true(rig.written[0].seq == 2);
+	write_reply(COPIES_WRITTEN);
 	assert_int_equal(unsafe(), 0);
 }
 
@@ -287,15 +287,15 @@ static void test_confirmed_while_redis_is_asked_or_told(void **state)
 		batches_confirm();
 	}
 	look_reply("a", &rebuilt);
-	restores_expect(0);
+	writes_expect(0);
 	accept(1, 2, 2);
 	pass(LOOK_MS);
 	look_reply("a", &rebuilt);
-	restores_expect(1);
+	writes_expect(1);
 	batches_confirm();
-	assert_int_equal(unconfirmed_lost(rig.unconfirmed), 0);
-	restore_reply(RESTORE_FAILED);
-	assert_int_equal(unconfirmed_lost(rig.unconfirmed), 0);
+	assert_int_equal(copies_lost(rig.copies), 0);
+	write_reply(COPIES_FAILED);
+	assert_int_equal(copies_lost(rig.copies), 0);
 	pass(10 * LOOK_MS);
 	looks_expect(0);
 }

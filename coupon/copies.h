@@ -1,0 +1,117 @@
+/*
+ * The second copy of each message. A receive that was answered "accepted" is in the outbox of Redis
+ * and with a holder: the gateway that accepted it, until RabbitMQ has confirmed it, and a worker
+ * that it was delivered to, until it is settled. If Redis loses its data, or a part of it, the holder
+ * writes the outbox entry again, so that the receive does not depend on one process or one store.
+ *
+ *	THERE ──a look shows that Redis lacks it──▶ LOST ──lua/restore.lua──▶ RESTORING ──▶ THERE
+ *	                                              ▲                            │
+ *	                                              └── refused, or no reply ◀───┘
+ *
+ * Redis is asked for the numbers of a coupon when a message of it has been held for COPIES_LOOK_MS,
+ * and again after each such time: a FLUSHALL, for instance, ends no connection. A message is written
+ * once for each filling of the coupon and each process of Redis, because a worker may remove the
+ * entry again while the holder does not know yet that it is settled. Pure decisions: Redis and the
+ * time are behind the port. One thread.
+ */
+#pragma once
+
+#include "common/hash.h"
+#include "common/message/receive.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#define COPIES_LOOK_MS 1000
+#define COPIES_HURRY_MS 200      /* the same while the process ends */
+#define COPIES_MESSAGES_MAX 16   /* in one call, as of lua/restore.lua */
+#define COPIES_BYTES_MAX 65536   /* of their bodies, unless the first has more */
+#define COPIES_PROCESS_SIZE 64   /* the name of a process of Redis */
+
+enum copy_state { COPY_THERE, COPY_LOST, COPY_RESTORING };
+
+/* A message that its holder has. The holder sets the first members, and embeds it. */
+struct copy {
+	struct ulid batch;
+	int64_t coupon;
+	int64_t generation, seq; /* of its last receive */
+	size_t receives;
+	const char *body; /* lent until it is removed */
+	size_t body_len;
+
+	/* Of copies.c. */
+	TAILQ_ENTRY(copy) next;
+	struct copies_coupon *of; /* NULL: it was not added */
+	enum copy_state state;
+	int64_t added_ms;
+	int64_t filling, process_n; /* that it was written to */
+};
+
+/* What Redis has of a coupon. */
+struct copies_look {
+	int is_present;
+	int is_placeholder; /* held for a rebuild, without data */
+	int64_t generation;
+	int64_t seq;
+};
+
+enum copies_result {
+	COPIES_WRITTEN, /* Redis has the messages, or their receives have outcomes */
+	COPIES_MISSING, /* it does not have the coupon at present */
+	COPIES_FAILED   /* it refused the script, for instance without memory, or did not reply */
+};
+
+/* What is asked for one coupon, or written of it: until its end is reported. */
+struct copies_coupon;
+
+struct copies_port {
+	int64_t (*now_ms)(void); /* monotonic */
+	/* Asks for the coupon. Ends in copies_looked(), within the call or later. */
+	void (*look)(void *context, struct copies_coupon *asked, int64_t coupon);
+	/*
+	 * Writes messages again. The bodies are lent during the call. Ends in copies_written(),
+	 * within the call or later.
+	 */
+	void (*write)(void *context, struct copies_coupon *asked, int64_t coupon,
+		      const struct copy *const *messages, size_t n);
+	void *context;
+};
+
+struct copies;
+
+struct copies *copies_new(const struct copies_port *port);
+void copies_free(struct copies *copies);
+
+/* The outbox has the message at present. */
+void copies_add(struct copies *copies, struct copy *copy);
+/* Its holder has it no longer, or RabbitMQ or PostgreSQL has it. Without effect if not added. */
+void copies_remove(struct copies *copies, struct copy *copy);
+
+/* Asks for coupons that are due, some at a time. To be called regularly. */
+void copies_tick(struct copies *copies);
+/* Asks for this coupon, or for all, in the next tick. */
+void copies_look_soon(struct copies *copies, int64_t coupon);
+void copies_look_all(struct copies *copies);
+/* From now on it asks every COPIES_HURRY_MS. */
+void copies_hurry(struct copies *copies);
+/* When the next tick asks for something; INT64_MAX: not before something changes. */
+int64_t copies_due_ms(const struct copies *copies);
+
+/*
+ * The end of port.look(): the reply of this process of Redis; `look` is NULL: there was none. With
+ * COUPON_REDIS_REPLICAS only after the replicas have what Redis had then.
+ */
+void copies_looked(struct copies *copies, struct copies_coupon *asked, const char *process,
+		   const struct copies_look *look);
+/* The end of port.write(). */
+void copies_written(struct copies *copies, struct copies_coupon *asked,
+		    enum copies_result result);
+
+size_t copies_lost(const struct copies *copies); /* receives that Redis is known to lack */
+/*
+ * Receives that Redis is not known to have, by what it has shown since this time. Calls `each` for
+ * their messages, unless it is NULL.
+ */
+size_t copies_unsafe(const struct copies *copies, int64_t since_ms,
+		     void (*each)(void *context, const struct copy *copy), void *context);
