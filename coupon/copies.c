@@ -57,7 +57,7 @@ static void coupon_free(struct copies *copies, struct copies_coupon *coupon)
 
 void copies_free(struct copies *copies)
 {
-	while (copies->coupons)
+	while (copies && copies->coupons)
 		coupon_free(copies, copies->coupons);
 	free(copies);
 }

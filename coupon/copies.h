@@ -81,7 +81,7 @@ struct copies_port {
 struct copies;
 
 struct copies *copies_new(const struct copies_port *port);
-void copies_free(struct copies *copies);
+void copies_free(struct copies *copies); /* NULL is allowed */
 
 /* The outbox has the message at present. */
 void copies_add(struct copies *copies, struct copy *copy);

@@ -63,6 +63,7 @@
 /* To finish takes no longer: what is not settled by then is delivered to another worker. */
 #define WORKER_STOP_MS 8000
 
+#define COPIES_END_MS 50         /* between two looks whether Redis has replied of copies */
 #define USES_PREFETCH 1000       /* messages of uses, unacked */
 #define USES_TRANSACTION_MAX 512 /* uses in one transaction */
 
@@ -79,6 +80,8 @@ struct worker {
 	struct rabbit_link *consumer;
 	struct rabbit_publisher *publisher;
 	struct outboxes *outboxes; /* NULL: it executes uses */
+	struct copies *copies;     /* NULL: the same */
+	int are_asked;             /* Redis is asked for some of them */
 	struct forward forward;
 	struct unpack unpack;
 	int signal_fd;      /* can be read when it is to stop; it is not read */
@@ -203,6 +206,25 @@ static void worker_make(struct worker *worker, const struct config *config, stru
 	settler_init(&worker->settler, config->database_url);
 }
 
+static const char *body_of(const void *envelope, size_t *len)
+{
+	const struct envelope *of = envelope;
+
+	*len = of->body_len;
+	return of->body;
+}
+
+static void copies_look(void *context, struct copies_coupon *asked, int64_t coupon)
+{
+	outboxes_copies_look(context, asked, coupon);
+}
+
+static void copies_write(void *context, struct copies_coupon *asked, int64_t coupon,
+			 const struct copy *const *messages, size_t n)
+{
+	outboxes_copies_write(context, asked, coupon, messages, n);
+}
+
 static struct worker *worker_new(const struct config *config, struct keeper *keeper)
 {
 	struct rabbit_source sources[SOURCES];
@@ -220,6 +242,11 @@ static struct worker *worker_new(const struct config *config, struct keeper *kee
 					    (size_t)config->prefetch);
 	worker->outboxes = outboxes_start(config->redis_url,
 					  earlier(OUTBOX_GATHER_MS, config->resend_after_ms / 4));
+	worker->copies = copies_new(&(struct copies_port){ .now_ms = clock_monotonic_ms,
+							   .look = copies_look,
+							   .write = copies_write,
+							   .context = worker->outboxes });
+	settlement_keep_copies(worker->settlement, worker->copies, body_of);
 	worker->settler = (struct settler){
 		.kind = &settler_of_receives,
 		.transaction_receives_max = (size_t)config->transaction_receives_max
@@ -260,6 +287,7 @@ static void worker_free(struct worker *worker)
 	json_arena_free(worker->unpack.arena);
 	free(worker->unpack.uses);
 	settlement_free(worker->settlement);
+	copies_free(worker->copies);
 	free(worker);
 }
 
@@ -276,6 +304,15 @@ static void acks_turn(struct worker *worker)
 	}
 }
 
+/* Receives that wait here for PostgreSQL are to be in Redis, too. */
+static void copies_turn(struct worker *worker)
+{
+	worker->are_asked = outboxes_copies_end(worker->outboxes, worker->copies);
+	if (worker->settler.gate.is_own)
+		copies_tick(worker->copies);
+	metrics_set(METRIC_UNCOPIED, (int64_t)copies_lost(worker->copies));
+}
+
 static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
 {
 	int64_t deadline = earlier(settler_deadline_ms(&worker->settler),
@@ -287,6 +324,9 @@ static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
 		deadline = earlier(deadline, rabbit_link_deadline_ms(worker->consumer, now_ms));
 	if (worker->stop_by_ms)
 		deadline = earlier(deadline, worker->stop_by_ms);
+	if (worker->copies && worker->settler.gate.is_own)
+		deadline = earlier(deadline, worker->are_asked ? now_ms + COPIES_END_MS
+							       : copies_due_ms(worker->copies));
 	if (settlement_counts(worker->settlement).coupons > 0)
 		deadline = earlier(deadline, now_ms + SETTLEMENT_ROTATE_MS);
 	return earlier(deadline, forward_deadline_ms(&worker->forward));
@@ -370,6 +410,8 @@ static void *worker_run(void *argument)
 		settlement_rotate(worker->settlement, now_ms);
 		forward_send(&worker->forward, now_ms);
 		acks_turn(worker);
+		if (worker->copies)
+			copies_turn(worker);
 		if (!worker->settler.uses)
 			metrics_update(worker, now_ms);
 		/* The last ack may just have been sent: no event would end the wait then. */

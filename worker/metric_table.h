@@ -52,6 +52,10 @@ METRIC(METRIC_OUTBOX_REMOVED, "worker_outbox_removed_total", "counter",
        "Messages removed from an outbox after all their receives got an outcome.")
 METRIC(METRIC_OUTBOX_FORGOTTEN, "worker_outbox_forgotten_total", "counter",
        "Messages not removed or not marked as dead, because Redis refused or was away too long.")
+METRIC(METRIC_OUTBOX_RESTORED, "worker_outbox_restored_total", "counter",
+       "Messages that were written to an outbox again, because Redis had lost them.")
+METRIC(METRIC_UNCOPIED, "worker_receives_uncopied", "gauge",
+       "Receives that this worker holds, and that Redis has lost and not yet got again.")
 METRIC(METRIC_RELAY_ACTIVE, "worker_relay_active", "gauge",
        "1 while this worker publishes the events of all.")
 METRIC(METRIC_RELAY_EVENTS, "worker_relay_events_total", "counter",

@@ -2,6 +2,8 @@
  *	loop ──outboxes_settled()──▶ settled ──outboxes_send()──▶ inbox ──▶ work ──script──▶ Redis
  *	     ──outboxes_dead()──────────────────────────────────▶ inbox ──▶ work ──SADD────▶
  *
+ *	     ──look, write──▶ asked ──▶ commands ──▶ answered ──▶ loop
+ *
  * The loop owns `settled`, the thread `work` and the connection. A batch stays in `work` until
  * Redis has replied, so after a lost connection it is sent again: both commands may run twice.
  *
@@ -19,6 +21,7 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/redis/client.h"
+#include "coupon/restore.h"
 #include "embed.h"
 #include "worker/metrics.h"
 
@@ -138,6 +141,22 @@ static void entries_forget(struct entries *entries, size_t n, const char *why)
 
 enum kind { KIND_SETTLED, KIND_DEAD, KINDS };
 
+/* A question, or messages to write, of copies.h; and the reply. */
+struct copy_call {
+	STAILQ_ENTRY(copy_call) next;
+	struct copies_coupon *asked;
+	int64_t coupon;
+	int is_replied; /* to a question */
+	struct copies_look look;
+	enum copies_result result;
+	char process[REDIS_RUN_ID_SIZE];
+	size_t n; /* messages; 0: it is a question */
+	struct copy messages[COPIES_MESSAGES_MAX];
+	char bodies[];
+};
+
+STAILQ_HEAD(copy_calls, copy_call);
+
 struct outboxes {
 	pthread_t thread;
 	int64_t gather_ms;
@@ -154,6 +173,8 @@ struct outboxes {
 	int origin_is_new;       /* what is in `work` was settled by another server */
 	size_t held[KINDS];      /* the sizes of `inbox` and `work` */
 	int64_t since_ms[KINDS]; /* when the oldest of them came */
+	struct copy_calls asked, answered;
+	size_t copy_calls_n; /* of both, and in the thread */
 	/* … to here */
 	atomic_int_least64_t stop_by_ms; /* 0: not stopping */
 
@@ -247,6 +268,72 @@ void outboxes_dead(struct outboxes *outboxes, int64_t coupon, const struct ulid 
 	hand_over(outboxes, KIND_DEAD, &list);
 }
 
+static void copy_call_add(struct outboxes *outboxes, struct copy_call *call)
+{
+	pthread_mutex_lock(&outboxes->mutex);
+	STAILQ_INSERT_TAIL(&outboxes->asked, call, next);
+	outboxes->copy_calls_n++;
+	pthread_cond_signal(&outboxes->changed);
+	pthread_mutex_unlock(&outboxes->mutex);
+}
+
+void outboxes_copies_look(struct outboxes *outboxes, struct copies_coupon *asked, int64_t coupon)
+{
+	struct copy_call *call = checked(calloc(1, sizeof(*call)));
+
+	call->asked = asked;
+	call->coupon = coupon;
+	copy_call_add(outboxes, call);
+}
+
+void outboxes_copies_write(struct outboxes *outboxes, struct copies_coupon *asked, int64_t coupon,
+			   const struct copy *const *messages, size_t n)
+{
+	struct copy_call *call;
+	size_t bytes = 0;
+	char *at;
+
+	for (size_t i = 0; i < n; i++)
+		bytes += messages[i]->body_len + 1;
+	call = checked(calloc(1, sizeof(*call) + bytes));
+	call->asked = asked;
+	call->coupon = coupon;
+	call->n = n;
+	at = call->bodies;
+	for (size_t i = 0; i < n; i++) {
+		call->messages[i] = *messages[i];
+		call->messages[i].body = at;
+		at = (char *)mempcpy(at, messages[i]->body, messages[i]->body_len) + 1;
+	}
+	copy_call_add(outboxes, call);
+}
+
+int outboxes_copies_end(struct outboxes *outboxes, struct copies *copies)
+{
+	struct copy_calls ended = STAILQ_HEAD_INITIALIZER(ended);
+	struct copy_call *call;
+	size_t left;
+
+	pthread_mutex_lock(&outboxes->mutex);
+	STAILQ_CONCAT(&ended, &outboxes->answered);
+	STAILQ_FOREACH(call, &ended, next)
+	outboxes->copy_calls_n--;
+	pthread_mutex_unlock(&outboxes->mutex);
+	while ((call = STAILQ_FIRST(&ended))) {
+		STAILQ_REMOVE_HEAD(&ended, next);
+		if (call->n > 0)
+			copies_written(copies, call->asked, call->result);
+		else
+			copies_looked(copies, call->asked, call->process,
+				      call->is_replied ? &call->look : NULL);
+		free(call);
+	}
+	pthread_mutex_lock(&outboxes->mutex);
+	left = outboxes->copy_calls_n;
+	pthread_mutex_unlock(&outboxes->mutex);
+	return left > 0;
+}
+
 /* The thread: waiting */
 
 /* When batches of the kind are to be sent; INT64_MAX: there are none. */
@@ -268,7 +355,7 @@ static int changed_wait(struct outboxes *outboxes)
 	for (enum kind kind = 0; kind < KINDS; kind++)
 		if (kind_due_ms(outboxes, kind) < until_ms)
 			until_ms = kind_due_ms(outboxes, kind);
-	if (outboxes->stop_by_ms || until_ms <= now_ms)
+	if (outboxes->stop_by_ms || until_ms <= now_ms || !STAILQ_EMPTY(&outboxes->asked))
 		return 0;
 	until = (struct timespec){ .tv_sec = until_ms / 1000,
 				   .tv_nsec = until_ms % 1000 * 1000000 };
@@ -286,7 +373,7 @@ static int kind_is_due(const struct outboxes *outboxes, enum kind kind)
 }
 
 /* Waits until there is something to send, and takes it. 0: the thread is to end. */
-static int work_take(struct outboxes *outboxes, int is_due[KINDS])
+static int work_take(struct outboxes *outboxes, int is_due[KINDS], struct copy_calls *calls)
 {
 	pthread_mutex_lock(&outboxes->mutex);
 	while (changed_wait(outboxes))
@@ -303,6 +390,8 @@ static int work_take(struct outboxes *outboxes, int is_due[KINDS])
 	}
 	changes_raise(&outboxes->work_changes, &outboxes->inbox_changes);
 	memset(&outboxes->inbox_changes, 0, sizeof(outboxes->inbox_changes));
+	if (!outboxes->stop_by_ms)
+		STAILQ_CONCAT(calls, &outboxes->asked);
 	pthread_mutex_unlock(&outboxes->mutex);
 	return is_due[KIND_SETTLED] || is_due[KIND_DEAD] || !outboxes->stop_by_ms;
 }
@@ -438,13 +527,67 @@ static int kind_send(struct outboxes *outboxes, enum kind kind)
 	return rc;
 }
 
+/* Sends the command of a call, and reads its reply. */
+static void copy_call_run(struct redis_client *redis, struct copy_call *call)
+{
+	const struct copy *messages[COPIES_MESSAGES_MAX];
+	struct restore_command command;
+	char key[COUPON_KEY_SIZE];
+	const char *look[] = { RESTORE_LOOK_WORDS(coupon_key(call->coupon, COUPON_KEY_COUPON, key)) };
+	redisReply *reply;
+
+	call->result = COPIES_FAILED;
+	if (!redis_client_is_open(redis))
+		return;
+	if (call->n == 0) {
+		reply = redis_client_call(redis, RESTORE_LOOK_WORDS_N, look);
+		call->is_replied = restore_look_take(&call->look, reply) == 0;
+	} else {
+		for (size_t i = 0; i < call->n; i++)
+			messages[i] = &call->messages[i];
+		restore_command_make(&command, call->coupon, lua_restore, messages, call->n);
+		reply = redis_client_call(redis, command.n, command.words);
+		call->result = restore_result_take(reply);
+		if (reply && reply->type == REDIS_REPLY_INTEGER)
+			metrics_add(METRIC_OUTBOX_RESTORED, reply->integer);
+	}
+	freeReplyObject(reply);
+}
+
+/* All of them name the process that replied: it is read before and after. */
+static void copy_calls_run(struct outboxes *outboxes, struct copy_calls *calls)
+{
+	char before[REDIS_RUN_ID_SIZE] = "", after[REDIS_RUN_ID_SIZE] = "";
+	struct copy_call *call;
+	int64_t uptime_s;
+
+	if (STAILQ_EMPTY(calls))
+		return;
+	if (redis_client_is_open(outboxes->redis))
+		redis_client_process(outboxes->redis, before, &uptime_s);
+	STAILQ_FOREACH(call, calls, next)
+	copy_call_run(outboxes->redis, call);
+	if (redis_client_is_open(outboxes->redis))
+		redis_client_process(outboxes->redis, after, &uptime_s);
+	STAILQ_FOREACH(call, calls, next)
+	{
+		memcpy(call->process, before, sizeof(before));
+		call->is_replied &= *before && strcmp(before, after) == 0;
+	}
+	pthread_mutex_lock(&outboxes->mutex);
+	STAILQ_CONCAT(&outboxes->answered, calls);
+	pthread_mutex_unlock(&outboxes->mutex);
+}
+
 static void *run(void *argument)
 {
+	struct copy_calls calls = STAILQ_HEAD_INITIALIZER(calls);
 	struct outboxes *outboxes = argument;
 	int is_due[KINDS];
 
-	while (work_take(outboxes, is_due)) {
+	while (work_take(outboxes, is_due, &calls)) {
 		redis_client_open(outboxes->redis);
+		copy_calls_run(outboxes, &calls);
 		for (enum kind kind = 0; kind < KINDS; kind++) {
 			if (!is_due[kind] || is_over(outboxes))
 				continue;
@@ -474,6 +617,8 @@ struct outboxes *outboxes_start(const char *redis_url, int64_t gather_ms)
 
 	outboxes->gather_ms = gather_ms;
 	STAILQ_INIT(&outboxes->settled.head);
+	STAILQ_INIT(&outboxes->asked);
+	STAILQ_INIT(&outboxes->answered);
 	for (enum kind kind = 0; kind < KINDS; kind++) {
 		STAILQ_INIT(&outboxes->inbox[kind].head);
 		STAILQ_INIT(&outboxes->work[kind].head);
@@ -487,6 +632,8 @@ struct outboxes *outboxes_start(const char *redis_url, int64_t gather_ms)
 
 void outboxes_stop(struct outboxes *outboxes)
 {
+	struct copy_call *call;
+
 	if (!outboxes)
 		return;
 	outboxes_send(outboxes);
@@ -497,6 +644,11 @@ void outboxes_stop(struct outboxes *outboxes)
 	pthread_join(outboxes->thread, NULL);
 	for (enum kind kind = 0; kind < KINDS; kind++)
 		entries_forget(&outboxes->work[kind], SIZE_MAX, "the worker ends");
+	STAILQ_CONCAT(&outboxes->answered, &outboxes->asked);
+	while ((call = STAILQ_FIRST(&outboxes->answered))) {
+		STAILQ_REMOVE_HEAD(&outboxes->answered, next);
+		free(call);
+	}
 	redis_client_free(outboxes->redis);
 	pthread_cond_destroy(&outboxes->changed);
 	pthread_mutex_destroy(&outboxes->mutex);

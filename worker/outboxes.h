@@ -18,6 +18,7 @@
 
 #include "common/changes.h"
 #include "common/message/receive.h"
+#include "coupon/copies.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -62,6 +63,16 @@ void outboxes_rejected(struct outboxes *outboxes, size_t index, int slot, const 
 		       const struct user_id *user);
 /* Hands this over to the thread. A number without a settled batch waits for the next one. */
 void outboxes_send(struct outboxes *outboxes);
+
+/*
+ * What copies.h asks Redis and writes to it, of deliveries that cannot be settled yet. The messages
+ * are copied. It ends in the next outboxes_copies_end() after Redis has replied.
+ */
+void outboxes_copies_look(struct outboxes *outboxes, struct copies_coupon *asked, int64_t coupon);
+void outboxes_copies_write(struct outboxes *outboxes, struct copies_coupon *asked, int64_t coupon,
+			   const struct copy *const *messages, size_t n);
+/* Passes on what has ended. Returns whether more is under way. */
+int outboxes_copies_end(struct outboxes *outboxes, struct copies *copies);
 
 /* RabbitMQ has confirmed the dead letter of this batch. */
 void outboxes_dead(struct outboxes *outboxes, int64_t coupon, const struct ulid *batch);

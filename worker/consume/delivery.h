@@ -10,6 +10,7 @@
 #include "common/message/answer.h"
 #include "common/message/message.h"
 #include "common/message/use.h"
+#include "coupon/copies.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -95,6 +96,7 @@ struct delivery {
 	char *reason;                     /* why it is dead-lettered */
 	struct outcome *outcomes;         /* one for each receive, ISSUED at first */
 	struct delivery_message *message; /* NULL: it could not be read */
+	struct copy copy;                 /* of receives, while they are to be settled */
 	/* The part that is tried: the whole message, unless it was refused alone. */
 	size_t first;
 	size_t end;   /* the receive after it */
@@ -152,6 +154,8 @@ const char *delivery_trace(const struct delivery *delivery, size_t index);
 struct settlement {
 	void (*envelope_free)(void *envelope);
 	void (*noticed)(const struct put_off_coupon *notice);
+	struct copies *copies; /* NULL: none are kept */
+	const char *(*body_of)(const void *envelope, size_t *len);
 	TAILQ_HEAD(deliveries, delivery) deliveries; /* oldest first */
 	TAILQ_HEAD(parcels, parcel) parcels;
 	size_t parcels_n;

@@ -44,6 +44,29 @@ static void count(struct settlement *settlement, const struct delivery *delivery
 		put_off_count(settlement, delivery, sign);
 }
 
+/* A message that is only in RabbitMQ and here would be lost with RabbitMQ. */
+static void copy_begin(struct settlement *settlement, struct delivery *delivery)
+{
+	const struct delivery_message *message = delivery->message;
+
+	if (!settlement->copies || delivery->state == DELIVERY_DEAD || message->uses)
+		return;
+	delivery->copy = (struct copy){ .batch = message->batch,
+					.coupon = message->coupon,
+					.generation = message->generation,
+					.seq = message->seq + (int64_t)message->receives_n - 1,
+					.receives = message->receives_n };
+	delivery->copy.body = settlement->body_of(delivery->envelope, &delivery->copy.body_len);
+	copies_add(settlement->copies, &delivery->copy);
+}
+
+/* It is settled, or the operator's, or RabbitMQ delivers it again. */
+static void copy_end(struct settlement *settlement, struct delivery *delivery)
+{
+	if (settlement->copies)
+		copies_remove(settlement->copies, &delivery->copy);
+}
+
 void books_set_state(struct settlement *settlement, struct delivery *delivery,
 		     enum delivery_state state)
 {
@@ -73,6 +96,8 @@ void books_set_state(struct settlement *settlement, struct delivery *delivery,
 	if (delivery->epoch == settlement->epoch)
 		count(settlement, delivery, -1);
 	delivery->state = state;
+	if (state == DELIVERY_DONE || state == DELIVERY_DEAD)
+		copy_end(settlement, delivery);
 	if (delivery->epoch != settlement->epoch)
 		return;
 	count(settlement, delivery, 1);
@@ -104,6 +129,7 @@ static void append(struct settlement *settlement, struct delivery *delivery)
 	delivery->epoch = settlement->epoch;
 	TAILQ_INSERT_TAIL(&settlement->deliveries, delivery, next);
 	count(settlement, delivery, 1);
+	copy_begin(settlement, delivery);
 }
 
 /* Removes a finished parcel with its deliveries, and frees them. */
@@ -133,6 +159,7 @@ static void clear(struct settlement *settlement)
 	while ((delivery = TAILQ_FIRST(&settlement->deliveries))) {
 		TAILQ_REMOVE(&settlement->deliveries, delivery, next);
 		count(settlement, delivery, -1);
+		copy_end(settlement, delivery);
 		delivery->parcel = NULL;
 		if (delivery->state != DELIVERY_SENT)
 			delivery_free(delivery, settlement->envelope_free);
@@ -161,6 +188,13 @@ struct settlement *settlement_new(void (*envelope_free)(void *envelope),
 	settlement->put_off_max = put_off_max;
 	settlement->parking_max = parking_max;
 	return settlement;
+}
+
+void settlement_keep_copies(struct settlement *settlement, struct copies *copies,
+			    const char *(*body_of)(const void *envelope, size_t *len))
+{
+	settlement->copies = copies;
+	settlement->body_of = body_of;
 }
 
 void settlement_free(struct settlement *settlement)

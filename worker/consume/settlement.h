@@ -68,6 +68,12 @@ struct settlement *settlement_new(void (*envelope_free)(void *envelope),
 				  void (*noticed)(const struct put_off_coupon *notice),
 				  size_t put_off_max, size_t parking_max);
 void settlement_free(struct settlement *settlement);
+/*
+ * Keeps the outbox entries of what is to be settled in Redis (coupon/copies.h). `body_of` returns
+ * the text of a batch, which is lent as long as the envelope is.
+ */
+void settlement_keep_copies(struct settlement *settlement, struct copies *copies,
+			    const char *(*body_of)(const void *envelope, size_t *len));
 
 /* How a message arrived. */
 #define SETTLEMENT_ALONE 1u        /* it is settled in a transaction of its own */
