@@ -13,7 +13,7 @@
 enum way { WAY_RECEIVES, WAY_PARKED, WAY_DEAD };
 
 /* A copy that is published and not yet confirmed. */
-struct copy {
+struct forwarding {
 	enum delivery_state state; /* of the delivery meanwhile */
 	enum way way;
 	uint64_t epoch;
@@ -23,7 +23,7 @@ struct copy {
 	struct ulid batch;
 };
 
-static void copy_confirmed(struct forward *forward, const struct copy *copy)
+static void copy_confirmed(struct forward *forward, const struct forwarding *copy)
 {
 	if (copy->state == DELIVERY_DEAD_SENT) {
 		metrics_add(METRIC_DEAD, 1);
@@ -39,7 +39,7 @@ static void copy_confirmed(struct forward *forward, const struct copy *copy)
 	backoff_reset(&forward->backoff);
 }
 
-static void copy_failed(struct forward *forward, const struct copy *copy,
+static void copy_failed(struct forward *forward, const struct forwarding *copy,
 			enum confirm_result result)
 {
 	static const char *const events[] = { [DELIVERY_DEAD_SENT] = "dead_letter_failed",
@@ -65,7 +65,7 @@ static void copy_failed(struct forward *forward, const struct copy *copy,
 void forward_done(void *context, void *item, enum confirm_result result)
 {
 	struct forward *forward = context;
-	struct copy *copy = item;
+	struct forwarding *copy = item;
 
 	if (result == CONFIRM_DONE)
 		copy_confirmed(forward, copy);
@@ -78,12 +78,12 @@ void forward_done(void *context, void *item, enum confirm_result result)
 
 size_t forward_way(const void *item)
 {
-	return ((const struct copy *)item)->way;
+	return ((const struct forwarding *)item)->way;
 }
 
 /* The reply address is kept, unless it is a dead letter: the client may still be waiting. */
 static void copy_publish(struct forward *forward, const struct delivery *delivery,
-			 struct copy *copy)
+			 struct forwarding *copy)
 {
 	const struct {
 		const char *exchange, *routing_key;
@@ -122,9 +122,9 @@ static enum way way_of(const struct delivery *delivery, int requeues)
 static void copy_send(struct forward *forward, const struct delivery *delivery, int requeues)
 {
 	const struct delivery_message *message = delivery->message;
-	struct copy *copy = checked(malloc(sizeof(*copy)));
+	struct forwarding *copy = checked(malloc(sizeof(*copy)));
 
-	*copy = (struct copy){ .state = delivery->state,
+	*copy = (struct forwarding){ .state = delivery->state,
 			       .way = way_of(delivery, requeues),
 			       .epoch = delivery->epoch,
 			       .tag = delivery->tag,
