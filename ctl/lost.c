@@ -262,7 +262,21 @@ static void workers_need_hold_none(struct db *db)
 			  "a long transaction: these receives can still be settled");
 }
 
-/* Ends the process when a queue still has messages. */
+/* A gateway writes what it has to the outbox again, when it can. */
+static void gateways_need_lack_none(struct db *db, struct redis_client *redis)
+{
+	cJSON *gateways = store_gateways_lacking(db, redis);
+	char text[STORE_GATEWAYS_SIZE];
+
+	if (cJSON_GetArraySize(gateways) > 0)
+		log_fatal("gateways may have receives that neither RabbitMQ nor Redis has: %s. "
+			  "Wait until they have written them again. One that does not run any "
+			  "more counts for %d s after it was last heard of",
+			  store_gateways_text(gateways, text), STORE_GATEWAY_SILENT_S);
+	cJSON_Delete(gateways);
+}
+
+/* Ends the process when a queue still has messages, or a gateway may have some. */
 static void release(struct ctl *ctl, struct db *db, struct redis_client *redis)
 {
 	int64_t older_s = args_number(&ctl->args, "older-than-s", 0, OLDER_MAX_S, OLDER_S);
@@ -275,6 +289,7 @@ static void release(struct ctl *ctl, struct db *db, struct redis_client *redis)
 
 	queues_need_empty(ctl->config.amqp_url);
 	workers_need_hold_none(db);
+	gateways_need_lack_none(db, redis);
 	generations_read(&lost);
 	store_redis_check(lost.redis,
 			  outbox_scan(lost.redis, lost.coupon, message_owe, &lost) == 0);
@@ -390,7 +405,8 @@ const struct command rebuild_command = {
 		  "\n"
 		  "--release-lost records receives without an outcome whose message is neither\n"
 		  "in the outbox nor in a queue as rejected (lost); their coupons can be issued\n"
-		  "again. It is refused while a queue has messages. First check that no worker\n"
+		  "again. It is refused while a queue has messages, and while gateways may have\n"
+		  "some that they have not written to Redis again. First check that no worker\n"
 		  "holds messages (rabbitmqctl list_queues name messages_unacknowledged): a\n"
 		  "receive that arrives later stays rejected.",
 };

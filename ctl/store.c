@@ -345,6 +345,75 @@ void store_run_id_read(struct redis_client *redis, char run_id[REDIS_RUN_ID_SIZE
 	store_redis_check(redis, redis_client_process(redis, run_id, &uptime_s) == 0);
 }
 
+/* The reply to HGET of a field that may be missing; NULL: it is. To be freed. */
+static redisReply *field_read(struct redis_client *redis, const char *key, const char *field)
+{
+	const char *hget[] = { "HGET", key, field };
+	redisReply *reply = store_reply(redis, redis_client_call(redis, 3, hget));
+
+	if (reply->type == REDIS_REPLY_STRING)
+		return reply;
+	freeReplyObject(reply);
+	return NULL;
+}
+
+cJSON *store_gateways_lacking(struct db *db, struct redis_client *redis)
+{
+	cJSON *gateways = checked(cJSON_CreateArray());
+	PGresult *rows = db_ask(db, sql_query_gateway_running);
+	char run_id[REDIS_RUN_ID_SIZE];
+
+	store_run_id_read(redis, run_id);
+	for (int i = 0; i < PQntuples(rows); i++) {
+		const char *id = column_text(rows, i, "id");
+		int64_t silent_s = column_number(rows, i, "silent_s");
+		redisReply *receives = field_read(redis, UNCOPIED_KEY, id),
+			   *mark = field_read(redis, GATEWAYS_KEY, id);
+		int has_reported = mark && strncmp(mark->str, run_id, REDIS_PROCESS_LEN) == 0;
+
+		if ((receives || !has_reported) && silent_s <= STORE_GATEWAY_SILENT_S) {
+			cJSON *gateway = output_object();
+
+			output_text(gateway, "gateway", column_text(rows, i, "place"));
+			if (receives)
+				output_number(gateway, "receives", redis_reply_number(receives));
+			output_number(gateway, "silent_s", silent_s);
+			check(cJSON_AddItemToArray(gateways, gateway));
+		}
+		freeReplyObject(receives);
+		freeReplyObject(mark);
+	}
+	PQclear(rows);
+	return gateways;
+}
+
+char *store_gateways_text(const cJSON *gateways, char out[STORE_GATEWAYS_SIZE])
+{
+	const cJSON *gateway;
+	size_t len = 0;
+
+	*out = '\0';
+	cJSON_ArrayForEach(gateway, gateways)
+	{
+		const char *place = cJSON_GetStringValue(cJSON_GetObjectItem(gateway, "gateway"));
+		const cJSON *receives = cJSON_GetObjectItem(gateway, "receives");
+		double silent_s = cJSON_GetNumberValue(cJSON_GetObjectItem(gateway, "silent_s"));
+		int n;
+
+		if (receives)
+			n = snprintf(out + len, STORE_GATEWAYS_SIZE - len, "%s%s (%.0f receives)",
+				     len ? ", " : "", place, cJSON_GetNumberValue(receives));
+		else
+			n = snprintf(out + len, STORE_GATEWAYS_SIZE - len,
+				     "%s%s (not reported, last heard of %.0f s ago)",
+				     len ? ", " : "", place, silent_s);
+		len += (size_t)n;
+		if (len >= STORE_GATEWAYS_SIZE)
+			break;
+	}
+	return out;
+}
+
 /* couponctl installation */
 
 /* The copy, unless `redis` is NULL, and what it is compared with. */

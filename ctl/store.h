@@ -87,6 +87,18 @@ void store_has(struct redis_client *redis, int64_t coupon, enum coupon_key which
 void store_run_id_read(struct redis_client *redis, char run_id[REDIS_RUN_ID_SIZE]);
 
 /*
+ * Gateways that may have accepted receives which neither RabbitMQ nor Redis has: they have told
+ * Redis so, or have not reported to it since it was started or lost its data. An array of objects:
+ * `gateway`, its place; `receives`, if it has told how many; `silent_s`. Without those that were not
+ * heard of for STORE_GATEWAY_SILENT_S: they are taken for dead.
+ */
+#define STORE_GATEWAY_SILENT_S 600
+cJSON *store_gateways_lacking(struct db *db, struct redis_client *redis);
+/* "127.0.0.1:7411 (30 receives), …". Returns `out`. */
+#define STORE_GATEWAYS_SIZE 512
+char *store_gateways_text(const cJSON *gateways, char out[STORE_GATEWAYS_SIZE]);
+
+/*
  * Whether PostgreSQL is behind Redis: it was put back to an earlier moment. Then only `couponctl
  * recover` may change anything; see docs/operations.md. Each function ends the process if Redis
  * belongs to another installation than PostgreSQL, or if PostgreSQL is a standby or an old primary;

@@ -13,6 +13,9 @@ METRIC(KEEPER_METRIC_RECOVERY_WAITS, "keeper_recovery_waits", "gauge",
        "1 while PostgreSQL is behind and an operator has to recover.")
 METRIC(KEEPER_METRIC_RECOVERIES, "keeper_recoveries_total", "counter",
        "Times this worker has brought back what a promoted standby lacked.")
+METRIC(KEEPER_METRIC_GATEWAYS_LACKING, "keeper_gateways_lacking", "gauge",
+       "Gateway processes that may have receives which neither RabbitMQ nor Redis has: they have "
+       "told so, or have not reported to this process of Redis since it has lost its data.")
 METRIC(KEEPER_METRIC_FOREIGN, "keeper_installation_differs", "gauge",
        "1 while Redis belongs to another installation than PostgreSQL: this worker does nothing.")
 METRIC(KEEPER_METRIC_ELECTED, "keeper_elected", "gauge", "1 while this worker is the keeper.")

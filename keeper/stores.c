@@ -25,6 +25,7 @@
 /* Over a new connection to PostgreSQL: by then gateways have connected, and written their rows. */
 #define ROWS_AFTER_MS 3000
 #define TIDY_MS 3600000
+#define TIDY_LACKING_MS 5000 /* while one of them may have receives that Redis lacks */
 #define SILENT_MS 86400000 /* without a row and without a mark: it is forgotten */
 #define HOLD_MS 2000       /* between two passes over all coupons */
 #define CLAIM_MS 3000      /* so long a Redis without an id is left to the gateways */
@@ -37,6 +38,7 @@ struct keeper_gateway {
 	UT_hash_handle hh;
 	int is_marked; /* it has reported to this process of Redis */
 	int is_near;   /* or in another term of it */
+	int is_lacking; /* it has receives that Redis lacks */
 	int has_row;
 	int64_t silent_ms; /* since when it is neither; 0: it is */
 };
@@ -300,7 +302,7 @@ static void marks_take(struct keeper_stores *stores, const char *run_id, const r
 	struct keeper_gateway *gateway, *next;
 
 	HASH_ITER (hh, stores->gateways, gateway, next)
-		gateway->is_marked = gateway->is_near = 0;
+		gateway->is_marked = gateway->is_near = gateway->is_lacking = 0;
 	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
 		const char *mark = fields->element[i + 1]->str;
 
@@ -335,9 +337,20 @@ static int process_read(struct keeper_stores *stores, struct keeper_context *con
 	return 0;
 }
 
+static int64_t lacking_count(const struct keeper_stores *stores)
+{
+	const struct keeper_gateway *gateway;
+	int64_t n = 0;
+
+	for (gateway = stores->gateways; gateway; gateway = gateway->hh.next)
+		n += gateway->is_lacking || (gateway->has_row && !gateway->is_near);
+	return n;
+}
+
 int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *context)
 {
 	const char *hgetall[] = { "HGETALL", GATEWAYS_KEY };
+	const char *uncopied[] = { "HKEYS", UNCOPIED_KEY };
 	redisReply *reply;
 
 	if (process_read(stores, context))
@@ -349,6 +362,17 @@ int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *cont
 	if (reply && reply->type == REDIS_REPLY_ARRAY)
 		marks_take(stores, context->run_id, reply);
 	freeReplyObject(reply);
+	reply = redis_client_call(context->redis, 2, uncopied);
+	if (!reply && !redis_client_is_open(context->redis))
+		return -1;
+	for (size_t i = 0; reply && reply->type == REDIS_REPLY_ARRAY && i < reply->elements; i++) {
+		struct keeper_gateway *gateway = gateway_get(stores, reply->element[i]->str);
+
+		if (gateway)
+			gateway->is_lacking = 1;
+	}
+	freeReplyObject(reply);
+	metrics_set(KEEPER_METRIC_GATEWAYS_LACKING, lacking_count(stores));
 	stores->read_ms = clock_monotonic_ms();
 	stores->lost_ms = 0;
 	return 0;
@@ -358,9 +382,11 @@ int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *cont
 static int gateway_end(struct keeper_stores *stores, struct keeper_context *context,
 		       struct keeper_gateway *gateway)
 {
-	const char *hdel[] = { "HDEL", GATEWAYS_KEY, gateway->id };
+	const char *hdel[] = { "HDEL", GATEWAYS_KEY, gateway->id },
+		   *uncopied[] = { "HDEL", UNCOPIED_KEY, gateway->id };
 
 	freeReplyObject(redis_client_call(context->redis, 3, hdel));
+	freeReplyObject(redis_client_call(context->redis, 3, uncopied));
 	gateway_forget(stores, gateway);
 	return redis_client_is_open(context->redis) ? 0 : -1;
 }
@@ -464,6 +490,9 @@ int keeper_stores_round(struct keeper_stores *stores, struct keeper_context *con
 			return -1;
 		reported_look(stores, context);
 	}
+	/* The gauge is not to count those that are gone. */
+	if (lacking_count(stores) > 0 && stores->tidy_ms > now_ms + TIDY_LACKING_MS)
+		stores->tidy_ms = now_ms + TIDY_LACKING_MS;
 	if (now_ms < stores->tidy_ms)
 		return 0;
 	stores->tidy_ms = now_ms + TIDY_MS;

@@ -17,6 +17,7 @@
 #include "ctl/output.h"
 #include "ctl/postgres.h"
 #include "ctl/rabbit.h"
+#include "ctl/store.h"
 
 enum finding {
 #define FINDING(name, word, promise) FINDING_##name,
@@ -196,6 +197,7 @@ struct pass {
 	int unnamed_overdue;
 	int broker_asked;
 	struct broker_look broker;
+	char gateways[STORE_GATEWAYS_SIZE]; /* that may have receives alone; "": none */
 	int64_t locked_ms; /* another session has held a lock for so long; 0: none */
 	int undecided;     /* something is overdue, and cannot be called lost */
 	struct stall stall;

@@ -158,6 +158,15 @@ static void numbers_look(struct pass *pass)
 		pass->unnamed = unnamed;
 }
 
+/* Receives that no store has may come back from a gateway. */
+static void gateways_look(struct pass *pass)
+{
+	cJSON *gateways = store_gateways_lacking(pass->audit->db, pass->audit->redis);
+
+	store_gateways_text(gateways, pass->gateways);
+	cJSON_Delete(gateways);
+}
+
 static void broker_query(struct pass *pass)
 {
 	struct look *look = &pass->look;
@@ -170,6 +179,7 @@ static void broker_query(struct pass *pass)
 	look->empty_n += is_empty;
 	look->idle = is_empty && pass->broker.consumers == 0;
 	pass->locked_ms = locks_look(&look->locks, pass->audit->db, look->now_ms);
+	gateways_look(pass);
 	/*
 	 * Workers hold the overdue receives while one of them is in a long transaction or has put
 	 * off coupons, or another session holds a lock: their time starts again.
@@ -211,7 +221,7 @@ static int is_hopeless(const struct pass *pass)
 {
 	return pass->broker_asked &&
 	       (!pass->broker.ok || pass->broker.dead > 0 || pass->look.busy_n >= BUSY_LOOKS ||
-		pass->locked_ms >= LOCKED_MS);
+		pass->locked_ms >= LOCKED_MS || *pass->gateways);
 }
 
 /* Receives without an outcome: both queues have to be empty. */
@@ -220,7 +230,7 @@ static enum look_result overdue_judge(const struct pass *pass, int64_t since_ms,
 {
 	const struct look *look = &pass->look;
 
-	if (looks >= LOOKS && look->empty_n >= LOOKS &&
+	if (looks >= LOOKS && look->empty_n >= LOOKS && !*pass->gateways &&
 	    (look->idle || look->now_ms - since_ms >= wanted_ms))
 		return LOOK_WRONG;
 	if (is_hopeless(pass) || look->now_ms - look->begin_ms >= wanted_ms + EXTRA_MS)
@@ -417,6 +427,7 @@ int stall_search(struct pass *pass, struct locks *locks)
 		messages_find(pass, &stalled);
 		stall->locked_ms = locks_look(locks, pass->audit->db, clock_monotonic_ms());
 		stall->held = locks_workers_hold(pass->audit->db);
+		gateways_look(pass);
 		broker_look(&pass->audit->broker, &stall->broker);
 	}
 	slots_fini(&stalled);

@@ -110,6 +110,9 @@ static void reasons_explain(cJSON *reasons, const struct pass *pass)
 		   broker->dead);
 	reason_add(reasons, stall->locked_ms > 0, "lock",
 		   "the end of a transaction of another session, which holds a lock");
+	reason_add(reasons, *pass->gateways != '\0', "gateway",
+		   "gateways that may have receives which neither RabbitMQ nor Redis has: %s",
+		   pass->gateways);
 	reason_add(reasons, stall->held, "worker",
 		   "a worker that is in a long transaction, or has put off coupons");
 	n = cJSON_GetArraySize(reasons);
@@ -169,6 +172,8 @@ cJSON *figures_json(const struct pass *pass)
 		output_number(object, "queued", pass->broker.ready);
 		output_number(object, "dead", pass->broker.dead);
 	}
+	if (*pass->gateways)
+		output_text(object, "uncopied", pass->gateways);
 	if (!pass->cut.present)
 		return object;
 	output_bool(object, "verified", pass->cut.verified);
@@ -196,8 +201,9 @@ static const char figures_template[] =
 	"an outcome nor a message in the outbox; [rabbitmq RabbitMQ cannot be queried: {rabbitmq}]"
 	"[locked_s a transaction of another session has held a lock for {locked_s} s or longer: "
 	"whether a receive is lost cannot be decided until it ends]"
-	"[!rabbitmq [!locked_s {queued} messages in the queue, {dead} in the dead-letter queue: "
-	"whether a receive is lost cannot be decided yet]]\n]"
+	"[gateways gateways may have receives that neither RabbitMQ nor Redis has: {gateways}]"
+	"[!rabbitmq [!locked_s [!gateways {queued} messages in the queue, {dead} in the dead-letter queue: "
+	"whether a receive is lost cannot be decided yet]]]\n]"
 	"[stalled STALLED coupon {coupon}: {stalled} receives in flight without progress; last "
 	"outcome of the coupon: {idle|an unknown time} ago[oldest ; oldest: {oldest}, {age_s} "
 	"s]\n]";
@@ -214,6 +220,7 @@ void figures_print(const struct pass *pass)
 		output_text(object, "rabbitmq", pass->audit->broker.error);
 	else
 		output_number(object, "locked_s", pass->locked_ms / 1000);
+	output_text(object, "gateways", *pass->gateways ? pass->gateways : NULL);
 	if (stall->n > stall->unnamed)
 		output_text(object, "oldest",
 			    slot_receive_format(&stall->oldest, pass->coupon, text));

@@ -122,6 +122,8 @@ static const char show_template[] =
 	"  dead letters {:14} {redis.dead:14}\n"
 	"\n"
 	"  in flight    {in_flight}\n"
+	"[uncopied   gateways     {uncopied} may have receives that neither RabbitMQ nor Redis "
+	"has\n]"
 	"[refused   refused      {refused}\n]"
 	"[outcome_at   last outcome {outcome_at}\n]"
 	"[redis.rebuild   rebuild      {redis.rebuild.filled} of {redis.rebuild.rows} user coupons "
@@ -173,8 +175,10 @@ static int show_run(struct ctl *ctl)
 	int as_json = args_has(&ctl->args, "json"), failed;
 	struct db *db = store_postgres_open(ctl);
 	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);
-	cJSON *object = output_object(), *side, *rabbitmq = rabbitmq_json(&ctl->config);
+	cJSON *object = output_object(), *side, *gateways = NULL,
+	      *rabbitmq = rabbitmq_json(&ctl->config);
 	struct redis_coupon in_redis = { 0 };
+	char text[STORE_GATEWAYS_SIZE];
 	PGresult *row;
 
 	if (redis_client_open(redis) == 0)
@@ -182,6 +186,8 @@ static int show_run(struct ctl *ctl)
 	/* PostgreSQL is read first: then every settled receive is in the state of Redis. */
 	row = store_coupon_row(db, sql_query_coupon_show, coupon);
 	side = redis_json(redis, coupon, behind < 0, &in_redis);
+	if (!cJSON_HasObjectItem(side, "error"))
+		gateways = store_gateways_lacking(db, redis);
 	failed = cJSON_HasObjectItem(side, "error") || cJSON_HasObjectItem(rabbitmq, "error");
 	redis_client_free(redis);
 	/* What Redis has given out in this generation and PostgreSQL has not seen is in flight. */
@@ -191,6 +197,9 @@ static int show_run(struct ctl *ctl)
 	output_row(object, row, 0);
 	cJSON_DeleteItemFromObject(object, "in_flight");
 	output_add(object, "redis", side);
+	if (cJSON_GetArraySize(gateways) > 0)
+		output_text(object, "uncopied", store_gateways_text(gateways, text));
+	cJSON_Delete(gateways);
 	output_number(object, "in_flight", column_number(row, 0, "in_flight") + unseen);
 	if (behind < 0)
 		output_null(object, "behind");
