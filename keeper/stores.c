@@ -350,7 +350,7 @@ static int64_t lacking_count(const struct keeper_stores *stores)
 int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *context)
 {
 	const char *hgetall[] = { "HGETALL", GATEWAYS_KEY };
-	const char *uncopied[] = { "HKEYS", UNCOPIED_KEY };
+	const char *uncopied[] = { "HGETALL", UNCOPIED_KEY };
 	redisReply *reply;
 
 	if (process_read(stores, context))
@@ -365,7 +365,7 @@ int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *cont
 	reply = redis_client_call(context->redis, 2, uncopied);
 	if (!reply && !redis_client_is_open(context->redis))
 		return -1;
-	for (size_t i = 0; reply && reply->type == REDIS_REPLY_ARRAY && i < reply->elements; i++) {
+	for (size_t i = 0; reply && reply->type == REDIS_REPLY_ARRAY && i + 1 < reply->elements; i += 2) {
 		struct keeper_gateway *gateway = gateway_get(stores, reply->element[i]->str);
 
 		if (gateway)

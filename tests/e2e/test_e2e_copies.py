@@ -1,0 +1,322 @@
+"""An accepted receive has two copies, and a lost one is made again: gateways and workers write outbox
+entries again that Redis has lost, and a gateway that is told to end waits while it alone has some."""
+
+import re
+import shutil
+import signal
+
+import pytest
+
+from process import metrics_read
+from relay import Relay, port_of
+from stack import process_gone, wait_until
+
+USERS = 30
+# The time for confirms, before a gateway ends, is 10 s in any case.
+SOON = {"COUPON_RESEND_AFTER_MS": 1000}
+
+
+class Away:
+    """RabbitMQ as it is for a gateway: it takes nothing and confirms nothing, while workers and the
+    keeper reach it."""
+
+    def __init__(self, stack, redis_client, pg):
+        self.stack, self.redis, self.pg = stack, redis_client, pg
+        self.relay = Relay(port_of(stack.env["AMQP_URL"]))
+
+    def gateway_start(self, **settings):
+        url = self.relay.url(self.stack.env["AMQP_URL"])
+        self.stack.restart("gateway", AMQP_URL=url, **settings)
+        wait_until(lambda: metrics_read(self.stack.http("/metrics"))["couponmq_amqp_up"])
+
+    def accept(self, coupon, users=USERS):
+        """So many users are answered `accepted`, and RabbitMQ gets none of it."""
+        wait_until(lambda: self.issue(coupon, "first", ack="issued")["status"] == "issued")
+        self.relay.hold()
+        replies = [self.issue(coupon, f"user-{n}") for n in range(users)]
+        assert {reply["status"] for reply in replies} == {"accepted"}
+        return replies
+
+    def issue(self, coupon, user, **members):
+        with self.stack.client() as client:
+            return client.issue(coupon, user, **members)
+
+    def outbox(self, coupon):
+        """Receives in it."""
+        bodies = self.redis.hvals(f"coupon:{{{coupon}}}:outbox")
+        return sum(body.count('"user-') for body in bodies)
+
+    def rows(self, coupon):
+        return self.pg.execute(
+            "SELECT count(*) FROM user_coupon WHERE coupon_id = %s AND user_id LIKE 'user-%%'",
+            (coupon,),
+        ).fetchone()[0]
+
+    def restored(self, coupon, users=USERS):
+        """Redis has lost its data, or a part of it: everything is in the outbox again."""
+        wait_until(lambda: self.outbox(coupon) == users)
+
+    def all_settled(self, coupon, users=USERS):
+        wait_until(lambda: self.rows(coupon) == users)
+        wait_until(lambda: self.outbox(coupon) == 0)
+        wait_until(lambda: self.stack.ctl_run("audit", coupon).returncode == 0)
+
+
+@pytest.fixture
+def away(rough, rough_redis, rough_pg):
+    rough.restart("worker-1", **SOON)
+    away = Away(rough, rough_redis, rough_pg)
+    yield away
+    away.relay.close()
+    rough.restart("gateway")
+    rough.restart("worker-1")
+
+
+def keys_of(redis_client, coupon):
+    return redis_client.keys(f"coupon:{{{coupon}}}*")
+
+
+def flush(away, _):
+    away.redis.flushall()
+
+
+def delete_coupon(away, coupon):
+    away.redis.delete(*keys_of(away.redis, coupon))
+
+
+def delete_outbox_and_numbers(away, coupon):
+    """As if an older state of the coupon had been restored by hand."""
+    away.redis.delete(f"coupon:{{{coupon}}}:outbox")
+    away.redis.hset(f"coupon:{{{coupon}}}", "seq", 1)
+
+
+LOSSES = [flush, delete_coupon, delete_outbox_and_numbers]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_the_gateway_ends_after_redis_has_lost_data(how, loss, away):
+    away.gateway_start()
+    coupon = away.stack.coupon_make(USERS + 1)  # sold out: no request follows
+    replies = away.accept(coupon)
+    loss(away, coupon)
+    away.restored(coupon)
+    pid = away.stack.pid("gateway")
+    away.stack.signal("gateway", how)
+    wait_until(lambda: process_gone(pid))
+    assert not away.stack.log_has("gateway", "event=waiting")
+    away.relay.cut()  # what the gateway had written to its socket is lost
+    away.stack.start("gateway")
+    away.all_settled(coupon)
+    with away.stack.client() as client:
+        for reply in replies:
+            assert client.call("status", receive=reply["receive"])["status"] == "issued"
+
+
+def test_of_two_processes_each_writes_its_own(away):
+    away.gateway_start(COUPON_PROCESSES=2)
+    coupon = away.stack.coupon_make(USERS + 1)
+    away.accept(coupon)
+    away.redis.flushall()
+    away.restored(coupon)
+    away.stack.kill9("gateway")
+    away.relay.cut()
+    away.stack.start("gateway")
+    away.all_settled(coupon)
+
+
+def test_an_older_file_of_redis_is_put_back(away):
+    away.gateway_start()
+    coupon = away.stack.coupon_make(USERS + 1)
+    data = (away.stack.run_dir / "redis").resolve()
+    wait_until(lambda: away.issue(coupon, "first", ack="issued")["status"] == "issued")
+    away.stack.stop("redis")
+    shutil.copytree(data, data.with_name("redis-older"))
+    away.stack.start("redis")
+    wait_until(lambda: away.issue(coupon, "second")["status"] in ("accepted", "out_of_stock"))
+    away.accept(coupon, USERS - 1)
+    away.stack.kill9("redis")
+    shutil.rmtree(data)
+    data.with_name("redis-older").rename(data)
+    away.stack.start("redis")
+    away.restored(coupon, USERS - 1)
+    away.stack.kill9("gateway")
+    away.relay.cut()
+    away.stack.start("gateway")
+    away.all_settled(coupon, USERS - 1)
+
+
+def test_what_has_its_outcome_does_not_come_back(away):
+    """RabbitMQ has the messages and the worker has settled them; only the gateway does not know."""
+    away.gateway_start()
+    coupon = away.stack.coupon_make(USERS + 1, limit=2)
+    wait_until(lambda: away.issue(coupon, "first", ack="issued")["status"] == "issued")
+    away.relay.mode("lose", "down")
+    # PostgreSQL knows another receive of one user: that of Redis is rejected.
+    away.pg.execute(
+        "INSERT INTO user_coupon (coupon_id, user_id, slot, batch, idx, received_at)"
+        " VALUES (%s, 'user-0', 1, gen_random_uuid(), 0, now())",
+        (coupon,),
+    )
+    away.pg.execute("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %s", (coupon,))
+    rejected, voided, issued = (away.issue(coupon, f"user-{n}")["receive"] for n in range(3))
+    with away.stack.client() as client:
+        wait_until(lambda: client.call("status", receive=rejected)["status"] == "rejected")
+        wait_until(lambda: client.call("status", receive=voided)["status"] == "issued")
+        wait_until(lambda: client.call("status", receive=issued)["status"] == "issued")
+        away.stack.ctl("void", voided, "--reason", "test")
+        wait_until(lambda: away.outbox(coupon) == 0)
+        before = metrics_read(away.stack.http("/metrics"))["couponmq_outbox_restored_total"]
+        away.redis.flushall()
+        wait_until(
+            lambda: metrics_read(away.stack.http("/metrics"))["couponmq_outbox_restored_total"]
+            >= before + 3
+        )
+        wait_until(lambda: away.outbox(coupon) == 0)  # sent again, and settled as before
+        assert client.call("status", receive=rejected)["status"] == "rejected"
+        assert client.call("status", receive=voided)["status"] == "voided"
+        assert client.call("status", receive=issued)["status"] == "issued"
+    assert away.rows(coupon) == 2
+
+
+def test_a_gateway_waits_while_it_alone_has_receives(away):
+    away.gateway_start()
+    coupon = away.stack.coupon_make(USERS + 1)
+    away.accept(coupon)
+    away.stack.stop("redis")
+    data = (away.stack.run_dir / "redis").resolve()
+    shutil.rmtree(data)
+    data.mkdir()
+    pid = away.stack.pid("gateway")
+    away.stack.signal("gateway", signal.SIGTERM)
+    wait_until(lambda: away.stack.log_has("gateway", "event=waiting"))
+    told = away.stack.log("gateway")
+    assert re.search(rf"event=waiting receives={USERS} seconds=3600", told), told
+    away.stack.start("redis")
+    wait_until(lambda: process_gone(pid))
+    assert away.stack.log_has("gateway", "event=waited")
+    assert not away.stack.log_has("gateway", "event=receives_lost")
+    away.relay.cut()
+    away.stack.start("gateway")
+    away.all_settled(coupon)
+
+
+def lost_named(stack, replies):
+    told = set(re.findall(r"event=receive_lost receive=\"?([^\s\"]+)", stack.log("gateway")))
+    return told == {reply["receive"] for reply in replies}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_third_signal_ends_the_wait_and_names_what_is_lost(processes, away):
+    away.gateway_start(COUPON_PROCESSES=processes)
+    coupon = away.stack.coupon_make(USERS + 1)
+    replies = away.accept(coupon)
+    away.stack.stop("redis")
+    pid = away.stack.pid("gateway")
+    away.stack.signal("gateway", signal.SIGTERM)
+    wait_until(lambda: away.stack.log_has("gateway", "event=waiting"))
+    for _ in range(2):
+        assert not process_gone(pid)
+        away.stack.signal("gateway", signal.SIGTERM)
+        wait_until(lambda: not pending(pid))
+    wait_until(lambda: process_gone(pid))
+    assert lost_named(away.stack, replies)
+
+
+def pending(pid):
+    """Whether a signal was sent that the process has not taken."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii") as status:
+            return int(re.search(r"ShdPnd:\s+(\w+)", status.read())[1], 16) != 0
+    except FileNotFoundError:
+        return False
+
+
+def test_the_wait_has_a_limit(away):
+    away.gateway_start(COUPON_STOP_WAIT_S=0)
+    coupon = away.stack.coupon_make(USERS + 1)
+    replies = away.accept(coupon)
+    away.stack.stop("redis")
+    pid = away.stack.pid("gateway")
+    away.stack.signal("gateway", signal.SIGTERM)
+    wait_until(lambda: process_gone(pid))
+    assert lost_named(away.stack, replies)
+    assert away.stack.log_has("gateway", 'why="COUPON_STOP_WAIT_S is over"')
+
+
+def test_gateways_that_may_have_receives_alone_are_named(away):
+    away.gateway_start()
+    coupon = away.stack.coupon_make(USERS + 1)
+    away.accept(coupon)
+    away.stack.sigstop("gateway")
+    away.redis.flushall()
+    place = away.stack.env["COUPON_LISTEN"]
+    wait_until(lambda: away.stack.ctl_run("show", coupon).stdout.count(f"{place} 0 (not reported"))
+    wait_until(
+        lambda: metrics_read(away.stack.worker_http(1, "/metrics"))[
+            "couponmq_keeper_gateways_lacking"
+        ]
+        == 1
+    )
+    wait_until(lambda: away.redis.hget(f"coupon:{{{coupon}}}", "run_id"))
+    refused = away.stack.ctl_run("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+    assert refused.returncode == 1 and place in refused.stderr, refused
+    away.stack.sigcont("gateway")
+    away.restored(coupon)
+    wait_until(lambda: place not in away.stack.ctl("show", coupon))
+    wait_until(
+        lambda: metrics_read(away.stack.worker_http(1, "/metrics"))[
+            "couponmq_keeper_gateways_lacking"
+        ]
+        == 0
+    )
+    away.relay.heal()
+    away.all_settled(coupon)
+
+
+def test_redis_without_memory_gets_them_later(away):
+    away.gateway_start()
+    coupon = away.stack.coupon_make(USERS + 1)
+    away.accept(coupon)
+    away.redis.delete(f"coupon:{{{coupon}}}:outbox")
+    away.redis.hset(f"coupon:{{{coupon}}}", "seq", 1)
+    away.redis.config_set("maxmemory", 1)
+    try:
+        wait_until(lambda: away.stack.log_has("gateway", "event=outbox_restore"))
+        assert away.outbox(coupon) == 0
+        told = metrics_read(away.stack.http("/metrics"))
+        assert told["couponmq_receives_uncopied"] == USERS
+    finally:
+        away.redis.config_set("maxmemory", 0)
+    away.restored(coupon)
+    wait_until(
+        lambda: metrics_read(away.stack.http("/metrics"))["couponmq_receives_uncopied"] == 0
+    )
+    away.relay.heal()
+    away.all_settled(coupon)
+
+
+def test_a_worker_writes_what_it_cannot_settle(rough, rough_redis, rough_pg):
+    """PostgreSQL is away, Redis loses the outbox, then RabbitMQ its messages."""
+    rough.restart("worker-1", **SOON)
+    coupon = rough.coupon_make(10)
+    with rough.client() as client:
+        wait_until(lambda: client.issue(coupon, "first", ack="issued")["status"] == "issued")
+        rough_pg.close()
+        rough.sigstop("postgres")
+        replies = [client.issue(coupon, f"user-{n}", ack="queued") for n in range(5)]
+        assert {reply["status"] for reply in replies} == {"queued"}
+        key = f"coupon:{{{coupon}}}"
+        rough_redis.delete(f"{key}:outbox")
+        rough_redis.hset(key, "seq", 1)
+        wait_until(lambda: rough_redis.hlen(f"{key}:outbox") > 0)
+        wait_until(
+            lambda: sum(body.count('"user-') for body in rough_redis.hvals(f"{key}:outbox")) == 5
+        )
+        rough.sigcont("postgres")
+        for reply in replies:
+            wait_until(
+                lambda: client.call("status", receive=reply["receive"])["status"] == "issued"
+            )
+    wait_until(lambda: rough_redis.hlen(f"{key}:outbox") == 0)
+    rough.restart("worker-1")
