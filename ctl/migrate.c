@@ -168,6 +168,7 @@ static void all_apply(struct db *db, int64_t version)
 		printf("rights of the roles: applying\n");
 	}
 	fflush(stdout);
+	db_judge(db);
 	db_run(db, "COMMIT");
 	if (version < newest)
 		printf("the database is at version %d\n", newest);

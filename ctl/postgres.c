@@ -16,6 +16,7 @@
 struct db {
 	struct postgres *postgres;
 	const char *setting;
+	int is_synchronous;
 	db_notice_fn *notice;
 	void *notice_context;
 };
@@ -35,7 +36,7 @@ static void db_connect(struct db *db)
 			     db->setting, db_error(db));
 }
 
-struct db *db_open(const char *setting, const char *url)
+struct db *db_open(const char *setting, const char *url, int is_synchronous)
 {
 	struct db *db = checked(calloc(1, sizeof(*db)));
 	const struct postgres_options options = {
@@ -44,12 +45,15 @@ struct db *db_open(const char *setting, const char *url)
 		.connect_timeout_ms = DB_CONNECT_TIMEOUT_S * 1000,
 		.lock_timeout_ms = DB_LOCK_TIMEOUT_S * 1000,
 		.session = "SET timezone = 'UTC'; SET datestyle = 'ISO'",
+		.is_synchronous = is_synchronous,
+		.judged = "", /* none, before db_judge() */
 		.notice = notice,
 		.context = db,
 	};
 
 	postgres_url_check(setting, url);
 	db->setting = setting;
+	db->is_synchronous = is_synchronous;
 	db->postgres = postgres_new(&options);
 	db_connect(db);
 	return db;
@@ -64,6 +68,22 @@ void db_leave(struct db *db, const char *why)
 {
 	postgres_leave(db->postgres, why);
 	db_connect(db);
+}
+
+void db_judge(struct db *db)
+{
+	PGresult *check;
+
+	if (!db->is_synchronous)
+		return;
+	check = db_ask(db, sql_query_commit_check, postgres_text(NULL));
+	if (!db_is_null(check, 0, "why"))
+		log_fatal_as(CTL_AWAY,
+			     "nothing was changed, because a COMMIT would not wait for a "
+			     "synchronous standby of PostgreSQL: %s",
+			     column_text(check, 0, "why"));
+	PQclear(check);
+	postgres_judge(db->postgres);
 }
 
 void db_close(struct db *db)

@@ -15,13 +15,23 @@
 
 struct db;
 
-/* `setting` names the connection string in errors. */
-struct db *db_open(const char *setting, const char *url);
+/*
+ * `setting` names the connection string in errors; `is_synchronous`: COUPON_DATABASE_SYNCHRONOUS,
+ * for db_judge().
+ */
+struct db *db_open(const char *setting, const char *url, int is_synchronous);
 void db_close(struct db *db); /* NULL is allowed */
 /* Of how many hosts the URL is. */
 size_t db_hosts_n(const struct db *db);
 /* The server is not the one that was looked for: connects again, at first to the next host. */
 void db_leave(struct db *db, const char *why);
+
+/*
+ * With COUPON_DATABASE_SYNCHRONOUS=yes: from here on a COMMIT that is not shown to be on a
+ * synchronous standby ends the process with CTL_UNKNOWN. Ends it with CTL_AWAY while none is waited
+ * for.
+ */
+void db_judge(struct db *db);
 
 /* Statements without parameters and without rows; several are allowed. */
 void db_run(struct db *db, const char *sql);

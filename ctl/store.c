@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/program/durability.h"
 #include "common/program/transport.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
@@ -19,13 +20,16 @@
 
 struct db *store_postgres_open(const struct ctl *ctl)
 {
-	return db_open("DATABASE_URL", ctl->config.database_url);
+	return db_open("DATABASE_URL", ctl->config.database_url,
+		       durability_is_synchronous(&ctl->config));
 }
 
 struct db *store_admin_open(const struct ctl *ctl)
 {
 	const char *url = ctl->config.database_admin_url;
-	struct db *db = *url ? db_open("DATABASE_ADMIN_URL", url) : store_postgres_open(ctl);
+	struct db *db = *url ? db_open("DATABASE_ADMIN_URL", url,
+				       durability_is_synchronous(&ctl->config))
+			     : store_postgres_open(ctl);
 
 	transport_check(&ctl->config, CONFIG_CTL);
 	return db;
@@ -194,6 +198,7 @@ void store_by_set(struct db *db, const struct ctl *ctl)
 		snprintf(own, sizeof(own), "%.30s@%.60s", system_user(), host);
 		name = own;
 	}
+	db_judge(db);
 	if (recorded.id > 0) {
 		db_do(db, sql_query_session_by, postgres_text(name));
 	} else {

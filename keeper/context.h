@@ -42,6 +42,7 @@ struct keeper_context {
 	struct redis_client *redis;
 	struct keeper_database *database;
 	const char *database_url;
+	int is_synchronous;  /* COUPON_DATABASE_SYNCHRONOUS */
 	struct rebuild *big; /* the rebuild of a big coupon; NULL: none */
 	struct keeper_lock lock;
 	const atomic_int *stop;

@@ -61,7 +61,7 @@ static void on_notified(void *context, const char *payload)
 	database->changed_more = 1;
 }
 
-struct keeper_database *keeper_database_new(const char *url)
+struct keeper_database *keeper_database_new(const char *url, int is_synchronous)
 {
 	struct keeper_database *database = calloc(1, sizeof(*database));
 	const struct postgres_options options = {
@@ -71,6 +71,7 @@ struct keeper_database *keeper_database_new(const char *url)
 		.statement_timeout_ms = TIMEOUT_MS,
 		.lock_timeout_ms = LOCK_TIMEOUT_MS,
 		.session = "LISTEN couponmq_terms",
+		.is_synchronous = is_synchronous,
 		.lost_event = "keeper_database_lost",
 		.unreachable_event = "keeper_database_unreachable",
 		.refused_event = "keeper_database_refused",

@@ -14,7 +14,8 @@
 
 struct keeper_database;
 
-struct keeper_database *keeper_database_new(const char *url);
+/* `is_synchronous`: COUPON_DATABASE_SYNCHRONOUS, of all statements. */
+struct keeper_database *keeper_database_new(const char *url, int is_synchronous);
 void keeper_database_free(struct keeper_database *database);
 
 /* The session, for postgres_open(), postgres_since_ms() and postgres_fd(). Failures are logged. */

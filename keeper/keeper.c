@@ -23,6 +23,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "common/program/durability.h"
 #include "embed.h"
 #include "keeper/metrics.h"
 #include "keeper/outbox.h"
@@ -474,7 +475,9 @@ struct keeper *keeper_start(const struct config *config)
 	check(keeper->wake_fd >= 0);
 	keeper->context.redis = redis_client_new(config->redis_url, redis_failed);
 	keeper->context.database_url = config->database_url;
-	keeper->context.database = keeper_database_new(config->database_url);
+	keeper->context.is_synchronous = durability_is_synchronous(config);
+	keeper->context.database = keeper_database_new(config->database_url,
+						       keeper->context.is_synchronous);
 	keeper->outbox = keeper_outbox_new(config->amqp_url, &keeper->context,
 					   config->resend_after_ms);
 	keeper->context.stop = &keeper->stop;

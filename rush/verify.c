@@ -122,7 +122,7 @@ static const char session_sql[] = "SET enable_seqscan = off";
 static void database_open(struct rush_verify *verify)
 {
 	db_close(verify->db);
-	verify->db = db_open("DATABASE_URL", verify->database_url);
+	verify->db = db_open("DATABASE_URL", verify->database_url, 0);
 	db_run(verify->db, session_sql);
 }
 

@@ -34,6 +34,21 @@ BEGIN
 				RAISE WARNING 'run as a superuser: GRANT % TO couponmq_app', role;
 		END;
 	END LOOP;
+	-- What a synchronous standby has; see the statement commit_check. Members of pg_monitor, as
+	-- the owner may be, have it already.
+	FOREACH role IN ARRAY ARRAY['couponmq_gateway', 'couponmq_worker', 'couponmq_operator',
+			current_user::text] LOOP
+		BEGIN
+			IF NOT pg_has_role(role, 'pg_read_all_stats', 'usage') THEN
+				EXECUTE format('GRANT pg_read_all_stats TO %I', role);
+			END IF;
+		EXCEPTION
+			WHEN unique_violation THEN NULL;
+			WHEN insufficient_privilege THEN
+				RAISE WARNING 'run as a superuser: GRANT pg_read_all_stats TO %',
+					role;
+		END;
+	END LOOP;
 	-- See the function worker_sessions().
 	IF NOT pg_has_role(current_user, 'couponmq_worker', 'usage') THEN
 		EXECUTE format('GRANT couponmq_worker TO %I', current_user);

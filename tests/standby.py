@@ -1,6 +1,8 @@
 """A standby of a stack's PostgreSQL: a real one, made by pg_basebackup."""
 
+import contextlib
 import os
+import signal
 import subprocess
 from urllib.parse import urlsplit
 
@@ -133,11 +135,37 @@ class Standby:
 
     def synchronous(self, name=NAME):
         """Each COMMIT of the primary waits for it; with "" for none."""
+        self.names_set(name)
+        if name:
+            wait_until(lambda: self.state("sync_state") == "sync")
+
+    def names_set(self, name=NAME):
         with self.on_primary() as pg:
             pg.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
             pg.execute("SELECT pg_reload_conf()")
-        if name:
-            wait_until(lambda: self.state("sync_state") == "sync")
+
+    def cleared(self):
+        """The names are cleared, and no COMMIT waits any more."""
+        self.names_set("")
+        with self.on_primary() as pg:
+            pg.execute("SELECT pg_logical_emit_message(true, 'test', '')")
+
+    @contextlib.contextmanager
+    def frozen(self, *pids):
+        """Processes of the primary."""
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+    def checkpointer(self):
+        with self.on_primary() as pg:
+            return pg.execute(
+                "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
+            ).fetchone()[0]
 
     def state(self, column):
         with self.on_primary() as pg:
@@ -153,15 +181,17 @@ class Standby:
         with self.superuser() as pg:
             return pg.execute("SELECT pg_last_wal_replay_lsn() >= %s", (end,)).fetchone()[0]
 
-    def waiting(self, like="coupon-worker%"):
-        """The sessions whose COMMIT waits for a standby."""
+    def sessions(self, like, where="true"):
         with self.on_primary() as pg:
             rows = pg.execute(
-                "SELECT pid FROM pg_stat_activity"
-                " WHERE wait_event = 'SyncRep' AND application_name LIKE %s",
+                f"SELECT pid FROM pg_stat_activity WHERE {where} AND application_name LIKE %s",
                 (like,),
             ).fetchall()
             return [pid for pid, in rows]
+
+    def waiting(self, like="coupon-worker%"):
+        """The sessions whose COMMIT waits for a standby."""
+        return self.sessions(like, "wait_event = 'SyncRep'")
 
     def cancel(self, pid):
         with self.on_primary() as pg:

@@ -203,7 +203,7 @@ static void worker_make(struct worker *worker, const struct config *config, stru
 	worker->settler.outboxes = worker->outboxes;
 	worker->settler.settle_timeout_ms = config->settle_timeout_ms;
 	worker->settler.keeper = keeper;
-	settler_init(&worker->settler, config->database_url);
+	settler_init(&worker->settler, config);
 }
 
 static const char *body_of(const void *envelope, size_t *len)

@@ -15,15 +15,16 @@
 #define SETUP_TIMEOUT_MS 5000 /* to connect, and for each statement but settle() */
 #define GRACE_MS 2000         /* so that the server's own limit ends a statement first */
 
-void settler_init(struct settler *settler, const char *database_url)
+void settler_init(struct settler *settler, const struct config *config)
 {
 	settler->gate = (struct gate){ .keeper = settler->keeper, .outboxes = settler->outboxes };
 	settler->postgres = postgres_new(&(struct postgres_options){
-		.url = database_url,
+		.url = config->database_url,
 		.application_name = settler->kind->application_name,
 		.connect_timeout_ms = SETUP_TIMEOUT_MS,
 		.statement_timeout_ms = settler->settle_timeout_ms,
 		.prepared = settler->kind->statement,
+		.is_synchronous = durability_is_synchronous(config),
 		.reconnects = 1,
 		.lost_event = "database_lost",
 		.unreachable_event = "database_unreachable",

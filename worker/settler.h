@@ -85,7 +85,7 @@ struct settler {
 };
 
 /* The fields above the blank line are set by the caller. */
-void settler_init(struct settler *settler, const char *database_url);
+void settler_init(struct settler *settler, const struct config *config);
 void settler_fini(struct settler *settler);
 
 /* Does what can be done now. */

@@ -7,6 +7,7 @@
 #include "common/postgres/tls.h"
 #include "common/resolving.h"
 #include "common/silence.h"
+#include "embed.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -16,13 +17,25 @@
 #include <string.h>
 
 #define WHY_SIZE 512
+#define POSITION_SIZE 32
 #define STATEMENT "prepared"
-#define STEADY_MS 2000 /* a session that lasted this long resets the backoff */
-#define LOOK_UP_MS 50  /* between two looks whether the name has been looked up */
-#define HOST_MS 2000   /* for one of several hosts: then the next one */
+#define CHECK "commit_check" /* as SQL prepares it */
+#define STEADY_MS 2000       /* a session that lasted this long resets the backoff */
+#define LOOK_UP_MS 50        /* between two looks whether the name has been looked up */
+#define HOST_MS 2000         /* for one of several hosts: then the next one */
 #define IDLE_SESSION_TIMEOUT "57P05"
+/*
+ * For so long after a session was connected, and after the server has read its settings again, a
+ * COMMIT is shown by the standbys themselves: a session has new synchronous_standby_names before
+ * the checkpointer has told all sessions to wait for them.
+ */
+#define NEW_NAMES_MS 60000
+#define REACHED_AGAIN_MS 5 /* between two looks whether the standbys have reached a COMMIT */
 
-enum state { DOWN, CONNECTING, SETTING, PROBING, PREPARING, IDLE, BUSY };
+enum state { DOWN, CONNECTING, SETTING, PROBING, CHECKING, PREPARING, IDLE, BUSY };
+
+/* The parts of the pipeline of a statement whose COMMIT is judged; each ends with a Sync. */
+enum part { PART_BEFORE, PART_STATEMENT, PART_AFTER, PARTS_N };
 
 struct postgres {
 	struct postgres_options options;
@@ -37,6 +50,11 @@ struct postgres {
 	int64_t deadline_ms;
 	PGresult *result; /* of the last statement; of several the first error */
 	int is_in_doubt;  /* its COMMIT is only on this server */
+	int is_judged;    /* its COMMIT is, by the two checks around it */
+	enum part part;   /* of its pipeline; PARTS_N: that is over */
+	struct postgres_commit commit;
+	char position[POSITION_SIZE]; /* of the WAL after it; "": not read yet */
+	int64_t reached_again_ms;     /* the next look at the standbys; 0: none waits */
 	enum postgres_failure failure;
 	char sqlstate[6];
 	char why[WHY_SIZE], why_long[WHY_SIZE];
@@ -44,6 +62,8 @@ struct postgres {
 	int64_t lock_timeout_ms;
 	const char *application_name;
 	int64_t since_ms;
+	char loaded[POSTGRES_LOADED_SIZE]; /* when the server has read its settings */
+	int64_t new_names_ms;              /* until then the standbys are asked after each COMMIT */
 	uint64_t connects_n;
 	/* of the attempts */
 	char *host; /* whose name another thread looks up; NULL: there is none */
@@ -99,6 +119,7 @@ void postgres_close(struct postgres *postgres)
 	resolving_abandon(postgres->resolving);
 	postgres->resolving = NULL;
 	postgres->state = DOWN;
+	postgres->reached_again_ms = 0;
 	postgres->failure = POSTGRES_DOWN;
 	postgres->sqlstate[0] = '\0';
 }
@@ -192,6 +213,21 @@ static int is_wait_cancelled(const PGresult *result)
 
 	return sqlstate && function && strcmp(sqlstate, "01000") == 0 &&
 	       strcmp(function, "SyncRepWaitForLSN") == 0;
+}
+
+/*
+ * What waits for a standby is released without a warning when synchronous_standby_names is cleared.
+ * The postmaster tells all sessions before the checkpointer, which releases them: a session that
+ * was released has read its settings again before it answers the check after its COMMIT.
+ */
+enum postgres_verdict postgres_commit_judge(struct postgres_commit *commit)
+{
+	if (!*commit->why && strcmp(commit->before, commit->after) != 0)
+		snprintf(commit->why, sizeof(commit->why),
+			 "the server has read its settings again meanwhile");
+	if (*commit->why)
+		return POSTGRES_UNSHOWN;
+	return commit->is_new && !commit->is_reached ? POSTGRES_AWAITED : POSTGRES_SHOWN;
 }
 
 static int is_expiry(const PGresult *result)
@@ -322,7 +358,9 @@ static void sent(struct postgres *postgres, int done, enum state state, int64_t 
 	postgres->state = state;
 	postgres->deadline_ms = deadline_ms;
 	postgres->failure = POSTGRES_OK;
-	postgres->is_in_doubt = 0;
+	postgres->is_in_doubt = postgres->is_judged = 0;
+	postgres->part = PARTS_N;
+	postgres->reached_again_ms = 0;
 	postgres->sqlstate[0] = '\0';
 	/* When it failed, the connection reports that at the next step. */
 	postgres->flushing = done == 1;
@@ -336,7 +374,7 @@ static void sent(struct postgres *postgres, int done, enum state state, int64_t 
 static void session_set(struct postgres *postgres)
 {
 	const struct postgres_options *options = &postgres->options;
-	char sql[512];
+	char sql[4096];
 
 	PQsetnonblocking(postgres->libpq, 1);
 	postgres->lock_timeout_ms = options->lock_timeout_ms;
@@ -345,9 +383,11 @@ static void session_set(struct postgres *postgres)
 		      sql, sizeof(sql),
 		      "SET statement_timeout = %" PRId64 "; SET lock_timeout = %" PRId64
 		      "; SET jit = off; SET default_transaction_isolation = 'read committed'; %s"
-		      "; SELECT pg_backend_pid()",
+		      "%s%s; SELECT pg_backend_pid()",
 		      options->statement_timeout_ms, options->lock_timeout_ms,
-		      options->session ? options->session : "") < sizeof(sql));
+		      options->session ? options->session : "",
+		      options->is_synchronous ? "; PREPARE " CHECK " AS " : "",
+		      options->is_synchronous ? sql_query_commit_check : "") < sizeof(sql));
 	sent(postgres, PQsendQuery(postgres->libpq, sql), SETTING, postgres->deadline_ms);
 }
 
@@ -370,6 +410,34 @@ static enum postgres_event connect_step(struct postgres *postgres, int64_t now_m
 	return POSTGRES_NOTHING;
 }
 
+/* What a check has returned, before the statement or after it. */
+static void check_read(struct postgres *postgres, const PGresult *rows)
+{
+	struct postgres_commit *commit = &postgres->commit;
+	int64_t now_ms = clock_monotonic_ms();
+	const char *loaded, *why;
+
+	if (PQresultStatus(rows) != PGRES_TUPLES_OK) {
+		snprintf(commit->why, sizeof(commit->why), "%s", PQresultErrorMessage(rows));
+		commit->why[strcspn(commit->why, "\n")] = '\0';
+		return;
+	}
+	why = column_text(rows, 0, "why");
+	if (!*commit->why)
+		snprintf(commit->why, sizeof(commit->why), "%s", why);
+	loaded = column_text(rows, 0, "loaded");
+	snprintf(postgres->part == PART_BEFORE ? commit->before : commit->after,
+		 POSTGRES_LOADED_SIZE, "%s", loaded);
+	if (strcmp(postgres->loaded, loaded) != 0) {
+		snprintf(postgres->loaded, sizeof(postgres->loaded), "%s", loaded);
+		postgres->new_names_ms = now_ms + NEW_NAMES_MS;
+	}
+	commit->is_new |= now_ms < postgres->new_names_ms;
+	if (!*postgres->position)
+		snprintf(postgres->position, POSITION_SIZE, "%s", column_text(rows, 0, "position"));
+	commit->is_reached = *column_text(rows, 0, "is_reached") == 't';
+}
+
 /* 1 when the statement has ended, 0 when it has not, -1 when the connection is lost. */
 static int results_read(struct postgres *postgres)
 {
@@ -384,8 +452,23 @@ static int results_read(struct postgres *postgres)
 		return -1;
 	while (!PQisBusy(postgres->libpq)) {
 		result = PQgetResult(postgres->libpq);
+		if (!result && PQstatus(postgres->libpq) != CONNECTION_OK)
+			return -1;
+		if (!result && postgres->part == PARTS_N)
+			return 1;
 		if (!result)
-			return PQstatus(postgres->libpq) == CONNECTION_OK ? 1 : -1;
+			continue;
+		if (PQresultStatus(result) == PGRES_PIPELINE_SYNC) {
+			PQclear(result);
+			if (++postgres->part == PARTS_N)
+				return PQexitPipelineMode(postgres->libpq) == 1 ? 1 : -1;
+			continue;
+		}
+		if (postgres->is_judged && postgres->part != PART_STATEMENT) {
+			check_read(postgres, result);
+			PQclear(result);
+			continue;
+		}
 		/* COMMIT follows the rows: its failure is an error after a good result. */
 		if (postgres->result && PQresultStatus(postgres->result) == PGRES_FATAL_ERROR) {
 			PQclear(result);
@@ -434,6 +517,7 @@ static enum postgres_event connected(struct postgres *postgres)
 
 	postgres->state = IDLE;
 	postgres->since_ms = clock_monotonic_ms();
+	postgres->new_names_ms = postgres->since_ms + NEW_NAMES_MS;
 	postgres->connects_n++;
 	postgres->told[0] = '\0';
 	service_version_log(SERVICE_POSTGRESQL, "PostgreSQL", version ? version : "");
@@ -485,13 +569,72 @@ static enum postgres_event probe_step(struct postgres *postgres, int64_t now_ms)
 	return now_ms < postgres->deadline_ms ? POSTGRES_NOTHING : lost(postgres, POOLER_TEXT);
 }
 
+/* The position is as the statement commit_check has it. As libpq: 1, or 0. */
+static int check_send(struct postgres *postgres, const char *position)
+{
+	return PQsendQueryPrepared(postgres->libpq, CHECK, 1, &position, NULL, NULL, 0);
+}
+
+/* Whether the server waits for a standby at each COMMIT, and this role sees which it is. */
+static void check_begin(struct postgres *postgres, int64_t now_ms)
+{
+	sent(postgres, check_send(postgres, NULL), CHECKING,
+	     now_ms + postgres->options.connect_timeout_ms);
+	postgres->commit = (struct postgres_commit){ .is_new = 1 };
+	postgres->is_judged = 1;
+}
+
+/* Asks whether each synchronous standby has what this server had after the COMMIT. */
+static void reached_ask(struct postgres *postgres)
+{
+	postgres->reached_again_ms = 0;
+	postgres->flushing = check_send(postgres, postgres->position) == 1;
+}
+
+/* A session that only looks something up goes on: this look-up alone fails. */
+static enum postgres_event not_shown(struct postgres *postgres)
+{
+	char why[WHY_SIZE];
+
+	snprintf(why, sizeof(why), POSTGRES_UNSHOWN_TEXT ": %s", postgres->commit.why);
+	if (!postgres->options.judged)
+		return lost(postgres, why);
+	why_keep(postgres, why);
+	result_clear(postgres);
+	postgres->failure = POSTGRES_UNFIT;
+	postgres->state = IDLE;
+	return POSTGRES_ENDED;
+}
+
+/* After an error there was no COMMIT; a look-up without rows has seen none. */
+static int has_committed(const struct postgres *postgres)
+{
+	return postgres->is_judged && postgres->failure == POSTGRES_OK &&
+	       (!postgres->options.judged || PQntuples(postgres->result) > 0);
+}
+
 static enum postgres_event statement_ended(struct postgres *postgres, int64_t now_ms)
 {
 	const struct postgres_options *options = &postgres->options;
+	struct postgres_commit *commit = &postgres->commit;
 
 	if (postgres->is_in_doubt)
 		return lost(postgres, POSTGRES_IN_DOUBT_TEXT);
-	failure_read(postgres);
+	if (postgres->state == CHECKING && *commit->why)
+		return lost(postgres, commit->why);
+	if (postgres->state != CHECKING)
+		failure_read(postgres);
+	if (postgres->state == BUSY && has_committed(postgres)) {
+		switch (postgres_commit_judge(commit)) {
+		case POSTGRES_SHOWN:
+			break;
+		case POSTGRES_AWAITED:
+			postgres->reached_again_ms = now_ms + REACHED_AGAIN_MS;
+			return POSTGRES_NOTHING;
+		case POSTGRES_UNSHOWN:
+			return not_shown(postgres);
+		}
+	}
 	if (postgres->failure != POSTGRES_OK &&
 	    (postgres->state != BUSY || prepared_is_void(postgres))) {
 		down(postgres, NULL);
@@ -501,7 +644,12 @@ static enum postgres_event statement_ended(struct postgres *postgres, int64_t no
 		probe_begin(postgres);
 		return POSTGRES_NOTHING;
 	}
-	if (postgres->state == SETTING && options->prepared) {
+	/* While no standby is waited for, nothing begins: there is no session. */
+	if (postgres->state == SETTING && options->is_synchronous && !options->judged) {
+		check_begin(postgres, now_ms);
+		return POSTGRES_NOTHING;
+	}
+	if (postgres->state != BUSY && postgres->state != PREPARING && options->prepared) {
 		sent(postgres,
 		     PQsendPrepare(postgres->libpq, STATEMENT, options->prepared, 0, NULL),
 		     PREPARING, now_ms + options->connect_timeout_ms);
@@ -509,6 +657,7 @@ static enum postgres_event statement_ended(struct postgres *postgres, int64_t no
 	}
 	if (postgres->state != BUSY)
 		return connected(postgres);
+	postgres->is_judged = 0;
 	postgres->state = IDLE;
 	notifications_pass(postgres);
 	return POSTGRES_ENDED;
@@ -516,14 +665,24 @@ static enum postgres_event statement_ended(struct postgres *postgres, int64_t no
 
 static enum postgres_event statement_step(struct postgres *postgres, int64_t now_ms)
 {
-	int ended = results_read(postgres);
+	int ended;
 
+	if (postgres->reached_again_ms > 0 && now_ms < postgres->deadline_ms) {
+		if (now_ms < postgres->reached_again_ms)
+			return POSTGRES_NOTHING;
+		reached_ask(postgres);
+	}
+	ended = postgres->reached_again_ms > 0 ? 0 : results_read(postgres);
 	if (ended < 0)
 		return lost(postgres, NULL);
 	if (ended)
 		return statement_ended(postgres, now_ms);
-	return now_ms < postgres->deadline_ms ? POSTGRES_NOTHING
-					      : lost(postgres, "no answer in time");
+	if (now_ms < postgres->deadline_ms)
+		return POSTGRES_NOTHING;
+	/* Each part of the pipeline has ended, and the standbys were asked. */
+	if (postgres->state == BUSY && postgres->is_judged && postgres->part == PARTS_N)
+		return lost(postgres, POSTGRES_UNSHOWN_TEXT ": " POSTGRES_NOT_REACHED_TEXT);
+	return lost(postgres, "no answer in time");
 }
 
 /* Input at this point is a notice, a notification, or the end of the connection. */
@@ -548,6 +707,7 @@ enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms)
 	case PROBING:
 		return probe_step(postgres, now_ms);
 	case SETTING:
+	case CHECKING:
 	case PREPARING:
 	case BUSY:
 		return statement_step(postgres, now_ms);
@@ -557,26 +717,59 @@ enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms)
 	return POSTGRES_NOTHING;
 }
 
+/* Whether its COMMIT is judged: in a transaction that of COMMIT alone. */
+static int is_to_be_judged(const struct postgres *postgres, const char *sql)
+{
+	const struct postgres_options *options = &postgres->options;
+
+	if (!options->is_synchronous || options->judged)
+		return options->is_synchronous && sql == options->judged;
+	if (PQtransactionStatus(postgres->libpq) == PQTRANS_IDLE)
+		return strncmp(sql, "BEGIN", 5) != 0;
+	return PQtransactionStatus(postgres->libpq) == PQTRANS_INTRANS &&
+	       strncmp(sql, "COMMIT", 6) == 0;
+}
+
 void postgres_send(struct postgres *postgres, const char *sql, int n,
 		   const struct postgres_argument *arguments, int64_t deadline_ms)
 {
 	char numbers[POSTGRES_ARGUMENTS_MAX][NUMBER_SIZE];
 	const char *values[POSTGRES_ARGUMENTS_MAX];
-	int lengths[POSTGRES_ARGUMENTS_MAX], formats[POSTGRES_ARGUMENTS_MAX], done;
+	int lengths[POSTGRES_ARGUMENTS_MAX], formats[POSTGRES_ARGUMENTS_MAX], done = 1, is_new;
+	int is_judged;
 
 	check(postgres->state == IDLE && n <= POSTGRES_ARGUMENTS_MAX);
+	is_judged = is_to_be_judged(postgres, sql);
+	is_new = clock_monotonic_ms() < postgres->new_names_ms;
 	for (int i = 0; i < n; i++)
 		values[i] = postgres_argument_value(&arguments[i], numbers[i], &lengths[i],
 						    &formats[i]);
+	if (is_judged)
+		done = PQenterPipelineMode(postgres->libpq) && check_send(postgres, NULL) &&
+		       PQpipelineSync(postgres->libpq);
 	if (sql == postgres->options.prepared)
-		done = PQsendQueryPrepared(postgres->libpq, STATEMENT, n, values, lengths, formats,
-					   0);
-	else if (n == 0 && sql != postgres->options.binary)
-		done = PQsendQuery(postgres->libpq, sql);
+		done &= PQsendQueryPrepared(postgres->libpq, STATEMENT, n, values, lengths, formats,
+					    0);
+	else if (n == 0 && sql != postgres->options.binary && !is_judged)
+		done &= PQsendQuery(postgres->libpq, sql);
 	else
-		done = PQsendQueryParams(postgres->libpq, sql, n, NULL, values, lengths, formats,
-					 sql == postgres->options.binary);
+		done &= PQsendQueryParams(postgres->libpq, sql, n, NULL, values, lengths, formats,
+					  sql == postgres->options.binary);
+	if (is_judged)
+		done &= PQpipelineSync(postgres->libpq) &&
+			check_send(postgres, is_new ? "" : NULL) && PQpipelineSync(postgres->libpq);
 	sent(postgres, done, BUSY, deadline_ms);
+	if (!is_judged)
+		return;
+	postgres->is_judged = 1;
+	postgres->part = PART_BEFORE;
+	postgres->commit = (struct postgres_commit){ .is_new = is_new };
+	postgres->position[0] = '\0';
+}
+
+void postgres_judge(struct postgres *postgres)
+{
+	postgres->options.judged = NULL;
 }
 
 int postgres_set(struct postgres *postgres, int64_t lock_timeout_ms, const char *application_name,
@@ -590,7 +783,8 @@ int postgres_set(struct postgres *postgres, int64_t lock_timeout_ms, const char 
 	check((size_t)snprintf(sql, sizeof(sql),
 			       "SET lock_timeout = %" PRId64 "; SET application_name = '%s'",
 			       lock_timeout_ms, application_name) < sizeof(sql));
-	postgres_send(postgres, sql, 0, NULL, deadline_ms);
+	check(postgres->state == IDLE);
+	sent(postgres, PQsendQuery(postgres->libpq, sql), BUSY, deadline_ms);
 	postgres->lock_timeout_ms = lock_timeout_ms;
 	postgres->application_name = application_name;
 	return 1;
@@ -675,5 +869,7 @@ int64_t postgres_deadline_ms(const struct postgres *postgres)
 {
 	if (postgres->state == DOWN)
 		return postgres->options.reconnects ? postgres->retry_ms : INT64_MAX;
+	if (postgres->reached_again_ms > 0 && postgres->reached_again_ms < postgres->deadline_ms)
+		return postgres->reached_again_ms;
 	return postgres->state == IDLE ? INT64_MAX : postgres->deadline_ms;
 }

@@ -43,6 +43,32 @@ enum postgres_failure {
 	"the COMMIT was cancelled while it waited for a synchronous standby: this server has " \
 	"it, and whether it survives the loss of this server is unknown"
 
+/*
+ * Whether a COMMIT is on a synchronous standby too, where COUPON_DATABASE_SYNCHRONOUS=yes says that
+ * it must be. Each is between two checks, commit_check of sql/query/program.sql, in one pipeline.
+ */
+#define POSTGRES_LOADED_SIZE 64
+struct postgres_commit {
+	/* pg_conf_load_time(): when the server had read its settings, before and after it */
+	char before[POSTGRES_LOADED_SIZE], after[POSTGRES_LOADED_SIZE];
+	char why[256];  /* why no standby was waited for; "": one was, by the settings */
+	int is_new;     /* these settings may be newer than what COMMITs wait for: for 60 s */
+	int is_reached; /* each synchronous standby has flushed the COMMIT */
+};
+
+/* AWAITED: the settings are new, and the standbys have to be asked again. */
+enum postgres_verdict { POSTGRES_SHOWN, POSTGRES_AWAITED, POSTGRES_UNSHOWN };
+
+/* What cannot be shown is unknown; then `why` has the reason. */
+enum postgres_verdict postgres_commit_judge(struct postgres_commit *commit);
+
+#define POSTGRES_UNSHOWN_TEXT                                                            \
+	"whether the COMMIT is on a synchronous standby, and survives the loss of this " \
+	"server, is unknown"
+#define POSTGRES_NOT_REACHED_TEXT                                             \
+	"by pg_stat_replication no synchronous standby, or not each, has it " \
+	"(flush_lsn)"
+
 /* Of an error with this SQLSTATE; NULL or "": the server has reported none, POSTGRES_DOWN. */
 enum postgres_failure postgres_classify(const char *sqlstate);
 
@@ -64,6 +90,16 @@ struct postgres_options {
 	const char *session;          /* further SET statements, LISTEN; NULL: none */
 	const char *prepared;         /* the statement that is sent most often; NULL: none */
 	const char *binary; /* another, whose result is in PostgreSQL's binary form; NULL: none */
+
+	/*
+	 * COUPON_DATABASE_SYNCHRONOUS: a COMMIT that is not shown to be on a synchronous standby is
+	 * unknown, and its session is lost. There is no session while none is waited for. `judged`
+	 * is the one statement of a session of look-ups whose rows tell of COMMITs: it fails then,
+	 * and the session goes on. With NULL each statement is judged, but none within a
+	 * transaction; it may not be several statements.
+	 */
+	int is_synchronous;
+	const char *judged;
 
 	/* When it is lost, postgres_step() connects again after a pause. Else its owner decides. */
 	int reconnects;
@@ -129,6 +165,11 @@ enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms);
  */
 void postgres_send(struct postgres *postgres, const char *sql, int n,
 		   const struct postgres_argument *arguments, int64_t deadline_ms);
+/*
+ * From here on each statement of a synchronous session is judged. The caller has seen that a
+ * standby is waited for.
+ */
+void postgres_judge(struct postgres *postgres);
 /*
  * Changes settings of the session. The name, which is shown in pg_stat_activity, is lent and
  * contains no quotes. 1: sent, and ends as a statement does; 0: it has these settings.

@@ -66,6 +66,15 @@ const char *durability_redis_setting(int i, int has_sentinels)
 									    : NULL;
 }
 
+int durability_is_synchronous(const struct config *config)
+{
+	const char *text = config->database_synchronous;
+
+	if (strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
+		log_fatal("COUPON_DATABASE_SYNCHRONOUS is \"%s\": allowed are yes and no", text);
+	return *text == 'y';
+}
+
 static int is_weak(int i, const char *value)
 {
 	for (int k = 0; k < 4 && table[i].values[k]; k++)

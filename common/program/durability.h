@@ -5,6 +5,8 @@
  */
 #pragma once
 
+#include "common/program/config.h"
+
 #include <cjson/cJSON.h>
 
 #define DURABILITY_N 7
@@ -24,6 +26,9 @@ struct durability {
  * there is one more.
  */
 const char *durability_redis_setting(int i, int has_sentinels);
+
+/* COUPON_DATABASE_SYNCHRONOUS. Ends the process with a sentence if it is neither yes nor no. */
+int durability_is_synchronous(const struct config *config);
 
 /* A new connection: the settings of its server are unknown. */
 void durability_begin(struct durability *durability, enum durability_part part);

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/postgres/session.h"
+#include "common/program/durability.h"
 #include "common/rabbit/url.h"
 #include "common/redis/redis.h"
 #include "common/redis/sentinel.h"
@@ -90,6 +91,7 @@ void program_check_urls(const struct config *config)
 	redis_url_need(&redis, config->redis_url);
 	api_check(config->rabbitmq_api);
 	postgres_url_check("DATABASE_URL", config->database_url);
+	durability_is_synchronous(config);
 	if (config->database_read_url && *config->database_read_url)
 		postgres_url_check("DATABASE_READ_URL", config->database_read_url);
 	if (rabbit.hosts[0].info.ssl)

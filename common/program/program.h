@@ -30,7 +30,8 @@ void program_answer(const char *name, void (*help)(void), int argc, char **argv)
 void program_trust_stores(const struct config *config);
 
 /*
- * Checks the URLs and these certificates without connecting; a malformed one, TLS that this build
- * does not have, and certificates that cannot be read end the process with a sentence.
+ * Checks the URLs, COUPON_DATABASE_SYNCHRONOUS and these certificates without connecting; a
+ * malformed one, TLS that this build does not have, and certificates that cannot be read end the
+ * process with a sentence.
  */
 void program_check_urls(const struct config *config);

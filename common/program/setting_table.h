@@ -32,6 +32,12 @@ SETTING_TEXT(
 	"PostgreSQL for what is only shown to users, possibly a replica (default: DATABASE_URL)")
 SETTING_TEXT(database_admin_url, "DATABASE_ADMIN_URL", "database-admin-url", CTL, "",
 	     "PostgreSQL as the owner of the tables; used by migrate only (default: DATABASE_URL)")
+SETTING_TEXT(
+	database_synchronous, "COUPON_DATABASE_SYNCHRONOUS", "database-synchronous",
+	GATEWAY | WORKER | CTL | ADMIN, "no",
+	"yes: each COMMIT of PostgreSQL waits for a synchronous standby; one that is not shown "
+	"to have done so is unknown, and nothing begins while synchronous_standby_names is "
+	"empty")
 SETTING_TEXT(zookeeper_hosts, "ZOOKEEPER_HOSTS", "zookeeper-hosts", CTL, "127.0.0.1:2181",
 	     "ZooKeeper servers for couponctl lock, host:port joined by commas")
 SETTING_TEXT(code_keys, "COUPON_CODE_KEYS", "code-keys", GATEWAY | CTL | ADMIN, "",

@@ -4,6 +4,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/program/durability.h"
 #include "common/serve/loop.h"
 #include "gateway/metrics.h"
 
@@ -404,6 +405,8 @@ struct lookup *lookup_new(struct event_base *base, const struct config *config, 
 		.lock_timeout_ms = config->call_timeout_ms / 4 + 1,
 		.session = use->session,
 		.prepared = use->prepared,
+		.is_synchronous = id == LOOKUP_DECIDING && durability_is_synchronous(config),
+		.judged = sql_query_receive_committed,
 		.reconnects = 1,
 		.looks_up = 1,
 		.lost_event = use->lost_event,

@@ -354,7 +354,8 @@ int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
 	rebuild->placing.why = why;
 	rebuild->placing.begun_ms = clock_monotonic_ms();
 	if (row->issued > REBUILD_BIG_ROWS) {
-		rebuild->own_database = keeper_database_new(context->database_url);
+		rebuild->own_database = keeper_database_new(context->database_url,
+							    context->is_synchronous);
 		rc = postgres_open(keeper_database_session(rebuild->own_database)) ? -1 : 1;
 	}
 	if (rc > 0 && rebuild_begin(rebuild))

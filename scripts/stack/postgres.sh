@@ -140,6 +140,7 @@ postgres_roles() {
 	ALTER ROLE couponmq_owner LOGIN CREATEROLE PASSWORD '$STACK_PG_OWNER_PASSWORD';
 	ALTER ROLE couponmq LOGIN PASSWORD '$STACK_PG_APP_PASSWORD';
 	GRANT pg_monitor, pg_signal_backend TO couponmq_owner;
+	GRANT pg_read_all_stats TO couponmq_owner WITH ADMIN OPTION;
 	CREATE DATABASE couponmq OWNER couponmq_owner;
 	SQL
 }

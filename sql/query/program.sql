@@ -18,6 +18,32 @@ ORDER BY c.stripe
 -- clock: The server's clock, in ms since the epoch.
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
 
+-- commit_check: Whether a COMMIT waits for a standby, with COUPON_DATABASE_SYNCHRONOUS=yes: `why`
+-- is why not, and '' if it does, or on a standby, which has no COMMITs. `loaded` is when the server
+-- has read its settings. `is_reached`: each synchronous standby has flushed the position, which is
+-- the present one with ''; what this role may not see is NULL, and does not count.
+-- $1 a position of the WAL, or ''; NULL: the standbys are not asked
+SELECT CASE WHEN pg_is_in_recovery() THEN ''
+		WHEN current_setting('synchronous_standby_names') = ''
+			THEN 'synchronous_standby_names is empty, and COUPON_DATABASE_SYNCHRONOUS'
+				' is yes'
+		WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
+			THEN 'synchronous_commit is ' || current_setting('synchronous_commit')
+				|| ', and with COUPON_DATABASE_SYNCHRONOUS=yes it must be on or'
+				' remote_apply'
+		WHEN NOT pg_has_role('pg_read_all_stats', 'usage')
+			THEN 'the role ' || current_user || ' lacks pg_read_all_stats, which'
+				' couponctl migrate grants: it cannot see what a standby has'
+		ELSE '' END AS why,
+	pg_conf_load_time() AS loaded, p.position,
+	CASE WHEN pg_is_in_recovery() THEN true WHEN p.position IS NOT NULL THEN
+		(SELECT coalesce(bool_and(coalesce(r.flush_lsn >= p.position, false)), false)
+		FROM pg_stat_replication AS r WHERE r.sync_state IN ('sync', 'quorum')) END
+		AS is_reached
+FROM (SELECT CASE WHEN pg_is_in_recovery() THEN NULL
+	WHEN $1::text = '' THEN pg_current_wal_flush_lsn() ELSE $1::text::pg_lsn END AS position
+	OFFSET 0) AS p
+
 -- durability: The settings of this session that common/program/durability.c checks.
 SELECT name, setting
 FROM pg_settings

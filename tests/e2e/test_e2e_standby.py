@@ -18,6 +18,10 @@ LAST_RECOVERY = (
 )
 OLD = "this PostgreSQL is an old primary"
 IN_DOUBT = "was cancelled while it waited for a synchronous standby"
+SYNCHRONOUS = {"COUPON_DATABASE_SYNCHRONOUS": "yes"}
+UNSHOWN = "whether the COMMIT is on a synchronous standby"
+EMPTY = "synchronous_standby_names is empty"
+LOADED = "the server has read its settings again meanwhile"
 
 
 @pytest.fixture
@@ -143,21 +147,180 @@ def test_a_wait_for_the_standby_is_cancelled(
     standby.synchronous("")
 
 
-def test_a_change_of_an_operator_is_cancelled(rough, standby):
-    standby.synchronous()
-    standby.stop()
-    with subprocess.Popen(
-        [rough.build_dir / "couponctl", "create", "--name", "x", "--total", "1", "--valid-days"]
-        + ["1"],
-        env=rough.env_of("operator"),
+def command_begin(stack, *arguments, **settings):
+    return subprocess.Popen(
+        [stack.build_dir / "couponctl", *arguments],
+        env={**stack.env_of("operator"), **settings},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    ) as child:
+    )
+
+
+def test_a_change_of_an_operator_is_cancelled(rough, standby):
+    standby.synchronous()
+    standby.stop()
+    with command_begin(rough, "create", "--name", "x", "--total", "1") as child:
         standby.cancel(wait_until(lambda: standby.waiting("couponctl"))[0])
         out, told = child.communicate(timeout=60)
     assert (child.returncode, out) == (12, ""), told
     assert IN_DOUBT in told and "whether it survives the loss of this server is unknown" in told
+
+
+def test_the_names_are_cleared_while_a_commit_waits(
+    rough, rough_redis, rough_pg, rough_coupon, standby, worker_make, gateway_make
+):
+    """What waits is released without a warning, and nothing begins until they are back."""
+    standby.synchronous()
+    gateway = gateway_make(rough, COUPON_ISSUED_TIMEOUT_MS=1000, **SYNCHRONOUS)
+    rough.stop("worker-1")
+    worker = worker_make(rough, **SYNCHRONOUS)
+    coupon = rough_coupon().coupon
+    issued_again(rough, coupon, 0)
+    standby.stop()
+    first = {"op": "issue", "coupon": str(coupon), "user": "1", "ack": "issued", "key": "k"}
+    with gateway.client() as client:
+        client.send_line(first)
+        wait_until(standby.waiting)
+        standby.cleared()
+        wait_until(lambda: rows(rough_pg, coupon) == 2)  # this server has it
+        log = wait_until(lambda: UNSHOWN in worker.log() and worker.log())
+        assert IN_DOUBT not in log, "PostgreSQL did not warn"
+        assert client.read_reply()["status"] == "unknown"
+        assert client.call(**first)["status"] == "unknown", "by the look-up, which finds the row"
+        assert UNSHOWN in gateway.log()
+        wait_until(lambda: f'event=database_unreachable why="{EMPTY}' in worker.log())
+        wait_until(lambda: f'event=keeper_database_unreachable why="{EMPTY}' in worker.log())
+        assert not is_ready(worker)
+        second = {**first, "user": "2", "ack": "queued", "key": "l"}
+        assert client.call(**second)["status"] == "queued"
+        wait_until(lambda: worker.metrics()["couponmq_worker_held"] == 2)
+        assert rough_redis.hlen(f"coupon:{{{coupon}}}:outbox") == 2
+        assert rows(rough_pg, coupon) == 2, "nothing begins"
+        standby.start()
+        standby.synchronous()
+        wait_until(lambda: not rough_redis.hlen(f"coupon:{{{coupon}}}:outbox"))
+        assert rows(rough_pg, coupon) == 3
+        assert client.call(**first)["status"] == "issued"
+
+
+SESSIONS = {
+    "settle": "coupon-worker",
+    "use": "coupon-worker uses",
+    "keeper": "coupon-keeper",
+    "look-up": "coupon-gateway",
+    "couponctl": "couponctl",
+}
+
+
+@pytest.mark.parametrize("what", SESSIONS)
+def test_the_names_are_cleared_and_restored_while_a_commit_waits(
+    rough, rough_redis, rough_pg, rough_coupon, standby, worker_make, gateway_make, what
+):
+    """Before it and after it there is a standby that must be waited for."""
+    standby.synchronous()
+    gateway = gateway_make(rough, COUPON_ISSUED_TIMEOUT_MS=1000, **SYNCHRONOUS)
+    rough.stop("worker-1")
+    worker = worker_make(rough, **SYNCHRONOUS)
+    coupon = rough_coupon().coupon
+    issued_again(rough, coupon, 0)
+    with gateway.client() as client:
+        one = client.issue(coupon, 0, ack="issued", key="again")["receive"]
+        asked = {"op": "issue", "coupon": str(coupon), "user": "1", "ack": "issued", "key": "k"}
+        if what == "use":
+            asked = {"op": "hold", "receive": one, "order": "o", "key": "k"}
+        standby.stop()
+        if what == "look-up":
+            asked = {**asked, "user": "0", "key": "again"}
+        if what == "keeper":
+            # What it reads may be on no standby either.
+            worker.end()
+            worker = worker_make(rough, ready=False, **SYNCHRONOUS)
+        elif what == "couponctl":
+            command = command_begin(rough, "create", "--name", "x", "--total", "1", **SYNCHRONOUS)
+        else:
+            client.send_line(asked)
+
+        def cleared_and_restored():
+            with standby.frozen(*wait_until(lambda: waiting(SESSIONS[what]))):
+                standby.cleared()
+                standby.names_set()
+
+        waiting = standby.sessions if what == "keeper" else standby.waiting
+        cleared_and_restored()
+        if what == "couponctl":
+            out, told = command.communicate(timeout=60)
+            assert (command.returncode, out) == (12, ""), told
+            assert UNSHOWN in told and LOADED in told
+            return
+        if what == "keeper":
+            told = "event=keeper_database_lost"
+            wait_until(lambda: told in worker.log() or cleared_and_restored())
+            assert UNSHOWN in worker.log() and LOADED in worker.log()
+        else:
+            log = gateway.log if what == "look-up" else worker.log
+            wait_until(lambda: UNSHOWN in log() and LOADED in log())
+            assert client.read_reply()["status"] == "unknown"
+        # Done again, which waits for the standby.
+        standby.start()
+        wait_until(lambda: standby.state("sync_state") == "sync")
+        if what != "keeper":
+            wait_until(lambda: client.call(**asked)["status"] in ("issued", "held"))
+        wait_until(lambda: not rough_redis.hlen(f"coupon:{{{coupon}}}:outbox"))
+        wait_until(lambda: is_ready(worker))
+
+
+def test_the_names_are_set_before_commits_wait(
+    rough, rough_redis, rough_pg, rough_coupon, standby, worker_make
+):
+    """A session has them before the checkpointer has told all to wait: its settings are right, and
+    its COMMIT is on no standby."""
+    standby.synchronous()
+    rough.stop("worker-1")
+    worker = worker_make(rough, COUPON_SETTLE_TIMEOUT_MS=1000, **SYNCHRONOUS)
+    coupon = rough_coupon().coupon
+    issued_again(rough, coupon, 0)
+    standby.cleared()
+    with standby.frozen(standby.checkpointer()):
+        standby.stop()
+        standby.names_set()
+        assert statuses(issue_all(rough, coupon, [1], ack="queued")) == {"queued"}
+        wait_until(lambda: rows(rough_pg, coupon) == 2)
+        wait_until(lambda: UNSHOWN in worker.log() and "flush_lsn" in worker.log())
+        assert not standby.waiting("%")
+        assert rough_redis.hlen(f"coupon:{{{coupon}}}:outbox") == 1
+    standby.start()
+    wait_until(lambda: not rough_redis.hlen(f"coupon:{{{coupon}}}:outbox"))
+
+
+def test_no_command_changes_anything_while_no_standby_is_waited_for(rough, standby):
+    create = ("create", "--name", "x", "--total", "1")
+    env = {**rough.env_of("operator"), **SYNCHRONOUS}
+    refused = standby.ctl(*create, **env)
+    assert refused.returncode == 10 and EMPTY in refused.stderr, refused
+    assert "nothing was changed" in refused.stderr
+    migrate = standby.ctl("migrate", **{**env, **rough.env})
+    assert migrate.returncode == 10 and EMPTY in migrate.stderr, migrate
+    assert standby.ctl("list", **env).returncode == 0
+    standby.synchronous()
+    assert standby.ctl(*create, **env).returncode == 0
+    assert standby.ctl("migrate", **{**env, **rough.env}).returncode == 0
+    with standby.on_primary() as pg:
+        for setting in ("local", "remote_write", "off"):
+            pg.execute(f"ALTER ROLE couponmq_operator SET synchronous_commit = {setting}")
+            refused = standby.ctl(*create, **env)
+            assert refused.returncode == 10, refused
+            assert f"synchronous_commit is {setting}, and with" in refused.stderr
+        pg.execute("ALTER ROLE couponmq_operator SET synchronous_commit = remote_apply")
+        assert standby.ctl(*create, **env).returncode == 0
+        pg.execute("ALTER ROLE couponmq_operator RESET synchronous_commit")
+        pg.execute("REVOKE pg_read_all_stats FROM couponmq_operator")
+        refused = standby.ctl(*create, **env)
+        assert refused.returncode == 10 and "lacks pg_read_all_stats" in refused.stderr, refused
+        pg.execute("GRANT pg_read_all_stats TO couponmq_operator")
+    wrong = standby.ctl(*create, **{**env, "COUPON_DATABASE_SYNCHRONOUS": "on"})
+    assert wrong.returncode == 1, wrong
+    assert 'COUPON_DATABASE_SYNCHRONOUS is "on": allowed are yes and no' in wrong.stderr
 
 
 def test_an_old_primary_changes_nothing(

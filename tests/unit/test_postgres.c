@@ -156,6 +156,34 @@ static void test_failures(void **state)
 	assert_false(postgres_of_coupon(POSTGRES_OK));
 }
 
+/* What a check cannot show is unknown, whichever of the others is well. */
+static void test_the_judge_of_commits(void **state)
+{
+	static const struct {
+		struct postgres_commit commit;
+		enum postgres_verdict verdict;
+		const char *why;
+	} cases[] = {
+		{ { "1", "1", "", 0, 0 }, POSTGRES_SHOWN, "" },
+		{ { "1", "1", "", 1, 1 }, POSTGRES_SHOWN, "" },
+		{ { "1", "1", "", 1, 0 }, POSTGRES_AWAITED, "" },
+		{ { "1", "2", "", 0, 0 }, POSTGRES_UNSHOWN, "read its settings again" },
+		{ { "1", "2", "", 1, 1 }, POSTGRES_UNSHOWN, "read its settings again" },
+		{ { "1", "", "", 0, 1 }, POSTGRES_UNSHOWN, "read its settings again" },
+		{ { "1", "1", "it is empty", 0, 1 }, POSTGRES_UNSHOWN, "it is empty" },
+		{ { "1", "1", "it is empty", 1, 1 }, POSTGRES_UNSHOWN, "it is empty" },
+		{ { "1", "2", "it is empty", 1, 0 }, POSTGRES_UNSHOWN, "it is empty" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct postgres_commit commit = cases[i].commit;
+
+		assert_int_equal(postgres_commit_judge(&commit), cases[i].verdict);
+		assert_non_null(strstr(commit.why, cases[i].why));
+	}
+}
+
 static void test_nothing_listens(void **state)
 {
 	const struct postgres_options options = { .url = "host=/nonexistent",
@@ -230,6 +258,7 @@ int main(void)
 		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_scalars),
 		cmocka_unit_test(test_failures),
+		cmocka_unit_test(test_the_judge_of_commits),
 		cmocka_unit_test(test_nothing_listens),
 		cmocka_unit_test(test_reconnects_after_a_pause),
 		cmocka_unit_test(test_the_hosts_begin_with_another_one),
