@@ -29,6 +29,7 @@ export COUPON_RABBITMQ_API='$api'
 export COUPON_LISTEN='127.0.0.1:$PORT_GATEWAY'
 export COUPON_HTTP_LISTEN='127.0.0.1:$PORT_HTTP'
 export COUPON_CODE_KEYS='$RUN_DIR/code-keys'
+export COUPON_DATABASE_SYNCHRONOUS=yes
 "
 	for program in gateway worker operator; do
 		login=STACK_${program^^}_PASSWORD
@@ -59,6 +60,7 @@ machine_gateway_spawn() {
 
 machine_worker_spawn() {
 	machine_program "$1" coupon-worker "${WORKER_FLAGS:-}" \
+		COUPON_RECOVER=auto \
 		COUPON_WORKER_HTTP_LISTEN="$(address_of "$1"):$PORT_WORKER"
 }
 
