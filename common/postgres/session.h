@@ -8,6 +8,9 @@
  *	  ▲               │   ▲             │ a pooler          │               │ ended      │
  *	  │               │   └────────── PROBING               │               │            │
  *	  └───────────────┴─ any loss, any missed deadline, postgres_lose() ────┴────────────┘
+ *
+ * A synchronous session is CHECKING before PREPARING: whether a standby is waited for. Each of its
+ * statements is BUSY until its COMMIT is judged.
  */
 #pragma once
 

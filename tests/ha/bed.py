@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -130,11 +131,11 @@ class Bed(Stack):
             return False
         return sorted(state for state, in rows) == ["async", "sync"]
 
-    def superuser(self):
-        """The URL of what leads PostgreSQL now: psycopg would wait for a host that is gone, and
+    def superuser(self, machine=None):
+        """The URL of this machine, or of what leads PostgreSQL now: psycopg would wait for a host that is gone, and
         then not try the others. What is gone says nothing on connections that were there."""
         password = self.kept()["STACK_PG_PASSWORD"]
-        host = self.hosts().get(self.postgresql_leads(), "127.0.0.1")
+        host = self.hosts().get(machine or self.postgresql_leads(), "127.0.0.1")
         silent = "tcp_user_timeout=2000&keepalives_idle=1&keepalives_interval=1&keepalives_count=2"
         leads = "&target_session_attrs=read-write"  # a primary that was, and is back, does not
         return f"postgresql://postgres:{password}@{host}:{self.port(32)}/couponmq?{silent}{leads}"
@@ -155,6 +156,21 @@ class Bed(Stack):
         """PostgreSQL is led by another one."""
         if self.postgresql_leads() == machine:
             self.switch_over()
+
+    def names_cleared(self, machine, goes_on):
+        """Waits until PostgreSQL of this machine waits for no standby: whether that was seen."""
+        url = self.superuser(machine)
+        with psycopg.connect(url, autocommit=True, connect_timeout=ASK_S) as pg:
+            while goes_on():
+                if pg.execute("SHOW synchronous_standby_names").fetchone() == ("",):
+                    return True
+                time.sleep(0.02)
+        return False
+
+    def run_ended(self, *arguments):
+        """A command of the script that may fail, because what it starts is killed."""
+        with contextlib.suppress(AssertionError, subprocess.SubprocessError):
+            self.script(*arguments)
 
     def switch_over(self):
         """PostgreSQL is led by its synchronous standby."""

@@ -31,6 +31,7 @@ WINDOW_S = 0.5
 FLOWS_S = 5.0  # at half of the rate before, on the whole
 AGAIN_S = 120
 MINUTE_S = 60
+SINGLE_S = 1  # for which a leader goes on without a standby
 FULL_S = 20
 WITHIN_S = 10  # answers and rows come again
 PATRONI_S = 20  # and its ttl later, if what led PostgreSQL is lost
@@ -292,6 +293,49 @@ def machine_frozen(bed):
     yield f"{machine} frozen"
     time.sleep(max(0.0, 30 - (time.monotonic() - begun)))
     bed.thaw()
+    yield f"{machine} back"
+
+
+@scenario
+def patroni_restarted(bed):
+    """Patroni of the leader of PostgreSQL is killed and started again, and both are killed while
+    synchronous_standby_names is empty."""
+    machine = bed.postgresql_leads()
+    target = f"{machine}-patroni"
+    yield bed.leaders()
+    bed.kill9(target)
+    # It is not up before it has set the names again. Its end ends this.
+    started = threading.Thread(target=bed.run_ended, args=("start", target), daemon=True)
+    started.start()
+    is_seen = bed.names_cleared(machine, started.is_alive)
+    time.sleep(SINGLE_S)
+    for name in (target, f"{machine}-postgres"):
+        bed.kill9(name)
+    started.join()
+    yield f"{machine}-postgres killed, names {'were' if is_seen else 'were not seen'} empty"
+    bed.start(target)
+    yield f"{machine} back"
+
+
+@scenario
+def patroni_frozen(bed):
+    """Patroni of the leader of PostgreSQL is frozen for longer than its ttl."""
+    machine = bed.postgresql_leads()
+    yield bed.leaders()
+    bed.sigstop(f"{machine}-patroni")
+    yield f"{machine}-postgres without its Patroni, which is frozen"
+    bed.thaw()
+    yield f"{machine} back"
+
+
+@scenario
+def patroni_killed(bed):
+    """Patroni of the leader of PostgreSQL is killed, and PostgreSQL goes on without it."""
+    machine = bed.postgresql_leads()
+    yield bed.leaders()
+    bed.kill9(f"{machine}-patroni")
+    yield f"{machine}-postgres without its Patroni, which is killed"
+    bed.start(f"{machine}-patroni")
     yield f"{machine} back"
 
 
