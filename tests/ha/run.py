@@ -134,6 +134,26 @@ class Rows:
         self.thread.join(30)
 
 
+class LeaderWitness(Witness):
+    """Looks at what leads PostgreSQL: an old primary that lives on does not have what is answered,
+    and keeps the connection."""
+
+    def __init__(self, bed):
+        super().__init__(bed.superuser())
+        self.bed = bed
+
+    def _rows_exist(self, issued):
+        if super()._rows_exist(issued):
+            return True
+        leads = self.bed.superuser()
+        if leads == self.url:
+            return False
+        self.url = leads
+        self._close()
+        self.pg = psycopg.connect(leads, autocommit=True, connect_timeout=2)
+        return super()._rows_exist(issued)
+
+
 class Prompt(TortureLoad):
     """What waits for Redis alone: in the other load each client soon waits for PostgreSQL, too."""
 
@@ -469,7 +489,7 @@ def run(bed, chosen, seed):
     timely = []
     allowed = Allowed(**ALLOWED)
     campaigns = [Campaign(bed, TOTAL, user_limit, seed, allowed) for user_limit in LIMITS]
-    witness = Witness(bed.superuser()).start()
+    witness = LeaderWitness(bed).start()
     gateway = ("haproxy", bed.env["COUPON_LISTEN"])
     loads = [
         kind(
