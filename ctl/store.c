@@ -237,6 +237,18 @@ PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon)
 	return row;
 }
 
+PGresult *store_receive_ask(struct db *db, const char *sql, int n, const struct receive *receive)
+{
+	struct receive_args args;
+	PGresult *rows;
+
+	receive_args_init(&args);
+	receive_args_add(&args, receive);
+	rows = db_query_arguments(db, sql, n, args.arguments);
+	receive_args_fini(&args);
+	return rows;
+}
+
 PGresult *store_slots_ask(struct db *db, const char *sql, int64_t coupon, const struct slot *slots,
 			  size_t n)
 {

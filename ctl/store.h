@@ -41,6 +41,12 @@ void store_by_set(struct db *db, const struct ctl *ctl);
 /* One row of a coupon, by a query whose only parameter is its id. "There is no coupon" is fatal. */
 PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon);
 
+/*
+ * A query of receives, here of one: `n` is 2 for one of all receives of its user for its coupon, else
+ * RECEIVE_ARGS_N.
+ */
+PGresult *store_receive_ask(struct db *db, const char *sql, int n, const struct receive *receive);
+
 /* A query of the slots of a coupon: their users, numbers, batches and indexes. */
 PGresult *store_slots_ask(struct db *db, const char *sql, int64_t coupon, const struct slot *slots,
 			  size_t n);

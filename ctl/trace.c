@@ -364,8 +364,7 @@ static void receives_add(struct receives *receives, const struct receive *receiv
 static void receives_read(struct tracing *tracing, struct receive receive,
 			  struct receives *receives)
 {
-	PGresult *rows = db_ask(tracing->db, sql_query_user_outcomes,
-				postgres_number(receive.coupon), postgres_text(receive.user.text));
+	PGresult *rows = store_receive_ask(tracing->db, sql_query_user_outcomes, 2, &receive);
 	redisReply *records;
 	const char *text;
 	struct slot slot;
@@ -395,7 +394,7 @@ static int trace_run(struct ctl *ctl)
 	struct tracing tracing = { .ctl = ctl, .broker = { .url = ctl->config.amqp_url } };
 	static struct receives receives;
 	static struct finding findings[RECEIVES_MAX];
-	struct receive receive;
+	struct receive receive = { 0 }; /* of a user alone: any batch */
 
 	args_receive(&ctl->args, &receive);
 	tracing.db = store_postgres_open(ctl);

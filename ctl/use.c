@@ -62,13 +62,14 @@ static int show_run(struct ctl *ctl)
 
 	args_receive_argument(&ctl->args, &receive);
 	db = store_postgres_open(ctl);
-	row = ask(db, sql_query_receive_outcome, &receive);
+	row = store_receive_ask(db, sql_query_receive_outcome, RECEIVE_ARGS_N, &receive);
 	if (PQntuples(row) == 0)
 		log_fatal_as(CTL_ABSENT, "RECEIVE is \"%s\": PostgreSQL has no outcome of it",
 			     ctl->args.argument);
 	uses = uses_read(db, &receive);
 	output_text(object, "receive", ctl->args.argument);
 	output_row(object, row, 0);
+	cJSON_DeleteItemFromObject(object, "ord");
 	if (!db_is_null(row, 0, "use"))
 		cJSON_ReplaceItemInObject(object, "use", cJSON_Parse(column_text(row, 0, "use")));
 	if (as_json)

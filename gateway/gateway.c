@@ -582,15 +582,15 @@ static void port_look_up_coupon(void *context, int64_t coupon)
 	}
 }
 
-static void on_receive_outcome(void *context, const PGresult *rows)
+static void on_receive_outcome(void *context, const PGresult *rows, int row, int n)
 {
 	enum outcome_state state = OUTCOME_UNKNOWN;
 	const char *reason = NULL;
 
-	if (rows && PQntuples(rows) > 0) {
-		state = strcmp(column_text(rows, 0, "state"), "issued") == 0 ? OUTCOME_ISSUED
-									     : OUTCOME_REJECTED;
-		reason = outcome_reason(column_text(rows, 0, "reason"));
+	if (n > 0) {
+		state = strcmp(column_text(rows, row, "state"), "issued") == 0 ? OUTCOME_ISSUED
+									       : OUTCOME_REJECTED;
+		reason = outcome_reason(column_text(rows, row, "reason"));
 	}
 	waiters_looked_up(context, state, reason);
 }

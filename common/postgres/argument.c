@@ -146,6 +146,31 @@ const char *postgres_argument_value(const struct postgres_argument *argument,
 	return NULL;
 }
 
+void receive_args_init(struct receive_args *args)
+{
+	static const enum postgres_type types[RECEIVE_ARGS_N] = { POSTGRES_INT8, POSTGRES_TEXT,
+								  POSTGRES_UUID, POSTGRES_INT2 };
+
+	for (int i = 0; i < RECEIVE_ARGS_N; i++) {
+		postgres_array_init(&args->arrays[i], types[i]);
+		args->arguments[i] = postgres_array(&args->arrays[i]);
+	}
+}
+
+void receive_args_fini(struct receive_args *args)
+{
+	for (int i = 0; i < RECEIVE_ARGS_N; i++)
+		postgres_array_fini(&args->arrays[i]);
+}
+
+void receive_args_add(struct receive_args *args, const struct receive *receive)
+{
+	postgres_array_add_number(&args->arrays[0], receive->coupon);
+	postgres_array_add_text(&args->arrays[1], receive->user.text, receive->user.len);
+	postgres_array_add_uuid(&args->arrays[2], &receive->batch);
+	postgres_array_add_number(&args->arrays[3], receive->index);
+}
+
 enum { COUPON, GENERATION, SEQ, BATCH, IDX, USER_ID, SLOT, KEY, CODE, AT_MS, TRACE };
 
 static const enum postgres_type types[SETTLE_ARGS_N] = {

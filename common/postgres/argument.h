@@ -63,6 +63,22 @@ const char *postgres_argument_value(const struct postgres_argument *argument,
 				    char scratch[NUMBER_SIZE], int *len, int *is_binary);
 
 /*
+ * The arguments of a statement about receives: arrays of their coupons, users, batches and indexes,
+ * in this order. One about users and coupons takes the first two.
+ */
+
+#define RECEIVE_ARGS_N 4
+
+struct receive_args {
+	struct postgres_array arrays[RECEIVE_ARGS_N];
+	struct postgres_argument arguments[RECEIVE_ARGS_N]; /* the arrays */
+};
+
+void receive_args_init(struct receive_args *args);
+void receive_args_fini(struct receive_args *args);
+void receive_args_add(struct receive_args *args, const struct receive *receive); /* copied */
+
+/*
  * The arguments of settle(): arrays, built receive by receive. Those of the codes and of the traces
  * are empty unless a receive has one.
  */

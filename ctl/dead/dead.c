@@ -510,15 +510,11 @@ static const struct command dead_requeue_command = {
 
 static int is_owed(struct walk *walk, const struct receive *receive)
 {
-	char batch[ULID_UUID_SIZE];
 	PGresult *rows;
 	int owed;
 
 	database_open(walk);
-	rows = db_ask(walk->db, sql_query_receive_outcome, postgres_number(receive->coupon),
-		      postgres_text(receive->user.text),
-		      postgres_text(ulid_to_uuid(&receive->batch, batch)),
-		      postgres_number(receive->index));
+	rows = store_receive_ask(walk->db, sql_query_receive_outcome, RECEIVE_ARGS_N, receive);
 	owed = PQntuples(rows) == 0;
 	PQclear(rows);
 	return owed;

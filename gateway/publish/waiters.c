@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+TAILQ_HEAD(due_list, waiter);
+
 struct waiter {
 	struct waiters *waiters;
 	struct request *request; /* NULL: it was answered during the look-up */
@@ -14,13 +16,14 @@ struct waiter {
 	int slot;
 	int repeated;
 	int looking; /* a look-up has begun and not ended */
+	int again;   /* the next look-up waits for nothing but the end of this one */
+	int polls;   /* how many waits there were */
 	int64_t deadline_ms;
-	TAILQ_ENTRY(waiter) due;       /* in `fresh` or `polled`, unless looking */
-	LIST_ENTRY(waiter) same_batch; /* unless repeated */
 	int64_t due_ms;
+	struct due_list *due_in; /* NULL while looking */
+	TAILQ_ENTRY(waiter) due;
+	LIST_ENTRY(waiter) same_batch;
 };
-
-TAILQ_HEAD(due_list, waiter);
 
 /* The waiters of one batch of this gateway. */
 struct waiting_batch {
@@ -35,8 +38,8 @@ struct waiters {
 	size_t waiting;
 	struct waiting_batch *batches;
 	/* Each in the order of due_ms, because each has one constant wait. */
-	struct due_list fresh;  /* wait for a message until their deadline */
-	struct due_list polled; /* are looked up every WAITERS_POLL_MS */
+	struct due_list fresh;                 /* wait for a message until their deadline */
+	struct due_list polled[WAITERS_POLLS]; /* wait for their next look-up */
 };
 
 struct waiters *waiters_new(const struct waiters_port *port, int64_t timeout_ms)
@@ -46,7 +49,8 @@ struct waiters *waiters_new(const struct waiters_port *port, int64_t timeout_ms)
 	waiters->port = *port;
 	waiters->timeout_ms = timeout_ms;
 	TAILQ_INIT(&waiters->fresh);
-	TAILQ_INIT(&waiters->polled);
+	for (int i = 0; i < WAITERS_POLLS; i++)
+		TAILQ_INIT(&waiters->polled[i]);
 	return waiters;
 }
 
@@ -87,9 +91,25 @@ static void batch_leave(struct waiters *waiters, struct waiter *waiter)
 	}
 }
 
+static void due_set(struct waiter *waiter, struct due_list *list, int64_t due_ms)
+{
+	waiter->due_in = list;
+	waiter->due_ms = due_ms;
+	TAILQ_INSERT_TAIL(list, waiter, due);
+}
+
+static void due_unset(struct waiter *waiter)
+{
+	if (waiter->due_in)
+		TAILQ_REMOVE(waiter->due_in, waiter, due);
+	waiter->due_in = NULL;
+}
+
 static void look_up(const struct waiters *waiters, struct waiter *waiter)
 {
+	due_unset(waiter);
 	waiter->looking = 1;
+	waiter->again = 0;
 	waiters->port.look_up(waiters->port.lookup, &waiter->receive, waiter);
 }
 
@@ -104,17 +124,16 @@ void waiters_add(struct waiters *waiters, struct request *request, const struct 
 	waiter->receive = *receive;
 	waiter->slot = slot;
 	waiter->repeated = repeated;
-	waiter->deadline_ms = waiter->due_ms = waiters->port.now_ms() + waiters->timeout_ms;
+	waiter->deadline_ms = waiters->port.now_ms() + waiters->timeout_ms;
 	waiters->waiting++;
-	if (repeated) {
-		look_up(waiters, waiter);
-		return;
-	}
 	batch_join(waiters, waiter);
-	TAILQ_INSERT_TAIL(&waiters->fresh, waiter, due);
+	if (repeated)
+		look_up(waiters, waiter);
+	else
+		due_set(waiter, &waiters->fresh, waiter->deadline_ms);
 }
 
-/* Answers the waiter, which is in no list of those due, and forgets it. */
+/* Answers the waiter, and forgets it when no look-up is under way. */
 static void waiter_end(struct waiter *waiter, enum outcome_state state, enum request_ack reached,
 		       const char *reason)
 {
@@ -130,16 +149,20 @@ static void waiter_end(struct waiter *waiter, enum outcome_state state, enum req
 		result.answer = ANSWER_REJECTED;
 		result.reason = reason;
 	}
-	if (!waiter->repeated)
-		batch_leave(waiters, waiter);
+	batch_leave(waiters, waiter);
 	waiters->waiting--;
 	waiters->port.answer(waiter->request, &result);
 	waiter->request = NULL;
-	if (!waiter->looking)
-		free(waiter);
+	if (waiter->looking)
+		return;
+	due_unset(waiter);
+	free(waiter);
 }
 
-/* Ends those of a batch whose receive has this index; -1: those that wait for ACK_QUEUED. */
+/*
+ * Ends those of a batch whose receive has this index; -1: those that wait for ACK_QUEUED. A repeated
+ * one waits for its outcome in any case, which is looked up.
+ */
 static void batch_end(struct waiters *waiters, const struct ulid *ulid, int index,
 		      enum outcome_state state, enum request_ack reached, const char *reason)
 {
@@ -151,9 +174,12 @@ static void batch_end(struct waiters *waiters, const struct ulid *ulid, int inde
 		next = LIST_NEXT(waiter, same_batch);
 		if (index < 0 ? waiter->request->ack != ACK_QUEUED : waiter->receive.index != index)
 			continue;
-		if (!waiter->looking)
-			TAILQ_REMOVE(&waiters->fresh, waiter, due);
-		waiter_end(waiter, state, reached, reason);
+		if (!waiter->repeated)
+			waiter_end(waiter, state, reached, reason);
+		else if (index >= 0 && waiter->looking)
+			waiter->again = 1;
+		else if (index >= 0)
+			look_up(waiters, waiter);
 	}
 }
 
@@ -172,7 +198,8 @@ void waiters_settled(struct waiters *waiters, const struct ulid *ulid, int index
 void waiters_looked_up(struct waiter *waiter, enum outcome_state state, const char *reason)
 {
 	struct waiters *waiters = waiter->waiters;
-	int64_t now_ms = waiters->port.now_ms();
+	int64_t now_ms = waiters->port.now_ms(), wait_ms;
+	int poll;
 
 	waiter->looking = 0;
 	if (!waiter->request) {
@@ -184,21 +211,27 @@ void waiters_looked_up(struct waiter *waiter, enum outcome_state state, const ch
 		return;
 	}
 	check(waiter->repeated);
-	waiter->due_ms = now_ms + WAITERS_POLL_MS;
-	TAILQ_INSERT_TAIL(&waiters->polled, waiter, due);
+	if (waiter->again) {
+		look_up(waiters, waiter);
+		return;
+	}
+	/* near the deadline shorter waits again, so that the last look-up is at it */
+	poll = waiter->polls < WAITERS_POLLS - 1 ? waiter->polls++ : WAITERS_POLLS - 1;
+	while ((wait_ms = WAITERS_POLL_MIN_MS << poll) > waiter->deadline_ms - now_ms && poll > 0)
+		poll--;
+	due_set(waiter, &waiters->polled[poll], now_ms + wait_ms);
 }
 
 void waiters_tick(struct waiters *waiters)
 {
 	int64_t now_ms = waiters->port.now_ms();
-	struct due_list *lists[] = { &waiters->fresh, &waiters->polled };
+	struct due_list *list;
 	struct waiter *waiter;
 
-	for (int i = 0; i < 2; i++) {
-		while ((waiter = TAILQ_FIRST(lists[i])) && waiter->due_ms <= now_ms) {
-			TAILQ_REMOVE(lists[i], waiter, due);
+	for (int i = 0; i <= WAITERS_POLLS; i++) {
+		list = i < WAITERS_POLLS ? &waiters->polled[i] : &waiters->fresh;
+		while ((waiter = TAILQ_FIRST(list)) && waiter->due_ms <= now_ms)
 			look_up(waiters, waiter);
-		}
 	}
 }
 

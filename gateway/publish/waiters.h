@@ -4,15 +4,19 @@
  * look-up in PostgreSQL. Pure decisions: time, look-ups and replies go through the port. One
  * thread.
  *
- * A waiter whose receive is of an earlier batch (its key was known) has no message to wait for: it
- * is looked up at once, and again every WAITERS_POLL_MS until its deadline.
+ * A waiter whose receive is of an earlier batch (its key was known) may have no message to wait
+ * for: it is looked up at once, and again until its deadline, after waits that double. So its answer
+ * takes about twice as long as the outcome at most, and one that takes long costs few look-ups. An
+ * outcome that this process gets of that batch does not answer it: it may be older than the request,
+ * and the receive may have been taken back meanwhile. It is looked up then, without a wait.
  */
 #pragma once
 
 #include "common/message/json.h"
 #include "gateway/listen/request.h"
 
-#define WAITERS_POLL_MS 200
+#define WAITERS_POLL_MIN_MS 25 /* the first wait, */
+#define WAITERS_POLLS 6        /* which doubles so often, less one */
 
 struct waiters;
 

@@ -2,13 +2,15 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/postgres/session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct lane_asker {
 	STAILQ_ENTRY(lane_asker) next;
-	lookup_fn *done;
+	lookup_fn *done; /* of a query or a coupon */
+	lookup_receive_fn *done_receive;
 	void *context;
 };
 
@@ -86,6 +88,24 @@ int lane_add(struct lane *lane, const struct lane_query *query, int64_t coupon, 
 	return 0;
 }
 
+int lane_add_receive(struct lane *lane, const struct lane_query *query,
+		     const struct receive *receive, lookup_receive_fn *done, void *context)
+{
+	struct lane_entry *entry;
+	struct lane_asker *asker;
+
+	if (lane->n >= lane->max)
+		return -1;
+	entry = entry_new(query, 0, 0, NULL);
+	entry->receive = *receive;
+	asker = checked(malloc(sizeof(*asker)));
+	*asker = (struct lane_asker){ .done_receive = done, .context = context };
+	STAILQ_INSERT_TAIL(&entry->askers, asker, next);
+	STAILQ_INSERT_TAIL(&lane->entries, entry, next);
+	lane->n++;
+	return 0;
+}
+
 size_t lane_take(struct lane *lane, size_t n, int64_t before_ms, struct lane_list *to)
 {
 	struct lane_entry *entry;
@@ -103,18 +123,35 @@ size_t lane_take(struct lane *lane, size_t n, int64_t before_ms, struct lane_lis
 	return taken;
 }
 
+/* How many rows are of the receive with this number, from `row` on. */
+static int rows_of(const PGresult *rows, int row, int ord)
+{
+	int n = 0;
+
+	while (rows && row + n < PQntuples(rows) && column_number(rows, row + n, "ord") == ord)
+		n++;
+	return n;
+}
+
 void lane_list_end(struct lane_list *list, const PGresult *rows)
 {
 	struct lane_entry *entry;
 	struct lane_asker *asker;
+	int row = 0;
 
-	while ((entry = STAILQ_FIRST(list))) {
+	for (int ord = 1; (entry = STAILQ_FIRST(list)); ord++) {
+		int n = entry->receive.coupon ? rows_of(rows, row, ord) : 0;
+
 		STAILQ_REMOVE_HEAD(list, next);
 		while ((asker = STAILQ_FIRST(&entry->askers))) {
 			STAILQ_REMOVE_HEAD(&entry->askers, next);
-			asker->done(asker->context, rows);
+			if (asker->done_receive)
+				asker->done_receive(asker->context, rows, row, n);
+			else
+				asker->done(asker->context, rows);
 			free(asker);
 		}
+		row += n;
 		entry_free(entry);
 	}
 }

@@ -1,7 +1,7 @@
 /*
- * What waits to be looked up, oldest first: queries, each a statement of its own, or coupons, of
- * which many go into one statement. Requests for one coupon share its look-up until it is taken to
- * be sent. Part of lookup.
+ * What waits to be looked up, oldest first: queries, each a statement of its own, or coupons or
+ * receives, of which many go into one statement. Requests for one coupon share its look-up until it
+ * is taken to be sent. Part of lookup.
  */
 #pragma once
 
@@ -14,6 +14,8 @@
 
 /* The rows, lent; NULL: the look-up failed. */
 typedef void lookup_fn(void *context, const PGresult *rows);
+/* The rows, lent, of several receives: `n` of this one, from `row` on. NULL: the look-up failed. */
+typedef void lookup_receive_fn(void *context, const PGresult *rows, int row, int n);
 
 #define LANE_ARGUMENTS_MAX 6
 
@@ -27,7 +29,8 @@ struct lane_entry {
 	int n;
 	struct postgres_argument arguments[LANE_ARGUMENTS_MAX];
 	struct postgres_array array; /* of the one argument that is an array */
-	int64_t coupon;              /* 0: a query */
+	int64_t coupon;              /* 0: a query, or a receive */
+	struct receive receive;      /* its coupon 0: a query, or a coupon */
 	UT_hash_handle hh;           /* while it waits */
 };
 
@@ -47,6 +50,12 @@ void lane_init(struct lane *lane, size_t max);
  */
 int lane_add(struct lane *lane, const struct lane_query *query, int64_t coupon, int n,
 	     const struct postgres_argument *arguments, lookup_fn *done, void *context);
+/*
+ * 0, or -1 when too many wait. The receive is copied. Rows of the statement have a column `ord`,
+ * which counts the receives from 1, and are in its order.
+ */
+int lane_add_receive(struct lane *lane, const struct lane_query *query,
+		     const struct receive *receive, lookup_receive_fn *done, void *context);
 
 /*
  * Moves the first `n` at most that were queued before `before_ms` to the end of `to`. Returns how

@@ -64,16 +64,25 @@ static const struct use {
 enum lane_id {
 	LANE_OWN, /* what is asked about PostgreSQL itself: compared or not */
 	LANE_CATALOGUE,
-	LANE_ISSUED,
-	LANE_STATUS,
 	LANE_CODE_TEXTS,
 	LANE_PAGES,
 	LANE_OFFERS,
 	LANE_QUOTES,
-	LANE_COUPONS, /* coupons from here on */
+	LANE_ISSUED, /* many in one statement from here on: receives, */
+	LANE_STATUS,
+	LANE_STATUS_USERS,
+	LANE_COUPONS, /* and coupons */
 	LANE_STATUS_COUPONS,
 	LANES_N
 };
+
+/* How many go in one statement. */
+static size_t many_max(size_t lane)
+{
+	if (lane < LANE_ISSUED)
+		return 1;
+	return lane == LANE_STATUS_USERS ? LOOKUP_USERS_MAX : LOOKUP_MANY_MAX;
+}
 
 static const struct lane_query {
 	enum lane_id lane;
@@ -90,7 +99,7 @@ static const struct lane_query {
 	[LOOKUP_CODE_CATALOGUE] = { LANE_CATALOGUE, sql_query_code_catalogue, 1 },
 	[LOOKUP_ISSUED] = { LANE_ISSUED, sql_query_receive_committed, 0 },
 	[LOOKUP_RECEIVE] = { LANE_STATUS, sql_query_receive_outcome, 0 },
-	[LOOKUP_USER] = { LANE_STATUS, sql_query_user_outcomes, 0 },
+	[LOOKUP_USER] = { LANE_STATUS_USERS, sql_query_user_outcomes, 0 },
 	[LOOKUP_CODE_TEXTS] = { LANE_CODE_TEXTS, sql_query_code_redeemable, 0 },
 	[LOOKUP_PAGE] = { LANE_PAGES, sql_query_user_coupon_page, 0 },
 	[LOOKUP_OFFER] = { LANE_OFFERS, sql_query_coupon_offer, 0 },
@@ -99,7 +108,7 @@ static const struct lane_query {
 	[LOOKUP_STATUS_COUPON] = { LANE_STATUS_COUPONS, sql_query_coupon_state, 0 },
 };
 
-/* One session of PostgreSQL, and what its statement in flight is for: a query, or coupons. */
+/* One session of PostgreSQL, and what its statement in flight is for: a query, or many. */
 struct session {
 	struct lookup *lookup;
 	struct postgres *postgres;
@@ -126,8 +135,8 @@ struct lookup {
 };
 
 /*
- * Fails the look-ups that were queued before `before_ms`, not those added meanwhile. Coupons fail
- * together.
+ * Fails the look-ups that were queued before `before_ms`, not those added meanwhile. Those that go
+ * in one statement count once.
  */
 static void waiting_fail(struct lookup *lookup, size_t first, int64_t before_ms)
 {
@@ -135,7 +144,7 @@ static void waiting_fail(struct lookup *lookup, size_t first, int64_t before_ms)
 		struct lane_list list = STAILQ_HEAD_INITIALIZER(list);
 		size_t n = lane_take(&lookup->lanes[i], SIZE_MAX, before_ms, &list);
 
-		metrics_add(lookup->use->failed, i < LANE_COUPONS ? (int64_t)n : n > 0);
+		metrics_add(lookup->use->failed, i < LANE_ISSUED ? (int64_t)n : n > 0);
 		lane_list_end(&list, NULL);
 	}
 }
@@ -230,14 +239,24 @@ static int turn_next(struct lookup *lookup)
 static void session_send(struct session *session)
 {
 	struct lookup *lookup = session->lookup;
+	const struct postgres_argument *arguments;
 	struct lane_entry *first, *entry;
+	struct receive_args receives;
+	int n;
 
 	if (!postgres_idle(session->postgres) || !turn_next(lookup))
 		return;
-	lane_take(&lookup->lanes[lookup->turn],
-		  lookup->turn < LANE_COUPONS ? 1 : LOOKUP_COUPONS_MAX, INT64_MAX, &session->sent);
+	lane_take(&lookup->lanes[lookup->turn], many_max(lookup->turn), INT64_MAX, &session->sent);
 	first = STAILQ_FIRST(&session->sent);
-	if (first->coupon) {
+	arguments = first->arguments;
+	n = first->n;
+	receive_args_init(&receives);
+	if (first->receive.coupon) {
+		STAILQ_FOREACH (entry, &session->sent, next)
+			receive_args_add(&receives, &entry->receive);
+		arguments = receives.arguments;
+		n = first->query->lane == LANE_STATUS_USERS ? 2 : RECEIVE_ARGS_N;
+	} else if (first->coupon) {
 		first->arguments[0] = postgres_array(&first->array);
 		postgres_array_init(&first->array, POSTGRES_INT8);
 		STAILQ_FOREACH (entry, &session->sent, next)
@@ -245,8 +264,9 @@ static void session_send(struct session *session)
 	}
 	metrics_add(lookup->use->sent, first->query->is_routine ? 0 : 1);
 	session->trust_n = lookup->trust_n;
-	postgres_send(session->postgres, first->query->sql, first->n, first->arguments,
+	postgres_send(session->postgres, first->query->sql, n, arguments,
 		      clock_monotonic_ms() + lookup->timeout_ms);
+	receive_args_fini(&receives);
 	socket_watch(session);
 	ticker_start(lookup->ticker);
 }
@@ -424,7 +444,9 @@ struct lookup *lookup_new(struct event_base *base, const struct config *config, 
 	lookup->sessions_n = sessions_n;
 	for (size_t i = 0; i < LANES_N; i++)
 		lane_init(&lookup->lanes[i],
-			  (size_t)(shows ? config->reads_max : config->lookups_max));
+			  i == LANE_ISSUED
+				  ? SIZE_MAX
+				  : (size_t)(shows ? config->reads_max : config->lookups_max));
 	lookup->ticker = ticker_new(base, TICK_MS, on_tick, lookup);
 	for (size_t i = 0; i < lookup->sessions_n; i++) {
 		lookup->sessions[i].lookup = lookup;
@@ -444,13 +466,9 @@ void lookup_close(struct lookup *lookup)
 	metrics_set(lookup->use->up, 0);
 }
 
-int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
-	       const struct postgres_argument *arguments, lookup_fn *done, void *context)
+/* `rc`: of lane_add(). */
+static int added(struct lookup *lookup, int rc)
 {
-	const struct lane_query *query = &queries[what];
-	int64_t coupon = query->lane < LANE_COUPONS ? 0 : arguments[0].number;
-	int rc = lane_add(&lookup->lanes[query->lane], query, coupon, n, arguments, done, context);
-
 	if (rc)
 		metrics_add(lookup->use->refused, 1);
 	else
@@ -460,18 +478,23 @@ int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
 	return rc;
 }
 
-int lookup_receive(struct lookup *lookup, enum lookup_query what, const struct receive *receive,
-		   lookup_fn *done, void *context)
+int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
+	       const struct postgres_argument *arguments, lookup_fn *done, void *context)
 {
-	char uuid[ULID_UUID_SIZE];
-	const struct postgres_argument arguments[] = {
-		postgres_number(receive->coupon),
-		postgres_text(receive->user.text),
-		postgres_text(ulid_to_uuid(&receive->batch, uuid)),
-		postgres_number(receive->index),
-	};
+	const struct lane_query *query = &queries[what];
+	int64_t coupon = query->lane < LANE_COUPONS ? 0 : arguments[0].number;
 
-	return lookup_ask(lookup, what, 4, arguments, done, context);
+	return added(lookup, lane_add(&lookup->lanes[query->lane], query, coupon, n, arguments,
+				      done, context));
+}
+
+int lookup_receive(struct lookup *lookup, enum lookup_query what, const struct receive *receive,
+		   lookup_receive_fn *done, void *context)
+{
+	const struct lane_query *query = &queries[what];
+
+	return added(lookup,
+		     lane_add_receive(&lookup->lanes[query->lane], query, receive, done, context));
 }
 
 uint64_t lookup_connects_n(const struct lookup *lookup)

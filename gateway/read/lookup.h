@@ -2,13 +2,15 @@
  * Look-ups in PostgreSQL over a few sessions, one statement at a time in each. Look-ups only read,
  * so one that fails or is overdue is reported as failed and not repeated. Event-loop thread only.
  *
- *	OWN           ─▶ one query a statement ───────────────┐           ┌═ PostgreSQL
- *	ISSUED, …     ─▶ the same                             ├─▶ in turn ╪═ …
- *	COUPONS, …    ─▶ up to LOOKUP_COUPONS_MAX a statement ┘           └═ …
+ *	OWN, PAGES, …  ─▶ one query a statement ────────────┐           ┌═ PostgreSQL
+ *	ISSUED, STATUS ─▶ up to LOOKUP_MANY_MAX a statement ├─▶ in turn ╪═ …
+ *	COUPONS, …     ─▶ the same ─────────────────────────┘           └═ …
  *
- * Each lane has a bound of its own, and a free connection serves the next lane in which something
- * waits: a flood of one kind waits for itself, and another kind waits for one statement of each
- * lane at most. A look-up fails when it was not sent within the time limit, or when the last
+ * What arrives while the connections are busy waits, and goes together then: so a storm of requests
+ * costs PostgreSQL few statements. Each lane has a bound of its own, and a free connection serves
+ * the next lane in which something waits: a flood of one kind waits for itself, and another kind
+ * waits for one statement of each lane at most. Only ISSUED has no bound but that of the requests
+ * in flight: a waiter that is refused would just ask again. A look-up fails when it was not sent within the time limit, or when the last
  * connection is lost; a connection is lost only when a statement does not end within the time limit
  * after it was sent. One that waits for a lock fails alone, after a quarter of it.
  *
@@ -26,7 +28,8 @@
 
 #include <event2/event.h>
 
-#define LOOKUP_COUPONS_MAX 256 /* in one statement */
+#define LOOKUP_MANY_MAX 256 /* coupons or receives in one statement */
+#define LOOKUP_USERS_MAX 32 /* and users, each with up to 200 rows, for which the loop stands */
 
 struct lookup;
 
@@ -51,7 +54,7 @@ enum lookup_query {
 	LOOKUP_CODE_CATALOGUE,
 	LOOKUP_ISSUED,        /* receive_committed, for which a client waits with ack=issued */
 	LOOKUP_RECEIVE,       /* receive_outcome, for `status` */
-	LOOKUP_USER,          /* user_outcomes */
+	LOOKUP_USER,          /* user_outcomes, of a receive's user and coupon alone */
 	LOOKUP_CODE_TEXTS,    /* code_redeemable, of 1 to 256 texts */
 	LOOKUP_PAGE,          /* user_coupon_page */
 	LOOKUP_OFFER,         /* coupon_offer */
@@ -82,8 +85,9 @@ void lookup_close(struct lookup *lookup); /* ends its sessions; what waits is no
  */
 int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
 	       const struct postgres_argument *arguments, lookup_fn *done, void *context);
+/* The same of ISSUED, RECEIVE or USER: goes in one statement with others. */
 int lookup_receive(struct lookup *lookup, enum lookup_query what, const struct receive *receive,
-		   lookup_fn *done, void *context);
+		   lookup_receive_fn *done, void *context);
 
 size_t lookup_waiting(const struct lookup *lookup);      /* look-ups that wait to be sent */
 uint64_t lookup_connects_n(const struct lookup *lookup); /* how many times it was connected */

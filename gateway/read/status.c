@@ -156,7 +156,7 @@ static cJSON *outcome_object(const struct receive *receive, const PGresult *rows
 	return object;
 }
 
-static void on_receive(void *context, const PGresult *rows)
+static void on_receive(void *context, const PGresult *rows, int row, int n)
 {
 	struct query *query = context;
 	cJSON *object;
@@ -165,12 +165,12 @@ static void on_receive(void *context, const PGresult *rows)
 		fail_by_lookup(query);
 		return;
 	}
-	if (PQntuples(rows) == 0) {
+	if (n == 0) {
 		answer_by_redis(query);
 		return;
 	}
-	object = outcome_object(&query->request->receive, rows, 0, 0);
-	if (strcmp(column_text(rows, 0, "state"), "rejected") == 0) {
+	object = outcome_object(&query->request->receive, rows, row, 0);
+	if (strcmp(column_text(rows, row, "state"), "rejected") == 0) {
 		cJSON_AddStringToObject(object, "message", answer_text(ANSWER_REJECTED));
 		query_answer(query, ANSWER_REJECTED, NULL, object);
 	} else {
@@ -179,7 +179,8 @@ static void on_receive(void *context, const PGresult *rows)
 }
 
 /* The receives in flight are those that Redis has and PostgreSQL has not. Returns how many. */
-static int receives_add(cJSON *receives, const struct query *query, const PGresult *rows)
+static int receives_add(cJSON *receives, const struct query *query, const PGresult *rows, int first,
+			int n)
 {
 	const struct request *request = query->request;
 	const char *at = query->records;
@@ -187,7 +188,7 @@ static int receives_add(cJSON *receives, const struct query *query, const PGresu
 	struct slot record;
 	int in_flight = 0;
 
-	for (int row = 0; row < PQntuples(rows); row++) {
+	for (int row = first; row < first + n; row++) {
 		row_receive(rows, row, request->coupon, &request->user, &receive);
 		cJSON_AddItemToArray(receives, outcome_object(&receive, rows, row, 1));
 	}
@@ -195,7 +196,7 @@ static int receives_add(cJSON *receives, const struct query *query, const PGresu
 		int found = 0;
 		cJSON *object;
 
-		for (int row = 0; row < PQntuples(rows) && !found; row++) {
+		for (int row = first; row < first + n && !found; row++) {
 			row_receive(rows, row, request->coupon, &request->user, &receive);
 			found = same_receive(&receive, &record);
 		}
@@ -209,7 +210,7 @@ static int receives_add(cJSON *receives, const struct query *query, const PGresu
 	return in_flight;
 }
 
-static void on_user(void *context, const PGresult *rows)
+static void on_user(void *context, const PGresult *rows, int row, int n)
 {
 	struct query *query = context;
 	cJSON *object, *receives;
@@ -230,7 +231,7 @@ static void on_user(void *context, const PGresult *rows)
 	cJSON_AddStringToObject(object, "coupon", id);
 	cJSON_AddStringToObject(object, "user", query->request->user.text);
 	receives = cJSON_AddArrayToObject(object, "receives");
-	in_flight = receives_add(receives, query, rows);
+	in_flight = receives_add(receives, query, rows, row, n);
 	if (cJSON_GetArraySize(receives) == 0)
 		cJSON_AddBoolToObject(object, "final", none_is_final(query));
 	if (in_flight > 0)
@@ -241,17 +242,15 @@ static void on_user(void *context, const PGresult *rows)
 
 static void outcome_look_up(struct query *query)
 {
-	struct request *request = query->request;
+	const struct request *request = query->request;
+	const struct receive any = { .coupon = request->coupon, .user = request->user };
 	int rc;
 
 	if (request->by_receive)
 		rc = lookup_receive(query->parts->lookup, LOOKUP_RECEIVE, &request->receive,
 				    on_receive, query);
 	else
-		rc = lookup_ask(query->parts->lookup, LOOKUP_USER,
-				POSTGRES_ARGUMENTS(postgres_number(request->coupon),
-						   postgres_text(request->user.text)),
-				on_user, query);
+		rc = lookup_receive(query->parts->lookup, LOOKUP_USER, &any, on_user, query);
 	if (rc)
 		query_fail(query, ANSWER_BUSY, NULL);
 }

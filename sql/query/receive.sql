@@ -21,31 +21,36 @@ SELECT ord
 FROM receive_lost($1::bigint, $2::int[], $3::uuid[], $4::smallint[], $5::text[], $6::smallint[],
 	$7::bigint[]) AS ord
 
--- receive_committed: The same as receive_outcome, for ack=issued. A COMMIT whose wait for a
--- synchronous standby was cancelled is visible here. So this transaction writes something, if there
--- are such standbys: its own COMMIT waits until they have all that was before it.
--- $1 coupon, $2 user, $3 batch, $4 index
-WITH outcome AS (
+-- receive_committed: The outcomes of receives, for ack=issued: a row, in their order, for each one
+-- that is settled. A COMMIT whose wait for a synchronous standby was cancelled is visible here. So
+-- this transaction writes something if it finds any, and there are such standbys: its own COMMIT
+-- waits until they have all that was before it.
+-- $1 coupons, $2 users, $3 batches, $4 indexes: arrays of one length
+SELECT r.ord, o.state, o.reason,
+	-- once, not in each row
+	(SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
+				AND NOT pg_is_in_recovery()
+			THEN pg_logical_emit_message(true, 'couponmq', '') END) AS waits_for
+FROM unnest($1::bigint[], $2::text[], $3::uuid[], $4::smallint[])
+		WITH ORDINALITY AS r (coupon_id, user_id, batch, idx, ord)
+CROSS JOIN LATERAL (
 	SELECT 'rejected' AS state, 'voided' AS reason
-	FROM coupon_void
-	WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid
-		AND idx = $4::smallint
+	FROM coupon_void AS v
+	WHERE v.coupon_id = r.coupon_id AND v.user_id = r.user_id AND v.batch = r.batch
+		AND v.idx = r.idx
 	UNION ALL
 	SELECT 'issued', NULL
-	FROM user_coupon
-	WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid
-		AND idx = $4::smallint
+	FROM user_coupon AS u
+	WHERE u.coupon_id = r.coupon_id AND u.user_id = r.user_id AND u.batch = r.batch
+		AND u.idx = r.idx
 	UNION ALL
-	SELECT 'rejected', reason
-	FROM receive_rejected
-	WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid
-		AND idx = $4::smallint
+	SELECT 'rejected', t.reason
+	FROM receive_rejected AS t
+	WHERE t.coupon_id = r.coupon_id AND t.user_id = r.user_id AND t.batch = r.batch
+		AND t.idx = r.idx
 	LIMIT 1
-)
-SELECT state, reason,
-	CASE WHEN current_setting('synchronous_standby_names') <> '' AND NOT pg_is_in_recovery()
-		THEN pg_logical_emit_message(true, 'couponmq', '') END AS waits_for
-FROM outcome
+) AS o
+ORDER BY r.ord
 
 -- receive_operations: What orders did with one receive, in order; the latest 1,000.
 -- $1 coupon, $2 user, $3 batch, $4 index
@@ -61,25 +66,35 @@ FROM (
 ) AS o
 ORDER BY num
 
--- receive_outcome: The outcome of one receive, and which order has it. No row: it is not settled.
--- $1 coupon, $2 user, $3 batch, $4 index
-SELECT 'rejected' AS state, slot, 'voided' AS reason, NULL AS valid_from, NULL AS valid_to,
-	NULL::json AS use
-FROM coupon_void
-WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid AND idx = $4::smallint
-UNION ALL
-SELECT 'issued', slot, NULL,
-	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-	(SELECT use_shown(s.state, s.order_id, s.until) FROM receive_use AS s
-		WHERE s.coupon_id = $1::bigint AND s.batch = $3::uuid AND s.idx = $4::smallint)
-FROM user_coupon
-WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid AND idx = $4::smallint
-UNION ALL
-SELECT 'rejected', slot, reason, NULL, NULL, NULL
-FROM receive_rejected
-WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid AND idx = $4::smallint
-LIMIT 1
+-- receive_outcome: The outcomes of receives, and which order has each. A row, in their order, for
+-- each one that is settled.
+-- $1 coupons, $2 users, $3 batches, $4 indexes: arrays of one length
+SELECT r.ord, o.state, o.slot, o.reason, o.valid_from, o.valid_to, o.use
+FROM unnest($1::bigint[], $2::text[], $3::uuid[], $4::smallint[])
+		WITH ORDINALITY AS r (coupon_id, user_id, batch, idx, ord)
+CROSS JOIN LATERAL (
+	SELECT 'rejected' AS state, v.slot, 'voided' AS reason, NULL AS valid_from,
+		NULL AS valid_to, NULL::json AS use
+	FROM coupon_void AS v
+	WHERE v.coupon_id = r.coupon_id AND v.user_id = r.user_id AND v.batch = r.batch
+		AND v.idx = r.idx
+	UNION ALL
+	SELECT 'issued', u.slot, NULL,
+		to_char(u.valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+		to_char(u.valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+		(SELECT use_shown(s.state, s.order_id, s.until) FROM receive_use AS s
+			WHERE s.coupon_id = r.coupon_id AND s.batch = r.batch AND s.idx = r.idx)
+	FROM user_coupon AS u
+	WHERE u.coupon_id = r.coupon_id AND u.user_id = r.user_id AND u.batch = r.batch
+		AND u.idx = r.idx
+	UNION ALL
+	SELECT 'rejected', t.slot, t.reason, NULL, NULL, NULL
+	FROM receive_rejected AS t
+	WHERE t.coupon_id = r.coupon_id AND t.user_id = r.user_id AND t.batch = r.batch
+		AND t.idx = r.idx
+	LIMIT 1
+) AS o
+ORDER BY r.ord
 
 -- receive_trace: All that PostgreSQL has of one receive; one row, whatever there is. The receive
 -- with a void that kept its slot has a row of user_coupon, too.
@@ -202,28 +217,42 @@ FROM page LEFT JOIN LATERAL (
 ) AS c ON true
 ORDER BY page.received_at DESC, page.coupon_id DESC, page.slot DESC
 
--- user_outcomes: The outcomes of all receives of one user for one coupon: the issued ones by
--- slot, then the rejected ones, newest first. At most 200 rows; a user has at most 100 issued
--- ones.
--- $1 coupon, $2 user
-(SELECT batch, idx, u.slot, CASE WHEN v.slot IS NULL THEN 'issued' ELSE 'rejected' END AS state,
-	CASE WHEN v.slot IS NOT NULL THEN 'voided' END AS reason,
-	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_from,
-	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
-	coalesce(u.key, '') AS key,
-	CASE WHEN v.slot IS NULL THEN (
-		SELECT use_shown(s.state, s.order_id, s.until) FROM receive_use AS s
-		WHERE s.coupon_id = u.coupon_id AND s.batch = u.batch AND s.idx = u.idx) END AS use
-FROM user_coupon AS u LEFT JOIN coupon_void AS v USING (coupon_id, batch, idx)
-WHERE coupon_id = $1::bigint AND u.user_id = $2::text
-ORDER BY u.slot
-LIMIT 100)
-UNION ALL
-(SELECT batch, idx, slot, 'rejected', reason, NULL, NULL, '', NULL
-FROM receive_rejected
-WHERE coupon_id = $1::bigint AND user_id = $2::text
-ORDER BY rejected_at DESC, batch, idx
-LIMIT 100)
+-- user_outcomes: The outcomes of all receives of users, each for one coupon: the rows of the first
+-- one, then those of the next. The issued ones by slot, then the rejected ones, newest first. At
+-- most 200 rows; a user has at most 100 issued ones.
+-- $1 coupons, $2 users: arrays of one length
+SELECT r.ord, o.batch, o.idx, o.slot, o.state, o.reason, o.valid_from, o.valid_to, o.key, o.use
+FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS r (coupon_id, user_id, ord)
+CROSS JOIN LATERAL (
+	(SELECT 1 AS part, u.slot AS place, u.batch, u.idx, u.slot,
+		CASE WHEN v.is_there THEN 'rejected' ELSE 'issued' END AS state,
+		CASE WHEN v.is_there THEN 'voided' END AS reason,
+		to_char(u.valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+			AS valid_from,
+		to_char(u.valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
+		coalesce(u.key, '') AS key,
+		CASE WHEN v.is_there IS NULL THEN (
+			SELECT use_shown(s.state, s.order_id, s.until) FROM receive_use AS s
+			WHERE s.coupon_id = u.coupon_id AND s.batch = u.batch AND s.idx = u.idx)
+			END AS use
+	FROM user_coupon AS u LEFT JOIN LATERAL (
+		-- of each row by itself: never all that were taken back of the coupon
+		SELECT true AS is_there FROM coupon_void AS c
+		WHERE c.coupon_id = u.coupon_id AND c.batch = u.batch AND c.idx = u.idx
+		LIMIT 1
+	) AS v ON true
+	WHERE u.coupon_id = r.coupon_id AND u.user_id = r.user_id
+	ORDER BY u.slot
+	LIMIT 100)
+	UNION ALL
+	(SELECT 2, row_number() OVER (ORDER BY t.rejected_at DESC, t.batch, t.idx), t.batch, t.idx,
+		t.slot, 'rejected', t.reason, NULL, NULL, '', NULL
+	FROM receive_rejected AS t
+	WHERE t.coupon_id = r.coupon_id AND t.user_id = r.user_id
+	ORDER BY t.rejected_at DESC, t.batch, t.idx
+	LIMIT 100)
+) AS o
+ORDER BY r.ord, o.part, o.place
 
 -- void_receives: The issued and the voided receives of one user for one coupon.
 -- $1 coupon, $2 user

@@ -154,7 +154,7 @@ def test_a_look_up_that_waited_too_long_fails_alone(stack, make_coupon, gateway_
         states = [
             reply["status"]
             for reply in client.pipeline(
-                [{"op": "status", "coupon": coupon, "user": user} for user in range(1, 31)]
+                [{"op": "status", "coupon": coupon, "user": user} for user in range(1, 301)]
             )
         ]
         assert set(states) == {"ok", "unavailable"} and states.count("ok") >= 2
@@ -214,10 +214,104 @@ def test_coupons_beyond_the_limit_of_look_ups(stack, make_coupon, gateway_make, 
         assert gateway.metrics()["couponmq_lookups_refused_total"] >= 2
 
 
+USERS = 32  # LOOKUP_USERS_MAX
+
+
+def replies_after_a_hold(gateway, client, proxy, lines):
+    """By their ids. While the look-up of the first one is under way, the others wait."""
+    before = gateway.metrics()["couponmq_lookups_total"]
+    proxy.mode("hold", "down")
+    client.send_line(lines[0])
+    wait_until(lambda: gateway.metrics()["couponmq_lookups_total"] == before + 1)
+    client.send_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines[1:]))
+    wait_until(lambda: gateway.metrics()["couponmq_lookups_waiting"] >= len(lines) - 1)
+    proxy.heal()
+    replies = {reply["id"]: reply for reply in (client.read_reply() for _ in lines)}
+    return replies, gateway.metrics()["couponmq_lookups_total"] - before
+
+
+@pytest.mark.parametrize("ack", ["issued", "queued"])
+def test_a_storm_of_known_keys(stack, make_coupon, gateway_make, proxy, ack):
+    """Requests that are sent again after an outage, with the same keys, cost few statements. None is
+    refused or unknown, whatever COUPON_LOOKUPS_MAX is, and each gets its own receive."""
+    n = 600
+    coupon = make_coupon(n)
+    gateway = gateway_make(
+        stack,
+        DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
+        COUPON_CALL_TIMEOUT_MS=60000,
+        COUPON_ISSUED_TIMEOUT_MS=60000,
+        COUPON_LOOKUPS_MAX=3,
+    )
+    lines = [
+        {"id": i, "op": "issue", "coupon": coupon, "user": f"u{i}", "key": f"k{i}", "ack": "issued"}
+        for i in range(n)
+    ]
+    with gateway.client() as client:
+        first_look_ups(gateway, client, 700000006000)
+        first = client.pipeline(lines)
+        again, sent = replies_after_a_hold(
+            gateway, client, proxy, [{**line, "ack": ack} for line in lines]
+        )
+    for i, reply in again.items():
+        assert reply["status"] == "issued" and reply["receive"] == first[i]["receive"], reply
+        assert f".u{i}." in reply["receive"]
+    assert sent == 1 + -(-(n - 1) // 256)
+    assert gateway.metrics()["couponmq_lookups_refused_total"] == 0
+
+
+@pytest.mark.parametrize("way", ["receive", "user"])
+def test_status_of_many_is_told_apart(stack, make_coupon, gateway_make, proxy, way):
+    """One statement looks up many, of which some are not there and one was taken back."""
+    n = 90
+    coupon = make_coupon(n)
+    gateway = gateway_make(
+        stack,
+        DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
+        COUPON_CALL_TIMEOUT_MS=60000,
+    )
+    with gateway.client() as client:
+        first_look_ups(gateway, client, 700000007000)
+        asked = [
+            reply["receive"]
+            for reply in client.pipeline(
+                [
+                    {"op": "issue", "coupon": coupon, "user": f"u{i}", "ack": "issued"}
+                    for i in range(n)
+                ]
+            )
+        ]
+        stack.ctl("void", asked[7])
+        asked.insert(40, asked[0].replace(".u0.", ".nobody."))
+        members = [
+            {"receive": receive}
+            if way == "receive"
+            else {"coupon": coupon, "user": receive.split(".")[1]}
+            for receive in asked
+        ]
+        replies, sent = replies_after_a_hold(
+            gateway,
+            client,
+            proxy,
+            [{"id": i, "op": "status", **one} for i, one in enumerate(members)],
+        )
+    assert sent == 1 + (1 if way == "receive" else -(-n // USERS))
+    for i, reply in replies.items():
+        state = "rejected" if i == 7 else "issued"
+        if i == 40:
+            assert reply["status"] == ("not_found" if way == "receive" else "ok")
+            assert reply.get("receives", []) == []
+        elif way == "receive":
+            assert (reply["status"], reply["receive"]) == (state, asked[i])
+        else:
+            (found,) = reply["receives"]
+            assert (reply["status"], found["state"], found["receive"]) == ("ok", state, asked[i])
+
+
 def test_a_flood_of_status_delays_no_other_look_up(stack, make_coupon, gateway_make, proxy):
     """Beyond its limit `status` is answered busy, and the others are not. They come after one
-    `status` each, not after all that wait."""
-    coupon, unknown, limit = make_coupon(2), 700000005000, 20
+    statement of `status`, which has USERS of them, not after all that wait."""
+    coupon, unknown, limit = make_coupon(2), 700000005000, 2 * USERS
     gateway = gateway_make(
         stack,
         DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
@@ -242,7 +336,8 @@ def test_a_flood_of_status_delays_no_other_look_up(stack, make_coupon, gateway_m
         proxy.heal()
         replies = [client.read_reply() for _ in range(limit + 4)]
     states = [reply["status"] for reply in replies]
-    assert states.index("issued") < 4 and states.index("not_found") < 4, states
+    first = 4 + USERS
+    assert states.index("issued") < first and states.index("not_found") < first, states
     assert replies[states.index("issued")]["receive"] == accepted["receive"]
     assert states.count("busy") <= 1, "the last, if its coupon was found to be unknown so early"
 
@@ -316,7 +411,7 @@ def backends(admin):
         return admin.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
             " AND application_name = 'coupon-gateway' AND state = 'active'"
-            " AND query LIKE '%FROM user_coupon%'"
+            " AND query LIKE '%AS r (coupon_id, user_id, ord)%'"
         ).fetchone()[0]
 
     return running

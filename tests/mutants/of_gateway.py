@@ -6,6 +6,7 @@ SIM = "sim_promises::test_storms"
 ADMISSION = "unit_test_admission::"
 COUPONS = "unit_test_admission_coupons::"
 WAITERS = "unit_test_waiters::"
+LOOKUP = "tests/e2e/test_e2e_lookup.py::"
 HTTP = "tests/e2e/test_e2e_http.py::"
 STATUS = "tests/e2e/test_e2e_status.py::"
 
@@ -177,6 +178,48 @@ MUTANTS = [
         "state != OUTCOME_UNKNOWN || now_ms >= waiter->deadline_ms) {",
         "state != OUTCOME_UNKNOWN || !waiter->repeated) {",
         WAITERS + "test_repeated_polls",
+    ),
+    mutant(
+        "P9",
+        "the look-ups of ack=issued, which are never refused",
+        "gateway/read/lookup.c",
+        "i == LANE_ISSUED",
+        "i == LANES_N",
+        LOOKUP + "test_a_storm_of_known_keys",
+    ),
+    mutant(
+        "P9",
+        "the receives that one statement looks up",
+        "gateway/read/lookup.c",
+        "return lane == LANE_STATUS_USERS ? LOOKUP_USERS_MAX : LOOKUP_MANY_MAX;",
+        "return 1;",
+        LOOKUP + "test_a_storm_of_known_keys",
+        LOOKUP + "test_status_of_many_is_told_apart",
+    ),
+    mutant(
+        "P9",
+        "the waits between look-ups, which double",
+        "gateway/publish/waiters.c",
+        "waiter->polls++",
+        "0",
+        WAITERS + "test_repeated_polls",
+    ),
+    mutant(
+        "P7",
+        "the look-up by which a message answers a known key",
+        "gateway/publish/waiters.c",
+        "\t\tif (!waiter->repeated)\n",
+        "\t\tif (1)\n",
+        WAITERS + "test_repeated_is_looked_up_by_a_message",
+        WAITERS + "test_repeated_is_not_confirmed",
+    ),
+    mutant(
+        "P3",
+        "the rows of one receive among those of many",
+        "gateway/read/lane.c",
+        "\t\trow += n;\n",
+        "",
+        LOOKUP + "test_status_of_many_is_told_apart",
     ),
     mutant(
         "P9",

@@ -119,6 +119,10 @@ class Db:
             for row in range(result.ntuples)
         ]
 
+    def outcomes(self, name, *asked):
+        """Rows of this statement for (coupon, user, batch, index) each, or for (coupon, user)."""
+        return self.query(name, *(array_text(column) for column in zip(*asked, strict=True)))
+
     def settle(self, *receives):
         """Per receive: `issued`, `repeated` or the reason of its rejection."""
         fields = ("coupon", "generation", "seq", "batch", "idx", "user", "slot")

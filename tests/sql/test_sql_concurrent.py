@@ -378,8 +378,8 @@ def test_every_receive_has_one_outcome_whatever_happens(
             assert seen["issued"] == 1 and set(seen) <= {"issued", "repeated"}, (receive, seen)
         else:
             assert len(seen) == 1 and "repeated" not in seen, (receive, seen)
-        stored = db.query(
-            "receive_outcome", receive.coupon, receive.user, receive.batch, receive.idx
+        stored = db.outcomes(
+            "receive_outcome", (receive.coupon, receive.user, receive.batch, receive.idx)
         )
         assert [(row["state"], row["reason"]) for row in stored] == [
             ("issued", None) if issued else ("rejected", next(iter(seen)))

@@ -1,8 +1,11 @@
 """The statements by which the gateway looks up outcomes and coupons."""
 
+import random
 import time
 import uuid
 
+import pytest
+from seed import SEED
 from sql_db import AT_MS, QUERIES, Operation, Receive, batch_make
 
 
@@ -10,8 +13,9 @@ def test_receive_outcome(db, coupon_new):
     coupon = coupon_new(total=1, days=1)
     issued, rejected = batch_make(coupon, ["1", "2"])
     db.settle(issued, rejected)
-    assert db.query("receive_outcome", coupon, "1", issued.batch, 0) == [
+    assert db.outcomes("receive_outcome", (coupon, "1", issued.batch, 0)) == [
         {
+            "ord": "1",
             "state": "issued",
             "slot": "1",
             "reason": None,
@@ -20,8 +24,9 @@ def test_receive_outcome(db, coupon_new):
             "use": None,
         }
     ]
-    assert db.query("receive_outcome", coupon, "2", issued.batch, 1) == [
+    assert db.outcomes("receive_outcome", (coupon, "2", issued.batch, 1)) == [
         {
+            "ord": "1",
             "state": "rejected",
             "slot": "1",
             "reason": "out_of_stock",
@@ -31,14 +36,34 @@ def test_receive_outcome(db, coupon_new):
         }
     ]
     # All parts name the receive.
-    for wrong in [
-        (coupon, "2", issued.batch, 0),
-        (coupon, "1", issued.batch, 1),
-        (coupon, "1", uuid.uuid4(), 0),
-        (coupon - 1, "1", issued.batch, 0),
-        (coupon, "1", rejected.batch, 1),
-    ]:
-        assert db.query("receive_outcome", *wrong) == []
+    for name in ("receive_outcome", "receive_committed"):
+        for wrong in [
+            (coupon, "2", issued.batch, 0),
+            (coupon, "1", issued.batch, 1),
+            (coupon, "1", uuid.uuid4(), 0),
+            (coupon - 1, "1", issued.batch, 0),
+            (coupon, "1", rejected.batch, 1),
+        ]:
+            assert db.outcomes(name, wrong) == []
+
+
+@pytest.mark.parametrize("name", ["receive_outcome", "receive_committed"])
+def test_outcomes_of_many_receives(db, coupon_new, name):
+    """Each receive is found by itself, whatever the others are, and told apart by its number."""
+    first, second = coupon_new(total=300, limit=2), coupon_new(total=300)
+    ones = batch_make(first, [f"u{n}" for n in range(200)])
+    others = batch_make(second, [f"u{n}" for n in range(200)])
+    again = batch_make(first, ["u1"], slot=1)
+    db.settle(*ones, *others, *again)
+    db.execute("SELECT coupon_void(%s, %s, 7::smallint, 'u7', NULL)", first, ones[7].batch)
+    asked = [*others[:80], *again, *ones, *batch_make(first, ["u1", "u2"]), *others[80:]]
+    random.Random(SEED).shuffle(asked)
+    rows = db.outcomes(name, *((r.coupon, r.user, r.batch, r.idx) for r in asked))
+    expected = {r: ("issued", None) for r in ones + others}
+    expected |= {again[0]: ("rejected", "slot_taken"), ones[7]: ("rejected", "voided")}
+    assert [(int(row["ord"]), row["state"], row["reason"]) for row in rows] == [
+        (number, *expected[one]) for number, one in enumerate(asked, 1) if one in expected
+    ]
 
 
 def test_user_outcomes(db, coupon_new):
@@ -50,21 +75,40 @@ def test_user_outcomes(db, coupon_new):
         Receive(coupon, "2", batch, 3),
         Receive(coupon, "1", batch, 2),
     )
-    rows = db.query("user_outcomes", coupon, "1")
+    rows = db.outcomes("user_outcomes", (coupon, "1"))
     assert [(r["state"], r["slot"], r["idx"], r["reason"], r["key"]) for r in rows] == [
         ("issued", "1", "1", None, ""),
         ("issued", "2", "0", None, "k"),
         ("rejected", "1", "2", "slot_taken", ""),
     ]
     assert {r["batch"] for r in rows} == {str(batch)}
-    assert db.query("user_outcomes", coupon, "3") == []
+    assert db.outcomes("user_outcomes", (coupon, "3")) == []
+
+
+def test_user_outcomes_of_many_users(db, coupon_new):
+    """The rows of each user follow each other, in the order in which they are of one user."""
+    one, other = coupon_new(limit=3), coupon_new(limit=3)
+    for _ in range(2):  # the second time each slot is taken
+        for coupon in (one, other):
+            for slot in (2, 1, 3):
+                db.settle(*batch_make(coupon, ["a", "b", "c"], slot=slot))
+    asked = [(one, "c"), (one, "nobody"), (other, "a"), (one, "a"), (other, "c"), (one, "c")]
+    rows = db.outcomes("user_outcomes", *asked)
+    for number, user in enumerate(asked, 1):
+        alone = db.outcomes("user_outcomes", user)
+        assert [row["state"] for row in alone] == (
+            [] if user[1] == "nobody" else ["issued"] * 3 + ["rejected"] * 3
+        )
+        mine = [row for row in rows if row["ord"] == str(number)]
+        assert [{**row, "ord": "1"} for row in mine] == alone
+    assert [int(row["ord"]) for row in rows] == [1] * 6 + [3] * 6 + [4] * 6 + [5] * 6 + [6] * 6
 
 
 def test_user_outcomes_are_bounded(db, coupon_new):
     coupon = coupon_new(limit=100)
     batch = uuid.uuid4()
     db.settle(*(Receive(coupon, "1", batch, slot, slot=slot) for slot in range(1, 301)))
-    rows = db.query("user_outcomes", coupon, "1")
+    rows = db.outcomes("user_outcomes", (coupon, "1"))
     assert [r["state"] for r in rows] == ["issued"] * 100 + ["rejected"] * 100
 
 

@@ -369,7 +369,7 @@ def test_users_of_any_printable_byte(db, coupon_new):
     assert db.settle(*again) == ["slot_taken"] * len(HOSTILE)
     assert [row[0] for row in db.tombstones(coupon)] == sorted(HOSTILE)
     for one in batch:
-        outcomes = db.query("user_outcomes", coupon, one.user)
+        outcomes = db.outcomes("user_outcomes", (coupon, one.user))
         assert [(row["state"], int(row["idx"])) for row in outcomes] == [
             ("issued", one.idx),
             ("rejected", one.idx),
@@ -388,7 +388,7 @@ def test_ids_that_differ_in_one_byte_are_two_users(db, coupon_new, one, other):
     assert db.settle(first) == ["issued"]
     assert db.settle(second) == ["issued"]
     assert db.settle(*batch_make(coupon, [other, one], generation=2)) == ["slot_taken"] * 2
-    assert db.query("receive_outcome", coupon, other, first.batch, first.idx) == []
+    assert db.outcomes("receive_outcome", (coupon, other, first.batch, first.idx)) == []
 
 
 @pytest.mark.parametrize("issued", [-1, 11])

@@ -224,18 +224,24 @@ static void test_word_overtakes_look_up(void **state)
 	assert_int_equal(rig.lookups, 2);
 }
 
-/* The receive of an earlier batch: looked up at once, and again until its deadline. */
+/*
+ * The receive of an earlier batch: looked up at once, and again until its deadline, after waits that
+ * double, and are shorter again before the deadline.
+ */
 static void test_repeated_polls(void **state)
 {
+	static const int64_t waits_ms[] = {
+		25, 50, 100, 200, 400, 800, 800, 800, 800, 800, 200, 25
+	};
 	struct client *client = wait(ACK_ISSUED, &batch_a, 0, 1);
 	int lookups = 1;
 
 	(void)state;
 	assert_int_equal(rig.lookups, 1);
-	for (int64_t waited = 0; waited < TIMEOUT_MS; waited += WAITERS_POLL_MS) {
+	for (size_t i = 0; i < sizeof(waits_ms) / sizeof(waits_ms[0]); i++) {
 		waiters_looked_up(rig.waiter, OUTCOME_UNKNOWN, NULL);
 		assert_int_equal(client->answers, 0);
-		rig.now_ms += WAITERS_POLL_MS - 1;
+		rig.now_ms += waits_ms[i] - 1;
 		waiters_tick(rig.waiters);
 		assert_int_equal(rig.lookups, lookups);
 		rig.now_ms += 1;
@@ -248,13 +254,59 @@ static void test_repeated_polls(void **state)
 	answer_expect(client, ANSWER_UNKNOWN);
 }
 
+/*
+ * A message about the batch does not tell how the repeated one stands now: it may be older than the
+ * request. It is looked up without a wait, also when a look-up was under way.
+ */
+static void test_repeated_is_looked_up_by_a_message(void **state)
+{
+	struct client *fresh = wait(ACK_ISSUED, &batch_a, 0, 0),
+		      *repeated = wait(ACK_ISSUED, &batch_a, 0, 1),
+		      *other = wait(ACK_ISSUED, &batch_a, 1, 1);
+	struct waiter *looking = rig.before;
+
+	(void)state;
+	assert_int_equal(rig.lookups, 2);
+	waiters_looked_up(rig.waiter, OUTCOME_UNKNOWN, NULL);
+	waiters_settled(rig.waiters, &batch_a, 0, OUTCOME_ISSUED, NULL);
+	waiters_settled(rig.waiters, &batch_a, 1, OUTCOME_ISSUED, NULL);
+	answer_expect(fresh, ANSWER_OK);
+	assert_int_equal(rig.lookups, 3); /* of `other`, now */
+	waiters_looked_up(rig.waiter, OUTCOME_REJECTED, "voided");
+	answer_expect(other, ANSWER_REJECTED);
+	assert_string_equal(other->result.reason, "voided");
+	assert_int_equal(repeated->answers, 0);
+	waiters_looked_up(looking, OUTCOME_UNKNOWN, NULL);
+	assert_int_equal(rig.lookups, 4);
+	waiters_looked_up(rig.waiter, OUTCOME_ISSUED, NULL);
+	answer_expect(repeated, ANSWER_OK);
+}
+
+/* With a known key ack=queued waits for PostgreSQL, too. */
+static void test_repeated_is_not_confirmed(void **state)
+{
+	struct client *queued = wait(ACK_QUEUED, &batch_a, 0, 1);
+
+	(void)state;
+	waiters_confirmed(rig.waiters, &batch_a);
+	assert_int_equal(queued->answers, 0);
+	waiters_looked_up(rig.waiter, OUTCOME_UNKNOWN, NULL);
+	waiters_confirmed(rig.waiters, &batch_a);
+	assert_int_equal(rig.lookups, 1);
+	waiters_settled(rig.waiters, &batch_a, 0, OUTCOME_ISSUED, NULL);
+	assert_int_equal(rig.lookups, 2);
+	waiters_looked_up(rig.waiter, OUTCOME_ISSUED, NULL);
+	answer_expect(queued, ANSWER_OK);
+	assert_int_equal(queued->result.reached, ACK_ISSUED);
+}
+
 static void test_repeated_ends(void **state)
 {
 	struct client *issued = wait(ACK_QUEUED, &batch_a, 0, 1), *rejected;
 
 	(void)state;
 	waiters_looked_up(rig.waiter, OUTCOME_UNKNOWN, NULL);
-	rig.now_ms += WAITERS_POLL_MS;
+	rig.now_ms += WAITERS_POLL_MIN_MS;
 	waiters_tick(rig.waiters);
 	waiters_looked_up(rig.waiter, OUTCOME_ISSUED, NULL);
 	answer_expect(issued, ANSWER_OK);
@@ -306,10 +358,16 @@ static void test_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_confirmed),       TEST(test_settled),
-		TEST(test_deadline),        TEST(test_word_overtakes_look_up),
-		TEST(test_repeated_polls),  TEST(test_repeated_ends),
-		TEST(test_look_up_at_once), TEST(test_many),
+		TEST(test_confirmed),
+		TEST(test_settled),
+		TEST(test_deadline),
+		TEST(test_word_overtakes_look_up),
+		TEST(test_repeated_polls),
+		TEST(test_repeated_ends),
+		TEST(test_look_up_at_once),
+		TEST(test_many),
+		TEST(test_repeated_is_looked_up_by_a_message),
+		TEST(test_repeated_is_not_confirmed),
 	};
 
 	return cmocka_run_group_tests_name("waiters", tests, NULL, NULL);
