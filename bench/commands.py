@@ -6,6 +6,7 @@ import os
 import secrets
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -14,6 +15,7 @@ from rig import (
     FULL_LOAD,
     RUN,
     SCALE,
+    at_most,
     coupon_make,
     ctl,
     database_open,
@@ -29,6 +31,8 @@ from rig import (
 
 GENERATED, IMPORTED = 1_000_000 // SCALE, 200_000 // SCALE
 GIVEN = 200_000 // SCALE
+GIVEN_TWICE = 100_000 // SCALE
+TWICE_ALLOWED = 2  # times one run alone
 EVENTS = 200_000 // SCALE
 TIMEOUT_S = 120
 WEBHOOKS = {
@@ -76,6 +80,34 @@ def given_measure():
         if (exported := sum(1 for _ in file) - 1) != GIVEN:
             failures.append(f"distribute: {exported} of {GIVEN} users have the coupon")
     os.unlink(out)
+
+
+def given_twice_measure():
+    """Two runs with one list at once, as by two operators, beside one alone."""
+    users = fresh("users.txt")
+    first = users_take(GIVEN_TWICE)
+    with open(users, "w", encoding="ascii") as file:
+        file.writelines(f"{user}\n" for user in range(first, first + GIVEN_TWICE))
+
+    def given(coupon, n):
+        began_s = time.monotonic()
+        commands = [
+            ("distribute", coupon, "--users", users, "--refused", fresh(f"refused-{i}.csv"))
+            for i in range(n)
+        ]
+        with ThreadPoolExecutor(n) as pool:
+            list(pool.map(lambda words: ctl(*words), commands))
+        took_s = time.monotonic() - began_s
+        with database_open() as db:
+            (rows,) = db.execute(
+                "SELECT count(*) FROM user_coupon WHERE coupon_id = %s", (coupon,)
+            ).fetchone()
+        if rows != GIVEN_TWICE:
+            failures.append(f"distribute, {n} at once: {rows} of {GIVEN_TWICE} users have it")
+        return took_s
+
+    figures["given_once_s"] = given(coupon_make("given once"), 1)
+    figures["given_twice_s"] = given(coupon_make("given twice"), 2)
 
 
 class Receiver(ThreadingHTTPServer):
@@ -157,7 +189,7 @@ def events_measure():
                 failures.append(f"webhook: {receiver.events} of {EVENTS} events")
 
 
-MEASURES = (codes_measure, given_measure, events_measure)
+MEASURES = (codes_measure, given_measure, given_twice_measure, events_measure)
 
 
 def rows():
@@ -170,6 +202,11 @@ def rows():
     ):
         if has(name):
             yield f"  {label}", rate(name), ""
+    if has("given_twice_s"):
+        once_s, twice_s = figures["given_once_s"], figures["given_twice_s"]
+        label = f"  distribute, {GIVEN_TWICE:,} users: alone / two runs at once"
+        note = f"{twice_s / once_s:.1f} x alone, {at_most(twice_s / once_s, TWICE_ALLOWED)}"
+        yield label, f"{once_s:.1f} / {twice_s:.1f} s", note
     if has("webhook_per_s"):
         ratio = f"rows: {figures['events_ratio']:.2f} x without events"
         yield "  a sale, to the last event published", rate("events_per_s"), ratio

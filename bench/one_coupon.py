@@ -13,6 +13,7 @@ from rig import (
     at_most,
     coupon_make,
     ctl,
+    failures,
     figures,
     has,
     rate,
@@ -24,6 +25,7 @@ from rig import (
     settled_wait,
     stack,
     times,
+    users_take,
 )
 
 BASELINE_REQUESTS = 200_000 // SCALE
@@ -39,6 +41,10 @@ STEADY_ROUNDS = {"accepted": 5, "issued": 5, "queued": 1}
 # The p99 at that rate, at most: so many ms, and so many times the p99 of an fsync.
 STEADY_ALLOWED = {"accepted": (1.5, 1), "issued": (8, 4)}
 PARTS = ("p50", "p99", "p99_9")
+RETRIES_LOAD = ("--ack", "issued", "--connections", 2, "--pipeline", 1000)
+RETRIES_USERS = 60_000 // SCALE
+RETRIES_ROUNDS = 3
+RETRIES_WANTED = 0.7  # of the first time
 UUID_ALLOWED = 0.75  # of integers, end to end
 
 
@@ -184,6 +190,25 @@ def one_by_one_measure():
     figures["one_by_one_p99_us"] = result["latency_us"]["p99"]
 
 
+def retries_measure():
+    """Requests that are sent again with the same keys, when all are committed, beside the first
+    time: the medians of three rounds."""
+    rounds = []
+    for _ in range(RETRIES_ROUNDS):
+        coupon = coupon_make("retries")
+        words = (*RETRIES_LOAD, "--keys", "--first-user", users_take(RETRIES_USERS))
+        first = rush(coupon, RETRIES_USERS, *words, name="retries: the first time")
+        again = rush(coupon, RETRIES_USERS, *words, name="retries", verify=False)
+        rates = [
+            one["answers"].get("issued", 0) / one["duration_us"] * 1e6 for one in (first, again)
+        ]
+        rounds.append((*rates, rates[1] / rates[0]))
+        if again["answers"] != {"issued": RETRIES_USERS}:
+            failures.append(f"retries: {again['answers']}")
+    for i, name in enumerate(("first_per_s", "again_per_s", "ratio")):
+        figures[f"retries_{name}"] = statistics.median(one[i] for one in rounds)
+
+
 MEASURES = (
     steady_measure,
     rush_measure,
@@ -193,6 +218,7 @@ MEASURES = (
     memory_measure,
     rows_uuid_measure,
     one_by_one_measure,
+    retries_measure,
 )
 
 
@@ -249,6 +275,11 @@ def rows():
     yield from steady_rows()
     if has("one_by_one_answers_per_s"):
         yield from one_by_one_rows()
+    if has("retries_ratio"):
+        rates = f"{f['retries_first_per_s']:,.0f} / {f['retries_again_per_s']:,.0f} /s"
+        ratio = f["retries_ratio"]
+        note = f"{ratio:.2f} x the first time, {at_least(ratio, RETRIES_WANTED)}"
+        yield "  ack=issued, 2 x 1,000 at once: first / known keys", rates, note
     if has("worker_peak_mib"):
         peaks = f"{f['gateway_peak_mib']:.0f} / {f['worker_peak_mib']:.0f} MiB"
         yield "  resident peak, gateway / worker", peaks, "1,000 connections"
