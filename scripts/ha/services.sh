@@ -129,7 +129,61 @@ machine_patroni_spawn() {
 
 machine_patroni_ready() {
 	port_tells "$PORT_PATRONI" 'GET /health HTTP/1.0\r\n\r\n' "$(address_of "$1")" &&
-		[[ $TOLD == 'HTTP/1.0 200 '* ]]
+		[[ $TOLD == 'HTTP/1.0 200 '* ]] && return
+	bootstrap_watch
+	return 1
+}
+
+# ---- the bootstrap of PostgreSQL
+#
+# One Patroni takes the key `initialize` in etcd, and makes the cluster; the others wait. On a busy
+# machine that can fail without an end: the key is taken, but the answer came too late, so that its
+# owner waits too, or PostgreSQL was stopped because etcd did not answer in time. The file `made`
+# says that the cluster was complete once: from then on nothing is removed.
+
+readonly BOOTSTRAP_S=60 # without anything new in the logs of Patroni
+
+etcd_patroni() {
+	curl -s -m 5 -X "$1" "http://$(address_of m1):$PORT_ETCD/v2/keys/service/couponmq$2"
+}
+
+# Only by the word of etcd: without an answer nothing is known.
+bootstrap_has_no_end() {
+	local answer
+	[[ ! -e $RUN_DIR/made ]] && answer=$(etcd_patroni GET /initialize) &&
+		[[ $answer == *'"value":""'* || $answer == *'"errorCode":100,'* ]]
+}
+
+# Called again and again while a Patroni is not ready.
+bootstrap_watch() {
+	local told machine
+	[[ $SECONDS -ge ${BOOTSTRAP_LOOK:-0} ]] || return 0
+	BOOTSTRAP_LOOK=$((SECONDS + 2))
+	# different lines: what Patroni repeats, and its complaints about who asks it, are no news
+	told=$(for machine in "${MACHINES[@]}"; do
+		log_since_start "$machine-patroni" | tr -d 0-9 | sort -u | wc -l
+	done)
+	if [[ $told != "${BOOTSTRAP_TOLD:-}" ]]; then
+		BOOTSTRAP_TOLD=$told
+		BOOTSTRAP_SINCE=$SECONDS
+	elif [[ $((SECONDS - BOOTSTRAP_SINCE)) -ge $BOOTSTRAP_S ]] && bootstrap_has_no_end; then
+		bootstrap_again
+	fi
+}
+
+bootstrap_again() {
+	local machine
+	say "the bootstrap of PostgreSQL has told nothing new for $BOOTSTRAP_S s: it begins again"
+	names_stop "${MACHINES[@]/%/-patroni}"
+	names_stop "${MACHINES[@]/%/-postgres}"
+	for machine in "${MACHINES[@]}"; do
+		rm -rf "$(readlink -f "$RUN_DIR/$machine-postgres")"/data*
+	done
+	etcd_patroni DELETE '?recursive=true' >/dev/null || die "etcd on m1 does not answer"
+	for machine in "${MACHINES[@]}"; do
+		process_start "$machine-patroni"
+	done
+	BOOTSTRAP_SINCE=$SECONDS
 }
 
 # Until both other machines follow, one of them synchronously.
@@ -147,4 +201,5 @@ replicas_wait() {
 		) || true
 		sleep 0.2
 	done
+	touch "$RUN_DIR/made"
 }

@@ -69,13 +69,17 @@ start_failed() {
 }
 
 # For a moment after kill -9 the old postmaster is not yet reaped, or its children hold its memory.
+# Patroni ends when its bootstrap has failed; it has removed what it had made.
 respawn() {
-	[[ $1 == postgres ]] || return 1
-	log_since_start postgres |
-		grep -qE 'pre-existing shared memory|lock file "postmaster.pid" already exists' ||
-		return 1
+	local why
+	case $1 in
+	postgres) why='pre-existing shared memory|lock file "postmaster.pid" already exists' ;;
+	m[1-3]-patroni) why='Failed to bootstrap cluster' ;;
+	*) return 1 ;;
+	esac
+	grep -qE "$why" <(log_since_start "$1") || return 1
 	sleep 0.2
-	process_start postgres
+	process_start "$1"
 }
 
 # Waits until KIND_ready succeeds.

@@ -224,7 +224,13 @@ def replies_after_a_hold(gateway, client, proxy, lines):
     client.send_line(lines[0])
     wait_until(lambda: gateway.metrics()["couponmq_lookups_total"] == before + 1)
     client.send_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines[1:]))
-    wait_until(lambda: gateway.metrics()["couponmq_lookups_waiting"] >= len(lines) - 1)
+
+    def have_arrived():
+        metrics = gateway.metrics()
+        waiting = metrics["couponmq_lookups_waiting"] + metrics["couponmq_lookups_refused_total"]
+        return waiting >= len(lines) - 1
+
+    wait_until(have_arrived)
     proxy.heal()
     replies = {reply["id"]: reply for reply in (client.read_reply() for _ in lines)}
     return replies, gateway.metrics()["couponmq_lookups_total"] - before
