@@ -42,8 +42,8 @@ void store_by_set(struct db *db, const struct ctl *ctl);
 PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon);
 
 /*
- * A query of receives, here of one: `n` is 2 for one of all receives of its user for its coupon, else
- * RECEIVE_ARGS_N.
+ * A query of receives, here of one: `n` is RECEIVE_ARGS_N, or 2 for all receives of its user for
+ * its coupon.
  */
 PGresult *store_receive_ask(struct db *db, const char *sql, int n, const struct receive *receive);
 

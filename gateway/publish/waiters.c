@@ -160,8 +160,8 @@ static void waiter_end(struct waiter *waiter, enum outcome_state state, enum req
 }
 
 /*
- * Ends those of a batch whose receive has this index; -1: those that wait for ACK_QUEUED. A repeated
- * one waits for its outcome in any case, which is looked up.
+ * Ends those of a batch whose receive has this index; -1: those that wait for ACK_QUEUED. A
+ * repeated one waits for its outcome in any case, which is looked up.
  */
 static void batch_end(struct waiters *waiters, const struct ulid *ulid, int index,
 		      enum outcome_state state, enum request_ack reached, const char *reason)

@@ -5,10 +5,11 @@
  * thread.
  *
  * A waiter whose receive is of an earlier batch (its key was known) may have no message to wait
- * for: it is looked up at once, and again until its deadline, after waits that double. So its answer
- * takes about twice as long as the outcome at most, and one that takes long costs few look-ups. An
- * outcome that this process gets of that batch does not answer it: it may be older than the request,
- * and the receive may have been taken back meanwhile. It is looked up then, without a wait.
+ * for: it is looked up at once, and again until its deadline, after waits that double. So its
+ * answer takes about twice as long as the outcome at most, and one that takes long costs few
+ * look-ups. An outcome that this process gets of that batch does not answer it: it may be older
+ * than the request, and the receive may have been taken back meanwhile. It is looked up then,
+ * without a wait.
  */
 #pragma once
 

@@ -10,9 +10,10 @@
  * costs PostgreSQL few statements. Each lane has a bound of its own, and a free connection serves
  * the next lane in which something waits: a flood of one kind waits for itself, and another kind
  * waits for one statement of each lane at most. Only ISSUED has no bound but that of the requests
- * in flight: a waiter that is refused would just ask again. A look-up fails when it was not sent within the time limit, or when the last
- * connection is lost; a connection is lost only when a statement does not end within the time limit
- * after it was sent. One that waits for a lock fails alone, after a quarter of it.
+ * in flight: a waiter that is refused would just ask again. A look-up fails when it was not sent
+ * within the time limit, or when the last connection is lost; a connection is lost only when a
+ * statement does not end within the time limit after it was sent. One that waits for a lock fails
+ * alone, after a quarter of it.
  *
  * PostgreSQL may be put back to an earlier moment, or be of another installation than Redis, and
  * what it says then is not final. So after each new connection look-ups wait until its numbers were

@@ -225,8 +225,8 @@ static void test_word_overtakes_look_up(void **state)
 }
 
 /*
- * The receive of an earlier batch: looked up at once, and again until its deadline, after waits that
- * double, and are shorter again before the deadline.
+ * The receive of an earlier batch: looked up at once, and again until its deadline, after waits
+ * that double, and are shorter again before the deadline.
  */
 static void test_repeated_polls(void **state)
 {
