@@ -238,8 +238,8 @@ def replies_after_a_hold(gateway, client, proxy, lines):
 
 @pytest.mark.parametrize("ack", ["issued", "queued"])
 def test_a_storm_of_known_keys(stack, make_coupon, gateway_make, proxy, ack):
-    """Requests that are sent again after an outage, with the same keys, cost few statements. None is
-    refused or unknown, whatever COUPON_LOOKUPS_MAX is, and each gets its own receive."""
+    """Requests that are sent again after an outage, with the same keys, cost few statements. None
+    is refused or unknown, whatever COUPON_LOOKUPS_MAX is, and each gets its own receive."""
     n = 600
     coupon = make_coupon(n)
     gateway = gateway_make(
