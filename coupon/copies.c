@@ -155,10 +155,10 @@ void copies_look_all(struct copies *copies)
 {
 	struct copies_coupon *coupon;
 
-	TAILQ_FOREACH(coupon, &copies->waiting, next)
-	coupon->look_ms = 0;
-	TAILQ_FOREACH(coupon, &copies->looking, next)
-	coupon->look_again = 1;
+	TAILQ_FOREACH (coupon, &copies->waiting, next)
+		coupon->look_ms = 0;
+	TAILQ_FOREACH (coupon, &copies->looking, next)
+		coupon->look_again = 1;
 }
 
 void copies_hurry(struct copies *copies)
@@ -190,8 +190,7 @@ static void write_next(struct copies *copies, struct copies_coupon *coupon)
 	struct copy *copy;
 	size_t n = 0, bytes = 0;
 
-	TAILQ_FOREACH(copy, &coupon->list, next)
-	{
+	TAILQ_FOREACH (copy, &coupon->list, next) {
 		if (copy->state != COPY_LOST)
 			continue;
 		if (n == COPIES_MESSAGES_MAX ||
@@ -231,8 +230,7 @@ void copies_looked(struct copies *copies, struct copies_coupon *coupon, const ch
 	}
 	coupon->filling = 2 * look->generation + look->is_placeholder;
 	coupon->process_n = copies->process_n;
-	TAILQ_FOREACH(copy, &coupon->list, next)
-	{
+	TAILQ_FOREACH (copy, &coupon->list, next) {
 		int is_written = copy->filling == coupon->filling &&
 				 copy->process_n == coupon->process_n;
 
@@ -253,8 +251,7 @@ void copies_written(struct copies *copies, struct copies_coupon *coupon, enum co
 {
 	struct copy *copy;
 
-	TAILQ_FOREACH(copy, &coupon->list, next)
-	{
+	TAILQ_FOREACH (copy, &coupon->list, next) {
 		if (copy->state != COPY_RESTORING)
 			continue;
 		if (result == COPIES_WRITTEN) {
@@ -282,8 +279,7 @@ size_t copies_unsafe(const struct copies *copies, int64_t since_ms,
 	size_t receives = 0;
 
 	for (coupon = copies->coupons; coupon; coupon = coupon->hh.next) {
-		TAILQ_FOREACH(copy, &coupon->list, next)
-		{
+		TAILQ_FOREACH (copy, &coupon->list, next) {
 			if (copy->state == COPY_THERE && copy->added_ms < coupon->there_ms &&
 			    coupon->there_ms >= since_ms)
 				continue;

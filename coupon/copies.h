@@ -24,10 +24,10 @@
 #include <sys/queue.h>
 
 #define COPIES_LOOK_MS 1000
-#define COPIES_HURRY_MS 200      /* the same while the process ends */
-#define COPIES_MESSAGES_MAX 16   /* in one call, as of lua/restore.lua */
-#define COPIES_BYTES_MAX 65536   /* of their bodies, unless the first has more */
-#define COPIES_PROCESS_SIZE 64   /* the name of a process of Redis */
+#define COPIES_HURRY_MS 200    /* the same while the process ends */
+#define COPIES_MESSAGES_MAX 16 /* in one call, as of lua/restore.lua */
+#define COPIES_BYTES_MAX 65536 /* of their bodies, unless the first has more */
+#define COPIES_PROCESS_SIZE 64 /* the name of a process of Redis */
 
 enum copy_state { COPY_THERE, COPY_LOST, COPY_RESTORING };
 
@@ -105,8 +105,7 @@ int64_t copies_due_ms(const struct copies *copies);
 void copies_looked(struct copies *copies, struct copies_coupon *asked, const char *process,
 		   const struct copies_look *look);
 /* The end of port.write(). */
-void copies_written(struct copies *copies, struct copies_coupon *asked,
-		    enum copies_result result);
+void copies_written(struct copies *copies, struct copies_coupon *asked, enum copies_result result);
 
 size_t copies_lost(const struct copies *copies); /* receives that Redis is known to lack */
 /*

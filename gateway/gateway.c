@@ -439,7 +439,8 @@ static void lost_log(void *context, const struct copy *copy)
 						 .index = (int)i };
 
 		receive_format(&receive, text);
-		log_error("receive_lost", LOG_S("receive", text));
+		log_each(LOG_LEVEL_ERROR, "receive_lost",
+			 (struct log_field[]){ LOG_S("receive", text), { 0 } });
 	}
 	free(message);
 }
@@ -487,8 +488,7 @@ static int may_end(struct gateway *gateway)
 	if (gateway->known.leave_ms)
 		return known_leave(&gateway->known, now_ms);
 	is_finished = intake_inflight(gateway->intake) == 0 && unconfirmed_all(gateway) == 0 &&
-		      redis_pool_is_idle(gateway->redis) &&
-		      intake_held_bytes(gateway->intake) == 0;
+		      redis_pool_is_idle(gateway->redis) && intake_held_bytes(gateway->intake) == 0;
 	if (!is_finished && (now_ms < gateway->stop_by_ms || must_wait(gateway, now_ms)))
 		return 0;
 	return known_leave(&gateway->known, now_ms);
@@ -700,8 +700,8 @@ static void port_write(void *context, struct copies_coupon *asked, int64_t coupo
 	struct restore_command command;
 
 	restore_command_make(&command, coupon, lua_restore, messages, n);
-	if (!link || redis_link_command(link, command.n, command.words, command.lengths,
-					on_written, ticket))
+	if (!link ||
+	    redis_link_command(link, command.n, command.words, command.lengths, on_written, ticket))
 		on_written(ticket, NULL);
 }
 

@@ -402,8 +402,9 @@ static void uncopied_tell(struct known *known)
 
 static int report_is_due(const struct known *known, int64_t now_ms)
 {
-	return known_may_report(known) && (known->redis_connects != redis_pool_connects_n(known->redis) ||
-				     (known->report == REPORT_FAILED && now_ms >= known->again_ms));
+	return known_may_report(known) &&
+	       (known->redis_connects != redis_pool_connects_n(known->redis) ||
+		(known->report == REPORT_FAILED && now_ms >= known->again_ms));
 }
 
 void known_tick(struct known *known, int64_t now_ms)

@@ -25,10 +25,10 @@
 /* Over a new connection to PostgreSQL: by then gateways have connected, and written their rows. */
 #define ROWS_AFTER_MS 3000
 #define TIDY_MS 3600000
-#define TIDY_LACKING_MS 5000 /* while one of them may have receives that Redis lacks */
-#define SILENT_MS 86400000 /* without a row and without a mark: it is forgotten */
-#define HOLD_MS 2000       /* between two passes over all coupons */
-#define CLAIM_MS 3000      /* so long a Redis without an id is left to the gateways */
+#define TIDY_LACKING_MS 1000 /* while one of them may have receives that Redis lacks */
+#define SILENT_MS 86400000   /* without a row and without a mark: it is forgotten */
+#define HOLD_MS 2000         /* between two passes over all coupons */
+#define CLAIM_MS 3000        /* so long a Redis without an id is left to the gateways */
 #define SCAN_COUNT "1000"
 #define KEY_HEAD "coupon:{"
 #define KEYS_PAGES 100 /* in a round: 10,000 keys */
@@ -36,8 +36,8 @@
 struct keeper_gateway {
 	char id[ULID_UUID_SIZE];
 	UT_hash_handle hh;
-	int is_marked; /* it has reported to this process of Redis */
-	int is_near;   /* or in another term of it */
+	int is_marked;  /* it has reported to this process of Redis */
+	int is_near;    /* or in another term of it */
 	int is_lacking; /* it has receives that Redis lacks */
 	int has_row;
 	int64_t silent_ms; /* since when it is neither; 0: it is */
@@ -343,7 +343,7 @@ static int64_t lacking_count(const struct keeper_stores *stores)
 	int64_t n = 0;
 
 	for (gateway = stores->gateways; gateway; gateway = gateway->hh.next)
-		n += gateway->is_lacking || (gateway->has_row && !gateway->is_near);
+		n += gateway->is_lacking || !gateway->is_near;
 	return n;
 }
 
@@ -365,14 +365,14 @@ int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *cont
 	reply = redis_client_call(context->redis, 2, uncopied);
 	if (!reply && !redis_client_is_open(context->redis))
 		return -1;
-	for (size_t i = 0; reply && reply->type == REDIS_REPLY_ARRAY && i + 1 < reply->elements; i += 2) {
+	for (size_t i = 0; reply && reply->type == REDIS_REPLY_ARRAY && i + 1 < reply->elements;
+	     i += 2) {
 		struct keeper_gateway *gateway = gateway_get(stores, reply->element[i]->str);
 
 		if (gateway)
 			gateway->is_lacking = 1;
 	}
 	freeReplyObject(reply);
-	metrics_set(KEEPER_METRIC_GATEWAYS_LACKING, lacking_count(stores));
 	stores->read_ms = clock_monotonic_ms();
 	stores->lost_ms = 0;
 	return 0;
@@ -490,13 +490,16 @@ int keeper_stores_round(struct keeper_stores *stores, struct keeper_context *con
 			return -1;
 		reported_look(stores, context);
 	}
-	/* The gauge is not to count those that are gone. */
+	/* Those that are gone are not to be counted. */
 	if (lacking_count(stores) > 0 && stores->tidy_ms > now_ms + TIDY_LACKING_MS)
 		stores->tidy_ms = now_ms + TIDY_LACKING_MS;
-	if (now_ms < stores->tidy_ms)
-		return 0;
-	stores->tidy_ms = now_ms + TIDY_MS;
-	return tidy(stores, context);
+	if (now_ms >= stores->tidy_ms) {
+		stores->tidy_ms = now_ms + TIDY_MS;
+		if (tidy(stores, context))
+			return -1;
+	}
+	metrics_set(KEEPER_METRIC_GATEWAYS_LACKING, lacking_count(stores));
+	return 0;
 }
 
 static void keys_ahead_set(struct keeper_stores *stores)

@@ -316,8 +316,8 @@ int outboxes_copies_end(struct outboxes *outboxes, struct copies *copies)
 
 	pthread_mutex_lock(&outboxes->mutex);
 	STAILQ_CONCAT(&ended, &outboxes->answered);
-	STAILQ_FOREACH(call, &ended, next)
-	outboxes->copy_calls_n--;
+	STAILQ_FOREACH (call, &ended, next)
+		outboxes->copy_calls_n--;
 	pthread_mutex_unlock(&outboxes->mutex);
 	while ((call = STAILQ_FIRST(&ended))) {
 		STAILQ_REMOVE_HEAD(&ended, next);
@@ -533,7 +533,8 @@ static void copy_call_run(struct redis_client *redis, struct copy_call *call)
 	const struct copy *messages[COPIES_MESSAGES_MAX];
 	struct restore_command command;
 	char key[COUPON_KEY_SIZE];
-	const char *look[] = { RESTORE_LOOK_WORDS(coupon_key(call->coupon, COUPON_KEY_COUPON, key)) };
+	const char *look[] = { RESTORE_LOOK_WORDS(
+		coupon_key(call->coupon, COUPON_KEY_COUPON, key)) };
 	redisReply *reply;
 
 	call->result = COPIES_FAILED;
@@ -565,12 +566,11 @@ static void copy_calls_run(struct outboxes *outboxes, struct copy_calls *calls)
 		return;
 	if (redis_client_is_open(outboxes->redis))
 		redis_client_process(outboxes->redis, before, &uptime_s);
-	STAILQ_FOREACH(call, calls, next)
-	copy_call_run(outboxes->redis, call);
+	STAILQ_FOREACH (call, calls, next)
+		copy_call_run(outboxes->redis, call);
 	if (redis_client_is_open(outboxes->redis))
 		redis_client_process(outboxes->redis, after, &uptime_s);
-	STAILQ_FOREACH(call, calls, next)
-	{
+	STAILQ_FOREACH (call, calls, next) {
 		memcpy(call->process, before, sizeof(before));
 		call->is_replied &= *before && strcmp(before, after) == 0;
 	}

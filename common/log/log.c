@@ -207,10 +207,10 @@ void log_event(enum log_level level, const char *event, const struct log_field *
 		event_write(level, event, fields, suppressed);
 }
 
-void log_each(const char *event, const struct log_field *fields)
+void log_each(enum log_level level, const char *event, const struct log_field *fields)
 {
-	if (LOG_LEVEL_INFO >= log_least)
-		event_write(LOG_LEVEL_INFO, event, fields, 0);
+	if (level >= log_least)
+		event_write(level, event, fields, 0);
 }
 
 /* `len` as of snprintf(): a text that is too long is cut. */

@@ -59,7 +59,7 @@ void log_event(enum log_level level, const char *event, const struct log_field *
 	log_event(LOG_LEVEL_ERROR, event, (struct log_field[]){ __VA_ARGS__, { 0 } })
 
 /* An event of which each line was asked for: not limited in rate. */
-void log_each(const char *event, const struct log_field *fields);
+void log_each(enum log_level level, const char *event, const struct log_field *fields);
 
 /*
  * Ends a failed start: a sentence on standard error and exit status 1, or the one set by

@@ -26,8 +26,7 @@ struct admission {
 };
 
 struct admission *admission_new(const struct admission_port *port, const struct config *config,
-				size_t coupons_max, struct waiters *waiters,
-				struct copies *copies)
+				size_t coupons_max, struct waiters *waiters, struct copies *copies)
 {
 	struct admission *admission = checked(calloc(1, sizeof(*admission)));
 

@@ -66,8 +66,7 @@ struct copies;
 
 /* It remembers at most `coupons_max` coupons, and copies the limits of the config. */
 struct admission *admission_new(const struct admission_port *port, const struct config *config,
-				size_t coupons_max, struct waiters *waiters,
-				struct copies *copies);
+				size_t coupons_max, struct waiters *waiters, struct copies *copies);
 /* Requires that no request is left in it. */
 void admission_free(struct admission *admission);
 

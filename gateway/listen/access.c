@@ -34,7 +34,7 @@ static void line_write(const struct client *client, const struct request *reques
 		{ 0 },
 	};
 
-	log_each("request", fields);
+	log_each(LOG_LEVEL_INFO, "request", fields);
 }
 
 /* The id of a request as it is in JSON: a number, or a string without its quotation marks. */

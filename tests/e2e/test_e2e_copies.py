@@ -9,7 +9,7 @@ import pytest
 
 from process import metrics_read
 from relay import Relay, port_of
-from stack import process_gone, wait_until
+from stack import wait_until
 
 USERS = 30
 # The time for confirms, before a gateway ends, is 10 s in any case.
@@ -17,29 +17,40 @@ SOON = {"COUPON_RESEND_AFTER_MS": 1000}
 
 
 class Away:
-    """RabbitMQ as it is for a gateway: it takes nothing and confirms nothing, while workers and the
-    keeper reach it."""
+    """A gateway for which RabbitMQ takes nothing and confirms nothing, while workers and the keeper
+    reach it."""
 
-    def __init__(self, stack, redis_client, pg):
-        self.stack, self.redis, self.pg = stack, redis_client, pg
+    def __init__(self, stack, redis_client, pg, make):
+        self.stack, self.redis, self.pg, self.make = stack, redis_client, pg, make
         self.relay = Relay(port_of(stack.env["AMQP_URL"]))
+        self.gateway = None
 
     def gateway_start(self, **settings):
-        url = self.relay.url(self.stack.env["AMQP_URL"])
-        self.stack.restart("gateway", AMQP_URL=url, **settings)
-        wait_until(lambda: metrics_read(self.stack.http("/metrics"))["couponmq_amqp_up"])
+        self.stack.stop("gateway")
+        url = self.relay.url(self.stack.env_of("gateway")["AMQP_URL"])
+        self.gateway = self.make(self.stack, AMQP_URL=url, **settings)
+        wait_until(lambda: self.gateway.metrics()["couponmq_amqp_up"])
 
     def accept(self, coupon, users=USERS):
         """So many users are answered `accepted`, and RabbitMQ gets none of it."""
-        wait_until(lambda: self.issue(coupon, "first", ack="issued")["status"] == "issued")
-        self.relay.hold()
+        wait_until(lambda: self.issue(coupon, "first", key="k", ack="issued")["status"] == "issued")
+        self.relay.mode("lose", "up")
         replies = [self.issue(coupon, f"user-{n}") for n in range(users)]
         assert {reply["status"] for reply in replies} == {"accepted"}
         return replies
 
     def issue(self, coupon, user, **members):
-        with self.stack.client() as client:
+        with self.gateway.client() as client:
             return client.issue(coupon, user, **members)
+
+    def ended(self):
+        return self.gateway.child.poll() is not None
+
+    def begin_anew(self):
+        """The gateway has ended, and what it had written to its socket is lost."""
+        wait_until(self.ended)
+        self.relay.cut()
+        self.stack.start("gateway")
 
     def outbox(self, coupon):
         """Receives in it."""
@@ -63,12 +74,13 @@ class Away:
 
 
 @pytest.fixture
-def away(rough, rough_redis, rough_pg):
+def away(rough, rough_redis, rough_pg, gateway_make):
     rough.restart("worker-1", **SOON)
-    away = Away(rough, rough_redis, rough_pg)
+    away = Away(rough, rough_redis, rough_pg, gateway_make)
     yield away
+    away.gateway.kill9()
     away.relay.close()
-    rough.restart("gateway")
+    rough.start("redis", "gateway")
     rough.restart("worker-1")
 
 
@@ -101,12 +113,9 @@ def test_the_gateway_ends_after_redis_has_lost_data(how, loss, away):
     replies = away.accept(coupon)
     loss(away, coupon)
     away.restored(coupon)
-    pid = away.stack.pid("gateway")
-    away.stack.signal("gateway", how)
-    wait_until(lambda: process_gone(pid))
-    assert not away.stack.log_has("gateway", "event=waiting")
-    away.relay.cut()  # what the gateway had written to its socket is lost
-    away.stack.start("gateway")
+    away.gateway.signal(how)
+    away.begin_anew()
+    assert "event=waiting" not in away.gateway.log()
     away.all_settled(coupon)
     with away.stack.client() as client:
         for reply in replies:
@@ -119,9 +128,8 @@ def test_of_two_processes_each_writes_its_own(away):
     away.accept(coupon)
     away.redis.flushall()
     away.restored(coupon)
-    away.stack.kill9("gateway")
-    away.relay.cut()
-    away.stack.start("gateway")
+    away.gateway.kill9()
+    away.begin_anew()
     away.all_settled(coupon)
 
 
@@ -129,21 +137,19 @@ def test_an_older_file_of_redis_is_put_back(away):
     away.gateway_start()
     coupon = away.stack.coupon_make(USERS + 1)
     data = (away.stack.run_dir / "redis").resolve()
-    wait_until(lambda: away.issue(coupon, "first", ack="issued")["status"] == "issued")
+    wait_until(lambda: away.issue(coupon, "first", key="k", ack="issued")["status"] == "issued")
     away.stack.stop("redis")
     shutil.copytree(data, data.with_name("redis-older"))
     away.stack.start("redis")
-    wait_until(lambda: away.issue(coupon, "second")["status"] in ("accepted", "out_of_stock"))
-    away.accept(coupon, USERS - 1)
+    away.accept(coupon)
     away.stack.kill9("redis")
     shutil.rmtree(data)
     data.with_name("redis-older").rename(data)
     away.stack.start("redis")
-    away.restored(coupon, USERS - 1)
-    away.stack.kill9("gateway")
-    away.relay.cut()
-    away.stack.start("gateway")
-    away.all_settled(coupon, USERS - 1)
+    away.restored(coupon)
+    away.gateway.kill9()
+    away.begin_anew()
+    away.all_settled(coupon)
 
 
 def test_what_has_its_outcome_does_not_come_back(away):
@@ -154,24 +160,21 @@ def test_what_has_its_outcome_does_not_come_back(away):
     away.relay.mode("lose", "down")
     # PostgreSQL knows another receive of one user: that of Redis is rejected.
     away.pg.execute(
-        "INSERT INTO user_coupon (coupon_id, user_id, slot, batch, idx, received_at)"
-        " VALUES (%s, 'user-0', 1, gen_random_uuid(), 0, now())",
+        "INSERT INTO user_coupon (coupon_id, user_id, slot, batch, idx, received_at, valid_from)"
+        " VALUES (%s, 'user-0', 1, gen_random_uuid(), 0, now(), now())",
         (coupon,),
     )
     away.pg.execute("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %s", (coupon,))
     rejected, voided, issued = (away.issue(coupon, f"user-{n}")["receive"] for n in range(3))
-    with away.stack.client() as client:
+    with away.gateway.client() as client:
         wait_until(lambda: client.call("status", receive=rejected)["status"] == "rejected")
         wait_until(lambda: client.call("status", receive=voided)["status"] == "issued")
         wait_until(lambda: client.call("status", receive=issued)["status"] == "issued")
         away.stack.ctl("void", voided, "--reason", "test")
         wait_until(lambda: away.outbox(coupon) == 0)
-        before = metrics_read(away.stack.http("/metrics"))["couponmq_outbox_restored_total"]
+        before = away.gateway.metrics()["couponmq_outbox_restored_total"]
         away.redis.flushall()
-        wait_until(
-            lambda: metrics_read(away.stack.http("/metrics"))["couponmq_outbox_restored_total"]
-            >= before + 3
-        )
+        wait_until(lambda: away.gateway.metrics()["couponmq_outbox_restored_total"] >= before + 3)
         wait_until(lambda: away.outbox(coupon) == 0)  # sent again, and settled as before
         assert client.call("status", receive=rejected)["status"] == "rejected"
         assert client.call("status", receive=voided)["status"] == "voided"
@@ -187,22 +190,19 @@ def test_a_gateway_waits_while_it_alone_has_receives(away):
     data = (away.stack.run_dir / "redis").resolve()
     shutil.rmtree(data)
     data.mkdir()
-    pid = away.stack.pid("gateway")
-    away.stack.signal("gateway", signal.SIGTERM)
-    wait_until(lambda: away.stack.log_has("gateway", "event=waiting"))
-    told = away.stack.log("gateway")
+    away.gateway.signal(signal.SIGTERM)
+    wait_until(lambda: "event=waiting" in away.gateway.log())
+    told = away.gateway.log()
     assert re.search(rf"event=waiting receives={USERS} seconds=3600", told), told
     away.stack.start("redis")
-    wait_until(lambda: process_gone(pid))
-    assert away.stack.log_has("gateway", "event=waited")
-    assert not away.stack.log_has("gateway", "event=receives_lost")
-    away.relay.cut()
-    away.stack.start("gateway")
+    away.begin_anew()
+    assert "event=waited" in away.gateway.log()
+    assert "event=receives_lost" not in away.gateway.log()
     away.all_settled(coupon)
 
 
-def lost_named(stack, replies):
-    told = set(re.findall(r"event=receive_lost receive=\"?([^\s\"]+)", stack.log("gateway")))
+def lost_named(gateway, replies):
+    told = set(re.findall(r"event=receive_lost receive=\"?([^\s\"]+)", gateway.log()))
     return told == {reply["receive"] for reply in replies}
 
 
@@ -212,24 +212,21 @@ def test_a_third_signal_ends_the_wait_and_names_what_is_lost(processes, away):
     coupon = away.stack.coupon_make(USERS + 1)
     replies = away.accept(coupon)
     away.stack.stop("redis")
-    pid = away.stack.pid("gateway")
-    away.stack.signal("gateway", signal.SIGTERM)
-    wait_until(lambda: away.stack.log_has("gateway", "event=waiting"))
+    away.gateway.signal(signal.SIGTERM)
+    wait_until(lambda: "event=waiting" in away.gateway.log())
     for _ in range(2):
-        assert not process_gone(pid)
-        away.stack.signal("gateway", signal.SIGTERM)
-        wait_until(lambda: not pending(pid))
-    wait_until(lambda: process_gone(pid))
-    assert lost_named(away.stack, replies)
+        assert not away.ended()
+        away.gateway.signal(signal.SIGTERM)
+        wait_until(lambda: not pending(away.gateway.child.pid))
+    wait_until(away.ended)
+    assert lost_named(away.gateway, replies)
 
 
 def pending(pid):
     """Whether a signal was sent that the process has not taken."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="ascii") as status:
-            return int(re.search(r"ShdPnd:\s+(\w+)", status.read())[1], 16) != 0
-    except FileNotFoundError:
-        return False
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        told = status.read()
+    return any(int(bits, 16) for bits in re.findall(r"(?:SigPnd|ShdPnd):\s+(\w+)", told))
 
 
 def test_the_wait_has_a_limit(away):
@@ -237,20 +234,19 @@ def test_the_wait_has_a_limit(away):
     coupon = away.stack.coupon_make(USERS + 1)
     replies = away.accept(coupon)
     away.stack.stop("redis")
-    pid = away.stack.pid("gateway")
-    away.stack.signal("gateway", signal.SIGTERM)
-    wait_until(lambda: process_gone(pid))
-    assert lost_named(away.stack, replies)
-    assert away.stack.log_has("gateway", 'why="COUPON_STOP_WAIT_S is over"')
+    away.gateway.signal(signal.SIGTERM)
+    wait_until(away.ended)
+    assert lost_named(away.gateway, replies)
+    assert 'why="COUPON_STOP_WAIT_S is over"' in away.gateway.log()
 
 
 def test_gateways_that_may_have_receives_alone_are_named(away):
     away.gateway_start()
     coupon = away.stack.coupon_make(USERS + 1)
     away.accept(coupon)
-    away.stack.sigstop("gateway")
+    away.gateway.signal(signal.SIGSTOP)
     away.redis.flushall()
-    place = away.stack.env["COUPON_LISTEN"]
+    place = away.gateway.settings["COUPON_LISTEN"]
     wait_until(lambda: away.stack.ctl_run("show", coupon).stdout.count(f"{place} 0 (not reported"))
     wait_until(
         lambda: metrics_read(away.stack.worker_http(1, "/metrics"))[
@@ -261,7 +257,7 @@ def test_gateways_that_may_have_receives_alone_are_named(away):
     wait_until(lambda: away.redis.hget(f"coupon:{{{coupon}}}", "run_id"))
     refused = away.stack.ctl_run("rebuild", coupon, "--release-lost", "--older-than-s", 0)
     assert refused.returncode == 1 and place in refused.stderr, refused
-    away.stack.sigcont("gateway")
+    away.gateway.signal(signal.SIGCONT)
     away.restored(coupon)
     wait_until(lambda: place not in away.stack.ctl("show", coupon))
     wait_until(
@@ -282,16 +278,14 @@ def test_redis_without_memory_gets_them_later(away):
     away.redis.hset(f"coupon:{{{coupon}}}", "seq", 1)
     away.redis.config_set("maxmemory", 1)
     try:
-        wait_until(lambda: away.stack.log_has("gateway", "event=outbox_restore"))
+        wait_until(lambda: "event=outbox_restore" in away.gateway.log())
         assert away.outbox(coupon) == 0
-        told = metrics_read(away.stack.http("/metrics"))
+        told = away.gateway.metrics()
         assert told["couponmq_receives_uncopied"] == USERS
     finally:
         away.redis.config_set("maxmemory", 0)
     away.restored(coupon)
-    wait_until(
-        lambda: metrics_read(away.stack.http("/metrics"))["couponmq_receives_uncopied"] == 0
-    )
+    wait_until(lambda: away.gateway.metrics()["couponmq_receives_uncopied"] == 0)
     away.relay.heal()
     away.all_settled(coupon)
 

@@ -167,7 +167,8 @@ static void catastrophe(void *context, uint64_t kind, uint64_t place)
 		/* Redis has lost data: nothing may depend on this process for long. */
 		if (!world.may_crash && !world.wiped_ms)
 			return;
-		if (world.wiped_ms && copies_unsafe(gateway.copies, world.wiped_ms, NULL, NULL) > 0) {
+		if (world.wiped_ms &&
+		    copies_unsafe(gateway.copies, world.wiped_ms, NULL, NULL) > 0) {
 			event_in(200, 1000, catastrophe, NULL, GATEWAY_CRASH, 0);
 			return;
 		}

@@ -290,10 +290,9 @@ static int redis_restore(int64_t id, const struct copy *message)
 		if (ulid_same(&coupon->outbox[i].batch, &message->batch))
 			return 0;
 	assert_true(coupon->outbox_n < OUTBOX_MAX);
-	coupon->outbox[coupon->outbox_n++] = (struct outbox_entry){
-		message->batch, strndup(message->body, message->body_len), message->body_len,
-		redis_now_ms()
-	};
+	coupon->outbox[coupon->outbox_n++] =
+		(struct outbox_entry){ message->batch, strndup(message->body, message->body_len),
+				       message->body_len, redis_now_ms() };
 	return 0;
 }
 

@@ -174,11 +174,9 @@ static void copy_replied(void *context, uint64_t incarnation, uint64_t is_lost)
 
 	snprintf(run_id, sizeof(run_id), "%llu", (unsigned long long)copy->run_id);
 	if (incarnation == gateway.incarnation && copy->is_told)
-		copies_written(gateway.copies, copy->asked,
-				     is_lost ? COPIES_FAILED : copy->result);
+		copies_written(gateway.copies, copy->asked, is_lost ? COPIES_FAILED : copy->result);
 	else if (incarnation == gateway.incarnation)
-		copies_looked(gateway.copies, copy->asked, run_id,
-				   is_lost ? NULL : &copy->look);
+		copies_looked(gateway.copies, copy->asked, run_id, is_lost ? NULL : &copy->look);
 	copy_free(copy);
 }
 
@@ -190,8 +188,8 @@ static void copy_arrived(void *context, uint64_t incarnation, uint64_t b)
 
 	(void)b;
 	copy->run_id = redis.run_id;
-	copy->look = (struct copies_look){ coupon->present, coupon->placeholder,
-					    coupon->generation, coupon->seq };
+	copy->look = (struct copies_look){ coupon->present, coupon->placeholder, coupon->generation,
+					   coupon->seq };
 	copy->result = COPIES_WRITTEN;
 	for (size_t i = 0; redis.up && i < copy->n; i++)
 		if (redis_restore(copy->id, &copy->messages[i]))
@@ -270,8 +268,7 @@ static void gateway_start(void)
 
 	gateway.waiters = waiters_new(&waiters_port, ISSUED_TIMEOUT_MS);
 	gateway.copies = copies_new(&copies_port);
-	gateway.admission = admission_new(&port, &limits, 64, gateway.waiters,
-					  gateway.copies);
+	gateway.admission = admission_new(&port, &limits, 64, gateway.waiters, gateway.copies);
 	gateway.arena = json_arena_new();
 	gateway.window = confirm_new(packet_settled, NULL);
 	STAILQ_INIT(&gateway.pending[0]);

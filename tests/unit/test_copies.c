@@ -7,8 +7,8 @@
 #define LOOK_MS COPIES_LOOK_MS
 
 static const struct copies_look covered = { 1, 0, 1, 100 }, placeholder = { 1, 1, 1, 0 },
-				 rebuilt = { 1, 0, 2, 0 }, behind = { 1, 0, 1, 0 },
-				 older = { 1, 0, 0, 500 }, absent = { 0, 0, 0, 0 };
+				rebuilt = { 1, 0, 2, 0 }, behind = { 1, 0, 1, 0 },
+				older = { 1, 0, 0, 500 }, absent = { 0, 0, 0, 0 };
 
 /* A batch of one receive of this coupon, with this number in generation 1. */
 static void accept(int64_t coupon, int64_t user, int64_t seq)
@@ -84,8 +84,7 @@ static void test_redis_is_asked_after_a_second(void **state)
 
 static void test_what_is_lost_is_written_again(void **state)
 {
-	static const struct copies_look *const lost[] = { &placeholder, &rebuilt, &behind,
-							   &older };
+	static const struct copies_look *const lost[] = { &placeholder, &rebuilt, &behind, &older };
 
 	(void)state;
 	for (int i = 0; i < 4; i++) {

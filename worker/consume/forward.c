@@ -125,10 +125,10 @@ static void copy_send(struct forward *forward, const struct delivery *delivery, 
 	struct forwarding *copy = checked(malloc(sizeof(*copy)));
 
 	*copy = (struct forwarding){ .state = delivery->state,
-			       .way = way_of(delivery, requeues),
-			       .epoch = delivery->epoch,
-			       .tag = delivery->tag,
-			       .position = delivery->position };
+				     .way = way_of(delivery, requeues),
+				     .epoch = delivery->epoch,
+				     .tag = delivery->tag,
+				     .position = delivery->position };
 	if (message) {
 		copy->coupon = message->coupon;
 		copy->batch = message->batch;
