@@ -55,12 +55,19 @@ static void verdict_add(struct arm *arm, const char *check)
 
 static void campaign_check(struct arm *arm)
 {
-	const char *state = column_text(arm->row, 0, "state");
+	const char *state = column_text(arm->row, 0, "state"),
+		   *valid_to = column_text(arm->row, 0, "valid_to");
 
 	if (strcmp(state, "scheduled") != 0 && strcmp(state, "issuing") != 0)
 		json_sentence_add(arm->reasons, "it is %s: allowed is scheduled or issuing", state);
 	if (column_number(arm->row, 0, "postgresql.total") == 0)
 		json_sentence_add(arm->reasons, "its total is 0");
+	/* Texts of one format are in the order of their times. */
+	if (*valid_to && strcmp(valid_to, column_text(arm->row, 0, "begin")) <= 0)
+		json_sentence_add(arm->reasons,
+				  "its validity ends at %s, before it begins: nobody could use "
+				  "what it issues",
+				  valid_to);
 	verdict_add(arm, "campaign");
 }
 

@@ -36,6 +36,9 @@ static void row_lock(struct change *change)
 		.end_ms = column_number(result, 0, "end_ms"),
 		.limit = column_number(result, 0, "user_limit"),
 	};
+	change->end_ms = column_number(result, 0, "own_end_ms");
+	change->valid_to_ms = column_number(result, 0, "valid_to_ms");
+	change->now_ms = column_number(result, 0, "now_ms");
 	PQclear(result);
 }
 
@@ -221,6 +224,37 @@ static const struct step *step_of(const struct command *command)
 	return step;
 }
 
+/*
+ * Refuses to open a campaign whose end has passed: the keeper would close it for ever within
+ * seconds. The same for a validity that ends before the campaign begins; create and edit refuse
+ * it, but a campaign may have got its terms in another way.
+ */
+static void open_check(const struct change *change, const char *command)
+{
+	const struct terms *terms = &change->terms;
+	char end[CLOCK_RFC3339_SIZE], begin[CLOCK_RFC3339_SIZE];
+
+	if (!terms->end_ms)
+		return;
+	clock_rfc3339(terms->end_ms, end);
+	if (terms->end_ms <= change->now_ms && terms->end_ms == change->end_ms)
+		log_fatal("coupon %lld has ended at %s: %s is allowed before the end; nothing was "
+			  "changed; couponctl edit %lld --end T moves it",
+			  (long long)change->coupon, end, command, (long long)change->coupon);
+	if (terms->end_ms <= change->now_ms)
+		log_fatal("the validity of coupon %lld has ended at %s: nobody could use what is "
+			  "issued; nothing was changed; couponctl edit %lld --valid-from T "
+			  "--valid-to T moves it",
+			  (long long)change->coupon, end, (long long)change->coupon);
+	if (terms->end_ms <= terms->begin_ms)
+		log_fatal(
+			"the validity of coupon %lld ends at %s, before the campaign begins at "
+			"%s: nobody could use what is issued; nothing was changed; couponctl edit "
+			"%lld moves either",
+			(long long)change->coupon, end, clock_rfc3339(terms->begin_ms, begin),
+			(long long)change->coupon);
+}
+
 /* Takes the step of the command and commits it, for change_fini(). Returns the exit status. */
 static int step_take(struct ctl *ctl, const struct step *step, struct change *change)
 {
@@ -232,6 +266,8 @@ static int step_take(struct ctl *ctl, const struct step *step, struct change *ch
 				  step->from);
 		change_needed(change);
 	}
+	if (strcmp(step->wanted, "published") == 0)
+		open_check(change, step->command);
 	db_do(change->db, sql_query_coupon_status_set, postgres_number(change->coupon),
 	      postgres_text(step->wanted));
 	return change_commit(change);
@@ -265,16 +301,27 @@ static int publish_run(struct ctl *ctl)
 {
 	int64_t wait_s = args_number(&ctl->args, "wait-s", 0, 3600, PUBLISH_WAIT_S);
 	struct change change;
-	int64_t until_ms;
-	int open = 0;
+	int64_t until_ms, end_ms;
+	int open = 0, ended = 0;
+	char end[CLOCK_RFC3339_SIZE];
 
 	step_take(ctl, step_of(ctl->args.command), &change);
+	end_ms = change.terms.end_ms;
 	until_ms = clock_monotonic_ms() + wait_s * 1000;
-	while (change.loaded >= 0 && !(open = is_open(&change)) && clock_monotonic_ms() < until_ms)
+	while (change.loaded >= 0 && !(open = is_open(&change)) &&
+	       !(ended = end_ms && clock_wall_ms() >= end_ms) && clock_monotonic_ms() < until_ms)
 		usleep(PUBLISH_POLL_US);
 	change_say(&change, open ? "coupon {coupon} is published, and open in Redis\n"
 				 : "coupon {coupon} is published\n");
-	if (!open && wait_s > 0)
+	if (ended)
+		fprintf(stderr,
+			"couponctl: warning: coupon %lld has ended at %s, before a keeper loaded "
+			"it "
+			"into Redis: it issues nothing; couponctl edit %lld --end T moves the end "
+			"until the keeper closes it\n",
+			(long long)change.coupon, clock_rfc3339(end_ms, end),
+			(long long)change.coupon);
+	else if (!open && wait_s > 0)
 		fprintf(stderr,
 			"couponctl: warning: no keeper has loaded coupon %lld into Redis yet: "
 			"it opens as soon as a coupon-worker runs\n",
@@ -359,7 +406,7 @@ const struct command publish_command = {
 	.detail = "PostgreSQL records the status; the keeper, a thread of coupon-worker, loads\n"
 		  "the coupon into Redis. Publishing again never refills a coupon. If the\n"
 		  "keeper does not load it in time, the command prints a warning and exits\n"
-		  "with 0.",
+		  "with 0. A campaign whose end or validity has passed is refused.",
 };
 const struct command pause_command = {
 	.name = "pause",

@@ -34,7 +34,9 @@ struct change {
 	/* The row as it is under the lock. */
 	char status[16];
 	int64_t issued_num;
-	struct terms terms; /* terms.status is `status` */
+	struct terms terms; /* terms.status is `status`; terms.end_ms is when issuing ends */
+	int64_t end_ms, valid_to_ms; /* of the campaign and of its validity; 0: none */
+	int64_t now_ms;              /* PostgreSQL's clock under the lock */
 };
 
 /* For the coupon on the command line. Ends the process when it does not exist. */

@@ -122,14 +122,27 @@ static int64_t time_read(const struct args *args, cJSON *terms, const char *opti
 	return wall_ms;
 }
 
+/* `option` is the end of what begins at `begin`. */
+static void order_check(const struct args *args, const char *begin, int64_t begin_ms,
+			const char *option, int64_t end_ms)
+{
+	if (begin_ms && end_ms && begin_ms >= end_ms)
+		args_fail("--%s is \"%s\": allowed is a time after --%s, \"%s\"", option,
+			  args_text(args, option), begin, args_text(args, begin));
+}
+
 static void window_read(const struct args *args, cJSON *terms)
 {
 	int64_t begin_ms = time_read(args, terms, "begin", "begin_at"),
 		end_ms = time_read(args, terms, "end", "end_at");
 
-	if (begin_ms && end_ms && begin_ms >= end_ms)
-		args_fail("--end is \"%s\": allowed is a time after --begin, \"%s\"",
-			  args_text(args, "end"), args_text(args, "begin"));
+	order_check(args, "begin", begin_ms, "end", end_ms);
+}
+
+static int has_validity(const struct args *args)
+{
+	return args_has(args, "valid-days") || args_has(args, "valid-from") ||
+	       args_has(args, "valid-to");
 }
 
 static void columns_clear(cJSON *terms, const char *const *columns, size_t n)
@@ -143,11 +156,9 @@ static void columns_clear(cJSON *terms, const char *const *columns, size_t n)
 static void validity_read(const struct args *args, cJSON *terms)
 {
 	static const char *const columns[] = { "valid_days", "valid_from", "valid_to" };
-	int is_given = args_has(args, "valid-days") || args_has(args, "valid-from") ||
-		       args_has(args, "valid-to");
 	int64_t from_ms, to_ms;
 
-	if (!is_given)
+	if (!has_validity(args))
 		return;
 	if (!is_word(args, "valid-days", NONE))
 		number_read(args, terms, "valid-days", "valid_days", 1, VALID_DAYS_MAX);
@@ -155,9 +166,8 @@ static void validity_read(const struct args *args, cJSON *terms)
 	to_ms = time_read(args, terms, "valid-to", "valid_to");
 	if (!from_ms != !to_ms)
 		args_fail("--valid-from and --valid-to must be given together");
-	if (from_ms && from_ms >= to_ms)
-		args_fail("--valid-to is \"%s\": allowed is a time after --valid-from, \"%s\"",
-			  args_text(args, "valid-to"), args_text(args, "valid-from"));
+	order_check(args, "valid-from", from_ms, "valid-to", to_ms);
+	order_check(args, "begin", time_given(args, "begin", 0), "valid-to", to_ms);
 	if (from_ms && cJSON_HasObjectItem(terms, "valid_days"))
 		args_fail("--valid-days is \"%s\": not allowed together with --valid-from and "
 			  "--valid-to",
@@ -310,18 +320,36 @@ static int64_t terms_store(struct db *db, const char *sql, int64_t id, int is_ne
 	return value;
 }
 
+/*
+ * Refuses an end that is not after `least_ms`, by PostgreSQL's clock; `now` is this machine's. The
+ * keeper would close the campaign within seconds, for ever; and nobody could use what is issued
+ * after the end of the validity.
+ */
+static void future_check(const struct args *args, const char *option, int64_t end_ms,
+			 int64_t least_ms, const char *allowed)
+{
+	char least[CLOCK_RFC3339_SIZE];
+
+	if (end_ms && (end_ms <= least_ms || is_word(args, option, NOW)))
+		args_fail("--%s is \"%s\": allowed is %s; now it is %s; nothing was changed",
+			  option, args_text(args, option), allowed, clock_rfc3339(least_ms, least));
+}
+
 static int create_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	cJSON *terms, *object = output_object();
 	struct db *db;
-	int64_t coupon;
+	int64_t coupon, now_ms;
 
 	args_required(args, "name");
 	args_required(args, "total");
 	terms = terms_read(args);
 	output_number(terms, "total_num", args_number(args, "total", 1, JSON_INTEGER_MAX, 0));
 	db = store_changing_open(ctl, NULL);
+	now_ms = db_value(db, sql_query_clock);
+	future_check(args, "end", time_given(args, "end", 0), now_ms, "a time after now");
+	future_check(args, "valid-to", time_given(args, "valid-to", 0), now_ms, "a time after now");
 	coupon = terms_store(db, sql_query_coupon_create, args_id(args, "id"), 1, terms);
 	if (!coupon)
 		log_fatal("--id is \"%s\": a coupon with this id exists", args_text(args, "id"));
@@ -331,18 +359,32 @@ static int create_run(struct ctl *ctl)
 	return 0;
 }
 
-/* The window as it would be. */
+/* The window and the validity as they would be. */
 static void window_check(const struct change *change)
 {
-	int64_t begin_ms = time_given(change->args, "begin", change->terms.begin_ms),
-		end_ms = time_given(change->args, "end", change->terms.end_ms);
+	const struct args *args = change->args;
+	int64_t begin_ms = time_given(args, "begin", change->terms.begin_ms),
+		end_ms = time_given(args, "end", change->end_ms),
+		valid_to_ms = has_validity(args) ? time_given(args, "valid-to", 0)
+						 : change->valid_to_ms;
 
-	if (end_ms && end_ms != change->terms.end_ms && end_ms < clock_wall_ms() - PAST_MS)
-		args_fail("--end is \"%s\": allowed is a time that is not past, or now",
-			  args_text(change->args, "end"));
+	/* To end a campaign that issues is a wish; a draft would only be of no use. */
+	if (end_ms != change->end_ms && strcmp(change->status, "draft") == 0)
+		future_check(args, "end", end_ms, change->now_ms, "a time after now");
+	else if (end_ms != change->end_ms && end_ms < change->now_ms - PAST_MS)
+		future_check(args, "end", end_ms, change->now_ms,
+			     "a time that is not past, or now");
+	if (valid_to_ms != change->valid_to_ms)
+		future_check(args, "valid-to", valid_to_ms, change->now_ms, "a time after now");
 	if (end_ms && end_ms <= begin_ms)
 		log_fatal("coupon %lld would end before it begins: give both --begin and --end; "
 			  "nothing was changed",
+			  (long long)change->coupon);
+	if (valid_to_ms && valid_to_ms <= begin_ms &&
+	    (valid_to_ms != change->valid_to_ms || begin_ms != change->terms.begin_ms))
+		log_fatal("the validity of coupon %lld would end before the campaign begins, and "
+			  "nobody could use what is issued: give --begin, --valid-from and "
+			  "--valid-to; nothing was changed",
 			  (long long)change->coupon);
 }
 
@@ -399,8 +441,10 @@ const struct command create_command = {
 			   OPTION("id", "ID", "its id; default: the next free id"), BY_OPTION,
 			   SWITCH("json", "print {\"coupon\":\"ID\"}")),
 	.summary = "create a campaign as a draft, and print only its id",
-	.detail = "Needs --name and --total. T is a time in RFC 3339 format, for example\n"
-		  "2026-11-21T12:00:00+01:00, or now.",
+	.detail =
+		"Needs --name and --total. T is a time in RFC 3339 format, for example\n"
+		"2026-11-21T12:00:00+01:00, or now. --end and --valid-to must be later than now.\n"
+		"The campaign ends with its validity if that ends before it.",
 };
 
 const struct command edit_command = {
@@ -414,6 +458,7 @@ const struct command edit_command = {
 		"status 8, when another one came in between. T may be now, and none removes what\n"
 		"the coupon has: a time, the validity, the discount (--amount-off none), the\n"
 		"budget or the metadata. Validity and discount are replaced as a whole. Coupons\n"
-		"that are issued already keep their validity. The limit may be lowered only while\n"
+		"that are issued already keep their validity. A validity that has ended, or would\n"
+		"end before the campaign begins, is refused. The limit may be lowered only while\n"
 		"nothing is taken. The total is changed by couponctl stock.",
 };

@@ -163,12 +163,17 @@ static redisReply *row_read(const struct recover_coupon *coupon, char **json)
 	return reply;
 }
 
-/* What a statement has done; it has no row when it did nothing. */
-static void result_take(PGresult *result, int *is_new, char version[32])
+#define TOLD_SIZE 80
+
+/* What a statement has done, to be reported; it has no row when it did nothing. */
+static void result_take(PGresult *result, int *is_new, char told[TOLD_SIZE])
 {
 	if (PQntuples(result) > 0) {
 		*is_new |= db_is_true(result, 0, "is_new");
-		snprintf(version, 32, "version %s", column_text(result, 0, "version"));
+		snprintf(told, TOLD_SIZE, "version %s%s", column_text(result, 0, "version"),
+			 PQfnumber(result, "is_guess") >= 0 && db_is_true(result, 0, "is_guess")
+				 ? ", but its validity is not known: check it"
+				 : "");
 	}
 	PQclear(result);
 }
@@ -179,13 +184,13 @@ static void terms_restore(struct recover_coupon *coupon)
 	struct recover *recover = coupon->recover;
 	const struct redis_coupon *hash = &coupon->hash;
 	int is_new = 0, is_guess;
-	char version[32] = "", *json; /* "": nothing has changed */
+	char told[TOLD_SIZE] = "", *json; /* "": nothing has changed */
 	redisReply *reply = row_read(coupon, &json);
 
 	if (json)
 		result_take(db_ask(recover->db, sql_query_recover_terms,
 				   postgres_number(coupon->id), postgres_text(json + 1)),
-			    &is_new, version);
+			    &is_new, told);
 	freeReplyObject(reply);
 	is_guess = !is_new;
 	if (coupon->has_hash)
@@ -194,14 +199,14 @@ static void terms_restore(struct recover_coupon *coupon)
 				   postgres_number(hash->total), postgres_number(hash->limit),
 				   postgres_number(hash->begin_ms), postgres_number(hash->end_ms),
 				   postgres_number(hash->version)),
-			    &is_new, version);
+			    &is_new, told);
 	recover->counts.created += is_new;
-	recover->counts.changed += !is_new && *version;
+	recover->counts.changed += !is_new && *told;
 	if (is_new && is_guess)
 		report_coupon(recover, "created", coupon->id,
 			      "but its name and its validity are not known: check both");
-	else if (*version)
-		report_coupon(recover, is_new ? "created" : "changed", coupon->id, version);
+	else if (*told)
+		report_coupon(recover, is_new ? "created" : "changed", coupon->id, told);
 }
 
 /* The highest version of the terms that Redis has. */

@@ -21,10 +21,13 @@ BEGIN
 		ARRAY[jsonb_build_object('version', NEW.version, 'action', NEW.action, 'by',
 			NEW.made_by, 'from', CASE WHEN NEW.from_status IS NOT NULL THEN
 				campaign_state(NEW.from_status, (before->>'begin_at')::timestamptz,
-					(before->>'end_at')::timestamptz, NEW.made_at) END,
+					least((before->>'end_at')::timestamptz,
+						(before->>'valid_to')::timestamptz),
+					NEW.made_at) END,
 			'to', campaign_state(NEW.terms->>'status',
 				(NEW.terms->>'begin_at')::timestamptz,
-				(NEW.terms->>'end_at')::timestamptz, NEW.made_at),
+				least((NEW.terms->>'end_at')::timestamptz,
+					(NEW.terms->>'valid_to')::timestamptz), NEW.made_at),
 			'changes', (SELECT coalesce(jsonb_object_agg(t.key,
 					jsonb_build_array(before->t.key, t.value)), '{}')
 				FROM jsonb_each(NEW.terms) AS t

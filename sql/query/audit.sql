@@ -44,7 +44,7 @@ LIMIT 100
 -- $1 coupon
 SELECT status, version, total_num, issued_num, user_limit,
 	coalesce(floor(extract(epoch FROM begin_at) * 1000)::bigint, 0) AS begin_ms,
-	coalesce(floor(extract(epoch FROM end_at) * 1000)::bigint, 0) AS end_ms,
+	coalesce(floor(extract(epoch FROM least(end_at, valid_to)) * 1000)::bigint, 0) AS end_ms,
 	generation, seq_seen, settled_num,
 	CASE WHEN outcome_at <= clock_timestamp()
 		THEN floor(extract(epoch FROM clock_timestamp() - outcome_at) * 1000)::bigint

@@ -56,16 +56,21 @@ SELECT EXISTS (SELECT FROM code_set WHERE coupon_id = $1::bigint) AS has_codes
 -- $1 coupon
 WITH recorded AS (
 	SELECT h.*, (h.terms->>'begin_at')::timestamptz AS begin_at,
-		(h.terms->>'end_at')::timestamptz AS end_at,
+		least((h.terms->>'end_at')::timestamptz, (h.terms->>'valid_to')::timestamptz)
+			AS end_at,
 		lead(h.made_at) OVER (ORDER BY h.id) AS next_at,
 		lag(h.terms) OVER (ORDER BY h.id) AS terms_before
 	FROM campaign_history AS h
 	WHERE h.coupon_id = $1::bigint
+), before AS (
+	SELECT *, lag(begin_at) OVER (ORDER BY id) AS begin_before,
+		lag(end_at) OVER (ORDER BY id) AS end_before
+	FROM recorded
 ), happened AS (
 	SELECT id, made_at, made_by, action,
 		CASE WHEN from_status IS NOT NULL THEN
-			campaign_state(from_status, (terms_before->>'begin_at')::timestamptz,
-				(terms_before->>'end_at')::timestamptz, made_at) END AS from_state,
+			campaign_state(from_status, begin_before, end_before, made_at) END
+			AS from_state,
 		campaign_state(terms->>'status', begin_at, end_at, made_at) AS to_state,
 		version,
 		(SELECT jsonb_object_agg(t.key, jsonb_build_array(terms_before->t.key, t.value))
@@ -75,7 +80,7 @@ WITH recorded AS (
 				-- A term that did not exist yet had its default.
 				AND (terms_before ? t.key OR t.value NOT IN ('null', 'false')))
 			AS changes
-	FROM recorded
+	FROM before
 	UNION ALL
 	SELECT id, begin_at, 'the clock', 'open', 'scheduled', 'issuing', version, NULL
 	FROM recorded
@@ -93,7 +98,8 @@ SELECT status, issued_num FROM coupon WHERE id = $1::bigint
 
 -- coupon_list: A page of all coupons, in the order of their ids.
 -- $1 after this id, $2 limit
-SELECT id::text AS coupon, name, status, campaign_state(status, begin_at, end_at, now()) AS state,
+SELECT id::text AS coupon, name, status,
+	campaign_state(status, begin_at, least(end_at, valid_to), now()) AS state,
 	total_num AS total, issued_num AS issued, user_limit AS limit,
 	to_char(begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS begin,
 	to_char(end_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS end
@@ -103,11 +109,15 @@ ORDER BY id
 LIMIT $2::int
 
 -- coupon_lock: Reads a coupon and locks it until the transaction ends: until then its receives are
--- not settled. Times in ms since the epoch, 0 = no bound.
+-- not settled. Times in ms since the epoch, 0 = no bound; end_ms: nothing is issued from then on;
+-- own_end_ms: the end of the campaign alone; now_ms is the server's clock.
 -- $1 coupon
 SELECT id, status, version, total_num, issued_num, user_limit,
 	coalesce(floor(extract(epoch FROM begin_at) * 1000)::bigint, 0) AS begin_ms,
-	coalesce(floor(extract(epoch FROM end_at) * 1000)::bigint, 0) AS end_ms,
+	coalesce(floor(extract(epoch FROM least(end_at, valid_to)) * 1000)::bigint, 0) AS end_ms,
+	coalesce(floor(extract(epoch FROM end_at) * 1000)::bigint, 0) AS own_end_ms,
+	coalesce(floor(extract(epoch FROM valid_to) * 1000)::bigint, 0) AS valid_to_ms,
+	floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
 	generation, seq_seen, settled_num
 FROM coupon
 WHERE id = $1::bigint
@@ -166,7 +176,8 @@ LIMIT $2::int
 -- coupon_show: One coupon as couponctl show prints it. in_flight: receives without an outcome, also
 -- those of older generations, by the numbers that PostgreSQL has seen.
 -- $1 coupon
-SELECT id::text AS coupon, campaign_state(status, begin_at, end_at, now()) AS state,
+SELECT id::text AS coupon,
+	campaign_state(status, begin_at, least(end_at, valid_to), now()) AS state,
 	user_limit AS limit, name,
 	to_char(begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS begin,
 	to_char(end_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS end,
@@ -204,7 +215,7 @@ WHERE id = $1::bigint
 -- $1 coupons
 SELECT id, status,
 	coalesce(floor(extract(epoch FROM begin_at) * 1000)::bigint, 0) AS begin_ms,
-	coalesce(floor(extract(epoch FROM end_at) * 1000)::bigint, 0) AS end_ms,
+	coalesce(floor(extract(epoch FROM least(end_at, valid_to)) * 1000)::bigint, 0) AS end_ms,
 	floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
 	generation, settled_at IS NOT NULL AS settled
 FROM coupon

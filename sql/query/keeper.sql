@@ -12,7 +12,7 @@ WITH elected AS (
 	SET status = 'closed', version = version + 1, updated_at = now()
 	FROM elected
 	WHERE id = $1::bigint AND status IN ('published', 'paused') AND version = $2::int
-		AND end_at <= now()
+		AND least(end_at, valid_to) <= now()
 	RETURNING id
 )
 SELECT EXISTS (SELECT FROM elected) AS is_elected, EXISTS (SELECT FROM closed) AS is_closed
@@ -67,7 +67,7 @@ ORDER BY generation
 -- $1 after this id, $2 limit, $3 only these ids (NULL: all)
 SELECT id, status, version, total_num, issued_num, user_limit,
 	coalesce(floor(extract(epoch FROM begin_at) * 1000)::bigint, 0) AS begin_ms,
-	coalesce(floor(extract(epoch FROM end_at) * 1000)::bigint, 0) AS end_ms,
+	coalesce(floor(extract(epoch FROM least(end_at, valid_to)) * 1000)::bigint, 0) AS end_ms,
 	generation, seq_seen, settled_num, rebuild_asked, rebuild_done,
 	EXISTS (SELECT FROM receive_rejected AS t
 		WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS is_pending,

@@ -2,7 +2,8 @@
 
 -- live_campaigns: Campaigns as they are at this moment.
 -- $1 coupons
-SELECT id::text AS coupon, name, campaign_state(status, begin_at, end_at, now()) AS state, version,
+SELECT id::text AS coupon, name,
+	campaign_state(status, begin_at, least(end_at, valid_to), now()) AS state, version,
 	total_num AS total, issued_num AS issued, user_limit AS limit,
 	to_char(begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS begin,
 	to_char(end_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS end,
@@ -24,10 +25,10 @@ SELECT id
 FROM coupon
 ORDER BY least(abs(extract(epoch FROM now() - outcome_at)),
 	abs(extract(epoch FROM now() - updated_at)), abs(extract(epoch FROM now() - begin_at)),
-	abs(extract(epoch FROM now() - end_at))), id
+	abs(extract(epoch FROM now() - least(end_at, valid_to)))), id
 LIMIT $1::int
 
 -- live_states: How many campaigns there are, by state.
-SELECT campaign_state(status, begin_at, end_at, now()) AS state, count(*) AS n
+SELECT campaign_state(status, begin_at, least(end_at, valid_to), now()) AS state, count(*) AS n
 FROM coupon
 GROUP BY 1

@@ -28,7 +28,7 @@ BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
 -- $1 coupons
 SELECT id, status, version, total_num, issued_num, user_limit,
 	coalesce(floor(extract(epoch FROM begin_at) * 1000)::bigint, 0) AS begin_ms,
-	coalesce(floor(extract(epoch FROM end_at) * 1000)::bigint, 0) AS end_ms,
+	coalesce(floor(extract(epoch FROM least(end_at, valid_to)) * 1000)::bigint, 0) AS end_ms,
 	generation, seq_seen, settled_num, rebuild_asked, rebuild_done,
 	EXISTS (SELECT FROM receive_rejected AS t
 		WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS is_pending,

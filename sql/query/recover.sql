@@ -111,9 +111,15 @@ WHERE coupon.version < excluded.version
 RETURNING version, xmax = 0 AS is_new
 
 -- recover_terms_hash: The same with the terms by which Redis decides, which may be newer than the
--- row that it has. A new coupon has no other name and no end of validity.
+-- row that it has. A new coupon has no other name and no end of validity. Redis' end is that of
+-- issuing, least(end_at, valid_to). If the row has the same, it keeps its own end_at. If it is
+-- later than valid_to of the row, the validity was changed, and what it is now is not known: the
+-- row gets none, with is_guess.
 -- $1 coupon, $2 status in Redis, $3 total, $4 limit per user, $5 begin and $6 end (ms, 0 = no
 -- bound), $7 version
+WITH old AS (
+	SELECT valid_to FROM coupon WHERE id = $1::bigint
+)
 INSERT INTO coupon (id, name, status, total_num, user_limit, begin_at, end_at, version)
 SELECT $1::bigint, 'recovered ' || $1::bigint,
 	CASE $2::text WHEN 'open' THEN 'published' ELSE $2::text END, $3::bigint, $4::int,
@@ -121,7 +127,12 @@ SELECT $1::bigint, 'recovered ' || $1::bigint,
 	timestamptz 'epoch' + nullif($6::bigint, 0) * interval '1 ms', $7::int
 ON CONFLICT (id) DO UPDATE
 SET status = excluded.status, total_num = excluded.total_num, user_limit = excluded.user_limit,
-	begin_at = excluded.begin_at, end_at = excluded.end_at, version = excluded.version,
-	updated_at = now()
+	begin_at = excluded.begin_at,
+	end_at = CASE WHEN excluded.end_at = least(coupon.end_at, coupon.valid_to)
+		THEN coupon.end_at ELSE excluded.end_at END,
+	valid_from = CASE WHEN excluded.end_at <= coupon.valid_to THEN coupon.valid_from END,
+	valid_to = CASE WHEN excluded.end_at <= coupon.valid_to THEN coupon.valid_to END,
+	version = excluded.version, updated_at = now()
 WHERE coupon.version < excluded.version
-RETURNING version, xmax = 0 AS is_new
+RETURNING version, xmax = 0 AS is_new,
+	valid_to IS NULL AND (SELECT o.valid_to IS NOT NULL FROM old AS o) AS is_guess

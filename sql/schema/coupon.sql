@@ -13,8 +13,9 @@ CREATE TABLE coupon (
 	user_limit  int NOT NULL DEFAULT 1 CHECK (user_limit BETWEEN 1 AND 100),
 	begin_at    timestamptz CHECK (isfinite(begin_at)),
 	end_at      timestamptz CHECK (isfinite(end_at)),
-	-- Of what a user gets: so many days from the receive, or two dates, or (all NULL) from the
-	-- receive without an end.
+	-- The validity of a receive: so many days from the receive, or two dates, or (all NULL)
+	-- from the receive without an end. Nobody could use what is issued after valid_to. So
+	-- issuing ends at least(end_at, valid_to), which is the end that Redis and the keeper have.
 	valid_days  int CHECK (valid_days BETWEEN 1 AND 36500),
 	valid_from  timestamptz CHECK (isfinite(valid_from)),
 	valid_to    timestamptz CHECK (isfinite(valid_to)),

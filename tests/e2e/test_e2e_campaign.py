@@ -1,13 +1,18 @@
 """A campaign's life: its states, the record of its changes, and edits in mid-sale."""
 
 import datetime
+import itertools
 import json
 import threading
+import uuid
 
 import psycopg
 import pytest
 
 from stack import wait_until
+
+
+PAST, LATER = "2001-01-01T00:00:00Z", "2099-01-01T00:00:00Z"
 
 
 def moment(seconds):
@@ -232,7 +237,8 @@ def test_discount_validity_and_metadata(stack):
     [
         (("--limit", "0"), '--limit is "0": allowed is an integer from 1 to 100'),
         (("--begin", "soon"), '--begin is "soon": allowed is a time'),
-        (("--end", "2001-01-01T00:00:00Z"), "allowed is a time that is not past, or now"),
+        (("--end", PAST), f'--end is "{PAST}": allowed is a time after now'),
+        (("--end", "now"), '--end is "now": allowed is a time after now'),
         (("--percent-off", "100.5"), '--percent-off is "100.5": allowed is 0.01 to 100'),
         (("--percent-off", "1.234"), "at most two digits"),
         (("--percent-off", "1."), "allowed is 0.01 to 100"),
@@ -265,6 +271,143 @@ def test_edits_that_the_coupon_does_not_allow(stack):
     stack.ctl("close", coupon)
     result = stack.ctl_run("edit", coupon, "--version", seen + 1, "--limit", 2)
     assert result.returncode == 1 and "its terms are final" in result.stderr
+
+
+# A coupon that nobody could use is not issued
+
+
+VALIDITY_PAST = ("--valid-from", "2000-01-01T00:00:00Z", "--valid-to", PAST)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (("--end", PAST), f'--end is "{PAST}": allowed is a time after now; now it is 20'),
+        (("--end", "now"), '--end is "now": allowed is a time after now'),
+        (("--begin", "2000-01-01T00:00:00Z", "--end", PAST), f'--end is "{PAST}"'),
+        (VALIDITY_PAST, f'--valid-to is "{PAST}": allowed is a time after now; now it is 20'),
+        (("--valid-from", "2000-01-01T00:00:00Z", "--valid-to", "now"), '--valid-to is "now"'),
+        (
+            ("--begin", LATER, "--valid-from", "2000-01-01T00:00:00Z", "--valid-to", LATER),
+            f'--valid-to is "{LATER}": allowed is a time after --begin, "{LATER}"',
+        ),
+    ],
+)
+def test_create_refuses_what_nobody_could_use(stack, pg, options, words):
+    name = str(uuid.uuid4())
+    result = stack.ctl_run("create", "--name", name, "--total", 1, *options)
+    assert (result.returncode, result.stdout) == (2, "") and words in result.stderr, result
+    assert pg.execute("SELECT FROM coupon WHERE name = %s", (name,)).fetchall() == []
+
+
+def test_edit_in_mid_sale_refuses_what_nobody_could_use(stack, gateway):
+    coupon = stack.coupon_make(10, end=LATER)
+    seen = version(stack, coupon)
+    gateway.issue(coupon, 1, ack="issued")
+
+    def edit(status, words, *options):
+        result = stack.ctl_run("edit", coupon, "--version", seen, *options)
+        assert result.returncode == status and words in result.stderr, result
+
+    edit(2, "allowed is a time that is not past, or now", "--end", PAST)
+    edit(2, f'--valid-to is "{PAST}": allowed is a time after now', *VALIDITY_PAST)
+    assert version(stack, coupon) == seen
+    assert gateway.issue(coupon, 2, ack="issued")["status"] == "issued"
+
+    # The validity that it has, and the begin that it gets; and the other way round.
+    options = ("--valid-from", "2000-01-01T00:00:00Z", "--valid-to", moment(3600))
+    stack.coupon_edit(coupon, *options)
+    seen = version(stack, coupon)
+    words = f"the validity of coupon {coupon} would end before the campaign begins"
+    edit(1, words, "--begin", moment(7200))
+    stack.coupon_edit(coupon, "--begin", moment(7200), "--valid-days", 1)
+    seen = version(stack, coupon)
+    edit(1, words, *options)
+    assert version(stack, coupon) == seen
+    # What is left as it is may be renamed.
+    stack.coupon_edit(coupon, "--name", "renamed")
+
+
+@pytest.mark.parametrize(
+    "terms, words",
+    [
+        ("end_at = now() - interval '1 s'", "coupon {} has ended at 20"),
+        (
+            "valid_days = NULL, valid_from = '2000-01-01', valid_to = now() - interval '1 s'",
+            "the validity of coupon {} has ended at 20",
+        ),
+        (
+            "valid_days = NULL, valid_from = '2000-01-01', valid_to = now() + interval '1 h',"
+            " begin_at = now() + interval '1 h'",
+            "the validity of coupon {} ends at 20",
+        ),
+    ],
+)
+@pytest.mark.parametrize("old", ["draft", "paused"])
+def test_what_nobody_could_use_is_not_opened(rough, rough_pg, old, terms, words):
+    """The time has passed since the campaign was created."""
+    state = "ended" if old == "paused" else "draft"
+    rough.stop("worker-1")  # its keeper would close it
+    coupon = rough.coupon_make(1, publish=False)
+    if old == "paused":
+        rough.ctl("publish", coupon, "--wait-s", 0)
+        rough.ctl("pause", coupon)
+    rough_pg.execute(f"UPDATE coupon SET {terms} WHERE id = %s", (coupon,))
+    result = rough.ctl_run("publish" if old == "draft" else "resume", coupon)
+    assert (result.returncode, result.stdout) == (1, ""), result
+    assert words.format(coupon) in result.stderr and "nothing was changed" in result.stderr
+    assert show(rough, coupon)["postgresql"]["status"] == old
+    reasons = json.loads(rough.ctl_run("arm", coupon, "--json").stdout)["checks"][0]["reason"]
+    if "begin_at" in terms:
+        assert "its validity ends at 20" in reasons and "before it begins" in reasons
+    else:
+        assert reasons == f"it is {state}: allowed is scheduled or issuing"
+
+
+def test_a_campaign_that_ends_before_it_is_loaded(rough):
+    """Publishing waits for its end at most, and does not say that it will open."""
+    rough.stop("worker-1")
+    coupon = rough.coupon_make(1, publish=False, end=moment(3))
+    result = rough.ctl_run("publish", coupon, "--wait-s", 600)
+    assert f"coupon {coupon} has ended at 20" in result.stderr, result
+    assert "opens as soon as" not in result.stderr
+    again = rough.ctl_run("publish", coupon)
+    assert again.returncode == 1 and f"coupon {coupon} has ended at 20" in again.stderr
+
+
+def test_issuing_ends_with_the_validity(stack, gateway, pg, redis_client):
+    """From then on a receive could never be valid. The campaign has ended, as by its own end."""
+    coupon = stack.coupon_make(10**6, end=LATER)
+    end = moment(2)
+    stack.coupon_edit(coupon, "--valid-from", "2000-01-01T00:00:00Z", "--valid-to", end)
+    at = datetime.datetime.fromisoformat(end.replace("Z", "+00:00"))
+    field = redis_client.hget(f"coupon:{{{coupon}}}", "end")
+    assert field == str(round(at.timestamp() * 1000))
+    assert stack.ctl("audit", coupon).splitlines()[-1].startswith("PASS")
+    users = itertools.count()
+    wait_until(lambda: gateway.issue(coupon, next(users))["status"] == "ended")
+    assert (
+        gateway.issue(coupon, "late")["code"],
+        gateway.call("coupon", coupon=coupon)["state"],
+    ) == (3, "ended")
+    useless = "SELECT FROM user_coupon WHERE coupon_id = %s AND received_at >= valid_to"
+    assert pg.execute(useless, (coupon,)).fetchall() == []
+    wait_until(lambda: show(stack, coupon)["postgresql"]["status"] == "closed")
+    moves = [(entry["action"], entry["from"], entry["to"]) for entry in history(stack, coupon)]
+    assert moves[-2:] == [("edit", "issuing", "issuing"), ("close", "ended", "ended")]
+
+
+def test_a_gateway_answers_ended_for_a_validity_that_redis_does_not_know(rough, rough_pg):
+    rough.stop("worker-1")
+    coupon = rough.coupon_make(10, publish=False)
+    rough.ctl("publish", coupon, "--wait-s", 0)
+    rough_pg.execute(
+        "UPDATE coupon SET valid_days = NULL, valid_from = '2000-01-01', valid_to = now()"
+        " WHERE id = %s",
+        (coupon,),
+    )
+    with rough.client() as client:
+        wait_until(lambda: client.issue(coupon, 1)["status"] == "ended")
 
 
 def test_an_edit_that_died_between_the_stores_is_completed(stack, redis_client, pg):

@@ -42,6 +42,40 @@ MUTANTS = [
         "tests/sql/test_sql_model.py::test_one_call_or_several",
     ),
     mutant(
+        "P5",
+        "the end of the validity as the end of issuing",
+        "sql/query/keeper.sql",
+        "extract(epoch FROM least(end_at, valid_to))",
+        "extract(epoch FROM end_at)",
+        "tests/sql/test_sql_query_coupon.py::test_issuing_ends_with_the_window_or_the_validity",
+    ),
+    mutant(
+        "P5",
+        "the end of the validity in an edit in mid-sale",
+        "sql/query/coupon.sql",
+        "extract(epoch FROM least(end_at, valid_to)) * 1000)::bigint, 0) AS end_ms,\n"
+        "\tcoalesce(floor(extract(epoch FROM end_at)",
+        "extract(epoch FROM end_at) * 1000)::bigint, 0) AS end_ms,\n"
+        "\tcoalesce(floor(extract(epoch FROM end_at)",
+        "tests/e2e/test_e2e_campaign.py::test_issuing_ends_with_the_validity",
+    ),
+    mutant(
+        "P5",
+        "the end that has passed of a campaign to be published",
+        "ctl/campaign/change.c",
+        "\tif (terms->end_ms <= change->now_ms && terms->end_ms == change->end_ms)\n",
+        "\tif (0)\n",
+        "tests/e2e/test_e2e_campaign.py::test_a_campaign_that_ends_before_it_is_loaded",
+    ),
+    mutant(
+        "P5",
+        "the validity that has passed of an edit",
+        "ctl/campaign/terms.c",
+        "\tif (valid_to_ms != change->valid_to_ms)\n",
+        "\tif (0)\n",
+        "tests/e2e/test_e2e_campaign.py::test_edit_in_mid_sale_refuses_what_nobody_could_use",
+    ),
+    mutant(
         "P2",
         "the primary key of the slot",
         "sql/schema/receive.sql",

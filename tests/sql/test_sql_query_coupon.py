@@ -5,7 +5,7 @@ import uuid
 
 import psycopg
 import pytest
-from sql_db import batch_make
+from sql_db import array_text, batch_make
 from stack import wait_until
 
 
@@ -20,6 +20,7 @@ def test_create_skips_ids_that_are_taken(db):
     db.execute("ROLLBACK")
 
 
+DAY_PAST = "2002-01-01T00:00:00Z"
 DAY_1, DAY_2 = "2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z"
 
 
@@ -106,6 +107,53 @@ def test_show_and_list(db, coupon_new):
         | {name: row[f"postgresql.{name}"] for name in ("status", "total", "issued")}
     ]
     assert db.query("coupon_show", 1) == []
+
+
+@pytest.mark.parametrize("status", ["published", "paused"])
+@pytest.mark.parametrize(
+    "end, valid_to, is_ended",
+    [
+        (None, DAY_PAST, True),
+        (DAY_1, DAY_PAST, True),
+        (DAY_PAST, DAY_1, True),
+        (DAY_PAST, None, True),
+        (None, DAY_1, False),
+        (DAY_1, DAY_2, False),
+        (DAY_2, DAY_1, False),
+        (None, None, False),
+    ],
+)
+def test_issuing_ends_with_the_window_or_the_validity(
+    db, coupon_new, status, end, valid_to, is_ended
+):
+    """In every statement: what Redis gets, what the audit compares and what people are told."""
+    db.execute("BEGIN")
+    validity = {"valid_from": "2001-01-01T00:00:00Z", "valid_to": valid_to} if valid_to else {}
+    coupon = coupon_new(end=end, events_on=True, **validity)
+    db.status_put(coupon, status)
+    end_ms = {None: "0", DAY_1: "1893456000000", DAY_PAST: "1009843200000"}[
+        min((at for at in (end, valid_to) if at), default=None)
+    ]
+    ids = array_text([coupon])
+    for query, *arguments in (
+        ("coupon_lock", coupon),
+        ("coupon_state", ids),
+        ("coupon_page", coupon - 1, 1, ids),
+        ("rebuild_coupon", ids),
+        ("audit_coupon", coupon),
+    ):
+        assert db.query(query, *arguments)[0]["end_ms"] == end_ms, query
+    state = "ended" if is_ended else {"published": "issuing", "paused": "paused"}[status]
+    assert db.query("coupon_show", coupon)[0]["state"] == state
+    assert db.query("coupon_list", coupon - 1, 1)[0]["state"] == state
+    assert db.query("live_campaigns", ids)[0]["state"] == state
+    assert {row["state"]: row["n"] for row in db.query("live_states")}[state] > "0"
+    assert db.query("coupon_history", coupon)[-1]["to"] == state
+    detail = (
+        "SELECT detail[1]->>'to' FROM event_log WHERE coupon = ARRAY[%s] ORDER BY id DESC LIMIT 1"
+    )
+    assert db.execute(detail, coupon) == [(state,)]
+    db.execute("ROLLBACK")
 
 
 ALLOWED = {

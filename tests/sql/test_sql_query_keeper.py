@@ -172,7 +172,10 @@ def test_coupon_page_has_what_the_keeper_must_watch(db, coupon_new):
         "is_late": "f",
         "revocation_num": "0",
     }
-    assert mine[1].items() >= db.query("coupon_lock", paused)[0].items()
+    locked = db.query("coupon_lock", paused)[0]
+    only_locked = {"own_end_ms": "1893456000000", "valid_to_ms": "0"}
+    assert locked.items() >= only_locked.items() and locked.pop("now_ms").isdecimal()
+    assert mine[1].items() >= {(n, v) for n, v in locked.items() if n not in only_locked}
     assert [
         int(row["id"])
         for row in db.query("coupon_page", 0, 9, array_text([paused, settled, closed, 1]))
@@ -193,9 +196,11 @@ def test_coupon_ended_set_is_guarded(db, coupon_new):
     draft, published, paused, endless, later = (
         coupon_new(end=end) for end in (*["2020-01-01T00:00:00Z"] * 3, None, "2100-01-01T00:00:00Z")
     )
+    validity = {"valid_from": "2019-01-01T00:00:00Z", "valid_to": "2020-01-01T00:00:00Z"}
+    useless = coupon_new(end="2100-01-01T00:00:00Z", **validity)
     db.execute("BEGIN")
     fence = int(db.query("keeper_fence", RUN_ID)[0]["fence"])
-    for coupon in (published, paused, endless, later):
+    for coupon in (published, paused, endless, later, useless):
         db.query("coupon_status_set", coupon, "published")
     db.query("coupon_status_set", paused, "paused")
     assert db.query("coupon_ended_set", published, 2, fence - 1) == [
@@ -205,7 +210,7 @@ def test_coupon_ended_set_is_guarded(db, coupon_new):
         assert db.query("coupon_ended_set", coupon, version, fence) == [
             {"is_elected": "t", "is_closed": "f"}
         ]
-    for coupon, version in ((published, 2), (paused, 3)):
+    for coupon, version in ((published, 2), (paused, 3), (useless, 2)):
         assert db.query("coupon_ended_set", coupon, version, fence) == [
             {"is_elected": "t", "is_closed": "t"}
         ]

@@ -184,3 +184,44 @@ def test_the_session_counts_nothing(db, begun):
         db.execute("RESET couponmq.recovering")
     db.execute("UPDATE coupon SET version = version + 1 WHERE id = %s", begun)
     assert db.execute(counts) > before
+
+
+# Redis has the end of issuing only
+
+
+DAYS = [f"2030-01-0{n}T00:00:00+00:00" for n in range(1, 5)]
+MS = [1893456000000 + n * 86400000 for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    "end, valid_to, end_ms, wanted, is_guess",
+    [
+        (None, None, 0, (None, None), False),
+        (None, None, MS[1], (DAYS[1], None), False),
+        (DAYS[0], None, 0, (None, None), False),
+        (None, DAYS[1], MS[1], (None, DAYS[1]), False),
+        (DAYS[2], DAYS[1], MS[1], (DAYS[2], DAYS[1]), False),
+        (DAYS[0], DAYS[1], MS[1], (DAYS[1], DAYS[1]), False),
+        (DAYS[2], DAYS[1], MS[0], (DAYS[0], DAYS[1]), False),
+        # The validity was changed, to what is not known.
+        (None, DAYS[1], MS[3], (DAYS[3], None), True),
+        (DAYS[2], DAYS[1], 0, (None, None), True),
+    ],
+)
+def test_the_end_in_redis_is_that_of_issuing(
+    db, coupon_new, end, valid_to, end_ms, wanted, is_guess
+):
+    """The campaign must neither end with a validity that it no longer has, nor lose its own end."""
+    validity = {"valid_from": "2001-01-01T00:00:00Z", "valid_to": valid_to} if valid_to else {}
+    coupon = coupon_new(end=end, **validity)
+    db.execute("BEGIN")
+    db.query("recover_session")
+    told = db.query("recover_terms_hash", coupon, "open", 100, 1, 0, end_ms, 7)
+    assert told == [{"version": "7", "is_new": "f", "is_guess": "t" if is_guess else "f"}]
+    row = db.execute("SELECT to_jsonb(c) FROM coupon AS c WHERE id = %s", coupon)[0][0]
+    row = json.loads(row) if isinstance(row, str) else row
+    assert (row["end_at"], row["valid_to"]) == wanted
+    assert (row["valid_from"] is None) == (row["valid_to"] is None)
+    assert db.query("recover_terms_hash", coupon, "open", 100, 1, 0, end_ms, 7) == []
+    db.execute("ROLLBACK")
+    db.execute("RESET couponmq.recovering")
