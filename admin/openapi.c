@@ -89,6 +89,8 @@ static cJSON *schema_of(const struct option *option)
 	}
 	if (strcmp(option->value, "JSON") == 0)
 		return types("object", NULL, option->takes_none);
+	if (strcmp(option->value, ARGS_MONEY) == 0)
+		return types("integer", "string", option->takes_none);
 	snprintf(word, sizeof(word), " %s ", option->value);
 	return types("string", strstr(numbers, word) ? "number" : NULL, option->takes_none);
 }
@@ -102,15 +104,31 @@ static const char *member_name(const struct option *option, char name[ROUTE_NAME
 	return name;
 }
 
-static cJSON *parameter(const char *name, const char *in, const char *about, cJSON *schema)
+/* What an option is for; amounts are not written as for people. */
+static void about_add(cJSON *object, const struct option *option)
+{
+	int is_money = option->value && strcmp(option->value, ARGS_MONEY) == 0;
+	char about[512];
+
+	snprintf(about, sizeof(about), "%s%s", option->help,
+		 is_money ? "; an integer in the smallest unit of the currency: 700 is 7.00 EUR"
+			  : "");
+	description_add(object, "description", about);
+}
+
+/* `option` NULL: it is in the path. */
+static cJSON *parameter(const char *name, const struct option *option, cJSON *schema)
 {
 	cJSON *object = output_object();
 
 	output_text(object, "name", name);
-	output_text(object, "in", in);
-	if (strcmp(in, "path") == 0)
+	output_text(object, "in", option ? "query" : "path");
+	if (option) {
+		about_add(object, option);
+	} else {
 		output_bool(object, "required", 1);
-	description_add(object, "description", about);
+		output_text(object, "description", name);
+	}
 	output_add(object, "schema", schema);
 	return object;
 }
@@ -125,7 +143,7 @@ static void parameters_add(cJSON *operation, const struct route *route,
 
 	while ((len = route_part_next(&path, &part))) {
 		snprintf(name, sizeof(name), "%.*s", (int)len, part);
-		cJSON_AddItemToArray(list, parameter(name, "path", name, types("string", NULL, 0)));
+		cJSON_AddItemToArray(list, parameter(name, NULL, types("string", NULL, 0)));
 	}
 	for (const struct option *o = command->options; o && o->name; o++) {
 		if (strcmp(o->name, "version") == 0)
@@ -134,8 +152,8 @@ static void parameters_add(cJSON *operation, const struct route *route,
 								     ? "IfMatchNeeded"
 								     : "IfMatch"));
 		else if (route->method == EVHTTP_REQ_GET && route_has_member(route, command, o))
-			cJSON_AddItemToArray(list, parameter(member_name(o, name), "query", o->help,
-							     schema_of(o)));
+			cJSON_AddItemToArray(list,
+					     parameter(member_name(o, name), o, schema_of(o)));
 	}
 	if (list->child)
 		output_add(operation, "parameters", list);
@@ -168,7 +186,7 @@ static void body_add(cJSON *operation, const struct route *route, const struct c
 		if (!route_has_member(route, command, o))
 			continue;
 		one = schema_of(o);
-		description_add(one, "description", o->help);
+		about_add(one, o);
 		output_add(properties, member_name(o, name), one);
 	}
 	output_bool(schema, "additionalProperties", 0);

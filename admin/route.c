@@ -4,6 +4,7 @@
 #include "common/check.h"
 #include "common/message/api_key.h"
 #include "common/message/json.h"
+#include "common/message/number.h"
 #include "ctl/ctl.h"
 
 #include <ctype.h>
@@ -284,6 +285,19 @@ static void count_add(struct words *words, const struct route_match *match, int 
 		word_add(words, "--count=%s", match->route->count);
 }
 
+#define AMOUNT_ALLOWED "an integer from 0 to 9007199254740991, in the smallest unit of the currency"
+
+/* An amount as the value of an option (malloc); NULL: it is no integer in the smallest unit. */
+static char *amount_text(const char *text)
+{
+	int64_t units;
+	char *value = NULL;
+
+	if ((*text != '0' || !text[1]) && number_parse(text, JSON_INTEGER_MAX, &units) == 0)
+		check(asprintf(&value, ARGS_MINOR "%lld", (long long)units) > 0);
+	return value;
+}
+
 int words_of_query(struct words *words, const struct route_match *match,
 		   const struct evkeyvalq *query)
 {
@@ -296,7 +310,16 @@ int words_of_query(struct words *words, const struct route_match *match,
 		if (!option)
 			return words_fail(words, "%.60s: there is no such parameter", pair->key);
 		has_count |= strcmp(option->name, "count") == 0;
-		if (option->value)
+		if (option->value && strcmp(option->value, ARGS_MONEY) == 0) {
+			char *amount = amount_text(pair->value);
+
+			if (!amount)
+				return words_fail(words,
+						  "%s is \"%.60s\": allowed is " AMOUNT_ALLOWED,
+						  pair->key, pair->value);
+			word_add(words, "--%s=%s", option->name, amount);
+			free(amount);
+		} else if (option->value)
 			word_add(words, "--%s=%s", option->name, pair->value);
 		else if (strcmp(pair->value, "true") == 0)
 			word_add(words, "--%s", option->name);
@@ -385,6 +408,25 @@ static char *member_text(const struct option *option, const cJSON *value, const 
 	return text;
 }
 
+static int amount_add(struct words *words, const struct option *option, const cJSON *value)
+{
+	char *given = value_text(value), *text = given ? amount_text(given) : NULL;
+	int rc;
+
+	free(given);
+	if (text) {
+		word_add(words, "--%s=%s", option->name, text);
+	} else {
+		given = checked(cJSON_PrintUnformatted(value));
+		words_fail(words, "%s is %.60s: allowed is " AMOUNT_ALLOWED "%s", value->string,
+			   given, option->takes_none ? ", and null" : "");
+		cJSON_free(given);
+	}
+	rc = text ? 0 : -1;
+	free(text);
+	return rc;
+}
+
 static int member_add(struct words *words, const struct option *option, const cJSON *value)
 {
 	const char *allowed = "true and false";
@@ -397,6 +439,8 @@ static int member_add(struct words *words, const struct option *option, const cJ
 			word_add(words, "--%s", option->name);
 		return 0;
 	}
+	if (strcmp(option->value, ARGS_MONEY) == 0 && !(option->takes_none && cJSON_IsNull(value)))
+		return amount_add(words, option, value);
 	text = option->takes_none && cJSON_IsNull(value) ? checked(strdup("none"))
 							 : member_text(option, value, &allowed);
 	if (!text)

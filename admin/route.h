@@ -7,7 +7,8 @@
  *
  * Which members there are is told by the table of options of the command. Not among them are what
  * the program itself gives, and what names files. null is the word `none`, a list is joined by
- * commas, and of yes|no true is the first.
+ * commas, and of yes|no true is the first. An amount is an integer in the smallest unit, and is
+ * passed on as one: "amount_off":700 is --amount-off=minor:700, where people write 7.00.
  */
 #pragma once
 

@@ -49,7 +49,7 @@ def coupon_make(name, *terms):
 def budget_terms():
     name = f"bench-{uuid.uuid4().hex[:8]}"
     ctl("budget", "create", name, "--amount", AMPLE, "--currency", "EUR")
-    return "--amount-off", 500, "--currency", "EUR", "--budget", name
+    return "--amount-off", "5.00", "--currency", "EUR", "--budget", name
 
 
 def receive_text(coupon, user, batch, index):

@@ -1,7 +1,8 @@
 // What campaigns may give in all: the budgets, new ones, other amounts, and who has changed them.
 import { change, get, may_change, Problem } from "./api.js";
 import { action, asking, busy, warned } from "./dialog.js";
-import { card, h, level, money, note_make, plural, say, show, table, time } from "./dom.js";
+import { amount_read, card, h, level, money, note_make, plural, say } from "./dom.js";
+import { show, table, time } from "./dom.js";
 
 const path_of = (budget) => `/budgets/${encodeURIComponent(budget.name)}`;
 
@@ -10,7 +11,6 @@ function field(name, label, hint) {
     return [input, h("label", {}, h("span", {}, label), input, h("span", { class: "hint" }, hint))];
 }
 
-// An amount is written by hand, and read by the API: it knows what each currency allows.
 function create_ask(ask) {
     const [name, name_label] = field("name", "Name", "letters, digits, '.', '_' and '-'");
     const [amount, amount_label] = field("amount", "Amount", "50000.00");
@@ -24,8 +24,10 @@ function create_ask(ask) {
             for (const [label, input] of Object.entries(inputs))
                 if (input.value.trim() === "") throw new Problem(400, `${label} is empty.`);
             const [what, of] = [amount, currency].map((input) => input.value.trim());
+            const units = amount_read("Amount", what, of);
             return [
-                `Budget ${name.value.trim()} has ${what} ${of}. Its name and its currency stay.`,
+                `Budget ${name.value.trim()} has ${money(units, of)}. ` +
+                    "Its name and its currency stay.",
                 "A campaign takes from it once its terms name it.",
             ];
         },
@@ -33,6 +35,7 @@ function create_ask(ask) {
             const body = Object.fromEntries(
                 Object.values(inputs).map((input) => [input.name, input.value.trim()]),
             );
+            body.amount = amount_read("Amount", body.amount, body.currency);
             return warned("The budget is made.", await change("POST", "/budgets", body));
         },
     });
@@ -41,15 +44,17 @@ function create_ask(ask) {
 function set_ask(budget, ask) {
     const [amount, label] = field("amount", "Amount", "in all, with what is spent");
     const { currency } = budget;
+    const taken = budget.spent + budget.held;
     return ask({
         title: `Amount of ${budget.name}`,
         word: "Set the amount",
         fields: [label],
         changes: () => {
             if (amount.value.trim() === "") throw new Problem(400, "The amount is empty.");
+            const units = amount_read("Amount", amount.value.trim(), currency, taken);
             const list = [
-                `Amount: ${money(budget.amount, currency)} → ${amount.value.trim()} ${currency}`,
-                `Spent or held: ${money(budget.spent + budget.held, currency)}. It is never less.`,
+                `Amount: ${money(budget.amount, currency)} → ${money(units, currency)}`,
+                `Spent or held: ${money(taken, currency)}. It is never less.`,
             ];
             if (budget.campaigns.length)
                 list.push(
@@ -58,7 +63,7 @@ function set_ask(budget, ask) {
             return list;
         },
         act: async () => {
-            const body = { amount: amount.value.trim() };
+            const body = { amount: amount_read("Amount", amount.value.trim(), currency) };
             return warned(
                 "The amount is set.",
                 await change("PUT", `${path_of(budget)}/amount`, body),

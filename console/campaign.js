@@ -376,8 +376,13 @@ class Campaign {
 
     async history_load() {
         const { history } = await get(`${this.path}/history`);
-        const value = (one) =>
-            typeof one === "object" && one ? JSON.stringify(one) : String(one ?? "none");
+        const value = (name, one, currency) => {
+            if (one != null && currency && ["amount_off", "cap", "threshold"].includes(name))
+                return money(one, currency);
+            return typeof one === "object" && one ? JSON.stringify(one) : String(one ?? "none");
+        };
+        // Before the change, and after it.
+        const currencies = ({ currency, changes }) => changes?.currency ?? [currency, currency];
         return [
             card(
                 "History",
@@ -399,7 +404,9 @@ class Campaign {
                                 h(
                                     "div",
                                     { class: "hint" },
-                                    `${name}: ${value(was)} → ${value(is)}`,
+                                    `${name}: ` +
+                                        `${value(name, was, currencies(entry)[0])} → ` +
+                                        value(name, is, currencies(entry)[1]),
                                 ),
                             ),
                         ],

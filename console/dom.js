@@ -1,4 +1,5 @@
 // Elements, and how values are written. Data only ever becomes text: nothing here parses markup.
+import { Problem } from "./api.js";
 
 export function h(name, attributes = {}, ...children) {
     const element = document.createElement(name);
@@ -27,20 +28,45 @@ export const count = (number) => (number == null ? "–" : numbers.format(number
 export const rate = (number) =>
     number == null ? "–" : number >= 100 ? count(Math.round(number)) : short.format(number);
 
-// Digits after the point by ISO 4217, where there are not two; as of couponctl budget.
+// Digits after the point, where there are not two, by the column "Minor unit" of list one of
+// ISO 4217; the table of ctl/money.c.
 const DIGITS = {
     0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
     3: "BHD IQD JOD KWD LYD OMR TND",
     4: "CLF UYW",
 };
 
-// `amount` is in the smallest unit, and as exact as that.
+const digits_of = (currency) =>
+    Number(Object.keys(DIGITS).find((n) => DIGITS[n].split(" ").includes(currency)) ?? 2);
+
+// An amount of the API, which is in the smallest unit, as people write it in an input: 7.00.
+export function amount_text(amount, currency) {
+    if (amount == null) return "";
+    const digits = digits_of(currency);
+    const text = String(amount).padStart(digits + 1, "0");
+    return digits ? `${text.slice(0, -digits)}.${text.slice(-digits)}` : text;
+}
+
 export function money(amount, currency) {
     if (amount == null) return "–";
-    const digits = Number(Object.keys(DIGITS).find((n) => DIGITS[n].includes(currency)) ?? 2);
-    const text = String(amount).padStart(digits + 1, "0");
-    const whole = numbers.format(BigInt(text.slice(0, text.length - digits)));
-    return `${whole}${digits ? `.${text.slice(-digits)}` : ""} ${currency}`;
+    const [whole, part] = amount_text(amount, currency).split(".");
+    return `${numbers.format(BigInt(whole))}${part ? `.${part}` : ""} ${currency}`;
+}
+
+// What people write, as the API has it, at least `least`: with all digits of the currency after the
+// point, or without a point. Throws a Problem that begins with the name of the input.
+export function amount_read(name, text, currency, least = 0) {
+    const digits = digits_of(currency);
+    const form = digits ? `^([0-9]+)(?:[.]([0-9]{${digits}}))?$` : "^([0-9]+)()$";
+    const [, whole, part] = new RegExp(form).exec(text) ?? [];
+    const units = whole && Number(whole + (part || "0".repeat(digits)));
+    if (whole && units >= least && units <= Number.MAX_SAFE_INTEGER) return units;
+    const [from, to] = [least, Number.MAX_SAFE_INTEGER].map((n) => amount_text(n, currency));
+    const point = digits ? `with ${digits} digits after the point, or ` : "";
+    throw new Problem(
+        400,
+        `${name} is "${text}": allowed is ${from} to ${to} ${currency}, ${point}without a point.`,
+    );
 }
 
 export function milliseconds(seconds) {

@@ -1,6 +1,6 @@
 // The terms of a campaign in a form, and what of them differs.
 import { Problem } from "./api.js";
-import { count, h, utc } from "./dom.js";
+import { amount_read, amount_text, count, h, utc } from "./dom.js";
 
 // Each has the member of the API, its label, the kind of its input, and what is to be said of it.
 // Those of a group are replaced as a whole.
@@ -13,16 +13,10 @@ const FIELDS = [
     { member: "valid_days", label: "Valid for days", kind: "number", group: "validity" },
     { member: "valid_from", label: "Valid from", kind: "datetime-local", group: "validity" },
     { member: "valid_to", label: "Valid to", kind: "datetime-local", group: "validity" },
-    {
-        member: "amount_off",
-        label: "Amount off",
-        kind: "number",
-        group: "discount",
-        hint: "in cents, or what else is the smallest unit",
-    },
+    { member: "amount_off", label: "Amount off", kind: "money", group: "discount", hint: "5.00" },
     { member: "percent_off", label: "Percent off", kind: "decimal", group: "discount" },
-    { member: "cap", label: "At most off", kind: "number", group: "discount" },
-    { member: "threshold", label: "From a purchase of", kind: "number", group: "discount" },
+    { member: "cap", label: "At most off", kind: "money", group: "discount" },
+    { member: "threshold", label: "From a purchase of", kind: "money", group: "discount" },
     { member: "currency", label: "Currency", kind: "text", group: "discount", hint: "EUR" },
     { member: "budget", label: "Budget", kind: "text", hint: "its name; empty: none" },
     { member: "metadata", label: "Metadata (JSON)", kind: "json", wide: true },
@@ -49,6 +43,7 @@ function text_of(field, shown) {
     if (field.kind === "switch") return value ?? (field.member === "void_returns" ? true : false);
     if (field.kind === "datetime-local") return local_text(value);
     if (field.kind === "json") return value == null ? "" : JSON.stringify(value);
+    if (field.kind === "money") return amount_text(value, shown?.discount.currency);
     return value == null ? "" : String(value);
 }
 
@@ -57,7 +52,7 @@ function input_make(field, value) {
         const input = h("input", { type: "checkbox", name: field.member, checked: value });
         return { input, element: h("label", { class: "check" }, input, field.label) };
     }
-    const number = { number: "numeric", decimal: "decimal" }[field.kind];
+    const number = { number: "numeric", decimal: "decimal", money: "decimal" }[field.kind];
     const input =
         field.kind === "json"
             ? h("textarea", { name: field.member, rows: "2", spellcheck: "false" })
@@ -73,12 +68,16 @@ function input_make(field, value) {
     return { input, element: h("label", {}, h("span", {}, field.label), input, hint) };
 }
 
-// A number that is none goes as it is: the API says what is allowed.
-function value_of(field, text) {
+// A number that is none goes as it is: the API says what is allowed. An amount is of `currency`.
+function value_of(field, text, currency) {
     if (field.kind === "switch") return text;
     const trimmed = text.trim();
     if (trimmed === "") return null;
     if (field.kind === "datetime-local") return new Date(trimmed).toISOString();
+    if (field.kind === "money") {
+        if (currency === "") throw new Problem(400, `${field.label} needs a currency.`);
+        return amount_read(field.label, trimmed, currency, 1);
+    }
     if (field.kind !== "json") return trimmed;
     try {
         return JSON.parse(trimmed);
@@ -157,8 +156,9 @@ export class Terms {
         const changed = this.changed();
         const groups = new Set(changed.map((field) => field.group).filter(Boolean));
         const body = {};
+        const currency = this.now(this.fields.find((field) => field.member === "currency")).trim();
         for (const field of this.fields) {
-            const value = value_of(field, this.now(field));
+            const value = value_of(field, this.now(field), currency);
             if (this.is_new || groups.has(field.group)) {
                 if (value != null) body[field.member] = value;
             } else if (changed.includes(field)) {

@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/message/json.h"
 #include "common/message/number.h"
 
 #include <ctype.h>
@@ -282,6 +283,49 @@ const char *args_currency(const struct args *args)
 			  "for example EUR",
 			  text);
 	return text;
+}
+
+/* The integer of an amount that is given in the smallest unit; NULL: it is written for people. */
+static const char *minor_of(const char *text)
+{
+	const size_t len = strlen(ARGS_MINOR);
+
+	return strncmp(text, ARGS_MINOR, len) == 0 ? text + len : NULL;
+}
+
+int64_t args_money(const struct args *args, const char *name, const char *currency, int64_t least)
+{
+	const char *text = args_required(args, name), *minor = minor_of(text);
+	char least_text[MONEY_SIZE], most_text[MONEY_SIZE], digits[80] = "without a point";
+	int64_t units;
+
+	if (minor) {
+		if (number_parse(minor, JSON_INTEGER_MAX, &units) || units < least)
+			args_fail("--%s is \"%s\": allowed is an integer from %lld to %lld, in the "
+				  "smallest unit of the currency",
+				  name, minor, (long long)least, (long long)JSON_INTEGER_MAX);
+		return units;
+	}
+	if (!currency)
+		args_fail("--%s is \"%s\": an amount needs --currency", name, text);
+	if (money_digits(currency) > 0)
+		snprintf(digits, sizeof(digits),
+			 "with %d digits after the point, or without a point",
+			 money_digits(currency));
+	if (money_parse(text, currency, &units) || units < least)
+		args_fail("--%s is \"%s\": allowed is %s to %s %s, %s", name, text,
+			  money_text(least, currency, least_text),
+			  money_text(JSON_INTEGER_MAX, currency, most_text), currency, digits);
+	return units;
+}
+
+const char *args_money_text(const struct args *args, const char *name, int64_t units,
+			    const char *currency, char out[MONEY_SIZE])
+{
+	if (!minor_of(args_required(args, name)))
+		return money_text(units, currency, out);
+	snprintf(out, MONEY_SIZE, "%lld", (long long)units);
+	return out;
 }
 
 static int64_t id_read(const char *what, const char *value)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "common/message/receive.h"
+#include "ctl/money.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -91,6 +92,17 @@ int64_t args_duration_s(const struct args *args, const char *name, int most_days
 			int64_t fallback_s);
 /* Of --currency: three capital letters; NULL: not given. */
 const char *args_currency(const struct args *args);
+/*
+ * An amount, which must be given, in the smallest unit of the currency, at least `least`. People
+ * write 7.00; after ARGS_MINOR is an integer in the smallest unit, by which coupon-admin passes
+ * amounts on: then the currency may be NULL.
+ */
+#define ARGS_MONEY "AMOUNT" /* the `value` of such an option */
+#define ARGS_MINOR "minor:"
+int64_t args_money(const struct args *args, const char *name, const char *currency, int64_t least);
+/* An amount in the form in which the option is given. Returns `out`. */
+const char *args_money_text(const struct args *args, const char *name, int64_t units,
+			    const char *currency, char out[MONEY_SIZE]);
 /* The place of the value among `n` words; any other ends the process. */
 int args_choice(const struct args *args, const char *name, const char *const *words, int n,
 		int fallback);

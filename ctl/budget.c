@@ -1,7 +1,4 @@
-/*
- * couponctl budget: what campaigns may give in all. On the command line and for people an amount is
- * in units of its currency, in JSON in the smallest unit, as those of a discount.
- */
+/* couponctl budget: what campaigns may give in all. */
 #include "common/log/log.h"
 #include "common/message/api_key.h"
 #include "common/message/json.h"
@@ -9,62 +6,7 @@
 #include "ctl/store.h"
 #include "embed.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-
-#define DIGITS "0123456789"
-#define DIGITS_MOST 4
-#define WHOLE_MOST 16
-#define MONEY_SIZE 32
-
-/* How many digits a currency has after the point, by ISO 4217. */
-static int currency_digits(const char *currency)
-{
-	static const char *const others[] = {
-		[0] = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
-		[3] = "BHD IQD JOD KWD LYD OMR TND",
-		[DIGITS_MOST] = "CLF UYW",
-	};
-
-	for (int digits = 0; digits <= DIGITS_MOST; digits++)
-		if (others[digits] && strstr(others[digits], currency))
-			return digits;
-	return 2;
-}
-
-static char *money_text(int64_t amount, const char *currency, char out[MONEY_SIZE])
-{
-	int digits = currency_digits(currency), len;
-
-	len = snprintf(out, MONEY_SIZE, "%0*" PRId64, digits + 1, amount);
-	if (digits > 0) {
-		memmove(out + len - digits + 1, out + len - digits, (size_t)digits + 1);
-		out[len - digits] = '.';
-	}
-	return out;
-}
-
-/* --amount, with all digits after the point or none. */
-static int64_t amount_read(const struct args *args, const char *currency)
-{
-	const char *text = args_required(args, "amount");
-	size_t digits = (size_t)currency_digits(currency), whole = strspn(text, DIGITS);
-	const char *part = text[whole] == '.' ? text + whole + 1 : "0000";
-	int is_right = whole > 0 && whole <= WHOLE_MOST;
-	char number[MONEY_SIZE], most[MONEY_SIZE];
-	int64_t amount;
-
-	if (text[whole])
-		is_right &= digits > 0 && text[whole] == '.' && strlen(part) == digits &&
-			    strspn(part, DIGITS) == digits;
-	snprintf(number, sizeof(number), "%.*s%.*s", (int)whole, text, (int)digits, part);
-	amount = strtoll(number, NULL, 10);
-	if (!is_right || amount > JSON_INTEGER_MAX)
-		args_fail("--amount is \"%s\": allowed is 0 to %s, as %s is written", text,
-			  money_text(JSON_INTEGER_MAX, currency, most), currency);
-	return amount;
-}
 
 static const char *name_argument(const struct args *args)
 {
@@ -91,16 +33,10 @@ static cJSON *row_read(const PGresult *rows, int row, const char *currency, int 
 {
 	static const char *const amounts[] = { "amount", "held", "spent", "left" };
 	cJSON *object = output_object();
-	char text[MONEY_SIZE];
 
 	output_row(object, rows, row);
 	for (size_t i = 0; !as_json && i < sizeof(amounts) / sizeof(amounts[0]); i++)
-		if (cJSON_HasObjectItem(object, amounts[i]))
-			cJSON_ReplaceItemInObject(object, amounts[i],
-						  cJSON_CreateString(
-							  money_text(column_number(rows, row,
-										   amounts[i]),
-								     currency, text)));
+		output_money(object, amounts[i], currency);
 	return object;
 }
 
@@ -185,7 +121,7 @@ static int create_run(struct ctl *ctl)
 
 	args_required(args, "currency");
 	currency = args_currency(args);
-	amount = amount_read(args, currency);
+	amount = args_money(args, "amount", currency, 0);
 	db = store_changing_open(ctl, NULL);
 	made = db_ask(db, sql_query_budget_create, postgres_text(name), postgres_text(currency),
 		      postgres_number(amount));
@@ -200,7 +136,7 @@ static int set_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	const char *name = name_argument(args), *currency;
-	char least[MONEY_SIZE];
+	char given[MONEY_SIZE], least[MONEY_SIZE];
 	PGresult *row, *set;
 	int64_t amount;
 	struct db *db;
@@ -209,22 +145,20 @@ static int set_run(struct ctl *ctl)
 	db = store_changing_open(ctl, NULL);
 	row = budget_row(db, name);
 	currency = column_text(row, 0, "currency");
-	amount = amount_read(args, currency);
+	amount = args_money(args, "amount", currency, 0);
 	set = db_ask(db, sql_query_budget_set, postgres_text(name), postgres_number(amount));
 	if (!db_is_true(set, 0, "is_set"))
 		log_fatal("--amount is \"%s\": allowed is at least the %s that are spent or held",
-			  args_text(args, "amount"),
-			  money_text(column_number(set, 0, "taken"), currency, least));
+			  args_money_text(args, "amount", amount, currency, given),
+			  args_money_text(args, "amount", column_number(set, 0, "taken"), currency,
+					  least));
 	PQclear(set);
 	PQclear(row);
 	changed_say(db, name, args_has(args, "json"));
 	return 0;
 }
 
-#define AMOUNT_OPTION                                                                         \
-	OPTION("amount", "AMOUNT",                                                            \
-	       "what its campaigns may give in all, in units of the currency: 50000.00 EUR, " \
-	       "50000 JPY")
+#define AMOUNT_OPTION OPTION("amount", ARGS_MONEY, "what its campaigns may give in all")
 
 static const struct command budget_create_command = {
 	.name = "budget create",
@@ -235,8 +169,11 @@ static const struct command budget_create_command = {
 			   BY_OPTION,
 			   SWITCH("json", "print what the budget is as one JSON object")),
 	.summary = "make a budget",
-	.detail = "Needs --amount and --currency. NAME has 1 to 64 letters, digits, '.', '_' and\n"
-		  "'-'. Campaigns take from it by couponctl create and edit, --budget NAME.",
+	.detail =
+		"Needs --amount and --currency. NAME has 1 to 64 letters, digits, '.', '_' and\n"
+		"'-'. AMOUNT is as people write it, with all digits of the currency or without a\n"
+		"point: 50000.00 EUR, 50000 JPY. Campaigns take from the budget by couponctl\n"
+		"create and edit, --budget NAME.",
 };
 
 static const struct command budget_list_command = {

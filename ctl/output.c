@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/message/number.h"
+#include "ctl/money.h"
 #include "ctl/table.h"
 
 #include <stdlib.h>
@@ -197,6 +198,27 @@ static char *text_of(const cJSON *member)
 			text_add_string(&text, element->valuestring);
 		}
 	return text.data;
+}
+
+void output_money(cJSON *object, const char *path, const char *currency)
+{
+	const char *dot = strchr(path, '.');
+	cJSON *parent = object, *text = NULL;
+	char name[NAME_SIZE], money[MONEY_SIZE], *units;
+
+	snprintf(name, sizeof(name), "%.*s", dot ? (int)(dot - path) : 0, path);
+	if (dot)
+		parent = cJSON_GetObjectItemCaseSensitive(object, name);
+	path = dot ? dot + 1 : path;
+	units = text_of(cJSON_GetObjectItemCaseSensitive(parent, path));
+	if (*units && currency && *currency)
+		text = checked(
+			cJSON_CreateString(money_text(strtoll(units, NULL, 10), currency, money)));
+	else if (*units)
+		text = checked(cJSON_CreateNull());
+	if (text)
+		check(cJSON_ReplaceItemInObjectCaseSensitive(parent, path, text));
+	free(units);
 }
 
 /* Prints a field, whose text begins after its brace. Returns what follows it. */

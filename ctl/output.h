@@ -31,6 +31,12 @@ char *output_grouped(int64_t number, char out[OUTPUT_GROUPED_SIZE]);
 void output_row(cJSON *object, const PGresult *rows, int row);
 
 /*
+ * Replaces an amount by its text for people. `path` is as in a template; a member that is absent or
+ * null stays so. Without a currency (NULL or "") the amount becomes null.
+ */
+void output_money(cJSON *object, const char *path, const char *currency);
+
+/*
  * Prints a template, in which {member} stands for the text of a member, {a.b} for that of the
  * member b of the object a:
  *

@@ -22,8 +22,23 @@
 
 #define WHY_BYTES_MAX 500
 
+static int is_amount(const char *name)
+{
+	static const char *const amounts[] = { "amount", "amount_off", "cap", "threshold" };
+
+	for (size_t i = 0; i < sizeof(amounts) / sizeof(amounts[0]); i++)
+		if (strcmp(name, amounts[i]) == 0)
+			return 1;
+	return 0;
+}
+
+/* What the gateway has answered, for people: with amounts as they are written. */
 static void reply_print(const cJSON *reply, int depth)
 {
+	const char *currency = cJSON_GetStringValue(
+		cJSON_GetObjectItemCaseSensitive(reply, "currency"));
+	char money[MONEY_SIZE];
+
 	for (const cJSON *item = reply->child; item; item = item->next) {
 		const char *name = item->string ? item->string : "-";
 
@@ -32,6 +47,9 @@ static void reply_print(const cJSON *reply, int depth)
 			       cJSON_IsString(item) ? item->valuestring
 			       : cJSON_IsTrue(item) ? "true"
 						    : "false");
+		else if (cJSON_IsNumber(item) && currency && is_amount(name))
+			printf("%*s%-10s %s\n", depth, "", name,
+			       money_text((int64_t)item->valuedouble, currency, money));
 		else if (cJSON_IsNumber(item))
 			printf("%*s%-10s %.0f\n", depth, "", name, item->valuedouble);
 		else if (cJSON_IsArray(item) || cJSON_IsObject(item)) {

@@ -42,14 +42,22 @@ struct cJSON *uses_read(struct db *db, const struct receive *receive)
 
 void uses_print(const struct cJSON *uses)
 {
-	const cJSON *use;
+	const cJSON *one;
 
-	cJSON_ArrayForEach(use, uses)
+	cJSON_ArrayForEach(one, uses)
+	{
+		cJSON *use = checked(cJSON_Duplicate(one, 1));
+
+		output_money(use, "amount_off",
+			     cJSON_GetStringValue(
+				     cJSON_GetObjectItemCaseSensitive(use, "currency")));
 		output_template("  {at}  {action:-6} {result:-13} {from|-} -> {to|-}  order {order}"
-				"[until , until {until}][amount_off , {amount_off} {currency|} "
+				"[until , until {until}][amount_off , {amount_off} {currency} "
 				"off][budget  of budget "
 				"{budget}][by , by {by}], key {key}[reason : {reason}]\n",
 				use);
+		cJSON_Delete(use);
+	}
 }
 
 static int show_run(struct ctl *ctl)
@@ -104,7 +112,10 @@ static int request_run(struct ctl *ctl)
 
 		if (!args_has(args, option->name) || strcmp(option->name, "json") == 0)
 			continue;
-		if (strcmp(option->value, "N") == 0)
+		if (strcmp(option->value, ARGS_MONEY) == 0)
+			output_number(request, name,
+				      args_money(args, option->name, args_currency(args), 0));
+		else if (strcmp(option->value, "N") == 0)
 			output_number(request, name,
 				      args_number(args, option->name, 0, JSON_INTEGER_MAX, 0));
 		else
@@ -120,8 +131,8 @@ static int request_run(struct ctl *ctl)
 		OPTION("key", "KEY", "idempotency key: repeated, it changes nothing more"), \
 		OPTION("by", "NAME", "who asks, for the history; default: the API key"),    \
 		SWITCH("json", "print the reply unchanged")
-#define AMOUNT_OPTIONS                                                                          \
-	OPTION("amount", "N", "the amount of the order, in the smallest unit of its currency"), \
+#define AMOUNT_OPTIONS                                           \
+	OPTION("amount", ARGS_MONEY, "the amount of the order"), \
 		OPTION("currency", "CODE", "three capital letters as of ISO 4217")
 
 #define REQUEST_COMMAND(name_, summary_, ...)                                                      \

@@ -4,10 +4,10 @@
  */
 #include "ctl/audit/audit.h"
 
+#include "ctl/money.h"
 #include "ctl/store.h"
 #include "embed.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 static const struct {
@@ -44,17 +44,22 @@ void uses_judge(const struct pass *pass)
 
 void budgets_judge(struct audit *audit, int64_t coupon)
 {
+	static const char *const amounts[] = { "amount", "held", "spent", "held_now", "spent_now" };
 	PGresult *rows = db_ask(audit->db, sql_query_audit_budgets, db_id(coupon));
 
-	for (int row = 0; row < PQntuples(rows); row++)
+	for (int row = 0; row < PQntuples(rows); row++) {
+		const char *currency = column_text(rows, row, "currency");
+		char text[5][MONEY_SIZE];
+
+		for (int i = 0; i < 5; i++)
+			money_text(column_number(rows, row, amounts[i]), currency, text[i]);
 		finding_add(&(struct pass){ .audit = audit,
 					    .coupon = column_number(rows, row, "coupon_id") },
 			    FINDING_BUDGET_SUM, NULL,
-			    "its budget %s of %" PRId64 " has %" PRId64 " held and %" PRId64
-			    " spent, and its receives %" PRId64 " and %" PRId64,
-			    column_text(rows, row, "name"), column_number(rows, row, "amount"),
-			    column_number(rows, row, "held"), column_number(rows, row, "spent"),
-			    column_number(rows, row, "held_now"),
-			    column_number(rows, row, "spent_now"));
+			    "its budget %s of %s %s has %s held and %s spent, and its receives %s "
+			    "and %s",
+			    column_text(rows, row, "name"), text[0], currency, text[1], text[2],
+			    text[3], text[4]);
+	}
 	PQclear(rows);
 }

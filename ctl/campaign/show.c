@@ -3,9 +3,11 @@
  * PostgreSQL and in Redis, side by side; export its user coupons, at one moment.
  */
 #include "common/changes.h"
+#include "common/check.h"
 #include "common/clock.h"
 #include "common/rabbit/cluster.h"
 #include "coupon/redis_coupon.h"
+#include "ctl/money.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "ctl/table.h"
@@ -171,6 +173,9 @@ static void rabbitmq_print(const cJSON *rabbitmq)
 
 static int show_run(struct ctl *ctl)
 {
+	static const char *const amounts[] = { "discount.amount_off", "discount.cap",
+					       "discount.threshold", "budget.left",
+					       "budget.amount" };
 	int64_t coupon = args_coupon(&ctl->args), behind = -1, unseen;
 	int as_json = args_has(&ctl->args, "json"), failed;
 	struct db *db = store_postgres_open(ctl);
@@ -205,6 +210,8 @@ static int show_run(struct ctl *ctl)
 		output_null(object, "behind");
 	else
 		output_number(object, "behind", behind);
+	for (size_t i = 0; !as_json && i < sizeof(amounts) / sizeof(amounts[0]); i++)
+		output_money(object, amounts[i], column_text(row, 0, "discount.currency"));
 	if (rabbitmq && as_json)
 		output_add(object, "rabbitmq", rabbitmq);
 	output_say(object, show_template, as_json);
@@ -245,21 +252,39 @@ static int list_run(struct ctl *ctl)
 	return 0;
 }
 
-/* "total_num: 10 -> 20" */
-static void changes_print(const char *text)
+/* What a term is, or was, with this currency; to be freed. */
+static char *term_text(const char *term, const cJSON *value, const char *currency)
+{
+	static const char *const amounts[] = { "amount_off", "cap", "threshold" };
+	char money[MONEY_SIZE], *text;
+
+	for (size_t i = 0; i < sizeof(amounts) / sizeof(amounts[0]); i++)
+		if (currency && cJSON_IsNumber(value) && strcmp(term, amounts[i]) == 0) {
+			money_text((int64_t)value->valuedouble, currency, money);
+			check(asprintf(&text, "%s %s", money, currency) > 0);
+			return text;
+		}
+	text = cJSON_PrintUnformatted(value);
+	return text ? text : checked(strdup(""));
+}
+
+/* "total_num: 10 -> 20"; `currency` is that of the coupon after the changes. */
+static void changes_print(const char *text, const char *currency)
 {
 	cJSON *changes = cJSON_Parse(text);
-	const cJSON *change;
+	const cJSON *change, *moved = cJSON_GetObjectItemCaseSensitive(changes, "currency");
+	const char *currency_before = moved ? cJSON_GetStringValue(cJSON_GetArrayItem(moved, 0))
+					    : currency;
 
 	cJSON_ArrayForEach(change, changes)
 	{
-		char *before = cJSON_PrintUnformatted(cJSON_GetArrayItem(change, 0)),
-		     *after = cJSON_PrintUnformatted(cJSON_GetArrayItem(change, 1));
+		char *before = term_text(change->string, cJSON_GetArrayItem(change, 0),
+					 currency_before),
+		     *after = term_text(change->string, cJSON_GetArrayItem(change, 1), currency);
 
-		printf("    %s: %s -> %s\n", change->string, before ? before : "",
-		       after ? after : "");
-		cJSON_free(before);
-		cJSON_free(after);
+		printf("    %s: %s -> %s\n", change->string, before, after);
+		free(before);
+		free(after);
 	}
 	cJSON_Delete(changes);
 }
@@ -274,7 +299,7 @@ static void entry_print(const PGresult *entries, int row)
 	if (*from && strcmp(from, to) != 0)
 		printf("%s -> ", from);
 	output_say(entry, "{to}, by {by}\n", 0);
-	changes_print(column_text(entries, row, "changes"));
+	changes_print(column_text(entries, row, "changes"), column_text(entries, row, "currency"));
 }
 
 static int history_run(struct ctl *ctl)

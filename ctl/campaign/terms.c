@@ -37,12 +37,11 @@
 		OPTION_OR_NONE(                                                                   \
 			"valid-to", "T",                                                          \
 			"and until this time; default: valid from the receive, without an end"),  \
-		OPTION_OR_NONE("amount-off", "N",                                                 \
-			       "discount: an amount in the smallest unit of --currency"),         \
+		OPTION_OR_NONE("amount-off", ARGS_MONEY, "discount: an amount of --currency"),    \
 		OPTION_OR_NONE("percent-off", "P", "discount: 0.01 to 100 percent"),              \
-		OPTION("cap", "N", "the most that --percent-off takes off, in the same unit"),    \
-		OPTION("threshold", "N",                                                          \
-		       "the discount is for purchases of at least N, in the same unit"),          \
+		OPTION("cap", ARGS_MONEY, "the most that --percent-off takes off"),               \
+		OPTION("threshold", ARGS_MONEY,                                                   \
+		       "the discount is for purchases of at least AMOUNT"),                       \
 		OPTION("currency", "CODE",                                                        \
 		       "three capital letters as of ISO 4217, for example EUR"),                  \
 		OPTION_OR_NONE("budget", "NAME",                                                  \
@@ -194,6 +193,13 @@ static void percent_read(const struct args *args, cJSON *terms)
 	output_text(terms, "percent_off", text);
 }
 
+static void money_read(const struct args *args, cJSON *terms, const char *option,
+		       const char *column)
+{
+	if (args_has(args, option))
+		output_number(terms, column, args_money(args, option, args_currency(args), 1));
+}
+
 static void discount_check(const struct args *args)
 {
 	if (args_has(args, "amount-off") && args_has(args, "percent-off"))
@@ -223,10 +229,10 @@ static void discount_read(const struct args *args, cJSON *terms)
 		return;
 	if (!is_word(args, "amount-off", NONE) && !is_word(args, "percent-off", NONE)) {
 		discount_check(args);
-		number_read(args, terms, "amount-off", "amount_off", 1, JSON_INTEGER_MAX);
+		money_read(args, terms, "amount-off", "amount_off");
 		percent_read(args, terms);
-		number_read(args, terms, "cap", "cap", 1, JSON_INTEGER_MAX);
-		number_read(args, terms, "threshold", "threshold", 1, JSON_INTEGER_MAX);
+		money_read(args, terms, "cap", "cap");
+		money_read(args, terms, "threshold", "threshold");
 		if (args_has(args, "currency"))
 			output_text(terms, "currency", args_currency(args));
 	}
@@ -444,7 +450,8 @@ const struct command create_command = {
 	.detail =
 		"Needs --name and --total. T is a time in RFC 3339 format, for example\n"
 		"2026-11-21T12:00:00+01:00, or now. --end and --valid-to must be later than now.\n"
-		"The campaign ends with its validity if that ends before it.",
+		"The campaign ends with its validity if that ends before it. AMOUNT is as people\n"
+		"write it, with all digits of the currency or without a point: 7.00 EUR, 700 JPY.",
 };
 
 const struct command edit_command = {

@@ -4,7 +4,7 @@
 -- not those of the receives, at one moment, each with one of its campaigns. A hold that has ended
 -- counts until it is freed.
 -- $1 coupon: only its budget (NULL: all)
-SELECT b.name, b.amount, b.held, b.spent, coalesce(n.held, 0)::bigint AS held_now,
+SELECT b.name, b.currency, b.amount, b.held, b.spent, coalesce(n.held, 0)::bigint AS held_now,
 	coalesce(n.spent, 0)::bigint AS spent_now,
 	coalesce($1::bigint, (SELECT min(c.id) FROM coupon AS c WHERE c.budget = b.name))
 		AS coupon_id

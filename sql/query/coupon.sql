@@ -52,7 +52,8 @@ WHERE w.budget IS NOT NULL
 SELECT EXISTS (SELECT FROM code_set WHERE coupon_id = $1::bigint) AS has_codes
 
 -- coupon_history: What happened to a campaign, in order: every recorded change, with the terms
--- that it changed, and the moments at which it opened by the clock.
+-- that it changed, and the moments at which it opened by the clock. currency: that of the amounts
+-- in the terms, after the change.
 -- $1 coupon
 WITH recorded AS (
 	SELECT h.*, (h.terms->>'begin_at')::timestamptz AS begin_at,
@@ -72,7 +73,7 @@ WITH recorded AS (
 			campaign_state(from_status, begin_before, end_before, made_at) END
 			AS from_state,
 		campaign_state(terms->>'status', begin_at, end_at, made_at) AS to_state,
-		version,
+		version, terms->>'currency' AS currency,
 		(SELECT jsonb_object_agg(t.key, jsonb_build_array(terms_before->t.key, t.value))
 			FROM jsonb_each(terms) AS t
 			WHERE t.key NOT IN ('status', 'valid_xid') AND terms_before IS NOT NULL
@@ -82,13 +83,14 @@ WITH recorded AS (
 			AS changes
 	FROM before
 	UNION ALL
-	SELECT id, begin_at, 'the clock', 'open', 'scheduled', 'issuing', version, NULL
+	SELECT id, begin_at, 'the clock', 'open', 'scheduled', 'issuing', version,
+		terms->>'currency', NULL
 	FROM recorded
 	WHERE terms->>'status' = 'published' AND begin_at > made_at
 		AND begin_at <= least(next_at, now())
 )
 SELECT to_char(made_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at,
-	made_by AS by, action, from_state AS from, to_state AS to, version, changes
+	made_by AS by, action, from_state AS from, to_state AS to, version, currency, changes
 FROM happened
 ORDER BY id, made_at
 

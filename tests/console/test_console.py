@@ -239,13 +239,13 @@ def test_budgets_and_orders(stack, signed_in):
     browser.fill("Name", budget)
     browser.fill("Amount", "8.5")
     browser.fill("Currency", "EUR")
-    browser.sees(f"Budget {budget} has 8.5 EUR.")
     browser.press("Make the budget")
-    browser.sees('amount is "8.5": allowed is 0 to 90071992547409.91')
+    browser.sees('Amount is "8.5": allowed is 0.00 to 90071992547409.91 EUR, with 2 digits')
     browser.fill("Amount", "8.50")
+    browser.sees(f"Budget {budget} has 8.50 EUR.")
     browser.press("Make the budget")
     browser.sees("The budget is made.", budget, "8.50 EUR")
-    coupon = stack.coupon_make(5, name="Orders", amount_off=500, currency="EUR")
+    coupon = stack.coupon_make(5, name="Orders", amount_off="5.00", currency="EUR")
     browser.open(f"/campaigns/{coupon}")
     browser.press("Edit…")
     browser.fill("Budget", budget)
@@ -289,10 +289,10 @@ def test_budgets_and_orders(stack, signed_in):
     browser.follow("Budgets")
     browser.press("Amount…", budget)
     browser.fill("Amount", "4.00")
-    browser.sees("Amount: 8.50 EUR → 4.00 EUR", "Spent or held: 5.00 EUR.")
+    browser.sees('Amount is "4.00": allowed is 5.00 to')
     browser.press("Set the amount")
-    browser.sees("allowed is at least the 5.00")
     browser.fill("Amount", "1000.00")
+    browser.sees("Amount: 8.50 EUR → 1,000.00 EUR", "Spent or held: 5.00 EUR.")
     browser.press("Set the amount")
     browser.sees("The amount is set.", "1,000.00 EUR", "995.00 EUR")
     browser.press("History", budget)
@@ -743,7 +743,7 @@ DIALOGS = {
 @long
 def test_it_can_be_read(stack, browser, key_make, dead_add):
     """Names, contrast, and no page that is wider than a small screen."""
-    terms = {"amount_off": 500, "currency": "EUR"}
+    terms = {"amount_off": "5.00", "currency": "EUR"}
     coupon = stack.coupon_make(3, name="A campaign with " + "a-very-long-name" * 8, **terms)
     budget = f"b-{coupon}-{'x' * 40}"
     stack.ctl("budget", "create", budget, "--amount", "9007199254.00", "--currency", "EUR")

@@ -127,7 +127,7 @@ def test_amounts_are_written_alike():
     """By couponctl budget and by the console: the currencies without two digits."""
     in_c, in_page = (
         re.findall('"([A-Z]{3}(?: [A-Z]{3})+)"', (ROOT / path).read_text())
-        for path in ("ctl/budget.c", "console/dom.js")
+        for path in ("ctl/money.c", "console/dom.js")
     )
     assert len(in_c) == 3 and in_c == in_page
 

@@ -462,10 +462,10 @@ def test_sets_of_codes(stack, admin, api, make_coupon):
 def test_what_orders_do(api, gateway, make_coupon):
     """In the name of who asks, whatever the key of the program's own requests."""
     budget = f"b{uuid.uuid4().hex}"
-    terms = {"name": budget, "amount": "10.00", "currency": "EUR"}
+    terms = {"name": budget, "amount": 1000, "currency": "EUR"}
     made = api("POST", "/budgets", terms)
     assert (ok(made, 201)["left"], made.headers["Location"]) == (1000, f"{API}/budgets/{budget}")
-    coupon = make_coupon(10, amount_off=400, currency="EUR", budget=budget)
+    coupon = make_coupon(10, amount_off="4.00", currency="EUR", budget=budget)
     receive = gateway.issue(coupon, "u/1", ack="issued")["receive"]
     path = "/receives/" + receive.replace("/", "%2F")
     assert ok(api("GET", path + "/quote?amount=300&currency=EUR"))["amount_off"] == 300
@@ -496,7 +496,7 @@ def test_what_orders_do(api, gateway, make_coupon):
     ok(api("POST", path + "/unuse", {"order": "a", "reason": "cancelled"}))
     assert ok(api("GET", path + "/uses"))["use"] is None
     problem(api("GET", f"/receives/{receive[:-1].replace('/', '%2F')}9/uses"), 404)
-    assert ok(api("PUT", f"/budgets/{budget}/amount", {"amount": "3.00"}))["left"] == 300
+    assert ok(api("PUT", f"/budgets/{budget}/amount", {"amount": "300"}))["left"] == 300
     (listed,) = [one for one in ok(api("GET", "/budgets"))["budgets"] if one["name"] == budget]
     assert listed["campaigns"] == [coupon]
     problem(api("GET", f"/budgets/{budget}x"), 404)

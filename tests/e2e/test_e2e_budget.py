@@ -64,6 +64,12 @@ def test_create_show_list_set(stack, budget):
         ("EUR", "-1.00", None),
         ("EUR", "1.000", None),
         ("EUR", "1e3", None),
+        ("EUR", "1,00", None),
+        ("EUR", "1.000.00", None),
+        ("EUR", " 1.00", None),
+        ("EUR", "+1.00", None),
+        ("CLF", "1.0005", 10005),
+        ("EUR", "7", 700),
         ("EUR", "", None),
         ("EUR", "1" * 40, None),
         ("JPY", "5.00", None),
@@ -73,7 +79,11 @@ def test_amounts(stack, currency, text, amount):
     options = ("--amount", text, "--currency", currency, "--json")
     told = stack.ctl_run("budget", "create", name_new(), *options)
     if amount is None:
-        assert told.returncode == 2 and f'--amount is "{text}": allowed is 0 to 9' in told.stderr
+        allowed = {
+            "EUR": "0.00 to 90071992547409.91 EUR, with 2 digits after the point, or without",
+            "JPY": "0 to 9007199254740991 JPY, without a point",
+        }[currency]
+        assert told.returncode == 2 and f'--amount is "{text}": allowed is {allowed}' in told.stderr
     else:
         assert json.loads(told.stdout)["amount"] == amount
 
@@ -102,14 +112,14 @@ def test_campaigns_of_a_budget(stack, budget):
             "create", "--name", "n", "--total", "1", "--budget", name, *terms.split()
         )
         assert told.returncode == 1 and needs in told.stderr
-    coupon = stack.coupon_make(1, publish=False, currency="EUR", amount_off=300, budget=name)
+    coupon = stack.coupon_make(1, publish=False, currency="EUR", amount_off="3.00", budget=name)
     assert shown(stack, name)["campaigns"] == [coupon]
     assert json.loads(stack.ctl("show", coupon, "--json"))["budget"] == {
         "name": name,
         "amount": 1000,
         "left": 1000,
     }
-    assert f"{name}: 1000 of 1000 EUR are left" in stack.ctl("show", coupon)
+    assert f"{name}: 10.00 of 10.00 EUR are left" in stack.ctl("show", coupon)
     version = json.loads(stack.ctl("show", coupon, "--json"))["postgresql"]["version"]
     told = stack.ctl_run("edit", coupon, "--version", str(version), "--amount-off", "none")
     assert told.returncode == 1 and needs in told.stderr
@@ -122,7 +132,7 @@ def test_campaigns_of_a_budget(stack, budget):
 def test_a_spent_budget_pauses_its_campaigns(stack, gateway, use, budget):
     """Once each, and they go on when there is money again; a pause by an operator stays."""
     name = budget("10.00")
-    terms = {"currency": "EUR", "amount_off": 600, "budget": name}
+    terms = {"currency": "EUR", "amount_off": "6.00", "budget": name}
     one, two, by_hand = (stack.coupon_make(10, **terms) for _ in range(3))
     stack.ctl("pause", by_hand)
     receive = gateway.issue(one, "u", ack="issued")["receive"]
@@ -152,7 +162,7 @@ def test_a_spent_budget_pauses_its_campaigns(stack, gateway, use, budget):
 
 def test_the_keeper_frees_ended_holds(stack, gateway, use, pg_owner, budget):
     name = budget("10.00")
-    coupon = stack.coupon_make(10, currency="EUR", amount_off=1000, budget=name)
+    coupon = stack.coupon_make(10, currency="EUR", amount_off="10.00", budget=name)
     receive = gateway.issue(coupon, "u", ack="issued")["receive"]
     assert use("hold", receive) == "held"
     wait_until(lambda: json.loads(stack.ctl("show", coupon, "--json"))["state"] == "paused")

@@ -207,8 +207,8 @@ def test_the_limit_is_lowered_only_while_nothing_is_taken(stack, gateway, redis_
 
 def test_discount_validity_and_metadata(stack):
     coupon = stack.ctl(
-        "create", "--name", "n", "--total", 1, "--percent-off", "12.5", "--cap", 2000,
-        "--threshold", 5000, "--currency", "EUR", "--metadata", '{"shop":"north","rate":0.5}',
+        "create", "--name", "n", "--total", 1, "--percent-off", "12.5", "--cap", "20.00",
+        "--threshold", 50, "--currency", "EUR", "--metadata", '{"shop":"north","rate":0.5}',
         "--void-returns", "no", "--valid-days", 3,
     )  # fmt: skip
     shown = show(stack, coupon)
@@ -220,7 +220,7 @@ def test_discount_validity_and_metadata(stack):
         "currency": "EUR",
     }
     assert (shown["metadata"], shown["void_returns"]) == ({"shop": "north", "rate": 0.5}, False)
-    stack.coupon_edit(coupon, "--amount-off", 500, "--currency", "USD", "--metadata", "none")
+    stack.coupon_edit(coupon, "--amount-off", "5.00", "--currency", "USD", "--metadata", "none")
     stack.coupon_edit(
         coupon, "--valid-from", "2030-01-01T00:00:00Z", "--valid-to=2031-01-01T00:00:00Z"
     )

@@ -116,7 +116,7 @@ def test_every_type(stack, gateway, pg, coupon_on):
 
 
 def test_what_orders_do(stack, gateway, coupon_on):
-    coupon, events = coupon_on(stack, amount_off=500, currency="EUR")
+    coupon, events = coupon_on(stack, amount_off="5.00", currency="EUR")
     (receive,) = issue(gateway, coupon, 'a"b\\c|d')
 
     def ask(op, order, **members):

@@ -41,7 +41,7 @@ def edit(stack, coupon, *options):
     stack.ctl("edit", coupon, "--version", version, *options)
 
 
-DISCOUNT = {"percent_off": "12.5", "cap": 500, "threshold": 2000, "currency": "EUR"}
+DISCOUNT = {"percent_off": "12.5", "cap": "5.00", "threshold": "20.00", "currency": "EUR"}
 SHOWN = {
     "discount": {"percent_off": 12.5, "cap": 500, "threshold": 2000, "currency": "EUR"},
     "metadata": {"theme": "noon"},
@@ -63,7 +63,7 @@ def test_what_is_set_is_shown(stack, gateway, make_coupon, user):
 
 def test_what_is_not_set_is_absent(gateway, make_coupon, user):
     assert offer(gateway, make_coupon(5)) == {}
-    coupon = make_coupon(5, amount_off=2**53 - 1, currency="USD")
+    coupon = make_coupon(5, amount_off="90071992547409.91", currency="USD")
     assert offer(gateway, coupon) == {"discount": {"amount_off": 2**53 - 1, "currency": "USD"}}
     coupon = make_coupon(5, percent_off="0.01")
     assert offer(gateway, coupon) == {"discount": {"percent_off": 0.01}}
@@ -92,7 +92,7 @@ def test_an_edit_is_shown_at_once(stack, gateway, gateway_make, make_coupon, use
         for client in (gateway, other):
             assert offer(client, coupon) == SHOWN
         for options, shown in (
-            (("--amount-off", "5", "--currency", "USD"), {"amount_off": 5, "currency": "USD"}),
+            (("--amount-off", "0.05", "--currency", "USD"), {"amount_off": 5, "currency": "USD"}),
             (("--amount-off", "none"), None),
         ):
             edit(stack, coupon, *options)

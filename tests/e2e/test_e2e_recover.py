@@ -203,7 +203,7 @@ def campaigns(world):
     assert issue(new, 1, key="a:b")["status"] == "issued"
     budget = f"late.{new}"
     ctl("budget", "create", budget, "--amount", "50.00", "--currency", "EUR")
-    terms = {"amount_off": 500, "currency": "EUR", "budget": budget}
+    terms = {"amount_off": "5.00", "currency": "EUR", "budget": budget}
     make(5, name="second draft", publish=False, **terms)
     return many, rejecting, draft, new
 

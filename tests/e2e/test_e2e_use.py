@@ -22,7 +22,7 @@ def shop(gateway, make_coupon):
 
     class Shop:
         def __init__(self):
-            self.coupon = make_coupon(1000, limit=3, amount_off=500, currency="EUR")
+            self.coupon = make_coupon(1000, limit=3, amount_off="5.00", currency="EUR")
 
         def receive(self, user=42):
             return gateway.issue(self.coupon, user, ack="issued")["receive"]
@@ -163,11 +163,11 @@ def test_amounts(shop, gateway):
     "terms, amount, off",
     [
         ({}, 12900, 0),
-        ({"amount_off": 500, "currency": "EUR"}, 12900, 500),
-        ({"amount_off": 500, "currency": "EUR"}, 300, 300),
-        ({"amount_off": 500, "threshold": 1000, "currency": "EUR"}, 999, 0),
+        ({"amount_off": "5.00", "currency": "EUR"}, 12900, 500),
+        ({"amount_off": "5.00", "currency": "EUR"}, 300, 300),
+        ({"amount_off": "5.00", "threshold": "10.00", "currency": "EUR"}, 999, 0),
         ({"percent_off": "12.5"}, 999, 124),
-        ({"percent_off": 50, "cap": 400, "currency": "EUR"}, 12900, 400),
+        ({"percent_off": 50, "cap": "4.00", "currency": "EUR"}, 12900, 400),
         ({"percent_off": 100}, 2**53 - 1, 2**53 - 1),
     ],
 )
@@ -185,7 +185,7 @@ def test_quote(gateway, make_coupon, terms, amount, off):
 
 
 def test_quotes_that_are_refused(stack, gateway, make_coupon):
-    coupon = make_coupon(1, amount_off=500, currency="EUR")
+    coupon = make_coupon(1, amount_off="5.00", currency="EUR")
     refused(
         gateway.call("quote", coupon=coupon, amount=1, currency="USD"),
         f'currency is "USD": must be that of coupon {coupon}, EUR',

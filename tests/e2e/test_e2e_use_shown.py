@@ -77,7 +77,7 @@ def test_what_is_not_there(stack, receive):
 
 
 def test_by_command(stack, gateway):
-    coupon = stack.coupon_make(10, amount_off=300, currency="EUR")
+    coupon = stack.coupon_make(10, amount_off="3.00", currency="EUR")
     receive = gateway.issue(coupon, "u", ack="issued")["receive"]
 
     def run(action, *options):
@@ -86,10 +86,10 @@ def test_by_command(stack, gateway):
         assert told.returncode == (reply["code"] != 0)
         return reply
 
-    assert run("quote", "--amount", "1000", "--currency", "EUR")["amount_off"] == 300
+    assert run("quote", "--amount", "10.00", "--currency", "EUR")["amount_off"] == 300
     assert run("hold", "--order", "a", "--ttl-s", "60", "--key", "k")["status"] == "held"
     assert run("use", "--order", "b")["status"] == "held"
-    used = run("use", "--order", "a", "--amount", "200", "--currency", "EUR")
+    used = run("use", "--order", "a", "--amount", "2.00", "--currency", "EUR")
     assert (used["status"], used["amount_off"]) == ("used", 200)
     assert run("unhold", "--order", "a")["status"] == "used"
     assert run("unuse", "--order", "a", "--reason", "cancelled")["code"] == 0

@@ -76,6 +76,23 @@ MUTANTS = [
         "tests/e2e/test_e2e_campaign.py::test_edit_in_mid_sale_refuses_what_nobody_could_use",
     ),
     mutant(
+        "P14",
+        "the unit of the amounts that coupon-admin passes on",
+        "admin/route.c",
+        'asprintf(&value, ARGS_MINOR "%lld",',
+        'asprintf(&value, "%lld",',
+        "tests/e2e/test_e2e_money.py::test_budgets",
+    ),
+    mutant(
+        "P14",
+        "the digits of currencies that do not have two",
+        "ctl/money.c",
+        "if (others[digits] && strstr(others[digits], currency))",
+        "if (0 && strstr(others[digits], currency))",
+        "unit_test_ctl_money::test_reads_what_it_writes",
+        "unit_test_ctl_money::test_refuses",
+    ),
+    mutant(
         "P2",
         "the primary key of the slot",
         "sql/schema/receive.sql",

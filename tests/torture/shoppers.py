@@ -79,7 +79,12 @@ class Shoppers:
 
     def _coupon_make(self):
         return self.stack.coupon_make(
-            RECEIVES, name="shop", budget=self.name, amount_off=OFF, currency="EUR", events="on"
+            RECEIVES,
+            name="shop",
+            budget=self.name,
+            amount_off=f"{OFF / 100:.2f}",
+            currency="EUR",
+            events="on",
         )
 
     def _issue(self, coupon):
