@@ -229,6 +229,29 @@ def test_what_happened_to_a_receive(stack, signed_in):
 
 
 @long
+def test_amounts_of_terms_are_written_as_people_do(stack, signed_in):
+    browser, coupon = signed_in, stack.coupon_make(5, publish=False)
+    for currency, wrong, right, units in (
+        ("KWD", "0.70", "0.700", 700),
+        ("EUR", "5.2", "5.25", 525),
+    ):
+        browser.open("/campaigns")
+        browser.open(f"/campaigns/{coupon}")
+        browser.press("Edit…")
+        browser.run("document.querySelector('dialog details').open = true")
+        browser.fill("Currency", currency)
+        browser.fill("Amount off", wrong)
+        browser.press("Save")
+        browser.sees(f'Amount off is "{wrong}": allowed is 0.0')
+        browser.fill("Amount off", right)
+        browser.press("Save")
+        browser.sees("Saved.", f"{right} {currency}", f"→ {right} {currency}")
+        discount = json.loads(stack.ctl("show", coupon, "--json"))["discount"]
+        assert (discount["amount_off"], discount["currency"]) == (units, currency)
+        assert f"discount     {right} {currency}" in stack.ctl("show", coupon)
+
+
+@long
 def test_budgets_and_orders(stack, signed_in):
     """A budget from its beginning to its end, and the receives that take from it."""
     browser, budget = signed_in, f"spring-{os.urandom(4).hex()}"
