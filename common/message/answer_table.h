@@ -32,3 +32,5 @@ ANSWER(ANSWER_BAD_REQUEST, 40, "bad_request", 400, "the request is malformed")
 ANSWER(ANSWER_UNAUTHORIZED, 41, "unauthorized", 401, "not authenticated")
 ANSWER(ANSWER_FORBIDDEN, 42, "forbidden", 403, "not allowed")
 ANSWER(ANSWER_TOO_LARGE, 43, "too_large", 413, "the request is larger than allowed")
+ANSWER(ANSWER_KEY_REUSED, 44, "key_reused", 422,
+       "the key was used for another request; nothing was done")

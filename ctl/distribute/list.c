@@ -229,6 +229,7 @@ enum end end_of_reply(const struct client_reply *reply)
 	case ANSWER_UNAUTHORIZED:
 	case ANSWER_FORBIDDEN:
 	case ANSWER_TOO_LARGE:
+	case ANSWER_KEY_REUSED:
 	case ANSWER_COUNT:
 		break;
 	}

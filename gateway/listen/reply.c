@@ -182,9 +182,10 @@ static char *outcomes_put(char *at, const struct request *request,
 static char *use_refusal_put(char *at, const struct request *request,
 			     const struct use_outcome *refusal)
 {
+	enum answer answer = use_result_answer(refusal->result);
 	char message[MESSAGE_SIZE];
 
-	if (use_result_answer(refusal->result) != ANSWER_BAD_REQUEST &&
+	if (answer != ANSWER_BAD_REQUEST && answer != ANSWER_KEY_REUSED &&
 	    refusal->receive.index != USE_ANY_RECEIVE) {
 		at = receive_put(text_append(at, ",\"receive\":\""), &refusal->receive);
 		at = text_append(at, "\"");

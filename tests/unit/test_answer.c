@@ -33,6 +33,7 @@ static void test_numbers(void **state)
 		{ 41, "unauthorized", 401 },
 		{ 42, "forbidden", 403 },
 		{ 43, "too_large", 413 },
+		{ 44, "key_reused", 422 },
 		{ 23, "rate_limited", 429 },
 		{ 10, "held", 409 },
 		{ 11, "used", 409 },
@@ -60,7 +61,7 @@ static void test_no_such_code(void **state)
 	(void)state;
 	assert_int_equal(answer_from_code(-1), ANSWER_COUNT);
 	assert_int_equal(answer_from_code(16), ANSWER_COUNT);
-	assert_int_equal(answer_from_code(44), ANSWER_COUNT);
+	assert_int_equal(answer_from_code(45), ANSWER_COUNT);
 }
 
 int main(void)

@@ -189,8 +189,8 @@ static void test_replies(void **state)
 		    "{\"id\":7,\"code\":1,\"status\":\"not_found\","
 		    "\"message\":\"no such coupon or receive\"}");
 	outcome = outcome_make(USE_KEY_TAKEN);
-	reply_check(&outcome, 1, parse(*state, one), ANSWER_BAD_REQUEST,
-		    "{\"id\":7,\"code\":40,\"status\":\"bad_request\","
+	reply_check(&outcome, 1, parse(*state, one), ANSWER_KEY_REUSED,
+		    "{\"id\":7,\"code\":44,\"status\":\"key_reused\","
 		    "\"message\":\"key is \\\"k\\\"\\\": was used for another request\"}");
 	outcome = outcome_make(USE_CURRENCY_WRONG);
 	reply_check(&outcome, 1, parse(*state, one), ANSWER_BAD_REQUEST,
