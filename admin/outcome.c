@@ -26,6 +26,7 @@ const char *problem_title(int status)
 		{ 411, "Length Required" },
 		{ 412, "Precondition Failed" },
 		{ 415, "Unsupported Media Type" },
+		{ 422, "Unprocessable Content" },
 		{ 428, "Precondition Required" },
 		{ 500, "Internal Server Error" },
 		{ 503, "Service Unavailable" },
@@ -171,6 +172,8 @@ static int status_http(int status)
 		return 412;
 	case CTL_ABSENT:
 		return 404;
+	case CTL_KEY_REUSED:
+		return 422;
 	case CTL_AWAY:
 		return 503;
 	case CTL_NO_VERDICT:

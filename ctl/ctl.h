@@ -28,6 +28,8 @@
  * has.
  */
 #define CTL_UNKNOWN 12
+/* Exit status: the idempotency key was used for another request, and nothing was done. */
+#define CTL_KEY_REUSED 13
 
 struct ctl {
 	struct config config;

@@ -74,6 +74,10 @@ static int undecided_say(const cJSON *reply, int64_t code)
 
 	if (code == answer_code(ANSWER_BAD_REQUEST))
 		args_fail("%s", message);
+	if (code == answer_code(ANSWER_KEY_REUSED)) {
+		fprintf(stderr, "couponctl: %s\n", message);
+		return CTL_KEY_REUSED;
+	}
 	fprintf(stderr, "couponctl: %s: %s\n", status, message);
 	if (code == answer_code(ANSWER_UNKNOWN))
 		return CTL_UNKNOWN;
@@ -163,7 +167,8 @@ const struct command issue_command = {
 	.summary = "request a coupon for a user",
 	.detail = "Needs --coupon and --user. Sends the request to the gateway at\n"
 		  "COUPON_LISTEN. The exit status is 0 only if the answer's code is 0, 2 if\n"
-		  "the request is malformed, 10 after busy or unavailable, and 12 after unknown.",
+		  "the request is malformed, 10 after busy or unavailable, 12 after unknown, and\n"
+		  "13 after key_reused.",
 };
 
 const struct command status_command = {

@@ -141,7 +141,8 @@ static int request_run(struct ctl *ctl)
 		.options = OPTIONS(__VA_ARGS__), .summary = summary_,                              \
 		.detail = "Sends the request to the gateway at COUPON_LISTEN. The exit status is " \
 			  "0 only\nif the answer's code is 0, 2 if the request is malformed, "     \
-			  "10 after busy or\nunavailable, and 12 after unknown.",                  \
+			  "10 after busy or\nunavailable, 12 after unknown, and 13 after "         \
+			  "key_reused.",                                                           \
 	}
 
 static const struct command receive_hold_command =

@@ -475,7 +475,7 @@ def test_what_orders_do(api, gateway, make_coupon):
     refused = ok(api("POST", path + "/use", {"order": "b", "key": "k"}))
     assert (refused["code"], refused["status"]) == (10, "held")
     taken = {"order": "c", "key": "k"}
-    assert problem(api("POST", path + "/use", taken), 400).startswith("key ")
+    assert problem(api("POST", path + "/use", taken), 422).startswith("key ")
     other = {"order": "a", "amount": 300, "currency": "USD"}
     assert problem(api("POST", path + "/use", other), 400).startswith("currency ")
     assert ok(api("GET", f"/budgets/{budget}"))["held"] == 400
@@ -580,7 +580,16 @@ def test_a_command_that_dies_or_says_nothing(fake):
 
 def test_exit_statuses(fake):
     """What each means, also of a job; a verdict is an answer where there is one to give."""
-    for code, status in ((1, 409), (2, 400), (4, 503), (8, 412), (9, 404), (10, 503), (12, 500)):
+    for code, status in (
+        (1, 409),
+        (2, 400),
+        (4, 503),
+        (8, 412),
+        (9, 404),
+        (10, 503),
+        (12, 500),
+        (13, 422),
+    ):
         fake.does(f"echo couponctl: why >&2; exit {code}")
         assert problem(fake.api("POST", "/campaigns/1/pause"), status) == "why"
         for path in ("/campaigns/1/audit", "/campaigns/1/rebuild"):
