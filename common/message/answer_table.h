@@ -21,6 +21,8 @@ ANSWER(ANSWER_NOT_VALID_YET, 13, "not_valid_yet", 409, "the receive is not valid
 ANSWER(ANSWER_VOIDED, 14, "voided", 409, "the receive was taken back")
 ANSWER(ANSWER_BUDGET_SPENT, 15, "budget_spent", 409,
        "the budget of the campaign does not have what would be taken off")
+ANSWER(ANSWER_BELOW_THRESHOLD, 17, "below_threshold", 409,
+       "the amount is too small for the discount")
 ANSWER(ANSWER_BUSY, 20, "busy", 429, "a limit is reached; nothing was done; retry later")
 ANSWER(ANSWER_UNAVAILABLE, 21, "unavailable", 503,
        "a required service is not available; nothing was done; retry later")

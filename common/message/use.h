@@ -102,6 +102,7 @@ int use_message_decode(struct json_arena *arena, const char *body, size_t len,
 	RESULT(NOT_VALID_YET, "not_valid_yet", ANSWER_NOT_VALID_YET)                 \
 	RESULT(VOIDED, "voided", ANSWER_VOIDED)                                      \
 	RESULT(BUDGET_SPENT, "budget_spent", ANSWER_BUDGET_SPENT)                    \
+	RESULT(BELOW_THRESHOLD, "below_threshold", ANSWER_BELOW_THRESHOLD)           \
 	RESULT(KEY_TAKEN, "key_taken", ANSWER_KEY_REUSED)                            \
 	RESULT(AMOUNT_NEEDED, "amount_needed", ANSWER_BAD_REQUEST)                   \
 	RESULT(CURRENCY_WRONG, "currency_wrong", ANSWER_BAD_REQUEST)

@@ -225,6 +225,7 @@ enum end end_of_reply(const struct client_reply *reply)
 	case ANSWER_NOT_VALID_YET:
 	case ANSWER_VOIDED:
 	case ANSWER_BUDGET_SPENT:
+	case ANSWER_BELOW_THRESHOLD:
 	case ANSWER_BAD_REQUEST:
 	case ANSWER_UNAUTHORIZED:
 	case ANSWER_FORBIDDEN:

@@ -135,7 +135,7 @@ static void use_refusal_text(const struct request *request, const struct use_out
 			 use->key);
 	else if (refusal->result == USE_AMOUNT_NEEDED)
 		snprintf(message, MESSAGE_SIZE,
-			 "amount: is missing: what coupon %lld takes off is of a budget", coupon);
+			 "amount: is missing: what coupon %lld takes off depends on it", coupon);
 	else if (refusal->result == USE_CURRENCY_WRONG)
 		snprintf(message, MESSAGE_SIZE, "currency is \"%s\": must be that of coupon %lld",
 			 use->currency, coupon);

@@ -61,6 +61,7 @@ static void on_quote(void *context, const PGresult *rows)
 	amount_add(object, "amount", use->amount);
 	amount_add(object, "amount_off", column_number(rows, 0, "amount_off"));
 	cJSON_AddStringToObject(object, "currency", use->currency);
+	cJSON_AddBoolToObject(object, "usable", *column_text(rows, 0, "is_usable") == 't');
 	request_answer_object(request, ANSWER_OK, NULL, object);
 }
 

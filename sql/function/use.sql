@@ -204,6 +204,10 @@ BEGIN
 				a.currency <> c.currency AS is_foreign,
 				discount(c.amount_off, c.percent_off, c.threshold, c.cap, a.amount)
 					AS amount_off,
+				a.amount IS NULL AND CASE a.action
+					WHEN 'use' THEN coalesce(c.threshold, c.percent_off) IS NOT NULL
+					ELSE c.budget IS NOT NULL AND c.percent_off IS NOT NULL
+					END AS lacks_amount,
 				c.budget, s.state, s.amount_off AS old_off,
 				s.budget AS old_budget, s.order_id = a.order_id AS is_own,
 				d.order_id AS done_by, d.user_id AS done_for,
@@ -252,7 +256,8 @@ BEGIN
 				WHEN valid_to <= moment THEN 'expired'
 				WHEN valid_from > moment THEN 'not_valid_yet'
 				WHEN is_foreign THEN 'currency_wrong'
-				WHEN budget IS NOT NULL AND amount_off IS NULL THEN 'amount_needed'
+				WHEN lacks_amount THEN 'amount_needed'
+				WHEN amount_off = 0 THEN 'below_threshold'
 				END AS refusal,
 				CASE action WHEN 'hold' THEN true WHEN 'use' THEN state <> 'used'
 					ELSE state <> 'free' END AS changes

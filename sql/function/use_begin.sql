@@ -63,6 +63,9 @@ BEGIN
 				nullif(use_begin.currency[e.op], '') AS asked_currency,
 				discount(c.amount_off, c.percent_off, c.threshold, c.cap,
 					use_begin.amount[e.op]) AS amount_off,
+				use_begin.amount[e.op] IS NULL AND use_begin.action[e.op] = 'use'
+					AND coalesce(c.threshold, c.percent_off) IS NOT NULL
+					AS lacks_amount,
 				CASE use_begin.action[e.op] WHEN 'hold' THEN 'held'
 					WHEN 'use' THEN 'used' END AS wanted,
 				e.is_alone AND e.batch IS NOT NULL AND f.valid_from <= moment
@@ -99,6 +102,7 @@ BEGIN
 					AND old_until > moment
 					AND old_budget IS NOT DISTINCT FROM budget))
 				AND wanted IS NOT NULL AND (asked_currency <> currency) IS NOT TRUE
+				AND NOT lacks_amount AND amount_off IS DISTINCT FROM 0
 				AND (budget IS NULL OR amount_off <= room + coalesce(old_off, 0))
 					IS TRUE AS is_plain
 			FROM f WHERE nth = 1

@@ -23,10 +23,10 @@ SELECT use_free(NULL, $1::int) AS freed
 SELECT use_forget($1::int, $2::int) AS removed
 
 -- quote: What the terms of a coupon take off an amount; amount_off NULL: they name no discount. No
--- row: no coupon that clients can see.
+-- row: no coupon that clients can see. is_usable: use() refuses the amount unless it is true.
 -- $1 coupon, $2 amount, in the smallest unit of the currency
-SELECT currency, discount(amount_off, percent_off, threshold, cap, $2::bigint) AS amount_off
-FROM coupon
+SELECT currency, off AS amount_off, off IS DISTINCT FROM 0 AS is_usable
+FROM coupon, discount(amount_off, percent_off, threshold, cap, $2::bigint) AS off
 WHERE id = $1::bigint AND status <> 'draft'
 
 -- uses_latest: The numbers of the latest operations that have changed a receive.

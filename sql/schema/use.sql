@@ -39,7 +39,7 @@ CREATE TABLE use_operation (
 	-- because of another receive of the request.
 	result     text NOT NULL CHECK (result IN ('held', 'used', 'unheld', 'unused', 'kept',
 		'not_found', 'is_held', 'is_used', 'expired', 'not_valid_yet', 'voided',
-		'budget_spent', 'amount_needed', 'currency_wrong')),
+		'budget_spent', 'below_threshold', 'amount_needed', 'currency_wrong')),
 	from_state text CHECK (from_state IN ('free', 'held', 'used')), -- NULL: no such receive
 	to_state   text CHECK (to_state IN ('free', 'held', 'used')),   -- NULL: it did not change
 	until      timestamptz,

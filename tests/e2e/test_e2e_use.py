@@ -42,6 +42,11 @@ def refusal(reply):
     return reply["status"]
 
 
+def reused(reply):
+    assert (reply["code"], reply["status"]) == (44, "key_reused"), reply
+    assert reply["message"].startswith('key is "'), reply
+
+
 def test_the_life_of_a_receive(shop):
     one = shop.receive()
     held = shop.ask("hold", receive=one)
@@ -111,9 +116,9 @@ def test_a_copy_after_the_use_was_taken_back_does_nothing(shop):
 def test_a_key_of_another_request(shop):
     one = shop.receive()
     assert done(shop.ask("use", receive=one, key="k"), "used")
-    taken, other = 'key is "k": was used for another', shop.receive()
-    refused(shop.ask("use", "order-78", receive=one, key="k"), taken)
-    refused(shop.ask("use", receives=[one, other], key="k"), taken)
+    other = shop.receive()
+    reused(shop.ask("use", "order-78", receive=one, key="k"))
+    reused(shop.ask("use", receives=[one, other], key="k"))
     assert done(shop.ask("use", "order-78", receive=other, key="k"), "used")
 
 
@@ -159,19 +164,51 @@ def test_amounts(shop, gateway):
     )
 
 
+def test_below_the_threshold_nothing_is_used(stack, gateway, make_coupon):
+    """9.00 EUR where the coupon is for purchases from 20.00 EUR on."""
+    coupon = make_coupon(10, amount_off="5.00", threshold="20.00", currency="EUR")
+    one = gateway.issue(coupon, 42, ack="issued")["receive"]
+    small = {"receive": one, "order": ORDER, "amount": 900, "currency": "EUR"}
+    quoted = gateway.call("quote", coupon=coupon, amount=900, currency="EUR")
+    assert (quoted["amount_off"], quoted["usable"]) == (0, False)
+    for op in ("hold", "use"):
+        refused_use = gateway.call(op, **small)
+        assert (refused_use["code"], refused_use["status"]) == (17, "below_threshold")
+        assert refused_use["receive"] == one and "too small" in refused_use["message"]
+        assert "use" not in gateway.call("status", receive=one)
+    held = gateway.call("hold", receive=one, order=ORDER)
+    assert done(held, "held")
+    response = requests.post(stack.http("/v1/use"), json=small, timeout=30)
+    assert (response.status_code, response.json()["code"]) == (409, 17)
+    use = gateway.call("status", receive=one)["use"]
+    assert use == {"state": "held", "order": ORDER, "until": held["until"]}
+    refused(gateway.call("use", receive=one, order=ORDER), "amount: is missing: what coupon")
+    told = stack.ctl_run("receive", "use", one, "--order", ORDER)
+    assert told.returncode == 2 and "amount: is missing" in told.stderr, told
+    words = ("--order", ORDER, "--amount", "9.00", "--currency", "EUR")
+    told = stack.ctl_run("receive", "use", one, *words)
+    assert told.returncode == 1 and "below_threshold" in told.stdout, told
+    used = gateway.call("use", **{**small, "amount": 2000})
+    assert done(used, "used") and used["amount_off"] == 500
+
+
 @pytest.mark.parametrize(
-    "terms, amount, off",
+    "terms, amount, off, usable",
     [
-        ({}, 12900, 0),
-        ({"amount_off": "5.00", "currency": "EUR"}, 12900, 500),
-        ({"amount_off": "5.00", "currency": "EUR"}, 300, 300),
-        ({"amount_off": "5.00", "threshold": "10.00", "currency": "EUR"}, 999, 0),
-        ({"percent_off": "12.5"}, 999, 124),
-        ({"percent_off": 50, "cap": "4.00", "currency": "EUR"}, 12900, 400),
-        ({"percent_off": 100}, 2**53 - 1, 2**53 - 1),
+        ({}, 12900, 0, True),
+        ({}, 0, 0, True),
+        ({"amount_off": "5.00", "currency": "EUR"}, 12900, 500, True),
+        ({"amount_off": "5.00", "currency": "EUR"}, 300, 300, True),
+        ({"amount_off": "5.00", "currency": "EUR"}, 0, 0, False),
+        ({"amount_off": "5.00", "threshold": "10.00", "currency": "EUR"}, 999, 0, False),
+        ({"percent_off": "12.5"}, 999, 124, True),
+        ({"percent_off": "12.5"}, 7, 0, False),
+        ({"percent_off": 50, "cap": "4.00", "currency": "EUR"}, 12900, 400, True),
+        ({"percent_off": 100}, 2**53 - 1, 2**53 - 1, True),
     ],
 )
-def test_quote(gateway, make_coupon, terms, amount, off):
+def test_quote(gateway, make_coupon, terms, amount, off, usable):
+    """And a use of the amount is refused where it says that it is not usable."""
     coupon = make_coupon(1, **terms)
     reply = gateway.call("quote", coupon=coupon, amount=amount, currency="EUR")
     assert reply == {
@@ -181,7 +218,11 @@ def test_quote(gateway, make_coupon, terms, amount, off):
         "amount": amount,
         "amount_off": off,
         "currency": "EUR",
+        "usable": usable,
     }
+    one = gateway.issue(coupon, 42, ack="issued")["receive"]
+    used = gateway.call("use", receive=one, order=ORDER, amount=amount, currency="EUR")
+    assert used["code"] == (0 if usable else 17), used
 
 
 def test_quotes_that_are_refused(stack, gateway, make_coupon):

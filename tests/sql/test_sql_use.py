@@ -480,26 +480,74 @@ def test_the_end_of_a_hold_is_told_before_what_follows(db, run, issued, told, by
         ({"amount_off": 500}, 1000, 500),
         ({"amount_off": 500}, 300, 300),
         ({"amount_off": 500}, None, 500),
-        ({"amount_off": 500, "threshold": 1000}, None, 500),
-        ({"amount_off": 500, "threshold": 1000}, 999, 0),
         ({"amount_off": 500, "threshold": 1000}, 1000, 500),
         ({"percent_off": 12.5}, 999, 124),
-        ({"percent_off": 12.5}, None, None),
+        ({"percent_off": 12.5}, 8, 1),
         ({"percent_off": 100}, 2**53 - 1, 2**53 - 1),
         ({"percent_off": 99.99}, 2**53 - 1, 9006298534815516),
         ({"percent_off": 50, "cap": 100}, 1000, 100),
-        ({"percent_off": 50, "cap": 100}, None, None),
-        ({"percent_off": 50, "cap": 100}, 0, 0),
         ({}, 1000, None),
+        ({}, 0, None),
+        ({}, None, None),
     ],
 )
-def test_discount(db, run, issued, terms, amount, expected):
+@pytest.mark.parametrize("action", ["use", "hold"])
+def test_discount(db, run, issued, action, terms, amount, expected):
     if terms:
         terms = {"currency": "EUR", **terms}
     (one,) = issued(**terms)
-    told = db.use(Operation("use", "a", (one,), amount=amount))[0][0]
+    told = db.use(Operation(action, "a", (one,), amount=amount))[0][0]
+    assert told["result"] in ("used", "held")
     assert told["amount_off"] == (None if expected is None else str(expected))
     assert told["of_currency"] == terms.get("currency")
+
+
+TOO_SMALL = [
+    ({"amount_off": 500, "threshold": 1000}, 999),
+    ({"amount_off": 500, "threshold": 1000}, 0),
+    ({"percent_off": 50, "threshold": 1000}, 999),
+    ({"percent_off": 12.5}, 7),
+    ({"percent_off": 0.01}, 9999),
+    ({"percent_off": 50, "cap": 100}, 0),
+    ({"amount_off": 500}, 0),
+]
+
+
+@pytest.mark.parametrize("terms, amount", TOO_SMALL)
+def test_an_amount_that_is_too_small_changes_nothing(db, run, issued, terms, amount):
+    """Neither a receive that is free nor one that the order holds; the key keeps the refusal."""
+    free, held, other = issued(3, **terms, currency="EUR")
+    assert run("hold", "a", held) == "held", "of no amount yet"
+    before = table(db, held.coupon)
+    for action in ("use", "hold"):
+        for receive in (free, held):
+            refused = Operation(action, "a", (receive,), key=f"{action}-{db.pid}", amount=amount)
+            assert db.use(refused)[0][0]["result"] == "below_threshold"
+            assert db.use(refused)[0][0]["result"] == "below_threshold", "it is recorded"
+        assert run(action, "a", held, other, amount=amount) == "below_threshold"
+    assert states(db, [free, held, other]) == ["free", "held", "free"]
+    assert [row for row in table(db, held.coupon) if row[0] == "held"] == before
+    assert run("use", "a", held, amount=100_000) == "used"
+
+
+def test_terms_of_several_coupons_and_an_amount(run, issued):
+    """All or none: that of one coupon is too small."""
+    (small,) = issued(amount_off=500, currency="EUR")
+    (large,) = issued(amount_off=500, threshold=2000, currency="EUR")
+    assert run("use", "a", small, large, amount=900) == ["kept", "below_threshold"]
+    assert run("use", "a", small, large, amount=2000) == "used"
+
+
+@pytest.mark.parametrize(
+    "terms", [{"amount_off": 500, "threshold": 1000}, {"percent_off": 10}, {"percent_off": 100}]
+)
+def test_a_use_needs_the_amount(db, run, issued, terms):
+    free, held = issued(2, **terms, currency="EUR")
+    assert run("hold", "a", held) == "held"
+    assert run("use", "a", free) == run("use", "a", held) == "amount_needed"
+    assert states(db, [free, held]) == ["free", "held"]
+    assert run("use", "a", free, amount=1000) == run("use", "a", free) == "used", "it is its own"
+    assert run("use", "b", free) == "is_used"
 
 
 def test_another_currency(run, issued):
@@ -533,7 +581,7 @@ def test_a_budget_within_one_call(db, issued, budget):
     """What fits is taken, in order; what is given back is there for those that follow."""
     name = budget(1000)
     receives = issued(5, percent_off=100, currency="EUR", budget=name)
-    amounts = [600, 600, 400, 1, 0]
+    amounts = [600, 600, 400, 1, 1]
     told = db.use(
         *(
             Operation("use", "a", (one,), amount=amount)
@@ -545,7 +593,7 @@ def test_a_budget_within_one_call(db, issued, budget):
         "budget_spent",
         "used",
         "budget_spent",
-        "used",
+        "budget_spent",
     ]
     assert counts(db, name) == (0, 1000)
     told = db.use(
@@ -571,7 +619,7 @@ def test_ended_holds_are_freed_before_a_budget_is_spent(db, run, issued, budget)
 
 def test_a_budget_needs_the_amount(run, issued, budget):
     (one,) = issued(percent_off=10, currency="EUR", budget=budget(1000))
-    assert run("use", "a", one) == "amount_needed"
+    assert run("hold", "a", one) == run("use", "a", one) == "amount_needed"
     assert run("use", "a", one, amount=100) == "used"
 
 

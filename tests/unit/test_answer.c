@@ -41,6 +41,7 @@ static void test_numbers(void **state)
 		{ 13, "not_valid_yet", 409 },
 		{ 14, "voided", 409 },
 		{ 15, "budget_spent", 409 },
+		{ 17, "below_threshold", 409 },
 	};
 
 	(void)state;

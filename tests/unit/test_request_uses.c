@@ -199,7 +199,7 @@ static void test_replies(void **state)
 	outcome = outcome_make(USE_AMOUNT_NEEDED);
 	reply_check(&outcome, 1, parse(*state, many), ANSWER_BAD_REQUEST,
 		    "{\"code\":40,\"status\":\"bad_request\",\"message\":\"amount: is missing: "
-		    "what coupon 1001 takes off is of a budget\"}");
+		    "what coupon 1001 takes off depends on it\"}");
 }
 
 /* The first one that is refused decides. */
