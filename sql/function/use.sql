@@ -204,8 +204,8 @@ BEGIN
 				a.currency <> c.currency AS is_foreign,
 				discount(c.amount_off, c.percent_off, c.threshold, c.cap, a.amount)
 					AS amount_off,
-				a.amount IS NULL AND CASE a.action
-					WHEN 'use' THEN coalesce(c.threshold, c.percent_off) IS NOT NULL
+				a.amount IS NULL AND CASE WHEN a.action = 'use'
+					THEN coalesce(c.threshold, c.percent_off) IS NOT NULL
 					ELSE c.budget IS NOT NULL AND c.percent_off IS NOT NULL
 					END AS lacks_amount,
 				c.budget, s.state, s.amount_off AS old_off,

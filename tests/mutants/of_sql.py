@@ -478,8 +478,8 @@ MUTANTS = [
         "P12",
         "the amount that the terms need, where it is judged",
         "sql/function/use.sql",
-        "WHEN 'use' THEN coalesce(c.threshold, c.percent_off) IS NOT NULL",
-        "WHEN 'use' THEN false",
+        "THEN coalesce(c.threshold, c.percent_off) IS NOT NULL",
+        "THEN false",
         USE + "test_a_use_needs_the_amount",
     ),
     mutant(
