@@ -21,7 +21,7 @@
 --       4 seq_seen        0..2^53-1, the highest it has seen in that generation
 --       5 count           1..256; and 'k' if the part has keys, 'c' if it has codes, 't' if it has
 --                         traces, in this order. Then as many times user (1..64 bytes, '!' to
---                         '~'), key if it has keys (0..64 bytes of printable ASCII; '' = none),
+--                         '~'), key if it has keys (0..255 bytes of printable ASCII; '' = none),
 --                         code if it has codes ('SET.SERIAL' of a code for one use, 'SET' of a
 --                         word, '' = none), and if it has traces what the message says of it
 --                         beside the receive (0..184 bytes of printable ASCII; '' = nothing),
@@ -38,11 +38,12 @@
 --   n > 0                  accepted into slot n; its index counts the accepted ones from 0
 --   n < 0                  refused with code -n: 2 out_of_stock, 3 ended, 4 limit_reached,
 --                          5 not_started, 6 paused, 7 code_invalid (it is revoked), 8 code_used,
---                          20 busy (unsettled_max is reached)
+--                          20 busy (unsettled_max is reached), 44 key_reused (the user's key
+--                          is known with another code, or with or without one)
 --   'SLOT:BATCH:INDEX'     the user's key is known, or the user has redeemed the code: the receive
 --                          that was accepted with it
 -- These come before every refusal, and of several refusals the first of this order is returned:
--- code_used, code_invalid, paused, ended, not_started, out_of_stock, limit_reached, busy.
+-- key_reused, code_used, code_invalid, paused, ended, not_started, out_of_stock, limit_reached, busy.
 -- A part that cannot accept any request and has neither key nor code reads only the coupon's hash.
 --
 -- Errors of run_id, unsettled_max, a count and the number of KEYS are returned instead of all
@@ -119,8 +120,8 @@ local function arguments_read(place, from, count, has_keys, has_codes, has_trace
 		at = at + 1
 		if has_keys then
 			local key = argv[at]
-			if #key > 64 or not find(key, '^[ -~]*$') then
-				fail('key: not at most 64 bytes of printable ASCII')
+			if #key > KEY_MOST or not find(key, '^[ -~]*$') then
+				fail('key: not at most 255 bytes of printable ASCII')
 			end
 			keyed = keyed or key ~= ''
 			at = at + 1
@@ -348,9 +349,9 @@ local function decide(place, from, count, has_keys, has_codes, has_traces)
 			verdict, took = 1, true
 		else
 			local text = own and hset[own] or records[i]
-			local taken, receive = {}, false
+			local taken, receive, reused = {}, false, false
 			if text then
-				taken, receive = records_read(text, word, nil, code)
+				taken, receive, reused = records_read(text, word, nil, code)
 				if not taken then
 					fail('users: malformed records of user ' .. user)
 				end
@@ -359,7 +360,9 @@ local function decide(place, from, count, has_keys, has_codes, has_traces)
 
 			local refused = bad or closed
 
-			if receive then
+			if reused then
+				verdict = -44
+			elseif receive then
 				verdict = receive
 			elseif refused then
 				verdict = refused

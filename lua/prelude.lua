@@ -39,6 +39,8 @@ local CODE_SHAPE = '^[1-9]%d*%.?%d*$'
 
 local CODE_MOST = 39 -- bytes
 
+local KEY_MOST = 255 -- bytes of an idempotency key
+
 local DOT = 46
 
 local function code_is_valid(code)
@@ -269,7 +271,7 @@ local function record_parse(record)
 	local receive, slot, batch, index, key, rest =
 		match(record, '^(([1-9]%d?%d?):([0-7][0-9A-HJKMNP-TV-Z]*):(%d%d?%d?)):([ -~]*)(.*)$')
 	slot = tonumber(slot)
-	if not slot or #batch ~= 26 or #key > 64 or find(index, '^0.') or slot > 100
+	if not slot or #batch ~= 26 or #key > KEY_MOST or find(index, '^0.') or slot > 100
 		or tonumber(index) > MAX_INDEX then
 		return nil
 	end
@@ -279,12 +281,13 @@ local function record_parse(record)
 	return receive, slot, key, rest
 end
 
--- Parses a user's records, one per line. Returns the receive of each taken slot and the receive
--- with this key, or else with this code (false: none); nil if they are malformed. Appends the lines
--- to `lines`, if given.
+-- Parses a user's records, one per line. Returns the receive of each taken slot, the receive with
+-- this key, or else with this code (false: none), and whether the one with the key has another code
+-- than this one (nil: none); nil if they are malformed. Appends the lines to `lines`, if given.
 local function records_read(text, wanted, lines, code)
-	local taken, found, redeemed, from = {}, false, false, 1
-	local wanted_rest = code and find(code, '.', 1, true) and '\t' .. code
+	local taken, found, redeemed, reused, from = {}, false, false, false, 1
+	local asked_rest = code and '\t' .. code or ''
+	local wanted_rest = code and find(code, '.', 1, true) and asked_rest
 	while from do
 		local stop = find(text, '\n', from, true)
 		local line = sub(text, from, (stop or 0) - 1)
@@ -297,14 +300,14 @@ local function records_read(text, wanted, lines, code)
 			lines[#lines + 1] = line
 		end
 		if key == wanted and key ~= '' then
-			found = receive
+			found, reused = receive, rest ~= asked_rest
 		end
 		if rest == wanted_rest then
 			redeemed = receive
 		end
 		from = stop and stop + 1
 	end
-	return taken, found or redeemed
+	return taken, found or redeemed, reused
 end
 
 -- Until a report expires whose coupon Redis does not have.

@@ -438,8 +438,9 @@ static char *members_append(const struct rush_plan *plan, uint32_t request, int 
 		p = number_append(p, plan->coupons.list[rush_plan_coupon(plan, i)]);
 	}
 	p = text_append(text_append(p, "\",\"user\":\""), user.text);
-	if (plan->keys)
-		p = text_append(text_append(p, "\",\"key\":\"rush-"), user.text);
+	if (plan->keys) /* of a use: an operation on this receive */
+		p = text_append(text_append(p, "\",\"key\":\"rush-"),
+				is_use ? plan->codes[i] : user.text);
 	if (is_use)
 		p = text_append(text_append(p, "\",\"order\":\"rush-"), user.text);
 	else if (plan->ack != RUSH_ACCEPTED)

@@ -19,7 +19,7 @@
 #define RUSH_NUMBER_BITS 62 /* of UUIDs and with a seed */
 #define RUSH_NUMBER_MAX ((INT64_C(1) << RUSH_NUMBER_BITS) - 1)
 /* bytes of a request line: two numbers of 20 digits, three user ids and the words around them */
-#define RUSH_LINE_MAX (2 * 20 + 3 * RUSH_USER_MAX + RUSH_CODE_MAX + 100)
+#define RUSH_LINE_MAX (2 * 20 + 3 * RUSH_USER_MAX + 2 * RUSH_CODE_MAX + 100)
 #define RUSH_HTTP_MAX (RUSH_LINE_MAX + 150) /* of a request over HTTP, beside `fields` */
 #define RUSH_RETRIES_MAX 10
 

@@ -31,6 +31,18 @@ Row = collections.namedtuple("Row", "state order amount_off")
 Budget = collections.namedtuple("Budget", "amount spent held")
 
 
+def first_reply(reply):
+    """Without what a copy tells beside the first answer."""
+    beside = ("replayed", "now")
+    told = {name: value for name, value in reply.items() if name not in beside}
+    if "receives" in told:
+        told["receives"] = [
+            {name: value for name, value in one.items() if name not in beside}
+            for one in told["receives"]
+        ]
+    return told
+
+
 class Operation:
     """What an order asked for, with all its copies."""
 
@@ -125,8 +137,8 @@ class Orders:
         self._budget([(receive, span) for receive, spans in sure.items() for span in spans])
 
     def _copies(self, operation):
-        """Each copy is answered as the first one was."""
-        told = [one.reply for one in operation.certain()]
+        """Each copy is answered as the first one was, but for what the receives are now."""
+        told = [first_reply(one.reply) for one in operation.certain()]
         for reply in told[1:]:
             assert reply == told[0] or (
                 self.loses and not operation.is_done

@@ -52,6 +52,9 @@ enum {
 	ROW_UNTIL_MS,
 	ROW_AMOUNT_OFF,
 	ROW_CURRENCY,
+	ROW_NOW,
+	ROW_NOW_IS_OWN,
+	ROW_NOW_UNTIL_MS,
 	ROW_RECORD
 };
 
@@ -257,11 +260,14 @@ static int outcome_read(const PGresult *rows, int row, struct use_outcome *outco
 		.result = use_result_find(PQgetvalue(rows, row, ROW_RESULT)),
 		.receive = { .coupon = number_at(rows, row, ROW_COUPON), .index = USE_ANY_RECEIVE },
 		.until_ms = number_or_none(rows, row, ROW_UNTIL_MS),
-		.amount_off = number_or_none(rows, row, ROW_AMOUNT_OFF)
+		.amount_off = number_or_none(rows, row, ROW_AMOUNT_OFF),
+		.now = receive_now_find(PQgetvalue(rows, row, ROW_NOW)),
+		.now_is_own = *PQgetvalue(rows, row, ROW_NOW_IS_OWN) == 't',
+		.now_until_ms = number_or_none(rows, row, ROW_NOW_UNTIL_MS)
 	};
 	snprintf(outcome->currency, sizeof(outcome->currency), "%s",
 		 PQgetvalue(rows, row, ROW_CURRENCY));
-	if (outcome->result == USE_RESULTS_N ||
+	if (outcome->result == USE_RESULTS_N || outcome->now == NOWS_N ||
 	    user_id_parse(&outcome->receive.user, user, strlen(user)))
 		return -1;
 	if (PQgetisnull(rows, row, ROW_BATCH))

@@ -182,14 +182,19 @@ int receive_parse(struct receive *receive, const char *text, size_t len)
 	return user_id_parse(&receive->user, user, (size_t)(batch - user));
 }
 
-int receive_key_valid(const char *text, size_t len)
+int printable_valid(const char *text, size_t len, size_t most)
 {
-	if (len == 0 || len > RECEIVE_KEY_MAX)
+	if (len == 0 || len > most)
 		return 0;
 	for (size_t i = 0; i < len; i++)
 		if (text[i] < 0x20 || text[i] > 0x7e)
 			return 0;
 	return 1;
+}
+
+int receive_key_valid(const char *text, size_t len)
+{
+	return printable_valid(text, len, RECEIVE_KEY_MAX);
 }
 
 int receive_code_valid(const char *text, size_t len)

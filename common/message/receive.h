@@ -79,7 +79,7 @@ int user_id_compare(const struct user_id *a, const struct user_id *b);
 
 #define RECEIVE_INDEX_MAX 255 /* a batch holds at most 256 receives */
 #define RECEIVE_SIZE (ID_SIZE + USER_ID_SIZE + ULID_SIZE + 4)
-#define RECEIVE_KEY_MAX 64  /* bytes of an idempotency key, printable ASCII */
+#define RECEIVE_KEY_MAX 255 /* bytes of an idempotency key, printable ASCII */
 #define RECEIVE_CODE_MAX 39 /* bytes of an exchange code's reference: SET.SERIAL or SET */
 #define RECEIVE_TAIL_MAX (RECEIVE_KEY_MAX + 1 + RECEIVE_CODE_MAX)
 #define RECEIVE_SLOT_MAX 100 /* the highest per-user limit a coupon may have */
@@ -97,10 +97,10 @@ size_t receive_format(const struct receive *receive, char out[RECEIVE_SIZE]);
 /* Parses exactly `len` bytes in the canonical spelling; 0, or -1. */
 int receive_parse(struct receive *receive, const char *text, size_t len);
 
-/*
- * Whether these `len` bytes are an idempotency key: 1 to 64 bytes of printable ASCII (space to
- * tilde).
- */
+/* Whether they are 1 to `most` bytes of printable ASCII (space to tilde). */
+int printable_valid(const char *text, size_t len, size_t most);
+
+/* Whether these `len` bytes are an idempotency key: 1 to 255 bytes of printable ASCII. */
 int receive_key_valid(const char *text, size_t len);
 
 /*

@@ -17,6 +17,12 @@ static const char *const results[USE_RESULTS_N] = {
 #undef RESULT
 };
 
+static const char *const nows[NOWS_N] = {
+#define RECEIVE_NOW(name, text) [NOW_##name] = text,
+	RECEIVE_NOWS(RECEIVE_NOW)
+#undef RECEIVE_NOW
+};
+
 enum answer use_result_answer(enum use_result result)
 {
 	static const enum answer answers[USE_RESULTS_N] = {
@@ -48,6 +54,17 @@ static size_t name_find(const char *const *names, size_t n, const char *text)
 enum use_result use_result_find(const char *text)
 {
 	return (enum use_result)name_find(results, USE_RESULTS_N, text);
+}
+
+const char *receive_now_text(enum receive_now now)
+{
+	check(now < NOWS_N);
+	return nows[now];
+}
+
+enum receive_now receive_now_find(const char *text)
+{
+	return (enum receive_now)name_find(nows, NOWS_N, text);
 }
 
 static int is_printable(const char *text, size_t len)
@@ -324,7 +341,11 @@ static char *outcome_append(char *at, const struct use_outcome *outcome)
 	at = known_append(text_append(at, ","), outcome->until_ms);
 	at = known_append(text_append(at, ","), outcome->amount_off);
 	at = string_append(text_append(at, ","), outcome->currency);
-	return text_append(at, "]");
+	if (outcome->now == NOW_NONE)
+		return text_append(at, ",null]");
+	at = string_append(text_append(at, ",["), receive_now_text(outcome->now));
+	at = text_append(at, outcome->now_is_own ? ",1," : ",0,");
+	return text_append(known_append(at, outcome->now_until_ms), "]]");
 }
 
 size_t use_reply_write(const struct use_reply *reply, char out[USE_REPLY_SIZE])
@@ -341,18 +362,39 @@ size_t use_reply_write(const struct use_reply *reply, char out[USE_REPLY_SIZE])
 	return (size_t)(at - out);
 }
 
+/* null, or [state, whether it is the order's, until]. 0, or -1. */
+static int now_take(const cJSON *array, struct use_outcome *outcome)
+{
+	const cJSON *items[3];
+	int64_t is_own;
+
+	outcome->now = NOW_NONE;
+	outcome->now_is_own = 0;
+	outcome->now_until_ms = -1;
+	if (cJSON_IsNull(array))
+		return 0;
+	if (items_take(array, items, 3) || !cJSON_IsString(items[0]) ||
+	    json_integer(items[1], 0, 1, &is_own) || known_take(items[2], &outcome->now_until_ms))
+		return -1;
+	outcome->now = receive_now_find(items[0]->valuestring);
+	outcome->now_is_own = (int)is_own;
+	return outcome->now == NOWS_N || outcome->now == NOW_NONE ? -1 : 0;
+}
+
 static int outcome_take(const cJSON *array, struct use_outcome *outcome)
 {
-	const cJSON *items[6];
+	const cJSON *items[7];
 	int64_t use;
 
-	if (items_take(array, items, 6) || json_integer(items[0], 0, RECEIVE_INDEX_MAX, &use) ||
+	if (items_take(array, items, 7) || json_integer(items[0], 0, RECEIVE_INDEX_MAX, &use) ||
 	    !cJSON_IsString(items[1]) || receive_take(items[2], &outcome->receive) ||
 	    known_take(items[3], &outcome->until_ms) || known_take(items[4], &outcome->amount_off))
 		return -1;
 	outcome->use = (size_t)use;
 	outcome->result = use_result_find(items[1]->valuestring);
-	return outcome->result == USE_RESULTS_N ? -1 : currency_take(items[5], outcome->currency);
+	if (outcome->result == USE_RESULTS_N || currency_take(items[5], outcome->currency))
+		return -1;
+	return now_take(items[6], outcome);
 }
 
 int use_reply_decode(struct json_arena *arena, const char *body, size_t len,

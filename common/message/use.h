@@ -12,11 +12,12 @@
  * are and have (message.h).
  *
  * The reply of the worker names each receive, in the order of the message: which use it is of, the
- * result, until when it is held, and what is taken off.
+ * result, until when it is held, and what is taken off. Of a use that was executed before it has
+ * what the receive is now, whether it is that of the order (1 or 0), and until when it is held.
  *
  *	{"v":1,"batch":"01JD…","uses":[
- *	 [0,"used",["1001","42","01JC…",0],null,500,"EUR"],
- *	 [1,"not_found",["1001","43"],null,null,""]]}
+ *	 [0,"used",["1001","42","01JC…",0],null,500,"EUR",["used",0,null]],
+ *	 [1,"not_found",["1001","43"],null,null,"",null]]}
  */
 #pragma once
 
@@ -78,7 +79,7 @@ int use_reason_valid(const char *text, size_t len);
 int use_receives_valid(const struct receive *receives, size_t n);
 
 /* Writes a message without a NUL, and returns its length. */
-#define USE_MESSAGE_SIZE (160 + MESSAGE_RECEIVES_MAX * 1088 + MESSAGE_TRACES_MAX * 2 * TRACE_SIZE)
+#define USE_MESSAGE_SIZE (160 + MESSAGE_RECEIVES_MAX * 1472 + MESSAGE_TRACES_MAX * 2 * TRACE_SIZE)
 size_t use_message_write(const struct use_message *message, char out[USE_MESSAGE_SIZE]);
 
 /* As message_decode(). */
@@ -118,6 +119,25 @@ const char *use_result_text(enum use_result result);
 enum answer use_result_answer(enum use_result result);
 enum use_result use_result_find(const char *text); /* USE_RESULTS_N: none has this text */
 
+/* What a receive is at the moment: RECEIVE_NOW(name, text). NOW_NONE: it is not told. */
+#define RECEIVE_NOWS(RECEIVE_NOW)     \
+	RECEIVE_NOW(NONE, "")         \
+	RECEIVE_NOW(FREE, "free")     \
+	RECEIVE_NOW(HELD, "held")     \
+	RECEIVE_NOW(USED, "used")     \
+	RECEIVE_NOW(VOIDED, "voided") \
+	RECEIVE_NOW(NOT_FOUND, "not_found")
+
+enum receive_now {
+#define RECEIVE_NOW(name, text) NOW_##name,
+	RECEIVE_NOWS(RECEIVE_NOW)
+#undef RECEIVE_NOW
+		NOWS_N
+};
+
+const char *receive_now_text(enum receive_now now);
+enum receive_now receive_now_find(const char *text); /* NOWS_N: none has this text */
+
 struct use_outcome {
 	size_t use; /* its place in the message */
 	enum use_result result;
@@ -125,6 +145,9 @@ struct use_outcome {
 	int64_t until_ms;       /* the end of the hold; -1: none */
 	int64_t amount_off;     /* -1: not told */
 	char currency[CURRENCY_LEN + 1];
+	enum receive_now now; /* NOW_NONE: it was not executed before */
+	int now_is_own;       /* the order of the use holds it, or has used it */
+	int64_t now_until_ms; /* NOW_HELD: the end of the hold; else -1 */
 };
 
 struct use_reply {
@@ -134,7 +157,7 @@ struct use_reply {
 };
 
 /* Writes a reply without a NUL, and returns its length. */
-#define USE_REPLY_SIZE (64 + MESSAGE_RECEIVES_MAX * 288)
+#define USE_REPLY_SIZE (64 + MESSAGE_RECEIVES_MAX * 336)
 size_t use_reply_write(const struct use_reply *reply, char out[USE_REPLY_SIZE]);
 
 /* 0, or -1: it is malformed. */

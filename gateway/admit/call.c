@@ -157,7 +157,7 @@ static int repeated_decode(const redisReply *element, struct verdict *verdict)
 /* Whether it is minus the code of an answer with which the script refuses. */
 static int is_refusal(long long number)
 {
-	return number == -answer_code(ANSWER_BUSY) ||
+	return number == -answer_code(ANSWER_BUSY) || number == -answer_code(ANSWER_KEY_REUSED) ||
 	       (number <= -answer_code(ANSWER_OUT_OF_STOCK) &&
 		number >= -answer_code(ANSWER_CODE_USED));
 }

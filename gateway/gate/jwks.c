@@ -159,7 +159,7 @@ static const char *key_make(struct reading *reading, struct token_keys *keys)
 	struct token_key *key = &keys->list[keys->n];
 	const char *kid = member_text(reading->jwk, "kid"), *wrong;
 
-	if (!kid || !receive_key_valid(kid, strlen(kid)))
+	if (!kid || !printable_valid(kid, strlen(kid), TOKEN_KID_MAX))
 		return "its kid must be 1 to 64 bytes of printable ASCII";
 	if (token_keys_find(keys, kid))
 		return "its kid is that of a key before: allowed is each once";
@@ -213,7 +213,7 @@ static int keys_read(struct token_keys *keys, const cJSON *root, int is_secret,
 		struct reading reading = { .jwk = jwk };
 		const char *kid = member_text(jwk, "kid");
 
-		kid = kid && receive_key_valid(kid, strlen(kid)) ? kid : "none";
+		kid = kid && printable_valid(kid, strlen(kid), TOKEN_KID_MAX) ? kid : "none";
 		number++;
 		wrong = key_read(&reading, keys, is_secret);
 		if (wrong) {

@@ -111,7 +111,7 @@ static int key_take(struct http_connection *connection, enum request_op op,
 	     http_key_parse(text->bytes, text->len, key) == 0))
 		return 0;
 	header_refuse(connection, 400, "Idempotency-Key", text->bytes,
-		      "must be one key of 1 to 64 printable ASCII bytes, bare, or in quotes with "
+		      "must be one key of 1 to 255 printable ASCII bytes, bare, or in quotes with "
 		      "a \\ before each \" and \\");
 	return -1;
 }

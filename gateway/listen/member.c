@@ -7,6 +7,7 @@
 
 #define AMOUNT_TEXT_MAX 999999999999999 /* 15 digits, which a pattern can say */
 #define NAME_ALLOWED "must be a string of 1 to 64 printable ASCII bytes"
+#define KEY_ALLOWED "must be a string of 1 to 255 printable ASCII bytes"
 
 const char *id_member(struct parse *parse, const cJSON *item)
 {
@@ -73,7 +74,7 @@ const char *key_member(struct parse *parse, const cJSON *item)
 {
 	if (!cJSON_IsString(item) ||
 	    !receive_key_valid(item->valuestring, strlen(item->valuestring)))
-		return NAME_ALLOWED;
+		return KEY_ALLOWED;
 	parse->key = item->valuestring;
 	return NULL;
 }
@@ -81,7 +82,7 @@ const char *key_member(struct parse *parse, const cJSON *item)
 const char *order_member(struct parse *parse, const cJSON *item)
 {
 	if (!cJSON_IsString(item) ||
-	    !receive_key_valid(item->valuestring, strlen(item->valuestring)))
+	    !printable_valid(item->valuestring, strlen(item->valuestring), USE_ORDER_MAX))
 		return NAME_ALLOWED;
 	strcpy(parse->use.order, item->valuestring);
 	return NULL;
@@ -90,7 +91,7 @@ const char *order_member(struct parse *parse, const cJSON *item)
 const char *by_member(struct parse *parse, const cJSON *item)
 {
 	if (!cJSON_IsString(item) ||
-	    !receive_key_valid(item->valuestring, strlen(item->valuestring)))
+	    !printable_valid(item->valuestring, strlen(item->valuestring), USE_BY_MAX))
 		return NAME_ALLOWED;
 	strcpy(parse->use.by, item->valuestring);
 	return NULL;

@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MESSAGE_SIZE 256
-#define LINE_SIZE 1280
-#define USE_LINE_SIZE (1024 + USE_RECEIVES_MAX * 512)
+#define MESSAGE_SIZE 320
+#define LINE_SIZE 1792
+#define KEY_REUSED_TEXT "key is \"%s\": was used for another request"
+#define USE_LINE_SIZE (2048 + USE_RECEIVES_MAX * 768)
 
 /* What answers say of the coupon: the words before and after its id. */
 static const struct {
@@ -43,6 +44,8 @@ static void refusal_text(const struct request *request, const struct result *res
 	else if (result->answer == ANSWER_REJECTED)
 		snprintf(message, MESSAGE_SIZE, "the accepted receive could not be issued: %s",
 			 result->reason);
+	else if (result->answer == ANSWER_KEY_REUSED)
+		snprintf(message, MESSAGE_SIZE, KEY_REUSED_TEXT, request_key(request));
 	else
 		snprintf(message, MESSAGE_SIZE, "%s", answer_text(result->answer));
 }
@@ -84,8 +87,8 @@ void request_answer(struct request *request, const struct result *result)
 	char line[LINE_SIZE], message[MESSAGE_SIZE];
 	char *at = head_put(line, request, result->answer);
 
-	_Static_assert(LINE_SIZE > REQUEST_ID_SIZE + MESSAGE_SIZE + RECEIVE_SIZE + 2 * USER_ID_MAX +
-					   ID_SIZE + 180,
+	_Static_assert(LINE_SIZE > REQUEST_ID_SIZE + 2 * MESSAGE_SIZE + RECEIVE_SIZE +
+					   2 * USER_ID_MAX + ID_SIZE + 180,
 		       "the longest reply must fit");
 	at = text_append(at,
 			 done ? request_ack_names[result->reached] : answer_status(result->answer));
@@ -131,8 +134,7 @@ static void use_refusal_text(const struct request *request, const struct use_out
 	long long coupon = (long long)refusal->receive.coupon;
 
 	if (refusal->result == USE_KEY_TAKEN)
-		snprintf(message, MESSAGE_SIZE, "key is \"%s\": was used for another request",
-			 use->key);
+		snprintf(message, MESSAGE_SIZE, KEY_REUSED_TEXT, use->key);
 	else if (refusal->result == USE_AMOUNT_NEEDED)
 		snprintf(message, MESSAGE_SIZE,
 			 "amount: is missing: what coupon %lld takes off depends on it", coupon);
@@ -150,8 +152,25 @@ static char *member_put(char *at, const char *name, const char *text)
 	return text_append(escaped_append(at, text, strlen(text)), "\"");
 }
 
+/*
+ * What a receive of a use that was executed before is now: with the order, if that has it, and with
+ * nothing about another one.
+ */
+static char *now_put(char *at, const struct use_outcome *outcome, const char *order)
+{
+	char time[CLOCK_RFC3339_SIZE];
+
+	at = text_append(text_append(at, ",\"now\":{\"state\":\""), receive_now_text(outcome->now));
+	at = text_append(at, "\"");
+	if (outcome->now_is_own)
+		at = member_put(at, "order", order);
+	if (outcome->now_is_own && outcome->now_until_ms >= 0)
+		at = member_put(at, "until", clock_rfc3339(outcome->now_until_ms, time));
+	return text_append(at, "}");
+}
+
 /* "receive":"…", and what is told of it. */
-static char *outcome_put(char *at, const struct use_outcome *outcome)
+static char *outcome_put(char *at, const struct use_outcome *outcome, const char *order)
 {
 	char time[CLOCK_RFC3339_SIZE];
 
@@ -159,21 +178,25 @@ static char *outcome_put(char *at, const struct use_outcome *outcome)
 	at = text_append(at, "\"");
 	if (outcome->until_ms >= 0)
 		at = member_put(at, "until", clock_rfc3339(outcome->until_ms, time));
-	if (outcome->amount_off < 0)
-		return at;
-	at = number_append(text_append(at, ",\"amount_off\":"), outcome->amount_off);
-	return *outcome->currency ? member_put(at, "currency", outcome->currency) : at;
+	if (outcome->amount_off >= 0) {
+		at = number_append(text_append(at, ",\"amount_off\":"), outcome->amount_off);
+		if (*outcome->currency)
+			at = member_put(at, "currency", outcome->currency);
+	}
+	return outcome->now == NOW_NONE ? at : now_put(at, outcome, order);
 }
 
 /* "receives":[{…},…], or what is told of the only one. */
 static char *outcomes_put(char *at, const struct request *request,
 			  const struct use_outcome *outcomes, size_t n)
 {
+	const char *order = request->use->use.order;
+
 	if (!request->names_many)
-		return outcome_put(text_append(at, ","), outcomes);
+		return outcome_put(text_append(at, ","), outcomes, order);
 	at = text_append(at, ",\"receives\":[");
 	for (size_t i = 0; i < n; i++) {
-		at = outcome_put(text_append(at, i > 0 ? ",{" : "{"), &outcomes[i]);
+		at = outcome_put(text_append(at, i > 0 ? ",{" : "{"), &outcomes[i], order);
 		at = text_append(at, "}");
 	}
 	return text_append(at, "]");
@@ -190,6 +213,8 @@ static char *use_refusal_put(char *at, const struct request *request,
 		at = receive_put(text_append(at, ",\"receive\":\""), &refusal->receive);
 		at = text_append(at, "\"");
 	}
+	if (refusal->now != NOW_NONE)
+		at = now_put(at, refusal, request->use->use.order);
 	use_refusal_text(request, refusal, message);
 	return member_put(at, "message", message);
 }
@@ -202,7 +227,9 @@ void request_answer_use(struct request *request, const struct use_outcome *outco
 
 	check(n > 0 && n <= USE_RECEIVES_MAX);
 	at = text_append(at, refusal ? answer_status(answer) : use_result_text(outcomes->result));
-	at = text_append(at, "\"");
+	at = text_append(at, (refusal ? refusal : outcomes)->now == NOW_NONE
+				     ? "\""
+				     : "\",\"replayed\":true");
 	at = refusal ? use_refusal_put(at, request, refusal)
 		     : outcomes_put(at, request, outcomes, n);
 	at = text_append(at, "}");

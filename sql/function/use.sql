@@ -12,8 +12,13 @@
 --
 -- A row is returned for each receive: what became of it, as in use_operation.result, or
 -- 'key_taken'; what the operation has set; and its record for Redis if it changed the receive. An
--- operation that was executed before does nothing, and returns the same again. On SQLSTATE 40001
--- the caller retries.
+-- operation that was executed before does nothing, and returns the same again, with what the
+-- receive is now: 'free', 'held', 'used', 'voided' or 'not_found', whether it is that of the order,
+-- and until when it is held. On SQLSTATE 40001 the caller retries.
+--
+-- 'key_taken': who asks has used the key for this action of another order, on other receives, or
+-- with another amount or currency; or anybody on one of these receives. Two such operations in
+-- concurrent calls, on different receives, may both be executed.
 --
 -- The isolation level must be READ COMMITTED, and each step is a separate statement, because each
 -- must see the rows whose locks the step before it waited for:
@@ -46,7 +51,8 @@ CREATE OR REPLACE FUNCTION use(
 	idx      smallint[],
 	trace    text[])     -- for the events; '' is none; no elements: there are none at all
 RETURNS TABLE (of_op int, result text, coupon_id bigint, of_user text, of_batch uuid,
-	of_idx smallint, until_ms bigint, amount_off bigint, of_currency text, record text)
+	of_idx smallint, until_ms bigint, amount_off bigint, of_currency text, now_state text,
+	now_is_own boolean, now_until_ms bigint, record text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 SET plan_cache_mode = force_generic_plan
@@ -70,6 +76,8 @@ DECLARE
 	look_num  int;        -- how many of them to look at
 	done_num  int;
 	j         record;     -- the receives of the operations that are judged
+	replayed  int[] := '{}'; -- the operations that were executed before
+	reused    int[] := '{}'; -- those whose key is of another one, with none of their receives
 	spent_ops int[];      -- those for which a budget has no room
 	left_now  bigint[];
 	place     int;
@@ -190,14 +198,14 @@ BEGIN
 		-- alters     it has all its receives, and changes some
 		WITH asked AS (
 			SELECT e.*, use.action[e.op] AS action, use.order_id[e.op] AS order_id,
-				use.key[e.op] AS key, use.ttl_s[e.op] AS ttl_s,
-				use.amount[e.op] AS amount,
+				use.key[e.op] AS key, nullif(use.by_key[e.op], '') AS by_key,
+				use.ttl_s[e.op] AS ttl_s, use.amount[e.op] AS amount,
 				nullif(use.currency[e.op], '') AS currency
 			FROM unnest(use.op, use.coupon, use.user_id, use.batch, use.idx)
 					WITH ORDINALITY AS e (op, coupon, user_id, batch, idx, ord)
 				JOIN unnest(todo[:look_num]) AS t (op) ON t.op = e.op
 		), found AS (
-			SELECT a.op, a.ord, a.action, a.order_id, a.key, a.ttl_s, a.amount,
+			SELECT a.op, a.ord, a.action, a.order_id, a.key, a.by_key, a.ttl_s, a.amount,
 				a.coupon, a.user_id, coalesce(a.batch, f.batch) AS batch,
 				coalesce(a.idx, f.idx) AS idx, f.slot, f.valid_from, f.valid_to,
 				coalesce(a.currency, c.currency) AS currency,
@@ -211,6 +219,11 @@ BEGIN
 				c.budget, s.state, s.amount_off AS old_off,
 				s.budget AS old_budget, s.order_id = a.order_id AS is_own,
 				d.order_id AS done_by, d.user_id AS done_for,
+				(SELECT true FROM use_operation AS o
+					WHERE o.key = a.key AND o.action = a.action
+						AND o.action <> 'expire'
+						AND o.by_key IS NOT DISTINCT FROM a.by_key
+					LIMIT 1) IS TRUE AS is_known,
 				-- With EXISTS the whole table would be hashed.
 				(SELECT true FROM coupon_void AS v
 					WHERE v.coupon_id = f.coupon AND v.batch = f.batch
@@ -267,17 +280,20 @@ BEGIN
 			ORDER BY ord, done_by IS NULL, refusal = 'voided' IS TRUE,
 				is_own IS NOT TRUE, refusal IS NOT NULL, slot
 		), judged AS (
-			SELECT c.*, count(done_by) OVER whole = 0 AS is_new,
+			SELECT c.*, count(done_by) OVER whole > 0 AS is_done,
+				bool_or(is_known OR done_by IS NOT NULL) OVER whole IS FALSE AS is_new,
 				bool_and(refusal IS NULL) OVER whole AS is_granted,
 				bool_and(refusal IS NULL) OVER whole AND bool_or(changes) OVER whole
-					AND count(done_by) OVER whole = 0 AS alters
+					AND bool_or(is_known OR done_by IS NOT NULL) OVER whole IS FALSE
+					AS alters
 			FROM chosen AS c
 			WINDOW whole AS (PARTITION BY op)
 		), placed AS (
 			SELECT p.*,
 				min(op) FILTER (WHERE alters) OVER (PARTITION BY coupon, user_id)
 					AS first_alters,
-				least(min(op) OVER (PARTITION BY coupon, user_id, action, key),
+				least(min(op) OVER (PARTITION BY action, key, by_key),
+					min(op) OVER (PARTITION BY coupon, user_id, action, key),
 					min(op) OVER (PARTITION BY coupon, batch, idx,
 						CASE WHEN batch IS NULL THEN user_id END, action,
 						key)) AS first_same
@@ -299,6 +315,9 @@ BEGIN
 			array_agg(idx) AS idx, array_agg(state) AS state,
 			array_agg(refusal) AS refusal,
 			array_agg(is_new) AS is_new, array_agg(is_granted) AS is_granted,
+			coalesce(array_agg(op) FILTER (WHERE is_done), '{}') AS done_ops,
+			coalesce(array_agg(op) FILTER (WHERE NOT is_new AND NOT is_done), '{}')
+				AS reused_ops,
 			array_agg(alters AND changes) AS changes,
 			array_agg(CASE WHEN action = 'hold'
 				THEN least(moment + ttl_s * interval '1 s', valid_to) END)
@@ -421,6 +440,8 @@ BEGIN
 			PERFORM event_used_add(told, use.action, use.key, use.trace, j.op, j.coupon,
 				j.batch, j.idx);
 		END IF;
+		replayed := replayed || j.done_ops;
+		reused := reused || j.reused_ops;
 		todo := ARRAY(SELECT t.op FROM unnest(todo) AS t (op)
 			EXCEPT SELECT d.op FROM unnest(j.op) AS d (op) ORDER BY 1);
 		done_num := todo_num - cardinality(todo);
@@ -428,47 +449,87 @@ BEGIN
 		todo_num := cardinality(todo);
 	END LOOP;
 
-	-- One that was kept alone was named by the key together with another, which was refused.
+	-- One that was kept alone was named by the key together with another, which was refused. All
+	-- rows of an operation have its time.
 	RETURN QUERY
-	SELECT e.op,
-		CASE WHEN d.result IS NULL AND e.batch IS NULL THEN 'not_found'
-			WHEN d.order_id = o.order_id AND d.user_id = e.user_id
-				AND bool_and(d.result IS NOT NULL) OVER whole
-				AND (d.result <> 'kept' OR bool_or(d.result NOT IN ('held', 'used',
-					'unheld', 'unused', 'kept')) OVER whole)
-				THEN d.result
-			ELSE 'key_taken' END,
-		e.coupon, e.user_id, coalesce(e.batch, d.batch), coalesce(e.idx, d.idx),
-		floor(extract(epoch FROM d.until) * 1000)::bigint, d.amount_off, d.currency,
-		CASE WHEN d.to_state IS NOT NULL THEN json_build_array(1, d.num,
-			extract(epoch FROM d.at), d.coupon_id::text, d.user_id, d.batch, d.idx,
-			d.action, d.key, d.by_key, d.order_id, d.result, d.from_state, d.to_state,
-			extract(epoch FROM d.until), d.amount, d.currency, d.amount_off, d.budget,
-			d.reason)::text END
-	FROM unnest(use.op, use.coupon, use.user_id, use.batch, use.idx)
-			WITH ORDINALITY AS e (op, coupon, user_id, batch, idx, ord)
-		JOIN unnest(use.action, use.order_id, use.key) WITH ORDINALITY
-			AS o (action, order_id, key, op) ON o.op = e.op
-		LEFT JOIN LATERAL (
-			SELECT d.*
-			FROM (
-				SELECT e.batch, e.idx WHERE e.batch IS NOT NULL
-				UNION ALL
-				SELECT f.batch, f.idx
-				FROM unnest(r.coupon, r.user_id, r.batch, r.idx)
-					AS f (coupon, user_id, batch, idx)
-				WHERE e.batch IS NULL AND f.coupon = e.coupon
-					AND f.user_id = e.user_id
-			) AS f CROSS JOIN LATERAL (
-				SELECT d.* FROM use_operation AS d
-				WHERE d.coupon_id = e.coupon AND d.batch = f.batch
-					AND d.idx = f.idx AND d.action = o.action
-					AND d.key = o.key
+	SELECT q.of_op, q.result, q.coupon, q.user_id, q.batch, q.idx, q.until_ms, q.amount_off,
+		q.currency, n.state, n.is_own, n.until_ms, q.record
+	FROM (
+		SELECT e.op AS of_op, o.order_id, e.ord, e.coupon, e.user_id,
+			CASE WHEN e.op = ANY (reused) THEN 'key_taken'
+				WHEN d.result IS NULL AND e.batch IS NULL THEN 'not_found'
+				WHEN d.order_id = o.order_id AND d.user_id = e.user_id
+					AND d.amount IS NOT DISTINCT FROM o.amount
+					AND (o.currency = '' OR d.currency = o.currency)
+					AND bool_and(d.result IS NOT NULL) OVER whole
+					AND (d.result <> 'kept' OR bool_or(d.result NOT IN ('held',
+						'used', 'unheld', 'unused', 'kept')) OVER whole)
+					AND (e.op <> ALL (replayed) OR count(*) OVER whole = (
+						SELECT count(*) FROM use_operation AS x
+						WHERE x.key = o.key AND x.action = o.action
+							AND x.action <> 'expire' AND x.at = d.at
+							AND x.order_id = d.order_id))
+					THEN d.result
+				ELSE 'key_taken' END AS result,
+			coalesce(e.batch, d.batch) AS batch, coalesce(e.idx, d.idx) AS idx,
+			floor(extract(epoch FROM d.until) * 1000)::bigint AS until_ms,
+			d.amount_off, d.currency,
+			CASE WHEN d.to_state IS NOT NULL THEN json_build_array(1, d.num,
+				extract(epoch FROM d.at), d.coupon_id::text, d.user_id, d.batch,
+				d.idx, d.action, d.key, d.by_key, d.order_id, d.result,
+				d.from_state, d.to_state, extract(epoch FROM d.until), d.amount,
+				d.currency, d.amount_off, d.budget, d.reason)::text END AS record
+		FROM unnest(use.op, use.coupon, use.user_id, use.batch, use.idx)
+				WITH ORDINALITY AS e (op, coupon, user_id, batch, idx, ord)
+			JOIN unnest(use.action, use.order_id, use.key, use.amount, use.currency)
+				WITH ORDINALITY
+				AS o (action, order_id, key, amount, currency, op) ON o.op = e.op
+			LEFT JOIN LATERAL (
+				SELECT d.*
+				FROM (
+					SELECT e.batch, e.idx WHERE e.batch IS NOT NULL
+					UNION ALL
+					SELECT f.batch, f.idx
+					FROM unnest(r.coupon, r.user_id, r.batch, r.idx)
+						AS f (coupon, user_id, batch, idx)
+					WHERE e.batch IS NULL AND f.coupon = e.coupon
+						AND f.user_id = e.user_id
+				) AS f CROSS JOIN LATERAL (
+					SELECT d.* FROM use_operation AS d
+					WHERE d.coupon_id = e.coupon AND d.batch = f.batch
+						AND d.idx = f.idx AND d.action = o.action
+						AND d.key = o.key
+					LIMIT 1
+				) AS d
 				LIMIT 1
-			) AS d
-			LIMIT 1
-		) AS d ON true
-	WINDOW whole AS (PARTITION BY e.op)
-	ORDER BY e.ord;
+			) AS d ON true
+		WINDOW whole AS (PARTITION BY e.op)
+	) AS q LEFT JOIN LATERAL (
+		-- What the receive is now, while it is locked. A hold of one that is voided has no
+		-- use any more.
+		SELECT CASE WHEN f.coupon IS NULL THEN 'not_found' WHEN h.has THEN s.state
+				WHEN v.is_voided THEN 'voided' ELSE 'free' END AS state,
+			h.has AND s.order_id = q.order_id AS is_own,
+			CASE WHEN h.has THEN floor(extract(epoch FROM s.until) * 1000)::bigint END
+				AS until_ms
+		FROM (VALUES (0)) AS always (one)
+			LEFT JOIN unnest(r.coupon, r.user_id, r.batch, r.idx)
+				AS f (coupon, user_id, batch, idx)
+				ON f.coupon = q.coupon AND f.user_id = q.user_id
+					AND f.batch = q.batch AND f.idx = q.idx
+			CROSS JOIN LATERAL (
+				SELECT (SELECT true FROM coupon_void AS v
+					WHERE v.coupon_id = f.coupon AND v.batch = f.batch
+						AND v.idx = f.idx LIMIT 1) IS TRUE AS is_voided
+			) AS v LEFT JOIN LATERAL (
+				SELECT s.state, s.until, s.order_id FROM receive_use AS s
+				WHERE s.coupon_id = f.coupon AND s.batch = f.batch AND s.idx = f.idx
+				LIMIT 1
+			) AS s ON true CROSS JOIN LATERAL (
+				SELECT (s.state = 'used' OR (s.state = 'held' AND s.until > moment
+					AND NOT v.is_voided)) IS TRUE AS has
+			) AS h
+	) AS n ON q.of_op = ANY (replayed) AND q.result <> 'key_taken'
+	ORDER BY q.ord;
 END
 $$;

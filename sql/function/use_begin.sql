@@ -5,7 +5,7 @@
 -- operations. Returns the others.
 --
 -- Plain is a hold or a use of one receive that is free or held by the same order, and that no other
--- operation of the call names, if nothing speaks against it. Most are. One that no order has named
+-- operation of the call names, if nothing speaks against it, and its key is new. Most are. One that no order has named
 -- before gets its row at once as it is to be, and it is not locked first; what the locks would have
 -- shown, the primary keys and the CHECK of the budget show. One that has a row must be as it was
 -- read when it is locked. If not, all is undone, and done again with no operation plain.
@@ -47,7 +47,9 @@ BEGIN
 				WHERE b.name = c.budget LIMIT 1) AS room
 			FROM coupon AS c WHERE c.id = ANY (use_begin.coupon)
 		), e AS (
-			SELECT e.*, count(*) OVER (PARTITION BY op) = 1 AS is_alone
+			-- With its key, and so with its receive.
+			SELECT e.*, count(*) OVER (PARTITION BY use_begin.action[op],
+				use_begin.key[op], use_begin.by_key[op]) = 1 AS is_alone
 			FROM (
 				SELECT unnest(use_begin.op) AS op,
 					unnest(use_begin.coupon) AS coupon,
@@ -70,6 +72,13 @@ BEGIN
 					WHEN 'use' THEN 'used' END AS wanted,
 				e.is_alone AND e.batch IS NOT NULL AND f.valid_from <= moment
 					AND (f.valid_to <= moment) IS NOT TRUE AS is_valid,
+				(SELECT true FROM use_operation AS d
+					WHERE d.key = use_begin.key[e.op]
+						AND d.action = use_begin.action[e.op]
+						AND d.action <> 'expire'
+						AND d.by_key IS NOT DISTINCT FROM
+							nullif(use_begin.by_key[e.op], '')
+					LIMIT 1) AS is_known,
 				s.place, s.state, s.order_id = use_begin.order_id[e.op] AS is_own,
 				s.until AS old_until, s.amount_off AS old_off,
 				s.budget AS old_budget,
@@ -98,6 +107,7 @@ BEGIN
 			WINDOW same AS (PARTITION BY e.coupon, f.batch, f.idx)
 		), p AS (
 			SELECT f.*, may_be_plain AND is_valid AND named_num = 1
+				AND is_known IS NULL
 				AND (place IS NULL OR state = 'free' OR (state = 'held' AND is_own
 					AND old_until > moment
 					AND old_budget IS NOT DISTINCT FROM budget))

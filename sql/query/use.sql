@@ -7,11 +7,12 @@
 -- in these, from 1, $10 coupons, $11 users, $12 batches (NULL: any receive), $13 indexes: arrays of
 -- one length; $14 traces: no elements, or as many as actions, and '' = none
 SELECT of_op, result, coupon_id, of_user, of_batch, of_idx, until_ms, amount_off, of_currency,
-	record
+	now_state, now_is_own, now_until_ms, record
 FROM use($1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bigint[], $7::text[],
 	$8::text[], $9::int[], $10::bigint[], $11::text[], $12::uuid[], $13::smallint[],
 	$14::text[])
-UNION ALL SELECT 0, 'changed', NULL, NULL, NULL, NULL, NULL, NULL, NULL, change_note(true)
+UNION ALL SELECT 0, 'changed', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+	change_note(true)
 
 -- use_free: Ends holds that are over; see sql/function/use_free.sql. Returns how many.
 -- $1 at most

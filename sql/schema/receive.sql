@@ -13,7 +13,7 @@ CREATE TABLE user_coupon (
 	received_at timestamptz NOT NULL,
 	valid_from  timestamptz NOT NULL,
 	valid_to    timestamptz,
-	key         text CHECK (length(key) BETWEEN 1 AND 64),
+	key         text CHECK (length(key) BETWEEN 1 AND 255),
 	-- 'SET.SERIAL' of a code for one use, which has a row in `code`; 'SET' of a word.
 	code        text COLLATE "C",
 	PRIMARY KEY (user_id, coupon_id, slot)

@@ -29,7 +29,7 @@ CREATE TABLE use_operation (
 	batch      uuid NOT NULL,
 	idx        smallint NOT NULL,
 	action     text NOT NULL CHECK (action IN ('hold', 'use', 'unhold', 'unuse', 'expire')),
-	key        text COLLATE "C" NOT NULL CHECK (length(key) BETWEEN 1 AND 64),
+	key        text COLLATE "C" NOT NULL CHECK (length(key) BETWEEN 1 AND 255),
 	num        bigint GENERATED ALWAYS AS IDENTITY, -- of a receive: in the order of commits
 	at         timestamptz NOT NULL,
 	user_id    text COLLATE "C" NOT NULL CHECK (octet_length(user_id) BETWEEN 1 AND 64),
@@ -50,6 +50,10 @@ CREATE TABLE use_operation (
 	reason     text CHECK (length(reason) <= 200),
 	PRIMARY KEY (coupon_id, batch, idx, action, key)
 );
+
+-- For a key that is used again for another request. Its hash, because keys are long and in no
+-- order.
+CREATE INDEX use_operation_key ON use_operation USING hash (key) WHERE action <> 'expire';
 
 -- For the removal of those that changed nothing.
 CREATE INDEX use_operation_unchanged ON use_operation (at) WHERE to_state IS NULL;

@@ -472,9 +472,9 @@ def test_what_orders_do(api, gateway, make_coupon):
     assert problem(api("GET", path + "/quote"), 400) == "amount: is missing"
     held = ok(api("POST", path + "/hold", {"order": "a", "ttl_s": 60}))
     assert held["status"] == "held", held
-    refused = ok(api("POST", path + "/use", {"order": "b", "key": "k"}))
+    refused = ok(api("POST", path + "/use", {"order": "b", "key": coupon}))
     assert (refused["code"], refused["status"]) == (10, "held")
-    taken = {"order": "c", "key": "k"}
+    taken = {"order": "c", "key": coupon}
     assert problem(api("POST", path + "/use", taken), 422).startswith("key ")
     other = {"order": "a", "amount": 300, "currency": "USD"}
     assert problem(api("POST", path + "/use", other), 400).startswith("currency ")

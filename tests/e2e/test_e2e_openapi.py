@@ -50,7 +50,10 @@ VALUES = {
     "coupon": COUPONS,
     "user": USERS,
     "code": (["x", "x" * 128, "\u00fc"], ["", "x" * 129, 1, None, [], {}]),
-    "key": (["k", " ", "~" * 64, "a b"], ["", "k" * 65, "\u00fc", "\x7f", "\na", 1, None, [], {}]),
+    "key": (
+        ["k", " ", "~" * 255, "a b"],
+        ["", "k" * 256, "\u00fc", "\x7f", "\na", 1, None, [], {}],
+    ),
     "trace": (
         [f"{version}-{'a' * 32}-{'0' * 15}1-{rest}" for version, rest in TRACES],
         [
@@ -406,10 +409,10 @@ def test_each_reply_repeats_the_id_of_its_request(api):
 @pytest.mark.parametrize("path", ["/v1/issue", "/v1/redeem"])
 def test_a_key_in_the_header(api, coupon, path):
     (first, *_) = examples_of(body_schema(operation_of(path, "POST")), coupon)
-    for value in ("k", '"k"', '"a\\"b"', "a b", '"' + "x" * 64 + '"'):
+    for value in ("k", '"k"', '"a\\"b"', "a b", '"' + "x" * 255 + '"'):
         response = api(path, json=first, headers={"Idempotency-Key": value})
         assert response.status_code != 400, (value, response.text)
-    for value in ("", '"', '"k', '"k";a=b', "x" * 65, "\xfc"):
+    for value in ("", '"', '"k', '"k";a=b', "x" * 256, "\xfc"):
         headers = {"Idempotency-Key": value.encode("latin-1")}
         assert api(path, json=first, headers=headers).status_code == 400, value
     for key, status in (("k", False), ("K", True)):

@@ -124,7 +124,7 @@ def test_uses_meanwhile(differing):
 
         def used(receive):
             moving.append(move.poll() is None)
-            asked = {"receive": receive, "order": receive[-64:], "key": "k"}
+            asked = {"receive": receive, "order": receive[-64:], "key": receive}
             return client.call("use", **asked)["code"] == 0
 
         for receive in receives:

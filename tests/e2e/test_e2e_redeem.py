@@ -111,9 +111,14 @@ def test_key_and_ack_are_those_of_issue(stack, redeem):
     with stack.client() as client:
         one = call(client, first, user, key="order 1", ack="queued")
         assert one["status"] == "queued"
-        assert call(client, second, user, key="order 1")["receive"] == one["receive"]
+        assert call(client, first, user, key="order 1")["receive"] == one["receive"]
         assert call(client, first, user, key="order 2")["receive"] == one["receive"]
-        assert client.issue(coupon, user, key="order 1")["receive"] == one["receive"]
+        for reply in (
+            call(client, second, user, key="order 1"),
+            client.issue(coupon, user, key="order 1"),
+        ):
+            assert (reply["code"], reply["status"]) == (44, "key_reused"), reply
+            assert reply["message"] == 'key is "order 1": was used for another request'
         assert call(client, second, user, key="order 3")["slot"] == 2
         settled(client, one["receive"])
     sql = "SELECT key, code IS NOT NULL FROM user_coupon WHERE user_id = %s ORDER BY slot"

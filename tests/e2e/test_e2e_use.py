@@ -106,20 +106,110 @@ def test_of_another_user(shop):
 
 
 def test_a_copy_after_the_use_was_taken_back_does_nothing(shop):
-    one = shop.receive()
-    assert done(shop.ask("use", receive=one, key="k"), "used")
+    """It is answered as the first time, and tells that it is no longer true."""
+    one, asked = shop.receive(), {"key": f"{shop.coupon}/1/use"}
+    first = shop.ask("use", receive=one, **asked)
+    assert done(first, "used") and "replayed" not in first and "now" not in first
+    own = {"state": "used", "order": ORDER}
+    assert shop.ask("use", receive=one, **asked) == {**first, "replayed": True, "now": own}
     assert done(shop.ask("unuse", receive=one), "unused")
-    assert done(shop.ask("use", receive=one, key="k"), "used")  # what it has answered
-    assert done(shop.ask("hold", "order-78", receive=one), "held")
+    told = {**first, "replayed": True, "now": {"state": "free"}}
+    assert shop.ask("use", receive=one, **asked) == told
+    assert done(shop.ask("use", "order-78", receive=one), "used")
+    again = shop.ask("use", receive=one, **asked)
+    assert again == {**told, "now": {"state": "used"}} and "order-78" not in json.dumps(again)
+    refusal_ = shop.ask("hold", receive=one, key="h" + shop.coupon)
+    assert (refusal_["code"], "replayed" in refusal_) == (11, False)
+    shop.ask("unuse", "order-78", receive=one)
+    again = shop.ask("hold", receive=one, key="h" + shop.coupon)
+    assert again == {**refusal_, "replayed": True, "now": {"state": "free"}}
 
 
-def test_a_key_of_another_request(shop):
-    one = shop.receive()
-    assert done(shop.ask("use", receive=one, key="k"), "used")
-    other = shop.receive()
-    reused(shop.ask("use", "order-78", receive=one, key="k"))
-    reused(shop.ask("use", receives=[one, other], key="k"))
-    assert done(shop.ask("use", "order-78", receive=other, key="k"), "used")
+def test_a_copy_of_a_hold_that_has_ended(shop):
+    one, asked = shop.receive(), {"key": f"{shop.coupon}/1/hold", "ttl_s": 1}
+    first = shop.ask("hold", receive=one, **asked)
+    wait_until(lambda: shop.ask("hold", receive=one, **asked)["now"] == {"state": "free"}, 5)
+    again = shop.ask("hold", receive=one, **asked)
+    assert again == {**first, "replayed": True, "now": {"state": "free"}}
+    held = shop.ask("hold", receive=one)
+    again = shop.ask("hold", receive=one, **asked)
+    assert again["until"] == first["until"] and again["now"] == {
+        "state": "held",
+        "order": ORDER,
+        "until": held["until"],
+    }
+
+
+def test_a_copy_of_several_receives(shop):
+    receives, asked = [shop.receive(), shop.receive()], {"key": f"{shop.coupon}/1/use"}
+    first = shop.ask("use", receives=receives, **asked)
+    shop.ask("unuse", receive=receives[0])
+    again = shop.ask("use", receives=receives, **asked)
+    assert again.pop("replayed") is True
+    assert [one.pop("now")["state"] for one in again["receives"]] == ["free", "used"]
+    assert again == first
+
+
+def test_a_key_of_another_request(stack, shop, make_coupon):
+    """Another order, other receives, another amount or currency."""
+    one, other = shop.receive(), shop.receive()
+    of_another = stack.coupon_make(10)
+    key = f"{shop.coupon}/1/use"
+    asked = {"receive": one, "key": key, "amount": 1000, "currency": "EUR"}
+    first = shop.ask("use", **asked)
+    assert done(first, "used")
+    reused(shop.ask("use", "order-78", **asked))
+    for members in (
+        {"receive": other},
+        {"amount": 999},
+        {"currency": "USD"},
+        {"amount": None, "currency": None},
+        {"receive": None, "receives": [one, other]},
+        {"receive": None, "receives": [other]},
+        {"receive": None, "coupon": of_another, "user": "42"},
+    ):
+        changed = {name: value for name, value in {**asked, **members}.items() if value}
+        reused(shop.ask("use", **changed))
+    response = requests.post(
+        stack.http("/v1/use"),
+        json={"receive": other, "order": "order-78"},
+        headers={"Idempotency-Key": key},
+        timeout=30,
+    )
+    assert (response.status_code, response.json()["code"]) == (422, 44)
+    told = stack.ctl_run("receive", "use", other, "--order", "order-78", "--key", key)
+    assert told.returncode == 13 and "was used for another request" in told.stderr, told
+    assert shop.ask("use", **asked)["replayed"] is True
+    assert done(shop.ask("hold", "order-78", receive=other, key=key), "held"), "for another op"
+
+
+@pytest.mark.parametrize("over", ["lines", "http"])
+def test_a_key_of_255_bytes(stack, shop, over):
+    """As the longest that issue and redeem have; one byte more is refused."""
+    key = f"{shop.coupon}/" + '"\\' * 200
+    key = key[:255]
+
+    def ask(op, key, **members):
+        if over == "lines":
+            with stack.client() as client:
+                return client.call(op, key=key, **members)
+        escaped = key.replace("\\", "\\\\").replace('"', '\\"')
+        header = {"Idempotency-Key": f'"{escaped}"'}
+        return requests.post(
+            stack.http("/v1/" + op), json=members, headers=header, timeout=30
+        ).json()
+
+    issue = {"coupon": shop.coupon, "user": "43", "ack": "issued"}
+    receive = ask("issue", key, **issue)["receive"]
+    assert ask("issue", key, **issue)["receive"] == receive
+    use = {"receive": receive, "order": ORDER}
+    assert done(ask("use", key, **use), "used") and ask("use", key, **use)["replayed"]
+    reused(ask("use", key, **{**use, "order": "order-78"}))
+    for op, members in (("issue", issue), ("use", use)):
+        reply = ask(op, key + "x", **members)
+        assert reply["code"] == 40 and "1 to 255" in reply["message"], reply
+    shown = json.loads(stack.ctl("receive", "show", receive, "--json"))
+    assert [one["key"] for one in shown["uses"]] == [key]
 
 
 def test_a_key_of_some_coupons(stack, shop, make_coupon, pg):
@@ -240,7 +330,7 @@ def test_quotes_that_are_refused(stack, gateway, make_coupon):
 def test_over_http(stack, shop):
     one = shop.receive()
     with requests.Session() as session:
-        for key in ('"k-1"', "k-1"):
+        for key in (f'"{shop.coupon}"', shop.coupon):
             response = session.post(
                 stack.http("/v1/use"),
                 json={"receive": one, "order": ORDER},

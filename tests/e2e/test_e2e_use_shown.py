@@ -87,7 +87,7 @@ def test_by_command(stack, gateway):
         return reply
 
     assert run("quote", "--amount", "10.00", "--currency", "EUR")["amount_off"] == 300
-    assert run("hold", "--order", "a", "--ttl-s", "60", "--key", "k")["status"] == "held"
+    assert run("hold", "--order", "a", "--ttl-s", "60", "--key", coupon)["status"] == "held"
     assert run("use", "--order", "b")["status"] == "held"
     used = run("use", "--order", "a", "--amount", "2.00", "--currency", "EUR")
     assert (used["status"], used["amount_off"]) == ("used", 200)
@@ -101,7 +101,7 @@ def test_by_command(stack, gateway):
         ("unhold", "is_used"),
         ("unuse", "unused"),
     ]
-    assert (shown["uses"][0]["key"], shown["uses"][-1]["reason"]) == ("k", "cancelled")
+    assert (shown["uses"][0]["key"], shown["uses"][-1]["reason"]) == (coupon, "cancelled")
     assert stack.ctl("audit", coupon).endswith("PASS: 1 coupon audited, 0 wrong")
     told = stack.ctl_run("receive", "use", receive)
     assert (told.returncode, told.stdout) == (2, "")

@@ -20,7 +20,7 @@ static void key_check(const struct token_keys *keys, const struct token_key *key
 	uint8_t signature[1024] = { 0 };
 	size_t n = verifier->signature_bytes;
 
-	check(receive_key_valid(key->kid, strlen(key->kid)));
+	check(printable_valid(key->kid, strlen(key->kid), TOKEN_KID_MAX));
 	check(token_keys_find(keys, key->kid) == key);
 	check(token_keys_have(keys, verifier->fingerprint));
 	check(verifier->algorithm != ALGORITHM_HS256 || is_secret);

@@ -144,6 +144,17 @@ def test_a_copy_after_the_use_was_taken_back(told):
     told.judge()
 
 
+def test_a_copy_tells_what_the_receive_is_now(told):
+    one = told.ask("use", "a")
+    told.ask("unuse", "a")
+    told.ask("use", "a", again=one, replayed=True, now={"state": "free"})
+    several = told.ask("use", "a", ["r", "s"])
+    for receive in "rs":
+        told.row(receive, "used", "a")
+    told.ask("use", "a", ["r", "s"], again=several, now={"state": "used", "order": "a"})
+    told.judge()
+
+
 def test_used_twice_by_one_order(told):
     told.ask("use", "a")
     told.ask("use", "a")

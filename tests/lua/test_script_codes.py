@@ -9,6 +9,7 @@ from script_coupon import (
     CODE_INVALID,
     CODE_USED,
     ENDED,
+    KEY_REUSED,
     LIMIT_REACHED,
     OUT_OF_STOCK,
     PAUSED,
@@ -73,8 +74,36 @@ def test_a_code_is_redeemed_once(coupon):
     assert redeem(coupon, "2", "7.0") == CODE_USED
     assert redeem(coupon, "1", "7.0") == receive(1, A)
     assert redeem(coupon, "1", "7.0", key="other") == receive(1, A)
-    assert redeem(coupon, "2", "8.5", key="k") == receive(1, A, 1)  # the key comes first
+    assert redeem(coupon, "2", "7.1", key="k") == receive(1, A, 1)
     assert coupon.get("stock") == "97"
+    consistent(coupon)
+
+
+def test_a_key_is_of_one_code(coupon):
+    """Another code, none, or one where there was none: it is refused, before everything else."""
+    coupon.put(limit=9, total=9)
+    assert redeem(coupon, "1", "7.0", key="k", batch=A) == 1
+    assert redeem(coupon, "2", "7.2") == 1
+    before = coupon.snapshot()
+    assert redeem(coupon, "1", "7.1", key="k") == KEY_REUSED
+    assert redeem(coupon, "1", "9", key="k") == KEY_REUSED
+    assert redeem(coupon, "1", "7.2", key="k") == KEY_REUSED
+    assert coupon.issue(("1", "k")).verdicts == [KEY_REUSED]
+    assert coupon.issue(("1", "k", "7.1"), ("1", "k", ""), ("1", "k", "7.0")).verdicts == [
+        KEY_REUSED,
+        KEY_REUSED,
+        receive(1, A),
+    ]
+    assert coupon.snapshot() == before
+    coupon.set(status="paused")
+    assert redeem(coupon, "1", "7.1", key="k") == KEY_REUSED
+    coupon.set(status="open")
+    assert coupon.issue(("1", "plain")).verdicts == [2]
+    assert redeem(coupon, "1", "7.1", key="plain") == KEY_REUSED
+    assert redeem(coupon, "1", "9", key="word", batch=B) == 3
+    assert redeem(coupon, "1", "9", key="word") == receive(3, B)
+    assert redeem(coupon, "1", "8", key="word") == KEY_REUSED
+    assert redeem(coupon, "3", "7.1", key="k") == 1, "of another user it is another key"
     consistent(coupon)
 
 
@@ -241,8 +270,8 @@ def test_revoke_bad_arguments(coupon):
 @pytest.mark.parametrize("code", ["1", "7.0", LONGEST])
 def test_codes_of_any_length(coupon, code):
     coupon.put(limit=1)
-    assert redeem(coupon, "1", code, key="k" * 64, batch=A) == 1
-    assert coupon.users() == {"1": f"1:{A}:0:{'k' * 64}\t{code}"}
+    assert redeem(coupon, "1", code, key="k" * 255, batch=A) == 1
+    assert coupon.users() == {"1": f"1:{A}:0:{'k' * 255}\t{code}"}
     assert coupon.run("release", "1", 1, A, 0, "free") == ["ok", 100, 0, "free"]
     assert coupon.redeemed() == {} and coupon.users() == {}
 

@@ -16,6 +16,14 @@ USES = "tests/lua/test_script_uses.py::"
 
 MUTANTS = [
     mutant(
+        "P6",
+        "the code of a key",
+        "lua/issue.lua",
+        "if reused then",
+        "if false then",
+        "tests/lua/test_script_codes.py::test_a_key_is_of_one_code",
+    ),
+    mutant(
         "P12",
         "what was committed before the server that is met now",
         "lua/uses.lua",

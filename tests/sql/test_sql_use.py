@@ -46,19 +46,144 @@ def test_the_life_of_a_receive(run, issued):
     assert run("use", "a", one) == "used"
 
 
+NOW = ("now_state", "now_is_own", "now_until_ms")
+
+
+def first_told(told):
+    """Without what the receives are now."""
+    return [[{name: row[name] for name in row if name not in NOW} for row in rows] for rows in told]
+
+
 def test_an_operation_is_executed_once(db, run, issued):
     """A late copy does nothing, whatever happened since, and is answered as the first."""
     (one,) = issued()
     used = Operation("use", "a", (one,), key="k1", amount=1000)
-    first = db.use(used)
+    first = first_told(db.use(used))
     assert run("unuse", "a", one) == "unused"
-    assert db.use(used) == first
+    assert first_told(db.use(used)) == first
     assert run("hold", "b", one) == "held"
     assert run("use", "c", one, key="k2") == "is_held"
     assert run("unhold", "b", one) == "unheld"
     assert run("use", "c", one, key="k2") == "is_held", "so it was told"
     assert run("use", "b", one, key="k2") == "key_taken"
     assert run("hold", "c", one, key="k2") == "held", "a key is of one action"
+
+
+def now_of(db, operation):
+    """Of its first receive: what it is now, and whether it is the order's; None: it is new."""
+    row = db.use(operation)[0][0]
+    return row["now_state"] and (row["now_state"], row["now_is_own"] == "t")
+
+
+def test_a_copy_tells_what_the_receive_is_now(db, run, issued):
+    (one,) = issued(void_returns=False)
+    used = Operation("use", "a", (one,), key="k")
+    refused = Operation("hold", "b", (one,), key="k")
+    assert now_of(db, used) is None and now_of(db, used) == ("used", True)
+    assert now_of(db, refused) is None and now_of(db, refused) == ("used", False)
+    assert run("unuse", "a", one) == "unused"
+    assert now_of(db, used) == now_of(db, refused) == ("free", False)
+    assert run("hold", "b", one) == "held"
+    assert now_of(db, used) == ("held", False) and now_of(db, refused) == ("held", True)
+    told = db.use(refused)[0][0]
+    (until,) = db.execute(
+        "SELECT floor(extract(epoch FROM until) * 1000)::bigint FROM receive_use WHERE batch = %s",
+        one.batch,
+    )
+    assert (told["result"], told["now_until_ms"]) == ("is_used", str(until[0]))
+    hold_end(db, one)
+    assert now_of(db, refused) == ("free", False), "from the end on, though the row is not freed"
+    assert run("use", "b", one) == "used"
+    assert now_of(db, used) == ("used", False) and now_of(db, refused) == ("used", True)
+    void(db, one)
+    assert now_of(db, used) == ("used", False), "the use stays"
+    assert run("unuse", "b", one) == "unused"
+    assert now_of(db, used) == ("voided", False)
+
+
+def test_a_copy_in_one_call_tells_what_follows(db, issued):
+    """What the receives are when the transaction ends."""
+    one, other = issued(2)
+    told = db.use(
+        Operation("use", "a", (one, other), key="k"),
+        Operation("use", "a", (one, other), key="k"),
+        Operation("unuse", "a", (one,)),
+    )
+    assert [row["now_state"] for row in told[0] + told[2]] == [None] * 3
+    assert [row["now_state"] for row in told[1]] == ["free", "used"]
+
+
+def test_a_copy_of_one_that_was_not_found(db, issued):
+    """It is told when it is there since, and nothing of one that another user has."""
+    (one,) = issued()
+    late = one.but(idx=1, user="2", slot=1)
+    early = Operation("use", "a", (late,), key="k")
+    forged = Operation("use", "a", (one.but(user="2"),), key="k2")
+    assert now_of(db, early) is None and now_of(db, early) == ("not_found", False)
+    assert now_of(db, forged) is None and now_of(db, forged) == ("not_found", False)
+    assert db.settle(late.but(seq=2)) == ["issued"]
+    assert now_of(db, early) == ("free", False)
+    assert now_of(db, forged) == ("not_found", False)
+
+
+@pytest.mark.parametrize("action", ["hold", "use"])
+def test_a_key_is_of_one_request(db, run, issued, action):
+    """Another order, other receives (some, more, none of them), amount or currency."""
+    one, two, three = issued(3, amount_off=100, currency="EUR")
+    (else_where,) = issued(amount_off=100, currency="EUR")
+    asked = {"amount": 1000, "currency": "EUR", "key": "k"}
+    done = "held" if action == "hold" else "used"
+    assert run(action, "a", one, two, **asked) == done
+    for order, receives, other in (
+        ("b", (one, two), {}),
+        ("a", (one,), {}),
+        ("a", (two,), {}),
+        ("a", (three,), {}),
+        ("a", (else_where,), {}),
+        ("a", ((three.coupon, three.user),), {}),
+        ("b", (three,), {}),
+        ("a", (three, else_where), {}),
+        ("a", (one, two), {"amount": 1001}),
+        ("a", (one, two), {"amount": None, "currency": ""}),
+    ):
+        assert run(action, order, *receives, **{**asked, **other}) == "key_taken", (order, other)
+    assert "key_taken" in run(action, "a", one, two, three, **asked)
+    assert run(action, "a", one, two, **asked) == done
+    assert run(action, "a", two, one, **asked) == done, "in another order"
+    assert states(db, [one, two, three]) == [done, done, "free"]
+    assert run(action, "c", three, **{**asked, "key": "k2"}) == done
+
+
+def test_the_currency_of_a_key(run, issued):
+    (one,) = issued()
+    assert run("use", "a", one, amount=5, currency="EUR", key="k") == "used"
+    assert run("use", "a", one, amount=5, currency="USD", key="k") == "key_taken"
+
+
+def test_a_key_in_one_call_for_two_receives(db, issued):
+    """The first has it, in whatever way the others are executed."""
+    one, two, three = issued(3)
+    for key in "kl":
+        told = db.use(
+            *(Operation("use", "a", (receive,), key=key) for receive in (one, two, three))
+        )
+        assert [row["result"] for (row,) in told] == ["used", "key_taken", "key_taken"]
+
+
+def test_the_keys_of_two_clients(db, run, issued):
+    """They do not know of each other, but on one receive."""
+    one, two = issued(2)
+    assert run("use", "a", one, key="k", by="x") == run("use", "b", two, key="k", by="y") == "used"
+    assert run("use", "a", one, key="k", by="y") == "used", "a copy, by another key of the shop"
+    assert run("use", "b", one, key="k", by="z") == "key_taken"
+
+
+def test_a_long_key(run, issued):
+    (one,) = issued()
+    key = "~" * 255
+    assert run("use", "a", one, key=key) == run("use", "a", one, key=key) == "used"
+    with pytest.raises(CheckViolation):
+        run("use", "a", one, key=key + "~")
 
 
 ROWS_READ = (
@@ -74,11 +199,11 @@ def test_an_operation_reads_its_own_receive_alone(db, issued):
     """However many others there are: the plan is kept for the session, made of empty tables."""
     receives = issued(300, total=300)
     for action in ("hold", "use"):
-        db.use(*(Operation(action, "a", (one,), key=action) for one in receives[2:]))
+        db.use(*(Operation(action, "a", (one,)) for one in receives[2:]))
         for one in receives[:2]:
             with db.connection.transaction():
                 [[before]] = db.execute(ROWS_READ)
-                db.use(Operation(action, "a", (one,), key=action))
+                db.use(Operation(action, "a", (one,)))
                 [[after]] = db.execute(ROWS_READ)
             assert after - before < 30
 
@@ -90,9 +215,10 @@ def test_what_nothing_speaks_against_is_done_at_once(db, issued):
     db.use(Operation("use", "a", (free,)), Operation("unuse", "a", (free,)))
     for receive, left in ((new, []), (held, []), (free, []), (of_other, [1])):
         [[todo]] = db.execute(
-            "SELECT use_begin('{use}', '{a}', '{k}', '{\"\"}', '{0}', '{NULL}', '{\"\"}',"
+            "SELECT use_begin('{use}', '{a}', ARRAY[%s], '{\"\"}', '{0}', '{NULL}', '{\"\"}',"
             " '{\"\"}', '{1}', ARRAY[%s]::bigint[], ARRAY[%s], ARRAY[%s]::uuid[],"
             " ARRAY[%s]::smallint[], '{}')",
+            f"k{receive.idx}",
             receive.coupon,
             receive.user,
             receive.batch,
@@ -138,11 +264,11 @@ def test_all_receives_of_an_order_or_none(db, run, issued):
 def test_what_was_kept_is_not_done(run, issued):
     """One that names some of the receives of a key again is not told that it has them."""
     one, used, other = issued(3)
-    assert run("use", "b", used) == run("use", "a", other, key="k") == "used"
+    assert run("use", "b", used) == "used"
     assert run("use", "a", one, used, key="k") == ["kept", "is_used"]
     assert run("use", "a", one, key="k") == run("use", "a", one, key="k") == "key_taken"
     assert run("use", "a", (one.coupon, "1"), key="k") == "key_taken"
-    assert run("use", "a", one, other, key="k") == ["key_taken", "used"]
+    assert run("use", "a", one, other, key="k") == "key_taken"
     assert run("use", "a", one, used, key="k") == ["kept", "is_used"], "so it was told"
 
 
@@ -213,8 +339,9 @@ def test_any_receive_of_a_user(db, run, coupon_new):
     told = db.use(*asked)
     assert [row["result"] for (row,) in told] == ["used", "used", "is_used"]
     assert [row["of_batch"] for (row,) in told[:2]] == [str(one.batch) for one in receives]
-    assert db.use(*reversed(asked)) == [
-        [row | {"of_op": str(4 - int(row["of_op"]))} for row in rows] for rows in reversed(told)
+    assert first_told(db.use(*reversed(asked))) == [
+        [row | {"of_op": str(4 - int(row["of_op"]))} for row in rows]
+        for rows in reversed(first_told(told))
     ]
     assert run("use", "b", (coupon, "u")) == "used", "it is used by that order"
     assert run("unuse", "b", (coupon, "u")) == "unused"
@@ -271,7 +398,9 @@ def test_a_voided_one_among_any_of_a_user(db, run, coupon_new, returns):
     assert run("hold", "b", (coupon, "u")) == run("use", "a", (coupon, "u")) == "voided"
     (new,) = batch_make(coupon, ["u"], seq_first=2, slot=1 if returns else 2)
     assert db.settle(new) == ["issued"]
-    assert db.use(*asked) == told
+    again = db.use(*asked)
+    assert first_told(again) == first_told(told)
+    assert [row["now_state"] for (row,) in again] == ["voided", "voided"]
     assert states(db, [old, new]) == ["free", "free"]
     assert run("use", "a", (coupon, "u")) == "used"
     assert states(db, [new]) == ["used"]
@@ -375,7 +504,7 @@ def test_events_of_what_changes(db, run, issued, told, budget):
     one, other = issued(2, events_on=True, amount_off=500, currency="EUR", budget=budget(5000))
     assert run("hold", "a", one, other, amount=1000) == "held"
     held = Operation("hold", "a", (one,), key="k", ttl_s=60)
-    assert db.use(held) == db.use(held), "a copy is no event"
+    assert first_told(db.use(held)) == first_told(db.use(held)), "a copy is no event"
     assert run("use", "b", one) == "is_held", "nor is a refusal"
     assert run("unhold", "a", one) == run("unhold", "a", one) == "unheld"
     assert run("use", "b", one, amount=300, currency="EUR") == run("use", "b", one) == "used"
@@ -417,10 +546,10 @@ def test_traces_are_those_of_the_operation(db, issued):
     one, two, three, four = issued(4, events_on=True)
     db.use(
         Operation("use", "a", (one,), key="k", trace="of-one"),
-        Operation("use", "b", (two,), key="k"),
+        Operation("use", "b", (two,), key="k", by="another"),
         Operation("hold", "c", (three,), key="k", trace="of-three"),
-        Operation("use", "c", (three,), key="k", trace="of-three-used"),
-        Operation("use", "d", ((four.coupon, four.user),), key="k", trace="of-four"),
+        Operation("use", "c", (three,), key="k", by="third", trace="of-three-used"),
+        Operation("use", "d", ((four.coupon, four.user),), key="k", by="fourth", trace="of-four"),
     )
     db.use(Operation("unuse", "a", (one,)), Operation("hold", "b", (two,)))
     db.use(
@@ -521,7 +650,7 @@ def test_an_amount_that_is_too_small_changes_nothing(db, run, issued, terms, amo
     before = table(db, held.coupon)
     for action in ("use", "hold"):
         for receive in (free, held):
-            refused = Operation(action, "a", (receive,), key=f"{action}-{db.pid}", amount=amount)
+            refused = Operation(action, "a", (receive,), key=f"k{receive.idx}", amount=amount)
             assert db.use(refused)[0][0]["result"] == "below_threshold"
             assert db.use(refused)[0][0]["result"] == "below_threshold", "it is recorded"
         assert run(action, "a", held, other, amount=amount) == "below_threshold"

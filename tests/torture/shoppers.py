@@ -273,7 +273,7 @@ class Shopper:
     # Requests
 
     def _operation(self, action, order, receives, is_forged=False, **members):
-        key = f"key-{next(self.shop.numbers)}"
+        key = f"{self.shop.name}-{next(self.shop.numbers)}"
         is_any = not is_forged and len(receives) == 1 and self.chance.random() < ANY
         one = Operation(action, order, key, receives, is_forged, is_any, members)
         self.shop.operations.append(one)

@@ -11,7 +11,8 @@
 
 #include <cmocka.h>
 
-#define KEY_64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define KEY_63 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde"
+#define KEY_255 KEY_63 "f" KEY_63 "f" KEY_63 "f" KEY_63
 
 static char *copy_make(const char *text, size_t len)
 {
@@ -47,8 +48,8 @@ static void test_keys(void **state)
 		{ "a\\b\"c", "a\\b\"c" },
 		{ "a\"", "a\"" },
 		{ "\"\\\"\"", "\"" },
-		{ KEY_64, KEY_64 },
-		{ "\"" KEY_64 "\"", KEY_64 },
+		{ KEY_255, KEY_255 },
+		{ "\"" KEY_255 "\"", KEY_255 },
 	};
 
 	(void)state;
@@ -63,9 +64,9 @@ static void test_keys(void **state)
 static void test_what_is_no_key(void **state)
 {
 	static const char *const wrong[] = {
-		"",         "\"",     "\"\"",      "\"a",          "\"a\\\"",         "\"a\\n\"",
-		"\"a\\",    "\"a\" ", "\"a\";b=1", "\"a\", \"b\"", "\"a\"b",          "a\tb",
-		"\"a\tb\"", "a\x7f",  "\xc3\xbc",  KEY_64 "x",     "\"" KEY_64 "x\"",
+		"",         "\"",     "\"\"",      "\"a",          "\"a\\\"",          "\"a\\n\"",
+		"\"a\\",    "\"a\" ", "\"a\";b=1", "\"a\", \"b\"", "\"a\"b",           "a\tb",
+		"\"a\tb\"", "a\x7f",  "\xc3\xbc",  KEY_255 "x",    "\"" KEY_255 "x\"",
 	};
 	char key[RECEIVE_KEY_MAX + 1];
 

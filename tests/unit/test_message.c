@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#define K64 "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk"
 #define BATCH "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 #define HEAD                          \
 	"{\"v\":1,\"batch\":\"" BATCH \
@@ -312,7 +313,7 @@ static void test_receives(void **state)
 		"[\"42\",1,\"\",\"7.\"]",
 		"[\"42\",1,\"\",\"7.1\",\"\"]",
 		"[\"42\",1,\"k\\t7.1\"]",
-		"[\"42\",1,\"kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk\"]",
+		"[\"42\",1,\"" K64 K64 K64 K64 "\"]",
 	};
 	char body[512];
 

@@ -9,6 +9,7 @@
 #define EXP(text) CLAIMS(",\"sub\":\"42\",\"exp\":" text)
 #define ALSO(text) CLAIMS(",\"sub\":\"42\",\"exp\":1800000600," text)
 #define CHARS_16 "0123456789abcdef"
+#define KEY_LONGEST CHARS_64 CHARS_64 CHARS_64 CHARS_16 CHARS_16 CHARS_16 "0123456789abcde"
 #define CHARS_64 CHARS_16 CHARS_16 CHARS_16 CHARS_16
 
 static const struct {
@@ -123,8 +124,8 @@ static const struct {
 	{ ALSO("\"coupons\":{\"1001\":1}"), TOKEN_CLAIMS },
 
 	{ ALSO("\"key\":\"a b\""), TOKEN_GOOD },
-	{ ALSO("\"key\":\"" CHARS_64 "\""), TOKEN_GOOD },
-	{ ALSO("\"key\":\"" CHARS_64 "0\""), TOKEN_CLAIMS },
+	{ ALSO("\"key\":\"" KEY_LONGEST "\""), TOKEN_GOOD },
+	{ ALSO("\"key\":\"" KEY_LONGEST "0\""), TOKEN_CLAIMS },
 	{ ALSO("\"key\":\"\""), TOKEN_CLAIMS },
 	{ ALSO("\"key\":\"a\\tb\""), TOKEN_CLAIMS },
 	{ ALSO("\"key\":1"), TOKEN_CLAIMS },

@@ -157,6 +157,7 @@ static void test_heads_that_are_refused(void **state)
 }
 
 #define LONG64 "1234567890123456789012345678901234567890123456789012345678901234"
+#define LONG256 LONG64 LONG64 LONG64 LONG64
 
 static void test_uses_that_are_refused(void **state)
 {
@@ -172,7 +173,7 @@ static void test_uses_that_are_refused(void **state)
 		"[\"use\",\"o\\u0007\",\"k\",\"\",0,null,\"\",\"\",[" ONE "]]",
 		"[\"use\",\"\xc3\xa4\",\"k\",\"\",0,null,\"\",\"\",[" ONE "]]",
 		"[\"use\",\"o\",\"\",\"\",0,null,\"\",\"\",[" ONE "]]",
-		"[\"use\",\"o\",\"" LONG64 "5\",\"\",0,null,\"\",\"\",[" ONE "]]",
+		"[\"use\",\"o\",\"" LONG256 "\",\"\",0,null,\"\",\"\",[" ONE "]]",
 		"[\"use\",\"o\",\"k\",\"" LONG64 "5\",0,null,\"\",\"\",[" ONE "]]",
 		"[\"use\",\"o\",\"k\",\"\",1,null,\"\",\"\",[" ONE "]]",
 		"[\"hold\",\"o\",\"k\",\"\",0,null,\"\",\"\",[" ONE "]]",
@@ -251,18 +252,29 @@ static int reply_take(struct json_arena *arena, const char *body)
 static void test_reply(void **state)
 {
 	static const char body[] = HEAD "\"uses\":["
-					"[0,\"held\"," ONE ",1700000900123,500,\"EUR\"],"
-					"[255,\"not_found\"," ANY ",null,null,\"\"]]}";
+					"[0,\"held\"," ONE ",1700000900123,500,\"EUR\",null],"
+					"[1,\"held\"," ONE ",1700000900123,500,\"EUR\","
+					"[\"held\",1,1700000900123]],"
+					"[2,\"is_used\"," ONE ",null,null,\"\",[\"free\",0,null]],"
+					"[255,\"not_found\"," ANY ",null,null,\"\","
+					"[\"not_found\",0,null]]]}";
 	static char again[USE_REPLY_SIZE];
 
 	assert_int_equal(reply_take(*state, body), 0);
-	assert_int_equal(reply.outcomes_n, 2);
+	assert_int_equal(reply.outcomes_n, 4);
+	assert_int_equal(reply.outcomes[0].now, NOW_NONE);
+	assert_int_equal(reply.outcomes[1].now, NOW_HELD);
+	assert_true(reply.outcomes[1].now_is_own);
+	assert_int_equal(reply.outcomes[1].now_until_ms, 1700000900123);
+	assert_int_equal(reply.outcomes[2].now, NOW_FREE);
+	assert_false(reply.outcomes[2].now_is_own);
+	assert_int_equal(reply.outcomes[2].now_until_ms, -1);
 	assert_int_equal(reply.outcomes[0].result, USE_HELD);
 	assert_int_equal(reply.outcomes[0].until_ms, 1700000900123);
 	assert_int_equal(reply.outcomes[0].amount_off, 500);
-	assert_int_equal(reply.outcomes[1].use, 255);
-	assert_int_equal(reply.outcomes[1].receive.index, USE_ANY_RECEIVE);
-	assert_int_equal(reply.outcomes[1].until_ms, -1);
+	assert_int_equal(reply.outcomes[3].use, 255);
+	assert_int_equal(reply.outcomes[3].receive.index, USE_ANY_RECEIVE);
+	assert_int_equal(reply.outcomes[3].until_ms, -1);
 	assert_int_equal(use_reply_write(&reply, again), strlen(body));
 	assert_memory_equal(again, body, strlen(body));
 }
@@ -275,6 +287,9 @@ static void test_largest_reply(void **state)
 				       .until_ms = JSON_INTEGER_MAX,
 				       .amount_off = JSON_INTEGER_MAX,
 				       .currency = "EUR",
+				       .now = NOW_NOT_FOUND,
+				       .now_is_own = 1,
+				       .now_until_ms = JSON_INTEGER_MAX,
 				       .receive = { .coupon = INT64_MAX,
 						    .user.len = USER_ID_MAX,
 						    .index = RECEIVE_INDEX_MAX } };
@@ -294,18 +309,27 @@ static void test_replies_that_are_refused(void **state)
 	static const char *const outcomes[] = {
 		"5",
 		"[]",
-		"[0,\"used\"," ONE ",null,null]",
+		"[0,\"used\"," ONE ",null,null,\"\"]",
 		"[0,\"used\"," ONE ",null,null,\"\",5]",
-		"[256,\"used\"," ONE ",null,null,\"\"]",
-		"[\"0\",\"used\"," ONE ",null,null,\"\"]",
-		"[0,\"Used\"," ONE ",null,null,\"\"]",
-		"[0,\"\"," ONE ",null,null,\"\"]",
-		"[0,5," ONE ",null,null,\"\"]",
-		"[0,\"used\",\"1001.42\",null,null,\"\"]",
-		"[0,\"used\"," ONE ",-1,null,\"\"]",
-		"[0,\"used\"," ONE ",null,\"5\",\"\"]",
-		"[0,\"used\"," ONE ",null,null,\"eur\"]",
-		"[0,\"used\"," ONE ",null,null,null]",
+		"[0,\"used\"," ONE ",null,null,\"\",null,5]",
+		"[0,\"used\"," ONE ",null,null,\"\",[]]",
+		"[0,\"used\"," ONE ",null,null,\"\",[\"free\",0]]",
+		"[0,\"used\"," ONE ",null,null,\"\",[\"free\",0,null,5]]",
+		"[0,\"used\"," ONE ",null,null,\"\",[\"\",0,null]]",
+		"[0,\"used\"," ONE ",null,null,\"\",[\"Free\",0,null]]",
+		"[0,\"used\"," ONE ",null,null,\"\",[0,0,null]]",
+		"[0,\"used\"," ONE ",null,null,\"\",[\"free\",2,null]]",
+		"[0,\"used\"," ONE ",null,null,\"\",[\"held\",1,-1]]",
+		"[256,\"used\"," ONE ",null,null,\"\",null]",
+		"[\"0\",\"used\"," ONE ",null,null,\"\",null]",
+		"[0,\"Used\"," ONE ",null,null,\"\",null]",
+		"[0,\"\"," ONE ",null,null,\"\",null]",
+		"[0,5," ONE ",null,null,\"\",null]",
+		"[0,\"used\",\"1001.42\",null,null,\"\",null]",
+		"[0,\"used\"," ONE ",-1,null,\"\",null]",
+		"[0,\"used\"," ONE ",null,\"5\",\"\",null]",
+		"[0,\"used\"," ONE ",null,null,\"eur\",null]",
+		"[0,\"used\"," ONE ",null,null,null,null]",
 	};
 	char body[512];
 
