@@ -281,11 +281,12 @@ BEGIN
 				is_own IS NOT TRUE, refusal IS NOT NULL, slot
 		), judged AS (
 			SELECT c.*, count(done_by) OVER whole > 0 AS is_done,
-				bool_or(is_known OR done_by IS NOT NULL) OVER whole IS FALSE AS is_new,
+				bool_or(is_known OR done_by IS NOT NULL) OVER whole IS FALSE
+					AS is_new,
 				bool_and(refusal IS NULL) OVER whole AS is_granted,
 				bool_and(refusal IS NULL) OVER whole AND bool_or(changes) OVER whole
-					AND bool_or(is_known OR done_by IS NOT NULL) OVER whole IS FALSE
-					AS alters
+					AND bool_or(is_known OR done_by IS NOT NULL) OVER whole
+						IS FALSE AS alters
 			FROM chosen AS c
 			WINDOW whole AS (PARTITION BY op)
 		), placed AS (
@@ -510,8 +511,8 @@ BEGIN
 		SELECT CASE WHEN f.coupon IS NULL THEN 'not_found' WHEN h.has THEN s.state
 				WHEN v.is_voided THEN 'voided' ELSE 'free' END AS state,
 			h.has AND s.order_id = q.order_id AS is_own,
-			CASE WHEN h.has THEN floor(extract(epoch FROM s.until) * 1000)::bigint END
-				AS until_ms
+			CASE WHEN h.has
+				THEN floor(extract(epoch FROM s.until) * 1000)::bigint END AS until_ms
 		FROM (VALUES (0)) AS always (one)
 			LEFT JOIN unnest(r.coupon, r.user_id, r.batch, r.idx)
 				AS f (coupon, user_id, batch, idx)

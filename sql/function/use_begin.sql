@@ -5,10 +5,11 @@
 -- operations. Returns the others.
 --
 -- Plain is a hold or a use of one receive that is free or held by the same order, and that no other
--- operation of the call names, if nothing speaks against it, and its key is new. Most are. One that no order has named
--- before gets its row at once as it is to be, and it is not locked first; what the locks would have
--- shown, the primary keys and the CHECK of the budget show. One that has a row must be as it was
--- read when it is locked. If not, all is undone, and done again with no operation plain.
+-- operation of the call names, if nothing speaks against it, and its key is new. Most are. One that
+-- no order has named before gets its row at once as it is to be, and it is not locked first; what
+-- the locks would have shown, the primary keys and the CHECK of the budget show. One that has a row
+-- must be as it was read when it is locked. If not, all is undone, and done again with no operation
+-- plain.
 --
 -- Locks are taken in one order: receives that have a row, by id; those that get one, by id; budgets
 -- by name. Who waits for a row to be inserted has locked all that are there before.

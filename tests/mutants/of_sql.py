@@ -454,7 +454,7 @@ MUTANTS = [
         "P12",
         "the key of an operation on other receives, where it is judged",
         "sql/function/use.sql",
-        "bool_or(is_known OR done_by IS NOT NULL) OVER whole IS FALSE AS is_new",
+        "bool_or(is_known OR done_by IS NOT NULL) OVER whole IS FALSE\n\t\t\t\t\tAS is_new",
         "count(done_by) OVER whole = 0 AS is_new",
         USE + "test_a_key_is_of_one_request",
     ),
