@@ -205,8 +205,8 @@ BEGIN
 					WITH ORDINALITY AS e (op, coupon, user_id, batch, idx, ord)
 				JOIN unnest(todo[:look_num]) AS t (op) ON t.op = e.op
 		), found AS (
-			SELECT a.op, a.ord, a.action, a.order_id, a.key, a.by_key, a.ttl_s, a.amount,
-				a.coupon, a.user_id, coalesce(a.batch, f.batch) AS batch,
+			SELECT a.op, a.ord, a.action, a.order_id, a.key, a.by_key, a.ttl_s,
+				a.amount, a.coupon, a.user_id, coalesce(a.batch, f.batch) AS batch,
 				coalesce(a.idx, f.idx) AS idx, f.slot, f.valid_from, f.valid_to,
 				coalesce(a.currency, c.currency) AS currency,
 				a.currency <> c.currency AS is_foreign,
@@ -450,8 +450,8 @@ BEGIN
 		todo_num := cardinality(todo);
 	END LOOP;
 
-	-- One that was kept alone was named by the key together with another, which was refused. All
-	-- rows of an operation have its time.
+	-- One that was kept alone was named by the key together with another, which was refused.
+	-- All rows of an operation have its time.
 	RETURN QUERY
 	SELECT q.of_op, q.result, q.coupon, q.user_id, q.batch, q.idx, q.until_ms, q.amount_off,
 		q.currency, n.state, n.is_own, n.until_ms, q.record
@@ -512,7 +512,8 @@ BEGIN
 				WHEN v.is_voided THEN 'voided' ELSE 'free' END AS state,
 			h.has AND s.order_id = q.order_id AS is_own,
 			CASE WHEN h.has
-				THEN floor(extract(epoch FROM s.until) * 1000)::bigint END AS until_ms
+				THEN floor(extract(epoch FROM s.until) * 1000)::bigint END
+				AS until_ms
 		FROM (VALUES (0)) AS always (one)
 			LEFT JOIN unnest(r.coupon, r.user_id, r.batch, r.idx)
 				AS f (coupon, user_id, batch, idx)
