@@ -43,7 +43,8 @@
 --   'SLOT:BATCH:INDEX'     the user's key is known, or the user has redeemed the code: the receive
 --                          that was accepted with it
 -- These come before every refusal, and of several refusals the first of this order is returned:
--- key_reused, code_used, code_invalid, paused, ended, not_started, out_of_stock, limit_reached, busy.
+-- key_reused, code_used, code_invalid, paused, ended, not_started, out_of_stock, limit_reached,
+-- busy.
 -- A part that cannot accept any request and has neither key nor code reads only the coupon's hash.
 --
 -- Errors of run_id, unsettled_max, a count and the number of KEYS are returned instead of all
