@@ -12,6 +12,25 @@
 
 static int newest; /* the version that this program brings */
 
+/* A database with another encoding refuses some characters, or stores their bytes unchecked. */
+static void shape_check(struct db *db)
+{
+	PGresult *shape = db_ask(db, sql_query_database_shape);
+	const char *name = column_text(shape, 0, "name"),
+		   *encoding = column_text(shape, 0, "encoding");
+
+	if (strcmp(encoding, "UTF8") != 0)
+		log_fatal("the encoding of the database %s is %s, and nothing was changed: needed "
+			  "is UTF8, as CREATE DATABASE %s TEMPLATE template0 ENCODING 'UTF8' makes "
+			  "it",
+			  name, encoding, name);
+	if (!db_is_true(shape, 0, "has_schema"))
+		log_fatal("the database %s has no schema public, in which the tables are, and "
+			  "nothing was changed: CREATE SCHEMA public",
+			  name);
+	PQclear(shape);
+}
+
 /*
  * A migration that is applied is never changed. Until 0.9.0 is released the schema is: then its
  * databases are made anew.
@@ -181,6 +200,7 @@ static int migrate_run(struct ctl *ctl)
 
 	for (const struct migration *m = migrations; m->name; m++)
 		newest = m->version;
+	shape_check(db);
 	db_lock_wait(db, "migrate");
 	db_run(db, "BEGIN");
 	version = version_check(db);

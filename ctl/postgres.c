@@ -44,7 +44,6 @@ struct db *db_open(const char *setting, const char *url, int is_synchronous)
 		.application_name = log_program_name(),
 		.connect_timeout_ms = DB_CONNECT_TIMEOUT_S * 1000,
 		.lock_timeout_ms = DB_LOCK_TIMEOUT_S * 1000,
-		.session = "SET timezone = 'UTC'; SET datestyle = 'ISO'",
 		.is_synchronous = is_synchronous,
 		.judged = "", /* none, before db_judge() */
 		.notice = notice,

@@ -367,6 +367,19 @@ static void sent(struct postgres *postgres, int done, enum state state, int64_t 
 }
 
 /*
+ * How the server reads statements and writes results. The environment, the connection string, the
+ * role and the database may each have settings that change what is stored: with another encoding
+ * the bytes of a text are taken for other characters, with another search_path tables are made, or
+ * looked for, in another schema. Below NOTICE the server would not tell of a COMMIT that is only on
+ * itself.
+ */
+#define OWN_SETTINGS                                                                         \
+	"SET client_encoding = 'UTF8'; SET search_path = public, pg_temp;"                   \
+	" SET timezone = 'UTC'; SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres';" \
+	" SET standard_conforming_strings = on; SET bytea_output = 'hex';"                   \
+	" SET client_min_messages = 'notice'"
+
+/*
  * The settings of the session: without limits it would wait indefinitely for a lock that is never
  * released. Statements are short, but their estimated cost is not always: then PostgreSQL would
  * compile them first, for a quarter of a second in each new session.
@@ -381,7 +394,8 @@ static void session_set(struct postgres *postgres)
 	postgres->application_name = options->application_name;
 	check((size_t)snprintf(
 		      sql, sizeof(sql),
-		      "SET statement_timeout = %" PRId64 "; SET lock_timeout = %" PRId64
+		      OWN_SETTINGS
+		      "; SET statement_timeout = %" PRId64 "; SET lock_timeout = %" PRId64
 		      "; SET jit = off; SET default_transaction_isolation = 'read committed'; %s"
 		      "%s%s; SELECT pg_backend_pid()",
 		      options->statement_timeout_ms, options->lock_timeout_ms,

@@ -83,7 +83,10 @@ int postgres_of_coupon(enum postgres_failure failure);
 
 #define POSTGRES_ARGUMENTS_MAX 16
 
-/* Texts are lent. */
+/*
+ * Texts are lent. Each session sets its own encoding, UTF-8, its search_path, public, and how the
+ * server writes times and bytes, whatever the role, the database or the environment says.
+ */
 struct postgres_options {
 	const char *url;
 	const char *application_name;

@@ -39,7 +39,7 @@ static const struct use {
 		.session = "SET enable_seqscan = off;"
 			   " SET max_parallel_workers_per_gather = 0;"
 			   " SET plan_cache_mode = force_generic_plan;"
-			   " SET default_transaction_read_only = on; SET client_encoding = 'UTF8'",
+			   " SET default_transaction_read_only = on",
 		.prepared = sql_query_user_coupon_page,
 		.ready_event = "reads_ready",
 		.lost_event = "reads_lost",

@@ -32,6 +32,11 @@ SELECT f.version, f.checksum,
 FROM schema_function AS f
 WHERE f.name = $1::text
 
+-- database_shape: Whether the database can have the tables: its encoding, and whether there is the
+-- schema that they are in.
+SELECT current_setting('server_encoding') AS encoding, current_database() AS name,
+	to_regnamespace('public') IS NOT NULL AS has_schema
+
 -- migration_init: The table of applied migrations. Run by the owner of the database.
 CREATE TABLE IF NOT EXISTS schema_migration (
 	version    int PRIMARY KEY,

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 import redis
 import requests
+from psycopg.conninfo import make_conninfo
 
 from audit_ground import Ground, purge
 from codes import Codes
@@ -89,6 +90,15 @@ def rough_pg(rough):
 def rough_owner(rough):
     """PostgreSQL in the role that owns the tables."""
     with psycopg.connect(rough.env["DATABASE_ADMIN_URL"], autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def superuser(rough):
+    """PostgreSQL with a role that may ALTER SYSTEM, and ALTER ROLE of all."""
+    password = rough.kept()["STACK_PG_PASSWORD"]
+    url = make_conninfo(rough.env["DATABASE_ADMIN_URL"], user="postgres", password=password)
+    with psycopg.connect(url, autocommit=True) as connection:
         yield connection
 
 

@@ -2,10 +2,8 @@
 continue."""
 
 import contextlib
-import re
 
 import pika
-import psycopg
 import pytest
 import redis
 import requests
@@ -21,17 +19,6 @@ PROGRAMS = ("gateway", "worker-1")
 def cache(rough):
     with redis.Redis.from_url(rough.env["REDIS_URL"], decode_responses=True) as client:
         yield client
-
-
-@pytest.fixture
-def superuser(rough):
-    """PostgreSQL with a role that may ALTER SYSTEM."""
-    settings = (rough.run_dir / "settings").read_text()
-    password = re.search(r"^STACK_PG_PASSWORD=(.*)$", settings, re.MULTILINE)[1]
-    owner = rough.env["DATABASE_ADMIN_URL"]
-    url = re.sub(r"//[^@]*@", f"//postgres:{password}@", owner)
-    with psycopg.connect(url, autocommit=True) as connection:
-        yield connection
 
 
 def readyz(stack):

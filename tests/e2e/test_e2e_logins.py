@@ -1,9 +1,12 @@
 """Each program has logins of its own, with which all of these tests run; here: what they, and
 subscribers to events, may not do."""
 
+import json
 import re
 import shlex
 import uuid
+from contextlib import contextmanager
+from datetime import datetime, timezone
 from urllib.parse import urlsplit
 
 import pika
@@ -56,6 +59,102 @@ def test_settings_of_a_role_that_would_stop_settling(rough, rough_pg, rough_coup
             assert client.issue(coupon, 1, ack="issued")["status"] == "issued"
     finally:
         rough_pg.execute(level.format("RESET"))
+
+
+# Each of them would change what is stored, or what is read of it.
+HARMFUL = {
+    "client_encoding": "LATIN1",
+    "search_path": "couponmq_decoy, pg_catalog",
+    "timezone": "Asia/Kathmandu",
+    "datestyle": "SQL, DMY",
+    "intervalstyle": "sql_standard",
+    "standard_conforming_strings": "off",
+    "bytea_output": "escape",
+    "client_min_messages": "error",
+}
+ENVIRONMENT = {
+    "PGCLIENTENCODING": "LATIN1",
+    "PGTZ": "Asia/Kathmandu",
+    "PGDATESTYLE": "SQL, DMY",
+    "PGOPTIONS": " ".join(
+        f"-c{name}={value.replace(' ', '')}"
+        for name, value in HARMFUL.items()
+        if name != "client_encoding"
+    ),
+}
+
+
+@contextmanager
+def harmful_roles(superuser):
+    for program in PROGRAMS:
+        for name, value in HARMFUL.items():
+            words = ", ".join(f"'{word}'" for word in value.split(", "))
+            superuser.execute(f"ALTER ROLE couponmq_{program} SET {name} = {words}")
+    try:
+        yield {}
+    finally:
+        for program in PROGRAMS:
+            superuser.execute(f"ALTER ROLE couponmq_{program} RESET ALL")
+
+
+@contextmanager
+def harmful_environment(_):
+    yield ENVIRONMENT
+
+
+@pytest.fixture
+def decoy(rough_pg):
+    """A schema with a table coupon, which programs that look there first would use."""
+    rough_pg.execute("CREATE SCHEMA couponmq_decoy")
+    rough_pg.execute("CREATE TABLE couponmq_decoy.coupon (LIKE coupon INCLUDING ALL)")
+    rough_pg.execute("GRANT USAGE ON SCHEMA couponmq_decoy TO PUBLIC")
+    rough_pg.execute("GRANT ALL ON couponmq_decoy.coupon TO PUBLIC")
+    yield
+    rough_pg.execute("DROP SCHEMA couponmq_decoy CASCADE")
+
+
+@pytest.mark.parametrize("settings_of", [harmful_roles, harmful_environment])
+def test_settings_that_would_change_what_is_stored(rough, rough_pg, superuser, decoy, settings_of):
+    """Of the role, or of the environment: each session has its own."""
+    name, texts = "Größe L, 5 €", {"größe": "L 衣", "path": "a\\b'c"}
+    with settings_of(superuser) as environment:
+        rough.stop("gateway", "worker-1")
+        rough.start("gateway", "worker-1", **environment)
+
+        def ctl(*arguments):
+            result = rough.ctl_run(*arguments, settings=environment)
+            assert result.returncode == 0, result.stderr
+            return result.stdout
+
+        coupon = ctl(
+            "create", "--name", name, "--total", 10, "--metadata", json.dumps(texts),
+            "--begin", "2026-01-02T03:04:05Z", "--valid-days", 30, "--by", "Jörg",
+        ).strip()  # fmt: skip
+        ctl("publish", coupon, "--by", "Jörg")
+        key = json.loads(ctl("key", "create", "--name", "shop", "--role", "issue", "--json"))
+        shown = json.loads(ctl("show", coupon, "--json"))
+        with rough.client() as client:
+            wait_until(lambda: client.issue(coupon, 1, ack="issued")["status"] == "issued")
+            mine = client.call("coupons", user="1")
+            offer = client.call("coupon", coupon=coupon)
+        history = [json.loads(line) for line in ctl("history", coupon, "--json").splitlines()]
+        traced = json.loads(ctl("trace", "--coupon", coupon, "--user", "1", "--json"))
+    assert rough_pg.execute(
+        "SELECT name, octet_length(name), metadata, begin_at FROM coupon WHERE id = %s", (coupon,)
+    ).fetchone() == (
+        name,
+        len(name.encode()),
+        texts,
+        datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc),
+    )
+    assert (shown["name"], shown["metadata"]) == (name, texts)
+    assert shown["begin"] == "2026-01-02T03:04:05.000Z"
+    assert offer["metadata"] == texts
+    assert mine["coupons"][0]["metadata"] == texts and traced["state"] == "issued"
+    assert {entry["by"] for entry in history if entry["action"] != "open"} == {"Jörg"}
+    assert rough_pg.execute(
+        "SELECT octet_length(sha256) FROM api_key WHERE id = %s", (key["key"],)
+    ).fetchone() == (32,)
 
 
 # PostgreSQL: tests/sql/test_sql_roles.py has more.

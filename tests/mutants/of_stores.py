@@ -1,13 +1,39 @@
-"""Without a safeguard of TLS to the stores, or of a cluster of RabbitMQ. common/trust.c is one for
-RabbitMQ and Redis."""
+"""Without a safeguard of TLS to the stores, of sessions of PostgreSQL, or of a cluster of RabbitMQ.
+common/trust.c is one for RabbitMQ and Redis."""
 
 from mutant import mutant
 
 TRUST = "unit_test_trust::"
 TRANSPORT = "unit_test_transport::"
 RABBIT = "unit_test_rabbit_publisher::"
+MIGRATE = "tests/sql/test_sql_migrate.py::"
+HARMFUL = "tests/e2e/test_e2e_logins.py::test_settings_that_would_change_what_is_stored"
 
 MUTANTS = [
+    mutant(
+        "sessions",
+        "the encoding that each session sets",
+        "common/postgres/session.c",
+        "\"SET client_encoding = 'UTF8'; ",
+        '"',
+        HARMFUL,
+    ),
+    mutant(
+        "sessions",
+        "the search_path that each session sets",
+        "common/postgres/session.c",
+        "SET search_path = public, pg_temp;",
+        "",
+        MIGRATE + "test_the_tables_are_in_public_whatever_other_schema_comes_first",
+    ),
+    mutant(
+        "sessions",
+        "the check of the encoding of the database",
+        "ctl/migrate.c",
+        'if (strcmp(encoding, "UTF8") != 0)',
+        "if (!*encoding)",
+        MIGRATE + "test_a_database_that_is_not_utf8_is_refused",
+    ),
     mutant(
         "TLS",
         "the certificate of RabbitMQ and Redis",

@@ -6,7 +6,9 @@ import uuid
 
 import psycopg
 import pytest
+from fresh import Fresh, database_empty
 from next_version import next_version_build
+from psycopg.conninfo import make_conninfo
 from sql_db import FUNCTIONS, ROOT
 from stack import wait_until
 
@@ -91,6 +93,47 @@ def test_a_dry_run_of_an_empty_database(empty):
     assert out.count("to be applied") == 1 + len(FUNCTIONS) + 1
     assert "0001 schema: to be applied" in out and "rights of the roles: to be applied" in out
     assert empty.execute("SELECT to_regclass('schema_migration')") == [(None,)]
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_is_not_utf8_is_refused(stack, encoding):
+    options = f"TEMPLATE template0 ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"
+    with database_empty(stack, options) as name:
+        database = Fresh(stack, make_conninfo(stack.env["DATABASE_ADMIN_URL"], dbname=name))
+        status, _, err = database.run()
+        tables = database.execute("SELECT relname FROM pg_class WHERE relnamespace >= 16384")
+        functions = database.execute("SELECT proname FROM pg_proc WHERE oid >= 16384")
+        database.connection.close()
+    assert status == 1
+    assert f"the encoding of the database {name} is {encoding}, and nothing was changed" in err
+    assert "needed is UTF8" in err
+    assert tables == functions == []
+
+
+def test_a_database_without_the_schema_of_the_tables_is_refused(empty):
+    empty.execute("DROP SCHEMA public")
+    status, _, err = empty.run()
+    assert status == 1
+    assert "has no schema public" in err and "CREATE SCHEMA public" in err
+
+
+@pytest.mark.parametrize("setting", ["its default", "the database", "the URL"])
+def test_the_tables_are_in_public_whatever_other_schema_comes_first(empty, setting):
+    """ "$user" is the first in the search_path of a new database."""
+    ((owner, name),) = empty.execute("SELECT current_user::text, current_database()::text")
+    empty.execute(f"CREATE SCHEMA {owner}")
+    if setting == "the database":
+        empty.execute(f"ALTER DATABASE {name} SET search_path = {owner}")
+    if setting == "the URL":
+        empty.url = make_conninfo(empty.url, options=f"-csearch_path={owner}")
+    assert empty.functions_printed()
+    assert empty.execute(
+        "SELECT DISTINCT relnamespace::regnamespace::text FROM pg_class"
+        " WHERE relname IN ('coupon', 'command_history', 'schema_migration', 'schema_function')"
+        " UNION SELECT DISTINCT pronamespace::regnamespace::text FROM pg_proc"
+        " WHERE proname IN ('settle', 'command_begin')"
+    ) == [("public",)]
+    assert empty.functions_printed() == [], "the second finds what the first has made"
 
 
 @pytest.mark.parametrize(
