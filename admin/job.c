@@ -8,6 +8,7 @@
 #include "common/message/number.h"
 #include "ctl/output.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -23,6 +24,7 @@ struct job {
 	int64_t id;
 	const struct route *route;
 	char *coupon;             /* NULL: it is about more than one */
+	char *key, *words;        /* Idempotency-Key, "": it has none; and what it is for */
 	struct visitor visitor;   /* who has started it */
 	int64_t begin_ms, end_ms; /* wall clock; 0: it has not */
 	struct child *child;      /* NULL: it has ended */
@@ -60,6 +62,8 @@ static void job_free(struct job *job)
 	TAILQ_REMOVE(&jobs->list, job, next);
 	jobs->n--;
 	free(job->coupon);
+	free(job->key);
+	free(job->words);
 	free(job->result);
 	free(job);
 }
@@ -123,12 +127,48 @@ static void room_make(struct jobs *jobs)
 	check(!"all jobs wait or run");
 }
 
-int64_t job_start(struct jobs *jobs, const struct route_match *match, const struct words *words,
-		  const struct visitor *visitor)
+/* One a line, which no word contains (malloc). */
+static char *words_text(const struct words *words)
 {
-	const char *coupon = route_coupon(match);
-	struct job *job = checked(calloc(1, sizeof(*job)));
+	char *text = checked(strdup("")), *longer;
 
+	for (size_t i = 0; i < words->n; i++) {
+		check(asprintf(&longer, "%s%s\n", text, words->list[i]) >= 0);
+		free(text);
+		text = longer;
+	}
+	return text;
+}
+
+/* The job that this key of the visitor has started; NULL: none is known. */
+static const struct job *keyed_find(const struct jobs *jobs, const char *key, const char *visitor)
+{
+	const struct job *job;
+
+	if (!*key)
+		return NULL;
+	TAILQ_FOREACH (job, &jobs->list, next) {
+		if (strcmp(job->key, key) == 0 && strcmp(job->visitor.key, visitor) == 0)
+			return job;
+	}
+	return NULL;
+}
+
+int64_t job_start(struct jobs *jobs, const struct route_match *match, const struct words *words,
+		  const struct visitor *visitor, const char *key)
+{
+	const struct job *before = keyed_find(jobs, key, visitor->key);
+	const char *coupon = route_coupon(match);
+	char *text = words_text(words);
+	struct job *job;
+
+	if (before) {
+		int is_same = strcmp(before->words, text) == 0;
+
+		free(text);
+		return is_same ? before->id : -1;
+	}
+	job = checked(calloc(1, sizeof(*job)));
 	job->jobs = jobs;
 	job->child = child_start(jobs->children,
 				 &(struct child_task){ .words = (const char *const *)words->list,
@@ -139,9 +179,12 @@ int64_t job_start(struct jobs *jobs, const struct route_match *match, const stru
 						       .ended = on_ended,
 						       .context = job });
 	if (!job->child) {
+		free(text);
 		free(job);
 		return 0;
 	}
+	job->words = text;
+	job->key = checked(strdup(key));
 	job->id = ++jobs->last_id;
 	job->route = match->route;
 	job->coupon = coupon ? checked(strdup(coupon)) : NULL;

@@ -155,6 +155,8 @@ static void parameters_add(cJSON *operation, const struct route *route,
 			cJSON_AddItemToArray(list,
 					     parameter(member_name(o, name), o, schema_of(o)));
 	}
+	if (route->method == EVHTTP_REQ_POST)
+		cJSON_AddItemToArray(list, reference("parameters", "IdempotencyKey"));
 	if (list->child)
 		output_add(operation, "parameters", list);
 	else

@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/message/api_key.h"
 #include "common/message/number.h"
+#include "ctl/store.h"
 
 #include <event2/keyvalq_struct.h>
 #include <stdio.h>
@@ -144,11 +145,18 @@ static void command_run(struct operations *operations, struct request *request,
 }
 
 static void job_run(struct operations *operations, struct request *request,
-		    const struct route_match *match, const struct words *words)
+		    const struct route_match *match, const struct words *words, const char *key)
 {
-	int64_t id = job_start(operations->jobs, match, words, &request->visitor);
 	char location[64], number[NUMBER_SIZE];
+	int64_t id = job_start(operations->jobs, match, words, &request->visitor, key);
 
+	if (id < 0) {
+		metrics_count_result(422);
+		request_refuse(request, 422,
+			       "Idempotency-Key was given before, to another job, and nothing was "
+			       "done: allowed is a key of its own for each job");
+		return;
+	}
 	if (!id) {
 		metrics_count_result(503);
 		request_refuse(request, 503, "too many jobs run and wait: nothing was done");
@@ -187,6 +195,42 @@ static int version_find(struct request *request, const struct route *route,
 	return 0;
 }
 
+/*
+ * Idempotency-Key of a POST (draft-ietf-httpapi-idempotency-key-header): a string of RFC 9651, in
+ * quotes and without parameters, or bare, as most clients send it. "": there is none. 0, or -1: it
+ * is answered.
+ */
+static int key_find(struct request *request, const struct route *route,
+		    char key[COMMAND_KEY_MAX + 1])
+{
+	const char *text = route->method == EVHTTP_REQ_POST
+				   ? request_header(request, "Idempotency-Key")
+				   : NULL;
+	int is_quoted = text && *text == '"', is_right = 1;
+	size_t n = 0;
+
+	*key = '\0';
+	if (!text)
+		return 0;
+	for (text += is_quoted; *text && is_right && !(is_quoted && *text == '"'); text++) {
+		if (is_quoted && *text == '\\' && (text[1] == '"' || text[1] == '\\'))
+			text++;
+		else if (is_quoted && *text == '\\')
+			is_right = 0;
+		is_right &= n < COMMAND_KEY_MAX && *text >= ' ' && *text <= '~';
+		if (is_right)
+			key[n++] = *text;
+	}
+	key[n] = '\0';
+	if (n > 0 && is_right && strcmp(text, is_quoted ? "\"" : "") == 0)
+		return 0;
+	request_refuse(
+		request, 400,
+		"Idempotency-Key is wrong: allowed is one key of 1 to 255 bytes of printable "
+		"ASCII, bare, or in quotes with a \\ before each \" and \\");
+	return -1;
+}
+
 /* Of GET: those in its query. 0, or -1: it is answered. */
 static int parameters_read(struct request *request, const struct route_match *match,
 			   struct words *words)
@@ -208,7 +252,7 @@ static int parameters_read(struct request *request, const struct route_match *ma
 
 /* The same for a change, in its body. */
 static int members_read(struct operations *operations, struct request *request,
-			const struct route_match *match, struct words *words)
+			const struct route_match *match, struct words *words, const char *key)
 {
 	const cJSON *body;
 	int answered;
@@ -220,7 +264,7 @@ static int members_read(struct operations *operations, struct request *request,
 	body = request_body(request, operations->arena, &answered);
 	if (answered)
 		return -1;
-	if (words_of_body(words, match, body)) {
+	if (words_of_body(words, match, body, key)) {
 		request_refuse(request, 400, words->why);
 		return -1;
 	}
@@ -228,18 +272,20 @@ static int members_read(struct operations *operations, struct request *request,
 }
 
 static int words_read(struct operations *operations, struct request *request,
-		      const struct route_match *match, struct words *words)
+		      const struct route_match *match, struct words *words,
+		      char key[COMMAND_KEY_MAX + 1])
 {
 	char version[VERSION_SIZE];
 
-	if (version_find(request, match->route, version))
+	if (version_find(request, match->route, version) || key_find(request, match->route, key))
 		return -1;
-	if (words_begin(words, match, request->visitor.key, *version ? version : NULL)) {
+	if (words_begin(words, match, request->visitor.key, *version ? version : NULL,
+			*key ? key : NULL)) {
 		request_refuse(request, 400, words->why);
 		return -1;
 	}
 	if (request->changes)
-		return members_read(operations, request, match, words);
+		return members_read(operations, request, match, words, *key ? key : NULL);
 	if (evbuffer_get_length(evhttp_request_get_input_buffer(request->http)) > 0) {
 		request_refuse(request, 400, "a body is not allowed with GET");
 		return -1;
@@ -250,13 +296,14 @@ static int words_read(struct operations *operations, struct request *request,
 /* A whole key, say, in the place of its id. */
 static int is_no_key_id(const struct route_match *match)
 {
-	return strstr(match->route->path, "{key}") &&
+	return strstr(match->route->path, "{api_key}") &&
 	       !key_id_valid(match->parts[0], strlen(match->parts[0]));
 }
 
 static void operate(struct operations *operations, struct request *request,
 		    const struct route_match *match)
 {
+	char key[COMMAND_KEY_MAX + 1];
 	struct words words = { 0 };
 
 	/* Whoever reads an exchange code or a key in the log could use it. */
@@ -270,9 +317,12 @@ static void operate(struct operations *operations, struct request *request,
 			       "the underscores of " KEY_PREFIX "ID_SECRET");
 		return;
 	}
-	if (words_read(operations, request, match, &words) == 0)
-		(match->route->flags & ROUTE_JOB ? job_run : command_run)(operations, request,
-									  match, &words);
+	if (words_read(operations, request, match, &words, key) == 0) {
+		if (match->route->flags & ROUTE_JOB)
+			job_run(operations, request, match, &words, key);
+		else
+			command_run(operations, request, match, &words);
+	}
 	words_fini(&words);
 }
 

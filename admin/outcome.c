@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define WARNING "couponctl: warning: "
+#define KEY_REUSED 44 /* the answer code key_reused */
 
 const char *problem_title(int status)
 {
@@ -48,6 +49,8 @@ char *problem_make(int status, const char *detail)
 	output_text(object, "type", "about:blank");
 	output_text(object, "title", problem_title(status));
 	output_number(object, "status", status);
+	if (status == 422) /* as the gateway calls it */
+		output_number(object, "code", KEY_REUSED);
 	output_text(object, "detail", sentence);
 	free(sentence);
 	text = checked(cJSON_PrintUnformatted(object));

@@ -15,6 +15,7 @@
 #include <sys/queue.h>
 
 #define PROGRAM "couponctl: "
+#define OF_KEY "Idempotency-Key"
 
 const struct route routes[] = {
 #define ROUTE(method_, path_, role_, command_, ...) \
@@ -137,6 +138,9 @@ int route_has_member(const struct route *route, const struct command *command,
 {
 	static const char *const own[] = { "json", "csv", "by", "version", "format" };
 
+	/* Idempotency-Key; what orders do with receives has it as a member, too. */
+	if (strcmp(option->name, "key") == 0)
+		return strncmp(command->name, "receive ", 8) == 0;
 	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
 		if (strcmp(option->name, own[i]) == 0)
 			return 0;
@@ -244,7 +248,7 @@ static int argument_add(struct words *words, const char *name, const char *text)
 }
 
 int words_begin(struct words *words, const struct route_match *match, const char *by,
-		const char *version)
+		const char *version, const char *key)
 {
 	const struct command *command = match->command;
 	const char *rest = match->route->command, *path = match->route->path, *name;
@@ -266,6 +270,8 @@ int words_begin(struct words *words, const struct route_match *match, const char
 		return words_fail(words, "If-Match is \"%.40s\": this has no versions", version);
 	if (version)
 		word_add(words, "--version=%s", version);
+	if (key && option_find(command, "key", 3))
+		word_add(words, "--key=%s", key);
 	while ((len = route_part_next(&path, &name))) {
 		const char *text = match->parts[part++];
 
@@ -488,13 +494,16 @@ static int input_add(struct words *words, const char *name, const cJSON *list)
 	return text ? words_fail(words, "%s: allowed are texts", list->string) : 0;
 }
 
-int words_of_body(struct words *words, const struct route_match *match, const cJSON *body)
+int words_of_body(struct words *words, const struct route_match *match, const cJSON *body,
+		  const char *key)
 {
 	char argument[ROUTE_NAME_SIZE] = "";
 	const cJSON *value;
 	int is_list = 0, rc = 0;
 
 	route_argument(match->route, match->command, argument, &is_list);
+	if (key && cJSON_HasObjectItem(body, "key"))
+		return words_fail(words, "key: Idempotency-Key has it: allowed is one of them");
 	cJSON_ArrayForEach(value, body)
 	{
 		const struct option *option = member_find(match, value->string);
@@ -521,7 +530,7 @@ int words_of_body(struct words *words, const struct route_match *match, const cJ
 
 char *words_translate(const char *text, size_t len)
 {
-	char *out = checked(malloc(len + 1)), *at = out;
+	char *out = checked(malloc(len * 3 + 1)), *at = out; /* --key grows most */
 	const char *end = text + len, *see;
 
 	if (len > strlen(PROGRAM) && memcmp(text, PROGRAM, strlen(PROGRAM)) == 0)
@@ -530,7 +539,11 @@ char *words_translate(const char *text, size_t len)
 	if (see && memmem(see, (size_t)(end - see), " --help", 7))
 		end = see;
 	while (text < end) {
-		if (end - text > 2 && memcmp(text, "--", 2) == 0 && islower((unsigned char)text[2]))
+		if (end - text > 6 && memcmp(text, "--key ", 6) == 0) {
+			at = mempcpy(at, OF_KEY, strlen(OF_KEY));
+			text += 5;
+		} else if (end - text > 2 && memcmp(text, "--", 2) == 0 &&
+			   islower((unsigned char)text[2]))
 			for (text += 2;
 			     text < end && (islower((unsigned char)*text) || *text == '-'); text++)
 				*at++ = *text == '-' ? '_' : *text;

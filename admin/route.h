@@ -83,12 +83,16 @@ struct words {
 };
 
 void words_fini(struct words *words);
-/* What comes before the members. `version` NULL: none is given. Each 0, or -1 and `why`. */
+/*
+ * What comes before the members. `version` NULL: none is given; `key`, that of Idempotency-Key: the
+ * same. Each 0, or -1 and `why`.
+ */
 int words_begin(struct words *words, const struct route_match *match, const char *by,
-		const char *version);
+		const char *version, const char *key);
 int words_of_query(struct words *words, const struct route_match *match,
 		   const struct evkeyvalq *query);
-int words_of_body(struct words *words, const struct route_match *match, const cJSON *body);
+int words_of_body(struct words *words, const struct route_match *match, const cJSON *body,
+		  const char *key);
 
 /*
  * What couponctl says on standard error, without the name of the program, in the words of this API:

@@ -1,3 +1,13 @@
+/* Whether the byte is a control character, or half of one in UTF-8 (U+0080 to U+009F). */
+static int is_control(const char *text, const char *p)
+{
+	unsigned char c = (unsigned char)*p, next = (unsigned char)p[1];
+
+	if (c == 0xc2)
+		return next >= 0x80 && next < 0xa0;
+	return c < ' ' || c == 0x7f || (c >= 0x80 && c < 0xa0 && p > text && p[-1] == '\xc2');
+}
+
 #include "ctl/args.h"
 
 #include "common/check.h"
@@ -12,16 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Whether the byte is a control character, or half of one in UTF-8 (U+0080 to U+009F). */
-static int is_control(const char *text, const char *p)
-{
-	unsigned char c = (unsigned char)*p, next = (unsigned char)p[1];
-
-	if (c == 0xc2)
-		return next >= 0x80 && next < 0xa0;
-	return c < ' ' || c == 0x7f || (c >= 0x80 && c < 0xa0 && p > text && p[-1] == '\xc2');
-}
 
 /* A value may come from somewhere else: it must not write a line of its own to a terminal. */
 void args_fail(const char *format, ...)
@@ -190,26 +190,42 @@ const char *args_text(const struct args *args, const char *name)
 	return args->values[i];
 }
 
-char *args_record(const struct args *args)
+/* With `divider` before each word. Without an option that is named like one of `without`. */
+static char *words_join(const struct args *args, char divider, const char *const *without,
+			int are_hidden)
 {
 	const struct command *command = args->command;
-	int are_codes = command->argument && strstr(command->argument, "CODE");
 	size_t size;
 	char *text;
 	FILE *out = checked(open_memstream(&text, &size));
 
 	for (int i = 0; i < args->arguments_n; i++)
-		fprintf(out, " %s", are_codes ? "…" : args->arguments[i]);
+		fprintf(out, "%c%s", divider, are_hidden ? "…" : args->arguments[i]);
 	for (int i = 0; command->options && command->options[i].name; i++) {
 		const struct option *option = &command->options[i];
+		const char *const *name = without;
 
-		if (!args->values[i] || strcmp(option->name, "by") == 0 ||
-		    strcmp(option->name, "json") == 0)
-			continue;
-		fprintf(out, " --%s%s%s", option->name, option->value ? "=" : "", args->values[i]);
+		while (*name && strcmp(*name, option->name) != 0)
+			name++;
+		if (args->values[i] && !*name)
+			fprintf(out, "%c--%s%s%s", divider, option->name, option->value ? "=" : "",
+				args->values[i]);
 	}
 	check(fclose(out) == 0);
 	return text;
+}
+
+char *args_record(const struct args *args)
+{
+	const char *argument = args->command->argument;
+
+	return words_join(args, ' ', (const char *const[]){ "by", "json", NULL },
+			  argument && strstr(argument, "CODE"));
+}
+
+char *args_whole(const struct args *args)
+{
+	return words_join(args, '\n', (const char *const[]){ "by", "json", "key", NULL }, 0);
 }
 
 int args_has(const struct args *args, const char *name)

@@ -72,6 +72,9 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 /* The words again, for the record (malloc): not who it is recorded of, and no exchange codes. */
 char *args_record(const struct args *args);
 
+/* All of them but --key, --by and --json, with the codes, for a comparison (malloc). */
+char *args_whole(const struct args *args);
+
 /* Whether the word is an option of the command whose value is the next word, whatever that is. */
 int args_takes_value(const struct command *command, const char *word);
 

@@ -117,17 +117,25 @@ static int create_run(struct ctl *ctl)
 	const char *name = name_argument(args), *currency;
 	int64_t amount;
 	PGresult *made;
+	cJSON *before;
 	struct db *db;
 
 	args_required(args, "currency");
 	currency = args_currency(args);
 	amount = args_money(args, "amount", currency, 0);
 	db = store_changing_open(ctl, NULL);
-	made = db_ask(db, sql_query_budget_create, postgres_text(name), postgres_text(currency),
-		      postgres_number(amount));
-	if (PQntuples(made) == 0)
-		log_fatal("NAME is \"%s\": a budget with this name exists", name);
-	PQclear(made);
+	db_run(db, "BEGIN");
+	before = store_key_take(db, ctl, NULL);
+	if (!before) {
+		made = db_ask(db, sql_query_budget_create, postgres_text(name),
+			      postgres_text(currency), postgres_number(amount));
+		if (PQntuples(made) == 0)
+			log_fatal("NAME is \"%s\": a budget with this name exists", name);
+		PQclear(made);
+	}
+	cJSON_Delete(before);
+	db_run(db, "COMMIT");
+	output_made("budget %s was made", name);
 	changed_say(db, name, args_has(args, "json"));
 	return 0;
 }
@@ -166,7 +174,7 @@ static const struct command budget_create_command = {
 	.argument = "NAME",
 	.options = OPTIONS(AMOUNT_OPTION,
 			   OPTION("currency", "CODE", "three capital letters as of ISO 4217"),
-			   BY_OPTION,
+			   KEY_OPTION, BY_OPTION,
 			   SWITCH("json", "print what the budget is as one JSON object")),
 	.summary = "make a budget",
 	.detail =

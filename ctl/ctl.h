@@ -28,7 +28,7 @@
  * has.
  */
 #define CTL_UNKNOWN 12
-/* Exit status: the idempotency key was used for another request, and nothing was done. */
+/* Exit status: the key was used for another request. Nothing was done. */
 #define CTL_KEY_REUSED 13
 
 struct ctl {

@@ -131,9 +131,47 @@ static void text_print(const struct args *args, char text[TEXT_SIZE], const char
 			 : puts(text) < 0;
 	OPENSSL_cleanse(text, TEXT_SIZE);
 	if (failed)
-		log_fatal("standard output cannot be written, and nobody knows the new secret of "
-			  "key %s: %s",
-			  id, else_do);
+		log_fatal_as(
+			CTL_UNKNOWN,
+			"standard output cannot be written, and nobody knows the new secret of "
+			"key %s: %s",
+			id, else_do);
+}
+
+/*
+ * Takes --key in the transaction that it begins. Whether the command was done before: then its key
+ * is printed, without the secret, which is stored nowhere, and the command has ended.
+ */
+static int done_before(struct db *db, const struct ctl *ctl)
+{
+	cJSON *before;
+	const char *id;
+
+	db_run(db, "BEGIN");
+	before = store_key_take(db, ctl, NULL);
+	if (!before)
+		return 0;
+	db_run(db, "ROLLBACK");
+	id = cJSON_GetStringValue(cJSON_GetObjectItem(before, "key"));
+	output_made("key %s was made before", id);
+	fprintf(stderr,
+		"couponctl: warning: key %s was printed before, and its secret is stored nowhere: "
+		"couponctl key rotate %s gives it another one\n",
+		id, id);
+	output_say(before, "{key}\n", args_has(&ctl->args, "json"));
+	return 1;
+}
+
+/* Commits the change, and with it what --key is answered when it comes again. */
+static void change_commit_keyed(struct db *db, const struct ctl *ctl, const char *id)
+{
+	cJSON *object = output_object();
+
+	output_text(object, "key", id);
+	output_null(object, "secret");
+	store_key_answer(db, ctl, object);
+	cJSON_Delete(object);
+	db_run(db, "COMMIT");
 }
 
 /* The argument. A whole text may be given by mistake: then it must not be printed. */
@@ -230,12 +268,15 @@ static int create_run(struct ctl *ctl)
 			  name, KEY_NAME_MAX);
 	roles_read(args, &role_array);
 	db = changing_open(ctl, &redis);
+	if (done_before(db, ctl))
+		return change_end(db, redis, redis_tell(db, redis));
 	id_make(id);
 	text_make(id, text, hash);
 	if (!db_value(db, sql_query_key_create, postgres_text(id), postgres_text(name),
 		      postgres_array(&role_array), coupons, expires,
 		      rate ? postgres_number(rate) : postgres_text(NULL), postgres_text(hash)))
 		log_fatal("there are 10,000 keys that are not revoked, and no more are allowed");
+	change_commit_keyed(db, ctl, id);
 	text_print(args, text, id, "revoke it");
 	postgres_array_fini(&role_array);
 	postgres_array_fini(&coupon_array);
@@ -251,10 +292,13 @@ static int rotate_run(struct ctl *ctl)
 	struct db *db = changing_open(ctl, &redis);
 	PGresult *row = key_row(db, id);
 
+	if (done_before(db, ctl))
+		return change_end(db, redis, redis_tell(db, redis));
 	text_make(id, text, hash);
 	if (!db_value(db, sql_query_key_rotate, postgres_text(id), postgres_text(hash),
 		      postgres_number(overlap_s)))
 		log_fatal("key %s is revoked or has expired: create another one", id);
+	change_commit_keyed(db, ctl, id);
 	text_print(&ctl->args, text, id,
 		   "the one before is good until the overlap ends: create another key until then");
 	PQclear(row);
@@ -297,6 +341,7 @@ static int revoke_run(struct ctl *ctl)
 	if (redis_client_open(redis) || behind_read(db, redis) < 0)
 		why = redis_client_error(redis);
 	store_by_set(db, ctl);
+	store_key_bind(db, ctl, NULL);
 	if (!why)
 		lost_restore(db, redis, id);
 	if (!db_value(db, sql_query_key_revoke, postgres_text(id)))
@@ -352,11 +397,11 @@ static const struct command key_create_command = {
 		       "only these coupons, ids separated by commas; default: every one"),
 		OPTION("expires", "TIME", "as 2026-11-21T12:00:00Z; default: never"),
 		OPTION("rate", "N", "at most N requests per second, 1 to 1000000; default: any"),
-		BY_OPTION, SECRET_SWITCH),
+		KEY_OPTION, BY_OPTION, SECRET_SWITCH),
 	.summary = "make an API key, and print it",
 	.detail = "Prints only the key, " KEY_PREFIX
 		  "ID_SECRET; it is not printed again, and stored\n"
-		  "nowhere. Needs --name and --role.",
+		  "nowhere: repeated with --key, only its id is printed. Needs --name and --role.",
 };
 
 static const struct command key_list_command = {
@@ -378,7 +423,7 @@ static const struct command key_revoke_command = {
 	.name = "key revoke",
 	.run = revoke_run,
 	.argument = "ID",
-	.options = OPTIONS(BY_OPTION),
+	.options = OPTIONS(KEY_OPTION, BY_OPTION),
 	.summary = "revoke an API key, for ever",
 	.detail = "Also while Redis is away, or PostgreSQL is behind it.",
 };
@@ -391,7 +436,7 @@ static const struct command key_rotate_command = {
 				  "for how long the secret before stays good: 90s, 30m, 24h, 7d; "
 				  "up to 30d;\n"
 				  "      default 24h"),
-			   BY_OPTION, SECRET_SWITCH),
+			   KEY_OPTION, BY_OPTION, SECRET_SWITCH),
 	.summary = "give an API key a new secret, and print the key",
 	.detail = "Prints only the key, with the same id; it is not printed again. Only the last\n"
 		  "secret before has an overlap: another rotation ends that of the first at once.",

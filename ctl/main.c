@@ -1,7 +1,8 @@
 /* couponctl: the operator's tool. Finds the command by its name and runs it. */
 #include "common/log/log.h"
 #include "common/program/program.h"
-#include "ctl/ctl.h"
+#include "ctl/output.h"
+#include "ctl/store.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ static void help_print(FILE *out)
 	      "coupon has\nanother version than --version; 9 what is named does not exist; 10 a "
 	      "store cannot be\nreached, or PostgreSQL is behind Redis; 11 recover --tail: an "
 	      "operator has to\nrecover; 12 failed after it had changed something, or it is "
-	      "unknown whether it has.\n",
+	      "unknown whether it has;\n13 --key is of a command with other words.\n",
 	      out);
 }
 
@@ -157,9 +158,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	program_trust_stores(&ctl.config);
-	status = command_run(&ctl, argc - 1, argv + 1);
+	status = output_end(command_run(&ctl, argc - 1, argv + 1), store_is_recorded());
 	config_free(&ctl.config);
-	if (fflush(stdout) != 0)
-		log_fatal("standard output cannot be written");
 	return status;
 }

@@ -1,10 +1,14 @@
 #include "ctl/output.h"
 
 #include "common/check.h"
+#include "common/log/log.h"
 #include "common/message/number.h"
+#include "ctl/ctl.h"
 #include "ctl/money.h"
 #include "ctl/table.h"
 
+#include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -306,6 +310,32 @@ void output_rows(PGresult *rows, const char *head, const char *template, int as_
 		output_say(object, template, as_json);
 	}
 	PQclear(rows);
+}
+
+static char made[256];
+
+void output_made(const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	vsnprintf(made, sizeof(made), format, list);
+	va_end(list);
+}
+
+int output_end(int status, int has_changed)
+{
+	int failed = ferror(stdout); /* a write before, whose reason is no longer known */
+
+	if (fflush(stdout) == 0 && !failed)
+		return status;
+	if (*made || has_changed)
+		log_fatal_status(CTL_UNKNOWN);
+	log_fatal("standard output cannot be written%s%s%s%s", failed ? "" : ": ",
+		  failed ? "" : strerror(errno), *made || has_changed ? "; " : "",
+		  *made         ? made
+		  : has_changed ? "what the command was asked for is done"
+				: "");
 }
 
 static void bar_draw(const struct progress *progress)

@@ -51,6 +51,14 @@ void output_template(const char *template, const cJSON *object);
 /* Prints what a command has to say, as one line of JSON or by the template, and frees it. */
 void output_say(cJSON *object, const char *template, int as_json);
 
+/*
+ * What the command has made, before it prints that: if standard output cannot be written, standard
+ * error names it, and the exit status is CTL_UNKNOWN.
+ */
+void output_made(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Writes out what was printed. The command then returns this exit status, unless that fails. */
+int output_end(int status, int has_changed);
+
 /* Says each row. `head` is above the texts; NULL: nothing is. Clears the rows. */
 void output_rows(PGresult *rows, const char *head, const char *template, int as_json);
 

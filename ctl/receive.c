@@ -307,6 +307,7 @@ static int void_run(struct ctl *ctl)
 	args_bytes(&ctl->args, "why", WHY_BYTES_MAX);
 	args_receive(&ctl->args, &receive);
 	voiding.db = store_changing_open(ctl, &voiding.redis);
+	store_key_bind(voiding.db, ctl, NULL);
 	redis_client_process(voiding.redis, voiding.run_id, &uptime_s);
 	if (ctl->args.argument)
 		receive_void(&voiding, &receive);
@@ -328,7 +329,8 @@ const struct command void_command = {
 	.argument = "[RECEIVE]",
 	.options = OPTIONS(OPTION("coupon", "ID", "with --user: of this coupon"),
 			   OPTION("user", "USER", "every issued receive of this user"),
-			   OPTION("why", "TEXT", "for the record, 1 to 500 bytes"), BY_OPTION,
+			   OPTION("why", "TEXT", "for the record, 1 to 500 bytes"),
+			   KEY_OPTION_AGAIN, BY_OPTION,
 			   SWITCH("json", "print one JSON object for each receive")),
 	.summary = "take an issued receive back",
 	.detail =

@@ -8,10 +8,13 @@
 #include "ctl/output.h"
 #include "embed.h"
 
+#include <errno.h>
 #include <pwd.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PAGE 500
@@ -188,6 +191,11 @@ static void command_end(int status, void *unused)
 	free(recorded.url);
 }
 
+int store_is_recorded(void)
+{
+	return recorded.id > 0;
+}
+
 void store_by_set(struct db *db, const struct ctl *ctl)
 {
 	const char *name = args_bytes(&ctl->args, "by", NAME_BYTES_MAX);
@@ -211,6 +219,92 @@ void store_by_set(struct db *db, const struct ctl *ctl)
 		check(on_exit(command_end, NULL) == 0);
 		free(words);
 	}
+}
+
+/* --key; NULL: there is none. */
+static const char *key_read(const struct args *args)
+{
+	const char *key = args_text(args, "key");
+	size_t len = key ? strlen(key) : 1;
+
+	if (len < 1 || len > COMMAND_KEY_MAX)
+		args_fail("--key has %zu bytes: allowed are 1 to %d bytes of printable ASCII", len,
+			  COMMAND_KEY_MAX);
+	for (const char *p = key; p && *p; p++)
+		if (*p < ' ' || *p > '~')
+			args_fail("--key is \"%s\": allowed are 1 to %d bytes of printable ASCII",
+				  key, COMMAND_KEY_MAX);
+	return key;
+}
+
+static void file_digest(crypto_hash_sha256_state *state, const char *path)
+{
+	static char bytes[65536];
+	struct stat stat;
+	FILE *file = fopen(path, "re");
+	size_t n;
+
+	if (!file)
+		args_fail("the file \"%s\" cannot be read: %s", path, strerror(errno));
+	if (fstat(fileno(file), &stat) || !S_ISREG(stat.st_mode))
+		args_fail("--key needs a regular file, which can be read twice, and \"%s\" is none",
+			  path);
+	while ((n = fread(bytes, 1, sizeof(bytes), file)) > 0)
+		crypto_hash_sha256_update(state, (const unsigned char *)bytes, n);
+	if (ferror(file))
+		args_fail("the file \"%s\" cannot be read: %s", path, strerror(errno));
+	fclose(file);
+}
+
+cJSON *store_key_take(struct db *db, const struct ctl *ctl, const char *file)
+{
+	const char *key = key_read(&ctl->args), *answer;
+	unsigned char digest[crypto_hash_sha256_BYTES];
+	char words[2 * crypto_hash_sha256_BYTES + 1], *whole;
+	cJSON *object = NULL;
+	PGresult *row;
+	crypto_hash_sha256_state state;
+
+	if (!key)
+		return NULL;
+	whole = args_whole(&ctl->args);
+	crypto_hash_sha256_init(&state);
+	crypto_hash_sha256_update(&state, (const unsigned char *)whole, strlen(whole) + 1);
+	if (file)
+		file_digest(&state, file);
+	crypto_hash_sha256_final(&state, digest);
+	sodium_bin2hex(words, sizeof(words), digest, sizeof(digest));
+	free(whole);
+	row = db_ask(db, sql_query_command_key_take, postgres_text(key),
+		     postgres_text(ctl->args.command->name), postgres_text(words));
+	if (!db_is_true(row, 0, "is_same"))
+		log_fatal_as(CTL_KEY_REUSED,
+			     "--key is \"%s\": it was given before, to %s with other arguments or "
+			     "options, and nothing was done: allowed is a key of its own for each "
+			     "command",
+			     key, column_text(row, 0, "made_by"));
+	answer = column_text(row, 0, "answer");
+	if (!db_is_true(row, 0, "is_new"))
+		object = checked(*answer ? cJSON_Parse(answer) : output_object());
+	PQclear(row);
+	return object;
+}
+
+void store_key_answer(struct db *db, const struct ctl *ctl, const cJSON *answer)
+{
+	char *text;
+
+	if (!args_has(&ctl->args, "key"))
+		return;
+	text = checked(cJSON_PrintUnformatted(answer));
+	db_do(db, sql_query_command_key_answer, postgres_text(args_text(&ctl->args, "key")),
+	      postgres_text(text));
+	cJSON_free(text);
+}
+
+void store_key_bind(struct db *db, const struct ctl *ctl, const char *file)
+{
+	cJSON_Delete(store_key_take(db, ctl, file));
 }
 
 struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redis)

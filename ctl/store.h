@@ -9,6 +9,8 @@
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
 
+#include <cjson/cJSON.h>
+
 /* The database that DATABASE_URL names. */
 struct db *store_postgres_open(const struct ctl *ctl);
 
@@ -37,6 +39,33 @@ void store_server_find(struct db *db, struct redis_client *redis);
  * exit status is recorded at the end.
  */
 void store_by_set(struct db *db, const struct ctl *ctl);
+/* Whether it has: the command may have changed something. */
+int store_is_recorded(void);
+
+/* The command is not done twice with the same key. */
+#define COMMAND_KEY_MAX 255
+#define KEY_OPTION                                                                            \
+	OPTION("key", "KEY",                                                                  \
+	       "1 to 255 bytes of printable ASCII: repeated with the same key, the command\n" \
+	       "      makes nothing more, and prints what it printed")
+
+#define KEY_OPTION_AGAIN                                                                        \
+	OPTION("key", "KEY",                                                                    \
+	       "1 to 255 bytes of printable ASCII: with a key that was given with other words " \
+	       "the\n"                                                                          \
+	       "      command is refused")
+
+/*
+ * Records --key, in the transaction of what the command makes. NULL: there is none, or it is new.
+ * Otherwise the command was done before, and the object is what it printed, without secrets; an
+ * empty one if that was not recorded. Ends the process if the key is of other words. Waits for
+ * another command with the same key. `file` NULL, or one whose content counts as a word.
+ */
+cJSON *store_key_take(struct db *db, const struct ctl *ctl, const char *file);
+/* What the command is about to print, before the COMMIT. Nothing without --key. */
+void store_key_answer(struct db *db, const struct ctl *ctl, const cJSON *answer);
+/* For a command that changes nothing more when it is repeated: only other words are refused. */
+void store_key_bind(struct db *db, const struct ctl *ctl, const char *file);
 
 /* One row of a coupon, by a query whose only parameter is its id. "There is no coupon" is fatal. */
 PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon);

@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <openssl/crypto.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,14 +81,59 @@ static int secret_get(char text[SECRET_TEXT_SIZE], const struct args *args)
 	return 0;
 }
 
-/* `secret` NULL: it is known. */
-static void secret_say(int64_t webhook, const char *secret, const struct args *args)
+static cJSON *secret_object(int64_t webhook, const char *secret)
 {
 	cJSON *object = output_object();
 
 	output_id(object, "webhook", webhook);
 	output_text(object, "secret", secret);
-	output_say(object, "webhook {webhook}\n[secret secret {secret}\n]", args_has(args, "json"));
+	return object;
+}
+
+/*
+ * Takes --key in the transaction that it begins. Whether the command was done before: then what it
+ * printed is printed, by the template, but no secret.
+ */
+static int done_before(struct db *db, const struct ctl *ctl, const char *template)
+{
+	cJSON *before;
+
+	db_run(db, "BEGIN");
+	before = store_key_take(db, ctl, NULL);
+	if (!before)
+		return 0;
+	db_run(db, "ROLLBACK");
+	if (cJSON_HasObjectItem(before, "secret") && !args_has(&ctl->args, "secret-file"))
+		fprintf(stderr,
+			"couponctl: warning: the secret was printed before, and is not printed "
+			"again: couponctl webhook rotate makes another one\n");
+	if (template)
+		output_say(before, template, args_has(&ctl->args, "json"));
+	else
+		cJSON_Delete(before);
+	return 1;
+}
+
+/* Commits the change, and with it what --key is answered when it comes again. Takes the object. */
+static void change_commit_keyed(struct db *db, const struct ctl *ctl, cJSON *object)
+{
+	store_key_answer(db, ctl, object);
+	cJSON_Delete(object);
+	db_run(db, "COMMIT");
+}
+
+#define SECRET_TEMPLATE "webhook {webhook}\n[secret secret {secret}\n]"
+
+/* `secret` NULL: it is known. */
+static void secret_say(int64_t webhook, const char *secret, const struct args *args)
+{
+	cJSON *object = secret_object(webhook, secret);
+
+	output_made(secret ? "webhook %lld has a new secret, which nobody knows: couponctl webhook "
+			     "rotate makes another one"
+			   : "webhook %lld has the secret of --secret-file",
+		    (long long)webhook);
+	output_say(object, SECRET_TEMPLATE, args_has(args, "json"));
 }
 
 /* As an array of PostgreSQL. */
@@ -131,14 +177,17 @@ static int add_run(struct ctl *ctl)
 	db = store_changing_open(ctl, NULL);
 	if (coupon)
 		PQclear(store_coupon_row(db, sql_query_coupon_show, coupon));
-	db_run(db, "BEGIN");
+	if (done_before(db, ctl, SECRET_TEMPLATE)) {
+		db_close(db);
+		return 0;
+	}
 	webhook = db_value(db, sql_query_webhook_add, postgres_text(args->argument), db_id(coupon),
 			   postgres_text(types), postgres_number(batch), postgres_number(queue));
 	if (!webhook)
 		log_fatal("there are 1,000 webhooks, and no more are allowed");
 	check(db_value(db, sql_query_webhook_secret_add, postgres_number(webhook),
 		       postgres_text(secret), postgres_number(0)) != 0);
-	db_run(db, "COMMIT");
+	change_commit_keyed(db, ctl, secret_object(webhook, NULL));
 	db_close(db);
 	secret_say(webhook, is_new ? secret : NULL, args);
 	return 0;
@@ -153,11 +202,16 @@ static int rotate_run(struct ctl *ctl)
 	struct db *db = store_changing_open(ctl, NULL);
 
 	PQclear(hook_row(db, webhook));
+	if (done_before(db, ctl, SECRET_TEMPLATE)) {
+		db_close(db);
+		return 0;
+	}
 	if (!db_value(db, sql_query_webhook_secret_add, postgres_number(webhook),
 		      postgres_text(secret), postgres_number(overlap_s)))
 		log_fatal("webhook %lld has %d valid secrets, and no more are allowed: wait until "
 			  "one expires, or use --overlap 0s",
 			  (long long)webhook, SIGNATURES_MAX);
+	change_commit_keyed(db, ctl, secret_object(webhook, NULL));
 	db_close(db);
 	secret_say(webhook, is_new ? secret : NULL, &ctl->args);
 	return 0;
@@ -172,16 +226,24 @@ static int state_run(struct ctl *ctl)
 	const char *why = disables ? args_bytes(&ctl->args, "why", WHY_BYTES_MAX) : NULL;
 	struct db *db = store_changing_open(ctl, NULL);
 
+	if (!removes && done_before(db, ctl, NULL)) {
+		db_close(db);
+		return 0;
+	}
 	found = removes ? db_value(db, sql_query_webhook_remove, postgres_number(webhook))
 			: db_value(db, sql_query_webhook_state_set, postgres_number(webhook),
 				   postgres_text(disables ? "disabled" : "enabled"),
 				   postgres_text(why));
 	if (!found)
 		hook_absent(webhook);
+	if (!removes)
+		change_commit_keyed(db, ctl, output_object());
 	db_do(db, sql_query_webhook_wake);
 	db_close(db);
 	return 0;
 }
+
+#define RESENT_TEMPLATE "webhook {webhook}: {resent:,} to be sent again\n"
 
 static int resend_run(struct ctl *ctl)
 {
@@ -190,10 +252,18 @@ static int resend_run(struct ctl *ctl)
 	PGresult *hook = hook_row(db, webhook), *rows;
 	cJSON *object = output_object();
 
+	if (done_before(db, ctl, RESENT_TEMPLATE)) {
+		db_close(db);
+		return 0;
+	}
 	rows = db_ask(db, sql_query_webhook_resend, postgres_number(webhook), db_id(delivery));
 	if (delivery && PQntuples(rows) == 0)
 		log_fatal("webhook %lld has no delivery %lld that was given up", (long long)webhook,
 			  (long long)delivery);
+	output_id(object, "webhook", webhook);
+	output_number(object, "resent", PQntuples(rows));
+	store_key_answer(db, ctl, object);
+	db_run(db, "COMMIT");
 	db_do(db, sql_query_webhook_wake);
 	db_close(db);
 	if (strcmp(column_text(hook, 0, "state"), "disabled") == 0)
@@ -201,10 +271,7 @@ static int resend_run(struct ctl *ctl)
 			"couponctl: warning: webhook %lld is disabled: they are sent once it is "
 			"enabled\n",
 			(long long)webhook);
-	output_id(object, "webhook", webhook);
-	output_number(object, "resent", PQntuples(rows));
-	output_say(object, "webhook {webhook}: {resent:,} to be sent again\n",
-		   args_has(&ctl->args, "json"));
+	output_say(object, RESENT_TEMPLATE, args_has(&ctl->args, "json"));
 	PQclear(rows);
 	PQclear(hook);
 	return 0;
@@ -336,16 +403,23 @@ static int test_run(struct ctl *ctl)
 		 *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));
 	char message[4 + ULID_SIZE] = "msg_", *id = message + 4, now[CLOCK_RFC3339_SIZE], *body;
 	struct text_buffer secrets = { 0 };
+	const char *key = args_text(&ctl->args, "key");
+	unsigned char digest[crypto_hash_sha256_BYTES];
 	struct post_result result;
 	cJSON *object = output_object();
 	struct ulid ulid;
 
+	store_key_bind(db, ctl, NULL);
 	db_close(db);
 	for (int row = 0; row < PQntuples(rows); row++) {
 		text_add_string(&secrets, row ? " " : "");
 		text_add_string(&secrets, column_text(rows, row, "secret"));
 	}
 	ulid_new(&ulid, clock_wall_ms());
+	if (key) { /* its receiver knows the copy by its id */
+		crypto_hash_sha256(digest, (const unsigned char *)key, strlen(key));
+		memcpy(ulid.bytes, digest, sizeof(ulid.bytes));
+	}
 	ulid_format(&ulid, id);
 	check(asprintf(&body,
 		       "[{\"specversion\":\"1.0\",\"id\":\"%s\",\"source\":\"/couponctl\","
@@ -377,11 +451,12 @@ static int test_run(struct ctl *ctl)
 	return post_is_delivered(&result) ? 0 : 1;
 }
 
-#define SECRET_OPTIONS                                                                         \
-	OPTION("secret-file", "FILE",                                                          \
-	       "a file whose first line is the secret, " SECRET_PREFIX " and 24 to 64 bytes\n" \
-	       "      in base64; default: a new one"),                                         \
-		SWITCH("json", "print {\"webhook\":\"ID\",\"secret\":\"SECRET\"}"), BY_OPTION
+#define SECRET_OPTIONS                                                                          \
+	OPTION("secret-file", "FILE",                                                           \
+	       "a file whose first line is the secret, " SECRET_PREFIX " and 24 to 64 bytes\n"  \
+	       "      in base64; default: a new one"),                                          \
+		SWITCH("json", "print {\"webhook\":\"ID\",\"secret\":\"SECRET\"}"), KEY_OPTION, \
+		BY_OPTION
 
 static const struct command webhook_add_command = {
 	.name = "webhook add",
@@ -420,7 +495,7 @@ static const struct command webhook_disable_command = {
 	.run = state_run,
 	.argument = "ID",
 	.options = OPTIONS(OPTION("why", "TEXT", "shown by list and show, 1 to 500 bytes"),
-			   BY_OPTION),
+			   KEY_OPTION, BY_OPTION),
 	.summary = "send nothing to a webhook any more",
 	.detail = "What is queued stays, and is sent once it is enabled. Events that come\n"
 		  "meanwhile are not queued. Repeated, it changes nothing else.",
@@ -430,7 +505,7 @@ static const struct command webhook_enable_command = {
 	.name = "webhook enable",
 	.run = state_run,
 	.argument = "ID",
-	.options = OPTIONS(BY_OPTION),
+	.options = OPTIONS(KEY_OPTION, BY_OPTION),
 	.summary = "send to a webhook again, whoever disabled it",
 	.detail = "What is due is tried at once.",
 };
@@ -449,7 +524,8 @@ static const struct command webhook_resend_command = {
 	.argument = "ID",
 	.options = OPTIONS(OPTION("delivery", "DELIVERY",
 				  "only this one; default: all that were given up"),
-			   SWITCH("json", "print {\"webhook\":\"ID\",\"resent\":N}"), BY_OPTION),
+			   SWITCH("json", "print {\"webhook\":\"ID\",\"resent\":N}"), KEY_OPTION,
+			   BY_OPTION),
 	.summary = "try requests again that were given up",
 	.detail = "Each has the same webhook-id as before, and all its attempts anew.",
 };
@@ -487,7 +563,12 @@ static const struct command webhook_test_command = {
 	.name = "webhook test",
 	.run = test_run,
 	.argument = "ID",
-	.options = OPTIONS(SWITCH("json", "print one JSON object")),
+	.options =
+		OPTIONS(OPTION("key", "KEY",
+			       "1 to 255 bytes of printable ASCII: repeated with the same key, the "
+			       "event has\n"
+			       "      the same webhook-id"),
+			SWITCH("json", "print one JSON object")),
 	.summary = "send one event of the type " TYPE " now, and print the answer",
 	.detail =
 		"Also to a disabled webhook. It is sent by this program, not by a worker, by the\n"

@@ -152,8 +152,8 @@ GRANT SELECT ON api_key, api_key_version, budget, budget_history, campaign_histo
 	webhook_delivery, webhook_secret
 	TO couponmq_operator;
 -- What they ask for is recorded, and not by themselves.
-GRANT EXECUTE ON FUNCTION command_begin(text, text, text), command_end(bigint, smallint)
-	TO couponmq_operator;
+GRANT EXECUTE ON FUNCTION command_begin(text, text, text), command_end(bigint, smallint),
+	command_key_take(text, text, text), command_key_answer(text, text) TO couponmq_operator;
 -- Campaigns. Not their counts, and not their history.
 GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
 		currency, amount_off, percent_off, threshold, cap, budget, metadata, void_returns,
@@ -202,9 +202,9 @@ GRANT UPDATE (fence) ON keeper TO couponmq_operator;
 
 -- ---- for no program by itself
 --
--- Partitions are read through user_coupon: user_coupon_0 to user_coupon_7. Numbers of rows:
+-- command_key is written by functions. -- Partitions are read through user_coupon: user_coupon_0 to user_coupon_7. Numbers of rows:
 -- budget_history_id_seq, campaign_history_id_seq, code_space_id_seq, command_history_id_seq,
--- event_log_id_seq, lock_fence_seq, recovery_id_seq, use_operation_num_seq,
+-- command_key_id_seq, event_log_id_seq, lock_fence_seq, recovery_id_seq, use_operation_num_seq,
 -- webhook_delivery_id_seq, webhook_id_seq, webhook_secret_id_seq. Triggers: budget_changed(),
 -- coupon_change_count(), coupon_changed(), coupon_changing(), coupon_insert_wait(),
 -- coupon_unsettle(), event_changed_add(), event_rejected_add(), event_voided_add(). Called by

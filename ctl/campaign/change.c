@@ -45,6 +45,7 @@ static void row_lock(struct change *change)
 void change_begin(struct change *change, struct ctl *ctl)
 {
 	memset(change, 0, sizeof(*change));
+	change->ctl = ctl;
 	change->args = &ctl->args;
 	change->coupon = args_coupon(&ctl->args);
 	change->db = store_postgres_open(ctl);
@@ -150,12 +151,30 @@ static void version_settle(struct change *change)
 	}
 }
 
+static cJSON *change_object(const struct change *change)
+{
+	cJSON *object = output_object();
+
+	output_id(object, "coupon", change->coupon);
+	output_text(object, "status", change->status);
+	output_number(object, "version", change->terms.version);
+	output_number(object, "total", change->terms.total);
+	output_number(object, "issued", change->issued_num);
+	return object;
+}
+
 int change_commit(struct change *change)
 {
 	enum terms_result result = TERMS_FAILED;
 	int64_t taken = 0;
 
 	version_settle(change);
+	if (change->is_keyed) {
+		cJSON *object = change_object(change);
+
+		store_key_answer(change->db, change->ctl, object);
+		cJSON_Delete(object);
+	}
 	db_run(change->db, "COMMIT");
 	if (strcmp(change->status, "draft") == 0)
 		return 0;
@@ -184,14 +203,7 @@ int change_commit(struct change *change)
 
 void change_say(struct change *change, const char *template)
 {
-	cJSON *object = output_object();
-
-	output_id(object, "coupon", change->coupon);
-	output_text(object, "status", change->status);
-	output_number(object, "version", change->terms.version);
-	output_number(object, "total", change->terms.total);
-	output_number(object, "issued", change->issued_num);
-	output_say(object, template, args_has(change->args, "json"));
+	output_say(change_object(change), template, args_has(change->args, "json"));
 }
 
 void change_fini(struct change *change)
@@ -255,10 +267,21 @@ static void open_check(const struct change *change, const char *command)
 			(long long)change->coupon);
 }
 
-/* Takes the step of the command and commits it, for change_fini(). Returns the exit status. */
-static int step_take(struct ctl *ctl, const struct step *step, struct change *change)
+/*
+ * Takes the step of the command and commits it, for change_fini(). Returns the exit status. With a
+ * --key that has taken it before it does nothing, and `*before` is what was printed then: another
+ * step may have come since.
+ */
+static int step_take(struct ctl *ctl, const struct step *step, struct change *change,
+		     cJSON **before)
 {
 	change_begin(change, ctl);
+	*before = store_key_take(change->db, ctl, NULL);
+	if (*before) {
+		db_run(change->db, "ROLLBACK");
+		return 0;
+	}
+	change->is_keyed = 1;
 	if (strcmp(step->wanted, change->status) != 0) {
 		if (!strstr(step->from, change->status))
 			log_fatal("coupon %lld is %s: %s is allowed when it is %s",
@@ -277,9 +300,14 @@ static int step_run(struct ctl *ctl)
 {
 	const struct step *step = step_of(ctl->args.command);
 	struct change change;
-	int status = step_take(ctl, step, &change);
+	cJSON *before;
+	int status = step_take(ctl, step, &change, &before);
 
-	change_say(&change, step->done);
+	output_made("coupon %lld is %s", (long long)change.coupon, step->wanted);
+	if (before)
+		output_say(before, step->done, args_has(&ctl->args, "json"));
+	else
+		change_say(&change, step->done);
 	change_fini(&change);
 	return status;
 }
@@ -304,8 +332,15 @@ static int publish_run(struct ctl *ctl)
 	int64_t until_ms, end_ms;
 	int open = 0, ended = 0;
 	char end[CLOCK_RFC3339_SIZE];
+	cJSON *before;
 
-	step_take(ctl, step_of(ctl->args.command), &change);
+	step_take(ctl, step_of(ctl->args.command), &change, &before);
+	output_made("coupon %lld is published", (long long)change.coupon);
+	if (before) {
+		output_say(before, "coupon {coupon} is published\n", args_has(&ctl->args, "json"));
+		change_fini(&change);
+		return 0;
+	}
 	end_ms = change.terms.end_ms;
 	until_ms = clock_monotonic_ms() + wait_s * 1000;
 	while (change.loaded >= 0 && !(open = is_open(&change)) &&
@@ -390,6 +425,7 @@ static int stock_run(struct ctl *ctl)
 }
 
 static const struct option step_options[] = {
+	KEY_OPTION,
 	CHANGE_OPTIONS,
 	OPTIONS_END,
 };
@@ -401,7 +437,7 @@ const struct command publish_command = {
 	.options = OPTIONS(
 		OPTION("wait-s", "S",
 		       "time to wait until Redis has the coupon; default 5, 0: do not wait"),
-		CHANGE_OPTIONS),
+		KEY_OPTION, CHANGE_OPTIONS),
 	.summary = "publish a draft",
 	.detail = "PostgreSQL records the status; the keeper, a thread of coupon-worker, loads\n"
 		  "the coupon into Redis. Publishing again never refills a coupon. If the\n"

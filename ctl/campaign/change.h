@@ -20,7 +20,9 @@
 		BY_OPTION, SWITCH("json", "print what the coupon is now as one JSON object")
 
 struct change {
+	const struct ctl *ctl;
 	const struct args *args;
+	int is_keyed; /* --key is taken: change_commit() records what is printed */
 	int64_t coupon;
 	struct db *db;
 	struct redis_client *redis;

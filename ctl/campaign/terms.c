@@ -344,7 +344,7 @@ static void future_check(const struct args *args, const char *option, int64_t en
 static int create_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
-	cJSON *terms, *object = output_object();
+	cJSON *terms, *object;
 	struct db *db;
 	int64_t coupon, now_ms;
 
@@ -353,14 +353,25 @@ static int create_run(struct ctl *ctl)
 	terms = terms_read(args);
 	output_number(terms, "total_num", args_number(args, "total", 1, JSON_INTEGER_MAX, 0));
 	db = store_changing_open(ctl, NULL);
-	now_ms = db_value(db, sql_query_clock);
-	future_check(args, "end", time_given(args, "end", 0), now_ms, "a time after now");
-	future_check(args, "valid-to", time_given(args, "valid-to", 0), now_ms, "a time after now");
-	coupon = terms_store(db, sql_query_coupon_create, args_id(args, "id"), 1, terms);
-	if (!coupon)
-		log_fatal("--id is \"%s\": a coupon with this id exists", args_text(args, "id"));
+	db_run(db, "BEGIN");
+	object = store_key_take(db, ctl, NULL);
+	if (!object) {
+		now_ms = db_value(db, sql_query_clock);
+		future_check(args, "end", time_given(args, "end", 0), now_ms, "a time after now");
+		future_check(args, "valid-to", time_given(args, "valid-to", 0), now_ms,
+			     "a time after now");
+		coupon = terms_store(db, sql_query_coupon_create, args_id(args, "id"), 1, terms);
+		if (!coupon)
+			log_fatal("--id is \"%s\": a coupon with this id exists",
+				  args_text(args, "id"));
+		object = output_object();
+		output_id(object, "coupon", coupon);
+		store_key_answer(db, ctl, object);
+	}
+	db_run(db, "COMMIT");
 	db_close(db);
-	output_id(object, "coupon", coupon);
+	output_made("coupon %s was created",
+		    cJSON_GetStringValue(cJSON_GetObjectItem(object, "coupon")));
 	output_say(object, "{coupon}\n", args_has(args, "json"));
 	return 0;
 }
@@ -444,8 +455,8 @@ const struct command create_command = {
 	.name = "create",
 	.run = create_run,
 	.options = OPTIONS(TERMS_OPTIONS, OPTION("total", "N", "number of coupons, at least 1"),
-			   OPTION("id", "ID", "its id; default: the next free id"), BY_OPTION,
-			   SWITCH("json", "print {\"coupon\":\"ID\"}")),
+			   OPTION("id", "ID", "its id; default: the next free id"), KEY_OPTION,
+			   BY_OPTION, SWITCH("json", "print {\"coupon\":\"ID\"}")),
 	.summary = "create a campaign as a draft, and print only its id",
 	.detail =
 		"Needs --name and --total. T is a time in RFC 3339 format, for example\n"

@@ -171,11 +171,13 @@ static int word_run(struct ctl *ctl)
 	db = stored_lock(ctl);
 	generated_refuse(ctl, db, word);
 	db_run(db, "BEGIN");
+	store_key_bind(db, ctl, NULL);
 	set = present_find(db, text, coupon);
 	if (!set)
 		set = word_store(db, word, text, coupon);
 	db_run(db, "COMMIT");
 	db_close(db);
+	output_made("set %" PRId64 " is the word %s of coupon %" PRId64, set, text, coupon);
 	if (args_has(&ctl->args, "json"))
 		printf("{\"set\":\"%" PRId64 "\",\"coupon\":\"%" PRId64 "\"}\n", set, coupon);
 	else
@@ -398,7 +400,7 @@ static const struct command codes_word_command = {
 	.run = word_run,
 	.argument = "COUPON WORD",
 	.options = OPTIONS(SWITCH("json", "print {\"set\":\"SET\",\"coupon\":\"COUPON\"}"),
-			   BY_OPTION),
+			   KEY_OPTION, BY_OPTION),
 	.summary = "make a word one code for all users, up to the limit of each",
 	.detail = "Case, spaces and dashes do not matter. Repeated, it changes nothing.",
 };

@@ -142,12 +142,25 @@ static void request_end(struct request *request)
 	free(request->path);
 }
 
+static int file_request_is_gone(const char *file)
+{
+	char *path;
+	int is_gone;
+
+	check(asprintf(&path, "%s.request", file) >= 0);
+	is_gone = access(path, F_OK) != 0;
+	free(path);
+	return is_gone;
+}
+
 struct generation {
 	int64_t coupon, count;
 	const char *file; /* NULL: none is written, and the request has none */
 	enum sheet_format format;
 	struct code_form form;
 	struct request request;
+
+	cJSON *before; /* what a command with the same --key has made; NULL: none has */
 
 	/* The range of positions that PostgreSQL gives to the set. */
 	int64_t set, first;
@@ -238,6 +251,18 @@ static void set_resume(struct generation *g, const struct code_keys *keys, const
 			  g->set, g->request.path);
 }
 
+static cJSON *result_object(const struct generation *g)
+{
+	cJSON *object = output_object();
+
+	output_id(object, "set", g->set);
+	output_id(object, "coupon", g->coupon);
+	output_number(object, "count", g->count);
+	output_text(object, "pattern", g->form.pattern);
+	output_text(object, "file", g->file);
+	return object;
+}
+
 /*
  * Makes the set of this request, or finds the one that was made for it before. Ends the process
  * with a sentence if it cannot be: no such coupon, too many codes for the form, other keys.
@@ -252,8 +277,20 @@ static void set_take(struct generation *g, const struct ctl *ctl, const char *wa
 	db = stored_lock(ctl);
 	newest = keyring_read(&keys, ctl, db);
 	db_run(db, "BEGIN");
+	g->before = store_key_take(db, ctl, NULL);
+	if (g->before && !g->file) {
+		db_close(db);
+		return;
+	}
 	row = db_ask(db, sql_query_code_set_list, db_id(0), db_id(0), postgres_text(g->request.id));
 	is_made = PQntuples(row) > 0;
+	if (g->before && !is_made)
+		log_fatal(
+			"--key is \"%s\": it has made set %s, and \"%s\" is gone; couponctl codes "
+			"export --set SET --all writes its codes",
+			args_text(&ctl->args, "key"),
+			cJSON_GetStringValue(cJSON_GetObjectItem(g->before, "set")),
+			g->request.path);
 	if (is_made)
 		set_resume(g, &keys, row);
 	else
@@ -269,6 +306,12 @@ static void set_take(struct generation *g, const struct ctl *ctl, const char *wa
 		db_do(db, sql_query_code_set_complete, postgres_number(g->set));
 	else if (g->request.is_new)
 		request_write(&g->request, wanted);
+	if (!g->before) {
+		cJSON *object = result_object(g);
+
+		store_key_answer(db, ctl, object);
+		cJSON_Delete(object);
+	}
 	/* Should its reply be lost, the process ends, and the same request finds the set. */
 	db_run(db, "COMMIT");
 	db_close(db);
@@ -362,14 +405,10 @@ static void file_write(const struct generation *g)
 
 static void result_say(const struct generation *g, int as_json)
 {
+	cJSON *object = g->before ? cJSON_Duplicate(g->before, 1) : result_object(g);
 	char chance[CODE_CHANCE_SIZE];
-	cJSON *object = output_object();
 
-	output_id(object, "set", g->set);
-	output_id(object, "coupon", g->coupon);
-	output_number(object, "count", g->count);
-	output_text(object, "pattern", g->form.pattern);
-	output_text(object, "file", g->file);
+	output_made("set %s was made", cJSON_GetStringValue(cJSON_GetObjectItem(object, "set")));
 	output_say(object, "set {set}: {count:,} codes of coupon {coupon}[file  in {file}]\n",
 		   as_json);
 	if (!as_json)
@@ -386,12 +425,31 @@ static void set_only(struct generation *g, const struct ctl *ctl)
 	set_take(g, ctl, NULL, 0);
 }
 
+/*
+ * Whether a command with the same --key has made the set, and its file to the end. Otherwise its
+ * request is beside the file, and is taken up.
+ */
+static int file_is_complete(struct generation *g, const struct ctl *ctl)
+{
+	struct db *db;
+
+	if (!args_has(&ctl->args, "key") || access(g->file, F_OK))
+		return 0;
+	db = store_changing_open(ctl, NULL);
+	db_run(db, "BEGIN");
+	g->before = store_key_take(db, ctl, NULL);
+	db_close(db);
+	return g->before && file_request_is_gone(g->file);
+}
+
 static void set_and_file(struct generation *g, const struct ctl *ctl)
 {
 	char wanted[WANTED_SIZE];
 	struct db *db;
 	int is_there;
 
+	if (file_is_complete(g, ctl))
+		return;
 	wanted_write(g, wanted);
 	request_open(&g->request, g->file, wanted);
 	/* Without a request it is of somebody else; with one it was put in place just before. */
@@ -416,7 +474,8 @@ static int generate_run(struct ctl *ctl)
 		set_and_file(&g, ctl);
 	else
 		set_only(&g, ctl);
-	code_space_free(g.space);
+	if (g.space)
+		code_space_free(g.space);
 	result_say(&g, args_has(&ctl->args, "json"));
 	return 0;
 }
@@ -437,7 +496,7 @@ const struct command codes_generate_command = {
 		OPTION("pattern", "PATTERN",
 		       "the form, for example NOON-####-####, where each # is a symbol;\n"
 		       "      instead of --prefix and --length"),
-		SWITCH("json", "print the set as one JSON object"), BY_OPTION),
+		SWITCH("json", "print the set as one JSON object"), KEY_OPTION, BY_OPTION),
 	.summary = "make codes of a coupon",
 	.detail =
 		"Needs --count, and the file of keys, COUPON_CODE_KEYS. After an interruption\n"

@@ -223,6 +223,7 @@ static int64_t set_find(const struct import *import)
 	PGresult *row;
 	int64_t set;
 
+	store_key_bind(db, import->ctl, import->path);
 	snprintf(request, sizeof(request), "import %" PRId64 " %s", import->coupon,
 		 code_file_hash(import->path, hash));
 	row = db_ask(db, sql_query_code_set_list, db_id(0), db_id(0), postgres_text(request));
@@ -276,7 +277,8 @@ const struct command codes_import_command = {
 	.options = OPTIONS(OPTION("format", "FORMAT",
 				  "csv or jsonl; default: jsonl if the name ends in .jsonl or "
 				  ".ndjson, else csv"),
-			   SWITCH("json", "print the counts as one JSON object"), BY_OPTION),
+			   SWITCH("json", "print the counts as one JSON object"), KEY_OPTION_AGAIN,
+			   BY_OPTION),
 	.summary = "store the codes of a file that others made",
 	.detail =
 		"CSV has a header with the column code; a JSON line is an object with the member\n"

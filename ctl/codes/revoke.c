@@ -327,6 +327,7 @@ static int codes_run(struct ctl *ctl)
 	struct code_row row;
 
 	r.db = store_changing_open(ctl, &r.redis);
+	store_key_bind(r.db, ctl, path);
 	stored_read(&r.stored, ctl, r.db);
 	for (int i = 0; i < args->arguments_n; i++)
 		code_add(&r, NULL,
@@ -356,8 +357,10 @@ static int set_run(struct ctl *ctl, int64_t set)
 {
 	struct db *db = stored_lock(ctl);
 	struct redis_client *redis = store_redis_open(ctl);
-	int64_t coupon = db_value(db, sql_query_code_set_revoke, postgres_number(set));
+	int64_t coupon;
 
+	store_key_bind(db, ctl, NULL);
+	coupon = db_value(db, sql_query_code_set_revoke, postgres_number(set));
 	if (!coupon)
 		log_fatal_as(CTL_ABSENT, "there is no set %" PRId64, set);
 	revocations_apply(db, redis, coupon);
@@ -391,7 +394,8 @@ const struct command codes_revoke_command = {
 				  "of the file: csv or jsonl; default: jsonl if the name ends in "
 				  ".jsonl or .ndjson"),
 			   OPTION("set", "SET", "all codes of this set that are not used"),
-			   SWITCH("json", "print what was done as one JSON object"), BY_OPTION),
+			   SWITCH("json", "print what was done as one JSON object"),
+			   KEY_OPTION_AGAIN, BY_OPTION),
 	.summary = "revoke codes, the codes of a file, or a set",
 	.detail =
 		"What is used stays used. Codes that are used or do not exist are named, and the\n"

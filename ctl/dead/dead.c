@@ -465,6 +465,7 @@ static int requeue_run(struct ctl *ctl)
 	walk_begin(&walk, ctl);
 	database_open(&walk);
 	store_by_set(walk.db, ctl);
+	store_key_bind(walk.db, ctl, NULL);
 	hold = walk.hold;
 	while (!trouble && (letter = walk_next(&walk)) != NULL) {
 		hold_send_begin(hold);
@@ -498,7 +499,7 @@ static const struct command dead_requeue_command = {
 			   OPTION("limit", "N", "the N oldest messages"),
 			   SWITCH("adopt",
 				  "as messages of this installation, whichever they are of"),
-			   SWITCH("json", "print {\"requeued\":N}"), BY_OPTION),
+			   SWITCH("json", "print {\"requeued\":N}"), KEY_OPTION_AGAIN, BY_OPTION),
 	.summary = "publish dead letters to the workers again",
 	.detail = "First repair what made them fail, or they return. A message leaves the\n"
 		  "dead-letter queue only after RabbitMQ has confirmed its copy. After an\n"
@@ -595,6 +596,7 @@ static int drop_run(struct ctl *ctl)
 	if (walk.sure) {
 		database_open(&walk);
 		store_by_set(walk.db, ctl);
+		store_key_bind(walk.db, ctl, NULL);
 	}
 	while ((letter = walk_next(&walk)) != NULL)
 		letter_drop(&walk, letter);
@@ -618,7 +620,7 @@ static const struct command dead_drop_command = {
 			   OPTION("limit", "N", "the N oldest messages"),
 			   SWITCH("yes", "delete; without it, only print what would be deleted"),
 			   SWITCH("json", "print one JSON object a line, for each message"),
-			   BY_OPTION),
+			   KEY_OPTION_AGAIN, BY_OPTION),
 	.summary = "delete dead letters",
 	.detail = "A receive in the dead-letter queue is still owed to its user: each one that\n"
 		  "can be read and has no outcome is named. After the deletion it cannot get an\n"

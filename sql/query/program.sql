@@ -75,6 +75,14 @@ SELECT command_begin($1::text, $2::text, $3::text)
 -- $1 its id, $2 its exit status
 SELECT command_end($1::bigint, $2::smallint)
 
+-- command_key_answer: What the command with this key prints.
+-- $1 the key, $2 JSON
+SELECT command_key_answer($1::text, $2::text)
+
+-- command_key_take: Records the key of a command, or finds it.
+-- $1 the key, $2 the command, $3 the digest of its words
+SELECT is_new, is_same, made_by, answer FROM command_key_take($1::text, $2::text, $3::text)
+
 -- session_by: Who makes the changes of another session of the same command.
 -- $1 a name
 SELECT set_config('couponmq.by', $1::text, false)

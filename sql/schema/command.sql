@@ -11,3 +11,15 @@ CREATE TABLE command_history (
 	words   text NOT NULL, -- its arguments and options, without exchange codes
 	status  smallint       -- of its exit; NULL: it has not ended, or was killed
 );
+
+-- The keys of commands (--key, Idempotency-Key), each written in the transaction of what its command
+-- makes: a copy of the command finds it, and makes nothing. By command_key_take() and
+-- command_key_answer().
+CREATE TABLE command_key (
+	key     text COLLATE "C" PRIMARY KEY CHECK (octet_length(key) BETWEEN 1 AND 255),
+	id      bigint GENERATED ALWAYS AS IDENTITY UNIQUE, -- the order
+	made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+	command text NOT NULL, -- 'budget create'
+	words   text NOT NULL, -- the SHA-256 of its arguments and options, in hexadecimal
+	answer  text           -- what it printed, as JSON, without secrets; NULL: it may run again
+);

@@ -181,6 +181,76 @@ def test_the_life_of_a_campaign(stack, api):
     assert [one["coupon"] for one in listed] == [shown["coupon"]]
 
 
+MADE_ONCE = {
+    "/campaigns": ({"name": "x", "total": 5}, "coupon"),
+    "/budgets": ({"budget": None, "amount": 7, "currency": "EUR"}, "name"),
+    "/webhooks": ({"url": "https://shop.example/once"}, "webhook"),
+    "/keys": ({"name": "shop", "role": ["read"]}, "key"),
+}
+
+
+@pytest.mark.parametrize("path", MADE_ONCE)
+def test_a_post_that_comes_again_makes_nothing_more(api, path):
+    body, member = MADE_ONCE[path]
+    if "budget" in body:
+        body = {**body, "name": "b" + uuid.uuid4().hex[:12]}
+        del body["budget"]
+    key = uuid.uuid4().hex
+    made = ok(api("POST", path, body, Idempotency_Key=key), 201)
+    again = api("POST", path, body, Idempotency_Key=f'"{key}"')
+    assert ok(again, 201)[member] == made[member]
+    assert again.headers["Location"] == f"{API}{path}/{made[member]}"
+    if "secret" in made:
+        assert made["secret"] and again.json()["secret"] is None
+    other = {"total": 6, "amount": 8, "batch": 9, "rate": 9}
+    changed = {**body, **{name: other[name] for name in body.keys() & other.keys()}}
+    if changed == body:
+        changed["batch" if path == "/webhooks" else "rate"] = 9
+    reused = api("POST", path, changed, Idempotency_Key=key)
+    assert problem(reused, 422).startswith(f'Idempotency-Key is "{key}": it was given before')
+    assert reused.json()["code"] == 44
+    if path == "/webhooks":
+        ok(api("DELETE", f"{path}/{made[member]}"), 204)
+
+
+def test_a_step_that_comes_again_is_not_taken_again(api, make_coupon):
+    path, key = f"/campaigns/{make_coupon(5)}", "k " + uuid.uuid4().hex
+    paused = ok(api("POST", f"{path}/pause", Idempotency_Key=key))
+    ok(api("POST", f"{path}/resume", Idempotency_Key=key + "2"))
+    assert ok(api("POST", f"{path}/pause", Idempotency_Key=key)) == paused
+    assert ok(api("GET", path))["postgresql"]["status"] == "published"
+    problem(api("POST", f"{path}/close", Idempotency_Key=key), 422)
+
+
+def test_codes_and_jobs_that_come_again(api, make_coupon):
+    path, key = f"/campaigns/{make_coupon(5)}", uuid.uuid4().hex
+    codes = {"codes": [f"{key[:12]}-{n}" for n in "ab"]}
+    first = ok(api("POST", f"{path}/codes", codes, Idempotency_Key=key))
+    assert ok(api("POST", f"{path}/codes", codes, Idempotency_Key=key))["set"] == first["set"]
+    codes = {"codes": [f"{key[:12]}-c"]}
+    problem(api("POST", f"{path}/codes", codes, Idempotency_Key=key), 422)
+    job = ok(api("POST", f"{path}/audit", Idempotency_Key=key), 202)["job"]
+    assert ok(api("POST", f"{path}/audit", Idempotency_Key=key), 202)["job"] == job
+    assert problem(api("POST", "/audit", Idempotency_Key=key), 422).startswith("Idempotency-Key")
+    assert ok(api("POST", f"{path}/audit"), 202)["job"] != job
+
+
+@pytest.mark.parametrize("key", ["", '""', "x" * 256, '"x', "\xe4", '"a\\b"'])
+def test_what_is_no_idempotency_key(api, key):
+    told = api("POST", "/campaigns", {"name": "x", "total": 5}, Idempotency_Key=key)
+    assert problem(told, 400).startswith("Idempotency-Key is wrong: allowed is one key of 1 to 255")
+
+
+def test_each_post_has_idempotency_key(admin):
+    document = admin.described.document
+    wanted = {"$ref": "#/components/parameters/IdempotencyKey"}
+    for path, operations in document["paths"].items():
+        if path.startswith(API):
+            for method in operations.keys() & {"get", "post", "put", "patch", "delete"}:
+                has = wanted in operations[method].get("parameters", [])
+                assert has == (method == "post"), f"{method} {path}"
+
+
 def test_what_is_wrong_with_a_request(api, make_coupon):
     path = f"/campaigns/{make_coupon(1)}"
 
