@@ -445,6 +445,11 @@ static int member_add(struct words *words, const struct option *option, const cJ
 			word_add(words, "--%s", option->name);
 		return 0;
 	}
+	/* The word of the command line is a text like any other here: null removes. */
+	if (option->takes_none && cJSON_IsString(value) &&
+	    (!*value->valuestring || strcmp(value->valuestring, "none") == 0))
+		return words_fail(words, "%s is \"%s\": allowed is another text, and null for none",
+				  value->string, value->valuestring);
 	if (strcmp(option->value, ARGS_MONEY) == 0 && !(option->takes_none && cJSON_IsNull(value)))
 		return amount_add(words, option, value);
 	text = option->takes_none && cJSON_IsNull(value) ? checked(strdup("none"))

@@ -46,6 +46,8 @@ char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE])
 	return out;
 }
 
+#define RFC3339_LAST_MS 253402300799999 /* 9999-12-31T23:59:59.999Z: a year has four digits */
+
 int rfc3339_parse(const char *text, int64_t *wall_ms)
 {
 	/* strptime() also takes numbers with fewer digits, with signs and after spaces. */
@@ -83,5 +85,5 @@ int rfc3339_parse(const char *text, int64_t *wall_ms)
 	if (tm.tm_mday != day)
 		return -1;
 	*wall_ms = ((int64_t)minute_s + second - offset_s) * 1000 + ms;
-	return 0;
+	return *wall_ms <= RFC3339_LAST_MS ? 0 : -1;
 }

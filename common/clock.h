@@ -19,6 +19,6 @@ char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE]);
 /*
  * Reads one, also as 2026-11-21 13:00:00.250+01:00. Digits beyond milliseconds are cut off, a leap
  * second is read as the following second. The offset is required: a time without one is ambiguous.
- * 0, or -1 when the whole text is not such a time.
+ * 0, or -1 when the whole text is not such a time, or one after the year 9999 in UTC.
  */
 int rfc3339_parse(const char *text, int64_t *wall_ms);

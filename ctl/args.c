@@ -1,19 +1,10 @@
-/* Whether the byte is a control character, or half of one in UTF-8 (U+0080 to U+009F). */
-static int is_control(const char *text, const char *p)
-{
-	unsigned char c = (unsigned char)*p, next = (unsigned char)p[1];
-
-	if (c == 0xc2)
-		return next >= 0x80 && next < 0xa0;
-	return c < ' ' || c == 0x7f || (c >= 0x80 && c < 0xa0 && p > text && p[-1] == '\xc2');
-}
-
 #include "ctl/args.h"
 
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/message/number.h"
+#include "ctl/table.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -33,11 +24,7 @@ void args_fail(const char *format, ...)
 	check(vasprintf(&text, format, list) >= 0);
 	va_end(list);
 	fprintf(stderr, "%s: ", log_program_name());
-	for (const char *p = text; *p; p++)
-		if (is_control(text, p))
-			fprintf(stderr, "\\x%02x", (unsigned char)*p);
-		else
-			fputc(*p, stderr);
+	text_print_plain(text, strlen(text), stderr);
 	fputc('\n', stderr);
 	free(text);
 	exit(ARGS_USAGE);
@@ -47,6 +34,17 @@ void args_fail(const char *format, ...)
 static const char *before(const struct command *command)
 {
 	return strcmp(command->name, log_program_name()) == 0 ? "" : "couponctl ";
+}
+
+/*
+ * What is stored is shown to others: text is UTF-8, and no control character of it reaches their
+ * terminals. `what` names it.
+ */
+static void text_check(const char *what, const char *text)
+{
+	if (!text_is_plain(text, strlen(text)))
+		args_fail("%s is \"%s\": allowed is text in UTF-8 without control characters", what,
+			  text);
 }
 
 /* The index in the table of the option whose name is the first `len` bytes of `name`, or -1. */
@@ -75,6 +73,7 @@ static int option_take(struct args *args, int argc, char **argv)
 	size_t len = strcspn(name, "=");
 	int i = option_find(args->command, name, len);
 	const struct option *option;
+	char what[40];
 
 	if (i < 0)
 		args_fail("%s has no option %s; see %s%s --help", args->command->name, argv[0],
@@ -88,14 +87,15 @@ static int option_take(struct args *args, int argc, char **argv)
 		args->values[i] = "";
 		return 1;
 	}
-	if (name[len]) {
-		args->values[i] = name + len + 1;
-		return 1;
-	}
-	if (argc < 2)
+	if (!name[len] && argc < 2)
 		args_fail("--%s needs a value: %s", option->name, option->help);
-	args->values[i] = argv[1];
-	return 2;
+	args->values[i] = name[len] ? name + len + 1 : argv[1];
+	/* JSON may have lines, and a file any name. */
+	if (strcmp(option->value, "FILE") != 0 && strcmp(option->value, "JSON") != 0) {
+		snprintf(what, sizeof(what), "--%s", option->name);
+		text_check(what, args->values[i]);
+	}
+	return name[len] ? 1 : 2;
 }
 
 /* How many arguments the command takes at most. */
@@ -122,6 +122,8 @@ static void argument_take(struct args *args, char *word)
 	if (args->arguments_n == most)
 		args_fail("%s takes only %s, but also got \"%s\"", command->name,
 			  most == 1 ? "one argument" : command->argument, word);
+	if (!strstr(command->argument, "FILE"))
+		text_check(command->argument, word);
 	args->arguments[args->arguments_n++] = word;
 	args->argument = args->arguments[0];
 }
@@ -256,6 +258,7 @@ int64_t args_number(const struct args *args, const char *name, int64_t least, in
 		    int64_t fallback)
 {
 	const char *value = args_text(args, name);
+	const char *digits;
 	long long number;
 	char *end;
 
@@ -263,7 +266,9 @@ int64_t args_number(const struct args *args, const char *name, int64_t least, in
 		return fallback;
 	errno = 0;
 	number = strtoll(value, &end, 10);
-	if (errno || end == value || *end || number < least || number > most)
+	digits = value + (*value == '-');
+	if (errno || !isdigit((unsigned char)*digits) || (*digits == '0' && digits[1]) || *end ||
+	    number < least || number > most)
 		args_fail("--%s is \"%s\": allowed is an integer from %lld to %lld", name, value,
 			  (long long)least, (long long)most);
 	return number;

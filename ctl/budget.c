@@ -7,6 +7,7 @@
 #include "embed.h"
 
 #include <string.h>
+#include <strings.h>
 
 static const char *name_argument(const struct args *args)
 {
@@ -15,6 +16,10 @@ static const char *name_argument(const struct args *args)
 	if (!*name || strlen(name) > KEY_NAME_MAX || strspn(name, KEY_NAME_BYTES) != strlen(name))
 		args_fail("NAME is \"%s\": allowed are 1 to %d letters, digits, '.', '_' and '-'",
 			  name, KEY_NAME_MAX);
+	if (strcasecmp(name, "none") == 0 || strcasecmp(name, "null") == 0)
+		args_fail("NAME is \"%s\": allowed is a name other than none and null, by which a "
+			  "campaign has no budget",
+			  name);
 	return name;
 }
 

@@ -64,11 +64,24 @@ void output_add(cJSON *object, const char *name, cJSON *child)
 	check(child != NULL && cJSON_AddItemToObject(object, name, child));
 }
 
+/* PostgreSQL and cJSON leave U+007F to U+009F in strings as they are: a terminal obeys some. */
+static void json_print(const char *text)
+{
+	for (const char *p = text; *p; p++)
+		if (*p == '\x7f')
+			fputs("\\u007f", stdout);
+		else if (*p == '\xc2' && (unsigned char)p[1] >= 0x80 && (unsigned char)p[1] < 0xa0)
+			printf("\\u%04x", (unsigned char)*++p);
+		else
+			putchar(*p);
+	putchar('\n');
+}
+
 void output_print(cJSON *object)
 {
 	char *text = checked(cJSON_PrintUnformatted(object));
 
-	puts(text);
+	json_print(text);
 	cJSON_free(text);
 	cJSON_Delete(object);
 }
@@ -179,10 +192,10 @@ static const cJSON *member_find(const cJSON *object, char name[NAME_SIZE])
 	return object;
 }
 
-/* The text of a member, to be freed; the elements of an array have commas between them. */
+/* The text of a member for a terminal, to be freed; the elements of an array have commas between them. */
 static char *text_of(const cJSON *member)
 {
-	struct text_buffer text = { 0 };
+	struct text_buffer text = { 0 }, plain = { 0 };
 	const cJSON *element;
 	char number[NUMBER_SIZE];
 
@@ -201,7 +214,10 @@ static char *text_of(const cJSON *member)
 			text_add_string(&text, text.len > 0 ? "," : "");
 			text_add_string(&text, element->valuestring);
 		}
-	return text.data;
+	text_add_plain(&plain, text.data, text.len);
+	text_add_string(&plain, ""); /* it has its NUL, also if it is empty */
+	text_buffer_fini(&text);
+	return plain.data;
 }
 
 void output_money(cJSON *object, const char *path, const char *currency)

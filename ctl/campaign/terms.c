@@ -11,6 +11,7 @@
 #include "common/message/receive.h"
 #include "ctl/campaign/change.h"
 #include "ctl/output.h"
+#include "ctl/table.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -102,7 +103,7 @@ static int64_t time_given(const struct args *args, const char *option, int64_t f
 		return clock_wall_ms();
 	if (rfc3339_parse(value, &wall_ms))
 		args_fail("--%s is \"%s\": allowed is a time as 2026-11-21T12:00:00Z or "
-			  "2026-11-21T12:00:00+01:00",
+			  "2026-11-21T12:00:00+01:00, up to 9999-12-31T23:59:59Z",
 			  option, value);
 	if (wall_ms <= 0)
 		args_fail("--%s is \"%s\": allowed is a time after 1970-01-01T00:00:00Z", option,
@@ -241,15 +242,53 @@ static void discount_read(const struct args *args, cJSON *terms)
 
 static void budget_read(const struct args *args, cJSON *terms)
 {
-	if (args_has(args, "budget"))
-		output_text(terms, "budget",
-			    is_word(args, "budget", NONE) ? NULL : args_text(args, "budget"));
+	const char *name = args_text(args, "budget");
+
+	if (name && !*name)
+		args_fail("--budget is \"\": allowed is the name of a budget, and none");
+	if (name)
+		output_text(terms, "budget", is_word(args, "budget", NONE) ? NULL : name);
+}
+
+/* Also where they are escaped: other systems print them. */
+static int texts_are_plain(const cJSON *value)
+{
+	const cJSON *member;
+
+	if (value->string && !text_is_plain(value->string, strlen(value->string)))
+		return 0;
+	if (cJSON_IsString(value) && !text_is_plain(value->valuestring, strlen(value->valuestring)))
+		return 0;
+	cJSON_ArrayForEach(member, value)
+	{
+		if (!texts_are_plain(member))
+			return 0;
+	}
+	return 1;
+}
+
+/* PostgreSQL keeps all digits of a number, but not of any. `text` is JSON. */
+static int has_wide_number(const char *text)
+{
+	int is_string = 0;
+
+	for (; *text; text++) {
+		if (is_string && *text == '\\')
+			text++;
+		else if (*text == '"')
+			is_string = !is_string;
+		else if (!is_string && strchr("eE", *text) && strchr("+-0123456789", text[1]) &&
+			 labs(strtol(text + 1, NULL, 10)) > 300)
+			return 1;
+	}
+	return 0;
 }
 
 static void metadata_read(const struct args *args, cJSON *terms)
 {
-	const char *text = args_text(args, "metadata");
-	cJSON *parsed;
+	const char *text = args_text(args, "metadata"), *error = "it is another value";
+	struct json_arena *arena;
+	const cJSON *parsed;
 
 	if (!text)
 		return;
@@ -257,11 +296,27 @@ static void metadata_read(const struct args *args, cJSON *terms)
 		output_null(terms, "metadata");
 		return;
 	}
-	parsed = cJSON_ParseWithOpts(text, NULL, 1);
-	if (!cJSON_IsObject(parsed) || strlen(text) > METADATA_BYTES_MAX)
-		args_fail("--metadata is \"%s\": allowed is a JSON object of at most %d bytes",
-			  text, METADATA_BYTES_MAX);
-	cJSON_Delete(parsed);
+	if (strlen(text) > METADATA_BYTES_MAX)
+		args_fail(
+			"--metadata is \"%.100s…\", %zu bytes: allowed is a JSON object of at most "
+			"%d bytes",
+			text, strlen(text), METADATA_BYTES_MAX);
+	arena = json_arena_new();
+	json_decimals_allow(arena);
+	parsed = json_parse(arena, text, strlen(text), &error);
+	if (!cJSON_IsObject(parsed))
+		args_fail("--metadata is \"%s\": allowed is a JSON object of at most %d bytes, and "
+			  "%s",
+			  text, METADATA_BYTES_MAX, error);
+	if (!texts_are_plain(parsed))
+		args_fail("--metadata is \"%s\": allowed are texts and names of members without "
+			  "control characters",
+			  text);
+	if (has_wide_number(text))
+		args_fail("--metadata is \"%s\": allowed are numbers with an exponent from -300 to "
+			  "300",
+			  text);
+	json_arena_free(arena);
 	check(cJSON_AddRawToObject(terms, "metadata", text)); /* as it is, with all its digits */
 }
 

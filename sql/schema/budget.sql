@@ -3,7 +3,8 @@
 -- A row is as hot as its campaigns together: a transaction changes it once. Amounts are in the
 -- smallest unit of the currency (cents).
 CREATE TABLE budget (
-	name       text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9._-]{1,64}$'),
+	name       text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9._-]{1,64}$'
+		AND lower(name) NOT IN ('none', 'null')), -- by which a campaign has none
 	currency   text NOT NULL CHECK (currency ~ '^[A-Z]{3}$'), -- ISO 4217
 	amount     bigint NOT NULL CHECK (amount BETWEEN 0 AND 9007199254740991),
 	held       bigint NOT NULL DEFAULT 0, -- reserved by holds

@@ -268,6 +268,18 @@ def test_what_is_wrong_with_a_request(api, make_coupon):
     for name in (None, True, ["x"], {"x": 1}):
         assert wrong("PATCH", path, {"name": name}, If_Match='"2"').startswith("name: allowed")
     assert "2^53" in wrong("POST", "/campaigns", {"name": "x", "total": 2**53})
+    for number in (" 1", "+1", "1 ", "01"):
+        told = wrong("POST", "/campaigns", {"name": "x", "total": number})
+        assert told.startswith(f'total is "{number}": allowed is an integer')
+    for budget in ("", "none"):
+        told = wrong("POST", "/campaigns", {"name": "x", "total": 1, "budget": budget})
+        assert told == f'budget is "{budget}": allowed is another text, and null for none'
+    for name in ("a\nb", "a\x1b[2J", "a\x9b"):
+        told = wrong("POST", "/campaigns", {"name": name, "total": 1})
+        assert "without control characters" in told and not set("\n\x1b\x9b") & set(told)
+    assert "control characters" in wrong(
+        "POST", "/campaigns", {"name": "x", "total": 1, "metadata": {"a": "\x1b"}}
+    )
     assert "If-Match" in wrong("PATCH", path, {"name": "x"}, status=428)
     for value in ("2", '"x"', "*", '"2", "3"', 'W/"2"'):
         assert "If-Match" in wrong("PATCH", path, {"name": "x"}, If_Match=value)
@@ -324,7 +336,7 @@ def test_each_route_and_each_role(stack, admin, key_make):
         path = path.removeprefix(API)
         for place in ("{coupon}", "{webhook}", "{set}", "{letter}"):
             path = path.replace(place, "8999")
-        path = path.replace("{key}", "0" * 10).replace("{user}", "u").replace("{code}", "x")
+        path = path.replace("{api_key}", "0" * 10).replace("{user}", "u").replace("{code}", "x")
         path = path.replace("{receive}", f"8999.u.{'0' * 26}.0")
         for method, operation in item.items():
             for role, caller in callers.items():
@@ -690,7 +702,7 @@ def test_no_whole_key_is_logged_or_passed_on(fake, method, path):
     started = len(fake.started())
     detail = problem(fake.api(method, f"/keys/{fake.api.key}{path}"), 400)
     assert "the path has no id of a key" in str(detail)
-    wait_until(lambda: not path or f"path=/keys/{{key}}{path} " in fake.log())
+    wait_until(lambda: not path or f"path=/keys/{{api_key}}{path} " in fake.log())
     assert fake.api.key not in fake.log()
     assert len(fake.started()) == started
 

@@ -22,6 +22,8 @@ static void test_reads(void **state)
 	(void)state;
 	assert_int_equal(parsed("1970-01-01T00:00:00Z"), 0);
 	assert_int_equal(parsed("1970-01-01t00:00:01z"), 1000);
+	assert_int_equal(parsed("9999-12-31T23:59:59.999Z"), 253402300799999);
+	assert_int_equal(parsed("9999-12-31T23:59:59+01:00"), 253402297199000);
 	assert_int_equal(parsed("1970-01-01 00:00:00.5Z"), 500);
 	assert_int_equal(parsed("1970-01-01T00:00:00.123999Z"), 123);
 	assert_int_equal(parsed("1969-12-31T23:59:59.999Z"), -1);
