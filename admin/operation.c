@@ -7,7 +7,7 @@
 #include "common/clock.h"
 #include "common/message/api_key.h"
 #include "common/message/number.h"
-#include "ctl/store.h"
+#include "ctl/ctl.h"
 
 #include <event2/keyvalq_struct.h>
 #include <stdio.h>

@@ -64,6 +64,11 @@ struct args {
 	char **words; /* those after --, ended by NULL; NULL: there was no -- */
 };
 
+/* Whether it is UTF-8 without control characters: U+0000 to U+001F, U+007F to U+009F. */
+int text_is_plain(const char *text, size_t len);
+/* For a terminal, on which no text may move the cursor or begin a line: those as \xNN. */
+void text_print_plain(const char *text, size_t len, FILE *out);
+
 _Noreturn void args_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Reads argv[0…argc-1], the words after the command's name. */

@@ -30,6 +30,7 @@
 #define CTL_UNKNOWN 12
 /* Exit status: the key was used for another request. Nothing was done. */
 #define CTL_KEY_REUSED 13
+#define COMMAND_KEY_MAX 255 /* bytes of --key */
 
 struct ctl {
 	struct config config;

@@ -192,11 +192,14 @@ static const cJSON *member_find(const cJSON *object, char name[NAME_SIZE])
 	return object;
 }
 
-/* The text of a member for a terminal, to be freed; the elements of an array have commas between them. */
+/* For a terminal, to be freed; the elements of an array have commas between them. */
 static char *text_of(const cJSON *member)
 {
-	struct text_buffer text = { 0 }, plain = { 0 };
+	struct text_buffer text = { 0 };
 	const cJSON *element;
+	char *plain;
+	size_t size;
+	FILE *out;
 	char number[NUMBER_SIZE];
 
 	if (cJSON_IsRaw(member) && strcmp(member->valuestring, "null") == 0)
@@ -214,10 +217,11 @@ static char *text_of(const cJSON *member)
 			text_add_string(&text, text.len > 0 ? "," : "");
 			text_add_string(&text, element->valuestring);
 		}
-	text_add_plain(&plain, text.data, text.len);
-	text_add_string(&plain, ""); /* it has its NUL, also if it is empty */
+	out = checked(open_memstream(&plain, &size));
+	text_print_plain(text.data, text.len, out);
+	check(fclose(out) == 0);
 	text_buffer_fini(&text);
-	return plain.data;
+	return plain;
 }
 
 void output_money(cJSON *object, const char *path, const char *currency)

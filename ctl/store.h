@@ -43,7 +43,6 @@ void store_by_set(struct db *db, const struct ctl *ctl);
 int store_is_recorded(void);
 
 /* The command is not done twice with the same key. */
-#define COMMAND_KEY_MAX 255
 #define KEY_OPTION                                                                            \
 	OPTION("key", "KEY",                                                                  \
 	       "1 to 255 bytes of printable ASCII: repeated with the same key, the command\n" \

@@ -2,7 +2,6 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/message/json.h"
 
 #include <csv.h>
 #include <errno.h>
@@ -59,53 +58,6 @@ void text_add_json(struct text_buffer *buffer, const char *text, size_t len)
 	}
 	text_add(buffer, text + plain, len - plain);
 	text_add(buffer, "\"", 1);
-}
-
-/* Whether the byte is a control character, or half of one in UTF-8 (U+0080 to U+009F). */
-static int is_control(const char *text, size_t len, size_t i)
-{
-	unsigned char c = (unsigned char)text[i];
-
-	if (c == 0xc2 && i + 1 < len)
-		return (unsigned char)text[i + 1] >= 0x80 && (unsigned char)text[i + 1] < 0xa0;
-	return c < ' ' || c == 0x7f || (c >= 0x80 && c < 0xa0 && i > 0 && text[i - 1] == '\xc2');
-}
-
-int text_is_plain(const char *text, size_t len)
-{
-	char *copy = checked(strndup(text, len));
-	int is_plain;
-
-	json_text_mend(copy);
-	is_plain = strlen(copy) == len && memcmp(copy, text, len) == 0;
-	free(copy);
-	for (size_t i = 0; i < len && is_plain; i++)
-		is_plain = !is_control(text, len, i);
-	return is_plain;
-}
-
-void text_add_plain(struct text_buffer *buffer, const char *text, size_t len)
-{
-	char escaped[8];
-
-	for (size_t i = 0; i < len; i++) {
-		if (is_control(text, len, i)) {
-			snprintf(escaped, sizeof(escaped), "\\x%02x", (unsigned char)text[i]);
-			text_add_string(buffer, escaped);
-		} else {
-			text_add(buffer, text + i, 1);
-		}
-	}
-}
-
-void text_print_plain(const char *text, size_t len, FILE *out)
-{
-	struct text_buffer plain = { 0 };
-
-	text_add_plain(&plain, text, len);
-	if (plain.len > 0)
-		fwrite(plain.data, 1, plain.len, out);
-	text_buffer_fini(&plain);
 }
 
 void text_add_shown(struct text_buffer *buffer, const char *text, size_t len)

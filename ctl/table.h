@@ -22,15 +22,6 @@ void text_buffer_clear(struct text_buffer *buffer); /* keeps the memory */
 void text_add(struct text_buffer *buffer, const char *text, size_t len);
 void text_add_string(struct text_buffer *buffer, const char *text);
 
-/* Whether it is UTF-8 without control characters: U+0000 to U+001F, U+007F to U+009F. */
-int text_is_plain(const char *text, size_t len);
-/*
- * For a terminal, on which no text may move the cursor or begin a line: control characters as \xNN.
- * What is no UTF-8 is left as it is.
- */
-void text_add_plain(struct text_buffer *buffer, const char *text, size_t len);
-void text_print_plain(const char *text, size_t len, FILE *out);
-
 /* A string of JSON, in its quotes. Bytes above ASCII are left as they are. */
 void text_add_json(struct text_buffer *buffer, const char *text, size_t len);
 /* For a message: at most 100 bytes, and what is not printable ASCII as \xNN. */

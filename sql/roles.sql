@@ -202,7 +202,8 @@ GRANT UPDATE (fence) ON keeper TO couponmq_operator;
 
 -- ---- for no program by itself
 --
--- command_key is written by functions. -- Partitions are read through user_coupon: user_coupon_0 to user_coupon_7. Numbers of rows:
+-- command_key is written by functions.
+-- Partitions are read through user_coupon: user_coupon_0 to user_coupon_7. Numbers of rows:
 -- budget_history_id_seq, campaign_history_id_seq, code_space_id_seq, command_history_id_seq,
 -- command_key_id_seq, event_log_id_seq, lock_fence_seq, recovery_id_seq, use_operation_num_seq,
 -- webhook_delivery_id_seq, webhook_id_seq, webhook_secret_id_seq. Triggers: budget_changed(),

@@ -12,9 +12,9 @@ CREATE TABLE command_history (
 	status  smallint       -- of its exit; NULL: it has not ended, or was killed
 );
 
--- The keys of commands (--key, Idempotency-Key), each written in the transaction of what its command
--- makes: a copy of the command finds it, and makes nothing. By command_key_take() and
--- command_key_answer().
+-- The keys of commands (--key, Idempotency-Key), each written in the transaction of what its
+-- command makes, by command_key_take() and command_key_answer(): a copy of the command finds it,
+-- and makes nothing.
 CREATE TABLE command_key (
 	key     text COLLATE "C" PRIMARY KEY CHECK (octet_length(key) BETWEEN 1 AND 255),
 	id      bigint GENERATED ALWAYS AS IDENTITY UNIQUE, -- the order

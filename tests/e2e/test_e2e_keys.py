@@ -187,7 +187,7 @@ def test_standard_output_that_is_full(keys):
             timeout=60,
         )
     [key] = keys.own()[0]
-    assert told.returncode == 1 and key in told.stderr and "revoke" in told.stderr
+    assert told.returncode == 12 and key in told.stderr and "revoke" in told.stderr
 
 
 def test_rotate(keys):

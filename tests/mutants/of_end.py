@@ -6,7 +6,52 @@ DRAIN = "tests/e2e/test_e2e_drain.py::"
 AT_THE_END = DRAIN + "test_at_the_end_connections_are_refused_and_who_waits_for_nothing_is_told"
 BALANCER = "tests/e2e/test_e2e_balancer.py::"
 
+REPEATED = "tests/e2e/test_e2e_repeated.py::"
+TEXT = "tests/e2e/test_e2e_text.py::"
+
 MUTANTS = [
+    mutant(
+        "commands",
+        "what a command with the same key has made",
+        "ctl/store.c",
+        'if (!db_is_true(row, 0, "is_new"))',
+        "if (0)",
+        REPEATED + "test_repeated_with_a_key",
+        REPEATED + "test_a_secret_is_not_rotated_twice",
+    ),
+    mutant(
+        "commands",
+        "the comparison of the words of a key",
+        "ctl/store.c",
+        'if (!db_is_true(row, 0, "is_same"))',
+        "if (0)",
+        REPEATED + "test_a_key_with_other_words",
+        REPEATED + "test_the_content_of_a_file_counts_as_a_word",
+    ),
+    mutant(
+        "commands",
+        "the exit status of a change whose output is lost",
+        "ctl/output.c",
+        "\t\tlog_fatal_status(CTL_UNKNOWN);\n",
+        "\t\t;\n",
+        REPEATED + "test_output_that_cannot_be_written",
+    ),
+    mutant(
+        "commands",
+        "the check of control characters in words",
+        "ctl/args.c",
+        "if (!text_is_plain(text, strlen(text)))",
+        "if (0)",
+        TEXT + "test_control_characters_are_refused_at_the_door",
+    ),
+    mutant(
+        "commands",
+        "the escape of control characters on a terminal",
+        "ctl/args.c",
+        "if (is_control(text, len, i))",
+        "if (0)",
+        TEXT + "test_what_is_there_is_escaped_on_the_way_out",
+    ),
     mutant(
         "P7",
         "the end of a connection of HTTP, while the gateway drains",
