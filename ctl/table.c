@@ -7,9 +7,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define SHOWN_MAX 100
 #define BOM "\xef\xbb\xbf" /* that some programs put in front of a text in UTF-8 */
+#define DELIMITERS ",;\t"
 
 void text_buffer_fini(struct text_buffer *buffer)
 {
@@ -102,11 +104,15 @@ int line_next(struct line_reader *reader)
 /* libcsv gets a line at a time: then it is known where a row begins and which line is wrong. */
 struct csv_rows {
 	struct csv_parser parser;
+	char delimiter;
 	enum csv_spaces spaces;
 	struct line_reader *reader;
-	struct csv_row *row; /* the caller's */
-	size_t bytes;        /* of the row so far */
-	int rows_n;          /* that have ended in this line */
+	struct csv_row *row;  /* the caller's */
+	size_t bytes;         /* of the row so far */
+	int rows_n;           /* that have ended in this line */
+	size_t columns_n;     /* of the first row; 0: there was none yet */
+	int64_t columns_line; /* where that is */
+	char why[CSV_WHY_SIZE];
 	size_t text_len;
 	char text[LINE_READER_MAX]; /* the cells of the row, one after the other */
 };
@@ -122,15 +128,17 @@ static void parser_begin(struct csv_rows *rows)
 {
 	csv_free(&rows->parser);
 	check(csv_init(&rows->parser, CSV_STRICT | CSV_STRICT_FINI) == 0);
+	csv_set_delim(&rows->parser, (unsigned char)rows->delimiter);
 	if (rows->spaces == CSV_SPACES_KEEP)
 		csv_set_space_func(&rows->parser, is_never_space);
 }
 
-struct csv_rows *csv_rows_new(struct line_reader *reader, enum csv_spaces spaces)
+struct csv_rows *csv_rows_new(struct line_reader *reader, char delimiter, enum csv_spaces spaces)
 {
 	struct csv_rows *rows = checked(calloc(1, sizeof(*rows)));
 
 	rows->reader = reader;
+	rows->delimiter = delimiter;
 	rows->spaces = spaces;
 	parser_begin(rows);
 	return rows;
@@ -193,7 +201,119 @@ static int is_empty(const struct csv_rows *rows)
 	return strspn(rows->reader->text, nothing) == rows->reader->len;
 }
 
-int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
+char csv_other_delimiter(const char *text, size_t len, char delimiter)
+{
+	int is_quoted = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		is_quoted ^= text[i] == '"';
+		if (!is_quoted && text[i] != delimiter && memchr(DELIMITERS, text[i], 3))
+			return text[i];
+	}
+	return 0;
+}
+
+const char *csv_delimiter_name(char delimiter)
+{
+	return delimiter == ';' ? "semicolon" : delimiter == '\t' ? "tab" : "comma";
+}
+
+char csv_delimiter_read(const struct args *args, const char *file)
+{
+	static const char *const names[] = { "comma", "semicolon", "tab", ",", ";", "\t" };
+	const char *value = args_text(args, "delimiter"), *end = file ? strrchr(file, '.') : NULL;
+
+	for (size_t i = 0; value && i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(names[i], value) == 0)
+			return DELIMITERS[i % 3];
+	if (value)
+		args_fail("--delimiter is \"%s\": allowed are comma, semicolon and tab", value);
+	return end && strcasecmp(end, ".tsv") == 0 ? '\t' : ',';
+}
+
+/* The text of the line, without its end and the spaces around it. */
+static const char *line_trim(const struct line_reader *reader, size_t *len)
+{
+	const char *text = reader->text;
+
+	*len = reader->len;
+	while (*len > 0 && strchr(" \t\r\n", text[*len - 1]))
+		--*len;
+	for (; *len > 0 && (*text == ' ' || *text == '\t'); --*len)
+		text++;
+	return text;
+}
+
+/* A spreadsheet's line sep=;. 1: it is one, and `wrong` is set unless it names the delimiter. */
+static int separator_take(struct csv_rows *rows, struct csv_row *row)
+{
+	const char *text = rows->reader->text, *end = text + rows->reader->len;
+	char named;
+
+	while (end > text && (end[-1] == '\r' || end[-1] == '\n'))
+		end--;
+	if (end - text != 5 || strncasecmp(text, "sep=", 4) != 0)
+		return 0;
+	named = text[4];
+	if (named == rows->delimiter)
+		return 1;
+	row->line = rows->reader->number;
+	row->wrong = rows->why;
+	if (memchr(DELIMITERS, named, 3))
+		snprintf(rows->why, sizeof(rows->why),
+			 "it says that a %s is between columns, and a %s is expected: add "
+			 "--delimiter %s",
+			 csv_delimiter_name(named), csv_delimiter_name(rows->delimiter),
+			 csv_delimiter_name(named));
+	else
+		snprintf(rows->why, sizeof(rows->why),
+			 "it names what is between columns: allowed are comma, semicolon and tab");
+	return 1;
+}
+
+/* NULL, or what is wrong with the columns of the row. */
+static const char *columns_check(struct csv_rows *rows, const struct csv_row *row)
+{
+	size_t len;
+	const char *text = line_trim(rows->reader, &len);
+	char other;
+
+	if (!rows->columns_n) {
+		rows->columns_n = row->cells_n;
+		rows->columns_line = row->line;
+	}
+	if (row->cells_n != rows->columns_n) {
+		snprintf(rows->why, sizeof(rows->why),
+			 "%zu columns were read, separated by a %s, and %zu in line %lld",
+			 row->cells_n, csv_delimiter_name(rows->delimiter), rows->columns_n,
+			 (long long)rows->columns_line);
+		return rows->why;
+	}
+	if (row->cells_n > 1 || row->line != rows->reader->number)
+		return NULL;
+	other = csv_other_delimiter(text, len, rows->delimiter);
+	if (!other)
+		return NULL;
+	snprintf(
+		rows->why, sizeof(rows->why),
+		"it has a %s, and a %s is expected between columns: add --delimiter %s, or put the "
+		"text in quotes if the %s belongs to it",
+		csv_delimiter_name(other), csv_delimiter_name(rows->delimiter),
+		csv_delimiter_name(other), csv_delimiter_name(other));
+	return rows->why;
+}
+
+/* Of several columns, as spreadsheets leave them at the end. */
+static int has_only_empty_cells(const struct csv_row *row)
+{
+	for (size_t i = 0; i < row->cells_n && i < CSV_CELLS_MAX; i++)
+		if (row->cells[i].len > 0)
+			return 0;
+	return row->cells_n > 1 && row->cells_n <= CSV_CELLS_MAX;
+}
+
+/* csv_rows_next(), before the row is compared with the others. */
+static int row_read(struct csv_rows *rows, struct csv_row *row)
 {
 	*row = (struct csv_row){ 0 };
 	rows->row = row;
@@ -202,6 +322,11 @@ int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 	while (line_next(rows->reader)) {
 		if (!row->line && is_empty(rows))
 			continue;
+		if (!row->line && !rows->columns_n && separator_take(rows, row)) {
+			if (row->wrong)
+				return 1;
+			continue;
+		}
 		if (!row->line)
 			row->line = rows->reader->number;
 		row->wrong = line_feed(rows);
@@ -222,6 +347,55 @@ int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 	return 1;
 }
 
+int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
+{
+	do {
+		if (!row_read(rows, row))
+			return 0;
+	} while (!row->wrong && has_only_empty_cells(row));
+	if (!row->wrong)
+		row->wrong = columns_check(rows, row);
+	return 1;
+}
+
+int csv_column_find(const struct csv_row *heading, const char *name)
+{
+	int found = CSV_COLUMN_NONE;
+
+	for (size_t i = 0; i < heading->cells_n && i < CSV_CELLS_MAX; i++) {
+		const char *text = heading->cells[i].text;
+		size_t len = heading->cells[i].len;
+
+		for (; len > 0 && *text == ' '; len--)
+			text++;
+		while (len > 0 && text[len - 1] == ' ')
+			len--;
+		if (len != strlen(name) || strncasecmp(text, name, len) != 0)
+			continue;
+		found = found == CSV_COLUMN_NONE ? (int)i : CSV_COLUMN_TWICE;
+	}
+	return found;
+}
+
+void csv_line_show(struct text_buffer *buffer, const struct line_reader *reader)
+{
+	size_t len;
+	const char *text = line_trim(reader, &len);
+
+	text_add_string(buffer, "\"");
+	text_add_shown(buffer, text, len);
+	text_add_string(buffer, "\"");
+}
+
+void csv_columns_show(struct text_buffer *buffer, const struct csv_row *heading)
+{
+	for (size_t i = 0; i < heading->cells_n && i < CSV_CELLS_MAX; i++) {
+		text_add_string(buffer, i > 0 ? ", \"" : "\"");
+		text_add_shown(buffer, heading->cells[i].text, heading->cells[i].len);
+		text_add_string(buffer, "\"");
+	}
+}
+
 static int needs_quotes(const char *text, size_t len)
 {
 	if (len == 0 || text[0] == ' ' || text[len - 1] == ' ')
@@ -229,8 +403,11 @@ static int needs_quotes(const char *text, size_t len)
 	/* As the first of a file it would be dropped. */
 	if (len >= strlen(BOM) && memcmp(text, BOM, strlen(BOM)) == 0)
 		return 1;
+	if (len == 5 &&
+	    strncasecmp(text, "sep=", 4) == 0) /* as the first it would be taken for that */
+		return 1;
 	for (size_t i = 0; i < len; i++)
-		if (memchr(",\"\r\n", text[i], 5)) /* or a NUL */
+		if (memchr(",;\t\"\r\n", text[i], 7)) /* or a NUL */
 			return 1;
 	return 0;
 }

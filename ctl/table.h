@@ -42,14 +42,20 @@ struct line_reader { /* all zero but the file */
 /* The next line. 1, or 0: there is none, or the file cannot be read (ferror()). */
 int line_next(struct line_reader *reader);
 
-/* The rows of CSV (RFC 4180), which may go over several lines. */
+/*
+ * The rows of CSV (RFC 4180), which may go over several lines. All have as many columns as the
+ * first one: a row with more or fewer is wrong, and so is a row of one column in which another
+ * delimiter stands outside of quotes. A line sep=; before the first row, as spreadsheets write it,
+ * must name the delimiter, and is left out.
+ */
 #define CSV_CELLS_MAX 100
+#define CSV_WHY_SIZE 256
 
 struct csv_rows;
 
 struct csv_row {
 	int64_t line;      /* where it begins: its number */
-	const char *wrong; /* NULL: it is a row */
+	const char *wrong; /* NULL: it is a row; until the next call */
 	size_t cells_n;    /* may be more than there are here */
 	struct {
 		const char *text; /* not ended by a NUL */
@@ -60,16 +66,40 @@ struct csv_row {
 /* Spaces around a cell without quotes. RFC 4180 keeps them; people who type tables do not. */
 enum csv_spaces { CSV_SPACES_KEEP, CSV_SPACES_DROP };
 
-struct csv_rows *csv_rows_new(struct line_reader *reader, enum csv_spaces spaces); /* is lent */
+/* The reader is lent. */
+struct csv_rows *csv_rows_new(struct line_reader *reader, char delimiter, enum csv_spaces spaces);
 void csv_rows_free(struct csv_rows *rows);
 
-/* The next row, until the next call; empty lines are left out. 1, or 0 at the end. */
+/* The next row, until the next call; empty lines and rows are left out. 1, or 0 at the end. */
 int csv_rows_next(struct csv_rows *rows, struct csv_row *row);
 
+/* The delimiter, other than this one, that the text has outside of quotes; 0: none. */
+char csv_other_delimiter(const char *text, size_t len, char delimiter);
+
+/* comma, semicolon or tab. */
+const char *csv_delimiter_name(char delimiter);
+
+/* --delimiter. If it is not given: a tab for a name that ends in .tsv, else a comma. */
+char csv_delimiter_read(const struct args *args, const char *file);
+
+#define DELIMITER_OPTION                                                                       \
+	OPTION("delimiter", "DELIMITER",                                                       \
+	       "of CSV: comma, semicolon or tab; default: tab if the name ends in .tsv, else " \
+	       "comma")
+
+/* The place of a column; names are compared without case and without spaces around them. */
+#define CSV_COLUMN_NONE (-1)
+#define CSV_COLUMN_TWICE (-2)
+int csv_column_find(const struct csv_row *heading, const char *name);
+
+/* For messages: the line that was read last, in quotes, or the names of the columns. */
+void csv_line_show(struct text_buffer *buffer, const struct line_reader *reader);
+void csv_columns_show(struct text_buffer *buffer, const struct csv_row *heading);
+
 /*
- * Writes CSV by RFC 4180: a field that contains a comma, a quote or the end of a line, that is
- * empty, begins or ends with a space or begins with a byte order mark, is in quotes; a line ends
- * with CR LF.
+ * Writes CSV by RFC 4180: a field that contains a comma, a semicolon, a tab, a quote or the end of
+ * a line, that is empty, begins or ends with a space or begins with a byte order mark, is in
+ * quotes; a line ends with CR LF.
  *
  * A spreadsheet takes a field that begins with = + - @, a tab or a CR for a formula, also in
  * quotes. For a spreadsheet such a field gets an apostrophe in front, which makes it text.

@@ -11,10 +11,9 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#define COLUMN "code"
-
 struct code_file {
 	const char *path; /* lent */
+	struct code_file_form form;
 	struct line_reader reader;
 	struct csv_rows *csv; /* NULL: JSON lines */
 	struct json_arena *arena;
@@ -27,6 +26,32 @@ struct code_file {
 static _Noreturn void failed(const char *path)
 {
 	log_fatal("the file \"%s\" cannot be read: %s", path, strerror(errno));
+}
+
+/* The file is not what it is taken for: with the line that was read last, if it is this one. */
+static _Noreturn void refuse(const struct code_file *file, int64_t line, const char *why)
+{
+	struct text_buffer shown = { 0 };
+
+	if (file->reader.number == line) {
+		text_add_string(&shown, " ");
+		csv_line_show(&shown, &file->reader);
+	}
+	log_fatal("the file \"%s\", line %lld%s: %s; nothing was begun", file->path,
+		  (long long)line, shown.data ? shown.data : "", why);
+}
+
+struct code_file_form code_file_form_read(const struct args *args, const char *path)
+{
+	struct code_file_form form = { .format = sheet_format_read(args, path),
+				       .delimiter = csv_delimiter_read(args, path),
+				       .column = args_text(args, "column") };
+
+	if (form.format != SHEET_CSV && args_has(args, "delimiter"))
+		args_fail("--delimiter is given with --format jsonl: allowed is csv");
+	if (!form.column)
+		form.column = "code";
+	return form;
 }
 
 /* Takes a column of the header. NULL, or what is wrong. */
@@ -44,44 +69,81 @@ static const char *column_take(struct code_file *file, const char *name, size_t 
 		if (file->columns[i].len == column->len &&
 		    strncasecmp(file->columns[i].data, column->data, column->len) == 0)
 			return "two columns have one name";
-	if (len == strlen(COLUMN) && strncasecmp(name, COLUMN, len) == 0)
-		file->code_column = file->columns_n;
 	file->columns_n++;
 	return NULL;
 }
 
-/* NULL: it is a row. */
-static const char *csv_wrong(const struct csv_row *row)
-{
-	return !row->wrong && row->cells_n > CSV_CELLS_MAX ? "the row has more than 100 cells"
-							   : row->wrong;
-}
-
 static void header_read(struct code_file *file)
 {
-	const char *wrong = NULL;
+	struct text_buffer why = { 0 };
+	const char *wrong;
 	struct csv_row row;
+	int code;
 
 	if (!csv_rows_next(file->csv, &row))
-		log_fatal("the file \"%s\" is empty: needed is a header with the column code",
-			  file->path);
-	wrong = csv_wrong(&row);
-	file->code_column = CSV_CELLS_MAX;
+		log_fatal("the file \"%s\" is empty: needed is a header with the column %s",
+			  file->path, file->form.column);
+	wrong = row.wrong;
+	if (!wrong && row.cells_n > CSV_CELLS_MAX)
+		wrong = "more than 100 columns were read";
+	if (wrong)
+		refuse(file, row.line, wrong);
+	code = csv_column_find(&row, file->form.column);
+	if (code == CSV_COLUMN_NONE) {
+		char other = csv_other_delimiter(file->reader.text, file->reader.len - 1,
+						 file->form.delimiter);
+
+		text_add_string(&why, "the columns are ");
+		csv_columns_show(&why, &row);
+		text_add_string(&why, ", and none is ");
+		text_add_shown(&why, file->form.column, strlen(file->form.column));
+		text_add_string(&why, ": name the one that has the codes by --column");
+		if (other) {
+			text_add_string(&why, ", or another --delimiter: the line has a ");
+			text_add_string(&why, csv_delimiter_name(other));
+		}
+		refuse(file, -1, why.data);
+	}
 	for (size_t i = 0; i < row.cells_n && !wrong; i++)
 		wrong = column_take(file, row.cells[i].text, row.cells[i].len);
-	if (!wrong && file->code_column == CSV_CELLS_MAX)
-		wrong = "no column has the name code";
 	if (wrong)
-		log_fatal("the file \"%s\" has no header with the column code: line %lld: %s",
-			  file->path, (long long)row.line, wrong);
+		refuse(file, row.line, wrong);
+	file->code_column = (size_t)code;
 }
 
-struct code_file *code_file_open(const char *path, enum sheet_format format)
+/* From its beginning. */
+static void file_begin(struct code_file *file)
+{
+	rewind(file->reader.file);
+	file->reader.number = file->reader.read_bytes = 0;
+	if (file->csv)
+		csv_rows_free(file->csv);
+	file->csv = csv_rows_new(&file->reader, file->form.delimiter, CSV_SPACES_DROP);
+}
+
+/* Reads all of it: columns that do not fit are noticed before the first code is stored. */
+static void columns_check(struct code_file *file)
+{
+	struct csv_row row;
+
+	file_begin(file);
+	header_read(file);
+	while (csv_rows_next(file->csv, &row))
+		if (row.wrong)
+			refuse(file, row.line, row.wrong);
+	if (ferror(file->reader.file))
+		failed(file->path);
+	file_begin(file);
+	csv_rows_next(file->csv, &row);
+}
+
+struct code_file *code_file_open(const char *path, const struct code_file_form *form)
 {
 	struct code_file *file = checked(calloc(1, sizeof(*file)));
 	struct stat stat;
 
 	file->path = path;
+	file->form = *form;
 	file->arena = json_arena_new();
 	file->reader.file = fopen(path, "re");
 	if (!file->reader.file || fstat(fileno(file->reader.file), &stat))
@@ -89,10 +151,8 @@ struct code_file *code_file_open(const char *path, enum sheet_format format)
 	if (!S_ISREG(stat.st_mode))
 		log_fatal("the file \"%s\" is not a regular file", path);
 	file->bytes = stat.st_size;
-	if (format == SHEET_CSV) {
-		file->csv = csv_rows_new(&file->reader, CSV_SPACES_DROP);
-		header_read(file);
-	}
+	if (form->format == SHEET_CSV)
+		columns_check(file);
 	return file;
 }
 
@@ -115,10 +175,7 @@ static void csv_row_take(struct code_file *file, const struct csv_row *csv, stru
 	const char *error;
 
 	row->line = csv->line;
-	row->wrong = csv_wrong(csv);
-	if (!row->wrong && csv->cells_n != file->columns_n)
-		row->wrong = csv->cells_n < file->columns_n ? "it has fewer cells than the header"
-							    : "it has more cells than the header";
+	row->wrong = csv->wrong; /* the file was changed meanwhile */
 	if (row->wrong)
 		return;
 	row->code = csv->cells[file->code_column].text;
@@ -155,7 +212,7 @@ static void json_row_take(struct code_file *file, struct code_row *row)
 	if (!object)
 		return;
 	row->wrong = NULL;
-	code = cJSON_GetObjectItemCaseSensitive(object, COLUMN);
+	code = cJSON_GetObjectItemCaseSensitive(object, file->form.column);
 	if (!cJSON_IsObject(object) || !cJSON_IsString(code)) {
 		row->wrong = "it is not an object with the string code";
 		return;

@@ -23,8 +23,28 @@ struct code_row {
 
 struct code_file;
 
-/* Ends the process with a sentence when the file cannot be read, or has no such header. */
-struct code_file *code_file_open(const char *path, enum sheet_format format);
+/* What the options say of the file. */
+struct code_file_form {
+	enum sheet_format format;
+	char delimiter;     /* of CSV */
+	const char *column; /* that has the codes; in JSON lines the member */
+};
+
+#define CODE_FILE_OPTIONS                                                                 \
+	OPTION("format", "FORMAT",                                                        \
+	       "of the file: csv or jsonl; default: jsonl if the name ends in .jsonl or " \
+	       ".ndjson, else csv"),                                                      \
+		DELIMITER_OPTION,                                                         \
+		OPTION("column", "NAME",                                                  \
+		       "the column of CSV, or the member, that has the codes; default: code")
+
+struct code_file_form code_file_form_read(const struct args *args, const char *path);
+
+/*
+ * Ends the process with a sentence when the file cannot be read, has no such header, or has a line
+ * that is not CSV or has another number of columns: before any row was taken.
+ */
+struct code_file *code_file_open(const char *path, const struct code_file_form *form);
 void code_file_close(struct code_file *file);
 
 /* The next row, until the next call. 1, or 0 at the end. An unreadable file ends the process. */

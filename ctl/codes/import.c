@@ -245,10 +245,11 @@ static int import_run(struct ctl *ctl)
 				 .path = path,
 				 .name = strcmp(path, "/dev/stdin") == 0 ? NULL : path,
 				 .coupon = args_coupon(&ctl->args) };
+	const struct code_file_form form = code_file_form_read(&ctl->args, path);
 	struct db *db;
 	cJSON *object;
 
-	import.file = code_file_open(path, sheet_format_read(&ctl->args, path));
+	import.file = code_file_open(path, &form);
 	db = store_postgres_open(ctl);
 	stored_read(&import.stored, ctl, db);
 	import.set = set_find(&import);
@@ -274,10 +275,8 @@ const struct command codes_import_command = {
 	.name = "codes import",
 	.run = import_run,
 	.argument = "COUPON FILE",
-	.options = OPTIONS(OPTION("format", "FORMAT",
-				  "csv or jsonl; default: jsonl if the name ends in .jsonl or "
-				  ".ndjson, else csv"),
-			   SWITCH("json", "print the counts as one JSON object"), KEY_OPTION_AGAIN,
+	.options = OPTIONS(CODE_FILE_OPTIONS, SWITCH("json", "print the counts as one JSON object"),
+			   KEY_OPTION_AGAIN,
 			   BY_OPTION),
 	.summary = "store the codes of a file that others made",
 	.detail =

@@ -323,6 +323,7 @@ static int codes_run(struct ctl *ctl)
 	const char *path = args_text(args, "file");
 	struct revocation r = { .codes = checked(calloc(CHUNK, sizeof(*r.codes))) };
 	cJSON *object = output_object();
+	struct code_file_form form;
 	struct code_file *file;
 	struct code_row row;
 
@@ -334,7 +335,8 @@ static int codes_run(struct ctl *ctl)
 			 &(struct code_row){ .code = args->arguments[i],
 					     .code_len = strlen(args->arguments[i]) });
 	if (path) {
-		file = code_file_open(path, sheet_format_read(args, path));
+		form = code_file_form_read(args, path);
+		file = code_file_open(path, &form);
 		while (code_file_next(file, &row))
 			code_add(&r, path, &row);
 		code_file_close(file);
@@ -390,9 +392,7 @@ const struct command codes_revoke_command = {
 	.argument = "[CODE…]",
 	.options = OPTIONS(OPTION("file", "FILE",
 				  "the codes of this file, CSV with a column code, or JSON lines"),
-			   OPTION("format", "FORMAT",
-				  "of the file: csv or jsonl; default: jsonl if the name ends in "
-				  ".jsonl or .ndjson"),
+			   CODE_FILE_OPTIONS,
 			   OPTION("set", "SET", "all codes of this set that are not used"),
 			   SWITCH("json", "print what was done as one JSON object"),
 			   KEY_OPTION_AGAIN, BY_OPTION),

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define NAME_ALLOWED "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 #define NAME_MAX_BYTES 40
@@ -38,13 +39,20 @@ struct distribution {
 	struct run_report run;
 };
 
-static int is_csv(const struct args *args, const char *path)
+/* By --format, else by --delimiter, else by the name of the file. */
+static enum list_format format_read(const struct args *args, const char *path)
 {
 	static const char *const formats[] = { "lines", "csv" };
-	size_t len = strlen(path);
+	const char *end = strrchr(path, '.');
+	int is_csv = args_has(args, "delimiter") ||
+		     (end && (strcasecmp(end, ".csv") == 0 || strcasecmp(end, ".tsv") == 0));
 
-	return args_choice(args, "format", formats, 2,
-			   len > 4 && strcmp(path + len - 4, ".csv") == 0);
+	if (!args_has(args, "format"))
+		return is_csv ? LIST_CSV : LIST_LINES_GUESSED;
+	is_csv = args_choice(args, "format", formats, 2, 0);
+	if (!is_csv && args_has(args, "delimiter"))
+		args_fail("--delimiter is given with --format lines: allowed is csv");
+	return is_csv ? LIST_CSV : LIST_LINES;
 }
 
 static void options_read(struct distribution *one, const struct args *args)
@@ -53,8 +61,10 @@ static void options_read(struct distribution *one, const struct args *args)
 		   *refused = args_text(args, "refused");
 
 	one->list = (struct list){ .path = path,
-				   .is_csv = is_csv(args, path),
-				   .has_heading = args_has(args, "heading"),
+				   .format = format_read(args, path),
+				   .delimiter = csv_delimiter_read(args, path),
+				   .column = args_text(args, "column"),
+				   .has_no_heading = args_has(args, "no-heading"),
 				   .with_repeats = args_has(args, "repeats") };
 	one->plan.coupon = args_coupon(args);
 	one->name = name ? name : "1";
@@ -310,10 +320,15 @@ static int distribute_run(struct ctl *ctl)
 }
 
 static const struct option distribute_options[] = {
-	OPTION("users", "FILE", "the users, one id a line, or the first column of CSV"),
-	OPTION("format", "FORMAT", "of FILE: lines or csv; default: csv if its name ends in .csv"),
-	SWITCH("heading", "the first line of FILE names the columns; of CSV a first column user or "
-			  "user_id is taken for that anyway"),
+	OPTION("users", "FILE", "the users, one id a line, or a column of CSV"),
+	OPTION("format", "FORMAT",
+	       "of FILE: lines or csv; default: csv with --delimiter, or if its name ends in .csv "
+	       "or .tsv"),
+	DELIMITER_OPTION,
+	OPTION("column", "NAME",
+	       "of the heading: the column that has the users; default: user or user_id. With "
+	       "--no-heading its number"),
+	SWITCH("no-heading", "the first line lists a user, whatever it looks like"),
 	SWITCH("repeats", "a user that is listed several times gets as many coupons; default: one, "
 			  "and the others are refused as duplicate"),
 	OPTION("name", "NAME",
@@ -339,9 +354,13 @@ const struct command distribute_command = {
 	.argument = "ID",
 	.options = distribute_options,
 	.summary = "give a coupon to listed users",
-	.detail = "Connects to COUPON_LISTEN, as coupon-rush does. Run the same command again "
-		  "after it\n"
-		  "was stopped, killed or interrupted (Ctrl-C): it goes on, and no user gets a "
-		  "second\n"
-		  "coupon. Refused users are asked for again.",
+	.detail =
+		"Connects to COUPON_LISTEN, as coupon-rush does. Run the same command again "
+		"after it\n"
+		"was stopped, killed or interrupted (Ctrl-C): it goes on, and no user gets a "
+		"second\n"
+		"coupon. Refused users are asked for again. Nothing is begun if FILE is not in "
+		"the\n"
+		"format: if a line has another delimiter or number of columns, or CSV no heading\n"
+		"with the column.",
 };

@@ -51,22 +51,36 @@ struct listed {
 	enum end end;
 };
 
-struct list { /* the first four are the caller's; all else zero at first */
+enum list_format {
+	LIST_LINES_GUESSED, /* by the name of the file: it may be CSV nevertheless */
+	LIST_LINES,
+	LIST_CSV
+};
+
+struct list { /* the first six are the caller's; all else zero at first */
 	const char *path;
-	int is_csv;
-	int has_heading;         /* the first line that is not empty names the columns */
+	enum list_format format;
+	char delimiter; /* of CSV */
+	/*
+	 * The column that has the users: its name, or its number where there is no heading. NULL:
+	 * user or user_id, or the only one.
+	 */
+	const char *column;
+	int has_no_heading;      /* the first line lists a user */
 	int with_repeats;        /* a user gets as many coupons as it is listed; otherwise one */
 	struct text_buffer text; /* the ids */
 	struct listed *users;
 	size_t size;
 	uint32_t n;
-	int has_entry; /* also if it was the heading */
 	/* finds a user and its repeat; 0: free, otherwise one more than in users */
 	uint32_t *index;
 	uint64_t index_mask;
 };
 
-/* A file that cannot be read, or has no users, ends the process. */
+/*
+ * A file that cannot be read, has no users, or is not in the format, ends the process with what was
+ * read.
+ */
 void list_read(struct list *list);
 void list_fini(struct list *list);
 

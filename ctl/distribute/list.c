@@ -1,7 +1,10 @@
 /*
  * The listed users, and how the request for each has ended. The list is a file with one id a line,
- * or with CSV, of which the first column counts. Empty lines are skipped. An entry that is no valid
- * id, or that must not be sent, has an end from the beginning.
+ * or CSV, one of whose columns has the ids. Empty lines are skipped. An entry that is no valid id,
+ * or that must not be sent, has an end from the beginning.
+ *
+ * A heading must not get a coupon, nor must a line that was cut into columns wrongly: where the
+ * file is not what it is taken for, the process ends before anything was sent.
  */
 #include "ctl/distribute/distribute.h"
 
@@ -10,7 +13,9 @@
 #include "common/hash.h"
 #include "common/message/receive.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -34,24 +39,33 @@ static FILE *file_open(const char *path)
 	return file;
 }
 
-static int is_heading(const struct list *list, const char *text, size_t len)
+_Noreturn static void refuse(const struct list *list, const struct line_reader *reader,
+			     int64_t line, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/* The file is not what it is taken for; `reader` has just read the line, or is NULL. */
+static void refuse(const struct list *list, const struct line_reader *reader, int64_t line,
+		   const char *format, ...)
 {
-	return list->has_heading ||
-	       (list->is_csv && ((len == 4 && strncasecmp(text, "user", 4) == 0) ||
-				 (len == 7 && strncasecmp(text, "user_id", 7) == 0)));
+	struct text_buffer shown = { 0 };
+	va_list arguments;
+	char *why;
+
+	va_start(arguments, format);
+	check(vasprintf(&why, format, arguments) >= 0);
+	va_end(arguments);
+	if (reader && reader->number == line) {
+		text_add_string(&shown, " ");
+		csv_line_show(&shown, reader);
+	}
+	args_fail("--users is \"%s\", line %lld%s: %s; nothing was begun", list->path,
+		  (long long)line, shown.data ? shown.data : "", why);
 }
 
-/* Unless it is empty, or the heading. */
 static void entry_add(struct list *list, const char *text, size_t len, int64_t line)
 {
 	size_t valid = user_id_valid_length(text, len);
-	int is_first = !list->has_entry;
 
-	if (len == 0 && !list->is_csv)
-		return;
-	list->has_entry = 1;
-	if (is_first && is_heading(list, text, len))
-		return;
 	if (list->n == LIST_USERS_MAX)
 		args_fail("--users is \"%s\", which has too many lines: allowed are %d users",
 			  list->path, LIST_USERS_MAX);
@@ -66,31 +80,188 @@ static void entry_add(struct list *list, const char *text, size_t len, int64_t l
 	text_add(&list->text, text, len);
 }
 
-/* The lines, or the first cell of each row. */
+/* The place of the column that has the users, by the first row. */
+static size_t column_find(const struct list *list, const struct csv_row *row,
+			  const struct line_reader *reader)
+{
+	struct text_buffer columns = { 0 };
+	int user = csv_column_find(row, "user"), user_id = csv_column_find(row, "user_id"), found;
+	size_t len = reader->len - (reader->text[reader->len - 1] == '\n');
+	char other = csv_other_delimiter(reader->text, len, list->delimiter);
+	const char *name = list->column;
+	int64_t number;
+
+	if (list->has_no_heading) {
+		if (!name && row->cells_n == 1)
+			return 0;
+		if (!name || id_parse(name, strlen(name), &number) ||
+		    number > (int64_t)row->cells_n || number > CSV_CELLS_MAX)
+			refuse(list, reader, row->line,
+			       "%zu columns were read: with --no-heading name the one that has the "
+			       "users by its number, --column 1 to %zu",
+			       row->cells_n,
+			       row->cells_n < CSV_CELLS_MAX ? row->cells_n : CSV_CELLS_MAX);
+		return (size_t)number - 1;
+	}
+	csv_columns_show(&columns, row);
+	found = name                         ? csv_column_find(row, name)
+		: user_id == CSV_COLUMN_NONE ? user
+		: user == CSV_COLUMN_NONE    ? user_id
+					     : CSV_COLUMN_TWICE;
+	if (found >= 0) {
+		text_buffer_fini(&columns);
+		return (size_t)found;
+	}
+	if (found == CSV_COLUMN_TWICE)
+		refuse(list, NULL, row->line,
+		       "the columns are %s: more than one of them is %s; name one by --column",
+		       columns.data, name ? name : "user or user_id");
+	refuse(list, NULL, row->line,
+	       "the columns are %s, and none is %s: add --column NAME if this is a heading, or "
+	       "--no-heading if it lists a user%s%s",
+	       columns.data, name ? name : "user or user_id",
+	       other ? ", or another --delimiter: the line has a " : "",
+	       other ? csv_delimiter_name(other) : "");
+}
+
+static void csv_read(struct list *list, struct line_reader *reader)
+{
+	struct csv_rows *rows = csv_rows_new(reader, list->delimiter, CSV_SPACES_KEEP);
+	size_t column = 0;
+	int is_first = 1;
+	struct csv_row row;
+
+	for (; csv_rows_next(rows, &row); is_first = 0) {
+		if (row.wrong)
+			refuse(list, reader, row.line, "%s", row.wrong);
+		if (is_first)
+			column = column_find(list, &row, reader);
+		if (!is_first || list->has_no_heading)
+			entry_add(list, row.cells[column].text, row.cells[column].len, row.line);
+	}
+	csv_rows_free(rows);
+}
+
+/* Whether people head a column of users so, whatever stands between the letters. */
+static int is_usual_heading(const char *text, size_t len)
+{
+	static const char *const usual[] = {
+		"account",   "accountid", "accountnumber", "client",     "clientid",
+		"contact",   "customer",  "customerid",    "customerno", "customernumber",
+		"customers", "email",     "emailaddress",  "emails",     "externalid",
+		"id",        "ids",       "login",         "mail",       "member",
+		"memberid",  "name",      "phone",         "uid",        "userid",
+		"userids",   "username",  "users",         "uuid",
+	};
+	char letters[16];
+	size_t n = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		if (strchr(" _-.\"'#", text[i]))
+			continue;
+		if (n == sizeof(letters) - 1)
+			return 0;
+		letters[n++] = (char)tolower((unsigned char)text[i]);
+	}
+	letters[n] = '\0';
+	for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++)
+		if (strcmp(usual[i], letters) == 0)
+			return 1;
+	return 0;
+}
+
+static int text_is(const char *text, size_t len, const char *word)
+{
+	return len == strlen(word) && strncasecmp(text, word, len) == 0;
+}
+
+#define HEADING_WAYS "add --column NAME if it is one, or --no-heading if it lists a user"
+
+/* Whether the first line is a heading. One that may be one ends the process. */
+static int heading_take(const struct list *list, const struct line_reader *reader, const char *text,
+			size_t len)
+{
+	if (list->has_no_heading)
+		return 0;
+	if (list->column) {
+		if (text_is(text, len, list->column))
+			return 1;
+		refuse(list, reader, reader->number, "--column is \"%s\", which it is not",
+		       list->column);
+	}
+	if (text_is(text, len, "user") || text_is(text, len, "user_id"))
+		return 1;
+	if (is_usual_heading(text, len))
+		refuse(list, reader, reader->number, "this looks like a heading: " HEADING_WAYS);
+	return 0;
+}
+
+static int has_digit(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (isdigit((unsigned char)text[i]))
+			return 1;
+	return 0;
+}
+
+/* Whether all users but the first one have a digit, or an @. */
+static void first_check(const struct list *list)
+{
+	const struct listed *first = list->users;
+	int all_digits = !has_digit(list->text.data, first->len);
+	int all_at = !memchr(list->text.data, '@', first->len);
+
+	for (uint32_t i = 1; i < list->n && (all_digits || all_at); i++) {
+		all_digits = all_digits && has_digit(list_text(list, i), list->users[i].len);
+		all_at = all_at && memchr(list_text(list, i), '@', list->users[i].len);
+	}
+	if (list->n > 1 && (all_digits || all_at))
+		refuse(list, NULL, first->line,
+		       "\"%.*s\" has no %s, and all other lines have one: it looks like a "
+		       "heading: " HEADING_WAYS,
+		       (int)(first->len < 100 ? first->len : 100), list->text.data,
+		       all_digits ? "digit" : "@");
+}
+
+static void lines_read(struct list *list, struct line_reader *reader)
+{
+	int is_first = 1, has_heading = 0;
+
+	while (line_next(reader)) {
+		size_t len = reader->len - (reader->text[reader->len - 1] == '\n');
+		const char *delimiter;
+
+		len -= len > 0 && reader->text[len - 1] == '\r';
+		if (len == 0)
+			continue;
+		delimiter = strpbrk(reader->text, ",;\t");
+		if (delimiter && list->format == LIST_LINES_GUESSED)
+			refuse(list, reader, reader->number,
+			       "it has a %s: add --delimiter %s if that is between columns, or "
+			       "--format lines if it belongs to the user",
+			       csv_delimiter_name(*delimiter), csv_delimiter_name(*delimiter));
+		if (is_first)
+			has_heading = heading_take(list, reader, reader->text, len);
+		if (!is_first || !has_heading)
+			entry_add(list, reader->text, len, reader->number);
+		is_first = 0;
+	}
+	if (list->n > 0 && !has_heading && !list->has_no_heading)
+		first_check(list);
+}
+
 static void entries_read(struct list *list)
 {
 	struct line_reader *reader = checked(calloc(1, sizeof(*reader)));
-	struct csv_rows *rows;
-	struct csv_row row;
 
 	reader->file = file_open(list->path);
-	rows = csv_rows_new(reader, CSV_SPACES_KEEP);
-	while (list->is_csv && csv_rows_next(rows, &row)) {
-		if (row.wrong)
-			args_fail("--users is \"%s\", which is no CSV: line %lld: %s", list->path,
-				  (long long)row.line, row.wrong);
-		entry_add(list, row.cells[0].text, row.cells[0].len, row.line);
-	}
-	while (!list->is_csv && line_next(reader)) {
-		size_t len = reader->len - (reader->text[reader->len - 1] == '\n');
-
-		len -= len > 0 && reader->text[len - 1] == '\r';
-		entry_add(list, reader->text, len, reader->number);
-	}
+	if (list->format == LIST_CSV)
+		csv_read(list, reader);
+	else
+		lines_read(list, reader);
 	if (!feof(reader->file))
 		unreadable(list->path);
 	fclose(reader->file);
-	csv_rows_free(rows);
 	free(reader);
 }
 

@@ -28,6 +28,7 @@ from stack import wait_until
 from user_ids import BAD, HOSTILE
 
 MANY = [str(user) for user in range(1, 30_001)]
+LINES = ("--format", "lines")  # ids with commas and semicolons
 
 
 @pytest.fixture
@@ -38,7 +39,9 @@ def users(tmp_path):
 
 def test_each_listed_user_gets_one(stack, make_coupon, pg, users):
     coupon = make_coupon(1000, limit=3)
-    giving = Giving(stack, coupon, users(["\xef\xbb\xbf7", "", *HOSTILE, "", "8"], end="\r\n"))
+    giving = Giving(
+        stack, coupon, users(["\xef\xbb\xbf7", "", *HOSTILE, "", "8"], end="\r\n"), *LINES
+    )
     told = giving.run()
     n = len(HOSTILE) + 2
     assert (told["listed"], told["issued"], told["issued_before"]) == (n, n, 0)
@@ -64,7 +67,7 @@ def test_refused_users_are_named_with_the_reason(stack, make_coupon, gateway, pg
     coupon = make_coupon(1000)
     assert gateway.issue(coupon, "5", ack="issued")["code"] == 0
     ids = ["4", "5", "", "a b", "4", "=1+1", "x" * 65, 'a"b,', "é".encode().decode("latin-1"), "6"]
-    giving = Giving(stack, coupon, users(ids))
+    giving = Giving(stack, coupon, users(ids), *LINES)
     told = giving.run(status=REFUSED)
     assert told["refused"] == {"limit_reached": 1, "invalid": 3, "duplicate": 1}
     assert giving.refused() == [
@@ -83,7 +86,9 @@ def test_refused_users_are_named_with_the_reason(stack, make_coupon, gateway, pg
 def test_no_bad_line_stops_the_others(stack, make_coupon, pg, users):
     bad = [user for user, _ in BAD if "\n" not in user and "\r" not in user and user]
     coupon = make_coupon(1000)
-    giving = Giving(stack, coupon, users([part for user in bad for part in (user, hash(user))]))
+    giving = Giving(
+        stack, coupon, users([part for user in bad for part in (user, hash(user))]), *LINES
+    )
     assert giving.run(status=REFUSED)["refused"] == {"invalid": len(bad)}
     assert [int(line) for _, line, *_ in giving.refused()] == list(range(1, 2 * len(bad), 2))
     assert len(given(pg, coupon)) == len(bad)
@@ -108,22 +113,112 @@ def test_a_rejected_receive_is_refused(stack, make_coupon, pg, users):
 # Lists
 
 
-def test_the_first_column_of_csv(stack, make_coupon, pg, users):
+def test_the_column_of_the_users(stack, make_coupon, pg, users):
     coupon = make_coupon(100)
-    rows = ["User_ID,name", '1,"two\r\nlines, and ""quotes"""', '"a,b",x', '"""q""",', "2", ",none",
-            "", "3 ,x", "user,x"]  # fmt: skip
+    rows = ["User_ID,name", '1,"two\r\nlines, and ""quotes"""', '"a,b",x', '"""q""",', "2,;",
+            ",none", "", "3 ,x", "user,x", ",", '";c",x']  # fmt: skip
     giving = Giving(stack, coupon, users(rows, end="\r\n", name="users.csv"))
     assert giving.run(status=REFUSED)["refused"] == {"invalid": 2}
-    assert set(given(pg, coupon)) == {"1", "a,b", '"q"', "2", "user"}
+    assert set(given(pg, coupon)) == {"1", "a,b", '"q"', "2", "user", ";c"}
     assert [(user, line) for user, line, *_ in giving.refused()] == [("", "7"), ("3 ", "9")]
 
 
-def test_a_heading_that_is_named(stack, make_coupon, pg, users):
+@pytest.mark.parametrize(
+    "name, rows, options",
+    [
+        ("x.csv", ["name,user", "Miller,1", "Smith,2"], ()),
+        ("x.csv", ["user;name", "1;Smith, A.", '2;"x;y"'], ("--delimiter", "semicolon")),
+        ("x.csv", ["name;USER_ID;", "x;1;", "x;2;", ";;"], ("--delimiter", ";")),
+        ("x.csv", ["sep=;", "n;user", "x;1", "x;2"], ("--delimiter", "semicolon")),
+        ("x.txt", ["name\t user ", "x\t1", "x\t2"], ("--delimiter", "tab")),
+        ("x.tsv", ["name\tuser", "x,y\t1", "x;y\t2"], ()),
+        ("x.CSV", ["user", "1", "2"], ()),
+        ("x.csv", ["Customer-ID,user", "1,a", "2,b"], ("--column", "customer-id")),
+        ("x.csv", ["1", "2"], ("--no-heading",)),
+        ("x.csv", ["a,1", "b,2"], ("--no-heading", "--column", "2")),
+        ("x", ["User_id", "1", "2"], ()),
+        ("x", ["User", "1", "2"], ()),
+        ("x", ["customer_id", "1", "2"], ("--column", "Customer_ID")),
+        ("x", ["user", "1", "2"], ("--format", "csv")),
+    ],
+)
+def test_each_way_to_list_two_users(stack, make_coupon, pg, users, name, rows, options):
+    coupon = make_coupon(10)
+    giving = Giving(stack, coupon, users(rows, name=name), *options)
+    assert giving.run()["listed"] == 2
+    assert set(given(pg, coupon)) == {"1", "2"}
+
+
+def test_users_that_look_like_a_heading(stack, make_coupon, pg, users):
     coupon = make_coupon(100)
-    for n, options in enumerate((("--heading",), ("--heading", "--format", "csv"))):
-        giving = Giving(stack, coupon, users(["customer", f"{n},1"], name=f"{n}.csv"))
-        giving.run(*options, *(() if n else ("--format", "lines")))
-    assert set(given(pg, coupon)) == {"0,1", "1"}
+    lists = (["user", "1"], ["E-Mail", "a@x.org"], ["Kunde", "2"], ["user;name"], ["sep=;"],
+             ["customer_id"])  # fmt: skip
+    for n, ids in enumerate(lists):
+        path = users(ids, name=str(n))
+        Giving(stack, coupon, path, "--no-heading", *LINES).run("--name", n)
+    assert set(given(pg, coupon)) == {user for ids in lists for user in ids}
+
+
+NO_HEADING = "add --column NAME if it is one, or --no-heading if it lists a user; nothing was begun"
+
+
+@pytest.mark.parametrize(
+    "name, rows, options, told",
+    [
+        ("x.csv", ["user;name", "1001;Smith"], (),
+         '"{path}", line 1 "user;name": it has a semicolon, and a comma is expected between'
+         " columns: add --delimiter semicolon"),
+        ("x.csv", ["user,name", "1,x"], ("--delimiter", "semicolon"), "it has a comma, and a semi"),
+        ("x.csv", ["user\tname", "1\tx"], (), 'line 1 "user\\x09name": it has a tab'),
+        ("x.csv", ["user", "1", "2;x"], (), 'line 3 "2;x": it has a semicolon'),
+        ("x.csv", ["1;x"], ("--no-heading",), 'line 1 "1;x": it has a semicolon'),
+        ("x.csv", ["name;a,b;user", "x;y,z;1"], (),
+         'line 1: the columns are "name;a", "b;user", and none is user or user_id: add --column'
+         " NAME if this is a heading, or --no-heading if it lists a user, or another --delimiter:"
+         " the line has a semicolon"),
+        ("x.csv", ["customer_id,name", "1,x"], (),
+         'line 1: the columns are "customer_id", "name", and none is user or user_id'),
+        ("x.csv", ["Email", "a@x.org"], (), 'the columns are "Email", and none is user'),
+        ("x.csv", ["1001", "1002"], (), 'the columns are "1001", and none is user'),
+        ("x.csv", ["user,user_id", "x,1"], (),
+         'the columns are "user", "user_id": more than one of them is user or user_id; name one'),
+        ("x.csv", ["user,x", "1,y"], ("--column", "y"), 'columns are "user", "x", and none is y'),
+        ("x.csv", ["a,a", "1,2"], ("--column", "a"), "more than one of them is a"),
+        ("x.csv", ["1,x", "2,y"], ("--no-heading",), "2 columns were read: with --no-heading name"),
+        ("x.csv", ["1,x"], ("--no-heading", "--column", "3"), "by its number, --column 1 to 2"),
+        ("x.csv", ["sep=;", "user;x", "1;2"], (),
+         'line 1 "sep=;": it says that a semicolon is between columns, and a comma is expected: add'
+         " --delimiter semicolon"),
+        ("x.csv", ["user,name", "1,x", "2,Smith, J."], (),
+         'line 3 "2,Smith, J.": 3 columns were read, separated by a comma, and 2 in line 1'),
+        ("x.csv", ["user,name", "1,x", "2"], (), 'line 3 "2": 1 columns were read'),
+        ("x", ["user;name", "1001;Smith"], (),
+         'line 1 "user;name": it has a semicolon: add --delimiter semicolon if that is between'
+         " columns, or --format lines if it belongs to the user"),
+        ("x", ["1,x"], (), 'line 1 "1,x": it has a comma'),
+        ("x", ["1", "2\tx"], (), 'line 2 "2\\x09x": it has a tab'),
+        ("x", ["sep=;", "1"], (), 'line 1 "sep=;": it has a semicolon'),
+        ("x", ["customer_id", "a", "b"], (), 'line 1 "customer_id": this looks like a heading: '),
+        ("x", ["Email", "a@x.org"], LINES, 'line 1 "Email": this looks like a heading: '),
+        ("x", ["E-Mail", "a"], (), 'line 1 "E-Mail": this looks like a heading: ' + NO_HEADING),
+        ("x", ["", "Kundennummer", "1", "a2"], (),
+         'line 2: "Kundennummer" has no digit, and all other lines have one: it looks like a'
+         " heading: " + NO_HEADING),
+        ("x", ["Post1", "a@x.org", "b@x.org"], (), '"Post1" has no @, and all other lines have'),
+        ("x", ["a", "1"], ("--column", "user"), 'line 1 "a": --column is "user", which it is not'),
+        ("x", ["user"], (), "which has no users"),
+        ("x", ["1"], ("--delimiter", "|"), '--delimiter is "|": allowed are comma, semicolon and'),
+        ("x", ["1"], ("--delimiter", "tab", *LINES), "--delimiter is given with --format lines"),
+    ],
+)  # fmt: skip
+def test_a_list_that_is_not_what_it_is_taken_for(
+    stack, make_coupon, users, name, rows, options, told
+):
+    """Nobody gets a coupon, also of the users that are listed rightly."""
+    path = users(rows, name=name)
+    giving = Giving(stack, make_coupon(10), path, *options)
+    assert told.format(path=path) in giving.run(status=WRONG)
+    assert giving.issued() == 0 and not giving.file("refused.csv").exists()
 
 
 @pytest.mark.long
@@ -166,8 +261,8 @@ def test_another_name_gives_another_coupon(stack, make_coupon, pg, users):
         (("--users", "/"), 'is "/", which'),
         (("--users", "/dev/null"), '"/dev/null", which is no file: allowed is the path of a file'),
         (("--users", "{empty}"), "which has no users"),
-        (("--users", "{quote}"), "is no CSV: line 2: a quoted cell does not end before the end of"),
-        (("--users", "{after}"), "is no CSV: line 1: a quote is neither at the end of its cell"),
+        (("--users", "{quote}"), "line 2: a quoted cell does not end before the end of the file;"),
+        (("--users", "{after}"), 'line 2 ""1"2": a quote is neither at the end of its cell'),
         (("--users", "{good}", "--format", "xml"), '"xml": allowed are lines and csv'),
         (("--users", "{good}", "--name", ""), '--name is "": allowed are 1 to 40 letters'),
         (("--users", "{good}", "--name", "a/b"), '--name is "a/b": allowed are 1 to 40 letters'),
@@ -182,8 +277,8 @@ def test_another_name_gives_another_coupon(stack, make_coupon, pg, users):
 def test_wrong_options_and_lists(stack, make_coupon, users, options, message):
     lists = {
         "empty": users(["", ""], name="empty"),
-        "quote": users(["1", '"2', "3"], name="quote.csv"),
-        "after": users(['"1"2'], name="after.csv"),
+        "quote": users(["user", '"2', "3"], name="quote.csv"),
+        "after": users(["user", '"1"2'], name="after.csv"),
         "good": users(["1"], name="good"),
     }
     words = [option.format(**lists) for option in options]
@@ -230,13 +325,15 @@ def test_only_a_file_of_refused_users_is_replaced(stack, make_coupon, users, tmp
     assert refused.read_text() == (
         "user,line,status,message\n2,3,duplicate,the user is listed before\n"
     )
-    again = Giving(stack, giving.coupon, refused, "--format", "csv", "--heading")
+    again = Giving(stack, giving.coupon, refused, "--format", "csv")
     assert "is the list: name another file" in again.run("--refused", refused, status=FAILED)
     assert refused.read_text().endswith("2,3,duplicate,the user is listed before\n")
 
 
 def test_a_spreadsheet_takes_no_refused_user_for_a_formula(stack, make_coupon, users):
-    giving = Giving(stack, make_coupon(10), users(["=1+1", "-1", '=X("a",1) b', "1=1", "=1+1"]))
+    giving = Giving(
+        stack, make_coupon(10), users(["=1+1", "-1", '=X("a",1) b', "1=1", "=1+1"]), *LINES
+    )
     assert giving.run(status=REFUSED)["issued"] == 3
     assert [row[0] for row in giving.refused()] == ['=X("a",1) b', "=1+1"]
     giving.run("--spreadsheet", status=REFUSED)
@@ -404,7 +501,7 @@ def test_each_request_has_its_key(stack, make_coupon, users):
         return json.dumps({"id": request["id"], "code": code, "status": status, "receive": "x",
                            "slot": 1}, separators=(",", ":"))  # fmt: skip
 
-    coupon, ids = make_coupon(10), ["1", 'a"\\b', "x" * 64]
+    coupon, ids = make_coupon(10), ["1", 'a"\\b', "9" * 64]
     with gateway_of(answer) as address:
         giving = Giving(stack, coupon, users(ids), "--name", "n" * 40, listen=address)
         assert giving.run("--connections", 2)["issued"] == 3

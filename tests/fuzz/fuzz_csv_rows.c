@@ -1,6 +1,6 @@
 /*
- * CSV, with spaces around cells kept or dropped: the cells of a row, written again, are read as the
- * same.
+ * CSV, with each delimiter, and with spaces around cells kept or dropped: the cells of a row,
+ * written again, are read as the same. All rows have the number of cells of the first one.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -9,12 +9,12 @@
 #include <stdlib.h>
 
 static struct csv_rows *rows_new(struct line_reader *reader, const char *text, size_t len,
-				 enum csv_spaces spaces)
+				 char delimiter, enum csv_spaces spaces)
 {
 	memset(reader, 0, sizeof(*reader));
 	reader->file = fmemopen((void *)(uintptr_t)text, len, "r");
 	check(reader->file != NULL);
-	return csv_rows_new(reader, spaces);
+	return csv_rows_new(reader, delimiter, spaces);
 }
 
 static void row_check(const struct csv_row *row)
@@ -33,7 +33,7 @@ static void row_check(const struct csv_row *row)
 	}
 	fputs(CSV_END, out);
 	fclose(out);
-	rows = rows_new(&reader, text, len, CSV_SPACES_KEEP);
+	rows = rows_new(&reader, text, len, ',', CSV_SPACES_KEEP);
 	check(csv_rows_next(rows, &again) == 1 && !again.wrong);
 	check(again.cells_n == row->cells_n);
 	for (size_t i = 0; i < row->cells_n; i++)
@@ -49,14 +49,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct line_reader reader;
 	struct bytes bytes = { data, size };
-	enum csv_spaces spaces = bytes_u8(&bytes) & 1 ? CSV_SPACES_DROP : CSV_SPACES_KEEP;
-	struct csv_rows *rows = rows_new(&reader, (const char *)bytes.at, bytes.left, spaces);
+	uint8_t how = bytes_u8(&bytes);
+	enum csv_spaces spaces = how & 1 ? CSV_SPACES_DROP : CSV_SPACES_KEEP;
+	struct csv_rows *rows = rows_new(&reader, (const char *)bytes.at, bytes.left,
+					 ",;\t,"[how >> 1 & 3], spaces);
 	struct csv_row row;
+	size_t columns_n = 0;
 	int64_t line = 0;
 
 	while (csv_rows_next(rows, &row)) {
 		check(row.line > line);
 		line = row.line;
+		columns_n = columns_n || row.wrong ? columns_n : row.cells_n;
+		check(row.wrong || row.cells_n == columns_n);
 		if (!row.wrong && row.cells_n <= CSV_CELLS_MAX)
 			row_check(&row);
 	}

@@ -27,6 +27,7 @@ static void test_writes(void **state)
 		{ "42", "42" },           { "a b", "a b" },       { "a,b", "\"a,b\"" },
 		{ "a\"b", "\"a\"\"b\"" }, { "", "\"\"" },         { " a", "\" a\"" },
 		{ "a ", "\"a \"" },       { "a\nb", "\"a\nb\"" }, { "a\rb", "\"a\rb\"" },
+		{ "a;b", "\"a;b\"" },     { "a\tb", "\"a\tb\"" }, { "Sep=|", "\"Sep=|\"" },
 	};
 
 	(void)state;
@@ -45,7 +46,7 @@ static void test_writes_for_spreadsheets(void **state)
 		{ "+1", "'+1" },
 		{ "-1", "'-1" },
 		{ "@SUM(1)", "'@SUM(1)" },
-		{ "\t=1", "'\t=1" },
+		{ "\t=1", "\"'\t=1\"" },
 		{ "\r=1", "\"'\r=1\"" },
 		{ "=HYPERLINK(\"x\",1)", "\"'=HYPERLINK(\"\"x\"\",1)\"" },
 		{ "'=1", "'=1" },
@@ -78,13 +79,13 @@ struct reading {
 	char *text; /* of exactly its size, for the address sanitizer */
 };
 
-static void reading_begin(struct reading *reading, const char *text, size_t len,
+static void reading_begin(struct reading *reading, const char *text, size_t len, char delimiter,
 			  enum csv_spaces spaces)
 {
 	reading->text = memcpy(malloc(len + !len), text, len);
 	reading->reader = calloc(1, sizeof(*reading->reader));
 	reading->reader->file = fmemopen(reading->text, len, "r");
-	reading->rows = csv_rows_new(reading->reader, spaces);
+	reading->rows = csv_rows_new(reading->reader, delimiter, spaces);
 }
 
 static void reading_end(struct reading *reading)
@@ -121,7 +122,7 @@ static void test_reads_rows(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct reading reading;
 
-		reading_begin(&reading, rows[i].text, strlen(rows[i].text), CSV_SPACES_KEEP);
+		reading_begin(&reading, rows[i].text, strlen(rows[i].text), ',', CSV_SPACES_KEEP);
 		assert_true(csv_rows_next(reading.rows, &reading.row));
 		assert_null(reading.row.wrong);
 		assert_int_equal(reading.row.cells_n, rows[i].cells_n);
@@ -140,7 +141,7 @@ static void test_drops_spaces(void **state)
 	struct reading reading;
 
 	(void)state;
-	reading_begin(&reading, text, strlen(text), CSV_SPACES_DROP);
+	reading_begin(&reading, text, strlen(text), ',', CSV_SPACES_DROP);
 	for (size_t i = 0; i < 2; i++) {
 		assert_true(csv_rows_next(reading.rows, &reading.row));
 		assert_null(reading.row.wrong);
@@ -153,7 +154,7 @@ static void test_drops_spaces(void **state)
 
 static void test_says_where_a_row_begins(void **state)
 {
-	static const char text[] = "a\n\n\r\n\"b\nb\",x\r\n\"c\"d\ne";
+	static const char text[] = "a\n\n\r\n\"b\nb\"\r\n\"c\"d\ne";
 	static const struct {
 		int64_t line;
 		const char *wrong;
@@ -161,7 +162,7 @@ static void test_says_where_a_row_begins(void **state)
 	struct reading reading;
 
 	(void)state;
-	reading_begin(&reading, text, strlen(text), CSV_SPACES_KEEP);
+	reading_begin(&reading, text, strlen(text), ',', CSV_SPACES_KEEP);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		assert_true(csv_rows_next(reading.rows, &reading.row));
 		assert_int_equal(reading.row.line, rows[i].line);
@@ -169,7 +170,7 @@ static void test_says_where_a_row_begins(void **state)
 	}
 	assert_false(csv_rows_next(reading.rows, &reading.row));
 	reading_end(&reading);
-	reading_begin(&reading, "", 0, CSV_SPACES_KEEP);
+	reading_begin(&reading, "", 0, ',', CSV_SPACES_KEEP);
 	assert_false(csv_rows_next(reading.rows, &reading.row));
 	reading_end(&reading);
 }
@@ -192,7 +193,8 @@ static void test_refuses_what_is_no_row(void **state)
 	for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
 		struct reading reading;
 
-		reading_begin(&reading, broken[i].text, strlen(broken[i].text), CSV_SPACES_KEEP);
+		reading_begin(&reading, broken[i].text, strlen(broken[i].text), ',',
+			      CSV_SPACES_KEEP);
 		assert_true(csv_rows_next(reading.rows, &reading.row));
 		assert_wrong(&reading.row, broken[i].wrong);
 		reading_end(&reading);
@@ -209,19 +211,118 @@ static void test_rows_of_any_width_and_a_bounded_length(void **state)
 		size_t len = LINE_READER_MAX + more;
 
 		memset(text, ',', len);
+		text[0] = 'x'; /* a row of empty cells is none */
 		text[len - 1] = '\n';
-		reading_begin(&reading, text, len, CSV_SPACES_KEEP);
+		reading_begin(&reading, text, len, ',', CSV_SPACES_KEEP);
 		assert_true(csv_rows_next(reading.rows, &reading.row));
 		assert_int_equal(reading.row.wrong != NULL, more);
-		assert_int_equal(reading.row.cells_n, more ? 0 : len);
+		assert_int_equal(reading.row.cells_n, more ? 0 : len - 1);
 		reading_end(&reading);
 	}
 	free(text);
 }
 
+static void test_reads_each_delimiter(void **state)
+{
+	static const struct {
+		const char *text;
+		char delimiter;
+		size_t rows_n; /* each of two cells, "1,2" and "b" */
+		const char *wrong;
+	} files[] = {
+		{ "\"1,2\",b\n", ',', 1, NULL },
+		{ "1,2;b\n1,2;b", ';', 2, NULL },
+		{ "1,2\tb\r\n", '\t', 1, NULL },
+		{ "sep=;\r\n1,2;b\r\n", ';', 1, NULL },
+		{ "\nSEP=\t\n1,2\tb\n\t\n", '\t', 1, NULL },
+		{ "1,2;b\n;\n\n ; \n", ';', 1, "" }, /* cells of spaces are not empty */
+		{ "sep=;\n", ',', 0, "a semicolon is between columns, and a comma is expected" },
+		{ "sep=|\n", ';', 0, "allowed are comma, semicolon and tab" },
+		{ "1,2;b\n1\n", ';', 1, "1 columns were read, separated by a semicolon, and 2 in" },
+		{ "\n1,2;b\n1;2;3\n", ';', 1, "3 columns were read, separated by a semicolon" },
+		{ "\"1,2\",b\n1,2,b\n", ',', 1, "separated by a comma, and 2 in line 1" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		struct reading reading;
+
+		reading_begin(&reading, files[i].text, strlen(files[i].text), files[i].delimiter,
+			      CSV_SPACES_KEEP);
+		for (size_t row = 0; row < files[i].rows_n; row++) {
+			assert_true(csv_rows_next(reading.rows, &reading.row));
+			assert_null(reading.row.wrong);
+			assert_int_equal(reading.row.cells_n, 2);
+			assert_memory_equal(reading.row.cells[0].text, "1,2", 3);
+			assert_memory_equal(reading.row.cells[1].text, "b", 1);
+		}
+		assert_int_equal(csv_rows_next(reading.rows, &reading.row), files[i].wrong != NULL);
+		if (files[i].wrong && *files[i].wrong)
+			assert_wrong(&reading.row, files[i].wrong);
+		reading_end(&reading);
+	}
+}
+
+static void test_one_column_with_another_delimiter(void **state)
+{
+	static const struct {
+		const char *text;
+		char delimiter;
+		const char *wrong;
+	} lines[] = {
+		{ "user;name\n", ',',
+		  "it has a semicolon, and a comma is expected between columns" },
+		{ "user\tname\n", ',', "it has a tab" },
+		{ "user,name\n", ';', "add --delimiter comma" },
+		{ "user,name\n", '\t', "it has a comma, and a tab is expected" },
+		{ "\"a;b\";c\n", ',', "it has a semicolon" },
+		{ "\"user;name\"\n", ',', NULL },
+		{ "\"a\"\",\"\n", ';', NULL },
+		{ "\"a;\nb;\"\n", ',', NULL },
+		{ "a|b:c\n", ',', NULL },
+		{ "a\t \r\n", ',', NULL },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+		char later[64];
+		struct reading reading;
+
+		for (int first = 0; first < 2; first++) {
+			snprintf(later, sizeof(later), "%s%s", first ? "" : "x\n", lines[i].text);
+			reading_begin(&reading, later, strlen(later), lines[i].delimiter,
+				      CSV_SPACES_KEEP);
+			if (!first)
+				assert_true(csv_rows_next(reading.rows, &reading.row));
+			assert_true(csv_rows_next(reading.rows, &reading.row));
+			if (!lines[i].wrong)
+				assert_null(reading.row.wrong);
+			else if (!reading.row.wrong || !strstr(reading.row.wrong, lines[i].wrong))
+				/* a quote that the delimiter does not end */
+				assert_wrong(&reading.row, "quote is neither");
+			reading_end(&reading);
+		}
+	}
+}
+
+static void test_finds_columns(void **state)
+{
+	static const char text[] = "name, User_ID ,e,E\n";
+	struct reading reading;
+
+	(void)state;
+	reading_begin(&reading, text, strlen(text), ',', CSV_SPACES_KEEP);
+	assert_true(csv_rows_next(reading.rows, &reading.row));
+	assert_int_equal(csv_column_find(&reading.row, "user_id"), 1);
+	assert_int_equal(csv_column_find(&reading.row, "NAME"), 0);
+	assert_int_equal(csv_column_find(&reading.row, "user"), CSV_COLUMN_NONE);
+	assert_int_equal(csv_column_find(&reading.row, "e"), CSV_COLUMN_TWICE);
+	reading_end(&reading);
+}
+
 static void test_reads_what_it_writes(void **state)
 {
-	static const char alphabet[] = "ab\",\r\n ";
+	static const char alphabet[] = "ab\",;\t\r\n ";
 	size_t n = sizeof(alphabet) - 1;
 
 	(void)state;
@@ -231,7 +332,7 @@ static void test_reads_what_it_writes(void **state)
 		char *out = written(field, sizeof(field), CSV_READ_EXACTLY);
 		struct reading reading;
 
-		reading_begin(&reading, out, strlen(out), CSV_SPACES_KEEP);
+		reading_begin(&reading, out, strlen(out), ',', CSV_SPACES_KEEP);
 		assert_true(csv_rows_next(reading.rows, &reading.row));
 		assert_int_equal(reading.row.cells[0].len, sizeof(field));
 		assert_memory_equal(reading.row.cells[0].text, field, sizeof(field));
@@ -247,6 +348,9 @@ int main(void)
 		cmocka_unit_test(test_writes_for_spreadsheets),
 		cmocka_unit_test(test_reads_rows),
 		cmocka_unit_test(test_drops_spaces),
+		cmocka_unit_test(test_reads_each_delimiter),
+		cmocka_unit_test(test_one_column_with_another_delimiter),
+		cmocka_unit_test(test_finds_columns),
 		cmocka_unit_test(test_says_where_a_row_begins),
 		cmocka_unit_test(test_refuses_what_is_no_row),
 		cmocka_unit_test(test_rows_of_any_width_and_a_bounded_length),

@@ -1,0 +1,49 @@
+"""Without a safeguard of couponctl."""
+
+from mutant import mutant
+
+DISTRIBUTE = "tests/e2e/test_e2e_distribute.py::"
+IMPORT = "tests/e2e/test_e2e_codes_import.py::"
+
+MUTANTS = [
+    mutant(
+        "P5",
+        "the number of columns of each row",
+        "ctl/table.c",
+        "\tif (row->cells_n != rows->columns_n) {\n",
+        "\tif (0 * row->cells_n) {\n",
+        "unit_test_ctl_table::test_reads_each_delimiter",
+    ),
+    mutant(
+        "P5",
+        "the delimiter that a row of one column has",
+        "ctl/table.c",
+        "\tif (!other)\n\t\treturn NULL;\n",
+        "\tif (other || !other)\n\t\treturn NULL;\n",
+        "unit_test_ctl_table::test_one_column_with_another_delimiter",
+    ),
+    mutant(
+        "P5",
+        "the delimiter in a list of lines",
+        "ctl/distribute/list.c",
+        "\t\tif (delimiter && list->format == LIST_LINES_GUESSED)\n",
+        "\t\tif (delimiter && list->format != list->format)\n",
+        DISTRIBUTE + "test_a_list_that_is_not_what_it_is_taken_for",
+    ),
+    mutant(
+        "P5",
+        "the heading that gets no coupon",
+        "ctl/distribute/list.c",
+        "\tif (list->n > 1 && (all_digits || all_at))\n",
+        "\tif (list->n > 1 && 0 * (all_digits || all_at))\n",
+        DISTRIBUTE + "test_a_list_that_is_not_what_it_is_taken_for",
+    ),
+    mutant(
+        "P5",
+        "the look at all columns before the first code is stored",
+        "ctl/codes/code_file.c",
+        "\twhile (csv_rows_next(file->csv, &row))\n\t\tif (row.wrong)\n",
+        "\twhile (csv_rows_next(file->csv, &row))\n\t\tif (0 * row.line)\n",
+        IMPORT + "test_of_csv_with_other_columns_nothing_is_stored",
+    ),
+]
