@@ -400,7 +400,8 @@ char *store_receive_text(const PGresult *rows, int row, int64_t coupon,
 	struct ulid ulid;
 
 	out[0] = '\0';
-	if (!*user)
+	/* A code that was used when it was imported has a user alone. */
+	if (!*user || db_is_null(rows, row, "batch"))
 		return out;
 	if (ulid_from_uuid(&ulid, column_text(rows, row, "batch")) == 0)
 		ulid_format(&ulid, batch);

@@ -1,8 +1,11 @@
 #include "ctl/codes/code_file.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
+#include "common/message/number.h"
+#include "common/message/receive.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -11,6 +14,26 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#define KNOWN "code, state, user, used_at and metadata"
+
+/* What a column or a member is. */
+enum kind {
+	KIND_UNKNOWN,
+	KIND_CODE,
+	KIND_STATE,
+	KIND_USER,
+	KIND_USED_AT,
+	KIND_METADATA,
+	KIND_KEPT
+};
+#define KINDS_N (KIND_KEPT + 1)
+
+/* What a row has of each kind but KIND_KEPT. */
+struct value {
+	const char *text; /* NULL: nothing */
+	size_t len;
+};
+
 struct code_file {
 	const char *path; /* lent */
 	struct code_file_form form;
@@ -18,9 +41,12 @@ struct code_file {
 	struct csv_rows *csv; /* NULL: JSON lines */
 	struct json_arena *arena;
 	int64_t bytes;
-	size_t columns_n, code_column;
-	struct text_buffer columns[CSV_CELLS_MAX]; /* their names, as strings of JSON */
-	struct text_buffer metadata;
+	size_t columns_n;
+	struct {
+		struct text_buffer name; /* as a string of JSON */
+		enum kind kind;
+	} columns[CSV_CELLS_MAX];
+	struct text_buffer user, used_at, metadata, why; /* of a row */
 };
 
 static _Noreturn void failed(const char *path)
@@ -45,32 +71,112 @@ struct code_file_form code_file_form_read(const struct args *args, const char *p
 {
 	struct code_file_form form = { .format = sheet_format_read(args, path),
 				       .delimiter = csv_delimiter_read(args, path),
-				       .column = args_text(args, "column") };
+				       .column = args_text(args, "column"),
+				       .is_import = strcmp(args->command->name, "codes import") ==
+						    0 };
 
 	if (form.format != SHEET_CSV && args_has(args, "delimiter"))
 		args_fail("--delimiter is given with --format jsonl: allowed is csv");
 	if (!form.column)
 		form.column = "code";
+	if (form.is_import)
+		form.metadata = args_text(args, "metadata");
 	return form;
+}
+
+static int name_is(const char *name, size_t len, const char *other, size_t other_len)
+{
+	return len == other_len && strncasecmp(name, other, len) == 0;
+}
+
+/* Whether --metadata lists the column. */
+static int is_kept(const struct code_file *file, const char *name, size_t len)
+{
+	const char *list = file->form.metadata;
+
+	for (size_t n; list && *list; list += n + (list[n] == ',')) {
+		n = strcspn(list, ",");
+		if (name_is(name, len, list, n))
+			return 1;
+	}
+	return 0;
+}
+
+static enum kind kind_find(const struct code_file *file, const char *name, size_t len)
+{
+	static const struct {
+		const char *name;
+		enum kind kind;
+	} known[] = { { "state", KIND_STATE },
+		      { "user", KIND_USER },
+		      { "user_id", KIND_USER },
+		      { "used_at", KIND_USED_AT },
+		      { "metadata", KIND_METADATA } };
+
+	if (name_is(name, len, file->form.column, strlen(file->form.column)))
+		return KIND_CODE;
+	if (is_kept(file, name, len))
+		return KIND_KEPT;
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (name_is(name, len, known[i].name, strlen(known[i].name)))
+			return known[i].kind;
+	return KIND_UNKNOWN;
+}
+
+static _Noreturn void unknown_refuse(const struct code_file *file, int64_t line, const char *what,
+				     const char *name, size_t len)
+{
+	struct text_buffer shown = { 0 }, why = { 0 };
+
+	text_add_shown(&shown, name, len);
+	text_add_string(&why, "the ");
+	text_add_string(&why, what);
+	text_add_string(&why, " \"");
+	text_add_string(&why, shown.data);
+	text_add_string(&why, "\" is not known: allowed are " KNOWN "; add --metadata \"");
+	text_add_string(&why, shown.data);
+	text_add_string(&why, "\" to keep it as metadata");
+	refuse(file, line, why.data);
 }
 
 /* Takes a column of the header. NULL, or what is wrong. */
 static const char *column_take(struct code_file *file, const char *name, size_t len)
 {
-	struct text_buffer *column = &file->columns[file->columns_n];
+	struct text_buffer *column = &file->columns[file->columns_n].name;
+	enum kind kind = kind_find(file, name, len);
 	const char *error;
 
 	if (len == 0)
 		return "a column has no name";
+	text_buffer_clear(column);
 	text_add_json(column, name, len);
 	if (!json_parse(file->arena, column->data, column->len, &error))
 		return "the name of a column is not UTF-8 without control characters";
 	for (size_t i = 0; i < file->columns_n; i++)
-		if (file->columns[i].len == column->len &&
-		    strncasecmp(file->columns[i].data, column->data, column->len) == 0)
+		if (name_is(file->columns[i].name.data, file->columns[i].name.len, column->data,
+			    column->len))
 			return "two columns have one name";
-	file->columns_n++;
+		else if (kind == KIND_USER && file->columns[i].kind == KIND_USER)
+			return "two columns are the user";
+	if (kind == KIND_UNKNOWN && file->form.is_import)
+		unknown_refuse(file, file->reader.number, "column", name, len);
+	file->columns[file->columns_n++].kind = kind;
 	return NULL;
+}
+
+/* A column that --metadata lists and the file does not have is a mistake. */
+static void kept_check(const struct code_file *file, const struct csv_row *header)
+{
+	const char *list = file->form.metadata;
+	char name[64];
+
+	for (size_t n; list && *list; list += n + (list[n] == ',')) {
+		n = strcspn(list, ",");
+		snprintf(name, sizeof(name), "%.*s", (int)n, list);
+		if (csv_column_find(header, name) == CSV_COLUMN_NONE)
+			args_fail("--metadata has \"%s\", which is no column of the file \"%s\"",
+				  name, file->path);
+	}
 }
 
 static void header_read(struct code_file *file)
@@ -108,7 +214,7 @@ static void header_read(struct code_file *file)
 		wrong = column_take(file, row.cells[i].text, row.cells[i].len);
 	if (wrong)
 		refuse(file, row.line, wrong);
-	file->code_column = (size_t)code;
+	kept_check(file, &row);
 }
 
 /* From its beginning. */
@@ -118,23 +224,52 @@ static void file_begin(struct code_file *file)
 	file->reader.number = file->reader.read_bytes = 0;
 	if (file->csv)
 		csv_rows_free(file->csv);
-	file->csv = csv_rows_new(&file->reader, file->form.delimiter, CSV_SPACES_DROP);
+	if (file->form.format == SHEET_CSV)
+		file->csv = csv_rows_new(&file->reader, file->form.delimiter, CSV_SPACES_DROP);
 }
 
-/* Reads all of it: columns that do not fit are noticed before the first code is stored. */
-static void columns_check(struct code_file *file)
+/* The next line of JSON that is not empty. 1, or 0 at the end. */
+static int json_line_next(struct code_file *file)
 {
+	struct line_reader *reader = &file->reader;
+	int is_line;
+
+	do
+		is_line = line_next(reader);
+	while (is_line && strspn(reader->text, " \t\r\n") == reader->len);
+	return is_line;
+}
+
+/* Reads all of it: what is not known is noticed before the first code is stored. */
+static void file_check(struct code_file *file)
+{
+	const cJSON *object, *member;
 	struct csv_row row;
+	const char *error;
 
 	file_begin(file);
-	header_read(file);
-	while (csv_rows_next(file->csv, &row))
-		if (row.wrong)
-			refuse(file, row.line, row.wrong);
+	if (file->form.format == SHEET_CSV) {
+		header_read(file);
+		while (csv_rows_next(file->csv, &row))
+			if (row.wrong)
+				refuse(file, row.line, row.wrong);
+	}
+	while (file->form.is_import && file->form.format != SHEET_CSV && json_line_next(file)) {
+		object = json_parse(file->arena, file->reader.text, file->reader.len, &error);
+		if (!object || !cJSON_IsObject(object))
+			continue; /* the row will be refused */
+		cJSON_ArrayForEach(member, object)
+		{
+			if (kind_find(file, member->string, strlen(member->string)) == KIND_UNKNOWN)
+				unknown_refuse(file, file->reader.number, "member", member->string,
+					       strlen(member->string));
+		}
+	}
 	if (ferror(file->reader.file))
 		failed(file->path);
 	file_begin(file);
-	csv_rows_next(file->csv, &row);
+	if (file->form.format == SHEET_CSV)
+		csv_rows_next(file->csv, &row);
 }
 
 struct code_file *code_file_open(const char *path, const struct code_file_form *form)
@@ -151,8 +286,7 @@ struct code_file *code_file_open(const char *path, const struct code_file_form *
 	if (!S_ISREG(stat.st_mode))
 		log_fatal("the file \"%s\" is not a regular file", path);
 	file->bytes = stat.st_size;
-	if (form->format == SHEET_CSV)
-		columns_check(file);
+	file_check(file);
 	return file;
 }
 
@@ -163,45 +297,183 @@ void code_file_close(struct code_file *file)
 		csv_rows_free(file->csv);
 	json_arena_free(file->arena);
 	for (size_t i = 0; i < CSV_CELLS_MAX; i++)
-		text_buffer_fini(&file->columns[i]);
+		text_buffer_fini(&file->columns[i].name);
+	text_buffer_fini(&file->user);
+	text_buffer_fini(&file->used_at);
 	text_buffer_fini(&file->metadata);
+	text_buffer_fini(&file->why);
 	free(file);
+}
+
+/* Notes that a value of the row is wrong. */
+static void value_refuse(struct code_file *file, struct code_row *row, const char *what,
+			 const struct value *value, const char *allowed)
+{
+	text_buffer_clear(&file->why);
+	text_add_string(&file->why, what);
+	text_add_string(&file->why, " \"");
+	text_add_shown(&file->why, value->text, value->len);
+	text_add_string(&file->why, "\": ");
+	text_add_string(&file->why, allowed);
+	row->wrong = file->why.data;
+}
+
+static const char *value_copy(struct text_buffer *copy, const struct value *value)
+{
+	text_buffer_clear(copy);
+	text_add(copy, value->text ? value->text : "", value->len);
+	return copy->data;
+}
+
+/* Takes what the row has beside its metadata. */
+static void values_take(struct code_file *file, struct code_row *row,
+			const struct value values[KINDS_N])
+{
+	static const char *const states[] = { "unused", "used", "revoked" };
+	const struct value *state = &values[KIND_STATE], *user = &values[KIND_USER],
+			   *used_at = &values[KIND_USED_AT];
+	char why[USER_ID_WHY_SIZE];
+	int64_t at_ms;
+
+	row->code = values[KIND_CODE].text;
+	row->code_len = values[KIND_CODE].len;
+	row->state = state->len > 0 ? NULL : states[0];
+	for (size_t i = 0; i < 3; i++)
+		if (name_is(state->text, state->len, states[i], strlen(states[i])))
+			row->state = states[i];
+	row->user = value_copy(&file->user, user);
+	row->used_at = value_copy(&file->used_at, used_at);
+	if (!file->form.is_import)
+		return;
+	if (!row->state) {
+		value_refuse(file, row, "its state is", state,
+			     "allowed are unused, used and revoked");
+	} else if (strcmp(row->state, "used") != 0 && (user->len > 0 || used_at->len > 0)) {
+		value_refuse(file, row, user->len > 0 ? "it has the user" : "it has the used_at",
+			     user->len > 0 ? user : used_at,
+			     "allowed is that of a code whose state is used");
+	} else if (user->len > 0 && (user->len > USER_ID_MAX ||
+				     user_id_valid_length(user->text, user->len) != user->len)) {
+		user_id_why(user->text, user->len, why);
+		value_refuse(file, row, "its user is", user, why);
+	} else if (used_at->len > 0 &&
+		   (strlen(row->used_at) != used_at->len || rfc3339_parse(row->used_at, &at_ms))) {
+		value_refuse(file, row, "its used_at is", used_at,
+			     "allowed is a time as of RFC 3339, for example "
+			     "2026-11-26T12:00:00+01:00");
+	}
+}
+
+/* Begins the metadata, or goes on with it, an object of JSON without its last brace. */
+static void metadata_name_add(struct code_file *file, const char *name, size_t len)
+{
+	text_add(&file->metadata, file->metadata.len ? "," : "{", 1);
+	text_add(&file->metadata, name, len);
+	text_add(&file->metadata, ":", 1);
+}
+
+/* As cJSON_PrintUnformatted(), which changes integers of more than 15 digits. */
+static void value_add(struct text_buffer *out, const cJSON *value)
+{
+	const char *between = "", *end = cJSON_IsArray(value) ? "]" : "}";
+	char number[NUMBER_SIZE];
+	const cJSON *item;
+	int64_t integer;
+
+	if (cJSON_IsString(value)) {
+		text_add_json(out, value->valuestring, strlen(value->valuestring));
+	} else if (cJSON_IsNumber(value)) {
+		check(json_integer(value, -JSON_INTEGER_MAX, JSON_INTEGER_MAX, &integer) == 0);
+		text_add_string(out, number_text(integer, number));
+	} else if (!cJSON_IsArray(value) && !cJSON_IsObject(value)) {
+		text_add_string(out, cJSON_IsNull(value)   ? "null"
+				     : cJSON_IsTrue(value) ? "true"
+							   : "false");
+	} else {
+		text_add_string(out, cJSON_IsArray(value) ? "[" : "{");
+		cJSON_ArrayForEach(item, value)
+		{
+			text_add_string(out, between);
+			if (item->string) {
+				text_add_json(out, item->string, strlen(item->string));
+				text_add_string(out, ":");
+			}
+			value_add(out, item);
+			between = ",";
+		}
+		text_add_string(out, end);
+	}
+}
+
+static void metadata_member_add(struct code_file *file, const cJSON *member)
+{
+	struct text_buffer name = { 0 };
+
+	text_add_json(&name, member->string, strlen(member->string));
+	metadata_name_add(file, name.data, name.len);
+	value_add(&file->metadata, member);
+	text_buffer_fini(&name);
+}
+
+static void metadata_end(struct code_file *file, struct code_row *row)
+{
+	if (file->metadata.len == 0)
+		return;
+	text_add(&file->metadata, "}", 1);
+	row->metadata = file->metadata.data;
+	if (file->metadata.len > CODE_METADATA_MAX)
+		row->wrong = "its metadata has more than 4096 bytes as JSON";
 }
 
 /* Cells that are empty are left out. */
 static void csv_row_take(struct code_file *file, const struct csv_row *csv, struct code_row *row)
 {
-	struct text_buffer *metadata = &file->metadata;
+	struct value values[KINDS_N] = { 0 };
+	const struct value *object = &values[KIND_METADATA];
+	const cJSON *root, *member;
 	const char *error;
 
 	row->line = csv->line;
 	row->wrong = csv->wrong; /* the file was changed meanwhile */
 	if (row->wrong)
 		return;
-	row->code = csv->cells[file->code_column].text;
-	row->code_len = csv->cells[file->code_column].len;
-	text_buffer_clear(metadata);
-	for (size_t i = 0; i < csv->cells_n; i++) {
-		if (i == file->code_column || csv->cells[i].len == 0)
-			continue;
-		text_add(metadata, metadata->len ? "," : "{", 1);
-		text_add(metadata, file->columns[i].data, file->columns[i].len);
-		text_add(metadata, ":", 1);
-		text_add_json(metadata, csv->cells[i].text, csv->cells[i].len);
-	}
-	if (metadata->len == 0)
+	for (size_t i = 0; i < csv->cells_n; i++)
+		values[file->columns[i].kind] = (struct value){ csv->cells[i].text,
+								csv->cells[i].len };
+	values_take(file, row, values);
+	if (row->wrong || !file->form.is_import)
 		return;
-	text_add(metadata, "}", 1);
-	row->metadata = metadata->data;
-	if (metadata->len > CODE_METADATA_MAX)
-		row->wrong = "its other columns have more than 4096 bytes as JSON";
-	else if (!json_parse(file->arena, metadata->data, metadata->len, &error))
-		row->wrong = "its other columns are not UTF-8 without NUL characters";
+	text_buffer_clear(&file->metadata);
+	if (object->len > 0) {
+		root = json_parse(file->arena, object->text, object->len, &error);
+		if (!root || !cJSON_IsObject(root)) {
+			value_refuse(file, row, "its metadata is", object,
+				     "allowed is an object of JSON");
+			return;
+		}
+		cJSON_ArrayForEach(member, root)
+		{
+			metadata_member_add(file, member);
+		}
+	}
+	for (size_t i = 0; i < csv->cells_n; i++) {
+		if (file->columns[i].kind != KIND_KEPT || csv->cells[i].len == 0)
+			continue;
+		metadata_name_add(file, file->columns[i].name.data, file->columns[i].name.len);
+		text_add_json(&file->metadata, csv->cells[i].text, csv->cells[i].len);
+	}
+	metadata_end(file, row);
+	if (file->metadata.len > 0 && !row->wrong &&
+	    !json_parse(file->arena, file->metadata.data, file->metadata.len, &error))
+		row->wrong =
+			"its metadata has a name twice, or is not UTF-8 without NUL characters";
 }
 
 static void json_row_take(struct code_file *file, struct code_row *row)
 {
-	const cJSON *object, *code;
+	static const char no_code[] = "it is not an object with the string code";
+	struct value values[KINDS_N] = { 0 };
+	const cJSON *object, *member, *metadata = NULL;
 
 	row->line = file->reader.number;
 	if (file->reader.is_long) {
@@ -211,22 +483,54 @@ static void json_row_take(struct code_file *file, struct code_row *row)
 	object = json_parse(file->arena, file->reader.text, file->reader.len, &row->wrong);
 	if (!object)
 		return;
-	row->wrong = NULL;
-	code = cJSON_GetObjectItemCaseSensitive(object, file->form.column);
-	if (!cJSON_IsObject(object) || !cJSON_IsString(code)) {
-		row->wrong = "it is not an object with the string code";
+	row->wrong = cJSON_IsObject(object) ? NULL : no_code;
+	if (row->wrong)
 		return;
+	cJSON_ArrayForEach(member, object)
+	{
+		enum kind kind = kind_find(file, member->string, strlen(member->string));
+
+		if (kind == KIND_UNKNOWN || kind == KIND_KEPT || cJSON_IsNull(member))
+			continue;
+		if (values[kind].text || (kind == KIND_METADATA && metadata))
+			row->wrong = "two members differ in case alone, or are both the user";
+		else if (kind == KIND_METADATA && !cJSON_IsObject(member))
+			row->wrong = "its metadata is not an object";
+		else if (kind == KIND_METADATA)
+			metadata = member;
+		else if (!cJSON_IsString(member))
+			row->wrong = kind == KIND_CODE
+					     ? no_code
+					     : "its state, user or used_at is not a string";
+		else
+			values[kind] = (struct value){ member->valuestring,
+						       strlen(member->valuestring) };
 	}
-	row->code = code->valuestring;
-	row->code_len = strlen(code->valuestring);
-	row->metadata = cJSON_GetArraySize(object) > 1 ? file->reader.text : "";
-	if (strlen(row->metadata) > CODE_METADATA_MAX)
-		row->wrong = "the line has other members and more than 4096 bytes";
+	if (!row->wrong && !values[KIND_CODE].text)
+		row->wrong = no_code;
+	if (!row->wrong)
+		values_take(file, row, values);
+	if (row->wrong || !file->form.is_import)
+		return;
+	text_buffer_clear(&file->metadata);
+	cJSON_ArrayForEach(member, metadata)
+	{
+		metadata_member_add(file, member);
+	}
+	cJSON_ArrayForEach(member, object)
+	{
+		if (kind_find(file, member->string, strlen(member->string)) != KIND_KEPT)
+			continue;
+		metadata_member_add(file, member);
+		if (cJSON_GetObjectItemCaseSensitive(metadata, member->string))
+			row->wrong = "its metadata has a name twice";
+	}
+	if (!row->wrong)
+		metadata_end(file, row);
 }
 
 int code_file_next(struct code_file *file, struct code_row *row)
 {
-	struct line_reader *reader = &file->reader;
 	struct csv_row csv;
 	int is_row;
 
@@ -236,13 +540,11 @@ int code_file_next(struct code_file *file, struct code_row *row)
 		if (is_row)
 			csv_row_take(file, &csv, row);
 	} else {
-		do
-			is_row = line_next(reader);
-		while (is_row && strspn(reader->text, " \t\r\n") == reader->len);
+		is_row = json_line_next(file);
 		if (is_row)
 			json_row_take(file, row);
 	}
-	if (ferror(reader->file))
+	if (ferror(file->reader.file))
 		failed(file->path);
 	return is_row;
 }

@@ -1,6 +1,7 @@
 /*
  * A file with codes: CSV with a header, one of whose columns is `code`, or JSON lines, objects with
- * the member `code`. What else a row has is metadata.
+ * the member `code`. What is imported may also have the state of each code and its user, and
+ * metadata. A column or member that is not known may mean money, so that the file is refused.
  */
 #pragma once
 
@@ -17,8 +18,11 @@ struct code_row {
 	const char *wrong;
 	const char *code;
 	size_t code_len;
-	/* An object of JSON, perhaps with the code as the member `code`; "": there is none. */
-	const char *metadata;
+	/* The rest is that of a file to import. */
+	const char *state;    /* unused, used or revoked */
+	const char *user;     /* of a used code; "": not known */
+	const char *used_at;  /* RFC 3339; "": not known */
+	const char *metadata; /* an object of JSON; "": there is none */
 };
 
 struct code_file;
@@ -28,6 +32,8 @@ struct code_file_form {
 	enum sheet_format format;
 	char delimiter;     /* of CSV */
 	const char *column; /* that has the codes; in JSON lines the member */
+	int is_import;
+	const char *metadata; /* --metadata: the columns that are kept as such; NULL: none */
 };
 
 #define CODE_FILE_OPTIONS                                                                 \
@@ -46,6 +52,11 @@ struct code_file_form code_file_form_read(const struct args *args, const char *p
  */
 struct code_file *code_file_open(const char *path, const struct code_file_form *form);
 void code_file_close(struct code_file *file);
+
+#define CODE_FILE_METADATA_OPTION                                                                \
+	OPTION("metadata", "LIST",                                                               \
+	       "the columns that are kept as metadata, separated by commas: those that are not " \
+	       "known")
 
 /* The next row, until the next call. 1, or 0 at the end. An unreadable file ends the process. */
 int code_file_next(struct code_file *file, struct code_row *row);

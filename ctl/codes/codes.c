@@ -235,12 +235,18 @@ static void code_say(const PGresult *row, const char *code, int as_json)
 	output_text(object, "user", column_text(row, 0, "user_id"));
 	output_text(object, "receive", receive);
 	output_text(object, "used_at", column_text(row, 0, "used_at"));
-	output_text(object, "revoked_at", *receive ? "" : column_text(row, 0, "revoked_at"));
-	output_text(object, "revoked_by", *receive ? "" : column_text(row, 0, "revoked_by"));
+	if (strcmp(column_text(row, 0, "state"), "revoked") == 0) {
+		output_text(object, "revoked_at", column_text(row, 0, "revoked_at"));
+		output_text(object, "revoked_by", column_text(row, 0, "revoked_by"));
+	} else {
+		output_null(object, "revoked_at");
+		output_null(object, "revoked_by");
+	}
 	output_raw(object, "metadata", column_text(row, 0, "metadata"));
 	output_say(object,
 		   "code {code}, {kind}, of set {set} of coupon {coupon}\n"
-		   "  state    {state}[receive  by user {user} at {used_at}\n  receive  {receive}]"
+		   "  state    {state}[user  by user {user}][used_at  at {used_at}]"
+		   "[receive \n  receive  {receive}]"
 		   "[revoked_at  by {revoked_by} at {revoked_at}]\n"
 		   "[metadata   metadata {metadata}\n]",
 		   as_json);

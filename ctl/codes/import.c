@@ -40,7 +40,7 @@ struct import {
 };
 
 /* Of sql_query_code_import. */
-enum { SERIALS, TEXTS, SPELLINGS, METADATA, COLUMNS_N };
+enum { SERIALS, TEXTS, SPELLINGS, METADATA, STATES, USERS, USED_AT, COLUMNS_N };
 
 struct refusal {
 	int64_t line; /* first: they are sorted by it */
@@ -103,6 +103,10 @@ static void row_add(struct lane *lane, const struct code_row *row)
 						: row->code_len);
 		postgres_array_add_text(&lane->columns[METADATA], row->metadata,
 					strlen(row->metadata));
+		postgres_array_add_text(&lane->columns[STATES], row->state, strlen(row->state));
+		postgres_array_add_text(&lane->columns[USERS], row->user, strlen(row->user));
+		postgres_array_add_text(&lane->columns[USED_AT], row->used_at,
+					strlen(row->used_at));
 	}
 }
 
@@ -139,7 +143,10 @@ static void *lane_store(void *context)
 			       postgres_array(&lane->columns[SERIALS]),
 			       postgres_array(&lane->columns[TEXTS]),
 			       postgres_array(&lane->columns[SPELLINGS]),
-			       postgres_array(&lane->columns[METADATA]));
+			       postgres_array(&lane->columns[METADATA]),
+			       postgres_array(&lane->columns[STATES]),
+			       postgres_array(&lane->columns[USERS]),
+			       postgres_array(&lane->columns[USED_AT]));
 	if (lane->added < (int64_t)lane->columns[SERIALS].n)
 		taken_find(lane);
 	if (lane->added > 0)
@@ -275,13 +282,15 @@ const struct command codes_import_command = {
 	.name = "codes import",
 	.run = import_run,
 	.argument = "COUPON FILE",
-	.options = OPTIONS(CODE_FILE_OPTIONS, SWITCH("json", "print the counts as one JSON object"),
-			   KEY_OPTION_AGAIN,
+	.options = OPTIONS(CODE_FILE_OPTIONS, CODE_FILE_METADATA_OPTION,
+			   SWITCH("json", "print the counts as one JSON object"), KEY_OPTION_AGAIN,
 			   BY_OPTION),
 	.summary = "store the codes of a file that others made",
 	.detail =
 		"CSV has a header with the column code; a JSON line is an object with the member\n"
-		"code. The other columns or members become metadata. Rows that are wrong, and\n"
-		"codes that exist, are named by their line, and the others are stored; then the\n"
-		"exit status is 1. Interrupted, run the same command again.",
+		"code. It may have state (unused, used or revoked), user and used_at of a used\n"
+		"code, metadata, and what --metadata lists; nothing is stored if there is another\n"
+		"column or member. Rows that are wrong, and codes that exist, are named by their\n"
+		"line, and the others are stored; then the exit status is 1. Interrupted, run the\n"
+		"same command again.",
 };

@@ -198,8 +198,11 @@ static void used_note(struct revocation *r, const struct postgres_array *sets,
 		struct code *code = &r->codes[at[column_number(rows, row, "ord") - 1]];
 
 		code->set = 0;
-		check(asprintf(&code->why, "it is used, by user %s",
-			       column_text(rows, row, "user_id")) > 0);
+		if (db_is_null(rows, row, "user_id"))
+			code->why = checked(strdup("it was used when it was imported"));
+		else
+			check(asprintf(&code->why, "it is used, by user %s",
+				       column_text(rows, row, "user_id")) > 0);
 	}
 	PQclear(rows);
 }

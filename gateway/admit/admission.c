@@ -254,6 +254,18 @@ void admission_submit(struct admission *admission, struct request *request)
 		request_add(admission, coupon, request);
 }
 
+void admission_refuse(struct admission *admission, struct request *request, enum answer answer)
+{
+	struct coupon *coupon = coupon_table_get(&admission->coupons, request->coupon,
+						 admission->port.now_ms());
+
+	if (coupon)
+		refuse(admission, coupon, request, answer);
+	else
+		admission->port.answer(admission->port.answering, request,
+				       &(struct result){ .answer = ANSWER_BUSY });
+}
+
 #define REPORT_PAUSE_MS 100 /* before the same coupon is reported or asked for again */
 /* Up to the last receives of any coupon: a process that is lost may not have replicated them. */
 #define RECENT_MS 10000

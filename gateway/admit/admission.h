@@ -72,6 +72,8 @@ void admission_free(struct admission *admission);
 
 /* Takes an issue request. It may be answered within the call. */
 void admission_submit(struct admission *admission, struct request *request);
+/* Answers a request whose refusal is known without Redis, and counts it as one of the coupon. */
+void admission_refuse(struct admission *admission, struct request *request, enum answer answer);
 /* Sends the gathered requests. To be called once at the end of every loop turn. */
 void admission_flush(struct admission *admission);
 

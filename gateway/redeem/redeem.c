@@ -116,6 +116,30 @@ static void submit(struct redeem *redeem, struct request *request, int64_t coupo
 
 static void waiting_send(struct redeem *redeem);
 
+/*
+ * Decides about an imported code. What was used or revoked when it was imported Redis does not
+ * know, and nobody has a receive by it.
+ */
+static void row_decide(struct redeem *redeem, const struct asked *asked, const PGresult *rows,
+		       int row)
+{
+	struct request *request = asked->request;
+	const char *state = column_text(rows, row, "imported_as");
+	int64_t coupon = column_number(rows, row, "coupon_id");
+
+	if (!is_for(request, coupon) || strcmp(state, "revoked") == 0) {
+		refuse(request, asked->ticket);
+		return;
+	}
+	attempts_end(asked->ticket, NULL, clock_monotonic_us());
+	if (strcmp(state, "used") == 0) {
+		request->coupon = coupon;
+		admission_refuse(redeem->admission, request, ANSWER_CODE_USED);
+		return;
+	}
+	submit(redeem, request, coupon, column_text(rows, row, "code"));
+}
+
 static void on_texts(void *context, const PGresult *rows)
 {
 	struct redeem *redeem = context;
@@ -124,24 +148,18 @@ static void on_texts(void *context, const PGresult *rows)
 
 	redeem->asked_n = 0;
 	for (size_t i = 0; i < n; i++) {
-		struct request *request = redeem->asked[i].request;
-		size_t ticket = redeem->asked[i].ticket;
-		int is_there = rows && row < PQntuples(rows) &&
-			       column_number(rows, row, "ord") == (int64_t)i + 1;
+		const struct asked asked = redeem->asked[i];
 
-		if (rows && !(is_there && is_for(request, column_number(rows, row, "coupon_id")))) {
-			refuse(request, ticket);
-			row += is_there;
-			continue;
-		}
-		attempts_end(ticket, NULL, clock_monotonic_us());
-		if (rows)
-			submit(redeem, request, column_number(rows, row, "coupon_id"),
-			       column_text(rows, row, "code"));
-		else
-			request_fail(request, ANSWER_UNAVAILABLE,
+		if (!rows) {
+			attempts_end(asked.ticket, NULL, clock_monotonic_us());
+			request_fail(asked.request, ANSWER_UNAVAILABLE,
 				     "PostgreSQL is unreachable: the code cannot be looked up");
-		row++;
+		} else if (row < PQntuples(rows) &&
+			   column_number(rows, row, "ord") == (int64_t)i + 1) {
+			row_decide(redeem, &asked, rows, row++);
+		} else {
+			refuse(asked.request, asked.ticket);
+		}
 	}
 	waiting_send(redeem);
 }

@@ -5,7 +5,8 @@
 -- those that do not get their code, and why. Of two receives with one code, the one with the lower
 -- number gets it. A code that the same receive has taken before stays its own. A revoked code, word
 -- or set is refused to receives that were accepted after its revocation (code_revocation); what was
--- accepted before gets it, however late its message arrives.
+-- accepted before gets it, however late its message arrives. A code that was used or revoked when
+-- it was imported is refused to all.
 --
 -- Waits for locks in the order of sets and serials.
 CREATE OR REPLACE FUNCTION code_take(
@@ -74,13 +75,13 @@ BEGIN
 		CROSS JOIN LATERAL (SELECT c.coupon_id, c.revocation_num FROM code AS c
 			WHERE c.set_id = split_part(r.code, '.', 1)::bigint
 				AND c.serial = split_part(r.code, '.', 2)::bigint
-				AND c.revocation_num > 0
+				AND c.revocation_num >= 0
 			LIMIT 1) AS c
-		CROSS JOIN LATERAL (SELECT v.generation, v.seq FROM code_revocation AS v
+		LEFT JOIN LATERAL (SELECT v.generation, v.seq FROM code_revocation AS v
 			WHERE v.coupon_id = c.coupon_id AND v.num = c.revocation_num
-			LIMIT 1) AS v
-	WHERE strpos(r.code, '.') > 0
-		AND (r.generation, r.seq) > (v.generation, coalesce(v.seq, 9223372036854775807));
+			LIMIT 1) AS v ON true
+	WHERE strpos(r.code, '.') > 0 AND (c.revocation_num = 0
+		OR (r.generation, r.seq) > (v.generation, coalesce(v.seq, 9223372036854775807)));
 	late := coalesce(late, '{}');
 
 	INSERT INTO code AS c (set_id, serial, coupon_id, state, user_id, batch, idx, used_at)

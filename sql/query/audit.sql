@@ -22,13 +22,15 @@ WHERE ($1::bigint IS NULL
 ORDER BY b.name
 
 -- audit_codes: The codes of a coupon that are used without a user coupon of the same receive, or
--- the other way round. At most 100. OFFSET 0: the codes of each set by their primary key.
+-- the other way round; but for codes that were used when they were imported. At most 100. OFFSET 0:
+-- the codes of each set by their primary key.
 -- $1 coupon
 SELECT coalesce(c.code, u.code) AS code, coalesce(c.user_id, u.user_id) AS user_id,
 	u.user_id IS NOT NULL AS has_row
 FROM (SELECT s.id || '.' || c.serial AS code, c.user_id, c.batch, c.idx
 		FROM code_set AS s, LATERAL (SELECT * FROM code
-			WHERE code.set_id = s.id AND code.state = 'used' OFFSET 0) AS c
+			WHERE code.set_id = s.id AND code.state = 'used' AND code.batch IS NOT NULL
+			OFFSET 0) AS c
 		WHERE s.coupon_id = $1::bigint) AS c
 	FULL JOIN (SELECT code, user_id, batch, idx FROM user_coupon
 		WHERE coupon_id = $1::bigint AND strpos(code, '.') > 0) AS u

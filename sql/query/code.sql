@@ -16,14 +16,23 @@ SELECT change_note(false) AS change
 
 -- code_import: Stores codes that others made. Those that exist are left out; returns how many were
 -- not. In the order of their texts, so that two that do this at once cannot deadlock.
--- $1 set, $2 coupon, $3 serials, $4 texts, $5 spellings ('': the text), $6 metadata ('': none; the
--- member `code` is left out): arrays of one length from $3 on
+-- $1 set, $2 coupon, $3 serials, $4 texts, $5 spellings ('': the text), $6 metadata ('': none),
+-- $7 states, $8 users of used codes ('': not known), $9 when they were used ('': not known): arrays
+-- of one length from $3 on
 WITH added AS (
-	INSERT INTO code (set_id, serial, coupon_id, text, spelling, state, metadata)
-	SELECT $1::bigint, g.serial, $2::bigint, g.text, nullif(g.spelling, ''), 'unused',
-		nullif(g.metadata, '')::jsonb - 'code'
-	FROM unnest($3::bigint[], $4::text[], $5::text[], $6::text[])
-		AS g (serial, text, spelling, metadata)
+	INSERT INTO code (set_id, serial, coupon_id, text, spelling, metadata, state, user_id,
+		used_at, revoked_at, revoked_by, revocation_num)
+	SELECT $1::bigint, g.serial, $2::bigint, g.text, nullif(g.spelling, ''),
+		nullif(g.metadata, '')::jsonb, g.state, nullif(g.user_id, ''),
+		nullif(g.used_at, '')::timestamptz,
+		CASE WHEN g.state = 'revoked' THEN now() END,
+		CASE WHEN g.state = 'revoked' THEN
+			coalesce(nullif(current_setting('couponmq.by', true), ''),
+				session_user) END,
+		CASE WHEN g.state = 'revoked' THEN 0 END
+	FROM unnest($3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+			$9::text[])
+		AS g (serial, text, spelling, metadata, state, user_id, used_at)
 	ORDER BY g.text COLLATE "C", g.serial
 	ON CONFLICT (text) WHERE text IS NOT NULL DO NOTHING
 	RETURNING 1
@@ -33,11 +42,14 @@ SELECT count(*) AS added FROM added
 -- code_keys: The keys that have made codes, by their fingerprints.
 SELECT version, fingerprint FROM code_key ORDER BY version
 
--- code_redeemable: Of these texts, those that are imported codes or words; `code` is as
--- receives name it. Whether a code is revoked Redis decides: who has redeemed it before gets the
--- same receive again. LATERAL with OFFSET 0: by the index, whatever the statistics say.
+-- code_redeemable: Of these texts, those that are imported codes or words; `code` is as receives
+-- name it. Whether a code is revoked Redis decides: who has redeemed it before gets the same
+-- receive again. But nobody has redeemed what was used or revoked when it was imported
+-- (`imported_as`, else NULL). LATERAL with OFFSET 0: by the index, whatever the statistics say.
 -- $1 texts
 SELECT g.ord, c.set_id, c.serial, c.coupon_id, s.kind,
+	CASE WHEN c.state = 'used' AND c.batch IS NULL OR c.revocation_num = 0 THEN c.state END
+		AS imported_as,
 	c.set_id || CASE s.kind WHEN 'word' THEN '' ELSE '.' || c.serial END AS code
 FROM unnest($1::text[]) WITH ORDINALITY AS g (text, ord),
 	LATERAL (SELECT * FROM code WHERE code.text = g.text OFFSET 0) AS c,

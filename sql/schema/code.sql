@@ -71,14 +71,17 @@ CREATE TABLE code (
 	revoked_by     text,
 	revoked_at     timestamptz,
 	metadata       jsonb,
-	-- Which revocation; NULL: the code is not revoked. A used code may have one too: it was
-	-- redeemed before, and is revoked as soon as its receive loses it.
+	-- Which revocation; NULL: the code is not revoked; 0: it was revoked when it was imported.
+	-- A used code may have one too: it was redeemed before, and is revoked as soon as its
+	-- receive loses it.
 	revocation_num bigint,
 	PRIMARY KEY (set_id, serial),
-	CONSTRAINT code_used CHECK ((state = 'used') = (used_at IS NOT NULL)
-		AND (state = 'used') = (user_id IS NOT NULL)
-		AND (state = 'used') = (batch IS NOT NULL)
-		AND (state = 'used') = (idx IS NOT NULL)),
+	-- A code that was used when it was imported has no receive; when it was used, and by whom,
+	-- may not be known.
+	CONSTRAINT code_used CHECK ((batch IS NULL) = (idx IS NULL)
+		AND CASE WHEN state <> 'used' THEN num_nonnulls(used_at, user_id, batch) = 0
+			WHEN batch IS NULL THEN text IS NOT NULL
+			ELSE used_at IS NOT NULL AND user_id IS NOT NULL END),
 	CONSTRAINT code_revoked CHECK ((revoked_at IS NULL) = (revocation_num IS NULL)
 		AND CASE state WHEN 'revoked' THEN revoked_at IS NOT NULL
 			WHEN 'unused' THEN revoked_at IS NULL ELSE true END)

@@ -45,7 +45,7 @@ def test_csv(codes, coupon, tmp_path, mark):
         f",{mark}-b,\r\n",
         f'"x ""y"" é",{mark} c,7',
     )
-    status, counts, told = imported(codes, coupon, path)
+    status, counts, told = imported(codes, coupon, path, "--metadata", "NOTE,Price")
     assert (status, told) == (0, [])
     assert (counts["coupon"], counts["stored"], counts["present"], counts["refused"]) == (
         coupon,
@@ -82,7 +82,7 @@ def test_json_lines(codes, coupon, tmp_path, mark):
         json.dumps({"code": f"{mark}-a", "n": 9007199254740991, "x": [1, {"y": None}]}) + "\n\n",
         json.dumps({"code": f"{mark}-b"}),
     )
-    status, counts, told = imported(codes, coupon, path)
+    status, counts, told = imported(codes, coupon, path, "--metadata", "n,x")
     assert (status, counts["stored"], told) == (0, 2, [])
     assert codes.show(f"{mark}a")["metadata"] == {"n": 9007199254740991, "x": [1, {"y": None}]}
     assert codes.show(f"{mark}b")["metadata"] is None
@@ -108,7 +108,7 @@ def test_bad_rows_of_csv_do_not_stop_the_others(codes, coupon, tmp_path, mark):
         f"{mark}word,\n",
         f"{mark}3,\n",
     )
-    status, counts, told = imported(codes, coupon, path)
+    status, counts, told = imported(codes, coupon, path, "--metadata", "note")
     assert (status, counts["stored"], counts["present"], counts["refused"]) == (1, 2, 0, 10)
     allowed = "allowed are 1 to 64 bytes of printable ASCII, not counting spaces and dashes"
     sets = {one["kind"]: one["set"] for one in codes.stats(coupon)["sets"]}
@@ -118,9 +118,9 @@ def test_bad_rows_of_csv_do_not_stop_the_others(codes, coupon, tmp_path, mark):
         f'5: the code is "a\\x09b": {allowed}',
         f'6: the code is "": {allowed}',
         f'7: the code is "{"x" * 65}": {allowed}',
-        "8: its other columns are not UTF-8 without NUL characters",
-        "9: its other columns are not UTF-8 without NUL characters",
-        "10: its other columns have more than 4096 bytes as JSON",
+        "8: its metadata has a name twice, or is not UTF-8 without NUL characters",
+        "9: its metadata has a name twice, or is not UTF-8 without NUL characters",
+        "10: its metadata has more than 4096 bytes as JSON",
         f"11: the code is a generated one, of set {sets['generated']}",
         f"12: the code exists in set {sets['word']} of coupon {coupon}",
     ]
@@ -129,12 +129,17 @@ def test_bad_rows_of_csv_do_not_stop_the_others(codes, coupon, tmp_path, mark):
 @pytest.mark.parametrize(
     "text, told",
     [
-        ("code,n\nA1,\nA2\n", 'line 3 "A2": 1 columns were read, separated by a comma, and 2 in'),
-        ("code,n\nA1,\nA2,a,b\n", 'line 3 "A2,a,b": 3 columns were read'),
-        ('code,n\nA1,"a"b\n', 'line 2 "A1,"a"b": a quote is neither at the end of its cell'),
-        ("code,n\nA1,a\rb\n", "a carriage return is in the middle of the line; nothing"),
-        (f"code,n\nA1,{'y' * 70000}\n", "the row is longer than 65536 bytes"),
-        ('code,n\nA1,\nA2,"open\n', "a quoted cell does not end before the end of the file"),
+        (
+            "code,user\nA1,\nA2\n",
+            'line 3 "A2": 1 columns were read, separated by a comma, and 2 in',
+        ),
+        ("code,user\nA1,\nA2,a,b\n", 'line 3 "A2,a,b": 3 columns were read'),
+        ('code,user\nA1,"a"b\n', 'line 2 "A1,"a"b": a quote is neither at the end of its cell'),
+        ("code,user\nA1,a\rb\n", "a carriage return is in the middle of the line; nothing"),
+        pytest.param(
+            f"code,user\nA1,{'y' * 70000}\n", "the row is longer than 65536 bytes", id="long"
+        ),
+        ('code,user\nA1,\nA2,"open\n', "a quoted cell does not end before the end of the file"),
         ("code;n\nA1;x\n", 'line 1 "code;n": it has a semicolon, and a comma is expected'),
         ("code\nA1;x\n", 'line 2 "A1;x": it has a semicolon, and a comma is expected'),
         ("sep=;\ncode;n\nA1;x\n", "a semicolon is between columns, and a comma is expected: add"),
@@ -183,7 +188,7 @@ def test_bad_lines_of_json_do_not_stop_the_others(codes, coupon, tmp_path, mark)
         json.dumps({"code": f"{mark}-1"}) + "\n",
         json.dumps({"code": f"{mark}2"}) + "\n",
     )
-    status, counts, told = imported(codes, coupon, path)
+    status, counts, told = imported(codes, coupon, path, "--metadata", "x")
     assert (status, counts["stored"], counts["refused"]) == (1, 2, 9)
     assert [line.partition(":")[0] for line in told] == [str(n) for n in range(2, 11)]
     assert told[-1] == "10: the code is that of line 1"
@@ -196,7 +201,8 @@ def test_bad_lines_of_json_do_not_stop_the_others(codes, coupon, tmp_path, mark)
         ("A1\nA2\n", 'the columns are "A1", and none is code: name the one that has the codes by'),
         ("a,code;b\n1,2\n", "or another --delimiter: the line has a semicolon"),
         ("code,\nA1,\n", "a column has no name"),
-        ("code,x,X\nA1,1,2\n", "two columns have one name"),
+        ("code,user,USER\nA1,1,2\n", "two columns have one name"),
+        ("code,user,User_ID\nA1,1,2\n", "two columns are the user"),
         ('code,"x\n', "does not end before the end of the file"),
     ],
 )
@@ -215,6 +221,105 @@ def test_bad_arguments(codes, coupon, tmp_path):
     assert "there is no coupon 999999" in codes.refused("import", 999999, file, status=9)
     told = codes.refused("import", coupon, file, "--format", "xml", status=2)
     assert "allowed are csv and jsonl" in told
+
+
+UNKNOWN = "is not known: allowed are code, state, user, used_at and metadata; add --metadata"
+
+
+@pytest.mark.parametrize(
+    "name, text, told",
+    [
+        ("c.csv", "code,status,user\nA1,used,x\n",
+         f'line 1 "code,status,user": the column "status" {UNKNOWN} "status" to keep it as'),
+        ("c.csv", "code,price\nA1,5\n", f'the column "price" {UNKNOWN} "price"'),
+        ("c.csv", "code,coupon,set\nA1,5,6\n", f'the column "coupon" {UNKNOWN}'),
+        ("c.jsonl", '{"code":"A1"}\n{"code":"A2","Status":"used"}\n',
+         f'line 2 "{{"code":"A2","Status":"used"}}": the member "Status" {UNKNOWN} "Status"'),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_is_refused_by_name(codes, coupon, tmp_path, name, text, told):
+    said = codes.refused("import", coupon, written(tmp_path / name, text))
+    assert told in said and said.endswith("; nothing was begun"), said
+    assert codes.stats(coupon)["sets"] == []
+    none = codes.refused(
+        "import", coupon, written(tmp_path / "n.csv", "code,a\n"), "--metadata", "a,b", status=2
+    )
+    assert '--metadata has "b", which is no column of the file' in none
+
+
+def test_the_state_of_a_code(codes, coupon, tmp_path, mark, codes_owner):
+    csv = written(
+        tmp_path / "c.csv",
+        "user_id;State;code;used_at;metadata;note\n",
+        f"alice;USED;{mark}-0;2026-03-01T12:00:00+01:00;;\n",
+        f";used;{mark}-1;;{{}};x\n",
+        f';revoked;{mark}-2;;"{{""a"":[1,""b;c""]}}";x\n',
+        f";unused;{mark}-3;;;\n",
+        f"; ;{mark}-4;;;\n",
+    )
+    jsonl = written(
+        tmp_path / "c.jsonl",
+        *(
+            json.dumps({"code": f"{mark}-{n + 5}", **more}) + "\n"
+            for n, more in enumerate(
+                (
+                    {"state": "used", "user": "alice", "used_at": "2026-03-01T11:00:00Z"},
+                    {"state": "Used", "user": None, "note": "x"},
+                    {"state": "revoked", "metadata": {"a": [1, "b;c"]}, "note": "x"},
+                    {"state": "unused", "metadata": {}},
+                    {"state": None},
+                )
+            )
+        ),
+    )
+    for first, path, options in ((0, csv, ("--delimiter", "semicolon")), (5, jsonl, ())):
+        status, counts, told = imported(codes, coupon, path, "--metadata", "note", *options)
+        assert (status, counts["stored"], told) == (0, 5, [])
+        shown = [codes.show(f"{mark}-{first + n}") for n in range(5)]
+        assert [one["state"] for one in shown] == ["used", "used", "revoked", "unused", "unused"]
+        assert [one["user"] for one in shown] == ["alice", None, None, None, None]
+        assert [one["used_at"] for one in shown] == ["2026-03-01T11:00:00.000Z"] + [None] * 4
+        assert [one["metadata"] for one in shown] == [
+            None, {"note": "x"}, {"a": [1, "b;c"], "note": "x"}, None, None
+        ]  # fmt: skip
+        assert shown[2]["revoked_by"] and shown[2]["revoked_at"]
+        assert {one["receive"] for one in shown} == {None}
+    told = codes("show", f"{mark}-0").splitlines()
+    assert told[1] == "  state    used by user alice at 2026-03-01T11:00:00.000Z"
+    assert codes("show", f"{mark}-1").splitlines()[1] == "  state    used"
+    numbers = codes.stats(coupon)
+    assert (numbers["unused"], numbers["used"], numbers["revoked"]) == (4, 4, 2)
+    rows = [json.loads(line) for line in codes("export", coupon, "--format", "jsonl").splitlines()]
+    assert [(row["user"], row["receive"]) for row in rows] == [("alice", None), (None, None)] * 2
+
+
+def test_a_state_that_is_wrong_refuses_its_row(codes, coupon, tmp_path, mark):
+    path = written(
+        tmp_path / "c.csv",
+        "code,state,user,used_at,metadata\n",
+        f"{mark}1,redeemed,,,\n",
+        f"{mark}1,,alice,,\n",
+        f"{mark}1,revoked,alice,,\n",
+        f"{mark}1,unused,,2026-03-01T12:00:00Z,\n",
+        f"{mark}1,used,alice smith,,\n",
+        f"{mark}1,used,alice,2026-03-01,\n",
+        f"{mark}1,,,,[]\n",
+        f"{mark}1,unused,,,\n",
+    )
+    status, counts, told = imported(codes, coupon, path)
+    assert (status, counts["stored"], counts["refused"]) == (1, 1, 7)
+    allowed = "allowed is that of a code whose state is used"
+    assert told == [
+        '2: its state is "redeemed": allowed are unused, used and revoked',
+        f'3: it has the user "alice": {allowed}',
+        f'4: it has the user "alice": {allowed}',
+        f'5: it has the used_at "2026-03-01T12:00:00Z": {allowed}',
+        '6: its user is "alice smith": byte 6 is not allowed: must be 1 to 64 bytes of printable'
+        " ASCII without spaces",
+        '7: its used_at is "2026-03-01": allowed is a time as of RFC 3339, for example'
+        " 2026-11-26T12:00:00+01:00",
+        '8: its metadata is "[]": allowed is an object of JSON',
+    ]
 
 
 def test_repeated_it_changes_nothing(codes, coupon, tmp_path, mark):
@@ -251,7 +356,7 @@ def test_killed_it_goes_on(codes, coupon, tmp_path, mark, codes_owner):
 
 def test_imported_codes_are_revoked_and_exported(codes, coupon, tmp_path, mark):
     path = written(tmp_path / "c.csv", "code,n\n", *(f"{mark}-{n},{n}\n" for n in range(5)))
-    imported(codes, coupon, path)
+    imported(codes, coupon, path, "--metadata", "n")
     assert codes("revoke", f"{mark}3".lower()) == "1 revoked, 0 revoked before, 0 refused"
     assert codes.show(f"{mark}3")["state"] == "revoked"
     rows = [json.loads(line) for line in codes("export", coupon, "--all", "--format", "jsonl")

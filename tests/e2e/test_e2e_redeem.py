@@ -56,7 +56,7 @@ class Redeem(Codes):
     def imported(self, coupon, codes):
         path = self.folder / f"import-{random.randrange(10**12)}.csv"
         path.write_text("code,shop\n" + "".join(f"{code},a\n" for code in codes))
-        made = json.loads(self("import", coupon, path, "--json"))
+        made = json.loads(self("import", coupon, path, "--json", "--metadata", "shop"))
         self.known(made["set"])
         return made["set"]
 
@@ -224,6 +224,38 @@ def test_imported_codes(stack, redeem):
     assert redeem.stats(coupon)["used"] == 90
     shown = redeem.show(texts[3])
     assert (shown["state"], shown["user"], shown["metadata"]) == ("used", user, {"shop": "a"})
+
+
+def test_codes_that_were_used_or_revoked_elsewhere(stack, redeem):
+    """Nobody gets a coupon by them: not by the gateway, and not by settle()."""
+    coupon, mark = stack.coupon_make(10), f"OLD-{random.randrange(10**12)}"
+    path = redeem.folder / "old.csv"
+    path.write_text(
+        f"code,state,user\n{mark}-1,used,alice\n{mark}-2,revoked,\n{mark}-3,Unused,\n"
+        f"{mark}-4,used,\n"
+    )
+    redeem.known(json.loads(redeem("import", coupon, path, "--json"))["set"])
+    user = user_new()
+    with stack.client() as client:
+        assert call(client, f"{mark}-2", user) == WRONG
+        for used in ("1", "4"):
+            reply = call(client, f"{mark}-{used}", user)
+            assert (reply["status"], reply["coupon"]) == ("code_used", coupon), reply
+        settled(client, call(client, f"{mark}-3", user)["receive"])
+    assert [redeem.show(f"{mark}-{n}")["state"] for n in range(1, 5)] == [
+        "used", "revoked", "used", "used",
+    ]  # fmt: skip
+    wait_until(lambda: json.loads(stack.ctl("show", coupon, "--json"))["refused"]["code_used"] == 2)
+    assert (redeem.stats(coupon)["used"], redeem.stats(coupon)["revoked"]) == (3, 1)
+    # A rebuild and an audit find nothing to do.
+    stack.ctl("rebuild", coupon)
+    assert stack.ctl("audit", coupon).splitlines()[-1].startswith("PASS")
+    with stack.client() as client:
+        wait_until(lambda: call(client, f"{mark}-1", user)["status"] == "code_used")
+    told = redeem.run("revoke", f"{mark}1", f"{mark}2", f"{mark}3", f"{mark}4")
+    assert told.returncode == 1 and "0 revoked, 1 revoked before, 3 refused" in told.stdout
+    assert f'"{mark}1": it is used, by user alice' in told.stderr
+    assert f'"{mark}4": it was used when it was imported' in told.stderr
 
 
 def test_codes_that_wait_for_a_lock_delay_no_status(stack, redeem, gateway_make):

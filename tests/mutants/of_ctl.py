@@ -40,6 +40,22 @@ MUTANTS = [
     ),
     mutant(
         "P5",
+        "the column of codes that is not known",
+        "ctl/codes/code_file.c",
+        "\tif (kind == KIND_UNKNOWN && file->form.is_import)\n",
+        "\tif (kind == KIND_UNKNOWN && 0 * file->form.is_import)\n",
+        IMPORT + "test_what_is_not_known_is_refused_by_name",
+    ),
+    mutant(
+        "P5",
+        "the code that was used before it was imported",
+        "gateway/redeem/redeem.c",
+        '\tif (strcmp(state, "used") == 0) {\n',
+        '\tif (0 * strcmp(state, "used")) {\n',
+        "tests/e2e/test_e2e_redeem.py::test_codes_that_were_used_or_revoked_elsewhere",
+    ),
+    mutant(
+        "P5",
         "the look at all columns before the first code is stored",
         "ctl/codes/code_file.c",
         "\twhile (csv_rows_next(file->csv, &row))\n\t\tif (row.wrong)\n",

@@ -295,11 +295,19 @@ MUTANTS = [
         "codes",
         "the receives that were accepted before the revocation",
         "sql/function/code_take.sql",
-        "\tWHERE strpos(r.code, '.') > 0\n"
-        "\t\tAND (r.generation, r.seq) > (v.generation, coalesce(v.seq, 9223372036854775807));\n"
+        "\tWHERE strpos(r.code, '.') > 0 AND (c.revocation_num = 0\n"
+        "\t\tOR (r.generation, r.seq) > (v.generation, coalesce(v.seq, 9223372036854775807)));\n"
         "\tlate",
         "\tWHERE strpos(r.code, '.') > 0;\n\tlate",
         CODES + "test_a_revocation_rejects_only_what_came_after",
+    ),
+    mutant(
+        "codes",
+        "the code that was revoked when it was imported",
+        "sql/function/code_take.sql",
+        "(c.revocation_num = 0\n\t\tOR ",
+        "(false\n\t\tOR ",
+        CODES + "test_a_code_that_was_used_or_revoked_when_it_was_imported",
     ),
     mutant(
         "codes",

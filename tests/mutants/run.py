@@ -21,6 +21,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from mutant import ROOT
+from of_ctl import MUTANTS as OF_CTL
 from of_end import MUTANTS as OF_END
 from of_gate import MUTANTS as OF_GATE
 from of_gateway import MUTANTS as OF_GATEWAY
@@ -31,7 +32,17 @@ from of_tokens import MUTANTS as OF_TOKENS
 from of_worker import MUTANTS as OF_WORKER
 
 MUTANTS = sorted(
-    [*OF_LUA, *OF_SQL, *OF_GATEWAY, *OF_WORKER, *OF_STORES, *OF_TOKENS, *OF_GATE, *OF_END],
+    [
+        *OF_LUA,
+        *OF_SQL,
+        *OF_GATEWAY,
+        *OF_WORKER,
+        *OF_STORES,
+        *OF_TOKENS,
+        *OF_GATE,
+        *OF_END,
+        *OF_CTL,
+    ],
     key=lambda one: int(re.match(r"P(\d+)|", one.promise)[1] or 99),
 )
 BASE = ROOT / "build-mutants"

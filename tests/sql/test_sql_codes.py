@@ -306,6 +306,29 @@ def test_an_imported_code_keeps_its_row(db, coupon_new, code_set):
     ]
 
 
+@pytest.mark.parametrize(
+    "state, reason",
+    [
+        ({"state": "used"}, "code_used"),
+        ({"state": "used", "user_id": "1", "used_at": "2026-01-01"}, "code_used"),
+        ({"state": "revoked", "revoked_at": "2026-01-01", "revocation_num": 0}, "code_invalid"),
+    ],
+)
+def test_a_code_that_was_used_or_revoked_when_it_was_imported(
+    db, coupon_new, code_set, state, reason
+):
+    coupon = coupon_new(total=2)
+    row = {"set_id": code_set, "serial": 2, "coupon_id": coupon, "text": f"I{code_set}", **state}
+    db.execute(
+        f"INSERT INTO code ({', '.join(row)}) VALUES ({', '.join(['%s'] * len(row))})",
+        *row.values(),
+    )
+    before = codes(db, code_set)
+    one, other = redeem(coupon, "1", f"{code_set}.2"), redeem(coupon, "2", f"{code_set}.0")
+    assert db.settle(one, other) == [reason, "issued"]
+    assert codes(db, code_set)[2] == before[2]
+
+
 def void(db, receive):
     ((result, returned, _),) = db.execute(
         "SELECT * FROM coupon_void(%s, %s, %s::smallint, %s, NULL)",
