@@ -28,6 +28,7 @@ struct child {
 	TAILQ_ENTRY(child) next;
 	struct child_task task; /* words, input and by are its own */
 	int is_waiting;
+	int64_t err_lines_dropped;
 	pid_t pid; /* 0: it waits, or was not started */
 	int is_reaped, wait_status, start_error;
 	enum child_end end;
@@ -101,6 +102,14 @@ static const char *bytes_text(struct evbuffer *bytes)
 static struct child_result result_of(struct child *child)
 {
 	struct child_result result = { .end = child->end };
+	char dropped[96];
+
+	if (child->err_lines_dropped > 0) {
+		snprintf(dropped, sizeof(dropped),
+			 "couponctl: warning: %lld earlier lines are left out\n",
+			 (long long)child->err_lines_dropped);
+		check(evbuffer_prepend(child->err.bytes, dropped, strlen(dropped)) == 0);
+	}
 
 	result.out_len = evbuffer_get_length(child->out.bytes);
 	result.out = bytes_text(child->out.bytes);
@@ -136,6 +145,19 @@ static void child_end_check(struct child *child)
 	waiting_start(children);
 }
 
+/* Drops the first lines as a whole: a part of one would say something else. */
+static void lines_drop(struct child *child, struct evbuffer *bytes, size_t bytes_max)
+{
+	while (evbuffer_get_length(bytes) > bytes_max) {
+		char *line = evbuffer_readln(bytes, NULL, EVBUFFER_EOL_LF);
+
+		if (!line)
+			evbuffer_drain(bytes, evbuffer_get_length(bytes) - bytes_max);
+		free(line);
+		child->err_lines_dropped++;
+	}
+}
+
 static void channel_read(struct child *child, struct channel *channel, size_t bytes_max)
 {
 	int n = evbuffer_read(channel->bytes, event_get_fd(channel->readable), READ_BYTES);
@@ -146,7 +168,7 @@ static void channel_read(struct child *child, struct channel *channel, size_t by
 	if (n <= 0)
 		channel_close(channel);
 	else if (len > bytes_max && channel == &child->err)
-		evbuffer_drain(channel->bytes, len - bytes_max);
+		lines_drop(child, channel->bytes, bytes_max);
 	else if (len > bytes_max)
 		child_stop(child, CHILD_WORDY);
 }

@@ -10,15 +10,26 @@
 
 #define TWEAK_SIZE (32 + CODE_TEXT_MAX + CODE_ALPHABET_MAX)
 
+int code_text_is_plain(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (text[i] < ' ' || text[i] > '~')
+			return 0;
+	return 1;
+}
+
 int code_text_spell(const char *text, size_t len, char out[CODE_OTHERS_SIZE])
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < len; i++) {
+		size_t ignored = code_ignored_length(text + i, len - i);
 		char c = text[i];
 
-		if (c == ' ' || c == '-')
+		if (ignored > 0) {
+			i += ignored - 1;
 			continue;
+		}
 		if (c < '!' || c > '~' || n == CODE_OTHERS_MAX)
 			return -1;
 		out[n++] = (char)(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);

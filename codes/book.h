@@ -24,6 +24,9 @@ struct code_text {
 	size_t len;
 };
 
+/* Whether the code can be shown as it was given: pasted spaces and dashes cannot be seen. */
+int code_text_is_plain(const char *text, size_t len);
+
 /* Writes the spelling of exactly `len` bytes with a NUL. 0, or -1 unless it is allowed. */
 int code_text_spell(const char *text, size_t len, char out[CODE_OTHERS_SIZE]);
 

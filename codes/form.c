@@ -175,19 +175,58 @@ static int literal_matches(const struct code_form *form, char wanted, char c)
 	return c == wanted || (form->folds && isascii(c) && c == other_case(wanted));
 }
 
+size_t code_ignored_length(const char *text, size_t len)
+{
+	static const struct {
+		unsigned first, last;
+	} ranges[] = {
+		{ 0x0085, 0x0085 }, { 0x00a0, 0x00a0 }, /* next line, no-break space */
+		{ 0x00ad, 0x00ad }, { 0x1680, 0x1680 }, /* soft hyphen, ogham space */
+		{ 0x180e, 0x180e },                     /* vowel separator */
+		{ 0x2000, 0x200f }, { 0x2010, 0x2015 }, /* spaces and marks; hyphens and dashes */
+		{ 0x2028, 0x202f },                     /* separators, marks, a space */
+		{ 0x2043, 0x2043 }, { 0x205f, 0x2064 }, /* hyphen bullet; a space, joiners */
+		{ 0x2066, 0x2069 }, { 0x2212, 0x2212 }, /* marks, minus */
+		{ 0x2e3a, 0x2e3b }, { 0x3000, 0x3000 }, /* long dashes, wide space */
+		{ 0xfe58, 0xfe58 }, { 0xfe63, 0xfe63 }, /* small dash and hyphen */
+		{ 0xfeff, 0xfeff }, { 0xff0d, 0xff0d }, /* byte order mark, wide hyphen */
+	};
+	const unsigned char *bytes = (const unsigned char *)text;
+	unsigned point;
+	size_t n;
+
+	if (len == 0 || bytes[0] < 0x80)
+		return len > 0 && memchr("- \t\n\v\f\r", bytes[0], 7) != NULL;
+	n = bytes[0] < 0xe0 ? 2 : 3;
+	if (bytes[0] < 0xc2 || bytes[0] > 0xef || len < n || (bytes[1] & 0xc0) != 0x80 ||
+	    (bytes[n - 1] & 0xc0) != 0x80)
+		return 0;
+	point = n == 2 ? (bytes[0] & 0x1fu) << 6 | (bytes[1] & 0x3fu)
+		       : (bytes[0] & 0x0fu) << 12 | (bytes[1] & 0x3fu) << 6 | (bytes[2] & 0x3fu);
+	if (n == 3 && point < 0x800)
+		return 0; /* no UTF-8 */
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
+		if (point >= ranges[i].first && point <= ranges[i].last)
+			return n;
+	return 0;
+}
+
 int code_form_read(const struct code_form *form, const char *text, size_t len,
 		   struct ff1_string *string)
 {
 	unsigned free_n = 0;
-	size_t n = 0;
+	size_t n = 0, ignored;
 
 	*string = (struct ff1_string){ 0 };
 	for (size_t i = 0; i < len; i++) {
 		uint64_t *part = free_n < form->free_n / 2 ? &string->first : &string->last;
 		int digit = form->digits[(unsigned char)text[i]];
 
-		if (text[i] == '-' || text[i] == ' ')
+		ignored = code_ignored_length(text + i, len - i);
+		if (ignored > 0) {
+			i += ignored - 1;
 			continue;
+		}
 		if (n == form->length)
 			return -1;
 		if (form->plain[n++] != '#') {

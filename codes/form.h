@@ -50,6 +50,14 @@ int code_pattern_make(const char *prefix, unsigned length, char out[CODE_WIDTH_M
 void code_form_write(const struct code_form *form, const struct ff1_string *string, char *out);
 
 /*
+ * How many bytes at the beginning of the text are a space or a dash, which codes are read without:
+ * those of ASCII, with tabs and ends of lines, and those of Unicode in UTF-8, as they come in pasted
+ * texts: no-break, zero-width and other spaces, marks of direction, hyphens, dashes and the minus
+ * sign. 0: it is neither.
+ */
+size_t code_ignored_length(const char *text, size_t len);
+
+/*
  * Reads a text; spaces and dashes are ignored, wherever they are. 0, or -1: the text is not of this
  * form.
  */

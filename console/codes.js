@@ -68,10 +68,11 @@ function import_ask(path, ask) {
         },
         act: async () => {
             const answer = await change("POST", `${path}/codes`, { codes: codes() });
-            const { stored, present, refused, warnings = [] } = answer;
+            const { stored, present, present_revoked, refused, warnings = [] } = answer;
             const why = warnings.map((one) => one.replace(/^line (\d+)/, "Code $1"));
             return [
-                `${count(stored)} stored, ${count(present)} were there before, ` +
+                `${count(stored)} stored, ${count(present)} were there before` +
+                    `${present_revoked ? ` (${count(present_revoked)} revoked)` : ""}, ` +
                     `${count(refused)} refused.`,
                 why.slice(0, IMPORT_SHOWN).map((one) => ` ${one}.`),
             ];
@@ -208,6 +209,7 @@ export function code_card(code, ask) {
         ),
         terms([
             ["Set", `${code.set} (${code.kind})`],
+            ["Redeemed", code.redeemed !== null && plural(code.redeemed, "time")],
             ["User", code.user],
             ["Receive", code.receive && h("a", { href: place }, code.receive)],
             ["Used", code.used_at && time(code.used_at)],

@@ -174,7 +174,8 @@ static int word_run(struct ctl *ctl)
 	store_key_bind(db, ctl, NULL);
 	set = present_find(db, text, coupon);
 	if (!set)
-		set = word_store(db, word, text, coupon);
+		set = word_store(db, code_text_is_plain(word, strlen(word)) ? word : text, text,
+				 coupon);
 	db_run(db, "COMMIT");
 	db_close(db);
 	output_made("set %" PRId64 " is the word %s of coupon %" PRId64, set, text, coupon);
@@ -232,6 +233,10 @@ static void code_say(const PGresult *row, const char *code, int as_json)
 	output_id(object, "set", column_number(row, 0, "set_id"));
 	output_id(object, "coupon", column_number(row, 0, "coupon_id"));
 	output_text(object, "state", column_text(row, 0, "state"));
+	if (db_is_null(row, 0, "redeemed"))
+		output_null(object, "redeemed");
+	else
+		output_number(object, "redeemed", column_number(row, 0, "redeemed"));
 	output_text(object, "user", column_text(row, 0, "user_id"));
 	output_text(object, "receive", receive);
 	output_text(object, "used_at", column_text(row, 0, "used_at"));
@@ -245,7 +250,8 @@ static void code_say(const PGresult *row, const char *code, int as_json)
 	output_raw(object, "metadata", column_text(row, 0, "metadata"));
 	output_say(object,
 		   "code {code}, {kind}, of set {set} of coupon {coupon}\n"
-		   "  state    {state}[user  by user {user}][used_at  at {used_at}]"
+		   "  state    {state}[redeemed , redeemed {redeemed} times][user  by user {user}]"
+		   "[used_at  at {used_at}]"
 		   "[receive \n  receive  {receive}]"
 		   "[revoked_at  by {revoked_by} at {revoked_at}]\n"
 		   "[metadata   metadata {metadata}\n]",
@@ -418,8 +424,9 @@ static const struct command codes_show_command = {
 	.options = OPTIONS(SWITCH("json", "print one JSON object")),
 	.summary = "show the set, the coupon and the state of a code",
 	.detail =
-		"Case, spaces and dashes do not matter. The exit status is 9 if there is no such\n"
-		"code.",
+		"Case, spaces and dashes do not matter, also as they come in pasted texts. A word\n"
+		"is open until it is revoked; how often it was redeemed is beside it. The exit\n"
+		"status is 9 if there is no such code.",
 };
 
 static const struct command codes_stats_command = {

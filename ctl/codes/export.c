@@ -21,7 +21,7 @@ struct exporting {
 	/* The set whose codes are written at the moment. */
 	const char *set_text, *coupon_text;
 	int64_t coupon, first, count;
-	int is_revoked;
+	int is_revoked, is_word;
 	struct code_space *space; /* NULL: it has rows for all of its codes */
 	struct code_form form;
 	PGresult *page; /* of its rows */
@@ -51,8 +51,8 @@ static void code_write(struct exporting *e, const char *code, size_t len, int is
 				 cell_text(e->set_text) };
 	char receive[STORE_RECEIVE_SIZE];
 
-	if (e->is_revoked && strcmp(state, "unused") == 0)
-		state = "revoked";
+	if (strcmp(state, "unused") == 0)
+		state = e->is_revoked ? "revoked" : e->is_word ? "open" : state;
 	cells[3] = cell_text(state);
 	if (is_row) {
 		cells[4] = cell_text(column_text(e->page, e->row, "user_id"));
@@ -114,6 +114,7 @@ static void set_write(struct exporting *e, const PGresult *sets, int set)
 	e->first = column_number(sets, set, "first_position");
 	e->count = column_number(sets, set, "code_num");
 	e->is_revoked = db_is_true(sets, set, "is_revoked");
+	e->is_word = strcmp(column_text(sets, set, "kind"), "word") == 0;
 	e->space = space_of(e, sets, set);
 	if (e->space)
 		stored_form(&e->form, sets, set, "pattern");

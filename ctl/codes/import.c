@@ -35,7 +35,9 @@ struct import {
 	struct code_file *file;
 	struct stored stored;
 	int64_t set, coupon;
+	int is_again;                    /* the set was there before */
 	int64_t added, present, refused; /* stored now, stored before, told */
+	int64_t used, revoked;           /* of those that were stored before */
 	struct progress progress;
 };
 
@@ -53,7 +55,7 @@ struct lane {
 	pthread_t thread;
 	int is_running; /* the thread has the connection and the chunk, which follows */
 	size_t rows_n, refusals_n;
-	int64_t added;
+	int64_t added, used, revoked;
 	struct postgres_array columns[COLUMNS_N]; /* of the rows to be stored */
 	struct refusal refusals[CHUNK];
 };
@@ -97,10 +99,12 @@ static void row_add(struct lane *lane, const struct code_row *row)
 		postgres_array_add_number(&lane->columns[SERIALS], row->line);
 		postgres_array_add_text(&lane->columns[TEXTS], text, len);
 		/* Empty: it is the text. */
-		postgres_array_add_text(&lane->columns[SPELLINGS], row->code,
-					row->code_len == len && memcmp(row->code, text, len) == 0
-						? 0
-						: row->code_len);
+		if ((row->code_len == len && memcmp(row->code, text, len) == 0) ||
+		    !code_text_is_plain(row->code, row->code_len))
+			postgres_array_add_text(&lane->columns[SPELLINGS], "", 0);
+		else
+			postgres_array_add_text(&lane->columns[SPELLINGS], row->code,
+						row->code_len);
 		postgres_array_add_text(&lane->columns[METADATA], row->metadata,
 					strlen(row->metadata));
 		postgres_array_add_text(&lane->columns[STATES], row->state, strlen(row->state));
@@ -125,9 +129,11 @@ static void taken_find(struct lane *lane)
 			       column_text(taken, row, "other_serial"));
 		else
 			refuse(lane, column_number(taken, row, "serial"),
-			       "the code exists in set %s of coupon %s",
+			       "the code exists in set %s of coupon %s%s%s",
 			       column_text(taken, row, "set_id"),
-			       column_text(taken, row, "coupon_id"));
+			       column_text(taken, row, "coupon_id"),
+			       *column_text(taken, row, "state") ? ", and is " : "",
+			       column_text(taken, row, "state"));
 	PQclear(taken);
 }
 
@@ -138,6 +144,16 @@ static void *lane_store(void *context)
 
 	/* The rows are sorted in memory. */
 	db_run(lane->db, "BEGIN; SET LOCAL work_mem = '64MB'");
+	lane->used = lane->revoked = 0;
+	if (lane->import->is_again) {
+		PGresult *row = db_ask(lane->db, sql_query_code_present,
+				       postgres_number(lane->import->set),
+				       postgres_array(&lane->columns[SERIALS]));
+
+		lane->used = column_number(row, 0, "used");
+		lane->revoked = column_number(row, 0, "revoked");
+		PQclear(row);
+	}
 	lane->added = db_value(lane->db, sql_query_code_import, postgres_number(lane->import->set),
 			       postgres_number(lane->import->coupon),
 			       postgres_array(&lane->columns[SERIALS]),
@@ -171,6 +187,8 @@ static void lane_end(struct lane *lane, struct import *import)
 		free(lane->refusals[i].why);
 	}
 	import->added += lane->added;
+	import->used += lane->used;
+	import->revoked += lane->revoked;
 	import->refused += (int64_t)lane->refusals_n;
 	import->present += (int64_t)(lane->rows_n - lane->refusals_n) - lane->added;
 	lane->rows_n = lane->refusals_n = 0;
@@ -223,7 +241,7 @@ static void lanes_run(struct import *import)
 }
 
 /* The same file for the same coupon is the same set: interrupted, the command goes on with it. */
-static int64_t set_find(const struct import *import)
+static int64_t set_find(struct import *import)
 {
 	char hash[CODE_FILE_HASH_SIZE], request[REQUEST_SIZE];
 	struct db *db = stored_lock(import->ctl);
@@ -237,6 +255,7 @@ static int64_t set_find(const struct import *import)
 	if (PQntuples(row) > 0 && db_is_true(row, 0, "is_revoked"))
 		log_fatal("this file was imported as set %s, which was revoked",
 			  column_text(row, 0, "id"));
+	import->is_again = PQntuples(row) > 0;
 	set = PQntuples(row) > 0
 		      ? column_number(row, 0, "id")
 		      : stored_set_add(db, import->coupon, "imported", request, import->name);
@@ -270,10 +289,14 @@ static int import_run(struct ctl *ctl)
 	output_id(object, "coupon", import.coupon);
 	output_number(object, "stored", import.added);
 	output_number(object, "present", import.present);
+	output_number(object, "present_used", import.used);
+	output_number(object, "present_revoked", import.revoked);
 	output_number(object, "refused", import.refused);
 	output_say(object,
 		   "set {set} of coupon {coupon}: {stored:,} codes stored, {present:,} were there "
-		   "before, {refused:,} refused\n",
+		   "before[present_used , of which {present_used:,} are used]"
+		   "[present_revoked , of which {present_revoked:,} are revoked and stay so], "
+		   "{refused:,} refused\n",
 		   args_has(&ctl->args, "json"));
 	return import.refused > 0;
 }

@@ -42,6 +42,14 @@ SELECT count(*) AS added FROM added
 -- code_keys: The keys that have made codes, by their fingerprints.
 SELECT version, fingerprint FROM code_key ORDER BY version
 
+-- code_present: How many of the rows of a set that are there are used, and revoked.
+-- $1 set, $2 serials
+SELECT count(*) FILTER (WHERE c.state = 'used') AS used,
+	count(*) FILTER (WHERE c.state = 'revoked') AS revoked
+FROM unnest($2::bigint[]) AS g (serial),
+	LATERAL (SELECT * FROM code WHERE code.set_id = $1::bigint AND code.serial = g.serial
+		OFFSET 0) AS c
+
 -- code_redeemable: Of these texts, those that are imported codes or words; `code` is as receives
 -- name it. Whether a code is revoked Redis decides: who has redeemed it before gets the same
 -- receive again. But nobody has redeemed what was used or revoked when it was imported
@@ -74,12 +82,16 @@ WHERE coupon_id = $1::bigint AND num > $2::bigint AND num <= $3::bigint AND seq 
 SELECT code_revoke($1::bigint[], $2::bigint[], $3::bigint[]) AS revoked
 
 -- code_row: One code of a set, whose row may be absent: then it is unused. Or the code that others
--- made, or the word, with this text. No row: there is no such set or text.
+-- made, or the word, with this text. A word is open until it is revoked; `redeemed` is how often it
+-- was redeemed. No row: there is no such set or text.
 -- $1 set, $2 serial, $3 text (NULL: by set and serial)
 SELECT s.id AS set_id, s.coupon_id, s.kind, s.pattern, p.alphabet,
 	coalesce(c.spelling, c.text) AS spelling,
 	CASE WHEN s.revoked_at IS NOT NULL AND coalesce(c.state, 'unused') = 'unused' THEN 'revoked'
+		WHEN s.kind = 'word' AND c.state = 'unused' THEN 'open'
 		ELSE coalesce(c.state, 'unused') END AS state,
+	CASE WHEN s.kind = 'word' THEN (SELECT count(*) FROM user_coupon AS u
+		WHERE u.coupon_id = s.coupon_id AND u.code = s.id::text) END AS redeemed,
 	c.user_id, c.batch::text, c.idx, c.metadata::text,
 	to_char(c.used_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS used_at,
 	to_char(coalesce(c.revoked_at, s.revoked_at) AT TIME ZONE 'UTC',
@@ -202,10 +214,14 @@ SELECT c.id::text AS set, c.kind, coalesce(c.pattern, c.word) AS form, p.key_ver
 FROM counted AS c LEFT JOIN code_space AS p ON p.id = c.space_id
 ORDER BY c.id
 
--- code_taken: Of codes that were to be stored, those whose text another row has. LATERAL with
--- OFFSET 0: by the index, whatever the statistics say.
+-- code_taken: Of codes that were to be stored, those whose text another row has; with its state if
+-- it is not unused. LATERAL with OFFSET 0: by the index, whatever the statistics say.
 -- $1 set, $2 serials, $3 texts: arrays of one length
-SELECT g.serial, c.set_id, c.serial AS other_serial, c.coupon_id
+SELECT g.serial, c.set_id, c.serial AS other_serial, c.coupon_id,
+	CASE WHEN c.state <> 'unused' THEN c.state
+		WHEN EXISTS (SELECT FROM code_set AS s
+			WHERE s.id = c.set_id AND s.revoked_at IS NOT NULL) THEN 'revoked' END
+		AS state
 FROM unnest($2::bigint[], $3::text[]) AS g (serial, text),
 	LATERAL (SELECT * FROM code WHERE code.text = g.text OFFSET 0) AS c
 WHERE (c.set_id, c.serial) <> ($1::bigint, g.serial)

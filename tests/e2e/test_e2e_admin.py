@@ -519,10 +519,10 @@ def test_sets_of_codes(stack, admin, api, make_coupon):
     assert "count" in problem(api("POST", path + "/sets"), 400)
 
     others = [f"other-{coupon}-{n}" for n in range(2000)]
-    told = ok(api("POST", path + "/codes", {"codes": [*others, texts[0], 'a"\n,b']}))
+    told = ok(api("POST", path + "/codes", {"codes": [*others, texts[0], 'a"é,b']}))
     assert (told["stored"], told["refused"]) == (2000, 2), told
     assert [one.partition(":")[0] for one in told["warnings"]] == ["line 2001", "line 2002"]
-    again = ok(api("POST", path + "/codes", {"codes": [*others, texts[0], 'a"\n,b']}))
+    again = ok(api("POST", path + "/codes", {"codes": [*others, texts[0], 'a"é,b']}))
     assert (again["set"], again["stored"], again["present"]) == (told["set"], 0, 2000)
     listed = ok(api("GET", f"/sets/{told['set']}/codes?all=true"))["codes"]
     assert [one["code"] for one in listed] == others
@@ -639,6 +639,19 @@ def fake(stack, key_make, tmp_path):
     yield one
     one.release()
     one.end()
+
+
+def test_many_warnings(fake):
+    """Those that are too many are left out as whole lines, and counted."""
+    line = "the code exists in set 1795410433 of coupon 1001, and is revoked"
+    fake.does(
+        f"seq 1 5000 | sed 's/.*/couponctl: line &: {line}/' >&2; echo '{{\"refused\":5000}}'; exit 1"
+    )
+    told = ok(fake.api("POST", "/campaigns/1/codes", {"codes": ["x"]}))["warnings"]
+    first, *rest = told
+    left_out = 5000 - len(rest)
+    assert first == f"{left_out} earlier lines are left out" and 0 < left_out < 5000
+    assert rest == [f"line {n}: {line}" for n in range(left_out + 1, 5001)]
 
 
 def test_a_command_that_dies_or_says_nothing(fake):

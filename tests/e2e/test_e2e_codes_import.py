@@ -98,7 +98,7 @@ def test_bad_rows_of_csv_do_not_stop_the_others(codes, coupon, tmp_path, mark):
         f"{mark}1,\n",
         f"{mark}-1,\n",
         "é,\n",
-        "a\tb,\n",
+        "a\x01b,\n",
         ",x\n",
         f"{'x' * 65},\n",
         f"{mark}2,".encode() + b"\xff\n",
@@ -115,7 +115,7 @@ def test_bad_rows_of_csv_do_not_stop_the_others(codes, coupon, tmp_path, mark):
     assert told == [
         "3: the code is that of line 2",
         f'4: the code is "\\xc3\\xa9": {allowed}',
-        f'5: the code is "a\\x09b": {allowed}',
+        f'5: the code is "a\\x01b": {allowed}',
         f'6: the code is "": {allowed}',
         f'7: the code is "{"x" * 65}": {allowed}',
         "8: its metadata has a name twice, or is not UTF-8 without NUL characters",
@@ -337,6 +337,41 @@ def test_repeated_it_changes_nothing(codes, coupon, tmp_path, mark):
     status, more, told = imported(codes, coupon, other)
     assert (status, more["stored"], more["refused"]) == (1, 1, 1) and more["set"] != first["set"]
     assert told == [f"3: the code exists in set {first['set']} of coupon {coupon}"]
+
+
+def test_codes_that_were_revoked_stay_so(codes, coupon, tmp_path, mark):
+    """Who imports them again is told."""
+    path = written(tmp_path / "c.csv", f"code,state\n{mark}0,\n{mark}1,\n{mark}2,used\n")
+    _, first, _ = imported(codes, coupon, path)
+    codes("revoke", f"{mark}0", f"{mark}1")
+    status, again, told = imported(codes, coupon, path)
+    assert (status, again["present"], told) == (0, 3, [])
+    assert (again["present_used"], again["present_revoked"]) == (1, 2)
+    assert codes("import", coupon, path).endswith(
+        ": 0 codes stored, 3 were there before, of which 1 are used, of which 2 are revoked and"
+        " stay so, 0 refused"
+    )
+    other = written(tmp_path / "d.csv", f"code\n{mark}0\n{mark}2\n")
+    _, _, told = imported(codes, coupon, other)
+    assert told == [
+        f"2: the code exists in set {first['set']} of coupon {coupon}, and is revoked",
+        f"3: the code exists in set {first['set']} of coupon {coupon}, and is used",
+    ]
+    assert {codes.show(f"{mark}{n}")["state"] for n in range(2)} == {"revoked"}
+
+
+def test_codes_as_they_are_pasted(codes, coupon, tmp_path, mark):
+    path = written(
+        tmp_path / "c.csv", f"code\n{mark}\u20131\n\ufeff{mark}\u00a02\n".encode("utf-8")
+    )
+    _, counts, told = imported(codes, coupon, path)
+    assert (counts["stored"], told) == (2, [])
+    assert codes.show(f"{mark}\u200b\t2\n")["code"] == f"{mark}2"
+    codes("word", coupon, f"noon\u2014{mark}")
+    assert codes.show(f"NOON {mark}")["code"] == f"NOON{mark}"
+    exported = codes("export", coupon, "--all")
+    assert exported.isascii() and f"NOON{mark},{coupon}," in exported and ",open," in exported
+    assert codes("revoke", f"{mark}\u22121") == "1 revoked, 0 revoked before, 0 refused"
 
 
 def test_killed_it_goes_on(codes, coupon, tmp_path, mark, codes_owner):

@@ -226,6 +226,38 @@ def test_imported_codes(stack, redeem):
     assert (shown["state"], shown["user"], shown["metadata"]) == ("used", user, {"shop": "a"})
 
 
+def test_codes_as_they_are_pasted(stack, redeem):
+    """None of them is a guess: with one wrong code more the user would have to wait."""
+    coupon, user = stack.coupon_make(100, limit=100), user_new()
+    code, *_ = redeem.made(coupon, 1)
+    shop = f"SHOP-{random.randrange(10**12)}"
+    redeem.imported(coupon, [shop])
+    word = f"NOON-{random.randrange(10**12)}"
+    redeem.word(coupon, word)
+    with stack.client() as client:
+        for _ in range(5):
+            assert call(client, "NOON-NONE", user) == WRONG
+        for between in ("\u00a0", "\u200b", "\t", "\n", "\r\n", "\u2013", "\u2011", "\ufeff"):
+            for text in (code, shop, word):
+                pasted = between + text.replace("-", between) + between
+                assert call(client, pasted, user, key=text)["code"] == 0, (between, text)
+
+
+def test_a_word_is_counted(stack, redeem):
+    coupon = stack.coupon_make(100)
+    word = f"COUNT{random.randrange(10**12)}"
+    redeem.word(coupon, word)
+    assert (redeem.show(word)["state"], redeem.show(word)["redeemed"]) == ("open", 0)
+    with stack.client() as client:
+        for _ in range(5):
+            settled(client, call(client, word, user_new())["receive"])
+    shown = redeem.show(word)
+    assert (shown["state"], shown["redeemed"], shown["user"]) == ("open", 5, None)
+    assert redeem("show", word).splitlines()[1] == "  state    open, redeemed 5 times"
+    redeem("revoke", word)
+    assert redeem("show", word).splitlines()[1].startswith("  state    revoked, redeemed 5 times")
+
+
 def test_codes_that_were_used_or_revoked_elsewhere(stack, redeem):
     """Nobody gets a coupon by them: not by the gateway, and not by settle()."""
     coupon, mark = stack.coupon_make(10), f"OLD-{random.randrange(10**12)}"

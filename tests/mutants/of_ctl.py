@@ -55,6 +55,22 @@ MUTANTS = [
         "tests/e2e/test_e2e_redeem.py::test_codes_that_were_used_or_revoked_elsewhere",
     ),
     mutant(
+        "codes",
+        "the dashes and spaces of pasted codes",
+        "codes/form.c",
+        "\t\tif (point >= ranges[i].first && point <= ranges[i].last)\n",
+        "\t\tif (point >= ranges[i].first && point < ranges[i].last)\n",
+        "unit_test_codes_form::test_pasted",
+    ),
+    mutant(
+        "codes",
+        "the first warning as a whole line",
+        "admin/child.c",
+        "\t\tlines_drop(child, channel->bytes, bytes_max);\n",
+        "\t\tevbuffer_drain(channel->bytes, len - bytes_max);\n",
+        "tests/e2e/test_e2e_admin.py::test_many_warnings",
+    ),
+    mutant(
         "P5",
         "the look at all columns before the first code is stored",
         "ctl/codes/code_file.c",

@@ -105,7 +105,8 @@ static void test_one_spelling(void **state)
 	assert_reads(&form, "NOON-2E3T-NQZO", 0);
 	assert_reads(&form, "NOON-2E3T-NQZ\xc5\xbf", 0);
 	assert_reads(&form, "NOON_2E3T-NQZP", 0);
-	assert_reads(&form, "NOON-2E3T-NQZP\n", 0);
+	assert_reads(&form, "NOON-2E3T-NQZP\n", 1);
+	assert_reads(&form, "NOON-2E3T-NQZP\1", 0);
 	assert_reads(&form, "", 0);
 }
 
@@ -176,6 +177,78 @@ static void test_chance(void **state)
 			    "32^13 = 3.7e+19 texts: a guess hits with 1 in 3.7e+13");
 }
 
+/* Spaces and dashes as they are in pasted texts, and what is near to them or is cut. */
+static void test_pasted(void **state)
+{
+	static const char *const ignored[] = {
+		" ",
+		"-",
+		"\t",
+		"\n",
+		"\r",
+		"\v",
+		"\f",
+		"\xc2\x85",
+		"\xc2\xa0",
+		"\xc2\xad",
+		"\xe1\x9a\x80",
+		"\xe2\x80\x80",
+		"\xe2\x80\x83",
+		"\xe2\x80\x89",
+		"\xe2\x80\x8b",
+		"\xe2\x80\x8c",
+		"\xe2\x80\x8d",
+		"\xe2\x80\x8e",
+		"\xe2\x80\x8f",
+		"\xe2\x80\x90",
+		"\xe2\x80\x91",
+		"\xe2\x80\x92",
+		"\xe2\x80\x93",
+		"\xe2\x80\x94",
+		"\xe2\x80\x95",
+		"\xe2\x80\xa8",
+		"\xe2\x80\xaf",
+		"\xe2\x81\x9f",
+		"\xe2\x81\xa0",
+		"\xe2\x88\x92",
+		"\xe3\x80\x80",
+		"\xef\xb9\x98",
+		"\xef\xb9\xa3",
+		"\xef\xbb\xbf",
+		"\xef\xbc\x8d",
+	};
+	static const char *const wrong[] = {
+		"\1",           "_",
+		"\xc2",         "\xa0",
+		"\xc3\xa0",     "\xe2\x80",
+		"\xe2\x80\x96", "\xe2\x80\xb0",
+		"\xe2\x88\x93", "\xe2\x80\xc0",
+		"\xe0\x82\xa0", "\xf0\x80\x80",
+		"\xc0\xa0",     "\xe3\x80\x81",
+		"\x7f",
+	};
+	struct code_form form = form_of("NOON-####-####", CODE_ALPHABET);
+	char text[64], spelled[CODE_OTHERS_SIZE];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
+		snprintf(text, sizeof(text), "%sNOON%s2E3T%sNQZP%s", ignored[i], ignored[i],
+			 ignored[i], ignored[i]);
+		assert_reads(&form, text, 1);
+		assert_int_equal(code_ignored_length(ignored[i], strlen(ignored[i])),
+				 strlen(ignored[i]));
+		assert_int_equal(code_text_spell(text, strlen(text), spelled), 0);
+		assert_string_equal(spelled, "NOON2E3TNQZP");
+		assert_int_equal(code_text_spell(ignored[i], strlen(ignored[i]), spelled), -1);
+	}
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		snprintf(text, sizeof(text), "NOON2E3TNQZP%s", wrong[i]);
+		assert_reads(&form, text, 0);
+		assert_int_equal(code_ignored_length(wrong[i], strlen(wrong[i])), 0);
+	}
+	assert_int_equal(code_ignored_length("", 0), 0);
+}
+
 static void test_spelling_of_others(void **state)
 {
 	char text[CODE_OTHERS_SIZE];
@@ -189,7 +262,7 @@ static void test_spelling_of_others(void **state)
 	assert_int_equal(strlen(text), 64);
 	assert_int_equal(code_text_spell("", 0, text), -1);
 	assert_int_equal(code_text_spell(" - ", 3, text), -1);
-	assert_int_equal(code_text_spell("a\tb", 3, text), -1);
+	assert_int_equal(code_text_spell("a\1b", 3, text), -1);
 	assert_int_equal(code_text_spell("a\0b", 3, text), -1);
 	assert_int_equal(code_text_spell("caf\xc3\xa9", 5, text), -1);
 	assert_int_equal(
@@ -202,6 +275,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_patterns),
+		cmocka_unit_test(test_pasted),
 		cmocka_unit_test(test_refuses_forms),
 		cmocka_unit_test(test_one_spelling),
 		cmocka_unit_test(test_case_of_the_alphabet),
