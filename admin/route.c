@@ -145,7 +145,7 @@ int route_has_member(const struct route *route, const struct command *command,
 	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
 		if (strcmp(option->name, own[i]) == 0)
 			return 0;
-	if (option->value && strcmp(option->value, "FILE") == 0)
+	if (option->is_of_terminal || (option->value && strcmp(option->value, "FILE") == 0))
 		return 0;
 	/* What a body has is a list of codes without columns. */
 	if (route->input && strcmp(option->name, "metadata") == 0)

@@ -30,6 +30,7 @@ ROUTE(POST, "/campaigns/{coupon}/users/{user}/void", ADMIN, "void", .list = "rec
 ROUTE(POST, "/campaigns/{coupon}/audit", MONITOR, "audit", .flags = ROUTE_JOB | ROUTE_VERDICT)
 ROUTE(POST, "/campaigns/{coupon}/rebuild", ADMIN, "rebuild", .list = "rebuild", .flags = ROUTE_JOB)
 ROUTE(POST, "/audit", MONITOR, "audit", .flags = ROUTE_JOB | ROUTE_VERDICT, .word = "--all")
+ROUTE(GET, "/users/{user}/receives", MONITOR, "receive list", .list = "receives")
 ROUTE(GET, "/receives/{receive}", MONITOR, "status", .flags = ROUTE_VERDICT)
 ROUTE(GET, "/receives/{receive}/trace", MONITOR, "trace", .flags = ROUTE_VERDICT)
 ROUTE(POST, "/receives/{receive}/void", ADMIN, "void", .flags = ROUTE_VERDICT)

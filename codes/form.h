@@ -51,9 +51,9 @@ void code_form_write(const struct code_form *form, const struct ff1_string *stri
 
 /*
  * How many bytes at the beginning of the text are a space or a dash, which codes are read without:
- * those of ASCII, with tabs and ends of lines, and those of Unicode in UTF-8, as they come in pasted
- * texts: no-break, zero-width and other spaces, marks of direction, hyphens, dashes and the minus
- * sign. 0: it is neither.
+ * those of ASCII, with tabs and ends of lines, and those of Unicode in UTF-8, as they come in
+ * pasted texts: no-break, zero-width and other spaces, marks of direction, hyphens, dashes and the
+ * minus sign. 0: it is neither.
  */
 size_t code_ignored_length(const char *text, size_t len);
 

@@ -218,6 +218,33 @@ function receive_card(trace, ask) {
     );
 }
 
+// What a user has, of all campaigns.
+function coupons_card(user, receives) {
+    const row = (one) =>
+        h(
+            "li",
+            {},
+            instant(one.received_at),
+            h(
+                "div",
+                {},
+                h(
+                    "a",
+                    { href: `#/find?receive=${encodeURIComponent(one.receive)}` },
+                    one.name ?? `Campaign ${one.coupon}`,
+                ),
+                `: ${one.state}`,
+                one.use && `, ${one.use.state} by order ${one.use.order}`,
+            ),
+        );
+    return h(
+        "section",
+        { class: "card stack", "aria-label": `Coupons of ${user}` },
+        h("h2", {}, `Coupons of ${user}`),
+        receives.length ? h("ol", { class: "story" }, receives.map(row)) : "This user has none.",
+    );
+}
+
 // ---- the page
 
 function field(name, label, value) {
@@ -227,7 +254,7 @@ function field(name, label, value) {
 }
 
 export function find_page(main, { query, still }) {
-    const [coupon, coupon_label] = field("coupon", "Campaign id", query.get("coupon"));
+    const [coupon, coupon_label] = field("coupon", "Campaign id (empty: all)", query.get("coupon"));
     const [user, user_label] = field("user", "User", query.get("user"));
     const [receive, receive_label] = field("receive", "Receive", query.get("receive"));
     const [code, code_label] = field("code", "Exchange code", query.get("code"));
@@ -249,7 +276,8 @@ export function find_page(main, { query, still }) {
     const path = () => {
         if (query.get("code")) return `/codes/${part("code")}`;
         if (query.get("receive")) return `/receives/${part("receive")}/trace`;
-        if (!query.get("coupon") || !query.get("user")) return null;
+        if (!query.get("user")) return null;
+        if (!query.get("coupon")) return `/users/${part("user")}/receives`;
         return `/campaigns/${part("coupon")}/users/${part("user")}/trace`;
     };
     const load = async () => {
@@ -259,6 +287,10 @@ export function find_page(main, { query, still }) {
             const answer = await get(path());
             if (!still()) return;
             const list = answer.receives ?? [answer];
+            if (path().startsWith("/users/")) {
+                show(found, coupons_card(query.get("user"), list));
+                return;
+            }
             const make = query.get("code") ? code_card : receive_card;
             show(
                 found,

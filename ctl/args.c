@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 /* Whether the byte is a control character, or half of one in UTF-8 (U+0080 to U+009F). */
 static int is_control(const char *text, size_t len, size_t i)
@@ -240,7 +242,7 @@ static char *words_join(const struct args *args, char divider, const char *const
 
 		while (*name && strcmp(*name, option->name) != 0)
 			name++;
-		if (args->values[i] && !*name)
+		if (args->values[i] && !*name && !option->is_of_terminal)
 			fprintf(out, "%c--%s%s%s", divider, option->name, option->value ? "=" : "",
 				args->values[i]);
 	}
@@ -259,6 +261,26 @@ char *args_record(const struct args *args)
 char *args_whole(const struct args *args)
 {
 	return words_join(args, '\n', (const char *const[]){ "by", "json", "key", NULL }, 0);
+}
+
+void args_ask(const struct args *args, const char *what, ...)
+{
+	char answer[16] = "";
+	va_list list;
+
+	if (args_text(args, "yes") || !isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+		return;
+	va_start(list, what);
+	vfprintf(stderr, what, list);
+	va_end(list);
+	fputs("\nGo on? (yes/no) ", stderr);
+	fflush(stderr);
+	if (fgets(answer, sizeof(answer), stdin) &&
+	    (strcasecmp(answer, "yes\n") == 0 || strcasecmp(answer, "y\n") == 0))
+		return;
+	if (!*answer)
+		fputc('\n', stderr);
+	log_fatal("nothing was changed: the answer was not yes");
 }
 
 int args_has(const struct args *args, const char *name)

@@ -20,6 +20,7 @@ struct option {
 	const char *help;
 	int takes_none;           /* the word none removes what there is */
 	const char *const *words; /* that may be in its list, ended by NULL; NULL: any */
+	int is_of_terminal;       /* it answers what only a person is asked */
 };
 
 #define OPTION(name_, value_, help_)                          \
@@ -35,6 +36,11 @@ struct option {
 		.name = name_, .value = "LIST", .help = help_, .words = words_ \
 	}
 #define SWITCH(name_, help_) OPTION(name_, NULL, help_)
+/* --yes of a command that calls args_ask(). */
+#define YES_OPTION                                                                     \
+	{                                                                              \
+		.name = "yes", .help = "do not ask on a terminal", .is_of_terminal = 1 \
+	}
 #define OPTIONS_END OPTION(NULL, NULL, NULL)
 /* A table of options, or of commands, where it is used. */
 #define OPTIONS(...) ((const struct option[]){ __VA_ARGS__, OPTIONS_END })
@@ -70,6 +76,13 @@ int text_is_plain(const char *text, size_t len);
 void text_print_plain(const char *text, size_t len, FILE *out);
 
 _Noreturn void args_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/*
+ * Asks on a terminal, unless --yes is given, whether to go on: any answer but yes ends the process
+ * with a sentence and exit status 1. Scripts are not asked. `what` is a sentence that tells what
+ * will be done.
+ */
+void args_ask(const struct args *args, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
 /* Reads argv[0…argc-1], the words after the command's name. */
 void args_read(struct args *args, const struct command *command, int argc, char **argv);

@@ -334,9 +334,13 @@ static void lost_restore(struct db *db, struct redis_client *redis, const char *
 static int revoke_run(struct ctl *ctl)
 {
 	const char *id = id_argument(&ctl->args), *why = NULL;
-	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);
-	struct db *db = store_postgres_open(ctl);
+	struct redis_client *redis;
+	struct db *db;
 
+	args_ask(&ctl->args, "Key %s will be revoked for ever: who uses it is refused at once.",
+		 id);
+	redis = redis_client_new(ctl->config.redis_url, NULL);
+	db = store_postgres_open(ctl);
 	/* Redis of another installation ends the process. */
 	if (redis_client_open(redis) || behind_read(db, redis) < 0)
 		why = redis_client_error(redis);
@@ -423,9 +427,9 @@ static const struct command key_revoke_command = {
 	.name = "key revoke",
 	.run = revoke_run,
 	.argument = "ID",
-	.options = OPTIONS(KEY_OPTION, BY_OPTION),
+	.options = OPTIONS(KEY_OPTION, YES_OPTION, BY_OPTION),
 	.summary = "revoke an API key, for ever",
-	.detail = "Also while Redis is away, or PostgreSQL is behind it.",
+	.detail = "Also while Redis is away, or PostgreSQL is behind it. Asks first on a terminal.",
 };
 
 static const struct command key_rotate_command = {

@@ -16,6 +16,9 @@ static const char show_template[] =
 	"[valid_from   valid  {valid_from} to {valid_to|no end}\n]"
 	"[use   use    {use.state} by order {use.order}[use.until  until {use.until}]\n]";
 
+#define PAGE 500
+#define LIST_COUNT 1000
+
 static PGresult *ask(struct db *db, const char *sql, const struct receive *receive)
 {
 	char batch[ULID_UUID_SIZE];
@@ -126,6 +129,78 @@ static int request_run(struct ctl *ctl)
 	return gateway_request_run(ctl, request);
 }
 
+/* The row as an object, whose receive it has as its id. */
+static cJSON *listed_object(const PGresult *rows, int row, const char *user)
+{
+	struct receive receive = { .coupon = column_number(rows, row, "coupon_id"),
+				   .index = (int)column_number(rows, row, "idx") };
+	cJSON *object = output_object();
+	char text[RECEIVE_SIZE];
+
+	check(user_id_parse(&receive.user, user, strlen(user)) == 0 &&
+	      ulid_from_uuid(&receive.batch, column_text(rows, row, "batch")) == 0);
+	receive_format(&receive, text);
+	output_text(object, "receive", text);
+	output_id(object, "coupon", receive.coupon);
+	output_text(object, "name", column_text(rows, row, "name"));
+	output_number(object, "slot", column_number(rows, row, "slot"));
+	output_text(object, "state", db_is_true(rows, row, "is_voided") ? "voided" : "issued");
+	output_text(object, "received_at", column_text(rows, row, "received_at"));
+	output_text(object, "valid_from", column_text(rows, row, "valid_from"));
+	output_text(object, "valid_to", column_text(rows, row, "valid_to"));
+	if (db_is_null(rows, row, "use"))
+		output_null(object, "use");
+	else
+		output_add(object, "use", checked(cJSON_Parse(column_text(rows, row, "use"))));
+	return object;
+}
+
+static int list_run(struct ctl *ctl)
+{
+	static const char line[] =
+		"{receive}  {name}: {state}[use , {use.state} by order {use.order}]"
+		", received {received_at}, valid to {valid_to|no end}\n";
+	const char *user = args_required(&ctl->args, "user");
+	int64_t count = args_number(&ctl->args, "count", 1, 100000, LIST_COUNT), n = 0;
+	struct postgres_argument us = postgres_text(NULL), coupon = us, slot = us;
+	char why[USER_ID_WHY_SIZE], places[3][NUMBER_SIZE];
+	int as_json = args_has(&ctl->args, "json"), rows_n;
+	struct user_id id;
+	struct db *db;
+
+	if (user_id_parse(&id, user, strlen(user))) {
+		user_id_why(user, strlen(user), why);
+		args_fail("--user %s", why);
+	}
+	db = store_postgres_open(ctl);
+	do {
+		int64_t limit = count - n < PAGE ? count - n : PAGE;
+		PGresult *rows = db_ask(db, sql_query_user_coupon_page, postgres_text(user), us,
+					coupon, slot, postgres_number(limit),
+					postgres_text("false"));
+
+		rows_n = PQntuples(rows);
+		for (int row = 0; row < rows_n; row++)
+			output_say(listed_object(rows, row, user), line, as_json);
+		if (rows_n > 0) {
+			us = postgres_text(
+				number_text(column_number(rows, rows_n - 1, "received_us"),
+					    places[0]));
+			coupon = postgres_text(
+				number_text(column_number(rows, rows_n - 1, "coupon_id"),
+					    places[1]));
+			slot = postgres_text(
+				number_text(column_number(rows, rows_n - 1, "slot"), places[2]));
+		}
+		n += rows_n;
+		PQclear(rows);
+	} while (rows_n == PAGE && n < count);
+	db_close(db);
+	if (n == 0 && !as_json)
+		printf("user %s has no coupon\n", user);
+	return 0;
+}
+
 #define ORDER_OPTIONS                                                                       \
 	OPTION("order", "ORDER", "the order: 1 to 64 bytes of printable ASCII"),            \
 		OPTION("key", "KEY", "idempotency key: repeated, it changes nothing more"), \
@@ -171,10 +246,22 @@ static const struct command receive_show_command = {
 		  "1,000.",
 };
 
+static const struct command receive_list_command = {
+	.name = "receive list",
+	.run = list_run,
+	.options = OPTIONS(OPTION("user", "USER", "the user"),
+			   OPTION("count", "N", "at most so many, the newest; default 1000"),
+			   SWITCH("json", "print one JSON object for each receive")),
+	.summary = "print the coupons of a user, of all campaigns",
+	.detail =
+		"The newest first, each with its receive, whether it was voided, and which order\n"
+		"has it. Receives that are not issued yet, or were rejected, are not among them.",
+};
+
 const struct command receive_command = {
 	.name = "receive",
-	.subcommands = COMMANDS(&receive_show_command, &receive_hold_command, &receive_use_command,
-				&receive_unhold_command, &receive_unuse_command,
-				&receive_quote_command),
+	.subcommands = COMMANDS(&receive_list_command, &receive_show_command, &receive_hold_command,
+				&receive_use_command, &receive_unhold_command,
+				&receive_unuse_command, &receive_quote_command),
 	.summary = "hold and use receives for orders, and print what was done",
 };

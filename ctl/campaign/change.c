@@ -301,8 +301,12 @@ static int step_run(struct ctl *ctl)
 	const struct step *step = step_of(ctl->args.command);
 	struct change change;
 	cJSON *before;
-	int status = step_take(ctl, step, &change, &before);
+	int status;
 
+	if (strcmp(step->command, "close") == 0)
+		args_ask(&ctl->args, "Coupon %lld will be closed for ever: nothing more is issued.",
+			 (long long)args_coupon(&ctl->args));
+	status = step_take(ctl, step, &change, &before);
 	output_made("coupon %lld is %s", (long long)change.coupon, step->wanted);
 	if (before)
 		output_say(before, step->done, args_has(&ctl->args, "json"));
@@ -462,8 +466,9 @@ const struct command close_command = {
 	.name = "close",
 	.run = step_run,
 	.argument = "ID",
-	.options = step_options,
+	.options = OPTIONS(CHANGE_OPTIONS, YES_OPTION),
 	.summary = "end a campaign permanently",
+	.detail = "Asks first on a terminal.",
 };
 
 const struct command stock_command = {

@@ -360,10 +360,14 @@ static int codes_run(struct ctl *ctl)
 
 static int set_run(struct ctl *ctl, int64_t set)
 {
-	struct db *db = stored_lock(ctl);
-	struct redis_client *redis = store_redis_open(ctl);
+	struct redis_client *redis;
+	struct db *db;
 	int64_t coupon;
 
+	args_ask(&ctl->args,
+		 "All codes of set %" PRId64 " that are not used will be revoked for ever.", set);
+	db = stored_lock(ctl);
+	redis = store_redis_open(ctl);
 	store_key_bind(db, ctl, NULL);
 	coupon = db_value(db, sql_query_code_set_revoke, postgres_number(set));
 	if (!coupon)
@@ -397,10 +401,11 @@ const struct command codes_revoke_command = {
 				  "the codes of this file, CSV with a column code, or JSON lines"),
 			   CODE_FILE_OPTIONS,
 			   OPTION("set", "SET", "all codes of this set that are not used"),
-			   SWITCH("json", "print what was done as one JSON object"),
+			   SWITCH("json", "print what was done as one JSON object"), YES_OPTION,
 			   KEY_OPTION_AGAIN, BY_OPTION),
 	.summary = "revoke codes, the codes of a file, or a set",
 	.detail =
 		"What is used stays used. Codes that are used or do not exist are named, and the\n"
-		"others revoked; then the exit status is 1. Repeated, it changes nothing.",
+		"others revoked; then the exit status is 1. Repeated, it changes nothing. With\n"
+		"--set it asks first on a terminal.",
 };

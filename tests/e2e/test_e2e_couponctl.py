@@ -2,6 +2,8 @@
 
 import datetime
 import json
+import os
+import pty
 import re
 
 import pytest
@@ -416,3 +418,65 @@ def test_a_change_is_counted_in_redis_before_redis_acts_on_it(rough, rough_redis
     assert copy.pop(f"followed:{copy.pop('system')}") == "1"
     numbers = {stripe: num for stripe, num in copy.items() if stripe.isdecimal()}
     assert numbers == {str(stripe): str(num) for stripe, num in counts if num > 0}
+
+
+# What cannot be undone
+
+
+def asked(stack, answer, *words):
+    """(exit status, output) of a command on a terminal, where this is typed when it asks."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        program = str(stack.build_dir / "couponctl")
+        os.execve(program, [program, *map(str, words)], {**os.environ, **stack.env})
+    text = b""
+    while True:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:  # it has ended
+            part = b""
+        if not part:
+            break
+        text += part
+        if answer is not None and text.endswith(b"(yes/no) "):
+            os.write(terminal, answer)
+            answer = None
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text.decode()
+
+
+def test_what_cannot_be_undone_is_asked_on_a_terminal(stack, make_coupon, tmp_path):
+    """Scripts are not asked: all other tests are such."""
+
+    def status(coupon):
+        return json.loads(stack.ctl("show", coupon, "--json"))["postgresql"]["status"]
+
+    def key_state():
+        return json.loads(stack.ctl("key", "show", key, "--json"))["state"]
+
+    def unused():
+        return json.loads(stack.ctl("codes", "stats", coupon, "--json"))["unused"]
+
+    coupon = make_coupon(10)
+    key = stack.ctl("key", "create", "--name", "asked", "--role", "issue").split("_")[1]
+    path = tmp_path / "codes.csv"
+    path.write_text(f"code\nASKED-{coupon}\n")
+    made = json.loads(stack.ctl("codes", "import", coupon, path, "--json"))["set"]
+    for words, question, state, before in (
+        (("close", coupon), f"Coupon {coupon} will be closed for ever", lambda: status(coupon),
+         "published"),
+        (("key", "revoke", key), f"Key {key} will be revoked for ever", key_state, "active"),
+        (("codes", "revoke", "--set", made), f"All codes of set {made} that are not used", unused,
+         1),
+    ):  # fmt: skip
+        for answer in (b"no\n", b"\n", b"\x04", b"yesterday\n"):
+            ended, told = asked(stack, answer, *words)
+            assert ended == 1 and question in told, told
+            assert "nothing was changed: the answer was not yes" in told
+            assert state() == before
+        ended, told = asked(stack, b"yes\n", *words)
+        assert ended == 0 and question in told and state() != before, told
+    other = make_coupon(10)
+    ended, told = asked(stack, None, "close", other, "--yes")
+    assert ended == 0 and "Go on?" not in told and status(other) == "closed"
+    assert f"close {other}" in stack.ctl("changes", "--count", 5)

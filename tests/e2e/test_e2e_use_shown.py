@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import time
 
 import pytest
 
@@ -110,3 +111,37 @@ def test_by_command(stack, gateway):
     assert (told.returncode, told.stderr[:32]) == (2, 'couponctl: order is "": must be ')
     told = stack.ctl_run("receive", "use", receive, "--json")
     assert told.returncode == 2 and json.loads(told.stdout)["status"] == "bad_request"
+
+
+def test_what_a_user_has_of_all_campaigns(stack, gateway):
+    """Without knowing one; as /v1/coupons has it, over several pages."""
+    user = f"everywhere-{time.time_ns()}"
+    first, second = stack.coupon_make(600, limit=100, name="First"), stack.coupon_make(10)
+    for _ in range(3):
+        gateway.issue(first, user, ack="issued")
+    last = gateway.issue(second, user, ack="issued")["receive"]
+    gateway.call("use", receive=last, order="o1")
+    voided = gateway.call("coupons", user=user)["coupons"][1]["receive"]
+    stack.ctl("void", voided)
+
+    def listed(*options):
+        lines = stack.ctl("receive", "list", "--user", user, "--json", *options).splitlines()
+        return [json.loads(line) for line in lines]
+
+    shown = {one["receive"]: one for one in gateway.call("coupons", user=user)["coupons"]}
+    rows = listed()
+    assert [row["receive"] for row in rows] == list(shown)
+    assert {row["coupon"] for row in rows} == {first, second}
+    for row in rows:
+        assert {key: row[key] for key in ("received_at", "valid_from", "valid_to", "use")} == {
+            key: shown[row["receive"]].get(key)
+            for key in ("received_at", "valid_from", "valid_to", "use")
+        }
+    assert rows[0]["use"] == {"state": "used", "order": "o1"} and rows[1]["name"] == "First"
+    assert [row["receive"] for row in listed("--count", "2")] == list(shown)[:2]
+    told = stack.ctl("receive", "list", "--user", user).splitlines()
+    assert len(told) == len(rows) and ": issued, used by order o1, received " in told[0]
+    assert stack.ctl("receive", "list", "--user", "nobody") == "user nobody has no coupon"
+    wrong = stack.ctl_run("receive", "list", "--user", "a b")
+    assert wrong.returncode == 2 and "--user" in wrong.stderr and "byte 2 is not" in wrong.stderr
+    assert stack.ctl_run("receive", "list").returncode == 2

@@ -71,6 +71,14 @@ MUTANTS = [
         "tests/e2e/test_e2e_admin.py::test_many_warnings",
     ),
     mutant(
+        "operators",
+        "the question before what cannot be undone",
+        "ctl/args.c",
+        '\tif (args_text(args, "yes") || ',
+        '\tif (!args_text(args, "yes") || ',
+        "tests/e2e/test_e2e_couponctl.py::test_what_cannot_be_undone_is_asked_on_a_terminal",
+    ),
+    mutant(
         "P5",
         "the look at all columns before the first code is stored",
         "ctl/codes/code_file.c",
