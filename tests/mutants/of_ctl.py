@@ -82,8 +82,8 @@ MUTANTS = [
         "P5",
         "the look at all columns before the first code is stored",
         "ctl/codes/code_file.c",
-        "\twhile (csv_rows_next(file->csv, &row))\n\t\tif (row.wrong)\n",
-        "\twhile (csv_rows_next(file->csv, &row))\n\t\tif (0 * row.line)\n",
+        "\t\twhile (csv_rows_next(file->csv, &row))\n\t\t\tif (row.wrong)\n",
+        "\t\twhile (csv_rows_next(file->csv, &row))\n\t\t\tif (0 * row.line)\n",
         IMPORT + "test_of_csv_with_other_columns_nothing_is_stored",
     ),
 ]
