@@ -19,11 +19,15 @@ ORDER BY c.stripe
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
 
 -- commit_check: Whether a COMMIT waits for a standby, with COUPON_DATABASE_SYNCHRONOUS=yes: `why`
--- is why not, and '' if it does, or on a standby, which has no COMMITs. `loaded` is when the server
--- has read its settings. `is_reached`: each synchronous standby has flushed the position, which is
--- the present one with ''; what this role may not see is NULL, and does not count.
+-- is why not, and '' if it does. A standby shows nothing: it may have a COMMIT for which its primary
+-- still waits. `loaded` is when the server has read its settings. `is_reached`: each synchronous
+-- standby has flushed the position, which is the present one with ''; what this role may not see is
+-- NULL, and does not count.
 -- $1 a position of the WAL, or ''; NULL: the standbys are not asked
-SELECT CASE WHEN pg_is_in_recovery() THEN ''
+SELECT CASE WHEN pg_is_in_recovery()
+			THEN 'this server is a standby, and may have what the synchronous one lacks'
+		WHEN current_setting('max_wal_senders') = '0'
+			THEN 'max_wal_senders is 0: no COMMIT waits for a standby'
 		WHEN current_setting('synchronous_standby_names') = ''
 			THEN 'synchronous_standby_names is empty, and COUPON_DATABASE_SYNCHRONOUS'
 				' is yes'
@@ -36,7 +40,7 @@ SELECT CASE WHEN pg_is_in_recovery() THEN ''
 				' couponctl migrate grants: it cannot see what a standby has'
 		ELSE '' END AS why,
 	pg_conf_load_time() AS loaded, p.position,
-	CASE WHEN pg_is_in_recovery() THEN true WHEN p.position IS NOT NULL THEN
+	CASE WHEN p.position IS NOT NULL THEN
 		(SELECT coalesce(bool_and(coalesce(r.flush_lsn >= p.position, false)), false)
 		FROM pg_stat_replication AS r WHERE r.sync_state IN ('sync', 'quorum')) END
 		AS is_reached

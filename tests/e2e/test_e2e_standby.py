@@ -92,6 +92,23 @@ def followed(rough_redis):
     return int(rough_redis.hget("couponmq:changes", "timeline"))
 
 
+def at_rest(standby, worker):
+    """Ten rounds of the keeper have changed nothing that is counted: no COMMIT of it keeps a coupon
+    locked."""
+
+    def state():
+        with standby.on_primary() as pg:
+            counted = pg.execute("SELECT sum(num) FROM change_count").fetchone()
+        return counted, worker.metrics()["couponmq_keeper_rounds_total"]
+
+    def is_unchanged():
+        counted, rounds = state()
+        wait_until(lambda: state()[1] > rounds + 10)
+        return state()[0] == counted
+
+    wait_until(is_unchanged)
+
+
 @pytest.mark.always
 def test_a_synchronous_standby_is_promoted(rough, rough_redis, rough_coupon, standby, worker_make):
     standby.synchronous()
@@ -177,6 +194,7 @@ def test_the_names_are_cleared_while_a_commit_waits(
     worker = worker_make(rough, **SYNCHRONOUS)
     coupon = rough_coupon().coupon
     issued_again(rough, coupon, 0)
+    at_rest(standby, worker)
     standby.stop()
     first = {"op": "issue", "coupon": str(coupon), "user": "1", "ack": "issued", "key": "k"}
     with gateway.client() as client:
@@ -204,6 +222,21 @@ def test_the_names_are_cleared_while_a_commit_waits(
         assert client.call(**first)["status"] == "issued"
 
 
+def test_a_look_up_on_a_standby(rough, rough_coupon, standby, gateway_make):
+    """It may have what its primary has, and no synchronous standby."""
+    coupon = rough_coupon().coupon
+    issued_again(rough, coupon, 0)
+    standby.caught_up()
+    known = {"op": "issue", "coupon": str(coupon), "user": "0", "ack": "issued", "key": "again"}
+    urls = standby.urls(standby.port, program="gateway")
+    told = gateway_make(rough, COUPON_ISSUED_TIMEOUT_MS=1000, **urls)
+    judging = gateway_make(rough, COUPON_ISSUED_TIMEOUT_MS=1000, **urls, **SYNCHRONOUS)
+    with told.client() as client, judging.client() as other:
+        wait_until(lambda: client.call(**known)["status"] == "issued")
+        assert other.call(**known)["status"] == "unknown"
+        wait_until(lambda: "this server is a standby" in judging.log())
+
+
 SESSIONS = {
     "settle": "coupon-worker",
     "use": "coupon-worker uses",
@@ -229,6 +262,7 @@ def test_the_names_are_cleared_and_restored_while_a_commit_waits(
         asked = {"op": "issue", "coupon": str(coupon), "user": "1", "ack": "issued", "key": "k"}
         if what == "use":
             asked = {"op": "hold", "receive": one, "order": "o", "key": "k"}
+        at_rest(standby, worker)
         standby.stop()
         if what == "look-up":
             asked = {**asked, "user": "0", "key": "again"}
@@ -318,6 +352,13 @@ def test_no_command_changes_anything_while_no_standby_is_waited_for(rough, stand
         refused = standby.ctl(*create, **env)
         assert refused.returncode == 10 and "lacks pg_read_all_stats" in refused.stderr, refused
         pg.execute("GRANT pg_read_all_stats TO couponmq_operator")
+        pg.execute("ALTER SYSTEM SET max_wal_senders = 0")
+    rough.restart("postgres")
+    refused = standby.ctl(*create, **env)
+    with standby.on_primary() as pg:
+        pg.execute("ALTER SYSTEM RESET max_wal_senders")
+    rough.restart("postgres")
+    assert refused.returncode == 10 and "max_wal_senders is 0" in refused.stderr, refused
     wrong = standby.ctl(*create, **{**env, "COUPON_DATABASE_SYNCHRONOUS": "on"})
     assert wrong.returncode == 1, wrong
     assert 'COUPON_DATABASE_SYNCHRONOUS is "on": allowed are yes and no' in wrong.stderr
@@ -396,22 +437,6 @@ def test_a_standby_without_the_tail_is_promoted(
         old.end()
         rough.stop("postgres")
         issued_again(rough, coupon, USERS)
-
-
-def at_rest(standby, worker):
-    """Ten rounds of the keeper have changed nothing that is counted."""
-
-    def state():
-        with standby.on_primary() as pg:
-            counted = pg.execute("SELECT sum(num) FROM change_count").fetchone()
-        return counted, worker.metrics()["couponmq_keeper_rounds_total"]
-
-    def is_unchanged():
-        counted, rounds = state()
-        wait_until(lambda: state()[1] > rounds + 10)
-        return state()[0] == counted
-
-    wait_until(is_unchanged)
 
 
 def promoted_without(rough, rough_redis, standby, worker, coupon, *commands):

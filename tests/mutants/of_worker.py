@@ -410,6 +410,22 @@ MUTANTS = [
     ),
     mutant(
         "P10",
+        "the standby that shows no COMMIT",
+        "sql/query/program.sql",
+        "THEN 'this server is a standby, and may have what the synchronous one lacks'",
+        "THEN ''",
+        STANDBY + "test_a_look_up_on_a_standby",
+    ),
+    mutant(
+        "P10",
+        "the standbys that a server without WAL senders does not wait for",
+        "sql/query/program.sql",
+        "WHEN current_setting('max_wal_senders') = '0'",
+        "WHEN false",
+        STANDBY + "test_no_command_changes_anything_while_no_standby_is_waited_for",
+    ),
+    mutant(
+        "P10",
         "the look-up that waits for the standby",
         "sql/query/receive.sql",
         "current_setting('synchronous_standby_names') <> ''",
