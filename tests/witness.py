@@ -106,13 +106,17 @@ class Witness:
             )
         looked_at = now()
         found = is_true()
-        if now() - looked_at > FROZEN_S:  # and may not lead any more
+        if self._is_doubtful(found, now() - looked_at):
             self._close()
             return
         self.looked += 1
         self.delays.append(looked_at - answered_at)
         if not found:
             self.false.append(ask)
+
+    def _is_doubtful(self, _found, took_s):
+        """The server was frozen, and may not lead any more."""
+        return took_s > FROZEN_S
 
     def _rows_exist(self, issued):
         return all(self._row_exists(receive, slot) for receive, slot in issued)

@@ -29,7 +29,7 @@ export COUPON_RABBITMQ_API='$api'
 export COUPON_LISTEN='127.0.0.1:$PORT_GATEWAY'
 export COUPON_HTTP_LISTEN='127.0.0.1:$PORT_HTTP'
 export COUPON_CODE_KEYS='$RUN_DIR/code-keys'
-export COUPON_DATABASE_SYNCHRONOUS=yes
+export COUPON_DATABASE_SYNCHRONOUS='${COUPON_DATABASE_SYNCHRONOUS:-yes}'
 "
 	for program in gateway worker operator; do
 		login=STACK_${program^^}_PASSWORD

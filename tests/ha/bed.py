@@ -1,8 +1,10 @@
 """The three machines of `make run-ha`: which of them leads what, and what can happen to them."""
 
 import contextlib
+import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -132,8 +134,9 @@ class Bed(Stack):
         return sorted(state for state, in rows) == ["async", "sync"]
 
     def superuser(self, machine=None):
-        """The URL of this machine, or of what leads PostgreSQL now: psycopg would wait for a host that is gone, and
-        then not try the others. What is gone says nothing on connections that were there."""
+        """The URL of this machine, or of what leads PostgreSQL now: psycopg would wait for a host
+        that is gone, and then not try the others. What is gone says nothing on connections that
+        were there."""
         password = self.kept()["STACK_PG_PASSWORD"]
         host = self.hosts().get(machine or self.postgresql_leads(), "127.0.0.1")
         silent = "tcp_user_timeout=2000&keepalives_idle=1&keepalives_interval=1&keepalives_count=2"
@@ -157,20 +160,27 @@ class Bed(Stack):
         if self.postgresql_leads() == machine:
             self.switch_over()
 
-    def names_cleared(self, machine, goes_on):
-        """Waits until PostgreSQL of this machine waits for no standby: whether that was seen."""
-        url = self.superuser(machine)
-        with psycopg.connect(url, autocommit=True, connect_timeout=ASK_S) as pg:
-            while goes_on():
-                if pg.execute("SHOW synchronous_standby_names").fetchone() == ("",):
-                    return True
-                time.sleep(0.02)
-        return False
+    def primary(self):
+        """The URL of what leads PostgreSQL by its own word: of the primaries that answer, the one
+        with the highest timeline, since an old one may live on. None: none answers."""
+        found = []
+        for machine in MACHINES:
+            with (
+                contextlib.suppress(psycopg.Error),
+                psycopg.connect(self.superuser(machine), connect_timeout=ASK_S) as pg,
+            ):
+                file = pg.execute("SELECT pg_walfile_name(pg_current_wal_lsn())").fetchone()[0]
+                found.append((int(file[:8], 16), self.superuser(machine)))
+        return max(found)[1] if found else None
 
-    def run_ended(self, *arguments):
-        """A command of the script that may fail, because what it starts is killed."""
-        with contextlib.suppress(AssertionError, subprocess.SubprocessError):
-            self.script(*arguments)
+    def behind(self):
+        """What workers and keepers have logged when PostgreSQL lacked what it had committed."""
+        return [
+            line
+            for machine in MACHINES
+            for line in self.log(f"{machine}-worker").splitlines()
+            if re.search("event=(postgresql_behind|recovery_done)", line)
+        ]
 
     def switch_over(self):
         """PostgreSQL is led by its synchronous standby."""
@@ -247,6 +257,39 @@ class Bed(Stack):
     def kill(self, machine):
         """As by a loss of power."""
         self.script("kill", machine)
+
+    def kill_at_once(self, machine):
+        """The same, without the second that the script takes before it."""
+        if (self.run_dir / "machines").read_text() == "namespaces\n":
+            port = f"cmq{self.port(0)}{machine}"
+            subprocess.run(["ip", "link", "set", port, "down"], check=True)
+        self._signal([self.pid(name) for name in self.names(machine)], signal.SIGKILL)
+        self.kill(machine)
+
+    def respawn(self, name):
+        """Kills a process, and starts it again at once: the script takes seconds for it."""
+        pid = self.pid(name)
+        of = Path(f"/proc/{pid}")
+        command, environment = (
+            (of / file).read_bytes().split(b"\0")[:-1] for file in ("cmdline", "environ")
+        )
+        user, folder = of.stat(), os.readlink(of / "cwd")
+        ids = [f"--reuid={user.st_uid}", f"--regid={user.st_gid}", "--clear-groups"]
+        with open(of / "ns/net", "rb") as network, open(self.run_dir / f"{name}.log", "ab") as log:
+            enter = ["nsenter", f"--net=/proc/self/fd/{network.fileno()}", "setpriv", *ids, "--"]
+            self.kill9(name)
+            child = subprocess.Popen(
+                [*enter, *command], env=dict(pair.split(b"=", 1) for pair in environment),
+                cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                pass_fds=[network.fileno()], start_new_session=True,
+            )  # fmt: skip
+        (self.run_dir / f"{name}.pid").write_text(f"{child.pid}\n")
+
+    def senders_freeze(self, pg):
+        """No standby of this server gets anything more; until thaw()."""
+        for (pid,) in pg.execute("SELECT pid FROM pg_stat_replication").fetchall():
+            self.frozen.add(pid)
+            self._signal([pid], signal.SIGSTOP)
 
     def freeze(self, machine):
         for name in self.names(machine):
