@@ -19,10 +19,10 @@ ORDER BY c.stripe
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
 
 -- commit_check: Whether a COMMIT waits for a standby, with COUPON_DATABASE_SYNCHRONOUS=yes: `why`
--- is why not, and '' if it does. A standby shows nothing: it may have a COMMIT for which its primary
--- still waits. `loaded` is when the server has read its settings. `is_reached`: each synchronous
--- standby has flushed the position, which is the present one with ''; what this role may not see is
--- NULL, and does not count.
+-- is why not, and '' if it does. A standby shows nothing: it may have a COMMIT for which its
+-- primary still waits. `loaded` is when the server has read its settings. `is_reached`: each
+-- synchronous standby has flushed the position, which is the present one with ''; what this role
+-- may not see is NULL, and does not count.
 -- $1 a position of the WAL, or ''; NULL: the standbys are not asked
 SELECT CASE WHEN pg_is_in_recovery()
 			THEN 'this server is a standby, and may have what the synchronous one lacks'
