@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from urllib.parse import urlsplit
 
 from bed import MACHINES, Bed  # first, for the path
 
@@ -151,7 +152,7 @@ class LeaderWitness(Witness):
         leads = self.bed.primary()
         if leads is None:
             raise psycopg.OperationalError("no server leads")
-        if leads == self.url:
+        if urlsplit(leads).hostname == self.pg.info.host:  # it was looked at
             return False
         self.is_second, self.url = True, leads
         self._close()
@@ -361,7 +362,7 @@ def patroni_frozen(bed):
     yield bed.leaders()
     bed.sigstop(f"{machine}-patroni")
     wait_until(lambda: bed.postgresql_leads() not in (None, machine), AGAIN_S)
-    yield f"{machine}-postgres without its Patroni, which is frozen"
+    yield f"another leads than {machine}, whose Patroni is frozen", now()
     bed.thaw()
     yield f"{machine} back"
 
@@ -373,7 +374,7 @@ def patroni_killed(bed):
     yield bed.leaders()
     bed.kill9(f"{machine}-patroni")
     wait_until(lambda: bed.postgresql_leads() not in (None, machine), AGAIN_S)
-    yield f"{machine}-postgres without its Patroni, which is killed"
+    yield f"another leads than {machine}, whose Patroni is killed", now()
     bed.start(f"{machine}-patroni")
     yield f"{machine} back"
 
