@@ -29,6 +29,7 @@ from witness import Witness
 TOTAL, LIMITS = 1_000_000, (1, 3)
 CALM_S = 5.0  # before the fault
 WINDOW_S = 0.5
+STALLED_S = 1  # without a new row
 FLOWS_S = 5.0  # at half of the rate before, on the whole
 AGAIN_S = 120
 MINUTE_S = 60
@@ -95,6 +96,7 @@ class Rows:
     def __init__(self, bed, coupons):
         self.bed, self.coupons = bed, [int(coupon) for coupon in coupons]
         self.seen = []  # (when, how many)
+        self.asked_at = 0  # who leads
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
@@ -105,10 +107,18 @@ class Rows:
                 with psycopg.connect(
                     self.bed.superuser(), autocommit=True, connect_timeout=2
                 ) as pg:
-                    while not self.stopping.wait(0.1):
+                    while not self.stopping.wait(0.1) and not self._is_elsewhere(pg):
                         self._look(pg)
             except psycopg.Error:
                 self.stopping.wait(0.1)
+
+    def _is_elsewhere(self, pg):
+        """Whether nothing comes any more because another server leads, and this one lives on."""
+        since = now() - STALLED_S
+        if self.asked_at > since or self.at(since) < self.at(now()):
+            return False
+        leads, self.asked_at = self.bed.primary(), now()
+        return leads is not None and urlsplit(leads).hostname != pg.info.host
 
     def _look(self, pg):
         """A server that is frozen acknowledges what it does not answer."""
