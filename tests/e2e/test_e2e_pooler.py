@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from stack import port_free, wait_until
+from standby import Standby
 
 PGBOUNCER = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
 REFUSED = "pool_mode of the pooler is not session"
@@ -86,6 +87,39 @@ def test_a_session_for_each(rough, rough_redis, rough_coupon, pooled, worker_mak
     wait_until(lambda: not rough_redis.hlen(f"coupon:{{{coupon}}}:outbox"))
     log = worker.log()
     assert log.count("event=database_connected") > 1 and "settle_refused" not in log, log
+
+
+@pytest.fixture(name="standby")
+def standby_fixture(rough):
+    one = Standby(rough)
+    one.start()
+    one.synchronous()
+    yield one
+    one.synchronous("")
+    one.remove()
+
+
+@pytest.mark.parametrize("pooled", ["session"], indirect=True)
+def test_a_commit_is_judged(rough, rough_coupon, standby, pooled, worker_make, gateway_make):
+    """The checks around it, which are prepared in the session, pass the pooler as well."""
+    synchronous = {"COUPON_DATABASE_SYNCHRONOUS": "yes"}
+    rough.stop("worker-1")
+    worker = worker_make(rough, **pooled("worker"), **synchronous)
+    gateway = gateway_make(rough, COUPON_ISSUED_TIMEOUT_MS=1000, **pooled("gateway"), **synchronous)
+    coupon = rough_coupon().coupon
+
+    def status(user):
+        with gateway.client() as client:
+            return client.issue(coupon, user, ack="issued", key="k")["status"]
+
+    wait_until(lambda: status(1) == "issued")
+    standby.cleared()
+    assert status(1) == "unknown", "the look-up finds the row"
+    assert status(2) == "unknown"
+    wait_until(lambda: "synchronous_standby_names is empty" in worker.log())
+    standby.synchronous()
+    wait_until(lambda: status(2) == "issued")
+    assert status(1) == "issued"
 
 
 @pytest.mark.parametrize("pooled", ["transaction"], indirect=True)
