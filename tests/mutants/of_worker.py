@@ -423,6 +423,7 @@ MUTANTS = [
         "WHEN current_setting('max_wal_senders') = '0'",
         "WHEN false",
         STANDBY + "test_no_command_changes_anything_while_no_standby_is_waited_for",
+        waits=True,
     ),
     mutant(
         "P10",
