@@ -117,8 +117,6 @@ METRIC(METRIC_CODE_CONNECTIONS, "code_connections", "gauge",
 METRIC(METRIC_CODES_WRONG, "codes_wrong_total", "counter", "Exchange codes answered code_invalid.")
 METRIC(METRIC_CODES_HELD_BACK, "codes_held_back_total", "counter",
        "Exchange codes answered busy because of wrong ones before them.")
-METRIC(METRIC_CODES_REFUSED, "codes_refused_total", "counter",
-       "Exchange codes answered busy because too many waited to be looked up.")
 METRIC(METRIC_CODES_WAITING, "codes_waiting", "gauge",
        "Exchange codes that wait to be looked up in PostgreSQL, or are.")
 METRIC(METRIC_CODE_SETS, "code_sets", "gauge",

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXTS_MAX 256 /* in one look-up */
+#define TEXTS_MAX 256  /* in one look-up */
+#define TRIES_MAX 1024 /* requests that are tried at once: some may have to wait on */
 #define MESSAGE_SIZE 160
 
 _Static_assert(TEXTS_MAX < ATTEMPTS_TAKEN_MAX, "one more than those of the look-up under way");
@@ -27,6 +28,7 @@ struct redeem {
 	struct admission *admission;
 	struct lookup *lookup;
 	struct catalogue *catalogue;
+	int64_t timeout_us;          /* a request that waits for longer is not looked up */
 	struct request_list arrived; /* CATALOGUE_TEXTS_MAX of them are decided together */
 	size_t arrived_n;
 	struct fair_queue *waiting; /* for a look-up, or for the end of other attempts */
@@ -42,7 +44,9 @@ struct redeem *redeem_new(const struct config *config, struct lookup *lookup,
 	redeem->admission = admission;
 	redeem->lookup = lookup;
 	redeem->catalogue = catalogue_new(lookup, config->code_keys);
-	redeem->waiting = fair_queue_new((size_t)config->lookups_max);
+	redeem->timeout_us = config->call_timeout_ms * 1000;
+	/* never full: a retry whose receive is there is answered, as many as there are */
+	redeem->waiting = fair_queue_new((size_t)config->inflight_max);
 	STAILQ_INIT(&redeem->arrived);
 	return redeem;
 }
@@ -78,12 +82,15 @@ void redeem_answered(const struct request *request, enum answer answer)
 
 static void wait(struct redeem *redeem, struct request *request)
 {
-	struct request *refused = fair_queue_add(redeem->waiting, request);
+	request = fair_queue_add(redeem->waiting, request);
+	if (request)
+		request_fail(request, ANSWER_BUSY, NULL);
+}
 
-	if (!refused)
-		return;
-	metrics_add(METRIC_CODES_REFUSED, 1);
-	request_fail(refused, ANSWER_BUSY, NULL);
+static void fail_by_lookup(struct request *request)
+{
+	request_fail(request, ANSWER_UNAVAILABLE,
+		     "PostgreSQL is unreachable: the code cannot be looked up");
 }
 
 static struct code_text text_of(const struct request *request)
@@ -152,8 +159,7 @@ static void on_texts(void *context, const PGresult *rows)
 
 		if (!rows) {
 			attempts_end(asked.ticket, NULL, clock_monotonic_us());
-			request_fail(asked.request, ANSWER_UNAVAILABLE,
-				     "PostgreSQL is unreachable: the code cannot be looked up");
+			fail_by_lookup(asked.request);
 		} else if (row < PQntuples(rows) &&
 			   column_number(rows, row, "ord") == (int64_t)i + 1) {
 			row_decide(redeem, &asked, rows, row++);
@@ -183,19 +189,30 @@ static void taken_decide(struct redeem *redeem, const struct asked *taken,
 	}
 }
 
-/* Takes from what waits; those that must wait on are put into `again`. */
-static void waiting_take(struct redeem *redeem, struct request_list *again)
+/*
+ * Takes at most `*tries` from what waits, and counts them off; those that must wait on are put into
+ * `again`. Those that have waited for too long fail together: else each look-up that takes as long
+ * as it may would be followed by another one, for 256 of all that wait.
+ */
+static void waiting_take(struct redeem *redeem, struct request_list *again, size_t *tries)
 {
+	int64_t now_us = clock_monotonic_us();
 	struct code_text texts[CATALOGUE_TEXTS_MAX] = { 0 };
 	struct catalogue_found found[CATALOGUE_TEXTS_MAX];
 	struct asked taken[CATALOGUE_TEXTS_MAX];
 	struct request *request;
 	size_t n = 0;
 
-	while (n < CATALOGUE_TEXTS_MAX && redeem->asked_n + n < TEXTS_MAX &&
+	while (n < CATALOGUE_TEXTS_MAX && redeem->asked_n + n < TEXTS_MAX && *tries > 0 &&
 	       (request = fair_queue_take(redeem->waiting))) {
-		struct attempt attempt = attempts_take(request, clock_monotonic_us());
+		struct attempt attempt;
 
+		if (now_us - request->begun_us > redeem->timeout_us) {
+			fail_by_lookup(request);
+			continue;
+		}
+		--*tries;
+		attempt = attempts_take(request, now_us);
 		if (attempt.verdict == ATTEMPT_HELD) {
 			hold_back(request, attempt.wait_ms);
 		} else if (attempt.verdict == ATTEMPT_WAITS) {
@@ -240,11 +257,12 @@ static void waiting_send(struct redeem *redeem)
 {
 	struct request_list again = STAILQ_HEAD_INITIALIZER(again);
 	struct request *request;
+	size_t tries = TRIES_MAX;
 
 	if (redeem->asked_n > 0)
 		return;
-	while (redeem->asked_n < TEXTS_MAX && fair_queue_count(redeem->waiting) > 0)
-		waiting_take(redeem, &again);
+	while (redeem->asked_n < TEXTS_MAX && tries > 0 && fair_queue_count(redeem->waiting) > 0)
+		waiting_take(redeem, &again, &tries);
 	while ((request = STAILQ_FIRST(&again))) {
 		STAILQ_REMOVE_HEAD(&again, next);
 		wait(redeem, request);

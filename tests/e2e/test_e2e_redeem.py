@@ -535,6 +535,58 @@ def test_wrong_codes_at_once_are_looked_up_no_more_than_one_by_one(stack, redeem
     assert 6 <= states.count("code_invalid") < 14
 
 
+def test_a_storm_of_known_codes(stack, redeem, gateway_make):
+    """Imported codes that are sent again after an outage, by those who have redeemed them: none is
+    refused, whatever COUPON_LOOKUPS_MAX is, and each gets its own receive."""
+    n = 600
+    texts = [f"STORM{random.randrange(10**12)}" for _ in range(n)]
+    redeem.imported(stack.coupon_make(n), texts)
+    lines = [
+        {"op": "redeem", "code": text, "user": user_new(), "key": f"k{i}", "ack": "issued"}
+        for i, text in enumerate(texts)
+    ]
+    gateway = gateway_make(stack, COUPON_LOOKUPS_MAX=3, COUPON_CALL_TIMEOUT_MS=60000)
+    wait_until(lambda: gateway.metrics()["couponmq_code_sets_read_total"] >= 1)
+    with stack.client() as client:
+        first = client.pipeline(lines)
+    with gateway.client() as client, psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as holder:
+        holder.execute("LOCK TABLE code IN ACCESS EXCLUSIVE MODE")
+        for i, line in enumerate(lines):
+            client.send_line({"id": i, **line})
+        wait_until(lambda: gateway.metrics()["couponmq_codes_waiting"] == n)
+        before = gateway.metrics()["couponmq_lookups_total"]
+        holder.rollback()
+        again = {reply["id"]: reply for reply in (client.read_reply() for _ in lines)}
+    assert {reply["status"] for reply in first} == {"issued"}
+    assert [again[i]["receive"] for i in range(n)] == [reply["receive"] for reply in first]
+    assert {reply["status"] for reply in again.values()} == {"issued"}
+    assert gateway.metrics()["couponmq_lookups_total"] - before < n / 10
+
+
+def test_codes_do_not_wait_for_one_time_out_after_the_other(stack, redeem, gateway_make):
+    """A look-up that fails is followed by others only for those that came lately, not for all that
+    wait, 256 at a time."""
+    text = f"LATE{random.randrange(10**12)}"
+    redeem.imported(stack.coupon_make(1), [text])
+    gateway = gateway_make(
+        stack,
+        COUPON_CALL_TIMEOUT_MS=2000,  # one that waits for a lock fails after a quarter
+        COUPON_INFLIGHT_MAX=200000,
+        COUPON_INFLIGHT_PER_CONNECTION_MAX=10000,
+        COUPON_OUTPUT_LIMIT_BYTES=8388608,
+    )
+    wait_until(lambda: gateway.metrics()["couponmq_code_sets_read_total"] >= 1)
+    lines = [{"op": "redeem", "code": f"NONE{i}", "user": user_new()} for i in range(6000)]
+    with gateway.client() as client, psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as holder:
+        holder.execute("LOCK TABLE code IN ACCESS EXCLUSIVE MODE")
+        states = {reply["status"] for reply in client.pipeline(lines)}
+        failed = gateway.log().count("event=code_lookup_failed")
+        holder.rollback()
+        assert call(client, text, user_new())["code"] == 0
+    assert states == {"unavailable"}
+    assert 0 < failed < len(lines) / 256 / 2
+
+
 def guesses(client, stop, results):
     """Sends wrong imported codes of ever new users as fast as it can."""
     while not stop.is_set():
@@ -551,9 +603,7 @@ def test_who_tries_codes_refuses_nobody_else(stack, redeem, gateway_make, proces
     texts = [f"HONEST{random.randrange(10**12)}" for _ in range(100)]
     redeem.imported(coupon, texts)
     redeem.word(coupon, word)
-    gateway = gateway_make(
-        stack, COUPON_CODE_WRONG_MAX=50, COUPON_LOOKUPS_MAX=200, COUPON_PROCESSES=processes
-    )
+    gateway = gateway_make(stack, COUPON_CODE_WRONG_MAX=50, COUPON_PROCESSES=processes)
     stop, results = threading.Event(), collections.Counter()
     with gateway.client() as client, gateway.client() as bad:
         wait_until(lambda: call(client, word, user_new())["code"] == 0)

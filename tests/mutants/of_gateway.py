@@ -7,6 +7,7 @@ ADMISSION = "unit_test_admission::"
 COUPONS = "unit_test_admission_coupons::"
 WAITERS = "unit_test_waiters::"
 LOOKUP = "tests/e2e/test_e2e_lookup.py::"
+REDEEM = "tests/e2e/test_e2e_redeem.py::"
 HTTP = "tests/e2e/test_e2e_http.py::"
 STATUS = "tests/e2e/test_e2e_status.py::"
 
@@ -186,6 +187,22 @@ MUTANTS = [
         "i == LANE_ISSUED",
         "i == LANES_N",
         LOOKUP + "test_a_storm_of_known_keys",
+    ),
+    mutant(
+        "P9",
+        "the place of each exchange code that is to be looked up",
+        "gateway/redeem/redeem.c",
+        "fair_queue_new((size_t)config->inflight_max)",
+        "fair_queue_new((size_t)config->lookups_max)",
+        REDEEM + "test_a_storm_of_known_codes",
+    ),
+    mutant(
+        "P11",
+        "the end of the wait of exchange codes",
+        "gateway/redeem/redeem.c",
+        "now_us - request->begun_us > redeem->timeout_us",
+        "0",
+        REDEEM + "test_codes_do_not_wait_for_one_time_out_after_the_other",
     ),
     mutant(
         "P9",
