@@ -138,10 +138,13 @@ machine_patroni_ready() {
 #
 # One Patroni takes the key `initialize` in etcd, and makes the cluster; the others wait. On a busy
 # machine that can fail without an end: the key is taken, but the answer came too late, so that its
-# owner waits too, or PostgreSQL was stopped because etcd did not answer in time. The file `made`
-# says that the cluster was complete once: from then on nothing is removed.
+# owner waits too, or PostgreSQL was stopped because etcd did not answer in time. A Patroni that
+# notices the failure itself ends, and is started again by respawn(). The file `made` says that the
+# cluster was complete once: from then on nothing is removed.
 
-readonly BOOTSTRAP_S=60 # without anything new in the logs of Patroni
+readonly BOOTSTRAP_S=${BOOTSTRAP_S:-60} # without anything new in the logs of Patroni
+readonly BOOTSTRAPS_MAX=4
+BOOTSTRAPS=1
 
 etcd_patroni() {
 	curl -s -m 5 -X "$1" "http://$(address_of m1):$PORT_ETCD/v2/keys/service/couponmq$2"
@@ -152,6 +155,13 @@ bootstrap_has_no_end() {
 	local answer
 	[[ ! -e $RUN_DIR/made ]] && answer=$(etcd_patroni GET /initialize) &&
 		[[ $answer == *'"value":""'* || $answer == *'"errorCode":100,'* ]]
+}
+
+# Whether none is left, by the word of etcd.
+bootstrap_keys_remove() {
+	local answer
+	answer=$(etcd_patroni DELETE '?recursive=true') &&
+		[[ $answer == *'"action":"delete"'* || $answer == *'"errorCode":100,'* ]]
 }
 
 # Called again and again while a Patroni is not ready.
@@ -166,24 +176,40 @@ bootstrap_watch() {
 	if [[ $told != "${BOOTSTRAP_TOLD:-}" ]]; then
 		BOOTSTRAP_TOLD=$told
 		BOOTSTRAP_SINCE=$SECONDS
-	elif [[ $((SECONDS - BOOTSTRAP_SINCE)) -ge $BOOTSTRAP_S ]] && bootstrap_has_no_end; then
+	elif [[ $((SECONDS - BOOTSTRAP_SINCE)) -ge $BOOTSTRAP_S && $BOOTSTRAPS -lt $BOOTSTRAPS_MAX ]] &&
+		bootstrap_has_no_end; then
 		bootstrap_again
 	fi
 }
 
+# The folders go first: if this ends in its middle, the key that is left has no end, and the next
+# start notices it; a folder without a key would be taken for a cluster that was complete.
 bootstrap_again() {
-	local machine
+	local machine group folder groups=() deadline=$((SECONDS + START_S))
 	say "the bootstrap of PostgreSQL has told nothing new for $BOOTSTRAP_S s: it begins again"
+	for machine in "${MACHINES[@]}"; do
+		! process_runs "$machine-patroni" || groups+=("$PID")
+	done
 	names_stop "${MACHINES[@]/%/-patroni}"
 	names_stop "${MACHINES[@]/%/-postgres}"
-	for machine in "${MACHINES[@]}"; do
-		rm -rf "$(readlink -f "$RUN_DIR/$machine-postgres")"/data*
+	# an initdb that outlives its Patroni would write into the next one's folder
+	for group in "${groups[@]}"; do
+		kill -KILL -- "-$group" 2>/dev/null || true
 	done
-	etcd_patroni DELETE '?recursive=true' >/dev/null || die "etcd on m1 does not answer"
+	for machine in "${MACHINES[@]}"; do
+		folder=$(readlink -f "$RUN_DIR/$machine-postgres")
+		rm -rf "${folder:?}"/data*
+	done
+	until bootstrap_keys_remove; do
+		[[ $SECONDS -lt $deadline ]] || die "etcd on m1 does not remove the keys of Patroni"
+		sleep 0.5
+	done
 	for machine in "${MACHINES[@]}"; do
 		process_start "$machine-patroni"
 	done
+	BOOTSTRAPS=$((BOOTSTRAPS + 1))
 	BOOTSTRAP_SINCE=$SECONDS
+	WAIT_SINCE=$SECONDS
 }
 
 # Until both other machines follow, one of them synchronously.

@@ -82,9 +82,11 @@ respawn() {
 	process_start "$1"
 }
 
-# Waits until KIND_ready succeeds.
+# Waits until KIND_ready succeeds, for START_S since WAIT_SINCE; what KIND_ready begins again may
+# set that anew.
 process_wait() {
-	local name=$1 deadline=$((SECONDS + START_S)) looks=0
+	local name=$1 looks=0
+	WAIT_SINCE=$SECONDS
 	while :; do
 		kind_of "$name"
 		if process_runs "$name"; then
@@ -92,7 +94,7 @@ process_wait() {
 		elif ! respawn "$name"; then
 			start_failed "$name" "ended at once"
 		fi
-		[[ $SECONDS -lt $deadline ]] ||
+		[[ $((SECONDS - WAIT_SINCE)) -lt $START_S ]] ||
 			start_failed "$name" "was not ready after $START_S s"
 		sleep "$((looks++ < 10 ? 5 : 20))e-2"
 	done
