@@ -176,8 +176,8 @@ bootstrap_watch() {
 	if [[ $told != "${BOOTSTRAP_TOLD:-}" ]]; then
 		BOOTSTRAP_TOLD=$told
 		BOOTSTRAP_SINCE=$SECONDS
-	elif [[ $((SECONDS - BOOTSTRAP_SINCE)) -ge $BOOTSTRAP_S && $BOOTSTRAPS -lt $BOOTSTRAPS_MAX ]] &&
-		bootstrap_has_no_end; then
+	elif [[ $((SECONDS - BOOTSTRAP_SINCE)) -ge $BOOTSTRAP_S ]] &&
+		[[ $BOOTSTRAPS -lt $BOOTSTRAPS_MAX ]] && bootstrap_has_no_end; then
 		bootstrap_again
 	fi
 }
