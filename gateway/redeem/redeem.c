@@ -203,7 +203,7 @@ static void waiting_take(struct redeem *redeem, struct request_list *again, size
 	struct request *request;
 	size_t n = 0;
 
-	while (n < CATALOGUE_TEXTS_MAX && redeem->asked_n + n < TEXTS_MAX && *tries > 0 &&
+	while (n < CATALOGUE_TEXTS_MAX && redeem->asked_n + n<TEXTS_MAX && * tries> 0 &&
 	       (request = fair_queue_take(redeem->waiting))) {
 		struct attempt attempt;
 
