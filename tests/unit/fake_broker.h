@@ -407,10 +407,11 @@ static void *fake_main(void *data)
 		connection = calloc(1, sizeof(*connection));
 		connection->broker = broker;
 		connection->fd = accept(broker->listener, NULL, NULL);
+		/* it is counted before the client can know that it is open */
+		broker->list[atomic_fetch_add(&broker->connections, 1)] = connection;
 		if (connection->fd < 0 ||
 		    pthread_create(&connection->thread, NULL, fake_connection_serve, connection))
 			abort();
-		broker->list[atomic_fetch_add(&broker->connections, 1)] = connection;
 	}
 	return NULL;
 }
