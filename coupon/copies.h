@@ -1,18 +1,19 @@
 /*
  * The second copy of each message. A receive that was answered "accepted" is in the outbox of Redis
  * and with a holder: the gateway that accepted it, until RabbitMQ has confirmed it, and a worker
- * that it was delivered to, until it is settled. If Redis loses its data, or a part of it, the holder
- * writes the outbox entry again, so that the receive does not depend on one process or one store.
+ * that it was delivered to, until it is settled. If Redis loses its data, or a part of it, the
+ * holder writes the outbox entry again, so that the receive does not depend on one process or one
+ * store.
  *
  *	THERE ──a look shows that Redis lacks it──▶ LOST ──lua/restore.lua──▶ RESTORING ──▶ THERE
  *	                                              ▲                            │
  *	                                              └── refused, or no reply ◀───┘
  *
  * Redis is asked for the numbers of a coupon when a message of it has been held for COPIES_LOOK_MS,
- * and again after each such time: a FLUSHALL, for instance, ends no connection. A message is written
- * once for each filling of the coupon and each process of Redis, because a worker may remove the
- * entry again while the holder does not know yet that it is settled. Pure decisions: Redis and the
- * time are behind the port. One thread.
+ * and again after each such time: a FLUSHALL, for instance, ends no connection. A message is
+ * written once for each filling of the coupon and each process of Redis, because a worker may
+ * remove the entry again while the holder does not know yet that it is settled. Pure decisions:
+ * Redis and the time are behind the port. One thread.
  */
 #pragma once
 

@@ -321,9 +321,9 @@ local function counts_check(placeholder, stock, reserved)
 end
 
 -- Records the highest number that a gateway has seen of one generation of the coupon KEYS[1] in
--- its key ':seen'. In a generation older than the coupon's these receives are in flight: their units
--- move from the stock to reserved at once. Returns whether it is higher than the one that Redis has.
--- The counts are checked before: see counts_check().
+-- its key ':seen'. In a generation older than the coupon's these receives are in flight: their
+-- units move from the stock to reserved at once. Returns whether it is higher than the one that
+-- Redis has. The counts are checked before: see counts_check().
 local function seen_record(seen, generation, seq)
 	local name, high = decimal(generation), 'high:' .. decimal(generation)
 	local c = call('HMGET', KEYS[1], 'generation', 'stock', 'reserved', high, 'placeholder', 'seq')

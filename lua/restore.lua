@@ -1,5 +1,5 @@
--- Writes messages of a coupon to its outbox again, after Redis has lost them. A gateway calls it for
--- batches that RabbitMQ has not confirmed, a worker for deliveries that it cannot settle yet.
+-- Writes messages of a coupon to its outbox again, after Redis has lost them. A gateway calls it
+-- for batches that RabbitMQ has not confirmed, a worker for deliveries that it cannot settle yet.
 --
 -- KEYS  1 coupon:{ID}         hash
 --       2 coupon:{ID}:outbox  hash: batch -> the exact message body
@@ -13,9 +13,9 @@
 --
 -- A message is lost if the coupon's numbers do not cover it: it is held without data (a
 -- placeholder), is of another generation, or has a lower seq. Its number is recorded as report.lua
--- does, and its body is added unless the outbox has it. If the numbers cover it, a missing entry was
--- settled or dropped, and nothing is written; nor for a batch in the dead-letter queue. Slots and
--- codes are never touched: the rebuild fills the slots of messages in the outbox.
+-- does, and its body is added unless the outbox has it. If the numbers cover it, a missing entry
+-- was settled or dropped, and nothing is written; nor for a batch in the dead-letter queue. Slots
+-- and codes are never touched: the rebuild fills the slots of messages in the outbox.
 --
 -- Returns how many messages were added; 'missing' if Redis does not have the coupon, because a
 -- message without its coupon would be taken for one of a later filling; 'expires' if every receive

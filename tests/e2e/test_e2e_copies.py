@@ -1,5 +1,6 @@
-"""An accepted receive has two copies, and a lost one is made again: gateways and workers write outbox
-entries again that Redis has lost, and a gateway that is told to end waits while it alone has some."""
+"""An accepted receive has two copies, and a lost one is made again: gateways and workers write
+outbox entries again that Redis has lost, and a gateway that is told to end waits while it alone has
+some."""
 
 import re
 import shutil

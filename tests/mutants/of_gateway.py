@@ -6,12 +6,64 @@ SIM = "sim_promises::test_storms"
 ADMISSION = "unit_test_admission::"
 COUPONS = "unit_test_admission_coupons::"
 WAITERS = "unit_test_waiters::"
+COPIES = "unit_test_copies::"
 LOOKUP = "tests/e2e/test_e2e_lookup.py::"
 REDEEM = "tests/e2e/test_e2e_redeem.py::"
 HTTP = "tests/e2e/test_e2e_http.py::"
 STATUS = "tests/e2e/test_e2e_status.py::"
 
 MUTANTS = [
+    mutant(
+        "P10",
+        "the messages that Redis has lost",
+        "coupon/copies.c",
+        "is_covered(look, copy) || is_written ? COPY_THERE : COPY_LOST",
+        "is_covered(look, copy) || is_written || copy ? COPY_THERE : COPY_LOST",
+        COPIES + "test_what_is_lost_is_written_again",
+        SIM,
+    ),
+    mutant(
+        "P10",
+        "the messages that were written to another filling",
+        "coupon/copies.c",
+        "copy->filling == coupon->filling &&",
+        "copy->filling > 0 &&",
+        COPIES + "test_once_for_each_filling_and_process",
+    ),
+    mutant(
+        "P10",
+        "the message that is accepted while Redis is asked",
+        "coupon/copies.c",
+        "copy->added_ms < coupon->there_ms",
+        "copy->added_ms >= 0",
+        COPIES + "test_what_a_process_that_ends_has_alone",
+    ),
+    mutant(
+        "P10",
+        "the wait of a gateway that alone has receives",
+        "gateway/gateway.c",
+        "(now_ms < gateway->stop_by_ms || must_wait(gateway, now_ms))",
+        "now_ms < gateway->stop_by_ms",
+        "tests/e2e/test_e2e_copies.py::test_a_gateway_waits_while_it_alone_has_receives",
+        waits=True,
+    ),
+    mutant(
+        "P10",
+        "the numbers that cover a message, when it is written again",
+        "lua/restore.lua",
+        "if not is_covered and call(",
+        "if call(",
+        "tests/lua/test_script_restore.py::test_what_the_numbers_do_not_cover_is_lost",
+    ),
+    mutant(
+        "P10",
+        "the deliveries of a worker that Redis has lost",
+        "worker/consume/settlement.c",
+        "\tcopies_add(settlement->copies, &delivery->copy);\n",
+        "",
+        "tests/e2e/test_e2e_copies.py::test_a_worker_writes_what_it_cannot_settle",
+        waits=True,
+    ),
     mutant(
         "P3",
         "the copy of a message whose connection was lost",
