@@ -466,7 +466,7 @@ const struct command close_command = {
 	.name = "close",
 	.run = step_run,
 	.argument = "ID",
-	.options = OPTIONS(CHANGE_OPTIONS, YES_OPTION),
+	.options = OPTIONS(KEY_OPTION, CHANGE_OPTIONS, YES_OPTION),
 	.summary = "end a campaign permanently",
 	.detail = "Asks first on a terminal.",
 };
