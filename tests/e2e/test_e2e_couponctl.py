@@ -414,8 +414,9 @@ def test_a_change_is_counted_in_redis_before_redis_acts_on_it(rough, rough_redis
     assert rough_redis.hget(f"coupon:{{{coupon}}}", "total") == "5"
     counts = rough_pg.execute("SELECT stripe, num FROM change_count").fetchall()
     copy = rough_redis.hgetall("couponmq:changes")
-    assert copy.pop("installation") and copy.pop("timeline") == "1"
-    assert copy.pop(f"followed:{copy.pop('system')}") == "1"
+    timeline = copy.pop("timeline")  # another test may have promoted this server
+    assert copy.pop("installation") and timeline.isdecimal()
+    assert copy.pop(f"followed:{copy.pop('system')}") == timeline
     numbers = {stripe: num for stripe, num in copy.items() if stripe.isdecimal()}
     assert numbers == {str(stripe): str(num) for stripe, num in counts if num > 0}
 

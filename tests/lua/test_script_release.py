@@ -213,7 +213,7 @@ def test_256(coupon):
         f"1:{OTHER}:00:",
         f"101:{OTHER}:0:",
         f"1:{OTHER}0:0:",
-        f"1:{OTHER}:0:" + "k" * 65,
+        f"1:{OTHER}:0:" + "k" * 256,
         f"1:{OTHER}:0:\x7f",
         f"1:{OTHER}:0:\n1:{OTHER}:1:",
     ],
@@ -252,7 +252,7 @@ GOOD = (1, 1, OTHER, 0, "free")
                 f"2:{OTHER}:0:",
                 f"1:{OTHER}:0",
                 f"1:{OTHER}:256:",
-                f"1:{OTHER}:0:" + "k" * 65,
+                f"1:{OTHER}:0:" + "k" * 256,
                 f"1:{OTHER}:0:a\nb",
                 f" 1:{OTHER}:0:",
             )
