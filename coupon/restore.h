@@ -20,7 +20,7 @@
 /* 0, or -1: the reply is none to that command. */
 int restore_look_take(struct copies_look *look, const redisReply *reply);
 
-/* Of lua/restore.lua; NULL: none was received. */
+/* Reads the reply to lua/restore.lua; NULL: none was received. */
 enum copies_result restore_result_take(const redisReply *reply);
 
 /* EVAL of lua/restore.lua. The words point into it, so it must not be copied. */

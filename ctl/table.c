@@ -303,7 +303,7 @@ static const char *columns_check(struct csv_rows *rows, const struct csv_row *ro
 	return rows->why;
 }
 
-/* Of several columns, as spreadsheets leave them at the end. */
+/* Whether all cells of the row are empty, as spreadsheets leave rows at the end. */
 static int has_only_empty_cells(const struct csv_row *row)
 {
 	for (size_t i = 0; i < row->cells_n && i < CSV_CELLS_MAX; i++)

@@ -29,7 +29,7 @@ void replicas_hold(struct replicas *replicas, const char *run_id, struct request
 void replicas_hold_object(struct replicas *replicas, const char *run_id, struct request *request,
 			  const char *status, cJSON *object);
 
-/* The same for something else that was read: calls `done` with whether enough have got it. */
+/* Calls `done` later with whether enough replicas have what was read now. */
 typedef void replicas_done_fn(void *context, int is_replicated);
 void replicas_hold_call(struct replicas *replicas, const char *run_id, replicas_done_fn *done,
 			void *context);

@@ -86,7 +86,7 @@ void lookup_close(struct lookup *lookup); /* ends its sessions; what waits is no
  */
 int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
 	       const struct postgres_argument *arguments, lookup_fn *done, void *context);
-/* The same of ISSUED, RECEIVE or USER: goes in one statement with others. */
+/* Asks for ISSUED, RECEIVE or USER, in one statement with others. */
 int lookup_receive(struct lookup *lookup, enum lookup_query what, const struct receive *receive,
 		   lookup_receive_fn *done, void *context);
 
