@@ -17,6 +17,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -70,6 +71,62 @@ static void requests_make(struct load *load)
 	free(users);
 }
 
+/* ---- the gap between a read and a write */
+
+/* The requests that are served now, and those that are in the gap. */
+static struct {
+	pthread_mutex_t mutex;
+	pthread_cond_t all_have_read;
+	int served, waiting, round;
+} meeting = { .mutex = PTHREAD_MUTEX_INITIALIZER, .all_have_read = PTHREAD_COND_INITIALIZER };
+
+static void meeting_end_if_all(void)
+{
+	if (meeting.waiting < meeting.served)
+		return;
+	meeting.waiting = 0;
+	meeting.round++;
+	pthread_cond_broadcast(&meeting.all_have_read);
+}
+
+/* A request begins to be served (1), or is answered (-1). */
+static void meeting_count(int change)
+{
+	pthread_mutex_lock(&meeting.mutex);
+	meeting.served += change;
+	meeting_end_if_all();
+	pthread_mutex_unlock(&meeting.mutex);
+}
+
+static void meet(void)
+{
+	int round;
+
+	pthread_mutex_lock(&meeting.mutex);
+	round = meeting.round;
+	meeting.waiting++;
+	meeting_end_if_all();
+	while (round == meeting.round)
+		pthread_cond_wait(&meeting.all_have_read, &meeting.mutex);
+	pthread_mutex_unlock(&meeting.mutex);
+}
+
+void gap(const struct market *market, const struct request *request)
+{
+	static atomic_int sales;
+
+	if (request->item > market->items)
+		return;
+	/* As a long garbage collection or a virtual machine that is moved would stop it. */
+	if (market->pause_every &&
+	    atomic_fetch_add(&sales, 1) % market->pause_every == market->pause_every - 1)
+		poll(NULL, 0, market->pause_ms);
+	if (market->is_meeting)
+		meet();
+}
+
+/* ---- the requests */
+
 /* The next request, which is made now. 0: there are no more. */
 static int load_next(struct load *load, struct asked *asked)
 {
@@ -78,6 +135,7 @@ static int load_next(struct load *load, struct asked *asked)
 		return 0;
 	load->made[asked->number].asked_us = clock_monotonic_us();
 	asked->request = &load->made[asked->number].request;
+	meeting_count(1);
 	return 1;
 }
 
@@ -106,6 +164,7 @@ static void load_answer(struct load *load, int number, enum outcome outcome)
 	if (outcome == SOLD)
 		atomic_fetch_add(&load->sold, 1);
 	atomic_fetch_add(&load->answered, 1);
+	meeting_count(-1);
 }
 
 int load_is_over(const struct load *load, long long sales)

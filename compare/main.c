@@ -39,8 +39,11 @@ static const struct option_row options[] = {
 	{ "--clients", &market.clients, 1, MARKET_CLIENTS_MAX, "requests at once" },
 	{ "--connections", &market.connections, 1, 200, "that carry them" },
 	{ "--lease-ms", &market.lease_ms, 100, 60000, "of locks" },
-	{ "--pause-every", &market.pause_every, 0, 1000000, "a holder stops at every N-th sale" },
+	{ "--pause-every", &market.pause_every, 0, 1000000,
+	  "a client that has read stops, at every N-th sale" },
 	{ "--pause-ms", &market.pause_ms, 1, 60000, "for so long" },
+	{ "--meet", &market.is_meeting, 0, 1,
+	  "clients write when all have read, each on a connection of its own; not with locks" },
 };
 #define OPTIONS_N (sizeof(options) / sizeof(options[0]))
 
@@ -308,7 +311,7 @@ int main(int argc, char **argv)
 	way = way_need(argv[1]);
 	for (int i = 2; i < argc; i += 2)
 		option_set(argv[i], i + 1 < argc ? argv[i + 1] : "");
-	if (market.connections > market.clients)
+	if (market.is_meeting || market.connections > market.clients)
 		market.connections = market.clients;
 	market_services();
 	tables_make(way);

@@ -27,8 +27,9 @@ struct market {
 	int clients;     /* requests at once */
 	int connections; /* that carry them, to each store */
 	int lease_ms;    /* of locks */
-	int pause_ms;    /* a holder of a lock stops for so long… */
+	int pause_ms;    /* a client that has read stops for so long… */
 	int pause_every; /* …at every so many-th sale; 0: never */
+	int is_meeting;  /* no client writes before all others that are served have read */
 	unsigned seed;
 	/* of the services, from the environment */
 	const char *postgres, *postgres_locks, *redis, *rabbit, *zookeeper, *gateway;
@@ -172,6 +173,12 @@ struct way {
 
 /* The ways of docs/ways.md, by where they sell. The last of each has no id. */
 extern const struct way ways_postgres[], ways_locks[], ways_redis[], ways_queue[], ways_couponmq[];
+
+/*
+ * Between what a client has read and what it writes because of that: it stops there as the market
+ * says, and meets the others.
+ */
+void gap(const struct market *market, const struct request *request);
 
 /* What several ways do. */
 /*

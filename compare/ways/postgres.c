@@ -22,8 +22,6 @@
 #include "common/check.h"
 #include "compare/way.h"
 
-#include <poll.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 /* Ends the transaction without a sale; returns `outcome`. */
@@ -56,16 +54,6 @@ static enum outcome function_buy(struct client *client, const struct request *re
 
 /* ---- 1 */
 
-/* As a long garbage collection or a virtual machine that is moved would stop it. */
-static void pause_now_and_then(const struct market *market, const struct request *request)
-{
-	static atomic_int sales;
-
-	if (market->pause_every && request->item <= market->items &&
-	    atomic_fetch_add(&sales, 1) % market->pause_every == market->pause_every - 1)
-		poll(NULL, 0, market->pause_ms);
-}
-
 /*
  * Reads the stock. Who comes with a fence leaves it there, so that nobody with a lower one can
  * write any more; NONE: a higher one was here before.
@@ -89,7 +77,7 @@ enum outcome sell_read_then_write(struct client *client, const struct request *r
 		return SOLD_OUT;
 	if (user_has_one(client, request))
 		return HAS_ONE;
-	pause_now_and_then(client->market, request);
+	gap(client->market, request);
 	sql(client, "BEGIN");
 	if (!sql(client, "UPDATE item SET stock = $2 WHERE id = $1 AND fence <= $3", request->item,
 		 stock - 1, client->fence))
@@ -138,6 +126,7 @@ static enum outcome version(struct client *client, const struct request *request
 		return SOLD_OUT;
 	if (user_has_one(client, request))
 		return HAS_ONE;
+	gap(client->market, request);
 	sql(client, "BEGIN");
 	sale_insert(client, request);
 	if (!sql(client,
@@ -168,6 +157,7 @@ enum outcome sell_checked(struct client *client, const struct request *request)
 {
 	if (user_has_one(client, request))
 		return HAS_ONE;
+	gap(client->market, request);
 	sql(client, "BEGIN");
 	sale_insert(client, request);
 	if (!sql(client, FROM_STOCK, request->item))

@@ -120,6 +120,7 @@ static enum outcome buy_commands(struct client *client, const struct request *re
 		return SOLD_OUT;
 	if (redis_run(client, "SISMEMBER buyers:%d %d", request->item, request->user))
 		return HAS_ONE;
+	gap(client->market, request);
 	redis_run(client, "DECR stock:%d", request->item);
 	redis_run(client, "SADD buyers:%d %d", request->item, request->user);
 	queue_publish(client, request);

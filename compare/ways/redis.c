@@ -22,6 +22,7 @@ static enum outcome watch(struct client *client, const struct request *request)
 		return unwatch(client, SOLD_OUT);
 	if (redis_run(client, "SISMEMBER buyers:%d %d", request->item, request->user))
 		return unwatch(client, HAS_ONE);
+	gap(client->market, request);
 	redis_run(client, "MULTI");
 	redis_run(client, "DECR stock:%d", request->item);
 	redis_run(client, "SADD buyers:%d %d", request->item, request->user);
