@@ -119,18 +119,12 @@ static void outcomes_read(struct rush_verify *verify, struct rush_receives *rows
 /* While most rows of a table are gone, its index may seem to cost more than a scan. */
 static const char session_sql[] = "SET enable_seqscan = off";
 
+/* A new session: PostgreSQL may have been restarted, or its server demoted, during the load. */
 static void database_open(struct rush_verify *verify)
 {
 	db_close(verify->db);
 	verify->db = db_open("DATABASE_URL", verify->database_url, 0);
 	db_run(verify->db, session_sql);
-}
-
-/* PostgreSQL may have been restarted during the load. */
-static void database_check(struct rush_verify *verify)
-{
-	if (db_run_try(verify->db, session_sql, NULL, NULL))
-		database_open(verify);
 }
 
 void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
@@ -204,7 +198,7 @@ void rush_verify_calm(struct rush_verify *verify, struct rush_calm *calm)
 	struct redis_client *redis = redis_client_new(verify->redis_url, NULL);
 	int64_t before, accepted, unsettled;
 
-	database_check(verify);
+	database_open(verify);
 	(void)redis_client_open(redis); /* or the first call fails */
 	*calm = (struct rush_calm){ .unsettled = -1 };
 	if (in_flight_read(verify, redis, &before, &unsettled) == 0) {
@@ -355,7 +349,7 @@ void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests)
 {
 	int64_t deadline_us = clock_monotonic_us() + verify->settle_timeout_us;
 
-	database_check(verify);
+	database_open(verify);
 	rush_receives_sort(&requests->told);
 	settled_wait(verify, requests, deadline_us);
 	if (rush_requests_unknown(requests) > 0)
