@@ -171,14 +171,22 @@ def test_valid_utf8_is_taken(gateway):
     assert ask(gateway, b'{"op":"ping","id":"\\ud83d\\ude00"}')["id"] == "\U0001f600"
 
 
-@pytest.mark.parametrize("depth", [16, 17, 1000, 30000])
-def test_deep_nesting(gateway, depth):
-    refused(ask(gateway, b'{"op":"ping","x":' + b"[" * depth + b"]" * depth + b"}"))
+UNKNOWN, TOO_DEEP = "no such member of ping", "more than 16 arrays or objects inside each other"
+
+
+@pytest.mark.parametrize("depth", [15, 16, 10000])
+@pytest.mark.parametrize("begin, end", [(b"[", b"]"), (b'{"x":', b"}")])
+def test_deep_nesting(gateway, depth, begin, end):
+    """The request itself is the first of sixteen."""
+    line = b'{"op":"ping","x":' + begin * depth + b"1" + end * depth + b"}"
+    refused(ask(gateway, line), UNKNOWN if depth == 15 else TOO_DEEP)
     assert still_talks(gateway)
 
 
-def test_many_members(gateway):
-    refused(ask(gateway, json.dumps({f"member {n}": n for n in range(2000)}).encode()))
+@pytest.mark.parametrize("members", [64, 65, 2000])
+def test_many_members(gateway, members):
+    line = json.dumps({f"member {n}": n for n in range(members)}).encode()
+    refused(ask(gateway, line), "op: is missing" if members == 64 else "more than 64 members")
     assert still_talks(gateway)
 
 
