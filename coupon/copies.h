@@ -29,6 +29,8 @@
 #define COPIES_MESSAGES_MAX 16 /* in one call, as of lua/restore.lua */
 #define COPIES_BYTES_MAX 65536 /* of their bodies, unless the first has more */
 #define COPIES_PROCESS_SIZE 64 /* the name of a process of Redis */
+/* A gateway that PostgreSQL has not heard of for so long is taken for dead. */
+#define COPIES_SILENT_S 600
 
 enum copy_state { COPY_THERE, COPY_LOST, COPY_RESTORING };
 

@@ -19,6 +19,7 @@
 #include "common/message/number.h"
 #include "common/redis/client.h"
 #include "common/redis/redis.h"
+#include "coupon/copies.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "ctl/rabbit.h"
@@ -272,7 +273,7 @@ static void gateways_need_lack_none(struct db *db, struct redis_client *redis)
 		log_fatal("gateways may have receives that neither RabbitMQ nor Redis has: %s. "
 			  "Wait until they have written them again. One that does not run any "
 			  "more counts for %d s after it was last heard of",
-			  store_gateways_text(gateways, text), STORE_GATEWAY_SILENT_S);
+			  store_gateways_text(gateways, text), COPIES_SILENT_S);
 	cJSON_Delete(gateways);
 }
 

@@ -4,6 +4,7 @@
 #include "common/log/log.h"
 #include "common/program/durability.h"
 #include "common/program/transport.h"
+#include "coupon/copies.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "embed.h"
@@ -483,7 +484,7 @@ cJSON *store_gateways_lacking(struct db *db, struct redis_client *redis)
 			   *mark = field_read(redis, GATEWAYS_KEY, id);
 		int has_reported = mark && strncmp(mark->str, run_id, REDIS_PROCESS_LEN) == 0;
 
-		if ((receives || !has_reported) && silent_s <= STORE_GATEWAY_SILENT_S) {
+		if ((receives || !has_reported) && silent_s <= COPIES_SILENT_S) {
 			cJSON *gateway = output_object();
 
 			output_text(gateway, "gateway", column_text(rows, i, "place"));
@@ -509,16 +510,16 @@ char *store_gateways_text(const cJSON *gateways, char out[STORE_GATEWAYS_SIZE])
 	{
 		const char *place = cJSON_GetStringValue(cJSON_GetObjectItem(gateway, "gateway"));
 		const cJSON *receives = cJSON_GetObjectItem(gateway, "receives");
-		double silent_s = cJSON_GetNumberValue(cJSON_GetObjectItem(gateway, "silent_s"));
+		const cJSON *silent_s = cJSON_GetObjectItem(gateway, "silent_s");
 		int n;
 
 		if (receives)
-			n = snprintf(out + len, STORE_GATEWAYS_SIZE - len, "%s%s (%.0f receives)",
-				     len ? ", " : "", place, cJSON_GetNumberValue(receives));
+			n = snprintf(out + len, STORE_GATEWAYS_SIZE - len, "%s%s (%s receives)",
+				     len ? ", " : "", place, receives->valuestring);
 		else
 			n = snprintf(out + len, STORE_GATEWAYS_SIZE - len,
-				     "%s%s (not reported, last heard of %.0f s ago)",
-				     len ? ", " : "", place, silent_s);
+				     "%s%s (not reported, last heard of %s s ago)",
+				     len ? ", " : "", place, silent_s->valuestring);
 		len += (size_t)n;
 		if (len >= STORE_GATEWAYS_SIZE)
 			break;

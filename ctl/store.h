@@ -124,9 +124,8 @@ void store_run_id_read(struct redis_client *redis, char run_id[REDIS_RUN_ID_SIZE
  * Gateways that may have accepted receives which neither RabbitMQ nor Redis has: they have told
  * Redis so, or have not reported to it since it was started or lost its data. An array of objects:
  * `gateway`, its place; `receives`, if it has told how many; `silent_s`. Without those that were
- * not heard of for STORE_GATEWAY_SILENT_S: they are taken for dead.
+ * not heard of for COPIES_SILENT_S: they are taken for dead.
  */
-#define STORE_GATEWAY_SILENT_S 600
 cJSON *store_gateways_lacking(struct db *db, struct redis_client *redis);
 /* "127.0.0.1:7411 (30 receives), …". Returns `out`. */
 #define STORE_GATEWAYS_SIZE 512

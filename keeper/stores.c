@@ -8,6 +8,7 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/message/receive.h"
+#include "coupon/copies.h"
 #include "coupon/redis_coupon.h"
 #include "embed.h"
 #include "keeper/metrics.h"
@@ -40,7 +41,8 @@ struct keeper_gateway {
 	int is_near;    /* or in another term of it */
 	int is_lacking; /* it has receives that Redis lacks */
 	int has_row;
-	int64_t silent_ms; /* since when it is neither; 0: it is */
+	/* since when it was not heard of, by its row, or has neither row nor mark; 0: it has one */
+	int64_t silent_ms;
 };
 
 static void old_log(const struct keeper_stores *stores, const struct postgres_server *server,
@@ -337,16 +339,6 @@ static int process_read(struct keeper_stores *stores, struct keeper_context *con
 	return 0;
 }
 
-static int64_t lacking_count(const struct keeper_stores *stores)
-{
-	const struct keeper_gateway *gateway;
-	int64_t n = 0;
-
-	for (gateway = stores->gateways; gateway; gateway = gateway->hh.next)
-		n += gateway->is_lacking || !gateway->is_near;
-	return n;
-}
-
 int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *context)
 {
 	const char *hgetall[] = { "HGETALL", GATEWAYS_KEY };
@@ -393,6 +385,7 @@ static int gateway_end(struct keeper_stores *stores, struct keeper_context *cont
 
 static int rows_read(struct keeper_stores *stores, struct keeper_context *context)
 {
+	int64_t now_ms = clock_monotonic_ms();
 	PGresult *rows = keeper_database_query(context->database, sql_query_gateway_rows,
 					       POSTGRES_ARGUMENTS(postgres_number(2 * KNOWN_MAX)));
 	struct keeper_gateway *gateway, *next;
@@ -410,8 +403,10 @@ static int rows_read(struct keeper_stores *stores, struct keeper_context *contex
 			gateway = gateway_get(stores, id);
 		if (gateway && is_gone)
 			rc = gateway_end(stores, context, gateway);
-		else if (gateway)
+		else if (gateway) {
 			gateway->has_row = 1;
+			gateway->silent_ms = now_ms - number_at(rows, i, 2) * 1000;
+		}
 	}
 	PQclear(rows);
 	return rc;
@@ -427,7 +422,9 @@ static int tidy(struct keeper_stores *stores, struct keeper_context *context)
 	HASH_ITER (hh, stores->gateways, gateway, next) {
 		if (rc)
 			return rc;
-		if (gateway->has_row || gateway->is_marked)
+		if (gateway->has_row)
+			continue;
+		if (gateway->is_marked)
 			gateway->silent_ms = 0;
 		else if (gateway->silent_ms == 0)
 			gateway->silent_ms = now_ms;
@@ -481,6 +478,26 @@ static void reported_look(struct keeper_stores *stores, struct keeper_context *c
 		log_info("gateways_unknown", LOG_S("run_id", context->run_id));
 }
 
+/*
+ * Gateways that may have receives which neither RabbitMQ nor Redis has, without those that are
+ * taken for dead. The rows tell which: while there is any such gateway they are read each second.
+ */
+static int64_t lacking_count(struct keeper_stores *stores, int64_t now_ms)
+{
+	const struct keeper_gateway *gateway;
+	int64_t n = 0;
+
+	for (gateway = stores->gateways; gateway; gateway = gateway->hh.next) {
+		if (!gateway->is_lacking && gateway->is_near)
+			continue;
+		if (stores->tidy_ms > now_ms + TIDY_LACKING_MS)
+			stores->tidy_ms = now_ms + TIDY_LACKING_MS;
+		n += gateway->silent_ms == 0 ||
+		     now_ms - gateway->silent_ms <= COPIES_SILENT_S * 1000;
+	}
+	return n;
+}
+
 int keeper_stores_round(struct keeper_stores *stores, struct keeper_context *context)
 {
 	int64_t now_ms = clock_monotonic_ms();
@@ -490,15 +507,12 @@ int keeper_stores_round(struct keeper_stores *stores, struct keeper_context *con
 			return -1;
 		reported_look(stores, context);
 	}
-	/* Those that are gone are not to be counted. */
-	if (lacking_count(stores) > 0 && stores->tidy_ms > now_ms + TIDY_LACKING_MS)
-		stores->tidy_ms = now_ms + TIDY_LACKING_MS;
 	if (now_ms >= stores->tidy_ms) {
 		stores->tidy_ms = now_ms + TIDY_MS;
 		if (tidy(stores, context))
 			return -1;
 	}
-	metrics_set(KEEPER_METRIC_GATEWAYS_LACKING, lacking_count(stores));
+	metrics_set(KEEPER_METRIC_GATEWAYS_LACKING, lacking_count(stores, now_ms));
 	return 0;
 }
 

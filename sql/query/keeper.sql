@@ -124,9 +124,10 @@ FROM coupon AS c
 WHERE id = ANY ($1::bigint[])
 ORDER BY id
 
--- gateway_rows: The gateway processes: whether each is gone.
+-- gateway_rows: The gateway processes: whether each is gone, and the seconds since it was heard of.
 -- $1 how many at most
-SELECT id, coalesce(gone_at <= now(), false) FROM gateway
+SELECT id, coalesce(gone_at <= now(), false), floor(extract(epoch FROM now() - seen_at))::bigint
+FROM gateway
 ORDER BY gone_at DESC NULLS FIRST
 LIMIT $1::int
 
