@@ -384,17 +384,23 @@ static void uncopied_done(void *context, const redisReply *reply)
 		log_warn("uncopied", LOG_S("error", reply->str));
 }
 
-/* Each time while there are some: Redis may have lost the number with its data. */
+/*
+ * Each time while there are some: Redis may have lost the number with its data. It takes the number
+ * without memory, too: it refuses a write then only if that is the first one, and never an HDEL.
+ */
 static void uncopied_tell(struct known *known)
 {
 	size_t uncopied = copies_lost(known->copies);
 	char number[NUMBER_SIZE];
-	const char *hset[] = { "HSET", UNCOPIED_KEY, known->id,
+	const char *eval[] = { "EVAL",
+			       "redis.call('HDEL', KEYS[1], ARGV[1]) "
+			       "return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])",
+			       "1", UNCOPIED_KEY, known->id,
 			       number_text((int64_t)uncopied, number) };
 	const char *hdel[] = { "HDEL", UNCOPIED_KEY, known->id };
 
 	if (uncopied > 0)
-		redis_pool_query(redis_pool_pick(known->redis), 4, hset, uncopied_done, NULL);
+		redis_pool_query(redis_pool_pick(known->redis), 6, eval, uncopied_done, NULL);
 	else if (known->uncopied > 0)
 		redis_pool_query(redis_pool_pick(known->redis), 3, hdel, uncopied_done, NULL);
 	known->uncopied = uncopied;
