@@ -22,6 +22,7 @@ struct copies_coupon {
 	int64_t there_ms;      /* the last one after which Redis had all of them; 0: none */
 	int64_t filling;       /* what it showed */
 	int64_t process_n;
+	int is_alone;
 };
 
 TAILQ_HEAD(copies_coupons, copies_coupon);
@@ -204,7 +205,8 @@ static void write_next(struct copies *copies, struct copies_coupon *coupon)
 		copies->port.write(copies->port.context, coupon, coupon->id, messages, n);
 		return;
 	}
-	coupon->there_ms = coupon->looked_ms;
+	if (!coupon->is_alone)
+		coupon->there_ms = coupon->looked_ms;
 	look_end(copies, coupon);
 }
 
@@ -230,6 +232,7 @@ void copies_looked(struct copies *copies, struct copies_coupon *coupon, const ch
 	}
 	coupon->filling = 2 * look->generation + look->is_placeholder;
 	coupon->process_n = copies->process_n;
+	coupon->is_alone = look->is_alone;
 	TAILQ_FOREACH (copy, &coupon->list, next) {
 		int is_written = copy->filling == coupon->filling &&
 				 copy->process_n == coupon->process_n;
@@ -238,8 +241,10 @@ void copies_looked(struct copies *copies, struct copies_coupon *coupon, const ch
 			break; /* Redis may have been asked before it had this one */
 		if (!look->is_present)
 			copy->filling = is_written = 0;
-		copy_set(copies, copy,
-			 is_covered(look, copy) || is_written ? COPY_THERE : COPY_LOST);
+		if (!is_covered(look, copy) && !is_written)
+			copy_set(copies, copy, COPY_LOST);
+		else if (!look->is_alone)
+			copy_set(copies, copy, COPY_THERE);
 	}
 	if (look->is_present)
 		write_next(copies, coupon);
@@ -249,18 +254,20 @@ void copies_looked(struct copies *copies, struct copies_coupon *coupon, const ch
 
 void copies_written(struct copies *copies, struct copies_coupon *coupon, enum copies_result result)
 {
+	int is_written = result == COPIES_WRITTEN || result == COPIES_ALONE;
 	struct copy *copy;
 
 	TAILQ_FOREACH (copy, &coupon->list, next) {
 		if (copy->state != COPY_RESTORING)
 			continue;
-		if (result == COPIES_WRITTEN) {
+		if (is_written) {
 			copy->filling = coupon->filling;
 			copy->process_n = coupon->process_n;
 		}
-		copy_set(copies, copy, result == COPIES_WRITTEN ? COPY_THERE : COPY_LOST);
+		if (result != COPIES_ALONE) /* then the next look tells */
+			copy_set(copies, copy, is_written ? COPY_THERE : COPY_LOST);
 	}
-	if (result == COPIES_WRITTEN)
+	if (is_written)
 		write_next(copies, coupon);
 	else
 		look_end(copies, coupon);

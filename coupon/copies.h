@@ -57,10 +57,12 @@ struct copies_look {
 	int is_placeholder; /* held for a rebuild, without data */
 	int64_t generation;
 	int64_t seq;
+	int is_alone; /* its replicas are not known to have what it had then */
 };
 
 enum copies_result {
 	COPIES_WRITTEN, /* Redis has the messages, or their receives have outcomes */
+	COPIES_ALONE,   /* Redis has them, and its replicas are not known to have them */
 	COPIES_MISSING, /* it does not have the coupon at present */
 	COPIES_FAILED   /* it refused the script, for instance without memory, or did not reply */
 };
@@ -102,8 +104,8 @@ void copies_hurry(struct copies *copies);
 int64_t copies_due_ms(const struct copies *copies);
 
 /*
- * The end of port.look(): the reply of this process of Redis; `look` is NULL: there was none. With
- * COUPON_REDIS_REPLICAS only after the replicas have what Redis had then.
+ * The end of port.look(): the reply of this process of Redis; `look` is NULL: there was none. What
+ * Redis has alone is not THERE, and what it lacks is written all the same.
  */
 void copies_looked(struct copies *copies, struct copies_coupon *asked, const char *process,
 		   const struct copies_look *look);

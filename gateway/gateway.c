@@ -611,21 +611,26 @@ struct copy_ticket {
 	enum copies_result result;
 };
 
-static void copy_end(struct copy_ticket *ticket, int is_good)
+static void copy_end(struct copy_ticket *ticket, int is_replied)
 {
 	struct copies *copies = ticket->gateway->copies;
 
 	if (ticket->is_look)
 		copies_looked(copies, ticket->asked, ticket->run_id,
-			      is_good ? &ticket->look : NULL);
+			      is_replied ? &ticket->look : NULL);
 	else
-		copies_written(copies, ticket->asked, is_good ? ticket->result : COPIES_FAILED);
+		copies_written(copies, ticket->asked, ticket->result);
 	free(ticket);
 }
 
 static void on_copy_replicated(void *context, int is_replicated)
 {
-	copy_end(context, is_replicated);
+	struct copy_ticket *ticket = context;
+
+	ticket->look.is_alone = !is_replicated;
+	if (!is_replicated)
+		ticket->result = COPIES_ALONE;
+	copy_end(ticket, 1);
 }
 
 /* What Redis alone has counts when its replicas have it. */

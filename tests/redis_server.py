@@ -1,4 +1,5 @@
 """A private Redis without persistence."""
+import contextlib
 import os
 import shutil
 import subprocess
@@ -49,3 +50,15 @@ def server_start(folder):
                 process.kill()
                 raise
             time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def replica_of(port, folder):
+    """The process of a replica without Sentinels."""
+    words = (server_find(), "--port", port_free(), "--replicaof", f"127.0.0.1 {port}", "--save", "")
+    child = subprocess.Popen([*map(str, words)], cwd=folder, stdout=subprocess.DEVNULL)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()

@@ -76,6 +76,13 @@ class Sentinels:
             for user in (SENTINEL, REPLICA, "default"):
                 client.execute_command("CLIENT", "KILL", "USER", user)
 
+    def replica_shut_out(self, master):
+        """The replica gets nothing more; it is known, and may be promoted."""
+        with self.connect(master, username=TEST, password=TEST) as client:
+            client.execute_command("ACL", "SETUSER", REPLICA, "off")
+            client.execute_command("CLIENT", "KILL", "USER", REPLICA)
+        wait_until(lambda: self.role(self.other(master)) == ("slave", "down"))
+
     def let_in(self, port):
         self.doors(port, "on")
 

@@ -8,7 +8,9 @@ import signal
 
 import pytest
 
+from audit_ground import audit
 from process import metrics_read
+from redis_server import replica_of
 from relay import Relay, port_of
 from stack import wait_until
 
@@ -44,8 +46,50 @@ class Away:
         with self.gateway.client() as client:
             return client.issue(coupon, user, **members)
 
+    def silent(self, place, others=False):
+        """PostgreSQL has not heard of the gateways at this place, or of the others, for as long as
+        lets them be taken for dead."""
+        self.pg.execute(
+            "UPDATE gateway SET seen_at = now() - interval '11 min' WHERE (place LIKE %s) <> %s",
+            (f"% {place} %", others),
+        )
+
+    def lacking(self):
+        """Gateways that may have receives alone, as the keeper counts them."""
+        return metrics_read(self.stack.worker_http(1, "/metrics"))[
+            "couponmq_keeper_gateways_lacking"
+        ]
+
     def ended(self):
         return self.gateway.child.poll() is not None
+
+    def alone(self):
+        """As show, audit and --release-lost name the gateway."""
+        return f"{self.gateway.settings['COUPON_LISTEN']} 0 ({USERS} receives)"
+
+    def alone_wait(self, coupon):
+        """Until the gateway has told that it alone has the receives."""
+        wait_until(lambda: self.alone() in self.stack.ctl_run("show", coupon).stdout)
+
+    def lost_is_named(self, coupon):
+        """What the gateway that was killed had alone: it is named for ten minutes, then audit finds
+        the receives, and an operator may give them up."""
+        release = ("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+
+        def found():
+            _, told = audit(self.stack, coupon, "--grace", 0)
+            print(told)
+            return told
+
+        self.alone_wait(coupon)
+        wait_until(lambda: self.alone() in found()["coupons"][0].get("uncopied", ""))
+        wait_until(lambda: self.alone() in self.stack.ctl_run(*release).stderr)
+        self.silent(self.gateway.settings["COUPON_LISTEN"])
+        wait_until(lambda: {one["kind"] for one in found()["wrong"]} == {"receive_lost"})
+        assert found()["coupons"][0]["in_flight"] == USERS
+        self.stack.ctl(*release)
+        wait_until(lambda: self.stack.ctl_run("audit", coupon).returncode == 0)
+        assert self.rows(coupon) == 0
 
     def begin_anew(self):
         """The gateway has ended, and what it had written to its socket is lost."""
@@ -82,6 +126,7 @@ def away(rough, rough_redis, rough_pg, gateway_make):
     away.gateway.kill9()
     away.relay.close()
     rough.start("redis", "gateway")
+    rough_redis.config_set("maxmemory", 0)
     rough.restart("worker-1")
 
 
@@ -121,6 +166,81 @@ def test_the_gateway_ends_after_redis_has_lost_data(how, loss, away):
     with away.stack.client() as client:
         for reply in replies:
             assert client.call("status", receive=reply["receive"])["status"] == "issued"
+
+
+# The moments at which the gateway may be told to end. Each returns what lets it go on.
+
+
+def before_the_loss(away, _):
+    return lambda: None
+
+
+def before_the_rebuild(away, coupon):
+    """Redis has lost the coupon, and there is no keeper: nobody can write anything to it."""
+    away.stack.sigstop("worker-1")
+    away.redis.flushall()
+    wait_until(lambda: away.redis.exists(f"coupon:{{{coupon}}}:seen"))
+    away.alone_wait(coupon)
+    return lambda: away.stack.sigcont("worker-1")
+
+
+def before_it_is_restored(away, coupon):
+    """The coupon is open again, and Redis, out of memory, refuses what it gets."""
+    with away.redis.pipeline() as at_once:
+        at_once.delete(f"coupon:{{{coupon}}}:outbox")
+        at_once.hset(f"coupon:{{{coupon}}}", "seq", 1)
+        at_once.config_set("maxmemory", 1)
+        at_once.execute()
+    away.alone_wait(coupon)
+    return lambda: away.redis.config_set("maxmemory", 0)
+
+
+def while_rabbitmq_comes_back(away, coupon):
+    away.redis.flushall()
+    away.restored(coupon)
+    away.relay.heal()
+    return lambda: None
+
+
+STEPS = [
+    before_the_loss,
+    before_the_rebuild,
+    before_it_is_restored,
+    while_rabbitmq_comes_back,
+]
+ALONE = [before_the_rebuild, before_it_is_restored]  # then the gateway alone has the receives
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_sigterm_at_each_step(step, away):
+    away.gateway_start()
+    coupon = away.stack.coupon_make(USERS + 1)
+    away.accept(coupon)
+    go_on = step(away, coupon)
+    away.gateway.signal(signal.SIGTERM)
+    if step in ALONE:
+        wait_until(lambda: "event=waiting" in away.gateway.log())
+        assert not away.ended()
+    go_on()
+    away.begin_anew()
+    assert "event=receives_lost" not in away.gateway.log()
+    away.all_settled(coupon)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_sigkill_at_each_step(step, away):
+    """Nothing is lost but what the gateway alone has: then it is named."""
+    away.gateway_start()
+    coupon = away.stack.coupon_make(USERS + 1)
+    away.accept(coupon)
+    go_on = step(away, coupon)
+    away.gateway.kill9()
+    go_on()
+    away.begin_anew()
+    if step in ALONE:
+        away.lost_is_named(coupon)
+    else:
+        away.all_settled(coupon)
 
 
 def test_of_two_processes_each_writes_its_own(away):
@@ -248,40 +368,67 @@ def test_gateways_that_may_have_receives_alone_are_named(away):
     away.gateway.signal(signal.SIGSTOP)
     away.redis.flushall()
     place = away.gateway.settings["COUPON_LISTEN"]
-    wait_until(lambda: away.stack.ctl_run("show", coupon).stdout.count(f"{place} 0 (not reported"))
-    wait_until(
-        lambda: metrics_read(away.stack.worker_http(1, "/metrics"))[
-            "couponmq_keeper_gateways_lacking"
-        ]
-        >= 1  # those that other tests have killed count until they are taken for gone
-    )
+    away.silent(place, others=True)  # those that other tests have killed
+    named = rf"{place} 0 \(not reported, last heard of \d+ s ago\)"
+    wait_until(lambda: re.search(named, away.stack.ctl_run("show", coupon).stdout))
+    wait_until(lambda: away.lacking() == 1)
     wait_until(lambda: away.redis.hget(f"coupon:{{{coupon}}}", "run_id"))
     refused = away.stack.ctl_run("rebuild", coupon, "--release-lost", "--older-than-s", 0)
     assert refused.returncode == 1 and place in refused.stderr, refused
     away.gateway.signal(signal.SIGCONT)
     away.restored(coupon)
     wait_until(lambda: place not in away.stack.ctl("show", coupon))
+    wait_until(lambda: away.lacking() == 0)
     away.relay.heal()
     away.all_settled(coupon)
+
+
+def test_a_gateway_that_was_killed_is_named_for_ten_minutes(away):
+    away.gateway_start()
+    coupon = away.stack.coupon_make(1)
+    place = away.gateway.settings["COUPON_LISTEN"]
+    away.gateway.kill9()
+    away.silent(place, others=True)
+    away.redis.flushall()
+    wait_until(lambda: place in away.stack.ctl_run("show", coupon).stdout)
+    wait_until(lambda: away.lacking() == 1)
+    away.silent(place)
+    wait_until(lambda: away.lacking() == 0)
+    wait_until(lambda: away.redis.hget(f"coupon:{{{coupon}}}", "run_id"))
+    assert place not in away.stack.ctl("show", coupon)
 
 
 def test_redis_without_memory_gets_them_later(away):
     away.gateway_start()
     coupon = away.stack.coupon_make(USERS + 1)
     away.accept(coupon)
-    away.redis.delete(f"coupon:{{{coupon}}}:outbox")
-    away.redis.hset(f"coupon:{{{coupon}}}", "seq", 1)
-    away.redis.config_set("maxmemory", 1)
-    try:
-        wait_until(lambda: "event=outbox_restore" in away.gateway.log())
-        assert away.outbox(coupon) == 0
-        told = away.gateway.metrics()
-        assert told["couponmq_receives_uncopied"] == USERS
-    finally:
-        away.redis.config_set("maxmemory", 0)
+    with_memory = before_it_is_restored(away, coupon)
+    wait_until(lambda: "event=outbox_restore" in away.gateway.log())
+    assert away.outbox(coupon) == 0
+    assert away.gateway.metrics()["couponmq_receives_uncopied"] == USERS
+    with_memory()
     away.restored(coupon)
     wait_until(lambda: away.gateway.metrics()["couponmq_receives_uncopied"] == 0)
     away.relay.heal()
+    away.all_settled(coupon)
+
+
+def test_what_redis_has_alone_does_not_count(away, tmp_path):
+    """With COUPON_REDIS_REPLICAS: it is written at once, and counts when the replica has it."""
+    with replica_of(port_of(away.stack.env["REDIS_URL"]), tmp_path) as replica:
+        away.gateway_start(COUPON_REDIS_REPLICAS=1)
+        coupon = away.stack.coupon_make(USERS + 1)
+        away.accept(coupon)
+        replica.send_signal(signal.SIGSTOP)
+        away.redis.flushall()
+        away.restored(coupon)
+        wait_until(lambda: away.gateway.metrics()["couponmq_receives_uncopied"] == USERS)
+        away.gateway.signal(signal.SIGTERM)
+        wait_until(lambda: "event=waiting" in away.gateway.log())
+        assert not away.ended()
+        replica.send_signal(signal.SIGCONT)
+        away.begin_anew()
+    assert "event=waited" in away.gateway.log()
     away.all_settled(coupon)
 
 

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import threading
 import time
 
@@ -14,11 +13,11 @@ import psycopg
 import pytest
 
 from process import Worker, gateway_process
-from redis_server import server_find
+from redis_server import replica_of
 from relay import Relay, port_of
 from script_coupon import run_id_of
 from sentinels import NAME, TEST, Sentinels
-from stack import port_free, wait_until
+from stack import wait_until
 
 ACCEPTED, LIMIT_REACHED, UNAVAILABLE, UNKNOWN = 0, 4, 21, 22
 AWAY_ASKS = 1000
@@ -284,16 +283,38 @@ def test_what_a_replica_has_is_not_lost_with_the_gateway(group, gateway_of):
     group.start(master)
 
 
-@contextlib.contextmanager
-def replica_of(port, folder):
-    """A replica without Sentinels."""
-    words = (server_find(), "--port", port_free(), "--replicaof", f"127.0.0.1 {port}", "--save", "")
-    child = subprocess.Popen([*map(str, words)], cwd=folder, stdout=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        child.kill()
-        child.wait()
+@pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 20 s")
+def test_a_replica_without_the_tail_is_promoted(group, gateway_of):
+    """RabbitMQ is away. What only the lost master had, the gateway writes to the next one, and may
+    then be lost, too."""
+    users = [f"user-{n}" for n in range(30)]
+    coupon = group.stack.coupon_make(len(users) + 1)
+    (master,) = group.masters()
+    wait_until(lambda: group.master_is(master), 60)
+    with Relay(port_of(group.stack.env["AMQP_URL"])) as relay:
+        gateway = gateway_of(AMQP_URL=relay.url(group.stack.env_of("gateway")["AMQP_URL"]))
+        with gateway.client() as client:
+            wait_until(
+                lambda: client.issue(coupon, "first", key="k", ack="issued")["code"] == ACCEPTED, 60
+            )
+            relay.mode("lose", "up")
+            group.replica_shut_out(master)
+            assert {client.issue(coupon, user)["code"] for user in users} == {ACCEPTED}
+        group.kill(master)
+        wait_until(lambda: group.masters() == {group.other(master)}, 60)
+
+        def restored():
+            with group.connect(group.other(master)) as redis:
+                bodies = redis.hvals(f"coupon:{{{coupon}}}:outbox")
+            return sum(body.count('"user-') for body in bodies) == len(users)
+
+        wait_until(restored, 60)
+        gateway.kill9()
+        relay.cut()
+    gateway_of()
+    wait_until(lambda: issued_users(group, coupon) == {"first", *users}, 60)
+    audit_passes(group, coupon)
+    group.start(master)
 
 
 @pytest.mark.skipif(not os.environ.get("ALL"), reason="takes 10 s")

@@ -223,6 +223,15 @@ MUTANTS = [
     ),
     mutant(
         "P10",
+        "the gateways that are taken for dead, among those that may have receives alone",
+        "keeper/stores.c",
+        "now_ms - gateway->silent_ms <= COPIES_SILENT_S * 1000;",
+        "now_ms - gateway->silent_ms <= SILENT_MS;",
+        "tests/e2e/test_e2e_copies.py::test_a_gateway_that_was_killed_is_named_for_ten_minutes",
+        waits=True,
+    ),
+    mutant(
+        "P10",
         "the time for gateways to report, after Redis was restarted",
         "keeper/stores.c",
         "\t\tcontext->may_open = 0;\n\telse if (n > 0)",

@@ -189,7 +189,7 @@ static void copy_arrived(void *context, uint64_t incarnation, uint64_t b)
 	(void)b;
 	copy->run_id = redis.run_id;
 	copy->look = (struct copies_look){ coupon->present, coupon->placeholder, coupon->generation,
-					   coupon->seq };
+					   coupon->seq, 0 };
 	copy->result = COPIES_WRITTEN;
 	for (size_t i = 0; redis.up && i < copy->n; i++)
 		if (redis_restore(copy->id, &copy->messages[i]))

@@ -6,9 +6,9 @@
 
 #define LOOK_MS COPIES_LOOK_MS
 
-static const struct copies_look covered = { 1, 0, 1, 100 }, placeholder = { 1, 1, 1, 0 },
-				rebuilt = { 1, 0, 2, 0 }, behind = { 1, 0, 1, 0 },
-				older = { 1, 0, 0, 500 }, absent = { 0, 0, 0, 0 };
+static const struct copies_look covered = { 1, 0, 1, 100, 0 }, placeholder = { 1, 1, 1, 0, 0 },
+				rebuilt = { 1, 0, 2, 0, 0 }, behind = { 1, 0, 1, 0, 0 },
+				older = { 1, 0, 0, 500, 0 }, absent = { 0, 0, 0, 0, 0 };
 
 /* A batch of one receive of this coupon, with this number in generation 1. */
 static void accept(int64_t coupon, int64_t user, int64_t seq)
@@ -110,7 +110,7 @@ static void test_what_is_lost_is_written_again(void **state)
 /* What was removed again meanwhile was settled. */
 static void test_once_for_each_filling_and_process(void **state)
 {
-	static const struct copies_look next = { 1, 0, 3, 0 };
+	static const struct copies_look next = { 1, 0, 3, 0, 0 };
 	static const struct {
 		const char *run_id;
 		const struct copies_look *look;
@@ -175,10 +175,44 @@ static void test_in_pieces(void **state)
 	assert_int_equal(copies_lost(rig.copies), 0);
 }
 
+/* Redis gets all of it again although its replicas lag, and it counts when they have it. */
+static void test_while_its_replicas_lag(void **state)
+{
+	struct copies_look lags = rebuilt;
+
+	(void)state;
+	lags.is_alone = 1;
+	for (int i = 0; i < COPIES_MESSAGES_MAX + 3; i++)
+		accept(1, 1 + i, 1 + i);
+	pass(LOOK_MS);
+	look_reply("a", &lags);
+	assert_int_equal(rig.written_n, COPIES_MESSAGES_MAX);
+	write_reply(COPIES_ALONE);
+	assert_int_equal(rig.written_n, 3);
+	write_reply(COPIES_ALONE);
+	assert_int_equal(copies_lost(rig.copies), COPIES_MESSAGES_MAX + 3);
+	pass(LOOK_MS);
+	look_reply("a", &lags);
+	writes_expect(2);
+	assert_int_equal(copies_lost(rig.copies), COPIES_MESSAGES_MAX + 3);
+	assert_int_equal(unsafe(), COPIES_MESSAGES_MAX + 3);
+	pass(LOOK_MS);
+	look_reply("a", &rebuilt);
+	writes_expect(2);
+	assert_int_equal(copies_lost(rig.copies), 0);
+	assert_int_equal(unsafe(), 0);
+	/* What it has, and they do not, is not safe by a look that begins then. */
+	pass(LOOK_MS);
+	look_reply("a", &lags);
+	assert_int_equal(copies_unsafe(rig.copies, rig.now_ms, NULL, NULL),
+			 COPIES_MESSAGES_MAX + 3);
+	assert_int_equal(unsafe(), 0);
+}
+
 /* Only the batches behind the last number that Redis has. */
 static void test_the_tail_that_a_replica_lacks(void **state)
 {
-	static const struct copies_look promoted = { 1, 0, 1, 2 };
+	static const struct copies_look promoted = { 1, 0, 1, 2, 0 };
 
 	(void)state;
 	for (int i = 1; i <= 4; i++)
@@ -307,6 +341,7 @@ int main(void)
 		TEST(test_once_for_each_filling_and_process),
 		TEST(test_again_while_redis_refuses_or_has_no_coupon),
 		TEST(test_in_pieces),
+		TEST(test_while_its_replicas_lag),
 		TEST(test_the_tail_that_a_replica_lacks),
 		TEST(test_asked_at_once_where_redis_may_have_lost_data),
 		TEST(test_what_a_process_that_ends_has_alone),
