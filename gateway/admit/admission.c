@@ -392,6 +392,7 @@ static void request_accept(struct admission *admission, struct call *call, struc
 	struct result result = { .answer = ANSWER_OK,
 				 .reached = ACK_ACCEPTED,
 				 .slot = verdict->slot,
+				 .is_replayed = verdict->repeated,
 				 .receive = { .coupon = call->coupon_id,
 					      .user = request->user,
 					      .batch = verdict->repeated ? verdict->batch

@@ -11,6 +11,7 @@
 #define MESSAGE_SIZE 320
 #define LINE_SIZE 1792
 #define KEY_REUSED_TEXT "key is \"%s\": was used for another request"
+#define REPLAYED "\",\"replayed\":true" /* behind the name of the status */
 #define USE_LINE_SIZE (2048 + USE_RECEIVES_MAX * 768)
 
 /* What answers say of the coupon: the words before and after its id. */
@@ -88,11 +89,11 @@ void request_answer(struct request *request, const struct result *result)
 	char *at = head_put(line, request, result->answer);
 
 	_Static_assert(LINE_SIZE > REQUEST_ID_SIZE + 2 * MESSAGE_SIZE + RECEIVE_SIZE +
-					   2 * USER_ID_MAX + ID_SIZE + 180,
+					   2 * USER_ID_MAX + ID_SIZE + 200,
 		       "the longest reply must fit");
 	at = text_append(at,
 			 done ? request_ack_names[result->reached] : answer_status(result->answer));
-	at = text_append(at, "\"");
+	at = text_append(at, result->is_replayed ? REPLAYED : "\"");
 	if (names_coupon(request, result->answer)) {
 		at = text_append(at, ",\"coupon\":\"");
 		at = text_append(number_append(at, request->coupon), "\"");
@@ -227,9 +228,7 @@ void request_answer_use(struct request *request, const struct use_outcome *outco
 
 	check(n > 0 && n <= USE_RECEIVES_MAX);
 	at = text_append(at, refusal ? answer_status(answer) : use_result_text(outcomes->result));
-	at = text_append(at, (refusal ? refusal : outcomes)->now == NOW_NONE
-				     ? "\""
-				     : "\",\"replayed\":true");
+	at = text_append(at, (refusal ? refusal : outcomes)->now == NOW_NONE ? "\"" : REPLAYED);
 	at = refusal ? use_refusal_put(at, request, refusal)
 		     : outcomes_put(at, request, outcomes, n);
 	at = text_append(at, "}");

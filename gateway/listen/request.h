@@ -125,6 +125,7 @@ struct result {
 	enum answer answer;
 	enum request_ack reached; /* ANSWER_OK: accepted, queued or issued */
 	int slot;                 /* 0: the answer names no receive */
+	int is_replayed;          /* the receive is of an earlier request with this key or code */
 	struct receive receive;
 	const char *reason; /* ANSWER_REJECTED */
 };

@@ -140,6 +140,7 @@ static void waiter_end(struct waiter *waiter, enum outcome_state state, enum req
 	struct waiters *waiters = waiter->waiters;
 	struct result result = { .answer = ANSWER_UNKNOWN,
 				 .slot = waiter->slot,
+				 .is_replayed = waiter->repeated,
 				 .receive = waiter->receive };
 
 	if (state == OUTCOME_ISSUED) {

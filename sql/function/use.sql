@@ -17,8 +17,8 @@
 -- and until when it is held. On SQLSTATE 40001 the caller retries.
 --
 -- 'key_taken': who asks has used the key for this action of another order, on other receives, or
--- with another amount or currency; or anybody on one of these receives. Two such operations in
--- concurrent calls, on different receives, may both be executed.
+-- with another amount or currency; or anybody on one of these receives. Of two such operations in
+-- concurrent calls, on different receives, the second waits for the first in the index of keys.
 --
 -- The isolation level must be READ COMMITTED, and each step is a separate statement, because each
 -- must see the rows whose locks the step before it waited for:
@@ -30,8 +30,8 @@
 --      on a receive of the same user and coupon, nor with the same key on the same receive;
 --      then those that these have kept waiting.
 --
--- So no two calls deadlock, unless a campaign gets another budget between 1 and 2: then one of them
--- is retried. The clock is read when all locks are held. A hold that has ended by then is none: its
+-- So no two calls deadlock, unless a campaign gets another budget between 1 and 2, or two keys are
+-- used for two requests each, in opposite order: then one of them is retried. The clock is read when all locks are held. A hold that has ended by then is none: its
 -- end is an operation of its own, before those on the receive.
 --
 -- Plans: see settle().
@@ -414,7 +414,7 @@ BEGIN
 		), added AS (
 			INSERT INTO use_operation AS d (coupon_id, batch, idx, action, key, at,
 				user_id, by_key, order_id, result, from_state, to_state, until,
-				amount, currency, amount_off, budget, reason)
+				amount, currency, amount_off, budget, reason, nth)
 			SELECT coupon, batch, idx, action, key, moment, user_id,
 				nullif(by_key, ''), order_id,
 				CASE WHEN is_spent AND budget IS NOT NULL THEN 'budget_spent'
@@ -423,7 +423,8 @@ BEGIN
 					WHEN wanted <> 'free' THEN wanted
 					WHEN action = 'unhold' THEN 'unheld' ELSE 'unused' END,
 				state, CASE WHEN changes AND NOT is_spent THEN wanted END, until,
-				amount, currency, amount_off, budget, nullif(reason, '')
+				amount, currency, amount_off, budget, nullif(reason, ''),
+				row_number() OVER (PARTITION BY op ORDER BY coupon, batch, idx) - 1
 			FROM w
 			ON CONFLICT DO NOTHING
 			RETURNING CASE WHEN d.to_state IS NOT NULL
@@ -434,7 +435,7 @@ BEGIN
 		INTO added_num, told
 		FROM added;
 		IF added_num < 0 THEN
-			RAISE EXCEPTION 'a copy of an operation was executed meanwhile'
+			RAISE EXCEPTION 'a copy of an operation, or its key, was executed meanwhile'
 				USING ERRCODE = 'serialization_failure';
 		END IF;
 		IF told IS NOT NULL THEN

@@ -223,6 +223,8 @@ BEGIN
 					f.until, use_begin.amount[f.op], f.currency, f.amount_off,
 					f.budget, nullif(use_begin.reason[f.op], '')
 				FROM f WHERE f.wanted IS NOT NULL
+				-- So that two calls do not wait for each other's keys.
+				ORDER BY 5, 4, 8
 				RETURNING CASE WHEN r.has_events THEN d END AS operation
 			)
 			SELECT array_agg(operation) FILTER (WHERE (operation).num IS NOT NULL)

@@ -19,12 +19,18 @@ BEGIN
 	), added AS (
 		INSERT INTO use_operation AS d (num, at, coupon_id, user_id, batch, idx, action,
 			key, by_key, order_id, result, from_state, to_state, until, amount,
-			currency, amount_off, budget, reason)
+			currency, amount_off, budget, reason, nth)
 		OVERRIDING SYSTEM VALUE
 		SELECT (r->>1)::bigint, to_timestamp((r->>2)::numeric), (r->>3)::bigint, r->>4,
 			(r->>5)::uuid, (r->>6)::smallint, r->>7, r->>8, r->>9, r->>10, r->>11,
 			r->>12, r->>13, to_timestamp((r->>14)::numeric), (r->>15)::bigint, r->>16,
-			(r->>17)::bigint, r->>18, r->>19
+			(r->>17)::bigint, r->>18, r->>19,
+			-- An operation may be there in part.
+			(SELECT coalesce(max(x.nth), -1) FROM use_operation AS x
+				WHERE x.key = r->>8 AND x.action = r->>7 AND x.action <> 'expire'
+					AND x.by_key IS NOT DISTINCT FROM r->>9)
+				+ row_number() OVER (PARTITION BY r->>8, r->>7, r->>9
+					ORDER BY (r->>1)::bigint)
 		FROM r
 		ON CONFLICT DO NOTHING
 		RETURNING d AS operation

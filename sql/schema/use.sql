@@ -48,12 +48,14 @@ CREATE TABLE use_operation (
 	amount_off bigint CHECK (amount_off >= 0),
 	budget     text COLLATE "C",
 	reason     text CHECK (length(reason) <= 200),
+	nth        smallint NOT NULL DEFAULT 0, -- which receive of the operation it is
 	PRIMARY KEY (coupon_id, batch, idx, action, key)
 );
 
--- For a key that is used again for another request. Its hash, because keys are long and in no
--- order.
-CREATE INDEX use_operation_key ON use_operation USING hash (key) WHERE action <> 'expire';
+-- For a key that is used again for another request: two of them on different receives, which are
+-- executed at the same time, wait for each other here.
+CREATE UNIQUE INDEX use_operation_key ON use_operation (key, action, by_key, nth)
+	NULLS NOT DISTINCT WHERE action <> 'expire';
 
 -- For the removal of those that changed nothing.
 CREATE INDEX use_operation_unchanged ON use_operation (at) WHERE to_state IS NULL;

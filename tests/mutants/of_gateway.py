@@ -99,6 +99,14 @@ MUTANTS = [
         waits=True,
     ),
     mutant(
+        "P6",
+        "what tells that a receive is of an earlier request",
+        "gateway/admit/admission.c",
+        ".is_replayed = verdict->repeated,",
+        ".is_replayed = 0,",
+        ADMISSION + "test_indexes",
+    ),
+    mutant(
         "P3",
         "the copy of a message whose connection was lost",
         "gateway/publish/publisher.c",

@@ -629,6 +629,15 @@ MUTANTS = [
     ),
     mutant(
         "P12",
+        "the key of two requests at once",
+        "sql/schema/use.sql",
+        "CREATE UNIQUE INDEX use_operation_key ON use_operation (key, action, by_key, nth)\n"
+        "\tNULLS NOT DISTINCT WHERE",
+        "CREATE INDEX use_operation_key ON use_operation (key, action, by_key, nth)\n\tWHERE",
+        "tests/sql/test_sql_use_concurrent.py::test_keys_in_opposite_order_never_deadlock",
+    ),
+    mutant(
+        "P12",
         "who gives a use back, as audit sees it",
         "sql/query/audit.sql",
         "AND (c.to_state <> 'free' OR c.order_id <> c.old_order)",

@@ -822,6 +822,24 @@ def test_recover_in_any_order(db, issued, budget, order):
     db.execute("ROLLBACK")
 
 
+@pytest.mark.parametrize("removed", ["all", "first", "last"])
+def test_recover_of_one_operation_on_several_receives(db, run, issued, removed):
+    """In parts, of which one may be there. Its key is not used for another one then."""
+    one, two, three, four = issued(4)
+    rows = db.use(Operation("use", "a", (one, two, three), key="k"))[0]
+    records, before = [row["record"] for row in rows], table(db, one.coupon)
+    gone = {"all": (one, two, three), "first": (one,), "last": (three,)}[removed]
+    db.execute("BEGIN")
+    for receive in gone:
+        for name in ("use_operation", "receive_use"):
+            db.execute(f"DELETE FROM {name} WHERE user_id = %s", receive.user)
+    missing = [db.query("recover_uses", array_text(part)) for part in (records[:1], records[1:])]
+    assert sum(int(row["missing"]) for (row,) in missing) == len(gone)
+    assert table(db, one.coupon) == before
+    assert run("use", "a", four, key="k") == "key_taken"
+    db.execute("ROLLBACK")
+
+
 def test_recover_reserves_nothing_for_holds_that_have_ended(db, issued, budget):
     """Others have taken it since: the budget would become larger."""
     name = budget(900)

@@ -91,6 +91,80 @@ def test_a_copy_waits_for_the_first(db, db_new, coupon_new, background):
     ]
 
 
+@pytest.mark.parametrize("which", ["plain", "refused", "several", "any", "unissued"])
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_key_for_two_requests_at_once(db, db_new, coupon_new, background, which, end):
+    """On different receives: no lock of a receive makes the second wait. If the first is undone,
+    the second is executed."""
+    coupon = coupon_new()
+    one, two, three, four = issued(db, coupon, list("1234"))
+    (late,) = batch_make(coupon, ["5"])
+    if which == "refused":
+        db.use(*[Operation("use", "of-another", (receive,)) for receive in (one, two)])
+    first, second, done = {
+        "plain": ((one,), (two,), "used"),
+        "refused": ((one,), (two,), "is_used"),
+        "several": ((one, three), (two, four), "used"),
+        "any": (((coupon, "1"),), ((coupon, "2"),), "used"),
+        "unissued": ((one,), (late,), "not_found"),
+    }[which]
+    db.execute("BEGIN")
+    db.use(Operation("use", "a", first, key="k", by="shop"))
+    other = db_new()
+    waiting = background(
+        use_retrying,
+        other,
+        Operation("use", "a", second, key="k", by="shop"),
+        Operation("hold", "a", second, key="k", by="shop"),  # another action: another key
+    )
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute(end)
+    told = [{row["result"] for row in rows} for rows in waiting.result()]
+    if end == "ROLLBACK":
+        assert told[0] == {done}
+    else:
+        assert told[0] == {"key_taken"}
+        held = {"plain": "held", "several": "held", "any": "held"}.get(which, done)
+        assert told[1] == {held}, "the others of the call are executed"
+    keys = db.execute(
+        "SELECT count(DISTINCT at) FROM use_operation WHERE action = 'use' AND key = 'k'"
+    )
+    assert keys == [(1,)]
+
+
+def test_keys_of_others_do_not_wait(db, db_new, coupon_new):
+    """A key is one of its client, and of its action."""
+    one, two, three = issued(db, coupon_new(), list("123"))
+    db.execute("BEGIN")
+    db.use(Operation("use", "a", (one,), key="k", by="shop"), Operation("use", "a", (one,)))
+    other = db_new()
+    other.execute("SET statement_timeout = '10s'")
+    told = other.use(
+        Operation("use", "b", (two,), key="k", by="another"),
+        Operation("use", "b", (three,), key="k"),
+        Operation("unuse", "b", (two,), key="k", by="shop"),
+    )
+    assert [row["result"] for (row,) in told] == ["used", "used", "unused"]
+    db.execute("COMMIT")
+
+
+def test_keys_in_opposite_order_never_deadlock(db, db_new, coupon_new, background):
+    """Each key names a receive here and another one there. One of the two has it."""
+    coupon = coupon_new(1000)
+    other = db_new()
+    for n in range(20):
+        receives = issued(db, coupon, [f"{n}.{user}" for user in range(40)])
+        keys = [f"{n}/{which}" for which in range(20)]
+        here, there = [
+            [Operation("use", "a", (one,), key=key) for one, key in zip(part, order)]
+            for part, order in ((receives[:20], keys), (receives[20:], keys[::-1]))
+        ]
+        running = background(use_retrying, other, *there)
+        told = use_retrying(db, *here), running.result()[::-1]
+        for (mine,), (theirs,) in zip(*told, strict=True):
+            assert {mine["result"], theirs["result"]} == {"used", "key_taken"}
+
+
 def test_copies_of_what_is_not_issued_yet(db, db_new, coupon_new, background):
     """No row of the receive can be locked. The second copy finds what the first has written, not
     that the receive was issued meanwhile."""

@@ -183,6 +183,7 @@ static void test_indexes(void **state)
 	answer_expect(clients[5], ANSWER_OUT_OF_STOCK);
 	assert_int_equal(clients[1]->result.receive.index, 0);
 	assert_int_equal(clients[2]->result.receive.index, 77);
+	assert_true(clients[2]->result.is_replayed && !clients[1]->result.is_replayed);
 	assert_int_equal(clients[2]->result.receive.batch.bytes[5], 0xaa);
 	assert_int_equal(clients[2]->result.slot, 3);
 	assert_int_equal(clients[3]->result.receive.index, 1);

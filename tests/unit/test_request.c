@@ -300,6 +300,10 @@ static void test_answers(void **state)
 		      "{\"id\":1,\"code\":0,\"status\":\"accepted\"," RECEIVE "}");
 	result.reached = ACK_QUEUED;
 	answer_expect(*state, "", &result, "{\"code\":0,\"status\":\"queued\"," RECEIVE "}");
+	result.is_replayed = 1;
+	answer_expect(*state, "2", &result,
+		      "{\"id\":2,\"code\":0,\"status\":\"queued\",\"replayed\":true," RECEIVE "}");
+	result.is_replayed = 0;
 	result.reached = ACK_ISSUED;
 	answer_expect(*state, "\"a \\\"b\\\" \\u00e9\"", &result,
 		      "{\"id\":\"a \\\"b\\\" \xc3\xa9\",\"code\":0,\"status\":\"issued\"," RECEIVE
@@ -374,6 +378,7 @@ static void test_longest(void **state)
 	memset(user, '"', USER_ID_MAX);
 	user_id_parse(&result.receive.user, user, USER_ID_MAX);
 	result.reason = "unknown_coupon";
+	result.is_replayed = 1;
 	request_answer(request, &result);
 	assert_non_null(json_parse(other, client.line, strlen(client.line), &error));
 	assert_non_null(strstr(client.line, id));

@@ -271,6 +271,7 @@ static void test_repeated_is_looked_up_by_a_message(void **state)
 	waiters_settled(rig.waiters, &batch_a, 0, OUTCOME_ISSUED, NULL);
 	waiters_settled(rig.waiters, &batch_a, 1, OUTCOME_ISSUED, NULL);
 	answer_expect(fresh, ANSWER_OK);
+	assert_false(fresh->result.is_replayed);
 	assert_int_equal(rig.lookups, 3); /* of `other`, now */
 	waiters_looked_up(rig.waiter, OUTCOME_REJECTED, "voided");
 	answer_expect(other, ANSWER_REJECTED);
@@ -315,6 +316,7 @@ static void test_repeated_ends(void **state)
 	rejected = wait(ACK_ISSUED, &batch_b, 1, 1);
 	answer_expect(rejected, ANSWER_REJECTED);
 	assert_string_equal(rejected->result.reason, "slot_taken");
+	assert_true(issued->result.is_replayed && rejected->result.is_replayed);
 }
 
 /*
