@@ -21,6 +21,7 @@ struct page {
 
 struct target {
 	char *address, *host; /* the latter without port and brackets */
+	int has_tls, has_key; /* the key is sent */
 	const char *kind;     /* NULL: it has not answered yet */
 	struct page metrics, readyz;
 };
@@ -87,24 +88,33 @@ static const char *const shown[] = {
 
 /* ---- the setting */
 
-/* Calls `take` for each address, with its host. Returns how many there are. */
+/*
+ * Calls `take` for each address, with its host. Without http:// or https:// before it COUPON_TLS_CA
+ * decides: then `scheme` is "". Returns how many there are.
+ */
 static unsigned addresses_read(const struct config *config,
 			       void (*take)(struct scrape *scrape, const struct config *config,
-					    const char *address, const char *host),
+					    const char *scheme, const char *address,
+					    const char *host),
 			       struct scrape *scrape)
 {
 	char *list = checked(strdup(config->admin_metrics)), *rest = list, *part;
 	unsigned n = 0;
 
 	while ((part = strsep(&rest, ",")) && *config->admin_metrics) {
-		char *address = checked(strdup(part)), *host;
+		const char *scheme = strncmp(part, "http://", 7) == 0    ? "http://"
+				     : strncmp(part, "https://", 8) == 0 ? "https://"
+									 : "";
+		char *address = checked(strdup(part + strlen(scheme))), *host;
 		int port;
 
+		part += strlen(scheme);
 		if (config_address(part, &host, &port))
 			log_fatal("COUPON_ADMIN_METRICS is \"%s\": allowed is host:port with a "
-				  "port from 1 to 65535, several joined by commas",
+				  "port from 1 to 65535, with http:// or https:// before it or "
+				  "without, several joined by commas",
 				  config->admin_metrics);
-		take(scrape, config, address, host);
+		take(scrape, config, scheme, address, host);
 		free(address);
 		n++;
 	}
@@ -112,12 +122,15 @@ static unsigned addresses_read(const struct config *config,
 	return n;
 }
 
-/* A key that is sent in the clear is everybody's who is on the way. */
-static void address_check(struct scrape *scrape, const struct config *config, const char *address,
-			  const char *host)
+/*
+ * A key that is sent in the clear is everybody's who is on the way. Where http:// is wanted by name
+ * it is not sent to another machine: a worker needs none.
+ */
+static void address_check(struct scrape *scrape, const struct config *config, const char *scheme,
+			  const char *address, const char *host)
 {
 	(void)scrape;
-	if (*config->gateway_key && !*config->tls_ca && !host_is_loopback(host) &&
+	if (!*scheme && *config->gateway_key && !*config->tls_ca && !host_is_loopback(host) &&
 	    strcmp(config->insecure, "yes") != 0)
 		log_fatal("COUPON_ADMIN_METRICS has \"%s\", which is another machine: with "
 			  "COUPON_GATEWAY_KEY it needs COUPON_TLS_CA, so that the key is sent by "
@@ -138,16 +151,14 @@ static void page_init(struct page *page, const struct scrape *scrape, const stru
 	const struct config *config = scrape->config;
 	char *url;
 
-	check(asprintf(&url, "%s://%s%s", *config->tls_ca ? "https" : "http", target->address,
+	check(asprintf(&url, "%s://%s%s", target->has_tls ? "https" : "http", target->address,
 		       path) > 0);
 	fetch_init(&page->fetch, TRUST_GATEWAY, target->host, url, TIMEOUT_MS);
 	FETCH_SET(&page->fetch, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-	FETCH_SET(&page->fetch, CURLOPT_HTTPHEADER, scrape->headers);
+	FETCH_SET(&page->fetch, CURLOPT_HTTPHEADER, target->has_key ? scrape->headers : NULL);
 	FETCH_SET(&page->fetch, CURLOPT_PRIVATE, page);
-	if (*config->tls_client_ca) { /* the others may ask for one, too */
-		FETCH_SET(&page->fetch, CURLOPT_SSLCERT, config->tls_cert);
-		FETCH_SET(&page->fetch, CURLOPT_SSLKEY, config->tls_key);
-	}
+	if (*config->tls_client_ca) /* the others may ask for one, too */
+		page->fetch.config = config;
 	free(url);
 }
 
@@ -226,18 +237,20 @@ static cJSON *metrics_read(const char *text)
 
 /* ---- all of them */
 
-static void target_add(struct scrape *scrape, const struct config *config, const char *address,
-		       const char *host)
+static void target_add(struct scrape *scrape, const struct config *config, const char *scheme,
+		       const char *address, const char *host)
 {
 	struct target *target;
 
-	(void)config;
 	scrape->targets = checked(
 		reallocarray(scrape->targets, scrape->n + 1, sizeof(*scrape->targets)));
 	target = &scrape->targets[scrape->n++];
 	memset(target, 0, sizeof(*target));
 	target->address = checked(strdup(address));
 	target->host = checked(strdup(host));
+	target->has_tls = *scheme ? strcmp(scheme, "https://") == 0 : *config->tls_ca != '\0';
+	target->has_key = target->has_tls || host_is_loopback(host) ||
+			  strcmp(config->insecure, "yes") == 0;
 }
 
 struct scrape *scrape_new(const struct config *config)

@@ -1,6 +1,7 @@
 #include "common/fetch.h"
 
 #include "common/program/program.h"
+#include "common/serve/tls.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,9 @@ static CURLcode on_tls(CURL *curl, void *context, void *data)
 	struct fetch *fetch = data;
 
 	(void)curl;
+	if (fetch->config &&
+	    tls_certificate_set(context, fetch->config, fetch->trust, sizeof(fetch->trust)))
+		return CURLE_SSL_CERTPROBLEM;
 	return trust_context_set(context, fetch->store, fetch->host, fetch->trust)
 		       ? CURLE_SSL_CACERT_BADFILE
 		       : CURLE_OK;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "common/check.h"
+#include "common/program/config.h"
 #include "common/trust.h"
 
 #include <curl/curl.h>
@@ -16,7 +17,8 @@ struct fetch {
 	CURL *curl; /* for options beside these, and to be performed */
 	enum trust_store store;
 	const char *host;
-	char *text; /* what has come, with a NUL behind; NULL: nothing */
+	const struct config *config; /* its COUPON_TLS_CERT is shown where one is asked for */
+	char *text;                  /* what has come, with a NUL behind; NULL: nothing */
 	size_t len;
 	char why[CURL_ERROR_SIZE], trust[TRUST_ERROR_SIZE];
 };
@@ -24,7 +26,10 @@ struct fetch {
 #define FETCH_SET(fetch, option, value) \
 	check(curl_easy_setopt((fetch)->curl, (option), (value)) == CURLE_OK)
 
-/* Embedded where it stays. `host`, that of the URL, is lent. To be freed by fetch_fini(). */
+/*
+ * Embedded where it stays. `host`, that of the URL, is lent. `config` may be set then; NULL: no
+ * certificate is shown. To be freed by fetch_fini().
+ */
 void fetch_init(struct fetch *fetch, enum trust_store store, const char *host, const char *url,
 		long timeout_ms);
 void fetch_fini(struct fetch *fetch);

@@ -3,18 +3,22 @@
 #include "common/check.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SUBJECT_SIZE 48 /* errors of hiredis have 127 bytes */
 
 static const char *const settings[] = { [TRUST_REDIS] = "COUPON_REDIS_CA",
 					[TRUST_RABBITMQ] = "COUPON_AMQP_CA",
-					[TRUST_GATEWAY] = "COUPON_TLS_CA" };
-static char *paths[TRUST_GATEWAY + 1];
+					[TRUST_GATEWAY] = "COUPON_TLS_CA",
+					[TRUST_WEBHOOK] = "COUPON_WEBHOOK_CA" };
+static char *paths[TRUST_WEBHOOK + 1];
 
 /* Of the thread: the certificate that was refused last, and the sentence about any other error. */
 static _Thread_local char refusal[TRUST_ERROR_SIZE], sentence[TRUST_ERROR_SIZE];
@@ -65,17 +69,73 @@ static int on_verified(int is_good, X509_STORE_CTX *chain)
 	return 0;
 }
 
+int trust_pass_refuse(char *buffer, int size, int is_written, void *asked)
+{
+	(void)buffer, (void)size, (void)is_written;
+	if (asked)
+		*(int *)asked = 1;
+	return -1;
+}
+
+STACK_OF(X509) * trust_certificates_read(const char *path, char wrong[KEY_FILE_WRONG_SIZE])
+{
+	STACK_OF(X509) *all = checked(sk_X509_new_null());
+	struct key_file file;
+	const char *reason;
+	X509 *one;
+	BIO *bio;
+
+	if (key_file_load(&file, path, TRUST_BYTES_MAX, wrong)) {
+		sk_X509_free(all);
+		return NULL;
+	}
+	ERR_clear_error();
+	bio = checked(BIO_new_mem_buf(file.text, (int)file.len));
+	while ((one = PEM_read_bio_X509_AUX(bio, NULL, trust_pass_refuse, NULL)) != NULL)
+		check(sk_X509_push(all, one) > 0);
+	BIO_free(bio);
+	key_file_wipe(&file);
+	if (sk_X509_num(all) == 0 || ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE) {
+		reason = ERR_reason_error_string(ERR_peek_error());
+		snprintf(wrong, KEY_FILE_WRONG_SIZE, "it has no certificate that can be used: %s",
+			 reason ? reason : "no reason is known");
+		sk_X509_pop_free(all, X509_free);
+		all = NULL;
+	}
+	ERR_clear_error();
+	return all;
+}
+
+/*
+ * Into a store of this context alone: libcurl gives one that further connections have, too, which
+ * would go on to trust what a former file had. Without a setting those of OpenSSL's own file and
+ * folder, which may be absent.
+ */
 static int authorities_read(SSL_CTX *context, enum trust_store store, char error[TRUST_ERROR_SIZE])
 {
-	const char *path = paths[store];
+	const char *path = paths[store], *system = getenv(X509_get_default_cert_file_env());
+	X509_STORE *authorities = checked(X509_STORE_new());
+	char wrong[KEY_FILE_WRONG_SIZE];
+	STACK_OF(X509) *all = NULL;
 
-	if (path ? SSL_CTX_load_verify_file(context, path)
-		 : SSL_CTX_set_default_verify_paths(context))
-		return 0;
-	snprintf(error, TRUST_ERROR_SIZE, "%s: no certificates can be read from %s",
-		 settings[store], path ? path : "the system's");
-	ERR_clear_error();
-	return -1;
+	SSL_CTX_set_cert_store(context, authorities);
+	if (!path) {
+		check(SSL_CTX_set_default_verify_dir(context) == 1);
+		system = system ? system : X509_get_default_cert_file();
+		if (access(system, F_OK))
+			return 0;
+	}
+	all = trust_certificates_read(path ? path : system, wrong);
+	if (!all) {
+		snprintf(error, TRUST_ERROR_SIZE,
+			 "%s: no certificates can be read from %.100s: %.100s", settings[store],
+			 path ? path : system, wrong);
+		return -1;
+	}
+	for (int i = 0; i < sk_X509_num(all); i++)
+		check(X509_STORE_add_cert(authorities, sk_X509_value(all, i)) == 1);
+	sk_X509_pop_free(all, X509_free);
+	return 0;
 }
 
 /* OpenSSL compares an address with the addresses of a certificate only, a name with its names. */
@@ -85,7 +145,8 @@ static int host_set(X509_VERIFY_PARAM *param, const char *host)
 
 	if (inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1)
 		return X509_VERIFY_PARAM_set1_ip_asc(param, host);
-	X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+	X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS |
+						       X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
 	/* No name at all would mean any. */
 	return *host && X509_VERIFY_PARAM_set1_host(param, host, 0);
 }

@@ -5,12 +5,25 @@
  */
 #pragma once
 
+#include "common/program/key_file.h"
+
 #include <openssl/ssl.h>
 #include <stddef.h>
 
 #define TRUST_ERROR_SIZE 256
 
-enum trust_store { TRUST_REDIS, TRUST_RABBITMQ, TRUST_GATEWAY };
+#define TRUST_BYTES_MAX 1048576 /* of a file in PEM */
+
+enum trust_store { TRUST_REDIS, TRUST_RABBITMQ, TRUST_GATEWAY, TRUST_WEBHOOK };
+
+/*
+ * For OpenSSL, which asks the terminal for the pass phrase of a file in PEM, and would block: there
+ * is none. `asked`, an int or NULL, becomes 1.
+ */
+int trust_pass_refuse(char *buffer, int size, int is_written, void *asked);
+
+/* The certificates of a file in PEM, at least one, or NULL with what is wrong with the file. */
+STACK_OF(X509) * trust_certificates_read(const char *path, char wrong[KEY_FILE_WRONG_SIZE]);
 
 /*
  * The file with the certificates of the authorities for this store; "": those of the system. Before

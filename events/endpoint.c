@@ -2,14 +2,13 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/trust.h"
 
 #include <curl/curl.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Below are mail, remote shells and the like, which must not get requests by mistake. */
 #define PORT_LEAST 1024
@@ -19,7 +18,7 @@ enum part { SCHEME, HOST, PORT, USER, PASSWORD, FRAGMENT, PARTS };
 void rules_read(struct rules *rules, const struct config *config)
 {
 	const char *schemes = config->webhook_schemes;
-	char why[NETWORKS_WHY_SIZE];
+	char why[NETWORKS_WHY_SIZE], error[TRUST_ERROR_SIZE];
 
 	rules->is_http_allowed = strcmp(schemes, "https,http") == 0;
 	if (!rules->is_http_allowed && strcmp(schemes, "https") != 0)
@@ -27,10 +26,9 @@ void rules_read(struct rules *rules, const struct config *config)
 			  schemes);
 	if (networks_parse(&rules->networks, config->webhook_networks, why))
 		log_fatal("COUPON_WEBHOOK_NETWORKS is \"%s\": %s", config->webhook_networks, why);
-	rules->ca_file = config->webhook_ca;
-	if (*rules->ca_file && access(rules->ca_file, R_OK) != 0)
-		log_fatal("COUPON_WEBHOOK_CA is \"%s\": the file cannot be read: %s",
-			  rules->ca_file, strerror(errno));
+	trust_authorities_set(TRUST_WEBHOOK, config->webhook_ca);
+	if (*config->webhook_ca && trust_check(TRUST_WEBHOOK, error))
+		log_fatal("%s", error);
 	rules->timeout_ms = config->webhook_timeout_ms;
 }
 

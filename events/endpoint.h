@@ -11,11 +11,13 @@
 struct rules {
 	int is_http_allowed; /* else only https */
 	struct networks networks;
-	const char *ca_file; /* lent; "": those of the system */
 	int64_t timeout_ms;
 };
 
-/* A wrong setting ends the process with a sentence. `config` must outlive the rules. */
+/*
+ * A wrong setting ends the process with a sentence. Before other threads: COUPON_WEBHOOK_CA is kept
+ * for all (common/trust.h).
+ */
 void rules_read(struct rules *rules, const struct config *config);
 
 /* NULL: allowed, also by a network that is; else the kind of address it is, as "private". */

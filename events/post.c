@@ -4,6 +4,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/program/program.h"
+#include "common/trust.h"
 
 #include <inttypes.h>
 #include <netdb.h>
@@ -107,8 +108,9 @@ struct post {
 	CURL *curl;
 	struct curl_slist *headers;
 	char *body;
+	char *host; /* of the URL, in brackets if it is an address of IPv6 */
 	char error[CURL_ERROR_SIZE];
-	char refused[128]; /* the address that was not connected to; "": none */
+	char refused[TRUST_ERROR_SIZE]; /* why it was not connected to; "": it was */
 	size_t head_bytes;
 	size_t body_bytes;
 };
@@ -127,6 +129,22 @@ static curl_socket_t on_socket(void *data, curlsocktype purpose, struct curl_soc
 	snprintf(post->refused, sizeof(post->refused),
 		 "the address %.64s is %s, and not in COUPON_WEBHOOK_NETWORKS", text, kind);
 	return CURL_SOCKET_BAD;
+}
+
+/* As for other services (common/trust.h), so that a changed file counts, and never blocks. */
+static CURLcode on_tls(CURL *curl, void *context, void *data)
+{
+	struct post *post = data;
+	char host[URL_BYTES_MAX + 1];
+	size_t len;
+
+	(void)curl;
+	snprintf(host, sizeof(host), "%s", post->host + (*post->host == '['));
+	len = strcspn(host, "]");
+	host[len - (len > 1 && host[len - 1] == '.')] = '\0';
+	return trust_context_set(context, TRUST_WEBHOOK, host, post->refused)
+		       ? CURLE_SSL_CACERT_BADFILE
+		       : CURLE_OK;
 }
 
 /* Of the answer only the status and Retry-After are of use; `data` counts its bytes. */
@@ -186,9 +204,10 @@ static void options_set(struct post *post, const char *url)
 	SET(post, CURLOPT_OPENSOCKETDATA, post);
 	SET(post, CURLOPT_SSL_VERIFYPEER, 1L);
 	SET(post, CURLOPT_SSL_VERIFYHOST, 2L);
-	SET(post, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-	if (*post->rules->ca_file)
-		SET(post, CURLOPT_CAINFO, post->rules->ca_file);
+	SET(post, CURLOPT_CAINFO, NULL); /* on_tls() reads the file of the setting alone */
+	SET(post, CURLOPT_CAPATH, NULL);
+	SET(post, CURLOPT_SSL_CTX_FUNCTION, on_tls);
+	SET(post, CURLOPT_SSL_CTX_DATA, post);
 	SET(post, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	SET(post, CURLOPT_POST, 1L);
 	SET(post, CURLOPT_POSTFIELDS, post->body);
@@ -211,6 +230,7 @@ struct post *post_new(const struct rules *rules, const struct post_request *requ
 		      struct post_result *result)
 {
 	struct post *post = checked(calloc(1, sizeof(*post)));
+	CURLU *parsed;
 
 	post->rules = rules;
 	*result = (struct post_result){ .status = 0 };
@@ -219,6 +239,10 @@ struct post *post_new(const struct rules *rules, const struct post_request *requ
 		return NULL;
 	}
 	post->body = checked(strdup(request->body));
+	parsed = checked(curl_url());
+	check(curl_url_set(parsed, CURLUPART_URL, request->url, 0) == CURLUE_OK &&
+	      curl_url_get(parsed, CURLUPART_HOST, &post->host, 0) == CURLUE_OK);
+	curl_url_cleanup(parsed);
 	post->curl = checked(curl_easy_init());
 	options_set(post, request->url);
 	return post;
@@ -267,6 +291,7 @@ void post_free(struct post *post)
 		return;
 	curl_easy_cleanup(post->curl);
 	curl_slist_free_all(post->headers);
+	curl_free(post->host);
 	free(post->body);
 	free(post);
 }

@@ -294,12 +294,17 @@ static void host_begin(struct postgres *postgres, int64_t now_ms)
 /* libpq has begun. 0, or -1. */
 static int connecting_begin(struct postgres *postgres, int64_t now_ms)
 {
+	char why[WHY_SIZE];
+
 	postgres->polling = PGRES_POLLING_WRITING;
 	postgres->state = CONNECTING;
 	host_begin(postgres, now_ms);
-	if (PQstatus(postgres->libpq) != CONNECTION_BAD)
+	if (PQstatus(postgres->libpq) == CONNECTION_BAD)
+		lost(postgres, NULL);
+	else if (postgres_files_check(postgres->libpq, why, sizeof(why)))
+		lost(postgres, why);
+	else
 		return 0;
-	lost(postgres, NULL);
 	return -1;
 }
 

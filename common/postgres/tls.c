@@ -3,9 +3,12 @@
 #include "common/check.h"
 #include "common/resolving.h"
 
+#include <limits.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define HOST_SIZE 256 /* a name has at most 253 bytes; a longer path begins as one, too */
 
@@ -15,6 +18,39 @@ const char *postgres_option(const PQconninfoOption *options, const char *keyword
 		if (strcmp(options->keyword, keyword) == 0)
 			return options->val ? options->val : "";
 	return "";
+}
+
+int postgres_files_check(PGconn *libpq, char *why, size_t size)
+{
+	/* Each with the file that libpq looks for in ~/.postgresql without it. */
+	static const char *const files[][2] = { { "sslcert", "postgresql.crt" },
+						{ "sslkey", "postgresql.key" },
+						{ "sslrootcert", "root.crt" },
+						{ "sslcrl", "root.crl" } };
+	PQconninfoOption *options = checked(PQconninfo(libpq));
+	const char *home = getenv("HOME");
+	int rc = 0;
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && rc == 0; i++) {
+		const char *given = postgres_option(options, files[i][0]);
+		char path[PATH_MAX];
+		struct stat found;
+
+		if (*given)
+			snprintf(path, sizeof(path), "%s", given);
+		else
+			snprintf(path, sizeof(path), "%s/.postgresql/%s", home ? home : "",
+				 files[i][1]);
+		if (stat(path, &found) || S_ISREG(found.st_mode))
+			continue;
+		snprintf(
+			why, size,
+			"%s is \"%.250s\", which is no regular file, and may block: allowed is one",
+			files[i][0], path);
+		rc = -1;
+	}
+	PQconninfoFree(options);
+	return rc;
 }
 
 int postgres_input_read(PGconn *libpq)

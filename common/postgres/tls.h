@@ -5,6 +5,7 @@
 #pragma once
 
 #include <libpq-fe.h>
+#include <stddef.h>
 
 /*
  * Takes in all input that has arrived. Of a record of TLS libpq takes only as much as it has space
@@ -12,6 +13,12 @@
  * lost.
  */
 int postgres_input_read(PGconn *libpq);
+
+/*
+ * Whether libpq can read the files of TLS without waiting: those that are there are regular files.
+ * 0, or -1 with a sentence. After libpq has begun to connect, and before its first step.
+ */
+int postgres_files_check(PGconn *libpq, char *why, size_t size);
 
 /* The value of one keyword of a connection string; "" when it is absent. */
 const char *postgres_option(const PQconninfoOption *options, const char *keyword);

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
+#include "common/program/key_file.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 #define CTL CONFIG_CTL
 #define RUSH CONFIG_RUSH
 #define ADMIN CONFIG_ADMIN
+#define FILE_BYTES_MAX 65536
 #define ALL (CONFIG_GATEWAY | CONFIG_WORKER | CONFIG_CTL | CONFIG_RUSH | CONFIG_ADMIN)
 
 struct setting {
@@ -73,17 +75,16 @@ static void setting_set(struct config *config, const struct setting *setting, co
 static void setting_set_from_file(struct config *config, const struct setting *setting,
 				  const char *given_by, const char *path)
 {
-	char line[4096];
-	FILE *file = fopen(path, "r");
+	char wrong[KEY_FILE_WRONG_SIZE];
+	struct key_file file;
 
-	if (!file)
-		log_fatal("%s is \"%s\": the file cannot be read: %s", given_by, path,
-			  strerror(errno));
-	if (!fgets(line, sizeof(line), file))
-		log_fatal("%s is \"%s\": the file is empty", given_by, path);
-	fclose(file);
-	line[strcspn(line, "\r\n")] = '\0';
-	setting_set(config, setting, given_by, line);
+	if (key_file_load(&file, path, FILE_BYTES_MAX, wrong))
+		log_fatal("%s is \"%s\": the file cannot be read: %s", given_by, path, wrong);
+	file.text[strcspn(file.text, "\r\n")] = '\0';
+	if (!*file.text)
+		log_fatal("%s is \"%s\": the first line of the file is empty", given_by, path);
+	setting_set(config, setting, given_by, file.text);
+	key_file_wipe(&file);
 }
 
 static void environment_read(struct config *config, const struct setting *setting)

@@ -19,24 +19,21 @@ int key_file_why(const char *path, const char *wrong, char why[KEY_FILE_WHY_SIZE
 }
 
 /* NULL, or what is wrong with the file. */
-static const char *file_check(struct key_file *file, int fd, size_t bytes_max, char *large,
-			      size_t large_size)
+static const char *kind_check(mode_t mode)
 {
-	struct stat stat;
-
-	if (fstat(fd, &stat))
-		return strerror(errno);
-	if (!S_ISREG(stat.st_mode))
-		return "it is not a file";
-	file->is_secret = !(stat.st_mode & S_IRWXO);
-	if (stat.st_mode & (S_IWGRP | S_IWOTH))
-		return "others may write it: allowed is chmod 600, 640 for a group, or 644 for "
-		       "public keys";
-	if (stat.st_size > (off_t)bytes_max) {
-		snprintf(large, large_size, "it is too large: allowed are %zu bytes", bytes_max);
-		return large;
+	switch (mode & S_IFMT) {
+	case S_IFREG:
+		return NULL;
+	case S_IFDIR:
+		return "it is a folder: allowed is a regular file";
+	case S_IFIFO:
+		return "it is a named pipe, which may block: allowed is a regular file";
+	case S_IFCHR:
+	case S_IFBLK:
+		return "it is a device, which may block: allowed is a regular file";
+	default:
+		return "it is no regular file";
 	}
-	return NULL;
 }
 
 static int is_scarcity(int error)
@@ -44,31 +41,54 @@ static int is_scarcity(int error)
 	return error == EMFILE || error == ENFILE || error == ENOMEM;
 }
 
-int key_file_read(struct key_file *file, const char *path, size_t bytes_max,
-		  char why[KEY_FILE_WHY_SIZE])
+int key_file_load(struct key_file *file, const char *path, size_t bytes_max,
+		  char wrong[KEY_FILE_WRONG_SIZE])
 {
 	/* Without O_NONBLOCK it would wait for the writer of a named pipe. */
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	int error = fd < 0 ? errno : 0;
-	const char *wrong;
-	char large[64];
-	ssize_t n;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), error = 0;
+	const char *kind = NULL;
+	struct stat stat;
+	ssize_t n = 0;
 
 	*file = (struct key_file){ .size = bytes_max + 1 };
-	wrong = fd < 0 ? strerror(error) : file_check(file, fd, bytes_max, large, sizeof(large));
-	if (!wrong) {
+	if (fd < 0 || fstat(fd, &stat)) {
+		error = errno;
+	} else if ((kind = kind_check(stat.st_mode)) == NULL && stat.st_size <= (off_t)bytes_max) {
+		file->is_secret = !(stat.st_mode & S_IRWXO);
+		file->is_writable = (stat.st_mode & (S_IWGRP | S_IWOTH)) != 0;
 		file->text = checked(calloc(1, file->size));
 		while ((n = read(fd, file->text + file->len, bytes_max - file->len)) > 0)
 			file->len += (size_t)n;
-		wrong = n < 0 ? strerror(errno) : NULL;
+		error = n < 0 ? errno : 0;
 	}
 	if (fd >= 0)
 		close(fd);
-	if (!wrong)
+	if (file->text && !error)
 		return 0;
 	key_file_wipe(file);
-	key_file_why(path, wrong, why);
+	if (error || kind)
+		snprintf(wrong, KEY_FILE_WRONG_SIZE, "%s", error ? strerror(error) : kind);
+	else
+		snprintf(wrong, KEY_FILE_WRONG_SIZE, "it is too large: allowed are %zu bytes",
+			 bytes_max);
 	return is_scarcity(error) ? KEY_FILE_LATER : -1;
+}
+
+int key_file_read(struct key_file *file, const char *path, size_t bytes_max,
+		  char why[KEY_FILE_WHY_SIZE])
+{
+	char wrong[KEY_FILE_WRONG_SIZE];
+	int failed = key_file_load(file, path, bytes_max, wrong);
+
+	if (!failed && !file->is_writable)
+		return 0;
+	key_file_why(path,
+		     failed ? wrong
+			    : "others may write it: allowed is chmod 600, 640 for a group, or 644 "
+			      "for public keys",
+		     why);
+	key_file_wipe(file);
+	return failed ? failed : -1;
 }
 
 void key_file_wipe(struct key_file *file)

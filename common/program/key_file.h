@@ -1,6 +1,6 @@
 /*
- * Files with keys: read whole, from a regular file that only its owner may write, and for secret
- * keys nobody but its owner and group may read.
+ * Files that are read while the program runs: whole, and without waiting. Files with keys are files
+ * that only their owner may write, and for secret keys nobody but their owner and group may read.
  */
 #pragma once
 
@@ -9,12 +9,14 @@
 #include <time.h>
 
 #define KEY_FILE_WHY_SIZE 512
+#define KEY_FILE_WRONG_SIZE 128
 
 struct key_file {
 	char *text; /* with a NUL behind it */
 	size_t len;
 	size_t size;
-	int is_secret; /* others may not read it */
+	int is_secret;   /* others may not read it */
+	int is_writable; /* others or its group may write it */
 };
 
 /* What to say of a file with secret keys that is not `is_secret`. */
@@ -23,10 +25,14 @@ struct key_file {
 #define KEY_FILE_LATER (-2)
 
 /*
- * 0, or -1 with a sentence that names the file and what is allowed, or KEY_FILE_LATER with one: it
- * may be good, and the process has no descriptor or no memory left. At most `bytes_max` bytes.
- * key_file_wipe() follows a 0.
+ * Reads a regular file of at most `bytes_max` bytes; a named pipe, a device or a terminal is
+ * refused, because it may block. 0, or -1 with what is wrong with the file, or KEY_FILE_LATER with
+ * that: it may be good, and the process has no descriptor or no memory left. key_file_wipe()
+ * follows a 0.
  */
+int key_file_load(struct key_file *file, const char *path, size_t bytes_max,
+		  char wrong[KEY_FILE_WRONG_SIZE]);
+/* The same for a file with keys, but with a sentence that names the file and what is allowed. */
 int key_file_read(struct key_file *file, const char *path, size_t bytes_max,
 		  char why[KEY_FILE_WHY_SIZE]);
 void key_file_wipe(struct key_file *file);

@@ -9,6 +9,7 @@
 #include "common/redis/sentinel.h"
 #include "common/trust.h"
 
+#include <libpq-fe.h>
 #include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,8 @@ void program_begin(void)
 	limit.rlim_cur = 0; /* a command that is started may raise it again */
 	check(setrlimit(RLIMIT_CORE, &limit) == 0);
 	check(OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL));
+	/* Else OpenSSL asks the terminal for the pass phrase of sslkey, and waits. */
+	PQsetSSLKeyPassHook_OpenSSL(PQdefaultSSLKeyPassHook_OpenSSL);
 }
 
 void program_answer(const char *name, void (*help)(void), int argc, char **argv)

@@ -99,7 +99,8 @@ SETTING_TEXT(admin_listen, "COUPON_ADMIN_LISTEN", "admin-listen", ADMIN, "127.0.
 	     "HTTP address of coupon-admin, host:port")
 SETTING_TEXT(admin_metrics, "COUPON_ADMIN_METRICS", "admin-metrics", ADMIN, "",
 	     "HTTP addresses of gateways and workers that the console tells of, host:port joined "
-	     "by commas (default: none)")
+	     "by commas, with http:// or https:// before one that differs from COUPON_TLS_CA "
+	     "(default: none)")
 SETTING_NUMBER(admin_timeout_ms, "COUPON_ADMIN_TIMEOUT_MS", "admin-timeout-ms", ADMIN, 60000, 100,
 	       600000, "time limit for a command; then it is killed, and its outcome is unknown")
 SETTING_NUMBER(admin_session_s, "COUPON_ADMIN_SESSION_S", "admin-session-s", ADMIN, 43200, 1,

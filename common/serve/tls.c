@@ -3,22 +3,20 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/program/key_file.h"
+#include "common/trust.h"
 
-#include <errno.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define LOOK_MS 1000
 #define WHY_SIZE 512
 #define TICKET_KEYS_BYTES 80 /* of SSL_CTX_set_tlsext_ticket_keys() */
 #define SECRET_BYTES 32
-#define FORBIDDEN_MODE (S_IWGRP | S_IRWXO) /* of a file with a key */
 /*
  * Clients of 1.2: forward secrecy and authenticated encryption, as in Mozilla's "intermediate"
  * configuration; with 1.3 OpenSSL has no others.
@@ -34,6 +32,7 @@ struct tls {
 	SSL_CTX *context;
 	int64_t look_ms;
 	char why[WHY_SIZE]; /* the files could not be used; "": they could */
+	int is_invalid;     /* the certificate in use is not valid, which was told */
 };
 
 /* Makes the keys of tickets; the same in all processes that were forked after it was made. */
@@ -67,21 +66,6 @@ static int fail_of(struct tls *tls, enum file file, const char *what)
 	return fail(tls, file, why);
 }
 
-/* Whether each can be read, and the key by few. */
-static int files_check(struct tls *tls)
-{
-	struct stat status;
-
-	for (int i = 0; i < FILES_N; i++)
-		if (*tls->paths[i] && access(tls->paths[i], R_OK))
-			return fail(tls, (enum file)i, strerror(errno));
-	if (stat(tls->paths[FILE_KEY], &status))
-		return fail(tls, FILE_KEY, strerror(errno));
-	if (status.st_mode & FORBIDDEN_MODE)
-		return fail(tls, FILE_KEY, KEY_FILE_OTHERS);
-	return 0;
-}
-
 static int on_alpn(SSL *session, const unsigned char **out, unsigned char *out_len,
 		   const unsigned char *in, unsigned in_len, void *context)
 {
@@ -97,6 +81,21 @@ static int on_alpn(SSL *session, const unsigned char **out, unsigned char *out_l
 		return SSL_TLSEXT_ERR_OK;
 	}
 	return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+/*
+ * A ticket has the certificate of the client, but not those that lead to its CA, and OpenSSL looks
+ * at none of them again: one that has expired would count for as long as the client comes back.
+ */
+static SSL_TICKET_RETURN on_ticket(SSL *session, SSL_SESSION *ticket, const unsigned char *name,
+				   size_t name_len, SSL_TICKET_STATUS status, void *context)
+{
+	(void)session, (void)name, (void)name_len, (void)context;
+	if (status != SSL_TICKET_SUCCESS && status != SSL_TICKET_SUCCESS_RENEW)
+		return SSL_TICKET_RETURN_IGNORE_RENEW;
+	if (SSL_SESSION_get0_peer(ticket))
+		return SSL_TICKET_RETURN_IGNORE_RENEW;
+	return status == SSL_TICKET_SUCCESS ? SSL_TICKET_RETURN_USE : SSL_TICKET_RETURN_USE_RENEW;
 }
 
 /* From the secret and what the files have. */
@@ -123,32 +122,74 @@ static void ticket_keys_set(SSL_CTX *context, X509_STORE *clients)
 	EVP_MD_CTX_free(hash);
 }
 
-static int clients_set(struct tls *tls, SSL_CTX *context)
+static int certificates_read(struct tls *tls, enum file file, STACK_OF(X509) * *all)
 {
-	const char *path = tls->paths[FILE_CLIENT_CA];
-	STACK_OF(X509_NAME) * names;
+	char wrong[KEY_FILE_WRONG_SIZE];
 
-	if (!*path)
-		return 0;
-	names = SSL_load_client_CA_file(path);
-	if (!names || SSL_CTX_load_verify_file(context, path) != 1) {
-		sk_X509_NAME_pop_free(names, X509_NAME_free);
-		return fail_of(tls, FILE_CLIENT_CA, "certificate of a CA");
-	}
-	SSL_CTX_set_client_CA_list(context, names);
-	SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL); /* of those that send one */
-	return 0;
+	*all = trust_certificates_read(tls->paths[file], wrong);
+	return *all ? 0 : fail(tls, file, wrong);
 }
 
-static int files_read(struct tls *tls, SSL_CTX *context)
+static int own_set(struct tls *tls, SSL_CTX *context)
 {
-	if (files_check(tls))
+	STACK_OF(X509) * chain;
+	X509 *own;
+	int is_good;
+
+	if (certificates_read(tls, FILE_CERT, &chain))
 		return -1;
-	if (SSL_CTX_use_certificate_chain_file(context, tls->paths[FILE_CERT]) != 1)
-		return fail_of(tls, FILE_CERT, "certificate");
-	if (SSL_CTX_use_PrivateKey_file(context, tls->paths[FILE_KEY], SSL_FILETYPE_PEM) != 1)
-		return fail_of(tls, FILE_KEY, "key of that certificate");
-	return clients_set(tls, context);
+	own = sk_X509_shift(chain); /* those that lead to its CA follow */
+	is_good = SSL_CTX_use_certificate(context, own) == 1 &&
+		  SSL_CTX_set1_chain(context, chain) == 1;
+	X509_free(own);
+	sk_X509_pop_free(chain, X509_free);
+	return is_good ? 0 : fail_of(tls, FILE_CERT, "certificate");
+}
+
+static int key_set(struct tls *tls, SSL_CTX *context)
+{
+	char wrong[KEY_FILE_WRONG_SIZE];
+	struct key_file file;
+	int is_asked = 0, is_good;
+	EVP_PKEY *key;
+	BIO *bio;
+
+	if (key_file_load(&file, tls->paths[FILE_KEY], TRUST_BYTES_MAX, wrong))
+		return fail(tls, FILE_KEY, wrong);
+	if (!file.is_secret || file.is_writable) {
+		key_file_wipe(&file);
+		return fail(tls, FILE_KEY, KEY_FILE_OTHERS);
+	}
+	bio = checked(BIO_new_mem_buf(file.text, (int)file.len));
+	key = PEM_read_bio_PrivateKey(bio, NULL, trust_pass_refuse, &is_asked);
+	is_good = key && SSL_CTX_use_PrivateKey(context, key) == 1;
+	EVP_PKEY_free(key);
+	BIO_free(bio);
+	key_file_wipe(&file);
+	if (is_asked)
+		return fail(tls, FILE_KEY,
+			    "the key has a pass phrase: allowed is a key without one, in a file "
+			    "that only its owner and group may read");
+	return is_good ? 0 : fail_of(tls, FILE_KEY, "key of that certificate");
+}
+
+static int clients_set(struct tls *tls, SSL_CTX *context)
+{
+	STACK_OF(X509) * all;
+
+	if (!*tls->paths[FILE_CLIENT_CA])
+		return 0;
+	if (certificates_read(tls, FILE_CLIENT_CA, &all))
+		return -1;
+	for (int i = 0; i < sk_X509_num(all); i++) {
+		X509 *one = sk_X509_value(all, i);
+
+		check(SSL_CTX_add_client_CA(context, one) == 1);
+		check(X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one) == 1);
+	}
+	sk_X509_pop_free(all, X509_free);
+	SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL); /* of those that send one */
+	return 0;
 }
 
 /* NULL: tls->why. */
@@ -158,7 +199,7 @@ static SSL_CTX *context_new(struct tls *tls)
 	SSL_CTX *context = checked(SSL_CTX_new(TLS_server_method()));
 
 	ERR_clear_error();
-	if (files_read(tls, context)) {
+	if (own_set(tls, context) || key_set(tls, context) || clients_set(tls, context)) {
 		SSL_CTX_free(context);
 		return NULL;
 	}
@@ -172,6 +213,7 @@ static SSL_CTX *context_new(struct tls *tls)
 	SSL_CTX_set_num_tickets(context, 1);
 	check(SSL_CTX_set_session_id_context(context, id, sizeof(id) - 1) == 1);
 	SSL_CTX_set_alpn_select_cb(context, on_alpn, NULL);
+	check(SSL_CTX_set_session_ticket_cb(context, NULL, on_ticket, NULL) == 1);
 	ticket_keys_set(context,
 			*tls->paths[FILE_CLIENT_CA] ? SSL_CTX_get_cert_store(context) : NULL);
 	return context;
@@ -225,6 +267,7 @@ static void load(struct tls *tls, int is_again)
 	SSL_CTX_free(tls->context); /* sessions have references of their own */
 	tls->context = context;
 	tls->why[0] = '\0';
+	tls->is_invalid = 0;
 	log_info("tls_loaded", LOG_I("expires_s", tls_expires_s(tls)));
 }
 
@@ -236,6 +279,7 @@ void tls_reload(struct tls *tls)
 void tls_tick(struct tls *tls, int64_t now_ms)
 {
 	struct key_file_stamp files[FILES_N];
+	const char *invalid;
 
 	if (now_ms < tls->look_ms)
 		return;
@@ -245,6 +289,10 @@ void tls_tick(struct tls *tls, int64_t now_ms)
 		load(tls, 0);
 	else if (*tls->why)
 		load(tls, 1);
+	invalid = invalid_why(tls->context);
+	if (invalid && !tls->is_invalid)
+		log_error("tls_certificate", LOG_S("error", invalid));
+	tls->is_invalid = invalid != NULL;
 }
 
 static int version_of(const char *text)
@@ -269,6 +317,7 @@ struct tls *tls_new(const struct config *config)
 	tls->context = context_new(tls);
 	if (!tls->context)
 		log_fatal("%s", tls->why);
+	tls->is_invalid = invalid_why(tls->context) != NULL; /* tls_check() tells it */
 	return tls;
 }
 
@@ -308,6 +357,30 @@ SSL *tls_session_new(const struct tls *tls, const char *protocol)
 	SSL_set_app_data(session, (void *)(uintptr_t)protocol);
 	SSL_set_accept_state(session);
 	return session;
+}
+
+int tls_certificate_set(SSL_CTX *context, const struct config *config, char *why, size_t size)
+{
+	struct tls tls = { .paths = { config->tls_cert, config->tls_key, "" } };
+
+	ERR_clear_error();
+	if (own_set(&tls, context) == 0 && key_set(&tls, context) == 0)
+		return 0;
+	snprintf(why, size, "%s", tls.why);
+	return -1;
+}
+
+int64_t tls_client_expires_s(const SSL *session)
+{
+	STACK_OF(X509) *chain = SSL_get0_verified_chain(session);
+	int64_t least_s = sk_X509_num(chain) > 0 ? INT64_MAX : 0;
+
+	for (int i = 0; i < sk_X509_num(chain); i++) {
+		int64_t one_s = until_s(X509_get0_notAfter(sk_X509_value(chain, i)));
+
+		least_s = one_s < least_s ? one_s : least_s;
+	}
+	return least_s;
 }
 
 int64_t tls_expires_s(const struct tls *tls)

@@ -4,8 +4,8 @@
  * at that moment, leaves the former certificate in use, and is told. One thread.
  *
  * Sessions are resumed by tickets, at any process of a gateway and after a reload of the same
- * files; after a change of the files by none that was made before, so that a client certificate is
- * verified again.
+ * files; after a change of the files by none that was made before. Who shows a certificate resumes
+ * none, so that it is verified for each connection.
  */
 #pragma once
 
@@ -38,6 +38,18 @@ void tls_reload(struct tls *tls); /* now, changed or not */
 int64_t tls_expires_s(const struct tls *tls); /* until the certificate expires; below 0: it has */
 /* Why the files are not in use, or the certificate is not valid; NULL: all is well. */
 const char *tls_trouble(const struct tls *tls);
+
+/*
+ * Shows the certificate of the settings as a client. 0, or -1 with a sentence. For a context of one
+ * connection: the files are read each time.
+ */
+int tls_certificate_set(SSL_CTX *context, const struct config *config, char *why, size_t size);
+
+/*
+ * Until the certificate that a client has shown, or one of those that lead to its CA, ends; 0 or
+ * below: it has, or the client has shown none.
+ */
+int64_t tls_client_expires_s(const SSL *session);
 
 /* The first line of OpenSSL's last error, which is taken from its queue. */
 const char *tls_error(void);

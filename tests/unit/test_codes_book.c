@@ -265,7 +265,7 @@ static void test_file_of_keys(void **state)
 	assert_int_equal(code_key_file_read(&keys, path, why), -1);
 	assert_non_null(strstr(why, "No such file"));
 	assert_int_equal(code_key_file_read(&keys, "/tmp", why), -1);
-	assert_non_null(strstr(why, "not a file"));
+	assert_non_null(strstr(why, "it is a folder"));
 }
 
 int main(void)

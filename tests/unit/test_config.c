@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -195,8 +196,15 @@ static void test_wrong_values(void **state)
 		     "REDIS_URL_FILE is \"/nonexistent/file\": the file cannot be read");
 	file_make(path, "");
 	setenv("REDIS_URL_FILE", path, 1);
-	fatal_expect(ARGV(ARG("--listen=off")), "the file is empty");
+	fatal_expect(ARGV(ARG("--listen=off")), "the first line of the file is empty");
 	unlink(path);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	fatal_expect(ARGV(ARG("--listen=off")), "the file cannot be read: it is a named pipe");
+	unlink(path);
+	setenv("REDIS_URL_FILE", "/tmp", 1);
+	fatal_expect(ARGV(ARG("--listen=off")), "the file cannot be read: it is a folder");
+	setenv("REDIS_URL_FILE", "/dev/zero", 1);
+	fatal_expect(ARGV(ARG("--listen=off")), "the file cannot be read: it is a device");
 }
 
 static void test_address(void **state)

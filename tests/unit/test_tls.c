@@ -137,10 +137,19 @@ static void test_bad_files(void **state)
 	(void)state;
 	rig_pair_write(&rig, "good", -DAY_S, DAY_S);
 	tls = tls_new(&rig.config);
-	for (int i = 0; i < 6; i++) {
+	alarm(60); /* none may block */
+	for (int i = 0; i < 10; i++) {
 		static const char *const expected[] = {
-			"key values mismatch", "has expired",     "not valid yet",
-			"chmod 600",           "COUPON_TLS_CERT", "no key of that certificate"
+			"key values mismatch",
+			"has expired",
+			"not valid yet",
+			"chmod 600",
+			"COUPON_TLS_CERT",
+			"no key of that certificate",
+			"the key has a pass phrase",
+			"COUPON_TLS_CERT is \"",
+			"it is a named pipe",
+			"it is too large",
 		};
 
 		rig_pair_write(&rig, "bad", i == 2 ? DAY_S : -2 * DAY_S,
@@ -155,16 +164,33 @@ static void test_bad_files(void **state)
 			file = fopen(rig.key, "w");
 			assert_true(file && fputs("nothing", file) >= 0 && fclose(file) == 0);
 		}
+		if (i == 6) {
+			file = fopen(rig.key, "w");
+			assert_true(file &&
+				    PEM_write_PrivateKey(file, other, EVP_aes_128_cbc(),
+							 (unsigned char *)"secret", 6, NULL,
+							 NULL) == 1 &&
+				    fclose(file) == 0);
+		}
+		if (i == 7 || i == 8) {
+			const char *path = i == 7 ? rig.cert : rig.key;
+
+			assert_true(unlink(path) == 0 && mkfifo(path, 0600) == 0);
+		}
+		if (i == 9)
+			assert_int_equal(truncate(rig.cert, 2 << 20), 0);
 		tls_tick(tls, now_ms += 1000);
 		assert_non_null(tls_trouble(tls));
 		assert_non_null(strstr(tls_trouble(tls), expected[i]));
 		assert_string_equal(name_seen(tls, context, NULL, NULL), "good");
 		tls_tick(tls, now_ms += 1000);
 		assert_non_null(tls_trouble(tls));
+		assert_true(unlink(rig.key) == 0 && (i == 4 || unlink(rig.cert) == 0));
 		rig_pair_write(&rig, "good", -DAY_S, DAY_S);
 		tls_tick(tls, now_ms += 1000);
 		assert_null(tls_trouble(tls));
 	}
+	alarm(0);
 	tls_free(tls);
 	EVP_PKEY_free(other);
 	SSL_CTX_free(context);
@@ -254,6 +280,44 @@ static void test_resumption(void **state)
 	SSL_CTX_free(context);
 }
 
+/* Without a certificate there is nothing that could be valid. */
+static void test_client_expiry(void **state)
+{
+	SSL_CTX *context = client_context();
+	EVP_PKEY *key = rig_key_new();
+	X509 *one = rig_certificate_new(key, "shop", -DAY_S, DAY_S);
+	SSL *server, *client;
+	struct tls *tls;
+
+	(void)state;
+	rig_pair_write(&rig, "server", -DAY_S, DAY_S);
+	rig_certificate_write(rig.client_ca, one);
+	rig.config.tls_client_ca = rig.client_ca;
+	tls = tls_new(&rig.config);
+	for (int i = 0; i < 2; i++) {
+		if (i == 1) {
+			SSL_CTX_use_certificate(context, one);
+			SSL_CTX_use_PrivateKey(context, key);
+		}
+		server = tls_session_new(tls, "http/1.1");
+		client = SSL_new(context);
+		SSL_set_connect_state(client);
+		assert_true(shake(server, client));
+		if (i == 0)
+			assert_int_equal(tls_client_expires_s(server), 0);
+		else
+			assert_in_range(tls_client_expires_s(server), DAY_S - 60, DAY_S);
+		SSL_free(server);
+		SSL_free(client);
+	}
+	SSL_SESSION_free(kept);
+	kept = NULL;
+	tls_free(tls);
+	X509_free(one);
+	EVP_PKEY_free(key);
+	SSL_CTX_free(context);
+}
+
 /* A ticket of a client whose CA is no longer trusted is worth nothing. */
 static void test_clients(void **state)
 {
@@ -270,6 +334,8 @@ static void test_clients(void **state)
 	rig.config.tls_client_ca = rig.client_ca;
 	tls = tls_new(&rig.config);
 	assert_string_equal(name_seen(tls, stranger, NULL, NULL), "server"); /* with none */
+	assert_string_equal(name_seen(tls, stranger, NULL, &resumed), "server");
+	assert_true(resumed);
 	SSL_SESSION_free(kept);
 	kept = NULL;
 	SSL_CTX_use_certificate(stranger, wrong);
@@ -277,9 +343,13 @@ static void test_clients(void **state)
 	assert_string_equal(name_seen(tls, stranger, NULL, NULL), "");
 	SSL_CTX_use_certificate(context, one);
 	SSL_CTX_use_PrivateKey(context, key);
-	assert_string_equal(name_seen(tls, context, NULL, NULL), "server");
-	name_seen(tls, context, NULL, &resumed);
-	assert_true(resumed);
+	for (int version = TLS1_2_VERSION; version <= TLS1_3_VERSION; version++) {
+		SSL_CTX_set_max_proto_version(context, version);
+		assert_string_equal(name_seen(tls, context, NULL, NULL), "server");
+		assert_non_null(kept);
+		assert_string_equal(name_seen(tls, context, NULL, &resumed), "server");
+		assert_false(resumed); /* a certificate is verified anew each time */
+	}
 	rig_certificate_write(rig.client_ca, wrong);
 	tls_reload(tls);
 	assert_string_equal(name_seen(tls, context, NULL, &resumed), "");
@@ -304,6 +374,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_versions, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_resumption, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_clients, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_client_expiry, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
 /* TLS to RabbitMQ: what is published over it, and which servers are refused, with which words. */
+#include "common/check.h"
 #include "common/clock.h"
 #include "common/rabbit/publisher.h"
 #include "common/trust.h"
@@ -10,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -207,6 +209,8 @@ static void test_wildcards(void **state)
 		{ "DNS:*.example", "redis1.db.example", 0 },
 		{ "DNS:redis*.db.example", "redis1.db.example", 0 },
 		{ "DNS:redis2.db.example", "redis1.db.example", 0 },
+		{ NULL, "redis1.db.example", 0 }, /* a common name only */
+		{ "IP:::1", "redis1.db.example", 0 },
 		{ "IP:::1", "::1", 1 },
 		{ "IP:::1,DNS:::2", "::2", 0 },
 	};
@@ -217,7 +221,8 @@ static void test_wildcards(void **state)
 						       .alternate = cases[i].alternate,
 						       .issuer = &authority },
 			     cases[i].host) != cases[i].taken)
-			fail_msg("%s for %s", cases[i].alternate, cases[i].host);
+			fail_msg("%s for %s", cases[i].alternate ? cases[i].alternate : "none",
+				 cases[i].host);
 }
 
 /* Without a name any certificate of the authority would do. */
@@ -250,12 +255,56 @@ static void test_no_certificates(void **state)
 	assert_null(try("localhost", broker_port, "/nonexistent/ca.pem", error));
 	assert_non_null(
 		strstr(error,
-		       ": COUPON_AMQP_CA: no certificates can be read from /nonexistent/ca.pem"));
+		       ": COUPON_AMQP_CA: no certificates can be read from /nonexistent/ca.pem: "
+		       "No such file or directory"));
 	assert_int_equal(trust_check(TRUST_RABBITMQ, error), -1);
 	trust_authorities_set(TRUST_RABBITMQ, authority_path);
 	assert_int_equal(trust_check(TRUST_RABBITMQ, error), 0);
 	trust_authorities_set(TRUST_RABBITMQ, "");
 	assert_int_equal(trust_check(TRUST_RABBITMQ, error), 0);
+}
+
+/* Each would be waited for, or asked at the terminal. */
+static void test_files_that_block(void **state)
+{
+	static const struct {
+		const char *what, *why;
+	} cases[] = { { "pipe", "named pipe" },
+		      { "/dev/zero", "device" },
+		      { "/tmp", "folder" },
+		      { "pass", "no certificate that can be used" } };
+	char folder[] = "/tmp/couponmq-trust-XXXXXX", path[64], error[TRUST_ERROR_SIZE];
+	FILE *file;
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	alarm(60);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		snprintf(path, sizeof(path), "%s%s%s", *cases[i].what == '/' ? "" : folder,
+			 *cases[i].what == '/' ? "" : "/", cases[i].what);
+		if (i == 0)
+			assert_int_equal(mkfifo(path, 0600), 0);
+		if (strcmp(cases[i].what, "pass") == 0) {
+			file = fopen(path, "w");
+			check(file &&
+			      PEM_ASN1_write((i2d_of_void *)i2d_X509, PEM_STRING_X509, file,
+					     authority.certificate, EVP_aes_128_cbc(),
+					     (unsigned char *)"secret", 6, NULL, NULL) == 1);
+			fclose(file);
+		}
+		trust_authorities_set(TRUST_REDIS, path);
+		assert_int_equal(trust_check(TRUST_REDIS, error), -1);
+		if (!strstr(error, cases[i].why))
+			fail_msg("\"%s\" is not in: %s", cases[i].why, error);
+		setenv("SSL_CERT_FILE", path, 1); /* of the system */
+		trust_authorities_set(TRUST_REDIS, "");
+		assert_int_equal(trust_check(TRUST_REDIS, error), -1);
+		unsetenv("SSL_CERT_FILE");
+		if (*cases[i].what != '/')
+			unlink(path);
+	}
+	alarm(0);
+	assert_int_equal(rmdir(folder), 0);
 }
 
 /* A server that does not speak TLS is not logged in to. */
@@ -404,6 +453,7 @@ int main(void)
 		cmocka_unit_test(test_no_host),
 		cmocka_unit_test(test_old_versions_are_refused),
 		cmocka_unit_test(test_no_certificates),
+		cmocka_unit_test(test_files_that_block),
 		cmocka_unit_test(test_plain),
 		cmocka_unit_test(test_silence_is_bounded),
 		cmocka_unit_test(test_published),
