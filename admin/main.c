@@ -107,6 +107,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN); /* changed files of TLS are found without it */
 	descriptors_limit(others);
 	config_export(&config, CONFIG_ADMIN, CONFIG_CTL);
 	serve(&config, bind_tcp("COUPON_ADMIN_LISTEN", config.admin_listen));

@@ -169,12 +169,16 @@ static void job_run(struct operations *operations, struct request *request,
 
 /* ---- what a request for a command has */
 
-/* The number in If-Match. 0, or -1: it is answered. */
+/*
+ * The number in If-Match, "" for `*`, which every version matches. Tags are compared as RFC 9110
+ * wants it here: a weak one is no version, and neither is one that no campaign has. 0, or -1: it is
+ * answered.
+ */
 static int version_find(struct request *request, const struct route *route,
 			char version[VERSION_SIZE])
 {
-	const char *value = request_header(request, "If-Match");
-	size_t digits;
+	const char *value = request_header(request, "If-Match"), *at = value;
+	int is_form = 1, found = 0;
 
 	*version = '\0';
 	if (!value && route->flags & ROUTE_NEEDS_VERSION) {
@@ -183,16 +187,43 @@ static int version_find(struct request *request, const struct route *route,
 			       "the campaign has it");
 		return -1;
 	}
-	if (!value)
+	if (!value || strcmp(value, "*") == 0)
 		return 0;
-	digits = *value == '"' ? strspn(value + 1, "0123456789") : 0;
-	if (digits < 1 || digits >= VERSION_SIZE || strcmp(value + 1 + digits, "\"") != 0) {
-		request_refuse(request, 400,
-			       "If-Match is wrong: allowed is one version in quotation marks");
-		return -1;
+	while (is_form && *at) {
+		int is_weak = strncmp(at, "W/\"", 3) == 0;
+		size_t len, digits;
+
+		at += is_weak ? 2 : 0;
+		is_form = *at == '"' && at[1 + strcspn(at + 1, "\"")] == '"';
+		if (!is_form)
+			break;
+		len = strcspn(at + 1, "\"");
+		digits = strspn(at + 1, "0123456789");
+		if (!is_weak && digits > 0 && digits == len && digits < VERSION_SIZE) {
+			snprintf(version, VERSION_SIZE, "%.*s", (int)digits, at + 1);
+			found++;
+		}
+		at += len + 2;
+		at += strspn(at, " \t");
+		if (*at) { /* another one */
+			is_form = *at == ',';
+			at += is_form;
+			at += strspn(at, " \t");
+			is_form &= *at != '\0';
+		}
 	}
-	snprintf(version, VERSION_SIZE, "%.*s", (int)digits, value + 1);
-	return 0;
+	if (!is_form || at == value || found > 1)
+		request_refuse(
+			request, 400,
+			"If-Match is wrong: allowed is one version in quotation marks, or *");
+	else if (found == 0)
+		request_refuse(
+			request, 412,
+			"If-Match has no version: allowed is one in quotation marks, without "
+			"W/, as ETag of the campaign has it");
+	else
+		return 0;
+	return -1;
 }
 
 /*

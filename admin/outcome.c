@@ -26,6 +26,7 @@ const char *problem_title(int status)
 		{ 409, "Conflict" },
 		{ 411, "Length Required" },
 		{ 412, "Precondition Failed" },
+		{ 414, "URI Too Long" },
 		{ 415, "Unsupported Media Type" },
 		{ 422, "Unprocessable Content" },
 		{ 428, "Precondition Required" },

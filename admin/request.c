@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/queue.h>
 
 #define PROBLEM "application/problem+json"
 
@@ -60,10 +61,20 @@ const cJSON *request_body(struct request *request, struct json_arena *arena, int
 {
 	struct evbuffer *body = evhttp_request_get_input_buffer(request->http);
 	size_t len = evbuffer_get_length(body);
-	const char *type = request_header(request, "Content-Type"), *error;
+	const char *type = request_header(request, "Content-Type"), *error, *text;
+	const struct evkeyval *one;
 	const cJSON *root;
 	char detail[256];
 
+	*answered = 1;
+	TAILQ_FOREACH (one, evhttp_request_get_input_headers(request->http), next) {
+		if (strcasecmp(one->key, "Content-Encoding") != 0 || !*one->value ||
+		    strcasecmp(one->value, "identity") == 0)
+			continue;
+		request_refuse(request, 415,
+			       "a body must be sent without Content-Encoding, or as identity");
+		return NULL;
+	}
 	*answered = 0;
 	if (len == 0)
 		return NULL;
@@ -72,7 +83,9 @@ const cJSON *request_body(struct request *request, struct json_arena *arena, int
 		request_refuse(request, 415, "Content-Type must be application/json");
 		return NULL;
 	}
-	root = json_parse(arena, (const char *)evbuffer_pullup(body, -1), len, &error);
+	text = (const char *)evbuffer_pullup(body, -1);
+	json_mark_skip(&text, &len);
+	root = json_parse(arena, text, len, &error);
 	if (!cJSON_IsObject(root)) {
 		snprintf(detail, sizeof(detail), "the body is no JSON object: %s",
 			 root ? "it is another value" : error);

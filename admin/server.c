@@ -29,7 +29,8 @@
 #define METHODS                                                                                   \
 	(EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST | EVHTTP_REQ_PUT | EVHTTP_REQ_PATCH | \
 	 EVHTTP_REQ_DELETE)
-#define HEAD_BYTES_MAX 16384
+#define HEAD_BYTES_MAX 65536
+#define TARGET_BYTES_MAX 16384
 #define BODY_BYTES_MAX 65536
 #define TIMEOUT_S 10 /* of an idle or slow connection */
 #define SESSION_PATH "/admin/session"
@@ -194,7 +195,20 @@ static const char *path_rest(const char *path, const char *begin)
 static void request_answer(struct server *server, struct request *request)
 {
 	const char *path = request->path, *rest;
+	size_t len = strlen(path);
 
+	if (strlen(evhttp_request_get_uri(request->http)) > TARGET_BYTES_MAX) {
+		request_refuse(request, 414, "the path and the query have more than 16384 bytes");
+		return;
+	}
+	if (len > 1 && path[len - 1] == '/') {
+		request->path = ROUTE_PREFIX; /* for the log: it may have had a code */
+		request_refuse(
+			request, 404,
+			"there is no such path: no path has a / at its end, see " ROUTE_PREFIX
+			"/openapi.json");
+		return;
+	}
 	if (strcmp(path, "/healthz") == 0)
 		request_reply(request, 200, checked(strdup("{\"status\":\"ok\"}")));
 	else if (strcmp(path, "/readyz") == 0)

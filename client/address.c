@@ -30,7 +30,7 @@ static void path_read(struct gateway_address *address, const char *path)
 }
 
 static void host_read(struct gateway_address *address, const char *setting, const char *text,
-		      const char *allowed)
+		      const char *allowed, int away)
 {
 	const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
 	struct addrinfo *found;
@@ -42,8 +42,8 @@ static void host_read(struct gateway_address *address, const char *setting, cons
 	snprintf(service, sizeof(service), "%d", port);
 	rc = getaddrinfo(host, service, &hints, &found);
 	if (rc)
-		log_fatal("%s is \"%s\": the host is not known: %s", setting, text,
-			  gai_strerror(rc));
+		log_fatal_as(away, "%s is \"%s\": the host is not known: %s", setting, text,
+			     gai_strerror(rc));
 	memcpy(&address->address, found->ai_addr, found->ai_addrlen);
 	address->len = found->ai_addrlen;
 	strcpy(address->host, host);
@@ -83,7 +83,7 @@ static void address_begin(struct gateway_address *address, const struct config *
 			  GATEWAY_KEY_MAX);
 }
 
-void gateway_address_read(struct gateway_address *address, const struct config *config)
+void gateway_address_read(struct gateway_address *address, const struct config *config, int away)
 {
 	const char *text = config->listen;
 
@@ -93,7 +93,7 @@ void gateway_address_read(struct gateway_address *address, const struct config *
 	} else if (strncmp(text, "unix:", 5) == 0) {
 		path_read(address, text + 5);
 	} else {
-		host_read(address, "COUPON_LISTEN", text, "host:port, /path or unix:path");
+		host_read(address, "COUPON_LISTEN", text, "host:port, /path or unix:path", away);
 		tls_read(address, config->tls_ca);
 	}
 }
@@ -102,7 +102,7 @@ void gateway_address_read_http(struct gateway_address *address, const struct con
 {
 	address_begin(address, config);
 	address->is_http = 1;
-	host_read(address, "COUPON_HTTP_LISTEN", config->http_listen, "host:port");
+	host_read(address, "COUPON_HTTP_LISTEN", config->http_listen, "host:port", 1);
 	tls_read(address, config->tls_ca);
 }
 

@@ -22,8 +22,11 @@ struct gateway_address {
 	const char *key; /* an API key or a token, of the settings; "": none */
 };
 
-/* Resolves COUPON_LISTEN, or COUPON_HTTP_LISTEN. An invalid setting ends the process. */
-void gateway_address_read(struct gateway_address *address, const struct config *config);
+/*
+ * Resolves COUPON_LISTEN, or COUPON_HTTP_LISTEN. An invalid setting ends the process; `away` is the
+ * exit status if the host is not known.
+ */
+void gateway_address_read(struct gateway_address *address, const struct config *config, int away);
 void gateway_address_read_http(struct gateway_address *address, const struct config *config);
 
 /* Of 127.0.0.0/8. */

@@ -471,7 +471,7 @@ static void exchange_lost(void *context, uint32_t i)
 	(void)i;
 }
 
-char *gateway_exchange(const struct config *config, const char *request)
+char *gateway_exchange(const struct config *config, const char *request, int away)
 {
 	struct exchange exchange = { .request = request };
 	const struct client_owner owner = { .context = &exchange,
@@ -485,11 +485,13 @@ char *gateway_exchange(const struct config *config, const char *request)
 	struct client *client = &exchange.client;
 	const char *why;
 
-	gateway_address_read(&address, config);
+	gateway_address_read(&address, config, away);
 	client_init(client, &owner, &form);
 	while (!exchange.reply && !*client->error && client->now_us < TIMEOUT_US)
 		client_wait(client, TIMEOUT_US - client->now_us);
 	why = *client->error ? client->error : strerror(ETIMEDOUT);
+	if (exchange.is_sent || client->error_number != EACCES)
+		log_fatal_status(away);
 	if (!exchange.is_sent)
 		log_fatal("the gateway at COUPON_LISTEN, %s, cannot be reached: %s", config->listen,
 			  why);

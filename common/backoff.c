@@ -3,6 +3,7 @@
 #include "common/check.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 static int64_t jitter(int64_t wait)
@@ -29,6 +30,18 @@ int64_t backoff_connect_ms(struct backoff *backoff)
 		return jitter(BACKOFF_CONNECT_MS);
 	}
 	return backoff_ms(backoff);
+}
+
+int backoff_tells(struct backoff *backoff, const char *why, int64_t now_ms)
+{
+	uint64_t reason = hash_keyed(why, strlen(why)) | 1;
+	int64_t pause_ms = backoff->told == reason ? BACKOFF_TELL_MS : BACKOFF_TELL_OTHER_MS;
+
+	if (backoff->told && now_ms - backoff->told_ms < pause_ms)
+		return 0;
+	backoff->told = reason;
+	backoff->told_ms = now_ms;
+	return 1;
 }
 
 void backoff_reset(struct backoff *backoff)

@@ -15,15 +15,26 @@
 #define BACKOFF_CONNECT_MS 200
 #define BACKOFF_CONNECT_TRIES 100 /* of these; some 15 s */
 
+/*
+ * Failures in a row are told in the log once: again after a minute, and after ten seconds if the
+ * reason is another one, as that of several hosts may be each time.
+ */
+#define BACKOFF_TELL_MS 60000
+#define BACKOFF_TELL_OTHER_MS 10000
+
 struct backoff {
 	int64_t next_ms; /* 0: no failure yet */
 	int tries;       /* of a connection */
+	uint64_t told;   /* a hash of the reason, and when; 0: none was told yet */
+	int64_t told_ms;
 };
 
 /* the wait after one more failure, BACKOFF_FIRST_MS/2…BACKOFF_MOST_MS */
 int64_t backoff_ms(struct backoff *backoff);
 /* the same for a connection, BACKOFF_CONNECT_MS/2…BACKOFF_MOST_MS */
 int64_t backoff_connect_ms(struct backoff *backoff);
+/* whether a failure for this reason is to be logged; then it counts as told */
+int backoff_tells(struct backoff *backoff, const char *why, int64_t now_ms);
 void backoff_reset(struct backoff *backoff); /* after a success */
 
 /*

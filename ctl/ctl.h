@@ -53,9 +53,9 @@ struct cJSON *dead_find(const struct ctl *ctl, const struct receive *receives, s
 
 /*
  * Sends the request, prints the reply and frees the request. Returns the exit status; one that the
- * gateway finds malformed ends the process as a wrong command line does.
+ * gateway finds malformed ends the process as a wrong command line does, and no reply with `away`.
  */
-int gateway_request_run(struct ctl *ctl, struct cJSON *request);
+int gateway_request_run(struct ctl *ctl, struct cJSON *request, int away);
 /* What orders did with a receive, an array; uses_print() prints a line for each. */
 struct db;
 struct cJSON *uses_read(struct db *db, const struct receive *receive);

@@ -78,13 +78,18 @@ static int undecided_say(const cJSON *reply, int64_t code)
 		fprintf(stderr, "couponctl: %s\n", message);
 		return CTL_KEY_REUSED;
 	}
-	fprintf(stderr, "couponctl: %s: %s\n", status, message);
+	fprintf(stderr, "couponctl: %s: %s%s\n", status, message,
+		code == answer_code(ANSWER_UNAUTHORIZED)
+			? ": the gateway needs an API key or a token in COUPON_GATEWAY_KEY"
+		: code == answer_code(ANSWER_FORBIDDEN)
+			? ": COUPON_GATEWAY_KEY has no right to do this"
+			: "");
 	if (code == answer_code(ANSWER_UNKNOWN))
 		return CTL_UNKNOWN;
 	return code < answer_code(ANSWER_BAD_REQUEST) ? CTL_AWAY : 1;
 }
 
-int gateway_request_run(struct ctl *ctl, cJSON *request)
+int gateway_request_run(struct ctl *ctl, cJSON *request, int away)
 {
 	char *text = checked(cJSON_PrintUnformatted(request)), *reply;
 	struct json_arena *arena = json_arena_new();
@@ -93,7 +98,7 @@ int gateway_request_run(struct ctl *ctl, cJSON *request)
 	int64_t code;
 	int status;
 
-	reply = gateway_exchange(&ctl->config, text);
+	reply = gateway_exchange(&ctl->config, text, away);
 	root = json_parse(arena, reply, strlen(reply), &error);
 	if (!root ||
 	    json_integer(cJSON_GetObjectItemCaseSensitive(root, "code"), 0, INT32_MAX, &code))
@@ -137,7 +142,7 @@ static int issue_run(struct ctl *ctl)
 		output_text(request, "key", key);
 	if (args_has(args, "ack"))
 		output_text(request, "ack", levels[args_choice(args, "ack", levels, 3, 0)]);
-	return gateway_request_run(ctl, request);
+	return gateway_request_run(ctl, request, 1);
 }
 
 static int status_run(struct ctl *ctl)
@@ -151,8 +156,7 @@ static int status_run(struct ctl *ctl)
 		output_text(request, "receive", ctl->args.argument);
 	else
 		coupon_user_add(request, &receive);
-	log_fatal_status(CTL_AWAY); /* asked again, it changes nothing */
-	return gateway_request_run(ctl, request);
+	return gateway_request_run(ctl, request, CTL_AWAY); /* asked again, it changes nothing */
 }
 
 const struct command issue_command = {

@@ -125,8 +125,7 @@ static int request_run(struct ctl *ctl)
 			check(cJSON_AddStringToObject(request, name,
 						      args_text(args, option->name)) != NULL);
 	}
-	log_fatal_status(strcmp(op, "quote") == 0 ? CTL_AWAY : CTL_UNKNOWN);
-	return gateway_request_run(ctl, request);
+	return gateway_request_run(ctl, request, strcmp(op, "quote") == 0 ? CTL_AWAY : CTL_UNKNOWN);
 }
 
 /* The row as an object, whose receive it has as its id. */

@@ -239,7 +239,7 @@ static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 	why = rows_publish(relay, rows);
 	if (why) {
 		metrics_add(METRIC_RELAY_FAILURES, 1);
-		if (!relay->stop)
+		if (!relay->stop && backoff_tells(&relay->backoff, why, clock_monotonic_ms()))
 			log_warn("events_not_published", LOG_S("why", why));
 		outlet_reset(relay->outlet); /* the text was its own */
 		relay->why = NULL;

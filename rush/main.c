@@ -19,7 +19,7 @@ static void address_read(struct gateway_address *address, const struct config *c
 	if (plan->open.is_http)
 		gateway_address_read_http(address, config);
 	else
-		gateway_address_read(address, config);
+		gateway_address_read(address, config, 1);
 	if (plan->open.duration_us)
 		rush_open_loop_check(plan, address);
 }
@@ -74,7 +74,7 @@ static int run(const struct config *config, const struct args *args)
 	}
 	if (verified)
 		rush_verify_end(&verify, &requests);
-	report.passed = requests.strange == 0 &&
+	report.passed = requests.strange == 0 && rush_requests_answered(&requests) > 0 &&
 			(figures.stopped || report.crowd || requests.ends[RUSH_NOT_SENT] == 0) &&
 			(!verified || rush_verify_passed(&verify));
 	if (json)

@@ -179,9 +179,11 @@ static void verdict_print(const struct rush_report *report, cJSON *object, cJSON
 			"[keys_not_kept , {keys_not_kept:,} keys or codes not kept]",
 			verify);
 	}
+	output_bool(object, "is_unanswered", !rush_requests_answered(report->requests));
 	output_text(object, "why",
 		    report->figures->stopped ? "stopped by a signal" : report->figures->error);
 	output_template("[!verify {answered:,} answered, not verified]"
+			"[is_unanswered , not one request was answered]"
 			"[answers.not_sent , {answers.not_sent:,} not sent: {why}]"
 			"[not_understood , {not_understood:,} invalid lines]\n",
 			object);

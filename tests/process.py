@@ -82,7 +82,7 @@ class Process:
                     **stack.env_of(Path(program).name.removeprefix("coupon-")),
                     **self.settings,
                 },
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # nothing comes: who asks there waits for good
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

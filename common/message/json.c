@@ -336,6 +336,17 @@ static const char *members_fault(const cJSON *item)
 	return fault;
 }
 
+void json_mark_skip(const char **text, size_t *len)
+{
+	static const char mark[] = "\xef\xbb\xbf";
+	size_t n = sizeof(mark) - 1;
+
+	if (*len < n || memcmp(*text, mark, n) != 0)
+		return;
+	*text += n;
+	*len -= n;
+}
+
 const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, const char **error)
 {
 	const char *end = NULL;

@@ -30,6 +30,9 @@ void json_decimals_allow(struct json_arena *arena);
 /* Zeroes what is left of the last text, if that had secrets. */
 void json_arena_wipe(struct json_arena *arena);
 
+/* Passes over a byte order mark, which some programs put before what they send. */
+void json_mark_skip(const char **text, size_t *len);
+
 /* Parses exactly `len` bytes. The root, or NULL with a sentence in `*error` (a constant). */
 const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, const char **error);
 

@@ -119,11 +119,11 @@ static void call_end(struct rabbit_link *link)
 
 static void attempt_failed(struct rabbit_link *link, const char *event, const char *why)
 {
-	int64_t wait_ms = backoff_ms(&link->backoff);
+	int64_t wait_ms = backoff_ms(&link->backoff), now_ms = clock_monotonic_ms();
 
-	link->due_ms = clock_monotonic_ms() + wait_ms;
+	link->due_ms = now_ms + wait_ms;
 	snprintf(link->trouble, sizeof(link->trouble), "%s", why);
-	if (link->plan.passive)
+	if (link->plan.passive || !backoff_tells(&link->backoff, why, now_ms))
 		return;
 	log_warn(event, LOG_S("connection", link->name), LOG_S("why", why),
 		 LOG_I("again_in_ms", wait_ms));

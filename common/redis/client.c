@@ -1,6 +1,8 @@
 #include "common/redis/client.h"
 
+#include "common/backoff.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/message/number.h"
 #include "common/redis/redis.h"
 #include "common/redis/tls.h"
@@ -33,6 +35,8 @@ struct redis_client {
 	redisContext *connection;               /* NULL: not connected */
 	struct prepared prepared[PREPARED_MAX]; /* of this connection */
 	size_t prepared_n;
+	int is_logged_in;
+	struct backoff told; /* of attempts to log in */
 	char error[ERROR_SIZE];
 };
 
@@ -63,6 +67,7 @@ void redis_client_close(struct redis_client *client)
 		redisFree(client->connection);
 	client->connection = NULL;
 	client->prepared_n = 0;
+	client->is_logged_in = 0;
 }
 
 void redis_client_free(struct redis_client *client)
@@ -92,10 +97,13 @@ const char *redis_client_error(const struct redis_client *client)
 
 static void fail(struct redis_client *client, enum redis_failure failure, const char *why)
 {
+	int is_told = client->is_logged_in ||
+		      backoff_tells(&client->told, why, clock_monotonic_ms());
+
 	snprintf(client->error, sizeof(client->error), "%s", why);
 	if (failure != REDIS_REFUSED)
 		redis_client_close(client);
-	if (client->failed)
+	if (client->failed && is_told)
 		client->failed(failure, client->error);
 }
 
@@ -285,6 +293,8 @@ int redis_client_open(struct redis_client *client)
 		redis_client_close(client);
 		return -1;
 	}
+	client->is_logged_in = 1;
+	backoff_reset(&client->told);
 	return 0;
 }
 

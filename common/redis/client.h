@@ -24,7 +24,10 @@ struct redis_client;
 
 enum redis_failure { REDIS_UNREACHABLE, REDIS_LOST, REDIS_REFUSED };
 
-/* Called at each failure, to log it. `why` is lent. */
+/*
+ * Called at each failure, to log it, but for attempts to connect that fail as the one before
+ * (backoff_tells()). `why` is lent.
+ */
 typedef void redis_failed_fn(enum redis_failure failure, const char *why);
 
 /* Does not connect. `failed` may be NULL. A malformed URL ends the process. */

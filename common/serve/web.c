@@ -44,7 +44,7 @@ int web_is_certified(struct evhttp_request *request)
 	struct evhttp_connection *connection = evhttp_request_get_connection(request);
 	SSL *session = bufferevent_openssl_get_ssl(evhttp_connection_get_bufferevent(connection));
 
-	return session && SSL_get0_peer_certificate(session) != NULL;
+	return session && tls_client_expires_s(session) > 0;
 }
 
 /* Called by evhttp for each accepted connection. */

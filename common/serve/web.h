@@ -32,7 +32,7 @@ struct web *web_new(struct event_base *base, int fd, const struct config *config
 void web_free(struct web *web);
 
 const struct tls *web_tls(const struct web *web); /* NULL: there is no certificate */
-/* Whether the client has shown a certificate of COUPON_TLS_CLIENT_CA. */
+/* Whether the client has shown a certificate of COUPON_TLS_CLIENT_CA that is still valid. */
 int web_is_certified(struct evhttp_request *request);
 
 /*

@@ -240,6 +240,7 @@ struct token_keys *token_keys_parse(const char *text, size_t len, int is_secret,
 
 	digest_init(&keys->digest);
 	json_decimals_allow(arena); /* in members that are not ours */
+	json_mark_skip(&text, &len);
 	root = json_parse(arena, text, len, &error);
 	if (!root)
 		snprintf(why, KEY_FILE_WHY_SIZE, "it is not strict JSON: %s", error);

@@ -139,7 +139,11 @@ static void api_post(struct http_connection *connection, enum request_op op)
 
 	if (key_take(connection, op, key))
 		return;
-	if (body->len > 0 && !http_request_is_json(request)) {
+	if (!http_request_is_plain(request)) {
+		header_refuse(connection, 415, "Content-Encoding",
+			      request->texts[TEXT_CONTENT_ENCODING].bytes,
+			      "a body must be sent without it, or as identity");
+	} else if (body->len > 0 && !http_request_is_json(request)) {
 		header_refuse(connection, 415, "Content-Type",
 			      request->texts[TEXT_CONTENT_TYPE].bytes,
 			      "a body must be application/json");
@@ -227,24 +231,6 @@ static void on_operation(struct http_connection *connection, const struct http_t
 		api_post(connection, op);
 	else
 		api_get(connection, target, op);
-}
-
-static void on_api(struct http_connection *connection, struct http_target *target,
-		   enum http_accept accept)
-{
-	struct intake *intake = connection->http->intake;
-	enum request_op op = http_target_op(target);
-
-	if (intake_is_stopped(intake))
-		intake_refuse(intake, &connection->client.responder, ANSWER_UNAVAILABLE,
-			      "the gateway is stopping");
-	else if (op != OP_COUNT && op != OP_AUTH)
-		on_operation(connection, target, op, accept);
-	else if (connection->request.parser.method == HTTP_OPTIONS &&
-		 strcmp(target->path, "*") == 0)
-		methods_reply(connection, OF_BOTH);
-	else
-		http_connection_refuse(connection, 404, NULL, "no such path");
 }
 
 /* Whether who asks may see what operators see; else the request is answered. */
@@ -341,6 +327,46 @@ static const struct page *page_find(const char *path)
 	return NULL;
 }
 
+/*
+ * One with a / at its end is not the path without it: what a balancer refuses by its path would be
+ * had by another one.
+ */
+static void absent_refuse(struct http_connection *connection, const char *path)
+{
+	struct http_target target = { 0 };
+	enum request_op op;
+	char *shorter = checked(strdup(path)), why[NAME_SHOWN + 64] = "no such path";
+	size_t len = strlen(path);
+
+	while (len > 1 && shorter[len - 1] == '/')
+		shorter[--len] = '\0';
+	target.path = shorter;
+	op = http_target_op(&target);
+	if (strcmp(shorter, path) != 0 && (page_find(shorter) || (op != OP_COUNT && op != OP_AUTH)))
+		snprintf(why, sizeof(why), "no such path: it is %.*s, without / at its end",
+			 NAME_SHOWN, shorter);
+	http_connection_refuse(connection, 404, NULL, why);
+	free(shorter);
+}
+
+static void on_api(struct http_connection *connection, struct http_target *target,
+		   enum http_accept accept)
+{
+	struct intake *intake = connection->http->intake;
+	enum request_op op = http_target_op(target);
+
+	if (intake_is_stopped(intake))
+		intake_refuse(intake, &connection->client.responder, ANSWER_UNAVAILABLE,
+			      "the gateway is stopping");
+	else if (op != OP_COUNT && op != OP_AUTH)
+		on_operation(connection, target, op, accept);
+	else if (connection->request.parser.method == HTTP_OPTIONS &&
+		 strcmp(target->path, "*") == 0)
+		methods_reply(connection, OF_BOTH);
+	else
+		absent_refuse(connection, target->path);
+}
+
 static void on_page(struct http_connection *connection, const struct page *page)
 {
 	unsigned method = connection->request.parser.method;
@@ -375,9 +401,11 @@ static int is_foreign(struct http_connection *connection, int is_monitoring)
 	int has_host = request->hosts_n > 0; /* HTTP/1.0 may have none */
 
 	if (has_host && !is_monitoring && !http_hosts_has(names, host))
-		header_refuse(
-			connection, 421, "Host", host,
-			"allowed are addresses, localhost and the names of COUPON_HTTP_HOSTS");
+		header_refuse(connection, 421, "Host", host,
+			      *names ? "allowed are addresses, localhost and the names of "
+				       "COUPON_HTTP_HOSTS"
+				     : "allowed are addresses and localhost, and names when "
+				       "COUPON_HTTP_HOSTS, which is empty, has them");
 	else if (origin->len > 0 && !is_listed(connection) &&
 		 !http_hosts_has_origin(names, origin->bytes, has_host ? host : ""))
 		header_refuse(connection, 403, "Origin", origin->bytes,

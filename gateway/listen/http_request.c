@@ -159,6 +159,8 @@ static const struct {
 	[TEXT_HOST] = HEADER("host"),
 	[TEXT_ORIGIN] = HEADER("origin"),
 	[TEXT_CONTENT_TYPE] = HEADER("content-type"),
+	[TEXT_CONTENT_ENCODING] = HEADER("content-encoding"),
+	[TEXT_TRANSFER_ENCODING] = HEADER("transfer-encoding"),
 	[TEXT_EXPECT] = HEADER("expect"),
 	[TEXT_NONE_MATCH] = HEADER("if-none-match"),
 	[TEXT_ACCEPT] = HEADER("accept"),
@@ -219,6 +221,11 @@ static int head_check(struct http_request *request)
 		return refuse(request, 400, "a request has one header Host");
 	if (parser->method == HTTP_CONNECT)
 		return refuse(request, 501, METHODS_KNOWN);
+	/* The parser takes other codings before the last one, and leaves them in the body. */
+	if (parser->flags & F_CHUNKED &&
+	    (request->twice & 1u << TEXT_TRANSFER_ENCODING ||
+	     !text_is(&request->texts[TEXT_TRANSFER_ENCODING], "chunked")))
+		return refuse(request, 501, "of Transfer-Encoding only chunked is known");
 	return 0;
 }
 
@@ -274,8 +281,10 @@ static void syntax_refuse(struct http_request *request, unsigned char at)
 {
 	enum http_errno error = HTTP_PARSER_ERRNO(&request->parser);
 
-	if (error == HPE_HEADER_OVERFLOW)
-		refuse(request, 400, "the headers are too long");
+	if (error == HPE_HEADER_OVERFLOW && request->parser.http_major == 0)
+		refuse(request, 414, "the request line has more than 16384 bytes");
+	else if (error == HPE_HEADER_OVERFLOW)
+		refuse(request, 431, "the headers have more than 16384 bytes");
 	else if (error == HPE_INVALID_METHOD && isalpha(at))
 		refuse(request, 501, METHODS_KNOWN);
 	else
@@ -359,6 +368,13 @@ int http_request_is_json(const struct http_request *request)
 
 	return type->len >= len && strncasecmp(type->bytes, HTTP_JSON, len) == 0 &&
 	       (type->len == len || strchr("; \t", type->bytes[len]));
+}
+
+int http_request_is_plain(const struct http_request *request)
+{
+	const struct http_text *coding = &request->texts[TEXT_CONTENT_ENCODING];
+
+	return coding->len == 0 || text_is(coding, "identity");
 }
 
 int http_request_has_tag(const struct http_request *request, const char *tag)

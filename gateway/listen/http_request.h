@@ -23,6 +23,8 @@ enum http_text_of {
 	TEXT_HOST,
 	TEXT_ORIGIN,
 	TEXT_CONTENT_TYPE,
+	TEXT_CONTENT_ENCODING,
+	TEXT_TRANSFER_ENCODING,
 	TEXT_EXPECT,
 	TEXT_NONE_MATCH,
 	TEXT_ACCEPT,
@@ -83,6 +85,9 @@ const char *http_request_one(const struct http_request *request, enum http_text_
 
 /* Whether the body is JSON by its Content-Type. */
 int http_request_is_json(const struct http_request *request);
+
+/* Whether the body is sent as it is: its Content-Encoding is absent or identity. */
+int http_request_is_plain(const struct http_request *request);
 
 /* Whether the client has what is tagged so already: by one tag in If-None-Match, or by `*`. */
 int http_request_has_tag(const struct http_request *request, const char *tag);

@@ -206,14 +206,23 @@ static void identify(struct intake *intake, struct request *request)
 	request_answer_object(request, ANSWER_OK, NULL, object);
 }
 
-/* One that presents nothing is whom its connection stands for. */
+/* One that presents nothing is whom its connection stands for, until its certificate expires. */
 static enum answer proof_apply(struct intake *intake, struct client *client)
 {
-	const struct identity *identity = &client->responder.identity;
+	struct identity *identity = &client->responder.identity;
+	const struct api_key *key = identity->grant.key;
 
-	if (!*client->proof || identity->grant.key || identity->token)
+	if (!*client->proof)
 		return ANSWER_OK;
-	return gate_identify_by_id(intake->gate, &client->responder, client->proof);
+	if (clock_wall_ms() >= client->proof_ends_ms) {
+		if (key && strcmp(key->id, client->proof) == 0)
+			identity_forget(identity);
+		client->proof[0] = '\0';
+		return ANSWER_OK;
+	}
+	return key || identity->token
+		       ? ANSWER_OK
+		       : gate_identify_by_id(intake->gate, &client->responder, client->proof);
 }
 
 /* Whether the request may be done; else it is answered. */
@@ -347,11 +356,15 @@ void client_open(struct client *client, struct intake *intake, const struct arri
 	client->responder.peer = arrival->peer;
 	client->responder.is_local = arrival->is_local;
 	client->responder.identity.is_needed = intake->gate && gate_is_required(intake->gate);
+	client->proof_ends_ms = INT64_MAX;
 	LIST_INSERT_HEAD(&intake->clients, client, open);
-	if (arrival->stream.session)
+	if (arrival->stream.session) {
 		certificate_proof(arrival->stream.session, client->proof);
-	else if (intake->gate)
+		client->proof_ends_ms = clock_wall_ms() +
+					1000 * tls_client_expires_s(arrival->stream.session);
+	} else if (intake->gate) {
 		user_proof(intake->gate, arrival->stream.fd, client->proof);
+	}
 }
 
 void client_close(struct client *client)

@@ -36,6 +36,7 @@ struct client {
 	struct arrival arrival;
 	int is_met;                 /* it was read from */
 	char proof[KEY_ID_LEN + 1]; /* the key that a certificate or a user id stands for, or "" */
+	int64_t proof_ends_ms;      /* by the wall clock: when a certificate has expired */
 };
 
 /* `gate` is NULL if whoever asks may do everything. TLS is by the settings. */

@@ -342,8 +342,10 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 {
 	struct parse parse;
 	const char *error;
-	const cJSON *root = json_parse(arena, text, len, &error);
+	const cJSON *root;
 
+	json_mark_skip(&text, &len);
+	root = json_parse(arena, text, len, &error);
 	parse.id[0] = '\0';
 	parse.trace[0] = '\0';
 	if (responder->trace)

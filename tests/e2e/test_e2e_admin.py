@@ -1,5 +1,6 @@
 """coupon-admin: couponctl's commands over HTTP, for those who have a key for that."""
 
+import gzip
 import json
 import os
 import re
@@ -168,8 +169,10 @@ def test_the_life_of_a_campaign(stack, api):
     edited = api("PATCH", path, edit, If_Match='"1"')
     assert ok(edited)["version"] == 2 and edited.headers["ETag"] == '"2"'
     assert "has version 2" in problem(api("PATCH", path, {"name": "x"}, If_Match='"1"'), 412)
+    assert "If-Match" in problem(api("POST", path + "/publish", If_Match='W/"2"'), 412)
     assert ok(api("POST", path + "/publish", If_Match='"2"'))["status"] == "published"
     assert ok(api("PUT", path + "/stock", {"total": 12}, If_Match='"3"'))["total"] == 12
+    assert ok(api("PUT", path + "/stock", {"total": 12}, If_Match="*"))["total"] == 12
     for step, status in (("pause", "paused"), ("resume", "published"), ("close", "closed")):
         assert ok(api("POST", f"{path}/{step}"))["status"] == status
     assert "allowed when it is" in problem(api("POST", path + "/pause"), 409)
@@ -282,8 +285,10 @@ def test_what_is_wrong_with_a_request(api, make_coupon):
         "POST", "/campaigns", {"name": "x", "total": 1, "metadata": {"a": "\x1b"}}
     )
     assert "If-Match" in wrong("PATCH", path, {"name": "x"}, status=428)
-    for value in ("2", '"x"', "*", '"2", "3"', 'W/"2"'):
-        assert "If-Match" in wrong("PATCH", path, {"name": "x"}, If_Match=value)
+    for value in ("2", '"2', '"2",', '"2", "3"', "*, *", "W/2", ""):
+        assert "If-Match" in wrong("PATCH", path, {"name": "x"}, If_Match=value), value
+    for value in ('"x"', 'W/"1"', 'W/"2"', 'W/"1", "x"', '""'):
+        assert "If-Match" in wrong("PATCH", path, {"name": "x"}, status=412, If_Match=value), value
     assert wrong("GET", "/campaigns?cuont=1") == "cuont: there is no such parameter"
     assert "twice" in wrong("GET", "/campaigns?count=1&count=2")
     assert "count" in wrong("GET", "/campaigns?count=x")
@@ -298,6 +303,10 @@ def test_what_is_wrong_with_a_request(api, make_coupon):
     assert wrong("GET", "/campaigns/9999", status=404) == "there is no coupon 9999"
     for gone in ("/nothing", "/campaigns/", "/campaigns/1/2", "/campaigns/%00", "/jobs/9"):
         wrong("GET", gone, status=404)
+    for gone in ("/campaigns/", "/jobs/", "/now/"):
+        assert "has a / at its end" in wrong("GET", gone, status=404)
+    for n in (17_000, 60_000):
+        assert "16384 bytes" in wrong("GET", "/campaigns?count=" + n * "1", status=414)
     told = api("DELETE", path)
     assert problem(told, 405) and told.headers["Allow"] == "GET, HEAD, PATCH"
 
@@ -312,6 +321,13 @@ def test_bodies(admin, api):
     of_json = {"Content-Type": "application/json"}
     assert send(b"{}") == 415
     assert send(b"{}", **{"Content-Type": "text/plain"}) == 415
+    made = b'\xef\xbb\xbf{"name":"x","total":1}'
+    for coding in ("gzip", "br", "identity, gzip"):
+        assert send(made, **of_json, **{"Content-Encoding": coding}) == 415
+        assert send(gzip.compress(made), **of_json, **{"Content-Encoding": coding}) == 415
+        assert send(b"", **of_json, **{"Content-Encoding": coding}) == 415
+    assert send(made, **of_json, **{"Content-Encoding": "identity"}) == 201
+    assert send(made, **of_json) == 201
     for body in (b"[]", b"{", b'{"a":1,"a":1}', b'{"name":"\\u0000"}', b"{}x", b"\xff"):
         assert send(body, **of_json) == 400, body
     assert send(iter([b"{}"]), **of_json) == 411, "chunks"
@@ -904,6 +920,15 @@ def test_connections_leave_nothing_behind(admin):
     assert admin.memory() - before < 1 << 20, "a session of TLS is some 14 KiB"
 
 
+def test_a_terminal_that_ends(stack):
+    """SIGHUP changes nothing: files of TLS are found without it."""
+    one = Admin(stack)
+    for _ in range(3):
+        one.signal(signal.SIGHUP)
+        assert one.is_ready()
+    assert one.terminate() == 0 and "event=stopping signal=15" in one.log()
+
+
 def test_settings_that_are_refused(stack):
     def start(**settings):
         env = {**stack.env_of("admin"), "COUPON_TLS_CERT": "", "COUPON_TLS_KEY": "", **settings}
@@ -927,6 +952,9 @@ def test_settings_that_are_refused(stack):
     assert start(COUPON_ADMIN_LISTEN="0.0.0.0:7490", COUPON_INSECURE="yes").returncode == 0
     elsewhere = {"COUPON_GATEWAY_KEY": "x", "COUPON_ADMIN_METRICS": "gateway.example:7480"}
     assert start(**elsewhere, COUPON_INSECURE="yes").returncode == 0
+    for scheme, code in (("http://", 0), ("https://", 0), ("ftp://", 1), ("", 1)):
+        elsewhere["COUPON_ADMIN_METRICS"] = f"{scheme}gateway.example:7480"
+        assert start(**elsewhere).returncode == code, scheme
 
 
 def test_its_description(admin):
@@ -947,6 +975,8 @@ def test_its_description(admin):
             used.add(value["$ref"])
         if isinstance(value, dict) and "schema" in value:
             Draft202012Validator.check_schema(value["schema"])
+        if isinstance(value, dict) and "array" in str(value.get("type")):
+            assert "items" in value, value
         if isinstance(value, dict) and "operationId" in value:
             names.append(value["operationId"])
     assert len(names) == len(set(names)) > 45

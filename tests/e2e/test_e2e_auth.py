@@ -359,10 +359,25 @@ def test_programs_present_a_key(stack, guarded, coupons, tmp_path):
             assert "unauthorized" in told and key[:-2] not in told, words
         done = run(*words, COUPON_GATEWAY_KEY_FILE=str(file))
         assert done.returncode == 0, (words, done.stdout, done.stderr)
-    refused = run(*issue, COUPON_GATEWAY_KEY="cmq_wrong").stderr
-    assert "it refuses COUPON_GATEWAY_KEY: unauthorized" in refused
-    refused = run(*issue, COUPON_GATEWAY_KEY="no key").stderr
-    assert "COUPON_GATEWAY_KEY" in refused and "allowed" in refused and "no key" not in refused
+    receive = f"{coupon}.1.00000000000000000000000000.0"
+    for words in (
+        issue,
+        ("couponctl", "status", receive),
+        ("couponctl", "receive", "quote", receive, "--amount", "1", "--currency", "EUR"),
+        ("couponctl", "receive", "unuse", receive, "--order", "1"),
+    ):
+        # trying again changes nothing, and nothing was changed
+        done = run(*words, COUPON_GATEWAY_KEY="cmq_wrong")
+        assert done.returncode == 1, (words, done)
+        assert "it refuses COUPON_GATEWAY_KEY: unauthorized" in done.stderr
+        done = run(*words, COUPON_GATEWAY_KEY="no key")
+        assert done.returncode == 1 and "allowed" in done.stderr, (words, done)
+        assert "COUPON_GATEWAY_KEY" in done.stderr and "no key" not in done.stderr
+        done = run(*words, COUPON_GATEWAY_KEY="")
+        assert done.returncode == 1 and "unauthorized" in done.stderr
+        assert "COUPON_GATEWAY_KEY" in done.stderr, (words, done)
+        done = run(*words, COUPON_GATEWAY_KEY="", COUPON_GATEWAY_KEY_FILE=str(tmp_path))
+        assert done.returncode == 1 and "it is a folder" in done.stderr
 
 
 def test_codes_of_another_coupon_are_none(stack, guarded, coupons, tmp_path):

@@ -1,5 +1,6 @@
 """The operations over HTTP, as docs/protocol.md defines them."""
 
+import gzip
 import json
 
 import pytest
@@ -113,6 +114,57 @@ def test_http_methods_that_nobody_needs(stack):
         )
         assert http_ask(stack, path, method="BREW").status_code == 501
     assert http_ask(stack, "/nothing", method="PUT").status_code == 404
+
+
+def test_http_paths_with_a_slash_at_their_end(stack):
+    for path in ("/v1/ping", "/v1/users/1/coupons", "/healthz", "/metrics"):
+        response = http_ask(stack, path + "/", method="GET")
+        assert response.status_code == 404 and f"it is {path}," in response.json()["message"]
+    for path in ("/v1/", "/v1/auth/", "/v1/pong/"):
+        response = http_ask(stack, path, method="GET")
+        assert response.json()["message"] == "no such path"
+
+
+def test_http_encodings_of_a_body(stack, make_coupon):
+    """Nothing that is encoded is read as if it were not, and nothing plain that is labelled."""
+    coupon = make_coupon(10)
+    body = json.dumps({"coupon": coupon, "user": "1"}).encode()
+    for text in (body, gzip.compress(body), b""):
+        for coding in ("gzip", "GZIP", "deflate", "br", "identity, gzip", "x"):
+            response = http_ask(
+                stack, "/v1/issue", text, headers={**JSON, "Content-Encoding": coding}
+            )
+            assert response.status_code == 415
+            assert f'Content-Encoding is "{coding}"' in response.json()["message"]
+    for coding in ("identity", "IDENTITY", ""):
+        response = http_ask(
+            stack,
+            "/v1/issue",
+            json.dumps({"coupon": coupon, "user": f"u{coding}"}),
+            headers={**JSON, "Content-Encoding": coding},
+        )
+        assert response.status_code == 200, coding
+    assert http_ask(stack, "/v1/coupon", json.dumps({"coupon": coupon})).json()["stock"] == 7
+
+
+def test_a_byte_order_mark_is_passed_over(stack, make_coupon):
+    coupon, mark = make_coupon(10), b"\xef\xbb\xbf"
+    body = mark + json.dumps({"coupon": coupon, "user": "1"}).encode()
+    assert http_ask(stack, "/v1/issue", body).status_code == 200
+    assert http_ask(stack, "/v1/issue", mark + body).status_code == 400
+    assert http_ask(stack, "/v1/ping", mark).status_code == 400
+    with dial(stack.env["COUPON_LISTEN"]) as connection:
+        connection.sendall(mark + b'{"op":"ping"}\n')
+        assert json.loads(connection.makefile("rb").readline())["code"] == 0
+
+
+def test_a_request_line_that_is_too_long(stack):
+    for path in ("/v1/ping?x=", "/healthz?", "/"):
+        for n in (17_000, 100_000):
+            response = http_ask(stack, path + n * "a", method="GET")
+            assert response.status_code == 414 and "16384" in response.json()["message"]
+    response = http_ask(stack, "/v1/ping", headers={**JSON, "X": 17_000 * "a"})
+    assert response.status_code == 431
 
 
 MONITORING = ("/healthz", "/readyz", "/metrics")

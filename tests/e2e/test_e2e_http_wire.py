@@ -99,6 +99,7 @@ def test_each_request_is_answered_in_order(stack, data, expected):
         (POST + b"Transfer-Encoding: chunked\r\n" + BODY, 400),
         (POST + b"Transfer-Encoding: chunked\r\n\r\nx\r\n", 400),
         (POST + b"Transfer-Encoding: gzip\r\n\r\n{}", 400),
+        (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 501),
         (POST + b"Content-Length: 999999\r\n\r\n{}", 413),
         (POST + b"Expect: 100-continue\r\nContent-Length: 999999\r\n\r\n", 413),
         (POST + b"Expect: 200-ok\r\n" + BODY, 417),

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import threading
 
@@ -201,3 +203,46 @@ def test_the_unix_socket_has_no_address(stack):
         assert "address=unix" in gateway.log()
     finally:
         gateway.end()
+
+
+class Refusing:
+    """A service that ends each connection at once, and counts them."""
+
+    def __init__(self):
+        self.server = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.n = 0
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        while True:
+            try:
+                connection, _ = self.server.accept()
+            except OSError:
+                return
+            self.n += 1
+            connection.close()
+
+    def url(self, scheme, path):
+        return f"{scheme}://nobody:wrong@127.0.0.1:{self.server.getsockname()[1]}/{path}"
+
+
+@pytest.mark.parametrize("service", ["rabbitmq", "redis"])
+def test_a_store_that_refuses_everybody_is_told_once(stack, gateway_make, worker_make, service):
+    """Not at each attempt."""
+    refusing = Refusing()
+    if service == "rabbitmq":
+        settings = {"AMQP_URL": refusing.url("amqp", "%2f")}
+        processes = [
+            gateway_make(stack, ready=False, **settings),
+            worker_make(stack, ready=False, **settings),
+        ]
+    else:
+        settings = {"REDIS_URL": refusing.url("redis", "0")}
+        processes = [worker_make(stack, ready=False, **settings)]
+    wait_until(lambda: refusing.n >= 60)
+    log = "".join(process.log() for process in processes)
+    refusing.server.close()
+    told = re.findall(
+        r"event=(?:amqp_unreachable|amqp_lost|keeper_redis_\w+|outbox_failed|uses_failed) .*", log
+    )
+    assert 0 < len(told) <= refusing.n // 3, told

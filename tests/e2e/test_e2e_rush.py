@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -281,6 +282,31 @@ def test_coupons_from_standard_input(stack, coupons_make):
     first = result.stdout.splitlines()[0]
     assert first.startswith(f"rush on 3 coupons from {coupons[0]} to {coupons[-1]}: 30 requests")
     assert "P1 ok   30 issued of 3,000" in result.stdout
+
+
+@pytest.mark.parametrize("options", [(), ("--no-verify",), ("--json", "--no-verify")])
+def test_a_rush_that_nobody_answers(stack, make_coupon, options):
+    """It has shown nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
+        result = subprocess.run(
+            [stack.build_dir / "coupon-rush", "--coupon", make_coupon(10), "--users", "3"]
+            + ["--timeout-s", "1", "--settle-timeout-s", "1", *options],
+            env={
+                **os.environ,
+                **stack.env_of("operator"),
+                "COUPON_LISTEN": f"127.0.0.1:{listener.getsockname()[1]}",
+                "COUPON_TLS_CA": "",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+    assert result.returncode == 1, result
+    if "--json" in options:
+        assert json.loads(result.stdout)["passed"] is False
+    else:
+        assert "FAIL: " in result.stdout and "not one request was answered" in result.stdout
 
 
 def test_wrong_coupons(stack, make_coupon, tmp_path):

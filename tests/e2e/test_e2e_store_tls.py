@@ -434,3 +434,37 @@ def test_sentinels(tls_stack, tls_stores, has_rediss, gateway_make, worker_make)
         settings = {**group.settings("gateway"), "COUPON_REDIS_CA": tls_stores.stranger.path}
         stranger = gateway_make(tls_stack, ready=False, **settings)
         wait_until(lambda: re.search("certificate .* refused: ", stranger.trouble("redis")))
+
+
+def test_files_of_libpq_that_would_block(tls_stack, tls_stores, tmp_path):
+    """Named pipes are refused, and nobody is asked for the pass phrase of a key."""
+    url = tls_stores.postgresql("operator")["DATABASE_URL"]
+    certificate, key = tls_stores.authority.issue("DNS:client")
+    pipe, encrypted = tmp_path / "pipe", tmp_path / "encrypted"
+    os.mkfifo(pipe)
+    subprocess.run(
+        ["openssl", "pkey", "-in", key, "-aes128", "-passout", "pass:secret", "-out", encrypted],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    for option, why in (
+        (f"sslrootcert={pipe}", "no regular file"),
+        (f"sslcrl={pipe}", "no regular file"),
+        (f"sslcert={pipe}&sslkey={key}", "no regular file"),
+        (f"sslcert={certificate}&sslkey={encrypted}", str(encrypted)),
+        (f"sslcert={certificate}&sslkey={encrypted}&sslpassword=secret", None),
+    ):
+        with subprocess.Popen(
+            [str(tls_stack.build_dir / "couponctl"), "list"],
+            env={
+                **os.environ,
+                **tls_stack.env_of("operator"),
+                "DATABASE_URL": f"{url}&{option}",
+            },
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        ) as child:
+            assert child.wait(ENDS_S) == (10 if why else 0), option
+            assert not why or why in child.stderr.read(), option

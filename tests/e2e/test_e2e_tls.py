@@ -3,6 +3,7 @@ that never end, and other clients meanwhile."""
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import ssl
@@ -13,8 +14,10 @@ import pytest
 import requests
 
 from certificates import CA_USAGE
-from process import Gateway, gateway_process, no_descriptors
-from stack import TlsSocket, wait_until
+from process import Gateway, Process, gateway_process, no_descriptors
+from stack import TlsSocket, port_free, wait_until
+from test_e2e_admin import Admin, known
+from wall_clock import WallClock
 
 HANDSHAKE_S = 10  # gateway/listen/arrival.c
 
@@ -225,6 +228,76 @@ def test_a_bad_certificate_leaves_the_old_one(tls_gateway, authority):
     wait_until(lambda: metric(gateway, authority, "tls_trouble") == 0)
 
 
+LISTENERS = {
+    "gateway": "COUPON_HTTP_LISTEN",
+    "worker": "COUPON_WORKER_HTTP_LISTEN",
+    "admin": "COUPON_ADMIN_LISTEN",
+}
+
+
+@pytest.mark.parametrize("program", LISTENERS)
+def test_files_that_would_block(stack, authority, tmp_path, program):
+    """A key with a pass phrase, which OpenSSL asks for, and named pipes: at the start they end the
+    program, and later they leave the old certificate in use."""
+    authority.certificate()
+    for name in ("server.pem", "server.key", "ca.pem"):
+        (tmp_path / name).write_bytes((authority.folder / name).read_bytes())
+        (tmp_path / name).chmod(0o600)
+    encrypted = subprocess.run(
+        ["openssl", "pkey", "-in", tmp_path / "server.key", "-aes128", "-passout", "pass:secret"],
+        check=True, capture_output=True, timeout=60,
+    ).stdout  # fmt: skip
+    settings = {
+        "COUPON_TLS_CERT": str(tmp_path / "server.pem"),
+        "COUPON_TLS_KEY": str(tmp_path / "server.key"),
+        "COUPON_TLS_CLIENT_CA": str(tmp_path / "ca.pem"),
+        **({"COUPON_LISTEN": "off"} if program == "gateway" else {}),
+    }
+    address = f"127.0.0.1:{port_free()}"
+    one = Process(
+        stack, f"coupon-{program}", f"{program}-blocked", {LISTENERS[program]: address, **settings}
+    )
+
+    def answers():
+        with contextlib.suppress(requests.ConnectionError):
+            url = f"https://{address}/healthz"
+            return requests.get(url, verify=str(authority.path), timeout=60).status_code == 200
+        return False
+
+    try:
+        wait_until(answers)
+        for name, why in (
+            ("server.key", "the key has a pass phrase"),
+            ("server.key", "named pipe"),
+            ("server.pem", "named pipe"),
+            ("ca.pem", "named pipe"),
+        ):
+            good = tmp_path / name
+            good.rename(tmp_path / "good")
+            if why == "named pipe":
+                os.mkfifo(good)
+            else:
+                good.write_bytes(encrypted)
+                good.chmod(0o600)
+            wait_until(lambda why=why: why in one.log().split("event=tls_loaded")[-1])
+            assert answers()
+            start = subprocess.Popen(
+                [str(stack.build_dir / f"coupon-{program}"), "-n"],
+                env={**os.environ, **stack.env_of(program), **settings},
+                stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            assert start.wait(60) == 1 and why.encode() in start.stderr.read()
+            loaded = one.log().count("event=tls_loaded")
+            (tmp_path / "good").rename(good)
+            wait_until(lambda n=loaded: one.log().count("event=tls_loaded") > n)
+            assert answers()
+        assert one.terminate() == 0
+    finally:
+        one.end()
+
+
 def test_a_new_certificate_while_descriptors_are_out(tls_gateway, authority):
     """It is loaded when there are some again, and until then the old one is used."""
     gateway = tls_gateway("gateway-tls", COUPON_PROCESSES=1)
@@ -271,12 +344,56 @@ def test_a_certificate_stands_for_a_key(stack, tls_gateway, authority):
     wait_until(lambda: code(key, "stats") == 41)
 
 
-def test_operators_of_a_worker_have_certificates(stack, worker_make, authority):
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_certificate_that_expires_in_use(stack, tls_gateway, authority, tmp_path, version):
+    """One of a client is refused at each connection, also with a ticket from before, and counts no
+    more on one that is open; that of the gateway is told."""
+    clock = WallClock(tmp_path)
+    key = stack.ctl("key", "create", "--name", "test", "--role", "monitor").split("_")[1]
+    authority.certificate(key, days=10, names="DNS:shop")
+    gateway = tls_gateway(
+        "gateway-tls",
+        COUPON_TLS_CLIENT_CA=authority.path,
+        COUPON_AUTH="required",
+        COUPON_PROCESSES=1,
+        **clock.environment,
+    )
+    context = authority.context(key)
+    context.minimum_version = context.maximum_version = version
+
+    def code(connection):
+        connection.sendall(b'{"op":"stats"}\n')
+        return json.loads(connection.makefile("rb").readline())["code"]
+
+    def fresh():
+        with secured(gateway, context) as connection:
+            return code(connection)
+
+    wait_until(lambda: fresh() == 0)
+    with secured(gateway, context) as connection:
+        assert code(connection) == 0
+        session = connection.session
+        with secured(gateway, context, session=session) as again:
+            assert code(again) == 0 and not again.session_reused
+        clock.set(11 * 86400)
+        assert code(connection) == 41
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            with secured(gateway, context, session=session) as again:
+                code(again)
+    assert "event=tls_certificate" not in gateway.log()
+    clock.set(31 * 86400)
+    wait_until(lambda: "event=tls_certificate" in gateway.log())
+    assert "the certificate has expired" in gateway.log()
+
+
+def test_operators_of_a_worker_have_certificates(stack, worker_make, authority, tmp_path):
     """Others learn whether it lives and is ready."""
     authority.certificate("server")
-    authority.certificate("operator")
+    authority.certificate("operator", days=10)
+    clock = WallClock(tmp_path)
     worker = worker_make(
         stack,
+        **clock.environment,
         COUPON_TLS_CERT=authority.folder / "server.pem",
         COUPON_TLS_KEY=authority.folder / "server.key",
         COUPON_TLS_CLIENT_CA=authority.path,
@@ -292,6 +409,13 @@ def test_operators_of_a_worker_have_certificates(stack, worker_make, authority):
     assert get("/metrics").status_code == 403 and "certificate" in get("/metrics").text
     assert get("/readyz", operator).json()["rabbitmq"] == "ok"
     assert "couponmq_worker_messages_total" in get("/metrics", operator).text
+    with requests.Session() as kept:
+        kept.verify, kept.cert = str(authority.path), operator
+        assert kept.get(url + "/metrics", timeout=60).status_code == 200
+        clock.set(11 * 86400)
+        assert kept.get(url + "/metrics", timeout=60).status_code == 403
+    with pytest.raises(requests.ConnectionError):
+        get("/metrics", operator)
 
 
 def test_client_certificates(tls_gateway, authority, tmp_path):
@@ -308,6 +432,24 @@ def test_client_certificates(tls_gateway, authority, tmp_path):
     with pytest.raises((ssl.SSLError, ConnectionError)):
         with secured(gateway, context) as connection:
             ping(connection)
+
+
+def test_admin_watches_programs_with_tls_and_without(stack, tls_gateway, worker_make, authority):
+    gateway = tls_gateway("gateway-tls")
+    worker = worker_make(stack, COUPON_TLS_CERT="", COUPON_TLS_KEY="")
+    addresses = [
+        gateway.settings["COUPON_HTTP_LISTEN"],
+        f"http://{worker.settings['COUPON_WORKER_HTTP_LISTEN']}",
+        f"https://{worker.settings['COUPON_WORKER_HTTP_LISTEN']}",
+    ]
+    admin = Admin(
+        stack, COUPON_ADMIN_METRICS=",".join(addresses), COUPON_TLS_CA=str(authority.path)
+    )
+    key = stack.ctl("key", "create", "--name", "test", "--role", "monitor")
+    told = known(admin, key)("GET", "/now").json()["processes"]
+    assert [one["kind"] for one in told] == ["gateway", "worker", None]
+    assert "TLS" in told[2]["error"] or "SSL" in told[2]["error"]
+    admin.end()
 
 
 @pytest.mark.parametrize(

@@ -232,8 +232,45 @@ def test_certificates_are_verified(webhooks, worker_make, endpoint_make, tmp_pat
     worker_make(webhooks.stack, **settings, COUPON_WEBHOOK_CA=tmp_path / "ca")
     webhooks.wait_empty(hooks[0])
     assert len(right.requests) == 1
-    wait_until(lambda: "no alternative certificate subject" in error_of(webhooks, hooks[1]))
+    wait_until(
+        lambda: "hostname mismatch" in error_of(webhooks, hooks[1])
+        or "IP address mismatch" in error_of(webhooks, hooks[1])
+    )
     assert wrong_name.requests == plain.requests == []
+
+
+def test_a_file_of_authorities_that_changes(webhooks, worker_make, endpoint_make, tmp_path):
+    """It counts from the next connection on; one that would block is refused, and names its file.
+    A common name does not stand for the host."""
+    good = certificate_make(tmp_path, "IP:127.0.0.1")
+    endpoint = endpoint_make(lambda _: (204, {"Connection": "close"}, b""), certificate=good)
+    webhook, _ = webhooks.add(endpoint.url())
+    authorities = tmp_path / "ca"
+    authorities.write_text(
+        certificate_make(tmp_path, "DNS:other.example").read_text("ascii"), "ascii"
+    )
+    settings = {**SOON, "COUPON_WEBHOOK_SCHEMES": "https", "COUPON_WEBHOOK_RETRY_MS": 100}
+    worker_make(webhooks.stack, **settings, COUPON_WEBHOOK_CA=authorities)
+    webhooks.enqueue(1001)
+    wait_until(lambda: "self-signed" in (error_of(webhooks, webhook) or ""))
+    authorities.unlink()
+    os.mkfifo(authorities)
+    wait_until(lambda: "COUPON_WEBHOOK_CA" in error_of(webhooks, webhook))
+    assert "named pipe" in error_of(webhooks, webhook)
+    authorities.unlink()
+    authorities.write_bytes(good.read_bytes())
+    webhooks.wait_empty(webhook)
+    nameless = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+        + ["-nodes", "-days", "1", "-subj", "/CN=127.0.0.1", "-keyout", "-", "-out", "-"],
+        check=True, capture_output=True, timeout=60,
+    ).stdout  # fmt: skip
+    (tmp_path / "nameless").write_bytes(nameless)
+    authorities.write_bytes(nameless)
+    endpoint.context.load_cert_chain(tmp_path / "nameless")
+    webhooks.enqueue(1001)
+    wait_until(lambda: "mismatch" in (error_of(webhooks, webhook) or ""))
+    assert len(endpoint.event_ids) == 1
 
 
 def test_a_certificate_that_expires(webhooks, worker_make, endpoint_make, tmp_path):

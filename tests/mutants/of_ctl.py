@@ -86,4 +86,12 @@ MUTANTS = [
         "\t\twhile (csv_rows_next(file->csv, &row))\n\t\t\tif (0 * row.line)\n",
         IMPORT + "test_of_csv_with_other_columns_nothing_is_stored",
     ),
+    mutant(
+        "rush",
+        "the rush that nobody has answered",
+        "rush/main.c",
+        "requests.strange == 0 && rush_requests_answered(&requests) > 0 &&",
+        "requests.strange == 0 &&",
+        "tests/e2e/test_e2e_rush.py::test_a_rush_that_nobody_answers",
+    ),
 ]

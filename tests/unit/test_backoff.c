@@ -63,12 +63,32 @@ static void test_connections_are_tried_often_at_first(void **state)
 	}
 }
 
+/* The same reason once a minute, another one after ten seconds, and any after a success. */
+static void test_failures_are_told_once(void **state)
+{
+	struct backoff backoff = { 0 };
+	int n = 0;
+
+	(void)state;
+	for (int64_t now_ms = 1; now_ms < 2 * BACKOFF_TELL_MS; now_ms += 500)
+		n += backoff_tells(&backoff, "refused", now_ms);
+	assert_int_equal(n, 2);
+	backoff_reset(&backoff);
+	for (int64_t now_ms = 1; now_ms < BACKOFF_TELL_MS; now_ms += 500)
+		n += backoff_tells(&backoff, now_ms % 1000 == 1 ? "a; b" : "b; a", now_ms);
+	assert_in_range(n, 2 + 2, 2 + BACKOFF_TELL_MS / BACKOFF_TELL_OTHER_MS);
+	assert_false(backoff_tells(&backoff, "c", BACKOFF_TELL_MS));
+	backoff_reset(&backoff);
+	assert_true(backoff_tells(&backoff, "c", BACKOFF_TELL_MS));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bounds),
 		cmocka_unit_test(test_reset_and_jitter),
 		cmocka_unit_test(test_connections_are_tried_often_at_first),
+		cmocka_unit_test(test_failures_are_told_once),
 	};
 
 	return cmocka_run_group_tests_name("backoff", tests, NULL, NULL);

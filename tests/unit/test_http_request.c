@@ -147,6 +147,9 @@ static void test_refused_requests(void **state)
 		{ 400, CHUNKED "x\r\n" },
 		{ 400, POST "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n" },
 		{ 400, POST "Transfer-Encoding: gzip\r\n\r\n" },
+		{ 400, POST "Transfer-Encoding: chunked, gzip\r\n\r\n" },
+		{ 501, POST "Transfer-Encoding: gzip, chunked\r\n\r\n" },
+		{ 501, POST "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n" },
 		{ 413, POST "Content-Length: 65\r\n\r\n" },
 		{ 413,
 		  CHUNKED "41\r\n"
@@ -267,7 +270,7 @@ static void test_trailers_are_no_headers(void **state)
 		feed(&request, text, sizeof(text) - 1, cut);
 		assert_true(request.complete);
 		assert_string_equal(request.texts[TEXT_HOST].bytes, "x");
-		assert_int_equal(request.seen, 1u << TEXT_HOST);
+		assert_int_equal(request.seen, 1u << TEXT_HOST | 1u << TEXT_TRANSFER_ENCODING);
 		http_request_free(&request, 0);
 	}
 }
@@ -317,12 +320,17 @@ static char *headers_make(int n, size_t len)
 static void test_headers_are_limited(void **state)
 {
 	char *many = headers_make(101, 1), *long_one = headers_make(2, HEAD_LIMIT);
-	char *most = headers_make(100, 100);
+	char *most = headers_make(100, 100), *line = calloc(1, HEAD_LIMIT + 64);
 	struct http_request request;
 
 	(void)state;
 	expect_refused(many, strlen(many), 431);
-	expect_refused(long_one, strlen(long_one), 400);
+	expect_refused(long_one, strlen(long_one), 431);
+	memset(mempcpy(line, "GET /", 5), 'a', HEAD_LIMIT);
+	expect_refused(line, strlen(line), 414);
+	strcat(line, " HTTP/1.1\r\nHost: x\r\n\r\n");
+	expect_refused(line, strlen(line), 414);
+	free(line);
 	http_request_init(&request, BODY_LIMIT);
 	feed(&request, most, strlen(most), 1000);
 	assert_true(request.complete);
