@@ -312,7 +312,7 @@ static enum access_answer session_check(struct access *access,
 }
 
 /* An admin may do what a monitor may. */
-static int is_allowed(const struct api_key *key, unsigned role, const char *coupon)
+static int is_allowed(const struct api_key *key, unsigned role, const struct access_about *about)
 {
 	int64_t id;
 
@@ -320,7 +320,12 @@ static int is_allowed(const struct api_key *key, unsigned role, const char *coup
 		return 0;
 	if (role == 0 || !key->coupons)
 		return 1;
-	return coupon && id_parse(coupon, strlen(coupon), &id) == 0 && key_has_coupon(key, id);
+	if (!about || (!about->coupon && !about->budget))
+		return 0;
+	if (about->coupon &&
+	    (id_parse(about->coupon, strlen(about->coupon), &id) || !key_has_coupon(key, id)))
+		return 0;
+	return !about->budget || key_has_budget(key, about->budget);
 }
 
 static void visitor_set(struct visitor *visitor, const struct key_grant *grant,
@@ -337,8 +342,8 @@ static void visitor_set(struct visitor *visitor, const struct key_grant *grant,
 }
 
 static enum access_answer check_locked(struct access *access, const struct credentials *credentials,
-				       unsigned role, const char *coupon, int is_change,
-				       struct visitor *visitor)
+				       unsigned role, const struct access_about *about,
+				       int is_change, struct visitor *visitor)
 {
 	enum access_answer answer = ACCESS_NOBODY;
 	struct session *session = NULL;
@@ -353,39 +358,39 @@ static enum access_answer check_locked(struct access *access, const struct crede
 	if (session)
 		grant = session->grant;
 	visitor_set(visitor, &grant, session);
-	return is_allowed(grant.key, role, coupon) ? ACCESS_OK : ACCESS_FORBIDDEN;
+	return is_allowed(grant.key, role, about) ? ACCESS_OK : ACCESS_FORBIDDEN;
 }
 
 enum access_answer access_check(struct access *access, const struct credentials *credentials,
-				unsigned role, const char *coupon, int is_change,
+				unsigned role, const struct access_about *about, int is_change,
 				struct visitor *visitor)
 {
 	enum access_answer answer;
 
 	pthread_mutex_lock(&access->lock);
-	answer = check_locked(access, credentials, role, coupon, is_change, visitor);
+	answer = check_locked(access, credentials, role, about, is_change, visitor);
 	pthread_mutex_unlock(&access->lock);
 	return answer;
 }
 
 static enum access_answer check_again_locked(struct access *access, struct visitor *visitor,
-					     unsigned role, const char *coupon)
+					     unsigned role, const struct access_about *about)
 {
 	if (!knows_keys(access))
 		return ACCESS_UNAVAILABLE;
 	if (key_grant_check(&visitor->grant, clock_wall_ms()) != KEY_GOOD ||
 	    (*visitor->token && !session_goes_on(access, visitor->token)))
 		return ACCESS_NOBODY;
-	return is_allowed(visitor->grant.key, role, coupon) ? ACCESS_OK : ACCESS_FORBIDDEN;
+	return is_allowed(visitor->grant.key, role, about) ? ACCESS_OK : ACCESS_FORBIDDEN;
 }
 
 enum access_answer access_check_again(struct access *access, struct visitor *visitor, unsigned role,
-				      const char *coupon)
+				      const struct access_about *about)
 {
 	enum access_answer answer;
 
 	pthread_mutex_lock(&access->lock);
-	answer = check_again_locked(access, visitor, role, coupon);
+	answer = check_again_locked(access, visitor, role, about);
 	pthread_mutex_unlock(&access->lock);
 	return answer;
 }

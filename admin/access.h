@@ -50,11 +50,20 @@ struct visitor {
 };
 
 /*
- * `role` is what is needed, 0: any that this program has; `coupon` the text of the coupon that it
- * is about, NULL: about others too, which a key of some coupons may not do.
+ * What a request names, as texts; NULL: nothing of this kind. A key of some coupons may do only
+ * what names one of its coupons or budgets, and nothing else.
+ */
+struct access_about {
+	const char *coupon;
+	const char
+		*budget; /* "none": the campaign shall have none, which only other keys may say */
+};
+
+/*
+ * `role` is what is needed, 0: any that this program has; `about` NULL: it names nothing.
  */
 enum access_answer access_check(struct access *access, const struct credentials *credentials,
-				unsigned role, const char *coupon, int is_change,
+				unsigned role, const struct access_about *about, int is_change,
 				struct visitor *visitor);
 
 /*
@@ -62,7 +71,7 @@ enum access_answer access_check(struct access *access, const struct credentials 
  * session unless `token` is emptied.
  */
 enum access_answer access_check_again(struct access *access, struct visitor *visitor, unsigned role,
-				      const char *coupon);
+				      const struct access_about *about);
 
 /* Begins a session with a key, whose secret goes into the cookie. */
 enum access_answer access_session_begin(struct access *access, const char *key,

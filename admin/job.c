@@ -109,7 +109,7 @@ static int may_start(void *context)
 	struct job *job = context;
 
 	return access_check_again(job->jobs->access, &job->visitor, job->route->role,
-				  job->coupon) == ACCESS_OK;
+				  &(struct access_about){ .coupon = job->coupon }) == ACCESS_OK;
 }
 
 /* Forgets the oldest that has ended. */
@@ -158,7 +158,7 @@ int64_t job_start(struct jobs *jobs, const struct route_match *match, const stru
 		  const struct visitor *visitor, const char *key)
 {
 	const struct job *before = keyed_find(jobs, key, visitor->key);
-	const char *coupon = route_coupon(match);
+	const char *coupon = route_part(match, "coupon");
 	char *text = words_text(words);
 	struct job *job;
 

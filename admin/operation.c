@@ -33,7 +33,8 @@ struct exchange {
 	struct operations *operations;
 	struct request request;
 	const struct route *route;
-	char *path, *coupon;
+	char *path;
+	struct access_about about; /* its texts are the exchange's */
 	struct child *child;
 };
 
@@ -42,7 +43,8 @@ struct exchange {
 static void exchange_free(struct exchange *exchange)
 {
 	free(exchange->path);
-	free(exchange->coupon);
+	free((void *)exchange->about.coupon);
+	free((void *)exchange->about.budget);
 	free(exchange);
 }
 
@@ -93,7 +95,7 @@ static int may_start(void *context)
 	struct exchange *exchange = context;
 
 	return access_check_again(exchange->operations->access, &exchange->request.visitor,
-				  exchange->route->role, exchange->coupon) == ACCESS_OK;
+				  exchange->route->role, &exchange->about) == ACCESS_OK;
 }
 
 /*
@@ -114,16 +116,19 @@ static void on_closed(struct evhttp_connection *connection, void *context)
 }
 
 static void command_run(struct operations *operations, struct request *request,
-			const struct route_match *match, const struct words *words)
+			const struct route_match *match, const struct words *words,
+			const struct access_about *about)
 {
 	struct exchange *exchange = checked(calloc(1, sizeof(*exchange)));
-	const char *coupon = route_coupon(match);
 
 	exchange->operations = operations;
 	exchange->request = *request;
 	exchange->request.path = exchange->path = checked(strdup(request->path));
 	exchange->route = match->route;
-	exchange->coupon = coupon ? checked(strdup(coupon)) : NULL;
+	if (about->coupon)
+		exchange->about.coupon = checked(strdup(about->coupon));
+	if (about->budget)
+		exchange->about.budget = checked(strdup(about->budget));
 	exchange->child = child_start(operations->children,
 				      &(struct child_task){
 					      .words = (const char *const *)words->list,
@@ -336,11 +341,14 @@ static void operate(struct operations *operations, struct request *request,
 {
 	char key[COMMAND_KEY_MAX + 1];
 	struct words words = { 0 };
+	struct access_about about = { .coupon = route_part(match, "coupon"),
+				      .budget = route_part(match, "budget") };
+	const char *budget;
 
 	/* Whoever reads an exchange code or a key in the log could use it. */
 	if (strstr(match->route->path, "{code}") || is_no_key_id(match))
 		request->path = match->route->path;
-	if (!request_admit(request, operations->access, match->route->role, route_coupon(match)))
+	if (!request_admit(request, operations->access, match->route->role, &about))
 		return;
 	if (is_no_key_id(match)) {
 		request_refuse(request, 400,
@@ -348,12 +356,20 @@ static void operate(struct operations *operations, struct request *request,
 			       "the underscores of " KEY_PREFIX "ID_SECRET");
 		return;
 	}
-	if (words_read(operations, request, match, &words, key) == 0) {
-		if (match->route->flags & ROUTE_JOB)
-			job_run(operations, request, match, &words, key);
-		else
-			command_run(operations, request, match, &words);
+	if (words_read(operations, request, match, &words, key))
+		goto out;
+	/* A member may name a budget beside the campaign of the path: its money is at stake, too. */
+	budget = words_option(&words, "budget");
+	if (budget) {
+		about.budget = budget;
+		if (!request_admit(request, operations->access, match->route->role, &about))
+			goto out;
 	}
+	if (match->route->flags & ROUTE_JOB)
+		job_run(operations, request, match, &words, key);
+	else
+		command_run(operations, request, match, &words, &about);
+out:
 	words_fini(&words);
 }
 
@@ -386,7 +402,7 @@ void jobs_answer(struct operations *operations, struct request *request, const c
 	}
 	if (!request_admit(request, operations->access,
 			   request->changes ? KEY_ROLE_ADMIN : KEY_ROLE_MONITOR,
-			   job ? job_coupon(job) : NULL))
+			   &(struct access_about){ .coupon = job ? job_coupon(job) : NULL }))
 		return;
 	if (!*id) {
 		request_reply_object(request, 200, jobs_json(operations->jobs));

@@ -99,20 +99,20 @@ const cJSON *request_body(struct request *request, struct json_arena *arena, int
 /* ---- who sent it */
 
 enum access_answer request_access(struct request *request, struct access *access, unsigned role,
-				  const char *coupon)
+				  const struct access_about *about)
 {
 	char cookie[SESSION_TEXT_SIZE];
 	struct credentials credentials = { .key = bearer_find(request),
 					   .session = request_cookie(request, cookie),
 					   .token = request_header(request, "X-CSRF-Token") };
 
-	return access_check(access, &credentials, role, coupon, request->changes,
-			    &request->visitor);
+	return access_check(access, &credentials, role, about, request->changes, &request->visitor);
 }
 
-int request_admit(struct request *request, struct access *access, unsigned role, const char *coupon)
+int request_admit(struct request *request, struct access *access, unsigned role,
+		  const struct access_about *about)
 {
-	enum access_answer answer = request_access(request, access, role, coupon);
+	enum access_answer answer = request_access(request, access, role, about);
 
 	if (answer != ACCESS_OK)
 		request_refuse_access(request, answer);

@@ -29,13 +29,13 @@ const char *request_cookie(const struct request *request, char value[SESSION_TEX
 const cJSON *request_body(struct request *request, struct json_arena *arena, int *answered);
 
 /*
- * Whether its sender may do what needs the role, for the coupon (access.h): request_access() tells,
+ * Whether its sender may do what needs the role, with what it is about (access.h): request_access() tells,
  * request_admit() answers if he may not.
  */
 enum access_answer request_access(struct request *request, struct access *access, unsigned role,
-				  const char *coupon);
+				  const struct access_about *about);
 int request_admit(struct request *request, struct access *access, unsigned role,
-		  const char *coupon);
+		  const struct access_about *about);
 
 /* Each ends the request. The text, a problem from 400 on, and the object are taken. */
 void request_header_add(struct request *request, const char *name, const char *value);

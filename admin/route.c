@@ -107,9 +107,13 @@ void route_match(struct route_match *match, enum evhttp_cmd_type method, const c
 	}
 }
 
-const char *route_coupon(const struct route_match *match)
+const char *route_part(const struct route_match *match, const char *name)
 {
-	return strstr(match->route->path, "{coupon}") ? match->parts[0] : NULL;
+	const char *path = match->route->path, *first;
+	size_t len = route_part_next(&path, &first);
+
+	return len > 0 && len == strlen(name) && memcmp(first, name, len) == 0 ? match->parts[0]
+									       : NULL;
 }
 
 /* ---- members */
@@ -535,6 +539,20 @@ int words_of_body(struct words *words, const struct route_match *match, const cJ
 		return words_fail(words, "%s is missing", argument);
 	count_add(words, match, cJSON_HasObjectItem(body, "count"));
 	return 0;
+}
+
+const char *words_option(const struct words *words, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < words->n; i++) {
+		const char *word = words->list[i];
+
+		if (strncmp(word, "--", 2) == 0 && strncmp(word + 2, name, len) == 0 &&
+		    word[2 + len] == '=')
+			return word + 2 + len + 1;
+	}
+	return NULL;
 }
 
 char *words_translate(const char *text, size_t len)

@@ -60,8 +60,8 @@ struct route_match {
 void route_match(struct route_match *match, enum evhttp_cmd_type method, const char *path);
 void route_match_fini(struct route_match *match);
 
-/* The first part, if it is that of a coupon; NULL: the route is for no single one. */
-const char *route_coupon(const struct route_match *match);
+/* The first part of the path, if it is this name in braces; NULL: it is not. */
+const char *route_part(const struct route_match *match, const char *name);
 
 /* The next name in braces, without them, at or after `*path`, which moves on. 0: there is none. */
 size_t route_part_next(const char **path, const char **name);
@@ -93,6 +93,9 @@ int words_of_query(struct words *words, const struct route_match *match,
 		   const struct evkeyvalq *query);
 int words_of_body(struct words *words, const struct route_match *match, const cJSON *body,
 		  const char *key);
+
+/* The value of the option, as the words have it; NULL: they have not. */
+const char *words_option(const struct words *words, const char *name);
 
 /*
  * What couponctl says on standard error, without the name of the program, in the words of this API:

@@ -55,9 +55,19 @@ struct keys *keys_new(void)
 	return keys;
 }
 
+/* What a key is for, if not for everything. */
+static void lists_free(struct api_key *key)
+{
+	free((void *)key->coupons);
+	free((void *)key->budgets);
+	key->coupons = NULL;
+	key->budgets = NULL;
+	key->coupons_n = key->budgets_n = 0;
+}
+
 static void entry_free(struct key_entry *entry)
 {
-	free((void *)entry->key.coupons);
+	lists_free(&entry->key);
 	OPENSSL_cleanse(entry, sizeof(*entry));
 	free(entry);
 }
@@ -138,29 +148,49 @@ static int roles_take(const cJSON *object, unsigned *set)
 	return *set ? 0 : -1;
 }
 
-/* 0, and the list is the caller's, or -1. */
-static int coupons_take(const cJSON *object, int64_t **coupons, size_t *n)
+/* Each 0, or -1; what it has taken is of the key in any case. */
+static int coupons_take(const cJSON *object, struct api_key *key)
 {
 	const cJSON *array = cJSON_GetObjectItemCaseSensitive(object, "coupons"), *item;
 	const char *error;
+	int64_t *coupons;
 	int count;
 
-	*coupons = NULL;
-	*n = 0;
 	if (cJSON_IsNull(array))
 		return 0;
 	count = cJSON_IsArray(array) ? cJSON_GetArraySize(array) : 0;
 	if (count < 1 || count > KEY_COUPONS_MAX)
 		return -1;
-	*coupons = checked(calloc((size_t)count, sizeof(**coupons)));
+	key->coupons = coupons = checked(calloc((size_t)count, sizeof(*coupons)));
 	cJSON_ArrayForEach(item, array)
 	{
-		if (!cJSON_IsString(item) || json_id(item, &(*coupons)[(*n)++], &error)) {
-			free(*coupons);
+		if (!cJSON_IsString(item) || json_id(item, &coupons[key->coupons_n++], &error))
 			return -1;
-		}
 	}
-	*n = numbers_unique(*coupons, *n);
+	key->coupons_n = numbers_unique(coupons, key->coupons_n);
+	return 0;
+}
+
+static int budgets_take(const cJSON *object, struct api_key *key)
+{
+	const cJSON *array = cJSON_GetObjectItemCaseSensitive(object, "budgets"), *item;
+	char(*budgets)[KEY_NAME_MAX + 1];
+	int count = cJSON_IsArray(array) ? cJSON_GetArraySize(array) : 0;
+
+	if (!array || cJSON_IsNull(array))
+		return 0;
+	if (count < 1 || count > KEY_BUDGETS_MAX || !key->coupons)
+		return -1;
+	key->budgets = budgets = checked(calloc((size_t)count, sizeof(*budgets)));
+	cJSON_ArrayForEach(item, array)
+	{
+		const char *name = cJSON_GetStringValue(item);
+
+		if (!name || !*name || strlen(name) > KEY_NAME_MAX ||
+		    strspn(name, KEY_NAME_BYTES) != strlen(name))
+			return -1;
+		strcpy(budgets[key->budgets_n++], name);
+	}
 	return 0;
 }
 
@@ -177,11 +207,10 @@ static int previous_take(const cJSON *object, struct key_entry *entry)
 			    JSON_INTEGER_MAX, &entry->previous_until_ms);
 }
 
-/* 0, and the entry's list of coupons is the caller's, or -1. */
+/* 0, and the lists of the entry's key are the caller's, or -1. */
 static int record_parse(struct keys *keys, const char *text, size_t len, struct key_entry *entry)
 {
 	struct api_key *key = &entry->key;
-	int64_t *coupons = NULL;
 	const cJSON *root, *revoked;
 	const char *error, *id, *name;
 
@@ -198,12 +227,14 @@ static int record_parse(struct keys *keys, const char *text, size_t len, struct 
 	    roles_take(root, &key->roles) ||
 	    number_take(root, "expires_ms", 0, JSON_INTEGER_MAX, INT64_MAX, &key->expires_ms) ||
 	    number_take(root, "rate", 1, KEY_RATE_MAX, 0, &key->rate) ||
-	    hash_take(root, entry->sha256) || previous_take(root, entry) ||
-	    coupons_take(root, &coupons, &key->coupons_n))
+	    hash_take(root, entry->sha256) || previous_take(root, entry))
 		return -1;
+	if (coupons_take(root, key) || budgets_take(root, key)) {
+		lists_free(key);
+		return -1;
+	}
 	strcpy(key->id, id);
 	strcpy(key->name, name);
-	key->coupons = coupons;
 	key->is_revoked = cJSON_IsTrue(revoked);
 	return 0;
 }
@@ -241,12 +272,12 @@ static void entry_count(struct keys *keys, const struct api_key *key, int by)
 	*count += (size_t)by;
 }
 
-/* Takes what the record has, and its list of coupons. */
+/* Takes what the record has, and its lists. */
 static void entry_change(struct key_entry *entry, const struct key_entry *record)
 {
 	uint64_t generation = entry->key.generation + 1;
 
-	free((void *)entry->key.coupons);
+	lists_free(&entry->key);
 	entry->key = record->key;
 	entry->key.generation = generation;
 	entry->key.use = &entry->use;
@@ -256,9 +287,7 @@ static void entry_change(struct key_entry *entry, const struct key_entry *record
 	if (!entry->key.is_revoked)
 		return;
 	/* Many may be revoked over the years: without their lists. */
-	free((void *)entry->key.coupons);
-	entry->key.coupons = NULL;
-	entry->key.coupons_n = 0;
+	lists_free(&entry->key);
 	entry->key.roles = 0;
 }
 
@@ -267,11 +296,11 @@ static enum keys_merged record_merge(struct keys *keys, struct key_entry *record
 	struct key_entry *entry = entry_get(keys, record->key.id, KEY_ID_LEN);
 
 	if (entry && !is_newer(&record->key, &entry->key)) {
-		free((void *)record->key.coupons);
+		lists_free(&record->key);
 		return KEYS_KNOWN;
 	}
 	if (!entry && !has_room(keys, &record->key)) {
-		free((void *)record->key.coupons);
+		lists_free(&record->key);
 		keys->counts.refused++;
 		return KEYS_FULL;
 	}
@@ -317,6 +346,14 @@ int key_has_coupon(const struct api_key *key, int64_t coupon)
 		return 0;
 	return !key->coupons || bsearch(&coupon, key->coupons, key->coupons_n,
 					sizeof(*key->coupons), number_compare) != NULL;
+}
+
+int key_has_budget(const struct api_key *key, const char *budget)
+{
+	for (size_t i = 0; i < key->budgets_n; i++)
+		if (strcmp(key->budgets[i], budget) == 0)
+			return 1;
+	return !key->coupons && !key->is_revoked;
 }
 
 /* ---- what is presented */

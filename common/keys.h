@@ -29,6 +29,8 @@ struct api_key {
 	unsigned roles;         /* of enum key_role */
 	const int64_t *coupons; /* ascending; NULL: every one */
 	size_t coupons_n;
+	const char (*budgets)[KEY_NAME_MAX + 1]; /* of a key of some coupons; else every one */
+	size_t budgets_n;
 	int64_t rate;       /* requests per second; 0: no limit of its own */
 	int64_t expires_ms; /* wall clock; INT64_MAX: never */
 	int is_revoked;
@@ -63,6 +65,8 @@ const struct api_key *keys_get(const struct keys *keys, const char *id, size_t l
 
 /* Whether the key may be used for this coupon. */
 int key_has_coupon(const struct api_key *key, int64_t coupon);
+/* Whether it may read, spend and change this budget: a key of some coupons has only those named. */
+int key_has_budget(const struct api_key *key, const char *budget);
 
 /*
  * What a text is: VERDICT(enumerator, "kind"). For the log: clients are not told which of those

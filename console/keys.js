@@ -26,6 +26,7 @@ const made = (said, answer) =>
 function create_ask(ask) {
     const [name, name_label] = field("name", "Name", "letters, digits, '.', '_' and '-'");
     const [coupons, coupons_label] = field("coupons", "Only campaigns", "ids; empty: every one");
+    const [budgets, budgets_label] = field("budgets", "Budgets of these", "names; empty: none");
     const [expires, expires_label] = field("expires", "Expires", "empty: never", {
         type: "datetime-local",
     });
@@ -34,7 +35,8 @@ function create_ask(ask) {
     });
     const boxes = Object.keys(ROLES).map((role) => h("input", { type: "checkbox", name: role }));
     const roles = () => boxes.filter((box) => box.checked).map((box) => box.name);
-    const ids = () => coupons.value.split(/[\s,]+/).filter(Boolean);
+    const listed = (input) => input.value.split(/[\s,]+/).filter(Boolean);
+    const ids = () => listed(coupons);
     return ask({
         title: "New key",
         word: "Make the key",
@@ -48,17 +50,21 @@ function create_ask(ask) {
                     h("label", { class: "check" }, box, `${box.name}: ${ROLES[box.name]}`),
                 ),
             ),
-            h("div", { class: "fields" }, coupons_label, expires_label, rate_label),
+            h("div", { class: "fields" }, coupons_label, budgets_label),
+            h("div", { class: "fields" }, expires_label, rate_label),
         ],
         changes: () => {
             if (name.value.trim() === "") throw new Problem(400, "The name is empty.");
             if (roles().length === 0) throw new Problem(400, "No role is chosen.");
+            if (listed(budgets).length && !ids().length)
+                throw new Problem(400, "Budgets need campaigns: a key of all has all budgets.");
             const which = ids().length ? `campaign ${ids().join(", ")}` : "every campaign";
             return [`A key is made for ${name.value.trim()}: ${roles().join(", ")}, ${which}.`];
         },
         act: async () => {
             const body = { name: name.value.trim(), role: roles() };
             if (ids().length) body.coupons = ids();
+            if (listed(budgets).length) body.budgets = listed(budgets);
             if (expires.value) body.expires = new Date(expires.value).toISOString();
             if (rate.value.trim()) body.rate = rate.value.trim();
             return made("The key is made.", await change("POST", "/keys", body));
@@ -109,7 +115,10 @@ function key_row(key, ask) {
             key.roles.join(", "),
             key.rate && h("div", { class: "hint" }, `${count(key.rate)} requests a second`),
         ],
-        key.coupons ? plural(key.coupons.length, "campaign") : "every campaign",
+        [
+            key.coupons ? plural(key.coupons.length, "campaign") : "every campaign",
+            key.budgets && h("div", { class: "hint" }, plural(key.budgets.length, "budget")),
+        ],
         time(key.expires_at, "never"),
         badge(key.state),
         ...(may_change()

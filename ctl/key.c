@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define TEXT_SIZE (KEY_TEXT_LEN + 1)
 #define HASH_SIZE (2 * SHA256_DIGEST_LENGTH + 1)
@@ -235,6 +236,30 @@ static struct postgres_argument coupons_read(const struct args *args, struct pos
 	return given ? postgres_array(array) : postgres_text(NULL);
 }
 
+/* NULL of SQL: those of --coupons, if it is given none, else every one. */
+static struct postgres_argument budgets_read(const struct args *args, struct postgres_array *array)
+{
+	const char *given = args_text(args, "budgets");
+	char *copy = checked(strdup(given ? given : "")), *rest = given ? copy : NULL, *word;
+
+	if (given && !args_has(args, "coupons"))
+		args_fail(
+			"--budgets is \"%s\": allowed is it with --coupons; a key of every coupon "
+			"has every budget",
+			given);
+	while ((word = strsep(&rest, ",")) != NULL) {
+		if (!*word || strlen(word) > KEY_NAME_MAX ||
+		    strspn(word, KEY_NAME_BYTES) != strlen(word) || strcasecmp(word, "none") == 0 ||
+		    strcasecmp(word, "null") == 0 || array->n == KEY_BUDGETS_MAX)
+			args_fail("--budgets is \"%s\": allowed are 1 to %d names of budgets, "
+				  "separated by commas",
+				  given, KEY_BUDGETS_MAX);
+		postgres_array_add_text(array, word, strlen(word));
+	}
+	free(copy);
+	return given ? postgres_array(array) : postgres_text(NULL);
+}
+
 /* NULL of SQL: never. */
 static struct postgres_argument expiry_read(const struct args *args)
 {
@@ -255,8 +280,10 @@ static int create_run(struct ctl *ctl)
 	const struct args *args = &ctl->args;
 	const char *name = args_required(args, "name");
 	struct postgres_array role_array = { .type = POSTGRES_TEXT },
-			      coupon_array = { .type = POSTGRES_INT8 };
+			      coupon_array = { .type = POSTGRES_INT8 },
+			      budget_array = { .type = POSTGRES_TEXT };
 	struct postgres_argument coupons = coupons_read(args, &coupon_array),
+				 budgets = budgets_read(args, &budget_array),
 				 expires = expiry_read(args);
 	int64_t rate = args_number(args, "rate", 1, KEY_RATE_MAX, 0);
 	char id[KEY_ID_LEN + 1], text[TEXT_SIZE], hash[HASH_SIZE];
@@ -273,13 +300,14 @@ static int create_run(struct ctl *ctl)
 	id_make(id);
 	text_make(id, text, hash);
 	if (!db_value(db, sql_query_key_create, postgres_text(id), postgres_text(name),
-		      postgres_array(&role_array), coupons, expires,
+		      postgres_array(&role_array), coupons, budgets, expires,
 		      rate ? postgres_number(rate) : postgres_text(NULL), postgres_text(hash)))
 		log_fatal("there are 10,000 keys that are not revoked, and no more are allowed");
 	change_commit_keyed(db, ctl, id);
 	text_print(args, text, id, "revoke it");
 	postgres_array_fini(&role_array);
 	postgres_array_fini(&coupon_array);
+	postgres_array_fini(&budget_array);
 	return change_end(db, redis, redis_tell(db, redis));
 }
 
@@ -378,6 +406,7 @@ static int show_run(struct ctl *ctl)
 		    "  state    {state}[revoked_at  since {revoked_at}]\n"
 		    "  roles    {roles}\n"
 		    "  coupons  {coupons|every}\n"
+		    "[budgets  budgets  {budgets}\n]"
 		    "  rate     {rate|no limit}\n"
 		    "  expires  {expires_at|never}\n"
 		    "[previous_until   rotated  the secret before is good until {previous_until}\n]"
@@ -399,6 +428,9 @@ static const struct command key_create_command = {
 		OPTION_LIST("role", roles, "what it may do, separated by commas"),
 		OPTION("coupons", "LIST",
 		       "only these coupons, ids separated by commas; default: every one"),
+		OPTION("budgets", "LIST",
+		       "with --coupons: these budgets too, names separated by commas; default: "
+		       "none"),
 		OPTION("expires", "TIME", "as 2026-11-21T12:00:00Z; default: never"),
 		OPTION("rate", "N", "at most N requests per second, 1 to 1000000; default: any"),
 		KEY_OPTION, BY_OPTION, SECRET_SWITCH),

@@ -178,7 +178,7 @@ GRANT EXECUTE ON FUNCTION code_revoke(bigint[], bigint[], bigint[]) TO couponmq_
 GRANT UPDATE (generation, seq) ON code_revocation TO couponmq_operator;
 -- API keys: each change takes the next number, and none is undone.
 GRANT EXECUTE ON FUNCTION
-	api_key_create(text, text, text[], bigint[], timestamptz, int, bytea),
+	api_key_create(text, text, text[], bigint[], text[], timestamptz, int, bytea),
 	api_key_records(bigint, int), api_key_restore(text[], bigint), api_key_revoke(text),
 	api_key_rotate(text, bytea, bigint) TO couponmq_operator;
 -- Webhooks: not their address, nor what is sent.

@@ -18,6 +18,7 @@
 #define KEY_NAME_MAX 64
 #define KEY_NAME_BYTES "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 #define KEY_COUPONS_MAX 256
+#define KEY_BUDGETS_MAX 64
 #define KEY_RATE_MAX 1000000
 
 /* Every role once: ROLE(enumerator, "name"). */

@@ -13,7 +13,7 @@ AS $$
 	SELECT k.version, row_to_json(r)::text
 	FROM (SELECT * FROM api_key AS a WHERE a.version > $1 ORDER BY a.version LIMIT $2) AS k
 		CROSS JOIN LATERAL (SELECT k.id, k.name, k.version, k.roles,
-			k.coupons::text[] AS coupons,
+			k.coupons::text[] AS coupons, k.budgets,
 			floor(extract(epoch FROM k.expires_at) * 1000)::bigint AS expires_ms,
 			k.rate, encode(k.sha256, 'hex') AS sha256,
 			CASE WHEN k.previous_sha256 IS NOT NULL THEN json_build_object(

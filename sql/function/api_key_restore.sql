@@ -38,8 +38,8 @@ BEGIN
 					* interval '1 ms' AS previous_until
 			INTO STRICT own
 			FROM jsonb_to_record(records[i]::jsonb) AS r (id text, name text,
-				version bigint, roles text[], coupons bigint[], expires_ms bigint,
-				rate int, sha256 text, previous jsonb, revoked boolean);
+				version bigint, roles text[], coupons bigint[], budgets text[],
+				expires_ms bigint, rate int, sha256 text, previous jsonb, revoked boolean);
 			IF own.version IS NULL OR own.revoked IS NULL THEN
 				RAISE invalid_parameter_value;
 			END IF;
@@ -60,14 +60,15 @@ BEGIN
 				CONTINUE;
 			END IF;
 			UPDATE api_key_version SET num = greatest(num, own.version);
-			INSERT INTO api_key AS k (id, name, roles, coupons, expires_at, rate,
-				sha256, previous_sha256, previous_until, revoked_at, version, by)
-			VALUES (own.id, own.name, own.roles, own.coupons, own.expires_at, own.rate,
-				own.hash, own.previous_hash, own.previous_until,
+			INSERT INTO api_key AS k (id, name, roles, coupons, budgets, expires_at,
+				rate, sha256, previous_sha256, previous_until, revoked_at, version, by)
+			VALUES (own.id, own.name, own.roles, own.coupons, own.budgets,
+				own.expires_at, own.rate, own.hash, own.previous_hash, own.previous_until,
 				CASE WHEN own.revoked THEN now() END, api_key_next(), made_by)
 			ON CONFLICT (id) DO UPDATE
 			SET name = excluded.name, roles = excluded.roles,
-				coupons = excluded.coupons, expires_at = excluded.expires_at,
+				coupons = excluded.coupons, budgets = excluded.budgets,
+				expires_at = excluded.expires_at,
 				rate = excluded.rate, sha256 = excluded.sha256,
 				previous_sha256 = excluded.previous_sha256,
 				previous_until = excluded.previous_until,

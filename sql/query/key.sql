@@ -1,15 +1,16 @@
 -- API keys; see docs/operations.md.
 
 -- key_create: Creates a key. Returns the number of this change; NULL: there are too many.
--- $1 id, $2 name, $3 roles, $4 coupons (NULL: every one), $5 when it expires, in ms (NULL: never),
--- $6 requests per second (NULL: no limit), $7 SHA-256 of its text, in hexadecimal
-SELECT api_key_create($1::text, $2::text, $3::text[], $4::bigint[],
-	timestamptz 'epoch' + $5::bigint * interval '1 ms', $6::int, decode($7::text, 'hex'))
+-- $1 id, $2 name, $3 roles, $4 coupons (NULL: every one), $5 budgets (NULL: every one, with
+-- coupons none), $6 when it expires, in ms (NULL: never), $7 requests per second (NULL: no limit),
+-- $8 SHA-256 of its text, in hexadecimal
+SELECT api_key_create($1::text, $2::text, $3::text[], $4::bigint[], $5::text[],
+	timestamptz 'epoch' + $6::bigint * interval '1 ms', $7::int, decode($8::text, 'hex'))
 	AS version
 
 -- key_list: Keys, the newest first.
 -- $1 only this one (NULL: all)
-SELECT k.id AS key, k.name, k.roles, k.coupons::text[] AS coupons, k.rate,
+SELECT k.id AS key, k.name, k.roles, k.coupons::text[] AS coupons, k.budgets, k.rate,
 	CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked'
 		WHEN k.expires_at <= now() THEN 'expired' ELSE 'active' END AS state,
 	to_char(k.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS expires_at,

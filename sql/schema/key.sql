@@ -13,6 +13,10 @@ CREATE TABLE api_key (
 	coupons         bigint[]                -- NULL: every one
 		CHECK (cardinality(coupons) BETWEEN 1 AND 256 AND 1 <= ALL (coupons)
 			AND array_position(coupons, NULL) IS NULL),
+	budgets         text[]                  -- NULL: every one; with coupons: none
+		CHECK (budgets IS NULL OR coupons IS NOT NULL
+			AND cardinality(budgets) BETWEEN 1 AND 64
+			AND array_position(budgets, NULL) IS NULL),
 	expires_at      timestamptz,            -- NULL: never
 	rate            int                     -- requests per second; NULL: no limit of its own
 		CHECK (rate BETWEEN 1 AND 1000000),

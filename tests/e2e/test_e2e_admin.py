@@ -387,6 +387,115 @@ def test_a_key_of_some_coupons(stack, admin, key_make):
         problem(caller("GET", path), 403)
 
 
+# The members of requests about one campaign that name something else, which the key may not have.
+NAMES_OTHERS = {"budget"}
+# The other members of such requests: none of them names anything that is not the campaign's.
+OF_THE_CAMPAIGN = {
+    *("name", "limit", "begin", "end", "valid_days", "valid_from", "valid_to", "amount_off"),
+    *("percent_off", "cap", "threshold", "currency", "metadata", "void_returns", "events"),
+    *("total", "wait_s", "older_than_s", "release_lost", "grace", "stalled_after_s", "after"),
+    *("count", "prefix", "length", "alphabet", "pattern", "codes", "word", "why", "key"),
+    "all",  # with a campaign in the path the command refuses it
+}
+
+
+def members_of(described, method, operation):
+    if method == "get":
+        told = [described.resolve(one) for one in operation.get("parameters", [])]
+        return {one["name"] for one in told if one["in"] == "query"}
+    if "requestBody" not in operation:
+        return set()
+    body = described.resolve(operation["requestBody"])["content"]["application/json"]
+    return set(described.resolve(body["schema"])["properties"])
+
+
+def test_each_name_and_each_scope(stack, admin, key_make):
+    """What a request names, in its path or beside it, must be of the key."""
+    coupons = {"own": stack.coupon_make(5), "other": stack.coupon_make(5)}
+    budgets = {whose: f"{whose}-{uuid.uuid4().hex[:12]}" for whose in ("own", "other")}
+    for name in budgets.values():
+        stack.ctl("budget", "create", name, "--amount", "70.00", "--currency", "EUR")
+    of_coupon = {"coupons": coupons["own"]}
+    scopes = {
+        "every": known(admin, key_make("admin")),
+        "coupon": known(admin, key_make("admin", **of_coupon)),
+        "budget": known(admin, key_make("admin", **of_coupon, budgets=budgets["own"])),
+    }
+    tried = 0
+
+    def refused(scope, method, path, body, is_allowed):
+        nonlocal tried
+        told = scopes[scope](method.upper(), path, body, If_Match='"999"')
+        assert (told.status_code == 403) == (not is_allowed), (scope, method, path, told.text)
+        tried += 1
+
+    for path, item in admin.described.document["paths"].items():
+        path, given = path.removeprefix(API), re.findall(r"{(\w+)}", path)
+        if "/jobs" in path or path.startswith("/admin") or not path.startswith("/"):
+            continue
+        for method, operation in item.items():
+            members = members_of(admin.described, method, operation)
+            query, body = ("?nonsense=1", None) if method == "get" else ("", {"nonsense": 1})
+            for scope in scopes:
+                if not set(given[:1]) & {"coupon", "budget"}:
+                    if scope != "every" and path not in ("/openapi.json", "/healthz", "/readyz"):
+                        filled = re.sub(r"{\w+}", "0" * 10, path)
+                        refused(scope, method, filled + query, body, False)
+                    continue
+                for whose in ("own", "other"):
+                    filled = path.replace("{coupon}", coupons[whose])
+                    filled = filled.replace("{budget}", budgets[whose]).replace("{user}", "u")
+                    is_own = whose == "own" and (given[0] == "coupon" or scope == "budget")
+                    refused(scope, method, filled + query, body, is_own or scope == "every")
+            if given[:1] != ["coupon"]:
+                continue
+            assert members <= NAMES_OTHERS | OF_THE_CAMPAIGN, members
+            for name in members & NAMES_OTHERS:
+                for scope in scopes:
+                    for value in (*budgets.values(), "no-such-budget", None):
+                        allowed = scope == "every" or (scope, value) == ("budget", budgets["own"])
+                        filled = path.replace("{coupon}", coupons["own"])
+                        refused(scope, method, filled, {name: value}, allowed)
+    assert tried > 150
+
+
+def test_a_key_of_some_coupons_spends_no_other_budget(stack, admin, key_make):
+    own, mine, other = stack.coupon_make(5), *(f"b{uuid.uuid4().hex[:12]}" for _ in range(2))
+    for name in (mine, other):
+        stack.ctl("budget", "create", name, "--amount", "70.00", "--currency", "EUR")
+    terms = {"amount_off": 700, "currency": "EUR"}
+    caller = known(admin, key_make("admin", coupons=own))
+    for budget in (other, None):
+        edit = {**terms, "budget": budget}
+        told = caller("PATCH", f"/campaigns/{own}", edit, If_Match='"2"')
+        assert problem(told, 403) == "this key may not do that"
+    problem(caller("GET", f"/budgets/{other}"), 403)
+    assert json.loads(stack.ctl("show", own, "--json"))["postgresql"]["version"] == 2
+    ok(caller("PATCH", f"/campaigns/{own}", terms, If_Match='"2"'))
+    caller = known(admin, key_make("admin", coupons=own, budgets=mine))
+    ok(caller("PATCH", f"/campaigns/{own}", {**terms, "budget": mine}, If_Match='"3"'))
+    problem(caller("PATCH", f"/campaigns/{own}", {"budget": None}, If_Match='"4"'), 403)
+    assert ok(caller("GET", f"/budgets/{mine}"))["campaigns"] == [own]
+    assert ok(caller("PUT", f"/budgets/{mine}/amount", {"amount": 7100}))["amount"] == 7100
+    for path in ("/budgets", f"/budgets/{other}", "/keys", "/changes"):
+        problem(caller("GET", path), 403)
+
+
+@pytest.mark.parametrize(
+    "options, why",
+    [
+        ({"budgets": "b"}, "allowed is it with --coupons"),
+        ({"coupons": "1001", "budgets": "none"}, "allowed are 1 to 64 names"),
+        ({"coupons": "1001", "budgets": "a,,b"}, "allowed are 1 to 64 names"),
+        ({"coupons": "1001", "budgets": ",".join(map(str, range(65)))}, "allowed are 1 to 64"),
+    ],
+)
+def test_budgets_that_a_key_cannot_have(stack, options, why):
+    flags = [word for name, value in options.items() for word in (f"--{name}", value)]
+    told = stack.ctl_run("key", "create", "--name", "x", "--role", "admin", *flags)
+    assert told.returncode == 2 and why in told.stderr
+
+
 def test_a_key_that_is_revoked(stack, admin, key_make):
     caller = known(admin, key_make("monitor"))
     session = ok(admin.call("POST", "/admin/session", {"key": caller.key}))

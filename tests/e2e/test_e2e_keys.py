@@ -307,7 +307,7 @@ def test_redis_has_lost_all_keys(keys):
     """In several pages."""
     made = keys.create()[1]
     keys.pg.execute(
-        "SELECT api_key_create(lpad(n::text, 10, '0'), 'x', '{read}', NULL, NULL, NULL,"
+        "SELECT api_key_create(lpad(n::text, 10, '0'), 'x', '{read}', NULL, NULL, NULL, NULL,"
         " decode(repeat('ab', 32), 'hex')) FROM generate_series(1, 250) AS n"
     )
     wait_until(keys.agree)

@@ -142,7 +142,7 @@ OWN = {
         "SELECT * FROM coupon_void(1, gen_random_uuid(), 0::smallint, '1', 'x')",
         "SELECT coupon_recover_begin(1, 1)",
         "UPDATE change_count SET num = 0",
-        "SELECT api_key_create('0000000000', 'x', '{admin}', NULL, NULL, NULL, '')",
+        "SELECT api_key_create('0000000000', 'x', '{admin}', NULL, NULL, NULL, NULL, '')",
         "SELECT api_key_revoke('0000000000')",
     ],
     "operator": [

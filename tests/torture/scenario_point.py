@@ -323,7 +323,7 @@ def keeper_copies_keys(rig, chance, point):
     """Redis has none of the API keys, which are several pages: the keeper dies at one of them."""
     with rig.pg() as pg:
         pg.execute(
-            "SELECT api_key_create(lpad(n::text, 10, '0'), 'x', '{read}', NULL, NULL, NULL,"
+            "SELECT api_key_create(lpad(n::text, 10, '0'), 'x', '{read}', NULL, NULL, NULL, NULL,"
             " decode(repeat('ab', 32), 'hex')) FROM generate_series(1, 250) AS n"
             " WHERE NOT EXISTS (SELECT FROM api_key WHERE id = lpad(n::text, 10, '0'))"
         )

@@ -53,7 +53,7 @@ static const char *hex(const char *text, char out[2 * KEY_HASH_SIZE + 1])
 /* A record, as PostgreSQL makes it. Members are in JSON; NULL: as usual. */
 struct record {
 	const char *id, *name, *version, *roles, *coupons, *expires_ms, *rate, *sha256, *previous;
-	const char *revoked;
+	const char *budgets, *revoked;
 };
 
 static const char * or (const char *text, const char *usual)
@@ -69,12 +69,14 @@ static const char *text_of(const struct record *record)
 	snprintf(quoted, sizeof(quoted), "\"%s\"", hex(FIRST, usual));
 	snprintf(text, sizeof(text),
 		 "{\"id\":%s,\"name\":%s,\"version\":%s,\"roles\":%s,\"coupons\":%s,"
-		 "\"expires_ms\":%s,\"rate\":%s,\"sha256\":%s,\"previous\":%s,\"revoked\":%s}",
+		 "\"budgets\":%s,\"expires_ms\":%s,\"rate\":%s,\"sha256\":%s,\"previous\":%s,"
+		 "\"revoked\":%s}",
 		 or (record->id, "\"" ID "\""), or (record->name, "\"shop\""),
 		 or (record->version, "1"), or (record->roles, "[\"issue\"]"),
-		 or (record->coupons, "null"), or (record->expires_ms, "null"),
-		 or (record->rate, "null"), or (record->sha256, quoted),
-		 or (record->previous, "null"), or (record->revoked, "false"));
+		 or (record->coupons, "null"), or (record->budgets, "null"),
+		 or (record->expires_ms, "null"), or (record->rate, "null"),
+		 or (record->sha256, quoted), or (record->previous, "null"),
+		 or (record->revoked, "false"));
 	return text;
 }
 
@@ -165,6 +167,22 @@ static void test_members_that_are_null(void **state)
 	assert_int_equal(known()->roles, KEY_ROLE_READ);
 }
 
+static void test_budgets(void **state)
+{
+	(void)state;
+	assert_int_equal(MERGE(.version = "1"), KEYS_CHANGED);
+	assert_true(key_has_budget(known(), "spring"));
+	assert_int_equal(MERGE(.version = "2", .coupons = "[\"7\"]"), KEYS_CHANGED);
+	assert_false(key_has_budget(known(), "spring"));
+	assert_int_equal(MERGE(.version = "3", .coupons = "[\"7\"]",
+			       .budgets = "[\"spring\",\"A-1\"]"),
+			 KEYS_CHANGED);
+	assert_true(key_has_budget(known(), "spring") && key_has_budget(known(), "A-1"));
+	assert_false(key_has_budget(known(), "sprin") || key_has_budget(known(), "none"));
+	assert_int_equal(MERGE(.version = "4", .revoked = "true"), KEYS_CHANGED);
+	assert_false(key_has_budget(known(), "spring"));
+}
+
 static void test_malformed_records(void **state)
 {
 	static const struct record wrong[] = {
@@ -186,6 +204,11 @@ static void test_malformed_records(void **state)
 		{ .coupons = "[1001]" },
 		{ .coupons = "[\"1001\",\"x\"]" },
 		{ .coupons = "[\"0\"]" },
+		{ .budgets = "[\"b\"]" }, /* of a key of every coupon */
+		{ .coupons = "[\"1\"]", .budgets = "[]" },
+		{ .coupons = "[\"1\"]", .budgets = "\"b\"" },
+		{ .coupons = "[\"1\"]", .budgets = "[\"b\",1]" },
+		{ .coupons = "[\"1\"]", .budgets = "[\"a b\"]" },
 		{ .expires_ms = "-1" },
 		{ .rate = "0" },
 		{ .rate = "1000001" },
@@ -478,6 +501,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_all_members),
 		TEST(test_members_that_are_null),
+		TEST(test_budgets),
 		TEST(test_malformed_records),
 		TEST(test_too_many_coupons),
 		TEST(test_too_long),
