@@ -15,7 +15,8 @@ METRIC(KEEPER_METRIC_RECOVERIES, "keeper_recoveries_total", "counter",
        "Times this worker has brought back what a promoted standby lacked.")
 METRIC(KEEPER_METRIC_GATEWAYS_LACKING, "keeper_gateways_lacking", "gauge",
        "Gateway processes that may have receives which neither RabbitMQ nor Redis has: they have "
-       "told so, or have not reported to this process of Redis since it has lost its data.")
+       "told so, or have not reported to this process of Redis since it has lost its data. One "
+       "that PostgreSQL has not heard of for 10 min does not count.")
 METRIC(KEEPER_METRIC_FOREIGN, "keeper_installation_differs", "gauge",
        "1 while Redis belongs to another installation than PostgreSQL: this worker does nothing.")
 METRIC(KEEPER_METRIC_ELECTED, "keeper_elected", "gauge", "1 while this worker is the keeper.")

@@ -12,9 +12,9 @@ from scenario import REDIS_LOSES, scenario
 MESSAGES = """
 local messages = {}
 for _, key in ipairs(redis.call('KEYS', 'coupon:*:outbox')) do
-	for _, batch in ipairs(redis.call('HKEYS', key)) do
-		messages[#messages + 1] = key .. ' ' .. batch
-	end
+    for _, batch in ipairs(redis.call('HKEYS', key)) do
+        messages[#messages + 1] = key .. ' ' .. batch
+    end
 end
 """
 TOLD = "return messages"
