@@ -518,8 +518,8 @@ char *store_gateways_text(const cJSON *gateways, char out[STORE_GATEWAYS_SIZE])
 				     len ? ", " : "", place, receives->valuestring);
 		else
 			n = snprintf(out + len, STORE_GATEWAYS_SIZE - len,
-				     "%s%s (not reported, last heard of %s s ago)",
-				     len ? ", " : "", place, silent_s->valuestring);
+				     "%s%s (not reported, last heard of %s s ago)", len ? ", " : "",
+				     place, silent_s->valuestring);
 		len += (size_t)n;
 		if (len >= STORE_GATEWAYS_SIZE)
 			break;

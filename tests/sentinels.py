@@ -79,8 +79,9 @@ class Sentinels:
     def replica_shut_out(self, master):
         """The replica gets nothing more; it is known, and may be promoted."""
         with self.connect(master, username=TEST, password=TEST) as client:
-            client.execute_command("ACL", "SETUSER", REPLICA, "off")
-            client.execute_command("CLIENT", "KILL", "USER", REPLICA)
+            for user in (REPLICA, "default"):
+                client.execute_command("ACL", "SETUSER", user, "off")
+                client.execute_command("CLIENT", "KILL", "USER", user)
         wait_until(lambda: self.role(self.other(master)) == ("slave", "down"))
 
     def let_in(self, port):
