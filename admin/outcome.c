@@ -1,6 +1,7 @@
 #include "admin/outcome.h"
 
 #include "common/check.h"
+#include "common/message/answer.h"
 #include "common/message/json.h"
 #include "ctl/ctl.h"
 #include "ctl/output.h"
@@ -10,7 +11,6 @@
 #include <string.h>
 
 #define WARNING "couponctl: warning: "
-#define KEY_REUSED 44 /* the answer code key_reused */
 
 const char *problem_title(int status)
 {
@@ -51,7 +51,7 @@ char *problem_make(int status, const char *detail)
 	output_text(object, "title", problem_title(status));
 	output_number(object, "status", status);
 	if (status == 422) /* as the gateway calls it */
-		output_number(object, "code", KEY_REUSED);
+		output_number(object, "code", answer_code(ANSWER_KEY_REUSED));
 	output_text(object, "detail", sentence);
 	free(sentence);
 	text = checked(cJSON_PrintUnformatted(object));

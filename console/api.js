@@ -18,10 +18,11 @@ export class Problem extends Error {
     }
 }
 
-async function send(method, path, body, version) {
+async function send(method, path, body, version, key) {
     const headers = {};
     if (body !== undefined) headers["Content-Type"] = "application/json";
     if (version != null) headers["If-Match"] = `"${version}"`;
+    if (key) headers["Idempotency-Key"] = `"${key}"`;
     if (method !== "GET" && session) headers["X-CSRF-Token"] = session.csrf_token;
     let answer, text;
     try {
@@ -47,7 +48,32 @@ async function send(method, path, body, version) {
 }
 
 export const get = (path) => send("GET", BASE + path);
-export const change = (method, path, body, version) => send(method, BASE + path, body, version);
+
+// ---- changes
+
+// The request of the open form that has no answer yet, and its key: when the form is submitted
+// again, what it asks for is done once. Another request, or a new form, has a new key.
+let attempt = null;
+
+export const form_begin = () => (attempt = { request: null, key: null });
+export const form_end = () => (attempt = null);
+
+export async function change(method, path, body, version) {
+    const form = method === "POST" ? attempt : null;
+    const request = JSON.stringify([path, body, version ?? null]);
+    if (form && form.request !== request) {
+        const bytes = crypto.getRandomValues(new Uint8Array(16));
+        form.request = request;
+        form.key = Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("");
+    }
+    try {
+        return await send(method, BASE + path, body, version, form?.key);
+    } catch (problem) {
+        const is_refused = problem.status >= 400 && problem.status < 500;
+        if (form && is_refused) form.request = null;
+        throw problem;
+    }
+}
 
 // ---- the session
 

@@ -1,5 +1,5 @@
 // A change is shown before it is made: what it does, and of which version.
-import { may_change, Problem } from "./api.js";
+import { form_begin, form_end, may_change, Problem } from "./api.js";
 import { h, say, show } from "./dom.js";
 
 // A button that cannot be pressed a second time while the first is at work.
@@ -74,10 +74,12 @@ export function ask({ title, word, grave, fields = [], changes, version, act }) 
         const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
         leave.addEventListener("click", () => dialog.close());
         dialog.addEventListener("close", () => {
+            form_end();
             dialog.remove();
             resolve(said);
         });
         document.body.append(dialog);
+        form_begin();
         list_show();
         dialog.showModal();
     });

@@ -15,16 +15,6 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* Whether the byte is a control character, or half of one in UTF-8 (U+0080 to U+009F). */
-static int is_control(const char *text, size_t len, size_t i)
-{
-	unsigned char c = (unsigned char)text[i];
-
-	if (c == 0xc2 && i + 1 < len)
-		return (unsigned char)text[i + 1] >= 0x80 && (unsigned char)text[i + 1] < 0xa0;
-	return c < ' ' || c == 0x7f || (c >= 0x80 && c < 0xa0 && i > 0 && text[i - 1] == '\xc2');
-}
-
 int text_is_plain(const char *text, size_t len)
 {
 	char *copy = checked(strndup(text, len));
@@ -34,17 +24,22 @@ int text_is_plain(const char *text, size_t len)
 	is_plain = strlen(copy) == len && memcmp(copy, text, len) == 0;
 	free(copy);
 	for (size_t i = 0; i < len && is_plain; i++)
-		is_plain = !is_control(text, len, i);
+		is_plain = !log_control_len(text + i, len - i);
 	return is_plain;
 }
 
 void text_print_plain(const char *text, size_t len, FILE *out)
 {
-	for (size_t i = 0; i < len; i++)
-		if (is_control(text, len, i))
+	size_t control = 0; /* bytes that are left of a control character */
+
+	for (size_t i = 0; i < len; i++) {
+		control = control > 0 ? control : log_control_len(text + i, len - i);
+		if (control > 0)
 			fprintf(out, "\\x%02x", (unsigned char)text[i]);
 		else
 			putc(text[i], out);
+		control -= control > 0;
+	}
 }
 
 /* A value may come from somewhere else: it must not write a line of its own to a terminal. */

@@ -83,6 +83,22 @@ static int is_utf8_tail(char c)
 	return ((unsigned char)c & 0xc0) == 0x80;
 }
 
+size_t log_control_len(const char *text, size_t len)
+{
+	unsigned char c = len > 0 ? (unsigned char)*text : ' ';
+
+	if (c == 0xc2 && len > 1)
+		return (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xa0 ? 2 : 0;
+	return c < ' ' || c == 0x7f;
+}
+
+static int has_control(const char *text)
+{
+	while (*text && !log_control_len(text, 2))
+		text++;
+	return *text != '\0';
+}
+
 static void line_quote(struct line *line, const char *text)
 {
 	size_t begin;
@@ -94,8 +110,9 @@ static void line_quote(struct line *line, const char *text)
 
 		if (c == '"' || c == '\\')
 			snprintf(escaped, sizeof(escaped), "\\%c", c);
-		else if (c < 0x20 || c == 0x7f)
-			snprintf(escaped, sizeof(escaped), "\\u%04x", c);
+		else if (log_control_len(text, 2))
+			snprintf(escaped, sizeof(escaped), "\\u%04x",
+				 c == 0xc2 ? (unsigned char)*++text : c);
 		else
 			snprintf(escaped, sizeof(escaped), "%c", c);
 		line_put(line, escaped, strlen(escaped));
@@ -128,8 +145,8 @@ static void line_field(struct line *line, const struct log_field *field)
 		else
 			snprintf(number, sizeof(number), "%lld", (long long)field->number);
 		line_put(line, number, strlen(number));
-	} else if (log_as_json || !*field->text ||
-		   field->text[strcspn(field->text, " \t\r\n\"\\=")]) {
+	} else if (log_as_json || !*field->text || has_control(field->text) ||
+		   field->text[strcspn(field->text, " \"\\=")]) {
 		line_quote(line, field->text);
 	} else {
 		line_put(line, field->text, strlen(field->text));
@@ -213,13 +230,26 @@ void log_each(enum log_level level, const char *event, const struct log_field *f
 		event_write(level, event, fields, 0);
 }
 
-/* `len` as of snprintf(): a text that is too long is cut. */
-static void last_write(char text[LOG_LINE_SIZE], int len)
+/*
+ * `len` as of snprintf(): a text that is too long is cut. What a store has said, or is stored in
+ * it, may have control characters.
+ */
+static void last_write(const char text[LOG_LINE_SIZE], int len)
 {
 	size_t end = len < LOG_LINE_SIZE ? (size_t)len : LOG_LINE_SIZE - 1;
+	size_t control = 0; /* bytes that are left of a control character */
+	struct line line = { .len = 0 };
+	char escaped[5];
 
-	text[end] = '\n';
-	log_output_last(text, end + 1);
+	for (size_t i = 0; i < end; i++) {
+		control = control > 0 ? control : log_control_len(text + i, end - i);
+		snprintf(escaped, sizeof(escaped), control > 0 ? "\\x%02x" : "%c",
+			 (unsigned char)text[i]);
+		line_put(&line, escaped, strlen(escaped));
+		control -= control > 0;
+	}
+	line.text[line.len++] = '\n';
+	log_output_last(line.text, line.len);
 }
 
 void log_fatal(const char *format, ...)

@@ -47,6 +47,12 @@ static inline const char *log_text(const char *text)
 void log_init(const char *program, enum log_level least, int as_json);
 const char *log_program_name(void);
 
+/*
+ * The bytes of the control character with which the text begins, or 0: one of U+0000 to U+001F and
+ * U+007F to U+009F, in UTF-8. A terminal obeys them, so they are only written escaped.
+ */
+size_t log_control_len(const char *text, size_t len);
+
 void log_event(enum log_level level, const char *event, const struct log_field *fields);
 
 #define log_debug(event, ...) \
@@ -62,8 +68,8 @@ void log_event(enum log_level level, const char *event, const struct log_field *
 void log_each(enum log_level level, const char *event, const struct log_field *fields);
 
 /*
- * Ends a failed start: a sentence on standard error and exit status 1, or the one set by
- * log_fatal_status().
+ * Ends a failed start: a sentence on standard error, with control characters as \xNN, and exit
+ * status 1, or the one set by log_fatal_status().
  */
 _Noreturn void log_fatal(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The first that is set stays. Before threads start. */

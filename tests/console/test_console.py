@@ -595,6 +595,37 @@ def test_it_says_when_it_is_old(stack, signed_in):
     browser.sees("Your session has ended")  # sessions are in memory
 
 
+@long
+def test_a_form_whose_answer_is_lost(stack, console, key_make, tmp_path, pg):
+    """It is submitted again, and one draft is made. A new form makes a new one."""
+    made = "SELECT count(*) FROM coupon WHERE name = 'Lost answer'"
+
+    def form_fill(browser):
+        browser.press("New campaign…")
+        browser.fill("Name", "Lost answer")
+        browser.fill("Coupons in all", "5")
+
+    with Relay(port_of(console)) as relay, browser_open(relay.url(console), tmp_path) as browser:
+        browser.sign_in(key_make("admin"))
+        browser.follow("Campaigns")
+        form_fill(browser)
+        relay.mode("lose", "down")
+        browser.press("Make the draft")
+        wait_until(lambda: pg.execute(made).fetchone() == (1,))
+        lost = "coupon-admin does not answer. Try again."
+        # The browser itself may send it again.
+        wait_until(lambda: lost in browser.text() or relay.reset())
+        relay.mode("pass", "down")
+        browser.press("Make the draft")
+        coupon = coupon_of(browser)
+        assert pg.execute(made).fetchone() == (1,)
+        browser.follow("Campaigns")
+        form_fill(browser)
+        browser.press("Make the draft")
+        wait_until(lambda: pg.execute(made).fetchone() == (2,))
+        wait_until(lambda: coupon_of(browser) != coupon)
+
+
 def cpu_s(pid):
     """Of all its threads."""
     each = (task / "schedstat" for task in Path(f"/proc/{pid}/task").iterdir())

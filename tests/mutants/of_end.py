@@ -48,9 +48,26 @@ MUTANTS = [
         "commands",
         "the escape of control characters on a terminal",
         "ctl/args.c",
-        "if (is_control(text, len, i))",
-        "if (0)",
+        "control = control > 0 ? control : log_control_len(text + i, len - i);\n"
+        "\t\tif (control > 0)\n\t\t\tfprintf",
+        "if (0)\n\t\t\tfprintf",
         TEXT + "test_what_is_there_is_escaped_on_the_way_out",
+    ),
+    mutant(
+        "commands",
+        "the escape of control characters that a store has sent",
+        "common/log/log.c",
+        "control = control > 0 ? control : log_control_len(text + i, end - i);",
+        "control = 0;",
+        "unit_test_log::test_fatal",
+    ),
+    mutant(
+        "operators",
+        "the key of a form that is submitted again",
+        "console/api.js",
+        "if (form && form.request !== request) {",
+        "if (form) {",
+        "tests/console/test_console.py::test_a_form_whose_answer_is_lost",
     ),
     mutant(
         "P7",

@@ -58,9 +58,11 @@ static void test_text(void **state)
 	log_warn("quoted", LOG_S("space", "two words"), LOG_S("empty", ""), LOG_S("null", NULL),
 		 LOG_S("eq", "a=b"), LOG_S("quote", "say \"hi\\\""));
 	log_error("lines", LOG_S("text", "one\ntwo\r\tthree"));
+	log_error("terminal", LOG_S("text", "\x1b[2J\xc3\xa9"), LOG_S("c1", "a\xc2\x9b\x31m"));
 	log_debug("hidden", LOG_S("a", "b"));
 	log_info("times", LOG_US_AS_MS("a", 0), LOG_US_AS_MS("b", 1053));
-	assert_int_equal(capture_end(), 4);
+	assert_int_equal(capture_end(), 5);
+	assert_non_null(strstr(captured, "text=\"\\u001b[2J\xc3\xa9\" c1=\"a\\u009b1m\"\n"));
 	assert_non_null(strstr(captured, " event=times a=0.000 b=1.053\n"));
 	assert_non_null(strstr(
 		captured,
@@ -220,11 +222,12 @@ static void test_fatal(void **state)
 	capture_begin();
 	pid = fork();
 	if (pid == 0)
-		log_fatal("%s is \"%s\": wrong", "SETTING", "x");
+		log_fatal("%s is \"%s\": wrong", "SETTING", "x\n\x1b[2J\xc2\x9b\x7f\xc3\xa9");
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	capture_end();
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-	assert_string_equal(captured, "prog: SETTING is \"x\": wrong\n");
+	assert_string_equal(captured, "prog: SETTING is \"x\\x0a\\x1b[2J\\xc2\\x9b\\x7f\xc3\xa9\": "
+				      "wrong\n");
 }
 
 static void test_service_versions(void **state)
