@@ -251,7 +251,7 @@ def test_files_that_would_block(stack, authority, tmp_path, program):
         "COUPON_TLS_CERT": str(tmp_path / "server.pem"),
         "COUPON_TLS_KEY": str(tmp_path / "server.key"),
         "COUPON_TLS_CLIENT_CA": str(tmp_path / "ca.pem"),
-        **({"COUPON_LISTEN": "off"} if program == "gateway" else {}),
+        **({"COUPON_LISTEN": "off", "COUPON_UNIX_SOCKET": ""} if program == "gateway" else {}),
     }
     address = f"127.0.0.1:{port_free()}"
     one = Process(
@@ -410,10 +410,10 @@ def test_operators_of_a_worker_have_certificates(stack, worker_make, authority, 
     assert get("/readyz", operator).json()["rabbitmq"] == "ok"
     assert "couponmq_worker_messages_total" in get("/metrics", operator).text
     with requests.Session() as kept:
-        kept.verify, kept.cert = str(authority.path), operator
-        assert kept.get(url + "/metrics", timeout=60).status_code == 200
+        shown = {"verify": str(authority.path), "cert": operator, "timeout": 60}
+        assert kept.get(url + "/metrics", **shown).status_code == 200
         clock.set(11 * 86400)
-        assert kept.get(url + "/metrics", timeout=60).status_code == 403
+        assert kept.get(url + "/metrics", **shown).status_code == 403
     with pytest.raises(requests.ConnectionError):
         get("/metrics", operator)
 
