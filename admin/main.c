@@ -9,7 +9,9 @@
 #include "common/program/couponctl.h"
 #include "common/program/program.h"
 #include "common/program/transport.h"
+#include "common/serve/http_origin.h"
 #include "common/serve/loop.h"
+#include "common/serve/network.h"
 #include "common/serve/tls.h"
 
 #include <event2/event.h>
@@ -98,6 +100,8 @@ int main(int argc, char **argv)
 	if (strcmp(config.admin_listen, "off") == 0)
 		log_fatal("COUPON_ADMIN_LISTEN is \"off\": allowed is host:port");
 	bind_check("COUPON_ADMIN_LISTEN", config.admin_listen);
+	http_hosts_check(config.http_hosts);
+	networks_check("COUPON_CONNECTIONS_NETWORKS", config.connections_networks);
 	others = scrape_check(&config);
 	tls_check(&config);
 	transport_check(&config, CONFIG_ADMIN);

@@ -28,6 +28,7 @@ const char *problem_title(int status)
 		{ 412, "Precondition Failed" },
 		{ 414, "URI Too Long" },
 		{ 415, "Unsupported Media Type" },
+		{ 421, "Misdirected Request" },
 		{ 422, "Unprocessable Content" },
 		{ 428, "Precondition Required" },
 		{ 500, "Internal Server Error" },

@@ -247,6 +247,16 @@ static void on_request(struct evhttp_request *http, void *context)
 		request_answer(context, &request);
 }
 
+/* What this connection may not ask for, or a page of another site. */
+static void on_refused(struct evhttp_request *http, int status, const char *detail, void *context)
+{
+	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http));
+	struct request request = { .http = http, .path = path ? path : "" };
+
+	(void)context;
+	request_refuse(&request, status, detail);
+}
+
 /* ---- the end */
 
 /* Until what changes something has ended, and its reply has gone out. */
@@ -293,7 +303,9 @@ struct server *server_new(struct event_base *base, int fd, const struct config *
 						     .head_bytes_max = HEAD_BYTES_MAX,
 						     .body_bytes_max = BODY_BYTES_MAX,
 						     .timeout_s = TIMEOUT_S,
+						     .hosts = config->http_hosts,
 						     .request = on_request,
+						     .refuse = on_refused,
 						     .tick = on_tick,
 						     .context = server });
 	return server;

@@ -21,7 +21,7 @@
 #include "gateway/gateway.h"
 #include "gateway/kernel.h"
 #include "gateway/listen/arrival.h"
-#include "gateway/listen/http_origin.h"
+#include "common/serve/http_origin.h"
 #include "gateway/metrics.h"
 #include "gateway/redeem/attempts.h"
 

@@ -26,6 +26,7 @@
 #include "common/rabbit/topology.h"
 #include "common/redis/master_lease.h"
 #include "common/serve/loop.h"
+#include "common/serve/network.h"
 #include "common/serve/tls.h"
 #include "events/relay.h"
 #include "events/webhooks.h"
@@ -476,6 +477,7 @@ int main(int argc, char **argv)
 	program_trust_stores(&config);
 	program_check_urls(&config);
 	bind_check("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen);
+	networks_check("COUPON_CONNECTIONS_NETWORKS", config.connections_networks);
 	tls_check(&config);
 	rules_read(&rules, &config);
 	relay_check(&config);

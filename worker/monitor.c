@@ -173,6 +173,15 @@ static void on_request(struct evhttp_request *request, void *monitor)
 			       "/readyz\"}");
 }
 
+static void refuse(struct evhttp_request *request, int status, const char *detail, void *monitor)
+{
+	char text[400];
+
+	(void)monitor;
+	snprintf(text, sizeof(text), "{\"message\":\"%s\"}", detail);
+	web_reply_json(request, status, text);
+}
+
 static void on_tick(void *context, const struct tls *tls)
 {
 	(void)context;
@@ -216,6 +225,7 @@ struct monitor *monitor_start(int fd, const struct config *config)
 						      .body_bytes_max = LIMIT_BYTES,
 						      .timeout_s = TIMEOUT_S,
 						      .request = on_request,
+						      .refuse = refuse,
 						      .tick = on_tick,
 						      .context = monitor });
 	check(pthread_create(&monitor->thread, NULL, run, monitor) == 0);

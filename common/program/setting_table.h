@@ -59,7 +59,7 @@ SETTING_TEXT(unix_socket, "COUPON_UNIX_SOCKET", "unix-socket", GATEWAY, "",
 	     "path of a Unix socket for the socket API (default: none)")
 SETTING_TEXT(http_listen, "COUPON_HTTP_LISTEN", "http-listen", GATEWAY | RUSH, "127.0.0.1:7480",
 	     "HTTP address, host:port or off; coupon-rush --http connects to it")
-SETTING_TEXT(http_hosts, "COUPON_HTTP_HOSTS", "http-hosts", GATEWAY, "",
+SETTING_TEXT(http_hosts, "COUPON_HTTP_HOSTS", "http-hosts", GATEWAY | ADMIN, "",
 	     "names, joined by commas, that the headers Host and Origin of HTTP requests may have "
 	     "beside addresses and localhost (default: none)")
 SETTING_TEXT(http_origins, "COUPON_HTTP_ORIGINS", "http-origins", GATEWAY, "",
@@ -86,8 +86,8 @@ SETTING_TEXT(token_audience, "COUPON_TOKEN_AUDIENCE", "token-audience", GATEWAY,
 	     "what must be in the claim aud of tokens of users")
 SETTING_NUMBER(token_leeway_s, "COUPON_TOKEN_LEEWAY_S", "token-leeway-s", GATEWAY, 30, 0, 300,
 	       "how far the clock of the issuer of tokens may differ")
-SETTING_TEXT(connections_networks, "COUPON_CONNECTIONS_NETWORKS", "connections-networks", GATEWAY,
-	     "127.0.0.0/8,::1",
+SETTING_TEXT(connections_networks, "COUPON_CONNECTIONS_NETWORKS", "connections-networks",
+	     GATEWAY | WORKER | ADMIN, "127.0.0.0/8,::1",
 	     "networks, joined by commas, whose addresses may have any number of connections: "
 	     "balancers and backends")
 SETTING_TEXT(proxy_from, "COUPON_PROXY_FROM", "proxy-from", GATEWAY, "",

@@ -1,10 +1,15 @@
 #include "common/serve/network.h"
 
+#include "common/check.h"
+#include "common/log/log.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define PEER_BYTES 8 /* of an IPv6 address */
 
 static int family_bits(int family)
 {
@@ -125,4 +130,83 @@ int networks_have(const struct networks *networks, const struct network *address
 		if (network_has(&networks->list[i], address))
 			return 1;
 	return 0;
+}
+
+void networks_check(const char *setting, const char *text)
+{
+	char why[NETWORKS_WHY_SIZE];
+	struct networks networks;
+
+	if (networks_parse(&networks, text, why))
+		log_fatal("%s is \"%s\": %s", setting, text, why);
+}
+
+int networks_have_address(const struct networks *networks, const struct sockaddr *address)
+{
+	struct network one;
+
+	if (network_of_address(&one, address))
+		return 0;
+	network_unmap(&one);
+	return networks_have(networks, &one);
+}
+
+/* ---- room for connections */
+
+uint64_t peer_of_address(const struct sockaddr *address)
+{
+	struct network network;
+
+	if (network_of_address(&network, address))
+		return hash_keyed("", 0);
+	network_unmap(&network);
+	return hash_keyed(network.bytes, network.family == AF_INET ? 4 : PEER_BYTES);
+}
+
+struct room_address *rooms_address(struct rooms *rooms, uint64_t peer)
+{
+	struct room_address *address;
+
+	HASH_FIND(hh, rooms->addresses, &peer, sizeof(peer), address);
+	if (address)
+		return address;
+	address = checked(calloc(1, rooms->address_size));
+	address->peer = peer;
+	HASH_ADD(hh, rooms->addresses, peer, sizeof(peer), address);
+	return address;
+}
+
+enum room rooms_take(struct rooms *rooms, const struct sockaddr *from, int *is_counted)
+{
+	struct room_address *address;
+
+	*is_counted = 0;
+	if (rooms->taken >= rooms->most)
+		return ROOM_FULL;
+	if (rooms->of_address_max > 0 && from->sa_family != AF_UNIX &&
+	    !networks_have_address(&rooms->unlimited, from)) {
+		address = rooms_address(rooms, peer_of_address(from));
+		if (address->connections >= rooms->of_address_max)
+			return ROOM_FULL_OF_ADDRESS;
+		address->connections++;
+		*is_counted = 1;
+	}
+	rooms->taken++;
+	return ROOM_FREE;
+}
+
+void rooms_give(struct rooms *rooms, uint64_t peer, int is_counted)
+{
+	struct room_address *address;
+
+	check(rooms->taken > 0);
+	rooms->taken--;
+	if (!is_counted)
+		return;
+	address = rooms_address(rooms, peer);
+	check(address->connections > 0);
+	if (--address->connections > 0)
+		return;
+	HASH_DEL(rooms->addresses, address);
+	free(address);
 }

@@ -1,5 +1,10 @@
-/* Networks of IP, as in CIDR notation, and which addresses are in them. */
+/*
+ * Networks of IP, as in CIDR notation, and which addresses are in them; and the room that a listener
+ * has for connections, of all and of each address.
+ */
 #pragma once
+
+#include "common/hash.h"
 
 #include <stddef.h>
 #include <sys/socket.h>
@@ -33,4 +38,39 @@ int network_has(const struct network *network, const struct network *address);
  * sentence in `why`. "": none.
  */
 int networks_parse(struct networks *networks, const char *text, char why[NETWORKS_WHY_SIZE]);
+/* Ends the process with a sentence unless the setting is such a list. */
+void networks_check(const char *setting, const char *text);
 int networks_have(const struct networks *networks, const struct network *address);
+/* Whether the address, one of IP, is in the networks. */
+int networks_have_address(const struct networks *networks, const struct sockaddr *address);
+
+/*
+ * Who sends, as far as a socket tells: the key for limits by client, the same in all processes of a
+ * gateway. A keyed hash of the network: an IPv4 address, or the /64 of an IPv6 address, for who has
+ * one address of it has all. All clients of Unix sockets have one.
+ */
+uint64_t peer_of_address(const struct sockaddr *address);
+
+enum room { ROOM_FREE, ROOM_FULL, ROOM_FULL_OF_ADDRESS };
+
+/* An address with connections that are counted: the first member of what its owner has for each. */
+struct room_address {
+	uint64_t peer;
+	size_t connections;
+	UT_hash_handle hh;
+};
+
+struct rooms {
+	size_t most, of_address_max; /* 0: of an address any number */
+	size_t address_size; /* of what begins with a struct room_address; it is zero at first */
+	struct networks unlimited; /* whose addresses may have any number */
+	size_t taken;
+	struct room_address *addresses;
+};
+
+/* Takes a place for a connection. `*is_counted`: among those of its address. */
+enum room rooms_take(struct rooms *rooms, const struct sockaddr *from, int *is_counted);
+/* Gives it back. */
+void rooms_give(struct rooms *rooms, uint64_t peer, int is_counted);
+/* That of the peer, which is made if there is none. */
+struct room_address *rooms_address(struct rooms *rooms, uint64_t peer);

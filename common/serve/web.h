@@ -1,6 +1,11 @@
 /*
  * HTTP by evhttp, plain or under TLS, for those who operate the programs: few clients. The thread
  * of its event base.
+ *
+ * Strangers may connect, too. A request must arrive in REQUEST_S; an address that is not of
+ * COUPON_CONNECTIONS_NETWORKS has at most OF_ADDRESS_MAX connections; and when there is no place
+ * left, the connection that has waited longest for a request is closed. If all of them are being
+ * answered, RESERVE more are, for what is monitored alone.
  */
 #pragma once
 
@@ -20,8 +25,12 @@ typedef void web_tick_fn(void *context, const struct tls *tls);
 struct web_options {
 	int methods; /* of enum evhttp_cmd_type; others are refused */
 	size_t head_bytes_max, body_bytes_max;
-	int timeout_s; /* of an idle or slow connection */
+	int timeout_s;     /* of an idle connection, and of one that does not read */
+	const char *hosts; /* COUPON_HTTP_HOSTS: Host and Origin are checked; NULL: they are not */
 	void (*request)(struct evhttp_request *request, void *context);
+	/* Answers a request that is refused, with 403, 421 or 503. */
+	void (*refuse)(struct evhttp_request *request, int status, const char *detail,
+		       void *context);
 	web_tick_fn *tick; /* NULL: not called */
 	void *context;
 };

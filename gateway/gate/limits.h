@@ -36,7 +36,7 @@ enum limit_kind {
 
 struct limit {
 	enum limit_kind kind;
-	uint64_t key;  /* whose: peer_of_address() (intake.h), or hash_keyed() of user or key */
+	uint64_t key;  /* whose: peer_of_address() (network.h), or hash_keyed() of user or key */
 	int64_t rate;  /* a second, up to LIMIT_RATE_MAX; 0: no limit */
 	int64_t burst; /* at once, after rest; 1 to LIMIT_RATE_MAX x 60 */
 };

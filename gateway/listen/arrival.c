@@ -1,7 +1,6 @@
 #include "gateway/listen/arrival.h"
 
 #include "common/check.h"
-#include "common/hash.h"
 #include "common/log/log.h"
 #include "common/serve/loop.h"
 #include "gateway/gate/proxy.h"
@@ -15,29 +14,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NETWORK_BYTES 8 /* of an IPv6 address */
 #define LISTENERS_MAX 4
 #define HANDSHAKES_MAX 1024           /* at once; each holds about 50 KiB */
 #define HANDSHAKES_OF_ADDRESS_MAX 256 /* so that no address has all of them */
 #define HANDSHAKE_MS 10000
 #define HANDSHAKE_COST 300 /* of a step that signs, about microseconds (turns.h) */
 
-uint64_t peer_of_address(const struct sockaddr *address)
-{
-	struct network network;
-
-	if (network_of_address(&network, address))
-		return hash_keyed("", 0);
-	network_unmap(&network);
-	return hash_keyed(network.bytes, network.family == AF_INET ? 4 : NETWORK_BYTES);
-}
-
 TAILQ_HEAD(handshakes, handshake);
 
 /* The connections of one address. */
 struct address {
-	uint64_t peer;
-	size_t connections;
+	struct room_address room; /* first */
 	size_t handshaking;
 	struct handshake *turn;    /* the one that has the turn of the address */
 	struct handshakes waiting; /* for it */
@@ -55,10 +42,9 @@ struct arrivals {
 	const struct config *config;
 	struct turns *turns;
 	const struct tls *tls;
-	size_t connections;
+	struct rooms rooms;
 	size_t handshaking;
-	struct address *addresses; /* those with connections that are counted */
-	struct networks unlimited, balancers, local;
+	struct networks balancers, local;
 	struct listening listening[LISTENERS_MAX];
 	size_t listening_n;
 	const struct timeval *handshake_time; /* a common timeout */
@@ -77,51 +63,10 @@ struct handshake {
 	int is_waiting;
 };
 
-static void networks_check(const char *setting, const char *text)
-{
-	char why[NETWORKS_WHY_SIZE];
-	struct networks networks;
-
-	if (networks_parse(&networks, text, why))
-		log_fatal("%s is \"%s\": %s", setting, text, why);
-}
-
 void arrivals_check(const struct config *config)
 {
 	networks_check("COUPON_CONNECTIONS_NETWORKS", config->connections_networks);
 	networks_check("COUPON_PROXY_FROM", config->proxy_from);
-}
-
-/* Whether the address, one of IP, is in the networks. */
-static int is_in(const struct networks *networks, const struct sockaddr *address)
-{
-	struct network one;
-
-	if (network_of_address(&one, address))
-		return 0;
-	network_unmap(&one);
-	return networks_have(networks, &one);
-}
-
-/* Whether the connections of this address are counted. */
-static int is_limited(const struct arrivals *arrivals, const struct sockaddr *address)
-{
-	return arrivals->config->connections_per_address_max > 0 && address->sa_family != AF_UNIX &&
-	       !is_in(&arrivals->unlimited, address);
-}
-
-static struct address *address_of(struct arrivals *arrivals, uint64_t peer)
-{
-	struct address *address;
-
-	HASH_FIND(hh, arrivals->addresses, &peer, sizeof(peer), address);
-	if (address)
-		return address;
-	address = checked(calloc(1, sizeof(*address)));
-	address->peer = peer;
-	TAILQ_INIT(&address->waiting);
-	HASH_ADD(hh, arrivals->addresses, peer, sizeof(peer), address);
-	return address;
 }
 
 static void full_log(const struct sockaddr *from)
@@ -134,55 +79,38 @@ static void full_log(const struct sockaddr *from)
 		 LOG_S("reason", "COUPON_CONNECTIONS_PER_ADDRESS_MAX"));
 }
 
-static enum arrival_room room_take(struct arrivals *arrivals, struct arrival *arrival,
-				   const struct sockaddr *from)
+static enum room room_take(struct arrivals *arrivals, struct arrival *arrival,
+			   const struct sockaddr *from)
 {
-	struct address *address;
+	enum room room = rooms_take(&arrivals->rooms, from, &arrival->is_counted);
 
 	arrival->peer = peer_of_address(from);
 	network_of_address(&arrival->from, from);
 	network_unmap(&arrival->from);
-	arrival->is_local = from->sa_family == AF_UNIX || is_in(&arrivals->local, from);
-	if (arrivals->connections >= (size_t)arrivals->config->connections_max)
-		return ROOM_FULL;
-	if (is_limited(arrivals, from)) {
-		address = address_of(arrivals, arrival->peer);
-		if (address->connections >= (size_t)arrivals->config->connections_per_address_max) {
-			full_log(from);
-			return ROOM_FULL_OF_ADDRESS;
-		}
-		address->connections++;
-		arrival->is_counted = 1;
-	}
-	arrivals->connections++;
-	return ROOM_FREE;
+	arrival->is_local = from->sa_family == AF_UNIX ||
+			    networks_have_address(&arrivals->local, from);
+	if (room == ROOM_FULL_OF_ADDRESS)
+		full_log(from);
+	return room;
 }
 
-static void room_give(struct arrivals *arrivals, const struct arrival *arrival)
+static struct address *address_of(struct arrivals *arrivals, uint64_t peer)
 {
-	struct address *address;
+	struct address *address = (struct address *)rooms_address(&arrivals->rooms, peer);
 
-	if (arrival->room != ROOM_FREE)
-		return;
-	check(arrivals->connections > 0);
-	arrivals->connections--;
-	if (!arrival->is_counted)
-		return;
-	address = address_of(arrivals, arrival->peer);
-	check(address->connections > 0);
-	if (--address->connections > 0)
-		return;
-	HASH_DEL(arrivals->addresses, address);
-	free(address);
+	if (!address->waiting.tqh_last)
+		TAILQ_INIT(&address->waiting);
+	return address;
 }
 
 void arrival_end(struct arrivals *arrivals, struct arrival *arrival)
 {
 	stream_close(&arrival->stream);
-	room_give(arrivals, arrival);
+	if (arrival->room == ROOM_FREE)
+		rooms_give(&arrivals->rooms, arrival->peer, arrival->is_counted);
 }
 
-const char *arrival_refused(enum arrival_room room)
+const char *arrival_refused(enum room room)
 {
 	if (room == ROOM_FULL) {
 		metrics_add(METRIC_CONNECTIONS_REFUSED, 1);
@@ -458,7 +386,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	memcpy(&from, address, (size_t)len);
 	if (address->sa_family != AF_UNIX)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	if (is_in(&arrivals->balancers, address)) {
+	if (networks_have_address(&arrivals->balancers, address)) {
 		introduction_begin(listening, fd, &from);
 		return;
 	}
@@ -476,7 +404,12 @@ struct arrivals *arrivals_new(struct event_base *base, const struct config *conf
 	*arrivals = (struct arrivals){ .base = base, .config = config, .turns = turns, .tls = tls };
 	arrivals->handshake_time = event_base_init_common_timeout(base, &handshake_time);
 	check(arrivals->handshake_time != NULL);
-	check(networks_parse(&arrivals->unlimited, config->connections_networks, why) == 0);
+	arrivals->rooms = (struct rooms){
+		.most = (size_t)config->connections_max,
+		.of_address_max = (size_t)config->connections_per_address_max,
+		.address_size = sizeof(struct address),
+	};
+	check(networks_parse(&arrivals->rooms.unlimited, config->connections_networks, why) == 0);
 	check(networks_parse(&arrivals->balancers, config->proxy_from, why) == 0);
 	check(networks_parse(&arrivals->local, "127.0.0.0/8,::1", why) == 0);
 	return arrivals;

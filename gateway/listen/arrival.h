@@ -19,23 +19,13 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/*
- * Who sends, as far as a socket tells: the key for limits by client, the same in all processes of a
- * gateway. A keyed hash of the network: an IPv4 address, or the /64 of an IPv6 address, for who has
- * one address of it has all. All clients of Unix sockets have one.
- */
-uint64_t peer_of_address(const struct sockaddr *address);
-
-/* Whether there is room by COUPON_CONNECTIONS_MAX, and for its address. */
-enum arrival_room { ROOM_FREE, ROOM_FULL, ROOM_FULL_OF_ADDRESS };
-
 struct arrival {
 	struct stream stream;
 	uint64_t peer;
 	struct network from; /* its address; of a Unix socket nothing */
 	int is_local;        /* from this machine: loopback, or a Unix socket */
-	enum arrival_room room;
-	int is_counted; /* among those of its address */
+	enum room room;      /* by COUPON_CONNECTIONS_MAX, and for its address */
+	int is_counted;      /* among those of its address */
 };
 
 /*
@@ -66,4 +56,4 @@ void arrivals_stop(struct arrivals *arrivals); /* accepts no more */
 
 void arrival_end(struct arrivals *arrivals, struct arrival *arrival);
 /* Counts one that is refused, and returns the message for it. */
-const char *arrival_refused(enum arrival_room room);
+const char *arrival_refused(enum room room);

@@ -416,7 +416,7 @@ void http_accept(void *context, const struct arrival *arrival)
 {
 	struct http *http = context;
 	struct http_connection *connection = connection_new(http, arrival);
-	enum arrival_room room = arrival->room;
+	enum room room = arrival->room;
 
 	metrics_add(METRIC_HTTP_CONNECTIONS, 1);
 	http->reserve_n += (size_t)(room == ROOM_FULL);

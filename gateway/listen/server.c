@@ -452,7 +452,7 @@ static void on_send(evutil_socket_t fd, short what, void *data)
 /* Closes one too many, after a reply if the kernel takes that at once. */
 static void conn_refuse(struct conn *conn)
 {
-	enum arrival_room room = conn->client.arrival.room;
+	enum room room = conn->client.arrival.room;
 	char *text = answer_message_line("", ANSWER_BUSY, arrival_refused(room));
 
 	if (dprintf(stream_of(conn)->fd, "%s\n", text) < 0)

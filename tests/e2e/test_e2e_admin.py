@@ -1,10 +1,13 @@
 """coupon-admin: couponctl's commands over HTTP, for those who have a key for that."""
 
+import contextlib
 import gzip
 import json
 import os
 import re
+import select
 import shutil
+import socket
 import time
 import signal
 import subprocess
@@ -52,6 +55,10 @@ class Admin(Process):
         if key:
             headers["Authorization"] = f"Bearer {key}"
         return requests.request(method, self.url + path, json=body, headers=headers, timeout=60)
+
+    def stream(self, path, key):
+        headers = {"Authorization": f"Bearer {key}"}
+        return requests.get(self.url + path, headers=headers, stream=True, timeout=60)
 
 
 class Description:
@@ -494,6 +501,120 @@ def test_budgets_that_a_key_cannot_have(stack, options, why):
     flags = [word for name, value in options.items() for word in (f"--{name}", value)]
     told = stack.ctl_run("key", "create", "--name", "x", "--role", "admin", *flags)
     assert told.returncode == 2 and why in told.stderr
+
+
+def flood(admin, n, source="127.0.0.1"):
+    """So many connections with half a head each, which nobody ends."""
+    host, port = admin.address.split(":")
+    sockets = []
+    for _ in range(n):
+        one = socket.create_connection((host, int(port)), source_address=(source, 0))
+        one.sendall(b"GET /healthz HTTP/1.1\r\nHost: ")
+        sockets.append(one)
+    return sockets
+
+
+def have_ended(sockets):
+    """How many of them the program has closed."""
+    poll = select.poll()
+    for one in sockets:
+        poll.register(one, select.POLLIN)
+    return len(poll.poll(0))
+
+
+@pytest.mark.plain
+def test_strangers_do_not_block_it(stack, key_make):
+    """1,200 connections that send half a head, from an address that has no bound."""
+    admin = Admin(stack)
+    operator = known(admin, key_make("monitor"))
+    sockets = flood(admin, 1200)
+    try:
+        # None of these waits until the others have had their time.
+        for _ in range(20):
+            assert admin.call("GET", "/healthz").status_code == 200
+            ok(operator("GET", "/jobs"))
+        assert 0 < have_ended(sockets) < 1200
+        wait_until(lambda: have_ended(sockets) == 1200)
+    finally:
+        for one in sockets:
+            one.close()
+        admin.end()
+
+
+@pytest.mark.plain
+def test_a_request_must_arrive_in_time(admin):
+    """Also if it goes on arriving, byte by byte, so that the connection is never idle."""
+    (slow,) = flood(admin, 1)
+
+    def is_closed():
+        with contextlib.suppress(ConnectionError):
+            slow.send(b"x")
+        return have_ended([slow])
+
+    wait_until(is_closed)
+    slow.close()
+
+
+@pytest.mark.plain
+def test_an_address_has_a_bound(stack):
+    admin = Admin(stack, COUPON_CONNECTIONS_NETWORKS="127.0.0.1")
+    strangers = flood(admin, 70, "127.0.0.2")
+    own = flood(admin, 70)
+    try:
+        wait_until(lambda: have_ended(strangers) >= 6)
+        # Each has had its 5 seconds at most, which the others had, too.
+        assert have_ended(own) == 0 or have_ended(strangers) == 70
+        assert "event=connections_of_address address=127.0.0.2" in stack.log("admin-test")
+        assert admin.call("GET", "/healthz").status_code == 200
+    finally:
+        for one in strangers + own:
+            one.close()
+        admin.end()
+
+
+def test_places_are_kept_for_health(stack, key_make):
+    """Each place has a client that is being answered: only what is monitored has an answer."""
+    admin = Admin(stack, descriptors_max=256)  # 85 places
+    callers = [known(admin, key_make("monitor")) for _ in range(6)]
+    streams = []
+    try:
+        for caller in callers * 15:
+            one = admin.stream(f"{API}/live", caller.key)
+            if one.status_code == 200:
+                streams.append(one)
+        assert len(streams) == 85
+        detail = problem(admin.call("GET", f"{API}/jobs", key=callers[0].key), 503)
+        assert detail == "too many connections: nothing was done"
+        for path in ("/healthz", "/readyz"):
+            assert admin.call("GET", path).status_code == 200
+    finally:
+        for one in streams:
+            one.close()
+        admin.end()
+
+
+@pytest.mark.parametrize(
+    "name", ["rebound.example", "localhost.evil.example", "[::1", "127.0.0.1:x"]
+)
+def test_a_host_that_is_not_of_the_program(admin, name):
+    told = admin.call("GET", f"{API}/campaigns", Host=name)
+    detail = f'Host is "{name}": allowed are addresses, localhost and the names of'
+    assert problem(told, 421).startswith(detail)
+    assert admin.call("GET", "/", Host=name).status_code == 421
+    assert admin.call("GET", "/healthz", Host=name).status_code == 200
+
+
+def test_origins(stack, key_make):
+    admin = Admin(stack, COUPON_HTTP_HOSTS="console.example")
+    caller = known(admin, key_make("admin"))
+    body, host = {"key": caller.key}, admin.address
+    for origin in ("http://evil.example", "null", f"http://{host}.evil.example"):
+        told = admin.call("POST", "/admin/session", body, Origin=origin)
+        assert problem(told, 403).startswith(f'Origin is "{origin}": allowed are the host itself')
+    for origin in (f"http://{host}", "https://console.example"):
+        assert admin.call("POST", "/admin/session", body, Origin=origin).status_code == 200
+    ok(caller("GET", "/jobs", Host="console.example:7490"))
+    admin.end()
 
 
 def test_a_key_that_is_revoked(stack, admin, key_make):

@@ -5,7 +5,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "common/message/trace_context.h"
-#include "gateway/listen/http_origin.h"
+#include "common/serve/http_origin.h"
 #include "gateway/listen/http_value.h"
 
 #include <stdio.h>

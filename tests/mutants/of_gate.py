@@ -220,7 +220,7 @@ MUTANTS = [
         "PROXY",
         "the networks that the PROXY protocol is taken from",
         "gateway/listen/arrival.c",
-        "if (is_in(&arrivals->balancers, address)) {",
+        "if (networks_have_address(&arrivals->balancers, address)) {",
         "if (*arrivals->config->proxy_from) {",
         "tests/e2e/test_e2e_proxy.py::test_others_have_no_header",
     ),

@@ -4,6 +4,7 @@ from mutant import mutant
 
 SIM = "sim_promises::test_storms"
 ADMISSION = "unit_test_admission::"
+ADMIN = "tests/e2e/test_e2e_admin.py::"
 COUPONS = "unit_test_admission_coupons::"
 WAITERS = "unit_test_waiters::"
 COPIES = "unit_test_copies::"
@@ -343,9 +344,9 @@ MUTANTS = [
     mutant(
         "P9",
         "the connections of one address",
-        "gateway/listen/arrival.c",
-        "(size_t)arrivals->config->connections_per_address_max) {",
-        "(size_t)arrivals->config->connections_max) {",
+        "common/serve/network.c",
+        "if (address->connections >= rooms->of_address_max)",
+        "if (address->connections >= rooms->most)",
         "tests/e2e/test_e2e_limits.py::test_connections_of_an_address",
     ),
     mutant(
@@ -524,8 +525,8 @@ MUTANTS = [
     mutant(
         "limits",
         "the /64 of an IPv6 address",
-        "gateway/listen/arrival.c",
-        "network.family == AF_INET ? 4 : NETWORK_BYTES",
+        "common/serve/network.c",
+        "network.family == AF_INET ? 4 : PEER_BYTES",
         "network.family == AF_INET ? 4 : 16",
         "unit_test_peer::test_addresses",
     ),
@@ -595,9 +596,50 @@ MUTANTS = [
         "unit_test_proxy::test_checksums",
     ),
     mutant(
+        "P9",
+        "the connection of coupon-admin that makes room for another one",
+        "common/serve/web.c",
+        "\tif (longest)\n\t\tseat_cut(web, longest);\n",
+        "\t(void)longest;\n",
+        ADMIN + "test_strangers_do_not_block_it",
+    ),
+    mutant(
+        "P9",
+        "the time that a request to coupon-admin has to arrive",
+        "common/serve/web.c",
+        "now_ms - seat->since_ms >= s * 1000)",
+        "now_ms - seat->since_ms >= s * 1000000)",
+        ADMIN + "test_a_request_must_arrive_in_time",
+    ),
+    mutant(
+        "P9",
+        "the connections of one address to coupon-admin",
+        "common/serve/web.c",
+        ".of_address_max = OF_ADDRESS_MAX,",
+        ".of_address_max = 0,",
+        ADMIN + "test_an_address_has_a_bound",
+    ),
+    mutant(
+        "P9",
+        "the places that are kept for health",
+        "common/serve/web.c",
+        "#define RESERVE 16",
+        "#define RESERVE 0",
+        ADMIN + "test_places_are_kept_for_health",
+    ),
+    mutant(
+        "HTTP",
+        "the Host that must be that of coupon-admin",
+        "admin/server.c",
+        ".hosts = config->http_hosts,",
+        ".hosts = NULL,",
+        ADMIN + "test_a_host_that_is_not_of_the_program",
+        ADMIN + "test_origins",
+    ),
+    mutant(
         "HTTP",
         "the Host that must be the gateway's",
-        "gateway/listen/http_origin.c",
+        "common/serve/http_origin.c",
         '\treturn len > 0 && (is_address(host, len) || is_named("localhost", host, len) ||\n'
         "\t\t\t   is_named(names, host, len));\n",
         "\treturn len > 0 && names != NULL;\n",
@@ -606,7 +648,7 @@ MUTANTS = [
     mutant(
         "HTTP",
         "the Origin that must be the gateway's",
-        "gateway/listen/http_origin.c",
+        "common/serve/http_origin.c",
         "return strcasecmp(origin, host) == 0 || is_named(names, origin, name_length(origin));",
         "return host && names;",
         HTTP + "test_http_an_origin_that_is_not_the_gateways",
@@ -688,7 +730,7 @@ MUTANTS = [
     mutant(
         "HTTP",
         "the origin that must be listed as a whole",
-        "gateway/listen/http_origin.c",
+        "common/serve/http_origin.c",
         "if (n == len && memcmp(origins, origin, len) == 0)",
         "if (n <= len && memcmp(origins, origin, n) == 0)",
         "unit_test_http_origin::test_origins_are_compared_whole",

@@ -1,5 +1,5 @@
 /* The hosts that requests may name, and the origins of web pages. */
-#include "gateway/listen/http_origin.h"
+#include "common/serve/http_origin.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

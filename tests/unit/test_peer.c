@@ -1,5 +1,5 @@
 /* Whose connection it is: the network that limits by client are kept for. */
-#include "gateway/listen/arrival.h"
+#include "common/serve/network.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

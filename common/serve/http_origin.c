@@ -1,4 +1,4 @@
-#include "gateway/listen/http_origin.h"
+#include "common/serve/http_origin.h"
 
 #include "common/log/log.h"
 #include "common/message/number.h"

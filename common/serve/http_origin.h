@@ -1,7 +1,7 @@
 /*
- * Which web pages may use the gateway through the browser of somebody who can reach it. A page of
- * another site is known by the header Origin; a page whose own name was made to mean the gateway's
- * address (DNS rebinding), by the header Host.
+ * Which web pages may use a gateway or coupon-admin through the browser of somebody who can reach
+ * it. A page of another site is known by the header Origin; a page whose own name was made to mean
+ * the address of the program (DNS rebinding), by the header Host.
  */
 #pragma once
 
