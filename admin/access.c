@@ -25,6 +25,7 @@
 #define RECORDS_MAX 1000 /* in one statement */
 #define TIMEOUT_MS 3000
 #define SESSIONS_MAX 1000
+#define SESSIONS_OF_KEY_MAX 50 /* so that no key ends the sessions of others */
 #define SECRET_BYTES 32
 #define VERSION_FIELD "version"
 
@@ -419,20 +420,41 @@ int access_is_ready(struct access *access)
 
 /* ---- sessions */
 
-/* A free place; where there is none, that which was not used for longest. */
-static struct session *session_place(struct access *access)
+/*
+ * A place for a session of the key: a free one, or that of its session that was not used for
+ * longest, if it has SESSIONS_OF_KEY_MAX. Where none is free, that which was not used for longest of
+ * the key that has most: one that comes by ends no session of those who have few.
+ */
+static struct session *session_place(struct access *access, const struct api_key *key)
 {
-	struct session *oldest = access->sessions;
+	int64_t now_ms = clock_monotonic_ms();
+	struct session *place = NULL, *own = NULL, *worst = NULL;
+	size_t own_n = 0, worst_n = 0;
 
 	for (size_t i = 0; i < SESSIONS_MAX; i++) {
 		struct session *session = &access->sessions[i];
+		size_t of_key_n = 0;
 
-		if (!session->grant.key || session_is_over(access, session, clock_monotonic_ms()))
-			return session;
-		if (session->seen_ms < oldest->seen_ms)
-			oldest = session;
+		if (!session->grant.key || session_is_over(access, session, now_ms)) {
+			place = place ? place : session;
+			continue;
+		}
+		if (session->grant.key == key) {
+			own_n++;
+			if (!own || session->seen_ms < own->seen_ms)
+				own = session;
+		}
+		for (size_t j = 0; place == NULL && j < SESSIONS_MAX; j++)
+			of_key_n += access->sessions[j].grant.key == session->grant.key;
+		if (of_key_n > worst_n ||
+		    (of_key_n == worst_n && worst && session->seen_ms < worst->seen_ms)) {
+			worst = session;
+			worst_n = of_key_n;
+		}
 	}
-	return oldest;
+	if (own_n >= SESSIONS_OF_KEY_MAX)
+		return own;
+	return place ? place : worst;
 }
 
 static void random_text(char text[SESSION_TEXT_SIZE])
@@ -456,7 +478,7 @@ enum access_answer access_session_begin(struct access *access, const char *key,
 	if (answer == ACCESS_OK && !is_allowed(grant.key, 0, NULL))
 		answer = ACCESS_FORBIDDEN;
 	if (answer == ACCESS_OK) {
-		place = session_place(access);
+		place = session_place(access, grant.key);
 		random_text(session);
 		random_text(place->token);
 		SHA256((const unsigned char *)session, strlen(session), place->sha256);

@@ -9,6 +9,7 @@
 #include "common/array.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/message/api_key.h"
 #include "common/message/number.h"
 #include "common/postgres/session.h"
 #include "common/redis/client.h"
@@ -38,6 +39,7 @@ struct looker {
 	TAILQ_ENTRY(looker) next;
 	struct live *live;
 	struct evhttp_request *request;
+	char key[KEY_ID_LEN + 1]; /* who looks */
 	int once;
 	int64_t *asked;
 	size_t asked_n;
@@ -507,13 +509,26 @@ static void reply_begin(struct evhttp_request *request, int once)
 static int looker_add(struct looker *looker, const char *coupons, const char **why)
 {
 	struct live *live = looker->live;
+	const struct looker *other;
+	size_t of_key_n = 0, asked_n = 0;
 
+	TAILQ_FOREACH (other, &live->lookers, next) {
+		of_key_n += strcmp(other->key, looker->key) == 0;
+		asked_n += strcmp(other->key, looker->key) == 0 ? other->asked_n : 0;
+	}
+	*why = "too many look with this key already: end other streams";
+	if (of_key_n >= LIVE_LOOKERS_OF_KEY_MAX)
+		return 503;
 	*why = "too many look already";
 	if (live->lookers_n >= LIVE_LOOKERS_MAX) /* which the loop alone writes */
 		return 503;
 	*why = "coupons is wrong: allowed are up to 100 ids, joined by commas";
 	if (asked_read(looker, coupons))
 		return 400;
+	*why = "200 campaigns are looked at with this key already: ask for fewer, or end other "
+	       "streams";
+	if (asked_n + looker->asked_n > LIVE_ASKED_OF_KEY_MAX)
+		return 503;
 	TAILQ_INSERT_TAIL(&live->lookers, looker, next);
 	*why = "500 campaigns are looked at already: ask for those that others look at, or for "
 	       "none";
@@ -523,8 +538,8 @@ static int looker_add(struct looker *looker, const char *coupons, const char **w
 	return 503;
 }
 
-int live_look(struct live *live, struct evhttp_request *request, const char *coupons, int once,
-	      const char **why)
+int live_look(struct live *live, struct evhttp_request *request, const char *key,
+	      const char *coupons, int once, const char **why)
 {
 	struct looker *looker = checked(calloc(1, sizeof(*looker)));
 	int status;
@@ -532,6 +547,7 @@ int live_look(struct live *live, struct evhttp_request *request, const char *cou
 	looker->live = live;
 	looker->request = request;
 	looker->once = once;
+	snprintf(looker->key, sizeof(looker->key), "%s", key);
 	status = looker_add(looker, coupons, why);
 	if (status) {
 		free(looker->asked);

@@ -315,7 +315,7 @@ static int words_read(struct operations *operations, struct request *request,
 
 	if (version_find(request, match->route, version) || key_find(request, match->route, key))
 		return -1;
-	if (words_begin(words, match, request->visitor.key, *version ? version : NULL,
+	if (words_begin(words, match, &request->visitor, *version ? version : NULL,
 			*key ? key : NULL)) {
 		request_refuse(request, 400, words->why);
 		return -1;

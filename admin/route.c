@@ -140,8 +140,9 @@ static int is_in_path(const struct route *route, const struct option *option)
 int route_has_member(const struct route *route, const struct command *command,
 		     const struct option *option)
 {
-	static const char *const own[] = { "json",   "csv",       "by",    "version",
-					   "format", "delimiter", "column" };
+	static const char *const own[] = { "json",      "csv",    "by",
+					   "version",   "format", "delimiter",
+					   "column",    "without-words" };
 
 	/* Idempotency-Key; what orders do with receives has it as a member, too. */
 	if (strcmp(option->name, "key") == 0)
@@ -255,7 +256,7 @@ static int argument_add(struct words *words, const char *name, const char *text)
 	return 0;
 }
 
-int words_begin(struct words *words, const struct route_match *match, const char *by,
+int words_begin(struct words *words, const struct route_match *match, const struct visitor *visitor,
 		const char *version, const char *key)
 {
 	const struct command *command = match->command;
@@ -273,7 +274,10 @@ int words_begin(struct words *words, const struct route_match *match, const char
 	if (option_find(command, "json", 4))
 		word_add(words, "--json");
 	if (option_find(command, "by", 2))
-		word_add(words, "--by=%s", by);
+		word_add(words, "--by=%s", visitor->key);
+	/* Whoever has a word can use it; so can an admin, who may have all codes. */
+	if (!(visitor->roles & KEY_ROLE_ADMIN) && option_find(command, "without-words", 13))
+		word_add(words, "--without-words");
 	if (version && !option_find(command, "version", 7))
 		return words_fail(words, "If-Match is \"%.40s\": this has no versions", version);
 	if (version)

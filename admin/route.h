@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "admin/access.h"
 #include "ctl/args.h"
 
 #include <cjson/cJSON.h>
@@ -87,7 +88,7 @@ void words_fini(struct words *words);
  * What comes before the members. `version` NULL: none is given; `key`, that of Idempotency-Key: the
  * same. Each 0, or -1 and `why`.
  */
-int words_begin(struct words *words, const struct route_match *match, const char *by,
+int words_begin(struct words *words, const struct route_match *match, const struct visitor *visitor,
 		const char *version, const char *key);
 int words_of_query(struct words *words, const struct route_match *match,
 		   const struct evkeyvalq *query);

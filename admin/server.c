@@ -102,7 +102,7 @@ static void on_live(struct server *server, struct request *request, int once)
 	coupons = coupons_read(request);
 	if (!coupons)
 		return;
-	status = live_look(server->live, request->http, coupons, once, &why);
+	status = live_look(server->live, request->http, request->visitor.key, coupons, once, &why);
 	free(coupons);
 	if (status)
 		request_refuse(request, status, why);

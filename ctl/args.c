@@ -222,22 +222,29 @@ const char *args_text(const struct args *args, const char *name)
 
 /* With `divider` before each word. Without an option that is named like one of `without`. */
 static char *words_join(const struct args *args, char divider, const char *const *without,
-			int are_hidden)
+			int hides_codes)
 {
 	const struct command *command = args->command;
+	const char *name = command->argument;
 	size_t size;
 	char *text;
 	FILE *out = checked(open_memstream(&text, &size));
 
-	for (int i = 0; i < args->arguments_n; i++)
-		fprintf(out, "%c%s", divider, are_hidden ? "…" : args->arguments[i]);
+	for (int i = 0; i < args->arguments_n; i++) {
+		const char *next = strchr(name, ' ');
+		size_t len = next ? (size_t)(next - name) : strlen(name);
+		int is_code = memmem(name, len, "CODE", 4) || memmem(name, len, "WORD", 4);
+
+		fprintf(out, "%c%s", divider, hides_codes && is_code ? "…" : args->arguments[i]);
+		name = next ? next + 1 : name;
+	}
 	for (int i = 0; command->options && command->options[i].name; i++) {
 		const struct option *option = &command->options[i];
-		const char *const *name = without;
+		const char *const *left_out = without;
 
-		while (*name && strcmp(*name, option->name) != 0)
-			name++;
-		if (args->values[i] && !*name && !option->is_of_terminal)
+		while (*left_out && strcmp(*left_out, option->name) != 0)
+			left_out++;
+		if (args->values[i] && !*left_out && !option->is_of_terminal)
 			fprintf(out, "%c--%s%s%s", divider, option->name, option->value ? "=" : "",
 				args->values[i]);
 	}
@@ -247,10 +254,7 @@ static char *words_join(const struct args *args, char divider, const char *const
 
 char *args_record(const struct args *args)
 {
-	const char *argument = args->command->argument;
-
-	return words_join(args, ' ', (const char *const[]){ "by", "json", NULL },
-			  argument && strstr(argument, "CODE"));
+	return words_join(args, ' ', (const char *const[]){ "by", "json", NULL }, 1);
 }
 
 char *args_whole(const struct args *args)

@@ -320,6 +320,9 @@ static int stats_run(struct ctl *ctl)
 		output_row(set = output_object(), sets, row);
 		if (db_is_null(sets, row, "redeemed"))
 			cJSON_DeleteItemFromObject(set, "redeemed");
+		if (args_has(&ctl->args, "without-words") &&
+		    strcmp(column_text(sets, row, "kind"), "word") == 0)
+			check(cJSON_ReplaceItemInObject(set, "form", cJSON_CreateNull()));
 		check(cJSON_AddItemToArray(list, set));
 	}
 	PQclear(sets);
@@ -433,7 +436,8 @@ static const struct command codes_stats_command = {
 	.name = "codes stats",
 	.run = stats_run,
 	.argument = "COUPON",
-	.options = OPTIONS(SWITCH("json", "print one JSON object")),
+	.options = OPTIONS(SWITCH("without-words", "without words, which are codes for everybody"),
+			   SWITCH("json", "print one JSON object")),
 	.summary = "count the codes of a coupon by their state",
 	.detail = "A word counts as one code, however often it is redeemed.",
 };

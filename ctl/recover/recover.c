@@ -512,9 +512,6 @@ static void all_run(struct recover *recover)
 {
 	int64_t fence, begun_ms = clock_monotonic_ms();
 
-	ids_find(recover);
-	if (recover->tail_max)
-		tail_check(recover);
 	fence = coupons_hold(recover);
 	fault_point(FAULT_RECOVER_HELD);
 	if (!recover->is_dry) {
@@ -562,11 +559,18 @@ static int recover_run(struct ctl *ctl)
 	if (!db_lock_try(recover.db, "recover"))
 		log_fatal("another couponctl recover is running");
 	db_do(recover.db, sql_query_recover_session);
-	if (!recover.is_dry)
+	/* What --tail refuses is tried again for hours by a keeper, and is no change. */
+	if (!recover.is_dry && !recover.tail_max)
 		store_by_set(recover.db, ctl);
 	behind = behind_read_any(recover.db, recover.redis, follow_of(&recover, args),
 				 recover.is_dry, &recover.changes, &recover.copy);
 	store_redis_check(recover.redis, behind >= 0);
+	if (behind > 0)
+		ids_find(&recover);
+	if (behind > 0 && recover.tail_max)
+		tail_check(&recover);
+	if (!recover.is_dry && recover.tail_max)
+		store_by_set(recover.db, ctl);
 	has_lost_keys = recover_keys(&recover);
 	if (behind > 0)
 		all_run(&recover);

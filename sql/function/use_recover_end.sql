@@ -3,8 +3,8 @@
 --
 -- For couponctl recover, when all operations on receives are back: counts what of each budget is
 -- held and spent. A budget that is missing has just that, and one with less gets as much; an
--- operator sets the amount again. Returns the names of these, and of those without an amount, as
--- the terms of a campaign have brought them back.
+-- operator sets the amount again. Returns the names of these, and of those that only a recovery has
+-- made: they have no history.
 CREATE OR REPLACE FUNCTION use_recover_end() RETURNS SETOF text
 LANGUAGE sql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
@@ -31,5 +31,8 @@ AS $$
 		FROM counted AS n
 		WHERE b.name = n.name AND (b.held, b.spent) IS DISTINCT FROM (n.held, n.spent)
 	)
-	SELECT name FROM counted WHERE was = 0 OR was < held + spent ORDER BY name
+	SELECT n.name FROM counted AS n
+	WHERE n.was < n.held + n.spent
+		OR NOT EXISTS (SELECT FROM budget_history AS h WHERE h.name = n.name)
+	ORDER BY n.name
 $$;

@@ -617,6 +617,67 @@ def test_origins(stack, key_make):
     admin.end()
 
 
+def test_sessions_have_a_share_per_key(stack, key_make):
+    """One that begins more ends its own, and none of others."""
+    admin = Admin(stack)
+    operator, monitor = known(admin, key_make("admin")), known(admin, key_make("monitor"))
+
+    def begin(caller):
+        return admin.call("POST", "/admin/session", {"key": caller.key})
+
+    def is_good(begun):
+        cookie = begun.headers["Set-Cookie"].split(";")[0]
+        return admin.call("GET", "/admin/session", Cookie=cookie).status_code == 200
+
+    of_operator, first = begin(operator), begin(monitor)
+    others = [begin(monitor) for _ in range(50)]
+    assert is_good(of_operator) and not is_good(first)
+    assert all(is_good(one) for one in others)
+    assert admin_metric(admin, operator, "couponmq_admin_sessions") == 51
+    admin.end()
+
+
+def admin_metric(admin, caller, name):
+    page = admin.call("GET", "/metrics", key=caller.key).text
+    return int(re.search(f"^{name} (.*)$", page, re.M)[1])
+
+
+def test_streams_have_a_share_per_key(stack, key_make):
+    admin = Admin(stack)
+    operator, monitor = known(admin, key_make("admin")), known(admin, key_make("monitor"))
+    streams = [admin.stream(f"{API}/live", monitor.key) for _ in range(20)]
+    assert all(one.status_code == 200 for one in streams)
+    refused = admin.stream(f"{API}/live", monitor.key)
+    assert problem(refused, 503) == "too many look with this key already: end other streams"
+    streams.append(admin.stream(f"{API}/live", operator.key))
+    assert streams[-1].status_code == 200
+    for one in streams:
+        one.close()
+    # The ids that are asked for have a share, too.
+    ids = [",".join(str(8000 + 100 * n + i) for i in range(100)) for n in range(3)]
+    streams = [admin.stream(f"{API}/live?coupons={text}", monitor.key) for text in ids]
+    assert [one.status_code for one in streams] == [200, 200, 503]
+    streams.append(admin.stream(f"{API}/live?coupons={ids[2]}", operator.key))
+    assert streams[-1].status_code == 200
+    for one in streams:
+        one.close()
+    admin.end()
+
+
+def test_words_are_for_those_who_may_have_codes(stack, admin, key_make, api):
+    """A word is a code for everybody: who only looks cannot read it."""
+    monitor = known(admin, key_make("monitor"))
+    coupon, word = stack.coupon_make(5), "GIFT" + uuid.uuid4().hex[:12].upper()
+    path = f"/campaigns/{coupon}"
+    ok(api("POST", f"{path}/words", {"word": word}))
+    for caller, form in ((api, word), (monitor, None)):
+        told = ok(caller("GET", f"{path}/codes"))
+        assert [(one["kind"], one["form"]) for one in told["sets"]] == [("word", form)]
+    for one in ("/changes", f"{path}/history", f"{path}/codes", path):
+        assert word not in monitor("GET", one).text, one
+    changes = ok(monitor("GET", "/changes"))["changes"]
+    assert (" " + coupon + " …") in [one["words"] for one in changes if one["command"] == "codes word"]
+
 def test_a_key_that_is_revoked(stack, admin, key_make):
     caller = known(admin, key_make("monitor"))
     session = ok(admin.call("POST", "/admin/session", {"key": caller.key}))
