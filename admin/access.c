@@ -422,8 +422,8 @@ int access_is_ready(struct access *access)
 
 /*
  * A place for a session of the key: a free one, or that of its session that was not used for
- * longest, if it has SESSIONS_OF_KEY_MAX. Where none is free, that which was not used for longest of
- * the key that has most: one that comes by ends no session of those who have few.
+ * longest, if it has SESSIONS_OF_KEY_MAX. Where none is free, that which was not used for longest
+ * of the key that has most: one that comes by ends no session of those who have few.
  */
 static struct session *session_place(struct access *access, const struct api_key *key)
 {

@@ -25,9 +25,9 @@
 #define LIVE_NEAR 40
 #define LIVE_LOOKERS_MAX 100
 #define LIVE_LOOKERS_OF_KEY_MAX 20
-#define LIVE_ASKED_MAX 100 /* campaigns, by one who looks */
+#define LIVE_ASKED_MAX 100        /* campaigns, by one who looks */
 #define LIVE_ASKED_OF_KEY_MAX 200 /* by all with one key */
-#define LIVE_ALL_MAX 500   /* by all of them */
+#define LIVE_ALL_MAX 500          /* by all of them */
 
 struct live;
 
@@ -41,8 +41,8 @@ void live_stop(struct live *live);
 
 /*
  * Answers the request with events until its client goes or may no longer look, or, with `once`,
- * with one sample. `key`: the id of his; `coupons`: the ids that he asks for, joined by commas; NULL: none. 0, or what
- * HTTP status to refuse it with, 400 or 503, and why (a constant).
+ * with one sample. `key`: the id of his; `coupons`: the ids that he asks for, joined by commas;
+ * NULL: none. 0, or what HTTP status to refuse it with, 400 or 503, and why (a constant).
  */
 int live_look(struct live *live, struct evhttp_request *request, const char *key,
 	      const char *coupons, int once, const char **why);

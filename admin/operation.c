@@ -358,7 +358,7 @@ static void operate(struct operations *operations, struct request *request,
 	}
 	if (words_read(operations, request, match, &words, key))
 		goto out;
-	/* A member may name a budget beside the campaign of the path: its money is at stake, too. */
+	/* A member may name a budget beside the campaign of the path, and spend it. */
 	budget = words_option(&words, "budget");
 	if (budget) {
 		about.budget = budget;

@@ -29,7 +29,7 @@ const char *request_cookie(const struct request *request, char value[SESSION_TEX
 const cJSON *request_body(struct request *request, struct json_arena *arena, int *answered);
 
 /*
- * Whether its sender may do what needs the role, with what it is about (access.h): request_access() tells,
+ * Whether its sender may do what needs the role (access.h): request_access() tells,
  * request_admit() answers if he may not.
  */
 enum access_answer request_access(struct request *request, struct access *access, unsigned role,

@@ -140,9 +140,8 @@ static int is_in_path(const struct route *route, const struct option *option)
 int route_has_member(const struct route *route, const struct command *command,
 		     const struct option *option)
 {
-	static const char *const own[] = { "json",      "csv",    "by",
-					   "version",   "format", "delimiter",
-					   "column",    "without-words" };
+	static const char *const own[] = { "json",   "csv",       "by",     "version",
+					   "format", "delimiter", "column", "without-words" };
 
 	/* Idempotency-Key; what orders do with receives has it as a member, too. */
 	if (strcmp(option->name, "key") == 0)

@@ -15,6 +15,7 @@ function create_ask(ask) {
     const [name, name_label] = field("name", "Name", "letters, digits, '.', '_' and '-'");
     const [amount, amount_label] = field("amount", "Amount", "50000.00");
     const [currency, currency_label] = field("currency", "Currency", "EUR");
+    for (const input of [name, amount, currency]) input.required = true;
     const inputs = { Name: name, Amount: amount, Currency: currency };
     return ask({
         title: "New budget",

@@ -3,8 +3,8 @@ import { change, get, live, may_change, Problem } from "./api.js";
 import { chart } from "./chart.js";
 import { codes_cards } from "./codes.js";
 import { action, ask, busy, focus_keep, warned } from "./dialog.js";
-import { badge, card, count, h, instant, level, money, note_make, plural, say } from "./dom.js";
-import { show, table, tall, terms, time, utc, zone } from "./dom.js";
+import { badge, card, count, h, instant, level, money, note_make } from "./dom.js";
+import { number_read, plural, say, show, table, tall, terms, time, utc, zone } from "./dom.js";
 import { state_of, stock_of, Tiles, troubles_of } from "./now.js";
 import { Terms } from "./terms.js";
 import { deliveries_card, webhooks_cards } from "./webhooks.js";
@@ -65,6 +65,7 @@ const BY_BUDGET = {
     },
 };
 
+const ALL_CAMPAIGNS = () => h("a", { href: "#/campaigns" }, "All campaigns");
 const receive_place = (receive) => `#/find?receive=${encodeURIComponent(receive)}`;
 
 class Campaign {
@@ -95,7 +96,7 @@ class Campaign {
         });
         this.stock = level("Stock left");
         this.left = h("div", { class: "hint" });
-        this.figure = h("figure");
+        this.figure = h("figure", {}, h("p", { class: "muted" }, "Loading…"));
         this.caption = h("figcaption");
         this.parts = {};
         for (const name of [...PARTS, ...OTHERS]) this.parts[name] = h("div", { class: "stack" });
@@ -114,7 +115,6 @@ class Campaign {
                 column(
                     card("The sale", this.figure, this.caption),
                     this.parts.history,
-                    this.parts.recent,
                     ...OTHERS.map((name) => this.parts[name]),
                 ),
                 column(
@@ -122,6 +122,7 @@ class Campaign {
                     this.parts.jobs,
                     this.parts.terms,
                     this.parts.refused,
+                    this.parts.recent,
                 ),
             ),
         );
@@ -301,7 +302,10 @@ class Campaign {
         this.figure.replaceChildren(
             chart(
                 width,
-                [{ points: line(1), filled: true }, { points: line(2), kind: "second" }],
+                [
+                    { points: line(1), filled: true, holds: true },
+                    { points: line(2), kind: "second", holds: true },
+                ],
                 first[0],
                 last[0],
                 about,
@@ -427,7 +431,8 @@ class Campaign {
                 tall(
                     "Who got it last, a list",
                     table(
-                        `The latest ${plural(recent.length, "receive")} with an outcome`,
+                        `${plural(recent.length, "receive")} of this campaign ` +
+                            "among the last outcomes of all campaigns",
                         [
                             ["When", "nowrap"],
                             ["User", "mono"],
@@ -524,16 +529,20 @@ class Campaign {
         const { version, total } = this.shown.postgresql;
         const input = h("input", { name: "total", inputmode: "numeric", autocomplete: "off" });
         input.value = total;
-        const wanted = () => Number(input.value.trim() || NaN);
+        input.required = true;
+        const wanted = () => Number(number_read("Coupons in all", input.value));
         return this.ask({
             title: `Stock of ${this.shown.name}`,
             word: "Set the total",
             fields: [h("label", {}, h("span", {}, "Coupons in all"), input)],
             changes: () => {
-                if (!Number.isSafeInteger(wanted()))
-                    throw new Problem(400, "The total must be a number.");
                 if (wanted() === total) return [];
                 const stock = this.shown.redis.stock;
+                if (stock != null && stock + wanted() - total < 0)
+                    throw new Problem(
+                        400,
+                        `Coupons in all: at least ${count(total - stock)}, which are taken.`,
+                    );
                 const list = [`Coupons in all: ${count(total)} → ${count(wanted())}`];
                 if (stock != null)
                     list.push(`Stock left: ${count(stock)} → ${count(stock + wanted() - total)}`);
@@ -653,7 +662,10 @@ export function campaign_page(main, { part, still }) {
     const campaign = new Campaign(main, part, still);
     campaign.begin().catch((problem) => {
         if (!(problem instanceof Problem)) throw problem;
-        say(campaign.error, problem.message);
+        const error = h("p", { class: "error", role: "alert" }, problem.message);
+        if (problem.status === 404 || problem.status === 400)
+            show(main, h("h1", {}, `Campaign ${part}`), error, h("p", {}, ALL_CAMPAIGNS()));
+        else say(campaign.error, problem.message);
     });
     return () => campaign.end();
 }

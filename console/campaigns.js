@@ -1,7 +1,7 @@
 // All campaigns, in pages, and a new one.
 import { change, get, live, Problem } from "./api.js";
 import { action, ask, warned } from "./dialog.js";
-import { h, say } from "./dom.js";
+import { h, id_problem, say } from "./dom.js";
 import { campaign_table } from "./now.js";
 import { Terms } from "./terms.js";
 
@@ -28,11 +28,18 @@ function go_form() {
     const id = h("input", { id: "go", inputmode: "numeric", autocomplete: "off", size: "12" });
     const go = (event) => {
         event.preventDefault();
+        id.setCustomValidity(id_problem(id.value.trim()));
+        if (!id.reportValidity()) return;
         if (id.value.trim()) location.hash = `#/campaigns/${encodeURIComponent(id.value.trim())}`;
     };
     return h(
         "form",
-        { class: "bar end", onsubmit: go },
+        {
+            class: "bar end",
+            novalidate: true,
+            onsubmit: go,
+            oninput: () => id.setCustomValidity(""),
+        },
         h("label", { for: "go" }, "Campaign id"),
         h("div", {}, id),
         h("button", {}, "Open"),

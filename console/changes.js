@@ -19,7 +19,7 @@ function result(status) {
 
 const row = (one) => [
     time(one.at),
-    h("span", { class: "mono" }, one.by),
+    h("span", { class: "mono nowrap" }, one.by),
     h("span", { class: "mono" }, `${one.command}${one.words}`),
     result(one.status),
 ];

@@ -21,7 +21,8 @@ function round_up(value) {
     return [1, 2, 5, 10].find((factor) => factor * ten >= value) * ten;
 }
 
-// A series is { points: [[ms, value], …], kind, filled }. `about` says what is to be seen.
+// A series is { points: [[ms, value], …], kind, filled, holds }; with `holds` a value is that of
+// its point until the next one, and the line has steps. `about` says what is to be seen.
 export function chart(width, series, from, to, about) {
     const most = Math.max(1, ...series.flatMap((one) => one.points.map(([, value]) => value)));
     const top = round_up(most);
@@ -29,7 +30,8 @@ export function chart(width, series, from, to, about) {
     const bottom = HEIGHT - BOTTOM;
     const x = (ms) => LEFT + ((ms - from) / Math.max(1, to - from)) * (right - LEFT);
     const y = (value) => bottom - (value / top) * (bottom - TOP);
-    const svg = s("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": about });
+    const box = { width, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": about };
+    const svg = s("svg", box);
 
     for (const part of [0, 0.5, 1]) {
         const value = part * top;
@@ -45,9 +47,13 @@ export function chart(width, series, from, to, about) {
         const ms = from + part * (to - from);
         svg.append(s("text", { x: x(ms), y: HEIGHT - 6, "text-anchor": anchor }, clock(ms)));
     }
-    for (const { points, kind, filled } of series) {
+    for (const { points, kind, filled, holds } of series) {
         if (points.length === 0) continue;
-        const path = points.map(([ms, value]) => `${x(ms).toFixed(1)} ${y(value).toFixed(1)}`);
+        const path = points.flatMap(([ms, value], i) => {
+            const at = x(ms).toFixed(1);
+            const point = `${at} ${y(value).toFixed(1)}`;
+            return holds && i > 0 ? [`${at} ${y(points[i - 1][1]).toFixed(1)}`, point] : [point];
+        });
         const line = `M${path.join("L")}`;
         if (filled) {
             const last = x(points.at(-1)[0]).toFixed(1);

@@ -1,7 +1,7 @@
 // Exchange codes: the sets of a campaign, and one code.
 import { change, get, may_change, Problem } from "./api.js";
 import { action, warned } from "./dialog.js";
-import { badge, card, count, h, plural, table, terms, time } from "./dom.js";
+import { badge, card, count, h, number_read, plural, table, terms, time } from "./dom.js";
 
 const FOREVER = "What was redeemed stays. It cannot be undone.";
 
@@ -31,20 +31,21 @@ function generate_ask(path, ask) {
     const [number, number_label] = field("count", "Number of codes", few);
     const [prefix, prefix_label] = field("prefix", "Prefix", "letters and digits; empty: none");
     number.inputMode = "numeric";
+    number.required = true;
     return ask({
         title: "New set of codes",
         word: "Make the codes",
         fields: [h("div", { class: "fields" }, number_label, prefix_label)],
         changes: () => {
-            const n = number.value.trim();
-            if (n === "") throw new Problem(400, "The number is empty.");
+            if (number.value.trim() === "") throw new Problem(400, "Number of codes is empty.");
+            const n = number_read("Number of codes", number.value);
             return [
-                `New codes of this campaign: ${/^\d{1,15}$/.test(n) ? count(Number(n)) : n}.`,
+                `New codes of this campaign: ${count(Number(n))}.`,
                 "Each can be used once, by whoever has it. Save the set to get them.",
             ];
         },
         act: async () => {
-            const body = { count: number.value.trim() };
+            const body = { count: number_read("Number of codes", number.value) };
             if (prefix.value.trim()) body.prefix = prefix.value.trim();
             const answer = await change("POST", `${path}/sets`, body);
             return warned(`Made: set ${answer.set}, of ${plural(answer.count, "code")}.`, answer);
@@ -70,12 +71,13 @@ function import_ask(path, ask) {
             const answer = await change("POST", `${path}/codes`, { codes: codes() });
             const { stored, present, present_revoked, refused, warnings = [] } = answer;
             const why = warnings.map((one) => one.replace(/^line (\d+)/, "Code $1"));
-            return [
+            const said = [
                 `${count(stored)} stored, ${count(present)} were there before` +
                     `${present_revoked ? ` (${count(present_revoked)} revoked)` : ""}, ` +
                     `${count(refused)} refused.`,
                 why.slice(0, IMPORT_SHOWN).map((one) => ` ${one}.`),
             ];
+            return refused ? [h("span", { class: "refused" }, said)] : said;
         },
     });
 }

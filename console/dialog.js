@@ -13,6 +13,41 @@ export async function busy(button, work) {
     }
 }
 
+// Where a problem is about one input, by its name or its label: it is told there, in the words of
+// the form. Returns what is
+// left to be told below the form.
+function problem_place(form, message) {
+    const named = [...form.elements].filter((one) => one.name && one.closest("label"));
+    const label_of = (one) =>
+        (one.closest("label").querySelector("span") ?? one.closest("label")).textContent;
+    let text = message;
+    for (const one of named) {
+        const name = new RegExp(`\\b${one.name}\\b`, "g");
+        if (one.name.includes("_") || text.startsWith(one.name))
+            text = text.replaceAll(name, label_of(one));
+    }
+    const begin = text.replace(/^The /, "").toLowerCase();
+    const found = named
+        .filter((one) => begin.startsWith(label_of(one).toLowerCase()))
+        .sort((a, b) => label_of(b).length - label_of(a).length)[0];
+    if (!found) return text;
+    found.closest("details")?.setAttribute("open", "");
+    const id = `error-of-${found.name}`;
+    found.setAttribute("aria-invalid", "true");
+    found.setAttribute("aria-describedby", id);
+    found.closest("label").append(h("span", { class: "error", id, role: "alert" }, text));
+    found.focus();
+    return "";
+}
+
+function problem_clear(form) {
+    for (const one of form.querySelectorAll("label .error")) one.remove();
+    for (const one of form.querySelectorAll("[aria-invalid]")) {
+        one.removeAttribute("aria-invalid");
+        one.removeAttribute("aria-describedby");
+    }
+}
+
 // `changes()` returns what it does, as texts and elements, an empty list: nothing; `act()` does it
 // and returns what to say afterwards, a text or a list. `fields` are inputs; each of them shows the
 // changes anew. The promise has what to say, or null: nothing was done.
@@ -38,8 +73,9 @@ export function ask({ title, word, grave, fields = [], changes, version, act }) 
         const submit = (event) => {
             event.preventDefault();
             say(error, "");
+            problem_clear(form);
             if (!list_show()) {
-                say(error, list.textContent);
+                say(error, problem_place(form, list.textContent));
                 return;
             }
             busy(does, async () => {
@@ -48,7 +84,7 @@ export function ask({ title, word, grave, fields = [], changes, version, act }) 
                     dialog.close();
                 } catch (problem) {
                     if (!(problem instanceof Problem)) throw problem;
-                    say(error, problem.message);
+                    say(error, problem_place(form, problem.message));
                 }
             });
         };
@@ -66,6 +102,8 @@ export function ask({ title, word, grave, fields = [], changes, version, act }) 
             { method: "dialog", novalidate: true, onsubmit: submit, oninput: list_show },
             h("h2", { id: "dialog-title" }, title),
             fields,
+            fields.some((one) => one.querySelector?.(":required")) &&
+                h("p", { class: "hint" }, "* required"),
             box,
             checked,
             error,

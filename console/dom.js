@@ -53,12 +53,25 @@ export function money(amount, currency) {
     return `${numbers.format(BigInt(whole))}${part ? `.${part}` : ""} ${currency}`;
 }
 
+// A number as people write it, 5,000 or 5 000, without what groups its digits.
+const ungrouped = (text) =>
+    /^[0-9]{1,3}([, ][0-9]{3})+([.][0-9]+)?$/.test(text) ? text.replaceAll(/[, ]/g, "") : text;
+
+// Digits, for the API. Throws a Problem that begins with the name of the input.
+export function number_read(name, text, is_decimal = false) {
+    const plain = ungrouped(text.trim());
+    if ((is_decimal ? /^[0-9]+([.][0-9]+)?$/ : /^[0-9]+$/).test(plain)) return plain;
+    const example = is_decimal ? "a number, as 12.5" : "a whole number, as 5,000";
+    throw new Problem(400, `${name} is "${text}": allowed is ${example}.`);
+}
+
 // What people write, as the API has it, at least `least`: with all digits of the currency after the
 // point, or without a point. Throws a Problem that begins with the name of the input.
 export function amount_read(name, text, currency, least = 0) {
     const digits = digits_of(currency);
+    const plain = ungrouped(text);
     const form = digits ? `^([0-9]+)(?:[.]([0-9]{${digits}}))?$` : "^([0-9]+)()$";
-    const [, whole, part] = new RegExp(form).exec(text) ?? [];
+    const [, whole, part] = new RegExp(form).exec(plain) ?? [];
     const units = whole && Number(whole + (part || "0".repeat(digits)));
     if (whole && units >= least && units <= Number.MAX_SAFE_INTEGER) return units;
     const [from, to] = [least, Number.MAX_SAFE_INTEGER].map((n) => amount_text(n, currency));
@@ -184,6 +197,12 @@ export function table(caption, heads, rows, none = "None.") {
         ),
     );
 }
+
+// What is wrong with the id of a campaign as somebody has typed it, "": nothing.
+export const id_problem = (text) =>
+    text === "" || /^[1-9][0-9]{0,18}$/.test(text)
+        ? ""
+        : `"${text}" is no campaign id: it is a number, which the list of campaigns shows.`;
 
 export const level = (label) => h("progress", { class: "level", max: "1", "aria-label": label });
 

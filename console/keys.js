@@ -2,6 +2,7 @@
 import { change, get, may_change, Problem, session_get } from "./api.js";
 import { action, asking, warned } from "./dialog.js";
 import { badge, count, h, note_make, plural, say, secret, show, table, time } from "./dom.js";
+import { zone } from "./dom.js";
 
 const MOST = 100; // that are shown at once
 const ROLES = {
@@ -27,12 +28,13 @@ function create_ask(ask) {
     const [name, name_label] = field("name", "Name", "letters, digits, '.', '_' and '-'");
     const [coupons, coupons_label] = field("coupons", "Only campaigns", "ids; empty: every one");
     const [budgets, budgets_label] = field("budgets", "Budgets of these", "names; empty: none");
-    const [expires, expires_label] = field("expires", "Expires", "empty: never", {
+    const [expires, expires_label] = field("expires", "Expires", `${zone}; empty: never`, {
         type: "datetime-local",
     });
     const [rate, rate_label] = field("rate", "Requests a second", "empty: any number", {
         inputmode: "numeric",
     });
+    name.required = true;
     const boxes = Object.keys(ROLES).map((role) => h("input", { type: "checkbox", name: role }));
     const roles = () => boxes.filter((box) => box.checked).map((box) => box.name);
     const listed = (input) => input.value.split(/[\s,]+/).filter(Boolean);

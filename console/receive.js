@@ -2,7 +2,7 @@
 import { change, get, Problem } from "./api.js";
 import { code_card } from "./codes.js";
 import { action, asking } from "./dialog.js";
-import { badge, h, instant, money, note_make, plural, say, show, time } from "./dom.js";
+import { badge, h, id_problem, instant, money, note_make, plural, say, show, time } from "./dom.js";
 
 // ---- what happened
 
@@ -73,14 +73,17 @@ function did({ action, to, result }) {
 function used(trace) {
     return trace.uses.map((one) => {
         const { action, order, to, until, amount_off, currency, budget, reason, by } = one;
+        const is_refused = !to && !DONE_ALREADY.includes(one.result);
         const off =
-            amount_off == null || currency == null ? "" : `, ${money(amount_off, currency)} off`;
+            amount_off == null || currency == null || is_refused
+                ? ""
+                : `, ${money(amount_off, currency)} off`;
         const text = [
-            `Order ${order} ${did(one)}${off}${budget ? `, from the budget ${budget}` : ""}`,
+            `Order ${order} ${did(one)}${off}`,
+            budget && !is_refused ? `, from the budget ${budget}` : "",
             until && to ? [", until ", time(until)] : "",
             `${reason ? `: ${reason}` : ""}.${by ? ` By ${by}.` : ""}`,
         ];
-        const is_refused = !to && !DONE_ALREADY.includes(one.result);
         return [to === "used" ? "good" : is_refused ? "warn" : "", one.at, text];
     });
 }
@@ -265,6 +268,9 @@ export function find_page(main, { query, still }) {
     const submit = (event) => {
         event.preventDefault();
         show(note);
+        const id = event.target.querySelector('input[name="coupon"]');
+        say(error, id ? id_problem(id.value.trim()) : "");
+        if (error.textContent) return;
         const wanted = new URLSearchParams();
         for (const input of event.target.querySelectorAll("input"))
             if (input.value.trim()) wanted.set(input.name, input.value.trim());

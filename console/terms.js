@@ -1,12 +1,12 @@
 // The terms of a campaign in a form, and what of them differs.
-import { Problem } from "./api.js";
-import { amount_read, amount_text, count, h, utc } from "./dom.js";
+import { get, Problem } from "./api.js";
+import { amount_read, amount_text, count, h, number_read, utc, zone } from "./dom.js";
 
 // Each has the member of the API, its label, the kind of its input, and what is to be said of it.
 // Those of a group are replaced as a whole.
 const FIELDS = [
-    { member: "name", label: "Name", kind: "text", wide: true },
-    { member: "total", label: "Coupons in all", kind: "number", create: true },
+    { member: "name", label: "Name", kind: "text", wide: true, required: true },
+    { member: "total", label: "Coupons in all", kind: "number", create: true, required: true },
     { member: "limit", label: "For each user", kind: "number" },
     { member: "begin", label: "Begin", kind: "datetime-local", hint: "empty: at once" },
     { member: "end", label: "End", kind: "datetime-local", hint: "empty: no end" },
@@ -18,7 +18,7 @@ const FIELDS = [
     { member: "cap", label: "At most off", kind: "money", group: "discount" },
     { member: "threshold", label: "From a purchase of", kind: "money", group: "discount" },
     { member: "currency", label: "Currency", kind: "text", group: "discount", hint: "EUR" },
-    { member: "budget", label: "Budget", kind: "text", hint: "its name; empty: none" },
+    { member: "budget", label: "Budget", kind: "budget", hint: "of the list; empty: none" },
     { member: "metadata", label: "Metadata (JSON)", kind: "json", wide: true },
     { member: "void_returns", label: "What is voided comes back", kind: "switch" },
     { member: "events", label: "Tell other systems (events)", kind: "switch" },
@@ -47,6 +47,22 @@ function text_of(field, shown) {
     return value == null ? "" : String(value);
 }
 
+// Those that there are; a key of some campaigns may not read them, and names its own.
+function budgets_list(input) {
+    const list = h("datalist", { id: "budgets" });
+    input.setAttribute("list", "budgets");
+    get("/budgets").then(
+        ({ budgets }) => {
+            for (const { name, currency } of budgets)
+                list.append(h("option", { value: name }, currency));
+        },
+        (problem) => {
+            if (!(problem instanceof Problem)) throw problem;
+        },
+    );
+    return list;
+}
+
 function input_make(field, value) {
     if (field.kind === "switch") {
         const input = h("input", { type: "checkbox", name: field.member, checked: value });
@@ -57,18 +73,21 @@ function input_make(field, value) {
         field.kind === "json"
             ? h("textarea", { name: field.member, rows: "2", spellcheck: "false" })
             : h("input", {
-                  type: number ? "text" : field.kind,
+                  type: field.kind === "datetime-local" ? field.kind : "text",
+                  required: field.required,
                   inputmode: number,
                   name: field.member,
                   step: field.kind === "datetime-local" ? "1" : null,
                   autocomplete: "off",
               });
     input.value = value;
-    const hint = field.hint ? h("span", { class: "hint" }, field.hint) : null;
-    return { input, element: h("label", {}, h("span", {}, field.label), input, hint) };
+    const hints = [field.kind === "datetime-local" ? zone : null, field.hint].filter(Boolean);
+    const hint = hints.length ? h("span", { class: "hint" }, hints.join("; ")) : null;
+    const list = field.kind === "budget" ? budgets_list(input) : null;
+    return { input, element: h("label", {}, h("span", {}, field.label), input, list, hint) };
 }
 
-// A number that is none goes as it is: the API says what is allowed. An amount is of `currency`.
+// As the API has it. An amount is of `currency`.
 function value_of(field, text, currency) {
     if (field.kind === "switch") return text;
     const trimmed = text.trim();
@@ -78,11 +97,13 @@ function value_of(field, text, currency) {
         if (currency === "") throw new Problem(400, `${field.label} needs a currency.`);
         return amount_read(field.label, trimmed, currency, 1);
     }
+    if (field.kind === "number" || field.kind === "decimal")
+        return number_read(field.label, trimmed, field.kind === "decimal");
     if (field.kind !== "json") return trimmed;
     try {
         return JSON.parse(trimmed);
     } catch {
-        throw new Problem(400, "Metadata is no JSON object.");
+        throw new Problem(400, `${field.label} is no JSON object.`);
     }
 }
 
@@ -144,6 +165,10 @@ export class Terms {
 
     changes() {
         const name = this.now(this.fields[0]) || "without a name";
+        for (const field of this.fields)
+            if (field.required && this.now(field).trim() === "")
+                throw new Problem(400, `${field.label} is empty.`);
+        this.body(); // throws what is wrong
         if (this.is_new) return [`A draft is made: ${name}.`];
         return this.changed().map((field) => {
             const [was, is] = [field.was, this.now(field)].map((value) => this.text(field, value));

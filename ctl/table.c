@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
+#include "ctl/args.h"
 
 #include <csv.h>
 #include <errno.h>
@@ -68,9 +69,13 @@ void text_add_shown(struct text_buffer *buffer, const char *text, size_t len)
 		char escaped[8];
 
 		snprintf(escaped, sizeof(escaped), "\\x%02x", (unsigned char)text[i]);
-		if (text[i] >= ' ' && text[i] <= '~')
-			text_add(buffer, text + i, 1);
-		else
+		unsigned char first = (unsigned char)text[i];
+		size_t bytes = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+
+		if (i + bytes <= len && text_is_plain(text + i, bytes)) {
+			text_add(buffer, text + i, bytes);
+			i += bytes - 1;
+		} else
 			text_add_string(buffer, escaped);
 	}
 	if (len > SHOWN_MAX)

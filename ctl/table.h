@@ -24,7 +24,7 @@ void text_add_string(struct text_buffer *buffer, const char *text);
 
 /* A string of JSON, in its quotes. Bytes above ASCII are left as they are. */
 void text_add_json(struct text_buffer *buffer, const char *text, size_t len);
-/* For a message: at most 100 bytes, and what is not printable ASCII as \xNN. */
+/* For a message: at most 100 bytes, and what is no plain text (args.h) as \xNN. */
 void text_add_shown(struct text_buffer *buffer, const char *text, size_t len);
 
 /* Reads the lines of a file, each of a bounded length. */

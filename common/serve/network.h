@@ -1,6 +1,6 @@
 /*
- * Networks of IP, as in CIDR notation, and which addresses are in them; and the room that a listener
- * has for connections, of all and of each address.
+ * Networks of IP, as in CIDR notation, and which addresses are in them; and the room that a
+ * listener has for connections, of all and of each address.
  */
 #pragma once
 

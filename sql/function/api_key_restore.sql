@@ -39,7 +39,8 @@ BEGIN
 			INTO STRICT own
 			FROM jsonb_to_record(records[i]::jsonb) AS r (id text, name text,
 				version bigint, roles text[], coupons bigint[], budgets text[],
-				expires_ms bigint, rate int, sha256 text, previous jsonb, revoked boolean);
+				expires_ms bigint, rate int, sha256 text, previous jsonb,
+				revoked boolean);
 			IF own.version IS NULL OR own.revoked IS NULL THEN
 				RAISE invalid_parameter_value;
 			END IF;
@@ -61,9 +62,11 @@ BEGIN
 			END IF;
 			UPDATE api_key_version SET num = greatest(num, own.version);
 			INSERT INTO api_key AS k (id, name, roles, coupons, budgets, expires_at,
-				rate, sha256, previous_sha256, previous_until, revoked_at, version, by)
+				rate, sha256, previous_sha256, previous_until, revoked_at, version,
+				by)
 			VALUES (own.id, own.name, own.roles, own.coupons, own.budgets,
-				own.expires_at, own.rate, own.hash, own.previous_hash, own.previous_until,
+				own.expires_at, own.rate, own.hash, own.previous_hash,
+				own.previous_until,
 				CASE WHEN own.revoked THEN now() END, api_key_next(), made_by)
 			ON CONFLICT (id) DO UPDATE
 			SET name = excluded.name, roles = excluded.roles,

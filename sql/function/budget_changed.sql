@@ -2,7 +2,8 @@
 -- function: budget_changed()
 --
 -- Records in budget_history what an operator has made of a budget. One that a recovery has made
--- (couponmq.recovering, which recover_session sets) has no history until an operator sets its amount.
+-- (couponmq.recovering, which recover_session sets) has no history until an operator sets its
+-- amount.
 CREATE OR REPLACE FUNCTION budget_changed() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp

@@ -28,7 +28,8 @@ ORDER BY least(abs(extract(epoch FROM now() - outcome_at)),
 	abs(extract(epoch FROM now() - least(end_at, valid_to)))), id
 LIMIT $1::int
 
--- live_states: How many campaigns there are, by state.
-SELECT campaign_state(status, begin_at, least(end_at, valid_to), now()) AS state, count(*) AS n
-FROM coupon
+-- live_states: How many campaigns there are, by state; one that has issued all is sold_out.
+SELECT CASE WHEN s.state = 'issuing' AND issued_num >= total_num THEN 'sold_out' ELSE s.state END
+	AS state, count(*) AS n
+FROM coupon, campaign_state(status, begin_at, least(end_at, valid_to), now()) AS s (state)
 GROUP BY 1

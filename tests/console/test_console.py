@@ -252,6 +252,112 @@ def test_amounts_of_terms_are_written_as_people_do(stack, signed_in):
 
 
 @long
+def test_what_forms_say(stack, signed_in):
+    """What is wrong is told at its field, in the words of the form, and as it is typed."""
+    name = "b-" + os.urandom(4).hex()
+    stack.ctl("budget", "create", name, "--amount", "50.00", "--currency", "EUR")
+    signed_in.open("/campaigns")
+    signed_in.press("New campaign…")
+    at_field = (
+        "return [...document.querySelectorAll('dialog label')]"
+        ".find((one) => one.querySelector('.error'))?.innerText"
+    )
+    signed_in.press("Make the draft")
+    wait_until(lambda: "Name is empty." in (signed_in.run(at_field) or ""))
+    signed_in.fill("Name", "Words")
+    signed_in.fill("Coupons in all", "5.000")
+    signed_in.sees('Coupons in all is "5.000": allowed is a whole number, as 5,000.')
+    signed_in.press("Make the draft")
+    wait_until(lambda: (signed_in.run(at_field) or "").startswith("Coupons in all"))
+    signed_in.fill("Coupons in all", "5,000")
+    wait_until(lambda: not signed_in.run(at_field) or "5.000" not in signed_in.text())
+    offered = "return [...document.querySelectorAll('#budgets option')].map((one) => one.value)"
+    wait_until(lambda: name in signed_in.run(offered))
+    zone = signed_in.run("return Intl.DateTimeFormat().resolvedOptions().timeZone")
+    assert f"{zone}; empty: at once" in signed_in.text()
+    signed_in.fill("For each user", "0")
+    signed_in.press("Make the draft")
+    wait_until(lambda: (signed_in.run(at_field) or "").startswith("For each user"))
+    assert "limit is" not in signed_in.text()
+    signed_in.fill("For each user", "1")
+    signed_in.press("Make the draft")
+    signed_in.sees("5,000 of 5,000 left")
+    coupon = signed_in.run("return location.hash").split("/")[-1]
+    assert json.loads(stack.ctl("show", coupon, "--json"))["postgresql"]["total"] == 5000
+
+
+@long
+def test_what_is_not_there(signed_in):
+    """A page of nothing says so, and a name is no id."""
+    signed_in.open("/campaigns/8999")
+    signed_in.sees("there is no coupon 8999", "All campaigns")
+    assert "Stock left" not in signed_in.text()
+    signed_in.open("/find")
+    signed_in.fill("Campaign id", "Noon")
+    signed_in.fill("User", "1")
+    signed_in.press("Find the user's receives")
+    signed_in.sees('"Noon" is no campaign id')
+    assert "9223372036854775807" not in signed_in.text()
+
+
+@long
+def test_a_stock_that_cannot_be(stack, signed_in):
+    coupon = stack.coupon_make(5)
+    with stack.client() as client:
+        for user in range(2):
+            client.call("issue", coupon=coupon, user=f"u{user}", ack="issued")
+    signed_in.open(f"/campaigns/{coupon}")
+    signed_in.sees("3 of 5 left")
+    signed_in.press("Stock…")
+    signed_in.fill("Coupons in all", "1")
+    signed_in.sees("Coupons in all: at least 2, which are taken.")
+    assert "→" not in signed_in.run("return document.querySelector('dialog').innerText")
+
+
+@long
+def test_codes_that_are_refused_are_told_so(stack, signed_in):
+    coupon = stack.coupon_make(5)
+    signed_in.open(f"/campaigns/{coupon}")
+    signed_in.press("Import…")
+    signed_in.fill("Codes", f"GOOD-{coupon}\nüber {coupon}")
+    signed_in.press("Store the codes")
+    signed_in.sees("1 stored", "1 refused", "über")
+    assert signed_in.run("return document.querySelector('.note .refused') !== null")
+    assert "\\x" not in signed_in.text()
+
+
+@long
+def test_sold_out_is_not_issuing(stack, signed_in):
+    coupon = stack.coupon_make(1)
+    signed_in.open("/")
+    signed_in.sees("Campaigns issuing")
+    tile = "return document.getElementById('campaigns').textContent"
+    before = wait_until(lambda: signed_in.figure("campaigns"))
+    with stack.client() as client:
+        client.call("issue", coupon=coupon, user="1", ack="issued")
+    wait_until(lambda: int(signed_in.run(tile).replace(",", "")) == before - 1)
+
+
+@long
+@pytest.mark.parametrize("size", [WIDE, NARROW])
+def test_the_layout(stack, signed_in, size):
+    signed_in.size(size)
+    signed_in.open("/")
+    signed_in.sees("PostgreSQL")
+    lines = (
+        "return [...document.querySelectorAll('tbody th > span, tbody th > .mono')]"
+        ".filter((one) => one.textContent)"
+        ".map((one) => one.getClientRects()[0].height / parseFloat(getComputedStyle(one).fontSize))"
+    )
+    assert all(one < 2 for one in signed_in.run(lines)), "each is on one line"
+    header = "return document.querySelector('header').getBoundingClientRect().height"
+    assert signed_in.run(header) < 110
+    labels = "return [...document.querySelectorAll('svg text')].map((o) => o.getBBox().height)"
+    scale = "const s = document.querySelector('figure svg'); return s.getScreenCTM().a"
+    assert all(one < 20 for one in signed_in.run(labels)) and signed_in.run(scale) <= 1.01
+
+
+@long
 def test_budgets_and_orders(stack, signed_in):
     """A budget from its beginning to its end, and the receives that take from it."""
     browser, budget = signed_in, f"spring-{os.urandom(4).hex()}"

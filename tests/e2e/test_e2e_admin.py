@@ -676,7 +676,9 @@ def test_words_are_for_those_who_may_have_codes(stack, admin, key_make, api):
     for one in ("/changes", f"{path}/history", f"{path}/codes", path):
         assert word not in monitor("GET", one).text, one
     changes = ok(monitor("GET", "/changes"))["changes"]
-    assert (" " + coupon + " …") in [one["words"] for one in changes if one["command"] == "codes word"]
+    words = [one["words"] for one in changes if one["command"] == "codes word"]
+    assert f" {coupon} …" in words
+
 
 def test_a_key_that_is_revoked(stack, admin, key_make):
     caller = known(admin, key_make("monitor"))
