@@ -395,7 +395,9 @@ static void uncopied_tell(struct known *known)
 	const char *eval[] = { "EVAL",
 			       "redis.call('HDEL', KEYS[1], ARGV[1]) "
 			       "return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])",
-			       "1", UNCOPIED_KEY, known->id,
+			       "1",
+			       UNCOPIED_KEY,
+			       known->id,
 			       number_text((int64_t)uncopied, number) };
 	const char *hdel[] = { "HDEL", UNCOPIED_KEY, known->id };
 
