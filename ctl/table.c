@@ -106,6 +106,18 @@ int line_next(struct line_reader *reader)
 	return reader->len > 0 && !ferror(reader->file);
 }
 
+const char *line_encoding_wrong(const struct line_reader *reader)
+{
+	const char *text = reader->text;
+
+	if (reader->number != 1 || reader->len < 2)
+		return NULL;
+	return memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0 || !text[0] ||
+			       !text[1]
+		       ? "the file is in UTF-16: save it as UTF-8"
+		       : NULL;
+}
+
 /* libcsv gets a line at a time: then it is known where a row begins and which line is wrong. */
 struct csv_rows {
 	struct csv_parser parser;
@@ -184,6 +196,8 @@ static const char *line_feed(struct csv_rows *rows)
 {
 	const struct line_reader *reader = rows->reader;
 
+	if (line_encoding_wrong(reader))
+		return line_encoding_wrong(reader);
 	rows->bytes += reader->len;
 	if (reader->is_long || rows->bytes > LINE_READER_MAX)
 		return "the row is longer than 65536 bytes";

@@ -41,6 +41,8 @@ struct line_reader { /* all zero but the file */
 
 /* The next line. 1, or 0: there is none, or the file cannot be read (ferror()). */
 int line_next(struct line_reader *reader);
+/* NULL, or that the line, which is the first one, shows that the file is in UTF-16. */
+const char *line_encoding_wrong(const struct line_reader *reader);
 
 /*
  * The rows of CSV (RFC 4180), which may go over several lines. All have as many columns as the

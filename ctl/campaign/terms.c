@@ -286,7 +286,7 @@ static int has_wide_number(const char *text)
 
 static void metadata_read(const struct args *args, cJSON *terms)
 {
-	const char *text = args_text(args, "metadata"), *error = "it is another value";
+	const char *text = args_text(args, "metadata"), *error = "another value";
 	struct json_arena *arena;
 	const cJSON *parsed;
 
@@ -305,8 +305,8 @@ static void metadata_read(const struct args *args, cJSON *terms)
 	json_decimals_allow(arena);
 	parsed = json_parse(arena, text, strlen(text), &error);
 	if (!cJSON_IsObject(parsed))
-		args_fail("--metadata is \"%s\": allowed is a JSON object of at most %d bytes, and "
-			  "%s",
+		args_fail("--metadata is \"%s\": allowed is a JSON object of at most %d bytes "
+			  "(found: %s)",
 			  text, METADATA_BYTES_MAX, error);
 	if (!texts_are_plain(parsed))
 		args_fail("--metadata is \"%s\": allowed are texts and names of members without "

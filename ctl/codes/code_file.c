@@ -208,7 +208,8 @@ static void header_read(struct code_file *file)
 			text_add_string(&why, ", or another --delimiter: the line has a ");
 			text_add_string(&why, csv_delimiter_name(other));
 		}
-		refuse(file, -1, why.data);
+		log_fatal("the file \"%s\", line %lld: %s; nothing was begun", file->path,
+			  (long long)row.line, why.data);
 	}
 	for (size_t i = 0; i < row.cells_n && !wrong; i++)
 		wrong = column_take(file, row.cells[i].text, row.cells[i].len);

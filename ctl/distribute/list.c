@@ -234,6 +234,8 @@ static void lines_read(struct list *list, struct line_reader *reader)
 		len -= len > 0 && reader->text[len - 1] == '\r';
 		if (len == 0)
 			continue;
+		if (line_encoding_wrong(reader))
+			refuse(list, reader, reader->number, "%s", line_encoding_wrong(reader));
 		delimiter = strpbrk(reader->text, ",;\t");
 		if (delimiter && list->format == LIST_LINES_GUESSED)
 			refuse(list, reader, reader->number,

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MESSAGE_SIZE 320
+#define MESSAGE_SIZE 384 /* with the longest key */
 #define LINE_SIZE 1792
-#define KEY_REUSED_TEXT "key is \"%s\": was used for another request"
+#define KEY_REUSED_TEXT "key is \"%s\": was used for another request; a new request needs a new key"
 #define REPLAYED "\",\"replayed\":true" /* behind the name of the status */
 #define USE_LINE_SIZE (2048 + USE_RECEIVES_MAX * 768)
 

@@ -198,7 +198,7 @@ def test_bad_lines_of_json_do_not_stop_the_others(codes, coupon, tmp_path, mark)
     "text, told",
     [
         ("", "is empty: needed is a header"),
-        ("A1\nA2\n", 'the columns are "A1", and none is code: name the one that has the codes by'),
+        ("A1\nA2\n", 'c.csv", line 1: the columns are "A1", and none is code: name the one that'),
         ("a,code;b\n1,2\n", "or another --delimiter: the line has a semicolon"),
         ("code,\nA1,\n", "a column has no name"),
         ("code,user,USER\nA1,1,2\n", "two columns have one name"),
@@ -208,6 +208,16 @@ def test_bad_lines_of_json_do_not_stop_the_others(codes, coupon, tmp_path, mark)
 )
 def test_csv_needs_a_header(codes, coupon, tmp_path, text, told):
     assert told in codes.refused("import", coupon, written(tmp_path / "c.csv", text))
+    assert codes.stats(coupon)["sets"] == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_utf16_is_named(codes, coupon, tmp_path, encoding, mark):
+    path = tmp_path / "c.csv"
+    path.write_bytes(f"{mark}code\nA1\n".encode(encoding))
+    told = codes.refused("import", coupon, path)
+    assert "the file is in UTF-16: save it as UTF-8; nothing was begun" in told
     assert codes.stats(coupon)["sets"] == []
 
 

@@ -221,6 +221,16 @@ def test_a_list_that_is_not_what_it_is_taken_for(
     assert giving.issued() == 0 and not giving.file("refused.csv").exists()
 
 
+@pytest.mark.parametrize("name", ["x", "x.csv"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_is_named(stack, make_coupon, tmp_path, name, encoding):
+    path = tmp_path / name
+    path.write_bytes("user\r\n1001\r\n".encode(encoding))
+    giving = Giving(stack, make_coupon(10), path)
+    assert "the file is in UTF-16: save it as UTF-8; nothing was begun" in giving.run(status=WRONG)
+    assert giving.issued() == 0
+
+
 @pytest.mark.long
 def test_repeats(stack, make_coupon, pg, users):
     coupon = make_coupon(1000, limit=3)

@@ -119,7 +119,8 @@ def test_key_and_ack_are_those_of_issue(stack, redeem):
             client.issue(coupon, user, key="order 1"),
         ):
             assert (reply["code"], reply["status"]) == (44, "key_reused"), reply
-            assert reply["message"] == 'key is "order 1": was used for another request'
+            words = "was used for another request; a new request needs a new key"
+            assert reply["message"] == f'key is "order 1": {words}'
         assert call(client, second, user, key="order 3")["slot"] == 2
         settled(client, one["receive"])
     sql = "SELECT key, code IS NOT NULL FROM user_coupon WHERE user_id = %s ORDER BY slot"

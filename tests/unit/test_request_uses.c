@@ -191,7 +191,8 @@ static void test_replies(void **state)
 	outcome = outcome_make(USE_KEY_TAKEN);
 	reply_check(&outcome, 1, parse(*state, one), ANSWER_KEY_REUSED,
 		    "{\"id\":7,\"code\":44,\"status\":\"key_reused\","
-		    "\"message\":\"key is \\\"k\\\"\\\": was used for another request\"}");
+		    "\"message\":\"key is \\\"k\\\"\\\": was used for another request; a new "
+		    "request needs a new key\"}");
 	outcome = outcome_make(USE_CURRENCY_WRONG);
 	reply_check(&outcome, 1, parse(*state, one), ANSWER_BAD_REQUEST,
 		    "{\"id\":7,\"code\":40,\"status\":\"bad_request\","
