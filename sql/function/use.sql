@@ -31,8 +31,9 @@
 --      then those that these have kept waiting.
 --
 -- So no two calls deadlock, unless a campaign gets another budget between 1 and 2, or two keys are
--- used for two requests each, in opposite order: then one of them is retried. The clock is read when all locks are held. A hold that has ended by then is none: its
--- end is an operation of its own, before those on the receive.
+-- used for two requests each, in opposite order: then one of them is retried. The clock is read
+-- when all locks are held. A hold that has ended by then is none: its end is an operation of its
+-- own, before those on the receive.
 --
 -- Plans: see settle().
 CREATE OR REPLACE FUNCTION use(
