@@ -46,6 +46,7 @@ void fetch_init(struct fetch *fetch, enum trust_store store, const char *host, c
 	FETCH_SET(fetch, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
 	FETCH_SET(fetch, CURLOPT_CAINFO, NULL); /* on_tls() reads the file of the setting alone */
 	FETCH_SET(fetch, CURLOPT_CAPATH, NULL);
+	FETCH_SET(fetch, CURLOPT_CA_CACHE_TIMEOUT, 0L); /* else the file counts for a day */
 	FETCH_SET(fetch, CURLOPT_SSL_CTX_FUNCTION, on_tls);
 	FETCH_SET(fetch, CURLOPT_SSL_CTX_DATA, fetch);
 	FETCH_SET(fetch, CURLOPT_USERAGENT, "couponmq/" PROGRAM_VERSION);

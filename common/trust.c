@@ -106,19 +106,14 @@ STACK_OF(X509) * trust_certificates_read(const char *path, char wrong[KEY_FILE_W
 	return all;
 }
 
-/*
- * Into a store of this context alone: libcurl gives one that further connections have, too, which
- * would go on to trust what a former file had. Without a setting those of OpenSSL's own file and
- * folder, which may be absent.
- */
+/* Without a setting those of OpenSSL's own file and folder, which may be absent. */
 static int authorities_read(SSL_CTX *context, enum trust_store store, char error[TRUST_ERROR_SIZE])
 {
 	const char *path = paths[store], *system = getenv(X509_get_default_cert_file_env());
-	X509_STORE *authorities = checked(X509_STORE_new());
+	X509_STORE *authorities = SSL_CTX_get_cert_store(context);
 	char wrong[KEY_FILE_WRONG_SIZE];
 	STACK_OF(X509) *all = NULL;
 
-	SSL_CTX_set_cert_store(context, authorities);
 	if (!path) {
 		check(SSL_CTX_set_default_verify_dir(context) == 1);
 		system = system ? system : X509_get_default_cert_file();

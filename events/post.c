@@ -206,6 +206,7 @@ static void options_set(struct post *post, const char *url)
 	SET(post, CURLOPT_SSL_VERIFYHOST, 2L);
 	SET(post, CURLOPT_CAINFO, NULL); /* on_tls() reads the file of the setting alone */
 	SET(post, CURLOPT_CAPATH, NULL);
+	SET(post, CURLOPT_CA_CACHE_TIMEOUT, 0L); /* else the file counts for a day */
 	SET(post, CURLOPT_SSL_CTX_FUNCTION, on_tls);
 	SET(post, CURLOPT_SSL_CTX_DATA, post);
 	SET(post, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
