@@ -241,8 +241,9 @@ static void response_add(cJSON *responses, const char *status, const char *about
 static void responses_add(cJSON *operation, const struct route *route,
 			  const struct command *command)
 {
-	static const char *const problems[] = { "400", "401", "403", "404", "409", "411", "412",
-						"414", "415", "421", "422", "428", "500", "503", "504" };
+	static const char *const problems[] = { "400", "401", "403", "404", "409",
+						"411", "412", "414", "415", "421",
+						"422", "428", "500", "503", "504" };
 	cJSON *responses = child_of(operation, "responses");
 	int prints = route->list != NULL;
 
