@@ -51,6 +51,8 @@ void uses_print(const struct cJSON *uses)
 	{
 		cJSON *use = checked(cJSON_Duplicate(one, 1));
 
+		if (!cJSON_IsString(cJSON_GetObjectItemCaseSensitive(use, "to")))
+			cJSON_DeleteItemFromObjectCaseSensitive(use, "amount_off"); /* refused */
 		output_money(use, "amount_off",
 			     cJSON_GetStringValue(
 				     cJSON_GetObjectItemCaseSensitive(use, "currency")));

@@ -250,7 +250,7 @@ static void code_say(const PGresult *row, const char *code, int as_json)
 	output_raw(object, "metadata", column_text(row, 0, "metadata"));
 	output_say(object,
 		   "code {code}, {kind}, of set {set} of coupon {coupon}\n"
-		   "  state    {state}[redeemed , redeemed {redeemed} times][user  by user {user}]"
+		   "  state    {state}[redeemed , redemptions: {redeemed}][user  by user {user}]"
 		   "[used_at  at {used_at}]"
 		   "[receive \n  receive  {receive}]"
 		   "[revoked_at  by {revoked_by} at {revoked_at}]\n"
@@ -338,7 +338,7 @@ static int stats_run(struct ctl *ctl)
 	{
 		output_template(line, set);
 		output_template(cJSON_HasObjectItem(set, "redeemed")
-					? ", redeemed {redeemed} times\n"
+					? ", redemptions: {redeemed}\n"
 					: "[!complete , not complete]\n",
 				set);
 	}

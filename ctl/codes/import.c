@@ -294,8 +294,8 @@ static int import_run(struct ctl *ctl)
 	output_number(object, "refused", import.refused);
 	output_say(object,
 		   "set {set} of coupon {coupon}: {stored:,} codes stored, {present:,} were there "
-		   "before[present_used , of which {present_used:,} are used]"
-		   "[present_revoked , of which {present_revoked:,} are revoked and stay so], "
+		   "before[present_used , {present_used:,} of them used]"
+		   "[present_revoked , {present_revoked:,} of them revoked], "
 		   "{refused:,} refused\n",
 		   args_has(&ctl->args, "json"));
 	return import.refused > 0;

@@ -358,8 +358,7 @@ def test_codes_that_were_revoked_stay_so(codes, coupon, tmp_path, mark):
     assert (status, again["present"], told) == (0, 3, [])
     assert (again["present_used"], again["present_revoked"]) == (1, 2)
     assert codes("import", coupon, path).endswith(
-        ": 0 codes stored, 3 were there before, of which 1 are used, of which 2 are revoked and"
-        " stay so, 0 refused"
+        ": 0 codes stored, 3 were there before, 1 of them used, 2 of them revoked, 0 refused"
     )
     other = written(tmp_path / "d.csv", f"code\n{mark}0\n{mark}2\n")
     _, _, told = imported(codes, coupon, other)

@@ -206,7 +206,7 @@ def test_many_users_with_one_word(stack, redeem):
         assert call(client, word, users[0])["status"] == "limit_reached"
         settled(client, replies[-1]["receive"])
         wait_until(lambda: redeem.stats(coupon)["sets"][0]["redeemed"] == 21)
-    assert f"{word}, redeemed 21 times" in redeem("stats", coupon)
+    assert f"{word}, redemptions: 21" in redeem("stats", coupon)
 
 
 def test_imported_codes(stack, redeem):
@@ -255,9 +255,9 @@ def test_a_word_is_counted(stack, redeem):
             settled(client, call(client, word, user_new())["receive"])
     shown = redeem.show(word)
     assert (shown["state"], shown["redeemed"], shown["user"]) == ("open", 5, None)
-    assert redeem("show", word).splitlines()[1] == "  state    open, redeemed 5 times"
+    assert redeem("show", word).splitlines()[1] == "  state    open, redemptions: 5"
     redeem("revoke", word)
-    assert redeem("show", word).splitlines()[1].startswith("  state    revoked, redeemed 5 times")
+    assert redeem("show", word).splitlines()[1].startswith("  state    revoked, redemptions: 5")
 
 
 def test_codes_that_were_used_or_revoked_elsewhere(stack, redeem):
