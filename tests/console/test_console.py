@@ -148,7 +148,7 @@ def test_each_button(stack, signed_in):
     browser.fill("For each user", "0")
     browser.sees("Name: Buttons → Renamed", "For each user: 1 → 0")
     browser.press("Save")
-    browser.sees("limit is")
+    browser.sees("For each user is")
     browser.fill("For each user", "2")
     picture(browser, "edit")
     browser.press("Save")
