@@ -99,7 +99,15 @@ export function ask({ title, word, grave, fields = [], changes, version, act }) 
                   );
         const form = h(
             "form",
-            { method: "dialog", novalidate: true, onsubmit: submit, oninput: list_show },
+            {
+            method: "dialog",
+            novalidate: true,
+            onsubmit: submit,
+            oninput: () => {
+                problem_clear(form);
+                list_show();
+            },
+        },
             h("h2", { id: "dialog-title" }, title),
             fields,
             fields.some((one) => one.querySelector?.(":required")) &&
