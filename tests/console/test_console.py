@@ -344,6 +344,7 @@ def test_the_layout(stack, signed_in, size):
     signed_in.size(size)
     signed_in.open("/")
     signed_in.sees("PostgreSQL")
+    wait_until(lambda: signed_in.run("return document.querySelector('figure svg') !== null"))
     lines = (
         "return [...document.querySelectorAll('tbody th > span, tbody th > .mono')]"
         ".filter((one) => one.textContent)"
