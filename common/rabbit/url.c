@@ -1,5 +1,6 @@
 #include "common/rabbit/url.h"
 
+#include "common/base64.h"
 #include "common/check.h"
 
 #include <stdio.h>
@@ -32,28 +33,77 @@ static int has_port(const char *host, size_t len)
 	return memchr(name, ':', len - (size_t)(name - host)) != NULL;
 }
 
-/* The URL with one of its hosts, as the library parses it. */
+/*
+ * The URL with one of its hosts, as the library parses it; but for user, password and vhost, of
+ * which it takes no bytes from %80 on.
+ */
 static int host_add(struct rabbit_url *url, const struct kind *kind, const char *text,
-		    const char *hosts, const char *host, size_t len, const char *end)
+		    const char *host, size_t len)
 {
 	struct rabbit_host *added = &url->hosts[url->hosts_n++];
+	const char *scheme = strstr(text, "://");
 
-	check(asprintf(&added->text, "%.*s%.*s%s", (int)(hosts - text), text, (int)len, host,
-		       end) >= 0);
+	if (!scheme || memchr(host, '@', len))
+		return -1;
+	check(asprintf(&added->text, "%.*s%.*s", (int)(scheme + 3 - text), text, (int)len, host) >=
+	      0);
 	if (amqp_parse_url(added->text, &added->info) != AMQP_STATUS_OK)
 		return -1;
+	if (url->user)
+		added->info.user = url->user;
+	if (url->password)
+		added->info.password = url->password;
+	if (url->vhost)
+		added->info.vhost = url->vhost;
 	if (!has_port(host, len))
 		added->info.port = added->info.ssl ? kind->tls_port : kind->port;
 	return 0;
+}
+
+/* What is before the hosts, and behind them: "user:password@" and "/vhost". 0, or -1. */
+static int parts_decode(struct rabbit_url *url, const char *text, const char *hosts,
+			const char *end)
+{
+	const char *scheme = strstr(text, "://"), *login = scheme ? scheme + 3 : text, *colon;
+
+	if (hosts > login) {
+		size_t len = (size_t)(hosts - 1 - login);
+
+		colon = memchr(login, ':', len);
+		url->user = percent_decode(login, colon ? (size_t)(colon - login) : len);
+		url->password = colon ? percent_decode(colon + 1, (size_t)(hosts - 2 - colon))
+				      : NULL;
+		if (!url->user || (colon && !url->password) ||
+		    (colon && memchr(colon + 1, ':', (size_t)(hosts - 2 - colon))))
+			return -1;
+	}
+	if (*end != '/' || !end[1])
+		return 0;
+	url->vhost = strpbrk(end + 1, "/@") ? NULL : percent_decode(end + 1, strlen(end + 1));
+	return url->vhost ? 0 : -1;
 }
 
 static int parse(struct rabbit_url *url, const struct kind *kind, const char *text,
 		 char error[RABBIT_ERROR_SIZE])
 {
 	const char *end, *hosts = hosts_find(text, &end), *host = hosts, *next;
+	size_t query = strcspn(text, "?#");
 	int rc = 0;
 
 	*url = (struct rabbit_url){ .hosts_n = 0 };
+	if (text[query] && !strchr(text + query, '@')) { /* else it is of a password */
+		snprintf(error, RABBIT_ERROR_SIZE,
+			 "%s has \"%c%.*s\": nothing is allowed behind the vhost", kind->setting,
+			 text[query], (int)strcspn(text + query + 1, "=&#@"), text + query + 1);
+		return -1;
+	}
+	if (text[query] || parts_decode(url, text, hosts, end)) {
+		snprintf(error, RABBIT_ERROR_SIZE,
+			 "%s is not of the form %s: user, password and vhost have %% only before "
+			 "two hexadecimal digits, and no : / @ ? #",
+			 kind->setting, kind->form);
+		return -1;
+	}
 	do {
 		size_t len = strcspn(host, ",/");
 
@@ -68,7 +118,7 @@ static int parse(struct rabbit_url *url, const struct kind *kind, const char *te
 			url->hosts_n++;
 			rc = -1;
 		} else {
-			rc = host_add(url, kind, text, hosts, host, len, end);
+			rc = host_add(url, kind, text, host, len);
 		}
 		host = next + 1;
 	} while (next != end && rc == 0);
@@ -112,7 +162,10 @@ void rabbit_url_fini(struct rabbit_url *url)
 {
 	for (size_t i = 0; i < url->hosts_n; i++)
 		free(url->hosts[i].text);
-	url->hosts_n = 0;
+	free(url->user);
+	free(url->password);
+	free(url->vhost);
+	*url = (struct rabbit_url){ .hosts_n = 0 };
 }
 
 void rabbit_url_shuffle(struct rabbit_url *url)

@@ -30,9 +30,10 @@
 #define RABBIT_HOST_SIZE 280 /* of the text for people: a name has 253 characters at most */
 
 struct rabbit_url {
-	size_t hosts_n; /* at least one */
+	char *user, *password, *vhost; /* of all hosts; NULL: those of the library */
+	size_t hosts_n;                /* at least one */
 	struct rabbit_host {
-		struct amqp_connection_info info; /* its texts are in `text` */
+		struct amqp_connection_info info; /* its texts are in `text`, and above */
 		char *text;
 	} hosts[RABBIT_HOSTS_MAX];
 };

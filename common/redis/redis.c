@@ -1,5 +1,6 @@
 #include "common/redis/redis.h"
 
+#include "common/base64.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/redis/tls.h"
@@ -53,17 +54,14 @@ void coupon_keys_make(struct coupon_keys *keys, int64_t coupon, unsigned set)
 static int userinfo_parse(struct redis_url *url, const char *userinfo)
 {
 	const char *colon = strchr(userinfo, ':');
-	char *user;
 
 	if (!colon)
 		return -1;
-	user = strndup(userinfo, (size_t)(colon - userinfo));
-	if (!user)
-		return -1;
-	url->user = *user ? evhttp_uridecode(user, 0, NULL) : NULL;
-	url->password = evhttp_uridecode(colon + 1, 0, NULL);
-	free(user);
-	return url->password ? 0 : -1;
+	url->password = percent_decode(colon + 1, strlen(colon + 1));
+	if (colon == userinfo)
+		return url->password ? 0 : -1;
+	url->user = percent_decode(userinfo, (size_t)(colon - userinfo));
+	return url->password && url->user ? 0 : -1;
 }
 
 static int database_parse(struct redis_url *url, const char *path)
@@ -202,6 +200,8 @@ int redis_url_parse(struct redis_url *url, const char *text)
 	if (!uri)
 		return -1;
 	scheme = evhttp_uri_get_scheme(uri);
+	if (evhttp_uri_get_query(uri) || evhttp_uri_get_fragment(uri))
+		goto out;
 	url->is_tls = scheme && strcmp(scheme, "rediss") == 0;
 	if (!scheme || (!url->is_tls && strcmp(scheme, "redis") != 0))
 		goto out;
@@ -220,7 +220,14 @@ out:
 
 void redis_url_need(struct redis_url *url, const char *text)
 {
+	size_t len = strcspn(text, "?#");
+
 	/* Without the text: it may contain a password. */
+	if (text[len] && !strchr(text + len, '@')) /* else it is of a password */
+		log_fatal("REDIS_URL has \"%c%.*s\": nothing is allowed behind the database, which "
+			  "is "
+			  "named as in redis://host:6379/9",
+			  text[len], (int)strcspn(text + len + 1, "=&#@"), text + len + 1);
 	if (redis_url_parse(url, text))
 		log_fatal(
 			"REDIS_URL is not of the form "

@@ -22,6 +22,8 @@ static void test_one_host(void **state)
 		{ "amqp://", "guest", "guest", "/", "localhost:5672", 0 },
 		{ "amqp://u:p,%40%2f@[::1]:5673", "u", "p,@/", "/", "[::1]:5673", 0 },
 		{ "amqp://u:p@r1/v,w", "u", "p", "v,w", "r1:5672", 0 },
+		{ "amqp://%80%FF:%c3%a9%25%3A@r1/%e4%3F", "\x80\xff", "\xc3\xa9%:", "\xe4?",
+		  "r1:5672", 0 },
 	};
 	char error[RABBIT_ERROR_SIZE], text[RABBIT_HOST_SIZE];
 	struct rabbit_url url;
@@ -81,6 +83,13 @@ static void test_none(void **state)
 		{ "amqp://u:secret@r1:port/v", "AMQP_URL is not of the form" },
 		{ "amqp://u:se/cret@r1,r2/v", "AMQP_URL is not of the form" },
 		{ "amqp://u:secret@r1:65536", "AMQP_URL is not of the form" },
+		{ "amqp://u:secret%@r1", "AMQP_URL is not of the form" },
+		{ "amqp://u:secret%g0@r1", "AMQP_URL is not of the form" },
+		{ "amqp://u:secret@r1/%00", "AMQP_URL is not of the form" },
+		{ "amqp://u:secret@r1/v/w", "AMQP_URL is not of the form" },
+		{ "amqp://u:sec?secret@r1/v", "AMQP_URL is not of the form" },
+		{ "amqp://u:secret@r1/v?heartbeat=5", "AMQP_URL has \"?heartbeat\"" },
+		{ "amqp://u:secret@r1,r2/v#x", "AMQP_URL has \"#x\"" },
 		{ "amqp://u:secret@r1,/v", "host 2 of AMQP_URL" },
 		{ "amqp://u:secret@,r1/v", "host 1 of AMQP_URL" },
 		{ "amqp://u:secret@r1,,r2/v", "host 2 of AMQP_URL" },
@@ -88,7 +97,7 @@ static void test_none(void **state)
 		{ "amqp://u:secret@r1,r2:70000,r3/v", "host 2 of AMQP_URL" },
 		{ "amqp://u:secret@r1,::1,r3/v", "host 2 of AMQP_URL" },
 		{ "amqp://u:secret@r1,[::1/v", "host 2 of AMQP_URL" },
-		{ "amqp://u:sec@secret,r2/v@w", "host 1 of AMQP_URL" },
+		{ "amqp://u:sec@secret,r2/v@w", "AMQP_URL is not of the form" },
 		{ "amqp://u:se@secret@r1,r2/v", "host 1 of AMQP_URL" },
 		{ "amqp://u:s@1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17/v", "more than 16 hosts" },
 	};
