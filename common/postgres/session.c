@@ -499,9 +499,19 @@ static int results_read(struct postgres *postgres)
 	return 0;
 }
 
+#define UNMIGRATED_TEXT "the database is not migrated to this version, run couponctl migrate: "
+
+/* No such table, column or function: all statements are those of the program. */
+static int is_unmigrated(const char *sqlstate)
+{
+	return strcmp(sqlstate, "42P01") == 0 || strcmp(sqlstate, "42703") == 0 ||
+	       strcmp(sqlstate, "42883") == 0;
+}
+
 static void failure_read(struct postgres *postgres)
 {
 	ExecStatusType status = PQresultStatus(postgres->result);
+	char why[WHY_SIZE];
 	const char *sqlstate;
 
 	if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY)
@@ -509,7 +519,9 @@ static void failure_read(struct postgres *postgres)
 	sqlstate = PQresultErrorField(postgres->result, PG_DIAG_SQLSTATE);
 	snprintf(postgres->sqlstate, sizeof(postgres->sqlstate), "%s", sqlstate ? sqlstate : "");
 	postgres->failure = postgres_classify(sqlstate);
-	why_keep(postgres, PQresultErrorMessage(postgres->result));
+	snprintf(why, sizeof(why), "%s%s", is_unmigrated(postgres->sqlstate) ? UNMIGRATED_TEXT : "",
+		 PQresultErrorMessage(postgres->result));
+	why_keep(postgres, why);
 }
 
 /* Whether the prepared statement is gone, or its result has another type. */

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define GATEWAY CONFIG_GATEWAY
 #define WORKER CONFIG_WORKER
@@ -16,6 +17,10 @@
 #define RUSH CONFIG_RUSH
 #define ADMIN CONFIG_ADMIN
 #define FILE_BYTES_MAX 65536
+#define PREFIX "COUPON_" /* of the names of most variables */
+#define FILE_SUFFIX "_FILE"
+#define FAULT "COUPON_FAULT" /* common/fault.h, of test builds */
+#define NAME_SIZE 256
 #define ALL (CONFIG_GATEWAY | CONFIG_WORKER | CONFIG_CTL | CONFIG_RUSH | CONFIG_ADMIN)
 
 struct setting {
@@ -98,7 +103,7 @@ static void environment_read(struct config *config, const struct setting *settin
 	}
 	if (!setting->fallback)
 		return;
-	snprintf(file_env, sizeof(file_env), "%s_FILE", setting->env);
+	snprintf(file_env, sizeof(file_env), "%s" FILE_SUFFIX, setting->env);
 	value = getenv(file_env);
 	if (value && *value)
 		setting_set_from_file(config, setting, file_env, value);
@@ -199,6 +204,37 @@ void config_help(enum config_program program, FILE *out)
 	}
 }
 
+/* Whether it is a setting of any program, or its file: an environment may serve them all. */
+static int is_known(const char *name, size_t len)
+{
+	if (len == strlen(FAULT) && memcmp(name, FAULT, len) == 0)
+		return 1;
+	for (size_t i = 0; i < SETTINGS_N; i++) {
+		size_t own = strlen(settings[i].env);
+
+		if (len >= own && memcmp(name, settings[i].env, own) == 0 &&
+		    (len == own || (settings[i].fallback && len == own + strlen(FILE_SUFFIX) &&
+				    memcmp(name + own, FILE_SUFFIX, len - own) == 0)))
+			return 1;
+	}
+	return 0;
+}
+
+/* One that is misspelled would be without effect in silence. */
+static void unknown_tell(void)
+{
+	for (char **variable = environ; *variable; variable++) {
+		size_t len = strcspn(*variable, "=");
+		char name[NAME_SIZE];
+
+		if (strncmp(*variable, PREFIX, strlen(PREFIX)) != 0 || is_known(*variable, len))
+			continue;
+		snprintf(name, sizeof(name), "%.*s", (int)len, *variable);
+		log_warn("unknown_setting", LOG_S("name", name),
+			 LOG_S("why", "no setting has this name, and it has no effect"));
+	}
+}
+
 void config_log(const struct config *config, const char *name)
 {
 	static const char *const levels[] = { "debug", "info", "warn", "error" };
@@ -214,6 +250,7 @@ void config_log(const struct config *config, const char *name)
 	for (int i = 0; i < 4; i++) {
 		if (strcmp(config->log_level, levels[i]) == 0) {
 			log_init(name, (enum log_level)i, as_json);
+			unknown_tell();
 			return;
 		}
 	}

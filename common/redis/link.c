@@ -201,6 +201,46 @@ static void process_change(struct redis_link *link, const char *run_id)
 		 LOG_S("run_id", run_id));
 }
 
+/* The script, which refuses to run without arguments, may be run. */
+static void probe_done(void *context, const redisReply *reply)
+{
+	struct redis_link *link = context;
+
+	if (!reply || (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOPERM", 6) == 0)) {
+		handshake_fail(link, "EVALSHA", reply);
+		return;
+	}
+	if (link->state == LINK_CONNECTING && link->run_id[0] && link->since_ms > 0) {
+		state_set(link, LINK_READY);
+		link->connects++;
+		backoff_reset(&link->backoff);
+		link->trouble[0] = link->logged[0] = '\0';
+		log_info("redis_ready", LOG_S("host", link->host), LOG_I("port", link->port),
+			 LOG_S("run_id", link->run_id));
+	}
+}
+
+static void script_done(void *context, const redisReply *reply)
+{
+	struct redis_link *link = context;
+	const char *probe[] = { "EVALSHA", link->sha, "1", "coupon:{0}" };
+
+	if (!reply || reply->type != REDIS_REPLY_STRING || reply->len >= SHA_SIZE) {
+		handshake_fail(link, "SCRIPT LOAD", reply);
+		return;
+	}
+	memcpy(link->sha, reply->str, reply->len + 1);
+	if (link->state == LINK_CONNECTING)
+		redis_link_command(link, 4, probe, NULL, probe_done, link);
+}
+
+void redis_link_script_load(struct redis_link *link)
+{
+	const char *argv[] = { "SCRIPT", "LOAD", link->options.script };
+
+	redis_link_command(link, 3, argv, NULL, script_done, link);
+}
+
 static void info_done(void *context, const redisReply *reply)
 {
 	struct redis_link *link = context;
@@ -224,32 +264,12 @@ static void info_done(void *context, const redisReply *reply)
 	link->lease_holds = !link->sentinels || master_lease_holds(&link->lease, run_id, reply);
 	if (link->sentinels)
 		master_lease_argument(&link->lease, run_id, link->lease_argument);
-}
-
-static void script_done(void *context, const redisReply *reply)
-{
-	struct redis_link *link = context;
-
-	if (!reply || reply->type != REDIS_REPLY_STRING || reply->len >= SHA_SIZE) {
-		handshake_fail(link, "SCRIPT LOAD", reply);
-		return;
-	}
-	memcpy(link->sha, reply->str, reply->len + 1);
-	if (link->state == LINK_CONNECTING && link->run_id[0] && link->since_ms > 0) {
-		state_set(link, LINK_READY);
-		link->connects++;
-		backoff_reset(&link->backoff);
-		link->trouble[0] = link->logged[0] = '\0';
-		log_info("redis_ready", LOG_S("host", link->host), LOG_I("port", link->port),
-			 LOG_S("run_id", link->run_id));
-	}
-}
-
-void redis_link_script_load(struct redis_link *link)
-{
-	const char *argv[] = { "SCRIPT", "LOAD", link->options.script };
-
-	redis_link_command(link, 3, argv, NULL, script_done, link);
+	/*
+	 * Not before Redis has let it in: Redis resets the connection of a stranger who sends so
+	 * long a text, and its NOAUTH or WRONGPASS is lost.
+	 */
+	if (link->state == LINK_CONNECTING)
+		redis_link_script_load(link);
 }
 
 /* The lease first: of a later one the process may be another. */
@@ -283,7 +303,6 @@ static void handshake(struct redis_link *link)
 	if (link->url.database)
 		redis_link_command(link, 2, select, NULL, select_done, link);
 	process_read(link);
-	redis_link_script_load(link);
 }
 
 static void on_connect(const redisAsyncContext *async, int status)

@@ -118,6 +118,8 @@ struct session {
 	struct lane_list sent;
 };
 
+#define REFUSED_SIZE 256
+
 struct lookup {
 	const struct use *use;
 	struct event_base *base;
@@ -125,7 +127,8 @@ struct lookup {
 	struct lane lanes[LANES_N];
 	size_t turn; /* the lane that was served last */
 	enum lookup_trust trust;
-	uint64_t trust_n; /* how many times it has changed */
+	uint64_t trust_n;           /* how many times it has changed */
+	char refused[REFUSED_SIZE]; /* why the last statement failed, while it is not compared */
 	int is_replica;
 	void (*keys_notified)(void *context);
 	void *keys_context;
@@ -285,6 +288,7 @@ static int is_refused(const struct lookup *lookup)
 
 void lookup_trust(struct lookup *lookup, enum lookup_trust trust)
 {
+	lookup->refused[0] = '\0';
 	if (lookup->trust == trust)
 		return;
 	lookup->trust = trust;
@@ -323,9 +327,12 @@ static void session_ended(struct session *session)
 	int good = postgres_failure(session->postgres) == POSTGRES_OK;
 	PGresult *rows = postgres_result_take(session->postgres);
 
-	if (!good)
+	if (!good) {
+		snprintf(session->lookup->refused, REFUSED_SIZE, "%s",
+			 postgres_why(session->postgres));
 		log_warn(session->lookup->use->refused_event,
 			 LOG_S("error", postgres_why(session->postgres)));
+	}
 	sent_end(session, good ? rows : NULL);
 	PQclear(rows);
 	session_send(session);
@@ -517,7 +524,8 @@ const char *lookup_trouble(const struct lookup *lookup)
 		return postgres_why(lookup->sessions[0].postgres);
 	switch (lookup->trust) {
 	case LOOKUP_NOT_COMPARED:
-		return "not yet compared with its copy in Redis";
+		return *lookup->refused ? lookup->refused
+					: "not yet compared with its copy in Redis";
 	case LOOKUP_PUT_BACK:
 		return "put back to an earlier moment; run couponctl recover";
 	case LOOKUP_OLD:

@@ -358,3 +358,71 @@ def test_a_subscriber_to_one_coupon_may_bind_nothing_else(stack, subscriber_make
     for key in ("#", "event.#", "event.*.coupon.issued", f"event.{coupon}1.#"):
         assert not may_bind(url, name, "coupon.event", key), key
     events.close()
+
+
+# What is wrong in which URL, and what every program says of it.
+WRONG = {
+    "REDIS_URL": {
+        "password": (lambda url: re.sub(r":[^:@/]*@", ":wrong@", url), "WRONGPASS"),
+        "user": (lambda url: re.sub(r"//[^:]*:", "//nobody:", url), "WRONGPASS"),
+        "database": (lambda url: re.sub(r"/\d*$", "/99", url), "DB index is out of range"),
+    },
+    "AMQP_URL": {
+        "password": (lambda url: re.sub(r":[^:@/]*@", ":wrong@", url), "ACCESS_REFUSED"),
+        "user": (lambda url: re.sub(r"//[^:]*:", "//nobody:", url), "ACCESS_REFUSED"),
+        "vhost": (lambda url: re.sub(r"/[^/]*$", "/nowhere", url), "vhost nowhere not found"),
+    },
+    "DATABASE_URL": {
+        "password": (lambda url: re.sub(r":[^:@/]*@", ":wrong@", url), "password authentication"),
+        "user": (lambda url: re.sub(r"//[^:]*:", "//nobody:", url), 'for user "nobody"'),
+        "database": (lambda url: re.sub(r"/[^/?]*$", "/nowhere", url), '"nowhere" does not exist'),
+    },
+}
+READYZ = {"REDIS_URL": "redis", "AMQP_URL": "rabbitmq", "DATABASE_URL": "postgresql"}
+
+
+@pytest.mark.parametrize("name, part", [(name, part) for name in WRONG for part in WRONG[name]])
+def test_what_is_wrong_in_a_url_is_said(stack, gateway_make, name, part):
+    change, words = WRONG[name][part]
+    wrong = change(stack.env_of("gateway")[name])
+    gateway = gateway_make(stack, ready=False, **{name: wrong})
+    wait_until(lambda: words in gateway.trouble(READYZ[name]))
+    if name != "AMQP_URL":
+        flag = {"REDIS_URL": "--redis-url", "DATABASE_URL": "--database-url"}[name]
+        assert (
+            words
+            in stack.ctl_run("key", "create", flag, wrong, "--name", "x", "--role", "issue").stderr
+        )
+
+
+def test_redis_without_its_password(rough, rough_redis, gateway_make):
+    """A stranger's long script would make Redis reset the connection before it has said why."""
+    gateway = gateway_make(rough, ready=False, REDIS_URL=rough.env["REDIS_URL"])
+    rough_redis.execute_command("ACL", "SETUSER", "default", "resetpass", ">secret")
+    try:
+        stranger = gateway_make(rough, ready=False, REDIS_URL=rough.env["REDIS_URL"])
+        wait_until(lambda: "NOAUTH" in stranger.trouble("redis"))
+    finally:
+        rough_redis.execute_command("ACL", "SETUSER", "default", "nopass")
+    wait_until(gateway.ready)
+
+
+@pytest.mark.parametrize("right", ["info", "script|load", "evalsha"])
+def test_a_right_that_lacks_in_redis_is_said(rough, rough_redis, gateway_make, right):
+    rough_redis.execute_command("ACL", "SETUSER", "couponmq_gateway", f"-{right}")
+    try:
+        gateway = gateway_make(rough, ready=False)
+        wait_until(lambda: "NOPERM" in gateway.trouble("redis"))
+    finally:
+        rough_redis.execute_command("ACL", "SETUSER", "couponmq_gateway", f"+{right}")
+    wait_until(gateway.ready)
+
+
+def test_a_database_that_is_not_migrated(stack, gateway_make):
+    """Every program says what to run."""
+    words = "run couponctl migrate"
+    url = re.sub(r"/[^/?]*$", "/postgres", stack.env_of("gateway")["DATABASE_URL"])
+    gateway = gateway_make(stack, ready=False, DATABASE_URL=url)
+    wait_until(lambda: words in gateway.trouble("postgresql"))
+    operator = re.sub(r"/[^/?]*$", "/postgres", stack.env_of("operator")["DATABASE_URL"])
+    assert words in stack.ctl_run("list", "--database-url", operator).stderr

@@ -243,3 +243,11 @@ def test_a_worker_that_recovers_needs_couponctl(stack, tmp_path):
     told = f'COUPON_RECOVER is "auto", but {tmp_path}/couponctl, which it runs, cannot be executed'
     assert result.returncode == 1 and told in result.stderr
     assert run(stack, alone, "-n", COUPON_RECOVER="manual").returncode == 0
+
+
+@pytest.mark.parametrize("program", ["coupon-gateway", "coupon-worker", "coupon-admin"])
+def test_a_misspelled_setting_is_named(stack, program):
+    told = run(stack, program, "-n", COUPON_PREFECTH="7", COUPON_LOG_LEVEL_FILE="")
+    text = told.stdout + told.stderr
+    assert "event=unknown_setting name=COUPON_PREFECTH" in text
+    assert text.count("unknown_setting") == 1
