@@ -29,22 +29,32 @@ static void file_check(const char *name, const char *path, int64_t wanted, const
 	fclose(file);
 }
 
-static void descriptors_raise(int64_t wanted)
+/*
+ * Without a descriptor nobody is answered, not even that the gateway is full. So no more connections
+ * are taken than leave some to the services, and to /healthz, /readyz and /metrics.
+ */
+static void descriptors_raise(struct config *config)
 {
+	int64_t wanted = config->connections_max + DESCRIPTORS_OF_SERVICES, left;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit))
 		return;
 	limit.rlim_cur = limit.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &limit);
-	if (limit.rlim_cur != RLIM_INFINITY)
-		limit_check("RLIMIT_NOFILE", (int64_t)limit.rlim_cur, wanted,
-			    "accepting pauses before COUPON_CONNECTIONS_MAX is reached");
+	if (limit.rlim_cur == RLIM_INFINITY || (int64_t)limit.rlim_cur >= wanted)
+		return;
+	left = (int64_t)limit.rlim_cur - DESCRIPTORS_OF_SERVICES;
+	if (left < (int64_t)limit.rlim_cur / 4)
+		left = (int64_t)limit.rlim_cur / 4;
+	limit_check("RLIMIT_NOFILE", (int64_t)limit.rlim_cur, wanted,
+		    "fewer connections than COUPON_CONNECTIONS_MAX are taken");
+	config->connections_max = left > 0 ? left : 1;
 }
 
-void kernel_prepare(const struct config *config)
+void kernel_prepare(struct config *config)
 {
-	descriptors_raise(config->connections_max + DESCRIPTORS_OF_SERVICES);
+	descriptors_raise(config);
 	file_check("net.core.somaxconn", "/proc/sys/net/core/somaxconn", LISTEN_BACKLOG,
 		   "fewer connections can wait to be accepted, and others are delayed by a second");
 	file_check("net.ipv4.tcp_syncookies", "/proc/sys/net/ipv4/tcp_syncookies", 1,

@@ -3,5 +3,8 @@
 
 #include "common/program/config.h"
 
-/* Raises the limit of descriptors as far as it may, and logs each limit that is too low. */
-void kernel_prepare(const struct config *config);
+/*
+ * Raises the limit of descriptors as far as it may, and logs each limit that is too low. Where it
+ * stays too low for `connections_max`, that becomes what it allows.
+ */
+void kernel_prepare(struct config *config);

@@ -422,7 +422,8 @@ def test_reads_in_redis_do_not_delay_issuing(rough, many_descriptors, gateway_ma
 
 @pytest.mark.plain
 def test_without_descriptors_accepting_pauses_and_recovers(stack):
-    gateway = gateway_process(stack, "gateway-few-descriptors", descriptors_max=96)
+    gateway = gateway_process(stack, "gateway-few-descriptors")
+    resource.prlimit(gateway.child.pid, resource.RLIMIT_NOFILE, (96, 96))  # it would take fewer
     try:
         with gateway.client() as first, contextlib.ExitStack() as connections:
             clients = [connections.enter_context(gateway.client()) for _ in range(60)]
@@ -447,6 +448,20 @@ def test_without_descriptors_accepting_pauses_and_recovers(stack):
 
 
 @pytest.mark.plain
+def test_connections_follow_the_limit_of_descriptors(stack, gateway_make):
+    """300 clients, and 256 descriptors: monitoring is answered, and so is who has a place."""
+    gateway = gateway_make(stack, descriptors_max=256)
+    with contextlib.ExitStack() as connections:
+        clients = [connections.enter_context(gateway.client()) for _ in range(300)]
+        for path in ("/healthz", "/readyz", "/metrics"):
+            reply = requests.get(gateway.http(path), timeout=20)
+            assert reply.status_code == 200, path
+        assert clients[0].call("ping")["code"] == 0
+        assert clients[299].read_reply()["code"] == 20, "one beyond the limit is answered busy"
+    assert gateway.metrics()["couponmq_accept_pauses_total"] == 0
+
+
+@pytest.mark.plain
 def test_a_half_closed_client_that_never_reads_goes_too(stack, gateway_make):
     gateway = gateway_make(stack, COUPON_IDLE_TIMEOUT_MS=500, COUPON_OUTPUT_LIMIT_BYTES=2**30)
     listen = gateway.settings["COUPON_LISTEN"]
@@ -460,7 +475,8 @@ def test_a_half_closed_client_that_never_reads_goes_too(stack, gateway_make):
 
 @pytest.mark.plain
 def test_clients_leave_descriptors_for_the_services(rough):
-    gateway = gateway_process(rough, "gateway-few-descriptors-http", descriptors_max=80)
+    gateway = gateway_process(rough, "gateway-few-descriptors-http")
+    resource.prlimit(gateway.child.pid, resource.RLIMIT_NOFILE, (80, 80))
     try:
         with contextlib.ExitStack() as connections:
             listen = gateway.settings["COUPON_HTTP_LISTEN"]
