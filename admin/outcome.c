@@ -89,6 +89,17 @@ static cJSON *warnings_read(const char *text, int all)
 	return array;
 }
 
+/* Whether it has warned, and said nothing else: it has made its change. */
+static int has_only_warnings(const char *text)
+{
+	cJSON *warnings = warnings_read(text, 0), *all = warnings_read(text, 1);
+	int n = cJSON_GetArraySize(warnings), is_only = n > 0 && cJSON_GetArraySize(all) == n;
+
+	cJSON_Delete(warnings);
+	cJSON_Delete(all);
+	return is_only;
+}
+
 /* The last line, in the words of this API (malloc). */
 static char *sentence_read(const char *text)
 {
@@ -252,7 +263,8 @@ char *outcome_make(const struct route *route, const struct child_result *result,
 			 (result->status == 1 || result->status == CTL_NO_VERDICT ||
 			  result->status == CTL_STALLED);
 	int is_done = result->end == CHILD_EXITED &&
-		      (result->status == 0 || result->status == CTL_NOT_IN_REDIS);
+		      (result->status == 0 || result->status == CTL_NOT_IN_REDIS ||
+		       (result->status == CTL_UNKNOWN && has_only_warnings(result->err)));
 	char *text = NULL;
 	cJSON *root;
 

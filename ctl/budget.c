@@ -1,13 +1,20 @@
 /* couponctl budget: what campaigns may give in all. */
+#include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/api_key.h"
 #include "common/message/json.h"
+#include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
+
+#define KEEPER_WAIT_MS 5000
+#define KEEPER_POLL_US 20000
 
 static const char *name_argument(const struct args *args)
 {
@@ -145,17 +152,49 @@ static int create_run(struct ctl *ctl)
 	return 0;
 }
 
+/*
+ * Waits until the keeper has paused or resumed the campaigns by the new amount, and all gateways
+ * know it. Returns the exit status.
+ */
+static int campaigns_wait(struct db *db, struct redis_client *redis, const char *name)
+{
+	int64_t until_ms = clock_monotonic_ms() + KEEPER_WAIT_MS;
+	int waits, rows_n;
+
+	do {
+		PGresult *rows = db_ask(db, sql_query_budget_campaigns, postgres_text(name));
+
+		rows_n = PQntuples(rows);
+		waits = 0;
+		for (int row = 0; row < rows_n && !waits; row++) {
+			struct redis_coupon loaded;
+
+			waits = db_is_true(rows, row, "is_due") ||
+				(redis_coupon_read(redis, column_number(rows, row, "id"),
+						   &loaded) == 1 &&
+				 loaded.version < column_number(rows, row, "version"));
+		}
+		PQclear(rows);
+	} while (waits && usleep(KEEPER_POLL_US) == 0 && clock_monotonic_ms() < until_ms);
+	if (waits)
+		fprintf(stderr, "couponctl: warning: no keeper has paused or resumed the campaigns "
+				"of this budget yet: a coupon-worker does it\n");
+	return rows_n > 0 ? store_gateways_wait(db, redis, STORE_NEWS_TERMS) : 0;
+}
+
 static int set_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	const char *name = name_argument(args), *currency;
 	char given[MONEY_SIZE], least[MONEY_SIZE];
 	PGresult *row, *set;
+	struct redis_client *redis;
 	int64_t amount;
 	struct db *db;
+	int status;
 
 	args_required(args, "amount");
-	db = store_changing_open(ctl, NULL);
+	db = store_changing_open(ctl, &redis);
 	row = budget_row(db, name);
 	currency = column_text(row, 0, "currency");
 	amount = args_money(args, "amount", currency, 0);
@@ -167,8 +206,10 @@ static int set_run(struct ctl *ctl)
 					  least));
 	PQclear(set);
 	PQclear(row);
+	status = campaigns_wait(db, redis, name);
+	redis_client_free(redis);
 	changed_say(db, name, args_has(args, "json"));
-	return 0;
+	return status;
 }
 
 #define AMOUNT_OPTION OPTION("amount", ARGS_MONEY, "what its campaigns may give in all")

@@ -71,17 +71,21 @@ static const char *redis_tell(struct db *db, struct redis_client *redis)
 	return NULL;
 }
 
-/* Returns the exit status. */
-static int change_end(struct db *db, struct redis_client *redis, const char *why)
+/* Returns the exit status. `is_waited`: until gateways know the change. */
+static int change_end(struct db *db, struct redis_client *redis, const char *why, int is_waited)
 {
+	int status = 0;
+
 	if (why)
 		fprintf(stderr,
 			"couponctl: warning: PostgreSQL has the change, but Redis could not be "
 			"told: %s; a keeper will do it\n",
 			why);
+	else if (is_waited)
+		status = store_gateways_wait(db, redis, STORE_NEWS_KEYS);
 	redis_client_free(redis);
 	db_close(db);
-	return why ? CTL_NOT_IN_REDIS : 0;
+	return why ? CTL_NOT_IN_REDIS : status;
 }
 
 /* Both stores, for a change that must not be made from an earlier state. */
@@ -296,7 +300,7 @@ static int create_run(struct ctl *ctl)
 	roles_read(args, &role_array);
 	db = changing_open(ctl, &redis);
 	if (done_before(db, ctl))
-		return change_end(db, redis, redis_tell(db, redis));
+		return change_end(db, redis, redis_tell(db, redis), 0);
 	id_make(id);
 	text_make(id, text, hash);
 	if (!db_value(db, sql_query_key_create, postgres_text(id), postgres_text(name),
@@ -308,7 +312,7 @@ static int create_run(struct ctl *ctl)
 	postgres_array_fini(&role_array);
 	postgres_array_fini(&coupon_array);
 	postgres_array_fini(&budget_array);
-	return change_end(db, redis, redis_tell(db, redis));
+	return change_end(db, redis, redis_tell(db, redis), 0);
 }
 
 static int rotate_run(struct ctl *ctl)
@@ -321,7 +325,7 @@ static int rotate_run(struct ctl *ctl)
 	PGresult *row = key_row(db, id);
 
 	if (done_before(db, ctl))
-		return change_end(db, redis, redis_tell(db, redis));
+		return change_end(db, redis, redis_tell(db, redis), 1);
 	text_make(id, text, hash);
 	if (!db_value(db, sql_query_key_rotate, postgres_text(id), postgres_text(hash),
 		      postgres_number(overlap_s)))
@@ -330,7 +334,7 @@ static int rotate_run(struct ctl *ctl)
 	text_print(&ctl->args, text, id,
 		   "the one before is good until the overlap ends: create another key until then");
 	PQclear(row);
-	return change_end(db, redis, redis_tell(db, redis));
+	return change_end(db, redis, redis_tell(db, redis), 1);
 }
 
 /*
@@ -379,7 +383,7 @@ static int revoke_run(struct ctl *ctl)
 	if (!db_value(db, sql_query_key_revoke, postgres_text(id)))
 		log_fatal_as(why ? CTL_AWAY : CTL_ABSENT, "there is no key %s%s", id,
 			     why ? " in PostgreSQL, and Redis cannot be read" : "");
-	return change_end(db, redis, why ? why : redis_tell(db, redis));
+	return change_end(db, redis, why ? why : redis_tell(db, redis), 1);
 }
 
 static int list_run(struct ctl *ctl)

@@ -1,6 +1,7 @@
 #include "ctl/store.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/log/log.h"
 #include "common/program/durability.h"
 #include "common/program/transport.h"
@@ -10,6 +11,7 @@
 #include "embed.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pwd.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -525,6 +527,116 @@ char *store_gateways_text(const cJSON *gateways, char out[STORE_GATEWAYS_SIZE])
 			break;
 	}
 	return out;
+}
+
+#define NEWS_POLL_US 20000
+#define NEWS_PLACES_SIZE 1024
+#define NEWS_HEARD_S 12 /* a process that PostgreSQL has not heard of for longer is not there */
+
+static void place_add(char places[NEWS_PLACES_SIZE], const char *place, int64_t silent_s)
+{
+	size_t len = strlen(places);
+
+	if (silent_s > NEWS_HEARD_S)
+		snprintf(places + len, NEWS_PLACES_SIZE - len, "%s%s (last heard of %lld s ago)",
+			 len ? ", " : "", place, (long long)silent_s);
+	else
+		snprintf(places + len, NEWS_PLACES_SIZE - len, "%s%s", len ? ", " : "", place);
+}
+
+/*
+ * Writes the places of those that do not know the change into `places`. 1: one of them may still
+ * say so; 0: none of them will, or there is none; -1: Redis has failed.
+ */
+static int news_look(struct db *db, struct redis_client *redis, enum store_news kind, int64_t news,
+		     char places[NEWS_PLACES_SIZE])
+{
+	const char *hkeys[] = { "HKEYS", GATEWAYS_KEY };
+	PGresult *rows = db_ask(db, sql_query_gateway_running);
+	redisReply *marks = redis_client_call(redis, 2, hkeys);
+	int rows_n = PQntuples(rows), more = marks ? 0 : -1;
+
+	*places = '\0';
+	for (size_t i = 0; more >= 0 && i < (size_t)rows_n + marks->elements; i++) {
+		const char *id = i < (size_t)rows_n ? column_text(rows, (int)i, "id")
+						    : marks->element[i - (size_t)rows_n]->str,
+			   *place = i < (size_t)rows_n ? column_text(rows, (int)i, "place") : id;
+		int64_t silent_s = 0, numbers[3] = { 0 };
+		char key[sizeof(GATEWAY_KNOWS_KEY) + ULID_UUID_SIZE];
+		const char *get[] = { "GET", key };
+		int is_repeated = 0, is_there;
+		redisReply *knows;
+
+		for (int row = 0; i >= (size_t)rows_n && row < rows_n; row++)
+			is_repeated |= strcmp(id, column_text(rows, row, "id")) == 0;
+		if (is_repeated || strlen(id) >= ULID_UUID_SIZE)
+			continue;
+		snprintf(key, sizeof(key), GATEWAY_KNOWS_KEY "%s", id);
+		knows = redis_client_call(redis, 2, get);
+		is_there = knows && knows->type == REDIS_REPLY_STRING;
+		if (!knows)
+			more = -1;
+		else if (is_there)
+			(void)sscanf(knows->str, "%" SCNd64 " %" SCNd64 " %" SCNd64, &numbers[0],
+				     &numbers[1], &numbers[2]);
+		else if (i < (size_t)rows_n)
+			silent_s = column_number(rows, (int)i, "silent_s");
+		freeReplyObject(knows);
+		if (more < 0 || numbers[kind] >= news ||
+		    (!is_there && (kind != STORE_NEWS_KEYS || i >= (size_t)rows_n ||
+				   silent_s > STORE_GATEWAY_SILENT_S)))
+			continue;
+		place_add(places, place, silent_s);
+		more |= silent_s <= NEWS_HEARD_S;
+	}
+	freeReplyObject(marks);
+	PQclear(rows);
+	return more;
+}
+
+/* The number of this change; 0: Redis has failed. */
+static int64_t news_make(struct redis_client *redis)
+{
+	char begin[NUMBER_SIZE]; /* a Redis that has lost its data gives no number again */
+	const char *hsetnx[] = { "HSETNX", GATEWAYS_KEY, GATEWAYS_NEWS,
+				 number_text(clock_wall_ms(), begin) };
+	const char *hincrby[] = { "HINCRBY", GATEWAYS_KEY, GATEWAYS_NEWS, "1" };
+	redisReply *reply = redis_client_call(redis, 4, hsetnx);
+	int64_t news = 0;
+
+	if (reply) {
+		freeReplyObject(reply);
+		reply = redis_client_call(redis, 4, hincrby);
+	}
+	if (reply)
+		news = reply->integer;
+	freeReplyObject(reply);
+	return news;
+}
+
+int store_gateways_wait(struct db *db, struct redis_client *redis, enum store_news kind)
+{
+	int64_t until_ms = clock_monotonic_ms() + STORE_NEWS_WAIT_MS, news = news_make(redis);
+	char places[NEWS_PLACES_SIZE] = "";
+	int more = news > 0 ? 1 : -1;
+
+	while (more > 0 && (more = news_look(db, redis, kind, news, places)) > 0 &&
+	       clock_monotonic_ms() < until_ms)
+		usleep(NEWS_POLL_US);
+	if (more >= 0 && !*places)
+		return 0;
+	if (more < 0)
+		fprintf(stderr,
+			"couponctl: warning: the change is made, but it is unknown whether all "
+			"gateways know it: %s\n",
+			redis_client_error(redis));
+	else
+		fprintf(stderr,
+			"couponctl: warning: the change is made, but gateways may answer as "
+			"before, "
+			"because they have not told that they know it: %s\n",
+			places);
+	return CTL_UNKNOWN;
 }
 
 /* couponctl installation */

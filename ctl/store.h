@@ -132,6 +132,18 @@ cJSON *store_gateways_lacking(struct db *db, struct redis_client *redis);
 char *store_gateways_text(const cJSON *gateways, char out[STORE_GATEWAYS_SIZE]);
 
 /*
+ * Waits, after a change is in both stores, until every gateway that is there knows it: so the next
+ * request of the operator finds it. Gateways read its number in Redis, and say there up to which
+ * number they know changes of the kind (gateway/stores.h). Returns 0; or CTL_UNKNOWN after a warning
+ * that names those that have not said so in STORE_NEWS_WAIT_MS. One that Redis has not heard of for
+ * 3 s decides nothing, so it is left out; but not with STORE_NEWS_KEYS, as long as PostgreSQL has
+ * heard of it within STORE_GATEWAY_SILENT_S: it may still read, for whoever has a revoked key.
+ */
+enum store_news { STORE_NEWS_TERMS, STORE_NEWS_KEYS, STORE_NEWS_CODES };
+#define STORE_NEWS_WAIT_MS 5000
+int store_gateways_wait(struct db *db, struct redis_client *redis, enum store_news kind);
+
+/*
  * Whether PostgreSQL is behind Redis: it was put back to an earlier moment. Then only `couponctl
  * recover` may change anything; see docs/operations.md. Each function ends the process if Redis
  * belongs to another installation than PostgreSQL, or if PostgreSQL is a standby or an old primary;

@@ -313,49 +313,65 @@ static int on_busy_tick(void *context)
 	return is_busy(context);
 }
 
-static int part_ready(cJSON *body, const char *part, const char *trouble)
+/* Says how the part is, and lists one that is not well. */
+static void part_tell(cJSON *body, const char *part, const char *trouble)
 {
-	int ready = !trouble || !*trouble;
+	int is_well = !trouble || !*trouble;
 
-	cJSON_AddStringToObject(body, part, ready ? "ok" : trouble);
-	return ready;
+	cJSON_AddStringToObject(body, part, is_well ? "ok" : trouble);
+	if (!is_well)
+		cJSON_AddItemToArray(cJSON_GetObjectItem(body, "degraded"),
+				     checked(cJSON_CreateString(part)));
 }
 
+/* Why it gets no new clients, or NULL. */
+static const char *gateway_trouble(const struct gateway *gateway)
+{
+	if (gateway->stop_by_ms)
+		return "stopping";
+	if (gateway->drain_until_ms)
+		return "draining";
+	if ((int64_t)admission_unconfirmed(gateway->admission) >= gateway->config->unconfirmed_max)
+		return "COUPON_UNCONFIRMED_MAX receives are not confirmed by RabbitMQ";
+	if (!gate_can_judge(gateway->gate, clock_monotonic_ms()))
+		return "neither Redis nor PostgreSQL tells of API keys";
+	return issue_trouble(gateway);
+}
+
+/*
+ * Ready is a gateway that can issue: without PostgreSQL it does, and without RabbitMQ for a while.
+ * Were it not, a balancer would take all gateways out together.
+ */
 static int ready(void *context, cJSON **body)
 {
 	struct gateway *gateway = context;
-	const char *database_trouble = lookup_trouble(gateway->lookup);
+	const char *redis = redis_pool_issue_trouble(gateway->redis),
+		   *own = gateway_trouble(gateway);
 	char trouble[TROUBLE_SIZE];
-	int all = gateway->drain_until_ms == 0;
 	cJSON *warnings;
 
 	*body = checked(cJSON_CreateObject());
+	cJSON_AddBoolToObject(*body, "ready", !redis && !own);
+	checked(cJSON_AddArrayToObject(*body, "degraded"));
 	publisher_trouble(gateway->publisher, trouble, sizeof(trouble));
-	all &= part_ready(*body, "redis", redis_pool_issue_trouble(gateway->redis));
+	part_tell(*body, "redis", redis);
 	if (gateway->replicas)
-		all &= part_ready(*body, "replicas", replicas_trouble(gateway->replicas));
-	all &= part_ready(*body, "rabbitmq", trouble);
-	all &= part_ready(*body, "postgresql", database_trouble);
+		part_tell(*body, "replicas", replicas_trouble(gateway->replicas));
+	part_tell(*body, "rabbitmq", trouble);
+	part_tell(*body, "postgresql", lookup_trouble(gateway->lookup));
 	if (lookup_trouble(gateway->reads))
-		part_ready(*body, "reads", lookup_trouble(gateway->reads));
+		part_tell(*body, "reads", lookup_trouble(gateway->reads));
 	if (lookup_trouble(gateway->codes))
-		part_ready(*body, "codes", lookup_trouble(gateway->codes));
-	if (gateway->stop_by_ms) {
-		cJSON_AddStringToObject(*body, "gateway", "stopping");
-	} else if (gateway->drain_until_ms) {
-		cJSON_AddStringToObject(*body, "gateway", "draining");
-	} else if (!known_may_issue(&gateway->known, clock_monotonic_ms())) {
-		cJSON_AddStringToObject(*body, "gateway", STARTING_TEXT);
-		all = 0;
-	}
-	cJSON_AddBoolToObject(*body, "ready", all);
+		part_tell(*body, "codes", lookup_trouble(gateway->codes));
+	if (own)
+		part_tell(*body, "gateway", own);
 	warnings = checked(cJSON_AddArrayToObject(*body, "warnings"));
 	intake_warnings(gateway->intake, warnings);
 	durability_warnings(&gateway->weak_settings.durability, warnings);
 	transport_warnings(warnings);
 	rabbit_topology_warnings(warnings);
 	redeem_warnings(gateway->redeem, warnings);
-	return all;
+	return !redis && !own;
 }
 
 /* Returns 1: there is always something to look after. */
@@ -519,6 +535,7 @@ static void loop(struct gateway *gateway, int publisher_fd)
 		reads_flush(gateway);
 		receives_flush(gateway);
 		known_flush(&gateway->known);
+		key_records_flush(&gateway->key_records, !is_foreign(gateway));
 		redis_pool_flush(gateway->redis);
 		if (gateway->replicas)
 			replicas_flush(gateway->replicas);
@@ -794,6 +811,8 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 					 .lookup = gateway->lookup,
 					 .admission = gateway->admission,
 					 .copies = gateway->copies,
+					 .key_records = &gateway->key_records,
+					 .catalogue = redeem_catalogue(gateway->redeem),
 					 .comparison = &gateway->comparisons[0] };
 	known_init(&gateway->known, config->listen, process);
 	gateway->weak_settings = (struct weak_settings){ .redis = gateway->redis,
@@ -807,6 +826,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 						     .gate = gateway->gate,
 						     .intake = gateway->intake };
 	key_records_init(&gateway->key_records);
+	intake_on_unknown_key(gateway->intake, key_records_ask, &gateway->key_records);
 	gateway->server = server_new(gateway->base, config, gateway->intake);
 	gateway->http = http_new(gateway->base, config, gateway->intake, ready, gateway);
 }

@@ -147,6 +147,8 @@ void comparison_tick(struct comparison *comparison, int64_t now_ms)
 #define REPORTS_MAX 256     /* in flight */
 #define REPORT_AGAIN_MS 500 /* after one has failed */
 #define LEAVE_MS 500        /* at most */
+#define KNOWS_MS 1000
+#define KNOWS_EXPIRES_MS "3000"
 #define REFUSED_MS 1000
 #define REFUSED_AGAIN_MS 60000 /* after Redis has refused that */
 #define REFUSED_MAX 512        /* of lua/refused.lua */
@@ -355,26 +357,79 @@ static void refused_tell(struct known *known)
 				 known);
 }
 
-/* The mark is gone: Redis has lost its data, and kept the connection. */
+/*
+ * The mark, and the number of the last change. If the mark is gone, Redis has lost its data, and
+ * kept the connection.
+ */
 static void on_mark_read(void *context, const redisReply *reply)
 {
 	struct known *known = context;
+	const redisReply *mark;
+	int64_t news = 0;
 
 	known->is_looking = 0;
-	if (!reply || known->report != REPORT_NONE || known->leave_ms || !*known->marked)
+	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || known->leave_ms)
 		return;
-	if (reply->type != REDIS_REPLY_STRING || strcmp(reply->str, known->marked) != 0)
+	if (reply->element[1]->type == REDIS_REPLY_STRING)
+		(void)id_parse(reply->element[1]->str, reply->element[1]->len, &news);
+	if (news != known->news) {
+		known->news = news;
+		admission_forget(known->admission);
+		known->news_keys = key_records_ask(known->key_records);
+		known->news_codes = catalogue_renew(known->catalogue);
+	}
+	mark = reply->element[0];
+	if (known->report == REPORT_NONE && *known->marked &&
+	    (mark->type != REDIS_REPLY_STRING || strcmp(mark->str, known->marked) != 0))
 		known->redis_connects = 0;
 }
 
 static void mark_look(struct known *known)
 {
-	const char *argv[] = { "HGET", GATEWAYS_KEY, known->id };
+	const char *argv[] = { "HMGET", GATEWAYS_KEY, known->id, GATEWAYS_NEWS };
 
-	if (known->is_looking || known->report != REPORT_NONE || !*known->marked)
+	if (known->is_looking)
 		return;
 	known->is_looking = 1;
-	redis_pool_query(redis_pool_pick(known->redis), 3, argv, on_mark_read, known);
+	redis_pool_query(redis_pool_pick(known->redis), 4, argv, on_mark_read, known);
+}
+
+static void on_knows(void *context, const redisReply *reply)
+{
+	struct known *known = context;
+
+	if (reply && reply->type != REDIS_REPLY_ERROR)
+		return;
+	known->knows_ms = 0; /* again with the next tick */
+	if (reply)
+		log_warn("gateway_knows", LOG_S("error", reply->str));
+}
+
+/* Tells what it knows, at once when that is more, and else often enough to be there. */
+static void knows_tell(struct known *known, int64_t now_ms)
+{
+	const struct key_records *records = known->key_records;
+	int64_t keys = known->knows_keys, codes = known->knows_codes;
+	char key[sizeof(GATEWAY_KNOWS_KEY) + ULID_UUID_SIZE], numbers[3 * NUMBER_SIZE];
+	const char *argv[] = { "SET", key, numbers, "PX", KNOWS_EXPIRES_MS };
+
+	if (records->told_n >= known->news_keys)
+		keys = known->news;
+	else if (records->asked_n >= known->news_keys && !records->is_asked)
+		known->news_keys = key_records_ask(known->key_records); /* no store could tell */
+	if (catalogue_has(known->catalogue, known->news_codes))
+		codes = known->news;
+	snprintf(numbers, sizeof(numbers), "%lld %lld %lld", (long long)known->news,
+		 (long long)keys, (long long)codes);
+	if (known->knows_terms == known->news && keys == known->knows_keys &&
+	    codes == known->knows_codes && now_ms < known->knows_ms)
+		return;
+	known->knows_terms = known->news;
+	known->knows_keys = keys;
+	known->knows_codes = codes;
+	known->knows_ms = now_ms + KNOWS_MS;
+	snprintf(key, sizeof(key), GATEWAY_KNOWS_KEY "%s", known->id);
+	redis_pool_query(redis_pool_pick(known->redis), 5, argv, on_knows, known);
 }
 
 static void uncopied_done(void *context, const redisReply *reply)
@@ -425,8 +480,11 @@ void known_tick(struct known *known, int64_t now_ms)
 	if (now_ms >= known->refused_ms && known_may_report(known)) {
 		known->refused_ms = now_ms + REFUSED_MS;
 		refused_tell(known);
-		mark_look(known);
 		uncopied_tell(known);
+	}
+	if (known_may_report(known)) {
+		mark_look(known);
+		knows_tell(known, now_ms);
 	}
 }
 
@@ -461,16 +519,21 @@ int known_leave(struct known *known, int64_t now_ms)
 {
 	const char *argv[] = { "HDEL", GATEWAYS_KEY, known->id };
 	const char *uncopied[] = { "HDEL", UNCOPIED_KEY, known->id };
+	char key[sizeof(GATEWAY_KNOWS_KEY) + ULID_UUID_SIZE];
+	const char *knows[] = { "DEL", key };
 
+	snprintf(key, sizeof(key), GATEWAY_KNOWS_KEY "%s", known->id);
 	if (known->leave_ms == 0) {
 		known->leave_ms = now_ms + LEAVE_MS;
 		if (known_may_report(known))
 			refused_tell(known);
 		if (known_may_report(known)) {
-			known->leaving += 2;
+			known->leaving += 3;
 			redis_pool_query(redis_pool_pick(known->redis), 3, argv, on_unmarked,
 					 known);
 			redis_pool_query(redis_pool_pick(known->redis), 3, uncopied, on_unmarked,
+					 known);
+			redis_pool_query(redis_pool_pick(known->redis), 2, knows, on_unmarked,
 					 known);
 		}
 		if (is_own(known) &&

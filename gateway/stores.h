@@ -9,7 +9,9 @@
 #include "common/program/durability.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/redis_pool.h"
+#include "gateway/read/key_records.h"
 #include "gateway/read/lookup.h"
+#include "gateway/redeem/catalogue.h"
 
 /*
  * Compares the numbers of PostgreSQL with their copy in Redis (common/changes.h), over each new
@@ -57,8 +59,15 @@ int comparison_is_due(const struct comparison *comparison);
  * The mark is written after Redis has answered all reports, and only while all connections lead to
  * that process: over one to an earlier process a reply with higher numbers could still arrive.
  *
- * Redis may lose the mark with its data and keep the connections. So the process reads it once a
- * second, and reports everything again if it is gone.
+ * Redis may lose the mark with its data and keep the connections. So the process reads it several
+ * times a second, and reports everything again if it is gone.
+ *
+ * With the mark it reads the number of the last change that an operator's command has made, and
+ * waits for (ctl/store.h). When that is another one, it forgets the losing answers that it
+ * remembers, and asks the stores for API keys and sets of codes. Then it writes the number into a
+ * key of its own, which says by its expiry that the process is there:
+ *
+ *	couponmq:knows:ID  "TERMS KEYS CODES": up to which change it knows each
  *
  * It also tells the keeper once a second, through Redis, what it has refused (lua/refused.lua).
  * Counts that Redis does not get are lost. And how many receives it has that neither RabbitMQ nor
@@ -78,6 +87,8 @@ struct known {
 	struct lookup *lookup;
 	struct admission *admission;
 	const struct copies *copies;
+	struct key_records *key_records;
+	struct catalogue *catalogue;
 	const struct comparison *comparison; /* of these */
 	char id[ULID_UUID_SIZE];
 	char place[KNOWN_PLACE_SIZE];
@@ -93,9 +104,13 @@ struct known {
 	char marked[REDIS_RUN_ID_SIZE]; /* of the last mark that was answered */
 	int is_other;                   /* another one than that is reported to */
 	int64_t marked_ms;              /* when the first mark was answered; 0: it was not */
-	int is_looking;                 /* whether the mark is still there */
-	uint64_t lookup_connects;       /* over which the row was written */
-	int64_t alive_ms;               /* when the row is written again */
+	int is_looking;                 /* whether the mark is still there, and for news */
+	int64_t news;                   /* the number in Redis, when it was last looked at */
+	uint64_t news_keys, news_codes; /* the question and the look that began after that */
+	int64_t knows_terms, knows_keys, knows_codes; /* as Redis was told last */
+	int64_t knows_ms;                             /* when Redis is told again */
+	uint64_t lookup_connects;                     /* over which the row was written */
+	int64_t alive_ms;                             /* when the row is written again */
 	int is_asking;
 	int is_recorded;    /* since the start */
 	int64_t refused_ms; /* when refusals are told next */

@@ -308,6 +308,8 @@ static void marks_take(struct keeper_stores *stores, const char *run_id, const r
 	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
 		const char *mark = fields->element[i + 1]->str;
 
+		if (strcmp(fields->element[i]->str, GATEWAYS_NEWS) == 0)
+			continue; /* of couponctl */
 		gateway = gateway_get(stores, fields->element[i]->str);
 		if (!gateway)
 			continue;

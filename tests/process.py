@@ -164,11 +164,11 @@ class Gateway(Process):
             return False
 
     def ready(self):
-        """One process answers; of several, each may issue."""
+        """One process answers and lacks nothing; of several, each may issue."""
         several = int(self.settings.get("COUPON_PROCESSES", 1))
         if several > 1 and self.log().count("event=gateway_known") < several:
             return False
-        return requests.get(self.http("/readyz"), timeout=60).status_code == 200
+        return requests.get(self.http("/readyz"), timeout=60).json().get("degraded") == []
 
     def trouble(self, part):
         """The reason why the part is not ready, or ok."""
@@ -185,6 +185,7 @@ def gateway_process(stack, name, ready=True, descriptors_max=None, unprivileged=
             "COUPON_LISTEN": f"127.0.0.1:{port_free()}",
             "COUPON_HTTP_LISTEN": f"127.0.0.1:{port_free()}",
             "COUPON_UNIX_SOCKET": "",
+            "COUPON_DRAIN_S": 0,
             **settings,
         },
         descriptors_max,

@@ -133,7 +133,7 @@ SETTING_TEXT(trace, "COUPON_TRACE", "trace", GATEWAY | WORKER, "",
 SETTING_NUMBER(processes, "COUPON_PROCESSES", "processes", GATEWAY, 1, 1, 64,
 	       "number of processes that share the listeners")
 SETTING_NUMBER(
-	drain_s, "COUPON_DRAIN_S", "drain-s", GATEWAY, 0, 0, 600,
+	drain_s, "COUPON_DRAIN_S", "drain-s", GATEWAY, 5, 0, 600,
 	"time after SIGTERM for which /readyz answers 503 and everything is still served, so "
 	"that balancers take the gateway out; 0: it ends at once")
 SETTING_NUMBER(stop_wait_s, "COUPON_STOP_WAIT_S", "stop-wait-s", GATEWAY, 3600, 0, 86400,

@@ -183,6 +183,7 @@ int change_commit(struct change *change)
 	switch (result) {
 	case TERMS_APPLIED:
 	case TERMS_CURRENT:
+		return store_gateways_wait(change->db, change->redis, STORE_NEWS_TERMS);
 	case TERMS_MISSING: /* the keeper will load the present terms */
 		return 0;
 	case TERMS_TAKEN:
@@ -337,8 +338,9 @@ static int publish_run(struct ctl *ctl)
 	int open = 0, ended = 0;
 	char end[CLOCK_RFC3339_SIZE];
 	cJSON *before;
+	int status;
 
-	step_take(ctl, step_of(ctl->args.command), &change, &before);
+	status = step_take(ctl, step_of(ctl->args.command), &change, &before);
 	output_made("coupon %lld is published", (long long)change.coupon);
 	if (before) {
 		output_say(before, "coupon {coupon} is published\n", args_has(&ctl->args, "json"));
@@ -350,6 +352,8 @@ static int publish_run(struct ctl *ctl)
 	while (change.loaded >= 0 && !(open = is_open(&change)) &&
 	       !(ended = end_ms && clock_wall_ms() >= end_ms) && clock_monotonic_ms() < until_ms)
 		usleep(PUBLISH_POLL_US);
+	if (open && status == 0) /* gateways may remember that it was not there */
+		status = store_gateways_wait(change.db, change.redis, STORE_NEWS_TERMS);
 	change_say(&change, open ? "coupon {coupon} is published, and open in Redis\n"
 				 : "coupon {coupon} is published\n");
 	if (ended)
@@ -366,7 +370,7 @@ static int publish_run(struct ctl *ctl)
 			"it opens as soon as a coupon-worker runs\n",
 			(long long)change.coupon);
 	change_fini(&change);
-	return 0;
+	return status == CTL_UNKNOWN ? status : 0;
 }
 
 static void total_set(struct change *change, int64_t total)

@@ -100,6 +100,19 @@ struct code_space *stored_space(const struct stored *stored, int64_t id)
 	return space;
 }
 
+int stored_wait(const struct ctl *ctl)
+{
+	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);
+	struct db *db = store_postgres_open(ctl);
+	int status;
+
+	(void)redis_client_open(redis); /* or every call fails */
+	status = store_gateways_wait(db, redis, STORE_NEWS_CODES);
+	redis_client_free(redis);
+	db_close(db);
+	return status;
+}
+
 struct db *stored_lock(const struct ctl *ctl)
 {
 	struct db *db = store_changing_open(ctl, NULL);
@@ -163,6 +176,7 @@ static int word_run(struct ctl *ctl)
 	const char *word = ctl->args.arguments[1];
 	char text[CODE_OTHERS_SIZE];
 	struct db *db;
+	int status;
 
 	if (code_text_spell(word, strlen(word), text) || strlen(text) < WORD_LEAST)
 		args_fail("WORD is \"%s\": allowed are 3 to 64 bytes of printable ASCII, not "
@@ -178,12 +192,13 @@ static int word_run(struct ctl *ctl)
 				 coupon);
 	db_run(db, "COMMIT");
 	db_close(db);
+	status = stored_wait(ctl);
 	output_made("set %" PRId64 " is the word %s of coupon %" PRId64, set, text, coupon);
 	if (args_has(&ctl->args, "json"))
 		printf("{\"set\":\"%" PRId64 "\",\"coupon\":\"%" PRId64 "\"}\n", set, coupon);
 	else
 		printf("set %" PRId64 ": the word %s of coupon %" PRId64 "\n", set, text, coupon);
-	return 0;
+	return status;
 }
 
 /* The spelling of a text that is of the form of the row. */

@@ -29,6 +29,12 @@ struct code_space *stored_space(const struct stored *stored, int64_t id);
 struct db *stored_lock(const struct ctl *ctl);
 
 /*
+ * store_gateways_wait() for a set that is complete, so that the next request finds its codes. The
+ * exit status of the command.
+ */
+int stored_wait(const struct ctl *ctl);
+
+/*
  * Adds a set of codes that others made, or of a word; `request` and `source` may be NULL. Returns
  * its id. Ends the process when there is no such coupon.
  */

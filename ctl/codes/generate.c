@@ -468,6 +468,7 @@ static void set_and_file(struct generation *g, const struct ctl *ctl)
 static int generate_run(struct ctl *ctl)
 {
 	struct generation g;
+	int status;
 
 	generation_read(&ctl->args, &g);
 	if (g.file)
@@ -476,8 +477,9 @@ static int generate_run(struct ctl *ctl)
 		set_only(&g, ctl);
 	if (g.space)
 		code_space_free(g.space);
+	status = stored_wait(ctl);
 	result_say(&g, args_has(&ctl->args, "json"));
-	return 0;
+	return status;
 }
 
 const struct command codes_generate_command = {

@@ -274,6 +274,7 @@ static int import_run(struct ctl *ctl)
 	const struct code_file_form form = code_file_form_read(&ctl->args, path);
 	struct db *db;
 	cJSON *object;
+	int status;
 
 	import.file = code_file_open(path, &form);
 	db = store_postgres_open(ctl);
@@ -284,6 +285,7 @@ static int import_run(struct ctl *ctl)
 	code_file_close(import.file);
 	code_book_free(import.stored.book);
 	db_close(db);
+	status = stored_wait(ctl);
 	object = output_object();
 	output_id(object, "set", import.set);
 	output_id(object, "coupon", import.coupon);
@@ -298,7 +300,7 @@ static int import_run(struct ctl *ctl)
 		   "[present_revoked , {present_revoked:,} of them revoked], "
 		   "{refused:,} refused\n",
 		   args_has(&ctl->args, "json"));
-	return import.refused > 0;
+	return status ? status : import.refused > 0;
 }
 
 const struct command codes_import_command = {

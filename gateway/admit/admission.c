@@ -23,6 +23,7 @@ struct admission {
 	size_t open;         /* the sum over all coupons */
 	size_t waiting;      /* requests that are not answered */
 	int64_t accepted_ms; /* when Redis last gave receives; 0: never */
+	uint64_t forgets;    /* how many times remembered answers were forgotten */
 };
 
 struct admission *admission_new(const struct admission_port *port, const struct config *config,
@@ -55,9 +56,11 @@ static int has_requests(const struct coupon *coupon)
 }
 
 /* Whether its losing answer answers the request; never one with a key, which may be known. */
-static int remembers(const struct coupon *coupon, const struct request *request, int64_t now_ms)
+static int remembers(const struct admission *admission, const struct coupon *coupon,
+		     const struct request *request, int64_t now_ms)
 {
-	return request->key_len == 0 && request->code_len == 0 && coupon->memory_until_ms > now_ms;
+	return request->key_len == 0 && request->code_len == 0 &&
+	       coupon->memory_until_ms > now_ms && coupon->memory_forgets == admission->forgets;
 }
 
 /*
@@ -158,6 +161,7 @@ static struct call *call_new(const struct admission *admission, struct coupon *c
 	call->seen_generation = coupon->seen_generation;
 	call->seen_seq = coupon->seen_seq;
 	call->sent_ms = now_ms;
+	call->forgets = admission->forgets;
 	call->has_keys = call->has_codes = call->has_traces = 0;
 	call->requests_n = 0;
 	admission->port.ulid_new(&call->batch);
@@ -187,7 +191,7 @@ static struct call *call_gather(struct admission *admission, struct coupon *coup
 	while ((request = STAILQ_FIRST(&coupon->waiting)) && (!call || call->requests_n < most)) {
 		STAILQ_REMOVE_HEAD(&coupon->waiting, next);
 		admission->unsent--;
-		if (remembers(coupon, request, now_ms)) {
+		if (remembers(admission, coupon, request, now_ms)) {
 			request_refuse(admission, coupon, request, coupon->memory);
 			continue;
 		}
@@ -245,7 +249,7 @@ void admission_submit(struct admission *admission, struct request *request)
 	int64_t now_ms = admission->port.now_ms();
 	struct coupon *coupon = coupon_table_get(&admission->coupons, request->coupon, now_ms);
 
-	if (coupon && remembers(coupon, request, now_ms))
+	if (coupon && remembers(admission, coupon, request, now_ms))
 		refuse(admission, coupon, request, coupon->memory);
 	else if (!coupon || is_full(admission, coupon))
 		admission->port.answer(admission->port.answering, request,
@@ -371,9 +375,18 @@ int admission_refusals_take(struct admission *admission, struct refusals *refusa
 	return 1;
 }
 
-/* Remembers a losing answer, true for every user, for memory_ms, but not beyond `until_ms`. */
+void admission_forget(struct admission *admission)
+{
+	admission->forgets++;
+}
+
+/*
+ * Remembers a losing answer, true for every user, for memory_ms, but not beyond `until_ms`.
+ * `forgets`: of the admission when the question was sent; one that was sent before
+ * admission_forget() may be out of date.
+ */
 static void remember(struct admission *admission, struct coupon *coupon, enum answer code,
-		     int64_t until_ms)
+		     uint64_t forgets, int64_t until_ms)
 {
 	int64_t memory_until_ms;
 
@@ -382,6 +395,7 @@ static void remember(struct admission *admission, struct coupon *coupon, enum an
 		return;
 	memory_until_ms = admission->port.now_ms() + admission->limits.memory_ms;
 	coupon->memory = code;
+	coupon->memory_forgets = forgets;
 	coupon->memory_until_ms = memory_until_ms < until_ms ? memory_until_ms : until_ms;
 }
 
@@ -434,7 +448,7 @@ static void reply_take(struct admission *admission, struct call *call,
 
 		if (verdict->answer != ANSWER_OK) {
 			/* the script ran after the call was sent, at an unknown time */
-			remember(admission, call->coupon, verdict->answer,
+			remember(admission, call->coupon, verdict->answer, call->forgets,
 				 verdict->answer == ANSWER_NOT_STARTED
 					 ? call->sent_ms + reply->begin_ms - reply->now_ms
 					 : INT64_MAX);
@@ -473,6 +487,7 @@ static void call_park(struct admission *admission, struct call *call)
 		STAILQ_INSERT_TAIL(&coupon->parked, call->requests[i], next);
 	if (!coupon->looking) {
 		coupon->looking = 1;
+		coupon->looking_forgets = admission->forgets;
 		admission->port.look_up(admission->port.lookup, coupon->id);
 	}
 }
@@ -525,7 +540,7 @@ void admission_looked_up(struct admission *admission, int64_t id, enum answer an
 	coupon->looking = 0;
 	if (is_published)
 		keeper_ask(admission, coupon);
-	remember(admission, coupon, answer, INT64_MAX);
+	remember(admission, coupon, answer, coupon->looking_forgets, INT64_MAX);
 	while ((request = STAILQ_FIRST(&coupon->parked))) {
 		STAILQ_REMOVE_HEAD(&coupon->parked, next);
 		request_refuse(admission, coupon, request, answer);

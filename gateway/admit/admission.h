@@ -72,6 +72,11 @@ void admission_free(struct admission *admission);
 
 /* Takes an issue request. It may be answered within the call. */
 void admission_submit(struct admission *admission, struct request *request);
+/*
+ * An operator has changed terms: losing answers that are remembered, or are on their way, are given
+ * to no request that is submitted from now on.
+ */
+void admission_forget(struct admission *admission);
 /* Answers a request whose refusal is known without Redis, and counts it as one of the coupon. */
 void admission_refuse(struct admission *admission, struct request *request, enum answer answer);
 /* Sends the gathered requests. To be called once at the end of every loop turn. */

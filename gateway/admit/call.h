@@ -23,10 +23,11 @@ struct call {
 	/* the highest generation that Redis has named to this process, and the highest seq in it */
 	int64_t seen_generation;
 	int64_t seen_seq;
-	int64_t sent_ms; /* by the port's clock */
-	int has_keys;    /* one of its requests has a key */
-	int has_codes;   /* one of its requests redeems a code */
-	int has_traces;  /* one of its requests is traced */
+	int64_t sent_ms;  /* by the port's clock */
+	uint64_t forgets; /* of the admission, when it was made */
+	int has_keys;     /* one of its requests has a key */
+	int has_codes;    /* one of its requests redeems a code */
+	int has_traces;   /* one of its requests is traced */
 	size_t requests_n;
 	struct request *requests[MESSAGE_RECEIVES_MAX];
 };

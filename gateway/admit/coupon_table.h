@@ -36,6 +36,7 @@ struct coupon {
 	/* Redis does not have the coupon: these wait for a look-up in PostgreSQL. */
 	struct request_list parked;
 	int looking;
+	uint64_t looking_forgets; /* of the admission, when that began */
 	/* The highest that Redis has named. */
 	int64_t seen_generation;
 	int64_t seen_seq;
@@ -47,6 +48,7 @@ struct coupon {
 	/* A losing answer that is repeated until then. */
 	enum answer memory;
 	int64_t memory_until_ms;
+	uint64_t memory_forgets;  /* of the admission, when the question was sent */
 	int64_t doubt_until_ms;   /* a call whose outcome is unknown may still take effect */
 	struct refusals refusals; /* since they were last taken */
 	TAILQ_ENTRY(coupon) next_refused;

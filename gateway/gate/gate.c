@@ -177,11 +177,16 @@ static int knows_keys(const struct gate *gate, int64_t now_ms)
 	return gate->told_ms && now_ms - gate->told_ms <= gate->config->keys_stale_s * 1000;
 }
 
+int gate_can_judge(const struct gate *gate, int64_t now_ms)
+{
+	return !gate->is_required || knows_keys(gate, now_ms);
+}
+
 const char *gate_trouble(const struct gate *gate, int64_t now_ms)
 {
 	if (*gate->why)
 		return gate->why;
-	if (gate->is_required && !knows_keys(gate, now_ms))
+	if (!gate_can_judge(gate, now_ms))
 		return "API keys cannot be judged: neither Redis nor PostgreSQL tells of them";
 	return NULL;
 }
@@ -194,18 +199,24 @@ void identity_forget(struct identity *identity)
 }
 
 static enum answer key_identify(struct gate *gate, struct identity *identity, const char *text,
-				size_t len)
+				size_t len, int is_asked, struct gate_answer *answer)
 {
 	enum key_verdict verdict = keys_find(gate->keys, text, len, clock_wall_ms(),
 					     &identity->grant);
+	int is_new = verdict == KEY_UNKNOWN || verdict == KEY_WRONG;
 	char id[KEY_ID_LEN + 1] = "";
 
-	if (verdict != KEY_FORM && !knows_keys(gate, clock_monotonic_ms())) {
+	answer->may_be_new = is_new && is_asked == 0 &&
+			     limits_look(answer->limits, 1, clock_monotonic_us()).wait_us == 0;
+	if ((verdict != KEY_FORM && !knows_keys(gate, clock_monotonic_ms())) ||
+	    (is_new && is_asked < 0)) {
 		identity_forget(identity);
 		return ANSWER_UNAVAILABLE;
 	}
 	if (verdict == KEY_GOOD)
 		return ANSWER_OK;
+	if (answer->may_be_new)
+		return ANSWER_UNAUTHORIZED;
 	metrics_add(METRIC_AUTH_KEY_WRONG, 1);
 	if (verdict != KEY_FORM) /* the id is no secret */
 		snprintf(id, sizeof(id), "%.*s", KEY_ID_LEN, text + strlen(KEY_PREFIX));
@@ -245,13 +256,14 @@ static int is_held_back(const struct gate *gate, const char *text, size_t len,
 }
 
 void gate_identify(struct gate *gate, struct responder *responder, const char *text, size_t len,
-		   struct gate_answer *answer)
+		   int is_asked, struct gate_answer *answer)
 {
 	struct identity *identity = &responder->identity;
 	int64_t now_us = clock_monotonic_us();
 	int is_key;
 
 	identity_forget(identity);
+	answer->may_be_new = 0;
 	answer->limits_n = 0;
 	answer->limits[0] = (struct limit){ .kind = LIMIT_WRONG,
 					    .key = responder->peer,
@@ -259,14 +271,14 @@ void gate_identify(struct gate *gate, struct responder *responder, const char *t
 					    .burst = LIMIT_WRONG_BURST };
 	is_key = len >= strlen(KEY_PREFIX) && memcmp(text, KEY_PREFIX, strlen(KEY_PREFIX)) == 0;
 	if (is_key)
-		answer->answer = key_identify(gate, identity, text, len);
+		answer->answer = key_identify(gate, identity, text, len, is_asked, answer);
 	else if (!gate->tokens)
 		answer->answer = ANSWER_UNAUTHORIZED;
 	else if (is_held_back(gate, text, len, answer, now_us))
 		answer->answer = ANSWER_RATE_LIMITED;
 	else
 		answer->answer = token_identify(gate, identity, text, len);
-	if (answer->answer == ANSWER_UNAUTHORIZED)
+	if (answer->answer == ANSWER_UNAUTHORIZED && !answer->may_be_new)
 		limits_take(answer->limits, 1, now_us);
 }
 

@@ -36,12 +36,15 @@ void gate_keys_told(struct gate *gate, int64_t now_ms);
 void gate_tick(struct gate *gate, int64_t now_ms);
 /* Loads it now, changed or not. */
 void gate_reload(struct gate *gate);
+/* Whether it can say whose a request is: no key is needed, or a store has told of keys. */
+int gate_can_judge(const struct gate *gate, int64_t now_ms);
 /* Why it is not in use, or why keys cannot be judged; NULL: all is well. */
 const char *gate_trouble(const struct gate *gate, int64_t now_ms);
 
 /* What came of it. Only with ANSWER_RATE_LIMITED the verdict says how long to wait. */
 struct gate_answer {
 	enum answer answer;
+	int may_be_new;                   /* gate_identify(): a key that a store may have by now */
 	struct limit limits[LIMIT_KINDS]; /* that were looked at */
 	size_t limits_n;
 	struct limit_verdict verdict; /* of these */
@@ -50,10 +53,13 @@ struct gate_answer {
 /*
  * Replaces the identity of the responder by that of a text, a key or a token. ANSWER_OK, or the
  * reason why it is nobody's now: ANSWER_UNAUTHORIZED, ANSWER_RATE_LIMITED, or ANSWER_UNAVAILABLE if
- * it is a key and no store can be asked.
+ * it is a key and no store can be asked. A key that is not known, or has another secret, may have
+ * been made just now: `may_be_new` says that the caller should ask the stores, and call again with
+ * `is_asked`. Not for an address that has presented too many wrong ones. -1 as `is_asked`: the
+ * stores were asked in vain, so the answer is ANSWER_UNAVAILABLE.
  */
 void gate_identify(struct gate *gate, struct responder *responder, const char *text, size_t len,
-		   struct gate_answer *answer);
+		   int is_asked, struct gate_answer *answer);
 /*
  * The same for a key by its id, which was proved otherwise: by a certificate, or by a user id.
  * ANSWER_OK also when there is no such key: then it is nobody's.

@@ -176,7 +176,7 @@ static void methods_reply(struct http_connection *connection, const char *allowe
 
 /*
  * Takes what is presented: `Authorization: Bearer KEY-OR-TOKEN`, RFC 6750. It is wiped, because the
- * room of the header stays. 0, or -1: the request is refused.
+ * room of the header stays. 0; -1: the request is refused; or 1: it is begun again later.
  */
 static int identify(struct http_connection *connection)
 {
@@ -201,7 +201,7 @@ static int identify(struct http_connection *connection)
 				     is_bearer ? text->bytes + at : NULL,
 				     is_bearer ? text->len - at : 0);
 	}
-	if (is_there && !connection->is_closed)
+	if (is_there && rc <= 0 && !connection->is_closed)
 		OPENSSL_cleanse(text->bytes, text->len);
 	return rc;
 }
@@ -262,11 +262,15 @@ static void on_readyz(struct http_connection *connection)
 		cJSON_Delete(body);
 		return;
 	}
-	/* Nobody needs an identity for the one word. */
+	/* Balancers need no identity. The reasons, which name hosts, are for operators. */
 	if (intake_monitor(connection->http->intake, &connection->client) != ANSWER_OK) {
+		cJSON *bare = checked(cJSON_CreateObject());
+
+		cJSON_AddItemToObject(bare, "ready", cJSON_DetachItemFromObject(body, "ready"));
+		cJSON_AddItemToObject(bare, "degraded",
+				      cJSON_DetachItemFromObject(body, "degraded"));
 		cJSON_Delete(body);
-		body = checked(cJSON_CreateObject());
-		cJSON_AddBoolToObject(body, "ready", ready);
+		body = bare;
 	}
 	text = checked(cJSON_PrintUnformatted(body));
 

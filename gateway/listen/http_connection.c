@@ -244,8 +244,24 @@ static void request_handle(struct http_connection *connection)
 		client_look(&connection->client); /* it may have left while it waited */
 	turns_spend(connection->client.turn.turns, REQUEST_COST);
 	http_handle(connection);
-	if (!connection->is_closed)
+	if (!connection->is_closed && !connection->client.asking)
 		http_request_free(&connection->request, TEXT_KEPT_BYTES);
+}
+
+/* The stores were asked for its key. */
+static void on_again(struct client *client)
+{
+	struct http_connection *connection = (struct http_connection *)client;
+
+	connection->is_held = 1;
+	http_handle(connection);
+	connection->is_held = 0;
+	if (connection->is_closed) {
+		connection_free(connection);
+		return;
+	}
+	client->is_asked = 0;
+	http_request_free(&connection->request, TEXT_KEPT_BYTES);
 }
 
 /* Takes bytes of the request. Returns how many do not belong to it. */
@@ -346,9 +362,15 @@ static int serve(struct turn *turn)
 	return more;
 }
 
+/* A request that was admitted before keeps its connection until its reply. */
 static void on_cut(struct client *client)
 {
-	connection_close((struct http_connection *)client);
+	struct http_connection *connection = (struct http_connection *)client;
+
+	if (connection->state == HTTP_ANSWERING && (!client->asking || client->asked))
+		connection->is_last = 1;
+	else
+		connection_close(connection);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *data)
@@ -396,7 +418,8 @@ static struct http_connection *connection_new(struct http *http, const struct ar
 
 	connection->client = (struct client){ .responder = { .reply = intake_reply },
 					      .turn = { .serve = serve, .owner = connection },
-					      .cut = on_cut };
+					      .cut = on_cut,
+					      .again = on_again };
 	client_open(&connection->client, http->intake, arrival);
 	connection->http = http;
 	connection->state = HTTP_ANSWERING;

@@ -42,6 +42,9 @@ struct intake {
 	struct gate_answer limited;
 	struct tls *tls; /* the same */
 	LIST_HEAD(, client) clients;
+	LIST_HEAD(, client) asking; /* those whose key is asked for */
+	intake_ask_fn *ask;         /* NULL: no store can be asked */
+	void *ask_context;
 	struct arrivals *arrivals;
 	uint64_t logs_n; /* answers that might have been logged */
 	int is_draining;
@@ -84,6 +87,12 @@ struct intake *intake_new(struct event_base *base, const struct config *config, 
 	intake->arrivals = arrivals_new(base, config, &intake->turns, intake->tls);
 	intake->turn = checked(event_new(base, -1, 0, on_turn, intake));
 	return intake;
+}
+
+void intake_on_unknown_key(struct intake *intake, intake_ask_fn *ask, void *context)
+{
+	intake->ask = ask;
+	intake->ask_context = context;
 }
 
 void intake_tick(struct intake *intake, int64_t now_ms)
@@ -182,8 +191,24 @@ static void refuse(struct intake *intake, struct request *request, const struct 
 		request_fail(request, answer->answer, refusal_text(answer->answer));
 }
 
-/* Whose the connection is from now on. */
-static void identify(struct intake *intake, struct request *request)
+static void asking_begin(struct intake *intake, struct client *client, struct request *request)
+{
+	client->asking = intake->ask(intake->ask_context);
+	client->asked = request;
+	intake->inflight += request == NULL; /* which the gateway answers before it ends */
+	LIST_INSERT_HEAD(&intake->asking, client, next_asking);
+}
+
+static void asking_end(struct client *client)
+{
+	client->intake->inflight -= client->asked == NULL;
+	client->asking = 0;
+	client->asked = NULL;
+	LIST_REMOVE(client, next_asking);
+}
+
+/* Whose the connection is from now on. `is_asked` as of gate_identify(). */
+static void identify(struct intake *intake, struct request *request, int is_asked)
 {
 	struct responder *responder = request->responder;
 	struct gate_answer answer = { .answer = ANSWER_UNAUTHORIZED };
@@ -191,7 +216,11 @@ static void identify(struct intake *intake, struct request *request)
 
 	if (intake->gate)
 		gate_identify(intake->gate, responder, request_code(request), request->code_len,
-			      &answer);
+			      intake->ask ? is_asked : 1, &answer);
+	if (answer.may_be_new) {
+		asking_begin(intake, (struct client *)responder, request);
+		return;
+	}
 	request_code_wipe(request);
 	request->by = responder->identity.grant.key;
 	if (answer.answer != ANSWER_OK) {
@@ -225,20 +254,69 @@ static enum answer proof_apply(struct intake *intake, struct client *client)
 		       : gate_identify_by_id(intake->gate, &client->responder, client->proof);
 }
 
-/* Whether the request may be done; else it is answered. */
+/* Whether the key that the connection stands for may be in a store by now: asked once. */
+static int proof_is_new(const struct intake *intake, const struct client *client)
+{
+	const struct identity *identity = &client->responder.identity;
+
+	return intake->ask && !client->is_asked && *client->proof && !identity->grant.key &&
+	       !identity->token && !keys_get(gate_keys(intake->gate), client->proof, KEY_ID_LEN);
+}
+
+/* Whether the request may be done; else it is answered, now or when the stores have told. */
 static int is_admitted(struct intake *intake, struct request *request)
 {
+	struct client *client = (struct client *)request->responder;
 	struct gate_answer answer = { .answer = ANSWER_OK };
 
 	if (!intake->gate)
 		return 1;
-	answer.answer = proof_apply(intake, (struct client *)request->responder);
+	if (proof_is_new(intake, client)) {
+		asking_begin(intake, client, request);
+		return 0;
+	}
+	answer.answer = proof_apply(intake, client);
 	request->by = request->responder->identity.grant.key;
 	if (answer.answer == ANSWER_OK)
 		gate_admit(intake->gate, request, &answer);
 	if (answer.answer != ANSWER_OK)
 		refuse(intake, request, &answer);
 	return answer.answer == ANSWER_OK;
+}
+
+static void admit(struct intake *intake, struct request *request)
+{
+	if (!is_admitted(intake, request))
+		return;
+	if (intake->inflight > intake->inflight_max ||
+	    request_is_abandoned(request, clock_monotonic_us()))
+		request_fail(request, ANSWER_BUSY, NULL);
+	else
+		intake->dispatch(intake->context, request);
+}
+
+void intake_keys_told(struct intake *intake, uint64_t question, int is_told)
+{
+	struct client *client = LIST_FIRST(&intake->asking);
+
+	while (client) {
+		struct request *request = client->asked;
+
+		if (client->asking > question) {
+			client = LIST_NEXT(client, next_asking);
+			continue;
+		}
+		asking_end(client);
+		client->is_asked = is_told ? 1 : -1;
+		if (!request)
+			client->again(client);
+		else if (request->op == OP_AUTH)
+			identify(intake, request, client->is_asked);
+		else
+			admit(intake, request);
+		/* Any client may be gone by now. None has begun to ask: they are served later. */
+		client = LIST_FIRST(&intake->asking);
+	}
 }
 
 int intake_identify(struct intake *intake, struct client *client, const char *text, size_t len)
@@ -252,9 +330,15 @@ int intake_identify(struct intake *intake, struct client *client, const char *te
 		identity_forget(&client->responder.identity);
 		return 0;
 	}
-	gate_identify(intake->gate, &client->responder, text, len, &answer);
+	gate_identify(intake->gate, &client->responder, text, len,
+		      intake->ask ? client->is_asked : 1, &answer);
+	client->is_asked = 0;
 	if (answer.answer == ANSWER_OK)
 		return 0;
+	if (answer.may_be_new) {
+		asking_begin(intake, client, NULL);
+		return 1;
+	}
 	limited_keep(intake, &answer);
 	if (answer.answer != ANSWER_RATE_LIMITED) {
 		intake_refuse(intake, &client->responder, answer.answer,
@@ -289,7 +373,6 @@ enum answer intake_monitor(struct intake *intake, struct client *client)
 void intake_request(struct intake *intake, const char *text, size_t len, enum request_op op,
 		    struct responder *responder)
 {
-	int over = intake->inflight >= intake->inflight_max;
 	struct request *request;
 
 	request_enter(intake);
@@ -300,13 +383,9 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 	if (!request)
 		return;
 	if (request->op == OP_AUTH)
-		identify(intake, request);
-	else if (!is_admitted(intake, request))
-		return;
-	else if (over || request_is_abandoned(request, clock_monotonic_us()))
-		request_fail(request, ANSWER_BUSY, NULL);
+		identify(intake, request, 0);
 	else
-		intake->dispatch(intake->context, request);
+		admit(intake, request);
 }
 
 void intake_refuse(struct intake *intake, struct responder *responder, enum answer answer,
@@ -371,6 +450,8 @@ void client_close(struct client *client)
 {
 	client_hold(client, 0);
 	turn_leave(&client->turn);
+	if (client->asking && !client->asked)
+		asking_end(client); /* a request that is left waits for its answer */
 	LIST_REMOVE(client, open);
 	arrival_end(client->intake->arrivals, &client->arrival);
 }

@@ -31,6 +31,16 @@ struct client {
 	struct turn turn;
 	LIST_ENTRY(client) open;
 	LIST_ENTRY(client) next; /* while it holds something */
+	/*
+	 * While stores are asked for the key that it has presented, with this question; 0: they are
+	 * not. Nothing more is taken from it. The request is that of the socket API; over HTTP it
+	 * is NULL, and `again` takes the request from the beginning.
+	 */
+	uint64_t asking;
+	LIST_ENTRY(client) next_asking;
+	struct request *asked;
+	int is_asked; /* of the request from the beginning: as gate_identify() */
+	void (*again)(struct client *client);
 	size_t held_bytes;
 	void (*cut)(struct client *client); /* closes the connection, now or soon */
 	struct arrival arrival;
@@ -42,6 +52,15 @@ struct client {
 /* `gate` is NULL if whoever asks may do everything. TLS is by the settings. */
 struct intake *intake_new(struct event_base *base, const struct config *config, struct gate *gate,
 			  intake_dispatch_fn *dispatch, void *context);
+
+/*
+ * Asks the stores for keys; returns the number of the question (key_records_ask()). Before the first
+ * client.
+ */
+typedef uint64_t intake_ask_fn(void *context);
+void intake_on_unknown_key(struct intake *intake, intake_ask_fn *ask, void *context);
+/* The question, and those before it, have ended; `is_told`: a store has answered. */
+void intake_keys_told(struct intake *intake, uint64_t question, int is_told);
 
 /* Several times a second: looks at the files of certificates and keys. */
 void intake_tick(struct intake *intake, int64_t now_ms);
@@ -64,7 +83,8 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 		    struct responder *responder);
 /*
  * Whose the next request of an HTTP connection is: by what is presented with it, or by what the
- * connection is. NULL: nothing is presented. 0, or -1: the request is refused.
+ * connection is. NULL: nothing is presented. 0; or -1: the request is refused; or 1: the stores are
+ * asked for the key, and client->again() is called when they have answered.
  */
 int intake_identify(struct intake *intake, struct client *client, const char *text, size_t len);
 /* Of the last request that was refused as rate_limited: the limits, for headers. */

@@ -130,10 +130,10 @@ static void conn_reap(struct conn *conn)
 		conn_free(conn);
 }
 
-/* Whether it has as many requests in flight as it may, or holds much output. */
+/* Whether it has as many requests in flight as it may, holds much output, or its key is asked for. */
 static int conn_is_full(const struct conn *conn, size_t inflight_max)
 {
-	return conn->inflight >= inflight_max ||
+	return conn->client.asking || conn->inflight >= inflight_max ||
 	       client_is_over_share(&conn->client, output_length(conn));
 }
 

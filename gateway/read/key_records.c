@@ -46,15 +46,14 @@ static int64_t version_of(const redisReply *reply)
 		       : 0;
 }
 
-static void on_all(void *context, const redisReply *reply)
+/* Returns whether it was a reply. */
+static int all_take(struct key_records *records, const redisReply *reply)
 {
-	struct key_records *records = context;
 	int64_t version = 0;
 	int is_new = 0;
 
-	records->is_asking_redis = 0;
 	if (!reply || reply->type != REDIS_REPLY_ARRAY)
-		return;
+		return 0;
 	for (size_t i = 0; i + 1 < reply->elements; i += 2) {
 		const redisReply *field = reply->element[i], *value = reply->element[i + 1];
 
@@ -67,6 +66,15 @@ static void on_all(void *context, const redisReply *reply)
 	if (is_new)
 		intake_keys_changed(records->intake);
 	told(records, version);
+	return 1;
+}
+
+static void on_all(void *context, const redisReply *reply)
+{
+	struct key_records *records = context;
+
+	records->is_asking_redis = 0;
+	all_take(records, reply);
 }
 
 static void redis_send(struct key_records *records, int argc, const char **argv,
@@ -97,19 +105,18 @@ static void on_version(void *context, const redisReply *reply)
 
 static void lookup_send(struct key_records *records);
 
-static void on_rows(void *context, const PGresult *rows)
+/* How many there were; -1: the look-up failed, or PostgreSQL was put back. */
+static int rows_take(struct key_records *records, const PGresult *rows)
 {
-	struct key_records *records = context;
 	int64_t version = records->lookup_version, counted;
 	int is_new = 0, n = 0;
 
-	records->is_asking_lookup = 0;
 	if (!rows || PQntuples(rows) == 0)
-		return;
+		return -1;
 	counted = column_number(rows, 0, "counted");
 	if (counted < records->lookup_version) { /* it was put back: all of it once more */
 		records->lookup_version = 0;
-		return;
+		return -1;
 	}
 	for (int row = 0; row < PQntuples(rows); row++) {
 		const char *text = column_text(rows, row, "record");
@@ -125,17 +132,117 @@ static void on_rows(void *context, const PGresult *rows)
 		intake_keys_changed(records->intake);
 	if (n < RECORDS_MAX)
 		told(records, counted);
-	else
+	return n;
+}
+
+static int rows_ask(struct key_records *records, lookup_fn *done)
+{
+	return lookup_ask(records->lookup, LOOKUP_KEYS,
+			  POSTGRES_ARGUMENTS(postgres_number(records->lookup_version),
+					     postgres_number(RECORDS_MAX)),
+			  done, records);
+}
+
+static void on_rows(void *context, const PGresult *rows)
+{
+	struct key_records *records = context;
+
+	records->is_asking_lookup = 0;
+	if (rows_take(records, rows) == RECORDS_MAX)
 		lookup_send(records);
 }
 
 static void lookup_send(struct key_records *records)
 {
-	records->is_asking_lookup =
-		lookup_ask(records->lookup, LOOKUP_KEYS,
-			   POSTGRES_ARGUMENTS(postgres_number(records->lookup_version),
-					      postgres_number(RECORDS_MAX)),
-			   on_rows, records) == 0;
+	records->is_asking_lookup = rows_ask(records, on_rows) == 0;
+}
+
+/*
+ * A question that does not wait for the next look: Redis is asked, and PostgreSQL if Redis cannot
+ * tell or is behind what is known. What it finds was true after it had begun.
+ *
+ *	flush ─▶ version in Redis ─┬─(known)────────────────────▶ end
+ *	                           ├─(another)─▶ all of Redis ──▶ end
+ *	                           └─(none, behind)─▶ rows of PostgreSQL ─▶ end
+ */
+
+static void question_end(struct key_records *records, int is_told)
+{
+	records->is_asked = 0;
+	if (is_told)
+		records->told_n = records->asked_n;
+	intake_keys_told(records->intake, records->asked_n, is_told);
+}
+
+static void on_asked_rows(void *context, const PGresult *rows)
+{
+	struct key_records *records = context;
+	int n = rows_take(records, rows);
+
+	if (n != RECORDS_MAX || rows_ask(records, on_asked_rows))
+		question_end(records, n >= 0 && n < RECORDS_MAX &&
+					      records->lookup_version >= known_version(records));
+}
+
+static void rows_begin(struct key_records *records)
+{
+	if (!lookup_is_connected(records->lookup) || rows_ask(records, on_asked_rows))
+		question_end(records, 0);
+}
+
+static void on_asked_all(void *context, const redisReply *reply)
+{
+	struct key_records *records = context;
+
+	if (all_take(records, reply) && records->redis_version > 0 &&
+	    records->redis_version == known_version(records))
+		question_end(records, 1);
+	else
+		rows_begin(records);
+}
+
+static void on_asked_version(void *context, const redisReply *reply)
+{
+	const char *argv[] = { "HGETALL", KEYS_KEY };
+	struct key_records *records = context;
+	struct redis_link *link = redis_pool_pick(records->redis);
+	int64_t version = version_of(reply);
+
+	if (version == 0 || version < known_version(records) || !link) {
+		rows_begin(records);
+	} else if (version != records->redis_version) {
+		redis_pool_query(link, 2, argv, on_asked_all, records);
+	} else {
+		told(records, version);
+		question_end(records, 1);
+	}
+}
+
+uint64_t key_records_ask(void *context)
+{
+	struct key_records *records = context;
+
+	records->is_asked_again = 1;
+	return records->asked_n + 1;
+}
+
+void key_records_flush(struct key_records *records, int may_ask)
+{
+	const char *argv[] = { "HGET", KEYS_KEY, VERSION_FIELD };
+	struct redis_link *link;
+
+	if (!records->is_asked_again || records->is_asked)
+		return;
+	records->is_asked = 1;
+	records->is_asked_again = 0;
+	records->asked_n++;
+	link = redis_pool_pick(records->redis);
+	if (!may_ask)
+		question_end(records, 0);
+	else if (link)
+		redis_pool_query(link, 3, argv, on_asked_version, records);
+	else
+		rows_begin(records);
 }
 
 static void on_notified(void *context)

@@ -1,9 +1,8 @@
 /*
- *	every second: code_state ─(changed)─▶ code_catalogue ─▶ a new book and new words
+ *	every second, and when an operator has changed a set: code_state ─(changed)─▶ code_catalogue ─▶ a new book and new words
  *	              the file's stamp, while a key is missing ─▶ the same
  *
- * The state is kept only when the catalogue was read after it, so that no change is missed. A set
- * that was made a second ago may not be known yet: its codes are wrong until then.
+ * The state is kept only when the catalogue was read after it, so that no change is missed.
  */
 #include "gateway/redeem/catalogue.h"
 
@@ -41,7 +40,8 @@ struct catalogue {
 	struct lookup *lookup;
 	const char *keys_path;
 	struct content content;
-	int is_loaded, is_asking;
+	int is_loaded, is_asking, is_wanted;
+	uint64_t begun_n, ended_n; /* looks: the last that has begun, and that has ended well */
 	int64_t due_ms;
 	char state[STATE_SIZE], asked[STATE_SIZE];
 };
@@ -160,11 +160,14 @@ static void on_catalogue(void *context, const PGresult *rows)
 			  LOG_I("forms_unreadable", content.keys_missing));
 	if (keeps_old(catalogue, &content, failed)) {
 		content_free(&content);
+		if (strcmp(catalogue->asked, catalogue->state) == 0)
+			catalogue->ended_n = catalogue->begun_n;
 		return;
 	}
 	content_free(&catalogue->content);
 	catalogue->content = content;
 	catalogue->is_loaded = 1;
+	catalogue->ended_n = catalogue->begun_n;
 	strcpy(catalogue->state, catalogue->asked);
 	metrics_add(METRIC_CODE_SETS_READ, 1);
 	metrics_set(METRIC_CODE_SETS, PQntuples(rows));
@@ -188,19 +191,35 @@ static void on_state(void *context, const PGresult *rows)
 		return;
 	snprintf(catalogue->asked, sizeof(catalogue->asked), "%s", PQgetvalue(rows, 0, 0));
 	if (catalogue->is_loaded && strcmp(catalogue->asked, catalogue->state) == 0 &&
-	    !keys_changed(catalogue))
+	    !keys_changed(catalogue)) {
+		catalogue->ended_n = catalogue->begun_n;
 		return;
+	}
 	catalogue->is_asking = lookup_ask(catalogue->lookup, LOOKUP_CODE_CATALOGUE, 0, NULL,
 					  on_catalogue, catalogue) == 0;
 }
 
 void catalogue_tick(struct catalogue *catalogue, int64_t now_ms)
 {
-	if (catalogue->is_asking || now_ms < catalogue->due_ms || lookup_trouble(catalogue->lookup))
+	if (catalogue->is_asking || (now_ms < catalogue->due_ms && !catalogue->is_wanted) ||
+	    lookup_trouble(catalogue->lookup))
 		return;
 	catalogue->due_ms = now_ms + EVERY_MS;
+	catalogue->is_wanted = 0;
+	catalogue->begun_n++;
 	catalogue->is_asking = lookup_ask(catalogue->lookup, LOOKUP_CODE_STATE, 0, NULL, on_state,
 					  catalogue) == 0;
+}
+
+uint64_t catalogue_renew(struct catalogue *catalogue)
+{
+	catalogue->is_wanted = 1;
+	return catalogue->begun_n + 1;
+}
+
+int catalogue_has(const struct catalogue *catalogue, uint64_t look)
+{
+	return catalogue->ended_n >= look;
 }
 
 int catalogue_is_loaded(const struct catalogue *catalogue)

@@ -31,6 +31,10 @@ struct catalogue *catalogue_new(struct lookup *lookup, const char *keys_path);
 
 /* To be called often. */
 void catalogue_tick(struct catalogue *catalogue, int64_t now_ms);
+/* Looks soon, not only when the next look is due. Returns the number of that look. */
+uint64_t catalogue_renew(struct catalogue *catalogue);
+/* Whether that look, or a later one, has ended: all that was changed before it is known. */
+int catalogue_has(const struct catalogue *catalogue, uint64_t look);
 int catalogue_is_loaded(const struct catalogue *catalogue);
 
 #define CATALOGUE_TEXTS_MAX 64

@@ -332,6 +332,11 @@ void redeem_submit(struct redeem *redeem, struct request *request)
 		redeem_flush(redeem);
 }
 
+struct catalogue *redeem_catalogue(struct redeem *redeem)
+{
+	return redeem->catalogue;
+}
+
 void redeem_tick(struct redeem *redeem, int64_t now_ms)
 {
 	catalogue_tick(redeem->catalogue, now_ms);

@@ -16,6 +16,7 @@
 #include "gateway/read/lookup.h"
 
 struct redeem;
+struct catalogue;
 
 struct redeem *redeem_new(const struct config *config, struct lookup *lookup,
 			  struct admission *admission);
@@ -26,5 +27,6 @@ void redeem_flush(struct redeem *redeem); /* decides what was submitted; once a 
 void redeem_answered(const struct request *request, enum answer answer);
 size_t redeem_waiting(const struct redeem *redeem); /* requests that wait for a look-up */
 
+struct catalogue *redeem_catalogue(struct redeem *redeem);
 void redeem_tick(struct redeem *redeem, int64_t now_ms);
 void redeem_warnings(const struct redeem *redeem, cJSON *array);

@@ -136,8 +136,12 @@ http_ready() {
 		[[ $TOLD == 'HTTP/1.1 200 '* ]]
 }
 
+# It lacks nothing: 200 says only that it can issue.
 gateway_ready() {
-	http_ready "$PORT_HTTP"
+	local scheme=http
+	[[ $STACK_TLS != yes ]] || scheme=https
+	curl -s --cacert "$RUN_DIR/tls/ca.pem" "$scheme://127.0.0.1:$PORT_HTTP/readyz" |
+		grep -qF '"degraded":[]'
 }
 
 admin_spawn() {

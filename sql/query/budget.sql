@@ -1,5 +1,14 @@
 -- Budgets, and what the keeper does for them; amounts in the smallest unit of the currency.
 
+-- budget_campaigns: The campaigns of a budget that are published, or that a budget has paused, with
+-- the version of their terms, and whether the keeper has to pause or resume them: see budget_due.
+-- $1 budget
+SELECT c.id, c.version, (c.status = 'published')
+	= (b.amount - b.held - b.spent < coalesce(c.amount_off, 1)) AS is_due
+FROM coupon AS c JOIN budget AS b ON b.name = c.budget
+WHERE b.name = $1::text AND (c.status = 'published' OR c.pause_reason IS NOT NULL)
+ORDER BY c.id
+
 -- budget_create: Creates a budget. No row: there is one of this name.
 -- $1 name, $2 currency, $3 amount
 INSERT INTO budget (name, currency, amount) VALUES ($1::text, $2::text, $3::bigint)

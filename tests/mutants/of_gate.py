@@ -8,7 +8,59 @@ GATE = "gateway/gate/gate.c"
 
 ADMIN = "tests/e2e/test_e2e_admin.py::"
 
+KNOWN = "tests/e2e/test_e2e_known.py::"
+
 MUTANTS = [
+    mutant(
+        "access",
+        "the question before a key is refused",
+        GATE,
+        "\tanswer->may_be_new = is_new && is_asked == 0 &&",
+        "\tanswer->may_be_new = is_new && is_asked > 1 &&",
+        KNOWN + "test_a_key",
+    ),
+    mutant(
+        "access",
+        "the wait until gateways know that a key is revoked",
+        "ctl/key.c",
+        "\t\tstatus = store_gateways_wait(db, redis, STORE_NEWS_KEYS);\n",
+        "\t\tstatus = 0;\n",
+        KNOWN + "test_a_key",
+        KNOWN + "test_a_gateway_that_does_not_tell_is_named",
+    ),
+    mutant(
+        "answers",
+        "the wait until gateways know a set of codes",
+        "ctl/codes/codes.c",
+        "\tstatus = store_gateways_wait(db, redis, STORE_NEWS_CODES);\n",
+        "\tstatus = 0;\n",
+        KNOWN + "test_codes",
+    ),
+    mutant(
+        "readiness",
+        "the script that no stranger sends",
+        "common/redis/link.c",
+        "\tprocess_read(link);\n}\n\nstatic void on_connect(",
+        "\tredis_link_script_load(link);\n\tprocess_read(link);\n}\n\nstatic void on_connect(",
+        "tests/e2e/test_e2e_logins.py::test_redis_without_its_password",
+        waits=True,
+    ),
+    mutant(
+        "readiness",
+        "a gateway that is ready without PostgreSQL",
+        "gateway/gateway.c",
+        "\treturn !redis && !own;\n",
+        "\treturn !redis && !own && !lookup_trouble(gateway->lookup);\n",
+        "tests/e2e/test_e2e_http_metrics.py::test_readyz_names_what_is_away",
+    ),
+    mutant(
+        "readiness",
+        "connections that follow the limit of descriptors",
+        "gateway/kernel.c",
+        "\tconfig->connections_max = left > 0 ? left : 1;\n",
+        "\t(void)left;\n",
+        "tests/e2e/test_e2e_limits.py::test_connections_follow_the_limit_of_descriptors",
+    ),
     mutant(
         "access",
         "who asked, in the access log",
@@ -193,8 +245,8 @@ MUTANTS = [
         "access",
         "the end of what was presented before",
         GATE,
-        "\tidentity_forget(identity);\n\tanswer->limits_n = 0;\n",
-        "\tanswer->limits_n = 0;\n",
+        "\tidentity_forget(identity);\n\tanswer->may_be_new = 0;\n",
+        "\tanswer->may_be_new = 0;\n",
         ACCESS + "test_what_is_bad_takes_away_what_was_good",
     ),
     mutant(
@@ -209,8 +261,8 @@ MUTANTS = [
         "access",
         "the refusal of what is not good over HTTP",
         "gateway/listen/intake.c",
-        "\tif (answer.answer == ANSWER_OK)\n\t\treturn 0;\n\tlimited_keep(",
-        "\tif (answer.answer != ANSWER_RATE_LIMITED)\n\t\treturn 0;\n\tlimited_keep(",
+        "\tif (answer.answer == ANSWER_OK)\n\t\treturn 0;\n\tif (answer.may_be_new) {",
+        "\tif (answer.answer != ANSWER_RATE_LIMITED)\n\t\treturn 0;\n\tif (answer.may_be_new) {",
         BAD,
     ),
     mutant(
