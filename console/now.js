@@ -87,11 +87,12 @@ function of_stores(sample, add) {
 function of_process(one, add) {
     const what = `The ${one.kind ?? "process"} at ${one.address}`;
     if (one.error) add(GRAVE, `${what} does not answer`, one.error);
-    if (one.readyz && !one.readyz.ready) {
+    if (one.readyz && (!one.readyz.ready || one.readyz.degraded?.length)) {
         const reasons = Object.entries(one.readyz)
             .filter(([, value]) => typeof value === "string" && value !== "ok")
             .map(([part, reason]) => `${part}: ${reason}`);
-        add(GRAVE, `${what} is not ready`, reasons.join("; "));
+        if (one.readyz.ready) add(HELD, `${what} issues, but not all works`, reasons.join("; "));
+        else add(GRAVE, `${what} is not ready`, reasons.join("; "));
     }
     if (one.metrics?.amqp_blocked) add(GRAVE, "RabbitMQ takes no messages", "an alarm is set");
 }

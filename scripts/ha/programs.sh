@@ -55,7 +55,7 @@ machine_gateway_spawn() {
 	host=$(address_of "$1")
 	machine_program "$1" coupon-gateway "${GATEWAY_FLAGS:-}" \
 		COUPON_LISTEN="$host:$PORT_GATEWAY" COUPON_HTTP_LISTEN="$host:$PORT_HTTP" \
-		COUPON_PROXY_FROM="$BALANCER" COUPON_DRAIN_S=5 COUPON_REDIS_REPLICAS=1
+		COUPON_PROXY_FROM="$BALANCER" COUPON_REDIS_REPLICAS=1
 }
 
 machine_worker_spawn() {

@@ -15,6 +15,7 @@ import requests
 from balancer import ADDRESS, CONFIG, HAPROXY, Balancer
 from history import History
 from process import gateway_process
+from relay import Relay, port_of
 from stack import TRUST, Client, has_tls, url_of, wait_until
 from ulid import ulid_uuid
 
@@ -146,6 +147,43 @@ def test_when_none_is_ready_they_still_answer(stack, pair_make, make_coupon):
         assert client.issue(coupon, 1)["code"] == 0
     body = {"coupon": coupon, "user": "2"}
     assert requests.post(pair.http("/v1/issue"), json=body, timeout=60).json()["code"] == 0
+
+
+@pytest.mark.parametrize("name", ["DATABASE_URL", "REDIS_URL"])
+def test_one_that_is_cut_off_is_not_preferred(stack, gateway_make, tmp_path, make_coupon, name):
+    """From PostgreSQL: it still answers 200, and gets clients when the other one is gone, too. From
+    Redis: it answers 503."""
+    coupon, url = make_coupon(100), stack.env_of("gateway")[name]
+    with Relay(port_of(url)) as gate:
+        settings = {"COUPON_PROXY_FROM": ADDRESS, "COUPON_DRAIN_S": LONG}
+        cut = gateway_make(stack, **{name: gate.url(url)}, **settings)
+        whole = gateway_make(stack, **settings)
+        balancer = Balancer(tmp_path, [cut, whole], "5s")
+        try:
+            balancer.wait(1, "UP")
+            balancer.wait(2, "UP")
+            gate.close()
+            balancer.wait(1, "NOLB")
+            part = "postgresql" if name == "DATABASE_URL" else "redis"
+            told = wait_until(
+                lambda: part
+                in (body := requests.get(cut.http("/readyz"), timeout=60)).json()["degraded"]
+                and body
+            )
+            assert told.status_code == (200 if name == "DATABASE_URL" else 503)
+            before = cut.metrics()["couponmq_connections_total"]
+            for user in range(10):
+                with Client(balancer.address("COUPON_LISTEN")) as client:
+                    assert client.issue(coupon, user)["code"] == 0
+            assert cut.metrics()["couponmq_connections_total"] == before
+            if name == "DATABASE_URL":
+                whole.signal(signal.SIGTERM)  # it drains
+                balancer.wait(2, "NOLB")
+                with Client(balancer.address("COUPON_LISTEN")) as client:
+                    assert client.issue(coupon, 50)["code"] == 0
+                assert cut.metrics()["couponmq_connections_total"] == before + 1
+        finally:
+            balancer.end()
 
 
 # A rolling restart
