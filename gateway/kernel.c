@@ -30,8 +30,8 @@ static void file_check(const char *name, const char *path, int64_t wanted, const
 }
 
 /*
- * Without a descriptor nobody is answered, not even that the gateway is full. So no more connections
- * are taken than leave some to the services, and to /healthz, /readyz and /metrics.
+ * Without a descriptor nobody is answered, not even that the gateway is full. So no more
+ * connections are taken than leave some to the services, and to /healthz, /readyz and /metrics.
  */
 static void descriptors_raise(struct config *config)
 {

@@ -13,7 +13,7 @@
 
 struct http;
 
-/* Writes {"ready":…,"degraded":[…],"redis":"ok",…} into a new tree and returns whether it is ready. */
+/* Writes {"ready":…,"degraded":[…],"redis":"ok",…} into a tree; returns whether it is ready. */
 typedef int http_ready_fn(void *context, cJSON **body);
 
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,

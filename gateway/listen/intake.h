@@ -54,8 +54,8 @@ struct intake *intake_new(struct event_base *base, const struct config *config, 
 			  intake_dispatch_fn *dispatch, void *context);
 
 /*
- * Asks the stores for keys; returns the number of the question (key_records_ask()). Before the first
- * client.
+ * Asks the stores for keys; returns the number of the question (key_records_ask()). Before the
+ * first client.
  */
 typedef uint64_t intake_ask_fn(void *context);
 void intake_on_unknown_key(struct intake *intake, intake_ask_fn *ask, void *context);

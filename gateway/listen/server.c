@@ -130,7 +130,7 @@ static void conn_reap(struct conn *conn)
 		conn_free(conn);
 }
 
-/* Whether it has as many requests in flight as it may, holds much output, or its key is asked for. */
+/* Whether it has as many requests in flight as it may, much output, or a key that is asked for. */
 static int conn_is_full(const struct conn *conn, size_t inflight_max)
 {
 	return conn->client.asking || conn->inflight >= inflight_max ||

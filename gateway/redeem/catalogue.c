@@ -1,5 +1,5 @@
 /*
- *	every second, and when an operator has changed a set: code_state ─(changed)─▶ code_catalogue ─▶ a new book and new words
+ *	every second, or changed by an operator: code_state ─(changed)─▶ code_catalogue ─▶ a new book
  *	              the file's stamp, while a key is missing ─▶ the same
  *
  * The state is kept only when the catalogue was read after it, so that no change is missed.
