@@ -584,7 +584,7 @@ static int news_look(struct db *db, struct redis_client *redis, enum store_news 
 		freeReplyObject(knows);
 		if (more < 0 || numbers[kind] >= news ||
 		    (!is_there && (kind != STORE_NEWS_KEYS || i >= (size_t)rows_n ||
-				   silent_s > STORE_GATEWAY_SILENT_S)))
+				   silent_s > COPIES_SILENT_S)))
 			continue;
 		place_add(places, place, silent_s);
 		more |= silent_s <= NEWS_HEARD_S;
