@@ -137,7 +137,7 @@ char *store_gateways_text(const cJSON *gateways, char out[STORE_GATEWAYS_SIZE]);
  * number they know changes of the kind (gateway/stores.h). Returns 0; or CTL_UNKNOWN after a
  * warning that names those that have not said so in STORE_NEWS_WAIT_MS. One that Redis has not heard of for
  * 3 s decides nothing, so it is left out; but not with STORE_NEWS_KEYS, as long as PostgreSQL has
- * heard of it within STORE_GATEWAY_SILENT_S: it may still read, for whoever has a revoked key.
+ * heard of it within COPIES_SILENT_S: it may still read, for whoever has a revoked key.
  */
 enum store_news { STORE_NEWS_TERMS, STORE_NEWS_KEYS, STORE_NEWS_CODES };
 #define STORE_NEWS_WAIT_MS 5000
