@@ -32,7 +32,8 @@ void key_records_init(struct key_records *records);
 /*
  * Asks the stores for what is new, without waiting for the next look. Returns the number of the
  * question, whose end intake_keys_told() gets, never within the call. However many ask, one
- * question is under way at a time, and those who ask meanwhile share the next one. `context`: the records.
+ * question is under way at a time, and those who ask meanwhile share the next one.
+ * `context`: the records.
  */
 uint64_t key_records_ask(void *context);
 /* Sends it; once a turn of the loop. `may_ask` 0: the stores are of different installations. */

@@ -1,5 +1,5 @@
 /*
- *	every second, or changed by an operator: code_state ─(changed)─▶ code_catalogue ─▶ a new book
+ *	every second, or told of a change: code_state ─(changed)─▶ code_catalogue ─▶ a new book
  *	              the file's stamp, while a key is missing ─▶ the same
  *
  * The state is kept only when the catalogue was read after it, so that no change is missed.
