@@ -1,6 +1,7 @@
 /*
  * Strict base64, and texts of URLs. libsodium's alone refuses padding that is not of the variant,
- * bits that are left over, and what follows, but up to 1.0.18 it reads each byte from 128 on as the last symbol.
+ * bits that are left over, and what follows, but up to 1.0.18 it reads each byte from 128 on as
+ * the last symbol.
  */
 #pragma once
 

@@ -126,7 +126,6 @@ void store_run_id_read(struct redis_client *redis, char run_id[REDIS_RUN_ID_SIZE
  * `gateway`, its place; `receives`, if it has told how many; `silent_s`. Without those that were
  * not heard of for COPIES_SILENT_S: they are taken for dead.
  */
-#define COPIES_SILENT_S 600
 cJSON *store_gateways_lacking(struct db *db, struct redis_client *redis);
 /* "127.0.0.1:7411 (30 receives), …". Returns `out`. */
 #define STORE_GATEWAYS_SIZE 512
@@ -137,8 +136,9 @@ char *store_gateways_text(const cJSON *gateways, char out[STORE_GATEWAYS_SIZE]);
  * request of the operator finds it. Gateways read its number in Redis, and say there up to which
  * number they know changes of the kind (gateway/stores.h). Returns 0; or CTL_UNKNOWN after a
  * warning that names those that have not said so in STORE_NEWS_WAIT_MS. One that Redis has not
- * heard of for 3 s decides nothing, so it is left out; but not with STORE_NEWS_KEYS, as long as PostgreSQL has
- * heard of it within COPIES_SILENT_S: it may still read, for whoever has a revoked key.
+ * heard of for 3 s decides nothing, so it is left out; but not with STORE_NEWS_KEYS, as long as
+ * PostgreSQL has heard of it within COPIES_SILENT_S: it may still read, for whoever has a revoked
+ * key.
  */
 enum store_news { STORE_NEWS_TERMS, STORE_NEWS_KEYS, STORE_NEWS_CODES };
 #define STORE_NEWS_WAIT_MS 5000
