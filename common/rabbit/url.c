@@ -41,10 +41,12 @@ static int host_add(struct rabbit_url *url, const struct kind *kind, const char 
 		    const char *host, size_t len)
 {
 	struct rabbit_host *added = &url->hosts[url->hosts_n++];
-	const char *scheme = strstr(text, "://");
+	const char *scheme = strstr(text, "://"), *colon = memchr(host, ':', len);
 
 	if (!scheme || memchr(host, '@', len))
 		return -1;
+	if (*host != '[' && colon && memchr(colon + 1, ':', (size_t)(host + len - colon - 1)))
+		return -1; /* an IPv6 address without brackets */
 	check(asprintf(&added->text, "%.*s%.*s", (int)(scheme + 3 - text), text, (int)len, host) >=
 	      0);
 	if (amqp_parse_url(added->text, &added->info) != AMQP_STATUS_OK)

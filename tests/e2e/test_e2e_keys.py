@@ -112,6 +112,7 @@ def test_create(keys):
         "version": version,
         "roles": ["issue", "read"],
         "coupons": ["1001", "1002"],
+        "budgets": None,
         "expires_ms": 4102444800000,
         "rate": 500,
         "sha256": hashlib.sha256(text.encode()).hexdigest(),

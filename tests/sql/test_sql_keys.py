@@ -23,7 +23,7 @@ class Keys:
                rate=None, sha256=HASHES[0]):  # fmt: skip
         key = key or "".join(random.choices(DIGITS, k=10))
         coupons = None if coupons is None else array_text(coupons)
-        values = (key, name, array_text(roles), coupons, expires_ms, rate, sha256)
+        values = (key, name, array_text(roles), coupons, None, expires_ms, rate, sha256)
         [row] = self.db.query("key_create", *values)
         return key, row["version"] and int(row["version"])
 

@@ -217,10 +217,24 @@ static void test_retry_after(void **state)
 	expect_header("Retry-After", NULL);
 	assert_int_equal(ask("POST /v1/issue", "", ISSUE), 200);
 	expect_header("Retry-After", NULL);
-	wire.config.connections_max = 0;
+}
+
+static void test_too_many_connections(void **state)
+{
+	int others[100]; /* as many as there may be */
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+		others[i] = socket(AF_INET, SOCK_STREAM, 0);
+		assert_int_equal(connect(others[i], (const struct sockaddr *)&wire.address,
+					 sizeof(wire.address)),
+				 0);
+	}
 	assert_int_equal(ask("GET /v1/ping", TRACEPARENT, NULL), 429);
 	expect_header("Retry-After", "1");
-	wire.config.connections_max = 100;
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		close(others[i]);
+	assert_int_equal(ask("GET /v1/ping", "", NULL), 200);
 }
 
 static int is_made(const char *id)
@@ -401,6 +415,7 @@ int main(void)
 		cmocka_unit_test(test_pages_of_listed_origins),
 		cmocka_unit_test(test_users_in_the_path),
 		cmocka_unit_test(test_retry_after),
+		cmocka_unit_test(test_too_many_connections),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);
