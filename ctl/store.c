@@ -531,7 +531,8 @@ char *store_gateways_text(const cJSON *gateways, char out[STORE_GATEWAYS_SIZE])
 
 #define NEWS_POLL_US 20000
 #define NEWS_PLACES_SIZE 1024
-#define NEWS_HEARD_S 12 /* a process that PostgreSQL has not heard of for longer is not there */
+/* A process writes its row every 5 s: one that PostgreSQL has not heard of for longer has ended. */
+#define NEWS_HEARD_S 7
 
 static void place_add(char places[NEWS_PLACES_SIZE], const char *place, int64_t silent_s)
 {
@@ -551,45 +552,27 @@ static void place_add(char places[NEWS_PLACES_SIZE], const char *place, int64_t 
 static int news_look(struct db *db, struct redis_client *redis, enum store_news kind, int64_t news,
 		     char places[NEWS_PLACES_SIZE])
 {
-	const char *hkeys[] = { "HKEYS", GATEWAYS_KEY };
+	int64_t heard_s = kind == STORE_NEWS_KEYS ? COPIES_SILENT_S : NEWS_HEARD_S;
 	PGresult *rows = db_ask(db, sql_query_gateway_running);
-	redisReply *marks = redis_client_call(redis, 2, hkeys);
-	int rows_n = PQntuples(rows), more = marks ? 0 : -1;
+	int more = 0;
 
 	*places = '\0';
-	for (size_t i = 0; more >= 0 && i < (size_t)rows_n + marks->elements; i++) {
-		const char *id = i < (size_t)rows_n ? column_text(rows, (int)i, "id")
-						    : marks->element[i - (size_t)rows_n]->str,
-			   *place = i < (size_t)rows_n ? column_text(rows, (int)i, "place") : id;
-		int64_t silent_s = 0, numbers[3] = { 0 };
-		char key[sizeof(GATEWAY_KNOWS_KEY) + ULID_UUID_SIZE];
-		const char *get[] = { "GET", key };
-		int is_repeated = 0, is_there;
-		redisReply *knows;
+	for (int row = 0; more >= 0 && row < PQntuples(rows); row++) {
+		const char *hget[] = { "HGET", KNOWS_KEY, column_text(rows, row, "id") };
+		int64_t silent_s = column_number(rows, row, "silent_s"), numbers[3] = { 0 };
+		redisReply *knows = redis_client_call(redis, 3, hget);
 
-		for (int row = 0; i >= (size_t)rows_n && row < rows_n; row++)
-			is_repeated |= strcmp(id, column_text(rows, row, "id")) == 0;
-		if (is_repeated || strlen(id) >= ULID_UUID_SIZE)
-			continue;
-		snprintf(key, sizeof(key), GATEWAY_KNOWS_KEY "%s", id);
-		knows = redis_client_call(redis, 2, get);
-		is_there = knows && knows->type == REDIS_REPLY_STRING;
 		if (!knows)
 			more = -1;
-		else if (is_there)
+		else if (knows->type == REDIS_REPLY_STRING)
 			(void)sscanf(knows->str, "%" SCNd64 " %" SCNd64 " %" SCNd64, &numbers[0],
 				     &numbers[1], &numbers[2]);
-		else if (i < (size_t)rows_n)
-			silent_s = column_number(rows, (int)i, "silent_s");
 		freeReplyObject(knows);
-		if (more < 0 || numbers[kind] >= news ||
-		    (!is_there && (kind != STORE_NEWS_KEYS || i >= (size_t)rows_n ||
-				   silent_s > COPIES_SILENT_S)))
+		if (more < 0 || numbers[kind] >= news || silent_s > heard_s)
 			continue;
-		place_add(places, place, silent_s);
+		place_add(places, column_text(rows, row, "place"), silent_s);
 		more |= silent_s <= NEWS_HEARD_S;
 	}
-	freeReplyObject(marks);
 	PQclear(rows);
 	return more;
 }

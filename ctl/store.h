@@ -135,10 +135,9 @@ char *store_gateways_text(const cJSON *gateways, char out[STORE_GATEWAYS_SIZE]);
  * Waits, after a change is in both stores, until every gateway that is there knows it: so the next
  * request of the operator finds it. Gateways read its number in Redis, and say there up to which
  * number they know changes of the kind (gateway/stores.h). Returns 0; or CTL_UNKNOWN after a
- * warning that names those that have not said so in STORE_NEWS_WAIT_MS. One that Redis has not
- * heard of for 3 s decides nothing, so it is left out; but not with STORE_NEWS_KEYS, as long as
- * PostgreSQL has heard of it within COPIES_SILENT_S: it may still read, for whoever has a revoked
- * key.
+ * warning that names those that have not said so in STORE_NEWS_WAIT_MS. One that PostgreSQL has not
+ * heard of for 7 s is left out; with STORE_NEWS_KEYS it is named for COPIES_SILENT_S, because a
+ * process that hangs may still answer the owner of a revoked key once.
  */
 enum store_news { STORE_NEWS_TERMS, STORE_NEWS_KEYS, STORE_NEWS_CODES };
 #define STORE_NEWS_WAIT_MS 5000

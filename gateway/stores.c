@@ -147,8 +147,6 @@ void comparison_tick(struct comparison *comparison, int64_t now_ms)
 #define REPORTS_MAX 256     /* in flight */
 #define REPORT_AGAIN_MS 500 /* after one has failed */
 #define LEAVE_MS 500        /* at most */
-#define KNOWS_MS 1000
-#define KNOWS_EXPIRES_MS "3000"
 #define REFUSED_MS 1000
 #define REFUSED_AGAIN_MS 60000 /* after Redis has refused that */
 #define REFUSED_MAX 512        /* of lua/refused.lua */
@@ -400,18 +398,18 @@ static void on_knows(void *context, const redisReply *reply)
 
 	if (reply && reply->type != REDIS_REPLY_ERROR)
 		return;
-	known->knows_ms = 0; /* again with the next tick */
+	known->knows_terms = -1; /* again with the next tick */
 	if (reply)
 		log_warn("gateway_knows", LOG_S("error", reply->str));
 }
 
-/* Tells what it knows, at once when that is more, and else often enough to be there. */
-static void knows_tell(struct known *known, int64_t now_ms)
+/* Tells what it knows when that is more: a keeper at rest would notice any other write. */
+static void knows_tell(struct known *known)
 {
 	const struct key_records *records = known->key_records;
 	int64_t keys = known->knows_keys, codes = known->knows_codes;
-	char key[sizeof(GATEWAY_KNOWS_KEY) + ULID_UUID_SIZE], numbers[3 * NUMBER_SIZE];
-	const char *argv[] = { "SET", key, numbers, "PX", KNOWS_EXPIRES_MS };
+	char numbers[3 * NUMBER_SIZE];
+	const char *argv[] = { "HSET", KNOWS_KEY, known->id, numbers };
 
 	if (records->told_n >= known->news_keys)
 		keys = known->news;
@@ -419,17 +417,15 @@ static void knows_tell(struct known *known, int64_t now_ms)
 		known->news_keys = key_records_ask(known->key_records); /* no store could tell */
 	if (catalogue_has(known->catalogue, known->news_codes))
 		codes = known->news;
+	if (known->knows_terms == known->news && keys == known->knows_keys &&
+	    codes == known->knows_codes)
+		return;
 	snprintf(numbers, sizeof(numbers), "%lld %lld %lld", (long long)known->news,
 		 (long long)keys, (long long)codes);
-	if (known->knows_terms == known->news && keys == known->knows_keys &&
-	    codes == known->knows_codes && now_ms < known->knows_ms)
-		return;
 	known->knows_terms = known->news;
 	known->knows_keys = keys;
 	known->knows_codes = codes;
-	known->knows_ms = now_ms + KNOWS_MS;
-	snprintf(key, sizeof(key), GATEWAY_KNOWS_KEY "%s", known->id);
-	redis_pool_query(redis_pool_pick(known->redis), 5, argv, on_knows, known);
+	redis_pool_query(redis_pool_pick(known->redis), 4, argv, on_knows, known);
 }
 
 static void uncopied_done(void *context, const redisReply *reply)
@@ -484,7 +480,7 @@ void known_tick(struct known *known, int64_t now_ms)
 	}
 	if (known_may_report(known)) {
 		mark_look(known);
-		knows_tell(known, now_ms);
+		knows_tell(known);
 	}
 }
 
@@ -519,10 +515,8 @@ int known_leave(struct known *known, int64_t now_ms)
 {
 	const char *argv[] = { "HDEL", GATEWAYS_KEY, known->id };
 	const char *uncopied[] = { "HDEL", UNCOPIED_KEY, known->id };
-	char key[sizeof(GATEWAY_KNOWS_KEY) + ULID_UUID_SIZE];
-	const char *knows[] = { "DEL", key };
+	const char *knows[] = { "HDEL", KNOWS_KEY, known->id };
 
-	snprintf(key, sizeof(key), GATEWAY_KNOWS_KEY "%s", known->id);
 	if (known->leave_ms == 0) {
 		known->leave_ms = now_ms + LEAVE_MS;
 		if (known_may_report(known))
@@ -533,7 +527,7 @@ int known_leave(struct known *known, int64_t now_ms)
 					 known);
 			redis_pool_query(redis_pool_pick(known->redis), 3, uncopied, on_unmarked,
 					 known);
-			redis_pool_query(redis_pool_pick(known->redis), 2, knows, on_unmarked,
+			redis_pool_query(redis_pool_pick(known->redis), 3, knows, on_unmarked,
 					 known);
 		}
 		if (is_own(known) &&

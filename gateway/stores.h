@@ -64,10 +64,9 @@ int comparison_is_due(const struct comparison *comparison);
  *
  * With the mark it reads the number of the last change that an operator's command has made, and
  * waits for (ctl/store.h). When that is another one, it forgets the losing answers that it
- * remembers, and asks the stores for API keys and sets of codes. Then it writes the number into a
- * key of its own, which says by its expiry that the process is there:
+ * remembers, and asks the stores for API keys and sets of codes. Then it writes the number:
  *
- *	couponmq:knows:ID  "TERMS KEYS CODES": up to which change it knows each
+ *	couponmq:knows  its id to "TERMS KEYS CODES": up to which change it knows each
  *
  * It also tells the keeper once a second, through Redis, what it has refused (lua/refused.lua).
  * Counts that Redis does not get are lost. And how many receives it has that neither RabbitMQ nor
@@ -108,7 +107,6 @@ struct known {
 	int64_t news;                   /* the number in Redis, when it was last looked at */
 	uint64_t news_keys, news_codes; /* the question and the look that began after that */
 	int64_t knows_terms, knows_keys, knows_codes; /* as Redis was told last */
-	int64_t knows_ms;                             /* when Redis is told again */
 	uint64_t lookup_connects;                     /* over which the row was written */
 	int64_t alive_ms;                             /* when the row is written again */
 	int is_asking;

@@ -377,10 +377,12 @@ static int gateway_end(struct keeper_stores *stores, struct keeper_context *cont
 		       struct keeper_gateway *gateway)
 {
 	const char *hdel[] = { "HDEL", GATEWAYS_KEY, gateway->id },
-		   *uncopied[] = { "HDEL", UNCOPIED_KEY, gateway->id };
+		   *uncopied[] = { "HDEL", UNCOPIED_KEY, gateway->id },
+		   *knows[] = { "HDEL", KNOWS_KEY, gateway->id };
 
 	freeReplyObject(redis_client_call(context->redis, 3, hdel));
 	freeReplyObject(redis_client_call(context->redis, 3, uncopied));
+	freeReplyObject(redis_client_call(context->redis, 3, knows));
 	gateway_forget(stores, gateway);
 	return redis_client_is_open(context->redis) ? 0 : -1;
 }

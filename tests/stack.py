@@ -484,10 +484,11 @@ class Stack:
         )
 
     def ctl(self, *arguments):
-        """couponctl that has to succeed; returns what it printed."""
+        """couponctl that has to succeed; returns what it printed. Of a gateway that a test has
+        killed a moment ago it is unknown whether it knows the change."""
         result = self.ctl_run(*arguments)
         assert (
-            result.returncode == 0
+            result.returncode == 0 or "gateways may answer as before" in result.stderr
         ), f"couponctl {shlex.join(map(str, arguments))}: {result.stderr}{result.stdout}"
         return result.stdout.strip()
 
