@@ -22,7 +22,8 @@
 #include <time.h>
 
 #define EVERY_MS 500
-#define RECORDS_MAX 1000 /* in one statement */
+#define ASKED_EVERY_MS 100 /* however many ask */
+#define RECORDS_MAX 1000   /* in one statement */
 #define TIMEOUT_MS 3000
 #define SESSIONS_MAX 1000
 #define SESSIONS_OF_KEY_MAX 50 /* so that no key ends the sessions of others */
@@ -41,8 +42,10 @@ struct access {
 	const struct config *config;
 	pthread_t thread;
 	pthread_mutex_t lock;
-	pthread_cond_t stopped;
+	pthread_cond_t woken;
 	int stops;
+	uint64_t asked_n;          /* questions by access_ask() */
+	uint64_t looked_n, told_n; /* the last one that a look has answered, and a store has */
 	struct keys *keys;
 	int64_t told_ms; /* when a store last told of all keys that are known; 0: never */
 	struct session sessions[SESSIONS_MAX];
@@ -161,19 +164,23 @@ static void redis_look(struct access *access)
 	freeReplyObject(reply);
 }
 
-/* Returns whether to go on. */
+/* Until the next look, which a question brings forward. Returns whether to go on. */
 static int pause_make(struct access *access)
 {
-	struct timespec until;
+	int64_t since_ms = clock_monotonic_ms();
 	int stops;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += EVERY_MS * 1000000L;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&access->lock);
-	if (!access->stops)
-		pthread_cond_timedwait(&access->stopped, &access->lock, &until);
+	while (!access->stops) {
+		int64_t until_ms = since_ms +
+				   (access->asked_n > access->looked_n ? ASKED_EVERY_MS : EVERY_MS);
+		struct timespec until = { .tv_sec = until_ms / 1000,
+					  .tv_nsec = until_ms % 1000 * 1000000 };
+
+		if (clock_monotonic_ms() >= until_ms)
+			break;
+		pthread_cond_timedwait(&access->woken, &access->lock, &until);
+	}
 	stops = access->stops;
 	pthread_mutex_unlock(&access->lock);
 	return !stops;
@@ -184,8 +191,19 @@ static void *run(void *data)
 	struct access *access = data;
 
 	do {
+		int64_t begin_ms = clock_monotonic_ms();
+		uint64_t asked_n;
+
+		pthread_mutex_lock(&access->lock);
+		asked_n = access->asked_n;
+		pthread_mutex_unlock(&access->lock);
 		redis_look(access);
 		postgres_look(access);
+		pthread_mutex_lock(&access->lock);
+		access->looked_n = asked_n;
+		if (access->told_ms >= begin_ms)
+			access->told_n = asked_n;
+		pthread_mutex_unlock(&access->lock);
 	} while (pause_make(access));
 	return NULL;
 }
@@ -200,7 +218,7 @@ struct access *access_start(const struct config *config)
 	check(pthread_mutex_init(&access->lock, NULL) == 0);
 	check(pthread_condattr_init(&clock) == 0);
 	check(pthread_condattr_setclock(&clock, CLOCK_MONOTONIC) == 0);
-	check(pthread_cond_init(&access->stopped, &clock) == 0);
+	check(pthread_cond_init(&access->woken, &clock) == 0);
 	pthread_condattr_destroy(&clock);
 	access->redis = redis_client_new(config->redis_url, NULL);
 	access->postgres = postgres_new(
@@ -219,16 +237,37 @@ void access_stop(struct access *access)
 {
 	pthread_mutex_lock(&access->lock);
 	access->stops = 1;
-	pthread_cond_signal(&access->stopped);
+	pthread_cond_signal(&access->woken);
 	pthread_mutex_unlock(&access->lock);
 	pthread_join(access->thread, NULL);
 	postgres_free(access->postgres);
 	redis_client_free(access->redis);
 	keys_free(access->keys);
-	pthread_cond_destroy(&access->stopped);
+	pthread_cond_destroy(&access->woken);
 	pthread_mutex_destroy(&access->lock);
 	OPENSSL_cleanse(access, sizeof(*access));
 	free(access);
+}
+
+uint64_t access_ask(struct access *access)
+{
+	uint64_t question;
+
+	pthread_mutex_lock(&access->lock);
+	question = ++access->asked_n;
+	pthread_cond_signal(&access->woken);
+	pthread_mutex_unlock(&access->lock);
+	return question;
+}
+
+int access_told(struct access *access, uint64_t question)
+{
+	int told;
+
+	pthread_mutex_lock(&access->lock);
+	told = access->told_n >= question ? 1 : access->looked_n >= question ? -1 : 0;
+	pthread_mutex_unlock(&access->lock);
+	return told;
 }
 
 /* ---- what is presented; all under the lock */
@@ -239,15 +278,19 @@ static int knows_keys(const struct access *access)
 	       clock_monotonic_ms() - access->told_ms <= access->config->keys_stale_s * 1000;
 }
 
-static enum access_answer key_find(struct access *access, const char *text, struct key_grant *grant)
+static enum access_answer key_find(struct access *access, const char *text, int is_asked,
+				   struct key_grant *grant)
 {
 	enum key_verdict verdict = keys_find(access->keys, text, strlen(text), clock_wall_ms(),
 					     grant);
+	int is_new = verdict == KEY_UNKNOWN || verdict == KEY_WRONG;
 
-	if (verdict != KEY_FORM && !knows_keys(access))
+	if ((verdict != KEY_FORM && !knows_keys(access)) || (is_new && is_asked < 0))
 		return ACCESS_UNAVAILABLE;
 	if (verdict == KEY_GOOD)
 		return ACCESS_OK;
+	if (is_new && is_asked == 0)
+		return ACCESS_NEW;
 	metrics_add(METRIC_KEYS_REFUSED, 1);
 	log_info("key_refused", LOG_S("verdict", key_verdict_kind(verdict)));
 	return ACCESS_NOBODY;
@@ -351,7 +394,7 @@ static enum access_answer check_locked(struct access *access, const struct crede
 	struct key_grant grant = { 0 };
 
 	if (credentials->key)
-		answer = key_find(access, credentials->key, &grant);
+		answer = key_find(access, credentials->key, credentials->is_asked, &grant);
 	else if (credentials->session)
 		answer = session_check(access, credentials, is_change, &session);
 	if (answer != ACCESS_OK)
@@ -466,7 +509,7 @@ static void random_text(char text[SESSION_TEXT_SIZE])
 			  sodium_base64_VARIANT_URLSAFE_NO_PADDING);
 }
 
-enum access_answer access_session_begin(struct access *access, const char *key,
+enum access_answer access_session_begin(struct access *access, const char *key, int is_asked,
 					char session[SESSION_TEXT_SIZE], struct visitor *visitor)
 {
 	struct session *place;
@@ -474,7 +517,7 @@ enum access_answer access_session_begin(struct access *access, const char *key,
 	enum access_answer answer;
 
 	pthread_mutex_lock(&access->lock);
-	answer = key_find(access, key, &grant);
+	answer = key_find(access, key, is_asked, &grant);
 	if (answer == ACCESS_OK && !is_allowed(grant.key, 0, NULL))
 		answer = ACCESS_FORBIDDEN;
 	if (answer == ACCESS_OK) {

@@ -1,7 +1,8 @@
 /*
  * Who asks, and what he may do: an API key, or a browser's session that was begun with one. A
  * thread reads the keys of both stores twice a second, as gateways do (key_records.h): a key that
- * is revoked in one is refused within a second, and its sessions end.
+ * is revoked in one is refused within a second, and its sessions end. A key that it does not know is
+ * not refused before the stores were asked once.
  *
  * Sessions are in memory. One ends COUPON_ADMIN_SESSION_S after its begin, SESSION_IDLE_S after its
  * last request, with its key, with the program, and when it is asked to.
@@ -26,9 +27,18 @@ void access_stop(struct access *access);
 /* Whether keys can be judged: a store has told of them, and not too long ago. */
 int access_is_ready(struct access *access);
 
+/*
+ * Asks the stores for new keys, without waiting for the next look; those who ask meanwhile share
+ * one. Returns the number of the question.
+ */
+uint64_t access_ask(struct access *access);
+/* 0: it goes on; 1: a store has told of all keys since; -1: none could. */
+int access_told(struct access *access, uint64_t question);
+
 enum access_answer {
 	ACCESS_OK,
 	ACCESS_NOBODY,     /* there is no key and no session, or they are not good */
+	ACCESS_NEW,        /* the key is not known, and may be new: access_ask() */
 	ACCESS_FORBIDDEN,  /* it may not do this */
 	ACCESS_UNPROVED,   /* a change by a session, without its token */
 	ACCESS_UNAVAILABLE /* no store tells of keys */
@@ -39,6 +49,7 @@ struct credentials {
 	const char *key;     /* of Authorization: Bearer */
 	const char *session; /* of the cookie */
 	const char *token;   /* X-CSRF-Token */
+	int is_asked;        /* for the key: as access_told() returned, 0: not yet */
 };
 
 struct visitor {
@@ -73,8 +84,8 @@ enum access_answer access_check(struct access *access, const struct credentials 
 enum access_answer access_check_again(struct access *access, struct visitor *visitor, unsigned role,
 				      const struct access_about *about);
 
-/* Begins a session with a key, whose secret goes into the cookie. */
-enum access_answer access_session_begin(struct access *access, const char *key,
+/* Begins a session with a key, whose secret goes into the cookie. `is_asked`: of credentials. */
+enum access_answer access_session_begin(struct access *access, const char *key, int is_asked,
 					char session[SESSION_TEXT_SIZE], struct visitor *visitor);
 void access_session_end(struct access *access, const char *session);
 size_t access_sessions_n(struct access *access); /* that have not ended */

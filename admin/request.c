@@ -104,7 +104,8 @@ enum access_answer request_access(struct request *request, struct access *access
 	char cookie[SESSION_TEXT_SIZE];
 	struct credentials credentials = { .key = bearer_find(request),
 					   .session = request_cookie(request, cookie),
-					   .token = request_header(request, "X-CSRF-Token") };
+					   .token = request_header(request, "X-CSRF-Token"),
+					   .is_asked = request->is_asked };
 
 	return access_check(access, &credentials, role, about, request->changes, &request->visitor);
 }
@@ -210,6 +211,9 @@ void request_refuse_access(struct request *request, enum access_answer answer)
 	case ACCESS_NOBODY:
 		request_refuse(request, 401,
 			       "this needs an API key with the role admin or monitor");
+		break;
+	case ACCESS_NEW:
+		request->is_new = 1;
 		break;
 	case ACCESS_FORBIDDEN:
 		request_refuse(request, 403, "this key may not do that");

@@ -35,7 +35,18 @@
 #define TIMEOUT_S 10 /* of an idle or slow connection */
 #define SESSION_PATH "/admin/session"
 #define STOP_TICK_MS 50
+#define ASK_TICK_MS 5
+#define ASK_MS 5000   /* both stores may hang */
 #define STOP_TICKS 10 /* for the last replies to go out */
+
+/* A request whose key may be new: it is answered when the stores were asked. */
+struct waiting {
+	TAILQ_ENTRY(waiting) next;
+	struct server *server;
+	struct evhttp_request *http;
+	uint64_t question;
+	int64_t until_ms;
+};
 
 struct server {
 	const struct config *config;
@@ -45,6 +56,9 @@ struct server {
 	struct operations *operations;
 	struct live *live;
 	struct json_arena *arena;
+
+	TAILQ_HEAD(, waiting) waiting;
+	struct ticker *asking; /* while there are some */
 
 	struct ticker *stopping;
 	int64_t stop_by_ms; /* 0: it goes on */
@@ -125,11 +139,17 @@ static void on_readyz(struct server *server, struct request *request)
 	int keys = access_is_ready(server->access), program = access(couponctl_path(), X_OK) == 0,
 	    ready = keys && program && !server->stop_by_ms;
 	const struct tls *tls = web_tls(server->web);
-	cJSON *object = output_object(), *warnings;
+	enum access_answer answer = request_access(request, server->access, KEY_ROLE_MONITOR, NULL);
+	cJSON *object, *warnings;
 	char *text;
 
+	if (answer == ACCESS_NEW) {
+		request_refuse_access(request, answer);
+		return;
+	}
+	object = output_object();
 	output_bool(object, "ready", ready);
-	if (request_access(request, server->access, KEY_ROLE_MONITOR, NULL) == ACCESS_OK) {
+	if (answer == ACCESS_OK) {
 		output_text(object, "keys", keys ? "ok" : "no store tells of API keys");
 		output_text(object, "couponctl", program ? "ok" : "cannot be started");
 		warnings = checked(cJSON_AddArrayToObject(object, "warnings"));
@@ -234,17 +254,70 @@ static void request_answer(struct server *server, struct request *request)
 		on_page(request);
 }
 
-static void on_request(struct evhttp_request *http, void *context)
+static void waiting_free(struct waiting *waiting)
+{
+	TAILQ_REMOVE(&waiting->server->waiting, waiting, next);
+	free(waiting);
+}
+
+/* evhttp has left the request to us. */
+static void on_closed(struct evhttp_connection *connection, void *context)
+{
+	struct waiting *waiting = context;
+
+	(void)connection;
+	evhttp_request_free(waiting->http);
+	waiting_free(waiting);
+}
+
+/* `is_asked`: 0 when it has arrived; it may wait, and is begun again. */
+static void request_begin(struct server *server, struct evhttp_request *http, int is_asked)
 {
 	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http));
 	struct request request = { .http = http,
 				   .path = path ? path : "",
 				   .changes = !(evhttp_request_get_command(http) &
 						(EVHTTP_REQ_GET | EVHTTP_REQ_HEAD)),
-				   .begin_ms = clock_monotonic_ms() };
+				   .begin_ms = clock_monotonic_ms(),
+				   .is_asked = is_asked };
+	struct waiting *waiting;
 
 	if (!is_ambiguous(&request))
-		request_answer(context, &request);
+		request_answer(server, &request);
+	if (!request.is_new)
+		return;
+	waiting = checked(calloc(1, sizeof(*waiting)));
+	waiting->server = server;
+	waiting->http = http;
+	waiting->question = access_ask(server->access);
+	waiting->until_ms = request.begin_ms + ASK_MS;
+	TAILQ_INSERT_TAIL(&server->waiting, waiting, next);
+	evhttp_connection_set_closecb(evhttp_request_get_connection(http), on_closed, waiting);
+	ticker_start(server->asking);
+}
+
+static int on_ask_tick(void *context)
+{
+	struct server *server = context;
+	struct waiting *waiting = TAILQ_FIRST(&server->waiting), *next;
+
+	for (; waiting; waiting = next) {
+		struct evhttp_request *http = waiting->http;
+		int told = access_told(server->access, waiting->question);
+
+		next = TAILQ_NEXT(waiting, next);
+		if (told == 0 && clock_monotonic_ms() < waiting->until_ms)
+			continue;
+		evhttp_connection_set_closecb(evhttp_request_get_connection(http), NULL, NULL);
+		waiting_free(waiting);
+		request_begin(server, http, told == 1 ? 1 : -1);
+	}
+	return !TAILQ_EMPTY(&server->waiting);
+}
+
+static void on_request(struct evhttp_request *http, void *context)
+{
+	request_begin(context, http, 0);
 }
 
 /* What this connection may not ask for, or a page of another site. */
@@ -297,6 +370,8 @@ struct server *server_new(struct event_base *base, int fd, const struct config *
 	server->access = access_start(config);
 	server->operations = operations_new(base, config, server->access, server->arena);
 	server->live = live_start(base, config, may_look, server);
+	TAILQ_INIT(&server->waiting);
+	server->asking = ticker_new(base, ASK_TICK_MS, on_ask_tick, server);
 	server->stopping = ticker_new(base, STOP_TICK_MS, on_stop_tick, server);
 	server->web = web_new(base, fd, config,
 			      &(struct web_options){ .methods = METHODS,
@@ -313,8 +388,16 @@ struct server *server_new(struct event_base *base, int fd, const struct config *
 
 void server_free(struct server *server)
 {
+	struct waiting *waiting;
+
+	while ((waiting = TAILQ_FIRST(&server->waiting))) { /* evhttp ends the request */
+		evhttp_connection_set_closecb(evhttp_request_get_connection(waiting->http), NULL,
+					      NULL);
+		waiting_free(waiting);
+	}
 	live_stop(server->live);
 	operations_free(server->operations);
+	ticker_free(server->asking);
 	ticker_free(server->stopping);
 	web_free(server->web);
 	access_stop(server->access);

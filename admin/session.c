@@ -46,7 +46,8 @@ static void session_begin(struct request *request, struct access *access, struct
 		request_refuse(request, 400, "the body must be {\"key\":\"…\"}, with an API key");
 		return;
 	}
-	answer = access_session_begin(access, key->valuestring, session, &request->visitor);
+	answer = access_session_begin(access, key->valuestring, request->is_asked, session,
+				      &request->visitor);
 	json_arena_wipe(arena);
 	if (answer != ACCESS_OK) {
 		request_refuse_access(request, answer);

@@ -20,6 +20,7 @@ from jsonschema import Draft202012Validator
 from prometheus_client.parser import text_string_to_metric_families
 
 from process import Process
+from relay import Relay, port_of
 from stack import dial, port_free, process_gone, url_of, wait_until
 from unstorable import nothing_storable
 from webhooks import ALLOWED
@@ -1335,3 +1336,53 @@ def test_a_store_that_is_away(rough):
     rough.start("postgres")
     wait_until(lambda: caller("GET", "/campaigns").status_code == 200)
     one.end()
+
+
+def test_a_new_key_is_good_at_once(stack, admin, key_make):
+    """A program that only looks twice a second would refuse most of these."""
+    for _ in range(4):
+        text = key_make("monitor")
+        assert admin.call("GET", f"{API}/campaigns", key=text).status_code == 200
+        other = stack.ctl("key", "rotate", text.split("_")[1], "--overlap", "0s")
+        assert admin.call("POST", "/admin/session", {"key": other}).status_code == 200
+        text = key_make("monitor")
+        assert "keys" in admin.call("GET", "/readyz", key=text).json()
+
+
+def test_a_stranger_asks_the_stores_ten_times_a_second_at_most(admin):
+    began = time.monotonic()
+    for n in range(20):
+        stranger = f"cmq_{n:010d}_" + "A" * 43
+        assert admin.call("GET", "/admin/session", key=stranger).status_code == 401
+    assert time.monotonic() - began >= 1.8
+
+
+def test_a_stranger_delays_nobody_while_the_stores_hang(stack, key_make):
+    """Nobody can say whether his key is new. Another one has left before it is said."""
+    urls = {name: stack.env_of("admin")[name] for name in ("REDIS_URL", "DATABASE_URL")}
+    with Relay(port_of(urls["REDIS_URL"])) as cache, Relay(port_of(urls["DATABASE_URL"])) as db:
+        gates = dict(zip(urls, (cache, db), strict=True))
+        admin = Admin(stack, **{name: gate.url(urls[name]) for name, gate in gates.items()})
+        try:
+            text, stranger = key_make("monitor"), "cmq_0000000000_" + "A" * 43
+            assert admin.call("GET", "/admin/session", key=text).status_code == 200
+            host, port = admin.address.split(":")
+            head = (
+                f"GET /admin/session HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
+                f"Authorization: Bearer {stranger}\r\n\r\n"
+            )
+            for gate in gates.values():
+                gate.mode("hold")
+            with socket.create_connection((host, int(port))) as gone:
+                gone.sendall(head.encode())
+            with socket.create_connection((host, int(port))) as waits:
+                waits.sendall(head.encode())
+                assert admin.call("GET", "/admin/session", key=text).status_code == 200
+                assert select.select([waits], [], [], 0)[0] == []
+                with waits.makefile("rb") as answer:
+                    assert answer.readline().split()[1] == b"503"
+            for gate in gates.values():
+                gate.mode("pass")
+            wait_until(lambda: admin.call("GET", "/admin/session", key=stranger).status_code == 401)
+        finally:
+            admin.end()
