@@ -579,8 +579,12 @@ class Campaign {
         this.parts.checks.replaceChildren(card(title, h("p", { class: "muted" }, "Checking…")));
         await this.part("checks", async () => {
             const { ready, checks } = await get(`${this.path}/arm`);
-            const mark = (passed) =>
-                h("span", { class: `badge ${passed ? "good" : "bad"}` }, passed ? "passed" : "no");
+            const mark = ({ passed, reason }) => {
+                if (passed && reason) return h("span", { class: "badge warn" }, "warning");
+                return passed
+                    ? h("span", { class: "badge good" }, "passed")
+                    : h("span", { class: "badge bad" }, "no");
+            };
             const verdict = ready ? "Yes, it is ready." : "No, it is not ready.";
             return [
                 card(
@@ -589,7 +593,7 @@ class Campaign {
                     table(
                         "What was checked",
                         [["Check", ""], ["Result", ""], ["Reason", "broad"]],
-                        checks.map((one) => [one.check, mark(one.passed), one.reason ?? ""]),
+                        checks.map((one) => [one.check, mark(one), one.reason ?? ""]),
                     ),
                 ),
             ];

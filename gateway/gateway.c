@@ -815,10 +815,12 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 					 .catalogue = redeem_catalogue(gateway->redeem),
 					 .comparison = &gateway->comparisons[0] };
 	known_init(&gateway->known, config->listen, process);
-	gateway->weak_settings = (struct weak_settings){ .redis = gateway->redis,
-							 .has_sentinels = redis_url_has_sentinels(
-								 config->redis_url),
-							 .lookup = gateway->lookup };
+	gateway->weak_settings = (struct weak_settings){
+		.redis = gateway->redis,
+		.has_sentinels = redis_url_has_sentinels(config->redis_url),
+		.lookup = gateway->lookup,
+		.durability = { .is_acknowledged = durability_is_acknowledged(config) }
+	};
 	gateway->gate = gate_new(config);
 	gateway->intake = intake_new(gateway->base, config, gateway->gate, dispatch, gateway);
 	gateway->key_records = (struct key_records){ .redis = gateway->redis,

@@ -75,6 +75,16 @@ int durability_is_synchronous(const struct config *config)
 	return *text == 'y';
 }
 
+int durability_is_acknowledged(const struct config *config)
+{
+	const char *text = config->redis_durability;
+
+	if (strcmp(text, "read") != 0 && strcmp(text, "acknowledged") != 0)
+		log_fatal("COUPON_REDIS_DURABILITY is \"%s\": allowed are read and acknowledged",
+			  text);
+	return *text == 'a';
+}
+
 static int is_weak(int i, const char *value)
 {
 	for (int k = 0; k < 4 && table[i].values[k]; k++)
@@ -109,6 +119,8 @@ void durability_tell(struct durability *durability, const char *setting, const c
 
 void durability_unknown(struct durability *durability, enum durability_part part, const char *why)
 {
+	if (part == DURABILITY_REDIS && durability->is_acknowledged)
+		return;
 	durability->unknown[part] = 1;
 	if (durability->unknown_logged[part])
 		return;
@@ -136,8 +148,12 @@ int durability_warnings(const struct durability *durability, cJSON *array)
 		if (array && durability->unknown[part])
 			json_sentence_add(array,
 					  "%s: does not show its settings: it is unknown whether "
-					  "the promises hold",
-					  part_names[part]);
+					  "the promises hold%s",
+					  part_names[part],
+					  part == DURABILITY_REDIS
+						  ? "; check them another way, then set "
+						    "COUPON_REDIS_DURABILITY=acknowledged"
+						  : "");
 	}
 	return n;
 }

@@ -19,6 +19,7 @@ struct durability {
 	char values[DURABILITY_N][DURABILITY_VALUE_SIZE]; /* "": not read yet */
 	int unknown[2];                                   /* by part: its settings cannot be read */
 	int unknown_logged[2];
+	int is_acknowledged; /* durability_is_acknowledged() */
 };
 
 /*
@@ -29,6 +30,12 @@ const char *durability_redis_setting(int i, int has_sentinels);
 
 /* COUPON_DATABASE_SYNCHRONOUS. Ends the process with a sentence if it is neither yes nor no. */
 int durability_is_synchronous(const struct config *config);
+/*
+ * COUPON_REDIS_DURABILITY: an operator has checked the settings of a Redis that does not show them.
+ * What it does show is judged nevertheless. Ends the process with a sentence if it is neither read
+ * nor acknowledged.
+ */
+int durability_is_acknowledged(const struct config *config);
 
 /* A new connection: the settings of its server are unknown. */
 void durability_begin(struct durability *durability, enum durability_part part);

@@ -95,6 +95,7 @@ void program_check_urls(const struct config *config)
 	api_check(config->rabbitmq_api);
 	postgres_url_check("DATABASE_URL", config->database_url);
 	durability_is_synchronous(config);
+	durability_is_acknowledged(config);
 	if (config->database_read_url && *config->database_read_url)
 		postgres_url_check("DATABASE_READ_URL", config->database_read_url);
 	if (rabbit.hosts[0].info.ssl)

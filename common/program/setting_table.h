@@ -14,6 +14,10 @@ SETTING_TEXT(redis_sentinel_password, "REDIS_SENTINEL_PASSWORD", "redis-sentinel
 SETTING_TEXT(redis_ca, "COUPON_REDIS_CA", "redis-ca", ALL, "",
 	     "path of a file with the certificates that rediss:// is verified by (default: those "
 	     "of the system)")
+SETTING_TEXT(redis_durability, "COUPON_REDIS_DURABILITY", "redis-durability", GATEWAY | CTL | ADMIN,
+	     "read",
+	     "read: a Redis that does not show its settings (CONFIG GET) is warned about; "
+	     "acknowledged: not, because an operator has checked them another way")
 SETTING_TEXT(amqp_url, "AMQP_URL", "amqp-url", GATEWAY | WORKER | CTL | ADMIN,
 	     "amqp://guest:guest@127.0.0.1:5672/%2f",
 	     "RabbitMQ URL, amqp://user:password@host:port/vhost, with host:port,host:port for a "

@@ -4,6 +4,8 @@ what the scripts of the programs call."""
 import json
 import re
 import subprocess
+import textwrap
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ FOLDERS = {
     "worker": ("worker", "keeper", "lock/redis_lease.c", "common"),
     "operator": ("ctl", "admin", "rush", "lock", "common"),
 }
+PROGRAMS = tuple(FOLDERS)
 USERS = {
     words[1].removeprefix("couponmq_"): words
     for words in map(str.split, (ROOT / "deploy/redis-users.conf").read_text().splitlines())
@@ -86,3 +89,67 @@ def test_the_permissions_in_rabbitmq_are_those_in_the_docs():
         (ROOT / "docs/operations.md").read_text(),
     )
     assert len(told) == 3 and set(told) == rights
+
+
+# ---- the table of rights in docs/operations.md
+
+
+def rows_of(first, words):
+    """The rows of a table in Markdown, at most 100 columns wide: the words in as many as needed."""
+    cells = [f"`{cell}`" if cell else "" for cell in first]
+    for line in textwrap.wrap(
+        ", ".join(f"`{word}`" for word in words).replace("|", "\\|"),
+        100 - len("| " + " | ".join(cells) + " |  |"),
+        break_long_words=False,
+        break_on_hyphens=False,
+    ):
+        yield f"| {' | '.join(cells)} | {line} |"
+        cells = [""] * len(cells)
+
+
+def table_of_redis():
+    for program, words in USERS.items():
+        text = " ".join(words[4:])
+        for rights in [re.sub(r"\(.*?\)", "", text), *re.findall(r"\((.*?)\)", text)]:
+            keys = [word for word in rights.split() if word[0] in "~&"]
+            commands = [word[1:] for word in rights.split() if word[0] == "+"]
+            assert sorted(keys + ["+" + one for one in commands]) == sorted(rights.split())
+            yield from rows_of((program,), keys)
+            yield from rows_of(("",), commands)
+
+
+def table_of_postgresql():
+    text = re.sub(r"--.*", "", (ROOT / "sql/roles.sql").read_text())
+    text = re.sub(r"DO \$\$.*?\$\$;", "", text, flags=re.DOTALL)
+    rights = defaultdict(lambda: defaultdict(set))
+    for what, on, to in re.findall(r"\bGRANT ([^;]*?)\s+ON\s+([^;]*?)\s+TO\s+([^;]*);", text):
+        kind, objects = re.fullmatch(r"(FUNCTION|SEQUENCE|SCHEMA|)\s*(.*)", on, re.DOTALL).groups()
+        objects = re.sub(r"\([^()]*\)", "()", objects)  # without the types of arguments
+        for privilege, columns in re.findall(r"([A-Z]+)\s*(\([^()]*\))?(?:,|$)", what):
+            names = re.split(r",\s*", columns.strip("()")) if columns else [""]
+            for role in re.split(r",\s*", to):
+                granted = rights[role.removeprefix("couponmq_")][f"{privilege} {kind}".strip()]
+                for one in re.split(r",\s*", objects):
+                    granted.update(f"{one}.{name}" if name else one for name in names)
+    for program in PROGRAMS:
+        for privilege, granted in sorted(rights[program].items()):
+            yield from rows_of((program, privilege), sorted(granted))
+
+
+def table_of_rabbitmq():
+    rights = json.loads((ROOT / "deploy/rabbitmq.json").read_text())["permissions"]
+    for program in PROGRAMS:
+        (one,) = [right for right in rights if right["user"] == f"couponmq_{program}"]
+        for what in ("configure", "write", "read"):
+            yield from rows_of((program, what), [one[what]])
+
+
+@pytest.mark.parametrize("table", [table_of_redis, table_of_postgresql, table_of_rabbitmq])
+def test_the_manual_has_the_table_of_rights(table):
+    """They are what the local stack gives to its programs, with which all tests run. The output of
+    a failure is the table as it should be."""
+    wanted = "\n".join(table())
+    assert {f"`{program}`" in wanted for program in PROGRAMS} == {True}
+    assert len(wanted.splitlines()) > 8
+    print(wanted)
+    assert f"\n{wanted}\n" in (ROOT / "docs/operations.md").read_text()

@@ -4,6 +4,9 @@ import json
 import os
 import subprocess
 
+import pytest
+import redis
+
 from stack import wait_until
 from wall_clock import WallClock
 
@@ -11,10 +14,13 @@ CHECKS = ["campaign", "redis", "audit", "queue", "durability", "clocks"]
 LATER = "2099-01-01T00:00:00Z"
 
 
-def armed(stack, coupon):
-    """The reasons of the checks that have failed, by their names."""
-    result = stack.ctl_run("arm", coupon, "--json")
+def armed(stack, coupon, warned=False, **settings):
+    """The reasons of the checks that have failed, or have passed with a warning, by their names."""
+    result = stack.ctl_run("arm", coupon, "--json", settings=settings)
     verdict = json.loads(result.stdout)
+    warnings = {one["check"]: one["reason"] for one in verdict["checks"] if one["passed"]}
+    if warned:
+        return {check: reason for check, reason in warnings.items() if reason}
     assert [check["check"] for check in verdict["checks"]] == CHECKS
     failed = {check["check"]: check["reason"] for check in verdict["checks"] if not check["passed"]}
     assert (result.returncode, verdict["ready"]) == ((1, False) if failed else (0, True))
@@ -77,6 +83,46 @@ def test_redis_may_lose_what_it_confirmed(rough, rough_coupon, rough_redis):
     failed = armed(rough, coupon.coupon)
     rough_redis.config_set("appendfsync", "always")
     assert list(failed) == ["durability"] and "appendfsync" in failed["durability"]
+
+
+@pytest.mark.parametrize("how", ["renamed", "forbidden"])
+def test_redis_does_not_show_its_settings(rough, rough_coupon, how):
+    """As those of many providers: it is a warning, until an operator acknowledges it. What is shown
+    is judged all the same."""
+    coupon = rough_coupon().coupon
+    if how == "renamed":
+        rough.restart("redis", REDIS_FLAGS="--rename-command CONFIG hidden")
+    acknowledged = {"COUPON_REDIS_DURABILITY": "acknowledged"}
+    with redis.Redis.from_url(rough.env["REDIS_URL"]) as cache:
+        try:
+            if how == "forbidden":
+                cache.execute_command("ACL", "SETUSER", "couponmq_operator", "-config|get")
+            wait_until(lambda: armed(rough, coupon) == {}, timeout=60)
+            warning = armed(rough, coupon, warned=True)
+            assert list(warning) == ["durability"]
+            assert "COUPON_REDIS_DURABILITY=acknowledged" in warning["durability"]
+            assert f"warn  durability  {warning['durability']}\n" in rough.ctl("arm", coupon)
+            assert armed(rough, coupon, warned=True, **acknowledged) == {}
+            assert armed(rough, coupon, **acknowledged) == {}
+            if how == "forbidden":
+                cache.execute_command("ACL", "SETUSER", "couponmq_operator", "+config|get")
+            else:
+                rough.restart("redis")
+                wait_until(lambda: "redis" not in armed(rough, coupon), timeout=60)
+            cache.config_set("appendfsync", "everysec")
+            assert list(armed(rough, coupon, **acknowledged)) == ["durability"]
+        finally:
+            if how == "renamed":
+                rough.restart("redis")
+            else:
+                cache.execute_command("ACL", "SETUSER", "couponmq_operator", "+config|get")
+                cache.config_set("appendfsync", "always")
+
+
+def test_an_acknowledgement_that_is_none(stack):
+    told = stack.ctl_run("arm", 1, "--redis-durability", "yes")
+    assert told.returncode != 0
+    assert 'COUPON_REDIS_DURABILITY is "yes": allowed are read and acknowledged' in told.stderr
 
 
 def test_redis_was_restarted_and_not_verified(rough, rough_coupon):

@@ -119,6 +119,21 @@ def test_a_redis_that_does_not_tell_is_unknown_and_said_once(rough, cache):
     wait_until(lambda: warnings(rough) == [])
 
 
+def test_an_operator_has_acknowledged_it(rough, cache, gateway_make):
+    """Nothing warns that Redis does not show its settings."""
+    cache.execute_command("ACL", "SETUSER", "couponmq_gateway", "-config")
+    rough.stop("gateway")
+    try:
+        before = configs_asked(cache)
+        gateway = gateway_make(rough, COUPON_REDIS_DURABILITY="acknowledged")
+        wait_until(lambda: configs_asked(cache) >= before + 3)
+        assert requests.get(gateway.http("/readyz"), timeout=60).json()["warnings"] == []
+        gateway.end()  # whatever Redis has answered is taken
+        assert lines(gateway.log(), "setting_unknown") == []
+    finally:
+        cache.execute_command("ACL", "SETUSER", "couponmq_gateway", "+config|get")
+
+
 def programs_disconnect(superuser):
     superuser.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename LIKE 'couponmq_%'"

@@ -13,9 +13,11 @@ import pika
 import psycopg
 import pytest
 import redis
+import requests
 
 from events import Subscriber
-from stack import ROOT, wait_until
+from process import Process
+from stack import ROOT, port_free, wait_until
 
 PROGRAMS = ("gateway", "worker", "operator")
 QUEUES = (
@@ -46,6 +48,75 @@ def test_the_stack_runs_with_them(stack, gateway, pg, redis_client):
         )
 
     wait_until(users, timeout=60)
+
+
+def admin_get(admin, path, key):
+    """None: it does not listen yet."""
+    url = f"http://{admin.settings['COUPON_ADMIN_LISTEN']}{path}"
+    try:
+        return requests.get(url, headers={"Authorization": f"Bearer {key}"}, timeout=60)
+    except requests.ConnectionError:
+        return None
+
+
+def test_nothing_is_refused_to_a_program(rough, rough_redis):
+    """Each program does its work with the rights in the table of docs/operations.md, before a Redis
+    without CONFIG, and no service has to refuse anything else."""
+    begin = {name: len(rough.log(name)) for name in ("rabbitmq", "postgres")}
+    for program in ("gateway", "operator"):
+        rough_redis.execute_command("ACL", "SETUSER", f"couponmq_{program}", "-config")
+    rough_redis.acl_log_reset()
+    for name in ("gateway", "worker-1"):
+        rough.restart(name)
+    wait_until(lambda: requests.get(rough.http("/readyz"), timeout=60).json()["degraded"] == [])
+    admin = Process(
+        rough, "coupon-admin", "admin-1", {"COUPON_ADMIN_LISTEN": f"127.0.0.1:{port_free()}"}
+    )
+    try:
+        key = rough.ctl("key", "create", "--name", "all", "--role", "issue,use,read,monitor,admin")
+        budget = f"all-{uuid.uuid4().hex[:8]}"
+        rough.ctl("budget", "create", budget, "--currency", "EUR", "--amount", "100")
+        terms = {"currency": "EUR", "amount_off": "5", "budget": budget, "events": "on"}
+        coupon = rough.coupon_make(100, **terms)
+        with rough.client() as client:
+            assert client.call("auth", token=key)["code"] == 0
+            wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
+            issued = client.issue(coupon, 1, ack="issued")
+            assert issued["status"] == "issued"
+            order = {"receive": issued["receive"], "order": "o-1"}
+            bill = {"amount": 2000, "currency": "EUR"}
+            for op, members in (
+                ("hold", {**order, **bill, "ttl_s": 60}),
+                ("use", {**order, **bill}),
+                ("unuse", order),
+                ("status", {"receive": issued["receive"]}),
+                ("coupons", {"user": "1"}),
+                ("quote", {"coupon": coupon, **bill}),
+                ("stats", {}),
+            ):
+                answer = client.call(op, **members)
+                assert answer["code"] == 0, (op, answer)
+        for path in ("campaigns", f"campaigns/{coupon}/arm", "budgets", "changes", "keys", "now"):
+            answer = wait_until(
+                lambda path=path: admin_get(admin, f"/admin/v1/{path}", key), timeout=60
+            )
+            assert answer.status_code == 200, answer.text
+        assert rough.rush_run("--coupon", coupon, "--users", 20).returncode == 0
+        rough.ctl("void", issued["receive"])
+        for words in (("arm", coupon), ("audit", coupon), ("show", coupon), ("rebuild", coupon)):
+            rough.ctl(*words)
+        rough.ctl("key", "revoke", key.split("_")[1], "--yes")
+        refused = {(one["username"], one["object"]) for one in rough_redis.acl_log()}
+        assert {one for one in refused if one[0].startswith("couponmq_")} == {
+            ("couponmq_gateway", "config|get"),
+            ("couponmq_operator", "config|get"),
+        }
+        for name, words in (("rabbitmq", "access_refused"), ("postgres", "permission denied")):
+            assert words not in rough.log(name)[begin[name] :].lower(), name
+    finally:
+        admin.end()
+        for program in ("gateway", "operator"):
+            rough_redis.execute_command("ACL", "SETUSER", f"couponmq_{program}", "+config|get")
 
 
 def test_settings_of_a_role_that_would_stop_settling(rough, rough_pg, rough_coupon):
