@@ -238,6 +238,41 @@ static void test_refusals_of_a_coupon_that_is_forgotten(void **state)
 	assert_int_equal(admission_refusals_take(rig.admission, &refusals), 0);
 }
 
+/* A command has changed something: neither what was answered before nor what was asked before. */
+static void test_memory_is_forgotten(void **state)
+{
+	size_t sent;
+
+	(void)state;
+	submit(1, 1);
+	admission_flush(rig.admission);
+	call_answer(ANSWER_PAUSED);
+	answer_expect(submit(1, 2), ANSWER_PAUSED);
+	admission_forget(rig.admission);
+	assert_int_equal(submit(1, 3)->answers, 0);
+	sent = rig.sent;
+	admission_flush(rig.admission);
+	assert_int_equal(rig.sent, sent + 1);
+
+	admission_forget(rig.admission); /* while the call is in flight */
+	call_answer(ANSWER_PAUSED);
+	assert_int_equal(submit(1, 4)->answers, 0);
+	admission_flush(rig.admission);
+	call_answer(ANSWER_PAUSED);
+	answer_expect(submit(1, 5), ANSWER_PAUSED);
+
+	submit(2, 1);
+	admission_flush(rig.admission);
+	call_state(CALL_MISSING);
+	admission_forget(rig.admission); /* while PostgreSQL is asked */
+	admission_looked_up(rig.admission, 2, ANSWER_NOT_FOUND, 0);
+	assert_int_equal(submit(2, 2)->answers, 0);
+	admission_flush(rig.admission);
+	call_state(CALL_MISSING);
+	admission_looked_up(rig.admission, 2, ANSWER_NOT_FOUND, 0);
+	answer_expect(submit(2, 3), ANSWER_NOT_FOUND);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -248,6 +283,7 @@ int main(void)
 		TEST(test_no_memory_of_busy),
 		cmocka_unit_test(test_memory_switched_off),
 		TEST(test_memory_serves_the_waiting),
+		TEST(test_memory_is_forgotten),
 		TEST(test_memory_not_started_far_off),
 		TEST(test_memory_not_started_soon),
 		TEST(test_memory_not_started_late_reply),
