@@ -65,12 +65,13 @@ EMBEDDED = $(foreach folder,lua sql/schema sql/migration sql/function sql/query,
 	$(wildcard $(folder)/*.lua $(folder)/*.sql))) sql/roles.sql docs/openapi.json \
 	admin/openapi.json $(wildcard console/*)
 
-.PHONY: build tests agents simulations thread-tests fuzzers fuzz fuzz-corpus
+.PHONY: build tests agents thread-tests thread-names fuzzers fuzz fuzz-corpus
 build: $(PROGRAMS) ## build the programs
 tests: $(TEST_PROGRAMS) ## build the unit tests, simulations and fuzz targets
 agents: $(AGENTS)
-simulations: $(SIMULATIONS)
 thread-tests: $(THREAD_TESTS)
+thread-names:
+	@printf '%s\n' $(notdir $(THREAD_TESTS))
 fuzzers: $(FUZZ_TARGETS)
 fuzz: ## feed each fuzz target for FUZZ_S=60 seconds: FUZZ=json for one of them
 	@scripts/fuzz.sh run

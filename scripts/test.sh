@@ -24,15 +24,15 @@ readonly LIMIT_S=${TEST_LIMIT_S:-300} SHARDS=${TEST_SHARDS:-3}
 readonly PORTS_EACH=1000  # of a shard: its stack, and those that its tests make
 readonly END_S=60        # from an interrupt until the remaining processes are killed
 readonly OUT=$BUILD_DIR/test
-# A build that is made quickly; the other build has told the warnings.
-QUICK=(OPTIMISE='-O1 -g1 -fno-omit-frame-pointer' WARN=-w)
+# A build that is made quickly.
+QUICK=(OPTIMISE='-O1 -g1 -fno-omit-frame-pointer')
 [[ -z $(command -v ld.gold) ]] || QUICK+=(LINKER=-fuse-ld=gold)
 readonly QUICK
 readonly REPORT='(Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:'
 # The arguments of `make test` are for this script, not for the builds it starts.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL
 
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 deselected=0
 
 case $SAN in
 '' | address | undefined | thread | coverage) ;;
@@ -79,14 +79,26 @@ count_in() {
 		awk '{ n += $1 } END { print n + 0 }'
 }
 
-# cmocka's own counts; a program that prints none counts as one.
+# What a program of cmocka counts, or one of fuzzing: its inputs together are one test. One that
+# counts nothing has failed, as has a test that is skipped where tests/skips.py does not have it.
 program_run() {
-	local program=$1 output=$1.out code=0 ok bad
+	local program=$1 output=$1.out code=0 ok bad out=0 name why
 	timeout --foreground -k 5 "$LIMIT_S" "$program" >"$output" 2>&1 || code=$?
 	ok=$(count_in PASSED "$output") bad=$(count_in FAILED "$output")
-	[[ $code -ne 0 || $((ok + bad)) -ne 0 ]] || ok=1
-	[[ $code -eq 0 || $bad -ne 0 ]] || bad=1
-	passed=$((passed + ok)) failed=$((failed + bad))
+	[[ ${program##*/} != fuzz_* ]] || ok=$(grep -cE '^[1-9][0-9]* inputs$' "$output" || true)
+	while read -r name; do
+		if why=$(/usr/bin/python3 -B tests/skips.py "${program##*/}::$name"); then
+			echo "SKIPPED ${program##*/}::$name: $why"
+			out=$((out + 1))
+		else
+			echo "FAILED: ${program##*/}::$name was skipped: $why"
+			bad=$((bad + 1))
+		fi
+	done < <(sed -n 's/^\[  SKIPPED \] \(test_[a-z0-9_]*\)$/\1/p' "$output" | sort -u)
+	if [[ $((ok + bad + out)) -eq 0 || ($code -ne 0 && $bad -eq 0) ]]; then
+		bad=$((bad + 1))
+	fi
+	passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + out))
 	if [[ $bad -eq 0 ]]; then
 		printf '%-48s %s passed\n' "$program" "$ok"
 		return
@@ -96,15 +108,21 @@ program_run() {
 	printf '%-48s %s passed, %s FAILED (exit code %s)\n' "$program" "$ok" "$bad" "$code"
 }
 
-# programs_run BUILD_DIR PATTERN..
+# programs_run BUILD_DIR KIND..: a program for each source file of that kind. `thread`: those that
+# the Makefile builds for ThreadSanitizer.
 programs_run() {
-	local folder=$1 pattern program
+	local folder=$1 kind name names
 	shift
-	for pattern in "$@"; do
-		for program in "$folder"/tests/$pattern; do
-			[[ -f $program && -x $program ]] || continue
-			[[ -z $TESTS || ${program##*/} == *"$TESTS"* ]] || continue
-			program_run "$program"
+	for kind in "$@"; do
+		case $kind in
+		thread) names=$(make -s --no-print-directory BUILD_DIR="$folder" thread-names) ;;
+		unit) names=$(basename -s .c tests/unit/*.c | sed 's/^/unit_/') ;;
+		sim) names=$(basename -s .c tests/sim/*.c | sed 's/^/sim_/') ;;
+		fuzz) names=$(basename -s .c tests/fuzz/fuzz_*.c) ;;
+		esac
+		for name in $names; do
+			[[ -z $TESTS || $name == *"$TESTS"* ]] || continue
+			program_run "$folder/tests/$name"
 		done
 	done
 }
@@ -132,6 +150,7 @@ pytest_run() {
 	bad=$(($(junit_sum failures "$xml") + $(junit_sum errors "$xml")))
 	out=$(junit_sum skipped "$xml")
 	passed=$((passed + $(junit_sum tests "$xml") - bad - out)) skipped=$((skipped + out))
+	deselected=$((deselected + $(<"$xml.deselected")))
 	[[ $code -eq 0 || ($code -eq 5 && -n $TESTS) || $bad -ne 0 ]] || bad=1
 	failed=$((failed + bad))
 }
@@ -152,26 +171,27 @@ part_lint() {
 
 part_programs() {
 	build "$SAN" BUILD_DIR="$BUILD_DIR" tests
-	programs_run "$BUILD_DIR" 'unit_*' 'sim_*' 'fuzz_*'
+	programs_run "$BUILD_DIR" unit sim fuzz
 }
 
 # Without SAN= the programs are built quickly for AddressSanitizer and UBSan, or (by the seed) those
-# with threads for ThreadSanitizer, and all without; the simulations always without, for many seeds.
+# with threads for ThreadSanitizer; and all without, which is the build that tells the warnings. The
+# simulations always run without, for many seeds.
 # The compiler gets what the tests leave: they are the longer part, and wait most of the time.
 # Whole runs are make test SAN=address and SAN=thread.
 part_sanitized() {
 	renice -n 10 -p "$BASHPID" >/dev/null
 	if [[ $((10#$SEED % 2)) -eq 0 ]]; then
-		build address BUILD_DIR="$PLAIN-address" "${QUICK[@]}" tests
-		RUNS=4 programs_run "$PLAIN-address" 'unit_*' 'sim_*' 'fuzz_*'
-		build '' BUILD_DIR="$BUILD_DIR" simulations
-	else
-		build thread BUILD_DIR="$PLAIN-thread" "${QUICK[@]}" thread-tests
-		programs_run "$PLAIN-thread" 'unit_*'
+		build address BUILD_DIR="$PLAIN-address" "${QUICK[@]}" WARN=-w tests
+		RUNS=4 programs_run "$PLAIN-address" unit sim fuzz
 		build '' BUILD_DIR="$BUILD_DIR" tests
-		programs_run "$BUILD_DIR" 'unit_*' 'fuzz_*'
+	else
+		build thread BUILD_DIR="$PLAIN-thread" "${QUICK[@]}" WARN=-w thread-tests
+		programs_run "$PLAIN-thread" thread
+		build '' BUILD_DIR="$BUILD_DIR" tests
+		programs_run "$BUILD_DIR" unit fuzz
 	fi
-	programs_run "$BUILD_DIR" 'sim_*'
+	programs_run "$BUILD_DIR" sim
 }
 
 # part_pytest NUMBER: one of the shards under TLS, by the seed, unless TLS= says which.
@@ -192,9 +212,11 @@ part_torture() {
 
 # The programs without some of their safeguards: their tests must fail.
 part_mutants() {
+	local all
+	all=$(/usr/bin/python3 -B tests/mutants/run.py --table | grep -c '^- ')
 	if PORT_BASE=$((PORT_BASE + PORTS_EACH * (SHARDS + 1))) TEST_WAIT_S=120 \
 		/usr/bin/python3 -B tests/mutants/run.py --choose 2 --shards 1 --faults-only; then
-		passed=$((passed + 2))
+		passed=$((passed + 2)) deselected=$((deselected + all - 2))
 	else
 		echo "FAILED: make mutants"
 		failed=$((failed + 1))
@@ -208,7 +230,7 @@ part_run() {
 	local name=$1 begun=$SECONDS
 	shift
 	"$@"
-	echo "$passed $failed $skipped $((SECONDS - begun))" >"$OUT/$name.count"
+	echo "$passed $failed $skipped $deselected $((SECONDS - begun))" >"$OUT/$name.count"
 }
 
 # part_start NAME FUNCTION ARGUMENTS..
@@ -246,7 +268,7 @@ parts_end() {
 
 # Prints each part's output as soon as it ends, and adds up what it counted.
 parts_wait() {
-	local name pid ok bad out took
+	local name pid ok bad out left took
 	while [[ ${#part_pids[@]} -gt 0 ]]; do
 		wait -n "${part_pids[@]}" || true
 		for name in "${part_names[@]}"; do
@@ -255,14 +277,15 @@ parts_wait() {
 			! kill -0 "$pid" 2>/dev/null || continue
 			unset "part_pids[$name]"
 			if [[ -e $OUT/$name.count ]]; then
-				read -r ok bad out took <"$OUT/$name.count"
+				read -r ok bad out left took <"$OUT/$name.count"
 			else
-				ok=0 bad=1 out=0 took='?'
+				ok=0 bad=1 out=0 left=0 took='?'
 				echo "FAILED: $name did not finish"
 			fi
-			echo "---- $name: $ok passed, $bad failed, $took s"
+			echo "---- $name: $ok passed, $bad failed, $out skipped, $left deselected, $took s"
 			cat "$OUT/$name.out"
 			passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + out))
+			deselected=$((deselected + left))
 		done
 	done
 }
@@ -331,5 +354,5 @@ if [[ $((passed + failed)) -eq 0 ]]; then
 fi
 [[ $failed -eq 0 ]] || echo "the logs are in $RUN_DIR*/"
 echo "test: took $((SECONDS - begun)) s"
-echo "$passed passed, $failed failed, $skipped skipped"
+echo "$passed passed, $failed failed, $skipped skipped, $deselected deselected"
 [[ $failed -eq 0 ]]

@@ -15,7 +15,10 @@ import redis
 
 from seed import SEED
 from shards import ROUGH_SHARE, SHARED, SHARED_SHARE
+from skips import reason
 from stack import PLAIN, PORT_BASE, RUN_DIR, Stack, as_the_stack, port_base_free, wait_until
+
+DESELECTED = []
 
 
 def pytest_addoption(parser):
@@ -26,30 +29,63 @@ def pytest_addoption(parser):
     )
 
 
-def is_chosen(item):
+def is_chosen(item, stack):
     """A whole run chooses its tests of services by its seed: fewer of those that may break one, and
     of other long ones; and all that are marked so. With ALL=1 it chooses all."""
+    if item.get_closest_marker("unchosen"):
+        return False
+    if os.environ.get("ALL"):
+        return True
+    if item.get_closest_marker("whole"):
+        return False
+    if not stack or item.get_closest_marker("always"):
+        return True
     share = SHARED_SHARE if item.path.parent.name in SHARED else 1
     if item.get_closest_marker("long") or "rough_stack" in item.fixturenames:
         share = ROUGH_SHARE
-    draw = random.Random(f"{SEED} {item.nodeid}").random()
-    is_kept = bool(item.get_closest_marker("always") or os.environ.get("ALL"))
-    return draw < share or is_kept
+    return random.Random(f"{SEED} {item.nodeid}").random() < share
 
 
 def pytest_collection_modifyitems(config, items):
     stack = config.getoption("--stack")
-    if not stack:
-        return
 
-    def is_other(item):
-        names = item.fixturenames
-        on_shared = "stack" in names and "rough_stack" not in names
-        elsewhere = item.path.parent.name == "e2e" and on_shared != (stack == "shared")
-        return stack != "both" and elsewhere or not is_chosen(item)
+    def is_elsewhere(item):
+        on_shared = "stack" in item.fixturenames and "rough_stack" not in item.fixturenames
+        is_of_e2e = item.path.parent.name == "e2e"
+        return stack in ("rough", "shared") and is_of_e2e and on_shared != (stack == "shared")
 
-    config.hook.pytest_deselected(items=[item for item in items if is_other(item)])
-    items[:] = [item for item in items if not is_other(item)]
+    items[:] = [item for item in items if not is_elsewhere(item)]
+    config.hook.pytest_deselected(items=[item for item in items if not is_chosen(item, stack)])
+    items[:] = [item for item in items if is_chosen(item, stack)]
+
+
+def pytest_deselected(items):
+    DESELECTED.extend(items)
+
+
+def pytest_sessionfinish(session):
+    """For the last line of `make test`."""
+    if session.config.option.xmlpath:
+        with open(f"{session.config.option.xmlpath}.deselected", "w", encoding="ascii") as file:
+            file.write(f"{len(DESELECTED)}\n")
+
+
+def skip_check(report):
+    """A skip that tests/skips.py does not have is a failure."""
+    if report.skipped and not hasattr(report, "wasxfail") and not reason(report.nodeid):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid} may not be skipped here: {why}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport():
+    skip_check((yield).get_result())
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report():
+    skip_check((yield).get_result())
 
 
 def cores_are_busy():
@@ -91,6 +127,8 @@ def pytest_configure(config):
     """On SIGTERM pytest ends as after Ctrl-C, and stops what it has started."""
     config.addinivalue_line("markers", "plain: its own gateways are without TLS in any case")
     config.addinivalue_line("markers", "long: a whole run chooses few of these, by its seed")
+    config.addinivalue_line("markers", "whole: only with ALL=1")
+    config.addinivalue_line("markers", "unchosen: a scenario that the seed has not chosen")
     config.addinivalue_line("markers", "always: a whole run chooses it, whatever its seed")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 

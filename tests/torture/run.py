@@ -12,6 +12,7 @@ import traceback
 from rig import Rig
 
 from scenario import Skipped, scenarios_load
+from skips import reason
 from stack import port_base_free
 
 CROWDED_MAX = 3_000_000  # of one stack: each command with --all reads them
@@ -48,8 +49,8 @@ def scenario_run(rig, scenario, seed):
     try:
         told = rig.run(scenario, seed)
     except Skipped as why:
-        print(f"{scenario.name:<40} skipped: {why}", flush=True)
-        return None
+        print(f"SKIPPED {scenario.name}: {why}", flush=True)
+        return None if reason(f"tests/torture/run.py::{scenario.name}") else False
     except Exception as error:  # any exception: printed with the command that repeats it
         traceback.print_exc()
         print(
@@ -76,7 +77,7 @@ def main():
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     base = port_base_free(int(os.environ.get("PORT_BASE") or 16400))
-    failed, skipped, began = [], [], time.monotonic()
+    failed, skipped, passed, began = [], [], 0, time.monotonic()
 
     def rig_make():
         suffix = f"-{len(failed)}" if failed else ""
@@ -93,19 +94,20 @@ def main():
                     skipped.append(one.name)
                 elif not held:
                     failed.append(f"{one.name} SEED={seed}")
+                else:
+                    passed += 1
                 if held is False or rig.broken or rig.crowded > CROWDED_MAX:
                     rig.down()
                     rig = rig_make()
                     rig.up()
     finally:
         rig.down()
+    left = len(scenarios) - len(chosen(scenarios, arguments.only))
     print(
-        f"torture: {len(failed)} violations in {time.monotonic() - began:.0f}"
-        f" s{': ' if failed else ''}{', '.join(failed)}"
+        f"torture: {time.monotonic() - began:.0f} s; violations: {', '.join(failed) or 'none'}\n"
+        f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped, {left} deselected"
     )
-    if skipped:
-        print(f"torture: {len(skipped)} not run: {', '.join(skipped)}")
-    return 1 if failed or skipped else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

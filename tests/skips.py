@@ -1,0 +1,70 @@
+"""What tests may be skipped, and where: any other skip is a failure, of pytest (conftest.py), of a
+program of cmocka (scripts/test.sh) and of a scenario (torture/run.py).
+
+skips.py PROGRAM::TEST prints the reason; the exit status is 1 if that may not be skipped here."""
+
+import fnmatch
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+
+RELEASE = Path("/etc/debian_version").read_text("ascii").strip()
+BUILD = os.environ.get("BUILD_DIR", "")
+DEBIAN_12 = RELEASE.startswith("12")
+SELENIUM = importlib.util.find_spec("selenium")
+SANITIZED = "address" in BUILD or "thread" in BUILD
+IS_USER = os.getuid() != 0
+HAS_FILTER = "Seccomp:\t0" not in Path("/proc/self/status").read_text("ascii")
+NO_DISK = IS_USER or HAS_FILTER or not all(map(os.path.exists, ("/dev/fuse", "/dev/loop-control")))
+TORTURE = "tests/torture/"
+
+
+def lacks(*tools):
+    return not all(map(shutil.which, tools))
+
+
+# The tests, whether they may be skipped here, and why.
+SKIPS = (
+    ("unit_test_redis_tls::*", DEBIAN_12, "hiredis of Debian 12 has no TLS"),
+    ("unit_test_log_output::test_foreign_pipe", IS_USER, "only root has another user's pipe"),
+    ("unit_test_limits::*_dies_in_the_middle", HAS_FILTER, "no process may be stepped here"),
+    ("unit_test_limits::*_is_counted_for_another", HAS_FILTER, "no process may be stepped here"),
+    ("unit_test_word_table::*_process_dies_*", HAS_FILTER, "no process may be stepped here"),
+    ("tests/console/*", not SELENIUM or lacks("chromium", "chromedriver"), "make test-console"),
+    ("tests/console/test_console.py::*", os.environ.get("TLS") == "yes", "a store's own port"),
+    ("tests/docs/test_compose.py::*", lacks("docker-compose"), "make test-compose"),
+    ("tests/e2e/test_e2e_admin.py::*behind*", SANITIZED, "sanitizers have their own malloc"),
+    ("tests/e2e/test_e2e_browser.py::*", lacks("chromium"), "make test-outside"),
+    (
+        "tests/e2e/test_e2e_lock.py::test_zookeeper_*",
+        not os.environ.get("WITH_ZOOKEEPER"),
+        "WITH_ZOOKEEPER=1",
+    ),
+    ("tests/e2e/test_e2e_memory.py::*", SANITIZED, "sanitizers have their own malloc"),
+    ("tests/e2e/test_e2e_outside.py::*", lacks("testssl", "slowhttptest"), "make test-outside"),
+    ("tests/e2e/test_e2e_pooler.py::*", lacks("pgbouncer"), "make test-outside"),
+    ("tests/e2e/test_e2e_store_tls.py::test_nobody_on_the_*", IS_USER, "only root may capture"),
+    ("tests/e2e/test_e2e_store_tls.py::test_a_build_*", not DEBIAN_12, "hiredis has TLS"),
+    *(
+        (f"tests/e2e/test_e2e_store_tls.py::{test}", DEBIAN_12, "hiredis of Debian 12 has no TLS")
+        for test in ("test_a_wrong_certificate_*", "test_certificates_that_*", "test_sentinels")
+    ),
+    ("tests/power/*", NO_DISK, "no disk for power cuts"),
+    ("tests/scripts/test_run_ha.py::*", lacks("patroni", "etcd", "haproxy"), "make run-ha"),
+    (TORTURE + "*", NO_DISK, "no disk, or no group of processes with a limit"),
+)
+
+
+def reason(test):
+    """Why that test may be skipped here; None: it may not."""
+    for pattern, is_here, why in SKIPS:
+        if is_here and fnmatch.fnmatchcase(test, pattern):
+            return why
+    return None
+
+
+if __name__ == "__main__":
+    print(reason(sys.argv[1]) or "tests/skips.py does not allow it here")
+    sys.exit(reason(sys.argv[1]) is None)
