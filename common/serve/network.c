@@ -1,9 +1,11 @@
 #include "common/serve/network.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/log/log.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,6 +195,19 @@ enum room rooms_take(struct rooms *rooms, const struct sockaddr *from, int *is_c
 	}
 	rooms->taken++;
 	return ROOM_FREE;
+}
+
+void rooms_refused(struct rooms *rooms, enum room room, const struct sockaddr *from)
+{
+	int is_full = room == ROOM_FULL;
+	char address[NI_MAXHOST] = "";
+
+	getnameinfo(from, sizeof(struct sockaddr_storage), address, sizeof(address), NULL, 0,
+		    NI_NUMERICHOST);
+	if (backoff_tells(&rooms->told[room], address, clock_monotonic_ms()))
+		log_warn(is_full ? "connections_full" : "connections_of_address",
+			 LOG_S("address", address),
+			 LOG_I("most", is_full ? rooms->most : rooms->of_address_max));
 }
 
 void rooms_give(struct rooms *rooms, uint64_t peer, int is_counted)

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "common/backoff.h"
 #include "common/hash.h"
 
 #include <stddef.h>
@@ -66,10 +67,13 @@ struct rooms {
 	struct networks unlimited; /* whose addresses may have any number */
 	size_t taken;
 	struct room_address *addresses;
+	struct backoff told[ROOM_FULL_OF_ADDRESS + 1]; /* whom there was no room for */
 };
 
 /* Takes a place for a connection. `*is_counted`: among those of its address. */
 enum room rooms_take(struct rooms *rooms, const struct sockaddr *from, int *is_counted);
+/* Logs that there was none, of an address once a minute: strangers may try for hours. */
+void rooms_refused(struct rooms *rooms, enum room room, const struct sockaddr *from);
 /* Gives it back. */
 void rooms_give(struct rooms *rooms, uint64_t peer, int is_counted);
 /* That of the peer, which is made if there is none. */

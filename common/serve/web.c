@@ -10,7 +10,6 @@
 
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,7 +115,6 @@ static void on_seat(evutil_socket_t none, short what, void *data)
 	socklen_t len = sizeof(from);
 	int fd = bufferevent_getfd(stream);
 	struct seat *seat, taken = { .since_ms = clock_monotonic_ms() };
-	char address[NI_MAXHOST] = "";
 
 	(void)none;
 	(void)what;
@@ -143,10 +141,7 @@ static void on_seat(evutil_socket_t none, short what, void *data)
 		*seat = taken;
 		goto out;
 	}
-	getnameinfo((struct sockaddr *)&from, len, address, sizeof(address), NULL, 0,
-		    NI_NUMERICHOST);
-	log_warn(taken.room == ROOM_FULL ? "connections_full" : "connections_of_address",
-		 LOG_S("address", address));
+	rooms_refused(&web->rooms, taken.room, (struct sockaddr *)&from);
 	if (!web->tls && send(fd, refusal, sizeof(refusal) - 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		log_debug("refuse", LOG_I("fd", fd));
 	shutdown(fd, SHUT_RDWR);

@@ -1,13 +1,11 @@
 #include "gateway/listen/arrival.h"
 
 #include "common/check.h"
-#include "common/log/log.h"
 #include "common/serve/loop.h"
 #include "gateway/gate/proxy.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -69,16 +67,6 @@ void arrivals_check(const struct config *config)
 	networks_check("COUPON_PROXY_FROM", config->proxy_from);
 }
 
-static void full_log(const struct sockaddr *from)
-{
-	char text[NI_MAXHOST] = "";
-
-	getnameinfo(from, sizeof(struct sockaddr_storage), text, sizeof(text), NULL, 0,
-		    NI_NUMERICHOST);
-	log_warn("connections_of_address", LOG_S("address", text),
-		 LOG_S("reason", "COUPON_CONNECTIONS_PER_ADDRESS_MAX"));
-}
-
 static enum room room_take(struct arrivals *arrivals, struct arrival *arrival,
 			   const struct sockaddr *from)
 {
@@ -90,7 +78,7 @@ static enum room room_take(struct arrivals *arrivals, struct arrival *arrival,
 	arrival->is_local = from->sa_family == AF_UNIX ||
 			    networks_have_address(&arrivals->local, from);
 	if (room == ROOM_FULL_OF_ADDRESS)
-		full_log(from);
+		rooms_refused(&arrivals->rooms, room, from);
 	return room;
 }
 

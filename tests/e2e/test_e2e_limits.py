@@ -187,6 +187,7 @@ def test_connections_of_an_address(stack, gateway_make):
     name = "couponmq_connections_refused_address_total"
     assert wait_until(lambda: requests.get(gateway.http("/healthz"), timeout=60).ok)
     assert gateway.metrics()[name] >= 2
+    assert gateway.log().count("event=connections_of_address address=127.0.0.1") == 1
 
 
 @pytest.mark.parametrize("setting", ["COUPON_CONNECTIONS_NETWORKS", "COUPON_PROXY_FROM"])

@@ -161,6 +161,14 @@ MUTANTS = [
         ADMIN + "test_streams_have_a_share_per_key",
     ),
     mutant(
+        "P9",
+        "the campaigns that one key may look at",
+        "admin/live.c",
+        "if (asked_n + looker->asked_n > LIVE_ASKED_OF_KEY_MAX)",
+        "if (asked_n > LIVE_ASKED_OF_KEY_MAX)",
+        ADMIN + "test_streams_have_a_share_per_key",
+    ),
+    mutant(
         "access",
         "the words that an admin alone may read",
         "admin/route.c",

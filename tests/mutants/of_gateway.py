@@ -350,6 +350,15 @@ MUTANTS = [
         "tests/e2e/test_e2e_limits.py::test_connections_of_an_address",
     ),
     mutant(
+        "P9",
+        "the connections without room that were told before",
+        "common/serve/network.c",
+        "if (backoff_tells(&rooms->told[room], address, clock_monotonic_ms()))",
+        "if (from)",
+        "tests/e2e/test_e2e_limits.py::test_connections_of_an_address",
+        ADMIN + "test_an_address_has_a_bound",
+    ),
+    mutant(
         "P10",
         "the report of what was seen",
         "gateway/admit/admission.c",
