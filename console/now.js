@@ -474,14 +474,9 @@ const TILES = {
     dead: "Dead letters",
 };
 
-function tiles_show(tiles, figures, answers, { states, campaigns }) {
+function tiles_show(tiles, figures, answers, states) {
     const { p50, p99 } = answers.latency();
-    // PostgreSQL does not know yet which have just given out the last one.
-    const just_sold = (campaigns ?? []).filter(
-        (one) => one.issued < one.total && state_of(one) === "sold_out",
-    );
-    const issuing = states && Math.max(0, (states.issuing ?? 0) - just_sold.length);
-    tiles.show("campaigns", count(issuing));
+    tiles.show("campaigns", count(states?.issuing ?? (states ? 0 : null)));
     tiles.show("answers", answers.past.length > 1 ? rate(sum(answers.sums())) : "–");
     tiles.show("rows", rate(figures.rows_rate));
     tiles.show("p50", milliseconds(p50));
@@ -523,7 +518,7 @@ export function now_page(main) {
         as_of.replaceChildren("as of ", time(sample.at));
         trouble.show(sample);
         answers.take(now);
-        tiles_show(tiles, now, answers, sample);
+        tiles_show(tiles, now, answers, sample.states);
         if (answers.past.length > 1) answers.show();
         if (sample.campaigns)
             campaigns.show(in_order(sample.campaigns).map((one) => [one.coupon, one]));
