@@ -39,7 +39,8 @@ struct http {
 	struct intake *intake;
 	http_ready_fn *ready;
 	void *context;
-	const struct timeval *waits[2]; /* common timeouts; of the reserve */
+	const struct timeval *waits[2];        /* common timeouts; of the reserve */
+	TAILQ_HEAD(, http_connection) reserve; /* the oldest first */
 	size_t reserve_n;
 	size_t received; /* bytes of requests, together */
 	struct http_ids ids;
@@ -50,6 +51,7 @@ enum http_state { HTTP_RECEIVING, HTTP_ANSWERING, HTTP_SENDING };
 struct http_connection {
 	struct client client; /* first; while SENDING it holds what the kernel did not take */
 	struct http *http;
+	TAILQ_ENTRY(http_connection) next; /* in the reserve */
 	struct event *read;
 	struct event *writable; /* pending while something is unsent */
 	struct event *timer;    /* it has waited for its client too long, unless ANSWERING */

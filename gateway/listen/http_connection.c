@@ -113,7 +113,10 @@ static void connection_close(struct http_connection *connection)
 	if (connection->is_refused)
 		unread_drop(stream_of(connection)->fd);
 	client_close(&connection->client);
-	connection->http->reserve_n -= (size_t)had_reserve;
+	if (had_reserve) {
+		TAILQ_REMOVE(&connection->http->reserve, connection, next);
+		connection->http->reserve_n--;
+	}
 	metrics_add(METRIC_HTTP_CONNECTIONS, -1);
 	connection->is_closed = 1;
 	if (!connection->is_held)
@@ -399,6 +402,7 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 	*http = (struct http){
 		.base = base, .config = config, .intake = intake, .ready = ready, .context = context
 	};
+	TAILQ_INIT(&http->reserve);
 	http_ids_init(&http->ids);
 	http_parser_set_max_header_size(HEAD_BYTES_MAX);
 	for (int i = 0; i < 2; i++) {
@@ -435,15 +439,32 @@ static struct http_connection *connection_new(struct http *http, const struct ar
 	return connection;
 }
 
+/*
+ * Who has a place in the reserve and sends nothing gives it to the next one: else clients that wait
+ * for a place would take all of them from those that monitor.
+ */
+static void reserve_enter(struct http *http, struct http_connection *connection)
+{
+	struct http_connection *oldest;
+
+	TAILQ_INSERT_TAIL(&http->reserve, connection, next);
+	if (++http->reserve_n <= RESERVE)
+		return;
+	oldest = TAILQ_FIRST(&http->reserve);
+	while (oldest->state != HTTP_RECEIVING)
+		oldest = TAILQ_NEXT(oldest, next); /* at last the one that has come */
+	refuse(oldest, 429, arrival_refused(ROOM_FULL));
+}
+
 void http_accept(void *context, const struct arrival *arrival)
 {
 	struct http *http = context;
 	struct http_connection *connection = connection_new(http, arrival);
-	enum room room = arrival->room;
 
 	metrics_add(METRIC_HTTP_CONNECTIONS, 1);
-	http->reserve_n += (size_t)(room == ROOM_FULL);
 	receive_begin(connection);
-	if (room == ROOM_FULL_OF_ADDRESS || (room == ROOM_FULL && http->reserve_n > RESERVE))
-		refuse(connection, 429, arrival_refused(room));
+	if (arrival->room == ROOM_FULL)
+		reserve_enter(http, connection);
+	else if (arrival->room == ROOM_FULL_OF_ADDRESS)
+		refuse(connection, 429, arrival_refused(ROOM_FULL_OF_ADDRESS));
 }

@@ -450,10 +450,13 @@ def test_without_descriptors_accepting_pauses_and_recovers(stack):
 
 @pytest.mark.plain
 def test_connections_follow_the_limit_of_descriptors(stack, gateway_make):
-    """300 clients, and 256 descriptors: monitoring is answered, and so is who has a place."""
+    """300 clients of each kind, and 256 descriptors: monitoring is answered, and so is who has a
+    place."""
     gateway = gateway_make(stack, descriptors_max=256)
     with contextlib.ExitStack() as connections:
         clients = [connections.enter_context(gateway.client()) for _ in range(300)]
+        for _ in range(300):
+            connections.enter_context(dial(gateway.settings["COUPON_HTTP_LISTEN"]))
         for path in ("/healthz", "/readyz", "/metrics"):
             reply = requests.get(gateway.http(path), timeout=20)
             assert reply.status_code == 200, path
