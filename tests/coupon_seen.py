@@ -1,6 +1,7 @@
 """The state of one coupon in Redis and PostgreSQL, and of the keeper, as a test reads it."""
 
-from stack import wait_until
+from process import metrics_read
+from stack import Stack, wait_until
 
 KEEPER_LOCK = "couponmq:lock:{keeper}"
 
@@ -55,10 +56,15 @@ def keeper_usurp(cache):
 
 
 def rounds_pass(worker, count=5):
-    """Waits until the keeper of that worker has finished so many rounds."""
+    """Waits until the keeper of that worker, or of a stack's workers, has finished so many rounds:
+    for what a keeper has promised for a time, which a busy machine cannot measure."""
 
     def rounds():
-        return worker.metrics()["couponmq_keeper_rounds_total"]
+        urls = [worker.http("/metrics")]
+        if isinstance(worker, Stack):
+            numbers = [n for n in (1, 2) if worker.runs(f"worker-{n}")]
+            urls = [worker.worker_http(n, "/metrics") for n in numbers]
+        return sum(metrics_read(url)["couponmq_keeper_rounds_total"] for url in urls)
 
     before = rounds()
     wait_until(lambda: rounds() > before + count)

@@ -14,9 +14,10 @@ import pika
 import psycopg
 import pytest
 
-from coupon_seen import keeper_holders
+from coupon_seen import keeper_holders, rounds_pass
 from history import DEAD_QUEUE, History, queue_length
 from message import batches, message, message_publish
+from process import metrics_read
 from relay import Relay
 from stack import wait_until
 from ulid import ulid_uuid
@@ -153,6 +154,10 @@ def test_the_keeper_sends_what_a_killed_gateway_could_not(
         for user in range(1, 31):
             assert history.ask(client, user, key=f"order {user}")["code"] == 0
     gateway.kill9()
+    keeper = rough.worker_http(1, "/metrics")
+    before = metrics_read(keeper)["couponmq_keeper_resent_total"]
+    rounds_pass(rough, 12)  # of 100 ms, after 400 ms
+    assert metrics_read(keeper)["couponmq_keeper_resent_total"] > before
     assert history.judge() == 30
     assert outbox_length(rough_redis, history.coupon) == 0
 

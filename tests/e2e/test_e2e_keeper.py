@@ -34,9 +34,9 @@ def test_a_campaign_is_closed_after_its_end(rough, rough_coupon):
     end = at(seconds=1)
     for one in (published, paused, draft):
         end_move(one, end)
+    rounds_pass(rough, 20)  # of 100 ms, a second before the end
     for one in (published, paused):
-        wait_until(lambda one=one: one.row("status") == ("closed",))
-        wait_until(lambda one=one: one.field("status") == "closed")
+        assert (one.row("status"), one.field("status")) == (("closed",), "closed")
         assert rough.log("worker-1").count(f"event=coupon_ended coupon={one.coupon} ") == 1
     assert (later.row("status"), draft.row("status"), later.field("status")) == (
         ("published",),

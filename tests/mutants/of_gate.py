@@ -342,6 +342,22 @@ MUTANTS = [
         waits=True,
     ),
     mutant(
+        "access",
+        "the gateway's LISTEN for changes of keys",
+        "gateway/read/lookup.c",
+        "\tif (lookup->keys_notified)\n\t\tlookup_ask(",
+        "\tif (!lookup->keys_notified)\n\t\tlookup_ask(",
+        "tests/e2e/test_e2e_auth.py::test_a_notification_is_faster_than_asking",
+    ),
+    mutant(
+        "access",
+        "what is left of a rate in the reply of HTTP",
+        "gateway/listen/http_reply.c",
+        '"\\r\\nRateLimit: ");',
+        '"\\r\\nRateLimit-State: ");',
+        "tests/e2e/test_e2e_auth.py::test_rate_of_a_key",
+    ),
+    mutant(
         "PROXY",
         "the networks that the PROXY protocol is taken from",
         "gateway/listen/arrival.c",
