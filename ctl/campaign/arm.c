@@ -25,6 +25,7 @@ struct arm {
 	struct redis_client *redis;
 	PGresult *row; /* of sql_query_coupon_show */
 	int as_json;
+	struct durability durability;
 	cJSON *checks;
 	int failed_n;
 	cJSON *reasons; /* sentences, why the present check fails; empty: it does not */
@@ -134,17 +135,19 @@ static void queue_check(struct arm *arm)
 	verdict_add(arm, "queue");
 }
 
-static void redis_setting_read(struct arm *arm, struct durability *durability, const char *setting)
+static void redis_setting_read(struct arm *arm, const char *setting)
 {
 	const char *get[] = { "CONFIG", "GET", setting };
 	redisReply *reply = redis_client_call(arm->redis, 3, get);
 
 	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
-		durability_tell(durability, setting, reply->element[1]->str);
+		durability_tell(&arm->durability, setting, reply->element[1]->str);
 	else if (reply)
-		durability_unknown(durability, DURABILITY_REDIS, "CONFIG GET returns nothing");
+		durability_unknown(&arm->durability, DURABILITY_REDIS,
+				   "CONFIG GET returns nothing");
 	else
-		durability_unknown(durability, DURABILITY_REDIS, redis_client_error(arm->redis));
+		durability_unknown(&arm->durability, DURABILITY_REDIS,
+				   redis_client_error(arm->redis));
 	store_redis_check(arm->redis, redis_client_is_open(arm->redis));
 	freeReplyObject(reply);
 }
@@ -152,18 +155,16 @@ static void redis_setting_read(struct arm *arm, struct durability *durability, c
 static void durability_check(struct arm *arm)
 {
 	PGresult *rows = db_ask(arm->db, sql_query_durability);
-	struct durability durability = { .is_acknowledged = durability_is_acknowledged(
-						 &arm->ctl->config) };
 	int has_sentinels = redis_url_has_sentinels(arm->ctl->config.redis_url);
 	const char *setting;
 
 	for (int i = 0; (setting = durability_redis_setting(i, has_sentinels)); i++)
-		redis_setting_read(arm, &durability, setting);
+		redis_setting_read(arm, setting);
 	for (int row = 0; row < PQntuples(rows); row++)
-		durability_tell(&durability, column_text(rows, row, "name"),
+		durability_tell(&arm->durability, column_text(rows, row, "name"),
 				column_text(rows, row, "setting"));
-	durability_warnings(&durability, arm->reasons);
-	arm->warnings_n = durability.unknown[DURABILITY_REDIS];
+	durability_warnings(&arm->durability, arm->reasons);
+	arm->warnings_n = arm->durability.unknown[DURABILITY_REDIS];
 	PQclear(rows);
 	verdict_add(arm, "durability");
 }
@@ -207,7 +208,10 @@ static void clocks_check(struct arm *arm)
 
 static int arm_run(struct ctl *ctl)
 {
+	struct durability durability = { .is_acknowledged = durability_is_acknowledged(
+						 &ctl->config) };
 	struct arm arm = { .ctl = ctl,
+			   .durability = durability,
 			   .coupon = args_coupon(&ctl->args),
 			   .db = store_postgres_open(ctl),
 			   .redis = store_redis_open(ctl),

@@ -182,8 +182,9 @@ def test_where_no_process_can_be_started_it_is_tried_again(stack, make_coupon, g
 def test_a_frozen_process_holds_up_neither_its_neighbour_nor_the_end(
     stack, make_coupon, gateway_make
 ):
+    """It may have receives alone, and is given COUPON_STOP_WAIT_S before it is killed."""
     coupon = make_coupon(10000)
-    gateway = gateway_make(stack, COUPON_PROCESSES=2)
+    gateway = gateway_make(stack, COUPON_PROCESSES=2, COUPON_STOP_WAIT_S=1)
     frozen = gateway.processes()[0]
     os.kill(frozen, signal.SIGSTOP)
     for first in range(1, 1001, 100):

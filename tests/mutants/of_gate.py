@@ -73,8 +73,8 @@ MUTANTS = [
         "operators",
         "the warning that does not make a check fail",
         "ctl/campaign/arm.c",
-        "\tarm->warnings_n = durability.unknown[DURABILITY_REDIS];\n",
-        "\tarm->warnings_n = 0 * durability.unknown[DURABILITY_REDIS];\n",
+        "\tarm->warnings_n = arm->durability.unknown[DURABILITY_REDIS];\n",
+        "\tarm->warnings_n = 0 * arm->durability.unknown[DURABILITY_REDIS];\n",
         "tests/e2e/test_e2e_arm.py::test_redis_does_not_show_its_settings",
     ),
     mutant(
