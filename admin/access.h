@@ -1,8 +1,8 @@
 /*
  * Who asks, and what he may do: an API key, or a browser's session that was begun with one. A
  * thread reads the keys of both stores twice a second, as gateways do (key_records.h): a key that
- * is revoked in one is refused within a second, and its sessions end. A key that it does not know is
- * not refused before the stores were asked once.
+ * is revoked in one is refused within a second, and its sessions end. A key that it does not know
+ * is not refused before the stores were asked once.
  *
  * Sessions are in memory. One ends COUPON_ADMIN_SESSION_S after its begin, SESSION_IDLE_S after its
  * last request, with its key, with the program, and when it is asked to.
