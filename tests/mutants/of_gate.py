@@ -33,7 +33,6 @@ MUTANTS = [
         "ctl/key.c",
         "\t\tstatus = store_gateways_wait(db, redis, STORE_NEWS_KEYS);\n",
         "\t\tstatus = 0;\n",
-        KNOWN + "test_a_key",
         KNOWN + "test_a_gateway_that_does_not_tell_is_named",
     ),
     mutant(
