@@ -131,8 +131,8 @@ $(BUILD_DIR)/coupon-admin: $(BUILD_DIR)/admin/main.o $(BUILD_DIR)/libadmin.a \
 	$(BUILD_DIR)/libcodes.a $(BUILD_DIR)/libcoupon.a $(BUILD_DIR)/liblock.a \
 	$(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/coupon-rush: $(BUILD_DIR)/rush/main.o $(BUILD_DIR)/librush.a $(BUILD_DIR)/libctl.a \
-	$(BUILD_DIR)/libclient.a $(BUILD_DIR)/libcoupon.a $(BUILD_DIR)/liblock.a \
-	$(BUILD_DIR)/libcommon.a
+	$(BUILD_DIR)/libclient.a $(BUILD_DIR)/libcodes.a $(BUILD_DIR)/libcoupon.a \
+	$(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
 $(PROGRAMS): $(PLAIN_DIR)/gen/version.o
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)

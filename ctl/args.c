@@ -1,5 +1,6 @@
 #include "ctl/args.h"
 
+#include "codes/form.h"
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
@@ -143,15 +144,26 @@ static int arguments_max(const struct command *command)
 static void argument_take(struct args *args, char *word)
 {
 	const struct command *command = args->command;
-	int most = arguments_max(command);
+	int most = arguments_max(command), is_code;
+	size_t len = strlen(word), kept = 0, ignored;
+	char *copy = checked(strdup(word));
 
 	if (most == 0)
 		args_fail("%s takes no argument, but got \"%s\"", command->name, word);
 	if (args->arguments_n == most)
 		args_fail("%s takes only %s, but also got \"%s\"", command->name,
 			  most == 1 ? "one argument" : command->argument, word);
+	/* A pasted code may have tabs and ends of lines, which are never stored. */
+	is_code = strstr(command->argument, "CODE") || strstr(command->argument, "WORD");
+	for (size_t i = 0; i < len; i += ignored ? ignored : 1) {
+		ignored = is_code ? code_ignored_length(word + i, len - i) : 0;
+		if (!ignored)
+			copy[kept++] = word[i];
+	}
+	copy[kept] = '\0';
 	if (!strstr(command->argument, "FILE"))
-		text_check(command->argument, word);
+		text_check(command->argument, copy);
+	free(copy);
 	args->arguments[args->arguments_n++] = word;
 	args->argument = args->arguments[0];
 }
@@ -259,7 +271,8 @@ char *args_record(const struct args *args)
 
 char *args_whole(const struct args *args)
 {
-	return words_join(args, '\n', (const char *const[]){ "by", "json", "key", NULL }, 0);
+	/* A code may have ends of lines, and JSON, too, but neither has this one. */
+	return words_join(args, '\x1f', (const char *const[]){ "by", "json", "key", NULL }, 0);
 }
 
 void args_ask(const struct args *args, const char *what, ...)

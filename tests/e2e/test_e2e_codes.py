@@ -66,9 +66,10 @@ def test_a_wrong_code_is_none(codes, coupon, tmp_path):
     codes.generate(coupon, 100, tmp_path / "c.csv")
     code = column(tmp_path / "c.csv")[7]
     wrong = code[:-1] + ("2" if code[-1] != "2" else "3")
-    for text in (wrong, code + "2", code[:-1], "", "\x1b[31m", "é", code.replace(code[0], "0")):
+    for text in (wrong, code + "2", code[:-1], "", "\t\n", "é", code.replace(code[0], "0")):
         assert "there is no code" in codes.refused("show", text, status=9)
-    assert "\x1b" not in codes.refused("show", "\x1b[31m", status=9)
+    told = codes.refused("show", "\x1b[31m\t", status=2)
+    assert told.startswith("couponctl: CODE is") and "\x1b" not in told and "\t" not in told
 
 
 @pytest.mark.parametrize(

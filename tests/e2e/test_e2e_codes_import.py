@@ -60,6 +60,7 @@ def test_csv(codes, coupon, tmp_path, mark):
         "set": counts["set"],
         "coupon": coupon,
         "state": "unused",
+        "redeemed": None,
         "user": None,
         "receive": None,
         "used_at": None,
@@ -376,11 +377,15 @@ def test_codes_as_they_are_pasted(codes, coupon, tmp_path, mark):
     _, counts, told = imported(codes, coupon, path)
     assert (counts["stored"], told) == (2, [])
     assert codes.show(f"{mark}\u200b\t2\n")["code"] == f"{mark}2"
-    codes("word", coupon, f"noon\u2014{mark}")
+    codes("word", coupon, f"noon\u2014{mark}\r\n")
     assert codes.show(f"NOON {mark}")["code"] == f"NOON{mark}"
     exported = codes("export", coupon, "--all")
     assert exported.isascii() and f"NOON{mark},{coupon}," in exported and ",open," in exported
     assert codes("revoke", f"{mark}\u22121") == "1 revoked, 0 revoked before, 0 refused"
+    key = ("--key", mark)
+    two = (f"{mark}1", f"{mark}2")
+    assert codes("revoke", *two, *key) == "1 revoked, 1 revoked before, 0 refused"
+    assert "other arguments" in codes.refused("revoke", "\n".join(two), *key, status=13)
 
 
 def test_killed_it_goes_on(codes, coupon, tmp_path, mark, codes_owner):
