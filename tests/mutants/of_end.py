@@ -30,6 +30,14 @@ MUTANTS = [
     ),
     mutant(
         "commands",
+        "the divider of the words of a key, which no code has",
+        "ctl/args.c",
+        "words_join(args, '\\x1f', ",
+        "words_join(args, '\\n', ",
+        "tests/e2e/test_e2e_codes_import.py::test_codes_as_they_are_pasted",
+    ),
+    mutant(
+        "commands",
         "the exit status of a change whose output is lost",
         "ctl/output.c",
         "\t\tlog_fatal_status(CTL_UNKNOWN);\n",
