@@ -297,19 +297,16 @@ class Campaign {
             `From ${at(first[0])} to ${at(last[0])} ` +
             `the stock went from ${count(first[1])} to ${count(last[1])}, ` +
             `the rows from ${count(first[2])} to ${count(last[2])}`;
-        const width = this.figure.clientWidth || 600;
         const line = (place) => this.points.map((point) => [point[0], point[place]]);
-        this.figure.replaceChildren(
-            chart(
-                width,
-                [
-                    { points: line(1), filled: true, holds: true },
-                    { points: line(2), kind: "second", holds: true },
-                ],
-                first[0],
-                last[0],
-                about,
-            ),
+        chart(
+            this.figure,
+            [
+                { points: line(1), filled: true, holds: true },
+                { points: line(2), kind: "second", holds: true },
+            ],
+            first[0],
+            last[0],
+            about,
         );
         this.caption.replaceChildren(
             h("span", { class: "key" }, `stock left ${count(last[1])}`),

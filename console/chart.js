@@ -23,7 +23,7 @@ function round_up(value) {
 
 // A series is { points: [[ms, value], …], kind, filled, holds }; with `holds` a value is that of
 // its point until the next one, and the line has steps. `about` says what is to be seen.
-export function chart(width, series, from, to, about) {
+function drawing(width, series, from, to, about) {
     const most = Math.max(1, ...series.flatMap((one) => one.points.map(([, value]) => value)));
     const top = round_up(most);
     const right = width - RIGHT;
@@ -63,4 +63,18 @@ export function chart(width, series, from, to, about) {
         svg.append(s("path", { class: `line ${kind ?? ""}`, d: line }));
     }
     return svg;
+}
+
+const figures = new WeakMap();
+const draw = (figure) =>
+    figure.replaceChildren(drawing(figure.clientWidth || 600, ...figures.get(figure)));
+const sizes = new ResizeObserver((changed) => {
+    for (const { target } of changed) if (target.querySelector("svg")) draw(target);
+});
+
+// Draws in the figure, and again once its width is another one: the letters keep their size.
+export function chart(figure, ...what) {
+    figures.set(figure, what);
+    draw(figure);
+    sizes.observe(figure);
 }

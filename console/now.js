@@ -285,24 +285,21 @@ class Answers {
         const line = (value) => this.past.slice(1).map((one) => [one.ms, value(one.rates)]);
         const failed = (one) => sum(FAILED.map((kind) => one[kind] ?? 0));
         const ok = (one) => one.ok ?? 0;
-        const width = this.figure.clientWidth || 600;
         const now = this.sums();
-        this.figure.replaceChildren(
-            chart(
-                width,
-                [
-                    {
-                        points: line((one) => sum(Object.values(one)) - ok(one) - failed(one)),
-                        kind: "fourth",
-                    },
-                    { points: line(ok), filled: true },
-                    { points: line(failed), kind: "third" },
-                ],
-                last.ms - WINDOW_MS,
-                last.ms,
-                `Answers a second in the last two minutes: ${rate(now[0])} accepted, ` +
-                    `${rate(now[1])} refused, ${rate(now[2])} failed now`,
-            ),
+        chart(
+            this.figure,
+            [
+                {
+                    points: line((one) => sum(Object.values(one)) - ok(one) - failed(one)),
+                    kind: "fourth",
+                },
+                { points: line(ok), filled: true },
+                { points: line(failed), kind: "third" },
+            ],
+            last.ms - WINDOW_MS,
+            last.ms,
+            `Answers a second in the last two minutes: ${rate(now[0])} accepted, ` +
+                `${rate(now[1])} refused, ${rate(now[2])} failed now`,
         );
         this.legend.forEach(([key], i) => say(key.lastChild, rate(now[i])));
         this.kinds.show(

@@ -129,6 +129,13 @@ def test_a_sale_is_watched(stack, signed_in):
     browser.sees("Who got it last", "out of stock")
     picture(browser, "campaign")
     picture(browser, "campaign-narrow", NARROW)
+    # The letters of the curve keep their size in a window of another one.
+    scale = "return document.querySelector('figure svg').getScreenCTM().a"
+    for size in (NARROW, WIDE):
+        browser.size(size)
+        wait_until(lambda: 0.99 < browser.run(scale) < 1.01)
+        width = "const f = document.querySelector('figure'); return f.clientWidth - f.firstChild."
+        wait_until(lambda: abs(browser.run(width + "getBoundingClientRect().width")) < 2)
     browser.follow("Now")
     browser.sees("as of", "Noon sale", "sold out", "0 of 2,000", "out of stock")
     wait_until(lambda: browser.run("return document.querySelectorAll('svg .line').length") == 3)
@@ -332,7 +339,7 @@ def test_sold_out_is_not_issuing(stack, signed_in, pg):
     signed_in.open("/")
 
     def is_told():
-        return signed_in.figure("campaigns") == pg.execute(having).fetchone()[0]
+        return signed_in.figure("figure-campaigns") == pg.execute(having).fetchone()[0]
 
     wait_until(is_told)
     with stack.client() as client:
@@ -442,7 +449,7 @@ def test_codes(stack, signed_in, tmp_path):
     browser.open(f"/campaigns/{coupon}")
     browser.press("New codes…")
     browser.press("Make the codes")
-    browser.sees("The number is empty.")
+    browser.sees("Number of codes is empty.")
     browser.fill("Number of codes", "2")
     browser.fill("Prefix", "!")
     browser.sees("New codes of this campaign: 2.")

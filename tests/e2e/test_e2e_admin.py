@@ -1052,7 +1052,7 @@ def hang(fake, method, path):
     """A connection whose command runs and does not end, and its pid."""
     n = len(fake.started())
     connection = dial(fake.address)
-    head = f"{method} {API}{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n"
+    head = f"{method} {API}{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"
     connection.sendall(f"{head}Authorization: Bearer {fake.api.key}\r\n\r\n".encode())
     wait_until(lambda: len(fake.started()) > n)
     return connection, int(fake.started()[-1][0])
