@@ -453,7 +453,7 @@ def test_corrupt_records_stop_no_others(world):
     world.backup()
     replies = world.issue_all(coupon, HOSTILE[:10])
     world.restore()
-    keys = ("k\x7f", "k\udcff", "k" * 65)
+    keys = ("k\x7f", "k\udcff", "k" * 256)
     batch = ulid_make()
     rejections = ("x", f"{batch}:0:1:newer_reason:u", f"{batch}:0:1:lost:a b", f"{batch}:0:1:")
     users, rejected = (f"coupon:{{{coupon}}}:{part}" for part in ("users", "rejected"))

@@ -748,7 +748,9 @@ def test_descriptors_are_out_when_the_keys_are_read(stack, redeem, gateway_make)
     with gateway.client() as client:
         wait_until(lambda: client.call("stats")["stats"].get("code_sets", 0))
         with no_descriptors(gateway.child.pid):
-            (new,) = redeem.made(coupon, 1)
+            told = redeem.run("generate", coupon, "--count", 1, "--out", redeem.folder / "new.csv")
+            assert "have not told that they know it" in told.stderr
+            (new,) = column(redeem.folder / "new.csv")
             wait_until(lambda: "event=code_keys" in gateway.log())
             assert call(client, old, user_new())["code"] == 0
         wait_until(lambda: call(client, new, user_new())["code"] == 0)
