@@ -282,7 +282,8 @@ parts_wait() {
 				ok=0 bad=1 out=0 left=0 took='?'
 				echo "FAILED: $name did not finish"
 			fi
-			echo "---- $name: $ok passed, $bad failed, $out skipped, $left deselected, $took s"
+			echo "---- $name: $ok passed, $bad failed, $out skipped," \
+				"$left deselected, $took s"
 			cat "$OUT/$name.out"
 			passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + out))
 			deselected=$((deselected + left))
