@@ -54,6 +54,7 @@ export const get = (path) => send("GET", BASE + path);
 // The request of the open form that has no answer yet, and its key: when the form is submitted
 // again, what it asks for is done once. Another request, or a new form, has a new key.
 let attempt = null;
+const UNKNOWN = 22; // the code of an answer of a gateway: it may have been done
 
 export const form_begin = () => (attempt = { request: null, key: null });
 export const form_end = () => (attempt = null);
@@ -67,7 +68,9 @@ export async function change(method, path, body, version) {
         form.key = Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("");
     }
     try {
-        return await send(method, BASE + path, body, version, form?.key);
+        const answer = await send(method, BASE + path, body, version, form?.key);
+        if (form && answer.code !== UNKNOWN) form.request = null;
+        return answer;
     } catch (problem) {
         const is_refused = problem.status >= 400 && problem.status < 500;
         if (form && is_refused) form.request = null;

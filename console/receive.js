@@ -144,19 +144,10 @@ const RETURNS = {
     used: { action: "unuse", word: "Take the use back", done: "The use is taken back." },
 };
 
-const UNKNOWN = 22; // the code of an answer: it may have been done, and is repeated with its key
-
-function key_new() {
-    return [...crypto.getRandomValues(new Uint8Array(16))]
-        .map((byte) => byte.toString(16).padStart(2, "0"))
-        .join("");
-}
-
 function return_ask(trace, ask) {
     const { state, order } = trace.use;
     const { action: name, word, done } = RETURNS[state];
     const reason = h("input", { name: "reason", maxlength: "200", autocomplete: "off" });
-    let key = key_new();
     return ask({
         title: `${word}?`,
         word,
@@ -167,12 +158,11 @@ function return_ask(trace, ask) {
             "Another order can have it then. What it took of a budget is there again.",
         ],
         act: async () => {
-            const body = { order, key };
+            const body = { order };
             if (reason.value.trim()) body.reason = reason.value.trim();
             const path = `/receives/${encodeURIComponent(trace.receive)}/${name}`;
             const answer = await change("POST", path, body);
             if (answer.code === 0) return done;
-            if (answer.code !== UNKNOWN) key = key_new();
             throw new Problem(409, answer.message ?? answer.status);
         },
     });

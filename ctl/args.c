@@ -119,8 +119,9 @@ static int option_take(struct args *args, int argc, char **argv)
 	if (!name[len] && argc < 2)
 		args_fail("--%s needs a value: %s", option->name, option->help);
 	args->values[i] = name[len] ? name + len + 1 : argv[1];
-	/* JSON may have lines, and a file any name. */
-	if (strcmp(option->value, "FILE") != 0 && strcmp(option->value, "JSON") != 0) {
+	/* JSON may have lines, and a file any name. Whoever reads an id names the wrong byte. */
+	if (strcmp(option->value, "FILE") != 0 && strcmp(option->value, "JSON") != 0 &&
+	    strcmp(option->value, "ID") != 0 && strcmp(option->value, "USER") != 0) {
 		snprintf(what, sizeof(what), "--%s", option->name);
 		text_check(what, args->values[i]);
 	}

@@ -454,7 +454,7 @@ def test_codes(stack, signed_in, tmp_path):
     browser.fill("Prefix", "!")
     browser.sees("New codes of this campaign: 2.")
     browser.press("Make the codes")
-    browser.sees('prefix is "!"')
+    browser.sees('Prefix is "!"')
     browser.fill("Prefix", "SUN")
     browser.press("Make the codes")
     browser.sees("Made: set ", "of 2 codes.", "2 codes: 2 unused, 0 used, 0 revoked.")

@@ -391,7 +391,6 @@ def test_a_worker_that_sends_none_removes_what_has_expired(webhooks, worker_make
         ("SCHEMES", "ftp", 'COUPON_WEBHOOK_SCHEMES is "ftp"'),
         ("NETWORKS", "10.0.0.1/8", '"10.0.0.1/8" is no network: allowed are'),
         ("NETWORKS", "localhost", '"localhost" is no network'),
-        ("CA", "/nowhere/ca.pem", "the file cannot be read: No such file"),
         ("CONNECTIONS", "1001", "allowed is an integer from 0 to 1000"),
         ("ENDPOINT_CONNECTIONS", "0", "allowed is an integer from 1 to 100"),
         ("TIMEOUT_MS", "99", "allowed is an integer from 100 to 60000"),
@@ -412,6 +411,20 @@ def test_wrong_settings(webhooks, name, value, told):
     )
     assert result.returncode == 1
     assert f'COUPON_WEBHOOK_{name} is "{value}"' in result.stderr and told in result.stderr
+
+
+def test_authorities_that_cannot_be_read(webhooks):
+    result = subprocess.run(
+        [webhooks.stack.build_dir / "coupon-worker", "-n"],
+        env={**os.environ, "COUPON_WEBHOOK_CA": "/nowhere/ca.pem"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert result.returncode == 1
+    told = "COUPON_WEBHOOK_CA: no certificates can be read from /nowhere/ca.pem: No such file"
+    assert told in result.stderr
 
 
 COMMANDS = ("show", "rotate", "disable", "enable", "remove", "test", "deliveries", "resend")
