@@ -569,9 +569,9 @@ static int recover_run(struct ctl *ctl)
 		ids_find(&recover);
 	if (behind > 0 && recover.tail_max)
 		tail_check(&recover);
+	has_lost_keys = recover_keys(&recover);
 	if (!recover.is_dry && recover.tail_max)
 		store_by_set(recover.db, ctl);
-	has_lost_keys = recover_keys(&recover);
 	if (behind > 0)
 		all_run(&recover);
 	else if (recover.is_json || has_lost_keys)
