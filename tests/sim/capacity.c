@@ -88,6 +88,7 @@ struct gateway {
 	struct redis_link links[LINKS_MAX];
 	size_t links_n;
 	struct admission *admission;
+	struct copies *copies;
 	struct command_list replies;
 	double arrival; /* of the next request */
 	double turn;    /* the next one */
@@ -473,8 +474,9 @@ static void gateway_start(struct gateway *gateway, struct event_base *base)
 	if (!gateway->pool)
 		gateway->pool = redis_pool_new(base, &world.config);
 	port.redis = gateway->pool;
+	gateway->copies = copies_new(&copies_port);
 	gateway->admission = admission_new(&port, &world.config, COUPONS_MAX, NULL,
-					   copies_new(&copies_port));
+					   gateway->copies);
 	redis_pool_bind(gateway->pool, gateway->admission);
 	gateway->free = 0;
 	gateway->turn = gateway->arrival = arrival_pause();
@@ -604,8 +606,10 @@ static void world_run(const struct options *options, struct outcome *outcome)
 			gateway_take(gateway);
 	}
 	outcome_take(outcome);
-	for (size_t i = 0; i < world.gateways_n; i++)
+	for (size_t i = 0; i < world.gateways_n; i++) {
 		admission_free(gateways[i].admission);
+		copies_free(gateways[i].copies);
+	}
 	config_free(&world.config);
 	free(world.waits);
 	free(world.stock);
