@@ -32,7 +32,7 @@ struct key_file {
  */
 int key_file_load(struct key_file *file, const char *path, size_t bytes_max,
 		  char wrong[KEY_FILE_WRONG_SIZE]);
-/* The same for a file with keys, but with a sentence that names the file and what is allowed. */
+/* Reads a file with keys. The sentence names the file and what is allowed. */
 int key_file_read(struct key_file *file, const char *path, size_t bytes_max,
 		  char why[KEY_FILE_WHY_SIZE]);
 void key_file_wipe(struct key_file *file);

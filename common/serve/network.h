@@ -46,9 +46,9 @@ int networks_have(const struct networks *networks, const struct network *address
 int networks_have_address(const struct networks *networks, const struct sockaddr *address);
 
 /*
- * Who sends, as far as a socket tells: the key for limits by client, the same in all processes of a
- * gateway. A keyed hash of the network: an IPv4 address, or the /64 of an IPv6 address, for who has
- * one address of it has all. All clients of Unix sockets have one.
+ * The key for limits by client, equal in all processes of a gateway: a keyed hash of the IPv4
+ * address, or of the /64 of the IPv6 address, because the owner of one address of it has all. All
+ * clients of Unix sockets share one.
  */
 uint64_t peer_of_address(const struct sockaddr *address);
 
@@ -76,5 +76,5 @@ enum room rooms_take(struct rooms *rooms, const struct sockaddr *from, int *is_c
 void rooms_refused(struct rooms *rooms, enum room room, const struct sockaddr *from);
 /* Gives it back. */
 void rooms_give(struct rooms *rooms, uint64_t peer, int is_counted);
-/* That of the peer, which is made if there is none. */
+/* The room of the peer's address, which is made if there is none. */
 struct room_address *rooms_address(struct rooms *rooms, uint64_t peer);

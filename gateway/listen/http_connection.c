@@ -440,8 +440,8 @@ static struct http_connection *connection_new(struct http *http, const struct ar
 }
 
 /*
- * Who has a place in the reserve and sends nothing gives it to the next one: else clients that wait
- * for a place would take all of them from those that monitor.
+ * A connection in the reserve that has sent nothing gives its place to the next one: else idle
+ * clients would take all places from monitoring.
  */
 static void reserve_enter(struct http *http, struct http_connection *connection)
 {

@@ -207,7 +207,7 @@ static void asking_end(struct client *client)
 	LIST_REMOVE(client, next_asking);
 }
 
-/* Whose the connection is from now on. `is_asked` as of gate_identify(). */
+/* Authenticates the connection. `is_asked` as of gate_identify(). */
 static void identify(struct intake *intake, struct request *request, int is_asked)
 {
 	struct responder *responder = request->responder;

@@ -63,7 +63,7 @@ static void test_connections_are_tried_often_at_first(void **state)
 	}
 }
 
-/* The same reason once a minute, another one after ten seconds, and any after a success. */
+/* One reason is told once a minute, another one after ten seconds, any after a success. */
 static void test_failures_are_told_once(void **state)
 {
 	struct backoff backoff = { 0 };
