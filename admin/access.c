@@ -22,7 +22,7 @@
 #include <time.h>
 
 #define EVERY_MS 500
-#define ASKED_EVERY_MS 100 /* however many ask */
+#define ASKED_EVERY_MS 100 /* however many strangers ask */
 #define RECORDS_MAX 1000   /* in one statement */
 #define TIMEOUT_MS 3000
 #define SESSIONS_MAX 1000
@@ -45,6 +45,7 @@ struct access {
 	pthread_cond_t woken;
 	int stops;
 	uint64_t asked_n;          /* questions by access_ask() */
+	int asked_by_known;        /* one of them since the last look began: no pause */
 	uint64_t looked_n, told_n; /* the last one that a look has answered, and a store has */
 	struct keys *keys;
 	int64_t told_ms; /* when a store last told of all keys that are known; 0: never */
@@ -172,8 +173,9 @@ static int pause_make(struct access *access)
 
 	pthread_mutex_lock(&access->lock);
 	while (!access->stops) {
-		int64_t until_ms = since_ms +
-				   (access->asked_n > access->looked_n ? ASKED_EVERY_MS : EVERY_MS);
+		int64_t until_ms = since_ms + (access->asked_by_known               ? 0
+					       : access->asked_n > access->looked_n ? ASKED_EVERY_MS
+										    : EVERY_MS);
 		struct timespec until = { .tv_sec = until_ms / 1000,
 					  .tv_nsec = until_ms % 1000 * 1000000 };
 
@@ -196,6 +198,7 @@ static void *run(void *data)
 
 		pthread_mutex_lock(&access->lock);
 		asked_n = access->asked_n;
+		access->asked_by_known = 0;
 		pthread_mutex_unlock(&access->lock);
 		redis_look(access);
 		postgres_look(access);
@@ -249,12 +252,13 @@ void access_stop(struct access *access)
 	free(access);
 }
 
-uint64_t access_ask(struct access *access)
+uint64_t access_ask(struct access *access, enum access_answer why)
 {
 	uint64_t question;
 
 	pthread_mutex_lock(&access->lock);
 	question = ++access->asked_n;
+	access->asked_by_known |= why == ACCESS_KNOWN;
 	pthread_cond_signal(&access->woken);
 	pthread_mutex_unlock(&access->lock);
 	return question;
@@ -288,7 +292,7 @@ static enum access_answer key_find(struct access *access, const char *text, int 
 	if ((verdict != KEY_FORM && !knows_keys(access)) || (is_new && is_asked < 0))
 		return ACCESS_UNAVAILABLE;
 	if (verdict == KEY_GOOD)
-		return ACCESS_OK;
+		return is_asked ? ACCESS_OK : ACCESS_KNOWN;
 	if (is_new && is_asked == 0)
 		return ACCESS_NEW;
 	metrics_add(METRIC_KEYS_REFUSED, 1);
@@ -350,6 +354,8 @@ static enum access_answer session_check(struct access *access,
 	if (is_change && (strlen(token) != strlen(session->token) ||
 			  CRYPTO_memcmp(token, session->token, strlen(token)) != 0))
 		return ACCESS_UNPROVED;
+	if (!credentials->is_asked)
+		return ACCESS_KNOWN;
 	session->seen_ms = clock_monotonic_ms();
 	*found = session;
 	return ACCESS_OK;

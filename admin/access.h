@@ -1,8 +1,8 @@
 /*
  * Who asks, and what he may do: an API key, or a browser's session that was begun with one. A
- * thread reads the keys of both stores twice a second, as gateways do (key_records.h): a key that
- * is revoked in one is refused within a second, and its sessions end. A key that it does not know
- * is not refused before the stores were asked once.
+ * thread reads the keys of both stores twice a second, as gateways do (key_records.h), and when a
+ * request asks for it. No request is let in or refused before the stores were asked since its
+ * arrival: what `couponctl key` has answered is true for the next request.
  *
  * Sessions are in memory. One ends COUPON_ADMIN_SESSION_S after its begin, SESSION_IDLE_S after its
  * last request, with its key, with the program, and when it is asked to.
@@ -27,29 +27,31 @@ void access_stop(struct access *access);
 /* Whether keys can be judged: a store has told of them, and not too long ago. */
 int access_is_ready(struct access *access);
 
-/*
- * Asks the stores for new keys, without waiting for the next look; those who ask meanwhile share
- * one. Returns the number of the question.
- */
-uint64_t access_ask(struct access *access);
-/* 0: it goes on; 1: a store has told of all keys since; -1: none could. */
-int access_told(struct access *access, uint64_t question);
-
 enum access_answer {
 	ACCESS_OK,
 	ACCESS_NOBODY,     /* there is no key and no session, or they are not good */
 	ACCESS_NEW,        /* the key is not known, and may be new: access_ask() */
+	ACCESS_KNOWN,      /* it was good at the last look: access_ask() */
 	ACCESS_FORBIDDEN,  /* it may not do this */
 	ACCESS_UNPROVED,   /* a change by a session, without its token */
 	ACCESS_UNAVAILABLE /* no store tells of keys */
 };
+
+/*
+ * Asks the stores for changes of keys, without waiting for the next look; those who ask meanwhile
+ * share one. `why` is ACCESS_KNOWN or ACCESS_NEW, for which looks are made less often, because
+ * strangers may ask, too. Returns the number of the question.
+ */
+uint64_t access_ask(struct access *access, enum access_answer why);
+/* 0: it goes on; 1: a store has told of all keys since; -1: none could. */
+int access_told(struct access *access, uint64_t question);
 
 /* What a request presents; each may be NULL. */
 struct credentials {
 	const char *key;     /* of Authorization: Bearer */
 	const char *session; /* of the cookie */
 	const char *token;   /* X-CSRF-Token */
-	int is_asked;        /* for the key: as access_told() returned, 0: not yet */
+	int is_asked;        /* as access_told() returned, 0: not yet */
 };
 
 struct visitor {

@@ -213,7 +213,8 @@ void request_refuse_access(struct request *request, enum access_answer answer)
 			       "this needs an API key with the role admin or monitor");
 		break;
 	case ACCESS_NEW:
-		request->is_new = 1;
+	case ACCESS_KNOWN:
+		request->asks = answer;
 		break;
 	case ACCESS_FORBIDDEN:
 		request_refuse(request, 403, "this key may not do that");

@@ -15,8 +15,8 @@ struct request {
 	int changes;                 /* it is neither GET nor HEAD */
 	struct visitor visitor;      /* `key` "": it is not known whose it is */
 	int64_t begin_ms;
-	int is_asked; /* for its key: of struct credentials */
-	int is_new;   /* request_refuse_access() has not answered it: the stores are to be asked */
+	int is_asked;            /* for its key: of struct credentials */
+	enum access_answer asks; /* ACCESS_NEW, ACCESS_KNOWN: the stores are to be asked first */
 };
 
 /* Each is lent by the request; NULL: it has none. */

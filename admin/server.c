@@ -36,8 +36,9 @@
 #define SESSION_PATH "/admin/session"
 #define STOP_TICK_MS 50
 #define ASK_TICK_MS 5
-#define ASK_MS 5000   /* both stores may hang */
-#define STOP_TICKS 10 /* for the last replies to go out */
+#define ASK_MS 5000      /* both stores may hang */
+#define ASK_KNOWN_MS 500 /* the same for a key that was good at the last look */
+#define STOP_TICKS 10    /* for the last replies to go out */
 
 /* A request whose key may be new: it is answered when the stores were asked. */
 struct waiting {
@@ -70,7 +71,7 @@ struct server {
 static int may_look(void *context, struct evhttp_request *http)
 {
 	struct server *server = context;
-	struct request request = { .http = http };
+	struct request request = { .http = http, .is_asked = 1 };
 
 	return request_access(&request, server->access, KEY_ROLE_MONITOR, NULL) == ACCESS_OK;
 }
@@ -143,7 +144,7 @@ static void on_readyz(struct server *server, struct request *request)
 	cJSON *object, *warnings;
 	char *text;
 
-	if (answer == ACCESS_NEW) {
+	if (answer == ACCESS_NEW || answer == ACCESS_KNOWN) {
 		request_refuse_access(request, answer);
 		return;
 	}
@@ -284,13 +285,14 @@ static void request_begin(struct server *server, struct evhttp_request *http, in
 
 	if (!is_ambiguous(&request))
 		request_answer(server, &request);
-	if (!request.is_new)
+	if (!request.asks)
 		return;
 	waiting = checked(calloc(1, sizeof(*waiting)));
 	waiting->server = server;
 	waiting->http = http;
-	waiting->question = access_ask(server->access);
-	waiting->until_ms = request.begin_ms + ASK_MS;
+	waiting->question = access_ask(server->access, request.asks);
+	waiting->until_ms = request.begin_ms +
+			    (request.asks == ACCESS_KNOWN ? ASK_KNOWN_MS : ASK_MS);
 	TAILQ_INSERT_TAIL(&server->waiting, waiting, next);
 	evhttp_connection_set_closecb(evhttp_request_get_connection(http), on_closed, waiting);
 	ticker_start(server->asking);

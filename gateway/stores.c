@@ -392,6 +392,14 @@ static void mark_look(struct known *known)
 	redis_pool_query(redis_pool_pick(known->redis), 4, argv, on_mark_read, known);
 }
 
+/*
+ * Sets a field of a hash while Redis is out of memory, too: Redis refuses a write then only if that
+ * is the first one of a script, and never an HDEL.
+ */
+#define SET_WITHOUT_MEMORY                      \
+	"redis.call('HDEL', KEYS[1], ARGV[1]) " \
+	"return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])"
+
 static void on_knows(void *context, const redisReply *reply)
 {
 	struct known *known = context;
@@ -409,7 +417,7 @@ static void knows_tell(struct known *known)
 	const struct key_records *records = known->key_records;
 	int64_t keys = known->knows_keys, codes = known->knows_codes;
 	char numbers[3 * NUMBER_SIZE];
-	const char *argv[] = { "HSET", KNOWS_KEY, known->id, numbers };
+	const char *argv[] = { "EVAL", SET_WITHOUT_MEMORY, "1", KNOWS_KEY, known->id, numbers };
 
 	if (records->told_n >= known->news_keys)
 		keys = known->news;
@@ -425,7 +433,7 @@ static void knows_tell(struct known *known)
 	known->knows_terms = known->news;
 	known->knows_keys = keys;
 	known->knows_codes = codes;
-	redis_pool_query(redis_pool_pick(known->redis), 4, argv, on_knows, known);
+	redis_pool_query(redis_pool_pick(known->redis), 6, argv, on_knows, known);
 }
 
 static void uncopied_done(void *context, const redisReply *reply)
@@ -435,21 +443,14 @@ static void uncopied_done(void *context, const redisReply *reply)
 		log_warn("uncopied", LOG_S("error", reply->str));
 }
 
-/*
- * Each time while there are some: Redis may have lost the number with its data. It takes the number
- * without memory, too: it refuses a write then only if that is the first one, and never an HDEL.
- */
+/* Each time while there are some: Redis may have lost the number with its data. */
 static void uncopied_tell(struct known *known)
 {
 	size_t uncopied = copies_lost(known->copies);
 	char number[NUMBER_SIZE];
-	const char *eval[] = { "EVAL",
-			       "redis.call('HDEL', KEYS[1], ARGV[1]) "
-			       "return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])",
-			       "1",
-			       UNCOPIED_KEY,
-			       known->id,
-			       number_text((int64_t)uncopied, number) };
+	const char *eval[] = { "EVAL",    SET_WITHOUT_MEMORY,
+			       "1",       UNCOPIED_KEY,
+			       known->id, number_text((int64_t)uncopied, number) };
 	const char *hdel[] = { "HDEL", UNCOPIED_KEY, known->id };
 
 	if (uncopied > 0)

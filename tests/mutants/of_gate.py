@@ -29,6 +29,14 @@ MUTANTS = [
     ),
     mutant(
         "access",
+        "the question before coupon-admin lets a key in",
+        "admin/access.c",
+        "return is_asked ? ACCESS_OK : ACCESS_KNOWN;",
+        "return ACCESS_OK;",
+        "tests/e2e/test_e2e_admin.py::test_a_key_that_is_revoked",
+    ),
+    mutant(
+        "access",
         "the wait until gateways know that a key is revoked",
         "ctl/key.c",
         "\t\tstatus = store_gateways_wait(db, redis, STORE_NEWS_KEYS);\n",
