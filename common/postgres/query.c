@@ -27,6 +27,7 @@ static int hosts_are_wrong(const char *hosts)
 void postgres_url_check(const char *setting, const char *url)
 {
 	PQconninfoOption *options = PQconninfoParse(url, NULL);
+	char why[512];
 
 	if (!options)
 		log_fatal(
@@ -42,6 +43,8 @@ void postgres_url_check(const char *setting, const char *url)
 	if (hosts_are_wrong(postgres_option(options, "host")))
 		log_fatal("%s: the host contains @; an @ in the password must be written %%40",
 			  setting);
+	if (postgres_service_check(url, why, sizeof(why)))
+		log_fatal("%s: %s", setting, why);
 	PQconninfoFree(options);
 }
 

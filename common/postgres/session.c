@@ -342,6 +342,10 @@ int postgres_connect(struct postgres *postgres, int64_t now_ms)
 	check(postgres->state == DOWN);
 	if (now_ms < postgres->retry_ms)
 		return -1;
+	if (postgres_service_check(postgres->options.url, error, sizeof(error))) {
+		lost(postgres, error);
+		return -1;
+	}
 	if (!postgres->host)
 		return connect_start(postgres, NULL, now_ms);
 	found = resolving_step(&postgres->resolving, postgres->host, address, error, sizeof(error));

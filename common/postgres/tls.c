@@ -20,35 +20,51 @@ const char *postgres_option(const PQconninfoOption *options, const char *keyword
 	return "";
 }
 
+/* A file that is there and is no regular one may block who reads it. `given` "": in HOME. */
+static int file_check(const char *name, const char *given, const char *in_home, char *why,
+		      size_t size)
+{
+	const char *home = getenv("HOME");
+	char path[PATH_MAX];
+	struct stat found;
+
+	if (*given)
+		snprintf(path, sizeof(path), "%s", given);
+	else
+		snprintf(path, sizeof(path), "%s/%s", home ? home : "", in_home);
+	if (stat(path, &found) || S_ISREG(found.st_mode))
+		return 0;
+	snprintf(why, size,
+		 "%s is \"%.250s\", which is no regular file, and may block: allowed is one", name,
+		 path);
+	return -1;
+}
+
+int postgres_service_check(const char *url, char *why, size_t size)
+{
+	PQconninfoOption *options = checked(PQconninfoParse(url, NULL));
+	const char *file = getenv("PGSERVICEFILE");
+	int is_read = *postgres_option(options, "service") || getenv("PGSERVICE");
+
+	PQconninfoFree(options);
+	return is_read ? file_check("PGSERVICEFILE", file ? file : "", ".pg_service.conf", why,
+				    size)
+		       : 0;
+}
+
 int postgres_files_check(PGconn *libpq, char *why, size_t size)
 {
 	/* Each with the file that libpq looks for in ~/.postgresql without it. */
-	static const char *const files[][2] = { { "sslcert", "postgresql.crt" },
-						{ "sslkey", "postgresql.key" },
-						{ "sslrootcert", "root.crt" },
-						{ "sslcrl", "root.crl" } };
+	static const char *const files[][2] = { { "sslcert", ".postgresql/postgresql.crt" },
+						{ "sslkey", ".postgresql/postgresql.key" },
+						{ "sslrootcert", ".postgresql/root.crt" },
+						{ "sslcrl", ".postgresql/root.crl" } };
 	PQconninfoOption *options = checked(PQconninfo(libpq));
-	const char *home = getenv("HOME");
 	int rc = 0;
 
-	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && rc == 0; i++) {
-		const char *given = postgres_option(options, files[i][0]);
-		char path[PATH_MAX];
-		struct stat found;
-
-		if (*given)
-			snprintf(path, sizeof(path), "%s", given);
-		else
-			snprintf(path, sizeof(path), "%s/.postgresql/%s", home ? home : "",
-				 files[i][1]);
-		if (stat(path, &found) || S_ISREG(found.st_mode))
-			continue;
-		snprintf(
-			why, size,
-			"%s is \"%.250s\", which is no regular file, and may block: allowed is one",
-			files[i][0], path);
-		rc = -1;
-	}
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && rc == 0; i++)
+		rc = file_check(files[i][0], postgres_option(options, files[i][0]), files[i][1],
+				why, size);
 	PQconninfoFree(options);
 	return rc;
 }

@@ -19,6 +19,8 @@ int postgres_input_read(PGconn *libpq);
  * 0, or -1 with a sentence. After libpq has begun to connect, and before its first step.
  */
 int postgres_files_check(PGconn *libpq, char *why, size_t size);
+/* The same for the service file, if one is used; before libpq begins, which reads it then. */
+int postgres_service_check(const char *url, char *why, size_t size);
 
 /* The value of one keyword of a connection string; "" when it is absent. */
 const char *postgres_option(const PQconninfoOption *options, const char *keyword);

@@ -452,6 +452,7 @@ def test_files_of_libpq_that_would_block(tls_stack, tls_stores, tmp_path):
         (f"sslcert={pipe}&sslkey={key}", "no regular file"),
         (f"sslcert={certificate}&sslkey={encrypted}", str(encrypted)),
         (f"sslcert={certificate}&sslkey={encrypted}&sslpassword=secret", None),
+        ("service=x", "PGSERVICEFILE"),
     ):
         with subprocess.Popen(
             [str(tls_stack.build_dir / "couponctl"), "list"],
@@ -459,6 +460,7 @@ def test_files_of_libpq_that_would_block(tls_stack, tls_stores, tmp_path):
                 **os.environ,
                 **tls_stack.env_of("operator"),
                 "DATABASE_URL": f"{url}&{option}",
+                "PGSERVICEFILE": str(pipe),
             },
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -466,5 +468,6 @@ def test_files_of_libpq_that_would_block(tls_stack, tls_stores, tmp_path):
             text=True,
             start_new_session=True,
         ) as child:
-            assert child.wait(ENDS_S) == (10 if why else 0), option
+            status = {None: 0, "PGSERVICEFILE": 1}.get(why, 10)  # 1: before it connects
+            assert child.wait(ENDS_S) == status, option
             assert not why or why in child.stderr.read(), option
