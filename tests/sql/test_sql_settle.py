@@ -331,7 +331,7 @@ def test_inside_a_savepoint(db, coupon_new):
         ({"user": "u" * 65}, "23"),
         ({"idx": -1}, "23"),
         ({"idx": 40000}, "22"),
-        ({"key": "x" * 65}, "23"),
+        ({"key": "x" * 256}, "23"),
         ({"at_ms": 2**62}, "22"),
         ({"batch": "no uuid"}, "22"),
         ({"coupon": "NULL"}, "22"),
