@@ -77,22 +77,34 @@ if not os.environ.get("AUDIT_ALL"):  # some seconds each: a few of them, others 
     UNDER_LOAD = random.Random(SEED).sample(UNDER_LOAD, 4)
 
 
-@pytest.mark.parametrize("limit, plant", UNDER_LOAD)
-def test_finds_under_load(stack, ground_make, limit, plant):
-    ground = ground_make(limit)
-    with History(stack, ground.coupon, ground.total, limit=limit, keys=0.1, every_s=STEADY_S).start(
-        connections=2
-    ) as history:
+def repaired(stack, coupon):
+    """Whether the keeper has verified it anew, as after a late round, and put its numbers right."""
+    line = f"event=coupon_repaired coupon={coupon} "
+    return any(stack.log_has(name, line) for name in ("worker-1", "worker-2"))
+
+
+def found_under_load(stack, ground, plant):
+    """False: a repair has come in between."""
+    with History(
+        stack, ground.coupon, ground.total, limit=ground.limit, keys=0.1, every_s=STEADY_S
+    ).start(connections=2) as history:
         history.wait_accepted(100)
         old_enough(ground)
         expected, undo = plant(ground)
-        try:
-            told = wrong_decided(stack, ground.coupon)
-        finally:
-            undo()
+        told = wrong_decided(stack, ground.coupon)
+        if repaired(stack, ground.coupon):
+            return False
+        undo()
         check_told(told, expected, ground.coupon)
         history.wait_accepted(100)
-        assert wrong(stack, ground.coupon) == [], "it is as it was"
+        told = wrong(stack, ground.coupon)
+        assert told == [] or repaired(stack, ground.coupon), "it is as it was"
+    return told == []
+
+
+@pytest.mark.parametrize("limit, plant", UNDER_LOAD)
+def test_finds_under_load(stack, ground_make, limit, plant):
+    assert any(found_under_load(stack, ground_make(limit), plant) for _ in range(5))
 
 
 @pytest.mark.long
