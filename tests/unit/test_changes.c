@@ -122,6 +122,28 @@ static void test_the_id_is_read_and_kept(void **state)
 	assert_string_equal(none.installation, texts[3]);
 }
 
+/* A cluster that was made anew has the timelines of the one before. */
+static void test_the_server(void **state)
+{
+	struct changes own = { .num = { 5 }, .server = { .system = "70", .timeline = 3 } },
+		       other = { .num = { 4, 1 }, .server = { .system = "71", .timeline = 3 } };
+	char text[SERVER_TEXT_SIZE];
+
+	(void)state;
+	assert_true(server_equals(&own.server, &own.server));
+	assert_false(server_equals(&own.server, &other.server));
+	other.server = (struct postgres_server){ .system = "70", .timeline = 4 };
+	assert_false(server_equals(&own.server, &other.server));
+	assert_string_equal(server_text(&own.server, text), "70:3");
+	changes_raise(&own, &other);
+	assert_string_equal(server_text(&own.server, text), "70:4");
+	assert_true(own.num[0] == 5 && own.num[1] == 1);
+	other.server = (struct postgres_server){ .system = "", .timeline = 0 };
+	changes_raise(&own, &other);
+	assert_string_equal(server_text(&own.server, text), "70:4");
+	assert_string_equal(server_text(&other.server, text), "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -134,6 +156,7 @@ int main(void)
 		cmocka_unit_test(test_relation),
 		cmocka_unit_test(test_foreign_stays_foreign),
 		cmocka_unit_test(test_the_id_is_read_and_kept),
+		cmocka_unit_test(test_the_server),
 	};
 
 	return cmocka_run_group_tests_name("changes", tests, NULL, NULL);

@@ -19,6 +19,7 @@
 #define NOW INT64_C(1000000000)
 #define SECOND 1000000
 #define PROCESSES 4
+#define SETS 18725 /* of limits.c: multiples of it share a set */
 
 static int setup(void **state)
 {
@@ -104,6 +105,8 @@ static void test_key_0(void **state)
 	(void)state;
 	assert_int_equal(taken_all(user(0), NOW), 20);
 	assert_int_equal(taken_all(user(2), NOW), 20);
+	assert_int_equal(take(user(SETS), NOW), 0); /* beside 0 in its set */
+	assert_int_equal(take(user(0), NOW), SECOND / 10);
 }
 
 static void test_nothing_is_taken_when_one_refuses(void **state)
@@ -124,6 +127,23 @@ static void test_nothing_is_taken_when_one_refuses(void **state)
 	}
 	assert_int_equal(limits_look(both, 1, NOW).left, 15);
 	assert_int_equal(taken_all(both[0], NOW), 15);
+}
+
+/* Of two that refuse it is told of the one that refuses for longer. */
+static void test_two_that_refuse(void **state)
+{
+	const struct limit slow = limit_of(LIMIT_ADDRESS, 7, 1, 5), fast = user(8);
+	const struct limit both[] = { slow, fast }, turned[] = { fast, slow };
+
+	(void)state;
+	taken_all(slow, NOW);
+	taken_all(fast, NOW);
+	for (int i = 0; i < 2; i++) {
+		struct limit_verdict verdict = limits_take(i ? turned : both, 2, NOW);
+
+		assert_int_equal(verdict.wait_us, SECOND);
+		assert_int_equal(verdict.of->kind, LIMIT_ADDRESS);
+	}
 }
 
 static void test_a_look_takes_nothing(void **state)
@@ -418,7 +438,6 @@ static void test_a_process_dies_in_the_middle(void **state)
 	}
 }
 
-#define SETS 18725 /* of limits.c: multiples of it share a set */
 #define WAYS 7     /* so many share it before one is forgotten */
 #define OWED 5
 
@@ -482,6 +501,7 @@ int main(void)
 		TEST(test_kinds_and_no_limit),
 		TEST(test_key_0),
 		TEST(test_nothing_is_taken_when_one_refuses),
+		TEST(test_two_that_refuse),
 		TEST(test_a_look_takes_nothing),
 		TEST(test_what_clients_are_told),
 		TEST(test_the_longest_texts),

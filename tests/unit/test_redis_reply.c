@@ -66,6 +66,9 @@ static void test_errors_of_the_server(void **state)
 		"READONLY You can't write against a read only replica.",
 		"MISCONF Redis is configured to save RDB snapshots",
 		"NOAUTH Authentication required.",
+		"NOREPLICAS Not enough good replicas to write.",
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+		"CLUSTERDOWN The cluster is down",
 		"ERR max number of clients reached",
 	};
 
@@ -87,6 +90,10 @@ static void test_errors_of_a_command(void **state)
 		{ "ERR user_script:7: Script attempted to access nonexistent global variable", 0 },
 		{ "OOM command not allowed when used memory > 'maxmemory'.", 1 },
 		{ "NOSCRIPT No matching script.", 1 },
+		{ "NOPERM this user has no permissions to run the 'eval' command", 1 },
+		{ "MOVED 3999 127.0.0.1:6381", 1 },
+		{ "ASK 3999 127.0.0.1:6381", 1 },
+		{ "TRYAGAIN Multiple keys request during rehashing of slot", 1 },
 		{ "BUSYGROUP Consumer Group name already exists", 0 },
 		{ "", 0 },
 	};

@@ -201,8 +201,11 @@ static void test_cache_gives_the_same(void **state)
 	first = token;
 	expect(text, TOKEN_GOOD);
 	assert_ptr_equal(token, first);
+	assert_true(tokens_remember(tokens, text, strlen(text)));
 	strcpy(text, token_with(EC, EXP("1700000000")));
+	assert_false(tokens_remember(tokens, text, strlen(text)));
 	expect(text, TOKEN_EXPIRED);
+	assert_false(tokens_remember(tokens, text, strlen(text)));
 	expect_at(text, 1699999999000, TOKEN_GOOD); /* not remembered as expired */
 }
 
@@ -257,6 +260,29 @@ static void test_new_keys(void **state)
 	token_drop(held);
 }
 
+/* Each issuer has another key, of the same type and under the same kid. */
+static void test_keys_that_were_rotated(void **state)
+{
+	const struct token *held[ISSUERS];
+	char texts[ISSUERS][TEXT_SIZE];
+
+	(void)state;
+	for (enum issuer i = 0; i < ISSUERS; i++) {
+		strcpy(texts[i], token_with(i, GOOD));
+		expect(texts[i], TOKEN_GOOD);
+		held[i] = token_hold(token);
+	}
+	issuers_free();
+	oct_key[0]++;
+	tokens_keys_set(tokens, keys_make(ISSUERS));
+	for (enum issuer i = 0; i < ISSUERS; i++) {
+		expect(texts[i], TOKEN_SIGNATURE);
+		assert_int_equal(tokens_look(tokens, held[i], NOW_MS), TOKEN_KEY_UNKNOWN);
+		token_drop(held[i]);
+		expect(token_with(i, GOOD), TOKEN_GOOD);
+	}
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -268,6 +294,7 @@ int main(void)
 		TEST(test_cache_gives_the_same),
 		TEST(test_oldest_is_forgotten),
 		TEST(test_new_keys),
+		TEST(test_keys_that_were_rotated),
 	};
 
 	return cmocka_run_group_tests_name("token_claims", tests, NULL, group_teardown);

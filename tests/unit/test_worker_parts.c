@@ -213,17 +213,25 @@ static void test_action_present(void **state)
 
 	(void)state;
 	assert_int_equal(action_of(row, look), COUPON_KEEP);
+	assert_true(coupon_is_verified(&row, &look, RUN_ID));
 	look.version = 4;
 	assert_int_equal(action_of(row, look), COUPON_TERMS);
 	look.run_id[0] = 'f';
 	assert_int_equal(action_of(row, look), COUPON_VERIFY);
+	assert_false(coupon_is_verified(&row, &look, RUN_ID));
+	/* Codes that were revoked come first: it would be opened without them. */
+	assert_int_equal(action_of((struct coupon_row){ .generation = 2, .revocation = 1 }, look),
+			 COUPON_REVOKE);
 	assert_int_equal(action_of((struct coupon_row){ .id = 1, .version = 5 }, look),
 			 COUPON_FOREIGN);
 	look.run_id[0] = '0';
 	look.generation = 3;
 	assert_int_equal(action_of(row, look), COUPON_FOREIGN);
+	assert_false(coupon_is_verified(&row, &look, RUN_ID));
 	look.broken = 1;
 	assert_int_equal(action_of(row, look), COUPON_KEEP);
+	look.generation = 2;
+	assert_false(coupon_is_verified(&row, &look, RUN_ID));
 }
 
 static void test_action_rebuild(void **state)
@@ -260,6 +268,8 @@ static void test_action_rebuild(void **state)
 							.seq_seen = 9,
 							.settled = 10 },
 				   sound),
+			 COUPON_REBUILD);
+	assert_int_equal(action_of((struct coupon_row){ .generation = 2, .seq_seen = 10 }, sound),
 			 COUPON_REBUILD);
 	assert_int_equal(action_of(asked, sound), COUPON_COMPARE);
 	look = sound;

@@ -28,7 +28,7 @@ static const struct issuer_kind {
 };
 
 static EVP_PKEY *issuer_keys[ISSUERS];
-static const unsigned char oct_key[32] = "0123456789abcdef0123456789abcde";
+static unsigned char oct_key[32] = "0123456789abcdef0123456789abcde";
 
 #define TEXT_SIZE 8192
 
