@@ -21,6 +21,7 @@ from wall_clock import WallClock
 
 SECRET = os.urandom(32)
 NOT_THIS = (42, 403)
+BALANCER = "127.0.0.3"
 
 
 def user_new():
@@ -251,6 +252,51 @@ def test_rate_of_a_key(stack, guarded, coupons):
     assert (last.status_code, last.headers["Retry-After"]) == (429, "1")
     assert last.headers["RateLimit-Policy"] == '"key";q=40;w=2'
     assert last.headers["RateLimit"] == '"key";r=0;t=1'
+
+
+@pytest.mark.plain  # before TLS there is a header
+def test_rate_of_a_user(stack, tmp_path):
+    """From wherever he comes; who presents a key has that of the key, and none of its address."""
+    path = jwks_write(tmp_path, {"keys": [{"kty": "oct", "kid": "one", "k": b64(SECRET)}]})
+    rates = {"COUPON_RATE_USER": "1", "COUPON_RATE_ADDRESS": "25"}  # 20 and 50 at once
+    gateway = guarded_process(stack, "gateway-rates", path, COUPON_PROXY_FROM=BALANCER, **rates)
+
+    def allowed(place, text):
+        """How many of a hundred requests from there."""
+        with Client(gateway.settings["COUPON_LISTEN"], source=BALANCER) as client:
+            client.send_bytes(f"PROXY TCP4 192.0.2.{place} 192.0.2.99 40000 7411\r\n".encode())
+            assert client.call("auth", token=text)["code"] == 0
+            return [reply["code"] for reply in client.pipeline([{"op": "ping"}] * 100)].count(0)
+
+    try:
+        key, user = known(gateway, key_make(stack, "issue")), user_new()
+        begun = time.monotonic()
+        mine = [allowed(place, token(sub=user, jti=str(place))) for place in (1, 2)]
+        assert 20 <= mine[0] and sum(mine) <= 20 + time.monotonic() - begun + 1
+        assert allowed(1, token(sub=user_new())) >= 20
+        assert allowed(1, key) == 100
+    finally:
+        gateway.end()
+
+
+def test_wrong_tokens_hold_back_their_address(stack, guarded):
+    """No more signatures are verified for it; keys, and tokens that were verified before, go on."""
+    key, seen = known(guarded, key_make(stack, "issue")), token(sub=user_new())
+    wrong = [token(secret=b"x" * 32, sub=user_new()) for _ in range(50)]
+
+    def codes_of(source, *texts):
+        with Client(guarded.settings["COUPON_LISTEN"], source=source) as client:
+            replies = client.pipeline([{"op": "auth", "token": text} for text in texts])
+            return [reply["code"] for reply in replies]
+
+    assert codes_of("127.9.9.1", seen) == [0]
+    for _ in range(100):  # on a slow machine some are paid for before the next one
+        *_, fresh, before, by_key = codes_of("127.9.9.1", *wrong, token(sub=user_new()), seen, key)
+        assert (before, by_key) == (0, 0)
+        if fresh == 23:
+            break
+    assert fresh == 23
+    assert codes_of("127.9.9.2", token(sub=user_new())) == [0]
 
 
 def test_secrets_are_not_in_the_log(stack, guarded, coupons):

@@ -207,6 +207,21 @@ def test_codes(stack, pair, tmp_path):
     assert redeemed(column(tmp_path / "file.csv")[0])[0] == OK
 
 
+def test_a_gateway_that_cannot_read_codes_is_named(stack, gateway_make):
+    """It has heard that there is something new, and its PostgreSQL hangs."""
+    codes, words = Codes(stack, stack.env["COUPON_CODE_KEYS"]), [uuid.uuid4().hex for _ in "ab"]
+    url, coupon = stack.env_of("gateway")["DATABASE_URL"], stack.coupon_make(10)
+    with Relay(port_of(url)) as relay:
+        gateway = gateway_make(stack, DATABASE_URL=relay.url(url))
+        codes("word", coupon, words[0])
+        relay.mode("hold")
+        told = codes.run("word", coupon, words[1])
+        assert told.returncode == 12 and gateway.settings["COUPON_LISTEN"] in told.stderr
+        relay.mode("pass")
+        with gateway.client() as client:
+            wait_until(lambda: client.call("redeem", code=words[1], user="1")["code"] == OK)
+
+
 def test_a_budget(stack, pair):
     """That is spent pauses its campaigns: with another amount they go on."""
     name = f"known.{uuid.uuid4().hex}"

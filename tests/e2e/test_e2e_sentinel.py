@@ -122,13 +122,14 @@ def test_a_master_again_without_a_restart(group, gateway_of):
 
 @pytest.mark.whole
 def test_two_masters(group, gateway_of):
-    """The Sentinels lose the first one, and a gateway that no Sentinel reaches goes on with it: it
-    has stopped before the second one opens."""
+    """The Sentinels lose the first one, and a gateway that only a minority of them reaches, which
+    names it for ever, goes on with it: it has stopped before the second one opens."""
     coupon = group.stack.coupon_make(1_000_000)
-    relays = [Relay(port) for port in group.sentinels]
+    relays, minority = [Relay(port) for port in group.sentinels], Liar(group.first)
     url = group.settings("gateway")["REDIS_URL"]
     for port, relay in zip(group.sentinels, relays):
         url = re.sub(f":{port}\\b", f":{relay.port}", url)
+    url = url.replace(f"/{NAME}/", f",127.0.0.1:{minority.port}/{NAME}/")
     old, new = gateway_of(REDIS_URL=url), gateway_of()
     with old.client() as one, new.client() as other:
         wait_until(lambda: one.issue(coupon, "a")["code"] == ACCEPTED, 60)
@@ -165,6 +166,7 @@ def test_two_masters(group, gateway_of):
     audit_passes(group, coupon)
     for relay in relays:
         relay.close()
+    minority.end()
 
 
 @pytest.mark.whole
@@ -478,7 +480,7 @@ def test_the_sentinels_hang(group, gateway_of):
 
 
 class Liar(threading.Thread):
-    """A Sentinel that answers each request with something else, or never."""
+    """A Sentinel that answers each request with something else, or never; or names this master."""
 
     REPLIES = (
         b"*-1\r\n",
@@ -503,8 +505,9 @@ class Liar(threading.Thread):
         b"*2\r\n$9\r\n127.0.0.1\r\n$1\r\n1\r\n" + b"*1\r\n*1\r\n$2\r\nip\r\n",
     )
 
-    def __init__(self):
+    def __init__(self, master=None):
         super().__init__(daemon=True)
+        self.master = master
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.told = 0
@@ -518,8 +521,13 @@ class Liar(threading.Thread):
 
     def answer(self, client):
         with contextlib.suppress(OSError), client:
-            while client.recv(65536):
+            while request := client.recv(65536):
                 reply = self.REPLIES[self.told % len(self.REPLIES)]
+                if self.master:
+                    port = str(self.master)
+                    named = f"*2\r\n$9\r\n127.0.0.1\r\n${len(port)}\r\n{port}\r\n".encode()
+                    others = b"*0\r\n" if b"replicas" in request else b"+OK\r\n"
+                    reply = named if b"get-master" in request else others
                 self.told += 1
                 if reply is None:
                     return

@@ -44,6 +44,8 @@ def test_fence_shuts_out_the_keeper_before(coupon):
     unchanged(coupon, "fenced", verify, fence=5, seq_seen=0)
     unchanged(coupon, "fenced", terms, fence=5)
     unchanged(coupon, "fenced", load, fence=5)
+    for script in ("hold", "expire", "late"):
+        unchanged(coupon, "fenced", KEEPERS[script], fence=fence_of(5))
 
 
 def test_fence_of_what_is_no_coupon(coupon):

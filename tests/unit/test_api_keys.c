@@ -465,6 +465,27 @@ static void test_a_grant_notices_changes(void **state)
 	assert_int_equal(key_grant_check(&grant, NOW), KEY_REVOKED);
 }
 
+/* By a certificate or a user of the machine. It lasts over a rotation. */
+static void test_found_by_its_id(void **state)
+{
+	struct key_grant grant;
+
+	(void)state;
+	MERGE(.version = "1", .expires_ms = "1700000001000");
+	assert_int_equal(keys_find_by_id(keys, OTHER_ID, KEY_ID_LEN, NOW, &grant), KEY_UNKNOWN);
+	assert_int_equal(keys_find_by_id(keys, ID, KEY_ID_LEN - 1, NOW, &grant), KEY_UNKNOWN);
+	assert_int_equal(keys_find_by_id(keys, ID, KEY_ID_LEN, NOW + 1000, &grant), KEY_EXPIRED);
+	assert_null(grant.key);
+	assert_int_equal(keys_find_by_id(keys, ID, KEY_ID_LEN, NOW, &grant), KEY_GOOD);
+	assert_ptr_equal(grant.key, known());
+	MERGE(.version = "2", .expires_ms = "1700000002000", .sha256 = sha256_of(SECOND));
+	assert_int_equal(key_grant_check(&grant, NOW + 1999), KEY_GOOD);
+	assert_int_equal(key_grant_check(&grant, NOW + 2000), KEY_EXPIRED);
+	MERGE(.version = "3", .revoked = "true");
+	assert_int_equal(key_grant_check(&grant, NOW), KEY_REVOKED);
+	assert_int_equal(keys_find_by_id(keys, ID, KEY_ID_LEN, NOW, &grant), KEY_REVOKED);
+}
+
 static enum keys_merged numbered_merge(int number, int is_revoked)
 {
 	char id[24], version[16];
@@ -516,6 +537,7 @@ int main(void)
 		TEST(test_no_previous_secret),
 		TEST(test_a_grant_lasts_until_its_time),
 		TEST(test_a_grant_notices_changes),
+		TEST(test_found_by_its_id),
 		TEST(test_bounds),
 	};
 

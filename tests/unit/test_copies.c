@@ -175,6 +175,46 @@ static void test_in_pieces(void **state)
 	assert_int_equal(copies_lost(rig.copies), 0);
 }
 
+/* No piece is longer than a call may be, but that of one message. */
+static void test_in_pieces_of_so_many_bytes(void **state)
+{
+	static const size_t lens[] = { COPIES_BYTES_MAX - 1, 1, 1, COPIES_BYTES_MAX + 1 },
+			    pieces[] = { 2, 1, 1 };
+	struct copy copies[4];
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++) {
+		copies[i] =
+			(struct copy){ .coupon = 1, .seq = 9, .receives = 1, .body_len = lens[i] };
+		copies_add(rig.copies, &copies[i]);
+	}
+	pass(LOOK_MS);
+	look_reply("a", &rebuilt);
+	for (size_t i = 0; i < 3; i++) {
+		assert_int_equal(rig.written_n, pieces[i]);
+		write_reply(COPIES_WRITTEN);
+	}
+	assert_int_equal(copies_lost(rig.copies), 0);
+}
+
+static void test_so_many_coupons_are_asked_for_at_once(void **state)
+{
+	struct copy copies[20];
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		copies[i] = (struct copy){ .coupon = 1 + i, .generation = 1, .receives = 1 };
+		copies_add(rig.copies, &copies[i]);
+	}
+	pass(LOOK_MS);
+	looks_expect(16);
+	assert_true(copies_due_ms(rig.copies) == INT64_MAX);
+	copies_looked(rig.copies, rig.looked[3], "a", &covered);
+	pass(0);
+	looks_expect(17);
+	assert_true(rig.looked_id == 17);
+}
+
 /* Redis gets all of it again although its replicas lag, and it counts when they have it. */
 static void test_while_its_replicas_lag(void **state)
 {
@@ -341,6 +381,8 @@ int main(void)
 		TEST(test_once_for_each_filling_and_process),
 		TEST(test_again_while_redis_refuses_or_has_no_coupon),
 		TEST(test_in_pieces),
+		TEST(test_in_pieces_of_so_many_bytes),
+		TEST(test_so_many_coupons_are_asked_for_at_once),
 		TEST(test_while_its_replicas_lag),
 		TEST(test_the_tail_that_a_replica_lacks),
 		TEST(test_asked_at_once_where_redis_may_have_lost_data),

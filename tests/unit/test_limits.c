@@ -438,7 +438,7 @@ static void test_a_process_dies_in_the_middle(void **state)
 	}
 }
 
-#define WAYS 7     /* so many share it before one is forgotten */
+#define WAYS 7 /* so many share it before one is forgotten */
 #define OWED 5
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
