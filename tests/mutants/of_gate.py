@@ -398,91 +398,65 @@ MUTANTS = [
         "if (!identity_has_coupon(identity, request->coupon))",
         "tests/e2e/test_e2e_use.py::test_a_key_of_some_coupons",
     ),
-    mutant(
-        "limits", "the signatures that are not looked at, of who guesses", GATE,
-        "answer->verdict.wait_us == 0 ||", "answer->verdict.wait_us >= 0 ||",
-        AUTH + "test_wrong_tokens_hold_back_their_address",
-    ),  # fmt: skip
-    mutant(
-        "limits", "the tokens that go on beside those of who guesses", GATE,
-        " || tokens_remember(gate->tokens, text, len))", ")",
-        AUTH + "test_wrong_tokens_hold_back_their_address",
-    ),  # fmt: skip
-    mutant(
-        "limits", "the rate of a user", GATE,
-        "\t\t\t  gate->config->rate_user);", "\t\t\t  0 * gate->config->rate_user);",
-        AUTH + "test_rate_of_a_user",
-    ),  # fmt: skip
-    mutant(
-        "limits", "the key that has no rate of its address", GATE,
-        "\tif (!key && !responder->is_local)", "\tif (!responder->is_local)",
-        AUTH + "test_rate_of_a_user",
-    ),  # fmt: skip
-    mutant(
-        "limits", "the balancer that has no rate of its address", GATE,
-        "\tif (!key && !responder->is_local)", "\tif (!key)",
-        "tests/e2e/test_e2e_proxy.py::test_the_balancer_itself",
-    ),  # fmt: skip
-    mutant(
-        "limits", "the one of two limits that refuses for longer", "gateway/gate/limits.c",
-        "if (!one.of || other.wait_us > one.wait_us)", "if (!one.of)",
-        "unit_test_limits::test_two_that_refuse",
-    ),  # fmt: skip
-    mutant(
-        "limits", "the hash 0, which no free entry has", "gateway/gate/word_table.c",
-        "return key ? key : 1;", "return key;",
-        "unit_test_limits::test_key_0",
-    ),  # fmt: skip
-    mutant(
-        "keys", "the state of a key that is found by its id", "common/keys.c",
-        "\tverdict = entry_state(entry, now_ms);\n", "\tverdict = KEY_GOOD;\n",
-        API_KEYS + "test_found_by_its_id",
-    ),  # fmt: skip
-    mutant(
-        "keys", "the secret that nobody asks for who is known by an id", "common/keys.c",
-        "\t\tgrant->is_by_id = 1;\n", "",
-        API_KEYS + "test_found_by_its_id",
-    ),  # fmt: skip
-    mutant(
-        "keys", "the coupons of a revoked key", "common/keys.c",
-        "\tif (key->is_revoked)\n\t\treturn 0;\n\treturn !key->coupons", "\treturn !key->coupons",
-        API_KEYS + "test_revoked_stays_revoked",
-    ),  # fmt: skip
-    mutant(
-        "keys", "the shorter time of the secret before", "common/keys.c",
-        "if (!is_own && entry->previous_until_ms < *until_ms)", "if (0 * is_own)",
-        API_KEYS + "test_a_grant_lasts_until_its_time",
-    ),  # fmt: skip
-    mutant(
-        "answers", "the codes that a gateway has not read, when it tells what it knows",
-        "gateway/stores.c",
-        "\tif (catalogue_has(known->catalogue, known->news_codes))\n", "",
-        KNOWN + "test_a_gateway_that_cannot_read_codes_is_named",
-    ),  # fmt: skip
-    mutant(
-        "answers", "the row of a gateway that has ended", "gateway/stores.c",
-        "\t\tif (is_own(known) &&\n", "\t\tif (0 && is_own(known) &&\n",
-        KNOWN + "test_a_gateway_that_has_ended_is_not_waited_for",
-    ),  # fmt: skip
-    mutant(
-        "PROXY", "the address of IPv4 that a socket of IPv6 shows", "common/serve/network.c",
-        "\tnetwork_unmap(&one);\n\treturn networks_have", "\treturn networks_have",
-        "unit_test_peer::test_networks",
-    ),  # fmt: skip
-    mutant(
-        "PROXY", "the bits of a network beyond its whole bytes", "common/serve/network.c",
-        "^ address->bytes[whole]) & mask) == 0;", "^ address->bytes[whole]) & 0) == 0;",
-        "unit_test_peer::test_networks",
-    ),  # fmt: skip
-    mutant(
-        "HTTP", "the id of a request, which is made once", "gateway/listen/http_reply.c",
-        "\tmanner->has_id = 1;\n", "",
-        "tests/e2e/test_e2e_http_headers.py::test_what_failed_is_in_the_log_by_its_name",
-    ),  # fmt: skip
-    mutant(
-        "HTTP", "the body that is too long in pieces", "gateway/listen/http_request.c",
-        "if (len > request->body_limit - request->texts[TEXT_BODY].len)",
-        "if (len > request->body_limit)",
-        "unit_test_http_request::test_refused_requests",
-    ),  # fmt: skip
+    # fmt: off
+    mutant("limits", "the signatures that are not looked at, of who guesses", GATE,
+           "answer->verdict.wait_us == 0 ||", "answer->verdict.wait_us >= 0 ||",
+           AUTH + "test_wrong_tokens_hold_back_their_address"),
+    mutant("limits", "the tokens that go on beside those of who guesses", GATE,
+           " || tokens_remember(gate->tokens, text, len))", ")",
+           AUTH + "test_wrong_tokens_hold_back_their_address"),
+    mutant("limits", "the rate of a user", GATE,
+           "\t\t\t  gate->config->rate_user);", "\t\t\t  0 * gate->config->rate_user);",
+           AUTH + "test_rate_of_a_user"),
+    mutant("limits", "the key that has no rate of its address", GATE,
+           "\tif (!key && !responder->is_local)", "\tif (!responder->is_local)",
+           AUTH + "test_rate_of_a_user"),
+    mutant("limits", "the balancer that has no rate of its address", GATE,
+           "\tif (!key && !responder->is_local)", "\tif (!key)",
+           "tests/e2e/test_e2e_proxy.py::test_the_balancer_itself"),
+    mutant("limits", "the one of two limits that refuses for longer", "gateway/gate/limits.c",
+           "if (!one.of || other.wait_us > one.wait_us)", "if (!one.of)",
+           "unit_test_limits::test_two_that_refuse"),
+    mutant("limits", "the hash 0, which no free entry has", "gateway/gate/word_table.c",
+           "return key ? key : 1;", "return key;", "unit_test_limits::test_key_0"),
+    mutant("keys", "the state of a key that is found by its id", "common/keys.c",
+           "\tverdict = entry_state(entry, now_ms);\n", "\tverdict = KEY_GOOD;\n",
+           API_KEYS + "test_found_by_its_id"),
+    mutant("keys", "the secret that nobody asks for who is known by an id", "common/keys.c",
+           "\t\tgrant->is_by_id = 1;\n", "", API_KEYS + "test_found_by_its_id"),
+    mutant("keys", "the coupons of a revoked key", "common/keys.c",
+           "\tif (key->is_revoked)\n\t\treturn 0;\n", "", API_KEYS + "test_revoked_stays_revoked"),
+    mutant("keys", "the shorter time of the secret before", "common/keys.c",
+           "if (!is_own && entry->previous_until_ms < *until_ms)", "if (0 * is_own)",
+           API_KEYS + "test_a_grant_lasts_until_its_time"),
+    mutant("answers", "the codes that a gateway has not read, when it tells what it knows",
+           "gateway/stores.c", "\tif (catalogue_has(known->catalogue, known->news_codes))\n", "",
+           KNOWN + "test_a_gateway_that_cannot_read_codes_is_named"),
+    mutant("answers", "the row of a gateway that has ended", "gateway/stores.c",
+           "\t\tif (is_own(known) &&\n", "\t\tif (0 && is_own(known) &&\n",
+           KNOWN + "test_a_gateway_that_has_ended_is_not_waited_for"),
+    mutant("PROXY", "the address of IPv4 that a socket of IPv6 shows", "common/serve/network.c",
+           "\tnetwork_unmap(&one);\n\treturn networks_have", "\treturn networks_have",
+           "unit_test_webhook::test_allowed_networks"),
+    mutant("PROXY", "the bits of a network beyond its whole bytes", "common/serve/network.c",
+           "^ address->bytes[whole]) & mask) == 0;", "^ address->bytes[whole]) & 0) == 0;",
+           "unit_test_webhook::test_allowed_networks"),
+    mutant("HTTP", "the id of a request, which is made once", "gateway/listen/http_reply.c",
+           "\tmanner->has_id = 1;\n", "",
+           "tests/e2e/test_e2e_http_headers.py::test_what_failed_is_in_the_log_by_its_name"),
+    mutant("HTTP", "the body that is too long in pieces", "gateway/listen/http_request.c",
+           "if (len > request->body_limit - request->texts[TEXT_BODY].len)",
+           "if (len > request->body_limit)", "unit_test_http_request::test_refused_requests"),
+    mutant("P9", "the wrong codes beyond those that are counted", "gateway/redeem/attempts.c",
+           "\t\tif (wrong > WRONG_MASK)\n", "\t\tif (wrong < 0)\n",
+           "unit_test_attempts::test_each_wait_is_twice_as_long_up_to_an_hour"),
+    mutant("P9", "what a guess that is held back gives back to its address",
+           "gateway/redeem/attempts.c",
+           "\t\tatomic_store(&taken->peer, 0);\n\t\tgive_back(&peer->word);\n", "",
+           "unit_test_attempts::test_of_all"),
+    mutant("P9", "the use of a coupon that is remembered", "gateway/admit/coupon_table.c",
+           "\t\tTAILQ_INSERT_TAIL(&table->by_use, coupon, by_use);\n\t\treturn coupon;\n",
+           "\t\tTAILQ_INSERT_HEAD(&table->by_use, coupon, by_use);\n\t\treturn coupon;\n",
+           "unit_test_admission_coupons::test_eviction"),
+    # fmt: on
 ]

@@ -464,51 +464,34 @@ MUTANTS = [
         "if false then",
         LEASE + "test_a_renewal_that_sat_in_a_socket_is_late",
     ),
-    mutant(
-        "P10", "the fence of a keeper that holds a coupon", "lua/hold.lua",
-        "if known and known > fence then", "if false then",
-        KEEPER + "test_fence_shuts_out_the_keeper_before",
-    ),  # fmt: skip
-    mutant(
-        "P10", "the fence of a keeper that takes late outcomes", "lua/late.lua",
-        "if is_over or is_fenced(c[7], fence) then", "if is_over then",
-        KEEPER + "test_fence_shuts_out_the_keeper_before",
-    ),  # fmt: skip
-    mutant(
-        "P10", "the receives in flight of a coupon that is to expire", "lua/expire.lua",
-        "or call('EXISTS', KEYS[3], KEYS[4]) > 0 then", "then",
-        KEEPER + "test_expire_not_while_anything_is_in_flight",
-    ),  # fmt: skip
-    mutant(
-        "P10", "the later version of terms that are kept", "lua/keep_terms.lua",
-        "if known and known > version then", "if false then",
-        KEEPER + "test_an_older_version_never_replaces",
-    ),  # fmt: skip
-    mutant(
-        "P3", "the message that something else has removed from the outbox", "lua/settled.lua",
-        "if call('HDEL', KEYS[1], batch) == 1 then", "if call('HDEL', KEYS[1], batch) then",
-        "tests/lua/test_script_settled.py::test_a_copy_adds_nothing",
-    ),  # fmt: skip
-    mutant(
-        "P10", "the dead letters that are not written again", "lua/restore.lua",
-        "if not is_covered and call('SISMEMBER', KEYS[4], message.batch) == 0 then",
-        "if not is_covered then",
-        "tests/lua/test_script_restore.py::test_a_dead_letter_is_the_operators",
-    ),  # fmt: skip
-    mutant(
-        "codes", "the generation whose codes are marked as revoked", "lua/revoke.lua",
-        "(known < from or c[1] ~= ARGV[2])", "known < from",
-        CODES + "test_how_far_redis_has_the_revocations",
-    ),  # fmt: skip
-    mutant(
-        "P7", "the reports that are to come, when a user's receives are told",
-        "lua/user_state.lua",
-        "\t\tor is_counting(tonumber(c[6]), now) then", "\t\tthen",
-        "tests/lua/test_script_reading.py::test_user_state_just_after_lost_data",
-    ),  # fmt: skip
-    mutant(
-        "P9", "the bound of the coupons that clients ask for", "lua/ask.lua",
-        "if call('SCARD', KEYS[1]) >= MOST then", "if false then",
-        KEEPER + "test_ask_no_more_than_the_bound",
-    ),  # fmt: skip
+    # fmt: off
+    mutant("P10", "the fence of a keeper that holds a coupon", "lua/hold.lua",
+           "if known and known > fence then", "if false then",
+           KEEPER + "test_fence_shuts_out_the_keeper_before"),
+    mutant("P10", "the fence of a keeper that takes late outcomes", "lua/late.lua",
+           "if is_over or is_fenced(c[7], fence) then", "if is_over then",
+           KEEPER + "test_fence_shuts_out_the_keeper_before"),
+    mutant("P10", "the receives in flight of a coupon that is to expire", "lua/expire.lua",
+           "or call('EXISTS', KEYS[3], KEYS[4]) > 0 then", "then",
+           KEEPER + "test_expire_not_while_anything_is_in_flight"),
+    mutant("P10", "the later version of terms that are kept", "lua/keep_terms.lua",
+           "if known and known > version then", "if false then",
+           KEEPER + "test_an_older_version_never_replaces"),
+    mutant("P3", "the message that something else has removed from the outbox", "lua/settled.lua",
+           "if call('HDEL', KEYS[1], batch) == 1 then", "if call('HDEL', KEYS[1], batch) then",
+           "tests/lua/test_script_settled.py::test_a_copy_adds_nothing"),
+    mutant("P10", "the dead letters that are not written again", "lua/restore.lua",
+           "if not is_covered and call('SISMEMBER', KEYS[4], message.batch) == 0 then",
+           "if not is_covered then",
+           "tests/lua/test_script_restore.py::test_a_dead_letter_is_the_operators"),
+    mutant("codes", "the generation whose codes are marked as revoked", "lua/revoke.lua",
+           "(known < from or c[1] ~= ARGV[2])", "known < from",
+           CODES + "test_how_far_redis_has_the_revocations"),
+    mutant("P7", "the reports that are to come, when a user's receives are told",
+           "lua/user_state.lua", "\t\tor is_counting(tonumber(c[6]), now) then", "\t\tthen",
+           "tests/lua/test_script_reading.py::test_user_state_just_after_lost_data"),
+    mutant("P9", "the bound of the coupons that clients ask for", "lua/ask.lua",
+           "if call('SCARD', KEYS[1]) >= MOST then", "if false then",
+           KEEPER + "test_ask_no_more_than_the_bound"),
+    # fmt: on
 ]

@@ -183,39 +183,25 @@ MUTANTS = [
         "if (members_n < 1)",
         "unit_test_rabbit_cluster::test_warnings",
     ),
-    mutant(
-        "P3", "the majority that names the master of a gateway", "common/redis/sentinel.c",
-        "size_t needed = all->n / 2 + 1;", "size_t needed = 1;",
-        "tests/e2e/test_e2e_sentinel.py::test_two_masters",
-    ),  # fmt: skip
-    mutant(
-        "P3", "the beginning of a lease", "common/redis/redis.c",
-        "lease->from_ms <= now_ms && now_ms", "now_ms",
-        REPLY + "test_a_lease_holds_by_the_clock_of_its_master",
-    ),  # fmt: skip
-    mutant(
-        "P11", "the refusal of a Redis that lacks replicas", "common/redis/redis.c",
-        '\t{ "NOREPLICAS ", 1 },\n', "",
-        REPLY + "test_errors_of_the_server",
-    ),  # fmt: skip
-    mutant(
-        "P11", "the refusal of a Redis that a user may not ask", "common/redis/redis.c",
-        '\t{ "NOPERM ", 0 },\n', "",
-        REPLY + "test_errors_of_a_command",
-    ),  # fmt: skip
-    mutant(
-        "P10", "the master that was promoted a moment ago", "common/redis/redis.c",
-        'strspn(before, "0") == REDIS_RUN_ID_SIZE - 1 ? strtoll', "1 ? strtoll",
-        REPLY + "test_process",
-    ),  # fmt: skip
-    mutant(
-        "P10", "the cluster of a server, beside its timeline", "common/changes.c",
-        " && strcmp(server->system, other->system) == 0;", ";",
-        "unit_test_changes::test_the_server",
-    ),  # fmt: skip
-    mutant(
-        "P10", "the numbers of PostgreSQL that never fall", "common/changes.c",
-        "\t\tif (changes->num[i] < by->num[i])\n", "\t\tif (by->num[i])\n",
-        "unit_test_changes::test_the_server",
-    ),  # fmt: skip
+    # fmt: off
+    mutant("P3", "the majority that names the master of a gateway", "common/redis/sentinel.c",
+           "size_t needed = all->n / 2 + 1;", "size_t needed = 1;",
+           "tests/e2e/test_e2e_sentinel.py::test_two_masters"),
+    mutant("P3", "the beginning of a lease", "common/redis/redis.c",
+           "lease->from_ms <= now_ms && now_ms", "now_ms",
+           REPLY + "test_a_lease_holds_by_the_clock_of_its_master"),
+    mutant("P11", "the refusal of a Redis that lacks replicas", "common/redis/redis.c",
+           '\t{ "NOREPLICAS ", 1 },\n', "", REPLY + "test_errors_of_the_server"),
+    mutant("P11", "the refusal of a Redis that a user may not ask", "common/redis/redis.c",
+           '\t{ "NOPERM ", 0 },\n', "", REPLY + "test_errors_of_a_command"),
+    mutant("P10", "the master that was promoted a moment ago", "common/redis/redis.c",
+           'strspn(before, "0") == REDIS_RUN_ID_SIZE - 1 ? strtoll', "1 ? strtoll",
+           REPLY + "test_process"),
+    mutant("P10", "the cluster of a server, beside its timeline", "common/changes.c",
+           " && strcmp(server->system, other->system) == 0;", ";",
+           "unit_test_changes::test_the_server"),
+    mutant("P10", "the numbers of PostgreSQL that never fall", "common/changes.c",
+           "\t\tif (changes->num[i] < by->num[i])\n", "\t\tif (by->num[i])\n",
+           "unit_test_changes::test_the_server"),
+    # fmt: on
 ]

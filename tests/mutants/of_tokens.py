@@ -166,24 +166,17 @@ MUTANTS = [
         "if (is_secret < 0)",
         JWKS + "test_file",
     ),
-    mutant(
-        "tokens", "the point of a key of EC, in its fingerprint", READ,
-        "digest_make(digest, point, sizeof(point),", "digest_make(digest, point, 1,",
-        CLAIMS + "test_keys_that_were_rotated",
-    ),  # fmt: skip
-    mutant(
-        "tokens", "the secret, in the fingerprint of a key of HS256", READ,
-        "digest_make(digest, bytes, n,", "digest_make(digest, bytes, 0,",
-        CLAIMS + "test_keys_that_were_rotated",
-    ),  # fmt: skip
-    mutant(
-        "tokens", "the errors of libcrypto about a key that is none", READ,
-        "\tERR_clear_error(); /* what is left there", "\t(void)0; /* what is left there",
-        VERIFIER + "test_moduli",
-    ),  # fmt: skip
-    mutant(
-        "tokens", "the tokens that were not verified before", "gateway/gate/token.c",
-        "\treturn entry != NULL;\n", "\treturn 1;\n",
-        CLAIMS + "test_cache_gives_the_same",
-    ),  # fmt: skip
+    # fmt: off
+    mutant("tokens", "the point of a key of EC, in its fingerprint", READ,
+           "digest_make(digest, point, sizeof(point),", "digest_make(digest, point, 1,",
+           CLAIMS + "test_keys_that_were_rotated"),
+    mutant("tokens", "the secret, in the fingerprint of a key of HS256", READ,
+           "digest_make(digest, bytes, n,", "digest_make(digest, bytes, 0,",
+           CLAIMS + "test_keys_that_were_rotated"),
+    mutant("tokens", "the errors of libcrypto about a key that is none", READ,
+           "\tERR_clear_error(); /* what is left there", "\t(void)0; /* what is left there",
+           VERIFIER + "test_moduli"),
+    mutant("tokens", "the tokens that were not verified before", "gateway/gate/token.c",
+           "\treturn entry != NULL;\n", "\treturn 1;\n", CLAIMS + "test_cache_gives_the_same"),
+    # fmt: on
 ]

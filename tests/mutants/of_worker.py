@@ -540,30 +540,21 @@ MUTANTS = [
         STANDBY + "test_an_old_primary_changes_nothing",
         waits=True,
     ),
-    mutant(
-        "P10", "the number that PostgreSQL has seen, when an action is chosen",
-        "keeper/coupon_state.c",
-        "look->seq < row->seq_seen || ", "",
-        "unit_test_worker_parts::test_action_rebuild",
-    ),  # fmt: skip
-    mutant(
-        "codes", "the revocations that come before a coupon is opened", "keeper/coupon_state.c",
-        "\tif (look->revocation < row->revocation)\n", "\tif (look->revocation < 0)\n",
-        "unit_test_worker_parts::test_action_present",
-    ),  # fmt: skip
-    mutant(
-        "P10", "the generation of a coupon that is verified", "keeper/coupon_state.c",
-        "look->generation == row->generation &&\n", "\n",
-        "unit_test_worker_parts::test_action_present",
-    ),  # fmt: skip
-    mutant(
-        "P9", "the bytes of messages that are written again", "coupon/copies.c",
-        "bytes + copy->body_len > COPIES_BYTES_MAX", "bytes > COPIES_BYTES_MAX",
-        "unit_test_copies::test_in_pieces_of_so_many_bytes",
-    ),  # fmt: skip
-    mutant(
-        "P9", "the coupons that Redis is asked for at once", "coupon/copies.c",
-        "while (copies->looking_n < LOOKING_MAX && ", "while (",
-        "unit_test_copies::test_so_many_coupons_are_asked_for_at_once",
-    ),  # fmt: skip
+    # fmt: off
+    mutant("P10", "the number that PostgreSQL has seen, when an action is chosen",
+           "keeper/coupon_state.c", "look->seq < row->seq_seen || ", "",
+           "unit_test_worker_parts::test_action_rebuild"),
+    mutant("codes", "the revocations that come before a coupon is opened", "keeper/coupon_state.c",
+           "\tif (look->revocation < row->revocation)\n", "\tif (look->revocation < 0)\n",
+           "unit_test_worker_parts::test_action_present"),
+    mutant("P10", "the generation of a coupon that is verified", "keeper/coupon_state.c",
+           "look->generation == row->generation &&\n", "\n",
+           "unit_test_worker_parts::test_action_present"),
+    mutant("P9", "the bytes of messages that are written again", "coupon/copies.c",
+           "bytes + copy->body_len > COPIES_BYTES_MAX", "bytes > COPIES_BYTES_MAX",
+           "unit_test_copies::test_in_pieces_of_so_many_bytes"),
+    mutant("P9", "the coupons that Redis is asked for at once", "coupon/copies.c",
+           "while (copies->looking_n < LOOKING_MAX && ", "while (",
+           "unit_test_copies::test_so_many_coupons_are_asked_for_at_once"),
+    # fmt: on
 ]

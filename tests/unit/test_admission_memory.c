@@ -29,22 +29,16 @@ static void memory_expect(enum answer answer)
 	assert_int_equal(rig.sent, sent + 3);
 }
 
-static void test_memory_out_of_stock(void **state)
+static void test_memory_of_losing_answers(void **state)
 {
-	(void)state;
-	memory_expect(ANSWER_OUT_OF_STOCK);
-}
+	static const enum answer answers[] = { ANSWER_OUT_OF_STOCK, ANSWER_ENDED, ANSWER_PAUSED };
 
-static void test_memory_ended(void **state)
-{
 	(void)state;
-	memory_expect(ANSWER_ENDED);
-}
-
-static void test_memory_paused(void **state)
-{
-	(void)state;
-	memory_expect(ANSWER_PAUSED);
+	for (size_t i = 0; i < 3; i++) {
+		rig_up(&limits_default, COUPONS_MAX);
+		memory_expect(answers[i]);
+		rig_down();
+	}
 }
 
 /* Being above the limit applies to one user only. */
@@ -276,9 +270,7 @@ static void test_memory_is_forgotten(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_memory_out_of_stock),
-		TEST(test_memory_ended),
-		TEST(test_memory_paused),
+		cmocka_unit_test(test_memory_of_losing_answers),
 		TEST(test_no_memory_of_limit_reached),
 		TEST(test_no_memory_of_busy),
 		cmocka_unit_test(test_memory_switched_off),

@@ -116,6 +116,9 @@ static void test_each_wait_is_twice_as_long_up_to_an_hour(void **state)
 		assert_int_equal(wait_of(1, now_ms), 0);
 		expected = expected * 2 < 3600000 ? expected * 2 : 3600000;
 	}
+	for (int i = 0; i < 3000; i++) /* more than are counted */
+		attempts_wrong(user(1), now_ms * US);
+	assert_int_equal(wait_of(1, now_ms), 3600000);
 }
 
 static void test_an_hour_later_all_is_forgotten(void **state)
@@ -213,6 +216,9 @@ static void test_of_all(void **state)
 	}
 	assert_held(verdict(&one_of(number, 7, BAD)->guess, 5000), 11);
 	assert_int_equal(verdict(&one_of(number, 7, GOOD)->guess, 5000).verdict, ATTEMPT_ALLOWED);
+	/* What was held back has taken nothing from its address. */
+	for (int i = 0; i < RATE; i++)
+		take(&one_of(i, 7, BAD)->guess, 60000);
 }
 
 static void test_an_address_waits_for_its_guesses_under_way(void **state)

@@ -138,10 +138,6 @@ static void test_the_server(void **state)
 	changes_raise(&own, &other);
 	assert_string_equal(server_text(&own.server, text), "70:4");
 	assert_true(own.num[0] == 5 && own.num[1] == 1);
-	other.server = (struct postgres_server){ .system = "", .timeline = 0 };
-	changes_raise(&own, &other);
-	assert_string_equal(server_text(&own.server, text), "70:4");
-	assert_string_equal(server_text(&other.server, text), "");
 }
 
 int main(void)

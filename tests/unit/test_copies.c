@@ -208,11 +208,9 @@ static void test_so_many_coupons_are_asked_for_at_once(void **state)
 	}
 	pass(LOOK_MS);
 	looks_expect(16);
-	assert_true(copies_due_ms(rig.copies) == INT64_MAX);
 	copies_looked(rig.copies, rig.looked[3], "a", &covered);
 	pass(0);
 	looks_expect(17);
-	assert_true(rig.looked_id == 17);
 }
 
 /* Redis gets all of it again although its replicas lag, and it counts when they have it. */

@@ -193,6 +193,7 @@ static void test_socket_addresses(void **state)
 
 static void test_allowed_networks(void **state)
 {
+	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6 };
 	char why[NETWORKS_WHY_SIZE];
 	struct networks allowed;
 
@@ -211,6 +212,12 @@ static void test_allowed_networks(void **state)
 	assert_int_equal(networks_parse(&allowed, "0.0.0.0/0", why), 0);
 	assert_null(networks_refusal_text(&allowed, "127.0.0.1"));
 	assert_non_null(networks_refusal_text(&allowed, "::1"));
+	assert_int_equal(networks_parse(&allowed, "10.0.0.0/9", why), 0);
+	assert_null(networks_refusal_text(&allowed, "10.127.255.255"));
+	assert_non_null(networks_refusal_text(&allowed, "10.128.0.0"));
+	/* A socket of IPv6 shows an address of IPv4 in this form. */
+	assert_int_equal(inet_pton(AF_INET6, "::ffff:10.1.2.3", &v6.sin6_addr), 1);
+	assert_true(networks_have_address(&allowed, (struct sockaddr *)&v6));
 	assert_int_equal(networks_parse(&allowed, "", why), 0);
 	assert_int_equal(allowed.n, 0);
 }
