@@ -254,6 +254,25 @@ def test_rate_of_a_key(stack, guarded, coupons):
     assert last.headers["RateLimit"] == '"key";r=0;t=1'
 
 
+def test_rotation_of_the_keys_of_tokens(stack, coupons, tmp_path):
+    """By the file, without a signal. One that cannot be used takes nothing away."""
+    sets = [{"kty": "oct", "kid": kid, "k": b64(kid.encode() * 32)} for kid in ("one", "two")]
+    mine, next_one = (token(key["kid"].encode() * 32, {"kid": key["kid"]}) for key in sets)
+    path = jwks_write(tmp_path, {"keys": sets[:1]})
+    gateway = guarded_process(stack, "gateway-rotated", path)
+    try:
+        with gateway.client() as client:
+            assert client.call("auth", token=mine)["code"] == 0
+            path.write_text("{")
+            wait_until(lambda: "event=token_keys_not_loaded" in gateway.log())
+            assert client.call("coupon", coupon=coupons[0])["code"] == code_of(gateway, mine) == 0
+            jwks_write(tmp_path, {"keys": sets[1:]})
+            wait_until(lambda: code_of(gateway, next_one) == 0)
+            assert client.call("coupon", coupon=coupons[0])["code"] == code_of(gateway, mine) == 41
+    finally:
+        gateway.end()
+
+
 @pytest.mark.plain  # before TLS there is a header
 def test_rate_of_a_user(stack, tmp_path):
     """From wherever he comes; who presents a key has that of the key, and none of its address."""

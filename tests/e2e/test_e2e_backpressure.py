@@ -100,6 +100,7 @@ def test_so_many_are_accepted_while_rabbitmq_takes_nothing(rough, relay, gateway
             room = codes.count(0)
             assert codes == [0] * room + [20] * (6 - room) and 1 <= room <= ALL - EACH
             wait_until(lambda: unconfirmed() == ALL)
+            assert "are not confirmed" in gateway.trouble("gateway"), "others may issue"
             assert [coupon.ask(client, user)["code"] for user in (10, 11)] == [20] * 2
         wait_until(lambda: unconfirmed() == 0)
         assert coupon.ask(client, 20)["code"] == 0

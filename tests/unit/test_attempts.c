@@ -116,9 +116,10 @@ static void test_each_wait_is_twice_as_long_up_to_an_hour(void **state)
 		assert_int_equal(wait_of(1, now_ms), 0);
 		expected = expected * 2 < 3600000 ? expected * 2 : 3600000;
 	}
-	for (int i = 0; i < 3000; i++) /* more than are counted */
+	for (int i = 0; i < 3000; i++) { /* more than are counted */
 		attempts_wrong(user(1), now_ms * US);
-	assert_int_equal(wait_of(1, now_ms), 3600000);
+		assert_int_equal(wait_of(1, now_ms), 3600000);
+	}
 }
 
 static void test_an_hour_later_all_is_forgotten(void **state)
