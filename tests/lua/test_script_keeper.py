@@ -58,13 +58,6 @@ def test_fence_of_what_is_no_coupon(coupon):
         refused(coupon, "fence: ", lambda c: c.run("fence", wrong))
 
 
-def test_a_keeper_that_slept_writes_nothing(coupon):
-    coupon.put(run_id="0" * 40, seq=7, fence=1)
-    assert verify(coupon, fence=9) == "verified"
-    unchanged(coupon, "fenced", verify, fence=8, run_id="1" * 40)
-    unchanged(coupon, "fenced", load, fence=8)
-
-
 def fill_args(coupon):
     record = f"1:{ulid_make()}:0:"
     return ("issued", 10, 60000, 0, "1", record), coupon.fill_keys(2)

@@ -13,6 +13,7 @@ static void test_alone_goes_out_at_once(void **state)
 	(void)state;
 	assert_int_equal(rig.calls_n, 0);
 	assert_int_equal(requests_open(), 1);
+	assert_true(admission_in_doubt(rig.admission, 1) && !admission_in_doubt(rig.admission, 2));
 	admission_flush(rig.admission);
 	assert_int_equal(rig.calls_n, 1);
 	assert_int_equal(rig.calls[0]->requests_n, 1);
@@ -27,6 +28,7 @@ static void test_alone_goes_out_at_once(void **state)
 	assert_memory_equal(&client->result.receive.batch, &batch, sizeof(batch));
 	assert_int_equal(client->result.receive.index, 0);
 	assert_int_equal(requests_open(), 0);
+	assert_false(admission_in_doubt(rig.admission, 1));
 	assert_int_equal(admission_unconfirmed(rig.admission), 1);
 	assert_int_equal(rig.published_n, 1);
 	batches_confirm();
@@ -349,18 +351,6 @@ static void test_unavailable(void **state)
 	assert_int_equal(rig.calls_n, limits_default.calls_per_coupon_max);
 }
 
-static void test_in_doubt(void **state)
-{
-	(void)state;
-	assert_false(admission_in_doubt(rig.admission, 1));
-	submit(1, 1);
-	assert_true(admission_in_doubt(rig.admission, 1));
-	admission_flush(rig.admission);
-	assert_true(admission_in_doubt(rig.admission, 1));
-	call_answer(ANSWER_OK);
-	assert_false(admission_in_doubt(rig.admission, 1));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -376,7 +366,6 @@ int main(void)
 		cmocka_unit_test(test_busy_in_all),
 		TEST(test_lost_is_unknown),
 		TEST(test_unavailable),
-		TEST(test_in_doubt),
 	};
 
 	return cmocka_run_group_tests_name("admission", tests, NULL, NULL);
