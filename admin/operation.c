@@ -378,6 +378,8 @@ void operation_answer(struct operations *operations, struct request *request, co
 	struct route_match match;
 
 	route_match(&match, evhttp_request_get_command(request->http), path);
+	if (!match.route)
+		request->path = REQUEST_PATH_UNKNOWN;
 	if (match.route)
 		operate(operations, request, &match);
 	else if (match.methods)

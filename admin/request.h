@@ -9,9 +9,11 @@
 
 #include <event2/http.h>
 
+#define REQUEST_PATH_UNKNOWN "?" /* of no operation: it may have anything in it */
+
 struct request {
 	struct evhttp_request *http; /* NULL: its client has gone */
-	const char *path;            /* for the log, without exchange codes */
+	const char *path;            /* for the log, without exchange codes and keys */
 	int changes;                 /* it is neither GET nor HEAD */
 	struct visitor visitor;      /* `key` "": it is not known whose it is */
 	int64_t begin_ms;

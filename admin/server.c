@@ -125,9 +125,10 @@ static void on_live(struct server *server, struct request *request, int once)
 
 static void on_page(struct request *request)
 {
-	if (request->changes)
+	if (request->changes) {
+		request->path = REQUEST_PATH_UNKNOWN;
 		request_refuse_method(request, EVHTTP_REQ_GET);
-	else if (!console_answer(request->http, request->path))
+	} else if (!console_answer(request->http, request->path))
 		request_refuse(request, 404,
 			       "there is no such path: see " ROUTE_PREFIX "/openapi.json");
 }
@@ -215,21 +216,21 @@ static const char *path_rest(const char *path, const char *begin)
 
 static void request_answer(struct server *server, struct request *request)
 {
-	const char *path = request->path, *rest;
-	size_t len = strlen(path);
+	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request->http)), *rest;
+	size_t len = path ? strlen(path) : 0;
 
 	if (strlen(evhttp_request_get_uri(request->http)) > TARGET_BYTES_MAX) {
 		request_refuse(request, 414, "the path and the query have more than 16384 bytes");
 		return;
 	}
 	if (len > 1 && path[len - 1] == '/') {
-		request->path = ROUTE_PREFIX; /* for the log: it may have had a code */
 		request_refuse(
 			request, 404,
 			"there is no such path: no path has a / at its end, see " ROUTE_PREFIX
 			"/openapi.json");
 		return;
 	}
+	request->path = path = path ? path : "";
 	if (strcmp(path, "/healthz") == 0)
 		request_reply(request, 200, checked(strdup("{\"status\":\"ok\"}")));
 	else if (strcmp(path, "/readyz") == 0)
@@ -274,9 +275,8 @@ static void on_closed(struct evhttp_connection *connection, void *context)
 /* `is_asked`: 0 when it has arrived; it may wait, and is begun again. */
 static void request_begin(struct server *server, struct evhttp_request *http, int is_asked)
 {
-	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http));
 	struct request request = { .http = http,
-				   .path = path ? path : "",
+				   .path = REQUEST_PATH_UNKNOWN,
 				   .changes = !(evhttp_request_get_command(http) &
 						(EVHTTP_REQ_GET | EVHTTP_REQ_HEAD)),
 				   .begin_ms = clock_monotonic_ms(),
@@ -325,8 +325,7 @@ static void on_request(struct evhttp_request *http, void *context)
 /* What this connection may not ask for, or a page of another site. */
 static void on_refused(struct evhttp_request *http, int status, const char *detail, void *context)
 {
-	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http));
-	struct request request = { .http = http, .path = path ? path : "" };
+	struct request request = { .http = http, .path = REQUEST_PATH_UNKNOWN };
 
 	(void)context;
 	request_refuse(&request, status, detail);

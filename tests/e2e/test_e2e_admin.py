@@ -234,7 +234,7 @@ def test_a_step_that_comes_again_is_not_taken_again(api, make_coupon):
     problem(api("POST", f"{path}/close", Idempotency_Key=key), 422)
 
 
-def test_codes_and_jobs_that_come_again(api, make_coupon):
+def test_codes_and_jobs_that_come_again(admin, key_make, api, make_coupon):
     path, key = f"/campaigns/{make_coupon(5)}", uuid.uuid4().hex
     codes = {"codes": [f"{key[:12]}-{n}" for n in "ab"]}
     first = ok(api("POST", f"{path}/codes", codes, Idempotency_Key=key))
@@ -245,6 +245,8 @@ def test_codes_and_jobs_that_come_again(api, make_coupon):
     assert ok(api("POST", f"{path}/audit", Idempotency_Key=key), 202)["job"] == job
     assert problem(api("POST", "/audit", Idempotency_Key=key), 422).startswith("Idempotency-Key")
     assert ok(api("POST", f"{path}/audit"), 202)["job"] != job
+    other = known(admin, key_make("admin"))
+    assert ok(other("POST", f"{path}/audit", Idempotency_Key=key), 202)["job"] != job
 
 
 @pytest.mark.parametrize("key", ["", '""', "x" * 256, '"x', "\xe4", '"a\\b"'])
@@ -340,6 +342,11 @@ def test_bodies(admin, api):
         assert send(body, **of_json) == 400, body
     assert send(iter([b"{}"]), **of_json) == 411, "chunks"
     assert send(b'{"name":"' + b"x" * 70000 + b'"}', **of_json) == 413
+    head = f"POST {API}/campaigns HTTP/1.1\r\nHost: localhost\r\n"
+    with dial(admin.address) as connection:
+        connection.sendall(head.encode() + 2 * b"Content-Length: 0\r\n" + b"\r\n")
+        with connection.makefile("rb") as answer:
+            assert answer.readline().split()[1] == b"411", "two lengths"
 
 
 def roles_of(stack, admin, key_make):
@@ -635,13 +642,18 @@ def test_sessions_have_a_share_per_key(stack, key_make):
     others = [begin(monitor) for _ in range(50)]
     assert is_good(of_operator) and not is_good(first)
     assert all(is_good(one) for one in others)
-    assert admin_metric(admin, operator, "couponmq_admin_sessions") == 51
+    admin.api = operator
+    assert admin.metric("couponmq_admin_sessions") == 51
     admin.end()
 
 
-def admin_metric(admin, caller, name):
-    page = admin.call("GET", "/metrics", key=caller.key).text
-    return int(re.search(f"^{name} (.*)$", page, re.M)[1])
+def test_a_session_ends_by_time(stack, key_make):
+    """Though it is used."""
+    admin = Admin(stack, COUPON_ADMIN_SESSION_S=1)
+    begun = admin.call("POST", "/admin/session", {"key": known(admin, key_make("monitor")).key})
+    cookie = begun.headers["Set-Cookie"].split(";")[0]
+    wait_until(lambda: admin.call("GET", "/admin/session", Cookie=cookie).status_code == 401)
+    admin.end()
 
 
 def test_streams_have_a_share_per_key(stack, key_make):
@@ -705,6 +717,8 @@ def test_a_session(admin, key_make):
     browser = requests.Session()
     url = f"{admin.url}/admin/session"
     assert browser.get(url, timeout=60).status_code == 401
+    issue = known(admin, key_make("issue"))
+    assert browser.post(url, json={"key": issue.key}, timeout=60).status_code == 403
     begun = browser.post(url, json={"key": caller.key}, timeout=60)
     cookie = begun.headers["Set-Cookie"]
     assert "HttpOnly; SameSite=Strict" in cookie
@@ -993,6 +1007,8 @@ def test_a_command_that_dies_or_says_nothing(fake):
     ):
         fake.does(does)
         problem(fake.api("GET", "/campaigns/1"), status)
+    fake.does("yes")
+    assert "is unknown" in problem(fake.api("POST", "/campaigns/1/pause"), 500)
     fake.does("echo couponctl: warning: late >&2; echo '{}'; exit 3")
     assert ok(fake.api("POST", "/campaigns/1/pause")) == {"warnings": ["late"]}
     fake.program.unlink()
@@ -1034,7 +1050,16 @@ def test_no_exchange_code_is_logged(fake):
     fake.does("echo couponctl: away >&2; exit 10")
     problem(fake.api("GET", "/codes/NOONCODE"), 503)
     wait_until(lambda: "path=/codes/{code} " in fake.log())
-    assert "NOONCODE" not in fake.log()
+    for path, status in (
+        ("/codes/NOONCODE", 405),
+        ("/codes/NOONCODE/", 404),
+        ("/codes/NOONCODE/x", 404),
+        (f"/keys/{fake.api.key}", 405),
+    ):
+        problem(fake.api("POST", path), status)
+    problem(fake.call("GET", f"{API}/codes/NOONCODE", Origin="http://evil.example"), 403)
+    wait_until(lambda: fake.log().count("path=? ") == 5)
+    assert "NOONCODE" not in fake.log() and fake.api.key not in fake.log()
 
 
 @pytest.mark.parametrize("method, path", (("GET", ""), ("POST", "/revoke"), ("POST", "/rotate")))
@@ -1056,20 +1081,20 @@ def test_words_of_a_command(fake):
     )
 
 
-def hang(fake, method, path):
-    """A connection whose command runs and does not end, and its pid."""
-    n = len(fake.started())
+def sent(fake, path):
+    """A connection by which it was posted."""
     connection = dial(fake.address)
-    head = f"{method} {API}{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"
+    head = f"POST {API}{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"
     connection.sendall(f"{head}Authorization: Bearer {fake.api.key}\r\n\r\n".encode())
-    wait_until(lambda: len(fake.started()) > n)
-    return connection, int(fake.started()[-1][0])
+    return connection
 
 
 def test_a_command_that_hangs(fake):
     """It goes on without its client; a job ends when it is told to."""
     fake.does("exec sleep 1000")
-    connection, changes = hang(fake, "POST", "/campaigns/1/pause")
+    connection = sent(fake, "/campaigns/1/pause")
+    wait_until(fake.started)
+    changes = int(fake.started()[0][0])
     connection.close()
     job = ok(fake.api("POST", "/audit"), 202)["job"]
     wait_until(lambda: ok(fake.api("GET", f"/jobs/{job}"))["state"] == "running")
@@ -1127,7 +1152,12 @@ def test_a_key_that_is_revoked_while_its_command_waits(stack, fake, key_make):
             pool.submit(keys["good"], "POST", "/campaigns/3/close"),
         ]
         jobs = [ok(keys["job"]("POST", "/campaigns/1/rebuild"), 202)["job"] for _ in range(5)]
-        wait_until(lambda: fake.waiting() == 4)
+        path = f"{fake.url}{API}/campaigns/1/rebuild"
+        jobs.insert(0, browser.post(path, headers=headers, timeout=60).json()["job"])
+        gone = sent(fake, "/campaigns/4/close")
+        wait_until(lambda: fake.waiting() == 6)
+        gone.close()
+        wait_until(lambda: fake.waiting() == 5)
         for name in ("key", "job"):
             stack.ctl("key", "revoke", key_id(keys[name]))
             wait_until(lambda: keys[name]("GET", "/jobs").status_code == 401)
@@ -1141,20 +1171,23 @@ def test_a_key_that_is_revoked_while_its_command_waits(stack, fake, key_make):
             wait_until(lambda: (job := ok(fake.api("GET", f"/jobs/{id_}")))["ended_at"] and job)
             for id_ in jobs
         ]
-    assert [job["state"] for job in ended] == ["done"] * 4 + ["failed"]
+    assert [job["state"] for job in ended] == ["done"] * 5 + ["failed"]
     assert ended[-1]["problem"]["status"] == 401
     done = [words for _, words in fake.started()]
-    assert len(done) == 13 and not [
-        words for words in done if words.startswith("close") and words.endswith(" 2")
-    ]
+    assert len(done) == 14
+    assert [words.split()[-1] for words in done if words.startswith("close")] == ["3"]
 
 
 def test_a_command_that_takes_too_long(stack, fake, key_make):
-    fake.does("exec sleep 1000")
-    late = Admin(stack, f"{fake.program.parent}/", COUPON_ADMIN_TIMEOUT_MS=200)
+    """It ends with what it has started."""
+    folder = fake.program.parent
+    fake.does(f'sleep 100 & echo "$! sleep" >>{folder}/started; wait')
+    late = Admin(stack, f"{folder}/", COUPON_ADMIN_TIMEOUT_MS=2000)
     caller = known(late, fake.api.key)
     assert "unknown" in problem(caller("POST", "/campaigns/1/close"), 504)
-    assert process_gone(int(fake.started()[-1][0]))
+    (own, _), (below, _) = fake.started()
+    assert process_gone(int(own))
+    wait_until(lambda: process_gone(int(below)))
     late.end()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import islice
 
 import psycopg
 import pytest
@@ -88,7 +89,7 @@ def test_a_stream_and_its_end(stack, admin, make_coupon):
     later = next(sample for _, sample in events if campaign_of(sample, coupon)["issued"] == 1)
     assert later["at"] > first["at"] and campaign_of(later, coupon)["redis"]["stock"] == 4
     stack.ctl("key", "revoke", key_id(caller))
-    assert [name for name, _ in events][-1] == "end"
+    assert [name for name, _ in islice(events, 20)][-1] == "end"
 
 
 def test_nobody_looks(stack, admin, monitor):

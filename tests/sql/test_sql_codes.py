@@ -59,7 +59,7 @@ def consistent(db, coupon):
     assert issued == rows
 
 
-def test_a_code_is_used_with_its_receive(db, coupon_new, code_set):
+def test_a_code_is_used_with_its_receive(db, coupon_new, code_set, revoke):
     coupon = coupon_new(limit=3)
     one, two = redeem(coupon, "1", f"{code_set}.0"), redeem(coupon, "2", f"{code_set}.5", key="k")
     plain, word = batch_make(coupon, ["3"])[0], redeem(coupon, "4", code_set)
@@ -75,6 +75,7 @@ def test_a_code_is_used_with_its_receive(db, coupon_new, code_set):
         ("4", None, str(code_set)),
     ]
     assert db.settle(one, two, plain, word) == ["repeated"] * 4
+    assert revoke(coupon, code_set, f"{code_set}.5") == 0, "it is used"
     consistent(db, coupon)
 
 
@@ -185,9 +186,11 @@ def test_a_number_that_redis_told_of_a_later_copy_changes_nothing(db, coupon_new
     coupon = coupon_new(limit=9)
     generation_set(db, coupon, 2)
     revoke(coupon, code_set, f"{code_set}.4", generation=3, seq=5)
-    assert db.execute(
-        "SELECT generation, seq FROM code_revocation WHERE coupon_id = %s", coupon
-    ) == [(2, None)]
+    told = "SELECT generation, seq FROM code_revocation WHERE coupon_id = %s"
+    assert db.execute(told, coupon) == [(2, None)]
+    for seq in (5, 9):  # the second time Redis has accepted others since
+        db.query("code_revocation_cut", coupon, 0, 1, 2, seq)
+    assert db.execute(told, coupon) == [(2, 5)]
 
 
 def test_a_revoked_code_that_its_receive_loses_is_revoked(db, coupon_new, code_set, revoke):

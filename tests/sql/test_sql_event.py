@@ -331,6 +331,7 @@ def test_recovered_terms_and_rejections(db, owner, coupon_on, log):
     db.execute("UPDATE coupon SET events_on = false, version = 0 WHERE id = %s", coupon)
     db.query("recover_terms", coupon, terms)
     assert owner.execute("SELECT events_on FROM coupon WHERE id = %s", coupon) == [(True,)]
+    assert db.query("recover_terms", coupon, terms) == [], "it has them"
     batch = uuid.uuid4()
     db.query(
         "recover_rejected",

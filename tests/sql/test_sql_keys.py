@@ -20,10 +20,10 @@ class Keys:
         self.db.execute("SELECT set_config('couponmq.by', 'tester', false)")
 
     def create(self, key=None, name="shop", roles=("issue",), coupons=None, expires_ms=None,
-               rate=None, sha256=HASHES[0]):  # fmt: skip
+               rate=None, sha256=HASHES[0], budgets=None):  # fmt: skip
         key = key or "".join(random.choices(DIGITS, k=10))
-        coupons = None if coupons is None else array_text(coupons)
-        values = (key, name, array_text(roles), coupons, None, expires_ms, rate, sha256)
+        coupons, budgets = (None if one is None else array_text(one) for one in (coupons, budgets))
+        values = (key, name, array_text(roles), coupons, budgets, expires_ms, rate, sha256)
         [row] = self.db.query("key_create", *values)
         return key, row["version"] and int(row["version"])
 
@@ -76,6 +76,7 @@ def test_a_record(keys):
         "version": version,
         "roles": ["issue"],
         "coupons": None,
+        "budgets": None,
         "expires_ms": None,
         "rate": None,
         "sha256": HASHES[0],
@@ -84,10 +85,10 @@ def test_a_record(keys):
     }
     other, _ = keys.create(
         roles=("read", "issue", "read"), coupons=(7, 2**63 - 1, 7), rate=500,
-        expires_ms=FOREVER_MS,
+        expires_ms=FOREVER_MS, budgets=("b", "a", "b"),
     )  # fmt: skip
     made = keys.record(other)
-    assert made["roles"] == ["issue", "read"]
+    assert (made["roles"], made["budgets"]) == (["issue", "read"], ["a", "b"])
     assert made["coupons"] == ["7", str(2**63 - 1)]
     assert (made["expires_ms"], made["rate"]) == (FOREVER_MS, 500)
 
@@ -241,7 +242,7 @@ def test_what_redis_has_is_taken_back(keys):
     keys.rotate(first, HASHES[1], 3600)
     keys.revoke(second)
     keys.revoke(created)
-    other, _ = keys.create(coupons=(1, 2), expires_ms=FOREVER_MS, roles=("read",), rate=9)
+    other, _ = keys.create(coupons=(1, 2), expires_ms=FOREVER_MS, rate=9, budgets=("b",))
     lost = {one["id"]: one for one in keys.records()}
     lost_number = keys.version()
     keys.db.execute("DELETE FROM api_key")

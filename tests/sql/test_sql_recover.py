@@ -157,6 +157,14 @@ def test_it_may_be_repeated(db, begun):
     assert db.generations(begun) == {1: (5, 5), 3: (2, 2), 4: (9, 8), 5: (0, 0)}
 
 
+def test_what_was_settled_before_its_generation(db, coupon_new):
+    coupon = coupon_new()
+    db.settle(*batch_make(coupon, ["1"], generation=4))
+    assert 4 in db.generations(coupon)
+    assert db.query("recover_begin", coupon, 4) == [{"generation": "4"}]
+    assert end(db, coupon) == 5
+
+
 def test_late_outcomes_need_not_be_counted(db, begun):
     db.settle(*batch_make(begun, ["8"], generation=2))
     late = "SELECT count(*) FROM coupon_late WHERE coupon_id = %s"

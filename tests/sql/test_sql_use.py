@@ -806,7 +806,10 @@ def test_recover_in_any_order(db, issued, budget, order):
         )
     ]
     records, before = [row["record"] for row in told], (table(db, one.coupon), counts(db, name))
+    newest = "SELECT max(num) FROM use_operation WHERE coupon_id = %s"
+    ((last,),) = db.execute(newest, one.coupon)
     db.execute("BEGIN")
+    db.execute("ALTER SEQUENCE use_operation_num_seq RESTART")
     db.execute("DELETE FROM use_operation WHERE coupon_id = %s", one.coupon)
     db.execute("DELETE FROM receive_use WHERE coupon_id = %s", one.coupon)
     db.execute("UPDATE budget SET held = 7, spent = 0 WHERE name = %s", name)
@@ -819,6 +822,7 @@ def test_recover_in_any_order(db, issued, budget, order):
     assert (table(db, one.coupon), counts(db, name)) == before
     again = db.use(Operation("use", "b", (two,)))[0][0]
     assert again["result"] == "is_held"
+    assert db.execute(newest, one.coupon)[0][0] > last, "the numbers go on"
     db.execute("ROLLBACK")
 
 

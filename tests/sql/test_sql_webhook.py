@@ -335,13 +335,16 @@ def test_what_expires(queue):
 
 def test_secrets_overlap_and_are_limited(queue):
     hook = queue.hook()
-    for letter in "BCD":
-        assert queue.db.query("webhook_secret_add", hook, f"whsec_{letter * 32}", 60)
+    for letter, overlap_s in (("B", 60), ("C", 3600), ("D", 3600)):
+        assert queue.db.query("webhook_secret_add", hook, f"whsec_{letter * 32}", overlap_s)
     assert queue.db.query("webhook_secret_add", hook, "whsec_" + "E" * 32, 60) == []
     queue.add(1)
     [row] = queue.claim()
     assert row["secrets"].split(" ") == [f"whsec_{letter * 32}" for letter in "DCBA"]
     # A later overlap does not prolong an earlier one.
+    assert queue.db.execute(
+        "SELECT count(*) FROM webhook_secret WHERE expires_at < now() + interval '10 min'"
+    ) == [(1,)]
     assert queue.db.query("webhook_secret_add", hook, "whsec_" + "E" * 32, 0)
     assert [one["secret"][6] for one in queue.db.query("webhook_secrets", hook)] == ["E"]
     queue.add(2)

@@ -28,6 +28,7 @@ static void test_writes(void **state)
 		{ "a\"b", "\"a\"\"b\"" }, { "", "\"\"" },         { " a", "\" a\"" },
 		{ "a ", "\"a \"" },       { "a\nb", "\"a\nb\"" }, { "a\rb", "\"a\rb\"" },
 		{ "a;b", "\"a;b\"" },     { "a\tb", "\"a\tb\"" }, { "Sep=|", "\"Sep=|\"" },
+		{ "\xef\xbb\xbf", "\"\xef\xbb\xbf\"" },
 	};
 
 	(void)state;

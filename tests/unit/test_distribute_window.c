@@ -93,6 +93,10 @@ static void test_busy_halves_once_for_what_was_in_flight(void **state)
 	for (int i = 0; i < 10; i++)
 		window_busy(&window, 1000, 2000 + i);
 	assert_true(window.limit == 32);
+	/* Nor is what was sent before the change an answer to it. */
+	window_answer(&window, 1999, 2000);
+	window_answer(&window, 1000, 1000000);
+	assert_true(window.limit == 32);
 	window_busy(&window, 3000, 4000);
 	window_busy(&window, 5000, 6000);
 	assert_true(window.limit == 16);
