@@ -9,7 +9,9 @@
 #include "common/message/number.h"
 #include "ctl/ctl.h"
 
+#include <event2/bufferevent.h>
 #include <event2/keyvalq_struct.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,11 +92,24 @@ static void on_ended(void *context, const struct child_result *result)
 	exchange_free(exchange);
 }
 
+/* evhttp reads nothing until the reply, so nobody tells that the client has closed. */
+static int has_left(struct evhttp_request *http)
+{
+	struct evhttp_connection *connection = evhttp_request_get_connection(http);
+	struct pollfd peer = { .fd = bufferevent_getfd(
+				       evhttp_connection_get_bufferevent(connection)),
+			       .events = POLLRDHUP };
+
+	return poll(&peer, 1, 0) > 0;
+}
+
+/* What has waited has changed nothing, and is not done for a client that has given it up. */
 static int may_start(void *context)
 {
 	struct exchange *exchange = context;
 
-	return access_check_again(exchange->operations->access, &exchange->request.visitor,
+	return !has_left(exchange->request.http) &&
+	       access_check_again(exchange->operations->access, &exchange->request.visitor,
 				  exchange->route->role, &exchange->about) == ACCESS_OK;
 }
 

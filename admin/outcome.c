@@ -243,8 +243,8 @@ static char *failure_make(const struct route *route, const struct child_result *
 		break;
 	case CHILD_REFUSED:
 		*status = 401;
-		sentence = strdup("while this waited its key was revoked, or its session has "
-				  "ended: nothing was done");
+		sentence = strdup("while this waited its client has left, its key was revoked, or "
+				  "its session has ended: nothing was done");
 		break;
 	case CHILD_STOPPED:
 		*status = 503;

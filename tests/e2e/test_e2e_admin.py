@@ -1157,7 +1157,6 @@ def test_a_key_that_is_revoked_while_its_command_waits(stack, fake, key_make):
         gone = sent(fake, "/campaigns/4/close")
         wait_until(lambda: fake.waiting() == 6)
         gone.close()
-        wait_until(lambda: fake.waiting() == 5)
         for name in ("key", "job"):
             stack.ctl("key", "revoke", key_id(keys[name]))
             wait_until(lambda: keys[name]("GET", "/jobs").status_code == 401)

@@ -124,6 +124,6 @@ MUTANTS = [
         "ctl/recover/uses.c",
         "\treturn is_one;\n",
         "\treturn is_one >= 0;\n",
-        "tests/e2e/test_e2e_recover.py::test_corrupt_records_stop_no_others",
+        "tests/e2e/test_e2e_recover.py::test_uses_come_back",
     ),
 ]

@@ -522,12 +522,11 @@ MUTANTS = [
     ),
     mutant(
         "commands",
-        "the wait that ends with its client",
+        "the client that has left while its command waited",
         "admin/operation.c",
-        "if (!child_is_waiting(exchange->child))",
-        "if (exchange->child)",
+        "return !has_left(exchange->request.http) &&",
+        "return has_left &&",
         ADMIN + "test_a_key_that_is_revoked_while_its_command_waits",
-        waits=True,
     ),
     mutant(
         "commands",
