@@ -108,8 +108,9 @@ static int may_start(void *context)
 {
 	struct exchange *exchange = context;
 
-	return !has_left(exchange->request.http) &&
-	       access_check_again(exchange->operations->access, &exchange->request.visitor,
+	if (has_left(exchange->request.http))
+		return 0;
+	return access_check_again(exchange->operations->access, &exchange->request.visitor,
 				  exchange->route->role, &exchange->about) == ACCESS_OK;
 }
 

@@ -524,8 +524,8 @@ MUTANTS = [
         "commands",
         "the client that has left while its command waited",
         "admin/operation.c",
-        "return !has_left(exchange->request.http) &&",
-        "return has_left &&",
+        "if (has_left(exchange->request.http))",
+        "if (!has_left)",
         ADMIN + "test_a_key_that_is_revoked_while_its_command_waits",
     ),
     mutant(
