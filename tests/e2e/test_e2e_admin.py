@@ -662,6 +662,7 @@ def test_streams_have_a_share_per_key(stack, key_make):
     streams = [admin.stream(f"{API}/live", monitor.key) for _ in range(20)]
     assert all(one.status_code == 200 for one in streams)
     refused = admin.stream(f"{API}/live", monitor.key)
+    assert refused.status_code == 503, "or the body has no end"
     assert problem(refused, 503) == "too many look with this key already: end other streams"
     streams.append(admin.stream(f"{API}/live", operator.key))
     assert streams[-1].status_code == 200
