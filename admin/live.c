@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/api_key.h"
+#include "common/message/json.h"
 #include "common/message/number.h"
 #include "common/postgres/session.h"
 #include "common/redis/client.h"
@@ -298,7 +299,7 @@ static char *sample_make(struct live *live)
 		output_null(sample, "campaigns");
 	}
 	PQclear(rows);
-	text = checked(cJSON_PrintUnformatted(sample));
+	text = checked(json_write(sample));
 	cJSON_Delete(sample);
 	return text;
 }

@@ -55,7 +55,7 @@ char *problem_make(int status, const char *detail)
 		output_number(object, "code", answer_code(ANSWER_KEY_REUSED));
 	output_text(object, "detail", sentence);
 	free(sentence);
-	text = checked(cJSON_PrintUnformatted(object));
+	text = checked(json_write(object));
 	cJSON_Delete(object);
 	return text;
 }
@@ -139,7 +139,7 @@ static char *object_read(const char *text, size_t len, cJSON *warnings)
 		return NULL;
 	if (!warnings)
 		return checked(strndup(text, len));
-	list = checked(cJSON_PrintUnformatted(warnings));
+	list = checked(json_write(warnings));
 	check(asprintf(&whole, "%.*s%s\"warnings\":%s}", (int)len - 1, text, len > 2 ? "," : "",
 		       list) > 0);
 	cJSON_free(list);
@@ -157,7 +157,7 @@ static char *answer_make(const struct route *route, const struct child_result *r
 		output_add(object, route->list, lines_read(result->out));
 		if (warnings)
 			output_add(object, "warnings", cJSON_Duplicate(warnings, 1));
-		text = checked(cJSON_PrintUnformatted(object));
+		text = checked(json_write(object));
 		cJSON_Delete(object);
 	} else if (result->out_len == 0) { /* it has nothing else to say */
 		text = object_read("{}", 2, warnings);

@@ -4,6 +4,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/message/json.h"
 #include "common/serve/web.h"
 
 #include <event2/buffer.h>
@@ -192,7 +193,7 @@ void request_reply(struct request *request, int status, char *text)
 
 void request_reply_object(struct request *request, int status, cJSON *object)
 {
-	char *text = checked(cJSON_PrintUnformatted(object));
+	char *text = checked(json_write(object));
 
 	cJSON_Delete(object);
 	request_reply(request, status, text);

@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/message/json.h"
 #include "common/program/couponctl.h"
 #include "common/program/transport.h"
 #include "common/serve/loop.h"
@@ -159,7 +160,7 @@ static void on_readyz(struct server *server, struct request *request)
 		if (tls && tls_trouble(tls))
 			cJSON_AddItemToArray(warnings, cJSON_CreateString(tls_trouble(tls)));
 	}
-	text = checked(cJSON_PrintUnformatted(object));
+	text = checked(json_write(object));
 	web_reply_json(request->http, ready ? 200 : 503, text);
 	cJSON_free(text);
 	cJSON_Delete(object);

@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/message/json.h"
 #include "common/message/number.h"
 #include "ctl/ctl.h"
 #include "ctl/money.h"
@@ -79,7 +80,7 @@ static void json_print(const char *text)
 
 void output_print(cJSON *object)
 {
-	char *text = checked(cJSON_PrintUnformatted(object));
+	char *text = checked(json_write(object));
 
 	json_print(text);
 	cJSON_free(text);

@@ -91,7 +91,7 @@ static int undecided_say(const cJSON *reply, int64_t code)
 
 int gateway_request_run(struct ctl *ctl, cJSON *request, int away)
 {
-	char *text = checked(cJSON_PrintUnformatted(request)), *reply;
+	char *text = checked(json_write(request)), *reply;
 	struct json_arena *arena = json_arena_new();
 	const char *error;
 	const cJSON *root;

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/message/json.h"
 #include "common/program/durability.h"
 #include "common/program/transport.h"
 #include "coupon/copies.h"
@@ -299,7 +300,7 @@ void store_key_answer(struct db *db, const struct ctl *ctl, const cJSON *answer)
 
 	if (!args_has(&ctl->args, "key"))
 		return;
-	text = checked(cJSON_PrintUnformatted(answer));
+	text = checked(json_write(answer));
 	db_do(db, sql_query_command_key_answer, postgres_text(args_text(&ctl->args, "key")),
 	      postgres_text(text));
 	cJSON_free(text);

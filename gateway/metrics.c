@@ -1,6 +1,7 @@
 #include "gateway/metrics.h"
 
 #include "common/check.h"
+#include "common/message/json.h"
 
 #include <cjson/cJSON.h>
 #include <string.h>
@@ -93,7 +94,7 @@ const char *metrics_snapshot(int64_t now_ms)
 		return text;
 	cJSON_free(text);
 	object = metrics_json();
-	text = checked(cJSON_PrintUnformatted(object));
+	text = checked(json_write(object));
 	cJSON_Delete(object);
 	until_ms = now_ms + METRICS_SNAPSHOT_MS;
 	return text;

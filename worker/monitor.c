@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/message/json.h"
 #include "common/program/transport.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/web.h"
@@ -133,7 +134,7 @@ static void on_readyz(struct evhttp_request *request, const struct monitor *moni
 		body = checked(cJSON_CreateObject());
 		cJSON_AddBoolToObject(body, "ready", ready);
 	}
-	text = checked(cJSON_PrintUnformatted(body));
+	text = checked(json_write(body));
 	web_reply_json(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text);
 	free(text);
 	cJSON_Delete(body);

@@ -1,6 +1,7 @@
 #include "common/message/answer.h"
 
 #include "common/check.h"
+#include "common/message/json.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -83,7 +84,7 @@ char *answer_line(const char *id, enum answer answer, const char *status, cJSON 
 		cJSON_AddItemToObject(line, member->string, member);
 	}
 	cJSON_Delete(object);
-	text = checked(cJSON_PrintUnformatted(line));
+	text = checked(json_write(line));
 	cJSON_Delete(line);
 	return text;
 }

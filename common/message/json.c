@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define CHUNK_BYTES 65536
+#define PRINTED_MAX 999999999999999 /* 15 digits */
 
 struct chunk {
 	struct chunk *next;
@@ -404,6 +405,39 @@ int json_integer(const cJSON *item, int64_t least, int64_t most, int64_t *value)
 		return -1;
 	*value = (int64_t)item->valuedouble;
 	return 0;
+}
+
+/* Whether an integer in it has more digits than cJSON prints; `mends`: such a one becomes them. */
+static int is_rounded(cJSON *value, int mends)
+{
+	int64_t number;
+	int found = json_integer(value, -JSON_INTEGER_MAX, JSON_INTEGER_MAX, &number) == 0 &&
+		    (number > PRINTED_MAX || number < -PRINTED_MAX);
+	cJSON *child;
+
+	if (found && mends) {
+		value->valuestring = checked(cJSON_malloc(NUMBER_SIZE));
+		number_text(number, value->valuestring);
+		value->type = (value->type & ~cJSON_Number) | cJSON_Raw;
+	}
+	cJSON_ArrayForEach(child, value)
+	{
+		found |= is_rounded(child, mends);
+	}
+	return found;
+}
+
+char *json_write(const cJSON *value)
+{
+	cJSON *exact = is_rounded((cJSON *)(uintptr_t)value, 0) ? checked(cJSON_Duplicate(value, 1))
+								: NULL;
+	char *text;
+
+	if (exact)
+		is_rounded(exact, 1);
+	text = cJSON_PrintUnformatted(exact ? exact : value);
+	cJSON_Delete(exact);
+	return text;
 }
 
 void json_sentence_add(cJSON *array, const char *format, ...)

@@ -58,5 +58,11 @@ void json_text_mend(char *text);
 /* Appends a sentence of at most 1023 bytes to an array. */
 void json_sentence_add(cJSON *array, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/*
+ * As cJSON_PrintUnformatted(), which rounds integers to 15 digits; here they keep all. To be
+ * freed by cJSON_free().
+ */
+char *json_write(const cJSON *value);
+
 /* An integer from `least` to `most`; 0, or -1. */
 int json_integer(const cJSON *item, int64_t least, int64_t most, int64_t *value);

@@ -1,4 +1,5 @@
 /* What an audit prints: findings, counts, and what stalled receives wait for. */
+#include "common/message/json.h"
 #include "ctl/audit/audit.h"
 
 #include "common/check.h"
@@ -44,7 +45,7 @@ void finding_add(const struct pass *pass, enum finding finding, const struct slo
 	output_text(object, "receive", receive);
 	output_text(object, "text", text);
 	if (findings->json) {
-		line = checked(cJSON_PrintUnformatted(object));
+		line = checked(json_write(object));
 		printf("%s%s", findings->begun ? "," : "{\"wrong\":[", line);
 		findings->begun = 1;
 		cJSON_free(line);
@@ -59,7 +60,7 @@ void finding_add(const struct pass *pass, enum finding finding, const struct slo
 
 void findings_end(struct findings *findings, cJSON *rest)
 {
-	char *text = cJSON_PrintUnformatted(rest);
+	char *text = json_write(rest);
 
 	check(text != NULL && text[0] == '{');
 	printf("%s],%s\n", findings->begun ? "" : "{\"wrong\":[", text + 1);

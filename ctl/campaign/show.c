@@ -5,6 +5,7 @@
 #include "common/changes.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/message/json.h"
 #include "common/rabbit/cluster.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/money.h"
@@ -264,7 +265,7 @@ static char *term_text(const char *term, const cJSON *value, const char *currenc
 			check(asprintf(&text, "%s %s", money, currency) > 0);
 			return text;
 		}
-	text = cJSON_PrintUnformatted(value);
+	text = json_write(value);
 	return text ? text : checked(strdup(""));
 }
 

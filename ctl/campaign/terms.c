@@ -371,7 +371,7 @@ static void budget_check(struct db *db, int64_t id, const char *terms)
 /* Passes the terms of a coupon to a statement, by which it is `is_new`. Returns its value. */
 static int64_t terms_store(struct db *db, const char *sql, int64_t id, int is_new, cJSON *terms)
 {
-	char *text = checked(cJSON_PrintUnformatted(terms));
+	char *text = checked(json_write(terms));
 	int64_t value;
 
 	budget_check(db, is_new ? 0 : id, text);

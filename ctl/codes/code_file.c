@@ -373,47 +373,16 @@ static void metadata_name_add(struct code_file *file, const char *name, size_t l
 	text_add(&file->metadata, ":", 1);
 }
 
-/* As cJSON_PrintUnformatted(), which changes integers of more than 15 digits. */
-static void value_add(struct text_buffer *out, const cJSON *value)
-{
-	const char *between = "", *end = cJSON_IsArray(value) ? "]" : "}";
-	char number[NUMBER_SIZE];
-	const cJSON *item;
-	int64_t integer;
-
-	if (cJSON_IsString(value)) {
-		text_add_json(out, value->valuestring, strlen(value->valuestring));
-	} else if (cJSON_IsNumber(value)) {
-		check(json_integer(value, -JSON_INTEGER_MAX, JSON_INTEGER_MAX, &integer) == 0);
-		text_add_string(out, number_text(integer, number));
-	} else if (!cJSON_IsArray(value) && !cJSON_IsObject(value)) {
-		text_add_string(out, cJSON_IsNull(value)   ? "null"
-				     : cJSON_IsTrue(value) ? "true"
-							   : "false");
-	} else {
-		text_add_string(out, cJSON_IsArray(value) ? "[" : "{");
-		cJSON_ArrayForEach(item, value)
-		{
-			text_add_string(out, between);
-			if (item->string) {
-				text_add_json(out, item->string, strlen(item->string));
-				text_add_string(out, ":");
-			}
-			value_add(out, item);
-			between = ",";
-		}
-		text_add_string(out, end);
-	}
-}
-
 static void metadata_member_add(struct code_file *file, const cJSON *member)
 {
+	char *value = checked(json_write(member));
 	struct text_buffer name = { 0 };
 
 	text_add_json(&name, member->string, strlen(member->string));
 	metadata_name_add(file, name.data, name.len);
-	value_add(&file->metadata, member);
+	text_add_string(&file->metadata, value);
 	text_buffer_fini(&name);
+	cJSON_free(value);
 }
 
 static void metadata_end(struct code_file *file, struct code_row *row)

@@ -6,6 +6,7 @@
  */
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/message/json.h"
 #include "common/message/number.h"
 #include "common/message/receive.h"
 #include "common/rabbit/envelope.h"
@@ -316,7 +317,7 @@ static void receives_find(const struct ctl *ctl, const struct receive *receives,
 				output_add(found, number, dead_letter_json(&walk.letter, 0));
 	output_bool(found, "is_all", walk.seen >= walk.hold->length);
 	walk_end(&walk);
-	text = checked(cJSON_PrintUnformatted(found));
+	text = checked(json_write(found));
 	dprintf(out, "%s\n", text);
 	cJSON_free(text);
 	cJSON_Delete(found);

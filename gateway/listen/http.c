@@ -1,6 +1,7 @@
 #include "gateway/listen/http.h"
 
 #include "common/check.h"
+#include "common/message/json.h"
 #include "common/message/trace_context.h"
 #include "gateway/gate/key_use.h"
 #include "common/serve/http_origin.h"
@@ -272,7 +273,7 @@ static void on_readyz(struct http_connection *connection)
 		cJSON_Delete(body);
 		body = bare;
 	}
-	text = checked(cJSON_PrintUnformatted(body));
+	text = checked(json_write(body));
 
 	http_connection_reply(connection, ready ? 200 : 503, NULL,
 			      ready ? NULL : HTTP_RETRY_UNAVAILABLE, text, strlen(text));

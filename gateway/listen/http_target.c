@@ -1,6 +1,7 @@
 #include "gateway/listen/http_target.h"
 
 #include "common/check.h"
+#include "common/message/json.h"
 #include "gateway/listen/http_value.h"
 
 #include <cjson/cJSON.h>
@@ -129,7 +130,7 @@ char *http_query_object(const char *query, const struct user_id *user)
 		cJSON_AddStringToObject(object, "user", user->text);
 	TAILQ_FOREACH (param, &params, next)
 		cJSON_AddStringToObject(object, param->key, param->value);
-	text = checked(cJSON_PrintUnformatted(object));
+	text = checked(json_write(object));
 	cJSON_Delete(object);
 	evhttp_clear_headers(&params);
 	return text;

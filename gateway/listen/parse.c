@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/message/json.h"
 #include "gateway/listen/member.h"
 
 #include <stdio.h>
@@ -35,7 +36,7 @@ static int parse_fail(struct parse *parse, const char *member, const cJSON *valu
 {
 	char message[PARSE_WHY_SIZE], *text;
 
-	text = value ? cJSON_PrintUnformatted(value) : NULL;
+	text = value ? json_write(value) : NULL;
 	if (text)
 		snprintf(message, sizeof(message), "%s is %.*s: %s", member,
 			 (int)shown_length(text), text, allowed);

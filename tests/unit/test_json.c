@@ -425,6 +425,23 @@ static void test_json_integer(void **state)
 			 -1);
 }
 
+/* Each number with all its digits; what is printed, and what it is printed from, stays as it is. */
+static void test_json_write(void **state)
+{
+	static const char text[] = "{\"a\":9007199254740991,\"b\":[-9007199254740991,\"1e15\"],"
+				   "\"c\":{\"d\":1000000000000000,\"e\":999999999999999,\"f\":0}}";
+	const char *error;
+	const cJSON *root = parse(*state, text, sizeof(text) - 1, &error);
+
+	for (int i = 0; i < 2; i++) {
+		char *written = json_write(root);
+
+		assert_string_equal(written, text);
+		cJSON_free(written);
+	}
+	assert_true(cJSON_IsNumber(root->child));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -448,6 +465,7 @@ int main(void)
 		TEST(test_two_arenas),
 		TEST(test_json_id),
 		TEST(test_json_integer),
+		TEST(test_json_write),
 	};
 
 	return cmocka_run_group_tests_name("json", tests, NULL, NULL);
