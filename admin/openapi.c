@@ -74,9 +74,7 @@ static cJSON *words_schema(const char *const *words)
 
 static cJSON *schema_of(const struct option *option)
 {
-	static const char numbers[] = " N S P ID SET DELIVERY USER ";
 	cJSON *schema;
-	char word[32];
 
 	if (!option->value || strchr(option->value, '|'))
 		return types("boolean", NULL, 0);
@@ -91,8 +89,7 @@ static cJSON *schema_of(const struct option *option)
 		return types("object", NULL, option->takes_none);
 	if (strcmp(option->value, ARGS_MONEY) == 0)
 		return types("integer", "string", option->takes_none);
-	snprintf(word, sizeof(word), " %s ", option->value);
-	return types("string", strstr(numbers, word) ? "number" : NULL, option->takes_none);
+	return types("string", option_takes_number(option) ? "number" : NULL, option->takes_none);
 }
 
 static const char *member_name(const struct option *option, char name[ROUTE_NAME_SIZE])

@@ -400,6 +400,15 @@ static char *list_text(const cJSON *list)
 	return text;
 }
 
+int option_takes_number(const struct option *option)
+{
+	static const char values[] = " N S P ID SET DELIVERY USER ";
+	char word[32];
+
+	snprintf(word, sizeof(word), " %s ", option->value);
+	return strstr(values, word) != NULL;
+}
+
 /* The text of the option's value (malloc), or NULL: what `*allowed` says. */
 static char *member_text(const struct option *option, const cJSON *value, const char **allowed)
 {
@@ -417,10 +426,15 @@ static char *member_text(const struct option *option, const cJSON *value, const 
 		text = cJSON_IsArray(value) ? list_text(value) : NULL;
 	} else if (strcmp(option->value, "JSON") == 0) {
 		*allowed = "an object, and null";
-		text = cJSON_IsObject(value) ? cJSON_PrintUnformatted(value) : NULL;
+		text = cJSON_IsObject(value) ? json_write(value) : NULL;
 	} else {
-		*allowed = option->takes_none ? "a text, a number and null" : "a text and a number";
-		text = value_text(value);
+		int is_taken = cJSON_IsString(value) || option_takes_number(option);
+
+		*allowed = option_takes_number(option)
+				   ? (option->takes_none ? "a text, a number and null"
+							 : "a text and a number")
+				   : (option->takes_none ? "a text and null" : "texts");
+		text = is_taken ? value_text(value) : NULL;
 	}
 	return text;
 }
@@ -434,7 +448,7 @@ static int amount_add(struct words *words, const struct option *option, const cJ
 	if (text) {
 		word_add(words, "--%s=%s", option->name, text);
 	} else {
-		given = checked(cJSON_PrintUnformatted(value));
+		given = checked(json_write(value));
 		words_fail(words, "%s is %.60s: allowed is " AMOUNT_ALLOWED "%s", value->string,
 			   given, option->takes_none ? ", and null" : "");
 		cJSON_free(given);
@@ -498,7 +512,7 @@ static int input_add(struct words *words, const char *name, const cJSON *list)
 	out = checked(open_memstream(&words->input, &size));
 	cJSON_ArrayForEach(text, list)
 	{
-		char *quoted = cJSON_IsString(text) ? cJSON_PrintUnformatted(text) : NULL;
+		char *quoted = cJSON_IsString(text) ? json_write(text) : NULL;
 
 		if (quoted)
 			fprintf(out, "{\"%s\":%s}\n", name, quoted);

@@ -70,6 +70,8 @@ size_t route_part_next(const char **path, const char **name);
 /* Whether the option is a member of requests of this route. */
 int route_has_member(const struct route *route, const struct command *command,
 		     const struct option *option);
+/* Whether its value may be a number of JSON, beside a text. */
+int option_takes_number(const struct option *option);
 #define ROUTE_NAME_SIZE 32
 /* The name of the argument that is a member; 0: none is. `*is_list`: there may be several. */
 int route_argument(const struct route *route, const struct command *command,

@@ -38,7 +38,8 @@ command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 # iproute2: machines as network namespaces. Of the stores of Patroni it needs the module for etcd.
 [[ ${1:-} != ha ]] || PACKAGES+=(etcd-server haproxy iproute2 patroni python3-etcd)
 [[ ${1:-} != console ]] || PACKAGES+=(chromium chromium-driver python3-selenium)
-[[ ${1:-} != outside ]] || PACKAGES+=(chromium pgbouncer slowhttptest testssl.sh)
+[[ ${1:-} != outside ]] ||
+	PACKAGES+=(apache2-utils chromium nghttp2-client pgbouncer slowhttptest testssl.sh)
 [[ ${1:-} != platforms ]] || PACKAGES+=(debootstrap)
 readonly PACKAGES
 readonly POLICY=/usr/sbin/policy-rc.d

@@ -1,9 +1,11 @@
-"""docs/openapi.json, and checks of values, requests and answers against it."""
+"""Descriptions by OpenAPI, of which docs/openapi.json is one: checks of values, requests and
+answers against them, and the values at each bound of what they describe."""
 
 import json
 import re
+from re import _parser
 
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema import Draft202012Validator, FormatChecker, ValidationError, validators
 
 from stack import ROOT
 
@@ -17,30 +19,137 @@ formats = FormatChecker(formats=())
 
 
 @formats.checks("int64")
+@formats.checks("receive")
 def is_int64(value):
-    """Here of texts; their pattern is checked, too."""
-    return not str(value).isdecimal() or int(value) <= INT64_MAX
+    """A text, or what is before its first dot; the pattern is checked, too."""
+    number = str(value).partition(".")[0]
+    return not number.isdecimal() or int(number) <= INT64_MAX
 
 
-def resolve(value):
-    """What a value refers to, or itself."""
-    while "$ref" in value:
-        path = value["$ref"].removeprefix("#/").split("/")
-        value = DOCUMENT
-        for name in path:
-            value = value[name]
-    return value
+def matches(_, pattern, value, __):
+    """As in ECMAScript, whose $ is only the end."""
+    ends = re.sub(r"\$(?=$|\|)", r"\\Z", pattern)
+    if isinstance(value, str) and not re.search(ends, value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
-def errors(schema, value):
-    """What is wrong with the value, in words."""
-    validator = Draft202012Validator(
-        {**schema, "components": DOCUMENT["components"]}, format_checker=formats
-    )
-    return [
-        f"{'/'.join(map(str, error.absolute_path))}: {error.message}"
-        for error in validator.iter_errors(value)
+def is_integer(_, value):
+    """1.0 is none here, as the descriptions say in words."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+Validator = validators.extend(
+    Draft202012Validator,
+    {"pattern": matches},
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", is_integer),
+)
+OF_EVERY_TYPE = (
+    *(None, True, False, 0, -1, 1.5, 2**53, 2**63, 10**30, [], ["x"], {}, {"x": 1}),
+    *("", "x", "0", " ", "null", "\u00fc", "\0", "x\n", "\x7f"),
+)
+BESIDE = (" ", "\n", "\0", "\x7f", "\u00fc", "+", "-", "0", "x")  # beside a text that is good
+
+
+def characters(items):
+    """Of a set of characters: one of it, and its bounds with those beside them."""
+    ranges = [
+        (what, what) if kind is _parser.LITERAL else what if kind is _parser.RANGE else (33, 126)
+        for kind, what in items
     ]
+    (low, high), *_ = ranges
+    bounds = {at for low, high in ranges for at in (low - 1, low, high, high + 1)}
+    return chr(min(low + 1, high)), [chr(at) for at in sorted(bounds)]
+
+
+def texts(pattern, lengths):
+    """Of a pattern, as the standard library reads it: a text of it, and others which have one part
+    at a bound or beyond it. The lengths are those of a part without a bound of its own."""
+    parts = []
+    for kind, what in pattern:
+        if kind is _parser.LITERAL:
+            parts.append((chr(what), ["", chr(what) * 2, chr(what - 1), chr(what + 1)]))
+        elif kind is _parser.IN:
+            parts.append(characters(what))
+        elif kind is _parser.SUBPATTERN:
+            parts.append(texts(what[-1], lengths))
+        elif kind is _parser.BRANCH:
+            each = [texts(branch, lengths) for branch in what[1]]
+            parts.append((each[0][0], [text for one, bounds in each for text in (one, *bounds)]))
+        elif kind is _parser.NOT_LITERAL:
+            parts.append(("x", [chr(what), chr(what + 1)]))
+        elif kind is _parser.MAX_REPEAT:
+            least, most, repeated = what
+            one, bounds = texts(repeated, lengths)
+            ends = lengths if most is _parser.MAXREPEAT else {most, most + 1}
+            n = max(least, 1)
+            parts.append((one * n, [one * times for times in {least - 1, least, *ends}]))
+            parts[-1][1].extend(text for o in bounds for text in (o + one * (n - 1), o * n))
+        else:
+            assert kind in (_parser.AT, _parser.ASSERT_NOT), kind  # they are no text
+    usual = [one for one, _ in parts]
+    return "".join(usual), [
+        "".join([*usual[:at], text, *usual[at + 1 :]])
+        for at, (_, bounds) in enumerate(parts)
+        for text in bounds
+    ]
+
+
+class Description:
+    def __init__(self, document):
+        self.document = document
+
+    def resolve(self, value):
+        """What a value refers to, or itself."""
+        while "$ref" in value:
+            path = value["$ref"].removeprefix("#/").split("/")
+            value = self.document
+            for name in path:
+                value = value[name]
+        return value
+
+    def errors(self, schema, value):
+        """What is wrong with the value, in words."""
+        described = {**schema, "components": self.document["components"]}
+        return [
+            f"{'/'.join(map(str, error.absolute_path))}: {error.message}"
+            for error in Validator(described, format_checker=formats).iter_errors(value)
+        ]
+
+    def values(self, schema):
+        """Of every type, at each bound of the schema, and beyond it."""
+        found, schema = [*OF_EVERY_TYPE], self.resolve(schema)
+        for form in schema.get("oneOf", ()):
+            found += self.values(form)
+        for bound in {schema[name] for name in ("minimum", "maximum") if name in schema}:
+            near = (bound - 1, bound, bound + 1)
+            found += [*near, *map(str, near), float(bound), bound + 0.5]
+        found += schema.get("enum", ())
+        if "string" in schema.get("type", ()) and {"maxLength", "pattern", "enum"} & set(schema):
+            found += self.texts(schema)
+        if "items" in schema:
+            items = self.values(schema["items"])
+            good = [one for one in items if not self.errors(schema["items"], one)]
+            found += [[one] for one in items] + [good[:1] * 2] + schema.get("examples", [])
+            most = schema.get("maxItems", 2)
+            found += [good[-n:] for n in (most, most + 1)]
+        return list({json.dumps(value): value for value in found}.values())
+
+    def texts(self, schema):
+        lengths = {0, 1, 2, *(schema.get("maxLength", 1) + n for n in (0, 1))}
+        usual, found = "x", ["x" * length for length in lengths]
+        if "pattern" in schema:
+            usual, found = texts(_parser.parse(schema["pattern"]), lengths)
+        if schema.get("format") in ("int64", "receive"):
+            rest = schema["examples"][0].partition(".")
+            found += [f"{coupon}{''.join(rest[1:])}" for coupon in (INT64_MAX, INT64_MAX + 1)]
+        for good in (usual, *schema.get("enum", ()), *schema.get("examples", ())):
+            found += [good, good.upper(), good.lower(), good[1:], good[:-1]]
+            found += [text for one in BESIDE for text in (one + good, good + one)]
+        return found
+
+
+OWN = Description(DOCUMENT)
+resolve, errors, values = OWN.resolve, OWN.errors, OWN.values
 
 
 def operations():

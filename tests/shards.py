@@ -37,7 +37,7 @@ SECONDS = {
     "test_e2e_locked_coupon.py": (46, 0),
     "test_e2e_memory.py": (60, 0),
     "test_e2e_sentinel.py": (0, 30),
-    "test_e2e_admin.py": (15, 35),
+    "test_e2e_admin.py": (15, 65),
     "test_e2e_balancer.py": (12, 14),
     "test_e2e_drain.py": (2, 15),
     "test_power.py": (0, 45),

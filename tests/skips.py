@@ -43,7 +43,14 @@ SKIPS = (
         "WITH_ZOOKEEPER=1",
     ),
     ("tests/e2e/test_e2e_memory.py::*", SANITIZED, "sanitizers have their own malloc"),
-    ("tests/e2e/test_e2e_outside.py::*", lacks("testssl", "slowhttptest"), "make test-outside"),
+    *(
+        (f"tests/e2e/test_e2e_outside.py::test_{test}*", lacks(*tools), "make test-outside")
+        for test, *tools in (
+            ("testssl", "testssl"),
+            ("slowhttptest", "slowhttptest"),
+            ("other_clients", "ab", "h2load"),
+        )
+    ),
     ("tests/e2e/test_e2e_pooler.py::*", lacks("pgbouncer"), "make test-outside"),
     ("tests/e2e/test_e2e_store_tls.py::test_nobody_on_the_*", IS_USER, "only root may capture"),
     ("tests/e2e/test_e2e_store_tls.py::test_a_build_*", not DEBIAN_12, "hiredis has TLS"),

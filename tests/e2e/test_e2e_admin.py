@@ -1,5 +1,6 @@
 """coupon-admin: couponctl's commands over HTTP, for those who have a key for that."""
 
+import collections
 import contextlib
 import gzip
 import json
@@ -13,12 +14,14 @@ import signal
 import subprocess
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import pytest
 import requests
 from jsonschema import Draft202012Validator
 from prometheus_client.parser import text_string_to_metric_families
 
+import openapi
 from process import Process
 from relay import Relay, port_of
 from stack import dial, port_free, process_gone, url_of, wait_until
@@ -62,20 +65,10 @@ class Admin(Process):
         return requests.get(self.url + path, headers=headers, stream=True, timeout=60)
 
 
-class Description:
+class Description(openapi.Description):
     """What the program says of itself."""
 
-    def __init__(self, document):
-        self.document = document
-        self.is_forged = False  # couponctl does not print what it should
-
-    def resolve(self, value):
-        while "$ref" in value:
-            found = self.document
-            for name in value["$ref"].removeprefix("#/").split("/"):
-                found = found[name]
-            value = found
-        return value
+    is_forged = False  # couponctl does not print what it should
 
     def operation(self, method, path):
         """That of a request; None: there is none."""
@@ -99,9 +92,7 @@ class Description:
             return
         for type_, media in answer.get("content", {}).items():
             assert response.headers["Content-Type"] == type_, told
-            schema = {**media["schema"], "components": self.document["components"]}
-            errors = list(Draft202012Validator(schema).iter_errors(response.json()))
-            assert errors == [], told
+            assert self.errors(media["schema"], response.json()) == [], told
 
 
 class Caller:
@@ -279,7 +270,7 @@ def test_what_is_wrong_with_a_request(api, make_coupon):
     assert "limit is" in wrong("POST", "/campaigns", {"name": "x", "total": 1, "limit": 0})
     for member in ("json", "by", "version", "valid-days", "redis_url"):
         assert member in wrong("PATCH", path, {member: "1"}, If_Match='"2"')
-    for name in (None, True, ["x"], {"x": 1}):
+    for name in (None, True, 7, ["x"], {"x": 1}):
         assert wrong("PATCH", path, {"name": name}, If_Match='"2"').startswith("name: allowed")
     assert "2^53" in wrong("POST", "/campaigns", {"name": "x", "total": 2**53})
     for number in (" 1", "+1", "1 ", "01"):
@@ -1326,6 +1317,85 @@ def test_its_description(admin):
     assert not {"json", "by", "version"} & set(members)
     export = json.dumps(document["paths"])
     assert '"secret_file"' not in export and '"file"' not in export
+
+
+def objects_make(form, stack, api, gateway):
+    """What the path names, of this operation alone: NAME: a value."""
+
+    def made(name, path, body):
+        return str(api("POST", path, body).json()[name])
+
+    coupon = stack.coupon_make(5) if {"coupon", "receive", "set"} & set(names_in(form)) else None
+    if "{receive}" in form:
+        wait_until(lambda: gateway.call("coupon", coupon=coupon)["code"] == 0)
+    makers = {
+        "coupon": lambda: coupon,
+        "receive": lambda: gateway.issue(coupon, "u", ack="issued")["receive"],
+        "set": lambda: made("set", f"/campaigns/{coupon}/sets", {"count": 1}),
+        "webhook": lambda: made("webhook", "/webhooks", {"url": "https://shop.example"}),
+        "budget": lambda: made(
+            "name",
+            "/budgets",
+            {"name": f"b-{uuid.uuid4().hex[:12]}", "amount": 7, "currency": "EUR"},
+        ),
+        "api_key": lambda: made("key", "/keys", {"name": "x", "role": ["read"]}),
+    }
+    return {name: makers.get(name, lambda: "1")() for name in names_in(form)}
+
+
+def names_in(form):
+    return re.findall(r"{(\w+)}", form)
+
+
+@pytest.mark.long
+def test_each_operation_up_to_each_bound_and_beyond(stack, admin, api, gateway):
+    """Each parameter and each member, of every type: what the description does not allow is
+    refused, and no answer is one that it does not have, or an error of the program."""
+    described, tried = admin.described, collections.Counter()
+
+    def send(method, path, name, schema, value, body=None, **headers):
+        wrong = described.errors(schema, value)
+        told = admin.call(method, path, body, api.key, **headers)
+        described.check(method, path, told)
+        assert told.status_code < 500, (method, path, name, value, told.text)
+        assert not wrong or told.status_code >= 400, (method, path, name, value, told.text)
+        tried[bool(wrong)] += 1
+
+    for form, item in described.document["paths"].items():
+        for method, operation in item.items():
+            if method == "parameters" or form in (f"{API}/live", "/healthz", "/readyz", "/metrics"):
+                continue
+            objects = objects_make(form, stack, api, gateway)
+            path, runs = form.format(**objects), "202" not in operation["responses"]
+            needed = {} if method == "get" else {"If_Match": "*"}
+            for parameter in item.get("parameters", []) + operation.get("parameters", []):
+                parameter = described.resolve(parameter)
+                name, schema = parameter["name"], parameter["schema"]
+                for value in described.values(schema):
+                    if not isinstance(value, str) or (not runs and parameter["in"] == "header"):
+                        continue
+                    text = quote(value, safe="")
+                    if parameter["in"] == "query":
+                        of_text = {} if "array" in schema.get("type", ()) else schema
+                        known_as = {"true": True, "false": False}.get(value, value)
+                        send(method, f"{path}?{name}={text}", name, of_text, known_as, **needed)
+                    elif parameter["in"] == "path" and value:
+                        other = form.format(**{**objects, name: text})
+                        send(method, other, name, {}, value, **needed)
+                    elif value.isprintable() and value == value.strip():
+                        headers = {**needed, name.replace("-", "_"): value.encode("latin-1")}
+                        send(method, path, name, schema, value, {}, **headers)
+            if "requestBody" not in operation:
+                continue
+            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            for value in openapi.OF_EVERY_TYPE:
+                if value is not None and described.errors(schema, value):  # None would be no body
+                    send(method, path, "the body", schema, value, value, **needed)
+            for name, member in schema["properties"].items():
+                for value in described.values(member):
+                    if runs or described.errors(member, value):
+                        send(method, path, name, member, value, {name: value}, **needed)
+    assert min(tried[False], tried[True]) > 1000, tried
 
 
 def test_answers_while_something_is_wrong(rough):

@@ -4,6 +4,7 @@ of its schema, and the gateway accepts exactly those requests that the file allo
 import http.client
 import json
 import types
+import urllib.parse
 
 import pytest
 import requests
@@ -19,6 +20,7 @@ from openapi import (
     parameters_of,
     query_errors,
     resolve,
+    values,
 )
 from process import gateway_process
 from stack import dial, port_free, wait_until
@@ -30,84 +32,6 @@ PAGES = [(path, method) for path, method in OPERATIONS if not path.startswith("/
 BIG = 2**53  # the first integer that is refused as a number
 ULID = "01JD8Z6Q4T1M0V5K9X3B7C2N8R"
 CURSOR = DOCUMENT["components"]["schemas"]["Cursor"]["examples"][0]  # of user 42
-
-COUPONS = (
-    [1, BIG - 1, "1", f"{BIG}", f"{2**63 - 1}"],
-    [0, -1, BIG, 1.5, True, None, [], {}, "", "0", "-1", "+1", "042", " 1", "1 ", f"{2**63}", "x"],
-)
-USERS = (
-    [0, BIG - 1, "0", "042", "!", "~" * 64, 'a"b\\c', "auth0|65f1c2", "a.b."],
-    [-1, BIG, 1.5, True, None, [], {}, "", "x" * 65, "a b", "\x7f", "\u00fc", "a\x1f"],
-)
-# What a member may be, and what it may not.
-TRACES = [("00", "00"), ("00", "ff"), ("01", "01"), ("fe", "01-more")]  # version, and the flags
-NO_TRACES = [("ff", "01"), ("0", "01"), ("00", "1"), ("00", "01-"), ("01", "01more"), ("00", "0x")]
-VALUES = {
-    "id": (
-        [0, BIG - 1, 1 - BIG, "", "x" * 64, "\u00fc"],
-        [BIG, -BIG, 1.5, True, None, [], {}, "x" * 65],
-    ),
-    "coupon": COUPONS,
-    "user": USERS,
-    "code": (["x", "x" * 128, "\u00fc"], ["", "x" * 129, 1, None, [], {}]),
-    "key": (
-        ["k", " ", "~" * 255, "a b"],
-        ["", "k" * 256, "\u00fc", "\x7f", "\na", 1, None, [], {}],
-    ),
-    "trace": (
-        [f"{version}-{'a' * 32}-{'0' * 15}1-{rest}" for version, rest in TRACES],
-        [
-            *(f"{version}-{'a' * 32}-{'0' * 15}1-{rest}" for version, rest in NO_TRACES),
-            f"00-{'0' * 32}-{'1' * 16}-01",
-            f"00-{'1' * 32}-{'0' * 16}-01",
-            f"00-{'A' * 32}-{'1' * 16}-01",
-            *("", "x", 1, None, [], {}),
-        ],
-    ),
-    "ack": (["accepted", "queued", "issued"], ["", "done", "Accepted", 1, None, [], {}]),
-    "receive": (
-        [
-            f"1.x.{ULID}.0",
-            f"{2**63 - 1}.{'~' * 64}.{ULID}.255",
-            f"1.a.b..{ULID}.9",
-            f"1.7.7{'Z' * 25}.10",
-        ],
-        [
-            *(f"{coupon}.42.{ULID}.0" for coupon in ("", "0", "01", "1" * 20, "x")),
-            *(f"1.{user}.{ULID}.0" for user in ("", "x" * 65, "a b", "\u00fc")),
-            *(f"1.42.{batch}.0" for batch in ("", ULID[1:], f"8{ULID[1:]}", ULID.lower())),
-            *(f"1.42.{ULID}.{index}" for index in ("", "-1", "01", "256", "x")),
-            *("", "x", 1, None, [], {}),
-        ],
-    ),
-    "by": (["ann", " ", "~" * 64], ["", "b" * 65, "\u00fc", "\x7f", 1, None, [], {}]),
-    "order": (["o", " ", "~" * 64], ["", "o" * 65, "\u00fc", "\x7f", 1, None, [], {}]),
-    "receives": (
-        [[f"1.x.{ULID}.0"], [f"1.x.{ULID}.{index}" for index in range(16)]],
-        [
-            [],
-            [f"1.x.{ULID}.0", f"1.x.{ULID}.0"],
-            [f"1.x.{ULID}.{index}" for index in range(17)],
-            *(["x"], [1], [None], [[]], f"1.x.{ULID}.0", 1, None, {}),
-        ],
-    ),
-    "amount": (
-        [0, BIG - 1, "0", "1", "9" * 15],
-        [-1, BIG, 1.5, True, None, [], {}, "", "01", "-1", "1.5", "1" * 16, "x"],
-    ),
-    "currency": (["EUR", "JPY"], ["", "eur", "EU", "EURO", "E\u00dcR", 1, None, [], {}]),
-    "ttl_s": ([1, 86400], [0, 86401, -1, 1.5, True, None, [], {}, "", "60"]),
-    "reason": (["r", "~" * 200], ["", "r" * 201, "\u00fc", "\x7f", 1, None, [], {}]),
-    "limit": (
-        [1, 100, "1", "100"],
-        [0, 101, -1, 1.5, True, None, [], {}, "", "0", "01", "101", " 1", "x"],
-    ),
-    "usable": ([True, False, "true", "false"], [0, 1, 1.5, None, [], {}, "", "yes", "True"]),
-    "cursor": (
-        [CURSOR],
-        ["", CURSOR[:-1], f"{CURSOR}0", CURSOR.upper(), f"02{CURSOR[2:]}", 1, None, [], {}],
-    ),
-}
 
 
 def each(which):
@@ -125,9 +49,9 @@ def session():
 def api(stack, session):
     """api(PATH, METHOD, …): sends a request to the shared gateway and checks the answer."""
 
-    def ask(path, method="POST", on=stack, **options):
+    def ask(path, method="POST", on=stack, form=None, **options):
         response = session.request(method, on.http(path), timeout=60, **options)
-        return answer_check(path, method, response)
+        return answer_check(form or path, method, response)
 
     return ask
 
@@ -200,36 +124,52 @@ def test_examples_of_queries_are_accepted(api, coupon, path, method):
         assert api(path, method, params=query).status_code != 400, query
 
 
+def words_errors(values):
+    """What only the words of the file say: a cursor is of one user, and receives that differ in
+    nothing but the user are the same."""
+    found, receives = [], values.get("receives")
+    if values.get("cursor", CURSOR) != CURSOR or ("cursor" in values and values["user"] != "42"):
+        found.append("cursor: of another user")
+    if isinstance(receives, list) and all("." in str(one) for one in receives):
+        places = {(one.split(".")[0], *one.split(".")[-2:]) for one in receives}
+        found += ["receives: twice"] * (len(places) < len(receives))
+    return found
+
+
 def body_check(api, path, body):
     """It is refused exactly where the file does not allow it."""
     wrong = errors(body_schema(operation_of(path, "POST")), body)
-    response = api(path, data=json.dumps(body))
+    wrong = wrong or (isinstance(body, dict) and words_errors(body)) or []
+    text = json.dumps(body)
+    response = api(path, data=text)
     assert (response.status_code == 400) == (wrong != []), (body, wrong, response.text)
-    if isinstance(body, dict) and "id" in body and "id" not in " ".join(wrong):
+    is_read = isinstance(body, dict) and "\\u0000" not in text
+    is_read = is_read and not any(isinstance(value, float) for value in body.values())
+    if is_read and "id" in body and "id" not in " ".join(wrong):
         assert response.json()["id"] == body["id"]
     return not wrong
 
 
 def members_of(schema):
-    """(member, a request with it) for each member of each form of a request."""
-    schema = resolve(schema)
+    """(member, its schema, a request with it) for each member of a request."""
+    found, schema = {}, resolve(schema)
     for form in schema.get("oneOf", [schema]):
-        for name in form["properties"]:
-            yield name, [example for example in schema["examples"] if name in example] or [
-                example for example in schema["examples"] if set(form["required"]) <= set(example)
-            ]
+        for name, member in form["properties"].items():
+            whole = [one for one in schema["examples"] if set(form["required"]) <= set(one)]
+            having = [one for one in schema["examples"] if name in one]
+            found.setdefault(name, (name, member, (having or whole)[0]))
+    return found.values()
 
 
+@pytest.mark.long
 @each(BODIES)
 def test_bodies_up_to_each_bound_and_beyond(api, coupon, path, method):
-    for name, bases in members_of(body_schema(operation_of(path, method))):
-        base = json.loads(json.dumps(bases[0]).replace('"1001"', f'"{coupon}"'))
-        base = {**base, **({"user": "42"} if name == "cursor" else {})}
-        for kind, is_good in zip(VALUES[name], (True, False)):
-            for value in kind:
-                if name == "user":
-                    base.pop("cursor", None)  # of another user
-                assert body_check(api, path, {**base, name: value}) == is_good, (name, value)
+    for name, schema, example in members_of(body_schema(operation_of(path, method))):
+        base = json.loads(json.dumps(example).replace('"1001"', f'"{coupon}"'))
+        if name == "user":
+            base.pop("cursor", None)  # of another user
+        taken = [body_check(api, path, {**base, name: value}) for value in values(schema)]
+        assert set(taken) == {True, False}, name
 
 
 @each(BODIES)
@@ -257,7 +197,7 @@ def test_no_body_is_an_empty_one(api, path, method):
 
 
 def query_check(api, path, query):
-    wrong = query_errors(operation_of(path, "GET"), query)
+    wrong = query_errors(operation_of(path, "GET"), query) or words_errors(query)
     response = api(path, "GET", params=query)
     assert (response.status_code == 400) == (wrong != []), (query, wrong, response.text)
     return not wrong
@@ -267,17 +207,43 @@ def query_check(api, path, query):
 def test_queries_up_to_each_bound_and_beyond(api, coupon, path, method):
     (first, *_) = examples_of(body_schema(operation_of(path, "POST")), coupon)
     first = {name: str(value) for name, value in first.items()}
-    for name in parameters_of(operation_of(path, method)):
+    for name, parameter in parameters_of(operation_of(path, method)).items():
         base = {"coupon": coupon, "user": "42"} if path == "/v1/status" else first
         base = {} if name == "receive" else base
-        for kind, is_good in zip(VALUES[name], (True, False)):
-            for value in kind:
-                if isinstance(value, str):
-                    assert query_check(api, path, {**base, name: value}) == is_good, (name, value)
-    assert not query_check(api, path, {**first, "x": "1"})
-    for name, parameter in parameters_of(operation_of(path, method)).items():
+        given = [value for value in values(parameter["schema"]) if isinstance(value, str)]
+        assert {query_check(api, path, {**base, name: value}) for value in given} == {True, False}
         if parameter.get("required"):
             assert not query_check(api, path, {k: v for k, v in first.items() if k != name})
+    assert not query_check(api, path, {**first, "x": "1"})
+
+
+def test_users_in_the_path_up_to_each_bound_and_beyond(api):
+    (form,) = [path for path in DOCUMENT["paths"] if "{user}" in path]
+    schema = DOCUMENT["components"]["parameters"]["UserInPath"]["schema"]
+    for user in values(schema):
+        if isinstance(user, str) and user not in ("", ".", ".."):  # those are other paths
+            path = form.replace("{user}", urllib.parse.quote(user, safe=""))
+            response = api(path, "GET", form=form)
+            assert (response.status_code == 400) == (errors(schema, user) != []), user
+
+
+@each(OPERATIONS)
+def test_headers_up_to_each_bound_and_beyond(api, coupon, path, method):
+    """Of texts that HTTP lets pass, and does not trim."""
+    item, operation = DOCUMENT["paths"][path], operation_of(path, method)
+    given = {"params": {"user": "42"}}
+    if method == "POST":
+        given = {"json": next(examples_of(body_schema(operation), coupon))}
+    for parameter in map(resolve, operation.get("parameters", []) + item["parameters"]):
+        if parameter["in"] != "header":
+            continue
+        name, schema = parameter["name"], parameter["schema"]
+        for value in values(schema):
+            if isinstance(value, str) and value.isprintable() and value == value.strip():
+                headers = {name: value.encode("latin-1")}
+                response = api(path, method, headers=headers, **given)
+                if name == "Idempotency-Key":
+                    assert (response.status_code == 400) == (errors(schema, value) != []), value
 
 
 def test_status_by_query_takes_one_of_two_forms(api, coupon):
@@ -407,17 +373,11 @@ def test_each_reply_repeats_the_id_of_its_request(api):
 
 
 @pytest.mark.parametrize("path", ["/v1/issue", "/v1/redeem"])
-def test_a_key_in_the_header(api, coupon, path):
+def test_a_key_in_the_header_and_in_the_body(api, coupon, path):
     (first, *_) = examples_of(body_schema(operation_of(path, "POST")), coupon)
-    for value in ("k", '"k"', '"a\\"b"', "a b", '"' + "x" * 255 + '"'):
-        response = api(path, json=first, headers={"Idempotency-Key": value})
-        assert response.status_code != 400, (value, response.text)
-    for value in ("", '"', '"k', '"k";a=b', "x" * 256, "\xfc"):
-        headers = {"Idempotency-Key": value.encode("latin-1")}
-        assert api(path, json=first, headers=headers).status_code == 400, value
-    for key, status in (("k", False), ("K", True)):
+    for key, is_good in (("k", True), ("K", False)):
         response = api(path, json={**first, "key": "k"}, headers={"Idempotency-Key": f'"{key}"'})
-        assert (response.status_code == 400) == status
+        assert (response.status_code != 400) == is_good
 
 
 @each(QUERIES)

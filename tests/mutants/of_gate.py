@@ -187,6 +187,14 @@ MUTANTS = [
     ),
     mutant(
         "access",
+        "the number that is no text for coupon-admin",
+        "admin/route.c",
+        "is_taken = cJSON_IsString(value) || option_takes_number(option)",
+        "is_taken = 1",
+        ADMIN + "test_what_is_wrong_with_a_request",
+    ),
+    mutant(
+        "access",
         "the token of a change by a session",
         "admin/access.c",
         "if (is_change && (strlen(token)",

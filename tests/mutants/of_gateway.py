@@ -12,8 +12,34 @@ LOOKUP = "tests/e2e/test_e2e_lookup.py::"
 REDEEM = "tests/e2e/test_e2e_redeem.py::"
 HTTP = "tests/e2e/test_e2e_http.py::"
 STATUS = "tests/e2e/test_e2e_status.py::"
+OPENAPI = "tests/e2e/test_e2e_openapi.py::"
 
 MUTANTS = [
+    mutant(
+        "answers",
+        "the digits of an integer that cJSON rounds",
+        "common/message/json.c",
+        "is_rounded(exact, 1);",
+        "is_rounded(exact, 0);",
+        "unit_test_json::test_json_write",
+        OPENAPI + "test_coupon_of_each_state",
+    ),
+    mutant(
+        "HTTP",
+        "the longest reason of an unuse",
+        "common/message/use.c",
+        "len > 0 && len <= USE_REASON_MAX",
+        "len > 0",
+        OPENAPI + "test_bodies_up_to_each_bound_and_beyond",
+    ),
+    mutant(
+        "HTTP",
+        "the quotation mark that ends Idempotency-Key",
+        "gateway/listen/http_value.c",
+        "if (is_quoted && !rest_take(&rest, '\"'))",
+        "if (is_quoted && !rest_take(&rest, '\"') && rest.at < rest.end)",
+        OPENAPI + "test_headers_up_to_each_bound_and_beyond",
+    ),
     mutant(
         "P10",
         "the messages that Redis has lost",
