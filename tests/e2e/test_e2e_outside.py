@@ -204,7 +204,7 @@ def mutated(rng, inputs):
 
 def sent(address, data):
     """What comes back until the server, which knows that no more will be sent, has closed."""
-    with dial(address) as connection, contextlib.suppress(ConnectionError):
+    with dial(address) as connection, contextlib.suppress(ConnectionError, ssl.SSLError):
         connection.sendall(data)
         with contextlib.suppress(OSError):  # it is closed already, and there is a reply
             connection.shutdown(socket.SHUT_WR)
