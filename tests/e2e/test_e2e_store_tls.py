@@ -469,5 +469,8 @@ def test_files_of_libpq_that_would_block(tls_stack, tls_stores, tmp_path):
             start_new_session=True,
         ) as child:
             status = {None: 0, "PGSERVICEFILE": 1}.get(why, 10)  # 1: before it connects
-            assert child.wait(ENDS_S) == status, option
-            assert not why or why in child.stderr.read(), option
+            try:
+                assert child.wait(ENDS_S) == status, option
+                assert not why or why in child.stderr.read(), option
+            finally:
+                child.kill()
