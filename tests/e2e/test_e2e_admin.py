@@ -641,10 +641,13 @@ def test_sessions_have_a_share_per_key(stack, key_make):
 def test_a_session_ends_by_time(stack, key_make):
     """Though it is used."""
     admin = Admin(stack, COUPON_ADMIN_SESSION_S=1)
-    begun = admin.call("POST", "/admin/session", {"key": known(admin, key_make("monitor")).key})
-    cookie = begun.headers["Set-Cookie"].split(";")[0]
-    wait_until(lambda: admin.call("GET", "/admin/session", Cookie=cookie).status_code == 401)
-    admin.end()
+    try:
+        key = known(admin, key_make("monitor")).key
+        begun = admin.call("POST", "/admin/session", {"key": key})
+        cookie = begun.headers["Set-Cookie"].split(";")[0]
+        wait_until(lambda: admin.call("GET", "/admin/session", Cookie=cookie).status_code == 401)
+    finally:
+        admin.end()
 
 
 def test_streams_have_a_share_per_key(stack, key_make):
@@ -1177,10 +1180,10 @@ def test_a_command_that_takes_too_long(stack, fake, key_make):
     late = Admin(stack, f"{folder}/", COUPON_ADMIN_TIMEOUT_MS=2000)
     caller = known(late, fake.api.key)
     assert "unknown" in problem(caller("POST", "/campaigns/1/close"), 504)
+    late.end()
     (own, _), (below, _) = fake.started()
     assert process_gone(int(own))
     wait_until(lambda: process_gone(int(below)))
-    late.end()
 
 
 def test_more_than_it_may_run_at_once(fake, key_make):
