@@ -39,6 +39,14 @@ MUTANTS = [
     ),
     mutant(
         "access",
+        "the question before coupon-admin goes on with a session",
+        "admin/access.c",
+        "\tif (!credentials->is_asked)\n\t\treturn ACCESS_KNOWN;\n",
+        "",
+        "tests/e2e/test_e2e_admin.py::test_a_key_that_is_revoked",
+    ),
+    mutant(
+        "access",
         "the wait until gateways know that a key is revoked",
         "ctl/key.c",
         "\t\tstatus = store_gateways_wait(db, redis, STORE_NEWS_KEYS);\n",
