@@ -301,6 +301,7 @@ def test_everything_comes_back(world):
     assert (world.read(*ALL), world.cache()) == states
     named_then, done = world.recover("--all")
     assert named_then == [*named, {"what": "check", "budget": f"late.{coupons[-1]}"}]
+    assert "frozen." not in str(named)
     assert {**done, "ms": 0} == {**dry, "ms": 0, "dry_run": False}
     assert done["receives"] == len(world.before[ROWS]) - len(states[0][0]) + 2
     assert done["rejections"] == 1 and done["receives_rejected"] == 0 == done["unreadable"]

@@ -488,7 +488,7 @@ MUTANTS = [
         "sql/function/use_recover_end.sql",
         "OR NOT EXISTS (SELECT FROM budget_history AS h WHERE h.name = n.name)",
         "OR n.was = 0",
-        RECOVER + "test_everything_comes_back",
+        "tests/sql/test_sql_use.py::test_recover_a_budget_that_is_missing",
     ),
     mutant(
         "P14",
