@@ -33,12 +33,21 @@ def resting(stack, request):
 OF_ANY_LIMIT = (row_deleted, slot_added, stock_more, stock_less)
 
 
-def finds(stack, ground, plant):
-    expected, undo = plant(ground)
-    try:
+def keeper_was_first(stack, coupon):
+    """It has noticed in its round what was planted, or has verified anew, and put that right."""
+    lines = [f"event=coupon_{done} coupon={coupon} " for done in ("repaired", "rebuilt")]
+    logs = [stack.log(name) for name in ("worker-1", "worker-2")]
+    return any(line in log for line in lines for log in logs)
+
+
+def finds(stack, ground, ground_make, plant):
+    for _ in range(5):
+        expected, undo = plant(ground)
         told = wrong(stack, ground.coupon)
-    finally:
-        undo()
+        if not keeper_was_first(stack, ground.coupon):
+            break
+        ground = ground_make(ground.limit)
+    undo()
     check_told(told, expected, ground.coupon)
     assert wrong(stack, ground.coupon) == [], "it is as it was"
 
@@ -49,16 +58,16 @@ def finds(stack, ground, plant):
     [(1, plant) for plant in OF_ANY_LIMIT] + [(2, plant) for plant in ANYWHERE + AT_REST],
     indirect=["resting"],
 )
-def test_finds_at_rest(stack, resting, plant):
-    finds(stack, resting, plant)
+def test_finds_at_rest(stack, resting, ground_make, plant):
+    finds(stack, resting, ground_make, plant)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     "resting, plant", [(2, plant) for plant in OF_ORDERS], indirect=["resting"]
 )
-def test_finds_what_orders_did(stack, resting, plant):
-    finds(stack, resting, plant)
+def test_finds_what_orders_did(stack, resting, ground_make, plant):
+    finds(stack, resting, ground_make, plant)
 
 
 # Under load
@@ -77,14 +86,8 @@ if not os.environ.get("AUDIT_ALL"):  # some seconds each: a few of them, others 
     UNDER_LOAD = random.Random(SEED).sample(UNDER_LOAD, 4)
 
 
-def repaired(stack, coupon):
-    """Whether the keeper has verified it anew, as after a late round, and put its numbers right."""
-    line = f"event=coupon_repaired coupon={coupon} "
-    return any(stack.log_has(name, line) for name in ("worker-1", "worker-2"))
-
-
 def found_under_load(stack, ground, plant):
-    """False: a repair has come in between."""
+    """False: the keeper was first."""
     with History(
         stack, ground.coupon, ground.total, limit=ground.limit, keys=0.1, every_s=STEADY_S
     ).start(connections=2) as history:
@@ -92,13 +95,13 @@ def found_under_load(stack, ground, plant):
         old_enough(ground)
         expected, undo = plant(ground)
         told = wrong_decided(stack, ground.coupon)
-        if repaired(stack, ground.coupon):
+        if keeper_was_first(stack, ground.coupon):
             return False
         undo()
         check_told(told, expected, ground.coupon)
         history.wait_accepted(100)
         told = wrong(stack, ground.coupon)
-        assert told == [] or repaired(stack, ground.coupon), "it is as it was"
+        assert told == [] or keeper_was_first(stack, ground.coupon), "it is as it was"
     return told == []
 
 

@@ -255,7 +255,7 @@ def broken_messages(coupon):
         {"coupon": 1001}, {"coupon": "01"}, {"seq": 0}, {"seq": 1.5}, {"at": -1},
         {"generation": None}, {"receives": []}, {"receives": None}, {"receives": [["42", 1]]},
         {"receives": [[42, 1, ""]]}, {"receives": [["42", "1", ""]]},
-        {"receives": [["42", 1, "x" * 65]]}, {"receives": [["", 1, ""]]},
+        {"receives": [["42", 1, "x" * 256]]}, {"receives": [["", 1, ""]]},
         {"receives": [["4 2", 1, ""]]}, {"receives": [["x" * 65, 1, ""]]},
         {"receives": [["42", 1, "é"]]},
         {"receives": [[str(user), 1, ""] for user in range(1, 258)]},

@@ -302,7 +302,10 @@ def test_no_stock_is_answered_before_every_gateway_could_report(
             rough_redis.flushall()
             wait_open(rough_redis, coupon, 2)
             assert stock(client_of_other) is None
-            status = client_of_other.call("status", coupon=coupon, user="1")
+            ask = {"coupon": coupon, "user": "1"}  # busy while PostgreSQL has not answered
+            status = wait_until(
+                lambda: "final" in (told := client_of_other.call("status", **ask)) and told
+            )
             assert (status["receives"], status["final"]) == ([], False)
             assert stock(client) is None, "which reports what its gateway has seen"
             assert wait_until(lambda: stock(client_of_other)) == 93
@@ -405,11 +408,9 @@ def test_by_hand_what_differs_is_set_right(what, rough, rough_redis, rough_pg, c
         assert {r["code"] for r in issue_all(client, coupon, range(1, 11), ack="issued")} == {0}
     users = rough_redis.hgetall(key + ":users")
     PLANTED[what](rough_redis, key)
-    told = rough.ctl("rebuild", coupon)
-    assert (
-        told.strip()
-        == f"coupon {coupon}: rebuilt as generation 2: 10 issued, 0 in flight, stock 40"
-    )
+    told = rough.ctl("rebuild", coupon).strip()
+    rebuilt = f"coupon {coupon}: rebuilt as generation 2: 10 issued, 0 in flight, stock 40"
+    assert told in (rebuilt, f"coupon {coupon}: nothing differs"), "or the keeper was first"
     assert rough_redis.hgetall(key + ":users") == users
     assert (count(rough_redis, coupon, "stock"), generation_of(rough_pg, coupon)) == (40, 2)
     assert rough.ctl_run("audit", coupon).returncode == 0
