@@ -237,7 +237,7 @@ def changes(ground, owner, *moves):
             " result, from_state, to_state, until) VALUES (%(coupon)s, %(batch)s, %(index)s,"
             " %(action)s, %(key)s, now(), %(user)s, %(order)s, 'kept', %(old)s, %(new)s,"
             " CASE %(new)s WHEN 'held' THEN timestamptz '2100-01-01' END)",
-            action=action, order=order, old=old, new=new, key=str(number), **place,
+            action=action, order=order, old=old, new=new, key=f"{ground.coupon}.{number}", **place,
         )  # fmt: skip
     _, order, _, state = moves[-1]
     ground.sql(
