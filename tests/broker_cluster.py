@@ -3,6 +3,7 @@ kill, freeze, stop and wipe."""
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -115,7 +116,7 @@ class Node:
 
     def has_given_up(self):
         """RabbitMQ 3.10: one that has paused may meet the others too early, while they start."""
-        return "rabbit exited with reason: {incompatible_feature_flags" in self.log()
+        return re.search(r"rabbit exited with reason: \{+incompatible_feature_flags", self.log())
 
     def runs(self):
         return self.child is not None and self.child.poll() is None
