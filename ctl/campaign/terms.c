@@ -286,7 +286,7 @@ static int has_wide_number(const char *text)
 
 static void metadata_read(const struct args *args, cJSON *terms)
 {
-	const char *text = args_text(args, "metadata"), *error = "another value";
+	const char *text = args_text(args, "metadata"), *error;
 	struct json_arena *arena;
 	const cJSON *parsed;
 
@@ -307,7 +307,7 @@ static void metadata_read(const struct args *args, cJSON *terms)
 	if (!cJSON_IsObject(parsed))
 		args_fail("--metadata is \"%s\": allowed is a JSON object of at most %d bytes "
 			  "(found: %s)",
-			  text, METADATA_BYTES_MAX, error);
+			  text, METADATA_BYTES_MAX, parsed ? "another value" : error);
 	if (!texts_are_plain(parsed))
 		args_fail("--metadata is \"%s\": allowed are texts and names of members without "
 			  "control characters",

@@ -43,7 +43,7 @@ def test_each_command_that_changes_something_is_recorded(stack, changes):
         ("dead requeue", " --all", 0),
         ("rebuild", f" {coupon}", 0),
         ("codes revoke", " …", 0),
-        ("codes word", f" {coupon} word{coupon}", 0),
+        ("codes word", f" {coupon} …", 0),
         ("edit", f" {coupon} --name=m --version=7", 8),
         ("publish", f" {coupon} --wait-s=0", 0),
         ("create", " --name=n --total=5", 0),

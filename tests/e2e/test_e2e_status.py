@@ -81,7 +81,7 @@ def test_none_is_not_final_while_slots_are_reserved(make_coupon, redis_client, g
 
 def test_none_is_not_final_where_the_records_are_malformed(make_coupon, redis_client, gateway):
     coupon = make_coupon(10)
-    for key in ("k\x7f", "k" * 65):
+    for key in ("k\x7f", "k" * 256):
         redis_client.hset(f"coupon:{{{coupon}}}:users", "42", f"1:{NOBODY}:1:{key}")
         assert not is_final(gateway, coupon, 42)
         assert is_final(gateway, coupon, 43)
