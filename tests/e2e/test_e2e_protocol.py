@@ -143,7 +143,7 @@ def test_a_requests_id_that_is_refused(gateway, text):
         b'{"op":"ping","id":"\\ud800"}',
         b'{"op":"ping","id":"\\x41"}',
         b'{"op":"ping","id":"a\tb"}',
-        b'\xef\xbb\xbf{"op":"ping"}',
+        b'\xef\xbb\xbf\xef\xbb\xbf{"op":"ping"}',
         b"\x16\x03\x01\x02\x00\x01",
         b'{"op":"ping","id":1,"id":2}',
         b'{"op":"ping","op":"ping"}',
