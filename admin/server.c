@@ -38,10 +38,10 @@
 #define STOP_TICK_MS 50
 #define ASK_TICK_MS 5
 #define ASK_MS 5000      /* both stores may hang */
-#define ASK_KNOWN_MS 500 /* the same for a key that was good at the last look */
+#define ASK_KNOWN_MS 500 /* for a key that was good at the last look; then that counts */
 #define STOP_TICKS 10    /* for the last replies to go out */
 
-/* A request whose key may be new: it is answered when the stores were asked. */
+/* A request that is answered when the stores were asked for changes of keys. */
 struct waiting {
 	TAILQ_ENTRY(waiting) next;
 	struct server *server;

@@ -20,7 +20,7 @@ const char *postgres_option(const PQconninfoOption *options, const char *keyword
 	return "";
 }
 
-/* A file that is there and is no regular one may block who reads it. `given` "": in HOME. */
+/* A file that exists and is not regular may block its reader. `given` "": the one in HOME. */
 static int file_check(const char *name, const char *given, const char *in_home, char *why,
 		      size_t size)
 {

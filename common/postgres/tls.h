@@ -19,7 +19,10 @@ int postgres_input_read(PGconn *libpq);
  * 0, or -1 with a sentence. After libpq has begun to connect, and before its first step.
  */
 int postgres_files_check(PGconn *libpq, char *why, size_t size);
-/* The same for the service file, if one is used; before libpq begins, which reads it then. */
+/*
+ * Whether libpq can read its service file without waiting, if the URL or PGSERVICE names a service.
+ * 0, or -1 with a sentence. Before libpq begins to connect, which reads that file.
+ */
 int postgres_service_check(const char *url, char *why, size_t size);
 
 /* The value of one keyword of a connection string; "" when it is absent. */

@@ -407,6 +407,11 @@ def test_a_gateway_that_was_killed_is_named_for_ten_minutes(away):
 
 def test_redis_without_memory_gets_them_later(away):
     away.gateway_start()
+    away.redis.config_set("maxmemory", 1)
+    change = "redis.call('HDEL', KEYS[1], 'none') return redis.call('HINCRBY', KEYS[1], 'news', 1)"
+    news = str(away.redis.eval(change, 1, "couponmq:gateways"))
+    wait_until(lambda: news in str(away.redis.hvals("couponmq:knows")))
+    away.redis.config_set("maxmemory", 0)
     coupon = away.stack.coupon_make(USERS + 1)
     away.accept(coupon)
     with_memory = before_it_is_restored(away, coupon)

@@ -92,6 +92,14 @@ MUTANTS = [
         waits=True,
     ),
     mutant(
+        "P9",
+        "what a gateway knows, which Redis takes without memory",
+        "gateway/stores.c",
+        '{ "EVAL", SET_WITHOUT_MEMORY, "1", KNOWS_KEY',
+        """{ "EVAL", "return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])", "1", KNOWS_KEY""",
+        "tests/e2e/test_e2e_copies.py::test_redis_without_memory_gets_them_later",
+    ),
+    mutant(
         "P10",
         "the message that is accepted while Redis is asked",
         "coupon/copies.c",

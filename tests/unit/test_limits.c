@@ -129,7 +129,7 @@ static void test_nothing_is_taken_when_one_refuses(void **state)
 	assert_int_equal(taken_all(both[0], NOW), 15);
 }
 
-/* Of two that refuse it is told of the one that refuses for longer. */
+/* The verdict names the limit that refuses for longer. */
 static void test_two_that_refuse(void **state)
 {
 	const struct limit slow = limit_of(LIMIT_ADDRESS, 7, 1, 5), fast = user(8);
