@@ -76,7 +76,7 @@ static const char *const shown[] = {
 	"keeper_keys_ahead",
 	"keeper_coupons",
 	"keeper_coupons_unequal",
-	"keeper_coupons_unreleased",
+	"keeper_coupons_unfreed",
 	"keeper_receives_in_flight",
 	"keeper_stock_lost",
 	"keeper_outbox_messages",

@@ -24,7 +24,7 @@ import limits
 import many_coupons
 import noon
 import one_coupon
-import redeem
+import claim
 import replicas
 import uses
 from rig import QUICK, ROOT, RUN, failures, figures, machine, say, stack_fresh
@@ -36,7 +36,7 @@ PARTS = (
     idle,
     limits,
     one_coupon,
-    redeem,
+    claim,
     uses,
     keep_alive,
     gate,
@@ -52,7 +52,7 @@ PARTS = (
 TABLE = (
     limits,
     one_coupon,
-    redeem,
+    claim,
     uses,
     many_coupons,
     keep_alive,

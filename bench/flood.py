@@ -68,7 +68,7 @@ KINDS = {
     "issue": Kind(lambda coupon, n: line(op="issue", coupon=coupon, user=f"i{n}")),
     "coupon": Kind(lambda coupon, n: line(op="coupon", coupon=coupon)),
     "ping, answers read": Kind(lambda coupon, n: line(op="ping"), is_read=True),
-    "wrong codes": Kind(lambda coupon, n: line(op="redeem", code=f"WRONG-{n:015}", user=f"r{n}")),
+    "wrong codes": Kind(lambda coupon, n: line(op="claim", code=f"WRONG-{n:015}", user=f"r{n}")),
     "parts of lines": Kind(lambda coupon, n: b'{"op":"ping","id":"' + b"x" * BLOCK_BYTES),
     "HTTP": Kind(lambda coupon, n: http("GET", "/v1/stats"), over_http=True),
     "HTTP /metrics": Kind(lambda coupon, n: http("GET", "/metrics"), over_http=True),

@@ -125,7 +125,7 @@ enum relation changes_replied(const char *word)
 		return RELATION_OLD;
 	if (strcmp(word, "other") == 0)
 		return RELATION_OTHER;
-	return strcmp(word, "unclaimed") == 0 ? RELATION_UNCLAIMED : RELATION_UNKNOWN;
+	return strcmp(word, "unadopted") == 0 ? RELATION_UNADOPTED : RELATION_UNKNOWN;
 }
 
 static enum relation changes_eval(struct redis_client *redis, int argc, const char **argv)
@@ -168,7 +168,7 @@ int changes_copy_raise(struct redis_client *redis, const struct changes *changes
 	return relation != RELATION_UNKNOWN || redis_client_is_open(redis) ? 0 : -1;
 }
 
-enum relation changes_claim(struct redis_client *redis, const char *installation,
+enum relation changes_adopt(struct redis_client *redis, const char *installation,
 			    const char *instead_of)
 {
 	return changes_eval(redis, 4,
@@ -209,7 +209,7 @@ enum relation changes_relate(enum relation before, const struct changes *changes
 	if (!*changes->installation)
 		return RELATION_UNKNOWN;
 	if (!*copy->installation)
-		return before == RELATION_FOREIGN ? RELATION_FOREIGN : RELATION_UNCLAIMED;
+		return before == RELATION_FOREIGN ? RELATION_FOREIGN : RELATION_UNADOPTED;
 	return strcmp(changes->installation, copy->installation) == 0 ? RELATION_OWN
 								      : RELATION_FOREIGN;
 }

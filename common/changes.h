@@ -43,7 +43,7 @@ struct changes {
 /* What the Redis of a program is to its PostgreSQL. */
 enum relation {
 	RELATION_UNKNOWN,   /* one of them was never reached */
-	RELATION_UNCLAIMED, /* Redis has no id: nothing is copied */
+	RELATION_UNADOPTED, /* Redis has no id: nothing is copied */
 	RELATION_OWN,
 	RELATION_FOREIGN, /* of another installation: nothing is changed anywhere */
 	RELATION_OLD,     /* the server is an old one, and another is followed: the same */
@@ -97,7 +97,7 @@ int changes_copy_raise(struct redis_client *redis, const struct changes *changes
  * Gives Redis the id of this installation, if it has none; with `instead_of` also if it has that
  * one. Returns the relation then; RELATION_UNKNOWN: Redis has failed.
  */
-enum relation changes_claim(struct redis_client *redis, const char *installation,
+enum relation changes_adopt(struct redis_client *redis, const char *installation,
 			    const char *instead_of);
 /*
  * Has Redis follow this server, no standby. RELATION_OWN: it does (FOLLOW_LOOK: or would), and what
@@ -115,7 +115,7 @@ void changes_take(struct changes *changes, const PGresult *rows);
 
 /*
  * The relation of Redis to PostgreSQL, after `before`: a program that was foreign stays so while
- * Redis has no id, since others will claim it.
+ * Redis has no id, since others will adopt it.
  */
 enum relation changes_relate(enum relation before, const struct changes *changes,
 			     const struct changes *copy);

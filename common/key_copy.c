@@ -44,5 +44,5 @@ enum key_copied key_copy_write(struct redis_client *redis, const char *installat
 		return KEY_COPIED;
 	if (strcmp(word, "foreign") == 0)
 		return KEY_COPY_FOREIGN;
-	return strcmp(word, "unclaimed") == 0 ? KEY_COPY_UNCLAIMED : KEY_COPY_FAILED;
+	return strcmp(word, "unadopted") == 0 ? KEY_COPY_UNADOPTED : KEY_COPY_FAILED;
 }

@@ -19,7 +19,7 @@
 int key_copy_version(struct redis_client *redis, int64_t *version);
 
 /* What became of a write; KEY_COPY_FAILED as of redis_client_call(). */
-enum key_copied { KEY_COPIED, KEY_COPY_FAILED, KEY_COPY_FOREIGN, KEY_COPY_UNCLAIMED };
+enum key_copied { KEY_COPIED, KEY_COPY_FAILED, KEY_COPY_FOREIGN, KEY_COPY_UNADOPTED };
 
 /*
  * Writes the rows of sql_query_key_records for `from`, at most KEY_COPY_PAGE of them: lua/keys.lua.

@@ -3,7 +3,7 @@ import { change, get, may_change, Problem } from "./api.js";
 import { action, warned } from "./dialog.js";
 import { badge, card, count, h, number_read, plural, table, terms, time } from "./dom.js";
 
-const FOREVER = "What was redeemed stays. It cannot be undone.";
+const FOREVER = "What was claimed stays. It cannot be undone.";
 
 function word_ask(path, ask) {
     const word = h("input", { name: "word", autocomplete: "off", spellcheck: "false" });
@@ -122,7 +122,7 @@ function set_revoke_ask(set, ask) {
 
 function set_row(set, ask) {
     const form = set.form ?? set.file ?? "–";
-    const used = set.kind === "word" ? set.redeemed : set.used;
+    const used = set.kind === "word" ? set.claimed : set.used;
     const about = `set ${set.set}, ${set.kind}${set.complete ? "" : ", not complete"}`;
     return [
         [h("span", { class: "mono" }, form), h("div", { class: "hint" }, about)],
@@ -211,7 +211,7 @@ export function code_card(code, ask) {
         ),
         terms([
             ["Set", `${code.set} (${code.kind})`],
-            ["Redeemed", code.redeemed !== null && plural(code.redeemed, "time")],
+            ["Claimed", code.claimed !== null && plural(code.claimed, "time")],
             ["User", code.user],
             ["Receive", code.receive && h("a", { href: place }, code.receive)],
             ["Used", code.used_at && time(code.used_at)],

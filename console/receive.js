@@ -55,12 +55,12 @@ function told(trace) {
 const DONE = {
     hold: "held it",
     use: "used it",
-    unhold: "gave it up",
-    unuse: "took the use back",
+    release: "gave it up",
+    rollback: "took the use back",
     expire: "had held it; the hold ran out",
 };
 
-const DONE_ALREADY = ["used", "unheld", "unused"];
+const DONE_ALREADY = ["used", "released", "rolled_back"];
 
 function did({ action, to, result }) {
     if (to) return DONE[action];
@@ -111,8 +111,8 @@ function happened(trace) {
     list.push(...later.sort(([, one], [, other]) => Date.parse(one) - Date.parse(other)));
     if (!back.at && postgresql.rejected_at)
         list.push(["bad", postgresql.rejected_at, `Rejected: ${postgresql.reason}.`]);
-    if (postgresql.released_at)
-        list.push(["", postgresql.released_at, "Redis has released its slot."]);
+    if (postgresql.freed_at)
+        list.push(["", postgresql.freed_at, "Redis has freed its slot."]);
     return [...list, ...in_stores(trace), ...told(trace)];
 }
 
@@ -140,8 +140,8 @@ function void_ask(trace, ask) {
 
 // By who has it: what its order can be made to do.
 const RETURNS = {
-    held: { action: "unhold", word: "Unhold", done: "It is free." },
-    used: { action: "unuse", word: "Take the use back", done: "The use is taken back." },
+    held: { action: "release", word: "Release", done: "It is free." },
+    used: { action: "rollback", word: "Take the use back", done: "The use is taken back." },
 };
 
 function return_ask(trace, ask) {
@@ -152,7 +152,7 @@ function return_ask(trace, ask) {
         title: `${word}?`,
         word,
         grave: true,
-        fields: name === "unuse" ? [h("label", {}, h("span", {}, "Why"), reason)] : [],
+        fields: name === "rollback" ? [h("label", {}, h("span", {}, "Why"), reason)] : [],
         changes: () => [
             `Receive ${trace.receive}: ${state} by order ${order} → free`,
             "Another order can have it then. What it took of a budget is there again.",

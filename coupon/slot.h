@@ -1,7 +1,7 @@
 /*
  * Taken slots of a coupon: the records of its users in Redis, as issue.lua writes them, and the
  * user coupons in PostgreSQL. A record is SLOT:BATCH:INDEX:KEY for each taken slot, a line each; if
- * it has redeemed a code, a tab and the code follow. No I/O.
+ * it has claimed a code, a tab and the code follow. No I/O.
  */
 #pragma once
 
@@ -48,7 +48,7 @@ int slot_of_row(struct slot *slot, const PGresult *rows, int row, int first);
 char *slot_record_format(const struct slot *slot, char out[SLOT_RECORD_SIZE]);
 /* The id of the receive that has the slot. Returns `out`. */
 char *slot_receive_format(const struct slot *slot, int64_t coupon, char out[RECEIVE_SIZE]);
-/* The code for one use that the receive has redeemed. Its length; 0: none. */
+/* The code for one use that the receive has claimed. Its length; 0: none. */
 size_t slot_code(const struct slot *slot, const char **code);
 
 /* Orders by user and number. */

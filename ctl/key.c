@@ -65,7 +65,7 @@ static const char *redis_tell(struct db *db, struct redis_client *redis)
 		return redis_client_error(redis);
 	case KEY_COPY_FOREIGN:
 		return "it belongs to another installation";
-	case KEY_COPY_UNCLAIMED:
+	case KEY_COPY_UNADOPTED:
 		return "it belongs to no installation yet";
 	}
 	return NULL;

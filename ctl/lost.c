@@ -1,6 +1,6 @@
 /*
  * couponctl rebuild: requests that the keeper compare a coupon in Redis with PostgreSQL, and
- * rebuild it if anything differs. With --release-lost it first gives up receives:
+ * rebuild it if anything differs. With --give-up-lost it first gives up receives:
  *
  *	Redis ──users, in steps──▶ old enough, not in the outbox ──PostgreSQL──▶ without an outcome:
  *	                                                                         given up by name
@@ -278,7 +278,7 @@ static void gateways_need_lack_none(struct db *db, struct redis_client *redis)
 }
 
 /* Ends the process when a queue still has messages, or a gateway may have some. */
-static void release(struct ctl *ctl, struct db *db, struct redis_client *redis)
+static void give_up(struct ctl *ctl, struct db *db, struct redis_client *redis)
 {
 	int64_t older_s = args_number(&ctl->args, "older-than-s", 0, OLDER_MAX_S, OLDER_S);
 	struct lost lost = { .db = db,
@@ -357,15 +357,15 @@ static int rebuild_run(struct ctl *ctl)
 	int64_t id = args_coupon(&ctl->args), asked, until_ms, progress_ms;
 	struct db *db;
 
-	if (args_has(&ctl->args, "older-than-s") && !args_has(&ctl->args, "release-lost"))
-		args_fail("--older-than-s is \"%s\": allowed only with --release-lost",
+	if (args_has(&ctl->args, "older-than-s") && !args_has(&ctl->args, "give-up-lost"))
+		args_fail("--older-than-s is \"%s\": allowed only with --give-up-lost",
 			  args_text(&ctl->args, "older-than-s"));
 	db = store_postgres_open(ctl);
 	store_by_set(db, ctl);
 	redis = store_redis_open(ctl);
 	behind_refuse(db, redis);
-	if (args_has(&ctl->args, "release-lost"))
-		release(ctl, db, redis);
+	if (args_has(&ctl->args, "give-up-lost"))
+		give_up(ctl, db, redis);
 	asked = request_add(db, coupon);
 	until_ms = clock_monotonic_ms() + wait_s * 1000;
 	progress_ms = clock_monotonic_ms() + PROGRESS_MS;
@@ -389,10 +389,10 @@ const struct command rebuild_command = {
 	.argument = "ID",
 	.options = OPTIONS(
 		OPTION("wait-s", "S", "time to wait for the keeper, 1 to 3600; default 60"),
-		SWITCH("release-lost",
+		SWITCH("give-up-lost",
 		       "first give up receives that can no longer arrive, and name each"),
 		OPTION("older-than-s", "S",
-		       "with --release-lost: only receives accepted longer ago, 0 to 31536000; "
+		       "with --give-up-lost: only receives accepted longer ago, 0 to 31536000; "
 		       "default 60"),
 		SWITCH("json",
 		       "print a JSON object for each thing that is named, and one at the end"),
@@ -404,7 +404,7 @@ const struct command rebuild_command = {
 		  "differs, nothing is changed. Receives in flight stay accepted. It may run at\n"
 		  "any time; concurrent runs are safe.\n"
 		  "\n"
-		  "--release-lost records receives without an outcome whose message is neither\n"
+		  "--give-up-lost records receives without an outcome whose message is neither\n"
 		  "in the outbox nor in a queue as rejected (lost); their coupons can be issued\n"
 		  "again. It is refused while a queue has messages, and while gateways may have\n"
 		  "some that they have not written to Redis again. First check that no worker\n"

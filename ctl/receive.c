@@ -215,8 +215,8 @@ static enum told redis_void(struct voiding *voiding, const struct receive *recei
 	/* First: it must be noticed if PostgreSQL is put back to before the void. */
 	if (behind_copy(voiding->db, voiding->redis))
 		return TOLD_NOT;
-	reply = redis_client_coupon_eval(voiding->redis, lua_release, receive->coupon,
-					 COUPON_KEYS_RELEASE, 5, argv);
+	reply = redis_client_coupon_eval(voiding->redis, lua_slot_free, receive->coupon,
+					 COUPON_KEYS_SLOT_FREE, 5, argv);
 	told = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 4 &&
 	       strcmp(reply->element[3]->str, "malformed") != 0;
 	freeReplyObject(reply);
@@ -226,8 +226,8 @@ static enum told redis_void(struct voiding *voiding, const struct receive *recei
 										: TOLD_NOT;
 }
 
-/* The keeper need not release it. */
-static void released_mark(struct voiding *voiding, const struct receive *receive)
+/* The keeper need not free it. */
+static void freed_mark(struct voiding *voiding, const struct receive *receive)
 {
 	char coupons[NUMBER_SIZE], batches[ULID_UUID_SIZE + 2], indexes[NUMBER_SIZE];
 	char batch[ULID_UUID_SIZE];
@@ -235,7 +235,7 @@ static void released_mark(struct voiding *voiding, const struct receive *receive
 	snprintf(coupons, sizeof(coupons), "{%lld}", (long long)receive->coupon);
 	snprintf(batches, sizeof(batches), "{%s}", ulid_to_uuid(&receive->batch, batch));
 	snprintf(indexes, sizeof(indexes), "{%d}", receive->index);
-	db_do(voiding->db, sql_query_release_done, postgres_text(coupons), postgres_text(batches),
+	db_do(voiding->db, sql_query_slot_free_done, postgres_text(coupons), postgres_text(batches),
 	      postgres_text(indexes), postgres_text(voiding->run_id));
 }
 
@@ -258,7 +258,7 @@ static void receive_void(struct voiding *voiding, const struct receive *receive)
 		told = redis_void(voiding, receive, row);
 	fault_point(FAULT_VOID_BEFORE_MARK);
 	if (told == TOLD && is_returned)
-		released_mark(voiding, receive);
+		freed_mark(voiding, receive);
 	if (is_voided)
 		log_fatal_status(CTL_UNKNOWN);
 	voiding->not_voided_n += !is_voided;

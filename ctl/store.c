@@ -702,7 +702,7 @@ static int adopt_run(struct ctl *ctl)
 
 	installation_read(db, redis, &changes, &copy);
 	store_by_set(db, ctl);
-	relation = changes_claim(redis, changes.installation, args_text(&ctl->args, "instead-of"));
+	relation = changes_adopt(redis, changes.installation, args_text(&ctl->args, "instead-of"));
 	if (relation == RELATION_FOREIGN)
 		log_fatal("nothing was changed, because Redis belongs to %s. To take it over from "
 			  "that installation, add --instead-of %s",
@@ -740,7 +740,7 @@ static const struct command installation_adopt_command = {
 	.run = adopt_run,
 	.options = OPTIONS(OPTION("instead-of", "ID", "the id that Redis has"), BY_OPTION),
 	.summary = "give Redis the id of PostgreSQL, and print it",
-	.detail = "A Redis that has none is claimed by gateways and workers themselves. With\n"
+	.detail = "A Redis that has none is adopted by gateways and workers themselves. With\n"
 		  "--instead-of it is taken over, with all coupons, from another installation,\n"
 		  "whose programs stop: for a Redis that was copied together with PostgreSQL.",
 };

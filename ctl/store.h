@@ -84,7 +84,7 @@ size_t store_keep_open(struct db *db, int64_t coupon, struct slot *list, size_t 
 /*
  * Records their receives as rejected (lost), each of its generation in `arrays`, with its time of
  * acceptance, and ends `arrays`. Keeps those that had no outcome until then, and returns how many
- * there are. The keeper then releases their slots in Redis.
+ * there are. The keeper then frees their slots in Redis.
  */
 size_t store_lost_record(struct db *db, int64_t coupon, struct slot *list, size_t n,
 			 struct slot_arrays *arrays);

@@ -228,10 +228,10 @@ static const struct command receive_hold_command =
 static const struct command receive_use_command =
 	REQUEST_COMMAND("use", "let an order use a receive, held by it before or not",
 			ORDER_OPTIONS, AMOUNT_OPTIONS);
-static const struct command receive_unhold_command =
-	REQUEST_COMMAND("unhold", "give a receive up that the order holds", ORDER_OPTIONS);
-static const struct command receive_unuse_command =
-	REQUEST_COMMAND("unuse", "give a receive back that the order has used", ORDER_OPTIONS,
+static const struct command receive_release_command =
+	REQUEST_COMMAND("release", "give a receive up that the order holds", ORDER_OPTIONS);
+static const struct command receive_rollback_command =
+	REQUEST_COMMAND("rollback", "give a receive back that the order has used", ORDER_OPTIONS,
 			OPTION("reason", "TEXT", "why: 1 to 200 bytes of printable ASCII"));
 static const struct command receive_quote_command =
 	REQUEST_COMMAND("quote", "print what a receive takes off an amount", AMOUNT_OPTIONS,
@@ -262,7 +262,7 @@ static const struct command receive_list_command = {
 const struct command receive_command = {
 	.name = "receive",
 	.subcommands = COMMANDS(&receive_list_command, &receive_show_command, &receive_hold_command,
-				&receive_use_command, &receive_unhold_command,
-				&receive_unuse_command, &receive_quote_command),
+				&receive_use_command, &receive_release_command,
+				&receive_rollback_command, &receive_quote_command),
 	.summary = "hold and use receives for orders, and print what was done",
 };

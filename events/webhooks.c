@@ -1,13 +1,13 @@
 /*
  * The thread owns everything here but `stop`:
  *
- *	PostgreSQL ──claim──▶ sendings ──POST──▶ endpoints
+ *	PostgreSQL ──lease──▶ sendings ──POST──▶ endpoints
  *	     ▲                   │ ended
  *	     └──────record───────┘
  *
- * A delivery is claimed when a sending is free for it, and is sent at once. No transaction is open
- * meanwhile. The claim has a lease that ends after the time-out of the request, so a delivery whose
- * worker died is claimed again. The keeper's worker also counts what waits, and removes what has
+ * A delivery is leased when a sending is free for it, and is sent at once. No transaction is open
+ * meanwhile. The lease ends after the time-out of the request, so a delivery whose
+ * worker died is leased again. The keeper's worker also counts what waits, and removes what has
  * expired, even with COUPON_WEBHOOK_CONNECTIONS=0.
  */
 #include "events/webhooks.h"
@@ -27,7 +27,7 @@
 #include <stdlib.h>
 
 #define LEASE_GRACE_MS 5000 /* of the lease, beyond the time-out of the request */
-#define CLAIM_EVERY_MS 1000 /* while nothing is announced: what is due to be tried again */
+#define LEASE_EVERY_MS 1000 /* while nothing is announced: what is due to be tried again */
 #define COUNT_EVERY_MS 5000
 #define EXPIRE_EVERY_MS 60000
 #define STOP_MS 2000
@@ -39,7 +39,7 @@
 #define LOCK_TIMEOUT_MS 100
 
 /*
- * One request to a webhook, from its claim until PostgreSQL has its outcome:
+ * One request to a webhook, from its lease until PostgreSQL has its outcome:
  *
  *	FREE ──begin()──▶ SENDING ──end()──▶ ENDED ──record()──▶ FREE
  */
@@ -67,7 +67,7 @@ struct webhooks {
 	struct postgres *postgres; /* blocking */
 	struct sending *sendings;
 	size_t sendings_n;
-	int64_t claim_ms, count_ms, expire_ms; /* when each is due */
+	int64_t lease_at_ms, count_ms, expire_ms; /* when each is due */
 	int64_t dropped; /* events of all webhooks, when they were last counted; -1: never */
 };
 
@@ -175,7 +175,7 @@ static size_t sendings_count(const struct webhooks *webhooks, enum sending_state
 	return n;
 }
 
-/* A row of the claim. If it cannot be sent it has ended already. */
+/* A row of the leased deliveries. If it cannot be sent it has ended already. */
 static void sending_begin(struct webhooks *webhooks, const PGresult *rows, int row,
 			  int64_t lease_ms)
 {
@@ -210,23 +210,23 @@ static void on_notified(void *context, const char *payload)
 	struct webhooks *webhooks = context;
 
 	(void)payload;
-	webhooks->claim_ms = 0;
+	webhooks->lease_at_ms = 0;
 }
 
 /* Takes as many deliveries as can be sent now, when that is due. */
-static void claim_step(struct webhooks *webhooks)
+static void lease_step(struct webhooks *webhooks)
 {
 	size_t free_n = sendings_count(webhooks, SENDING_FREE);
 	int64_t lease_ms = webhooks->rules->timeout_ms + LEASE_GRACE_MS;
 	int64_t now_ms = clock_monotonic_ms();
 	PGresult *rows;
 
-	if (free_n == 0 || now_ms < webhooks->claim_ms)
+	if (free_n == 0 || now_ms < webhooks->lease_at_ms)
 		return;
-	webhooks->claim_ms = now_ms + CLAIM_EVERY_MS;
+	webhooks->lease_at_ms = now_ms + LEASE_EVERY_MS;
 	if (keeper_state().relation != RELATION_OWN)
 		return;
-	rows = ask(webhooks, sql_query_webhook_claim,
+	rows = ask(webhooks, sql_query_webhook_lease,
 		   POSTGRES_ARGUMENTS(postgres_number((int64_t)free_n),
 				      postgres_number(
 					      webhooks->config->webhook_endpoint_connections),
@@ -267,7 +267,7 @@ static void record_step(struct webhooks *webhooks)
 			continue;
 		sending_record(webhooks, sending);
 		if (sending->state == SENDING_FREE)
-			webhooks->claim_ms = 0;
+			webhooks->lease_at_ms = 0;
 	}
 }
 
@@ -322,11 +322,11 @@ static void expire_step(struct webhooks *webhooks)
 /* When there is something to do next, apart from libcurl's requests, which it knows itself. */
 static int64_t due_ms(const struct webhooks *webhooks)
 {
-	int64_t next_ms = clock_monotonic_ms() + CLAIM_EVERY_MS;
+	int64_t next_ms = clock_monotonic_ms() + LEASE_EVERY_MS;
 
 	for (size_t i = 0; i < webhooks->sendings_n; i++) {
 		const struct sending *sending = &webhooks->sendings[i];
-		int64_t one_ms = sending->state == SENDING_FREE    ? webhooks->claim_ms
+		int64_t one_ms = sending->state == SENDING_FREE    ? webhooks->lease_at_ms
 				 : sending->state == SENDING_ENDED ? sending->retry_ms
 								   : INT64_MAX;
 
@@ -384,7 +384,7 @@ static void *run(void *argument)
 			postgres_open(webhooks->postgres);
 		requests_step(webhooks);
 		record_step(webhooks);
-		claim_step(webhooks);
+		lease_step(webhooks);
 		count_step(webhooks);
 		expire_step(webhooks);
 		wait_step(webhooks);
@@ -430,7 +430,7 @@ struct webhooks *webhooks_start(const struct config *config, const struct rules 
 void webhooks_stop(struct webhooks *webhooks)
 {
 	webhooks->stop = 1;
-	curl_multi_wakeup(webhooks->multi); /* else the thread looks within CLAIM_EVERY_MS */
+	curl_multi_wakeup(webhooks->multi); /* else the thread looks within LEASE_EVERY_MS */
 	pthread_join(webhooks->thread, NULL);
 	postgres_free(webhooks->postgres);
 	curl_multi_cleanup(webhooks->multi);

@@ -25,8 +25,8 @@
 #include "gateway/read/key_records.h"
 #include "gateway/read/lookup.h"
 #include "gateway/read/status.h"
-#include "gateway/redeem/fair_queue.h"
-#include "gateway/redeem/redeem.h"
+#include "gateway/claim/fair_queue.h"
+#include "gateway/claim/claim.h"
 #include "gateway/stores.h"
 #include "gateway/use/quote.h"
 #include "gateway/use/uses.h"
@@ -67,7 +67,7 @@ struct gateway {
 	struct waiters *waiters;
 	struct admission *admission;
 	struct copies *copies;
-	struct redeem *redeem;
+	struct claim *claim;
 	struct uses *uses;
 	struct status_parts status;
 	struct offers offers;
@@ -146,9 +146,9 @@ static void dispatch(void *context, struct request *request)
 	struct gateway *gateway = context;
 	const char *trouble = NULL;
 
-	if (request->op == OP_ISSUE || request->op == OP_REDEEM)
+	if (request->op == OP_ISSUE || request->op == OP_CLAIM)
 		trouble = issue_trouble(gateway);
-	else if (request->op >= OP_HOLD && request->op <= OP_UNUSE)
+	else if (request->op >= OP_HOLD && request->op <= OP_ROLLBACK)
 		trouble = use_trouble(gateway);
 	if (trouble) {
 		request_fail(request, ANSWER_UNAVAILABLE, trouble);
@@ -158,13 +158,13 @@ static void dispatch(void *context, struct request *request)
 	case OP_ISSUE:
 		admission_submit(gateway->admission, request);
 		return;
-	case OP_REDEEM:
-		redeem_submit(gateway->redeem, request);
+	case OP_CLAIM:
+		claim_submit(gateway->claim, request);
 		return;
 	case OP_HOLD:
 	case OP_USE:
-	case OP_UNHOLD:
-	case OP_UNUSE:
+	case OP_RELEASE:
+	case OP_ROLLBACK:
 		uses_submit(gateway->uses, request);
 		return;
 	case OP_QUOTE:
@@ -281,13 +281,13 @@ static void tick(struct gateway *gateway)
 	if (*gateway->comparisons[0].copy.installation && !is_foreign(gateway))
 		publisher_installation(gateway->publisher,
 				       gateway->comparisons[0].copy.installation);
-	redeem_tick(gateway->redeem, now_ms);
+	claim_tick(gateway->claim, now_ms);
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->admission));
 	metrics_set(METRIC_UNCOPIED, (int64_t)copies_lost(gateway->copies));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->waiters));
 	metrics_set(METRIC_USES_WAITING, (int64_t)uses_waiting(gateway->uses));
 	metrics_set(METRIC_USES_UNCONFIRMED, (int64_t)uses_unconfirmed(gateway->uses));
-	metrics_set(METRIC_CODES_WAITING, (int64_t)redeem_waiting(gateway->redeem));
+	metrics_set(METRIC_CODES_WAITING, (int64_t)claim_waiting(gateway->claim));
 	metrics_set(METRIC_LOOKUPS_WAITING,
 		    (int64_t)(lookup_waiting(gateway->lookup) + lookup_waiting(gateway->codes)));
 	metrics_set(METRIC_READS_WAITING, (int64_t)lookup_waiting(gateway->reads));
@@ -303,7 +303,7 @@ static int is_busy(const struct gateway *gateway)
 			return 1;
 	return gateway->stop_by_ms || waiters_count(gateway->waiters) > 0 ||
 	       unconfirmed_all(gateway) > 0 || uses_waiting(gateway->uses) > 0 ||
-	       redeem_waiting(gateway->redeem) > 0 ||
+	       claim_waiting(gateway->claim) > 0 ||
 	       known_is_busy(&gateway->known, clock_monotonic_ms());
 }
 
@@ -370,7 +370,7 @@ static int ready(void *context, cJSON **body)
 	durability_warnings(&gateway->weak_settings.durability, warnings);
 	transport_warnings(warnings);
 	rabbit_topology_warnings(warnings);
-	redeem_warnings(gateway->redeem, warnings);
+	claim_warnings(gateway->claim, warnings);
 	return !redis && !own;
 }
 
@@ -530,7 +530,7 @@ static void loop(struct gateway *gateway, int publisher_fd)
 	ticker_start(ticker);
 	while (!may_end(gateway)) {
 		event_base_loop(gateway->base, EVLOOP_ONCE);
-		redeem_flush(gateway->redeem);
+		claim_flush(gateway->claim);
 		uses_flush(gateway->uses);
 		reads_flush(gateway);
 		receives_flush(gateway);
@@ -553,7 +553,7 @@ static void port_ulid_new(struct ulid *ulid)
 
 static void port_answer(struct request *request, const struct result *result)
 {
-	redeem_answered(request, result->answer);
+	claim_answered(request, result->answer);
 	metrics_issue_time(clock_monotonic_us() - request->begun_us);
 	request_answer(request, result);
 }
@@ -764,7 +764,7 @@ static void deciders_make(struct gateway *gateway, const struct config *config)
 	gateway->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
 	gateway->admission = admission_new(&admission_port, config, COUPONS_MAX, gateway->waiters,
 					   gateway->copies);
-	gateway->redeem = redeem_new(config, gateway->codes, gateway->admission);
+	gateway->claim = claim_new(config, gateway->codes, gateway->admission);
 	redis_pool_bind(gateway->redis, gateway->admission);
 }
 
@@ -812,7 +812,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 					 .admission = gateway->admission,
 					 .copies = gateway->copies,
 					 .key_records = &gateway->key_records,
-					 .catalogue = redeem_catalogue(gateway->redeem),
+					 .catalogue = claim_catalogue(gateway->claim),
 					 .comparison = &gateway->comparisons[0] };
 	known_init(&gateway->known, config->listen, process);
 	gateway->weak_settings = (struct weak_settings){

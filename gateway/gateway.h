@@ -4,7 +4,7 @@
  *	clients ─▶ server, http ─▶ intake ─▶ admission ─▶ redis_pool ═ Redis
  *	                                  ├─▶ status ─▶ lookup ═ PostgreSQL
  *	                                  ├─▶ uses ─▶ publisher
- *	                                  ├─▶ redeem ─▶ admission, and lookup ═ PostgreSQL
+ *	                                  ├─▶ claim ─▶ admission, and lookup ═ PostgreSQL
  *	                                  └─▶ coupons, coupon ─▶ lookup ═ PostgreSQL or a replica
  *	admission ─▶ publisher ═ RabbitMQ ═ outcomes of workers ─▶ waiters, uses ─▶ clients
  *

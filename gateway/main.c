@@ -23,7 +23,7 @@
 #include "gateway/listen/arrival.h"
 #include "common/serve/http_origin.h"
 #include "gateway/metrics.h"
-#include "gateway/redeem/attempts.h"
+#include "gateway/claim/attempts.h"
 
 #include <errno.h>
 #include <signal.h>

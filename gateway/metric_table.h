@@ -92,7 +92,7 @@ METRIC(METRIC_ACCEPTED, "receives_accepted_total", "counter",
 METRIC(METRIC_OUTCOMES, "outcomes_total", "counter", "Outcomes received from workers.")
 METRIC(METRIC_WAITING, "outcomes_waiting", "gauge", "Requests waiting for queued or issued.")
 METRIC(METRIC_USES, "uses_total", "counter",
-       "Requests hold, use, unhold and unuse that were sent to workers.")
+       "Requests hold, use, release and rollback that were sent to workers.")
 METRIC(METRIC_USES_WAITING, "uses_waiting", "gauge", "Those of them that wait for a worker.")
 METRIC(METRIC_USES_UNCONFIRMED, "uses_unconfirmed", "gauge",
        "Receives in their messages that RabbitMQ has not confirmed.")

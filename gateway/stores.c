@@ -17,7 +17,7 @@
 #define COMPARE_AGAIN_MS 500
 #define COMPARE_EQUAL_MS 5000
 #define LOOK_MS 200      /* between two looks at the id in Redis */
-#define CLAIM_NEW_MS 500 /* a gateway that has just learnt its id leaves Redis to others */
+#define ADOPT_NEW_MS 500 /* a gateway that has just learnt its id leaves Redis to others */
 
 static void relation_set(struct comparison *comparison)
 {
@@ -63,7 +63,7 @@ static void on_changes(void *context, const PGresult *rows)
 	changes_take(&changes, rows);
 	if (strcmp(changes.installation, comparison->installation) != 0) {
 		memcpy(comparison->installation, changes.installation, INSTALLATION_SIZE);
-		comparison->claim_ms = clock_monotonic_ms() + CLAIM_NEW_MS;
+		comparison->adopt_ms = clock_monotonic_ms() + ADOPT_NEW_MS;
 	}
 	relation_set(comparison);
 	if (comparison->relation == RELATION_FOREIGN)
@@ -77,24 +77,24 @@ static void on_changes(void *context, const PGresult *rows)
 	lookup_trust(comparison->lookup, trust);
 }
 
-static void on_claim(void *context, const redisReply *reply)
+static void on_adopt(void *context, const redisReply *reply)
 {
 	const struct comparison *comparison = context;
 
 	if (reply && reply->type == REDIS_REPLY_STRING &&
 	    changes_replied(reply->str) == RELATION_OWN)
-		log_info("installation_claimed", LOG_S("installation", comparison->installation));
+		log_info("installation_adopted", LOG_S("installation", comparison->installation));
 }
 
 /* Redis has lost its data, the id too. It gets back the one that PostgreSQL had before that. */
-static void claim_step(struct comparison *comparison, int64_t now_ms)
+static void adopt_step(struct comparison *comparison, int64_t now_ms)
 {
 	const char *argv[] = { "EVAL", lua_changes, "1",    CHANGES_KEY, comparison->installation,
 			       "none", "",          "newer" };
 
-	if (comparison->is_first && comparison->relation == RELATION_UNCLAIMED &&
-	    now_ms >= comparison->claim_ms)
-		redis_pool_query(redis_pool_pick(comparison->redis), 8, argv, on_claim, comparison);
+	if (comparison->is_first && comparison->relation == RELATION_UNADOPTED &&
+	    now_ms >= comparison->adopt_ms)
+		redis_pool_query(redis_pool_pick(comparison->redis), 8, argv, on_adopt, comparison);
 }
 
 static void on_copy(void *context, const redisReply *reply)
@@ -107,7 +107,7 @@ static void on_copy(void *context, const redisReply *reply)
 		return;
 	comparison->redis_connects = comparison->asked_connects;
 	relation_set(comparison);
-	claim_step(comparison, now_ms);
+	adopt_step(comparison, now_ms);
 	if (!comparison->is_look)
 		comparison->is_asking = lookup_ask(comparison->lookup, LOOKUP_CHANGES, 0, NULL,
 						   on_changes, comparison) == 0;
@@ -174,7 +174,7 @@ static int is_own(const struct known *known)
 {
 	return lookup_is_connected(known->lookup) && !comparison_is_due(known->comparison) &&
 	       (known->comparison->relation == RELATION_OWN ||
-		known->comparison->relation == RELATION_UNCLAIMED);
+		known->comparison->relation == RELATION_UNADOPTED);
 }
 
 static int row_is_due(const struct known *known, int64_t now_ms)

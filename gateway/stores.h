@@ -11,7 +11,7 @@
 #include "gateway/admit/redis_pool.h"
 #include "gateway/read/key_records.h"
 #include "gateway/read/lookup.h"
-#include "gateway/redeem/catalogue.h"
+#include "gateway/claim/catalogue.h"
 
 /*
  * Compares the numbers of PostgreSQL with their copy in Redis (common/changes.h), over each new
@@ -28,7 +28,7 @@
 struct comparison {
 	struct redis_pool *redis;
 	struct lookup *lookup;
-	int is_first; /* of the gateway: it claims, and logs */
+	int is_first; /* of the gateway: it adopts, and logs */
 
 	/* Its own. */
 	struct changes copy;
@@ -41,7 +41,7 @@ struct comparison {
 	int is_look;      /* only Redis is asked */
 	int64_t due_ms;   /* the next comparison */
 	int64_t look_ms;  /* the next look */
-	int64_t claim_ms; /* Redis may be claimed from then on */
+	int64_t adopt_ms; /* Redis may be adopted from then on */
 };
 
 void comparison_tick(struct comparison *comparison, int64_t now_ms);

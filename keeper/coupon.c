@@ -343,7 +343,7 @@ static int close_ended(struct keeper_context *context, const struct coupon_row *
 
 /*
  * Whether PostgreSQL has an outcome for every receive that Redis has accepted, by `row` and
- * `look`. Receives of older generations and pending releases are checked when the coupon is
+ * `look`. Receives of older generations and slots that are not freed are checked when the coupon is
  * marked. Pure.
  */
 static int close_settles(const struct coupon_row *row, const struct coupon_look *look,

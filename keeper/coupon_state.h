@@ -22,7 +22,7 @@ struct coupon_row {
 	int64_t generation; /* 0: never loaded */
 	int64_t seq_seen;
 	int64_t settled;
-	int pending;           /* rejected receives of it are not released yet */
+	int pending;           /* rejected receives of it are not freed yet */
 	int is_settled;        /* closed, and marked as settled */
 	int64_t revocation;    /* the last revocation of exchange codes; 0: none */
 	int late;              /* outcomes of older generations wait to be counted in Redis */

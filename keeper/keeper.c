@@ -7,14 +7,14 @@
  *	                          ├─ outbox, where messages may be lost ──▶ RabbitMQ  (outbox)
  *	                          └─ sums ──▶ metrics                     (metrics)
  *
- * A round starts after the pause, or on NOTIFY. Every step requires the lock, except the release of
- * rejected receives (release): it runs in each round, and whenever the worker's loop wakes the
+ * A round starts after the pause, or on NOTIFY. Every step requires the lock, except freeing the
+ * slots of rejected receives: it runs in each round, and whenever the worker's loop wakes the
  * thread after a COMMIT.
  *
  * The writes of a keeper that was suspended for longer than its lease fail: in Redis, because the
  * scripts refuse to run outside the times within which its lock is held, and each coupon that its
  * successor has checked has a higher fence; in PostgreSQL, because `keeper` has one. outbox.c and
- * release.h say which two writes need no fence.
+ * slot_free.h say which two writes need no fence.
  */
 #include "keeper/keeper.h"
 
@@ -29,7 +29,7 @@
 #include "keeper/outbox.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/recovery.h"
-#include "keeper/release.h"
+#include "keeper/slot_free.h"
 #include "keeper/stores.h"
 #include "keeper/sweep.h"
 #include "keeper/uses.h"
@@ -43,22 +43,22 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define RELEASE_STEPS 16 /* in a row */
+#define SLOT_FREE_STEPS 16 /* in a row */
 #define LATE_STEPS 64
 #define USES_STEPS 32
-#define UNCLAIMED_MS 100 /* while Redis belongs to nobody, between two looks */
+#define UNADOPTED_MS 100 /* while Redis belongs to nobody, between two looks */
 
 struct keeper {
 	const struct config *config;
 	pthread_t thread;
 	atomic_int stop; /* checked between two steps */
-	int wake_fd;     /* readable: release rejected receives, read the copy, or stop */
+	int wake_fd;     /* readable: free slots, read the copy, or stop */
 	atomic_int copy_asked;
-	int release_due; /* a release was interrupted */
+	int slot_free_due; /* freeing was interrupted */
 	struct keeper_outbox *outbox;
 	struct keeper_context context;
 	struct late late;
-	struct release release;
+	struct slot_free slot_free;
 	struct keeper_stores stores;
 	struct recovery *recovery;
 	struct backoff backoff;
@@ -250,29 +250,29 @@ static int copy_read(struct keeper *keeper)
 	return 0;
 }
 
-/* Releases pending receives. 0, or -1 when it was interrupted: it is still due. */
-static int release_run(struct keeper *keeper)
+/* Frees pending receives. 0, or -1 when it was interrupted: it is still due. */
+static int slot_free_run(struct keeper *keeper)
 {
 	char run_id[REDIS_RUN_ID_SIZE];
 	int64_t uptime_s;
 	int more = redis_client_process(keeper->context.redis, run_id, &uptime_s) ? -1 : 1;
 
-	for (int i = 0; more > 0 && i < RELEASE_STEPS; i++) {
-		/* A release needs no lock, but the lock must be renewed for the rounds. */
+	for (int i = 0; more > 0 && i < SLOT_FREE_STEPS; i++) {
+		/* Freeing a slot needs no lock, but the lock must be renewed for the rounds. */
 		if (keeper->stop || (keeper->elected && keeper_lock_hold(&keeper->context)))
 			more = -1;
 		else
-			more = release_step(&keeper->release, &keeper->context, run_id);
+			more = slot_free_step(&keeper->slot_free, &keeper->context, run_id);
 	}
 	if (more > 0)
 		keeper_wake(keeper);
-	keeper->release_due = more < 0;
+	keeper->slot_free_due = more < 0;
 	return more < 0 ? -1 : 0;
 }
 
 /*
- * Counts in Redis the outcomes of receives of older generations, before the releases that depend on
- * them.
+ * Counts in Redis the outcomes of receives of older generations, before the slots are freed that
+ * depend on them.
  */
 static int late_run(struct keeper *keeper)
 {
@@ -304,7 +304,7 @@ static void wake_take(struct keeper *keeper)
 	if (keeper->copy_asked)
 		copy_read(keeper);
 	if (!keeper->stores.is_behind && keeper->stores.relation == RELATION_OWN)
-		release_run(keeper);
+		slot_free_run(keeper);
 }
 
 /* Waits for `wait_ms`, or until terms change or the thread is to stop. */
@@ -372,7 +372,7 @@ static int64_t stranger_turn(struct keeper *keeper)
 	if (keeper->stores.relation == RELATION_OLD)
 		postgres_leave(keeper_database_session(keeper->context.database),
 			       RELATION_OLD_TEXT);
-	return keeper->stores.relation == RELATION_UNCLAIMED ? UNCLAIMED_MS
+	return keeper->stores.relation == RELATION_UNADOPTED ? UNADOPTED_MS
 							     : keeper->config->keeper_round_ms;
 }
 
@@ -420,8 +420,8 @@ static int64_t turn(struct keeper *keeper)
 	     keeper_uses_round(&keeper->context, keeper->uses_list.keep_s) ||
 	     uses_list_run(keeper) || keeper_sweep_round(keeper->sweep, &pause_ms)))
 		rc = -1;
-	/* The elected keeper also releases for workers that died, the others only when woken. */
-	if ((keeper->elected || keeper->release_due) && release_run(keeper))
+	/* The elected keeper also frees for workers that died, the others only when woken. */
+	if ((keeper->elected || keeper->slot_free_due) && slot_free_run(keeper))
 		rc = -1;
 	if (rc)
 		return turn_failed(keeper);

@@ -1,7 +1,7 @@
 /*
  * The keeper: in one elected worker, a thread that opens and closes campaigns in Redis, verifies
- * them after a restart of Redis, sends orphaned messages again, and releases the slots of rejected
- * receives. In every other worker the same thread waits to be elected, and releases slots when it
+ * them after a restart of Redis, sends orphaned messages again, and frees the slots of rejected
+ * receives. In every other worker the same thread waits to be elected, and frees slots when it
  * is woken.
  */
 #pragma once
@@ -18,7 +18,7 @@ void keeper_check(const struct config *config);
 struct keeper *keeper_start(const struct config *config);
 /* Stops the thread, which releases the lock, and waits for its end. */
 void keeper_stop(struct keeper *keeper);
-/* Wakes the thread to release the slots of rejected receives in Redis. Any thread; never waits. */
+/* Wakes the thread to free the slots of rejected receives in Redis. Any thread; never waits. */
 void keeper_wake(struct keeper *keeper);
 
 /*

@@ -53,8 +53,8 @@ METRIC(KEEPER_METRIC_IN_FLIGHT, "keeper_receives_in_flight", "gauge",
        "Accepted receives without an outcome in PostgreSQL, over all watched coupons.")
 METRIC(KEEPER_METRIC_RESERVED, "keeper_receives_reserved", "gauge",
        "Of those, receives of older generations.")
-METRIC(KEEPER_METRIC_UNRELEASED, "keeper_coupons_unreleased", "gauge",
-       "Coupons with rejected receives that are not yet released in Redis.")
+METRIC(KEEPER_METRIC_UNFREED, "keeper_coupons_unfreed", "gauge",
+       "Coupons with rejected receives that are not yet freed in Redis.")
 METRIC(KEEPER_METRIC_LOST, "keeper_stock_lost", "gauge",
        "Stock that Redis had and PostgreSQL does not, over all watched coupons.")
 METRIC(KEEPER_METRIC_OUTBOX, "keeper_outbox_messages", "gauge",

@@ -106,8 +106,8 @@ static void suspect_add(struct keeper_watch *watch, const struct coupon_row *row
 }
 
 /*
- * While a release or a late outcome is pending, the numbers are not compared: Redis has not counted
- * it yet.
+ * While a slot is to be freed or a late outcome to be counted, the numbers are not compared: Redis
+ * has not counted it yet.
  */
 static int numbers_compare(struct keeper_watch *watch, struct redis_client *redis,
 			   const struct coupon_row *row, const struct coupon_look *look)
@@ -171,7 +171,7 @@ int keeper_watch_add(struct keeper_watch *watch, struct redis_client *redis, con
 	int64_t *of = watch->sums.of;
 
 	watch->sums.states[state_of(row, is_verified, now_ms)]++;
-	of[KEEPER_METRIC_UNRELEASED] += row->pending;
+	of[KEEPER_METRIC_UNFREED] += row->pending;
 	of[KEEPER_METRIC_OUTBOX] += look->outbox_n;
 	if (!is_verified)
 		return 0;

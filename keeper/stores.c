@@ -29,7 +29,7 @@
 #define TIDY_LACKING_MS 1000 /* while one of them may have receives that Redis lacks */
 #define SILENT_MS 86400000   /* without a row and without a mark: it is forgotten */
 #define HOLD_MS 2000         /* between two passes over all coupons */
-#define CLAIM_MS 3000        /* so long a Redis without an id is left to the gateways */
+#define ADOPT_MS 3000        /* so long a Redis without an id is left to the gateways */
 #define SCAN_COUNT "1000"
 #define KEY_HEAD "coupon:{"
 #define KEYS_PAGES 100 /* in a round: 10,000 keys */
@@ -80,16 +80,16 @@ static void relation_set(struct keeper_stores *stores, const struct postgres_ser
 }
 
 /* Redis has no id. The gateways get some time, then it gets the one of this PostgreSQL. */
-static void unclaimed_step(struct keeper_stores *stores, struct keeper_context *context)
+static void unadopted_step(struct keeper_stores *stores, struct keeper_context *context)
 {
 	int64_t now_ms = clock_monotonic_ms();
 
-	if (stores->unclaimed_ms == 0)
-		stores->unclaimed_ms = now_ms;
-	if (now_ms - stores->unclaimed_ms < CLAIM_MS)
+	if (stores->unadopted_ms == 0)
+		stores->unadopted_ms = now_ms;
+	if (now_ms - stores->unadopted_ms < ADOPT_MS)
 		return;
-	if (changes_claim(context->redis, stores->installation, NULL) == RELATION_OWN)
-		log_info("installation_claimed", LOG_S("installation", stores->installation));
+	if (changes_adopt(context->redis, stores->installation, NULL) == RELATION_OWN)
+		log_info("installation_adopted", LOG_S("installation", stores->installation));
 }
 
 static void behind_set(struct keeper_stores *stores, int64_t transactions)
@@ -139,7 +139,7 @@ static int server_follow(struct keeper_stores *stores, struct keeper_context *co
 		return 0;
 	case RELATION_OWN:
 		break;
-	case RELATION_UNCLAIMED:
+	case RELATION_UNADOPTED:
 	case RELATION_FOREIGN:
 	case RELATION_OLD:
 		return 0;
@@ -176,10 +176,10 @@ int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *c
 	    server_follow(stores, context, &changes, &relation))
 		return -1;
 	relation_set(stores, &changes.server, relation);
-	if (stores->relation == RELATION_UNCLAIMED)
-		unclaimed_step(stores, context);
+	if (stores->relation == RELATION_UNADOPTED)
+		unadopted_step(stores, context);
 	else
-		stores->unclaimed_ms = 0;
+		stores->unadopted_ms = 0;
 	if (stores->relation != RELATION_OWN)
 		return 0;
 	stores->lack = (struct keeper_lack){ .transactions = changes_behind(&changes, copy),

@@ -6,7 +6,7 @@
  * Redis (common/changes.h). While it is, the keeper holds every coupon in Redis and does nothing
  * else, until couponctl recover has ended. That is asked of the Redis of this PostgreSQL only.
  * While Redis has the id of another installation nothing is changed anywhere. While it has none,
- * having lost its data, it is claimed by the gateways, which know the id from before; by this
+ * having lost its data, it is adopted by the gateways, which know the id from before; by this
  * thread only when none has done so.
  *
  * Coupons may be opened on a new process of Redis at once when all gateways have reported to it
@@ -47,7 +47,7 @@ struct keeper_stores {
 	enum relation relation; /* RELATION_UNKNOWN: it was never seen */
 	char installation[INSTALLATION_SIZE]; /* of PostgreSQL */
 	int installations_n;                  /* another number: PostgreSQL has got another id */
-	int64_t unclaimed_ms;                 /* since when Redis has no id; 0: it has one */
+	int64_t unadopted_ms;                 /* since when Redis has no id; 0: it has one */
 	int is_behind;
 	struct keeper_lack lack;
 	int64_t fence; /* of the last elected keeper, by PostgreSQL */

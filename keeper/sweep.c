@@ -16,7 +16,7 @@
  *
  * At rest a round has one page: all coupons were looked at, nothing had to be done for any of them,
  * and since then nothing was written to Redis but the renewals of the keeper's lock. Receives,
- * outcomes, releases, reports of gateways, new terms and lost keys are all writes. The rest ends at
+ * outcomes, frees, reports of gateways, new terms and lost keys are all writes. The rest ends at
  * the end of the next campaign.
  *
  * A failure that concerns one coupon alone puts that coupon off (common/backoff.h); the page
@@ -314,7 +314,7 @@ static int has_work(const struct keeper_sweep *sweep)
 	const struct watch_sums *sums = &sweep->watch.sums;
 
 	return sums->of[KEEPER_METRIC_IN_FLIGHT] || sums->of[KEEPER_METRIC_OUTBOX] ||
-	       sums->of[KEEPER_METRIC_RESERVED] || sums->of[KEEPER_METRIC_UNRELEASED] ||
+	       sums->of[KEEPER_METRIC_RESERVED] || sums->of[KEEPER_METRIC_UNFREED] ||
 	       sums->states[WATCH_UNAVAILABLE] || sweep->put_off.coupons || sweep->settled_left;
 }
 

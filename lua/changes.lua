@@ -9,7 +9,7 @@
 --                           of the server; `former`: SYSTEM:TIMELINE of the one before;
 --                           `followed:SYSTEM`: the highest timeline of that cluster
 -- ARGV  1 installation      the id, a UUID
---       2 claim             '': not; 'none': Redis gets this id if it has none; or an id: Redis
+--       2 adopt             '': not; 'none': Redis gets this id if it has none; or an id: Redis
 --                           gets this one if it has that one or none
 --       3 server            'SYSTEM:TIMELINE', or '': as if it were followed
 --       4 follow            which server is followed from now on, besides that one and the first:
@@ -17,7 +17,7 @@
 --                           cluster; 'any': an old one too. With 'look' nothing is written
 --       5.. 0..128 pairs: stripe (0..127) and its number (0..2^53-1)
 --
--- Returns 'ok'; 'foreign': Redis has the id of another installation; 'unclaimed': it has none;
+-- Returns 'ok'; 'foreign': Redis has the id of another installation; 'unadopted': it has none;
 -- 'old': the server is an old one; or 'other': it is not followed, by argument 4.
 -- Only with 'ok' something was written. Also when Redis is out of memory, because what follows the
 -- copy frees memory. A key of another type has no id, and is replaced.
@@ -30,13 +30,13 @@ if #KEYS ~= 1 then
 	fail('KEYS: 1 is needed')
 end
 local count = #ARGV == 4 and 0 or groups_count(4, 2, 128)
-local own, claim, server, follow = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local own, adopt, server, follow = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local _, _, system, timeline = find(server, SERVER)
 if not find(own, UUID) then
 	fail('installation: not a UUID')
 end
-if claim ~= '' and claim ~= 'none' and not find(claim, UUID) then
-	fail("claim: neither '', nor 'none', nor a UUID")
+if adopt ~= '' and adopt ~= 'none' and not find(adopt, UUID) then
+	fail("adopt: neither '', nor 'none', nor a UUID")
 end
 if server ~= '' and not (system and integer(timeline)) then
 	fail("server: neither '' nor 'SYSTEM:TIMELINE'")
@@ -51,10 +51,10 @@ end
 local kind = call('TYPE', KEYS[1]).ok
 local known = kind == 'hash' and call('HGET', KEYS[1], 'installation')
 if known ~= own then
-	if known and known ~= claim then
+	if known and known ~= adopt then
 		return 'foreign'
-	elseif claim == '' then
-		return 'unclaimed'
+	elseif adopt == '' then
+		return 'unadopted'
 	end
 end
 

@@ -63,7 +63,7 @@ if what == 'revoked' then
 	return 0
 end
 
-local redeemed = {'HSET', KEYS[3]}
+local claimed = {'HSET', KEYS[3]}
 
 -- What the filled codes have of each code of these records.
 local there = {}
@@ -81,13 +81,13 @@ end
 codes_look()
 
 local function code_take(code, user)
-	redeemed[#redeemed + 1] = code
-	redeemed[#redeemed + 1] = code_redeemed(there[code], user)
+	claimed[#claimed + 1] = code
+	claimed[#claimed + 1] = code_claimed(there[code], user)
 end
 
 local function codes_write()
-	if #redeemed > 2 then
-		call(unpack(redeemed))
+	if #claimed > 2 then
+		call(unpack(claimed))
 	end
 	call('PEXPIRE', KEYS[3], ARGV[4])
 end

@@ -6,11 +6,11 @@
 -- KEYS  for each part
 --       1 coupon:{ID}         hash: the coupon's terms and counts
 --       2 coupon:{ID}:users   hash: user -> "SLOT:BATCH:INDEX:KEY" for each taken slot, one a line;
---                             of a redeemed exchange code followed by a tab and the code
+--                             of a claimed exchange code followed by a tab and the code
 --       3 coupon:{ID}:outbox  hash: batch -> the exact message body, until its receives are settled
 --       4 coupon:{ID}:codes   only of a part with codes; hash: "SET.SERIAL" -> the user who has
---                             redeemed it, and a revoked "SET.SERIAL" or "SET" -> ""; with one
---                             of the latter also "*" -> "". "USER ", with a space: redeemed, and
+--                             claimed it, and a revoked "SET.SERIAL" or "SET" -> ""; with one
+--                             of the latter also "*" -> "". "USER ", with a space: claimed, and
 --                             revoked later
 -- ARGV  1 run_id          of the Redis process the gateway is connected to: see run_id_held()
 --       2 unsettled_max   1..2^53-1: while a coupon's outbox has so many messages, none is added
@@ -40,7 +40,7 @@
 --                          5 not_started, 6 paused, 7 code_invalid (it is revoked), 8 code_used,
 --                          20 busy (unsettled_max is reached), 44 key_reused (the user's key
 --                          is known with another code, or with or without one)
---   'SLOT:BATCH:INDEX'     the user's key is known, or the user has redeemed the code: the receive
+--   'SLOT:BATCH:INDEX'     the user's key is known, or the user has claimed the code: the receive
 --                          that was accepted with it
 -- These come before every refusal, and of several refusals the first of this order is returned:
 -- key_reused, code_used, code_invalid, paused, ended, not_started, out_of_stock, limit_reached,
@@ -219,7 +219,7 @@ local function slots_count(taken)
 end
 
 -- Runs the command that reads the codes of a part. Returns for each request what Redis has of its
--- code, the user who has redeemed it, '' if it is revoked, otherwise false; and which sets are
+-- code, the user who has claimed it, '' if it is revoked, otherwise false; and which sets are
 -- revoked (nil: none).
 local function codes_read(codes, count)
 	codes[count + 3] = SETS_REVOKED
@@ -290,10 +290,10 @@ local function decide(place, from, count, has_keys, has_codes, has_traces)
 	if records.err then
 		fail('users: ' .. records.err)
 	end
-	-- Of codes: what Redis has of each, the revoked sets, and who redeems which in this call, also
+	-- What Redis has of each code, the revoked sets, and who claims which code in this call, also
 	-- as the arguments of the HSET.
 	local owners, revoked
-	local redeemer, redeemed, redeemed_n = {}, {}, 0
+	local claimer, claimed, claimed_n = {}, {}, 0
 	if codes then
 		owners, revoked = codes_read(codes, count)
 	end
@@ -313,13 +313,13 @@ local function decide(place, from, count, has_keys, has_codes, has_traces)
 		local user, word = hmget[i + 2], has_keys and argv[key_at] or ''
 		local own = at[user]
 		local verdict, took
-		local code, bad -- bad: the verdict on a code that the user cannot redeem
+		local code, bad -- bad: the verdict on a code that the user cannot claim
 
 		if codes then
 			code = codes[i + 2]
 			if code == '' then
 				code = nil
-			elseif redeemer[code] or owners[i] and owners[i] ~= '' then
+			elseif claimer[code] or owners[i] and owners[i] ~= '' then
 				bad = -8
 			elseif owners[i] or revoked and revoked[match(code, '^%d+')] then
 				bad = -7
@@ -400,9 +400,9 @@ local function decide(place, from, count, has_keys, has_codes, has_traces)
 			end
 			accepted = accepted + 1
 			if code and not (words and find(code, '^%d+$')) then
-				redeemer[code] = user
-				redeemed[redeemed_n + 1], redeemed[redeemed_n + 2] = code, user
-				redeemed_n = redeemed_n + 2
+				claimer[code] = user
+				claimed[claimed_n + 1], claimed[claimed_n + 2] = code, user
+				claimed_n = claimed_n + 2
 			end
 			if accepted == stock then
 				closed = -2
@@ -435,8 +435,8 @@ local function decide(place, from, count, has_keys, has_codes, has_traces)
 		return added
 	end
 	call(unpack(hset))
-	if redeemed_n > 0 then
-		call('HSET', KEYS[place + 3], unpack(redeemed))
+	if claimed_n > 0 then
+		call('HSET', KEYS[place + 3], unpack(claimed))
 	end
 	call('HSET', key, 'stock', decimal(stock), 'seq', decimal(seq))
 

@@ -15,7 +15,7 @@
 -- raised to `to` only if it is at least `from`: Redis may have lost what earlier calls wrote. It
 -- never falls. The script also runs when Redis is out of memory: a revocation must not wait.
 --
--- Returns {'ok', version}; 'foreign': Redis has the id of another installation; or 'unclaimed': it
+-- Returns {'ok', version}; 'foreign': Redis has the id of another installation; or 'unadopted': it
 -- has none. Only with 'ok' something was written.
 
 local HEAD, MOST, BYTES_MOST = 3, 100, 16384
@@ -60,7 +60,7 @@ types_check('hash', 'hash')
 
 local installation = call('HGET', KEYS[2], 'installation')
 if installation ~= ARGV[1] then
-	return installation and 'foreign' or 'unclaimed'
+	return installation and 'foreign' or 'unadopted'
 end
 local known = integer(call('HGET', KEYS[1], 'version')) or 0
 local there = #ids > 0 and call('HMGET', KEYS[1], unpack(ids)) or {}

@@ -13,13 +13,13 @@
 --         'drop'    rejected; PostgreSQL has no stock for its unit
 --         'none'    only the number is recorded: no script can have accepted this receive
 --
--- A known receive is counted as a taken slot; if it was rejected, release.lua frees the slot. Any
+-- A known receive is counted as a taken slot; if it was rejected, slot_free.lua frees the slot. Any
 -- other receive is counted in `reserved`: its unit becomes its slot, stock, or lost. If there is no
 -- unit left for an issued receive, the taken slots exceed the total, and `rebuild` is set to 1.
 --
 -- An issued receive takes its slot and its code from whoever has them: that receive is in flight,
 -- and will be rejected, unless this one is voided before. Redis forgets it, so the coupon's field
--- `displaced` is set to 1: see release.lua.
+-- `displaced` is set to 1: see slot_free.lua.
 --
 -- Returns 'fenced'; 'missing' if Redis does not have the coupon or it is held for a rebuild; 'gap'
 -- if earlier numbers were never counted: a rebuild is needed, and the coupon's field `rebuild` is
@@ -134,7 +134,7 @@ local function slot_give(user, slot, record)
 	local code = code_of(record)
 	local there = code and call('HGET', KEYS[4], code)
 	if code then
-		call('HSET', KEYS[4], code, code_redeemed(there, user))
+		call('HSET', KEYS[4], code, code_claimed(there, user))
 	end
 	displaced = displaced or code_is_of_another(there, user) or had and had ~= record or false
 	return had ~= nil
@@ -146,7 +146,7 @@ local function outcome_count(older, seq, outcome, user, slot, rest)
 	if outcome == 'issued' then
 		local took = unit_take()
 		local had = slot_give(user, slot, slot .. ':' .. rest)
-		-- The receive that had the slot will be rejected; its release changes nothing.
+		-- The receive that had the slot will be rejected; freeing it changes nothing.
 		if had and took then
 			stock = stock + 1
 		end

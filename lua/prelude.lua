@@ -34,7 +34,7 @@ local RUN_ID_NONE = string.rep('0', 40)
 local RECORD_SHAPE = '^[1-9]%d?%d?:[0-7][0-9A-HJKMNP-TV-Z]*:%d%d?%d?:[ -~]*\t?[%d.]*$'
 
 -- An exchange code, as records and messages name it: 'SET.SERIAL', or 'SET' if it is a word, which
--- many users redeem.
+-- many users claim.
 local CODE_SHAPE = '^[1-9]%d*%.?%d*$'
 
 local CODE_MOST = 39 -- bytes
@@ -50,12 +50,12 @@ end
 -- The field of coupon:{ID}:codes that is there if a whole set or a word is revoked.
 local SETS_REVOKED = '*'
 
--- What coupon:{ID}:codes has of a code is the user who has redeemed it, '' if it is revoked, or the
+-- What coupon:{ID}:codes has of a code is the user who has claimed it, '' if it is revoked, or the
 -- user and a space: revoked as soon as that receive, which was accepted before, loses it.
 local REVOKED_THEN = ' '
 
--- What is written of a code that this user has redeemed, over what is there (false: nothing).
-local function code_redeemed(there, user)
+-- What is written of a code that this user has claimed, over what is there (false: nothing).
+local function code_claimed(there, user)
 	return there and (there == '' or sub(there, -1) == REVOKED_THEN) and user .. REVOKED_THEN
 		or user
 end
@@ -69,7 +69,7 @@ local function code_freed(there, user)
 	return there == user .. REVOKED_THEN and '' or nil
 end
 
--- Whether another user has redeemed the code.
+-- Whether another user has claimed the code.
 local function code_is_of_another(there, user)
 	return there and there ~= '' and there ~= user and there ~= user .. REVOKED_THEN or false
 end
@@ -97,7 +97,7 @@ local function codes_revoke(key, first)
 	return #hset > 2 and hset or nil
 end
 
--- Returns the code that only one user can redeem, at the end of a record; nil: it has none.
+-- Returns the code that only one user can claim, at the end of a record; nil: it has none.
 local function code_of(record)
 	return find(record, '\t', 1, true) and match(record, '\t(%d+%.%d+)$') or nil
 end
@@ -264,7 +264,7 @@ local function is_fenced(text, fence)
 	return (integer(text) or fail('coupon: its fence is malformed')) > fence
 end
 
--- Parses one record: 'SLOT:BATCH:INDEX:KEY', and a tab and the code if one was redeemed. Returns
+-- Parses one record: 'SLOT:BATCH:INDEX:KEY', and a tab and the code if one was claimed. Returns
 -- its receive 'SLOT:BATCH:INDEX', slot, key, and '' or the tab and the code; nil if it is
 -- malformed.
 local function record_parse(record)
@@ -285,7 +285,7 @@ end
 -- this key, or else with this code (false: none), and whether the one with the key has another code
 -- than this one (nil: none); nil if they are malformed. Appends the lines to `lines`, if given.
 local function records_read(text, wanted, lines, code)
-	local taken, found, redeemed, reused, from = {}, false, false, false, 1
+	local taken, found, claimed, reused, from = {}, false, false, false, 1
 	local asked_rest = code and '\t' .. code or ''
 	local wanted_rest = code and find(code, '.', 1, true) and asked_rest
 	while from do
@@ -303,11 +303,11 @@ local function records_read(text, wanted, lines, code)
 			found, reused = receive, rest ~= asked_rest
 		end
 		if rest == wanted_rest then
-			redeemed = receive
+			claimed = receive
 		end
 		from = stop and stop + 1
 	end
-	return taken, found or redeemed, reused
+	return taken, found or claimed, reused
 end
 
 -- Until a report expires whose coupon Redis does not have.

@@ -1,6 +1,6 @@
 -- Puts the stock and `reserved` of a coupon right whose slots were found sound, without closing it:
 -- only if its numbers are still those that were compared. An accepted receive changes seq, a
--- release the stock or `lost`, a late outcome `late`, new terms the total.
+-- freed slot the stock or `lost`, a late outcome `late`, new terms the total.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
 --       4 coupon:{ID}:known  set of receives in flight that have a slot in users

@@ -1,4 +1,4 @@
--- Marks codes of a coupon as revoked, so that nobody redeems them any more, and records how far
+-- Marks codes of a coupon as revoked, so that nobody claims them any more, and records how far
 -- Redis has the revocations of PostgreSQL, which numbers them: whoever opens the coupon, after a
 -- restart (verify.lua) or a rebuild (place.lua), must have them up to this number.
 --
@@ -9,7 +9,7 @@
 --       4 to          0..2^53-1: with the last of these calls all up to this number are marked
 --       5 is_last     0 or 1
 --       then 0..1024 codes: 'SET.SERIAL', or 'SET' for a word, or for all of a set that are not
---       redeemed
+--       claimed
 --
 -- Returns {'ok', generation, seq}: whatever was accepted before this has no higher numbers; or
 -- {'ok'} if the coupon is not verified or is held: Redis may have lost the highest numbers. If

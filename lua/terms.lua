@@ -1,8 +1,8 @@
 -- Applies newer terms to a coupon, for the keeper and couponctl. Taken slots do not change: a
--- change of the total changes the stock and, if the stock is used up, `lost` (see release.lua).
+-- change of the total changes the stock and, if the stock is used up, `lost` (see slot_free.lua).
 -- When a rebuild is due and nothing is lost, more slots may be taken than are counted here: then a
 -- greater total adds nothing to the stock, and the rebuild computes it. It is not due any more when
--- as much is taken as the total allows, unless a voided receive waits for it (release.lua).
+-- as much is taken as the total allows, unless a voided receive waits for it (slot_free.lua).
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
 -- ARGV  1 version  1..2^53-1, of these terms

@@ -103,7 +103,7 @@ static const struct option options[] = {
 	       "ids that look random, without any order; the same seed gives the same ids, and "
 	       "of several coupons the same one to each user"),
 	OPTION("codes", "FILE",
-	       "redeem: each user sends the next code of this file, which codes generate has "
+	       "claim: each user sends the next code of this file, which codes generate has "
 	       "written for the coupon"),
 	OPTION("receives", "FILE",
 	       "use: each user uses the next receive of this file, in an order of its own; it has "

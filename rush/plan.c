@@ -357,7 +357,7 @@ static uint32_t open_loop_read(struct rush_plan *plan, const struct args *args)
 
 const char *const rush_acks[] = { "accepted", "queued", "issued", "used" };
 
-/* What each user redeems or uses. */
+/* What each user claims or uses. */
 static void named_read(struct rush_plan *plan, const struct args *args)
 {
 	const char *option = args_has(args, "receives") ? "receives" : "codes";
@@ -417,7 +417,7 @@ static const char *op(const struct rush_plan *plan)
 {
 	if (plan->ack == RUSH_USED)
 		return "use";
-	return plan->codes ? "redeem" : "issue";
+	return plan->codes ? "claim" : "issue";
 }
 
 /* The members of a request; `with_op`: it is a line. Returns their end. */

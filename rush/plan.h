@@ -90,8 +90,7 @@ struct rush_open_loop {
 struct rush_plan {
 	struct rush_coupons coupons;
 	struct rush_users users;
-	char (*codes)[RUSH_CODE_MAX +
-		      1]; /* to redeem, one for each user; or receives; NULL: none */
+	char (*codes)[RUSH_CODE_MAX + 1]; /* to claim, one for each user; or receives; NULL: none */
 	uint32_t requests_per_user;
 	uint32_t requests_n;
 	int keys;          /* each user's requests carry the same idempotency key */

@@ -340,7 +340,7 @@ static void told_walk(struct rush_tally *tally, const struct rush_requests *requ
 			;
 		told_judge(tally, requests, one, next - i, rows_n, rejections_n);
 		if (!rush_plan_repeats(requests->plan) || rejections_n > 0)
-			continue; /* a rejection releases key and code with the slot */
+			continue; /* a rejection frees key and code with the slot */
 		if (kept == one->user) {
 			tally->unkept++;
 			wrong_add(tally, requests, one, "another receive for the same key or code");

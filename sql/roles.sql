@@ -111,7 +111,7 @@ GRANT UPDATE (seq_seen) ON coupon_generation TO couponmq_worker;
 GRANT DELETE ON coupon_late TO couponmq_worker;
 GRANT INSERT, DELETE ON coupon_curve TO couponmq_worker;
 GRANT INSERT, UPDATE (num) ON coupon_refusal TO couponmq_worker;
-GRANT UPDATE (released_at) ON receive_rejected TO couponmq_worker;
+GRANT UPDATE (freed_at) ON receive_rejected TO couponmq_worker;
 GRANT UPDATE (generation, seq) ON code_revocation TO couponmq_worker;
 GRANT UPDATE (fence, run_id) ON keeper TO couponmq_worker;
 GRANT EXECUTE ON FUNCTION api_key_records(bigint, int),
@@ -136,7 +136,7 @@ GRANT EXECUTE ON FUNCTION
 	command_end(bigint, smallint) TO couponmq_worker;
 -- Events and webhooks.
 GRANT EXECUTE ON FUNCTION event_log_remove(bigint[], bigint[], text[], text[]),
-	webhook_claim(int, int, bigint),
+	webhook_lease(int, int, bigint),
 	webhook_finish(bigint, int, text, int, text, bigint, bigint, bigint, bigint)
 	TO couponmq_worker;
 GRANT UPDATE (state), DELETE ON webhook_delivery TO couponmq_worker;
@@ -167,7 +167,7 @@ GRANT SELECT, USAGE ON SEQUENCE coupon_id_seq TO couponmq_operator;
 GRANT EXECUTE ON FUNCTION campaign_state(text, timestamptz, timestamptz, timestamptz),
 	coupon_id_next(), coupon_void(bigint, uuid, smallint, text, text), change_note(boolean),
 	use_shown(text, text, timestamptz) TO couponmq_operator;
-GRANT UPDATE (released_at) ON receive_rejected TO couponmq_operator;
+GRANT UPDATE (freed_at) ON receive_rejected TO couponmq_operator;
 GRANT INSERT (name, currency, amount), UPDATE (amount, updated_at) ON budget TO couponmq_operator;
 -- Exchange codes.
 GRANT INSERT ON code_key, code_space, code_set TO couponmq_operator;

@@ -142,7 +142,7 @@ class Ground:
                 pass
             self.redis.hset(self.key, "limit", self.limit)
         assert reply["reason"] == "slot_invalid", reply
-        query = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NULL"
+        query = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND freed_at IS NULL"
         wait_until(lambda: self.pg.execute(query, (self.coupon,)).fetchone() == (0,))
         return reply["receive"]
 

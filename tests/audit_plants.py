@@ -90,10 +90,10 @@ def slot_beyond_limit(ground):
 
 
 def issued_and_rejected(ground):
-    """Marked as released, or a worker would mark it."""
+    """Marked as freed, or a worker would mark it."""
     ground.sql(
         "INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason,"
-        " received_at, released_at)"
+        " received_at, freed_at)"
         " SELECT coupon_id, batch, idx, user_id, slot, 'slot_taken', received_at, now()"
         " FROM user_coupon WHERE coupon_id = %(coupon)s AND user_id = %(user)s",
         user=user(6),
@@ -194,7 +194,7 @@ def slot_not_given_back(ground):
     before = ground.record(owner)
     back = ground.record_set(owner, before + "\n" + record)
     return {
-        "kind": "slot_unreleased",
+        "kind": "slot_unfreed",
         "user": user(782),
         "slot": ground.limit + 1,
         "receive": receive,
@@ -263,7 +263,7 @@ def used_twice(ground):
 
 
 def unused_by_another(ground):
-    moves = (("use", "a", "free", "used"), ("unuse", "b", "used", "free"))
+    moves = (("use", "a", "free", "used"), ("rollback", "b", "used", "free"))
     expected, undo = changes(ground, user(3), *moves)
     return {"kind": "use_taken", **expected}, undo
 

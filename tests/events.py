@@ -7,7 +7,7 @@ import pika
 
 from asyncapi import conforms, members_of, message_of
 
-OF_ORDERS = ("coupon.held", "coupon.used", "coupon.unheld", "coupon.unused")
+OF_ORDERS = ("coupon.held", "coupon.used", "coupon.released", "coupon.rolled_back")
 CONTENT_TYPE = "application/cloudevents-batch+json; charset=utf-8"
 
 

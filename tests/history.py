@@ -144,7 +144,7 @@ class History:
                 row = pg.execute(
                     "SELECT seq_seen, settled_num, generation, late_num, (SELECT count(*)"
                     " FROM receive_rejected AS t"
-                    " WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) FROM coupon"
+                    " WHERE t.coupon_id = coupon.id AND t.freed_at IS NULL) FROM coupon"
                     " WHERE id = %s",
                     (self.coupon,),
                 ).fetchone()
@@ -163,7 +163,7 @@ class History:
                     ],
                     "late": int(hash_.get("late", 0)) != row[3] and (hash_.get("late"), row[3]),
                     "outbox": cache.hlen(key + ":outbox"),
-                    "unreleased": row[4],
+                    "unfreed": row[4],
                 }
 
             (coupons,) = pg.execute("SELECT count(*) FROM coupon").fetchone()

@@ -75,7 +75,7 @@ static void user_read(char **line, struct user_id *user)
 	check(user_id_parse(user, text, strlen(text)) == 0);
 }
 
-static void slot_release(char **line)
+static void slot_free(char **line)
 {
 	struct user_id user;
 	int slot;
@@ -194,10 +194,9 @@ int main(void)
 	static const struct {
 		const char *name;
 		void (*run)(char **line);
-	} commands[] = { { "begin", coupon_begin },   { "terms", terms },
-			 { "release", slot_release }, { "settled", settled },
-			 { "issue", issue },          { "coupon", row_begin },
-			 { "total", row_total },      { "settle", settle } };
+	} commands[] = { { "begin", coupon_begin }, { "terms", terms },  { "slot_free", slot_free },
+			 { "settled", settled },    { "issue", issue },  { "coupon", row_begin },
+			 { "total", row_total },    { "settle", settle } };
 	char *text = NULL;
 	size_t size = 0;
 	ssize_t len;

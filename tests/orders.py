@@ -1,6 +1,6 @@
 """
-The verdict on what orders did with receives (hold, use, unhold, unuse), from their requests, the
-answers, and what PostgreSQL has in the end: P12 to P14.
+The verdict on what orders did with receives (hold, use, release, rollback), from their requests,
+the answers, and what PostgreSQL has in the end: P12 to P14.
 
 An operation is one key, however often it was sent. It takes effect at one moment: after it was sent
 first, and before the first answer that is certain; what is never answered so may take effect at any
@@ -18,9 +18,14 @@ NEVER = float("inf")
 NOT_DONE = ("busy", "unavailable")  # nothing was done
 OPEN = (*NOT_DONE, "unknown")  # the next copy may be answered otherwise
 HAS = {"hold": "held", "use": "used"}  # what the order has then
-GIVES = {"hold": ("unhold", "use", "hold"), "use": ("unuse", "use")}  # what ends that, or renews it
+GIVES = {
+    "hold": ("release", "use", "hold"),
+    "use": ("rollback", "use"),
+}  # what ends that, or renews it
 PROMISES = {"held": "P13", "used": "P12"}
-OWN = {("hold", "used"), ("unhold", "used"), ("unuse", "held")}  # refusals by what it has itself
+# Refusals by what the receive is then, and those by what the order has itself.
+REFUSED = {"held_by_other": "held", "already_used": "used", "bad_request": "held"}
+OWN = {("hold", "already_used"), ("release", "already_used"), ("rollback", "bad_request")}
 FREE_WITHIN_S = 1.0  # after the end of a hold
 ROUNDED_S = 0.01  # the end of a hold is told in milliseconds, of another clock
 
@@ -204,7 +209,7 @@ class Orders:
         takes = [one for one in self.of[receive] if one.action in HAS and one.is_done]
         if receive in self.voids:
             for one in takes:  # what Redis has not, a PostgreSQL that is put back has issued again
-                assert one.since <= self.voids[receive].released, f"P12: {receive} is voided: {one}"
+                assert one.since <= self.voids[receive].freed, f"P12: {receive} is voided: {one}"
         for span in spans:
             promise = PROMISES[span.state]
             for one in takes:
@@ -240,14 +245,15 @@ class Orders:
             status = one.reply["status"]
             if one.is_forged:
                 assert status == "not_found", f"P12: of another user: {one}"
-            elif status in PROMISES:
+            elif status in REFUSED:
+                state, may_own = REFUSED[status], (one.action, status) in OWN
                 assert any(
-                    span.state == status
+                    span.state == state
                     and span.since <= one.until
                     and span.until >= one.since
-                    and (span.order != one.order or (one.action, status) in OWN)
+                    and (may_own if span.order == one.order else status != "bad_request")
                     for span in may
-                ), f"{PROMISES[status]}: {receive} is {status} by nobody: {one}"
+                ), f"{PROMISES[state]}: {receive} is {state} by nobody: {one}"
             elif status == "voided":
                 voids = self.voids.get(receive)
                 assert (

@@ -113,7 +113,7 @@ class Coupon:
     def users(self):
         return self.redis.hgetall(self.keys[1])
 
-    def redeemed(self):
+    def claimed(self):
         return self.redis.hgetall(self.codes)
 
     def outbox(self):
@@ -123,7 +123,7 @@ class Coupon:
         return [f"{self.keys[0]}:fill:{generation}:{name}" for name in ("users", "known", "codes")]
 
     def keys_of(self, name):
-        if name == "release":
+        if name == "slot_free":
             return [*self.keys, self.rejected, self.codes]
         if name == "late":
             return [*self.keys[:2], self.known, self.codes]

@@ -248,8 +248,8 @@ class Verdict:
         if status_of(ask) in OUTCOMES:
             self._outcome(ask, ask.reply, status_of(ask), place)
         if status_of(ask) in TAKEN:
-            _, released = self.voids.until(place)
-            assert ask.at <= released, f"P3: it was voided before: {ask} {self.where}"
+            _, freed = self.voids.until(place)
+            assert ask.at <= freed, f"P3: it was voided before: {ask} {self.where}"
         if status_of(ask) in TAKEN and row:
             assert row[:2] == (ask.user, ask.reply["slot"]), f"P3: {ask}, {row} {self.where}"
             assert row.key == (ask.key or ""), f"P6: {ask}, {row} {self.where}"
@@ -303,7 +303,7 @@ class Verdict:
         receives = {}
         for ask in self.issues:
             if not ask.key or not ask.receive or place_of(ask.receive) in self.stored.rejected:
-                continue  # the slot of a rejected receive was released, and its key with it
+                continue  # the slot of a rejected receive was freed, and its key with it
             first = receives.setdefault((ask.user, ask.key), ask.receive)
             assert first == ask.receive, f"P6: {ask} {self.where}: {self._of(ask.user)}"
         keyless = [ask.receive for ask in self.issues if ask.receive and not ask.key]

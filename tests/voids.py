@@ -63,7 +63,7 @@ class Times:
         done = [one for one in voidings if one.result in DONE]
         self.possible = first(one.at for one in voidings if one.result in (None, *DONE))
         self.stored = first(one.answered_at for one in done)
-        self.released = first(one.answered_at for one in done if one.reply["in_redis"])
+        self.freed = first(one.answered_at for one in done if one.reply["in_redis"])
 
 
 class Voids:
@@ -86,7 +86,7 @@ class Voids:
         """The time until which the receive surely had its slot, and until which it may have."""
         if not self.is_returned(place):
             return NEVER, NEVER
-        return self.times[place].possible, self.times[place].released
+        return self.times[place].possible, self.times[place].freed
 
     def outcomes(self, place, sent_at, answered_at):
         """Those of a voided receive that an answer may name, by its times."""

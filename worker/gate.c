@@ -108,7 +108,7 @@ const char *gate_counted(struct gate *gate, const PGresult *rows)
 	}
 	behind = changes_behind(&changes, &gate->copy);
 	relation = changes_relate(keeper_state().relation, &changes, &gate->copy);
-	if (relation != RELATION_UNCLAIMED && relation != RELATION_OWN)
+	if (relation != RELATION_UNADOPTED && relation != RELATION_OWN)
 		gate->is_own = 0;
 	if (relation != RELATION_OWN)
 		return NULL;

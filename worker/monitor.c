@@ -68,7 +68,7 @@ static const char *redis_word(const struct keeper_state *keeper)
 	switch (keeper->relation) {
 	case RELATION_FOREIGN:
 		return RELATION_FOREIGN_TEXT "; see couponctl installation";
-	case RELATION_UNCLAIMED:
+	case RELATION_UNADOPTED:
 		return "belongs to no installation yet";
 	case RELATION_UNKNOWN:
 	case RELATION_OWN:

@@ -6,7 +6,7 @@
  *	 "receives":[["42",1,""],["43",1,"order-77"]]}
  *
  * `seq` is the first receive's number in its generation, `at` is Redis time in milliseconds, a
- * receive is user, slot, idempotency key and, if it has redeemed one, the exchange code. What is
+ * receive is user, slot, idempotency key and, if it has claimed one, the exchange code. What is
  * handed on of the tracing of a receive's caller (trace_context.h) is beside them, by its index:
  * "traces":{"1":"00-4bf9…-01 order-77"}.
  */

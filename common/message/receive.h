@@ -105,7 +105,7 @@ int receive_key_valid(const char *text, size_t len);
 
 /*
  * Whether these `len` bytes name an exchange code: SET.SERIAL, two ids but for a serial of 0, or
- * SET alone for a word, which many users redeem.
+ * SET alone for a word, which many users claim.
  */
 int receive_code_valid(const char *text, size_t len);
 
@@ -114,7 +114,7 @@ void receive_code_format(int64_t set, int64_t serial, char out[RECEIVE_CODE_MAX 
 
 /*
  * The tail of a record, of these `len` bytes: the key, which may be empty, and if the receive has
- * redeemed a code, a tab and the code. 0 and the length of the key, or -1.
+ * claimed a code, a tab and the code. 0 and the length of the key, or -1.
  */
 int receive_tail_parse(const char *text, size_t len, size_t *key_len);
 

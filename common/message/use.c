@@ -7,8 +7,8 @@
 const char *const use_action_names[USE_ACTIONS] = {
 	[USE_HOLD] = "hold",
 	[USE_USE] = "use",
-	[USE_UNHOLD] = "unhold",
-	[USE_UNUSE] = "unuse",
+	[USE_RELEASE] = "release",
+	[USE_ROLLBACK] = "rollback",
 };
 
 static const char *const results[USE_RESULTS_N] = {

@@ -1,6 +1,6 @@
 /*
- * Uses of receives: hold, use, unhold and unuse, each of one receive or of several for one order,
- * in messages of `coupon.use.queue`. A gateway gathers what arrives together:
+ * Uses of receives: hold, use, release and rollback, each of one receive or of several for one
+ * order, in messages of `coupon.use.queue`. A gateway gathers what arrives together:
  *
  *	{"v":1,"batch":"01JD…","at":1700000000123,"uses":[
  *	 ["use","order-77","key-1","3k9v0d7xqa",0,12900,"EUR","",[["1001","42","01JC…",0]]],
@@ -37,7 +37,7 @@
 #define USE_TTL_MAX_S 86400
 #define CURRENCY_LEN 3
 
-enum use_action { USE_HOLD, USE_USE, USE_UNHOLD, USE_UNUSE, USE_ACTIONS };
+enum use_action { USE_HOLD, USE_USE, USE_RELEASE, USE_ROLLBACK, USE_ACTIONS };
 
 extern const char *const use_action_names[USE_ACTIONS];
 
@@ -93,12 +93,12 @@ int use_message_decode(struct json_arena *arena, const char *body, size_t len,
 #define USE_RESULTS(RESULT)                                                          \
 	RESULT(HELD, "held", ANSWER_OK)                                              \
 	RESULT(USED, "used", ANSWER_OK)                                              \
-	RESULT(UNHELD, "unheld", ANSWER_OK)                                          \
-	RESULT(UNUSED, "unused", ANSWER_OK)                                          \
+	RESULT(RELEASED, "released", ANSWER_OK)                                      \
+	RESULT(ROLLED_BACK, "rolled_back", ANSWER_OK)                                \
 	RESULT(KEPT, "kept", ANSWER_OK) /* another receive of the use was refused */ \
 	RESULT(NOT_FOUND, "not_found", ANSWER_NOT_FOUND)                             \
-	RESULT(IS_HELD, "is_held", ANSWER_HELD)                                      \
-	RESULT(IS_USED, "is_used", ANSWER_USED)                                      \
+	RESULT(HELD_BY_OTHER, "held_by_other", ANSWER_HELD_BY_OTHER)                 \
+	RESULT(ALREADY_USED, "already_used", ANSWER_ALREADY_USED)                    \
 	RESULT(EXPIRED, "expired", ANSWER_EXPIRED)                                   \
 	RESULT(NOT_VALID_YET, "not_valid_yet", ANSWER_NOT_VALID_YET)                 \
 	RESULT(VOIDED, "voided", ANSWER_VOIDED)                                      \
@@ -106,6 +106,7 @@ int use_message_decode(struct json_arena *arena, const char *body, size_t len,
 	RESULT(BELOW_THRESHOLD, "below_threshold", ANSWER_BELOW_THRESHOLD)           \
 	RESULT(KEY_TAKEN, "key_taken", ANSWER_KEY_REUSED)                            \
 	RESULT(AMOUNT_NEEDED, "amount_needed", ANSWER_BAD_REQUEST)                   \
+	RESULT(NOT_USED, "not_used", ANSWER_BAD_REQUEST) /* rollback of a hold */    \
 	RESULT(CURRENCY_WRONG, "currency_wrong", ANSWER_BAD_REQUEST)
 
 enum use_result {

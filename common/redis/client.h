@@ -145,7 +145,7 @@ enum redis_revoked redis_revoke(struct redis_client *redis,
 				const char *const *codes, int64_t *seq);
 
 /*
- * A value of coupon:{ID}:codes is the user who has redeemed the code, "" if it is revoked, or the
+ * A value of coupon:{ID}:codes is the user who has claimed the code, "" if it is revoked, or the
  * user and a space: revoked as soon as that receive loses it. The length of the user; 0: none.
  */
 size_t redis_code_user(const redisReply *value);

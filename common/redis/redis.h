@@ -24,17 +24,17 @@ enum coupon_key {
 	COUPON_KEY_SETTLED = 1 << 6,  /* list: "BATCH:AT", the time of each settled batch, in ms */
 	COUPON_KEY_REJECTED = 1 << 7, /* list: "BATCH:INDEX:SLOT:REASON:USER" */
 	COUPON_KEY_TERMS = 1 << 8,    /* string: "VERSION JSON", the row of the coupon */
-	/* hash: redeemed exchange code to its user, and revoked code to "" */
+	/* hash: claimed exchange code to its user, and revoked code to "" */
 	COUPON_KEY_CODES = 1 << 9,
 	/* string: "FILLED ROWS MS", how far a rebuild is; in no set */
 	COUPON_KEY_FILLED = 1 << 10
 };
 
 #define COUPON_KEYS_ISSUE (COUPON_KEY_COUPON | COUPON_KEY_USERS | COUPON_KEY_OUTBOX)
-#define COUPON_KEYS_REDEEM (COUPON_KEYS_ISSUE | COUPON_KEY_CODES)
+#define COUPON_KEYS_CLAIM (COUPON_KEYS_ISSUE | COUPON_KEY_CODES)
 #define COUPON_KEYS_PLACE \
 	(COUPON_KEYS_ISSUE | COUPON_KEY_KNOWN | COUPON_KEY_SEEN | COUPON_KEY_CODES)
-#define COUPON_KEYS_RELEASE (COUPON_KEYS_ISSUE | COUPON_KEY_REJECTED | COUPON_KEY_CODES)
+#define COUPON_KEYS_SLOT_FREE (COUPON_KEYS_ISSUE | COUPON_KEY_REJECTED | COUPON_KEY_CODES)
 #define COUPON_KEYS_SETTLED (COUPON_KEY_OUTBOX | COUPON_KEY_SETTLED | COUPON_KEY_REJECTED)
 #define COUPON_KEYS_RESTORE \
 	(COUPON_KEY_COUPON | COUPON_KEY_OUTBOX | COUPON_KEY_SEEN | COUPON_KEY_DEAD)

@@ -60,7 +60,7 @@ struct audit_row {
 	int64_t generation, seq_seen, settled;
 	/* over all generations; includes receives that an operator gave up */
 	int64_t settled_sum;
-	int64_t rejected, unreleased;
+	int64_t rejected, unfreed;
 	int64_t idle_ms;    /* since the last outcome; INT64_MAX: none is recorded */
 	int64_t tombstones; /* the rejected receives, and those from before the coupon existed */
 };
@@ -85,7 +85,7 @@ enum suspect_state {
 	SUSPECT_FLIGHT,    /* no outcome, and younger than the grace, or in the outbox */
 	SUSPECT_OVERDUE,   /* no outcome, and older than the grace: the queues are looked at */
 	SUSPECT_QUIET,     /* no outcome, though every receive number has one */
-	SUSPECT_HELD,      /* rejected and released, but it still has its slot */
+	SUSPECT_HELD,      /* rejected and freed, but it still has its slot */
 	SUSPECT_DIFFERENT, /* a user coupon that Redis does not have, or has with another key */
 	SUSPECT_GONE,      /* the stores agree now */
 };
@@ -181,7 +181,7 @@ struct pass {
 	int64_t counted;        /* receives that had a slot at the cut */
 	int64_t doubtful;       /* accepted in the very millisecond of the cut */
 	int64_t by_time;        /* receives that were counted by their time of acceptance */
-	int64_t pending;        /* rejected, and not released yet */
+	int64_t pending;        /* rejected, and not freed yet */
 	struct slot_set set;    /* slots that are user coupons */
 	struct slots malformed; /* of each only the user; 0: the user is no valid id */
 

@@ -23,26 +23,26 @@
 #define TOLD_MAX 100
 
 /* A code and a user, one of which has the other; no user: PostgreSQL has revoked the code. */
-struct claim {
+struct code_holder {
 	char code[RECEIVE_CODE_MAX + 1];
 	struct user_id user;
 };
 
-struct claims {
+struct holders {
 	const struct pass *pass;
-	struct claim *list;
+	struct code_holder *list;
 	size_t n, size;
 };
 
-static void claim_add(struct claims *claims, const char *code, size_t len,
-		      const struct user_id *user)
+static void holder_add(struct holders *holders, const char *code, size_t len,
+		       const struct user_id *user)
 {
-	struct claim *claim;
+	struct code_holder *holder;
 
-	claims->list = array_room(claims->list, claims->n, &claims->size, sizeof(*claim));
-	claim = &claims->list[claims->n++];
-	snprintf(claim->code, sizeof(claim->code), "%.*s", (int)len, code);
-	claim->user = *user;
+	holders->list = array_room(holders->list, holders->n, &holders->size, sizeof(*holder));
+	holder = &holders->list[holders->n++];
+	snprintf(holder->code, sizeof(holder->code), "%.*s", (int)len, code);
+	holder->user = *user;
 }
 
 static int records_have(const redisReply *records, const char *code)
@@ -57,70 +57,72 @@ static int records_have(const redisReply *records, const char *code)
 }
 
 /* Whether the code has the user, and the user the code, or neither; or it is revoked. */
-static int is_right(const struct claim *claim, const redisReply *owner, const redisReply *records)
+static int is_right(const struct code_holder *holder, const redisReply *owner,
+		    const redisReply *records)
 {
 	size_t len = redis_code_user(owner);
-	int has_user = len > 0 && len == claim->user.len &&
-		       memcmp(owner->str, claim->user.text, len) == 0;
+	int has_user = len > 0 && len == holder->user.len &&
+		       memcmp(owner->str, holder->user.text, len) == 0;
 
-	if (claim->user.len == 0)
+	if (holder->user.len == 0)
 		return redis_code_is_revoked(owner);
-	return has_user == records_have(records, claim->code);
+	return has_user == records_have(records, holder->code);
 }
 
 /* Of those from `from` on. */
-static void claims_keep_wrong(struct claims *claims, size_t from)
+static void holders_keep_wrong(struct holders *holders, size_t from)
 {
-	struct redis_client *redis = claims->pass->audit->redis;
+	struct redis_client *redis = holders->pass->audit->redis;
 	const char *codes[SCAN_COUNT], *users[SCAN_COUNT];
 	size_t kept = from;
 
-	for (size_t at = from, n; at < claims->n; at += n) {
-		struct claim *list = claims->list + at;
+	for (size_t at = from, n; at < holders->n; at += n) {
+		struct code_holder *list = holders->list + at;
 		redisReply *owners, *records;
 
-		n = claims->n - at < SCAN_COUNT ? claims->n - at : SCAN_COUNT;
+		n = holders->n - at < SCAN_COUNT ? holders->n - at : SCAN_COUNT;
 		for (size_t i = 0; i < n; i++) {
 			codes[i] = list[i].code;
 			users[i] = list[i].user.text;
 		}
-		owners = store_reply(redis, coupon_fields(redis, claims->pass->coupon,
+		owners = store_reply(redis, coupon_fields(redis, holders->pass->coupon,
 							  COUPON_KEY_CODES, codes, n));
-		records = store_reply(redis, coupon_fields(redis, claims->pass->coupon,
+		records = store_reply(redis, coupon_fields(redis, holders->pass->coupon,
 							   COUPON_KEY_USERS, users, n));
 		for (size_t i = 0; i < n; i++)
 			if (!is_right(&list[i], owners->element[i], records->element[i]))
-				claims->list[kept++] = list[i];
+				holders->list[kept++] = list[i];
 		freeReplyObject(owners);
 		freeReplyObject(records);
 	}
-	claims->n = kept;
+	holders->n = kept;
 }
 
 /* Looks at what is wrong until it is right, at most so many times; names what is left. */
-static void claims_judge(struct claims *claims, int looks, enum finding finding)
+static void holders_judge(struct holders *holders, int looks, enum finding finding)
 {
-	for (int look = 1; claims->n > 0 && look < looks; look++) {
+	for (int look = 1; holders->n > 0 && look < looks; look++) {
 		usleep(LOOK_PAUSE_MS * 1000);
-		claims_keep_wrong(claims, 0);
+		holders_keep_wrong(holders, 0);
 	}
-	for (size_t i = 0; i < claims->n && i < TOLD_MAX; i++) {
-		const struct claim *claim = &claims->list[i];
+	for (size_t i = 0; i < holders->n && i < TOLD_MAX; i++) {
+		const struct code_holder *holder = &holders->list[i];
 
-		finding_add(claims->pass, finding, &(struct slot){ .user = claim->user },
-			    claim->user.len > 0 ? "the code %s and the records of the user do not "
-						  "agree"
-						: "the code %s is revoked, and Redis does not have "
-						  "that",
-			    claim->code);
+		finding_add(holders->pass, finding, &(struct slot){ .user = holder->user },
+			    holder->user.len > 0
+				    ? "the code %s and the records of the user do not "
+				      "agree"
+				    : "the code %s is revoked, and Redis does not have "
+				      "that",
+			    holder->code);
 	}
-	free(claims->list);
+	free(holders->list);
 }
 
 static int codes_take(void *context, const redisReply *fields)
 {
-	struct claims *claims = context;
-	size_t from = claims->n;
+	struct holders *holders = context;
+	size_t from = holders->n;
 
 	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
 		const redisReply *code = fields->element[i], *owner = fields->element[i + 1];
@@ -128,38 +130,38 @@ static int codes_take(void *context, const redisReply *fields)
 		struct user_id user;
 
 		if (len > 0 && user_id_parse(&user, owner->str, len) == 0)
-			claim_add(claims, code->str, code->len, &user);
+			holder_add(holders, code->str, code->len, &user);
 	}
-	claims_keep_wrong(claims, from);
+	holders_keep_wrong(holders, from);
 	return 0;
 }
 
 static int users_take(void *context, const redisReply *users)
 {
-	struct claims *claims = context;
-	size_t from = claims->n, len;
+	struct holders *holders = context;
+	size_t from = holders->n, len;
 	struct slots slots = { 0 };
 	const char *code;
 
 	slots_read(&slots, users);
 	for (size_t i = 0; i < slots.n; i++)
 		if ((len = slot_code(&slots.list[i], &code)) > 0)
-			claim_add(claims, code, len, &slots.list[i].user);
+			holder_add(holders, code, len, &slots.list[i].user);
 	slots_fini(&slots);
-	claims_keep_wrong(claims, from);
+	holders_keep_wrong(holders, from);
 	return 0;
 }
 
 static void redis_judge(const struct pass *pass)
 {
 	struct redis_client *redis = pass->audit->redis;
-	struct claims claims = { .pass = pass };
+	struct holders holders = { .pass = pass };
 
 	store_redis_check(redis, coupon_scan(redis, pass->coupon, COUPON_KEY_CODES, SCAN_COUNT,
-					     codes_take, &claims) == 0);
+					     codes_take, &holders) == 0);
 	store_redis_check(redis, coupon_scan(redis, pass->coupon, COUPON_KEY_USERS, SCAN_COUNT,
-					     users_take, &claims) == 0);
-	claims_judge(&claims, LOOKS, FINDING_CODE_OWNER);
+					     users_take, &holders) == 0);
+	holders_judge(&holders, LOOKS, FINDING_CODE_OWNER);
 }
 
 /*
@@ -168,7 +170,7 @@ static void redis_judge(const struct pass *pass)
  */
 static void revoked_judge(const struct pass *pass)
 {
-	struct claims claims = { .pass = pass };
+	struct holders holders = { .pass = pass };
 	struct db *db = pass->audit->db;
 	int rows;
 
@@ -176,17 +178,17 @@ static void revoked_judge(const struct pass *pass)
 	db_do(db, sql_query_rebuild_revoked, postgres_number(pass->coupon), postgres_number(0));
 	do {
 		PGresult *page = db_ask(db, sql_query_rebuild_fetch_revoked);
-		size_t from = claims.n;
+		size_t from = holders.n;
 
 		rows = PQntuples(page);
 		for (int i = 0; i < rows; i++)
-			claim_add(&claims, PQgetvalue(page, i, 0), (size_t)PQgetlength(page, i, 0),
-				  &(struct user_id){ 0 });
+			holder_add(&holders, PQgetvalue(page, i, 0),
+				   (size_t)PQgetlength(page, i, 0), &(struct user_id){ 0 });
 		PQclear(page);
-		claims_keep_wrong(&claims, from);
+		holders_keep_wrong(&holders, from);
 	} while (rows > 0);
 	db_run(db, "COMMIT");
-	claims_judge(&claims, REVOKED_LOOKS, FINDING_CODE_REVOKED);
+	holders_judge(&holders, REVOKED_LOOKS, FINDING_CODE_REVOKED);
 }
 
 static void rows_judge(const struct pass *pass)

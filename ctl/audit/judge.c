@@ -148,8 +148,8 @@ static void open_judge(struct pass *pass, const struct suspect *suspect, int64_t
 	PQclear(outcome);
 	if (suspect->state == SUSPECT_HELD) {
 		pass->slots_extra++;
-		finding_add(pass, FINDING_SLOT_UNRELEASED, &suspect->slot,
-			    "rejected and released, but it still holds its slot in Redis");
+		finding_add(pass, FINDING_SLOT_UNFREED, &suspect->slot,
+			    "rejected and freed, but it still holds its slot in Redis");
 	} else if (is_held) {
 		finding_add(pass, FINDING_SLOT_RECEIVE, &suspect->slot,
 			    "taken in Redis, but issued to another receive");

@@ -67,7 +67,7 @@ static int is_old(const struct pass *pass, const struct slot *slot)
 	return pass->look.ignore_age || is_aged(pass->look.redis_ms, slot, pass->audit->grace_ms);
 }
 
-/* Open slots without an outcome, or released, that Redis still has. */
+/* Open slots without an outcome, or freed, that Redis still has. */
 static void open_look(struct pass *pass, struct suspect *suspects, const struct slot *slots,
 		      size_t n)
 {

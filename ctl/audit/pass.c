@@ -117,7 +117,7 @@ static void suspect_resolve(struct pass *pass, struct suspect *suspect, const PG
 	    is_rejected = !db_is_null(outcomes, row, "rejected_ms");
 	enum suspect_state before = suspect->state;
 
-	if (is_issued || (is_rejected && !db_is_true(outcomes, row, "is_released"))) {
+	if (is_issued || (is_rejected && !db_is_true(outcomes, row, "is_freed"))) {
 		pass->pending += !is_issued;
 		time_count(pass,
 			   column_number(outcomes, row, is_issued ? "issued_ms" : "rejected_ms"));

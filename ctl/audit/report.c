@@ -156,8 +156,7 @@ cJSON *figures_json(const struct pass *pass)
 	cJSON *object = output_object(), *reasons = cJSON_CreateArray();
 	int64_t in_flight = generations_unsettled(&pass->generations, 0);
 	/* Rejected receives whose slots Redis still holds. */
-	int64_t unreleased = pass->pending > pass->row.unreleased ? pass->pending
-								  : pass->row.unreleased;
+	int64_t unfreed = pass->pending > pass->row.unfreed ? pass->pending : pass->row.unfreed;
 
 	output_id(object, "coupon", pass->coupon);
 	output_bool(object, "loaded", pass->cut.present);
@@ -184,8 +183,8 @@ cJSON *figures_json(const struct pass *pass)
 	output_number(object, "reserved", c->reserved);
 	output_bool(object, "compared", pass->compared);
 	output_bool(object, "settled",
-		    pass->compared && pass->open.n == 0 && unreleased == 0 && in_flight == 0);
-	output_number(object, "unreleased", unreleased);
+		    pass->compared && pass->open.n == 0 && unfreed == 0 && in_flight == 0);
+	output_number(object, "unfreed", unfreed);
 	output_number(object, "lost", c->lost);
 	return object;
 }
@@ -195,7 +194,7 @@ static const char figures_template[] =
 	"{reserved}, in flight {in_flight}[!verified [held , a keeper is at work on it]"
 	"[!held , not verified on this Redis process]]; [settled settled, and ]"
 	"[compared each slot was compared][!compared its slots cannot be compared]\n"
-	"[unreleased coupon {coupon}: {unreleased} rejected receives, not released yet\n]]"
+	"[unfreed coupon {coupon}: {unfreed} rejected receives, not freed yet\n]]"
 	"[!loaded coupon {coupon}: not in Redis; user coupons {issued}, in flight {in_flight}\n]"
 	"[lost coupon {coupon}: {lost} of the total are lost until it is rebuilt\n]"
 	"[undecided coupon {coupon}: {overdue} receives are older than the grace, and have neither "

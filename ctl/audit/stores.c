@@ -31,7 +31,7 @@ void row_read(const struct pass *pass, struct audit_row *row, struct generations
 				   .idle_ms = INT64_MAX,
 				   .rejected = column_number(result, 0, "rejected_num"),
 				   .tombstones = column_number(result, 0, "tombstone_num"),
-				   .unreleased = column_number(result, 0, "unreleased_num") };
+				   .unfreed = column_number(result, 0, "unfreed_num") };
 	if (!db_is_null(result, 0, "idle_ms"))
 		row->idle_ms = column_number(result, 0, "idle_ms");
 	row->settled_sum = row->settled + column_number(result, 0, "older_settled_num");

@@ -248,10 +248,10 @@ static void code_say(const PGresult *row, const char *code, int as_json)
 	output_id(object, "set", column_number(row, 0, "set_id"));
 	output_id(object, "coupon", column_number(row, 0, "coupon_id"));
 	output_text(object, "state", column_text(row, 0, "state"));
-	if (db_is_null(row, 0, "redeemed"))
-		output_null(object, "redeemed");
+	if (db_is_null(row, 0, "claimed"))
+		output_null(object, "claimed");
 	else
-		output_number(object, "redeemed", column_number(row, 0, "redeemed"));
+		output_number(object, "claimed", column_number(row, 0, "claimed"));
 	output_text(object, "user", column_text(row, 0, "user_id"));
 	output_text(object, "receive", receive);
 	output_text(object, "used_at", column_text(row, 0, "used_at"));
@@ -265,7 +265,7 @@ static void code_say(const PGresult *row, const char *code, int as_json)
 	output_raw(object, "metadata", column_text(row, 0, "metadata"));
 	output_say(object,
 		   "code {code}, {kind}, of set {set} of coupon {coupon}\n"
-		   "  state    {state}[redeemed , redemptions: {redeemed}][user  by user {user}]"
+		   "  state    {state}[claimed , redemptions: {claimed}][user  by user {user}]"
 		   "[used_at  at {used_at}]"
 		   "[receive \n  receive  {receive}]"
 		   "[revoked_at  by {revoked_by} at {revoked_at}]\n"
@@ -333,8 +333,8 @@ static int stats_run(struct ctl *ctl)
 	}
 	for (int row = 0; row < PQntuples(sets); row++) {
 		output_row(set = output_object(), sets, row);
-		if (db_is_null(sets, row, "redeemed"))
-			cJSON_DeleteItemFromObject(set, "redeemed");
+		if (db_is_null(sets, row, "claimed"))
+			cJSON_DeleteItemFromObject(set, "claimed");
 		if (args_has(&ctl->args, "without-words") &&
 		    strcmp(column_text(sets, row, "kind"), "word") == 0)
 			check(cJSON_ReplaceItemInObject(set, "form", cJSON_CreateNull()));
@@ -352,8 +352,8 @@ static int stats_run(struct ctl *ctl)
 	cJSON_ArrayForEach(set, list)
 	{
 		output_template(line, set);
-		output_template(cJSON_HasObjectItem(set, "redeemed")
-					? ", redemptions: {redeemed}\n"
+		output_template(cJSON_HasObjectItem(set, "claimed")
+					? ", redemptions: {claimed}\n"
 					: "[!complete , not complete]\n",
 				set);
 	}
@@ -443,7 +443,7 @@ static const struct command codes_show_command = {
 	.summary = "show the set, the coupon and the state of a code",
 	.detail =
 		"Case, spaces and dashes do not matter, also as they come in pasted texts. A word\n"
-		"is open until it is revoked; how often it was redeemed is beside it. The exit\n"
+		"is open until it is revoked; how often it was claimed is beside it. The exit\n"
 		"status is 9 if there is no such code.",
 };
 
@@ -454,7 +454,7 @@ static const struct command codes_stats_command = {
 	.options = OPTIONS(SWITCH("without-words", "without words, which are codes for everybody"),
 			   SWITCH("json", "print one JSON object")),
 	.summary = "count the codes of a coupon by their state",
-	.detail = "A word counts as one code, however often it is redeemed.",
+	.detail = "A word counts as one code, however often it is claimed.",
 };
 
 static const struct command codes_key_command = {

@@ -180,7 +180,7 @@ const struct command codes_export_command = {
 	.options = OPTIONS(
 		OPTION("set", "SET", "the codes of this set, instead of all sets of a coupon"),
 		SWITCH("all", "also the codes that are not used; the file can then be used to "
-			      "redeem them"),
+			      "claim them"),
 		OPTION("out", "FILE",
 		       "the file to make, which must not exist; default: standard output"),
 		OPTION("format", "FORMAT",

@@ -114,7 +114,7 @@ struct code {
 	char text[CODE_OTHERS_SIZE]; /* "": it was found, or is wrong */
 	int64_t set, serial, coupon; /* set 0: not found, or not to be revoked */
 	int is_word;
-	int is_redeemed; /* in Redis, when that was asked first */
+	int is_claimed; /* in Redis, when that was asked first */
 };
 
 struct revocation {
@@ -135,7 +135,7 @@ static void others_find(struct revocation *r)
 	postgres_array_init(&texts, POSTGRES_TEXT);
 	for (size_t i = 0; i < r->n; i++)
 		postgres_array_add_text(&texts, r->codes[i].text, strlen(r->codes[i].text));
-	rows = db_ask(r->db, sql_query_code_redeemable, postgres_array(&texts));
+	rows = db_ask(r->db, sql_query_code_claimable, postgres_array(&texts));
 	for (int row = 0; row < PQntuples(rows); row++) {
 		struct code *code = &r->codes[column_number(rows, row, "ord") - 1];
 
@@ -151,7 +151,7 @@ static void others_find(struct revocation *r)
 			r->codes[i].why = checked(strdup("there is no such code"));
 }
 
-/* Names the codes that are redeemed in Redis, but for those found before. Returns how many. */
+/* Names the codes that are claimed in Redis, but for those found before. Returns how many. */
 static int64_t owners_look(struct revocation *r)
 {
 	char key[COUPON_KEY_SIZE], name[RECEIVE_CODE_MAX + 1];
@@ -161,7 +161,7 @@ static int64_t owners_look(struct revocation *r)
 	for (size_t i = 0; i < r->n; i++) {
 		const struct code *code = &r->codes[i];
 
-		if (!code->set || code->is_redeemed)
+		if (!code->set || code->is_claimed)
 			continue;
 		coupon_key(code->coupon, COUPON_KEY_CODES, key);
 		if (code->is_word)
@@ -174,14 +174,14 @@ static int64_t owners_look(struct revocation *r)
 		struct code *code = &r->codes[i];
 		redisReply *reply;
 
-		if (!code->set || code->is_redeemed)
+		if (!code->set || code->is_claimed)
 			continue;
 		reply = store_reply(r->redis, redis_client_next(r->redis));
-		code->is_redeemed = redis_code_user(reply) > 0;
-		if (code->is_redeemed)
+		code->is_claimed = redis_code_user(reply) > 0;
+		if (code->is_claimed)
 			check(asprintf(&code->why, "it is used, by user %.*s",
 				       (int)redis_code_user(reply), reply->str) > 0);
-		used += code->is_redeemed;
+		used += code->is_claimed;
 		freeReplyObject(reply);
 	}
 	return used;
@@ -208,10 +208,10 @@ static void used_note(struct revocation *r, const struct postgres_array *sets,
 }
 
 /*
- * Revokes those that are redeemed in Redis, or the others, in a transaction. Returns how many were
- * not revoked before. What is redeemed, but not settled yet, is revoked once its receive loses it.
+ * Revokes those that are claimed in Redis, or the others, in a transaction. Returns how many were
+ * not revoked before. What is claimed, but not settled yet, is revoked once its receive loses it.
  */
-static int64_t part_revoke(struct revocation *r, int redeemed)
+static int64_t part_revoke(struct revocation *r, int claimed)
 {
 	static size_t at[CHUNK];
 	struct postgres_array sets = { .type = POSTGRES_INT8 }, serials = sets, coupons = sets;
@@ -220,7 +220,7 @@ static int64_t part_revoke(struct revocation *r, int redeemed)
 	for (size_t i = 0; i < r->n; i++) {
 		const struct code *code = &r->codes[i];
 
-		if (!code->set || code->is_redeemed != redeemed)
+		if (!code->set || code->is_claimed != claimed)
 			continue;
 		at[sets.n] = i;
 		postgres_array_add_number(&sets, code->set);
@@ -231,7 +231,7 @@ static int64_t part_revoke(struct revocation *r, int redeemed)
 		db_run(r->db, "BEGIN");
 		revoked = db_value(r->db, sql_query_code_revoke, postgres_array(&sets),
 				   postgres_array(&serials), postgres_array(&coupons));
-		if (!redeemed)
+		if (!claimed)
 			used_note(r, &sets, &serials, at);
 		db_run(r->db, "COMMIT");
 	}
@@ -269,7 +269,7 @@ static void chunk_revoke(struct revocation *r)
 	revoked = part_revoke(r, 0);
 	part_revoke(r, 1);
 	coupons_apply(r);
-	revoked -= owners_look(r); /* redeemed since the first look */
+	revoked -= owners_look(r); /* claimed since the first look */
 	for (size_t i = 0; i < r->n; i++) {
 		const struct code *code = &r->codes[i];
 

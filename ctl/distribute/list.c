@@ -392,8 +392,8 @@ enum end end_of_reply(const struct client_reply *reply)
 	case ANSWER_NOT_FOUND:
 	case ANSWER_CODE_INVALID:
 	case ANSWER_CODE_USED:
-	case ANSWER_HELD: /* of uses, as the next ones */
-	case ANSWER_USED:
+	case ANSWER_HELD_BY_OTHER: /* of uses, as the next ones */
+	case ANSWER_ALREADY_USED:
 	case ANSWER_EXPIRED:
 	case ANSWER_NOT_VALID_YET:
 	case ANSWER_VOIDED:

@@ -282,7 +282,7 @@ void receives_name(struct recover_coupon *coupon)
 /* Whether settling gives it. A later version may have others. */
 static int reason_is_known(const char *reason)
 {
-	return reason_find(reason) || strcmp(reason, "void_kept") == 0; /* of lua/release.lua */
+	return reason_find(reason) || strcmp(reason, "void_kept") == 0; /* of lua/slot_free.lua */
 }
 
 /* Parses "BATCH:INDEX:SLOT:REASON:USER". 0, or -1. */

@@ -67,7 +67,7 @@ static void keys_add(struct bundle_command *command, const struct bundle *bundle
 		struct coupon_keys *keys = &command->parts[i++].keys;
 
 		coupon_keys_make(keys, call->coupon_id,
-				 call->has_codes ? COUPON_KEYS_REDEEM : COUPON_KEYS_ISSUE);
+				 call->has_codes ? COUPON_KEYS_CLAIM : COUPON_KEYS_ISSUE);
 		for (int key = 0; key < keys->n; key++)
 			word_add(command, keys->names[key]);
 	}

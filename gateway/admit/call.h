@@ -26,7 +26,7 @@ struct call {
 	int64_t sent_ms;  /* by the port's clock */
 	uint64_t forgets; /* of the admission, when it was made */
 	int has_keys;     /* one of its requests has a key */
-	int has_codes;    /* one of its requests redeems a code */
+	int has_codes;    /* one of its requests claims a code */
 	int has_traces;   /* one of its requests is traced */
 	size_t requests_n;
 	struct request *requests[MESSAGE_RECEIVES_MAX];

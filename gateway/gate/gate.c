@@ -40,11 +40,11 @@ static const struct {
 	int is_for_users;
 } allowed[OP_COUNT] = {
 	[OP_ISSUE] = { KEY_ROLE_ISSUE, 1 },
-	[OP_REDEEM] = { KEY_ROLE_ISSUE, 1 },
+	[OP_CLAIM] = { KEY_ROLE_ISSUE, 1 },
 	[OP_HOLD] = { KEY_ROLE_USE, 0 },
 	[OP_USE] = { KEY_ROLE_USE, 0 },
-	[OP_UNHOLD] = { KEY_ROLE_USE, 0 },
-	[OP_UNUSE] = { KEY_ROLE_USE, 0 },
+	[OP_RELEASE] = { KEY_ROLE_USE, 0 },
+	[OP_ROLLBACK] = { KEY_ROLE_USE, 0 },
 	[OP_QUOTE] = { KEY_ROLE_ISSUE | KEY_ROLE_USE, 1 },
 	[OP_STATUS] = { KEY_ROLE_ISSUE, 1 },
 	[OP_COUPON] = { KEY_ROLE_ISSUE, 1 },

@@ -3,7 +3,7 @@
  * microseconds, intake.h). No include guard: included for its expansion.
  */
 OP(OP_ISSUE, "issue", 0, 2)
-OP(OP_REDEEM, "redeem", 0, 6)
+OP(OP_CLAIM, "claim", 0, 6)
 OP(OP_STATUS, "status", 1, 10)
 OP(OP_COUPON, "coupon", 1, 10)
 OP(OP_COUPONS, "coupons", 1, 20)
@@ -12,6 +12,6 @@ OP(OP_STATS, "stats", 1, 16)
 OP(OP_AUTH, "auth", 0, 4)
 OP(OP_HOLD, "hold", 0, 8)
 OP(OP_USE, "use", 0, 8)
-OP(OP_UNHOLD, "unhold", 0, 8)
-OP(OP_UNUSE, "unuse", 0, 8)
+OP(OP_RELEASE, "release", 0, 8)
+OP(OP_ROLLBACK, "rollback", 0, 8)
 OP(OP_QUOTE, "quote", 1, 10)

@@ -64,7 +64,7 @@ static int unknown_member(struct parse *parse, const cJSON *item)
 }
 
 #define OF(op) (1u << (op))
-#define USES (OF(OP_HOLD) | OF(OP_USE) | OF(OP_UNHOLD) | OF(OP_UNUSE))
+#define USES (OF(OP_HOLD) | OF(OP_USE) | OF(OP_RELEASE) | OF(OP_ROLLBACK))
 
 enum member {
 	MEMBER_COUPON,
@@ -90,10 +90,10 @@ static const struct {
 	[MEMBER_COUPON] = { "coupon", coupon_member,
 			    OF(OP_ISSUE) | OF(OP_STATUS) | OF(OP_COUPON) | USES | OF(OP_QUOTE),
 			    OF(OP_ISSUE) | OF(OP_COUPON) | OF(OP_QUOTE) },
-	[MEMBER_CODE] = { "code", code_member, OF(OP_REDEEM), OF(OP_REDEEM) },
+	[MEMBER_CODE] = { "code", code_member, OF(OP_CLAIM), OF(OP_CLAIM) },
 	[MEMBER_USER] = { "user", user_member,
-			  OF(OP_ISSUE) | OF(OP_REDEEM) | OF(OP_STATUS) | OF(OP_COUPONS) | USES,
-			  OF(OP_ISSUE) | OF(OP_REDEEM) | OF(OP_COUPONS) },
+			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_STATUS) | OF(OP_COUPONS) | USES,
+			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_COUPONS) },
 	[MEMBER_AMOUNT] = { "amount", amount_member, OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE),
 			    OF(OP_QUOTE) },
 	[MEMBER_CURRENCY] = { "currency", currency_member, OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE),
@@ -102,12 +102,12 @@ static const struct {
 	[MEMBER_TOKEN] = { "token", token_member, OF(OP_AUTH), OF(OP_AUTH) },
 	[MEMBER_RECEIVE] = { "receive", receive_member, OF(OP_STATUS) | USES, 0 },
 	[MEMBER_RECEIVES] = { "receives", receives_member, USES, 0 },
-	[MEMBER_KEY] = { "key", key_member, OF(OP_ISSUE) | OF(OP_REDEEM) | USES, 0 },
+	[MEMBER_KEY] = { "key", key_member, OF(OP_ISSUE) | OF(OP_CLAIM) | USES, 0 },
 	{ "by", by_member, USES, 0 },
 	{ "ttl_s", ttl_member, OF(OP_HOLD), 0 },
-	{ "reason", reason_member, OF(OP_UNUSE), 0 },
-	{ "trace", trace_member, OF(OP_ISSUE) | OF(OP_REDEEM) | USES, 0 },
-	{ "ack", ack_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
+	{ "reason", reason_member, OF(OP_ROLLBACK), 0 },
+	{ "trace", trace_member, OF(OP_ISSUE) | OF(OP_CLAIM) | USES, 0 },
+	{ "ack", ack_member, OF(OP_ISSUE) | OF(OP_CLAIM), 0 },
 	{ "limit", limit_member, OF(OP_COUPONS), 0 },
 	{ "usable", usable_member, OF(OP_COUPONS), 0 },
 	{ "cursor", cursor_member, OF(OP_COUPONS), 0 },
@@ -316,7 +316,7 @@ static struct request *request_new(const struct parse *parse)
 {
 	size_t id_len = strlen(parse->id), key_len = parse->key ? strlen(parse->key) : 0,
 	       trace_len = strlen(parse->trace), code_len = parse->code ? strlen(parse->code) : 0;
-	/* One that is redeemed gets room for the reference of its code. */
+	/* One that is claimed gets room for the reference of its code. */
 	size_t code_room = code_len > RECEIVE_CODE_MAX || !parse->code ? code_len
 								       : RECEIVE_CODE_MAX;
 	size_t text_size = aligned(id_len + key_len + trace_len + code_room + 4);

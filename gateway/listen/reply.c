@@ -61,7 +61,7 @@ static char *receive_put(char *at, const struct receive *receive)
 /* Of a code that was found, unless nothing was done or it is not known what. */
 static int names_coupon(const struct request *request, enum answer answer)
 {
-	return request->op == OP_REDEEM && request->coupon && answer != ANSWER_CODE_INVALID &&
+	return request->op == OP_CLAIM && request->coupon && answer != ANSWER_CODE_INVALID &&
 	       answer_code(answer) < answer_code(ANSWER_BUSY);
 }
 
@@ -139,6 +139,10 @@ static void use_refusal_text(const struct request *request, const struct use_out
 	else if (refusal->result == USE_AMOUNT_NEEDED)
 		snprintf(message, MESSAGE_SIZE,
 			 "amount: is missing: what coupon %lld takes off depends on it", coupon);
+	else if (refusal->result == USE_NOT_USED)
+		snprintf(message, MESSAGE_SIZE,
+			 "op is \"rollback\": the order holds the receive and has not used it; a "
+			 "hold is given up by release");
 	else if (refusal->result == USE_CURRENCY_WRONG)
 		snprintf(message, MESSAGE_SIZE, "currency is \"%s\": must be that of coupon %lld",
 			 use->currency, coupon);

@@ -83,7 +83,8 @@ struct request {
 	int by_receive; /* of one that it names, not of all or any of a user */
 	int names_many; /* an order names receives in an array, and so does the answer */
 	int64_t coupon;
-	struct user_id user; /* OP_HOLD to OP_UNUSE: whose the receives must be; empty: anybody's */
+	struct user_id
+		user; /* OP_HOLD to OP_ROLLBACK: whose the receives must be; empty: anybody's */
 	struct receive receive;
 	struct request_page page; /* OP_COUPONS */
 	struct request_use *use;  /* OP_HOLD to OP_QUOTE, behind the text; else NULL */
@@ -92,7 +93,7 @@ struct request {
 	size_t id_len;            /* 0: the request had none */
 	size_t key_len;           /* 0: none */
 	size_t trace_len;         /* 0: nothing is handed on of its caller's tracing */
-	size_t code_len;          /* OP_REDEEM; OP_AUTH: what is presented; else 0 */
+	size_t code_len;          /* OP_CLAIM; OP_AUTH: what is presented; else 0 */
 	char text[];              /* the id as JSON, key, trace, code, each with a NUL */
 };
 

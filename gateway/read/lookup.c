@@ -100,7 +100,7 @@ static const struct lane_query {
 	[LOOKUP_ISSUED] = { LANE_ISSUED, sql_query_receive_committed, 0 },
 	[LOOKUP_RECEIVE] = { LANE_STATUS, sql_query_receive_outcome, 0 },
 	[LOOKUP_USER] = { LANE_STATUS_USERS, sql_query_user_outcomes, 0 },
-	[LOOKUP_CODE_TEXTS] = { LANE_CODE_TEXTS, sql_query_code_redeemable, 0 },
+	[LOOKUP_CODE_TEXTS] = { LANE_CODE_TEXTS, sql_query_code_claimable, 0 },
 	[LOOKUP_PAGE] = { LANE_PAGES, sql_query_user_coupon_page, 0 },
 	[LOOKUP_OFFER] = { LANE_OFFERS, sql_query_coupon_offer, 0 },
 	[LOOKUP_QUOTE] = { LANE_QUOTES, sql_query_quote, 0 },

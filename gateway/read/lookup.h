@@ -56,7 +56,7 @@ enum lookup_query {
 	LOOKUP_ISSUED,        /* receive_committed, for which a client waits with ack=issued */
 	LOOKUP_RECEIVE,       /* receive_outcome, for `status` */
 	LOOKUP_USER,          /* user_outcomes, of a receive's user and coupon alone */
-	LOOKUP_CODE_TEXTS,    /* code_redeemable, of 1 to 256 texts */
+	LOOKUP_CODE_TEXTS,    /* code_claimable, of 1 to 256 texts */
 	LOOKUP_PAGE,          /* user_coupon_page */
 	LOOKUP_OFFER,         /* coupon_offer */
 	LOOKUP_QUOTE,         /* quote */

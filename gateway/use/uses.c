@@ -205,8 +205,8 @@ void uses_submit(struct uses *uses, struct request *request)
 	request_enter(uses, request);
 }
 
-_Static_assert(OP_USE - OP_HOLD == USE_USE && OP_UNHOLD - OP_HOLD == USE_UNHOLD &&
-		       OP_UNUSE - OP_HOLD == USE_UNUSE,
+_Static_assert(OP_USE - OP_HOLD == USE_USE && OP_RELEASE - OP_HOLD == USE_RELEASE &&
+		       OP_ROLLBACK - OP_HOLD == USE_ROLLBACK,
 	       "the operations are in the order of the actions");
 
 /* Of the use that is appended next. */

@@ -1,6 +1,6 @@
 /*
- * What orders do with receives (hold, use, unhold, unuse), on its way to a worker and back. Pure
- * decisions: time and the publisher are behind the port. One thread.
+ * What orders do with receives (hold, use, release, rollback), on its way to a worker and back.
+ * Pure decisions: time and the publisher are behind the port. One thread.
  *
  *	submit ─▶ arrived ─(flush, once a loop turn)─▶ batch ═ publisher
  *	   │         ▲                                   ├─▶ replied: answered

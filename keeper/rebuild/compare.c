@@ -1,12 +1,12 @@
 /*
- * While the coupon is held, no receive is accepted, released or counted late in Redis, so its state
+ * While the coupon is held, no receive is accepted, freed or counted late in Redis, so its state
  * there can be compared with one snapshot of PostgreSQL. The same is true if its numbers are the
  * same before and after: so it is first compared while it is open.
  *
  *	each row                      has a slot with the same receive, key and exchange code
  *	codes                         = those of the slots + those that are revoked
  *	slots - rows                  = in flight of this generation + known of older ones
- *	                                + pending releases
+ *	                                + slots to be freed
  *	stock + slots + reserved      = total
  *	reserved + known              = in flight of older generations
  *
@@ -18,7 +18,7 @@
 #include "embed.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
-#include "keeper/release.h"
+#include "keeper/slot_free.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ struct compare {
 	const char *differs; /* the first difference but in numbers, a constant */
 	struct numbers before, after;
 	int64_t stock, reserved; /* as they must be */
-	int64_t redeemed, found; /* codes, by the records of the users, and in Redis */
+	int64_t claimed, found;  /* codes, by the records of the users, and in Redis */
 	int is_behind;           /* Redis has not counted all late outcomes of the snapshot */
 };
 
@@ -105,7 +105,7 @@ static int users_codes_compare(struct compare *compare, const struct slots *slot
 			continue;
 		snprintf(page.codes[page.n], sizeof(page.codes[0]), "%.*s", (int)len, code);
 		page.users[page.n++] = slots->list[i].user;
-		compare->redeemed++;
+		compare->claimed++;
 		if (page.n == CODES_MAX && codes_page_compare(compare, &page))
 			return -1;
 	}
@@ -140,7 +140,7 @@ static int revoked_compare(struct compare *compare)
 }
 
 /* HSCAN may return some twice. */
-static int redeemed_count(void *context, const redisReply *codes)
+static int claimed_count(void *context, const redisReply *codes)
 {
 	struct compare *compare = context;
 
@@ -153,9 +153,9 @@ static int codes_compare(struct compare *compare)
 {
 	if (revoked_compare(compare) ||
 	    coupon_scan(compare->context->redis, compare->coupon, COUPON_KEY_CODES, SCAN_COUNT,
-			redeemed_count, compare))
+			claimed_count, compare))
 		return -1;
-	if (compare->found != compare->redeemed)
+	if (compare->found != compare->claimed)
 		differ(compare, "the exchange codes");
 	return 0;
 }
@@ -243,8 +243,8 @@ static void numbers_judge(struct compare *compare)
 		differ(compare, "what is in flight of older generations");
 	if (found->lost != 0 || compare->stock < 0)
 		differ(compare, "the stock");
-	/* The slot of a rejected receive that is not released may have another owner. */
-	if (extra < expected || extra > expected + compare->snapshot.unreleased)
+	/* The slot of a rejected receive that is not freed may have another owner. */
+	if (extra < expected || extra > expected + compare->snapshot.unfreed)
 		differ(compare, "slots that are neither issued nor in flight");
 	if (found->version == row->version && found->total != row->total)
 		differ(compare, "the total");

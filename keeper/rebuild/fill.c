@@ -18,7 +18,7 @@ static void row_read(struct snapshot *snapshot, const PGresult *rows, int i)
 {
 	coupon_row_read(rows, i, &snapshot->row);
 	snapshot->late = number_at(rows, i, 17);
-	snapshot->unreleased = number_at(rows, i, 18);
+	snapshot->unfreed = number_at(rows, i, 18);
 	snapshot->has_rejected = *PQgetvalue(rows, i, 19) == 't';
 }
 

@@ -15,9 +15,9 @@
 struct snapshot {
 	struct keeper_database *database; /* NULL: it has ended, or was not begun */
 	struct coupon_row row;
-	int64_t late;       /* number of late outcomes that are included in the counts */
-	int64_t unreleased; /* rejected receives that may still hold a slot in Redis */
-	int has_rejected;   /* receives */
+	int64_t late;     /* number of late outcomes that are included in the counts */
+	int64_t unfreed;  /* rejected receives that may still hold a slot in Redis */
+	int has_rejected; /* receives */
 	/* older ones; coupon_generation_open() bounds their number. The owner frees them. */
 	struct generations generations;
 	PGresult *page;

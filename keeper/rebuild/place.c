@@ -196,8 +196,8 @@ int rebuild_seen(struct keeper_context *context, const int64_t *coupons, size_t 
 }
 
 /*
- * Marks all releases as pending, and reads of each coupon the last late outcome that Redis must
- * have counted. 0, or -1.
+ * Marks all rejected receives as not freed, and reads of each coupon the last late outcome that
+ * Redis must have counted. 0, or -1.
  */
 static int verify_prepare(struct keeper_context *context, const struct coupon_row *const *rows,
 			  size_t n, int64_t *late)
@@ -207,7 +207,7 @@ static int verify_prepare(struct keeper_context *context, const struct coupon_ro
 
 	for (size_t i = 0; i < n; i++)
 		postgres_array_add_number(&ids, rows[i]->id);
-	result = keeper_database_query(context->database, sql_query_release_again,
+	result = keeper_database_query(context->database, sql_query_slot_free_again,
 				       POSTGRES_ARGUMENTS(postgres_array(&ids),
 							  postgres_number(context->fence)));
 	postgres_array_fini(&ids);

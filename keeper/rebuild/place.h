@@ -45,8 +45,8 @@ int rebuild_seen(struct keeper_context *context, const int64_t *coupons, size_t 
  * After Redis was restarted: opens coupons, at most KEEPER_PAGE, on the connected Redis process if
  * no numbers are missing there: lua/verify.lua. All of them take one statement and one round trip
  * to Redis. Each of `words` gets the reply of the script, empty when Redis failed or refused.
- * Before that, all rejected receives are marked to be released again, because Redis may have lost
- * releases. 0, or -1 when PostgreSQL failed.
+ * Before that, all rejected receives are marked as not freed, because Redis may have lost
+ * that. 0, or -1 when PostgreSQL failed.
  */
 int place_verify(struct keeper_context *context, const struct coupon_row *const *rows, size_t n,
 		 char (*words)[REDIS_WORD_SIZE]);

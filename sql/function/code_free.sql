@@ -2,7 +2,7 @@
 -- function: code_free(bigint[],uuid[],smallint[],text[])
 --
 -- Frees the codes of receives that have no user coupon (any more), element by element; NULL, words
--- and codes that the receive does not have are left. Anyone may redeem a freed code, unless it
+-- and codes that the receive does not have are left. Anyone may claim a freed code, unless it
 -- was revoked after this receive was accepted.
 CREATE OR REPLACE FUNCTION code_free(
 	coupon bigint[],

@@ -7,7 +7,7 @@
 -- does.
 --
 -- Each revocation of codes of a coupon has a number. A generation that is opened later is filled
--- from a state that has it: what is accepted under it and redeems such a code is too late. Which
+-- from a state that has it: what is accepted under it and claims such a code is too late. Which
 -- receives of the present generation are, Redis knows: see sql_query_code_revocation_cut.
 CREATE OR REPLACE FUNCTION code_revoke(
 	code_set bigint[],

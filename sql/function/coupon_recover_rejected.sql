@@ -3,7 +3,7 @@
 --
 -- Records rejected receives that PostgreSQL does not have any more, and returns the positions of
 -- those that it did not have. Those that hold a slot in Redis (1 in `held`, else 0) are to be
--- released there. A voided one may be an issued one at the moment to which PostgreSQL was put back:
+-- freed there. A voided one may be an issued one at the moment to which PostgreSQL was put back:
 -- that is undone, for who may void receives.
 CREATE OR REPLACE FUNCTION coupon_recover_rejected(
 	own      bigint,   -- the coupon
@@ -37,7 +37,7 @@ BEGIN
 			WITH ORDINALITY AS r (batch, idx, user_id, slot, reason, at_ms, holds, ord)
 	), added AS (
 		INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason,
-			received_at, released_at)
+			received_at, freed_at)
 		SELECT own, batch, idx, user_id, slot, reason,
 			timestamptz 'epoch' + at_ms * interval '1 ms',
 			CASE holds WHEN 0 THEN now() END

@@ -3,7 +3,7 @@
 --
 -- Takes an issued receive back, for couponctl void. Whether its piece of the stock and its slot
 -- come back, the terms of the campaign say. If so it becomes a rejected receive that is to be
--- released in Redis; a late copy of its message meets that tombstone. Returns what was done:
+-- freed in Redis; a late copy of its message meets that tombstone. Returns what was done:
 --
 --   voided    it was issued, and is voided now
 --   again     it was voided before

@@ -1,7 +1,7 @@
 -- version: 1
 -- function: use(text[],text[],text[],text[],int[],bigint[],text[],text[],int[],bigint[],text[],uuid[],smallint[],text[])
 --
--- use() executes operations on receives (hold, use, unhold, unuse) in the caller's transaction.
+-- use() executes operations on receives (hold, use, release, rollback) in the caller's transaction.
 -- Each concerns one receive or several, of which all change or none.
 --
 -- Element i of the first eight arrays, and of the last one, is operation i; of the others, one
@@ -262,11 +262,13 @@ BEGIN
 				WHEN state IS NULL THEN 'not_found'
 				WHEN action = 'use' AND state = 'used' AND is_own THEN NULL
 				WHEN action IN ('hold', 'use') AND is_voided THEN 'voided'
-				WHEN state = 'used' AND NOT (is_own AND action = 'unuse')
-					THEN 'is_used'
-				WHEN state = 'held' AND NOT (is_own AND action <> 'unuse')
-					THEN 'is_held'
-				WHEN action IN ('unhold', 'unuse') THEN NULL
+				WHEN state = 'used' AND NOT (is_own AND action = 'rollback')
+					THEN 'already_used'
+				WHEN state = 'held' AND is_own AND action = 'rollback'
+					THEN 'not_used'
+				WHEN state = 'held' AND NOT is_own
+					THEN 'held_by_other'
+				WHEN action IN ('release', 'rollback') THEN NULL
 				WHEN valid_to <= moment THEN 'expired'
 				WHEN valid_from > moment THEN 'not_valid_yet'
 				WHEN is_foreign THEN 'currency_wrong'
@@ -325,7 +327,7 @@ BEGIN
 				THEN least(moment + ttl_s * interval '1 s', valid_to) END)
 				AS until,
 			array_agg(currency) AS currency,
-			array_agg(CASE WHEN action IN ('unhold', 'unuse') THEN NULL
+			array_agg(CASE WHEN action IN ('release', 'rollback') THEN NULL
 				WHEN changes THEN amount_off ELSE old_off END) AS amount_off,
 			array_agg(CASE WHEN action IN ('hold', 'use') THEN budget END) AS budget,
 			array_agg(old_off) AS old_off, array_agg(old_budget) AS old_budget
@@ -422,7 +424,8 @@ BEGIN
 					WHEN refusal IS NOT NULL THEN refusal
 					WHEN is_spent OR NOT is_granted THEN 'kept'
 					WHEN wanted <> 'free' THEN wanted
-					WHEN action = 'unhold' THEN 'unheld' ELSE 'unused' END,
+					WHEN action = 'release' THEN 'released'
+					ELSE 'rolled_back' END,
 				state, CASE WHEN changes AND NOT is_spent THEN wanted END, until,
 				amount, currency, amount_off, budget, nullif(reason, ''),
 				row_number() OVER (PARTITION BY op ORDER BY coupon, batch, idx) - 1
@@ -465,8 +468,8 @@ BEGIN
 					AND d.amount IS NOT DISTINCT FROM o.amount
 					AND (o.currency = '' OR d.currency = o.currency)
 					AND bool_and(d.result IS NOT NULL) OVER whole
-					AND (d.result <> 'kept' OR bool_or(d.result NOT IN ('held',
-						'used', 'unheld', 'unused', 'kept')) OVER whole)
+					AND (d.result <> 'kept' OR bool_or(d.result NOT IN ('held', 'used',
+						'released', 'rolled_back', 'kept')) OVER whole)
 					AND (e.op <> ALL (replayed) OR count(*) OVER whole = (
 						SELECT count(*) FROM use_operation AS x
 						WHERE x.key = o.key AND x.action = o.action
@@ -530,8 +533,8 @@ BEGIN
 				WHERE s.coupon_id = f.coupon AND s.batch = f.batch AND s.idx = f.idx
 				LIMIT 1
 			) AS s ON true CROSS JOIN LATERAL (
-				SELECT (s.state = 'used' OR (s.state = 'held' AND s.until > moment
-					AND NOT v.is_voided)) IS TRUE AS has
+				SELECT (s.state = 'used' OR (s.state = 'held' AND NOT v.is_voided))
+					IS TRUE AS has
 			) AS h
 	) AS n ON q.of_op = ANY (replayed) AND q.result <> 'key_taken'
 	ORDER BY q.ord;

@@ -31,7 +31,7 @@ BEGIN
 		-- Not by its end: with a clock that was set back, two holds end with the validity.
 		SELECT coupon_id, batch, idx, 'expire', to_char(moment AT TIME ZONE 'UTC',
 				'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-			moment, user_id, order_id, 'unheld', 'held', 'free', until, amount_off,
+			moment, user_id, order_id, 'released', 'held', 'free', until, amount_off,
 			budget
 		FROM old
 		RETURNING d AS operation

@@ -1,7 +1,7 @@
 -- version: 2
 -- function: webhook_finish(bigint,int,text,int,text,bigint,bigint,bigint,bigint)
 --
--- Records what became of an attempt that webhook_claim() began:
+-- Records what became of an attempt that webhook_lease() began:
 --
 --   delivered  it has arrived: its row goes
 --   retry      it failed, and is due again after retry_ms

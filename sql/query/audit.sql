@@ -57,7 +57,7 @@ SELECT status, version, total_num, issued_num, user_limit,
 		WHERE t.coupon_id = coupon.id AND t.reason <> 'unknown_coupon') AS rejected_num,
 	(SELECT count(*) FROM receive_rejected AS t WHERE t.coupon_id = coupon.id) AS tombstone_num,
 	(SELECT count(*) FROM receive_rejected AS t
-		WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS unreleased_num
+		WHERE t.coupon_id = coupon.id AND t.freed_at IS NULL) AS unfreed_num
 FROM coupon
 WHERE id = $1::bigint
 
@@ -89,13 +89,13 @@ ORDER BY holder
 LIMIT 64
 
 -- audit_outcomes: The outcomes of some receives of a coupon, one row for each: its user coupon
--- (issued_ms: when Redis accepted it), its rejection (rejected_ms, is_released), whether Redis has
+-- (issued_ms: when Redis accepted it), its rejection (rejected_ms, is_freed), whether Redis has
 -- not counted the outcome yet (is_late), and the receive that has its slot (holder_batch). NULL:
 -- none.
 -- $1 coupon, $2 users, $3 slots, $4 batches, $5 indexes: arrays of one length
 SELECT r.ord, floor(extract(epoch FROM own.received_at) * 1000)::bigint AS issued_ms,
 	floor(extract(epoch FROM t.received_at) * 1000)::bigint AS rejected_ms,
-	t.released_at IS NOT NULL AS is_released,
+	t.freed_at IS NOT NULL AS is_freed,
 	EXISTS (SELECT FROM coupon_late AS l WHERE l.coupon_id = $1::bigint
 		AND l.user_id = r.user_id AND l.batch = r.batch AND l.idx = r.idx) AS is_late,
 	holder.batch AS holder_batch, holder.idx AS holder_idx,
@@ -108,7 +108,7 @@ FROM unnest($2::text[], $3::smallint[], $4::uuid[], $5::smallint[])
 		LIMIT 1) AS holder ON true
 	LEFT JOIN LATERAL (SELECT holder.received_at
 		WHERE holder.batch = r.batch AND holder.idx = r.idx) AS own ON true
-	LEFT JOIN LATERAL (SELECT t.received_at, t.released_at FROM receive_rejected AS t
+	LEFT JOIN LATERAL (SELECT t.received_at, t.freed_at FROM receive_rejected AS t
 		WHERE t.coupon_id = $1::bigint AND t.batch = r.batch AND t.idx = r.idx
 			AND t.user_id = r.user_id
 		LIMIT 1) AS t ON true
@@ -138,7 +138,7 @@ WHERE coupon_id = $1::bigint AND batch = $2::uuid AND idx = $3::smallint
 ORDER BY user_id, slot
 
 -- audit_rows: All user coupons of a coupon, unordered; `key` as in a record of Redis, with a tab
--- and the code if one was redeemed. Read once, through a cursor.
+-- and the code if one was claimed. Read once, through a cursor.
 -- $1 coupon
 SELECT user_id, slot, batch, idx, coalesce(key, '') || coalesce(E'\t' || code, '') AS key
 FROM user_coupon

@@ -50,9 +50,9 @@ FROM unnest($2::bigint[]) AS g (serial),
 	LATERAL (SELECT * FROM code WHERE code.set_id = $1::bigint AND code.serial = g.serial
 		OFFSET 0) AS c
 
--- code_redeemable: Of these texts, those that are imported codes or words; `code` is as receives
--- name it. Whether a code is revoked Redis decides: who has redeemed it before gets the same
--- receive again. But nobody has redeemed what was used or revoked when it was imported
+-- code_claimable: Of these texts, those that are imported codes or words; `code` is as receives
+-- name it. Whether a code is revoked Redis decides: who has claimed it before gets the same
+-- receive again. But nobody has claimed what was used or revoked when it was imported
 -- (`imported_as`, else NULL). LATERAL with OFFSET 0: by the index, whatever the statistics say.
 -- $1 texts
 SELECT g.ord, c.set_id, c.serial, c.coupon_id, s.kind,
@@ -82,8 +82,8 @@ WHERE coupon_id = $1::bigint AND num > $2::bigint AND num <= $3::bigint AND seq 
 SELECT code_revoke($1::bigint[], $2::bigint[], $3::bigint[]) AS revoked
 
 -- code_row: One code of a set, whose row may be absent: then it is unused. Or the code that others
--- made, or the word, with this text. A word is open until it is revoked; `redeemed` is how often it
--- was redeemed. No row: there is no such set or text.
+-- made, or the word, with this text. A word is open until it is revoked; `claimed` is how often it
+-- was claimed. No row: there is no such set or text.
 -- $1 set, $2 serial, $3 text (NULL: by set and serial)
 SELECT s.id AS set_id, s.coupon_id, s.kind, s.pattern, p.alphabet,
 	coalesce(c.spelling, c.text) AS spelling,
@@ -91,7 +91,7 @@ SELECT s.id AS set_id, s.coupon_id, s.kind, s.pattern, p.alphabet,
 		WHEN s.kind = 'word' AND c.state = 'unused' THEN 'open'
 		ELSE coalesce(c.state, 'unused') END AS state,
 	CASE WHEN s.kind = 'word' THEN (SELECT count(*) FROM user_coupon AS u
-		WHERE u.coupon_id = s.coupon_id AND u.code = s.id::text) END AS redeemed,
+		WHERE u.coupon_id = s.coupon_id AND u.code = s.id::text) END AS claimed,
 	c.user_id, c.batch::text, c.idx, c.metadata::text,
 	to_char(c.used_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS used_at,
 	to_char(coalesce(c.revoked_at, s.revoked_at) AT TIME ZONE 'UTC',
@@ -186,7 +186,7 @@ SELECT concat_ws(' ', count(*), max(id), count(completed_at)) AS state
 FROM code_set
 
 -- code_stats: The sets of a coupon with their numbers. In a revoked set all codes that are not used
--- are revoked. A word is one code, which stays unused; redeemed is how often it was redeemed.
+-- are revoked. A word is one code, which stays unused; claimed is how often it was claimed.
 -- $1 coupon
 WITH counted AS (
 	SELECT s.*, r.row_num, r.used_num, r.revoked_num, r.word,
@@ -206,7 +206,7 @@ SELECT c.id::text AS set, c.kind, coalesce(c.pattern, c.word) AS form, p.key_ver
 	CASE WHEN c.revoked_at IS NULL THEN c.revoked_num ELSE c.all_num - c.used_num END
 		AS revoked,
 	CASE WHEN c.kind = 'word' THEN (SELECT count(*) FROM user_coupon AS u
-		WHERE u.coupon_id = c.coupon_id AND u.code = c.id::text) END AS redeemed,
+		WHERE u.coupon_id = c.coupon_id AND u.code = c.id::text) END AS claimed,
 	to_char(c.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at,
 	c.created_by,
 	to_char(c.revoked_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at,

@@ -47,10 +47,10 @@ WHERE ($2::bigint IS NULL OR EXISTS (SELECT FROM coupon AS c WHERE c.id = $2::bi
 	AND (SELECT count(*) FROM webhook) < 1000
 RETURNING id
 
--- webhook_claim: Takes deliveries to send; see sql/function/webhook_claim.sql.
+-- webhook_lease: Takes deliveries to send; see sql/function/webhook_lease.sql.
 -- $1 how many at most, $2 of one webhook at most, $3 for how many milliseconds
 SELECT delivery, lease, webhook, url, secrets, message, attempts, body
-FROM webhook_claim($1::int, $2::int, $3::bigint)
+FROM webhook_lease($1::int, $2::int, $3::bigint)
 
 -- webhook_counts: The queues of all webhooks in numbers, for metrics.
 SELECT count(*) FILTER (WHERE d.state = 'waiting') AS waiting_num,

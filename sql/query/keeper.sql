@@ -70,7 +70,7 @@ SELECT id, status, version, total_num, issued_num, user_limit,
 	coalesce(floor(extract(epoch FROM least(end_at, valid_to)) * 1000)::bigint, 0) AS end_ms,
 	generation, seq_seen, settled_num, rebuild_asked, rebuild_done,
 	EXISTS (SELECT FROM receive_rejected AS t
-		WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS is_pending,
+		WHERE t.coupon_id = coupon.id AND t.freed_at IS NULL) AS is_pending,
 	settled_at IS NOT NULL AS is_settled,
 	EXISTS (SELECT FROM coupon_late AS l WHERE l.coupon_id = coupon.id) AS is_late,
 	revocation_num
@@ -83,7 +83,7 @@ ORDER BY id
 LIMIT $2::int
 
 -- coupon_settled_set: Marks a closed coupon as settled if PostgreSQL has an outcome for every
--- receive that Redis has accepted, and no rejected receive is to be released. Returns whether this
+-- receive that Redis has accepted, and no rejected receive is to be freed. Returns whether this
 -- keeper is still elected, and whether the coupon is settled, marked now or before.
 -- $1 coupon, $2 the keeper's fence, $3 generation and $4 last receive number in Redis,
 -- $5 and $6 arrays: the generations in Redis, and the highest number of each
@@ -112,7 +112,7 @@ WITH elected AS (
 		AND rebuild_asked = rebuild_done
 		AND NOT EXISTS (SELECT FROM coupon_late AS l WHERE l.coupon_id = coupon.id)
 		AND NOT EXISTS (SELECT FROM receive_rejected AS t
-			WHERE t.coupon_id = coupon.id AND t.released_at IS NULL)
+			WHERE t.coupon_id = coupon.id AND t.freed_at IS NULL)
 	RETURNING id
 )
 SELECT EXISTS (SELECT FROM elected) AS is_elected, EXISTS (SELECT FROM settled) AS is_settled
@@ -155,16 +155,15 @@ WHERE (l.coupon_id, l.num) > ($1::bigint, $2::bigint)
 ORDER BY l.coupon_id, l.num
 LIMIT $3::int
 
--- release_again: Marks all rejected receives of these coupons as not released, because a restarted
--- Redis may have lost releases. Releasing a receive again changes nothing where the release is
--- still present. Returns of each coupon, in their order, the last late outcome that Redis must have
--- counted.
+-- slot_free_again: Marks all rejected receives of these coupons as not freed, because a restarted
+-- Redis may have lost that. Freeing a slot again changes nothing where it is free. Returns of each
+-- coupon, in their order, the last late outcome that Redis must have counted.
 -- $1 coupons, $2 the keeper's fence
 WITH again AS (
 	UPDATE receive_rejected
-	SET released_at = NULL
+	SET freed_at = NULL
 	FROM (SELECT fence FROM keeper WHERE fence = $2::bigint FOR SHARE) AS elected
-	WHERE coupon_id = ANY ($1::bigint[]) AND released_at IS NOT NULL
+	WHERE coupon_id = ANY ($1::bigint[]) AND freed_at IS NOT NULL
 )
 SELECT coalesce(late_num, 0) -
 	(SELECT count(*) FROM coupon_late AS l WHERE l.coupon_id = ids.id) AS late_least
@@ -172,9 +171,9 @@ FROM unnest($1::bigint[]) WITH ORDINALITY AS ids (id, place)
 LEFT JOIN coupon ON coupon.id = ids.id
 ORDER BY ids.place
 
--- release_done: Marks these rejected receives as released in this process of Redis. Nothing if it
--- is not that of the keeper: release_again may have been before. Skips rows that another worker has
--- locked.
+-- slot_free_done: Marks these rejected receives as freed in this process of Redis. Nothing if it
+-- is not that of the keeper: slot_free_again may have been before. Skips rows that another worker
+-- has locked.
 -- $1 coupons, $2 batches, $3 indexes: arrays of one length, $4 the run id of Redis
 WITH followed AS (
 	SELECT FROM keeper WHERE run_id = $4 FOR SHARE
@@ -183,15 +182,15 @@ WITH followed AS (
 	FROM followed,
 		unnest($1::bigint[], $2::uuid[], $3::smallint[]) AS r (coupon_id, batch, idx)
 		JOIN receive_rejected AS t USING (coupon_id, batch, idx)
-	WHERE t.released_at IS NULL
+	WHERE t.freed_at IS NULL
 	FOR UPDATE OF t SKIP LOCKED
 )
 UPDATE receive_rejected AS t
-SET released_at = now()
+SET freed_at = now()
 FROM mine
 WHERE t.coupon_id = mine.coupon_id AND t.batch = mine.batch AND t.idx = mine.idx
 
--- release_pending: A page of the rejected receives that are not released, in the order of coupon,
+-- slot_free_pending: A page of the rejected receives that are not freed, in the order of coupon,
 -- batch and index, each with the receive that has its slot in PostgreSQL (holder_batch NULL: none).
 -- is_over: the coupon will never be in Redis again.
 -- $1 $2 $3 after this coupon, batch and index, $4 limit
@@ -203,7 +202,7 @@ SELECT t.coupon_id, t.user_id, t.slot, t.batch, t.idx,
 FROM (
 	SELECT coupon_id, batch, idx, user_id, slot, reason
 	FROM receive_rejected
-	WHERE released_at IS NULL
+	WHERE freed_at IS NULL
 		AND (coupon_id, batch, idx) > ($1::bigint, $2::uuid, $3::smallint)
 	ORDER BY coupon_id, batch, idx
 	LIMIT $4::int

@@ -31,13 +31,13 @@ SELECT id, status, version, total_num, issued_num, user_limit,
 	coalesce(floor(extract(epoch FROM least(end_at, valid_to)) * 1000)::bigint, 0) AS end_ms,
 	generation, seq_seen, settled_num, rebuild_asked, rebuild_done,
 	EXISTS (SELECT FROM receive_rejected AS t
-		WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS is_pending,
+		WHERE t.coupon_id = coupon.id AND t.freed_at IS NULL) AS is_pending,
 	settled_at IS NOT NULL AS is_settled,
 	EXISTS (SELECT FROM coupon_late AS l WHERE l.coupon_id = coupon.id) AS is_late,
 	revocation_num,
 	late_num,
 	(SELECT count(*) FROM receive_rejected AS t
-		WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS unreleased_num,
+		WHERE t.coupon_id = coupon.id AND t.freed_at IS NULL) AS unfreed_num,
 	EXISTS (SELECT FROM receive_rejected AS t WHERE t.coupon_id = coupon.id) AS has_rejected
 FROM coupon
 WHERE id = ANY ($1::bigint[])
@@ -69,7 +69,7 @@ FROM unnest($1::bigint[], $2::int[], $3::int[]) WITH ORDINALITY AS c (id, expect
 ORDER BY c.nr
 
 -- rebuild_page_rows: The user coupons of coupons that have few; `key` as in a record of Redis, with
--- a tab and the code if one was redeemed.
+-- a tab and the code if one was claimed.
 -- $1 coupons
 SELECT coupon_id, user_id, slot, batch, idx, coalesce(key, '') || coalesce(E'\t' || code, '') AS key
 FROM user_coupon
@@ -96,7 +96,7 @@ UNION ALL
 SELECT id::text FROM code_set WHERE coupon_id = $1::bigint AND revocation_num > $2::bigint
 
 -- rebuild_rows: Declares a cursor for the user coupons of a coupon, unordered; `key` as in a record
--- of Redis, with a tab and the code if one was redeemed.
+-- of Redis, with a tab and the code if one was claimed.
 -- $1 coupon
 DECLARE rebuild_rows NO SCROLL CURSOR FOR
 SELECT user_id, slot, batch, idx, coalesce(key, '') || coalesce(E'\t' || code, '') AS key

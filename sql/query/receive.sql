@@ -112,8 +112,8 @@ SELECT CASE WHEN v.batch IS NOT NULL THEN 'rejected' WHEN u.batch IS NOT NULL TH
 		AS "postgresql.valid_to",
 	to_char(t.rejected_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
 		AS "postgresql.rejected_at",
-	to_char(t.released_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
-		AS "postgresql.released_at",
+	to_char(t.freed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+		AS "postgresql.freed_at",
 	s.state AS "use.state", s.order_id AS "use.order",
 	to_char(s.until AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "use.until",
 	to_char(v.voided_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "void.at",

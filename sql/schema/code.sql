@@ -72,7 +72,7 @@ CREATE TABLE code (
 	revoked_at     timestamptz,
 	metadata       jsonb,
 	-- Which revocation; NULL: the code is not revoked; 0: it was revoked when it was imported.
-	-- A used code may have one too: it was redeemed before, and is revoked as soon as its
+	-- A used code may have one too: it was claimed before, and is revoked as soon as its
 	-- receive loses it.
 	revocation_num bigint,
 	PRIMARY KEY (set_id, serial),

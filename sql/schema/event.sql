@@ -9,8 +9,8 @@ CREATE TABLE event_log (
 	id            bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
 	made_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
 	type          text NOT NULL CHECK (type IN ('coupon.issued', 'coupon.rejected',
-		'coupon.voided', 'coupon.held', 'coupon.used', 'coupon.unheld', 'coupon.unused',
-		'campaign.changed')),
+		'coupon.voided', 'coupon.held', 'coupon.used', 'coupon.released',
+		'coupon.rolled_back', 'campaign.changed')),
 	num           int NOT NULL CHECK (num > 0), -- how many events
 	coupon        bigint[] NOT NULL,            -- of each; a single one: of all of them
 	-- Receives: element i of each array is one event.

@@ -44,7 +44,7 @@ CREATE TABLE gateway (
 CREATE TABLE keeper (
 	only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
 	fence    bigint NOT NULL,
-	-- the process of Redis that it follows: what another one was told to release may be lost
+	-- the process of Redis that it follows: what another one was told to free may be lost
 	run_id   text
 );
 INSERT INTO keeper (fence) VALUES (0);

@@ -46,15 +46,15 @@ CREATE TABLE receive_rejected (
 	received_at timestamptz NOT NULL,
 	rejected_at timestamptz NOT NULL DEFAULT now(),
 	-- When what it holds in Redis was given back. NULL: not yet, or nobody knows.
-	released_at timestamptz,
+	freed_at timestamptz,
 	trace       text, -- as in event_log; NULL: none
 	PRIMARY KEY (coupon_id, batch, idx)
 );
 
 CREATE INDEX receive_rejected_user ON receive_rejected (coupon_id, user_id);
--- The statement release_pending repeats the predicate.
+-- The statement slot_free_pending repeats the predicate.
 CREATE INDEX receive_rejected_pending ON receive_rejected (coupon_id, batch, idx)
-	WHERE released_at IS NULL;
+	WHERE freed_at IS NULL;
 
 CREATE TRIGGER event_rejected_add AFTER INSERT ON receive_rejected
 	REFERENCING NEW TABLE AS added

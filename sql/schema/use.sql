@@ -28,18 +28,19 @@ CREATE TABLE use_operation (
 	coupon_id  bigint NOT NULL,
 	batch      uuid NOT NULL,
 	idx        smallint NOT NULL,
-	action     text NOT NULL CHECK (action IN ('hold', 'use', 'unhold', 'unuse', 'expire')),
+	action     text NOT NULL CHECK (action IN ('hold', 'use', 'release', 'rollback', 'expire')),
 	key        text COLLATE "C" NOT NULL CHECK (length(key) BETWEEN 1 AND 255),
 	num        bigint GENERATED ALWAYS AS IDENTITY, -- of a receive: in the order of commits
 	at         timestamptz NOT NULL,
 	user_id    text COLLATE "C" NOT NULL CHECK (octet_length(user_id) BETWEEN 1 AND 64),
 	by_key     text,                       -- the id of the API key; NULL: none
 	order_id   text COLLATE "C" NOT NULL CHECK (octet_length(order_id) BETWEEN 1 AND 64),
-	-- What became of it: 'held', 'used', 'unheld', 'unused', or why it was refused; 'kept':
-	-- because of another receive of the request.
-	result     text NOT NULL CHECK (result IN ('held', 'used', 'unheld', 'unused', 'kept',
-		'not_found', 'is_held', 'is_used', 'expired', 'not_valid_yet', 'voided',
-		'budget_spent', 'below_threshold', 'amount_needed', 'currency_wrong')),
+	-- What became of it: 'held', 'used', 'released', 'rolled_back', or why it was refused;
+	-- 'kept': because of another receive of the request.
+	result     text NOT NULL CHECK (result IN ('held', 'used', 'released', 'rolled_back',
+		'kept', 'not_found', 'held_by_other', 'already_used', 'expired', 'not_valid_yet',
+		'voided', 'budget_spent', 'below_threshold', 'amount_needed', 'currency_wrong',
+		'not_used')),
 	from_state text CHECK (from_state IN ('free', 'held', 'used')), -- NULL: no such receive
 	to_state   text CHECK (to_state IN ('free', 'held', 'used')),   -- NULL: it did not change
 	until      timestamptz,

@@ -393,12 +393,12 @@ def receives_lost(bed):
         cache.hincrby(f"coupon:{{{coupon}}}", "stock", -1)
     yield
 
-    def is_released():
+    def is_freed():
         """It is refused while a worker may hold what it had put off for the cause before."""
-        bed.stack.ctl_run("rebuild", coupon, "--release-lost", "--older-than-s", 1)
+        bed.stack.ctl_run("rebuild", coupon, "--give-up-lost", "--older-than-s", 1)
         return "ReceivesLost" not in bed.prometheus.firing()
 
-    wait_until(is_released, WITHIN_S, 1)
+    wait_until(is_freed, WITHIN_S, 1)
 
 
 @causes("QueueGrows")

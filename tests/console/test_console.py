@@ -403,9 +403,9 @@ def test_budgets_and_orders(stack, signed_in):
     picture(browser, "budgets")
     browser.open(f"/find?receive={receive}")
     browser.sees("held by order o-1, until", "Order o-1 held it, 5.00 EUR off")
-    browser.press("Unhold…")
+    browser.press("Release…")
     browser.sees(f"Receive {receive}: held by order o-1 → free")
-    browser.press("Unhold")
+    browser.press("Release")
     browser.sees("It is free.", "Order o-1 gave it up")
     with stack.client() as client:
         for _ in range(2):
@@ -418,13 +418,13 @@ def test_budgets_and_orders(stack, signed_in):
     browser.press("Take the use back…")
     browser.fill("Why", "sent back")
     with stack.client() as client:
-        client.call("unuse", receive=receive, order="o-2")
+        client.call("rollback", receive=receive, order="o-2")
         client.call("hold", receive=receive, order="o-3")
     browser.press("Take the use back")
-    browser.sees("the receive is held")
+    browser.sees("another order holds the receive")
     browser.press("Cancel")
     browser.press("Find the receive")
-    browser.sees("held by order o-3", "Order o-2 was refused to unuse it: is held: sent back.")
+    browser.sees("held by order o-3", "Order o-2 was refused to rollback it: is held: sent back.")
     browser.follow("Budgets")
     browser.press("Amount…", budget)
     browser.fill("Amount", "4.00")
@@ -908,7 +908,7 @@ DIALOGS = {
         "New webhook…",
         "Test…",
     ],
-    "/find?coupon={coupon}&user={user}": ["Void…", "Unhold…"],
+    "/find?coupon={coupon}&user={user}": ["Void…", "Release…"],
     "/budgets": ["New budget…", "Amount…"],
     "/dead": ["Send again…", "Drop…"],
     "/keys": ["New key…", "New secret…", "Revoke…"],

@@ -196,7 +196,7 @@ def replies():
                         yield http, properties["code"]["const"], one
 
 
-DONE = "accepted", "queued", "issued", "held", "used", "unheld", "unused"
+DONE = "accepted", "queued", "issued", "held", "used", "released", "rolled_back"
 
 
 def test_has_each_answer():

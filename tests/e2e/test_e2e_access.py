@@ -24,7 +24,7 @@ OPEN, DETAILS = "open", "details"  # for everybody; for everybody, but more to s
 # method, path, the operation whose rights it needs, the members of its body
 ROUTES = [
     ("POST", "/v1/issue", "issue", ("coupon", "user")),
-    ("POST", "/v1/redeem", "redeem", ("code", "user")),
+    ("POST", "/v1/claim", "claim", ("code", "user")),
     ("POST", "/v1/status", "status", ("coupon", "user")),
     ("GET", "/v1/status?coupon={coupon}&user={user}", "status", ()),
     ("HEAD", "/v1/status?coupon={coupon}&user={user}", "status", ()),
@@ -38,8 +38,8 @@ ROUTES = [
     ("HEAD", "/v1/users/{user}/coupons", "coupons", ()),
     ("POST", "/v1/hold", "hold", ("coupon", "user", "order")),
     ("POST", "/v1/use", "use", ("coupon", "user", "order")),
-    ("POST", "/v1/unhold", "unhold", ("coupon", "user", "order")),
-    ("POST", "/v1/unuse", "unuse", ("coupon", "user", "order")),
+    ("POST", "/v1/release", "release", ("coupon", "user", "order")),
+    ("POST", "/v1/rollback", "rollback", ("coupon", "user", "order")),
     ("POST", "/v1/quote", "quote", ("coupon", "amount", "currency")),
     ("GET", "/v1/quote?coupon={coupon}&amount=1&currency=EUR", "quote", ()),
     ("HEAD", "/v1/quote?coupon={coupon}&amount=1&currency=EUR", "quote", ()),
@@ -60,24 +60,24 @@ ROUTES = [
 ]
 LINES = [
     ("issue", ("coupon", "user")),
-    ("redeem", ("code", "user")),
+    ("claim", ("code", "user")),
     ("status", ("coupon", "user")),
     ("coupon", ("coupon",)),
     ("coupons", ("user",)),
     ("hold", ("coupon", "user", "order")),
     ("use", ("coupon", "user", "order")),
-    ("unhold", ("coupon", "user", "order")),
-    ("unuse", ("coupon", "user", "order")),
+    ("release", ("coupon", "user", "order")),
+    ("rollback", ("coupon", "user", "order")),
     ("quote", ("coupon", "amount", "currency")),
     ("stats", ()),
     ("ping", ()),
 ]
-ISSUES = {"issue", "redeem", "status", "coupon", "quote", "ping"}
-USES = {"hold", "use", "unhold", "unuse", "quote", "ping"}
+ISSUES = {"issue", "claim", "status", "coupon", "quote", "ping"}
+USES = {"hold", "use", "release", "rollback", "quote", "ping"}
 READS = {"coupons", "ping"}
 MONITORS = {"stats", "metrics", "ping", DETAILS}
-SAYS_USER = {"issue", "redeem", "status", "coupons"}
-SAYS_COUPON = {"issue", "status", "coupon", "hold", "use", "unhold", "unuse", "quote"}
+SAYS_USER = {"issue", "claim", "status", "coupons"}
+SAYS_COUPON = {"issue", "status", "coupon", "hold", "use", "release", "rollback", "quote"}
 GOOD = {
     "issue": ISSUES,
     "read": READS,

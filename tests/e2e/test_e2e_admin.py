@@ -399,7 +399,7 @@ NAMES_OTHERS = {"budget"}
 OF_THE_CAMPAIGN = {
     *("name", "limit", "begin", "end", "valid_days", "valid_from", "valid_to", "amount_off"),
     *("percent_off", "cap", "threshold", "currency", "metadata", "void_returns", "events"),
-    *("total", "wait_s", "older_than_s", "release_lost", "grace", "stalled_after_s", "after"),
+    *("total", "wait_s", "older_than_s", "give_up_lost", "grace", "stalled_after_s", "after"),
     *("count", "prefix", "length", "alphabet", "pattern", "codes", "word", "why", "key"),
     "all",  # with a campaign in the path the command refuses it
 }
@@ -889,27 +889,27 @@ def test_what_orders_do(api, gateway, make_coupon):
     held = ok(api("POST", path + "/hold", {"order": "a", "ttl_s": 60}))
     assert held["status"] == "held", held
     refused = ok(api("POST", path + "/use", {"order": "b", "key": coupon}))
-    assert (refused["code"], refused["status"]) == (10, "held")
+    assert (refused["code"], refused["status"]) == (10, "held_by_other")
     taken = {"order": "c", "key": coupon}
     assert problem(api("POST", path + "/use", taken), 422).startswith("key ")
     other = {"order": "a", "amount": 300, "currency": "USD"}
     assert problem(api("POST", path + "/use", other), 400).startswith("currency ")
     assert ok(api("GET", f"/budgets/{budget}"))["held"] == 400
     assert ok(api("POST", path + "/use", {"order": "a"}))["code"] == 0
-    assert ok(api("POST", path + "/unhold", {"order": "a"}))["status"] == "used"
+    assert ok(api("POST", path + "/release", {"order": "a"}))["status"] == "already_used"
     shown = ok(api("GET", path + "/uses"))
     assert shown["use"] == {"state": "used", "order": "a"}
     assert [(one["action"], one["result"], one["by"]) for one in shown["uses"]] == [
         (action, result, key_id(api))
         for action, result in (
             ("hold", "held"),
-            ("use", "is_held"),
+            ("use", "held_by_other"),
             ("use", "currency_wrong"),
             ("use", "used"),
-            ("unhold", "is_used"),
+            ("release", "already_used"),
         )
     ]
-    ok(api("POST", path + "/unuse", {"order": "a", "reason": "cancelled"}))
+    ok(api("POST", path + "/rollback", {"order": "a", "reason": "cancelled"}))
     assert ok(api("GET", path + "/uses"))["use"] is None
     problem(api("GET", f"/receives/{receive[:-1].replace('/', '%2F')}9/uses"), 404)
     assert ok(api("PUT", f"/budgets/{budget}/amount", {"amount": "300"}))["left"] == 300

@@ -79,4 +79,4 @@ def test_pauses_do_not_grow_with_the_number_of_coupons(rough, audit_counted):
     wait_until(all_are_lost)
     rough.start("worker-1")
     for coupon in coupons:
-        rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 1)
+        rough.ctl("rebuild", coupon, "--give-up-lost", "--older-than-s", 1)

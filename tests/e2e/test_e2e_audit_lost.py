@@ -48,7 +48,7 @@ def test_names_each_receive_of_a_purged_queue(rough, ground_make, limit):
     assert {finding["kind"] for finding in found} == {"receive_lost"}
     assert sorted(finding["receive"] for finding in found) == sorted(lost), "under load too"
     wait_until(lambda: audit(rough, ground.coupon)[1]["coupons"][0]["in_flight"] == len(lost))
-    rough.ctl("rebuild", ground.coupon, "--release-lost", "--older-than-s", 1)
+    rough.ctl("rebuild", ground.coupon, "--give-up-lost", "--older-than-s", 1)
     assert wrong(rough, ground.coupon) == [], "given up, each is rejected"
 
 

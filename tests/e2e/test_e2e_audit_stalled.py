@@ -90,7 +90,7 @@ def test_receives_in_a_purged_queue_that_redis_lost_as_well(ground):
     code, told = audit(ground.stack, ground.coupon, "--grace", GRACE_S, "--stalled-after-s", 1)
     assert (code, told["coupons"][0]["stalled"]) == (FAILED, 0), "a finding each"
     ground.stack.start("worker-1")
-    ground.stack.ctl("rebuild", ground.coupon, "--release-lost", "--older-than-s", 1)
+    ground.stack.ctl("rebuild", ground.coupon, "--give-up-lost", "--older-than-s", 1)
     wait_settled(ground)
 
 

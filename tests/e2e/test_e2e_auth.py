@@ -466,7 +466,7 @@ def test_programs_present_a_key(stack, guarded, coupons, tmp_path):
         issue,
         ("couponctl", "status", receive),
         ("couponctl", "receive", "quote", receive, "--amount", "1", "--currency", "EUR"),
-        ("couponctl", "receive", "unuse", receive, "--order", "1"),
+        ("couponctl", "receive", "rollback", receive, "--order", "1"),
     ):
         # trying again changes nothing, and nothing was changed
         done = run(*words, COUPON_GATEWAY_KEY="cmq_wrong")
@@ -491,17 +491,17 @@ def test_codes_of_another_coupon_are_none(stack, guarded, coupons, tmp_path):
     stack.ctl("codes", "import", second, path)
     whole = known(guarded, key_make(stack, "issue"))
 
-    def redeemed(presented, text, user):
-        return ask(guarded, presented, "redeem", code=text, user=user)[1]["code"]
+    def claimed(presented, text, user):
+        return ask(guarded, presented, "claim", code=text, user=user)[1]["code"]
 
-    wait_until(lambda: redeemed(whole, known_one, user_new()) == 0)  # the gateway knows the set
+    wait_until(lambda: claimed(whole, known_one, user_new()) == 0)  # the gateway knows the set
     scoped = known(guarded, key_make(stack, "issue", coupons=first))
     user = user_new()
     for presented in (scoped, token(sub=user, coupons=[first])):
-        assert redeemed(presented, code, user) == 7
+        assert claimed(presented, code, user) == 7
     with guarded.client() as client:  # what is presented later does not widen what was asked
         client.call("auth", token=scoped)
-        client.send_line({"op": "redeem", "code": code, "user": user})
+        client.send_line({"op": "claim", "code": code, "user": user})
         client.send_line({"op": "auth", "token": "cmq_wrong"})
         assert {client.read_reply()["code"] for _ in range(2)} == {7, 41}
-    assert redeemed(whole, code, user_new()) == 0
+    assert claimed(whole, code, user_new()) == 0

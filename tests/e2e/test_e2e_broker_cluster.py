@@ -223,8 +223,8 @@ def test_a_node_becomes_a_cluster(trial_make):
     assert queue["members"] == queue["online"] == [first.name] and queue["leader"] == first.name
     first.kill9()
     wait_until(lambda: trial.members_told(3, 1, 0))
-    released = trial.stack.ctl_run("rebuild", trial.loads[0].coupon, "--release-lost")
-    assert released.returncode == 10 and "cannot be queried" in released.stderr
+    freed = trial.stack.ctl_run("rebuild", trial.loads[0].coupon, "--give-up-lost")
+    assert freed.returncode == 10 and "cannot be queried" in freed.stderr
     first.start()
     trial.goes_on()
     commands = [f"rabbitmq-queues grow {node.name} all" for node in others]

@@ -150,7 +150,7 @@ def test_a_spent_budget_pauses_its_campaigns(stack, gateway, use, budget):
     told = stack.ctl_run("budget", "set", name, "--amount", "5.99")
     assert told.returncode == 1
     assert '--amount is "5.99": allowed is at least the 6.00 that are spent or held' in told.stderr
-    assert use("unuse", receive) == "unused"
+    assert use("rollback", receive) == "rolled_back"
     wait_until(lambda: states() == ["issuing", "issuing", "paused"])
     wait_until(lambda: gateway.issue(two, "v")["status"] == "accepted")
     for coupon in (one, two):

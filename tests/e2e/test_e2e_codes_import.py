@@ -60,7 +60,7 @@ def test_csv(codes, coupon, tmp_path, mark):
         "set": counts["set"],
         "coupon": coupon,
         "state": "unused",
-        "redeemed": None,
+        "claimed": None,
         "user": None,
         "receive": None,
         "used_at": None,
@@ -308,7 +308,7 @@ def test_a_state_that_is_wrong_refuses_its_row(codes, coupon, tmp_path, mark):
     path = written(
         tmp_path / "c.csv",
         "code,state,user,used_at,metadata\n",
-        f"{mark}1,redeemed,,,\n",
+        f"{mark}1,claimed,,,\n",
         f"{mark}1,,alice,,\n",
         f"{mark}1,revoked,alice,,\n",
         f"{mark}1,unused,,2026-03-01T12:00:00Z,\n",
@@ -321,7 +321,7 @@ def test_a_state_that_is_wrong_refuses_its_row(codes, coupon, tmp_path, mark):
     assert (status, counts["stored"], counts["refused"]) == (1, 1, 7)
     allowed = "allowed is that of a code whose state is used"
     assert told == [
-        '2: its state is "redeemed": allowed are unused, used and revoked',
+        '2: its state is "claimed": allowed are unused, used and revoked',
         f'3: it has the user "alice": {allowed}',
         f'4: it has the user "alice": {allowed}',
         f'5: it has the used_at "2026-03-01T12:00:00Z": {allowed}',

@@ -64,7 +64,7 @@ class Away:
         return self.gateway.child.poll() is not None
 
     def alone(self):
-        """As show, audit and --release-lost name the gateway."""
+        """As show, audit and --give-up-lost name the gateway."""
         return f"{self.gateway.settings['COUPON_LISTEN']} 0 ({USERS} receives)"
 
     def alone_wait(self, coupon):
@@ -244,7 +244,7 @@ def test_sigkill_at_each_step(step, away):
     if step not in ALONE:
         away.all_settled(coupon)
         return
-    release = ("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+    release = ("rebuild", coupon, "--give-up-lost", "--older-than-s", 0)
     away.is_named(coupon, *release)
     if step is before_the_rebuild:
         away.is_found(coupon, *release)  # it has told Redis its numbers
@@ -380,7 +380,7 @@ def test_gateways_that_may_have_receives_alone_are_named(away):
     wait_until(lambda: re.search(named, away.stack.ctl_run("show", coupon).stdout))
     wait_until(lambda: away.lacking() == 1)
     wait_until(lambda: away.redis.hget(f"coupon:{{{coupon}}}", "run_id"))
-    refused = away.stack.ctl_run("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+    refused = away.stack.ctl_run("rebuild", coupon, "--give-up-lost", "--older-than-s", 0)
     assert refused.returncode == 1 and place in refused.stderr, refused
     away.gateway.signal(signal.SIGCONT)
     away.restored(coupon)

@@ -137,7 +137,7 @@ def test_create_names_the_field_the_value_and_what_is_allowed(
         (["stock", "1"], "--total"),
         (
             ["rebuild", "1", "--older-than-s", "5"],
-            '--older-than-s is "5": allowed only with --release-lost',
+            '--older-than-s is "5": allowed only with --give-up-lost',
         ),
         (["nonsense"], '"nonsense"'),
     ],

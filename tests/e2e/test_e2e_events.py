@@ -129,23 +129,23 @@ def test_what_orders_do(stack, gateway, coupon_on):
     again = ask("hold", 'order "1"', **asked)
     assert again.pop("replayed") and again.pop("now")["state"] in ("held", "free")
     assert again == held
-    wait_until(lambda: events.of("coupon.unheld"))
+    wait_until(lambda: events.of("coupon.released"))
     ask("hold", "order-2")
-    ask("unhold", "order-2")
+    ask("release", "order-2")
     ask("use", "order-3")
     assert gateway.call("use", receive=receive, order="order-4")["code"] == 11
-    ask("unuse", "order-3", reason='sent "back"')
-    wait_until(lambda: events.of("coupon.unused"))
+    ask("rollback", "order-3", reason='sent "back"')
+    wait_until(lambda: events.of("coupon.rolled_back"))
     told = events.read()[-6:]
     assert [event["type"] for event in told] == [
         "coupon.held",
-        "coupon.unheld",
+        "coupon.released",
         "coupon.held",
-        "coupon.unheld",
+        "coupon.released",
         "coupon.used",
-        "coupon.unused",
+        "coupon.rolled_back",
     ]
-    first, ended, _, given_up, used, unused = (event["data"] for event in told)
+    first, ended, _, given_up, used, rolled_back = (event["data"] for event in told)
     who = {"coupon": coupon, "user": 'a"b\\c|d', "receive": receive}
     off = {"amount_off": 500, "currency": "EUR"}
     assert first == {
@@ -158,7 +158,7 @@ def test_what_orders_do(stack, gateway, coupon_on):
     assert ended == {**who, "order": 'order "1"', "reason": "hold_ended"}
     assert given_up == {**who, "order": "order-2"}
     assert used == {**who, **off, "order": "order-3"}
-    assert unused == {**who, "order": "order-3", "reason": 'sent "back"'}
+    assert rolled_back == {**who, "order": "order-3", "reason": 'sent "back"'}
     assert in_order(events.read()) and len(set(events.ids())) == len(events.ids())
 
 
@@ -574,11 +574,11 @@ def test_the_trace_of_an_order_is_handed_on(stack, gateway, coupon_on):
     for op, headers in asked:
         body = {"receive": receive, "order": "a"}
         assert requests.post(stack.http(f"/v1/{op}"), json=body, headers=headers, timeout=60).ok
-    assert gateway.call("unuse", receive=receive, order="a", trace=parent)["code"] == 0
-    wait_until(lambda: events.of("coupon.unused"))
+    assert gateway.call("rollback", receive=receive, order="a", trace=parent)["code"] == 0
+    wait_until(lambda: events.of("coupon.rolled_back"))
     told = [(one.get("traceparent"), one.get("requestid")) for one in events.read()[-3:]]
     assert told == [(parent, 'order"77'), (None, None), (parent, None)]
     lines = [words for n in "12" for words in traced_in(stack.log(f"worker-{n}"))]
-    for outcome, count in (("held", 1), ("used", 0), ("unused", 1)):
+    for outcome, count in (("held", 1), ("used", 0), ("rolled_back", 1)):
         wanted = {f"receive={receive}", *TRACED, f"outcome={outcome}"}
         assert sum(wanted <= words for words in lines) == count, outcome

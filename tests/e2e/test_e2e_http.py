@@ -77,8 +77,8 @@ def test_http_status_codes(stack, make_coupon):
     [
         ("GET", "/v1/issue?coupon=1&user=1", 405),
         ("HEAD", "/v1/issue", 405),
-        ("GET", "/v1/redeem?code=1&user=1", 405),
-        ("POST", "/v1/redeemed", 404),
+        ("GET", "/v1/claim?code=1&user=1", 405),
+        ("POST", "/v1/claimed", 404),
         ("POST", "/v1/", 404),
         ("POST", "/v1/issue/", 404),
         ("GET", "/", 404),

@@ -80,7 +80,7 @@ def test_what_failed_is_in_the_log_by_its_name(stack, alone):
 
 
 def test_wrong_codes_say_when_to_try_again(stack):
-    url, body = stack.http("/v1/redeem"), {"code": "wrong", "user": "retry-after"}
+    url, body = stack.http("/v1/claim"), {"code": "wrong", "user": "retry-after"}
 
     def held_back():
         response = requests.post(url, json=body, timeout=60)

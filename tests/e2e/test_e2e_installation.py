@@ -53,7 +53,7 @@ def own_id(pg):
     return str(pg.execute("SELECT id FROM installation").fetchone()[0])
 
 
-def claimed(rough_redis, installation):
+def adopted(rough_redis, installation):
     return rough_redis.hget(CHANGES, "installation") == installation
 
 
@@ -84,7 +84,7 @@ def test_a_worker_of_another_database_changes_nothing(
     assert other.installation() in log and own in log
     assert "event=ready" not in log and "keeper_elected" not in log
     assert other.rows() == before
-    assert claimed(rough_redis, own)
+    assert adopted(rough_redis, own)
     assert str(BUSY) not in rough_redis.hvals(CHANGES)
     rough.ctl("audit", coupon)
 
@@ -104,7 +104,7 @@ def test_its_gateway_issues_nothing(rough, rough_redis, rough_coupon, other, gat
     assert readyz(gateway).status_code == 503
     before = rough_redis.hgetall(coupon.key)
     with gateway.client() as client:
-        for op, member in (("issue", {"coupon": coupon.coupon}), ("redeem", {"code": "ABCD"})):
+        for op, member in (("issue", {"coupon": coupon.coupon}), ("claim", {"code": "ABCD"})):
             reply = client.call(op, user="1", **member)
             assert (reply["status"], reply["message"]) == ("unavailable", TOLD)
     assert rough_redis.hgetall(coupon.key) == before
@@ -115,26 +115,26 @@ def test_its_gateway_issues_nothing(rough, rough_redis, rough_coupon, other, gat
 def test_an_emptied_redis_gets_the_id_that_gateways_know(
     rough, rough_redis, rough_pg, rough_coupon, wrong_worker
 ):
-    """Also while PostgreSQL is away; and the worker of another database does not claim it."""
+    """Also while PostgreSQL is away; and the worker of another database does not adopt it."""
     coupon, own = rough_coupon(100).coupon, own_id(rough_pg)
     wait_until(lambda: TOLD in trouble(wrong_worker, "redis"), timeout=60)
     with rough.client() as client:
         wait_until(lambda: client.issue(coupon, 1, ack="issued")["status"] == "issued")
         rough.stop("postgres")
         rough_redis.flushall()
-        wait_until(lambda: claimed(rough_redis, own), timeout=60)
-        assert "event=installation_claimed" in rough.log("gateway")
+        wait_until(lambda: adopted(rough_redis, own), timeout=60)
+        assert "event=installation_adopted" in rough.log("gateway")
         rough.start("postgres")
         wait_until(lambda: client.issue(coupon, 2, ack="issued")["status"] == "issued", timeout=60)
-    assert claimed(rough_redis, own)
+    assert adopted(rough_redis, own)
 
 
 def test_without_gateways_a_keeper_claims_it(rough, rough_redis, rough_pg):
     own = own_id(rough_pg)
     rough.stop("gateway")
     rough_redis.flushall()
-    wait_until(lambda: claimed(rough_redis, own))
-    wait_until(lambda: "event=installation_claimed" in rough.log("worker-1"))
+    wait_until(lambda: adopted(rough_redis, own))
+    wait_until(lambda: "event=installation_adopted" in rough.log("worker-1"))
 
 
 # Messages
@@ -202,7 +202,7 @@ def whole(rough, rough_owner):
 
 def test_show(rough, rough_redis, rough_pg, other):
     own = own_id(rough_pg)
-    wait_until(lambda: claimed(rough_redis, own))
+    wait_until(lambda: adopted(rough_redis, own))
     assert rough.ctl("installation", "show").split() == ["PostgreSQL", own, "Redis", own]
     told = other.ctl("installation", "show", "--json")
     assert told.returncode == 1
@@ -227,9 +227,9 @@ def test_new_and_adopt(whole, rough_redis, rough_pg, rough_coupon):
     assert refused.returncode == 1 and f"--instead-of {old}" in refused.stderr
     refused = whole.ctl_run("installation", "adopt", "--instead-of", OTHER)
     assert refused.returncode == 1
-    assert claimed(rough_redis, old)
+    assert adopted(rough_redis, old)
     assert whole.ctl("installation", "adopt", "--instead-of", old) == new
-    assert claimed(rough_redis, new)
+    assert adopted(rough_redis, new)
     with whole.client() as client:
         wait_until(lambda: client.issue(coupon, 1, ack="issued")["status"] == "issued", timeout=60)
     whole.ctl("audit", coupon)
@@ -245,7 +245,7 @@ def test_a_copy_gets_an_id_of_its_own(rough, rough_redis, rough_pg, other):
     new = other.ctl("installation", "new", "--instead-of", own).stdout.strip()
     assert other.installation() == new != own
     assert other.ctl("installation", "show").returncode == 1
-    assert claimed(rough_redis, own)
+    assert adopted(rough_redis, own)
 
 
 def test_both_get_another_id_at_once(whole, rough_redis, rough_owner, rough_coupon, amqp_rough):

@@ -95,20 +95,18 @@ def test_not_settled_before_what_was_rejected_is_given_back(rough, rough_coupon,
     coupon.pg.execute("UPDATE coupon SET total_num = 0 WHERE id = %s", (coupon.coupon,))
     with rough.client() as client:
         assert client.issue(coupon.coupon, 1, ack="issued")["reason"] == "out_of_stock"
-    released = (
-        "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NOT NULL"
-    )
-    wait_until(lambda: coupon.pg.execute(released, (coupon.coupon,)).fetchone() == (1,))
+    freed = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND freed_at IS NOT NULL"
+    wait_until(lambda: coupon.pg.execute(freed, (coupon.coupon,)).fetchone() == (1,))
     wait_until(lambda: coupon.field("generation") == "2")  # the reply for an absent field
     quick.signal(19)
     rough.ctl("close", coupon.coupon)
     coupon.redis.set(coupon.key + ":users", "of a wrong type: nothing can be given back")
     coupon.pg.execute(
-        "UPDATE receive_rejected SET released_at = NULL WHERE coupon_id = %s", (coupon.coupon,)
+        "UPDATE receive_rejected SET freed_at = NULL WHERE coupon_id = %s", (coupon.coupon,)
     )
     quick.signal(18)
     rounds_pass(quick)
-    assert quick.metrics()["couponmq_keeper_coupons_unreleased"] == 1
+    assert quick.metrics()["couponmq_keeper_coupons_unfreed"] == 1
     assert coupon.row("settled_at") == (None,)
     coupon.redis.delete(coupon.key + ":users")
     wait_until(coupon.is_settled)

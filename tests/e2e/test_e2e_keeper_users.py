@@ -1,4 +1,4 @@
-"""The keeper and users of any byte: their rejected receives are released, a rebuild keeps their
+"""The keeper and users of any byte: their rejected receives are freed, a rebuild keeps their
 slots, its late outcomes are counted, receives without a message are settled, and what is lost is
 given up by name."""
 
@@ -44,7 +44,7 @@ def audited(rough, coupon):
     return True
 
 
-def test_rejected_receives_are_released(rough, rough_redis, rough_pg):
+def test_rejected_receives_are_freed(rough, rough_redis, rough_pg):
     """PostgreSQL has another receive in the slot of every second one; the others cannot be issued,
     since the total was lowered by hand."""
     coupon = rough.coupon_make(2 * len(HOSTILE))
@@ -68,7 +68,7 @@ def test_rejected_receives_are_released(rough, rough_redis, rough_pg):
         assert {r.get("reason") for r in replies[::2]} == {"slot_taken"}
         assert {r["status"] for r in replies[1::2]} == {"issued"}
         records.update(zip(HOSTILE[1::2], map(record_of, replies[1::2])))
-        query = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NULL"
+        query = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND freed_at IS NULL"
         wait_until(lambda: rough_pg.execute(query, (coupon,)).fetchone() == (0,))
         assert users_of(rough_redis, coupon) == records
         for user in HOSTILE:
@@ -121,7 +121,7 @@ def test_lost_receives_are_given_up_by_name(rough, rough_redis):
             channel.queue_purge(DEAD_QUEUE)  # those of other tests
         rough_redis.delete(key_of(coupon) + ":outbox")
         rough.start("worker-1")
-        told = rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 0).splitlines()
+        told = rough.ctl("rebuild", coupon, "--give-up-lost", "--older-than-s", 0).splitlines()
         for user, reply in zip(HOSTILE, replies):
             assert f"lost: receive {reply['receive']}, user {user}, slot 1" in told
         wait_until(lambda: not users_of(rough_redis, coupon))
@@ -145,8 +145,8 @@ def test_receives_without_a_message_are_settled_from_their_slots(rough, rough_re
         rough.stop("worker-1")
         replies = [
             client.issue(coupon, "plain", key="k", ack="queued"),
-            client.call("redeem", code="STUCK-1", user="one", ack="queued"),
-            client.call("redeem", code="STUCK-2", user="two", key="k", ack="queued"),
+            client.call("claim", code="STUCK-1", user="one", ack="queued"),
+            client.call("claim", code="STUCK-2", user="two", key="k", ack="queued"),
         ]
         assert [reply["status"] for reply in replies] == ["queued"] * 3
     purge(rough)

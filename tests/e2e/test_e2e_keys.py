@@ -146,7 +146,7 @@ def test_list_and_show(keys):
         (("--name", "", "--role", "issue"), "--name"),
         (("--name", "a b", "--role", "issue"), "--name"),
         (("--name", "x" * 65, "--role", "issue"), "--name"),
-        (("--name", "shop", "--role", "redeem"), "--role"),
+        (("--name", "shop", "--role", "claim"), "--role"),
         (("--name", "shop", "--role", ""), "--role"),
         (("--name", "shop", "--role", "issue,issue"), "--role"),
         (("--name", "shop", "--role", "issue", "--coupons", ""), "--coupons"),

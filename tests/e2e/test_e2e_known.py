@@ -183,29 +183,29 @@ def test_codes(stack, pair, tmp_path):
     codes = Codes(stack, stack.env["COUPON_CODE_KEYS"])
     coupon = stack.coupon_make(1000)
 
-    def redeemed(code):
+    def claimed(code):
         told = []
         for gateway in pair:
             with gateway.client() as client:
-                told.append(client.call("redeem", code=code, user=uuid.uuid4().hex)["code"])
+                told.append(client.call("claim", code=code, user=uuid.uuid4().hex)["code"])
         return told
 
     for n in range(TIMES):
         out = tmp_path / f"codes{n}"
         made = codes.generate(coupon, 3, out)
         first, second, third = column(out)
-        assert redeemed(first)[0] == OK and redeemed(second)[1] != CODE_INVALID
+        assert claimed(first)[0] == OK and claimed(second)[1] != CODE_INVALID
         codes("revoke", third)
-        assert redeemed(third) == [CODE_INVALID, CODE_INVALID]
+        assert claimed(third) == [CODE_INVALID, CODE_INVALID]
         assert made["count"] == 3
         word = f"known{uuid.uuid4().hex}"
         codes("word", coupon, word)
-        assert redeemed(word) == [OK, OK]
+        assert claimed(word) == [OK, OK]
         codes("revoke", word)
-        assert redeemed(word) == [CODE_INVALID, CODE_INVALID]
+        assert claimed(word) == [CODE_INVALID, CODE_INVALID]
     (tmp_path / "file.csv").write_text(f"code\n{uuid.uuid4().hex}\n")
     codes("import", coupon, tmp_path / "file.csv")
-    assert redeemed(column(tmp_path / "file.csv")[0])[0] == OK
+    assert claimed(column(tmp_path / "file.csv")[0])[0] == OK
 
 
 def test_a_gateway_that_cannot_read_codes_is_named(stack, gateway_make):
@@ -220,8 +220,8 @@ def test_a_gateway_that_cannot_read_codes_is_named(stack, gateway_make):
         assert told.returncode == 12 and gateway.settings["COUPON_LISTEN"] in told.stderr
         relay.mode("pass")
         with gateway.client() as client:
-            redeem = {"op": "redeem", "code": words[1]}
-            wait_until(lambda: client.call(**redeem, user=uuid.uuid4().hex)["code"] == OK)
+            claim = {"op": "claim", "code": words[1]}
+            wait_until(lambda: client.call(**claim, user=uuid.uuid4().hex)["code"] == OK)
 
 
 def test_a_budget(stack, pair):

@@ -154,7 +154,7 @@ def test_rejected_receive(rough, rough_redis, rough_pg, put_off):
     coupon, other = (coupon_open(rough, rough_redis) for _ in range(2))
     rough_pg.execute(
         "INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason,"
-        " received_at, released_at)"
+        " received_at, freed_at)"
         " VALUES (%s, %s, 0, 1, 1, 'out_of_stock', now(), now())",
         (coupon, uuid.uuid4()),
     )

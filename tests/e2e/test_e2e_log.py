@@ -95,7 +95,7 @@ def test_each_request_is_logged_once(stack, make_coupon, logging):
         client.issue(coupon, "u", id='a"b', trace=f"00-{TRACE}-{SPAN}-01")
         client.call("status", coupon=coupon, user="u")
         client.call("coupon", coupon="999999")
-        client.call("redeem", code="NONE", user="u")
+        client.call("claim", code="NONE", user="u")
         client.pipeline(
             [
                 {"op": "issue", "coupon": coupon, "user": "v", "ack": "issued"},
@@ -126,7 +126,7 @@ def test_each_request_is_logged_once(stack, make_coupon, logging):
         ("issue", int(coupon), "ok", ids[0]),
         ("status", int(coupon), "ok", ids[0]),
         ("coupon", 999999, "not_found", ids[0]),
-        ("redeem", 0, "code_invalid", ids[0]),
+        ("claim", 0, "code_invalid", ids[0]),
         ("stats", 0, "forbidden", ids[1]),
         ("auth", 0, "unauthorized", ""),
         ("ping", 0, "ok", ""),

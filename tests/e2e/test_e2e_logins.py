@@ -88,7 +88,7 @@ def test_nothing_is_refused_to_a_program(rough, rough_redis):
             for op, members in (
                 ("hold", {**order, **bill, "ttl_s": 60}),
                 ("use", {**order, **bill}),
-                ("unuse", order),
+                ("rollback", order),
                 ("status", {"receive": issued["receive"]}),
                 ("coupons", {"user": "1"}),
                 ("quote", {"coupon": coupon, **bill}),

@@ -32,7 +32,7 @@ def test_counters_of_what_is_settled_and_rejected(stack, gateway, make_coupon, p
         for user in range(1, 6)
     ]
     codes = [reply["code"] for reply in gateway.pipeline(requests_at_once)]
-    assert sorted(codes) == [0, 0, 9, 9, 9], "admitted before the first rejection is released"
+    assert sorted(codes) == [0, 0, 9, 9, 9], "admitted before the first rejection is freed"
     wait_until(
         lambda: [summed(stack, name) for name in names]
         == [before[0] + 2, before[1] + 3, before[2] + 3]

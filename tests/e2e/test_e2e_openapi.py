@@ -297,26 +297,26 @@ def slot_plant(pg, coupon, user):
     pg.execute("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %s", (coupon,))
 
 
-def test_redeem_done_and_refused(stack, api, make_coupon, tmp_path):
+def test_claim_done_and_refused(stack, api, make_coupon, tmp_path):
     coupon, out = make_coupon(2), tmp_path / "codes.csv"
     stack.ctl("codes", "generate", coupon, "--count", 4, "--out", out)
     codes = [line.split(",")[0] for line in out.read_text().splitlines()[1:]]
 
-    def redeem(code, user, **members):
-        return api("/v1/redeem", json={"code": code, "user": user, **members})
+    def claim(code, user, **members):
+        return api("/v1/claim", json={"code": code, "user": user, **members})
 
-    wait_until(lambda: redeem(codes[0], "a", ack="issued").status_code == 200)
-    assert redeem(codes[0], "b").json()["status"] == "code_used"
-    assert redeem(codes[1], "a").json()["status"] == "limit_reached"
-    assert redeem(codes[1], "b", ack="queued").status_code == 200
-    assert redeem(codes[2], "c").json()["status"] == "out_of_stock"
+    wait_until(lambda: claim(codes[0], "a", ack="issued").status_code == 200)
+    assert claim(codes[0], "b").json()["status"] == "code_used"
+    assert claim(codes[1], "a").json()["status"] == "limit_reached"
+    assert claim(codes[1], "b", ack="queued").status_code == 200
+    assert claim(codes[2], "c").json()["status"] == "out_of_stock"
     stack.ctl("pause", coupon)
-    wait_until(lambda: redeem(codes[2], "c").json()["status"] == "paused")
+    wait_until(lambda: claim(codes[2], "c").json()["status"] == "paused")
     stack.ctl("close", coupon)
-    wait_until(lambda: redeem(codes[2], "c").json()["status"] == "ended")
+    wait_until(lambda: claim(codes[2], "c").json()["status"] == "ended")
     for _ in range(6):
-        assert redeem("wrong", "d").status_code == 422
-    assert redeem("wrong", "d").json()["retry_after_ms"] > 0
+        assert claim("wrong", "d").status_code == 422
+    assert claim("wrong", "d").json()["retry_after_ms"] > 0
 
 
 def test_rejected(api, make_coupon, pg):
@@ -352,7 +352,7 @@ def test_problems(stack, api, make_coupon):
     assert problem("/v1/issue", json=one)["id"] == BIG - 1
     problem("/v1/issue", json={"coupon": "4611686018427387904", "user": "a"})
     problem("/v1/issue", json={"user": "a"})
-    problem("/v1/redeem", json={"code": "x", "user": "problems"})
+    problem("/v1/claim", json={"code": "x", "user": "problems"})
     problem("/v1/status", json={"receive": f"{coupon}.42.{ULID}.0"})
     problem("/v1/issue", data=b"{" + b" " * 65535 + b"}")
     response = requests.post(stack.http("/v1/issue"), data="{}", headers=asking, timeout=60)
@@ -372,7 +372,7 @@ def test_each_reply_repeats_the_id_of_its_request(api):
         assert api(path, method).headers["X-Request-Id"] != "r-1"
 
 
-@pytest.mark.parametrize("path", ["/v1/issue", "/v1/redeem"])
+@pytest.mark.parametrize("path", ["/v1/issue", "/v1/claim"])
 def test_a_key_in_the_header_and_in_the_body(api, coupon, path):
     (first, *_) = examples_of(body_schema(operation_of(path, "POST")), coupon)
     for key, is_good in (("k", True), ("K", False)):
@@ -483,7 +483,7 @@ def test_unavailable(api, alone):
     receive = {"receive": f"1.42.{ULID}.0"}
     for path, members in (
         ("/v1/issue", {"coupon": "1", "user": "42"}),
-        ("/v1/redeem", {"code": "x", "user": "42"}),
+        ("/v1/claim", {"code": "x", "user": "42"}),
         ("/v1/status", {"coupon": "1", "user": "42"}),
         ("/v1/status", receive),
         ("/v1/coupon", {"coupon": "1"}),

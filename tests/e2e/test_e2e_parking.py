@@ -221,7 +221,7 @@ def test_an_audit_does_not_call_lost_what_a_lock_holds_up(rough, rough_pg):
             return "cannot be decided until it ends" in audit.stdout
 
         wait_until(undecided)
-        given_up = rough.ctl_run("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+        given_up = rough.ctl_run("rebuild", coupon, "--give-up-lost", "--older-than-s", 0)
         assert given_up.returncode != 0
         assert "transaction open" in given_up.stderr or "can still arrive" in given_up.stderr
     wait_until(lambda: issued_n(rough_pg, coupon) == 20)
@@ -265,7 +265,7 @@ def test_a_receive_that_is_put_off_without_a_lock_is_not_lost(rough, rough_pg, w
     wait_until(lambda: parked_n(rough) == 0 and rough.log_has("worker-extra-1", "failures=3"))
     outbox_lose(rough, coupon)
     assert rough.ctl_run("audit", coupon, "--grace", 1).returncode in (0, 4)
-    given_up = rough.ctl_run("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+    given_up = rough.ctl_run("rebuild", coupon, "--give-up-lost", "--older-than-s", 0)
     assert given_up.returncode != 0
     assert "put off" in given_up.stderr or "can still arrive" in given_up.stderr
     slow(0)

@@ -227,7 +227,7 @@ def test_more_generations_than_are_kept(rough, rough_redis, rough_pg, coupon_mak
     message_publish(amqp, first)
     wait_until(lambda: count(rough_redis, coupon, "reserved") == 4)
     assert count(rough_redis, coupon, "stock") == 95
-    told = rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+    told = rough.ctl("rebuild", coupon, "--give-up-lost", "--older-than-s", 0)
     assert "lost: 4 receives of generation 0 that nothing names\n" in told
     assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "reserved")) == (99, 0)
     message_publish(amqp, never_known)
@@ -434,7 +434,7 @@ def test_users_that_are_gone_are_noticed_by_the_keeper(
 
 
 def code_plant(redis_client, coupon):
-    """A code that nobody has redeemed: a difference that the load does not notice."""
+    """A code that nobody has claimed: a difference that the load does not notice."""
     redis_client.hset(key_of(coupon) + ":codes", "planted.1", "nobody")
 
 
@@ -660,14 +660,14 @@ def test_what_is_lost_is_given_up_by_name(rough, rough_redis, rough_pg, coupon_m
         kept = client.issue(coupon, 1, ack="issued")
         rough.stop("worker-1")
         gone = [client.issue(coupon, user, ack="queued") for user in (1, 2, 3)]
-        refused = rough.ctl_run("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+        refused = rough.ctl_run("rebuild", coupon, "--give-up-lost", "--older-than-s", 0)
         assert refused.returncode == 1 and "the receive queue holds 3 messages" in refused.stderr
         body = purge(amqp, 3)
         rough_redis.delete(key_of(coupon) + ":outbox")
         rough.start("worker-1")
-        told = rough.ctl("rebuild", coupon, "--release-lost")
+        told = rough.ctl("rebuild", coupon, "--give-up-lost")
         assert "coupon %s: 0 receives given up by name" % coupon in told, "too young"
-        told = rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+        told = rough.ctl("rebuild", coupon, "--give-up-lost", "--older-than-s", 0)
         for reply in gone:
             assert (
                 f"lost: receive {reply['receive']}, user {reply['receive'].split('.')[1]},"
@@ -706,7 +706,7 @@ def test_what_is_lost_without_a_name_is_given_up_by_number(
             4,
             4,
         )
-        told = rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+        told = rough.ctl("rebuild", coupon, "--give-up-lost", "--older-than-s", 0)
         assert "lost: 4 receives of generation 1 that nothing names\n" in told
         assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "reserved")) == (
             8,
@@ -736,7 +736,7 @@ def test_each_lost_receive_is_counted_in_its_generation(
     rebuild(rough_redis, coupon)
     accept(rough_redis, coupon, 6, batches[6])
     assert rough_redis.scard(key_of(coupon) + ":known") == 5
-    told = rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 600)
+    told = rough.ctl("rebuild", coupon, "--give-up-lost", "--older-than-s", 600)
     named = {line.split(",")[0] for line in told.splitlines() if line.startswith("lost: ")}
     assert named == {
         f"lost: receive {coupon}.{user}.{batches[user]}.0" for user in (1, 2, 4, 6)

@@ -157,7 +157,7 @@ def world(own_stack):
 
 
 def reject(world, coupon, users):
-    """Receives that PostgreSQL has no stock for; their slots are released."""
+    """Receives that PostgreSQL has no stock for; their slots are freed."""
     with world.pg() as pg:
         total = "UPDATE coupon SET total_num = %s WHERE id = %s"
         before = "SELECT total_num FROM coupon WHERE id = %s"
@@ -165,10 +165,10 @@ def reject(world, coupon, users):
         pg.execute(total, (1, coupon))
         replies = world.issue_all(coupon, users)
         assert {reply["status"] for reply in replies} == {"rejected"}
-        released = (
-            "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NOT NULL"
+        freed = (
+            "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND freed_at IS NOT NULL"
         )
-        wait_until(lambda: pg.execute(released, (coupon,)).fetchone() == (len(users),))
+        wait_until(lambda: pg.execute(freed, (coupon,)).fetchone() == (len(users),))
         pg.execute(total, (num, coupon))
 
 
@@ -234,7 +234,7 @@ def test_changes_are_refused(world):
         ("close", coupon),
         ("stock", coupon, "--total", 20),
         ("rebuild", coupon),
-        ("rebuild", coupon, "--release-lost"),
+        ("rebuild", coupon, "--give-up-lost"),
     ):
         told = stack.ctl_run(*command)
         assert told.returncode == 10 and behind in told.stderr, told
@@ -341,9 +341,12 @@ def uses_make(world, shop):
     assert shop.use(("use", "a", receives[0]), ("hold", "a", receives[1])) == ["used", "held"]
     at_rest(world)
     world.backup()
-    assert shop.use(("unuse", "a", receives[0]), ("use", "b", receives[2])) == ["unused", "used"]
+    assert shop.use(("rollback", "a", receives[0]), ("use", "b", receives[2])) == [
+        "rolled_back",
+        "used",
+    ]
     assert shop.use(("use", "a", receives[1]), ("hold", "c", receives[0])) == ["used", "held"]
-    assert shop.use(("use", "d", receives[1])) == ["is_used"]
+    assert shop.use(("use", "d", receives[1])) == ["already_used"]
     return receives
 
 
@@ -367,7 +370,7 @@ def test_uses_come_back(world, how):
     assert world.read(*USED) == before
     world.stack.start("worker-1")
     told = shop.use(*(("use", "e", one) for one in receives))
-    assert told == ["is_held", "is_used", "is_used", "used"]
+    assert told == ["held_by_other", "already_used", "already_used", "used"]
     nums = world.read("SELECT count(*) - count(DISTINCT num) FROM use_operation")
     assert nums == [[(0,)]], "the numbers go on"
 
@@ -392,7 +395,7 @@ def test_uses_are_given_up(world):
 
 @pytest.mark.long
 def test_codes_come_back(world, tmp_path):
-    """Redeemed after the backup, two of them not settled: with a key, without, and a word."""
+    """Claimed after the backup, two of them not settled: with a key, without, and a word."""
     coupon = world.stack.coupon_make(9, limit=2)
     path = tmp_path / "codes.csv"
     path.write_text("code\n" + "".join(f"RECOVER-{n}\n" for n in range(4)))
@@ -403,16 +406,16 @@ def test_codes_come_back(world, tmp_path):
         wait_until(lambda: client.call("stats")["stats"].get("code_sets", 0) >= sets)
     world.backup()
 
-    def redeem(code, user, ack="issued", **members):
+    def claim(code, user, ack="issued", **members):
         with world.stack.client() as client:
-            return client.call("redeem", code=code, user=user, ack=ack, **members)
+            return client.call("claim", code=code, user=user, ack=ack, **members)
 
     # Until the gateway has connected to PostgreSQL again, and the worker.
-    wait_until(lambda: redeem("RECOVER-0", "a")["status"] == "issued")
-    wait_until(lambda: redeem("RECOVER-1", "b", key="order-7")["status"] == "issued")
-    wait_until(lambda: redeem("RECOVERED", "b", key="order-8")["status"] == "issued")
+    wait_until(lambda: claim("RECOVER-0", "a")["status"] == "issued")
+    wait_until(lambda: claim("RECOVER-1", "b", key="order-7")["status"] == "issued")
+    wait_until(lambda: claim("RECOVERED", "b", key="order-8")["status"] == "issued")
     world.stack.stop("worker-1")
-    assert redeem("RECOVER-2", "c", ack="accepted")["status"] == "accepted"
+    assert claim("RECOVER-2", "c", ack="accepted")["status"] == "accepted"
     world.stack.start("worker-1")
     rows = (
         "SELECT user_id, slot, batch, idx, key, code FROM user_coupon"
@@ -429,8 +432,8 @@ def test_codes_come_back(world, tmp_path):
     assert world.read(*rows) == before
     world.stack.start("worker-1")
     wait_until(lambda: world.stack.ctl_run("audit", coupon).returncode == 0)
-    assert redeem("RECOVER-1", "c")["status"] == "code_used"
-    assert redeem("RECOVER-1", "b")["status"] == "issued"
+    assert claim("RECOVER-1", "c")["status"] == "code_used"
+    assert claim("RECOVER-1", "b")["status"] == "issued"
 
 
 @pytest.mark.long
@@ -513,8 +516,8 @@ def test_the_tail_comes_back(world):
     for user, key in (("early", "k1"), ("early", "k2"), ("late", "k1"), ("later", "k1")):
         assert world.issue(coupon, user, key=key)["status"] == "issued"
     assert world.issue(rejecting, "taken")["status"] == "rejected"
-    released = f"SELECT count(released_at) FROM receive_rejected WHERE coupon_id = {rejecting}"
-    wait_until(lambda: world.read(released) == [[(1,)]])
+    freed = f"SELECT count(freed_at) FROM receive_rejected WHERE coupon_id = {rejecting}"
+    wait_until(lambda: world.read(freed) == [[(1,)]])
     in_flight(world, coupon, ["flight"])
     world.restore()
     tail_refused(world, "transactions are missing, more than 1", most=1)

@@ -596,7 +596,7 @@ def test_a_thousand_coupons_at_a_failover(group, gateway_of):
 
 
 @pytest.mark.whole
-def test_what_an_old_master_has_released(group, gateway_of):
+def test_what_an_old_master_has_freed(group, gateway_of):
     """It is marked in PostgreSQL, and the next master never got it: there the slot is still that of
     the rejected receive, until the keeper has compared the coupon."""
     coupon = group.stack.coupon_make(10)
@@ -623,7 +623,7 @@ def test_what_an_old_master_has_released(group, gateway_of):
         finally:
             group.worker.signal(signal.SIGCONT)
         try:
-            query = "SELECT released_at FROM receive_rejected WHERE coupon_id = %s"
+            query = "SELECT freed_at FROM receive_rejected WHERE coupon_id = %s"
             wait_until(lambda: (row := pg.execute(query, (coupon,)).fetchone()) and row[0], 60)
             group.kill(master)
         finally:

@@ -1,5 +1,5 @@
-"""hold, use, unhold, unuse and quote from outside: what each answers, what a retry with the same
-key gets, and what happens while RabbitMQ, Redis or the workers are away."""
+"""hold, use, release, rollback and quote from outside: what each answers, what a retry with the
+same key gets, and what happens while RabbitMQ, Redis or the workers are away."""
 
 import concurrent.futures
 import json
@@ -51,8 +51,11 @@ def test_the_life_of_a_receive(shop):
     one = shop.receive()
     held = shop.ask("hold", receive=one)
     assert done(held, "held") and held["receive"] == one and held["until"] > "2026"
-    assert refusal(shop.ask("hold", "order-78", receive=one)) == "held"
-    assert refusal(shop.ask("use", "order-78", receive=one)) == "held"
+    assert refusal(shop.ask("hold", "order-78", receive=one)) == "held_by_other"
+    assert refusal(shop.ask("use", "order-78", receive=one)) == "held_by_other"
+    wrong = shop.ask("rollback", receive=one)
+    assert (wrong["code"], wrong["status"]) == (40, "bad_request")
+    assert wrong["message"].endswith("a hold is given up by release")
     used = shop.ask("use", receive=one)
     told = {"receive": one, "amount_off": 500, "currency": "EUR"}
     assert used == {"code": 0, "status": "used", **told}
@@ -60,11 +63,11 @@ def test_the_life_of_a_receive(shop):
     refused_use = shop.ask("use", "order-78", receive=one)
     assert (refused_use["code"], refused_use["receive"]) == (11, one)
     assert ORDER not in json.dumps(refused_use)
-    assert refusal(shop.ask("unhold", receive=one)) == "used"
-    assert done(shop.ask("unuse", receive=one, reason="sent back"), "unused")
-    assert done(shop.ask("unuse", receive=one), "unused")
+    assert refusal(shop.ask("release", receive=one)) == "already_used"
+    assert done(shop.ask("rollback", receive=one, reason="sent back"), "rolled_back")
+    assert done(shop.ask("rollback", receive=one), "rolled_back")
     assert done(shop.ask("hold", "order-78", receive=one), "held")
-    assert done(shop.ask("unhold", "order-78", receive=one), "unheld")
+    assert done(shop.ask("release", "order-78", receive=one), "released")
     assert done(shop.ask("use", "order-79", receive=one), "used")
 
 
@@ -79,7 +82,7 @@ def test_all_of_several_or_none(shop):
     assert done(shop.ask("use", "order-78", receive=second), "used")
     reply = shop.ask("use", receives=[first, second])
     assert (reply["code"], reply["receive"]) == (11, second)
-    assert done(shop.ask("unuse", "order-78", receive=second), "unused")
+    assert done(shop.ask("rollback", "order-78", receive=second), "rolled_back")
     reply = shop.ask("use", receives=[first, second], amount=700, currency="EUR")
     assert done(reply, "used")
     assert reply["receives"] == [
@@ -112,7 +115,7 @@ def test_a_copy_after_the_use_was_taken_back_does_nothing(shop):
     assert done(first, "used") and "replayed" not in first and "now" not in first
     own = {"state": "used", "order": ORDER}
     assert shop.ask("use", receive=one, **asked) == {**first, "replayed": True, "now": own}
-    assert done(shop.ask("unuse", receive=one), "unused")
+    assert done(shop.ask("rollback", receive=one), "rolled_back")
     told = {**first, "replayed": True, "now": {"state": "free"}}
     assert shop.ask("use", receive=one, **asked) == told
     assert done(shop.ask("use", "order-78", receive=one), "used")
@@ -120,7 +123,7 @@ def test_a_copy_after_the_use_was_taken_back_does_nothing(shop):
     assert again == {**told, "now": {"state": "used"}} and "order-78" not in json.dumps(again)
     refusal_ = shop.ask("hold", receive=one, key="h" + shop.coupon)
     assert (refusal_["code"], "replayed" in refusal_) == (11, False)
-    shop.ask("unuse", "order-78", receive=one)
+    shop.ask("rollback", "order-78", receive=one)
     again = shop.ask("hold", receive=one, key="h" + shop.coupon)
     assert again == {**refusal_, "replayed": True, "now": {"state": "free"}}
 
@@ -143,7 +146,7 @@ def test_a_copy_of_a_hold_that_has_ended(shop):
 def test_a_copy_of_several_receives(shop):
     receives, asked = [shop.receive(), shop.receive()], {"key": f"{shop.coupon}/1/use"}
     first = shop.ask("use", receives=receives, **asked)
-    shop.ask("unuse", receive=receives[0])
+    shop.ask("rollback", receive=receives[0])
     again = shop.ask("use", receives=receives, **asked)
     assert again.pop("replayed") is True
     assert [one.pop("now")["state"] for one in again["receives"]] == ["free", "used"]
@@ -185,7 +188,7 @@ def test_a_key_of_another_request(stack, shop, make_coupon):
 
 @pytest.mark.parametrize("over", ["lines", "http"])
 def test_a_key_of_255_bytes(stack, shop, over):
-    """As the longest that issue and redeem have; one byte more is refused."""
+    """As the longest that issue and claim have; one byte more is refused."""
     key = f"{shop.coupon}/" + '"\\' * 200
     key = key[:255]
 
@@ -247,7 +250,7 @@ def test_amounts(shop, gateway):
     one = shop.receive()
     reply = shop.ask("use", receive=one, amount=300, currency="EUR")
     assert (reply["amount_off"], reply["currency"]) == (300, "EUR")
-    shop.ask("unuse", receive=one)
+    shop.ask("rollback", receive=one)
     refused(
         shop.ask("use", receive=one, amount=300, currency="USD"),
         f'currency is "USD": must be that of coupon {shop.coupon}',
@@ -355,7 +358,7 @@ def test_without_rabbitmq_or_redis_nothing_is_done(rough):
             assert told.returncode == 10 and "nothing was done" in told.stderr, told
             rough.start(service)
             wait_until(lambda: client.call("hold", receive=one, order="o")["code"] == 0, timeout=60)
-            client.call("unhold", receive=one, order="o")
+            client.call("release", receive=one, order="o")
 
 
 def test_a_gateway_that_ends_answers_what_waits(rough, gateway_make):

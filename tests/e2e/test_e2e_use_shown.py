@@ -60,7 +60,7 @@ def test_held_used_and_given_back(stack, gateway, use, pg_owner, receive):
     text = stack.ctl("receive", "show", receive)
     assert "used by order a\n" in text and "  use    used          free -> used  order a" in text
     assert "  use          used by order a\n" in stack.ctl("trace", receive)
-    use("unuse", receive)
+    use("rollback", receive)
     assert told(stack, gateway, receive)[0] is None
 
 
@@ -89,18 +89,18 @@ def test_by_command(stack, gateway):
 
     assert run("quote", "--amount", "10.00", "--currency", "EUR")["amount_off"] == 300
     assert run("hold", "--order", "a", "--ttl-s", "60", "--key", coupon)["status"] == "held"
-    assert run("use", "--order", "b")["status"] == "held"
+    assert run("use", "--order", "b")["status"] == "held_by_other"
     used = run("use", "--order", "a", "--amount", "2.00", "--currency", "EUR")
     assert (used["status"], used["amount_off"]) == ("used", 200)
-    assert run("unhold", "--order", "a")["status"] == "used"
-    assert run("unuse", "--order", "a", "--reason", "cancelled")["code"] == 0
+    assert run("release", "--order", "a")["status"] == "already_used"
+    assert run("rollback", "--order", "a", "--reason", "cancelled")["code"] == 0
     shown = json.loads(stack.ctl("receive", "show", receive, "--json"))
     assert [(one["action"], one["result"]) for one in shown["uses"]] == [
         ("hold", "held"),
-        ("use", "is_held"),
+        ("use", "held_by_other"),
         ("use", "used"),
-        ("unhold", "is_used"),
-        ("unuse", "unused"),
+        ("release", "already_used"),
+        ("rollback", "rolled_back"),
     ]
     assert (shown["uses"][0]["key"], shown["uses"][-1]["reason"]) == (coupon, "cancelled")
     assert stack.ctl("audit", coupon).endswith("PASS: 1 coupon audited, 0 wrong")

@@ -28,7 +28,7 @@ def test_used_and_given_back(stack, shop_of, redis_client, pg):
     one, other = (receive_of(stack, coupon, user) for user in ("1", "2"))
     assert shop.use(("hold", "a", one), ("use", "b", one), ("use", "b", other)) == [
         "held",
-        "is_held",
+        "held_by_other",
         "used",
     ]
     kept = [json.loads(record) for record in redis_client.lrange(USES, 0, -1)]
@@ -36,9 +36,11 @@ def test_used_and_given_back(stack, shop_of, redis_client, pg):
         ("hold", "a", "held"),
         ("use", "b", "used"),
     ]
-    assert shop.use(("use", "a", one), ("unuse", "b", other), ("use", "a", [str(coupon), "2"])) == [
+    assert shop.use(
+        ("use", "a", one), ("rollback", "b", other), ("use", "a", [str(coupon), "2"])
+    ) == [
         "used",
-        "unused",
+        "rolled_back",
         "used",
     ]
     assert (

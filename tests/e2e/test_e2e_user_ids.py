@@ -226,7 +226,7 @@ def test_every_byte_through_restarts_and_a_rebuild(rough, rough_coupon, rough_pg
 
 
 def test_receives_that_are_lost(rough, rough_coupon, rough_redis):
-    """The audit and the release name each, in text and in JSON."""
+    """The audit and rebuild --give-up-lost name each, in text and in JSON."""
     one = rough_coupon(1000)
     rough.stop("worker-1")
     with rough.client() as client:
@@ -242,9 +242,9 @@ def test_receives_that_are_lost(rough, rough_coupon, rough_redis):
         for receive, user in receives.items():
             place = f"coupon {one.coupon}, user {user}, slot 1, receive {receive}: "
             assert sum(place in line for line in lines) == 1
-        released = rough.ctl("rebuild", one.coupon, "--release-lost", "--older-than-s", 0)
+        freed = rough.ctl("rebuild", one.coupon, "--give-up-lost", "--older-than-s", 0)
         for receive, user in receives.items():
-            assert f"lost: receive {receive}, user {user}, slot 1\n" in released
+            assert f"lost: receive {receive}, user {user}, slot 1\n" in freed
             assert client.call("status", receive=receive)["reason"] == "lost"
         wait_until(lambda: one.field("stock") == "1000")
         issue_all(client, one.coupon, FEW, ack="issued")
@@ -320,7 +320,7 @@ def test_no_id_leaves_its_field_of_the_log(rough, rough_coupon, rough_pg, rough_
 
     def users_named():
         lines = [fields_of(line, log_format) for line in worker.log().splitlines(True)]
-        told = [line for line in lines if line["event"] == "release_malformed"]
+        told = [line for line in lines if line["event"] == "slot_free_malformed"]
         assert all(line.keys() <= names and line["level"] == "error" for line in told)
         return {line["user"] for line in told}
 

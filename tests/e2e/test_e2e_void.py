@@ -155,14 +155,14 @@ def test_without_redis_the_keeper_gives_back(rough, rough_coupon, rough_pg):
     audit(rough, coupon.coupon)
 
 
-def test_malformed_records_of_the_user_are_not_taken_for_released(stack, gateway, redis_client, pg):
+def test_malformed_records_of_the_user_are_not_taken_for_freed(stack, gateway, redis_client, pg):
     coupon = stack.coupon_make(3)
     receive, users = issue(gateway, coupon, 1), f"coupon:{{{coupon}}}:users"
     record = redis_client.hget(users, "1")
     redis_client.hset(users, "1", "nonsense")
     result = stack.ctl_run("void", receive)
     assert result.returncode == 3 and "Redis could not be updated" in result.stderr
-    pending = "SELECT released_at FROM receive_rejected WHERE coupon_id = %s"
+    pending = "SELECT freed_at FROM receive_rejected WHERE coupon_id = %s"
     assert pg.execute(pending, (coupon,)).fetchone() == (None,)
     redis_client.hset(users, "1", record)
     wait_until(lambda: counts(stack, coupon) == (0, 3, 0))

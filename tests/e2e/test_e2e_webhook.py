@@ -210,7 +210,7 @@ def test_a_failing_webhook_gets_one_attempt_at_a_time_and_is_disabled(
     wait_until(lambda: webhooks.show(webhook)["state"] == "disabled")
     shown = webhooks.show(webhook)
     assert shown["why"].startswith("every attempt has failed since 20")
-    # What a slow worker has claimed before is still being sent.
+    # What a slow worker has leased before is still being sent.
     wait_until(lambda: webhooks.show(webhook)["waiting"] == 100)
     shown = webhooks.show(webhook)
     assert shown["given_up"] == 0

@@ -36,10 +36,10 @@ static void client_reply(struct responder *responder, const struct request *requ
 static int names_a_member(const char *message)
 {
 	static const char *const names[] = {
-		"the request", "id",       "op",     "coupon", "user",     "key",   "ack",
-		"receive",     "status",   "limit",  "usable", "cursor",   "code",  "token",
-		"trace",       "receives", "order",  "amount", "currency", "ttl_s", "reason",
-		"hold",        "use",      "unhold", "unuse"
+		"the request", "id",       "op",      "coupon",  "user",     "key",   "ack",
+		"receive",     "status",   "limit",   "usable",  "cursor",   "code",  "token",
+		"trace",       "receives", "order",   "amount",  "currency", "ttl_s", "reason",
+		"hold",        "use",      "release", "rollback"
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -89,7 +89,7 @@ static void page_add(cJSON *object, const struct request *request)
 
 static int is_use(const struct request *request)
 {
-	return request->op >= OP_HOLD && request->op <= OP_UNUSE;
+	return request->op >= OP_HOLD && request->op <= OP_ROLLBACK;
 }
 
 static void amount_add(cJSON *object, const struct use *use)
@@ -133,10 +133,10 @@ static void use_add(cJSON *object, const struct request *request)
 static char *request_text(const struct request *request, int with_op)
 {
 	static const char *const ops[] = {
-		[OP_ISSUE] = "issue",     [OP_STATUS] = "status", [OP_COUPON] = "coupon",
-		[OP_COUPONS] = "coupons", [OP_PING] = "ping",     [OP_STATS] = "stats",
-		[OP_HOLD] = "hold",       [OP_USE] = "use",       [OP_UNHOLD] = "unhold",
-		[OP_UNUSE] = "unuse",     [OP_QUOTE] = "quote"
+		[OP_ISSUE] = "issue",       [OP_STATUS] = "status", [OP_COUPON] = "coupon",
+		[OP_COUPONS] = "coupons",   [OP_PING] = "ping",     [OP_STATS] = "stats",
+		[OP_HOLD] = "hold",         [OP_USE] = "use",       [OP_RELEASE] = "release",
+		[OP_ROLLBACK] = "rollback", [OP_QUOTE] = "quote"
 	};
 	cJSON *object = cJSON_CreateObject();
 	char receive[RECEIVE_SIZE], *text;
@@ -162,11 +162,11 @@ static char *request_text(const struct request *request, int with_op)
 		use_add(object, request);
 	if (request->key_len)
 		cJSON_AddStringToObject(object, "key", request_key(request));
-	if (request->op == OP_REDEEM) {
+	if (request->op == OP_CLAIM) {
 		cJSON_AddStringToObject(object, "user", request->user.text);
 		cJSON_AddStringToObject(object, "code", request_code(request));
 	}
-	if (request->op == OP_ISSUE || request->op == OP_REDEEM)
+	if (request->op == OP_ISSUE || request->op == OP_CLAIM)
 		cJSON_AddStringToObject(object, "ack", request_ack_names[request->ack]);
 	text = cJSON_PrintUnformatted(object);
 	cJSON_Delete(object);
@@ -207,13 +207,13 @@ static void request_check(const struct request *request, enum request_op op)
 	check(again->page.limit == request->page.limit && request->page.limit >= 1 &&
 	      request->page.limit <= REQUEST_PAGE_MAX);
 	check(again->page.is_next == request->page.is_next);
-	check((request->op != OP_COUPONS && request->op != OP_REDEEM) ||
+	check((request->op != OP_COUPONS && request->op != OP_CLAIM) ||
 	      user_id_same(&again->user, &request->user));
 	check(again->id_len == request->id_len && again->key_len == request->key_len);
 	check(memcmp(again->text, request->text, request->id_len + request->key_len + 2) == 0);
 	check(again->code_len == request->code_len &&
 	      strcmp(request_code(again), request_code(request)) == 0);
-	check((request->op == OP_REDEEM) == (request->code_len > 0) &&
+	check((request->op == OP_CLAIM) == (request->code_len > 0) &&
 	      request->code_len <= REQUEST_CODE_MAX);
 	check(request->key_len == 0 || receive_key_valid(request_key(request), request->key_len));
 	check(request->id_len < REQUEST_ID_SIZE);

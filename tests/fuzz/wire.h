@@ -1,7 +1,7 @@
 /*
  * A client of the gateway's servers over a real socket: bytes are sent cut at random places, and
  * the replies are kept. The requests end in the dispatch function, which answers with the request
- * itself, at once or later and out of order; redeem is `busy` for the milliseconds that its code
+ * itself, at once or later and out of order; claim is `busy` for the milliseconds that its code
  * is, or `unavailable`.
  */
 #pragma once
@@ -51,7 +51,7 @@ static inline void wire_answer_one(struct request *request)
 	int64_t ms;
 
 	check(object != NULL);
-	if (request->op == OP_REDEEM) {
+	if (request->op == OP_CLAIM) {
 		answer = ANSWER_UNAVAILABLE;
 		if (id_parse(request_code(request), request->code_len, &ms) == 0) {
 			answer = ANSWER_BUSY;

@@ -12,8 +12,16 @@ from orders import Budget, Operation, Orders, Row  # noqa: E402
 from voids import Times, Voiding  # noqa: E402
 
 OFF = 500
-DONE = {"hold": "held", "use": "used", "unhold": "unheld", "unuse": "unused"}
-CODES = {"held": 10, "used": 11, "voided": 14, "budget_spent": 15, "not_found": 1, "expired": 12}
+DONE = {"hold": "held", "use": "used", "release": "released", "rollback": "rolled_back"}
+CODES = {
+    "held_by_other": 10,
+    "already_used": 11,
+    "bad_request": 40,
+    "voided": 14,
+    "budget_spent": 15,
+    "not_found": 1,
+    "expired": 12,
+}
 OTHERS = {"unknown": 22, "unavailable": 21}
 
 
@@ -82,12 +90,13 @@ def told():
 
 def test_the_life_of_a_receive(told):
     told.ask("hold", "a")
-    told.ask("use", "b", answer="held")
+    told.ask("use", "b", answer="held_by_other")
+    told.ask("rollback", "a", answer="bad_request")
     told.ask("use", "a")
-    told.ask("use", "b", answer="used")
-    told.ask("unhold", "a", answer="used")
-    told.ask("unuse", "a")
-    told.ask("unuse", "a")
+    told.ask("use", "b", answer="already_used")
+    told.ask("release", "a", answer="already_used")
+    told.ask("rollback", "a")
+    told.ask("rollback", "a")
     told.ask("use", "b")
     told.row("r", "used", "b")
     told.judge()
@@ -95,7 +104,7 @@ def test_the_life_of_a_receive(told):
 
 def test_what_is_unknown_may_be_or_not(told):
     told.ask("use", "a", answer="unknown")
-    told.ask("use", "b", answer="used")
+    told.ask("use", "b", answer="already_used")
     told.judge()
     told.row("r", "used", "a")
     told.judge()
@@ -103,15 +112,15 @@ def test_what_is_unknown_may_be_or_not(told):
 
 def test_what_was_unknown_and_is_known_then(told):
     one = told.ask("use", "a", answer="unknown")
-    told.ask("unuse", "b")
+    told.ask("rollback", "b")
     told.ask("use", "a", again=one)
     told.row("r", "used", "a")
     told.judge()
 
 
-def test_an_unuse_that_is_unknown(told):
+def test_a_rollback_that_is_unknown(told):
     told.ask("use", "a")
-    told.ask("unuse", "a", answer="")
+    told.ask("rollback", "a", answer="")
     told.ask("use", "b")
     told.row("r", "used", "b")
     told.judge()
@@ -119,7 +128,7 @@ def test_an_unuse_that_is_unknown(told):
 
 def test_the_end_of_a_hold(told):
     told.ask("hold", "a", ttl_s=2)
-    told.ask("use", "b", answer="held")
+    told.ask("use", "b", answer="held_by_other")
     told.clock += 1
     told.ask("use", "b")
     told.row("r", "used", "b")
@@ -128,7 +137,7 @@ def test_the_end_of_a_hold(told):
 
 def test_all_of_several(told):
     told.ask("use", "a", ["r", "s"])
-    told.ask("use", "b", ["t", "s"], answer="used", receive="s")
+    told.ask("use", "b", ["t", "s"], answer="already_used", receive="s")
     told.ask("use", "c", "t")
     for receive, order in (("r", "a"), ("s", "a"), ("t", "c")):
         told.row(receive, "used", order)
@@ -137,7 +146,7 @@ def test_all_of_several(told):
 
 def test_a_copy_after_the_use_was_taken_back(told):
     one = told.ask("use", "a")
-    told.ask("unuse", "a")
+    told.ask("rollback", "a")
     told.ask("use", "b")
     told.ask("use", "a", again=one)
     told.row("r", "used", "b")
@@ -146,7 +155,7 @@ def test_a_copy_after_the_use_was_taken_back(told):
 
 def test_a_copy_tells_what_the_receive_is_now(told):
     one = told.ask("use", "a")
-    told.ask("unuse", "a")
+    told.ask("rollback", "a")
     told.ask("use", "a", again=one, replayed=True, now={"state": "free"})
     several = told.ask("use", "a", ["r", "s"])
     for receive in "rs":
@@ -173,8 +182,8 @@ def test_a_hold_of_another_clock(told):
 
 def test_a_refusal_that_was_forgotten(told):
     told.ask("use", "a")
-    one = told.ask("use", "b", answer="used")
-    told.ask("unuse", "a")
+    one = told.ask("use", "b", answer="already_used")
+    told.ask("rollback", "a")
     told.ask("use", "b", again=one)
     told.judge(loses=True)
     told.caught("P12: a copy is answered otherwise")
@@ -183,8 +192,8 @@ def test_a_refusal_that_was_forgotten(told):
 def test_a_void(told):
     told.ask("use", "a")
     told.void("r")
-    told.ask("use", "b", answer="used")
-    told.ask("unuse", "a")
+    told.ask("use", "b", answer="already_used")
+    told.ask("rollback", "a")
     told.ask("use", "b", answer="voided")
     told.judge()
 
@@ -209,7 +218,7 @@ def test_used_by_two_orders_that_asked_at_once(told):
 def test_used_by_another_before_it_is_taken_back(told):
     told.ask("use", "a")
     told.ask("use", "b", ["s", "r"])
-    told.ask("unuse", "a")
+    told.ask("rollback", "a")
     told.row("r", "used", "b")
     told.row("s", "used", "b")
     told.caught("P12: r was used by")
@@ -217,7 +226,7 @@ def test_used_by_another_before_it_is_taken_back(told):
 
 def test_a_late_copy_that_uses_again(told):
     one = told.ask("use", "a")
-    told.ask("unuse", "a")
+    told.ask("rollback", "a")
     told.ask("use", "a", again=one)
     told.row("r", "used", "a")
     told.caught("P12: r is Row")
@@ -225,7 +234,7 @@ def test_a_late_copy_that_uses_again(told):
 
 def test_a_copy_that_is_refused(told):
     one = told.ask("use", "a")
-    told.ask("use", "a", again=one, answer="used")
+    told.ask("use", "a", again=one, answer="already_used")
     told.row("r", "used", "a")
     told.caught("P12: a copy is answered otherwise", loses=True)
 
@@ -250,16 +259,16 @@ def test_a_use_that_was_not_done(told):
 
 def test_a_use_that_was_refused(told):
     told.ask("use", "b")
-    told.ask("use", "a", answer="used")
-    told.ask("unuse", "b")
+    told.ask("use", "a", answer="already_used")
+    told.ask("rollback", "b")
     told.row("r", "used", "a")
     told.caught("P12: r is Row")
 
 
 def test_a_receive_that_nobody_uses_is_refused(told):
     told.ask("use", "a")
-    told.ask("unuse", "a")
-    told.ask("use", "b", answer="used")
+    told.ask("rollback", "a")
+    told.ask("use", "b", answer="already_used")
     told.caught("P12: r is used by nobody")
 
 
@@ -296,15 +305,15 @@ def test_a_hold_that_is_lost(told):
 def test_a_hold_that_does_not_end(told):
     told.ask("hold", "a", ttl_s=2)
     told.clock += 3
-    told.ask("use", "b", answer="held")
+    told.ask("use", "b", answer="held_by_other")
     told.row("r", "held", "a")
     told.caught("P13: r is held by nobody")
 
 
 def test_a_hold_that_was_given_up_is_refused(told):
     told.ask("hold", "a")
-    told.ask("unhold", "a")
-    told.ask("use", "b", answer="held")
+    told.ask("release", "a")
+    told.ask("use", "b", answer="held_by_other")
     told.caught("P13: r is held by nobody")
 
 
@@ -339,7 +348,7 @@ def test_more_than_the_budget_at_a_moment(told):
     told.amount = OFF
     told.ask("hold", "a", "r")
     told.ask("use", "b", "s")
-    told.ask("unhold", "a", "r")
+    told.ask("release", "a", "r")
     told.row("s", "used", "b")
     told.caught("P14: 1000 were taken at")
 

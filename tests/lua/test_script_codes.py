@@ -1,4 +1,4 @@
-"""Exchange codes in each script: a code is redeemed exactly where a record of a user has it."""
+"""Exchange codes in each script: a code is claimed exactly where a record of a user has it."""
 import random
 
 import pytest
@@ -27,7 +27,7 @@ def receive(verdict, batch, index=0):
     return f"{verdict}:{batch}:{index}"
 
 
-def redeem(coupon, user, code, key="", **options):
+def claim(coupon, user, code, key="", **options):
     return coupon.issue((user, key, code), **options).verdicts[0]
 
 
@@ -39,8 +39,8 @@ def consistent(coupon):
         for record in records.split("\n")
         if "\t" in record and "." in record.split("\t")[1]
     }
-    redeemed = {c: u.rstrip(" ") for c, u in coupon.redeemed().items() if u}
-    assert redeemed == of_users
+    claimed = {c: u.rstrip(" ") for c, u in coupon.claimed().items() if u}
+    assert claimed == of_users
 
 
 def revoke(coupon, *codes, source=0, to=0, is_last=1, generation=None):
@@ -64,17 +64,17 @@ def refused(coupon, error, call, *args, **options):
 # issue.lua
 
 
-def test_a_code_is_redeemed_once(coupon):
+def test_a_code_is_claimed_once(coupon):
     coupon.put(limit=5)
     answer = coupon.issue(("1", "", "7.0"), ("2", "k", "7.1"), ("3", "", ""), batch=A)
     assert answer.verdicts == [1, 1, 1]
     assert answer.message["receives"] == [["1", 1, "", "7.0"], ["2", 1, "k", "7.1"], ["3", 1, ""]]
     assert coupon.users() == {"1": f"1:{A}:0:\t7.0", "2": f"1:{A}:1:k\t7.1", "3": f"1:{A}:2:"}
-    assert coupon.redeemed() == {"7.0": "1", "7.1": "2"}
-    assert redeem(coupon, "2", "7.0") == CODE_USED
-    assert redeem(coupon, "1", "7.0") == receive(1, A)
-    assert redeem(coupon, "1", "7.0", key="other") == receive(1, A)
-    assert redeem(coupon, "2", "7.1", key="k") == receive(1, A, 1)
+    assert coupon.claimed() == {"7.0": "1", "7.1": "2"}
+    assert claim(coupon, "2", "7.0") == CODE_USED
+    assert claim(coupon, "1", "7.0") == receive(1, A)
+    assert claim(coupon, "1", "7.0", key="other") == receive(1, A)
+    assert claim(coupon, "2", "7.1", key="k") == receive(1, A, 1)
     assert coupon.get("stock") == "97"
     consistent(coupon)
 
@@ -82,12 +82,12 @@ def test_a_code_is_redeemed_once(coupon):
 def test_a_key_is_of_one_code(coupon):
     """Another code, none, or one where there was none: it is refused, before everything else."""
     coupon.put(limit=9, total=9)
-    assert redeem(coupon, "1", "7.0", key="k", batch=A) == 1
-    assert redeem(coupon, "2", "7.2") == 1
+    assert claim(coupon, "1", "7.0", key="k", batch=A) == 1
+    assert claim(coupon, "2", "7.2") == 1
     before = coupon.snapshot()
-    assert redeem(coupon, "1", "7.1", key="k") == KEY_REUSED
-    assert redeem(coupon, "1", "9", key="k") == KEY_REUSED
-    assert redeem(coupon, "1", "7.2", key="k") == KEY_REUSED
+    assert claim(coupon, "1", "7.1", key="k") == KEY_REUSED
+    assert claim(coupon, "1", "9", key="k") == KEY_REUSED
+    assert claim(coupon, "1", "7.2", key="k") == KEY_REUSED
     assert coupon.issue(("1", "k")).verdicts == [KEY_REUSED]
     assert coupon.issue(("1", "k", "7.1"), ("1", "k", ""), ("1", "k", "7.0")).verdicts == [
         KEY_REUSED,
@@ -96,14 +96,14 @@ def test_a_key_is_of_one_code(coupon):
     ]
     assert coupon.snapshot() == before
     coupon.set(status="paused")
-    assert redeem(coupon, "1", "7.1", key="k") == KEY_REUSED
+    assert claim(coupon, "1", "7.1", key="k") == KEY_REUSED
     coupon.set(status="open")
     assert coupon.issue(("1", "plain")).verdicts == [2]
-    assert redeem(coupon, "1", "7.1", key="plain") == KEY_REUSED
-    assert redeem(coupon, "1", "9", key="word", batch=B) == 3
-    assert redeem(coupon, "1", "9", key="word") == receive(3, B)
-    assert redeem(coupon, "1", "8", key="word") == KEY_REUSED
-    assert redeem(coupon, "3", "7.1", key="k") == 1, "of another user it is another key"
+    assert claim(coupon, "1", "7.1", key="plain") == KEY_REUSED
+    assert claim(coupon, "1", "9", key="word", batch=B) == 3
+    assert claim(coupon, "1", "9", key="word") == receive(3, B)
+    assert claim(coupon, "1", "8", key="word") == KEY_REUSED
+    assert claim(coupon, "3", "7.1", key="k") == 1, "of another user it is another key"
     consistent(coupon)
 
 
@@ -119,46 +119,46 @@ def test_a_code_twice_in_a_call(coupon):
 
 def test_a_refusal_uses_no_code(coupon):
     coupon.put(limit=1, total=2)
-    assert redeem(coupon, "1", "7.0", batch=A) == 1
-    assert redeem(coupon, "1", "7.1") == LIMIT_REACHED
-    assert redeem(coupon, "2", "7.1") == 1
-    assert redeem(coupon, "3", "7.2") == OUT_OF_STOCK
+    assert claim(coupon, "1", "7.0", batch=A) == 1
+    assert claim(coupon, "1", "7.1") == LIMIT_REACHED
+    assert claim(coupon, "2", "7.1") == 1
+    assert claim(coupon, "3", "7.2") == OUT_OF_STOCK
     coupon.set(status="paused")
-    assert redeem(coupon, "3", "7.2") == PAUSED
-    assert redeem(coupon, "3", "7.1") == CODE_USED
-    assert redeem(coupon, "1", "7.0") == receive(1, A)
+    assert claim(coupon, "3", "7.2") == PAUSED
+    assert claim(coupon, "3", "7.1") == CODE_USED
+    assert claim(coupon, "1", "7.0") == receive(1, A)
     coupon.set(status="closed")
     assert coupon.issue(("3", "", "7.2"), ("3", "", ""), ("1", "", "7.0")).verdicts == [
         ENDED,
         ENDED,
         receive(1, A),
     ]
-    assert coupon.redeemed() == {"7.0": "1", "7.1": "2"}
+    assert coupon.claimed() == {"7.0": "1", "7.1": "2"}
 
 
 def test_a_word_is_for_everybody_up_to_the_limit(coupon):
     coupon.put(limit=2)
-    assert [redeem(coupon, "1", "9") for _ in range(3)] == [1, 2, LIMIT_REACHED]
+    assert [claim(coupon, "1", "9") for _ in range(3)] == [1, 2, LIMIT_REACHED]
     answer = coupon.issue(("2", "", "9"), batch=A)
     assert answer.message["receives"] == [["2", 1, "", "9"]]
     assert coupon.users()["2"] == f"1:{A}:0:\t9"
-    assert coupon.redeemed() == {}
+    assert coupon.claimed() == {}
 
 
 def test_revoked(coupon):
     coupon.put(limit=9)
-    assert redeem(coupon, "1", "7.0", batch=A) == 1
+    assert claim(coupon, "1", "7.0", batch=A) == 1
     assert revoke(coupon, "7.0", "7.1", "8") == ["ok", 1, 1]
-    assert coupon.redeemed() == {"7.0": "1 ", "7.1": "", "8": "", "*": ""}
+    assert coupon.claimed() == {"7.0": "1 ", "7.1": "", "8": "", "*": ""}
     assert revoke(coupon, "7.0", "7.1", "8", to=1) == ["ok", 1, 1]
-    assert coupon.redeemed() == {"7.0": "1 ", "7.1": "", "8": "", "*": ""}
-    assert redeem(coupon, "1", "7.1") == CODE_INVALID
-    assert redeem(coupon, "1", "8.4") == CODE_INVALID
-    assert redeem(coupon, "1", "8") == CODE_INVALID
-    assert redeem(coupon, "1", "7.0") == receive(1, A)
-    assert redeem(coupon, "1", "7.2") == 1 + 1
+    assert coupon.claimed() == {"7.0": "1 ", "7.1": "", "8": "", "*": ""}
+    assert claim(coupon, "1", "7.1") == CODE_INVALID
+    assert claim(coupon, "1", "8.4") == CODE_INVALID
+    assert claim(coupon, "1", "8") == CODE_INVALID
+    assert claim(coupon, "1", "7.0") == receive(1, A)
+    assert claim(coupon, "1", "7.2") == 1 + 1
     coupon.set(status="paused")
-    assert redeem(coupon, "2", "7.1") == CODE_INVALID
+    assert claim(coupon, "2", "7.1") == CODE_INVALID
     consistent(coupon)
 
 
@@ -187,7 +187,7 @@ def test_what_redis_may_have_lost_is_not_told(coupon):
     assert revoke(coupon, "7.0", to=1) == ["ok"]
     coupon.run("hold", 5, 4)
     assert revoke(coupon, "7.1", source=1, to=2) == ["ok"]
-    assert coupon.redeemed() == {"7.0": "", "7.1": ""}
+    assert coupon.claimed() == {"7.0": "", "7.1": ""}
     assert coupon.get("revocation") == "2"
 
 
@@ -204,15 +204,15 @@ def test_revoked_during_a_rebuild(coupon):
     fill_revoked(coupon, "7.1")
     assert load_now(coupon, revocation=2)[0] == "placed"
     assert (coupon.get("generation"), coupon.get("revocation")) == ("3", "2")
-    assert coupon.redeemed() == {"7.0": "", "7.1": "", "*": ""}
-    assert redeem(coupon, "1", "7.1") == CODE_INVALID
+    assert coupon.claimed() == {"7.0": "", "7.1": "", "*": ""}
+    assert claim(coupon, "1", "7.1") == CODE_INVALID
 
 
 def test_revoked_while_redis_has_only_a_placeholder(coupon):
     coupon.run("hold", 5, 2)
     # Nothing follows the first call, because there is nothing to mark.
     assert revoke(coupon, "7.0", source=6, to=7, is_last=0) == "missing"
-    assert coupon.redeemed() == {}
+    assert coupon.claimed() == {}
     fill_revoked(coupon)
     assert load_now(coupon, revocation=6) == "revoked"
     assert load_now(coupon, revocation=7)[0] == "placed"
@@ -243,13 +243,13 @@ def test_verify_needs_the_revocations(coupon):
 
 def test_revoked_once_its_receive_loses_it(coupon):
     coupon.put(limit=1)
-    assert redeem(coupon, "1", "7.0", batch=A) == 1
+    assert claim(coupon, "1", "7.0", batch=A) == 1
     revoke(coupon, "7.0", to=1)
-    assert redeem(coupon, "2", "7.0") == CODE_USED
-    assert redeem(coupon, "1", "7.0") == receive(1, A)
-    coupon.run("release", "1", 1, A, 0, "free")
-    assert coupon.redeemed() == {"7.0": ""}
-    assert redeem(coupon, "2", "7.0") == CODE_INVALID
+    assert claim(coupon, "2", "7.0") == CODE_USED
+    assert claim(coupon, "1", "7.0") == receive(1, A)
+    coupon.run("slot_free", "1", 1, A, 0, "free")
+    assert coupon.claimed() == {"7.0": ""}
+    assert claim(coupon, "2", "7.0") == CODE_INVALID
 
 
 def test_revoke_bad_arguments(coupon):
@@ -270,10 +270,10 @@ def test_revoke_bad_arguments(coupon):
 @pytest.mark.parametrize("code", ["1", "7.0", LONGEST])
 def test_codes_of_any_length(coupon, code):
     coupon.put(limit=1)
-    assert redeem(coupon, "1", code, key="k" * 255, batch=A) == 1
+    assert claim(coupon, "1", code, key="k" * 255, batch=A) == 1
     assert coupon.users() == {"1": f"1:{A}:0:{'k' * 255}\t{code}"}
-    assert coupon.run("release", "1", 1, A, 0, "free") == ["ok", 100, 0, "free"]
-    assert coupon.redeemed() == {} and coupon.users() == {}
+    assert coupon.run("slot_free", "1", 1, A, 0, "free") == ["ok", 100, 0, "free"]
+    assert coupon.claimed() == {} and coupon.users() == {}
 
 
 @pytest.mark.parametrize("code", BAD)
@@ -306,28 +306,28 @@ def test_malformed_code_in_a_record(coupon, tail):
     refused(coupon, "users: malformed", coupon.issue_raw, "1")
 
 
-# release.lua
+# slot_free.lua
 
 
 @pytest.mark.parametrize("what, stock", [("free", 100), ("drop", 99), ("void", 100), ("keep", 99)])
-def test_a_released_code(coupon, what, stock):
+def test_a_freed_code(coupon, what, stock):
     coupon.put(limit=1)
-    redeem(coupon, "1", "7.0", batch=A)
-    assert coupon.run("release", "1", 1, A, 0, what)[1] == stock
+    claim(coupon, "1", "7.0", batch=A)
+    assert coupon.run("slot_free", "1", 1, A, 0, what)[1] == stock
     consistent(coupon)
-    assert redeem(coupon, "2", "7.0") == (CODE_USED if what == "keep" else 1)
-    assert coupon.run("release", "1", 1, A, 0, what)[3] == ("keep" if what == "keep" else "other")
+    assert claim(coupon, "2", "7.0") == (CODE_USED if what == "keep" else 1)
+    assert coupon.run("slot_free", "1", 1, A, 0, what)[3] == ("keep" if what == "keep" else "other")
     consistent(coupon)
 
 
 def test_a_slot_given_to_another_receive(coupon):
     coupon.put(limit=2)
-    redeem(coupon, "1", "7.0", batch=A)
-    assert coupon.run("release", "1", 1, A, 0, f"give 1:{B}:3:k\t7.5") == ["ok", 99, 0, "give"]
-    assert coupon.redeemed() == {"7.5": "1"}
-    redeem(coupon, "1", "7.0", batch=C)
-    assert coupon.run("release", "1", 2, C, 0, f"give 2:{B}:4:") == ["ok", 98, 0, "give"]
-    assert coupon.redeemed() == {"7.5": "1"}
+    claim(coupon, "1", "7.0", batch=A)
+    assert coupon.run("slot_free", "1", 1, A, 0, f"give 1:{B}:3:k\t7.5") == ["ok", 99, 0, "give"]
+    assert coupon.claimed() == {"7.5": "1"}
+    claim(coupon, "1", "7.0", batch=C)
+    assert coupon.run("slot_free", "1", 2, C, 0, f"give 2:{B}:4:") == ["ok", 98, 0, "give"]
+    assert coupon.claimed() == {"7.5": "1"}
     consistent(coupon)
 
 
@@ -335,18 +335,18 @@ def test_a_code_that_another_record_of_the_user_has(coupon):
     coupon.put(limit=2, stock=98)
     coupon.redis.hset(coupon.keys[1], "1", f"1:{A}:0:\t7.0\n2:{B}:0:\t7.0")
     coupon.redis.hset(coupon.codes, "7.0", "1")
-    coupon.run("release", "1", 2, B, 0, "free")
-    assert coupon.redeemed() == {"7.0": "1"}
-    coupon.run("release", "1", 1, A, 0, "free")
-    assert coupon.redeemed() == {}
+    coupon.run("slot_free", "1", 2, B, 0, "free")
+    assert coupon.claimed() == {"7.0": "1"}
+    coupon.run("slot_free", "1", 1, A, 0, "free")
+    assert coupon.claimed() == {}
 
 
 def test_a_code_that_another_user_has(coupon):
     coupon.put(stock=99)
     coupon.redis.hset(coupon.keys[1], "1", f"1:{A}:0:\t7.0")
     coupon.redis.hset(coupon.codes, "7.0", "2")
-    coupon.run("release", "1", 1, A, 0, "free")
-    assert coupon.redeemed() == {"7.0": "2"}
+    coupon.run("slot_free", "1", 1, A, 0, "free")
+    assert coupon.claimed() == {"7.0": "2"}
 
 
 def test_users_with_thousands_of_codes(coupon):
@@ -359,7 +359,7 @@ def test_users_with_thousands_of_codes(coupon):
         coupon.redis.hset(coupon.keys[1], user, "\n".join(lines))
         coupon.redis.hset(coupon.codes, mapping={f"7.{n * 100 + slot}": user for slot in slots})
     receives = [part for user in users for part in (user, 5, A, 5, "free")]
-    assert coupon.run("release", *receives)[3:] == len(users) * ["free"]
+    assert coupon.run("slot_free", *receives)[3:] == len(users) * ["free"]
     assert int(coupon.get("stock")) + coupon.taken() == 10000
     assert coupon.taken() == taken - len(users)
     consistent(coupon)
@@ -371,10 +371,10 @@ def test_a_kept_code_that_another_user_has(coupon):
     coupon.redis.hset(coupon.keys[1], "1", f"1:{A}:0:\t7.0\n2:{B}:0:\t7.1")
     coupon.redis.hset(coupon.keys[1], "2", f"1:{C}:0:\t7.0")
     coupon.redis.hset(coupon.codes, mapping={"7.0": "2", "7.1": "1"})
-    coupon.run("release", "1", 2, B, 0, "free")
-    assert coupon.redeemed() == {"7.0": "2"}
-    coupon.run("release", "1", 1, A, 0, "free")
-    assert coupon.redeemed() == {"7.0": "2"}
+    coupon.run("slot_free", "1", 2, B, 0, "free")
+    assert coupon.claimed() == {"7.0": "2"}
+    coupon.run("slot_free", "1", 1, A, 0, "free")
+    assert coupon.claimed() == {"7.0": "2"}
     consistent(coupon)
 
 
@@ -382,9 +382,9 @@ def test_a_late_receive_with_a_revoked_code(coupon):
     coupon.put(generation=2, reserved=2, stock=98, limit=1)
     revoke(coupon, "7.0", to=1)
     assert late(coupon, 1, 1, 1, "1", 1, A, 0, "\t7.0", "issued")[0] == "ok"
-    assert coupon.redeemed() == {"7.0": "1 "}
+    assert coupon.claimed() == {"7.0": "1 "}
     assert late(coupon, 2, 1, 2, "1", 1, B, 0, "\t7.1", "issued")[0] == "ok"
-    assert coupon.redeemed() == {"7.0": "", "7.1": "1"}
+    assert coupon.claimed() == {"7.0": "", "7.1": "1"}
 
 
 # fill.lua, place.lua, late.lua, expire.lua
@@ -409,7 +409,7 @@ def test_a_rebuild_has_the_codes(coupon, what):
     coupon.redis.hset(coupon.codes, "7.9", "1")
     assert load(coupon, issued=3)[0] == "placed"
     marked = {"7.0": "1 ", "7.1": "5 ", "7.2": "6 ", "7.3": "7 ", "8": "", "*": ""}
-    assert coupon.redeemed() == marked
+    assert coupon.claimed() == marked
     assert coupon.redis.pttl(coupon.codes) == -1
     consistent(coupon)
 
@@ -417,7 +417,7 @@ def test_a_rebuild_has_the_codes(coupon, what):
 def test_a_rebuild_without_codes_removes_those_of_before(coupon):
     coupon.redis.hset(coupon.codes, "7.9", "1")
     assert load(coupon)[0] == "placed"
-    assert coupon.redeemed() == {}
+    assert coupon.claimed() == {}
 
 
 def late(coupon, *outcome):
@@ -426,13 +426,13 @@ def late(coupon, *outcome):
 
 def test_a_late_receive_gets_its_code(coupon):
     coupon.put(generation=2, reserved=2, stock=98, limit=1)
-    redeem(coupon, "9", "7.0", batch=B)
+    claim(coupon, "9", "7.0", batch=B)
     assert late(coupon, 1, 1, 1, "1", 1, A, 0, "\t7.0", "issued")[0] == "ok"
     assert coupon.users()["1"] == f"1:{A}:0:\t7.0"
-    assert coupon.redeemed() == {"7.0": "1"}
+    assert coupon.claimed() == {"7.0": "1"}
     # PostgreSQL has rejected the other one
-    coupon.run("release", "9", 1, B, 0, "free")
-    assert coupon.redeemed() == {"7.0": "1"}
+    coupon.run("slot_free", "9", 1, B, 0, "free")
+    assert coupon.claimed() == {"7.0": "1"}
     consistent(coupon)
 
 
@@ -440,45 +440,45 @@ def test_a_late_receive_gets_its_code(coupon):
 def test_a_code_of_a_voided_receive_that_another_user_had(coupon, is_given):
     """PostgreSQL then issues that of user 9."""
     coupon.put(generation=2, reserved=1, stock=99, limit=1)
-    redeem(coupon, "9", "7.0", batch=B)
+    claim(coupon, "9", "7.0", batch=B)
     if is_given:
-        redeem(coupon, "1", "7.1", batch=C)
-        coupon.run("release", "1", 1, C, 0, f"give 1:{A}:0:\t7.0")
+        claim(coupon, "1", "7.1", batch=C)
+        coupon.run("slot_free", "1", 1, C, 0, f"give 1:{A}:0:\t7.0")
     late(coupon, 1, 1, 1, "1", 1, A, 0, "\t7.0", "issued")
     assert (coupon.get("displaced"), coupon.get("rebuild")) == ("1", None)
-    assert coupon.run("release", "1", 1, A, 0, "void")[3] == "rebuild"
-    assert coupon.redeemed() == {"7.0": "1"} and coupon.get("rebuild") == "1"
-    assert redeem(coupon, "2", "7.0") == CODE_USED
+    assert coupon.run("slot_free", "1", 1, A, 0, "void")[3] == "rebuild"
+    assert coupon.claimed() == {"7.0": "1"} and coupon.get("rebuild") == "1"
+    assert claim(coupon, "2", "7.0") == CODE_USED
 
 
 @pytest.mark.parametrize("by", ["late", "give"])
 def test_a_code_that_another_user_had_is_lost_with_a_slot(coupon, by):
     """The receive of user 1 was voided, and its slot is another one's in PostgreSQL already."""
     coupon.put(generation=2, reserved=2, stock=98, limit=1)
-    redeem(coupon, "9", "7.0", batch=B)
+    claim(coupon, "9", "7.0", batch=B)
     late(coupon, 1, 1, 1, "1", 1, A, 0, "\t7.0", "issued")
     if by == "late":
         late(coupon, 2, 1, 2, "1", 1, C, 0, "", "issued")
     else:
-        coupon.run("release", "1", 1, A, 0, f"give 1:{C}:0:")
+        coupon.run("slot_free", "1", 1, A, 0, f"give 1:{C}:0:")
     assert coupon.users()["1"] == f"1:{C}:0:" and coupon.get("rebuild") == "1"
 
 
 def test_a_late_receive_takes_the_slot_of_one_with_its_code_in_another_slot(coupon):
     coupon.put(generation=2, reserved=2, stock=98, limit=2)
-    redeem(coupon, "1", "7.0", batch=B)
+    claim(coupon, "1", "7.0", batch=B)
     late(coupon, 1, 1, 1, "1", 2, A, 1, "\t7.0", "issued")
     late(coupon, 2, 1, 2, "1", 1, A, 0, "", "issued")
     assert coupon.users()["1"].split("\n") == [f"2:{A}:1:\t7.0", f"1:{A}:0:"]
-    assert coupon.redeemed() == {"7.0": "1"}
+    assert coupon.claimed() == {"7.0": "1"}
     consistent(coupon)
 
 
 def test_a_late_receive_replaces_one_with_a_code(coupon):
     coupon.put(generation=2, reserved=1, stock=99, limit=1)
-    redeem(coupon, "1", "7.0", batch=B)
+    claim(coupon, "1", "7.0", batch=B)
     assert late(coupon, 1, 1, 1, "1", 1, A, 0, "k\t7.3", "issued")[0] == "ok"
-    assert coupon.redeemed() == {"7.3": "1"}
+    assert coupon.claimed() == {"7.3": "1"}
     consistent(coupon)
 
 
@@ -502,18 +502,18 @@ def test_random_requests_and_releases(coupon, seed):
             slot, batch, index = rng.choice(records.split("\n")).split(":")[:3]
             give = f"give {slot}:{ulid_make()}:0:\t8.{rng.randrange(10**9)}"
             what = rng.choice(["free", "void", "keep", give])
-            coupon.run("release", user, slot, batch, index, what)
+            coupon.run("slot_free", user, slot, batch, index, what)
         consistent(coupon)
         assert int(coupon.get("stock")) + coupon.taken() == 60
 
 
-def test_a_full_redis_redeems_nothing(private_coupon):
+def test_a_full_redis_claims_nothing(private_coupon):
     coupon = private_coupon
     coupon.put()
     coupon.redis.config_set("maxmemory", 1)
     try:
         with pytest.raises(redis.ResponseError, match="OOM|command not allowed"):
-            redeem(coupon, "1", "7.0")
+            claim(coupon, "1", "7.0")
     finally:
         coupon.redis.config_set("maxmemory", 0)
-    assert coupon.redeemed() == {} and coupon.users() == {}
+    assert coupon.claimed() == {} and coupon.users() == {}

@@ -516,7 +516,7 @@ def test_the_message_has_the_traces_of_what_was_accepted(coupon):
     assert answer.message["traces"] == {"1": TRACE, "2": f'{TRACE} a"b\\c'}
     assert list(answer.message)[-2:] == ["receives", "traces"]
     assert answer.body in coupon.outbox().values(), "as it is sent again"
-    for plain in (coupon.users(), coupon.redeemed()):
+    for plain in (coupon.users(), coupon.claimed()):
         assert TRACE not in str(plain)
 
 

@@ -181,7 +181,7 @@ def test_of_another_installation(keys):
 
 def test_of_no_installation(keys):
     keys.redis.delete(keys.changes)
-    assert keys.write(record(1)) == "unclaimed"
+    assert keys.write(record(1)) == "unadopted"
     assert not keys.redis.exists(keys.keys)
 
 

@@ -1,4 +1,4 @@
-"""issue.lua, terms.lua and release.lua against two models, in Python and of the simulations
+"""issue.lua, terms.lua and slot_free.lua against two models, in Python and of the simulations
 (tests/models.c), after every call of a random sequence: verdicts, body, users, counts and
 conservation (stock + taken slots + reserved = total). SEED=n repeats the sequence whose seed was n,
 RUNS=n STEPS=n makes so many of that length."""
@@ -134,7 +134,7 @@ def terms_step(rng, coupon, model, simulated, now_ms):
     simulated.tell("terms", status, window, total, model.stock, limit)
 
 
-def release_step(rng, coupon, model, simulated):
+def slot_free_step(rng, coupon, model, simulated):
     """A rejected receive: its slot is free again, and the stock has one more."""
     if not model.users:
         return
@@ -144,8 +144,13 @@ def release_step(rng, coupon, model, simulated):
     if not records:
         del model.users[user]
     model.stock += 1
-    assert coupon.run("release", user, slot, batch, index, "free") == ["ok", model.stock, 0, "free"]
-    simulated.tell("release", user, slot)
+    assert coupon.run("slot_free", user, slot, batch, index, "free") == [
+        "ok",
+        model.stock,
+        0,
+        "free",
+    ]
+    simulated.tell("slot_free", user, slot)
 
 
 def settle_step(rng, coupon, model, simulated):
@@ -187,13 +192,13 @@ def test_sequence(shared_redis, simulated, seed):
     simulated.tell("begin", model.total, model.stock, model.limit, model.generation)
     try:
         for _ in range(STEPS):
-            step = rng.choices(["issue", "terms", "release", "settle"], [12, 2, 2, 3])[0]
+            step = rng.choices(["issue", "terms", "slot_free", "settle"], [12, 2, 2, 3])[0]
             if step == "issue":
                 issue_step(rng, coupon, model, simulated, people, keys)
             elif step == "terms":
                 terms_step(rng, coupon, model, simulated, coupon.time_ms())
-            elif step == "release":
-                release_step(rng, coupon, model, simulated)
+            elif step == "slot_free":
+                slot_free_step(rng, coupon, model, simulated)
             else:
                 settle_step(rng, coupon, model, simulated)
             check(coupon, model)

@@ -171,8 +171,8 @@ def late(coupon, *outcomes):
     return coupon.run("late", fence_of(5), *values)
 
 
-def release(coupon, *receives):
-    return coupon.run("release", *(part for one in receives for part in one))
+def slot_free(coupon, *receives):
+    return coupon.run("slot_free", *(part for one in receives for part in one))
 
 
 # Each of them through each script
@@ -244,10 +244,10 @@ def test_release(coupon, users):
     batch = coupon.issue(*users).message["batch"]
     ways = ("free", "drop", f"give 1:{BATCH}:7:k", "free")
     receives = [(user, 1, batch, i, ways[i % 4]) for i, user in enumerate(users)]
-    reply = release(coupon, *receives)
+    reply = slot_free(coupon, *receives)
     assert reply[3:] == [way.split()[0] for _, _, _, _, way in receives]
     assert coupon.users() == {user: f"1:{BATCH}:7:k" for user in users[2::4]}
-    assert set(release(coupon, *receives)[3:]) == {"other"}
+    assert set(slot_free(coupon, *receives)[3:]) == {"other"}
 
 
 @pytest.mark.parametrize("what", ["issued", "single", "flight"])
@@ -286,7 +286,7 @@ def test_no_user(coupon, user):
     good = ("1", 1, batch, 0, "free")
     for requests in ([user], ["1", user], [(user, "k"), "1"], ["1"] * 255 + [user]):
         refused(coupon, ERROR.format("issue"), lambda c: c.issue_raw(*requests))
-    refused(coupon, ERROR.format("release"), release, good, (user, *good[1:]))
+    refused(coupon, ERROR.format("slot_free"), slot_free, good, (user, *good[1:]))
     refused(coupon, ERROR.format("late"), late, (1, 0, 0, user, 1, BATCH, 0, "", "issued"))
     for what in ("issued", "single", "flight"):
         pairs = ("1", f"1:{BATCH}:0:", user, f"1:{BATCH}:1:")

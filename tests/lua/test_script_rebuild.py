@@ -438,7 +438,7 @@ def test_late_of_a_known_slot(rebuilt):
 
 def test_late_rejected_of_a_known_slot_is_released_once(rebuilt):
     assert late(rebuilt, (1, 1, 2, 2, 1, B, 0, "", "free")) == ["ok", 1, 88, 10]
-    assert rebuilt.run("release", "2", 1, B, 0, "free")[:2] == ["ok", 89]
+    assert rebuilt.run("slot_free", "2", 1, B, 0, "free")[:2] == ["ok", 89]
     assert conserved(rebuilt)
 
 
@@ -450,7 +450,7 @@ def test_late_takes_the_slot_from_who_asked_again(rebuilt):
     assert late(rebuilt, (1, 1, 3, 5, 1, C, 0, "", "issued")) == ["ok", 1, 88, 9]
     assert rebuilt.users()["5"] == f"1:{C}:0:"
     assert conserved(rebuilt)
-    assert rebuilt.run("release", "5", 1, D, 0, f"give 1:{C}:0:")[3] == "other"
+    assert rebuilt.run("slot_free", "5", 1, D, 0, f"give 1:{C}:0:")[3] == "other"
     assert conserved(rebuilt)
 
 
@@ -461,7 +461,7 @@ def test_late_is_voided_before_whom_it_has_displaced_is_settled(rebuilt):
     before = rebuilt.redis.hgetall(rebuilt.keys[0])
     assert before["displaced"] == "1" and "rebuild" not in before
     for _ in range(2):
-        assert rebuilt.run("release", "5", 1, C, 0, "void") == ["ok", 88, 0, "rebuild"]
+        assert rebuilt.run("slot_free", "5", 1, C, 0, "void") == ["ok", 88, 0, "rebuild"]
         assert rebuilt.users()["5"] == f"1:{C}:0:"
         assert rebuilt.redis.hgetall(rebuilt.keys[0]) == {**before, "rebuild": "1"}
     assert set(rebuilt.redis.lrange(rebuilt.rejected, 0, -1)) == {f"{C}:0:1:voided:5"}
@@ -476,16 +476,16 @@ def test_late_is_voided_before_whom_it_has_displaced_is_settled(rebuilt):
 def test_late_that_displaces_nobody(rebuilt):
     late(rebuilt, (1, 1, 3, 5, 1, C, 0, "", "issued"))
     rebuilt.issue("6", batch=D)
-    assert rebuilt.run("release", "6", 1, D, 0, f"give 1:{C}:1:")[3] == "give"
+    assert rebuilt.run("slot_free", "6", 1, D, 0, f"give 1:{C}:1:")[3] == "give"
     late(rebuilt, (2, 1, 4, 6, 1, C, 1, "", "issued"))
     assert rebuilt.get("displaced") is None
-    assert rebuilt.run("release", "5", 1, C, 0, "void")[3] == "void"
+    assert rebuilt.run("slot_free", "5", 1, C, 0, "void")[3] == "void"
     assert conserved(rebuilt)
 
 
 def test_late_after_the_slot_was_given_already(rebuilt):
     rebuilt.issue("5", batch=D)
-    assert rebuilt.run("release", "5", 1, D, 0, f"give 1:{C}:0:")[3] == "give"
+    assert rebuilt.run("slot_free", "5", 1, D, 0, f"give 1:{C}:0:")[3] == "give"
     assert late(rebuilt, (1, 1, 3, 5, 1, C, 0, "", "issued")) == ["ok", 1, 88, 9]
     assert rebuilt.users()["5"] == f"1:{C}:0:"
     assert conserved(rebuilt)
@@ -511,7 +511,7 @@ def test_late_waits_while_held(rebuilt):
     rebuilt.run("hold", 6, 2)
     before = rebuilt.snapshot()
     assert late(rebuilt, (1, 1, 3, 5, 1, C, 0, "", "issued")) == "missing"
-    assert rebuilt.run("release", "2", 1, B, 0, "free") == ["missing"]
+    assert rebuilt.run("slot_free", "2", 1, B, 0, "free") == ["missing"]
     assert rebuilt.snapshot() == before
 
 

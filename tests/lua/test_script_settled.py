@@ -225,10 +225,10 @@ def test_changes_without_memory(copy):
     assert copy.all() == {"7": "6", "8": "1"}
 
 
-def test_a_redis_without_an_id_is_claimed(copy):
+def test_a_redis_without_an_id_is_adopted(copy):
     copy.redis.hset(KEY, "7", 5)
-    assert copy.run(OWN, "", 7, 6) == "unclaimed"
-    assert copy.run(OWN, OTHER) == "ok", "an id to take over claims it, too"
+    assert copy.run(OWN, "", 7, 6) == "unadopted"
+    assert copy.run(OWN, OTHER) == "ok", "an id to take over adopts it, too"
     assert copy.installation() == OWN
     copy.redis.hdel(KEY, "installation")
     assert copy.run(OWN, "none") == "ok"
@@ -237,11 +237,11 @@ def test_a_redis_without_an_id_is_claimed(copy):
     assert copy.all() == {"7": "6"}
 
 
-@pytest.mark.parametrize("claim", ["", "none", "00000000-0000-4000-8000-000000000003"])
-def test_nothing_is_copied_to_another_installation(copy, claim):
+@pytest.mark.parametrize("adopt", ["", "none", "00000000-0000-4000-8000-000000000003"])
+def test_nothing_is_copied_to_another_installation(copy, adopt):
     copy.run(OTHER, "none", 7, 5)
     before = copy.redis.dump(KEY)
-    assert copy.run(OWN, claim, 7, 6) == "foreign"
+    assert copy.run(OWN, adopt, 7, 6) == "foreign"
     assert copy.redis.dump(KEY) == before
 
 
@@ -282,8 +282,8 @@ def test_changes_bad_arguments(copy, args, sentence):
         (("", ""), "installation: "),
         ((OWN + "0", ""), "installation: "),
         ((OWN.replace("-", "0"), ""), "installation: "),
-        ((OWN, "all"), "claim: "),
-        ((OWN, OWN[1:]), "claim: "),
+        ((OWN, "all"), "adopt: "),
+        ((OWN, OWN[1:]), "adopt: "),
         ((OWN, "none", "", ""), "follow: "),
         ((OWN, "none", "", "older"), "follow: "),
         ((OWN, "none", "7", "newer"), "server: "),
@@ -356,6 +356,6 @@ def test_changes_bad_keys(copy):
 
 def test_a_key_of_another_type_has_no_id(copy):
     copy.redis.set(KEY, "x")
-    assert copy.run(OWN, "", 1, 2) == "unclaimed"
+    assert copy.run(OWN, "", 1, 2) == "unadopted"
     assert copy.add(1, 2) == "ok"
     assert (copy.installation(), copy.all()) == (OWN, {"1": "2"})

@@ -49,10 +49,10 @@ MUTANTS = [
     mutant(
         "P5",
         "the code that was used before it was imported",
-        "gateway/redeem/redeem.c",
+        "gateway/claim/claim.c",
         '\tif (strcmp(state, "used") == 0) {\n',
         '\tif (0 * strcmp(state, "used")) {\n',
-        "tests/e2e/test_e2e_redeem.py::test_codes_that_were_used_or_revoked_elsewhere",
+        "tests/e2e/test_e2e_claim.py::test_codes_that_were_used_or_revoked_elsewhere",
     ),
     mutant(
         "codes",

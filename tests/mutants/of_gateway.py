@@ -9,7 +9,7 @@ COUPONS = "unit_test_admission_coupons::"
 WAITERS = "unit_test_waiters::"
 COPIES = "unit_test_copies::"
 LOOKUP = "tests/e2e/test_e2e_lookup.py::"
-REDEEM = "tests/e2e/test_e2e_redeem.py::"
+CLAIM = "tests/e2e/test_e2e_claim.py::"
 HTTP = "tests/e2e/test_e2e_http.py::"
 STATUS = "tests/e2e/test_e2e_status.py::"
 OPENAPI = "tests/e2e/test_e2e_openapi.py::"
@@ -26,7 +26,7 @@ MUTANTS = [
     ),
     mutant(
         "HTTP",
-        "the longest reason of an unuse",
+        "the longest reason of a rollback",
         "common/message/use.c",
         "len > 0 && len <= USE_REASON_MAX",
         "len > 0",
@@ -320,18 +320,18 @@ MUTANTS = [
     mutant(
         "P9",
         "the place of each exchange code that is to be looked up",
-        "gateway/redeem/redeem.c",
+        "gateway/claim/claim.c",
         "fair_queue_new((size_t)config->inflight_max)",
         "fair_queue_new((size_t)config->lookups_max)",
-        REDEEM + "test_a_storm_of_known_codes",
+        CLAIM + "test_a_storm_of_known_codes",
     ),
     mutant(
         "P11",
         "the end of the wait of exchange codes",
-        "gateway/redeem/redeem.c",
-        "now_us - request->begun_us > redeem->timeout_us",
+        "gateway/claim/claim.c",
+        "now_us - request->begun_us > claim->timeout_us",
         "0",
-        REDEEM + "test_codes_do_not_wait_for_one_time_out_after_the_other",
+        CLAIM + "test_codes_do_not_wait_for_one_time_out_after_the_other",
     ),
     mutant(
         "P9",
@@ -446,8 +446,8 @@ MUTANTS = [
     ),
     mutant(
         "codes",
-        "the coupons of who redeems a code",
-        "gateway/redeem/redeem.c",
+        "the coupons of who claims a code",
+        "gateway/claim/claim.c",
         "return identity_has_coupon(&request->responder->identity, coupon);",
         "return request && coupon;",
         "tests/e2e/test_e2e_auth.py::test_codes_of_another_coupon_are_none",
@@ -552,7 +552,7 @@ MUTANTS = [
     mutant(
         "codes",
         "the guesses that are under way",
-        "gateway/redeem/attempts.c",
+        "gateway/claim/attempts.c",
         "user_wrong(budget, now_ms) + n >= limits.free_max))",
         "user_wrong(budget, now_ms) >= limits.free_max))",
         "unit_test_attempts::test_guesses_under_way",
@@ -560,7 +560,7 @@ MUTANTS = [
     mutant(
         "codes",
         "the longer wait after each wrong code",
-        "gateway/redeem/attempts.c",
+        "gateway/claim/attempts.c",
         "\t\tif (wrong > limits.free_max)\n\t\t\tuntil_ms",
         "\t\tif (wrong > WRONG_MASK)\n\t\t\tuntil_ms",
         "unit_test_attempts::test_each_wait_is_twice_as_long_up_to_an_hour",
@@ -799,11 +799,11 @@ MUTANTS = [
     mutant(
         "P9",
         "the codes that are known, while the file of keys cannot be used",
-        "gateway/redeem/catalogue.c",
+        "gateway/claim/catalogue.c",
         "if (keeps_old(catalogue, &content, failed)) {",
         "if (0 * keeps_old(catalogue, &content, failed)) {",
-        "tests/e2e/test_e2e_redeem.py::test_descriptors_are_out_when_the_keys_are_read",
-        "tests/e2e/test_e2e_redeem.py::test_keys_that_are_rotated_and_removed_in_mid_sale",
+        "tests/e2e/test_e2e_claim.py::test_descriptors_are_out_when_the_keys_are_read",
+        "tests/e2e/test_e2e_claim.py::test_keys_that_are_rotated_and_removed_in_mid_sale",
     ),
     mutant(
         "P3",

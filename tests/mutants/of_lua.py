@@ -5,7 +5,7 @@ from mutant import mutant
 ISSUE = "tests/lua/test_script_issue.py::"
 MODEL = "tests/lua/test_script_model.py::test_sequence"
 REBUILD = "tests/lua/test_script_rebuild.py::"
-RELEASE = "tests/lua/test_script_release.py::"
+SLOT_FREE = "tests/lua/test_script_slot_free.py::"
 CODES = "tests/lua/test_script_codes.py::"
 VERIFY = "tests/lua/test_script_keeper.py::"
 KEEPER = "tests/lua/test_script_keeper.py::"
@@ -109,10 +109,10 @@ MUTANTS = [
     mutant(
         "P3",
         "the comparison of the receive before its slot is freed",
-        "lua/release.lua",
+        "lua/slot_free.lua",
         "local place = records and records.at[receives[i]]",
         "local place = records and (records.at[receives[i]] or 1)",
-        RELEASE + "test_another_receive_is_not_touched",
+        SLOT_FREE + "test_another_receive_is_not_touched",
     ),
     mutant(
         "P3",
@@ -134,20 +134,20 @@ MUTANTS = [
     ),
     mutant(
         "P4",
-        "the unit that a released slot gives back",
-        "lua/release.lua",
+        "the unit that a freed slot gives back",
+        "lua/slot_free.lua",
         "stock, lost = stock + freed, lost + dropped",
         "stock, lost = stock, lost + dropped",
-        RELEASE + "test_free",
-        RELEASE + "test_sequence",
+        SLOT_FREE + "test_free",
+        SLOT_FREE + "test_sequence",
     ),
     mutant(
         "P4",
         "the check that no more is given back than the total",
-        "lua/release.lua",
+        "lua/slot_free.lua",
         "if stock + reserved + lost > total then\n\tfail('coupon: more is given back",
         "if stock < 0 then\n\tfail('coupon: more is given back",
-        RELEASE + "test_never_more_than_the_total",
+        SLOT_FREE + "test_never_more_than_the_total",
     ),
     mutant(
         "P4",
@@ -324,11 +324,11 @@ MUTANTS = [
     ),
     mutant(
         "codes",
-        "the user who has redeemed the code",
+        "the user who has claimed the code",
         "lua/issue.lua",
-        "elseif redeemer[code] or owners[i] and owners[i] ~= '' then",
-        "elseif redeemer[code] then",
-        CODES + "test_a_code_is_redeemed_once",
+        "elseif claimer[code] or owners[i] and owners[i] ~= '' then",
+        "elseif claimer[code] then",
+        CODES + "test_a_code_is_claimed_once",
     ),
     mutant(
         "codes",
@@ -350,7 +350,7 @@ MUTANTS = [
     ),
     mutant(
         "codes",
-        "the other user who has the code, when a slot is released",
+        "the other user who has the code, when a slot is freed",
         "lua/prelude.lua",
         "\tif there == user then\n\t\treturn false\n\tend\n",
         "\tif there then\n\t\treturn false\n\tend\n",
@@ -384,7 +384,7 @@ MUTANTS = [
     mutant(
         "P1",
         "the void that waits for whom a late receive has displaced",
-        "lua/release.lua",
+        "lua/slot_free.lua",
         "elseif ARGV[i * EACH] == 'void' and displaced then",
         "elseif ARGV[i * EACH] == 'void' and false then",
         REBUILD + "test_late_is_voided_before_whom_it_has_displaced_is_settled",

@@ -159,7 +159,7 @@ MUTANTS = [
         "sql/query/keeper.sql",
         "SELECT FROM keeper WHERE run_id = $4 FOR SHARE",
         "SELECT FROM keeper WHERE run_id >= $4 OR run_id < $4 FOR SHARE",
-        QUERY_KEEPER + "test_what_another_process_of_redis_released_is_pending",
+        QUERY_KEEPER + "test_what_another_process_of_redis_freed_is_pending",
     ),
     mutant(
         "P5",
@@ -346,7 +346,7 @@ MUTANTS = [
     mutant(
         "events",
         "the one delivery of a coupon at a time",
-        "sql/function/webhook_claim.sql",
+        "sql/function/webhook_lease.sql",
         "\t\t\t\t\t\tAND d.is_leased AND d.next_at > now());\n\t\t\t\tSELECT d.id",
         "\t\t\t\t\t\tAND false);\n\t\t\t\tSELECT d.id",
         WEBHOOK + "test_one_of_a_coupon_at_a_time_and_the_first_first",
@@ -354,7 +354,7 @@ MUTANTS = [
     mutant(
         "events",
         "the expiry of a replaced secret",
-        "sql/function/webhook_claim.sql",
+        "sql/function/webhook_lease.sql",
         "AND (s.expires_at IS NULL OR s.expires_at > now());",
         ";",
         WEBHOOK + "test_secrets_overlap_and_are_limited",
@@ -517,10 +517,10 @@ MUTANTS = [
     ),
     mutant(
         "P13",
-        "the end of a hold in what a copy tells",
+        "the void of a held receive in what a copy tells",
         "sql/function/use.sql",
-        "(s.state = 'used' OR (s.state = 'held' AND s.until > moment\n",
-        "(s.state = 'used' OR (s.state = 'held'\n",
+        "(s.state = 'held' AND NOT v.is_voided)",
+        "s.state = 'held'",
         USE + "test_a_copy_tells_what_the_receive_is_now",
     ),
     mutant(
@@ -791,7 +791,7 @@ MUTANTS = [
     mutant(
         "events",
         "the one delivery at a time to a webhook that fails",
-        "sql/function/webhook_claim.sql",
+        "sql/function/webhook_lease.sql",
         "CASE WHEN hook.failures_num < 3 THEN",
         "CASE WHEN true THEN",
         WEBHOOK + "test_pauses_grow_with_failures_in_a_row",

@@ -121,7 +121,7 @@ MUTANTS = [
         "keeper/keeper.c",
         "if (strcmp(keeper->run_id, keeper->context.run_id) != 0)",
         "if (0)",
-        "tests/e2e/test_e2e_release.py::test_in_the_next_process_of_redis_it_is_marked",
+        "tests/e2e/test_e2e_slot_free.py::test_in_the_next_process_of_redis_it_is_marked",
         waits=True,
     ),
     mutant(

@@ -16,7 +16,7 @@ NOBODY = "0" * 40
 
 
 def receives_of(body):
-    """Those of a message; `key` with a tab and the code if one was redeemed."""
+    """Those of a message; `key` with a tab and the code if one was claimed."""
     m = json.loads(body)
     return [
         Receive(
@@ -86,7 +86,7 @@ class Gone(Exception):
 
 
 class Keeper:
-    """keeper/coupon.c, rebuild.c and release.c, with the scripts and the statements that
+    """keeper/coupon.c, rebuild.c and slot_free.c, with the scripts and the statements that
     they use."""
 
     def __init__(self, world, db):
@@ -131,8 +131,8 @@ class Keeper:
             elif self.cache["reserved"]:
                 self.seen_keep()
                 yield
-            released = yield from release(self.world, self.db)
-            return idle and not action and not released
+            freed = yield from slot_free(self.world, self.db)
+            return idle and not action and not freed
         except Gone:
             return False
         except Fenced:
@@ -223,7 +223,9 @@ class Keeper:
     def verify(self, row, cache):
         if row["version"] > cache["version"]:
             yield from self.terms(row, cache)
-        least = self.db.query("release_again", "{%d}" % self.world.id, self.fence)[0]["late_least"]
+        least = self.db.query("slot_free_again", "{%d}" % self.world.id, self.fence)[0][
+            "late_least"
+        ]
         yield
         keys = self.coupon.keys + [self.coupon.seen]
         word = self.word(
@@ -351,7 +353,7 @@ class Keeper:
             yield
 
     def late(self):
-        """release.c; True if there was nothing to do."""
+        """slot_free.c; True if there was nothing to do."""
         page = self.db.query("late_page", self.world.id - 1, 2**62, 5)
         page = [one for one in page if int(one["coupon_id"]) == self.world.id]
         yield
@@ -378,12 +380,12 @@ class Keeper:
         return False
 
 
-def release(world, db):
-    """release.c, which needs no keeper; how many were pending."""
+def slot_free(world, db):
+    """slot_free.c, which needs no keeper; how many were pending."""
     run_id = world.run_id
     page = [
         t
-        for t in db.query("release_pending", world.id - 1, uuid.UUID(int=2**128 - 1), 255, 100)
+        for t in db.query("slot_free_pending", world.id - 1, uuid.UUID(int=2**128 - 1), 255, 100)
         if int(t["coupon_id"]) == world.id
     ]
     yield
@@ -401,14 +403,14 @@ def release(world, db):
         else:
             what = "drop" if t["reason"] in ("out_of_stock", "slot_taken") else "free"
         args += [t["user_id"], t["slot"], ulid_of(t["batch"]), t["idx"], what]
-    reply = world.coupon.run("release", *args)
+    reply = world.coupon.run("slot_free", *args)
     yield
     if reply[0] == "ok":
         assert "malformed" not in reply[3:]
         columns = [
             "{%s}" % ",".join(t[name] for t in page) for name in ("coupon_id", "batch", "idx")
         ]
-        db.query("release_done", *columns, run_id)
+        db.query("slot_free_done", *columns, run_id)
     return len(page)
 
 
@@ -426,7 +428,7 @@ class World:
         self.bodies, self.accepted = {}, set()
         self.queue, self.delivered = [], []
         self.states, self.outcomes = [], {}
-        self.actors = []  # generators: keepers' rounds and releases
+        self.actors = []  # generators: keepers' rounds and frees
         self.kept_version = 0  # of the terms that Redis keeps; it may have lost them
 
     def report(self, generation, seq):

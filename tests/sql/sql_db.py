@@ -28,7 +28,7 @@ class Receive:
     slot: int = 1
     generation: int = 0
     seq: int = 1
-    key: str = ""  # with a tab and the code if one was redeemed
+    key: str = ""  # with a tab and the code if one was claimed
     at_ms: int = AT_MS
     trace: str = ""
 

@@ -7,7 +7,7 @@ import random
 import pytest
 from backup import CHANGES, Backup, numbers_of, recover
 from fresh import database_migrated
-from rebuild_world import Gateway, Keeper, World, receives_of, release
+from rebuild_world import Gateway, Keeper, World, receives_of, slot_free
 from redis_server import server_start
 from seed import seeds
 from sql_db import Db, array_text
@@ -57,7 +57,7 @@ class Story(World):
 
     STEP_WEIGHTS = {
         "issue": 40, "reply": 10, "publish": 25, "confirm": 10, "resend": 2, "deliver": 12,
-        "redeliver": 3, "act": 60, "turn": 10, "round": 20, "elect": 2, "kill": 2, "release": 4,
+        "redeliver": 3, "act": 60, "turn": 10, "round": 20, "elect": 2, "kill": 2, "slot_free": 4,
         "state_keep": 4, "restart": 1, "lose": 3, "gateway_dies": 1, "gateway_new": 1, "total": 3,
         "ask": 1, "purge": 2, "back_up": 4, "put_back": 2, "void": 4,
     }  # fmt: skip
@@ -78,7 +78,7 @@ class Story(World):
         self.rng.choice(self.gateways).issue(requests, late)
 
     def code_choose(self):
-        """Few, so that they are redeemed by several users; one is a word."""
+        """Few, so that they are claimed by several users; one is a word."""
         return self.rng.choice(["", str(self.id), *(f"{self.id}.{n}" for n in range(9))])
 
     def step_reply(self):
@@ -188,8 +188,8 @@ class Story(World):
         if not any(a.gi_frame and a.gi_frame.f_locals.get("self") is keeper for a in self.actors):
             self.actors.append(keeper.round())
 
-    def step_release(self):
-        self.actors.append(release(self, self.db))
+    def step_slot_free(self):
+        self.actors.append(slot_free(self, self.db))
 
     def step_state_keep(self):
         self.state_keep()
@@ -318,7 +318,7 @@ class Story(World):
         self.outcomes[one] = "voided"
         if self.rng.random() < 0.5:
             self.numbers_copy(numbers_of(self.db))
-            self.coupon.run("release", one.user, one.slot, ulid_of(one.batch), one.idx, "void")
+            self.coupon.run("slot_free", one.user, one.slot, ulid_of(one.batch), one.idx, "void")
 
     def step_total(self):
         row = self.db.query("coupon_lock", self.id)[0]
@@ -426,7 +426,7 @@ class Story(World):
         keyed = [(user, key) for user, tail in records if (key := tail.split("\t")[0])]
         codes = [(tail.split("\t")[1], user) for user, tail in records if "." in tail]
         assert len(dict(codes)) == len(codes), "a code has two coupons"
-        assert self.coupon.redeemed() == dict(codes) == self.codes_used()
+        assert self.coupon.claimed() == dict(codes) == self.codes_used()
         if self.careful or int(c["generation"]) > 1:
             assert len(keyed) == len(set(keyed)), "a key has two coupons"
         assert self.db.audit(self.id) == []

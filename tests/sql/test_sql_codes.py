@@ -17,8 +17,8 @@ def code_set():
     return next(SET) + random.randrange(10**6) * 10**9
 
 
-def redeem(coupon, user, code, key="", **fields):
-    """A receive that redeems a code."""
+def claim(coupon, user, code, key="", **fields):
+    """A receive that claims a code."""
     (receive,) = batch_make(coupon, [user], key=f"{key}\t{code}", **fields)
     return receive
 
@@ -61,8 +61,8 @@ def consistent(db, coupon):
 
 def test_a_code_is_used_with_its_receive(db, coupon_new, code_set, revoke):
     coupon = coupon_new(limit=3)
-    one, two = redeem(coupon, "1", f"{code_set}.0"), redeem(coupon, "2", f"{code_set}.5", key="k")
-    plain, word = batch_make(coupon, ["3"])[0], redeem(coupon, "4", code_set)
+    one, two = claim(coupon, "1", f"{code_set}.0"), claim(coupon, "2", f"{code_set}.5", key="k")
+    plain, word = batch_make(coupon, ["3"])[0], claim(coupon, "4", code_set)
     assert db.settle(one, two, plain, word) == ["issued"] * 4
     assert codes(db, code_set) == {0: used_by(one), 5: used_by(two)}
     rows = db.execute(
@@ -81,9 +81,9 @@ def test_a_code_is_used_with_its_receive(db, coupon_new, code_set, revoke):
 
 def test_of_two_receives_with_a_code_one_gets_it(db, coupon_new, code_set):
     coupon = coupon_new(limit=3)
-    first = redeem(coupon, "1", f"{code_set}.0", seq_first=1)
-    second = redeem(coupon, "2", f"{code_set}.0", seq_first=2)
-    same = redeem(coupon, "1", f"{code_set}.0", seq_first=3, slot=2)
+    first = claim(coupon, "1", f"{code_set}.0", seq_first=1)
+    second = claim(coupon, "2", f"{code_set}.0", seq_first=2)
+    same = claim(coupon, "1", f"{code_set}.0", seq_first=3, slot=2)
     assert db.settle(first) == ["issued"]
     assert db.settle(second) == ["code_used"]
     assert db.settle(second, same) == ["code_used", "code_used"]
@@ -96,7 +96,7 @@ def test_of_two_receives_with_a_code_one_gets_it(db, coupon_new, code_set):
 def test_in_one_call_the_lower_number_gets_it(db, coupon_new, code_set, coupons):
     coupon = coupon_new(limit=3)
     receives = [
-        redeem(coupon, str(n), f"{code_set}.{n // 2}", seq_first=10 - n) for n in range(1, 6)
+        claim(coupon, str(n), f"{code_set}.{n // 2}", seq_first=10 - n) for n in range(1, 6)
     ]
     others = batch_make(coupon_new(), ["1"]) if coupons == 2 else []
     outcomes = db.settle(*receives, *others)
@@ -158,7 +158,7 @@ def test_a_revocation_rejects_only_what_came_after(db, coupon_new, code_set, rev
     others = batch_make(coupon_new(), ["1"]) if several else []
     cases = [(1, 99, "issued"), (2, 7, "issued"), (2, 8, "code_invalid"), (3, 1, "code_invalid")]
     receives = [
-        redeem(coupon, str(n), codes_of[n], seq_first=seq, generation=generation)
+        claim(coupon, str(n), codes_of[n], seq_first=seq, generation=generation)
         for n, (generation, seq, _) in enumerate(cases)
     ]
     outcomes = [outcome for _, _, outcome in cases]
@@ -175,10 +175,10 @@ def test_before_redis_has_told_nothing_of_the_generation_is_rejected(
     generation_set(db, coupon, 2)
     revoke(coupon, code_set, f"{code_set}.4")
     revoke(coupon, code_set, f"{code_set}.5")
-    before = redeem(coupon, "1", f"{code_set}.4", seq_first=10**9, generation=2)
-    after = redeem(coupon, "2", f"{code_set}.5", seq_first=1, generation=3)
+    before = claim(coupon, "1", f"{code_set}.4", seq_first=10**9, generation=2)
+    after = claim(coupon, "2", f"{code_set}.5", seq_first=1, generation=3)
     assert db.settle(before, after) == ["issued", "code_invalid"]
-    assert db.settle(redeem(coupon, "3", f"{code_set}.4", seq_first=7)) == ["code_used"]
+    assert db.settle(claim(coupon, "3", f"{code_set}.4", seq_first=7)) == ["code_used"]
     consistent(db, coupon)
 
 
@@ -197,8 +197,8 @@ def test_a_revoked_code_that_its_receive_loses_is_revoked(db, coupon_new, code_s
     coupon = coupon_new(total=1)
     revoke(coupon, code_set, f"{code_set}.4", generation=1, seq=9)
     revoke(coupon, code_set, f"{code_set}.5", generation=1, seq=9)
-    taken = redeem(coupon, "1", f"{code_set}.4", seq_first=1)
-    surplus = redeem(coupon, "2", f"{code_set}.5", seq_first=2)
+    taken = claim(coupon, "1", f"{code_set}.4", seq_first=1)
+    surplus = claim(coupon, "2", f"{code_set}.5", seq_first=2)
     assert db.settle(taken, surplus) == ["issued", "out_of_stock"]
     assert codes(db, code_set) == {4: used_by(taken), 5: ("revoked", None, None, None)}
     db.execute(
@@ -226,7 +226,7 @@ def test_a_void_that_redis_still_has_gives_its_code_back(db, coupon_new, code_se
     """PostgreSQL was put back to before it."""
     coupon = coupon_new(limit=2)
     revoke(coupon, code_set, f"{code_set}.4", generation=1, seq=9)
-    one, two = redeem(coupon, "1", f"{code_set}.4"), redeem(coupon, "2", f"{code_set}.5")
+    one, two = claim(coupon, "1", f"{code_set}.4"), claim(coupon, "2", f"{code_set}.5")
     assert db.settle(one, two) == ["issued"] * 2
     both = (
         array_text([one.batch, two.batch]),
@@ -281,14 +281,14 @@ def test_a_rejection_uses_no_code(db, coupon_new, code_set):
     coupon = coupon_new(total=1)
     taken = batch_make(coupon, ["1"])
     assert db.settle(*taken) == ["issued"]
-    assert db.settle(redeem(coupon, "1", f"{code_set}.0", seq_first=2)) == ["slot_taken"]
-    assert db.settle(redeem(coupon, "2", f"{code_set}.1", seq_first=3)) == ["out_of_stock"]
-    assert db.settle(redeem(coupon, "3", f"{code_set}.2", seq_first=4, slot=9)) == ["slot_invalid"]
-    unknown = redeem(2**62 + random.randrange(10**9), "3", f"{code_set}.3")
+    assert db.settle(claim(coupon, "1", f"{code_set}.0", seq_first=2)) == ["slot_taken"]
+    assert db.settle(claim(coupon, "2", f"{code_set}.1", seq_first=3)) == ["out_of_stock"]
+    assert db.settle(claim(coupon, "3", f"{code_set}.2", seq_first=4, slot=9)) == ["slot_invalid"]
+    unknown = claim(2**62 + random.randrange(10**9), "3", f"{code_set}.3")
     assert db.settle(unknown) == ["unknown_coupon"]
     assert codes(db, code_set) == {n: UNUSED for n in range(4)}
     consistent(db, coupon)
-    assert db.settle(redeem(coupon_new(), "7", f"{code_set}.1")) == ["code_used"]
+    assert db.settle(claim(coupon_new(), "7", f"{code_set}.1")) == ["code_used"]
     assert codes(db, code_set)[1] == UNUSED
 
 
@@ -302,7 +302,7 @@ def test_an_imported_code_keeps_its_row(db, coupon_new, code_set):
         coupon,
         text,
     )
-    receive = redeem(coupon, "1", f"{code_set}.2")
+    receive = claim(coupon, "1", f"{code_set}.2")
     assert db.settle(receive) == ["issued"]
     assert db.execute("SELECT text, metadata, state FROM code WHERE set_id = %s", code_set) == [
         (text, {"a": 1}, "used")
@@ -327,7 +327,7 @@ def test_a_code_that_was_used_or_revoked_when_it_was_imported(
         *row.values(),
     )
     before = codes(db, code_set)
-    one, other = redeem(coupon, "1", f"{code_set}.2"), redeem(coupon, "2", f"{code_set}.0")
+    one, other = claim(coupon, "1", f"{code_set}.2"), claim(coupon, "2", f"{code_set}.0")
     assert db.settle(one, other) == [reason, "issued"]
     assert codes(db, code_set)[2] == before[2]
 
@@ -347,12 +347,12 @@ def void(db, receive):
 def test_a_voided_receive_gives_its_code_back_or_keeps_it(db, coupon_new, code_set, returns):
     coupon = coupon_new(limit=2)
     db.execute("UPDATE coupon SET void_returns = %s WHERE id = %s", returns, coupon)
-    receive = redeem(coupon, "1", f"{code_set}.0")
+    receive = claim(coupon, "1", f"{code_set}.0")
     assert db.settle(receive) == ["issued"]
     assert void(db, receive) == ("voided", returns)
     assert void(db, receive) == ("again", returns)
     consistent(db, coupon)
-    other = redeem(coupon, "2", f"{code_set}.0", seq_first=2)
+    other = claim(coupon, "2", f"{code_set}.0", seq_first=2)
     assert db.settle(other) == (["issued"] if returns else ["code_used"])
     # a late copy of the message changes nothing
     assert db.settle(receive) == (["voided"] if returns else ["repeated"])
@@ -361,25 +361,25 @@ def test_a_voided_receive_gives_its_code_back_or_keeps_it(db, coupon_new, code_s
 
 def test_a_late_copy_of_a_voided_receive_leaves_the_code_free(db, coupon_new, code_set):
     coupon = coupon_new(limit=2)
-    receive = redeem(coupon, "1", f"{code_set}.0")
+    receive = claim(coupon, "1", f"{code_set}.0")
     db.settle(receive)
     void(db, receive)
     assert db.settle(receive) == ["voided"]
     assert codes(db, code_set) == {0: UNUSED}
-    assert db.settle(redeem(coupon, "2", f"{code_set}.0", seq_first=2)) == ["issued"]
+    assert db.settle(claim(coupon, "2", f"{code_set}.0", seq_first=2)) == ["issued"]
 
 
 def test_a_late_receive_has_its_code(db, coupon_new, code_set):
     coupon = coupon_new(limit=2)
     db.execute("UPDATE coupon SET generation = 3 WHERE id = %s", coupon)
-    assert db.settle(redeem(coupon, "1", f"{code_set}.0", key="k", generation=2)) == ["issued"]
+    assert db.settle(claim(coupon, "1", f"{code_set}.0", key="k", generation=2)) == ["issued"]
     rows = db.execute("SELECT key FROM coupon_late WHERE coupon_id = %s", coupon)
     assert rows == [(f"k\t{code_set}.0",)]
 
 
 def test_the_rows_of_a_rebuild_have_the_code(db, coupon_new, code_set):
     coupon = coupon_new(limit=2)
-    db.settle(redeem(coupon, "1", f"{code_set}.0", key="k"), redeem(coupon, "2", code_set))
+    db.settle(claim(coupon, "1", f"{code_set}.0", key="k"), claim(coupon, "2", code_set))
     rows = {row["key"] for row in db.query("audit_rows", coupon)}
     assert rows == {f"k\t{code_set}.0", f"\t{code_set}"}
 
@@ -390,8 +390,8 @@ def test_a_call_that_waits_for_a_code(db, db_new, coupon_new, code_set, backgrou
     for end, outcome in (("ROLLBACK", "issued"), ("COMMIT", "code_used")):
         code = f"{code_set}.{end == 'COMMIT':d}"
         db.execute("BEGIN")
-        assert db.settle(redeem(coupon, f"a{end}", code)) == ["issued"]
-        running = background(other.settle, redeem(coupon, f"b{end}", code))
+        assert db.settle(claim(coupon, f"a{end}", code)) == ["issued"]
+        running = background(other.settle, claim(coupon, f"b{end}", code))
         wait_until(lambda: db.is_blocked(other.pid))
         db.execute(end)
         assert running.result() == [outcome]
@@ -404,12 +404,12 @@ def test_a_call_locks_codes_in_the_order_of_serials(db, db_new, coupon_new, code
     coupon, other = coupon_new(), db_new()
     first, second = f"{code_set}.9", f"{code_set}.10"
     db.execute("BEGIN")
-    assert db.settle(redeem(coupon, "1", first)) == ["issued"]
+    assert db.settle(claim(coupon, "1", first)) == ["issued"]
     running = background(
-        other.settle, redeem(coupon, "2", second), redeem(coupon, "3", first, seq_first=2)
+        other.settle, claim(coupon, "2", second), claim(coupon, "3", first, seq_first=2)
     )
     wait_until(lambda: db.is_blocked(other.pid))
-    assert db.settle(redeem(coupon, "4", second, seq_first=3)) == ["issued"]
+    assert db.settle(claim(coupon, "4", second, seq_first=3)) == ["issued"]
     db.execute("COMMIT")
     assert running.result() == ["code_used"] * 2
 
@@ -422,7 +422,7 @@ def test_many_at_once_never_deadlock(db, db_new, coupon_new, code_set, backgroun
     def calls():
         for _ in range(25):
             yield [
-                redeem(
+                claim(
                     coupons[n],
                     str(rng.randrange(40)),
                     f"{code_set + n}.{rng.randrange(40)}",

@@ -96,7 +96,7 @@ def test_settled_set_wants_older_generations_settled(db, coupon_new, fence):
 def test_settled_set_wants_all_given_back(db, coupon_new, fence):
     coupon = closed_new(db, coupon_new, fence, total=1)
     assert not settled_set(db, coupon, fence, 1, 2)
-    db.execute("UPDATE receive_rejected SET released_at = now() WHERE coupon_id = %s", coupon)
+    db.execute("UPDATE receive_rejected SET freed_at = now() WHERE coupon_id = %s", coupon)
     assert settled_set(db, coupon, fence, 1, 2)
 
 
@@ -188,7 +188,7 @@ def test_coupon_page_tells_what_is_not_given_back(db, coupon_new):
     db.query("coupon_status_set", coupon, "published")
     db.settle(*batch_make(coupon, ["1", "2"]))
     assert db.query("coupon_page", 0, 1, array_text([coupon]))[0]["is_pending"] == "t"
-    db.execute("UPDATE receive_rejected SET released_at = now() WHERE coupon_id = %s", coupon)
+    db.execute("UPDATE receive_rejected SET freed_at = now() WHERE coupon_id = %s", coupon)
     assert db.query("coupon_page", 0, 1, array_text([coupon]))[0]["is_pending"] == "f"
 
 
@@ -257,21 +257,21 @@ def test_generation_is_above_every_one_ever_seen(db, coupon_new):
 # Rejected receives
 
 
-def release_pending(db, *coupons, page=256):
+def slot_free_pending(db, *coupons, page=256):
     """The pending receives of these coupons, read in pages; those of other coupons are skipped."""
     found, after = [], (min(coupons) - 1, uuid.UUID(int=0), 0)
-    while rows := db.query("release_pending", *after, page):
+    while rows := db.query("slot_free_pending", *after, page):
         assert len(rows) <= page
         found += rows
         after = tuple(rows[-1][name] for name in ("coupon_id", "batch", "idx"))
     return [row for row in found if int(row["coupon_id"]) in coupons]
 
 
-def release_done(db, *receives, run_id=RUN_ID):
+def slot_free_done(db, *receives, run_id=RUN_ID):
     columns = (
         array_text(getattr(one, field) for one in receives) for field in ("coupon", "batch", "idx")
     )
-    db.query("release_done", *columns, run_id)
+    db.query("slot_free_done", *columns, run_id)
 
 
 def test_release_pending_tells_who_has_the_slot(db, coupon_new, coupon_id):
@@ -305,42 +305,42 @@ def test_release_pending_tells_who_has_the_slot(db, coupon_new, coupon_id):
         )
     ]
     expected.sort(key=lambda row: (int(row["coupon_id"]), row["batch"], int(row["idx"])))
-    assert release_pending(db, coupon, full, nowhere) == expected
-    assert release_pending(db, coupon, full, nowhere, page=1) == expected
+    assert slot_free_pending(db, coupon, full, nowhere) == expected
+    assert slot_free_pending(db, coupon, full, nowhere, page=1) == expected
     db.execute("ROLLBACK")
 
 
 @pytest.mark.usefixtures("fence")
-def test_released_ones_are_not_pending(db, coupon_new):
+def test_freed_ones_are_not_pending(db, coupon_new):
     coupon = coupon_new(total=1)
     batch = batch_make(coupon, users_make(1, 12))
     db.settle(*batch)
     left = sorted(str(one.idx) for one in batch[1:])
-    release_done(db, batch[0], *batch[3:6])  # the first was issued
+    slot_free_done(db, batch[0], *batch[3:6])  # the first was issued
     for one in batch[3:6]:
         left.remove(str(one.idx))
-    assert sorted(row["idx"] for row in release_pending(db, coupon)) == left
+    assert sorted(row["idx"] for row in slot_free_pending(db, coupon)) == left
     when = (
-        "SELECT idx, released_at FROM receive_rejected WHERE coupon_id = %s AND released_at IS"
+        "SELECT idx, freed_at FROM receive_rejected WHERE coupon_id = %s AND freed_at IS"
         " NOT NULL ORDER BY idx"
     )
     marked = db.execute(when, coupon)
     assert [row[0] for row in marked] == [one.idx for one in batch[3:6]]
-    release_done(db, *batch[3:6])
+    slot_free_done(db, *batch[3:6])
     assert db.execute(when, coupon) == marked
     assert db.settle(*batch[3:6]) == ["out_of_stock"] * 3
     assert len(db.tombstones(coupon)) == 10
 
 
 @pytest.mark.usefixtures("fence")
-def test_what_another_process_of_redis_released_is_pending(db, coupon_new):
+def test_what_another_process_of_redis_freed_is_pending(db, coupon_new):
     coupon = coupon_new(total=1)
     first, second = batch_make(coupon, ["1", "2"])
     db.settle(first, second)
-    release_done(db, second, run_id="2" * 40)
-    assert [row["idx"] for row in release_pending(db, coupon)] == [str(second.idx)]
-    release_done(db, second)
-    assert not release_pending(db, coupon)
+    slot_free_done(db, second, run_id="2" * 40)
+    assert [row["idx"] for row in slot_free_pending(db, coupon)] == [str(second.idx)]
+    slot_free_done(db, second)
+    assert not slot_free_pending(db, coupon)
 
 
 def test_releasing_waits_for_nobody(db, db_new, coupon_new):
@@ -355,8 +355,8 @@ def test_releasing_waits_for_nobody(db, db_new, coupon_new):
     db.execute("SET lock_timeout = '2s'")
     db.execute("BEGIN")
     db.query("keeper_fence", RUN_ID)
-    release_done(db, *batch)
-    marked = "SELECT released_at IS NOT NULL FROM receive_rejected WHERE coupon_id = %s AND idx = 2"
+    slot_free_done(db, *batch)
+    marked = "SELECT freed_at IS NOT NULL FROM receive_rejected WHERE coupon_id = %s AND idx = 2"
     assert db.execute(marked, coupon) == [(True,)]
     db.execute("ROLLBACK")
     other.execute("ROLLBACK")

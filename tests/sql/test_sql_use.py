@@ -34,14 +34,16 @@ def run(db):
 def test_the_life_of_a_receive(run, issued):
     (one,) = issued()
     assert run("hold", "a", one) == "held"
-    assert run("hold", "b", one) == run("use", "b", one) == run("unhold", "b", one) == "is_held"
-    assert run("unuse", "a", one) == "is_held"
-    assert run("unhold", "a", one) == run("unhold", "a", one) == "unheld"
+    assert (
+        run("hold", "b", one) == run("use", "b", one) == run("release", "b", one) == "held_by_other"
+    )
+    assert run("rollback", "a", one) == "not_used", "release gives up a hold"
+    assert run("release", "a", one) == run("release", "a", one) == "released"
     assert run("use", "b", one) == run("use", "b", one) == "used"
     for order in "ab":
-        assert run("hold", order, one) == run("unhold", order, one) == "is_used"
-    assert run("use", "a", one) == run("unuse", "a", one) == "is_used"
-    assert run("unuse", "b", one) == run("unuse", "b", one) == "unused"
+        assert run("hold", order, one) == run("release", order, one) == "already_used"
+    assert run("use", "a", one) == run("rollback", "a", one) == "already_used"
+    assert run("rollback", "b", one) == run("rollback", "b", one) == "rolled_back"
     assert run("hold", "a", one) == "held"
     assert run("use", "a", one) == "used"
 
@@ -59,12 +61,12 @@ def test_an_operation_is_executed_once(db, run, issued):
     (one,) = issued()
     used = Operation("use", "a", (one,), key="k1", amount=1000)
     first = first_told(db.use(used))
-    assert run("unuse", "a", one) == "unused"
+    assert run("rollback", "a", one) == "rolled_back"
     assert first_told(db.use(used)) == first
     assert run("hold", "b", one) == "held"
-    assert run("use", "c", one, key="k2") == "is_held"
-    assert run("unhold", "b", one) == "unheld"
-    assert run("use", "c", one, key="k2") == "is_held", "so it was told"
+    assert run("use", "c", one, key="k2") == "held_by_other"
+    assert run("release", "b", one) == "released"
+    assert run("use", "c", one, key="k2") == "held_by_other", "so it was told"
     assert run("use", "b", one, key="k2") == "key_taken"
     assert run("hold", "c", one, key="k2") == "held", "a key is of one action"
 
@@ -76,12 +78,12 @@ def now_of(db, operation):
 
 
 def test_a_copy_tells_what_the_receive_is_now(db, run, issued):
-    (one,) = issued(void_returns=False)
+    one, other = issued(2, void_returns=False)
     used = Operation("use", "a", (one,), key="k")
     refused = Operation("hold", "b", (one,), key="k")
     assert now_of(db, used) is None and now_of(db, used) == ("used", True)
     assert now_of(db, refused) is None and now_of(db, refused) == ("used", False)
-    assert run("unuse", "a", one) == "unused"
+    assert run("rollback", "a", one) == "rolled_back"
     assert now_of(db, used) == now_of(db, refused) == ("free", False)
     assert run("hold", "b", one) == "held"
     assert now_of(db, used) == ("held", False) and now_of(db, refused) == ("held", True)
@@ -90,15 +92,19 @@ def test_a_copy_tells_what_the_receive_is_now(db, run, issued):
         "SELECT floor(extract(epoch FROM until) * 1000)::bigint FROM receive_use WHERE batch = %s",
         one.batch,
     )
-    assert (told["result"], told["now_until_ms"]) == ("is_used", str(until[0]))
+    assert (told["result"], told["now_until_ms"]) == ("already_used", str(until[0]))
     hold_end(db, one)
     assert now_of(db, refused) == ("free", False), "from the end on, though the row is not freed"
     assert run("use", "b", one) == "used"
     assert now_of(db, used) == ("used", False) and now_of(db, refused) == ("used", True)
     void(db, one)
     assert now_of(db, used) == ("used", False), "the use stays"
-    assert run("unuse", "b", one) == "unused"
+    assert run("rollback", "b", one) == "rolled_back"
     assert now_of(db, used) == ("voided", False)
+    held = Operation("hold", "a", (other,), key="k2")
+    assert now_of(db, held) is None and now_of(db, held) == ("held", True)
+    void(db, other)
+    assert now_of(db, held) == ("voided", False), "though the row is not freed"
 
 
 def test_a_copy_in_one_call_tells_what_follows(db, issued):
@@ -107,7 +113,7 @@ def test_a_copy_in_one_call_tells_what_follows(db, issued):
     told = db.use(
         Operation("use", "a", (one, other), key="k"),
         Operation("use", "a", (one, other), key="k"),
-        Operation("unuse", "a", (one,)),
+        Operation("rollback", "a", (one,)),
     )
     assert [row["now_state"] for row in told[0] + told[2]] == [None] * 3
     assert [row["now_state"] for row in told[1]] == ["free", "used"]
@@ -212,7 +218,7 @@ def test_what_nothing_speaks_against_is_done_at_once(db, issued):
     """Also where the order holds the receive, or it is free again: use() judges none of it."""
     new, held, free, of_other = issued(4)
     db.use(Operation("hold", "a", (held,)), Operation("hold", "b", (of_other,)))
-    db.use(Operation("use", "a", (free,)), Operation("unuse", "a", (free,)))
+    db.use(Operation("use", "a", (free,)), Operation("rollback", "a", (free,)))
     for receive, left in ((new, []), (held, []), (free, []), (of_other, [1])):
         [[todo]] = db.execute(
             "SELECT use_begin('{use}', '{a}', ARRAY[%s], '{\"\"}', '{0}', '{NULL}', '{\"\"}',"
@@ -234,11 +240,11 @@ def test_copies_in_one_call(db, issued):
     refused = Operation("use", "b", (one,), key="k2")
     calls = [used, used, refused, refused, Operation("use", "c", (other,)), used]
     results = [row["result"] for (row,) in db.use(*calls)]
-    assert results == ["used", "used", "is_used", "is_used", "used", "used"]
+    assert results == ["used", "used", "already_used", "already_used", "used", "used"]
     assert [row["result"] for (row,) in db.use(*calls[:4])] == results[:4]
 
 
-@pytest.mark.parametrize("action", ["hold", "unuse"])
+@pytest.mark.parametrize("action", ["hold", "rollback"])
 def test_a_key_in_one_call_for_two_users(db, issued, action):
     """Of whom the receive is not, may have the key first."""
     (one,) = issued()
@@ -253,11 +259,11 @@ def test_a_key_in_one_call_for_two_users(db, issued, action):
 def test_all_receives_of_an_order_or_none(db, run, issued):
     receives = issued(4)
     assert run("hold", "a", receives[2]) == "held"
-    assert run("use", "b", *receives) == ["kept", "kept", "is_held", "kept"]
+    assert run("use", "b", *receives) == ["kept", "kept", "held_by_other", "kept"]
     assert run("use", "b", receives[0]) == "used"
-    assert run("use", "a", *receives[1:], receives[0]) == ["kept", "kept", "kept", "is_used"]
+    assert run("use", "a", *receives[1:], receives[0]) == ["kept", "kept", "kept", "already_used"]
     assert run("use", "a", *receives[1:]) == "used"
-    assert run("unuse", "a", *receives[1:]) == "unused"
+    assert run("rollback", "a", *receives[1:]) == "rolled_back"
     assert states(db, receives) == ["used", "free", "free", "free"]
 
 
@@ -265,11 +271,11 @@ def test_what_was_kept_is_not_done(run, issued):
     """One that names some of the receives of a key again is not told that it has them."""
     one, used, other = issued(3)
     assert run("use", "b", used) == "used"
-    assert run("use", "a", one, used, key="k") == ["kept", "is_used"]
+    assert run("use", "a", one, used, key="k") == ["kept", "already_used"]
     assert run("use", "a", one, key="k") == run("use", "a", one, key="k") == "key_taken"
     assert run("use", "a", (one.coupon, "1"), key="k") == "key_taken"
     assert run("use", "a", one, other, key="k") == "key_taken"
-    assert run("use", "a", one, used, key="k") == ["kept", "is_used"], "so it was told"
+    assert run("use", "a", one, used, key="k") == ["kept", "already_used"], "so it was told"
 
 
 def states(db, receives):
@@ -291,17 +297,17 @@ def test_what_waits_for_what_in_one_call(db, issued):
     told = db.use(
         Operation("hold", "a", (one,)),
         Operation("use", "b", (other, one)),
-        Operation("unhold", "a", (one,)),
+        Operation("release", "a", (one,)),
         Operation("use", "c", (one, other)),
-        Operation("unuse", "c", (other,)),
+        Operation("rollback", "c", (other,)),
         Operation("use", "b", (other,)),
     )
     assert [[row["result"] for row in rows] for rows in told] == [
         ["held"],
-        ["kept", "is_held"],
-        ["unheld"],
+        ["kept", "held_by_other"],
+        ["released"],
         ["used", "used"],
-        ["unused"],
+        ["rolled_back"],
         ["used"],
     ]
 
@@ -310,12 +316,12 @@ def test_many_of_one_receive_are_looked_at_a_few_times_each(db, issued):
     """An order that holds and gives up all the time keeps no others waiting for long."""
     (one,) = issued()
     many = 200
-    asked = [Operation(("hold", "unhold")[n % 2], "a", (one,)) for n in range(many)]
+    asked = [Operation(("hold", "release")[n % 2], "a", (one,)) for n in range(many)]
     with db.connection.transaction():
         [[before]] = db.execute(LOOK_UPS)
         told = db.use(*asked)
         [[after]] = db.execute(LOOK_UPS)
-    assert [row["result"] for (row,) in told] == ["held", "unheld"] * (many // 2)
+    assert [row["result"] for (row,) in told] == ["held", "released"] * (many // 2)
     assert after - before < many * 60
 
 
@@ -323,10 +329,10 @@ def test_a_receive_of_another_user(db, run, issued):
     (one,) = issued()
     forged = one.but(user="2")
     assert run("use", "a", forged) == run("hold", "a", one.but(idx=7)) == "not_found"
-    told = db.use(Operation("unhold", "a", (one,)), Operation("use", "a", (forged,)))
-    assert [row["result"] for (row,) in told] == ["unheld", "not_found"]
+    told = db.use(Operation("release", "a", (one,)), Operation("use", "a", (forged,)))
+    assert [row["result"] for (row,) in told] == ["released", "not_found"]
     assert run("use", "a", one) == "used"
-    assert run("unuse", "a", forged) == "not_found"
+    assert run("rollback", "a", forged) == "not_found"
     assert states(db, [one]) == ["used"]
     assert run("use", "a", (one.coupon, "3")) == "not_found"
 
@@ -337,14 +343,14 @@ def test_any_receive_of_a_user(db, run, coupon_new):
     assert db.settle(*receives) == ["issued", "issued"]
     asked = [Operation("use", order, ((coupon, "u"),), key="k" + order) for order in "abc"]
     told = db.use(*asked)
-    assert [row["result"] for (row,) in told] == ["used", "used", "is_used"]
+    assert [row["result"] for (row,) in told] == ["used", "used", "already_used"]
     assert [row["of_batch"] for (row,) in told[:2]] == [str(one.batch) for one in receives]
     assert first_told(db.use(*reversed(asked))) == [
         [row | {"of_op": str(4 - int(row["of_op"]))} for row in rows]
         for rows in reversed(first_told(told))
     ]
     assert run("use", "b", (coupon, "u")) == "used", "it is used by that order"
-    assert run("unuse", "b", (coupon, "u")) == "unused"
+    assert run("rollback", "b", (coupon, "u")) == "rolled_back"
     assert states(db, receives) == ["used", "free"]
 
 
@@ -359,7 +365,7 @@ def test_any_receive_of_a_user(db, run, coupon_new):
 def test_validity(run, issued, terms, expected):
     (one,) = issued(**terms)
     assert run("hold", "a", one) == run("use", "a", one) == expected
-    assert run("unuse", "a", one) == "unused", "nothing is to be given back"
+    assert run("rollback", "a", one) == "rolled_back", "nothing is to be given back"
 
 
 def void(db, receive):
@@ -380,7 +386,7 @@ def test_voided(db, run, issued, returns):
     void(db, used)
     assert run("hold", "a", one) == run("use", "b", used) == "voided"
     assert run("use", "a", used) == "used", "it was, before"
-    assert run("unuse", "a", used) == "unused"
+    assert run("rollback", "a", used) == "rolled_back"
     assert run("use", "a", used) == "voided"
 
 
@@ -394,7 +400,7 @@ def test_a_voided_one_among_any_of_a_user(db, run, coupon_new, returns):
     told = db.use(*asked)
     assert [row["result"] for (row,) in told] == ["held", "used"]
     void(db, old)
-    assert run("unuse", "a", (coupon, "u")) == "unused"
+    assert run("rollback", "a", (coupon, "u")) == "rolled_back"
     assert run("hold", "b", (coupon, "u")) == run("use", "a", (coupon, "u")) == "voided"
     (new,) = batch_make(coupon, ["u"], seq_first=2, slot=1 if returns else 2)
     assert db.settle(new) == ["issued"]
@@ -421,12 +427,12 @@ def test_a_hold_ends_by_the_clock(db, run, issued):
     assert run("hold", "a", one, other) == "held"
     hold_end(db, one)
     hold_end(db, other)
-    assert run("unhold", "a", one) == "unheld"
+    assert run("release", "a", one) == "released"
     assert run("use", "b", one) == "used"
     assert states(db, [one, other]) == ["used", "held"]
     db.query("use_free", 100)
     assert states(db, [one, other]) == ["used", "free"]
-    assert run("use", "a", one, other) == ["is_used", "kept"]
+    assert run("use", "a", one, other) == ["already_used", "kept"]
 
 
 def test_two_holds_have_one_end(db, run, issued):
@@ -442,7 +448,7 @@ def test_two_holds_have_one_end(db, run, issued):
 def test_what_changed_nothing_is_forgotten(db, run, issued):
     (one,) = issued()
     assert run("use", "a", one) == run("use", "a", one) == "used"
-    assert run("use", "b", one) == run("hold", "b", one) == "is_used"
+    assert run("use", "b", one) == run("hold", "b", one) == "already_used"
     assert db.query("use_forget", 3600, 100) == [{"removed": "0"}]
     db.execute("UPDATE use_operation SET at = at - interval '1 hour'")
     assert db.query("use_forget", 3600, 2) == [{"removed": "2"}]
@@ -505,19 +511,19 @@ def test_events_of_what_changes(db, run, issued, told, budget):
     assert run("hold", "a", one, other, amount=1000) == "held"
     held = Operation("hold", "a", (one,), key="k", ttl_s=60)
     assert first_told(db.use(held)) == first_told(db.use(held)), "a copy is no event"
-    assert run("use", "b", one) == "is_held", "nor is a refusal"
-    assert run("unhold", "a", one) == run("unhold", "a", one) == "unheld"
+    assert run("use", "b", one) == "held_by_other", "nor is a refusal"
+    assert run("release", "a", one) == run("release", "a", one) == "released"
     assert run("use", "b", one, amount=300, currency="EUR") == run("use", "b", one) == "used"
-    assert run("unuse", "b", one, reason='"late"') == "unused"
+    assert run("rollback", "b", one, reason='"late"') == "rolled_back"
     events = told(one)
     until = [data.pop("until") for type_, data in events if type_ == "coupon.held"]
     assert until[0] > until[1] and all(len(one) == 24 and one[-1] == "Z" for one in until)
     assert events == [
         ["coupon.held", {"order": "a", "amount": 1000, "amount_off": 500, "currency": "EUR"}],
         ["coupon.held", {"order": "a", "amount_off": 500, "currency": "EUR"}],
-        ["coupon.unheld", {"order": "a"}],
+        ["coupon.released", {"order": "a"}],
         ["coupon.used", {"order": "b", "amount": 300, "amount_off": 300, "currency": "EUR"}],
-        ["coupon.unused", {"order": "b", "reason": '"late"'}],
+        ["coupon.rolled_back", {"order": "b", "reason": '"late"'}],
     ]
     assert [type_ for type_, _ in told(other)] == ["coupon.held"]
 
@@ -530,14 +536,14 @@ def test_events_of_one_call(db, issued, told):
         Operation("hold", "a", (one,)),
         Operation("use", "b", (other,)),
         Operation("use", "a", (one, silent)),
-        Operation("unuse", "a", (one,)),
+        Operation("rollback", "a", (one,)),
         Operation("use", "c", (one,)),
-        Operation("unuse", "b", (other,)),
+        Operation("rollback", "b", (other,)),
     )
-    kinds = ["held", "used", "unused", "used"]
+    kinds = ["held", "used", "rolled_back", "used"]
     assert [type_ for type_, _ in told(one)] == ["coupon." + kind for kind in kinds]
     assert [data["order"] for _, data in told(one)] == ["a", "a", "a", "c"]
-    assert [type_ for type_, _ in told(other)] == ["coupon.used", "coupon.unused"]
+    assert [type_ for type_, _ in told(other)] == ["coupon.used", "coupon.rolled_back"]
     assert told(silent) == []
 
 
@@ -551,10 +557,10 @@ def test_traces_are_those_of_the_operation(db, issued):
         Operation("use", "c", (three,), key="k", by="third", trace="of-three-used"),
         Operation("use", "d", ((four.coupon, four.user),), key="k", by="fourth", trace="of-four"),
     )
-    db.use(Operation("unuse", "a", (one,)), Operation("hold", "b", (two,)))
+    db.use(Operation("rollback", "a", (one,)), Operation("hold", "b", (two,)))
     db.use(
         Operation("use", "e", (one, two), trace="of-both"),
-        Operation("unuse", "b", (two,), trace="two-unused"),
+        Operation("rollback", "b", (two,), trace="two-rolled_back"),
         Operation("use", "e", (one, two), trace="of-both-then"),
     )
     rows = db.execute(
@@ -573,8 +579,8 @@ def test_traces_are_those_of_the_operation(db, issued):
         ("4", "of-four"),
     ]
     assert [row for row in rows if row[0] != "coupon.used"] == [
-        ("coupon.unused", "1", None),
-        ("coupon.unused", "2", "two-unused"),
+        ("coupon.rolled_back", "1", None),
+        ("coupon.rolled_back", "2", "two-rolled_back"),
         ("coupon.held", "3", "of-three"),
     ]
     with pytest.raises(ArraySubscriptError):
@@ -595,7 +601,7 @@ def test_the_end_of_a_hold_is_told_before_what_follows(db, run, issued, told, by
     db.query("use_free", 100)
     assert [(type_, data["order"], data.get("reason")) for type_, data in told(one)] == [
         ("coupon.held", "a", None),
-        ("coupon.unheld", "a", "hold_ended"),
+        ("coupon.released", "a", "hold_ended"),
         ("coupon.used", "b", None),
     ]
 
@@ -676,7 +682,7 @@ def test_a_use_needs_the_amount(db, run, issued, terms):
     assert run("use", "a", free) == run("use", "a", held) == "amount_needed"
     assert states(db, [free, held]) == ["free", "held"]
     assert run("use", "a", free, amount=1000) == run("use", "a", free) == "used", "it is its own"
-    assert run("use", "b", free) == "is_used"
+    assert run("use", "b", free) == "already_used"
 
 
 def test_another_currency(run, issued):
@@ -699,10 +705,10 @@ def test_a_budget_is_held_and_spent_and_given_back(db, run, issued, budget):
     assert run("use", "b", two) == "used"
     assert run("use", "c", three) == run("hold", "c", three) == "budget_spent"
     assert counts(db, name) == (0, 800)
-    assert run("unuse", "a", one) == "unused"
+    assert run("rollback", "a", one) == "rolled_back"
     assert run("hold", "c", three) == "held"
     assert counts(db, name) == (400, 400)
-    assert run("unhold", "c", three) == "unheld"
+    assert run("release", "c", three) == "released"
     assert counts(db, name) == (0, 400)
 
 
@@ -726,11 +732,11 @@ def test_a_budget_within_one_call(db, issued, budget):
     ]
     assert counts(db, name) == (0, 1000)
     told = db.use(
-        Operation("unuse", "a", (receives[0],)),
+        Operation("rollback", "a", (receives[0],)),
         Operation("use", "b", (receives[1],), amount=600),
         Operation("use", "b", (receives[3],), amount=1),
     )
-    assert [row["result"] for (row,) in told] == ["unused", "used", "budget_spent"]
+    assert [row["result"] for (row,) in told] == ["rolled_back", "used", "budget_spent"]
 
 
 def test_ended_holds_are_freed_before_a_budget_is_spent(db, run, issued, budget):
@@ -760,7 +766,7 @@ def test_what_was_taken_goes_back_to_where_it_was_taken(db, run, issued, budget)
     assert run("use", "a", one) == "used"
     assert (counts(db, first), counts(db, second)) == ((0, 0), (0, 500))
     db.execute("UPDATE coupon SET budget = NULL WHERE id = %s", one.coupon)
-    assert run("unuse", "a", one) == "unused"
+    assert run("rollback", "a", one) == "rolled_back"
     assert counts(db, second) == (0, 0)
 
 
@@ -800,7 +806,7 @@ def test_recover_in_any_order(db, issued, budget, order):
             (one, ("hold", "a")),
             (one, ("use", "a")),
             (two, ("use", "b")),
-            (two, ("unuse", "b")),
+            (two, ("rollback", "b")),
             (three, ("hold", "c")),
             (two, ("hold", "d")),
         )
@@ -821,7 +827,7 @@ def test_recover_in_any_order(db, issued, budget, order):
     db.query("recover_uses_end")
     assert (table(db, one.coupon), counts(db, name)) == before
     again = db.use(Operation("use", "b", (two,)))[0][0]
-    assert again["result"] == "is_held"
+    assert again["result"] == "held_by_other"
     assert db.execute(newest, one.coupon)[0][0] > last, "the numbers go on"
     db.execute("ROLLBACK")
 
@@ -866,7 +872,7 @@ def test_recover_reserves_nothing_for_holds_that_have_ended(db, issued, budget):
 
 def test_recover_writes_the_events_again(db, issued, told):
     (one,) = issued(events_on=True)
-    actions = ["hold", "use", "unuse", "use"]
+    actions = ["hold", "use", "rollback", "use"]
     records = [db.use(Operation(action, "a", (one,)))[0][0]["record"] for action in actions]
     before = told(one)
     db.execute("BEGIN")

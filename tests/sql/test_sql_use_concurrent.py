@@ -45,7 +45,7 @@ def test_a_thousand_racers_for_one_receive(db, db_new, coupon_new, background, a
 def test_an_order_waits_for_another(db, db_new, coupon_new, background):
     """From before it judges until its end: here both would write after they have judged."""
     (one,) = issued(db, coupon_new(), ["1"])
-    db.use(Operation("unhold", "a", (one,)))
+    db.use(Operation("release", "a", (one,)))
     db.execute("BEGIN")
     db.execute("LOCK TABLE use_operation IN EXCLUSIVE MODE")
     sessions = [db_new() for _ in range(2)]
@@ -55,7 +55,7 @@ def test_an_order_waits_for_another(db, db_new, coupon_new, background):
     wait_until(lambda: all(db.is_blocked(one_of.pid) for one_of in sessions))
     db.execute("COMMIT")
     results = sorted(running.result()[0][0]["result"] for running in both)
-    assert results == ["is_used", "used"]
+    assert results == ["already_used", "used"]
 
 
 @pytest.mark.parametrize("hold", [True, False])
@@ -64,14 +64,14 @@ def test_an_order_that_has_waited_sees_who_has_it_now(db, db_new, coupon_new, ba
     (one,) = issued(db, coupon_new(), ["1"])
     db.use(Operation("hold", "a", (one,)))
     if not hold:
-        db.use(Operation("unhold", "a", (one,)))
+        db.use(Operation("release", "a", (one,)))
     db.execute("BEGIN")
-    db.use(Operation("unhold", "a", (one,)), Operation("hold", "b", (one,)))
+    db.use(Operation("release", "a", (one,)), Operation("hold", "b", (one,)))
     other = db_new()
     waiting = background(other.use, Operation("use", "a", (one,)))
     wait_until(lambda: db.is_blocked(other.pid))
     db.execute("COMMIT")
-    assert waiting.result()[0][0]["result"] == "is_held"
+    assert waiting.result()[0][0]["result"] == "held_by_other"
     assert db.execute("SELECT state, order_id FROM receive_use") == [("held", "b")]
 
 
@@ -103,7 +103,7 @@ def test_a_key_for_two_requests_at_once(db, db_new, coupon_new, background, whic
         db.use(*[Operation("use", "of-another", (receive,)) for receive in (one, two)])
     first, second, done = {
         "plain": ((one,), (two,), "used"),
-        "refused": ((one,), (two,), "is_used"),
+        "refused": ((one,), (two,), "already_used"),
         "several": ((one, three), (two, four), "used"),
         "any": (((coupon, "1"),), ((coupon, "2"),), "used"),
         "unissued": ((one,), (late,), "not_found"),
@@ -142,9 +142,9 @@ def test_keys_of_others_do_not_wait(db, db_new, coupon_new):
     told = other.use(
         Operation("use", "b", (two,), key="k", by="another"),
         Operation("use", "b", (three,), key="k"),
-        Operation("unuse", "b", (two,), key="k", by="shop"),
+        Operation("rollback", "b", (two,), key="k", by="shop"),
     )
-    assert [row["result"] for (row,) in told] == ["used", "used", "unused"]
+    assert [row["result"] for (row,) in told] == ["used", "used", "rolled_back"]
     db.execute("COMMIT")
 
 
@@ -187,7 +187,7 @@ def test_a_receive_that_is_issued_while_an_order_waits(db, db_new, coupon_new, b
     coupon = coupon_new(amount_off=1, currency="EUR", budget=budget(2))
     (one,) = issued(db, coupon, ["1"])
     (late,) = batch_make(coupon, ["2"])
-    db.use(Operation("unhold", "a", (one,)))
+    db.use(Operation("release", "a", (one,)))
     db.execute("BEGIN")
     db.execute("SELECT FROM receive_use WHERE coupon_id = %s FOR NO KEY UPDATE", coupon)
     waits, other, owner = [db_new() for _ in range(3)]
@@ -195,7 +195,7 @@ def test_a_receive_that_is_issued_while_an_order_waits(db, db_new, coupon_new, b
     waiting = background(waits.use, *orders)
     wait_until(lambda: db.is_blocked(waits.pid))
     assert other.settle(late) == ["issued"]
-    other.use(Operation("unhold", "b", (late,)))
+    other.use(Operation("release", "b", (late,)))
     owner.execute("BEGIN")
     owner.execute("SELECT FROM budget FOR NO KEY UPDATE")
     db.execute("COMMIT")
@@ -207,7 +207,7 @@ def test_a_receive_that_is_issued_while_an_order_waits(db, db_new, coupon_new, b
     with pytest.raises(SerializationFailure):
         waiting.result()
     assert takes.result()[0][0]["result"] == "used"
-    assert [row["result"] for (row,) in waits.use(*orders)] == ["used", "is_used"]
+    assert [row["result"] for (row,) in waits.use(*orders)] == ["used", "already_used"]
     assert db.execute(
         "SELECT order_id FROM receive_use WHERE coupon_id = %s ORDER BY user_id", coupon
     ) == [("a",), ("b",)]
@@ -229,7 +229,7 @@ def test_the_end_of_a_hold_frees_no_receive_that_is_taken(db, db_new, coupon_new
     ) == [("used", "b")]
 
 
-UNDONE = ("unheld", "unused")
+UNDONE = ("released", "rolled_back")
 
 
 def test_what_the_keeper_waits_to_free_is_not_missed(db, db_new, coupon_new, background):
@@ -271,8 +271,8 @@ def test_orders_with_the_same_receives_never_deadlock(db, db_new, coupon_new, ba
         results = [row["result"] for rows in use_retrying(one, *there) for row in rows]
         others = {row["result"] for row in running.result()[0]}
         assert (set(results), others) in [
-            ({"used"}, {"is_used"}),
-            ({"is_used"}, {"used"}),
+            ({"used"}, {"already_used"}),
+            ({"already_used"}, {"used"}),
         ]
 
 
@@ -284,7 +284,7 @@ def test_plain_operations_never_deadlock(db, db_new, coupon_new, background):
     other = db_new()
     for n in range(20):
         receives = issued(db, coupon, [f"{n}.{user}" for user in range(10)])
-        db.use(*[Operation("unhold", "c", (one,)) for one in receives[::2]])
+        db.use(*[Operation("release", "c", (one,)) for one in receives[::2]])
         calls = [
             [Operation("use", order, (one,), amount=1) for one in receives[::step]]
             for order, step in (("a", 1), ("b", -1))
@@ -292,7 +292,7 @@ def test_plain_operations_never_deadlock(db, db_new, coupon_new, background):
         running = background(use_retrying, other, *calls[1])
         told = use_retrying(db, *calls[0]), running.result()[::-1]
         for (here,), (there,) in zip(*told, strict=True):
-            assert {here["result"], there["result"]} == {"used", "is_used"}
+            assert {here["result"], there["result"]} == {"used", "already_used"}
     assert db.execute("SELECT spent FROM budget WHERE name = %s", budget) == [(200,)]
 
 
@@ -313,7 +313,7 @@ class Model:
             undone = state == "free" or own and state == result.removeprefix("un")
             assert undone, (receive, action, order, state, holder)
             self.state[receive] = ("free", None)
-        elif result in ("is_held", "is_used"):
+        elif result in ("held_by_other", "already_used"):
             assert state == result.removeprefix("is_"), (receive, action, order, state)
 
 
@@ -325,7 +325,7 @@ def operations_random(rng, receives, amounts):
             named = [(named[0].coupon, named[0].user)]
         made.append(
             Operation(
-                rng.choice(["hold", "use", "use", "unhold", "unuse"]),
+                rng.choice(["hold", "use", "use", "release", "rollback"]),
                 rng.choice("abc"),
                 tuple(named),
                 key=uuid.UUID(int=rng.getrandbits(128)).hex,

@@ -1,4 +1,4 @@
-"""The queue of webhooks in PostgreSQL: what is queued, claimed and finished, and by whom."""
+"""The queue of webhooks in PostgreSQL: what is queued, leased and finished, and by whom."""
 
 import json
 
@@ -26,12 +26,12 @@ class Queue:
         columns = [list(column) for column in zip(*packets, strict=True)]
         self.db.execute("SELECT event_log_remove('{}', %s::bigint[], %s, %s)", *columns)
 
-    def claim(self, most=100, webhook_most=100, lease_ms=LEASE_MS):
-        return self.db.query("webhook_claim", most, webhook_most, lease_ms)
+    def lease(self, most=100, webhook_most=100, lease_ms=LEASE_MS):
+        return self.db.query("webhook_lease", most, webhook_most, lease_ms)
 
-    def claimed(self, *arguments):
+    def leased(self, *arguments):
         """The ids of the deliveries."""
-        return [int(row["delivery"]) for row in self.claim(*arguments)]
+        return [int(row["delivery"]) for row in self.lease(*arguments)]
 
     def finish(self, delivery, lease, result, retry_ms=3600000, pause_ms=0, disable_s=432000):
         status, why = FINISHES.get(result, (200, None))
@@ -104,7 +104,7 @@ def test_a_full_queue_gives_up_the_oldest_that_failed_first(queue):
     hook = queue.hook(batch=1, queue=4)
     queue.add(1, 3)
     for _ in range(2):
-        [row] = queue.claim()
+        [row] = queue.lease()
         queue.finish(row["delivery"], row["lease"], "failed")
     failed = [row[0] for row in queue.rows(hook, "id")][:2]
     queue.add(1, 2)  # room for one, and for another in place of the first that failed
@@ -163,24 +163,24 @@ def test_one_of_a_coupon_at_a_time_and_the_first_first(queue):
     queue.hook(batch=1)
     queue.add(1, 3)
     queue.add(2, 2)
-    [first, other] = queue.claim()
+    [first, other] = queue.lease()
     assert (first["attempts"], first["lease"]) == ("0", "1")
     assert first["secrets"] == "whsec_" + "A" * 32 and first["message"].startswith("msg_")
-    assert queue.claim() == []
+    assert queue.lease() == []
     assert queue.finish(first["delivery"], 1, "delivered") == (True, None)
-    [second] = queue.claim()
+    [second] = queue.lease()
     assert int(second["delivery"]) == int(first["delivery"]) + 1
     queue.finish(second["delivery"], 1, "retry")
-    assert queue.claimed() == [int(first["delivery"]) + 2], "it overtakes"
+    assert queue.leased() == [int(first["delivery"]) + 2], "it overtakes"
     assert queue.finish(other["delivery"], 1, "released") == (True, None)
-    assert queue.claimed() == [int(other["delivery"])]
+    assert queue.leased() == [int(other["delivery"])]
 
 
 def test_a_lease_that_ended_is_another_workers(queue):
     hook = queue.hook()
     queue.add(1)
-    [first] = queue.claim(1, lease_ms=0)
-    [again] = queue.claim()
+    [first] = queue.lease(1, lease_ms=0)
+    [again] = queue.lease()
     assert (first["delivery"], first["message"]) == (again["delivery"], again["message"])
     assert (first["lease"], again["lease"]) == ("1", "2")
     for result in ("delivered", "retry", "failed", "gone", "released"):
@@ -199,7 +199,7 @@ def test_webhooks_and_coupons_take_turns(queue):
         queue.add(coupon, 2)
     turns = []
     for _ in range(12):
-        [row] = queue.claim(1)
+        [row] = queue.lease(1)
         [[coupon]] = queue.db.execute(
             "SELECT coupon_id FROM webhook_delivery WHERE id = %s", row["delivery"]
         )
@@ -212,10 +212,10 @@ def test_a_webhook_has_its_limit(queue):
     first, second = queue.hook(), queue.hook()
     for coupon in range(1, 11):
         queue.add(coupon)
-    taken = [int(row["webhook"]) for row in queue.claim(100, 4)]
+    taken = [int(row["webhook"]) for row in queue.lease(100, 4)]
     assert (taken.count(first), taken.count(second)) == (4, 4)
-    assert queue.claim(100, 4) == []
-    assert len(queue.claim(3, 100)) == 3
+    assert queue.lease(100, 4) == []
+    assert len(queue.lease(3, 100)) == 3
 
 
 def test_pauses_grow_with_failures_in_a_row(queue):
@@ -223,25 +223,25 @@ def test_pauses_grow_with_failures_in_a_row(queue):
     paused = []
     for coupon in range(1, 13):
         queue.add(coupon)
-        [row] = queue.claim()
+        [row] = queue.lease()
         queue.finish(row["delivery"], row["lease"], "retry")
         paused.append(round(queue.paused_s(hook)))
-        assert (queue.claim() == []) or paused[-1] == 0
+        assert (queue.lease() == []) or paused[-1] == 0
         queue.db.execute("UPDATE webhook SET pause_until = now() WHERE id = %s", hook)
     assert paused == [0, 0, 5, 10, 20, 40, 80, 160, 300, 300, 300, 300]
     # One at a time while it fails.
     for coupon in range(101, 111):
         queue.add(coupon)
-    [row] = queue.claim()
+    [row] = queue.lease()
     queue.finish(row["delivery"], row["lease"], "delivered")
-    assert len(queue.claim()) == 9
+    assert len(queue.lease()) == 9
     assert queue.shown(hook)["failing_since"] is None
 
 
 def test_a_pause_that_is_asked_for(queue):
     hook = queue.hook()
     queue.add(1)
-    [row] = queue.claim()
+    [row] = queue.lease()
     queue.finish(row["delivery"], row["lease"], "retry", pause_ms=7000)
     assert round(queue.paused_s(hook)) == 7
 
@@ -249,10 +249,10 @@ def test_a_pause_that_is_asked_for(queue):
 def test_when_a_webhook_is_disabled(queue):
     hook = queue.hook(batch=1)
     queue.add(1, 3)
-    [row] = queue.claim()
+    [row] = queue.lease()
     assert queue.finish(row["delivery"], row["lease"], "retry", disable_s=3600) == (True, None)
     queue.db.execute("UPDATE webhook SET failing_since = now() - interval '1 h'")
-    [row] = queue.claim()
+    [row] = queue.lease()
     own, why = queue.finish(row["delivery"], row["lease"], "failed", disable_s=3600)
     assert own and why.startswith("every attempt has failed since ")
     shown = queue.shown(hook)
@@ -261,11 +261,11 @@ def test_when_a_webhook_is_disabled(queue):
         why,
         "coupon-worker",
     )
-    assert queue.claim() == []
+    assert queue.lease() == []
     assert queue.db.query("webhook_state_set", hook, "enabled", None) == [{"id": str(hook)}]
     shown = queue.shown(hook)
     assert (shown["failures"], shown["failing_since"]) == ("0", None)
-    [row] = queue.claim()
+    [row] = queue.lease()
     assert queue.finish(row["delivery"], row["lease"], "gone") == (
         True,
         "the endpoint answered 410 Gone",
@@ -278,9 +278,9 @@ def test_a_worker_does_not_wait_for_another(queue, db_new):
     other = Queue(db_new())
     other.db.execute("BEGIN")
     other.db.execute("SELECT FROM webhook WHERE id = %s FOR UPDATE", first)
-    assert [int(row["webhook"]) for row in queue.claim()] == [second]
+    assert [int(row["webhook"]) for row in queue.lease()] == [second]
     other.db.execute("ROLLBACK")
-    assert [int(row["webhook"]) for row in queue.claim()] == [first]
+    assert [int(row["webhook"]) for row in queue.lease()] == [first]
 
 
 def test_enqueue_waits_for_no_worker(queue, db_new):
@@ -289,7 +289,7 @@ def test_enqueue_waits_for_no_worker(queue, db_new):
     queue.add(1)
     other = Queue(db_new())
     other.db.execute("BEGIN")
-    [row] = other.claim()
+    [row] = other.lease()
     queue.db.execute("SET lock_timeout = '200ms'")
     queue.add(1)
     other.finish(row["delivery"], row["lease"], "delivered")
@@ -302,7 +302,7 @@ def test_a_webhook_that_is_removed_while_it_is_sent_to(queue, db_new, background
     """Who removes it and who finishes lock in one order; the delivery has gone then."""
     hook = queue.hook()
     queue.add(1)
-    [row] = queue.claim()
+    [row] = queue.lease()
     other = Queue(db_new())
     other.db.execute("BEGIN")
     assert other.db.query("webhook_remove", hook) == [{"id": str(hook)}]
@@ -315,7 +315,7 @@ def test_what_expires(queue):
     hook = queue.hook(batch=1)
     queue.add(1, 3)
     for _ in range(2):
-        [row] = queue.claim()
+        [row] = queue.lease()
         queue.finish(row["delivery"], row["lease"], "failed")
     queue.db.execute(
         "UPDATE webhook_delivery SET last_at = now() - interval '1 h' WHERE id = (SELECT min(id)"
@@ -339,7 +339,7 @@ def test_secrets_overlap_and_are_limited(queue):
         assert queue.db.query("webhook_secret_add", hook, f"whsec_{letter * 32}", overlap_s)
     assert queue.db.query("webhook_secret_add", hook, "whsec_" + "E" * 32, 60) == []
     queue.add(1)
-    [row] = queue.claim()
+    [row] = queue.lease()
     assert row["secrets"].split(" ") == [f"whsec_{letter * 32}" for letter in "DCBA"]
     # A later overlap does not prolong an earlier one.
     assert queue.db.execute(
@@ -348,7 +348,7 @@ def test_secrets_overlap_and_are_limited(queue):
     assert queue.db.query("webhook_secret_add", hook, "whsec_" + "E" * 32, 0)
     assert [one["secret"][6] for one in queue.db.query("webhook_secrets", hook)] == ["E"]
     queue.add(2)
-    [row] = queue.claim()
+    [row] = queue.lease()
     assert row["secrets"] == "whsec_" + "E" * 32
 
 
@@ -358,7 +358,7 @@ def test_counts(queue):
     off = queue.hook()
     queue.add(2)
     queue.db.query("webhook_state_set", off, "disabled", None)
-    [row, _] = queue.claim()
+    [row, _] = queue.lease()
     queue.finish(row["delivery"], row["lease"], "failed")
     [counts] = queue.db.query("webhook_counts")
     assert int(counts.pop("oldest_ms")) >= 0

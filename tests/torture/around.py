@@ -1,6 +1,6 @@
 """
 What goes on around the load in every scenario, and its judgement: an operator voids receives of the
-load and edits their terms, users redeem codes, orders use receives (shoppers.py), API keys of
+load and edits their terms, users claim codes, orders use receives (shoppers.py), API keys of
 guests come and go (guests.py), and all events reach a subscriber's queue and a webhook, whose
 endpoint fails now and then.
 
@@ -19,7 +19,7 @@ import pika.exceptions
 from guests import Guests
 from operate import voids
 from part import Violation
-from redeemers import Redeemers
+from claimers import Claimers
 from shoppers import Shoppers
 
 from endpoint import Endpoint
@@ -30,7 +30,7 @@ from webhooks import Webhooks
 
 QUEUE = "torture.events"
 EVERY_S = (0.3, 1.5)  # between two commands of the operator
-REDEEM_EVERY_S = 0.05
+CLAIM_EVERY_S = 0.05
 REFUSED = 0.05  # of the webhook's requests
 JOIN_S = 250  # two commands that wait for a service, each as long as stack.ctl_run lets them
 WAIT_S = 120
@@ -69,11 +69,11 @@ class Around:
         self.endpoint = Endpoint(lambda _: 503 if self.chance.random() < REFUSED else 204)
         self.webhooks = Webhooks(self.stack)
         self.webhook, self.secret = self.webhooks.add(self.endpoint.url())
-        self.redeemers = self.operator = self.guests = self.shoppers = None
+        self.claimers = self.operator = self.guests = self.shoppers = None
 
     def start(self, chance):
         """The load is running."""
-        self.redeemers = Redeemers(self.rig, chance, threads=1, every_s=REDEEM_EVERY_S)
+        self.claimers = Claimers(self.rig, chance, threads=1, every_s=CLAIM_EVERY_S)
         self.guests = Guests(self.rig, chance)
         self.shoppers = Shoppers(self.rig, chance)
         seed = chance.randrange(2**32)
@@ -93,8 +93,8 @@ class Around:
         self.ending.set()
         if self.operator:
             self.operator.join(JOIN_S)
-        if self.redeemers:
-            self.redeemers.stop()
+        if self.claimers:
+            self.claimers.stop()
         if self.guests:
             self.guests.stop()
         if self.shoppers:
@@ -105,8 +105,8 @@ class Around:
     def close(self):
         """Nothing stays for the next scenario."""
         self.ending.set()
-        if self.redeemers:
-            self.redeemers.is_ending.set()
+        if self.claimers:
+            self.claimers.is_ending.set()
         if self.guests:
             self.guests.is_ending.set()
         if self.shoppers:
@@ -118,14 +118,14 @@ class Around:
 
     def judge(self, events):
         """events: which of them can be judged, see scenario.py."""
-        self.redeemers.judge()
+        self.claimers.judge()
         self.guests.judge()
         self.shoppers.judge(events != "moved")
         has_times = events != "moved"
         events = events if has_times else "exact"
         with self.rig.pg() as pg:
             wait_until(lambda: pg.execute(LEFT, (self.webhook,)).fetchone() == (0,), WAIT_S)
-            coupons = [self.redeemers.coupon, *self.shoppers.coupons]
+            coupons = [self.claimers.coupon, *self.shoppers.coupons]
             coupons += [one.coupon for one in self.rig.load.campaigns]
             due = {coupon: self._due(pg, coupon) for coupon in coupons}
         if events != "lost":

@@ -12,7 +12,7 @@ import pika
 from events import Subscriber, in_order
 from guests import KEYS, Guests, keys_agree
 from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length
-from redeemers import Revokers
+from claimers import Revokers
 from scenario import (
     GATEWAY_STARTS,
     OUTCOMES_LATE,
@@ -389,8 +389,8 @@ def plant(pg, coupon, user):
     return f"1:{batch}:0:"
 
 
-def release_killed_at(rig, chance, point):
-    """Receives are rejected, and the worker dies while it releases their slots: another worker does
+def slot_free_killed_at(rig, chance, point):
+    """Receives are rejected, and the worker dies while it frees their slots: another worker does
     it, once."""
     coupon, users = rig.stack.coupon_make(1000), [user_of(n, rig.seed) for n in range(1, 21)]
     coupon_is_open(rig, coupon)
@@ -404,16 +404,16 @@ def release_killed_at(rig, chance, point):
     for worker in chance.sample(rig.workers, 2):
         worker.start()
 
-    def released():
+    def freed():
         with rig.pg() as pg:
             done = (
-                "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS"
+                "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND freed_at IS"
                 " NOT NULL"
             )
             return pg.execute(done, (coupon,)).fetchone() == (len(users),)
 
     def judge():
-        rig.wait(released)
+        rig.wait(freed)
         with rig.redis() as cache:
             assert (
                 cache.hgetall(f"coupon:{{{coupon}}}:users") == records
@@ -464,7 +464,7 @@ def revoke_killed_at(rig, chance, point):
     """Commands die at it; the keeper does the rest."""
     revokers = Revokers(rig, chance, fault=point)
     rig.on_stop(revokers.stop)
-    rig.on_judge(lambda: say(f"redeemed: {revokers.judge()}"))
+    rig.on_judge(lambda: say(f"claimed: {revokers.judge()}"))
     rig.wait_answers(300)
 
 
@@ -514,8 +514,8 @@ def kill_scenario(point):
             key_killed_at(rig, chance, point)
         elif point.startswith("void_"):
             void_killed_at(rig, chance, point)
-        elif point.startswith("release_"):
-            release_killed_at(rig, chance, point)
+        elif point.startswith("free_"):
+            slot_free_killed_at(rig, chance, point)
         else:
             kill_at(
                 rig, chance, rig.gateways if point.startswith("gateway_") else rig.workers, point

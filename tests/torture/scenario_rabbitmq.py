@@ -274,7 +274,7 @@ def give_up_lost(rig):
         wanted = without_outcome(campaign)
         audited = set(re.findall(r"receive (\S+): .*\(receive_lost\)", audit_text(rig, campaign)))
         assert wanted <= audited, f"couponctl audit does not name {wanted - audited}"
-        output = rig.stack.ctl("rebuild", campaign.coupon, "--release-lost", "--older-than-s", 1)
+        output = rig.stack.ctl("rebuild", campaign.coupon, "--give-up-lost", "--older-than-s", 1)
         named = set(re.findall(r"^lost: receive (\S+),", output, re.MULTILINE))
         assert wanted <= named, f"not named: {wanted - named}"
         told += len(named)

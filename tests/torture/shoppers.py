@@ -212,7 +212,7 @@ class Shopper:
         else:
             self._checkout()
         while len(self.shop.standing) > STANDING:
-            self._ask("unuse", *self.shop.standing.popleft(), reason="sent back")
+            self._ask("rollback", *self.shop.standing.popleft(), reason="sent back")
 
     # Orders
 
@@ -246,7 +246,7 @@ class Shopper:
                 return
             dice = self.chance.random()
             if dice < 0.3:
-                asked.append(self._ask("unhold", order, receives))
+                asked.append(self._ask("release", order, receives))
             if dice < 0.3 or dice < 0.4 and ttl_s < 900:  # else it is left to its end
                 self._come_late(asked)
                 return
@@ -261,7 +261,7 @@ class Shopper:
         if self.chance.random() < 0.5:
             self.shop.standing.append((operation.order, operation.receives))
             return []
-        return [self._ask("unuse", operation.order, operation.receives, reason="cancelled")]
+        return [self._ask("rollback", operation.order, operation.receives, reason="cancelled")]
 
     def _come_late(self, asked):
         """A copy of something that has its answer. Where PostgreSQL is put back, only of what has

@@ -71,11 +71,11 @@ static void test_relation(void **state)
 	assert_int_equal(changes_relate(RELATION_UNKNOWN, &own, &own), RELATION_OWN);
 	assert_int_equal(changes_relate(RELATION_FOREIGN, &own, &own), RELATION_OWN);
 	assert_int_equal(changes_relate(RELATION_OWN, &own, &other), RELATION_FOREIGN);
-	assert_int_equal(changes_relate(RELATION_OWN, &own, &none), RELATION_UNCLAIMED);
+	assert_int_equal(changes_relate(RELATION_OWN, &own, &none), RELATION_UNADOPTED);
 	assert_int_equal(changes_relate(RELATION_UNKNOWN, &none, &own), RELATION_UNKNOWN);
 }
 
-/* A stranger does not claim a Redis that has lost its data. */
+/* A stranger does not adopt a Redis that has lost its data. */
 static void test_foreign_stays_foreign(void **state)
 {
 	struct changes own = { .installation = "a" }, none = { .num = { 0 } };

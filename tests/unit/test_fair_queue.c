@@ -1,5 +1,5 @@
 /* Requests that wait: whose turn it is, and who has no place. */
-#include "gateway/redeem/fair_queue.h"
+#include "gateway/claim/fair_queue.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -194,7 +194,7 @@ static void expect_retry_after(const char *code, int status, const char *wanted)
 		 "\"user\":\"1\"}",
 		 code);
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(ask("POST /v1/redeem", i ? PROBLEM : "", object), status);
+		assert_int_equal(ask("POST /v1/claim", i ? PROBLEM : "", object), status);
 		expect_header("Retry-After", wanted);
 		assert_true(i == (strstr(body(), "\"answer\":") != NULL));
 	}

@@ -147,7 +147,7 @@ static void test_what_became_of_it(void **state)
 		int is_open;
 	} cases[] = {
 		{ "$7\r\nforeign\r\n", KEY_COPY_FOREIGN, 1 },
-		{ "$9\r\nunclaimed\r\n", KEY_COPY_UNCLAIMED, 1 },
+		{ "$9\r\nunadopted\r\n", KEY_COPY_UNADOPTED, 1 },
 		{ "-ERR couponmq: couponmq:keys: not a hash (keys.lua)\r\n", KEY_COPY_FAILED, 1 },
 		{ "-LOADING Redis is loading\r\n", KEY_COPY_FAILED, 0 },
 		{ "", KEY_COPY_FAILED, 0 },

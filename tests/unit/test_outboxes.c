@@ -319,12 +319,12 @@ static void test_without_the_copy_nothing_is_removed(void **state)
 			    LOAD COPY "9 100" SETTLE(7) BATCH "01:1001");
 }
 
-/* It lost its data, and then was claimed by those who knew its id, or by another installation. */
+/* It lost its data, and then was adopted by those who knew its id, or by another installation. */
 static void test_a_redis_that_is_not_its_own(void **state)
 {
 	struct server server;
 	struct outboxes *outboxes = outboxes_of(&server,
-						OK LOADED "+unclaimed\r\n" LOADED
+						OK LOADED "+unadopted\r\n" LOADED
 							  "+foreign\r\n" LOADED "+ok\r\n:1\r\n",
 						NULL);
 

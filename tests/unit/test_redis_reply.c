@@ -50,7 +50,7 @@ static void test_key_sets_are_in_the_order_of_scripts(void **state)
 	assert_int_equal(keys.n, 6);
 	assert_string_equal(keys.names[4], "coupon:{7}:seen");
 	assert_string_equal(keys.names[5], "coupon:{7}:codes");
-	coupon_keys_make(&keys, 7, COUPON_KEYS_REDEEM);
+	coupon_keys_make(&keys, 7, COUPON_KEYS_CLAIM);
 	assert_int_equal(keys.n, 4);
 	assert_string_equal(keys.names[3], "coupon:{7}:codes");
 	coupon_keys_make(&keys, 7, COUPON_KEY_COUPON | COUPON_KEY_SEEN);

@@ -102,12 +102,12 @@ static void test_coupons(void **state)
 	assert_true(request_operations[OP_COUPONS].reads);
 }
 
-static void test_redeem(void **state)
+static void test_claim(void **state)
 {
 	struct request *request =
-		parse(*state, "{\"op\":\"redeem\",\"code\":\"7kq2m-9xh4-rtwp\",\"user\":\"42\"}");
+		parse(*state, "{\"op\":\"claim\",\"code\":\"7kq2m-9xh4-rtwp\",\"user\":\"42\"}");
 
-	assert_int_equal(request->op, OP_REDEEM);
+	assert_int_equal(request->op, OP_CLAIM);
 	assert_string_equal(request_code(request), "7kq2m-9xh4-rtwp");
 	assert_int_equal(request->code_len, 15);
 	assert_string_equal(request_key(request), "");
@@ -117,36 +117,36 @@ static void test_redeem(void **state)
 	free(request);
 	request = parse_as(*state,
 			   "{\"id\":1,\"code\":\"c\",\"user\":42,\"key\":\"k\",\"ack\":\"issued\"}",
-			   OP_REDEEM);
+			   OP_CLAIM);
 	assert_string_equal(request_key(request), "k");
 	assert_int_equal(request->ack, ACK_ISSUED);
 	request_code_set(request, "17.5");
 	assert_string_equal(request_code(request), "17.5");
 	assert_string_equal(request_key(request), "k");
 	free(request);
-	assert_false(request_operations[OP_REDEEM].reads);
+	assert_false(request_operations[OP_CLAIM].reads);
 }
 
-static void test_refused_redeem(void **state)
+static void test_refused_claim(void **state)
 {
-	static const struct refusal refused_redeem[] = {
-		{ "{\"op\":\"redeem\"}", "code: is missing" },
-		{ "{\"op\":\"redeem\",\"code\":\"x\"}", "user: is missing" },
-		{ "{\"op\":\"redeem\",\"user\":\"1\"}", "code: is missing" },
-		{ "{\"op\":\"redeem\",\"user\":\"1\",\"code\":\"\"}",
+	static const struct refusal refused_claim[] = {
+		{ "{\"op\":\"claim\"}", "code: is missing" },
+		{ "{\"op\":\"claim\",\"code\":\"x\"}", "user: is missing" },
+		{ "{\"op\":\"claim\",\"user\":\"1\"}", "code: is missing" },
+		{ "{\"op\":\"claim\",\"user\":\"1\",\"code\":\"\"}",
 		  "code is \\\"\\\": must be a string of 1 to 128 bytes" },
-		{ "{\"op\":\"redeem\",\"user\":\"1\",\"code\":5}", "code is 5: must be a string" },
-		{ "{\"op\":\"redeem\",\"user\":\"1\",\"code\":\"x\",\"coupon\":\"1\"}",
-		  "coupon: no such member of redeem" },
+		{ "{\"op\":\"claim\",\"user\":\"1\",\"code\":5}", "code is 5: must be a string" },
+		{ "{\"op\":\"claim\",\"user\":\"1\",\"code\":\"x\",\"coupon\":\"1\"}",
+		  "coupon: no such member of claim" },
 		{ "{\"op\":\"issue\",\"user\":\"1\",\"coupon\":\"1\",\"code\":\"x\"}",
 		  "code: no such member of issue" },
 	};
 	char text[256];
 
-	refuse_each(*state, refused_redeem, sizeof(refused_redeem) / sizeof(refused_redeem[0]));
-	snprintf(text, sizeof(text), "{\"op\":\"redeem\",\"user\":\"1\",\"code\":\"%0129d\"}", 0);
+	refuse_each(*state, refused_claim, sizeof(refused_claim) / sizeof(refused_claim[0]));
+	snprintf(text, sizeof(text), "{\"op\":\"claim\",\"user\":\"1\",\"code\":\"%0129d\"}", 0);
 	refuse(*state, text, "must be a string of 1 to 128 bytes");
-	snprintf(text, sizeof(text), "{\"op\":\"redeem\",\"user\":\"1\",\"code\":\"%0128d\"}", 0);
+	snprintf(text, sizeof(text), "{\"op\":\"claim\",\"user\":\"1\",\"code\":\"%0128d\"}", 0);
 	free(parse(*state, text));
 }
 
@@ -161,7 +161,7 @@ static const struct refusal refused[] = {
 	{ "{\"id\":1}", "{\"id\":1,\"code\":40,\"status\":\"bad_request\",\"message\":\"op:"
 			" is missing\"}" },
 	{ "{\"op\":\"buy\"}",
-	  "op is \\\"buy\\\": must be one of issue, redeem, status, coupon, coupons, ping, "
+	  "op is \\\"buy\\\": must be one of issue, claim, status, coupon, coupons, ping, "
 	  "stats" },
 	{ "{\"op\":5}", "op is 5: must be one of" },
 	{ "{\"op\":\"ping\",\"op\":\"ping\"}", "occurs twice" },
@@ -469,7 +469,7 @@ static void test_traces(void **state)
 	assert_int_equal(request->trace_len, 0);
 	free(request);
 	request = parse(*state,
-			"{\"op\":\"redeem\",\"code\":\"c\",\"user\":\"2\",\"trace\":\"" PARENT
+			"{\"op\":\"claim\",\"code\":\"c\",\"user\":\"2\",\"trace\":\"" PARENT
 			"01\"}");
 	assert_string_equal(request_trace(request), PARENT "01");
 	assert_string_equal(request_code(request), "c");
@@ -499,8 +499,8 @@ int main(void)
 		TEST(test_refused_reading), TEST(test_long_values),
 		TEST(test_answers),         TEST(test_answers_without_a_receive),
 		TEST(test_longest),         TEST(test_other_replies),
-		TEST(test_coupons),         TEST(test_redeem),
-		TEST(test_refused_redeem),  TEST(test_a_key_beside_the_object),
+		TEST(test_coupons),         TEST(test_claim),
+		TEST(test_refused_claim),   TEST(test_a_key_beside_the_object),
 		TEST(test_traces),
 	};
 

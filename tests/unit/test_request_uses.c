@@ -1,4 +1,4 @@
-/* Requests hold, use, unhold, unuse and quote: their members, every refusal, the exact replies. */
+/* Requests hold, use, release, rollback, quote: their members, every refusal, the exact replies. */
 #include "tests/unit/request_rig.h"
 
 #define ONE "\"1001.42." BATCH ".3\""
@@ -41,7 +41,7 @@ static void test_receives(void **state)
 	assert_string_equal(request->user.text, "42");
 	assert_true(request->coupon == 1001);
 	free(request);
-	request = parse(*state, "{\"op\":\"unuse\",\"user\":42,\"coupon\":1002,\"order\":\"o\","
+	request = parse(*state, "{\"op\":\"rollback\",\"user\":42,\"coupon\":1002,\"order\":\"o\","
 				"\"reason\":\"sent back\"}");
 	assert_int_equal(request->use->use.receives_n, 1);
 	assert_true(request->use->receives[0].coupon == 1002);
@@ -49,7 +49,7 @@ static void test_receives(void **state)
 	assert_int_equal(request->use->receives[0].index, USE_ANY_RECEIVE);
 	assert_string_equal(request->use->use.reason, "sent back");
 	free(request);
-	request = parse(*state, "{\"op\":\"unhold\",\"receive\":" ONE ",\"user\":\"9\",\"order\":"
+	request = parse(*state, "{\"op\":\"release\",\"receive\":" ONE ",\"user\":\"9\",\"order\":"
 				"\"o\"}");
 	assert_string_equal(request->user.text, "9");
 	assert_string_equal(request->use->receives[0].user.text, "42");
@@ -116,15 +116,15 @@ static void test_refused(void **state)
 		  "amount: is missing: a currency is that of one" },
 		{ "{\"op\":\"use\",\"receive\":" ONE ",\"amount\":5,\"currency\":\"eur\"" ORDER,
 		  "currency is \\\"eur\\\": must be three capital letters of ISO 4217" },
-		{ "{\"op\":\"unuse\",\"receive\":" ONE ",\"reason\":\"\"" ORDER,
+		{ "{\"op\":\"rollback\",\"receive\":" ONE ",\"reason\":\"\"" ORDER,
 		  "reason is \\\"\\\": must be a string of 1 to 200 printable ASCII bytes" },
-		{ "{\"op\":\"unuse\",\"receive\":" ONE ",\"reason\":\"" LONG64 LONG64 LONG64
+		{ "{\"op\":\"rollback\",\"receive\":" ONE ",\"reason\":\"" LONG64 LONG64 LONG64
 		  "123456789\"" ORDER,
 		  "must be a string of 1 to 200" },
-		{ "{\"op\":\"unuse\",\"receive\":" ONE ",\"amount\":5" ORDER,
-		  "amount: no such member of unuse" },
-		{ "{\"op\":\"unhold\",\"receive\":" ONE ",\"reason\":\"r\"" ORDER,
-		  "reason: no such member of unhold" },
+		{ "{\"op\":\"rollback\",\"receive\":" ONE ",\"amount\":5" ORDER,
+		  "amount: no such member of rollback" },
+		{ "{\"op\":\"release\",\"receive\":" ONE ",\"reason\":\"r\"" ORDER,
+		  "reason: no such member of release" },
 		{ "{\"op\":\"use\",\"receive\":" ONE ",\"key\":\"\"" ORDER, "key is" },
 		{ "{\"op\":\"use\",\"receive\":" ONE ",\"ack\":\"issued\"" ORDER,
 		  "ack: no such member of use" },
@@ -179,10 +179,10 @@ static void test_replies(void **state)
 		    "{\"code\":0,\"status\":\"held\",\"receives\":[{\"receive\":" ONE
 		    ",\"until\":\"2023-11-14T22:28:20.123Z\",\"amount_off\":500,"
 		    "\"currency\":\"EUR\"}]}");
-	outcome = outcome_make(USE_IS_HELD);
-	reply_check(&outcome, 1, parse(*state, one), ANSWER_HELD,
-		    "{\"id\":7,\"code\":10,\"status\":\"held\",\"receive\":" ONE
-		    ",\"message\":\"the receive is held\"}");
+	outcome = outcome_make(USE_HELD_BY_OTHER);
+	reply_check(&outcome, 1, parse(*state, one), ANSWER_HELD_BY_OTHER,
+		    "{\"id\":7,\"code\":10,\"status\":\"held_by_other\",\"receive\":" ONE
+		    ",\"message\":\"another order holds the receive\"}");
 	outcome = outcome_make(USE_NOT_FOUND);
 	outcome.receive.index = USE_ANY_RECEIVE;
 	reply_check(&outcome, 1, parse(*state, one), ANSWER_NOT_FOUND,
@@ -197,6 +197,11 @@ static void test_replies(void **state)
 	reply_check(&outcome, 1, parse(*state, one), ANSWER_BAD_REQUEST,
 		    "{\"id\":7,\"code\":40,\"status\":\"bad_request\","
 		    "\"message\":\"currency is \\\"USD\\\": must be that of coupon 1001\"}");
+	outcome = outcome_make(USE_NOT_USED);
+	reply_check(&outcome, 1, parse(*state, one), ANSWER_BAD_REQUEST,
+		    "{\"id\":7,\"code\":40,\"status\":\"bad_request\","
+		    "\"message\":\"op is \\\"rollback\\\": the order holds the receive and has not "
+		    "used it; a hold is given up by release\"}");
 	outcome = outcome_make(USE_AMOUNT_NEEDED);
 	reply_check(&outcome, 1, parse(*state, many), ANSWER_BAD_REQUEST,
 		    "{\"code\":40,\"status\":\"bad_request\",\"message\":\"amount: is missing: "

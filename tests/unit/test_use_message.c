@@ -62,8 +62,8 @@ static void test_each_action(void **state)
 	take(*state, HEAD "\"at\":1700000000123,\"uses\":["
 			  "[\"hold\",\"o 1\",\"k\",\"3k9v0d7xqa\",900,null,\"\",\"\",[" ANY "]],"
 			  "[\"use\",\"o\",\"k\",\"\",0,12900,\"EUR\",\"\",[" ONE "]],"
-			  "[\"unhold\",\"o\",\"k\",\"\",0,null,\"\",\"\",[" ONE "]],"
-			  "[\"unuse\",\"o\",\"k\",\"\",0,null,\"\",\"\\\"no\\\\\",[" ONE "]]]}");
+			  "[\"release\",\"o\",\"k\",\"\",0,null,\"\",\"\",[" ONE "]],"
+			  "[\"rollback\",\"o\",\"k\",\"\",0,null,\"\",\"\\\"no\\\\\",[" ONE "]]]}");
 	assert_int_equal(message.uses_n, 4);
 	assert_int_equal(message.receives_n, 4);
 	assert_int_equal(uses[0].action, USE_HOLD);
@@ -255,7 +255,8 @@ static void test_reply(void **state)
 					"[0,\"held\"," ONE ",1700000900123,500,\"EUR\",null],"
 					"[1,\"held\"," ONE ",1700000900123,500,\"EUR\","
 					"[\"held\",1,1700000900123]],"
-					"[2,\"is_used\"," ONE ",null,null,\"\",[\"free\",0,null]],"
+					"[2,\"already_used\"," ONE
+					",null,null,\"\",[\"free\",0,null]],"
 					"[255,\"not_found\"," ANY ",null,null,\"\","
 					"[\"not_found\",0,null]]]}";
 	static char again[USE_REPLY_SIZE];

@@ -154,8 +154,8 @@ static void test_what_arrives_together_goes_together(void **state)
 	(void)state;
 	submit("hold", 0, 1, ",\"ttl_s\":60");
 	submit("use", 1, 2, ",\"key\":\"k\",\"amount\":12900,\"currency\":\"EUR\"");
-	submit("unuse", 3, 1, ",\"reason\":\"sent back\"");
-	submit("unhold", 4, 1, "");
+	submit("rollback", 3, 1, ",\"reason\":\"sent back\"");
+	submit("release", 4, 1, "");
 	uses_flush(rig.uses);
 	uses_flush(rig.uses);
 	assert_int_equal(rig.batches, 1);
@@ -169,9 +169,9 @@ static void test_what_arrives_together_goes_together(void **state)
 	assert_int_equal(rig.message.uses[1].receives_n, 2);
 	assert_int_equal(rig.message.uses[1].amount, 12900);
 	assert_string_equal(rig.message.uses[1].key, "k");
-	assert_int_equal(rig.message.uses[2].action, USE_UNUSE);
+	assert_int_equal(rig.message.uses[2].action, USE_ROLLBACK);
 	assert_string_equal(rig.message.uses[2].reason, "sent back");
-	assert_int_equal(rig.message.uses[3].action, USE_UNHOLD);
+	assert_int_equal(rig.message.uses[3].action, USE_RELEASE);
 	assert_int_equal(rig.message.receives[4].index, 4);
 	assert_int_equal(uses_waiting(rig.uses), 4);
 	assert_int_equal(uses_unconfirmed(rig.uses), 5);
@@ -221,10 +221,10 @@ static void test_answered_by_the_reply(void **state)
 	reply(&rig.message, 1, 2, USE_USED);
 	assert_int_equal(rig.answers[ANSWER_OK], 1);
 	assert_non_null(strstr(rig.line, BATCH ".2"));
-	reply(&rig.message, 1, 2, USE_IS_USED); /* another worker's, of a copy */
+	reply(&rig.message, 1, 2, USE_ALREADY_USED); /* another worker's, of a copy */
 	assert_int_equal(uses_waiting(rig.uses), 2);
-	reply(&rig.message, 0, 3, USE_IS_HELD);
-	assert_int_equal(rig.answers[ANSWER_HELD], 2);
+	reply(&rig.message, 0, 3, USE_HELD_BY_OTHER);
+	assert_int_equal(rig.answers[ANSWER_HELD_BY_OTHER], 2);
 	assert_int_equal(uses_waiting(rig.uses), 0);
 	reply(&rig.message, 0, 3, USE_USED); /* nobody waits any more */
 	assert_int_equal(rig.answers[ANSWER_OK], 1);
@@ -321,9 +321,9 @@ static void test_16_operations_of_one_user_and_coupon_are_under_way(void **state
 		submit("hold", 0, 16, "");
 		submit("use", i, 1, "");
 	}
-	submit("unhold", 1, 1, "");
-	submit("unuse", 2, 1, "");
-	submit("unuse", 3, 1, "");
+	submit("release", 1, 1, "");
+	submit("rollback", 2, 1, "");
+	submit("rollback", 3, 1, "");
 	submit_of(43, "use", 0, 1, "");
 	uses_flush(rig.uses);
 	assert_int_equal(rig.batches, 1);
@@ -335,8 +335,8 @@ static void test_16_operations_of_one_user_and_coupon_are_under_way(void **state
 	uses_flush(rig.uses);
 	free(published());
 	assert_int_equal(rig.message.uses_n, 2);
-	assert_int_equal(rig.message.uses[0].action, USE_UNHOLD);
-	assert_int_equal(rig.message.uses[1].action, USE_UNUSE);
+	assert_int_equal(rig.message.uses[0].action, USE_RELEASE);
+	assert_int_equal(rig.message.uses[1].action, USE_ROLLBACK);
 	assert_int_equal(uses_waiting(rig.uses), 18);
 }
 

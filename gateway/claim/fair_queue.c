@@ -1,4 +1,4 @@
-#include "gateway/redeem/fair_queue.h"
+#include "gateway/claim/fair_queue.h"
 
 #include "common/check.h"
 #include "common/hash.h"

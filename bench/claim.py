@@ -35,20 +35,20 @@ def codes_make(coupon, number):
 
 def admission(coupon, *words):
     """Accepted answers per second; the workers are stopped."""
-    result = rush(coupon, USERS, *FULL_LOAD, *words, name="redeem: admission", verify=False)
+    result = rush(coupon, USERS, *FULL_LOAD, *words, name="claim: admission", verify=False)
     return result["answers"]["accepted"] / result["duration_us"] * 1e6
 
 
 def end_to_end(coupon, *words):
-    return rows_per_s(rush(coupon, USERS, *FULL_LOAD, *words, name="redeem: end to end"))
+    return rows_per_s(rush(coupon, USERS, *FULL_LOAD, *words, name="claim: end to end"))
 
 
 def pair_measure(number):
-    """The rates of redeem and issue: those of admission, and those to the last committed row. The
+    """The rates of claim and issue: those of admission, and those to the last committed row. The
     coupons are not those of the other pair, and what is admitted is settled before the next."""
     rates = {}
     for name, measured in (("admission", admission), ("end_to_end", end_to_end)):
-        coupons = coupon_make(f"redeem {name}"), coupon_make(f"issue {name}")
+        coupons = coupon_make(f"claim {name}"), coupon_make(f"issue {name}")
         path = codes_make(coupons[0], number)
         time.sleep(KNOWN_S)
         if name == "admission":
@@ -64,23 +64,23 @@ def pair_measure(number):
     return rates
 
 
-def redeem_measure():
+def claim_measure():
     pairs = [pair_measure(number) for number in range(PAIRS)]
     for name in WANTED:
-        figures[f"redeem_{name}_per_s"] = statistics.median(pair[name][0] for pair in pairs)
-        figures[f"redeem_{name}_ratio"] = statistics.median(
+        figures[f"claim_{name}_per_s"] = statistics.median(pair[name][0] for pair in pairs)
+        figures[f"claim_{name}_ratio"] = statistics.median(
             pair[name][0] / pair[name][1] for pair in pairs
         )
 
 
-MEASURES = (redeem_measure,)
+MEASURES = (claim_measure,)
 
 
 def rows():
-    if not has("redeem_admission_per_s"):
+    if not has("claim_admission_per_s"):
         return
     yield "Exchange codes", None, None
     for name, label in (("admission", "admission"), ("end_to_end", "end to end")):
-        rate = f"{figures[f'redeem_{name}_per_s']:,.0f} /s"
-        ratio = figures[f"redeem_{name}_ratio"]
+        rate = f"{figures[f'claim_{name}_per_s']:,.0f} /s"
+        ratio = figures[f"claim_{name}_ratio"]
         yield f"  {label}", rate, f"{ratio:.2f} x issue, {at_least(ratio, WANTED[name])}"

@@ -1,4 +1,4 @@
-"""release.lua: every result, replays, refused arguments, and a model of it with issue.lua and
+"""slot_free.lua: every result, replays, refused arguments, and a model of it with issue.lua and
 terms.lua."""
 import random
 
@@ -15,13 +15,13 @@ BIG = 2**53 - 1
 OTHER = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
-def release(coupon, *receives):
+def slot_free(coupon, *receives):
     """Each receive: user, slot, batch, index, operation."""
-    return coupon.run("release", *(part for one in receives for part in one))
+    return coupon.run("slot_free", *(part for one in receives for part in one))
 
 
 def ended(coupon, *receives):
-    reply = release(coupon, *receives)
+    reply = slot_free(coupon, *receives)
     assert reply[0] == "ok"
     assert reply[1:3] == [int(coupon.get("stock")), int(coupon.get("lost") or 0)]
     conserved(coupon)
@@ -119,25 +119,25 @@ def test_given_and_then_given_back_in_one_call(three):
 def test_another_receive_is_not_touched(three, changes, what):
     receive = {"user": 1, "slot": 1, "batch": three.batch, "index": 0, **changes}
     what = f"give {receive['slot']}:{OTHER}:3:" if what == "give" else what
-    unchanged(three, ["ok", 7, 0, "other"], release, (*receive.values(), what))
+    unchanged(three, ["ok", 7, 0, "other"], slot_free, (*receive.values(), what))
 
 
 @pytest.mark.parametrize("what", ["free", "drop", f"give 1:{OTHER}:3:k"])
 def test_a_replay_does_nothing(three, what):
     receive = (1, 1, three.batch, 0, what)
-    first = release(three, receive, receive)
+    first = slot_free(three, receive, receive)
     assert first[3:] == [what[:4], "other"]
-    unchanged(three, ["ok", *first[1:3], "other"], release, receive)
+    unchanged(three, ["ok", *first[1:3], "other"], slot_free, receive)
     if what == "free":
         assert three.issue("1").verdicts == [1]
-        unchanged(three, ["ok", 7, 0, "other"], release, receive)
+        unchanged(three, ["ok", 7, 0, "other"], slot_free, receive)
 
 
 def test_missing(coupon):
-    unchanged(coupon, ["missing"], release, (1, 1, OTHER, 0, "free"))
+    unchanged(coupon, ["missing"], slot_free, (1, 1, OTHER, 0, "free"))
     coupon.put().issue("1")
     coupon.redis.delete(coupon.keys[0])
-    unchanged(coupon, ["missing"], release, (1, 1, OTHER, 0, "free"))
+    unchanged(coupon, ["missing"], slot_free, (1, 1, OTHER, 0, "free"))
 
 
 def test_whatever_the_state_of_the_coupon(three):
@@ -220,7 +220,7 @@ def test_256(coupon):
 )
 def test_malformed_records_stop_nobody_else(three, records):
     three.redis.hset(three.keys[1], "3", records)
-    reply = release(
+    reply = slot_free(
         three, (3, 1, OTHER, 0, "free"), (1, 1, three.batch, 0, "free"), (3, 1, OTHER, 1, "drop")
     )
     assert reply == ["ok", 8, 0, "malformed", "free", "malformed"]
@@ -261,12 +261,12 @@ GOOD = (1, 1, OTHER, 0, "free")
 )
 def test_bad_argument(three, place, value, sentence):
     bad = [*GOOD[:place], value, *GOOD[place + 1 :]]
-    refused(three, sentence, release, (1, 1, three.batch, 0, "free"), bad)
+    refused(three, sentence, slot_free, (1, 1, three.batch, 0, "free"), bad)
 
 
 def test_bad_number_of_arguments(three):
     for receives in ([], [GOOD[:4]], [GOOD, (1,)], [GOOD] * 257):
-        refused(three, "ARGV: ", release, *receives)
+        refused(three, "ARGV: ", slot_free, *receives)
 
 
 @pytest.mark.parametrize(
@@ -286,26 +286,26 @@ def test_bad_number_of_arguments(three):
 )
 def test_corrupt_coupon(three, fields):
     three.set(**fields)
-    refused(three, "coupon: ", release, (1, 1, three.batch, 0, "free"))
+    refused(three, "coupon: ", slot_free, (1, 1, three.batch, 0, "free"))
 
 
 def test_never_more_than_the_total(three):
     three.set(reserved=3)
-    refused(three, "coupon: more is given back", release, (1, 1, three.batch, 0, "free"))
-    refused(three, "coupon: more is given back", release, (1, 1, three.batch, 0, "drop"))
+    refused(three, "coupon: more is given back", slot_free, (1, 1, three.batch, 0, "free"))
+    refused(three, "coupon: more is given back", slot_free, (1, 1, three.batch, 0, "drop"))
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_wrong_type(three, which):
     three.redis.delete(three.keys[which])
     three.redis.set(three.keys[which], "x")
-    refused(three, three.keys[which] + ": not a hash", release, GOOD)
+    refused(three, three.keys[which] + ": not a hash", slot_free, GOOD)
 
 
 def test_wrong_keys(three):
     k = three.keys
     for keys in ([], k[:2], k + k[:1], [k[1], k[0], k[2]], [k[0], "coupon:{1}:users", k[2]]):
-        refused(three, "KEYS: ", lambda c: c.run("release", *GOOD, keys=keys))
+        refused(three, "KEYS: ", lambda c: c.run("slot_free", *GOOD, keys=keys))
 
 
 @pytest.mark.parametrize("what", ["give", "drop"])
@@ -318,10 +318,12 @@ def test_redis_without_memory(private_coupon, what):
         receive = (1, 1, batch, 0, f"give 1:{OTHER}:0:" if what == "give" else what)
         before = coupon.snapshot()
         with pytest.raises(redis.ResponseError) as e:
-            release(coupon, receive)
+            slot_free(coupon, receive)
         assert "command not allowed when used memory" in str(e.value)
         assert coupon.snapshot() == before
-        assert release(coupon, (1, 9, batch, 0, "drop"))[3:] == ["other"], "a check needs no memory"
+        assert slot_free(coupon, (1, 9, batch, 0, "drop"))[3:] == [
+            "other"
+        ], "a check needs no memory"
     finally:
         coupon.redis.config_set("maxmemory", 0)
     assert ended(coupon, receive) == [what]
@@ -337,7 +339,7 @@ class Model:
         self.total, self.reserved, self.stock, self.lost = total, reserved, total - reserved, 0
         self.slots = {}  # (user, slot): (batch, index, key)
 
-    def release(self, user, slot, batch, index, what):
+    def slot_free(self, user, slot, batch, index, what):
         if self.slots.get((user, slot), (None, None))[:2] != (batch, index):
             return "other"
         if what.startswith("give "):
@@ -401,7 +403,7 @@ def test_sequence(shared_redis, seed):
                 expected = []
                 for _ in range(rng.choice([1, 2, 10])):
                     receives.append(receive_choose(rng, model, past))
-                    expected.append(model.release(*receives[-1]))
+                    expected.append(model.slot_free(*receives[-1]))
                 assert ended(coupon, *receives) == expected
             assert {
                 user: set(records.split("\n")) for user, records in coupon.users().items()

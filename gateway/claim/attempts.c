@@ -10,7 +10,7 @@
  * to another key when its guesses are all judged. Its word could then be changed for the key
  * before, between two instructions of another process: one wrong code more or less.
  */
-#include "gateway/redeem/attempts.h"
+#include "gateway/claim/attempts.h"
 
 #include "common/check.h"
 #include "common/hash.h"

@@ -17,7 +17,7 @@ enum catalogue_kind {
 	CATALOGUE_NONE
 };
 
-/* What a text is, and of CATALOGUE_CODE the code that can be redeemed. */
+/* What a text is, and of CATALOGUE_CODE the code that can be claimed. */
 struct catalogue_found {
 	enum catalogue_kind kind;
 	int64_t coupon;

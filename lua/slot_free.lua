@@ -1,4 +1,4 @@
--- Releases the slots of rejected receives of one coupon. A slot is changed only if its record is
+-- Frees the slots of rejected receives of one coupon. A slot is changed only if its record is
 -- exactly that receive, so the script may be repeated at any time, even after the slot has another
 -- owner. The script is atomic: every error occurs before the first write, and no later write can
 -- fail.
@@ -20,7 +20,7 @@
 --                 rejected one
 --
 -- With its record a receive loses its code, unless another one of the user has the code as well or
--- another user has redeemed it. The receive that is given the slot gets its code.
+-- another user has claimed it. The receive that is given the slot gets its code.
 --
 -- `displaced`: an issued receive has taken its slot or its code from one in flight, here or in
 -- late.lua, and Redis has forgotten that one. When the issued receive is voided, PostgreSQL issues
@@ -154,7 +154,7 @@ end
 -- at most two arguments for each of these: Lua's stack has room for some 8,000.
 
 local writes, hset, hdel = {}, {'HSET', KEYS[2]}, {'HDEL', KEYS[2]}
-local redeemed, unused = {'HSET', KEYS[5]}, {'HDEL', KEYS[5]}
+local claimed, unused = {'HSET', KEYS[5]}, {'HDEL', KEYS[5]}
 for _, user in ipairs(changed) do
 	local records, kept = known[user], {}
 	for i = 1, #records.lines do
@@ -180,21 +180,21 @@ for _, gift in ipairs(given) do
 	if code and known[user].at[receive] then
 		local there = call('HGET', KEYS[5], code)
 		losers[code] = nil
-		redeemed[#redeemed + 1] = code
-		redeemed[#redeemed + 1] = code_redeemed(there, user)
+		claimed[#claimed + 1] = code
+		claimed[#claimed + 1] = code_claimed(there, user)
 		displaced = displaced or code_is_of_another(there, user)
 	end
 end
 for code, user in pairs(losers) do
 	local left = code_freed(call('HGET', KEYS[5], code), user)
 	if left then
-		redeemed[#redeemed + 1] = code
-		redeemed[#redeemed + 1] = left
+		claimed[#claimed + 1] = code
+		claimed[#claimed + 1] = left
 	elseif left == false then
 		unused[#unused + 1] = code
 	end
 end
-for _, write in ipairs({hset, hdel, redeemed, unused, listed}) do
+for _, write in ipairs({hset, hdel, claimed, unused, listed}) do
 	if #write > 2 then
 		writes[#writes + 1] = write
 	end

@@ -1,5 +1,5 @@
 -- version: 1
--- function: webhook_claim(int,int,bigint)
+-- function: webhook_lease(int,int,bigint)
 --
 -- Takes up to `most` deliveries that are due, for a worker that begins to send each at once. A
 -- delivery is the worker's until its lease ends; then it is due again, because the worker may have
@@ -14,7 +14,7 @@
 -- The lock on the webhook makes these two rules hold for several workers: whoever does not get it
 -- skips the webhook. Every statement in the loop sees what was committed before that lock. The
 -- tables grow and shrink within minutes: a plan for the small ones must not stay for the large.
-CREATE OR REPLACE FUNCTION webhook_claim(most int, webhook_most int, lease_ms bigint)
+CREATE OR REPLACE FUNCTION webhook_lease(most int, webhook_most int, lease_ms bigint)
 RETURNS TABLE (delivery bigint, lease int, webhook bigint, url text, secrets text, message text,
 	attempts int, body text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER

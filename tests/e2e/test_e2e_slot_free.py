@@ -1,4 +1,4 @@
-"""The slots of rejected receives are released in Redis: at once, or later by the keeper, and never
+"""The slots of rejected receives are freed in Redis: at once, or later by the keeper, and never
 twice."""
 
 import pytest
@@ -15,7 +15,7 @@ REJECTED, OUT_OF_STOCK, LIMIT_REACHED, UNAVAILABLE = 9, 2, 4, 21
 
 
 class Rejecting(Seen):
-    """A coupon with rejected receives, whose slots are to be released."""
+    """A coupon with rejected receives, whose slots are to be freed."""
 
     def users(self):
         return self.redis.hgetall(self.key + ":users")
@@ -27,20 +27,20 @@ class Rejecting(Seen):
         return self.users(), self.redis.hgetall(self.key)
 
     def tombstones(self):
-        """Whether each was released."""
-        query = "SELECT released_at IS NOT NULL FROM receive_rejected WHERE coupon_id = %s"
+        """Whether each was freed."""
+        query = "SELECT freed_at IS NOT NULL FROM receive_rejected WHERE coupon_id = %s"
         return [row[0] for row in self.pg.execute(query, (self.coupon,)).fetchall()]
 
-    def wait_released(self, n=1):
+    def wait_freed(self, n=1):
         wait_until(lambda: self.tombstones() == [True] * n)
 
     def replay(self):
-        """All are pending again, as after a death between the release and its mark."""
+        """All are pending again, as after a death between freeing and its mark."""
         n = len(self.tombstones())
         self.pg.execute(
-            "UPDATE receive_rejected SET released_at = NULL WHERE coupon_id = %s", (self.coupon,)
+            "UPDATE receive_rejected SET freed_at = NULL WHERE coupon_id = %s", (self.coupon,)
         )
-        self.wait_released(n)
+        self.wait_freed(n)
 
     def plant(self, user, key=None):
         """A user coupon in slot 1 that is unknown to Redis. Returns its record as Redis would store
@@ -96,7 +96,7 @@ def test_the_holder_in_postgresql_gets_the_slot(stack, gateway, seen):
     record = coupon.plant(42, key="its key")
     reply = gateway.issue(coupon.coupon, 42, ack="issued")
     assert (reply["code"], reply["reason"]) == (REJECTED, "slot_taken")
-    coupon.wait_released()
+    coupon.wait_freed()
     assert coupon.users() == {"42": record}
     assert (coupon.count("stock"), coupon.count("lost")) == (9, 0)
     assert gateway.issue(coupon.coupon, 42)["code"] == LIMIT_REACHED
@@ -132,7 +132,7 @@ def test_a_total_lowered_by_hand_is_no_endless_loop(stack, gateway, seen):
     assert {reply.get("reason", reply["status"]) for reply in replies[2:]} == {"out_of_stock"}
     rejected = [reply for reply in replies if reply["code"] == REJECTED]
     assert 1 <= len(rejected) < 4998, "not until Redis has given out its whole stock"
-    coupon.wait_released(len(rejected))
+    coupon.wait_freed(len(rejected))
     assert sorted(coupon.users()) == ["1", "2"]
     wait_until(
         lambda: [coupon.count(name) for name in ("stock", "lost", "rebuild", "total")]
@@ -155,7 +155,7 @@ def test_of_a_coupon_that_is_gone_the_stock_comes_back(gateway, seen, pg_owner):
     coupon = seen(3)
     pg_owner.execute("DELETE FROM coupon WHERE id = %s", (coupon.coupon,))
     assert gateway.issue(coupon.coupon, 1, ack="issued")["reason"] == "unknown_coupon"
-    coupon.wait_released()
+    coupon.wait_freed()
     assert (coupon.users(), coupon.count("stock"), coupon.count("lost")) == ({}, 3, 0)
 
 
@@ -167,11 +167,11 @@ def test_a_slot_that_cannot_be_is_free_again_and_its_next_owner_keeps_it(
     assert gateway.issue(coupon.coupon, 1, ack="issued")["status"] == "issued"
     first = coupon.users()
     assert gateway.issue(coupon.coupon, 1, key="k", ack="issued")["reason"] == "slot_invalid"
-    coupon.wait_released()
+    coupon.wait_freed()
     assert (coupon.users(), coupon.count("stock")) == (first, 9)
     pg_owner.execute("UPDATE coupon SET user_limit = 2 WHERE id = %s", (coupon.coupon,))
     reply = gateway.issue(coupon.coupon, 1, key="k", ack="issued")
-    assert (reply["status"], reply["slot"]) == ("issued", 2), "the key was released too"
+    assert (reply["status"], reply["slot"]) == ("issued", 2), "the key was freed too"
     before = coupon.state()
     coupon.replay()
     assert coupon.state() == before
@@ -197,7 +197,7 @@ def test_slot_1_is_given_back_and_slot_2_stays(rough, rough_seen):
         )
         kept = coupon.users()["42"].split("\n")[1]
         rough.sigcont("worker-1")
-        coupon.wait_released()
+        coupon.wait_freed()
         wait_until(lambda: client.call("status", receive=second["receive"])["status"] == "issued")
         assert (coupon.users(), coupon.count("stock")) == ({"42": kept}, 9)
         again = client.issue(coupon.coupon, 42, ack="issued")
@@ -222,14 +222,14 @@ def test_a_worker_that_is_not_the_keeper_gives_back_at_once(
         worker = worker_make(rough)
         with rough.client() as client:
             assert client.issue(coupon.coupon, 1, ack="issued")["reason"] == "out_of_stock"
-        coupon.wait_released()
+        coupon.wait_freed()
         assert (coupon.users(), coupon.count("lost")) == ({}, 1)
         assert "keeper_elected" not in worker.log()
     finally:
         rough_redis.delete(KEEPER_LOCK)
 
 
-def test_a_worker_killed_between_commit_and_release(rough, rough_seen, worker_make):
+def test_a_worker_killed_between_commit_and_free(rough, rough_seen, worker_make):
     coupon = rough_seen(3, limit=2)
     coupon.total_lower(1)
     rough.stop("worker-1")
@@ -245,7 +245,7 @@ def test_a_worker_killed_between_commit_and_release(rough, rough_seen, worker_ma
         assert coupon.tombstones() == [False]
         assert coupon.users() != first, "it holds its slot"
         rough.start("worker-1")
-        coupon.wait_released()
+        coupon.wait_freed()
     finally:
         proxy.close()
     wait_until(
@@ -271,7 +271,7 @@ def test_while_redis_is_away_it_stays_pending(rough, rough_seen):
         wait_until(lambda: rough.log("worker-1").count("keeper_redis_unreachable") > failed + 1)
         assert coupon.tombstones() == [False]
         rough.start("redis")
-        coupon.wait_released()
+        coupon.wait_freed()
     wait_until(lambda: (coupon.users(), coupon.count("lost"), coupon.count("total")) == ({}, 0, 0))
     audited(rough, coupon.coupon)
 
@@ -286,7 +286,7 @@ def test_in_the_next_process_of_redis_it_is_marked(rough, rough_redis, rough_see
     coupon.total_lower(0)
     with rough.client() as client:
         assert client.issue(coupon.coupon, 1, ack="issued")["reason"] == "out_of_stock"
-    coupon.wait_released()
+    coupon.wait_freed()
     followed = coupon.pg.execute("SELECT run_id FROM keeper").fetchone()
     assert followed == (run_id_of(rough_redis),)
     assert worker.log().count("keeper_elected") == 1
@@ -301,7 +301,7 @@ def test_what_redis_had_lost_is_not_there_to_be_given_back(rough, rough_seen):
         confirmed_wait(rough)
         coupon.redis.delete(coupon.key, coupon.key + ":users", coupon.key + ":outbox")
         rough.sigcont("worker-1")
-        coupon.wait_released()
+        coupon.wait_freed()
     wait_until(
         lambda: list(coupon.users()) == ["1"]
         and coupon.count("reserved") == coupon.count("lost") == 0

@@ -1,7 +1,7 @@
-"""Users redeem exchange codes while other things fail: tests/torture/redeemers.py judges."""
+"""Users claim exchange codes while other things fail: tests/torture/claimers.py judges."""
 
 from faults import FAULTS
-from redeemers import Redeemers, Revokers
+from claimers import Claimers, Revokers
 from services import say
 
 from scenario import scenario
@@ -17,23 +17,23 @@ FAULTS_MET = (
 )
 
 
-def redeem_with(fault):
+def claim_with(fault):
     def run(rig, chance):
-        redeemers = Redeemers(rig, chance)
-        rig.on_stop(redeemers.stop)
-        rig.on_judge(lambda: say(f"redeemed: {redeemers.judge()}"))
+        claimers = Claimers(rig, chance)
+        rig.on_stop(claimers.stop)
+        rig.on_judge(lambda: say(f"claimed: {claimers.judge()}"))
         rig.wait_answers(chance.randint(200, 500))
         with FAULTS[fault].lasting(rig, chance):
             rig.pause(chance, 0.2, 1.0)
         rig.wait_answers(300)
 
-    run.__name__ = f"redeem_{fault}"
-    run.__doc__ = f"Users redeem codes, few and again and again, and meanwhile: {fault}."
+    run.__name__ = f"claim_{fault}"
+    run.__doc__ = f"Users claim codes, few and again and again, and meanwhile: {fault}."
     return run
 
 
 for _name in FAULTS_MET:
-    scenario()(redeem_with(_name))
+    scenario()(claim_with(_name))
 
 
 # Codes that are revoked meanwhile
@@ -43,13 +43,13 @@ def revoke_with(name, act):
     def run(rig, chance):
         revokers = Revokers(rig, chance)
         rig.on_stop(revokers.stop)
-        rig.on_judge(lambda: say(f"redeemed: {revokers.judge()}"))
+        rig.on_judge(lambda: say(f"claimed: {revokers.judge()}"))
         rig.wait_answers(chance.randint(100, 300))
         act(rig, chance, revokers)
         rig.wait_answers(300)
 
     run.__name__ = f"revoke_{name}"
-    run.__doc__ = f"Codes are revoked while users redeem them, and meanwhile: {name}."
+    run.__doc__ = f"Codes are revoked while users claim them, and meanwhile: {name}."
     return run
 
 

@@ -4,7 +4,7 @@
  *
  * The state is kept only when the catalogue was read after it, so that no change is missed.
  */
-#include "gateway/redeem/catalogue.h"
+#include "gateway/claim/catalogue.h"
 
 #include "common/check.h"
 #include "common/hash.h"

@@ -1,4 +1,4 @@
-"""redeem: exchange codes from generating them to the row that has used them, over the socket and
+"""claim: exchange codes from generating them to the row that has used them, over the socket and
 HTTP."""
 
 import collections
@@ -24,7 +24,7 @@ from stack import wait_until, with_faults
 WRONG = {"code": 7, "status": "code_invalid", "message": "no such exchange code"}
 
 
-class Redeem(Codes):
+class Claim(Codes):
     """Codes on the shared stack, whose gateway has their keys."""
 
     def __init__(self, stack, folder):
@@ -62,12 +62,12 @@ class Redeem(Codes):
 
 
 @pytest.fixture
-def redeem(stack, tmp_path):
-    return Redeem(stack, tmp_path)
+def claim(stack, tmp_path):
+    return Claim(stack, tmp_path)
 
 
 def call(client, code, user, **members):
-    return client.call("redeem", code=code, user=str(user), **members)
+    return client.call("claim", code=code, user=str(user), **members)
 
 
 def user_new():
@@ -85,9 +85,9 @@ def rows(stack, sql, *params):
         return db.execute(sql, params).fetchall()
 
 
-def test_a_code_from_generating_to_its_row(stack, redeem):
+def test_a_code_from_generating_to_its_row(stack, claim):
     coupon, user = stack.coupon_make(10), user_new()
-    code, other = redeem.made(coupon, 2)
+    code, other = claim.made(coupon, 2)
     with stack.client() as client:
         reply = call(client, code.lower().replace("-", " "), user, ack="issued")
         assert (reply["code"], reply["status"], reply["coupon"]) == (0, "issued", coupon)
@@ -98,16 +98,16 @@ def test_a_code_from_generating_to_its_row(stack, redeem):
         assert (used["code"], used["status"], used["coupon"]) == (8, "code_used", coupon)
         limited = call(client, other, user)
         assert (limited["status"], limited["coupon"]) == ("limit_reached", coupon)
-    shown = redeem.show(code)
+    shown = claim.show(code)
     assert (shown["state"], shown["user"], shown["receive"]) == ("used", user, reply["receive"])
-    assert redeem.show(other)["state"] == "unused"
-    assert redeem.stats(coupon)["used"] == 1
+    assert claim.show(other)["state"] == "unused"
+    assert claim.stats(coupon)["used"] == 1
     assert stack.ctl_run("audit", coupon).returncode == 0
 
 
-def test_key_and_ack_are_those_of_issue(stack, redeem):
+def test_key_and_ack_are_those_of_issue(stack, claim):
     coupon, user = stack.coupon_make(10, limit=3), user_new()
-    first, second = redeem.made(coupon, 2)
+    first, second = claim.made(coupon, 2)
     with stack.client() as client:
         one = call(client, first, user, key="order 1", ack="queued")
         assert one["status"] == "queued" and "replayed" not in one
@@ -128,9 +128,9 @@ def test_key_and_ack_are_those_of_issue(stack, redeem):
     wait_until(lambda: rows(stack, sql, user) == both)
 
 
-def test_wrong_codes_get_one_answer(stack, redeem):
+def test_wrong_codes_get_one_answer(stack, claim):
     coupon = stack.coupon_make(10)
-    (code,) = redeem.made(coupon, 1)
+    (code,) = claim.made(coupon, 1)
     swapped = code[:-1] + ("2" if code[-1] != "2" else "3")
     wrong = [swapped, "X", "0" * 128, "7KQ2M-9XH4-RTWP", code + "2", code[:-1], "é", "\u0001", " "]
     with stack.client() as client:
@@ -146,17 +146,17 @@ def test_bad_requests(stack):
             ({"code": "x"}, "user: is missing"),
             ({"code": 5, "user": "1"}, "code is 5: must be a string of 1 to 128 bytes"),
             ({"code": "", "user": "1"}, 'code is "": must be a string of 1 to 128 bytes'),
-            ({"code": "x", "user": "1", "coupon": "1"}, "coupon: no such member of redeem"),
+            ({"code": "x", "user": "1", "coupon": "1"}, "coupon: no such member of claim"),
             ({"code": "x", "user": "a b"}, "byte 2"),
             ({"code": "x", "user": "1", "ack": "now"}, "ack is"),
         ):
-            reply = client.call("redeem", **members)
+            reply = client.call("claim", **members)
             assert reply["status"] == "bad_request" and message in reply["message"], reply
 
 
 def post(stack, body):
     request = urllib.request.Request(
-        stack.http("/v1/redeem"), json.dumps(body).encode(), {"Content-Type": "application/json"}
+        stack.http("/v1/claim"), json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     try:
         with urllib.request.urlopen(request) as reply:
@@ -165,21 +165,21 @@ def post(stack, body):
         return error.code, json.load(error)
 
 
-def test_http(stack, redeem):
+def test_http(stack, claim):
     coupon, user = stack.coupon_make(10), user_new()
-    (code,) = redeem.made(coupon, 1)
+    (code,) = claim.made(coupon, 1)
     status, reply = post(stack, {"code": code, "user": user, "ack": "issued"})
     assert (status, reply["status"], reply["coupon"]) == (200, "issued", coupon)
     assert post(stack, {"code": code, "user": user})[1]["receive"] == reply["receive"]
     assert post(stack, {"code": code, "user": user_new()})[0] == 409
     assert post(stack, {"code": "nothing", "user": user_new()}) == (422, WRONG)
     with pytest.raises(urllib.error.HTTPError, match="405"):
-        urllib.request.urlopen(stack.http(f"/v1/redeem?code={code}&user=1"))
+        urllib.request.urlopen(stack.http(f"/v1/claim?code={code}&user=1"))
 
 
-def test_a_refusal_leaves_the_code(stack, redeem):
+def test_a_refusal_leaves_the_code(stack, claim):
     coupon = stack.coupon_make(1)
-    first, second, third = redeem.made(coupon, 3)
+    first, second, third = claim.made(coupon, 3)
     with stack.client() as client:
         assert call(client, first, user_new(), ack="issued")["code"] == 0
         assert call(client, second, user_new())["status"] == "out_of_stock"
@@ -192,50 +192,50 @@ def test_a_refusal_leaves_the_code(stack, redeem):
         wait_until(lambda: call(client, third, user_new())["code"] == 0)
 
 
-def test_many_users_with_one_word(stack, redeem):
+def test_many_users_with_one_word(stack, claim):
     coupon = stack.coupon_make(50, limit=2)
     word = f"Noon-{random.randrange(10**9)}"
-    redeem.word(coupon, word)
+    claim.word(coupon, word)
     users = [user_new() for _ in range(20)]
     with stack.client() as client:
         replies = client.pipeline(
-            [{"op": "redeem", "code": word.upper(), "user": user} for user in users]
+            [{"op": "claim", "code": word.upper(), "user": user} for user in users]
         )
         assert {reply["code"] for reply in replies} == {0}
         assert call(client, word, users[0])["slot"] == 2
         assert call(client, word, users[0])["status"] == "limit_reached"
         settled(client, replies[-1]["receive"])
-        wait_until(lambda: redeem.stats(coupon)["sets"][0]["redeemed"] == 21)
-    assert f"{word}, redemptions: 21" in redeem("stats", coupon)
+        wait_until(lambda: claim.stats(coupon)["sets"][0]["claimed"] == 21)
+    assert f"{word}, redemptions: 21" in claim("stats", coupon)
 
 
-def test_imported_codes(stack, redeem):
+def test_imported_codes(stack, claim):
     coupon = stack.coupon_make(500, limit=100)
     texts = [f"SHOP'\\{random.randrange(10**12)}" for _ in range(300)]
-    redeem.imported(coupon, texts)
+    claim.imported(coupon, texts)
     user = user_new()
     with stack.client() as client:
         replies = client.pipeline(
-            [{"op": "redeem", "code": text.lower(), "user": user} for text in texts[:90]]
+            [{"op": "claim", "code": text.lower(), "user": user} for text in texts[:90]]
         )
         assert {reply["code"] for reply in replies} == {0}
         assert call(client, texts[0], user_new())["status"] == "code_used"
         assert call(client, "SHOPX", user_new()) == WRONG
         for reply in replies:
             settled(client, reply["receive"])
-    assert redeem.stats(coupon)["used"] == 90
-    shown = redeem.show(texts[3])
+    assert claim.stats(coupon)["used"] == 90
+    shown = claim.show(texts[3])
     assert (shown["state"], shown["user"], shown["metadata"]) == ("used", user, {"shop": "a"})
 
 
-def test_codes_as_they_are_pasted(stack, redeem):
+def test_codes_as_they_are_pasted(stack, claim):
     """None of them is a guess: with one wrong code more the user would have to wait."""
     coupon, user = stack.coupon_make(100, limit=100), user_new()
-    code, *_ = redeem.made(coupon, 1)
+    code, *_ = claim.made(coupon, 1)
     shop = f"SHOP-{random.randrange(10**12)}"
-    redeem.imported(coupon, [shop])
+    claim.imported(coupon, [shop])
     word = f"NOON-{random.randrange(10**12)}"
-    redeem.word(coupon, word)
+    claim.word(coupon, word)
     with stack.client() as client:
         for _ in range(5):
             assert call(client, "NOON-NONE", user) == WRONG
@@ -245,30 +245,30 @@ def test_codes_as_they_are_pasted(stack, redeem):
                 assert call(client, pasted, user, key=text)["code"] == 0, (between, text)
 
 
-def test_a_word_is_counted(stack, redeem):
+def test_a_word_is_counted(stack, claim):
     coupon = stack.coupon_make(100)
     word = f"COUNT{random.randrange(10**12)}"
-    redeem.word(coupon, word)
-    assert (redeem.show(word)["state"], redeem.show(word)["redeemed"]) == ("open", 0)
+    claim.word(coupon, word)
+    assert (claim.show(word)["state"], claim.show(word)["claimed"]) == ("open", 0)
     with stack.client() as client:
         for _ in range(5):
             settled(client, call(client, word, user_new())["receive"])
-    shown = redeem.show(word)
-    assert (shown["state"], shown["redeemed"], shown["user"]) == ("open", 5, None)
-    assert redeem("show", word).splitlines()[1] == "  state    open, redemptions: 5"
-    redeem("revoke", word)
-    assert redeem("show", word).splitlines()[1].startswith("  state    revoked, redemptions: 5")
+    shown = claim.show(word)
+    assert (shown["state"], shown["claimed"], shown["user"]) == ("open", 5, None)
+    assert claim("show", word).splitlines()[1] == "  state    open, redemptions: 5"
+    claim("revoke", word)
+    assert claim("show", word).splitlines()[1].startswith("  state    revoked, redemptions: 5")
 
 
-def test_codes_that_were_used_or_revoked_elsewhere(stack, redeem):
+def test_codes_that_were_used_or_revoked_elsewhere(stack, claim):
     """Nobody gets a coupon by them: not by the gateway, and not by settle()."""
     coupon, mark = stack.coupon_make(10), f"OLD-{random.randrange(10**12)}"
-    path = redeem.folder / "old.csv"
+    path = claim.folder / "old.csv"
     path.write_text(
         f"code,state,user\n{mark}-1,used,alice\n{mark}-2,revoked,\n{mark}-3,Unused,\n"
         f"{mark}-4,used,\n"
     )
-    redeem.known(json.loads(redeem("import", coupon, path, "--json"))["set"])
+    claim.known(json.loads(claim("import", coupon, path, "--json"))["set"])
     user = user_new()
     with stack.client() as client:
         assert call(client, f"{mark}-2", user) == WRONG
@@ -276,7 +276,7 @@ def test_codes_that_were_used_or_revoked_elsewhere(stack, redeem):
             reply = call(client, f"{mark}-{used}", user)
             assert (reply["status"], reply["coupon"]) == ("code_used", coupon), reply
         settled(client, call(client, f"{mark}-3", user)["receive"])
-    assert [redeem.show(f"{mark}-{n}")["state"] for n in range(1, 5)] == [
+    assert [claim.show(f"{mark}-{n}")["state"] for n in range(1, 5)] == [
         "used", "revoked", "used", "used",
     ]  # fmt: skip
     # Not counted yet: null.
@@ -284,29 +284,29 @@ def test_codes_that_were_used_or_revoked_elsewhere(stack, redeem):
         lambda: (json.loads(stack.ctl("show", coupon, "--json"))["refused"] or {}).get("code_used")
         == 2
     )
-    assert (redeem.stats(coupon)["used"], redeem.stats(coupon)["revoked"]) == (3, 1)
+    assert (claim.stats(coupon)["used"], claim.stats(coupon)["revoked"]) == (3, 1)
     # A rebuild and an audit find nothing to do.
     stack.ctl("rebuild", coupon)
     assert stack.ctl("audit", coupon).splitlines()[-1].startswith("PASS")
     with stack.client() as client:
         wait_until(lambda: call(client, f"{mark}-1", user)["status"] == "code_used")
-    told = redeem.run("revoke", f"{mark}1", f"{mark}2", f"{mark}3", f"{mark}4")
+    told = claim.run("revoke", f"{mark}1", f"{mark}2", f"{mark}3", f"{mark}4")
     assert told.returncode == 1 and "0 revoked, 1 revoked before, 3 refused" in told.stdout
     assert f'"{mark}1": it is used, by user alice' in told.stderr
     assert f'"{mark}4": it was used when it was imported' in told.stderr
 
 
-def test_codes_that_wait_for_a_lock_delay_no_status(stack, redeem, gateway_make):
+def test_codes_that_wait_for_a_lock_delay_no_status(stack, claim, gateway_make):
     coupon, user = stack.coupon_make(10, limit=5), user_new()
     texts = [f"LOCK{random.randrange(10**12)}" for _ in range(4)]
-    redeem.imported(coupon, texts)
+    claim.imported(coupon, texts)
     gateway = gateway_make(stack, COUPON_CALL_TIMEOUT_MS=20000)
     with gateway.client() as codes, gateway.client() as other:
         wait_until(lambda: call(codes, texts[0], user)["code"] == 0)
         with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as holder:
             holder.execute("LOCK TABLE code IN ACCESS EXCLUSIVE MODE")
             for text in texts[1:]:
-                codes.send_line({"op": "redeem", "code": text, "user": user})
+                codes.send_line({"op": "claim", "code": text, "user": user})
             for _ in range(20):
                 assert other.call("status", coupon=coupon, user=user)["code"] == 0
             assert gateway.metrics()["couponmq_requests_inflight"] == 3
@@ -314,19 +314,19 @@ def test_codes_that_wait_for_a_lock_delay_no_status(stack, redeem, gateway_make)
         assert [codes.read_reply()["code"] for _ in range(3)] == [0] * 3
 
 
-def test_revoked_codes(stack, redeem):
+def test_revoked_codes(stack, claim):
     coupon = stack.coupon_make(10)
-    used, revoked, other = redeem.made(coupon, 3)
+    used, revoked, other = claim.made(coupon, 3)
     user = user_new()
     with stack.client() as client:
         receive = call(client, used, user, ack="issued")["receive"]
-        result = redeem.run("revoke", used, revoked, "--json")
+        result = claim.run("revoke", used, revoked, "--json")
         assert result.returncode == 1 and f"it is used, by user {user}" in result.stderr
         assert json.loads(result.stdout) == {"revoked": 1, "revoked_before": 0, "refused": 1}
         assert call(client, revoked, user_new()) == WRONG
         assert call(client, used, user)["receive"] == receive
-        shown = redeem.show(other)
-        redeem("revoke", "--set", shown["set"])
+        shown = claim.show(other)
+        claim("revoke", "--set", shown["set"])
         assert call(client, other, user_new()) == WRONG
         assert call(client, used, user)["receive"] == receive
         # After a rebuild, too.
@@ -334,43 +334,43 @@ def test_revoked_codes(stack, redeem):
         wait_until(lambda: call(client, revoked, user_new()) == WRONG)
         assert call(client, other, user_new()) == WRONG
         assert call(client, used, user_new())["status"] == "code_used"
-    numbers = redeem.stats(coupon)
+    numbers = claim.stats(coupon)
     assert [numbers[name] for name in ("unused", "used", "revoked")] == [0, 1, 2]
 
 
-def test_a_code_that_is_redeemed_and_not_settled(rough, rough_coupon, tmp_path):
+def test_a_code_that_is_claimed_and_not_settled(rough, rough_coupon, tmp_path):
     """It stays its user's, and is revoked as soon as the receive loses it."""
-    coupon, redeem = rough_coupon().coupon, Redeem(rough, tmp_path)
-    (code,) = redeem.made(coupon, 1)
+    coupon, claim = rough_coupon().coupon, Claim(rough, tmp_path)
+    (code,) = claim.made(coupon, 1)
     with rough.client() as client:
         rough.stop("worker-1")
         receive = call(client, code, "1")["receive"]
-        result = redeem.run("revoke", code)
+        result = claim.run("revoke", code)
         assert result.returncode == 1 and "it is used, by user 1" in result.stderr
         assert result.stdout == "0 revoked, 0 revoked before, 1 refused\n"
         rough.start("worker-1")
         settled(client, receive)
-        assert redeem.show(code)["state"] == "used"
+        assert claim.show(code)["state"] == "used"
         rough.ctl("void", receive)
         wait_until(lambda: call(client, code, "2") == WRONG)
-    assert redeem.show(code)["state"] == "revoked"
+    assert claim.show(code)["state"] == "revoked"
     rough.ctl("audit", coupon)
 
 
-def revoked_by_the_keeper(stack, redeem, coupon, code):
+def revoked_by_the_keeper(stack, claim, coupon, code):
     with stack.client() as client:
-        assert redeem.show(code)["state"] == "revoked"
+        assert claim.show(code)["state"] == "revoked"
         with redis.Redis.from_url(stack.env["REDIS_URL"]) as cache:
             wait_until(lambda: cache.hget(f"coupon:{{{coupon}}}", "revocation") == b"1")
         assert call(client, code, user_new()) == WRONG
-        assert redeem("revoke", code) == "0 revoked, 1 revoked before, 0 refused"
+        assert claim("revoke", code) == "0 revoked, 1 revoked before, 0 refused"
     stack.ctl("audit", coupon)
 
 
-def test_revoke_that_is_killed_between_the_stores(stack, redeem):
+def test_revoke_that_is_killed_between_the_stores(stack, claim):
     """PostgreSQL has it revoked; the keeper tells Redis."""
     coupon = stack.coupon_make(10)
-    (code,) = redeem.made(coupon, 1)
+    (code,) = claim.made(coupon, 1)
     program = with_faults(stack, "couponctl")
     killed = subprocess.run(
         [program, "codes", "revoke", code],
@@ -379,12 +379,12 @@ def test_revoke_that_is_killed_between_the_stores(stack, redeem):
         timeout=60,
     )
     assert killed.returncode == -signal.SIGKILL
-    revoked_by_the_keeper(stack, redeem, coupon, code)
+    revoked_by_the_keeper(stack, claim, coupon, code)
 
 
-def test_revoke_without_redis_says_so(stack, redeem):
+def test_revoke_without_redis_says_so(stack, claim):
     coupon = stack.coupon_make(10)
-    (code,) = redeem.made(coupon, 1)
+    (code,) = claim.made(coupon, 1)
     gate = Relay(port_of(stack.env["REDIS_URL"]))
     try:
         gate.trap(script_sent("revoke"))
@@ -404,7 +404,7 @@ def test_revoke_without_redis_says_so(stack, redeem):
         assert command.returncode == 1 and "PostgreSQL has revoked it, Redis not yet" in told
     finally:
         gate.close()
-    revoked_by_the_keeper(stack, redeem, coupon, code)
+    revoked_by_the_keeper(stack, claim, coupon, code)
 
 
 @pytest.mark.long
@@ -414,11 +414,11 @@ def test_revoked_while_a_rebuild_is_held_open(
     rough, rough_coupon, keeper_behind, tmp_path, what, there
 ):
     """The keeper has read PostgreSQL before, and puts the coupon in place after."""
-    coupon, redeem = rough_coupon(limit=2), Redeem(rough, tmp_path)
-    code, other = redeem.made(coupon.coupon, 2)
+    coupon, claim = rough_coupon(limit=2), Claim(rough, tmp_path)
+    code, other = claim.made(coupon.coupon, 2)
     word = f"W{random.randrange(10**12)}"
-    redeem.word(coupon.coupon, word)
-    revoked = {"code": (code,), "word": (word,), "set": ("--set", redeem.show(code)["set"])}[what]
+    claim.word(coupon.coupon, word)
+    revoked = {"code": (code,), "word": (word,), "set": ("--set", claim.show(code)["set"])}[what]
     tried = word if what == "word" else code
     with rough.client() as client:
         kept = call(client, other, "1", ack="issued")["receive"]
@@ -431,7 +431,7 @@ def test_revoked_while_a_rebuild_is_held_open(
         wait_until(gate.trapped_num)
         if there == "nothing":
             coupon.redis.flushall()
-        redeem("revoke", *revoked)
+        claim("revoke", *revoked)
         assert coupon.field("revocation") == (None if there == "nothing" else "1")
         gate.let_go()
         refused_soon(client, tried)
@@ -456,9 +456,9 @@ def test_revoked_while_a_coupon_is_loaded(
 ):
     """The keeper has read its row before, and Redis does not have it yet, so couponctl would do
     this alone. But it takes longer than the keeper waits for Redis."""
-    coupon, redeem = rough_coupon(loaded=False, publish=False), Redeem(rough, tmp_path)
-    (code,) = redeem.made(coupon.coupon, 1)
-    code_set = redeem.show(code)["set"]
+    coupon, claim = rough_coupon(loaded=False, publish=False), Claim(rough, tmp_path)
+    (code,) = claim.made(coupon.coupon, 1)
+    code_set = claim.show(code)["set"]
     _, gate = keeper_behind("REDIS_URL")
     gate.trap(script_sent("hold"))
     rough.ctl("publish", coupon.coupon)
@@ -476,20 +476,20 @@ def test_revoked_while_a_coupon_is_loaded(
     assert gate.trapped_num() == before
 
 
-def test_a_revoked_word(stack, redeem):
+def test_a_revoked_word(stack, claim):
     coupon, word = stack.coupon_make(10), f"W{random.randrange(10**12)}"
-    redeem.word(coupon, word)
+    claim.word(coupon, word)
     with stack.client() as client:
         assert call(client, word, user_new())["code"] == 0
-        redeem("revoke", word)
+        claim("revoke", word)
         assert call(client, word, user_new()) == WRONG
 
 
-def test_a_coupon_that_redis_does_not_have(stack, redeem):
+def test_a_coupon_that_redis_does_not_have(stack, claim):
     """Its codes are known, and revoked, before it is published."""
     coupon = stack.coupon_make(10, publish=False)
-    code, revoked = redeem.made(coupon, 2)
-    redeem("revoke", revoked)
+    code, revoked = claim.made(coupon, 2)
+    claim("revoke", revoked)
     with stack.client() as client:
         assert call(client, code, user_new())["status"] == "not_found"
         stack.ctl("publish", coupon)
@@ -498,9 +498,9 @@ def test_a_coupon_that_redis_does_not_have(stack, redeem):
 
 
 @pytest.mark.parametrize("terms", ["yes", "no"])
-def test_a_voided_receive(stack, redeem, terms):
+def test_a_voided_receive(stack, claim, terms):
     coupon, user = stack.coupon_make(10, void_returns=terms), user_new()
-    (code,) = redeem.made(coupon, 1)
+    (code,) = claim.made(coupon, 1)
     with stack.client() as client:
         receive = call(client, code, user, ack="issued")["receive"]
         stack.ctl("void", receive)
@@ -509,13 +509,13 @@ def test_a_voided_receive(stack, redeem, terms):
             return
         again = wait_until(lambda: (r := call(client, code, "another"))["code"] == 0 and r)
         settled(client, again["receive"])
-    assert redeem.show(code)["user"] == "another"
+    assert claim.show(code)["user"] == "another"
     assert stack.ctl_run("audit", coupon).returncode == 0
 
 
-def test_wrong_codes_of_a_user_are_held_back(stack, redeem):
+def test_wrong_codes_of_a_user_are_held_back(stack, claim):
     coupon, user = stack.coupon_make(10), user_new()
-    (code,) = redeem.made(coupon, 1)
+    (code,) = claim.made(coupon, 1)
     with stack.client() as client:
         for _ in range(6):
             assert call(client, "nothing", user) == WRONG
@@ -525,15 +525,15 @@ def test_wrong_codes_of_a_user_are_held_back(stack, redeem):
         # others are not concerned, on the same connection either
         assert call(client, "nothing", user_new()) == WRONG
         assert wait_until(lambda: (r := call(client, code, user))["code"] == 0 and r)
-        assert redeem.stats_of("codes_held_back_total") > 0
+        assert claim.stats_of("codes_held_back_total") > 0
 
 
-def test_wrong_codes_at_once_are_looked_up_no_more_than_one_by_one(stack, redeem):
-    redeem.imported(stack.coupon_make(1), [f"ONCE{random.randrange(10**12)}"])
+def test_wrong_codes_at_once_are_looked_up_no_more_than_one_by_one(stack, claim):
+    claim.imported(stack.coupon_make(1), [f"ONCE{random.randrange(10**12)}"])
     user, n = user_new(), 2000
     with stack.client() as client:
         replies = client.pipeline(
-            [{"op": "redeem", "code": f"NONE{i}", "user": user} for i in range(n)]
+            [{"op": "claim", "code": f"NONE{i}", "user": user} for i in range(n)]
         )
     states = [reply["status"] for reply in replies]
     assert states.count("code_invalid") + states.count("busy") == n
@@ -541,14 +541,14 @@ def test_wrong_codes_at_once_are_looked_up_no_more_than_one_by_one(stack, redeem
     assert 6 <= states.count("code_invalid") < 14
 
 
-def test_a_storm_of_known_codes(stack, redeem, gateway_make):
-    """Imported codes that are sent again after an outage, by those who have redeemed them: none is
+def test_a_storm_of_known_codes(stack, claim, gateway_make):
+    """Imported codes that are sent again after an outage, by those who have claimed them: none is
     refused, whatever COUPON_LOOKUPS_MAX is, and each gets its own receive."""
     n = 600
     texts = [f"STORM{random.randrange(10**12)}" for _ in range(n)]
-    redeem.imported(stack.coupon_make(n), texts)
+    claim.imported(stack.coupon_make(n), texts)
     lines = [
-        {"op": "redeem", "code": text, "user": user_new(), "key": f"k{i}", "ack": "issued"}
+        {"op": "claim", "code": text, "user": user_new(), "key": f"k{i}", "ack": "issued"}
         for i, text in enumerate(texts)
     ]
     gateway = gateway_make(stack, COUPON_LOOKUPS_MAX=3, COUPON_CALL_TIMEOUT_MS=60000)
@@ -569,11 +569,11 @@ def test_a_storm_of_known_codes(stack, redeem, gateway_make):
     assert gateway.metrics()["couponmq_lookups_total"] - before < n / 10
 
 
-def test_codes_do_not_wait_for_one_time_out_after_the_other(stack, redeem, gateway_make):
+def test_codes_do_not_wait_for_one_time_out_after_the_other(stack, claim, gateway_make):
     """A look-up that fails is followed by others only for those that came lately, not for all that
     wait, 256 at a time."""
     text = f"LATE{random.randrange(10**12)}"
-    redeem.imported(stack.coupon_make(1), [text])
+    claim.imported(stack.coupon_make(1), [text])
     gateway = gateway_make(
         stack,
         COUPON_CALL_TIMEOUT_MS=2000,  # one that waits for a lock fails after a quarter
@@ -582,7 +582,7 @@ def test_codes_do_not_wait_for_one_time_out_after_the_other(stack, redeem, gatew
         COUPON_OUTPUT_LIMIT_BYTES=8388608,
     )
     wait_until(lambda: gateway.metrics()["couponmq_code_sets_read_total"] >= 1)
-    lines = [{"op": "redeem", "code": f"NONE{i}", "user": user_new()} for i in range(6000)]
+    lines = [{"op": "claim", "code": f"NONE{i}", "user": user_new()} for i in range(6000)]
     with gateway.client() as client, psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as holder:
         holder.execute("LOCK TABLE code IN ACCESS EXCLUSIVE MODE")
         states = {reply["status"] for reply in client.pipeline(lines)}
@@ -597,18 +597,18 @@ def guesses(client, stop, results):
     """Sends wrong imported codes of ever new users as fast as it can."""
     while not stop.is_set():
         replies = client.pipeline(
-            [{"op": "redeem", "code": f"GUESS{n}", "user": user_new()} for n in range(500)]
+            [{"op": "claim", "code": f"GUESS{n}", "user": user_new()} for n in range(500)]
         )
         results.update(reply["status"] for reply in replies)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_who_tries_codes_refuses_nobody_else(stack, redeem, gateway_make, processes):
+def test_who_tries_codes_refuses_nobody_else(stack, claim, gateway_make, processes):
     """Over one connection, from the address of the honest ones."""
     coupon, word = stack.coupon_make(1000), f"W{random.randrange(10**12)}"
     texts = [f"HONEST{random.randrange(10**12)}" for _ in range(100)]
-    redeem.imported(coupon, texts)
-    redeem.word(coupon, word)
+    claim.imported(coupon, texts)
+    claim.word(coupon, word)
     gateway = gateway_make(stack, COUPON_CODE_WRONG_MAX=50, COUPON_PROCESSES=processes)
     stop, results = threading.Event(), collections.Counter()
     with gateway.client() as client, gateway.client() as bad:
@@ -646,9 +646,9 @@ def test_processes_share_the_budget_of_a_user(stack, gateway_make):
     assert 2 * len(users) <= wrong < 3 * len(users)
 
 
-def test_a_process_that_dies_gives_back_what_it_took(stack, redeem, gateway_make):
+def test_a_process_that_dies_gives_back_what_it_took(stack, claim, gateway_make):
     coupon, user, text = stack.coupon_make(10), user_new(), f"DIES{random.randrange(10**12)}"
-    redeem.imported(coupon, [text])
+    claim.imported(coupon, [text])
     gateway = gateway_make(
         stack, COUPON_CODE_ATTEMPTS=1, COUPON_PROCESSES=2, COUPON_CALL_TIMEOUT_MS=20000
     )
@@ -656,7 +656,7 @@ def test_a_process_that_dies_gives_back_what_it_took(stack, redeem, gateway_make
     before = gateway.processes()
     with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as holder, gateway.client() as client:
         holder.execute("LOCK TABLE code IN ACCESS EXCLUSIVE MODE")
-        client.send_line({"op": "redeem", "code": text, "user": user})
+        client.send_line({"op": "claim", "code": text, "user": user})
         wait_until(lambda: gateway.metrics()["couponmq_codes_waiting"] == 1)
         for process in before:
             os.kill(process, signal.SIGKILL)
@@ -668,9 +668,9 @@ def test_a_process_that_dies_gives_back_what_it_took(stack, redeem, gateway_make
         assert call(client, text, user)["code"] == 0
 
 
-def test_a_missing_key_does_not_read_the_sets_again(stack, redeem, gateway_make, tmp_path):
+def test_a_missing_key_does_not_read_the_sets_again(stack, claim, gateway_make, tmp_path):
     coupon, keys = stack.coupon_make(10), tmp_path / "keys"
-    (code,) = redeem.made(coupon, 1)
+    (code,) = claim.made(coupon, 1)
     gateway = gateway_make(stack, COUPON_CODE_KEYS=keys)
     reads = "couponmq_code_sets_read_total"
     wait_until(lambda: gateway.metrics()["couponmq_code_keys_missing"] > 0)
@@ -699,7 +699,7 @@ def test_a_missing_key_does_not_read_the_sets_again(stack, redeem, gateway_make,
 @pytest.mark.long
 def test_keys_that_are_rotated_and_removed_in_mid_sale(stack_make, gateway_make, tmp_path):
     """A new key counts at once; a code whose key was taken out of the file is none, and is one
-    when the key is back. The other codes are redeemed all the time."""
+    when the key is back. The other codes are claimed all the time."""
     stack, keys = stack_make(), tmp_path / "keys"
     stack.services()
     stack.start("worker-1")
@@ -740,25 +740,25 @@ def test_keys_that_are_rotated_and_removed_in_mid_sale(stack_make, gateway_make,
         assert call(client, old.pop(), user_new())["code"] == 0
 
 
-def test_descriptors_are_out_when_the_keys_are_read(stack, redeem, gateway_make):
+def test_descriptors_are_out_when_the_keys_are_read(stack, claim, gateway_make):
     """The codes that are known stay valid, and the new ones are read when there are some again."""
     coupon = stack.coupon_make(10)
-    (old,) = redeem.made(coupon, 1)
+    (old,) = claim.made(coupon, 1)
     gateway = gateway_make(stack, COUPON_PROCESSES=1)
     with gateway.client() as client:
         wait_until(lambda: client.call("stats")["stats"].get("code_sets", 0))
         with no_descriptors(gateway.child.pid):
-            told = redeem.run("generate", coupon, "--count", 1, "--out", redeem.folder / "new.csv")
+            told = claim.run("generate", coupon, "--count", 1, "--out", claim.folder / "new.csv")
             assert "have not told that they know it" in told.stderr
-            (new,) = column(redeem.folder / "new.csv")
+            (new,) = column(claim.folder / "new.csv")
             wait_until(lambda: "event=code_keys" in gateway.log())
             assert call(client, old, user_new())["code"] == 0
         wait_until(lambda: call(client, new, user_new())["code"] == 0)
 
 
-def test_the_codes_of_a_rebuilt_coupon(stack, redeem):
+def test_the_codes_of_a_rebuilt_coupon(stack, claim):
     coupon = stack.coupon_make(100, limit=5)
-    texts = redeem.made(coupon, 30)
+    texts = claim.made(coupon, 30)
     users = [user_new() for _ in range(10)]
     with stack.client() as client:
         taken = {text: random.choice(users) for text in texts[:20]}
@@ -776,7 +776,7 @@ def test_the_codes_of_a_rebuilt_coupon(stack, redeem):
         for receive in receives.values():
             settled(client, receive)
     assert stack.ctl_run("audit", coupon).returncode == 0
-    assert redeem.stats(coupon)["used"] == len(receives)
+    assert claim.stats(coupon)["used"] == len(receives)
 
 
 def found(stack, coupon):
@@ -784,12 +784,12 @@ def found(stack, coupon):
     return [(one["kind"], one["user"]) for one in told["wrong"]]
 
 
-def test_audit_finds_codes_that_do_not_agree(stack, redeem):
+def test_audit_finds_codes_that_do_not_agree(stack, claim):
     coupon, user, other = stack.coupon_make(10, limit=3), user_new(), user_new()
-    code, free = redeem.made(coupon, 2)
+    code, free = claim.made(coupon, 2)
     with stack.client() as client:
         call(client, code, user, ack="issued")
-    shown = redeem.show(code)
+    shown = claim.show(code)
     reference = rows(stack, "SELECT code FROM user_coupon WHERE user_id = %s", user)[0][0]
     unused = f"{shown['set']}.{1 - int(reference.split('.')[1])}"
     assert found(stack, coupon) == []

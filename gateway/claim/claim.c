@@ -1,12 +1,12 @@
-#include "gateway/redeem/redeem.h"
+#include "gateway/claim/claim.h"
 
 #include "common/check.h"
 #include "common/clock.h"
 #include "gateway/listen/request.h"
 #include "gateway/metrics.h"
-#include "gateway/redeem/attempts.h"
-#include "gateway/redeem/catalogue.h"
-#include "gateway/redeem/fair_queue.h"
+#include "gateway/claim/attempts.h"
+#include "gateway/claim/catalogue.h"
+#include "gateway/claim/fair_queue.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct asked {
 	size_t ticket; /* of its attempt */
 };
 
-struct redeem {
+struct claim {
 	struct admission *admission;
 	struct lookup *lookup;
 	struct catalogue *catalogue;
@@ -36,19 +36,19 @@ struct redeem {
 	size_t asked_n;
 };
 
-struct redeem *redeem_new(const struct config *config, struct lookup *lookup,
-			  struct admission *admission)
+struct claim *claim_new(const struct config *config, struct lookup *lookup,
+			struct admission *admission)
 {
-	struct redeem *redeem = checked(calloc(1, sizeof(*redeem)));
+	struct claim *claim = checked(calloc(1, sizeof(*claim)));
 
-	redeem->admission = admission;
-	redeem->lookup = lookup;
-	redeem->catalogue = catalogue_new(lookup, config->code_keys);
-	redeem->timeout_us = config->call_timeout_ms * 1000;
+	claim->admission = admission;
+	claim->lookup = lookup;
+	claim->catalogue = catalogue_new(lookup, config->code_keys);
+	claim->timeout_us = config->call_timeout_ms * 1000;
 	/* never full: a retry whose receive is there is answered, as many as there are */
-	redeem->waiting = fair_queue_new((size_t)config->inflight_max);
-	STAILQ_INIT(&redeem->arrived);
-	return redeem;
+	claim->waiting = fair_queue_new((size_t)config->inflight_max);
+	STAILQ_INIT(&claim->arrived);
+	return claim;
 }
 
 static void hold_back(struct request *request, int64_t wait_ms)
@@ -72,17 +72,17 @@ static void refuse(struct request *request, size_t ticket)
 	request_answer(request, &result);
 }
 
-void redeem_answered(const struct request *request, enum answer answer)
+void claim_answered(const struct request *request, enum answer answer)
 {
-	if (request->op != OP_REDEEM || answer != ANSWER_CODE_INVALID)
+	if (request->op != OP_CLAIM || answer != ANSWER_CODE_INVALID)
 		return;
 	metrics_add(METRIC_CODES_WRONG, 1);
 	attempts_wrong(request, clock_monotonic_us());
 }
 
-static void wait(struct redeem *redeem, struct request *request)
+static void wait(struct claim *claim, struct request *request)
 {
-	request = fair_queue_add(redeem->waiting, request);
+	request = fair_queue_add(claim->waiting, request);
 	if (request)
 		request_fail(request, ANSWER_BUSY, NULL);
 }
@@ -114,20 +114,20 @@ static struct catalogue_found found_for(const struct request *request,
 	return mine;
 }
 
-static void submit(struct redeem *redeem, struct request *request, int64_t coupon, const char *code)
+static void submit(struct claim *claim, struct request *request, int64_t coupon, const char *code)
 {
 	request->coupon = coupon;
 	request_code_set(request, code);
-	admission_submit(redeem->admission, request);
+	admission_submit(claim->admission, request);
 }
 
-static void waiting_send(struct redeem *redeem);
+static void waiting_send(struct claim *claim);
 
 /*
  * Decides about an imported code. What was used or revoked when it was imported Redis does not
  * know, and nobody has a receive by it.
  */
-static void row_decide(struct redeem *redeem, const struct asked *asked, const PGresult *rows,
+static void row_decide(struct claim *claim, const struct asked *asked, const PGresult *rows,
 		       int row)
 {
 	struct request *request = asked->request;
@@ -141,36 +141,36 @@ static void row_decide(struct redeem *redeem, const struct asked *asked, const P
 	attempts_end(asked->ticket, NULL, clock_monotonic_us());
 	if (strcmp(state, "used") == 0) {
 		request->coupon = coupon;
-		admission_refuse(redeem->admission, request, ANSWER_CODE_USED);
+		admission_refuse(claim->admission, request, ANSWER_CODE_USED);
 		return;
 	}
-	submit(redeem, request, coupon, column_text(rows, row, "code"));
+	submit(claim, request, coupon, column_text(rows, row, "code"));
 }
 
 static void on_texts(void *context, const PGresult *rows)
 {
-	struct redeem *redeem = context;
-	size_t n = redeem->asked_n;
+	struct claim *claim = context;
+	size_t n = claim->asked_n;
 	int row = 0;
 
-	redeem->asked_n = 0;
+	claim->asked_n = 0;
 	for (size_t i = 0; i < n; i++) {
-		const struct asked asked = redeem->asked[i];
+		const struct asked asked = claim->asked[i];
 
 		if (!rows) {
 			attempts_end(asked.ticket, NULL, clock_monotonic_us());
 			fail_by_lookup(asked.request);
 		} else if (row < PQntuples(rows) &&
 			   column_number(rows, row, "ord") == (int64_t)i + 1) {
-			row_decide(redeem, &asked, rows, row++);
+			row_decide(claim, &asked, rows, row++);
 		} else {
 			refuse(asked.request, asked.ticket);
 		}
 	}
-	waiting_send(redeem);
+	waiting_send(claim);
 }
 
-static void taken_decide(struct redeem *redeem, const struct asked *taken,
+static void taken_decide(struct claim *claim, const struct asked *taken,
 			 const struct catalogue_found *looked)
 {
 	const struct catalogue_found found = found_for(taken->request, looked);
@@ -178,10 +178,10 @@ static void taken_decide(struct redeem *redeem, const struct asked *taken,
 	switch (found.kind) {
 	case CATALOGUE_CODE:
 		attempts_end(taken->ticket, NULL, clock_monotonic_us());
-		submit(redeem, taken->request, found.coupon, found.code);
+		submit(claim, taken->request, found.coupon, found.code);
 		return;
 	case CATALOGUE_MAYBE:
-		redeem->asked[redeem->asked_n++] = *taken;
+		claim->asked[claim->asked_n++] = *taken;
 		return;
 	case CATALOGUE_NONE:
 		refuse(taken->request, taken->ticket);
@@ -194,7 +194,7 @@ static void taken_decide(struct redeem *redeem, const struct asked *taken,
  * `again`. Those that have waited for too long fail together: else each look-up that takes as long
  * as it may would be followed by another one, for 256 of all that wait.
  */
-static void waiting_take(struct redeem *redeem, struct request_list *again, size_t *tries)
+static void waiting_take(struct claim *claim, struct request_list *again, size_t *tries)
 {
 	int64_t now_us = clock_monotonic_us();
 	struct code_text texts[CATALOGUE_TEXTS_MAX] = { 0 };
@@ -203,11 +203,11 @@ static void waiting_take(struct redeem *redeem, struct request_list *again, size
 	struct request *request;
 	size_t n = 0;
 
-	while (n < CATALOGUE_TEXTS_MAX && redeem->asked_n + n<TEXTS_MAX && * tries> 0 &&
-	       (request = fair_queue_take(redeem->waiting))) {
+	while (n < CATALOGUE_TEXTS_MAX && claim->asked_n + n<TEXTS_MAX && * tries> 0 &&
+	       (request = fair_queue_take(claim->waiting))) {
 		struct attempt attempt;
 
-		if (now_us - request->begun_us > redeem->timeout_us) {
+		if (now_us - request->begun_us > claim->timeout_us) {
 			fail_by_lookup(request);
 			continue;
 		}
@@ -222,30 +222,30 @@ static void waiting_take(struct redeem *redeem, struct request_list *again, size
 			taken[n++] = (struct asked){ request, attempt.ticket };
 		}
 	}
-	catalogue_find(redeem->catalogue, texts, n, found);
+	catalogue_find(claim->catalogue, texts, n, found);
 	for (size_t i = 0; i < n; i++)
-		taken_decide(redeem, &taken[i], &found[i]);
+		taken_decide(claim, &taken[i], &found[i]);
 }
 
-static void asked_send(struct redeem *redeem)
+static void asked_send(struct claim *claim)
 {
 	char spelled[CODE_OTHERS_SIZE];
 	struct postgres_array texts;
 
-	if (redeem->asked_n == 0)
+	if (claim->asked_n == 0)
 		return;
 	postgres_array_init(&texts, POSTGRES_TEXT);
-	for (size_t i = 0; i < redeem->asked_n; i++) {
-		const struct code_text text = text_of(redeem->asked[i].request);
+	for (size_t i = 0; i < claim->asked_n; i++) {
+		const struct code_text text = text_of(claim->asked[i].request);
 
 		check(code_text_spell(text.text, text.len, spelled) == 0);
 		postgres_array_add_text(&texts, spelled, strlen(spelled));
 	}
-	if (lookup_ask(redeem->lookup, LOOKUP_CODE_TEXTS,
-		       POSTGRES_ARGUMENTS(postgres_array(&texts)), on_texts, redeem) == 0)
+	if (lookup_ask(claim->lookup, LOOKUP_CODE_TEXTS, POSTGRES_ARGUMENTS(postgres_array(&texts)),
+		       on_texts, claim) == 0)
 		return;
-	while (redeem->asked_n > 0) {
-		struct asked *asked = &redeem->asked[--redeem->asked_n];
+	while (claim->asked_n > 0) {
+		struct asked *asked = &claim->asked[--claim->asked_n];
 
 		attempts_end(asked->ticket, NULL, clock_monotonic_us());
 		request_fail(asked->request, ANSWER_BUSY, NULL);
@@ -253,28 +253,28 @@ static void asked_send(struct redeem *redeem)
 }
 
 /* Looks up what waits, unless a look-up is under way: then it goes with the next one. */
-static void waiting_send(struct redeem *redeem)
+static void waiting_send(struct claim *claim)
 {
 	struct request_list again = STAILQ_HEAD_INITIALIZER(again);
 	struct request *request;
 	size_t tries = TRIES_MAX;
 
-	if (redeem->asked_n > 0)
+	if (claim->asked_n > 0)
 		return;
-	while (redeem->asked_n < TEXTS_MAX && tries > 0 && fair_queue_count(redeem->waiting) > 0)
-		waiting_take(redeem, &again, &tries);
+	while (claim->asked_n < TEXTS_MAX && tries > 0 && fair_queue_count(claim->waiting) > 0)
+		waiting_take(claim, &again, &tries);
 	while ((request = STAILQ_FIRST(&again))) {
 		STAILQ_REMOVE_HEAD(&again, next);
-		wait(redeem, request);
+		wait(claim, request);
 	}
-	asked_send(redeem);
+	asked_send(claim);
 }
 
 /*
  * Right and wrong codes are held back and wait alike: else the time that an answer takes would tell
  * about the code.
  */
-static void decide(struct redeem *redeem, struct request *request,
+static void decide(struct claim *claim, struct request *request,
 		   const struct catalogue_found *found)
 {
 	struct attempt attempt = attempts_look(request, clock_monotonic_us());
@@ -284,14 +284,14 @@ static void decide(struct redeem *redeem, struct request *request,
 	if (attempt.verdict == ATTEMPT_HELD)
 		hold_back(request, attempt.wait_ms);
 	else if (attempt.verdict == ATTEMPT_WAITS || found->kind == CATALOGUE_MAYBE)
-		wait(redeem, request);
+		wait(claim, request);
 	else if (found->kind == CATALOGUE_NONE)
 		refuse(request, attempt.ticket);
 	else
-		submit(redeem, request, found->coupon, found->code);
+		submit(claim, request, found->coupon, found->code);
 }
 
-void redeem_flush(struct redeem *redeem)
+void claim_flush(struct claim *claim)
 {
 	struct request_list arrived = STAILQ_HEAD_INITIALIZER(arrived);
 	struct code_text texts[CATALOGUE_TEXTS_MAX] = { 0 };
@@ -299,51 +299,51 @@ void redeem_flush(struct redeem *redeem)
 	struct request *request;
 	size_t n = 0;
 
-	if (redeem->arrived_n == 0)
+	if (claim->arrived_n == 0)
 		return;
-	STAILQ_CONCAT(&arrived, &redeem->arrived);
-	redeem->arrived_n = 0;
+	STAILQ_CONCAT(&arrived, &claim->arrived);
+	claim->arrived_n = 0;
 	STAILQ_FOREACH (request, &arrived, next)
 		texts[n++] = text_of(request);
-	catalogue_find(redeem->catalogue, texts, n, found);
+	catalogue_find(claim->catalogue, texts, n, found);
 	for (size_t i = 0; i < n; i++) {
 		request = STAILQ_FIRST(&arrived);
 		STAILQ_REMOVE_HEAD(&arrived, next);
 		found[i] = found_for(request, &found[i]);
-		decide(redeem, request, &found[i]);
+		decide(claim, request, &found[i]);
 	}
-	waiting_send(redeem);
+	waiting_send(claim);
 }
 
-size_t redeem_waiting(const struct redeem *redeem)
+size_t claim_waiting(const struct claim *claim)
 {
-	return fair_queue_count(redeem->waiting) + redeem->asked_n;
+	return fair_queue_count(claim->waiting) + claim->asked_n;
 }
 
-void redeem_submit(struct redeem *redeem, struct request *request)
+void claim_submit(struct claim *claim, struct request *request)
 {
-	if (!catalogue_is_loaded(redeem->catalogue)) {
+	if (!catalogue_is_loaded(claim->catalogue)) {
 		request_fail(request, ANSWER_UNAVAILABLE,
 			     "the sets of exchange codes are not loaded from PostgreSQL yet");
 		return;
 	}
-	STAILQ_INSERT_TAIL(&redeem->arrived, request, next);
-	if (++redeem->arrived_n == CATALOGUE_TEXTS_MAX)
-		redeem_flush(redeem);
+	STAILQ_INSERT_TAIL(&claim->arrived, request, next);
+	if (++claim->arrived_n == CATALOGUE_TEXTS_MAX)
+		claim_flush(claim);
 }
 
-struct catalogue *redeem_catalogue(struct redeem *redeem)
+struct catalogue *claim_catalogue(struct claim *claim)
 {
-	return redeem->catalogue;
+	return claim->catalogue;
 }
 
-void redeem_tick(struct redeem *redeem, int64_t now_ms)
+void claim_tick(struct claim *claim, int64_t now_ms)
 {
-	catalogue_tick(redeem->catalogue, now_ms);
-	waiting_send(redeem); /* other processes may have judged what it waits for */
+	catalogue_tick(claim->catalogue, now_ms);
+	waiting_send(claim); /* other processes may have judged what it waits for */
 }
 
-void redeem_warnings(const struct redeem *redeem, cJSON *array)
+void claim_warnings(const struct claim *claim, cJSON *array)
 {
-	catalogue_warnings(redeem->catalogue, array);
+	catalogue_warnings(claim->catalogue, array);
 }

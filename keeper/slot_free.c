@@ -1,18 +1,18 @@
 /*
  * One step:
  *
- *	PostgreSQL ──page of pending──▶ by coupon ──release.lua──▶ Redis
+ *	PostgreSQL ──page of pending──▶ by coupon ──slot_free.lua──▶ Redis
  *	     ▲                              │
- *	     └──────── released_at ─────────┘   of receives that are released, or not in Redis
+ *	     └──────── freed_at ─────────┘   of receives that are freed, or not in Redis
  *
  * A voided receive was issued before. First the number of its transaction is copied to Redis, so
  * that it is noticed should PostgreSQL be put back to before it.
  *
  * When Redis is unreachable, refuses the call, does not have the coupon yet, or is not the process
  * that the keeper follows, the receives stay pending. If it will never have the coupon again, there
- * is nothing to release.
+ * is nothing to free.
  */
-#include "keeper/release.h"
+#include "keeper/slot_free.h"
 
 #include "common/check.h"
 #include "common/clock.h"
@@ -31,11 +31,12 @@
 #define WHAT_SIZE (sizeof(GIVE) + NUMBER_SIZE + ULID_SIZE + NUMBER_SIZE + RECEIVE_TAIL_MAX)
 #define ARGS_EACH 5
 #define LATE_ARGS_EACH 9
-_Static_assert(1 + LATE_PAGE * LATE_ARGS_EACH <= RELEASE_PAGE * ARGS_EACH, "struct page has them");
+_Static_assert(1 + LATE_PAGE * LATE_ARGS_EACH <= SLOT_FREE_PAGE * ARGS_EACH,
+	       "struct page has them");
 #define NO_BATCH "00000000000000000000000000"
 #define ZERO_UUID "00000000-0000-0000-0000-000000000000"
 
-/* The last ones are those of release_pending, whose key is the holder's, or of late_page. */
+/* The last ones are those of slot_free_pending, whose key is the holder's, or of late_page. */
 enum column {
 	COUPON,
 	USER_ID,
@@ -55,13 +56,13 @@ enum column {
 struct page {
 	struct keeper_context *context;
 	struct late *late;  /* NULL: a page of rejected receives, */
-	const char *run_id; /* which are released in this process of Redis */
+	const char *run_id; /* which are freed in this process of Redis */
 	PGresult *rows;
 	/* Those of one coupon, and the arguments of the script for them. */
-	int part[RELEASE_PAGE], part_n;
-	const char *argv[RELEASE_PAGE * ARGS_EACH];
-	char batches[RELEASE_PAGE][ULID_SIZE];
-	char whats[RELEASE_PAGE][WHAT_SIZE];
+	int part[SLOT_FREE_PAGE], part_n;
+	const char *argv[SLOT_FREE_PAGE * ARGS_EACH];
+	char batches[SLOT_FREE_PAGE][ULID_SIZE];
+	char whats[SLOT_FREE_PAGE][WHAT_SIZE];
 	struct postgres_array done_coupons, done_batches, done_indexes;
 };
 
@@ -97,8 +98,8 @@ static int done_mark(const struct page *page)
 
 	if (page->done_coupons.n == 0)
 		return 0;
-	fault_point(FAULT_RELEASE_BEFORE_MARK);
-	return keeper_database_run(page->context->database, sql_query_release_done, 4, arguments);
+	fault_point(FAULT_FREE_BEFORE_MARK);
+	return keeper_database_run(page->context->database, sql_query_slot_free_done, 4, arguments);
 }
 
 /*
@@ -152,7 +153,7 @@ static int is_word(const redisReply *reply, const char *word)
 	return reply->type == REDIS_REPLY_STRING && strcmp(reply->str, word) == 0;
 }
 
-/* Redis does not have the coupon. If it will never have it again, there is nothing to release. */
+/* Redis does not have the coupon. If it will never have it again, there is nothing to free. */
 static void missing_take(struct page *page)
 {
 	for (int i = 0; i < page->part_n; i++)
@@ -166,7 +167,7 @@ static void reply_take(struct page *page, const redisReply *reply)
 	int64_t freed = 0, given = 0, dropped = 0;
 
 	if (reply->elements != (size_t)page->part_n + 3) {
-		log_error("release_reply", LOG_S("coupon", coupon),
+		log_error("slot_free_reply", LOG_S("coupon", coupon),
 			  LOG_I("elements", reply->elements));
 		return;
 	}
@@ -179,11 +180,11 @@ static void reply_take(struct page *page, const redisReply *reply)
 		if (ended->type == REDIS_REPLY_STRING && !is_word(ended, "malformed"))
 			done_add(page, page->part[i]);
 		else
-			log_error("release_malformed", LOG_S("coupon", coupon),
+			log_error("slot_free_malformed", LOG_S("coupon", coupon),
 				  LOG_S("user", value(page, page->part[i], USER_ID)));
 	}
 	if (freed + given + dropped > 0)
-		log_info("slots_released", LOG_S("coupon", coupon), LOG_I("freed", freed),
+		log_info("slots_freed", LOG_S("coupon", coupon), LOG_I("freed", freed),
 			 LOG_I("given", given), LOG_I("dropped", dropped));
 	if (dropped > 0)
 		log_warn("coupon_short", LOG_S("coupon", coupon),
@@ -191,15 +192,16 @@ static void reply_take(struct page *page, const redisReply *reply)
 }
 
 /* 0, or -1 when Redis is lost. Receives that it refused stay pending. */
-static int part_release(struct page *page)
+static int part_slots_free(struct page *page)
 {
 	struct redis_client *redis = page->context->redis;
 	redisReply *reply;
 
-	fault_point(FAULT_RELEASE_BEFORE_GIVE);
-	reply = redis_client_coupon_eval(redis, lua_release,
+	fault_point(FAULT_FREE_BEFORE_GIVE);
+	reply = redis_client_coupon_eval(redis, lua_slot_free,
 					 number_at(page->rows, page->part[0], COUPON),
-					 COUPON_KEYS_RELEASE, page->part_n * ARGS_EACH, page->argv);
+					 COUPON_KEYS_SLOT_FREE, page->part_n * ARGS_EACH,
+					 page->argv);
 	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 1)
 		missing_take(page);
 	else if (reply && reply->type == REDIS_REPLY_ARRAY)
@@ -296,7 +298,7 @@ static int part_count(struct page *page)
 
 static int part_end(struct page *page)
 {
-	return page->late ? part_count(page) : part_release(page);
+	return page->late ? part_count(page) : part_slots_free(page);
 }
 
 /* Does what is to be done for the rows of each coupon. 0, or -1. */
@@ -333,7 +335,7 @@ static int numbers_copy(const struct page *page)
 }
 
 /* 0, or -1. Also after a failure the receives that are done are marked. */
-static int page_release(struct page *page)
+static int page_slots_free(struct page *page)
 {
 	int rc = numbers_copy(page) || rows_run(page) ? -1 : 0;
 
@@ -345,13 +347,13 @@ static int page_release(struct page *page)
 	return rc;
 }
 
-int release_step(struct release *release, struct keeper_context *context, const char *run_id)
+int slot_free_step(struct slot_free *slot_free, struct keeper_context *context, const char *run_id)
 {
-	const char *batch = *release->batch ? release->batch : ZERO_UUID;
-	const struct postgres_argument arguments[] = { postgres_number(release->coupon),
+	const char *batch = *slot_free->batch ? slot_free->batch : ZERO_UUID;
+	const struct postgres_argument arguments[] = { postgres_number(slot_free->coupon),
 						       postgres_text(batch),
-						       postgres_number(release->index),
-						       postgres_number(RELEASE_PAGE) };
+						       postgres_number(slot_free->index),
+						       postgres_number(SLOT_FREE_PAGE) };
 	struct page page = { .context = context,
 			     .run_id = run_id,
 			     .done_coupons.type = POSTGRES_INT8,
@@ -359,18 +361,19 @@ int release_step(struct release *release, struct keeper_context *context, const 
 			     .done_indexes.type = POSTGRES_INT2 };
 	int last, rc;
 
-	page.rows = keeper_database_query(context->database, sql_query_release_pending, 4,
+	page.rows = keeper_database_query(context->database, sql_query_slot_free_pending, 4,
 					  arguments);
 	if (!page.rows)
 		return -1;
 	last = PQntuples(page.rows) - 1;
-	check(last < RELEASE_PAGE);
-	rc = page_release(&page);
-	*release = (struct release){ 0 };
-	if (rc == 0 && last == RELEASE_PAGE - 1) {
-		release->coupon = number_at(page.rows, last, COUPON);
-		snprintf(release->batch, sizeof(release->batch), "%s", value(&page, last, BATCH));
-		release->index = number_at(page.rows, last, IDX);
+	check(last < SLOT_FREE_PAGE);
+	rc = page_slots_free(&page);
+	*slot_free = (struct slot_free){ 0 };
+	if (rc == 0 && last == SLOT_FREE_PAGE - 1) {
+		slot_free->coupon = number_at(page.rows, last, COUPON);
+		snprintf(slot_free->batch, sizeof(slot_free->batch), "%s",
+			 value(&page, last, BATCH));
+		slot_free->index = number_at(page.rows, last, IDX);
 		rc = 1;
 	}
 	PQclear(page.rows);

@@ -1,5 +1,5 @@
 """
-Users who redeem exchange codes under torture, and the judgement of their answers: a code has one
+Users who claim exchange codes under torture, and the judgement of their answers: a code has one
 user coupon at most, an accepted code has one unless its receive was rejected, and the answer
 `code_used` is true. With an operator who revokes codes: when `revoke` has returned, nothing more of
 them is accepted, and what was accepted before is not rejected for it.
@@ -31,13 +31,13 @@ Asked = collections.namedtuple("Asked", "user code status receive sent")
 Revoked = collections.namedtuple("Revoked", "codes begun done")  # done: None if it did not succeed
 
 
-class Redeemers:
-    """Threads that redeem until stop(). Each code is tried by several users, again and again."""
+class Claimers:
+    """Threads that claim until stop(). Each code is tried by several users, again and again."""
 
     def __init__(self, rig, chance, threads=3, every_s=PAUSE_S):
         self.rig, self.seed, self.every_s = rig, chance.randrange(2**32), every_s
         self.stack = rig.stack
-        self.coupon = self.stack.coupon_make(TOTAL, limit=LIMIT, name="redeem", events="on")
+        self.coupon = self.stack.coupon_make(TOTAL, limit=LIMIT, name="claim", events="on")
         path = self.stack.run_dir / f"codes-{self.coupon}.csv"
         path.unlink(missing_ok=True)
         out = self.stack.ctl(
@@ -45,7 +45,7 @@ class Redeemers:
         )
         self.code_set = json.loads(out)["set"]
         self.codes = [line.split(",")[0] for line in path.read_text().splitlines()[1:]]
-        self.users = [f"redeemer-{number}" for number in range(USERS)]
+        self.users = [f"claimer-{number}" for number in range(USERS)]
         self.asked, self.is_ending, self.probers = [], threading.Event(), 0
         rig.wait(self.all_know, KNOWN_S + 20)
         self.threads = [
@@ -61,7 +61,7 @@ class Redeemers:
             self.probers += 1
             user = f"prober-{self.probers}"
             with Client(part.listen, TIMEOUT_S) as client:
-                reply = client.call("redeem", code=self.codes[-1], user=user)
+                reply = client.call("claim", code=self.codes[-1], user=user)
             if reply["status"] not in ("accepted", "code_used"):
                 return False
         return True
@@ -73,7 +73,7 @@ class Redeemers:
             sent = time.monotonic()
             try:
                 client = client or Client(chance.choice(self.rig.gateways).listen, TIMEOUT_S)
-                reply = client.call("redeem", code=code, user=user)
+                reply = client.call("claim", code=code, user=user)
             except (OSError, AssertionError, ValueError):
                 client = client and client.close()
                 self.asked.append(Asked(user, code, None, None, sent))
@@ -95,7 +95,7 @@ class Redeemers:
         used = self.used()
         told = collections.Counter(one.status for one in self.asked)
         if told["accepted"] < 10:
-            raise Violation(f"hardly a code was redeemed: {dict(told)}")
+            raise Violation(f"hardly a code was claimed: {dict(told)}")
         self.invalid_judge()
         for one in self.asked:
             if one.receive:
@@ -104,7 +104,7 @@ class Redeemers:
                 self.used_judge(one, used)
         result = self.stack.ctl_run("audit", self.coupon, "--json")
         if result.returncode:
-            raise Violation(f"audit of the redeemed coupon: {result.stdout}{result.stderr}")
+            raise Violation(f"audit of the claimed coupon: {result.stdout}{result.stderr}")
         return {**told, "codes used": len(used)}
 
     def invalid_judge(self):
@@ -132,10 +132,10 @@ class Redeemers:
         others |= {other.user for other in self.asked if other.code == one.code and other.receive}
         # Who sent it and got no answer may have it as well: then it is in PostgreSQL.
         if one.code != self.codes[-1] and not others - {one.user}:
-            raise Violation(f"{one}: nobody else has redeemed it")
+            raise Violation(f"{one}: nobody else has claimed it")
 
 
-class Revokers(Redeemers):
+class Revokers(Claimers):
     """The same, and a thread that revokes codes, and at last a set, each of them by a command that
     may be killed or fail."""
 

@@ -1,0 +1,32 @@
+/*
+ * The operation `claim`: finds out which code a text is, and submits the request for its coupon to
+ * admission, as an issue.
+ *
+ *	catalogue ─▶ attempts ─┬─▶ generated code or word ─▶ admission
+ *	                       ├─▶ perhaps imported ─▶ waits its turn ─▶ PostgreSQL ─▶ admission
+ *	                       └─▶ wrong: code_invalid
+ *
+ * A wrong code is refused without Redis, and without PostgreSQL if no codes are imported. The
+ * loop's thread only.
+ */
+#pragma once
+
+#include "common/program/config.h"
+#include "gateway/admit/admission.h"
+#include "gateway/read/lookup.h"
+
+struct claim;
+struct catalogue;
+
+struct claim *claim_new(const struct config *config, struct lookup *lookup,
+			struct admission *admission);
+
+void claim_submit(struct claim *claim, struct request *request); /* takes it */
+void claim_flush(struct claim *claim); /* decides what was submitted; once a turn of the loop */
+/* Admission is about to answer it; a code that is revoked counts as a wrong one. */
+void claim_answered(const struct request *request, enum answer answer);
+size_t claim_waiting(const struct claim *claim); /* requests that wait for a look-up */
+
+struct catalogue *claim_catalogue(struct claim *claim);
+void claim_tick(struct claim *claim, int64_t now_ms);
+void claim_warnings(const struct claim *claim, cJSON *array);
