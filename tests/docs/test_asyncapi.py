@@ -25,7 +25,7 @@ def refs(part, path="#"):
 
 def types_of_programs():
     table = (ROOT / "common/message/event_table.h").read_text()
-    return re.findall(r'^EVENT\(\w+, "([a-z.]+)"\)$', table, re.MULTILINE)
+    return re.findall(r'^EVENT\(\w+, "([a-z._]+)"\)$', table, re.MULTILINE)
 
 
 def test_it_has_what_asyncapi_requires():
