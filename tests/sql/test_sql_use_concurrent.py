@@ -38,8 +38,8 @@ def test_a_thousand_racers_for_one_receive(db, db_new, coupon_new, background, a
 
     workers = [background(work, db_new(), calls[worker::4]) for worker in range(4)]
     results = Counter(result for worker in workers for result in worker.result())
-    won = {"hold": "held", "use": "used"}[action]
-    assert results == {won: 1, "is_" + won: 999}
+    won, lost = {"hold": ("held", "held_by_other"), "use": ("used", "already_used")}[action]
+    assert results == {won: 1, lost: 999}
 
 
 def test_an_order_waits_for_another(db, db_new, coupon_new, background):
@@ -229,7 +229,8 @@ def test_the_end_of_a_hold_frees_no_receive_that_is_taken(db, db_new, coupon_new
     ) == [("used", "b")]
 
 
-UNDONE = ("released", "rolled_back")
+UNDONE = {"released": "held", "rolled_back": "used"}  # what it was
+REFUSED = {"held_by_other": "held", "already_used": "used", "not_used": "held"}  # what it is
 
 
 def test_what_the_keeper_waits_to_free_is_not_missed(db, db_new, coupon_new, background):
@@ -310,11 +311,12 @@ class Model:
             assert not (result == "held" and state == "used")
             self.state[receive] = (result, order)
         elif result in UNDONE:
-            undone = state == "free" or own and state == result.removeprefix("un")
+            undone = state == "free" or own and state == UNDONE[result]
             assert undone, (receive, action, order, state, holder)
             self.state[receive] = ("free", None)
-        elif result in ("held_by_other", "already_used"):
-            assert state == result.removeprefix("is_"), (receive, action, order, state)
+        elif result in REFUSED:
+            assert state == REFUSED[result], (receive, action, order, state)
+            assert own or result != "not_used", (receive, action, order, holder)
 
 
 def operations_random(rng, receives, amounts):
@@ -372,7 +374,7 @@ def test_whatever_happens(db, db_new, coupon_new, background, seed):
     for operation, rows in told:
         results = [row["result"] for row in rows]
         assert first.setdefault(operation, results) == results, "a copy is answered as the first"
-        refused = [result for result in results if result not in ("held", "used") + UNDONE]
+        refused = [result for result in results if result not in ("held", "used", *UNDONE)]
         assert not refused or len(refused) == len(results), "all or none"
 
     model, history = Model(), db.execute(
