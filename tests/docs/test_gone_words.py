@@ -1,0 +1,47 @@
+"""Words that the contract no longer has: another word says the same, or they mean something else in
+the field."""
+
+import re
+import subprocess
+from fnmatch import fnmatch
+
+import pytest
+
+from stack import ROOT
+
+# Pattern, the paths where it is not, and what is said instead.
+GONE = [
+    (r"(?i)redeem", "*", "claim"),
+    (r"(?i)unhold|unheld", "*", "release, released"),
+    (r"(?i)unuse(?!d)", "*", "rollback"),
+    (r"coupon\.unused", "*", "coupon.rolled_back"),
+    (r"\bis_held\b|\bis_used\b", "sql/*", "held_by_other, already_used"),
+    (r'"code": ?1[01],\s*"status": ?"(held|used)"', "*", "held_by_other, already_used"),
+    (r"release[-_]lost", "*", "give-up-lost"),
+    (r"released_at|slots_released|unreleased", "*", "freed_at, slots_freed, unfreed"),
+    (r"(?i)\bunclaimed\b|changes_claim|installation_claimed", "*", "adopt"),
+    (r"webhook_claim", "*", "webhook_lease"),
+]
+
+
+def files():
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    for name in listed.stdout.splitlines():
+        path = ROOT / name
+        if path.is_file() and name != "tests/docs/test_gone_words.py":
+            yield name, path.read_bytes().decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("pattern,places,instead", GONE, ids=[one[0] for one in GONE])
+def test_the_word_is_gone(pattern, places, instead):
+    """Also in the archives of inputs for fuzzing, which are not compressed."""
+    found = [
+        f"{name}:{content.count(chr(10), 0, match.start()) + 1}: {match[0]!r}: say {instead}"
+        for name, content in files()
+        if fnmatch(name, places)
+        for match in re.finditer(pattern, content)
+    ]
+    assert not found, "\n".join(found)
