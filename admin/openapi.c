@@ -23,7 +23,7 @@ static cJSON *child_of(cJSON *object, const char *name)
 static cJSON *reference(const char *kind, const char *name)
 {
 	cJSON *object = output_object();
-	char text[64];
+	char text[96];
 
 	snprintf(text, sizeof(text), "#/components/%s/%s", kind, name);
 	output_text(object, "$ref", text);
@@ -196,15 +196,20 @@ static void body_add(cJSON *operation, const struct route *route, const struct c
 		cJSON_Delete(schema);
 }
 
-/* What the command prints: the schema of its name, which openapi.json has. */
+/*
+ * What the command prints: the schema of its name, which openapi.json has; of one campaign, where
+ * the command also does without.
+ */
 static cJSON *printed_schema(const struct route *route)
 {
-	char name[ROUTE_NAME_SIZE];
+	const char *argument = command_find(route->command)->argument;
+	int is_of_one = argument && strcmp(argument, "[ID]") == 0 && strchr(route->path, '{');
+	char name[2 * ROUTE_NAME_SIZE], *to = name;
 
-	snprintf(name, sizeof(name), "%s", route->command);
-	for (char *at = name; *at; at++)
-		if (*at == ' ')
-			*at = '_';
+	for (const char *from = route->command; *from; from++)
+		if (*from != '-')
+			*to++ = *from == ' ' ? '_' : *from;
+	snprintf(to, sizeof(name) - (size_t)(to - name), "%s", is_of_one ? "_campaign" : "");
 	return reference("schemas", name);
 }
 
@@ -235,28 +240,19 @@ static void response_add(cJSON *responses, const char *status, const char *about
 		output_add(response, "content", content("application/json", schema));
 }
 
-static void responses_add(cJSON *operation, const struct route *route,
-			  const struct command *command)
+static void responses_add(cJSON *operation, const struct route *route)
 {
 	static const char *const problems[] = { "400", "401", "403", "404", "409",
 						"411", "412", "414", "415", "421",
 						"422", "428", "500", "503", "504" };
 	cJSON *responses = child_of(operation, "responses");
-	int prints = route->list != NULL;
 
-	for (const struct option *o = command->options; o && o->name; o++)
-		prints |= strcmp(o->name, "json") == 0;
 	if (route->flags & ROUTE_JOB)
 		output_add(responses, "202", reference("responses", "Job"));
-	else if (prints)
+	else
 		response_add(responses, route->made ? "201" : "200",
 			     route->made ? "It is made: Location has it." : "Done.",
 			     answer_schema(route));
-	else
-		response_add(responses, "204", "Done.", NULL);
-	if (!prints && route->method != EVHTTP_REQ_GET)
-		response_add(responses, "200", "Done, with warnings.",
-			     reference("schemas", "Warned"));
 	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++)
 		output_add(responses, problems[i], reference("responses", "Problem"));
 }
@@ -303,7 +299,7 @@ static void operation_add(cJSON *paths, const struct route *route)
 	parameters_add(operation, route, command);
 	if (route->method != EVHTTP_REQ_GET && route->method != EVHTTP_REQ_DELETE)
 		body_add(operation, route, command);
-	responses_add(operation, route, command);
+	responses_add(operation, route);
 }
 
 cJSON *openapi_json(void)

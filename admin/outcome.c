@@ -89,11 +89,11 @@ static cJSON *warnings_read(const char *text, int all)
 	return array;
 }
 
-/* Whether it has warned, and said nothing else: it has made its change. */
+/* Whether it has said nothing but warnings: it has made its change. */
 static int has_only_warnings(const char *text)
 {
 	cJSON *warnings = warnings_read(text, 0), *all = warnings_read(text, 1);
-	int n = cJSON_GetArraySize(warnings), is_only = n > 0 && cJSON_GetArraySize(all) == n;
+	int is_only = cJSON_GetArraySize(all) == cJSON_GetArraySize(warnings);
 
 	cJSON_Delete(warnings);
 	cJSON_Delete(all);
@@ -149,7 +149,7 @@ static char *object_read(const char *text, size_t len, cJSON *warnings)
 /* What was printed (malloc), or NULL: it is no answer. */
 static char *answer_make(const struct route *route, const struct child_result *result)
 {
-	cJSON *warnings = warnings_read(result->err, result->status == 1), *object;
+	cJSON *warnings = warnings_read(result->err, result->status != CTL_DONE), *object;
 	char *text;
 
 	if (route->list) {
@@ -159,8 +159,6 @@ static char *answer_make(const struct route *route, const struct child_result *r
 			output_add(object, "warnings", cJSON_Duplicate(warnings, 1));
 		text = checked(json_write(object));
 		cJSON_Delete(object);
-	} else if (result->out_len == 0) { /* it has nothing else to say */
-		text = object_read("{}", 2, warnings);
 	} else {
 		text = object_read(result->out, result->out_len, warnings);
 	}
@@ -178,11 +176,11 @@ static int64_t version_read(const cJSON *root)
 	return cJSON_IsNumber(version) ? (int64_t)version->valuedouble : 0;
 }
 
-/* Of exit statuses that are no success. */
-static int status_http(int status)
+/* The HTTP status of an exit status that is no success. */
+static int status_http(enum exit_status status)
 {
 	switch (status) {
-	case ARGS_USAGE:
+	case CTL_INVALID:
 		return 400;
 	case CTL_OTHER_VERSION:
 		return 412;
@@ -191,11 +189,17 @@ static int status_http(int status)
 	case CTL_KEY_REUSED:
 		return 422;
 	case CTL_AWAY:
+	case CTL_STOPPED:
 		return 503;
-	case CTL_NO_VERDICT:
-		return 503;
-	case 1:
+	case CTL_FAILED:
+	case CTL_REFUSED:
+	case CTL_STALLED:
+	case CTL_NO_TAIL:
 		return 409;
+	case CTL_DONE:
+	case CTL_NOT_IN_REDIS:
+	case CTL_UNKNOWN:
+		return 500;
 	}
 	return 500;
 }
@@ -207,7 +211,7 @@ static char *failure_make(const struct route *route, const struct child_result *
 	*status = 500;
 	switch (result->end) {
 	case CHILD_EXITED:
-		*status = status_http(result->status);
+		*status = status_http((enum exit_status)result->status);
 		sentence = sentence_read(result->err);
 		if (!*sentence) {
 			free(sentence);
@@ -259,21 +263,29 @@ static char *failure_make(const struct route *route, const struct child_result *
 char *outcome_make(const struct route *route, const struct child_result *result, int *status,
 		   int64_t *version)
 {
-	int is_verdict = route->flags & ROUTE_VERDICT &&
-			 (result->status == 1 || result->status == CTL_NO_VERDICT ||
-			  result->status == CTL_STALLED);
+	/* What it has printed is the answer with these statuses as well. */
+	static const int answers[] = {
+		[CTL_FAILED] = ROUTE_VERDICT,
+		[CTL_STALLED] = ROUTE_VERDICT,
+		[CTL_REFUSED] = ROUTE_VERDICT,
+		[CTL_STOPPED] = ROUTE_VERDICT,
+		[CTL_ABSENT] = ROUTE_VERDICT,
+		[CTL_AWAY] = ROUTE_PARTIAL,
+		[CTL_UNKNOWN] = 0,
+	};
 	int is_done = result->end == CHILD_EXITED &&
-		      (result->status == 0 || result->status == CTL_NOT_IN_REDIS ||
-		       (result->status == CTL_UNKNOWN && has_only_warnings(result->err)));
+		      (result->status == CTL_DONE ||
+		       ((result->status == CTL_NOT_IN_REDIS ||
+			 (result->status == CTL_UNKNOWN && *result->err)) &&
+			has_only_warnings(result->err)));
+	int is_answered = result->end == CHILD_EXITED && result->out_len > 0 &&
+			  result->status <= CTL_UNKNOWN &&
+			  route->flags & (unsigned)answers[result->status];
 	char *text = NULL;
 	cJSON *root;
 
 	*version = 0;
-	if (is_done && result->out_len == 0 && !*result->err && !route->list) {
-		*status = 204;
-		return checked(strdup(""));
-	}
-	if (is_done || (result->end == CHILD_EXITED && is_verdict && result->out_len > 0))
+	if (is_done || is_answered)
 		text = answer_make(route, result);
 	root = text ? cJSON_Parse(text) : NULL; /* one that failed may have printed a part */
 	if (!root) {

@@ -137,11 +137,18 @@ static int is_in_path(const struct route *route, const struct option *option)
 	return 0;
 }
 
+const struct option *route_mode(const struct command *command)
+{
+	const char *mode = strstr(command->name, " --");
+
+	return mode ? option_find(command, mode + 3, strlen(mode + 3)) : NULL;
+}
+
 int route_has_member(const struct route *route, const struct command *command,
 		     const struct option *option)
 {
-	static const char *const own[] = { "json",   "csv",       "by",     "version",
-					   "format", "delimiter", "column", "without-words" };
+	static const char *const own[] = { "csv",       "by",     "version",      "format",
+					   "delimiter", "column", "without-words" };
 
 	/* Idempotency-Key; what orders do with receives has it as a member, too. */
 	if (strcmp(option->name, "key") == 0)
@@ -149,6 +156,8 @@ int route_has_member(const struct route *route, const struct command *command,
 	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
 		if (strcmp(option->name, own[i]) == 0)
 			return 0;
+	if (option == route_mode(command) && !option->value)
+		return 0;
 	if (option->is_of_terminal || (option->value && strcmp(option->value, "FILE") == 0))
 		return 0;
 	/* What a body has is a list of codes without columns. */
@@ -259,18 +268,20 @@ int words_begin(struct words *words, const struct route_match *match, const stru
 		const char *version, const char *key)
 {
 	const struct command *command = match->command;
+	const struct option *mode = route_mode(command);
 	const char *rest = match->route->command, *path = match->route->path, *name;
 	size_t len, part = 0;
 
 	word_add(words, "couponctl");
 	while (*rest) {
 		len = strcspn(rest, " ");
-		word_add(words, "%.*s", (int)len, rest);
+		if (*rest != '-' || !mode->value) /* that has a member */
+			word_add(words, "%.*s", (int)len, rest);
 		rest += len + (rest[len] == ' ');
 	}
 	if (match->route->word)
 		word_add(words, "%s", match->route->word);
-	if (option_find(command, "json", 4))
+	if (!command->has_no_json)
 		word_add(words, "--json");
 	if (option_find(command, "by", 2))
 		word_add(words, "--by=%s", visitor->key);
@@ -528,10 +539,13 @@ int words_of_body(struct words *words, const struct route_match *match, const cJ
 		  const char *key)
 {
 	char argument[ROUTE_NAME_SIZE] = "";
+	const struct option *mode = route_mode(match->command);
 	const cJSON *value;
 	int is_list = 0, rc = 0;
 
 	route_argument(match->route, match->command, argument, &is_list);
+	if (mode && mode->value && !cJSON_HasObjectItem(body, mode->name))
+		return words_fail(words, "%s is missing", mode->name);
 	if (key && cJSON_HasObjectItem(body, "key"))
 		return words_fail(words, "key: Idempotency-Key has it: allowed is one of them");
 	cJSON_ArrayForEach(value, body)

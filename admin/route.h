@@ -24,8 +24,9 @@
 
 enum route_flag {
 	ROUTE_NEEDS_VERSION = 1, /* If-Match */
-	ROUTE_VERDICT = 2,       /* with exit status 1, 4 and 5 it may have answered as well */
-	ROUTE_JOB = 4            /* it may take long: see job.h */
+	ROUTE_VERDICT = 2,       /* it may have answered, whatever its verdict is: see outcome.c */
+	ROUTE_JOB = 4,           /* it may take long: see job.h */
+	ROUTE_PARTIAL = 8        /* it answers what it could read, where a store is away */
 };
 
 struct route {
@@ -67,6 +68,8 @@ const char *route_part(const struct route_match *match, const char *name);
 /* The next name in braces, without them, at or after `*path`, which moves on. 0: there is none. */
 size_t route_part_next(const char **path, const char **name);
 
+/* The option that has chosen this mode of a command; NULL: it is none. */
+const struct option *route_mode(const struct command *command);
 /* Whether the option is a member of requests of this route. */
 int route_has_member(const struct route *route, const struct command *command,
 		     const struct option *option);

@@ -158,7 +158,7 @@ def webhook():
     stack("start", "worker-1", "worker-2")
     receiver = Receiver()
     url = f"http://127.0.0.1:{receiver.server_port}/"
-    made = json.loads(ctl("webhook", "add", url, "--json"))
+    made = json.loads(ctl("webhook", "create", url, "--json"))
     yield receiver
     ctl("webhook", "remove", made["webhook"])
     receiver.shutdown()

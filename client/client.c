@@ -471,7 +471,7 @@ static void exchange_lost(void *context, uint32_t i)
 	(void)i;
 }
 
-char *gateway_exchange(const struct config *config, const char *request, int away)
+char *gateway_exchange(const struct config *config, const char *request, int away, int unanswered)
 {
 	struct exchange exchange = { .request = request };
 	const struct client_owner owner = { .context = &exchange,
@@ -491,7 +491,7 @@ char *gateway_exchange(const struct config *config, const char *request, int awa
 		client_wait(client, TIMEOUT_US - client->now_us);
 	why = *client->error ? client->error : strerror(ETIMEDOUT);
 	if (exchange.is_sent || client->error_number != EACCES)
-		log_fatal_status(away);
+		log_fatal_status(exchange.is_sent ? unanswered : away);
 	if (!exchange.is_sent)
 		log_fatal("the gateway at COUPON_LISTEN, %s, cannot be reached: %s", config->listen,
 			  why);

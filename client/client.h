@@ -20,10 +20,10 @@
 
 /*
  * Sends one request line and returns the reply line, both without their line end; the caller frees
- * it. Ends the process when there is no reply: with `away`, but with 1 if the gateway refuses
- * COUPON_GATEWAY_KEY or the settings are invalid, where trying again changes nothing.
+ * it. Ends the process when there is no reply: with `unanswered`, or with `away` if the request was
+ * not sent, but with 1 if the gateway refuses COUPON_GATEWAY_KEY or the settings are invalid.
  */
-char *gateway_exchange(const struct config *config, const char *request, int away);
+char *gateway_exchange(const struct config *config, const char *request, int away, int unanswered);
 
 /* Where there is a key, lines wait until the gateway knows it; requests over HTTP carry it. */
 enum client_state {

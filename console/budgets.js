@@ -67,7 +67,7 @@ function set_ask(budget, ask) {
             const body = { amount: amount_read("Amount", amount.value.trim(), currency) };
             return warned(
                 "The amount is set.",
-                await change("PUT", `${path_of(budget)}/amount`, body),
+                await change("PATCH", path_of(budget), body),
             );
         },
     });

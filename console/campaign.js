@@ -436,7 +436,7 @@ class Campaign {
                             ["Outcome", ""],
                         ],
                         recent.map((one) => [
-                            instant(one.at),
+                            instant(one.received_at),
                             h("a", { href: receive_place(one.receive) }, one.user),
                             [badge(one.state), one.reason ? ` ${one.reason}` : ""],
                         ]),
@@ -464,8 +464,8 @@ class Campaign {
                 action(`${step.word}…`, () => this.step(name, step), step.first ? "first" : ""),
             );
         const is_over = status === "closed";
-        const open = h("button", { type: "button" }, "Check (arm)");
-        open.addEventListener("click", () => busy(open, () => this.arm()));
+        const open = h("button", { type: "button" }, "Check");
+        open.addEventListener("click", () => busy(open, () => this.check()));
         const audit = h("button", { type: "button" }, "Audit");
         audit.addEventListener("click", () => busy(audit, () => this.job("audit")));
         this.buttons.replaceChildren(
@@ -571,11 +571,11 @@ class Campaign {
         });
     }
 
-    async arm() {
+    async check() {
         const title = "Ready to open?";
         this.parts.checks.replaceChildren(card(title, h("p", { class: "muted" }, "Checking…")));
         await this.part("checks", async () => {
-            const { ready, checks } = await get(`${this.path}/arm`);
+            const { ready, checks } = await get(`${this.path}/check`);
             const mark = ({ passed, reason }) => {
                 if (passed && reason) return h("span", { class: "badge warn" }, "warning");
                 return passed

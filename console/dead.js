@@ -25,14 +25,14 @@ function requeue_ask(what, path, body, ask) {
 }
 
 // What would be lost is asked for first.
-async function drop_ask(letter, ask) {
-    const path = `${path_of(letter)}/drop`;
+async function remove_ask(letter, ask) {
+    const path = `${path_of(letter)}/remove`;
     const { messages } = await change("POST", path, {});
     const owed = messages.flatMap((one) => one.owed);
     const unreadable = messages.filter((one) => !one.readable);
     return ask({
-        title: "Drop this dead letter?",
-        word: "Drop",
+        title: "Remove this dead letter?",
+        word: "Remove",
         grave: true,
         changes: () => [
             `Deleted, in RabbitMQ and in the outbox: ${plural(messages.length, "message")}. ` +
@@ -43,7 +43,7 @@ async function drop_ask(letter, ask) {
         ],
         act: async () => {
             const answer = await change("POST", path, { yes: true });
-            return `${plural(answer.messages.length, "message")} dropped.`;
+            return `${plural(answer.messages.length, "message")} removed.`;
         },
     });
 }
@@ -108,7 +108,7 @@ export function dead_page(main, { still }) {
                 { class: "bar" },
                 open,
                 action("Send again…", requeue, "", of),
-                action("Drop…", () => tried(() => drop_ask(letter, ask)), "", of),
+                action("Remove…", () => tried(() => remove_ask(letter, ask)), "", of),
             ),
         ].map((cell) => cell || null);
     };

@@ -4,7 +4,7 @@ import { session_get, session_is_over } from "./api.js";
 import { budgets_page } from "./budgets.js";
 import { campaign_page } from "./campaign.js";
 import { campaigns_page } from "./campaigns.js";
-import { changes_page } from "./changes.js";
+import { history_page } from "./history.js";
 import { dead_page } from "./dead.js";
 import { h, say } from "./dom.js";
 import { keys_page } from "./keys.js";
@@ -28,7 +28,7 @@ const ROUTES = [
     [/^\/budgets$/, "Budgets", budgets_page],
     [/^\/dead$/, "Dead letters", dead_page],
     [/^\/keys$/, "Keys", keys_page],
-    [/^\/changes$/, "Changes", changes_page],
+    [/^\/history$/, "History", history_page],
 ];
 
 function address() {

@@ -3,23 +3,23 @@ import { change, get, may_change, Problem } from "./api.js";
 import { action, busy, warned } from "./dialog.js";
 import { badge, card, count, h, plural, secret, table, time } from "./dom.js";
 
-const STEPS = {
-    disable: {
+const STEPS = [
+    {
         word: "Disable",
         from: "enabled",
         does: "Nothing is sent any more. What waits stays; events that come meanwhile are lost.",
     },
-    enable: {
+    {
         word: "Enable",
         from: "disabled",
         does: "What waits is sent, and events from now on.",
     },
-    remove: {
+    {
         word: "Remove",
         grave: true,
         does: "It is removed with its secrets and all that waits. It cannot be undone.",
     },
-};
+];
 
 let types = null; // of events, once they are known
 
@@ -31,16 +31,16 @@ async function types_find() {
 
 const path_of = (hook) => `/webhooks/${hook.webhook}`;
 
-function step_ask(hook, name, { word, grave, does }, ask) {
-    const [method, path] =
-        name === "remove" ? ["DELETE", path_of(hook)] : ["POST", `${path_of(hook)}/${name}`];
+function step_ask(hook, { word, grave, does }, ask) {
     return ask({
         title: `${word} webhook ${hook.webhook}?`,
         word,
         grave,
         changes: () => [`${hook.url}: ${hook.state} → ${word.toLowerCase()}d`, does],
         act: async () => {
-            const answer = await change(method, path, method === "DELETE" ? undefined : {});
+            const answer = grave
+                ? await change("DELETE", path_of(hook))
+                : await change("PATCH", path_of(hook), { state: `${word.toLowerCase()}d` });
             return warned(`The webhook is ${word.toLowerCase()}d.`, answer);
         },
     });
@@ -159,9 +159,9 @@ function hook_row(hook, ask, deliveries) {
     const make = (word, work) => action(`${word}…`, () => work(hook, ask), "", of);
     const late = h("button", { type: "button", "aria-label": `Deliveries of ${of}` }, "Deliveries");
     late.addEventListener("click", () => busy(late, () => deliveries(hook)));
-    const steps = Object.entries(STEPS)
-        .filter(([, step]) => !step.from || step.from === hook.state)
-        .map(([name, step]) => make(step.word, () => step_ask(hook, name, step, ask)));
+    const steps = STEPS.filter((step) => !step.from || step.from === hook.state).map((step) =>
+        make(step.word, () => step_ask(hook, step, ask)),
+    );
     return [
         [
             h("span", { class: "mono" }, hook.url),

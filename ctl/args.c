@@ -56,7 +56,7 @@ void args_fail(const char *format, ...)
 	text_print_plain(text, strlen(text), stderr);
 	fputc('\n', stderr);
 	free(text);
-	exit(ARGS_USAGE);
+	exit(CTL_INVALID);
 }
 
 /* The words before the name of a command. */
@@ -76,9 +76,14 @@ static void text_check(const char *what, const char *text)
 			  text);
 }
 
-/* The index in the table of the option whose name is the first `len` bytes of `name`, or -1. */
+static const struct option json_option =
+	SWITCH("json", "print the result as JSON: an object, or one a line for each of a list");
+
+/* The place in `values` of the option whose name is the first `len` bytes of `name`, or -1. */
 static int option_find(const struct command *command, const char *name, size_t len)
 {
+	if (!command->has_no_json && len == 4 && memcmp(name, json_option.name, len) == 0)
+		return ARGS_OPTIONS_MAX;
 	for (int i = 0; command->options && command->options[i].name; i++) {
 		check(i < ARGS_OPTIONS_MAX);
 		if (strlen(command->options[i].name) == len &&
@@ -92,7 +97,28 @@ int args_takes_value(const struct command *command, const char *word)
 {
 	int i = strncmp(word, "--", 2) == 0 ? option_find(command, word + 2, strlen(word + 2)) : -1;
 
-	return i >= 0 && command->options[i].value;
+	return i >= 0 && i < ARGS_OPTIONS_MAX && command->options[i].value;
+}
+
+const struct command *args_mode(const struct command *command, int argc, char **argv)
+{
+	for (int i = 0; i < argc; i++) {
+		const struct command *const *mode = command->modes;
+		int takes_value = args_takes_value(command, argv[i]);
+
+		if (command->takes_words && strcmp(argv[i], "--") == 0)
+			break;
+		for (; mode && *mode; mode++) {
+			const char *option = strstr((*mode)->name, "--");
+
+			if (strncmp(argv[i], option, strlen(option)) == 0 &&
+			    strchr("=", argv[i][strlen(option)]))
+				return *mode;
+			takes_value |= args_takes_value(*mode, argv[i]);
+		}
+		i += takes_value;
+	}
+	return command;
 }
 
 /* Takes the option in argv[0]. Returns how many words it used. */
@@ -107,7 +133,7 @@ static int option_take(struct args *args, int argc, char **argv)
 	if (i < 0)
 		args_fail("%s has no option %s; see %s%s --help", args->command->name, argv[0],
 			  before(args->command), args->command->name);
-	option = &args->command->options[i];
+	option = i == ARGS_OPTIONS_MAX ? &json_option : &args->command->options[i];
 	if (args->values[i])
 		args_fail("--%s is given twice", option->name);
 	if (!option->value) {
@@ -119,9 +145,13 @@ static int option_take(struct args *args, int argc, char **argv)
 	if (!name[len] && argc < 2)
 		args_fail("--%s needs a value: %s", option->name, option->help);
 	args->values[i] = name[len] ? name + len + 1 : argv[1];
-	/* JSON may have lines, and a file any name. Whoever reads an id names the wrong byte. */
+	/*
+	 * JSON may have lines, a pasted word the end of its line, and a file any name. Whoever
+	 * reads an id names the wrong byte.
+	 */
 	if (strcmp(option->value, "FILE") != 0 && strcmp(option->value, "JSON") != 0 &&
-	    strcmp(option->value, "ID") != 0 && strcmp(option->value, "USER") != 0) {
+	    strcmp(option->value, "ID") != 0 && strcmp(option->value, "USER") != 0 &&
+	    strcmp(option->value, "WORD") != 0) {
 		snprintf(what, sizeof(what), "--%s", option->name);
 		text_check(what, args->values[i]);
 	}
@@ -155,7 +185,7 @@ static void argument_take(struct args *args, char *word)
 		args_fail("%s takes only %s, but also got \"%s\"", command->name,
 			  most == 1 ? "one argument" : command->argument, word);
 	/* A pasted code may have tabs and ends of lines, which are never stored. */
-	is_code = strstr(command->argument, "CODE") || strstr(command->argument, "WORD");
+	is_code = strstr(command->argument, "CODE") != NULL;
 	for (size_t i = 0; i < len; i += ignored ? ignored : 1) {
 		ignored = is_code ? code_ignored_length(word + i, len - i) : 0;
 		if (!ignored)
@@ -223,6 +253,8 @@ void args_options_print(const struct command *command, FILE *out)
 		if (o->words)
 			words_print(o->words, out);
 	}
+	if (!command->has_no_json)
+		fprintf(out, "  --%s\n      %s\n", json_option.name, json_option.help);
 }
 
 const char *args_text(const struct args *args, const char *name)
@@ -246,7 +278,7 @@ static char *words_join(const struct args *args, char divider, const char *const
 	for (int i = 0; i < args->arguments_n; i++) {
 		const char *next = strchr(name, ' ');
 		size_t len = next ? (size_t)(next - name) : strlen(name);
-		int is_code = memmem(name, len, "CODE", 4) || memmem(name, len, "WORD", 4);
+		int is_code = memmem(name, len, "CODE", 4) != NULL;
 
 		fprintf(out, "%c%s", divider, hides_codes && is_code ? "…" : args->arguments[i]);
 		name = next ? next + 1 : name;
@@ -259,7 +291,9 @@ static char *words_join(const struct args *args, char divider, const char *const
 			left_out++;
 		if (args->values[i] && !*left_out && !option->is_of_terminal)
 			fprintf(out, "%c--%s%s%s", divider, option->name, option->value ? "=" : "",
-				args->values[i]);
+				hides_codes && option->value && strcmp(option->value, "WORD") == 0
+					? "…"
+					: args->values[i]);
 	}
 	check(fclose(out) == 0);
 	return text;
@@ -267,13 +301,13 @@ static char *words_join(const struct args *args, char divider, const char *const
 
 char *args_record(const struct args *args)
 {
-	return words_join(args, ' ', (const char *const[]){ "by", "json", NULL }, 1);
+	return words_join(args, ' ', (const char *const[]){ "by", NULL }, 1);
 }
 
 char *args_whole(const struct args *args)
 {
 	/* A code may have ends of lines, and JSON, too, but neither has this one. */
-	return words_join(args, '\x1f', (const char *const[]){ "by", "json", "key", NULL }, 0);
+	return words_join(args, '\x1f', (const char *const[]){ "by", "key", NULL }, 0);
 }
 
 void args_ask(const struct args *args, const char *what, ...)
@@ -338,6 +372,11 @@ int64_t args_number(const struct args *args, const char *name, int64_t least, in
 		args_fail("--%s is \"%s\": allowed is an integer from %lld to %lld", name, value,
 			  (long long)least, (long long)most);
 	return number;
+}
+
+int64_t args_count(const struct args *args, int64_t fallback)
+{
+	return args_number(args, "count", 1, PAGE_COUNT_MAX, fallback);
 }
 
 int64_t args_duration_s(const struct args *args, const char *name, int most_days,

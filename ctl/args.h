@@ -12,7 +12,40 @@
 #include <stdio.h>
 
 #define ARGS_OPTIONS_MAX 32
-#define ARGS_USAGE 2 /* exit status when the command line is wrong */
+/*
+ * The exit statuses of all commands: EXIT(name, number, text). Each has one meaning; --help prints
+ * the texts, and docs/couponctl.md has them word for word.
+ */
+#define EXITS                                                                                      \
+	EXIT(CTL_DONE, 0, "done; every check passed; the answer's code is 0")                      \
+	EXIT(CTL_FAILED, 1, "the command, a check or the request failed; standard error says why") \
+	EXIT(CTL_INVALID, 2,                                                                       \
+	     "the command line, a file that it names, or the request is invalid; nothing "         \
+	     "was done")                                                                           \
+	EXIT(CTL_NOT_IN_REDIS, 3,                                                                  \
+	     "PostgreSQL has the change, but Redis could not be updated: a keeper will do it")     \
+	EXIT(CTL_KEY_REUSED, 4,                                                                    \
+	     "the idempotency key was used for another request; nothing was done")                 \
+	EXIT(CTL_STALLED, 5, "no check failed, but receives are in flight without progress")       \
+	EXIT(CTL_REFUSED, 6,                                                                       \
+	     "done, but for the users, rows, codes or receives that were refused, which "          \
+	     "are named")                                                                          \
+	EXIT(CTL_STOPPED, 7, "stopped before its end; the same command goes on")                   \
+	EXIT(CTL_OTHER_VERSION, 8, "the coupon has another version; nothing was changed")          \
+	EXIT(CTL_ABSENT, 9, "what is named does not exist")                                        \
+	EXIT(CTL_AWAY, 10,                                                                         \
+	     "a store or the gateway is away or busy, or PostgreSQL is behind Redis: try "         \
+	     "again later")                                                                        \
+	EXIT(CTL_NO_TAIL, 11, "an operator has to recover; nothing was changed")                   \
+	EXIT(CTL_UNKNOWN, 12,                                                                      \
+	     "failed after it had changed something, or it is unknown whether: look "              \
+	     "before you repeat it")
+
+enum exit_status {
+#define EXIT(name, number, text) name = number,
+	EXITS
+#undef EXIT
+};
 
 struct option {
 	const char *name;  /* without its dashes; NULL ends a table */
@@ -57,6 +90,12 @@ struct command {
 	int takes_words;              /* those after -- */
 	const char *summary;
 	const char *detail; /* more text for --help; NULL: none */
+	int has_no_json;    /* it runs another program, or writes a file in its --format */
+	/*
+	 * Ended by NULL; NULL: none. What else it does with one of these options, which is the end
+	 * of the name: show with --curve is "show --curve", and has its own options.
+	 */
+	const struct command *const *modes;
 	/* Ended by NULL. The next word selects one of them, and there is no `run`. NULL: none. */
 	const struct command *const *subcommands;
 };
@@ -66,7 +105,7 @@ struct args {
 	const char *argument; /* the first one; NULL: not given */
 	char **arguments;     /* all of them, in the words that were read */
 	int arguments_n;
-	const char *values[ARGS_OPTIONS_MAX];
+	const char *values[ARGS_OPTIONS_MAX + 1]; /* the last one is of --json */
 	char **words; /* those after --, ended by NULL; NULL: there was no -- */
 };
 
@@ -95,6 +134,8 @@ char *args_whole(const struct args *args);
 
 /* Whether the word is an option of the command whose value is the next word, whatever that is. */
 int args_takes_value(const struct command *command, const char *word);
+/* The mode of the command that one of the words chooses, or the command. */
+const struct command *args_mode(const struct command *command, int argc, char **argv);
 
 /* The options and what they are for, as --help has them. */
 void args_options_print(const struct command *command, FILE *out);
@@ -136,8 +177,18 @@ void args_coupon_user(const struct args *args, struct receive *receive);
 void args_receive_argument(const struct args *args, struct receive *receive);
 /* A receive as the argument, or --coupon and --user instead: then only these are set. */
 void args_receive(const struct args *args, struct receive *receive);
-/* The options of a command that only reads it; `json_` is the help of --json. */
-#define RECEIVE_OPTIONS(json_)                                                                    \
+/* The options of a command that only reads it. */
+#define RECEIVE_OPTIONS                                                                           \
 	OPTIONS(OPTION("coupon", "ID",                                                            \
 		       "instead of RECEIVE, with --user: each receive of a user of this coupon"), \
-		OPTION("user", "ID", "the user"), SWITCH("json", json_))
+		OPTION("user", "ID", "the user"))
+/*
+ * The options of each command that lists something, in pages: those of the next one come after the
+ * last one of this one. `count_` tells the default, in the words of --help.
+ */
+#define PAGE_OPTIONS(value_, after_, count_)                                     \
+	OPTION("after", value_, "the next page: only those after this " after_), \
+		OPTION("count", "N", "at most N, 1 to 100000; default: " count_)
+#define PAGE_COUNT_MAX 100000
+/* --count of such a command. */
+int64_t args_count(const struct args *args, int64_t fallback);

@@ -33,7 +33,8 @@ static const char *name_argument(const struct args *args)
 /* The row of sql_query_budget_list; one that is absent ends the process. */
 static PGresult *budget_row(struct db *db, const char *name)
 {
-	PGresult *row = db_ask(db, sql_query_budget_list, postgres_text(name));
+	PGresult *row = db_ask(db, sql_query_budget_list, postgres_text(name), postgres_text(NULL),
+			       postgres_text(NULL));
 
 	if (PQntuples(row) == 0)
 		log_fatal_as(CTL_ABSENT, "there is no budget %s", name);
@@ -97,7 +98,9 @@ static int list_run(struct ctl *ctl)
 {
 	int as_json = args_has(&ctl->args, "json");
 	struct db *db = store_postgres_open(ctl);
-	PGresult *rows = db_ask(db, sql_query_budget_list, postgres_text(NULL));
+	PGresult *rows = db_ask(db, sql_query_budget_list, postgres_text(NULL),
+				postgres_text(args_text(&ctl->args, "after")),
+				postgres_number(args_count(&ctl->args, PAGE_COUNT_MAX)));
 
 	if (!as_json)
 		printf("%-24s %-8s %20s %20s %20s  %s\n", "budget", "currency", "amount", "spent",
@@ -182,7 +185,7 @@ static int campaigns_wait(struct db *db, struct redis_client *redis, const char 
 	return rows_n > 0 ? store_gateways_wait(db, redis, STORE_NEWS_TERMS) : 0;
 }
 
-static int set_run(struct ctl *ctl)
+static int edit_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	const char *name = name_argument(args), *currency;
@@ -220,8 +223,7 @@ static const struct command budget_create_command = {
 	.argument = "NAME",
 	.options = OPTIONS(AMOUNT_OPTION,
 			   OPTION("currency", "CODE", "three capital letters as of ISO 4217"),
-			   KEY_OPTION, BY_OPTION,
-			   SWITCH("json", "print what the budget is as one JSON object")),
+			   KEY_OPTION, BY_OPTION),
 	.summary = "make a budget",
 	.detail =
 		"Needs --amount and --currency. NAME has 1 to 64 letters, digits, '.', '_' and\n"
@@ -233,7 +235,7 @@ static const struct command budget_create_command = {
 static const struct command budget_list_command = {
 	.name = "budget list",
 	.run = list_run,
-	.options = OPTIONS(SWITCH("json", "print one JSON object a line")),
+	.options = OPTIONS(PAGE_OPTIONS("NAME", "budget", "all")),
 	.summary = "list the budgets by name",
 };
 
@@ -241,16 +243,14 @@ static const struct command budget_show_command = {
 	.name = "budget show",
 	.run = show_run,
 	.argument = "NAME",
-	.options = OPTIONS(SWITCH("json", "print one JSON object")),
 	.summary = "show a budget, its campaigns, and what operators have changed",
 };
 
-static const struct command budget_set_command = {
-	.name = "budget set",
-	.run = set_run,
+static const struct command budget_edit_command = {
+	.name = "budget edit",
+	.run = edit_run,
 	.argument = "NAME",
-	.options = OPTIONS(AMOUNT_OPTION, BY_OPTION,
-			   SWITCH("json", "print what the budget is now as one JSON object")),
+	.options = OPTIONS(AMOUNT_OPTION, BY_OPTION),
 	.summary = "give a budget another amount",
 	.detail =
 		"Needs --amount, which is absolute, so repeating the command changes nothing. It\n"
@@ -260,6 +260,6 @@ static const struct command budget_set_command = {
 const struct command budget_command = {
 	.name = "budget",
 	.subcommands = COMMANDS(&budget_create_command, &budget_list_command, &budget_show_command,
-				&budget_set_command),
+				&budget_edit_command),
 	.summary = "what campaigns may give in all",
 };

@@ -13,13 +13,10 @@ const struct command *const ctl_commands[] = {
 	&stock_command,
 	&edit_command,
 	&history_command,
-	&changes_command,
-	&arm_command,
+	&check_command,
 	&void_command,
 	&show_command,
 	&list_command,
-	&curve_command,
-	&recent_command,
 	&issue_command,
 	&status_command,
 	&trace_command,
@@ -33,7 +30,6 @@ const struct command *const ctl_commands[] = {
 	&export_command,
 	&codes_command,
 	&webhook_command,
-	&events_command,
 	&installation_command,
 	&key_command,
 	&budget_command,
@@ -48,6 +44,7 @@ static const struct command *find(const struct command *const *list, const char 
 	for (; *list && !found; list++)
 		found = strcmp((*list)->name, name) == 0 ? *list
 			: (*list)->subcommands           ? find((*list)->subcommands, name)
+			: (*list)->modes                 ? find((*list)->modes, name)
 							 : NULL;
 	return found;
 }

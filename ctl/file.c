@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
+#include "ctl/args.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -84,7 +85,8 @@ static _Noreturn void failed(const char *path)
 			  : errno == EEXIST    ? "it exists already"
 					       : strerror(errno);
 
-	log_fatal("the file \"%s\" cannot be written: %s", path, why);
+	log_fatal_as(errno == EWOULDBLOCK ? CTL_AWAY : CTL_FAILED,
+		     "the file \"%s\" cannot be written: %s", path, why);
 }
 
 void file_new_open(struct file_new *file, const char *path)

@@ -193,7 +193,8 @@ static const char *id_argument(const struct args *args)
 /* The row of sql_query_key_list; one that is absent ends the process. */
 static PGresult *key_row(struct db *db, const char *id)
 {
-	PGresult *row = db_ask(db, sql_query_key_list, postgres_text(id));
+	PGresult *row = db_ask(db, sql_query_key_list, postgres_text(id), postgres_text(NULL),
+			       postgres_text(NULL));
 
 	if (PQntuples(row) == 0)
 		log_fatal_as(CTL_ABSENT, "there is no key %s", id);
@@ -343,7 +344,8 @@ static int rotate_run(struct ctl *ctl)
  */
 static void lost_restore(struct db *db, struct redis_client *redis, const char *id)
 {
-	PGresult *row = db_ask(db, sql_query_key_list, postgres_text(id));
+	PGresult *row = db_ask(db, sql_query_key_list, postgres_text(id), postgres_text(NULL),
+			       postgres_text(NULL));
 	struct key_counts counts;
 	int64_t n;
 
@@ -368,6 +370,8 @@ static int revoke_run(struct ctl *ctl)
 	const char *id = id_argument(&ctl->args), *why = NULL;
 	struct redis_client *redis;
 	struct db *db;
+	PGresult *row;
+	int status;
 
 	args_ask(&ctl->args, "Key %s will be revoked for ever: who uses it is refused at once.",
 		 id);
@@ -383,14 +387,19 @@ static int revoke_run(struct ctl *ctl)
 	if (!db_value(db, sql_query_key_revoke, postgres_text(id)))
 		log_fatal_as(why ? CTL_AWAY : CTL_ABSENT, "there is no key %s%s", id,
 			     why ? " in PostgreSQL, and Redis cannot be read" : "");
-	return change_end(db, redis, why ? why : redis_tell(db, redis), 1);
+	row = key_row(db, id);
+	status = change_end(db, redis, why ? why : redis_tell(db, redis), 1);
+	output_rows(row, NULL, "key {key} is revoked\n", args_has(&ctl->args, "json"));
+	return status;
 }
 
 static int list_run(struct ctl *ctl)
 {
 	struct db *db = store_postgres_open(ctl);
 
-	output_rows(db_ask(db, sql_query_key_list, postgres_text(NULL)),
+	output_rows(db_ask(db, sql_query_key_list, postgres_text(NULL),
+			   postgres_text(args_text(&ctl->args, "after")),
+			   postgres_number(args_count(&ctl->args, PAGE_COUNT_MAX))),
 		    "key         state    roles               expires                   coupons  "
 		    "name\n",
 		    "{key:-10}  {state:-8} {roles:-19} {expires_at:-24|never}  {coupons:-8|every} "
@@ -421,9 +430,6 @@ static int show_run(struct ctl *ctl)
 	return 0;
 }
 
-#define SECRET_SWITCH \
-	SWITCH("json", "print {\"key\":\"ID\",\"secret\":\"" KEY_PREFIX "ID_SECRET\"}")
-
 static const struct command key_create_command = {
 	.name = "key create",
 	.run = create_run,
@@ -437,7 +443,7 @@ static const struct command key_create_command = {
 		       "none"),
 		OPTION("expires", "TIME", "as 2026-11-21T12:00:00Z; default: never"),
 		OPTION("rate", "N", "at most N requests per second, 1 to 1000000; default: any"),
-		KEY_OPTION, BY_OPTION, SECRET_SWITCH),
+		KEY_OPTION, BY_OPTION),
 	.summary = "make an API key, and print it",
 	.detail = "Prints only the key, " KEY_PREFIX
 		  "ID_SECRET; it is not printed again, and stored\n"
@@ -447,7 +453,7 @@ static const struct command key_create_command = {
 static const struct command key_list_command = {
 	.name = "key list",
 	.run = list_run,
-	.options = OPTIONS(SWITCH("json", "print one JSON object a line")),
+	.options = OPTIONS(PAGE_OPTIONS("ID", "key", "all")),
 	.summary = "list the API keys, the newest first",
 };
 
@@ -455,7 +461,6 @@ static const struct command key_show_command = {
 	.name = "key show",
 	.run = show_run,
 	.argument = "ID",
-	.options = OPTIONS(SWITCH("json", "print one JSON object")),
 	.summary = "show an API key",
 };
 
@@ -476,7 +481,7 @@ static const struct command key_rotate_command = {
 				  "for how long the secret before stays good: 90s, 30m, 24h, 7d; "
 				  "up to 30d;\n"
 				  "      default 24h"),
-			   KEY_OPTION, BY_OPTION, SECRET_SWITCH),
+			   KEY_OPTION, BY_OPTION),
 	.summary = "give an API key a new secret, and print the key",
 	.detail = "Prints only the key, with the same id; it is not printed again. Only the last\n"
 		  "secret before has an overlap: another rotation ends that of the first at once.",

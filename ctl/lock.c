@@ -206,6 +206,7 @@ static int lock_run(struct ctl *ctl)
 
 const struct command lock_command = {
 	.name = "lock",
+	.has_no_json = 1,
 	.run = lock_run,
 	.argument = "NAME",
 	.options = OPTIONS(

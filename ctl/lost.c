@@ -394,8 +394,6 @@ const struct command rebuild_command = {
 		OPTION("older-than-s", "S",
 		       "with --give-up-lost: only receives accepted longer ago, 0 to 31536000; "
 		       "default 60"),
-		SWITCH("json",
-		       "print a JSON object for each thing that is named, and one at the end"),
 		BY_OPTION),
 	.summary = "compare a coupon in Redis with PostgreSQL, and rebuild it if they differ",
 	.detail = "The keeper, a thread of coupon-worker, does it; clients get unavailable\n"

@@ -17,23 +17,20 @@ static void help_print(FILE *out)
 			(*one)->argument ? (*one)->argument : "", (*one)->summary);
 	fputs("\nSee couponctl COMMAND --help.\n\nSettings, by flag or environment:\n", out);
 	config_help(CONFIG_CTL, out);
-	fputs("\nExit status: 0 done; 1 the command or a check failed; 2 the command line is "
-	      "invalid;\n"
-	      "3 PostgreSQL has the change, but Redis could not be updated; 4 audit: no "
-	      "verdict;\n5 audit: receives are in flight without progress; 6 distribute: some "
-	      "users\nwere refused; 7 distribute: stopped before its end, run it again; 8 the "
-	      "coupon has\nanother version than --version; 9 what is named does not exist; 10 a "
-	      "store cannot be\nreached, or PostgreSQL is behind Redis; 11 recover --tail: an "
-	      "operator has to\nrecover; 12 failed after it had changed something, or it is "
-	      "unknown whether it has;\n13 --key is of a command with other words.\n",
-	      out);
+	fputs("\nEach command that prints a result has --json. Exit status:\n", out);
+#define EXIT(name, number, text) fprintf(out, "  %2d  %s\n", number, text);
+	EXITS
+#undef EXIT
 }
 
-/* "rebuild ID": the name and the argument of a command. */
+/* "show ID --curve": the name of a command with its argument. */
 static void synopsis_print(const struct command *command)
 {
-	printf("%s%s%s", command->name, command->argument ? " " : "",
-	       command->argument ? command->argument : "");
+	const char *mode = strstr(command->name, " --");
+	int len = mode ? (int)(mode - command->name) : (int)strlen(command->name);
+
+	printf("%.*s%s%s%s", len, command->name, command->argument ? " " : "",
+	       command->argument ? command->argument : "", mode ? mode : "");
 }
 
 static void command_help_print(const struct command *command)
@@ -41,7 +38,7 @@ static void command_help_print(const struct command *command)
 	printf("Usage: couponctl ");
 	synopsis_print(command);
 	printf("%s%s\n\n%c%s.\n", command->subcommands ? " COMMAND" : "",
-	       command->options ? " [OPTIONS]" : "", command->summary[0] - 'a' + 'A',
+	       command->run ? " [OPTIONS]" : "", command->summary[0] - 'a' + 'A',
 	       command->summary + 1);
 	if (command->detail)
 		printf("%s\n", command->detail);
@@ -52,9 +49,14 @@ static void command_help_print(const struct command *command)
 		synopsis_print(*sub);
 		printf("\n      %s\n", (*sub)->summary);
 	}
-	if (command->options)
+	if (command->run && (command->options || !command->has_no_json)) {
 		puts("\nOptions:");
-	args_options_print(command, stdout);
+		args_options_print(command, stdout);
+	}
+	for (const struct command *const *mode = command->modes; mode && *mode; mode++) {
+		putchar('\n');
+		command_help_print(*mode);
+	}
 }
 
 static int is_help_flag(const char *word)
@@ -81,16 +83,23 @@ static int has_help_flag(const struct command *command, int argc, char **argv)
 	return 0;
 }
 
+static int takes_value(const struct command *command, const char *word)
+{
+	int takes = args_takes_value(command, word);
+
+	for (const struct command *const *mode = command->modes; mode && *mode; mode++)
+		takes |= args_takes_value(*mode, word);
+	return takes;
+}
+
 /* Whether the word is an option with a value, of any command. */
 static int is_option_with_value(const char *word)
 {
 	for (const struct command *const *one = ctl_commands; *one; one++) {
-		const struct command *const *sub = (*one)->subcommands;
-
-		if (args_takes_value(*one, word))
+		if (takes_value(*one, word))
 			return 1;
-		for (; sub && *sub; sub++)
-			if (args_takes_value(*sub, word))
+		for (const struct command *const *sub = (*one)->subcommands; sub && *sub; sub++)
+			if (takes_value(*sub, word))
 				return 1;
 	}
 	return 0;
@@ -123,6 +132,7 @@ static int command_run(struct ctl *ctl, int argc, char **argv)
 
 	if (command->subcommands && argc > 1 && !is_help(argv[1]))
 		command = subcommand_need(command, argv[used++]);
+	command = args_mode(command, argc - used, argv + used);
 	if (has_help_flag(command, argc - used, argv + used) ||
 	    (command->subcommands && argc > used)) {
 		command_help_print(command);
@@ -151,7 +161,7 @@ int main(int argc, char **argv)
 	config_log(&ctl.config, "couponctl");
 	if (argc < 2) {
 		help_print(stderr);
-		return ARGS_USAGE;
+		return CTL_INVALID;
 	}
 	if (is_help(argv[1])) {
 		help_print(stdout);

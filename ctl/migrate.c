@@ -7,10 +7,36 @@
 #include "ctl/store.h"
 #include "embed.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 static int newest; /* the version that this program brings */
+static int as_json;
+
+/* A line for what is applied, kept or there; `name` NULL: it has none. */
+static void step_say(const char *kind, const char *name, int64_t version, const char *action,
+		     const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+static void step_say(const char *kind, const char *name, int64_t version, const char *action,
+		     const char *format, ...)
+{
+	cJSON *object = output_object();
+	va_list list;
+
+	output_text(object, "kind", kind);
+	output_text(object, "name", name);
+	output_number(object, "version", version);
+	output_text(object, "action", action);
+	va_start(list, format);
+	if (as_json)
+		output_print(cJSON_Duplicate(object, 1));
+	else
+		vprintf(format, list);
+	va_end(list);
+	cJSON_Delete(object);
+	fflush(stdout);
+}
 
 /* A database with another encoding refuses some characters, or stores their bytes unchecked. */
 static void shape_check(struct db *db)
@@ -67,7 +93,8 @@ static int64_t version_check(struct db *db)
 			  "newer couponctl",
 			  (long long)version, newest);
 	if (version == newest)
-		printf("the database is at version %d already\n", newest);
+		step_say("database", NULL, newest, "kept",
+			 "the database is at version %d already\n", newest);
 	return version;
 }
 
@@ -92,8 +119,8 @@ static void migration_apply(struct db *db, const struct migration *migration)
 			  migration->version, migration->name, db_error(db));
 	db_do(db, sql_query_migration_record, postgres_number(migration->version),
 	      postgres_text(migration->name), postgres_text(migration->checksum));
-	printf("%04d %s: applying\n", migration->version, migration->name);
-	fflush(stdout);
+	step_say("migration", migration->name, migration->version, "applying",
+		 "%04d %s: applying\n", migration->version, migration->name);
 }
 
 /* What to say of applying the function; NULL: it stays as it is. */
@@ -106,9 +133,10 @@ static const char *function_reason(struct db *db, const struct function *functio
 	if (PQntuples(result) == 0) {
 		reason = "";
 	} else if (column_number(result, 0, "version") > function->version) {
-		printf("function %s: version %lld is newer than this program's %d and stays\n",
-		       function->name, (long long)column_number(result, 0, "version"),
-		       function->version);
+		step_say("function", function->name, column_number(result, 0, "version"), "kept",
+			 "function %s: version %lld is newer than this program's %d and stays\n",
+			 function->name, (long long)column_number(result, 0, "version"),
+			 function->version);
 	} else if (column_number(result, 0, "version") < function->version) {
 		reason = "";
 	} else if (strcmp(column_text(result, 0, "checksum"), function->checksum) != 0) {
@@ -134,7 +162,8 @@ static void function_apply(struct db *db, const struct function *function, const
 		log_fatal("sql/function/%s.sql does not create %s, and nothing was changed",
 			  function->name, function->signature);
 	PQclear(result);
-	printf("function %s: applying version %d%s\n", function->name, function->version, reason);
+	step_say("function", function->name, function->version, "applying",
+		 "function %s: applying version %d%s\n", function->name, function->version, reason);
 }
 
 /* Whether the rights that the database has are others than those that were applied last. */
@@ -150,8 +179,9 @@ static void functions_apply(struct db *db, int is_dry)
 		const char *reason = function_reason(db, f);
 
 		if (reason && is_dry)
-			printf("function %s: version %d to be applied%s\n", f->name, f->version,
-			       reason);
+			step_say("function", f->name, f->version, "to be applied",
+				 "function %s: version %d to be applied%s\n", f->name, f->version,
+				 reason);
 		else if (reason)
 			function_apply(db, f, reason);
 	}
@@ -162,7 +192,8 @@ static void migrations_apply(struct db *db, int64_t version, int is_dry)
 {
 	for (const struct migration *m = migrations; m->name; m++)
 		if (m->version > version && is_dry)
-			printf("%04d %s: to be applied\n", m->version, m->name);
+			step_say("migration", m->name, m->version, "to be applied",
+				 "%04d %s: to be applied\n", m->version, m->name);
 		else if (m->version > version)
 			migration_apply(db, m);
 }
@@ -184,13 +215,15 @@ static void all_apply(struct db *db, int64_t version)
 				  "changed: %s",
 				  db_error(db));
 		roles_differ(db); /* records them */
-		printf("rights of the roles: applying\n");
+		step_say("rights", NULL, newest, "applying", "rights of the roles: applying\n");
 	}
 	fflush(stdout);
 	db_judge(db);
+	log_fatal_status(CTL_UNKNOWN); /* a COMMIT whose reply is lost may be done */
 	db_run(db, "COMMIT");
 	if (version < newest)
-		printf("the database is at version %d\n", newest);
+		step_say("database", NULL, newest, "applied", "the database is at version %d\n",
+			 newest);
 }
 
 static int migrate_run(struct ctl *ctl)
@@ -198,6 +231,7 @@ static int migrate_run(struct ctl *ctl)
 	struct db *db = store_admin_open(ctl);
 	int64_t version;
 
+	as_json = args_has(&ctl->args, "json");
 	for (const struct migration *m = migrations; m->name; m++)
 		newest = m->version;
 	shape_check(db);
@@ -209,7 +243,8 @@ static int migrate_run(struct ctl *ctl)
 		migrations_apply(db, version, 1);
 		functions_apply(db, 1);
 		if (roles_differ(db))
-			printf("rights of the roles: to be applied\n");
+			step_say("rights", NULL, newest, "to be applied",
+				 "rights of the roles: to be applied\n");
 		db_run(db, "ROLLBACK");
 	} else {
 		all_apply(db, version);

@@ -109,8 +109,9 @@ PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 		enum postgres_failure failure = postgres_failure(db->postgres);
 
 		log_fatal_as(failure == POSTGRES_BLOCKED ? CTL_AWAY
-			     : failure == POSTGRES_DOWN  ? CTL_UNKNOWN
-							 : 1,
+			     : failure != POSTGRES_DOWN  ? CTL_FAILED
+			     : store_is_recorded()       ? CTL_UNKNOWN
+							 : CTL_AWAY,
 			     "PostgreSQL: %s", db_error(db));
 	}
 	return result;

@@ -26,6 +26,7 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/rabbit/topology.h"
+#include "ctl/output.h"
 #include "ctl/rabbit.h"
 #include "ctl/store.h"
 
@@ -63,7 +64,7 @@ struct move {
 
 static _Noreturn void rabbit_fatal(const char *queue, const char *error)
 {
-	log_fatal("RabbitMQ, queue %s: %s. Run the command again", queue, error);
+	log_fatal_as(CTL_STOPPED, "RabbitMQ, queue %s: %s. Run the command again", queue, error);
 }
 
 /* After each RPC on the connection. */
@@ -79,7 +80,7 @@ static void reply_check(const struct move *move, const char *queue)
 static void lock_check(struct move *move)
 {
 	if (!db_lock_try(move->db, "queue-move"))
-		log_fatal("another couponctl queue move is running");
+		log_fatal_as(CTL_AWAY, "another couponctl queue move is running");
 }
 
 static void queue_bind(const struct move *move, const char *queue)
@@ -117,8 +118,9 @@ static int queue_declare(const struct move *move, const char *queue, char error[
 static void trouble_check(const struct move *move, const char *trouble)
 {
 	if (trouble)
-		log_fatal("%s; what was not confirmed is still in %s. Run the command again",
-			  trouble, move->hold->queue);
+		log_fatal_as(CTL_STOPPED,
+			     "%s; what was not confirmed is still in %s. Run the command again",
+			     trouble, move->hold->queue);
 }
 
 /* Requests the other consumers to leave: one message for each. */
@@ -152,9 +154,10 @@ static int is_empty(struct move *move, int64_t now_ms)
 		move->leave_since_ms = 0;
 	else if (ready == 0 && move->leave_since_ms &&
 		 now_ms - move->leave_since_ms >= move->leave_timeout_ms)
-		log_fatal("%" PRId64 " other consumers of %s do not leave: programs of another "
-			  "version, or other clients. End them, and run the command again",
-			  consumers - 1, from);
+		log_fatal_as(CTL_STOPPED,
+			     "%" PRId64 " other consumers of %s do not leave: programs of another "
+			     "version, or other clients. End them, and run the command again",
+			     consumers - 1, from);
 	else if (ready == 0)
 		others_leave(move, consumers - 1, now_ms);
 	return ready == 0 && consumers <= 1;
@@ -197,6 +200,19 @@ static int64_t drain(struct move *move, const char *from, const char *to, int un
 	return moved;
 }
 
+/* `state`: right, differs, absent or replaced. */
+static void queue_say(const struct move *move, const char *state, int64_t messages,
+		      const char *template, const char *why)
+{
+	cJSON *object = output_object();
+
+	output_text(object, "queue", move->place->name);
+	output_text(object, "state", state);
+	output_number(object, "messages", messages);
+	output_text(object, "why", why);
+	output_say(object, template, args_has(&move->ctl->args, "json"));
+}
+
 /* Steps 1 to 4. */
 static void queue_replace(struct move *move)
 {
@@ -219,7 +235,7 @@ static void queue_replace(struct move *move)
 		log_fatal("a program declared %s with other arguments again: %s. Upgrade all "
 			  "programs, and run the command again",
 			  name, error);
-	printf("%s: replaced, %" PRId64 " messages moved\n", name, moved);
+	queue_say(move, "replaced", moved, "{queue}: replaced, {messages} messages moved\n", NULL);
 }
 
 /* So that what is published is not delayed: workers that have left come back. */
@@ -281,8 +297,8 @@ static const char *unfinished(struct move *move)
 
 	return !move->helper_stays &&
 			       rabbit_queue_find(move->connection, move->helper, &unused, &unused)
-		       ? "; a move is to be finished"
-		       : "";
+		       ? "a move is to be finished"
+		       : NULL;
 }
 
 /* Returns whether it is to be replaced. */
@@ -291,17 +307,19 @@ static int move_look(struct move *move, char error[RABBIT_ERROR_SIZE])
 	int64_t ready = 0, consumers = 0;
 
 	if (!rabbit_queue_find(move->connection, move->place->name, &ready, &consumers)) {
-		printf("%s: does not exist%s\n", move->place->name, unfinished(move));
+		queue_say(move, "absent", 0, "{queue}: does not exist[why ; {why}]\n",
+			  unfinished(move));
 		return 0;
 	}
 	move->had_consumers = consumers > 0;
 	if (queue_declare(move, move->place->name, error)) {
-		printf("%s: is to be replaced, %" PRId64 " messages ready: %s\n", move->place->name,
-		       ready, error);
+		queue_say(move, "differs", ready,
+			  "{queue}: is to be replaced, {messages} messages ready: {why}\n", error);
 		return 1;
 	}
-	printf("%s: as it should be, %" PRId64 " messages ready%s\n", move->place->name, ready,
-	       unfinished(move));
+	queue_say(move, "right", ready,
+		  "{queue}: as it should be, {messages} messages ready[why ; {why}]\n",
+		  unfinished(move));
 	return 0;
 }
 

@@ -66,7 +66,7 @@ int rabbit_queue_find(amqp_connection_state_t connection, const char *queue, int
 	int found = queue_find(connection, queue, ready, consumers, error);
 
 	if (found < 0)
-		log_fatal("RabbitMQ, queue %s: %s", queue, error);
+		log_fatal_as(CTL_AWAY, "RabbitMQ, queue %s: %s", queue, error);
 	return found;
 }
 
@@ -146,13 +146,14 @@ static void reply_check(const struct hold *hold, amqp_rpc_reply_t reply)
 	char error[RABBIT_ERROR_SIZE];
 
 	if (rabbit_reply_check(reply, error))
-		log_fatal("RabbitMQ, queue %s: %s", hold->queue, error);
+		log_fatal_as(CTL_AWAY, "RabbitMQ, queue %s: %s", hold->queue, error);
 }
 
 static void status_check(const struct hold *hold, int status)
 {
 	if (status != AMQP_STATUS_OK)
-		log_fatal("RabbitMQ, queue %s: %s", hold->queue, rabbit_status_text(status));
+		log_fatal_as(CTL_AWAY, "RabbitMQ, queue %s: %s", hold->queue,
+			     rabbit_status_text(status));
 }
 
 static int64_t length_read(const struct hold *hold)
@@ -160,7 +161,7 @@ static int64_t length_read(const struct hold *hold)
 	int64_t ready, consumers;
 
 	if (!rabbit_queue_find(hold->connection, hold->queue, &ready, &consumers))
-		log_fatal("RabbitMQ, queue %s: it does not exist", hold->queue);
+		log_fatal_as(CTL_AWAY, "RabbitMQ, queue %s: it does not exist", hold->queue);
 	return ready;
 }
 

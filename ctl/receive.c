@@ -86,10 +86,10 @@ static int undecided_say(const cJSON *reply, int64_t code)
 			: "");
 	if (code == answer_code(ANSWER_UNKNOWN))
 		return CTL_UNKNOWN;
-	return code < answer_code(ANSWER_BAD_REQUEST) ? CTL_AWAY : 1;
+	return code < answer_code(ANSWER_BAD_REQUEST) ? CTL_AWAY : CTL_FAILED;
 }
 
-int gateway_request_run(struct ctl *ctl, cJSON *request, int away)
+int gateway_request_run(struct ctl *ctl, cJSON *request, int unanswered)
 {
 	char *text = checked(json_write(request)), *reply;
 	struct json_arena *arena = json_arena_new();
@@ -98,7 +98,7 @@ int gateway_request_run(struct ctl *ctl, cJSON *request, int away)
 	int64_t code;
 	int status;
 
-	reply = gateway_exchange(&ctl->config, text, away);
+	reply = gateway_exchange(&ctl->config, text, CTL_AWAY, unanswered);
 	root = json_parse(arena, reply, strlen(reply), &error);
 	if (!root ||
 	    json_integer(cJSON_GetObjectItemCaseSensitive(root, "code"), 0, INT32_MAX, &code))
@@ -107,7 +107,7 @@ int gateway_request_run(struct ctl *ctl, cJSON *request, int away)
 		puts(reply);
 	else if (code < answer_code(ANSWER_BUSY))
 		reply_print(root, 0);
-	status = code == answer_code(ANSWER_OK) ? 0 : 1;
+	status = code == answer_code(ANSWER_OK) ? CTL_DONE : CTL_FAILED;
 	if (code >= answer_code(ANSWER_BUSY))
 		status = undecided_say(root, code);
 	free(reply);
@@ -142,7 +142,7 @@ static int issue_run(struct ctl *ctl)
 		output_text(request, "key", key);
 	if (args_has(args, "ack"))
 		output_text(request, "ack", levels[args_choice(args, "ack", levels, 3, 0)]);
-	return gateway_request_run(ctl, request, 1);
+	return gateway_request_run(ctl, request, CTL_UNKNOWN);
 }
 
 static int status_run(struct ctl *ctl)
@@ -162,28 +162,25 @@ static int status_run(struct ctl *ctl)
 const struct command issue_command = {
 	.name = "issue",
 	.run = issue_run,
-	.options = OPTIONS(OPTION("coupon", "ID", "the coupon"), OPTION("user", "ID", "the user"),
-			   OPTION("key", "KEY",
-				  "idempotency key: a repeated key returns the same receive"),
-			   OPTION("ack", "LEVEL",
-				  "reply when the receive is accepted (default), queued or issued"),
-			   SWITCH("json", "print the reply unchanged")),
+	.options =
+		OPTIONS(OPTION("coupon", "ID", "the coupon"), OPTION("user", "ID", "the user"),
+			OPTION("key", "KEY",
+			       "idempotency key: a repeated key returns the same receive"),
+			OPTION("ack", "LEVEL",
+			       "reply when the receive is accepted (default), queued or issued")),
 	.summary = "request a coupon for a user",
 	.detail = "Needs --coupon and --user. Sends the request to the gateway at\n"
-		  "COUPON_LISTEN. The exit status is 0 only if the answer's code is 0, 2 if\n"
-		  "the request is malformed, 10 after busy or unavailable, 12 after unknown, and\n"
-		  "13 after key_reused.",
+		  "COUPON_LISTEN; --json prints its reply unchanged.",
 };
 
 const struct command status_command = {
 	.name = "status",
 	.run = status_run,
 	.argument = "[RECEIVE]",
-	.options = RECEIVE_OPTIONS("print the reply unchanged"),
+	.options = RECEIVE_OPTIONS,
 	.summary = "print the status of a receive, or of a user's receives",
-	.detail = "Sends the request to the gateway at COUPON_LISTEN. The exit status is 0 only\n"
-		  "if the answer's code is 0, 2 if the request is malformed, and 10 after busy or\n"
-		  "unavailable.",
+	.detail = "Sends the request to the gateway at COUPON_LISTEN; --json prints its reply\n"
+		  "unchanged.",
 };
 
 struct voiding {
@@ -323,8 +320,8 @@ static int void_run(struct ctl *ctl)
 		fprintf(stderr, "couponctl: warning: recorded, but Redis could not be updated: a "
 				"keeper will update it, or run this command again\n");
 	if (voiding.not_voided_n > 0)
-		return 1;
-	return voiding.not_told_n > 0 ? CTL_NOT_IN_REDIS : 0;
+		return CTL_REFUSED;
+	return voiding.not_told_n > 0 ? CTL_NOT_IN_REDIS : CTL_DONE;
 }
 
 const struct command void_command = {
@@ -334,14 +331,11 @@ const struct command void_command = {
 	.options = OPTIONS(OPTION("coupon", "ID", "with --user: of this coupon"),
 			   OPTION("user", "USER", "every issued receive of this user"),
 			   OPTION("why", "TEXT", "for the record, 1 to 500 bytes"),
-			   KEY_OPTION_AGAIN, BY_OPTION,
-			   SWITCH("json", "print one JSON object for each receive")),
+			   KEY_OPTION_AGAIN, BY_OPTION),
 	.summary = "take an issued receive back",
 	.detail =
 		"Takes a RECEIVE, or --coupon and --user. The terms of the campaign say whether\n"
 		"its piece of the stock and its user's slot come back (couponctl create or edit\n"
 		"--void-returns). Voiding again changes nothing. Its status is rejected from then\n"
-		"on, with the reason voided. Exit status: 0 every receive is voided, 1 one of "
-		"them\n"
-		"is not issued.",
+		"on, with the reason voided. A receive that is not issued is refused.",
 };

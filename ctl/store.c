@@ -214,11 +214,15 @@ void store_by_set(struct db *db, const struct ctl *ctl)
 	if (recorded.id > 0) {
 		db_do(db, sql_query_session_by, postgres_text(name));
 	} else {
+		/* Of a mode its option is among the words. */
+		const char *command = ctl->args.command->name, *mode = strstr(command, " --");
 		char *words = args_record(&ctl->args);
+		char *recorded_name = checked(
+			strndup(command, mode ? (size_t)(mode - command) : strlen(command)));
 
 		recorded.id = db_value(db, sql_query_command_begin, postgres_text(name),
-				       postgres_text(ctl->args.command->name),
-				       postgres_text(words));
+				       postgres_text(recorded_name), postgres_text(words));
+		free(recorded_name);
 		recorded.url = checked(strdup(ctl->config.database_url));
 		check(on_exit(command_end, NULL) == 0);
 		free(words);
@@ -663,7 +667,7 @@ static int show_run(struct ctl *ctl)
 		puts(RELATION_FOREIGN_TEXT);
 	redis_client_free(redis);
 	db_close(db);
-	return is_foreign;
+	return is_foreign ? CTL_FAILED : CTL_DONE;
 }
 
 static int new_run(struct ctl *ctl)
@@ -671,6 +675,7 @@ static int new_run(struct ctl *ctl)
 	const char *instead_of = args_text(&ctl->args, "instead-of");
 	struct db *db = store_admin_open(ctl);
 	struct redis_client *redis = instead_of ? NULL : store_redis_open(ctl);
+	cJSON *object = output_object();
 	struct changes changes, copy;
 	PGresult *rows;
 
@@ -686,7 +691,8 @@ static int new_run(struct ctl *ctl)
 			  changes.installation);
 	store_by_set(db, ctl);
 	rows = db_ask(db, sql_query_installation_new);
-	puts(column_text(rows, 0, "id"));
+	output_text(object, "postgresql", column_text(rows, 0, "id"));
+	output_say(object, "{postgresql}\n", args_has(&ctl->args, "json"));
 	PQclear(rows);
 	redis_client_free(redis);
 	db_close(db);
@@ -697,6 +703,7 @@ static int adopt_run(struct ctl *ctl)
 {
 	struct db *db = store_postgres_open(ctl);
 	struct redis_client *redis = store_redis_open(ctl);
+	cJSON *object = output_object();
 	struct changes changes, copy;
 	enum relation relation;
 
@@ -708,7 +715,9 @@ static int adopt_run(struct ctl *ctl)
 			  "that installation, add --instead-of %s",
 			  copy.installation, copy.installation);
 	store_redis_check(redis, relation == RELATION_OWN);
-	puts(changes.installation);
+	output_text(object, "postgresql", changes.installation);
+	output_text(object, "redis", changes.installation);
+	output_say(object, "{postgresql}\n", args_has(&ctl->args, "json"));
 	redis_client_free(redis);
 	db_close(db);
 	return 0;
@@ -717,10 +726,9 @@ static int adopt_run(struct ctl *ctl)
 static const struct command installation_show_command = {
 	.name = "installation show",
 	.run = show_run,
-	.options = OPTIONS(SWITCH("json", "print one JSON object")),
+	.modes = COMMANDS(&installation_events_command),
 	.summary = "print the installation of PostgreSQL and that of Redis",
-	.detail = "The exit status is 1 if they differ: then every program of this PostgreSQL and\n"
-		  "Redis stands still.",
+	.detail = "If they differ, every program of this PostgreSQL and Redis stands still.",
 };
 
 static const struct command installation_new_command = {

@@ -39,8 +39,6 @@ void store_server_find(struct db *db, struct redis_client *redis);
  * exit status is recorded at the end.
  */
 void store_by_set(struct db *db, const struct ctl *ctl);
-/* Whether it has: the command may have changed something. */
-int store_is_recorded(void);
 
 /* The command is not done twice with the same key. */
 #define KEY_OPTION                                                                            \

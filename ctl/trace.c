@@ -29,7 +29,8 @@ struct tracing {
 	int redis_fails;
 	struct broker broker;
 	struct broker_look queues;
-	int failed; /* a store cannot be read, or a receive is not known */
+	int failed;    /* a store cannot be read */
+	int is_absent; /* a receive is not known */
 };
 
 /* What is told of one receive, while it is found. */
@@ -339,7 +340,7 @@ static void finding_print(struct tracing *tracing, struct finding *finding)
 		cJSON_ReplaceItemInObject(finding->object, "state",
 					  cJSON_CreateString(*finding->outcome ? finding->outcome
 									       : "accepted"));
-	tracing->failed |= !finding->is_known;
+	tracing->is_absent |= !finding->is_known;
 	if (args_has(&tracing->ctl->args, "json")) {
 		output_print(finding->object);
 		return;
@@ -414,23 +415,23 @@ static int trace_run(struct ctl *ctl)
 		finding_print(&tracing, &findings[i]);
 	}
 	if (receives.n == 0)
-		log_fatal("user %s has no receive of coupon %lld%s", receive.user.text,
-			  (long long)receive.coupon,
-			  tracing.redis_fails ? " in PostgreSQL, and Redis cannot be read" : "");
+		log_fatal_as(tracing.redis_fails ? CTL_AWAY : CTL_ABSENT,
+			     "user %s has no receive of coupon %lld%s", receive.user.text,
+			     (long long)receive.coupon,
+			     tracing.redis_fails ? " in PostgreSQL, and Redis cannot be read" : "");
 	if (tracing.queues.ok)
 		rabbit_connection_close(tracing.broker.connection);
 	redis_client_free(tracing.redis);
 	db_close(tracing.db);
-	return tracing.failed;
+	return tracing.failed ? CTL_AWAY : tracing.is_absent ? CTL_ABSENT : CTL_DONE;
 }
 
 const struct command trace_command = {
 	.name = "trace",
 	.run = trace_run,
 	.argument = "[RECEIVE]",
-	.options = RECEIVE_OPTIONS("print one JSON object for each receive"),
+	.options = RECEIVE_OPTIONS,
 	.summary = "print where a receive is: in Redis, RabbitMQ, PostgreSQL, events, webhooks",
-	.detail = "Asks the stores, and no gateway. The exit status is 0 if each receive is known\n"
-		  "and every store could be read. Dead letters are looked through where the\n"
+	.detail = "Asks the stores, and no gateway. Dead letters are looked through where the\n"
 		  "receive may be one; they stay.",
 };

@@ -115,7 +115,7 @@ static int request_run(struct ctl *ctl)
 	for (; option->name; option++) {
 		const char *name = strcmp(option->name, "ttl-s") == 0 ? "ttl_s" : option->name;
 
-		if (!args_has(args, option->name) || strcmp(option->name, "json") == 0)
+		if (!args_has(args, option->name))
 			continue;
 		if (strcmp(option->value, ARGS_MONEY) == 0)
 			output_number(request, name,
@@ -162,10 +162,12 @@ static int list_run(struct ctl *ctl)
 		"{receive}  {name}: {state}[use , {use.state} by order {use.order}]"
 		", received {received_at}, valid to {valid_to|no end}\n";
 	const char *user = args_required(&ctl->args, "user");
-	int64_t count = args_number(&ctl->args, "count", 1, 100000, LIST_COUNT), n = 0;
+	const char *after = args_text(&ctl->args, "after");
+	int64_t count = args_count(&ctl->args, LIST_COUNT), n = 0;
 	struct postgres_argument us = postgres_text(NULL), coupon = us, slot = us;
 	char why[USER_ID_WHY_SIZE], places[3][NUMBER_SIZE];
 	int as_json = args_has(&ctl->args, "json"), rows_n;
+	struct receive last;
 	struct user_id id;
 	struct db *db;
 
@@ -173,7 +175,22 @@ static int list_run(struct ctl *ctl)
 		user_id_why(user, strlen(user), why);
 		args_fail("--user %s", why);
 	}
+	if (after &&
+	    (receive_parse(&last, after, strlen(after)) || strcmp(last.user.text, id.text) != 0))
+		args_fail("--after is \"%s\": allowed is a receive of the user, as it was listed",
+			  after);
 	db = store_postgres_open(ctl);
+	if (after) {
+		PGresult *place = ask(db, sql_query_receive_place, &last);
+
+		if (PQntuples(place) == 0)
+			log_fatal_as(CTL_ABSENT, "--after is \"%s\": the user has no such coupon",
+				     after);
+		us = postgres_text(number_text(column_number(place, 0, "received_us"), places[0]));
+		coupon = postgres_text(number_text(last.coupon, places[1]));
+		slot = postgres_text(number_text(column_number(place, 0, "slot"), places[2]));
+		PQclear(place);
+	}
 	do {
 		int64_t limit = count - n < PAGE ? count - n : PAGE;
 		PGresult *rows = db_ask(db, sql_query_user_coupon_page, postgres_text(user), us,
@@ -205,20 +222,17 @@ static int list_run(struct ctl *ctl)
 #define ORDER_OPTIONS                                                                       \
 	OPTION("order", "ORDER", "the order: 1 to 64 bytes of printable ASCII"),            \
 		OPTION("key", "KEY", "idempotency key: repeated, it changes nothing more"), \
-		OPTION("by", "NAME", "who asks, for the history; default: the API key"),    \
-		SWITCH("json", "print the reply unchanged")
+		OPTION("by", "NAME", "who asks, for the history; default: the API key")
 #define AMOUNT_OPTIONS                                           \
 	OPTION("amount", ARGS_MONEY, "the amount of the order"), \
 		OPTION("currency", "CODE", "three capital letters as of ISO 4217")
 
-#define REQUEST_COMMAND(name_, summary_, ...)                                                      \
-	{                                                                                          \
-		.name = "receive " name_, .run = request_run, .argument = "RECEIVE",               \
-		.options = OPTIONS(__VA_ARGS__), .summary = summary_,                              \
-		.detail = "Sends the request to the gateway at COUPON_LISTEN. The exit status is " \
-			  "0 only\nif the answer's code is 0, 2 if the request is malformed, "     \
-			  "10 after busy or\nunavailable, 12 after unknown, and 13 after "         \
-			  "key_reused.",                                                           \
+#define REQUEST_COMMAND(name_, summary_, ...)                                                     \
+	{                                                                                         \
+		.name = "receive " name_, .run = request_run, .argument = "RECEIVE",              \
+		.options = OPTIONS(__VA_ARGS__), .summary = summary_,                             \
+		.detail = "Sends the request to the gateway at COUPON_LISTEN; --json prints its " \
+			  "reply\nunchanged.",                                                    \
 	}
 
 static const struct command receive_hold_command =
@@ -234,14 +248,12 @@ static const struct command receive_rollback_command =
 	REQUEST_COMMAND("rollback", "give a receive back that the order has used", ORDER_OPTIONS,
 			OPTION("reason", "TEXT", "why: 1 to 200 bytes of printable ASCII"));
 static const struct command receive_quote_command =
-	REQUEST_COMMAND("quote", "print what a receive takes off an amount", AMOUNT_OPTIONS,
-			SWITCH("json", "print the reply unchanged"));
+	REQUEST_COMMAND("quote", "print what a receive takes off an amount", AMOUNT_OPTIONS);
 
 static const struct command receive_show_command = {
 	.name = "receive show",
 	.run = show_run,
 	.argument = "RECEIVE",
-	.options = OPTIONS(SWITCH("json", "print one JSON object")),
 	.summary = "print which order has a receive, and what orders did with it",
 	.detail = "Each operation with its time, order, states, result and by whom, the latest\n"
 		  "1,000.",
@@ -251,8 +263,7 @@ static const struct command receive_list_command = {
 	.name = "receive list",
 	.run = list_run,
 	.options = OPTIONS(OPTION("user", "USER", "the user"),
-			   OPTION("count", "N", "at most so many, the newest; default 1000"),
-			   SWITCH("json", "print one JSON object for each receive")),
+			   PAGE_OPTIONS("RECEIVE", "receive", "1000")),
 	.summary = "print the coupons of a user, of all campaigns",
 	.detail =
 		"The newest first, each with its receive, whether it was voided, and which order\n"

@@ -1,6 +1,6 @@
 /*
- * couponctl webhook: add, rotate, disable, enable, remove and resend change something; list, show
- * and deliveries look; test sends one event.
+ * couponctl webhook: create, edit, rotate, remove and show --resend change something; list, show
+ * and show --deliveries look; test sends one event.
  */
 #include "common/check.h"
 #include "common/clock.h"
@@ -23,8 +23,7 @@
 
 #define BATCH_DEFAULT 100
 #define QUEUE_DEFAULT 10000
-#define COUNT_DEFAULT 20
-#define COUNT_MAX 10000
+#define DELIVERIES_COUNT 20
 #define TYPES_SIZE 256
 #define OVERLAP_S 86400
 #define OVERLAP_DAYS_MAX 30
@@ -46,7 +45,8 @@ static _Noreturn void hook_absent(int64_t id)
 /* The row of sql_query_webhook_list; one that is absent ends the process. */
 static PGresult *hook_row(struct db *db, int64_t id)
 {
-	PGresult *row = db_ask(db, sql_query_webhook_list, postgres_number(id));
+	PGresult *row = db_ask(db, sql_query_webhook_list, postgres_number(id), postgres_number(0),
+			       postgres_text(NULL));
 
 	if (PQntuples(row) == 0)
 		hook_absent(id);
@@ -158,7 +158,7 @@ static void types_read(const struct args *args, char array[TYPES_SIZE])
 	check(snprintf(array, TYPES_SIZE, "{%s}", given) < TYPES_SIZE);
 }
 
-static int add_run(struct ctl *ctl)
+static int create_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	int64_t coupon = args_id(args, "coupon"), webhook,
@@ -217,30 +217,80 @@ static int rotate_run(struct ctl *ctl)
 	return 0;
 }
 
-/* disable, enable and remove */
-static int state_run(struct ctl *ctl)
+/* The valid secrets, by their fingerprints. */
+static cJSON *secrets_json(struct db *db, int64_t webhook)
 {
-	const char *word = ctl->args.command->name + strlen("webhook ");
-	int disables = strcmp(word, "disable") == 0, removes = strcmp(word, "remove") == 0;
-	int64_t webhook = args_argument_id(&ctl->args), found;
-	const char *why = disables ? args_bytes(&ctl->args, "why", WHY_BYTES_MAX) : NULL;
-	struct db *db = store_changing_open(ctl, NULL);
+	PGresult *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));
+	cJSON *list = checked(cJSON_CreateArray());
 
-	if (!removes && done_before(db, ctl, NULL)) {
-		db_close(db);
-		return 0;
+	for (int row = 0; row < PQntuples(rows); row++) {
+		const char *text = column_text(rows, row, "secret");
+		char digits[SECRET_FINGERPRINT_SIZE] = "unreadable";
+		cJSON *object = output_object();
+		struct secret secret;
+
+		if (secret_parse(&secret, text, strlen(text)) == 0)
+			secret_fingerprint(&secret, digits);
+		OPENSSL_cleanse(&secret, sizeof(secret));
+		output_text(object, "fingerprint", digits);
+		output_row(object, rows, row);
+		cJSON_DeleteItemFromObject(object, "secret");
+		cJSON_AddItemToArray(list, object);
 	}
-	found = removes ? db_value(db, sql_query_webhook_remove, postgres_number(webhook))
-			: db_value(db, sql_query_webhook_state_set, postgres_number(webhook),
-				   postgres_text(disables ? "disabled" : "enabled"),
-				   postgres_text(why));
-	if (!found)
-		hook_absent(webhook);
-	if (!removes)
+	PQclear(rows);
+	return list;
+}
+
+/* What the webhook is, with the fingerprints of its valid secrets; one that is absent is fatal. */
+static cJSON *hook_json(struct db *db, int64_t webhook)
+{
+	cJSON *object = output_object();
+	PGresult *hook = hook_row(db, webhook);
+
+	output_row(object, hook, 0);
+	output_add(object, "secrets", secrets_json(db, webhook));
+	PQclear(hook);
+	return object;
+}
+
+static int edit_run(struct ctl *ctl)
+{
+	static const char *const states[] = { "enabled", "disabled" };
+	int64_t webhook = args_argument_id(&ctl->args);
+	const char *why = args_bytes(&ctl->args, "why", WHY_BYTES_MAX), *state;
+	struct db *db;
+
+	args_required(&ctl->args, "state");
+	state = states[args_choice(&ctl->args, "state", states, 2, 0)];
+	if (why && strcmp(state, "disabled") != 0)
+		args_fail("--why is \"%s\": allowed is it with --state disabled alone", why);
+	db = store_changing_open(ctl, NULL);
+	if (!done_before(db, ctl, NULL)) {
+		if (!db_value(db, sql_query_webhook_state_set, postgres_number(webhook),
+			      postgres_text(state), postgres_text(why)))
+			hook_absent(webhook);
 		change_commit_keyed(db, ctl, output_object());
+		db_do(db, sql_query_webhook_wake);
+	}
+	output_say(hook_json(db, webhook), "webhook {webhook} is {state}\n",
+		   args_has(&ctl->args, "json"));
+	db_close(db);
+	return CTL_DONE;
+}
+
+static int remove_run(struct ctl *ctl)
+{
+	int64_t webhook = args_argument_id(&ctl->args);
+	struct db *db = store_changing_open(ctl, NULL);
+	cJSON *object = output_object();
+
+	if (!db_value(db, sql_query_webhook_remove, postgres_number(webhook)))
+		hook_absent(webhook);
 	db_do(db, sql_query_webhook_wake);
 	db_close(db);
-	return 0;
+	output_id(object, "webhook", webhook);
+	output_say(object, "webhook {webhook} is removed\n", args_has(&ctl->args, "json"));
+	return CTL_DONE;
 }
 
 #define RESENT_TEMPLATE "webhook {webhook}: {resent:,} to be sent again\n"
@@ -281,7 +331,9 @@ static int list_run(struct ctl *ctl)
 {
 	struct db *db = store_postgres_open(ctl);
 
-	output_rows(db_ask(db, sql_query_webhook_list, postgres_text(NULL)),
+	output_rows(db_ask(db, sql_query_webhook_list, postgres_text(NULL),
+			   postgres_number(args_id(&ctl->args, "after")),
+			   postgres_number(args_count(&ctl->args, PAGE_COUNT_MAX))),
 		    "webhook  state     coupon                 waiting  given up   dropped  url\n",
 		    "{webhook:-8} {state:-9} {coupon:-20|every} {waiting:9} {given_up:9} "
 		    "{dropped_events:9}  {url}\n",
@@ -290,41 +342,13 @@ static int list_run(struct ctl *ctl)
 	return 0;
 }
 
-/* The valid secrets, by their fingerprints. */
-static cJSON *secrets_json(struct db *db, int64_t webhook)
-{
-	PGresult *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));
-	cJSON *list = checked(cJSON_CreateArray());
-
-	for (int row = 0; row < PQntuples(rows); row++) {
-		const char *text = column_text(rows, row, "secret");
-		char digits[SECRET_FINGERPRINT_SIZE] = "unreadable";
-		cJSON *object = output_object();
-		struct secret secret;
-
-		if (secret_parse(&secret, text, strlen(text)) == 0)
-			secret_fingerprint(&secret, digits);
-		OPENSSL_cleanse(&secret, sizeof(secret));
-		output_text(object, "fingerprint", digits);
-		output_row(object, rows, row);
-		cJSON_DeleteItemFromObject(object, "secret");
-		cJSON_AddItemToArray(list, object);
-	}
-	PQclear(rows);
-	return list;
-}
-
 static int show_run(struct ctl *ctl)
 {
 	int64_t webhook = args_argument_id(&ctl->args);
 	struct db *db = store_postgres_open(ctl);
-	PGresult *hook = hook_row(db, webhook);
-	cJSON *object = output_object();
+	cJSON *object = hook_json(db, webhook);
 	const cJSON *secret;
 
-	output_row(object, hook, 0);
-	output_add(object, "secrets", secrets_json(db, webhook));
-	PQclear(hook);
 	db_close(db);
 	if (args_has(&ctl->args, "json")) {
 		output_print(object);
@@ -359,7 +383,7 @@ static int deliveries_run(struct ctl *ctl)
 	const struct args *args = &ctl->args;
 	int is_waiting = args_has(args, "waiting"), is_failed = args_has(args, "failed");
 	int64_t webhook = args_argument_id(args), after = args_id(args, "after"),
-		count = args_number(args, "count", 1, COUNT_MAX, COUNT_DEFAULT);
+		count = args_count(args, DELIVERIES_COUNT);
 	struct db *db;
 
 	if (is_waiting && is_failed)
@@ -448,19 +472,18 @@ static int test_run(struct ctl *ctl)
 	text_buffer_fini(&secrets);
 	PQclear(rows);
 	PQclear(hook);
-	return post_is_delivered(&result) ? 0 : 1;
+	return post_is_delivered(&result) ? CTL_DONE : CTL_FAILED;
 }
 
-#define SECRET_OPTIONS                                                                          \
-	OPTION("secret-file", "FILE",                                                           \
-	       "a file whose first line is the secret, " SECRET_PREFIX " and 24 to 64 bytes\n"  \
-	       "      in base64; default: a new one"),                                          \
-		SWITCH("json", "print {\"webhook\":\"ID\",\"secret\":\"SECRET\"}"), KEY_OPTION, \
-		BY_OPTION
+#define SECRET_OPTIONS                                                                         \
+	OPTION("secret-file", "FILE",                                                          \
+	       "a file whose first line is the secret, " SECRET_PREFIX " and 24 to 64 bytes\n" \
+	       "      in base64; default: a new one"),                                         \
+		KEY_OPTION, BY_OPTION
 
-static const struct command webhook_add_command = {
-	.name = "webhook add",
-	.run = add_run,
+static const struct command webhook_create_command = {
+	.name = "webhook create",
+	.run = create_run,
 	.argument = "URL",
 	.options = OPTIONS(
 		OPTION("coupon", "ID", "only events of this coupon; default: of every coupon"),
@@ -490,42 +513,37 @@ static const struct command webhook_rotate_command = {
 		  "request has a signature with each secret.",
 };
 
-static const struct command webhook_disable_command = {
-	.name = "webhook disable",
-	.run = state_run,
+static const struct command webhook_edit_command = {
+	.name = "webhook edit",
+	.run = edit_run,
 	.argument = "ID",
-	.options = OPTIONS(OPTION("why", "TEXT", "shown by list and show, 1 to 500 bytes"),
+	.options = OPTIONS(OPTION("state", "STATE", "enabled or disabled"),
+			   OPTION("why", "TEXT",
+				  "with --state disabled: shown by show, 1 to 500 bytes"),
 			   KEY_OPTION, BY_OPTION),
-	.summary = "send nothing to a webhook any more",
-	.detail = "What is queued stays, and is sent once it is enabled. Events that come\n"
-		  "meanwhile are not queued. Repeated, it changes nothing else.",
-};
-
-static const struct command webhook_enable_command = {
-	.name = "webhook enable",
-	.run = state_run,
-	.argument = "ID",
-	.options = OPTIONS(KEY_OPTION, BY_OPTION),
-	.summary = "send to a webhook again, whoever disabled it",
-	.detail = "What is due is tried at once.",
+	.summary = "send nothing to a webhook any more, or again, whoever disabled it",
+	.detail =
+		"Needs --state. While it is disabled, what is queued stays, and is tried at once\n"
+		"when it is enabled. Events that come meanwhile are not queued. Repeated, it\n"
+		"changes nothing else.",
 };
 
 static const struct command webhook_remove_command = {
 	.name = "webhook remove",
-	.run = state_run,
+	.run = remove_run,
 	.argument = "ID",
 	.options = OPTIONS(BY_OPTION),
 	.summary = "remove a webhook with its secrets and all that is queued for it",
 };
 
 static const struct command webhook_resend_command = {
-	.name = "webhook resend",
+	.name = "webhook show --resend",
 	.run = resend_run,
 	.argument = "ID",
-	.options = OPTIONS(OPTION("delivery", "DELIVERY",
+	.options = OPTIONS(SWITCH("resend", "try requests again that were given up"),
+			   OPTION("delivery", "DELIVERY",
 				  "only this one; default: all that were given up"),
-			   SWITCH("json", "print {\"webhook\":\"ID\",\"resent\":N}"), KEY_OPTION,
-			   BY_OPTION),
+			   KEY_OPTION, BY_OPTION),
 	.summary = "try requests again that were given up",
 	.detail = "Each has the same webhook-id as before, and all its attempts anew.",
 };
@@ -533,54 +551,50 @@ static const struct command webhook_resend_command = {
 static const struct command webhook_list_command = {
 	.name = "webhook list",
 	.run = list_run,
-	.options = OPTIONS(SWITCH("json", "print one JSON object a line")),
+	.options = OPTIONS(PAGE_OPTIONS("ID", "webhook", "all")),
 	.summary = "list the webhooks by id",
 	.detail = "Waiting and given up are requests, dropped are events.",
+};
+
+static const struct command webhook_deliveries_command = {
+	.name = "webhook show --deliveries",
+	.run = deliveries_run,
+	.argument = "ID",
+	.options = OPTIONS(SWITCH("deliveries", "the requests that have not arrived instead"),
+			   SWITCH("waiting", "only those that are sent or tried again"),
+			   SWITCH("failed", "only those that were given up"),
+			   PAGE_OPTIONS("DELIVERY", "request", "20")),
+	.summary = "list the requests of a webhook that have not arrived, the oldest first",
+	.detail = "A request that has arrived is not kept.",
 };
 
 static const struct command webhook_show_command = {
 	.name = "webhook show",
 	.run = show_run,
 	.argument = "ID",
-	.options = OPTIONS(SWITCH("json", "print one JSON object")),
+	.modes = COMMANDS(&webhook_deliveries_command, &webhook_resend_command),
 	.summary = "show a webhook, its queue, and the fingerprints of its secrets",
-};
-
-static const struct command webhook_deliveries_command = {
-	.name = "webhook deliveries",
-	.run = deliveries_run,
-	.argument = "ID",
-	.options = OPTIONS(SWITCH("waiting", "only those that are sent or tried again"),
-			   SWITCH("failed", "only those that were given up"),
-			   OPTION("after", "DELIVERY", "only those with a higher id"),
-			   OPTION("count", "N", "at most N, 1 to 10000; default 20"),
-			   SWITCH("json", "print one JSON object a line")),
-	.summary = "list the requests of a webhook that have not arrived, the oldest first",
-	.detail = "A request that has arrived is not kept.",
 };
 
 static const struct command webhook_test_command = {
 	.name = "webhook test",
 	.run = test_run,
 	.argument = "ID",
-	.options =
-		OPTIONS(OPTION("key", "KEY",
-			       "1 to 255 bytes of printable ASCII: repeated with the same key, the "
-			       "event has\n"
-			       "      the same webhook-id"),
-			SWITCH("json", "print one JSON object")),
+	.options = OPTIONS(
+		OPTION("key", "KEY",
+		       "1 to 255 bytes of printable ASCII: repeated with the same key, the "
+		       "event has\n"
+		       "      the same webhook-id")),
 	.summary = "send one event of the type " TYPE " now, and print the answer",
 	.detail =
 		"Also to a disabled webhook. It is sent by this program, not by a worker, by the\n"
-		"same settings, and is not repeated. The exit status is 0 if it arrived, else 1.",
+		"same settings, and is not repeated.",
 };
 
 const struct command webhook_command = {
 	.name = "webhook",
-	.subcommands = COMMANDS(&webhook_add_command, &webhook_list_command, &webhook_show_command,
-				&webhook_test_command, &webhook_rotate_command,
-				&webhook_disable_command, &webhook_enable_command,
-				&webhook_remove_command, &webhook_deliveries_command,
-				&webhook_resend_command),
+	.subcommands = COMMANDS(&webhook_create_command, &webhook_list_command,
+				&webhook_show_command, &webhook_edit_command, &webhook_test_command,
+				&webhook_rotate_command, &webhook_remove_command),
 	.summary = "send events to endpoints of others, and see what has arrived",
 };

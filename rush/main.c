@@ -136,7 +136,6 @@ static const struct option options[] = {
 	       "each with ports of its own"),
 	OPTION("settle-timeout-s", "S", "time to wait until all receives are settled; default 30"),
 	SWITCH("no-verify", "load only: do not check the database"),
-	SWITCH("json", "print one JSON object"),
 	OPTIONS_END,
 };
 

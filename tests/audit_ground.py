@@ -13,7 +13,7 @@ from stack import wait_until
 from ulid import ulid_uuid
 from user_ids import user_of
 
-FAILED, NO_VERDICT, STALLED = 1, 4, 5  # exit statuses
+FAILED, NO_VERDICT, STALLED = 1, 10, 5  # exit statuses
 GRACE_S = 1
 SETTLED_USERS = 12
 STEADY_S = 0.035  # about two thousand requests a second: an audit reads all rows of their coupon

@@ -27,7 +27,7 @@ class Codes(Command):
         return json.loads(self("show", code, "--json"))
 
     def stats(self, coupon):
-        return json.loads(self("stats", coupon, "--json"))
+        return json.loads(self("list", coupon, "--json"))
 
     def generate(self, coupon, count, out, *options):
         return json.loads(

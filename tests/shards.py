@@ -76,7 +76,7 @@ SECONDS = {
     "test_e2e_store_tls.py": (19, 0),
     "test_e2e_rush.py": (0, 19),
     "test_e2e_queue_move.py": (18, 0),
-    "test_e2e_arm.py": (17, 1),
+    "test_e2e_check.py": (17, 1),
     "test_sql_codes.py": (0, 18),
     "test_e2e_stores_lost.py": (18, 0),
     "test_sql_migrate.py": (0, 17),

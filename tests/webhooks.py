@@ -28,7 +28,7 @@ class Webhooks(Command):
 
     def add(self, url, *options):
         """(id, secret)"""
-        made = self.json("add", url, *options)
+        made = self.json("create", url, *options)
         self.made.append(made["webhook"])
         return made["webhook"], made["secret"]
 
@@ -36,7 +36,7 @@ class Webhooks(Command):
         return self.json("show", webhook)
 
     def deliveries(self, webhook, *options):
-        lines = self("deliveries", webhook, "--json", *options).splitlines()
+        lines = self("show", "--deliveries", webhook, "--json", *options).splitlines()
         return [json.loads(line) for line in lines]
 
     def enqueue(self, coupon, count=1, type_="coupon.issued"):

@@ -226,17 +226,17 @@ static int is_known(const struct audit *audit, int64_t coupon)
 static int verdict(const struct audit *audit)
 {
 	if (audit->findings.n > 0)
-		return 1;
+		return CTL_FAILED;
 	if (audit->stalled_n > 0)
 		return CTL_STALLED;
-	return audit->undecided_n > 0 || audit->behind > 0 || audit->keys_behind > 0
-		       ? CTL_NO_VERDICT
-		       : 0;
+	return audit->undecided_n > 0 || audit->behind > 0 || audit->keys_behind > 0 ? CTL_AWAY
+										     : CTL_DONE;
 }
 
-static const char *const verdict_words[] = {
-	[0] = "PASS", [1] = "FAIL", [CTL_NO_VERDICT] = "UNKNOWN", [CTL_STALLED] = "STALLED"
-};
+static const char *const verdict_words[] = { [CTL_DONE] = "PASS",
+					     [CTL_FAILED] = "FAIL",
+					     [CTL_AWAY] = "UNKNOWN",
+					     [CTL_STALLED] = "STALLED" };
 
 static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons)
 {
@@ -325,7 +325,7 @@ static int audit_run(struct ctl *ctl)
 		group.coupons = cJSON_CreateArray();
 	audit.grace_ms = 1000 * args_number(args, "grace", 0, SECONDS_MAX, GRACE_S);
 	audit.stalled_ms = 1000 * args_number(args, "stalled-after-s", 0, SECONDS_MAX, STALLED_S);
-	log_fatal_status(CTL_NO_VERDICT);
+	log_fatal_status(CTL_AWAY); /* no verdict, whatever fails */
 	open_all(&audit, ctl);
 	if (!coupon) {
 		unknown_audit(&audit, 0);
@@ -357,19 +357,15 @@ const struct command audit_command = {
 			   OPTION("stalled-after-s", "S",
 				  "receives in flight without progress for longer are stalled; 0 "
 				  "to 86400, default "
-				  "60"),
-			   SWITCH("json", "print one JSON object")),
+				  "60")),
 	.summary = "check the promises on a live system",
 	.detail =
 		"P1: nothing is oversold. P2: no user is over the limit. P3: each receive has\n"
 		"one outcome. P4: in Redis, stock + taken slots + reserved + lost = total,\n"
 		"and each slot is a user coupon or in flight. P12, P13: no order has taken a\n"
 		"receive from another. P14: budgets are counted right. Each finding is printed;\n"
-		"nothing is changed. The last line begins with the verdict. Exit status:\n"
-		"  0  PASS     no finding\n"
-		"  1  FAIL     findings\n"
-		"  5  CTL_STALLED  no finding, but receives are in flight without progress; what\n"
-		"              they wait for is printed\n"
-		"  4  UNKNOWN  no verdict: a store could not be read, or the data is\n"
-		"              undecided",
+		"nothing is changed. The last line begins with the verdict: PASS (exit status 0),\n"
+		"FAIL (1: findings), STALLED (5: no finding, but receives are in flight without\n"
+		"progress; what they wait for is printed), or UNKNOWN (10: a store could not be\n"
+		"read, or the data is undecided).",
 };

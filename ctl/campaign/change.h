@@ -17,7 +17,7 @@
 #define CHANGE_OPTIONS                                                                          \
 	OPTION("version", "V",                                                                  \
 	       "refuse unless the coupon's terms have this version, as couponctl show prints"), \
-		BY_OPTION, SWITCH("json", "print what the coupon is now as one JSON object")
+		BY_OPTION
 
 struct change {
 	const struct ctl *ctl;

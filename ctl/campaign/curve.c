@@ -1,6 +1,6 @@
 /*
- * couponctl curve and recent: how the sale of a coupon went, in the rows that keepers have written;
- * and who got it last.
+ * couponctl show --curve and --recent: how the sale of a coupon went, in the rows that keepers have
+ * written; and its latest receives.
  */
 #include "ctl/output.h"
 #include "ctl/store.h"
@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 #define COLUMNS_N 8
-#define COUNT_DEFAULT 20
-#define COUNT_MAX 1000
+#define RECENT_COUNT 20
+#define RECENT_MAX 1000
 
 static void csv_print(const PGresult *rows)
 {
@@ -35,15 +35,17 @@ static int curve_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	int as_json = args_has(args, "json");
-	int64_t coupon = args_coupon(args), after = args_number(args, "after", 0, INT32_MAX, 0);
+	int64_t coupon = args_coupon(args), after = args_number(args, "after", 0, INT32_MAX, 0),
+		count = args_count(args, PAGE_COUNT_MAX);
 	struct db *db;
 	PGresult *rows;
 
 	if (as_json && args_has(args, "csv"))
-		args_fail("curve takes --json or --csv, not both");
+		args_fail("show --curve takes --json or --csv, not both");
 	db = store_postgres_open(ctl);
 	PQclear(store_coupon_row(db, sql_query_coupon_issued, coupon));
-	rows = db_ask(db, sql_query_curve_rows, postgres_number(coupon), postgres_number(after));
+	rows = db_ask(db, sql_query_curve_rows, postgres_number(coupon), postgres_number(after),
+		      postgres_number(count));
 	db_close(db);
 	if (args_has(args, "csv")) {
 		csv_print(rows);
@@ -59,13 +61,12 @@ static int curve_run(struct ctl *ctl)
 	return 0;
 }
 
-const struct command curve_command = {
-	.name = "curve",
+const struct command show_curve_command = {
+	.name = "show --curve",
 	.run = curve_run,
 	.argument = "ID",
-	.options = OPTIONS(OPTION("after", "ROW", "only rows after this one; default 0"),
-			   SWITCH("json", "print one JSON object for each row"),
-			   SWITCH("csv", "print CSV")),
+	.options = OPTIONS(SWITCH("curve", "how the sale went instead"),
+			   PAGE_OPTIONS("ROW", "row", "all"), SWITCH("csv", "print CSV")),
 	.summary = "print how the sale of a coupon went: stock, taken, issued, rejected, refused",
 	.detail = "A keeper adds a row every second for 600 rows, then every minute, after 10,000\n"
 		  "rows every hour, only when something has changed. Rows are kept for 400 days.\n"
@@ -76,7 +77,7 @@ static int recent_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	int64_t coupon = args_coupon(args),
-		count = args_number(args, "count", 1, COUNT_MAX, COUNT_DEFAULT);
+		count = args_number(args, "count", 1, RECENT_MAX, RECENT_COUNT);
 	struct db *db = store_postgres_open(ctl);
 	char receive[STORE_RECEIVE_SIZE];
 	PGresult *rows;
@@ -90,24 +91,23 @@ static int recent_run(struct ctl *ctl)
 		output_text(object, "receive", store_receive_text(rows, row, coupon, receive));
 		output_text(object, "user", column_text(rows, row, "user_id"));
 		output_number(object, "slot", column_number(rows, row, "slot"));
-		output_text(object, "at", column_text(rows, row, "at"));
+		output_text(object, "received_at", column_text(rows, row, "received_at"));
 		output_text(object, "state", column_text(rows, row, "state"));
 		output_text(object, "reason", column_text(rows, row, "reason"));
-		output_say(object, "{at}  {state:-8}[reason  ({reason})]  {receive}\n",
+		output_say(object, "{received_at}  {state:-8}[reason  ({reason})]  {receive}\n",
 			   args_has(args, "json"));
 	}
 	PQclear(rows);
 	return 0;
 }
 
-const struct command recent_command = {
-	.name = "recent",
+const struct command show_recent_command = {
+	.name = "show --recent",
 	.run = recent_run,
 	.argument = "ID",
-	.options = OPTIONS(OPTION("count", "N", "at most N receives, 1 to 1000; default 20"),
-			   SWITCH("json", "print one JSON object for each receive")),
+	.options = OPTIONS(SWITCH("recent", "the latest receives instead"),
+			   OPTION("count", "N", "at most N, 1 to 1000; default: 20")),
 	.summary = "print the latest receives of a coupon that have an outcome, newest first",
-	.detail =
-		"Of issued ones only the last pages of the tables are read, which have about the\n"
-		"latest 30,000 of all coupons: none is printed of a sale that is longer ago.",
+	.detail = "Only the last pages of the tables are read, which have about the latest 30,000\n"
+		  "issued receives of all coupons: none is printed of a sale that is longer ago.",
 };

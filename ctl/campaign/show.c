@@ -1,6 +1,7 @@
 /*
- * couponctl list, history, events, show, export: what there is. show has the state of one coupon in
- * PostgreSQL and in Redis, side by side; export its user coupons, at one moment.
+ * couponctl list, history, show, export and installation show --events: what there is. show prints
+ * the state of one coupon in PostgreSQL and in Redis, side by side; export its user coupons, at one
+ * moment.
  */
 #include "common/changes.h"
 #include "common/check.h"
@@ -18,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define COMMANDS_COUNT 100 /* of history, by default */
 
 static int length_read(struct redis_client *redis, int64_t coupon, const char *command,
 		       enum coupon_key which, int64_t *n)
@@ -224,7 +227,7 @@ static int show_run(struct ctl *ctl)
 		printf("\n" BEHIND_TEXT "\n", (long long)behind);
 	PQclear(row);
 	db_close(db);
-	return failed;
+	return failed ? CTL_AWAY : CTL_DONE;
 }
 
 static void list_row_print(void *context, const PGresult *page, int row)
@@ -240,8 +243,7 @@ static void list_row_print(void *context, const PGresult *page, int row)
 
 static int list_run(struct ctl *ctl)
 {
-	int64_t after = args_id(&ctl->args, "after"),
-		count = args_number(&ctl->args, "count", 1, INT64_MAX, INT64_MAX);
+	int64_t after = args_id(&ctl->args, "after"), count = args_count(&ctl->args, INT64_MAX);
 	int as_json = args_has(&ctl->args, "json");
 	struct db *db = store_postgres_open(ctl);
 
@@ -303,35 +305,32 @@ static void entry_print(const PGresult *entries, int row)
 	changes_print(column_text(entries, row, "changes"), column_text(entries, row, "currency"));
 }
 
+/* What was asked for, of any kind, the latest first; or what happened to one campaign, in order. */
 static int history_run(struct ctl *ctl)
 {
+	const struct args *args = &ctl->args;
+	int64_t coupon = args_coupon(args), after = args_id(args, "after"),
+		count = args_count(args, coupon ? PAGE_COUNT_MAX : COMMANDS_COUNT);
 	struct db *db = store_postgres_open(ctl);
 	PGresult *entries;
 
-	/* At least one. */
-	entries = store_coupon_row(db, sql_query_coupon_history, args_coupon(&ctl->args));
+	if (coupon) {
+		PQclear(store_coupon_row(db, sql_query_coupon_issued, coupon));
+		entries = db_ask(db, sql_query_coupon_history, postgres_number(coupon),
+				 postgres_number(after), postgres_number(count));
+	} else {
+		entries = db_ask(db, sql_query_command_list, db_id(after), postgres_number(count));
+	}
 	db_close(db);
-	if (args_has(&ctl->args, "json")) {
-		output_rows(entries, NULL, NULL, 1);
-		return 0;
+	if (!coupon || args_has(args, "json")) {
+		output_rows(entries, NULL, "{id:-6} {at}  {status|-}  {by}: {command}{words}\n",
+			    args_has(args, "json"));
+		return CTL_DONE;
 	}
 	for (int row = 0; row < PQntuples(entries); row++)
 		entry_print(entries, row);
 	PQclear(entries);
-	return 0;
-}
-
-static int changes_run(struct ctl *ctl)
-{
-	int64_t before = args_id(&ctl->args, "before"),
-		count = args_number(&ctl->args, "count", 1, 10000, 100);
-	struct db *db = store_postgres_open(ctl);
-
-	output_rows(db_ask(db, sql_query_command_list, db_id(before), postgres_number(count)), NULL,
-		    "{id:-6} {at}  {status|-}  {by}: {command}{words}\n",
-		    args_has(&ctl->args, "json"));
-	db_close(db);
-	return 0;
+	return CTL_DONE;
 }
 
 static int events_run(struct ctl *ctl)
@@ -358,43 +357,35 @@ static int events_run(struct ctl *ctl)
 		fputs("couponctl: more events wait than COUPON_EVENT_LOG_MAX allows\n", stderr);
 	PQclear(lag);
 	db_close(db);
-	return waiting > allowed;
+	return waiting > allowed ? CTL_FAILED : CTL_DONE;
 }
 
 const struct command list_command = {
 	.name = "list",
 	.run = list_run,
-	.options = OPTIONS(OPTION("after", "ID", "only coupons with a higher id"),
-			   OPTION("count", "N", "at most N coupons"),
-			   SWITCH("json", "print one JSON object a line")),
+	.options = OPTIONS(PAGE_OPTIONS("ID", "coupon", "all")),
 	.summary = "list the coupons by id",
 };
 
 const struct command history_command = {
 	.name = "history",
 	.run = history_run,
-	.argument = "ID",
-	.options = OPTIONS(SWITCH("json", "print one JSON object for each entry")),
-	.summary = "print every change of a campaign: when, by whom, from what to what",
-	.detail = "Changes are recorded by PostgreSQL, whoever makes them. When a campaign opened\n"
-		  "within its window the clock decided; that is an entry as well.",
+	.argument = "[ID]",
+	.options = OPTIONS(PAGE_OPTIONS("N", "entry", "100; of a campaign all")),
+	.summary = "print who has asked for what change; of a campaign, each change of it",
+	.detail =
+		"Without an ID, each command that changes something, the latest first: recorded\n"
+		"before it does, with its exit status when it has ended. The last 100,000 are\n"
+		"kept, without exchange codes.\n"
+		"With an ID every change of that campaign, in order: when, by whom, from what to\n"
+		"what. PostgreSQL records it, whoever makes it. When a campaign opened within its\n"
+		"window the clock decided; that is an entry as well.",
 };
 
-const struct command changes_command = {
-	.name = "changes",
-	.run = changes_run,
-	.options = OPTIONS(OPTION("before", "ID", "only those before this one"),
-			   OPTION("count", "N", "at most N, 1 to 10000; default: 100"),
-			   SWITCH("json", "print one JSON object a line")),
-	.summary = "print who has asked for what change, the latest first",
-	.detail = "Each command that changes something is recorded before it does, with its exit\n"
-		  "status when it has ended. The last 100,000 are kept, without exchange codes.",
-};
-
-const struct command events_command = {
-	.name = "events",
+const struct command installation_events_command = {
+	.name = "installation show --events",
 	.run = events_run,
-	.options = OPTIONS(SWITCH("json", "print one JSON object")),
+	.options = OPTIONS(SWITCH("events", "how far the events are behind instead")),
 	.summary = "print how many events wait to be published, and for how long",
 	.detail =
 		"The exit status is 1 when more wait than COUPON_EVENT_LOG_MAX. Whether a coupon\n"
@@ -405,7 +396,7 @@ const struct command show_command = {
 	.name = "show",
 	.run = show_run,
 	.argument = "ID",
-	.options = OPTIONS(SWITCH("json", "print one JSON object")),
+	.modes = COMMANDS(&show_curve_command, &show_recent_command),
 	.summary = "print the state of a coupon in PostgreSQL and in Redis",
 	.detail =
 		"With COUPON_RABBITMQ_API also the queues of RabbitMQ: on how many nodes each has\n"
@@ -496,6 +487,7 @@ static int export_run(struct ctl *ctl)
 
 const struct command export_command = {
 	.name = "export",
+	.has_no_json = 1,
 	.run = export_run,
 	.argument = "ID",
 	.options = OPTIONS(

@@ -511,7 +511,7 @@ const struct command create_command = {
 	.run = create_run,
 	.options = OPTIONS(TERMS_OPTIONS, OPTION("total", "N", "number of coupons, at least 1"),
 			   OPTION("id", "ID", "its id; default: the next free id"), KEY_OPTION,
-			   BY_OPTION, SWITCH("json", "print {\"coupon\":\"ID\"}")),
+			   BY_OPTION),
 	.summary = "create a campaign as a draft, and print only its id",
 	.detail =
 		"Needs --name and --total. T is a time in RFC 3339 format, for example\n"

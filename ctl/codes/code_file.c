@@ -51,7 +51,7 @@ struct code_file {
 
 static _Noreturn void failed(const char *path)
 {
-	log_fatal("the file \"%s\" cannot be read: %s", path, strerror(errno));
+	log_fatal_as(CTL_INVALID, "the file \"%s\" cannot be read: %s", path, strerror(errno));
 }
 
 /* The file is not what it is taken for: with the line that was read last, if it is this one. */
@@ -63,8 +63,8 @@ static _Noreturn void refuse(const struct code_file *file, int64_t line, const c
 		text_add_string(&shown, " ");
 		csv_line_show(&shown, &file->reader);
 	}
-	log_fatal("the file \"%s\", line %lld%s: %s; nothing was begun", file->path,
-		  (long long)line, shown.data ? shown.data : "", why);
+	log_fatal_as(CTL_INVALID, "the file \"%s\", line %lld%s: %s; nothing was begun", file->path,
+		     (long long)line, shown.data ? shown.data : "", why);
 }
 
 struct code_file_form code_file_form_read(const struct args *args, const char *path)
@@ -187,8 +187,9 @@ static void header_read(struct code_file *file)
 	int code;
 
 	if (!csv_rows_next(file->csv, &row))
-		log_fatal("the file \"%s\" is empty: needed is a header with the column %s",
-			  file->path, file->form.column);
+		log_fatal_as(CTL_INVALID,
+			     "the file \"%s\" is empty: needed is a header with the column %s",
+			     file->path, file->form.column);
 	wrong = row.wrong;
 	if (!wrong && row.cells_n > CSV_CELLS_MAX)
 		wrong = "more than 100 columns were read";
@@ -208,8 +209,8 @@ static void header_read(struct code_file *file)
 			text_add_string(&why, ", or another --delimiter: the line has a ");
 			text_add_string(&why, csv_delimiter_name(other));
 		}
-		log_fatal("the file \"%s\", line %lld: %s; nothing was begun", file->path,
-			  (long long)row.line, why.data);
+		log_fatal_as(CTL_INVALID, "the file \"%s\", line %lld: %s; nothing was begun",
+			     file->path, (long long)row.line, why.data);
 	}
 	for (size_t i = 0; i < row.cells_n && !wrong; i++)
 		wrong = column_take(file, row.cells[i].text, row.cells[i].len);
@@ -285,7 +286,7 @@ struct code_file *code_file_open(const char *path, const struct code_file_form *
 	if (!file->reader.file || fstat(fileno(file->reader.file), &stat))
 		failed(file->path);
 	if (!S_ISREG(stat.st_mode))
-		log_fatal("the file \"%s\" is not a regular file", path);
+		log_fatal_as(CTL_INVALID, "the file \"%s\" is not a regular file", path);
 	file->bytes = stat.st_size;
 	file_check(file);
 	return file;
@@ -514,8 +515,9 @@ int code_file_next(struct code_file *file, struct code_row *row)
 		if (is_row)
 			json_row_take(file, row);
 	}
-	if (ferror(file->reader.file))
-		failed(file->path);
+	if (ferror(file->reader.file)) /* those before are done, and are found the next time */
+		log_fatal_as(CTL_STOPPED, "the file \"%s\" cannot be read: %s", file->path,
+			     strerror(errno));
 	return is_row;
 }
 

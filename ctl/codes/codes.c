@@ -173,13 +173,14 @@ static int64_t word_store(struct db *db, const char *word, const char *text, int
 static int word_run(struct ctl *ctl)
 {
 	int64_t coupon = args_coupon(&ctl->args), set;
-	const char *word = ctl->args.arguments[1];
+	const char *word = args_required(&ctl->args, "word");
+	cJSON *object = output_object();
 	char text[CODE_OTHERS_SIZE];
 	struct db *db;
 	int status;
 
 	if (code_text_spell(word, strlen(word), text) || strlen(text) < WORD_LEAST)
-		args_fail("WORD is \"%s\": allowed are 3 to 64 bytes of printable ASCII, not "
+		args_fail("--word is \"%s\": allowed are 3 to 64 bytes of printable ASCII, not "
 			  "counting spaces and dashes",
 			  word);
 	db = stored_lock(ctl);
@@ -194,10 +195,11 @@ static int word_run(struct ctl *ctl)
 	db_close(db);
 	status = stored_wait(ctl);
 	output_made("set %" PRId64 " is the word %s of coupon %" PRId64, set, text, coupon);
-	if (args_has(&ctl->args, "json"))
-		printf("{\"set\":\"%" PRId64 "\",\"coupon\":\"%" PRId64 "\"}\n", set, coupon);
-	else
-		printf("set %" PRId64 ": the word %s of coupon %" PRId64 "\n", set, text, coupon);
+	output_id(object, "set", set);
+	output_id(object, "coupon", coupon);
+	output_text(object, "form", text);
+	output_say(object, "set {set}: the word {form} of coupon {coupon}\n",
+		   args_has(&ctl->args, "json"));
 	return status;
 }
 
@@ -310,7 +312,7 @@ static int show_run(struct ctl *ctl)
 	return is_there ? 0 : CTL_ABSENT;
 }
 
-static int stats_run(struct ctl *ctl)
+static int list_run(struct ctl *ctl)
 {
 	static const char *const numbers[] = { "codes", "unused", "used", "revoked" };
 	static const char line[] =
@@ -322,7 +324,9 @@ static int stats_run(struct ctl *ctl)
 	PGresult *sets;
 
 	PQclear(store_coupon_row(db, sql_query_coupon_show, coupon));
-	sets = db_ask(db, sql_query_code_stats, postgres_number(coupon));
+	sets = db_ask(db, sql_query_code_stats, postgres_number(coupon),
+		      postgres_number(args_id(&ctl->args, "after")),
+		      postgres_number(args_count(&ctl->args, PAGE_COUNT_MAX)));
 	output_id(object, "coupon", coupon);
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
 		int64_t sum = 0;
@@ -405,6 +409,7 @@ static int old_copy(const char *path, FILE *out)
 static int key_run(struct ctl *ctl)
 {
 	const char *path = ctl->config.code_keys;
+	cJSON *object = output_object();
 	struct code_key key;
 	char fingerprint[CODE_FINGERPRINT_SIZE];
 	struct file_new file;
@@ -419,17 +424,21 @@ static int key_run(struct ctl *ctl)
 		fprintf(file.stream, "%02x", key.bytes[i]);
 	putc('\n', file.stream);
 	file_new_place(&file, FILE_REPLACE);
-	printf("key %d with the fingerprint %s is in %s\n", key.version,
-	       code_key_fingerprint(&key, fingerprint), path);
+	output_number(object, "key_version", key.version);
+	output_text(object, "fingerprint", code_key_fingerprint(&key, fingerprint));
+	output_text(object, "file", path);
+	output_say(object, "key {key_version} with the fingerprint {fingerprint} is in {file}\n",
+		   args_has(&ctl->args, "json"));
 	OPENSSL_cleanse(&key, sizeof(key));
 	return 0;
 }
 
-static const struct command codes_word_command = {
-	.name = "codes word",
+const struct command codes_word_command = {
+	.name = "codes generate --word",
 	.run = word_run,
-	.argument = "COUPON WORD",
-	.options = OPTIONS(SWITCH("json", "print {\"set\":\"SET\",\"coupon\":\"COUPON\"}"),
+	.argument = "COUPON",
+	.options = OPTIONS(OPTION("word", "WORD",
+				  "one code for all users: 3 to 64 bytes of printable ASCII"),
 			   KEY_OPTION, BY_OPTION),
 	.summary = "make a word one code for all users, up to the limit of each",
 	.detail = "Case, spaces and dashes do not matter. Repeated, it changes nothing.",
@@ -439,21 +448,19 @@ static const struct command codes_show_command = {
 	.name = "codes show",
 	.run = show_run,
 	.argument = "CODE",
-	.options = OPTIONS(SWITCH("json", "print one JSON object")),
 	.summary = "show the set, the coupon and the state of a code",
 	.detail =
 		"Case, spaces and dashes do not matter, also as they come in pasted texts. A word\n"
-		"is open until it is revoked; how often it was claimed is beside it. The exit\n"
-		"status is 9 if there is no such code.",
+		"is open until it is revoked; how often it was claimed is beside it.",
 };
 
-static const struct command codes_stats_command = {
-	.name = "codes stats",
-	.run = stats_run,
+static const struct command codes_list_command = {
+	.name = "codes list",
+	.run = list_run,
 	.argument = "COUPON",
-	.options = OPTIONS(SWITCH("without-words", "without words, which are codes for everybody"),
-			   SWITCH("json", "print one JSON object")),
-	.summary = "count the codes of a coupon by their state",
+	.options = OPTIONS(PAGE_OPTIONS("SET", "set", "all"),
+			   SWITCH("without-words", "without words, which are codes for everybody")),
+	.summary = "list the sets of codes of a coupon, with their codes by state",
 	.detail = "A word counts as one code, however often it is claimed.",
 };
 
@@ -470,8 +477,8 @@ static const struct command codes_key_command = {
 
 const struct command codes_command = {
 	.name = "codes",
-	.subcommands = COMMANDS(&codes_generate_command, &codes_import_command, &codes_word_command,
+	.subcommands = COMMANDS(&codes_generate_command, &codes_import_command, &codes_list_command,
 				&codes_show_command, &codes_revoke_command, &codes_export_command,
-				&codes_stats_command, &codes_key_command),
-	.summary = "make, import, show, revoke and export exchange codes",
+				&codes_key_command),
+	.summary = "make, import, list, show, revoke and export exchange codes",
 };

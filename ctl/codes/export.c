@@ -175,6 +175,7 @@ static int export_run(struct ctl *ctl)
 
 const struct command codes_export_command = {
 	.name = "codes export",
+	.has_no_json = 1,
 	.run = export_run,
 	.argument = "[COUPON]",
 	.options = OPTIONS(

@@ -113,7 +113,8 @@ static void request_open(struct request *request, const char *file, const char *
 	check(asprintf(&request->path, "%s.request", file) >= 0);
 	request->fd = file_lock(request->path, 0);
 	if (request->fd < 0 && errno == EWOULDBLOCK)
-		log_fatal("another couponctl is writing this file: it has \"%s\"", request->path);
+		log_fatal_as(CTL_AWAY, "another couponctl is writing this file: it has \"%s\"",
+			     request->path);
 	if (request->fd < 0)
 		request_failed(request, "opened");
 	text_read(request, text);
@@ -486,6 +487,7 @@ const struct command codes_generate_command = {
 	.name = "codes generate",
 	.run = generate_run,
 	.argument = "COUPON",
+	.modes = COMMANDS(&codes_word_command),
 	.options = OPTIONS(
 		OPTION("count", "N", "number of codes, 1 to 1000000000"),
 		OPTION("out", "FILE",
@@ -498,7 +500,7 @@ const struct command codes_generate_command = {
 		OPTION("pattern", "PATTERN",
 		       "the form, for example NOON-####-####, where each # is a symbol;\n"
 		       "      instead of --prefix and --length"),
-		SWITCH("json", "print the set as one JSON object"), KEY_OPTION, BY_OPTION),
+		KEY_OPTION, BY_OPTION),
 	.summary = "make codes of a coupon",
 	.detail =
 		"Needs --count, and the file of keys, COUPON_CODE_KEYS. After an interruption\n"

@@ -300,15 +300,14 @@ static int import_run(struct ctl *ctl)
 		   "[present_revoked , {present_revoked:,} of them revoked], "
 		   "{refused:,} refused\n",
 		   args_has(&ctl->args, "json"));
-	return status ? status : import.refused > 0;
+	return status ? status : import.refused > 0 ? CTL_REFUSED : CTL_DONE;
 }
 
 const struct command codes_import_command = {
 	.name = "codes import",
 	.run = import_run,
 	.argument = "COUPON FILE",
-	.options = OPTIONS(CODE_FILE_OPTIONS, CODE_FILE_METADATA_OPTION,
-			   SWITCH("json", "print the counts as one JSON object"), KEY_OPTION_AGAIN,
+	.options = OPTIONS(CODE_FILE_OPTIONS, CODE_FILE_METADATA_OPTION, KEY_OPTION_AGAIN,
 			   BY_OPTION),
 	.summary = "store the codes of a file that others made",
 	.detail =
@@ -316,6 +315,5 @@ const struct command codes_import_command = {
 		"code. It may have state (unused, used or revoked), user and used_at of a used\n"
 		"code, metadata, and what --metadata lists; nothing is stored if there is another\n"
 		"column or member. Rows that are wrong, and codes that exist, are named by their\n"
-		"line, and the others are stored; then the exit status is 1. Interrupted, run the\n"
-		"same command again.",
+		"line, and the others are stored. Interrupted, run the same command again.",
 };

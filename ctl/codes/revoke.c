@@ -24,7 +24,8 @@
 
 static _Noreturn void redis_fail(const struct redis_client *redis)
 {
-	log_fatal(
+	log_fatal_as(
+		CTL_NOT_IN_REDIS,
 		"PostgreSQL has revoked it, Redis not yet: %s; the keeper completes it, or run the "
 		"command again",
 		redis_client_error(redis));
@@ -104,7 +105,8 @@ static void revocations_apply(struct db *db, struct redis_client *redis, int64_t
 			break;
 		}
 	}
-	log_fatal(
+	log_fatal_as(
+		CTL_NOT_IN_REDIS,
 		"Redis gets another copy of the coupon again and again: run the command once more");
 }
 
@@ -355,7 +357,7 @@ static int codes_run(struct ctl *ctl)
 	output_say(object,
 		   "{revoked} revoked, {revoked_before} revoked before, {refused} refused\n",
 		   args_has(args, "json"));
-	return r.refused > 0;
+	return r.refused > 0 ? CTL_REFUSED : CTL_DONE;
 }
 
 static int set_run(struct ctl *ctl, int64_t set)
@@ -401,11 +403,10 @@ const struct command codes_revoke_command = {
 				  "the codes of this file, CSV with a column code, or JSON lines"),
 			   CODE_FILE_OPTIONS,
 			   OPTION("set", "SET", "all codes of this set that are not used"),
-			   SWITCH("json", "print what was done as one JSON object"), YES_OPTION,
-			   KEY_OPTION_AGAIN, BY_OPTION),
+			   YES_OPTION, KEY_OPTION_AGAIN, BY_OPTION),
 	.summary = "revoke codes, the codes of a file, or a set",
 	.detail =
 		"What is used stays used. Codes that are used or do not exist are named, and the\n"
-		"others revoked; then the exit status is 1. Repeated, it changes nothing. With\n"
-		"--set it asks first on a terminal.",
+		"others revoked. Repeated, it changes nothing. With --set it asks first on a\n"
+		"terminal.",
 };

@@ -1,5 +1,5 @@
 /*
- * couponctl dead: lists and shows dead letters, publishes them again, and drops them.
+ * couponctl dead: lists and shows dead letters, publishes them again, and removes them.
  *
  * Before a message is published again its mark in Redis is removed, so that the keeper sends it
  * again if RabbitMQ loses it.
@@ -24,7 +24,6 @@
 #include <unistd.h>
 
 #define PAGE 20
-#define PAGE_MAX 1000
 #define PROGRESS_EVERY 500
 #define FIND_S 30
 #define REFRESH_DELIVERIES 8 /* of a message: then all are published again */
@@ -33,9 +32,10 @@
 struct walk {
 	const struct ctl *ctl;
 	int is_adopted; /* requeue: the id of the installation is dropped */
-	int is_drop;
-	int sure;                      /* drop: --yes */
+	int is_removal;
+	int sure;                      /* remove: --yes */
 	int64_t number;                /* only this one; 0: any */
+	int64_t after;                 /* only later ones */
 	char batch[ULID_SIZE];         /* only with this one; "": any */
 	char digest[DEAD_DIGEST_SIZE]; /* only with this one; "": any */
 	int64_t most;                  /* so many of those */
@@ -47,7 +47,7 @@ struct walk {
 	int64_t deliveries_most;   /* the highest delivery count of them */
 	int show_progress;
 
-	/* What requeue and drop walk. */
+	/* What requeue and remove walk. */
 	struct redis_client *redis; /* NULL: not needed so far */
 	struct db *db;              /* NULL: not needed so far */
 	int64_t owed;               /* receives without an outcome */
@@ -73,17 +73,17 @@ static void choose(struct walk *walk, const char *text)
 	ulid_format(&batch, walk->batch);
 }
 
-/* By the argument, --all or --limit. Exactly one must be given. */
+/* By the argument, --all or --count. Exactly one must be given. */
 static void choose_many(struct walk *walk, const struct args *args)
 {
-	if (args_has(args, "all") + args_has(args, "limit") + (args->argument != NULL) != 1)
-		args_fail("%s needs one of: a number, a batch or a digest, --all, --limit N; see "
+	if (args_has(args, "all") + args_has(args, "count") + (args->argument != NULL) != 1)
+		args_fail("%s needs one of: a number, a batch or a digest, --all, --count N; see "
 			  "couponctl %s --help",
 			  args->command->name, args->command->name);
 	if (args->argument)
 		choose(walk, args->argument);
 	else
-		walk->most = args_number(args, "limit", 1, INT64_MAX, INT64_MAX);
+		walk->most = args_number(args, "count", 1, INT64_MAX, INT64_MAX);
 }
 
 static void walk_begin(struct walk *walk, const struct ctl *ctl)
@@ -126,7 +126,7 @@ static int is_chosen(const struct walk *walk)
 	if (*walk->digest)
 		return strcmp(walk->letter.digest, walk->digest) == 0;
 	if (!*walk->batch)
-		return !walk->number || walk->number == walk->seen;
+		return walk->seen > walk->after && (!walk->number || walk->number == walk->seen);
 	for (size_t i = 0; i < walk->letter.batches_n; i++)
 		if (strcmp(walk->letter.batches[i].ulid, walk->batch) == 0)
 			return 1;
@@ -225,7 +225,8 @@ static int list_run(struct ctl *ctl)
 	const struct dead_letter *letter;
 	int64_t length;
 
-	walk.most = args_number(&ctl->args, "limit", 1, PAGE_MAX, PAGE);
+	walk.most = args_count(&ctl->args, PAGE);
+	walk.after = args_number(&ctl->args, "after", 0, INT64_MAX, 0);
 	walk_begin(&walk, ctl);
 	length = walk.hold->length;
 	if (!messages && length == 0)
@@ -256,8 +257,7 @@ static int list_run(struct ctl *ctl)
 static const struct command dead_list_command = {
 	.name = "dead list",
 	.run = list_run,
-	.options = OPTIONS(OPTION("limit", "N", "at most N messages, 1 to 1000; default 20"),
-			   SWITCH("json", "print one JSON object")),
+	.options = OPTIONS(PAGE_OPTIONS("N", "message", "20")),
 	.summary = "print the number of dead letters, and the oldest of them",
 	.detail = "Consumes nothing: the messages return to their places. Concurrent commands\n"
 		  "each see only part of them.",
@@ -354,7 +354,6 @@ static const struct command dead_show_command = {
 	.name = "dead show",
 	.run = show_run,
 	.argument = "N|BATCH|DIGEST",
-	.options = OPTIONS(SWITCH("json", "print one JSON object")),
 	.summary = "print one dead letter, by its number, its batch or its digest",
 };
 
@@ -388,7 +387,7 @@ static void redis_open(struct walk *walk, const struct dead_letter *letter)
 	if (walk->redis || i == letter->batches_n)
 		return;
 	walk->redis = store_redis_open(walk->ctl);
-	if (!walk->is_drop)
+	if (!walk->is_removal)
 		return;
 	database_open(walk);
 	store_redis_check(walk->redis, behind_read(walk->db, walk->redis) >= 0);
@@ -418,9 +417,9 @@ static int has_entry(const struct walk *walk, const struct dead_batch *batch)
 }
 
 /*
- * Removes the marks: should RabbitMQ lose the message, the keeper sends its batches again. Of one
- * that is dropped the entry is removed, and the mark stays: without it the keeper could settle the
- * receives from their slots.
+ * Removes the marks: should RabbitMQ lose the message, the keeper sends its batches again. When the
+ * letter itself is removed, the entry goes and the mark stays: without it the keeper could settle
+ * the receives from their slots.
  */
 static void outbox_change(struct walk *walk, const struct dead_letter *letter)
 {
@@ -430,7 +429,7 @@ static void outbox_change(struct walk *walk, const struct dead_letter *letter)
 
 		if (!is_named(batch))
 			continue;
-		if (walk->is_drop && has_entry(walk, batch))
+		if (walk->is_removal && has_entry(walk, batch))
 			freeReplyObject(batch_call(walk, "HDEL", COUPON_KEY_OUTBOX, batch));
 		else
 			freeReplyObject(batch_call(walk, "SREM", COUPON_KEY_DEAD, batch));
@@ -489,7 +488,7 @@ static int requeue_run(struct ctl *ctl)
 		printf("{\"requeued\":%" PRId64 "}\n", moved);
 	else
 		printf("%" PRId64 " message%s requeued\n", moved, moved == 1 ? "" : "s");
-	return trouble ? 1 : 0;
+	return trouble ? CTL_STOPPED : CTL_DONE;
 }
 
 static const struct command dead_requeue_command = {
@@ -497,10 +496,10 @@ static const struct command dead_requeue_command = {
 	.run = requeue_run,
 	.argument = "[N|BATCH|DIGEST]",
 	.options = OPTIONS(SWITCH("all", "all messages that are in the queue at the start"),
-			   OPTION("limit", "N", "the N oldest messages"),
+			   OPTION("count", "N", "the N oldest messages"),
 			   SWITCH("adopt",
 				  "as messages of this installation, whichever they are of"),
-			   SWITCH("json", "print {\"requeued\":N}"), KEY_OPTION_AGAIN, BY_OPTION),
+			   KEY_OPTION_AGAIN, BY_OPTION),
 	.summary = "publish dead letters to the workers again",
 	.detail = "First repair what made them fail, or they return. A message leaves the\n"
 		  "dead-letter queue only after RabbitMQ has confirmed its copy. After an\n"
@@ -508,7 +507,7 @@ static const struct command dead_requeue_command = {
 		  "settled once.",
 };
 
-/* dead drop */
+/* dead remove */
 
 static int is_owed(struct walk *walk, const struct receive *receive)
 {
@@ -552,13 +551,13 @@ static void owed_say(struct walk *walk, const struct dead_batch *batch, cJSON *l
 	}
 }
 
-static void drop_say(struct walk *walk, const struct dead_letter *letter)
+static void removal_say(struct walk *walk, const struct dead_letter *letter)
 {
 	int as_json = args_has(&walk->ctl->args, "json");
 	cJSON *owed = as_json ? cJSON_CreateArray() : NULL, *object;
 
 	if (!as_json) {
-		printf("%s %" PRId64 ": ", walk->sure ? "dropped" : "would drop", letter->number);
+		printf("%s %" PRId64 ": ", walk->sure ? "removed" : "would remove", letter->number);
 		dead_letter_summary_print(letter);
 	}
 	for (size_t i = 0; i < letter->batches_n && !letter->is_use; i++)
@@ -566,16 +565,16 @@ static void drop_say(struct walk *walk, const struct dead_letter *letter)
 	if (!as_json)
 		return;
 	object = dead_letter_json(letter, 0);
-	output_bool(object, "dropped", walk->sure);
+	output_bool(object, "removed", walk->sure);
 	output_add(object, "owed", owed);
 	output_print(object);
 }
 
-static void letter_drop(struct walk *walk, const struct dead_letter *letter)
+static void letter_remove(struct walk *walk, const struct dead_letter *letter)
 {
 	if (walk->sure)
 		redis_open(walk, letter);
-	drop_say(walk, letter);
+	removal_say(walk, letter);
 	/* Printed before the removal: then no receive vanishes unnamed. */
 	fflush(stdout);
 	if (!walk->sure)
@@ -586,9 +585,9 @@ static void letter_drop(struct walk *walk, const struct dead_letter *letter)
 	hold_remove(walk->hold, letter->tag);
 }
 
-static int drop_run(struct ctl *ctl)
+static int remove_run(struct ctl *ctl)
 {
-	static struct walk walk = { .is_drop = 1 };
+	static struct walk walk = { .is_removal = 1 };
 	const struct dead_letter *letter;
 
 	choose_many(&walk, &ctl->args);
@@ -600,31 +599,30 @@ static int drop_run(struct ctl *ctl)
 		store_key_bind(walk.db, ctl, NULL);
 	}
 	while ((letter = walk_next(&walk)) != NULL)
-		letter_drop(&walk, letter);
+		letter_remove(&walk, letter);
 	walk_end(&walk);
 	found_check(&walk);
 	if (!args_has(&ctl->args, "json"))
 		printf("%" PRId64 " message%s %s, with %" PRId64 " receive%s that %s owed\n",
 		       walk.chosen, walk.chosen == 1 ? "" : "s",
-		       walk.sure ? "dropped" : "would be dropped", walk.owed,
+		       walk.sure ? "removed" : "would be removed", walk.owed,
 		       walk.owed == 1 ? "" : "s", walk.owed == 1 ? "was" : "were");
 	if (!walk.sure)
-		log_fatal("nothing was dropped: that needs --yes");
+		log_fatal("nothing was removed: that needs --yes");
 	return 0;
 }
 
-static const struct command dead_drop_command = {
-	.name = "dead drop",
-	.run = drop_run,
+static const struct command dead_remove_command = {
+	.name = "dead remove",
+	.run = remove_run,
 	.argument = "[N|BATCH|DIGEST]",
 	.options = OPTIONS(SWITCH("all", "all messages that are in the queue at the start"),
-			   OPTION("limit", "N", "the N oldest messages"),
-			   SWITCH("yes", "delete; without it, only print what would be deleted"),
-			   SWITCH("json", "print one JSON object a line, for each message"),
+			   OPTION("count", "N", "the N oldest messages"),
+			   SWITCH("yes", "remove; without it, only print what would be removed"),
 			   KEY_OPTION_AGAIN, BY_OPTION),
-	.summary = "delete dead letters",
+	.summary = "remove dead letters",
 	.detail = "A receive in the dead-letter queue is still owed to its user: each one that\n"
-		  "can be read and has no outcome is named. After the deletion it cannot get an\n"
+		  "can be read and has no outcome is named. After the removal it cannot get an\n"
 		  "outcome, and its coupon counts it as in flight. The message is removed from\n"
 		  "the outbox in Redis, too.",
 };
@@ -632,6 +630,6 @@ static const struct command dead_drop_command = {
 const struct command dead_command = {
 	.name = "dead",
 	.subcommands = COMMANDS(&dead_list_command, &dead_show_command, &dead_requeue_command,
-				&dead_drop_command),
-	.summary = "list, show, requeue and drop dead letters",
+				&dead_remove_command),
+	.summary = "list, show, requeue and remove dead letters",
 };

@@ -159,8 +159,8 @@ static void refused_open(struct distribution *one)
 		return;
 	file_new_drop(&one->refused.new);
 	if (is_refused)
-		log_fatal("--refused: %s is the list: name another file", one->refused_path);
-	log_fatal("--refused: %s exists, and is no file of refused users: name another file",
+		args_fail("--refused: %s is the list: name another file", one->refused_path);
+	args_fail("--refused: %s exists, and is no file of refused users: name another file",
 		  one->refused_path);
 }
 
@@ -280,7 +280,7 @@ static int exit_status(const struct distribution *one)
 {
 	switch (one->run.end) {
 	case RUN_DONE:
-		return refused_count(one) > 0 ? CTL_REFUSED : 0;
+		return refused_count(one) > 0 ? CTL_REFUSED : CTL_DONE;
 	case RUN_INTERRUPTED:
 		fputs("couponctl: interrupted; run the same command again to go on\n", stderr);
 		return CTL_STOPPED;
@@ -294,7 +294,7 @@ static int exit_status(const struct distribution *one)
 		break;
 	}
 	fprintf(stderr, "couponctl: stopped: %s\n", one->run.why);
-	return 1;
+	return CTL_FAILED;
 }
 
 static int distribute_run(struct ctl *ctl)
@@ -303,7 +303,7 @@ static int distribute_run(struct ctl *ctl)
 	struct db *db;
 
 	options_read(&one, &ctl->args);
-	gateway_address_read(&one.plan.address, &ctl->config, 1);
+	gateway_address_read(&one.plan.address, &ctl->config, CTL_AWAY);
 	db = store_postgres_open(ctl);
 	store_by_set(db, ctl);
 	coupon_check(db, one.plan.coupon);
@@ -343,7 +343,6 @@ static const struct option distribute_options[] = {
 	OPTION("connections", "C", "connections to the gateway; default 8"),
 	OPTION("patience-s", "S",
 	       "stop when for so long no request was issued or refused; default 300"),
-	SWITCH("json", "print one JSON object"),
 	BY_OPTION,
 	OPTIONS_END,
 };

@@ -557,7 +557,7 @@ static int recover_run(struct ctl *ctl)
 	if (!args_has(args, "this-server"))
 		store_server_find(recover.db, recover.redis);
 	if (!db_lock_try(recover.db, "recover"))
-		log_fatal("another couponctl recover is running");
+		log_fatal_as(CTL_AWAY, "another couponctl recover is running");
 	db_do(recover.db, sql_query_recover_session);
 	/* What --tail refuses is tried again for hours by a keeper, and is no change. */
 	if (!recover.is_dry && !recover.tail_max)
@@ -581,7 +581,7 @@ static int recover_run(struct ctl *ctl)
 	redis_client_free(recover.redis);
 	db_close(recover.db);
 	if (behind > 0 && is_unsure && !args_has(args, "dry-run"))
-		args_fail("nothing was given up: that needs --yes");
+		log_fatal("nothing was given up: that needs --yes");
 	return 0;
 }
 
@@ -601,9 +601,7 @@ const struct command recover_command = {
 		       "Redis follows"),
 		SWITCH("dry-run",
 		       "do the same in transactions that are rolled back, and change nothing"),
-		BY_OPTION,
-		SWITCH("json",
-		       "print a JSON object for each thing that is named, and one at the end")),
+		BY_OPTION),
 	.summary = "recover after PostgreSQL was put back to an earlier moment",
 	.detail =
 		"Needs --all, --tail or --accept-loss. As long as PostgreSQL is behind Redis, "

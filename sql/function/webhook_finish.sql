@@ -5,7 +5,7 @@
 --
 --   delivered  it has arrived: its row goes
 --   retry      it failed, and is due again after retry_ms
---   failed     it failed for the last time; it stays, for couponctl webhook resend
+--   failed     it failed for the last time; it stays, for couponctl webhook show --resend
 --   gone       as retry, and the webhook is disabled: the endpoint answered 410
 --   released   it was not tried to its end: it is due at once, and no attempt is counted
 --

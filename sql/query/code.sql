@@ -187,7 +187,7 @@ FROM code_set
 
 -- code_stats: The sets of a coupon with their numbers. In a revoked set all codes that are not used
 -- are revoked. A word is one code, which stays unused; claimed is how often it was claimed.
--- $1 coupon
+-- $1 coupon, $2 after this set, $3 limit
 WITH counted AS (
 	SELECT s.*, r.row_num, r.used_num, r.revoked_num, r.word,
 		coalesce(s.code_num, r.row_num) AS all_num
@@ -196,9 +196,11 @@ WITH counted AS (
 			count(*) FILTER (WHERE c.state = 'revoked') AS revoked_num,
 			min(coalesce(c.spelling, c.text)) FILTER (WHERE s.kind = 'word') AS word
 		FROM code AS c WHERE c.set_id = s.id) AS r ON true
-	WHERE s.coupon_id = $1::bigint
+	WHERE s.coupon_id = $1::bigint AND s.id > $2::bigint
+	ORDER BY s.id
+	LIMIT $3::bigint
 )
-SELECT c.id::text AS set, c.kind, coalesce(c.pattern, c.word) AS form, p.key_version AS key,
+SELECT c.id::text AS set, c.kind, coalesce(c.pattern, c.word) AS form, p.key_version,
 	c.source AS file, c.completed_at IS NOT NULL AS complete, c.all_num AS codes,
 	CASE WHEN c.revoked_at IS NULL THEN c.all_num - c.used_num - c.revoked_num ELSE 0 END
 		AS unused,

@@ -54,7 +54,7 @@ SELECT EXISTS (SELECT FROM code_set WHERE coupon_id = $1::bigint) AS has_codes
 -- coupon_history: What happened to a campaign, in order: every recorded change, with the terms
 -- that it changed, and the moments at which it opened by the clock. currency: that of the amounts
 -- in the terms, after the change.
--- $1 coupon
+-- $1 coupon, $2 after this entry, $3 limit
 WITH recorded AS (
 	SELECT h.*, (h.terms->>'begin_at')::timestamptz AS begin_at,
 		least((h.terms->>'end_at')::timestamptz, (h.terms->>'valid_to')::timestamptz)
@@ -89,10 +89,12 @@ WITH recorded AS (
 	WHERE terms->>'status' = 'published' AND begin_at > made_at
 		AND begin_at <= least(next_at, now())
 )
-SELECT to_char(made_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at,
+SELECT num AS id, to_char(made_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at,
 	made_by AS by, action, from_state AS from, to_state AS to, version, currency, changes
-FROM happened
-ORDER BY id, made_at
+FROM (SELECT *, row_number() OVER (ORDER BY id, made_at) AS num FROM happened) AS numbered
+WHERE num > $2::bigint
+ORDER BY num
+LIMIT $3::bigint
 
 -- coupon_issued: The state of a coupon, and how many user coupons it has.
 -- $1 coupon
@@ -152,7 +154,7 @@ WHERE id = $1::bigint
 -- written last: there is no index by coupon and time, which would cost settling more than it gives.
 -- $1 coupon, $2 how many
 SELECT user_id, batch, idx, slot, state, reason,
-	to_char(received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at
+	to_char(received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS received_at
 FROM (
 	(SELECT u.user_id, u.batch, u.idx, u.slot, u.received_at,
 		CASE WHEN v.batch IS NULL THEN 'issued' ELSE 'rejected' END AS state,

@@ -60,13 +60,14 @@ WHERE (coupon_id, num) IN (SELECT coupon_id, num FROM coupon_curve
 	WHERE at < now() - interval '400 days' LIMIT 100000)
 
 -- curve_rows: The curve of a coupon.
--- $1 coupon, $2 after this row
+-- $1 coupon, $2 after this row, $3 limit
 SELECT num, to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at,
 	total_num AS total, stock_num AS stock, taken_num AS taken, issued_num AS issued,
 	rejected_num AS rejected, refused_num AS refused
 FROM coupon_curve
 WHERE coupon_id = $1::bigint AND num > $2::int
 ORDER BY num
+LIMIT $3::bigint
 
 -- refusal_add: Adds refusals to those that are counted. Nobody waits for it, as above.
 -- $1 coupons, $2 statuses of answers, $3 numbers: arrays of one length, $4 the keeper's fence

@@ -100,7 +100,7 @@ FROM webhook_finish($1::bigint, $2::int, $3::text, $4::int, $5::text, $6::bigint
 	$8::bigint, $9::bigint)
 
 -- webhook_list: Webhooks with the numbers of their queues.
--- $1 only this one (NULL: all)
+-- $1 only this one (NULL: all), $2 after this id, $3 limit (NULL: none)
 SELECT w.id::text AS webhook, w.url, w.coupon_id::text AS coupon, w.types, w.state,
 	w.state_why AS why, w.state_by,
 	to_char(w.state_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS state_at,
@@ -121,8 +121,9 @@ FROM webhook AS w CROSS JOIN LATERAL (
 	SELECT count(*) FILTER (WHERE d.state = 'waiting') AS waiting_num,
 		count(*) FILTER (WHERE d.state = 'failed') AS failed_num
 	FROM webhook_delivery AS d WHERE d.webhook_id = w.id) AS q
-WHERE $1::bigint IS NULL OR w.id = $1::bigint
+WHERE ($1::bigint IS NULL OR w.id = $1::bigint) AND w.id > $2::bigint
 ORDER BY w.id
+LIMIT $3::bigint
 
 -- webhook_remove: Removes a webhook with its secrets and deliveries. No row: there is no such
 -- webhook.

@@ -9,7 +9,7 @@ SELECT api_key_create($1::text, $2::text, $3::text[], $4::bigint[], $5::text[],
 	AS version
 
 -- key_list: Keys, the newest first.
--- $1 only this one (NULL: all)
+-- $1 only this one (NULL: all), $2 after this id (NULL: the first), $3 limit (NULL: none)
 SELECT k.id AS key, k.name, k.roles, k.coupons::text[] AS coupons, k.budgets, k.rate,
 	CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked'
 		WHEN k.expires_at <= now() THEN 'expired' ELSE 'active' END AS state,
@@ -20,8 +20,12 @@ SELECT k.id AS key, k.name, k.roles, k.coupons::text[] AS coupons, k.budgets, k.
 	k.version, k.by,
 	to_char(k.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at
 FROM api_key AS k
-WHERE $1::text IS NULL OR k.id = $1::text
+WHERE ($1::text IS NULL OR k.id = $1::text)
+	AND ($2::text IS NULL OR EXISTS (SELECT FROM api_key AS a WHERE a.id = $2::text
+		AND (k.created_at < a.created_at
+			OR k.created_at = a.created_at AND k.id > a.id)))
 ORDER BY k.created_at DESC, k.id
+LIMIT $3::bigint
 
 -- key_news: The number of the last change of any key, as `counted` in each row, and keys whose last
 -- change has a higher number than what is known. One row without a record: there are none.

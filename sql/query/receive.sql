@@ -66,6 +66,12 @@ FROM (
 ) AS o
 ORDER BY num
 
+-- receive_place: Where a user coupon is in user_coupon_page.
+-- $1 coupon, $2 user, $3 batch, $4 index
+SELECT slot, (extract(epoch FROM received_at) * 1000000)::bigint AS received_us
+FROM user_coupon
+WHERE coupon_id = $1::bigint AND user_id = $2::text AND batch = $3::uuid AND idx = $4::smallint
+
 -- receive_outcome: The outcomes of receives, and which order has each. A row, in their order, for
 -- each one that is settled.
 -- $1 coupons, $2 users, $3 batches, $4 indexes: arrays of one length

@@ -7,7 +7,7 @@ CREATE TABLE command_history (
 	id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
 	made_by text NOT NULL,
-	command text NOT NULL, -- 'webhook disable'
+	command text NOT NULL, -- 'webhook edit'
 	words   text NOT NULL, -- its arguments and options, without exchange codes
 	status  smallint       -- of its exit; NULL: it has not ended, or was killed
 );

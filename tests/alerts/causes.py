@@ -417,7 +417,7 @@ def dead_letters(bed):
     with bed.channel() as channel:
         channel.basic_publish("coupon.topic", "coupon.receive", b"not a message")
     yield
-    bed.stack.ctl("dead", "drop", "1", "--yes")
+    bed.stack.ctl("dead", "remove", "1", "--yes")
 
 
 @causes("ReceivesRejected")
@@ -580,9 +580,9 @@ def webhook_disabled(bed):
         contextlib.closing(Endpoint()) as endpoint,
         webhook(bed, endpoint) as (webhooks, made),
     ):
-        webhooks("disable", made)
+        webhooks("edit", made, "--state", "disabled")
         yield
-        webhooks("enable", made)
+        webhooks("edit", made, "--state", "enabled")
         wait_over(bed, "WebhookDisabled")
 
 

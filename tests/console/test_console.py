@@ -35,7 +35,7 @@ PAGES = {
     "/budgets": "b-{coupon}",
     "/dead": "1 dead letter,",
     "/keys": "every campaign",
-    "/changes": "codes generate {coupon}",
+    "/history": "codes generate {coupon}",
 }
 
 
@@ -173,7 +173,7 @@ def test_each_button(stack, signed_in):
         browser.press(f"{word}…")
         browser.press(word)
         browser.sees(said, state)
-    browser.press("Check (arm)")
+    browser.press("Check")
     browser.sees("Yes, it is ready.")
     browser.press("Audit")
     browser.sees("The verdict: PASS.", "Nothing is wrong.")
@@ -601,7 +601,7 @@ def test_keys(stack, signed_in):
     assert json.loads(stack.ctl("key", "show", key, "--json"))["state"] == "revoked"
     wait_until(lambda: browser.words() == ["Sign out", "New key…"])
     who = browser.run("return document.getElementById('who').textContent").split()[1]
-    browser.follow("Changes")
+    browser.follow("History")
     browser.sees("What operators have asked for", f"key revoke {key}", who, "done")
 
 
@@ -624,22 +624,22 @@ def test_dead_letters(stack, signed_in, dead_add):
     browser.press("Show", "1,200")
     browser.sees("Dead letter", "cannot read it", "Of another program.")
     picture(browser, "dead")
-    browser.press("Drop…", letter["coupon"])
+    browser.press("Remove…", letter["coupon"])
     browser.sees(f"Owed, and will never have an outcome: {receive}")
     browser.press("Cancel")
     assert queue_length(stack, DEAD_QUEUE) == 2
-    browser.press("Drop…", letter["coupon"])
-    browser.press("Drop")
-    browser.sees("1 message dropped.", "1 dead letter, the oldest first")
+    browser.press("Remove…", letter["coupon"])
+    browser.press("Remove")
+    browser.sees("1 message removed.", "1 dead letter, the oldest first")
     browser.press("Send all again…")
     browser.sees("Workers get 1 dead letter once more.")
     browser.press("Send again")
     browser.sees("1 message sent to the workers.")
     wait_until(lambda: queue_length(stack, DEAD_QUEUE) == 1)
     browser.press("Look again")
-    browser.press("Drop…")
+    browser.press("Remove…")
     browser.sees("It cannot be read: it may have receives that are owed.")
-    browser.press("Drop")
+    browser.press("Remove")
     browser.sees("There are no dead letters.")
 
 
@@ -698,7 +698,7 @@ def test_who_may_come_in(stack, browser, key_make, pg):
     browser.sees("There is no such page")
     browser.open(f"/campaigns/{stack.coupon_make(1)}")
     browser.sees("Your key may look only.")
-    assert browser.words() == ["Sign out", "Check (arm)", "Audit"]
+    assert browser.words() == ["Sign out", "Check", "Audit"]
     stack.ctl("key", "revoke", monitor.split("_")[1])
     browser.sees("Sign in")
     browser.sign_in(key_make("admin"))
@@ -910,7 +910,7 @@ DIALOGS = {
     ],
     "/find?coupon={coupon}&user={user}": ["Void…", "Release…"],
     "/budgets": ["New budget…", "Amount…"],
-    "/dead": ["Send again…", "Drop…"],
+    "/dead": ["Send again…", "Remove…"],
     "/keys": ["New key…", "New secret…", "Revoke…"],
 }
 
@@ -927,8 +927,8 @@ def test_it_can_be_read(stack, browser, key_make, dead_add):
         receive = client.issue(coupon, "u" * 64, ack="issued")["receive"]
         client.call("hold", receive=receive, order="o" * 64, by="b" * 64)
     stack.ctl("codes", "generate", coupon, "--count", 3)
-    stack.ctl("codes", "word", coupon, f"NOON{coupon}")
-    hook = stack.ctl("webhook", "add", "https://hooks.example/" + "x" * 99, "--coupon", coupon)
+    stack.ctl("codes", "generate", coupon, "--word", f"NOON{coupon}")
+    hook = stack.ctl("webhook", "create", "https://hooks.example/" + "x" * 99, "--coupon", coupon)
     dead_add(b"\x01" * 300)
     browser.open("/")
     browser.sees("API key")

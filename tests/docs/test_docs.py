@@ -240,6 +240,48 @@ def test_docs_have_every_log_event():
     assert {name for name in log_events_documented() if f'"{name}"' not in strings} == set()
 
 
+def couponctl_help(*words):
+    told = [Stack("").build_dir / "couponctl", *words, "--help"]
+    return subprocess.run(told, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def test_exit_statuses_have_one_meaning():
+    """That of the table in C, in the manual and in --help."""
+    table = one_line_each(text("ctl/args.h").replace("\\\n", "\n"))
+    meanings = re.findall(r'EXIT\(\w+, (\d+),\s*"([^"]*)"\)', table)
+    assert [int(number) for number, _ in meanings] == list(range(len(meanings))) and meanings
+    (manual,) = re.findall(
+        r"^\| exit status \| meaning \|\n.*\n((?:\|.*\n)+)", text("docs/couponctl.md"), re.MULTILINE
+    )
+    assert re.findall(r"^\| (\d+) \| (.*) \|$", manual, re.MULTILINE) == meanings
+    assert re.findall(r"^ +(\d+)  (.*)$", couponctl_help(), re.MULTILINE) == meanings
+
+
+def test_couponctl_has_one_rule_for_all_commands():
+    """--json of each that prints a result; pages of each that lists something."""
+
+    def listed(help_):
+        return re.findall(r"^Commands:\n(.*?)^$", help_ + "\n", re.MULTILINE | re.DOTALL)
+
+    names = re.findall(r"^  (\w+)", listed(couponctl_help())[0], re.MULTILINE)
+    commands = {}
+    for name in names:
+        help_ = couponctl_help(name)
+        for rest in listed(help_):
+            for one in re.findall(r"^  (\w+ \w+)", rest, re.MULTILINE):
+                commands[one] = couponctl_help(*one.split())
+        if not listed(help_):
+            commands[name] = help_
+    assert 50 < len(commands) <= 60
+    without = {name for name, help_ in commands.items() if "\n  --json\n" not in help_}
+    assert without == {"lock", "export", "codes export"}
+    pages = {name for name in commands if name.split()[-1] in ("list", "history")}
+    assert len(pages) > 7
+    for name in pages:
+        assert re.search(r"\n  --after \w+\n", commands[name]), name
+        assert "\n  --count N\n      at most N, 1 to 100000; default: " in commands[name], name
+
+
 def test_couponctl_has_every_finding_of_an_audit():
     table = text("ctl/audit/finding_table.h")
     found = re.findall(r'^FINDING\(\w+, "(\w+)", "(P\d+)"\)$', table, re.MULTILINE)

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 
-DONE, FAILED, WRONG, REFUSED, STOPPED = 0, 1, 2, 6, 7
+DONE, FAILED, WRONG, REFUSED, STOPPED, AWAY = 0, 1, 2, 6, 7, 10
 KEY = "distribute/1/1"
 
 

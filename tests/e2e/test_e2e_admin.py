@@ -213,7 +213,7 @@ def test_a_post_that_comes_again_makes_nothing_more(api, path):
     assert problem(reused, 422).startswith(f'Idempotency-Key is "{key}": it was given before')
     assert reused.json()["code"] == 44
     if path == "/webhooks":
-        ok(api("DELETE", f"{path}/{made[member]}"), 204)
+        ok(api("DELETE", f"{path}/{made[member]}"))
 
 
 def test_a_step_that_comes_again_is_not_taken_again(api, make_coupon):
@@ -482,8 +482,8 @@ def test_a_key_of_some_coupons_spends_no_other_budget(stack, admin, key_make):
     ok(caller("PATCH", f"/campaigns/{own}", {**terms, "budget": mine}, If_Match='"3"'))
     problem(caller("PATCH", f"/campaigns/{own}", {"budget": None}, If_Match='"4"'), 403)
     assert ok(caller("GET", f"/budgets/{mine}"))["campaigns"] == [own]
-    assert ok(caller("PUT", f"/budgets/{mine}/amount", {"amount": 7100}))["amount"] == 7100
-    for path in ("/budgets", f"/budgets/{other}", "/keys", "/changes"):
+    assert ok(caller("PATCH", f"/budgets/{mine}", {"amount": 7100}))["amount"] == 7100
+    for path in ("/budgets", f"/budgets/{other}", "/keys", "/history"):
         problem(caller("GET", path), 403)
 
 
@@ -682,11 +682,11 @@ def test_words_are_for_those_who_may_have_codes(stack, admin, key_make, api):
     for caller, form in ((api, word), (monitor, None)):
         told = ok(caller("GET", f"{path}/codes"))
         assert [(one["kind"], one["form"]) for one in told["sets"]] == [("word", form)]
-    for one in ("/changes", f"{path}/history", f"{path}/codes", path):
+    for one in ("/history", f"{path}/history", f"{path}/codes", path):
         assert word not in monitor("GET", one).text, one
-    changes = ok(monitor("GET", "/changes"))["changes"]
-    words = [one["words"] for one in changes if one["command"] == "codes word"]
-    assert f" {coupon} …" in words
+    changes = ok(monitor("GET", "/history"))["history"]
+    words = [one["words"] for one in changes if one["command"] == "codes generate"]
+    assert f" {coupon} --word=…" in words
 
 
 def test_a_key_that_is_revoked(admin, key_make, pg):
@@ -805,13 +805,13 @@ def test_what_has_come_to_be(stack, admin, api, gateway, make_coupon):
     made = ok(api("POST", "/webhooks", hook), 201)
     path = f"/webhooks/{made['webhook']}"
     assert made["secret"].startswith("whsec_")
-    ok(api("POST", path + "/disable", {"why": "test"}), 204)
+    assert ok(api("PATCH", path, {"state": "disabled", "why": "test"}))["state"] == "disabled"
     assert (ok(api("GET", path))["state"], ok(api("GET", path))["why"]) == ("disabled", "test")
-    ok(api("POST", path + "/enable"), 204)
+    assert ok(api("PATCH", path, {"state": "enabled"}))["why"] is None
     assert ok(api("GET", path + "/deliveries?failed=true"))["deliveries"] == []
     assert ok(api("POST", path + "/rotate", {"overlap": "0s"}))["secret"] != made["secret"]
     assert made["webhook"] in [one["webhook"] for one in ok(api("GET", "/webhooks"))["webhooks"]]
-    ok(api("DELETE", path), 204)
+    assert ok(api("DELETE", path)) == {"webhook": made["webhook"]}
     problem(api("GET", path), 404)
 
     made = api("POST", "/keys", {"name": "shop", "role": ["issue", "read"], "coupons": [coupon]})
@@ -820,12 +820,12 @@ def test_what_has_come_to_be(stack, admin, api, gateway, make_coupon):
     shown = ok(api("GET", path))
     assert (shown["roles"], shown["coupons"]) == (["issue", "read"], [coupon])
     assert ok(api("POST", path + "/rotate"))["key"] == made.json()["key"]
-    ok(api("POST", path + "/revoke"), 204)
+    assert ok(api("POST", path + "/revoke"))["state"] == "revoked"
     assert (ok(api("GET", path))["state"], ok(api("GET", path))["by"]) == ("revoked", key_id(api))
-    for path in ("/keys", "/dead", "/events", "/installation", f"/campaigns/{coupon}/arm"):
+    for path in ("/keys", "/dead", "/events", "/installation", f"/campaigns/{coupon}/check"):
         ok(api("GET", path))
-    assert ok(api("POST", "/dead/requeue", {"limit": 1})) == {"requeued": 0}
-    problem(api("POST", f"/dead/{'0' * 31}1/drop", {"yes": True}), 404)
+    assert ok(api("POST", "/dead/requeue", {"count": 1})) == {"requeued": 0}
+    problem(api("POST", f"/dead/{'0' * 31}1/remove", {"yes": True}), 404)
     assert admin.log().count("admin_request") > 5
 
 
@@ -871,7 +871,7 @@ def test_sets_of_codes(stack, admin, api, make_coupon):
         assert "codes: allowed" in problem(api("POST", path + "/codes", {"codes": wrong}), 400)
     log = admin.log()
     assert f"{path}/codes" in log and texts[0] not in log and others[0] not in log
-    changes = stack.ctl("changes", "--count", 100)
+    changes = stack.ctl("history", "--count", 100)
     assert f"codes import {coupon}" in changes and others[0] not in changes
 
 
@@ -912,7 +912,7 @@ def test_what_orders_do(api, gateway, make_coupon):
     ok(api("POST", path + "/rollback", {"order": "a", "reason": "cancelled"}))
     assert ok(api("GET", path + "/uses"))["use"] is None
     problem(api("GET", f"/receives/{receive[:-1].replace('/', '%2F')}9/uses"), 404)
-    assert ok(api("PUT", f"/budgets/{budget}/amount", {"amount": "300"}))["left"] == 300
+    assert ok(api("PATCH", f"/budgets/{budget}", {"amount": "300"}))["left"] == 300
     (listed,) = [one for one in ok(api("GET", "/budgets"))["budgets"] if one["name"] == budget]
     assert listed["campaigns"] == [coupon]
     problem(api("GET", f"/budgets/{budget}x"), 404)
@@ -1013,12 +1013,14 @@ def test_exit_statuses(fake):
     for code, status in (
         (1, 409),
         (2, 400),
-        (4, 503),
+        (3, 500),
+        (4, 422),
+        (6, 409),
+        (7, 503),
         (8, 412),
         (9, 404),
         (10, 503),
         (12, 500),
-        (13, 422),
     ):
         fake.does(f"echo couponctl: why >&2; exit {code}")
         assert problem(fake.api("POST", "/campaigns/1/pause"), status) == "why"
@@ -1026,7 +1028,7 @@ def test_exit_statuses(fake):
             assert job_of(fake.api, path)["problem"]["status"] == status
     for code, paths in (
         (1, ("/campaigns/1/audit",)),
-        (4, ("/campaigns/1/audit", "/audit")),
+        (10, ("/campaigns/1/audit", "/audit")),
         (5, ("/campaigns/1/audit",)),
         (3, ("/campaigns/1/rebuild",)),
     ):
@@ -1036,6 +1038,8 @@ def test_exit_statuses(fake):
     assert job_of(fake.api, "/campaigns/1/rebuild")["problem"]["status"] == 409
     assert ok(fake.api("POST", "/receives/x/void")) == {"receive": "x"}
     problem(fake.api("POST", "/campaigns/1/pause"), 409)
+    fake.does("""echo '{"code":20,"status":"busy"}'; echo couponctl: busy >&2; exit 10""")
+    assert problem(fake.api("GET", "/receives/x"), 503) == "busy", "this is no partial answer"
 
 
 def test_no_exchange_code_is_logged(fake):
@@ -1423,8 +1427,8 @@ def test_answers_while_something_is_wrong(rough):
     assert recent["user"] == "1"
     assert job_of(api, f"/campaigns/{coupon}/audit")["result"]["coupons"][0]["coupon"] == coupon
     assert len(job_of(api, f"/campaigns/{coupon}/rebuild")["result"]["rebuild"]) == 1
-    (unsure,) = ok(api("POST", f"/dead/{shown['digest']}/drop"))["messages"]
-    assert (unsure["dropped"], unsure["owed"]) == (False, [dead])
+    (unsure,) = ok(api("POST", f"/dead/{shown['digest']}/remove"))["messages"]
+    assert (unsure["removed"], unsure["owed"]) == (False, [dead])
     assert ok(api("POST", "/dead/1/requeue")) == {"requeued": 1}
     ok(api("POST", f"{hook}/resend"))
     rough.stop("redis", "rabbitmq")
@@ -1432,7 +1436,7 @@ def test_answers_while_something_is_wrong(rough):
     told = ok(api("GET", f"/receives/{dead}/trace"))
     assert told["redis"]["error"] and told["queue"]["error"]
     rough.start("redis", "rabbitmq")
-    ok(api("DELETE", hook), 204)
+    ok(api("DELETE", hook))
     one.end()
 
 

@@ -33,7 +33,7 @@ def test_create_show_list_set(stack, budget):
     name = budget("50000.00", "--by", "ann")
     one = shown(stack, name)
     assert [one[key] for key in ("amount", "held", "spent", "left")] == [5000000, 0, 0, 5000000]
-    told = stack.ctl("budget", "set", name, "--amount", "60000", "--by", "bob")
+    told = stack.ctl("budget", "edit", name, "--amount", "60000", "--by", "bob")
     assert told == f"budget {name} has 60000.00 EUR, of which 60000.00 are left"
     assert [(row["amount"], row["by"]) for row in shown(stack, name)["history"]] == [
         (5000000, "ann"),
@@ -93,11 +93,11 @@ def test_amounts(stack, currency, text, amount):
     "words, status, sentence",
     [
         (("show", "no-such"), 9, "there is no budget no-such"),
-        (("set", "no-such", "--amount", "1"), 9, "there is no budget no-such"),
+        (("edit", "no-such", "--amount", "1"), 9, "there is no budget no-such"),
         (("create", "a b", "--amount", "1", "--currency", "EUR"), 2, 'NAME is "a b": allowed are'),
         (("create", "a", "--amount", "1", "--currency", "eur"), 2, '--currency is "eur": allowed'),
         (("create", "a", "--amount", "1"), 2, "needs --currency"),
-        (("set", "a"), 2, "needs --amount"),
+        (("edit", "a"), 2, "needs --amount"),
     ],
 )
 def test_bad_input(stack, words, status, sentence):
@@ -147,7 +147,7 @@ def test_a_spent_budget_pauses_its_campaigns(stack, gateway, use, budget):
 
     wait_until(lambda: states() == ["paused"] * 3)
     wait_until(lambda: gateway.issue(two, "v")["status"] == "paused")
-    told = stack.ctl_run("budget", "set", name, "--amount", "5.99")
+    told = stack.ctl_run("budget", "edit", name, "--amount", "5.99")
     assert told.returncode == 1
     assert '--amount is "5.99": allowed is at least the 6.00 that are spent or held' in told.stderr
     assert use("rollback", receive) == "rolled_back"

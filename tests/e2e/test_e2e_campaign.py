@@ -357,7 +357,7 @@ def test_what_nobody_could_use_is_not_opened(rough, rough_pg, old, terms, words)
     assert (result.returncode, result.stdout) == (1, ""), result
     assert words.format(coupon) in result.stderr and "nothing was changed" in result.stderr
     assert show(rough, coupon)["postgresql"]["status"] == old
-    reasons = json.loads(rough.ctl_run("arm", coupon, "--json").stdout)["checks"][0]["reason"]
+    reasons = json.loads(rough.ctl_run("check", coupon, "--json").stdout)["checks"][0]["reason"]
     if "begin_at" in terms:
         assert "its validity ends at 20" in reasons and "before it begins" in reasons
     else:

@@ -1,4 +1,4 @@
-"""Who has asked for what change: couponctl changes."""
+"""Who has asked for what change: couponctl history."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def changes(stack):
     """changes(name): what that one has asked for, the latest first, as (command, words, status)."""
 
     def read(name):
-        lines = stack.ctl("changes", "--json", "--count", 1000).splitlines()
+        lines = stack.ctl("history", "--json", "--count", 1000).splitlines()
         told = [json.loads(line) for line in lines]
         assert [one["id"] for one in told] == sorted((one["id"] for one in told), reverse=True)
         return [(o["command"], o["words"], o["status"]) for o in told if o["by"] == name]
@@ -35,7 +35,7 @@ def test_each_command_that_changes_something_is_recorded(stack, changes):
     stack.ctl("publish", coupon, "--wait-s", 0, *by)
     refused = stack.ctl_run("edit", coupon, "--name", "m", "--version", 7, *by)
     assert refused.returncode == 8
-    stack.ctl("codes", "word", coupon, f"word{coupon}", *by)
+    stack.ctl("codes", "generate", coupon, "--word", f"word{coupon}", *by)
     stack.ctl_run("codes", "revoke", f"WORD{coupon}", *by)
     stack.ctl("rebuild", coupon, *by)
     stack.ctl("dead", "requeue", "--all", *by)
@@ -43,7 +43,7 @@ def test_each_command_that_changes_something_is_recorded(stack, changes):
         ("dead requeue", " --all", 0),
         ("rebuild", f" {coupon}", 0),
         ("codes revoke", " …", 0),
-        ("codes word", f" {coupon} …", 0),
+        ("codes generate", f" {coupon} --word=…", 0),
         ("edit", f" {coupon} --name=m --version=7", 8),
         ("publish", f" {coupon} --wait-s=0", 0),
         ("create", " --name=n --total=5", 0),
@@ -52,12 +52,12 @@ def test_each_command_that_changes_something_is_recorded(stack, changes):
 
 def test_what_changes_nothing_is_not_recorded(stack, changes, make_coupon):
     coupon = make_coupon(1)
-    before = stack.ctl("changes", "--json", "--count", 1)
+    before = stack.ctl("history", "--json", "--count", 1)
     stack.ctl("show", coupon)
-    stack.ctl_run("dead", "drop", "--all")
+    stack.ctl_run("dead", "remove", "--all")
     stack.ctl_run("edit", coupon, "--limit", 0)
     stack.ctl("recover", "--all", "--dry-run")
-    assert stack.ctl("changes", "--json", "--count", 1) == before
+    assert stack.ctl("history", "--json", "--count", 1) == before
 
 
 def test_a_command_that_is_killed_has_no_status(stack, changes, make_coupon):
@@ -77,4 +77,5 @@ def test_what_an_administrator_may_do_is_recorded(stack):
     commands -= {"webhook test", "codes export"}
     assert len(commands) > 20
     for command in commands:
-        assert "--by NAME" in stack.ctl(*command.split(), "--help"), command
+        words = command.replace("--word", "--word W").split()
+        assert "--by NAME" in stack.ctl(*words, "--help"), command

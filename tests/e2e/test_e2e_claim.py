@@ -49,7 +49,7 @@ class Claim(Codes):
             return client.call("stats")["stats"].get(name, 0)
 
     def word(self, coupon, word):
-        made = json.loads(self("word", coupon, word, "--json"))
+        made = json.loads(self("generate", coupon, "--word", word, "--json"))
         self.known(made["set"])
         return made["set"]
 
@@ -206,7 +206,7 @@ def test_many_users_with_one_word(stack, claim):
         assert call(client, word, users[0])["status"] == "limit_reached"
         settled(client, replies[-1]["receive"])
         wait_until(lambda: claim.stats(coupon)["sets"][0]["claimed"] == 21)
-    assert f"{word}, redemptions: 21" in claim("stats", coupon)
+    assert f"{word}, redemptions: 21" in claim("list", coupon)
 
 
 def test_imported_codes(stack, claim):
@@ -291,7 +291,7 @@ def test_codes_that_were_used_or_revoked_elsewhere(stack, claim):
     with stack.client() as client:
         wait_until(lambda: call(client, f"{mark}-1", user)["status"] == "code_used")
     told = claim.run("revoke", f"{mark}1", f"{mark}2", f"{mark}3", f"{mark}4")
-    assert told.returncode == 1 and "0 revoked, 1 revoked before, 3 refused" in told.stdout
+    assert told.returncode == 6 and "0 revoked, 1 revoked before, 3 refused" in told.stdout
     assert f'"{mark}1": it is used, by user alice' in told.stderr
     assert f'"{mark}4": it was used when it was imported' in told.stderr
 
@@ -321,7 +321,7 @@ def test_revoked_codes(stack, claim):
     with stack.client() as client:
         receive = call(client, used, user, ack="issued")["receive"]
         result = claim.run("revoke", used, revoked, "--json")
-        assert result.returncode == 1 and f"it is used, by user {user}" in result.stderr
+        assert result.returncode == 6 and f"it is used, by user {user}" in result.stderr
         assert json.loads(result.stdout) == {"revoked": 1, "revoked_before": 0, "refused": 1}
         assert call(client, revoked, user_new()) == WRONG
         assert call(client, used, user)["receive"] == receive
@@ -346,7 +346,7 @@ def test_a_code_that_is_claimed_and_not_settled(rough, rough_coupon, tmp_path):
         rough.stop("worker-1")
         receive = call(client, code, "1")["receive"]
         result = claim.run("revoke", code)
-        assert result.returncode == 1 and "it is used, by user 1" in result.stderr
+        assert result.returncode == 6 and "it is used, by user 1" in result.stderr
         assert result.stdout == "0 revoked, 0 revoked before, 1 refused\n"
         rough.start("worker-1")
         settled(client, receive)
@@ -401,7 +401,7 @@ def test_revoke_without_redis_says_so(stack, claim):
             wait_until(gate.trapped_num)
             gate.cut()
             told = command.communicate(timeout=120)[1]
-        assert command.returncode == 1 and "PostgreSQL has revoked it, Redis not yet" in told
+        assert command.returncode == 3 and "PostgreSQL has revoked it, Redis not yet" in told
     finally:
         gate.close()
     revoked_by_the_keeper(stack, claim, coupon, code)

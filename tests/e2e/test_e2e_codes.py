@@ -219,7 +219,7 @@ def test_two_commands_do_not_write_one_file(codes, coupon, tmp_path):
     process = codes.start("generate", coupon, "--count", 3_000_000, "--out", out)
     wait_until(lambda: (tmp_path / "c.csv.part").exists())
     process.send_signal(signal.SIGSTOP)
-    told = codes.refused("generate", coupon, "--count", 3_000_000, "--out", out)
+    told = codes.refused("generate", coupon, "--count", 3_000_000, "--out", out, status=10)
     assert "another couponctl is writing this file" in told
     process.send_signal(signal.SIGCONT)
     assert process.wait(timeout=120) == 0
@@ -297,7 +297,7 @@ def test_rotation(stack_make, tmp_path):
     codes.generate(coupon, 100, tmp_path / "2.csv")
     old, new = column(tmp_path / "1.csv"), column(tmp_path / "2.csv")
     assert not set(old) & set(new)
-    assert [one["key"] for one in codes.stats(coupon)["sets"]] == [1, 2]
+    assert [one["key_version"] for one in codes.stats(coupon)["sets"]] == [1, 2]
     for code in (old[0], new[0]):
         assert codes.show(code)["code"] == code
     # The file of before must make no codes, and knows only its own.
@@ -326,7 +326,7 @@ def test_revoke(codes, coupon, tmp_path):
     assert shown["revoked_by"] and shown["revoked_at"].endswith("Z")
     assert codes.stats(coupon)["revoked"] == 2
     wrong = codes.run("revoke", found[2], "nonsense", found[3][:-1])
-    assert wrong.returncode == 1 and wrong.stdout == "1 revoked, 0 revoked before, 2 refused\n"
+    assert wrong.returncode == 6 and wrong.stdout == "1 revoked, 0 revoked before, 2 refused\n"
     assert 'couponctl: "nonsense": there is no such code\n' in wrong.stderr
     result = json.loads(codes("revoke", "--file", tmp_path / "c.csv", "--json"))
     assert result == {"revoked": 7, "revoked_before": 3, "refused": 0}
@@ -366,7 +366,7 @@ def test_used_codes_stay_used_and_are_exported(codes, coupon, tmp_path, codes_ow
     assert (shown["state"], shown["user"], shown["revoked_at"]) == ("used", 'u,"1', None)
     assert re.fullmatch(rf'{coupon}\.u,"1\.[0-9A-Z]{{26}}\.3', shown["receive"])
     wrong = codes.run("revoke", found[4], found[5])
-    assert wrong.returncode == 1 and 'it is used, by user u,"1' in wrong.stderr
+    assert wrong.returncode == 6 and 'it is used, by user u,"1' in wrong.stderr
     codes("revoke", "--set", made["set"])
     rows = list(csv.DictReader(codes("export", coupon).splitlines()))
     assert [(row["code"], row["user"], row["receive"]) for row in rows] == [
@@ -397,7 +397,7 @@ def test_nothing_changes_without_redis(codes, coupon, tmp_path):
     away = ("--redis-url", "redis://127.0.0.1:1/0")
     for words in (
         ("generate", coupon, "--count", 5, "--out", tmp_path / "c.csv"),
-        ("word", coupon, "NEVER"),
+        ("generate", coupon, "--word", "NEVER"),
         ("revoke", "NEVER"),
         ("revoke", "--set", 1),
     ):
@@ -426,5 +426,5 @@ def test_what_lies_at_the_place_of_the_part(codes, coupon, tmp_path):
     with open(part, "w", encoding="utf-8") as busy:
         part.chmod(0o600)
         fcntl.flock(busy, fcntl.LOCK_EX)
-        told = codes.refused("generate", coupon, "--count", 3, "--out", out)
+        told = codes.refused("generate", coupon, "--count", 3, "--out", out, status=10)
         assert "another couponctl is writing it" in told

@@ -5,7 +5,9 @@ import json
 import os
 import pty
 import re
+import subprocess
 
+import psycopg
 import pytest
 import redis
 
@@ -325,7 +327,7 @@ def test_issue_and_status_refuse_what_the_gateway_would(stack, arguments, words)
 
 def test_without_a_gateway(stack):
     result = stack.ctl_run("issue", "--coupon", 1, "--user", 1, "--listen", "127.0.0.1:1")
-    assert result.returncode == 1 and "127.0.0.1:1" in result.stderr and result.stdout == ""
+    assert result.returncode == 10 and "127.0.0.1:1" in result.stderr and result.stdout == ""
 
 
 # audit
@@ -456,7 +458,7 @@ def test_what_cannot_be_undone_is_asked_on_a_terminal(stack, make_coupon, tmp_pa
         return json.loads(stack.ctl("key", "show", key, "--json"))["state"]
 
     def unused():
-        return json.loads(stack.ctl("codes", "stats", coupon, "--json"))["unused"]
+        return json.loads(stack.ctl("codes", "list", coupon, "--json"))["unused"]
 
     coupon = make_coupon(10)
     key = stack.ctl("key", "create", "--name", "asked", "--role", "issue").split("_")[1]
@@ -480,4 +482,81 @@ def test_what_cannot_be_undone_is_asked_on_a_terminal(stack, make_coupon, tmp_pa
     other = make_coupon(10)
     ended, told = asked(stack, None, "close", other, "--yes")
     assert ended == 0 and "Go on?" not in told and status(other) == "closed"
-    assert f"close {other}" in stack.ctl("changes", "--count", 5)
+    assert f"close {other}" in stack.ctl("history", "--count", 5)
+
+
+@pytest.mark.parametrize("command, status", [("history", 10), ("pause", 12)])
+def test_a_session_that_is_lost(stack, make_coupon, command, status):
+    """What only reads has changed nothing, whenever its session with PostgreSQL is lost."""
+    coupon = make_coupon(1)
+    waiting = """SELECT pid FROM pg_stat_activity
+        WHERE application_name = 'couponctl' AND wait_event_type = 'Lock'"""
+    words = [str(stack.build_dir / "couponctl"), command, str(coupon)]
+    with (
+        psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as session,
+        psycopg.connect(stack.env["DATABASE_ADMIN_URL"], autocommit=True) as other,
+    ):
+        session.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (coupon,))
+        session.execute("LOCK TABLE campaign_history IN ACCESS EXCLUSIVE MODE")
+        with subprocess.Popen(
+            words, env={**os.environ, **stack.env_of("operator")}, stderr=subprocess.PIPE, text=True
+        ) as asked:
+            wait_until(lambda: other.execute(waiting).fetchone())
+            other.execute(waiting.replace("pid", "pg_terminate_backend(pid)", 1))
+            told = asked.communicate(timeout=60)[1]
+    assert asked.returncode == status and told.startswith("couponctl: PostgreSQL"), told
+
+
+def test_an_option_chooses_what_a_command_does(stack, make_coupon):
+    """It is found wherever it stands, but not where it is the value of another option."""
+    coupon = make_coupon(1)
+    for words in (("show", "--curve", coupon), ("show", coupon, "--curve", "--count=1")):
+        assert "refused" in stack.ctl(*words).splitlines()[0]
+    for words, told in (
+        (("show", coupon, "--curve", "--recent"), "show --curve has no option --recent"),
+        (("show", coupon, "--csv"), "show has no option --csv"),
+        (("show", "--recent", coupon, "--after", 1), "show --recent has no option --after"),
+        (("codes", "generate", coupon, "--word"), "--word needs a value"),
+        (("codes", "generate", coupon, "--word", "a", "--count", 1), "has no option --count"),
+        (("webhook", "show", 1, "--resend", "--deliveries"), "has no option --deliveries"),
+        (("webhook", "show", 1, "--resend", "--delivery", "--deliveries"), '"--deliveries"'),
+        (("webhook", "edit", 1, "--state", "enabled", "--why", "x"), '--why is "x"'),
+        (("webhook", "edit", 1), "webhook edit needs --state"),
+    ):
+        assert told in refused(stack, *words), words
+
+
+def test_pages(stack, gateway):
+    """Each list goes on after the last one of a page, by what names it."""
+    user, mark = f"pages-{os.getpid()}", os.urandom(6).hex()
+    coupons = [stack.coupon_make(5) for _ in "ab"]
+    for n, coupon in enumerate(coupons):
+        gateway.issue(coupon, user, ack="issued")
+        stack.ctl("codes", "generate", coupons[0], "--word", f"{mark}{n}")
+        stack.ctl("key", "create", "--name", "x", "--role", "read")
+        stack.ctl("budget", "create", f"{mark}.{n}", "--amount", 1, "--currency", "JPY")
+    hooks = [stack.ctl("webhook", "create", "https://shop.example/").split()[1] for _ in "ab"]
+    for words, member in (
+        (("list",), "coupon"),
+        (("history",), "id"),
+        (("history", coupons[0]), "id"),
+        (("receive", "list", "--user", user), "receive"),
+        (("key", "list"), "key"),
+        (("budget", "list"), "name"),
+        (("webhook", "list"), "webhook"),
+        (("codes", "list", coupons[0]), "set"),
+    ):
+
+        def listed(*options, words=words):
+            told = [json.loads(line) for line in stack.ctl(*words, "--json", *options).splitlines()]
+            return told[0]["sets"] if words[0] == "codes" else told
+
+        whole = [one[member] for one in listed()]
+        first = listed("--count", 1)[0][member]
+        (second,) = listed("--count", 1, "--after", first)
+        assert len(whole) >= 2 and whole[:2] == [first, second[member]], words
+    for hook in hooks:
+        stack.ctl("webhook", "remove", hook)
+    assert "allowed is a receive of the user" in refused(
+        stack, "receive", "list", "--user", user, "--after", "1.x.y.0"
+    )

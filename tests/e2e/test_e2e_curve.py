@@ -1,4 +1,4 @@
-"""couponctl curve and recent: how a sale went, in the rows that keepers write, and who got it."""
+"""couponctl show --curve and --recent: how a sale went, in rows of keepers, and who got it."""
 
 import csv
 import io
@@ -13,7 +13,8 @@ NUMBERS = ("total", "stock", "taken", "issued", "rejected")
 
 def rows_of(stack, coupon, *options):
     return [
-        json.loads(line) for line in stack.ctl("curve", coupon, "--json", *options).splitlines()
+        json.loads(line)
+        for line in stack.ctl("show", "--curve", coupon, "--json", *options).splitlines()
     ]
 
 
@@ -36,9 +37,10 @@ def test_a_sale(stack, gateway):
     assert [row["num"] for row in rows] == list(range(1, len(rows) + 1))
     assert [row["at"] for row in rows] == sorted({row["at"] for row in rows})
     assert rows_of(stack, coupon, "--after", 2) == rows[2:]
-    table = list(csv.DictReader(io.StringIO(stack.ctl("curve", coupon, "--csv"))))
+    assert rows_of(stack, coupon, "--after", 1, "--count", 1) == rows[1:2]
+    table = list(csv.DictReader(io.StringIO(stack.ctl("show", "--curve", coupon, "--csv"))))
     assert table == [{name: str(value) for name, value in row.items()} for row in rows]
-    lines = [line.split() for line in stack.ctl("curve", coupon).splitlines()]
+    lines = [line.split() for line in stack.ctl("show", "--curve", coupon).splitlines()]
     assert lines[0] == list(rows[0]) and lines[1:] == [list(row.values()) for row in table]
 
 
@@ -106,7 +108,7 @@ def test_rows_that_cannot_be_written_stop_nothing(rough, rough_coupon, rough_own
 
 
 def recent(stack, coupon, *options):
-    lines = stack.ctl("recent", coupon, "--json", *options).splitlines()
+    lines = stack.ctl("show", "--recent", coupon, "--json", *options).splitlines()
     return [json.loads(line) for line in lines]
 
 
@@ -121,9 +123,11 @@ def test_who_got_it_last(stack, gateway, returns):
     receives.reverse()
     found = recent(stack, coupon)
     assert [one["receive"] for one in found] == receives[:20]
-    assert [one["at"] for one in found] == sorted((one["at"] for one in found), reverse=True)
-    assert found[0] | {"at": None} == {
-        "receive": receives[0], "user": "u.29", "slot": 1, "at": None, "state": "issued",
+    assert [one["received_at"] for one in found] == sorted(
+        (one["received_at"] for one in found), reverse=True
+    )
+    assert found[0] | {"received_at": None} == {
+        "receive": receives[0], "user": "u.29", "slot": 1, "received_at": None, "state": "issued",
         "reason": None,
     }  # fmt: skip
     assert [(one["state"], one["reason"]) for one in found[1:3]] == [
@@ -131,13 +135,13 @@ def test_who_got_it_last(stack, gateway, returns):
         ("issued", None),
     ]
     assert len(recent(stack, coupon, "--count", 1000)) == 30
-    assert f"rejected (voided)  {receives[1]}\n" in stack.ctl("recent", coupon)
+    assert f"rejected (voided)  {receives[1]}\n" in stack.ctl("show", "--recent", coupon)
 
 
 @pytest.mark.parametrize(
     "words, status, sentence",
     [
-        ([], 2, "curve needs ID"),
+        ([], 2, "show --curve needs ID"),
         (["x"], 2, 'ID is "x"'),
         ([1, "--after", -1], 2, '--after is "-1": allowed is an integer from 0 to 2147483647'),
         ([1, "--csv", "--json"], 2, "not both"),
@@ -145,5 +149,5 @@ def test_who_got_it_last(stack, gateway, returns):
     ],
 )
 def test_wrong_words(stack, words, status, sentence):
-    result = stack.ctl_run("curve", *words)
+    result = stack.ctl_run("show", "--curve", *words)
     assert (result.returncode, result.stdout) == (status, "") and sentence in result.stderr

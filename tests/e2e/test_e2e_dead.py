@@ -1,4 +1,4 @@
-"""couponctl dead: messages that workers cannot settle are listed, shown, sent again and dropped,
+"""couponctl dead: messages that workers cannot settle are listed, shown, sent again and removed,
 and no owed receive is lost."""
 
 import base64
@@ -97,9 +97,10 @@ def test_list_tells_what_can_be_read_and_takes_nothing(dead, amqp_rough):
         )
         assert "version" in told["messages"][1]["reason"]
         dead_wait(dead, 4)
-    page = listed(dead, "--limit", 2)
+    page = listed(dead, "--count", 2)
+    assert [one["number"] for one in listed(dead, "--after", 3)["messages"]] == [4]
     assert (page["count"], [one["number"] for one in page["messages"]]) == (4, [1, 2])
-    text = dead.ctl("dead", "list", "--limit", 3)
+    text = dead.ctl("dead", "list", "--count", 3)
     assert "has 4 messages" in text and newer["batch"] in text and text.endswith("1 more")
 
 
@@ -148,11 +149,11 @@ def test_show_prints_all_of_it_and_obeys_nothing(dead, amqp_rough):
         (["show"], "N|BATCH"),
         (["show", "0"], '"0"'),
         (["show", "01jd"], '"01jd"'),
-        (["list", "--limit", "1001"], "1 to 1000"),
+        (["list", "--count", "100001"], "1 to 100000"),
         (["requeue"], "--all"),
         (["requeue", "1", "--all"], "--all"),
-        (["drop", "--yes"], "--limit"),
-        (["drop", "--limit", "0", "--yes"], "--limit"),
+        (["remove", "--yes"], "--count"),
+        (["remove", "--count", "0", "--yes"], "--count"),
     ],
 )
 def test_a_wrong_command_line(stack, arguments, told):
@@ -162,7 +163,7 @@ def test_a_wrong_command_line(stack, arguments, told):
 
 
 @pytest.mark.parametrize(
-    "command", [["list"], ["show", 1], ["requeue", "--all"], ["drop", "--all", "--yes"]]
+    "command", [["list"], ["show", 1], ["requeue", "--all"], ["remove", "--all", "--yes"]]
 )
 def test_without_rabbitmq_it_says_so(stack, command):
     result = stack.ctl_run("dead", *command, "--amqp-url", "amqp://a:b@127.0.0.1:9/%2f")
@@ -177,7 +178,7 @@ def test_their_order_stays_whatever_is_looked_at(dead, amqp_rough):
     dead_wait(dead, 150)
 
     def order():
-        whole = listed(dead, "--limit", 1000)["messages"]
+        whole = listed(dead, "--count", 1000)["messages"]
         dead_wait(dead, 150)
         return [(one["number"], one["bytes"]) for one in whole]
 
@@ -186,12 +187,12 @@ def test_their_order_stays_whatever_is_looked_at(dead, amqp_rough):
         (10, 1),
         (11, 2),
     ]
-    assert [one["reason"] for one in listed(dead, "--limit", 3)["messages"]] == [None] * 3
+    assert [one["reason"] for one in listed(dead, "--count", 3)["messages"]] == [None] * 3
     dead_wait(dead, 150)
     for number in (1, 70, 150):
         assert json.loads(dead.ctl("dead", "show", number, "--json"))["body"] == str(number - 1)
         dead_wait(dead, 150)
-    assert dead.ctl("dead", "drop", 100, "--yes")
+    assert dead.ctl("dead", "remove", 100, "--yes")
     dead_wait(dead, 149)
     bodies = [amqp_rough.basic_get(DEAD_QUEUE, auto_ack=True)[2] for _ in range(149)]
     assert bodies == [b"%d" % number for number in range(150) if number != 99]
@@ -213,7 +214,7 @@ def test_what_was_unstorable_for_a_while_is_settled_after_requeue(dead, history)
     dead_wait(dead, 6)
     assert batch not in [one["batch"] for one in listed(dead)["messages"]]
     assert dead.ctl("dead", "requeue", 1) == "1 message requeued"
-    assert dead.ctl("dead", "requeue", "--limit", 2) == "2 messages requeued"
+    assert dead.ctl("dead", "requeue", "--count", 2) == "2 messages requeued"
     left = [one["batch"] for one in told["messages"] if one["batch"] != batch][3:]
     assert [one["batch"] for one in listed(dead)["messages"]] == left
     assert dead.ctl("dead", "requeue", "--all") == "3 messages requeued"
@@ -277,7 +278,7 @@ def test_nothing_leaves_when_no_queue_takes_it(dead, history, amqp_rough):
     try:
         result = dead.ctl_run("dead", "requeue", "--all")
         assert (
-            result.returncode == 1
+            result.returncode == 7
             and "no queue took a message" in result.stderr
             and DEAD_QUEUE in result.stderr
         )
@@ -289,58 +290,58 @@ def test_nothing_leaves_when_no_queue_takes_it(dead, history, amqp_rough):
     assert history.judge() == 2
 
 
-# drop
+# remove
 
 
-def test_drop_names_what_is_owed_and_needs_yes(dead, history, amqp_rough):
+def test_remove_names_what_is_owed_and_needs_yes(dead, history, amqp_rough):
     users = ["1.42.01JD8Z6Q4T1M0V5K9X3B7C2N8R.0", '"],["43",1,""']
     unstorable(dead, history, users, ordered=True)
     publish(amqp_rough, b"hello")
     dead_wait(dead, 3)
     owed = [f"owed: {asked.receive}" for asked in history.asked]
-    result = dead.ctl_run("dead", "drop", "--all")
+    result = dead.ctl_run("dead", "remove", "--all")
     assert result.returncode == 1 and "--yes" in result.stderr
-    told = dead.ctl_run("dead", "drop", "--all", "--json")
+    told = dead.ctl_run("dead", "remove", "--all", "--json")
     lines = [json.loads(line) for line in told.stdout.splitlines()]
-    assert (told.returncode, [one["dropped"] for one in lines]) == (1, [False] * 3)
+    assert (told.returncode, [one["removed"] for one in lines]) == (1, [False] * 3)
     assert [one["owed"] for one in lines] == [*([a.receive] for a in history.asked), []]
     assert [one["readable"] for one in lines] == [True, True, False]
     assert [line.strip() for line in result.stdout.splitlines() if "owed: " in line] == owed
     assert (
-        "would drop 3: 5 bytes; unreadable" in result.stdout and "cannot be read" in result.stdout
+        "would remove 3: 5 bytes; unreadable" in result.stdout and "cannot be read" in result.stdout
     )
     dead_wait(dead, 3)
     assert (
-        dead.ctl("dead", "drop", 3, "--yes").splitlines()[-1]
-        == "1 message dropped, with 0 receives that were owed"
+        dead.ctl("dead", "remove", 3, "--yes").splitlines()[-1]
+        == "1 message removed, with 0 receives that were owed"
     )
     dead_wait(dead, 2)
     batch = receive_parts(history.asked[0].receive)[2]
-    assert dead.ctl_run("dead", "drop", lines[2]["digest"], "--yes").returncode == 9
-    dropped = dead.ctl("dead", "drop", batch, "--yes").splitlines()
-    assert dropped[0].startswith(f"dropped 1: coupon {history.coupon}, batch {batch}, 1 receive")
+    assert dead.ctl_run("dead", "remove", lines[2]["digest"], "--yes").returncode == 9
+    removed = dead.ctl("dead", "remove", batch, "--yes").splitlines()
+    assert removed[0].startswith(f"removed 1: coupon {history.coupon}, batch {batch}, 1 receive")
     assert (
-        dropped[1].strip() == owed[0]
-        and dropped[-1] == "1 message dropped, with 1 receive that was owed"
+        removed[1].strip() == owed[0]
+        and removed[-1] == "1 message removed, with 1 receive that was owed"
     )
     assert [one["batch"] for one in listed(dead)["messages"]] == [
         receive_parts(history.asked[1].receive)[2]
     ]
 
 
-def test_drop_of_a_copy_whose_receive_is_settled_owes_nothing(dead, history, amqp_rough):
+def test_remove_of_a_copy_whose_receive_is_settled_owes_nothing(dead, history, amqp_rough):
     unstorable(dead, history, [1])
     body = json.loads(dead.ctl("dead", "show", 1, "--json"))["body"].encode()
     publish(amqp_rough, body)  # another copy, which can be stored by now
     assert history.judge() == 1
-    dropped = dead.ctl("dead", "drop", "--all", "--yes").splitlines()
-    assert len(dropped) == 2 and dropped[-1] == "1 message dropped, with 0 receives that were owed"
+    removed = dead.ctl("dead", "remove", "--all", "--yes").splitlines()
+    assert len(removed) == 2 and removed[-1] == "1 message removed, with 0 receives that were owed"
     dead_wait(dead, 0)
 
 
 def test_of_uses(dead, amqp_rough):
     """They are sent to their own queue again, and no receive is owed for them."""
-    use = ["use", "order-77", "key-1", "", 0, None, "", "", [["1001", "42", ulid_make(), 0]]]
+    use = ["use", "order-77", "key-1", "", 0, None, "", "", [["100001", "42", ulid_make(), 0]]]
     body = {"v": 1, "batch": ulid_make(), "at": 1, "uses": [use]}
     dead.stop("worker-1")
     amqp_rough.basic_publish(
@@ -352,7 +353,7 @@ def test_of_uses(dead, amqp_rough):
     dead_wait(dead, 1)
     (one,) = listed(dead)["messages"]
     assert (one["batch"], one["receives"], one["readable"]) == (body["batch"], 1, True)
-    assert "with 0 receives that were owed" in dead.ctl_run("dead", "drop", 1).stdout
+    assert "with 0 receives that were owed" in dead.ctl_run("dead", "remove", 1).stdout
     dead.ctl("dead", "requeue", 1)
     wait_until(lambda: queue_length(dead, USE_QUEUE) == 1)
     _, properties, again = amqp_rough.basic_get(USE_QUEUE, auto_ack=True)
@@ -360,10 +361,10 @@ def test_of_uses(dead, amqp_rough):
     dead.start("worker-1")
 
 
-def test_drop_without_postgresql_drops_nothing_it_cannot_judge(dead, history):
+def test_remove_without_postgresql_drops_nothing_it_cannot_judge(dead, history):
     unstorable(dead, history, [1])
     result = dead.ctl_run(
-        "dead", "drop", "--all", "--yes", "--database-url", "postgresql://a:b@127.0.0.1:9/x"
+        "dead", "remove", "--all", "--yes", "--database-url", "postgresql://a:b@127.0.0.1:9/x"
     )
     assert result.returncode == 10 and "PostgreSQL" in result.stderr
     dead_wait(dead, 1)

@@ -12,6 +12,7 @@ import pytest
 
 from giving import (
     DONE,
+    AWAY,
     FAILED,
     KEY,
     REFUSED,
@@ -329,7 +330,7 @@ def test_only_a_file_of_refused_users_is_replaced(stack, make_coupon, users, tmp
         ("/no/n", "cannot be written: No such file"),
         ("/dev/full", "cannot be written: it is no regular file"),
     ):
-        assert message in giving.run("--refused", path, status=FAILED)
+        assert message in giving.run("--refused", path, status=WRONG)
     assert giving.path.read_text() == "1\n2\n2\n" and giving.issued() == 0
     refused = tmp_path / "refused"
     refused.touch()
@@ -339,7 +340,7 @@ def test_only_a_file_of_refused_users_is_replaced(stack, make_coupon, users, tmp
         "user,line,status,message\n2,3,duplicate,the user is listed before\n"
     )
     again = Giving(stack, giving.coupon, refused, "--format", "csv")
-    assert "is the list: name another file" in again.run("--refused", refused, status=FAILED)
+    assert "is the list: name another file" in again.run("--refused", refused, status=WRONG)
     assert refused.read_text().endswith("2,3,duplicate,the user is listed before\n")
 
 
@@ -359,7 +360,7 @@ def test_two_runs_at_once(stack, make_coupon, pg, users, tmp_path):
     giving = Giving(stack, make_coupon(50_000, limit=2), users(MANY), "--rate", 5000)
     process = giving.start()
     wait_until(lambda: giving.issued() > 0)
-    assert "another couponctl is writing it" in giving.run(status=FAILED)
+    assert "another couponctl is writing it" in giving.run(status=AWAY)
     Giving(stack, giving.coupon, giving.path).run("--refused", tmp_path / "other")
     assert ended(process)[2] == DONE
     assert given(pg, giving.coupon) == {user: [KEY] for user in MANY}

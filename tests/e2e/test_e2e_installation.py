@@ -169,7 +169,7 @@ def test_a_message_of_another_installation_goes_to_the_dead_letters(
     assert [one["reason"] for one in told] == ["of another installation"]
     assert coupon.row("issued_num") == (0,)
     assert not coupon.redis.exists(coupon.key + ":dead"), "Redis does not know it"
-    refused = other.ctl("dead", "drop", "--all", "--yes")
+    refused = other.ctl("dead", "remove", "--all", "--yes")
     assert refused.returncode == 1 and "nothing was done" in refused.stderr
     assert queue_length(rough, DEAD_QUEUE) == 1
 

@@ -199,7 +199,7 @@ def test_codes(stack, pair, tmp_path):
         assert claimed(third) == [CODE_INVALID, CODE_INVALID]
         assert made["count"] == 3
         word = f"known{uuid.uuid4().hex}"
-        codes("word", coupon, word)
+        codes("generate", coupon, "--word", word)
         assert claimed(word) == [OK, OK]
         codes("revoke", word)
         assert claimed(word) == [CODE_INVALID, CODE_INVALID]
@@ -214,9 +214,9 @@ def test_a_gateway_that_cannot_read_codes_is_named(stack, gateway_make):
     url, coupon = stack.env_of("gateway")["DATABASE_URL"], stack.coupon_make(10)
     with Relay(port_of(url)) as relay:
         gateway = gateway_make(stack, DATABASE_URL=relay.url(url))
-        codes("word", coupon, words[0])
+        codes("generate", coupon, "--word", words[0])
         relay.mode("hold")
-        told = codes.run("word", coupon, words[1])
+        told = codes.run("generate", coupon, "--word", words[1])
         assert told.returncode == 12 and gateway.settings["COUPON_LISTEN"] in told.stderr
         relay.mode("pass")
         with gateway.client() as client:
@@ -240,4 +240,4 @@ def test_a_budget(stack, pair):
     for n in range(1, 1 + TIMES):
         assert held(pair[n % 2], n) == OK
         wait_until(lambda: answers(pair, coupon, 100) == [PAUSED, PAUSED])
-        stack.ctl("budget", "set", name, "--amount", f"{n + 1}.00")
+        stack.ctl("budget", "edit", name, "--amount", f"{n + 1}.00")

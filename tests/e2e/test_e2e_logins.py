@@ -96,14 +96,14 @@ def test_nothing_is_refused_to_a_program(rough, rough_redis):
             ):
                 answer = client.call(op, **members)
                 assert answer["code"] == 0, (op, answer)
-        for path in ("campaigns", f"campaigns/{coupon}/arm", "budgets", "changes", "keys", "now"):
+        for path in ("campaigns", f"campaigns/{coupon}/check", "budgets", "changes", "keys", "now"):
             answer = wait_until(
                 lambda path=path: admin_get(admin, f"/admin/v1/{path}", key), timeout=60
             )
             assert answer.status_code == 200, answer.text
         assert rough.rush_run("--coupon", coupon, "--users", 20).returncode == 0
         rough.ctl("void", issued["receive"])
-        for words in (("arm", coupon), ("audit", coupon), ("show", coupon), ("rebuild", coupon)):
+        for words in (("check", coupon), ("audit", coupon), ("show", coupon), ("rebuild", coupon)):
             rough.ctl(*words)
         rough.ctl("key", "revoke", key.split("_")[1], "--yes")
         refused = {(one["username"], one["object"]) for one in rough_redis.acl_log()}

@@ -25,7 +25,7 @@ ORDERS = ("hold", "use", "quote")
 OPTIONS = {
     *itertools.product(("create", "edit"), TERMS),
     ("budget create", "amount"),
-    ("budget set", "amount"),
+    ("budget edit", "amount"),
     *((f"receive {action}", "amount") for action in ORDERS),
 }
 
@@ -80,9 +80,9 @@ class Way:
 
     def budget_set(self, name, amount):
         if self.is_command:
-            self.stack.ctl("budget", "set", name, f"--amount={amount}")
+            self.stack.ctl("budget", "edit", name, f"--amount={amount}")
         else:
-            ok(self.api("PUT", f"/budgets/{name}/amount", {"amount": amount}))
+            ok(self.api("PATCH", f"/budgets/{name}", {"amount": amount}))
         return name
 
     def order(self, action, receive, **terms):
@@ -186,7 +186,7 @@ def test_what_is_no_amount_is_refused(stack, api, gateway, currency, text):
         "create": ("--name", "n", "--total", 1, "--currency", currency),
         "edit": (coupon, "--version", seen, "--currency", currency),
         "budget create": ("other", "--currency", currency),
-        "budget set": (budget,),
+        "budget edit": (budget,),
         **{f"receive {action}": (receive, "--currency", currency) for action in ORDERS},
     }
     for command, member in OPTIONS:
@@ -203,7 +203,7 @@ def test_what_is_no_amount_is_refused(stack, api, gateway, currency, text):
         assert told.startswith(
             f"amount_off is {json.dumps(value, separators=(',', ':'))}: {allowed}"
         ), told
-        told = problem(api("PUT", f"/budgets/{budget}/amount", {"amount": value}), 400)
+        told = problem(api("PATCH", f"/budgets/{budget}", {"amount": value}), 400)
         assert told.startswith(
             f"amount is {json.dumps(value, separators=(',', ':'))}: {allowed}"
         ), told
@@ -230,7 +230,7 @@ def test_a_budget_of_the_api_is_not_below_what_is_taken(stack, api, gateway, use
     ok(api("POST", "/budgets", {"name": name, "amount": 1000, "currency": "EUR"}), 201)
     coupon = stack.coupon_make(9, amount_off="6.00", currency="EUR", budget=name)
     assert use("hold", gateway.issue(coupon, "u", ack="issued")["receive"]) == "held"
-    told = problem(api("PUT", f"/budgets/{name}/amount", {"amount": 599}), 409)
+    told = problem(api("PATCH", f"/budgets/{name}", {"amount": 599}), 409)
     assert told == 'amount is "599": allowed is at least the 600 that are spent or held'
     text = stack.ctl("show", coupon)
     assert f"{name}: 4.00 of 10.00 EUR are left" in text and "discount     6.00 EUR" in text

@@ -356,7 +356,7 @@ def test_what_cannot_be_read_has_no_mark(rough, outbox, worker_make):
     batch = outbox.send(1, v=9)
     wait_until(lambda: queue_length(rough, DEAD_QUEUE) == 1)
     assert outbox.entries() == {batch} and not outbox.marks()
-    assert "dropped 1" in rough.ctl("dead", "drop", 1, "--yes")
+    assert "removed 1" in rough.ctl("dead", "remove", 1, "--yes")
     assert not outbox.entries()
 
 
@@ -384,10 +384,10 @@ def test_drop_gives_the_message_up(rough, outbox, worker_make):
     worker_make(rough, **LATER)
     batches = dead_lettered(rough, outbox, (1, 2))
     dropped = min(batches)
-    without_yes = rough.ctl_run("dead", "drop", dropped)
+    without_yes = rough.ctl_run("dead", "remove", dropped)
     assert without_yes.returncode == 1 and "owed: " in without_yes.stdout
     assert outbox.entries() == outbox.marks() == batches
-    assert "owed: " in rough.ctl("dead", "drop", dropped, "--yes")
+    assert "owed: " in rough.ctl("dead", "remove", dropped, "--yes")
     assert outbox.entries() == batches - {dropped}
     assert outbox.marks() == batches, "the keeper does not settle it from its slot"
     assert queue_length(rough, DEAD_QUEUE) == 1
@@ -398,7 +398,7 @@ def test_drop_leaves_an_entry_that_is_another_message(rough, outbox, worker_make
     (batch,) = dead_lettered(rough, outbox, (1,))
     worker.terminate()
     outbox.put(2, batch=batch)
-    rough.ctl("dead", "drop", batch, "--yes")
+    rough.ctl("dead", "remove", batch, "--yes")
     assert outbox.entries() == {batch} and not outbox.marks()
 
 
@@ -413,14 +413,14 @@ def test_requeue_protects_the_message_again(rough, outbox, worker_make):
     assert outbox.issued() == 2
 
 
-@pytest.mark.parametrize("command", [("drop", "--all", "--yes"), ("requeue", "--all")])
+@pytest.mark.parametrize("command", [("remove", "--all", "--yes"), ("requeue", "--all")])
 def test_without_redis_no_dead_letter_leaves(rough, outbox, worker_make, command):
     worker = worker_make(rough, **LATER)
     batches = dead_lettered(rough, outbox, (1, 2))
     worker.terminate()
     result = rough.ctl_run("dead", *command, "--redis-url", "redis://127.0.0.1:9/0")
     assert (
-        result.returncode == 10 and "REDIS_URL" in result.stderr and "dropped" not in result.stdout
+        result.returncode == 10 and "REDIS_URL" in result.stderr and "removed" not in result.stdout
     )
     wait_until(lambda: queue_length(rough, DEAD_QUEUE) == 2)
     assert outbox.entries() == outbox.marks() == batches
@@ -429,5 +429,5 @@ def test_without_redis_no_dead_letter_leaves(rough, outbox, worker_make, command
 def test_without_redis_what_names_no_batch_is_dropped(rough, outbox, amqp_rough):
     amqp_rough.basic_publish("coupon.dlx", "x", b"hello", pika.BasicProperties(delivery_mode=2))
     wait_until(lambda: queue_length(rough, DEAD_QUEUE) == 1)
-    rough.ctl("dead", "drop", 1, "--yes", "--redis-url", "redis://127.0.0.1:9/0")
+    rough.ctl("dead", "remove", 1, "--yes", "--redis-url", "redis://127.0.0.1:9/0")
     assert queue_length(rough, DEAD_QUEUE) == 0 and not outbox.entries()

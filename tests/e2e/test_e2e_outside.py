@@ -264,7 +264,7 @@ def test_mutated_requests_hurt_nobody(stack, make_coupon, kind):
         whole = [
             http_of("POST", "/admin/v1/campaigns", headers, {"name": "x", "total": 5, "limit": 1}),
             http_of("PATCH", campaign, headers + 'If-Match: "2"\r\n', {"percent_off": 12.5}),
-            *(http_of("GET", path, headers) for path in (campaign, "/admin/v1/changes?count=2")),
+            *(http_of("GET", path, headers) for path in (campaign, "/admin/v1/history?count=2")),
             http_of("GET", f"{campaign}/users/u", headers),
         ]
         inputs, check, listen = corpus("http"), http_check, "COUPON_ADMIN_LISTEN"

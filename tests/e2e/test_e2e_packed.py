@@ -197,11 +197,11 @@ def test_a_packed_dead_letter_is_dropped(rough, rough_redis, rough_pg, amqp_roug
         rough_redis.hset(f"coupon:{{{coupon}}}:outbox", batch, body)
         rough_redis.sadd(f"coupon:{{{coupon}}}:dead", batch)
     wait_until(lambda: queue_length(rough, DEAD_QUEUE) == 1)
-    dropped = rough.ctl("dead", "drop", "--all", "--yes").splitlines()
-    assert dropped[0].startswith("dropped 1: 3 batches, 3 receives, ")
+    dropped = rough.ctl("dead", "remove", "--all", "--yes").splitlines()
+    assert dropped[0].startswith("removed 1: 3 batches, 3 receives, ")
     owed = {f"owed: {coupon}.42.{batch}.0" for coupon, batch in zip(coupons, ids, strict=True)}
     assert {line.strip() for line in dropped[1:-1]} == owed
-    assert dropped[-1] == "1 message dropped, with 3 receives that were owed"
+    assert dropped[-1] == "1 message removed, with 3 receives that were owed"
     for coupon in coupons:
         assert not rough_redis.exists(f"coupon:{{{coupon}}}:outbox")
     query = "SELECT count(*) FROM user_coupon WHERE batch = ANY (%s)"

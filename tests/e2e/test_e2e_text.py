@@ -20,7 +20,7 @@ def draft(stack):
         (("create", "--total", 1, "--name"), "--name"),
         (("create", "--total", 1, "--name", "x", "--by"), "--by"),
         (("void", "1.u.01ARZ3NDEKTSV4RRFFQ69G5FAV.0", "--why"), "--why"),
-        (("webhook", "disable", "1", "--why"), "--why"),
+        (("webhook", "edit", "1", "--why"), "--why"),
         (("budget", "show"), "NAME"),
     ],
     ids=["name", "by", "why", "webhook why", "argument"],

@@ -68,10 +68,10 @@ def test_what_nobody_knows(stack, gateway):
     coupon = stack.coupon_make(5)
     receive = gateway.issue(coupon, 7, ack="issued")["receive"]
     for other in (receive.replace(".7.", ".8."), receive[:-1] + "1", f"7{receive}"):
-        assert traced(stack, other, status=1)[0]["state"] is None
+        assert traced(stack, other, status=9)[0]["state"] is None
         assert ": not known\n" in stack.ctl_run("trace", other).stdout
     result = stack.ctl_run("trace", "--coupon", coupon, "--user", 8)
-    assert (result.returncode, result.stdout) == (1, "")
+    assert (result.returncode, result.stdout) == (9, "")
     assert f"user 8 has no receive of coupon {coupon}" in result.stderr
 
 
@@ -104,10 +104,10 @@ def test_on_its_way_without_a_worker(rough):
     assert told["gateway"]["trace"].startswith(SPAN)
     assert told["queue"]["ready"] >= 1 and told["queue"]["consumers"] == 0
     stranger = receive.replace(".7.", ".8.")
-    assert traced(rough, stranger, status=1)[0]["outbox"] is None, "its batch has another user"
+    assert traced(rough, stranger, status=9)[0]["outbox"] is None, "its batch has another user"
     assert ": accepted\n" in rough.ctl("trace", receive)
     rough.stop("gateway")
-    webhook = json.loads(rough.ctl("webhook", "add", "https://example.invalid/hook", "--json"))
+    webhook = json.loads(rough.ctl("webhook", "create", "https://example.invalid/hook", "--json"))
     try:
         rough.start("worker-1")
         wait_until(lambda: traced(rough, receive)[0]["state"] == "issued")
@@ -171,10 +171,10 @@ def test_dead_letters_that_cannot_be_looked_at(rough, letters):
     rough.rabbitmqctl(*rights, f"^(?!{DEAD_QUEUE}$).*")
     try:
         result = rough.ctl_run("trace", receive)
-        assert result.returncode == 1 and "ACCESS_REFUSED" in result.stderr
+        assert result.returncode == 10 and "ACCESS_REFUSED" in result.stderr
         assert "dead letter  unknown: RabbitMQ is away, or refuses it\n" in result.stdout
         assert "slot 1" in result.stdout and "PostgreSQL   no outcome" in result.stdout
-        told = traced(rough, receive, status=1)[0]
+        told = traced(rough, receive, status=10)[0]
         assert told["dead_letter"] is None and told["dead_letter_unknown"]
     finally:
         rough.rabbitmqctl(*rights, given["read"])
@@ -197,11 +197,11 @@ def test_a_store_that_is_away_is_told_in_its_place(rough, store, part):
         receive = client.issue(coupon, 7, ack="issued")["receive"]
     rough.stop(store)
     try:
-        told = traced(rough, receive, status=1)[0]
+        told = traced(rough, receive, status=10)[0]
         assert told["state"] == "issued" and told[part]["error"]
         assert told[part]["error"] in rough.ctl_run("trace", receive).stdout
         if store == "redis":
-            told = traced(rough, "--coupon", coupon, "--user", 7, status=1)[0]
+            told = traced(rough, "--coupon", coupon, "--user", 7, status=10)[0]
             assert told["receive"] == receive
     finally:
         rough.start(store)

@@ -176,7 +176,7 @@ def test_410_disables(webhooks, worker, endpoint_make):
     assert (shown["why"], shown["waiting"]) == ("the endpoint answered 410 Gone", 2)
     assert "event=webhook_disabled" in worker.log()
     webhooks.enqueue(1001, 5)  # not queued for a disabled one
-    webhooks("enable", webhook)
+    webhooks("edit", webhook, "--state", "enabled")
     webhooks.wait_empty(webhook)
     assert len(endpoint.requests) == 3
     assert sorted(endpoint.event_ids[1:]) == sorted(sent)
@@ -186,12 +186,12 @@ def test_410_disables(webhooks, worker, endpoint_make):
 def test_an_operator_disables_enables_and_removes(webhooks, worker, endpoint_make):
     endpoint = endpoint_make()
     webhook, _ = webhooks.add(endpoint.url())
-    webhooks("disable", webhook, "--why", "holidays", "--by", "ops")
+    webhooks("edit", webhook, "--state", "disabled", "--why", "holidays", "--by", "ops")
     shown = webhooks.show(webhook)
     assert (shown["state"], shown["why"], shown["state_by"]) == ("disabled", "holidays", "ops")
     webhooks.enqueue(1001)
     assert webhooks.show(webhook)["waiting"] == 0
-    webhooks("enable", webhook)
+    webhooks("edit", webhook, "--state", "enabled")
     webhooks.enqueue(1001)
     wait_until(lambda: len(endpoint.requests) == 1)
     webhooks("remove", webhook)
@@ -241,14 +241,17 @@ def test_what_is_given_up_can_be_sent_again(webhooks, worker_make, endpoint_make
     assert "event=webhook_given_up" in worker.log()
     wait_until(lambda: worker.metrics()["couponmq_worker_webhook_given_up"] >= 1)
     assert webhooks.deliveries(webhook, "--waiting") == []
-    missing = webhooks.refused("resend", webhook, "--delivery", 2**62)
+    missing = webhooks.refused("show", "--resend", webhook, "--delivery", 2**62)
     assert f"webhook {webhook} has no delivery {2**62} that was given up" in missing
     status[0] = 200
-    assert webhooks.json("resend", webhook, "--delivery", delivery["delivery"])["resent"] == 1
+    assert (
+        webhooks.json("show", "--resend", webhook, "--delivery", delivery["delivery"])["resent"]
+        == 1
+    )
     wait_until(lambda: webhooks.show(webhook)["delivered_events"] == 2)
     assert {request.id for request in endpoint.requests} == {delivery["message"]}
     assert endpoint.requests[-1].event_ids == sent
-    assert webhooks.json("resend", webhook)["resent"] == 0
+    assert webhooks.json("show", "--resend", webhook)["resent"] == 0
 
 
 def test_a_full_queue_drops_and_counts(webhooks, worker_make, endpoint_make):
@@ -268,8 +271,8 @@ def test_a_full_queue_drops_and_counts(webhooks, worker_make, endpoint_make):
     wait_until(lambda: webhooks.show(webhook)["delivered_events"] == 4)
     assert endpoint.event_ids[6:] == new
     assert webhooks.show(webhook)["given_up"] == 1
-    webhooks("disable", webhook)
-    webhooks("enable", webhook)
+    webhooks("edit", webhook, "--state", "disabled")
+    webhooks("edit", webhook, "--state", "enabled")
     wait_until(lambda: worker.metrics()["couponmq_worker_webhook_dropped_events"] >= 2)
 
 
@@ -306,7 +309,7 @@ def test_a_new_secret_overlaps_the_old_one(webhooks, worker, endpoint_make, tmp_
 def test_secrets_are_printed_once(webhooks, endpoint_make):
     webhook, secret = webhooks.add("https://example.com/hook")
     assert secret.startswith("whsec_")
-    for command in (("show", webhook), ("list",), ("deliveries", webhook)):
+    for command in (("show", webhook), ("list",), ("show", "--deliveries", webhook)):
         for flags in ((), ("--json",)):
             assert secret not in webhooks(*command, *flags)
             assert secret[6:] not in webhooks(*command, *flags)

@@ -171,8 +171,8 @@ def test_a_name_that_is_not_resolved_and_then_leads_inside(
     assert "timed out" in error_of(webhooks, webhook)
     assert worker.terminate() == 0, "it does not wait for the look-up"
     silent.unlink()
-    webhooks("disable", webhook)
-    webhooks("enable", webhook)
+    webhooks("edit", webhook, "--state", "disabled")
+    webhooks("edit", webhook, "--state", "enabled")
     inside = worker_make(
         webhooks.stack, **settings, COUPON_WEBHOOK_SCHEMES="https,http", COUPON_WEBHOOK_RETRY_MS=20
     )
@@ -427,53 +427,66 @@ def test_authorities_that_cannot_be_read(webhooks):
     assert told in result.stderr
 
 
-COMMANDS = ("show", "rotate", "disable", "enable", "remove", "test", "deliveries", "resend")
+COMMANDS = {
+    "show": (),
+    "rotate": (),
+    "edit": ("--state", "enabled"),
+    "remove": (),
+    "test": (),
+    "show --deliveries": (),
+    "show --resend": (),
+}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_wrong_ids(webhooks, command):
+    words = (*command.split(), *COMMANDS[command])
     for wrong in ("0", "-1", "x", "01", "9223372036854775808"):
-        told = webhooks.refused(command, wrong, status=2)
+        told = webhooks.refused(*words, wrong, status=2)
         assert f'ID is "{wrong}": allowed is an integer from 1' in told
-    assert f"webhook {command} needs ID" in webhooks.refused(command, status=2)
-    assert f"there is no webhook {2**62}" in webhooks.refused(command, 2**62, status=9)
-    assert "takes only one argument" in webhooks.refused(command, "1", "2", status=2)
-    assert "has no option --x" in webhooks.refused(command, "1", "--x", status=2)
+    assert f"webhook {command} needs ID" in webhooks.refused(*words, status=2)
+    assert f"there is no webhook {2**62}" in webhooks.refused(*words, 2**62, status=9)
+    assert "takes only one argument" in webhooks.refused(*words, "1", "2", status=2)
+    assert "has no option --x" in webhooks.refused(*words, "1", "--x", status=2)
 
 
 @pytest.mark.parametrize(
     "arguments, status, told",
     [
-        (("add",), 2, "webhook add needs URL"),
-        (("add", "example.com"), 2, 'URL is "example.com": allowed is a URL as https://'),
-        (("add", "ftp://example.com/"), 2, 'the scheme is "ftp": allowed is https or http'),
-        (("add", "https://u:p@example.com/"), 2, "a user or a password: allowed is none"),
-        (("add", "https://example.com:22/"), 2, "the port is 22: allowed are 443, 80 and 1024"),
-        (("add", "https://10.0.0.1/"), 2, "the address 10.0.0.1 is private: allowed are"),
-        (("add", "https://[::1]/"), 2, "the address ::1 is loopback"),
-        (("add", "https://e.com/" + "a" * 2050), 2, "it has 2064 bytes: allowed are 2048"),
-        (("add", "https://e.com/\x1b"), 2, "\\x1b"),
-        (("add", "https://e.com/", "--coupon", "x"), 2, '--coupon is "x": allowed is'),
-        (("add", "https://e.com/", "--coupon", 2**62), 9, f"there is no coupon {2**62}"),
-        (("add", "https://e.com/", "--types", "issued"), 2, '--types is "issued": allowed are'),
-        (("add", "https://e.com/", "--types", ""), 2, "allowed are coupon.issued, coupon.rej"),
-        (("add", "https://e.com/", "--types", "coupon.issued,"), 2, "--types is"),
-        (("add", "https://e.com/", "--types", "coupon.issued,coupon.issued"), 2, "each once"),
-        (("add", "https://e.com/", "--batch", "0"), 2, "an integer from 1 to 1000"),
-        (("add", "https://e.com/", "--queue", "1000001"), 2, "an integer from 1 to 1000000"),
-        (("add", "https://e.com/", "--secret-file", "/nowhere"), 2, "the file cannot be read"),
-        (("add", "https://e.com/", "--secret-file", "/dev/null"), 2, "is no secret; allowed is"),
+        (("create",), 2, "webhook create needs URL"),
+        (("create", "example.com"), 2, 'URL is "example.com": allowed is a URL as https://'),
+        (("create", "ftp://example.com/"), 2, 'the scheme is "ftp": allowed is https or http'),
+        (("create", "https://u:p@example.com/"), 2, "a user or a password: allowed is none"),
+        (("create", "https://example.com:22/"), 2, "the port is 22: allowed are 443, 80 and 1024"),
+        (("create", "https://10.0.0.1/"), 2, "the address 10.0.0.1 is private: allowed are"),
+        (("create", "https://[::1]/"), 2, "the address ::1 is loopback"),
+        (("create", "https://e.com/" + "a" * 2050), 2, "it has 2064 bytes: allowed are 2048"),
+        (("create", "https://e.com/\x1b"), 2, "\\x1b"),
+        (("create", "https://e.com/", "--coupon", "x"), 2, '--coupon is "x": allowed is'),
+        (("create", "https://e.com/", "--coupon", 2**62), 9, f"there is no coupon {2**62}"),
+        (("create", "https://e.com/", "--types", "issued"), 2, '--types is "issued": allowed are'),
+        (("create", "https://e.com/", "--types", ""), 2, "allowed are coupon.issued, coupon.rej"),
+        (("create", "https://e.com/", "--types", "coupon.issued,"), 2, "--types is"),
+        (("create", "https://e.com/", "--types", "coupon.issued,coupon.issued"), 2, "each once"),
+        (("create", "https://e.com/", "--batch", "0"), 2, "an integer from 1 to 1000"),
+        (("create", "https://e.com/", "--queue", "1000001"), 2, "an integer from 1 to 1000000"),
+        (("create", "https://e.com/", "--secret-file", "/nowhere"), 2, "the file cannot be read"),
+        (("create", "https://e.com/", "--secret-file", "/dev/null"), 2, "is no secret; allowed is"),
         (("rotate", "1", "--overlap", "24"), 2, '--overlap is "24": allowed is a number of s'),
         (("rotate", "1", "--overlap", "31d"), 2, "from 0s to 30d"),
         (("rotate", "1", "--overlap", "-1h"), 2, '--overlap is "-1h"'),
         (("rotate", "1", "--overlap", "1w"), 2, '--overlap is "1w"'),
         (("rotate", "1", "--overlap", "9999999999999999999d"), 2, "--overlap is"),
-        (("disable", "1", "--why", ""), 2, '--why is "": allowed are 1 to 500 bytes'),
-        (("disable", "1", "--why", "x" * 501), 2, "allowed are 1 to 500 bytes"),
-        (("deliveries", "1", "--count", "0"), 2, "an integer from 1 to 10000"),
-        (("deliveries", "1", "--after", "x"), 2, '--after is "x"'),
-        (("deliveries", "1", "--waiting", "--failed"), 2, "allowed is one of them"),
-        (("resend", "1", "--delivery", "x"), 2, '--delivery is "x"'),
+        (
+            ("edit", "1", "--state", "disabled", "--why", ""),
+            2,
+            '--why is "": allowed are 1 to 500 bytes',
+        ),
+        (("edit", "1", "--state", "disabled", "--why", "x" * 501), 2, "allowed are 1 to 500 bytes"),
+        (("show", "--deliveries", "1", "--count", "0"), 2, "an integer from 1 to 100000"),
+        (("show", "--deliveries", "1", "--after", "x"), 2, '--after is "x"'),
+        (("show", "--deliveries", "1", "--waiting", "--failed"), 2, "allowed is one of them"),
+        (("show", "--resend", "1", "--delivery", "x"), 2, '--delivery is "x"'),
         (("list", "1"), 2, "webhook list takes no argument"),
         (("frobnicate",), 2, 'webhook has no command "frobnicate"'),
         ((), 2, "webhook needs a command"),
@@ -484,7 +497,7 @@ def test_wrong_arguments(webhooks, arguments, status, told):
 
 
 def test_an_unencrypted_url_needs_the_setting(webhooks):
-    result = webhooks.stack.ctl_run("webhook", "add", "http://example.com/")
+    result = webhooks.stack.ctl_run("webhook", "create", "http://example.com/")
     assert (result.returncode, result.stdout) == (2, "")
     assert 'the scheme is "http": allowed is https; http with COUPON_WEBHOOK_SCHEMES' in (
         result.stderr
@@ -495,7 +508,7 @@ def test_a_test_event(webhooks, endpoint_make):
     """From couponctl, without a worker; also of a webhook that is disabled."""
     endpoint = endpoint_make()
     webhook, secret = webhooks.add(endpoint.url())
-    webhooks("disable", webhook)
+    webhooks("edit", webhook, "--state", "disabled")
     told = webhooks.json("test", webhook)
     assert (told["delivered"], told["status"], told["error"]) == (True, 204, None)
     [request] = endpoint.requests
@@ -516,7 +529,7 @@ def test_a_test_event(webhooks, endpoint_make):
 
 def test_nothing_changes_while_redis_cannot_be_read(webhooks):
     webhook, _ = webhooks.add("https://example.com/")
-    for arguments in (("add", "https://e.com/"), ("rotate", webhook), ("remove", webhook)):
+    for arguments in (("create", "https://e.com/"), ("rotate", webhook), ("remove", webhook)):
         told = webhooks.refused(*arguments, "--redis-url", "redis://127.0.0.1:1/0", status=10)
         assert "Redis, which REDIS_URL names, cannot be reached" in told
 

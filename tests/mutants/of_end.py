@@ -46,6 +46,14 @@ MUTANTS = [
     ),
     mutant(
         "commands",
+        "the exit status of a change whose session was lost",
+        "ctl/postgres.c",
+        "store_is_recorded() ",
+        "store_is_recorded() < 0 ",
+        "tests/e2e/test_e2e_couponctl.py::test_a_session_that_is_lost",
+    ),
+    mutant(
+        "commands",
         "the check of control characters in words",
         "ctl/args.c",
         "if (!text_is_plain(text, strlen(text)))",

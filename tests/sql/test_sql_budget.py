@@ -28,7 +28,7 @@ def test_never_less_than_what_is_taken(db, budget, coupon_new):
     db.use(Operation("use", "a", receives[:1]), Operation("hold", "a", receives[1:]))
     assert db.query("budget_set", name, 599) == [{"taken": "600", "is_set": "f"}]
     assert db.query("budget_set", name, 600) == [{"taken": "600", "is_set": "t"}]
-    (row,) = db.query("budget_list", name)
+    (row,) = db.query("budget_list", name, None, None)
     assert [row[one] for one in ("amount", "held", "spent", "left")] == ["600", "300", "300", "0"]
     assert row["campaigns"] == f'["{coupon}"]'
     assert len(db.query("budget_history", name)) == 2, "uses are no changes by operators"
@@ -138,7 +138,7 @@ def test_the_pause_is_a_change_of_the_campaign(db, sale):
     sale.pause(first)
     db.query("budget_set", sale.budget, 300)
     sale.pause(first)
-    paused, resumed = db.query("coupon_history", first)[-2:]
+    paused, resumed = db.query("coupon_history", first, 0, None)[-2:]
     assert (paused["action"], resumed["action"]) == ("pause", "resume")
     assert paused["changes"] == '{"pause_reason": [null, "budget"]}'
     events = db.execute(

@@ -38,7 +38,7 @@ class Sale:
         return json.loads(self.db.query("coupon_show", self.coupon)[0]["refused"] or "null")
 
     def rows(self, after=0, names=("num", "total", "stock", "taken", "issued", "rejected")):
-        found = self.db.query("curve_rows", self.coupon, after)
+        found = self.db.query("curve_rows", self.coupon, after, None)
         return [tuple(int(row[name]) for name in names) for row in found]
 
     def later(self, seconds, num=None):

@@ -41,7 +41,7 @@ class Keys:
         return found
 
     def shown(self, key):
-        [row] = self.db.query("key_list", key)
+        [row] = self.db.query("key_list", key, None, None)
         return row
 
     def rotate(self, key, sha256, overlap_s):
@@ -170,7 +170,7 @@ def test_states(keys):
     assert keys.shown(active)["expires_at"] == "2100-01-01T00:00:00.123Z"
     assert keys.shown(expired)["state"] == "expired"
     assert keys.shown(active)["by"] == "tester"
-    assert [row["key"] for row in keys.db.query("key_list", None)] == [expired, active]
+    assert [row["key"] for row in keys.db.query("key_list", None, None, None)] == [expired, active]
 
 
 def test_an_id_is_never_used_again(keys):

@@ -148,7 +148,7 @@ def test_issuing_ends_with_the_window_or_the_validity(
     assert db.query("coupon_list", coupon - 1, 1)[0]["state"] == state
     assert db.query("live_campaigns", ids)[0]["state"] == state
     assert {row["state"]: row["n"] for row in db.query("live_states")}[state] > "0"
-    assert db.query("coupon_history", coupon)[-1]["to"] == state
+    assert db.query("coupon_history", coupon, 0, None)[-1]["to"] == state
     detail = (
         "SELECT detail[1]->>'to' FROM event_log WHERE coupon = ARRAY[%s] ORDER BY id DESC LIMIT 1"
     )

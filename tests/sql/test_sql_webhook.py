@@ -55,7 +55,7 @@ class Queue:
         )
 
     def shown(self, hook):
-        [row] = self.db.query("webhook_list", hook)
+        [row] = self.db.query("webhook_list", hook, 0, None)
         return row
 
     def paused_s(self, hook):

@@ -95,7 +95,7 @@ static const char *error_of(const char *coupon, const char *file)
 	text[len] = '\0';
 	close(pipes[0]);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == ARGS_USAGE);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == CTL_INVALID);
 	return text;
 }
 

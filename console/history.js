@@ -24,23 +24,23 @@ const row = (one) => [
     result(one.status),
 ];
 
-function pager(list, before) {
+function pager(list, after) {
     const next = list.length === PAGE ? list.at(-1).id : null;
     return h(
         "nav",
-        { class: "bar", "aria-label": "Pages of changes" },
-        before ? h("a", { class: "button", href: "#/changes" }, "Latest") : null,
-        next ? h("a", { class: "button", href: `#/changes?before=${next}` }, "Earlier") : null,
+        { class: "bar", "aria-label": "Pages of the history" },
+        after ? h("a", { class: "button", href: "#/history" }, "Latest") : null,
+        next ? h("a", { class: "button", href: `#/history?after=${next}` }, "Earlier") : null,
     );
 }
 
-export function changes_page(main, { query, still }) {
-    const before = query.get("before");
+export function history_page(main, { query, still }) {
+    const after = query.get("after");
     const error = h("p", { class: "error", role: "alert" });
     const list = h("section", { class: "card" });
     const pages = h("div");
     main.append(
-        h("h1", {}, "Changes"),
+        h("h1", {}, "History"),
         h(
             "p",
             { class: "muted" },
@@ -52,12 +52,12 @@ export function changes_page(main, { query, still }) {
         pages,
     );
     (async () => {
-        const after = before ? `&before=${encodeURIComponent(before)}` : "";
-        const { changes } = await get(`/changes?count=${PAGE}${after}`);
+        const page = after ? `&after=${encodeURIComponent(after)}` : "";
+        const { history } = await get(`/history?count=${PAGE}${page}`);
         if (!still()) return;
         const caption = "What operators have asked for, the latest first";
-        show(list, table(caption, HEADS, changes.map(row), "Nothing was asked for."));
-        show(pages, pager(changes, before));
+        show(list, table(caption, HEADS, history.map(row), "Nothing was asked for."));
+        show(pages, pager(history, after));
     })().catch((problem) => {
         if (!(problem instanceof Problem)) throw problem;
         say(error, problem.message);

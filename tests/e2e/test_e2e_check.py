@@ -1,4 +1,4 @@
-"""couponctl arm: whether a campaign is ready to open, and why not."""
+"""couponctl check: whether a campaign is ready to open, and why not."""
 
 import json
 import os
@@ -14,9 +14,9 @@ CHECKS = ["campaign", "redis", "audit", "queue", "durability", "clocks"]
 LATER = "2099-01-01T00:00:00Z"
 
 
-def armed(stack, coupon, warned=False, **settings):
+def checked(stack, coupon, warned=False, **settings):
     """The reasons of the checks that have failed, or have passed with a warning, by their names."""
-    result = stack.ctl_run("arm", coupon, "--json", settings=settings)
+    result = stack.ctl_run("check", coupon, "--json", settings=settings)
     verdict = json.loads(result.stdout)
     warnings = {one["check"]: one["reason"] for one in verdict["checks"] if one["passed"]}
     if warned:
@@ -30,37 +30,37 @@ def armed(stack, coupon, warned=False, **settings):
 
 def test_ready(stack, gateway):
     coupon = stack.coupon_make(10, begin=LATER)
-    assert armed(stack, coupon) == {}
-    text = stack.ctl("arm", coupon)
+    assert checked(stack, coupon) == {}
+    text = stack.ctl("check", coupon)
     assert text.splitlines()[-1] == f"READY: coupon {coupon} may open"
     issuing = stack.coupon_make(10)
     gateway.issue(issuing, 1, ack="issued")
-    assert armed(stack, issuing) == {}
+    assert checked(stack, issuing) == {}
 
 
 def test_the_campaign_is_in_no_state_to_open(stack):
     draft = stack.coupon_make(10, publish=False)
-    failed = armed(stack, draft)
+    failed = checked(stack, draft)
     assert failed["campaign"] == "it is draft: allowed is scheduled or issuing"
     assert "Redis does not have it" in failed["redis"]
     paused = stack.coupon_make(10)
     stack.ctl("pause", paused)
-    assert armed(stack, paused) == {"campaign": "it is paused: allowed is scheduled or issuing"}
-    assert "NOT READY" in stack.ctl_run("arm", paused).stdout
+    assert checked(stack, paused) == {"campaign": "it is paused: allowed is scheduled or issuing"}
+    assert "NOT READY" in stack.ctl_run("check", paused).stdout
     empty = stack.coupon_make(1)
     stack.ctl("stock", empty, "--total", 0)
-    assert armed(stack, empty) == {"campaign": "its total is 0", "redis": "its stock is 0"}
+    assert checked(stack, empty) == {"campaign": "its total is 0", "redis": "its stock is 0"}
 
 
 def test_of_an_unknown_coupon(stack):
-    result = stack.ctl_run("arm", 5)
+    result = stack.ctl_run("check", 5)
     assert (result.returncode, result.stderr) == (9, "couponctl: there is no coupon 5\n")
 
 
 def test_redis_has_other_terms(stack, redis_client):
     coupon = stack.coupon_make(10, begin=LATER)
     redis_client.hset(f"coupon:{{{coupon}}}", mapping={"limit": 2, "stock": 9})
-    failed = armed(stack, coupon)
+    failed = checked(stack, coupon)
     assert failed["redis"] == "its limit is 2 in Redis and 1 in PostgreSQL"
     assert failed["audit"] == f"FAIL: see couponctl audit {coupon}"
     redis_client.hset(f"coupon:{{{coupon}}}", mapping={"limit": 1, "stock": 10})
@@ -69,18 +69,18 @@ def test_redis_has_other_terms(stack, redis_client):
 def test_nobody_works(rough, rough_coupon):
     coupon = rough_coupon()
     rough.stop("worker-1")
-    wait_until(lambda: "queue" in armed(rough, coupon.coupon))
-    assert armed(rough, coupon.coupon) == {
+    wait_until(lambda: "queue" in checked(rough, coupon.coupon))
+    assert checked(rough, coupon.coupon) == {
         "queue": "no coupon-worker consumes coupon.receive.queue"
     }
     rough.stop("rabbitmq")
-    assert "RabbitMQ cannot be queried" in armed(rough, coupon.coupon)["queue"]
+    assert "RabbitMQ cannot be queried" in checked(rough, coupon.coupon)["queue"]
 
 
 def test_redis_may_lose_what_it_confirmed(rough, rough_coupon, rough_redis):
     coupon = rough_coupon()
     rough_redis.config_set("appendfsync", "everysec")
-    failed = armed(rough, coupon.coupon)
+    failed = checked(rough, coupon.coupon)
     rough_redis.config_set("appendfsync", "always")
     assert list(failed) == ["durability"] and "appendfsync" in failed["durability"]
 
@@ -97,20 +97,20 @@ def test_redis_does_not_show_its_settings(rough, rough_coupon, how):
         try:
             if how == "forbidden":
                 cache.execute_command("ACL", "SETUSER", "couponmq_operator", "-config|get")
-            wait_until(lambda: armed(rough, coupon) == {}, timeout=60)
-            warning = armed(rough, coupon, warned=True)
+            wait_until(lambda: checked(rough, coupon) == {}, timeout=60)
+            warning = checked(rough, coupon, warned=True)
             assert list(warning) == ["durability"]
             assert "COUPON_REDIS_DURABILITY=acknowledged" in warning["durability"]
-            assert f"warn  durability  {warning['durability']}\n" in rough.ctl("arm", coupon)
-            assert armed(rough, coupon, warned=True, **acknowledged) == {}
-            assert armed(rough, coupon, **acknowledged) == {}
+            assert f"warn  durability  {warning['durability']}\n" in rough.ctl("check", coupon)
+            assert checked(rough, coupon, warned=True, **acknowledged) == {}
+            assert checked(rough, coupon, **acknowledged) == {}
             if how == "forbidden":
                 cache.execute_command("ACL", "SETUSER", "couponmq_operator", "+config|get")
             else:
                 rough.restart("redis")
-                wait_until(lambda: "redis" not in armed(rough, coupon), timeout=60)
+                wait_until(lambda: "redis" not in checked(rough, coupon), timeout=60)
             cache.config_set("appendfsync", "everysec")
-            assert list(armed(rough, coupon, **acknowledged)) == ["durability"]
+            assert list(checked(rough, coupon, **acknowledged)) == ["durability"]
         finally:
             if how == "renamed":
                 rough.restart("redis")
@@ -120,7 +120,7 @@ def test_redis_does_not_show_its_settings(rough, rough_coupon, how):
 
 
 def test_an_acknowledgement_that_is_none(stack):
-    told = stack.ctl_run("arm", 1, "--redis-durability", "yes")
+    told = stack.ctl_run("check", 1, "--redis-durability", "yes")
     assert told.returncode != 0
     assert 'COUPON_REDIS_DURABILITY is "yes": allowed are read and acknowledged' in told.stderr
 
@@ -129,7 +129,7 @@ def test_redis_was_restarted_and_not_verified(rough, rough_coupon):
     coupon = rough_coupon()
     rough.stop("worker-1")
     rough.restart("redis")
-    assert "no keeper has verified it" in armed(rough, coupon.coupon)["redis"]
+    assert "no keeper has verified it" in checked(rough, coupon.coupon)["redis"]
 
 
 def test_clocks_differ(stack, tmp_path):
@@ -137,7 +137,7 @@ def test_clocks_differ(stack, tmp_path):
     clock = WallClock(tmp_path)
     clock.set(3)
     result = subprocess.run(
-        [str(stack.build_dir / "couponctl"), "arm", str(coupon)],
+        [str(stack.build_dir / "couponctl"), "check", str(coupon)],
         env={**os.environ, **stack.env, **clock.environment},
         capture_output=True,
         text=True,

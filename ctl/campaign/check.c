@@ -1,0 +1,258 @@
+/*
+ * couponctl check: whether a campaign is ready to open. It looks at what is needed when the users
+ * come, and changes nothing.
+ */
+#include "common/clock.h"
+#include "common/message/json.h"
+#include "common/program/durability.h"
+#include "coupon/redis_coupon.h"
+#include "ctl/output.h"
+#include "ctl/rabbit.h"
+#include "ctl/store.h"
+#include "ctl/table.h"
+#include "embed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CLOCKS_DIFFER_MS 500 /* more than people notice */
+#define CLOCK_TRIES 3        /* the fastest answer counts */
+
+struct readiness {
+	struct ctl *ctl;
+	int64_t coupon;
+	struct db *db;
+	struct redis_client *redis;
+	PGresult *row; /* of sql_query_coupon_show */
+	int as_json;
+	struct durability durability;
+	cJSON *checks;
+	int failed_n;
+	cJSON *reasons; /* sentences, why the present check fails; empty: it does not */
+	int warnings_n; /* of them, which do not make it fail */
+};
+
+/* Ends a check, which has passed if its reasons are only warnings. */
+static void verdict_add(struct readiness *ready, const char *check)
+{
+	cJSON *object = output_object(), *sentence;
+	struct text_buffer reason = { 0 };
+	int is_failed = cJSON_GetArraySize(ready->reasons) > ready->warnings_n;
+
+	cJSON_ArrayForEach(sentence, ready->reasons)
+	{
+		text_add_string(&reason, reason.len > 0 ? "; " : "");
+		text_add_string(&reason, sentence->valuestring);
+	}
+	output_text(object, "check", check);
+	output_bool(object, "passed", !is_failed);
+	output_text(object, "reason", reason.data);
+	ready->failed_n += is_failed;
+	ready->warnings_n = 0;
+	text_buffer_fini(&reason);
+	cJSON_Delete(ready->reasons);
+	ready->reasons = cJSON_CreateArray();
+	if (!ready->as_json)
+		output_template("[passed [reason warn ][!reason ok   ]][!passed FAIL ] {check:-11} "
+				"{reason}\n",
+				object);
+	cJSON_AddItemToArray(ready->checks, object);
+}
+
+static void campaign_check(struct readiness *ready)
+{
+	const char *state = column_text(ready->row, 0, "state"),
+		   *valid_to = column_text(ready->row, 0, "valid_to");
+
+	if (strcmp(state, "scheduled") != 0 && strcmp(state, "issuing") != 0)
+		json_sentence_add(ready->reasons, "it is %s: allowed is scheduled or issuing",
+				  state);
+	if (column_number(ready->row, 0, "postgresql.total") == 0)
+		json_sentence_add(ready->reasons, "its total is 0");
+	/* Texts of one format are in the order of their times. */
+	if (*valid_to && strcmp(valid_to, column_text(ready->row, 0, "begin")) <= 0)
+		json_sentence_add(ready->reasons,
+				  "its validity ends at %s, before it begins: nobody could use "
+				  "what it issues",
+				  valid_to);
+	verdict_add(ready, "campaign");
+}
+
+static void term_check(struct readiness *ready, const char *term, int64_t redis, int64_t postgres)
+{
+	if (redis != postgres)
+		json_sentence_add(ready->reasons, "its %s is %lld in Redis and %lld in PostgreSQL",
+				  term, (long long)redis, (long long)postgres);
+}
+
+static void redis_check(struct readiness *ready)
+{
+	struct redis_coupon c;
+	int loaded = redis_coupon_read(ready->redis, ready->coupon, &c);
+
+	store_redis_check(ready->redis, loaded >= 0);
+	if (loaded == 0) {
+		json_sentence_add(ready->reasons,
+				  "Redis does not have it: is a coupon-worker running?");
+	} else {
+		term_check(ready, "version", c.version,
+			   column_number(ready->row, 0, "postgresql.version"));
+		term_check(ready, "total", c.total,
+			   column_number(ready->row, 0, "postgresql.total"));
+		term_check(ready, "limit", c.limit, column_number(ready->row, 0, "limit"));
+		term_check(ready, "generation", c.generation,
+			   column_number(ready->row, 0, "postgresql.generation"));
+		if (!redis_coupon_is_verified(ready->redis, &c))
+			json_sentence_add(ready->reasons,
+					  "no keeper has verified it on this Redis process");
+		if (c.stock == 0)
+			json_sentence_add(ready->reasons, "its stock is 0");
+	}
+	if (behind_read(ready->db, ready->redis) > 0)
+		json_sentence_add(ready->reasons, "PostgreSQL was put back to an earlier moment");
+	verdict_add(ready, "redis");
+}
+
+static void audit_check(struct readiness *ready)
+{
+	const char *word = audit_coupon(ready->ctl, ready->coupon);
+
+	if (strcmp(word, "PASS") != 0)
+		json_sentence_add(ready->reasons, "%s: see couponctl audit %lld", word,
+				  (long long)ready->coupon);
+	verdict_add(ready, "audit");
+}
+
+static void queue_check(struct readiness *ready)
+{
+	struct broker broker = { .url = ready->ctl->config.amqp_url };
+	struct broker_look look;
+
+	broker_look(&broker, &look);
+	if (!look.ok)
+		json_sentence_add(ready->reasons, "RabbitMQ cannot be queried: %s", broker.error);
+	else if (look.consumers == 0)
+		json_sentence_add(ready->reasons, "no coupon-worker consumes coupon.receive.queue");
+	rabbit_connection_close(broker.connection);
+	verdict_add(ready, "queue");
+}
+
+static void redis_setting_read(struct readiness *ready, const char *setting)
+{
+	const char *get[] = { "CONFIG", "GET", setting };
+	redisReply *reply = redis_client_call(ready->redis, 3, get);
+
+	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
+		durability_tell(&ready->durability, setting, reply->element[1]->str);
+	else if (reply)
+		durability_unknown(&ready->durability, DURABILITY_REDIS,
+				   "CONFIG GET returns nothing");
+	else
+		durability_unknown(&ready->durability, DURABILITY_REDIS,
+				   redis_client_error(ready->redis));
+	store_redis_check(ready->redis, redis_client_is_open(ready->redis));
+	freeReplyObject(reply);
+}
+
+static void durability_check(struct readiness *ready)
+{
+	PGresult *rows = db_ask(ready->db, sql_query_durability);
+	int has_sentinels = redis_url_has_sentinels(ready->ctl->config.redis_url);
+	const char *setting;
+
+	for (int i = 0; (setting = durability_redis_setting(i, has_sentinels)); i++)
+		redis_setting_read(ready, setting);
+	for (int row = 0; row < PQntuples(rows); row++)
+		durability_tell(&ready->durability, column_text(rows, row, "name"),
+				column_text(rows, row, "setting"));
+	durability_warnings(&ready->durability, ready->reasons);
+	ready->warnings_n = ready->durability.unknown[DURABILITY_REDIS];
+	PQclear(rows);
+	verdict_add(ready, "durability");
+}
+
+/* How far a clock is ahead of this machine's, by the fastest of several answers. */
+static int64_t clock_ahead_ms(struct readiness *ready, int is_redis)
+{
+	int64_t ahead_ms = 0, least_ms = INT64_MAX;
+
+	for (int i = 0; i < CLOCK_TRIES; i++) {
+		int64_t before_ms = clock_wall_ms(), ms, after_ms;
+
+		if (is_redis)
+			store_redis_check(ready->redis,
+					  redis_client_time_ms(ready->redis, &ms) == 0);
+		else
+			ms = db_value(ready->db, sql_query_clock);
+		after_ms = clock_wall_ms();
+		if (after_ms - before_ms >= least_ms)
+			continue;
+		least_ms = after_ms - before_ms;
+		ahead_ms = ms - (before_ms + after_ms) / 2;
+	}
+	return ahead_ms;
+}
+
+/* A campaign opens by the clock of Redis; its keeper and its operators go by the others. */
+static void clocks_check(struct readiness *ready)
+{
+	int64_t redis_ms = clock_ahead_ms(ready, 1), postgres_ms = clock_ahead_ms(ready, 0);
+
+	if (llabs(redis_ms) > CLOCKS_DIFFER_MS)
+		json_sentence_add(ready->reasons,
+				  "the clock of Redis differs from this machine's by %lld ms",
+				  (long long)redis_ms);
+	if (llabs(redis_ms - postgres_ms) > CLOCKS_DIFFER_MS)
+		json_sentence_add(ready->reasons,
+				  "the clock of Redis differs from PostgreSQL's by %lld ms",
+				  (long long)(redis_ms - postgres_ms));
+	verdict_add(ready, "clocks");
+}
+
+static int check_run(struct ctl *ctl)
+{
+	struct durability durability = { .is_acknowledged = durability_is_acknowledged(
+						 &ctl->config) };
+	struct readiness ready = { .ctl = ctl,
+				   .durability = durability,
+				   .coupon = args_coupon(&ctl->args),
+				   .db = store_postgres_open(ctl),
+				   .redis = store_redis_open(ctl),
+				   .as_json = args_has(&ctl->args, "json"),
+				   .checks = cJSON_CreateArray(),
+				   .reasons = cJSON_CreateArray() };
+	cJSON *object = output_object();
+
+	ready.row = store_coupon_row(ready.db, sql_query_coupon_show, ready.coupon);
+	campaign_check(&ready);
+	redis_check(&ready);
+	audit_check(&ready);
+	queue_check(&ready);
+	durability_check(&ready);
+	clocks_check(&ready);
+	output_id(object, "coupon", ready.coupon);
+	output_bool(object, "ready", ready.failed_n == 0);
+	output_add(object, "checks", ready.checks);
+	output_say(object,
+		   "[ready READY: coupon {coupon} may open\n]"
+		   "[!ready NOT READY: coupon {coupon}\n]",
+		   ready.as_json);
+	cJSON_Delete(ready.reasons);
+	PQclear(ready.row);
+	redis_client_free(ready.redis);
+	db_close(ready.db);
+	return ready.failed_n > 0 ? CTL_FAILED : CTL_DONE;
+}
+
+const struct command check_command = {
+	.name = "check",
+	.run = check_run,
+	.argument = "ID",
+	.summary = "check that a campaign is ready to open",
+	.detail = "Whether it is scheduled or issuing; Redis has the same terms and is verified;\n"
+		  "couponctl audit passes; the queue is there and workers consume it; Redis and\n"
+		  "PostgreSQL are set to keep what they confirm; and their clocks agree with this\n"
+		  "machine's within 0.5 s. A Redis that does not show its settings is a warning,\n"
+		  "until COUPON_REDIS_DURABILITY=acknowledged. Nothing is changed. The exit\n"
+		  "status is 1 if it is not ready, with the reasons.",
+};
