@@ -58,7 +58,7 @@ AGENTS = $(BUILD_DIR)/tests/lock_agent $(BUILD_DIR)/tests/models $(BUILD_DIR)/co
 SIMULATIONS = $(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c))
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_coupons \
-	admission_memory confirm outboxes publisher rabbit_publisher waiters watchdog)
+	admission_memory confirm outboxes publisher rabbit_publisher thread waiters watchdog)
 # With SAN=fuzz libFuzzer provides main(); else the targets replay their corpus.
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
 EMBEDDED = $(foreach folder,lua sql/schema sql/migration sql/function sql/query,$(sort \

@@ -11,15 +11,14 @@
 #include "common/message/number.h"
 #include "common/postgres/session.h"
 #include "common/redis/client.h"
+#include "common/thread.h"
 #include "embed.h"
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
-#include <pthread.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define EVERY_MS 500
 #define ASKED_EVERY_MS 100 /* however many strangers ask */
@@ -40,10 +39,8 @@ struct session {
 
 struct access {
 	const struct config *config;
-	pthread_t thread;
+	struct thread thread;
 	pthread_mutex_t lock;
-	pthread_cond_t woken;
-	int stops;
 	uint64_t asked_n;          /* questions by access_ask() */
 	int asked_by_known;        /* one of them since the last look began: no pause */
 	uint64_t looked_n, told_n; /* the last one that a look has answered, and a store has */
@@ -165,27 +162,21 @@ static void redis_look(struct access *access)
 	freeReplyObject(reply);
 }
 
-/* Until the next look, which a question brings forward. Returns whether to go on. */
-static int pause_make(struct access *access)
+/* Until the next look, which a question brings forward. */
+static void pause_make(struct access *access)
 {
-	int64_t since_ms = clock_monotonic_ms();
-	int stops;
+	int64_t since_ms = clock_monotonic_ms(), until_ms;
 
-	pthread_mutex_lock(&access->lock);
-	while (!access->stops) {
-		int64_t until_ms = since_ms + (access->asked_by_known               ? 0
-					       : access->asked_n > access->looked_n ? ASKED_EVERY_MS
-										    : EVERY_MS);
-		struct timespec until = { .tv_sec = until_ms / 1000,
-					  .tv_nsec = until_ms % 1000 * 1000000 };
-
+	while (!access->thread.stops) {
+		pthread_mutex_lock(&access->lock);
+		until_ms = since_ms + (access->asked_by_known               ? 0
+				       : access->asked_n > access->looked_n ? ASKED_EVERY_MS
+									    : EVERY_MS);
+		pthread_mutex_unlock(&access->lock);
 		if (clock_monotonic_ms() >= until_ms)
-			break;
-		pthread_cond_timedwait(&access->woken, &access->lock, &until);
+			return;
+		thread_pause(&access->thread, until_ms, NULL, 0);
 	}
-	stops = access->stops;
-	pthread_mutex_unlock(&access->lock);
-	return !stops;
 }
 
 static void *run(void *data)
@@ -207,22 +198,18 @@ static void *run(void *data)
 		if (access->told_ms >= begin_ms)
 			access->told_n = asked_n;
 		pthread_mutex_unlock(&access->lock);
-	} while (pause_make(access));
+		pause_make(access);
+	} while (!access->thread.stops);
 	return NULL;
 }
 
 struct access *access_start(const struct config *config)
 {
 	struct access *access = checked(calloc(1, sizeof(*access)));
-	pthread_condattr_t clock;
 
 	access->config = config;
 	access->keys = keys_new();
 	check(pthread_mutex_init(&access->lock, NULL) == 0);
-	check(pthread_condattr_init(&clock) == 0);
-	check(pthread_condattr_setclock(&clock, CLOCK_MONOTONIC) == 0);
-	check(pthread_cond_init(&access->woken, &clock) == 0);
-	pthread_condattr_destroy(&clock);
 	access->redis = redis_client_new(config->redis_url, NULL);
 	access->postgres = postgres_new(
 		&(struct postgres_options){ .url = config->database_url,
@@ -232,21 +219,16 @@ struct access *access_start(const struct config *config)
 					    .lost_event = "database_lost",
 					    .unreachable_event = "database_lost",
 					    .refused_event = "lookup_failed" });
-	check(pthread_create(&access->thread, NULL, run, access) == 0);
+	thread_start(&access->thread, run, access);
 	return access;
 }
 
 void access_stop(struct access *access)
 {
-	pthread_mutex_lock(&access->lock);
-	access->stops = 1;
-	pthread_cond_signal(&access->woken);
-	pthread_mutex_unlock(&access->lock);
-	pthread_join(access->thread, NULL);
+	thread_stop(&access->thread);
 	postgres_free(access->postgres);
 	redis_client_free(access->redis);
 	keys_free(access->keys);
-	pthread_cond_destroy(&access->woken);
 	pthread_mutex_destroy(&access->lock);
 	OPENSSL_cleanse(access, sizeof(*access));
 	free(access);
@@ -259,8 +241,8 @@ uint64_t access_ask(struct access *access, enum access_answer why)
 	pthread_mutex_lock(&access->lock);
 	question = ++access->asked_n;
 	access->asked_by_known |= why == ACCESS_KNOWN;
-	pthread_cond_signal(&access->woken);
 	pthread_mutex_unlock(&access->lock);
+	thread_wake(&access->thread);
 	return question;
 }
 

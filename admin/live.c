@@ -14,18 +14,17 @@
 #include "common/message/number.h"
 #include "common/postgres/session.h"
 #include "common/redis/client.h"
+#include "common/thread.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "embed.h"
 
-#include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/queue.h>
 #include <time.h>
 #include <unistd.h>
@@ -50,11 +49,9 @@ struct live {
 	const struct config *config;
 	live_may_fn *may;
 	void *context;
-	pthread_t thread;
+	struct thread thread;
 
 	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	int stops;
 	size_t lookers_n;
 	int64_t *asked; /* by all of them */
 	size_t asked_n;
@@ -306,13 +303,11 @@ static char *sample_make(struct live *live)
 
 static void sample_tell(struct live *live, char *text)
 {
-	uint64_t one = 1;
-
 	pthread_mutex_lock(&live->lock);
 	free(live->sample);
 	live->sample = text;
 	pthread_mutex_unlock(&live->lock);
-	check(write(live->fd, &one, sizeof(one)) == sizeof(one) || errno == EAGAIN);
+	wake_send(live->fd);
 }
 
 static void rest(struct live *live)
@@ -323,28 +318,25 @@ static void rest(struct live *live)
 	live->near_ms = 0;
 }
 
-/* Sleeps until the next sample is due and somebody looks. Returns whether to go on. */
-static int pause_make(struct live *live, int64_t due_ms)
+/* Sleeps until the next sample is due and somebody looks, or the thread is to end. */
+static void pause_make(struct live *live, int64_t due_ms)
 {
-	struct timespec until;
-	int goes_on;
+	int rests = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec = due_ms / 1000;
-	until.tv_nsec = due_ms % 1000 * 1000000;
-	pthread_mutex_lock(&live->lock);
-	while (!live->stops && clock_monotonic_ms() < due_ms)
-		pthread_cond_timedwait(&live->changed, &live->lock, &until);
-	if (!live->stops && live->lookers_n == 0) {
-		pthread_mutex_unlock(&live->lock);
-		rest(live);
+	while (!live->thread.stops) {
+		int is_due = clock_monotonic_ms() >= due_ms;
+		size_t lookers_n;
+
 		pthread_mutex_lock(&live->lock);
-		while (!live->stops && live->lookers_n == 0)
-			pthread_cond_wait(&live->changed, &live->lock);
+		lookers_n = live->lookers_n;
+		pthread_mutex_unlock(&live->lock);
+		if (is_due && lookers_n > 0)
+			return;
+		if (is_due && !rests)
+			rest(live);
+		rests |= is_due;
+		thread_pause(&live->thread, is_due ? INT64_MAX : due_ms, NULL, 0);
 	}
-	goes_on = !live->stops;
-	pthread_mutex_unlock(&live->lock);
-	return goes_on;
 }
 
 static void *run(void *data)
@@ -352,7 +344,10 @@ static void *run(void *data)
 	struct live *live = data;
 	int64_t due_ms = 0;
 
-	while (pause_make(live, due_ms)) {
+	for (;;) {
+		pause_make(live, due_ms);
+		if (live->thread.stops)
+			return NULL;
 		due_ms = clock_monotonic_ms() + EVERY_MS;
 		sample_tell(live, sample_make(live));
 	}
@@ -380,8 +375,8 @@ static int asked_tell(struct live *live)
 	memcpy(live->asked, asked, n * sizeof(*asked));
 	live->asked_n = n;
 	live->lookers_n = lookers_n;
-	pthread_cond_signal(&live->changed);
 	pthread_mutex_unlock(&live->lock);
+	thread_wake(&live->thread);
 	metrics_set(METRIC_LOOKERS, (int64_t)lookers_n);
 	return 0;
 }
@@ -457,11 +452,10 @@ static void on_told(evutil_socket_t fd, short what, void *context)
 {
 	struct live *live = context;
 	struct looker *looker, *next;
-	uint64_t count;
 	char *text;
 
 	(void)what;
-	if (read(fd, &count, sizeof(count)) < 0)
+	if (!wake_take(fd))
 		return;
 	pthread_mutex_lock(&live->lock);
 	text = live->sample;
@@ -564,15 +558,13 @@ struct live *live_start(struct event_base *base, const struct config *config, li
 			void *context)
 {
 	struct live *live = checked(calloc(1, sizeof(*live)));
-	pthread_condattr_t clock;
 
 	live->config = config;
 	live->may = may;
 	live->context = context;
 	live->asked = checked(calloc(LIVE_ALL_MAX, sizeof(*live->asked)));
 	TAILQ_INIT(&live->lookers);
-	live->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	check(live->fd >= 0);
+	live->fd = wake_new();
 	live->told = checked(event_new(base, live->fd, EV_READ | EV_PERSIST, on_told, live));
 	check(event_add(live->told, NULL) == 0);
 	live->redis = redis_client_new(config->redis_url, NULL);
@@ -583,11 +575,7 @@ struct live *live_start(struct event_base *base, const struct config *config, li
 					    .statement_timeout_ms = TIMEOUT_MS });
 	live->scrape = scrape_new(config);
 	check(pthread_mutex_init(&live->lock, NULL) == 0);
-	check(pthread_condattr_init(&clock) == 0);
-	check(pthread_condattr_setclock(&clock, CLOCK_MONOTONIC) == 0);
-	check(pthread_cond_init(&live->changed, &clock) == 0);
-	pthread_condattr_destroy(&clock);
-	check(pthread_create(&live->thread, NULL, run, live) == 0);
+	thread_start(&live->thread, run, live);
 	return live;
 }
 
@@ -595,11 +583,7 @@ void live_stop(struct live *live)
 {
 	struct looker *looker;
 
-	pthread_mutex_lock(&live->lock);
-	live->stops = 1;
-	pthread_cond_signal(&live->changed);
-	pthread_mutex_unlock(&live->lock);
-	pthread_join(live->thread, NULL);
+	thread_stop(&live->thread);
 	while ((looker = TAILQ_FIRST(&live->lookers))) {
 		evhttp_connection_set_closecb(evhttp_request_get_connection(looker->request), NULL,
 					      NULL);
@@ -611,7 +595,6 @@ void live_stop(struct live *live)
 	redis_client_free(live->redis);
 	scrape_free(live->scrape);
 	cJSON_Delete(live->states);
-	pthread_cond_destroy(&live->changed);
 	pthread_mutex_destroy(&live->lock);
 	free(live->asked);
 	free(live->sample);

@@ -8,10 +8,10 @@
 #include "common/resolving.h"
 
 #include "common/check.h"
+#include "common/thread.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,15 +79,12 @@ static void *run(void *data)
 static struct resolving *begin(const char *host)
 {
 	struct resolving *resolving = checked(calloc(1, sizeof(*resolving) + strlen(host) + 1));
-	pthread_t thread;
 
 	strcpy(resolving->host, host);
 	resolving->shares = 2;
-	if (pthread_create(&thread, NULL, run, resolving)) {
+	if (thread_detach(run, resolving)) {
 		resolving->rc = EAI_MEMORY; /* no more threads at present: a failed look-up */
 		resolving->shares = 1;
-	} else {
-		pthread_detach(thread);
 	}
 	return resolving;
 }

@@ -6,7 +6,6 @@
 #include "common/rabbit/publisher.h"
 
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,8 +16,7 @@
 
 struct outlet {
 	const char *url, *source;
-	const atomic_int *stop;
-	int stop_fd;
+	struct thread *thread;
 	struct rabbit_publisher_port port;
 	struct rabbit_publisher *publisher;
 	int failed; /* a message was refused, or is lost with the connection */
@@ -34,14 +32,13 @@ static void message_done(void *context, void *item, enum confirm_result result)
 	outlet->failed |= result != CONFIRM_DONE;
 }
 
-struct outlet *outlet_new(const char *url, const char *source, const atomic_int *stop, int stop_fd)
+struct outlet *outlet_new(const char *url, const char *source, struct thread *thread)
 {
 	struct outlet *outlet = checked(calloc(1, sizeof(*outlet)));
 
 	outlet->url = url;
 	outlet->source = source;
-	outlet->stop = stop;
-	outlet->stop_fd = stop_fd;
+	outlet->thread = thread;
 	outlet->port.done = message_done;
 	outlet->port.drops_unrouted = 1;
 	outlet->publisher = rabbit_publisher_new("events", url, &outlet->port, outlet);
@@ -83,17 +80,13 @@ static struct rabbit_link *link_read(struct outlet *outlet)
 	return link;
 }
 
-static void poll_for(struct outlet *outlet, int64_t wait_ms, short events)
+static void poll_until(struct outlet *outlet, int64_t until_ms, short events)
 {
 	struct rabbit_link *link = rabbit_publisher_link(outlet->publisher);
-	int64_t now_ms = clock_monotonic_ms(),
-		left_ms = rabbit_link_deadline_ms(link, now_ms) - now_ms;
-	struct pollfd fds[] = { { .fd = outlet->stop_fd, .events = POLLIN },
-				{ .fd = rabbit_link_fd(link), .events = events } };
+	int64_t deadline_ms = rabbit_link_deadline_ms(link, clock_monotonic_ms());
+	const struct pollfd fd = { .fd = rabbit_link_fd(link), .events = events };
 
-	if (left_ms > wait_ms)
-		left_ms = wait_ms;
-	poll(fds, 2, left_ms > 0 ? (int)left_ms : 0);
+	thread_pause(outlet->thread, deadline_ms < until_ms ? deadline_ms : until_ms, &fd, 1);
 }
 
 int outlet_ready(struct outlet *outlet)
@@ -105,12 +98,11 @@ int outlet_ready(struct outlet *outlet)
 
 void outlet_pause(struct outlet *outlet, int64_t wait_ms)
 {
-	int64_t until_ms = clock_monotonic_ms() + wait_ms, left_ms = wait_ms;
+	int64_t until_ms = clock_monotonic_ms() + wait_ms;
 
-	while (!*outlet->stop && left_ms > 0) {
-		poll_for(outlet, left_ms, POLLIN);
+	while (!outlet->thread->stops && clock_monotonic_ms() < until_ms) {
+		poll_until(outlet, until_ms, POLLIN);
 		link_read(outlet);
-		left_ms = until_ms - clock_monotonic_ms();
 	}
 }
 
@@ -125,7 +117,7 @@ static const char *failure(struct outlet *outlet, int64_t until_ms)
 		return "RabbitMQ takes no messages: it has an alarm for memory or disk";
 	if (outlet->failed)
 		return "RabbitMQ refused a message";
-	if (*outlet->stop)
+	if (outlet->thread->stops)
 		return "the worker stops";
 	return clock_monotonic_ms() < until_ms ? NULL : "RabbitMQ does not answer";
 }
@@ -147,8 +139,8 @@ static const char *await(struct outlet *outlet, int for_confirms)
 		if (is_there || why)
 			break;
 		/* For a confirm where the window is full, for the socket where that is. */
-		poll_for(outlet, POLL_MS,
-			 for_confirms || rabbit_link_writable(link) ? POLLIN : POLLIN | POLLOUT);
+		poll_until(outlet, clock_monotonic_ms() + POLL_MS,
+			   for_confirms || rabbit_link_writable(link) ? POLLIN : POLLIN | POLLOUT);
 	}
 	/* What is confirmed is so, whatever has happened since. */
 	return is_there && for_confirms && !outlet->failed ? NULL : why;

@@ -4,14 +4,13 @@
  */
 #pragma once
 
+#include "common/thread.h"
 #include "events/event.h"
-
-#include <stdatomic.h>
 
 struct outlet;
 
-/* The first three are lent; `*stop` other than 0 ends every wait. */
-struct outlet *outlet_new(const char *url, const char *source, const atomic_int *stop, int stop_fd);
+/* All is lent; the stop of the thread ends every wait. */
+struct outlet *outlet_new(const char *url, const char *source, struct thread *thread);
 void outlet_free(struct outlet *outlet);
 
 /* Connects when that is due, and reads. 1: it can publish; 0: not at present. Does not wait. */

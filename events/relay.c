@@ -1,5 +1,5 @@
 /*
- * The thread owns everything here but `stop`. A turn:
+ * The thread owns everything here but `thread`. A turn:
  *
  *	PostgreSQL ──oldest rows──▶ packets ──messages──▶ outlet ──▶ RabbitMQ
  *	     ▲                                                              │
@@ -18,17 +18,16 @@
 #include "common/log/log.h"
 #include "common/postgres/session.h"
 #include "embed.h"
+#include "common/thread.h"
 #include "events/outlet.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -69,9 +68,7 @@ enum done { DONE_IDS, DONE_COUPONS, DONE_TYPES, DONE_EVENTS, DONE_N };
 
 struct relay {
 	const struct config *config;
-	pthread_t thread;
-	int stop_fd; /* readable: stop */
-	atomic_int stop;
+	struct thread thread;
 	struct postgres *postgres; /* blocking */
 	uint64_t held_n;           /* the session that holds the lock; 0: none */
 	struct outlet *outlet;
@@ -109,7 +106,7 @@ static int is_over(void *context)
 {
 	struct relay *relay = context;
 
-	if (relay->stop && !relay->stop_by_ms)
+	if (relay->thread.stops && !relay->stop_by_ms)
 		relay->stop_by_ms = clock_monotonic_ms() + STOP_MS;
 	return relay->stop_by_ms && clock_monotonic_ms() >= relay->stop_by_ms;
 }
@@ -239,7 +236,8 @@ static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 	why = rows_publish(relay, rows);
 	if (why) {
 		metrics_add(METRIC_RELAY_FAILURES, 1);
-		if (!relay->stop && backoff_tells(&relay->backoff, why, clock_monotonic_ms()))
+		if (!relay->thread.stops &&
+		    backoff_tells(&relay->backoff, why, clock_monotonic_ms()))
 			log_warn("events_not_published", LOG_S("why", why));
 		outlet_reset(relay->outlet); /* the text was its own */
 		relay->why = NULL;
@@ -344,7 +342,7 @@ static void *run(void *argument)
 
 	/* Settling goes first. Of this thread alone; a failure does no harm. */
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
-	while (!relay->stop)
+	while (!relay->thread.stops)
 		outlet_pause(relay->outlet, turn(relay));
 	postgres_close(relay->postgres);
 	return NULL;
@@ -357,8 +355,6 @@ struct relay *relay_start(const struct config *config)
 	relay->config = config;
 	relay->rows_max = ROWS_MAX;
 	atomic_store(&events_max, config->event_log_max);
-	relay->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	check(relay->stop_fd >= 0);
 	relay->postgres = postgres_new(&(struct postgres_options){
 		.url = config->database_url,
 		.application_name = "coupon-relay",
@@ -370,29 +366,23 @@ struct relay *relay_start(const struct config *config)
 		.unreachable_event = "relay_database_unreachable",
 		.notice_event = "relay_database_notice",
 	});
-	relay->outlet = outlet_new(config->amqp_url, config->event_source, &relay->stop,
-				   relay->stop_fd);
+	relay->outlet = outlet_new(config->amqp_url, config->event_source, &relay->thread);
 	relay->packets = packets_new(config->event_source, packet_send, relay);
 	for (int i = 0; i < DONE_N; i++)
 		postgres_array_init(&relay->done[i],
 				    i < DONE_TYPES ? POSTGRES_INT8 : POSTGRES_TEXT);
-	check(pthread_create(&relay->thread, NULL, run, relay) == 0);
+	thread_start(&relay->thread, run, relay);
 	return relay;
 }
 
 void relay_stop(struct relay *relay)
 {
-	uint64_t one = 1;
-
-	relay->stop = 1;
-	check(write(relay->stop_fd, &one, sizeof(one)) == sizeof(one));
-	pthread_join(relay->thread, NULL);
+	thread_stop(&relay->thread);
 	for (int i = 0; i < DONE_N; i++)
 		postgres_array_fini(&relay->done[i]);
 	packets_free(relay->packets);
 	outlet_free(relay->outlet);
 	postgres_free(relay->postgres);
-	close(relay->stop_fd);
 	free(relay);
 }
 

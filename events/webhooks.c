@@ -1,5 +1,5 @@
 /*
- * The thread owns everything here but `stop`:
+ * The thread owns everything here but `thread`:
  *
  *	PostgreSQL ──lease──▶ sendings ──POST──▶ endpoints
  *	     ▲                   │ ended
@@ -17,13 +17,12 @@
 #include "common/log/log.h"
 #include "common/postgres/session.h"
 #include "embed.h"
+#include "common/thread.h"
 #include "events/post.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
 
-#include <pthread.h>
 #include <sodium.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 #define LEASE_GRACE_MS 5000 /* of the lease, beyond the time-out of the request */
@@ -61,8 +60,7 @@ struct sending {
 struct webhooks {
 	const struct config *config;
 	const struct rules *rules;
-	pthread_t thread;
-	atomic_int stop;
+	struct thread thread;
 	CURLM *multi;
 	struct postgres *postgres; /* blocking */
 	struct sending *sendings;
@@ -338,13 +336,16 @@ static int64_t due_ms(const struct webhooks *webhooks)
 
 static void wait_step(struct webhooks *webhooks)
 {
-	struct curl_waitfd fd = { .fd = postgres_fd(webhooks->postgres),
-				  .events = CURL_WAIT_POLLIN };
+	int postgres_is_open = postgres_fd(webhooks->postgres) >= 0;
+	struct curl_waitfd fds[] = { { .fd = webhooks->thread.fd, .events = CURL_WAIT_POLLIN },
+				     { .fd = postgres_fd(webhooks->postgres),
+				       .events = CURL_WAIT_POLLIN } };
 	int64_t left_ms = due_ms(webhooks) - clock_monotonic_ms();
 
 	if (left_ms < 0)
 		left_ms = 0;
-	check(curl_multi_poll(webhooks->multi, &fd, fd.fd >= 0, (int)left_ms, NULL) == CURLM_OK);
+	check(curl_multi_poll(webhooks->multi, fds, postgres_is_open ? 2 : 1, (int)left_ms, NULL) ==
+	      CURLM_OK);
 }
 
 /* Until nothing is being sent, or for STOP_MS. */
@@ -376,7 +377,7 @@ static void *run(void *argument)
 {
 	struct webhooks *webhooks = argument;
 
-	while (!webhooks->stop) {
+	while (!webhooks->thread.stops) {
 		/* Connects when that is due, and reads what is announced. */
 		if (postgres_up(webhooks->postgres))
 			postgres_step(webhooks->postgres, clock_monotonic_ms());
@@ -423,15 +424,13 @@ struct webhooks *webhooks_start(const struct config *config, const struct rules 
 		.notified = on_notified,
 		.context = webhooks,
 	});
-	check(pthread_create(&webhooks->thread, NULL, run, webhooks) == 0);
+	thread_start(&webhooks->thread, run, webhooks);
 	return webhooks;
 }
 
 void webhooks_stop(struct webhooks *webhooks)
 {
-	webhooks->stop = 1;
-	curl_multi_wakeup(webhooks->multi); /* else the thread looks within LEASE_EVERY_MS */
-	pthread_join(webhooks->thread, NULL);
+	thread_stop(&webhooks->thread);
 	postgres_free(webhooks->postgres);
 	curl_multi_cleanup(webhooks->multi);
 	curl_global_cleanup();

@@ -77,7 +77,8 @@ struct gateway {
 	struct weak_settings weak_settings;
 	struct comparison comparisons[COMPARISONS_N];
 	struct known known;
-	struct json_arena *arena; /* for messages of workers */
+	struct json_arena *arena; /* for replies of workers */
+	struct reply reply;       /* that is being read */
 	const struct config *config;
 	int signals;            /* to end, that it got */
 	int64_t drain_until_ms; /* 0: not told to end */
@@ -196,21 +197,12 @@ static void dispatch(void *context, struct request *request)
 	check(0);
 }
 
-static void on_outcome(void *context, const struct ulid *batch, int index, enum outcome_state state,
-		       const char *reason)
-{
-	struct gateway *gateway = context;
-
-	metrics_add(METRIC_OUTCOMES, 1);
-	waiters_settled(gateway->waiters, batch, index, state, reason);
-}
-
 static void on_publisher(evutil_socket_t fd, short what, void *data)
 {
-	struct outcome_message_list messages = STAILQ_HEAD_INITIALIZER(messages);
+	struct reply_message_list messages = STAILQ_HEAD_INITIALIZER(messages);
 	struct batch_list confirmed = STAILQ_HEAD_INITIALIZER(confirmed);
 	struct gateway *gateway = data;
-	struct outcome_message *message;
+	struct reply_message *message;
 	struct batch *batch;
 
 	(void)fd;
@@ -230,11 +222,13 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 	}
 	while ((message = STAILQ_FIRST(&messages))) {
 		STAILQ_REMOVE_HEAD(&messages, next);
-		if (outcome_message_decode(gateway->arena, message->body, message->len, on_outcome,
-					   gateway) &&
-		    uses_replied(gateway->uses, message->body, message->len))
+		if (reply_decode(gateway->arena, message->body, message->len, &gateway->reply)) {
 			log_warn("outcome_message",
 				 LOG_S("error", "not of the form that workers send"));
+		} else {
+			metrics_add(METRIC_OUTCOMES, (int64_t)gateway->reply.outcomes_n);
+			waiters_replied(gateway->waiters, &gateway->reply);
+		}
 		free(message);
 	}
 }
@@ -268,7 +262,6 @@ static void tick(struct gateway *gateway)
 		stop(gateway, 0);
 	waiters_tick(gateway->waiters);
 	copies_tick(gateway->copies);
-	uses_tick(gateway->uses);
 	intake_tick(gateway->intake, now_ms);
 	if (!is_foreign(gateway))
 		key_records_tick(&gateway->key_records, now_ms);
@@ -607,7 +600,7 @@ static void on_receive_outcome(void *context, const PGresult *rows, int row, int
 	if (n > 0) {
 		state = strcmp(column_text(rows, row, "state"), "issued") == 0 ? OUTCOME_ISSUED
 									       : OUTCOME_REJECTED;
-		reason = outcome_reason(column_text(rows, row, "reason"));
+		reason = reason_known(column_text(rows, row, "reason"));
 	}
 	waiters_looked_up(context, state, reason);
 }
@@ -616,6 +609,14 @@ static void port_look_up_receive(void *lookup, const struct receive *receive, st
 {
 	if (lookup_receive(lookup, LOOKUP_ISSUED, receive, on_receive_outcome, waiter))
 		waiters_looked_up(waiter, OUTCOME_UNKNOWN, NULL);
+}
+
+static void port_answer_use(void *context, struct request *request,
+			    const struct use_outcome *outcomes, size_t n)
+{
+	const struct gateway *gateway = context;
+
+	uses_answer(gateway->uses, request, outcomes, n);
 }
 
 /* What Redis is asked, or told, of a coupon with unconfirmed batches. */
@@ -732,7 +733,9 @@ static void deciders_make(struct gateway *gateway, const struct config *config)
 	const struct waiters_port waiters_port = { .now_ms = clock_monotonic_ms,
 						   .lookup = gateway->lookup,
 						   .look_up = port_look_up_receive,
-						   .answer = port_answer };
+						   .answer = port_answer,
+						   .uses = gateway,
+						   .answer_use = port_answer_use };
 	const struct uses_port uses_port = { .now_ms = clock_monotonic_ms,
 					     .wall_ms = clock_wall_ms,
 					     .publisher = gateway->publisher,
@@ -759,9 +762,9 @@ static void deciders_make(struct gateway *gateway, const struct config *config)
 						 .write = port_write,
 						 .context = gateway };
 
-	gateway->uses = uses_new(&uses_port, config);
 	gateway->copies = copies_new(&copies_port);
 	gateway->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
+	gateway->uses = uses_new(&uses_port, config, gateway->waiters);
 	gateway->admission = admission_new(&admission_port, config, COUPONS_MAX, gateway->waiters,
 					   gateway->copies);
 	gateway->claim = claim_new(config, gateway->codes, gateway->admission);

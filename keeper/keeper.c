@@ -1,5 +1,5 @@
 /*
- * The keeper's thread owns everything here but `stop`. Elected, it makes rounds:
+ * The keeper's thread owns everything here but `thread`. Elected, it makes rounds:
  *
  *	PostgreSQL ──coupons──▶ sweep ──look──▶ Redis
  *	     ▲                    ├─ load, verify, terms ──▶ Redis        (coupon)
@@ -25,6 +25,7 @@
 #include "common/log/log.h"
 #include "common/program/durability.h"
 #include "embed.h"
+#include "common/thread.h"
 #include "keeper/metrics.h"
 #include "keeper/outbox.h"
 #include "keeper/rebuild/rebuild.h"
@@ -40,8 +41,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #define SLOT_FREE_STEPS 16 /* in a row */
 #define LATE_STEPS 64
@@ -50,9 +49,7 @@
 
 struct keeper {
 	const struct config *config;
-	pthread_t thread;
-	atomic_int stop; /* checked between two steps */
-	int wake_fd;     /* readable: free slots, read the copy, or stop */
+	struct thread thread; /* woken: free slots, or read the copy */
 	atomic_int copy_asked;
 	int slot_free_due; /* freeing was interrupted */
 	struct keeper_outbox *outbox;
@@ -128,11 +125,7 @@ static void election_step(struct keeper *keeper)
 
 void keeper_wake(struct keeper *keeper)
 {
-	uint64_t one = 1;
-
-	/* Fails only after 2^64 - 1 unread wakes. */
-	if (write(keeper->wake_fd, &one, sizeof(one)) < 0)
-		return;
+	thread_wake(&keeper->thread);
 }
 
 void keeper_copy_ask(struct keeper *keeper)
@@ -259,7 +252,7 @@ static int slot_free_run(struct keeper *keeper)
 
 	for (int i = 0; more > 0 && i < SLOT_FREE_STEPS; i++) {
 		/* Freeing a slot needs no lock, but the lock must be renewed for the rounds. */
-		if (keeper->stop || (keeper->elected && keeper_lock_hold(&keeper->context)))
+		if (keeper->thread.stops || (keeper->elected && keeper_lock_hold(&keeper->context)))
 			more = -1;
 		else
 			more = slot_free_step(&keeper->slot_free, &keeper->context, run_id);
@@ -294,41 +287,34 @@ static int uses_list_run(struct keeper *keeper)
 	return more < 0 ? -1 : 0;
 }
 
-static void wake_take(struct keeper *keeper)
-{
-	uint64_t wakes;
-
-	/* Before the work, so that a wake during the work is not lost. */
-	if (read(keeper->wake_fd, &wakes, sizeof(wakes)) != sizeof(wakes))
-		return;
-	if (keeper->copy_asked)
-		copy_read(keeper);
-	if (!keeper->stores.is_behind && keeper->stores.relation == RELATION_OWN)
-		slot_free_run(keeper);
-}
-
 /* Waits for `wait_ms`, or until terms change or the thread is to stop. */
 static void pause_for(struct keeper *keeper, int64_t wait_ms)
 {
 	int64_t until_ms = clock_monotonic_ms() + wait_ms;
 
-	while (!keeper->stop && !keeper_database_notified(keeper->context.database)) {
+	while (!keeper->thread.stops && !keeper_database_notified(keeper->context.database)) {
 		int64_t left_ms = until_ms - clock_monotonic_ms();
 		struct rabbit_link *link = keeper_outbox_link(keeper->outbox);
-		struct pollfd fds[] = {
+		const struct pollfd fds[] = {
 			{ .fd = postgres_fd(keeper_database_session(keeper->context.database)),
 			  .events = POLLIN },
-			{ .fd = rabbit_link_fd(link), .events = POLLIN },
-			{ .fd = keeper->wake_fd, .events = POLLIN }
+			{ .fd = rabbit_link_fd(link), .events = POLLIN }
 		};
+		int is_woken;
 
 		if (left_ms <= 0)
 			return;
 		if (keeper->context.lock.held && left_ms > keeper->context.lock.lease_ms / 3)
 			left_ms = keeper->context.lock.lease_ms / 3;
-		poll(fds, 3, (int)(left_ms < 1000 ? left_ms : 1000));
+		is_woken = thread_pause(&keeper->thread,
+					clock_monotonic_ms() + (left_ms < 1000 ? left_ms : 1000),
+					fds, 2);
 		rabbit_link_read(link);
-		wake_take(keeper);
+		if (is_woken && keeper->copy_asked)
+			copy_read(keeper);
+		if (is_woken && !keeper->stores.is_behind &&
+		    keeper->stores.relation == RELATION_OWN)
+			slot_free_run(keeper);
 		if (keeper->context.lock.held && keeper_lock_hold(&keeper->context))
 			return;
 	}
@@ -433,13 +419,13 @@ static void *run(void *argument)
 {
 	struct keeper *keeper = argument;
 
-	while (!keeper->stop) {
+	while (!keeper->thread.stops) {
 		int64_t wait_ms = turn(keeper);
 
 		if (!keeper->elected)
 			rebuild_big_stop(&keeper->context);
 		state_publish(keeper);
-		if (!keeper->stop)
+		if (!keeper->thread.stops)
 			pause_for(keeper, wait_ms);
 	}
 	keeper_lock_release(&keeper->context);
@@ -471,8 +457,6 @@ struct keeper *keeper_start(const struct config *config)
 	struct keeper *keeper = checked(calloc(1, sizeof(*keeper)));
 
 	keeper->config = config;
-	keeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	check(keeper->wake_fd >= 0);
 	keeper->context.redis = redis_client_new(config->redis_url, redis_failed);
 	keeper->context.database_url = config->database_url;
 	keeper->context.is_synchronous = durability_is_synchronous(config);
@@ -480,7 +464,7 @@ struct keeper *keeper_start(const struct config *config)
 						       keeper->context.is_synchronous);
 	keeper->outbox = keeper_outbox_new(config->amqp_url, &keeper->context,
 					   config->resend_after_ms);
-	keeper->context.stop = &keeper->stop;
+	keeper->context.stop = &keeper->thread.stops;
 	keeper->context.installation = keeper->stores.installation;
 	keeper->context.lock.lease_ms = config->keeper_lease_ms;
 	redis_lease_init(&keeper->context.lock.lease, keeper->context.redis, 0);
@@ -488,7 +472,7 @@ struct keeper *keeper_start(const struct config *config)
 						.keep_bytes = config->keep_uses_bytes };
 	keeper->sweep = keeper_sweep_new(config, &keeper->context, keeper->outbox);
 	keeper->recovery = recovery_new(config);
-	check(pthread_create(&keeper->thread, NULL, run, keeper) == 0);
+	thread_start(&keeper->thread, run, keeper);
 	return keeper;
 }
 
@@ -496,9 +480,7 @@ void keeper_stop(struct keeper *keeper)
 {
 	if (!keeper)
 		return;
-	keeper->stop = 1;
-	keeper_wake(keeper);
-	pthread_join(keeper->thread, NULL);
+	thread_stop(&keeper->thread);
 	recovery_free(keeper->recovery);
 	keeper_sweep_free(keeper->sweep);
 	keeper_stores_fini(&keeper->stores);
@@ -506,6 +488,5 @@ void keeper_stop(struct keeper *keeper)
 	keeper_outbox_free(keeper->outbox);
 	redis_client_free(keeper->context.redis);
 	keeper_database_free(keeper->context.database);
-	close(keeper->wake_fd);
 	free(keeper);
 }

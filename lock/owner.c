@@ -9,6 +9,7 @@
  * that is busy meanwhile stays in the list, and its session is the thread's. The owner is told
  * without it, too, and by one thread at a time.
  */
+#include "common/thread.h"
 #include "lock/backend.h"
 
 #include "common/backoff.h"
@@ -17,7 +18,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ struct lock_owner {
 	int is_stopping;
 	pthread_mutex_t telling; /* `lost` is called by one of them at a time */
 	/* of the owner's thread alone */
-	pthread_t *watchers;
+	struct thread *watchers;
 	int watchers_n;
 	void *idle[SESSIONS_MAX];
 	int idle_n;
@@ -173,7 +173,7 @@ static void wait_until(struct lock_owner *owner, int64_t until_ms)
 	if (until_ms == INT64_MAX)
 		pthread_cond_wait(&owner->changed, &owner->mutex);
 	else if (left_ms > 0)
-		pthread_cond_timedwait(&owner->changed, &owner->mutex, &end);
+		pthread_cond_clockwait(&owner->changed, &owner->mutex, CLOCK_MONOTONIC, &end);
 }
 
 /* A thread: the argument is the owner. */
@@ -209,7 +209,6 @@ struct lock_owner *lock_owner_new(enum lock_backend_id backend, const char *url,
 #endif
 	};
 	struct lock_owner *owner;
-	pthread_condattr_t monotonic;
 
 	if (!backends[backend])
 		return NULL;
@@ -220,10 +219,7 @@ struct lock_owner *lock_owner_new(enum lock_backend_id backend, const char *url,
 	owner->context = context;
 	check(pthread_mutex_init(&owner->mutex, NULL) == 0);
 	check(pthread_mutex_init(&owner->telling, NULL) == 0);
-	check(pthread_condattr_init(&monotonic) == 0);
-	check(pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0);
-	check(pthread_cond_init(&owner->changed, &monotonic) == 0);
-	pthread_condattr_destroy(&monotonic);
+	check(pthread_cond_init(&owner->changed, NULL) == 0);
 	return owner;
 }
 
@@ -234,7 +230,7 @@ static void watchers_stop(struct lock_owner *owner)
 	pthread_cond_broadcast(&owner->changed);
 	pthread_mutex_unlock(&owner->mutex);
 	while (owner->watchers_n > 0)
-		pthread_join(owner->watchers[--owner->watchers_n], NULL);
+		thread_join(&owner->watchers[--owner->watchers_n]);
 	free(owner->watchers);
 }
 
@@ -327,8 +323,7 @@ static void watcher_add(struct lock_owner *owner)
 {
 	owner->watchers = checked(realloc(owner->watchers, (size_t)(owner->watchers_n + 1) *
 								   sizeof(*owner->watchers)));
-	check(pthread_create(&owner->watchers[owner->watchers_n], NULL, watch, owner) == 0);
-	owner->watchers_n++;
+	thread_start(&owner->watchers[owner->watchers_n++], watch, owner);
 }
 
 static void lock_add(struct lock_owner *owner, void *session, const char *name,

@@ -77,14 +77,10 @@ static void on_watch(zhandle_t *handle, int type, int state, const char *path, v
 static void *session_open(const char *hosts)
 {
 	struct session *session = checked(calloc(1, sizeof(*session)));
-	pthread_condattr_t monotonic;
 
 	session->hosts = hosts;
 	check(pthread_mutex_init(&session->mutex, NULL) == 0);
-	check(pthread_condattr_init(&monotonic) == 0);
-	check(pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0);
-	check(pthread_cond_init(&session->changed, &monotonic) == 0);
-	pthread_condattr_destroy(&monotonic);
+	check(pthread_cond_init(&session->changed, NULL) == 0);
 	zoo_set_debug_level((ZooLogLevel)0);
 	return session;
 }
@@ -137,7 +133,8 @@ static int flag_wait(struct session *session, const int *flag, int64_t until_ms)
 
 	pthread_mutex_lock(&session->mutex);
 	while (!*flag && !session->is_expired)
-		if (pthread_cond_timedwait(&session->changed, &session->mutex, &until) == ETIMEDOUT)
+		if (pthread_cond_clockwait(&session->changed, &session->mutex, CLOCK_MONOTONIC,
+					   &until) == ETIMEDOUT)
 			break;
 	is_set = *flag;
 	pthread_mutex_unlock(&session->mutex);

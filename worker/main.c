@@ -28,6 +28,7 @@
 #include "common/serve/loop.h"
 #include "common/serve/network.h"
 #include "common/serve/tls.h"
+#include "common/thread.h"
 #include "events/relay.h"
 #include "events/webhooks.h"
 #include "keeper/keeper.h"
@@ -41,7 +42,6 @@
 #include "worker/uses.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -460,7 +460,7 @@ int main(int argc, char **argv)
 	struct keeper *keeper;
 	struct relay *relay;
 	struct worker *worker, *of_uses;
-	pthread_t thread;
+	struct thread thread;
 	int check_only = 0, signal_fd;
 
 	program_begin();
@@ -499,11 +499,11 @@ int main(int argc, char **argv)
 	worker = worker_new(&config, keeper);
 	of_uses = worker_new_of_uses(&config, keeper);
 	worker->signal_fd = of_uses->signal_fd = signal_fd;
-	check(pthread_create(&thread, NULL, worker_run, of_uses) == 0);
+	thread_start(&thread, worker_run, of_uses);
 	worker_run(worker);
 	stats_log();
 	worker_free(worker);
-	check(pthread_join(thread, NULL) == 0);
+	thread_join(&thread);
 	worker_free(of_uses);
 	members_stop();
 	webhooks_stop(webhooks);

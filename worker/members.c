@@ -2,27 +2,25 @@
 #include "worker/members.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/rabbit/cluster.h"
+#include "common/thread.h"
 #include "worker/metrics.h"
 
 #include <curl/curl.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define ASK_EVERY_S 10
+#define ASK_EVERY_MS 10000
 
 static const struct config *settings; /* NULL: it does not run */
-static pthread_t thread;
-static atomic_int stop;
+static struct thread thread;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the rest */
-static pthread_cond_t stopping = PTHREAD_COND_INITIALIZER;
-static cJSON *told; /* NULL: not known */
+static cJSON *told;                                       /* NULL: not known */
 static char trouble[RABBIT_ERROR_SIZE];
 
 static int members_n(const cJSON *queue, const char *list)
@@ -112,11 +110,11 @@ void members_prometheus(struct evbuffer *out)
 static void ask(void)
 {
 	char error[RABBIT_ERROR_SIZE] = "";
-	cJSON *cluster = rabbit_cluster_read(settings->rabbitmq_api, settings->amqp_url, &stop,
-					     error),
+	cJSON *cluster = rabbit_cluster_read(settings->rabbitmq_api, settings->amqp_url,
+					     &thread.stops, error),
 	      *before;
 
-	if (stop) {
+	if (thread.stops) {
 		cJSON_Delete(cluster);
 		return;
 	}
@@ -135,17 +133,10 @@ static void ask(void)
 
 static void *run(void *unused)
 {
-	struct timespec until;
-
 	(void)unused;
-	while (!stop) {
+	while (!thread.stops) {
 		ask();
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_sec += ASK_EVERY_S;
-		pthread_mutex_lock(&mutex);
-		if (!stop)
-			pthread_cond_timedwait(&stopping, &mutex, &until);
-		pthread_mutex_unlock(&mutex);
+		thread_pause(&thread, clock_monotonic_ms() + ASK_EVERY_MS, NULL, 0);
 	}
 	return NULL;
 }
@@ -156,18 +147,14 @@ void members_start(const struct config *config)
 		return;
 	check(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
 	settings = config;
-	check(pthread_create(&thread, NULL, run, NULL) == 0);
+	thread_start(&thread, run, NULL);
 }
 
 void members_stop(void)
 {
 	if (!settings)
 		return;
-	pthread_mutex_lock(&mutex);
-	stop = 1;
-	pthread_cond_signal(&stopping);
-	pthread_mutex_unlock(&mutex);
-	pthread_join(thread, NULL);
+	thread_stop(&thread);
 	cJSON_Delete(told);
 	curl_global_cleanup();
 }

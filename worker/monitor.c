@@ -10,6 +10,7 @@
 #include "common/program/transport.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/web.h"
+#include "common/thread.h"
 #include "events/relay.h"
 #include "keeper/keeper.h"
 #include "worker/members.h"
@@ -18,26 +19,21 @@
 #include <event2/buffer.h>
 #include <event2/event.h>
 #include <event2/http.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #define TIMEOUT_S 10 /* of an idle or slow connection */
 #define LIMIT_BYTES 8192
 #define HTTP_FORBIDDEN 403 /* which evhttp does not name */
 
 struct monitor {
-	pthread_t thread;
+	struct thread thread;
 	struct event_base *base;
-	struct event *stop;
 	struct web *web;
 	int is_guarded; /* COUPON_TLS_CLIENT_CA is set */
-	int stop_fd;
 };
 
 static atomic_int_least64_t beat_ms;
@@ -200,8 +196,12 @@ static void on_stop(evutil_socket_t fd, short what, void *data)
 static void *run(void *data)
 {
 	struct monitor *monitor = data;
+	struct event *stop = checked(
+		event_new(monitor->base, monitor->thread.fd, EV_READ, on_stop, monitor->base));
 
+	event_add(stop, NULL);
 	event_base_dispatch(monitor->base);
+	event_free(stop);
 	return NULL;
 }
 
@@ -214,11 +214,7 @@ struct monitor *monitor_start(int fd, const struct config *config)
 	monitor = checked(calloc(1, sizeof(*monitor)));
 	monitor_beat();
 	monitor->base = event_base_new();
-	monitor->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	check(monitor->base != NULL && monitor->stop_fd >= 0);
-	monitor->stop = event_new(monitor->base, monitor->stop_fd, EV_READ, on_stop, monitor->base);
-	check(monitor->stop != NULL);
-	event_add(monitor->stop, NULL);
+	check(monitor->base != NULL);
 	monitor->is_guarded = *config->tls_cert && *config->tls_client_ca;
 	monitor->web = web_new(monitor->base, fd, config,
 			       &(struct web_options){ .methods = EVHTTP_REQ_GET | EVHTTP_REQ_HEAD,
@@ -229,21 +225,16 @@ struct monitor *monitor_start(int fd, const struct config *config)
 						      .refuse = refuse,
 						      .tick = on_tick,
 						      .context = monitor });
-	check(pthread_create(&monitor->thread, NULL, run, monitor) == 0);
+	thread_start(&monitor->thread, run, monitor);
 	return monitor;
 }
 
 void monitor_stop(struct monitor *monitor)
 {
-	uint64_t one = 1;
-
 	if (!monitor)
 		return;
-	check(write(monitor->stop_fd, &one, sizeof(one)) == sizeof(one));
-	pthread_join(monitor->thread, NULL);
+	thread_stop(&monitor->thread);
 	web_free(monitor->web);
-	event_free(monitor->stop);
 	event_base_free(monitor->base);
-	close(monitor->stop_fd);
 	free(monitor);
 }

@@ -21,6 +21,7 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/redis/client.h"
+#include "common/thread.h"
 #include "coupon/restore.h"
 #include "embed.h"
 #include "worker/metrics.h"
@@ -31,7 +32,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
-#include <time.h>
 
 #define MANY 16384       /* with so many batches the thread waits for no more */
 #define WAIT_MS 60000    /* at most, and then it looks again */
@@ -158,7 +158,7 @@ struct copy_call {
 STAILQ_HEAD(copy_calls, copy_call);
 
 struct outboxes {
-	pthread_t thread;
+	struct thread thread;
 	int64_t gather_ms;
 
 	/* of the loop */
@@ -167,7 +167,6 @@ struct outboxes {
 	struct changes changes; /* the numbers since the last one was sent, and whose these are */
 
 	pthread_mutex_t mutex; /* guards from here … */
-	pthread_cond_t changed;
 	struct entries inbox[KINDS];
 	struct changes inbox_changes;
 	int origin_is_new;       /* what is in `work` was settled by another server */
@@ -200,7 +199,7 @@ static void hand_over(struct outboxes *outboxes, enum kind kind, struct entries 
 		if (before == 0)
 			outboxes->since_ms[kind] = clock_monotonic_ms();
 		if (before == 0 || (before < MANY && after >= MANY))
-			pthread_cond_signal(&outboxes->changed);
+			thread_wake(&outboxes->thread);
 	}
 	changes_raise(&outboxes->inbox_changes, &outboxes->changes);
 	pthread_mutex_unlock(&outboxes->mutex);
@@ -273,8 +272,8 @@ static void copy_call_add(struct outboxes *outboxes, struct copy_call *call)
 	pthread_mutex_lock(&outboxes->mutex);
 	STAILQ_INSERT_TAIL(&outboxes->asked, call, next);
 	outboxes->copy_calls_n++;
-	pthread_cond_signal(&outboxes->changed);
 	pthread_mutex_unlock(&outboxes->mutex);
+	thread_wake(&outboxes->thread);
 }
 
 void outboxes_copies_look(struct outboxes *outboxes, struct copies_coupon *asked, int64_t coupon)
@@ -346,21 +345,17 @@ static int64_t kind_due_ms(const struct outboxes *outboxes, enum kind kind)
 	return outboxes->held[kind] >= MANY ? 0 : outboxes->since_ms[kind] + outboxes->gather_ms;
 }
 
-/* Waits until batches of a kind are due, or for a while. 0: some are, or the thread is to stop. */
-static int changed_wait(struct outboxes *outboxes)
+/* Until when there is nothing to do, but for a while at most; 0: there is something. */
+static int64_t idle_until_ms(const struct outboxes *outboxes)
 {
 	int64_t now_ms = clock_monotonic_ms(), until_ms = now_ms + WAIT_MS;
-	struct timespec until;
 
 	for (enum kind kind = 0; kind < KINDS; kind++)
 		if (kind_due_ms(outboxes, kind) < until_ms)
 			until_ms = kind_due_ms(outboxes, kind);
 	if (outboxes->stop_by_ms || until_ms <= now_ms || !STAILQ_EMPTY(&outboxes->asked))
 		return 0;
-	until = (struct timespec){ .tv_sec = until_ms / 1000,
-				   .tv_nsec = until_ms % 1000 * 1000000 };
-	pthread_cond_clockwait(&outboxes->changed, &outboxes->mutex, CLOCK_MONOTONIC, &until);
-	return 1;
+	return until_ms;
 }
 
 /* Whether batches of the kind are sent now; while it stops, those that did not fail before. */
@@ -375,9 +370,14 @@ static int kind_is_due(const struct outboxes *outboxes, enum kind kind)
 /* Waits until there is something to send, and takes it. 0: the thread is to end. */
 static int work_take(struct outboxes *outboxes, int is_due[KINDS], struct copy_calls *calls)
 {
+	int64_t until_ms;
+
 	pthread_mutex_lock(&outboxes->mutex);
-	while (changed_wait(outboxes))
-		;
+	while ((until_ms = idle_until_ms(outboxes))) {
+		pthread_mutex_unlock(&outboxes->mutex);
+		thread_pause(&outboxes->thread, until_ms, NULL, 0);
+		pthread_mutex_lock(&outboxes->mutex);
+	}
 	if (outboxes->origin_is_new) {
 		outboxes->origin_is_new = 0;
 		outboxes->held[KIND_SETTLED] -= outboxes->work[KIND_SETTLED].size;
@@ -624,9 +624,8 @@ struct outboxes *outboxes_start(const char *redis_url, int64_t gather_ms)
 		STAILQ_INIT(&outboxes->work[kind].head);
 	}
 	outboxes->redis = redis_client_new(redis_url, redis_failed);
-	check(pthread_cond_init(&outboxes->changed, NULL) == 0);
 	check(pthread_mutex_init(&outboxes->mutex, NULL) == 0);
-	check(pthread_create(&outboxes->thread, NULL, run, outboxes) == 0);
+	thread_start(&outboxes->thread, run, outboxes);
 	return outboxes;
 }
 
@@ -639,9 +638,8 @@ void outboxes_stop(struct outboxes *outboxes)
 	outboxes_send(outboxes);
 	pthread_mutex_lock(&outboxes->mutex);
 	outboxes->stop_by_ms = clock_monotonic_ms() + OUTBOXES_STOP_MS;
-	pthread_cond_signal(&outboxes->changed);
 	pthread_mutex_unlock(&outboxes->mutex);
-	pthread_join(outboxes->thread, NULL);
+	thread_stop(&outboxes->thread);
 	for (enum kind kind = 0; kind < KINDS; kind++)
 		entries_forget(&outboxes->work[kind], SIZE_MAX, "the worker ends");
 	STAILQ_CONCAT(&outboxes->answered, &outboxes->asked);
@@ -650,7 +648,6 @@ void outboxes_stop(struct outboxes *outboxes)
 		free(call);
 	}
 	redis_client_free(outboxes->redis);
-	pthread_cond_destroy(&outboxes->changed);
 	pthread_mutex_destroy(&outboxes->mutex);
 	free(outboxes);
 }

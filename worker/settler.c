@@ -202,17 +202,16 @@ static void traces_log(const struct delivery *delivery)
 	}
 }
 
-/* A lost reply does no harm: the gateway looks the receive up at its deadline. */
-static void reply_send(struct settler *settler, const struct delivery *delivery)
+void settler_reply(struct settler *settler, const struct delivery *delivery)
 {
 	const struct envelope *envelope = delivery->envelope;
-	char text[DELIVERY_REPLY_SIZE];
+	char text[REPLY_SIZE];
 	amqp_bytes_t body = { .bytes = text };
 	int rc;
 
 	if (envelope->properties.reply_to.len == 0)
 		return;
-	body.len = delivery_reply(delivery, text);
+	body.len = reply_write(&settler->reply, text);
 	rc = rabbit_publisher_reply(settler->publisher, envelope->properties.reply_to,
 				    envelope->properties.correlation_id, body);
 	metrics_add(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
@@ -252,7 +251,8 @@ static void receives_committed(struct settler *settler, int64_t now_ms)
 		if (!is_known)
 			continue;
 		traces_log(delivery);
-		reply_send(settler, delivery);
+		delivery_reply(delivery, &settler->reply);
+		settler_reply(settler, delivery);
 		outbox_clear(settler->outboxes, delivery);
 	}
 	if (is_known)

@@ -81,7 +81,8 @@ struct settler {
 	struct backoff backoff;
 	char started[SETTLER_STARTED_SIZE]; /* when the server was started, as a text */
 	int64_t due_ms;                     /* no transaction before this time */
-	int64_t linger_ms; /* nor before this time, unless a client waits; 0: none */
+	int64_t linger_ms;  /* nor before this time, unless a client waits; 0: none */
+	struct reply reply; /* that is sent next */
 };
 
 /* The fields above the blank line are set by the caller. */
@@ -97,6 +98,12 @@ int64_t settler_deadline_ms(const struct settler *settler);
 /* For its kind. Sends the statement with its arguments. */
 void settler_send(struct settler *settler, int n, const struct postgres_argument *arguments,
 		  int64_t now_ms);
+/*
+ * Sends `reply` to the gateway that waits for this delivery, if one does. A lost reply does no
+ * harm: at its deadline the gateway looks a receive up, and tells that a use is unknown, after
+ * which its client asks again with the same key.
+ */
+void settler_reply(struct settler *settler, const struct delivery *delivery);
 /* The transaction is to be tried again, though it is committed: it changes nothing then. */
 void settler_retry(struct settler *settler, int64_t now_ms);
 

@@ -64,7 +64,6 @@ struct uses {
 	struct postgres_array arrays[ARGUMENTS];
 	int has_traces;
 	int64_t announced_ms; /* when the session was connected that is announced */
-	struct use_reply reply;
 };
 
 static void redis_failed(enum redis_failure failure, const char *why)
@@ -276,22 +275,6 @@ static int outcome_read(const PGresult *rows, int row, struct use_outcome *outco
 	return ulid_from_uuid(&outcome->receive.batch, PQgetvalue(rows, row, ROW_BATCH));
 }
 
-/* A lost reply leaves it unknown to its client, who asks again with the same key. */
-static void reply_send(struct settler *settler, const struct delivery *delivery)
-{
-	const struct envelope *envelope = delivery->envelope;
-	char text[USE_REPLY_SIZE];
-	amqp_bytes_t body = { .bytes = text };
-	int rc;
-
-	if (envelope->properties.reply_to.len == 0)
-		return;
-	body.len = use_reply_write(&settler->uses->reply, text);
-	rc = rabbit_publisher_reply(settler->publisher, envelope->properties.reply_to,
-				    envelope->properties.correlation_id, body);
-	metrics_add(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
-}
-
 static void trace_log(const struct delivery *delivery, const struct use_outcome *outcome)
 {
 	const char *trace = delivery_trace(delivery, outcome->use);
@@ -304,14 +287,15 @@ static void trace_log(const struct delivery *delivery, const struct use_outcome 
 static int outcomes_reply(struct settler *settler, const struct delivery *delivery,
 			  const PGresult *rows, int row, int64_t op)
 {
-	struct use_reply *reply = &settler->uses->reply;
+	struct reply *reply = &settler->reply;
 	int64_t end = op + (int64_t)delivery_part_size(delivery), at;
 	int is_known = 1;
 
 	reply->batch = delivery->message->batch;
+	reply->is_to_uses = 1;
 	reply->outcomes_n = 0;
 	for (; row < PQntuples(rows); row++) {
-		struct use_outcome *outcome = &reply->outcomes[reply->outcomes_n];
+		struct use_outcome *outcome = &reply->uses[reply->outcomes_n];
 
 		at = number_at(rows, row, ROW_OP);
 		if (at < op || at >= end)
@@ -324,7 +308,7 @@ static int outcomes_reply(struct settler *settler, const struct delivery *delive
 		reply->outcomes_n++;
 	}
 	if (is_known)
-		reply_send(settler, delivery);
+		settler_reply(settler, delivery);
 	else
 		log_error("outcome_unreadable", LOG_S("outcome", "of a use"));
 	return row;

@@ -1,6 +1,7 @@
 #include "common/log/log_output.h"
 
 #include "common/clock.h"
+#include "common/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -164,23 +165,6 @@ static void *drain_main(void *unused)
 	return NULL;
 }
 
-/* Signals are for the other threads. */
-static void drain_begin(void)
-{
-	sigset_t all, before;
-	pthread_t thread;
-
-	if (output.draining)
-		return;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	if (pthread_create(&thread, NULL, drain_main, NULL) == 0) {
-		pthread_detach(thread);
-		output.draining = 1;
-	}
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
 void log_output_write(const char *line, size_t len)
 {
 	size_t done = 0;
@@ -191,7 +175,8 @@ void log_output_write(const char *line, size_t len)
 		done = target_write(line, len);
 	if (done < len) {
 		wait_add(line + done, len - done);
-		drain_begin();
+		if (!output.draining && thread_detach(drain_main, NULL) == 0)
+			output.draining = 1;
 	}
 	pthread_mutex_unlock(&output.mutex);
 }

@@ -70,6 +70,13 @@ enum reason reason_find(const char *text)
 	return (enum reason)reason;
 }
 
+const char *reason_known(const char *text)
+{
+	enum reason reason = reason_find(text);
+
+	return reason ? reason_text(reason) : "other";
+}
+
 char *answer_line(const char *id, enum answer answer, const char *status, cJSON *object)
 {
 	cJSON *line = checked(cJSON_CreateObject()), *member;

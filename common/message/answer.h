@@ -31,6 +31,7 @@ enum reason {
 
 const char *reason_text(enum reason reason); /* "" for none */
 enum reason reason_find(const char *text);
+const char *reason_known(const char *text); /* the constant; "other" for an unknown reason */
 
 /*
  * The object with `id` (as JSON; empty: none), code, status (NULL: the answer's own) and the

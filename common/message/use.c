@@ -333,7 +333,7 @@ int use_message_decode(struct json_arena *arena, const char *body, size_t len,
 	return 0;
 }
 
-static char *outcome_append(char *at, const struct use_outcome *outcome)
+static char *use_outcome_append(char *at, const struct use_outcome *outcome)
 {
 	at = number_append(text_append(at, "["), (int64_t)outcome->use);
 	at = string_append(text_append(at, ","), use_result_text(outcome->result));
@@ -348,17 +348,29 @@ static char *outcome_append(char *at, const struct use_outcome *outcome)
 	return text_append(known_append(at, outcome->now_until_ms), "]]");
 }
 
-size_t use_reply_write(const struct use_reply *reply, char out[USE_REPLY_SIZE])
+static char *receive_outcome_append(char *at, const struct receive_outcome *outcome)
+{
+	at = number_append(text_append(at, "["), outcome->index);
+	if (!outcome->reason)
+		return text_append(at, ",\"issued\"]");
+	at = text_append(text_append(at, ",\"rejected\",\""), outcome->reason);
+	return text_append(at, "\"]");
+}
+
+size_t reply_write(const struct reply *reply, char out[REPLY_SIZE])
 {
 	char ulid[ULID_SIZE], *at = out;
 
 	at = text_append(at, "{\"v\":1,\"batch\":\"");
 	at = text_append(at, ulid_format(&reply->batch, ulid));
-	at = text_append(at, "\",\"uses\":[");
-	for (size_t i = 0; i < reply->outcomes_n; i++)
-		at = outcome_append(text_append(at, i > 0 ? "," : ""), &reply->outcomes[i]);
+	at = text_append(at, reply->is_to_uses ? "\",\"uses\":[" : "\",\"outcomes\":[");
+	for (size_t i = 0; i < reply->outcomes_n; i++) {
+		at = text_append(at, i > 0 ? "," : "");
+		at = reply->is_to_uses ? use_outcome_append(at, &reply->uses[i])
+				       : receive_outcome_append(at, &reply->receives[i]);
+	}
 	at = text_append(at, "]}");
-	check(at - out <= USE_REPLY_SIZE);
+	check(at - out <= REPLY_SIZE);
 	return (size_t)(at - out);
 }
 
@@ -381,7 +393,7 @@ static int now_take(const cJSON *array, struct use_outcome *outcome)
 	return outcome->now == NOWS_N || outcome->now == NOW_NONE ? -1 : 0;
 }
 
-static int outcome_take(const cJSON *array, struct use_outcome *outcome)
+static int use_outcome_take(const cJSON *array, struct use_outcome *outcome)
 {
 	const cJSON *items[7];
 	int64_t use;
@@ -397,24 +409,44 @@ static int outcome_take(const cJSON *array, struct use_outcome *outcome)
 	return now_take(items[6], outcome);
 }
 
-int use_reply_decode(struct json_arena *arena, const char *body, size_t len,
-		     struct use_reply *reply)
+static int receive_outcome_take(const cJSON *array, struct receive_outcome *outcome)
+{
+	const cJSON *first = cJSON_IsArray(array) ? array->child : NULL,
+		    *second = first ? first->next : NULL;
+	int64_t index;
+
+	if (!second || json_integer(first, 0, RECEIVE_INDEX_MAX, &index) || !cJSON_IsString(second))
+		return -1;
+	*outcome = (struct receive_outcome){ .index = (int)index };
+	if (strcmp(second->valuestring, "issued") == 0)
+		return 0;
+	if (strcmp(second->valuestring, "rejected") != 0 || !cJSON_IsString(second->next))
+		return -1;
+	outcome->reason = reason_known(second->next->valuestring);
+	return 0;
+}
+
+int reply_decode(struct json_arena *arena, const char *body, size_t len, struct reply *reply)
 {
 	const char *error;
-	const cJSON *root = json_parse(arena, body, len, &error), *uses, *item;
+	const cJSON *root = json_parse(arena, body, len, &error), *uses, *outcomes, *item;
 
 	if (!root || head_take(root, &reply->batch, &error))
 		return -1;
 	uses = cJSON_GetObjectItemCaseSensitive(root, "uses");
-	if (!cJSON_IsArray(uses) || !uses->child)
+	reply->is_to_uses = uses != NULL;
+	outcomes = uses ? uses : cJSON_GetObjectItemCaseSensitive(root, "outcomes");
+	if (!cJSON_IsArray(outcomes) || !outcomes->child)
 		return -1;
 	reply->outcomes_n = 0;
-	cJSON_ArrayForEach(item, uses)
+	cJSON_ArrayForEach(item, outcomes)
 	{
-		if (reply->outcomes_n == MESSAGE_RECEIVES_MAX ||
-		    outcome_take(item, &reply->outcomes[reply->outcomes_n]))
+		size_t n = reply->outcomes_n++;
+
+		if (n == MESSAGE_RECEIVES_MAX ||
+		    (uses ? use_outcome_take(item, &reply->uses[n])
+			  : receive_outcome_take(item, &reply->receives[n])))
 			return -1;
-		reply->outcomes_n++;
 	}
 	return 0;
 }

@@ -11,7 +11,11 @@
  * user. Such messages are packed, and have "traces", by the index of the use, as those of receives
  * are and have (message.h).
  *
- * The reply of the worker names each receive, in the order of the message: which use it is of, the
+ * A worker replies to each batch that a gateway waits for, of receives or of uses. To receives:
+ *
+ *	{"v":1,"batch":"01JD…","outcomes":[[0,"issued"],[1,"rejected","slot_taken"]]}
+ *
+ * The reply to uses names each receive, in the order of the message: which use it is of, the
  * result, until when it is held, and what is taken off. Of a use that was executed before it has
  * what the receive is now, whether it is that of the order (1 or 0), and until when it is held.
  *
@@ -151,16 +155,24 @@ struct use_outcome {
 	int64_t now_until_ms; /* NOW_HELD: the end of the hold; else -1 */
 };
 
-struct use_reply {
+struct receive_outcome {
+	int index;
+	const char *reason; /* a constant: it was rejected; NULL: it was issued */
+};
+
+struct reply {
 	struct ulid batch;
+	int is_to_uses; /* else to receives */
 	size_t outcomes_n;
-	struct use_outcome outcomes[MESSAGE_RECEIVES_MAX];
+	union {
+		struct receive_outcome receives[MESSAGE_RECEIVES_MAX];
+		struct use_outcome uses[MESSAGE_RECEIVES_MAX];
+	};
 };
 
 /* Writes a reply without a NUL, and returns its length. */
-#define USE_REPLY_SIZE (64 + MESSAGE_RECEIVES_MAX * 336)
-size_t use_reply_write(const struct use_reply *reply, char out[USE_REPLY_SIZE]);
+#define REPLY_SIZE (64 + MESSAGE_RECEIVES_MAX * 336)
+size_t reply_write(const struct reply *reply, char out[REPLY_SIZE]);
 
 /* 0, or -1: it is malformed. */
-int use_reply_decode(struct json_arena *arena, const char *body, size_t len,
-		     struct use_reply *reply);
+int reply_decode(struct json_arena *arena, const char *body, size_t len, struct reply *reply);

@@ -5,6 +5,7 @@
 #include "common/log/log.h"
 #include "common/rabbit/url.h"
 #include "common/silence.h"
+#include "common/thread.h"
 #include "common/trust.h"
 
 #include <netinet/in.h>
@@ -377,14 +378,12 @@ static void *run(void *unused)
 struct watch *watch_new(int fd)
 {
 	struct watch *watch = checked(calloc(1, sizeof(*watch)));
-	pthread_t thread;
 
 	watch->fd = dup(fd);
 	pthread_mutex_lock(&mutex);
 	LIST_INSERT_HEAD(&watches, watch, next);
 	if (!started) {
-		check(pthread_create(&thread, NULL, run, NULL) == 0);
-		pthread_detach(thread);
+		check(thread_detach(run, NULL) == 0);
 		started = 1;
 	}
 	pthread_mutex_unlock(&mutex);

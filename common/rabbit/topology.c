@@ -5,9 +5,9 @@
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/rabbit/connection.h"
+#include "common/thread.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -287,11 +287,10 @@ static int host_begin(void *context, amqp_connection_state_t connection, const c
 static void *run(void *data)
 {
 	struct rabbit_opening *opening = data;
-	uint64_t one = 1;
 
 	opening->connection = rabbit_connection_begin(opening->url, opening->plan.confirms,
 						      host_begin, opening, opening->error);
-	check(write(opening->fd, &one, sizeof(one)) == sizeof(one));
+	wake_send(opening->fd);
 	rabbit_opening_abandon(opening);
 	return NULL;
 }
@@ -299,20 +298,17 @@ static void *run(void *data)
 struct rabbit_opening *rabbit_opening_begin(const char *url, const struct rabbit_opening_plan *plan)
 {
 	struct rabbit_opening *opening = checked(calloc(1, sizeof(*opening) + strlen(url) + 1));
-	pthread_t thread;
 	int trouble;
 
 	strcpy(opening->url, url);
 	opening->shares = 2;
 	opening->plan = *plan;
 	opening->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	trouble = opening->fd < 0 ? errno : pthread_create(&thread, NULL, run, opening);
+	trouble = opening->fd < 0 ? errno : thread_detach(run, opening);
 	if (trouble) {
 		opening->shares = 1;
 		snprintf(opening->error, sizeof(opening->error), "it cannot be opened: %s",
 			 strerror(trouble));
-	} else {
-		pthread_detach(thread);
 	}
 	return opening;
 }

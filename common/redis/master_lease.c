@@ -6,10 +6,10 @@
 #include "common/message/number.h"
 #include "common/redis/client.h"
 #include "common/redis/sentinel.h"
+#include "common/thread.h"
 #include "embed.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,12 +112,10 @@ static void *run(void *argument)
 void master_lease_keep(const char *redis_url)
 {
 	struct keeping *keeping;
-	pthread_t thread;
 
 	if (!redis_url_has_sentinels(redis_url))
 		return;
 	keeping = checked(calloc(1, sizeof(*keeping)));
 	keeping->redis = redis_client_new(redis_url, redis_failed);
-	check(pthread_create(&thread, NULL, run, keeping) == 0);
-	pthread_detach(thread);
+	check(thread_detach(run, keeping) == 0);
 }

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/redis/tls.h"
+#include "common/thread.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -317,25 +318,19 @@ static void *run(void *argument)
 static struct sentinels *sentinels_new(const struct redis_url *url)
 {
 	struct sentinels *all = checked(calloc(1, sizeof(*all)));
-	pthread_condattr_t monotonic;
-	pthread_t thread;
 
 	all->name = checked(strdup(url->name));
 	all->is_tls = url->is_tls;
 	all->n = url->sentinels_n;
 	check(pthread_mutex_init(&all->lock, NULL) == 0);
-	check(pthread_condattr_init(&monotonic) == 0);
-	check(pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0);
-	check(pthread_cond_init(&all->answered, &monotonic) == 0);
+	check(pthread_cond_init(&all->answered, NULL) == 0);
 	for (size_t i = 0; i < all->n; i++) {
 		all->hosts[i].name = checked(strdup(url->sentinels[i].name));
 		all->hosts[i].port = url->sentinels[i].port;
 		all->threads[i] = (struct sentinel){ .all = all, .i = i };
 	}
-	for (size_t i = 0; i < all->n; i++) {
-		check(pthread_create(&thread, NULL, run, &all->threads[i]) == 0);
-		pthread_detach(thread);
-	}
+	for (size_t i = 0; i < all->n; i++)
+		check(thread_detach(run, &all->threads[i]) == 0);
 	return all;
 }
 
@@ -402,7 +397,8 @@ int sentinels_wait(struct sentinels *sentinels, int64_t wait_ms, struct sentinel
 
 	pthread_mutex_lock(&sentinels->lock);
 	while ((rc = view_take(sentinels, view, error)) && clock_monotonic_ms() < until_ms)
-		pthread_cond_timedwait(&sentinels->answered, &sentinels->lock, &until);
+		pthread_cond_clockwait(&sentinels->answered, &sentinels->lock, CLOCK_MONOTONIC,
+				       &until);
 	pthread_mutex_unlock(&sentinels->lock);
 	return rc;
 }

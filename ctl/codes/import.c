@@ -14,13 +14,13 @@
 #include "common/array.h"
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/thread.h"
 #include "ctl/codes/code_file.h"
 #include "ctl/codes/codes.h"
 #include "ctl/output.h"
 #include "embed.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,7 @@ struct refusal {
 struct lane {
 	const struct import *import;
 	struct db *db;
-	pthread_t thread;
+	struct thread thread;
 	int is_running; /* the thread has the connection and the chunk, which follows */
 	size_t rows_n, refusals_n;
 	int64_t added, used, revoked;
@@ -176,7 +176,7 @@ static void lane_end(struct lane *lane, struct import *import)
 {
 	if (!lane->is_running)
 		return;
-	check(pthread_join(lane->thread, NULL) == 0);
+	thread_join(&lane->thread);
 	lane->is_running = 0;
 	progress_hide(&import->progress);
 	qsort(lane->refusals, lane->refusals_n, sizeof(lane->refusals[0]), number_compare);
@@ -226,7 +226,7 @@ static void lanes_run(struct import *import)
 	for (i = 0; has_more; i = (i + 1) % LANES) {
 		lane_end(&lanes[i], import);
 		has_more = lane_fill(&lanes[i]);
-		check(pthread_create(&lanes[i].thread, NULL, lane_store, &lanes[i]) == 0);
+		thread_start(&lanes[i].thread, lane_store, &lanes[i]);
 		lanes[i].is_running = 1;
 	}
 	for (int k = 0; k < LANES; k++, i = (i + 1) % LANES)

@@ -1,10 +1,13 @@
 /*
- * A budget is one word: how many guesses are under way (TAKEN_BITS), and above them what wrong ones
- * have left:
+ * What the wrong codes of an address, and of all, have left is a limit (gateway/gate/limits.h). How
+ * many guesses are under way, which may take from it, is a word, and so is all of a user:
  *
- *	user           when its wait is over, in ms, and how many were wrong (WRONG_BITS)
- *	address, all   until when its wrong codes are paid for, in µs: each costs 1 s / rate, and
- *	               what lies more than a second ahead is spent
+ *	user           how many guesses are under way (TAKEN_BITS), how many were wrong (WRONG_BITS)
+ *	               and, above them, when its wait is over, in ms
+ *	address, all   how many guesses are under way (TAKEN_BITS)
+ *
+ * A guess that was wrong takes from the limit before it is no longer under way: meanwhile it counts
+ * twice, and never not at all.
  *
  * The words of users and addresses are in tables (gateway/gate/word_table.h). An entry may be given
  * to another key when its guesses are all judged. Its word could then be changed for the key
@@ -14,6 +17,7 @@
 
 #include "common/check.h"
 #include "common/hash.h"
+#include "gateway/gate/limits.h"
 #include "gateway/gate/word_table.h"
 
 #include <stdatomic.h>
@@ -160,41 +164,50 @@ static struct attempt user_judge(uint64_t budget, const struct request *request,
 	return (struct attempt){ .verdict = ATTEMPT_ALLOWED };
 }
 
-static int64_t cost_us(int64_t rate)
-{
-	return rate < SECOND_US ? SECOND_US / rate : 1;
-}
-
-/* Of an address or of all: `rate` a second, of which `ahead_us` may be spent at once. */
-static struct attempt rate_judge(uint64_t budget, int64_t rate, int64_t ahead_us, int64_t now_us)
-{
-	int64_t spent_us = (int64_t)(budget >> TAKEN_BITS) - now_us;
-	int64_t over_us = (spent_us > 0 ? spent_us : 0) + cost_us(rate) - ahead_us;
-	unsigned n = taken_n(budget);
-
-	if (over_us > 0)
-		return (struct attempt){ .verdict = ATTEMPT_HELD, .wait_ms = over_us / 1000 + 1 };
-	if (n > 0 && (n == TAKEN_MASK || over_us + n * cost_us(rate) > 0))
-		return (struct attempt){ .verdict = ATTEMPT_WAITS };
-	return (struct attempt){ .verdict = ATTEMPT_ALLOWED };
-}
-
 static int is_good(const struct request *request, int64_t now_us)
 {
 	return request->responder->codes_wrong_by_us - now_us < GOOD_US;
 }
 
+static struct limit peer_limit(const struct request *request, int64_t seconds)
+{
+	return (struct limit){ .kind = LIMIT_CODES,
+			       .key = request->responder->peer,
+			       .rate = limits.wrong_max,
+			       .burst = seconds * limits.wrong_max };
+}
+
+static struct limit all_limit(int64_t seconds)
+{
+	int64_t rate = ATTEMPTS_ALL_TIMES * limits.wrong_max;
+
+	rate = rate < LIMIT_RATE_MAX ? rate : LIMIT_RATE_MAX;
+	return (struct limit){ .kind = LIMIT_CODES, .rate = rate, .burst = seconds * rate };
+}
+
+static struct attempt rate_judge(uint64_t budget, struct limit limit, int64_t now_us)
+{
+	struct limit_verdict verdict = limits_look(&limit, 1, now_us);
+	unsigned n = taken_n(budget);
+
+	if (verdict.wait_us > 0)
+		return (struct attempt){ .verdict = ATTEMPT_HELD,
+					 .wait_ms = limit_retry_after_ms(&verdict) };
+	return (struct attempt){ .verdict = n == TAKEN_MASK || n >= verdict.left
+						    ? ATTEMPT_WAITS
+						    : ATTEMPT_ALLOWED };
+}
+
 static struct attempt peer_judge(uint64_t budget, const struct request *request, int64_t now_us)
 {
-	return rate_judge(budget, limits.wrong_max,
-			  is_good(request, now_us) ? 2 * SECOND_US : SECOND_US, now_us);
+	return rate_judge(budget, peer_limit(request, is_good(request, now_us) ? 2 : 1), now_us);
 }
 
 static struct attempt all_judge(uint64_t budget, const struct request *request, int64_t now_us)
 {
 	if (is_good(request, now_us) && taken_n(budget) < TAKEN_MASK)
 		return (struct attempt){ .verdict = ATTEMPT_ALLOWED };
-	return rate_judge(budget, ATTEMPTS_ALL_TIMES * limits.wrong_max, SECOND_US, now_us);
+	return rate_judge(budget, all_limit(1), now_us);
 }
 
 struct attempt attempts_look(const struct request *request, int64_t now_us)
@@ -204,8 +217,8 @@ struct attempt attempts_look(const struct request *request, int64_t now_us)
 
 	if (user)
 		attempt = user_judge(atomic_load(&user->word), request, now_us);
-	if (attempt.verdict == ATTEMPT_ALLOWED && peer)
-		attempt = peer_judge(atomic_load(&peer->word), request, now_us);
+	if (attempt.verdict == ATTEMPT_ALLOWED && limits.wrong_max > 0)
+		attempt = peer_judge(peer ? atomic_load(&peer->word) : 0, request, now_us);
 	if (attempt.verdict == ATTEMPT_ALLOWED && limits.wrong_max > 0)
 		attempt = all_judge(atomic_load(&shared->all), request, now_us);
 	return attempt;
@@ -313,36 +326,20 @@ static void user_spend(shared_word *budget, int64_t now_ms)
 	} while (!atomic_compare_exchange_weak(budget, &old, spent));
 }
 
-/* At most `most_us` ahead. */
-static int64_t later(int64_t until_us, int64_t cost, int64_t most_us, int64_t now_us)
+static void spend(struct word_entry *user, const struct request *request, int64_t now_us)
 {
-	until_us = (until_us > now_us ? until_us : now_us) + cost;
-	return until_us < now_us + most_us ? until_us : now_us + most_us;
-}
+	/* More than what may be spent at once: guesses that were not taken for may owe it. */
+	const struct limit of_peer = peer_limit(request, 3), of_all = all_limit(3);
+	int64_t by_us = request->responder->codes_wrong_by_us;
 
-static void rate_spend(shared_word *budget, int64_t rate, int64_t now_us)
-{
-	uint64_t old = atomic_load(budget), spent;
-
-	do
-		spent = (uint64_t)later((int64_t)(old >> TAKEN_BITS), cost_us(rate), 3 * SECOND_US,
-					now_us)
-				<< TAKEN_BITS |
-			taken_n(old);
-	while (!atomic_compare_exchange_weak(budget, &old, spent));
-}
-
-static void spend(struct word_entry *user, struct word_entry *peer, const struct request *request,
-		  int64_t now_us)
-{
 	if (user)
 		user_spend(&user->word, now_us / 1000);
-	if (peer) {
-		rate_spend(&peer->word, limits.wrong_max, now_us);
-		rate_spend(&shared->all, ATTEMPTS_ALL_TIMES * limits.wrong_max, now_us);
+	if (limits.wrong_max > 0) {
+		limits_take(&of_peer, 1, now_us);
+		limits_take(&of_all, 1, now_us);
 	}
-	request->responder->codes_wrong_by_us = later(request->responder->codes_wrong_by_us,
-						      SECOND_US, BAD_US, now_us);
+	by_us = (by_us > now_us ? by_us : now_us) + SECOND_US;
+	request->responder->codes_wrong_by_us = by_us < now_us + BAD_US ? by_us : now_us + BAD_US;
 }
 
 void attempts_end(size_t ticket, const struct request *wrong, int64_t now_us)
@@ -350,12 +347,11 @@ void attempts_end(size_t ticket, const struct request *wrong, int64_t now_us)
 	struct taken *taken = &shared->taken[mine][ticket];
 
 	if (wrong)
-		spend(word_numbered(&users, atomic_load(&taken->user)),
-		      word_numbered(&peers, atomic_load(&taken->peer)), wrong, now_us);
+		spend(word_numbered(&users, atomic_load(&taken->user)), wrong, now_us);
 	taken_give_back(taken);
 }
 
 void attempts_wrong(const struct request *request, int64_t now_us)
 {
-	spend(user_find(request, 1), peer_find(request, 1), request, now_us);
+	spend(user_find(request, 1), request, now_us);
 }

@@ -1,6 +1,6 @@
 /*
  * Budgets of wrong exchange codes, so that nobody finds a code by trying. They are in memory that
- * all processes of the gateway share.
+ * all processes of the gateway share; those of addresses are limits (gateway/gate/limits.h).
  *
  *	take ─▶ the code is looked up ─┬─ wrong: it is spent
  *	                               └─ right, or unknown: given back
@@ -14,7 +14,7 @@
  *	              standing may spend: those with few wrong codes lately
  *	of all        ATTEMPTS_ALL_TIMES as many a second, which refuse only other connections
  *
- * No locks: each budget is one atomic word. What a process held when it died is given back by its
+ * No locks: each budget is of atomic words. What a process held when it died is given back by its
  * successor. One thread of each process.
  */
 #pragma once
@@ -35,7 +35,7 @@ struct attempts_limits {
 	int64_t wrong_max; /* a second, of an address; 0: no limit of addresses and of all */
 };
 
-/* Before the fork. */
+/* Before the fork, beside limits_init(). */
 void attempts_init(size_t processes, const struct attempts_limits *limits);
 /* From now on this process takes as `process`; what a predecessor had taken is given back. */
 void attempts_enter(size_t process);

@@ -23,10 +23,8 @@
 #define ENTRIES 131072
 
 static const char *const names[LIMIT_KINDS] = {
-	[LIMIT_KEY] = "key",
-	[LIMIT_USER] = "user",
-	[LIMIT_ADDRESS] = "address",
-	[LIMIT_WRONG] = "wrong",
+	[LIMIT_KEY] = "key",     [LIMIT_USER] = "user",   [LIMIT_ADDRESS] = "address",
+	[LIMIT_WRONG] = "wrong", [LIMIT_CODES] = "codes",
 };
 
 static struct word_table tables[LIMIT_KINDS];

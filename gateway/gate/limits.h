@@ -27,6 +27,7 @@ enum limit_kind {
 	LIMIT_USER,
 	LIMIT_ADDRESS,
 	LIMIT_WRONG, /* keys and tokens of an address that were wrong */
+	LIMIT_CODES, /* exchange codes of an address that were wrong; key 0: of all addresses */
 	LIMIT_KINDS
 };
 
@@ -64,7 +65,7 @@ void limits_enter(size_t process);
 struct limit_verdict limits_take(const struct limit *limits, size_t n, int64_t now_us);
 /*
  * The same, and takes nothing. For LIMIT_WRONG it comes before a key or a token is looked at, and
- * limits_take() after one that was wrong.
+ * limits_take() after one that was wrong; for LIMIT_CODES see attempts.h.
  */
 struct limit_verdict limits_look(const struct limit *limits, size_t n, int64_t now_us);
 

@@ -9,18 +9,17 @@
 #include "common/rabbit/connection.h"
 #include "common/rabbit/publisher.h"
 #include "common/rabbit/topology.h"
+#include "common/thread.h"
 #include "gateway/metrics.h"
 #include "gateway/publish/batch.h"
 #include "gateway/publish/load.h"
 #include "gateway/publish/waiters.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define FRAME_LEN (sizeof(PACKED_HEAD) - 1 + sizeof(PACKED_TAIL) - 1)
@@ -104,17 +103,15 @@ struct lane {
  * because the worker sends outcomes for all batches of a message or for none.
  */
 struct publisher {
-	pthread_t thread;
-	int wake_thread; /* eventfds */
-	int wake_loop;
+	struct thread thread;
+	int wake_loop; /* a wake-up */
 
 	pthread_mutex_t mutex; /* guards from here … */
 	struct batch_list inbox;
 	struct batch_list confirmed;
-	struct outcome_message_list outcomes;
+	struct reply_message_list replies;
 	char trouble[RABBIT_ERROR_SIZE]; /* empty: connected */
 	char installation_next[INSTALLATION_SIZE];
-	int stop;
 	/* … to here; the rest is the thread's own */
 
 	struct rabbit_publisher *amqp;
@@ -122,7 +119,7 @@ struct publisher {
 	struct lane lanes[BATCH_WAYS];
 	struct batch_list again;    /* failed, in order; published before what is pending */
 	struct batch_list finished; /* confirmed */
-	struct outcome_message_list arrived;
+	struct reply_message_list arrived;
 	char installation[INSTALLATION_SIZE]; /* of what is published; empty: not known */
 	size_t turn;                          /* the lane of the last packet */
 	char *buffer;                         /* of PACKED_BYTES_MAX */
@@ -211,17 +208,17 @@ static void lost(void *context)
 	metrics_set(METRIC_AMQP_BLOCKED, 0);
 }
 
-/* An outcome. */
+/* A reply of a worker. */
 static void delivered(void *context, size_t source, uint64_t tag, struct envelope *envelope)
 {
 	struct publisher *publisher = context;
-	struct outcome_message *outcome = checked(malloc(sizeof(*outcome) + envelope->body_len));
+	struct reply_message *reply = checked(malloc(sizeof(*reply) + envelope->body_len));
 
 	(void)source;
 	(void)tag;
-	outcome->len = envelope->body_len;
-	memcpy(outcome->body, envelope->body, envelope->body_len);
-	STAILQ_INSERT_TAIL(&publisher->arrived, outcome, next);
+	reply->len = envelope->body_len;
+	memcpy(reply->body, envelope->body, envelope->body_len);
+	STAILQ_INSERT_TAIL(&publisher->arrived, reply, next);
 	envelope_free(envelope);
 }
 
@@ -393,35 +390,21 @@ static void turn_run(struct publisher *publisher)
 	publisher->cuts = cuts;
 }
 
-/* how long a poll may last */
-static int sleep_ms(const struct publisher *publisher)
+static int64_t sleep_until_ms(const struct publisher *publisher)
 {
 	int64_t now_ms = clock_monotonic_ms(), due_ms = due_ms_of_all(publisher),
-		wait_ms = rabbit_link_deadline_ms(publisher->link, now_ms) - now_ms;
+		until_ms = rabbit_link_deadline_ms(publisher->link, now_ms);
 
-	if (rabbit_link_up(publisher->link) && !rabbit_link_blocked(publisher->link) &&
-	    due_ms < INT64_MAX) {
-		if (due_ms <= now_ms) /* the broker takes no more now */
-			due_ms = now_ms + BURST_MS;
-		wait_ms = wait_ms < due_ms - now_ms ? wait_ms : due_ms - now_ms;
-	}
-	return wait_ms > 0 ? (int)wait_ms : 0;
-}
-
-static void wake(int fd)
-{
-	check(eventfd_write(fd, 1) == 0 || errno == EAGAIN);
-}
-
-static void wake_clear(int fd)
-{
-	eventfd_t count;
-
-	check(eventfd_read(fd, &count) == 0 || errno == EAGAIN);
+	if (!rabbit_link_up(publisher->link) || rabbit_link_blocked(publisher->link) ||
+	    due_ms == INT64_MAX)
+		return until_ms;
+	if (due_ms <= now_ms) /* the broker takes no more now */
+		due_ms = now_ms + BURST_MS;
+	return due_ms < until_ms ? due_ms : until_ms;
 }
 
 /* Exchanges the lists with the event loop. Returns whether something was exchanged. */
-static int lists_exchange(struct publisher *publisher, int *stop)
+static int lists_exchange(struct publisher *publisher)
 {
 	struct batch_list submitted = STAILQ_HEAD_INITIALIZER(submitted);
 	const char *trouble = rabbit_link_trouble(publisher->link);
@@ -431,42 +414,48 @@ static int lists_exchange(struct publisher *publisher, int *stop)
 	pthread_mutex_lock(&publisher->mutex);
 	STAILQ_CONCAT(&submitted, &publisher->inbox);
 	STAILQ_CONCAT(&publisher->confirmed, &publisher->finished);
-	STAILQ_CONCAT(&publisher->outcomes, &publisher->arrived);
+	STAILQ_CONCAT(&publisher->replies, &publisher->arrived);
 	if (strcmp(publisher->trouble, trouble) != 0)
 		snprintf(publisher->trouble, sizeof(publisher->trouble), "%s", trouble);
 	memcpy(publisher->installation, publisher->installation_next, INSTALLATION_SIZE);
-	*stop = publisher->stop;
 	pthread_mutex_unlock(&publisher->mutex);
 	is_submitted = !STAILQ_EMPTY(&submitted);
 	pending_add(publisher, &submitted);
 	if (has_arrived)
-		wake(publisher->wake_loop);
+		wake_send(publisher->wake_loop);
 	return has_arrived || is_submitted;
 }
 
 static void thread_sleep(struct publisher *publisher)
 {
-	struct pollfd fds[2] = { { .fd = publisher->wake_thread, .events = POLLIN },
-				 { .fd = rabbit_link_fd(publisher->link), .events = POLLIN } };
+	const struct pollfd link = { .fd = rabbit_link_fd(publisher->link), .events = POLLIN };
 
-	if (poll(fds, 2, sleep_ms(publisher)) > 0 && fds[0].revents)
-		wake_clear(publisher->wake_thread);
+	thread_pause(&publisher->thread, sleep_until_ms(publisher), &link, 1);
 }
 
 static void *thread_main(void *data)
 {
 	struct publisher *publisher = data;
-	int stop = 0;
 
 	do {
 		turn_run(publisher);
-		if (!lists_exchange(publisher, &stop) && !stop) {
+		if (!lists_exchange(publisher) && !publisher->thread.stops) {
 			thread_sleep(publisher);
-			lists_exchange(publisher, &stop);
+			lists_exchange(publisher);
 		}
-	} while (!stop);
+	} while (!publisher->thread.stops);
 	rabbit_publisher_close(publisher->amqp);
 	return NULL;
+}
+
+static void reply_message_list_free(struct reply_message_list *list)
+{
+	struct reply_message *message;
+
+	while ((message = STAILQ_FIRST(list))) {
+		STAILQ_REMOVE_HEAD(list, next);
+		free(message);
+	}
 }
 
 struct publisher *publisher_new(const char *amqp_url, int *wake_fd)
@@ -481,37 +470,32 @@ struct publisher *publisher_new(const char *amqp_url, int *wake_fd)
 							   .delivered = delivered };
 	struct publisher *publisher = checked(calloc(1, sizeof(*publisher)));
 
-	publisher->wake_thread = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	publisher->wake_loop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	publisher->wake_loop = wake_new();
 	STAILQ_INIT(&publisher->inbox);
 	STAILQ_INIT(&publisher->confirmed);
-	STAILQ_INIT(&publisher->outcomes);
+	STAILQ_INIT(&publisher->replies);
 	for (size_t i = 0; i < BATCH_WAYS; i++)
 		STAILQ_INIT(&publisher->lanes[i].pending);
 	STAILQ_INIT(&publisher->again);
 	STAILQ_INIT(&publisher->finished);
 	STAILQ_INIT(&publisher->arrived);
-	publisher->buffer = malloc(PACKED_BYTES_MAX);
+	publisher->buffer = checked(malloc(PACKED_BYTES_MAX));
 	publisher->amqp = rabbit_publisher_new("publisher", amqp_url, &port, publisher);
 	publisher->link = rabbit_publisher_link(publisher->amqp);
 	snprintf(publisher->trouble, sizeof(publisher->trouble), "%s",
 		 rabbit_link_trouble(publisher->link));
-	check(publisher->buffer && publisher->wake_thread >= 0 && publisher->wake_loop >= 0);
 	check(pthread_mutex_init(&publisher->mutex, NULL) == 0);
-	check(pthread_create(&publisher->thread, NULL, thread_main, publisher) == 0);
+	thread_start(&publisher->thread, thread_main, publisher);
 	*wake_fd = publisher->wake_loop;
 	return publisher;
 }
 
 void publisher_free(struct publisher *publisher, int abandon)
 {
-	pthread_mutex_lock(&publisher->mutex);
-	publisher->stop = 1;
-	pthread_mutex_unlock(&publisher->mutex);
+	publisher->thread.stops = 1;
 	if (abandon)
 		watch_cut_all(); /* the thread may be blocked in the library */
-	wake(publisher->wake_thread);
-	pthread_join(publisher->thread, NULL);
+	thread_stop(&publisher->thread);
 	rabbit_publisher_free(publisher->amqp); /* what is unconfirmed moves to `again` */
 	batch_list_free(&publisher->inbox);
 	for (size_t i = 0; i < BATCH_WAYS; i++)
@@ -519,10 +503,9 @@ void publisher_free(struct publisher *publisher, int abandon)
 	batch_list_free(&publisher->again);
 	batch_list_free(&publisher->finished);
 	batch_list_free(&publisher->confirmed);
-	outcome_message_list_free(&publisher->arrived);
-	outcome_message_list_free(&publisher->outcomes);
+	reply_message_list_free(&publisher->arrived);
+	reply_message_list_free(&publisher->replies);
 	free(publisher->buffer);
-	close(publisher->wake_thread);
 	close(publisher->wake_loop);
 	pthread_mutex_destroy(&publisher->mutex);
 	free(publisher);
@@ -546,16 +529,16 @@ void publisher_submit(struct publisher *publisher, struct batch *batch)
 	STAILQ_INSERT_TAIL(&publisher->inbox, batch, next);
 	pthread_mutex_unlock(&publisher->mutex);
 	if (was_empty)
-		wake(publisher->wake_thread);
+		thread_wake(&publisher->thread);
 }
 
 void publisher_collect(struct publisher *publisher, struct batch_list *confirmed,
-		       struct outcome_message_list *outcomes)
+		       struct reply_message_list *replies)
 {
-	wake_clear(publisher->wake_loop);
+	wake_take(publisher->wake_loop);
 	pthread_mutex_lock(&publisher->mutex);
 	STAILQ_CONCAT(confirmed, &publisher->confirmed);
-	STAILQ_CONCAT(outcomes, &publisher->outcomes);
+	STAILQ_CONCAT(replies, &publisher->replies);
 	pthread_mutex_unlock(&publisher->mutex);
 }
 

@@ -1,22 +1,29 @@
 /*
  * The publisher: a thread that owns the AMQP connection, because a publish can block while the
  * broker does not read. It publishes every batch until RabbitMQ has confirmed it, over new
- * connections where needed, and receives the outcomes that workers send back (RabbitMQ's direct
- * reply-to).
+ * connections where needed, and receives the replies of workers (RabbitMQ's direct reply-to).
  *
  *	event loop                                          publisher thread
  *	  publisher_submit ──▶ inbox ──▶ pending ──▶ confirm window ──┐
- *	  publisher_collect ◀── confirmed, outcomes ◀────────────────┘
+ *	  publisher_collect ◀── confirmed, replies ◀─────────────────┘
  *
- * inbox, confirmed and outcomes are the only shared lists, under one mutex; an eventfd wakes each
+ * inbox, confirmed and replies are the only shared lists, under one mutex; an eventfd wakes each
  * side. All functions are for the event loop's thread.
  */
 #pragma once
 
 #include "gateway/publish/batch.h"
-#include "gateway/publish/waiters.h"
 
 struct publisher;
+
+/* A reply of a worker (common/message/use.h), as it arrived. */
+struct reply_message {
+	STAILQ_ENTRY(reply_message) next;
+	size_t len;
+	char body[];
+};
+
+STAILQ_HEAD(reply_message_list, reply_message);
 
 /*
  * Starts the thread, which connects and reconnects. `wake_fd` becomes readable when there is
@@ -36,7 +43,7 @@ void publisher_submit(struct publisher *publisher, struct batch *batch); /* take
 
 /* Appends what has arrived to the lists; the caller owns it then. */
 void publisher_collect(struct publisher *publisher, struct batch_list *confirmed,
-		       struct outcome_message_list *outcomes);
+		       struct reply_message_list *replies);
 
 /* Writes the reason why it is not ready, or an empty string when it is. */
 void publisher_trouble(struct publisher *publisher, char *text, size_t size);

@@ -1,6 +1,5 @@
 #include "gateway/publish/waiters.h"
 
-#include "common/message/answer.h"
 #include "common/check.h"
 #include "common/hash.h"
 
@@ -11,8 +10,10 @@ TAILQ_HEAD(due_list, waiter);
 
 struct waiter {
 	struct waiters *waiters;
+	struct waiting_batch *batch;
 	struct request *request; /* NULL: it was answered during the look-up */
-	struct receive receive;
+	size_t place;            /* in the batch */
+	struct receive receive;  /* unless it is a use, as the next ones */
 	int slot;
 	int repeated;
 	int looking; /* a look-up has begun and not ended */
@@ -22,23 +23,23 @@ struct waiter {
 	int64_t due_ms;
 	struct due_list *due_in; /* NULL while looking */
 	TAILQ_ENTRY(waiter) due;
-	LIST_ENTRY(waiter) same_batch;
+	TAILQ_ENTRY(waiter) same_batch;
 };
 
-/* The waiters of one batch of this gateway. */
 struct waiting_batch {
 	struct ulid ulid;
-	LIST_HEAD(, waiter) waiters;
+	int is_of_uses;               /* else of receives */
+	TAILQ_HEAD(, waiter) waiters; /* at least one */
 	UT_hash_handle hh;
 };
 
 struct waiters {
 	struct waiters_port port;
 	int64_t timeout_ms;
-	size_t waiting;
+	size_t waiting; /* requests for receives */
 	struct waiting_batch *batches;
 	/* Each in the order of due_ms, because each has one constant wait. */
-	struct due_list fresh;                 /* wait for a message until their deadline */
+	struct due_list fresh;                 /* wait for a reply until their deadline */
 	struct due_list polled[WAITERS_POLLS]; /* wait for their next look-up */
 };
 
@@ -56,7 +57,7 @@ struct waiters *waiters_new(const struct waiters_port *port, int64_t timeout_ms)
 
 void waiters_free(struct waiters *waiters)
 {
-	check(waiters->waiting == 0);
+	check(!waiters->batches);
 	free(waiters);
 }
 
@@ -68,27 +69,38 @@ static struct waiting_batch *batch_find(struct waiters *waiters, const struct ul
 	return batch;
 }
 
-static void batch_join(struct waiters *waiters, struct waiter *waiter)
+static struct waiter *waiter_new(struct waiters *waiters, struct request *request,
+				 const struct ulid *ulid, size_t place, int is_use)
 {
-	struct waiting_batch *batch = batch_find(waiters, &waiter->receive.batch);
+	struct waiter *waiter = checked(calloc(1, sizeof(*waiter)));
+	struct waiting_batch *batch = batch_find(waiters, ulid);
 
 	if (!batch) {
 		batch = checked(calloc(1, sizeof(*batch)));
-		batch->ulid = waiter->receive.batch;
+		batch->ulid = *ulid;
+		batch->is_of_uses = is_use;
+		TAILQ_INIT(&batch->waiters);
 		HASH_ADD(hh, waiters->batches, ulid, sizeof(batch->ulid), batch);
 	}
-	LIST_INSERT_HEAD(&batch->waiters, waiter, same_batch);
+	check(batch->is_of_uses == is_use);
+	waiter->waiters = waiters;
+	waiter->batch = batch;
+	waiter->request = request;
+	waiter->place = place;
+	waiter->deadline_ms = waiters->port.now_ms() + waiters->timeout_ms;
+	TAILQ_INSERT_TAIL(&batch->waiters, waiter, same_batch);
+	return waiter;
 }
 
-static void batch_leave(struct waiters *waiters, struct waiter *waiter)
+static void batch_leave(struct waiter *waiter)
 {
-	struct waiting_batch *batch = batch_find(waiters, &waiter->receive.batch);
+	struct waiting_batch *batch = waiter->batch;
 
-	LIST_REMOVE(waiter, same_batch);
-	if (LIST_EMPTY(&batch->waiters)) {
-		HASH_DEL(waiters->batches, batch);
-		free(batch);
-	}
+	TAILQ_REMOVE(&batch->waiters, waiter, same_batch);
+	if (!TAILQ_EMPTY(&batch->waiters))
+		return;
+	HASH_DEL(waiter->waiters->batches, batch);
+	free(batch);
 }
 
 static void due_set(struct waiter *waiter, struct due_list *list, int64_t due_ms)
@@ -116,21 +128,36 @@ static void look_up(const struct waiters *waiters, struct waiter *waiter)
 void waiters_add(struct waiters *waiters, struct request *request, const struct receive *receive,
 		 int slot, int repeated)
 {
-	struct waiter *waiter = calloc(1, sizeof(*waiter));
+	struct waiter *waiter = waiter_new(waiters, request, &receive->batch,
+					   (size_t)receive->index, 0);
 
-	check(waiter != NULL && slot > 0);
-	waiter->waiters = waiters;
-	waiter->request = request;
+	check(slot > 0);
 	waiter->receive = *receive;
 	waiter->slot = slot;
 	waiter->repeated = repeated;
-	waiter->deadline_ms = waiters->port.now_ms() + waiters->timeout_ms;
 	waiters->waiting++;
-	batch_join(waiters, waiter);
 	if (repeated)
 		look_up(waiters, waiter);
 	else
 		due_set(waiter, &waiters->fresh, waiter->deadline_ms);
+}
+
+void waiters_add_use(struct waiters *waiters, struct request *request, const struct ulid *batch,
+		     size_t place)
+{
+	struct waiter *waiter = waiter_new(waiters, request, batch, place, 1);
+
+	due_set(waiter, &waiters->fresh, waiter->deadline_ms);
+}
+
+static void use_end(struct waiter *waiter, const struct use_outcome *outcomes, size_t n)
+{
+	const struct waiters_port *port = &waiter->waiters->port;
+
+	batch_leave(waiter);
+	due_unset(waiter);
+	port->answer_use(port->uses, waiter->request, outcomes, n);
+	free(waiter);
 }
 
 /* Answers the waiter, and forgets it when no look-up is under way. */
@@ -150,7 +177,7 @@ static void waiter_end(struct waiter *waiter, enum outcome_state state, enum req
 		result.answer = ANSWER_REJECTED;
 		result.reason = reason;
 	}
-	batch_leave(waiters, waiter);
+	batch_leave(waiter);
 	waiters->waiting--;
 	waiters->port.answer(waiter->request, &result);
 	waiter->request = NULL;
@@ -160,40 +187,61 @@ static void waiter_end(struct waiter *waiter, enum outcome_state state, enum req
 	free(waiter);
 }
 
-/*
- * Ends those of a batch whose receive has this index; -1: those that wait for ACK_QUEUED. A
- * repeated one waits for its outcome in any case, which is looked up.
- */
-static void batch_end(struct waiters *waiters, const struct ulid *ulid, int index,
-		      enum outcome_state state, enum request_ack reached, const char *reason)
+void waiters_confirmed(struct waiters *waiters, const struct ulid *ulid)
 {
 	struct waiting_batch *batch = batch_find(waiters, ulid);
 	struct waiter *waiter, *next;
 
 	/* The end of the last waiter frees the batch, so `next` is read before. */
-	for (waiter = batch ? LIST_FIRST(&batch->waiters) : NULL; waiter; waiter = next) {
-		next = LIST_NEXT(waiter, same_batch);
-		if (index < 0 ? waiter->request->ack != ACK_QUEUED : waiter->receive.index != index)
-			continue;
-		if (!waiter->repeated)
-			waiter_end(waiter, state, reached, reason);
-		else if (index >= 0 && waiter->looking)
-			waiter->again = 1;
-		else if (index >= 0)
-			look_up(waiters, waiter);
+	for (waiter = batch ? TAILQ_FIRST(&batch->waiters) : NULL; waiter; waiter = next) {
+		next = TAILQ_NEXT(waiter, same_batch);
+		if (waiter->request->ack == ACK_QUEUED && !waiter->repeated)
+			waiter_end(waiter, OUTCOME_ISSUED, ACK_QUEUED, NULL);
 	}
 }
 
-void waiters_confirmed(struct waiters *waiters, const struct ulid *ulid)
+static void use_replied(struct waiter *waiter, const struct reply *reply, size_t first)
 {
-	batch_end(waiters, ulid, -1, OUTCOME_ISSUED, ACK_QUEUED, NULL);
+	const struct use_outcome *outcomes = &reply->uses[first];
+	size_t n = 1;
+
+	while (first + n < reply->outcomes_n && outcomes[n].use == outcomes->use)
+		n++;
+	if (n == waiter->request->use->use.receives_n)
+		use_end(waiter, outcomes, n);
 }
 
-void waiters_settled(struct waiters *waiters, const struct ulid *ulid, int index,
-		     enum outcome_state state, const char *reason)
+static void receive_replied(struct waiter *waiter, const struct receive_outcome *outcome)
 {
-	check(index >= 0 && state != OUTCOME_UNKNOWN);
-	batch_end(waiters, ulid, index, state, ACK_ISSUED, reason);
+	if (!waiter->repeated)
+		waiter_end(waiter, outcome->reason ? OUTCOME_REJECTED : OUTCOME_ISSUED, ACK_ISSUED,
+			   outcome->reason);
+	else if (waiter->looking)
+		waiter->again = 1;
+	else
+		look_up(waiter->waiters, waiter);
+}
+
+void waiters_replied(struct waiters *waiters, const struct reply *reply)
+{
+	struct waiting_batch *batch = batch_find(waiters, &reply->batch);
+	unsigned short behind[RECEIVE_INDEX_MAX + 1] = { 0 }; /* 0: it is not in the reply */
+	struct waiter *waiter, *next;
+
+	if (!batch || batch->is_of_uses != reply->is_to_uses)
+		return;
+	for (size_t i = reply->outcomes_n; i-- > 0;)
+		behind[reply->is_to_uses ? reply->uses[i].use : (size_t)reply->receives[i].index] =
+			(unsigned short)(i + 1);
+	for (waiter = TAILQ_FIRST(&batch->waiters); waiter; waiter = next) {
+		size_t i = behind[waiter->place];
+
+		next = TAILQ_NEXT(waiter, same_batch); /* the batch may end with this one */
+		if (i > 0 && reply->is_to_uses)
+			use_replied(waiter, reply, i - 1);
+		else if (i > 0)
+			receive_replied(waiter, &reply->receives[i - 1]);
+	}
 }
 
 void waiters_looked_up(struct waiter *waiter, enum outcome_state state, const char *reason)
@@ -231,72 +279,16 @@ void waiters_tick(struct waiters *waiters)
 
 	for (int i = 0; i <= WAITERS_POLLS; i++) {
 		list = i < WAITERS_POLLS ? &waiters->polled[i] : &waiters->fresh;
-		while ((waiter = TAILQ_FIRST(list)) && waiter->due_ms <= now_ms)
-			look_up(waiters, waiter);
+		while ((waiter = TAILQ_FIRST(list)) && waiter->due_ms <= now_ms) {
+			if (waiter->batch->is_of_uses)
+				use_end(waiter, NULL, 0);
+			else
+				look_up(waiters, waiter);
+		}
 	}
 }
 
 size_t waiters_count(const struct waiters *waiters)
 {
 	return waiters->waiting;
-}
-
-void outcome_message_list_free(struct outcome_message_list *list)
-{
-	struct outcome_message *message;
-
-	while ((message = STAILQ_FIRST(list))) {
-		STAILQ_REMOVE_HEAD(list, next);
-		free(message);
-	}
-}
-
-const char *outcome_reason(const char *text)
-{
-	enum reason reason = reason_find(text);
-
-	return reason ? reason_text(reason) : "other";
-}
-
-static int outcome_decode(const cJSON *item, int64_t *index, enum outcome_state *state,
-			  const char **reason)
-{
-	const cJSON *first = cJSON_IsArray(item) ? item->child : NULL,
-		    *second = first ? first->next : NULL;
-
-	if (!second || json_integer(first, 0, RECEIVE_INDEX_MAX, index) || !cJSON_IsString(second))
-		return -1;
-	*reason = NULL;
-	*state = OUTCOME_ISSUED;
-	if (strcmp(second->valuestring, "issued") == 0)
-		return 0;
-	if (strcmp(second->valuestring, "rejected") != 0 || !cJSON_IsString(second->next))
-		return -1;
-	*state = OUTCOME_REJECTED;
-	*reason = outcome_reason(second->next->valuestring);
-	return 0;
-}
-
-int outcome_message_decode(struct json_arena *arena, const char *body, size_t len, outcome_fn *each,
-			   void *context)
-{
-	const char *error, *reason;
-	const cJSON *root = json_parse(arena, body, len, &error), *item, *batch, *outcomes;
-	enum outcome_state state;
-	struct ulid ulid;
-	int64_t index;
-
-	batch = root ? cJSON_GetObjectItemCaseSensitive(root, "batch") : NULL;
-	outcomes = root ? cJSON_GetObjectItemCaseSensitive(root, "outcomes") : NULL;
-	if (!cJSON_IsString(batch) ||
-	    ulid_parse(&ulid, batch->valuestring, strlen(batch->valuestring)) ||
-	    !cJSON_IsArray(outcomes))
-		return -1;
-	cJSON_ArrayForEach(item, outcomes)
-	{
-		if (outcome_decode(item, &index, &state, &reason))
-			return -1;
-		each(context, &ulid, (int)index, state, reason);
-	}
-	return 0;
 }

@@ -1,7 +1,9 @@
 /*
- * Clients that wait for more than "accepted": each is answered when its batch is confirmed
- * (ack=queued), when its outcome comes from a worker (ack=issued), or, at its deadline, after one
- * look-up in PostgreSQL. Pure decisions: time, look-ups and replies go through the port. One
+ * The batches of this process whose clients wait for a worker. A client that waits for more than
+ * "accepted" is answered when its batch is confirmed (ack=queued), when the worker's reply comes
+ * (ack=issued), or, at its deadline, after one look-up in PostgreSQL. A use is answered by the
+ * worker's reply, or at its deadline with `unknown`: nothing is looked up, because its client asks
+ * again with the same key. Pure decisions: time, look-ups and answers go through the port. One
  * thread.
  *
  * A waiter whose receive is of an earlier batch (its key was known) may have no message to wait
@@ -13,7 +15,7 @@
  */
 #pragma once
 
-#include "common/message/json.h"
+#include "common/message/use.h"
 #include "gateway/listen/request.h"
 
 #define WAITERS_POLL_MIN_MS 25 /* the first wait, */
@@ -32,6 +34,10 @@ struct waiters_port {
 	/* Ends in waiters_looked_up() of the same waiter, now or later. */
 	void (*look_up)(void *lookup, const struct receive *receive, struct waiter *waiter);
 	void (*answer)(struct request *request, const struct result *result);
+	void *uses;
+	/* Answers a use with the outcomes of its receives; 0: they are unknown at its deadline. */
+	void (*answer_use)(void *uses, struct request *request, const struct use_outcome *outcomes,
+			   size_t n);
 };
 
 struct waiters *waiters_new(const struct waiters_port *port, int64_t timeout_ms);
@@ -42,43 +48,17 @@ void waiters_free(struct waiters *waiters);
 void waiters_add(struct waiters *waiters, struct request *request, const struct receive *receive,
 		 int slot, int repeated);
 
+/* Takes a use, which is at this place of the batch. */
+void waiters_add_use(struct waiters *waiters, struct request *request, const struct ulid *batch,
+		     size_t place);
+
 void waiters_confirmed(struct waiters *waiters, const struct ulid *batch);
-/*
- * An outcome of one receive from a worker; `reason` is for OUTCOME_REJECTED. Unknown receives
- * are ignored.
- */
-void waiters_settled(struct waiters *waiters, const struct ulid *batch, int index,
-		     enum outcome_state state, const char *reason);
+/* Answers those that the reply names. A use of which it lacks a receive goes on waiting. */
+void waiters_replied(struct waiters *waiters, const struct reply *reply);
 /* Ends a look-up, which the waiter outlives even if its outcome arrives by message meanwhile. */
 void waiters_looked_up(struct waiter *waiter, enum outcome_state state, const char *reason);
 
-/* Looks up the receives that are due. */
+/* Looks up the receives that are due, and answers the uses that are. */
 void waiters_tick(struct waiters *waiters);
+/* Requests for receives that wait. */
 size_t waiters_count(const struct waiters *waiters);
-
-/*
- * A message from a worker, the outcomes of one batch:
- * {"v":1,"batch":"…","outcomes":[[0,"issued"],[1,"rejected","slot_taken"]]}.
- */
-struct outcome_message {
-	STAILQ_ENTRY(outcome_message) next;
-	size_t len;
-	char body[];
-};
-
-STAILQ_HEAD(outcome_message_list, outcome_message);
-
-void outcome_message_list_free(struct outcome_message_list *list);
-
-typedef void outcome_fn(void *context, const struct ulid *batch, int index,
-			enum outcome_state state, const char *reason);
-
-/*
- * Calls `each` for every outcome. 0, or -1 when the message is malformed; `each` was called for the
- * outcomes before the fault.
- */
-int outcome_message_decode(struct json_arena *arena, const char *body, size_t len, outcome_fn *each,
-			   void *context);
-
-/* The constant for this reason of a rejection; "other" for an unknown one. */
-const char *outcome_reason(const char *text);

@@ -25,35 +25,22 @@ struct crowd {
 
 #define CROWD_MAX 16
 
-/* A batch whose requests wait for the reply of a worker. */
-struct sent {
-	struct ulid ulid;
-	UT_hash_handle hh;
-	TAILQ_ENTRY(sent) next; /* in the order of their deadlines */
-	int64_t deadline_ms;
-	size_t left; /* requests that are not answered */
-	size_t n;
-	struct request *requests[]; /* in the order of the message; NULL: answered */
-};
-
 struct uses {
 	struct uses_port port;
 	int64_t timeout_ms;
 	size_t inflight_max;
-	struct json_arena *arena;
+	struct waiters *waiters;
 	struct request_list arrived;
 	size_t waiting; /* requests that are not answered */
 	size_t unconfirmed;
 	struct load load;
 	struct crowd *crowds;
-	struct sent *by_ulid;
-	TAILQ_HEAD(, sent) sent;
 	struct use_message message; /* that is being made */
-	struct use_reply reply;     /* that is being read */
 	char text[USE_MESSAGE_SIZE];
 };
 
-struct uses *uses_new(const struct uses_port *port, const struct config *config)
+struct uses *uses_new(const struct uses_port *port, const struct config *config,
+		      struct waiters *waiters)
 {
 	struct uses *uses = checked(calloc(1, sizeof(*uses)));
 	size_t part = (size_t)config->inflight_max / INFLIGHT_PART;
@@ -61,16 +48,14 @@ struct uses *uses_new(const struct uses_port *port, const struct config *config)
 	uses->port = *port;
 	uses->timeout_ms = config->issued_timeout_ms;
 	uses->inflight_max = part > 0 ? part : 1;
-	uses->arena = json_arena_new();
+	uses->waiters = waiters;
 	STAILQ_INIT(&uses->arrived);
-	TAILQ_INIT(&uses->sent);
 	return uses;
 }
 
 void uses_free(struct uses *uses)
 {
-	check(uses->waiting == 0 && !uses->by_ulid && !uses->crowds);
-	json_arena_free(uses->arena);
+	check(uses->waiting == 0 && !uses->crowds);
 	free(uses);
 }
 
@@ -265,8 +250,6 @@ static void batch_publish(struct uses *uses)
 static void batch_send(struct uses *uses)
 {
 	struct use_message *message = &uses->message;
-	struct sent *sent = checked(
-		calloc(1, sizeof(*sent) + MESSAGE_RECEIVES_MAX * sizeof(sent->requests[0])));
 	struct request *request;
 
 	message->at_ms = uses->port.wall_ms();
@@ -275,14 +258,9 @@ static void batch_send(struct uses *uses)
 	while ((request = STAILQ_FIRST(&uses->arrived)) &&
 	       message->receives_n + request->use->use.receives_n <= MESSAGE_RECEIVES_MAX) {
 		STAILQ_REMOVE_HEAD(&uses->arrived, next);
+		waiters_add_use(uses->waiters, request, &message->batch, message->uses_n);
 		message_add(message, request);
-		sent->requests[sent->n++] = request;
 	}
-	sent->ulid = message->batch;
-	sent->left = sent->n;
-	sent->deadline_ms = uses->port.now_ms() + uses->timeout_ms;
-	HASH_ADD(hh, uses->by_ulid, ulid, sizeof(sent->ulid), sent);
-	TAILQ_INSERT_TAIL(&uses->sent, sent, next);
 	batch_publish(uses);
 }
 
@@ -292,58 +270,15 @@ void uses_flush(struct uses *uses)
 		batch_send(uses);
 }
 
-/* Takes the request, which is about to be answered. */
-static struct request *request_take(struct uses *uses, struct sent *sent, size_t place)
+void uses_answer(struct uses *uses, struct request *request, const struct use_outcome *outcomes,
+		 size_t n)
 {
-	struct request *request = sent->requests[place];
-
-	sent->requests[place] = NULL;
-	sent->left--;
 	uses->waiting--;
 	request_leave(uses, request);
-	return request;
-}
-
-static void sent_end(struct uses *uses, struct sent *sent)
-{
-	HASH_DEL(uses->by_ulid, sent);
-	TAILQ_REMOVE(&uses->sent, sent, next);
-	free(sent);
-}
-
-/* How many of the first outcomes are of one use. */
-static size_t outcomes_of_use(const struct use_outcome *outcomes, size_t n)
-{
-	size_t of_use = 1;
-
-	while (of_use < n && outcomes[of_use].use == outcomes->use)
-		of_use++;
-	return of_use;
-}
-
-int uses_replied(struct uses *uses, const char *body, size_t len)
-{
-	const struct use_reply *reply = &uses->reply;
-	struct sent *sent;
-	size_t n;
-
-	if (use_reply_decode(uses->arena, body, len, &uses->reply))
-		return -1;
-	metrics_add(METRIC_OUTCOMES, (int64_t)reply->outcomes_n);
-	HASH_FIND(hh, uses->by_ulid, &reply->batch, sizeof(reply->batch), sent);
-	for (size_t i = 0; sent && i < reply->outcomes_n; i += n) {
-		const struct use_outcome *outcomes = &reply->outcomes[i];
-		const struct request *request = outcomes->use < sent->n
-							? sent->requests[outcomes->use]
-							: NULL;
-
-		n = outcomes_of_use(outcomes, reply->outcomes_n - i);
-		if (request && n == request->use->use.receives_n)
-			request_answer_use(request_take(uses, sent, outcomes->use), outcomes, n);
-	}
-	if (sent && sent->left == 0)
-		sent_end(uses, sent);
-	return 0;
+	if (n > 0)
+		request_answer_use(request, outcomes, n);
+	else
+		request_fail(request, ANSWER_UNKNOWN, NULL);
 }
 
 void uses_confirmed(struct uses *uses, const struct batch *batch)
@@ -351,19 +286,6 @@ void uses_confirmed(struct uses *uses, const struct batch *batch)
 	check(uses->unconfirmed >= batch->receives);
 	fault_point(FAULT_GATEWAY_AFTER_USES);
 	uses->unconfirmed -= batch->receives;
-}
-
-void uses_tick(struct uses *uses)
-{
-	int64_t now_ms = uses->port.now_ms();
-	struct sent *sent;
-
-	while ((sent = TAILQ_FIRST(&uses->sent)) && sent->deadline_ms <= now_ms) {
-		for (size_t i = 0; i < sent->n; i++)
-			if (sent->requests[i])
-				request_fail(request_take(uses, sent, i), ANSWER_UNKNOWN, NULL);
-		sent_end(uses, sent);
-	}
 }
 
 int uses_are_full(struct uses *uses)

@@ -1,10 +1,10 @@
 /*
- * What orders do with receives (hold, use, release, rollback), on its way to a worker and back.
- * Pure decisions: time and the publisher are behind the port. One thread.
+ * What orders do with receives (hold, use, release, rollback), on its way to a worker. Pure
+ * decisions: time and the publisher are behind the port. One thread.
  *
  *	submit ─▶ arrived ─(flush, once a loop turn)─▶ batch ═ publisher
- *	   │         ▲                                   ├─▶ replied: answered
- *	   └─▶ waiting, for others of the user           └─▶ deadline: answered unknown
+ *	   │         ▲                                   └─▶ waiters ─▶ uses_answer
+ *	   └─▶ waiting, for others of the user
  *	         └─▶ too long: answered busy
  *
  * Every request that is submitted is answered exactly once. Nothing is run a second time: a batch
@@ -15,6 +15,7 @@
 #include "common/program/config.h"
 #include "gateway/listen/request.h"
 #include "gateway/publish/batch.h"
+#include "gateway/publish/waiters.h"
 
 struct uses_port {
 	int64_t (*now_ms)(void); /* monotonic */
@@ -25,7 +26,9 @@ struct uses_port {
 
 struct uses;
 
-struct uses *uses_new(const struct uses_port *port, const struct config *config);
+/* What is published waits in `waiters`, whose port calls uses_answer(). */
+struct uses *uses_new(const struct uses_port *port, const struct config *config,
+		      struct waiters *waiters);
 /* Requires that every request has been answered. */
 void uses_free(struct uses *uses);
 
@@ -34,13 +37,12 @@ void uses_submit(struct uses *uses, struct request *request);
 /* Publishes what was submitted. To be called once at the end of every loop turn. */
 void uses_flush(struct uses *uses);
 
-/* A reply of a worker. 0, or -1: it is none to uses. */
-int uses_replied(struct uses *uses, const char *body, size_t len);
+/* As in waiters_port. */
+void uses_answer(struct uses *uses, struct request *request, const struct use_outcome *outcomes,
+		 size_t n);
 /* The batch is in the queue. */
 void uses_confirmed(struct uses *uses, const struct batch *batch);
 
-/* Answers those that have waited for too long. */
-void uses_tick(struct uses *uses);
 /* Whether there are so many that others should gather (load.h). Never while none waits. */
 int uses_are_full(struct uses *uses);
 size_t uses_waiting(const struct uses *uses);     /* requests */

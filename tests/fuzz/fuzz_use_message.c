@@ -1,6 +1,6 @@
 /*
- * Messages of uses and the replies to them: what is read is within its bounds, and written again it
- * is the same.
+ * Messages of uses, and replies of workers to receives and to uses: what is read is within its
+ * bounds, and written again it is the same.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -60,29 +60,36 @@ static void message_check(const struct use_message *message)
 	check(use_message_write(&again, text_again) == len && memcmp(text, text_again, len) == 0);
 }
 
-static void reply_check(const struct use_reply *reply)
+static void reply_check(const struct reply *reply)
 {
-	static char text[USE_REPLY_SIZE], text_again[USE_REPLY_SIZE];
-	static struct use_reply again;
-	size_t len = use_reply_write(reply, text);
+	static char text[REPLY_SIZE], text_again[REPLY_SIZE];
+	static struct reply again;
+	size_t len = reply_write(reply, text);
 
 	check(reply->outcomes_n >= 1 && reply->outcomes_n <= MESSAGE_RECEIVES_MAX);
 	for (size_t i = 0; i < reply->outcomes_n; i++) {
-		const struct use_outcome *outcome = &reply->outcomes[i];
+		const struct receive_outcome *of_receive = &reply->receives[i];
+		const struct use_outcome *of_use = &reply->uses[i];
 
-		check(outcome->use < MESSAGE_RECEIVES_MAX && outcome->result < USE_RESULTS_N);
-		check(outcome->until_ms >= -1 && outcome->amount_off >= -1);
-		check(!*outcome->currency || currency_valid(outcome->currency, CURRENCY_LEN));
-		receive_check(&outcome->receive);
+		if (!reply->is_to_uses) {
+			check(of_receive->index >= 0 && of_receive->index <= RECEIVE_INDEX_MAX);
+			check(!of_receive->reason ||
+			      of_receive->reason == reason_known(of_receive->reason));
+			continue;
+		}
+		check(of_use->use < MESSAGE_RECEIVES_MAX && of_use->result < USE_RESULTS_N);
+		check(of_use->until_ms >= -1 && of_use->amount_off >= -1);
+		check(!*of_use->currency || currency_valid(of_use->currency, CURRENCY_LEN));
+		receive_check(&of_use->receive);
 	}
-	check(use_reply_decode(arena, text, len, &again) == 0);
-	check(use_reply_write(&again, text_again) == len && memcmp(text, text_again, len) == 0);
+	check(reply_decode(arena, text, len, &again) == 0);
+	check(reply_write(&again, text_again) == len && memcmp(text, text_again, len) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct use_message message;
-	static struct use_reply reply;
+	static struct reply reply;
 	const char *error = NULL;
 
 	if (!arena)
@@ -91,7 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check(error && *error);
 	else
 		message_check(&message);
-	if (use_reply_decode(arena, (const char *)data, size, &reply) == 0)
+	if (reply_decode(arena, (const char *)data, size, &reply) == 0)
 		reply_check(&reply);
 	return 0;
 }

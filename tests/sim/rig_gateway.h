@@ -75,19 +75,15 @@ static void port_look_up_receive(void *lookup, const struct receive *receive, st
 
 /* Outcomes */
 
-static void outcome_told(void *context, const struct ulid *batch, int index,
-			 enum outcome_state state, const char *reason)
-{
-	(void)context;
-	waiters_settled(gateway.waiters, batch, index, state, reason);
-}
-
 static void gateway_outcomes_arrive(void *context, uint64_t incarnation, uint64_t len)
 {
-	if (incarnation == gateway.incarnation)
-		sim_check(outcome_message_decode(gateway.arena, context, len, outcome_told, NULL) ==
-				  0,
+	static struct reply reply;
+
+	if (incarnation == gateway.incarnation) {
+		sim_check(reply_decode(gateway.arena, context, len, &reply) == 0,
 			  "a reply cannot be decoded");
+		waiters_replied(gateway.waiters, &reply);
+	}
 	free(context);
 }
 

@@ -13,13 +13,14 @@ static void replies_send(const struct worker_rig *worker)
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
 		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
 		uint64_t reply_to = *(uint64_t *)delivery->envelope;
+		static struct reply reply;
 		char *text;
 
 		if (!reply_to || fault(FAULT_OUTCOME_LOST))
 			continue;
-		text = malloc(DELIVERY_REPLY_SIZE);
-		event_in(1, 20, gateway_outcomes_arrive, text, reply_to,
-			 delivery_reply(delivery, text));
+		delivery_reply(delivery, &reply);
+		text = malloc(REPLY_SIZE);
+		event_in(1, 20, gateway_outcomes_arrive, text, reply_to, reply_write(&reply, text));
 	}
 }
 

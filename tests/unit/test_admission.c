@@ -158,6 +158,7 @@ static void test_those_who_have_left(void **state)
  */
 static void test_indexes(void **state)
 {
+	static struct reply told = { .outcomes_n = 1, .receives = { { .index = 2 } } };
 	struct client *clients[6];
 	struct batch *batch;
 	struct call *call;
@@ -196,7 +197,8 @@ static void test_indexes(void **state)
 	assert_int_equal(batch->body_len, 6);
 	assert_memory_equal(batch->body, "{body}", 6);
 	assert_int_equal(admission_unconfirmed(rig.admission), 3);
-	waiters_settled(rig.waiters, &batch->ulid, 2, OUTCOME_ISSUED, NULL);
+	told.batch = batch->ulid;
+	waiters_replied(rig.waiters, &told);
 	answer_expect(clients[4], ANSWER_OK);
 	assert_int_equal(clients[4]->result.reached, ACK_ISSUED);
 	assert_int_equal(clients[4]->result.receive.index, 2);

@@ -2,6 +2,7 @@
  * Budgets of wrong exchange codes: who is refused, who waits, and for how long. Here one process
  * enters as each of those of a gateway in turn.
  */
+#include "gateway/gate/limits.h"
 #include "gateway/claim/attempts.h"
 
 #include <setjmp.h>
@@ -43,6 +44,7 @@ static const struct request *user(int64_t number)
 static int setup(void **state)
 {
 	(void)state;
+	limits_init(3);
 	attempts_init(3, &(struct attempts_limits){ .free_max = FREE, .wrong_max = RATE });
 	return 0;
 }
@@ -175,18 +177,31 @@ static void test_an_address_in_bad_standing(void **state)
 
 		attempts_end(take(&one->guess, 5000), &one->guess, 5000 * US);
 	}
-	assert_held(verdict(&one_of(number, 7, BAD)->guess, 5000), 101);
+	assert_held(verdict(&one_of(number, 7, BAD)->guess, 5000), 100);
 	assert_int_equal(verdict(&one_of(number, 8, BAD)->guess, 5000).verdict, ATTEMPT_ALLOWED);
 	/* Another connection from there, in good standing. */
 	assert_int_equal(verdict(&one_of(number, 7, GOOD)->guess, 5000).verdict, ATTEMPT_ALLOWED);
-	assert_int_equal(verdict(&one_of(number, 7, BAD)->guess, 5101).verdict, ATTEMPT_ALLOWED);
+	assert_int_equal(verdict(&one_of(number, 7, BAD)->guess, 5100).verdict, ATTEMPT_ALLOWED);
 	/* New connections all the time have a bound too. */
 	for (int i = 0; i < RATE; i++) {
 		struct one *one = one_of(number++, 7, GOOD);
 
 		attempts_end(take(&one->guess, 5000), &one->guess, 5000 * US);
 	}
-	assert_held(verdict(&one_of(number, 7, GOOD)->guess, 5000), 101);
+	assert_held(verdict(&one_of(number, 7, GOOD)->guess, 5000), 100);
+}
+
+/* Codes that Redis finds wrong, of an address from which no guess is under way. */
+static void test_wrong_codes_that_were_not_taken_for(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2 * RATE; i++)
+		attempts_wrong(&one_of(i, 7, BAD)->guess, 5000 * US);
+	assert_held(attempts_look(&one_of(99, 7, BAD)->guess, 5000 * US), 1100);
+	assert_held(verdict(&one_of(99, 7, GOOD)->guess, 5000), 100);
+	for (int i = 0; i < 10 * RATE; i++)
+		attempts_wrong(&one_of(i, 7, BAD)->guess, 5000 * US);
+	assert_held(verdict(&one_of(99, 7, BAD)->guess, 5000), 2100); /* no longer */
 }
 
 static void test_the_standing_of_a_connection(void **state)
@@ -215,7 +230,7 @@ static void test_of_all(void **state)
 		number++;
 		attempts_end(take(&one->guess, 5000), &one->guess, 5000 * US);
 	}
-	assert_held(verdict(&one_of(number, 7, BAD)->guess, 5000), 11);
+	assert_held(verdict(&one_of(number, 7, BAD)->guess, 5000), 10);
 	assert_int_equal(verdict(&one_of(number, 7, GOOD)->guess, 5000).verdict, ATTEMPT_ALLOWED);
 	/* What was held back has taken nothing from its address. */
 	for (int i = 0; i < RATE; i++)
@@ -296,6 +311,7 @@ int main(void)
 		TEST(test_guesses_under_way),
 		TEST(test_right_codes_cost_nothing),
 		TEST(test_an_address_in_bad_standing),
+		TEST(test_wrong_codes_that_were_not_taken_for),
 		TEST(test_the_standing_of_a_connection),
 		TEST(test_of_all),
 		TEST(test_an_address_waits_for_its_guesses_under_way),

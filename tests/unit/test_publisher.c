@@ -131,7 +131,7 @@ static struct batch *batch_make(int number)
 /* As the event loop does; nothing is collected, because there are no confirms. */
 static void loop_turn(struct publisher *publisher)
 {
-	struct outcome_message_list outcomes = STAILQ_HEAD_INITIALIZER(outcomes);
+	struct reply_message_list outcomes = STAILQ_HEAD_INITIALIZER(outcomes);
 	struct batch_list confirmed = STAILQ_HEAD_INITIALIZER(confirmed);
 	char trouble[256];
 
@@ -259,7 +259,7 @@ static void test_wrong_url(void **state)
 /* `failure` is what happens to the first publish: nothing is confirmed before the second. */
 static void unconfirmed_meet(enum fake_answer failure)
 {
-	struct outcome_message_list outcomes = STAILQ_HEAD_INITIALIZER(outcomes);
+	struct reply_message_list outcomes = STAILQ_HEAD_INITIALIZER(outcomes);
 	struct batch_list confirmed = STAILQ_HEAD_INITIALIZER(confirmed);
 	struct fake_broker broker = { .plan = { failure, FAKE_ACK } };
 	int64_t began_ms = clock_monotonic_ms();

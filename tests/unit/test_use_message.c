@@ -1,4 +1,7 @@
-/* Messages of uses, and the replies to them: what is written is read again, and nothing else. */
+/*
+ * Messages of uses, and the replies of workers to receives and to uses: what is written is read
+ * again, and nothing else.
+ */
 #include "common/message/use.h"
 
 #include <setjmp.h>
@@ -15,7 +18,7 @@
 #define ANY "[\"1001\",\"42\"]"
 
 static struct use_message message;
-static struct use_reply reply;
+static struct reply reply;
 
 static int setup(void **state)
 {
@@ -246,10 +249,10 @@ static void test_how_many(void **state)
 
 static int reply_take(struct json_arena *arena, const char *body)
 {
-	return use_reply_decode(arena, body, strlen(body), &reply);
+	return reply_decode(arena, body, strlen(body), &reply);
 }
 
-static void test_reply(void **state)
+static void test_reply_to_uses(void **state)
 {
 	static const char body[] = HEAD "\"uses\":["
 					"[0,\"held\"," ONE ",1700000900123,500,\"EUR\",null],"
@@ -259,30 +262,119 @@ static void test_reply(void **state)
 					",null,null,\"\",[\"free\",0,null]],"
 					"[255,\"not_found\"," ANY ",null,null,\"\","
 					"[\"not_found\",0,null]]]}";
-	static char again[USE_REPLY_SIZE];
+	static char again[REPLY_SIZE];
 
 	assert_int_equal(reply_take(*state, body), 0);
 	assert_int_equal(reply.outcomes_n, 4);
-	assert_int_equal(reply.outcomes[0].now, NOW_NONE);
-	assert_int_equal(reply.outcomes[1].now, NOW_HELD);
-	assert_true(reply.outcomes[1].now_is_own);
-	assert_int_equal(reply.outcomes[1].now_until_ms, 1700000900123);
-	assert_int_equal(reply.outcomes[2].now, NOW_FREE);
-	assert_false(reply.outcomes[2].now_is_own);
-	assert_int_equal(reply.outcomes[2].now_until_ms, -1);
-	assert_int_equal(reply.outcomes[0].result, USE_HELD);
-	assert_int_equal(reply.outcomes[0].until_ms, 1700000900123);
-	assert_int_equal(reply.outcomes[0].amount_off, 500);
-	assert_int_equal(reply.outcomes[3].use, 255);
-	assert_int_equal(reply.outcomes[3].receive.index, USE_ANY_RECEIVE);
-	assert_int_equal(reply.outcomes[3].until_ms, -1);
-	assert_int_equal(use_reply_write(&reply, again), strlen(body));
+	assert_int_equal(reply.uses[0].now, NOW_NONE);
+	assert_int_equal(reply.uses[1].now, NOW_HELD);
+	assert_true(reply.uses[1].now_is_own);
+	assert_int_equal(reply.uses[1].now_until_ms, 1700000900123);
+	assert_int_equal(reply.uses[2].now, NOW_FREE);
+	assert_false(reply.uses[2].now_is_own);
+	assert_int_equal(reply.uses[2].now_until_ms, -1);
+	assert_int_equal(reply.uses[0].result, USE_HELD);
+	assert_int_equal(reply.uses[0].until_ms, 1700000900123);
+	assert_int_equal(reply.uses[0].amount_off, 500);
+	assert_int_equal(reply.uses[3].use, 255);
+	assert_int_equal(reply.uses[3].receive.index, USE_ANY_RECEIVE);
+	assert_int_equal(reply.uses[3].until_ms, -1);
+	assert_int_equal(reply_write(&reply, again), strlen(body));
 	assert_memory_equal(again, body, strlen(body));
+}
+
+static void test_reply_to_receives(void **state)
+{
+	static const char body[] = HEAD "\"outcomes\":[[0,\"issued\"],"
+					"[1,\"rejected\",\"slot_taken\"],"
+					"[255,\"rejected\",\"out_of_stock\"]]}";
+	static char again[REPLY_SIZE];
+
+	assert_int_equal(reply_take(*state, body), 0);
+	assert_false(reply.is_to_uses);
+	assert_int_equal(reply.outcomes_n, 3);
+	assert_null(reply.receives[0].reason);
+	assert_int_equal(reply.receives[2].index, 255);
+	assert_string_equal(reply.receives[2].reason, "out_of_stock");
+	assert_int_equal(reply_write(&reply, again), strlen(body));
+	assert_memory_equal(again, body, strlen(body));
+	/* a later version may say more */
+	assert_int_equal(reply_take(*state, HEAD "\"outcomes\":[[2,\"issued\",\"x\",5]],\"x\":1}"),
+			 0);
+	assert_int_equal(reply.receives[0].index, 2);
+	assert_null(reply.receives[0].reason);
+}
+
+/* Only known reasons are used in an answer. */
+static void test_reasons_of_rejections(void **state)
+{
+	static const char *const reasons[] = { "unknown_coupon", "slot_taken", "slot_invalid",
+					       "out_of_stock",   "key_taken",  "lost" };
+
+	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+		assert_string_equal(reason_known(reasons[i]), reasons[i]);
+	assert_string_equal(reason_known(""), "other");
+	assert_string_equal(reason_known("\\\"},{"), "other");
+	assert_int_equal(reply_take(*state, HEAD "\"outcomes\":[[0,\"rejected\",\"\\\"quote\"]]}"),
+			 0);
+	assert_string_equal(reply.receives[0].reason, "other");
+}
+
+static void test_replies_to_receives_that_are_refused(void **state)
+{
+	static const char *const bodies[] = {
+		"",
+		"x",
+		"[]",
+		"5",
+		"{}",
+		"{\"v\":1,\"batch\":5,\"outcomes\":[[0,\"issued\"]]}",
+		"{\"v\":1,\"batch\":\"\",\"outcomes\":[[0,\"issued\"]]}",
+		"{\"v\":1,\"batch\":\"01arz3ndektsv4rrffq69g5fav\",\"outcomes\":[[0,\"issued\"]]}",
+		"{\"v\":2,\"batch\":\"" BATCH "\",\"outcomes\":[[0,\"issued\"]]}",
+		HEAD "\"at\":5}",
+		HEAD "\"outcomes\":5}",
+		HEAD "\"outcomes\":[]}",
+		HEAD "\"outcomes\":{\"a\":[0,\"issued\"]}}",
+		HEAD "\"uses\":[[0,\"issued\"]]}",
+	};
+	static const char *const outcomes[] = {
+		"5",
+		"[]",
+		"[0]",
+		"{\"a\":0,\"b\":\"issued\"}",
+		"[\"0\",\"issued\"]",
+		"[-1,\"issued\"]",
+		"[256,\"issued\"]",
+		"[0,5]",
+		"[0,\"Issued\"]",
+		"[0,\"\"]",
+		"[0,\"rejected\"]",
+		"[0,\"rejected\",5]",
+		"[0,\"rejected\",null]",
+	};
+	char body[8192], *at;
+
+	for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
+		if (reply_take(*state, bodies[i]) == 0)
+			fail_msg("%s was taken", bodies[i]);
+	for (size_t i = 0; i < sizeof(outcomes) / sizeof(outcomes[0]); i++) {
+		snprintf(body, sizeof(body), HEAD "\"outcomes\":[[7,\"issued\"],%s]}", outcomes[i]);
+		if (reply_take(*state, body) == 0)
+			fail_msg("%s was taken", body);
+	}
+	for (int n = MESSAGE_RECEIVES_MAX; n <= MESSAGE_RECEIVES_MAX + 1; n++) {
+		at = body + sprintf(body, HEAD "\"outcomes\":[[0,\"issued\"]");
+		for (int i = 1; i < n; i++)
+			at += sprintf(at, ",[%d,\"issued\"]", i % 256);
+		strcpy(at, "]}");
+		assert_int_equal(reply_take(*state, body), n == MESSAGE_RECEIVES_MAX ? 0 : -1);
+	}
 }
 
 static void test_largest_reply(void **state)
 {
-	static char body[USE_REPLY_SIZE];
+	static char body[REPLY_SIZE];
 	struct use_outcome outcome = { .use = RECEIVE_INDEX_MAX,
 				       .result = USE_CURRENCY_WRONG,
 				       .until_ms = JSON_INTEGER_MAX,
@@ -297,12 +389,13 @@ static void test_largest_reply(void **state)
 
 	memset(outcome.receive.user.text, '\\', USER_ID_MAX);
 	memset(&reply, 0, sizeof(reply));
+	reply.is_to_uses = 1;
 	reply.outcomes_n = MESSAGE_RECEIVES_MAX;
 	for (int i = 0; i < MESSAGE_RECEIVES_MAX; i++)
-		reply.outcomes[i] = outcome;
-	assert_int_equal(use_reply_decode(*state, body, use_reply_write(&reply, body), &reply), 0);
+		reply.uses[i] = outcome;
+	assert_int_equal(reply_decode(*state, body, reply_write(&reply, body), &reply), 0);
 	assert_int_equal(reply.outcomes_n, MESSAGE_RECEIVES_MAX);
-	assert_int_equal(reply.outcomes[255].amount_off, JSON_INTEGER_MAX);
+	assert_int_equal(reply.uses[255].amount_off, JSON_INTEGER_MAX);
 }
 
 static void test_replies_that_are_refused(void **state)
@@ -356,7 +449,10 @@ int main(void)
 		TEST(test_heads_that_are_refused),
 		TEST(test_uses_that_are_refused),
 		TEST(test_how_many),
-		TEST(test_reply),
+		TEST(test_reply_to_uses),
+		TEST(test_reply_to_receives),
+		TEST(test_reasons_of_rejections),
+		TEST(test_replies_to_receives_that_are_refused),
 		TEST(test_largest_reply),
 		TEST(test_replies_that_are_refused),
 	};

@@ -21,6 +21,7 @@ static struct {
 	struct responder responder; /* first */
 	int answers[ANSWER_COUNT];
 	char line[1024]; /* the last one */
+	struct waiters *waiters;
 	struct uses *uses;
 	int64_t now_ms;
 	struct batch_list published;
@@ -57,8 +58,17 @@ static void port_publish(struct publisher *publisher, struct batch *batch)
 	rig.batches++;
 }
 
+static void port_answer_use(void *uses, struct request *request, const struct use_outcome *outcomes,
+			    size_t n)
+{
+	(void)uses;
+	uses_answer(rig.uses, request, outcomes, n);
+}
+
 static int setup(void **state)
 {
+	const struct waiters_port waiters_port = { .now_ms = port_now_ms,
+						   .answer_use = port_answer_use };
 	const struct uses_port port = { .now_ms = port_now_ms,
 					.wall_ms = port_wall_ms,
 					.publish = port_publish };
@@ -70,7 +80,8 @@ static int setup(void **state)
 	rig.responder.reply = rig_reply;
 	STAILQ_INIT(&rig.published);
 	rig.arena = json_arena_new();
-	rig.uses = uses_new(&port, &config);
+	rig.waiters = waiters_new(&waiters_port, TIMEOUT_MS);
+	rig.uses = uses_new(&port, &config, rig.waiters);
 	return 0;
 }
 
@@ -78,9 +89,10 @@ static int teardown(void **state)
 {
 	(void)state;
 	rig.now_ms += TIMEOUT_MS;
-	uses_tick(rig.uses);
+	waiters_tick(rig.waiters);
 	assert_int_equal(uses_waiting(rig.uses), 0);
 	uses_free(rig.uses);
+	waiters_free(rig.waiters);
 	batch_list_free(&rig.published);
 	json_arena_free(rig.arena);
 	return 0;
@@ -129,22 +141,22 @@ static struct batch *published(void)
 static void reply(const struct use_message *message, size_t first, size_t end,
 		  enum use_result result)
 {
-	static struct use_reply reply;
-	static char text[USE_REPLY_SIZE];
+	static struct reply reply;
 	const struct receive *receive = message->receives;
 
 	reply.batch = message->batch;
+	reply.is_to_uses = 1;
 	reply.outcomes_n = 0;
 	for (size_t use = 0; use < end; use++)
 		for (size_t i = 0; i < message->uses[use].receives_n; i++, receive++)
 			if (use >= first)
-				reply.outcomes[reply.outcomes_n++] =
+				reply.uses[reply.outcomes_n++] =
 					(struct use_outcome){ .use = use,
 							      .result = result,
 							      .receive = *receive,
 							      .until_ms = -1,
 							      .amount_off = -1 };
-	assert_int_equal(uses_replied(rig.uses, text, use_reply_write(&reply, text)), 0);
+	waiters_replied(rig.waiters, &reply);
 }
 
 static void test_what_arrives_together_goes_together(void **state)
@@ -242,7 +254,6 @@ static void test_a_reply_that_lacks_a_receive_answers_nobody(void **state)
 	less.uses[0].receives_n = less.receives_n = 1;
 	reply(&less, 0, 1, USE_USED);
 	assert_int_equal(uses_waiting(rig.uses), 1);
-	assert_int_equal(uses_replied(rig.uses, "{}", 2), -1);
 	less.uses_n = 2; /* one that the message does not have */
 	less.uses[1] = less.uses[0];
 	reply(&less, 1, 2, USE_USED);
@@ -262,10 +273,10 @@ static void test_deadline(void **state)
 	uses_flush(rig.uses);
 	reply(&rig.message, 0, 1, USE_USED);
 	rig.now_ms = TIMEOUT_MS - 1;
-	uses_tick(rig.uses);
+	waiters_tick(rig.waiters);
 	assert_int_equal(rig.answers[ANSWER_UNKNOWN], 0);
 	rig.now_ms = TIMEOUT_MS;
-	uses_tick(rig.uses);
+	waiters_tick(rig.waiters);
 	assert_int_equal(rig.answers[ANSWER_UNKNOWN], 1);
 	assert_int_equal(uses_waiting(rig.uses), 1);
 	reply(&rig.message, 1, 2, USE_USED); /* too late */
@@ -299,7 +310,7 @@ static void test_busy(void **state)
 	assert_int_equal(rig.answers[ANSWER_BUSY], 1);
 	uses_flush(rig.uses);
 	rig.now_ms = TIMEOUT_MS;
-	uses_tick(rig.uses);
+	waiters_tick(rig.waiters);
 	assert_int_equal(uses_waiting(rig.uses), 0);
 	submit("use", 0, 1, ""); /* the messages are still in memory */
 	assert_int_equal(rig.answers[ANSWER_BUSY], 2);

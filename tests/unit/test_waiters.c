@@ -108,6 +108,17 @@ static struct client *wait(enum request_ack ack, const struct ulid *batch, int i
 	return client;
 }
 
+/* A worker's reply about one receive; `reason`: it was rejected. */
+static void settled(const struct ulid *batch, int index, const char *reason)
+{
+	static struct reply reply;
+
+	reply.batch = *batch;
+	reply.outcomes_n = 1;
+	reply.receives[0] = (struct receive_outcome){ index, reason };
+	waiters_replied(rig.waiters, &reply);
+}
+
 static void answer_expect(const struct client *client, enum answer answer)
 {
 	struct user_id user;
@@ -138,7 +149,7 @@ static void test_confirmed(void **state)
 	assert_int_equal(other->answers, 0);
 	assert_int_equal(waiters_count(rig.waiters), 2);
 	waiters_confirmed(rig.waiters, &batch_a); /* again, and a batch without waiters */
-	waiters_settled(rig.waiters, &batch_a, 2, OUTCOME_ISSUED, NULL);
+	settled(&batch_a, 2, NULL);
 	waiters_confirmed(rig.waiters, &batch_a);
 	waiters_confirmed(rig.waiters, &batch_b);
 	answer_expect(issued, ANSWER_OK);
@@ -148,24 +159,26 @@ static void test_confirmed(void **state)
 
 static void test_settled(void **state)
 {
+	static struct reply to_uses = { { { 1 } }, 1, 1, { .uses = { { .use = 0 } } } };
 	struct client *a = wait(ACK_ISSUED, &batch_a, 0, 0), *b = wait(ACK_ISSUED, &batch_a, 1, 0);
 	struct client *queued = wait(ACK_QUEUED, &batch_a, 2, 0);
 
 	(void)state;
-	waiters_settled(rig.waiters, &batch_a, 7, OUTCOME_ISSUED, NULL);
-	waiters_settled(rig.waiters, &batch_b, 0, OUTCOME_ISSUED, NULL);
+	settled(&batch_a, 7, NULL);
+	settled(&batch_b, 0, NULL);
+	waiters_replied(rig.waiters, &to_uses);
 	assert_int_equal(waiters_count(rig.waiters), 3);
-	waiters_settled(rig.waiters, &batch_a, 1, OUTCOME_REJECTED, "slot_taken");
+	settled(&batch_a, 1, "slot_taken");
 	answer_expect(b, ANSWER_REJECTED);
 	assert_string_equal(b->result.reason, "slot_taken");
-	waiters_settled(rig.waiters, &batch_a, 0, OUTCOME_ISSUED, NULL);
+	settled(&batch_a, 0, NULL);
 	answer_expect(a, ANSWER_OK);
 	assert_int_equal(a->result.reached, ACK_ISSUED);
 	/* A worker may be faster than the confirm. */
-	waiters_settled(rig.waiters, &batch_a, 2, OUTCOME_ISSUED, NULL);
+	settled(&batch_a, 2, NULL);
 	answer_expect(queued, ANSWER_OK);
 	assert_int_equal(queued->result.reached, ACK_ISSUED);
-	waiters_settled(rig.waiters, &batch_a, 0, OUTCOME_ISSUED, NULL); /* redelivered */
+	settled(&batch_a, 0, NULL); /* redelivered */
 	assert_int_equal(a->answers, 1);
 }
 
@@ -213,7 +226,7 @@ static void test_word_overtakes_look_up(void **state)
 	rig.now_ms += TIMEOUT_MS;
 	waiters_tick(rig.waiters);
 	assert_int_equal(rig.lookups, 2);
-	waiters_settled(rig.waiters, &batch_a, 0, OUTCOME_ISSUED, NULL);
+	settled(&batch_a, 0, NULL);
 	waiters_confirmed(rig.waiters, &batch_a);
 	answer_expect(issued, ANSWER_OK);
 	answer_expect(queued, ANSWER_OK);
@@ -268,8 +281,8 @@ static void test_repeated_is_looked_up_by_a_message(void **state)
 	(void)state;
 	assert_int_equal(rig.lookups, 2);
 	waiters_looked_up(rig.waiter, OUTCOME_UNKNOWN, NULL);
-	waiters_settled(rig.waiters, &batch_a, 0, OUTCOME_ISSUED, NULL);
-	waiters_settled(rig.waiters, &batch_a, 1, OUTCOME_ISSUED, NULL);
+	settled(&batch_a, 0, NULL);
+	settled(&batch_a, 1, NULL);
 	answer_expect(fresh, ANSWER_OK);
 	assert_false(fresh->result.is_replayed);
 	assert_int_equal(rig.lookups, 3); /* of `other`, now */
@@ -294,7 +307,7 @@ static void test_repeated_is_not_confirmed(void **state)
 	waiters_looked_up(rig.waiter, OUTCOME_UNKNOWN, NULL);
 	waiters_confirmed(rig.waiters, &batch_a);
 	assert_int_equal(rig.lookups, 1);
-	waiters_settled(rig.waiters, &batch_a, 0, OUTCOME_ISSUED, NULL);
+	settled(&batch_a, 0, NULL);
 	assert_int_equal(rig.lookups, 2);
 	waiters_looked_up(rig.waiter, OUTCOME_ISSUED, NULL);
 	answer_expect(queued, ANSWER_OK);
@@ -346,7 +359,7 @@ static void test_many(void **state)
 		clients[i] = wait(i % 2 ? ACK_QUEUED : ACK_ISSUED, i % 3 ? &batch_a : &batch_b, i,
 				  0);
 	for (int i = 0; i < 40; i += 4)
-		waiters_settled(rig.waiters, i % 3 ? &batch_a : &batch_b, i, OUTCOME_ISSUED, NULL);
+		settled(i % 3 ? &batch_a : &batch_b, i, NULL);
 	waiters_confirmed(rig.waiters, &batch_a);
 	rig.now_ms += TIMEOUT_MS;
 	rig.at_once = OUTCOME_ISSUED + 1;

@@ -190,28 +190,18 @@ int outcome_parse(const char *kind, const char *reason, struct outcome *outcome)
 	return outcome->reason == REASON_NONE ? -1 : 0;
 }
 
-size_t delivery_reply(const struct delivery *delivery, char out[DELIVERY_REPLY_SIZE])
+void delivery_reply(const struct delivery *delivery, struct reply *reply)
 {
-	const struct delivery_message *message = delivery->message;
-	char batch[ULID_SIZE];
-	size_t len;
-
-	len = (size_t)snprintf(out, DELIVERY_REPLY_SIZE, "{\"v\":1,\"batch\":\"%s\",\"outcomes\":[",
-			       ulid_format(&message->batch, batch));
+	reply->batch = delivery->message->batch;
+	reply->is_to_uses = 0;
+	reply->outcomes_n = 0;
 	for (size_t i = delivery->first; i < delivery->end; i++) {
 		const struct outcome *outcome = &delivery->outcomes[i];
-		const char *comma = i > delivery->first ? "," : "";
 
-		if (outcome->kind == OUTCOME_REJECTED)
-			len += (size_t)snprintf(out + len, DELIVERY_REPLY_SIZE - len,
-						"%s[%zu,\"rejected\",\"%s\"]", comma, i,
-						reason_text(outcome->reason));
-		else
-			len += (size_t)snprintf(out + len, DELIVERY_REPLY_SIZE - len,
-						"%s[%zu,\"issued\"]", comma, i);
-		check(len < DELIVERY_REPLY_SIZE);
+		reply->receives[reply->outcomes_n++] = (struct receive_outcome){
+			.index = (int)i,
+			.reason = outcome->kind == OUTCOME_REJECTED ? reason_text(outcome->reason)
+								    : NULL
+		};
 	}
-	len += (size_t)snprintf(out + len, DELIVERY_REPLY_SIZE - len, "]}");
-	check(len < DELIVERY_REPLY_SIZE);
-	return len;
 }

@@ -130,12 +130,10 @@ enum delivery_state delivery_part_refused(struct delivery *delivery, const char 
 int delivery_is_settled_by_part(const struct delivery *delivery);
 
 /*
- * Writes the reply to a gateway that waits for the outcomes of the part, and returns its length:
- * {"v":1,"batch":"…","outcomes":[[0,"issued"],[1,"rejected","slot_taken"]]}. A receive that was
- * issued earlier is reported as `issued`.
+ * Fills the reply to a gateway that waits for the outcomes of the part. A receive that was issued
+ * earlier is reported as `issued`.
  */
-#define DELIVERY_REPLY_SIZE (128 + MESSAGE_RECEIVES_MAX * 48)
-size_t delivery_reply(const struct delivery *delivery, char out[DELIVERY_REPLY_SIZE]);
+void delivery_reply(const struct delivery *delivery, struct reply *reply);
 
 size_t delivery_part_size(const struct delivery *delivery);
 /* The trace of this receive, or use (trace_context.h); "": it has none. */
