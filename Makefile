@@ -86,6 +86,10 @@ include scripts/platforms.mk
 tree: ## the source files, each with its purpose: FOLDER=keeper
 	@scripts/tree.sh $(FOLDER)
 
+.PHONY: docs
+docs: ## settings and metrics in docs/config.md and docs/metrics.md, from the tables
+	@scripts/docs.py
+
 .PHONY: torture
 torture: packages ## the promises under faults: SEED=n ONLY=scenario ROUNDS=k NIGHT=1 SAN=address
 	@scripts/torture.sh

@@ -1,5 +1,6 @@
 #include "common/changes.h"
 
+#include "common/log/log.h"
 #include "common/redis/redis.h"
 #include "embed.h"
 
@@ -7,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define FOLLOWED "followed:" /* the field of a cluster, which its system identifier follows */
 
 static void installation_take(struct changes *changes, const char *text)
 {
@@ -85,18 +88,26 @@ int changes_copy_take(struct changes *copy, const redisReply *reply)
 	memset(copy, 0, sizeof(*copy));
 	if (reply->type == REDIS_REPLY_ERROR)
 		return is_no_copy(reply->str) ? 0 : -1;
-	for (size_t i = 0; i + 1 < reply->elements; i += 2)
-		if (strcmp(reply->element[i]->str, "installation") == 0)
-			installation_take(copy, reply->element[i + 1]->str);
-		else if (strcmp(reply->element[i]->str, "system") == 0 ||
-			 strcmp(reply->element[i]->str, "timeline") == 0)
-			server_part_take(&copy->server, reply->element[i]->str,
-					 reply->element[i + 1]->str);
-		else if (strcmp(reply->element[i]->str, "former") == 0)
-			snprintf(copy->former, sizeof(copy->former), "%s",
-				 reply->element[i + 1]->str);
-		else
-			pair_take(copy, reply->element[i]->str, reply->element[i + 1]->str);
+	for (size_t i = 0; i + 1 < reply->elements; i += 2) {
+		const char *name = reply->element[i]->str, *value = reply->element[i + 1]->str;
+
+		if (strcmp(name, "installation") == 0) {
+			installation_take(copy, value);
+		} else if (strcmp(name, "system") == 0 || strcmp(name, "timeline") == 0) {
+			server_part_take(&copy->server, name, value);
+		} else if (strcmp(name, "former") == 0) {
+			snprintf(copy->former, sizeof(copy->former), "%s", value);
+		} else if (strncmp(name, FOLLOWED, strlen(FOLLOWED)) == 0) {
+			struct postgres_server server = { .timeline = 0 };
+
+			if (copy->highest_n < CLUSTERS_MAX &&
+			    server_part_take(&server, "system", name + strlen(FOLLOWED)) == 0 &&
+			    server_part_take(&server, "timeline", value) == 0)
+				copy->highest[copy->highest_n++] = server;
+		} else {
+			pair_take(copy, name, value);
+		}
+	}
 	return 0;
 }
 
@@ -179,10 +190,9 @@ enum relation changes_adopt(struct redis_client *redis, const char *installation
 enum relation changes_follow(struct redis_client *redis, const struct changes *changes,
 			     enum follow follow)
 {
-	static const char *const words[] = { [FOLLOW_LOOK] = "look",
-					     [FOLLOW_NEWER] = "newer",
-					     [FOLLOW_OTHER] = "other",
-					     [FOLLOW_ANY] = "any" };
+	static const char *const words[] = {
+		[FOLLOW_NEWER] = "newer", [FOLLOW_OTHER] = "other", [FOLLOW_ANY] = "any"
+	};
 	char server[SERVER_TEXT_SIZE];
 
 	return changes_eval(redis, 4,
@@ -232,4 +242,72 @@ int64_t changes_behind(const struct changes *changes, const struct changes *copy
 int64_t changes_behind_others(const struct changes *changes, const struct changes *copy)
 {
 	return behind_until(changes, copy, CHANGES_SETTLED);
+}
+
+struct standing changes_stand(enum relation before, const struct changes *changes,
+			      const struct changes *copy)
+{
+	const struct postgres_server *server = &changes->server;
+	struct standing standing = { .relation = changes_relate(before, changes, copy),
+				     .behind = changes_behind(changes, copy) };
+	int is_promoted = !*copy->server.system || strcmp(server->system, copy->server.system) == 0;
+
+	/* The id of a standby is that of its primary. */
+	if (standing.relation != RELATION_FOREIGN && server->timeline == 0)
+		standing.relation = RELATION_STANDBY;
+	if (standing.relation != RELATION_OWN)
+		return standing;
+	if (standing.behind > 0)
+		standing.relation = RELATION_BEHIND;
+	if (server_equals(server, &copy->server))
+		return standing;
+
+	/* As lua/changes.lua, which decides when the server is to be followed. */
+	for (size_t i = 0; i < copy->highest_n; i++)
+		if (strcmp(server->system, copy->highest[i].system) == 0 &&
+		    server->timeline <= copy->highest[i].timeline)
+			standing.relation = RELATION_OLD;
+	/* One that lacks something takes the place of another cluster by couponctl recover only. */
+	if (standing.relation == RELATION_OWN)
+		standing.follow = FOLLOW_OTHER;
+	else if (standing.relation == RELATION_BEHIND && is_promoted)
+		standing.follow = FOLLOW_NEWER;
+	return standing;
+}
+
+int relation_is_followed(enum relation relation)
+{
+	return relation == RELATION_OWN || relation == RELATION_BEHIND;
+}
+
+void relation_log(enum relation before, enum relation relation, const struct changes *changes,
+		  const struct changes *copy)
+{
+	char server[SERVER_TEXT_SIZE], followed[SERVER_TEXT_SIZE];
+
+	if (relation == before)
+		return;
+	if (relation == RELATION_FOREIGN)
+		log_error("installation_differs", LOG_S("postgresql", changes->installation),
+			  LOG_S("redis", copy->installation),
+			  LOG_S("why", RELATION_FOREIGN_TEXT "; nothing is issued or changed"),
+			  LOG_S("mend", "correct DATABASE_URL or REDIS_URL, or see "
+					"couponctl installation"));
+	else if (relation == RELATION_OLD)
+		log_error("postgresql_old", LOG_S("server", server_text(&changes->server, server)),
+			  LOG_S("followed", server_text(&copy->server, followed)),
+			  LOG_S("why", RELATION_OLD_TEXT), LOG_S("mend", SERVER_OLD_MEND));
+	else if (relation == RELATION_BEHIND)
+		log_error("postgresql_behind", LOG_I("transactions", changes_behind(changes, copy)),
+			  LOG_S("why", "PostgreSQL was put back to an earlier moment"),
+			  LOG_S("mend", "couponctl recover"));
+	else if (relation != RELATION_OWN)
+		return;
+	else if (before == RELATION_FOREIGN)
+		log_info("installation_agrees", LOG_S("installation", changes->installation));
+	else if (before == RELATION_OLD)
+		log_info("postgresql_agrees",
+			 LOG_S("server", server_text(&changes->server, server)));
+	else if (before == RELATION_BEHIND)
+		log_info("postgresql_recovered", LOG_S("by", "couponctl recover"));
 }

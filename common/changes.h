@@ -33,21 +33,28 @@ struct postgres_server {
 
 #define SERVER_TEXT_SIZE (SYSTEM_SIZE + NUMBER_SIZE)
 
+#define CLUSTERS_MAX 32 /* of which the copy is read; Redis judges the servers of others */
+
 struct changes {
 	int64_t num[CHANGES_STRIPES];         /* 0: none */
 	char installation[INSTALLATION_SIZE]; /* empty: none, or not known */
 	struct postgres_server server;        /* of a copy: the one that is followed */
 	char former[SERVER_TEXT_SIZE];        /* of a copy: the one before it; empty: none */
+	/* of a copy: the highest timeline that was followed of each cluster */
+	struct postgres_server highest[CLUSTERS_MAX];
+	size_t highest_n;
 };
 
-/* What the Redis of a program is to its PostgreSQL. */
+/* Whether a PostgreSQL counts for what is in Redis. */
 enum relation {
 	RELATION_UNKNOWN,   /* one of them was never reached */
 	RELATION_UNADOPTED, /* Redis has no id: nothing is copied */
-	RELATION_OWN,
+	RELATION_OWN,       /* it counts, once its server is followed */
+	RELATION_BEHIND,  /* it was put back: nothing is issued or settled until it is recovered */
 	RELATION_FOREIGN, /* of another installation: nothing is changed anywhere */
 	RELATION_OLD,     /* the server is an old one, and another is followed: the same */
-	RELATION_OTHER    /* the server is of a cluster that is not followed, by its `follow` */
+	RELATION_STANDBY, /* it cannot be changed */
+	RELATION_OTHER    /* Redis replied: of a cluster that is not followed, with FOLLOW_NEWER */
 };
 
 #define RELATION_FOREIGN_TEXT "Redis belongs to another installation than PostgreSQL"
@@ -61,10 +68,21 @@ enum relation {
 
 /* Which server Redis follows from now on, besides the one that it follows, and the first. */
 enum follow {
-	FOLLOW_LOOK,  /* as it is */
+	FOLLOW_NONE,  /* as it is: Redis is not asked */
 	FOLLOW_NEWER, /* one with a higher timeline, of the same cluster */
 	FOLLOW_OTHER, /* or of another cluster: one that is not behind */
 	FOLLOW_ANY    /* an old one, too */
+};
+
+/* What a program may do with its PostgreSQL. */
+struct standing {
+	enum relation relation;
+	/*
+	 * Of RELATION_OWN and RELATION_BEHIND: how Redis has to follow the server, before the
+	 * numbers are compared with a copy that is read after that; FOLLOW_NONE: the relation holds
+	 */
+	enum follow follow;
+	int64_t behind; /* the transactions that it lacks, at least */
 };
 
 /* Adds 'STRIPE:NUM', as change_note() returns it. 0, or -1 when it is malformed. */
@@ -100,8 +118,8 @@ int changes_copy_raise(struct redis_client *redis, const struct changes *changes
 enum relation changes_adopt(struct redis_client *redis, const char *installation,
 			    const char *instead_of);
 /*
- * Has Redis follow this server, no standby. RELATION_OWN: it does (FOLLOW_LOOK: or would), and what
- * the copy has from then on is final for all servers before it; RELATION_UNKNOWN: Redis has failed.
+ * Has Redis follow this server, no standby. RELATION_OWN: it does, and what the copy has from then
+ * on is final for all servers before it; RELATION_UNKNOWN: Redis has failed.
  */
 enum relation changes_follow(struct redis_client *redis, const struct changes *changes,
 			     enum follow follow);
@@ -114,11 +132,25 @@ enum relation changes_replied(const char *word);
 void changes_take(struct changes *changes, const PGresult *rows);
 
 /*
- * The relation of Redis to PostgreSQL, after `before`: a program that was foreign stays so while
- * Redis has no id, since others will adopt it.
+ * The relation of Redis to PostgreSQL, after `before`, by their ids alone: a program that was
+ * foreign stays so while Redis has no id, since others will adopt it.
  */
 enum relation changes_relate(enum relation before, const struct changes *changes,
 			     const struct changes *copy);
+/*
+ * Judges a PostgreSQL by its id, its server and its numbers, by the copy, which was read before
+ * them, and by the relation before. docs/lifecycle.md has the table.
+ */
+struct standing changes_stand(enum relation before, const struct changes *changes,
+			      const struct changes *copy);
+/* Redis belongs to this PostgreSQL and follows its server, which may be behind. */
+int relation_is_followed(enum relation relation);
+/*
+ * Logs what has changed since `before`: installation_differs, postgresql_old, postgresql_behind,
+ * and that each is over.
+ */
+void relation_log(enum relation before, enum relation relation, const struct changes *changes,
+		  const struct changes *copy);
 
 /* How many transactions PostgreSQL is behind its copy, at least; 0: it is not. */
 int64_t changes_behind(const struct changes *changes, const struct changes *copy);

@@ -73,18 +73,19 @@ static void old_refuse(const struct changes *changes, const struct changes *copy
 
 /*
  * The copy first: it must not be newer than what it is compared with. 0, or -1. Ends the process if
- * they are of different installations.
+ * they are of different installations, or this is a standby.
  */
 static int both_read(struct db *db, struct redis_client *redis, struct changes *changes,
-		     struct changes *copy)
+		     struct changes *copy, struct standing *standing)
 {
 	if (changes_copy_read(copy, redis))
 		return -1;
 	own_read(db, changes);
-	if (changes->server.timeline == 0)
+	*standing = changes_stand(RELATION_UNKNOWN, changes, copy);
+	if (standing->relation == RELATION_STANDBY)
 		log_fatal(SERVER_STANDBY_TEXT ": DATABASE_URL must name the primary, or all "
 					      "servers and target_session_attrs=read-write");
-	if (changes_relate(RELATION_UNKNOWN, changes, copy) == RELATION_FOREIGN)
+	if (standing->relation == RELATION_FOREIGN)
 		log_fatal("nothing was done, because PostgreSQL, which DATABASE_URL names, is of "
 			  "installation %s, and Redis, which REDIS_URL names, belongs to %s; see "
 			  "couponctl installation",
@@ -94,11 +95,13 @@ static int both_read(struct db *db, struct redis_client *redis, struct changes *
 
 void store_server_find(struct db *db, struct redis_client *redis)
 {
-	struct changes changes;
+	struct changes changes, copy;
 
 	for (size_t i = 1; i < db_hosts_n(db); i++) {
+		if (changes_copy_read(&copy, redis))
+			return;
 		own_read(db, &changes);
-		if (changes_follow(redis, &changes, FOLLOW_LOOK) != RELATION_OLD)
+		if (changes_stand(RELATION_UNKNOWN, &changes, &copy).relation != RELATION_OLD)
 			return;
 		db_leave(db, RELATION_OLD_TEXT);
 	}
@@ -107,57 +110,63 @@ void store_server_find(struct db *db, struct redis_client *redis)
 int64_t behind_read(struct db *db, struct redis_client *redis)
 {
 	struct changes changes, copy;
+	struct standing standing;
 
-	if (both_read(db, redis, &changes, &copy))
+	if (both_read(db, redis, &changes, &copy, &standing))
 		return -1;
-	old_refuse(&changes, &copy, changes_follow(redis, &changes, FOLLOW_LOOK));
-	return changes_behind(&changes, &copy);
+	old_refuse(&changes, &copy, standing.relation);
+	return standing.behind;
 }
 
 int64_t behind_read_any(struct db *db, struct redis_client *redis, enum follow follow, int is_dry,
 			struct changes *changes, struct changes *copy)
 {
-	enum relation relation;
+	struct standing standing;
 
-	if (both_read(db, redis, changes, copy))
+	if (both_read(db, redis, changes, copy, &standing))
 		return -1;
-	relation = changes_follow(redis, changes, is_dry ? FOLLOW_LOOK : follow);
+	if (!is_dry)
+		standing.relation = changes_follow(redis, changes, follow);
 	if (follow != FOLLOW_ANY)
-		old_refuse(changes, copy, relation);
-	if (relation == RELATION_UNKNOWN)
+		old_refuse(changes, copy, standing.relation);
+	if (standing.relation == RELATION_UNKNOWN)
 		return -1;
-	if (!is_dry && relation == RELATION_OWN && both_read(db, redis, changes, copy))
+	if (!is_dry && standing.relation == RELATION_OWN &&
+	    both_read(db, redis, changes, copy, &standing))
 		return -1;
-	return changes_behind(changes, copy);
+	return standing.behind;
 }
 
 int behind_copy(struct db *db, struct redis_client *redis)
 {
 	struct changes changes, copy;
+	struct standing standing;
 
-	return both_read(db, redis, &changes, &copy) ? -1
-						     : changes_copy_raise(redis, &changes, &copy);
+	return both_read(db, redis, &changes, &copy, &standing)
+		       ? -1
+		       : changes_copy_raise(redis, &changes, &copy);
 }
 
 void behind_refuse(struct db *db, struct redis_client *redis)
 {
 	struct changes changes, copy;
-	int64_t behind = behind_read(db, redis);
+	struct standing standing = { .behind = -1 };
 
 	/* A server that is not followed is followed before its change is made. */
-	if (behind == 0 && both_read(db, redis, &changes, &copy) == 0 &&
-	    !server_equals(&changes.server, &copy.server)) {
+	if (both_read(db, redis, &changes, &copy, &standing) == 0 &&
+	    standing.follow == FOLLOW_OTHER) {
 		old_refuse(&changes, &copy, changes_follow(redis, &changes, FOLLOW_OTHER));
-		behind = behind_read(db, redis);
+		standing.behind = behind_read(db, redis);
 	}
-	if (behind < 0)
+	old_refuse(&changes, &copy, standing.relation);
+	if (standing.behind < 0)
 		log_fatal_as(
 			CTL_AWAY,
 			"nothing was changed, because Redis, which REDIS_URL names and which knows "
 			"whether PostgreSQL was put back to an earlier moment, cannot be read: %s",
 			redis_client_error(redis));
-	if (behind > 0)
-		log_fatal_as(CTL_AWAY, BEHIND_TEXT, (long long)behind);
+	if (standing.behind > 0)
+		log_fatal_as(CTL_AWAY, BEHIND_TEXT, (long long)standing.behind);
 }
 
 /* Under sudo the user who called it. */

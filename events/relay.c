@@ -325,7 +325,7 @@ static int64_t turn(struct relay *relay)
 	int held;
 
 	/* RabbitMQ is that of Redis. */
-	if (keeper_state().relation != RELATION_OWN)
+	if (!relation_is_followed(keeper_state().relation))
 		return standby(DOWN_MS);
 	held = lock_take(relay);
 	metrics_set(METRIC_RELAY_ACTIVE, held > 0);

@@ -222,7 +222,7 @@ static void lease_step(struct webhooks *webhooks)
 	if (free_n == 0 || now_ms < webhooks->lease_at_ms)
 		return;
 	webhooks->lease_at_ms = now_ms + LEASE_EVERY_MS;
-	if (keeper_state().relation != RELATION_OWN)
+	if (!relation_is_followed(keeper_state().relation))
 		return;
 	rows = ask(webhooks, sql_query_webhook_lease,
 		   POSTGRES_ARGUMENTS(postgres_number((int64_t)free_n),

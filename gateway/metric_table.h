@@ -1,6 +1,6 @@
 /*
  * Every metric of the gateway once: METRIC(enumerator, "name", "type", "help"). The name goes out
- * with the prefix couponmq_; docs/metrics.md is checked against this table. No include guard:
+ * with the prefix couponmq_; `make docs` prints them into docs/metrics.md. No include guard:
  * included for its expansion.
  */
 METRIC(METRIC_CONNECTIONS, "connections", "gauge", "Open connections of the socket API.")

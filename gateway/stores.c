@@ -22,39 +22,23 @@
 static void relation_set(struct comparison *comparison)
 {
 	struct changes own = { .num = { 0 } };
-	int was_foreign = comparison->relation == RELATION_FOREIGN, is_foreign;
+	enum relation before = comparison->relation;
 
 	memcpy(own.installation, comparison->installation, INSTALLATION_SIZE);
-	comparison->relation = changes_relate(comparison->relation, &own, &comparison->copy);
-	is_foreign = comparison->relation == RELATION_FOREIGN;
-	if (is_foreign)
+	comparison->relation = changes_relate(before, &own, &comparison->copy);
+	if (comparison->relation == RELATION_FOREIGN)
 		lookup_trust(comparison->lookup, LOOKUP_FOREIGN);
-	if (is_foreign == was_foreign)
-		return;
-	comparison->due_ms = 0; /* PostgreSQL may have got another id, too */
-	if (!comparison->is_first)
-		return;
-	if (is_foreign)
-		log_error("installation_differs", LOG_S("postgresql", comparison->installation),
-			  LOG_S("redis", comparison->copy.installation),
-			  LOG_S("why", RELATION_FOREIGN_TEXT "; nothing is issued"),
-			  LOG_S("mend", "correct DATABASE_URL or REDIS_URL, or see "
-					"couponctl installation"));
-	else
-		log_info("installation_agrees", LOG_S("installation", comparison->installation));
-}
-
-/* It is for the keepers to tell Redis of another; this only sees that a later one is followed. */
-static int is_old(const struct postgres_server *server, const struct postgres_server *followed)
-{
-	return server->timeline > 0 && server->timeline < followed->timeline &&
-	       strcmp(server->system, followed->system) == 0;
+	if ((comparison->relation == RELATION_FOREIGN) != (before == RELATION_FOREIGN))
+		comparison->due_ms = 0; /* PostgreSQL may have got another id, too */
+	if (comparison->is_first)
+		relation_log(before, comparison->relation, &own, &comparison->copy);
 }
 
 static void on_changes(void *context, const PGresult *rows)
 {
 	struct comparison *comparison = context;
 	struct changes changes;
+	struct standing standing;
 	enum lookup_trust trust = LOOKUP_TRUSTED;
 
 	comparison->is_asking = 0;
@@ -68,9 +52,11 @@ static void on_changes(void *context, const PGresult *rows)
 	relation_set(comparison);
 	if (comparison->relation == RELATION_FOREIGN)
 		return;
-	if (is_old(&changes.server, &comparison->copy.server))
+	/* A standby that is not behind is trusted; keepers have Redis follow another server. */
+	standing = changes_stand(comparison->relation, &changes, &comparison->copy);
+	if (standing.relation == RELATION_OLD)
 		trust = LOOKUP_OLD;
-	else if (changes_behind(&changes, &comparison->copy) > 0)
+	else if (standing.behind > 0)
 		trust = LOOKUP_PUT_BACK;
 	else
 		comparison->due_ms = clock_monotonic_ms() + COMPARE_EQUAL_MS;

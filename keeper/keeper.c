@@ -71,10 +71,9 @@ static struct {
 	struct keeper_state state;
 	struct changes copy;
 	int64_t copy_ms; /* when it was read; 0: never */
-	/* what the loop asks for, before the copy is read, and what came of it */
+	/* what the loop asks for, before the copy is read */
 	struct changes asked;
-	enum follow asked_follow; /* FOLLOW_LOOK: nothing */
-	enum relation followed;
+	enum follow asked_follow; /* FOLLOW_NONE: nothing */
 } published = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 /* 0, or -1: PostgreSQL failed, and it is not elected. */
@@ -139,19 +138,8 @@ void keeper_follow_ask(struct keeper *keeper, const struct changes *changes, enu
 	pthread_mutex_lock(&published.mutex);
 	published.asked = *changes;
 	published.asked_follow = follow;
-	published.followed = RELATION_UNKNOWN;
 	pthread_mutex_unlock(&published.mutex);
 	keeper_copy_ask(keeper);
-}
-
-enum relation keeper_followed(void)
-{
-	enum relation relation;
-
-	pthread_mutex_lock(&published.mutex);
-	relation = published.followed;
-	pthread_mutex_unlock(&published.mutex);
-	return relation;
 }
 
 int64_t keeper_copy(struct changes *copy)
@@ -185,10 +173,9 @@ static void state_publish(const struct keeper *keeper)
 	const struct keeper_state state = {
 		.redis_up = redis_client_is_open(keeper->context.redis),
 		.elected = keeper->elected,
-		.is_behind = keeper->stores.is_behind,
-		.recovers = keeper->stores.is_behind &&
-			    recovery_helps(keeper->recovery, &keeper->stores),
 		.relation = keeper->stores.relation,
+		.recovers = keeper->stores.relation == RELATION_BEHIND &&
+			    recovery_helps(keeper->recovery, &keeper->stores),
 		.installations_n = keeper->stores.installations_n,
 		.followed = keeper->stores.copy.server,
 	};
@@ -200,8 +187,9 @@ static void state_publish(const struct keeper *keeper)
 	metrics_set(KEEPER_METRIC_DATABASE_UP,
 		    postgres_fd(keeper_database_session(keeper->context.database)) >= 0);
 	metrics_set(KEEPER_METRIC_ELECTED, state.elected);
-	metrics_set(KEEPER_METRIC_BEHIND, state.is_behind);
-	metrics_set(KEEPER_METRIC_RECOVERY_WAITS, state.is_behind && !state.recovers);
+	metrics_set(KEEPER_METRIC_BEHIND, state.relation == RELATION_BEHIND);
+	metrics_set(KEEPER_METRIC_RECOVERY_WAITS,
+		    state.relation == RELATION_BEHIND && !state.recovers);
 	metrics_set(KEEPER_METRIC_FOREIGN, state.relation == RELATION_FOREIGN);
 	if (!state.elected)
 		keeper_watch_none();
@@ -210,20 +198,16 @@ static void state_publish(const struct keeper *keeper)
 static void follow_asked(struct keeper *keeper)
 {
 	struct changes asked;
-	enum relation relation;
 	enum follow follow;
 
 	pthread_mutex_lock(&published.mutex);
 	asked = published.asked;
 	follow = published.asked_follow;
-	published.asked_follow = FOLLOW_LOOK;
+	published.asked_follow = FOLLOW_NONE;
 	pthread_mutex_unlock(&published.mutex);
-	if (follow == FOLLOW_LOOK)
-		return;
-	relation = changes_follow(keeper->context.redis, &asked, follow);
-	pthread_mutex_lock(&published.mutex);
-	published.followed = relation;
-	pthread_mutex_unlock(&published.mutex);
+	/* The copy, which is read next, says whether it does. */
+	if (follow != FOLLOW_NONE)
+		(void)changes_follow(keeper->context.redis, &asked, follow);
 }
 
 /* Reads the copy, also while PostgreSQL is away from this thread: the worker's loop may have it. */
@@ -312,8 +296,7 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 		rabbit_link_read(link);
 		if (is_woken && keeper->copy_asked)
 			copy_read(keeper);
-		if (is_woken && !keeper->stores.is_behind &&
-		    keeper->stores.relation == RELATION_OWN)
+		if (is_woken && keeper->stores.relation == RELATION_OWN)
 			slot_free_run(keeper);
 		if (keeper->context.lock.held && keeper_lock_hold(&keeper->context))
 			return;
@@ -391,10 +374,10 @@ static int64_t turn(struct keeper *keeper)
 	if (keeper_stores_compare(&keeper->stores, &keeper->context))
 		return turn_failed(keeper);
 	state_publish(keeper);
+	if (keeper->stores.relation == RELATION_BEHIND)
+		return behind_turn(keeper) ? turn_failed(keeper) : pause_ms;
 	if (keeper->stores.relation != RELATION_OWN)
 		return stranger_turn(keeper);
-	if (keeper->stores.is_behind)
-		return behind_turn(keeper) ? turn_failed(keeper) : pause_ms;
 	recovery_forget(keeper->recovery);
 	/* PostgreSQL may have been put back and recovered while this keeper could not reach it. */
 	if (keeper->elected && keeper->stores.fence != keeper->context.fence)

@@ -27,20 +27,15 @@ void keeper_wake(struct keeper *keeper);
  */
 void keeper_copy_ask(struct keeper *keeper);
 int64_t keeper_copy(struct changes *copy);
-/*
- * The same, after it has had Redis follow the server of the changes, as changes_follow(). The
- * relation, once the copy was read: RELATION_UNKNOWN if Redis has failed. Only the worker's loop.
- */
+/* The same, after it has had Redis follow the server of the changes, as changes_follow(). */
 void keeper_follow_ask(struct keeper *keeper, const struct changes *changes, enum follow follow);
-enum relation keeper_followed(void);
 
 /* Of the keeper's thread in this process; 0 while there is none. Any thread. */
 struct keeper_state {
 	int redis_up;
 	int elected;
-	int is_behind; /* PostgreSQL was put back to an earlier moment */
-	int recovers;  /* and what is missing is brought back without an operator */
 	enum relation relation;
+	int recovers; /* RELATION_BEHIND: what is missing is brought back without an operator */
 	int installations_n;             /* another number: PostgreSQL has got another id */
 	struct postgres_server followed; /* as Redis last had it */
 };

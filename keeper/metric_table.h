@@ -1,6 +1,6 @@
 /*
  * Every metric of the keeper once: METRIC(enumerator, "name", "type", "help"). The name is exported
- * with the prefix couponmq_; docs/metrics.md is checked against this table. No include guard:
+ * with the prefix couponmq_; `make docs` prints them into docs/metrics.md. No include guard:
  * included for its expansion.
  */
 METRIC(KEEPER_METRIC_REDIS_UP, "keeper_redis_up", "gauge",

@@ -45,40 +45,6 @@ struct keeper_gateway {
 	int64_t silent_ms;
 };
 
-static void old_log(const struct keeper_stores *stores, const struct postgres_server *server,
-		    int is_old)
-{
-	char own[SERVER_TEXT_SIZE], followed[SERVER_TEXT_SIZE];
-
-	server_text(server, own);
-	if (is_old)
-		log_error("postgresql_old", LOG_S("server", own),
-			  LOG_S("followed", server_text(&stores->copy.server, followed)),
-			  LOG_S("why", RELATION_OLD_TEXT), LOG_S("mend", SERVER_OLD_MEND));
-	else
-		log_info("postgresql_agrees", LOG_S("server", own));
-}
-
-static void relation_set(struct keeper_stores *stores, const struct postgres_server *server,
-			 enum relation relation)
-{
-	int was_foreign = stores->relation == RELATION_FOREIGN,
-	    was_old = stores->relation == RELATION_OLD;
-
-	if (relation == RELATION_OLD ? !was_old : was_old && relation == RELATION_OWN)
-		old_log(stores, server, !was_old);
-
-	if (relation == RELATION_FOREIGN && !was_foreign)
-		log_error("installation_differs", LOG_S("postgresql", stores->installation),
-			  LOG_S("redis", stores->copy.installation),
-			  LOG_S("why", RELATION_FOREIGN_TEXT "; nothing is changed"),
-			  LOG_S("mend", "correct DATABASE_URL or REDIS_URL, or see couponctl "
-					"installation"));
-	else if (relation == RELATION_OWN && was_foreign)
-		log_info("installation_agrees", LOG_S("installation", stores->installation));
-	stores->relation = relation;
-}
-
 /* Redis has no id. The gateways get some time, then it gets the one of this PostgreSQL. */
 static void unadopted_step(struct keeper_stores *stores, struct keeper_context *context)
 {
@@ -90,19 +56,6 @@ static void unadopted_step(struct keeper_stores *stores, struct keeper_context *
 		return;
 	if (changes_adopt(context->redis, stores->installation, NULL) == RELATION_OWN)
 		log_info("installation_adopted", LOG_S("installation", stores->installation));
-}
-
-static void behind_set(struct keeper_stores *stores, int64_t transactions)
-{
-	if (transactions > 0 && !stores->is_behind)
-		log_error("postgresql_behind", LOG_I("transactions", transactions),
-			  LOG_S("why", "PostgreSQL was put back to an earlier moment"),
-			  LOG_S("mend", "couponctl recover"));
-	else if (transactions == 0 && stores->is_behind)
-		log_info("postgresql_recovered", LOG_S("by", "couponctl recover"));
-	if (!stores->is_behind)
-		stores->hold_due_ms = 0;
-	stores->is_behind = transactions > 0;
 }
 
 /* Reads the numbers of PostgreSQL: those of changes, the fence, that of API keys. 0, or -1. */
@@ -120,41 +73,12 @@ static int counts_read(struct keeper_context *context, struct changes *changes, 
 	return 0;
 }
 
-/*
- * The server is not the one that Redis follows. If it is followed now, the copy is read again: what
- * the other had copied until then is compared, too. 0, or -1.
- */
-static int server_follow(struct keeper_stores *stores, struct keeper_context *context,
-			 struct changes *changes, enum relation *relation)
-{
-	int is_behind = changes_behind(changes, &stores->copy) > 0;
-
-	*relation = changes_follow(context->redis, changes,
-				   is_behind ? FOLLOW_NEWER : FOLLOW_OTHER);
-	switch (*relation) {
-	case RELATION_UNKNOWN:
-		return -1;
-	case RELATION_OTHER: /* it was put back: it is followed by couponctl recover */
-		*relation = RELATION_OWN;
-		return 0;
-	case RELATION_OWN:
-		break;
-	case RELATION_UNADOPTED:
-	case RELATION_FOREIGN:
-	case RELATION_OLD:
-		return 0;
-	}
-	if (changes_copy_read(&stores->copy, context->redis) ||
-	    counts_read(context, changes, &stores->fence, &stores->keys_version))
-		return -1;
-	return server_equals(&changes->server, &stores->copy.server) ? 0 : -1;
-}
-
 int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *context)
 {
-	const struct changes *copy = &stores->copy;
+	struct changes *copy = &stores->copy;
+	enum relation before = stores->relation;
 	struct changes changes;
-	enum relation relation;
+	struct standing standing;
 
 	/* Redis first: what PostgreSQL commits in between does not make Redis look ahead. */
 	if (key_copy_version(context->redis, &stores->keys_copied)) {
@@ -164,30 +88,45 @@ int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *c
 	}
 	if (counts_read(context, &changes, &stores->fence, &stores->keys_version))
 		return -1;
-	if (changes.server.timeline == 0) {
+	standing = changes_stand(before, &changes, copy);
+	if (standing.follow != FOLLOW_NONE) {
+		standing.relation = changes_follow(context->redis, &changes, standing.follow);
+		if (standing.relation == RELATION_UNKNOWN || standing.relation == RELATION_OTHER)
+			return -1;
+		/* What the server before had copied until it was left is compared, too. */
+		if (standing.relation == RELATION_OWN) {
+			if (changes_copy_read(copy, context->redis) ||
+			    counts_read(context, &changes, &stores->fence, &stores->keys_version))
+				return -1;
+			standing = changes_stand(before, &changes, copy);
+			if (standing.follow != FOLLOW_NONE)
+				return -1;
+		}
+	}
+	if (standing.relation == RELATION_STANDBY) {
 		postgres_lose(keeper_database_session(context->database), SERVER_STANDBY_TEXT);
 		return -1;
 	}
+
 	if (strcmp(stores->installation, changes.installation) != 0)
 		stores->installations_n++;
 	memcpy(stores->installation, changes.installation, INSTALLATION_SIZE);
-	relation = changes_relate(stores->relation, &changes, copy);
-	if (relation == RELATION_OWN && !server_equals(&changes.server, &copy->server) &&
-	    server_follow(stores, context, &changes, &relation))
-		return -1;
-	relation_set(stores, &changes.server, relation);
-	if (stores->relation == RELATION_UNADOPTED)
+	relation_log(before, standing.relation, &changes, copy);
+	stores->relation = standing.relation;
+	if (standing.relation == RELATION_UNADOPTED)
 		unadopted_step(stores, context);
 	else
 		stores->unadopted_ms = 0;
-	if (stores->relation != RELATION_OWN)
+	if (!relation_is_followed(standing.relation))
 		return 0;
-	stores->lack = (struct keeper_lack){ .transactions = changes_behind(&changes, copy),
+	stores->lack = (struct keeper_lack){ .transactions = standing.behind,
 					     .others = changes_behind_others(&changes, copy),
 					     .is_promoted = strcmp(changes.server.system,
 								   copy->server.system) == 0 };
-	behind_set(stores, stores->lack.transactions);
-	return stores->is_behind ? 0 : changes_copy_raise(context->redis, &changes, copy);
+	if (standing.relation == RELATION_BEHIND)
+		return 0;
+	stores->hold_due_ms = 0;
+	return changes_copy_raise(context->redis, &changes, copy);
 }
 
 int keeper_stores_copy(struct keeper_context *context)

@@ -48,7 +48,6 @@ struct keeper_stores {
 	char installation[INSTALLATION_SIZE]; /* of PostgreSQL */
 	int installations_n;                  /* another number: PostgreSQL has got another id */
 	int64_t unadopted_ms;                 /* since when Redis has no id; 0: it has one */
-	int is_behind;
 	struct keeper_lack lack;
 	int64_t fence; /* of the last elected keeper, by PostgreSQL */
 	int64_t hold_due_ms;
@@ -73,8 +72,8 @@ void keeper_stores_lost(struct keeper_stores *stores);
  */
 int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *context);
 /*
- * Compares PostgreSQL with the copy, and raises the copy in Redis. 0, and `relation`, `is_behind`,
- * `lack`, `fence` and the versions of keys are set; or -1: Redis or PostgreSQL failed.
+ * Compares PostgreSQL with the copy, and raises the copy in Redis. 0, and `relation`, `lack`,
+ * `fence` and the versions of keys are set; or -1: Redis or PostgreSQL failed.
  */
 int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *context);
 /*

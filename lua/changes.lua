@@ -14,7 +14,7 @@
 --       3 server            'SYSTEM:TIMELINE', or '': as if it were followed
 --       4 follow            which server is followed from now on, besides that one and the first:
 --                           'newer': a higher timeline of the same cluster; 'other': of any
---                           cluster; 'any': an old one too. With 'look' nothing is written
+--                           cluster; 'any': an old one too
 --       5.. 0..128 pairs: stripe (0..127) and its number (0..2^53-1)
 --
 -- Returns 'ok'; 'foreign': Redis has the id of another installation; 'unadopted': it has none;
@@ -24,7 +24,7 @@
 
 local UUID = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x$'
 local SERVER = '^(%-?%d+):(%d+)$'
-local FOLLOWS = {newer = true, other = true, any = true, look = true}
+local FOLLOWS = {newer = true, other = true, any = true}
 
 if #KEYS ~= 1 then
 	fail('KEYS: 1 is needed')
@@ -42,7 +42,7 @@ if server ~= '' and not (system and integer(timeline)) then
 	fail("server: neither '' nor 'SYSTEM:TIMELINE'")
 end
 if not FOLLOWS[follow] then
-	fail("follow: not 'newer', 'other', 'any' or 'look'")
+	fail("follow: not 'newer', 'other' or 'any'")
 end
 for i = 1, count do
 	integer_check(i * 2 + 3, 'stripe', 0, 127)
@@ -69,9 +69,6 @@ if system then
 	elseif is_new and follow == 'newer' and followed and followed ~= system then
 		return 'other'
 	end
-end
-if follow == 'look' then
-	return 'ok'
 end
 
 -- Redis refuses a write for lack of memory only if it is the first one, and never these.

@@ -1,7 +1,6 @@
 #include "worker/gate.h"
 
 #include "common/clock.h"
-#include "common/log/log.h"
 
 #include <string.h>
 
@@ -40,7 +39,8 @@ enum gate_state gate_step(struct gate *gate, int64_t since_ms, int64_t now_ms)
 	if (keeper.relation == RELATION_FOREIGN)
 		gate->is_own = 0;
 	if (gate->connected_ms != since_ms || gate->installations_n != keeper.installations_n ||
-	    (gate->is_open && (keeper.is_behind || !gate->is_own || gate_is_left(gate, since_ms))))
+	    (gate->is_open &&
+	     (keeper.relation == RELATION_BEHIND || !gate->is_own || gate_is_left(gate, since_ms))))
 		gate_restart(gate, since_ms);
 	if (gate->is_open)
 		return GATE_OPEN;
@@ -53,80 +53,50 @@ enum gate_state gate_step(struct gate *gate, int64_t since_ms, int64_t now_ms)
 	return GATE_WAIT;
 }
 
-static void gate_old(struct gate *gate, const struct postgres_server *server)
-{
-	char own[SERVER_TEXT_SIZE], followed[SERVER_TEXT_SIZE];
-
-	if (!gate->is_old)
-		log_error("postgresql_old", LOG_S("server", server_text(server, own)),
-			  LOG_S("followed", server_text(&gate->copy.server, followed)),
-			  LOG_S("why", RELATION_OLD_TEXT), LOG_S("mend", SERVER_OLD_MEND));
-	gate->is_old = 1;
-	gate->is_own = 0;
-	gate->asked = (struct postgres_server){ .timeline = 0 };
-}
-
-/*
- * 1 if Redis follows the server of this session, as the copy has it; -1 if it is an old one. If 0,
- * it is asked to follow it, and the comparison is repeated with a later copy.
- */
-static int gate_follows(struct gate *gate, const struct changes *changes, int64_t behind)
-{
-	enum relation followed = RELATION_UNKNOWN;
-
-	if (server_equals(&changes->server, &gate->copy.server))
-		return 1;
-	if (server_equals(&changes->server, &gate->asked))
-		followed = keeper_followed();
-	if (followed == RELATION_OLD) {
-		gate_old(gate, &changes->server);
-		return -1;
-	}
-	gate->asked = changes->server;
-	gate->asked_ms = clock_monotonic_ms();
-	if (followed == RELATION_OTHER || followed == RELATION_OWN)
-		gate->asked_ms += GATE_AGAIN_MS;
-	keeper_follow_ask(gate->keeper, changes, behind > 0 ? FOLLOW_NEWER : FOLLOW_OTHER);
-	return followed == RELATION_OTHER && behind > 0; /* it was put back */
-}
-
 const char *gate_counted(struct gate *gate, const PGresult *rows)
 {
 	struct changes changes;
-	enum relation relation;
-	int64_t behind;
-	int follows;
+	struct standing standing;
 
 	gate->asked_ms += GATE_AGAIN_MS;
 	keeper_copy_ask(gate->keeper);
 	if (PQresultStatus(rows) != PGRES_TUPLES_OK)
 		return NULL;
 	changes_take(&changes, rows);
-	if (changes.server.timeline == 0) {
-		gate->is_old = 0;
+	standing = changes_stand(keeper_state().relation, &changes, &gate->copy);
+	gate->is_old = standing.relation == RELATION_OLD;
+	switch (standing.relation) {
+	case RELATION_STANDBY:
 		return SERVER_STANDBY_TEXT;
-	}
-	behind = changes_behind(&changes, &gate->copy);
-	relation = changes_relate(keeper_state().relation, &changes, &gate->copy);
-	if (relation != RELATION_UNADOPTED && relation != RELATION_OWN)
+	case RELATION_OLD:
 		gate->is_own = 0;
-	if (relation != RELATION_OWN)
+		return RELATION_OLD_TEXT;
+	case RELATION_UNKNOWN:
+	case RELATION_FOREIGN:
+	case RELATION_OTHER:
+		gate->is_own = 0;
 		return NULL;
-	follows = gate_follows(gate, &changes, behind);
-	if (follows <= 0)
-		return follows < 0 ? RELATION_OLD_TEXT : NULL;
+	case RELATION_UNADOPTED:
+		return NULL;
+	case RELATION_OWN:
+	case RELATION_BEHIND:
+		break;
+	}
+
+	/* Compared again, at once, with a copy that is read after Redis was asked to follow it. */
+	if (standing.follow != FOLLOW_NONE) {
+		if (!server_equals(&changes.server, &gate->asked))
+			gate->asked_ms = clock_monotonic_ms();
+		gate->asked = changes.server;
+		keeper_follow_ask(gate->keeper, &changes, standing.follow);
+		return NULL;
+	}
 	gate->is_own = 1;
-	gate->is_old = 0;
+	gate->is_open = standing.relation == RELATION_OWN;
 	gate->server = changes.server;
 	memcpy(gate->installation, changes.installation, INSTALLATION_SIZE);
 	if (gate->outboxes)
 		outboxes_origin(gate->outboxes, &changes);
-	gate->is_open = behind == 0;
-	if (behind > 0 && !gate->is_behind)
-		log_error("postgresql_behind", LOG_I("transactions", behind),
-			  LOG_S("why", "PostgreSQL was put back to an earlier moment"),
-			  LOG_S("mend", "couponctl recover"));
-	gate->is_behind = behind > 0;
 	return NULL;
 }
 

@@ -30,8 +30,7 @@ struct gate {
 	int installations_n;                  /* of the keeper, at that time */
 	int is_open;
 	int is_own; /* Redis belongs to this PostgreSQL, as far as is known, and follows it */
-	int is_behind;
-	int is_old;
+	int is_old; /* the server of the last session that was compared */
 };
 
 enum gate_state {
@@ -44,7 +43,7 @@ enum gate_state {
 enum gate_state gate_step(struct gate *gate, int64_t since_ms, int64_t now_ms);
 /*
  * The numbers were read; after a failure, without rows, the comparison is repeated. Returns NULL,
- * or why the session is to be left: `is_old`, which was logged, or a standby.
+ * or why the session is to be left: `is_old`, or a standby.
  */
 const char *gate_counted(struct gate *gate, const PGresult *rows);
 /* Compares again, with a copy that is read from now on. */

@@ -94,16 +94,16 @@ static int led_n(const char *node)
 
 void members_prometheus(struct evbuffer *out)
 {
-	static const char name[] = "worker_queues_led";
 	const cJSON *node;
 
-	exposition_head(out, name, "gauge",
+	exposition_head(out, "worker_queues_led", "gauge",
 			"Queues that the node of RabbitMQ leads; of no node: without a leader.");
 	pthread_mutex_lock(&mutex);
 	cJSON_ArrayForEach(node, cJSON_GetObjectItem(told, "nodes"))
-		exposition_value(out, name, "node", node->valuestring, led_n(node->valuestring));
+		exposition_value(out, "worker_queues_led", "node", node->valuestring,
+				 led_n(node->valuestring));
 	if (told)
-		exposition_value(out, name, "node", "", led_n(NULL));
+		exposition_value(out, "worker_queues_led", "node", "", led_n(NULL));
 	pthread_mutex_unlock(&mutex);
 }
 

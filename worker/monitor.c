@@ -68,7 +68,9 @@ static const char *redis_word(const struct keeper_state *keeper)
 		return "belongs to no installation yet";
 	case RELATION_UNKNOWN:
 	case RELATION_OWN:
+	case RELATION_BEHIND:
 	case RELATION_OLD:
+	case RELATION_STANDBY:
 	case RELATION_OTHER:
 		break;
 	}
@@ -79,7 +81,7 @@ static const char *postgresql_word(const struct keeper_state *keeper)
 {
 	if (metrics_get(METRIC_POSTGRESQL_OLD))
 		return RELATION_OLD_TEXT "; " SERVER_OLD_MEND;
-	if (keeper->is_behind)
+	if (keeper->relation == RELATION_BEHIND)
 		return keeper->recovers ? "put back to an earlier moment; the keeper recovers"
 					: "put back to an earlier moment; run couponctl recover";
 	return word(metrics_get(METRIC_DATABASE_UP) != 0);
@@ -104,9 +106,9 @@ static void on_readyz(struct evhttp_request *request, const struct monitor *moni
 	    postgresql = metrics_get(METRIC_DATABASE_UP) != 0;
 	const struct tls *tls = web_tls(monitor->web);
 	struct keeper_state keeper = keeper_state();
-	int is_own = keeper.relation == RELATION_OWN, ready = rabbitmq && postgresql && is_own &&
-							      !keeper.is_behind &&
-							      !metrics_get(METRIC_POSTGRESQL_OLD);
+	int is_own = relation_is_followed(keeper.relation),
+	    ready = rabbitmq && postgresql && keeper.relation == RELATION_OWN &&
+		    !metrics_get(METRIC_POSTGRESQL_OLD);
 	cJSON *body = checked(cJSON_CreateObject()), *warnings;
 	char *text;
 

@@ -1,7 +1,7 @@
 /*
  * Every setting once: SETTING_TEXT(field, ENVIRONMENT, flag, programs, default, help) and
- * SETTING_NUMBER(field, ENVIRONMENT, flag, programs, default, least, most, help).
- * docs/config.md is checked against this table. No include guard: included for its expansion.
+ * SETTING_NUMBER(field, ENVIRONMENT, flag, programs, default, least, most, help). `make docs`
+ * prints them into docs/config.md. No include guard: included for its expansion.
  */
 SETTING_TEXT(redis_url, "REDIS_URL", "redis-url", ALL, "redis://127.0.0.1:6379/0",
 	     "Redis URL, redis://[user:password@]host:port/database, or its Sentinels, "

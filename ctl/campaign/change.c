@@ -2,10 +2,10 @@
  * couponctl publish, pause, resume, close and stock: changes of a campaign's status and total, and
  * what every change of terms does.
  *
- * stock: an increase is applied to PostgreSQL first. A decrease is applied to Redis first, because
- * Redis has the taken slots, under the lock of the row in PostgreSQL. So Redis never issues more
- * than PostgreSQL accepts, wherever the command is interrupted, and repeating it completes the
- * change.
+ * stock: an increase is committed in PostgreSQL first. A decrease is applied to Redis before the
+ * COMMIT, because Redis has the taken slots, under the lock of the row in PostgreSQL. So Redis
+ * never issues more than PostgreSQL accepts, wherever the command is interrupted, and repeating it
+ * completes the change.
  */
 #include "ctl/campaign/change.h"
 
@@ -42,6 +42,23 @@ static void row_lock(struct change *change)
 	PQclear(result);
 }
 
+static int terms_differ(const struct change *change)
+{
+	const struct terms *terms = &change->terms;
+	const struct redis_coupon *loaded = &change->in_redis;
+	const char *status = strcmp(terms->status, "published") == 0 ? "open" : terms->status;
+
+	return strcmp(loaded->status, status) != 0 || loaded->total != terms->total ||
+	       loaded->begin_ms != terms->begin_ms || loaded->end_ms != terms->end_ms ||
+	       loaded->limit != terms->limit;
+}
+
+void change_version_raise(struct change *change)
+{
+	db_do(change->db, sql_query_coupon_version_raise, postgres_number(change->coupon),
+	      postgres_number(change->in_redis.version));
+}
+
 void change_begin(struct change *change, struct ctl *ctl)
 {
 	memset(change, 0, sizeof(*change));
@@ -57,6 +74,11 @@ void change_begin(struct change *change, struct ctl *ctl)
 	db_run(change->db, "BEGIN");
 	row_lock(change);
 	change->loaded = redis_coupon_read(change->redis, change->coupon, &change->in_redis);
+	/* A decrease was interrupted. What the caller counts from here on is above it. */
+	if (change->loaded == 1 &&
+	    (change->in_redis.version > change->terms.version ||
+	     (change->in_redis.version == change->terms.version && terms_differ(change))))
+		change_version_raise(change);
 }
 
 void change_needed(struct change *change)
@@ -91,21 +113,18 @@ static void taken_needed(struct change *change)
 			(long long)change->coupon);
 }
 
-int64_t change_lower(struct change *change, const struct terms *lower, int64_t *version)
+int64_t change_lower(struct change *change, struct terms *lower)
 {
-	struct terms terms = *lower;
 	int64_t taken = 0;
 
-	*version = 0;
 	if (strcmp(change->status, "draft") == 0 && change->loaded != 1)
 		return -1;
 	taken_needed(change);
-	if (change->in_redis.version > terms.version)
-		terms.version = change->in_redis.version;
-	terms.version++;
-	switch (redis_coupon_terms(change->redis, change->coupon, &terms, &taken)) {
+	row_lock(change);
+	lower->version = change->terms.version;
+	switch (redis_coupon_terms(change->redis, change->coupon, lower, &taken)) {
 	case TERMS_APPLIED:
-		*version = terms.version;
+		change->in_redis.version = lower->version;
 		return -1;
 	case TERMS_TAKEN:
 		return taken;
@@ -118,37 +137,6 @@ int64_t change_lower(struct change *change, const struct terms *lower, int64_t *
 	}
 	log_fatal("coupon %lld was changed in Redis at the same time: run this again",
 		  (long long)change->coupon);
-}
-
-void change_version_raise(struct change *change, int64_t version)
-{
-	db_do(change->db, sql_query_coupon_version_raise, postgres_number(change->coupon),
-	      postgres_number(version));
-}
-
-static int terms_differ(const struct change *change)
-{
-	const struct terms *terms = &change->terms;
-	const struct redis_coupon *loaded = &change->in_redis;
-	const char *status = strcmp(terms->status, "published") == 0 ? "open" : terms->status;
-
-	return strcmp(loaded->status, status) != 0 || loaded->total != terms->total ||
-	       loaded->begin_ms != terms->begin_ms || loaded->end_ms != terms->end_ms ||
-	       loaded->limit != terms->limit;
-}
-
-/*
- * Makes the version higher than that of Redis when Redis has other terms under this version or a
- * later one: a decrease of the total was interrupted.
- */
-static void version_settle(struct change *change)
-{
-	row_lock(change);
-	if (change->loaded == 1 && change->in_redis.version >= change->terms.version &&
-	    terms_differ(change)) {
-		change_version_raise(change, change->in_redis.version + 1);
-		row_lock(change);
-	}
 }
 
 static cJSON *change_object(const struct change *change)
@@ -168,7 +156,7 @@ int change_commit(struct change *change)
 	enum terms_result result = TERMS_FAILED;
 	int64_t taken = 0;
 
-	version_settle(change);
+	row_lock(change);
 	if (change->is_keyed) {
 		cJSON *object = change_object(change);
 
@@ -390,8 +378,7 @@ static void total_lower(struct change *change, int64_t total)
 {
 	int64_t taken = change->loaded == 1 ? change->in_redis.total - change->in_redis.stock -
 						      change->in_redis.lost
-					    : 0,
-		version;
+					    : 0;
 	struct terms lower = change->terms;
 
 	/* Redis may be behind PostgreSQL, for instance just after it lost its data. */
@@ -399,15 +386,13 @@ static void total_lower(struct change *change, int64_t total)
 		log_fatal("--total is %lld: allowed is at least the %lld that are issued",
 			  (long long)total, (long long)change->issued_num);
 	lower.total = total;
-	if (total >= taken)
-		taken = change_lower(change, &lower, &version);
+	if (total >= taken) {
+		total_set(change, total);
+		taken = change_lower(change, &lower);
+	}
 	if (taken > total)
 		log_fatal("--total is %lld: allowed is at least the %lld that are taken",
 			  (long long)total, (long long)taken);
-	/* total_set() adds one: then both stores have the same version. */
-	if (version > 0)
-		change_version_raise(change, version - 1);
-	total_set(change, total);
 }
 
 static int stock_run(struct ctl *ctl)

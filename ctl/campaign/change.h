@@ -51,15 +51,15 @@ void change_begin(struct change *change, struct ctl *ctl);
 void change_needed(struct change *change);
 
 /*
- * Gives Redis lower terms before PostgreSQL has them, because Redis has the taken slots. Returns
- * their number when that is too many: nothing is changed then. -1: done, and `*version` is that of
- * Redis now; 0 there: the coupon is a draft, which Redis does not have. Ends the process when Redis
- * cannot answer.
+ * Gives Redis lower terms before the COMMIT, because Redis has the taken slots, under the version
+ * that the caller's statement has counted. Returns their number when that is too many: nothing is
+ * changed then. -1: done, or the coupon is a draft, which Redis does not have. Ends the process
+ * when Redis cannot answer.
  */
-int64_t change_lower(struct change *change, const struct terms *lower, int64_t *version);
+int64_t change_lower(struct change *change, struct terms *lower);
 
-/* Raises the version in PostgreSQL to at least `version`. */
-void change_version_raise(struct change *change, int64_t version);
+/* Raises the version in PostgreSQL above that of Redis, which has other terms. */
+void change_version_raise(struct change *change);
 
 /* Returns the exit status: 0, or CTL_NOT_IN_REDIS after a warning. change_fini() follows. */
 int change_commit(struct change *change);

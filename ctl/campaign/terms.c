@@ -464,18 +464,17 @@ static void window_check(const struct change *change)
 static void limit_lower(struct change *change, int64_t limit)
 {
 	struct terms lower = change->terms;
-	int64_t taken = change->issued_num, version = 0;
+	int64_t taken = change->issued_num;
 
 	lower.limit = limit;
 	if (taken == 0)
-		taken = change_lower(change, &lower, &version);
+		taken = change_lower(change, &lower);
 	if (taken > 0)
 		log_fatal("--limit is %lld: it may be lowered only while nothing is taken, and "
 			  "%lld coupons are taken; nothing was changed",
 			  (long long)limit, (long long)taken);
-	/* Above the version of Redis, which is to get all the other terms as well. */
-	if (version > 0)
-		change_version_raise(change, version + 1);
+	/* Redis is to get all the other terms as well. */
+	change_version_raise(change);
 }
 
 static int edit_run(struct ctl *ctl)

@@ -229,7 +229,7 @@ static int64_t terms_version(const struct recover_coupon *coupon)
 static void terms_keep(struct recover_coupon *coupon)
 {
 	db_do(coupon->recover->db, sql_query_coupon_version_raise, postgres_number(coupon->id),
-	      postgres_number(terms_version(coupon) + 1));
+	      postgres_number(terms_version(coupon)));
 }
 
 /*

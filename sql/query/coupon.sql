@@ -266,10 +266,11 @@ SELECT old.id::text, old.status, old.total_num AS old_total_num,
 	coalesce(changed.version, old.version) AS version
 FROM old LEFT JOIN changed ON changed.id = old.id
 
--- coupon_version_raise: Raises the version of a coupon's terms to that in Redis, which is higher
--- after an interrupted `couponctl stock`.
--- $1 coupon, $2 version
-UPDATE coupon SET version = $2::int, updated_at = now() WHERE id = $1::bigint AND version < $2::int
+-- coupon_version_raise: Raises the version of a coupon's terms above that in Redis, which may have
+-- other terms under it, for instance after an interrupted `couponctl stock`.
+-- $1 coupon, $2 version in Redis
+UPDATE coupon SET version = $2::int + 1, updated_at = now()
+WHERE id = $1::bigint AND version <= $2::int
 
 -- coupon_void: Takes an issued receive back; see sql/function/coupon_void.sql.
 -- $1 coupon, $2 batch, $3 index, $4 user, $5 why (NULL: not told)

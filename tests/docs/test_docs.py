@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 
 import pytest
 import requests
@@ -9,17 +10,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stack import ROOT, Stack, wait_until
 
+sys.path.append(str(ROOT / "scripts"))
+import docs  # noqa: E402
+
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
 PROGRAMS = {"gateway": "coupon-gateway", "worker": "coupon-worker", "couponctl": "couponctl",
             "rush": "coupon-rush", "admin": "coupon-admin"}  # fmt: skip
 IN_HELP = re.compile(r"^  --([a-z-]+), ([A-Z_]+)\n      (.*)\n      default: (.*)$", re.MULTILINE)
 RANGE = re.compile(r"^(\d+), from (\d+) to (\d+)$")
-SETTING = re.compile(
-    r"\*\*`([A-Z_]+)`\*\*: (.*)\. `(--[a-z-]+)`, default (`[^`]+`|empty), (text|\d+–\d+), "
-    r"read by ([a-z, ]+)\."
-)
-METRIC = re.compile(r"`(couponmq_\w+)` \((\w+)\): (.*)")
 
 
 def text(path):
@@ -59,66 +58,42 @@ def entries(path, macro):
 
 
 def settings_of_help(program):
-    """ENVIRONMENT: (flag, default, range), as printed by --help."""
+    """ENVIRONMENT: (help, flag, default, range), as printed by --help."""
     build = Stack("").build_dir
     help_ = subprocess.run(
         [build / program, "--help"], capture_output=True, text=True, check=True, timeout=120
     ).stdout
     settings = {}
-    for flag, env, _, default in IN_HELP.findall(help_):
+    for flag, env, meaning, default in IN_HELP.findall(help_):
         number = RANGE.match(default)
         settings[env] = (
+            meaning,
             f"--{flag}",
-            number[1] if number else default,
+            number[1] if number else default.replace("(empty)", ""),
             f"{number[2]}–{number[3]}" if number else "text",
         )
     assert settings, f"{program} --help names no setting"
     return settings
 
 
-def settings_documented():
-    """ENVIRONMENT: (meaning, flag, default, range, programs), of the bullets in config.md."""
-    documented = {}
-    for bullet in bullets(text("docs/config.md")):
-        if bullet.startswith("**`"):
-            setting = SETTING.fullmatch(bullet)
-            assert setting, f"not of the form of a setting: {bullet}"
-            env, meaning, flag, default, *rest = setting.groups()
-            assert env not in documented, f"{env} is there twice"
-            default = default.strip("`") if default.startswith("`") else "(empty)"
-            documented[env] = (meaning, flag, default, *rest)
-    return documented
+@pytest.mark.parametrize("page", docs.PAGES)
+def test_the_page_is_as_the_tables_say(page):
+    """`make docs` writes it."""
+    assert docs.page_made(page) == text(page)
 
 
-def test_config_has_every_setting_as_help_tells_it():
+def test_the_tables_are_what_the_programs_read():
     wanted = {}
     for reader, program in PROGRAMS.items():
         for env, told in settings_of_help(program).items():
             before = wanted.setdefault(env, (*told, []))
-            assert before[:3] == told, f"{env}: the programs differ"
-            before[3].append(reader)
-    described = {
-        env: (flag, default, range_, readers.split(", "))
-        for env, (_, flag, default, range_, readers) in settings_documented().items()
-    }
-    assert described == wanted
-
-
-def test_config_means_what_help_says():
-    table = one_line_each(text("common/program/setting_table.h"))
-    meanings = dict(re.findall(r'"([A-Z_]+)", "[a-z-]+",[^"]*(?:"[^"]*",)?[^"]*"([^"]*)"\)', table))
-    documented = {env: meaning for env, (meaning, *_) in settings_documented().items()}
-    assert documented == meanings
+            assert before[:-1] == told, f"{env}: the programs differ"
+            before[-1].append(reader)
+    assert docs.settings() == wanted
 
 
 OF_THE_WORKER = re.compile("couponmq_(worker|keeper)_")
 OF_ADMIN = re.compile("couponmq_admin_")
-
-
-def metrics_documented():
-    """NAME: (type, help), of the bullets `NAME` (type): help."""
-    found = [METRIC.fullmatch(bullet) for bullet in bullets(text("docs/metrics.md"))]
-    return {metric[1]: (metric[2], metric[3]) for metric in found if metric}
 
 
 def metrics_given(url):
@@ -127,21 +102,6 @@ def metrics_given(url):
         name = family.name + ("_total" if family.type == "counter" else "")
         given[name] = (family.type, family.documentation)
     return given
-
-
-def test_metrics_has_every_metric_of_the_tables():
-    tables = [
-        entry
-        for folder in ("gateway", "worker", "keeper", "admin")
-        for entry in entries(f"{folder}/metric_table.h", "METRIC")
-    ]
-    wanted = {f"couponmq_{name}": (kind, help_) for _, name, kind, help_ in tables}
-    wanted |= {
-        f"couponmq_worker_{name}_total": ("counter", help_)
-        for _, name, help_ in entries("worker/metric_table.h", "STAT")
-    }
-    documented = metrics_documented()
-    assert {name: documented.get(name) for name in wanted} == wanted
 
 
 def test_metrics_has_what_the_gateway_gives(stack):
@@ -154,7 +114,7 @@ def test_metrics_has_what_the_gateway_gives(stack):
     given = metrics_given(stack.http("/metrics"))
     assert {
         name: told
-        for name, told in metrics_documented().items()
+        for name, told in docs.metrics().items()
         if not OF_THE_WORKER.match(name) and not OF_ADMIN.match(name)
     } == given
 
@@ -162,7 +122,7 @@ def test_metrics_has_what_the_gateway_gives(stack):
 def test_metrics_has_what_a_worker_gives(stack):
     given = metrics_given(stack.worker_http(1, "/metrics"))
     assert {
-        name: told for name, told in metrics_documented().items() if OF_THE_WORKER.match(name)
+        name: told for name, told in docs.metrics().items() if OF_THE_WORKER.match(name)
     } == given
 
 

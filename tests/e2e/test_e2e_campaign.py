@@ -419,3 +419,22 @@ def test_an_edit_that_died_between_the_stores_is_completed(stack, redis_client, 
     shown = show(stack, coupon)
     assert redis_client.hget(f"coupon:{{{coupon}}}", "limit") == "3"
     assert shown["redis"]["version"] == shown["postgresql"]["version"] > 3
+
+
+def test_a_lower_total_is_one_version_in_both_stores(stack):
+    coupon = stack.coupon_make(10)
+    seen = version(stack, coupon)
+    stack.ctl("stock", coupon, "--total", 8)
+    shown = show(stack, coupon)
+    assert shown["redis"]["version"] == shown["postgresql"]["version"] == seen + 1
+    assert history(stack, coupon)[-1]["version"] == seen + 1
+
+
+def test_other_terms_under_the_same_version_are_given_again(stack, redis_client):
+    """By a command that changes nothing: PostgreSQL counted up after an edit that had died."""
+    coupon = stack.coupon_make(10, limit=3)
+    redis_client.hset(f"coupon:{{{coupon}}}", "limit", 2)
+    stack.ctl("stock", coupon, "--total", 10)
+    shown = show(stack, coupon)
+    assert redis_client.hget(f"coupon:{{{coupon}}}", "limit") == "3"
+    assert shown["redis"]["version"] == shown["postgresql"]["version"]

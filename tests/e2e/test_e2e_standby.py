@@ -139,6 +139,7 @@ def test_a_wait_for_the_standby_is_cancelled(
     worker = worker_make(rough)
     coupon = rough_coupon().coupon
     issued_again(rough, coupon, 0)
+    at_rest(standby, worker)
     standby.synchronous()
     standby.stop()
     with gateway.client() as client, gateway.client() as other:

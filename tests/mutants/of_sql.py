@@ -68,6 +68,22 @@ MUTANTS = [
         "tests/e2e/test_e2e_campaign.py::test_a_campaign_that_ends_before_it_is_loaded",
     ),
     mutant(
+        "P1",
+        "the version above that of an edit that died",
+        "ctl/campaign/change.c",
+        "change->in_redis.version > change->terms.version ||",
+        "0 ||",
+        "tests/e2e/test_e2e_campaign.py::test_an_edit_that_died_between_the_stores_is_completed",
+    ),
+    mutant(
+        "P1",
+        "the version above that of other terms in Redis",
+        "sql/query/coupon.sql",
+        "SET version = $2::int + 1,",
+        "SET version = $2::int,",
+        "tests/e2e/test_e2e_campaign.py::test_other_terms_under_the_same_version_are_given_again",
+    ),
+    mutant(
         "P5",
         "the validity that has passed of an edit",
         "ctl/campaign/terms.c",

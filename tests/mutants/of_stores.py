@@ -203,5 +203,20 @@ MUTANTS = [
     mutant("P10", "the numbers of PostgreSQL that never fall", "common/changes.c",
            "\t\tif (changes->num[i] < by->num[i])\n", "\t\tif (by->num[i])\n",
            "unit_test_changes::test_the_server"),
+    mutant("P10", "the standby that is left", "common/changes.c",
+           "standing.relation != RELATION_FOREIGN && server->timeline == 0", "0",
+           "unit_test_changes::test_every_standing"),
+    mutant("P10", "the PostgreSQL that is behind its copy", "common/changes.c",
+           "\tif (standing.behind > 0)\n", "\tif (0)\n",
+           "unit_test_changes::test_every_standing",
+           "tests/e2e/test_e2e_stores_lost.py::"
+           "test_what_arrives_while_postgresql_is_behind_is_settled_after_the_recovery",
+           waits=True),
+    mutant("P10", "the old server of a cluster that was followed before", "common/changes.c",
+           "server->timeline <= copy->highest[i].timeline", "0",
+           "unit_test_changes::test_every_standing"),
+    mutant("P10", "the other cluster that is behind, and not followed", "common/changes.c",
+           "standing.relation == RELATION_BEHIND && is_promoted",
+           "standing.relation == RELATION_BEHIND", "unit_test_changes::test_every_standing"),
     # fmt: on
 ]

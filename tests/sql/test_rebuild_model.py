@@ -325,16 +325,21 @@ class Story(World):
         total, version = int(row["total_num"]), int(row["version"])
         wanted = max(0, total + self.rng.randrange(-6, 8))
         c, n = self.counts()
-        if wanted < total:
-            if not c or (self.careful and c["run_id"] != self.run_id):
-                return
-            version = max(version, int(c["version"])) + 1
-            if wanted < int(row["issued_num"]) or self.terms(version, wanted) != "applied":
-                return
-            if self.rng.random() < 0.1:
-                return
-            self.db.query("coupon_version_raise", self.id, version - 1)
+        in_redis = int(c.get("version", 0))
+        if wanted < total and (not c or (self.careful and c["run_id"] != self.run_id)):
+            return
+        self.db.execute("BEGIN")
+        if in_redis > version or (in_redis == version and n["total"] != total):
+            self.db.query("coupon_version_raise", self.id, in_redis)
         set_to = self.db.query("coupon_total_set", self.id, wanted)[0]
+        is_set = int(set_to["total_num"]) == wanted and (
+            wanted >= total or self.terms(set_to["version"], wanted) == "applied"
+        )
+        # The tool may die before the COMMIT.
+        if not is_set or (wanted < total and self.rng.random() < 0.1):
+            self.db.execute("ROLLBACK")
+            return
+        self.db.execute("COMMIT")
         if self.rng.random() < 0.5:
             self.numbers_copy(numbers_of(self.db))
             self.terms(set_to["version"], set_to["total_num"])

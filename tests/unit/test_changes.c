@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -123,6 +124,178 @@ static void test_the_server(void **state)
 	assert_true(own.num[0] == 5 && own.num[1] == 1);
 }
 
+#define OWN .installation = "a"
+#define SERVER(cluster, line) .server = { .system = cluster, .timeline = line }
+/* Redis has followed 60:9, then 70:2, then 70:4. */
+#define FOLLOWED SERVER("70", 4), .highest = { { "60", 9 }, { "70", 4 } }, .highest_n = 2
+
+/* Every answer to whether a PostgreSQL counts, by id, server and numbers. */
+static const struct stand_case {
+	const char *name;
+	enum relation before;
+	struct changes own, copy;
+	struct standing stands;
+} stand_cases[] = {
+	{ "PostgreSQL has no id",
+	  RELATION_OWN,
+	  { SERVER("70", 4) },
+	  { OWN, FOLLOWED },
+	  { RELATION_UNKNOWN, FOLLOW_NONE, 0 } },
+	{ "PostgreSQL has no row",
+	  RELATION_OWN,
+	  { .num = { 0 } },
+	  { OWN, FOLLOWED },
+	  { RELATION_STANDBY, FOLLOW_NONE, 0 } },
+	{ "another installation",
+	  RELATION_OWN,
+	  { OWN, SERVER("70", 4) },
+	  { .installation = "b", FOLLOWED },
+	  { RELATION_FOREIGN, FOLLOW_NONE, 0 } },
+	{ "a standby of another installation",
+	  RELATION_OWN,
+	  { OWN, SERVER("70", 0) },
+	  { .installation = "b", FOLLOWED },
+	  { RELATION_FOREIGN, FOLLOW_NONE, 0 } },
+	{ "no id after another one",
+	  RELATION_FOREIGN,
+	  { OWN, SERVER("70", 4) },
+	  { .num = { 0 } },
+	  { RELATION_FOREIGN, FOLLOW_NONE, 0 } },
+	{ "no id",
+	  RELATION_OWN,
+	  { OWN, SERVER("70", 4) },
+	  { .num = { 0 } },
+	  { RELATION_UNADOPTED, FOLLOW_NONE, 0 } },
+	{ "no id, with a standby",
+	  RELATION_OWN,
+	  { OWN, SERVER("70", 0) },
+	  { .num = { 0 } },
+	  { RELATION_STANDBY, FOLLOW_NONE, 0 } },
+	{ "the id again after another one",
+	  RELATION_FOREIGN,
+	  { OWN, SERVER("70", 4) },
+	  { OWN, FOLLOWED },
+	  { RELATION_OWN, FOLLOW_NONE, 0 } },
+	{ "a standby",
+	  RELATION_OWN,
+	  { OWN, SERVER("70", 0), .num = { 5 } },
+	  { OWN, FOLLOWED, .num = { 5 } },
+	  { RELATION_STANDBY, FOLLOW_NONE, 0 } },
+	{ "a standby that is behind",
+	  RELATION_OWN,
+	  { OWN, SERVER("70", 0), .num = { 4 } },
+	  { OWN, FOLLOWED, .num = { 5 } },
+	  { RELATION_STANDBY, FOLLOW_NONE, 1 } },
+	{ "the followed one",
+	  RELATION_BEHIND,
+	  { OWN, SERVER("70", 4), .num = { 5 } },
+	  { OWN, FOLLOWED, .num = { 5 } },
+	  { RELATION_OWN, FOLLOW_NONE, 0 } },
+	{ "the followed one is behind",
+	  RELATION_OWN,
+	  { OWN, SERVER("70", 4), .num = { 3 } },
+	  { OWN, FOLLOWED, .num = { 5 } },
+	  { RELATION_BEHIND, FOLLOW_NONE, 2 } },
+	{ "the followed one has taken over",
+	  RELATION_OLD,
+	  { OWN, SERVER("70", 2) },
+	  { OWN, SERVER("70", 2), .highest = { { "70", 4 } }, .highest_n = 1 },
+	  { RELATION_OWN, FOLLOW_NONE, 0 } },
+	{ "the other one is old then",
+	  RELATION_OWN,
+	  { OWN, SERVER("70", 4) },
+	  { OWN, SERVER("70", 2), .highest = { { "70", 4 } }, .highest_n = 1 },
+	  { RELATION_OLD, FOLLOW_NONE, 0 } },
+	{ "promoted",
+	  RELATION_OWN,
+	  { OWN, SERVER("70", 5), .num = { 5 } },
+	  { OWN, FOLLOWED, .num = { 5 } },
+	  { RELATION_OWN, FOLLOW_OTHER, 0 } },
+	{ "promoted without the tail",
+	  RELATION_OWN,
+	  { OWN, SERVER("70", 5), .num = { 4 } },
+	  { OWN, FOLLOWED, .num = { 5 } },
+	  { RELATION_BEHIND, FOLLOW_NEWER, 1 } },
+	{ "an old primary",
+	  RELATION_OWN,
+	  { OWN, SERVER("70", 3), .num = { 6 } },
+	  { OWN, FOLLOWED, .num = { 5 } },
+	  { RELATION_OLD, FOLLOW_NONE, 0 } },
+	{ "an old primary that is behind",
+	  RELATION_OWN,
+	  { OWN, SERVER("70", 3), .num = { 4 } },
+	  { OWN, FOLLOWED, .num = { 5 } },
+	  { RELATION_OLD, FOLLOW_NONE, 1 } },
+	{ "of a cluster that was followed",
+	  RELATION_OWN,
+	  { OWN, SERVER("60", 9) },
+	  { OWN, FOLLOWED },
+	  { RELATION_OLD, FOLLOW_NONE, 0 } },
+	{ "promoted there",
+	  RELATION_OWN,
+	  { OWN, SERVER("60", 10) },
+	  { OWN, FOLLOWED },
+	  { RELATION_OWN, FOLLOW_OTHER, 0 } },
+	{ "of a new cluster",
+	  RELATION_OWN,
+	  { OWN, SERVER("80", 1), .num = { 5 } },
+	  { OWN, FOLLOWED, .num = { 5 } },
+	  { RELATION_OWN, FOLLOW_OTHER, 0 } },
+	{ "of a new cluster, behind",
+	  RELATION_OWN,
+	  { OWN, SERVER("80", 1), .num = { 4 } },
+	  { OWN, FOLLOWED, .num = { 5 } },
+	  { RELATION_BEHIND, FOLLOW_NONE, 1 } },
+	{ "Redis follows none",
+	  RELATION_UNADOPTED,
+	  { OWN, SERVER("70", 4) },
+	  { OWN },
+	  { RELATION_OWN, FOLLOW_OTHER, 0 } },
+	{ "Redis follows none, behind",
+	  RELATION_UNADOPTED,
+	  { OWN, SERVER("70", 4) },
+	  { OWN, .num = { 1 } },
+	  { RELATION_BEHIND, FOLLOW_NEWER, 1 } },
+};
+
+static void test_every_standing(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(stand_cases) / sizeof(*stand_cases); i++) {
+		const struct stand_case *one = &stand_cases[i];
+		struct standing stands = changes_stand(one->before, &one->own, &one->copy);
+
+		if (stands.relation != one->stands.relation ||
+		    stands.follow != one->stands.follow || stands.behind != one->stands.behind)
+			fail_msg("%s: relation %d, follow %d, behind %d", one->name,
+				 (int)stands.relation, (int)stands.follow, (int)stands.behind);
+	}
+}
+
+/* More clusters than there is room for are left to Redis. */
+static void test_the_clusters_that_were_followed(void **state)
+{
+	static char names[CLUSTERS_MAX + 2][32];
+	static redisReply fields[2 * (CLUSTERS_MAX + 2)], *element[2 * (CLUSTERS_MAX + 2)];
+	char timeline[] = "7", wrong[] = "x";
+	redisReply reply = { .type = REDIS_REPLY_ARRAY, .elements = 0, .element = element };
+	struct changes copy;
+
+	(void)state;
+	for (int i = 0; i < CLUSTERS_MAX + 2; i++) {
+		snprintf(names[i], sizeof(names[i]), "followed:%d", 70 + i);
+		fields[2 * i] = (redisReply){ .type = REDIS_REPLY_STRING, .str = names[i] };
+		fields[2 * i + 1] = (redisReply){ .type = REDIS_REPLY_STRING,
+						  .str = i == 0 ? wrong : timeline };
+		element[reply.elements++] = &fields[2 * i];
+		element[reply.elements++] = &fields[2 * i + 1];
+	}
+	assert_int_equal(changes_copy_take(&copy, &reply), 0);
+	assert_int_equal(copy.highest_n, CLUSTERS_MAX);
+	assert_string_equal(copy.highest[0].system, "71");
+	assert_int_equal(copy.highest[0].timeline, 7);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -134,6 +307,8 @@ int main(void)
 		cmocka_unit_test(test_foreign_stays_foreign),
 		cmocka_unit_test(test_the_id_is_read_and_kept),
 		cmocka_unit_test(test_the_server),
+		cmocka_unit_test(test_every_standing),
+		cmocka_unit_test(test_the_clusters_that_were_followed),
 	};
 
 	return cmocka_run_group_tests_name("changes", tests, NULL, NULL);
