@@ -21,6 +21,21 @@ GONE = [
     (r"released_at|slots_released|unreleased", "*", "freed_at, slots_freed, unfreed"),
     (r"(?i)\bunclaimed\b|changes_claim|installation_claimed", "*", "adopt"),
     (r"webhook_claim", "*", "webhook_lease"),
+    (r"couponctl (arm|curve|recent|events)\b", "*", "check, show --curve, --recent"),
+    (r'\bcodes (word|stats)\b|"codes", "stats"', "*", "codes generate --word, codes list"),
+    (r"\bwebhook (add|enable|disable|resend|deliveries)\b", "*", "webhook create, edit, show"),
+    (r'"webhook", "(add|enable|disable|resend|deliveries)"', "*", "webhook create, edit, show"),
+    (
+        r'\bbudget set\b|"budget", "set"|\bdead drop\b|"dead", "drop"',
+        "*",
+        "budget edit, dead remove",
+    ),
+    (
+        r'/(arm|changes|enable|disable|drop)"|/amount"',
+        "admin/route_table.h",
+        "check, history, PATCH",
+    ),
+    (r"#/changes|changes\.js|Check \(arm\)", "console/*", "history, Check"),
 ]
 
 
