@@ -157,8 +157,9 @@ static void call_replied(struct bundle *bundle, struct call *call, const redisRe
 		admission_lost(pool->admission, call);
 		return;
 	}
-	if (decoded.state == CALL_UNVERIFIED)
-		redis_link_process_read(bundle->link);
+	/* The process, or its replication id, may be another: each connection has to learn it. */
+	for (size_t i = 0; decoded.state == CALL_UNVERIFIED && i < pool->links_n; i++)
+		redis_link_process_read(pool->links[i]);
 	if (decoded.state == CALL_UNVERIFIED || decoded.state == CALL_BEHIND) {
 		metrics_add(METRIC_CALLS_REFUSED, 1);
 		log_warn("coupon_refused", LOG_I("coupon", call->coupon_id),

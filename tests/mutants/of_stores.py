@@ -219,4 +219,15 @@ MUTANTS = [
            "standing.relation == RELATION_BEHIND && is_promoted",
            "standing.relation == RELATION_BEHIND", "unit_test_changes::test_every_standing"),
     # fmt: on
+    mutant(
+        "P11",
+        "the other connections to a Redis that has another replication id",
+        "gateway/admit/redis_pool.c",
+        "decoded.state == CALL_UNVERIFIED && i < pool->links_n; i++)\n"
+        "\t\tredis_link_process_read(pool->links[i]);\n",
+        "decoded.state == CALL_UNVERIFIED && i < 1; i++)\n"
+        "\t\tredis_link_process_read(bundle->link);\n",
+        "tests/e2e/test_e2e_sentinel.py"
+        "::test_a_replica_is_waited_for_once_it_has_what_was_answered",
+    ),
 ]
