@@ -3,15 +3,13 @@
  * it is the elected keeper.
  *
  * The loop collects deliveries, settles them in transactions, and acks what is committed. One
- * thread owns all of it. Uses of receives are executed by a second such loop in a thread of its own
- * (uses.h), so that neither waits for the other:
+ * thread owns all of it. Receives and uses are two kinds of work (settler.h), each with such a loop
+ * in a thread of its own, so that neither waits for the other:
  *
  *	RabbitMQ ──deliveries──▶ settlement ◀──▶ settler ◀──▶ PostgreSQL
- *	    ▲  ▲                   │   │            ├─ rejections: the keeper's thread is woken
- *	    │  └──────── acks ─────┘   │            └─ settled batches ──▶ outboxes ──▶ Redis
+ *	    ▲  ▲                   │   │            └── the kind of work: what is sent, and what
+ *	    │  └──────── acks ─────┘   │                follows the COMMIT (receives.c, uses.c)
  *	    └── publisher ◀── forward ─┘ dead letters, parked messages; replies
- *
- * The batches of dead letters go to the outboxes as well, which have a thread of their own.
  *
  * The next transaction is what has arrived when the database is idle (settler.h).
  */
@@ -23,7 +21,6 @@
 #include "common/program/program.h"
 #include "common/program/transport.h"
 #include "common/rabbit/publisher.h"
-#include "common/rabbit/topology.h"
 #include "common/redis/master_lease.h"
 #include "common/serve/loop.h"
 #include "common/serve/network.h"
@@ -37,9 +34,7 @@
 #include "worker/members.h"
 #include "worker/metrics.h"
 #include "worker/monitor.h"
-#include "worker/outboxes.h"
 #include "worker/settler.h"
-#include "worker/uses.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -55,36 +50,18 @@
 /* A queue may have a delivery limit, which AMQP does not report: 20 by default on RabbitMQ 4. */
 #define RESCUE_FROM_DELIVERIES 8
 
-/*
- * How long a settled batch waits until it is removed from the outbox with others. The keeper must
- * not take it for lost meanwhile.
- */
-#define OUTBOX_GATHER_MS 750
-
 /* To finish takes no longer: what is not settled by then is delivered to another worker. */
 #define WORKER_STOP_MS 8000
 
-#define COPIES_END_MS 50         /* between two looks whether Redis has replied of copies */
-#define USES_PREFETCH 1000       /* messages of uses, unacked */
-#define USES_TRANSACTION_MAX 512 /* uses in one transaction */
-
-/* The queues that a worker consumes. */
-enum source { SOURCE_RECEIVES, SOURCE_PARKED, SOURCES };
-static const char *const queue_names[SOURCES] = { AMQP_QUEUE, AMQP_PARKED_QUEUE };
-
 /* One of the two loops. */
 struct worker {
-	const char *const *queues; /* that it consumes, by source */
-	int64_t prefetch;          /* of each */
-	struct settlement *settlement;
 	struct settler settler;
+	struct settlement *settlement; /* the settler's */
 	struct rabbit_link *consumer;
 	struct rabbit_publisher *publisher;
-	struct outboxes *outboxes; /* NULL: it executes uses */
-	struct copies *copies;     /* NULL: the same */
-	int are_asked;             /* Redis is asked for some of them */
 	struct forward forward;
 	struct unpack unpack;
+	int64_t turn_ms;    /* when the next turn is due for its kind of work */
 	int signal_fd;      /* can be read when it is to stop; it is not read */
 	int64_t stop_by_ms; /* 0: not stopping */
 	int ready_logged;
@@ -100,8 +77,8 @@ static void consumer_opened(void *context)
 	struct worker *worker = context;
 
 	if (!worker->ready_logged)
-		log_info("ready", LOG_S("queue", worker->queues[0]),
-			 LOG_I("prefetch", worker->prefetch));
+		log_info("ready", LOG_S("queue", worker->settler.work->queues[0]),
+			 LOG_I("prefetch", worker->settler.prefetch));
 	worker->ready_logged = 1;
 }
 
@@ -111,7 +88,7 @@ static unsigned arrival_of(const struct worker *worker, const struct envelope *e
 	int is_rescued = envelope->delivery_count >= RESCUE_FROM_DELIVERIES;
 
 	if (is_rescued)
-		log_warn("delivered_often", LOG_S("queue", worker->queues[source]),
+		log_warn("delivered_often", LOG_S("queue", worker->settler.work->queues[source]),
 			 LOG_I("count", envelope->delivery_count));
 	return (is_rescued ? SETTLEMENT_RESCUE : 0) |
 	       (envelope->properties.reply_to.len ? SETTLEMENT_AWAITED : 0) |
@@ -144,7 +121,7 @@ static void consumer_delivered(void *context, size_t source, uint64_t tag,
 
 	if (rabbit_text_is(envelope->properties.type, RABBIT_LEAVE_TYPE)) {
 		envelope_free(envelope);
-		log_info("queue_left", LOG_S("queue", worker->queues[source]),
+		log_info("queue_left", LOG_S("queue", worker->settler.work->queues[source]),
 			 LOG_I("for_ms", RABBIT_LEAVE_MS));
 		/* First the ack: otherwise this message returns to the queue too. */
 		rabbit_link_ack(worker->consumer, tag, 0);
@@ -169,111 +146,41 @@ static void consumer_lost(void *context)
 	settlement_reset(worker->settlement);
 }
 
-static void notice_log(const struct put_off_coupon *notice)
-{
-	if (notice->failures)
-		log_warn("coupon_put_off", LOG_I("coupon", notice->coupon),
-			 LOG_I("for_ms", notice->wait_ms), LOG_I("failures", notice->failures));
-	else
-		log_info("coupon_resumed", LOG_I("coupon", notice->coupon));
-}
-
-/* What both loops have. `worker->settler` has what its kind needs. */
-static void worker_make(struct worker *worker, const struct config *config, struct keeper *keeper,
-			const struct rabbit_source *sources, size_t sources_n)
+static struct worker *worker_new(const struct work *work, const struct config *config,
+				 struct keeper *keeper, int signal_fd)
 {
 	static const struct rabbit_link_events events = { .opened = consumer_opened,
 							  .delivered = consumer_delivered,
 							  .lost = consumer_lost };
 	static const struct rabbit_publisher_port port = { .done = forward_done,
 							   .way = forward_way };
+	struct worker *worker = checked(calloc(1, sizeof(*worker)));
+	struct settler *settler = &worker->settler;
+	struct rabbit_source sources[SOURCES];
 
-	worker->unpack = (struct unpack){ .settlement = worker->settlement,
-					  .arena = json_arena_new(),
-					  .part_new = part_new };
-	worker->consumer = rabbit_link_new("consumer", config->amqp_url, sources, sources_n,
+	worker->signal_fd = signal_fd;
+	settler->work = work;
+	settler->keeper = keeper;
+	settler_init(settler, config);
+	worker->settlement = settler->settlement;
+	for (size_t i = 0; i < work->queues_n; i++)
+		sources[i] = (struct rabbit_source){ .queue = work->queues[i],
+						     .prefetch = (uint16_t)settler->prefetch };
+	worker->unpack.settlement = worker->settlement;
+	worker->unpack.arena = json_arena_new();
+	worker->unpack.read = work->read;
+	worker->unpack.part_new = part_new;
+	worker->consumer = rabbit_link_new("consumer", config->amqp_url, sources, work->queues_n,
 					   &events, worker);
 	worker->publisher = rabbit_publisher_new("publisher", config->amqp_url, &port,
 						 &worker->forward);
 	worker->forward = (struct forward){ .settlement = worker->settlement,
 					    .publisher = worker->publisher,
-					    .outboxes = worker->outboxes,
+					    .routing_key = work->routing_key,
+					    .dead_lettered = work->dead_lettered,
+					    .context = settler->state,
 					    .ready_ms = clock_monotonic_ms() };
-	worker->settler.settlement = worker->settlement;
-	worker->settler.publisher = worker->publisher;
-	worker->settler.outboxes = worker->outboxes;
-	worker->settler.settle_timeout_ms = config->settle_timeout_ms;
-	worker->settler.keeper = keeper;
-	settler_init(&worker->settler, config);
-}
-
-static const char *body_of(const void *envelope, size_t *len)
-{
-	const struct envelope *of = envelope;
-
-	*len = of->body_len;
-	return of->body;
-}
-
-static void copies_look(void *context, struct copies_coupon *asked, int64_t coupon)
-{
-	outboxes_copies_look(context, asked, coupon);
-}
-
-static void copies_write(void *context, struct copies_coupon *asked, int64_t coupon,
-			 const struct copy *const *messages, size_t n)
-{
-	outboxes_copies_write(context, asked, coupon, messages, n);
-}
-
-static struct worker *worker_new(const struct config *config, struct keeper *keeper)
-{
-	struct rabbit_source sources[SOURCES];
-	struct worker *worker = checked(calloc(1, sizeof(*worker)));
-
-	for (int i = 0; i < SOURCES; i++)
-		sources[i] = (struct rabbit_source){ .queue = queue_names[i],
-						     .prefetch = (uint16_t)config->prefetch };
-	worker->queues = queue_names;
-	worker->prefetch = config->prefetch;
-	/* A quarter of the prefetch for messages of locked coupons; others are parked. */
-	worker->settlement = settlement_new(envelope_free, notice_log,
-					    config->prefetch >= 4 ? (size_t)config->prefetch / 4
-								  : 1,
-					    (size_t)config->prefetch);
-	worker->outboxes = outboxes_start(config->redis_url,
-					  earlier(OUTBOX_GATHER_MS, config->resend_after_ms / 4));
-	worker->copies = copies_new(&(struct copies_port){ .now_ms = clock_monotonic_ms,
-							   .look = copies_look,
-							   .write = copies_write,
-							   .context = worker->outboxes });
-	settlement_keep_copies(worker->settlement, worker->copies, body_of);
-	worker->settler = (struct settler){
-		.kind = &settler_of_receives,
-		.transaction_receives_max = (size_t)config->transaction_receives_max
-	};
-	worker_make(worker, config, keeper, sources, SOURCES);
-	worker->forward.routing_key = AMQP_ROUTING_KEY;
-	return worker;
-}
-
-static struct worker *worker_new_of_uses(const struct config *config, struct keeper *keeper)
-{
-	static const char *const queue = AMQP_USE_QUEUE;
-	static const struct rabbit_source source = { .queue = AMQP_USE_QUEUE,
-						     .prefetch = USES_PREFETCH };
-	struct worker *worker = checked(calloc(1, sizeof(*worker)));
-
-	worker->queues = &queue;
-	worker->prefetch = USES_PREFETCH;
-	/* What is put off stays here: uses have no parking queue. */
-	worker->settlement = settlement_new(envelope_free, notice_log, USES_PREFETCH, 0);
-	worker->settler = (struct settler){ .kind = &settler_of_uses,
-					    .uses = uses_new(config),
-					    .transaction_receives_max = USES_TRANSACTION_MAX };
-	worker_make(worker, config, keeper, &source, 1);
-	worker->unpack.uses = checked(malloc(sizeof(*worker->unpack.uses)));
-	worker->forward.routing_key = AMQP_USE_KEY;
+	settler->publisher = worker->publisher;
 	return worker;
 }
 
@@ -282,13 +189,7 @@ static void worker_free(struct worker *worker)
 	rabbit_link_free(worker->consumer); /* waits until the broker has read the acks */
 	rabbit_publisher_free(worker->publisher);
 	settler_fini(&worker->settler);
-	if (worker->settler.uses)
-		uses_free(worker->settler.uses);
-	outboxes_stop(worker->outboxes);
 	json_arena_free(worker->unpack.arena);
-	free(worker->unpack.uses);
-	settlement_free(worker->settlement);
-	copies_free(worker->copies);
 	free(worker);
 }
 
@@ -305,15 +206,6 @@ static void acks_turn(struct worker *worker)
 	}
 }
 
-/* Receives that wait here for PostgreSQL are to be in Redis, too. */
-static void copies_turn(struct worker *worker)
-{
-	worker->are_asked = outboxes_copies_end(worker->outboxes, worker->copies);
-	if (worker->settler.gate.is_own)
-		copies_tick(worker->copies);
-	metrics_set(METRIC_UNCOPIED, (int64_t)copies_lost(worker->copies));
-}
-
 static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
 {
 	int64_t deadline = earlier(settler_deadline_ms(&worker->settler),
@@ -325,9 +217,7 @@ static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
 		deadline = earlier(deadline, rabbit_link_deadline_ms(worker->consumer, now_ms));
 	if (worker->stop_by_ms)
 		deadline = earlier(deadline, worker->stop_by_ms);
-	if (worker->copies && worker->settler.gate.is_own)
-		deadline = earlier(deadline, worker->are_asked ? now_ms + COPIES_END_MS
-							       : copies_due_ms(worker->copies));
+	deadline = earlier(deadline, worker->turn_ms);
 	if (settlement_counts(worker->settlement).coupons > 0)
 		deadline = earlier(deadline, now_ms + SETTLEMENT_ROTATE_MS);
 	return earlier(deadline, forward_deadline_ms(&worker->forward));
@@ -348,7 +238,7 @@ static void wait_for_work(struct worker *worker)
 	wait_ms = wait_ms < 0 ? 0 : earlier(wait_ms, STATS_EVERY_MS);
 	poll(fds, 4, (int)wait_ms);
 	if (fds[0].revents) {
-		log_info("stopping", LOG_S("queue", worker->queues[0]),
+		log_info("stopping", LOG_S("queue", worker->settler.work->queues[0]),
 			 LOG_I("held", settlement_counts(worker->settlement).held));
 		worker->stop_by_ms = clock_monotonic_ms() + WORKER_STOP_MS;
 		rabbit_link_cancel(worker->consumer);
@@ -364,27 +254,6 @@ static void consumer_step(struct worker *worker, int64_t now_ms)
 		rabbit_link_close(worker->consumer, 1);
 		settlement_reset(worker->settlement);
 	}
-}
-
-static void metrics_update(struct worker *worker, int64_t now_ms)
-{
-	const struct settlement_counts counts = settlement_counts(worker->settlement);
-	const struct rabbit_link *publisher = rabbit_publisher_link(worker->publisher);
-
-	stats_step(now_ms);
-	metrics_set(METRIC_HELD, (int64_t)counts.held);
-	metrics_set(METRIC_WAITING, (int64_t)counts.waiting);
-	metrics_set(METRIC_DEAD_WAITING, (int64_t)counts.dead);
-	metrics_set(METRIC_PUT_OFF, (int64_t)counts.put_off);
-	metrics_set(METRIC_PUT_OFF_COUPONS, (int64_t)counts.coupons);
-	metrics_set(METRIC_CONSUMER_UP, rabbit_link_up(worker->consumer));
-	metrics_set(METRIC_PUBLISHER_UP,
-		    rabbit_link_up(publisher) && !rabbit_link_blocked(publisher));
-	metrics_set(METRIC_QUEUES_DIFFERING, rabbit_topology_differing_n());
-	metrics_set(METRIC_DATABASE_UP, postgres_up(worker->settler.postgres));
-	metrics_set(METRIC_POSTGRESQL_OLD,
-		    worker->settler.gate.is_old || keeper_state().relation == RELATION_OLD);
-	monitor_beat();
 }
 
 /* Deliveries that wait for another session's lock are not finished: another worker gets them. */
@@ -411,10 +280,8 @@ static void *worker_run(void *argument)
 		settlement_rotate(worker->settlement, now_ms);
 		forward_send(&worker->forward, now_ms);
 		acks_turn(worker);
-		if (worker->copies)
-			copies_turn(worker);
-		if (!worker->settler.uses)
-			metrics_update(worker, now_ms);
+		worker->turn_ms = worker->settler.work->turn(&worker->settler, worker->consumer,
+							     now_ms);
 		/* The last ack may just have been sent: no event would end the wait then. */
 		if (!finished(worker, now_ms))
 			wait_for_work(worker);
@@ -496,9 +363,8 @@ int main(int argc, char **argv)
 	webhooks = webhooks_start(&config, &rules);
 	members_start(&config);
 	master_lease_keep(config.redis_url);
-	worker = worker_new(&config, keeper);
-	of_uses = worker_new_of_uses(&config, keeper);
-	worker->signal_fd = of_uses->signal_fd = signal_fd;
+	worker = worker_new(&work_of_receives, &config, keeper, signal_fd);
+	of_uses = worker_new(&work_of_uses, &config, keeper, signal_fd);
 	thread_start(&thread, worker_run, of_uses);
 	worker_run(worker);
 	stats_log();

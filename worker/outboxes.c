@@ -276,7 +276,7 @@ static void copy_call_add(struct outboxes *outboxes, struct copy_call *call)
 	thread_wake(&outboxes->thread);
 }
 
-void outboxes_copies_look(struct outboxes *outboxes, struct copies_coupon *asked, int64_t coupon)
+void outboxes_copies_look(void *outboxes, struct copies_coupon *asked, int64_t coupon)
 {
 	struct copy_call *call = checked(calloc(1, sizeof(*call)));
 
@@ -285,7 +285,7 @@ void outboxes_copies_look(struct outboxes *outboxes, struct copies_coupon *asked
 	copy_call_add(outboxes, call);
 }
 
-void outboxes_copies_write(struct outboxes *outboxes, struct copies_coupon *asked, int64_t coupon,
+void outboxes_copies_write(void *outboxes, struct copies_coupon *asked, int64_t coupon,
 			   const struct copy *const *messages, size_t n)
 {
 	struct copy_call *call;

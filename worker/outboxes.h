@@ -65,11 +65,11 @@ void outboxes_rejected(struct outboxes *outboxes, size_t index, int slot, const 
 void outboxes_send(struct outboxes *outboxes);
 
 /*
- * What copies.h asks Redis and writes to it, of deliveries that cannot be settled yet. The messages
- * are copied. It ends in the next outboxes_copies_end() after Redis has replied.
+ * What copies.h asks Redis and writes to it, of deliveries that cannot be settled yet: functions of
+ * a copies_port whose context is the struct. The messages are copied. It ends in the next outboxes_copies_end() after Redis has replied.
  */
-void outboxes_copies_look(struct outboxes *outboxes, struct copies_coupon *asked, int64_t coupon);
-void outboxes_copies_write(struct outboxes *outboxes, struct copies_coupon *asked, int64_t coupon,
+void outboxes_copies_look(void *outboxes, struct copies_coupon *asked, int64_t coupon);
+void outboxes_copies_write(void *outboxes, struct copies_coupon *asked, int64_t coupon,
 			   const struct copy *const *messages, size_t n);
 /* Passes on what has ended. Returns whether more is under way. */
 int outboxes_copies_end(struct outboxes *outboxes, struct copies *copies);

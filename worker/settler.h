@@ -1,6 +1,17 @@
 /*
- * Settles the deliveries that the worker holds: one transaction at a time, with everything that has
- * arrived meanwhile. Connects the books (settlement.h) with PostgreSQL, over a session of its own.
+ * Does the work of the deliveries that a loop of the worker holds: one transaction at a time, with
+ * everything that has arrived meanwhile. Connects the books (settlement.h) with PostgreSQL, over a
+ * session of its own. There are two kinds of work, each with a loop of its own (main.c), so that
+ * neither waits for the other:
+ *
+ *	              receives (receives.c)             uses (uses.c)
+ *	read          a message of receives             a message of uses
+ *	may_begin     always                            Redis knows the session
+ *	send          settle()                          use()
+ *	blocked       look which coupons are locked     the transaction is split
+ *	committed     reply; outboxes; wake keeper      Redis has the records; reply
+ *	dead_lettered the batch is marked in Redis      -
+ *	turn          copies of what waits; metrics     -
  *
  * After a small transaction the next one begins SETTLE_LINGER_MS after its end at the earliest,
  * unless a client waits for an outcome: where nobody waits, larger transactions cost PostgreSQL
@@ -43,40 +54,60 @@ enum settler_statement {
 	STATEMENT_LOOK
 };
 
+/* The sources of a loop, in the order of its queues. */
+enum source { SOURCE_WORK, SOURCE_PARKED, SOURCES };
+
 struct settler;
 
-/* What its transactions do: settle receives, or execute uses (uses.h). */
-struct settler_kind {
+/* A kind of work. The loop calls these functions; `state` is what open() has set. */
+struct work {
+	const char *queues[SOURCES]; /* that its loop consumes, by source */
+	size_t queues_n;
+	const char *routing_key;      /* of the first queue */
+	const char *application_name; /* of the session, as audit_workers of couponctl reads it */
 	const char *statement;        /* the text of the statement, which is prepared */
-	const char *application_name; /* of its session */
-	int locks_coupons;            /* its locks are those of rows of coupons */
-	/* Before each transaction, in the idle session: whether one may begin. NULL: always. */
+
+	/* Sets the fields of the settler that are its own. Does not wait for a store. */
+	void (*open)(struct settler *settler, const struct config *config);
+	void (*close)(void *state);
+	/* Of struct unpack. */
+	struct delivery *(*read)(struct unpack *unpack, const char *text, size_t len,
+				 const char **error);
+	/* Before each transaction, in the idle session: whether one may begin. */
 	int (*may_begin)(struct settler *settler, int64_t now_ms);
 	/* Sends the statement for the transaction in flight. */
 	void (*send)(struct settler *settler, int64_t now_ms);
+	/* It met a lock, and did nothing. Ends in settlement_blocked(), now or after a look. */
+	void (*blocked)(struct settler *settler, int64_t now_ms);
 	/*
 	 * It is committed. Ends in settlement_commit(); or, where it has to be tried again at
 	 * `due_ms`, it is called again then, unless the session is lost before.
 	 */
 	void (*committed)(struct settler *settler, int64_t now_ms);
+	/* RabbitMQ has confirmed the dead letter of this batch. */
+	void (*dead_lettered)(void *state, int64_t coupon, const struct ulid *batch);
+	/* In each turn of the loop, after the acks. Returns when the next turn is due at the latest. */
+	int64_t (*turn)(struct settler *settler, const struct rabbit_link *consumer,
+			int64_t now_ms);
 };
 
-extern const struct settler_kind settler_of_receives;
+extern const struct work work_of_receives, work_of_uses;
 
 struct settler {
-	const struct settler_kind *kind;
-	struct uses *uses;                  /* of that kind; else NULL. Not owned: */
-	struct settlement *settlement;      /* nor are the next four */
-	struct rabbit_publisher *publisher; /* of replies */
-	struct outboxes *outboxes;          /* NULL for uses */
-	struct keeper *keeper; /* reads the copy; is woken when receives were rejected */
-	int64_t settle_timeout_ms;
+	const struct work *work;
+	struct keeper *keeper; /* reads the copy; is woken when receives were rejected. Not owned */
+	struct rabbit_publisher *publisher; /* of replies; not owned */
+
+	/* set by open() */
+	void *state;
+	struct settlement *settlement;
+	int64_t prefetch; /* of each queue */
 	size_t transaction_receives_max;
 
+	int64_t settle_timeout_ms;
 	struct postgres *postgres;
 	enum settler_statement statement; /* the last one */
 	struct durability durability;
-	struct settle_args args;
 	struct gate gate;
 	struct backoff backoff;
 	char started[SETTLER_STARTED_SIZE]; /* when the server was started, as a text */
@@ -85,7 +116,7 @@ struct settler {
 	struct reply reply; /* that is sent next */
 };
 
-/* The fields above the blank line are set by the caller. */
+/* The caller sets the fields above the first blank line; the publisher before the first turn. */
 void settler_init(struct settler *settler, const struct config *config);
 void settler_fini(struct settler *settler);
 
@@ -95,9 +126,15 @@ void settler_turn(struct settler *settler, int64_t now_ms);
 /* When settler_turn() is to be called next; for poll() there is the socket of its session. */
 int64_t settler_deadline_ms(const struct settler *settler);
 
-/* For its kind. Sends the statement with its arguments. */
+/* For the kinds of work. */
+
+/* The `noticed` of settlement_new(). */
+void put_off_log(const struct put_off_coupon *notice);
+/* Sends the statement with its arguments. */
 void settler_send(struct settler *settler, int n, const struct postgres_argument *arguments,
 		  int64_t now_ms);
+/* Looks which of these coupons are locked, for settlement_blocked(). */
+void settler_look(struct settler *settler, const struct postgres_argument *coupons, int64_t now_ms);
 /*
  * Sends `reply` to the gateway that waits for this delivery, if one does. A lost reply does no
  * harm: at its deadline the gateway looks a receive up, and tells that a use is unknown, after

@@ -1,17 +1,30 @@
-#include "worker/uses.h"
+/*
+ * Uses of receives: what orders do.
+ *
+ *	use() ──COMMIT──▶ Redis has the records and the number ──▶ reply, ack
+ *
+ * A use is answered, and its message acked, when both PostgreSQL and Redis have what it has
+ * changed: either of them may be lost. Until then RabbitMQ has the message, and a copy of it
+ * changes nothing. The calls to Redis block, each for at most REDIS_CLIENT_TIMEOUT_MS; while Redis
+ * cannot be reached, the transaction stays as it is, and no other begins.
+ */
 
 #include "common/check.h"
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/message/use.h"
+#include "common/rabbit/topology.h"
 #include "common/redis/client.h"
 #include "embed.h"
+#include "worker/settler.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define RECORDS_MAX 1000 /* of one call of lua/uses.lua */
+#define PREFETCH 1000       /* messages, unacked */
+#define TRANSACTION_MAX 512 /* uses in one transaction */
+#define RECORDS_MAX 1000    /* of one call of lua/uses.lua */
 #define STALE "this server was started before another one that was met since"
 
 /* The arguments of the statement. */
@@ -62,7 +75,6 @@ struct uses {
 	struct redis_client *redis;
 	char keep_ms[NUMBER_SIZE], keep_bytes[NUMBER_SIZE];
 	struct postgres_array arrays[ARGUMENTS];
-	int has_traces;
 	int64_t announced_ms; /* when the session was connected that is announced */
 };
 
@@ -72,7 +84,7 @@ static void redis_failed(enum redis_failure failure, const char *why)
 	log_warn("uses_failed", LOG_S("why", why));
 }
 
-struct uses *uses_new(const struct config *config)
+static void uses_open(struct settler *settler, const struct config *config)
 {
 	struct uses *uses = checked(calloc(1, sizeof(*uses)));
 
@@ -81,11 +93,17 @@ struct uses *uses_new(const struct config *config)
 	number_text(config->keep_uses_bytes, uses->keep_bytes);
 	for (int i = 0; i < ARGUMENTS; i++)
 		postgres_array_init(&uses->arrays[i], types[i]);
-	return uses;
+	settler->state = uses;
+	settler->prefetch = PREFETCH;
+	settler->transaction_receives_max = TRANSACTION_MAX;
+	/* What is put off stays here: uses have no parking queue. */
+	settler->settlement = settlement_new(envelope_free, put_off_log, PREFETCH, 0);
 }
 
-void uses_free(struct uses *uses)
+static void uses_close(void *state)
 {
+	struct uses *uses = state;
+
 	for (int i = 0; i < ARGUMENTS; i++)
 		postgres_array_fini(&uses->arrays[i]);
 	redis_client_free(uses->redis);
@@ -97,7 +115,7 @@ static void redis_add(struct settler *settler, const char *number, size_t n,
 		      const char *const *records, char word[REDIS_WORD_SIZE])
 {
 	static const char *const keys[] = { CHANGES_KEY, CHANGES_USES_KEY };
-	struct uses *uses = settler->uses;
+	struct uses *uses = settler->state;
 	const struct gate *gate = &settler->gate;
 	char server[SERVER_TEXT_SIZE];
 	const char *argv[6 + RECORDS_MAX] = {
@@ -121,9 +139,9 @@ static void redis_wait(struct settler *settler, int64_t now_ms)
 }
 
 /* Announces the session; its numbers are compared after that, once more. */
-static int session_may_begin(struct settler *settler, int64_t now_ms)
+static int uses_may_begin(struct settler *settler, int64_t now_ms)
 {
-	struct uses *uses = settler->uses;
+	struct uses *uses = settler->state;
 	int64_t since_ms = postgres_since_ms(settler->postgres);
 	char word[REDIS_WORD_SIZE];
 
@@ -144,100 +162,80 @@ static void text_add(struct postgres_array *array, const char *text)
 	postgres_array_add_text(array, text, strlen(text));
 }
 
-static void use_add(struct uses *uses, const struct use *use, const char *trace)
-{
-	struct postgres_array *arrays = uses->arrays;
-
-	text_add(&arrays[ACTION], use_action_names[use->action]);
-	text_add(&arrays[ORDER], use->order);
-	text_add(&arrays[KEY], use->key);
-	text_add(&arrays[BY], use->by);
-	postgres_array_add_number(&arrays[TTL_S], use->ttl_s);
-	if (use->amount >= 0)
-		postgres_array_add_number(&arrays[AMOUNT], use->amount);
-	else
-		postgres_array_add_null(&arrays[AMOUNT]);
-	text_add(&arrays[CURRENCY], use->currency);
-	text_add(&arrays[REASON], use->reason);
-	text_add(&arrays[TRACE], trace);
-	uses->has_traces |= *trace != '\0';
-}
-
-/* Of the use that was added last. */
-static void receive_add(struct uses *uses, const struct receive *receive)
-{
-	struct postgres_array *arrays = uses->arrays;
-
-	postgres_array_add_number(&arrays[OP], (int64_t)arrays[ACTION].n);
-	postgres_array_add_number(&arrays[COUPON], receive->coupon);
-	postgres_array_add_text(&arrays[USER], receive->user.text, receive->user.len);
-	if (receive->index == USE_ANY_RECEIVE) {
-		postgres_array_add_null(&arrays[BATCH]);
-		postgres_array_add_null(&arrays[IDX]);
-	} else {
-		postgres_array_add_uuid(&arrays[BATCH], &receive->batch);
-		postgres_array_add_number(&arrays[IDX], receive->index);
-	}
-}
-
-/* Those of the part that is tried. */
-static void delivery_add(struct uses *uses, const struct delivery *delivery)
-{
-	const struct receive *receive = delivery->message->use_receives;
-
-	for (size_t i = 0; i < delivery->end; i++) {
-		const struct use *use = &delivery->message->uses[i];
-
-		if (i >= delivery->first)
-			use_add(uses, use, delivery_trace(delivery, i));
-		for (size_t k = 0; i >= delivery->first && k < use->receives_n; k++)
-			receive_add(uses, &receive[k]);
-		receive += use->receives_n;
-	}
-}
-
+/* Adds the uses of the transaction in flight: of each delivery the part that is tried. */
 static void uses_send(struct settler *settler, int64_t now_ms)
 {
-	struct uses *uses = settler->uses;
+	struct uses *uses = settler->state;
 	struct postgres_argument arguments[ARGUMENTS];
+	struct postgres_array *arrays = uses->arrays;
+	int has_traces = 0;
 
-	uses->has_traces = 0;
 	for (int i = 0; i < ARGUMENTS; i++)
-		postgres_array_clear(&uses->arrays[i]);
-	for (size_t n = 0; n < settlement_taken(settler->settlement); n++)
-		delivery_add(uses, settlement_taken_at(settler->settlement, n));
-	if (!uses->has_traces)
-		postgres_array_clear(&uses->arrays[TRACE]);
+		postgres_array_clear(&arrays[i]);
+	for (size_t n = 0; n < settlement_taken(settler->settlement); n++) {
+		const struct delivery *delivery = settlement_taken_at(settler->settlement, n);
+		const struct receive *receive = delivery->message->use_receives;
+
+		for (size_t i = 0; i < delivery->end; i++) {
+			const struct use *use = &delivery->message->uses[i];
+			const struct receive *end = receive + use->receives_n;
+			const char *trace = delivery_trace(delivery, i);
+
+			if (i < delivery->first) {
+				receive = end;
+				continue;
+			}
+			text_add(&arrays[ACTION], use_action_names[use->action]);
+			text_add(&arrays[ORDER], use->order);
+			text_add(&arrays[KEY], use->key);
+			text_add(&arrays[BY], use->by);
+			postgres_array_add_number(&arrays[TTL_S], use->ttl_s);
+			if (use->amount >= 0)
+				postgres_array_add_number(&arrays[AMOUNT], use->amount);
+			else
+				postgres_array_add_null(&arrays[AMOUNT]);
+			text_add(&arrays[CURRENCY], use->currency);
+			text_add(&arrays[REASON], use->reason);
+			text_add(&arrays[TRACE], trace);
+			has_traces |= *trace != '\0';
+			for (; receive < end; receive++) {
+				postgres_array_add_number(&arrays[OP], (int64_t)arrays[ACTION].n);
+				postgres_array_add_number(&arrays[COUPON], receive->coupon);
+				postgres_array_add_text(&arrays[USER], receive->user.text,
+							receive->user.len);
+				if (receive->index == USE_ANY_RECEIVE) {
+					postgres_array_add_null(&arrays[BATCH]);
+					postgres_array_add_null(&arrays[IDX]);
+				} else {
+					postgres_array_add_uuid(&arrays[BATCH], &receive->batch);
+					postgres_array_add_number(&arrays[IDX], receive->index);
+				}
+			}
+		}
+	}
+	if (!has_traces)
+		postgres_array_clear(&arrays[TRACE]);
 	for (int i = 0; i < ARGUMENTS; i++)
-		arguments[i] = postgres_array(&uses->arrays[i]);
+		arguments[i] = postgres_array(&arrays[i]);
 	settler_send(settler, ARGUMENTS, arguments, now_ms);
 	fault_point(FAULT_WORKER_USES_SENT);
 }
 
-/* What Redis is to keep. Returns how many records there are. */
-static size_t records_read(const PGresult *rows, const char **records, const char **number)
+/* Adds the records to the list in Redis. As the script replies; "ok" if there are none. */
+static void records_add(struct settler *settler, const PGresult *rows, char word[REDIS_WORD_SIZE])
 {
+	const char **records = checked(calloc((size_t)PQntuples(rows) + 1, sizeof(*records)));
+	const char *number = "0:0"; /* the transaction has none */
 	size_t n = 0;
 
-	*number = "0:0"; /* the transaction has none */
 	for (int row = 0; row < PQntuples(rows); row++) {
 		if (PQgetisnull(rows, row, ROW_RECORD))
 			continue;
 		if (number_at(rows, row, ROW_OP) == 0)
-			*number = PQgetvalue(rows, row, ROW_RECORD);
+			number = PQgetvalue(rows, row, ROW_RECORD);
 		else
 			records[n++] = PQgetvalue(rows, row, ROW_RECORD);
 	}
-	return n;
-}
-
-/* As the script replies; "ok" if there are none. */
-static void records_add(struct settler *settler, const PGresult *rows, char word[REDIS_WORD_SIZE])
-{
-	const char **records = checked(calloc((size_t)PQntuples(rows) + 1, sizeof(*records)));
-	const char *number;
-	size_t n = records_read(rows, records, &number);
-
 	strcpy(word, "ok");
 	for (size_t at = 0; at < n && strcmp(word, "ok") == 0; at += RECORDS_MAX)
 		redis_add(settler, number, n - at < RECORDS_MAX ? n - at : RECORDS_MAX,
@@ -275,19 +273,12 @@ static int outcome_read(const PGresult *rows, int row, struct use_outcome *outco
 	return ulid_from_uuid(&outcome->receive.batch, PQgetvalue(rows, row, ROW_BATCH));
 }
 
-static void trace_log(const struct delivery *delivery, const struct use_outcome *outcome)
-{
-	const char *trace = delivery_trace(delivery, outcome->use);
-
-	if (*trace && outcome->receive.index != USE_ANY_RECEIVE)
-		trace_context_log(trace, &outcome->receive, use_result_text(outcome->result));
-}
-
 /* Replies to one message with the rows of its uses, whose first is `op`. Returns the row behind. */
 static int outcomes_reply(struct settler *settler, const struct delivery *delivery,
 			  const PGresult *rows, int row, int64_t op)
 {
 	struct reply *reply = &settler->reply;
+	const char *trace;
 	int64_t end = op + (int64_t)delivery_part_size(delivery), at;
 	int is_known = 1;
 
@@ -303,8 +294,10 @@ static int outcomes_reply(struct settler *settler, const struct delivery *delive
 		check(reply->outcomes_n < MESSAGE_RECEIVES_MAX);
 		is_known &= outcome_read(rows, row, outcome) == 0;
 		outcome->use = delivery->first + (size_t)(at - op);
-		if (is_known)
-			trace_log(delivery, outcome);
+		trace = delivery_trace(delivery, outcome->use);
+		if (is_known && *trace && outcome->receive.index != USE_ANY_RECEIVE)
+			trace_context_log(trace, &outcome->receive,
+					  use_result_text(outcome->result));
 		reply->outcomes_n++;
 	}
 	if (is_known)
@@ -345,8 +338,42 @@ static void uses_committed(struct settler *settler, int64_t now_ms)
 	settlement_commit(settler->settlement);
 }
 
-const struct settler_kind settler_of_uses = { .statement = sql_query_use,
-					      .application_name = "coupon-worker uses",
-					      .may_begin = session_may_begin,
-					      .send = uses_send,
-					      .committed = uses_committed };
+/* Its locks need not be those of rows of coupons, which a look would show. */
+static void uses_blocked(struct settler *settler, int64_t now_ms)
+{
+	settlement_blocked(settler->settlement, &(struct lock_look){ .n = 0 }, now_ms);
+}
+
+/* A dead letter of uses is in no outbox. */
+static void uses_dead_lettered(void *state, int64_t coupon, const struct ulid *batch)
+{
+	(void)state;
+	(void)coupon;
+	(void)batch;
+}
+
+static int64_t uses_turn(struct settler *settler, const struct rabbit_link *consumer,
+			 int64_t now_ms)
+{
+	(void)settler;
+	(void)consumer;
+	(void)now_ms;
+	return INT64_MAX;
+}
+
+const struct work work_of_uses = {
+	.queues = { AMQP_USE_QUEUE },
+	.queues_n = 1,
+	.routing_key = AMQP_USE_KEY,
+	.application_name = "coupon-worker uses",
+	.statement = sql_query_use,
+	.open = uses_open,
+	.close = uses_close,
+	.read = uses_read,
+	.may_begin = uses_may_begin,
+	.send = uses_send,
+	.blocked = uses_blocked,
+	.committed = uses_committed,
+	.dead_lettered = uses_dead_lettered,
+	.turn = uses_turn,
+};

@@ -131,6 +131,7 @@ static void arrival_check(const char *body, size_t len)
 	check(unpack != NULL);
 	unpack->settlement = settlement_new(envelope_drop, NULL, 16, 16);
 	unpack->arena = arena;
+	unpack->read = receives_read;
 	unpack->part_new = part_new;
 	envelopes = 1;
 	unpack_add(unpack, 1, body, len, 0, unpack);

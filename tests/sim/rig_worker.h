@@ -54,6 +54,7 @@ static void settlement_make(struct worker_rig *worker)
 {
 	worker->settlement = settlement_new(free, notice_ignore, PREFETCH / 4, PREFETCH);
 	worker->unpack.settlement = worker->settlement;
+	worker->unpack.read = receives_read;
 	worker->unpack.part_new = part_new;
 }
 

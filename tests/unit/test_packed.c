@@ -133,7 +133,10 @@ static void *part_new(const void *whole, const char *text, size_t len, const str
 static void unpack(struct settlement *s, const char *body, size_t len, unsigned how)
 {
 	static uint64_t tag = 1;
-	struct unpack unpack = { .settlement = s, .arena = json_arena_new(), .part_new = part_new };
+	struct unpack unpack = { .settlement = s,
+				 .arena = json_arena_new(),
+				 .read = receives_read,
+				 .part_new = part_new };
 
 	unpack_add(&unpack, tag++, body, len, how, envelope_make());
 	json_arena_free(unpack.arena);

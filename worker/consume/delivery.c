@@ -62,7 +62,7 @@ struct delivery *delivery_new(uint64_t tag, const struct message *message, void 
 	return delivery_of(tag, message_copy(message), envelope);
 }
 
-struct delivery *delivery_new_uses(uint64_t tag, const struct use_message *message, void *envelope)
+struct delivery *delivery_new_uses(const struct use_message *message)
 {
 	struct delivery_message *copy = checked(calloc(1, sizeof(*copy)));
 
@@ -73,7 +73,7 @@ struct delivery *delivery_new_uses(uint64_t tag, const struct use_message *messa
 	copy->use_receives = copy_of(message->receives, message->receives_n,
 				     sizeof(*message->receives));
 	copy->traces = traces_copy(&message->traces);
-	return delivery_of(tag, copy, envelope);
+	return delivery_of(0, copy, NULL);
 }
 
 static void reason_set(struct delivery *delivery, const char *reason)

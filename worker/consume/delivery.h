@@ -40,9 +40,9 @@ int outcome_parse(const char *kind, const char *reason, struct outcome *outcome)
 struct delivery_message {
 	struct ulid batch;
 	int64_t coupon;
-	struct use *uses;             /* NULL: it is of receives, and has the next three */
+	struct use *uses;             /* of a message of uses; NULL otherwise, as the next one */
 	struct receive *use_receives; /* of all uses, in their order */
-	int64_t generation;
+	int64_t generation;           /* of a message of receives, as the rest */
 	int64_t seq;
 	int64_t at_ms;
 	struct message_traces *traces; /* NULL: there are none */
@@ -106,7 +106,7 @@ struct delivery {
 
 /* `message` is copied, `envelope` taken over. */
 struct delivery *delivery_new(uint64_t tag, const struct message *message, void *envelope);
-struct delivery *delivery_new_uses(uint64_t tag, const struct use_message *message, void *envelope);
+struct delivery *delivery_new_uses(const struct use_message *message); /* no tag, no envelope */
 /* One that cannot be settled. */
 struct delivery *delivery_new_dead(uint64_t tag, const char *reason, void *envelope);
 void delivery_free(struct delivery *delivery, void (*envelope_free)(void *envelope));

@@ -27,8 +27,8 @@ static void copy_confirmed(struct forward *forward, const struct forwarding *cop
 {
 	if (copy->state == DELIVERY_DEAD_SENT) {
 		metrics_add(METRIC_DEAD, 1);
-		if (copy->coupon && forward->outboxes)
-			outboxes_dead(forward->outboxes, copy->coupon, &copy->batch);
+		if (copy->coupon)
+			forward->dead_lettered(forward->context, copy->coupon, &copy->batch);
 	} else if (copy->state == DELIVERY_PARKING_SENT) {
 		fault_point(FAULT_WORKER_AFTER_PARK);
 		metrics_add(copy->way == WAY_PARKED ? METRIC_PARKED : METRIC_REQUEUED, 1);

@@ -7,15 +7,13 @@
  * queue, so that the messages behind it are delivered. A worker that dies in between leaves the
  * delivery and the copy; settlement ignores the second one.
  *
- * The batch of a confirmed dead letter is marked in Redis, so that the keeper does not send it
- * again.
+ * A confirmed dead letter is passed on, because the keeper must not send its batch again.
  */
 #pragma once
 
 #include "common/backoff.h"
 #include "common/rabbit/publisher.h"
 #include "worker/metrics.h"
-#include "worker/outboxes.h"
 #include "worker/consume/settlement.h"
 
 #define FORWARD_REFUSED_MS 5000 /* so long after a refusal the parking queue is not tried again */
@@ -24,8 +22,10 @@
 struct forward {
 	struct settlement *settlement;
 	struct rabbit_publisher *publisher;
-	struct outboxes *outboxes; /* NULL: no batch is marked */
-	const char *routing_key;   /* of the queue that is consumed */
+	const char *routing_key; /* of the queue that is consumed */
+	/* RabbitMQ has confirmed the dead letter of this batch. */
+	void (*dead_lettered)(void *context, int64_t coupon, const struct ulid *batch);
+	void *context;
 	struct backoff backoff;
 	int64_t due_ms;     /* no publish before this time */
 	int64_t ready_ms;   /* when the publisher was ready last; at first: the start */

@@ -49,7 +49,7 @@ static void copy_begin(struct settlement *settlement, struct delivery *delivery)
 {
 	const struct delivery_message *message = delivery->message;
 
-	if (!settlement->copies || delivery->state == DELIVERY_DEAD || message->uses)
+	if (!settlement->copies || delivery->state == DELIVERY_DEAD)
 		return;
 	delivery->copy = (struct copy){ .batch = message->batch,
 					.coupon = message->coupon,
@@ -241,12 +241,6 @@ void settlement_add(struct settlement *settlement, uint64_t tag, const struct me
 	add(settlement, delivery_new(tag, message, envelope), how);
 }
 
-void settlement_add_uses(struct settlement *settlement, uint64_t tag,
-			 const struct use_message *message, unsigned how, void *envelope)
-{
-	add(settlement, delivery_new_uses(tag, message, envelope), how);
-}
-
 void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char *reason,
 			 void *envelope)
 {
@@ -261,23 +255,42 @@ static void dead_add(struct unpack *unpack, uint64_t tag, const char *error, voi
 	settlement_add_dead(unpack->settlement, tag, reason, envelope);
 }
 
+struct delivery *receives_read(struct unpack *unpack, const char *text, size_t len,
+			       const char **error)
+{
+	struct message *message = &unpack->batch.receives;
+
+	return message_decode(unpack->arena, text, len, message, error)
+		       ? NULL
+		       : delivery_new(0, message, NULL);
+}
+
+struct delivery *uses_read(struct unpack *unpack, const char *text, size_t len, const char **error)
+{
+	struct use_message *message = &unpack->batch.uses;
+
+	return use_message_decode(unpack->arena, text, len, message, error)
+		       ? NULL
+		       : delivery_new_uses(message);
+}
+
 /* `whole`: the envelope of the message that carries it with others; NULL: it is the message. */
 static void batch_add(struct unpack *unpack, uint64_t tag, const char *text, size_t len,
 		      unsigned how, void *envelope, const void *whole)
 {
 	const char *error = NULL;
-	int rc = unpack->uses ? use_message_decode(unpack->arena, text, len, unpack->uses, &error)
-			      : message_decode(unpack->arena, text, len, &unpack->message, &error);
-	const struct ulid *batch = unpack->uses ? &unpack->uses->batch : &unpack->message.batch;
+	struct delivery *delivery = unpack->read(unpack, text, len, &error);
 
 	if (whole)
-		envelope = unpack->part_new(whole, text, len, rc ? NULL : batch);
-	if (rc)
+		envelope = unpack->part_new(whole, text, len,
+					    delivery ? &delivery->message->batch : NULL);
+	if (!delivery) {
 		dead_add(unpack, tag, error, envelope);
-	else if (unpack->uses)
-		settlement_add_uses(unpack->settlement, tag, unpack->uses, how, envelope);
-	else
-		settlement_add(unpack->settlement, tag, &unpack->message, how, envelope);
+		return;
+	}
+	delivery->tag = tag;
+	delivery->envelope = envelope;
+	add(unpack->settlement, delivery, how);
 }
 
 void unpack_add(struct unpack *unpack, uint64_t tag, const char *body, size_t len, unsigned how,

@@ -88,9 +88,6 @@ void settlement_keep_copies(struct settlement *settlement, struct copies *copies
  */
 void settlement_add(struct settlement *settlement, uint64_t tag, const struct message *message,
 		    unsigned how, void *envelope);
-/* The same of uses; each of them counts as a receive. */
-void settlement_add_uses(struct settlement *settlement, uint64_t tag,
-			 const struct use_message *message, unsigned how, void *envelope);
 /* One that cannot be settled has arrived: it is to be dead-lettered. */
 void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char *reason,
 			 void *envelope);
@@ -102,15 +99,28 @@ void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char
 struct unpack {
 	struct settlement *settlement;
 	struct json_arena *arena;
+	/* Decodes a batch: receives_read() or uses_read(). */
+	struct delivery *(*read)(struct unpack *unpack, const char *text, size_t len,
+				 const char **error);
 	/*
 	 * Makes the envelope of a batch that is one of several in a message. The text is lent;
 	 * `batch` is NULL when it cannot be read.
 	 */
 	void *(*part_new)(const void *whole, const char *text, size_t len,
 			  const struct ulid *batch);
-	struct message message;   /* its own */
-	struct use_message *uses; /* NULL: the messages are of receives; its owner's */
+	union {
+		struct message receives;
+		struct use_message uses;
+	} batch; /* the one that was read last; only for `read` */
 };
+
+/*
+ * The delivery of a batch, which has no tag and no envelope yet; or NULL, with the reason in
+ * `*error` (a constant). Each use counts as a receive.
+ */
+struct delivery *receives_read(struct unpack *unpack, const char *text, size_t len,
+			       const char **error);
+struct delivery *uses_read(struct unpack *unpack, const char *text, size_t len, const char **error);
 
 /* `how` as for settlement_add(); `body` belongs to `envelope`, which is taken over. */
 void unpack_add(struct unpack *unpack, uint64_t tag, const char *body, size_t len, unsigned how,
