@@ -18,11 +18,10 @@
 #define EVAL_HEAD 3 /* EVAL or EVALSHA, the script, how many keys */
 #define PREPARED_MAX 8
 #define MASTER_CONNECT_MS 500 /* under Sentinels */
-#define SHA_SIZE 41
 
 struct prepared {
 	const char *script;
-	char sha[SHA_SIZE];
+	char sha[REDIS_SHA_SIZE];
 };
 
 struct redis_client {
@@ -35,6 +34,7 @@ struct redis_client {
 	redisContext *connection;               /* NULL: not connected */
 	struct prepared prepared[PREPARED_MAX]; /* of this connection */
 	size_t prepared_n;
+	struct redis_handshake handshake;
 	int is_logged_in;
 	struct backoff told; /* of attempts to log in */
 	char error[ERROR_SIZE];
@@ -45,6 +45,7 @@ struct redis_client *redis_client_new(const char *url, redis_failed_fn *failed)
 	struct redis_client *client = checked(calloc(1, sizeof(*client)));
 
 	redis_url_need(&client->url, url);
+	client->handshake.url = &client->url;
 	client->url_text = checked(strdup(url));
 	client->failed = failed;
 	if (client->url.sentinels_n > 0) {
@@ -179,25 +180,32 @@ int redis_client_integer(struct redis_client *client, int argc, const char **arg
 	return reply_end(client, reply, argv[0], reply->type != REDIS_REPLY_INTEGER);
 }
 
-static int call_is_done(struct redis_client *client, int argc, const char **argv)
+/* 0, or -1: it has failed. */
+static int handshake(struct redis_client *client, enum redis_step first, enum redis_step last)
 {
-	redisReply *reply = redis_client_call(client, argc, argv);
+	struct redis_handshake *handshake = &client->handshake;
+	const char *words[REDIS_HANDSHAKE_WORDS];
+	void *reply = NULL;
+	int n;
 
-	if (reply)
+	redis_handshake_begin(handshake, first, last);
+	while ((n = redis_handshake_next(handshake, reply, words)) > 0) {
 		freeReplyObject(reply);
-	return reply != NULL;
-}
-
-static int log_in(struct redis_client *client)
-{
-	const struct redis_url *url = &client->url;
-	char database[NUMBER_SIZE];
-	const char *select[] = { "SELECT", number_text(url->database, database) };
-	const char *auth[] = { "AUTH", url->user ? url->user : url->password, url->password };
-
-	if (url->password && !call_is_done(client, url->user ? 3 : 2, auth))
-		return -1;
-	return call_is_done(client, 2, select) ? 0 : -1;
+		reply = NULL;
+		redis_client_append(client, n, words);
+		if (redisGetReply(client->connection, &reply) != REDIS_OK) {
+			fail(client, REDIS_LOST, connection_error(client->connection));
+			return -1;
+		}
+	}
+	freeReplyObject(reply);
+	if (n < 0)
+		fail(client,
+		     handshake->is_replica   ? REDIS_UNREACHABLE
+		     : handshake->is_refused ? REDIS_REFUSED
+					     : REDIS_LOST,
+		     handshake->why);
+	return n;
 }
 
 int redis_client_master(const struct redis_client *client, struct sentinels_view *view)
@@ -244,24 +252,6 @@ static int master_find(struct redis_client *client)
 	return 0;
 }
 
-/* A Sentinel that was cut off may name what is a replica by now. 0, or -1. */
-static int role_check(struct redis_client *client)
-{
-	const char *info[] = { REDIS_INFO_PROCESS };
-	redisReply *reply;
-	int is_replica;
-
-	if (!client->sentinels)
-		return 0;
-	reply = redis_client_call(client, 3, info);
-	is_replica = reply && redis_reply_is_replica(reply);
-	if (is_replica)
-		fail(client, REDIS_UNREACHABLE, "it is a replica");
-	if (reply)
-		freeReplyObject(reply);
-	return reply && !is_replica ? 0 : -1;
-}
-
 int redis_client_open(struct redis_client *client)
 {
 	const struct timeval timeout = { .tv_sec = REDIS_CLIENT_TIMEOUT_MS / 1000,
@@ -289,7 +279,9 @@ int redis_client_open(struct redis_client *client)
 		fail(client, REDIS_UNREACHABLE, error);
 		return -1;
 	}
-	if (log_in(client) || role_check(client)) {
+	/* A Sentinel that was cut off may name what is a replica by now. */
+	if (handshake(client, REDIS_STEP_AUTH,
+		      client->sentinels ? REDIS_STEP_PROCESS : REDIS_STEP_SELECT)) {
 		redis_client_close(client);
 		return -1;
 	}
@@ -354,7 +346,7 @@ void redis_client_prepare(struct redis_client *client, const char *script)
 	if (client->prepared_n == PREPARED_MAX || prepared_find(client, script))
 		return;
 	reply = redis_client_call(client, 3, load);
-	if (reply && reply->type == REDIS_REPLY_STRING && reply->len < SHA_SIZE) {
+	if (reply && reply->type == REDIS_REPLY_STRING && reply->len < REDIS_SHA_SIZE) {
 		prepared->script = script;
 		memcpy(prepared->sha, reply->str, (size_t)reply->len + 1);
 		client->prepared_n++;
@@ -456,23 +448,11 @@ redisReply *redis_client_hscan(struct redis_client *client, const char *key,
 int redis_client_process(struct redis_client *client, char run_id[REDIS_RUN_ID_SIZE],
 			 int64_t *uptime_s)
 {
-	const char *info[] = { REDIS_INFO_PROCESS }, *read[] = { MASTER_LEASE_READ };
-	struct master_lease lease = { .term = 0 };
-	redisReply *reply;
-	int rc;
-
-	if (client->sentinels) {
-		reply = redis_client_call(client, 6, read);
-		master_lease_read(&lease, reply);
-		if (reply_end(client, reply, "HMGET", 0))
-			return -1;
-	}
-	reply = redis_client_call(client, 3, info);
-	rc = reply_end(client, reply, "INFO",
-		       reply && redis_reply_process(reply, run_id, uptime_s));
-	if (rc == 0)
-		master_lease_term(&lease, run_id);
-	return rc;
+	if (!client->connection || handshake(client, REDIS_STEP_LEASE, REDIS_STEP_PROCESS))
+		return -1;
+	memcpy(run_id, client->handshake.run_id, REDIS_RUN_ID_SIZE);
+	*uptime_s = client->handshake.uptime_s;
+	return 0;
 }
 
 int redis_client_writes(struct redis_client *client, int64_t *writes)

@@ -352,79 +352,163 @@ const char *redis_reply_version(const redisReply *reply, char version[REDIS_VERS
 	return valkey ? "Valkey" : "Redis";
 }
 
-int redis_reply_is_replica(const redisReply *reply)
-{
-	const char *role = info_find(reply, "\nrole:");
-
-	return role && strncmp(role, "master", 6) != 0;
-}
-
 static int is_id(const char *text)
 {
 	return text && strspn(text, "0123456789abcdef") == REDIS_RUN_ID_SIZE - 1;
 }
 
-int redis_reply_process(const redisReply *reply, char run_id[REDIS_RUN_ID_SIZE], int64_t *uptime_s)
+/* Whether the lease is that of the process that has replied. */
+static int has_lease(const struct redis_handshake *handshake)
+{
+	return *handshake->lease.process &&
+	       strncmp(handshake->lease.process, handshake->run_id, REDIS_PROCESS_LEN) == 0;
+}
+
+static void lease_take(struct redis_handshake *handshake, const redisReply *reply)
+{
+	redisReply *const *fields = reply->element;
+
+	memset(&handshake->lease, 0, sizeof(handshake->lease));
+	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 4 ||
+	    fields[0]->type != REDIS_REPLY_STRING || fields[0]->len != REDIS_PROCESS_LEN)
+		return;
+	memcpy(handshake->lease.process, fields[0]->str, REDIS_PROCESS_LEN + 1);
+	handshake->lease.term = redis_reply_number(fields[1]);
+	handshake->lease.from_ms = redis_reply_number(fields[2]);
+	handshake->lease.until_ms = redis_reply_number(fields[3]);
+}
+
+/* The reply to INFO. 0, or -1: it is another reply. */
+static int process_take(struct redis_handshake *handshake, const redisReply *reply)
 {
 	const char *process = info_find(reply, "\nrun_id:");
 	const char *history = info_find(reply, "\nmaster_replid:");
 	const char *before = info_find(reply, "\nmaster_replid2:");
 	const char *uptime = info_find(reply, "\nuptime_in_seconds:");
+	const char *time_us = info_find(reply, "\nserver_time_usec:");
+	int64_t now_ms = time_us ? strtoll(time_us, NULL, 10) / 1000 : 0, from_ms = 0, until_ms = 0;
 	char version[REDIS_VERSION_SIZE];
 
-	if (!is_id(process) || !is_id(history) || !is_id(before) || !uptime ||
-	    redis_reply_is_replica(reply))
+	if (!is_id(process) || !is_id(history) || !is_id(before) || !uptime)
 		return -1;
-	snprintf(run_id, REDIS_RUN_ID_SIZE, "%.*s%.*s00000000", RUN_ID_PART, process, RUN_ID_PART,
-		 history);
+	snprintf(handshake->run_id, REDIS_RUN_ID_SIZE, "%.*s%.*s00000000", RUN_ID_PART, process,
+		 RUN_ID_PART, history);
 	/* One that has another history before this one may have been promoted a moment ago. */
-	*uptime_s = strspn(before, "0") == REDIS_RUN_ID_SIZE - 1 ? strtoll(uptime, NULL, 10) : 0;
+	handshake->uptime_s = strspn(before, "0") == REDIS_RUN_ID_SIZE - 1
+				      ? strtoll(uptime, NULL, 10)
+				      : 0;
 	service_version_log(SERVICE_REDIS, redis_reply_version(reply, version), version);
+	if (has_lease(handshake)) {
+		from_ms = handshake->lease.from_ms;
+		until_ms = handshake->lease.until_ms;
+		snprintf(handshake->run_id + REDIS_PROCESS_LEN,
+			 REDIS_RUN_ID_SIZE - REDIS_PROCESS_LEN, "%08" PRIx32,
+			 (uint32_t)handshake->lease.term);
+	}
+	handshake->lease_holds = handshake->url->sentinels_n == 0 ||
+				 (from_ms <= now_ms && now_ms < until_ms);
+	if (handshake->url->sentinels_n == 0)
+		strcpy(handshake->lease_argument, handshake->run_id);
+	else
+		snprintf(handshake->lease_argument, sizeof(handshake->lease_argument),
+			 "%s:%" PRId64 ":%" PRId64, handshake->run_id, from_ms, until_ms);
 	return 0;
 }
 
-void master_lease_read(struct master_lease *lease, const redisReply *reply)
+/* 0, or -1: the handshake has failed. */
+static int handshake_take(struct redis_handshake *handshake, const redisReply *reply)
 {
-	redisReply *const *fields = reply ? reply->element : NULL;
+	static const char *const names[REDIS_STEPS] = { "AUTH", "SELECT",      "HMGET",
+							"INFO", "SCRIPT LOAD", "EVALSHA" };
+	const char *role, *error = NULL;
+	int is_taken = 1;
 
-	memset(lease, 0, sizeof(*lease));
-	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 4 ||
-	    fields[0]->type != REDIS_REPLY_STRING || fields[0]->len != REDIS_PROCESS_LEN)
-		return;
-	memcpy(lease->process, fields[0]->str, REDIS_PROCESS_LEN + 1);
-	lease->term = redis_reply_number(fields[1]);
-	lease->from_ms = redis_reply_number(fields[2]);
-	lease->until_ms = redis_reply_number(fields[3]);
+	if (!reply)
+		error = "no reply";
+	else if (reply->type == REDIS_REPLY_ERROR &&
+		 (handshake->step != REDIS_STEP_PROBE || strncmp(reply->str, "NOPERM", 6) == 0))
+		error = reply->str;
+	handshake->is_refused = error && reply && !redis_error_is_of_server(error);
+	/* A lease that cannot be read does not hold. */
+	if (handshake->step == REDIS_STEP_LEASE && handshake->is_refused)
+		handshake->lease_holds = 0;
+	if (error) {
+		snprintf(handshake->why, REDIS_WHY_SIZE, "%s: %s", names[handshake->step], error);
+		return -1;
+	}
+	switch (handshake->step) {
+	case REDIS_STEP_AUTH:
+	case REDIS_STEP_SELECT:
+	case REDIS_STEP_PROBE:
+	case REDIS_STEPS:
+		break;
+	case REDIS_STEP_LEASE:
+		lease_take(handshake, reply);
+		break;
+	case REDIS_STEP_PROCESS:
+		role = info_find(reply, "\nrole:");
+		handshake->is_replica = role && strncmp(role, "master", 6) != 0;
+		if (handshake->is_replica) {
+			snprintf(handshake->why, REDIS_WHY_SIZE, "it is a replica");
+			return -1;
+		}
+		is_taken = process_take(handshake, reply) == 0;
+		break;
+	case REDIS_STEP_LOAD:
+		is_taken = reply->type == REDIS_REPLY_STRING && reply->len < REDIS_SHA_SIZE;
+		if (is_taken)
+			memcpy(handshake->sha, reply->str, reply->len + 1);
+		break;
+	}
+	handshake->is_refused = !is_taken;
+	if (!is_taken)
+		snprintf(handshake->why, REDIS_WHY_SIZE, "%s replied something else",
+			 names[handshake->step]);
+	return is_taken ? 0 : -1;
 }
 
-static int is_of(const struct master_lease *lease, const char *run_id)
+void redis_handshake_begin(struct redis_handshake *handshake, enum redis_step first,
+			   enum redis_step last)
 {
-	return *lease->process && strncmp(lease->process, run_id, REDIS_PROCESS_LEN) == 0;
+	handshake->step = first;
+	handshake->last = last;
+	handshake->is_awaited = handshake->is_replica = handshake->is_refused = 0;
 }
 
-void master_lease_term(const struct master_lease *lease, char run_id[REDIS_RUN_ID_SIZE])
+int redis_handshake_next(struct redis_handshake *handshake, const redisReply *reply,
+			 const char *words[REDIS_HANDSHAKE_WORDS])
 {
-	if (is_of(lease, run_id))
-		snprintf(run_id + REDIS_PROCESS_LEN, REDIS_RUN_ID_SIZE - REDIS_PROCESS_LEN,
-			 "%08" PRIx32, (uint32_t)lease->term);
-}
+	const struct redis_url *url = handshake->url;
+	const char *const commands[REDIS_STEPS][REDIS_HANDSHAKE_WORDS] = {
+		[REDIS_STEP_AUTH] = { "AUTH", url->user ? url->user : url->password,
+				      url->user ? url->password : NULL },
+		[REDIS_STEP_SELECT] = { "SELECT", handshake->database },
+		[REDIS_STEP_LEASE] = { "HMGET", MASTER_LEASE_KEY, "process", "term", "from",
+				       "until" },
+		[REDIS_STEP_PROCESS] = { "INFO", "server", "replication" },
+		[REDIS_STEP_LOAD] = { "SCRIPT", "LOAD", handshake->script },
+		[REDIS_STEP_PROBE] = { "EVALSHA", handshake->sha, "1", "coupon:{0}" },
+	};
+	int n = 0;
 
-int master_lease_holds(const struct master_lease *lease, const char *run_id,
-		       const redisReply *reply)
-{
-	const char *time_us = info_find(reply, "\nserver_time_usec:");
-	int64_t now_ms = time_us ? strtoll(time_us, NULL, 10) / 1000 : 0;
-
-	return is_of(lease, run_id) && lease->from_ms <= now_ms && now_ms < lease->until_ms;
-}
-
-void master_lease_argument(const struct master_lease *lease, const char *run_id,
-			   char argument[MASTER_LEASE_ARGUMENT_SIZE])
-{
-	int holds = is_of(lease, run_id);
-
-	snprintf(argument, MASTER_LEASE_ARGUMENT_SIZE, "%s:%" PRId64 ":%" PRId64, run_id,
-		 holds ? lease->from_ms : 0, holds ? lease->until_ms : 0);
+	if (handshake->is_awaited) {
+		if (handshake_take(handshake, reply))
+			return -1;
+		handshake->step++;
+	}
+	if (handshake->step == REDIS_STEP_AUTH && !url->password)
+		handshake->step++;
+	if (handshake->step == REDIS_STEP_LEASE && url->sentinels_n == 0)
+		handshake->step++;
+	if (handshake->step > handshake->last)
+		return 0;
+	handshake->is_awaited = 1;
+	snprintf(handshake->database, sizeof(handshake->database), "%d", url->database);
+	while (n < REDIS_HANDSHAKE_WORDS && commands[handshake->step][n]) {
+		words[n] = commands[handshake->step][n];
+		n++;
+	}
+	return n;
 }
 
 int redis_reply_writes(const redisReply *reply, int64_t *writes)

@@ -130,20 +130,10 @@ void redis_reply_word(const redisReply *reply, char word[REDIS_WORD_SIZE]);
 
 /* The reply to TIME. 0, or -1 when it is something else. */
 int redis_reply_time_ms(const redisReply *reply, int64_t *time_ms);
-/*
- * The reply to INFO of REDIS_INFO_PROCESS. `run_id`: of this process as a master, 16 digits of its
- * own run id, 16 of the id of its replication history (master_replid), and 8 for the term of its
- * lease (master_lease.h), 0 here; so it is another one after each restart, and each time that it
- * becomes the master again. `uptime_s`: for how long it has certainly been one. 0, and the version
- * of Redis is logged (service_version_log()); or -1: it is a replica, or this is no such reply.
- */
-#define REDIS_INFO_PROCESS "INFO", "server", "replication"
-int redis_reply_process(const redisReply *reply, char run_id[REDIS_RUN_ID_SIZE], int64_t *uptime_s);
-int redis_reply_is_replica(const redisReply *reply); /* the same reply */
 #define REDIS_VERSION_SIZE 32
 /*
- * The same reply: the product, "Redis" or "Valkey", and its version; empty when it is absent.
- * Valkey also states the version of Redis that it is compatible with.
+ * The reply to INFO server: the product, "Redis" or "Valkey", and its version; empty when it is
+ * absent. Valkey also states the version of Redis that it is compatible with.
  */
 const char *redis_reply_version(const redisReply *reply, char version[REDIS_VERSION_SIZE]);
 /* The reply to INFO persistence: how much was written since the last save. 0, or -1. */
@@ -151,28 +141,72 @@ int redis_reply_writes(const redisReply *reply, int64_t *writes);
 /* Whether it is a reply to HSCAN: a cursor, and an array of fields and values. */
 int redis_reply_is_scan(const redisReply *reply);
 
-/* The lease of a master under Redis Sentinel, as of master_lease.h. */
-
 #define REDIS_PROCESS_LEN 32 /* digits of the run id before its term */
-#define MASTER_LEASE_READ "HMGET", MASTER_LEASE_KEY, "process", "term", "from", "until"
-#define MASTER_LEASE_ARGUMENT_SIZE 96
 
-struct master_lease {
-	char process[REDIS_PROCESS_LEN + 1]; /* these digits; "": there is none */
-	int64_t term;
-	int64_t from_ms, until_ms; /* of the master's clock */
+/*
+ * The handshake of a connection: what to send next, and what the replies mean. It is the same for
+ * every connection, and does no I/O. A command is sent when the one before it is answered:
+ *
+ *	login    AUTH ──▶ SELECT           AUTH only with a password
+ *	process  HMGET ──▶ INFO            the lease (master_lease.h), only under Redis Sentinel;
+ *	                                   first, because the process of a later one may be another
+ *	script   SCRIPT LOAD ──▶ EVALSHA   without arguments, which the script refuses: it may be run
+ *
+ * The script comes last. Redis resets the connection of a stranger who sends so long a text, and
+ * its NOAUTH or WRONGPASS is lost. A handshake has the steps from `first` to `last`.
+ */
+enum redis_step {
+	REDIS_STEP_AUTH,
+	REDIS_STEP_SELECT,
+	REDIS_STEP_LEASE,
+	REDIS_STEP_PROCESS,
+	REDIS_STEP_LOAD,
+	REDIS_STEP_PROBE,
+	REDIS_STEPS
 };
 
-/* The reply to MASTER_LEASE_READ. All zero if it is no such reply. */
-void master_lease_read(struct master_lease *lease, const redisReply *reply);
-/* Writes the term into the run id of this process of Redis, if the lease is its. */
-void master_lease_term(const struct master_lease *lease, char run_id[REDIS_RUN_ID_SIZE]);
+#define REDIS_HANDSHAKE_WORDS 6
+#define REDIS_SHA_SIZE 41
+#define REDIS_WHY_SIZE 256
+
+struct redis_handshake {
+	const struct redis_url *url;
+	const char *script; /* for the last two steps */
+
+	enum redis_step step, last;
+	int is_awaited; /* the reply to `step` is */
+	struct {
+		char process[REDIS_PROCESS_LEN + 1]; /* "": there is none */
+		int64_t term;
+		int64_t from_ms, until_ms; /* of the master's clock */
+	} lease;
+	char database[12];
+	/*
+	 * The results, which a later handshake of the connection keeps until it has others.
+	 * `run_id`: of this process as a master, 16 digits of its own run id, 16 of the id of its
+	 * replication history (master_replid), and 8 for the term of its lease, 0 if it has none; so
+	 * it is another one after each restart, and each time that the process becomes the master
+	 * again. "": not known. `uptime_s`: for how long it has certainly been the master.
+	 */
+	char run_id[REDIS_RUN_ID_SIZE];
+	int64_t uptime_s;
+	int lease_holds; /* at the time of INFO, by the master's clock; or there are no Sentinels */
+	/* As scripts take it from gateways: `run_id`, or "RUN_ID:FROM:UNTIL" under Sentinels. */
+	char lease_argument[REDIS_RUN_ID_SIZE + 48];
+	char sha[REDIS_SHA_SIZE]; /* of the script */
+
+	/* of a handshake that has failed */
+	char why[REDIS_WHY_SIZE];
+	int is_replica;
+	int is_refused; /* by an error that is none of the server's state */
+};
+
+void redis_handshake_begin(struct redis_handshake *handshake, enum redis_step first,
+			   enum redis_step last);
 /*
- * Whether it is the lease of the process with this run id, and not over at the time of this reply
- * to INFO, by the same clock.
+ * Takes the reply to the command of before (NULL: none was received; ignored at first). Returns how
+ * many words the next command has, 0 when the handshake has ended, or -1 when it has failed. The
+ * words are lent by the handshake. The version of Redis is logged (service_version_log()).
  */
-int master_lease_holds(const struct master_lease *lease, const char *run_id,
-		       const redisReply *reply);
-/* The run id with its term as scripts take it from gateways: "RUN_ID:FROM:UNTIL". */
-void master_lease_argument(const struct master_lease *lease, const char *run_id,
-			   char argument[MASTER_LEASE_ARGUMENT_SIZE]);
+int redis_handshake_next(struct redis_handshake *handshake, const redisReply *reply,
+			 const char *words[REDIS_HANDSHAKE_WORDS]);

@@ -11,8 +11,8 @@
 #pragma once
 
 #include "common/program/config.h"
-#include "common/redis/link.h"
 #include "gateway/admit/admission.h"
+#include "gateway/admit/redis_link.h"
 
 struct redis_pool;
 

@@ -18,8 +18,8 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
-#include "common/redis/link.h"
 #include "common/redis/sentinel.h"
+#include "gateway/admit/redis_link.h"
 #include "embed.h"
 #include "gateway/metrics.h"
 

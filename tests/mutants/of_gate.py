@@ -97,9 +97,9 @@ MUTANTS = [
     mutant(
         "readiness",
         "the script that no stranger sends",
-        "common/redis/link.c",
-        "\tprocess_read(link);\n}\n\nstatic void on_connect(",
-        "\tredis_link_script_load(link);\n\tprocess_read(link);\n}\n\nstatic void on_connect(",
+        "gateway/admit/redis_link.c",
+        "\t\thandshake_begin(link, REDIS_STEP_AUTH,",
+        "\t\tredis_link_script_load(link), handshake_begin(link, REDIS_STEP_AUTH,",
         "tests/e2e/test_e2e_logins.py::test_redis_without_its_password",
         waits=True,
     ),

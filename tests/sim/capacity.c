@@ -171,7 +171,7 @@ static void redis_wake(const struct redis_link *link)
 		world.redis_turn = fmin(world.redis_turn, fmax(command->at, world.redis_free));
 }
 
-/* Instead of common/redis/link.c, all of it: else the linker takes both. */
+/* Instead of gateway/admit/redis_link.c, all of it: else the linker takes both. */
 
 struct redis_link *redis_link_new(const struct redis_link_options *options)
 {

@@ -146,7 +146,7 @@ static void test_a_refused_login_is_not_open(void **state)
 	(void)state;
 	assert_int_equal(redis_client_open(client), -1);
 	assert_false(redis_client_is_open(client));
-	assert_string_equal(redis_client_error(client), "NOAUTH Authentication required.");
+	assert_string_equal(redis_client_error(client), "SELECT: NOAUTH Authentication required.");
 	server_end(&server, client);
 }
 

@@ -149,11 +149,39 @@ static void test_numbers_and_words(void **state)
 #define HISTORY "fedcba9876543210fedcba9876543210fedcba98"
 #define NONE "0000000000000000000000000000000000000000"
 
-static int process_of(const char *text, char run_id[REDIS_RUN_ID_SIZE], int64_t *uptime_s)
-{
-	redisReply reply = { .type = REDIS_REPLY_STRING, .str = (char *)(uintptr_t)text };
+static struct redis_url url;
+static struct redis_handshake handshake;
 
-	return redis_reply_process(&reply, run_id, uptime_s);
+static void handshake_make(const char *address, enum redis_step first, enum redis_step last)
+{
+	redis_url_fini(&url);
+	assert_int_equal(redis_url_parse(&url, address), 0);
+	handshake = (struct redis_handshake){ .url = &url, .script = "return 1" };
+	redis_handshake_begin(&handshake, first, last);
+}
+
+/* Passes on a reply, NULL for none; expects this command, or NULL for the end. */
+static int handshake_expect(const char *bytes, const char *command)
+{
+	redisReply *reply = bytes ? reply_of(bytes) : NULL;
+	const char *words[REDIS_HANDSHAKE_WORDS];
+	int n = redis_handshake_next(&handshake, reply, words);
+	char text[256] = "";
+
+	for (int i = 0; i < n; i++)
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), i ? " %s" : "%s",
+			 words[i]);
+	assert_string_equal(text, command ? command : "");
+	freeReplyObject(reply);
+	return n;
+}
+
+static int process_of(const char *info)
+{
+	char bytes[1024];
+
+	snprintf(bytes, sizeof(bytes), "$%zu\r\n%s\r\n", strlen(info), info);
+	return handshake_expect(bytes, NULL);
 }
 
 #define INFO(role, before)                                                                     \
@@ -169,76 +197,209 @@ static void test_process(void **state)
 		"# Server\r\nrun_id:12\r\nuptime_in_seconds:17\r\nmaster_replid:" HISTORY
 		"\r\nmaster_replid2:" NONE "\r\n",
 	};
-	char run_id[REDIS_RUN_ID_SIZE];
-	int64_t uptime_s;
 
 	(void)state;
-	assert_int_equal(process_of(INFO("master", NONE), run_id, &uptime_s), 0);
-	assert_string_equal(run_id, "0123456789abcdef"
-				    "fedcba9876543210"
-				    "00000000");
-	assert_int_equal(uptime_s, 17);
+	handshake_make("redis://host", REDIS_STEP_LEASE, REDIS_STEP_PROCESS);
+	handshake_expect(NULL, "INFO server replication");
+	assert_int_equal(process_of(INFO("master", NONE)), 0);
+	assert_string_equal(handshake.run_id, "0123456789abcdef"
+					      "fedcba9876543210"
+					      "00000000");
+	assert_string_equal(handshake.lease_argument, handshake.run_id);
+	assert_true(handshake.lease_holds);
+	assert_int_equal(handshake.uptime_s, 17);
 	/* It may have been promoted a moment ago. */
-	assert_int_equal(process_of(INFO("master", RUN_ID), run_id, &uptime_s), 0);
-	assert_int_equal(uptime_s, 0);
-	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-		assert_int_equal(process_of(wrong[i], run_id, &uptime_s), -1);
+	redis_handshake_begin(&handshake, REDIS_STEP_LEASE, REDIS_STEP_PROCESS);
+	handshake_expect(NULL, "INFO server replication");
+	assert_int_equal(process_of(INFO("master", RUN_ID)), 0);
+	assert_int_equal(handshake.uptime_s, 0);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		redis_handshake_begin(&handshake, REDIS_STEP_LEASE, REDIS_STEP_PROCESS);
+		handshake_expect(NULL, "INFO server replication");
+		assert_int_equal(process_of(wrong[i]), -1);
+		assert_int_equal(handshake.is_replica, i == 0);
+		/* What is known stays. */
+		assert_string_equal(handshake.run_id + 32, "00000000");
+	}
 }
 
-static int holds(const struct master_lease *lease, const char *run_id, const char *time)
-{
-	char info[64];
-	redisReply reply = { .type = REDIS_REPLY_STRING, .str = info };
+#define UNDER_SENTINELS "redis+sentinel://host/main"
+#define LEASE_COMMAND "HMGET couponmq:lease process term from until"
+#define LEASE                                                                              \
+	"*4\r\n$32\r\n0123456789abcdeffedcba9876543210\r\n$3\r\n258\r\n$2\r\n70\r\n$2\r\n" \
+	"90\r\n"
+#define NO_LEASE "*4\r\n$-1\r\n$-1\r\n$-1\r\n$-1\r\n"
 
-	snprintf(info, sizeof(info), "# Server\r\n%s\r\n", time);
-	return master_lease_holds(lease, run_id, &reply);
+/* The process with that lease, or another one, at that time of its clock. */
+static void lease_read(const char *lease, char first_digit, const char *time)
+{
+	char info[512];
+
+	redis_handshake_begin(&handshake, REDIS_STEP_LEASE, REDIS_STEP_PROCESS);
+	handshake_expect(NULL, LEASE_COMMAND);
+	handshake_expect(lease, "INFO server replication");
+	snprintf(info, sizeof(info), INFO("master", NONE) "%s\r\n", time);
+	*(strstr(info, RUN_ID)) = first_digit;
+	assert_int_equal(process_of(info), 0);
 }
 
 static void test_a_lease_holds_by_the_clock_of_its_master(void **state)
 {
-	const char *run_id = "0123456789abcdeffedcba987654321000000102";
-	struct master_lease lease = { .process = "0123456789abcdeffedcba9876543210",
-				      .term = 258,
-				      .from_ms = 70,
-				      .until_ms = 90 };
-
 	(void)state;
-	assert_false(holds(&lease, run_id, "server_time_usec:69999"));
-	assert_true(holds(&lease, run_id, "server_time_usec:70000"));
-	assert_true(holds(&lease, run_id, "server_time_usec:89999"));
-	assert_false(holds(&lease, run_id, "server_time_usec:90000"));
-	assert_false(holds(&lease, run_id, "uptime_in_seconds:80000"));
-	run_id = "1123456789abcdeffedcba987654321000000102";
-	assert_false(holds(&lease, run_id, "server_time_usec:80000"));
+	handshake_make(UNDER_SENTINELS, REDIS_STEP_LEASE, REDIS_STEP_PROCESS);
+	lease_read(LEASE, '0', "server_time_usec:69999");
+	assert_false(handshake.lease_holds);
+	lease_read(LEASE, '0', "server_time_usec:70000");
+	assert_true(handshake.lease_holds);
+	lease_read(LEASE, '0', "server_time_usec:89999");
+	assert_true(handshake.lease_holds);
+	lease_read(LEASE, '0', "server_time_usec:90000");
+	assert_false(handshake.lease_holds);
+	lease_read(LEASE, '0', "other_time_usec:80000");
+	assert_false(handshake.lease_holds);
+	lease_read(LEASE, '1', "server_time_usec:80000");
+	assert_false(handshake.lease_holds);
+	/* One that cannot be read does not hold; that Redis is busy, or lost, says nothing of it. */
+	lease_read(LEASE, '0', "server_time_usec:80000");
+	for (int i = 0; i < 3; i++) {
+		static const char *const replies[] = { NULL, "-BUSY x\r\n", "-NOPERM x\r\n" };
+
+		redis_handshake_begin(&handshake, REDIS_STEP_LEASE, REDIS_STEP_PROCESS);
+		handshake_expect(NULL, LEASE_COMMAND);
+		assert_int_equal(handshake_expect(replies[i], NULL), -1);
+		assert_int_equal(handshake.lease_holds, i < 2);
+	}
 }
 
 static void test_the_run_id_has_the_term_of_its_lease(void **state)
 {
-	char run_id[REDIS_RUN_ID_SIZE] = "0123456789abcdeffedcba987654321000000000";
-	char argument[MASTER_LEASE_ARGUMENT_SIZE];
-	struct master_lease lease;
-	redisReply *reply;
+	(void)state;
+	handshake_make(UNDER_SENTINELS, REDIS_STEP_LEASE, REDIS_STEP_PROCESS);
+	lease_read(LEASE, '0', "server_time_usec:0");
+	assert_string_equal(handshake.run_id, "0123456789abcdeffedcba987654321000000102");
+	assert_string_equal(handshake.lease_argument,
+			    "0123456789abcdeffedcba987654321000000102:70:90");
+	/* Another process, to which the record was copied, has no lease. */
+	lease_read(LEASE, '1', "server_time_usec:0");
+	assert_string_equal(handshake.run_id + 32, "00000000");
+	assert_string_equal(handshake.lease_argument,
+			    "1123456789abcdeffedcba987654321000000000:0:0");
+	lease_read(NO_LEASE, '1', "server_time_usec:0");
+	assert_string_equal(handshake.lease_argument,
+			    "1123456789abcdeffedcba987654321000000000:0:0");
+}
+
+#define SHA "$40\r\n" RUN_ID "\r\n"
+#define OK "+OK\r\n"
+#define MASTER "$222\r\n" INFO("master", NONE) "\r\n"
+#define REPLICA "$221\r\n" INFO("slave", NONE) "\r\n"
+
+/* Each command with its reply, and how it ends. */
+static void test_handshake(void **state)
+{
+	static const struct {
+		const char *url;
+		enum redis_step last;
+		struct {
+			const char *command, *reply; /* NULL: none is received */
+		} steps[7];
+		const char *why; /* NULL: it succeeds */
+		int is_refused;
+	} cases[] = {
+		{ "redis://host", REDIS_STEP_SELECT, { { "SELECT 0", OK } }, NULL, 0 },
+		{ "redis://:p@host/3",
+		  REDIS_STEP_SELECT,
+		  { { "AUTH p", OK }, { "SELECT 3", OK } },
+		  NULL,
+		  0 },
+		{ "redis://u:p@host",
+		  REDIS_STEP_SELECT,
+		  { { "AUTH u p", OK }, { "SELECT 0", OK } },
+		  NULL,
+		  0 },
+		{ "redis://u:p@host",
+		  REDIS_STEP_PROBE,
+		  { { "AUTH u p", "-WRONGPASS no\r\n" } },
+		  "AUTH: WRONGPASS no",
+		  1 },
+		{ "redis://host",
+		  REDIS_STEP_PROBE,
+		  { { "SELECT 0", "-NOAUTH no\r\n" } },
+		  "SELECT: NOAUTH no",
+		  0 },
+		{ "redis://host",
+		  REDIS_STEP_PROBE,
+		  { { "SELECT 0", "-LOADING Redis\r\n" } },
+		  "SELECT: LOADING Redis",
+		  0 },
+		{ "redis://host",
+		  REDIS_STEP_PROBE,
+		  { { "SELECT 0", NULL } },
+		  "SELECT: no reply",
+		  0 },
+		{ "redis://host",
+		  REDIS_STEP_PROCESS,
+		  { { "SELECT 0", OK }, { "INFO server replication", MASTER } },
+		  NULL,
+		  0 },
+		{ UNDER_SENTINELS,
+		  REDIS_STEP_PROCESS,
+		  { { "SELECT 0", OK },
+		    { LEASE_COMMAND, NO_LEASE },
+		    { "INFO server replication", REPLICA } },
+		  "it is a replica",
+		  0 },
+		{ UNDER_SENTINELS,
+		  REDIS_STEP_PROCESS,
+		  { { "SELECT 0", OK }, { LEASE_COMMAND, "-NOPERM no\r\n" } },
+		  "HMGET: NOPERM no",
+		  1 },
+		{ "redis://host",
+		  REDIS_STEP_PROBE,
+		  { { "SELECT 0", OK }, { "INFO server replication", OK } },
+		  "INFO replied something else",
+		  1 },
+		{ UNDER_SENTINELS,
+		  REDIS_STEP_PROBE,
+		  { { "SELECT 0", OK },
+		    { LEASE_COMMAND, LEASE },
+		    { "INFO server replication", MASTER },
+		    { "SCRIPT LOAD return 1", SHA },
+		    { "EVALSHA " RUN_ID " 1 coupon:{0}", "-ERR no arguments\r\n" } },
+		  NULL,
+		  0 },
+		{ "redis://host",
+		  REDIS_STEP_PROBE,
+		  { { "SELECT 0", OK },
+		    { "INFO server replication", MASTER },
+		    { "SCRIPT LOAD return 1", ":1\r\n" } },
+		  "SCRIPT LOAD replied something else",
+		  1 },
+		{ "redis://host",
+		  REDIS_STEP_PROBE,
+		  { { "SELECT 0", OK },
+		    { "INFO server replication", MASTER },
+		    { "SCRIPT LOAD return 1", SHA },
+		    { "EVALSHA " RUN_ID " 1 coupon:{0}", "-NOPERM no\r\n" } },
+		  "EVALSHA: NOPERM no",
+		  1 },
+	};
 
 	(void)state;
-	reply = reply_of("*4\r\n$32\r\n0123456789abcdeffedcba9876543210\r\n$3\r\n258\r\n$2\r\n70"
-			 "\r\n$2\r\n90\r\n");
-	master_lease_read(&lease, reply);
-	freeReplyObject(reply);
-	master_lease_term(&lease, run_id);
-	assert_string_equal(run_id, "0123456789abcdeffedcba987654321000000102");
-	master_lease_argument(&lease, run_id, argument);
-	assert_string_equal(argument, "0123456789abcdeffedcba987654321000000102:70:90");
-	/* Another process, to which the record was copied, has no lease. */
-	memcpy(run_id, "1123456789abcdeffedcba987654321000000000", sizeof(run_id));
-	master_lease_term(&lease, run_id);
-	assert_string_equal(run_id + 32, "00000000");
-	master_lease_argument(&lease, run_id, argument);
-	assert_string_equal(argument, "1123456789abcdeffedcba987654321000000000:0:0");
-	reply = reply_of("*4\r\n$-1\r\n$-1\r\n$-1\r\n$-1\r\n");
-	master_lease_read(&lease, reply);
-	freeReplyObject(reply);
-	master_lease_argument(&lease, run_id, argument);
-	assert_string_equal(argument, "1123456789abcdeffedcba987654321000000000:0:0");
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const char *reply = NULL;
+		int n;
+
+		handshake_make(cases[i].url, REDIS_STEP_AUTH, cases[i].last);
+		for (size_t k = 0; cases[i].steps[k].command; k++) {
+			assert_true(handshake_expect(reply, cases[i].steps[k].command) > 0);
+			reply = cases[i].steps[k].reply;
+		}
+		n = handshake_expect(reply, NULL);
+		assert_int_equal(n, cases[i].why ? -1 : 0);
+		assert_string_equal(handshake.why, cases[i].why ? cases[i].why : "");
+		assert_int_equal(handshake.is_refused, cases[i].is_refused);
+	}
 }
 
 static int writes_of(const char *text, int64_t *writes)
@@ -307,6 +468,7 @@ int main(void)
 		cmocka_unit_test(test_errors_of_a_command),
 		cmocka_unit_test(test_numbers_and_words),
 		cmocka_unit_test(test_process),
+		cmocka_unit_test(test_handshake),
 		cmocka_unit_test(test_a_lease_holds_by_the_clock_of_its_master),
 		cmocka_unit_test(test_the_run_id_has_the_term_of_its_lease),
 		cmocka_unit_test(test_writes),

@@ -4,8 +4,8 @@
  */
 #include "common/clock.h"
 #include "common/redis/client.h"
-#include "common/redis/link.h"
 #include "common/redis/tls.h"
+#include "gateway/admit/redis_link.h"
 #include "tls_front.h"
 
 #include <setjmp.h>

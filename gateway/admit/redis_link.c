@@ -1,10 +1,9 @@
-#include "common/redis/link.h"
+#include "gateway/admit/redis_link.h"
 
 #include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/message/number.h"
 #include "common/redis/redis.h"
 #include "common/redis/sentinel.h"
 #include "common/redis/tls.h"
@@ -18,8 +17,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
-#define SHA_SIZE 41
-#define TROUBLE_SIZE 256
+#define TROUBLE_SIZE REDIS_WHY_SIZE
 #define TICK_MS 50
 #define PROCESS_MS 200 /* between two looks at the process and its lease */
 
@@ -51,18 +49,14 @@ struct redis_link {
 	struct ticker *ticker; /* while it is not ready, or a command is in flight */
 	STAILQ_HEAD(, command) commands;
 	size_t in_flight;
-	char run_id[REDIS_RUN_ID_SIZE]; /* "" until it is known */
-	struct master_lease lease;
-	int lease_holds; /* or there are no Sentinels */
-	char lease_argument[MASTER_LEASE_ARGUMENT_SIZE];
+	struct redis_handshake handshake;
 	int64_t process_ms; /* when it was asked for the process last */
-	int is_asking;      /* for it, since it was ready */
+	int is_asking;      /* for it, or the first handshake is not over */
 	/*
 	 * NULL, or why nothing is sent any more, a constant: it is closed when all is answered, so
 	 * that what the old master has accepted is known.
 	 */
 	const char *unusable;
-	char sha[SHA_SIZE];
 	char trouble[TROUBLE_SIZE];
 	char logged[TROUBLE_SIZE]; /* the last reason in the log, until it is ready again */
 	uint64_t connects;
@@ -156,82 +150,65 @@ int redis_link_command(struct redis_link *link, int argc, const char **argv, con
 	return 0;
 }
 
-/*
- * A handshake step failed. The next tick closes the connection: hiredis does not allow that inside
- * a callback.
- */
-static void handshake_fail(struct redis_link *link, const char *step, const redisReply *reply)
-{
-	/* Only the first reason is told, and not that a connection that was cut gave no reply. */
-	if (link->since_ms < 0 || link->state == LINK_DOWN)
-		return;
-	snprintf(link->trouble, sizeof(link->trouble), "%s: %s", step,
-		 reply && reply->str ? reply->str : "no reply");
-	link->since_ms = INT64_MIN / 2;
-}
-
-static void auth_done(void *link, const redisReply *reply)
-{
-	if (!reply || reply->type == REDIS_REPLY_ERROR)
-		handshake_fail(link, "AUTH", reply);
-}
-
-static void select_done(void *link, const redisReply *reply)
-{
-	if (!reply || reply->type == REDIS_REPLY_ERROR)
-		handshake_fail(link, "SELECT", reply);
-}
-
-static void lease_done(void *context, const redisReply *reply)
+static void handshake_step(void *context, const redisReply *reply)
 {
 	struct redis_link *link = context;
+	struct redis_handshake *handshake = &link->handshake;
+	const char *words[REDIS_HANDSHAKE_WORDS];
+	char before[REDIS_RUN_ID_SIZE];
+	int n;
 
-	master_lease_read(&link->lease, reply);
-	if (!reply || reply->type == REDIS_REPLY_ERROR)
-		handshake_fail(link, "HMGET", reply);
-}
-
-/* The process of a connection that is ready: it may have been promoted, or have a new term. */
-static void process_change(struct redis_link *link, const char *run_id)
-{
-	if (link->state != LINK_READY || strcmp(link->run_id, run_id) == 0)
+	if (link->state == LINK_DOWN)
 		return;
-	link->connects++;
-	log_info("redis_process", LOG_S("host", link->host), LOG_I("port", link->port),
-		 LOG_S("run_id", run_id));
-}
-
-/* The script, which refuses to run without arguments, may be run. */
-static void probe_done(void *context, const redisReply *reply)
-{
-	struct redis_link *link = context;
-
-	if (!reply || (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOPERM", 6) == 0)) {
-		handshake_fail(link, "EVALSHA", reply);
+	memcpy(before, handshake->run_id, sizeof(before));
+	n = redis_handshake_next(handshake, reply, words);
+	if (n > 0) {
+		redis_link_command(link, n, words, NULL, handshake_step, link);
 		return;
 	}
-	if (link->state == LINK_CONNECTING && link->run_id[0] && link->since_ms > 0) {
+	link->is_asking = 0;
+	if (n < 0 && link->state == LINK_CONNECTING) {
+		/* The next tick closes it: hiredis does not allow that inside a callback. */
+		snprintf(link->trouble, sizeof(link->trouble), "%s", handshake->why);
+		link->since_ms = INT64_MIN / 2;
+	} else if (n < 0) {
+		if (handshake->is_replica)
+			link->unusable = "it is a replica";
+	} else if (link->state == LINK_CONNECTING) {
 		state_set(link, LINK_READY);
 		link->connects++;
 		backoff_reset(&link->backoff);
 		link->trouble[0] = link->logged[0] = '\0';
 		log_info("redis_ready", LOG_S("host", link->host), LOG_I("port", link->port),
-			 LOG_S("run_id", link->run_id));
+			 LOG_S("run_id", handshake->run_id));
+	} else if (strcmp(handshake->run_id, before) != 0) {
+		/* It has been promoted, or has a new term. */
+		link->connects++;
+		log_info("redis_process", LOG_S("host", link->host), LOG_I("port", link->port),
+			 LOG_S("run_id", handshake->run_id));
 	}
 }
 
-static void script_done(void *context, const redisReply *reply)
+static void handshake_begin(struct redis_link *link, enum redis_step first, enum redis_step last)
 {
-	struct redis_link *link = context;
-	const char *probe[] = { "EVALSHA", link->sha, "1", "coupon:{0}" };
+	link->process_ms = clock_monotonic_ms();
+	link->is_asking = 1;
+	redis_handshake_begin(&link->handshake, first, last);
+	handshake_step(link, NULL);
+}
 
-	if (!reply || reply->type != REDIS_REPLY_STRING || reply->len >= SHA_SIZE) {
-		handshake_fail(link, "SCRIPT LOAD", reply);
-		return;
-	}
-	memcpy(link->sha, reply->str, reply->len + 1);
-	if (link->state == LINK_CONNECTING)
-		redis_link_command(link, 4, probe, NULL, probe_done, link);
+void redis_link_process_read(struct redis_link *link)
+{
+	if (link->state == LINK_READY && !link->unusable && !link->is_asking &&
+	    clock_monotonic_ms() - link->process_ms >= PROCESS_MS)
+		handshake_begin(link, REDIS_STEP_LEASE, REDIS_STEP_PROCESS);
+}
+
+/* Where Redis does not load the script, it replies NOSCRIPT again. */
+static void script_done(void *link, const redisReply *reply)
+{
+	(void)link;
+	(void)reply;
 }
 
 void redis_link_script_load(struct redis_link *link)
@@ -239,70 +216,6 @@ void redis_link_script_load(struct redis_link *link)
 	const char *argv[] = { "SCRIPT", "LOAD", link->options.script };
 
 	redis_link_command(link, 3, argv, NULL, script_done, link);
-}
-
-static void info_done(void *context, const redisReply *reply)
-{
-	struct redis_link *link = context;
-	char run_id[REDIS_RUN_ID_SIZE] = "";
-	int64_t uptime_s;
-	int is_replica = reply && redis_reply_is_replica(reply);
-
-	link->is_asking = 0;
-	if (link->state == LINK_READY && is_replica)
-		link->unusable = "it is a replica";
-	if (link->state == LINK_READY && (!reply || is_replica || reply->type == REDIS_REPLY_ERROR))
-		return;
-	if (!reply || redis_reply_process(reply, run_id, &uptime_s)) {
-		link->run_id[0] = '\0';
-		handshake_fail(link, is_replica ? "it is a replica" : "INFO", reply);
-		return;
-	}
-	master_lease_term(&link->lease, run_id);
-	process_change(link, run_id);
-	memcpy(link->run_id, run_id, sizeof(run_id));
-	link->lease_holds = !link->sentinels || master_lease_holds(&link->lease, run_id, reply);
-	if (link->sentinels)
-		master_lease_argument(&link->lease, run_id, link->lease_argument);
-	/*
-	 * Not before Redis has let it in: Redis resets the connection of a stranger who sends so
-	 * long a text, and its NOAUTH or WRONGPASS is lost.
-	 */
-	if (link->state == LINK_CONNECTING)
-		redis_link_script_load(link);
-}
-
-/* The lease first: of a later one the process may be another. */
-static void process_read(struct redis_link *link)
-{
-	const char *lease[] = { MASTER_LEASE_READ }, *info[] = { REDIS_INFO_PROCESS };
-
-	link->process_ms = clock_monotonic_ms();
-	link->is_asking = 1;
-	if (link->sentinels)
-		redis_link_command(link, 6, lease, NULL, lease_done, link);
-	redis_link_command(link, 3, info, NULL, info_done, link);
-}
-
-void redis_link_process_read(struct redis_link *link)
-{
-	if (link->state == LINK_READY && !link->unusable && !link->is_asking &&
-	    clock_monotonic_ms() - link->process_ms >= PROCESS_MS)
-		process_read(link);
-}
-
-static void handshake(struct redis_link *link)
-{
-	char database[NUMBER_SIZE];
-	const char *auth[] = { "AUTH", link->url.user ? link->url.user : link->url.password,
-			       link->url.password };
-	const char *select[] = { "SELECT", number_text(link->url.database, database) };
-
-	if (link->url.password)
-		redis_link_command(link, link->url.user ? 3 : 2, auth, NULL, auth_done, link);
-	if (link->url.database)
-		redis_link_command(link, 2, select, NULL, select_done, link);
-	process_read(link);
 }
 
 static void on_connect(const redisAsyncContext *async, int status)
@@ -317,7 +230,7 @@ static void on_connect(const redisAsyncContext *async, int status)
 	else if (link->url.is_tls && redis_tls_begin(&link->async->c, link->host, error))
 		link_cut(link, error);
 	else
-		handshake(link); /* sent when that of TLS has ended */
+		handshake_begin(link, REDIS_STEP_AUTH, REDIS_STEP_PROBE); /* sent after TLS' */
 }
 
 static void on_disconnect(const redisAsyncContext *async, int status)
@@ -398,17 +311,17 @@ size_t redis_link_in_flight(const struct redis_link *link)
 
 const char *redis_link_run_id(const struct redis_link *link)
 {
-	return link->run_id;
+	return link->handshake.run_id;
 }
 
 const char *redis_link_lease(const struct redis_link *link)
 {
-	return link->sentinels ? link->lease_argument : link->run_id;
+	return link->handshake.lease_argument;
 }
 
 const char *redis_link_script(const struct redis_link *link)
 {
-	return link->sha;
+	return link->handshake.sha;
 }
 
 uint64_t redis_link_connects(const struct redis_link *link)
@@ -427,7 +340,7 @@ const char *redis_link_issue_trouble(const struct redis_link *link)
 {
 	const char *trouble = redis_link_trouble(link);
 
-	return trouble || link->lease_holds
+	return trouble || link->handshake.lease_holds
 		       ? trouble
 		       : "this master issues nothing yet: it has no lease, or it is over";
 }
@@ -492,6 +405,8 @@ struct redis_link *redis_link_new(const struct redis_link_options *options)
 	link->options = *options;
 	STAILQ_INIT(&link->commands);
 	redis_url_need(&link->url, options->url);
+	link->handshake.url = &link->url;
+	link->handshake.script = options->script;
 	if (link->url.sentinels_n > 0)
 		link->sentinels = sentinels_of(&link->url);
 	else
