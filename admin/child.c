@@ -39,7 +39,7 @@ struct child {
 
 TAILQ_HEAD(child_list, child);
 
-/* Those that only look, or those that change something. */
+/* The children that are read-only, or those that change something. */
 struct lane {
 	struct child_list waiting;
 	size_t waiting_n, running_n, running_max;

@@ -40,7 +40,10 @@ struct child_result {
 
 typedef void child_ended_fn(void *context, const struct child_result *result);
 
-/* Of one group. Those that wait are counted apart: those that change, and those that look. */
+/*
+ * The limits of a group of children. Waiting children are counted apart: those that change
+ * something, and those that are read-only.
+ */
 struct child_limits {
 	size_t running_max, looking_max; /* the latter of those that only look */
 	size_t waiting_max;

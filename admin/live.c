@@ -110,7 +110,7 @@ static void near_read(struct live *live)
 	live->near_ms = clock_monotonic_ms();
 }
 
-/* Those near, and those that were asked for. */
+/* Adds the campaigns that are near, and those that clients have asked for. */
 static void wanted_add(struct live *live, struct postgres_array *array)
 {
 	int64_t ids[LIVE_ALL_MAX + LIVE_NEAR];
@@ -195,7 +195,7 @@ static void unseen_add(cJSON *campaign, const PGresult *rows, int row, const str
 	output_number(campaign, "in_flight", column_number(rows, row, "in_flight") + unseen);
 }
 
-/* Of each row, in their order. */
+/* Adds a campaign for each row, in the order of the rows. */
 static void campaigns_add(struct live *live, cJSON *list, const PGresult *rows, int has_redis)
 {
 	int held[LIVE_ALL_MAX + LIVE_NEAR] = { 0 };
@@ -511,21 +511,21 @@ static int looker_add(struct looker *looker, const char *coupons, const char **w
 		of_key_n += strcmp(other->key, looker->key) == 0;
 		asked_n += strcmp(other->key, looker->key) == 0 ? other->asked_n : 0;
 	}
-	*why = "too many look with this key already: end other streams";
+	*why = "too many clients watch with this key: end other streams";
 	if (of_key_n >= LIVE_LOOKERS_OF_KEY_MAX)
 		return 503;
-	*why = "too many look already";
+	*why = "too many clients watch already";
 	if (live->lookers_n >= LIVE_LOOKERS_MAX) /* which the loop alone writes */
 		return 503;
 	*why = "coupons is wrong: allowed are up to 100 ids, joined by commas";
 	if (asked_read(looker, coupons))
 		return 400;
-	*why = "200 campaigns are looked at with this key already: ask for fewer, or end other "
+	*why = "200 campaigns are watched with this key already: ask for fewer, or end other "
 	       "streams";
 	if (asked_n + looker->asked_n > LIVE_ASKED_OF_KEY_MAX)
 		return 503;
 	TAILQ_INSERT_TAIL(&live->lookers, looker, next);
-	*why = "500 campaigns are looked at already: ask for those that others look at, or for "
+	*why = "500 campaigns are watched already: ask for those that others watch, or for "
 	       "none";
 	if (asked_tell(live) == 0)
 		return 0;

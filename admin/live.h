@@ -5,8 +5,7 @@
  *
  *	thread: stores, scrape ──▶ sample ──eventfd──▶ loop ──▶ each who looks
  *
- * A sample has at most LIVE_NEAR campaigns to which something happens about now, and those that
- * somebody has asked for:
+ * A sample has at most LIVE_NEAR active campaigns, and those that clients have asked for:
  *
  *	{"at":"…","stores":{"postgresql":{"error":null,"us":412},"redis":{…}},"processes":[…],
  *	 "states":{"issuing":3,…},"campaigns":[{"coupon":"1001","name":"Noon","state":"issuing",

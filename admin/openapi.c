@@ -251,7 +251,7 @@ static void responses_add(cJSON *operation, const struct route *route)
 		output_add(responses, "202", reference("responses", "Job"));
 	else
 		response_add(responses, route->made ? "201" : "200",
-			     route->made ? "It is made: Location has it." : "Done.",
+			     route->made ? "Created: see Location." : "Done.",
 			     answer_schema(route));
 	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++)
 		output_add(responses, problems[i], reference("responses", "Problem"));

@@ -174,8 +174,8 @@ static void job_run(struct operations *operations, struct request *request,
 	if (id < 0) {
 		metrics_count_result(422);
 		request_refuse(request, 422,
-			       "Idempotency-Key was given before, to another job, and nothing was "
-			       "done: allowed is a key of its own for each job");
+			       "Idempotency-Key was used for another job, and nothing was done: "
+			       "each job needs its own key");
 		return;
 	}
 	if (!id) {
@@ -204,8 +204,8 @@ static int version_find(struct request *request, const struct route *route,
 	*version = '\0';
 	if (!value && route->flags & ROUTE_NEEDS_VERSION) {
 		request_refuse(request, 428,
-			       "If-Match must have the version that is to be changed, as ETag of "
-			       "the campaign has it");
+			       "If-Match must have the version to be changed, as in the ETag of "
+			       "the campaign");
 		return -1;
 	}
 	if (!value || strcmp(value, "*") == 0)
@@ -241,7 +241,7 @@ static int version_find(struct request *request, const struct route *route,
 		request_refuse(
 			request, 412,
 			"If-Match has no version: allowed is one in quotation marks, without "
-			"W/, as ETag of the campaign has it");
+			"W/, as in the ETag of the campaign");
 	else
 		return 0;
 	return -1;
@@ -283,7 +283,7 @@ static int key_find(struct request *request, const struct route *route,
 	return -1;
 }
 
-/* Of GET: those in its query. 0, or -1: it is answered. */
+/* Reads the parameters of a GET from its query. 0, or -1: the request is answered. */
 static int parameters_read(struct request *request, const struct route_match *match,
 			   struct words *words)
 {
@@ -302,7 +302,7 @@ static int parameters_read(struct request *request, const struct route_match *ma
 	return rc;
 }
 
-/* The same for a change, in its body. */
+/* Reads the members of a change from its body. 0, or -1: the request is answered. */
 static int members_read(struct operations *operations, struct request *request,
 			const struct route_match *match, struct words *words, const char *key)
 {
@@ -310,7 +310,7 @@ static int members_read(struct operations *operations, struct request *request,
 	int answered;
 
 	if (request_query(request)) {
-		request_refuse(request, 400, "a query is allowed with GET alone");
+		request_refuse(request, 400, "a query is allowed only with GET");
 		return -1;
 	}
 	body = request_body(request, operations->arena, &answered);
@@ -361,14 +361,14 @@ static void operate(struct operations *operations, struct request *request,
 				      .budget = route_part(match, "budget") };
 	const char *budget;
 
-	/* Whoever reads an exchange code or a key in the log could use it. */
+	/* Log no exchange code and no key: a reader of the log could use it. */
 	if (strstr(match->route->path, "{code}") || is_no_key_id(match))
 		request->path = match->route->path;
 	if (!request_admit(request, operations->access, match->route->role, &about))
 		return;
 	if (is_no_key_id(match)) {
 		request_refuse(request, 400,
-			       "the path has no id of a key: allowed are the 10 characters between "
+			       "the path has no key id: allowed are the 10 characters between "
 			       "the underscores of " KEY_PREFIX "ID_SECRET");
 		return;
 	}

@@ -23,7 +23,7 @@ void operations_free(struct operations *operations);
 
 /* `path` is that of the request after ROUTE_PREFIX. */
 void operation_answer(struct operations *operations, struct request *request, const char *path);
-/* Of ROUTE_PREFIX/jobs: `id` "" for all. */
+/* Answers a request for ROUTE_PREFIX/jobs; `id` is "" for all. */
 void jobs_answer(struct operations *operations, struct request *request, const char *id);
 
 /* From now on nothing starts, and what only looks is ended. What changes something goes on. */

@@ -176,7 +176,7 @@ static int64_t version_read(const cJSON *root)
 	return cJSON_IsNumber(version) ? (int64_t)version->valuedouble : 0;
 }
 
-/* The HTTP status of an exit status that is no success. */
+/* The HTTP status for an exit status other than success. */
 static int status_http(enum exit_status status)
 {
 	switch (status) {
@@ -222,12 +222,12 @@ static char *failure_make(const struct route *route, const struct child_result *
 	case CHILD_LATE:
 		*status = 504;
 		sentence = strdup("the command took too long and was killed: what it has changed "
-				  "is unknown, look before you repeat it");
+				  "is unknown, check before you repeat it");
 		break;
 	case CHILD_WORDY:
 		if (route->method != EVHTTP_REQ_GET) {
 			sentence = strdup("the command wrote more than 4 MiB and was killed: what "
-					  "it has changed is unknown, look before you repeat it");
+					  "it has changed is unknown, check before you repeat it");
 			break;
 		}
 		*status = 400;
@@ -237,7 +237,7 @@ static char *failure_make(const struct route *route, const struct child_result *
 		check(asprintf(&sentence,
 			       "the command was killed by signal %d: what it has changed is "
 			       "unknown, "
-			       "look before you repeat it",
+			       "check before you repeat it",
 			       result->status) > 0);
 		break;
 	case CHILD_NOT_STARTED:
@@ -247,12 +247,12 @@ static char *failure_make(const struct route *route, const struct child_result *
 		break;
 	case CHILD_REFUSED:
 		*status = 401;
-		sentence = strdup("while this waited its client has left, its key was revoked, or "
-				  "its session has ended: nothing was done");
+		sentence = strdup("nothing was done: while this waited, its client left, its key "
+				  "was revoked, or its session ended");
 		break;
 	case CHILD_STOPPED:
 		*status = 503;
-		sentence = strdup("coupon-admin is ending: nothing was done");
+		sentence = strdup("coupon-admin is stopping: nothing was done");
 		break;
 	}
 	problem = problem_make(*status, checked(sentence));

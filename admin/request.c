@@ -88,7 +88,7 @@ const cJSON *request_body(struct request *request, struct json_arena *arena, int
 	json_mark_skip(&text, &len);
 	root = json_parse(arena, text, len, &error);
 	if (!cJSON_IsObject(root)) {
-		snprintf(detail, sizeof(detail), "the body is no JSON object: %s",
+		snprintf(detail, sizeof(detail), "the body is not a JSON object: %s",
 			 root ? "it is another value" : error);
 		request_refuse(request, 400, detail);
 		return NULL;
@@ -218,15 +218,15 @@ void request_refuse_access(struct request *request, enum access_answer answer)
 		request->asks = answer;
 		break;
 	case ACCESS_FORBIDDEN:
-		request_refuse(request, 403, "this key may not do that");
+		request_refuse(request, 403, "this key does not allow that");
 		break;
 	case ACCESS_UNPROVED:
 		request_refuse(request, 403, "X-CSRF-Token is not that of this session");
 		break;
 	case ACCESS_UNAVAILABLE:
 		request_refuse(request, 503,
-			       "API keys cannot be judged: neither Redis nor PostgreSQL tells of "
-			       "them");
+			       "API keys cannot be checked: neither Redis nor PostgreSQL has "
+			       "answered about them");
 		break;
 	}
 }
@@ -248,5 +248,5 @@ void request_refuse_method(struct request *request, unsigned methods)
 			snprintf(allow + strlen(allow), sizeof(allow) - strlen(allow), "%s%s",
 				 *allow ? ", " : "", names[i].name);
 	request_header_add(request, "Allow", allow);
-	request_refuse(request, 405, "this path does not have that method");
+	request_refuse(request, 405, "this path does not allow that method");
 }

@@ -165,7 +165,7 @@ int route_has_member(const struct route *route, const struct command *command,
 		return 0;
 	if (route->word && strcmp(route->word + 2, option->name) == 0)
 		return 0;
-	/* Of "void --coupon C --user U" the path has either the argument or both. */
+	/* The path of "void --coupon C --user U" has either the argument or both options. */
 	if (command->argument && option_find(command, "coupon", 6) &&
 	    (strcmp(option->name, "coupon") == 0 || strcmp(option->name, "user") == 0) &&
 	    command->argument[0] == '[')
@@ -285,7 +285,7 @@ int words_begin(struct words *words, const struct route_match *match, const stru
 		word_add(words, "--json");
 	if (option_find(command, "by", 2))
 		word_add(words, "--by=%s", visitor->key);
-	/* Whoever has a word can use it; so can an admin, who may have all codes. */
+	/* Anybody who knows a word can use it: only an admin, who may read all codes, gets it. */
 	if (!(visitor->roles & KEY_ROLE_ADMIN) && option_find(command, "without-words", 13))
 		word_add(words, "--without-words");
 	if (version && !option_find(command, "version", 7))
@@ -547,7 +547,7 @@ int words_of_body(struct words *words, const struct route_match *match, const cJ
 	if (mode && mode->value && !cJSON_HasObjectItem(body, mode->name))
 		return words_fail(words, "%s is missing", mode->name);
 	if (key && cJSON_HasObjectItem(body, "key"))
-		return words_fail(words, "key: Idempotency-Key has it: allowed is one of them");
+		return words_fail(words, "key: allowed is either this or Idempotency-Key");
 	cJSON_ArrayForEach(value, body)
 	{
 		const struct option *option = member_find(match, value->string);

@@ -34,7 +34,7 @@ struct scrape {
 	size_t n;
 };
 
-/* Of all that a program tells, what the console shows. */
+/* The metrics that the console shows. */
 static const char *const shown[] = {
 	"connections",
 	"http_connections",

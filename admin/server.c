@@ -153,7 +153,7 @@ static void on_readyz(struct server *server, struct request *request)
 	object = output_object();
 	output_bool(object, "ready", ready);
 	if (answer == ACCESS_OK) {
-		output_text(object, "keys", keys ? "ok" : "no store tells of API keys");
+		output_text(object, "keys", keys ? "ok" : "no store answers about API keys");
 		output_text(object, "couponctl", program ? "ok" : "cannot be started");
 		warnings = checked(cJSON_AddArrayToObject(object, "warnings"));
 		transport_warnings(warnings);
@@ -239,7 +239,7 @@ static void request_answer(struct server *server, struct request *request)
 	else if (strcmp(path, "/metrics") == 0)
 		on_metrics(server, request);
 	else if (server->stop_by_ms)
-		request_refuse(request, 503, "coupon-admin is ending: nothing was done");
+		request_refuse(request, 503, "coupon-admin is stopping: nothing was done");
 	else if (strcmp(path, SESSION_PATH) == 0)
 		session_answer(request, server->access, server->arena,
 			       web_tls(server->web) != NULL);

@@ -73,7 +73,7 @@ def name_of(measure):
 
 
 def chosen():
-    """Those that BENCH_ONLY names, or all."""
+    """The measures that BENCH_ONLY names, or all."""
     measures = {name_of(measure): measure for part in PARTS for measure in part.MEASURES}
     names = os.environ.get("BENCH_ONLY", "").split() or list(measures)
     if unknown := set(names) - set(measures):

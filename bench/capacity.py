@@ -185,7 +185,7 @@ def script_calls(sha, run_id, coupons, requests, calls):
 
 
 def shape_us(sha, coupons, requests):
-    """Of the thread of Redis for a call, with CALLS of them at once."""
+    """The time of the thread of Redis for a call, with CALLS of them at once."""
     client = redis_open()
     run_id = redis_process(client)
     calls = min(SHAPE_REQUESTS // (len(coupons) * requests), SHAPE_CALLS) // CALLS * CALLS
@@ -337,7 +337,8 @@ def transaction_s(settler, coupons):
 
 
 def locked_s(settler, coupons):
-    """Of a transaction that has to wait for its coupons: from the end of the lock to its COMMIT."""
+    """The time of a transaction that waits for its coupons: from the end of the lock to its
+    COMMIT."""
     with database_open("DATABASE_ADMIN_URL") as holder:
         holder.execute("BEGIN")
         query = "SELECT FROM coupon WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE"
@@ -354,7 +355,7 @@ def locked_s(settler, coupons):
 
 
 def transactions_measure(found):
-    """Of a whole transaction of one session, and of the part that no other may share."""
+    """The times of a whole transaction of one session, and of the part that no other may share."""
     stack("stop", "worker-1", "worker-2")
     for name, count in (("lines", 1), ("many", MANY)):
         with database_open("DATABASE_ADMIN_URL") as settler:

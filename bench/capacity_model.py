@@ -85,8 +85,8 @@ def costs_of(found, name):
 
 
 def redis_costs(found, name):
-    """Of the script for a command, a coupon in it and a request; what settling costs Redis later is
-    added to the request."""
+    """The costs of the script for a command, a coupon in it and a request; what settling costs
+    Redis later is added to the request."""
     costs, load = found["script_us"], found[name]
     calls = load["script_calls_total"]
     parts = calls if name == "lines" else 1
@@ -99,7 +99,7 @@ def redis_costs(found, name):
     }
 
 
-# Of a receive
+# Tables about one receive
 
 
 def receive_table(found):
@@ -237,7 +237,8 @@ def script_table(found):
 
 
 def peaks_table(found):
-    """Of docs/figures.txt: users with a connection each, where the stack has all cores but one."""
+    """The peaks in docs/figures.txt: users with a connection each, where the stack has all cores
+    but one."""
     del found
     text = BENCH.read_text(encoding="utf-8")
     cores = int(re.search(r"^(\d+) cores", text, re.M)[1]) - 1
@@ -384,7 +385,7 @@ def write(found):
 
 
 def rows(found):
-    """Of the table that `make bench` prints."""
+    """The rows of the table that `make bench` prints."""
     yield "capacity: docs/capacity.md has all of it", None, None
     for per_s, label in limits(found).values():
         yield f"  {label}", f"{per_s:,.0f} /s", ""

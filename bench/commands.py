@@ -152,7 +152,7 @@ def subscribed():
 
 @contextmanager
 def webhook():
-    """Of the workers, which allow it."""
+    """A webhook of the workers, which allow it."""
     os.environ.update(WEBHOOKS)
     stack("stop", "worker-1", "worker-2")
     stack("start", "worker-1", "worker-2")

@@ -78,7 +78,7 @@ def uuid_print(pairs):
 
 
 def common(pairs, names):
-    """Those that both commits measure."""
+    """The names that both commits measure."""
     return [name for name in names if all(name in side for pair in pairs for side in pair)]
 
 

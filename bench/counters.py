@@ -68,7 +68,7 @@ def counts_read():
 
 
 class Syncs:
-    """Of each store. Without perf there are none."""
+    """The syncs of each store. Without perf there are none."""
 
     def __init__(self):
         self.perf = {}

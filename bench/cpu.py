@@ -130,7 +130,7 @@ class Meter(threading.Thread):
         return costs
 
     def rush_costs(self, result):
-        """Of an accepted receive of a rush that has just ended."""
+        """The costs of an accepted receive of a rush that has just ended."""
         begin_s = result["begin_us"] / 1e6
         took_us = result["verify"]["committed_us"]
         end_s = begin_s + took_us / 1e6 if took_us else time.monotonic()
@@ -141,7 +141,7 @@ class Meter(threading.Thread):
 
 
 def row(costs, each, allowed=""):
-    """Of the table."""
+    """A row of the table."""
     values = " ".join(f"{costs[name]:.1f}" for name in PROGRAMS)
     note = f"{costs['all']:.1f} µs a {each}{allowed}; load generator {costs['load']:.1f}"
     return f"    {TITLE}", values, note

@@ -225,7 +225,7 @@ def attack_run(name, coupon):
 
 
 class Client:
-    """Of the stack's gateway, or of one that asks for a key."""
+    """A client of the stack's gateway, or of one that asks for a key."""
 
     def __init__(self, gate=None, key=None):
         if gate and gate.tls:

@@ -26,14 +26,14 @@ OPTIONS = (*FULL_LOAD, "--user-seed", 1, "--settle-timeout-s", 600, "--timeout-s
 
 
 def redis_bytes(coupon):
-    """Of all keys of the coupon."""
+    """The bytes of all keys of the coupon."""
     client = redis_open()
     keys = list(client.scan_iter(match=f"coupon:{{{coupon}}}*", count=1000))
     return sum(client.memory_usage(key, samples=1000) for key in keys)
 
 
 def stored_bytes():
-    """Of all partitions: their pages and those of their indexes."""
+    """The bytes of all partitions: their pages and those of their indexes."""
     with database_open() as db:
         query = """SELECT sum(pg_table_size(relid))::bigint, sum(pg_indexes_size(relid))::bigint
             FROM pg_partition_tree('user_coupon') WHERE isleaf"""

@@ -19,7 +19,7 @@ def run_time_ns(pid):
 
 
 def idle_percent():
-    """Of one core: of all gateways and workers."""
+    """The share of one core that all gateways and workers use."""
     time.sleep(QUIET_S)
     pids = cpu.pids_of("gateway") + cpu.pids_of("workers")
     begin_s, before_ns = time.monotonic(), sum(map(run_time_ns, pids))
@@ -29,7 +29,7 @@ def idle_percent():
 
 
 def idle_measure():
-    """Of one gateway and one worker, which has the keeper."""
+    """Measures one gateway and one worker, which has the keeper."""
     coupon_make("idle")
     stack("stop", "worker-2")
     figures["idle_percent"] = idle_percent()

@@ -21,7 +21,7 @@ from rig import (
 COUNTS = [max(1, count // SCALE) for count in (1, 30, 1000, 10_000)]
 USERS = 200_000 // SCALE
 OPTIONS = ("--connections", 50, "--pipeline", 64, "--user-seed", 1, "--settle-timeout-s", 120)
-# Of the rows a second of one coupon, at least.
+# The least rate of rows, as a share of the rate of one coupon, by the number of coupons.
 WANTED = {1000: 0.40, 10_000: 0.25}
 LOAD_TIMEOUT_S = 300
 

@@ -33,8 +33,8 @@ KINDS = {  # by name: over TLS, words for the generator
     "lines, TLS": (True, ()),
     "HTTP, TLS": (True, ("--http",)),
 }
-# Of the search for saturation: from this rate on, each half as much again, for longer than a user
-# tries it four times for 2 s.
+# The search for saturation begins at this rate, and each step has half as much again. A step is
+# longer than a user tries, which is four times for 2 s.
 SEARCH_FIRST, SEARCH_FACTOR, SEARCH_S = 1000, 1.5, 10 if not QUICK else 3
 SEARCH_MOST = 10**6
 SATURATED = 0.9  # of what is offered is answered in time
@@ -52,7 +52,7 @@ def stack_over(is_tls):
 
 
 def cores_split():
-    """Those of the stack, and the one of the generator; of one core both."""
+    """The cores of the stack, and the one of the generator; with one core both share it."""
     cores = sorted(os.sched_getaffinity(0))
     return (set(cores[:-1]) or set(cores)), cores[-1]
 

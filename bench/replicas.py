@@ -57,7 +57,7 @@ def replicas_measure():
                 worker.end()
 
         def coupon_open():
-            """Of each round its own: the more users one has, the slower each is found."""
+            """Each round opens its own coupon: the more users one has, the slower each is found."""
             terms = ("--total", AMPLE, "--events", "off")
             coupon = ctl("create", "--name", "replicas", *terms)
             ctl("publish", "--wait-s", 0, coupon)

@@ -123,7 +123,7 @@ def rush(coupons, users, *words, name, verify=True):
 
 
 def rows_per_s(result):
-    """Of a rush: 0 when its rows were not committed in time, which fails it."""
+    """The rate of a rush: 0 when its rows were not committed in time, which fails it."""
     verify = result["verify"]
     return verify["accepted"] / verify["committed_us"] * 1e6 if verify["committed_us"] else 0
 

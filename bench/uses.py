@@ -104,7 +104,7 @@ def uses_measure():
 
 
 def steady_p99_us():
-    """Of uses, and of issuing with its outcome."""
+    """The p99 of uses, and of issuing with its outcome."""
     count = STEADY_RATE * STEADY_S
     receives = Receives("uses steady", count)
     used = receives.use("--rate", STEADY_RATE)

@@ -29,7 +29,7 @@ struct gateway_address {
 void gateway_address_read(struct gateway_address *address, const struct config *config, int away);
 void gateway_address_read_http(struct gateway_address *address, const struct config *config);
 
-/* Of 127.0.0.0/8. */
+/* Whether the address is in 127.0.0.0/8. */
 int gateway_address_is_loopback(const struct gateway_address *address);
 
 /*
@@ -38,5 +38,5 @@ int gateway_address_is_loopback(const struct gateway_address *address);
  */
 int gateway_connect(const struct gateway_address *address, uint32_t source);
 
-/* Of TLS, for one connection. Only where address->tls is there. */
+/* Makes the TLS session of one connection. Only where address->tls is set. */
 SSL *gateway_session_new(const struct gateway_address *address);

@@ -296,7 +296,7 @@ static void lines_take(struct client *client, uint32_t i, const char *bytes, siz
 		part_give(client, i);
 }
 
-/* The same with the bodies of replies. */
+/* Gives the owner the body of each reply that is complete. */
 static void bodies_take(struct client *client, uint32_t i, const char *bytes, size_t len)
 {
 	struct client_connection *c = &client->list[i];
@@ -308,7 +308,7 @@ static void bodies_take(struct client *client, uint32_t i, const char *bytes, si
 		if (taken < 0) {
 			client->owner.reply(client->owner.context, i, NULL, bytes, len);
 			if (c->state == CLIENT_CONNECTED)
-				client_close(client, i, "it sends what is no reply over HTTP");
+				client_close(client, i, "it does not send HTTP replies");
 			return;
 		}
 		bytes += taken;

@@ -27,6 +27,6 @@ void http_reply_reset(struct http_reply *reply);
  */
 long http_reply_feed(struct http_reply *reply, const char *bytes, size_t len);
 
-/* Of a complete one. The length of its body without white space at its end. */
+/* The status of a complete reply, and the length of its body without white space at its end. */
 int http_reply_status(const struct http_reply *reply);
 size_t http_reply_text_len(const struct http_reply *reply);

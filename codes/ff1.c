@@ -130,7 +130,7 @@ static uint64_t block_number(const struct ff1 *ff1, const uint8_t block[BLOCK], 
 	return (n & (n - 1)) == 0 ? (uint64_t)y & (n - 1) : (uint64_t)(y % n);
 }
 
-/* Of two numbers up to `n`, the first below it, modulo `n`. */
+/* one + other modulo `n`; `one` is below `n`, and `other` is at most `n`. */
 static uint64_t sum(uint64_t one, uint64_t other, uint64_t n)
 {
 	return one < n - other ? one + other : one - (n - other);

@@ -41,7 +41,7 @@ static const char *line_add(struct code_keys *keys, const char *p, const char *e
 	if (keys->n == CODE_KEYS_MAX)
 		return "it is one too many: allowed are 64 keys";
 	if (line_read(key, p, end))
-		return "it is no key: " ALLOWED;
+		return "it is not a key: " ALLOWED;
 	for (size_t i = 0; i < keys->n; i++) {
 		if (keys->list[i].version == key->version)
 			return "its version is that of a line before: allowed is each once";

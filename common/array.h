@@ -20,7 +20,7 @@ static inline void *array_room(void *list, size_t n, size_t *size, size_t elemen
 	return checked(reallocarray(list, *size, element_bytes));
 }
 
-/* Of int64_t, for qsort(); also of structs that begin with one. */
+/* Compares int64_t, for qsort(); also structs that begin with one. */
 static inline int number_compare(const void *a, const void *b)
 {
 	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;

@@ -38,8 +38,8 @@ int backoff_tells(struct backoff *backoff, const char *why, int64_t now_ms);
 void backoff_reset(struct backoff *backoff); /* after a success */
 
 /*
- * The same for coupons: those that are put off, because an operation on them failed, for instance
- * since another session holds a lock. Pure bookkeeping, one thread.
+ * Back-off by coupon: a coupon is put off when an operation on it has failed, for instance because
+ * another session holds a lock. Pure bookkeeping, one thread.
  */
 
 /*

@@ -96,7 +96,7 @@ void changes_raise(struct changes *changes, const struct changes *by);
  * written, is no copy.
  */
 int changes_copy_read(struct changes *copy, struct redis_client *redis);
-/* The same with the reply to HGETALL of CHANGES_KEY. */
+/* Takes the copy from the reply to HGETALL of CHANGES_KEY. Returns as changes_copy_read(). */
 int changes_copy_take(struct changes *copy, const redisReply *reply);
 /*
  * Raises the copies of the numbers that have grown: lua/changes.lua. RELATION_OWN: they are copied,
@@ -106,8 +106,8 @@ int changes_copy_take(struct changes *copy, const redisReply *reply);
 enum relation changes_copy(struct redis_client *redis, const struct changes *changes,
 			   const struct changes *copy);
 /*
- * The same. 0, also when Redis belongs to nobody; or -1: also when it belongs to another
- * installation, or follows another server.
+ * As changes_copy(). Returns 0, also when Redis belongs to no installation; or -1, also when it
+ * belongs to another installation or follows another server.
  */
 int changes_copy_raise(struct redis_client *redis, const struct changes *changes,
 		       const struct changes *copy);

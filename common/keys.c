@@ -372,7 +372,7 @@ static const char *text_id(const char *text, size_t len)
 	return id;
 }
 
-/* Of one whose secret, or another proof, is right. */
+/* The verdict on a key whose secret, or another proof, is right. */
 static enum key_verdict entry_state(const struct key_entry *entry, int64_t now_ms)
 {
 	if (entry->key.is_revoked)

@@ -98,14 +98,17 @@ struct key_grant {
 };
 
 /*
- * Whose the text is, at this time of the wall clock. With KEY_GOOD the grant is of that key, else
- * of none. Takes as long for an id that does not exist as for a wrong secret of one that does; how
- * long it takes does not depend on the secrets.
+ * Finds the key that the text is of, at this time of the wall clock. With KEY_GOOD the grant is of
+ * that key, else of none. Takes as long for an id that does not exist as for a wrong secret of one
+ * that does; how long it takes does not depend on the secrets.
  */
 enum key_verdict keys_find(const struct keys *keys, const char *text, size_t len, int64_t now_ms,
 			   struct key_grant *grant);
 
-/* The same for a key that was proved otherwise: until it expires or is revoked. */
+/*
+ * Finds a key that was proved otherwise than by its text. The grant is good until the key expires
+ * or is revoked.
+ */
 enum key_verdict keys_find_by_id(const struct keys *keys, const char *id, size_t len,
 				 int64_t now_ms, struct key_grant *grant);
 

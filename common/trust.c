@@ -20,7 +20,7 @@ static const char *const settings[] = { [TRUST_REDIS] = "COUPON_REDIS_CA",
 					[TRUST_WEBHOOK] = "COUPON_WEBHOOK_CA" };
 static char *paths[TRUST_WEBHOOK + 1];
 
-/* Of the thread: the certificate that was refused last, and the sentence about any other error. */
+/* The certificate that this thread has refused last, and the sentence about any other error. */
 static _Thread_local char refusal[TRUST_ERROR_SIZE], sentence[TRUST_ERROR_SIZE];
 
 void trust_authorities_set(enum trust_store store, const char *path)

@@ -86,7 +86,7 @@ def say(text):
 
 
 def workloads():
-    """Those above, or the one that the environment describes."""
+    """The workloads listed above, or the one that the environment describes."""
     names = {"users": "USERS", "items": "ITEMS", "stock": "STOCK", "clients": "CLIENTS"}
     given = {option: os.environ[name] for option, name in names.items() if os.environ.get(name)}
     for option, value in given.items():

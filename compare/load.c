@@ -331,7 +331,7 @@ static void requests_deal(struct load *load, struct part *parts)
 static void result_read(const struct load *load, struct result *result)
 {
 	int64_t begun_us = load->made[0].asked_us, last_us = 0;
-	/* Of those that were sold. */
+	/* The latencies of the requests that got a piece. */
 	int64_t *took_us = checked(calloc((size_t)load->n + 1, sizeof(*took_us)));
 	size_t n = 0;
 

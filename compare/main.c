@@ -250,7 +250,7 @@ static void judge(const struct way *way, struct result *result)
 
 	for (int item = 1; item <= market.items; item++) {
 		struct count count = { 0 };
-		/* Of the users who want the item, those for whom there was a piece. */
+		/* How many of the users who want the item can get a piece. */
 		long long wanted = (market.users - item + market.items) / market.items;
 
 		if (wanted > market.stock)

@@ -100,7 +100,7 @@ void sql_script(struct client *client, const char *script);
 long long redis_run(struct client *client, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* The same in two steps: commands are sent together when the first answer is waited for. */
+/* redis_run() in two steps: commands are sent together when the first answer is waited for. */
 void redis_ask(struct client *client, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 long long redis_answer(struct client *client);

@@ -1,4 +1,4 @@
-// The API of coupon-admin, the session, and what is told once a second.
+// The API of coupon-admin, the session, and the stream of samples, one a second.
 
 const BASE = "/admin/v1";
 const SESSION = "/admin/session";

@@ -1,4 +1,4 @@
-// What campaigns may give in all: the budgets, new ones, other amounts, and who has changed them.
+// The budgets that campaigns share: list, create, set the amount, history.
 import { change, get, may_change, Problem } from "./api.js";
 import { action, asking, busy, warned } from "./dialog.js";
 import { amount_read, card, h, level, money, note_make, plural, say } from "./dom.js";
@@ -19,7 +19,7 @@ function create_ask(ask) {
     const inputs = { Name: name, Amount: amount, Currency: currency };
     return ask({
         title: "New budget",
-        word: "Make the budget",
+        word: "Create budget",
         fields: [name_label, h("div", { class: "fields" }, amount_label, currency_label)],
         changes: () => {
             for (const [label, input] of Object.entries(inputs))
@@ -28,8 +28,8 @@ function create_ask(ask) {
             const units = amount_read("Amount", what, of);
             return [
                 `Budget ${name.value.trim()} has ${money(units, of)}. ` +
-                    "Its name and its currency stay.",
-                "A campaign takes from it once its terms name it.",
+                    "Its name and its currency cannot be changed.",
+                "A campaign draws on it once its terms name it.",
             ];
         },
         act: async () => {
@@ -37,29 +37,29 @@ function create_ask(ask) {
                 Object.values(inputs).map((input) => [input.name, input.value.trim()]),
             );
             body.amount = amount_read("Amount", body.amount, body.currency);
-            return warned("The budget is made.", await change("POST", "/budgets", body));
+            return warned("The budget is created.", await change("POST", "/budgets", body));
         },
     });
 }
 
 function set_ask(budget, ask) {
-    const [amount, label] = field("amount", "Amount", "in all, with what is spent");
+    const [amount, label] = field("amount", "Amount", "in total, including what is spent");
     const { currency } = budget;
     const taken = budget.spent + budget.held;
     return ask({
         title: `Amount of ${budget.name}`,
-        word: "Set the amount",
+        word: "Set amount",
         fields: [label],
         changes: () => {
             if (amount.value.trim() === "") throw new Problem(400, "The amount is empty.");
             const units = amount_read("Amount", amount.value.trim(), currency, taken);
             const list = [
                 `Amount: ${money(budget.amount, currency)} → ${money(units, currency)}`,
-                `Spent or held: ${money(taken, currency)}. It is never less.`,
+                `Spent or held: ${money(taken, currency)}. The amount cannot be less.`,
             ];
             if (budget.campaigns.length)
                 list.push(
-                    "Campaigns that it has paused go on when it has room for their discount.",
+                    "Campaigns that it has paused resume when it has room for their discount.",
                 );
             return list;
         },
@@ -78,7 +78,7 @@ async function history_card(budget) {
     return card(
         `History of ${budget.name}`,
         table(
-            "What operators have set, the latest first",
+            "Amounts that operators have set, latest first",
             [
                 ["When", "nowrap"],
                 ["By", ""],
@@ -146,7 +146,7 @@ export function budgets_page(main, { still }) {
         ["Held", "number"],
         ["Left", "number"],
         ["Campaigns", "broad"],
-        [may_change() ? "Change" : "Look", ""],
+        [may_change() ? "Change" : "Details", ""],
     ];
 
     const tried = async (work) => {
@@ -179,8 +179,9 @@ export function budgets_page(main, { still }) {
         h(
             "p",
             { class: "muted" },
-            "What campaigns may give in all; several may share one. Holds and uses of their " +
-                "receives take from it, and it pauses them when it has no room for another one.",
+            "The total discount that campaigns may give; several campaigns may share a budget. " +
+                "Holds and uses draw on it. It pauses its campaigns when it has no room for " +
+                "another discount.",
         ),
         error,
         note,

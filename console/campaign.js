@@ -13,26 +13,26 @@ const PARTS = ["terms", "refused", "checks", "jobs", "recent", "history"];
 const OTHERS = ["codes", "webhooks", "deliveries"];
 const RECENT = 100;
 const JOB_MS = 500;
-const RELOAD_MS = 60000; // of what is not told once a second
+const RELOAD_MS = 60000; // for what the stream does not send
 const SPREAD_MS = 1000;
 
 // ---- what can be done
 
-// By status of PostgreSQL; what each says is what it does.
+// The buttons by the status in PostgreSQL; `does` says what a button does.
 const STEPS = {
     publish: {
         word: "Publish",
         from: ["draft"],
         to: "published",
         first: true,
-        does: "Users can receive coupons from its begin on, at once if it has none.",
+        does: "Users can receive coupons from the begin on, or at once if there is no begin.",
         done: "Published.",
     },
     pause: {
         word: "Pause",
         from: ["published"],
         to: "paused",
-        does: "Requests are answered paused. Receives that were accepted are still issued.",
+        does: "Requests are refused as paused. Receives that were accepted are still issued.",
         done: "Paused.",
     },
     resume: {
@@ -40,7 +40,7 @@ const STEPS = {
         from: ["paused"],
         to: "published",
         first: true,
-        does: "Requests are decided again.",
+        does: "Users can receive coupons again.",
         done: "Resumed.",
     },
     close: {
@@ -48,7 +48,7 @@ const STEPS = {
         from: ["published", "paused", "draft"],
         to: "closed",
         grave: true,
-        does: "It ends for good: nothing is issued any more but what was accepted before.",
+        does: "The campaign ends for good. Receives that were accepted are still issued.",
         done: "Closed.",
     },
 };
@@ -57,11 +57,11 @@ const STEPS = {
 const BY_BUDGET = {
     pause: {
         ...STEPS.pause,
-        does: "It stays paused, also when its budget has room again.",
+        does: "It stays paused, even when its budget has room again.",
     },
     resume: {
         ...STEPS.resume,
-        does: "Its budget pauses it again as long as it has no room.",
+        does: "Its budget pauses it again while the budget has no room.",
     },
 };
 
@@ -88,7 +88,7 @@ class Campaign {
         this.trouble = h("ul", { class: "troubles", "aria-live": "polite" });
         this.tiles = new Tiles({
             stock: "Stock left",
-            issued: "Rows issued",
+            issued: "Issued",
             in_flight: "In flight",
             rejected: "Rejected",
             outbox: "Outbox",
@@ -139,7 +139,7 @@ class Campaign {
         );
     }
 
-    // All that is not told once a second.
+    // Loads all that the stream does not send once a second.
     async load() {
         this.shown = await get(this.path);
         if (!this.still()) return;
@@ -153,7 +153,7 @@ class Campaign {
         ]);
     }
 
-    // What is the same stays untouched: it may have the focus.
+    // Leaves an unchanged part untouched: it may have the focus.
     async part(name, work) {
         try {
             const elements = await work();
@@ -243,16 +243,16 @@ class Campaign {
         return card(
             "Terms",
             terms([
-                ["Coupons in all", count(shown.postgresql.total)],
-                ["For each user", count(shown.limit)],
+                ["Total coupons", count(shown.postgresql.total)],
+                ["Limit per user", count(shown.limit)],
                 ["Begin", this.window_text(shown.begin, "at once")],
                 ["End", this.window_text(shown.end, "no end")],
-                ["Your zone", zone],
+                ["Your time zone", zone],
                 ["Valid", this.validity_text()],
                 ["Discount", this.discount_text(shown.discount ?? {})],
                 ["Budget", this.budget_text()],
                 ["Metadata", shown.metadata && h("span", { class: "mono" }, metadata)],
-                ["Voided ones", shown.void_returns ? "come back" : "stay taken"],
+                ["Voided coupons", shown.void_returns ? "return to stock" : "stay taken"],
                 ["Events", shown.events ? "on" : "off"],
                 ["Generation", count(shown.redis.generation ?? shown.postgresql.generation)],
                 ["In Redis", this.redis_text()],
@@ -286,7 +286,7 @@ class Campaign {
 
     curve_show() {
         if (this.points.length < 2) {
-            this.figure.replaceChildren(h("p", { class: "muted" }, "Nothing was sold yet."));
+            this.figure.replaceChildren(h("p", { class: "muted" }, "Nothing has been issued yet."));
             this.caption.replaceChildren();
             return;
         }
@@ -296,7 +296,7 @@ class Campaign {
         const about =
             `From ${at(first[0])} to ${at(last[0])} ` +
             `the stock went from ${count(first[1])} to ${count(last[1])}, ` +
-            `the rows from ${count(first[2])} to ${count(last[2])}`;
+            `the issued coupons from ${count(first[2])} to ${count(last[2])}`;
         const line = (place) => this.points.map((point) => [point[0], point[place]]);
         chart(
             this.figure,
@@ -310,7 +310,7 @@ class Campaign {
         );
         this.caption.replaceChildren(
             h("span", { class: "key" }, `stock left ${count(last[1])}`),
-            h("span", { class: "key second" }, `rows issued ${count(last[2])}`),
+            h("span", { class: "key second" }, `issued ${count(last[2])}`),
         );
     }
 
@@ -339,7 +339,7 @@ class Campaign {
             this.reload_soon();
     }
 
-    // All consoles that show it are told in the same moment.
+    // Spreads the requests of the consoles that show it: all get the sample at the same moment.
     reload_soon() {
         this.soon ??= setTimeout(() => {
             this.soon = null;
@@ -388,7 +388,7 @@ class Campaign {
             card(
                 "History",
                 table(
-                    "What was changed, the latest first",
+                    "Changes, latest first",
                     [
                         ["When", "nowrap"],
                         ["By", ""],
@@ -424,12 +424,12 @@ class Campaign {
         if (recent.length === 0) return [];
         return [
             card(
-                "Who got it last",
+                "Latest receives",
                 tall(
-                    "Who got it last, a list",
+                    "List of the latest receives",
                     table(
                         `${plural(recent.length, "receive")} of this campaign ` +
-                            "among the last outcomes of all campaigns",
+                            "among the latest outcomes of all campaigns",
                         [
                             ["When", "nowrap"],
                             ["User", "mono"],
@@ -476,7 +476,7 @@ class Campaign {
                 is_over ? null : open,
                 audit,
                 status === "draft" ? null : action("Rebuild…", () => this.rebuild()),
-                may_change() ? null : h("span", { class: "muted" }, "Your key may look only."),
+                may_change() ? null : h("span", { class: "muted" }, "Your key is read-only."),
             ].filter(Boolean),
         );
     }
@@ -527,20 +527,21 @@ class Campaign {
         const input = h("input", { name: "total", inputmode: "numeric", autocomplete: "off" });
         input.value = total;
         input.required = true;
-        const wanted = () => Number(number_read("Coupons in all", input.value));
+        const wanted = () => Number(number_read("Total coupons", input.value));
         return this.ask({
             title: `Stock of ${this.shown.name}`,
-            word: "Set the total",
-            fields: [h("label", {}, h("span", {}, "Coupons in all"), input)],
+            word: "Set total",
+            fields: [h("label", {}, h("span", {}, "Total coupons"), input)],
             changes: () => {
                 if (wanted() === total) return [];
                 const stock = this.shown.redis.stock;
                 if (stock != null && stock + wanted() - total < 0)
                     throw new Problem(
                         400,
-                        `Coupons in all: at least ${count(total - stock)}, which are taken.`,
+                        `Total coupons: at least ${count(total - stock)}, ` +
+                            "because so many are taken.",
                     );
-                const list = [`Coupons in all: ${count(total)} → ${count(wanted())}`];
+                const list = [`Total coupons: ${count(total)} → ${count(wanted())}`];
                 if (stock != null)
                     list.push(`Stock left: ${count(stock)} → ${count(stock + wanted() - total)}`);
                 return list;
@@ -566,7 +567,7 @@ class Campaign {
             ],
             act: async () => {
                 await this.job("rebuild");
-                return "The rebuild has begun.";
+                return "The rebuild has started.";
             },
         });
     }
@@ -588,7 +589,7 @@ class Campaign {
                     title,
                     h("p", { role: "status" }, h("strong", {}, verdict)),
                     table(
-                        "What was checked",
+                        "Checks",
                         [["Check", ""], ["Result", ""], ["Reason", "broad"]],
                         checks.map((one) => [one.check, mark(one), one.reason ?? ""]),
                     ),
@@ -597,13 +598,13 @@ class Campaign {
         });
     }
 
-    // Audit and rebuild: may take long.
+    // Runs an audit or a rebuild, which may take long.
     async job(command) {
         show(this.parts.jobs);
         await this.part("jobs", async () => {
             const job = await change("POST", `${this.path}/${command}`, {});
             const word = h("p", { role: "status" });
-            const end = action("End it", async () => change("DELETE", `/jobs/${job.job}`));
+            const end = action("Stop", async () => change("DELETE", `/jobs/${job.job}`));
             const box = h("div", { class: "stack" });
             this.follow(job.job, word, end, box);
             return [card(command === "audit" ? "Audit" : "Rebuild", word, box, end)];
@@ -624,7 +625,7 @@ class Campaign {
                 continue;
             }
             const progress = job.progress ? `: ${job.progress}` : "";
-            say(word, { waiting: "It waits", running: "It runs" }[job.state] + progress);
+            say(word, { waiting: "Waiting", running: "Running" }[job.state] + progress);
         } while (!job || job.state === "waiting" || job.state === "running");
         end?.remove();
         job_show(job, word, box);
@@ -638,17 +639,17 @@ class Campaign {
 
 function job_show(job, word, box) {
     if (job.problem) {
-        say(word, "It has failed.");
+        say(word, "Failed.");
         box.replaceChildren(h("p", { class: "error" }, job.problem.detail));
     } else if (job.state === "ended") {
-        say(word, "It was ended.");
+        say(word, "Stopped.");
     } else if (job.command === "audit") {
         const { verdict, wrong } = job.result;
-        say(word, `The verdict: ${verdict}.`);
+        say(word, `Verdict: ${verdict}.`);
         box.replaceChildren(
             table(
                 "What is wrong",
-                [["Promise", ""], ["What", ""]],
+                [["Promise", ""], ["Violation", ""]],
                 wrong.map((one) => [one.promise, one.text]),
                 "Nothing is wrong.",
             ),

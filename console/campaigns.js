@@ -12,13 +12,13 @@ async function campaign_new() {
     let coupon;
     const said = await ask({
         title: "New campaign",
-        word: "Make the draft",
+        word: "Create draft",
         fields: terms.elements,
         changes: () => terms.changes(),
         act: async () => {
             const made = await change("POST", "/campaigns", terms.body());
             coupon = made.coupon;
-            return warned("Made.", made);
+            return warned("Draft created.", made);
         },
     });
     if (said) location.hash = `#/campaigns/${coupon}`;
@@ -46,7 +46,7 @@ function go_form() {
     );
 }
 
-// Back is the way of the browser: each page has an address.
+// The browser's Back button leads to the page before: each page has an address.
 function pager(list, after) {
     const next = list.length === PAGE ? list.at(-1).coupon : null;
     return h(

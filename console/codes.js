@@ -3,13 +3,13 @@ import { change, get, may_change, Problem } from "./api.js";
 import { action, warned } from "./dialog.js";
 import { badge, card, count, h, number_read, plural, table, terms, time } from "./dom.js";
 
-const FOREVER = "What was claimed stays. It cannot be undone.";
+const FOREVER = "Coupons that were claimed stay. This cannot be undone.";
 
 function word_ask(path, ask) {
     const word = h("input", { name: "word", autocomplete: "off", spellcheck: "false" });
     return ask({
         title: "New word",
-        word: "Make the word",
+        word: "Create word",
         fields: [h("label", {}, h("span", {}, "Word"), word)],
         changes: () => {
             if (word.value.trim() === "") throw new Problem(400, "The word is empty.");
@@ -17,7 +17,7 @@ function word_ask(path, ask) {
         },
         act: async () => {
             const answer = await change("POST", `${path}/words`, { word: word.value.trim() });
-            return warned("The word is made.", answer);
+            return warned("The word is created.", answer);
         },
     });
 }
@@ -27,28 +27,29 @@ function field(name, label, hint, input = h("input", { name, autocomplete: "off"
 }
 
 function generate_ask(path, ask) {
-    const few = "more than 20,000 are saved by couponctl";
+    const few = "for more than 20,000 use couponctl";
     const [number, number_label] = field("count", "Number of codes", few);
     const [prefix, prefix_label] = field("prefix", "Prefix", "letters and digits; empty: none");
     number.inputMode = "numeric";
     number.required = true;
     return ask({
         title: "New set of codes",
-        word: "Make the codes",
+        word: "Generate codes",
         fields: [h("div", { class: "fields" }, number_label, prefix_label)],
         changes: () => {
             if (number.value.trim() === "") throw new Problem(400, "Number of codes is empty.");
             const n = number_read("Number of codes", number.value);
             return [
                 `New codes of this campaign: ${count(Number(n))}.`,
-                "Each can be used once, by whoever has it. Save the set to get them.",
+                "Anyone who has a code can use it once. Save the set to get the codes.",
             ];
         },
         act: async () => {
             const body = { count: number_read("Number of codes", number.value) };
             if (prefix.value.trim()) body.prefix = prefix.value.trim();
             const answer = await change("POST", `${path}/sets`, body);
-            return warned(`Made: set ${answer.set}, of ${plural(answer.count, "code")}.`, answer);
+            const codes = plural(answer.count, "code");
+            return warned(`Created: set ${answer.set} with ${codes}.`, answer);
         },
     });
 }
@@ -60,8 +61,8 @@ function import_ask(path, ask) {
     const [, label] = field("codes", "Codes", "one a line", area);
     const codes = () => area.value.trim().split(/\s*\n\s*/).filter(Boolean);
     return ask({
-        title: "Codes that others made",
-        word: "Store the codes",
+        title: "Codes of another system",
+        word: "Import codes",
         fields: [label],
         changes: () => {
             if (codes().length === 0) throw new Problem(400, "There are no codes.");
@@ -72,7 +73,7 @@ function import_ask(path, ask) {
             const { stored, present, present_revoked, refused, warnings = [] } = answer;
             const why = warnings.map((one) => one.replace(/^line (\d+)/, "Code $1"));
             const said = [
-                `${count(stored)} stored, ${count(present)} were there before` +
+                `${count(stored)} stored, ${count(present)} existed already` +
                     `${present_revoked ? ` (${count(present_revoked)} revoked)` : ""}, ` +
                     `${count(refused)} refused.`,
                 why.slice(0, IMPORT_SHOWN).map((one) => ` ${one}.`),
@@ -96,7 +97,7 @@ function set_save_ask(set, ask) {
         word: "Save",
         changes: () => [
             `${plural(set.codes, "code")} in a file, each with its state.`,
-            "Whoever has the file can use those that are unused.",
+            "Anyone who has the file can use the unused codes.",
         ],
         act: async () => {
             const { codes } = await get(`/sets/${set.set}/codes?all=true`);
@@ -142,7 +143,7 @@ function set_row(set, ask) {
     ];
 }
 
-// Of a campaign, whose path this is.
+// The cards about the exchange codes of the campaign with this path.
 export async function codes_cards(path, ask) {
     const stats = await get(`${path}/codes`);
     if (stats.sets.length === 0 && !may_change()) return [];

@@ -1,9 +1,11 @@
-// Dead letters: messages that workers could not read or store, and what is to become of them.
+// Dead letters: messages that workers could not read or store, and what to do with them.
 import { change, get, may_change, Problem } from "./api.js";
 import { action, asking, busy } from "./dialog.js";
 import { card, count, h, note_make, plural, say, show, table, tall, terms } from "./dom.js";
 
 const MOST = 100; // that are shown
+
+const UNREADABLE = "It cannot be read: it may contain accepted receives without an outcome.";
 
 // Its number changes when another one leaves; its body does not.
 const path_of = (letter) => `/dead/${letter.digest}`;
@@ -14,7 +16,7 @@ function requeue_ask(what, path, body, ask) {
         word: "Send again",
         changes: () => [
             `Workers get ${what} once more.`,
-            "What cannot be stored still comes back: repair first what made it fail.",
+            "A message that still fails becomes a dead letter again: repair the cause first.",
         ],
         act: async () => {
             const answer = await change("POST", path, body);
@@ -24,7 +26,7 @@ function requeue_ask(what, path, body, ask) {
     });
 }
 
-// What would be lost is asked for first.
+// Asks first what would be lost.
 async function remove_ask(letter, ask) {
     const path = `${path_of(letter)}/remove`;
     const { messages } = await change("POST", path, {});
@@ -37,9 +39,9 @@ async function remove_ask(letter, ask) {
         changes: () => [
             `Deleted, in RabbitMQ and in the outbox: ${plural(messages.length, "message")}. ` +
                 "It cannot be undone.",
-            ...owed.map((receive) => `Owed, and will never have an outcome: ${receive}`),
-            ...unreadable.map(() => "It cannot be read: it may have receives that are owed."),
-            ...(owed.length || unreadable.length ? [] : ["It owes nothing."]),
+            ...owed.map((receive) => `Accepted, and will never have an outcome: ${receive}`),
+            ...unreadable.map(() => UNREADABLE),
+            ...(owed.length || unreadable.length ? [] : ["Every receive in it has an outcome."]),
         ],
         act: async () => {
             const answer = await change("POST", path, { yes: true });
@@ -54,7 +56,7 @@ function letter_card(letter) {
     return card(
         `Dead letter ${letter.number}`,
         terms([
-            ["Reason", letter.reason ?? "none is told"],
+            ["Reason", letter.reason ?? "not stated"],
             ["Workers", letter.unreadable ? `cannot read it: ${letter.unreadable}` : "can read it"],
             ...pairs(letter.properties),
             ...pairs(letter.headers),
@@ -116,28 +118,28 @@ export function dead_page(main, { still }) {
         const caption =
             messages.length < n
                 ? `The oldest ${messages.length} of ${plural(n, "dead letter")}`
-                : `${plural(n, "dead letter")}, the oldest first`;
+                : `${plural(n, "dead letter")}, oldest first`;
         const heads = [
             ["Number", ""],
             ["Campaign", ""],
             ["Receives", "number"],
             ["Bytes", "number"],
             ["Reason", "broad"],
-            [may_change() ? "Change" : "Look", "broad"],
+            [may_change() ? "Change" : "Details", "broad"],
         ];
         show(list, table(caption, heads, messages.map(row), "There are no dead letters."));
         const what = plural(n, "dead letter");
         const requeue = () => requeue_ask(what, "/dead/requeue", { all: true }, ask);
         show(all, (n > 0 && action("Send all again…", requeue)) || "");
     };
-    const again = h("button", { type: "button" }, "Look again");
+    const again = h("button", { type: "button" }, "Refresh");
     again.addEventListener("click", () => busy(again, load));
     main.append(
         h("div", { class: "bar" }, h("h1", {}, "Dead letters"), again, all),
         h(
             "p",
             { class: "muted" },
-            "Messages that workers could not read or store. What they hold is still owed to users.",
+            "Messages that workers could not read or store. Their receives have no outcome yet.",
         ),
         error,
         note,

@@ -13,9 +13,8 @@ export async function busy(button, work) {
     }
 }
 
-// Where a problem is about one input, by its name or its label: it is told there, in the words of
-// the form. Returns what is
-// left to be told below the form.
+// Shows a problem with one input, found by its name or its label, at that input, in the words of
+// the form. Returns what is left to show below the form.
 function problem_place(form, message) {
     const named = [...form.elements].filter((one) => one.name && one.closest("label"));
     const label_of = (one) =>
@@ -48,9 +47,9 @@ function problem_clear(form) {
     }
 }
 
-// `changes()` returns what it does, as texts and elements, an empty list: nothing; `act()` does it
-// and returns what to say afterwards, a text or a list. `fields` are inputs; each of them shows the
-// changes anew. The promise has what to say, or null: nothing was done.
+// `changes()` lists the effects, as texts and elements; an empty list: no change. `act()` makes the
+// change and returns what to say afterwards, a text or a list. Input in one of `fields` shows the
+// changes anew. The promise resolves to what to say, or to null: nothing was done.
 export function ask({ title, word, grave, fields = [], changes, version, act }) {
     return new Promise((resolve) => {
         const list = h("ul", {});
@@ -94,7 +93,7 @@ export function ask({ title, word, grave, fields = [], changes, version, act }) 
                 : h(
                       "p",
                       { class: "hint" },
-                      `Checked: version ${version}. If somebody has changed the campaign since, ` +
+                      `Based on version ${version}. If the campaign has changed since, ` +
                           "nothing is done.",
                   );
         const form = h(
@@ -131,7 +130,7 @@ export function ask({ title, word, grave, fields = [], changes, version, act }) 
     });
 }
 
-// A button of who may change something; of others there is none. `of` tells it from its like.
+// A button that changes something; null if the session may not. `of` is its object, for its name.
 export function action(word, work, kind = "", of = null) {
     if (!may_change()) return null;
     const label = of && `${word} ${of}`;
@@ -140,7 +139,7 @@ export function action(word, work, kind = "", of = null) {
     return button;
 }
 
-// What had the focus may be gone with what it was about.
+// Moves the focus if the focused element is gone.
 export function focus_keep(element) {
     if (document.activeElement === document.body) element.focus();
 }

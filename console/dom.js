@@ -16,7 +16,7 @@ const shown = (children) => children.flat(9).filter((child) => child != null && 
 
 export const show = (element, ...children) => element.replaceChildren(...shown(children));
 
-// What is the same stays untouched: a screen reader tells changes, and a selection stays.
+// Leaves an equal text untouched: a screen reader announces changes, and a selection stays.
 export function say(element, text) {
     if (element.textContent !== String(text)) element.textContent = text;
 }
@@ -65,8 +65,9 @@ export function number_read(name, text, is_decimal = false) {
     throw new Problem(400, `${name} is "${text}": allowed is ${example}.`);
 }
 
-// What people write, as the API has it, at least `least`: with all digits of the currency after the
-// point, or without a point. Throws a Problem that begins with the name of the input.
+// Converts what people write to the unit of the API, at least `least`: with all digits of the
+// currency after the point, or without a point. Throws a Problem that begins with the name of the
+// input.
 export function amount_read(name, text, currency, least = 0) {
     const digits = digits_of(currency);
     const plain = ungrouped(text);
@@ -93,7 +94,7 @@ const local = new Intl.DateTimeFormat("sv-SE", {
     timeStyle: "medium",
 });
 
-// In the zone of the reader, with that of the API as what is shown beside it.
+// In the zone of the reader; the tooltip shows UTC.
 export function time(text, none = "–") {
     if (!text) return none;
     return h("time", { datetime: text, title: utc(text) }, local.format(new Date(text)));
@@ -132,7 +133,7 @@ const STATES = {
 };
 
 export function badge(state) {
-    const [text, kind] = STATES[state] ?? [state ?? "not known", ""];
+    const [text, kind] = STATES[state] ?? [state ?? "unknown", ""];
     return h("span", { class: `badge ${kind}` }, text);
 }
 
@@ -198,11 +199,11 @@ export function table(caption, heads, rows, none = "None.") {
     );
 }
 
-// What is wrong with the id of a campaign as somebody has typed it, "": nothing.
+// The error in the id of a campaign as typed; "": it is correct.
 export const id_problem = (text) =>
     text === "" || /^[1-9][0-9]{0,18}$/.test(text)
         ? ""
-        : `"${text}" is no campaign id: it is a number, which the list of campaigns shows.`;
+        : `"${text}" is not a campaign id: an id is a number, as in the list of campaigns.`;
 
 export const level = (label) => h("progress", { class: "level", max: "1", "aria-label": label });
 
@@ -216,13 +217,13 @@ export function card(title, ...children) {
     );
 }
 
-// What a page says was done.
+// A line that says what was done.
 export const note_make = () => h("p", { class: "note", role: "status", tabindex: "-1" });
 
-// What is shown only once; a click chooses all of it.
+// A text that is shown only once; a click selects all of it.
 export const secret = (text) => h("code", { class: "secret" }, text);
 
-// What scrolls by itself, by the keyboard too.
+// A part that scrolls by itself, by the keyboard too.
 export const tall = (label, child) =>
     h("div", { class: "tall", tabindex: "0", role: "region", "aria-label": label }, child);
 

@@ -1,4 +1,4 @@
-// What operators have asked for: each command, in pages.
+// The commands by which operators change something, in pages.
 import { get, Problem } from "./api.js";
 import { h, say, show, table, time } from "./dom.js";
 
@@ -13,7 +13,7 @@ const HEADS = [
 
 function result(status) {
     if (status === 0) return h("span", { class: "badge good" }, "done");
-    if (status == null) return h("span", { class: "badge warn" }, "not ended");
+    if (status == null) return h("span", { class: "badge warn" }, "not finished");
     return h("span", { class: "badge bad" }, `exit status ${status}`);
 }
 
@@ -44,8 +44,8 @@ export function history_page(main, { query, still }) {
         h(
             "p",
             { class: "muted" },
-            "Each command that was to change something, with the id of the key of who asked. " +
-                "What orders do with a receive is on its own page.",
+            "Each command that was meant to change something, with the id of the operator's key. " +
+                "What orders do with a receive is on the page of the receive.",
         ),
         error,
         list,
@@ -55,8 +55,8 @@ export function history_page(main, { query, still }) {
         const page = after ? `&after=${encodeURIComponent(after)}` : "";
         const { history } = await get(`/history?count=${PAGE}${page}`);
         if (!still()) return;
-        const caption = "What operators have asked for, the latest first";
-        show(list, table(caption, HEADS, history.map(row), "Nothing was asked for."));
+        const caption = "Commands of operators, latest first";
+        show(list, table(caption, HEADS, history.map(row), "There are no commands."));
         show(pages, pager(history, after));
     })().catch((problem) => {
         if (!(problem instanceof Problem)) throw problem;

@@ -1,4 +1,4 @@
-// API keys: who has one, new ones, new secrets, and their end.
+// API keys: list, create, rotate, revoke.
 import { change, get, may_change, Problem, session_get } from "./api.js";
 import { action, asking, warned } from "./dialog.js";
 import { badge, count, h, note_make, plural, say, secret, show, table, time } from "./dom.js";
@@ -6,11 +6,11 @@ import { zone } from "./dom.js";
 
 const MOST = 100; // that are shown at once
 const ROLES = {
-    issue: "asks for coupons",
-    read: "reads what users have",
-    use: "holds and uses it for orders",
-    monitor: "looks",
-    admin: "changes everything",
+    issue: "issues and claims coupons",
+    read: "reads the coupons of users",
+    use: "holds and uses coupons for orders",
+    monitor: "read-only",
+    admin: "may change everything",
 };
 
 function field(name, label, hint, attributes) {
@@ -27,7 +27,7 @@ const made = (said, answer) =>
 function create_ask(ask) {
     const [name, name_label] = field("name", "Name", "letters, digits, '.', '_' and '-'");
     const [coupons, coupons_label] = field("coupons", "Only campaigns", "ids; empty: every one");
-    const [budgets, budgets_label] = field("budgets", "Budgets of these", "names; empty: none");
+    const [budgets, budgets_label] = field("budgets", "Their budgets", "names; empty: none");
     const [expires, expires_label] = field("expires", "Expires", `${zone}; empty: never`, {
         type: "datetime-local",
     });
@@ -41,7 +41,7 @@ function create_ask(ask) {
     const ids = () => listed(coupons);
     return ask({
         title: "New key",
-        word: "Make the key",
+        word: "Create key",
         fields: [
             name_label,
             h(
@@ -59,9 +59,9 @@ function create_ask(ask) {
             if (name.value.trim() === "") throw new Problem(400, "The name is empty.");
             if (roles().length === 0) throw new Problem(400, "No role is chosen.");
             if (listed(budgets).length && !ids().length)
-                throw new Problem(400, "Budgets need campaigns: a key of all has all budgets.");
+                throw new Problem(400, "Budgets need campaigns: other keys have all budgets.");
             const which = ids().length ? `campaign ${ids().join(", ")}` : "every campaign";
-            return [`A key is made for ${name.value.trim()}: ${roles().join(", ")}, ${which}.`];
+            return [`Creates a key for ${name.value.trim()}: ${roles().join(", ")}, ${which}.`];
         },
         act: async () => {
             const body = { name: name.value.trim(), role: roles() };
@@ -69,20 +69,21 @@ function create_ask(ask) {
             if (listed(budgets).length) body.budgets = listed(budgets);
             if (expires.value) body.expires = new Date(expires.value).toISOString();
             if (rate.value.trim()) body.rate = rate.value.trim();
-            return made("The key is made.", await change("POST", "/keys", body));
+            return made("The key is created.", await change("POST", "/keys", body));
         },
     });
 }
 
 function rotate_ask(key, ask) {
-    const [overlap, label] = field("overlap", "The secret before is good for", "90s, 30m, 24h, 7d");
+    const valid = "The previous secret stays valid for";
+    const [overlap, label] = field("overlap", valid, "90s, 30m, 24h, 7d");
     overlap.value = "24h";
     return ask({
         title: `New secret of ${key.name}`,
-        word: "Make the secret",
+        word: "Create secret",
         fields: [label],
         changes: () => [
-            `Key ${key.key} gets a new secret; that before ends after ${overlap.value}.`,
+            `Key ${key.key} gets a new secret; the previous one expires after ${overlap.value}.`,
         ],
         act: async () => {
             const body = { overlap: overlap.value.trim() };
@@ -99,7 +100,7 @@ function revoke_ask(key, ask) {
         grave: true,
         changes: () => [
             `Key ${key.key}: active → revoked`,
-            "Who has it is refused within a second. It cannot be undone.",
+            "Requests with it are refused within a second. This cannot be undone.",
             ...(key.key === session_get()?.key ? ["You are signed in with this key."] : []),
         ],
         act: async () => {
@@ -161,7 +162,7 @@ export function keys_page(main, { still }) {
         const caption =
             shown.length < found.length
                 ? `The newest ${MOST} of ${count(found.length)} keys`
-                : `${plural(shown.length, "key")}, the newest first`;
+                : `${plural(shown.length, "key")}, newest first`;
         const heads = may_change() ? HEADS : HEADS.slice(0, -1);
         show(list, table(caption, heads, shown.map((key) => key_row(key, ask)), "No such key."));
     };

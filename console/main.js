@@ -1,4 +1,4 @@
-// The frame: who is signed in, which page is shown, and whether it is old.
+// The frame: the session, the page that is shown, and the age of its data.
 import { live, on_session, session_begin, session_end, session_find } from "./api.js";
 import { session_get, session_is_over } from "./api.js";
 import { budgets_page } from "./budgets.js";
@@ -54,7 +54,7 @@ function sign_in(main) {
         try {
             await session_begin(key.value.trim());
         } catch (problem) {
-            const wrong = "This key is not good: it is wrong, expired or revoked.";
+            const wrong = "This key is not valid: it is wrong, expired or revoked.";
             say(error, problem.status === 401 ? wrong : problem.message);
             key.select();
             key.focus();
@@ -72,11 +72,11 @@ function sign_in(main) {
                 h(
                     "p",
                     { role: "status" },
-                    "Your session has ended: by time, with its key, or with the program. " +
-                        "Sign in to go on where you were.",
+                    "Your session has ended: it expired, its key was revoked or expired, or " +
+                        "coupon-admin was restarted. Sign in to return to this page.",
                 ),
             h("label", {}, h("span", {}, "API key"), key),
-            h("p", { class: "hint" }, "With the role admin, or monitor to look only."),
+            h("p", { class: "hint" }, "With the role admin, or monitor for read-only access."),
             error,
             h("div", { class: "bar" }, button),
         ),
@@ -86,7 +86,7 @@ function sign_in(main) {
 }
 
 function not_found(main) {
-    main.append(h("h1", {}, "There is no such page"), h("p", {}, h("a", { href: "#/" }, "Now")));
+    main.append(h("h1", {}, "Page not found"), h("p", {}, h("a", { href: "#/" }, "Now")));
     return () => {};
 }
 
@@ -102,7 +102,7 @@ function nav_show(path) {
     }
 }
 
-// The part of a path that is a name; null: it is none.
+// Decodes a name in the path; null: it cannot be decoded.
 function part_of(text) {
     try {
         return decodeURIComponent(text);
@@ -134,7 +134,7 @@ async function show() {
 
 function stale_show(age) {
     const seconds = Math.round(age / 1000);
-    say(stale, age == null ? "" : `What is shown is ${seconds} s old: connecting again.`);
+    say(stale, age == null ? "" : `This data is ${seconds} s old. Reconnecting…`);
 }
 
 document.getElementById("leave").addEventListener("click", session_end);

@@ -1,4 +1,4 @@
-// What goes on: troubles first, then figures, campaigns, and the health of each part.
+// The live overview: troubles first, then figures, campaigns, and the health of each part.
 import { live } from "./api.js";
 import { chart } from "./chart.js";
 import { badge, card, count, h, level, milliseconds, plural } from "./dom.js";
@@ -8,7 +8,7 @@ const WINDOW_MS = 120000; // of the chart
 const LATENCY_MS = 10000; // of the percentiles
 
 const DEAD = "coupon.receive.dead";
-// Answers that the service is to blame for; of all others but ok it is the terms that refuse.
+// Answers that are failures of the service. All others but ok are refusals by the terms.
 const FAILED = ["busy", "unavailable", "unknown", "rejected", "rate_limited"];
 
 const sum = (list) => list.reduce((all, one) => all + one, 0);
@@ -54,7 +54,7 @@ function rates(before, after, name) {
     return all;
 }
 
-// Of the time in which a share of the answers was given, within its bucket in proportion.
+// The time within which a share of the answers was given, interpolated within its bucket.
 function percentile(buckets, share) {
     const bounds = Object.keys(buckets).sort((a, b) => parseFloat(a) - parseFloat(b));
     const inf = bounds.find((bound) => bound === "+Inf");
@@ -91,7 +91,7 @@ function of_process(one, add) {
         const reasons = Object.entries(one.readyz)
             .filter(([, value]) => typeof value === "string" && value !== "ok")
             .map(([part, reason]) => `${part}: ${reason}`);
-        if (one.readyz.ready) add(HELD, `${what} issues, but not all works`, reasons.join("; "));
+        if (one.readyz.ready) add(HELD, `${what} issues, but is degraded`, reasons.join("; "));
         else add(GRAVE, `${what} is not ready`, reasons.join("; "));
     }
     if (one.metrics?.amqp_blocked) add(GRAVE, "RabbitMQ takes no messages", "an alarm is set");
@@ -102,18 +102,18 @@ function of_keeper(sample, add) {
     const keeper = workers.find((one) => one.keeper_elected);
     const any = (name) => workers.some((one) => one[name] > 0);
     if (any("keeper_postgresql_behind"))
-        add(GRAVE, "PostgreSQL is behind Redis", "nothing is issued: see couponctl recover");
+        add(GRAVE, "PostgreSQL is behind Redis", "nothing is issued; run couponctl recover");
     if (any("keeper_installation_differs"))
-        add(GRAVE, "Redis is of another installation", "workers do nothing");
+        add(GRAVE, "Redis belongs to another installation", "workers do nothing");
     if (any("worker_postgresql_old"))
         add(GRAVE, "PostgreSQL is an old primary", "workers do nothing");
     if (any("keeper_keys_ahead"))
-        add(GRAVE, "PostgreSQL lacks changes of API keys", "see couponctl recover");
+        add(GRAVE, "PostgreSQL lacks changes of API keys", "run couponctl recover");
     if (workers.length > 0 && !keeper)
         add(GRAVE, "There is no keeper", "nothing is loaded, verified, rebuilt or closed");
     if (!keeper) return;
     if (keeper.keeper_stock_lost)
-        add(GRAVE, `A loss: ${plural(keeper.keeper_stock_lost, "piece")} of stock`, "see audit");
+        add(GRAVE, `Stock was lost: ${plural(keeper.keeper_stock_lost, "coupon")}`, "run an audit");
     if (keeper.keeper_coupons_unequal)
         add(
             GRAVE,
@@ -125,11 +125,11 @@ function of_keeper(sample, add) {
         add(
             HELD,
             `${plural(held, "campaign is", "campaigns are")} not available`,
-            "not loaded yet, not verified, or behind",
+            "not loaded yet, not verified, or outdated in Redis",
         );
     const off = sum(workers.map((one) => one.worker_put_off_coupons ?? 0));
     if (off)
-        add(HELD, `Workers put off ${plural(off, "campaign")}`, "locked, or it takes too long");
+        add(HELD, `Workers have put off ${plural(off, "campaign")}`, "locked, or too slow");
     if (dead(keeper)) add(HELD, plural(dead(keeper), "dead letter"), null, "/dead");
 }
 
@@ -138,7 +138,7 @@ function of_campaign(campaign, add) {
     if (!rebuild) return;
     const how = rebuild.rows
         ? `${count(rebuild.filled)} of ${count(rebuild.rows)}, about ${rebuild.seconds_left} s left`
-        : "it begins";
+        : "starting";
     add(HELD, `Campaign ${campaign.coupon} is being rebuilt`, how, `/campaigns/${campaign.coupon}`);
 }
 
@@ -151,11 +151,11 @@ export function troubles(sample) {
     for (const campaign of sample.campaigns ?? []) of_campaign(campaign, add);
     for (const one of sample.processes)
         for (const warning of one.readyz?.warnings ?? [])
-            add(HELD, `${one.address} warns`, warning);
+            add(HELD, `Warning from ${one.address}`, warning);
     return list.sort((a, b) => (a.kind === b.kind ? 0 : a.kind === GRAVE ? -1 : 1));
 }
 
-// Of one campaign, as items of a list.
+// The troubles of one campaign, as items of a list.
 export function troubles_of(campaign) {
     const list = [];
     of_campaign(campaign, (kind, what, why) => list.push(trouble_item({ kind, what, why })));
@@ -190,7 +190,7 @@ class Troubles {
         this.list.replaceChildren(
             ...(found.length
                 ? found.map(trouble_item)
-                : [h("li", { class: "fine" }, "Everything that is watched is well.")]),
+                : [h("li", { class: "fine" }, "All monitored parts are healthy.")]),
         );
     }
 }
@@ -222,20 +222,20 @@ class Answers {
     constructor() {
         this.past = [];
         this.figure = h("figure");
-        this.legend = ["accepted", "refused by terms", "failed"].map((name, i) => [
+        this.legend = ["accepted", "refused by the terms", "failed"].map((name, i) => [
             h("span", { class: `key ${["", "fourth", "third"][i]}` }, `${name} `, h("b", {}, "–")),
         ]);
         this.kinds = new Rows(
             "Answers by kind",
             [
                 ["Answer", ""],
-                ["a second", "number"],
-                ["in all", "number"],
+                ["per second", "number"],
+                ["total", "number"],
             ],
             (kind) => this.kind_row(kind),
         );
         this.element = card(
-            "Answers a second",
+            "Answers per second",
             this.figure,
             h("figcaption", {}, this.legend),
             this.kinds.element,
@@ -244,8 +244,8 @@ class Answers {
     }
 
     kind_row(kind) {
-        const now = h("td", { class: "number", "data-name": "a second" });
-        const all = h("td", { class: "number", "data-name": "in all" });
+        const now = h("td", { class: "number", "data-name": "per second" });
+        const all = h("td", { class: "number", "data-name": "total" });
         const name = kind === "ok" ? "accepted" : kind.replaceAll("_", " ");
         return {
             element: h("tr", {}, h("th", { scope: "row" }, name), now, all),
@@ -298,7 +298,7 @@ class Answers {
             ],
             last.ms - WINDOW_MS,
             last.ms,
-            `Answers a second in the last two minutes: ${rate(now[0])} accepted, ` +
+            `Answers per second in the last two minutes: ${rate(now[0])} accepted, ` +
                 `${rate(now[1])} refused, ${rate(now[2])} failed now`,
         );
         this.legend.forEach(([key], i) => say(key.lastChild, rate(now[i])));
@@ -326,7 +326,7 @@ function campaign_row(coupon) {
     const state = h("td");
     const stock = h("span");
     const bar = level(`Stock of campaign ${coupon}`);
-    const issued = h("td", { class: "number", "data-name": "rows" });
+    const issued = h("td", { class: "number", "data-name": "issued" });
     const flight = h("td", { class: "number", "data-name": "in flight" });
     const begin = h("td", { class: "nowrap", "data-name": "begin" });
     const cell = h("td", { class: "number broad", "data-name": "stock" }, stock, bar);
@@ -365,7 +365,7 @@ export function campaign_table(caption) {
             ["Campaign", ""],
             ["State", ""],
             ["Stock left", "number"],
-            ["Rows", "number"],
+            ["Issued", "number"],
             ["In flight", "number"],
             ["Begin", ""],
         ],
@@ -410,7 +410,7 @@ function store_part(title, store) {
         : { title, kind: "good", word: "up", text: `answers in ${milliseconds(store.us / 1e6)}` };
 }
 
-// No connection of the console's own: what gateways and workers say.
+// RabbitMQ as gateways and workers see it: coupon-admin has no connection to it.
 function broker_part(sample) {
     const states = [
         ...of_kind(sample, "gateway").map((one) => one.amqp_up >= one.processes),
@@ -460,8 +460,8 @@ function parts(sample) {
 
 const TILES = {
     campaigns: "Campaigns issuing",
-    answers: "Answers a second",
-    rows: "Rows a second",
+    answers: "Answers per second",
+    rows: "Issued per second",
     p50: "Latency p50",
     p99: "Latency p99",
     in_flight: "Requests in flight",
@@ -487,13 +487,13 @@ export function now_page(main) {
     const trouble = new Troubles();
     const tiles = new Tiles(TILES);
     const answers = new Answers();
-    const campaigns = campaign_table("Campaigns to which something happens");
+    const campaigns = campaign_table("Active campaigns");
     const health = new Rows(
         "Health",
         [
             ["Part", ""],
             ["State", ""],
-            ["What it says", ""],
+            ["Details", ""],
         ],
         part_row,
     );

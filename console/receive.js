@@ -1,4 +1,4 @@
-// One user, one receive, or one code: what he has, and what happened to it, in order.
+// One user, one receive, or one code: the coupons of the user, or a history in order.
 import { change, get, Problem } from "./api.js";
 import { code_card } from "./codes.js";
 import { action, asking } from "./dialog.js";
@@ -14,7 +14,7 @@ function in_stores(trace) {
     if (dead_letter)
         list.push(["bad", null, `It is a dead letter: ${dead_letter.reason ?? "no reason"}.`]);
     else if (dead_letter_unknown)
-        list.push(["warn", null, `Is it a dead letter? Unknown: ${dead_letter_unknown}.`]);
+        list.push(["warn", null, `It may be a dead letter: ${dead_letter_unknown}.`]);
     else if (dead_marked) list.push(["bad", null, "Its message is marked as a dead letter."]);
     if (!postgresql.state && queue)
         list.push([
@@ -55,21 +55,21 @@ function told(trace) {
 const DONE = {
     hold: "held it",
     use: "used it",
-    release: "gave it up",
-    rollback: "took the use back",
-    expire: "had held it; the hold ran out",
+    release: "released it",
+    rollback: "rolled its use back",
+    expire: "held it until the hold expired",
 };
 
 const DONE_ALREADY = ["used", "released", "rolled_back"];
 
 function did({ action, to, result }) {
     if (to) return DONE[action];
-    if (DONE_ALREADY.includes(result)) return `asked to ${action} it, which was done already`;
-    if (result === "kept") return `did not ${action} it, for another receive was refused`;
-    return `was refused to ${action} it: ${result.replaceAll("_", " ")}`;
+    if (DONE_ALREADY.includes(result)) return `asked to ${action} it, which had been done already`;
+    if (result === "kept") return `did not ${action} it, because another receive was refused`;
+    return `failed to ${action} it: ${result.replaceAll("_", " ")}`;
 }
 
-// What orders did, also what was refused.
+// The operations of orders, also those that were refused.
 function used(trace) {
     return trace.uses.map((one) => {
         const { action, order, to, until, amount_off, currency, budget, reason, by } = one;
@@ -100,12 +100,12 @@ function happened(trace) {
         const valid = from
             ? [" Valid from ", time(from), " to ", time(postgresql.valid_to, "no end"), "."]
             : [];
-        list.push(["good", null, ["PostgreSQL has it as a row: issued.", valid]]);
+        list.push(["good", null, ["PostgreSQL has the user coupon: issued.", valid]]);
     }
     const later = used(trace);
     if (back.at) {
         const why = back.why ? `: ${back.why}` : "";
-        const slot = back.returned ? "came back" : "stays taken";
+        const slot = back.returned ? "is free again" : "stays taken";
         later.push(["bad", back.at, `Voided by ${back.by}${why}. Its slot ${slot}.`]);
     }
     list.push(...later.sort(([, one], [, other]) => Date.parse(one) - Date.parse(other)));
@@ -125,8 +125,8 @@ function void_ask(trace, ask) {
         fields: [h("label", {}, h("span", {}, "Why"), why)],
         changes: () => [
             `Receive ${trace.receive}: issued → rejected (voided)`,
-            "The terms of the campaign say whether its slot and its stock come back.",
-            "It cannot be undone.",
+            "The terms of the campaign say whether its slot and its stock become free again.",
+            "This cannot be undone.",
         ],
         act: async () => {
             const body = why.value.trim() ? { why: why.value.trim() } : {};
@@ -138,10 +138,10 @@ function void_ask(trace, ask) {
     });
 }
 
-// By who has it: what its order can be made to do.
+// How an operator ends a hold or a use, by the state of the receive.
 const RETURNS = {
-    held: { action: "release", word: "Release", done: "It is free." },
-    used: { action: "rollback", word: "Take the use back", done: "The use is taken back." },
+    held: { action: "release", word: "Release", done: "The receive is free." },
+    used: { action: "rollback", word: "Roll back use", done: "The use is rolled back." },
 };
 
 function return_ask(trace, ask) {
@@ -155,7 +155,7 @@ function return_ask(trace, ask) {
         fields: name === "rollback" ? [h("label", {}, h("span", {}, "Why"), reason)] : [],
         changes: () => [
             `Receive ${trace.receive}: ${state} by order ${order} → free`,
-            "Another order can have it then. What it took of a budget is there again.",
+            "Another order can have it then. What it took from a budget is returned.",
         ],
         act: async () => {
             const body = { order };
@@ -211,7 +211,7 @@ function receive_card(trace, ask) {
     );
 }
 
-// What a user has, of all campaigns.
+// The coupons of a user, of all campaigns.
 function coupons_card(user, receives) {
     const row = (one) =>
         h(
@@ -234,7 +234,7 @@ function coupons_card(user, receives) {
         "section",
         { class: "card stack", "aria-label": `Coupons of ${user}` },
         h("h2", {}, `Coupons of ${user}`),
-        receives.length ? h("ol", { class: "story" }, receives.map(row)) : "This user has none.",
+        receives.length ? h("ol", { class: "story" }, receives.map(row)) : "No coupons.",
     );
 }
 
@@ -300,7 +300,7 @@ export function find_page(main, { query, still }) {
     };
     const ask = asking(note, load);
     main.append(
-        h("h1", {}, "What a user has, and what happened to it"),
+        h("h1", {}, "Coupons of a user and their history"),
         h(
             "div",
             { class: "fields" },

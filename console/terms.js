@@ -1,33 +1,33 @@
-// The terms of a campaign in a form, and what of them differs.
+// The terms of a campaign as a form, and the changes in it.
 import { get, Problem } from "./api.js";
 import { amount_read, amount_text, count, h, number_read, utc, zone } from "./dom.js";
 
-// Each has the member of the API, its label, the kind of its input, and what is to be said of it.
-// Those of a group are replaced as a whole.
+// Each field has the member of the API, its label, the kind of its input, and a hint. The fields of
+// a group are replaced together.
 const FIELDS = [
     { member: "name", label: "Name", kind: "text", wide: true, required: true },
-    { member: "total", label: "Coupons in all", kind: "number", create: true, required: true },
-    { member: "limit", label: "For each user", kind: "number" },
+    { member: "total", label: "Total coupons", kind: "number", create: true, required: true },
+    { member: "limit", label: "Limit per user", kind: "number" },
     { member: "begin", label: "Begin", kind: "datetime-local", hint: "empty: at once" },
     { member: "end", label: "End", kind: "datetime-local", hint: "empty: no end" },
-    { member: "valid_days", label: "Valid for days", kind: "number", group: "validity" },
+    { member: "valid_days", label: "Valid for (days)", kind: "number", group: "validity" },
     { member: "valid_from", label: "Valid from", kind: "datetime-local", group: "validity" },
     { member: "valid_to", label: "Valid to", kind: "datetime-local", group: "validity" },
     { member: "amount_off", label: "Amount off", kind: "money", group: "discount", hint: "5.00" },
     { member: "percent_off", label: "Percent off", kind: "decimal", group: "discount" },
-    { member: "cap", label: "At most off", kind: "money", group: "discount" },
-    { member: "threshold", label: "From a purchase of", kind: "money", group: "discount" },
+    { member: "cap", label: "Maximum discount", kind: "money", group: "discount" },
+    { member: "threshold", label: "Minimum purchase", kind: "money", group: "discount" },
     { member: "currency", label: "Currency", kind: "text", group: "discount", hint: "EUR" },
-    { member: "budget", label: "Budget", kind: "budget", hint: "of the list; empty: none" },
+    { member: "budget", label: "Budget", kind: "budget", hint: "from the list; empty: none" },
     { member: "metadata", label: "Metadata (JSON)", kind: "json", wide: true },
-    { member: "void_returns", label: "What is voided comes back", kind: "switch" },
-    { member: "events", label: "Tell other systems (events)", kind: "switch" },
+    { member: "void_returns", label: "Return voided coupons to stock", kind: "switch" },
+    { member: "events", label: "Publish events", kind: "switch" },
 ];
 const REMOVES = { validity: "valid_days", discount: "amount_off" };
 
 const two = (number) => String(number).padStart(2, "0");
 
-// As an input has it: in the zone of the reader, to the second.
+// Formats a time for an input: in the zone of the reader, to the second.
 function local_text(text) {
     if (!text) return "";
     const at = new Date(text);
@@ -47,7 +47,8 @@ function text_of(field, shown) {
     return value == null ? "" : String(value);
 }
 
-// Those that there are; a key of some campaigns may not read them, and names its own.
+// Suggests the budgets that exist. A key of some campaigns may not list them: its user types a
+// name.
 function budgets_list(input) {
     const list = h("datalist", { id: "budgets" });
     input.setAttribute("list", "budgets");
@@ -87,7 +88,7 @@ function input_make(field, value) {
     return { input, element: h("label", {}, h("span", {}, field.label), input, list, hint) };
 }
 
-// As the API has it. An amount is of `currency`.
+// Converts a text to the value for the API. An amount is of `currency`.
 function value_of(field, text, currency) {
     if (field.kind === "switch") return text;
     const trimmed = text.trim();
@@ -103,12 +104,12 @@ function value_of(field, text, currency) {
     try {
         return JSON.parse(trimmed);
     } catch {
-        throw new Problem(400, `${field.label} is no JSON object.`);
+        throw new Problem(400, `${field.label} is not a JSON object.`);
     }
 }
 
 export class Terms {
-    // `shown` is what the API tells of a campaign; null: it is a new one.
+    // `shown` is the campaign as the API returns it; null: a new campaign.
     constructor(shown) {
         this.is_new = !shown;
         this.fields = FIELDS.filter((field) => this.is_new || !field.create).map((field) => {
@@ -153,7 +154,7 @@ export class Terms {
         return this.fields.filter((field) => this.now(field) !== field.was);
     }
 
-    // Of a time both: as the reader has it, and in UTC.
+    // Shows a time twice: in the reader's zone and in UTC.
     text(field, value) {
         if (value === "" || value == null) return "none";
         if (field.kind === "switch") return value ? "yes" : "no";
@@ -164,19 +165,19 @@ export class Terms {
     }
 
     changes() {
-        const name = this.now(this.fields[0]) || "without a name";
+        const name = this.now(this.fields[0]) || "unnamed";
         for (const field of this.fields)
             if (field.required && this.now(field).trim() === "")
                 throw new Problem(400, `${field.label} is empty.`);
         this.body(); // throws what is wrong
-        if (this.is_new) return [`A draft is made: ${name}.`];
+        if (this.is_new) return [`Creates a draft: ${name}.`];
         return this.changed().map((field) => {
             const [was, is] = [field.was, this.now(field)].map((value) => this.text(field, value));
             return `${field.label}: ${was} → ${is}`;
         });
     }
 
-    // What to send.
+    // The body of the request.
     body() {
         const changed = this.changed();
         const groups = new Set(changed.map((field) => field.group).filter(Boolean));

@@ -1,4 +1,4 @@
-// The webhooks that are told of a campaign.
+// The webhooks that get the events of a campaign.
 import { change, get, may_change, Problem } from "./api.js";
 import { action, busy, warned } from "./dialog.js";
 import { badge, card, count, h, plural, secret, table, time } from "./dom.js";
@@ -7,17 +7,17 @@ const STEPS = [
     {
         word: "Disable",
         from: "enabled",
-        does: "Nothing is sent any more. What waits stays; events that come meanwhile are lost.",
+        does: "Nothing is sent any more. Waiting requests stay; events meanwhile are lost.",
     },
     {
         word: "Enable",
         from: "disabled",
-        does: "What waits is sent, and events from now on.",
+        does: "Waiting requests are sent, and new events from now on.",
     },
     {
         word: "Remove",
         grave: true,
-        does: "It is removed with its secrets and all that waits. It cannot be undone.",
+        does: "It is removed with its secrets and waiting requests. This cannot be undone.",
     },
 ];
 
@@ -66,9 +66,11 @@ function rotate_ask(hook, ask) {
     const overlap = h("input", { name: "overlap", autocomplete: "off", value: "24h" });
     return ask({
         title: `New secret of webhook ${hook.webhook}`,
-        word: "Make the secret",
-        fields: [h("label", {}, h("span", {}, "The one before is good for"), overlap)],
-        changes: () => [`Requests have a second signature until ${overlap.value} are over.`],
+        word: "Create secret",
+        fields: [h("label", {}, h("span", {}, "The previous one stays valid for"), overlap)],
+        changes: () => [
+            `Requests also have a signature with the previous secret for ${overlap.value}.`,
+        ],
         act: async () => {
             const body = { overlap: overlap.value.trim() };
             const answer = await change("POST", `${path_of(hook)}/rotate`, body);
@@ -81,10 +83,10 @@ function resend_ask(hook, ask) {
     return ask({
         title: `Send again to webhook ${hook.webhook}?`,
         word: "Send again",
-        changes: () => [`Given up, and tried again: ${plural(hook.given_up, "request")}.`],
+        changes: () => [`Sent again: ${plural(hook.given_up, "request")} that had been given up.`],
         act: async () => {
             const answer = await change("POST", `${path_of(hook)}/resend`, {});
-            return warned(`${plural(answer.resent, "request")} to be sent again.`, answer);
+            return warned(`${plural(answer.resent, "request")} will be sent again.`, answer);
         },
     });
 }
@@ -93,15 +95,15 @@ function add_ask({ coupon, name, events }, ask) {
     const url = h("input", { name: "url", type: "url", autocomplete: "off" });
     const alone = h("input", { name: "alone", type: "checkbox", checked: true });
     const boxes = types.map((name) => h("input", { type: "checkbox", name, checked: true }));
-    // All of them: also those that later versions have.
+    // All types: also those that later versions add.
     const chosen = () => boxes.filter((box) => box.checked).map((box) => box.name);
     const are_all = () => chosen().length === types.length;
     return ask({
         title: "New webhook",
-        word: "Make the webhook",
+        word: "Create webhook",
         fields: [
             h("label", {}, h("span", {}, "URL"), url),
-            h("label", { class: "check" }, alone, "Only of this campaign"),
+            h("label", { class: "check" }, alone, "Only events of this campaign"),
             h(
                 "fieldset",
                 {},
@@ -114,15 +116,16 @@ function add_ask({ coupon, name, events }, ask) {
             if (chosen().length === 0) throw new Problem(400, "No type of event is chosen.");
             const what = are_all() ? "events" : chosen().join(", ");
             const of = alone.checked ? name : "every campaign";
-            const list = [`${url.value.trim()} is sent ${what} of ${of} from now on.`];
-            if (!events) list.push("This campaign has no events: that is a term of it.");
+            const list = [`From now on ${url.value.trim()} gets ${what} of ${of}.`];
+            if (!events)
+                list.push("This campaign publishes no events: its terms can switch them on.");
             return list;
         },
         act: async () => {
             const body = { url: url.value.trim(), ...(alone.checked ? { coupon } : {}) };
             if (!are_all()) body.types = chosen();
             const answer = await change("POST", "/webhooks", body);
-            return warned(["Made. Its secret, shown only now: ", secret(answer.secret)], answer);
+            return warned(["Created. Its secret, shown only now: ", secret(answer.secret)], answer);
         },
     });
 }
@@ -133,7 +136,7 @@ export async function deliveries_card(hook) {
         card(
             `Deliveries of webhook ${hook.webhook}`,
             table(
-                "What has not arrived, the oldest first",
+                "Requests that were not delivered, oldest first",
                 [
                     ["Made", "nowrap"],
                     ["State", ""],
@@ -148,7 +151,7 @@ export async function deliveries_card(hook) {
                     count(one.attempts),
                     one.last_error ?? one.last_status,
                 ]),
-                "Everything has arrived.",
+                "All requests were delivered.",
             ),
         ),
     ];
@@ -195,7 +198,7 @@ export async function webhooks_cards(shown, ask, deliveries) {
     const element = card(
         "Webhooks",
         table(
-            "Who is told of it",
+            "Webhooks of this campaign",
             [
                 ["URL", "broad"],
                 ["State", ""],

@@ -43,7 +43,7 @@ struct copy {
 	const char *body; /* lent until it is removed */
 	size_t body_len;
 
-	/* Of copies.c. */
+	/* Set by copies.c. */
 	TAILQ_ENTRY(copy) next;
 	struct copies_coupon *of; /* NULL: it was not added */
 	enum copy_state state;

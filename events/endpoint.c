@@ -32,7 +32,7 @@ void rules_read(struct rules *rules, const struct config *config)
 	rules->timeout_ms = config->webhook_timeout_ms;
 }
 
-/* Of IPv6 only this is given to the Internet. */
+/* The only IPv6 range that is assigned to the Internet. */
 #define GLOBAL "2000::/3"
 /* Through a gateway this is the IPv4 address in its last four bytes. */
 #define NAT64 "64:ff9b::/96"
@@ -140,9 +140,9 @@ static int parts_judge(char *const parts[], const struct rules *rules, char why[
 	const char *kind;
 
 	if (parts[USER] || parts[PASSWORD])
-		return refuse(why, "it has a user or a password: allowed is none");
+		return refuse(why, "it has a user or a password: neither is allowed");
 	if (parts[FRAGMENT])
-		return refuse(why, "it has a fragment (#): allowed is none");
+		return refuse(why, "it has a fragment (#), which is not allowed");
 	if (strcmp(scheme, "https") != 0 &&
 	    !(rules->is_http_allowed && strcmp(scheme, "http") == 0))
 		return refuse(why, "the scheme is \"%.20s\": allowed is %s", scheme,

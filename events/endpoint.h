@@ -23,7 +23,7 @@ void rules_read(struct rules *rules, const struct config *config);
 /* NULL: allowed, also by a network that is; else the kind of address it is, as "private". */
 const char *networks_refusal(const struct networks *allowed, const struct sockaddr *address);
 
-/* The same for an address in digits; NULL too if the text is none. */
+/* As networks_refusal(), for an address in digits; NULL also if the text is not an address. */
 const char *networks_refusal_text(const struct networks *allowed, const char *text);
 
 #define URL_BYTES_MAX 2048

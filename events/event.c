@@ -70,16 +70,16 @@ struct row {
 	} left[COLUMNS];             /* of each array, what was not read yet */
 	struct validity *validities; /* sorted */
 	size_t validities_n, validities_room;
-	/* That of the last event, and what it means for its time. */
+	/* The validity of the last event, and what it means for the time of that event. */
 	const struct validity *validity;
 	int64_t validity_at_ms;
 	char valid_from[CLOCK_RFC3339_SIZE];
 	char valid_to[CLOCK_RFC3339_SIZE];
-	/* Of all events of the row: */
+	/* Common to all events of the row: */
 	enum event_type type;
 	char time[CLOCK_RFC3339_SIZE];
 	int64_t made_ms;
-	/* Of one: */
+	/* The event that was read last: */
 	struct receive receive; /* of a changed campaign its coupon alone */
 	int slot;
 	int64_t history_id;
@@ -289,7 +289,7 @@ static int time_read(struct row *row)
 	return 0;
 }
 
-/* Of this time, or of any. */
+/* The validity for the time of the event, or else the one for any time. */
 static const struct validity *validity_find(const struct row *row)
 {
 	struct validity wanted = { .coupon = row->receive.coupon, .at_ms = row->at_ms };

@@ -147,7 +147,10 @@ static CURLcode on_tls(CURL *curl, void *context, void *data)
 		       : CURLE_OK;
 }
 
-/* Of the answer only the status and Retry-After are of use; `data` counts its bytes. */
+/*
+ * Ignores the body of the answer, of which only the status and Retry-After are used; `data` counts
+ * its bytes.
+ */
 static size_t on_bytes(char *bytes, size_t size, size_t n, void *data)
 {
 	size_t *count = data;

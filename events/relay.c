@@ -31,7 +31,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Of one turn: its events are in memory while there are webhooks. */
+/* Limits of one turn: its events are in memory while there are webhooks. */
 #define ROWS_MAX 1024
 #define EVENTS_MAX 16384
 #define IDLE_MS 250 /* until the log is read again when it was empty */
@@ -275,7 +275,10 @@ static int64_t rows_turn(struct relay *relay)
 	return pause_ms;
 }
 
-/* Of what waits in the log; NULL: this relay does not know it. */
+/*
+ * Sets the metrics of what waits in the log, and returns how many events wait; `lag` NULL: this
+ * relay does not know.
+ */
 static int64_t lag_set(const PGresult *lag)
 {
 	int64_t events = lag ? column_number(lag, 0, "events_num") : 0;

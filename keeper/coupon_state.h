@@ -30,7 +30,7 @@ struct coupon_row {
 	int64_t rebuild_done;  /* and how many of them are done */
 };
 
-/* The same coupon as Redis has it. */
+/* A coupon as Redis has it. */
 struct coupon_look {
 	int present; /* the coupon's hash exists; else the members up to `revocation` are not set */
 	char run_id[REDIS_RUN_ID_SIZE];

@@ -191,7 +191,7 @@ struct postgres *keeper_database_session(const struct keeper_database *database)
 	return database->postgres;
 }
 
-/* Those of a session that is lost are forgotten: a new one treats all terms as changed. */
+/* Notifications of a session that is lost are forgotten: a new one treats all terms as changed. */
 static void notifications_read(struct keeper_database *database)
 {
 	if (postgres_idle(database->postgres))

@@ -36,7 +36,7 @@ void keeper_database_round(struct keeper_database *database);
 /* Runs one statement. Returns its rows, which the caller clears, or NULL: it failed. */
 PGresult *keeper_database_query(struct keeper_database *database, const char *sql, int n,
 				const struct postgres_argument *arguments);
-/* The same with an array of coupons as the argument. */
+/* As keeper_database_query(), with an array of coupons as the argument. */
 PGresult *keeper_database_coupons(struct keeper_database *database, const char *sql,
 				  const int64_t *ids, size_t n);
 /*

@@ -27,10 +27,10 @@ void keeper_wake(struct keeper *keeper);
  */
 void keeper_copy_ask(struct keeper *keeper);
 int64_t keeper_copy(struct changes *copy);
-/* The same, after it has had Redis follow the server of the changes, as changes_follow(). */
+/* Has Redis follow the server of the changes, as changes_follow(), and then has the copy read. */
 void keeper_follow_ask(struct keeper *keeper, const struct changes *changes, enum follow follow);
 
-/* Of the keeper's thread in this process; 0 while there is none. Any thread. */
+/* The state of the keeper's thread in this process; 0 while there is none. Any thread. */
 struct keeper_state {
 	int redis_up;
 	int elected;

@@ -285,7 +285,7 @@ static int args_settle(struct keeper_outbox *outbox, const struct settle_args *a
 	return 0;
 }
 
-/* The same for the slots in a step of a scan that are not the operator's. 0, or -1. */
+/* Settles the slots in a step of a scan that are not the operator's. 0, or -1. */
 static int slots_settle(struct keeper_outbox *outbox, struct resend_pass *pass, int64_t coupon,
 			const struct coupon_look *look, const redisReply *users)
 {

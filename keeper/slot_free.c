@@ -58,7 +58,7 @@ struct page {
 	struct late *late;  /* NULL: a page of rejected receives, */
 	const char *run_id; /* which are freed in this process of Redis */
 	PGresult *rows;
-	/* Those of one coupon, and the arguments of the script for them. */
+	/* The rows of one coupon, and the arguments of the script for them. */
 	int part[SLOT_FREE_PAGE], part_n;
 	const char *argv[SLOT_FREE_PAGE * ARGS_EACH];
 	char batches[SLOT_FREE_PAGE][ULID_SIZE];

@@ -40,5 +40,5 @@ struct late {
 	struct put_off put_off; /* coupons whose outcomes are locked in PostgreSQL */
 };
 
-/* The same with the next page of late outcomes. */
+/* Counts the next page of late outcomes in Redis. Returns as slot_free_step(). */
 int late_step(struct late *late, struct keeper_context *context);

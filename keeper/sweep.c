@@ -244,7 +244,7 @@ static int named_turn(struct keeper_sweep *sweep, const int64_t *ids, size_t n)
 		       : 0;
 }
 
-/* Those whose terms have changed. 0, or -1. */
+/* Visits the coupons whose terms have changed. 0, or -1. */
 static int changed_turn(struct keeper_sweep *sweep)
 {
 	int64_t ids[KEEPER_PAGE];
@@ -263,8 +263,8 @@ static int changed_turn(struct keeper_sweep *sweep)
 }
 
 /*
- * Those that clients have asked for in vain, as gateways say (lua/ask.lua), so that they need not
- * wait until the sweep comes to them. 0, or -1.
+ * Visits the coupons that clients have asked for in vain, as gateways say (lua/ask.lua), so that
+ * clients need not wait until the sweep comes to them. 0, or -1.
  */
 static int asked_turn(struct keeper_sweep *sweep)
 {

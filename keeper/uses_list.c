@@ -86,7 +86,7 @@ static int is_whole(struct keeper_context *context)
 	return is;
 }
 
-/* Of a process that is new. */
+/* Looks at the list in a process of Redis that is new, and fills it. */
 static int look(struct uses_list *list, struct keeper_context *context)
 {
 	int64_t now_ms = clock_monotonic_ms();

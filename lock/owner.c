@@ -366,7 +366,7 @@ static enum lock_result result_of(enum lock_reply reply, int skips)
 	return LOCK_REFUSED;
 }
 
-/* Of a name that the owner does not hold. */
+/* Takes a name that the owner does not hold. */
 static enum lock_result take_new(struct lock_owner *owner, const char *name,
 				 const struct lock_options *options, struct lock **lock)
 {

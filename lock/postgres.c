@@ -88,7 +88,7 @@ static enum lock_reply run(struct session *session, const char *sql, const char 
 	return LOCK_REPLY_YES;
 }
 
-/* Of a statement on the session's lock that returns a truth value: NO when it is false. */
+/* Runs a statement about the session's lock that returns a truth value: NO when it is false. */
 static enum lock_reply ask(struct session *session, const char *sql)
 {
 	int64_t is_true = 0;

@@ -110,7 +110,7 @@ local function wake(beside)
 		if not reads and (beside > 0 or i > 1) then
 			return
 		end
-		-- Of a malformed one nobody listens.
+		-- Nobody listens to the channel of a malformed waiter.
 		local session = match(waiter, '^.:(.*)%.%d+$') or ''
 		pcall('PUBLISH', 'couponmq:lock:wake:' .. session, waiter)
 		if not reads then

@@ -250,7 +250,10 @@ void rush_crowd_lost(struct rush_crowd *crowd, uint32_t slot, int error, int64_t
 	attempt_fail(crowd, slot, is_sent ? RUSH_LOST : RUSH_UNCONNECTED, now_us);
 }
 
-/* Who is in a slot for longer was due earlier: of those who are due the first is started first. */
+/*
+ * Looks at the oldest slot alone: users start in the order in which they are due, so its user was
+ * due first.
+ */
 int rush_crowd_expire(struct rush_crowd *crowd, int64_t now_us)
 {
 	uint32_t i = crowd->oldest;

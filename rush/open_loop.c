@@ -163,7 +163,7 @@ static void reply_take(void *context, uint32_t i, const struct client_reply *rep
 		return;
 	}
 	rush_requests_strange(loop->crowd->requests, line, len);
-	client_close(&loop->client, i, "what it sends is no answer");
+	client_close(&loop->client, i, "it does not send valid answers");
 }
 
 static void lost(void *context, uint32_t i)

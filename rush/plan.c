@@ -168,7 +168,10 @@ static uint64_t mix(uint64_t x, uint64_t mask)
 	return x ^ x >> 31;
 }
 
-/* Of 62 bits, as the number is. Different numbers have different results: the factor is odd. */
+/*
+ * Maps a number of 62 bits to another one. Different numbers have different results: the factor is
+ * odd.
+ */
 static uint64_t shuffle(const struct rush_users *users, uint64_t number)
 {
 	uint64_t start = mix((uint64_t)users->seed + 1, WORD);

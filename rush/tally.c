@@ -368,8 +368,9 @@ static uint16_t *unknown_count(const struct rush_requests *requests)
 }
 
 /*
- * Of new rows of one user, in their order: whether this one is another receive for the key or code
- * of an earlier one, of which not both were told. told_walk() finds those.
+ * Whether this new row is another receive for the key or code of the row before it, of the same
+ * user, and not both were told: told_walk() finds pairs that were told. The rows of a user come in
+ * their order.
  */
 static int is_second(const struct rush_receive *one, const struct rush_receive **kept,
 		     int *kept_told, int is_told)

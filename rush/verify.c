@@ -18,8 +18,8 @@
 #define RECHECK_US 200000 /* between two reads of the rows */
 
 /*
- * Of `n` coupons, by their ascending indexes in the plan; NULL: of all. Ends the process when one
- * of them does not exist.
+ * Reads the counts of `n` coupons, by their ascending indexes in the plan; NULL: of all. Ends the
+ * process when one of them does not exist.
  */
 static void counts_read(const struct rush_verify *verify, const uint32_t *which, uint32_t n,
 			struct rush_counts *counts)
@@ -210,7 +210,7 @@ void rush_verify_calm(struct rush_verify *verify, struct rush_calm *calm)
 	redis_client_free(redis);
 }
 
-/* Of every coupon with an unknown answer. */
+/* Waits for every coupon with an unknown answer until nothing of it is in flight. */
 static void unknown_wait(const struct rush_verify *verify, const struct rush_requests *requests,
 			 int64_t deadline_us)
 {

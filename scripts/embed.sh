@@ -59,8 +59,8 @@ readonly NAME='FNR == 1 {
 	printf "const char %s[] =\n", name
 }'
 readonly END='END { printf "\t\"\";\n\n" }'
-# Of files of statements: each statement is a paragraph that begins with `-- NAME: what it is for`.
-# The first paragraph is of the file.
+# In a file of statements, each statement is a paragraph that begins with `-- NAME: what it is for`.
+# The first paragraph is about the file.
 # shellcheck disable=SC2016
 readonly STATEMENT_NAME='BEGIN { RS = ""; FS = "\n" }
 FNR > 1 && !match($1, /^-- [a-z0-9_]+: /) {

@@ -145,7 +145,7 @@ command_start() {
 	names_start "${NAMES[@]}"
 }
 
-# Who asks before who is asked: Patroni stops PostgreSQL, and needs etcd for it.
+# Stops a client before its server: Patroni stops PostgreSQL, and needs etcd for it.
 bed_stop() {
 	local stage
 	for stage in 'm[1-3]-gateway' 'm[1-3]-worker|haproxy' 'm[1-3]-(sentinel|patroni)' \

@@ -6,8 +6,8 @@
 -- Functions that change more than their caller may are SECURITY DEFINER, with a fixed search_path:
 -- user coupons, rejections, voids, events and the history of campaigns are written only by them.
 
--- Whoever sets the installation up gives each role LOGIN and a password. couponmq_app has all
--- three: for people, and for installations with one login.
+-- The administrator gives each role LOGIN and a password. couponmq_app has all three: for people,
+-- and for installations with one login.
 DO $$
 DECLARE
 	role text;
@@ -126,7 +126,7 @@ GRANT EXECUTE ON FUNCTION
 	use(text[], text[], text[], text[], int[], bigint[], text[], text[], int[], bigint[],
 		text[], uuid[], smallint[], text[]),
 	use_free(text[], int), use_forget(int, int) TO couponmq_worker;
--- The same again, after PostgreSQL was put back: couponctl recover --tail.
+-- Recovery after PostgreSQL was put back: couponctl recover --tail.
 GRANT EXECUTE ON FUNCTION
 	coupon_recover_rejected(bigint, uuid[], smallint[], text[], smallint[], text[], bigint[],
 		smallint[]),

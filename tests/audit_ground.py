@@ -39,7 +39,7 @@ def wrong(stack, coupon, grace=GRACE_S):
 
 
 def wrong_decided(stack, coupon):
-    """The same, once no undecided receive is overdue: on a busy machine, messages wait in the
+    """As wrong(), once no undecided receive is overdue: on a busy machine, messages wait in the
     queue."""
     for _ in range(20):
         _, told = audit(stack, coupon, "--grace", GRACE_S)

@@ -51,7 +51,7 @@ BESIDE = (" ", "\n", "\0", "\x7f", "\u00fc", "+", "-", "0", "x")  # beside a tex
 
 
 def characters(items):
-    """Of a set of characters: one of it, and its bounds with those beside them."""
+    """For a set of characters: one of it, and its bounds with those beside them."""
     ranges = [
         (what, what) if kind is _parser.LITERAL else what if kind is _parser.RANGE else (33, 126)
         for kind, what in items
@@ -62,8 +62,9 @@ def characters(items):
 
 
 def texts(pattern, lengths):
-    """Of a pattern, as the standard library reads it: a text of it, and others which have one part
-    at a bound or beyond it. The lengths are those of a part without a bound of its own."""
+    """Texts for a pattern, as the standard library reads it: a text that matches, and others which
+    have one part at a bound or beyond it. The lengths are those of a part without a bound of its
+    own."""
     parts = []
     for kind, what in pattern:
         if kind is _parser.LITERAL:
@@ -116,7 +117,7 @@ class Description:
         ]
 
     def values(self, schema):
-        """Of every type, at each bound of the schema, and beyond it."""
+        """Values of every type, at each bound of the schema, and beyond it."""
         found, schema = [*OF_EVERY_TYPE], self.resolve(schema)
         for form in schema.get("oneOf", ()):
             found += self.values(form)
@@ -181,7 +182,8 @@ def parameters_of(operation):
 
 
 def query_errors(operation, query):
-    """Those of a query of texts. A text that is an integer is one where the schema wants one."""
+    """The errors of a query of texts. A text that is an integer is one where the schema wants
+    one."""
     parameters, found = parameters_of(operation), []
     for name, text in query.items():
         if name not in parameters:
@@ -213,7 +215,8 @@ def problem_plain(value):
 
 
 def answer_check(path, method, response):
-    """Of requests: its status is listed, and its body is of the schema. Returns it."""
+    """Checks the answer to a request: its status is listed, and its body is of the schema. Returns
+    it."""
     listed = operation_of(path, method)["responses"]
     told = f"{method} {path}: {response.status_code} {response.text[:500]}"
     assert str(response.status_code) in listed, told

@@ -41,7 +41,7 @@ RST_AT_CLOSE = struct.pack("ii", 1, 0)
 
 
 def port_of(address):
-    """Of host:port, or of a URL with both."""
+    """The port of host:port, or of a URL with both."""
     return int(re.search(r":(\d+)(?=/|$)", address).group(1))
 
 
@@ -67,7 +67,7 @@ class Relay:
         self.close()
 
     def url(self, url):
-        """The same URL, host:port or port with this relay's port."""
+        """The URL, host:port or port with this relay's port."""
         return re.sub(r":\d+(?=/|$)", f":{self.port}", url)
 
     def mode(self, mode, *ways, ms=0, jitter_ms=0):

@@ -58,7 +58,7 @@ class Sentinels:
         wait_until(lambda: self.role(self.second) == ("slave", "up"))
 
     def users_make(self, port):
-        """Those of the Sentinels and of replicas, so that they can be locked out."""
+        """Makes the users of the Sentinels and of replicas, so that they can be locked out."""
         with self.connect(port) as client:
             for user in (SENTINEL, REPLICA, TEST):
                 client.execute_command(
@@ -88,7 +88,7 @@ class Sentinels:
         self.doors(port, "on")
 
     def doors(self, port, state):
-        """Who logs in in vain is the default user, whom nothing is asked for."""
+        """A failed login leaves a client as the default user, which must be locked out as well."""
         with self.connect(port, username=TEST, password=TEST) as client:
             for user in (SENTINEL, REPLICA, "default"):
                 client.execute_command("ACL", "SETUSER", user, state)

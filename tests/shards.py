@@ -114,7 +114,7 @@ SECONDS = {
 }
 
 
-# Of those that each run chooses: not in proportion to the rest of their file.
+# Seconds of the tests that each run chooses: not in proportion to the rest of their file.
 ALWAYS_S = {
     "test_e2e_broker_cluster.py": (37, 0),
     "test_e2e_sentinel.py": (0, 32),

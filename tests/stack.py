@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Those of the C files.
+# The folders of the C files.
 FOLDERS = re.search("^FOLDERS = (.*)", (ROOT / "Makefile").read_text("utf-8"), re.M)[1].split()
 RABBITMQ_BIN = os.environ.get("RABBITMQ_BIN", "/usr/lib/rabbitmq/bin")
 RABBITMQ_NODE = "couponmq@localhost"
@@ -109,7 +109,7 @@ def process_gone(pid):
 
 class TlsSocket(ssl.SSLSocket):
     def shutdown(self, how):
-        """Of the connection below, as a plain one: replies still arrive."""
+        """Shuts down the connection below, as a plain socket does: replies still arrive."""
         socket.socket.shutdown(self, how)
 
 
@@ -270,7 +270,7 @@ class Stack:
         self.cluster = None  # of RabbitMQ, which env_of() leads to instead: broker_cluster.py
 
     def script(self, *arguments, **environment):
-        """That script with these arguments; environment is extra, GATEWAY_FLAGS="--x 1" for
+        """Runs that script with these arguments; environment is extra, GATEWAY_FLAGS="--x 1" for
         instance."""
         result = subprocess.run(
             [str(ROOT / "scripts" / self.SCRIPT), *arguments],
@@ -297,7 +297,8 @@ class Stack:
         return self._env_read("env")
 
     def env_of(self, program):
-        """The same with the logins of gateway, worker or operator, which coupon-admin has too."""
+        """The environment with the logins of gateway, worker or operator, which coupon-admin has
+        too."""
         login = "operator" if program == "admin" else program
         env = {**self.env, **self._env_read(f"env.{login}")}
         return {**env, **(self.cluster.env(env) if self.cluster else {})}
@@ -525,6 +526,6 @@ class Stack:
         return url_of(self.env["COUPON_HTTP_LISTEN"], path)
 
     def worker_http(self, number, path):
-        """Of worker-NUMBER, whose port is the gateway's HTTP port plus NUMBER."""
+        """The URL of worker-NUMBER, whose port is the gateway's HTTP port plus NUMBER."""
         host, _, port = self.env["COUPON_HTTP_LISTEN"].rpartition(":")
         return url_of(f"{host}:{int(port) + number}", path)

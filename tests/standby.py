@@ -87,7 +87,7 @@ class Standby:
         self.stop()
         self._run("rm", "-rf", self.data)
 
-    # Who connects where
+    # Connections
 
     def superuser(self, port=None):
         return psycopg.connect(

@@ -20,7 +20,7 @@ def ulid_at(ms):
 
 
 def ulid_uuid(text):
-    """The same 128 bits as PostgreSQL keeps them."""
+    """The 128 bits as PostgreSQL keeps them."""
     number = 0
     for character in text:
         number = number * 32 + CROCKFORD.index(character)

@@ -49,7 +49,7 @@ def user_id_random(rng):
 
 
 def user_ids_random(rng, num):
-    """That many different ones, some of which differ in case or in a leading zero only."""
+    """So many different ids, some of which differ in case or in a leading zero only."""
     found = dict.fromkeys(user_id_random(rng) for _ in range(num))
     while len(found) < num:
         user = rng.choice([user_id_random(rng), *found])

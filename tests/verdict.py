@@ -79,7 +79,7 @@ class Allowed:
 
 
 def place_of(receive):
-    """Of a receive in the tables: its batch and index."""
+    """The place of a receive in the tables: its batch and index."""
     _, _, batch, index = receive_parts(receive)
     return ulid_uuid(batch), int(index)
 
@@ -268,7 +268,7 @@ class Verdict:
             ), f"P3: rejected as {reason}: {ask} {self.where}"
 
     def _outcomes(self, place, ask):
-        """Those that the answer to the request may name."""
+        """The outcomes that the answer to the request may name."""
         if place in self.voids.stored:
             return self.voids.outcomes(place, ask.at, ask.answered_at)
         return {"issued"} if place in self.stored.issued else {"rejected"}
@@ -332,7 +332,7 @@ class Verdict:
         return min(times) if times and None not in times else NEVER
 
     def _spans(self):
-        """Of every receive."""
+        """The spans of every receive."""
         receives = [(one, one.key) for one in self.stored.rows]
         receives += [(one, None) for one in self.stored.tombstones]
         issued = {

@@ -53,8 +53,8 @@ class Voiding:
 
 
 class Times:
-    """Of the void of one receive: from when on it may have had an effect, and since when it surely
-    had one in PostgreSQL, and in Redis."""
+    """The times of the void of one receive: from when on it may have had an effect, and since when
+    it surely had one in PostgreSQL, and in Redis."""
 
     def __init__(self, voidings):
         def first(times):
@@ -89,7 +89,7 @@ class Voids:
         return self.times[place].possible, self.times[place].freed
 
     def outcomes(self, place, sent_at, answered_at):
-        """Those of a voided receive that an answer may name, by its times."""
+        """The outcomes of a voided receive that an answer may name, by its times."""
         times, outcomes = self.times[place], set()
         if sent_at <= times.stored:
             outcomes.add("issued")

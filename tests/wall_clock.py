@@ -8,8 +8,8 @@ SOURCE = Path(__file__).with_name("wall_clock.c")
 
 
 class WallClock:
-    """Of the programs that are started with `environment`; right at first. Its files are in the
-    folder."""
+    """The clock of the programs that are started with `environment`; right at first. Its files are
+    in the folder."""
 
     def __init__(self, folder):
         self.file = Path(folder) / "wall_clock"
@@ -25,6 +25,6 @@ class WallClock:
         }
 
     def set(self, ahead_s):
-        """The same file all the time: the programs have it mapped."""
+        """Writes into one file all the time: the programs have it mapped."""
         with open(self.file, "r+b" if self.file.exists() else "wb") as file:
             file.write(struct.pack("<q", ahead_s))

@@ -16,7 +16,7 @@
 #define LOG_OUTPUT_BYTES 262144
 #define LOG_OUTPUT_END_MS 500
 
-/* Of log.c: makes the line that reports how many lines were dropped; returns its length. */
+/* Defined in log.c: makes the line that reports how many lines were dropped; returns its length. */
 size_t log_dropped_line(int64_t lines, char line[LOG_LINE_SIZE]);
 
 void log_output_init(void); /* once, before threads start */
@@ -24,5 +24,5 @@ void log_output_init(void); /* once, before threads start */
 /* Writes a line, which ends with a newline. */
 void log_output_write(const char *line, size_t len);
 
-/* The same for the last words before exit() or abort(): waits for up to LOG_OUTPUT_END_MS. */
+/* Writes the last words before exit() or abort(): waits for up to LOG_OUTPUT_END_MS. */
 void log_output_last(const char *text, size_t len);

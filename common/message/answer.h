@@ -38,5 +38,5 @@ const char *reason_known(const char *text); /* the constant; "other" for an unkn
  * members of `object`, which it takes (NULL: none). To be freed with cJSON_free().
  */
 char *answer_line(const char *id, enum answer answer, const char *status, cJSON *object);
-/* The same with a sentence; NULL: the answer's own. */
+/* Makes the line with a sentence of the caller's; NULL: the answer's own. */
 char *answer_message_line(const char *id, enum answer answer, const char *message);

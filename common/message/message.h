@@ -56,7 +56,7 @@ struct message {
  */
 int message_decode(struct json_arena *arena, const char *body, size_t len, struct message *message,
 		   const char **error);
-/* Those of a message with so many receives, or uses. */
+/* Decodes the traces of a message with `of_n` receives, or uses. */
 void message_traces_decode(const cJSON *root, size_t of_n, struct message_traces *traces);
 /* Whether it has this receive. */
 int message_has(const struct message *message, const struct receive *receive);

@@ -36,8 +36,8 @@ int ulid_parse(struct ulid *ulid, const char *text, size_t len);
 int64_t ulid_time_ms(const struct ulid *ulid);
 
 /*
- * The same 128 bits as PostgreSQL's uuid text, and back from it (lower case with hyphens; 0, or
- * -1).
+ * Converts to the text of PostgreSQL's uuid with the same 128 bits, and back from it (lower case
+ * with hyphens; 0, or -1).
  */
 char *ulid_to_uuid(const struct ulid *ulid, char out[ULID_UUID_SIZE]);
 int ulid_from_uuid(struct ulid *ulid, const char *text);

@@ -39,8 +39,8 @@ enum postgres_failure {
 };
 
 /*
- * Of a session that is lost because the COMMIT of its statement was cancelled while it waited for a
- * synchronous standby: the server reports success, with a warning.
+ * The error of a session that is lost because the COMMIT of its statement was cancelled while it
+ * waited for a synchronous standby: the server reports success, with a warning.
  */
 #define POSTGRES_IN_DOUBT_TEXT                                                                 \
 	"the COMMIT was cancelled while it waited for a synchronous standby: this server has " \
@@ -72,7 +72,7 @@ enum postgres_verdict postgres_commit_judge(struct postgres_commit *commit);
 	"by pg_stat_replication no synchronous standby, or not each, has it " \
 	"(flush_lsn)"
 
-/* Of an error with this SQLSTATE; NULL or "": the server has reported none, POSTGRES_DOWN. */
+/* Classifies an error by its SQLSTATE; NULL or "": the server has reported none, POSTGRES_DOWN. */
 enum postgres_failure postgres_classify(const char *sqlstate);
 
 /*
@@ -142,13 +142,13 @@ int postgres_connect(struct postgres *postgres, int64_t now_ms);
 /* Ends the session, if there is one. Nothing is logged. */
 void postgres_close(struct postgres *postgres);
 /*
- * The same after a failure, which is logged: `why`, or postgres_why() with NULL. The pause before
- * the next attempt begins. Nothing while it is down.
+ * Ends the session after a failure, and logs `why`, or postgres_why() with NULL. The pause before
+ * the next attempt begins. Does nothing while the session is down.
  */
 void postgres_lose(struct postgres *postgres, const char *why);
 
 /*
- * The same without a line of the log: the server is not the one that was looked for, and the next
+ * Ends the session without logging: the server is not the one that was looked for, and the next
  * attempt begins with the next host.
  */
 void postgres_leave(struct postgres *postgres, const char *why);
@@ -183,13 +183,13 @@ void postgres_judge(struct postgres *postgres);
 int postgres_set(struct postgres *postgres, int64_t lock_timeout_ms, const char *application_name,
 		 int64_t deadline_ms);
 
-/* Of the last statement, until the next one is sent. */
+/* The outcome of the last statement, until the next one is sent. */
 enum postgres_failure postgres_failure(const struct postgres *postgres);
 const char *postgres_sqlstate(const struct postgres *postgres); /* "": none */
 const PGresult *postgres_result(const struct postgres *postgres);
 PGresult *postgres_result_take(struct postgres *postgres); /* owned by the caller, to be cleared */
 
-/* Of the last failure: libpq's message; its first line, and all of it on one line. */
+/* libpq's message about the last failure: its first line, and all of it on one line. */
 const char *postgres_why(const struct postgres *postgres);
 const char *postgres_why_long(const struct postgres *postgres);
 
@@ -253,15 +253,17 @@ int postgres_open(struct postgres *postgres);
 PGresult *postgres_query(struct postgres *postgres, const char *sql, int n,
 			 const struct postgres_argument *arguments,
 			 const struct postgres_patience *patience);
-/* The same in two steps: the statement runs meanwhile. Nothing else may be sent in between. */
+/*
+ * postgres_query() in two steps: the statement runs meanwhile. Nothing else may be sent in between.
+ */
 void postgres_query_send(struct postgres *postgres, const char *sql, int n,
 			 const struct postgres_argument *arguments,
 			 const struct postgres_patience *patience);
 PGresult *postgres_query_take(struct postgres *postgres, const struct postgres_patience *patience);
 
 /*
- * The same for an owner that opens the session again: NULL also while it is down or busy, and after
- * a failure postgres_fail().
+ * As postgres_query(), for an owner that opens the session again: returns NULL also while it is
+ * down or busy, and calls postgres_fail() after a failure.
  */
 PGresult *postgres_ask(struct postgres *postgres, const char *sql, int n,
 		       const struct postgres_argument *arguments,

@@ -35,8 +35,8 @@ static int file_check(const char *name, const char *given, const char *in_home, 
 	if (stat(path, &found) || S_ISREG(found.st_mode))
 		return 0;
 	snprintf(why, size,
-		 "%s is \"%.250s\", which is no regular file, and may block: allowed is one", name,
-		 path);
+		 "%s is \"%.250s\", which is not a regular file, and may block: allowed is one",
+		 name, path);
 	return -1;
 }
 

@@ -32,7 +32,7 @@ static const char *kind_check(mode_t mode)
 	case S_IFBLK:
 		return "it is a device, which may block: allowed is a regular file";
 	default:
-		return "it is no regular file";
+		return "it is not a regular file";
 	}
 }
 

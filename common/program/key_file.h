@@ -40,7 +40,7 @@ void key_file_wipe(struct key_file *file);
 /* Writes a sentence about what is wrong with the file. Returns -1. */
 int key_file_why(const char *path, const char *wrong, char why[KEY_FILE_WHY_SIZE]);
 
-/* Of one state of the file, for memcmp(); all 0: there is none. */
+/* Identifies a state of the file, for memcmp(); all 0: there is no file. */
 struct key_file_stamp {
 	int64_t inode, size;
 	struct timespec modified, changed;

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* Of build/gen/version.c: what `git describe` prints; empty without a repository. */
+/* Defined in build/gen/version.c: what `git describe` prints; empty without a repository. */
 extern const char program_source[];
 
 void program_version_print(const char *name)

@@ -20,7 +20,7 @@ struct weak {
 	char value[256];
 };
 
-/* Of this process; constant after transport_check(). */
+/* The weak settings of this process; constant after transport_check(). */
 static struct weak weak[8]; /* of each URL and each listener one */
 static size_t weak_n;
 

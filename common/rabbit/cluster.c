@@ -13,8 +13,8 @@
 #define CONNECT_MS 3000L
 #define TIMEOUT_MS 10000L /* RabbitMQ waits 4 s for a node that does not answer */
 /*
- * Of the queues with this in their name; those of queue move are among them. The lengths are asked
- * for apart: with them RabbitMQ leaves out the queues that have no leader (3.10).
+ * Selects the queues with this in their name, which include those of queue move. The lengths are
+ * asked for separately: with them RabbitMQ leaves out the queues that have no leader (3.10).
  */
 #define QUEUES_PATH                                                                   \
 	"/api/queues/%s?disable_stats=true&page=1&page_size=100&name=coupon.receive." \
@@ -145,7 +145,7 @@ static cJSON *queue_of(const cJSON *told, const cJSON *lengths)
 	return queue;
 }
 
-/* Of the three answers. */
+/* Describes the cluster by the three answers. */
 static cJSON *cluster_of(const cJSON *nodes, const cJSON *queues, const cJSON *lengths)
 {
 	cJSON *cluster = checked(cJSON_CreateObject()), *names = names_sorted(nodes, "name"),

@@ -80,8 +80,8 @@ int rabbit_text_is(amqp_bytes_t bytes, const char *text);
 const amqp_field_value_t *rabbit_table_find(const amqp_table_t *table, const char *name);
 
 /*
- * Of what a broker states about itself: the first number of its version; 0 if the broker is not a
- * RabbitMQ or states no version.
+ * The major version that a broker states about itself; 0 if the broker is not a RabbitMQ or states
+ * no version.
  */
 int rabbit_server_major(amqp_connection_state_t connection);
 

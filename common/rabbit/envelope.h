@@ -18,7 +18,7 @@
 struct envelope {
 	int64_t delivery_count; /* how many times a quorum queue delivered it before */
 	int64_t publish_tag;    /* of a returned message: the tag of its publish; 0: none */
-	/* Those that are kept; without a flag, a property is empty. */
+	/* The properties that are kept; one without its flag is empty. */
 	amqp_basic_properties_t properties;
 	uint64_t body_size; /* the length that was sent */
 	size_t body_len;    /* the length that is kept, at most ENVELOPE_BODY_MAX */

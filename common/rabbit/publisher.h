@@ -57,7 +57,7 @@ int confirm_settle(struct confirm_window *window, uint64_t tag, int multiple,
 int confirm_return(struct confirm_window *window, int (*same)(const void *item, const void *wanted),
 		   const void *wanted);
 
-/* The same by the message's tag. */
+/* Finds the returned message by its tag, else as confirm_return(). */
 int confirm_return_tag(struct confirm_window *window, uint64_t tag);
 
 /* The channel has ended: every open message ends as CONFIRM_LOST, and tags start at 1 again. */

@@ -43,7 +43,7 @@ struct rabbit_url {
  * be followed by rabbit_url_fini() in both cases.
  */
 int rabbit_url_parse(struct rabbit_url *url, const char *text, char error[RABBIT_ERROR_SIZE]);
-/* The same of COUPON_RABBITMQ_API; `info.vhost` has no meaning. */
+/* Parses COUPON_RABBITMQ_API as rabbit_url_parse(); `info.vhost` has no meaning. */
 int rabbit_api_parse(struct rabbit_url *url, const char *text, char error[RABBIT_ERROR_SIZE]);
 void rabbit_url_fini(struct rabbit_url *url);
 

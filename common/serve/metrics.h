@@ -28,7 +28,7 @@ void metrics_page(size_t process);
 
 void metrics_add(unsigned place, int64_t amount);
 void metrics_set(unsigned place, int64_t value); /* a gauge */
-/* The same for a value of all processes, which is not to be summed. */
+/* Sets a value of all processes together, which is not to be summed. */
 void metrics_set_all(unsigned place, int64_t value);
 int64_t metrics_get(unsigned place); /* the sum over all pages */
 

@@ -115,7 +115,7 @@ int networks_parse(struct networks *networks, const char *text, char why[NETWORK
 		snprintf(one, sizeof(one), "%.*s", (int)len, text);
 		if (len >= sizeof(one) || network_parse(&networks->list[networks->n], one)) {
 			snprintf(why, NETWORKS_WHY_SIZE,
-				 "\"%s\" is no network: allowed are addresses and networks as "
+				 "\"%s\" is not a network: allowed are addresses and networks as "
 				 "10.1.0.0/16 or fd00::/8, separated by commas",
 				 one);
 			return -1;

@@ -195,7 +195,7 @@ static ssize_t bytes_receive(struct stream *stream, char *bytes, size_t most)
 	return n;
 }
 
-/* The same, for OpenSSL. */
+/* As bytes_receive(), for OpenSSL: notes what has arrived in `wire`. */
 static ssize_t wire_receive(struct stream *stream, char *bytes, size_t most)
 {
 	ssize_t n = bytes_receive(stream, bytes, most);

@@ -70,7 +70,7 @@ static enum outcome buy_token(struct client *client, const struct request *reque
 	return outcome;
 }
 
-/* Whoever comes to the end deletes the lock, whosever it is by then. */
+/* Deletes the lock at the end, even if another client holds it by then. */
 static enum outcome buy_ownerless(struct client *client, const struct request *request)
 {
 	enum outcome outcome;

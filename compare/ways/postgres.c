@@ -191,7 +191,7 @@ static enum outcome sell_unique(struct client *client, const struct request *req
 	return SOLD;
 }
 
-/* The same as one function. `take` ends it if there was a piece. */
+/* sell_unique() as one function in PostgreSQL. `take` returns from it if there was a piece. */
 #define UNIQUE_FUNCTION(take)                                                \
 	FUNCTION("BEGIN "                                                    \
 		 "INSERT INTO sale VALUES ($1, $2) ON CONFLICT DO NOTHING; " \

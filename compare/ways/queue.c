@@ -99,7 +99,7 @@ static int queue_take(struct client *client, struct request *request, int wait_u
 	return 1;
 }
 
-/* Of the message that was taken last, or with `multiple` also of all before it. */
+/* Acks the message that was taken last, with `multiple` also all before it. */
 static void queue_ack(struct client *client, int multiple)
 {
 	if (amqp_basic_ack(client->queue, RABBIT_CHANNEL, client->queue_tag, multiple))

@@ -55,7 +55,7 @@ static int has_requests(const struct coupon *coupon)
 	return coupon->calls > 0 || !STAILQ_EMPTY(&coupon->waiting);
 }
 
-/* Whether its losing answer answers the request; never one with a key, which may be known. */
+/* Whether the cached refusal answers the request; never one with a key, which may be known. */
 static int remembers(const struct admission *admission, const struct coupon *coupon,
 		     const struct request *request, int64_t now_ms)
 {
@@ -231,7 +231,7 @@ static void coupon_send(struct admission *admission, struct coupon *coupon)
 /* Requests left by a send that fails wait for the next flush. */
 void admission_flush(struct admission *admission)
 {
-	/* Those that become ready meanwhile wait for the next flush. */
+	/* Coupons that become ready meanwhile wait for the next flush. */
 	for (size_t n = admission->ready_n; n > 0 && room(admission) > 0; n--) {
 		struct coupon *coupon = STAILQ_FIRST(&admission->ready);
 
@@ -381,7 +381,7 @@ void admission_forget(struct admission *admission)
 }
 
 /*
- * Remembers a losing answer, true for every user, for memory_ms, but not beyond `until_ms`.
+ * Caches a refusal that is true for every user, for memory_ms, but not beyond `until_ms`.
  * `forgets`: of the admission when the question was sent; one that was sent before
  * admission_forget() may be out of date.
  */

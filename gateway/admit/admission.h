@@ -73,8 +73,8 @@ void admission_free(struct admission *admission);
 /* Takes an issue request. It may be answered within the call. */
 void admission_submit(struct admission *admission, struct request *request);
 /*
- * An operator has changed terms: losing answers that are remembered, or are on their way, are given
- * to no request that is submitted from now on.
+ * An operator has changed terms: refusals that are cached, or are on their way, are given to no
+ * request that is submitted from now on.
  */
 void admission_forget(struct admission *admission);
 /* Answers a request whose refusal is known without Redis, and counts it as one of the coupon. */

@@ -70,7 +70,7 @@ struct bundle {
 	struct call_list calls;
 	size_t calls_n;
 	size_t requests; /* of all calls */
-	/* Of the port, while it is in flight. */
+	/* Owned by the port while the bundle is in flight. */
 	struct redis_pool *pool;
 	struct redis_link *link;
 	int tries;

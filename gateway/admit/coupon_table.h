@@ -45,7 +45,7 @@ struct coupon {
 	int64_t ask_after_ms;    /* the keeper is not asked for it again before */
 	TAILQ_ENTRY(coupon) next_unreported;
 	int is_unreported; /* in that list */
-	/* A losing answer that is repeated until then. */
+	/* The cached refusal, which is repeated until then. */
 	enum answer memory;
 	int64_t memory_until_ms;
 	uint64_t memory_forgets;  /* of the admission, when the question was sent */

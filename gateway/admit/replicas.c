@@ -196,8 +196,7 @@ static void trouble_tell(const struct replicas *replicas, char trouble[TROUBLE_S
 		snprintf(trouble, TROUBLE_SIZE,
 			 "%d replicas that may be promoted are online, and %d wanted%s%s%s",
 			 replicas->fit, replicas->wanted, *replicas->unfit ? "; " : "",
-			 replicas->unfit,
-			 *replicas->unfit ? " is none by what the Sentinels say" : "");
+			 replicas->unfit, *replicas->unfit ? " may not be promoted" : "");
 	else if (!replicas->is_set) /* out of memory, or min-replicas-to-write */
 		snprintf(trouble, TROUBLE_SIZE, "SET is refused, or not answered");
 	else if (*replicas->error)

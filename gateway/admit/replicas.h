@@ -25,7 +25,10 @@ struct replicas *replicas_new(struct event_base *base, const struct config *conf
  */
 void replicas_hold(struct replicas *replicas, const char *run_id, struct request *request,
 		   const struct result *result);
-/* The same for an object, which it takes: `unavailable` if too few have got it. */
+/*
+ * Answers later with an object, which it takes, or with `unavailable` if too few replicas have got
+ * what was read.
+ */
 void replicas_hold_object(struct replicas *replicas, const char *run_id, struct request *request,
 			  const char *status, cJSON *object);
 

@@ -57,7 +57,7 @@ static void hold_back(struct request *request, int64_t wait_ms)
 
 	metrics_add(METRIC_CODES_HELD_BACK, 1);
 	snprintf(message, sizeof(message),
-		 "too many wrong codes: no code is looked at for %lld ms; nothing was done",
+		 "too many wrong codes: no code is checked for %lld ms; nothing was done",
 		 (long long)wait_ms);
 	request_fail_wait(request, ANSWER_BUSY, wait_ms, message);
 }

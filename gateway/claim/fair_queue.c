@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* Of what something is served in turn. */
+/* Identifies a crowd: the crowd that it is part of, and its key there. */
 struct place {
 	const void *parent;
 	uint64_t key; /* an address, or a connection of it */
@@ -77,7 +77,7 @@ static struct request *line_take(struct fair_queue *queue, struct crowd *line)
 	return request;
 }
 
-/* Of the parent's. Begins with `crowd`, which mostly has more than half. */
+/* The longest crowd of the parent. Begins with `crowd`, which mostly has more than half. */
 static struct crowd *longest(const struct crowd *parent, struct crowd *crowd)
 {
 	struct crowd *other;

@@ -187,7 +187,7 @@ const char *gate_trouble(const struct gate *gate, int64_t now_ms)
 	if (*gate->why)
 		return gate->why;
 	if (!gate_can_judge(gate, now_ms))
-		return "API keys cannot be judged: neither Redis nor PostgreSQL tells of them";
+		return "API keys cannot be checked: neither Redis nor PostgreSQL has answered";
 	return NULL;
 }
 
@@ -327,7 +327,7 @@ static int has_coupons(const struct identity *identity, const struct request *re
 	return !request->coupon || identity_has_coupon(identity, request->coupon);
 }
 
-/* Who is known may do what his key or his token allows. */
+/* An authenticated caller may do what its key or token allows. */
 static int is_allowed(const struct identity *identity, const struct request *request)
 {
 	const struct api_key *key = identity->grant.key;

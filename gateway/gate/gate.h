@@ -1,7 +1,7 @@
 /*
- * Who may do what: the identity of a request, what its key or token allows, and how often. No I/O:
- * key_records.h hands over the API keys of the stores, and the owner of the event loop looks at the
- * file of token keys.
+ * Authenticates and authorizes requests: the identity of a request, what its key or token allows,
+ * and how often. No I/O: key_records.h hands over the API keys of the stores, and the owner of the
+ * event loop looks at the file of token keys.
  *
  *	            ┌─ a key: its roles, its coupons, its rate
  *	presented ──┤
@@ -61,8 +61,9 @@ struct gate_answer {
 void gate_identify(struct gate *gate, struct responder *responder, const char *text, size_t len,
 		   int is_asked, struct gate_answer *answer);
 /*
- * The same for a key by its id, which was proved otherwise: by a certificate, or by a user id.
- * ANSWER_OK also when there is no such key: then it is nobody's.
+ * Replaces the identity of the responder by the key with this id, which was proved otherwise: by a
+ * certificate, or by a user id. ANSWER_OK also when there is no such key: then the responder is
+ * nobody's.
  */
 enum answer gate_identify_by_id(struct gate *gate, struct responder *responder, const char *id);
 

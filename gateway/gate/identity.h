@@ -1,6 +1,6 @@
 /*
- * Who asks on a connection, or with an HTTP request: an API key, the user of a token, or nobody
- * that is known. Embedded in the responder; the gate changes it.
+ * The identity of the client of a connection or of an HTTP request: an API key, the user of a
+ * token, or nobody that is known. Embedded in the responder; the gate changes it.
  */
 #pragma once
 

@@ -114,7 +114,7 @@ static const char *use_read(struct reading *reading)
 	if (!type)
 		return is_kty ? "its crv is absent or unknown" : "its kty is absent or unknown";
 	if (member(reading->jwk, "alg") && !alg)
-		return "its alg is no string";
+		return "its alg is not a string";
 	alg = alg ? alg : type->alg;
 	for (size_t i = 0; i < COUNT(uses); i++) {
 		if (!is_same(uses[i].alg, alg))
@@ -138,7 +138,7 @@ static const char *purpose_read(struct reading *reading)
 	if (use && !is_enc && !is_same(cJSON_GetStringValue(use), "sig"))
 		return "its use must be sig, or enc for a key that is left out";
 	if (ops && !cJSON_IsArray(ops))
-		return "its key_ops is no array";
+		return "its key_ops is not an array";
 	cJSON_ArrayForEach(op, ops)
 	{
 		n++;
@@ -180,7 +180,7 @@ static const char *key_read(struct reading *reading, struct token_keys *keys, in
 	const char *wrong;
 
 	if (!cJSON_IsObject(reading->jwk))
-		return "it is no object";
+		return "it is not an object";
 	for (size_t i = 0; i < COUNT(secrets); i++)
 		if (member(reading->jwk, secrets[i]))
 			return "its private part is in the file: only the issuer may have it, so "
@@ -201,7 +201,7 @@ static int keys_read(struct token_keys *keys, const cJSON *root, int is_secret,
 	const char *wrong = NULL;
 
 	if (!cJSON_IsObject(root) || !cJSON_IsArray(array))
-		wrong = "it is no object with an array \"keys\"";
+		wrong = "it is not an object with an array \"keys\"";
 	else if (listed > TOKEN_KEYS_MAX)
 		wrong = "it has more than 64 keys";
 	if (wrong) {

@@ -39,7 +39,7 @@ struct token_keys {
 struct token_keys *token_keys_load(const char *path, char why[KEY_FILE_WHY_SIZE]);
 void token_keys_free(struct token_keys *keys); /* also NULL */
 
-/* The same of a text, which `is_secret` or may be read by others. */
+/* Parses the set in a text, as token_keys_load(). `is_secret`: others cannot read the text. */
 struct token_keys *token_keys_parse(const char *text, size_t len, int is_secret,
 				    char why[KEY_FILE_WHY_SIZE]);
 

@@ -183,7 +183,7 @@ static int crc_is_right(const unsigned char *bytes, size_t len, size_t at)
 	return ntohl(told) == crc;
 }
 
-/* Those from `at` on, to the end of the header. */
+/* Reads the TLVs from `at` on, to the end of the header. */
 static enum proxy_result tlvs_read(const unsigned char *bytes, size_t len, size_t at)
 {
 	while (at < len) {

@@ -91,7 +91,7 @@ enum token_verdict tokens_verify(struct tokens *tokens, const char *text, size_t
 /* Whether the text is that of a token that was verified before: it costs no signature. */
 int tokens_remember(const struct tokens *tokens, const char *text, size_t len);
 
-/* Of one that is held, for instance by a connection: is it expired, or its key gone? */
+/* Whether a token that is held, for instance by a connection, has expired or lost its key. */
 enum token_verdict tokens_look(const struct tokens *tokens, const struct token *token,
 			       int64_t now_ms);
 

@@ -32,7 +32,7 @@ struct word_entry {
 #define WORD_KEPT UINT64_MAX
 
 struct word_rules {
-	/* Of a set the entry with the lowest rank is forgotten first; WORD_KEPT: not this one. */
+	/* The entry of a set with the lowest rank is forgotten first; WORD_KEPT: never. */
 	uint64_t (*rank)(uint64_t word);
 	/*
 	 * The word with which another key begins in the place of this one. If it is another than
@@ -59,8 +59,8 @@ void word_table_enter(struct word_table *table, size_t process);
 /* The entry of the key, or NULL. */
 struct word_entry *word_find(const struct word_table *table, uint64_t key);
 /*
- * The same, made if there is none; `now` is for the rules. NULL: all of its set are kept, or a
- * process that stands still holds the set.
+ * The entry of the key, made if there is none; `now` is for the rules. NULL: all entries of its set
+ * are kept, or a process that stands still holds the set.
  */
 struct word_entry *word_make(const struct word_table *table, uint64_t key, int64_t now);
 /* Whether the entry, which was found for the key, is its still. */

@@ -396,7 +396,7 @@ static int is_listed(struct http_connection *connection)
 	return reply->origin != NULL;
 }
 
-/* Whether a web page may have sent the request that must not: then it is refused. */
+/* Refuses cross-origin requests, by Host and Origin. Returns whether it has refused the request. */
 static int is_foreign(struct http_connection *connection, int is_monitoring)
 {
 	struct http_request *request = &connection->request;

@@ -21,7 +21,10 @@
 
 #define RETRY_BUSY "Retry-After: 1" /* what is under way ends within a second */
 
-/* Of preflights. They carry no identity: what a request may do is decided when it comes. */
+/*
+ * Headers of replies to preflights. A preflight carries no identity: what a request may do is
+ * decided when the request comes.
+ */
 #define PREFLIGHT                                                                          \
 	"\r\nAccess-Control-Allow-Methods: GET, HEAD, POST"                                \
 	"\r\nAccess-Control-Allow-Headers: Authorization, Content-Type, Idempotency-Key, " \
@@ -241,7 +244,7 @@ static void failure_log(const struct http_request *request, const struct access_
 		 LOG_S("key", http->key ? http->key->id : ""));
 }
 
-/* Whose the request is, and what it is called. */
+/* Reads what the log tells of a request: its client and its id. */
 static void access_read(struct http_connection *connection, int status, struct access_http *http)
 {
 	const struct http_request *request = &connection->request;

@@ -110,7 +110,7 @@ static int lines_check(struct http_request *request, const char *end)
 	return 0;
 }
 
-/* The same for what is wrong at `at`, unless something before it is. */
+/* Refuses what is wrong at `at`, unless something before it is wrong. */
 static int refuse_at(struct http_request *request, const char *at, int status, const char *text)
 {
 	if (lines_check(request, at))

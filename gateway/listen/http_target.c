@@ -96,7 +96,7 @@ int http_target_user(const struct http_target *target, struct user_id *user,
 	if (len < 0)
 		strcpy(why, "must be percent-encoded " USER_ID_ALLOWED);
 	else if (strcmp(text, ".") == 0 || strcmp(text, "..") == 0)
-		strcpy(why, "is no segment of a path: send it in the query of /v1/coupons");
+		strcpy(why, "cannot be a segment of a path: send it in the query of /v1/coupons");
 	else if (user_id_parse(user, text, (size_t)len))
 		user_id_why(text, (size_t)len, why);
 	else

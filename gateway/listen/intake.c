@@ -18,9 +18,9 @@
 #define COST_BAD 4        /* of a text that is no request */
 /*
  * From this part of inflight_max on, connections with more in flight than their share wait: what
- * one client has in flight is before what the others send next. Very few need no shares. What only
- * waits for replicas of Redis is before nobody, and with as little in flight Redis is idle at times
- * (measured: a fifth of the rate).
+ * one client has in flight delays what the others send next. Below SHARED_INFLIGHT_LEAST requests
+ * no shares apply. Requests that only wait for replicas of Redis delay nobody, and with as few in
+ * flight Redis is idle at times (measured: a fifth of the rate).
  */
 #define SHARED_INFLIGHT_PART 16
 #define SHARED_INFLIGHT_PART_REPLICAS 4
@@ -164,7 +164,7 @@ int64_t intake_text_cost(size_t len)
 	return (int64_t)(len / BYTES_OF_COST);
 }
 
-#define KEYS_AWAY "whose the key is cannot be found out at present"
+#define KEYS_AWAY "the key cannot be checked at present"
 
 static const char *refusal_text(enum answer answer)
 {

@@ -74,7 +74,7 @@ int intake_is_draining(const struct intake *intake);
 void intake_stop(struct intake *intake); /* accepts no more */
 int intake_is_stopped(const struct intake *intake);
 
-/* Of a request with so much text, before it is known which one it is (struct turns). */
+/* The cost of a request with so much text, before its operation is known (struct turns). */
 int64_t intake_text_cost(size_t len);
 /*
  * Takes one request's text; exactly one reply follows, now or later. `op` as request_parse.
@@ -82,17 +82,18 @@ int64_t intake_text_cost(size_t len);
 void intake_request(struct intake *intake, const char *text, size_t len, enum request_op op,
 		    struct responder *responder);
 /*
- * Whose the next request of an HTTP connection is: by what is presented with it, or by what the
- * connection is. NULL: nothing is presented. 0; or -1: the request is refused; or 1: the stores are
- * asked for the key, and client->again() is called when they have answered.
+ * Authenticates the connection's next request, over HTTP: by what is presented with it, or by the
+ * certificate or Unix user of the connection. NULL: nothing is presented. 0; or -1: the request is
+ * refused; or 1: the stores are asked for the key, and client->again() is called when they have
+ * answered.
  */
 int intake_identify(struct intake *intake, struct client *client, const char *text, size_t len);
-/* Of the last request that was refused as rate_limited: the limits, for headers. */
+/* The limits that have refused the last request as rate_limited, for headers. */
 const struct gate_answer *intake_limited(const struct intake *intake);
-/* Whether who asks may see what operators see. */
+/* Whether the client may see what operators see. */
 enum answer intake_monitor(struct intake *intake, struct client *client);
 
-/* The same for a request that was never parsed, for instance for its length. */
+/* Refuses a request that was never parsed, for instance for its length. */
 void intake_refuse(struct intake *intake, struct responder *responder, enum answer answer,
 		   const char *message);
 

@@ -46,7 +46,7 @@ static int parse_fail(struct parse *parse, const char *member, const cJSON *valu
 	return message_send(parse, message);
 }
 
-/* The same; with NULL, 0. */
+/* As parse_fail(), unless `allowed` is NULL: then 0. */
 static int parse_check(struct parse *parse, const char *member, const cJSON *value,
 		       const char *allowed)
 {
@@ -171,7 +171,7 @@ static int members_required(struct parse *parse, unsigned seen)
 	return 0;
 }
 
-/* Of one receive, or of any of a user. */
+/* Selects one receive, or all receives of a user. */
 static void receives_apply(struct parse *parse, unsigned seen)
 {
 	struct request *request = &parse->request;
@@ -295,7 +295,7 @@ static size_t aligned(size_t size)
 	return (size + unit - 1) / unit * unit;
 }
 
-/* Of what an order asks for; 0: the request is none of those. */
+/* The size of what an order asks for; 0: the request is not an order's. */
 static size_t use_size(const struct parse *parse)
 {
 	if (!has_use(parse))

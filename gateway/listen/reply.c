@@ -58,7 +58,7 @@ static char *receive_put(char *at, const struct receive *receive)
 	return escaped_append(at, text, receive_format(receive, text));
 }
 
-/* Of a code that was found, unless nothing was done or it is not known what. */
+/* Whether the reply to a claim names the coupon: the code exists, and the decision is known. */
 static int names_coupon(const struct request *request, enum answer answer)
 {
 	return request->op == OP_CLAIM && request->coupon && answer != ANSWER_CODE_INVALID &&

@@ -137,7 +137,7 @@ void request_answer(struct request *request, const struct result *result);
 void request_answer_use(struct request *request, const struct use_outcome *outcomes, size_t n);
 /* Answers with a code and a sentence; NULL: the code's own text. */
 void request_fail(struct request *request, enum answer answer, const char *message);
-/* The same with retry_after_ms; `wait_ms` is at least 1. */
+/* Answers with a code, a sentence and retry_after_ms; `wait_ms` is at least 1. */
 void request_fail_wait(struct request *request, enum answer answer, int64_t wait_ms,
 		       const char *message);
 /*

@@ -311,7 +311,10 @@ static void conn_flow(struct conn *conn, int waits)
 		stream_watch(stream_of(conn), conn->readable, conn->server->idle);
 }
 
-/* Those that are not read from cannot end their lines: until others hold less, or they are cut. */
+/*
+ * A connection that is not read from cannot end its line: reads it again once others hold less, or
+ * cuts it.
+ */
 static int on_stalled(void *context)
 {
 	struct server *server = context;

@@ -1,6 +1,6 @@
 /*
- * Who is served next: connections with input take turns, each for a small cost, so that one that
- * sends much keeps the others waiting for a moment only. One thread, no I/O.
+ * Decides which connection is served next: connections with input take turns, each for a small
+ * cost, so that one that sends much keeps the others waiting for a moment only. One thread, no I/O.
  *
  * One that had nothing to do comes before those that have been served and have more (as in
  * FQ-CoDel, RFC 8290): it need not wait for the round of the busy ones. After its turn it is

@@ -223,7 +223,7 @@ static void coupon_add(cJSON *coupons, const struct user_id *user, const PGresul
 	cJSON_AddItemToArray(coupons, object);
 }
 
-/* That of the page after this row. */
+/* Adds the cursor of the page after this row. */
 static void cursor_add(cJSON *object, const struct user_id *user, const PGresult *rows, int row)
 {
 	const struct coupon_cursor cursor = {

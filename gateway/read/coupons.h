@@ -43,7 +43,7 @@ int row_of_coupon(const PGresult *rows, int64_t coupon);
 
 /* Adds the column under its own name, where the row has it and it is not NULL. */
 void member_column(cJSON *object, const PGresult *rows, int row, const char *name);
-/* The same of a number, with all its digits, or of JSON. */
+/* As member_column(), for a number, with all its digits, or for JSON. */
 void member_raw(cJSON *object, const PGresult *rows, int row, const char *name);
 /* Adds `receive` and `slot`. */
 void member_receive(cJSON *object, const struct receive *receive, int slot);

@@ -26,7 +26,7 @@ struct key_records {
 	int is_asked, is_asked_again;
 };
 
-/* Of the other fields, which are set: from now on it is told of changes. */
+/* Initializes its own members; the others are set. From now on it is told of changes. */
 void key_records_init(struct key_records *records);
 
 /*

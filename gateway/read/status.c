@@ -16,7 +16,7 @@
 struct query {
 	const struct status_parts *parts;
 	struct request *request;
-	/* Of `status`: */
+	/* For `status`: */
 	int redis_answered;
 	/* by Redis and PostgreSQL, a receive that neither of them holds was not accepted */
 	int complete;
@@ -24,7 +24,7 @@ struct query {
 	char *records; /* of the user, from Redis; NULL: none */
 	struct redis_link *link;        /* to Redis; NULL: none */
 	char run_id[REDIS_RUN_ID_SIZE]; /* of the process that had the records */
-	/* Of `coupon`: */
+	/* For `coupon`: */
 	cJSON *object; /* the reply, before the offer is known */
 	struct offer_asker asker;
 };

@@ -215,7 +215,7 @@ static int slots_count(struct compare *compare)
 			   users_count, compare);
 }
 
-/* Of older generations, with the higher of the numbers in both stores. */
+/* Adds the older generations, each with the higher of its numbers in both stores. */
 static void older_add(struct compare *compare, const redisReply *hash)
 {
 	struct generations in_redis = { 0 };

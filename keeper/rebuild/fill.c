@@ -360,7 +360,10 @@ static int slots_add_open(struct flight *flight, const struct slots *slots)
 	return 0;
 }
 
-/* Those that cannot be read will be dead-lettered; their numbers count as in flight. */
+/*
+ * Adds the receives of a message. One that cannot be read will be dead-lettered; its numbers count
+ * as in flight.
+ */
 static int message_add(void *context, const redisReply *batch, const struct message *message,
 		       const char *error)
 {

@@ -49,9 +49,9 @@ void rebuild_big_stop(struct keeper_context *context);
 #define PAGE_ROWS_ALL 10000 /* and of all coupons of a page */
 
 /*
- * Of coupons of which Redis has nothing but a placeholder, in the order of their ids, those whose
- * state is PAGE_CHOSEN, which have no revoked codes. 0, or -1: the round is over. What fails for
- * one coupon leaves that one; where PostgreSQL refuses a statement for one, it leaves all.
+ * Rebuilds the coupons whose state is PAGE_CHOSEN, in the order of their ids. Redis has nothing but
+ * a placeholder of them, and they have no revoked codes. 0, or -1: the round is over. What fails
+ * for one coupon leaves that one; where PostgreSQL refuses a statement for one, it leaves all.
  */
 int page_rebuild(struct keeper_context *context, struct coupon_page *coupons);
 

@@ -49,7 +49,7 @@ namespace_of() {
 	echo "couponmq-$STACK_PORT_BASE-$1"
 }
 
-# Of a machine, or of one of its processes.
+# Prints the address of a machine, or of one of its processes.
 address_of() {
 	local machine=${1%%-*}
 	echo "$NETWORK.${machine#m}"

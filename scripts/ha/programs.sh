@@ -16,7 +16,7 @@ stores_env() {
 	TEXT
 }
 
-# Those in env are for people, who come through HAProxy.
+# The addresses in env are for people, who come through HAProxy.
 bed_env_write() {
 	local program login api=http://couponmq:$STACK_AMQP_PASSWORD
 	api+=@$(addresses , "$PORT_RABBITMQ_API")

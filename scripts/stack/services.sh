@@ -29,7 +29,7 @@ redis_ready() {
 	port_tells "$PORT_REDIS" 'PING\r\n' && [[ $TOLD == +PONG* ]]
 }
 
-# Those that this shell may use, as a list: 0-1,4
+# Prints the processors that this shell may use, as a list: 0-1,4
 processors() {
 	taskset -c -p "$BASHPID" | sed 's/.*: //'
 }

@@ -95,7 +95,7 @@ tls_make() {
 	mv "$folder.new" "$folder"
 }
 
-# Of each program, for the three services.
+# Makes the password of each program for the three services.
 passwords_make() {
 	STACK_GATEWAY_PASSWORD=$(random_hex)
 	STACK_WORKER_PASSWORD=$(random_hex)

@@ -25,7 +25,8 @@ BEGIN
 		VALUES (old.id, old.generation, old.seq_seen, old.settled_num)
 		ON CONFLICT DO NOTHING;
 	END IF;
-	-- Of receives that were settled before their coupon was at this generation.
+	-- Removes the counts of receives that were settled before their coupon was at this
+	-- generation.
 	DELETE FROM coupon_generation AS g
 	WHERE g.coupon_id = old.id AND g.generation = coupon_recover_begin.redis_generation;
 	UPDATE coupon AS c

@@ -32,8 +32,8 @@
 --
 -- So no two calls deadlock, unless a campaign gets another budget between 1 and 2, or two keys are
 -- used for two requests each, in opposite order: then one of them is retried. The clock is read
--- when all locks are held. A hold that has ended by then is none: its end is an operation of its
--- own, before those on the receive.
+-- when all locks are held. A hold that has expired by then has no effect: its end is a separate
+-- operation, before those on the receive.
 --
 -- Plans: see settle().
 CREATE OR REPLACE FUNCTION use(
@@ -468,8 +468,9 @@ BEGIN
 					AND d.amount IS NOT DISTINCT FROM o.amount
 					AND (o.currency = '' OR d.currency = o.currency)
 					AND bool_and(d.result IS NOT NULL) OVER whole
-					AND (d.result <> 'kept' OR bool_or(d.result NOT IN ('held', 'used',
-						'released', 'rolled_back', 'kept')) OVER whole)
+					AND (d.result <> 'kept' OR bool_or(d.result NOT IN
+						('held', 'used', 'released', 'rolled_back', 'kept'))
+						OVER whole)
 					AND (e.op <> ALL (replayed) OR count(*) OVER whole = (
 						SELECT count(*) FROM use_operation AS x
 						WHERE x.key = o.key AND x.action = o.action

@@ -1,8 +1,8 @@
 -- version: 1
 -- function: use_shown(text,text,timestamptz)
 --
--- What readers see of a row of receive_use; NULL: nobody has the receive. A hold that has ended is
--- none.
+-- What readers see of a row of receive_use; NULL: nobody has the receive. An expired hold has
+-- no effect.
 CREATE OR REPLACE FUNCTION use_shown(
 	state    text,
 	order_id text,

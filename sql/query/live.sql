@@ -18,8 +18,7 @@ FROM coupon
 WHERE id = ANY ($1::bigint[])
 ORDER BY id
 
--- live_near: The campaigns to which something happens at about this time: an outcome, a change, the
--- begin, the end.
+-- live_near: The active campaigns: their last outcome, change, begin or end is closest to now.
 -- $1 limit
 SELECT id
 FROM coupon

@@ -78,7 +78,7 @@ CREATE INDEX coupon_watched ON coupon (id)
 CREATE INDEX coupon_expiring ON coupon (expires_at, id)
 	WHERE settled_at IS NOT NULL AND expires_at IS NOT NULL;
 
--- Those that the statement budget_due of the keeper looks at.
+-- Serves the keeper's statement budget_due.
 CREATE INDEX coupon_budget ON coupon (budget)
 	WHERE (budget IS NOT NULL AND status = 'published') OR pause_reason IS NOT NULL;
 

@@ -554,7 +554,7 @@ def events_late(bed):
 
 @contextlib.contextmanager
 def webhook(bed, endpoint):
-    """That has an event to deliver."""
+    """A webhook that has an event to deliver."""
     webhooks = Webhooks(bed.stack)
     try:
         made, _ = webhooks.add(endpoint.url())

@@ -99,7 +99,7 @@ class Browser:
         self._click(f"{within}//button[normalize-space()={word!r}]")
 
     def words(self):
-        """Of the buttons that are shown."""
+        """The texts of the buttons that are shown."""
         shown = "[...document.querySelectorAll('button')].filter((one) => one.checkVisibility())"
         return self.run(f"return {shown}.map((one) => one.textContent)")
 

@@ -73,7 +73,7 @@ def browser(console, tmp_path):
 @pytest.fixture
 def signed_in(browser, key_make):
     browser.sign_in(key_make("admin"))
-    browser.sees("Everything that is watched is well.")
+    browser.sees("All monitored parts are healthy.")
     return browser
 
 
@@ -108,12 +108,12 @@ def test_a_sale_is_watched(stack, signed_in):
     browser.follow("Campaigns")
     browser.press("New campaign…")
     browser.fill("Name", "Noon sale")
-    browser.fill("Coupons in all", "2000")
-    browser.press("Make the draft")
+    browser.fill("Total coupons", "2000")
+    browser.press("Create draft")
     coupon = coupon_of(browser)
     browser.sees("draft", "version 1")
     browser.press("Publish…")
-    browser.sees("Status: draft → published", "Checked: version 1.")
+    browser.sees("Status: draft → published", "Based on version 1.")
     browser.press("Publish")
     browser.sees("Published.", "issuing", "2,000 of 2,000 left")
     with stack.client() as client:
@@ -126,7 +126,7 @@ def test_a_sale_is_watched(stack, signed_in):
     assert browser.figure("figure-stock") == 0
     wait_until(lambda: browser.figure("figure-issued") == 2000)
     wait_until(lambda: browser.run("return document.querySelectorAll('svg .line').length") == 2)
-    browser.sees("Who got it last", "out of stock")
+    browser.sees("Latest receives", "out of stock")
     picture(browser, "campaign")
     picture(browser, "campaign-narrow", NARROW)
     # The letters of the curve keep their size in a window of another one.
@@ -150,11 +150,11 @@ def test_each_button(stack, signed_in):
     browser.press("Save")
     browser.sees("Nothing would change.")
     browser.fill("Name", "Renamed")
-    browser.fill("For each user", "0")
-    browser.sees("Name: Buttons → Renamed", "For each user: 1 → 0")
+    browser.fill("Limit per user", "0")
+    browser.sees("Name: Buttons → Renamed", "Limit per user: 1 → 0")
     browser.press("Save")
-    browser.sees("For each user is")
-    browser.fill("For each user", "2")
+    browser.sees("Limit per user is")
+    browser.fill("Limit per user", "2")
     picture(browser, "edit")
     browser.press("Save")
     browser.sees("Saved.", "version 2", "user_limit: 1 → 2")
@@ -162,9 +162,9 @@ def test_each_button(stack, signed_in):
     browser.press("Publish")
     browser.sees("Published.", "version 3")
     browser.press("Stock…")
-    browser.fill("Coupons in all", "8")
-    browser.sees("Coupons in all: 5 → 8", "Stock left: 5 → 8")
-    browser.press("Set the total")
+    browser.fill("Total coupons", "8")
+    browser.sees("Total coupons: 5 → 8", "Stock left: 5 → 8")
+    browser.press("Set total")
     browser.sees("The total is set.", "8 of 8 left")
     for word, said, state in (
         ("Pause", "Paused.", "paused"),
@@ -176,11 +176,11 @@ def test_each_button(stack, signed_in):
     browser.press("Check")
     browser.sees("Yes, it is ready.")
     browser.press("Audit")
-    browser.sees("The verdict: PASS.", "Nothing is wrong.")
+    browser.sees("Verdict: PASS.", "Nothing is wrong.")
     stack.sigstop("redis")
     browser.press("Audit")
-    browser.press("End it")
-    browser.sees("It was ended.")
+    browser.press("Stop")
+    browser.sees("Stopped.")
     stack.sigcont("redis")
     browser.press("Rebuild…")
     browser.press("Cancel")
@@ -218,11 +218,11 @@ def test_what_happened_to_a_receive(stack, signed_in):
     browser.fill("Campaign id", coupon)
     browser.fill("User", HOSTILE_USER)
     browser.press("Find the user's receives")
-    browser.sees(receive, "Redis accepted it: slot 1.", "PostgreSQL has it as a row: issued.")
+    browser.sees(receive, "Redis accepted it: slot 1.", "PostgreSQL has the user coupon: issued.")
     browser.press("Void…")
     browser.fill("Why", "fraud")
     browser.press("Void")
-    browser.sees("Voided.", ": fraud. Its slot came back.")
+    browser.sees("Voided.", ": fraud. Its slot is free again.")
     browser.fill("Receive", receive)
     browser.press("Find the receive")
     browser.sees("rejected")
@@ -267,25 +267,25 @@ def test_what_forms_say(stack, signed_in):
         "return [...document.querySelectorAll('dialog label')]"
         ".find((one) => one.querySelector('.error'))?.innerText"
     )
-    signed_in.press("Make the draft")
+    signed_in.press("Create draft")
     wait_until(lambda: "Name is empty." in (signed_in.run(at_field) or ""))
     signed_in.fill("Name", "Words")
-    signed_in.fill("Coupons in all", "5.000")
-    signed_in.sees('Coupons in all is "5.000": allowed is a whole number, as 5,000.')
-    signed_in.press("Make the draft")
-    wait_until(lambda: (signed_in.run(at_field) or "").startswith("Coupons in all"))
-    signed_in.fill("Coupons in all", "5,000")
+    signed_in.fill("Total coupons", "5.000")
+    signed_in.sees('Total coupons is "5.000": allowed is a whole number, as 5,000.')
+    signed_in.press("Create draft")
+    wait_until(lambda: (signed_in.run(at_field) or "").startswith("Total coupons"))
+    signed_in.fill("Total coupons", "5,000")
     wait_until(lambda: not signed_in.run(at_field) or "5.000" not in signed_in.text())
     offered = "return [...document.querySelectorAll('#budgets option')].map((one) => one.value)"
     wait_until(lambda: name in signed_in.run(offered))
     zone = signed_in.run("return Intl.DateTimeFormat().resolvedOptions().timeZone")
     assert f"{zone}; empty: at once" in signed_in.text()
-    signed_in.fill("For each user", "0")
-    signed_in.press("Make the draft")
-    wait_until(lambda: (signed_in.run(at_field) or "").startswith("For each user"))
+    signed_in.fill("Limit per user", "0")
+    signed_in.press("Create draft")
+    wait_until(lambda: (signed_in.run(at_field) or "").startswith("Limit per user"))
     assert "limit is" not in signed_in.text()
-    signed_in.fill("For each user", "1")
-    signed_in.press("Make the draft")
+    signed_in.fill("Limit per user", "1")
+    signed_in.press("Create draft")
     signed_in.sees("– of 5,000 left")  # a draft is not in Redis yet
     coupon = signed_in.run("return location.hash").split("/")[-1]
     assert json.loads(stack.ctl("show", coupon, "--json"))["postgresql"]["total"] == 5000
@@ -301,7 +301,7 @@ def test_what_is_not_there(signed_in):
     signed_in.fill("Campaign id", "Noon")
     signed_in.fill("User", "1")
     signed_in.press("Find the user's receives")
-    signed_in.sees('"Noon" is no campaign id')
+    signed_in.sees('"Noon" is not a campaign id')
     assert "9223372036854775807" not in signed_in.text()
 
 
@@ -314,8 +314,8 @@ def test_a_stock_that_cannot_be(stack, signed_in):
     signed_in.open(f"/campaigns/{coupon}")
     signed_in.sees("3 of 5 left")
     signed_in.press("Stock…")
-    signed_in.fill("Coupons in all", "1")
-    signed_in.sees("Coupons in all: at least 2, which are taken.")
+    signed_in.fill("Total coupons", "1")
+    signed_in.sees("Total coupons: at least 2, because so many are taken.")
     assert "→" not in signed_in.run("return document.querySelector('dialog').innerText")
 
 
@@ -325,7 +325,7 @@ def test_codes_that_are_refused_are_told_so(stack, signed_in):
     signed_in.open(f"/campaigns/{coupon}")
     signed_in.press("Import…")
     signed_in.fill("Codes", f"GOOD-{coupon}\nüber {coupon}")
-    signed_in.press("Store the codes")
+    signed_in.press("Import codes")
     signed_in.sees("1 stored", "1 refused", "über")
     assert signed_in.run("return document.querySelector('.note .refused') !== null")
     assert "\\x" not in signed_in.text()
@@ -373,17 +373,17 @@ def test_budgets_and_orders(stack, signed_in):
     browser, budget = signed_in, f"spring-{os.urandom(4).hex()}"
     browser.follow("Budgets")
     browser.press("New budget…")
-    browser.press("Make the budget")
+    browser.press("Create budget")
     browser.sees("Name is empty.")
     browser.fill("Name", budget)
     browser.fill("Amount", "8.5")
     browser.fill("Currency", "EUR")
-    browser.press("Make the budget")
+    browser.press("Create budget")
     browser.sees('Amount is "8.5": allowed is 0.00 to 90071992547409.91 EUR, with 2 digits')
     browser.fill("Amount", "8.50")
     browser.sees(f"Budget {budget} has 8.50 EUR.")
-    browser.press("Make the budget")
-    browser.sees("The budget is made.", budget, "8.50 EUR")
+    browser.press("Create budget")
+    browser.sees("The budget is created.", budget, "8.50 EUR")
     coupon = stack.coupon_make(5, name="Orders", amount_off="5.00", currency="EUR")
     browser.open(f"/campaigns/{coupon}")
     browser.press("Edit…")
@@ -406,33 +406,33 @@ def test_budgets_and_orders(stack, signed_in):
     browser.press("Release…")
     browser.sees(f"Receive {receive}: held by order o-1 → free")
     browser.press("Release")
-    browser.sees("It is free.", "Order o-1 gave it up")
+    browser.sees("The receive is free.", "Order o-1 released it")
     with stack.client() as client:
         for _ in range(2):
             assert client.call("use", receive=receive, order="o-2")["code"] == 0
         assert client.call("use", receives=[receive, f"{receive[:-1]}9"], order="o-2")["code"] == 1
     browser.press("Find the receive")
-    browser.sees("used by order o-2.", "Order o-2 asked to use it, which was done already")
-    browser.sees("Order o-2 did not use it, for another receive was refused")
+    browser.sees("used by order o-2.", "Order o-2 asked to use it, which had been done already")
+    browser.sees("Order o-2 did not use it, because another receive was refused")
     picture(browser, "receive")
-    browser.press("Take the use back…")
+    browser.press("Roll back use…")
     browser.fill("Why", "sent back")
     with stack.client() as client:
         client.call("rollback", receive=receive, order="o-2")
         client.call("hold", receive=receive, order="o-3")
-    browser.press("Take the use back")
+    browser.press("Roll back use")
     browser.sees("another order holds the receive")
     browser.press("Cancel")
     browser.press("Find the receive")
-    browser.sees("held by order o-3", "Order o-2 was refused to rollback it: is held: sent back.")
+    browser.sees("held by order o-3", "Order o-2 failed to rollback it: held by other: sent back.")
     browser.follow("Budgets")
     browser.press("Amount…", budget)
     browser.fill("Amount", "4.00")
     browser.sees('Amount is "4.00": allowed is 5.00 to')
-    browser.press("Set the amount")
+    browser.press("Set amount")
     browser.fill("Amount", "1000.00")
     browser.sees("Amount: 8.50 EUR → 1,000.00 EUR", "Spent or held: 5.00 EUR.")
-    browser.press("Set the amount")
+    browser.press("Set amount")
     browser.sees("The amount is set.", "1,000.00 EUR", "995.00 EUR")
     browser.press("History", budget)
     browser.sees(f"History of {budget}")
@@ -448,16 +448,16 @@ def test_codes(stack, signed_in, tmp_path):
     browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", downloads)
     browser.open(f"/campaigns/{coupon}")
     browser.press("New codes…")
-    browser.press("Make the codes")
+    browser.press("Generate codes")
     browser.sees("Number of codes is empty.")
     browser.fill("Number of codes", "2")
     browser.fill("Prefix", "!")
     browser.sees("New codes of this campaign: 2.")
-    browser.press("Make the codes")
+    browser.press("Generate codes")
     browser.sees('Prefix is "!"')
     browser.fill("Prefix", "SUN")
-    browser.press("Make the codes")
-    browser.sees("Made: set ", "of 2 codes.", "2 codes: 2 unused, 0 used, 0 revoked.")
+    browser.press("Generate codes")
+    browser.sees("Created: set ", " with 2 codes.", "2 codes: 2 unused, 0 used, 0 revoked.")
     browser.press("Save…")
     browser.sees("2 codes in a file, each with its state.")
     browser.press("Save")
@@ -467,12 +467,12 @@ def test_codes(stack, signed_in, tmp_path):
     (code, _), (other, state) = (row.split(",") for row in rows)
     assert (head, state) == ("code,state", "unused") and other.startswith("SUN-")
     browser.press("New word…")
-    browser.press("Make the word")
+    browser.press("Create word")
     browser.sees("The word is empty.")
     browser.fill("Word", word)
     browser.sees(f"{word} becomes a code of this campaign, for all users.")
-    browser.press("Make the word")
-    browser.sees("The word is made.", word, "3 codes: 3 unused")
+    browser.press("Create word")
+    browser.sees("The word is created.", word, "3 codes: 3 unused")
     browser.open(f"/find?code={code}")
     browser.press("Revoke…")
     browser.sees(f"Code {code}: unused → revoked")
@@ -487,12 +487,12 @@ def test_codes(stack, signed_in, tmp_path):
     browser.press("Revoke")
     browser.sees("The set is revoked.", "3 codes: 1 unused, 0 used, 2 revoked.")
     browser.press("Import…")
-    browser.press("Store the codes")
+    browser.press("Import codes")
     browser.sees("There are no codes.")
     browser.fill("Codes", f"mine-{coupon}\n\n{other}\n")
     browser.sees("Stored as codes of this campaign: 2 codes.")
-    browser.press("Store the codes")
-    browser.sees("1 stored, 0 were there before, 1 refused. Code 2: the code is a generated one")
+    browser.press("Import codes")
+    browser.sees("1 stored, 0 existed already, 1 refused. Code 2: the code is a generated one")
 
 
 GIVEN_UP = """
@@ -517,15 +517,15 @@ def test_webhooks(stack, console, key_make, tmp_path):
             browser.open(f"/campaigns/{coupon}")
             browser.press("New webhook…")
             browser.fill("URL", url := endpoint.url())
-            browser.sees(f"{url} is sent events of Hooks from now on.")
+            browser.sees(f"From now on {url} gets events of Hooks.")
             types = browser.run(TYPES)
             assert "coupon.issued" in types
             for name in types:
                 browser.field(name).click()
             browser.sees("No type of event is chosen.")
             browser.field("coupon.voided").click()
-            browser.sees(f"{url} is sent coupon.voided of Hooks from now on.")
-            browser.press("Make the webhook")
+            browser.sees(f"From now on {url} gets coupon.voided of Hooks.")
+            browser.press("Create webhook")
             browser.sees("Its secret, shown only now: whsec_", url, "enabled", "coupon.voided")
             browser.press("Test…")
             browser.sees("One event of the type webhook.test is sent")
@@ -538,19 +538,19 @@ def test_webhooks(stack, console, key_make, tmp_path):
             browser.sees("It answered 500 after")
             browser.press("Cancel")
             browser.press("New secret…")
-            browser.sees("second signature until 24h")
-            browser.press("Make the secret")
+            browser.sees("signature with the previous secret for 24h.")
+            browser.press("Create secret")
             browser.sees("Its secret, shown only now: whsec_")
             browser.press("Deliveries")
-            browser.sees("Everything has arrived.")
+            browser.sees("All requests were delivered.")
             with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as owner:
                 owner.execute(GIVEN_UP, (coupon, coupon))
             browser.open(f"/campaigns/{coupon}?again")
             browser.sees("1 given up")
             browser.press("Send again…")
-            browser.sees("Given up, and tried again: 1 request.")
+            browser.sees("Sent again: 1 request that had been given up.")
             browser.press("Send again")
-            browser.sees("1 request to be sent again.", "0 given up")
+            browser.sees("1 request will be sent again.", "0 given up")
             for word, state in (("Disable", "disabled"), ("Enable", "enabled")):
                 browser.press(f"{word}…")
                 browser.sees(f"→ {state}")
@@ -569,30 +569,30 @@ def test_keys(stack, signed_in):
     browser = signed_in
     browser.follow("Keys")
     browser.press("New key…")
-    browser.press("Make the key")
+    browser.press("Create key")
     browser.sees("The name is empty.")
     browser.fill("Name", "shop")
-    browser.press("Make the key")
+    browser.press("Create key")
     browser.sees("No role is chosen.")
     browser.field("issue:").click()
     browser.field("read:").click()
     browser.field("use: ").click()
     browser.fill("Only campaigns", "7, 8")
     browser.fill("Requests a second", "0")
-    browser.sees("A key is made for shop: issue, read, use, campaign 7, 8.")
-    browser.press("Make the key")
+    browser.sees("Creates a key for shop: issue, read, use, campaign 7, 8.")
+    browser.press("Create key")
     browser.sees("1 to 1000000")
     browser.fill("Requests a second", "50")
-    browser.press("Make the key")
+    browser.press("Create key")
     browser.sees("It is shown only now: cmq_", "2 campaigns", "50 requests a second")
     key = browser.run("return document.querySelector('.secret').textContent").split("_")[1]
     picture(browser, "keys")
     browser.fill("Name or id", key)
-    browser.sees("1 key, the newest first")
+    browser.sees("1 key, newest first")
     browser.press("New secret…")
-    browser.fill("The secret before", "0s")
-    browser.sees(f"Key {key} gets a new secret; that before ends after 0s.")
-    browser.press("Make the secret")
+    browser.fill("The previous secret", "0s")
+    browser.sees(f"Key {key} gets a new secret; the previous one expires after 0s.")
+    browser.press("Create secret")
     browser.sees("The key has a new secret. It is shown only now: cmq_")
     browser.press("Revoke…")
     browser.sees(f"Key {key}: active → revoked")
@@ -602,7 +602,7 @@ def test_keys(stack, signed_in):
     wait_until(lambda: browser.words() == ["Sign out", "New key…"])
     who = browser.run("return document.getElementById('who').textContent").split()[1]
     browser.follow("History")
-    browser.sees("What operators have asked for", f"key revoke {key}", who, "done")
+    browser.sees("Commands of operators", f"key revoke {key}", who, "done")
 
 
 @pytest.mark.whole
@@ -613,40 +613,40 @@ def test_dead_letters(stack, signed_in, dead_add):
         dead_add(body)
     browser.sees("2 dead letters")
     browser.follow("2 dead letters")
-    browser.sees("2 dead letters, the oldest first")
+    browser.sees("2 dead letters, oldest first")
     browser.press("Send again…", "1,200")
     browser.sees("Workers get this dead letter once more.")
     browser.press("Send again")
     browser.sees("1 message sent to the workers.")
     wait_until(lambda: queue_length(stack, DEAD_QUEUE) == 2)  # it cannot be read now, either
-    browser.press("Look again")
+    browser.press("Refresh")
     browser.sees("unreadable: not JSON")
     browser.press("Show", "1,200")
     browser.sees("Dead letter", "cannot read it", "Of another program.")
     picture(browser, "dead")
     browser.press("Remove…", letter["coupon"])
-    browser.sees(f"Owed, and will never have an outcome: {receive}")
+    browser.sees(f"Accepted, and will never have an outcome: {receive}")
     browser.press("Cancel")
     assert queue_length(stack, DEAD_QUEUE) == 2
     browser.press("Remove…", letter["coupon"])
     browser.press("Remove")
-    browser.sees("1 message removed.", "1 dead letter, the oldest first")
+    browser.sees("1 message removed.", "1 dead letter, oldest first")
     browser.press("Send all again…")
     browser.sees("Workers get 1 dead letter once more.")
     browser.press("Send again")
     browser.sees("1 message sent to the workers.")
     wait_until(lambda: queue_length(stack, DEAD_QUEUE) == 1)
-    browser.press("Look again")
+    browser.press("Refresh")
     browser.press("Remove…")
-    browser.sees("It cannot be read: it may have receives that are owed.")
+    browser.sees("It cannot be read: it may contain accepted receives without an outcome.")
     browser.press("Remove")
     browser.sees("There are no dead letters.")
 
 
 @pytest.mark.whole
 def test_a_session_that_ends(stack, console, key_make, tmp_path):
-    """By time, with its key: a sentence says so, and who signs in again is where he was."""
-    coupon, ended = stack.coupon_make(1, name="Where he was"), "Your session has ended"
+    """By time, with its key: a sentence says so, and after signing in the page is shown again."""
+    coupon, ended = stack.coupon_make(1, name="The previous page"), "Your session has ended"
     stack.restart("admin", COUPON_ADMIN_SESSION_S=5)
     try:
         with browser_open(console, tmp_path / "profile") as browser:
@@ -659,12 +659,12 @@ def test_a_session_that_ends(stack, console, key_make, tmp_path):
             key = key_make("admin")
             browser.fill("API key", key)
             browser.press("Sign in")
-            browser.sees("Where he was", "issuing")
+            browser.sees("The previous page", "issuing")
             stack.ctl("key", "revoke", key.split("_")[1])
             browser.sees(ended)
             browser.fill("API key", key_make("monitor"))
             browser.press("Sign in")
-            browser.sees("Where he was", "Your key may look only.")
+            browser.sees("The previous page", "Your key is read-only.")
             browser.press("Sign out")
             browser.sees("API key")
             assert ended not in browser.text()
@@ -679,25 +679,25 @@ EXPIRE = """WITH change AS (UPDATE api_key_version SET num = num + 1 RETURNING n
 @pytest.mark.whole
 def test_who_may_come_in(stack, browser, key_make, pg):
     browser.sign_in("cmq_0000000000_" + "x" * 43)
-    browser.sees("This key is not good")
+    browser.sees("This key is not valid")
     browser.sign_in(key_make("issue"))
-    browser.sees("this key may not do that")
+    browser.sees("this key does not allow that")
     soon = datetime.now(timezone.utc) + timedelta(hours=1)
     expires = key_make("monitor", "--expires", soon.isoformat(timespec="seconds"))
     browser.sign_in(expires)
-    browser.sees("Everything that is watched is well.")
+    browser.sees("All monitored parts are healthy.")
     pg.execute(EXPIRE, (expires.split("_")[1],))
     browser.sees("Your session has ended")
     browser.fill("API key", expires)
     browser.press("Sign in")
-    browser.sees("This key is not good")
+    browser.sees("This key is not valid")
     monitor = key_make("monitor")
     browser.sign_in(monitor)
-    browser.sees("Everything that is watched is well.")
+    browser.sees("All monitored parts are healthy.")
     browser.open("/campaigns/%")
-    browser.sees("There is no such page")
+    browser.sees("Page not found")
     browser.open(f"/campaigns/{stack.coupon_make(1)}")
-    browser.sees("Your key may look only.")
+    browser.sees("Your key is read-only.")
     assert browser.words() == ["Sign out", "Check", "Audit"]
     stack.ctl("key", "revoke", monitor.split("_")[1])
     browser.sees("Sign in")
@@ -712,7 +712,7 @@ def test_who_may_come_in(stack, browser, key_make, pg):
 def test_it_says_when_it_is_old(stack, signed_in):
     browser = signed_in
     stack.stop("admin")
-    browser.sees("s old: connecting again.")
+    browser.sees("s old. Reconnecting…")
     stack.start("admin")
     browser.sees("Your session has ended")  # sessions are in memory
 
@@ -725,31 +725,31 @@ def test_a_form_whose_answer_is_lost(stack, console, key_make, tmp_path, pg):
     def form_fill(browser):
         browser.press("New campaign…")
         browser.fill("Name", "Lost answer")
-        browser.fill("Coupons in all", "5")
+        browser.fill("Total coupons", "5")
 
     with Relay(port_of(console)) as relay, browser_open(relay.url(console), tmp_path) as browser:
         browser.sign_in(key_make("admin"))
         browser.follow("Campaigns")
         form_fill(browser)
         relay.mode("lose", "down")
-        browser.press("Make the draft")
+        browser.press("Create draft")
         wait_until(lambda: pg.execute(made).fetchone() == (1,))
         lost = "coupon-admin does not answer. Try again."
         # The browser itself may send it again.
         wait_until(lambda: lost in browser.text() or relay.reset())
         relay.mode("pass", "down")
-        browser.press("Make the draft")
+        browser.press("Create draft")
         coupon = coupon_of(browser)
         assert pg.execute(made).fetchone() == (1,)
         browser.follow("Campaigns")
         form_fill(browser)
-        browser.press("Make the draft")
+        browser.press("Create draft")
         wait_until(lambda: pg.execute(made).fetchone() == (2,))
         wait_until(lambda: coupon_of(browser) != coupon)
 
 
 def cpu_s(pid):
-    """Of all its threads."""
+    """The CPU time of all its threads."""
     each = (task / "schedstat" for task in Path(f"/proc/{pid}/task").iterdir())
     return sum(int(one.read_text().split()[0]) for one in each) / 1e9
 
@@ -759,9 +759,9 @@ def test_it_connects_again(stack, console, key_make, tmp_path):
     """After connections were lost, with and without a sign of it; who was signed in still is."""
     with Relay(port_of(console)) as relay, browser_open(relay.url(console), tmp_path) as browser:
         browser.sign_in(key_make("monitor"))
-        browser.sees("Everything that is watched is well.")
+        browser.sees("All monitored parts are healthy.")
         relay.half_open("client")
-        browser.sees("s old: connecting again.")
+        browser.sees("s old. Reconnecting…")
         wait_until(lambda: "s old" not in browser.text())
         before = browser.run(AS_OF)
         relay.reset()
@@ -842,7 +842,7 @@ def test_what_is_wrong_comes_first(stack, signed_in):
     first = browser.run("return document.querySelector('.troubles li').textContent")
     assert "does not answer" in first
     stack.start("worker-1", "worker-2")
-    browser.sees("Everything that is watched is well.")
+    browser.sees("All monitored parts are healthy.")
 
 
 # By the formula of WCAG 2.2: what is drawn on what, of each element with text and of each control.
@@ -976,12 +976,12 @@ def test_the_keyboard_alone(stack, browser, key_make):
     browser.sees("Publish…", "New webhook…")
     for word, said in (("Publish", "Published."), ("Pause", "Paused."), ("Resume", "Resumed.")):
         reach(browser, f"{word}…")
-        browser.sees("Checked: version")
+        browser.sees("Based on version")
         reach(browser, word)
         browser.sees(said)
     reach(browser, "New word…")
     ActionChains(browser.driver).send_keys(f"NOON{coupon}", Keys.ENTER).perform()
-    browser.sees("The word is made.")
+    browser.sees("The word is created.")
     wait_until(lambda: browser.run("return document.activeElement.tagName") != "BODY")
     reach(browser, "Keys")
     browser.sees("every campaign")
@@ -997,20 +997,20 @@ def test_the_keyboard_alone(stack, browser, key_make):
     browser.sees("active → revoked")
     browser.keys("ESCAPE")
     reach(browser, "Budgets")
-    browser.sees("What campaigns may give in all")
+    browser.sees("The total discount that campaigns may give")
     reach(browser, "New budget…")
     browser.sees("Name is empty.")
     browser.keys("ESCAPE")
     reach(browser, "Dead letters")
     browser.sees("There are no dead letters.")
-    reach(browser, "Look again")
+    reach(browser, "Refresh")
     reach(browser, "Sign out")
     browser.sees("API key")
 
 
 @pytest.mark.whole
 def test_ten_thousand_campaigns(stack, signed_in):
-    """Fifty a page; the live page has those to which something happens."""
+    """Fifty a page; the live page has the active campaigns."""
     insert = (
         "INSERT INTO coupon (id, name, total_num)"
         " SELECT 7000000 + n, 'Draft ' || n, 1 FROM generate_series(1, 10000) AS n"

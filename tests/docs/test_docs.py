@@ -339,7 +339,7 @@ def test_every_test_and_file_that_is_named_exists(page):
 
 
 def test_the_readme_shows_the_figures():
-    """Those that `make bench` has written."""
+    """The README has the figures that `make bench` has written."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert (ROOT / "docs/figures.txt").read_text(encoding="utf-8") in readme
 

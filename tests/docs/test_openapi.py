@@ -148,7 +148,7 @@ def test_each_example_is_valid(name):
 
 
 def branches(schema):
-    """Those of which a value is one."""
+    """The schemas one of which a value must match."""
     return schema.get("oneOf", [schema])
 
 

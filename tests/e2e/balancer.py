@@ -55,7 +55,7 @@ class Balancer:
         return re.match("[A-Z]+", row["status"])[0], int(row["scur"])
 
     def states(self, number):
-        """Of a gateway, as where requests come in sees it."""
+        """The states of a gateway, as the balancer sees it."""
         return {self.stats(backend, f"gateway-{number}")[0] for backend in ("lines", "http")}
 
     def wait(self, number, state):

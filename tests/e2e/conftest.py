@@ -186,7 +186,7 @@ def ground_make(request):
 
 @pytest.fixture(params=list(STORES))
 def store(request):
-    """Of locks."""
+    """A store of locks."""
     return request.param
 
 
@@ -206,7 +206,7 @@ def agent(stack, store):
 
 @pytest.fixture
 def name(request):
-    """Of a lock that no other test has."""
+    """The name of a lock that no other test has."""
     return f"test:{request.node.name.translate(str.maketrans('[]{}', '--()'))}:{time.time_ns()}"
 
 

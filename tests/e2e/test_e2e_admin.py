@@ -71,7 +71,7 @@ class Description(openapi.Description):
     is_forged = False  # couponctl does not print what it should
 
     def operation(self, method, path):
-        """That of a request; None: there is none."""
+        """The operation of a request; None: there is none."""
         for form, item in self.document["paths"].items():
             if re.fullmatch(re.sub(r"{\w+}", "[^/]+", form), path.split("?")[0]):
                 if method.lower() in item:
@@ -474,7 +474,7 @@ def test_a_key_of_some_coupons_spends_no_other_budget(stack, admin, key_make):
     for budget in (other, None):
         edit = {**terms, "budget": budget}
         told = caller("PATCH", f"/campaigns/{own}", edit, If_Match='"2"')
-        assert problem(told, 403) == "this key may not do that"
+        assert problem(told, 403) == "this key does not allow that"
     problem(caller("GET", f"/budgets/{other}"), 403)
     assert json.loads(stack.ctl("show", own, "--json"))["postgresql"]["version"] == 2
     ok(caller("PATCH", f"/campaigns/{own}", terms, If_Match='"2"'))
@@ -657,7 +657,7 @@ def test_streams_have_a_share_per_key(stack, key_make):
     assert all(one.status_code == 200 for one in streams)
     refused = admin.stream(f"{API}/live", monitor.key)
     assert refused.status_code == 503, "or the body has no end"
-    assert problem(refused, 503) == "too many look with this key already: end other streams"
+    assert problem(refused, 503) == "too many clients watch with this key: end other streams"
     streams.append(admin.stream(f"{API}/live", operator.key))
     assert streams[-1].status_code == 200
     for one in streams:
@@ -764,7 +764,7 @@ def test_what_watches_the_program(stack, key_make):
         assert after[name] - before[name] == more, name
     (line,) = [line for line in admin.log().splitlines() if f"key={key_id(monitor)}" in line]
     assert "event=admin_refused" in line and "path=/admin/v1/campaigns/9999/pause" in line
-    assert "http=403" in line and 'error="this key may not do that"' in line
+    assert "http=403" in line and 'error="this key does not allow that"' in line
 
     def stranger_is_logged():
         admin.call("POST", "/admin/session", {"key": "x"})
@@ -977,7 +977,7 @@ def fake(stack, key_make, tmp_path):
 
 
 def test_many_warnings(fake):
-    """Those that are too many are left out as whole lines, and counted."""
+    """Warnings beyond the limit are left out as whole lines, and counted."""
     line = "the code exists in set 1795410433 of coupon 1001, and is revoked"
     fake.does(f"seq 1 5000 | sed 's/.*/couponctl: line &: {line}/' >&2; echo '{{}}'; exit 1")
     told = ok(fake.api("POST", "/campaigns/1/codes", {"codes": ["x"]}))["warnings"]
@@ -1062,7 +1062,7 @@ def test_no_exchange_code_is_logged(fake):
 def test_no_whole_key_is_logged_or_passed_on(fake, method, path):
     started = len(fake.started())
     detail = problem(fake.api(method, f"/keys/{fake.api.key}{path}"), 400)
-    assert "the path has no id of a key" in str(detail)
+    assert "the path has no key id" in str(detail)
     wait_until(lambda: not path or f"path=/keys/{{api_key}}{path} " in fake.log())
     assert fake.api.key not in fake.log()
     assert len(fake.started()) == started
@@ -1289,7 +1289,8 @@ def test_settings_that_are_refused(stack):
 
 
 def test_its_description(admin):
-    """Of the form of OpenAPI 3.1: each reference leads somewhere, and names are used once."""
+    """The description has the form of OpenAPI 3.1: each reference leads somewhere, and names are
+    used once."""
     document = admin.described.document
     assert document["openapi"] == "3.1.0"
     names, used = [], set()

@@ -63,7 +63,7 @@ def guarded(stack, tmp_path_factory, wall_clock):
 
 @pytest.fixture
 def clock(wall_clock):
-    """Of the gateway `guarded`: right again after the test."""
+    """The clock of the gateway `guarded`: right again after the test."""
     yield wall_clock
     wall_clock.set(0)
 
@@ -483,7 +483,7 @@ def test_programs_present_a_key(stack, guarded, coupons, tmp_path):
 
 
 def test_codes_of_another_coupon_are_none(stack, guarded, coupons, tmp_path):
-    """Who is for some coupons only cannot find codes of the others by trying, and spends none."""
+    """A key of some coupons cannot find codes of the others by trying, and spends none."""
     first, second = coupons
     known_one, code = (f"SCOPE-{uuid.uuid4().hex.upper()}" for _ in range(2))
     path = tmp_path / "codes.csv"

@@ -57,7 +57,8 @@ def limited(stack):
 
 @pytest.fixture
 def history_make(rough):
-    """Of coupons whose dead letters, and those of other tests, are not left behind."""
+    """Makes histories of coupons whose dead letters, and those of other tests, are not left
+    behind."""
     made = []
 
     def make(**options):

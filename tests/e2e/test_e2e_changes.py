@@ -1,4 +1,4 @@
-"""Who has asked for what change: couponctl history."""
+"""couponctl history: each change, and the operator who has asked for it."""
 
 import json
 import os

@@ -351,7 +351,7 @@ def test_repeated_it_changes_nothing(codes, coupon, tmp_path, mark):
 
 
 def test_codes_that_were_revoked_stay_so(codes, coupon, tmp_path, mark):
-    """Who imports them again is told."""
+    """The output of another import counts them."""
     path = written(tmp_path / "c.csv", f"code,state\n{mark}0,\n{mark}1,\n{mark}2,used\n")
     _, first, _ = imported(codes, coupon, path)
     codes("revoke", f"{mark}0", f"{mark}1")

@@ -504,7 +504,7 @@ def test_answers_that_end_it(stack, make_coupon, users, answer, message):
 @pytest.mark.long
 @pytest.mark.plain
 def test_each_request_has_its_key(stack, make_coupon, users):
-    """The same request again after each answer that decides nothing."""
+    """A request is repeated unchanged after each answer that decides nothing."""
     seen, undecided = {}, [("busy", 20), ("unavailable", 21), ("unknown", 22), ("not_started", 5),
                            ("rate_limited", 23)]  # fmt: skip
 

@@ -99,7 +99,7 @@ def test_a_process_that_dies_meanwhile_is_not_replaced(stack, gateway_make):
 
 
 def test_without_their_parent_the_processes_do_not_drain(stack, gateway_make):
-    """Who starts it again needs the ports."""
+    """A gateway that is started again needs the ports."""
     gateway = gateway_make(stack, COUPON_DRAIN_S=LONG, COUPON_PROCESSES=2)
     gateway.kill9()
     wait_until(lambda: gateway.log().count("event=stopped") == 2)

@@ -18,7 +18,7 @@ def issue(gateway, coupon, user, headers=(), **members):
 
 
 def test_a_key_in_the_header_is_the_key(stack, make_coupon):
-    """The same in either spelling, and over the socket: one receive."""
+    """A key is one key in either spelling, and over the socket: one receive."""
     coupon = make_coupon(10, limit=10)
     first = issue(stack, coupon, "1", {"Idempotency-Key": '"order 77"'}, ack="issued").json()
     assert first["status"] == "issued"

@@ -32,7 +32,7 @@ def reply_read(reader):
 
 
 def replies(stack, data):
-    """Of a client that half-closes the connection."""
+    """The replies to a client that half-closes the connection."""
     with connect(stack) as connection, connection.makefile("rb") as reader:
         connection.sendall(data)
         with contextlib.suppress(OSError):

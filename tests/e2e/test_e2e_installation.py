@@ -141,7 +141,7 @@ def test_without_gateways_a_keeper_claims_it(rough, rough_redis, rough_pg):
 
 
 def test_messages_have_the_id(rough, rough_redis, rough_pg, rough_coupon, amqp_rough):
-    """Those of a gateway, and those that the keeper sends again."""
+    """Messages of a gateway have it, and those that the keeper sends again."""
     coupon, own = rough_coupon(100), own_id(rough_pg)
     rough.stop("worker-1")
     with rough.client() as client:

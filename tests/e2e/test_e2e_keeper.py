@@ -161,7 +161,8 @@ def test_all_are_verified_after_redis_was_restarted(rough, rough_redis, many, wo
 
 
 def others_settle(pg, cache, ids):
-    """Of what tests before have left, something may always be to be done."""
+    """Coupons that tests before have left may always give the keeper something to do: closes
+    them."""
     ids = [*map(int, ids)]
     closed = pg.execute(
         "UPDATE coupon SET status = 'closed', version = version + 1"
@@ -225,7 +226,7 @@ def test_what_redis_refuses_is_put_off(rough, rough_redis, rough_pg, rough_coupo
 
 
 def unequal(worker):
-    """Of all coupons, those of other tests too."""
+    """The count over all coupons, those of other tests too."""
     return worker.metrics()["couponmq_keeper_coupons_unequal"]
 
 

@@ -46,7 +46,7 @@ class Keys:
         return {(one := json.loads(text))["id"]: one for (text,) in rows}, number
 
     def copied(self):
-        """The same of Redis."""
+        """The records in Redis, and their number."""
         there = self.redis.hgetall(KEYS)
         number = int(there.pop(VERSION, 0))
         return {key: json.loads(text) for key, text in there.items()}, number

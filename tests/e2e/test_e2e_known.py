@@ -148,7 +148,7 @@ def gateway_answer(gateway, coupon, user):
 
 
 def test_terms(stack, pair):
-    """Gateways remember losing answers for 100 ms."""
+    """Gateways cache refusals for 100 ms."""
     for user in range(1, TIMES + 1):
         coupon = stack.ctl("create", "--name", "known", "--total", 1)
         stack.ctl("publish", coupon)
@@ -179,7 +179,7 @@ def test_a_campaign_that_is_published(stack, pair):
 
 
 def test_codes(stack, pair, tmp_path):
-    """Of a set that was generated, of a file that was imported, and a word: good, then revoked."""
+    """A code of a generated set, one of an imported file, and a word are good, and then revoked."""
     codes = Codes(stack, stack.env["COUPON_CODE_KEYS"])
     coupon = stack.coupon_make(1000)
 
@@ -225,7 +225,7 @@ def test_a_gateway_that_cannot_read_codes_is_named(stack, gateway_make):
 
 
 def test_a_budget(stack, pair):
-    """That is spent pauses its campaigns: with another amount they go on."""
+    """A spent budget pauses its campaigns: with another amount they go on."""
     name = f"known.{uuid.uuid4().hex}"
     stack.ctl("budget", "create", name, "--amount", "1.00", "--currency", "EUR")
     coupon = stack.coupon_make(100, amount_off="1.00", currency="EUR", budget=name)

@@ -157,7 +157,8 @@ def test_connections(stack, gateway_make):
 
 @pytest.mark.plain
 def test_connections_of_an_address(stack, gateway_make):
-    """Those of the socket API and HTTP together; Unix sockets and other addresses have room."""
+    """Connections of the socket API and HTTP count together; Unix sockets and other addresses have
+    room."""
     gateway = gateway_make(
         stack, COUPON_CONNECTIONS_PER_ADDRESS_MAX=4, COUPON_CONNECTIONS_NETWORKS="127.0.0.2"
     )
@@ -263,7 +264,7 @@ def test_what_all_connections_hold_is_bounded(stack, gateway_make, data):
 
 
 def test_unread_replies_over_http_are_in_the_bound(stack, gateway_make, many_descriptors):
-    """Those that hold most are cut, also for what the socket API holds."""
+    """Connections that hold most are cut, also for what the socket API holds."""
     bound = 262144  # the least
     gateway = gateway_make(stack, COUPON_SOCKET_BUFFER_BYTES=bound)
     listen = gateway.settings["COUPON_HTTP_LISTEN"]

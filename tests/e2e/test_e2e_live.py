@@ -45,7 +45,7 @@ def campaign_of(sample, coupon):
 
 
 def sessions(stack):
-    """Of PostgreSQL, for what is shown."""
+    """The number of sessions of PostgreSQL for the live state."""
     with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as owner:
         rows = owner.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"

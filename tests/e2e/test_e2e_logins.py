@@ -186,7 +186,7 @@ def decoy(rough_pg):
 
 @pytest.mark.parametrize("settings_of", [harmful_roles, harmful_environment])
 def test_settings_that_would_change_what_is_stored(rough, rough_pg, superuser, decoy, settings_of):
-    """Of the role, or of the environment: each session has its own."""
+    """Settings of the role, or of the environment, change nothing: each session has its own."""
     name, texts = "Größe L, 5 €", {"größe": "L 衣", "path": "a\\b'c"}
     with settings_of(superuser) as environment:
         rough.stop("gateway", "worker-1")

@@ -49,7 +49,7 @@ def consistent(told):
 
 
 def answers(told):
-    """Of those who were started. On a busy machine the generator is late for some."""
+    """The answers to users who were started. On a busy machine the generator is late for some."""
     return {kind: n for kind, n in told["answers"].items() if kind != "not_started"}
 
 
@@ -72,7 +72,7 @@ def test_all_in_time(stack, make_coupon, pg, over):
     assert loop["after"]["calm"] and loop["after"]["ping_us"] < 2_000_000
     assert (loop["after"]["accepted"], loop["after"]["unsettled"]) == (0, 0)
     assert told["verify"]["rows"] == told["verify"]["accepted"] == users == rows_of(pg, coupon)
-    # The same seed: the same users at the same times, whose keys give the same receives.
+    # A seed repeats the users and their times, and the users' keys give the same receives.
     again = open_loop(stack, coupon, *SMALL, *over)
     assert again["users"] == told["users"]
     assert answers(again) == {"accepted": again["open_loop"]["started"]}
@@ -128,7 +128,7 @@ def test_a_gateway_that_is_frozen(stack, make_coupon, gateway_make, pg, over):
 
 @OVER
 def test_a_gateway_that_has_ended(stack, make_coupon, gateway_make, pg, over):
-    """Who is refused a connection has sent nothing, and nothing of it is in doubt."""
+    """A user whose connection is refused has sent nothing, and nothing of it is in doubt."""
     coupon, gateway = make_coupon(10_000), gateway_make(stack)
     with ThreadPoolExecutor(1) as pool:
         options = (*SMALL, "--retries", 1, "--pause", "fixed", *over)

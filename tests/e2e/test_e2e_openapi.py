@@ -62,7 +62,7 @@ def coupon(make_coupon):
 
 
 def examples_of(schema, coupon):
-    """Those of a request, of a coupon that exists."""
+    """The examples of a request, with a coupon that exists."""
     for example in resolve(schema)["examples"]:
         yield json.loads(json.dumps(example).replace('"1001"', f'"{coupon}"'))
 
@@ -229,7 +229,7 @@ def test_users_in_the_path_up_to_each_bound_and_beyond(api):
 
 @each(OPERATIONS)
 def test_headers_up_to_each_bound_and_beyond(api, coupon, path, method):
-    """Of texts that HTTP lets pass, and does not trim."""
+    """The values are texts that HTTP lets pass, and does not trim."""
     item, operation = DOCUMENT["paths"][path], operation_of(path, method)
     given = {"params": {"user": "42"}}
     if method == "POST":

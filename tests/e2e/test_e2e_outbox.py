@@ -74,7 +74,7 @@ class Outbox(Seen):
         return (self.list("settled"), self.list("rejected")) == (self.settled(), self.rejected())
 
     def numbers(self):
-        """Of the worker's transactions: in PostgreSQL, and the copy in Redis."""
+        """The numbers of the worker's transactions: in PostgreSQL, and the copy in Redis."""
         pid, own = self.pg.execute(
             "SELECT pid, num FROM pg_stat_activity JOIN change_count ON stripe = 64 + pid % 64"
             " WHERE application_name LIKE 'coupon-worker%'",
@@ -100,7 +100,7 @@ def amqp_rough(rough):
 
 @pytest.fixture
 def outbox(rough, rough_redis, rough_pg, amqp_rough):
-    """Of a coupon that only the processes of the test settle."""
+    """The outbox of a coupon that only the processes of the test settle."""
     coupon = rough.coupon_make(100)
     wait_until(lambda: rough_redis.exists(f"coupon:{{{coupon}}}"))
     rough.stop("worker-1")

@@ -209,7 +209,7 @@ def test_a_packed_dead_letter_is_dropped(rough, rough_redis, rough_pg, amqp_roug
 
 
 def dead_bodies(channel):
-    """Of the only dead letter, which stays."""
+    """The batches of the only dead letter, which stays."""
     method, _, body = channel.basic_get(DEAD_QUEUE)
     channel.basic_nack(method.delivery_tag, requeue=True)
     return batches(body)

@@ -117,7 +117,7 @@ def test_a_connection_without_a_header_is_closed(gateway, header):
 
 
 def test_others_have_no_header(stack):
-    """Who is no balancer cannot choose its address."""
+    """A client that is no balancer cannot choose its address."""
     gateway = gateway_process(stack, "gateway-proxy", ready=None, **SETTINGS)
     try:
         wait_until(lambda: "event=ready" in gateway.log())

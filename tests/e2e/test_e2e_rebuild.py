@@ -42,7 +42,7 @@ def seq_seen(pg, coupon, generation):
 
 
 def generations(pg, coupon):
-    """Of the older ones: {generation: (seq_seen, settled_num)}"""
+    """The older generations: {generation: (seq_seen, settled_num)}"""
     query = "SELECT generation, seq_seen, settled_num FROM coupon_generation WHERE coupon_id = %s"
     return {row[0]: row[1:] for row in pg.execute(query, (coupon,)).fetchall()}
 

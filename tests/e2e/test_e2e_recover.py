@@ -115,7 +115,7 @@ class World:
         return reply
 
     def issue_all(self, coupon, users, **members):
-        """Of several users; each is asked until the gateway is available."""
+        """Issues for several users; each is asked until the gateway is available."""
         first = self.issue(coupon, users[0], **members)
         request = {"op": "issue", "coupon": coupon, "ack": "issued", **members}
         with self.stack.client() as client:
@@ -334,7 +334,7 @@ def budget_make(world, coupon, amount):
 
 
 def uses_make(world, shop):
-    """Of one coupon, before and after the backup: its receives, and its id."""
+    """Uses of one coupon, before and after the backup: its receives, and its id."""
     coupon = world.stack.coupon_make(10)
     budget_make(world, coupon, 1000)
     receives = [receive_of(world.stack, coupon, str(user)) for user in range(4)]

@@ -244,7 +244,7 @@ def planted(stack, pg, pg_owner, plant, coupons, file):
         # Missing, with and without its count.
         ([(REMOVE, 0)], "p1 p3", {"lost": 1}, "coupon {coupon}: "),
         ([(REMOVE, 0), (COUNT, -1)], "p3", {"lost": 1, "rows": 59}, "neither issued nor rejected"),
-        # Of another coupon of the rush; only its place is wrong when the counts agree.
+        # Moved to another coupon of the rush; only its place is wrong when the counts agree.
         ([(MOVE, 0)], "p1 p3", {"lost": 1, "never_told": 1}, "coupon {other}: "),
         (
             [(MOVE, 0), (COUNT, -1), (COUNT.replace("%(coupon)s", "%(other)s"), 1)],

@@ -41,7 +41,7 @@ class ProcessList:
 
 
 def passwords(stack):
-    """Of every login to a store."""
+    """The passwords of every login to a store."""
     urls = [
         url
         for program in ("gateway", "worker", "operator")

@@ -26,7 +26,7 @@ KEEPER = {"COUPON_KEEPER_ROUND_MS": 100, "COUPON_KEEPER_LEASE_MS": 1000}
 
 @pytest.fixture(scope="module")
 def group(stack_make, tmp_path_factory):
-    """Of a stack of services, with a worker."""
+    """Sentinels of a stack of services, with a worker."""
     stack = stack_make()
     stack.services()
     group = Sentinels(stack, tmp_path_factory.mktemp("sentinels"))

@@ -73,7 +73,7 @@ def seen(make_coupon, redis_client, pg):
 
 @pytest.fixture
 def rough_seen(rough, rough_redis, rough_pg):
-    """The same, on the stack that tests may break."""
+    """As seen(), on the stack that tests may break."""
 
     def make(total, limit=1):
         one = Rejecting(rough.coupon_make(total, limit), rough_redis, rough_pg)

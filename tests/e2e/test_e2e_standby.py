@@ -428,7 +428,7 @@ def test_a_standby_without_the_tail_is_promoted(
         rough.start("postgres")
         old = worker_make(rough, ready=False, **standby.urls(standby.primary))
         wait_until(lambda: is_refused(old))
-        # Who is told of both servers, the old one first, leaves it.
+        # A command that is given both servers, the old one first, leaves the old one.
         told = standby.ctl("recover", "--all", **standby.both("operator"))
         assert told.returncode == 0, told
         assert rows(pg, coupon) == USERS

@@ -149,7 +149,7 @@ class Capture:
         return any(text.encode() in frame for frame in self.frames if not self.is_left_out(frame))
 
     def is_left_out(self, frame):
-        """Of TCP over IPv4, as all here is."""
+        """Whether the frame has one of the ports; all here is TCP over IPv4."""
         at = 14 + 4 * (frame[14] & 15)
         ports = {int.from_bytes(frame[i : i + 2], "big") for i in (at, at + 2)}
         return bool(ports & self.ports)

@@ -52,7 +52,7 @@ def test_held_used_and_given_back(stack, gateway, use, pg_owner, receive):
     held, uses = told(stack, gateway, receive)
     assert held.pop("until")[-1] == "Z" and held == {"state": "held", "order": "a"}
     pg_owner.execute("UPDATE receive_use SET until = now() WHERE coupon_id = %s", (coupon,))
-    assert told(stack, gateway, receive)[0] is None, "a hold that has ended is none"
+    assert told(stack, gateway, receive)[0] is None, "an expired hold has no effect"
     use("use", receive)
     used, uses = told(stack, gateway, receive)
     assert used == {"state": "used", "order": "a"}

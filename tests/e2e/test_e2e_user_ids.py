@@ -20,7 +20,7 @@ from user_ids import HOSTILE, LENGTH_MAX, PRINTABLE, receive_parts
 
 FLAGS = ("--json", "--help", "-h", "--user", "--coupon=7", "--redis-url=redis://127.0.0.1:9", "=")
 USERS = tuple(dict.fromkeys((*HOSTILE, *PRINTABLE, *FLAGS)))
-# Of those that have met a parser of ours; each costs a process or more.
+# User ids that a parser of ours has met; each costs a process or more.
 FEW = (
     'a=b,level="error"', '"],["43",1,""', "\\", "%s%n", "a.b", "1.42.01JD8Z6Q4T1M0V5K9X3B7C2N8R.0",
     "{1001}:x", "a&user=b+c#d", PRINTABLE[:LENGTH_MAX], PRINTABLE[-LENGTH_MAX:],

@@ -112,7 +112,8 @@ def test_a_delivery_that_failed_is_overtaken(webhooks, worker_make, endpoint_mak
 
 
 def test_deliveries_of_a_coupon_wait_for_each_other(webhooks, worker_make, endpoint_make):
-    """Of one coupon one is sent at a time, also by two workers; of one webhook at most four."""
+    """One delivery of a coupon is sent at a time, also by two workers; of one webhook at most
+    four."""
     for _ in range(2):
         worker_make(webhooks.stack, **SOON)
     busy, overlaps = set(), []

@@ -33,7 +33,7 @@ def held():
 
 
 def error_of(webhooks, webhook):
-    """Of the first attempt that failed."""
+    """The error of the first attempt that failed."""
 
     def failed():
         return [one for one in webhooks.deliveries(webhook) if one["attempts"] > 0]
@@ -389,8 +389,8 @@ def test_a_worker_that_sends_none_removes_what_has_expired(webhooks, worker_make
     [
         ("SCHEMES", "http", "allowed are https and https,http"),
         ("SCHEMES", "ftp", 'COUPON_WEBHOOK_SCHEMES is "ftp"'),
-        ("NETWORKS", "10.0.0.1/8", '"10.0.0.1/8" is no network: allowed are'),
-        ("NETWORKS", "localhost", '"localhost" is no network'),
+        ("NETWORKS", "10.0.0.1/8", '"10.0.0.1/8" is not a network: allowed are'),
+        ("NETWORKS", "localhost", '"localhost" is not a network'),
         ("CONNECTIONS", "1001", "allowed is an integer from 0 to 1000"),
         ("ENDPOINT_CONNECTIONS", "0", "allowed is an integer from 1 to 100"),
         ("TIMEOUT_MS", "99", "allowed is an integer from 100 to 60000"),
@@ -456,7 +456,7 @@ def test_wrong_ids(webhooks, command):
         (("create",), 2, "webhook create needs URL"),
         (("create", "example.com"), 2, 'URL is "example.com": allowed is a URL as https://'),
         (("create", "ftp://example.com/"), 2, 'the scheme is "ftp": allowed is https or http'),
-        (("create", "https://u:p@example.com/"), 2, "a user or a password: allowed is none"),
+        (("create", "https://u:p@example.com/"), 2, "a user or a password: neither is allowed"),
         (("create", "https://example.com:22/"), 2, "the port is 22: allowed are 443, 80 and 1024"),
         (("create", "https://10.0.0.1/"), 2, "the address 10.0.0.1 is private: allowed are"),
         (("create", "https://[::1]/"), 2, "the address ::1 is loopback"),

@@ -21,7 +21,7 @@ ADVANCED = """[{{rabbit, [
 
 
 def elsewhere(url, host, port=None, scheme=None):
-    """The same login at another place."""
+    """The URL with its login at another place."""
     old = re.search(r"127\.0\.0\.1:(\d+)", url)
     url = url.replace(old[0], f"{host}:{port or old[1]}")
     return re.sub(r"^\w+", scheme, url) if scheme else url

@@ -50,7 +50,7 @@ static void key_check(const struct api_key *key)
 	}
 }
 
-/* Of any ten bytes that are the id of a key. */
+/* Looks up any ten bytes that are the id of a key. */
 static void keys_check(const struct keys *keys, const struct keys *others, const char *text,
 		       size_t size)
 {

@@ -29,7 +29,7 @@ static void key_check(const char *text, size_t len)
 	check(*key == '"' || (http_key_parse(key, strlen(key), again) == 0 && !strcmp(again, key)));
 }
 
-/* The same list behind empty elements, and twice, which a quotation mark may change. */
+/* Puts the list behind empty elements, and twice, which a quotation mark may change. */
 static void accept_check(const char *text, size_t len)
 {
 	enum http_accept accept = http_accept_parse(text, len);

@@ -244,7 +244,7 @@ class Bed(Stack):
     # What can happen to a machine, and to one of its processes
 
     def pid(self, name):
-        """Of PostgreSQL the file has more lines."""
+        """The first line of the file: that of PostgreSQL has more lines."""
         return int((self.run_dir / f"{name}.pid").read_text().split()[0])
 
     def cut(self, machine, *way):
@@ -258,7 +258,7 @@ class Bed(Stack):
         self.script("kill", machine)
 
     def kill_at_once(self, machine):
-        """The same, without the second that the script takes before it."""
+        """As kill(), without the second that the script takes before it."""
         if (self.run_dir / "machines").read_text() == "namespaces\n":
             port = f"cmq{self.port(0)}{machine}"
             subprocess.run(["ip", "link", "set", port, "down"], check=True)

@@ -475,7 +475,7 @@ def test_accepts_voids_that_keep():
 
 @pytest.mark.parametrize("result, in_redis", [(None, False), ("voided", False)])
 def test_accepts_voids_whose_end_nobody_knows(result, in_redis):
-    """Of one that was killed both may be seen; its slot comes back by the keeper, at any time."""
+    """Both results of a killed void may be seen; its slot comes back by the keeper, at any time."""
     told = Told(total=1)
     first = told.issued(1)
     told.voided(first, result=result, in_redis=in_redis)

@@ -269,7 +269,7 @@ def test_fill(coupon, users, what):
 
 @pytest.mark.parametrize("users", parts(128))
 def test_late(coupon, users):
-    """Of an older generation: the slot of each is taken by the receive in PostgreSQL."""
+    """Outcomes of an older generation: the slot of each is taken by the receive in PostgreSQL."""
     coupon.put(total=1000, stock=500, reserved=500, generation=2, **{"high:1": 1000})
     outcomes = [(i + 1, 1, i + 1, u, 1, BATCH, i, "k", "issued") for i, u in enumerate(users)]
     assert late(coupon, *outcomes) == ["ok", len(users), 500, 500 - len(users)]

@@ -106,7 +106,7 @@ def test_what_is_told_lasts_no_longer_than_the_coupon(coupon):
 
 @pytest.mark.parametrize("seq", [60, 80])
 def test_a_report_after_others_got_the_same_numbers(seq, coupon):
-    """Of a gateway that comes back to another process of Redis than gave it receives."""
+    """The reporting gateway comes back to another process of Redis than gave it receives."""
     process, term, other = "a" * 32, "0" * 7, "b" * 40
     coupon.put(generation=3, seq=70, run_id=process + term + "1")
     report(coupon, 3, seq, other)

@@ -184,7 +184,8 @@ def is_program(test):
 
 
 def program_result(output, code, name):
-    """Of a test of cmocka. A program that dies does so in the test that it began last."""
+    """The result of a test of cmocka. A program that dies does so in the test that it began
+    last."""
     if f"[       OK ] {name}\n" in output:
         return "passed"
     if re.search(rf"\[  (FAILED |ERROR  ) \] {name}\b", output):
@@ -196,8 +197,8 @@ def program_result(output, code, name):
 
 
 def pytest_result(xml, code, test):
-    """Of a test with parameters: failed if it failed with one of them. A fixture that fails does
-    not count: the fault has broken something else."""
+    """The result of a test with parameters: failed if it failed with one of them. A fixture that
+    fails does not count: the fault has broken something else."""
     if code is None:
         return "failed"  # it hangs
     if not xml.exists():

@@ -162,9 +162,9 @@ class Machine:
 
 
 def power_cut(machines, chance, at=0, also=lambda: None):
-    """Of all of them at once, and of the processes that `also` kills; the disks are back, and
-    nothing runs. at: when the disk of the first is written to or flushed so many times more.
-    Returns what was said of each."""
+    """Cuts the power of all of them at once, and kills the processes that `also` kills; the disks
+    are back, and nothing runs. at: when the disk of the first is written to or flushed so many
+    times more. Returns what was said of each."""
     if at:
         machines[0].disk.cut_at(at)
         wait_until(machines[0].disk.is_cut)

@@ -663,7 +663,7 @@ static void test_calls_grow_until_redis_is_full(void **state)
 	assert_true(full.accepted_per_s > 0.8e6 / (2 + 20. / 256));
 }
 
-/* Of a coupon that is sold out each process asks once in COUPON_MEMORY_MS, with what has come. */
+/* Each process asks once in COUPON_MEMORY_MS for a coupon that is sold out, with what has come. */
 static void test_a_sold_out_coupon_costs_redis_little(void **state)
 {
 	struct options options = options_default;

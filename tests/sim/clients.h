@@ -119,7 +119,7 @@ static size_t client_sent(struct request *request)
 	return client_of(request)->attempt;
 }
 
-/* A losing answer without a call comes from the memory, which has its limits. */
+/* A refusal without a call comes from the cache, which has its limits. */
 static void memory_check(const struct client *client, enum answer answer)
 {
 	size_t place = (size_t)(client->request.coupon - COUPON_FIRST);

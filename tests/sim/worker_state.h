@@ -53,7 +53,7 @@ struct worker_rig {
 	int64_t retry_ms;
 };
 
-/* Of the receive queue and of the parking queue. */
+/* Indexes of the receive queue and of the parking queue. */
 enum { RECEIVES, PARKING };
 
 static struct {

@@ -75,7 +75,7 @@ def ids_given(pool):
 
 @pytest.fixture
 def connections(ids_given):
-    """Those to other databases, and of other kinds; they are closed when the test ends."""
+    """Connections to other databases, and of other kinds; they are closed when the test ends."""
     opened = []
     yield opened
     for one in opened:

@@ -16,7 +16,7 @@ NOBODY = "0" * 40
 
 
 def receives_of(body):
-    """Those of a message; `key` with a tab and the code if one was claimed."""
+    """The receives of a message; `key` with a tab and the code if one was claimed."""
     m = json.loads(body)
     return [
         Receive(
@@ -448,7 +448,7 @@ class World:
                 self.outcomes.setdefault(receive, outcome) == outcome
             ), f"{receive} has two outcomes"
 
-    # Of the whole world
+    # The whole world
 
     def keys(self):
         return list(self.coupon.redis.scan_iter(match="coupon:{%d}*" % self.id, count=1000))

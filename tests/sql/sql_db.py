@@ -96,7 +96,7 @@ class Db:
         return self.query("coupon_create", coupon, json.dumps(terms))
 
     def status_put(self, coupon, status):
-        """Of a draft, by the changes that are allowed."""
+        """Sets the status of a draft, by the changes that are allowed."""
         steps = {"draft": [], "paused": ["published"], "closed": ["published"]}.get(status, [])
         for step in [*steps, *([] if status == "draft" else [status])]:
             self.execute("UPDATE coupon SET status = %s WHERE id = %s", step, coupon)
@@ -199,7 +199,7 @@ class Db:
         )[0]
 
     def generations(self, coupon):
-        """Of the generations that are not current: {generation: (seq_seen, settled_num)}"""
+        """The generations that are not current: {generation: (seq_seen, settled_num)}"""
         rows = self.query("coupon_generation_page", coupon)
         return {
             int(row["generation"]): (int(row["seq_seen"]), int(row["settled_num"])) for row in rows

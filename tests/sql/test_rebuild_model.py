@@ -243,7 +243,8 @@ class Story(World):
             self.step_ask()  # nothing noticed that it was put back
 
     def voids_forget(self):
-        """Those that the tool died before it told Redis: they may not have happened."""
+        """Forgets the voids of which the tool died before it told Redis: they may not have
+        happened."""
         told = self.coupon.redis.lrange(self.rejected_key(), 0, -1)
         sql = "SELECT batch, idx FROM receive_rejected WHERE coupon_id = %s"
         kept = set(self.db.execute(sql, self.id))
@@ -256,7 +257,7 @@ class Story(World):
             self.outcomes.setdefault(receives_of(self.bodies[batch])[int(idx)], "issued")
 
     def held(self):
-        """Of each user coupon in PostgreSQL: (user, its record in Redis)."""
+        """For each user coupon in PostgreSQL: (user, its record in Redis)."""
         rows = self.db.execute(
             "SELECT user_id, slot, batch, idx, coalesce(key, '') || coalesce(E'\\t' || code, '')"
             " FROM user_coupon WHERE coupon_id = %s",
@@ -267,7 +268,7 @@ class Story(World):
         }
 
     def stored(self):
-        """Of each slot in Redis: its user and what is kept of it."""
+        """For each slot in Redis: its user and its record."""
         users = self.coupon.users().items()
         return {(user, line) for user, text in users for line in text.split("\n")}
 
@@ -289,7 +290,7 @@ class Story(World):
             # Its message is still in the outbox, and is settled once more.
             if outcome != "issued" and self.rejected_text(one) not in held:
                 del self.outcomes[one]
-        # Those whose messages are lost were settled from their slots.
+        # Receives whose messages are lost were settled from their slots.
         for user, record in self.held():
             _, batch, idx, _ = record.split(":", 3)
             one = receives_of(self.bodies[batch])[int(idx)]

@@ -213,7 +213,8 @@ def test_a_revoked_code_that_its_receive_loses_is_revoked(db, coupon_new, code_s
 
 
 def test_each_revocation_counts_as_a_change(db, coupon_new, code_set, revoke):
-    """Of a code and of a set: Redis, and a PostgreSQL that was put back, are told apart by it."""
+    """A revocation of a code and of a set: the count tells Redis and a PostgreSQL that was put back
+    apart."""
     coupon, counts = coupon_new(), "SELECT sum(num) FROM change_count"
     revoke(coupon, code_set, f"{code_set}.4")
     for code in (f"{code_set}.5", None):

@@ -9,7 +9,7 @@ from sql_db import array_text, batch_make
 
 @pytest.fixture
 def fence(owner):
-    """Of a keeper that was just elected; all changes of the test are rolled back."""
+    """The fence of a keeper that was just elected; all changes of the test are rolled back."""
     owner.execute("BEGIN")
     yield int(owner.query("keeper_fence", "f" * 40)[0]["fence"])
     owner.execute("ROLLBACK")
@@ -72,7 +72,7 @@ def test_a_row_where_something_has_changed(sale):
 
 
 def test_what_is_rejected_and_voided(sale):
-    """Of every generation, and as couponctl show counts them."""
+    """The curve counts every generation, as couponctl show does."""
     batch = batch_make(sale.coupon, ["1", "2", "3"])
     sale.db.settle(*batch, batch[0].but(idx=7))
     sale.db.query("coupon_generation_open", sale.coupon, 0, 0, sale.fence)

@@ -90,7 +90,8 @@ def test_issued_receives_are_one_row(db, coupon_on, log):
 
 
 def test_traces(db, coupon_on, coupon_id, log):
-    """Of those that have one, whatever their outcome, and whatever else the call settles."""
+    """Receives that have a trace keep it, whatever their outcome, and whatever else the call
+    settles."""
     one, other, silent = coupon_on(total=2), coupon_on(), coupon_id()
     db.coupon_create(silent, 9)
     traced = [r.but(trace=f"t {r.idx}") for r in batch_make(one, ["a", "b", "c"])]

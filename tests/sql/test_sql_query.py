@@ -10,7 +10,7 @@ from sent import QUERIES
 from sql_db import MIGRATIONS, Receive, array_text, batch_make
 
 
-# Of all
+# All statements
 
 
 OWNER_ONLY = {

@@ -37,7 +37,7 @@ def expires_set(db, coupon, fence, keep_ms=1000, elected=True):
 
 @pytest.fixture
 def fence(db):
-    """Of a keeper that was just elected; all changes of the test are rolled back."""
+    """The fence of a keeper that was just elected; all changes of the test are rolled back."""
     db.execute("BEGIN")
     yield int(db.query("keeper_fence", RUN_ID)[0]["fence"])
     db.execute("ROLLBACK")

@@ -393,7 +393,7 @@ def test_ids_that_differ_in_one_byte_are_two_users(db, coupon_new, one, other):
 
 @pytest.mark.parametrize("issued", [-1, 11])
 def test_a_wrong_count_is_refused(db, coupon_new, issued):
-    """Whoever counts."""
+    """PostgreSQL refuses it, whichever program counts."""
     coupon = coupon_new(total=10)
     with pytest.raises(psycopg.errors.CheckViolation, match="coupon_never_oversold"):
         db.execute("UPDATE coupon SET issued_num = %s WHERE id = %s", issued, coupon)
@@ -464,7 +464,7 @@ def test_settling_reads_by_index_however_small_the_tables_are(db, coupon_new, co
 
 
 def outcome_at(db, coupon):
-    """Of the coupon, and of each older generation."""
+    """The times of the coupon, and of each older generation."""
     (((current,)),) = db.execute("SELECT outcome_at FROM coupon WHERE id = %s", coupon)
     older = db.execute(
         "SELECT outcome_at FROM coupon_generation WHERE coupon_id = %s ORDER BY generation", coupon

@@ -72,7 +72,7 @@ def test_an_operation_is_executed_once(db, run, issued):
 
 
 def now_of(db, operation):
-    """Of its first receive: what it is now, and whether it is the order's; None: it is new."""
+    """For its first receive: the state now, and whether it is the order's; None: it is new."""
     row = db.use(operation)[0][0]
     return row["now_state"] and (row["now_state"], row["now_is_own"] == "t")
 
@@ -246,7 +246,7 @@ def test_copies_in_one_call(db, issued):
 
 @pytest.mark.parametrize("action", ["hold", "rollback"])
 def test_a_key_in_one_call_for_two_users(db, issued, action):
-    """Of whom the receive is not, may have the key first."""
+    """A user who does not have the receive may have the key first."""
     (one,) = issued()
     db.use(Operation("hold", "b", (one,)))
     of_nobody = Operation(action, "a", (one.but(user="999"),), key="k")
@@ -436,7 +436,7 @@ def test_a_hold_ends_by_the_clock(db, run, issued):
 
 
 def test_two_holds_have_one_end(db, run, issued):
-    """That of the validity, and the clock was set back between."""
+    """Both end with the validity, and the clock was set back between."""
     (one,) = issued()
     for order in "ab":
         assert run("hold", order, one) == "held"

@@ -299,7 +299,7 @@ def test_enqueue_waits_for_no_worker(queue, db_new):
 
 
 def test_a_webhook_that_is_removed_while_it_is_sent_to(queue, db_new, background):
-    """Who removes it and who finishes lock in one order; the delivery has gone then."""
+    """The remover and the finisher lock in one order; the delivery has gone then."""
     hook = queue.hook()
     queue.add(1)
     [row] = queue.lease()

@@ -130,13 +130,13 @@ class Claimers:
         prober had the last code."""
         others = {user for user, _ in [used[one.code]]} if one.code in used else set()
         others |= {other.user for other in self.asked if other.code == one.code and other.receive}
-        # Who sent it and got no answer may have it as well: then it is in PostgreSQL.
+        # A user who sent it and got no answer may have it as well: then it is in PostgreSQL.
         if one.code != self.codes[-1] and not others - {one.user}:
             raise Violation(f"{one}: nobody else has claimed it")
 
 
 class Revokers(Claimers):
-    """The same, and a thread that revokes codes, and at last a set, each of them by a command that
+    """Claimers, and a thread that revokes codes, and at last a set, each of them by a command that
     may be killed or fail."""
 
     KILLED = 0.2

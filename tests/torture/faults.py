@@ -81,7 +81,7 @@ def workers_killed(rig, _chance):
 
 
 def fence_of(part):
-    """Of its last election in this life."""
+    """The fence of its last election in this life."""
     return max(map(int, re.findall(r"event=keeper_elected fence=(\d+)", part.log())), default=0)
 
 

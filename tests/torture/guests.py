@@ -215,7 +215,7 @@ class Guests:
                     self.text_judge(guest, text, is_good)
 
     def text_judge(self, guest, text, is_good):
-        """Of a text only its key is told."""
+        """The judgement of a text; the message names only its key."""
         for part in self.rig.gateways:
             wanted = GOOD if is_good else WRONG
             # The last change may be on its way.

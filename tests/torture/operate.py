@@ -17,7 +17,7 @@ def terms_change(rig, campaign, returns):
 
 
 def receive_choose(chance, campaign):
-    """Of a recent answer: settled or not, and sometimes voided before."""
+    """The receive of a recent answer: settled or not, and sometimes voided before."""
     if campaign.voidings and chance.random() < 0.15:
         return chance.choice(campaign.voidings).receive
     recent = [ask.receive for ask in campaign.asked[-RECENT:] if ask.receive and ask.code == 0]

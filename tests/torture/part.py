@@ -60,7 +60,7 @@ class Part:
         return self.process.log_path.stat().st_size
 
     def log_since(self, size):
-        """Of all its lives, from this size on."""
+        """The log of all its lives, from this size on."""
         return self.process.log_path.read_bytes()[size:].decode(errors="replace")
 
     def metrics(self):

@@ -73,7 +73,7 @@ def clock_of_gateways(rig, chance):
 
 @scenario(prepare=clock_make, events="moved", **OUTCOMES_LATE)
 def clock_of_workers(rig, chance):
-    """The same of the workers', and of the keeper's with them."""
+    """Shifts the clocks of the workers, and of the keeper with them."""
     parts_shift(rig, chance, rig.workers)
 
 

@@ -8,7 +8,7 @@ from services import say
 
 from scenario import REDIS_LOSES, scenario
 
-# Of each message in an outbox its key and its batch.
+# The key and the batch of each message in an outbox.
 MESSAGES = """
 local messages = {}
 for _, key in ipairs(redis.call('KEYS', 'coupon:*:outbox')) do

@@ -67,7 +67,8 @@ def memory_of_rabbitmq(rig, chance):
 
 @scenario(**POSTGRESQL_AWAY)
 def memory_of_postgresql(rig, chance):
-    """Of PostgreSQL's process that settles: all its sessions end, and it recovers."""
+    """The process of PostgreSQL that settles runs out of memory: all its sessions end, and it
+    recovers."""
     rig.wait_answers(chance.randint(1, 300))
 
     def settling():

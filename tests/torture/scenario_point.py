@@ -297,7 +297,7 @@ def keeper_in_a_page(rig, point):
 
 
 def rebuild_page_opened(rig, chance):
-    """Of several campaigns, or in the first load of one."""
+    """The keeper fills a page of several campaigns, or loads one for the first time."""
     if chance.randint(0, 1):
         keeper_in_a_page(rig, "rebuild_page_opened")
         return

@@ -22,7 +22,7 @@ STATES = 1 << 20  # transactions whose states one file has
 
 @contextlib.contextmanager
 def roles_set(rig, **settings):
-    """Of sessions of the programs that begin until the end."""
+    """Applies to sessions of the programs that begin until the end."""
     with pg_superuser(rig.stack) as pg:
         try:
             for role, (name, value) in itertools.product(ALL_ROLES, settings.items()):

@@ -86,7 +86,7 @@ def rabbitmq_memory_alarm(rig, chance):
 
 @scenario(**OUTCOMES_LATE)
 def rabbitmq_disk_alarm(rig, chance):
-    """The same with a disk alarm."""
+    """As rabbitmq_memory_alarm(), with a disk alarm."""
 
     def begin():
         say("disk_free_limit 900000 GB")

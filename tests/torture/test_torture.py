@@ -15,7 +15,7 @@ CHOSEN_N = 2
 
 
 def chosen():
-    """Of as many files; each file is as likely as any other."""
+    """A choice of as many files; each file is as likely as any other."""
     chance = random.Random(SEED)
     kinds = {}
     for one in scenarios_load().values():

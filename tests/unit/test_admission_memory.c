@@ -1,7 +1,4 @@
-/*
- * Admission remembers losing answers for a short time, and answers with them without a call. It
- * counts them.
- */
+/* Admission caches refusals for a short time, answers with them without a call, and counts them. */
 #include "gateway/admit/coupon_table.h"
 #include "tests/unit/admission_rig.h"
 

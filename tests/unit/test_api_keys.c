@@ -495,7 +495,7 @@ static enum keys_merged numbered_merge(int number, int is_revoked)
 	return MERGE(.id = id, .version = version, .revoked = is_revoked ? "true" : "false");
 }
 
-/* Those that are revoked never take the room of others, nor the other way round. */
+/* Revoked keys never take the room of other keys, nor the other way round. */
 static void test_bounds(void **state)
 {
 	int n = 0;

@@ -208,7 +208,7 @@ static void test_refuses_keys(void **state)
 	static const char *const wrong[][2] = {
 		{ "", "there is no key" },
 		{ "# none\n", "there is no key" },
-		{ "\n0 00\n", "line 2: it is no key: allowed is VERSION HEX" },
+		{ "\n0 00\n", "line 2: it is not a key: allowed is VERSION HEX" },
 		{ "1\n", "line 1" },
 		{ "1 0001\n", "line 1" },
 		{ "32768" KEY_1, "line 1" },

@@ -340,7 +340,7 @@ static void test_what_an_order_does(void **state)
 	cJSON_Delete(parsed);
 }
 
-/* Of 2, 4 and 8 bytes with a sign; of any other length 0. */
+/* Numbers of 2, 4 and 8 bytes have a sign; any other length is read as 0. */
 static void test_numbers_of_a_row(void **state)
 {
 	static const struct {

@@ -275,7 +275,7 @@ static void test_request_ids(void **state)
 	assert_int_equal(strlen(header("X-Request-Id")), 128);
 	expect_header("Access-Control-Allow-Origin", WIRE_ORIGIN);
 	wire.later = 0;
-	/* Of a head that was refused nothing is repeated. */
+	/* Nothing of a head that was refused is repeated. */
 	assert_int_equal(ask("GET /v1/ping", "X-Request-Id: r\r\nHost: twice\r\n", NULL), 400);
 	assert_true(is_made(header("X-Request-Id")));
 }

@@ -65,7 +65,9 @@ static void test_a_burst_and_then_the_rate(void **state)
 	assert_int_equal(taken_all(user(2), NOW), 20);
 }
 
-/* Whoever asks at every ms for 10 s gets the burst and ten times the rate, and not much more. */
+/*
+ * A client that asks at every ms for 10 s gets the burst and ten times the rate, and not much more.
+ */
 static void test_rates(void **state)
 {
 	static const int64_t rates[] = { 1, 3, 7, 100, 999, 20000, 333333, 600000, 1000000 };

@@ -86,7 +86,7 @@ static void test_traces(void **state)
 	}
 }
 
-/* Of more than a message may have, the first. */
+/* A message with more traces than allowed keeps the first ones. */
 static void test_many_traces(void **state)
 {
 	char body[8192], *at = body;

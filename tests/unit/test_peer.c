@@ -1,4 +1,4 @@
-/* Whose connection it is: the network that limits by client are kept for. */
+/* The network of a connection's peer, by which limits count clients. */
 #include "common/serve/network.h"
 
 #include <setjmp.h>

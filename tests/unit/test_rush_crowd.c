@@ -159,7 +159,7 @@ static void test_time_from_the_schedule(void **state)
 	assert_int_equal(rush_requests_unknown(&f->requests), 0);
 }
 
-/* The same user presses at once, until it has tried three times. */
+/* One user presses at once, until it has tried three times. */
 static void test_gives_up_and_presses_again(void **state)
 {
 	struct fixture *f = *state;
@@ -258,7 +258,7 @@ static void test_answers(void **state)
 
 	for (uint32_t i = 0; i < 3; i++)
 		slots[i] = start(f, i, f->due_us[i]);
-	/* Of another user, and a decision about nobody's request. */
+	/* A reply about another user's request, and a decision about no request, are wrong. */
 	assert_int_equal(rush_crowd_answer(&f->crowd, slots[0], &reply, now_us), RUSH_WRONG);
 	reply = (struct client_reply){ .request = -1, .code = 2 };
 	assert_int_equal(rush_crowd_answer(&f->crowd, slots[0], &reply, now_us), RUSH_WRONG);
@@ -272,7 +272,7 @@ static void test_answers(void **state)
 	assert_int_equal(rush_requests_unknown(&f->requests), 1);
 	assert_int_equal(f->crowd.good, 0);
 	assert_int_equal(f->crowd.seconds[now_us / 1000000].refused, 3);
-	/* Who has an answer does not press again. */
+	/* A user that has an answer does not press again. */
 	start(f, 3, f->due_us[3]);
 }
 
@@ -291,7 +291,7 @@ static void test_late_answer(void **state)
 	assert_int_equal(f->crowd.gave_up, 1);
 }
 
-/* Who finds no free slot waits, but no longer than it would for an answer. */
+/* A user that finds no free slot waits, but no longer than it would for an answer. */
 static void test_slots(void **state)
 {
 	struct fixture *f = *state;
@@ -314,13 +314,16 @@ static void test_slots(void **state)
 	assert_int_equal(f->requests.next, SLOTS + 2);
 	assert_int_equal(f->requests.ends[RUSH_NOT_SENT], 1);
 	assert_int_equal(f->crowd.started, SLOTS + 1);
-	/* Of a user whose second attempt was not started the first tells how it ended. */
+	/*
+	 * When a second attempt was not started, the first attempt tells how the user's request
+	 * ended.
+	 */
 	rush_crowd_lost(&f->crowd, slots[0], ECONNRESET, now_us);
 	nobody_starts(f, now_us + GIVE_UP_US);
 	assert_int_equal(f->requests.ends[RUSH_LOST], 1);
 }
 
-/* Those in slots expire in the order in which they were due, whoever ends in between. */
+/* Users in slots expire in the order in which they were due, whoever ends in between. */
 static void test_expire_in_order(void **state)
 {
 	struct fixture *f = *state;

@@ -71,7 +71,7 @@ static void told(struct fixture *f, int request, int code, int index)
 	assert_int_equal(answer(f, request, code, receive), 0);
 }
 
-/* Of the user with this number, and of the plan's coupon with this index. */
+/* Adds an outcome of the user with this number and of the plan's coupon with this index. */
 static void outcome_of_coupon(struct rush_receives *receives, int user, uint32_t coupon, int index)
 {
 	struct rush_receive receive = { .user = (uint32_t)user - 10,
@@ -177,7 +177,7 @@ static int answer_of_coupon(struct fixture *f, int request, const char *coupon)
 	return answer(f, request, 0, receive);
 }
 
-/* Of which the users 10 and 11 request different ones. */
+/* Plans three coupons; the users 10 and 11 request different ones. */
 static void three_coupons(struct fixture *f)
 {
 	rush_coupons_add(&f->plan.coupons, INT64_C(1790000000000000001));

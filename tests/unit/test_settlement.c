@@ -162,7 +162,7 @@ static void test_reset_forgets_and_never_acks(void **state)
 	assert_int_equal(settlement_counts(s).waiting, 0);
 	/* The transaction is still there, for its replies. */
 	assert_int_equal(settlement_taken(s), 1);
-	/* The same tags again, on the new connection. */
+	/* The new connection delivers with the same tags again. */
 	add(s, 1, 1, 0);
 	settlement_forwarded(s, epoch, 3, 0, 1);
 	settlement_commit(s);

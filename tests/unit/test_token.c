@@ -318,7 +318,7 @@ static void test_signatures_of_es256(void **state)
 		memset(changed + 32 * half, 0xff, 32);
 		expect(with_signature(text, changed, 64), TOKEN_SIGNATURE);
 	}
-	/* The same in DER, of any length that it may have. */
+	/* A signature in DER is refused, whatever length it has. */
 	ECDSA_SIG_set0(pair, BN_bin2bn(raw, 32, NULL), BN_bin2bn(raw + 32, 32, NULL));
 	len = (size_t)i2d_ECDSA_SIG(pair, &at);
 	expect(with_signature(text, der, len), TOKEN_SIGNATURE);

@@ -138,7 +138,7 @@ static void test_refused(void **state)
 	refused_expect(&terms, "localhost", authority_path, 0, "self-signed certificate");
 }
 
-/* The same server by two names, one of which its certificate has: whichever is tried first. */
+/* A server has two names, one of which its certificate has: whichever is tried first. */
 static void test_each_host_of_a_cluster_by_its_own_name(void **state)
 {
 	struct identity identity = identity_make(&(struct identity_terms){

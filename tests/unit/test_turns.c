@@ -87,7 +87,7 @@ static void test_one_line_does_not_wait_for_the_round(void **state)
 	}
 }
 
-/* Those that have more each get the same cost, whatever their lines cost. */
+/* Senders that have more to send each get the same cost, whatever their lines cost. */
 static void test_shares_are_of_cost(void **state)
 {
 	struct sender clients[3];

@@ -128,7 +128,7 @@ static void test_largest(void **state)
 	HEAD "\"at\":1,\"uses\":[[\"use\",\"o\",\"k\",\"\",0,null,\"\",\"\",[" ONE "]]," \
 	     "[\"use\",\"o\",\"k\",\"\",0,null,\"\",\"\",[" ANY "]]]"
 
-/* Of uses, by their index; what is none is left out. */
+/* Traces are found by the index of their use; a malformed one is left out. */
 static void test_traces(void **state)
 {
 	static const char body[] = TWO ",\"traces\":{\"2\":\"" PARENT "\",\"0\":\"x\"}}";

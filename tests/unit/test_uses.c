@@ -322,7 +322,7 @@ static void test_busy(void **state)
 	uses_flush(rig.uses);
 }
 
-/* Those on one receive would wait for each other there, and others with them. */
+/* Operations on one receive wait for each other and block others in the same transaction. */
 static void test_16_operations_of_one_user_and_coupon_are_under_way(void **state)
 {
 	struct use_message first;

@@ -237,7 +237,7 @@ static void test_wrong_networks(void **state)
 		if (networks_parse(&allowed, wrong[i], why) == 0)
 			fail_msg("%s was read", wrong[i]);
 	assert_int_equal(networks_parse(&allowed, "1.1.1.1,10.0.0.1/8", why), -1);
-	assert_non_null(strstr(why, "\"10.0.0.1/8\" is no network: allowed are"));
+	assert_non_null(strstr(why, "\"10.0.0.1/8\" is not a network: allowed are"));
 }
 
 static void test_urls(void **state)

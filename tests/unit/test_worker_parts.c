@@ -136,7 +136,7 @@ static void test_arguments(void **state)
 	settlement_free(s);
 }
 
-/* Of a receive without a code it is empty, if another one of the transaction has one. */
+/* A receive without a code has an empty one if another receive of the transaction has one. */
 static void test_arguments_with_a_code(void **state)
 {
 	struct postgres_argument arguments[SETTLE_ARGS_N];

@@ -155,7 +155,7 @@ static inline char *token_of(enum issuer issuer, const char *header, const char 
 	return text;
 }
 
-/* The same with the header that the issuer's tokens have. */
+/* A token with the header that the issuer's tokens have. */
 static char *token_with(enum issuer issuer, const char *payload)
 {
 	char header[200];
