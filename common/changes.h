@@ -78,7 +78,7 @@ enum follow {
 struct standing {
 	enum relation relation;
 	/*
-	 * Of RELATION_OWN and RELATION_BEHIND: how Redis has to follow the server, before the
+	 * With RELATION_OWN and RELATION_BEHIND: how Redis has to follow the server, before the
 	 * numbers are compared with a copy that is read after that; FOLLOW_NONE: the relation holds
 	 */
 	enum follow follow;

@@ -152,7 +152,7 @@ int64_t args_id(const struct args *args, const char *name); /* 0: not given */
 /* A number of s, m, h or d, as 24h, of at most so many days. In seconds. */
 int64_t args_duration_s(const struct args *args, const char *name, int most_days,
 			int64_t fallback_s);
-/* Of --currency: three capital letters; NULL: not given. */
+/* The value of --currency: three capital letters; NULL: not given. */
 const char *args_currency(const struct args *args);
 /*
  * An amount, which must be given, in the smallest unit of the currency, at least `least`. People

@@ -103,7 +103,7 @@ static int64_t generation_take(struct lost *lost)
 	return lost->older.n > 0 ? lost->older.list[lost->older.n - 1].number : lost->current;
 }
 
-/* Those that are too young are of the latest generations: their numbers stay in flight. */
+/* Receives that are too young belong to the latest generations: their numbers stay in flight. */
 static void young_owe(struct lost *lost)
 {
 	int64_t n = lost->young;

@@ -21,7 +21,7 @@ struct db;
  */
 struct db *db_open(const char *setting, const char *url, int is_synchronous);
 void db_close(struct db *db); /* NULL is allowed */
-/* Of how many hosts the URL is. */
+/* The number of hosts in the URL. */
 size_t db_hosts_n(const struct db *db);
 /* The server is not the one that was looked for: connects again, at first to the next host. */
 void db_leave(struct db *db, const char *why);
@@ -35,7 +35,10 @@ void db_judge(struct db *db);
 
 /* Statements without parameters and without rows; several are allowed. */
 void db_run(struct db *db, const char *sql);
-/* The same; 0, or -1 with the sentence in db_error(). `fn` gets the server's notices meanwhile. */
+/*
+ * As db_run(), but returns 0, or -1 with the sentence in db_error(). `fn` gets the server's notices
+ * meanwhile.
+ */
 typedef void db_notice_fn(void *context, const char *text);
 int db_run_try(struct db *db, const char *sql, db_notice_fn *fn, void *context);
 

@@ -223,7 +223,7 @@ void store_by_set(struct db *db, const struct ctl *ctl)
 	if (recorded.id > 0) {
 		db_do(db, sql_query_session_by, postgres_text(name));
 	} else {
-		/* Of a mode its option is among the words. */
+		/* The option of a mode is among the words. */
 		const char *command = ctl->args.command->name, *mode = strstr(command, " --");
 		char *words = args_record(&ctl->args);
 		char *recorded_name = checked(

@@ -14,7 +14,7 @@
 /* The database that DATABASE_URL names. */
 struct db *store_postgres_open(const struct ctl *ctl);
 
-/* The same as the owner of the tables, where DATABASE_ADMIN_URL names one. */
+/* Opens the database as the owner of the tables, where DATABASE_ADMIN_URL names one. */
 struct db *store_admin_open(const struct ctl *ctl);
 
 /*
@@ -23,12 +23,10 @@ struct db *store_admin_open(const struct ctl *ctl);
  */
 struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redis);
 
-/*
- * Of several servers leaves an old primary for the next one. `redis` tells which is followed.
- */
+/* Leaves an old primary for the next one of several servers. `redis` tells which is followed. */
 void store_server_find(struct db *db, struct redis_client *redis);
 
-/* Of a command that changes something. */
+/* The option of a command that changes something. */
 #define BY_OPTION                                                          \
 	OPTION("by", "NAME",                                               \
 	       "who makes this change, for history and changes; default: " \
@@ -157,9 +155,9 @@ int store_gateways_wait(struct db *db, struct redis_client *redis, enum store_ne
  */
 int64_t behind_read(struct db *db, struct redis_client *redis);
 /*
- * The same for recover, which has Redis follow this server, and reads the numbers then: nothing
- * that the server before it commits is removed from Redis from then on. FOLLOW_ANY: an old one,
- * too. If `is_dry`, or if it is of a cluster that is not to be followed, all stays as it is.
+ * As behind_read(), for recover, which has Redis follow this server, and then reads the numbers:
+ * nothing that the server before it commits is removed from Redis from then on. FOLLOW_ANY: an old
+ * one, too. If `is_dry`, or if it is of a cluster that is not to be followed, all stays as it is.
  */
 int64_t behind_read_any(struct db *db, struct redis_client *redis, enum follow follow, int is_dry,
 			struct changes *changes, struct changes *copy);

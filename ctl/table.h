@@ -113,7 +113,7 @@ void csv_put(FILE *out, const char *text, size_t len, enum csv_reader reader);
 
 #define CSV_END "\r\n"
 
-/* Of a command whose file has texts that users have chosen. */
+/* The option of a command whose file has texts that users have chosen. */
 #define SPREADSHEET_OPTION                                                                \
 	SWITCH("spreadsheet",                                                             \
 	       "of CSV: an apostrophe before each field that begins with = + - @, which " \

@@ -206,7 +206,7 @@ static void letter_add(struct tracing *tracing, struct finding *finding, cJSON *
 	output_bool(finding->object, "dead_marked", finding->is_marked);
 }
 
-/* Of all of them by one look through the queue, and only if one may be there. */
+/* Finds all of them by one look through the queue, and only if one may be there. */
 static void letters_find(struct tracing *tracing, struct finding *findings,
 			 const struct receives *receives)
 {

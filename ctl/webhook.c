@@ -53,7 +53,10 @@ static PGresult *hook_row(struct db *db, int64_t id)
 	return row;
 }
 
-/* That of --secret-file, or a new one. Returns whether it is new: then it is printed, once. */
+/*
+ * Reads the secret of --secret-file, or makes one. Returns whether it is new: then it is printed,
+ * once.
+ */
 static int secret_get(char text[SECRET_TEXT_SIZE], const struct args *args)
 {
 	const char *path = args_text(args, "secret-file");

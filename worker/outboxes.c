@@ -129,7 +129,7 @@ static size_t entries_free(struct entries *entries, size_t n)
 	return freed;
 }
 
-/* The same; it is logged and counted. */
+/* As entries_free(), but logs and counts them. */
 static void entries_forget(struct entries *entries, size_t n, const char *why)
 {
 	n = entries_free(entries, n);
@@ -424,7 +424,7 @@ static size_t commands_append_settled(struct redis_client *redis, const struct e
 	return n;
 }
 
-/* The same. */
+/* As commands_append_settled(), for batches that were dead-lettered. */
 static size_t commands_append_dead(struct redis_client *redis, const struct entry **at)
 {
 	char key[COUPON_KEY_SIZE], seconds[NUMBER_SIZE], batches[BATCHES_MAX][ULID_SIZE];

@@ -70,7 +70,7 @@ struct work {
 	/* Sets the fields of the settler that are its own. Does not wait for a store. */
 	void (*open)(struct settler *settler, const struct config *config);
 	void (*close)(void *state);
-	/* Of struct unpack. */
+	/* Decodes a message, as struct unpack needs it. */
 	struct delivery *(*read)(struct unpack *unpack, const char *text, size_t len,
 				 const char **error);
 	/* Before each transaction, in the idle session: whether one may begin. */

@@ -122,7 +122,7 @@ int redis_client_time_ms(struct redis_client *client, int64_t *now_ms);
 
 #define REDIS_REVOKE_CODES_MAX 512 /* of a call */
 
-/* Of revocations above `from`, up to `to`, in the copy of this generation. */
+/* The revocations above `from`, up to `to`, in the copy of this generation. */
 struct redis_revocation {
 	const char *run_id; /* of the Redis process */
 	int64_t coupon, generation, from, to;

@@ -101,8 +101,8 @@ struct redis_url {
 /* 0, or -1 when it is not such a URL. */
 int redis_url_parse(struct redis_url *url, const char *text);
 /*
- * The same for the setting REDIS_URL: a malformed one ends the process with a sentence, and one
- * with TLS where hiredis has none.
+ * Parses the setting REDIS_URL. A malformed URL, and one with TLS where hiredis has none, ends the
+ * process with a sentence.
  */
 void redis_url_need(struct redis_url *url, const char *text);
 void redis_url_fini(struct redis_url *url);

@@ -242,7 +242,10 @@ static const char *value_of(const redisReply *list, const char *name)
 	return "";
 }
 
-/* Of one that does not answer, a priority above 0 may be the default, before it was asked. */
+/*
+ * The priority of a replica that does not answer may be the default above 0, from before it was
+ * asked.
+ */
 static void replicas_take(const redisReply *list, char text[REPLICAS_SIZE])
 {
 	size_t len = 0;

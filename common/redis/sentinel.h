@@ -20,8 +20,8 @@ struct sentinels;
 void sentinels_login_set(const char *user, const char *password);
 
 /*
- * Those of the URL, which has some; they are asked from the first call on, for the rest of the
- * process, whoever calls it again. Not before a fork().
+ * The Sentinels of the URL, which has some. They are asked from the first call on, for the rest of
+ * the process, whoever calls it again. Not before a fork().
  */
 struct sentinels *sentinels_of(const struct redis_url *url);
 
@@ -40,7 +40,7 @@ struct sentinels_view {
 /* 0, or -1: none is named; then with a sentence. */
 int sentinels_view(struct sentinels *sentinels, struct sentinels_view *view,
 		   char error[SENTINEL_ERROR_SIZE]);
-/* The same, and waits until one is named, for at most so long. */
+/* As sentinels_view(), but waits until a master is named, for at most so long. */
 int sentinels_wait(struct sentinels *sentinels, int64_t wait_ms, struct sentinels_view *view,
 		   char error[SENTINEL_ERROR_SIZE]);
 

@@ -192,7 +192,7 @@ struct pass {
 	cJSON *bad; /* outbox entries that no script wrote: batches and errors; NULL: none */
 
 	struct look look;
-	/* Of the last look. */
+	/* Set by the last look. */
 	int64_t unnamed; /* receive numbers without an outcome and without a slot */
 	int unnamed_overdue;
 	int broker_asked;

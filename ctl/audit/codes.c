@@ -69,7 +69,7 @@ static int is_right(const struct code_holder *holder, const redisReply *owner,
 	return has_user == records_have(records, holder->code);
 }
 
-/* Of those from `from` on. */
+/* Keeps the wrong ones of the holders from `from` on. */
 static void holders_keep_wrong(struct holders *holders, size_t from)
 {
 	struct redis_client *redis = holders->pass->audit->redis;

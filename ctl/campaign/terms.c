@@ -331,7 +331,7 @@ static void choice_read(const struct args *args, cJSON *terms, const char *optio
 }
 
 /*
- * Those that are given, as an object with columns of the table coupon; cJSON_Delete() follows.
+ * The terms that are given, as an object with columns of the table coupon; cJSON_Delete() follows.
  * `total` is not among them. What is wrong with one ends the process.
  */
 static cJSON *terms_read(const struct args *args)

@@ -41,7 +41,7 @@ struct import {
 	struct progress progress;
 };
 
-/* Of sql_query_code_import. */
+/* The arguments of sql_query_code_import. */
 enum { SERIALS, TEXTS, SPELLINGS, METADATA, STATES, USERS, USED_AT, COLUMNS_N };
 
 struct refusal {
@@ -240,7 +240,7 @@ static void lanes_run(struct import *import)
 	free(lanes);
 }
 
-/* The same file for the same coupon is the same set: interrupted, the command goes on with it. */
+/* Finds the set by the file and the coupon, so that an interrupted command goes on with it. */
 static int64_t set_find(struct import *import)
 {
 	char hash[CODE_FILE_HASH_SIZE], request[REQUEST_SIZE];

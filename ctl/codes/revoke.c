@@ -189,7 +189,10 @@ static int64_t owners_look(struct revocation *r)
 	return used;
 }
 
-/* Of codes that were to be revoked, in arrays; `at` is the place of each element in the chunk. */
+/*
+ * Notes the used ones of the codes that were to be revoked, in arrays; `at` is the place of each
+ * element in the chunk.
+ */
 static void used_note(struct revocation *r, const struct postgres_array *sets,
 		      const struct postgres_array *serials, const size_t *at)
 {

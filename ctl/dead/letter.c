@@ -202,7 +202,7 @@ static const struct {
 
 #define PROPERTIES_N (sizeof(properties_table) / sizeof(properties_table[0]))
 
-/* Those that the message has. */
+/* The properties that the message has. */
 static amqp_table_t properties_of(const struct dead_letter *letter,
 				  amqp_table_entry_t entries[PROPERTIES_N])
 {
@@ -307,7 +307,7 @@ static int header_name(const cJSON *object, amqp_bytes_t key, char *name, size_t
 	return cJSON_GetObjectItemCaseSensitive(object, name) ? -1 : 0;
 }
 
-/* Of values with the same name only the first. */
+/* If several values have one name, only the first is kept. */
 static cJSON *table_json(amqp_table_t table)
 {
 	cJSON *object = output_object();

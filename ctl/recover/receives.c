@@ -73,7 +73,7 @@ static void times_sort(struct times *times)
 	times->n = list_unique(times->list, times->n, sizeof(*times->list), batch_compare);
 }
 
-/* Of "BATCH:AT". */
+/* Takes a page of entries "BATCH:AT". */
 static void settled_take(struct recover_coupon *coupon, const redisReply *page)
 {
 	for (size_t i = 0; i < page->elements; i++) {

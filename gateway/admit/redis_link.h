@@ -43,7 +43,7 @@ int redis_link_has_unsent(const struct redis_link *link);
 
 size_t redis_link_in_flight(const struct redis_link *link);   /* commands without a reply */
 const char *redis_link_run_id(const struct redis_link *link); /* of the Redis process */
-/* The same as scripts take it: under Redis Sentinel with the lease (master_lease.h). */
+/* The run id as scripts take it: under Redis Sentinel with the lease (master_lease.h). */
 const char *redis_link_lease(const struct redis_link *link);
 /*
  * Reads both again, after a script has replied that a coupon is not verified on this process. A new
@@ -58,5 +58,8 @@ uint64_t redis_link_connects(const struct redis_link *link); /* how many times i
 
 /* NULL when connected and ready, else the reason (a text that is valid until the next turn). */
 const char *redis_link_trouble(const struct redis_link *link);
-/* The same, or why scripts issue nothing: under Redis Sentinel its lease must hold. */
+/*
+ * As redis_link_trouble(), or the reason why scripts issue nothing: under Redis Sentinel its lease
+ * must hold.
+ */
 const char *redis_link_issue_trouble(const struct redis_link *link);

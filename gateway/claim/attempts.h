@@ -53,12 +53,13 @@ struct attempt {
 };
 
 /*
- * Who guesses is the user of the request, the address of its responder, and the responder itself.
+ * A guess is charged to the user of the request, the address of its responder, and the responder
+ * itself.
  */
 
 /* Whether a guess is allowed now. One of the two before any answer tells about the code. */
 struct attempt attempts_look(const struct request *request, int64_t now_us);
-/* The same, and takes; attempts_end() follows. */
+/* As attempts_look(), and takes; attempts_end() follows. */
 struct attempt attempts_take(const struct request *request, int64_t now_us);
 /* `wrong`: has the wrong code; NULL: it is right, or was not judged. */
 void attempts_end(size_t ticket, const struct request *wrong, int64_t now_us);

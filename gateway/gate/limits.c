@@ -17,8 +17,8 @@
 #define FOUND_TRIES 8 /* for an entry that others take over again and again */
 
 /*
- * Of each kind: so many that even of 10,000 keys, all at their limits, hardly ever more than
- * WORD_WAYS share a set.
+ * The entries of each kind: so many that even of 10,000 keys, all at their limits, hardly ever more
+ * than WORD_WAYS share a set.
  */
 #define ENTRIES 131072
 
@@ -29,7 +29,7 @@ static const char *const names[LIMIT_KINDS] = {
 
 static struct word_table tables[LIMIT_KINDS];
 
-/* Those that owe nothing come first, then those that owe least. */
+/* Entries that owe nothing rank first, then entries that owe least. */
 static uint64_t arrival_rank(uint64_t arrival)
 {
 	return arrival;

@@ -47,7 +47,7 @@ int64_t limit_burst(int64_t rate);
 
 struct limit_verdict {
 	int64_t wait_us; /* 0: allowed; else nothing was taken, and this is the time until it is */
-	/* Of the limits the one that refuses for longest, or of which least is left; NULL: none. */
+	/* The limit that refuses for longest, or of which least is left; NULL: none. */
 	const struct limit *of;
 	int64_t left;    /* so many more of it at once */
 	int64_t more_us; /* until it is one more */
@@ -64,8 +64,8 @@ void limits_enter(size_t process);
  */
 struct limit_verdict limits_take(const struct limit *limits, size_t n, int64_t now_us);
 /*
- * The same, and takes nothing. For LIMIT_WRONG it comes before a key or a token is looked at, and
- * limits_take() after one that was wrong; for LIMIT_CODES see attempts.h.
+ * As limits_take(), but takes nothing. For LIMIT_WRONG it comes before a key or a token is looked
+ * at, and limits_take() after one that was wrong; for LIMIT_CODES see attempts.h.
  */
 struct limit_verdict limits_look(const struct limit *limits, size_t n, int64_t now_us);
 

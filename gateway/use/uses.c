@@ -79,7 +79,7 @@ static uint64_t crowd_of(const struct receive *receive)
 	return hash_keyed(bytes, sizeof(receive->coupon) + receive->user.len);
 }
 
-/* Those of the request's receives, each once. Returns how many there are. */
+/* The crowds of the request's receives, each once. Returns how many there are. */
 static size_t crowds_of(const struct request *request, uint64_t of[USE_RECEIVES_MAX])
 {
 	const struct request_use *use = request->use;
@@ -137,7 +137,7 @@ static void request_enter(struct uses *uses, struct request *request)
 	STAILQ_INSERT_TAIL(&uses->arrived, request, next);
 }
 
-/* Those that have waited for the others as long as one may for a worker are not begun any more. */
+/* Requests that have waited for others as long as for a worker are not begun any more. */
 static void crowd_serve(struct uses *uses, struct crowd *crowd)
 {
 	int64_t begun_us = (uses->port.now_ms() - uses->timeout_ms) * 1000;
@@ -194,7 +194,7 @@ _Static_assert(OP_USE - OP_HOLD == USE_USE && OP_RELEASE - OP_HOLD == USE_RELEAS
 		       OP_ROLLBACK - OP_HOLD == USE_ROLLBACK,
 	       "the operations are in the order of the actions");
 
-/* Of the use that is appended next. */
+/* Adds the trace of the use that is appended next. */
 static void trace_add(struct use_message *message, const struct request *request)
 {
 	struct message_traces *traces = &message->traces;

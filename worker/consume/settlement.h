@@ -151,10 +151,7 @@ int settlement_lock_suspect(const struct settlement *settlement);
 /* When a trial is due that settlement_take() would begin; INT64_MAX: none. */
 int64_t settlement_trial_ms(const struct settlement *settlement);
 
-/*
- * Of the transaction in flight: its deliveries in order, and the outcome of each of its
- * receives.
- */
+/* The transaction in flight: its deliveries in order, and the outcome of each receive. */
 size_t settlement_taken(const struct settlement *settlement);
 const struct delivery *settlement_taken_at(const struct settlement *settlement, size_t i);
 /*

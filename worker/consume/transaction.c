@@ -159,7 +159,9 @@ static void coupon_put_off(struct settlement *settlement, int64_t coupon, int ap
 	settlement->noticed(put_off);
 }
 
-/* Of the coupons that have just failed: holds deliveries while there is room, parks the others. */
+/*
+ * Holds deliveries of the coupons that have just failed while there is room, and parks the others.
+ */
 static void deliveries_put_off(struct settlement *settlement, int64_t now_ms)
 {
 	struct delivery *delivery;
