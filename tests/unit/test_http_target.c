@@ -122,9 +122,9 @@ static void test_users(void **state)
 	expect_no_user("%C3%BC", "byte 1 is not allowed");
 	expect_no_user("42%00", "percent-encoded");
 	expect_no_user("a%2", "percent-encoded");
-	expect_no_user(".", "no segment");
-	expect_no_user("..", "no segment");
-	expect_no_user("%2E%2e", "no segment");
+	expect_no_user(".", "cannot be a segment");
+	expect_no_user("..", "cannot be a segment");
+	expect_no_user("%2E%2e", "cannot be a segment");
 }
 
 static void expect_object(const char *query, const char *user, const char *wanted)
