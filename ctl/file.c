@@ -81,7 +81,7 @@ static int part_open(const char *path)
 static _Noreturn void failed(const char *path)
 {
 	const char *why = errno == EWOULDBLOCK ? "another couponctl is writing it"
-			  : errno == ENOTSUP   ? "it is no regular file"
+			  : errno == ENOTSUP   ? "it is not a regular file"
 			  : errno == EEXIST    ? "it exists already"
 					       : strerror(errno);
 

@@ -328,7 +328,7 @@ def test_only_a_file_of_refused_users_is_replaced(stack, make_coupon, users, tmp
     for path, message in (
         (giving.path, "exists, and is no file of refused users"),
         ("/no/n", "cannot be written: No such file"),
-        ("/dev/full", "cannot be written: it is no regular file"),
+        ("/dev/full", "cannot be written: it is not a regular file"),
     ):
         assert message in giving.run("--refused", path, status=WRONG)
     assert giving.path.read_text() == "1\n2\n2\n" and giving.issued() == 0

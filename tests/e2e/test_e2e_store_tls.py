@@ -447,9 +447,9 @@ def test_files_of_libpq_that_would_block(tls_stack, tls_stores, tmp_path):
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip
     for option, why in (
-        (f"sslrootcert={pipe}", "no regular file"),
-        (f"sslcrl={pipe}", "no regular file"),
-        (f"sslcert={pipe}&sslkey={key}", "no regular file"),
+        (f"sslrootcert={pipe}", "not a regular file"),
+        (f"sslcrl={pipe}", "not a regular file"),
+        (f"sslcert={pipe}&sslkey={key}", "not a regular file"),
         (f"sslcert={certificate}&sslkey={encrypted}", str(encrypted)),
         (f"sslcert={certificate}&sslkey={encrypted}&sslpassword=secret", None),
         ("service=x", "PGSERVICEFILE"),
