@@ -108,7 +108,7 @@ def test_nothing_was_issued(stack, make_coupon, tmp_path):
         (2, ("{coupon}", "--format", "jsonl", "--spreadsheet"), "allowed is csv"),
         (1, ("{coupon}", "--out", "/nowhere/x"), '"/nowhere/x" cannot be written: No such file'),
         (1, ("{coupon}", "--out", "{folder}"), "cannot be written: Is a directory"),
-        (1, ("{coupon}", "--out", "/dev/null"), '"/dev/null" cannot be written: it is not a regular'),
+        (1, ("{coupon}", "--out", "/dev/null"), "cannot be written: it is not a regular file"),
     ],
 )
 def test_what_it_refuses(stack, make_coupon, tmp_path, status, words, message):
