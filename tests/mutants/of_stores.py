@@ -191,7 +191,7 @@ MUTANTS = [
            "(from_ms <= now_ms && now_ms < until_ms)", "(now_ms < until_ms)",
            REPLY + "test_a_lease_holds_by_the_clock_of_its_master"),
     mutant("P3", "the lease that cannot be read", "common/redis/redis.c",
-           "\t\thandshake->lease_holds = 0;\n", "\t\t;\n",
+           "handshake->lease_holds = 0;", "handshake->lease_holds &= 1;",
            REPLY + "test_a_lease_holds_by_the_clock_of_its_master"),
     mutant("P3", "the role of a server that its Sentinels name", "common/redis/redis.c",
            'role && strncmp(role, "master", 6) != 0', "role && 0",
