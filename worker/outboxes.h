@@ -66,7 +66,8 @@ void outboxes_send(struct outboxes *outboxes);
 
 /*
  * What copies.h asks Redis and writes to it, of deliveries that cannot be settled yet: functions of
- * a copies_port whose context is the struct. The messages are copied. It ends in the next outboxes_copies_end() after Redis has replied.
+ * a copies_port whose context is the struct. The messages are copied. It ends in the next
+ * outboxes_copies_end() after Redis has replied.
  */
 void outboxes_copies_look(void *outboxes, struct copies_coupon *asked, int64_t coupon);
 void outboxes_copies_write(void *outboxes, struct copies_coupon *asked, int64_t coupon,

@@ -78,7 +78,7 @@ static void receives_close(void *state)
 	free(receives);
 }
 
-/* They are settled by any server that the gate lets through. */
+/* The gate decides alone. */
 static int receives_may_begin(struct settler *settler, int64_t now_ms)
 {
 	(void)settler;

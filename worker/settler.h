@@ -70,7 +70,7 @@ struct work {
 	/* Sets the fields of the settler that are its own. Does not wait for a store. */
 	void (*open)(struct settler *settler, const struct config *config);
 	void (*close)(void *state);
-	/* Decodes a message, as struct unpack needs it. */
+	/* Decodes a batch, for struct unpack. */
 	struct delivery *(*read)(struct unpack *unpack, const char *text, size_t len,
 				 const char **error);
 	/* Before each transaction, in the idle session: whether one may begin. */
@@ -86,7 +86,7 @@ struct work {
 	void (*committed)(struct settler *settler, int64_t now_ms);
 	/* RabbitMQ has confirmed the dead letter of this batch. */
 	void (*dead_lettered)(void *state, int64_t coupon, const struct ulid *batch);
-	/* In each turn of the loop, after the acks. Returns when the next turn is due at the latest. */
+	/* In each turn of the loop, after the acks. Returns when the next one is due. */
 	int64_t (*turn)(struct settler *settler, const struct rabbit_link *consumer,
 			int64_t now_ms);
 };

@@ -150,7 +150,7 @@ int redis_reply_is_scan(const redisReply *reply);
  *	login    AUTH ──▶ SELECT           AUTH only with a password
  *	process  HMGET ──▶ INFO            the lease (master_lease.h), only under Redis Sentinel;
  *	                                   first, because the process of a later one may be another
- *	script   SCRIPT LOAD ──▶ EVALSHA   without arguments, which the script refuses: it may be run
+ *	script   SCRIPT LOAD ──▶ EVALSHA   without arguments: whether the script may be run
  *
  * The script comes last. Redis resets the connection of a stranger who sends so long a text, and
  * its NOAUTH or WRONGPASS is lost. A handshake has the steps from `first` to `last`.
@@ -184,8 +184,8 @@ struct redis_handshake {
 	/*
 	 * The results, which a later handshake of the connection keeps until it has others.
 	 * `run_id`: of this process as a master, 16 digits of its own run id, 16 of the id of its
-	 * replication history (master_replid), and 8 for the term of its lease, 0 if it has none; so
-	 * it is another one after each restart, and each time that the process becomes the master
+	 * replication history (master_replid), and 8 for the term of its lease, 0 if it has none.
+	 * It is another one after each restart, and each time that the process becomes the master
 	 * again. "": not known. `uptime_s`: for how long it has certainly been the master.
 	 */
 	char run_id[REDIS_RUN_ID_SIZE];

@@ -259,7 +259,7 @@ static void test_a_lease_holds_by_the_clock_of_its_master(void **state)
 	assert_false(handshake.lease_holds);
 	lease_read(LEASE, '1', "server_time_usec:80000");
 	assert_false(handshake.lease_holds);
-	/* One that cannot be read does not hold; that Redis is busy, or lost, says nothing of it. */
+	/* One that cannot be read does not hold; a busy or lost Redis says nothing of it. */
 	lease_read(LEASE, '0', "server_time_usec:80000");
 	for (int i = 0; i < 3; i++) {
 		static const char *const replies[] = { NULL, "-BUSY x\r\n", "-NOPERM x\r\n" };
