@@ -1,4 +1,4 @@
--- version: 2
+-- version: 1
 -- function: code_free(bigint[],uuid[],smallint[],text[])
 --
 -- Frees the codes of receives that have no user coupon (any more), element by element; NULL, words

@@ -1,4 +1,4 @@
--- version: 2
+-- version: 1
 -- function: code_revoke(bigint[],bigint[],bigint[])
 --
 -- Revokes codes, element by element, or all codes of a set (serial NULL); those that are used stay

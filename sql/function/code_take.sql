@@ -1,4 +1,4 @@
--- version: 2
+-- version: 1
 -- function: code_take(bigint[],int[],bigint[],uuid[],smallint[],text[],text[])
 --
 -- For settle(): takes the codes of receives, element by element, NULL and words excepted. Returns

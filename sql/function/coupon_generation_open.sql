@@ -1,4 +1,4 @@
--- version: 3
+-- version: 1
 -- function: coupon_generation_open(bigint,int,int,bigint)
 --
 -- Opens a new generation of a coupon and stores the counts of the old one. Returns NULL and changes

@@ -1,4 +1,4 @@
--- version: 2
+-- version: 1
 -- function: coupon_recover_done(smallint[],bigint[],text,bigint,text,text)
 --
 -- Ends a recovery, and records it: raises the numbers of change_count above those in Redis, so that

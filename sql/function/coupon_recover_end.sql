@@ -1,4 +1,4 @@
--- version: 2
+-- version: 1
 -- function: coupon_recover_end(bigint,int,int[],bigint[],bigint,bigint)
 --
 -- For couponctl recover, when every receive that Redis holds has its outcome: makes the counts of a

@@ -1,4 +1,4 @@
--- version: 4
+-- version: 1
 -- function: coupon_recover_rejected(bigint,uuid[],smallint[],text[],smallint[],text[],bigint[],smallint[])
 --
 -- Records rejected receives that PostgreSQL does not have any more, and returns the positions of

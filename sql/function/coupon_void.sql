@@ -1,4 +1,4 @@
--- version: 3
+-- version: 1
 -- function: coupon_void(bigint,uuid,smallint,text,text)
 --
 -- Takes an issued receive back, for couponctl void. Whether its piece of the stock and its slot

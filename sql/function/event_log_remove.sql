@@ -1,4 +1,4 @@
--- version: 3
+-- version: 1
 -- function: event_log_remove(bigint[],bigint[],text[],text[])
 --
 -- Removes rows of event_log that RabbitMQ has confirmed, and queues their events for each webhook

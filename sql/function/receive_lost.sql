@@ -1,4 +1,4 @@
--- version: 4
+-- version: 1
 -- function: receive_lost(bigint,int[],uuid[],smallint[],text[],smallint[],bigint[])
 --
 -- Records receives of one coupon as lost that have no outcome and whose messages no longer exist.

@@ -1,4 +1,4 @@
--- version: 11
+-- version: 1
 -- function: settle(bigint[],int[],bigint[],uuid[],smallint[],text[],smallint[],text[],text[],bigint[],text[])
 --
 -- settle() records the outcome of each receive of some messages, in the caller's transaction.

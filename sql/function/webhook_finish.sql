@@ -1,4 +1,4 @@
--- version: 2
+-- version: 1
 -- function: webhook_finish(bigint,int,text,int,text,bigint,bigint,bigint,bigint)
 --
 -- Records what became of an attempt that webhook_lease() began:
