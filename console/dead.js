@@ -84,7 +84,7 @@ export function dead_page(main, { still }) {
     };
     const load = () =>
         tried(async () => {
-            const { count: n, messages } = await get(`/dead?limit=${MOST}`);
+            const { count: n, messages } = await get(`/dead?count=${MOST}`);
             if (!still()) return;
             show(box);
             list_show(n, messages);

@@ -796,12 +796,12 @@ def test_what_comes_first(signed_in):
     for text in (
         "Redis does not answer: refused",
         "The gateway at g:1 is not ready: redis: away",
-        "A loss: 3 pieces of stock",
+        "Stock was lost: 3 coupons",
         "2 campaigns are not available",
-        "Workers put off 1 campaign",
+        "Workers have put off 1 campaign",
         "1 dead letter",
         "Campaign 1001 is being rebuilt: 40 of 100, about 7 s left",
-        "g:1 warns: appendfsync is everysec",
+        "Warning from g:1: appendfsync is everysec",
     ):
         assert text in texts
 
