@@ -28,6 +28,7 @@ def lacks(*tools):
 # The tests, whether they may be skipped here, and why.
 SKIPS = (
     ("unit_test_redis_tls::*", DEBIAN_12, "hiredis of Debian 12 has no TLS"),
+    ("unit_test_redis_tls::test_a_build_without_*", not DEBIAN_12, "hiredis has TLS"),
     ("unit_test_log_output::test_foreign_pipe", IS_USER, "only root has another user's pipe"),
     ("unit_test_limits::*_dies_in_the_middle", HAS_FILTER, "no process may be stepped here"),
     ("unit_test_limits::*_is_counted_for_another", HAS_FILTER, "no process may be stepped here"),
