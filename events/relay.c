@@ -399,7 +399,7 @@ void relay_warnings(cJSON *array)
 		return;
 	snprintf(sentence, sizeof(sentence),
 		 "events: %" PRId64 " wait to be published, COUPON_EVENT_LOG_MAX is %" PRId64
-		 "; see couponctl installation show --events",
+		 "; see couponctl installation show --event-log",
 		 waiting, allowed);
 	item = cJSON_CreateString(sentence);
 	check(item != NULL && cJSON_AddItemToArray(array, item));

@@ -1,5 +1,5 @@
 /*
- * couponctl list, history, show, export and installation show --events: what there is. show prints
+ * couponctl list, history, show, export and installation show --event-log: what there is. show prints
  * the state of one coupon in PostgreSQL and in Redis, side by side; export its user coupons, at one
  * moment.
  */
@@ -383,9 +383,9 @@ const struct command history_command = {
 };
 
 const struct command installation_events_command = {
-	.name = "installation show --events",
+	.name = "installation show --event-log",
 	.run = events_run,
-	.options = OPTIONS(SWITCH("events", "how far the events are behind instead")),
+	.options = OPTIONS(SWITCH("event-log", "how far the events are behind instead")),
 	.summary = "print how many events wait to be published, and for how long",
 	.detail =
 		"The exit status is 1 when more wait than COUPON_EVENT_LOG_MAX. Whether a coupon\n"

@@ -235,6 +235,13 @@ def test_couponctl_has_one_rule_for_all_commands():
     assert 50 < len(commands) <= 60
     without = {name for name, help_ in commands.items() if "\n  --json\n" not in help_}
     assert without == {"lock", "export", "codes export"}
+    # Settings are read before the command, so a word has a value with each command or with none.
+    options = set(
+        re.findall(r"^  (--[a-z-]+)(?: (\w+))?", "\n".join(commands.values()), re.MULTILINE)
+    )
+    assert {name for name, value in options if value} & {
+        name for name, value in options if not value
+    } == set()
     pages = {name for name in commands if name.split()[-1] in ("list", "history")}
     assert len(pages) > 7
     for name in pages:

@@ -388,7 +388,7 @@ def test_another_worker_takes_over(rough, rough_pg, worker_make, coupon_on):
         wait_until(lambda: issued_in(events.read()) == set(receives))
         assert first.metrics()["couponmq_worker_relay_active"] == 1
         assert second.metrics()["couponmq_worker_relay_active"] == 0
-        assert json.loads(rough.ctl("installation", "show", "--events", "--json"))["relays"] == 2
+        assert json.loads(rough.ctl("installation", "show", "--event-log", "--json"))["relays"] == 2
         first.kill9()
         receives += issue(client, coupon, *range(20, 40))
     wait_until(lambda: issued_in(events.read()) == set(receives))
@@ -408,11 +408,11 @@ def test_without_rabbitmq_events_wait(rough, rough_pg, coupon_on):
     rough.stop("rabbitmq")
     rough.ctl("void", receive)
     rough.ctl("stock", coupon, "--total", 101)
-    told = json.loads(rough.ctl("installation", "show", "--events", "--json"))
+    told = json.loads(rough.ctl("installation", "show", "--event-log", "--json"))
     assert (told["waiting"], told["transactions"], told["allowed"]) == (2, 2, 1000000)
     assert told["oldest_ms"] >= 0 and told["bytes"] > 0
     assert "events that wait    2 of 2 transactions" in rough.ctl(
-        "installation", "show", "--events"
+        "installation", "show", "--event-log"
     )
     metrics = rough.worker_http(1, "/metrics")
     wait_until(lambda: metrics_read(metrics)["couponmq_worker_events_waiting"] == 2)
@@ -500,11 +500,11 @@ def test_the_alarm(rough, rough_pg, worker_make, coupon_on):
     wait_until(lambda: "event_log_full" in worker.log())
     told = requests.get(worker.http("/readyz"), timeout=60).json()
     assert "events: 3 wait to be published, COUPON_EVENT_LOG_MAX is 2" in " ".join(told["warnings"])
-    result = rough.ctl_run("installation", "show", "--events", "--event-log-max", 2)
+    result = rough.ctl_run("installation", "show", "--event-log", "--event-log-max", 2)
     assert result.returncode == 1 and "more events wait than" in result.stderr
     rough.start("rabbitmq")
     wait_until(lambda: len(events.firsts()) == 5)
-    assert rough.ctl_run("installation", "show", "--events", "--event-log-max", 2).returncode == 0
+    assert rough.ctl_run("installation", "show", "--event-log", "--event-log-max", 2).returncode == 0
     worker.end()
     rough.start("worker-1")
 
@@ -524,9 +524,9 @@ def test_the_source_is_a_setting(rough, worker_make, coupon_on):
     [
         (("create", "--name", "a", "--total", 1, "--events", "maybe"), '--events is "maybe"'),
         (("edit", 1, "--version", 1, "--events", ""), '--events is ""'),
-        (("installation", "show", "--events", "now"), "now"),
+        (("installation", "show", "--event-log", "now"), "now"),
         (
-            ("installation", "show", "--events", "--event-log-max", 0),
+            ("installation", "show", "--event-log", "--event-log-max", 0),
             '--event-log-max is "0": allowed is an integer from 1',
         ),
     ],

@@ -96,7 +96,7 @@ def test_nothing_is_refused_to_a_program(rough, rough_redis):
             ):
                 answer = client.call(op, **members)
                 assert answer["code"] == 0, (op, answer)
-        for path in ("campaigns", f"campaigns/{coupon}/check", "budgets", "changes", "keys", "now"):
+        for path in ("campaigns", f"campaigns/{coupon}/check", "budgets", "history", "keys", "now"):
             answer = wait_until(
                 lambda path=path: admin_get(admin, f"/admin/v1/{path}", key), timeout=60
             )

@@ -488,7 +488,7 @@ MUTANTS = [
         "sql/function/use_begin.sql",
         "\t\t\t\tAND is_known IS NULL\n",
         "",
-        USE + "test_a_key_is_of_one_request",
+        USE + "test_a_known_key_leaves_the_others_their_short_way",
     ),
     mutant(
         "P12",

@@ -160,6 +160,17 @@ def test_a_key_is_of_one_request(db, run, issued, action):
     assert run(action, "c", three, **{**asked, "key": "k2"}) == done
 
 
+def test_a_known_key_leaves_the_others_their_short_way(db, run, issued):
+    """Executed at once: a first try that is rolled back would have taken numbers."""
+    one, two, three = issued(3)
+    assert run("use", "a", one, key="k") == "used"
+    told = db.use(
+        Operation("use", "a", (two,), key="k"), Operation("use", "b", (three,), key="other")
+    )
+    assert [row["result"] for (row,) in told] == ["key_taken", "used"]
+    assert db.execute("SELECT max(num) - min(num) FROM use_operation") == [(1,)]
+
+
 def test_the_currency_of_a_key(run, issued):
     (one,) = issued()
     assert run("use", "a", one, amount=5, currency="EUR", key="k") == "used"
