@@ -504,7 +504,9 @@ def test_the_alarm(rough, rough_pg, worker_make, coupon_on):
     assert result.returncode == 1 and "more events wait than" in result.stderr
     rough.start("rabbitmq")
     wait_until(lambda: len(events.firsts()) == 5)
-    assert rough.ctl_run("installation", "show", "--event-log", "--event-log-max", 2).returncode == 0
+    assert (
+        rough.ctl_run("installation", "show", "--event-log", "--event-log-max", 2).returncode == 0
+    )
     worker.end()
     rough.start("worker-1")
 

@@ -155,6 +155,8 @@ static void events_run_out(void)
 		else if (event.run == gateway_outcomes_arrive || event.run == outbox_removed ||
 			 event.run == receive_looked_up || event.run == message_arrived)
 			free(event.context);
+		else if (event.run == copy_arrived || event.run == copy_replied)
+			copy_free(event.context);
 	}
 }
 
