@@ -1,7 +1,7 @@
 /*
- * couponctl list, history, show, export and installation show --event-log: what there is. show prints
- * the state of one coupon in PostgreSQL and in Redis, side by side; export its user coupons, at one
- * moment.
+ * couponctl list, history, show, export and installation show --event-log: what there is. show
+ * prints the state of one coupon in PostgreSQL and in Redis, side by side; export its user coupons,
+ * at one moment.
  */
 #include "common/changes.h"
 #include "common/check.h"
