@@ -36,7 +36,7 @@ struct db;
 struct cJSON *uses_read(struct db *db, const struct receive *receive);
 void uses_print(const struct cJSON *uses);
 
-/* Whether the command is recorded in the history: it may have changed something. */
+/* Whether the command is, or may be, recorded in the history: it may have changed something. */
 int store_is_recorded(void);
 
 extern const struct command *const ctl_commands[]; /* ended by NULL */

@@ -180,10 +180,11 @@ static const char *system_user(void)
 	return user ? user->pw_name : "unknown";
 }
 
-/* The command of this process; its id is 0 until it is recorded. */
+/* The command of this process; its id is 0 until it is recorded, which may be unknown. */
 static struct {
 	char *url;
 	int64_t id;
+	int has_begun;
 } recorded;
 
 /* Where PostgreSQL is away, it stays unknown how the command ended. */
@@ -206,7 +207,7 @@ static void command_end(int status, void *unused)
 
 int store_is_recorded(void)
 {
-	return recorded.id > 0;
+	return recorded.has_begun;
 }
 
 void store_by_set(struct db *db, const struct ctl *ctl)
@@ -229,6 +230,7 @@ void store_by_set(struct db *db, const struct ctl *ctl)
 		char *recorded_name = checked(
 			strndup(command, mode ? (size_t)(mode - command) : strlen(command)));
 
+		recorded.has_begun = 1;
 		recorded.id = db_value(db, sql_query_command_begin, postgres_text(name),
 				       postgres_text(recorded_name), postgres_text(words));
 		free(recorded_name);
