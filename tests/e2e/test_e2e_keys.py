@@ -212,7 +212,7 @@ def test_rotate(keys):
 def test_revoke(keys):
     _, key = keys.create()
     told = keys.run("revoke", key, "--by", "bob")
-    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    assert (told.returncode, told.stdout, told.stderr) == (0, f"key {key} is revoked\n", "")
     assert keys.agree() and keys.copied()[0][key]["revoked"] is True
     assert keys.shown(key)["by"] == "bob"
     record = keys.own()[0][key]
