@@ -1,7 +1,7 @@
 // All campaigns, in pages, and a new one.
 import { change, get, live, Problem } from "./api.js";
 import { action, ask, warned } from "./dialog.js";
-import { h, id_problem, say } from "./dom.js";
+import { h, id_problem, pager, say } from "./dom.js";
 import { campaign_table } from "./now.js";
 import { Terms } from "./terms.js";
 
@@ -46,17 +46,6 @@ function go_form() {
     );
 }
 
-// The browser's Back button leads to the page before: each page has an address.
-function pager(list, after) {
-    const next = list.length === PAGE ? list.at(-1).coupon : null;
-    return h(
-        "nav",
-        { class: "bar", "aria-label": "Pages of campaigns" },
-        after ? h("a", { class: "button", href: "#/campaigns" }, "First page") : null,
-        next ? h("a", { class: "button", href: `#/campaigns?after=${next}` }, "Next page") : null,
-    );
-}
-
 export function campaigns_page(main, { query, still }) {
     const after = query.get("after");
     const error = h("p", { class: "error", role: "alert" });
@@ -82,7 +71,9 @@ export function campaigns_page(main, { query, still }) {
         if (!still()) return;
         const shown = new Map(campaigns.map((one) => [one.coupon, one]));
         rows.show([...shown]);
-        pages.replaceChildren(pager(campaigns, after));
+        const next = campaigns.length === PAGE ? campaigns.at(-1).coupon : null;
+        const words = ["First page", "Next page"];
+        pages.replaceChildren(pager("Pages of campaigns", "#/campaigns", words, after, next));
         stop = live.take((sample) => {
             for (const one of sample.campaigns ?? [])
                 if (shown.has(one.coupon)) shown.set(one.coupon, one);

@@ -199,6 +199,16 @@ export function table(caption, heads, rows, none = "None.") {
     );
 }
 
+// Each page has an address, so the browser's Back button leads to the page before. `next` is the
+// last id of a full page.
+export const pager = (name, path, [first, further], after, next) =>
+    h(
+        "nav",
+        { class: "bar", "aria-label": name },
+        after ? h("a", { class: "button", href: path }, first) : null,
+        next ? h("a", { class: "button", href: `${path}?after=${next}` }, further) : null,
+    );
+
 // The error in the id of a campaign as typed; "": it is correct.
 export const id_problem = (text) =>
     text === "" || /^[1-9][0-9]{0,18}$/.test(text)

@@ -1,6 +1,6 @@
 // The commands by which operators change something, in pages.
 import { get, Problem } from "./api.js";
-import { h, say, show, table, time } from "./dom.js";
+import { h, pager, say, show, table, time } from "./dom.js";
 
 const PAGE = 100;
 
@@ -23,16 +23,6 @@ const row = (one) => [
     h("span", { class: "mono" }, `${one.command}${one.words}`),
     result(one.status),
 ];
-
-function pager(list, after) {
-    const next = list.length === PAGE ? list.at(-1).id : null;
-    return h(
-        "nav",
-        { class: "bar", "aria-label": "Pages of the history" },
-        after ? h("a", { class: "button", href: "#/history" }, "Latest") : null,
-        next ? h("a", { class: "button", href: `#/history?after=${next}` }, "Earlier") : null,
-    );
-}
 
 export function history_page(main, { query, still }) {
     const after = query.get("after");
@@ -57,7 +47,8 @@ export function history_page(main, { query, still }) {
         if (!still()) return;
         const caption = "Commands of operators, latest first";
         show(list, table(caption, HEADS, history.map(row), "There are no commands."));
-        show(pages, pager(history, after));
+        const next = history.length === PAGE ? history.at(-1).id : null;
+        show(pages, pager("Pages of the history", "#/history", ["Latest", "Earlier"], after, next));
     })().catch((problem) => {
         if (!(problem instanceof Problem)) throw problem;
         say(error, problem.message);

@@ -100,6 +100,13 @@ int args_takes_value(const struct command *command, const char *word)
 	return i >= 0 && i < ARGS_OPTIONS_MAX && command->options[i].value;
 }
 
+int args_name_len(const struct command *command)
+{
+	const char *option = strstr(command->name, " --");
+
+	return option ? (int)(option - command->name) : (int)strlen(command->name);
+}
+
 const struct command *args_mode(const struct command *command, int argc, char **argv)
 {
 	for (int i = 0; i < argc; i++) {

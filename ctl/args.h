@@ -134,6 +134,8 @@ char *args_whole(const struct args *args);
 
 /* Whether the word is an option of the command whose value is the next word, whatever that is. */
 int args_takes_value(const struct command *command, const char *word);
+/* The length of the name without the option of a mode: that of "show" in "show --curve". */
+int args_name_len(const struct command *command);
 /* The mode of the command that one of the words chooses, or the command. */
 const struct command *args_mode(const struct command *command, int argc, char **argv);
 

@@ -26,11 +26,10 @@ static void help_print(FILE *out)
 /* "show ID --curve": the name of a command with its argument. */
 static void synopsis_print(const struct command *command)
 {
-	const char *mode = strstr(command->name, " --");
-	int len = mode ? (int)(mode - command->name) : (int)strlen(command->name);
+	int len = args_name_len(command);
 
 	printf("%.*s%s%s%s", len, command->name, command->argument ? " " : "",
-	       command->argument ? command->argument : "", mode ? mode : "");
+	       command->argument ? command->argument : "", command->name + len);
 }
 
 static void command_help_print(const struct command *command)

@@ -225,15 +225,15 @@ void store_by_set(struct db *db, const struct ctl *ctl)
 		db_do(db, sql_query_session_by, postgres_text(name));
 	} else {
 		/* The option of a mode is among the words. */
-		const char *command = ctl->args.command->name, *mode = strstr(command, " --");
+		const struct command *command = ctl->args.command;
 		char *words = args_record(&ctl->args);
-		char *recorded_name = checked(
-			strndup(command, mode ? (size_t)(mode - command) : strlen(command)));
+		char *command_name =
+			checked(strndup(command->name, (size_t)args_name_len(command)));
 
 		recorded.has_begun = 1;
 		recorded.id = db_value(db, sql_query_command_begin, postgres_text(name),
-				       postgres_text(recorded_name), postgres_text(words));
-		free(recorded_name);
+				       postgres_text(command_name), postgres_text(words));
+		free(command_name);
 		recorded.url = checked(strdup(ctl->config.database_url));
 		check(on_exit(command_end, NULL) == 0);
 		free(words);

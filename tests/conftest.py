@@ -4,9 +4,11 @@ stack with `stack_make`."""
 import fcntl
 import os
 import random
+import re
 import signal
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pika
 import psycopg
@@ -88,15 +90,23 @@ def pytest_make_collect_report():
     skip_check((yield).get_result())
 
 
+def stat_read():
+    """How many processes want to run, and the time that the cores spent: in all, and spare, which is
+    idle or for processes of a lower priority, as the builds are."""
+    stat = Path("/proc/stat").read_text(encoding="ascii")
+    spent = [int(ticks) for ticks in stat.split("\n", 1)[0].split()[1:9]]
+    running = re.search(r"^procs_running (\d+)$", stat, re.MULTILINE)[1]
+    return int(running), sum(spent), spent[1] + spent[3] + spent[4]
+
+
 def cores_are_busy():
-    """Whether more processes want to run than there are cores: once is no sign, three times is."""
-    for _ in range(3):
-        with open("/proc/stat", encoding="ascii") as stat:
-            running = next(line for line in stat if line.startswith("procs_running"))
-        if int(running.split()[1]) - 1 <= len(os.sched_getaffinity(0)):
-            return False
-        time.sleep(0.03)
-    return True
+    """Whether more processes want to run than there are cores, and leave them no spare time."""
+    running, spent, spare = stat_read()
+    if running - 1 <= len(os.sched_getaffinity(0)):
+        return False
+    time.sleep(0.2)
+    _, spent_then, spare_then = stat_read()
+    return (spare_then - spare) < (spent_then - spent) / 8
 
 
 @contextmanager

@@ -104,7 +104,7 @@ static void *signals_read(void *signals)
 	return NULL;
 }
 
-/* Of each kind of thread. */
+/* A thread of each kind blocks them. */
 static void test_signals_are_for_the_thread_of_main(void **state)
 {
 	struct pollfd told = { .fd = rig.told = wake_new(), .events = POLLIN };
