@@ -227,8 +227,8 @@ void store_by_set(struct db *db, const struct ctl *ctl)
 		/* The option of a mode is among the words. */
 		const struct command *command = ctl->args.command;
 		char *words = args_record(&ctl->args);
-		char *command_name =
-			checked(strndup(command->name, (size_t)args_name_len(command)));
+		char *command_name = checked(
+			strndup(command->name, (size_t)args_name_len(command)));
 
 		recorded.has_begun = 1;
 		recorded.id = db_value(db, sql_query_command_begin, postgres_text(name),
