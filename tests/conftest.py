@@ -91,8 +91,8 @@ def pytest_make_collect_report():
 
 
 def stat_read():
-    """How many processes want to run, and the time that the cores spent: in all, and spare, which is
-    idle or for processes of a lower priority, as the builds are."""
+    """How many processes want to run, and the time that the cores spent: in all, and spare. Builds
+    have a lower priority; their time counts as spare."""
     stat = Path("/proc/stat").read_text(encoding="ascii")
     spent = [int(ticks) for ticks in stat.split("\n", 1)[0].split()[1:9]]
     running = re.search(r"^procs_running (\d+)$", stat, re.MULTILINE)[1]
