@@ -1120,9 +1120,9 @@ def test_the_end_waits_for_changes(fake):
         looks = pool.submit(fake.api, "GET", "/campaigns/1")
         wait_until(lambda: fake.waiting() == 2)
         fake.signal(signal.SIGTERM)
-        assert "is ending" in problem(looks.result(), 503)
+        assert "is stopping" in problem(looks.result(), 503)
         wait_until(lambda: any(one.done() for one in changes))
-        assert "is ending" in problem(fake.api("POST", "/campaigns/1/close"), 503)
+        assert "is stopping" in problem(fake.api("POST", "/campaigns/1/close"), 503)
         assert fake.call("GET", "/readyz").json() == {"ready": False}
         assert fake.child.poll() is None
         assert [words.split()[0] for _, words in fake.started()].count("rebuild") == 1, job
