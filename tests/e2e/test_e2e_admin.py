@@ -1324,18 +1324,22 @@ def test_its_description(admin):
     assert '"secret_file"' not in export and '"file"' not in export
 
 
-def objects_make(form, stack, api, gateway):
+def objects_make(form, stack, api):
     """What the path names, of this operation alone: NAME: a value."""
 
     def made(name, path, body):
         return str(api("POST", path, body).json()[name])
 
     coupon = stack.coupon_make(5) if {"coupon", "receive", "set"} & set(names_in(form)) else None
-    if "{receive}" in form:
-        wait_until(lambda: gateway.call("coupon", coupon=coupon)["code"] == 0)
+
+    def issued():
+        with stack.client() as gateway:
+            wait_until(lambda: gateway.call("coupon", coupon=coupon)["code"] == 0)
+            return gateway.issue(coupon, "u", ack="issued")["receive"]
+
     makers = {
         "coupon": lambda: coupon,
-        "receive": lambda: gateway.issue(coupon, "u", ack="issued")["receive"],
+        "receive": issued,
         "set": lambda: made("set", f"/campaigns/{coupon}/sets", {"count": 1}),
         "webhook": lambda: made("webhook", "/webhooks", {"url": "https://shop.example"}),
         "budget": lambda: made(
@@ -1353,7 +1357,7 @@ def names_in(form):
 
 
 @pytest.mark.long
-def test_each_operation_up_to_each_bound_and_beyond(stack, admin, api, gateway):
+def test_each_operation_up_to_each_bound_and_beyond(stack, admin, api):
     """Each parameter and each member, of every type: what the description does not allow is
     refused, and no answer is one that it does not have, or an error of the program."""
     described, tried = admin.described, collections.Counter()
@@ -1370,7 +1374,7 @@ def test_each_operation_up_to_each_bound_and_beyond(stack, admin, api, gateway):
         for method, operation in item.items():
             if method == "parameters" or form in (f"{API}/live", "/healthz", "/readyz", "/metrics"):
                 continue
-            objects = objects_make(form, stack, api, gateway)
+            objects = objects_make(form, stack, api)
             path, runs = form.format(**objects), "202" not in operation["responses"]
             needed = {} if method == "get" else {"If_Match": "*"}
             for parameter in item.get("parameters", []) + operation.get("parameters", []):
