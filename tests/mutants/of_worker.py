@@ -140,7 +140,7 @@ MUTANTS = [
         "ctl/audit/pass.c",
         "\tif (over >= 0 && over <= most + freed)\n",
         "\tif (over >= -most - pass->counted)\n",
-        "tests/e2e/test_e2e_audit.py::test_finds_at_rest",
+        "tests/e2e/test_e2e_audit_at_rest.py::test_finds_at_rest",
     ),
     mutant(
         "P9",
