@@ -8,7 +8,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "ctl/ctl.h"
-#include "ctl/recover/keys.h"
+#include "ctl/recover/recover_keys.h"
 #include "ctl/store.h"
 #include "embed.h"
 

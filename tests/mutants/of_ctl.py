@@ -121,7 +121,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the records of uses that cannot be read",
-        "ctl/recover/uses.c",
+        "ctl/recover/recover_receives.c",
         "\treturn is_one;\n",
         "\treturn is_one >= 0;\n",
         "tests/e2e/test_e2e_recover.py::test_uses_come_back",
