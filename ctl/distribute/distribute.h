@@ -12,7 +12,7 @@
 #define LIST_USERS_MAX 50000000
 #define LIST_REPEATS_MAX RECEIVE_SLOT_MAX /* how often a user may be listed, with repeats */
 
-/* How a request has ended. */
+/* How a request has ended. Ends with the same status for the operator follow each other. */
 enum end {
 	END_WAITING, /* not sent yet, or to be sent again */
 	END_SENT,
@@ -26,23 +26,10 @@ enum end {
 	ENDS_N = END_REJECTED + REASON_COUNT
 };
 
-/*
- * What an answer means for the request. END_WAITING: it is not decided, or not known, and is sent
- * again with the same key. ENDS_N: no further request can be answered otherwise.
- */
-enum end end_of_reply(const struct client_reply *reply);
-
 static inline int end_is_final(enum end end)
 {
 	return end >= END_ANSWERED;
 }
-
-/*
- * What the file of refused users has: the status, and a sentence. Ends with the same status follow
- * each other.
- */
-const char *end_status(enum end end);
-const char *end_text(enum end end);
 
 struct listed {
 	uint64_t at; /* in the text */
