@@ -208,7 +208,7 @@ struct pass {
 	int64_t slots_extra, slots_missing; /* in Redis */
 };
 
-/* In stores.c. Only the audit and the coupon of a pass are used. */
+/* In audit_pass.c. Only the audit and the coupon of a pass are used. */
 
 /*
  * `generations`, unless it is NULL, is empty or was read before: the list is replaced. `high` is
@@ -223,12 +223,10 @@ PGresult *outcomes_read(const struct pass *pass, const struct slot *slots, size_
 
 /*
  * Reads the coupon. With `generations` it raises the `high` of each to what Redis has. With
- * `report` malformed keys and fields become findings. cut_read_exact() reports, and waits at most a
- * tenth of a second for a moment between two calls of the script.
+ * `report` malformed keys and fields become findings.
  */
 void cut_read(const struct pass *pass, struct cut *cut, struct generations *generations,
 	      int report);
-void cut_read_exact(const struct pass *pass, struct cut *cut, struct generations *generations);
 
 /*
  * How many users are read in one command. Users with many slots have long records, so a higher
@@ -237,8 +235,6 @@ void cut_read_exact(const struct pass *pass, struct cut *cut, struct generations
 size_t records_step(int64_t limit);
 /* coupon_records(), which ends the process when it fails. */
 redisReply *records_read(const struct pass *pass, const struct slot *slots, size_t n);
-
-/* In pass.c. */
 
 /*
  * Reads the coupon in PostgreSQL and in Redis, and compares slot by slot. Only the audit and the
@@ -270,7 +266,7 @@ typedef void suspects_fn(struct pass *pass, struct suspect *suspects, const stru
 void suspects_each(struct pass *pass, struct suspects *suspects, size_t step, suspects_fn *fn);
 int64_t suspects_count(const struct suspects *suspects, enum suspect_state state);
 
-/* In look.c. */
+/* In audit_look.c. */
 
 /* The first look at the pass. Earlier looks at it do not count. */
 void look_start(struct pass *pass);
@@ -291,18 +287,18 @@ int look_found_wrong(const struct pass *pass, const struct suspect *suspect);
  */
 int stall_search(struct pass *pass, struct locks *locks);
 
-/* In judge.c, after the looks. Reports what is wrong. */
+/* In audit_judge.c, after the looks. Reports what is wrong. */
 void pass_judge(struct pass *pass);
-/* In codes.c. Reports what is wrong with the exchange codes. */
+/* In audit_codes.c. Reports what is wrong with the exchange codes. */
 void codes_judge(const struct pass *pass);
 /*
- * In uses.c. Each reports what is wrong: with what orders did with the coupon's receives, and with
- * its budget; 0: with any budget.
+ * In audit_judge.c, too. Each reports what is wrong: with what orders did with the coupon's
+ * receives, and with its budget; 0: with any budget.
  */
 void uses_judge(const struct pass *pass);
 void budgets_judge(struct audit *audit, int64_t coupon);
 
-/* In report.c. */
+/* In audit_report.c. */
 
 /* `slot` NULL: it is about the coupon; without a number: about its user, if it has one. */
 void finding_add(const struct pass *pass, enum finding finding, const struct slot *slot,

@@ -137,7 +137,7 @@ MUTANTS = [
     mutant(
         "P4",
         "the taken slots that audit counts",
-        "ctl/audit/pass.c",
+        "ctl/audit/audit_pass.c",
         "\tif (over >= 0 && over <= most + freed)\n",
         "\tif (over >= -most - pass->counted)\n",
         "tests/e2e/test_e2e_audit.py::test_finds_at_rest",

@@ -53,22 +53,6 @@ static int is_unsettled(const struct audit_row *row, const struct cut *cut)
 	return !cut->verified || cut->coupon.generation != row->generation;
 }
 
-static void keeper_wait(const struct pass *pass)
-{
-	struct audit *audit = pass->audit;
-	struct audit_row row;
-	struct cut cut;
-
-	for (; audit->patience_ms > 0; audit->patience_ms -= PATIENCE_PAUSE_MS) {
-		row_read(pass, &row, NULL);
-		cut_read(pass, &cut, NULL, 0);
-		if (!is_unsettled(&row, &cut))
-			return;
-		store_run_id_read(audit->redis, audit->run_id);
-		usleep(PATIENCE_PAUSE_MS * 1000);
-	}
-}
-
 /*
  * After the looks: whether the coupon was rebuilt, loaded or unloaded during the pass. Then another
  * one is needed, unless there were enough.
@@ -87,11 +71,21 @@ static int is_void(const struct pass *pass)
 /* Passes until the sum is sure, and the first look. */
 static void passes_run(struct pass *pass)
 {
+	struct audit *audit = pass->audit;
+	struct audit_row row;
+	struct cut cut;
 	int is_sure;
 
 	do {
 		pass_fini(pass);
-		keeper_wait(pass);
+		for (; audit->patience_ms > 0; audit->patience_ms -= PATIENCE_PAUSE_MS) {
+			row_read(pass, &row, NULL);
+			cut_read(pass, &cut, NULL, 0);
+			if (!is_unsettled(&row, &cut))
+				break;
+			store_run_id_read(audit->redis, audit->run_id);
+			usleep(PATIENCE_PAUSE_MS * 1000);
+		}
 		pass_run(pass);
 		pass->sum = pass_sum(pass);
 		if (pass->sum == SUM_SUSPECT && ++pass->suspected_n == SUSPECT_PASSES)
@@ -121,11 +115,14 @@ static void pass_end(struct pass *pass, cJSON *coupons)
 	free(pass);
 }
 
-/* Looks until nothing else is to be found out about any of them. */
-static void group_look(struct group *group)
+/* Judges those that were kept, when nothing else is to be found out about any of them. */
+static void group_end(struct group *group)
 {
-	int again;
+	struct locks locks = { .n = 0 };
+	int again, found = 0;
 
+	if (group->n == 0)
+		return;
 	for (size_t i = 0; i < group->n; i++)
 		if (!group->list[i]->look.done)
 			look_start(group->list[i]);
@@ -144,31 +141,18 @@ static void group_look(struct group *group)
 				again = 1;
 			}
 	} while (again);
-}
 
-static void group_seek_stalled(struct group *group)
-{
-	struct locks locks = { .n = 0 };
-	int found = 0;
-
+	/* Two searches for stalled receives, with a pause, see that a lock stays. */
 	for (size_t i = 0; i < group->n; i++)
 		found |= stall_search(group->list[i], NULL);
-	if (!found)
-		return;
-	locks_look(&locks, group->audit->db, clock_monotonic_ms());
-	usleep(STALL_PAUSE_MS * 1000);
-	for (size_t i = 0; i < group->n; i++)
-		if (group->list[i]->stall.n > 0)
-			(void)stall_search(group->list[i], &locks);
-}
+	if (found) {
+		locks_look(&locks, group->audit->db, clock_monotonic_ms());
+		usleep(STALL_PAUSE_MS * 1000);
+		for (size_t i = 0; i < group->n; i++)
+			if (group->list[i]->stall.n > 0)
+				(void)stall_search(group->list[i], &locks);
+	}
 
-/* Judges those that were kept. */
-static void group_end(struct group *group)
-{
-	if (group->n == 0)
-		return;
-	group_look(group);
-	group_seek_stalled(group);
 	for (size_t i = 0; i < group->n; i++)
 		pass_end(group->list[i], group->coupons);
 	group->n = group->suspects_n = 0;
@@ -217,12 +201,6 @@ static void row_audit(void *context, const PGresult *page, int row)
 	group_audit(context, column_number(page, row, "coupon"));
 }
 
-static int is_known(const struct audit *audit, int64_t coupon)
-{
-	return db_value(audit->db, sql_query_coupon_list, postgres_number(coupon - 1),
-			postgres_number(1)) == coupon;
-}
-
 static int verdict(const struct audit *audit)
 {
 	if (audit->findings.n > 0)
@@ -237,34 +215,6 @@ static const char *const verdict_words[] = { [CTL_DONE] = "PASS",
 					     [CTL_FAILED] = "FAIL",
 					     [CTL_AWAY] = "UNKNOWN",
 					     [CTL_STALLED] = "STALLED" };
-
-static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons)
-{
-	cJSON *object;
-
-	if (!coupons) {
-		if (audit->behind > 0)
-			printf(BEHIND_TEXT "\n", (long long)audit->behind);
-		if (audit->keys_behind > 0)
-			printf(KEYS_AHEAD_TEXT "\n", (long long)audit->keys_behind);
-		printf("%s: %lld coupon%s audited, %lld wrong", verdict_words[verdict(audit)],
-		       (long long)coupons_n, coupons_n == 1 ? "" : "s",
-		       (long long)audit->findings.n);
-		if (audit->stalled_n > 0)
-			printf(", %lld with receives in flight without progress",
-			       (long long)audit->stalled_n);
-		printf("\n");
-		return;
-	}
-	object = output_object();
-	output_bool(object, "passed", verdict(audit) == 0);
-	output_text(object, "verdict", verdict_words[verdict(audit)]);
-	output_number(object, "audited", coupons_n);
-	output_number(object, "behind", audit->behind);
-	output_number(object, "keys_behind", audit->keys_behind);
-	output_add(object, "coupons", coupons);
-	findings_end(&audit->findings, object);
-}
 
 static void open_all(struct audit *audit, struct ctl *ctl)
 {
@@ -317,6 +267,8 @@ static int audit_run(struct ctl *ctl)
 	int64_t coupon = args_coupon(args), coupons_n = 1;
 	struct audit audit = audit_make(ctl);
 	struct group group = { .audit = &audit };
+	const char *word;
+	cJSON *object;
 
 	if (!coupon == !args_has(args, "all"))
 		args_fail("audit takes either a coupon's ID or --all");
@@ -331,7 +283,8 @@ static int audit_run(struct ctl *ctl)
 		unknown_audit(&audit, 0);
 		coupons_n = store_coupons_read(audit.db, sql_query_coupon_list, 0, INT64_MAX,
 					       row_audit, &group);
-	} else if (is_known(&audit, coupon)) {
+	} else if (db_value(audit.db, sql_query_coupon_list, postgres_number(coupon - 1),
+			    postgres_number(1)) == coupon) {
 		group_audit(&group, coupon);
 	} else if (unknown_audit(&audit, coupon) == 0) {
 		fprintf(stderr, "couponctl: there is no coupon %s\n", args->argument);
@@ -341,8 +294,30 @@ static int audit_run(struct ctl *ctl)
 	}
 	group_end(&group);
 	budgets_judge(&audit, coupon);
-	verdict_print(&audit, coupons_n, group.coupons);
 	close_all(&audit);
+
+	word = verdict_words[verdict(&audit)];
+	if (group.coupons) {
+		object = output_object();
+		output_bool(object, "passed", verdict(&audit) == CTL_DONE);
+		output_text(object, "verdict", word);
+		output_number(object, "audited", coupons_n);
+		output_number(object, "behind", audit.behind);
+		output_number(object, "keys_behind", audit.keys_behind);
+		output_add(object, "coupons", group.coupons);
+		findings_end(&audit.findings, object);
+		return verdict(&audit);
+	}
+	if (audit.behind > 0)
+		printf(BEHIND_TEXT "\n", (long long)audit.behind);
+	if (audit.keys_behind > 0)
+		printf(KEYS_AHEAD_TEXT "\n", (long long)audit.keys_behind);
+	printf("%s: %lld coupon%s audited, %lld wrong", word, (long long)coupons_n,
+	       coupons_n == 1 ? "" : "s", (long long)audit.findings.n);
+	if (audit.stalled_n > 0)
+		printf(", %lld with receives in flight without progress",
+		       (long long)audit.stalled_n);
+	printf("\n");
 	return verdict(&audit);
 }
 

@@ -11,7 +11,7 @@
 
 static const struct {
 	const char *word, *promise;
-} kinds[] = {
+} finding_kinds[] = {
 #define FINDING(name, word, promise) { word, promise },
 #include "ctl/audit/finding_table.h"
 #undef FINDING
@@ -37,8 +37,8 @@ void finding_add(const struct pass *pass, enum finding finding, const struct slo
 		number_text(slot->number, number);
 	}
 	object = output_object();
-	output_text(object, "kind", kinds[finding].word);
-	output_text(object, "promise", kinds[finding].promise);
+	output_text(object, "kind", finding_kinds[finding].word);
+	output_text(object, "promise", finding_kinds[finding].promise);
 	output_id(object, "coupon", pass->coupon);
 	output_text(object, "user", user);
 	output_raw(object, "slot", number);
@@ -69,10 +69,9 @@ void findings_end(struct findings *findings, cJSON *rest)
 }
 
 /* A reason why receives are stalled, if it `holds`. */
-static void reason_add(cJSON *reasons, int holds, const char *what, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
-
-static void reason_add(cJSON *reasons, int holds, const char *what, const char *format, ...)
+__attribute__((format(printf, 4, 5))) static void reason_add(cJSON *reasons, int holds,
+							     const char *what, const char *format,
+							     ...)
 {
 	cJSON *object;
 	char text[400];
@@ -141,15 +140,6 @@ static void reasons_explain(cJSON *reasons, const struct pass *pass)
 		   outside);
 }
 
-static int64_t overdue(const struct pass *pass)
-{
-	int64_t n = pass->undecided ? pass->unnamed : 0;
-
-	for (size_t i = 0; i < pass->open.n && pass->undecided; i++)
-		n += pass->open.list[i].state == SUSPECT_OVERDUE;
-	return n;
-}
-
 cJSON *figures_json(const struct pass *pass)
 {
 	const struct redis_coupon *c = &pass->cut.coupon;
@@ -157,13 +147,17 @@ cJSON *figures_json(const struct pass *pass)
 	int64_t in_flight = generations_unsettled(&pass->generations, 0);
 	/* Rejected receives whose slots Redis still holds. */
 	int64_t unfreed = pass->pending > pass->row.unfreed ? pass->pending : pass->row.unfreed;
+	int64_t overdue = pass->undecided ? pass->unnamed : 0;
+
+	for (size_t i = 0; i < pass->open.n && pass->undecided; i++)
+		overdue += pass->open.list[i].state == SUSPECT_OVERDUE;
 
 	output_id(object, "coupon", pass->coupon);
 	output_bool(object, "loaded", pass->cut.present);
 	output_number(object, "issued", pass->rows_n);
 	output_number(object, "rejected", pass->row.rejected);
 	output_number(object, "in_flight", in_flight);
-	output_number(object, "overdue", overdue(pass));
+	output_number(object, "overdue", overdue);
 	output_number(object, "stalled", pass->stall.n);
 	output_add(object, "waits_for", reasons);
 	if (pass->stall.n > 0)
