@@ -162,43 +162,6 @@ static void gateways_look(struct pass *pass)
 	cJSON_Delete(gateways);
 }
 
-/* Updates the state of every suspect, and the counts of the pass that looks find. */
-static void look_once(struct pass *pass)
-{
-	size_t step = records_step(pass->row.limit);
-	struct look *look = &pass->look;
-
-	look->now_ms = clock_monotonic_ms();
-	suspects_each(pass, &pass->rows, step, rows_look);
-	pass_resolve(pass);
-	numbers_look(pass);
-	suspects_each(pass, &pass->open, step, open_look);
-	/* RabbitMQ may be on another network: it is queried only when it decides something. */
-	if (suspects_count(&pass->open, SUSPECT_OVERDUE) > 0 || pass->settled.n > 0 ||
-	    pass->unnamed > 0) {
-		int is_empty;
-
-		broker_look(&pass->audit->broker, &pass->broker);
-		pass->broker_asked = 1;
-		is_empty = pass->broker.ok && pass->broker.ready == 0 && pass->broker.dead == 0;
-		look->busy_n = pass->broker.ok && pass->broker.ready > 0 ? look->busy_n + 1 : 0;
-		look->empty_n += is_empty;
-		look->idle = is_empty && pass->broker.consumers == 0;
-		pass->locked_ms = locks_look(&look->locks, pass->audit->db, look->now_ms);
-		gateways_look(pass);
-		/*
-		 * Workers hold the overdue receives while one of them is in a long transaction or
-		 * has put off coupons, or another session holds a lock: their time starts again.
-		 */
-		if (locks_workers_hold(pass->audit->db) || pass->locked_ms > 0) {
-			look->unnamed_since_ms = look->now_ms;
-			for (size_t i = 0; i < pass->open.n; i++)
-				pass->open.list[i].since_ms = look->now_ms;
-		}
-	}
-	suspects_each(pass, &pass->settled, step, entries_look);
-}
-
 /* How long a slot has to be overdue before it is wrong. */
 static int64_t need_ms(const struct pass *pass, const struct slot *slot)
 {
@@ -258,54 +221,78 @@ static enum look_result slot_judge(const struct pass *pass, const struct suspect
 	return LOOK_RIGHT;
 }
 
-static void suspects_judge(const struct pass *pass, struct suspects *suspects,
-			   enum look_result (*judge)(const struct pass *pass,
-						     const struct suspect *suspect),
-			   int left[LOOK_NONE + 1])
-{
-	for (size_t i = 0; i < suspects->n; i++) {
-		suspects->list[i].result = judge(pass, &suspects->list[i]);
-		left[suspects->list[i].result]++;
-	}
-}
-
 void look_again(struct pass *pass)
 {
+	struct suspects *all[] = { &pass->rows, &pass->open, &pass->settled };
+	size_t step = records_step(pass->row.limit);
 	int left[LOOK_NONE + 1] = { 0 };
+	struct look *look = &pass->look;
 	enum look_result unnamed;
 
-	if (pass->look.done)
+	if (look->done)
 		return;
-	look_once(pass);
-	suspects_judge(pass, &pass->rows, slot_judge, left);
-	suspects_judge(pass, &pass->open, slot_judge, left);
-	suspects_judge(pass, &pass->settled, entry_judge, left);
+
+	/* Updates the state of every suspect, and the counts of the pass that looks find. */
+	look->now_ms = clock_monotonic_ms();
+	suspects_each(pass, &pass->rows, step, rows_look);
+	pass_resolve(pass);
+	numbers_look(pass);
+	suspects_each(pass, &pass->open, step, open_look);
+	/* RabbitMQ may be on another network: it is queried only when it decides something. */
+	if (suspects_count(&pass->open, SUSPECT_OVERDUE) > 0 || pass->settled.n > 0 ||
+	    pass->unnamed > 0) {
+		int is_empty;
+
+		broker_look(&pass->audit->broker, &pass->broker);
+		pass->broker_asked = 1;
+		is_empty = pass->broker.ok && pass->broker.ready == 0 && pass->broker.dead == 0;
+		look->busy_n = pass->broker.ok && pass->broker.ready > 0 ? look->busy_n + 1 : 0;
+		look->empty_n += is_empty;
+		look->idle = is_empty && pass->broker.consumers == 0;
+		pass->locked_ms = locks_look(&look->locks, pass->audit->db, look->now_ms);
+		gateways_look(pass);
+		/*
+		 * Workers hold the overdue receives while one of them is in a long transaction or
+		 * has put off coupons, or another session holds a lock: their time starts again.
+		 */
+		if (locks_workers_hold(pass->audit->db) || pass->locked_ms > 0) {
+			look->unnamed_since_ms = look->now_ms;
+			for (size_t i = 0; i < pass->open.n; i++)
+				pass->open.list[i].since_ms = look->now_ms;
+		}
+	}
+	suspects_each(pass, &pass->settled, step, entries_look);
+
+	for (size_t list = 0; list < 3; list++)
+		for (size_t i = 0; i < all[list]->n; i++) {
+			struct suspect *suspect = &all[list]->list[i];
+
+			suspect->result = all[list] == &pass->settled ? entry_judge(pass, suspect)
+								      : slot_judge(pass, suspect);
+			left[suspect->result]++;
+		}
 	if (pass->unnamed > 0) {
-		unnamed = overdue_judge(pass, pass->look.unnamed_since_ms, pass->audit->grace_ms,
-					pass->look.unnamed_looks);
+		unnamed = overdue_judge(pass, look->unnamed_since_ms, pass->audit->grace_ms,
+					look->unnamed_looks);
 		left[unnamed]++;
 		pass->unnamed_overdue = unnamed == LOOK_WRONG;
 	}
 	pass->undecided = left[LOOK_NONE] > 0;
-	pass->look.done = left[LOOK_LATER] == 0;
-}
-
-static void suspects_restart(struct suspects *suspects)
-{
-	for (size_t i = 0; i < suspects->n; i++)
-		suspects->list[i].looks = 0;
+	look->done = left[LOOK_LATER] == 0;
 }
 
 void look_start(struct pass *pass)
 {
+	struct suspects *all[] = { &pass->rows, &pass->open, &pass->settled };
+
 	pass->look = (struct look){
 		.begin_ms = clock_monotonic_ms(),
 		.ignore_age = pass_gone(pass) > 0,
 		.done = pass->cut.bad || pass->cut.held,
 	};
-	suspects_restart(&pass->rows);
-	suspects_restart(&pass->open);
-	suspects_restart(&pass->settled);
+	for (size_t list = 0; list < 3; list++)
+		for (size_t i = 0; i < all[list]->n; i++)
+			all[list]->list[i].looks = 0;
 	look_again(pass);
 }
 
@@ -332,19 +319,22 @@ static int64_t newest_find(const struct pass *pass, int64_t redis_ms)
 			postgres_number(redis_ms - oldest_ms + limit_ms));
 }
 
-/*
- * One search for stalled receives; `stalled` gets those that have a slot. Outcomes are read last:
- * what has one is not in flight.
- */
-static void stalled_find(struct pass *pass, struct slots *stalled)
+int stall_search(struct pass *pass, struct locks *locks)
 {
+	static char has[COUPON_SLOTS_MAX], dead[COUPON_SLOTS_MAX];
+	struct redis_client *redis = pass->audit->redis;
 	const int64_t limit_ms = pass->audit->stalled_ms;
 	struct stall *stall = &pass->stall;
 	struct generations now = { 0 };
+	struct slots stalled = { 0 }; /* the stalled receives that have one */
 	struct audit_row row;
 	struct cut cut;
 	int64_t newest_ms;
 
+	if (pass->cut.bad || pass->cut.held || (pass->open.n == 0 && pass->unnamed == 0))
+		return 0;
+
+	/* Outcomes are read last: what has one is not in flight. */
 	cut_read(pass, &cut, NULL, 0);
 	row_read(pass, &row, &now);
 	newest_ms = row.idle_ms > limit_ms ? INT64_MAX : newest_find(pass, cut.at_ms);
@@ -375,20 +365,9 @@ static void stalled_find(struct pass *pass, struct slots *stalled)
 			stall->oldest = suspect->slot;
 			stall->age_ms = age_ms(cut.at_ms, &suspect->slot);
 		}
-		slots_add(stalled, &suspect->slot);
+		slots_add(&stalled, &suspect->slot);
 	}
-}
 
-int stall_search(struct pass *pass, struct locks *locks)
-{
-	static char has[COUPON_SLOTS_MAX], dead[COUPON_SLOTS_MAX];
-	struct redis_client *redis = pass->audit->redis;
-	struct stall *stall = &pass->stall;
-	struct slots stalled = { 0 };
-
-	if (pass->cut.bad || pass->cut.held || (pass->open.n == 0 && pass->unnamed == 0))
-		return 0;
-	stalled_find(pass, &stalled);
 	if (locks && stall->n > 0) {
 		/* Where the messages of the stalled receives are, and what else is known. */
 		for (size_t at = 0, n; at < stalled.n; at += n) {

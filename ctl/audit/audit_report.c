@@ -197,11 +197,10 @@ static const char figures_template[] =
 	"whether a receive is lost cannot be decided until it ends]"
 	"[gateways gateways may have receives that neither RabbitMQ nor Redis has: {gateways}]"
 	"[!rabbitmq [!locked_s [!gateways {queued} messages in the queue, {dead} in the "
-	"dead-letter queue: "
-	"whether a receive is lost cannot be decided yet]]]\n]"
+	"dead-letter queue: whether a receive is lost cannot be decided yet]]]\n]"
 	"[stalled STALLED coupon {coupon}: {stalled} receives in flight without progress; last "
-	"outcome of the coupon: {idle|an unknown time} ago[oldest ; oldest: {oldest}, {age_s} "
-	"s]\n]";
+	"outcome of the coupon: {idle|an unknown time} ago"
+	"[oldest ; oldest: {oldest}, {age_s} s]\n]";
 
 void figures_print(const struct pass *pass)
 {

@@ -331,8 +331,7 @@ const struct command audit_command = {
 				  "86400, default 30"),
 			   OPTION("stalled-after-s", "S",
 				  "receives in flight without progress for longer are stalled; 0 "
-				  "to 86400, default "
-				  "60")),
+				  "to 86400, default 60")),
 	.summary = "check the promises on a live system",
 	.detail =
 		"P1: nothing is oversold. P2: no user is over the limit. P3: each receive has\n"

@@ -397,17 +397,6 @@ static redisReply *batch_call(const struct walk *walk, const char *command, enum
 	return reply;
 }
 
-/* Whether the outbox has this very message: another body is another one, which the keeper sends. */
-static int has_entry(const struct walk *walk, const struct dead_batch *batch)
-{
-	redisReply *entry = batch_call(walk, "HGET", COUPON_KEY_OUTBOX, batch);
-	int is_same = entry->type == REDIS_REPLY_STRING && entry->len == batch->body.len &&
-		      memcmp(entry->str, batch->body.bytes, entry->len) == 0;
-
-	freeReplyObject(entry);
-	return is_same;
-}
-
 /*
  * Removes the marks: should RabbitMQ lose the message, the keeper sends its batches again. When the
  * letter itself is removed, the entry goes and the mark stays: without it the keeper could settle
@@ -419,9 +408,20 @@ static void outbox_change(struct walk *walk, const struct dead_letter *letter)
 	for (size_t i = 0; i < letter->batches_n; i++) {
 		const struct dead_batch *batch = &letter->batches[i];
 
+		int has_entry = 0;
+
 		if (!is_named(batch))
 			continue;
-		if (walk->is_removal && has_entry(walk, batch))
+		/* Another body is that of another message, which the keeper sends. */
+		if (walk->is_removal) {
+			redisReply *entry = batch_call(walk, "HGET", COUPON_KEY_OUTBOX, batch);
+
+			has_entry = entry->type == REDIS_REPLY_STRING &&
+				    entry->len == batch->body.len &&
+				    memcmp(entry->str, batch->body.bytes, entry->len) == 0;
+			freeReplyObject(entry);
+		}
+		if (has_entry)
 			freeReplyObject(batch_call(walk, "HDEL", COUPON_KEY_OUTBOX, batch));
 		else
 			freeReplyObject(batch_call(walk, "SREM", COUPON_KEY_DEAD, batch));
@@ -534,28 +534,10 @@ static void owed_say(struct walk *walk, const struct dead_batch *batch, cJSON *l
 	}
 }
 
-static void removal_say(struct walk *walk, const struct dead_letter *letter)
-{
-	int as_json = args_has(&walk->ctl->args, "json");
-	cJSON *owed = as_json ? cJSON_CreateArray() : NULL, *object;
-
-	if (!as_json) {
-		printf("%s %" PRId64 ": ", walk->sure ? "removed" : "would remove", letter->number);
-		dead_letter_summary_print(letter);
-	}
-	for (size_t i = 0; i < letter->batches_n && !letter->is_use; i++)
-		owed_say(walk, &letter->batches[i], owed);
-	if (!as_json)
-		return;
-	object = dead_letter_json(letter, 0);
-	output_bool(object, "removed", walk->sure);
-	output_add(object, "owed", owed);
-	output_print(object);
-}
-
 static int remove_run(struct ctl *ctl)
 {
 	static struct walk walk = { .is_removal = 1 };
+	int as_json = args_has(&ctl->args, "json");
 	const struct dead_letter *letter;
 
 	choose_many(&walk, &ctl->args);
@@ -567,9 +549,23 @@ static int remove_run(struct ctl *ctl)
 		store_key_bind(walk.db, ctl, NULL);
 	}
 	while ((letter = walk_next(&walk)) != NULL) {
+		cJSON *owed = as_json ? cJSON_CreateArray() : NULL, *object;
+
 		if (walk.sure)
 			redis_open(&walk, letter);
-		removal_say(&walk, letter);
+		if (!as_json) {
+			printf("%s %" PRId64 ": ", walk.sure ? "removed" : "would remove",
+			       letter->number);
+			dead_letter_summary_print(letter);
+		}
+		for (size_t i = 0; i < letter->batches_n && !letter->is_use; i++)
+			owed_say(&walk, &letter->batches[i], owed);
+		if (as_json) {
+			object = dead_letter_json(letter, 0);
+			output_bool(object, "removed", walk.sure);
+			output_add(object, "owed", owed);
+			output_print(object);
+		}
 		/* Printed before the removal: then no receive vanishes unnamed. */
 		fflush(stdout);
 		if (!walk.sure)
@@ -581,7 +577,7 @@ static int remove_run(struct ctl *ctl)
 	}
 	walk_end(&walk);
 	found_check(&walk);
-	if (!args_has(&ctl->args, "json"))
+	if (!as_json)
 		printf("%" PRId64 " message%s %s, with %" PRId64 " receive%s that %s owed\n",
 		       walk.chosen, walk.chosen == 1 ? "" : "s",
 		       walk.sure ? "removed" : "would be removed", walk.owed,

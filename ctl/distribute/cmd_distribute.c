@@ -335,13 +335,9 @@ const struct command distribute_command = {
 	.argument = "ID",
 	.options = distribute_options,
 	.summary = "give a coupon to listed users",
-	.detail =
-		"Connects to COUPON_LISTEN, as coupon-rush does. Run the same command again "
-		"after it\n"
-		"was stopped, killed or interrupted (Ctrl-C): it goes on, and no user gets a "
-		"second\n"
-		"coupon. Refused users are asked for again. Nothing is begun if FILE is not in "
-		"the\n"
-		"format: if a line has another delimiter or number of columns, or CSV no heading\n"
-		"with the column.",
+	.detail = "Connects to COUPON_LISTEN, as coupon-rush does. Run the same command again\n"
+		  "after it was stopped, killed or interrupted (Ctrl-C): it goes on, and no user\n"
+		  "gets a second coupon. Refused users are asked for again. Nothing is begun if\n"
+		  "FILE is not in the format: if a line has another delimiter or number of\n"
+		  "columns, or CSV no heading with the column.",
 };

@@ -539,19 +539,17 @@ const struct command recover_command = {
 		BY_OPTION),
 	.summary = "recover after PostgreSQL was put back to an earlier moment",
 	.detail =
-		"Needs --all, --tail or --accept-loss. As long as PostgreSQL is behind Redis, "
-		"nothing is\n"
-		"issued or settled, and changes are refused. --all restores coupons, terms,\n"
-		"rejections and receives from Redis, each receive with its id, slot, key and\n"
-		"validity. Then the keeper opens the coupons again. After an interruption run it\n"
-		"again. Not behind: nothing is done, and the exit status is 0.\n"
+		"Needs --all, --tail or --accept-loss. As long as PostgreSQL is behind Redis,\n"
+		"nothing is issued or settled, and changes are refused. --all restores coupons,\n"
+		"terms, rejections and receives from Redis, each receive with its id, slot, key\n"
+		"and validity. Then the keeper opens the coupons again. After an interruption run\n"
+		"it again. Not behind: nothing is done, and the exit status is 0.\n"
 		"\n"
 		"--tail is what the keeper does with COUPON_RECOVER=auto. Where an operator's\n"
 		"change, an API key or more than N transactions are missing, it changes nothing,\n"
 		"and the exit status is 11.\n"
 		"\n"
-		"--accept-loss keeps what PostgreSQL has, and records the receives that it lost "
-		"as\n"
-		"rejected (lost), except those whose messages still exist. Coupons that\n"
+		"--accept-loss keeps what PostgreSQL has, and records the receives that it lost\n"
+		"as rejected (lost), except those whose messages still exist. Coupons that\n"
 		"PostgreSQL does not have are deleted in Redis.",
 };
