@@ -45,15 +45,15 @@ struct audit {
 	int64_t resend_after_ms;        /* of the keeper */
 	int64_t stalled_ms;             /* longer in flight without progress: stalled */
 	int64_t patience_ms;            /* left to wait for a keeper at work, over all coupons */
-	int64_t resolve_ms;             /* the same to wait for outcomes */
+	int64_t resolve_ms;             /* left to wait for outcomes, over all coupons */
 	struct findings findings;
 	int64_t stalled_n;   /* coupons with stalled receives */
 	int64_t undecided_n; /* coupons without a verdict */
-	int64_t behind;      /* transactions that PostgreSQL is behind Redis */
-	int64_t keys_behind; /* the same of changes of API keys */
+	int64_t behind;      /* by so many transactions PostgreSQL is behind Redis */
+	int64_t keys_behind; /* by so many changes of API keys PostgreSQL is behind Redis */
 };
 
-/* The state of one coupon in PostgreSQL. */
+/* What PostgreSQL has of one coupon. */
 struct audit_row {
 	char status[16];
 	int64_t version, total, issued, limit, begin_ms, end_ms;
@@ -183,7 +183,7 @@ struct pass {
 	int64_t by_time;        /* receives that were counted by their time of acceptance */
 	int64_t pending;        /* rejected, and not freed yet */
 	struct slot_set set;    /* slots that are user coupons */
-	struct slots malformed; /* of each only the user; 0: the user is no valid id */
+	struct slots malformed; /* only the user of each is set; empty: it is no valid id */
 
 	struct suspects rows; /* user coupons that Redis does not have, or has with another key */
 	struct suspects open; /* slots that are no user coupons */
@@ -215,7 +215,7 @@ struct pass {
  * that of PostgreSQL.
  */
 void row_read(const struct pass *pass, struct audit_row *row, struct generations *generations);
-/* A slot, as of slot_of_row(). */
+/* slot_of_row(); ends the process when the row is malformed. */
 void slot_read(const PGresult *rows, int row, int first, struct slot *slot);
 
 /* The outcomes of receives, a row for each: see audit_outcomes. To be cleared with PQclear(). */
@@ -242,7 +242,7 @@ redisReply *records_read(const struct pass *pass, const struct slot *slots, size
  */
 void pass_run(struct pass *pass);
 void pass_fini(struct pass *pass);
-/* Reads the outcomes of the open slots. Those that have one are counted and leave the list. */
+/* Reads the outcomes of the open slots. A slot with an outcome is counted and leaves the list. */
 void pass_resolve(struct pass *pass);
 
 /*
@@ -260,7 +260,7 @@ int pass_counts_users(const struct pass *pass);
 int64_t pass_outcomes_over(const struct pass *pass);
 enum sum_state pass_sum(const struct pass *pass);
 
-/* Calls `fn` with `step` of them at a time, and their slots. Those that are gone leave the list. */
+/* Calls `fn` with `step` suspects at a time, and their slots. Gone suspects leave the list. */
 typedef void suspects_fn(struct pass *pass, struct suspect *suspects, const struct slot *slots,
 			 size_t n);
 void suspects_each(struct pass *pass, struct suspects *suspects, size_t step, suspects_fn *fn);

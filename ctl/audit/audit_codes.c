@@ -1,6 +1,6 @@
 /*
- * The exchange codes of a coupon: in PostgreSQL one is used exactly where a user coupon has it, and
- * in Redis exactly where a record of its user has it.
+ * Judges the exchange codes of a coupon. In PostgreSQL a code is used exactly where a user coupon
+ * has it, in Redis exactly where a record of its user has it.
  */
 #include "ctl/audit/audit.h"
 
@@ -64,7 +64,7 @@ static int is_right(const struct code_holder *holder, const redisReply *owner,
 	return has_user == has_code;
 }
 
-/* Keeps the wrong ones of the holders from `from` on. */
+/* Keeps only the wrong holders, from index `from` on. */
 static void holders_keep_wrong(struct holders *holders, size_t from)
 {
 	struct redis_client *redis = holders->pass->audit->redis;
@@ -93,7 +93,9 @@ static void holders_keep_wrong(struct holders *holders, size_t from)
 	holders->n = kept;
 }
 
-/* Looks at what is wrong until it is right, at most so many times; names what is left. */
+/*
+ * Looks again at what is wrong, at most `looks` times, until it is right. Names what stays wrong.
+ */
 static void holders_judge(struct holders *holders, int looks, enum finding finding)
 {
 	for (int look = 1; holders->n > 0 && look < looks; look++) {

@@ -15,7 +15,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Whether Redis does not have the user coupon. The finding that asks is the only one to name it. */
+/* Whether Redis does not have the user coupon. Only the finding that asks names it. */
 static int row_take(struct pass *pass, const struct slot *slot)
 {
 	for (size_t i = 0; i < pass->rows.n; i++)

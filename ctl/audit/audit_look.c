@@ -171,7 +171,7 @@ static int64_t need_ms(const struct pass *pass, const struct slot *slot)
 										  : HOLD_MS;
 }
 
-/* Receives without an outcome: both queues have to be empty. */
+/* Judges receives without an outcome: they are lost only if both queues are empty. */
 static enum look_result overdue_judge(const struct pass *pass, int64_t since_ms, int64_t wanted_ms,
 				      int looks)
 {
@@ -188,7 +188,7 @@ static enum look_result overdue_judge(const struct pass *pass, int64_t since_ms,
 	return LOOK_LATER;
 }
 
-/* A settled outbox entry: the keeper has had the time to publish it again. */
+/* Judges a settled outbox entry: wrong when the keeper has had the time to publish it again. */
 static enum look_result entry_judge(const struct pass *pass, const struct suspect *entry)
 {
 	int64_t wanted_ms = need_ms(pass, &entry->slot);
@@ -203,7 +203,7 @@ static enum look_result entry_judge(const struct pass *pass, const struct suspec
 		       : LOOK_LATER;
 }
 
-/* A slot or a user coupon. */
+/* Judges a slot or a user coupon. */
 static enum look_result slot_judge(const struct pass *pass, const struct suspect *suspect)
 {
 	switch (suspect->state) {

@@ -312,7 +312,7 @@ void pass_resolve(struct pass *pass)
 	suspects_each(pass, &pass->open, COUPON_SLOTS_MAX, open_resolve);
 }
 
-/* By batch, for settled_add(). */
+/* Orders by batch first, for settled_add(). */
 static int suspect_compare(const void *a, const void *b)
 {
 	const struct suspect *one = a, *other = b;

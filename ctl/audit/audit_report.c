@@ -92,7 +92,7 @@ static void reasons_explain(cJSON *reasons, const struct pass *pass)
 {
 	const struct stall *stall = &pass->stall;
 	const struct broker_look *broker = &stall->broker;
-	/* Without a message in the outbox; those without a slot have none to look for. */
+	/* Receives without a message in the outbox, or without a slot by which to look for one. */
 	int64_t outside = stall->n - stall->outbox - stall->dead;
 	int is_consumed = broker->consumers > 0, is_emptied = broker->ok && broker->dead == 0, n;
 	char key[COUPON_KEY_SIZE];
@@ -103,7 +103,7 @@ static void reasons_explain(cJSON *reasons, const struct pass *pass)
 		   "a worker: %" PRId64 " messages in the queues, of any coupon, and %" PRId64
 		   " consumers",
 		   broker->ready, broker->consumers);
-	/* One that has no mark may be a receive that is not in the outbox either. */
+	/* A dead letter without a mark may have a receive that is not in the outbox either. */
 	reason_add(reasons, broker->ok && broker->dead > 0 && outside > 0, "dead",
 		   "an operator: %" PRId64
 		   " messages in the dead-letter queue, of any coupon; see couponctl dead",
@@ -116,7 +116,7 @@ static void reasons_explain(cJSON *reasons, const struct pass *pass)
 	reason_add(reasons, stall->held, "worker",
 		   "a worker that is in a long transaction, or has put off coupons");
 	n = cJSON_GetArraySize(reasons);
-	/* Dead letters that are marked. */
+	/* Receives whose dead letters are marked. */
 	reason_add(reasons, stall->dead > 0 && is_emptied, "dead",
 		   "an operator: the messages of %" PRId64
 		   " receives were dead-lettered, and the dead-letter queue is empty; delete %s "
@@ -126,7 +126,7 @@ static void reasons_explain(cJSON *reasons, const struct pass *pass)
 		   "an operator: the messages of %" PRId64
 		   " receives are dead letters; see couponctl dead",
 		   stall->dead);
-	/* Where the messages may be that are neither in a queue nor dead letters. */
+	/* Messages that are neither in a queue nor dead letters. */
 	reason_add(reasons, stall->outbox > 0 && (n == 0 || (!stall->keeper && is_consumed)),
 		   "outbox", "%s: %" PRId64 " receives have a message in the outbox",
 		   stall->keeper ? "the keeper, which publishes it again"

@@ -68,7 +68,7 @@ static int is_void(const struct pass *pass)
 				  now.coupon.generation != pass->cut.coupon.generation);
 }
 
-/* Passes until the sum is sure, and the first look. */
+/* Repeats the pass until the sum is sure, then takes the first look. */
 static void passes_run(struct pass *pass)
 {
 	struct audit *audit = pass->audit;
@@ -115,7 +115,7 @@ static void pass_end(struct pass *pass, cJSON *coupons)
 	free(pass);
 }
 
-/* Judges those that were kept, when nothing else is to be found out about any of them. */
+/* Looks at the kept coupons until no look can find out more about any of them, and judges them. */
 static void group_end(struct group *group)
 {
 	struct locks locks = { .n = 0 };
@@ -142,7 +142,10 @@ static void group_end(struct group *group)
 			}
 	} while (again);
 
-	/* Two searches for stalled receives, with a pause, see that a lock stays. */
+	/*
+	 * Searches twice for stalled receives, with a pause in between: the second search sees
+	 * which lock stays.
+	 */
 	for (size_t i = 0; i < group->n; i++)
 		found |= stall_search(group->list[i], NULL);
 	if (found) {
@@ -158,7 +161,7 @@ static void group_end(struct group *group)
 	group->n = group->suspects_n = 0;
 }
 
-/* Audits a coupon that PostgreSQL has, or keeps it for group_end(). */
+/* Audits a coupon that PostgreSQL has; keeps it for group_end() if one look does not decide. */
 static void group_audit(struct group *group, int64_t coupon)
 {
 	struct pass *pass = checked(calloc(1, sizeof(*pass)));
@@ -178,7 +181,10 @@ static void group_audit(struct group *group, int64_t coupon)
 		group_end(group);
 }
 
-/* Reports user coupons of coupons that do not exist; 0: of any. Returns how many. */
+/*
+ * Reports the user coupons of a coupon that does not exist; 0: of any such coupon. Returns how many
+ * there are.
+ */
 static int unknown_audit(struct audit *audit, int64_t coupon)
 {
 	PGresult *rows = db_ask(audit->db, sql_query_audit_unknown, db_id(coupon));

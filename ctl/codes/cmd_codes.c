@@ -80,7 +80,7 @@ static int word_run(struct ctl *ctl)
 	return status;
 }
 
-/* The row of the code, with its one spelling; NULL: there is none. */
+/* Returns the row of the code, or NULL, and adds its spelling to `code`. */
 static PGresult *code_find(struct db *db, const struct stored *stored, const char *text,
 			   struct text_buffer *code)
 {
@@ -261,7 +261,7 @@ static void row_next(struct exporting *e)
 	e->row = 0;
 }
 
-/* A code, which has the present row or none. */
+/* Writes one code. `is_row`: the present row is that of the code. */
 static void code_write(struct exporting *e, const char *code, size_t len, int is_row)
 {
 	const char *state = is_row ? column_text(e->page, e->row, "state") : "unused";
@@ -282,7 +282,7 @@ static void code_write(struct exporting *e, const char *code, size_t len, int is
 	sheet_row(&e->sheet, cells);
 }
 
-/* The space of the set; NULL if others made its codes. */
+/* Returns the space of the set; NULL if others made its codes. */
 static struct code_space *space_of(const struct exporting *e, const PGresult *sets, int set)
 {
 	return db_is_null(sets, set, "space_id")
@@ -368,7 +368,9 @@ static int export_run(struct ctl *ctl)
 		log_fatal_as(CTL_ABSENT, "there is no set %s%lld", set ? "" : "of coupon ",
 			     (long long)(set ? set : coupon));
 	for (int row = 0; row < PQntuples(sets); row++)
-		space_of(&e, sets, row); /* has its key: before anything is written */
+		space_of(
+			&e, sets,
+			row); /* ends the process if a key is missing, before anything is written */
 	sheet_begin(&e.sheet, path);
 	for (int row = 0; row < PQntuples(sets); row++)
 		set_write(&e, sets, row);
@@ -380,7 +382,9 @@ static int export_run(struct ctl *ctl)
 	return 0;
 }
 
-/* Writes what the file has now, or its head when there is none. Returns the version to add. */
+/*
+ * Copies what the file has now, or writes a head if there is no file. Returns the version to add.
+ */
 static int old_copy(const char *path, FILE *out)
 {
 	char text[4096], why[CODE_WHY_SIZE];
@@ -410,7 +414,7 @@ static int old_copy(const char *path, FILE *out)
 	for (; (n = fread(text, 1, sizeof(text), in)) > 0; last = text[n - 1])
 		fwrite(text, 1, n, out);
 	OPENSSL_cleanse(text, sizeof(text));
-	/* It keeps its group and who may read it. */
+	/* The new file keeps the owner, the group and the mode. */
 	if (ferror(in) || fchown(fileno(out), stat.st_uid, stat.st_gid) ||
 	    fchmod(fileno(out), stat.st_mode & 0777))
 		log_fatal("the file of keys \"%s\" cannot be copied: %s", path, strerror(errno));

@@ -54,7 +54,7 @@ static _Noreturn void failed(const char *path)
 	log_fatal_as(CTL_INVALID, "the file \"%s\" cannot be read: %s", path, strerror(errno));
 }
 
-/* The file is not what it is taken for: with the line that was read last, if it is this one. */
+/* Ends the process: the file is not what it is taken for. Shows the line if it was read last. */
 static _Noreturn void refuse(const struct code_file *file, int64_t line, const char *why)
 {
 	struct text_buffer shown = { 0 };
@@ -211,7 +211,7 @@ static void file_begin(struct code_file *file)
 		file->csv = csv_rows_new(&file->reader, file->form.delimiter, CSV_SPACES_DROP);
 }
 
-/* The next line of JSON that is not empty. 1, or 0 at the end. */
+/* Reads the next line of JSON that is not empty. Returns 1, or 0 at the end. */
 static int json_line_next(struct code_file *file)
 {
 	struct line_reader *reader = &file->reader;
@@ -304,7 +304,7 @@ static const char *value_copy(struct text_buffer *copy, const struct value *valu
 	return copy->data;
 }
 
-/* Takes what the row has beside its metadata. */
+/* Takes all values of the row but its metadata. */
 static void values_take(struct code_file *file, struct code_row *row,
 			const struct value values[KINDS_N])
 {
@@ -492,7 +492,7 @@ int code_file_next(struct code_file *file, struct code_row *row)
 		if (is_row)
 			json_row_take(file, row);
 	}
-	if (ferror(file->reader.file)) /* those before are done, and are found the next time */
+	if (ferror(file->reader.file)) /* the rows before are done; the next run finds them */
 		log_fatal_as(CTL_STOPPED, "the file \"%s\" cannot be read: %s", file->path,
 			     strerror(errno));
 	return is_row;

@@ -55,7 +55,7 @@ static _Noreturn void request_failed(const struct request_file *request, const c
 	log_fatal("the file \"%s\" cannot be %s: %s", request->path, what, strerror(errno));
 }
 
-/* Writes a new one to the disk. */
+/* Writes a new request to the disk. */
 static void request_write(struct request_file *request, const char *wanted)
 {
 	char text[REQUEST_SIZE];
@@ -71,8 +71,9 @@ static void request_write(struct request_file *request, const char *wanted)
 
 /*
  * Takes up the request that is there, or begins one with a new id. `wanted` is one or more whole
- * lines. Ends the process with a sentence when another process has it, or when something else was
- * wanted. A new one that is never written leaves no file when the process exits. One at a time.
+ * lines. Ends the process with a sentence when another process has the request, or when something
+ * else was wanted. A new request that is never written leaves no file when the process exits. Only
+ * one may be open.
  */
 static void request_open(struct request_file *request, const char *file, const char *wanted)
 {
@@ -168,7 +169,10 @@ static void set_make(struct code_generation *g, struct db *db, const struct code
 			  key->version);
 	PQclear(store_coupon_row(db, sql_query_coupon_show, g->coupon));
 
-	/* Codes in its own space, and in those whose codes may have the same text: are more allowed? */
+	/*
+	 * Counts the codes in its own space, and in the spaces whose codes may have the same text:
+	 * a set that makes guessing too easy is refused.
+	 */
 	rows = db_ask(db, sql_query_code_catalogue);
 	for (int row = 0; row < PQntuples(rows); row++) {
 		struct code_form other;
@@ -204,7 +208,7 @@ static void set_make(struct code_generation *g, struct db *db, const struct code
 	g->space = code_space_new(&g->form, key);
 }
 
-/* Takes up the set of a command before, whose key is not always the newest one. */
+/* Takes up the set that a command before has made, maybe with an older key. */
 static void set_resume(struct code_generation *g, const struct code_keys *keys, const PGresult *row)
 {
 	int version = (int)column_number(row, 0, "key_version");
@@ -286,7 +290,7 @@ static void set_take(struct code_generation *g, const struct ctl *ctl, const cha
 		store_key_answer(db, ctl, object);
 		cJSON_Delete(object);
 	}
-	/* Should its reply be lost, the process ends, and the same request finds the set. */
+	/* If the reply is lost, the process ends, and the same request finds the set. */
 	db_run(db, "COMMIT");
 	db_close(db);
 }
@@ -393,7 +397,10 @@ static void set_and_file(struct code_generation *g, const struct ctl *ctl)
 		       g->coupon, g->count, g->form.pattern, g->form.alphabet,
 		       sheet_format_names[g->format]) < WANTED_SIZE);
 	request_open(&g->request, g->file, wanted);
-	/* Without a request it is of somebody else; with one it was put in place just before. */
+	/*
+	 * Without a request the file belongs to somebody else; with one it was put in place just
+	 * before.
+	 */
 	is_there = access(g->file, F_OK) == 0;
 	if (is_there && g->request.is_new)
 		log_fatal("the file \"%s\" exists: it is never overwritten", g->file);

@@ -36,7 +36,7 @@ struct import {
 	struct stored stored;
 	int64_t set, coupon;
 	int is_again;                    /* the set was there before */
-	int64_t added, present, refused; /* stored now, stored before, told */
+	int64_t added, present, refused; /* stored now, stored before, refused */
 	int64_t used, revoked;           /* of those that were stored before */
 	struct progress progress;
 };
@@ -73,7 +73,10 @@ static void refuse(struct import_lane *lane, int64_t line, const char *format, .
 	va_end(list);
 }
 
-/* The code is checked: its spelling, and that it is none of the generated ones. */
+/*
+ * Adds a row to the chunk, after a check of its code: its spelling, and that it is no generated
+ * code.
+ */
 static void row_add(struct import_lane *lane, const struct code_row *row)
 {
 	char text[CODE_OTHERS_SIZE];
@@ -114,7 +117,7 @@ static void row_add(struct import_lane *lane, const struct code_row *row)
 	}
 }
 
-/* Stores the rows, and notes why others are refused. In the thread of a lane. */
+/* Stores the rows, and notes why others are refused. Runs in the thread of a lane. */
 static void *lane_store(void *context)
 {
 	struct import_lane *lane = context;
@@ -166,7 +169,7 @@ static void *lane_store(void *context)
 	return NULL;
 }
 
-/* Tells the rows that are refused, and counts all. Then the chunk is empty. */
+/* Waits for the thread, prints the refused rows, counts all rows, and empties the chunk. */
 static void lane_end(struct import_lane *lane, struct import *import)
 {
 	if (!lane->is_running)
@@ -192,7 +195,7 @@ static void lane_end(struct import_lane *lane, struct import *import)
 	code_file_progress(import->file, &import->progress);
 }
 
-/* Stores all rows, with progress; tells those that are refused, by ascending lines. */
+/* Stores all rows, shows the progress, and prints the refused rows by ascending lines. */
 static void lanes_run(struct import *import)
 {
 	struct import_lane *lanes = checked(calloc(LANES, sizeof(*lanes)));
@@ -241,7 +244,10 @@ static int import_run(struct ctl *ctl)
 	db = store_postgres_open(ctl);
 	stored_read(&import.stored, ctl, db);
 
-	/* Finds the set by the file and the coupon, so that an interrupted command goes on. */
+	/*
+	 * Finds the set by the file and the coupon, so that a command goes on where one was
+	 * interrupted.
+	 */
 	lock = stored_lock(ctl);
 	store_key_bind(lock, ctl, path);
 	snprintf(request, sizeof(request), "import %" PRId64 " %s", import.coupon,

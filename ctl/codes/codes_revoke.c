@@ -57,8 +57,9 @@ static enum redis_revoked all_mark(struct db *db, struct redis_client *redis,
 }
 
 /*
- * When it returns, nothing more is accepted of what PostgreSQL had revoked of the coupon when it
- * was called. A store that cannot ends the process: the keeper completes it.
+ * Brings the revocations of the coupon to Redis. After the return nothing that PostgreSQL had
+ * revoked at the call is accepted any more. A store that fails ends the process; then the keeper
+ * completes it.
  */
 static void revocations_apply(struct db *db, struct redis_client *redis, int64_t coupon)
 {
@@ -83,7 +84,7 @@ static void revocations_apply(struct db *db, struct redis_client *redis, int64_t
 		case REDIS_REVOKED_FAILED:
 			redis_fail(redis);
 		case REDIS_REVOKED_DONE:
-			/* What was accepted before is settled. */
+			/* What was accepted before the revocation is settled. */
 			if (seq >= 0)
 				db_do(db, sql_query_code_revocation_cut, postgres_number(coupon),
 				      postgres_number(revocation.from),
@@ -114,12 +115,15 @@ struct revocation {
 	struct db *db;
 	struct redis_client *redis;
 	struct stored stored;
-	int64_t revoked, before, refused; /* now, before, told */
-	struct code *codes;               /* CHUNK of them, which are revoked together, then told */
+	int64_t revoked, before, refused; /* codes: revoked now, revoked before, not revoked */
+	struct code *codes;               /* room for CHUNK codes, which are revoked together */
 	size_t n;
 };
 
-/* Names the codes that are claimed in Redis, but for those found before. Returns how many. */
+/*
+ * Notes which codes are claimed in Redis, except those that an earlier look has found. Returns how
+ * many.
+ */
 static int64_t owners_look(struct revocation *r)
 {
 	char key[COUPON_KEY_SIZE], name[RECEIVE_CODE_MAX + 1];
@@ -216,7 +220,7 @@ static void chunk_revoke(struct revocation *r)
 	size_t coupons_n = 0;
 	PGresult *rows;
 
-	/* Finds those that are no generated codes. */
+	/* Finds the codes that are not generated. */
 	for (size_t i = 0; i < r->n; i++)
 		postgres_array_add_text(&texts, r->codes[i].text, strlen(r->codes[i].text));
 	rows = db_ask(r->db, sql_query_code_claimable, postgres_array(&texts));
@@ -238,7 +242,7 @@ static void chunk_revoke(struct revocation *r)
 	revoked = part_revoke(r, 0);
 	part_revoke(r, 1);
 
-	/* Tells Redis of the revocations of each coupon once. */
+	/* Brings the revocations of each coupon to Redis once. */
 	for (size_t i = 0; i < r->n; i++)
 		if (r->codes[i].set)
 			coupons[coupons_n++] = r->codes[i].coupon;
@@ -265,7 +269,9 @@ static void chunk_revoke(struct revocation *r)
 	r->n = 0;
 }
 
-/* A code of a file, or of the command line: then `path` is NULL. */
+/*
+ * Adds a code of the file `path`, or of the command line (NULL). Revokes the chunk when it is full.
+ */
 static void code_add(struct revocation *r, const char *path, const struct code_row *row)
 {
 	struct code *to = &r->codes[r->n++];

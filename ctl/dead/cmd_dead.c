@@ -46,7 +46,7 @@ struct walk {
 	int64_t deliveries_most;   /* the highest delivery count of them */
 	int show_progress;
 
-	/* What requeue and remove walk. */
+	/* For requeue and remove. */
 	struct redis_client *redis; /* NULL: not needed so far */
 	struct db *db;              /* NULL: not needed so far */
 	int64_t owed;               /* receives without an outcome */
@@ -133,8 +133,9 @@ static int is_chosen(const struct walk *walk)
 }
 
 /*
- * The next chosen message, until the next call; NULL: there is none. The last one is that which was
- * the last in the queue at the start: one that is dead-lettered again is not taken again.
+ * Returns the next chosen message, which is valid until the next call; NULL: there is none. The
+ * walk ends with the message that was the last in the queue at the start, so a message that is
+ * dead-lettered again meanwhile is not taken twice.
  */
 static const struct dead_letter *walk_next(struct walk *walk)
 {
@@ -150,12 +151,11 @@ static const struct dead_letter *walk_next(struct walk *walk)
 }
 
 /*
- * Messages that were not removed return to the queue. The remaining ones are taken before: when all
- * return, their order and numbers stay the same.
- *
- * Each look is a delivery of every message, and RabbitMQ drops a message at the delivery limit that
- * a policy may set. Before that all are published to the queue again, in their order, with a count
- * of 0. After a failure of that a message may be in the queue twice.
+ * Messages that were not removed return to the queue. The remaining messages are taken first: when
+ * all return together, their order and numbers stay the same. Each look is a delivery of every
+ * message, and RabbitMQ drops a message at the delivery limit that a policy may set. Before that
+ * limit all messages are published to the queue again, in their order, with a count of 0. If that
+ * fails half-way, a message may be in the queue twice.
  */
 static void walk_end(struct walk *walk)
 {
@@ -301,7 +301,7 @@ static int has_receive(const struct walk *walk, const struct receive *receive)
 	return 0;
 }
 
-/* What is found, as one line. RabbitMQ ends the process where it fails. */
+/* Writes what is found to `out`, as one line of JSON. A RabbitMQ that fails ends the process. */
 static void receives_find(const struct ctl *ctl, const struct receive *receives, size_t n, int out)
 {
 	static struct walk walk = { .most = DEAD_FIND_MAX };
@@ -322,7 +322,7 @@ static void receives_find(const struct ctl *ctl, const struct receive *receives,
 	cJSON_Delete(found);
 }
 
-/* In a process of its own, so that a RabbitMQ that fails or hangs ends nothing else. */
+/* Searches in a process of its own, so that a RabbitMQ that fails or hangs ends nothing else. */
 cJSON *dead_find(const struct ctl *ctl, const struct receive *receives, size_t n)
 {
 	cJSON *found;
@@ -367,7 +367,7 @@ static int is_named(const struct dead_batch *batch)
 }
 
 /*
- * Connects, if Redis is needed for this letter. Before its change is announced or begun. What
+ * Connects if Redis is needed for this letter, before its change is announced or begun. What
  * PostgreSQL says of a receive decides what is removed in Redis: they must belong together.
  */
 static void redis_open(struct walk *walk, const struct dead_letter *letter)
@@ -497,7 +497,10 @@ static const struct command dead_requeue_command = {
 
 /* dead remove */
 
-/* A receive is owed unless another copy of its message was settled. `list` NULL: for people. */
+/*
+ * Names the owed receives of a batch. A receive is owed unless another copy of its message was
+ * settled. `list` NULL: prints them for people.
+ */
 static void owed_say(struct walk *walk, const struct dead_batch *batch, cJSON *list)
 {
 	static struct message message;
@@ -570,7 +573,10 @@ static int remove_run(struct ctl *ctl)
 		fflush(stdout);
 		if (!walk.sure)
 			continue;
-		/* First: interrupted in between, the command finds the letter once more. */
+		/*
+		 * The outbox changes first: if the command is interrupted in between, it finds the
+		 * letter once more.
+		 */
 		outbox_change(&walk, letter);
 		log_fatal_status(CTL_UNKNOWN);
 		hold_remove(walk.hold, letter->tag);

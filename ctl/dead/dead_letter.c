@@ -155,7 +155,7 @@ void dead_letter_summary_print(const struct dead_letter *letter)
 	       *letter->reason ? letter->reason : "no reason given");
 }
 
-/* The properties but the headers, as headers would have them. */
+/* All properties but the headers, each with the type that it would have as a header. */
 static const struct {
 	const char *name;
 	uint8_t kind;
@@ -186,7 +186,7 @@ static const struct {
 
 #define PROPERTIES_N (sizeof(properties_table) / sizeof(properties_table[0]))
 
-/* The properties that the message has. */
+/* Makes a table of the properties that the message has. */
 static amqp_table_t properties_of(const struct dead_letter *letter,
 				  amqp_table_entry_t entries[PROPERTIES_N])
 {
@@ -207,7 +207,7 @@ static amqp_table_t properties_of(const struct dead_letter *letter,
 	return table;
 }
 
-/* A value that is an integer, a time or a boolean. 0, or -1 for other types. */
+/* Reads a value that is an integer, a time or a boolean. Returns 0, or -1 for other types. */
 static int value_number(const amqp_field_value_t *value, int64_t *number)
 {
 	if (value->kind == AMQP_FIELD_KIND_BOOLEAN)

@@ -34,7 +34,7 @@ struct distribution {
 	struct list list;
 	char *refused_path;
 	struct sheet refused;
-	int64_t issued_before;  /* of those listed, when this run began */
+	int64_t issued_before;  /* users of the list who had the coupon when this run began */
 	int64_t counts[ENDS_N]; /* of users, at the end */
 	int64_t left_n, refused_n;
 	struct run_report run;
@@ -83,7 +83,7 @@ static void options_read(struct distribution *one, const struct args *args)
 				1000000;
 }
 
-/* Ends those who were given the coupon by an earlier run. */
+/* Ends the users to whom an earlier run has given the coupon. */
 static void issued_read(struct distribution *one, struct db *db)
 {
 	int n;
@@ -118,9 +118,10 @@ static void issued_read(struct distribution *one, struct db *db)
 }
 
 /*
- * The file of refused users, in the order of the list. Its .part is locked from here on: two runs
- * that would write the same file exclude each other. What is no such file is not replaced, nor is
- * the list itself: a run that is interrupted would drop those who were not asked for yet.
+ * Opens the file of refused users, which has the order of the list. Its .part is locked from here
+ * on: two runs that would write the same file exclude each other. A file that is no such file is
+ * not replaced, nor is the list itself: an interrupted run would drop the users who were not asked
+ * for yet.
  */
 static void refused_open(struct distribution *one)
 {

@@ -65,8 +65,8 @@ struct list { /* the first six are the caller's; all else zero at first */
 };
 
 /*
- * A file that cannot be read, has no users, or is not in the format, ends the process with what was
- * read.
+ * Reads the list. A file that cannot be read, has no users, or is not in the format ends the
+ * process with a sentence that shows what was read.
  */
 void list_read(struct list *list);
 void list_fini(struct list *list);
@@ -76,7 +76,7 @@ static inline const char *list_text(const struct list *list, uint32_t i)
 	return list->text.data + list->users[i].at;
 }
 
-/* Which entry lists this user for the `repeat`th time: its index, or -1. */
+/* Returns the index of the entry that lists this user for the `repeat`th time, or -1. */
 int64_t list_find(const struct list *list, const char *text, size_t len, uint32_t repeat);
 
 struct run_plan {
@@ -104,7 +104,7 @@ struct run_report {
 };
 
 /*
- * Sets the ends in the list. Returns when the run has ended and nothing is in flight, or what is in
- * flight is not answered.
+ * Sends the requests and sets the ends in the list. Returns when the run has ended and every
+ * request in flight is answered, or is overdue.
  */
 void run(struct list *list, const struct run_plan *plan, struct run_report *report);

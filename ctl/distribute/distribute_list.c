@@ -67,7 +67,7 @@ static void entry_add(struct list *list, const char *text, size_t len, int64_t l
 	text_add(&list->text, text, len);
 }
 
-/* The place of the column that has the users, by the first row. */
+/* Finds the column that has the users, by the first row. */
 static size_t column_find(const struct list *list, const struct csv_row *row,
 			  const struct line_reader *reader)
 {
@@ -129,7 +129,10 @@ static void csv_read(struct list *list, struct line_reader *reader)
 	csv_rows_free(rows);
 }
 
-/* Whether people head a column of users so, whatever stands between the letters. */
+/*
+ * Whether people use the text as the heading of a column of users, whatever stands between the
+ * letters.
+ */
 static int is_usual_heading(const char *text, size_t len)
 {
 	static const char *const usual[] = {
@@ -164,7 +167,7 @@ static int text_is(const char *text, size_t len, const char *word)
 
 #define HEADING_WAYS "add --column NAME if it is one, or --no-heading if it lists a user"
 
-/* Whether the first line is a heading. One that may be one ends the process. */
+/* Whether the first line is a heading. A line that only looks like one ends the process. */
 static int heading_take(const struct list *list, const struct line_reader *reader, const char *text,
 			size_t len)
 {
@@ -191,7 +194,10 @@ static int has_digit(const char *text, size_t len)
 	return 0;
 }
 
-/* Whether all users but the first one have a digit, or an @. */
+/*
+ * Ends the process if all users but the first one have a digit, or an @: the first one is a
+ * heading.
+ */
 static void first_check(const struct list *list)
 {
 	const struct listed *first = list->users;
@@ -239,7 +245,7 @@ static void lines_read(struct list *list, struct line_reader *reader)
 		first_check(list);
 }
 
-/* The cell that has this user and repeat, or the free one where it belongs. */
+/* Returns the cell that has this user and repeat, or the free cell where it belongs. */
 static uint32_t *cell_find(const struct list *list, const char *text, size_t len, uint32_t repeat)
 {
 	uint64_t at = hash_keyed(text, len) + repeat * UINT64_C(0x9e3779b97f4a7c15);

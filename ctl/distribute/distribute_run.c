@@ -241,7 +241,10 @@ static void answer_take(void *context, uint32_t i, const struct client_reply *re
 		fail(run, text);
 	else
 		trouble(run, answer == ANSWER_BUSY || answer == ANSWER_RATE_LIMITED, sent_us, text);
-	/* As long as it asks to wait, also in answers to requests that were sent before. */
+	/*
+	 * Nothing is sent for as long as the gateway asks to wait, also in answers to earlier
+	 * requests.
+	 */
 	if (run->client.now_us + reply->retry_after_ms * 1000 > run->hold_us)
 		run->hold_us = run->client.now_us + reply->retry_after_ms * 1000;
 }
@@ -255,7 +258,7 @@ static void lost(void *context, uint32_t i)
 			flight_end(run, number, END_WAITING);
 }
 
-/* Connections that end, or cannot be opened. */
+/* Notes connections that have ended or cannot be opened. */
 static void connections_watch(struct run *run)
 {
 	char text[300];

@@ -148,7 +148,7 @@ static redisReply *row_read(const struct recover_coupon *coupon, char **json)
 
 #define TOLD_SIZE 80
 
-/* What a statement has done, to be reported; it has no row when it did nothing. */
+/* Takes what a statement has done, to be reported. It returns no row when it did nothing. */
 static void result_take(PGresult *result, int *is_new, char told[TOLD_SIZE])
 {
 	if (PQntuples(result) > 0) {

@@ -1,4 +1,4 @@
-/* What the parts of couponctl recover share. Each ends the process when a store fails. */
+/* What the files of couponctl recover share. Each function ends the process when a store fails. */
 #pragma once
 
 #include "common/changes.h"

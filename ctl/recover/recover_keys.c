@@ -22,7 +22,7 @@ int64_t keys_ahead(struct db *db, struct redis_client *redis)
 	return there > own ? there - own : 0;
 }
 
-/* Counts and tells what has happened to a key; an id that is none is not printed. */
+/* Counts and tells what has happened to a key. An id that is malformed is not printed. */
 static void restored_note(struct key_counts *counts, const char *what, const char *id,
 			  key_restored_fn *tell, void *context)
 {
@@ -35,7 +35,7 @@ static void restored_note(struct key_counts *counts, const char *what, const cha
 		tell(context, what, key_id_valid(id, strlen(id)) ? id : "?");
 }
 
-/* Other bytes are in no record, and PostgreSQL would refuse all of them together. */
+/* No record has other bytes, and PostgreSQL would refuse all records of the statement together. */
 static int is_printable(const redisReply *text)
 {
 	for (size_t i = 0; i < text->len; i++)

@@ -20,7 +20,7 @@
 #define REASON_SIZE 32
 #define RECORD_MEMBERS 20 /* of a record of a use, version 1 */
 
-/* A receive that is lost, or rejected with this reason. */
+/* Prints a receive that is lost, or that is rejected with this reason. */
 static void report_receive(struct recover_coupon *coupon, const char *what, const struct slot *slot,
 			   const char *reason)
 {
@@ -105,7 +105,7 @@ static int message_take(void *context, const redisReply *batch, const struct mes
 	return 0;
 }
 
-/* NULL: the batch is not in it. */
+/* Returns NULL if the batch is not in the list. */
 static const struct time_of *times_find(struct recover_coupon *coupon, const struct times *times,
 					const struct ulid *batch)
 {
@@ -127,8 +127,8 @@ static const struct time_of *times_find(struct recover_coupon *coupon, const str
 }
 
 /*
- * When the batch was accepted: as the list of settled batches says, or its message in the outbox,
- * or else its id, whose clock is a gateway's.
+ * Returns when the batch was accepted, by the list of settled batches, or else by its message in
+ * the outbox, or else by its id, whose clock is a gateway's.
  */
 static int64_t accepted_ms(struct recover_coupon *coupon, const struct ulid *batch)
 {
@@ -169,7 +169,9 @@ static int users_take(void *context, const redisReply *users)
 	return 0;
 }
 
-/* All slots of the coupon in Redis, some thousand at a time. Shows the progress. */
+/*
+ * Calls `take` for all slots of the coupon in Redis, some thousand at a time. Shows the progress.
+ */
 static void slots_each(struct recover_coupon *coupon, slots_fn *take)
 {
 	struct redis_client *redis = coupon->recover->redis;
@@ -224,7 +226,7 @@ static void list_settle(struct recover_coupon *coupon, struct slot *list, size_t
 	settle_args_fini(&args);
 }
 
-/* Before the loss is recorded: then none is lost unnamed. */
+/* Names the lost receives before the loss is recorded: then none is lost unnamed. */
 static void list_name(struct recover_coupon *coupon, struct slot *list, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
