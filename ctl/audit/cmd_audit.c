@@ -234,6 +234,9 @@ static void open_all(struct audit *audit, struct ctl *ctl)
 	audit->keys_behind = keys_ahead(audit->db, audit->redis);
 	store_redis_check(audit->redis, audit->behind >= 0 && audit->keys_behind >= 0);
 	audit->broker.url = ctl->config.amqp_url;
+	audit->resend_after_ms = ctl->config.resend_after_ms;
+	audit->patience_ms = PATIENCE_MS;
+	audit->resolve_ms = RESOLVE_MS;
 }
 
 static void close_all(struct audit *audit)
@@ -243,21 +246,13 @@ static void close_all(struct audit *audit)
 	db_close(audit->db);
 }
 
-static struct audit audit_make(const struct ctl *ctl)
-{
-	return (struct audit){ .patience_ms = PATIENCE_MS,
-			       .resolve_ms = RESOLVE_MS,
-			       .resend_after_ms = ctl->config.resend_after_ms,
-			       .grace_ms = 1000 * GRACE_S,
-			       .stalled_ms = 1000 * STALLED_S };
-}
-
 const char *audit_coupon(struct ctl *ctl, int64_t coupon)
 {
-	struct audit audit = audit_make(ctl);
+	struct audit audit = { .findings.silent = 1,
+			       .grace_ms = 1000 * GRACE_S,
+			       .stalled_ms = 1000 * STALLED_S };
 	struct group group = { .audit = &audit, .coupons = cJSON_CreateArray() };
 
-	audit.findings.silent = 1;
 	open_all(&audit, ctl);
 	group_audit(&group, coupon);
 	group_end(&group);
@@ -271,14 +266,13 @@ static int audit_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	int64_t coupon = args_coupon(args), coupons_n = 1;
-	struct audit audit = audit_make(ctl);
+	struct audit audit = { .findings.json = args_has(args, "json") };
 	struct group group = { .audit = &audit };
 	const char *word;
 	cJSON *object;
 
 	if (!coupon == !args_has(args, "all"))
 		args_fail("audit takes either a coupon's ID or --all");
-	audit.findings.json = args_has(args, "json");
 	if (audit.findings.json)
 		group.coupons = cJSON_CreateArray();
 	audit.grace_ms = 1000 * args_number(args, "grace", 0, SECONDS_MAX, GRACE_S);

@@ -257,6 +257,7 @@ static void set_take(struct code_generation *g, const struct ctl *ctl, const cha
 	db_run(db, "BEGIN");
 	g->before = store_key_take(db, ctl, NULL);
 	if (g->before && !g->file) {
+		code_keys_wipe(&keys);
 		db_close(db);
 		return;
 	}
@@ -397,10 +398,7 @@ static void set_and_file(struct code_generation *g, const struct ctl *ctl)
 		       g->coupon, g->count, g->form.pattern, g->form.alphabet,
 		       sheet_format_names[g->format]) < WANTED_SIZE);
 	request_open(&g->request, g->file, wanted);
-	/*
-	 * Without a request the file belongs to somebody else; with one it was put in place just
-	 * before.
-	 */
+	/* A file without a request belongs to somebody else; with one it is complete. */
 	is_there = access(g->file, F_OK) == 0;
 	if (is_there && g->request.is_new)
 		log_fatal("the file \"%s\" exists: it is never overwritten", g->file);
