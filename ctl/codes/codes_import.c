@@ -60,9 +60,9 @@ struct import_lane {
 	struct refusal refusals[CHUNK];
 };
 
-static void refuse(struct import_lane *lane, int64_t line, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-static void refuse(struct import_lane *lane, int64_t line, const char *format, ...)
+/* Notes why a row is refused. */
+__attribute__((format(printf, 3, 4))) static void refuse(struct import_lane *lane, int64_t line,
+							 const char *format, ...)
 {
 	struct refusal *refusal = &lane->refusals[lane->refusals_n++];
 	va_list list;

@@ -30,7 +30,7 @@ _Noreturn static void refuse(const struct list *list, const struct line_reader *
 			     int64_t line, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* The file is not what it is taken for; `reader` has just read the line, or is NULL. */
+/* The file is not what it is taken for. `reader` has just read the line, or is NULL. */
 static void refuse(const struct list *list, const struct line_reader *reader, int64_t line,
 		   const char *format, ...)
 {
