@@ -5,7 +5,6 @@
 #include "ctl/audit/audit.h"
 
 #include "common/array.h"
-#include "common/check.h"
 #include "common/redis/client.h"
 #include "coupon/slot.h"
 #include "ctl/store.h"

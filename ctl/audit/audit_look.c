@@ -9,8 +9,6 @@
 #include "ctl/store.h"
 #include "embed.h"
 
-#include <string.h>
-
 #define SKEW_MS 60000 /* a batch that is younger than now by more has no usable age */
 #define LOOKS 3
 #define HOLD_MS (2 * RABBIT_HEARTBEAT_S * 1000 + 5000)

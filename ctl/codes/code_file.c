@@ -4,7 +4,6 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
-#include "common/message/number.h"
 #include "common/message/receive.h"
 
 #include <errno.h>

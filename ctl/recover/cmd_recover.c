@@ -31,7 +31,6 @@
 #include "ctl/store.h"
 #include "embed.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
