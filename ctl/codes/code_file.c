@@ -119,7 +119,8 @@ static _Noreturn void unknown_refuse(const struct code_file *file, int64_t line,
 	struct text_buffer shown = { 0 };
 	char *why;
 
-	text_add_string(&shown, ""); /* the name of a member may be empty */
+	if (len == 0)
+		refuse(file, line, "a member has no name");
 	text_add_shown(&shown, name, len);
 	check(asprintf(&why,
 		       "the %s \"%s\" is not known: allowed are " KNOWN "; add --metadata \"%s\" "
