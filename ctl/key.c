@@ -11,7 +11,7 @@
 #include "common/message/api_key.h"
 #include "common/message/number.h"
 #include "ctl/output.h"
-#include "ctl/recover/keys.h"
+#include "ctl/recover/recover_keys.h"
 #include "ctl/store.h"
 #include "embed.h"
 

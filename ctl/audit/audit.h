@@ -45,15 +45,15 @@ struct audit {
 	int64_t resend_after_ms;        /* of the keeper */
 	int64_t stalled_ms;             /* longer in flight without progress: stalled */
 	int64_t patience_ms;            /* left to wait for a keeper at work, over all coupons */
-	int64_t resolve_ms;             /* the same to wait for outcomes */
+	int64_t resolve_ms;             /* left to wait for outcomes, over all coupons */
 	struct findings findings;
 	int64_t stalled_n;   /* coupons with stalled receives */
 	int64_t undecided_n; /* coupons without a verdict */
-	int64_t behind;      /* transactions that PostgreSQL is behind Redis */
-	int64_t keys_behind; /* the same of changes of API keys */
+	int64_t behind;      /* by so many transactions PostgreSQL is behind Redis */
+	int64_t keys_behind; /* by so many changes of API keys PostgreSQL is behind Redis */
 };
 
-/* The state of one coupon in PostgreSQL. */
+/* What PostgreSQL has of one coupon. */
 struct audit_row {
 	char status[16];
 	int64_t version, total, issued, limit, begin_ms, end_ms;
@@ -183,7 +183,7 @@ struct pass {
 	int64_t by_time;        /* receives that were counted by their time of acceptance */
 	int64_t pending;        /* rejected, and not freed yet */
 	struct slot_set set;    /* slots that are user coupons */
-	struct slots malformed; /* of each only the user; 0: the user is no valid id */
+	struct slots malformed; /* only the user of each is set; empty: it is no valid id */
 
 	struct suspects rows; /* user coupons that Redis does not have, or has with another key */
 	struct suspects open; /* slots that are no user coupons */
@@ -208,14 +208,14 @@ struct pass {
 	int64_t slots_extra, slots_missing; /* in Redis */
 };
 
-/* In stores.c. Only the audit and the coupon of a pass are used. */
+/* In audit_pass.c. Only the audit and the coupon of a pass are used. */
 
 /*
  * `generations`, unless it is NULL, is empty or was read before: the list is replaced. `high` is
  * that of PostgreSQL.
  */
 void row_read(const struct pass *pass, struct audit_row *row, struct generations *generations);
-/* A slot, as of slot_of_row(). */
+/* slot_of_row(); ends the process when the row is malformed. */
 void slot_read(const PGresult *rows, int row, int first, struct slot *slot);
 
 /* The outcomes of receives, a row for each: see audit_outcomes. To be cleared with PQclear(). */
@@ -223,12 +223,10 @@ PGresult *outcomes_read(const struct pass *pass, const struct slot *slots, size_
 
 /*
  * Reads the coupon. With `generations` it raises the `high` of each to what Redis has. With
- * `report` malformed keys and fields become findings. cut_read_exact() reports, and waits at most a
- * tenth of a second for a moment between two calls of the script.
+ * `report` malformed keys and fields become findings.
  */
 void cut_read(const struct pass *pass, struct cut *cut, struct generations *generations,
 	      int report);
-void cut_read_exact(const struct pass *pass, struct cut *cut, struct generations *generations);
 
 /*
  * How many users are read in one command. Users with many slots have long records, so a higher
@@ -238,15 +236,13 @@ size_t records_step(int64_t limit);
 /* coupon_records(), which ends the process when it fails. */
 redisReply *records_read(const struct pass *pass, const struct slot *slots, size_t n);
 
-/* In pass.c. */
-
 /*
  * Reads the coupon in PostgreSQL and in Redis, and compares slot by slot. Only the audit and the
  * coupon are set before the first pass; another one replaces what was read. pass_fini() follows.
  */
 void pass_run(struct pass *pass);
 void pass_fini(struct pass *pass);
-/* Reads the outcomes of the open slots. Those that have one are counted and leave the list. */
+/* Reads the outcomes of the open slots. A slot with an outcome is counted and leaves the list. */
 void pass_resolve(struct pass *pass);
 
 /*
@@ -264,13 +260,13 @@ int pass_counts_users(const struct pass *pass);
 int64_t pass_outcomes_over(const struct pass *pass);
 enum sum_state pass_sum(const struct pass *pass);
 
-/* Calls `fn` with `step` of them at a time, and their slots. Those that are gone leave the list. */
+/* Calls `fn` with `step` suspects at a time, and their slots. Gone suspects leave the list. */
 typedef void suspects_fn(struct pass *pass, struct suspect *suspects, const struct slot *slots,
 			 size_t n);
 void suspects_each(struct pass *pass, struct suspects *suspects, size_t step, suspects_fn *fn);
 int64_t suspects_count(const struct suspects *suspects, enum suspect_state state);
 
-/* In look.c. */
+/* In audit_look.c. */
 
 /* The first look at the pass. Earlier looks at it do not count. */
 void look_start(struct pass *pass);
@@ -291,18 +287,18 @@ int look_found_wrong(const struct pass *pass, const struct suspect *suspect);
  */
 int stall_search(struct pass *pass, struct locks *locks);
 
-/* In judge.c, after the looks. Reports what is wrong. */
+/* In audit_judge.c, after the looks. Reports what is wrong. */
 void pass_judge(struct pass *pass);
-/* In codes.c. Reports what is wrong with the exchange codes. */
+/* In audit_codes.c. Reports what is wrong with the exchange codes. */
 void codes_judge(const struct pass *pass);
 /*
- * In uses.c. Each reports what is wrong: with what orders did with the coupon's receives, and with
- * its budget; 0: with any budget.
+ * In audit_judge.c, too. Each reports what is wrong: with what orders did with the coupon's
+ * receives, and with its budget; 0: with any budget.
  */
 void uses_judge(const struct pass *pass);
 void budgets_judge(struct audit *audit, int64_t coupon);
 
-/* In report.c. */
+/* In audit_report.c. */
 
 /* `slot` NULL: it is about the coupon; without a number: about its user, if it has one. */
 void finding_add(const struct pass *pass, enum finding finding, const struct slot *slot,

@@ -4,7 +4,6 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
-#include "common/message/number.h"
 #include "common/message/receive.h"
 
 #include <errno.h>
@@ -17,7 +16,7 @@
 #define KNOWN "code, state, user, used_at and metadata"
 
 /* What a column or a member is. */
-enum kind {
+enum column_kind {
 	KIND_UNKNOWN,
 	KIND_CODE,
 	KIND_STATE,
@@ -44,7 +43,7 @@ struct code_file {
 	size_t columns_n;
 	struct {
 		struct text_buffer name; /* as a string of JSON */
-		enum kind kind;
+		enum column_kind kind;
 	} columns[CSV_CELLS_MAX];
 	struct text_buffer user, used_at, metadata, why; /* of a row */
 };
@@ -54,7 +53,7 @@ static _Noreturn void failed(const char *path)
 	log_fatal_as(CTL_INVALID, "the file \"%s\" cannot be read: %s", path, strerror(errno));
 }
 
-/* The file is not what it is taken for: with the line that was read last, if it is this one. */
+/* Ends the process: the file is not what it is taken for. Shows the line if it was read last. */
 static _Noreturn void refuse(const struct code_file *file, int64_t line, const char *why)
 {
 	struct text_buffer shown = { 0 };
@@ -89,34 +88,25 @@ static int name_is(const char *name, size_t len, const char *other, size_t other
 	return len == other_len && strncasecmp(name, other, len) == 0;
 }
 
-/* Whether --metadata lists the column. */
-static int is_kept(const struct code_file *file, const char *name, size_t len)
-{
-	const char *list = file->form.metadata;
-
-	for (size_t n; list && *list; list += n + (list[n] == ',')) {
-		n = strcspn(list, ",");
-		if (name_is(name, len, list, n))
-			return 1;
-	}
-	return 0;
-}
-
-static enum kind kind_find(const struct code_file *file, const char *name, size_t len)
+static enum column_kind kind_find(const struct code_file *file, const char *name, size_t len)
 {
 	static const struct {
 		const char *name;
-		enum kind kind;
+		enum column_kind kind;
 	} known[] = { { "state", KIND_STATE },
 		      { "user", KIND_USER },
 		      { "user_id", KIND_USER },
 		      { "used_at", KIND_USED_AT },
 		      { "metadata", KIND_METADATA } };
+	const char *kept = file->form.metadata;
 
 	if (name_is(name, len, file->form.column, strlen(file->form.column)))
 		return KIND_CODE;
-	if (is_kept(file, name, len))
-		return KIND_KEPT;
+	for (size_t n; kept && *kept; kept += n + (kept[n] == ',')) {
+		n = strcspn(kept, ",");
+		if (name_is(name, len, kept, n))
+			return KIND_KEPT;
+	}
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		if (name_is(name, len, known[i].name, strlen(known[i].name)))
 			return known[i].kind;
@@ -126,24 +116,24 @@ static enum kind kind_find(const struct code_file *file, const char *name, size_
 static _Noreturn void unknown_refuse(const struct code_file *file, int64_t line, const char *what,
 				     const char *name, size_t len)
 {
-	struct text_buffer shown = { 0 }, why = { 0 };
+	struct text_buffer shown = { 0 };
+	char *why;
 
+	if (len == 0)
+		refuse(file, line, "a member has no name");
 	text_add_shown(&shown, name, len);
-	text_add_string(&why, "the ");
-	text_add_string(&why, what);
-	text_add_string(&why, " \"");
-	text_add_string(&why, shown.data);
-	text_add_string(&why, "\" is not known: allowed are " KNOWN "; add --metadata \"");
-	text_add_string(&why, shown.data);
-	text_add_string(&why, "\" to keep it as metadata");
-	refuse(file, line, why.data);
+	check(asprintf(&why,
+		       "the %s \"%s\" is not known: allowed are " KNOWN "; add --metadata \"%s\" "
+		       "to keep it as metadata",
+		       what, shown.data, shown.data) >= 0);
+	refuse(file, line, why);
 }
 
 /* Takes a column of the header. NULL, or what is wrong. */
 static const char *column_take(struct code_file *file, const char *name, size_t len)
 {
 	struct text_buffer *column = &file->columns[file->columns_n].name;
-	enum kind kind = kind_find(file, name, len);
+	enum column_kind kind = kind_find(file, name, len);
 	const char *error;
 
 	if (len == 0)
@@ -164,27 +154,11 @@ static const char *column_take(struct code_file *file, const char *name, size_t 
 	return NULL;
 }
 
-/* A column that --metadata lists and the file does not have is a mistake. */
-static void kept_check(const struct code_file *file, const struct csv_row *header)
-{
-	const char *list = file->form.metadata;
-	char name[64];
-
-	for (size_t n; list && *list; list += n + (list[n] == ',')) {
-		n = strcspn(list, ",");
-		snprintf(name, sizeof(name), "%.*s", (int)n, list);
-		if (csv_column_find(header, name) == CSV_COLUMN_NONE)
-			args_fail("--metadata has \"%s\", which is no column of the file \"%s\"",
-				  name, file->path);
-	}
-}
-
 static void header_read(struct code_file *file)
 {
-	struct text_buffer why = { 0 };
-	const char *wrong;
+	struct text_buffer columns = { 0 }, shown = { 0 };
+	const char *wrong, *kept = file->form.metadata;
 	struct csv_row row;
-	int code;
 
 	if (!csv_rows_next(file->csv, &row))
 		log_fatal_as(CTL_INVALID,
@@ -195,28 +169,35 @@ static void header_read(struct code_file *file)
 		wrong = "more than 100 columns were read";
 	if (wrong)
 		refuse(file, row.line, wrong);
-	code = csv_column_find(&row, file->form.column);
-	if (code == CSV_COLUMN_NONE) {
+	if (csv_column_find(&row, file->form.column) == CSV_COLUMN_NONE) {
 		char other = csv_other_delimiter(file->reader.text, file->reader.len - 1,
 						 file->form.delimiter);
 
-		text_add_string(&why, "the columns are ");
-		csv_columns_show(&why, &row);
-		text_add_string(&why, ", and none is ");
-		text_add_shown(&why, file->form.column, strlen(file->form.column));
-		text_add_string(&why, ": name the one that has the codes by --column");
-		if (other) {
-			text_add_string(&why, ", or another --delimiter: the line has a ");
-			text_add_string(&why, csv_delimiter_name(other));
-		}
-		log_fatal_as(CTL_INVALID, "the file \"%s\", line %lld: %s; nothing was begun",
-			     file->path, (long long)row.line, why.data);
+		csv_columns_show(&columns, &row);
+		text_add_shown(&shown, file->form.column, strlen(file->form.column));
+		log_fatal_as(CTL_INVALID,
+			     "the file \"%s\", line %lld: the columns are %s, and none is %s: name "
+			     "the one that has the codes by --column%s%s; nothing was begun",
+			     file->path, (long long)row.line, columns.data,
+			     shown.data ? shown.data : "",
+			     other ? ", or another --delimiter: the line has a " : "",
+			     other ? csv_delimiter_name(other) : "");
 	}
 	for (size_t i = 0; i < row.cells_n && !wrong; i++)
 		wrong = column_take(file, row.cells[i].text, row.cells[i].len);
 	if (wrong)
 		refuse(file, row.line, wrong);
-	kept_check(file, &row);
+
+	/* A column that --metadata lists and the file does not have is a mistake. */
+	for (size_t n; kept && *kept; kept += n + (kept[n] == ',')) {
+		char name[64];
+
+		n = strcspn(kept, ",");
+		snprintf(name, sizeof(name), "%.*s", (int)n, kept);
+		if (csv_column_find(&row, name) == CSV_COLUMN_NONE)
+			args_fail("--metadata has \"%s\", which is no column of the file \"%s\"",
+				  name, file->path);
+	}
 }
 
 /* From its beginning. */
@@ -230,7 +211,7 @@ static void file_begin(struct code_file *file)
 		file->csv = csv_rows_new(&file->reader, file->form.delimiter, CSV_SPACES_DROP);
 }
 
-/* The next line of JSON that is not empty. 1, or 0 at the end. */
+/* Reads the next line of JSON that is not empty. Returns 1, or 0 at the end. */
 static int json_line_next(struct code_file *file)
 {
 	struct line_reader *reader = &file->reader;
@@ -242,13 +223,25 @@ static int json_line_next(struct code_file *file)
 	return is_line;
 }
 
-/* Reads all of it: what is not known is noticed before the first code is stored. */
-static void file_check(struct code_file *file)
+struct code_file *code_file_open(const char *path, const struct code_file_form *form)
 {
+	struct code_file *file = checked(calloc(1, sizeof(*file)));
 	const cJSON *object, *member;
-	struct csv_row row;
 	const char *error;
+	struct csv_row row;
+	struct stat stat;
 
+	file->path = path;
+	file->form = *form;
+	file->arena = json_arena_new();
+	file->reader.file = fopen(path, "re");
+	if (!file->reader.file || fstat(fileno(file->reader.file), &stat))
+		failed(file->path);
+	if (!S_ISREG(stat.st_mode))
+		log_fatal_as(CTL_INVALID, "the file \"%s\" is not a regular file", path);
+	file->bytes = stat.st_size;
+
+	/* Reads all of it: what is not known is noticed before the first code is stored. */
 	file_begin(file);
 	if (file->form.format == SHEET_CSV) {
 		header_read(file);
@@ -269,26 +262,10 @@ static void file_check(struct code_file *file)
 	}
 	if (ferror(file->reader.file))
 		failed(file->path);
+
 	file_begin(file);
 	if (file->form.format == SHEET_CSV)
-		csv_rows_next(file->csv, &row);
-}
-
-struct code_file *code_file_open(const char *path, const struct code_file_form *form)
-{
-	struct code_file *file = checked(calloc(1, sizeof(*file)));
-	struct stat stat;
-
-	file->path = path;
-	file->form = *form;
-	file->arena = json_arena_new();
-	file->reader.file = fopen(path, "re");
-	if (!file->reader.file || fstat(fileno(file->reader.file), &stat))
-		failed(file->path);
-	if (!S_ISREG(stat.st_mode))
-		log_fatal_as(CTL_INVALID, "the file \"%s\" is not a regular file", path);
-	file->bytes = stat.st_size;
-	file_check(file);
+		csv_rows_next(file->csv, &row); /* the header */
 	return file;
 }
 
@@ -327,7 +304,7 @@ static const char *value_copy(struct text_buffer *copy, const struct value *valu
 	return copy->data;
 }
 
-/* Takes what the row has beside its metadata. */
+/* Takes all values of the row but its metadata. */
 static void values_take(struct code_file *file, struct code_row *row,
 			const struct value values[KINDS_N])
 {
@@ -459,7 +436,7 @@ static void json_row_take(struct code_file *file, struct code_row *row)
 		return;
 	cJSON_ArrayForEach(member, object)
 	{
-		enum kind kind = kind_find(file, member->string, strlen(member->string));
+		enum column_kind kind = kind_find(file, member->string, strlen(member->string));
 
 		if (kind == KIND_UNKNOWN || kind == KIND_KEPT || cJSON_IsNull(member))
 			continue;
@@ -515,7 +492,7 @@ int code_file_next(struct code_file *file, struct code_row *row)
 		if (is_row)
 			json_row_take(file, row);
 	}
-	if (ferror(file->reader.file)) /* those before are done, and are found the next time */
+	if (ferror(file->reader.file)) /* the rows before are done; the next run finds them */
 		log_fatal_as(CTL_STOPPED, "the file \"%s\" cannot be read: %s", file->path,
 			     strerror(errno));
 	return is_row;

@@ -18,7 +18,7 @@ struct code_row {
 	const char *wrong;
 	const char *code;
 	size_t code_len;
-	/* The rest is that of a file to import. */
+	/* The rest is set for a file to import alone. */
 	const char *state;    /* unused, used or revoked */
 	const char *user;     /* of a used code; "": not known */
 	const char *used_at;  /* RFC 3339; "": not known */
@@ -47,8 +47,8 @@ struct code_file_form {
 struct code_file_form code_file_form_read(const struct args *args, const char *path);
 
 /*
- * Ends the process with a sentence when the file cannot be read, has no such header, or has a line
- * that is not CSV or has another number of columns: before any row was taken.
+ * Ends the process with a sentence, before any row is taken, when the file cannot be read, has no
+ * such header, or has a line that is not CSV or has another number of columns.
  */
 struct code_file *code_file_open(const char *path, const struct code_file_form *form);
 void code_file_close(struct code_file *file);
@@ -58,7 +58,10 @@ void code_file_close(struct code_file *file);
 	       "the columns that are kept as metadata, separated by commas: those that are not " \
 	       "known")
 
-/* The next row, until the next call. 1, or 0 at the end. An unreadable file ends the process. */
+/*
+ * Reads the next row, which is valid until the next call. Returns 1, or 0 at the end. An unreadable
+ * file ends the process.
+ */
 int code_file_next(struct code_file *file, struct code_row *row);
 
 /* Shows how much of the file was read. */

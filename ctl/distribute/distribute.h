@@ -12,7 +12,7 @@
 #define LIST_USERS_MAX 50000000
 #define LIST_REPEATS_MAX RECEIVE_SLOT_MAX /* how often a user may be listed, with repeats */
 
-/* How a request has ended. */
+/* How a request has ended. Ends with the same status for the operator follow each other. */
 enum end {
 	END_WAITING, /* not sent yet, or to be sent again */
 	END_SENT,
@@ -26,23 +26,10 @@ enum end {
 	ENDS_N = END_REJECTED + REASON_COUNT
 };
 
-/*
- * What an answer means for the request. END_WAITING: it is not decided, or not known, and is sent
- * again with the same key. ENDS_N: no further request can be answered otherwise.
- */
-enum end end_of_reply(const struct client_reply *reply);
-
 static inline int end_is_final(enum end end)
 {
 	return end >= END_ANSWERED;
 }
-
-/*
- * What the file of refused users has: the status, and a sentence. Ends with the same status follow
- * each other.
- */
-const char *end_status(enum end end);
-const char *end_text(enum end end);
 
 struct listed {
 	uint64_t at; /* in the text */
@@ -78,8 +65,8 @@ struct list { /* the first six are the caller's; all else zero at first */
 };
 
 /*
- * A file that cannot be read, has no users, or is not in the format, ends the process with what was
- * read.
+ * Reads the list. A file that cannot be read, has no users, or is not in the format ends the
+ * process with a sentence that shows what was read.
  */
 void list_read(struct list *list);
 void list_fini(struct list *list);
@@ -89,7 +76,7 @@ static inline const char *list_text(const struct list *list, uint32_t i)
 	return list->text.data + list->users[i].at;
 }
 
-/* Which entry lists this user for the `repeat`th time: its index, or -1. */
+/* Returns the index of the entry that lists this user for the `repeat`th time, or -1. */
 int64_t list_find(const struct list *list, const char *text, size_t len, uint32_t repeat);
 
 struct run_plan {
@@ -117,7 +104,7 @@ struct run_report {
 };
 
 /*
- * Sets the ends in the list. Returns when the run has ended and nothing is in flight, or what is in
- * flight is not answered.
+ * Sends the requests and sets the ends in the list. Returns when the run has ended and every
+ * request in flight is answered, or is overdue.
  */
 void run(struct list *list, const struct run_plan *plan, struct run_report *report);

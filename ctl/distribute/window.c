@@ -47,21 +47,10 @@ uint32_t window_room(struct window *window, uint32_t inflight)
 	return 0;
 }
 
-/* An interval without too much delay. If the limit was not reached, growth would have no cause. */
-static void grow(struct window *window, int64_t delay_us, int64_t now_us)
-{
-	double limit = window->limit;
-
-	if (delay_us > window->target_us / 2)
-		window->is_slow_start = 0;
-	if (window->was_full)
-		limit = window->is_slow_start ? limit * GROW : limit + STEP;
-	limit_set(window, limit, now_us);
-}
-
 void window_answer(struct window *window, int64_t sent_us, int64_t now_us)
 {
 	int64_t took_us = now_us - sent_us, delay_us;
+	double limit = window->limit;
 
 	if (window->fastest_us == 0 || took_us < window->fastest_us)
 		window->fastest_us = took_us;
@@ -72,10 +61,16 @@ void window_answer(struct window *window, int64_t sent_us, int64_t now_us)
 	if (now_us - window->changed_us < INTERVAL_US)
 		return;
 	delay_us = window->sum_us / window->answers_n - window->fastest_us;
-	if (delay_us > window->target_us)
+	if (delay_us > window->target_us) {
 		shrink(window, SHRINK, now_us);
-	else
-		grow(window, delay_us, now_us);
+		return;
+	}
+	if (delay_us > window->target_us / 2)
+		window->is_slow_start = 0;
+	/* If the limit was not reached, growth would have no cause. */
+	if (window->was_full)
+		limit = window->is_slow_start ? limit * GROW : limit + STEP;
+	limit_set(window, limit, now_us);
 }
 
 void window_busy(struct window *window, int64_t sent_us, int64_t now_us)

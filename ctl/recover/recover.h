@@ -1,4 +1,4 @@
-/* What the parts of couponctl recover share. Each ends the process when a store fails. */
+/* What the files of couponctl recover share. Each function ends the process when a store fails. */
 #pragma once
 
 #include "common/changes.h"
@@ -6,6 +6,27 @@
 #include "common/log/log.h"
 #include "ctl/output.h"
 #include "ctl/postgres.h"
+
+/* What the last line tells, in this order. */
+#define RECOVER_COUNTS           \
+	COUNT(coupons)           \
+	COUNT(created)           \
+	COUNT(changed)           \
+	COUNT(deleted)           \
+	COUNT(left)              \
+	COUNT(receives)          \
+	COUNT(receives_there)    \
+	COUNT(receives_rejected) \
+	COUNT(receives_lost)     \
+	COUNT(rejections)        \
+	COUNT(rejections_there)  \
+	COUNT(uses)              \
+	COUNT(uses_lost)         \
+	COUNT(keys_created)      \
+	COUNT(keys_changed)      \
+	COUNT(keys_revoked)      \
+	COUNT(keys_told)         \
+	COUNT(unreadable)
 
 struct recover {
 	struct db *db; /* has the lock */
@@ -20,12 +41,9 @@ struct recover {
 	size_t ids_n, ids_size;
 	int64_t users_n, users_done; /* of all these coupons */
 	struct recover_counts {
-		int64_t coupons, created, changed, deleted, left;
-		int64_t receives, receives_there, receives_rejected, receives_lost;
-		int64_t rejections, rejections_there;
-		int64_t uses, uses_lost;
-		int64_t keys_created, keys_changed, keys_revoked, keys_told;
-		int64_t unreadable;
+#define COUNT(name) int64_t name;
+		RECOVER_COUNTS
+#undef COUNT
 	} counts;
 };
 
@@ -63,8 +81,8 @@ struct recover_coupon {
 };
 
 /*
- * In receives.c. Records in PostgreSQL the rejected receives that Redis has: they must never be
- * issued. One that still holds its slot in Redis is left for the keeper to release.
+ * In recover_receives.c. Records in PostgreSQL the rejected receives that Redis has: they must
+ * never be issued. One that still holds its slot in Redis is left for the keeper to release.
  */
 void rejected_restore(struct recover_coupon *coupon);
 /*
@@ -77,14 +95,14 @@ void receives_restore(struct recover_coupon *coupon);
 void receives_name(struct recover_coupon *coupon);
 
 /*
- * In keys.c. Takes back what PostgreSQL has lost of API keys, in a transaction of its own, and
- * names them. Returns whether it had lost any change of them. With --tail none may be lost.
+ * In recover_keys.c. Takes back what PostgreSQL has lost of API keys, in a transaction of its own,
+ * and names them. Returns whether it had lost any change of them. With --tail none may be lost.
  */
 int recover_keys(struct recover *recover);
 
 /*
- * In uses.c. From the beginning on, Redis takes nothing more of what was committed before this
- * server was started.
+ * In recover_receives.c, too. From here on Redis takes nothing more of what was committed before
+ * this server was started.
  */
 void recover_uses_begin(struct recover *recover);
 /*
@@ -93,5 +111,5 @@ void recover_uses_begin(struct recover *recover);
  */
 void recover_uses(struct recover *recover);
 
-/* In recover.c. Prints a line. `what` is a constant such as "created"; `detail` may be NULL. */
+/* In cmd_recover.c. Prints a line. `what` is a constant such as "created"; `detail` may be NULL. */
 void report_coupon(struct recover *recover, const char *what, int64_t coupon, const char *detail);

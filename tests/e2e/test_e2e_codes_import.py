@@ -246,6 +246,7 @@ UNKNOWN = "is not known: allowed are code, state, user, used_at and metadata; ad
         ("c.csv", "code,coupon,set\nA1,5,6\n", f'the column "coupon" {UNKNOWN}'),
         ("c.jsonl", '{"code":"A1"}\n{"code":"A2","Status":"used"}\n',
          f'line 2 "{{"code":"A2","Status":"used"}}": the member "Status" {UNKNOWN} "Status"'),
+        ("c.jsonl", '{"code":"A1","":5}\n', 'line 1 "{"code":"A1","":5}": a member has no name'),
     ],
 )  # fmt: skip
 def test_what_is_not_known_is_refused_by_name(codes, coupon, tmp_path, name, text, told):

@@ -4,7 +4,7 @@
  */
 #include "tests/fuzz/properties.h"
 
-#include "ctl/dead/letter.h"
+#include "ctl/dead/dead_letter.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -25,7 +25,7 @@ MUTANTS = [
     mutant(
         "P5",
         "the delimiter in a list of lines",
-        "ctl/distribute/list.c",
+        "ctl/distribute/distribute_list.c",
         "\t\tif (delimiter && list->format == LIST_LINES_GUESSED)\n",
         "\t\tif (delimiter && list->format != list->format)\n",
         DISTRIBUTE + "test_a_list_that_is_not_what_it_is_taken_for",
@@ -33,7 +33,7 @@ MUTANTS = [
     mutant(
         "P5",
         "the heading that gets no coupon",
-        "ctl/distribute/list.c",
+        "ctl/distribute/distribute_list.c",
         "\tif (list->n > 1 && (all_digits || all_at))\n",
         "\tif (list->n > 1 && 0 * (all_digits || all_at))\n",
         DISTRIBUTE + "test_a_list_that_is_not_what_it_is_taken_for",
@@ -121,7 +121,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the records of uses that cannot be read",
-        "ctl/recover/uses.c",
+        "ctl/recover/recover_receives.c",
         "\treturn is_one;\n",
         "\treturn is_one >= 0;\n",
         "tests/e2e/test_e2e_recover.py::test_uses_come_back",

@@ -56,7 +56,7 @@ MUTANTS = [
     mutant(
         "answers",
         "the wait until gateways know a set of codes",
-        "ctl/codes/codes.c",
+        "ctl/codes/stored_codes.c",
         "\tstatus = store_gateways_wait(db, redis, STORE_NEWS_CODES);\n",
         "\tstatus = 0;\n",
         KNOWN + "test_codes",

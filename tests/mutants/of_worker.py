@@ -137,7 +137,7 @@ MUTANTS = [
     mutant(
         "P4",
         "the taken slots that audit counts",
-        "ctl/audit/pass.c",
+        "ctl/audit/audit_pass.c",
         "\tif (over >= 0 && over <= most + freed)\n",
         "\tif (over >= -most - pass->counted)\n",
         "tests/e2e/test_e2e_audit_at_rest.py::test_finds_at_rest",
@@ -445,7 +445,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the changes of operators that are missing, and wait for one",
-        "ctl/recover/recover.c",
+        "ctl/recover/cmd_recover.c",
         "\tif (others > 0)\n",
         "\tif (0)\n",
         RECOVER + "test_a_void_is_not_of_the_tail",
@@ -453,7 +453,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the API keys that are missing, and wait for an operator",
-        "ctl/recover/keys.c",
+        "ctl/recover/recover_keys.c",
         "recover->tail_max && keys.ahead > 0",
         "0",
         RECOVER + "test_an_api_key_is_not_of_the_tail",
@@ -461,7 +461,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the terms that are missing and were not counted",
-        "ctl/recover/recover.c",
+        "ctl/recover/cmd_recover.c",
         'column_number(row, 0, "version") < terms_version(coupon)',
         'column_number(row, 0, "version") < 0',
         RECOVER + "test_what_was_not_counted_is_not_of_the_tail",
@@ -469,7 +469,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the bound of what a keeper brings back",
-        "ctl/recover/recover.c",
+        "ctl/recover/cmd_recover.c",
         "\tif (behind > recover->tail_max)\n",
         "\tif (0)\n",
         RECOVER + "test_the_tail_comes_back",
@@ -477,7 +477,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the tail that was refused and is no change of an operator",
-        "ctl/recover/recover.c",
+        "ctl/recover/cmd_recover.c",
         "\tif (!recover.is_dry && !recover.tail_max)\n",
         "\tif (!recover.is_dry)\n",
         RECOVER + "test_the_tail_comes_back",

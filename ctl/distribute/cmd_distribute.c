@@ -34,34 +34,28 @@ struct distribution {
 	struct list list;
 	char *refused_path;
 	struct sheet refused;
-	int64_t issued_before;  /* of those listed, when this run began */
+	int64_t issued_before;  /* users of the list who had the coupon when this run began */
 	int64_t counts[ENDS_N]; /* of users, at the end */
+	int64_t left_n, refused_n;
 	struct run_report run;
 };
 
-/* By --format, else by --delimiter, else by the name of the file. */
-static enum list_format format_read(const struct args *args, const char *path)
-{
-	static const char *const formats[] = { "lines", "csv" };
-	const char *end = strrchr(path, '.');
-	int is_csv = args_has(args, "delimiter") ||
-		     (end && (strcasecmp(end, ".csv") == 0 || strcasecmp(end, ".tsv") == 0));
-
-	if (!args_has(args, "format"))
-		return is_csv ? LIST_CSV : LIST_LINES_GUESSED;
-	is_csv = args_choice(args, "format", formats, 2, 0);
-	if (!is_csv && args_has(args, "delimiter"))
-		args_fail("--delimiter is given with --format lines: allowed is csv");
-	return is_csv ? LIST_CSV : LIST_LINES;
-}
-
 static void options_read(struct distribution *one, const struct args *args)
 {
+	static const char *const formats[] = { "lines", "csv" };
 	const char *path = args_required(args, "users"), *name = args_text(args, "name"),
-		   *refused = args_text(args, "refused");
+		   *refused = args_text(args, "refused"), *end = strrchr(path, '.');
+	int is_csv = args_has(args, "delimiter") ||
+		     (end && (strcasecmp(end, ".csv") == 0 || strcasecmp(end, ".tsv") == 0));
+	enum list_format format = is_csv ? LIST_CSV : LIST_LINES_GUESSED;
 
+	if (args_has(args, "format")) {
+		format = args_choice(args, "format", formats, 2, 0) ? LIST_CSV : LIST_LINES;
+		if (format == LIST_LINES && args_has(args, "delimiter"))
+			args_fail("--delimiter is given with --format lines: allowed is csv");
+	}
 	one->list = (struct list){ .path = path,
-				   .format = format_read(args, path),
+				   .format = format,
 				   .delimiter = csv_delimiter_read(args, path),
 				   .column = args_text(args, "column"),
 				   .has_no_heading = args_has(args, "no-heading"),
@@ -89,31 +83,7 @@ static void options_read(struct distribution *one, const struct args *args)
 				1000000;
 }
 
-static void coupon_check(struct db *db, int64_t coupon)
-{
-	PGresult *row = store_coupon_row(db, sql_query_coupon_issued, coupon);
-
-	if (strcmp(column_text(row, 0, "status"), "draft") == 0)
-		log_fatal("coupon %lld is a draft: publish it first", (long long)coupon);
-	PQclear(row);
-}
-
-/* A key whose end is no repeat is of something else. */
-static void issued_take(struct distribution *one, const char *user, const char *key)
-{
-	const char *digits = key + strlen(one->plan.prefix);
-	int64_t repeat, i;
-
-	if (id_parse(digits, strlen(digits), &repeat) || repeat > LIST_REPEATS_MAX)
-		return;
-	i = list_find(&one->list, user, strlen(user), (uint32_t)repeat);
-	/* A user coupon that was taken back and kept its slot is there twice. */
-	if (i < 0 || one->list.users[i].end != END_WAITING)
-		return;
-	one->list.users[i].end = END_ISSUED;
-	one->issued_before++;
-}
-
+/* Ends the users to whom an earlier run has given the coupon. */
 static void issued_read(struct distribution *one, struct db *db)
 {
 	int n;
@@ -125,9 +95,22 @@ static void issued_read(struct distribution *one, struct db *db)
 		PGresult *page = db_page(db);
 
 		n = PQntuples(page);
-		for (int row = 0; row < n; row++)
-			issued_take(one, column_text(page, row, "user_id"),
-				    column_text(page, row, "key"));
+		for (int row = 0; row < n; row++) {
+			const char *user = column_text(page, row, "user_id"),
+				   *digits = column_text(page, row, "key") +
+					     strlen(one->plan.prefix);
+			int64_t repeat, i;
+
+			/* A key whose end is no repeat is of something else. */
+			if (id_parse(digits, strlen(digits), &repeat) || repeat > LIST_REPEATS_MAX)
+				continue;
+			i = list_find(&one->list, user, strlen(user), (uint32_t)repeat);
+			/* A user coupon that was taken back and kept its slot is there twice. */
+			if (i < 0 || one->list.users[i].end != END_WAITING)
+				continue;
+			one->list.users[i].end = END_ISSUED;
+			one->issued_before++;
+		}
 		PQclear(page);
 	} while (n > 0);
 	db_pages_end(db);
@@ -135,9 +118,10 @@ static void issued_read(struct distribution *one, struct db *db)
 }
 
 /*
- * The file of refused users, in the order of the list. Its .part is locked from here on: two runs
- * that would write the same file exclude each other. What is no such file is not replaced, nor is
- * the list itself: a run that is interrupted would drop those who were not asked for yet.
+ * Opens the file of refused users, which has the order of the list. Its .part is locked from here
+ * on: two runs that would write the same file exclude each other. A file that is no such file is
+ * not replaced, nor is the list itself: an interrupted run would drop the users who were not asked
+ * for yet.
  */
 static void refused_open(struct distribution *one)
 {
@@ -164,57 +148,71 @@ static void refused_open(struct distribution *one)
 		  one->refused_path);
 }
 
-static void refused_add(struct distribution *one, uint32_t i)
+/* What the file of refused users has of an end: a word for it, and a sentence. */
+static const char *end_status(enum end end)
 {
-	const struct listed *user = &one->list.users[i];
-	const char *text = list_text(&one->list, i), *message = end_text(user->end);
-	char why[USER_ID_WHY_SIZE], line[NUMBER_SIZE];
-	struct text_buffer shown = { 0 };
+	if (end >= END_REJECTED)
+		return answer_status(ANSWER_REJECTED);
+	if (end >= END_INVALID)
+		return end == END_INVALID ? "invalid" : "duplicate";
+	return answer_status((enum answer)(end - END_ANSWERED));
+}
 
-	if (user->end == END_INVALID) {
-		user_id_why(text, user->len, why);
-		message = why;
-		text_add_shown(&shown, text, user->len);
-	} else {
-		text_add(&shown, text, user->len);
-	}
-	sheet_row(&one->refused, (const struct cell[]){ { .text = shown.data, .len = shown.len },
-							cell_text(number_text(user->line, line)),
-							cell_text(end_status(user->end)),
-							cell_text(message) });
-	text_buffer_fini(&shown);
+static const char *end_text(enum end end)
+{
+	static const char *const wrong[] = {
+		"the line has no valid user id", "the user is listed before",
+		"the user is listed more often than any limit allows"
+	};
+
+	if (end > END_REJECTED)
+		return reason_text((enum reason)(end - END_REJECTED));
+	if (end == END_REJECTED)
+		return answer_text(ANSWER_REJECTED);
+	return end >= END_INVALID ? wrong[end - END_INVALID]
+				  : answer_text((enum answer)(end - END_ANSWERED));
 }
 
 /* Counts how the users have ended, and writes the file of those that were refused. */
 static void ends_write(struct distribution *one)
 {
 	for (uint32_t i = 0; i < one->list.n; i++) {
-		enum end end = one->list.users[i].end;
+		const struct listed *user = &one->list.users[i];
+		const char *text = list_text(&one->list, i), *message = end_text(user->end);
+		char why[USER_ID_WHY_SIZE], line[NUMBER_SIZE];
+		struct text_buffer shown = { 0 };
 
-		one->counts[end]++;
-		if (end_is_final(end) && end != END_ISSUED && !sheet_failed(&one->refused))
-			refused_add(one, i);
+		one->counts[user->end]++;
+		one->left_n += !end_is_final(user->end);
+		if (!end_is_final(user->end) || user->end == END_ISSUED)
+			continue;
+		one->refused_n++;
+		if (sheet_failed(&one->refused))
+			continue;
+		if (user->end == END_INVALID) {
+			user_id_why(text, user->len, why);
+			message = why;
+			text_add_shown(&shown, text, user->len);
+		} else {
+			text_add(&shown, text, user->len);
+		}
+		sheet_row(&one->refused,
+			  (const struct cell[]){ { .text = shown.data, .len = shown.len },
+						 cell_text(number_text(user->line, line)),
+						 cell_text(end_status(user->end)),
+						 cell_text(message) });
+		text_buffer_fini(&shown);
 	}
 	sheet_end(&one->refused, FILE_REPLACE);
 }
 
-/* The report */
-
-static int64_t left_count(const struct distribution *one)
+static void report_print(const struct distribution *one, int as_json)
 {
-	return one->counts[END_WAITING] + one->counts[END_SENT];
-}
+	cJSON *object = output_object(), *refused = output_object(), *number;
+	int64_t us = one->run.duration_us;
+	char text[OUTPUT_GROUPED_SIZE];
 
-static int64_t refused_count(const struct distribution *one)
-{
-	return one->list.n - left_count(one) - one->counts[END_ISSUED];
-}
-
-/* The numbers of users by their status. */
-static cJSON *refused_json(const struct distribution *one)
-{
-	cJSON *refused = output_object();
-
+	/* The numbers of users by their status. */
 	for (int end = END_ISSUED + 1, next; end < ENDS_N; end = next) {
 		const char *status = end_status((enum end)end);
 		int64_t n = 0;
@@ -224,14 +222,23 @@ static cJSON *refused_json(const struct distribution *one)
 		if (n > 0)
 			output_number(refused, status, n);
 	}
-	return refused;
-}
 
-/* The object gets further members, for the text alone. */
-static void text_print(const struct distribution *one, cJSON *object)
-{
-	const cJSON *refused = cJSON_GetObjectItemCaseSensitive(object, "refused"), *number;
-	char text[OUTPUT_GROUPED_SIZE];
+	output_id(object, "coupon", one->plan.coupon);
+	output_text(object, "name", one->name);
+	output_number(object, "listed", one->list.n);
+	output_number(object, "settled", one->list.n - one->left_n);
+	output_number(object, "issued", one->counts[END_ISSUED]);
+	output_number(object, "issued_before", one->issued_before);
+	output_add(object, "refused", refused);
+	output_bool(object, "finished", one->left_n == 0);
+	output_text(object, "refused_file", one->refused_path);
+	output_number(object, "duration_us", us);
+	output_number(object, "rate",
+		      us > 0 ? (int64_t)(one->run.answered_n * 1e6 / (double)us) : 0);
+	if (as_json) {
+		output_print(object);
+		return;
+	}
 
 	output_template("coupon {coupon}, distribution {name}\n"
 			"listed           {listed:,12}\n"
@@ -241,9 +248,9 @@ static void text_print(const struct distribution *one, cJSON *object)
 	cJSON_ArrayForEach(number, refused)
 		printf("%-16s %12s\n", number->string,
 		       output_grouped(strtoll(number->valuestring, NULL, 10), text));
-	output_number(object, "left", left_count(one));
-	output_number(object, "refused_n", refused_count(one));
-	snprintf(text, sizeof(text), "%.1f", (double)one->run.duration_us / 1e6);
+	output_number(object, "left", one->left_n);
+	output_number(object, "refused_n", one->refused_n);
+	snprintf(text, sizeof(text), "%.1f", (double)us / 1e6);
 	output_text(object, "seconds", text);
 	output_template("[left left             {left:,12}\n]"
 			"[refused_n the users without a coupon are in {refused_file}\n]"
@@ -252,61 +259,20 @@ static void text_print(const struct distribution *one, cJSON *object)
 	cJSON_Delete(object);
 }
 
-static void report_print(const struct distribution *one, int as_json)
-{
-	cJSON *object = output_object();
-	int64_t us = one->run.duration_us;
-
-	output_id(object, "coupon", one->plan.coupon);
-	output_text(object, "name", one->name);
-	output_number(object, "listed", one->list.n);
-	output_number(object, "settled", one->list.n - left_count(one));
-	output_number(object, "issued", one->counts[END_ISSUED]);
-	output_number(object, "issued_before", one->issued_before);
-	output_add(object, "refused", refused_json(one));
-	output_bool(object, "finished", left_count(one) == 0);
-	output_text(object, "refused_file", one->refused_path);
-	output_number(object, "duration_us", us);
-	output_number(object, "rate",
-		      us > 0 ? (int64_t)(one->run.answered_n * 1e6 / (double)us) : 0);
-	if (as_json)
-		output_print(object);
-	else
-		text_print(one, object);
-}
-
-/* Tells on standard error why the run has not come to its end. */
-static int exit_status(const struct distribution *one)
-{
-	switch (one->run.end) {
-	case RUN_DONE:
-		return refused_count(one) > 0 ? CTL_REFUSED : CTL_DONE;
-	case RUN_INTERRUPTED:
-		fputs("couponctl: interrupted; run the same command again to go on\n", stderr);
-		return CTL_STOPPED;
-	case RUN_IMPATIENT:
-		fprintf(stderr,
-			"couponctl: stopped, because nothing was issued or refused for "
-			"--patience-s: %s; run the same command again to go on\n",
-			one->run.why);
-		return CTL_STOPPED;
-	case RUN_FAILED:
-		break;
-	}
-	fprintf(stderr, "couponctl: stopped: %s\n", one->run.why);
-	return CTL_FAILED;
-}
-
 static int distribute_run(struct ctl *ctl)
 {
 	struct distribution one = { 0 };
 	struct db *db;
+	PGresult *row;
 
 	options_read(&one, &ctl->args);
 	gateway_address_read(&one.plan.address, &ctl->config, CTL_AWAY);
 	db = store_postgres_open(ctl);
 	store_by_set(db, ctl);
-	coupon_check(db, one.plan.coupon);
+	row = store_coupon_row(db, sql_query_coupon_issued, one.plan.coupon);
+	if (strcmp(column_text(row, 0, "status"), "draft") == 0)
+		log_fatal("coupon %lld is a draft: publish it first", (long long)one.plan.coupon);
+	PQclear(row);
 	list_read(&one.list);
 	refused_open(&one);
 	issued_read(&one, db);
@@ -316,7 +282,24 @@ static int distribute_run(struct ctl *ctl)
 	report_print(&one, args_has(&ctl->args, "json"));
 	list_fini(&one.list);
 	free(one.refused_path);
-	return exit_status(&one);
+
+	switch (one.run.end) {
+	case RUN_DONE:
+		return one.refused_n > 0 ? CTL_REFUSED : CTL_DONE;
+	case RUN_INTERRUPTED:
+		fputs("couponctl: interrupted; run the same command again to go on\n", stderr);
+		return CTL_STOPPED;
+	case RUN_IMPATIENT:
+		fprintf(stderr,
+			"couponctl: stopped, because nothing was issued or refused for "
+			"--patience-s: %s; run the same command again to go on\n",
+			one.run.why);
+		return CTL_STOPPED;
+	case RUN_FAILED:
+		break;
+	}
+	fprintf(stderr, "couponctl: stopped: %s\n", one.run.why);
+	return CTL_FAILED;
 }
 
 static const struct option distribute_options[] = {
@@ -353,13 +336,9 @@ const struct command distribute_command = {
 	.argument = "ID",
 	.options = distribute_options,
 	.summary = "give a coupon to listed users",
-	.detail =
-		"Connects to COUPON_LISTEN, as coupon-rush does. Run the same command again "
-		"after it\n"
-		"was stopped, killed or interrupted (Ctrl-C): it goes on, and no user gets a "
-		"second\n"
-		"coupon. Refused users are asked for again. Nothing is begun if FILE is not in "
-		"the\n"
-		"format: if a line has another delimiter or number of columns, or CSV no heading\n"
-		"with the column.",
+	.detail = "Connects to COUPON_LISTEN, as coupon-rush does. Run the same command again\n"
+		  "after it was stopped, killed or interrupted (Ctrl-C): it goes on, and no user\n"
+		  "gets a second coupon. Refused users are asked for again. Nothing is begun if\n"
+		  "FILE is not in the format: if a line has another delimiter or number of\n"
+		  "columns, or CSV no heading with the column.",
 };

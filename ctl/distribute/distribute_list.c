@@ -26,24 +26,11 @@ _Noreturn static void unreadable(const char *path)
 	args_fail("--users is \"%s\", which cannot be read: %s", path, strerror(errno));
 }
 
-static FILE *file_open(const char *path)
-{
-	FILE *file = fopen(path, "re");
-	struct stat about;
-
-	if (!file || fstat(fileno(file), &about))
-		unreadable(path);
-	if (!S_ISREG(about.st_mode))
-		args_fail("--users is \"%s\", which is no file: allowed is the path of a file",
-			  path);
-	return file;
-}
-
 _Noreturn static void refuse(const struct list *list, const struct line_reader *reader,
 			     int64_t line, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* The file is not what it is taken for; `reader` has just read the line, or is NULL. */
+/* The file is not what it is taken for. `reader` has just read the line, or is NULL. */
 static void refuse(const struct list *list, const struct line_reader *reader, int64_t line,
 		   const char *format, ...)
 {
@@ -80,7 +67,7 @@ static void entry_add(struct list *list, const char *text, size_t len, int64_t l
 	text_add(&list->text, text, len);
 }
 
-/* The place of the column that has the users, by the first row. */
+/* Finds the column that has the users, by the first row. */
 static size_t column_find(const struct list *list, const struct csv_row *row,
 			  const struct line_reader *reader)
 {
@@ -142,7 +129,10 @@ static void csv_read(struct list *list, struct line_reader *reader)
 	csv_rows_free(rows);
 }
 
-/* Whether people head a column of users so, whatever stands between the letters. */
+/*
+ * Whether people use the text as the heading of a column of users, whatever stands between the
+ * letters.
+ */
 static int is_usual_heading(const char *text, size_t len)
 {
 	static const char *const usual[] = {
@@ -177,7 +167,7 @@ static int text_is(const char *text, size_t len, const char *word)
 
 #define HEADING_WAYS "add --column NAME if it is one, or --no-heading if it lists a user"
 
-/* Whether the first line is a heading. One that may be one ends the process. */
+/* Whether the first line is a heading. A line that only looks like one ends the process. */
 static int heading_take(const struct list *list, const struct line_reader *reader, const char *text,
 			size_t len)
 {
@@ -204,7 +194,10 @@ static int has_digit(const char *text, size_t len)
 	return 0;
 }
 
-/* Whether all users but the first one have a digit, or an @. */
+/*
+ * Ends the process if all users but the first one have a digit, or an @: the first one is a
+ * heading.
+ */
 static void first_check(const struct list *list)
 {
 	const struct listed *first = list->users;
@@ -252,32 +245,7 @@ static void lines_read(struct list *list, struct line_reader *reader)
 		first_check(list);
 }
 
-static void entries_read(struct list *list)
-{
-	struct line_reader *reader = checked(calloc(1, sizeof(*reader)));
-
-	reader->file = file_open(list->path);
-	if (list->format == LIST_CSV)
-		csv_read(list, reader);
-	else
-		lines_read(list, reader);
-	if (!feof(reader->file))
-		unreadable(list->path);
-	fclose(reader->file);
-	free(reader);
-}
-
-static void index_new(struct list *list)
-{
-	uint64_t size = 16;
-
-	while (size < (uint64_t)list->n * 2)
-		size *= 2;
-	list->index = checked(calloc(size, sizeof(*list->index)));
-	list->index_mask = size - 1;
-}
-
-/* The cell that has this user and repeat, or the free one where it belongs. */
+/* Returns the cell that has this user and repeat, or the free cell where it belongs. */
 static uint32_t *cell_find(const struct list *list, const char *text, size_t len, uint32_t repeat)
 {
 	uint64_t at = hash_keyed(text, len) + repeat * UINT64_C(0x9e3779b97f4a7c15);
@@ -297,11 +265,35 @@ int64_t list_find(const struct list *list, const char *text, size_t len, uint32_
 	return (int64_t)*cell_find(list, text, len, repeat) - 1;
 }
 
-/* Numbers the entries of each user, and ends those that are too many. */
-static void repeats_count(struct list *list)
+void list_read(struct list *list)
 {
+	struct line_reader *reader = checked(calloc(1, sizeof(*reader)));
 	uint32_t most = list->with_repeats ? LIST_REPEATS_MAX : 1;
+	uint64_t cells = 16;
+	struct stat about;
 
+	reader->file = fopen(list->path, "re");
+	if (!reader->file || fstat(fileno(reader->file), &about))
+		unreadable(list->path);
+	if (!S_ISREG(about.st_mode))
+		args_fail("--users is \"%s\", which is no file: allowed is the path of a file",
+			  list->path);
+	if (list->format == LIST_CSV)
+		csv_read(list, reader);
+	else
+		lines_read(list, reader);
+	if (!feof(reader->file))
+		unreadable(list->path);
+	fclose(reader->file);
+	free(reader);
+	if (list->n == 0)
+		args_fail("--users is \"%s\", which has no users", list->path);
+
+	/* Numbers the entries of each user, and ends those that are too many. */
+	while (cells < (uint64_t)list->n * 2)
+		cells *= 2;
+	list->index = checked(calloc(cells, sizeof(*list->index)));
+	list->index_mask = cells - 1;
 	for (uint32_t i = 0; i < list->n; i++) {
 		struct listed *user = &list->users[i];
 		uint32_t repeat = 0, *cell;
@@ -320,92 +312,9 @@ static void repeats_count(struct list *list)
 	}
 }
 
-void list_read(struct list *list)
-{
-	entries_read(list);
-	if (list->n == 0)
-		args_fail("--users is \"%s\", which has no users", list->path);
-	index_new(list);
-	repeats_count(list);
-}
-
 void list_fini(struct list *list)
 {
 	free(list->index);
 	free(list->users);
 	text_buffer_fini(&list->text);
-}
-
-/* Ends */
-
-const char *end_status(enum end end)
-{
-	if (end >= END_REJECTED)
-		return answer_status(ANSWER_REJECTED);
-	if (end >= END_INVALID)
-		return end == END_INVALID ? "invalid" : "duplicate";
-	return answer_status((enum answer)(end - END_ANSWERED));
-}
-
-const char *end_text(enum end end)
-{
-	static const char *const wrong[] = {
-		"the line has no valid user id", "the user is listed before",
-		"the user is listed more often than any limit allows"
-	};
-
-	if (end > END_REJECTED)
-		return reason_text((enum reason)(end - END_REJECTED));
-	if (end == END_REJECTED)
-		return answer_text(ANSWER_REJECTED);
-	return end >= END_INVALID ? wrong[end - END_INVALID]
-				  : answer_text((enum answer)(end - END_ANSWERED));
-}
-
-static enum end rejected_end(const char *reason)
-{
-	enum reason found = reason ? reason_find(reason) : REASON_NONE;
-
-	/* Redis had lost the key: the user has its coupon, by an earlier request. */
-	return found == REASON_KEY_TAKEN ? END_ISSUED : (enum end)(END_REJECTED + (int)found);
-}
-
-enum end end_of_reply(const struct client_reply *reply)
-{
-	enum answer answer = answer_from_code(reply->code);
-
-	switch (answer) {
-	case ANSWER_OK:
-	case ANSWER_OUT_OF_STOCK:
-	case ANSWER_ENDED:
-	case ANSWER_LIMIT_REACHED:
-		return (enum end)(END_ANSWERED + (int)answer);
-	case ANSWER_REJECTED:
-		return rejected_end(reply->reason);
-	case ANSWER_NOT_STARTED:
-	case ANSWER_PAUSED:
-	case ANSWER_BUSY:
-	case ANSWER_UNAVAILABLE:
-	case ANSWER_UNKNOWN:
-	case ANSWER_RATE_LIMITED:
-		return END_WAITING;
-	case ANSWER_NOT_FOUND:
-	case ANSWER_CODE_INVALID:
-	case ANSWER_CODE_USED:
-	case ANSWER_HELD_BY_OTHER: /* of uses, as the next ones */
-	case ANSWER_ALREADY_USED:
-	case ANSWER_EXPIRED:
-	case ANSWER_NOT_VALID_YET:
-	case ANSWER_VOIDED:
-	case ANSWER_BUDGET_SPENT:
-	case ANSWER_BELOW_THRESHOLD:
-	case ANSWER_BAD_REQUEST:
-	case ANSWER_UNAUTHORIZED:
-	case ANSWER_FORBIDDEN:
-	case ANSWER_TOO_LARGE:
-	case ANSWER_KEY_REUSED:
-	case ANSWER_COUNT:
-		break;
-	}
-	return ENDS_N;
 }

@@ -31,13 +31,17 @@
 #include "ctl/store.h"
 #include "embed.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PREFIX "coupon:{"
 #define ALWAYS "0:9007199254740991" /* the hold is right at any time */
+/*
+ * The sequence gives ids one after the other. An id of Redis at most this far above the last one
+ * came from it; one further away, such as a snowflake, was chosen by the operator.
+ */
+#define IDS_GAP 100000
 
 void report_coupon(struct recover *recover, const char *what, int64_t coupon, const char *detail)
 {
@@ -58,37 +62,20 @@ static const char end_template[] =
 	"earlier rejections: brought back {rejections}, there already {rejections_there}\n"
 	"uses of receives: brought back {uses}, lost {uses_lost}\n"
 	"API keys: brought back {keys_created}, changed {keys_changed}, revoked {keys_revoked}, to "
-	"be "
-	"told to Redis {keys_told}\n"
+	"be told to Redis {keys_told}\n"
 	"[unreadable unreadable records in Redis: {unreadable}\n]"
 	"[dry_run nothing was changed; looked][!dry_run recovered]";
 
 static void report_end(struct recover *recover, int64_t ms)
 {
-	const struct recover_counts *counts = &recover->counts;
 	cJSON *object = output_object();
 
 	progress_end(&recover->progress);
 	output_text(object, "what", "end");
 	output_bool(object, "dry_run", recover->is_dry);
-	output_number(object, "coupons", counts->coupons);
-	output_number(object, "created", counts->created);
-	output_number(object, "changed", counts->changed);
-	output_number(object, "deleted", counts->deleted);
-	output_number(object, "left", counts->left);
-	output_number(object, "receives", counts->receives);
-	output_number(object, "receives_there", counts->receives_there);
-	output_number(object, "receives_rejected", counts->receives_rejected);
-	output_number(object, "receives_lost", counts->receives_lost);
-	output_number(object, "rejections", counts->rejections);
-	output_number(object, "rejections_there", counts->rejections_there);
-	output_number(object, "uses", counts->uses);
-	output_number(object, "uses_lost", counts->uses_lost);
-	output_number(object, "keys_created", counts->keys_created);
-	output_number(object, "keys_changed", counts->keys_changed);
-	output_number(object, "keys_revoked", counts->keys_revoked);
-	output_number(object, "keys_told", counts->keys_told);
-	output_number(object, "unreadable", counts->unreadable);
+#define COUNT(name) output_number(object, #name, recover->counts.name);
+	RECOVER_COUNTS
+#undef COUNT
 	output_number(object, "ms", ms);
 	output_say(object, end_template, recover->is_json);
 	if (!recover->is_json)
@@ -96,21 +83,6 @@ static void report_end(struct recover *recover, int64_t ms)
 }
 
 /* The ids of the coupons that Redis holds. */
-static void ids_take(struct recover *recover, const redisReply *keys)
-{
-	for (size_t i = 0; i < keys->elements; i++) {
-		const char *first = keys->element[i]->str + strlen(PREFIX);
-		const char *end = strchr(first, '}');
-		int64_t id;
-
-		if (!end || id_parse(first, (size_t)(end - first), &id))
-			continue;
-		recover->ids = array_room(recover->ids, recover->ids_n, &recover->ids_size,
-					  sizeof(id));
-		recover->ids[recover->ids_n++] = id;
-	}
-}
-
 static void ids_find(struct recover *recover)
 {
 	char cursor[REDIS_CURSOR_SIZE] = "0";
@@ -121,7 +93,17 @@ static void ids_find(struct recover *recover)
 						redis_client_call(recover->redis, 6, scan));
 
 		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
-		ids_take(recover, reply->element[1]);
+		for (size_t i = 0; i < reply->element[1]->elements; i++) {
+			const char *first = reply->element[1]->element[i]->str + strlen(PREFIX);
+			const char *end = strchr(first, '}');
+			int64_t id;
+
+			if (!end || id_parse(first, (size_t)(end - first), &id))
+				continue;
+			recover->ids = array_room(recover->ids, recover->ids_n, &recover->ids_size,
+						  sizeof(id));
+			recover->ids[recover->ids_n++] = id;
+		}
 		freeReplyObject(reply);
 	} while (strcmp(cursor, "0") != 0);
 	recover->ids_n = numbers_unique(recover->ids, recover->ids_n);
@@ -165,7 +147,7 @@ static redisReply *row_read(const struct recover_coupon *coupon, char **json)
 
 #define TOLD_SIZE 80
 
-/* What a statement has done, to be reported; it has no row when it did nothing. */
+/* Takes what a statement has done, to be reported. It returns no row when it did nothing. */
 static void result_take(PGresult *result, int *is_new, char told[TOLD_SIZE])
 {
 	if (PQntuples(result) > 0) {
@@ -225,26 +207,6 @@ static int64_t terms_version(const struct recover_coupon *coupon)
 	return version;
 }
 
-/* Raises the version in PostgreSQL above that of Redis, where PostgreSQL's terms then apply. */
-static void terms_keep(struct recover_coupon *coupon)
-{
-	db_do(coupon->recover->db, sql_query_coupon_version_raise, postgres_number(coupon->id),
-	      postgres_number(terms_version(coupon)));
-}
-
-/*
- * The steps for one coupon. Each is committed by itself, or none of them if nothing is to be
- * changed, and may be repeated:
- *
- *	recover --all     terms ─▶ generation as in Redis ─▶ rejections ─▶ receives, by settle()
- *	                  ─▶ counts, and a new generation
- *	recover --tail    rejections ─▶ receives, by settle() ─▶ counts, and a new generation
- *	--accept-loss     version above that of Redis ─▶ generation as in Redis ─▶ rejections
- *	                  ─▶ receives, by receive_lost() ─▶ counts, and a new generation
- *
- * The new generation makes the keeper rebuild the coupon in Redis from PostgreSQL.
- */
-
 /* With --tail: ends the process if PostgreSQL lacks anything of the coupon beside receives. */
 static void tail_need(struct recover_coupon *coupon)
 {
@@ -266,37 +228,6 @@ static void tail_need(struct recover_coupon *coupon)
 	if (what)
 		TAIL_REFUSE("of coupon %lld more is missing than receives: %s",
 			    (long long)coupon->id, what);
-}
-
-/* Whether PostgreSQL has the coupon. */
-static int generation_begin(struct recover_coupon *coupon)
-{
-	struct db *db = coupon->recover->db;
-	PGresult *result = db_ask(db, sql_query_recover_begin, postgres_number(coupon->id),
-				  postgres_number(coupon->hash.generation));
-	int is_there = !db_is_null(result, 0, "generation");
-
-	coupon->settling = column_number(result, 0, "generation");
-	PQclear(result);
-	db_do(db, sql_query_recover_revocation, postgres_number(coupon->id),
-	      postgres_number(coupon->hash.revocation));
-	return is_there;
-}
-
-static void generation_end(struct recover_coupon *coupon)
-{
-	struct postgres_array numbers = { .type = POSTGRES_INT4 },
-			      highs = { .type = POSTGRES_INT8 };
-	/* What Redis has reserved is in flight, and has no slot there. */
-	int64_t older_owed = coupon->older_owed + coupon->hash.reserved;
-
-	generations_arrays(&coupon->generations, &numbers, &highs);
-	db_do(coupon->recover->db, sql_query_recover_end, postgres_number(coupon->id),
-	      postgres_number(coupon->hash.generation), postgres_array(&numbers),
-	      postgres_array(&highs), postgres_number(coupon->own_owed),
-	      postgres_number(older_owed));
-	postgres_array_fini(&numbers);
-	postgres_array_fini(&highs);
 }
 
 /* PostgreSQL does not have the coupon: all its keys are removed, if it is given up. */
@@ -323,139 +254,110 @@ static void coupon_miss(struct recover_coupon *coupon)
 			  redis_client_integer(recover->redis, 1 + keys.n, unlink, &n) == 0);
 }
 
-/* Whether PostgreSQL has the coupon, with its terms and its generation. */
-static int coupon_begin(struct recover_coupon *coupon)
-{
-	struct recover *recover = coupon->recover;
-
-	if (recover->tail_max) {
-		tail_need(coupon);
-		return 1;
-	}
-	if (!recover->gives_up)
-		terms_restore(coupon);
-	fault_point(FAULT_RECOVER_TERMS);
-	return generation_begin(coupon);
-}
-
-static void coupon_run(struct recover_coupon *coupon)
-{
-	struct recover *recover = coupon->recover;
-
-	if (!coupon_begin(coupon)) {
-		coupon_miss(coupon);
-		return;
-	}
-	db_do(recover->db, sql_query_recover_revocation_cut, postgres_number(coupon->id),
-	      postgres_number(coupon->settling));
-	if (coupon->settling == 0) /* a draft, or published and not loaded */
-		return;
-	if (recover->gives_up)
-		terms_keep(coupon);
-	rejected_restore(coupon);
-	fault_point(FAULT_RECOVER_REJECTED);
-	receives_restore(coupon);
-	fault_point(FAULT_RECOVER_SETTLED);
-	generation_end(coupon);
-	fault_point(FAULT_RECOVER_OPENED);
-}
-
-static void recover_coupon_run(struct recover *recover, int64_t id)
-{
-	struct recover_coupon coupon;
-
-	recover_coupon_read(&coupon, recover, id);
-	if (recover->is_dry)
-		db_run(recover->db, "BEGIN");
-	coupon_run(&coupon);
-	if (recover->is_dry)
-		db_run(recover->db, "ROLLBACK");
-	recover_coupon_fini(&coupon);
-	recover->counts.coupons++;
-}
-
 /*
- * The sequence gives ids one after the other. An id of Redis at most this far above the last one
- * came from it; one further away, such as a snowflake, was chosen by the operator.
+ * Step 1. Stops issuing, as the keeper does while PostgreSQL is behind, with the fence that each
+ * coupon has: it is no keeper's. Removes the expiry of a coupon that is over: nothing of it may
+ * vanish meanwhile. Returns the highest fence.
  */
-#define IDS_GAP 100000
-
-/*
- * Stops issuing, as the keeper does while PostgreSQL is behind, with the fence that the coupon has:
- * it is no keeper's. Removes the expiry of a coupon that is over: nothing of it may vanish
- * meanwhile.
- */
-static void recover_coupon_hold(const struct recover_coupon *coupon)
-{
-	struct redis_client *redis = coupon->recover->redis;
-	char fence[3 * NUMBER_SIZE], generation[NUMBER_SIZE];
-	const char *argv[] = { fence, number_text(coupon->hash.generation, generation) };
-
-	for (unsigned which = 1; which <= COUPON_KEYS_ALL; which <<= 1)
-		freeReplyObject(store_reply(redis, coupon_call(redis, coupon->id, "PERSIST",
-							       (enum coupon_key)which, NULL)));
-	if (coupon->hash.generation == 0)
-		return;
-	snprintf(fence, sizeof(fence), "%lld:" ALWAYS, (long long)coupon->hash.fence);
-	freeReplyObject(store_reply(redis, redis_client_coupon_eval(redis, lua_hold, coupon->id,
-								    COUPON_KEYS_ISSUE, 2, argv)));
-}
-
-/* Step 1. Returns the highest fence. */
 static int64_t coupons_hold(struct recover *recover)
 {
-	int64_t fence = 0;
+	struct redis_client *redis = recover->redis;
+	int64_t highest = 0;
 
 	for (size_t i = 0; i < recover->ids_n; i++) {
+		char fence[3 * NUMBER_SIZE], generation[NUMBER_SIZE];
+		const char *argv[] = { fence, generation };
 		struct recover_coupon coupon;
 		redisReply *users;
 
 		recover_coupon_read(&coupon, recover, recover->ids[i]);
-		if (!recover->is_dry)
-			recover_coupon_hold(&coupon);
-		if (coupon.hash.fence > fence)
-			fence = coupon.hash.fence;
-		users = store_reply(recover->redis, coupon_call(recover->redis, coupon.id, "HLEN",
-								COUPON_KEY_USERS, NULL));
+		for (unsigned which = 1; which <= COUPON_KEYS_ALL && !recover->is_dry; which <<= 1)
+			freeReplyObject(
+				store_reply(redis, coupon_call(redis, coupon.id, "PERSIST",
+							       (enum coupon_key)which, NULL)));
+		if (coupon.hash.generation > 0 && !recover->is_dry) {
+			snprintf(fence, sizeof(fence), "%lld:" ALWAYS,
+				 (long long)coupon.hash.fence);
+			number_text(coupon.hash.generation, generation);
+			freeReplyObject(
+				store_reply(redis,
+					    redis_client_coupon_eval(redis, lua_hold, coupon.id,
+								     COUPON_KEYS_ISSUE, 2, argv)));
+		}
+		if (coupon.hash.fence > highest)
+			highest = coupon.hash.fence;
+		users = store_reply(redis,
+				    coupon_call(redis, coupon.id, "HLEN", COUPON_KEY_USERS, NULL));
 		recover->users_n += redis_reply_number(users);
 		freeReplyObject(users);
 		recover_coupon_fini(&coupon);
 	}
-	return fence;
+	return highest;
 }
 
-static void ids_advance(const struct recover *recover)
+/*
+ * Step 3 for one coupon. Each of these is committed by itself, or none of them if nothing is to be
+ * changed, and may be repeated:
+ *
+ *	recover --all     terms ─▶ generation as in Redis ─▶ rejections ─▶ receives, by settle()
+ *	                  ─▶ counts, and a new generation
+ *	recover --tail    rejections ─▶ receives, by settle() ─▶ counts, and a new generation
+ *	--accept-loss     version above that of Redis ─▶ generation as in Redis ─▶ rejections
+ *	                  ─▶ receives, by receive_lost() ─▶ counts, and a new generation
+ *
+ * The new generation makes the keeper rebuild the coupon in Redis from PostgreSQL.
+ */
+static void coupon_run(struct recover_coupon *coupon)
 {
-	int64_t from = db_value_take(db_ask(recover->db, sql_query_recover_id_last)), last = from;
+	struct recover *recover = coupon->recover;
+	struct db *db = recover->db;
+	struct postgres_array numbers = { .type = POSTGRES_INT4 },
+			      highs = { .type = POSTGRES_INT8 };
 
-	for (size_t i = 0; i < recover->ids_n; i++)
-		if (recover->ids[i] > last && recover->ids[i] - last <= IDS_GAP)
-			last = recover->ids[i];
-	if (last > from)
-		db_do(recover->db, sql_query_recover_ids, postgres_number(last - from));
-}
+	if (recover->tail_max) {
+		tail_need(coupon);
+	} else {
+		PGresult *begun;
+		int is_there;
 
-/* Names the coupons of PostgreSQL that Redis does not hold, unless they are over. */
-static void left_report(struct recover *recover)
-{
-	struct postgres_array held = { .type = POSTGRES_INT8 };
-	PGresult *rows;
+		if (!recover->gives_up)
+			terms_restore(coupon);
+		fault_point(FAULT_RECOVER_TERMS);
+		begun = db_ask(db, sql_query_recover_begin, postgres_number(coupon->id),
+			       postgres_number(coupon->hash.generation));
+		is_there = !db_is_null(begun, 0, "generation");
+		coupon->settling = column_number(begun, 0, "generation");
+		PQclear(begun);
+		db_do(db, sql_query_recover_revocation, postgres_number(coupon->id),
+		      postgres_number(coupon->hash.revocation));
+		if (!is_there) {
+			coupon_miss(coupon);
+			return;
+		}
+	}
+	db_do(db, sql_query_recover_revocation_cut, postgres_number(coupon->id),
+	      postgres_number(coupon->settling));
+	if (coupon->settling == 0) /* a draft, or published and not loaded */
+		return;
 
-	for (size_t i = 0; i < recover->ids_n; i++)
-		postgres_array_add_number(&held, recover->ids[i]);
-	rows = db_ask(recover->db, sql_query_recover_left, postgres_array(&held));
-	recover->counts.left = PQntuples(rows);
-	for (int row = 0; row < PQntuples(rows); row++)
-		if (!db_is_true(rows, row, "is_settled"))
-			report_coupon(recover, "left", column_number(rows, row, "id"),
-				      column_text(rows, row, "status"));
-	PQclear(rows);
-	postgres_array_fini(&held);
-}
+	/* Above the version in Redis: PostgreSQL's terms apply there. */
+	if (recover->gives_up)
+		db_do(db, sql_query_coupon_version_raise, postgres_number(coupon->id),
+		      postgres_number(terms_version(coupon)));
+	rejected_restore(coupon);
+	fault_point(FAULT_RECOVER_REJECTED);
+	receives_restore(coupon);
+	fault_point(FAULT_RECOVER_SETTLED);
 
-static const char *how(const struct recover *recover)
-{
-	return recover->tail_max ? "tail" : recover->gives_up ? "accept-loss" : "all";
+	generations_arrays(&coupon->generations, &numbers, &highs);
+	/* What Redis has reserved is in flight, and has no slot there. */
+	db_do(db, sql_query_recover_end, postgres_number(coupon->id),
+	      postgres_number(coupon->hash.generation), postgres_array(&numbers),
+	      postgres_array(&highs), postgres_number(coupon->own_owed),
+	      postgres_number(coupon->older_owed + coupon->hash.reserved));
+	postgres_array_fini(&numbers);
+	postgres_array_fini(&highs);
+	fault_point(FAULT_RECOVER_OPENED);
 }
 
 /* Step 4. */
@@ -465,6 +367,7 @@ static void behind_end(struct recover *recover)
 			      numbers = { .type = POSTGRES_INT8 };
 	char server[SERVER_TEXT_SIZE];
 	struct changes copy;
+	const char *how = recover->tail_max ? "tail" : recover->gives_up ? "accept-loss" : "all";
 
 	store_redis_check(recover->redis, changes_copy_read(&copy, recover->redis) == 0);
 	for (int i = 0; i < CHANGES_STRIPES; i++) {
@@ -472,7 +375,7 @@ static void behind_end(struct recover *recover)
 		postgres_array_add_number(&numbers, copy.num[i]);
 	}
 	db_do(recover->db, sql_query_recover_done, postgres_array(&stripes),
-	      postgres_array(&numbers), postgres_text(how(recover)),
+	      postgres_array(&numbers), postgres_text(how),
 	      postgres_number(changes_behind(&recover->changes, &recover->copy)),
 	      postgres_text(server_text(&recover->changes.server, server)),
 	      postgres_text(copy.former));
@@ -508,35 +411,63 @@ static void tail_check(struct recover *recover)
 	}
 }
 
+/* All steps, from 1 to 4. */
 static void all_run(struct recover *recover)
 {
 	int64_t fence, begun_ms = clock_monotonic_ms();
+	struct postgres_array held = { .type = POSTGRES_INT8 };
+	struct db *db = recover->db;
+	PGresult *rows;
 
 	fence = coupons_hold(recover);
 	fault_point(FAULT_RECOVER_HELD);
+
 	if (!recover->is_dry) {
 		recover_uses_begin(recover);
-		db_do(recover->db, sql_query_recover_fence, postgres_number(fence));
+		db_do(db, sql_query_recover_fence, postgres_number(fence));
 	}
-	if (!recover->is_dry && !recover->tail_max)
-		ids_advance(recover);
+	if (!recover->is_dry && !recover->tail_max) {
+		int64_t from = db_value(db, sql_query_recover_id_last), last = from;
+
+		for (size_t i = 0; i < recover->ids_n; i++)
+			if (recover->ids[i] > last && recover->ids[i] - last <= IDS_GAP)
+				last = recover->ids[i];
+		if (last > from)
+			db_do(db, sql_query_recover_ids, postgres_number(last - from));
+	}
 	fault_point(FAULT_RECOVER_FENCED);
-	for (size_t i = 0; i < recover->ids_n; i++)
-		recover_coupon_run(recover, recover->ids[i]);
+
+	for (size_t i = 0; i < recover->ids_n; i++) {
+		struct recover_coupon coupon;
+
+		recover_coupon_read(&coupon, recover, recover->ids[i]);
+		if (recover->is_dry)
+			db_run(db, "BEGIN");
+		coupon_run(&coupon);
+		if (recover->is_dry)
+			db_run(db, "ROLLBACK");
+		recover_coupon_fini(&coupon);
+		recover->counts.coupons++;
+	}
 	recover_uses(recover);
-	left_report(recover);
+
+	/* Names the coupons of PostgreSQL that Redis does not hold, unless they are over. */
+	for (size_t i = 0; i < recover->ids_n; i++)
+		postgres_array_add_number(&held, recover->ids[i]);
+	rows = db_ask(db, sql_query_recover_left, postgres_array(&held));
+	recover->counts.left = PQntuples(rows);
+	for (int row = 0; row < PQntuples(rows); row++)
+		if (!db_is_true(rows, row, "is_settled"))
+			report_coupon(recover, "left", column_number(rows, row, "id"),
+				      column_text(rows, row, "status"));
+	PQclear(rows);
+	postgres_array_fini(&held);
 	fault_point(FAULT_RECOVER_BEFORE_END);
+
 	if (!recover->is_dry)
 		behind_end(recover);
 	report_end(recover, clock_monotonic_ms() - begun_ms);
 	free(recover->ids);
-}
-
-static enum follow follow_of(const struct recover *recover, const struct args *args)
-{
-	if (args_has(args, "this-server"))
-		return FOLLOW_ANY;
-	return recover->tail_max ? FOLLOW_NEWER : FOLLOW_OTHER;
 }
 
 static int recover_run(struct ctl *ctl)
@@ -547,6 +478,9 @@ static int recover_run(struct ctl *ctl)
 				   .is_dry = args_has(args, "dry-run") || is_unsure,
 				   .tail_max = args_number(args, "tail", 1, INT32_MAX, 0),
 				   .is_json = args_has(args, "json") };
+	enum follow follow = args_has(args, "this-server") ? FOLLOW_ANY
+			     : recover.tail_max            ? FOLLOW_NEWER
+							   : FOLLOW_OTHER;
 	int64_t behind;
 	int has_lost_keys;
 
@@ -562,8 +496,8 @@ static int recover_run(struct ctl *ctl)
 	/* What --tail refuses is tried again for hours by a keeper, and is no change. */
 	if (!recover.is_dry && !recover.tail_max)
 		store_by_set(recover.db, ctl);
-	behind = behind_read_any(recover.db, recover.redis, follow_of(&recover, args),
-				 recover.is_dry, &recover.changes, &recover.copy);
+	behind = behind_read_any(recover.db, recover.redis, follow, recover.is_dry,
+				 &recover.changes, &recover.copy);
 	store_redis_check(recover.redis, behind >= 0);
 	if (behind > 0)
 		ids_find(&recover);
@@ -604,19 +538,17 @@ const struct command recover_command = {
 		BY_OPTION),
 	.summary = "recover after PostgreSQL was put back to an earlier moment",
 	.detail =
-		"Needs --all, --tail or --accept-loss. As long as PostgreSQL is behind Redis, "
-		"nothing is\n"
-		"issued or settled, and changes are refused. --all restores coupons, terms,\n"
-		"rejections and receives from Redis, each receive with its id, slot, key and\n"
-		"validity. Then the keeper opens the coupons again. After an interruption run it\n"
-		"again. Not behind: nothing is done, and the exit status is 0.\n"
+		"Needs --all, --tail or --accept-loss. As long as PostgreSQL is behind Redis,\n"
+		"nothing is issued or settled, and changes are refused. --all restores coupons,\n"
+		"terms, rejections and receives from Redis, each receive with its id, slot, key\n"
+		"and validity. Then the keeper opens the coupons again. After an interruption run\n"
+		"it again. Not behind: nothing is done, and the exit status is 0.\n"
 		"\n"
 		"--tail is what the keeper does with COUPON_RECOVER=auto. Where an operator's\n"
 		"change, an API key or more than N transactions are missing, it changes nothing,\n"
 		"and the exit status is 11.\n"
 		"\n"
-		"--accept-loss keeps what PostgreSQL has, and records the receives that it lost "
-		"as\n"
-		"rejected (lost), except those whose messages still exist. Coupons that\n"
+		"--accept-loss keeps what PostgreSQL has, and records the receives that it lost\n"
+		"as rejected (lost), except those whose messages still exist. Coupons that\n"
 		"PostgreSQL does not have are deleted in Redis.",
 };

@@ -1,4 +1,4 @@
-#include "ctl/dead/letter.h"
+#include "ctl/dead/dead_letter.h"
 
 #include "common/check.h"
 #include "common/message/use.h"
@@ -39,69 +39,43 @@ static int value_is_text(const amqp_field_value_t *value)
 	return value->kind == AMQP_FIELD_KIND_UTF8 || value->kind == AMQP_FIELD_KIND_BYTES;
 }
 
-static void reason_read(struct dead_letter *letter)
-{
-	const amqp_table_t headers = headers_of(letter);
-	const amqp_field_value_t *value = rabbit_table_find(&headers, AMQP_DEAD_REASON);
-	size_t n = 0;
-
-	if (value && value_is_text(value))
-		for (; n < value->value.bytes.len && n + 1 < DEAD_REASON_SIZE; n++) {
-			char c = ((const char *)value->value.bytes.bytes)[n];
-
-			letter->reason[n] = is_printable(c) ? c : '?';
-		}
-	letter->reason[n] = '\0';
-}
-
-/* The members that every version of the message has, of a body that is JSON. */
-static void members_read(struct dead_batch *batch, const cJSON *root)
-{
-	const cJSON *ulid_item = cJSON_GetObjectItemCaseSensitive(root, "batch");
-	const cJSON *coupon = cJSON_GetObjectItemCaseSensitive(root, "coupon");
-	const cJSON *receives = cJSON_GetObjectItemCaseSensitive(root, "receives");
-	const char *error;
-	struct ulid ulid;
-
-	if (cJSON_IsString(ulid_item) &&
-	    ulid_parse(&ulid, ulid_item->valuestring, strlen(ulid_item->valuestring)) == 0)
-		ulid_format(&ulid, batch->ulid);
-	if (json_id(coupon, &batch->coupon, &error))
-		batch->coupon = 0;
-	if (cJSON_IsArray(receives))
-		batch->receives_n = cJSON_GetArraySize(receives);
-}
-
-/* Returns why it is not readable, or NULL. */
-static const char *batch_read(struct dead_batch *batch, struct json_arena *arena, int is_use)
-{
-	static struct message message;
-	static struct use_message uses;
-	const char *text = batch->body.bytes, *error;
-
-	if (!is_use)
-		return message_decode(arena, text, batch->body.len, &message, &error) ? error
-										      : NULL;
-	if (use_message_decode(arena, text, batch->body.len, &uses, &error))
-		return error;
-	batch->receives_n = (int64_t)uses.receives_n;
-	return NULL;
-}
-
 static void batch_add(struct dead_letter *letter, struct json_arena *arena, const char *text,
 		      size_t len)
 {
 	struct dead_batch *batch = &letter->batches[letter->batches_n++];
-	const cJSON *root;
+	static struct message message;
+	static struct use_message uses;
+	const cJSON *root, *member;
 	const char *error;
+	struct ulid ulid;
 
 	*batch = (struct dead_batch){ .receives_n = -1 };
 	batch->body.len = len;
 	memcpy(&batch->body.bytes, &text, sizeof(text)); /* the library's type is not const */
-	batch->unreadable = batch_read(batch, arena, letter->is_use);
+	if (letter->is_use) {
+		if (use_message_decode(arena, text, len, &uses, &error))
+			batch->unreadable = error;
+		else
+			batch->receives_n = (int64_t)uses.receives_n;
+	} else if (message_decode(arena, text, len, &message, &error)) {
+		batch->unreadable = error;
+	}
+
+	/* The members that every version of the message has. */
 	root = json_parse(arena, text, len, &error);
-	if (cJSON_IsObject(root))
-		members_read(batch, root);
+	if (cJSON_IsObject(root)) {
+		member = cJSON_GetObjectItemCaseSensitive(root, "batch");
+		if (cJSON_IsString(member) &&
+		    ulid_parse(&ulid, member->valuestring, strlen(member->valuestring)) == 0)
+			ulid_format(&ulid, batch->ulid);
+		member = cJSON_GetObjectItemCaseSensitive(root, "coupon");
+		if (json_id(member, &batch->coupon, &error))
+			batch->coupon = 0;
+		member = cJSON_GetObjectItemCaseSensitive(root, "receives");
+		if (cJSON_IsArray(member))
+			batch->receives_n = cJSON_GetArraySize(member);
+	}
+
 	if (batch->unreadable && !letter->unreadable)
 		letter->unreadable = batch->unreadable;
 	if (batch->receives_n >= 0 && letter->receives_n >= 0)
@@ -114,10 +88,20 @@ void dead_letter_read(struct dead_letter *letter, struct json_arena *arena)
 {
 	size_t len = letter->raw.body.len;
 	const char *body = len > 0 ? letter->raw.body.bytes : "", *error, *text;
+	const amqp_table_t headers = headers_of(letter);
+	const amqp_field_value_t *reason = rabbit_table_find(&headers, AMQP_DEAD_REASON);
 	unsigned char sha256[SHA256_DIGEST_LENGTH];
 	struct packed packed;
+	size_t n = 0;
 
-	reason_read(letter);
+	if (reason && value_is_text(reason))
+		for (; n < reason->value.bytes.len && n + 1 < DEAD_REASON_SIZE; n++) {
+			char c = ((const char *)reason->value.bytes.bytes)[n];
+
+			letter->reason[n] = is_printable(c) ? c : '?';
+		}
+	letter->reason[n] = '\0';
+
 	letter->is_use = letter->raw.properties._flags & AMQP_BASIC_TYPE_FLAG &&
 			 rabbit_text_is(letter->raw.properties.type, AMQP_USE_TYPE);
 	SHA256((const unsigned char *)body, len, sha256);
@@ -171,7 +155,7 @@ void dead_letter_summary_print(const struct dead_letter *letter)
 	       *letter->reason ? letter->reason : "no reason given");
 }
 
-/* The properties but the headers, as headers would have them. */
+/* All properties but the headers, each with the type that it would have as a header. */
 static const struct {
 	const char *name;
 	uint8_t kind;
@@ -202,7 +186,7 @@ static const struct {
 
 #define PROPERTIES_N (sizeof(properties_table) / sizeof(properties_table[0]))
 
-/* The properties that the message has. */
+/* Makes a table of the properties that the message has. */
 static amqp_table_t properties_of(const struct dead_letter *letter,
 				  amqp_table_entry_t entries[PROPERTIES_N])
 {
@@ -223,7 +207,7 @@ static amqp_table_t properties_of(const struct dead_letter *letter,
 	return table;
 }
 
-/* A value that is an integer, a time or a boolean. 0, or -1 for other types. */
+/* Reads a value that is an integer, a time or a boolean. Returns 0, or -1 for other types. */
 static int value_number(const amqp_field_value_t *value, int64_t *number)
 {
 	if (value->kind == AMQP_FIELD_KIND_BOOLEAN)

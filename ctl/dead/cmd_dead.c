@@ -10,7 +10,7 @@
 #include "common/message/number.h"
 #include "common/message/receive.h"
 #include "common/rabbit/envelope.h"
-#include "ctl/dead/letter.h"
+#include "ctl/dead/dead_letter.h"
 #include "ctl/rabbit.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -31,7 +31,6 @@
 /* Goes through the queue from its oldest message, and chooses messages. All zero at first. */
 struct walk {
 	const struct ctl *ctl;
-	int is_adopted; /* requeue: the id of the installation is dropped */
 	int is_removal;
 	int sure;                      /* remove: --yes */
 	int64_t number;                /* only this one; 0: any */
@@ -47,7 +46,7 @@ struct walk {
 	int64_t deliveries_most;   /* the highest delivery count of them */
 	int show_progress;
 
-	/* What requeue and remove walk. */
+	/* For requeue and remove. */
 	struct redis_client *redis; /* NULL: not needed so far */
 	struct db *db;              /* NULL: not needed so far */
 	int64_t owed;               /* receives without an outcome */
@@ -134,8 +133,9 @@ static int is_chosen(const struct walk *walk)
 }
 
 /*
- * The next chosen message, until the next call; NULL: there is none. The last one is that which was
- * the last in the queue at the start: one that is dead-lettered again is not taken again.
+ * Returns the next chosen message, which is valid until the next call; NULL: there is none. The
+ * walk ends with the message that was the last in the queue at the start, so a message that is
+ * dead-lettered again meanwhile is not taken twice.
  */
 static const struct dead_letter *walk_next(struct walk *walk)
 {
@@ -150,27 +150,12 @@ static const struct dead_letter *walk_next(struct walk *walk)
 	return NULL;
 }
 
-static void refresh(const char *url)
-{
-	struct hold *hold = hold_open(url, AMQP_DEAD_QUEUE, 0, "it does not take a message");
-	const char *trouble = NULL;
-	int64_t left = hold->length;
-	int n = 1;
-
-	for (; n > 0 && left > 0 && !trouble; left -= n)
-		n = hold_copy_round(hold, AMQP_DEAD_QUEUE, left, 0, &trouble);
-	if (trouble)
-		log_fatal("RabbitMQ, queue %s: %s", AMQP_DEAD_QUEUE, trouble);
-	hold_close(hold);
-}
-
 /*
- * Messages that were not removed return to the queue. The remaining ones are taken before: when all
- * return, their order and numbers stay the same.
- *
- * Each look is a delivery of every message, and RabbitMQ drops a message at the delivery limit that
- * a policy may set. Before that all are published to the queue again, in their order, with a count
- * of 0. After a failure of that a message may be in the queue twice.
+ * Messages that were not removed return to the queue. The remaining messages are taken first: when
+ * all return together, their order and numbers stay the same. Each look is a delivery of every
+ * message, and RabbitMQ drops a message at the delivery limit that a policy may set. Before that
+ * limit all messages are published to the queue again, in their order, with a count of 0. If that
+ * fails half-way, a message may be in the queue twice.
  */
 static void walk_end(struct walk *walk)
 {
@@ -180,8 +165,18 @@ static void walk_end(struct walk *walk)
 	if (walk->show_progress && walk->seen >= PROGRESS_EVERY)
 		fputc('\n', stderr);
 	hold_close(walk->hold);
-	if (walk->deliveries_most >= REFRESH_DELIVERIES)
-		refresh(walk->ctl->config.amqp_url);
+	if (walk->deliveries_most >= REFRESH_DELIVERIES) {
+		struct hold *hold = hold_open(walk->ctl->config.amqp_url, AMQP_DEAD_QUEUE, 0,
+					      "it does not take a message");
+		const char *trouble = NULL;
+		int64_t left = hold->length;
+
+		for (int n = 1; n > 0 && left > 0 && !trouble; left -= n)
+			n = hold_copy_round(hold, AMQP_DEAD_QUEUE, left, 0, &trouble);
+		if (trouble)
+			log_fatal("RabbitMQ, queue %s: %s", AMQP_DEAD_QUEUE, trouble);
+		hold_close(hold);
+	}
 	json_arena_free(walk->arena);
 	redis_client_free(walk->redis);
 	db_close(walk->db);
@@ -204,20 +199,6 @@ static void found_check(const struct walk *walk)
 
 /* dead list */
 
-static void row_print(const struct dead_letter *letter)
-{
-	cJSON *row = dead_letter_json(letter, 0);
-	char batches[40];
-
-	snprintf(batches, sizeof(batches), "%zu batches", letter->batches_n);
-	if (letter->batches_n > 1)
-		cJSON_ReplaceItemInObject(row, "batch", cJSON_CreateString(batches));
-	output_say(row,
-		   "{number:6}  {coupon:-20|-} {batch:-26|-} {receives:8|-} {bytes:8}  "
-		   "{reason|-}\n",
-		   0);
-}
-
 static int list_run(struct ctl *ctl)
 {
 	static struct walk walk;
@@ -236,11 +217,22 @@ static int list_run(struct ctl *ctl)
 		       "number  coupon               batch                      receives    bytes  "
 		       "reason\n",
 		       AMQP_DEAD_QUEUE, length, length == 1 ? "" : "s");
-	while ((letter = walk_next(&walk)) != NULL)
-		if (messages)
-			cJSON_AddItemToArray(messages, dead_letter_json(letter, 0));
-		else
-			row_print(letter);
+	while ((letter = walk_next(&walk)) != NULL) {
+		cJSON *row = dead_letter_json(letter, 0);
+		char batches[40];
+
+		if (messages) {
+			cJSON_AddItemToArray(messages, row);
+			continue;
+		}
+		snprintf(batches, sizeof(batches), "%zu batches", letter->batches_n);
+		if (letter->batches_n > 1)
+			cJSON_ReplaceItemInObject(row, "batch", cJSON_CreateString(batches));
+		output_say(row,
+			   "{number:6}  {coupon:-20|-} {batch:-26|-} {receives:8|-} {bytes:8}  "
+			   "{reason|-}\n",
+			   0);
+	}
 	if (messages) {
 		object = output_object();
 		output_text(object, "queue", AMQP_DEAD_QUEUE);
@@ -283,6 +275,13 @@ static int show_run(struct ctl *ctl)
 	return 0;
 }
 
+static const struct command dead_show_command = {
+	.name = "dead show",
+	.run = show_run,
+	.argument = "N|BATCH|DIGEST",
+	.summary = "print one dead letter, by its number, its batch or its digest",
+};
+
 /* Whether one of its batches has the receive, as far as it can be read. */
 static int has_receive(const struct walk *walk, const struct receive *receive)
 {
@@ -302,7 +301,7 @@ static int has_receive(const struct walk *walk, const struct receive *receive)
 	return 0;
 }
 
-/* What is found, as one line. RabbitMQ ends the process where it fails. */
+/* Writes what is found to `out`, as one line of JSON. A RabbitMQ that fails ends the process. */
 static void receives_find(const struct ctl *ctl, const struct receive *receives, size_t n, int out)
 {
 	static struct walk walk = { .most = DEAD_FIND_MAX };
@@ -323,7 +322,7 @@ static void receives_find(const struct ctl *ctl, const struct receive *receives,
 	cJSON_Delete(found);
 }
 
-/* In a process of its own, so that a RabbitMQ that fails or hangs ends nothing else. */
+/* Searches in a process of its own, so that a RabbitMQ that fails or hangs ends nothing else. */
 cJSON *dead_find(const struct ctl *ctl, const struct receive *receives, size_t n)
 {
 	cJSON *found;
@@ -350,13 +349,6 @@ cJSON *dead_find(const struct ctl *ctl, const struct receive *receives, size_t n
 	return found;
 }
 
-static const struct command dead_show_command = {
-	.name = "dead show",
-	.run = show_run,
-	.argument = "N|BATCH|DIGEST",
-	.summary = "print one dead letter, by its number, its batch or its digest",
-};
-
 static void database_open(struct walk *walk)
 {
 	if (!walk->db)
@@ -375,7 +367,7 @@ static int is_named(const struct dead_batch *batch)
 }
 
 /*
- * Connects, if Redis is needed for this letter. Before its change is announced or begun. What
+ * Connects if Redis is needed for this letter, before its change is announced or begun. What
  * PostgreSQL says of a receive decides what is removed in Redis: they must belong together.
  */
 static void redis_open(struct walk *walk, const struct dead_letter *letter)
@@ -405,17 +397,6 @@ static redisReply *batch_call(const struct walk *walk, const char *command, enum
 	return reply;
 }
 
-/* Whether the outbox has this very message: another body is another one, which the keeper sends. */
-static int has_entry(const struct walk *walk, const struct dead_batch *batch)
-{
-	redisReply *entry = batch_call(walk, "HGET", COUPON_KEY_OUTBOX, batch);
-	int is_same = entry->type == REDIS_REPLY_STRING && entry->len == batch->body.len &&
-		      memcmp(entry->str, batch->body.bytes, entry->len) == 0;
-
-	freeReplyObject(entry);
-	return is_same;
-}
-
 /*
  * Removes the marks: should RabbitMQ lose the message, the keeper sends its batches again. When the
  * letter itself is removed, the entry goes and the mark stays: without it the keeper could settle
@@ -427,9 +408,20 @@ static void outbox_change(struct walk *walk, const struct dead_letter *letter)
 	for (size_t i = 0; i < letter->batches_n; i++) {
 		const struct dead_batch *batch = &letter->batches[i];
 
+		int has_entry = 0;
+
 		if (!is_named(batch))
 			continue;
-		if (walk->is_removal && has_entry(walk, batch))
+		/* Another body is that of another message, which the keeper sends. */
+		if (walk->is_removal) {
+			redisReply *entry = batch_call(walk, "HGET", COUPON_KEY_OUTBOX, batch);
+
+			has_entry = entry->type == REDIS_REPLY_STRING &&
+				    entry->len == batch->body.len &&
+				    memcmp(entry->str, batch->body.bytes, entry->len) == 0;
+			freeReplyObject(entry);
+		}
+		if (has_entry)
 			freeReplyObject(batch_call(walk, "HDEL", COUPON_KEY_OUTBOX, batch));
 		else
 			freeReplyObject(batch_call(walk, "SREM", COUPON_KEY_DEAD, batch));
@@ -438,22 +430,12 @@ static void outbox_change(struct walk *walk, const struct dead_letter *letter)
 
 /* dead requeue */
 
-static void letter_publish(const struct walk *walk, const struct dead_letter *letter)
-{
-	/* The properties that programs use. Headers are dropped: they describe the first death. */
-	static const amqp_flags_t kept = AMQP_BASIC_CONTENT_TYPE_FLAG |
-					 AMQP_BASIC_CONTENT_ENCODING_FLAG |
-					 AMQP_BASIC_CORRELATION_ID_FLAG |
-					 AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_TYPE_FLAG;
-	amqp_basic_properties_t properties = letter->raw.properties;
-
-	properties._flags &= kept | (walk->is_adopted ? 0 : AMQP_BASIC_APP_ID_FLAG);
-	hold_send(walk->hold, letter->tag, AMQP_EXCHANGE,
-		  letter->is_use ? AMQP_USE_KEY : AMQP_ROUTING_KEY, &properties, letter->raw.body);
-}
-
 static int requeue_run(struct ctl *ctl)
 {
+	/* The properties that programs use. Headers are dropped: they describe the first death. */
+	amqp_flags_t kept = AMQP_BASIC_CONTENT_TYPE_FLAG | AMQP_BASIC_CONTENT_ENCODING_FLAG |
+			    AMQP_BASIC_CORRELATION_ID_FLAG | AMQP_BASIC_MESSAGE_ID_FLAG |
+			    AMQP_BASIC_TYPE_FLAG;
 	static struct walk walk;
 	const struct dead_letter *letter;
 	const char *trouble = NULL;
@@ -461,16 +443,22 @@ static int requeue_run(struct ctl *ctl)
 	int64_t moved;
 
 	choose_many(&walk, &ctl->args);
-	walk.is_adopted = args_has(&ctl->args, "adopt");
+	if (!args_has(&ctl->args, "adopt"))
+		kept |= AMQP_BASIC_APP_ID_FLAG; /* the id of the installation */
 	walk_begin(&walk, ctl);
 	database_open(&walk);
 	store_by_set(walk.db, ctl);
 	store_key_bind(walk.db, ctl, NULL);
 	hold = walk.hold;
 	while (!trouble && (letter = walk_next(&walk)) != NULL) {
+		amqp_basic_properties_t properties = letter->raw.properties;
+
 		hold_send_begin(hold);
 		outbox_change(&walk, letter);
-		letter_publish(&walk, letter);
+		properties._flags &= kept;
+		hold_send(hold, letter->tag, AMQP_EXCHANGE,
+			  letter->is_use ? AMQP_USE_KEY : AMQP_ROUTING_KEY, &properties,
+			  letter->raw.body);
 		log_fatal_status(CTL_UNKNOWN);
 		if (hold_is_full(hold))
 			trouble = hold_confirm(hold);
@@ -509,19 +497,10 @@ static const struct command dead_requeue_command = {
 
 /* dead remove */
 
-static int is_owed(struct walk *walk, const struct receive *receive)
-{
-	PGresult *rows;
-	int owed;
-
-	database_open(walk);
-	rows = store_receive_ask(walk->db, sql_query_receive_outcome, RECEIVE_ARGS_N, receive);
-	owed = PQntuples(rows) == 0;
-	PQclear(rows);
-	return owed;
-}
-
-/* A receive is owed unless another copy of its message was settled. `list` NULL: for people. */
+/*
+ * Names the owed receives of a batch. A receive is owed unless another copy of its message was
+ * settled. `list` NULL: prints them for people.
+ */
 static void owed_say(struct walk *walk, const struct dead_batch *batch, cJSON *list)
 {
 	static struct message message;
@@ -539,8 +518,15 @@ static void owed_say(struct walk *walk, const struct dead_batch *batch, cJSON *l
 					   .user = message.receives[i].user,
 					   .batch = message.batch,
 					   .index = (int)i };
+		PGresult *rows;
+		int is_owed;
 
-		if (!is_owed(walk, &receive))
+		database_open(walk);
+		rows = store_receive_ask(walk->db, sql_query_receive_outcome, RECEIVE_ARGS_N,
+					 &receive);
+		is_owed = PQntuples(rows) == 0;
+		PQclear(rows);
+		if (!is_owed)
 			continue;
 		receive_format(&receive, text);
 		if (list)
@@ -551,43 +537,10 @@ static void owed_say(struct walk *walk, const struct dead_batch *batch, cJSON *l
 	}
 }
 
-static void removal_say(struct walk *walk, const struct dead_letter *letter)
-{
-	int as_json = args_has(&walk->ctl->args, "json");
-	cJSON *owed = as_json ? cJSON_CreateArray() : NULL, *object;
-
-	if (!as_json) {
-		printf("%s %" PRId64 ": ", walk->sure ? "removed" : "would remove", letter->number);
-		dead_letter_summary_print(letter);
-	}
-	for (size_t i = 0; i < letter->batches_n && !letter->is_use; i++)
-		owed_say(walk, &letter->batches[i], owed);
-	if (!as_json)
-		return;
-	object = dead_letter_json(letter, 0);
-	output_bool(object, "removed", walk->sure);
-	output_add(object, "owed", owed);
-	output_print(object);
-}
-
-static void letter_remove(struct walk *walk, const struct dead_letter *letter)
-{
-	if (walk->sure)
-		redis_open(walk, letter);
-	removal_say(walk, letter);
-	/* Printed before the removal: then no receive vanishes unnamed. */
-	fflush(stdout);
-	if (!walk->sure)
-		return;
-	/* Before the removal: interrupted in between, the command finds the letter once more. */
-	outbox_change(walk, letter);
-	log_fatal_status(CTL_UNKNOWN);
-	hold_remove(walk->hold, letter->tag);
-}
-
 static int remove_run(struct ctl *ctl)
 {
 	static struct walk walk = { .is_removal = 1 };
+	int as_json = args_has(&ctl->args, "json");
 	const struct dead_letter *letter;
 
 	choose_many(&walk, &ctl->args);
@@ -598,11 +551,39 @@ static int remove_run(struct ctl *ctl)
 		store_by_set(walk.db, ctl);
 		store_key_bind(walk.db, ctl, NULL);
 	}
-	while ((letter = walk_next(&walk)) != NULL)
-		letter_remove(&walk, letter);
+	while ((letter = walk_next(&walk)) != NULL) {
+		cJSON *owed = as_json ? cJSON_CreateArray() : NULL, *object;
+
+		if (walk.sure)
+			redis_open(&walk, letter);
+		if (!as_json) {
+			printf("%s %" PRId64 ": ", walk.sure ? "removed" : "would remove",
+			       letter->number);
+			dead_letter_summary_print(letter);
+		}
+		for (size_t i = 0; i < letter->batches_n && !letter->is_use; i++)
+			owed_say(&walk, &letter->batches[i], owed);
+		if (as_json) {
+			object = dead_letter_json(letter, 0);
+			output_bool(object, "removed", walk.sure);
+			output_add(object, "owed", owed);
+			output_print(object);
+		}
+		/* Printed before the removal: then no receive vanishes unnamed. */
+		fflush(stdout);
+		if (!walk.sure)
+			continue;
+		/*
+		 * The outbox changes first: if the command is interrupted in between, it finds the
+		 * letter once more.
+		 */
+		outbox_change(&walk, letter);
+		log_fatal_status(CTL_UNKNOWN);
+		hold_remove(walk.hold, letter->tag);
+	}
 	walk_end(&walk);
 	found_check(&walk);
-	if (!args_has(&ctl->args, "json"))
+	if (!as_json)
 		printf("%" PRId64 " message%s %s, with %" PRId64 " receive%s that %s owed\n",
 		       walk.chosen, walk.chosen == 1 ? "" : "s",
 		       walk.sure ? "removed" : "would be removed", walk.owed,

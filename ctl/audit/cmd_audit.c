@@ -8,7 +8,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "ctl/ctl.h"
-#include "ctl/recover/keys.h"
+#include "ctl/recover/recover_keys.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -53,22 +53,6 @@ static int is_unsettled(const struct audit_row *row, const struct cut *cut)
 	return !cut->verified || cut->coupon.generation != row->generation;
 }
 
-static void keeper_wait(const struct pass *pass)
-{
-	struct audit *audit = pass->audit;
-	struct audit_row row;
-	struct cut cut;
-
-	for (; audit->patience_ms > 0; audit->patience_ms -= PATIENCE_PAUSE_MS) {
-		row_read(pass, &row, NULL);
-		cut_read(pass, &cut, NULL, 0);
-		if (!is_unsettled(&row, &cut))
-			return;
-		store_run_id_read(audit->redis, audit->run_id);
-		usleep(PATIENCE_PAUSE_MS * 1000);
-	}
-}
-
 /*
  * After the looks: whether the coupon was rebuilt, loaded or unloaded during the pass. Then another
  * one is needed, unless there were enough.
@@ -84,14 +68,24 @@ static int is_void(const struct pass *pass)
 				  now.coupon.generation != pass->cut.coupon.generation);
 }
 
-/* Passes until the sum is sure, and the first look. */
+/* Repeats the pass until the sum is sure, then takes the first look. */
 static void passes_run(struct pass *pass)
 {
+	struct audit *audit = pass->audit;
+	struct audit_row row;
+	struct cut cut;
 	int is_sure;
 
 	do {
 		pass_fini(pass);
-		keeper_wait(pass);
+		for (; audit->patience_ms > 0; audit->patience_ms -= PATIENCE_PAUSE_MS) {
+			row_read(pass, &row, NULL);
+			cut_read(pass, &cut, NULL, 0);
+			if (!is_unsettled(&row, &cut))
+				break;
+			store_run_id_read(audit->redis, audit->run_id);
+			usleep(PATIENCE_PAUSE_MS * 1000);
+		}
 		pass_run(pass);
 		pass->sum = pass_sum(pass);
 		if (pass->sum == SUM_SUSPECT && ++pass->suspected_n == SUSPECT_PASSES)
@@ -121,11 +115,14 @@ static void pass_end(struct pass *pass, cJSON *coupons)
 	free(pass);
 }
 
-/* Looks until nothing else is to be found out about any of them. */
-static void group_look(struct group *group)
+/* Looks at the kept coupons until no look can find out more about any of them, and judges them. */
+static void group_end(struct group *group)
 {
-	int again;
+	struct locks locks = { .n = 0 };
+	int again, found = 0;
 
+	if (group->n == 0)
+		return;
 	for (size_t i = 0; i < group->n; i++)
 		if (!group->list[i]->look.done)
 			look_start(group->list[i]);
@@ -144,37 +141,27 @@ static void group_look(struct group *group)
 				again = 1;
 			}
 	} while (again);
-}
 
-static void group_seek_stalled(struct group *group)
-{
-	struct locks locks = { .n = 0 };
-	int found = 0;
-
+	/*
+	 * Searches twice for stalled receives, with a pause in between: the second search sees
+	 * which lock stays.
+	 */
 	for (size_t i = 0; i < group->n; i++)
 		found |= stall_search(group->list[i], NULL);
-	if (!found)
-		return;
-	locks_look(&locks, group->audit->db, clock_monotonic_ms());
-	usleep(STALL_PAUSE_MS * 1000);
-	for (size_t i = 0; i < group->n; i++)
-		if (group->list[i]->stall.n > 0)
-			(void)stall_search(group->list[i], &locks);
-}
+	if (found) {
+		locks_look(&locks, group->audit->db, clock_monotonic_ms());
+		usleep(STALL_PAUSE_MS * 1000);
+		for (size_t i = 0; i < group->n; i++)
+			if (group->list[i]->stall.n > 0)
+				(void)stall_search(group->list[i], &locks);
+	}
 
-/* Judges those that were kept. */
-static void group_end(struct group *group)
-{
-	if (group->n == 0)
-		return;
-	group_look(group);
-	group_seek_stalled(group);
 	for (size_t i = 0; i < group->n; i++)
 		pass_end(group->list[i], group->coupons);
 	group->n = group->suspects_n = 0;
 }
 
-/* Audits a coupon that PostgreSQL has, or keeps it for group_end(). */
+/* Audits a coupon that PostgreSQL has; keeps it for group_end() if one look does not decide. */
 static void group_audit(struct group *group, int64_t coupon)
 {
 	struct pass *pass = checked(calloc(1, sizeof(*pass)));
@@ -194,7 +181,10 @@ static void group_audit(struct group *group, int64_t coupon)
 		group_end(group);
 }
 
-/* Reports user coupons of coupons that do not exist; 0: of any. Returns how many. */
+/*
+ * Reports the user coupons of a coupon that does not exist; 0: of any such coupon. Returns how many
+ * there are.
+ */
 static int unknown_audit(struct audit *audit, int64_t coupon)
 {
 	PGresult *rows = db_ask(audit->db, sql_query_audit_unknown, db_id(coupon));
@@ -217,12 +207,6 @@ static void row_audit(void *context, const PGresult *page, int row)
 	group_audit(context, column_number(page, row, "coupon"));
 }
 
-static int is_known(const struct audit *audit, int64_t coupon)
-{
-	return db_value(audit->db, sql_query_coupon_list, postgres_number(coupon - 1),
-			postgres_number(1)) == coupon;
-}
-
 static int verdict(const struct audit *audit)
 {
 	if (audit->findings.n > 0)
@@ -238,34 +222,6 @@ static const char *const verdict_words[] = { [CTL_DONE] = "PASS",
 					     [CTL_AWAY] = "UNKNOWN",
 					     [CTL_STALLED] = "STALLED" };
 
-static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons)
-{
-	cJSON *object;
-
-	if (!coupons) {
-		if (audit->behind > 0)
-			printf(BEHIND_TEXT "\n", (long long)audit->behind);
-		if (audit->keys_behind > 0)
-			printf(KEYS_AHEAD_TEXT "\n", (long long)audit->keys_behind);
-		printf("%s: %lld coupon%s audited, %lld wrong", verdict_words[verdict(audit)],
-		       (long long)coupons_n, coupons_n == 1 ? "" : "s",
-		       (long long)audit->findings.n);
-		if (audit->stalled_n > 0)
-			printf(", %lld with receives in flight without progress",
-			       (long long)audit->stalled_n);
-		printf("\n");
-		return;
-	}
-	object = output_object();
-	output_bool(object, "passed", verdict(audit) == 0);
-	output_text(object, "verdict", verdict_words[verdict(audit)]);
-	output_number(object, "audited", coupons_n);
-	output_number(object, "behind", audit->behind);
-	output_number(object, "keys_behind", audit->keys_behind);
-	output_add(object, "coupons", coupons);
-	findings_end(&audit->findings, object);
-}
-
 static void open_all(struct audit *audit, struct ctl *ctl)
 {
 	audit->db = store_postgres_open(ctl);
@@ -278,6 +234,9 @@ static void open_all(struct audit *audit, struct ctl *ctl)
 	audit->keys_behind = keys_ahead(audit->db, audit->redis);
 	store_redis_check(audit->redis, audit->behind >= 0 && audit->keys_behind >= 0);
 	audit->broker.url = ctl->config.amqp_url;
+	audit->resend_after_ms = ctl->config.resend_after_ms;
+	audit->patience_ms = PATIENCE_MS;
+	audit->resolve_ms = RESOLVE_MS;
 }
 
 static void close_all(struct audit *audit)
@@ -287,21 +246,13 @@ static void close_all(struct audit *audit)
 	db_close(audit->db);
 }
 
-static struct audit audit_make(const struct ctl *ctl)
-{
-	return (struct audit){ .patience_ms = PATIENCE_MS,
-			       .resolve_ms = RESOLVE_MS,
-			       .resend_after_ms = ctl->config.resend_after_ms,
-			       .grace_ms = 1000 * GRACE_S,
-			       .stalled_ms = 1000 * STALLED_S };
-}
-
 const char *audit_coupon(struct ctl *ctl, int64_t coupon)
 {
-	struct audit audit = audit_make(ctl);
+	struct audit audit = { .findings.silent = 1,
+			       .grace_ms = 1000 * GRACE_S,
+			       .stalled_ms = 1000 * STALLED_S };
 	struct group group = { .audit = &audit, .coupons = cJSON_CreateArray() };
 
-	audit.findings.silent = 1;
 	open_all(&audit, ctl);
 	group_audit(&group, coupon);
 	group_end(&group);
@@ -315,12 +266,13 @@ static int audit_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	int64_t coupon = args_coupon(args), coupons_n = 1;
-	struct audit audit = audit_make(ctl);
+	struct audit audit = { .findings.json = args_has(args, "json") };
 	struct group group = { .audit = &audit };
+	const char *word;
+	cJSON *object;
 
 	if (!coupon == !args_has(args, "all"))
 		args_fail("audit takes either a coupon's ID or --all");
-	audit.findings.json = args_has(args, "json");
 	if (audit.findings.json)
 		group.coupons = cJSON_CreateArray();
 	audit.grace_ms = 1000 * args_number(args, "grace", 0, SECONDS_MAX, GRACE_S);
@@ -331,7 +283,8 @@ static int audit_run(struct ctl *ctl)
 		unknown_audit(&audit, 0);
 		coupons_n = store_coupons_read(audit.db, sql_query_coupon_list, 0, INT64_MAX,
 					       row_audit, &group);
-	} else if (is_known(&audit, coupon)) {
+	} else if (db_value(audit.db, sql_query_coupon_list, postgres_number(coupon - 1),
+			    postgres_number(1)) == coupon) {
 		group_audit(&group, coupon);
 	} else if (unknown_audit(&audit, coupon) == 0) {
 		fprintf(stderr, "couponctl: there is no coupon %s\n", args->argument);
@@ -341,8 +294,30 @@ static int audit_run(struct ctl *ctl)
 	}
 	group_end(&group);
 	budgets_judge(&audit, coupon);
-	verdict_print(&audit, coupons_n, group.coupons);
 	close_all(&audit);
+
+	word = verdict_words[verdict(&audit)];
+	if (group.coupons) {
+		object = output_object();
+		output_bool(object, "passed", verdict(&audit) == CTL_DONE);
+		output_text(object, "verdict", word);
+		output_number(object, "audited", coupons_n);
+		output_number(object, "behind", audit.behind);
+		output_number(object, "keys_behind", audit.keys_behind);
+		output_add(object, "coupons", group.coupons);
+		findings_end(&audit.findings, object);
+		return verdict(&audit);
+	}
+	if (audit.behind > 0)
+		printf(BEHIND_TEXT "\n", (long long)audit.behind);
+	if (audit.keys_behind > 0)
+		printf(KEYS_AHEAD_TEXT "\n", (long long)audit.keys_behind);
+	printf("%s: %lld coupon%s audited, %lld wrong", word, (long long)coupons_n,
+	       coupons_n == 1 ? "" : "s", (long long)audit.findings.n);
+	if (audit.stalled_n > 0)
+		printf(", %lld with receives in flight without progress",
+		       (long long)audit.stalled_n);
+	printf("\n");
 	return verdict(&audit);
 }
 
@@ -356,8 +331,7 @@ const struct command audit_command = {
 				  "86400, default 30"),
 			   OPTION("stalled-after-s", "S",
 				  "receives in flight without progress for longer are stalled; 0 "
-				  "to 86400, default "
-				  "60")),
+				  "to 86400, default 60")),
 	.summary = "check the promises on a live system",
 	.detail =
 		"P1: nothing is oversold. P2: no user is over the limit. P3: each receive has\n"

@@ -11,7 +11,7 @@
 
 static const struct {
 	const char *word, *promise;
-} kinds[] = {
+} finding_kinds[] = {
 #define FINDING(name, word, promise) { word, promise },
 #include "ctl/audit/finding_table.h"
 #undef FINDING
@@ -37,8 +37,8 @@ void finding_add(const struct pass *pass, enum finding finding, const struct slo
 		number_text(slot->number, number);
 	}
 	object = output_object();
-	output_text(object, "kind", kinds[finding].word);
-	output_text(object, "promise", kinds[finding].promise);
+	output_text(object, "kind", finding_kinds[finding].word);
+	output_text(object, "promise", finding_kinds[finding].promise);
 	output_id(object, "coupon", pass->coupon);
 	output_text(object, "user", user);
 	output_raw(object, "slot", number);
@@ -69,10 +69,9 @@ void findings_end(struct findings *findings, cJSON *rest)
 }
 
 /* A reason why receives are stalled, if it `holds`. */
-static void reason_add(cJSON *reasons, int holds, const char *what, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
-
-static void reason_add(cJSON *reasons, int holds, const char *what, const char *format, ...)
+__attribute__((format(printf, 4, 5))) static void reason_add(cJSON *reasons, int holds,
+							     const char *what, const char *format,
+							     ...)
 {
 	cJSON *object;
 	char text[400];
@@ -93,7 +92,7 @@ static void reasons_explain(cJSON *reasons, const struct pass *pass)
 {
 	const struct stall *stall = &pass->stall;
 	const struct broker_look *broker = &stall->broker;
-	/* Without a message in the outbox; those without a slot have none to look for. */
+	/* Receives without a message in the outbox, or without a slot by which to look for one. */
 	int64_t outside = stall->n - stall->outbox - stall->dead;
 	int is_consumed = broker->consumers > 0, is_emptied = broker->ok && broker->dead == 0, n;
 	char key[COUPON_KEY_SIZE];
@@ -104,7 +103,7 @@ static void reasons_explain(cJSON *reasons, const struct pass *pass)
 		   "a worker: %" PRId64 " messages in the queues, of any coupon, and %" PRId64
 		   " consumers",
 		   broker->ready, broker->consumers);
-	/* One that has no mark may be a receive that is not in the outbox either. */
+	/* A dead letter without a mark may have a receive that is not in the outbox either. */
 	reason_add(reasons, broker->ok && broker->dead > 0 && outside > 0, "dead",
 		   "an operator: %" PRId64
 		   " messages in the dead-letter queue, of any coupon; see couponctl dead",
@@ -117,7 +116,7 @@ static void reasons_explain(cJSON *reasons, const struct pass *pass)
 	reason_add(reasons, stall->held, "worker",
 		   "a worker that is in a long transaction, or has put off coupons");
 	n = cJSON_GetArraySize(reasons);
-	/* Dead letters that are marked. */
+	/* Receives whose dead letters are marked. */
 	reason_add(reasons, stall->dead > 0 && is_emptied, "dead",
 		   "an operator: the messages of %" PRId64
 		   " receives were dead-lettered, and the dead-letter queue is empty; delete %s "
@@ -127,7 +126,7 @@ static void reasons_explain(cJSON *reasons, const struct pass *pass)
 		   "an operator: the messages of %" PRId64
 		   " receives are dead letters; see couponctl dead",
 		   stall->dead);
-	/* Where the messages may be that are neither in a queue nor dead letters. */
+	/* Messages that are neither in a queue nor dead letters. */
 	reason_add(reasons, stall->outbox > 0 && (n == 0 || (!stall->keeper && is_consumed)),
 		   "outbox", "%s: %" PRId64 " receives have a message in the outbox",
 		   stall->keeper ? "the keeper, which publishes it again"
@@ -141,15 +140,6 @@ static void reasons_explain(cJSON *reasons, const struct pass *pass)
 		   outside);
 }
 
-static int64_t overdue(const struct pass *pass)
-{
-	int64_t n = pass->undecided ? pass->unnamed : 0;
-
-	for (size_t i = 0; i < pass->open.n && pass->undecided; i++)
-		n += pass->open.list[i].state == SUSPECT_OVERDUE;
-	return n;
-}
-
 cJSON *figures_json(const struct pass *pass)
 {
 	const struct redis_coupon *c = &pass->cut.coupon;
@@ -157,13 +147,17 @@ cJSON *figures_json(const struct pass *pass)
 	int64_t in_flight = generations_unsettled(&pass->generations, 0);
 	/* Rejected receives whose slots Redis still holds. */
 	int64_t unfreed = pass->pending > pass->row.unfreed ? pass->pending : pass->row.unfreed;
+	int64_t overdue = pass->undecided ? pass->unnamed : 0;
+
+	for (size_t i = 0; i < pass->open.n && pass->undecided; i++)
+		overdue += pass->open.list[i].state == SUSPECT_OVERDUE;
 
 	output_id(object, "coupon", pass->coupon);
 	output_bool(object, "loaded", pass->cut.present);
 	output_number(object, "issued", pass->rows_n);
 	output_number(object, "rejected", pass->row.rejected);
 	output_number(object, "in_flight", in_flight);
-	output_number(object, "overdue", overdue(pass));
+	output_number(object, "overdue", overdue);
 	output_number(object, "stalled", pass->stall.n);
 	output_add(object, "waits_for", reasons);
 	if (pass->stall.n > 0)
@@ -203,11 +197,10 @@ static const char figures_template[] =
 	"whether a receive is lost cannot be decided until it ends]"
 	"[gateways gateways may have receives that neither RabbitMQ nor Redis has: {gateways}]"
 	"[!rabbitmq [!locked_s [!gateways {queued} messages in the queue, {dead} in the "
-	"dead-letter queue: "
-	"whether a receive is lost cannot be decided yet]]]\n]"
+	"dead-letter queue: whether a receive is lost cannot be decided yet]]]\n]"
 	"[stalled STALLED coupon {coupon}: {stalled} receives in flight without progress; last "
-	"outcome of the coupon: {idle|an unknown time} ago[oldest ; oldest: {oldest}, {age_s} "
-	"s]\n]";
+	"outcome of the coupon: {idle|an unknown time} ago"
+	"[oldest ; oldest: {oldest}, {age_s} s]\n]";
 
 void figures_print(const struct pass *pass)
 {

@@ -31,19 +31,16 @@
 #define WAIT_MS 50                 /* without an event */
 #define TROUBLE_SHOWN_US 1000000   /* after so long without an end the operator is told why */
 
-/* A request in flight. */
-struct flight {
-	uint32_t user; /* its index in the list */
-	uint32_t connection;
-	int64_t sent_us; /* -1: this number is free */
-};
-
 struct run {
 	const struct run_plan *plan;
 	struct list *list;
 	uint32_t next; /* all users before have ended or are in flight */
 	uint32_t ended_n;
-	struct flight flights[FLIGHTS_MAX]; /* by number */
+	struct run_request {
+		uint32_t user; /* its index in the list */
+		uint32_t connection;
+		int64_t sent_us;            /* -1: this number is free */
+	} flights[FLIGHTS_MAX];             /* by number */
 	uint32_t free[FLIGHTS_MAX], free_n; /* numbers */
 	struct client client;
 	struct window window;
@@ -64,33 +61,10 @@ static uint32_t inflight(const struct run *run)
 	return FLIGHTS_MAX - run->free_n;
 }
 
-/* Whether a user is to be sent: then it is `next`. */
-static int next_find(struct run *run)
-{
-	while (run->next < run->list->n && run->list->users[run->next].end != END_WAITING)
-		run->next++;
-	return run->next < run->list->n;
-}
-
-static uint32_t flight_begin(struct run *run, uint32_t connection)
-{
-	uint32_t number;
-
-	check(run->free_n > 0);
-	number = run->free[--run->free_n];
-	run->flights[number] = (struct flight){
-		.user = run->next,
-		.connection = connection,
-		.sent_us = run->client.now_us,
-	};
-	run->list->users[run->next].end = END_SENT;
-	return number;
-}
-
 /* END_WAITING: it is to be sent again. */
 static void flight_end(struct run *run, uint32_t number, enum end end)
 {
-	struct flight *flight = &run->flights[number];
+	struct run_request *flight = &run->flights[number];
 
 	check(flight->sent_us >= 0);
 	run->list->users[flight->user].end = end;
@@ -100,19 +74,6 @@ static void flight_end(struct run *run, uint32_t number, enum end end)
 		run->next = flight->user;
 	flight->sent_us = -1;
 	run->free[run->free_n++] = number;
-}
-
-/* Writes the request line; returns its end. */
-static char *line_put(const struct run *run, uint32_t number, char *at)
-{
-	uint32_t i = run->flights[number].user;
-	const struct listed *user = &run->list->users[i];
-
-	at += sprintf(at, "{\"id\":%u,\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":\"", number,
-		      (long long)run->plan->coupon);
-	at = escaped_append(at, list_text(run->list, i), user->len);
-	return at + sprintf(at, "\",\"key\":\"%s%u\",\"ack\":\"issued\"}\n", run->plan->prefix,
-			    user->repeat);
 }
 
 /* How many requests may be sent now. */
@@ -127,40 +88,48 @@ static uint32_t room(struct run *run)
 	return n ? pace_room(&run->pace, now_us, n) : 0;
 }
 
-/* How many requests a connection may have open: its part of the window. */
-static uint32_t share(const struct run *run)
-{
-	uint32_t part = (uint32_t)run->window.limit / run->client.n + 1;
-
-	return part < OPEN_MAX ? part : OPEN_MAX;
-}
-
+/* Gives a connection its part of what the window allows, if it has nothing to write. */
 static void fill(void *context, uint32_t i)
 {
 	struct run *run = context;
 	struct client_connection *c = &run->client.list[i];
+	struct list *list = run->list;
+	uint32_t part = (uint32_t)run->window.limit / run->client.n + 1;
 	uint32_t n = room(run), sent = 0;
 
 	if (c->out_len > 0)
 		return;
-	while (sent < n && c->open < share(run) && next_find(run)) {
-		uint32_t number = flight_begin(run, i);
+	if (part > OPEN_MAX)
+		part = OPEN_MAX;
+	while (sent < n && c->open < part) {
+		char *at = c->out + c->out_len;
+		uint32_t number;
 
-		c->out_len = (size_t)(line_put(run, number, c->out + c->out_len) - c->out);
+		while (run->next < list->n && list->users[run->next].end != END_WAITING)
+			run->next++;
+		if (run->next == list->n)
+			break;
+		check(run->free_n > 0);
+		number = run->free[--run->free_n];
+		run->flights[number] = (struct run_request){
+			.user = run->next,
+			.connection = i,
+			.sent_us = run->client.now_us,
+		};
+		list->users[run->next].end = END_SENT;
+
+		at += sprintf(at, "{\"id\":%u,\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":\"",
+			      number, (long long)run->plan->coupon);
+		at = escaped_append(at, list_text(list, run->next), list->users[run->next].len);
+		at += sprintf(at, "\",\"key\":\"%s%u\",\"ack\":\"issued\"}\n", run->plan->prefix,
+			      list->users[run->next].repeat);
+		c->out_len = (size_t)(at - c->out);
 		c->open++;
 		sent++;
 	}
 	pace_sent(&run->pace, sent);
 	if (sent > 0)
 		client_send(&run->client, i);
-}
-
-/* Each connection in turn gets a part of what may be sent. */
-static void fill_all(struct run *run)
-{
-	for (uint32_t i = 0; i < run->client.n && room(run) > 0; i++)
-		if (run->client.list[i].state == CLIENT_CONNECTED)
-			fill(run, i);
 }
 
 /* Nothing is decided: `text` says why. Requests that were sent before say nothing new. */
@@ -177,15 +146,6 @@ static void trouble(struct run *run, int is_busy, int64_t sent_us, const char *t
 		window_restart(&run->window, run->client.now_us);
 }
 
-/* As long as the gateway asks to wait, also in answers to requests that were sent before. */
-static void hold(struct run *run, int64_t wait_ms)
-{
-	int64_t until_us = run->client.now_us + wait_ms * 1000;
-
-	if (until_us > run->hold_us)
-		run->hold_us = until_us;
-}
-
 /* No repetition would change what `text` says. */
 static void fail(struct run *run, const char *text)
 {
@@ -194,39 +154,62 @@ static void fail(struct run *run, const char *text)
 	run->failed = 1;
 }
 
-static void reply_take(struct run *run, const struct client_reply *reply, uint32_t number)
+/*
+ * What an answer means for the request. END_WAITING: it is not decided, or not known, and is sent
+ * again with the same key. ENDS_N: no further request can be answered otherwise.
+ */
+static enum end end_of_reply(const struct client_reply *reply)
 {
 	enum answer answer = answer_from_code(reply->code);
-	int64_t sent_us = run->flights[number].sent_us;
-	enum end end = end_of_reply(reply);
-	char text[200];
+	enum reason reason;
 
-	flight_end(run, number, end == ENDS_N ? END_WAITING : end);
-	if (end_is_final(end) && end != ENDS_N) {
-		window_answer(&run->window, sent_us, run->client.now_us);
-		run->ended_us = run->client.now_us;
-		backoff_reset(&run->backoff);
-		return;
+	switch (answer) {
+	case ANSWER_OK:
+	case ANSWER_OUT_OF_STOCK:
+	case ANSWER_ENDED:
+	case ANSWER_LIMIT_REACHED:
+		return (enum end)(END_ANSWERED + (int)answer);
+	case ANSWER_REJECTED:
+		reason = reply->reason ? reason_find(reply->reason) : REASON_NONE;
+		/* Redis had lost the key: the user has its coupon, by an earlier request. */
+		return reason == REASON_KEY_TAKEN ? END_ISSUED
+						  : (enum end)(END_REJECTED + (int)reason);
+	case ANSWER_NOT_STARTED:
+	case ANSWER_PAUSED:
+	case ANSWER_BUSY:
+	case ANSWER_UNAVAILABLE:
+	case ANSWER_UNKNOWN:
+	case ANSWER_RATE_LIMITED:
+		return END_WAITING;
+	case ANSWER_NOT_FOUND:
+	case ANSWER_CODE_INVALID:
+	case ANSWER_CODE_USED:
+	case ANSWER_HELD_BY_OTHER: /* of uses, as the next ones */
+	case ANSWER_ALREADY_USED:
+	case ANSWER_EXPIRED:
+	case ANSWER_NOT_VALID_YET:
+	case ANSWER_VOIDED:
+	case ANSWER_BUDGET_SPENT:
+	case ANSWER_BELOW_THRESHOLD:
+	case ANSWER_BAD_REQUEST:
+	case ANSWER_UNAUTHORIZED:
+	case ANSWER_FORBIDDEN:
+	case ANSWER_TOO_LARGE:
+	case ANSWER_KEY_REUSED:
+	case ANSWER_COUNT:
+		break;
 	}
-	if (answer == ANSWER_COUNT)
-		snprintf(text, sizeof(text), "the gateway answers with code %d, which is not known",
-			 reply->code);
-	else
-		snprintf(text, sizeof(text), "the gateway answers %s: %s", answer_status(answer),
-			 answer_text(answer));
-	if (end == ENDS_N)
-		fail(run, text);
-	else
-		trouble(run, answer == ANSWER_BUSY || answer == ANSWER_RATE_LIMITED, sent_us, text);
-	hold(run, reply->retry_after_ms);
+	return ENDS_N;
 }
 
 static void answer_take(void *context, uint32_t i, const struct client_reply *reply,
 			const char *line, size_t len)
 {
 	struct run *run = context;
-	int64_t number = reply ? reply->request : -1;
+	int64_t number = reply ? reply->request : -1, sent_us;
 	char text[200];
+	enum answer answer;
+	enum end end;
 
 	if (number < 0 || number >= FLIGHTS_MAX || run->flights[number].sent_us < 0 ||
 	    run->flights[number].connection != i) {
@@ -237,7 +220,33 @@ static void answer_take(void *context, uint32_t i, const struct client_reply *re
 		return;
 	}
 	run->client.list[i].open--;
-	reply_take(run, reply, (uint32_t)number);
+	answer = answer_from_code(reply->code);
+	end = end_of_reply(reply);
+	sent_us = run->flights[number].sent_us;
+	flight_end(run, (uint32_t)number, end == ENDS_N ? END_WAITING : end);
+	if (end_is_final(end) && end != ENDS_N) {
+		window_answer(&run->window, sent_us, run->client.now_us);
+		run->ended_us = run->client.now_us;
+		backoff_reset(&run->backoff);
+		return;
+	}
+
+	if (answer == ANSWER_COUNT)
+		snprintf(text, sizeof(text), "the gateway answers with code %d, which is not known",
+			 reply->code);
+	else
+		snprintf(text, sizeof(text), "the gateway answers %s: %s", answer_status(answer),
+			 answer_text(answer));
+	if (end == ENDS_N)
+		fail(run, text);
+	else
+		trouble(run, answer == ANSWER_BUSY || answer == ANSWER_RATE_LIMITED, sent_us, text);
+	/*
+	 * Nothing is sent for as long as the gateway asks to wait, also in answers to earlier
+	 * requests.
+	 */
+	if (run->client.now_us + reply->retry_after_ms * 1000 > run->hold_us)
+		run->hold_us = run->client.now_us + reply->retry_after_ms * 1000;
 }
 
 static void lost(void *context, uint32_t i)
@@ -249,7 +258,7 @@ static void lost(void *context, uint32_t i)
 			flight_end(run, number, END_WAITING);
 }
 
-/* Connections that end, or cannot be opened. */
+/* Notes connections that have ended or cannot be opened. */
 static void connections_watch(struct run *run)
 {
 	char text[300];
@@ -268,35 +277,6 @@ static void connections_watch(struct run *run)
 		window_restart(&run->window, run->client.now_us);
 }
 
-/*
- * Requests that a gateway that hangs does not answer are sent again over a new connection. A
- * connection that does not open in time begins anew, too.
- */
-static void overdue_close(struct run *run)
-{
-	int64_t before_us = run->client.now_us - ANSWER_TIMEOUT_US;
-
-	for (uint32_t number = 0; number < FLIGHTS_MAX && before_us > 0; number++)
-		if (run->flights[number].sent_us >= 0 && run->flights[number].sent_us < before_us)
-			client_close(&run->client, run->flights[number].connection,
-				     "no answer in time");
-	client_close_unopened(&run->client, before_us);
-}
-
-static void show(struct run *run)
-{
-	int is_waiting = run->client.now_us - run->ended_us > TROUBLE_SHOWN_US && run->trouble[0];
-
-	if (is_waiting && strcmp(run->trouble, run->shown) != 0) {
-		progress_hide(&run->progress);
-		fprintf(stderr, "couponctl: waiting: %s\n", run->trouble);
-		memcpy(run->shown, run->trouble, sizeof(run->shown));
-	}
-	if (!is_waiting)
-		run->shown[0] = '\0';
-	progress_show(&run->progress, "distributing", run->ended_n, run->list->n);
-}
-
 static int wait_ms(const struct run *run)
 {
 	int64_t until_us = run->hold_us > run->client.now_us
@@ -306,18 +286,6 @@ static int wait_ms(const struct run *run)
 	if (until_us == 0 || until_us > WAIT_MS * 1000 || run->stop != RUN_DONE)
 		return WAIT_MS;
 	return (int)(until_us / 1000 + 1);
-}
-
-/* Why nothing more is to be sent; RUN_DONE: there is no reason. */
-static enum run_end stop_reason(const struct run *run)
-{
-	if (run->failed)
-		return RUN_FAILED;
-	if (client_stop_asked())
-		return RUN_INTERRUPTED;
-	if (run->client.now_us - run->ended_us > run->plan->patience_us)
-		return RUN_IMPATIENT;
-	return RUN_DONE;
 }
 
 static struct run *run_new(struct list *list, const struct run_plan *plan)
@@ -350,26 +318,61 @@ static struct run *run_new(struct list *list, const struct run_plan *plan)
 void run(struct list *list, const struct run_plan *plan, struct run_report *report)
 {
 	struct run *run = run_new(list, plan);
+	struct client *client = &run->client;
 	uint32_t ended_before = run->ended_n;
 
 	client_stop_watch(1);
 	while (run->ended_n < list->n) {
-		if (run->stop == RUN_DONE)
-			run->stop = stop_reason(run);
+		int64_t before_us;
+		int is_waiting;
+
+		/* Whether no more is to be sent. Nothing in flight: then it ends. */
+		if (run->stop == RUN_DONE && run->failed)
+			run->stop = RUN_FAILED;
+		else if (run->stop == RUN_DONE && client_stop_asked())
+			run->stop = RUN_INTERRUPTED;
+		else if (run->stop == RUN_DONE &&
+			 client->now_us - run->ended_us > plan->patience_us)
+			run->stop = RUN_IMPATIENT;
 		if (run->stop != RUN_DONE && inflight(run) == 0)
 			break;
-		client_wait(&run->client, wait_ms(run) * 1000);
+
+		client_wait(client, wait_ms(run) * 1000);
 		connections_watch(run);
-		overdue_close(run);
-		fill_all(run);
-		show(run);
+
+		/*
+		 * Requests that a gateway that hangs does not answer are sent again over a new
+		 * connection. A connection that does not open in time begins anew, too.
+		 */
+		before_us = client->now_us - ANSWER_TIMEOUT_US;
+		for (uint32_t number = 0; number < FLIGHTS_MAX && before_us > 0; number++)
+			if (run->flights[number].sent_us >= 0 &&
+			    run->flights[number].sent_us < before_us)
+				client_close(client, run->flights[number].connection,
+					     "no answer in time");
+		client_close_unopened(client, before_us);
+
+		/* Each connection in turn gets a part of what may be sent. */
+		for (uint32_t i = 0; i < client->n && room(run) > 0; i++)
+			if (client->list[i].state == CLIENT_CONNECTED)
+				fill(run, i);
+
+		is_waiting = client->now_us - run->ended_us > TROUBLE_SHOWN_US && run->trouble[0];
+		if (is_waiting && strcmp(run->trouble, run->shown) != 0) {
+			progress_hide(&run->progress);
+			fprintf(stderr, "couponctl: waiting: %s\n", run->trouble);
+			memcpy(run->shown, run->trouble, sizeof(run->shown));
+		}
+		if (!is_waiting)
+			run->shown[0] = '\0';
+		progress_show(&run->progress, "distributing", run->ended_n, list->n);
 	}
 	client_stop_watch(0);
 	progress_end(&run->progress);
 	report->end = run->ended_n < list->n ? run->stop : RUN_DONE;
 	report->answered_n = run->ended_n - ended_before;
-	report->duration_us = run->client.now_us;
+	report->duration_us = client->now_us;
 	snprintf(report->why, sizeof(report->why), "%s", run->trouble);
-	client_fini(&run->client);
+	client_fini(client);
 	free(run);
 }

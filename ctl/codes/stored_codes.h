@@ -1,6 +1,6 @@
 /*
- * What the stores have of codes: the spaces and sets of generated codes in PostgreSQL, and the keys
- * in the file that COUPON_CODE_KEYS names. A file that cannot be used ends the process.
+ * What all commands of codes share: the spaces and sets of generated codes in PostgreSQL, and the
+ * keys in the file that COUPON_CODE_KEYS names. A file that cannot be used ends the process.
  */
 #pragma once
 
@@ -14,7 +14,7 @@ struct stored {
 	int unread_key;         /* the version of one of these keys */
 };
 
-/* Reads all of them, with the keys, which are needed only if there are generated codes. */
+/* Reads all spaces and sets, and the keys if there are generated codes. */
 void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db);
 
 /*
@@ -22,7 +22,7 @@ void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db);
  */
 void stored_form(struct code_form *form, const PGresult *rows, int row, const char *column);
 
-/* The space of a set that cannot do without it; ends the process when the file lacks its key. */
+/* Returns the space of a set of generated codes; ends the process when the file lacks its key. */
 struct code_space *stored_space(const struct stored *stored, int64_t id);
 
 /* store_changing_open() with the lock under which sets are made and revoked, until it is closed. */
@@ -35,15 +35,15 @@ struct db *stored_lock(const struct ctl *ctl);
 int stored_wait(const struct ctl *ctl);
 
 /*
- * Adds a set of codes that others made, or of a word; `request` and `source` may be NULL. Returns
+ * Adds a set for codes that others made, or for a word; `request` and `source` may be NULL. Returns
  * its id. Ends the process when there is no such coupon.
  */
 int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const char *request,
 		       const char *source);
 
 /*
- * Reads the file, and compares its keys with the fingerprints of those that have made codes. A key
- * that the file lacks is no error: its codes are then no codes. Returns the highest version in the
- * database; 0: none.
+ * Reads the file, and compares its keys with the fingerprints of the keys that have made codes. A
+ * key that the file lacks is no error: its codes are unknown then. Returns the highest version in
+ * the database; 0: none.
  */
 int keyring_read(struct code_keys *keys, const struct ctl *ctl, struct db *db);

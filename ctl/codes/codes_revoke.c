@@ -9,7 +9,7 @@
 #include "common/log/log.h"
 #include "common/message/receive.h"
 #include "ctl/codes/code_file.h"
-#include "ctl/codes/codes.h"
+#include "ctl/codes/stored_codes.h"
 #include "ctl/output.h"
 #include "coupon/redis_coupon.h"
 #include "embed.h"
@@ -29,22 +29,6 @@ static _Noreturn void redis_fail(const struct redis_client *redis)
 		"PostgreSQL has revoked it, Redis not yet: %s; the keeper completes it, or run the "
 		"command again",
 		redis_client_error(redis));
-}
-
-/* Whether there are revocations that Redis does not have; they become `revocation`. */
-static int missing_read(struct db *db, struct redis_client *redis,
-			struct redis_revocation *revocation)
-{
-	struct redis_coupon loaded;
-
-	revocation->to = db_value(db, sql_query_code_revocation,
-				  postgres_number(revocation->coupon));
-	if (redis_coupon_read(redis, revocation->coupon, &loaded) < 0)
-		redis_fail(redis);
-	revocation->generation = loaded.generation;
-	revocation->from = loaded.revocation;
-	/* A coupon that is loaded later is filled from a later state of PostgreSQL. */
-	return loaded.generation > 0 && loaded.revocation < revocation->to;
 }
 
 /* Marks all codes of these revocations. */
@@ -73,26 +57,34 @@ static enum redis_revoked all_mark(struct db *db, struct redis_client *redis,
 }
 
 /*
- * When it returns, nothing more is accepted of what PostgreSQL had revoked of the coupon when it
- * was called. A store that cannot ends the process: the keeper completes it.
+ * Brings the revocations of the coupon to Redis. After the return nothing that PostgreSQL had
+ * revoked at the call is accepted any more. A store that fails ends the process; then the keeper
+ * completes it.
  */
 static void revocations_apply(struct db *db, struct redis_client *redis, int64_t coupon)
 {
 	char run_id[REDIS_RUN_ID_SIZE];
 	struct redis_revocation revocation = { .coupon = coupon, .run_id = run_id };
+	struct redis_coupon loaded;
 	int64_t seq = -1;
 
 	fault_point(FAULT_REVOKE_COMMITTED);
 	if (redis_client_process(redis, run_id, &(int64_t){ 0 }))
 		redis_fail(redis);
 	for (int i = 0; i < APPLY_TRIES; i++) {
-		if (!missing_read(db, redis, &revocation))
+		revocation.to = db_value(db, sql_query_code_revocation, postgres_number(coupon));
+		if (redis_coupon_read(redis, coupon, &loaded) < 0)
+			redis_fail(redis);
+		revocation.generation = loaded.generation;
+		revocation.from = loaded.revocation;
+		/* A coupon that is loaded later is filled from a later state of PostgreSQL. */
+		if (loaded.generation == 0 || loaded.revocation >= revocation.to)
 			return;
 		switch (all_mark(db, redis, &revocation, &seq)) {
 		case REDIS_REVOKED_FAILED:
 			redis_fail(redis);
 		case REDIS_REVOKED_DONE:
-			/* What was accepted before is settled. */
+			/* What was accepted before the revocation is settled. */
 			if (seq >= 0)
 				db_do(db, sql_query_code_revocation_cut, postgres_number(coupon),
 				      postgres_number(revocation.from),
@@ -123,37 +115,15 @@ struct revocation {
 	struct db *db;
 	struct redis_client *redis;
 	struct stored stored;
-	int64_t revoked, before, refused; /* now, before, told */
-	struct code *codes;               /* CHUNK of them, which are revoked together, then told */
+	int64_t revoked, before, refused; /* codes: revoked now, revoked before, not revoked */
+	struct code *codes;               /* room for CHUNK codes, which are revoked together */
 	size_t n;
 };
 
-/* Finds those that are no generated codes. */
-static void others_find(struct revocation *r)
-{
-	struct postgres_array texts;
-	PGresult *rows;
-
-	postgres_array_init(&texts, POSTGRES_TEXT);
-	for (size_t i = 0; i < r->n; i++)
-		postgres_array_add_text(&texts, r->codes[i].text, strlen(r->codes[i].text));
-	rows = db_ask(r->db, sql_query_code_claimable, postgres_array(&texts));
-	for (int row = 0; row < PQntuples(rows); row++) {
-		struct code *code = &r->codes[column_number(rows, row, "ord") - 1];
-
-		code->set = column_number(rows, row, "set_id");
-		code->serial = column_number(rows, row, "serial");
-		code->coupon = column_number(rows, row, "coupon_id");
-		code->is_word = strcmp(column_text(rows, row, "kind"), "word") == 0;
-	}
-	PQclear(rows);
-	postgres_array_fini(&texts);
-	for (size_t i = 0; i < r->n; i++)
-		if (!r->codes[i].set && !r->codes[i].why)
-			r->codes[i].why = checked(strdup("there is no such code"));
-}
-
-/* Names the codes that are claimed in Redis, but for those found before. Returns how many. */
+/*
+ * Notes which codes are claimed in Redis, except those that an earlier look has found. Returns how
+ * many.
+ */
 static int64_t owners_look(struct revocation *r)
 {
 	char key[COUPON_KEY_SIZE], name[RECEIVE_CODE_MAX + 1];
@@ -190,41 +160,20 @@ static int64_t owners_look(struct revocation *r)
 }
 
 /*
- * Notes the used ones of the codes that were to be revoked, in arrays; `at` is the place of each
- * element in the chunk.
- */
-static void used_note(struct revocation *r, const struct postgres_array *sets,
-		      const struct postgres_array *serials, const size_t *at)
-{
-	PGresult *rows = db_ask(r->db, sql_query_code_used, postgres_array(sets),
-				postgres_array(serials));
-
-	for (int row = 0; row < PQntuples(rows); row++) {
-		struct code *code = &r->codes[at[column_number(rows, row, "ord") - 1]];
-
-		code->set = 0;
-		if (db_is_null(rows, row, "user_id"))
-			code->why = checked(strdup("it was used when it was imported"));
-		else
-			check(asprintf(&code->why, "it is used, by user %s",
-				       column_text(rows, row, "user_id")) > 0);
-	}
-	PQclear(rows);
-}
-
-/*
  * Revokes those that are claimed in Redis, or the others, in a transaction. Returns how many were
  * not revoked before. What is claimed, but not settled yet, is revoked once its receive loses it.
+ * Others may be used: those are not revoked.
  */
 static int64_t part_revoke(struct revocation *r, int claimed)
 {
-	static size_t at[CHUNK];
+	static size_t at[CHUNK]; /* the place in the chunk of each element of the arrays */
 	struct postgres_array sets = { .type = POSTGRES_INT8 }, serials = sets, coupons = sets;
 	int64_t revoked = 0;
+	struct code *code;
+	PGresult *rows;
 
 	for (size_t i = 0; i < r->n; i++) {
-		const struct code *code = &r->codes[i];
-
+		code = &r->codes[i];
 		if (!code->set || code->is_claimed != claimed)
 			continue;
 		at[sets.n] = i;
@@ -236,8 +185,21 @@ static int64_t part_revoke(struct revocation *r, int claimed)
 		db_run(r->db, "BEGIN");
 		revoked = db_value(r->db, sql_query_code_revoke, postgres_array(&sets),
 				   postgres_array(&serials), postgres_array(&coupons));
-		if (!claimed)
-			used_note(r, &sets, &serials, at);
+		if (!claimed) {
+			rows = db_ask(r->db, sql_query_code_used, postgres_array(&sets),
+				      postgres_array(&serials));
+			for (int row = 0; row < PQntuples(rows); row++) {
+				code = &r->codes[at[column_number(rows, row, "ord") - 1]];
+				code->set = 0;
+				if (db_is_null(rows, row, "user_id"))
+					code->why = checked(
+						strdup("it was used when it was imported"));
+				else
+					check(asprintf(&code->why, "it is used, by user %s",
+						       column_text(rows, row, "user_id")) > 0);
+			}
+			PQclear(rows);
+		}
 		db_run(r->db, "COMMIT");
 	}
 	postgres_array_fini(&sets);
@@ -246,34 +208,49 @@ static int64_t part_revoke(struct revocation *r, int claimed)
 	return revoked;
 }
 
-/* Tells Redis of the revocations of each coupon once. */
-static void coupons_apply(const struct revocation *r)
-{
-	int64_t *coupons = checked(calloc(r->n + 1, sizeof(*coupons)));
-	size_t n = 0;
-
-	for (size_t i = 0; i < r->n; i++)
-		if (r->codes[i].set)
-			coupons[n++] = r->codes[i].coupon;
-	n = numbers_unique(coupons, n);
-	for (size_t i = 0; i < n; i++)
-		revocations_apply(r->db, r->redis, coupons[i]);
-	free(coupons);
-}
-
 /*
  * Revokes the codes, in Redis and PostgreSQL, tells on standard error which are used or do not
  * exist, and counts them. Then there is room for others.
  */
 static void chunk_revoke(struct revocation *r)
 {
+	int64_t *coupons = checked(calloc(r->n + 1, sizeof(*coupons)));
+	struct postgres_array texts = { .type = POSTGRES_TEXT };
 	int64_t revoked, refused = 0;
+	size_t coupons_n = 0;
+	PGresult *rows;
 
-	others_find(r);
+	/* Finds the codes that are not generated. */
+	for (size_t i = 0; i < r->n; i++)
+		postgres_array_add_text(&texts, r->codes[i].text, strlen(r->codes[i].text));
+	rows = db_ask(r->db, sql_query_code_claimable, postgres_array(&texts));
+	for (int row = 0; row < PQntuples(rows); row++) {
+		struct code *code = &r->codes[column_number(rows, row, "ord") - 1];
+
+		code->set = column_number(rows, row, "set_id");
+		code->serial = column_number(rows, row, "serial");
+		code->coupon = column_number(rows, row, "coupon_id");
+		code->is_word = strcmp(column_text(rows, row, "kind"), "word") == 0;
+	}
+	PQclear(rows);
+	postgres_array_fini(&texts);
+	for (size_t i = 0; i < r->n; i++)
+		if (!r->codes[i].set && !r->codes[i].why)
+			r->codes[i].why = checked(strdup("there is no such code"));
+
 	owners_look(r);
 	revoked = part_revoke(r, 0);
 	part_revoke(r, 1);
-	coupons_apply(r);
+
+	/* Brings the revocations of each coupon to Redis once. */
+	for (size_t i = 0; i < r->n; i++)
+		if (r->codes[i].set)
+			coupons[coupons_n++] = r->codes[i].coupon;
+	coupons_n = numbers_unique(coupons, coupons_n);
+	for (size_t i = 0; i < coupons_n; i++)
+		revocations_apply(r->db, r->redis, coupons[i]);
+	free(coupons);
+
 	revoked -= owners_look(r); /* claimed since the first look */
 	for (size_t i = 0; i < r->n; i++) {
 		const struct code *code = &r->codes[i];
@@ -292,7 +269,9 @@ static void chunk_revoke(struct revocation *r)
 	r->n = 0;
 }
 
-/* A code of a file, or of the command line: then `path` is NULL. */
+/*
+ * Adds a code of the file `path`, or of the command line (NULL). Revokes the chunk when it is full.
+ */
 static void code_add(struct revocation *r, const char *path, const struct code_row *row)
 {
 	struct code *to = &r->codes[r->n++];
@@ -363,14 +342,23 @@ static int codes_run(struct ctl *ctl)
 	return r.refused > 0 ? CTL_REFUSED : CTL_DONE;
 }
 
-static int set_run(struct ctl *ctl, int64_t set)
+static int revoke_run(struct ctl *ctl)
 {
+	const struct args *args = &ctl->args;
+	int64_t set = args_id(args, "set");
+	int ways = (set != 0) + args_has(args, "file") + (args->arguments_n > 0);
 	struct redis_client *redis;
 	struct db *db;
 	int64_t coupon;
 
-	args_ask(&ctl->args,
-		 "All codes of set %" PRId64 " that are not used will be revoked for ever.", set);
+	if (ways != 1)
+		args_fail("codes revoke takes codes, or --file, or --set; see couponctl codes "
+			  "revoke --help");
+	if (!set)
+		return codes_run(ctl);
+
+	args_ask(args, "All codes of set %" PRId64 " that are not used will be revoked for ever.",
+		 set);
 	db = stored_lock(ctl);
 	redis = store_redis_open(ctl);
 	store_key_bind(db, ctl, NULL);
@@ -381,21 +369,9 @@ static int set_run(struct ctl *ctl, int64_t set)
 	redis_client_free(redis);
 	output_rows(db_ask(db, sql_query_code_set_revoked, postgres_number(set)), NULL,
 		    "set {set} of coupon {coupon} is revoked, by {revoked_by} at {revoked_at}\n",
-		    args_has(&ctl->args, "json"));
+		    args_has(args, "json"));
 	db_close(db);
 	return 0;
-}
-
-static int revoke_run(struct ctl *ctl)
-{
-	const struct args *args = &ctl->args;
-	int64_t set = args_id(args, "set");
-	int ways = (set != 0) + args_has(args, "file") + (args->arguments_n > 0);
-
-	if (ways != 1)
-		args_fail("codes revoke takes codes, or --file, or --set; see couponctl codes "
-			  "revoke --help");
-	return set ? set_run(ctl, set) : codes_run(ctl);
 }
 
 const struct command codes_revoke_command = {

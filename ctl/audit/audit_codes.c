@@ -1,11 +1,10 @@
 /*
- * The exchange codes of a coupon: in PostgreSQL one is used exactly where a user coupon has it, and
- * in Redis exactly where a record of its user has it.
+ * Judges the exchange codes of a coupon. In PostgreSQL a code is used exactly where a user coupon
+ * has it, in Redis exactly where a record of its user has it.
  */
 #include "ctl/audit/audit.h"
 
 #include "common/array.h"
-#include "common/check.h"
 #include "common/redis/client.h"
 #include "coupon/slot.h"
 #include "ctl/store.h"
@@ -45,31 +44,26 @@ static void holder_add(struct holders *holders, const char *code, size_t len,
 	holder->user = *user;
 }
 
-static int records_have(const redisReply *records, const char *code)
-{
-	const char *text = records->str, *own;
-	struct slot slot;
-
-	while (slot_next(&text, &slot) == 0)
-		if (slot_code(&slot, &own) == strlen(code) && memcmp(own, code, strlen(code)) == 0)
-			return 1;
-	return 0;
-}
-
 /* Whether the code has the user, and the user the code, or neither; or it is revoked. */
 static int is_right(const struct code_holder *holder, const redisReply *owner,
 		    const redisReply *records)
 {
-	size_t len = redis_code_user(owner);
+	size_t len = redis_code_user(owner), code_len = strlen(holder->code);
 	int has_user = len > 0 && len == holder->user.len &&
 		       memcmp(owner->str, holder->user.text, len) == 0;
+	const char *text = records->str, *code;
+	int has_code = 0;
+	struct slot slot;
 
 	if (holder->user.len == 0)
 		return redis_code_is_revoked(owner);
-	return has_user == records_have(records, holder->code);
+	while (!has_code && slot_next(&text, &slot) == 0)
+		has_code = slot_code(&slot, &code) == code_len &&
+			   memcmp(code, holder->code, code_len) == 0;
+	return has_user == has_code;
 }
 
-/* Keeps the wrong ones of the holders from `from` on. */
+/* Keeps only the wrong holders, from index `from` on. */
 static void holders_keep_wrong(struct holders *holders, size_t from)
 {
 	struct redis_client *redis = holders->pass->audit->redis;
@@ -98,7 +92,9 @@ static void holders_keep_wrong(struct holders *holders, size_t from)
 	holders->n = kept;
 }
 
-/* Looks at what is wrong until it is right, at most so many times; names what is left. */
+/*
+ * Looks again at what is wrong, at most `looks` times, until it is right. Names what stays wrong.
+ */
 static void holders_judge(struct holders *holders, int looks, enum finding finding)
 {
 	for (int look = 1; holders->n > 0 && look < looks; look++) {
@@ -110,10 +106,8 @@ static void holders_judge(struct holders *holders, int looks, enum finding findi
 
 		finding_add(holders->pass, finding, &(struct slot){ .user = holder->user },
 			    holder->user.len > 0
-				    ? "the code %s and the records of the user do not "
-				      "agree"
-				    : "the code %s is revoked, and Redis does not have "
-				      "that",
+				    ? "the code %s and the records of the user do not agree"
+				    : "the code %s is revoked, and Redis does not have that",
 			    holder->code);
 	}
 	free(holders->list);
@@ -152,50 +146,17 @@ static int users_take(void *context, const redisReply *users)
 	return 0;
 }
 
-static void redis_judge(const struct pass *pass)
+void codes_judge(const struct pass *pass)
 {
 	struct redis_client *redis = pass->audit->redis;
-	struct holders holders = { .pass = pass };
-
-	store_redis_check(redis, coupon_scan(redis, pass->coupon, COUPON_KEY_CODES, SCAN_COUNT,
-					     codes_take, &holders) == 0);
-	store_redis_check(redis, coupon_scan(redis, pass->coupon, COUPON_KEY_USERS, SCAN_COUNT,
-					     users_take, &holders) == 0);
-	holders_judge(&holders, LOOKS, FINDING_CODE_OWNER);
-}
-
-/*
- * PostgreSQL revokes a code first, so Redis has no other ones. The other way round it may take a
- * moment: couponctl or the keeper is about to tell Redis.
- */
-static void revoked_judge(const struct pass *pass)
-{
-	struct holders holders = { .pass = pass };
+	struct holders holders = { .pass = pass }, revoked = { .pass = pass };
 	struct db *db = pass->audit->db;
-	int rows;
+	PGresult *rows;
+	int n;
 
-	db_run(db, "BEGIN");
-	db_do(db, sql_query_rebuild_revoked, postgres_number(pass->coupon), postgres_number(0));
-	do {
-		PGresult *page = db_ask(db, sql_query_rebuild_fetch_revoked);
-		size_t from = holders.n;
-
-		rows = PQntuples(page);
-		for (int i = 0; i < rows; i++)
-			holder_add(&holders, PQgetvalue(page, i, 0),
-				   (size_t)PQgetlength(page, i, 0), &(struct user_id){ 0 });
-		PQclear(page);
-		holders_keep_wrong(&holders, from);
-	} while (rows > 0);
-	db_run(db, "COMMIT");
-	holders_judge(&holders, REVOKED_LOOKS, FINDING_CODE_REVOKED);
-}
-
-static void rows_judge(const struct pass *pass)
-{
-	PGresult *rows = db_ask(pass->audit->db, sql_query_audit_codes,
-				postgres_number(pass->coupon));
-
+	if (!db_value(db, sql_query_coupon_has_codes, postgres_number(pass->coupon)))
+		return;
+	rows = db_ask(db, sql_query_audit_codes, postgres_number(pass->coupon));
 	for (int row = 0; row < PQntuples(rows); row++) {
 		const char *text = column_text(rows, row, "user_id");
 		int has_row = db_is_true(rows, row, "has_row");
@@ -209,15 +170,32 @@ static void rows_judge(const struct pass *pass)
 			    column_text(rows, row, "code"));
 	}
 	PQclear(rows);
-}
-
-void codes_judge(const struct pass *pass)
-{
-	if (!db_value(pass->audit->db, sql_query_coupon_has_codes, postgres_number(pass->coupon)))
+	if (!pass->compared)
 		return;
-	rows_judge(pass);
-	if (pass->compared) {
-		redis_judge(pass);
-		revoked_judge(pass);
-	}
+
+	store_redis_check(redis, coupon_scan(redis, pass->coupon, COUPON_KEY_CODES, SCAN_COUNT,
+					     codes_take, &holders) == 0);
+	store_redis_check(redis, coupon_scan(redis, pass->coupon, COUPON_KEY_USERS, SCAN_COUNT,
+					     users_take, &holders) == 0);
+	holders_judge(&holders, LOOKS, FINDING_CODE_OWNER);
+
+	/*
+	 * PostgreSQL revokes a code first, so Redis has no other ones. The other way round it may
+	 * take a moment: couponctl or the keeper is about to tell Redis.
+	 */
+	db_run(db, "BEGIN");
+	db_do(db, sql_query_rebuild_revoked, postgres_number(pass->coupon), postgres_number(0));
+	do {
+		size_t from = revoked.n;
+
+		rows = db_ask(db, sql_query_rebuild_fetch_revoked);
+		n = PQntuples(rows);
+		for (int i = 0; i < n; i++)
+			holder_add(&revoked, PQgetvalue(rows, i, 0),
+				   (size_t)PQgetlength(rows, i, 0), &(struct user_id){ 0 });
+		PQclear(rows);
+		holders_keep_wrong(&revoked, from);
+	} while (n > 0);
+	db_run(db, "COMMIT");
+	holders_judge(&revoked, REVOKED_LOOKS, FINDING_CODE_REVOKED);
 }

@@ -12,7 +12,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
-#include "ctl/codes/codes.h"
+#include "ctl/codes/stored_codes.h"
 #include "ctl/output.h"
 #include "ctl/table.h"
 #include "embed.h"
@@ -35,7 +35,7 @@
 #define POSITIONS_MAX (INT64_C(1) << 62)
 #define TRIES 32
 
-struct request {
+struct request_file {
 	char *path;
 	int fd;
 	int is_new; /* no command before has written it */
@@ -50,43 +50,13 @@ static void unwritten_remove(void)
 		unlink(unwritten);
 }
 
-static _Noreturn void request_failed(const struct request *request, const char *what)
+static _Noreturn void request_failed(const struct request_file *request, const char *what)
 {
 	log_fatal("the file \"%s\" cannot be %s: %s", request->path, what, strerror(errno));
 }
 
-static void text_read(const struct request *request, char text[REQUEST_SIZE])
-{
-	ssize_t n = pread(request->fd, text, REQUEST_SIZE - 1, 0);
-
-	if (n < 0)
-		request_failed(request, "read");
-	text[n] = '\0';
-	if (memchr(text, '\0', (size_t)n) || n == REQUEST_SIZE - 1 ||
-	    strncmp(text, REQUEST_HEAD,
-		    (size_t)n < strlen(REQUEST_HEAD) ? (size_t)n : strlen(REQUEST_HEAD)) != 0)
-		log_fatal("the file \"%s\" is not of couponctl codes generate: move it away",
-			  request->path);
-}
-
-/* `is` are the lines of the file, and `wanted` those of this command; each ends with a newline. */
-static void wanted_check(const struct request *request, const char *is, const char *wanted)
-{
-	while (*is || *wanted) {
-		size_t n = strcspn(is, "\n"), m = strcspn(wanted, "\n");
-
-		if (n != m || memcmp(is, wanted, n) != 0)
-			log_fatal("the file \"%s\" is of an unfinished command with \"%.*s\", and "
-				  "this one has \"%.*s\": run that one again, or remove the file "
-				  "to give its codes up",
-				  request->path, (int)n, is, (int)m, wanted);
-		is += n + 1;
-		wanted += m + 1;
-	}
-}
-
-/* Writes a new one to the disk. */
-static void request_write(struct request *request, const char *wanted)
+/* Writes a new request to the disk. */
+static void request_write(struct request_file *request, const char *wanted)
 {
 	char text[REQUEST_SIZE];
 	int n;
@@ -101,14 +71,17 @@ static void request_write(struct request *request, const char *wanted)
 
 /*
  * Takes up the request that is there, or begins one with a new id. `wanted` is one or more whole
- * lines. Ends the process with a sentence when another process has it, or when something else was
- * wanted. A new one that is never written leaves no file when the process exits. One at a time.
+ * lines. Ends the process with a sentence when another process has the request, or when something
+ * else was wanted. A new request that is never written leaves no file when the process exits. Only
+ * one may be open.
  */
-static void request_open(struct request *request, const char *file, const char *wanted)
+static void request_open(struct request_file *request, const char *file, const char *wanted)
 {
 	char text[REQUEST_SIZE], *line;
-	const char *id_text;
+	size_t head = strlen(REQUEST_HEAD);
+	const char *id_text, *is;
 	struct ulid id;
+	ssize_t n;
 
 	check(asprintf(&request->path, "%s.request", file) >= 0);
 	request->fd = file_lock(request->path, 0);
@@ -117,7 +90,15 @@ static void request_open(struct request *request, const char *file, const char *
 			     request->path);
 	if (request->fd < 0)
 		request_failed(request, "opened");
-	text_read(request, text);
+	n = pread(request->fd, text, sizeof(text) - 1, 0);
+	if (n < 0)
+		request_failed(request, "read");
+	text[n] = '\0';
+	if (memchr(text, '\0', (size_t)n) || (size_t)n == sizeof(text) - 1 ||
+	    strncmp(text, REQUEST_HEAD, (size_t)n < head ? (size_t)n : head) != 0)
+		log_fatal("the file \"%s\" is not of couponctl codes generate: move it away",
+			  request->path);
+
 	line = strstr(text, "\n" REQUEST_ID);
 	id_text = line ? line + 1 + strlen(REQUEST_ID) : "";
 	request->is_new = strlen(id_text) != ULID_LEN + 1 || id_text[ULID_LEN] != '\n' ||
@@ -130,12 +111,23 @@ static void request_open(struct request *request, const char *file, const char *
 		return;
 	}
 	ulid_format(&id, request->id);
+	/* The lines of the file against those of this command: each ends with a newline. */
 	line[1] = '\0';
-	wanted_check(request, text + strlen(REQUEST_HEAD), wanted);
+	for (is = text + head; *is || *wanted;) {
+		size_t is_len = strcspn(is, "\n"), len = strcspn(wanted, "\n");
+
+		if (is_len != len || memcmp(is, wanted, len) != 0)
+			log_fatal("the file \"%s\" is of an unfinished command with \"%.*s\", and "
+				  "this one has \"%.*s\": run that one again, or remove the file "
+				  "to give its codes up",
+				  request->path, (int)is_len, is, (int)len, wanted);
+		is += is_len + 1;
+		wanted += len + 1;
+	}
 }
 
 /* The file is complete. */
-static void request_end(struct request *request)
+static void request_end(struct request_file *request)
 {
 	if (unlink(request->path) || file_folder_sync(request->path))
 		request_failed(request, "removed");
@@ -143,23 +135,12 @@ static void request_end(struct request *request)
 	free(request->path);
 }
 
-static int file_request_is_gone(const char *file)
-{
-	char *path;
-	int is_gone;
-
-	check(asprintf(&path, "%s.request", file) >= 0);
-	is_gone = access(path, F_OK) != 0;
-	free(path);
-	return is_gone;
-}
-
-struct generation {
+struct code_generation {
 	int64_t coupon, count;
 	const char *file; /* NULL: none is written, and the request has none */
 	enum sheet_format format;
 	struct code_form form;
-	struct request request;
+	struct request_file request;
 
 	cJSON *before; /* what a command with the same --key has made; NULL: none has */
 
@@ -168,48 +149,18 @@ struct generation {
 	struct code_space *space;
 };
 
-/* Codes in its own space, and in those whose codes may have the same text: are more allowed? */
-static void chance_check(struct db *db, const struct generation *g, int version)
-{
-	PGresult *rows = db_ask(db, sql_query_code_catalogue);
-	int64_t own = 0, others = 0;
-	char why[CODE_WHY_SIZE];
-
-	for (int row = 0; row < PQntuples(rows); row++) {
-		struct code_form other;
-
-		if (db_is_null(rows, row, "space_id"))
-			continue; /* not of generated codes */
-		stored_form(&other, rows, row, "form");
-		if (code_forms_same(&other, &g->form) &&
-		    column_number(rows, row, "key_version") == version)
-			own += column_number(rows, row, "code_num");
-		else if (code_forms_overlap(&other, &g->form))
-			others += column_number(rows, row, "code_num");
-	}
-	PQclear(rows);
-	if (code_chance_check(&g->form, own, others, g->count, why))
-		log_fatal("%s", why);
-}
-
 /*
- * Somewhere among all positions. When PostgreSQL was put back to an earlier moment it has forgotten
- * sets whose codes are in somebody's hands; next to the last one it knows, a new set would have the
- * same codes. Here that is as unlikely as a good guess.
+ * Makes a set, somewhere among all positions. When PostgreSQL was put back to an earlier moment it
+ * has forgotten sets whose codes are in somebody's hands; next to the last one it knows, a new set
+ * would have the same codes. Here that is as unlikely as a good guess.
  */
-static int64_t position_choose(const struct code_form *form, int64_t count)
+static void set_make(struct code_generation *g, struct db *db, const struct code_key *key,
+		     int newest)
 {
-	unsigned __int128 size = form->size < POSITIONS_MAX ? form->size : POSITIONS_MAX;
-	uint64_t random;
-
-	check(getrandom(&random, sizeof(random), 0) == sizeof(random));
-	return (int64_t)((unsigned __int128)random * (size - (uint64_t)count + 1) >> 64);
-}
-
-static void set_make(struct generation *g, struct db *db, const struct code_key *key, int newest)
-{
-	char fingerprint[CODE_FINGERPRINT_SIZE];
-	int64_t space;
+	unsigned __int128 size = g->form.size < POSITIONS_MAX ? g->form.size : POSITIONS_MAX;
+	char fingerprint[CODE_FINGERPRINT_SIZE], why[CODE_WHY_SIZE];
+	int64_t space, own = 0, others = 0;
+	PGresult *rows;
 	int tries = 0;
 
 	if (key->version < newest)
@@ -217,13 +168,38 @@ static void set_make(struct generation *g, struct db *db, const struct code_key 
 			  "later one has made codes: it is not the newest file",
 			  key->version);
 	PQclear(store_coupon_row(db, sql_query_coupon_show, g->coupon));
-	chance_check(db, g, key->version);
+
+	/*
+	 * Counts the codes in its own space, and in the spaces whose codes may have the same text:
+	 * a set that makes guessing too easy is refused.
+	 */
+	rows = db_ask(db, sql_query_code_catalogue);
+	for (int row = 0; row < PQntuples(rows); row++) {
+		struct code_form other;
+
+		if (db_is_null(rows, row, "space_id"))
+			continue; /* not of generated codes */
+		stored_form(&other, rows, row, "form");
+		if (code_forms_same(&other, &g->form) &&
+		    column_number(rows, row, "key_version") == key->version)
+			own += column_number(rows, row, "code_num");
+		else if (code_forms_overlap(&other, &g->form))
+			others += column_number(rows, row, "code_num");
+	}
+	PQclear(rows);
+	if (code_chance_check(&g->form, own, others, g->count, why))
+		log_fatal("%s", why);
+
 	space = db_value(db, sql_query_code_space_id, postgres_text(g->form.plain),
 			 postgres_text(g->form.alphabet), postgres_number(key->version),
 			 postgres_text(code_key_fingerprint(key, fingerprint)));
 	do {
+		uint64_t random;
+
 		check(tries++ < TRIES); /* at most a billionth of the positions is in use */
-		g->first = position_choose(&g->form, g->count);
+		check(getrandom(&random, sizeof(random), 0) == sizeof(random));
+		g->first = (int64_t)((unsigned __int128)random * (size - (uint64_t)g->count + 1) >>
+				     64);
 		g->set = db_value(db, sql_query_code_set_generate, postgres_number(g->coupon),
 				  postgres_number(space), postgres_number(g->first),
 				  postgres_number(g->count), postgres_text(g->form.pattern),
@@ -232,8 +208,8 @@ static void set_make(struct generation *g, struct db *db, const struct code_key 
 	g->space = code_space_new(&g->form, key);
 }
 
-/* Takes up the set of a command before, whose key is not always the newest one. */
-static void set_resume(struct generation *g, const struct code_keys *keys, const PGresult *row)
+/* Takes up the set that a command before has made, maybe with an older key. */
+static void set_resume(struct code_generation *g, const struct code_keys *keys, const PGresult *row)
 {
 	int version = (int)column_number(row, 0, "key_version");
 	const struct code_key *key = code_keys_find(keys, version);
@@ -252,7 +228,7 @@ static void set_resume(struct generation *g, const struct code_keys *keys, const
 			  g->set, g->request.path);
 }
 
-static cJSON *result_object(const struct generation *g)
+static cJSON *result_object(const struct code_generation *g)
 {
 	cJSON *object = output_object();
 
@@ -268,7 +244,8 @@ static cJSON *result_object(const struct generation *g)
  * Makes the set of this request, or finds the one that was made for it before. Ends the process
  * with a sentence if it cannot be: no such coupon, too many codes for the form, other keys.
  */
-static void set_take(struct generation *g, const struct ctl *ctl, const char *wanted, int is_there)
+static void set_take(struct code_generation *g, const struct ctl *ctl, const char *wanted,
+		     int is_there)
 {
 	struct code_keys keys;
 	struct db *db;
@@ -280,6 +257,7 @@ static void set_take(struct generation *g, const struct ctl *ctl, const char *wa
 	db_run(db, "BEGIN");
 	g->before = store_key_take(db, ctl, NULL);
 	if (g->before && !g->file) {
+		code_keys_wipe(&keys);
 		db_close(db);
 		return;
 	}
@@ -313,47 +291,20 @@ static void set_take(struct generation *g, const struct ctl *ctl, const char *wa
 		store_key_answer(db, ctl, object);
 		cJSON_Delete(object);
 	}
-	/* Should its reply be lost, the process ends, and the same request finds the set. */
+	/* If the reply is lost, the process ends, and the same request finds the set. */
 	db_run(db, "COMMIT");
 	db_close(db);
 }
 
-static const char *prefix_read(const struct args *args)
+static void generation_read(const struct args *args, struct code_generation *g)
 {
-	const char *prefix = args_text(args, "prefix");
-
-	for (const char *p = prefix; p && *p; p++)
-		if (!isascii((unsigned char)*p) || !isalnum((unsigned char)*p))
-			args_fail("--prefix is \"%s\": allowed are letters and digits of ASCII",
-				  prefix);
-	return prefix ? prefix : "";
-}
-
-/* The form that the options choose; a wrong one ends the process. */
-static void form_read(const struct args *args, struct code_form *form)
-{
-	const char *pattern = args_text(args, "pattern"), *prefix = prefix_read(args);
-	const char *alphabet = args_text(args, "alphabet");
-	unsigned length = (unsigned)args_number(args, "length", 2, CODE_TEXT_MAX, CODE_LENGTH);
+	const char *pattern = args_text(args, "pattern"), *prefix = args_text(args, "prefix"),
+		   *alphabet = args_text(args, "alphabet");
 	char made[CODE_WIDTH_MAX + 1], why[CODE_WHY_SIZE];
-
-	if (pattern && (args_has(args, "prefix") || args_has(args, "length")))
-		args_fail("--pattern is \"%s\": not allowed together with --prefix or --length",
-			  pattern);
-	if (strlen(prefix) + length > CODE_TEXT_MAX || code_pattern_make(prefix, length, made))
-		args_fail("--prefix and --length are %zu characters: allowed are %d",
-			  strlen(prefix) + length, CODE_TEXT_MAX);
-	if (code_form_parse(form, pattern ? pattern : made, alphabet ? alphabet : CODE_ALPHABET,
-			    why))
-		args_fail("%s", why);
-}
-
-static void generation_read(const struct args *args, struct generation *g)
-{
-	char why[CODE_WHY_SIZE];
+	unsigned length;
 
 	args_required(args, "count");
-	*g = (struct generation){
+	*g = (struct code_generation){
 		.coupon = args_coupon(args),
 		.count = args_number(args, "count", 1, COUNT_MAX, 0),
 		.file = args_text(args, "out"),
@@ -361,22 +312,28 @@ static void generation_read(const struct args *args, struct generation *g)
 	};
 	if (g->file && !*g->file)
 		args_fail("--out is \"\": needed is the name of a file");
-	form_read(args, &g->form);
+
+	if (!prefix)
+		prefix = "";
+	for (const char *p = prefix; *p; p++)
+		if (!isascii((unsigned char)*p) || !isalnum((unsigned char)*p))
+			args_fail("--prefix is \"%s\": allowed are letters and digits of ASCII",
+				  prefix);
+	length = (unsigned)args_number(args, "length", 2, CODE_TEXT_MAX, CODE_LENGTH);
+	if (pattern && (args_has(args, "prefix") || args_has(args, "length")))
+		args_fail("--pattern is \"%s\": not allowed together with --prefix or --length",
+			  pattern);
+	if (strlen(prefix) + length > CODE_TEXT_MAX || code_pattern_make(prefix, length, made))
+		args_fail("--prefix and --length are %zu characters: allowed are %d",
+			  strlen(prefix) + length, CODE_TEXT_MAX);
+	if (code_form_parse(&g->form, pattern ? pattern : made, alphabet ? alphabet : CODE_ALPHABET,
+			    why))
+		args_fail("%s", why);
 	if (code_chance_check(&g->form, 0, 0, g->count, why))
 		args_fail("%s", why);
 }
 
-/* All that decides what is in the file. */
-static void wanted_write(const struct generation *g, char wanted[WANTED_SIZE])
-{
-	check(snprintf(wanted, WANTED_SIZE,
-		       "coupon %" PRId64 "\ncount %" PRId64
-		       "\npattern %s\nalphabet %s\nformat %s\n",
-		       g->coupon, g->count, g->form.pattern, g->form.alphabet,
-		       sheet_format_names[g->format]) < WANTED_SIZE);
-}
-
-static void file_write(const struct generation *g)
+static void file_write(const struct code_generation *g)
 {
 	static const char *const columns[] = { "code", "coupon", "set", NULL };
 	static char codes[CHUNK * CODE_WIDTH_MAX];
@@ -404,35 +361,15 @@ static void file_write(const struct generation *g)
 	sheet_end(&sheet, FILE_KEEP);
 }
 
-static void result_say(const struct generation *g, int as_json)
-{
-	cJSON *object = g->before ? cJSON_Duplicate(g->before, 1) : result_object(g);
-	char chance[CODE_CHANCE_SIZE];
-
-	output_made("set %s was made", cJSON_GetStringValue(cJSON_GetObjectItem(object, "set")));
-	output_say(object, "set {set}: {count:,} codes of coupon {coupon}[file  in {file}]\n",
-		   as_json);
-	if (!as_json)
-		puts(code_chance_text(&g->form, g->count, chance));
-}
-
-/* The set is in PostgreSQL, and complete, or it is not: there is nothing to be taken up. */
-static void set_only(struct generation *g, const struct ctl *ctl)
-{
-	struct ulid id;
-
-	ulid_new(&id, clock_wall_ms());
-	ulid_format(&id, g->request.id);
-	set_take(g, ctl, NULL, 0);
-}
-
 /*
  * Whether a command with the same --key has made the set, and its file to the end. Otherwise its
  * request is beside the file, and is taken up.
  */
-static int file_is_complete(struct generation *g, const struct ctl *ctl)
+static int file_is_complete(struct code_generation *g, const struct ctl *ctl)
 {
 	struct db *db;
+	char *request;
+	int is_gone;
 
 	if (!args_has(&ctl->args, "key") || access(g->file, F_OK))
 		return 0;
@@ -440,10 +377,13 @@ static int file_is_complete(struct generation *g, const struct ctl *ctl)
 	db_run(db, "BEGIN");
 	g->before = store_key_take(db, ctl, NULL);
 	db_close(db);
-	return g->before && file_request_is_gone(g->file);
+	check(asprintf(&request, "%s.request", g->file) >= 0);
+	is_gone = access(request, F_OK) != 0;
+	free(request);
+	return g->before && is_gone;
 }
 
-static void set_and_file(struct generation *g, const struct ctl *ctl)
+static void set_and_file(struct code_generation *g, const struct ctl *ctl)
 {
 	char wanted[WANTED_SIZE];
 	struct db *db;
@@ -451,9 +391,14 @@ static void set_and_file(struct generation *g, const struct ctl *ctl)
 
 	if (file_is_complete(g, ctl))
 		return;
-	wanted_write(g, wanted);
+	/* All that decides what is in the file. */
+	check(snprintf(wanted, sizeof(wanted),
+		       "coupon %" PRId64 "\ncount %" PRId64
+		       "\npattern %s\nalphabet %s\nformat %s\n",
+		       g->coupon, g->count, g->form.pattern, g->form.alphabet,
+		       sheet_format_names[g->format]) < WANTED_SIZE);
 	request_open(&g->request, g->file, wanted);
-	/* Without a request it is of somebody else; with one it was put in place just before. */
+	/* A file without a request belongs to somebody else; with one it is complete. */
 	is_there = access(g->file, F_OK) == 0;
 	if (is_there && g->request.is_new)
 		log_fatal("the file \"%s\" exists: it is never overwritten", g->file);
@@ -468,18 +413,30 @@ static void set_and_file(struct generation *g, const struct ctl *ctl)
 
 static int generate_run(struct ctl *ctl)
 {
-	struct generation g;
-	int status;
+	int as_json = args_has(&ctl->args, "json"), status;
+	char chance[CODE_CHANCE_SIZE];
+	struct code_generation g;
+	struct ulid id;
+	cJSON *object;
 
 	generation_read(&ctl->args, &g);
-	if (g.file)
+	if (g.file) {
 		set_and_file(&g, ctl);
-	else
-		set_only(&g, ctl);
+	} else {
+		/* The set is in PostgreSQL, and complete, or not: nothing is to be taken up. */
+		ulid_new(&id, clock_wall_ms());
+		ulid_format(&id, g.request.id);
+		set_take(&g, ctl, NULL, 0);
+	}
 	if (g.space)
 		code_space_free(g.space);
 	status = stored_wait(ctl);
-	result_say(&g, args_has(&ctl->args, "json"));
+	object = g.before ? cJSON_Duplicate(g.before, 1) : result_object(&g);
+	output_made("set %s was made", cJSON_GetStringValue(cJSON_GetObjectItem(object, "set")));
+	output_say(object, "set {set}: {count:,} codes of coupon {coupon}[file  in {file}]\n",
+		   as_json);
+	if (!as_json)
+		puts(code_chance_text(&g.form, g.count, chance));
 	return status;
 }
 

@@ -8,8 +8,8 @@
 #include "ctl/postgres.h"
 
 /*
- * By how many changes of keys Redis is ahead of PostgreSQL, at least; 0: it is not. -1: Redis
- * cannot be read, for redis_client_error().
+ * Returns by how many changes of keys, at least, Redis is ahead of PostgreSQL; 0: it is not. -1:
+ * Redis cannot be read; redis_client_error() says why.
  */
 int64_t keys_ahead(struct db *db, struct redis_client *redis);
 #define KEYS_AHEAD_TEXT                                                                           \

@@ -16,7 +16,7 @@
 #include "common/log/log.h"
 #include "common/thread.h"
 #include "ctl/codes/code_file.h"
-#include "ctl/codes/codes.h"
+#include "ctl/codes/stored_codes.h"
 #include "ctl/output.h"
 #include "embed.h"
 
@@ -31,12 +31,12 @@
 
 struct import {
 	const struct ctl *ctl;
-	const char *path, *name; /* `name` is NULL for standard input */
+	const char *name; /* of the file; NULL for standard input */
 	struct code_file *file;
 	struct stored stored;
 	int64_t set, coupon;
 	int is_again;                    /* the set was there before */
-	int64_t added, present, refused; /* stored now, stored before, told */
+	int64_t added, present, refused; /* stored now, stored before, refused */
 	int64_t used, revoked;           /* of those that were stored before */
 	struct progress progress;
 };
@@ -49,7 +49,7 @@ struct refusal {
 	char *why;
 };
 
-struct lane {
+struct import_lane {
 	const struct import *import;
 	struct db *db;
 	struct thread thread;
@@ -60,9 +60,9 @@ struct lane {
 	struct refusal refusals[CHUNK];
 };
 
-static void refuse(struct lane *lane, int64_t line, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-static void refuse(struct lane *lane, int64_t line, const char *format, ...)
+/* Notes why a row is refused. */
+__attribute__((format(printf, 3, 4))) static void refuse(struct import_lane *lane, int64_t line,
+							 const char *format, ...)
 {
 	struct refusal *refusal = &lane->refusals[lane->refusals_n++];
 	va_list list;
@@ -73,8 +73,11 @@ static void refuse(struct lane *lane, int64_t line, const char *format, ...)
 	va_end(list);
 }
 
-/* The code is checked: its spelling, and that it is none of the generated ones. */
-static void row_add(struct lane *lane, const struct code_row *row)
+/*
+ * Adds a row to the chunk, after a check of its code: its spelling, and that it is no generated
+ * code.
+ */
+static void row_add(struct import_lane *lane, const struct code_row *row)
 {
 	char text[CODE_OTHERS_SIZE];
 	struct code_found found;
@@ -114,47 +117,24 @@ static void row_add(struct lane *lane, const struct code_row *row)
 	}
 }
 
-/* Names the other row with the same text for those that did not go in. */
-static void taken_find(struct lane *lane)
-{
-	int64_t set = lane->import->set;
-	PGresult *taken = db_ask(lane->db, sql_query_code_taken, postgres_number(set),
-				 postgres_array(&lane->columns[SERIALS]),
-				 postgres_array(&lane->columns[TEXTS]));
-
-	for (int row = 0; row < PQntuples(taken); row++)
-		if (column_number(taken, row, "set_id") == set)
-			refuse(lane, column_number(taken, row, "serial"),
-			       "the code is that of line %s",
-			       column_text(taken, row, "other_serial"));
-		else
-			refuse(lane, column_number(taken, row, "serial"),
-			       "the code exists in set %s of coupon %s%s%s",
-			       column_text(taken, row, "set_id"),
-			       column_text(taken, row, "coupon_id"),
-			       *column_text(taken, row, "state") ? ", and is " : "",
-			       column_text(taken, row, "state"));
-	PQclear(taken);
-}
-
-/* Stores the rows, and notes why others are refused. In the thread of a lane. */
+/* Stores the rows, and notes why others are refused. Runs in the thread of a lane. */
 static void *lane_store(void *context)
 {
-	struct lane *lane = context;
+	struct import_lane *lane = context;
+	int64_t set = lane->import->set;
 
 	/* The rows are sorted in memory. */
 	db_run(lane->db, "BEGIN; SET LOCAL work_mem = '64MB'");
 	lane->used = lane->revoked = 0;
 	if (lane->import->is_again) {
-		PGresult *row = db_ask(lane->db, sql_query_code_present,
-				       postgres_number(lane->import->set),
+		PGresult *row = db_ask(lane->db, sql_query_code_present, postgres_number(set),
 				       postgres_array(&lane->columns[SERIALS]));
 
 		lane->used = column_number(row, 0, "used");
 		lane->revoked = column_number(row, 0, "revoked");
 		PQclear(row);
 	}
-	lane->added = db_value(lane->db, sql_query_code_import, postgres_number(lane->import->set),
+	lane->added = db_value(lane->db, sql_query_code_import, postgres_number(set),
 			       postgres_number(lane->import->coupon),
 			       postgres_array(&lane->columns[SERIALS]),
 			       postgres_array(&lane->columns[TEXTS]),
@@ -163,16 +143,34 @@ static void *lane_store(void *context)
 			       postgres_array(&lane->columns[STATES]),
 			       postgres_array(&lane->columns[USERS]),
 			       postgres_array(&lane->columns[USED_AT]));
-	if (lane->added < (int64_t)lane->columns[SERIALS].n)
-		taken_find(lane);
+	if (lane->added < (int64_t)lane->columns[SERIALS].n) {
+		/* For each that did not go in, the other row with the same text. */
+		PGresult *taken = db_ask(lane->db, sql_query_code_taken, postgres_number(set),
+					 postgres_array(&lane->columns[SERIALS]),
+					 postgres_array(&lane->columns[TEXTS]));
+
+		for (int row = 0; row < PQntuples(taken); row++)
+			if (column_number(taken, row, "set_id") == set)
+				refuse(lane, column_number(taken, row, "serial"),
+				       "the code is that of line %s",
+				       column_text(taken, row, "other_serial"));
+			else
+				refuse(lane, column_number(taken, row, "serial"),
+				       "the code exists in set %s of coupon %s%s%s",
+				       column_text(taken, row, "set_id"),
+				       column_text(taken, row, "coupon_id"),
+				       *column_text(taken, row, "state") ? ", and is " : "",
+				       column_text(taken, row, "state"));
+		PQclear(taken);
+	}
 	if (lane->added > 0)
 		db_do(lane->db, sql_query_code_changed);
 	db_run(lane->db, "COMMIT");
 	return NULL;
 }
 
-/* Tells the rows that are refused, and counts all. Then the chunk is empty. */
-static void lane_end(struct lane *lane, struct import *import)
+/* Waits for the thread, prints the refused rows, counts all rows, and empties the chunk. */
+static void lane_end(struct import_lane *lane, struct import *import)
 {
 	if (!lane->is_running)
 		return;
@@ -197,23 +195,11 @@ static void lane_end(struct lane *lane, struct import *import)
 	code_file_progress(import->file, &import->progress);
 }
 
-/* 0 when the file has no more rows. */
-static int lane_fill(struct lane *lane)
-{
-	struct code_row row;
-
-	while (lane->rows_n < CHUNK) {
-		if (!code_file_next(lane->import->file, &row))
-			return 0;
-		row_add(lane, &row);
-	}
-	return 1;
-}
-
-/* Stores all rows, with progress; tells those that are refused, by ascending lines. */
+/* Stores all rows, shows the progress, and prints the refused rows by ascending lines. */
 static void lanes_run(struct import *import)
 {
-	struct lane *lanes = checked(calloc(LANES, sizeof(*lanes)));
+	struct import_lane *lanes = checked(calloc(LANES, sizeof(*lanes)));
+	struct code_row row;
 	int has_more = 1, i;
 
 	for (i = 0; i < LANES; i++) {
@@ -225,7 +211,8 @@ static void lanes_run(struct import *import)
 	}
 	for (i = 0; has_more; i = (i + 1) % LANES) {
 		lane_end(&lanes[i], import);
-		has_more = lane_fill(&lanes[i]);
+		while (lanes[i].rows_n < CHUNK && (has_more = code_file_next(import->file, &row)))
+			row_add(&lanes[i], &row);
 		thread_start(&lanes[i].thread, lane_store, &lanes[i]);
 		lanes[i].is_running = 1;
 	}
@@ -240,46 +227,42 @@ static void lanes_run(struct import *import)
 	free(lanes);
 }
 
-/* Finds the set by the file and the coupon, so that an interrupted command goes on with it. */
-static int64_t set_find(struct import *import)
-{
-	char hash[CODE_FILE_HASH_SIZE], request[REQUEST_SIZE];
-	struct db *db = stored_lock(import->ctl);
-	PGresult *row;
-	int64_t set;
-
-	store_key_bind(db, import->ctl, import->path);
-	snprintf(request, sizeof(request), "import %" PRId64 " %s", import->coupon,
-		 code_file_hash(import->path, hash));
-	row = db_ask(db, sql_query_code_set_list, db_id(0), db_id(0), postgres_text(request));
-	if (PQntuples(row) > 0 && db_is_true(row, 0, "is_revoked"))
-		log_fatal("this file was imported as set %s, which was revoked",
-			  column_text(row, 0, "id"));
-	import->is_again = PQntuples(row) > 0;
-	set = PQntuples(row) > 0
-		      ? column_number(row, 0, "id")
-		      : stored_set_add(db, import->coupon, "imported", request, import->name);
-	PQclear(row);
-	db_close(db);
-	return set;
-}
-
 static int import_run(struct ctl *ctl)
 {
 	const char *path = ctl->args.arguments[1];
 	struct import import = { .ctl = ctl,
-				 .path = path,
 				 .name = strcmp(path, "/dev/stdin") == 0 ? NULL : path,
 				 .coupon = args_coupon(&ctl->args) };
 	const struct code_file_form form = code_file_form_read(&ctl->args, path);
-	struct db *db;
+	char hash[CODE_FILE_HASH_SIZE], request[REQUEST_SIZE];
+	struct db *db, *lock;
+	PGresult *row;
 	cJSON *object;
 	int status;
 
 	import.file = code_file_open(path, &form);
 	db = store_postgres_open(ctl);
 	stored_read(&import.stored, ctl, db);
-	import.set = set_find(&import);
+
+	/*
+	 * Finds the set by the file and the coupon, so that a command goes on where one was
+	 * interrupted.
+	 */
+	lock = stored_lock(ctl);
+	store_key_bind(lock, ctl, path);
+	snprintf(request, sizeof(request), "import %" PRId64 " %s", import.coupon,
+		 code_file_hash(path, hash));
+	row = db_ask(lock, sql_query_code_set_list, db_id(0), db_id(0), postgres_text(request));
+	import.is_again = PQntuples(row) > 0;
+	if (import.is_again && db_is_true(row, 0, "is_revoked"))
+		log_fatal("this file was imported as set %s, which was revoked",
+			  column_text(row, 0, "id"));
+	import.set = import.is_again ? column_number(row, 0, "id")
+				     : stored_set_add(lock, import.coupon, "imported", request,
+						      import.name);
+	PQclear(row);
+	db_close(lock);
+
 	lanes_run(&import);
 	db_do(db, sql_query_code_set_complete, postgres_number(import.set));
 	code_file_close(import.file);

@@ -9,8 +9,6 @@
 #include "ctl/store.h"
 #include "embed.h"
 
-#include <string.h>
-
 #define SKEW_MS 60000 /* a batch that is younger than now by more has no usable age */
 #define LOOKS 3
 #define HOLD_MS (2 * RABBIT_HEARTBEAT_S * 1000 + 5000)
@@ -115,31 +113,17 @@ static void entries_look(struct pass *pass, struct suspect *suspects, const stru
 					     : SUSPECT_OVERDUE);
 }
 
-/* Receive numbers without an outcome that no slot names. */
-static int64_t unnamed_count(const struct pass *pass, const struct generations *generations,
-			     const struct audit_row *row, const struct cut *cut)
-{
-	int64_t settled_over = pass_outcomes_over(pass), unnamed;
-
-	if (cut->coupon.seq == pass->cut.coupon.seq || !cut->present)
-		unnamed = generations_unsettled(generations, 0) - (int64_t)pass->open.n +
-			  suspects_count(&pass->open, SUSPECT_HELD);
-	else
-		unnamed = generations_unsettled(generations, row->generation) - cut->known;
-	/* Outcomes that were not counted as settled are a finding of their own. */
-	if (settled_over > 0)
-		unnamed -= settled_over;
-	return unnamed > 0 ? unnamed : 0;
-}
-
-/* Read after the outcomes: a receive that is settled in between lowers these counts. */
+/*
+ * Counts receive numbers without an outcome that no slot names. Read after the outcomes: a receive
+ * that is settled in between lowers these counts.
+ */
 static void numbers_look(struct pass *pass)
 {
 	struct generations generations = { 0 };
 	struct look *look = &pass->look;
 	struct audit_row row;
 	struct cut cut;
-	int64_t unnamed;
+	int64_t settled_over = pass_outcomes_over(pass), unnamed;
 
 	row_read(pass, &row, &generations);
 	/* A number that PostgreSQL has and Redis never gave out is a finding of its own. */
@@ -150,7 +134,16 @@ static void numbers_look(struct pass *pass)
 	look->keeper = cut.keeper;
 	look->quiet = pass->compared && generations_unsettled(&generations, 0) == 0 &&
 		      cut.coupon.generation == row.generation;
-	unnamed = unnamed_count(pass, &generations, &row, &cut);
+	if (cut.coupon.seq == pass->cut.coupon.seq || !cut.present)
+		unnamed = generations_unsettled(&generations, 0) - (int64_t)pass->open.n +
+			  suspects_count(&pass->open, SUSPECT_HELD);
+	else
+		unnamed = generations_unsettled(&generations, row.generation) - cut.known;
+	/* Outcomes that were not counted as settled are a finding of their own. */
+	if (settled_over > 0)
+		unnamed -= settled_over;
+	if (unnamed < 0)
+		unnamed = 0;
 	generations_fini(&generations);
 	if (look->unnamed_looks++ == 0)
 		look->unnamed_since_ms = look->now_ms;
@@ -167,47 +160,6 @@ static void gateways_look(struct pass *pass)
 	cJSON_Delete(gateways);
 }
 
-static void broker_query(struct pass *pass)
-{
-	struct look *look = &pass->look;
-	int is_empty;
-
-	broker_look(&pass->audit->broker, &pass->broker);
-	pass->broker_asked = 1;
-	is_empty = pass->broker.ok && pass->broker.ready == 0 && pass->broker.dead == 0;
-	look->busy_n = pass->broker.ok && pass->broker.ready > 0 ? look->busy_n + 1 : 0;
-	look->empty_n += is_empty;
-	look->idle = is_empty && pass->broker.consumers == 0;
-	pass->locked_ms = locks_look(&look->locks, pass->audit->db, look->now_ms);
-	gateways_look(pass);
-	/*
-	 * Workers hold the overdue receives while one of them is in a long transaction or has put
-	 * off coupons, or another session holds a lock: their time starts again.
-	 */
-	if (locks_workers_hold(pass->audit->db) || pass->locked_ms > 0) {
-		look->unnamed_since_ms = look->now_ms;
-		for (size_t i = 0; i < pass->open.n; i++)
-			pass->open.list[i].since_ms = look->now_ms;
-	}
-}
-
-/* Updates the state of every suspect, and the counts of the pass that looks find. */
-static void look_once(struct pass *pass)
-{
-	size_t step = records_step(pass->row.limit);
-
-	pass->look.now_ms = clock_monotonic_ms();
-	suspects_each(pass, &pass->rows, step, rows_look);
-	pass_resolve(pass);
-	numbers_look(pass);
-	suspects_each(pass, &pass->open, step, open_look);
-	/* RabbitMQ may be on another network: it is queried only when it decides something. */
-	if (suspects_count(&pass->open, SUSPECT_OVERDUE) > 0 || pass->settled.n > 0 ||
-	    pass->unnamed > 0)
-		broker_query(pass);
-	suspects_each(pass, &pass->settled, step, entries_look);
-}
-
 /* How long a slot has to be overdue before it is wrong. */
 static int64_t need_ms(const struct pass *pass, const struct slot *slot)
 {
@@ -217,28 +169,24 @@ static int64_t need_ms(const struct pass *pass, const struct slot *slot)
 										  : HOLD_MS;
 }
 
-static int is_hopeless(const struct pass *pass)
-{
-	return pass->broker_asked &&
-	       (!pass->broker.ok || pass->broker.dead > 0 || pass->look.busy_n >= BUSY_LOOKS ||
-		pass->locked_ms >= LOCKED_MS || *pass->gateways);
-}
-
-/* Receives without an outcome: both queues have to be empty. */
+/* Judges receives without an outcome: they are lost only if both queues are empty. */
 static enum look_result overdue_judge(const struct pass *pass, int64_t since_ms, int64_t wanted_ms,
 				      int looks)
 {
 	const struct look *look = &pass->look;
+	int is_hopeless = pass->broker_asked && (!pass->broker.ok || pass->broker.dead > 0 ||
+						 look->busy_n >= BUSY_LOOKS ||
+						 pass->locked_ms >= LOCKED_MS || *pass->gateways);
 
 	if (looks >= LOOKS && look->empty_n >= LOOKS && !*pass->gateways &&
 	    (look->idle || look->now_ms - since_ms >= wanted_ms))
 		return LOOK_WRONG;
-	if (is_hopeless(pass) || look->now_ms - look->begin_ms >= wanted_ms + EXTRA_MS)
+	if (is_hopeless || look->now_ms - look->begin_ms >= wanted_ms + EXTRA_MS)
 		return LOOK_NONE;
 	return LOOK_LATER;
 }
 
-/* A settled outbox entry: the keeper has had the time to publish it again. */
+/* Judges a settled outbox entry: wrong when the keeper has had the time to publish it again. */
 static enum look_result entry_judge(const struct pass *pass, const struct suspect *entry)
 {
 	int64_t wanted_ms = need_ms(pass, &entry->slot);
@@ -253,7 +201,7 @@ static enum look_result entry_judge(const struct pass *pass, const struct suspec
 		       : LOOK_LATER;
 }
 
-/* A slot or a user coupon. */
+/* Judges a slot or a user coupon. */
 static enum look_result slot_judge(const struct pass *pass, const struct suspect *suspect)
 {
 	switch (suspect->state) {
@@ -271,54 +219,78 @@ static enum look_result slot_judge(const struct pass *pass, const struct suspect
 	return LOOK_RIGHT;
 }
 
-static void suspects_judge(const struct pass *pass, struct suspects *suspects,
-			   enum look_result (*judge)(const struct pass *pass,
-						     const struct suspect *suspect),
-			   int left[LOOK_NONE + 1])
-{
-	for (size_t i = 0; i < suspects->n; i++) {
-		suspects->list[i].result = judge(pass, &suspects->list[i]);
-		left[suspects->list[i].result]++;
-	}
-}
-
 void look_again(struct pass *pass)
 {
+	struct suspects *all[] = { &pass->rows, &pass->open, &pass->settled };
+	size_t step = records_step(pass->row.limit);
 	int left[LOOK_NONE + 1] = { 0 };
+	struct look *look = &pass->look;
 	enum look_result unnamed;
 
-	if (pass->look.done)
+	if (look->done)
 		return;
-	look_once(pass);
-	suspects_judge(pass, &pass->rows, slot_judge, left);
-	suspects_judge(pass, &pass->open, slot_judge, left);
-	suspects_judge(pass, &pass->settled, entry_judge, left);
+
+	/* Updates the state of every suspect, and the counts of the pass that looks find. */
+	look->now_ms = clock_monotonic_ms();
+	suspects_each(pass, &pass->rows, step, rows_look);
+	pass_resolve(pass);
+	numbers_look(pass);
+	suspects_each(pass, &pass->open, step, open_look);
+	/* RabbitMQ may be on another network: it is queried only when it decides something. */
+	if (suspects_count(&pass->open, SUSPECT_OVERDUE) > 0 || pass->settled.n > 0 ||
+	    pass->unnamed > 0) {
+		int is_empty;
+
+		broker_look(&pass->audit->broker, &pass->broker);
+		pass->broker_asked = 1;
+		is_empty = pass->broker.ok && pass->broker.ready == 0 && pass->broker.dead == 0;
+		look->busy_n = pass->broker.ok && pass->broker.ready > 0 ? look->busy_n + 1 : 0;
+		look->empty_n += is_empty;
+		look->idle = is_empty && pass->broker.consumers == 0;
+		pass->locked_ms = locks_look(&look->locks, pass->audit->db, look->now_ms);
+		gateways_look(pass);
+		/*
+		 * Workers hold the overdue receives while one of them is in a long transaction or
+		 * has put off coupons, or another session holds a lock: their time starts again.
+		 */
+		if (locks_workers_hold(pass->audit->db) || pass->locked_ms > 0) {
+			look->unnamed_since_ms = look->now_ms;
+			for (size_t i = 0; i < pass->open.n; i++)
+				pass->open.list[i].since_ms = look->now_ms;
+		}
+	}
+	suspects_each(pass, &pass->settled, step, entries_look);
+
+	for (size_t list = 0; list < 3; list++)
+		for (size_t i = 0; i < all[list]->n; i++) {
+			struct suspect *suspect = &all[list]->list[i];
+
+			suspect->result = all[list] == &pass->settled ? entry_judge(pass, suspect)
+								      : slot_judge(pass, suspect);
+			left[suspect->result]++;
+		}
 	if (pass->unnamed > 0) {
-		unnamed = overdue_judge(pass, pass->look.unnamed_since_ms, pass->audit->grace_ms,
-					pass->look.unnamed_looks);
+		unnamed = overdue_judge(pass, look->unnamed_since_ms, pass->audit->grace_ms,
+					look->unnamed_looks);
 		left[unnamed]++;
 		pass->unnamed_overdue = unnamed == LOOK_WRONG;
 	}
 	pass->undecided = left[LOOK_NONE] > 0;
-	pass->look.done = left[LOOK_LATER] == 0;
-}
-
-static void suspects_restart(struct suspects *suspects)
-{
-	for (size_t i = 0; i < suspects->n; i++)
-		suspects->list[i].looks = 0;
+	look->done = left[LOOK_LATER] == 0;
 }
 
 void look_start(struct pass *pass)
 {
+	struct suspects *all[] = { &pass->rows, &pass->open, &pass->settled };
+
 	pass->look = (struct look){
 		.begin_ms = clock_monotonic_ms(),
 		.ignore_age = pass_gone(pass) > 0,
 		.done = pass->cut.bad || pass->cut.held,
 	};
-	suspects_restart(&pass->rows);
-	suspects_restart(&pass->open);
-	suspects_restart(&pass->settled);
+	for (size_t list = 0; list < 3; list++)
+		for (size_t i = 0; i < all[list]->n; i++)
+			all[list]->list[i].looks = 0;
 	look_again(pass);
 }
 
@@ -326,23 +298,6 @@ int look_found_wrong(const struct pass *pass, const struct suspect *suspect)
 {
 	return suspect->result == LOOK_WRONG &&
 	       (suspect->state != SUSPECT_OVERDUE || !pass->undecided);
-}
-
-/* Receive numbers without an outcome in generations without progress. */
-static int64_t unnamed_stalled(struct pass *pass, const struct generations *now)
-{
-	int64_t n = 0;
-
-	if (pass->unnamed_overdue)
-		return 0;
-	for (size_t i = 0; i < now->n; i++) {
-		int64_t then = generation_find(&pass->generations, now->list[i].number)->high;
-		int64_t high = then > now->list[i].high ? then : now->list[i].high;
-
-		if (now->list[i].idle_ms > pass->audit->stalled_ms && high > now->list[i].settled)
-			n += high - now->list[i].settled;
-	}
-	return n < pass->unnamed ? n : pass->unnamed;
 }
 
 /*
@@ -362,25 +317,39 @@ static int64_t newest_find(const struct pass *pass, int64_t redis_ms)
 			postgres_number(redis_ms - oldest_ms + limit_ms));
 }
 
-/*
- * One search for stalled receives; `stalled` gets those that have a slot. Outcomes are read last:
- * what has one is not in flight.
- */
-static void stalled_find(struct pass *pass, struct slots *stalled)
+int stall_search(struct pass *pass, struct locks *locks)
 {
+	static char has[COUPON_SLOTS_MAX], dead[COUPON_SLOTS_MAX];
+	struct redis_client *redis = pass->audit->redis;
 	const int64_t limit_ms = pass->audit->stalled_ms;
 	struct stall *stall = &pass->stall;
 	struct generations now = { 0 };
+	struct slots stalled = { 0 }; /* the stalled receives that have one */
 	struct audit_row row;
 	struct cut cut;
 	int64_t newest_ms;
 
+	if (pass->cut.bad || pass->cut.held || (pass->open.n == 0 && pass->unnamed == 0))
+		return 0;
+
+	/* Outcomes are read last: what has one is not in flight. */
 	cut_read(pass, &cut, NULL, 0);
 	row_read(pass, &row, &now);
 	newest_ms = row.idle_ms > limit_ms ? INT64_MAX : newest_find(pass, cut.at_ms);
 	pass_resolve(pass);
 	*stall = (struct stall){ .idle_ms = row.idle_ms, .keeper = cut.keeper };
-	stall->unnamed = stall->n = unnamed_stalled(pass, &now);
+
+	/* Receive numbers without an outcome in generations without progress. */
+	for (size_t i = 0; i < now.n && !pass->unnamed_overdue; i++) {
+		int64_t then = generation_find(&pass->generations, now.list[i].number)->high;
+		int64_t high = then > now.list[i].high ? then : now.list[i].high;
+
+		if (now.list[i].idle_ms > limit_ms && high > now.list[i].settled)
+			stall->unnamed += high - now.list[i].settled;
+	}
+	if (stall->unnamed > pass->unnamed)
+		stall->unnamed = pass->unnamed;
+	stall->n = stall->unnamed;
 	generations_fini(&now);
 	for (size_t i = 0; i < pass->open.n; i++) {
 		const struct suspect *suspect = &pass->open.list[i];
@@ -394,37 +363,21 @@ static void stalled_find(struct pass *pass, struct slots *stalled)
 			stall->oldest = suspect->slot;
 			stall->age_ms = age_ms(cut.at_ms, &suspect->slot);
 		}
-		slots_add(stalled, &suspect->slot);
+		slots_add(&stalled, &suspect->slot);
 	}
-}
 
-/* Where the messages of the stalled receives are. */
-static void messages_find(struct pass *pass, const struct slots *stalled)
-{
-	static char has[COUPON_SLOTS_MAX], dead[COUPON_SLOTS_MAX];
-	struct redis_client *redis = pass->audit->redis;
-
-	for (size_t at = 0, n; at < stalled->n; at += n) {
-		n = stalled->n - at < COUPON_SLOTS_MAX ? stalled->n - at : COUPON_SLOTS_MAX;
-		store_has(redis, pass->coupon, COUPON_KEY_OUTBOX, stalled->list + at, n, has);
-		store_has(redis, pass->coupon, COUPON_KEY_DEAD, stalled->list + at, n, dead);
-		for (size_t i = 0; i < n; i++) {
-			pass->stall.dead += dead[i];
-			pass->stall.outbox += has[i] && !dead[i];
-		}
-	}
-}
-
-int stall_search(struct pass *pass, struct locks *locks)
-{
-	struct stall *stall = &pass->stall;
-	struct slots stalled = { 0 };
-
-	if (pass->cut.bad || pass->cut.held || (pass->open.n == 0 && pass->unnamed == 0))
-		return 0;
-	stalled_find(pass, &stalled);
 	if (locks && stall->n > 0) {
-		messages_find(pass, &stalled);
+		/* Where the messages of the stalled receives are, and what else is known. */
+		for (size_t at = 0, n; at < stalled.n; at += n) {
+			n = stalled.n - at < COUPON_SLOTS_MAX ? stalled.n - at : COUPON_SLOTS_MAX;
+			store_has(redis, pass->coupon, COUPON_KEY_OUTBOX, stalled.list + at, n,
+				  has);
+			store_has(redis, pass->coupon, COUPON_KEY_DEAD, stalled.list + at, n, dead);
+			for (size_t i = 0; i < n; i++) {
+				stall->dead += dead[i];
+				stall->outbox += has[i] && !dead[i];
+			}
+		}
 		stall->locked_ms = locks_look(locks, pass->audit->db, clock_monotonic_ms());
 		stall->held = locks_workers_hold(pass->audit->db);
 		gateways_look(pass);

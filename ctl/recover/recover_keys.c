@@ -1,4 +1,4 @@
-#include "ctl/recover/keys.h"
+#include "ctl/recover/recover_keys.h"
 
 #include "common/check.h"
 #include "common/key_copy.h"
@@ -22,7 +22,7 @@ int64_t keys_ahead(struct db *db, struct redis_client *redis)
 	return there > own ? there - own : 0;
 }
 
-/* Counts and tells what has happened to a key; an id that is none is not printed. */
+/* Counts and tells what has happened to a key. An id that is malformed is not printed. */
 static void restored_note(struct key_counts *counts, const char *what, const char *id,
 			  key_restored_fn *tell, void *context)
 {
@@ -35,44 +35,13 @@ static void restored_note(struct key_counts *counts, const char *what, const cha
 		tell(context, what, key_id_valid(id, strlen(id)) ? id : "?");
 }
 
-/* Other bytes are in no record, and PostgreSQL would refuse all of them together. */
+/* No record has other bytes, and PostgreSQL would refuse all records of the statement together. */
 static int is_printable(const redisReply *text)
 {
 	for (size_t i = 0; i < text->len; i++)
 		if (text->str[i] < ' ' || text->str[i] > '~')
 			return 0;
 	return 1;
-}
-
-/* One page of a scan: fields and values, of which `version` is no record. */
-static void page_restore(struct db *db, const redisReply *fields, int64_t version,
-			 struct key_counts *counts, key_restored_fn *tell, void *context)
-{
-	struct postgres_array records = { .type = POSTGRES_TEXT };
-	const char **ids = checked(calloc(fields->elements + 1, sizeof(*ids)));
-	PGresult *rows;
-
-	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
-		const redisReply *record = fields->element[i + 1];
-		const char *id = fields->element[i]->str;
-
-		if (strcmp(id, "version") == 0)
-			continue;
-		if (!is_printable(record)) {
-			restored_note(counts, "unreadable", id, tell, context);
-			continue;
-		}
-		ids[records.n] = id;
-		postgres_array_add_text(&records, record->str, record->len);
-	}
-	rows = db_ask(db, sql_query_key_restore, postgres_array(&records),
-		      postgres_number(version));
-	for (int row = 0; row < PQntuples(rows); row++)
-		restored_note(counts, column_text(rows, row, "what"),
-			      ids[column_number(rows, row, "ord") - 1], tell, context);
-	PQclear(rows);
-	postgres_array_fini(&records);
-	free(ids);
 }
 
 void keys_restore(struct db *db, struct redis_client *redis, struct key_counts *counts,
@@ -86,8 +55,32 @@ void keys_restore(struct db *db, struct redis_client *redis, struct key_counts *
 	do {
 		redisReply *reply = store_reply(redis, redis_client_hscan(redis, KEYS_KEY, cursor,
 									  SCAN_FIELDS));
+		const redisReply *fields = reply->element[1];
+		struct postgres_array records = { .type = POSTGRES_TEXT };
+		const char **ids = checked(calloc(fields->elements + 1, sizeof(*ids)));
+		PGresult *rows;
 
-		page_restore(db, reply->element[1], version, counts, tell, context);
+		for (size_t i = 0; i + 1 < fields->elements; i += 2) {
+			const redisReply *record = fields->element[i + 1];
+			const char *id = fields->element[i]->str;
+
+			if (strcmp(id, "version") == 0) /* no record */
+				continue;
+			if (!is_printable(record)) {
+				restored_note(counts, "unreadable", id, tell, context);
+				continue;
+			}
+			ids[records.n] = id;
+			postgres_array_add_text(&records, record->str, record->len);
+		}
+		rows = db_ask(db, sql_query_key_restore, postgres_array(&records),
+			      postgres_number(version));
+		for (int row = 0; row < PQntuples(rows); row++)
+			restored_note(counts, column_text(rows, row, "what"),
+				      ids[column_number(rows, row, "ord") - 1], tell, context);
+		PQclear(rows);
+		postgres_array_fini(&records);
+		free(ids);
 		freeReplyObject(reply);
 	} while (strcmp(cursor, "0") != 0);
 }

@@ -1,10 +1,10 @@
 /*
- * couponctl codes: word makes one code for all, show tells of a code, stats of a coupon's sets, and
- * key makes the file of keys. Before them, what all commands of codes share.
+ * couponctl codes: generate --word makes one code for all, show tells of a code, list of a coupon's
+ * sets, export writes codes to a file, and key makes the file of keys.
  */
 #include "common/check.h"
 #include "common/log/log.h"
-#include "ctl/codes/codes.h"
+#include "ctl/codes/stored_codes.h"
 #include "ctl/output.h"
 #include "ctl/table.h"
 #include "embed.h"
@@ -13,170 +13,25 @@
 #include <inttypes.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOCK "codes"
-#define FORM_WRONG "PostgreSQL has codes of a form that this version cannot read: %s"
 #define WORD_LEAST 3
+#define CHUNK 4096 /* generated codes that are written at once */
 #define KEYS_HEAD "# Keys of exchange codes: VERSION HEX. Who has them can make codes.\n"
-
-int keyring_read(struct code_keys *keys, const struct ctl *ctl, struct db *db)
-{
-	char why[CODE_WHY_SIZE], fingerprint[CODE_FINGERPRINT_SIZE];
-	const struct code_key *key;
-	PGresult *rows;
-	int newest = 0;
-
-	if (!*ctl->config.code_keys)
-		log_fatal("COUPON_CODE_KEYS is not set: this needs the file with the keys of "
-			  "codes; couponctl codes key makes one");
-	if (code_key_file_read(keys, ctl->config.code_keys, why))
-		log_fatal("%s", why);
-	rows = db_ask(db, sql_query_code_keys);
-	for (int row = 0; row < PQntuples(rows); row++) {
-		newest = (int)column_number(rows, row, "version");
-		key = code_keys_find(keys, newest);
-		if (!key || strcmp(code_key_fingerprint(key, fingerprint),
-				   column_text(rows, row, "fingerprint")) == 0)
-			continue;
-		log_fatal("COUPON_CODE_KEYS names a file with another key as version %d: its "
-			  "fingerprint is %s, and the key that has made codes has %s",
-			  newest, fingerprint, column_text(rows, row, "fingerprint"));
-	}
-	PQclear(rows);
-	return newest;
-}
-
-void stored_form(struct code_form *form, const PGresult *rows, int row, const char *column)
-{
-	char why[CODE_WHY_SIZE];
-
-	if (code_form_parse(form, column_text(rows, row, column),
-			    column_text(rows, row, "alphabet"), why))
-		log_fatal(FORM_WRONG, why);
-}
-
-void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db)
-{
-	PGresult *rows = db_ask(db, sql_query_code_catalogue);
-	struct code_keys keys = { .n = 0 };
-	char why[CODE_WHY_SIZE];
-
-	*stored = (struct stored){ .book = code_book_new() };
-	for (int row = 0; row < PQntuples(rows); row++) {
-		if (db_is_null(rows, row, "space_id"))
-			continue; /* not of generated codes */
-		if (keys.n == 0)
-			keyring_read(&keys, ctl, db);
-		switch (code_book_take(stored->book, &keys, rows, row, why)) {
-		case CODE_TAKEN:
-			break;
-		case CODE_KEY_MISSING:
-			stored->unread += column_number(rows, row, "code_num");
-			stored->unread_key = (int)column_number(rows, row, "key_version");
-			break;
-		case CODE_KEY_OTHER:
-			log_fatal("%s", why);
-		case CODE_FORM_WRONG:
-			log_fatal(FORM_WRONG, why);
-		}
-	}
-	code_keys_wipe(&keys);
-	PQclear(rows);
-}
-
-struct code_space *stored_space(const struct stored *stored, int64_t id)
-{
-	struct code_space *space = code_book_space(stored->book, id);
-
-	if (!space)
-		log_fatal("the file that COUPON_CODE_KEYS names lacks the key of version %d, which "
-			  "has made these codes",
-			  stored->unread_key);
-	return space;
-}
-
-int stored_wait(const struct ctl *ctl)
-{
-	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);
-	struct db *db = store_postgres_open(ctl);
-	int status;
-
-	(void)redis_client_open(redis); /* or every call fails */
-	status = store_gateways_wait(db, redis, STORE_NEWS_CODES);
-	redis_client_free(redis);
-	db_close(db);
-	return status;
-}
-
-struct db *stored_lock(const struct ctl *ctl)
-{
-	struct db *db = store_changing_open(ctl, NULL);
-
-	db_lock_wait(db, LOCK);
-	return db;
-}
-
-int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const char *request,
-		       const char *source)
-{
-	int64_t set = db_value(db, sql_query_code_set_add, postgres_number(coupon),
-			       postgres_text(kind), postgres_text(request), postgres_text(source));
-
-	if (!set)
-		log_fatal_as(CTL_ABSENT, "there is no coupon %lld", (long long)coupon);
-	return set;
-}
-
-/* The set of this coupon that has the word; 0: no code has its text. Another's ends the process. */
-static int64_t present_find(struct db *db, const char *text, int64_t coupon)
-{
-	PGresult *row = db_ask(db, sql_query_code_row, db_id(0), db_id(0), postgres_text(text));
-	int64_t set = PQntuples(row) > 0 ? column_number(row, 0, "set_id") : 0;
-
-	if (set && (column_number(row, 0, "coupon_id") != coupon ||
-		    strcmp(column_text(row, 0, "kind"), "word") != 0))
-		log_fatal("\"%s\" exists: %s, of set %" PRId64 " of coupon %s", text,
-			  column_text(row, 0, "kind"), set, column_text(row, 0, "coupon_id"));
-	if (set && strcmp(column_text(row, 0, "state"), "revoked") == 0)
-		log_fatal("\"%s\" was revoked, in set %" PRId64 ": choose another word", text, set);
-	PQclear(row);
-	return set;
-}
-
-static void generated_refuse(const struct ctl *ctl, struct db *db, const char *word)
-{
-	struct code_found found;
-	struct stored stored;
-
-	stored_read(&stored, ctl, db);
-	if (code_book_find(stored.book, word, strlen(word), &found) == 0)
-		log_fatal("\"%s\" exists: a generated code, of set %" PRId64, word, found.set->id);
-	code_book_free(stored.book);
-}
-
-static int64_t word_store(struct db *db, const char *word, const char *text, int64_t coupon)
-{
-	int64_t set = stored_set_add(db, coupon, "word", NULL, NULL);
-
-	if (!db_value(db, sql_query_code_word, postgres_number(set), postgres_number(coupon),
-		      postgres_text(text), postgres_text(word)))
-		log_fatal("\"%s\" was stored by another command at this moment", text);
-	db_do(db, sql_query_code_set_complete, postgres_number(set));
-	return set;
-}
 
 static int word_run(struct ctl *ctl)
 {
-	int64_t coupon = args_coupon(&ctl->args), set;
-	const char *word = args_required(&ctl->args, "word");
+	int64_t coupon = args_coupon(&ctl->args), set = 0;
+	const char *word = args_required(&ctl->args, "word"), *spelling;
 	cJSON *object = output_object();
 	char text[CODE_OTHERS_SIZE];
+	struct code_found found;
+	struct stored stored;
 	struct db *db;
+	PGresult *row;
 	int status;
 
 	if (code_text_spell(word, strlen(word), text) || strlen(text) < WORD_LEAST)
@@ -184,13 +39,34 @@ static int word_run(struct ctl *ctl)
 			  "counting spaces and dashes",
 			  word);
 	db = stored_lock(ctl);
-	generated_refuse(ctl, db, word);
+	stored_read(&stored, ctl, db);
+	if (code_book_find(stored.book, word, strlen(word), &found) == 0)
+		log_fatal("\"%s\" exists: a generated code, of set %" PRId64, word, found.set->id);
+	code_book_free(stored.book);
 	db_run(db, "BEGIN");
 	store_key_bind(db, ctl, NULL);
-	set = present_find(db, text, coupon);
-	if (!set)
-		set = word_store(db, code_text_is_plain(word, strlen(word)) ? word : text, text,
-				 coupon);
+
+	/* The set of this coupon that has the word already. */
+	row = db_ask(db, sql_query_code_row, db_id(0), db_id(0), postgres_text(text));
+	if (PQntuples(row) > 0)
+		set = column_number(row, 0, "set_id");
+	if (set && (column_number(row, 0, "coupon_id") != coupon ||
+		    strcmp(column_text(row, 0, "kind"), "word") != 0))
+		log_fatal("\"%s\" exists: %s, of set %" PRId64 " of coupon %s", text,
+			  column_text(row, 0, "kind"), set, column_text(row, 0, "coupon_id"));
+	if (set && strcmp(column_text(row, 0, "state"), "revoked") == 0)
+		log_fatal("\"%s\" was revoked, in set %" PRId64 ": choose another word", text, set);
+	PQclear(row);
+
+	if (!set) {
+		set = stored_set_add(db, coupon, "word", NULL, NULL);
+		spelling = code_text_is_plain(word, strlen(word)) ? word : text;
+		if (!db_value(db, sql_query_code_word, postgres_number(set),
+			      postgres_number(coupon), postgres_text(text),
+			      postgres_text(spelling)))
+			log_fatal("\"%s\" was stored by another command at this moment", text);
+		db_do(db, sql_query_code_set_complete, postgres_number(set));
+	}
 	db_run(db, "COMMIT");
 	db_close(db);
 	status = stored_wait(ctl);
@@ -203,20 +79,7 @@ static int word_run(struct ctl *ctl)
 	return status;
 }
 
-/* The spelling of a text that is of the form of the row. */
-static void generated_spell(struct text_buffer *code, const PGresult *row, const char *text)
-{
-	char spelled[CODE_WIDTH_MAX];
-	struct ff1_string string;
-	struct code_form form;
-
-	stored_form(&form, row, 0, "pattern");
-	check(code_form_read(&form, text, strlen(text), &string) == 0);
-	code_form_write(&form, &string, spelled);
-	text_add(code, spelled, form.width);
-}
-
-/* The row of the code, with its one spelling; NULL: there is none. */
+/* Returns the row of the code, or NULL, and adds its spelling to `code`. */
 static PGresult *code_find(struct db *db, const struct stored *stored, const char *text,
 			   struct text_buffer *code)
 {
@@ -225,9 +88,16 @@ static PGresult *code_find(struct db *db, const struct stored *stored, const cha
 	PGresult *row = NULL;
 
 	if (code_book_find(stored->book, text, strlen(text), &found) == 0) {
+		struct ff1_string string;
+		struct code_form form;
+		char generated[CODE_WIDTH_MAX];
+
 		row = db_ask(db, sql_query_code_row, postgres_number(found.set->id),
 			     postgres_number(found.serial), postgres_text(NULL));
-		generated_spell(code, row, text);
+		stored_form(&form, row, 0, "pattern");
+		check(code_form_read(&form, text, strlen(text), &string) == 0);
+		code_form_write(&form, &string, generated);
+		text_add(code, generated, form.width);
 	} else if (code_text_spell(text, strlen(text), spelled) == 0) {
 		row = db_ask(db, sql_query_code_row, db_id(0), db_id(0), postgres_text(spelled));
 		if (PQntuples(row) > 0)
@@ -239,13 +109,34 @@ static PGresult *code_find(struct db *db, const struct stored *stored, const cha
 	return NULL;
 }
 
-static void code_say(const PGresult *row, const char *code, int as_json)
+static int show_run(struct ctl *ctl)
 {
-	cJSON *object = output_object();
+	const char *text = ctl->args.argument;
+	struct db *db = store_postgres_open(ctl);
+	struct text_buffer code = { 0 }, shown = { 0 };
 	char receive[STORE_RECEIVE_SIZE];
+	struct stored stored;
+	cJSON *object;
+	PGresult *row;
+	int status = CTL_DONE;
 
+	stored_read(&stored, ctl, db);
+	row = code_find(db, &stored, text, &code);
+	if (!row) {
+		text_add_shown(&shown, text, strlen(text));
+		fprintf(stderr, "couponctl: there is no code \"%s\"", shown.data ? shown.data : "");
+		if (stored.unread > 0)
+			fprintf(stderr,
+				", unless it is one of %lld codes of key %d, which the file of "
+				"keys lacks",
+				(long long)stored.unread, stored.unread_key);
+		fputc('\n', stderr);
+		status = CTL_ABSENT;
+		goto out;
+	}
+	object = output_object();
 	store_receive_text(row, 0, column_number(row, 0, "coupon_id"), receive);
-	output_text(object, "code", code);
+	output_text(object, "code", code.data);
 	output_text(object, "kind", column_text(row, 0, "kind"));
 	output_id(object, "set", column_number(row, 0, "set_id"));
 	output_id(object, "coupon", column_number(row, 0, "coupon_id"));
@@ -272,44 +163,14 @@ static void code_say(const PGresult *row, const char *code, int as_json)
 		   "[receive \n  receive  {receive}]"
 		   "[revoked_at  by {revoked_by} at {revoked_at}]\n"
 		   "[metadata   metadata {metadata}\n]",
-		   as_json);
-}
-
-static void absent_tell(const struct stored *stored, const char *text)
-{
-	struct text_buffer shown = { 0 };
-
-	text_add_shown(&shown, text, strlen(text));
-	fprintf(stderr, "couponctl: there is no code \"%s\"", shown.data ? shown.data : "");
-	if (stored->unread > 0)
-		fprintf(stderr,
-			", unless it is one of %lld codes of key %d, which the file of keys lacks",
-			(long long)stored->unread, stored->unread_key);
-	fputc('\n', stderr);
-	text_buffer_fini(&shown);
-}
-
-static int show_run(struct ctl *ctl)
-{
-	const char *text = ctl->args.argument;
-	struct db *db = store_postgres_open(ctl);
-	struct text_buffer code = { 0 };
-	struct stored stored;
-	PGresult *row;
-	int is_there;
-
-	stored_read(&stored, ctl, db);
-	row = code_find(db, &stored, text, &code);
-	is_there = row != NULL;
-	if (is_there)
-		code_say(row, code.data, args_has(&ctl->args, "json"));
-	else
-		absent_tell(&stored, text);
+		   args_has(&ctl->args, "json"));
+out:
 	PQclear(row);
+	text_buffer_fini(&shown);
 	text_buffer_fini(&code);
 	code_book_free(stored.book);
 	db_close(db);
-	return is_there ? 0 : CTL_ABSENT;
+	return status;
 }
 
 static int list_run(struct ctl *ctl)
@@ -366,7 +227,163 @@ static int list_run(struct ctl *ctl)
 	return 0;
 }
 
-/* Writes what the file has now, or its head when there is none. Returns the version to add. */
+static const char *const export_columns[] = { "code",    "coupon",  "set",      "state", "user",
+					      "receive", "used_at", "metadata", NULL };
+
+struct exporting {
+	struct db *db;
+	struct stored stored;
+	struct sheet sheet;
+	int is_all;
+
+	/* The set whose codes are written at the moment. */
+	const char *set_text, *coupon_text;
+	int64_t coupon, first, count;
+	int is_revoked, is_word;
+	struct code_space *space; /* NULL: it has rows for all of its codes */
+	struct code_form form;
+	PGresult *page; /* of its rows */
+	int row;        /* below the rows of the page, unless all were read */
+};
+
+static int has_row(const struct exporting *e)
+{
+	return e->row < PQntuples(e->page);
+}
+
+static void row_next(struct exporting *e)
+{
+	if (++e->row < PQntuples(e->page))
+		return;
+	PQclear(e->page);
+	e->page = db_page(e->db);
+	e->row = 0;
+}
+
+/* Writes one code. `is_row`: the present row is that of the code. */
+static void code_write(struct exporting *e, const char *code, size_t len, int is_row)
+{
+	const char *state = is_row ? column_text(e->page, e->row, "state") : "unused";
+	struct cell cells[8] = { { .text = code, .len = len },
+				 cell_text(e->coupon_text),
+				 cell_text(e->set_text) };
+	char receive[STORE_RECEIVE_SIZE];
+
+	if (strcmp(state, "unused") == 0)
+		state = e->is_revoked ? "revoked" : e->is_word ? "open" : state;
+	cells[3] = cell_text(state);
+	if (is_row) {
+		cells[4] = cell_text(column_text(e->page, e->row, "user_id"));
+		cells[5] = cell_text(store_receive_text(e->page, e->row, e->coupon, receive));
+		cells[6] = cell_text(column_text(e->page, e->row, "used_at"));
+		cells[7] = cell_json(column_text(e->page, e->row, "metadata"));
+	}
+	sheet_row(&e->sheet, cells);
+}
+
+/* Returns the space of the set; NULL if others made its codes. */
+static struct code_space *space_of(const struct exporting *e, const PGresult *sets, int set)
+{
+	return db_is_null(sets, set, "space_id")
+		       ? NULL
+		       : stored_space(&e->stored, column_number(sets, set, "space_id"));
+}
+
+static void set_write(struct exporting *e, const PGresult *sets, int set)
+{
+	static char codes[CHUNK * CODE_WIDTH_MAX];
+	size_t width = 0;
+
+	e->set_text = column_text(sets, set, "id");
+	e->coupon_text = column_text(sets, set, "coupon_id");
+	e->coupon = column_number(sets, set, "coupon_id");
+	e->first = column_number(sets, set, "first_position");
+	e->count = column_number(sets, set, "code_num");
+	e->is_revoked = db_is_true(sets, set, "is_revoked");
+	e->is_word = strcmp(column_text(sets, set, "kind"), "word") == 0;
+	e->space = space_of(e, sets, set);
+	if (e->space) {
+		stored_form(&e->form, sets, set, "pattern");
+		width = e->form.width;
+	}
+	db_pages_begin(e->db, sql_query_code_rows, postgres_text(e->set_text),
+		       postgres_text(e->is_all ? "true" : "false"));
+	e->page = NULL;
+	row_next(e);
+
+	if (e->space && e->is_all) {
+		for (int64_t serial = 0; serial < e->count && !sheet_failed(&e->sheet); serial++) {
+			int64_t left = e->count - serial;
+			int is_row = has_row(e) &&
+				     column_number(e->page, e->row, "serial") == serial;
+
+			if (serial % CHUNK == 0)
+				code_space_write(e->space, &e->form, e->first + serial,
+						 left < CHUNK ? (size_t)left : CHUNK, codes);
+			code_write(e, codes + (size_t)(serial % CHUNK) * width, width, is_row);
+			if (is_row)
+				row_next(e);
+		}
+	} else {
+		/* The codes that have rows, which are all those that others made. */
+		for (; has_row(e) && !sheet_failed(&e->sheet); row_next(e)) {
+			const char *code = column_text(e->page, e->row, "spelling");
+
+			if (e->space)
+				code_space_write(e->space, &e->form,
+						 e->first +
+							 column_number(e->page, e->row, "serial"),
+						 1, codes);
+			code_write(e, e->space ? codes : code, e->space ? width : strlen(code), 1);
+		}
+	}
+	PQclear(e->page);
+	db_pages_end(e->db);
+}
+
+static int export_run(struct ctl *ctl)
+{
+	const struct args *args = &ctl->args;
+	int64_t coupon = args_coupon(args), set = args_id(args, "set");
+	const char *path = args_text(args, "out");
+	struct exporting e = { .is_all = args_has(args, "all"),
+			       .sheet = { .format = sheet_format_read(args, path),
+					  .columns = export_columns,
+					  .csv_end = "\n" } };
+	PGresult *sets;
+
+	if (!coupon == !set)
+		args_fail("codes export takes either a coupon or --set; see couponctl codes export "
+			  "--help");
+	e.sheet.reader = sheet_reader_read(args, e.sheet.format);
+	e.db = store_postgres_open(ctl);
+	stored_read(&e.stored, ctl, e.db);
+
+	/* All of one moment. */
+	db_run(e.db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+	sets = db_ask(e.db, sql_query_code_set_list, db_id(coupon), db_id(set),
+		      postgres_text(NULL));
+	if (PQntuples(sets) == 0)
+		log_fatal_as(CTL_ABSENT, "there is no set %s%lld", set ? "" : "of coupon ",
+			     (long long)(set ? set : coupon));
+	for (int row = 0; row < PQntuples(sets); row++)
+		space_of(
+			&e, sets,
+			row); /* ends the process if a key is missing, before anything is written */
+	sheet_begin(&e.sheet, path);
+	for (int row = 0; row < PQntuples(sets); row++)
+		set_write(&e, sets, row);
+	PQclear(sets);
+	db_run(e.db, "COMMIT");
+	sheet_end(&e.sheet, FILE_KEEP);
+	code_book_free(e.stored.book);
+	db_close(e.db);
+	return 0;
+}
+
+/*
+ * Copies what the file has now, or writes a head if there is no file. Returns the version to add.
+ */
 static int old_copy(const char *path, FILE *out)
 {
 	char text[4096], why[CODE_WHY_SIZE];
@@ -396,7 +413,7 @@ static int old_copy(const char *path, FILE *out)
 	for (; (n = fread(text, 1, sizeof(text), in)) > 0; last = text[n - 1])
 		fwrite(text, 1, n, out);
 	OPENSSL_cleanse(text, sizeof(text));
-	/* It keeps its group and who may read it. */
+	/* The new file keeps the owner, the group and the mode. */
 	if (ferror(in) || fchown(fileno(out), stat.st_uid, stat.st_gid) ||
 	    fchmod(fileno(out), stat.st_mode & 0777))
 		log_fatal("the file of keys \"%s\" cannot be copied: %s", path, strerror(errno));
@@ -462,6 +479,23 @@ static const struct command codes_list_command = {
 			   SWITCH("without-words", "without words, which are codes for everybody")),
 	.summary = "list the sets of codes of a coupon, with their codes by state",
 	.detail = "A word counts as one code, however often it is claimed.",
+};
+
+const struct command codes_export_command = {
+	.name = "codes export",
+	.has_no_json = 1,
+	.run = export_run,
+	.argument = "[COUPON]",
+	.options = OPTIONS(
+		OPTION("set", "SET", "the codes of this set, instead of all sets of a coupon"),
+		SWITCH("all", "also the codes that are not used; the file can then be used to "
+			      "claim them"),
+		OPTION("out", "FILE",
+		       "the file to make, which must not exist; default: standard output"),
+		OPTION("format", "FORMAT",
+		       "csv or jsonl; default: jsonl if FILE ends in .jsonl or .ndjson, else csv"),
+		SPREADSHEET_OPTION),
+	.summary = "write the used codes of a coupon or a set, with their users",
 };
 
 static const struct command codes_key_command = {
