@@ -294,8 +294,8 @@ MUTANTS = [
     mutant(
         "events",
         "the confirm, before an event leaves the log",
-        "events/outlet.c",
-        "is_there && for_confirms && !outlet->failed ? NULL : why;",
+        "events/relay.c",
+        "is_there && for_confirms && !relay->is_refused ? NULL : why;",
         "is_there && for_confirms ? NULL : why;",
         "tests/e2e/test_e2e_events.py::test_a_queue_that_refuses_is_tried_again",
     ),
