@@ -30,7 +30,7 @@ MUTANTS = [
     mutant(
         "P10",
         "what Redis gets again of the uses that it has lost",
-        "keeper/uses_list.c",
+        "keeper/use_upkeep.c",
         'is ? "keep" : "begin", "0"',
         '"keep", "0"',
         "tests/e2e/test_e2e_use_worker.py::test_redis_has_lost_the_list",
