@@ -6,7 +6,7 @@
 #include "embed.h"
 #include "keeper/metrics.h"
 #include "keeper/rebuild/place.h"
-#include "keeper/stores.h"
+#include "keeper/keeper_stores.h"
 
 #include <string.h>
 

@@ -31,7 +31,7 @@
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/recovery.h"
 #include "keeper/slot_free.h"
-#include "keeper/stores.h"
+#include "keeper/keeper_stores.h"
 #include "keeper/sweep.h"
 #include "keeper/use_upkeep.h"
 

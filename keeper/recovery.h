@@ -9,7 +9,7 @@
 #pragma once
 
 #include "common/program/config.h"
-#include "keeper/stores.h"
+#include "keeper/keeper_stores.h"
 
 struct recovery;
 

@@ -20,7 +20,7 @@
 #include "common/log/log.h"
 #include "coupon/slot.h"
 #include "embed.h"
-#include "keeper/stores.h"
+#include "keeper/keeper_stores.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -25,7 +25,7 @@ struct snapshot {
 };
 
 /*
- * Each 0, or -1 when the statement failed, as keeper/database.h says, or when the keeper must not
+ * Each 0, or -1 when the statement failed, as keeper/keeper_database.h says, or when the keeper must not
  * go on.
  */
 int snapshot_begin(struct snapshot *snapshot, struct keeper_context *context,
