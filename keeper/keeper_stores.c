@@ -131,7 +131,10 @@ int keeper_stores_copy(struct keeper_context *context)
 	return changes_copy_raise(context->redis, &changes, &copy);
 }
 
-/* Holds one coupon. The fence in PostgreSQL may be below that of the coupon, so the coupon's own is used. */
+/*
+ * Holds one coupon. The fence in PostgreSQL may be below that of the coupon, so the coupon's own is
+ * used.
+ */
 static void coupon_hold(struct keeper_context *context, int64_t coupon)
 {
 	char word[REDIS_WORD_SIZE];
