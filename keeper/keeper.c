@@ -69,7 +69,7 @@ static struct {
 	struct keeper_state state;
 	struct changes copy;
 	int64_t copy_ms; /* when it was read; 0: never */
-	/* what the loop asks for, before the copy is read */
+	/* the server that the loop wants Redis to follow */
 	struct changes asked;
 	enum follow asked_follow; /* FOLLOW_NONE: nothing */
 } published = { .mutex = PTHREAD_MUTEX_INITIALIZER };
@@ -94,8 +94,8 @@ static int fence_raise(struct keeper *keeper)
 }
 
 /*
- * Sets `elected`: whether this is the keeper. A worker that is cut off with an old master gets the
- * lock there, too: the two keepers would take the fence from each other again and again.
+ * Sets `elected`: whether this is the keeper. A worker that is cut off with an old master would get
+ * the lock there, too, and the two keepers would take the fence from each other again and again.
  */
 static void election_step(struct keeper *keeper)
 {
@@ -294,7 +294,7 @@ static int64_t foreign_turn(struct keeper *keeper)
 			       : keeper->config->keeper_round_ms;
 	}
 
-	/* The lock is enough: its fence was put back too, and is below that of the coupons. */
+	/* The lock alone allows it: PostgreSQL's fence was put back, too, and is too low. */
 	if (keeper_lock_hold(context)) {
 		recovery_stop(keeper->recovery);
 		if (!keeper_lock_take(context))

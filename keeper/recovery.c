@@ -36,8 +36,8 @@ struct recovery {
 	pid_t pid;                /* of the command; 0: it does not run */
 	struct command_output out, err;
 	int64_t due_ms, begun_ms;
-	struct postgres_server server; /* which it brings it back to */
-	char why[LINE_SIZE]; /* an operator is needed, or the command failed, as was logged */
+	struct postgres_server server; /* to which the command brings back what is missing */
+	char why[LINE_SIZE]; /* last logged: an operator is needed, or the command failed */
 	int is_refused;
 };
 
@@ -159,7 +159,7 @@ void recovery_read(struct recovery *recovery)
 	}
 }
 
-/* NULL: settle() has written all that is missing, by the numbers. */
+/* NULL: by the numbers, settle() has written all that is missing; else why an operator has to. */
 static const char *lack_judge(const struct recovery *recovery, const struct keeper_lack *lack)
 {
 	if (!lack->is_promoted)

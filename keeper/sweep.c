@@ -7,7 +7,7 @@
  *	    └── while there are more, and there is time ┘
  *
  * For each coupon: load, verify, terms, rebuild, close, settle, expire (coupon.h); send
- * its outbox again (outbox.h). Of each page its curves are written.
+ * its outbox again (outbox.h). The curves of each page are written.
  *
  * Rounds take about a fifth of the time: with more coupons a sweep takes longer, but the load does
  * not grow. A sweep makes no pauses after an event that concerns all coupons (an election, a new
