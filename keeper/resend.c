@@ -102,18 +102,11 @@ void resend_ready(struct resend *resend, enum resend_queue queue, int64_t ready,
 		resend->empty_since_ms = now_ms;
 }
 
-static struct resend_entry *entry_find(const struct resend *resend, int64_t coupon)
+static struct resend_entry *entry_of(struct resend *resend, const struct resend_coupon *coupon)
 {
 	struct resend_entry *entry;
 
-	HASH_FIND(hh, resend->entries, &coupon, sizeof(coupon), entry);
-	return entry;
-}
-
-static struct resend_entry *entry_of(struct resend *resend, const struct resend_coupon *coupon)
-{
-	struct resend_entry *entry = entry_find(resend, coupon->id);
-
+	HASH_FIND(hh, resend->entries, &coupon->id, sizeof(coupon->id), entry);
 	if (entry)
 		return entry;
 	if (HASH_COUNT(resend->entries) >= RESEND_COUPONS_MAX)
@@ -127,8 +120,9 @@ static struct resend_entry *entry_of(struct resend *resend, const struct resend_
 
 void resend_forget(struct resend *resend, int64_t coupon)
 {
-	struct resend_entry *entry = entry_find(resend, coupon);
+	struct resend_entry *entry;
 
+	HASH_FIND(hh, resend->entries, &coupon, sizeof(coupon), entry);
 	if (entry)
 		entry_free(resend, entry);
 }
@@ -173,7 +167,7 @@ static struct resend_pass *pass_begin(struct resend_entry *entry, enum resend_ki
 	return &entry->pass;
 }
 
-/* Whether receives without a message have been in flight for long. */
+/* The third sign: receives without a message have been in flight for long. */
 static int has_only_slots(const struct resend *resend, const struct resend_entry *entry,
 			  int64_t now_ms)
 {

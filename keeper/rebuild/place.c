@@ -194,10 +194,10 @@ struct slot_writer {
 	int64_t room;
 	int64_t added;
 	struct fill_lane lanes[LANES];
-	int lanes_n;     /* of which are open */
-	int lanes_tried; /* to open them */
-	unsigned turn;   /* of the lanes */
-	int n;
+	int lanes_n;     /* the first ones are open */
+	int lanes_tried; /* it was tried to open them */
+	unsigned turn;   /* whose lane is next */
+	int n;           /* slots that are buffered */
 	struct user_id users[FILL_PIECE];
 	char records[FILL_PIECE][SLOT_RECORD_SIZE];
 	/*
