@@ -191,7 +191,7 @@ struct resend_pass *resend_look(struct resend *resend, const struct resend_coupo
 	else if (entry->empty_ms == 0)
 		entry->empty_ms = now_ms;
 
-	/* The mark moves once an interval. What it was an interval ago counts as settled long ago. */
+	/* The mark moves once an interval. The mark before it counts as settled long ago. */
 	if (!entry->mark_ms || now_ms - entry->mark_ms >= 2 * resend->after_ms) {
 		if (entry->mark_ms)
 			entry->settled = entry->mark;

@@ -138,7 +138,7 @@ static void reply_take(struct free_page *page, const redisReply *reply)
 	const char *coupon = value(page, page->part[0], COUPON);
 	int64_t freed = 0, given = 0, dropped = 0;
 
-	/* Redis does not have the coupon. If it will never have it again, nothing is to be freed. */
+	/* Redis does not have the coupon. If it never will again, nothing is to be freed. */
 	if (reply->elements == 1) {
 		for (int i = 0; i < page->part_n; i++)
 			if (*value(page, page->part[i], IS_OVER) == 't')
@@ -236,7 +236,10 @@ static int counted(const struct free_page *page, int64_t coupon, const char *las
 	return 0;
 }
 
-/* Counts the outcomes of one coupon's rows. 0, or -1. They stay if Redis does not have the coupon or refuses the call. */
+/*
+ * Counts the outcomes of one coupon's rows. 0, or -1. They stay if Redis does not have the coupon
+ * or refuses the call.
+ */
 static int part_count(struct free_page *page)
 {
 	struct keeper_context *context = page->context;
