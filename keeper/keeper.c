@@ -240,38 +240,6 @@ static int slot_free_run(struct keeper *keeper)
 	return more < 0 ? -1 : 0;
 }
 
-/* Waits for `wait_ms`, or until terms change or the thread is to stop. */
-static void pause_for(struct keeper *keeper, int64_t wait_ms)
-{
-	int64_t until_ms = clock_monotonic_ms() + wait_ms;
-
-	while (!keeper->thread.stops && !keeper_database_notified(keeper->context.database)) {
-		int64_t left_ms = until_ms - clock_monotonic_ms();
-		struct rabbit_link *link = keeper_outbox_link(keeper->outbox);
-		const struct pollfd fds[] = {
-			{ .fd = postgres_fd(keeper_database_session(keeper->context.database)),
-			  .events = POLLIN },
-			{ .fd = rabbit_link_fd(link), .events = POLLIN }
-		};
-		int is_woken;
-
-		if (left_ms <= 0)
-			return;
-		if (keeper->context.lock.held && left_ms > keeper->context.lock.lease_ms / 3)
-			left_ms = keeper->context.lock.lease_ms / 3;
-		is_woken = thread_pause(&keeper->thread,
-					clock_monotonic_ms() + (left_ms < 1000 ? left_ms : 1000),
-					fds, 2);
-		rabbit_link_read(link);
-		if (is_woken && keeper->copy_asked)
-			copy_read(keeper);
-		if (is_woken && keeper->stores.relation == RELATION_OWN)
-			slot_free_run(keeper);
-		if (keeper->context.lock.held && keeper_lock_hold(&keeper->context))
-			return;
-	}
-}
-
 /*
  * A turn while PostgreSQL is behind, or while Redis belongs to another installation, or to none, or
  * follows another server. Returns how long to pause, or -1: Redis or the lock is lost.
@@ -378,17 +346,45 @@ failed:
 static void *run(void *argument)
 {
 	struct keeper *keeper = argument;
+	struct keeper_context *context = &keeper->context;
+	struct rabbit_link *link = keeper_outbox_link(keeper->outbox);
 
 	while (!keeper->thread.stops) {
-		int64_t wait_ms = turn(keeper);
+		int64_t pause_ms = turn(keeper), until_ms;
 
 		if (!keeper->elected)
-			rebuild_big_stop(&keeper->context);
+			rebuild_big_stop(context);
 		state_publish(keeper);
-		if (!keeper->thread.stops)
-			pause_for(keeper, wait_ms);
+
+		/* Pause, or until terms change, or the lock is lost. */
+		until_ms = clock_monotonic_ms() + pause_ms;
+		while (!keeper->thread.stops && !keeper_database_notified(context->database)) {
+			int64_t left_ms = until_ms - clock_monotonic_ms();
+			const struct pollfd fds[] = {
+				{ .fd = postgres_fd(keeper_database_session(context->database)),
+				  .events = POLLIN },
+				{ .fd = rabbit_link_fd(link), .events = POLLIN }
+			};
+			int is_woken;
+
+			if (left_ms <= 0)
+				break;
+			if (context->lock.held && left_ms > context->lock.lease_ms / 3)
+				left_ms = context->lock.lease_ms / 3;
+			if (left_ms > 1000)
+				left_ms = 1000;
+			is_woken = thread_pause(&keeper->thread, clock_monotonic_ms() + left_ms,
+						fds, 2);
+			rabbit_link_read(link);
+			if (is_woken && keeper->copy_asked)
+				copy_read(keeper);
+			if (is_woken && keeper->stores.relation == RELATION_OWN)
+				slot_free_run(keeper);
+			if (context->lock.held && keeper_lock_hold(context))
+				break;
+		}
 	}
-	keeper_lock_release(&keeper->context);
+	keeper_lock_release(context);
 	return NULL;
 }
 

@@ -106,56 +106,48 @@ static int codes_fill(struct keeper_context *context, struct snapshot *snapshot,
 }
 
 /*
- * Fills codes that were revoked after the snapshot, in a transaction of their own, and raises its
- * revocation to the last one. 0, or -1; 0 also where there are none.
- */
-static int codes_fill_more(struct keeper_context *context, struct snapshot *snapshot,
-			   int64_t generation)
-{
-	struct snapshot more = { .database = context->database, .row = snapshot->row };
-	PGresult *result = keeper_database_query(context->database, sql_query_code_revocation,
-						 POSTGRES_ARGUMENTS(
-							 postgres_number(snapshot->row.id)));
-	int64_t last;
-	int rc;
-
-	if (!result)
-		return -1;
-	last = PQntuples(result) == 1 ? number_at(result, 0, 0) : 0;
-	PQclear(result);
-	if (last <= snapshot->row.revocation)
-		return 0;
-	rc = keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL);
-	if (rc == 0)
-		rc = codes_fill(context, &more, generation, snapshot->row.revocation);
-	snapshot_end(&more);
-	snapshot->row.revocation = last;
-	return rc;
-}
-
-/*
- * The reply of the script; NULL: the call failed. Codes that were revoked since the snapshot, whose
- * codes are filled, are filled too.
+ * Runs the script that puts the coupon in place. Codes that were revoked since the snapshot are
+ * filled, too. Returns the reply; NULL: the call failed.
  */
 static redisReply *place_run(struct keeper_context *context, struct snapshot *snapshot,
 			     const struct placing *placing)
 {
-	for (;;) {
-		int64_t filled = snapshot->row.revocation;
-		redisReply *reply = NULL;
+	int64_t coupon = snapshot->row.id, filled, last;
+	PGresult *revocation;
+	struct snapshot more;
+	redisReply *reply;
+	int rc;
 
+	for (;;) {
+		reply = NULL;
 		keeper_context_fence(context);
 		if (place_append(context, snapshot, placing) == 0)
 			reply = redis_client_next(context->redis);
 		if (!reply || reply->type != REDIS_REPLY_STRING ||
-		    strcmp(reply->str, "revoked") != 0 || keeper_context_goes_on(context) ||
-		    codes_fill_more(context, snapshot, placing->generation))
+		    strcmp(reply->str, "revoked") != 0 || keeper_context_goes_on(context))
 			return reply;
-		if (snapshot->row.revocation == filled) {
-			log_error("revocations_lost", LOG_I("coupon", snapshot->row.id),
+
+		/* There is a later revocation: fill its codes, in a transaction of their own. */
+		revocation = keeper_database_query(context->database, sql_query_code_revocation,
+						   POSTGRES_ARGUMENTS(postgres_number(coupon)));
+		if (!revocation)
+			return reply;
+		filled = snapshot->row.revocation;
+		last = PQntuples(revocation) == 1 ? number_at(revocation, 0, 0) : 0;
+		PQclear(revocation);
+		if (last <= filled) {
+			log_error("revocations_lost", LOG_I("coupon", coupon),
 				  LOG_I("last", filled));
 			return reply;
 		}
+		more = (struct snapshot){ .database = context->database, .row = snapshot->row };
+		rc = keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL);
+		if (rc == 0)
+			rc = codes_fill(context, &more, placing->generation, filled);
+		snapshot_end(&more);
+		snapshot->row.revocation = last;
+		if (rc)
+			return reply;
 		freeReplyObject(reply);
 	}
 }
